@@ -1,0 +1,323 @@
+/*
+ * engine.h
+ *		The engine: what answers queries from mirrors, on CPU threads or on a GPU.
+ *
+ * Four nouns. An Engine owns mirrors and the machinery to search them. A mirror is a copy of one index: vectors,
+ * versions, graph rows, seeds, all addressed by slot. A query is one search of one mirror. A job changes a mirror.
+ * Queries and jobs are asynchronous: submit returns at once, poll reports what has completed.
+ *
+ * Plain C: no PostgreSQL, no CUDA. Both engines (cpu.c here, cuda/ as a shared object) implement EngineOps and pass
+ * one conformance suite. All functions of one Engine are called from one thread, its owner; an engine's own threads
+ * have every signal blocked. The only call an engine makes back is config.wake, from any thread.
+ *
+ * Published order: data, then counts. A query sees the counts captured at its submit, or later ones; a graph row
+ * names published slots only.
+ */
+#ifndef GPUANN_ENGINE_H
+#define GPUANN_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ENGINE_ABI_VERSION	1
+
+#define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
+#define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
+#define ENGINE_MAX_DEGREE	200
+#define ENGINE_MAX_EF		10000
+#define ENGINE_MAX_DIMS		16000	/* of float and half; bit has 4 times as many */
+#define ENGINE_MAX_BIT_DIMS 64000
+#define ENGINE_SEEDS_TRIED	256		/* seeds a graph search starts from, unless the query says otherwise */
+
+typedef enum EngineStatus
+{
+	ENGINE_OK = 0,
+	ENGINE_BUSY,				/* not now: too much in flight, poll and try again */
+	ENGINE_NO_MEMORY,			/* over the memory limit, or none left; text has the figures */
+	ENGINE_INVALID,				/* an argument is out of its range */
+	ENGINE_NOT_FOUND,			/* no such mirror or job */
+	ENGINE_CANCELLED,
+	ENGINE_UNSUPPORTED,			/* this engine does not have it */
+	ENGINE_NO_DEVICE,			/* no usable GPU */
+	ENGINE_FAILED				/* the engine is broken; its process should end */
+} EngineStatus;
+
+/* What went wrong, in one line: lower case, no full stop. */
+typedef struct EngineError
+{
+	EngineStatus status;
+	char		text[256];
+} EngineError;
+
+typedef enum ElementType
+{
+	ELEMENT_FLOAT = 1,			/* IEEE single, native order */
+	ELEMENT_HALF = 2,			/* IEEE half, native order */
+	ELEMENT_BIT = 3				/* packed bits, first bit highest */
+} ElementType;
+
+typedef enum Metric
+{
+	METRIC_L2 = 1,				/* ranks by the square */
+	METRIC_IP = 2,				/* the negated inner product */
+	METRIC_COSINE = 3,			/* 1 - ab / sqrt(aa * bb); infinity when a norm is zero */
+	METRIC_L1 = 4,
+	METRIC_HAMMING = 5,
+	METRIC_JACCARD = 6
+} Metric;
+
+typedef enum SearchMethod
+{
+	METHOD_GRAPH = 1,
+	METHOD_IVFPQ = 2,			/* reserved */
+	METHOD_EXACT = 3
+} SearchMethod;
+
+/* Where the parts of a mirror live (design, section 8). */
+typedef enum Residency
+{
+	RESIDENCY_FULL = 1,			/* everything in the engine's own memory */
+	RESIDENCY_COMPRESSED = 2,	/* reserved: codes there, vectors in host memory */
+	RESIDENCY_HYBRID = 3		/* reserved: codes there, graph and vectors in host memory */
+} Residency;
+
+/* How a mirror uses several devices. */
+typedef enum Placement
+{
+	PLACEMENT_SINGLE = 1,
+	PLACEMENT_SHARD = 2,		/* reserved */
+	PLACEMENT_REPLICA = 3		/* reserved */
+} Placement;
+
+typedef uint64_t MirrorId;		/* 0 is none; never reused within one Engine */
+typedef uint64_t JobId;			/* 0 is none */
+
+/* Bytes of one vector. */
+static inline size_t
+engine_vector_bytes(ElementType type, uint32_t dims)
+{
+	if (type == ELEMENT_FLOAT)
+		return (size_t) dims * 4;
+	if (type == ELEMENT_HALF)
+		return (size_t) dims * 2;
+	return ((size_t) dims + 7) / 8;
+}
+
+/*
+ * The one order of answers: by distance, then by slot. -0 equals +0, infinity is last, NaN never enters.
+ */
+static inline bool
+engine_before(double distance_a, uint32_t slot_a, double distance_b, uint32_t slot_b)
+{
+	if (distance_a != distance_b)
+		return distance_a < distance_b;
+	return slot_a < slot_b;
+}
+
+typedef struct EngineConfig
+{
+	int			threads;		/* CPU engine: search and link threads; 0: one per online core */
+	int			device;			/* CUDA engine: device number; -1: the first usable one */
+	uint64_t	memory_limit;	/* bytes of mirrors (and context); 0: the engine's default */
+	void		(*wake) (void *arg);	/* called, from any thread, when something became visible to poll; or NULL */
+	void	   *wake_arg;
+	const char *simd;			/* CPU engine: force "portable", "avx2"; NULL: the best there is */
+} EngineConfig;
+
+typedef struct EngineInfo
+{
+	char		name[16];		/* "cpu", "cuda" */
+	char		device[96];		/* model of the processor or GPU, SIMD level or architecture */
+	uint32_t	max_batch;		/* queries an engine runs at once; a larger submit is split, never refused */
+} EngineInfo;
+
+typedef struct EngineMemory
+{
+	uint64_t	limit;			/* what mirrors and context may use */
+	uint64_t	used;			/* the sum of what follows */
+	uint64_t	context;		/* device context and code, 0 on the CPU */
+	uint64_t	vectors;
+	uint64_t	graph;
+	uint64_t	norms;
+	uint64_t	state;			/* per-query state, staging, tables */
+} EngineMemory;
+
+typedef struct MirrorSpec
+{
+	uint32_t	dims;
+	ElementType type;
+	Metric		metric;
+	SearchMethod method;		/* METHOD_GRAPH */
+	uint32_t	degree;			/* 4 .. ENGINE_MAX_DEGREE */
+	uint32_t	capacity;		/* rows expected; a mirror grows beyond it in place */
+	Residency	residency;
+	Placement	placement;
+	int			device;			/* -1: the engine's */
+} MirrorSpec;
+
+typedef struct MirrorInfo
+{
+	uint32_t	rows;			/* slots below this are published */
+	uint32_t	linked;			/* of them, in the graph */
+	uint32_t	pending;		/* appended or overwritten, not yet linked: scanned exactly */
+	uint32_t	dead;			/* dead or absent: route, are never returned */
+	uint32_t	seeds;
+	uint64_t	position;		/* pending list position the mirror is current to */
+	uint64_t	bytes;			/* vectors, graph, norms, versions */
+} MirrorInfo;
+
+/* One answer. */
+typedef struct SearchResult
+{
+	double		distance;		/* as I10 */
+	uint32_t	slot;
+	uint32_t	version;
+} SearchResult;
+
+/* What a search cost. */
+typedef struct SearchCounters
+{
+	uint32_t	expanded;		/* graph rows read */
+	uint32_t	distances;		/* distances computed, pending and seeds included */
+	uint32_t	iterations;		/* rounds of expansion */
+	uint32_t	pending;		/* rows searched exactly because not yet linked */
+	uint32_t	queue_us;		/* from submit to start */
+	uint32_t	engine_us;		/* from start to end */
+} SearchCounters;
+
+/*
+ * One search. The caller owns it and keeps it (and results, trace) until poll returns it; everything else that the
+ * pointers name is read during submit only. results, trace and the outputs are written during poll, by its caller.
+ */
+typedef struct EngineQuery
+{
+	/* in */
+	MirrorId	mirror;
+	SearchMethod method;		/* METHOD_GRAPH or METHOD_EXACT */
+	uint32_t	k;				/* results wanted, at least 1 */
+	uint32_t	ef;				/* graph: breadth of the list, raised to k; 1 .. ENGINE_MAX_EF (k above that: METHOD_EXACT) */
+	uint32_t	seeds;			/* graph: seeds tried; 0: ENGINE_SEEDS_TRIED */
+	uint32_t	max_iterations; /* graph: expansions after which to stop; 0: none */
+	bool		reference;		/* graph: width 1, exact distances while walking, traced (see search.h) */
+	bool		has_beyond;		/* only answers after (beyond_distance, beyond_slot) */
+	double		beyond_distance;
+	uint32_t	beyond_slot;
+	const void *vector;			/* dims elements of the mirror's type */
+	const uint64_t *exclude;	/* optional: bit s set: slot s is not an answer; exclude_slots bits */
+	uint32_t	exclude_slots;
+	const uint64_t *filter;		/* optional: only slots whose bit is set are answers; filter_slots bits */
+	uint32_t	filter_slots;
+	void	   *user;			/* the caller's, untouched */
+
+	/* where the answer goes */
+	SearchResult *results;		/* room for k */
+	uint32_t   *trace;			/* reference mode: slots in order of expansion; or NULL */
+	uint32_t	trace_room;
+
+	/* out */
+	EngineStatus status;
+	uint32_t	count;			/* results, ordered by (distance, slot), no slot twice; fewer than k only if there are no more
+								 * (exact) or no more were reached (graph) */
+	uint32_t	traced;			/* expansions; only the first trace_room are in trace */
+	uint64_t	position;		/* pending list position covered: every entry before it was considered */
+	uint32_t	rows;			/* published rows the search saw */
+	SearchCounters counters;
+	EngineError error;			/* when status is not ENGINE_OK */
+} EngineQuery;
+
+typedef enum JobKind
+{
+	JOB_APPEND = 1,				/* rows [first_slot, first_slot + count), first_slot >= published rows; a gap becomes absent slots */
+	JOB_OVERWRITE = 2,			/* slots[count] below the published rows get new vectors and versions, and become pending */
+	JOB_DEAD = 3,				/* slots[count] die: versions[] are their new versions */
+	JOB_GRAPH = 4,				/* slots[count] get graph rows from pages, and become linked; count may name pending slots */
+	JOB_SEEDS = 5,				/* slots[count] are the seeds from now on, in this order */
+	JOB_LINK = 6,				/* link slots[count] (pending; others are skipped), or with slots NULL everything pending */
+	JOB_DROP = 7				/* drop the mirror; queries in flight finish first */
+} JobKind;
+
+/*
+ * One change of a mirror. The caller keeps what the pointers name until the job has completed. Jobs of one mirror
+ * run in the order submitted. A failed job leaves the mirror as it was, but for JOB_LINK, which may have linked a part.
+ */
+typedef struct EngineJob
+{
+	JobKind		kind;
+	MirrorId	mirror;
+	uint32_t	count;
+	uint32_t	first_slot;		/* JOB_APPEND */
+	const uint32_t *slots;		/* all others */
+	const uint32_t *versions;	/* APPEND, OVERWRITE, DEAD; an appended row whose slot is dead has its bit in dead */
+	const uint64_t *dead;		/* APPEND: optional bitmap of count bits: these rows route but are never answers, never pending */
+	const void *vectors;		/* APPEND, OVERWRITE: count * engine_vector_bytes */
+	const uint32_t *rows;		/* GRAPH: count * degree slots, NO_SLOT after the last; unpublished slots are left out */
+	bool		has_position;	/* publish position with this job: the mirror is current to it */
+	uint64_t	position;
+	uint32_t	ef_construction;	/* LINK: breadth of the candidate search, 4 .. 1000 */
+	int			threads;		/* LINK: threads to use, 0: the engine's */
+} EngineJob;
+
+typedef struct JobProgress
+{
+	bool		completed;
+	EngineStatus status;		/* when completed */
+	uint32_t	done;			/* of total: rows */
+	uint32_t	total;
+	EngineError error;
+} JobProgress;
+
+/* What a JOB_LINK changed. Owned by the engine until job_release. */
+typedef struct LinkResult
+{
+	uint32_t	count;
+	const uint32_t *slots;		/* ascending: rows linked and rows that took a reverse edge */
+	const uint32_t *rows;		/* count * degree, NO_SLOT after the last */
+	uint32_t	nseeds;			/* the mirror's seeds now */
+	const uint32_t *seeds;
+} LinkResult;
+
+typedef struct Engine Engine;	/* each engine's own */
+
+/*
+ * One engine. Functions return ENGINE_OK or fill *error. Entries marked optional may be NULL.
+ */
+typedef struct EngineOps
+{
+	uint32_t	abi_version;	/* ENGINE_ABI_VERSION, checked by who loads it */
+
+	EngineStatus (*open) (const EngineConfig *config, Engine **engine, EngineError *error);
+	void		(*close) (Engine *engine);	/* waits for what is in flight, frees everything */
+	void		(*info) (Engine *engine, EngineInfo *info);
+	void		(*memory) (Engine *engine, EngineMemory *memory);
+
+	/* An empty mirror. ENGINE_NO_MEMORY with figures when capacity does not fit under the limit. */
+	EngineStatus (*mirror_create) (Engine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error);
+	EngineStatus (*mirror_info) (Engine *engine, MirrorId id, MirrorInfo *info, EngineError *error);
+	/* Copy graph rows and versions of slots out, for tests and checks: rows has room for count * degree. */
+	EngineStatus (*mirror_rows) (Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows,
+								 uint32_t *versions, EngineError *error);
+
+	/* Start queries, all on one mirror. Each is returned by poll once, an invalid one too, with its status. */
+	EngineStatus (*submit) (Engine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error);
+	/* Completed queries, at most room; never blocks. ENGINE_FAILED: the engine is broken. */
+	EngineStatus (*poll) (Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error);
+
+	EngineStatus (*job_submit) (Engine *engine, const EngineJob *job, JobId *id, EngineError *error);
+	EngineStatus (*job_poll) (Engine *engine, JobId id, JobProgress *progress);
+	EngineStatus (*job_cancel) (Engine *engine, JobId id);	/* it completes soon, perhaps with ENGINE_CANCELLED */
+	EngineStatus (*job_link_result) (Engine *engine, JobId id, LinkResult *result); /* of a completed JOB_LINK */
+	void		(*job_release) (Engine *engine, JobId id);	/* forget a completed job; cancels and waits for another */
+} EngineOps;
+
+/* The CPU engine. */
+extern const EngineOps *cpu_engine_ops(void);
+
+/* The symbol that an engine in a shared object exports: returns its EngineOps. */
+#define ENGINE_ENTRY_SYMBOL "gpuann_engine_ops"
+typedef const EngineOps *(*EngineEntry) (void);
+
+extern void engine_error(EngineError *error, EngineStatus status, const char *format,...)
+			__attribute__((format(printf, 3, 4)));
+
+#endif							/* GPUANN_ENGINE_H */

@@ -1,0 +1,45 @@
+/*
+ * prune.h
+ *		Which candidates become a slot's graph row: used by the engines' linking and by the page path's.
+ */
+#ifndef GPUANN_PRUNE_H
+#define GPUANN_PRUNE_H
+
+#include "engine.h"
+
+typedef struct Candidate
+{
+	double		distance;		/* to the slot whose row is chosen */
+	uint32_t	slot;
+	uint32_t	index;			/* where the caller keeps its vector */
+} Candidate;
+
+/* Distance between two candidates' vectors, by their index. */
+typedef double (*PairDistance) (void *context, uint32_t index_a, uint32_t index_b);
+
+typedef struct PruneRule
+{
+	Metric		metric;
+	uint32_t	degree;			/* most neighbours kept */
+	uint32_t	max_equal;		/* most neighbours kept that are equal to the slot itself (its duplicates) */
+} PruneRule;
+
+/*
+ * Sort candidates by (distance, slot), drop duplicates of a slot, and write the chosen slots to row, nearest first.
+ *
+ * A candidate is kept if no kept one is nearer to it (by the rule's factor) than the slot is; places left are filled with the
+ * nearest of the others. row has room for rule->degree; returns how many. (Vamana's robust prune; HNSW's heuristic, algorithm 4)
+ */
+extern uint32_t prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair,
+								 void *context, uint32_t *row);
+
+/* How many seeds a graph of n linked slots has: at most room, n / 64, at least 1 if n is. */
+extern uint32_t seed_count(uint32_t linked, uint32_t room);
+
+#define SEEDS_MAX			65536
+#define SEED_SHARE			64		/* one seed per this many slots */
+
+/* Share of a row that duplicates may take. */
+#define PRUNE_MAX_EQUAL(degree) ((degree) / 4 > 0 ? (degree) / 4 : 1)
+
+#endif							/* GPUANN_PRUNE_H */

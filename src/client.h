@@ -1,0 +1,70 @@
+/*
+ * client.h
+ *		The backend's side of the server: find an index's mirror, ask it, count what happened.
+ */
+#ifndef GPUANN_CLIENT_H
+#define GPUANN_CLIENT_H
+
+#include "pages.h"
+#include "pagesearch.h"
+#include "server/protocol.h"
+
+/* An index's entry in the mirror table. entry < 0: there is none (no area, temporary table, table full). */
+typedef struct MirrorRef
+{
+	int			entry;
+	uint32		generation;
+} MirrorRef;
+
+typedef struct ServerQuery
+{
+	const void *vector;			/* dims elements of the index's type */
+	uint32		vector_bytes;
+	SearchMethod method;
+	uint32		k;				/* above PAYLOAD_RESULTS it goes through a lane */
+	uint32		ef;
+	SearchBound beyond;
+} ServerQuery;
+
+typedef struct ServerAnswer
+{
+	SearchResult *results;		/* palloc'd, validated: ordered by (distance, slot), slots below the index's, no slot twice */
+	uint32		count;
+	uint64		position;		/* pending list position covered */
+	uint32		batch;
+	SearchCounters counters;
+} ServerAnswer;
+
+/*
+ * The entry of an index, made if there is none (then the index is wanted and a worker will come). Never blocks on the server.
+ * Sets *why when the server is not to be asked.
+ */
+extern MirrorRef client_mirror(Relation index, const MetaPage *meta, FallbackReason *why);
+
+/* Ask the server. Anything but FALLBACK_NONE: no answer, take the page path. Errors out only on cancel and shutdown. */
+extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer);
+
+/* Tell whoever mirrors this index that its pages are ahead. Cheap; a no-op without an area. */
+extern void client_note_change(Relation index, const IndexFormat *format);
+
+/* Whether a mirror worker serves this index now (then inserters need not link). */
+extern bool client_worker_serves(Relation index);
+
+/* What one finished scan adds to the index's counters. */
+typedef struct ScanTally
+{
+	bool		server;			/* the first answer came from the server */
+	FallbackReason why;
+	uint32		proposed;
+	uint32		dropped;
+	uint32		pending;
+	uint32		continuations;
+} ScanTally;
+
+extern void client_count_scan(MirrorRef mirror, const ScanTally *tally);
+
+/* Tell the user about a fallback as gpuann.fallback says: nothing, a notice, or an error. */
+extern void client_report_fallback(FallbackReason why);
+extern const char *fallback_reason_name(FallbackReason why);
+
+#endif							/* GPUANN_CLIENT_H */

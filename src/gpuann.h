@@ -1,0 +1,135 @@
+/*
+ * gpuann.h
+ *		What every file of the access method shares: options, settings, the type and metric of an index.
+ */
+#ifndef GPUANN_H
+#define GPUANN_H
+
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "nodes/execnodes.h"
+#include "utils/rel.h"
+
+#include "engine/engine.h"
+
+#if PG_VERSION_NUM < 150000
+#error "gpuann needs PostgreSQL 15 or newer"
+#endif
+
+/* Index options, with pgvector's ranges */
+#define GPUANN_DEFAULT_M	16
+#define GPUANN_MIN_M		2
+#define GPUANN_MAX_M		100
+#define GPUANN_DEFAULT_EF_CONSTRUCTION	64
+#define GPUANN_MIN_EF_CONSTRUCTION		4
+#define GPUANN_MAX_EF_CONSTRUCTION		1000
+
+/* gpuann.ef_search */
+#define GPUANN_DEFAULT_EF_SEARCH	40
+#define GPUANN_MIN_EF_SEARCH		1
+#define GPUANN_MAX_EF_SEARCH		ENGINE_MAX_EF
+
+/* gpuann.pending_limit: unlinked rows after which an inserter links a slice, where no worker does */
+#define GPUANN_DEFAULT_PENDING_LIMIT	10000
+#define GPUANN_MIN_PENDING_LIMIT		0
+#define GPUANN_MAX_PENDING_LIMIT		INT_MAX
+
+/* The strategy number of the ordering operator, and the support functions of an operator class (pgvector's numbers) */
+#define GPUANN_STRATEGY_DISTANCE	1
+#define GPUANN_DISTANCE_PROC		1
+#define GPUANN_TYPE_PROC			2	/* (internal) returns internal: const GpuannTypeInfo * */
+#define GPUANN_NUM_PROCS			2
+
+typedef struct GpuannOptions
+{
+	int32		vl_len_;		/* varlena header, do not touch */
+	int			m;
+	int			ef_construction;
+} GpuannOptions;
+
+/* What an operator class indexes: returned by its support function 2. */
+typedef struct GpuannTypeInfo
+{
+	ElementType type;
+	Metric		metric;
+	int			max_dims;
+	/* Dimensions of a detoasted value, and where its elements are. */
+	int			(*dims) (Pointer value);
+	const void *(*elements) (Pointer value);
+} GpuannTypeInfo;
+
+/* gpuann.fallback */
+typedef enum GpuannFallback
+{
+	GPUANN_FALLBACK_ON,
+	GPUANN_FALLBACK_NOTICE,
+	GPUANN_FALLBACK_ERROR
+} GpuannFallback;
+
+/* gpuann.iterative_scan (design, I4) */
+typedef enum GpuannIterativeScan
+{
+	GPUANN_ITERATIVE_COMPLETE,
+	GPUANN_ITERATIVE_STRICT,
+	GPUANN_ITERATIVE_RELAXED,
+	GPUANN_ITERATIVE_OFF
+} GpuannIterativeScan;
+
+/* Settings of the access method (gpuann.c) */
+extern int	gpuann_ef_search;
+extern bool gpuann_exact;
+extern int	gpuann_iterative_scan;
+extern int	gpuann_pending_limit;
+extern bool gpuann_server;		/* use the server in this session */
+
+/* Settings of the server (area.c) */
+extern int	gpuann_engine;
+extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU engine */
+extern int	gpuann_request_timeout; /* ms */
+extern int	gpuann_fallback;
+extern int	gpuann_max_workers;
+
+/* gpuann.c */
+extern int	gpuann_option_m(Relation index);
+extern int	gpuann_option_ef_construction(Relation index);
+extern const GpuannTypeInfo *gpuann_type_info(Relation index);
+
+/* area.c: called by _PG_init */
+extern void gpuann_area_init(void);
+
+/* cost.c */
+extern void gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup, Cost *total,
+							   Selectivity *selectivity, double *correlation, double *pages);
+
+/* validate.c */
+extern bool gpuannvalidate(Oid opclass);
+
+/* build.c */
+extern IndexBuildResult *gpuannbuild(Relation heap, Relation index, IndexInfo *info);
+extern void gpuannbuildempty(Relation index);
+
+/* insert.c */
+extern bool gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
+						 IndexUniqueCheck unique, bool unchanged, IndexInfo *info);
+
+/*
+ * Whether the value is indexed: sets *elements to its elements. NULL and, for cosine, zero vectors are not. Errors out on wrong
+ * dimensions. *freeme is a detoasted copy to pfree, or NULL.
+ */
+extern bool gpuann_value_elements(const GpuannTypeInfo *info, uint32 dims, Datum value, bool isnull,
+								  const void **elements, Pointer *freeme);
+
+/* scan.c */
+extern IndexScanDesc gpuannbeginscan(Relation index, int nkeys, int norderbys);
+extern void gpuannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys);
+extern bool gpuanngettuple(IndexScanDesc scan, ScanDirection direction);
+extern void gpuannendscan(IndexScanDesc scan);
+
+/* vacuum.c */
+extern IndexBulkDeleteResult *gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+											   IndexBulkDeleteCallback callback, void *callback_state);
+extern IndexBulkDeleteResult *gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats);
+
+#endif							/* GPUANN_H */

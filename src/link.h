@@ -1,0 +1,61 @@
+/*
+ * link.h
+ *		The linker: the only writer of edges. One per index at a time, by the linker lock.
+ *
+ * A pass: take the lock, collect what is not linked, compute rows (over pages here, or by the mirror worker through the
+ * server), write them, advance linked_position, trim what the previous pass had linked.
+ */
+#ifndef GPUANN_LINK_H
+#define GPUANN_LINK_H
+
+#include "pages.h"
+#include "pending.h"
+
+/* Rows that a pass changed, ascending by slot. */
+typedef struct LinkedRows
+{
+	uint32		count;
+	uint32	   *slots;
+	uint32	   *rows;			/* count * degree, NO_SLOT after the last */
+	uint32		nseeds;			/* 0: leave the seed area as it is */
+	uint32	   *seeds;
+} LinkedRows;
+
+/* What a pass is about to link. */
+typedef struct LinkPass
+{
+	uint64		from;			/* list positions */
+	uint64		to;
+	uint32		count;			/* live unlinked slots among them */
+	uint32	   *slots;
+} LinkPass;
+
+/*
+ * Take the linker lock. Session level for workers (it outlives the transactions of their slices), else until the end of the
+ * transaction. Without wait, false if somebody else has it.
+ */
+extern bool linker_lock(Relation index, bool wait, bool session);
+extern void linker_unlock(Relation index, bool session);
+
+/* Whether somebody waits for the linker lock that we hold: yield then. */
+extern bool linker_lock_wanted(Relation index, bool session);
+
+/* Collect up to most unlinked slots (0: all). The arrays are palloc'd. */
+extern void link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass);
+
+/*
+ * Write a pass: rows by block, stamped; seeds; then linked_position, trimming and change_seq. Rows of slots that are no longer live or
+ * whose page says otherwise are handled; interrupts are served between pages.
+ */
+extern void link_write(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows);
+
+/* Compute a pass over pages, in this process: candidates by page search, within-batch distances, pruning, reverse edges. */
+extern void link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
+
+/* Passes over pages until nothing is left, or (slice_ms > 0) the time is up. Returns slots linked. Caller holds the lock. */
+extern uint32 link_pending(Relation index, const IndexFormat *format, int slice_ms);
+
+/* For inserters: link a slice if the pending list has crossed gpuann.pending_limit, no worker serves the index, and nobody else links. */
+extern void link_if_crowded(Relation index, const IndexFormat *format);
+
+#endif							/* GPUANN_LINK_H */

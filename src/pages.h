@@ -1,0 +1,246 @@
+/*
+ * pages.h
+ *		The page format (design, section 4): kinds of pages, records on them, slot arithmetic.
+ *
+ * Block 0 is the metapage, then come the seed pages, then equal superblocks. Superblock b holds slots [b * S, (b + 1) * S): one
+ * list page, node pages, vector pages, in this order. Everything about a slot is found by arithmetic on IndexFormat.
+ *
+ * Lock order: list pages (the newest first), node pages ascending, vector pages ascending, seed pages ascending, metapage, extension lock, new
+ * page. Readers hold one content lock at a time. See README.md.
+ */
+#ifndef GPUANN_PAGES_H
+#define GPUANN_PAGES_H
+
+#include "gpuann.h"
+
+#include "storage/block.h"
+#include "storage/bufmgr.h"
+#include "storage/bufpage.h"
+#include "storage/itemptr.h"
+
+#define GPUANN_MAGIC			0x6E6E6167	/* "gann" */
+#define GPUANN_FORMAT_VERSION	1
+#define GPUANN_PAGE_ID			0xFF9A	/* in every page's tail, for pg_filedump and the like */
+#define GPUANN_META_BLOCK		0
+#define GPUANN_SUPERBLOCK_PAGES 128 /* most pages of a superblock, unless one vector needs more */
+#define GPUANN_MIN_SEED_PAGES	2
+
+typedef enum PageKind
+{
+	PAGE_META = 1,
+	PAGE_SEED = 2,
+	PAGE_LIST = 3,
+	PAGE_NODE = 4,
+	PAGE_VECTOR = 5
+} PageKind;
+
+/* The special area of every page. */
+typedef struct PageTail
+{
+	uint64		change_seq;		/* node pages: of the last link or vacuum change */
+	uint32		superblock;		/* list, node, vector pages; else 0 */
+	uint16		kind;			/* PageKind */
+	uint16		page_id;		/* GPUANN_PAGE_ID */
+} PageTail;
+
+#define GPUANN_PAYLOAD		(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - MAXALIGN(sizeof(PageTail)))
+
+#define PageTailOf(page)	((PageTail *) PageGetSpecialPointer(page))
+
+/* What never changes after the build: found on the metapage, cached in rd_amcache. */
+typedef struct IndexFormat
+{
+	uint32		dims;
+	uint16		type;			/* ElementType */
+	uint16		metric;			/* Metric */
+	uint16		method;			/* SearchMethod: METHOD_GRAPH */
+	uint16		m;
+	uint16		degree;			/* 2 * m */
+	uint16		ef_construction;
+	uint32		vector_bytes;
+	uint16		node_bytes;		/* of a node record, key included */
+	uint16		key_bytes;		/* of filter columns in a node record: 0 in this version */
+	uint16		nodes_per_page;
+	uint16		node_pages;		/* per superblock */
+	uint32		vector_pages;
+	uint32		superblock_pages;	/* 1 + node_pages + vector_pages */
+	uint32		superblock_slots;	/* S */
+	uint32		seed_pages;
+} IndexFormat;
+
+typedef struct MetaPage
+{
+	uint32		magic;
+	uint32		format_version;
+	IndexFormat format;
+	uint64		nonce;			/* identity of this build; 0: never to be mirrored (unlogged, just reset) */
+
+	/* written by linker and vacuum, under the linker lock */
+	uint64		change_seq;		/* last finished slice of link or vacuum */
+	uint64		linked_position;	/* list entries before this are in the graph */
+	uint64		trimmed_position;	/* list entries before this are gone */
+	BlockNumber oldest_list;	/* the list page that holds trimmed_position (or will) */
+	uint32		linked_slots;	/* slots in the graph at the last pass, dead ones included */
+	uint32		seeds;			/* entries of the seed area */
+
+	/* a hint, written when list pages succeed each other; the page itself says whether it is the newest */
+	BlockNumber newest_list;
+} MetaPage;
+
+typedef enum ListState
+{
+	LIST_SPARE = 1,				/* holds nothing; next is the next spare page */
+	LIST_NEWEST = 2,			/* the append lock */
+	LIST_CLOSED = 3				/* full; next is its successor */
+} ListState;
+
+/* Where the next row goes. Meaningful on the newest list page only; moves along when it is succeeded. */
+typedef struct AppendState
+{
+	uint32		superblocks;	/* whose list page is initialised */
+	uint32		next_fresh;		/* slots from here on were never used; slots below it exist */
+	uint32		free_head;		/* first of the free list, linked by neighbours[0] of free node records; NO_SLOT: empty */
+	uint32		free_count;
+	BlockNumber spare_head;		/* first spare list page, or InvalidBlockNumber */
+} AppendState;
+
+typedef struct ListPage
+{
+	uint64		first_position; /* of slots[0] */
+	uint64		superblock_seq; /* highest change_seq of this superblock's node pages */
+	uint32		count;
+	uint32		state;			/* ListState */
+	BlockNumber next;
+	AppendState append;
+	uint32		slots[FLEXIBLE_ARRAY_MEMBER];
+} ListPage;
+
+#define GPUANN_LIST_CAPACITY	((GPUANN_PAYLOAD - offsetof(ListPage, slots)) / sizeof(uint32))
+
+/* A node record's state, in its flags. ABSENT and FREE slots hold no row; LIVE rows are answers; the others only route. */
+#define NODE_STATE_MASK		0x000F
+#define NODE_ABSENT			0	/* never used */
+#define NODE_LIVE			1
+#define NODE_DEAD			2	/* TID cleared, version advanced; still has edges in and out */
+#define NODE_DETACHED		3	/* no edge leads to it; still listed, or about to be freed */
+#define NODE_FREE			4	/* on the free list */
+#define NODE_LINKED			0x0010	/* the graph row is meaningful */
+
+typedef struct NodeRecord
+{
+	ItemPointerData tid;
+	uint16		flags;
+	uint32		version;		/* advanced when the row dies and when the slot is reused */
+	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree of them, NO_SLOT after the last; then the key */
+} NodeRecord;
+
+#define NodeState(node)		((node)->flags & NODE_STATE_MASK)
+
+#define ListPageOf(page)	((ListPage *) PageGetContents(page))
+#define MetaPageOf(page)	((MetaPage *) PageGetContents(page))
+#define SeedSlotsOf(page)	((uint32 *) PageGetContents(page))
+#define VectorBytesOf(page) ((unsigned char *) PageGetContents(page))
+#define GPUANN_SEEDS_PER_PAGE	(GPUANN_PAYLOAD / sizeof(uint32))
+
+/* ---- slot arithmetic ---- */
+
+static inline BlockNumber
+superblock_start(const IndexFormat *format, uint32 superblock)
+{
+	return (BlockNumber) (1 + format->seed_pages + (uint64) superblock * format->superblock_pages);
+}
+
+/* A superblock's list page is its first page. */
+static inline BlockNumber
+list_block(const IndexFormat *format, uint32 superblock)
+{
+	return superblock_start(format, superblock);
+}
+
+static inline uint32
+slot_superblock(const IndexFormat *format, uint32 slot)
+{
+	return slot / format->superblock_slots;
+}
+
+static inline BlockNumber
+node_block(const IndexFormat *format, uint32 slot)
+{
+	return superblock_start(format, slot_superblock(format, slot)) + 1 +
+		slot % format->superblock_slots / format->nodes_per_page;
+}
+
+static inline uint32
+node_index(const IndexFormat *format, uint32 slot)
+{
+	return slot % format->superblock_slots % format->nodes_per_page;
+}
+
+/* The first slot of a node page. */
+static inline uint32
+node_page_first_slot(const IndexFormat *format, uint32 superblock, uint32 page)
+{
+	return superblock * format->superblock_slots + page * format->nodes_per_page;
+}
+
+static inline NodeRecord *
+node_record(const IndexFormat *format, Page page, uint32 slot)
+{
+	return (NodeRecord *) (PageGetContents(page) + (Size) node_index(format, slot) * format->node_bytes);
+}
+
+/* A vector is a run of a superblock's vector bytes; it may cross page ends. */
+typedef struct VectorPlace
+{
+	BlockNumber block;
+	uint32		offset;			/* in the page's payload */
+} VectorPlace;
+
+static inline VectorPlace
+vector_place(const IndexFormat *format, uint32 slot)
+{
+	uint64		start = (uint64) (slot % format->superblock_slots) * format->vector_bytes;
+	VectorPlace place;
+
+	place.block = superblock_start(format, slot_superblock(format, slot)) + 1 + format->node_pages +
+		(BlockNumber) (start / GPUANN_PAYLOAD);
+	place.offset = start % GPUANN_PAYLOAD;
+	return place;
+}
+
+/* ---- pages.c ---- */
+
+/* Fill a format for an index that is expected to hold so many rows (0: not known). Errors out if one row cannot fit. */
+extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m, int ef_construction,
+						   double expected_rows);
+
+/* The format of an index, cached with the relation; checks magic, version and ranges. Valid while the relation is open. */
+extern const IndexFormat *index_format(Relation index);
+
+/* A copy of the metapage, checked. */
+extern void read_meta(Relation index, MetaPage *meta);
+
+/* Initialise a page: header, tail, pd_lower past what its kind holds when empty. */
+extern void page_init(Page page, PageKind kind, uint32 superblock, const IndexFormat *format);
+
+/*
+ * Read and lock a block (mode BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that it is an initialised page of this kind; errors out with
+ * ERRCODE_INDEX_CORRUPTED and the block number if not. With zero_ok a new (all-zero) page passes.
+ */
+extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
+
+/* Copy a slot's node record, neighbours included, into node (format->node_bytes). False if the page was never written. */
+extern bool read_node(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *node);
+
+/* Copy a slot's vector, one content lock at a time. */
+extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector);
+
+/* Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many. Invalid ones are left out. */
+extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds);
+
+/* Make the file reach block, under the extension lock; new pages are all zero. */
+extern void extend_to(Relation index, BlockNumber block);
+
+extern void report_corrupt(Relation index, BlockNumber block, const char *what) pg_attribute_noreturn();
+
+#endif							/* GPUANN_PAGES_H */

@@ -1,0 +1,132 @@
+# gpuann: an index access method for PostgreSQL that answers from the GPU.
+#
+# make, make install, make installcheck work as for any extension (PGXS); PG_CONFIG chooses the server.
+# GNUmakefile, in front of this file, adds make check, make demo and make gpu-bundle.
+#
+#   make gpuann-server     the server program         make test-programs   test/*.c, see tools/README.md
+#   make gpuann_cuda.so    the CUDA engine; left out where no nvcc is found (NVCC=... names one)
+#   make CUDA_ARCHS=90     for one GPU generation only: quicker to compile
+#   make COPT='-Wall -Wextra -Wno-unused-parameter -Werror' as make check builds it
+
+EXTENSION = control/gpuann
+DATA = $(wildcard control/gpuann--*.sql)
+PG_CONFIG ?= pg_config
+
+# Three zones: src/ knows PostgreSQL, src/engine/ and src/server/ are plain C, cuda/ implements src/engine/engine.h.
+EXTENSION_OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
+ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c))
+SERVER_OBJS = $(patsubst %.c,%.o,$(wildcard src/server/*.c))
+CUDA_OBJS = $(patsubst %.cu,%.o,$(wildcard cuda/*.cu))
+
+ifneq ($(EXTENSION_OBJS),)
+MODULE_big = gpuann
+OBJS = $(EXTENSION_OBJS) $(ENGINE_OBJS)
+# Symbols of ours are ours: PostgreSQL loads every module's symbols into one space.
+SHLIB_LINK = -Wl,-Bsymbolic -lpthread -lm
+endif
+
+PG_CPPFLAGS = -Isrc
+PG_CFLAGS = -Wextra -Wno-unused-parameter
+
+REGRESS := $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+REGRESS_OPTS = --load-extension=vector --load-extension=gpuann
+ISOLATION := $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
+ISOLATION_OPTS = --load-extension=vector --load-extension=gpuann
+TAP_TESTS := $(if $(wildcard t/*.pl),1)
+
+# No bitcode: what runs long here is not worth inlining into JIT code.
+override with_llvm = no
+
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+ifeq ($(wildcard $(PGXS)),)
+$(error PostgreSQL's development files are not there (PG_CONFIG=$(PG_CONFIG)): run tools/setup, or name a pg_config)
+endif
+
+# Programs and libraries beside the extension itself.
+ifneq ($(SERVER_OBJS),)
+INSTALLED_PROGRAMS += gpuann-server
+endif
+
+NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
+ifneq ($(CUDA_OBJS),)
+ifneq ($(NVCC),)
+INSTALLED_LIBRARIES += gpuann_cuda.so
+else
+CUDA_LEFT_OUT = cuda-left-out
+endif
+endif
+
+EXTRA_CLEAN = gpuann-server gpuann_cuda.so test/build results output_iso tmp_check tmp_check_iso log \
+	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/engine/*.d src/server/*.d cuda/*.d)
+
+include $(PGXS)
+
+all: $(INSTALLED_PROGRAMS) $(INSTALLED_LIBRARIES) $(CUDA_LEFT_OUT)
+
+.PHONY: cuda-left-out
+cuda-left-out:
+	@echo 'nvcc was not found: the CUDA engine (gpuann_cuda.so) is left out'
+
+# --- src/: with PostgreSQL's flags and include paths -----------------------------------------------------------------
+
+src/%.o: src/%.c
+	$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+
+# --- src/engine/, src/server/: plain C, no PostgreSQL in sight --------------------------------------------------------
+#
+# -ffp-contract=off: one distance, to the last bit, whatever the compiler may fuse (design, I10).
+
+PLAIN_CFLAGS = -std=gnu11 -g -O2 -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing \
+	-Wall -Wextra -Wno-unused-parameter -Wmissing-prototypes -Wpointer-arith -Wvla $(COPT)
+PLAIN_CPPFLAGS = -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -Isrc -Isrc/engine -Isrc/server
+PLAIN_LIBS = -pthread -ldl -lm
+
+src/engine/%.o: src/engine/%.c
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -MMD -MP -c -o $@ $<
+
+src/server/%.o: src/server/%.c
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -MMD -MP -c -o $@ $<
+
+gpuann-server: $(SERVER_OBJS) $(ENGINE_OBJS)
+	$(CC) $(PLAIN_CFLAGS) -Wl,-z,relro -Wl,-z,now -o $@ $^ $(PLAIN_LIBS)
+
+# --- cuda/: one shared object, its symbols hidden but for the entry of engine.h ---------------------------------------
+#
+# Machine code for each architecture, and PTX of the first and the last for those between and after them.
+
+CUDA_ARCHS ?= 80 90 100 120
+comma := ,
+ifneq ($(NVCC),)
+CUDA_KNOWN_ARCHS := $(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
+endif
+CUDA_BUILT_ARCHS = $(if $(CUDA_KNOWN_ARCHS),$(filter $(CUDA_KNOWN_ARCHS),$(CUDA_ARCHS)),$(CUDA_ARCHS))
+CUDA_GENCODE = $(foreach a,$(CUDA_BUILT_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+	$(foreach a,$(sort $(firstword $(CUDA_BUILT_ARCHS)) $(lastword $(CUDA_BUILT_ARCHS))),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
+NVCCFLAGS ?= -O3 -lineinfo
+NVCC_COPT = $(if $(filter -Werror,$(COPT)),-Werror all-warnings)
+CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(NVCC_COPT) --fmad=false -cudart static -Isrc -Isrc/engine \
+	-Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter,-fvisibility=hidden,-ffp-contract=off
+
+cuda/%.o: cuda/%.cu
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -MMD -MP -MF cuda/$*.d -c -o $@ $<
+
+gpuann_cuda.so: $(CUDA_OBJS) $(ENGINE_OBJS) cuda/exports.map
+	$(NVCC) -shared -cudart static $(CUDA_GENCODE) -o $@ $(CUDA_OBJS) $(ENGINE_OBJS) \
+		-Xlinker --version-script=cuda/exports.map -Xlinker --gc-sections -Xlinker -z,relro -lpthread -ldl
+
+# --- Installation ---------------------------------------------------------------------------------------------------
+
+install: install-beside
+.PHONY: install-beside uninstall-beside
+install-beside: all installdirs
+	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)'
+	$(if $(INSTALLED_PROGRAMS),$(INSTALL_PROGRAM) $(INSTALLED_PROGRAMS) '$(DESTDIR)$(pkglibdir)/')
+	$(if $(INSTALLED_LIBRARIES),$(INSTALL_SHLIB) $(INSTALLED_LIBRARIES) '$(DESTDIR)$(pkglibdir)/')
+
+uninstall: uninstall-beside
+uninstall-beside:
+	rm -f $(addprefix '$(DESTDIR)$(pkglibdir)'/,gpuann-server gpuann_cuda.so)
+
+include tools/test-programs.mk
+
+-include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

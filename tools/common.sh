@@ -1,0 +1,74 @@
+# common.sh
+#		What the scripts of this directory share: the PostgreSQL to build for, messages, versions.
+#
+# Sourced, never run. A script sets -eu itself before it sources this file.
+
+REPO_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PG_VERSIONS_SUPPORTED="18 17 16 15"
+PGVECTOR_VERSION_NEEDED=0.8.0
+
+# Say what is going on, apart from what a script prints as its result.
+note() {
+	printf '%s\n' "$*" >&2
+}
+
+# Say why a script ends, and end it.
+die() {
+	printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+	exit 1
+}
+
+# True if version $1 is at least version $2 (dotted numbers, anything after "-" or "+" ignored).
+version_at_least() {
+	local newest
+
+	newest=$(printf '%s\n%s\n' "${1%%[-+]*}" "${2%%[-+]*}" | sort -V | tail -n 1)
+	[ "$newest" = "${1%%[-+]*}" ]
+}
+
+# Print the pg_config to build with: PG_CONFIG if set, else that of the newest supported server installed.
+#
+# Fails silently if there is none; tools/setup installs one.
+find_pg_config() {
+	local major
+
+	if [ -n "${PG_CONFIG:-}" ]; then
+		command -v "$PG_CONFIG"
+		return
+	fi
+	for major in $PG_VERSIONS_SUPPORTED; do
+		if [ -x "/usr/lib/postgresql/$major/bin/postgres" ] &&
+			[ -x "/usr/lib/postgresql/$major/bin/pg_config" ]; then
+			printf '%s\n' "/usr/lib/postgresql/$major/bin/pg_config"
+			return
+		fi
+	done
+	return 1
+}
+
+# Print the major version of the PostgreSQL that pg_config $1 belongs to.
+pg_major() {
+	"$1" --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/'
+}
+
+# Print the version of the pgvector that the PostgreSQL of pg_config $1 has, headers included; nothing if there is none.
+pgvector_installed() {
+	local control header
+
+	control=$("$1" --sharedir)/extension/vector.control
+	header=$("$1" --includedir-server)/extension/vector/vector.h
+	if [ -r "$control" ] && [ -r "$header" ]; then
+		sed -n -E "s/^default_version *= *'([^']*)'.*/\1/p" "$control"
+	fi
+}
+
+# Run a command as root: directly, or through sudo.
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo -- "$@"
+	else
+		die "root or sudo is needed to install packages"
+	fi
+}

@@ -1,0 +1,53 @@
+# test-programs.mk
+#		The test programs in C, from test/*.c: part of the makefile, apart because it is only for developers.
+#
+#   conformance       test/conformance*.c and the engine
+#   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
+#   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san
+#
+# Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
+
+TEST_BUILD = test/build
+TEST_CPPFLAGS = -Itest -Isrc -Isrc/engine -Isrc/server
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
+TEST_ENGINE = $(ENGINE_OBJS)
+TEST_SERVER = $(filter-out src/server/main.o,$(SERVER_OBJS))
+SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
+TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
+
+CONFORMANCE_SOURCES = $(wildcard test/conformance*.c)
+TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
+
+TEST_PROGRAMS = $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
+	$(foreach t,$(TEST_NAMES),$(t) $(t)-san))
+
+.PHONY: test-programs
+test-programs: $(TEST_PROGRAMS)
+
+$(TEST_BUILD)/%.o: test/%.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) $(TEST_CPPFLAGS) -MMD -MP -c -o $@ $<
+
+$(TEST_BUILD)/san/%.o: %.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) $(SANITIZE) $(filter-out -D_FORTIFY_SOURCE=2,$(PLAIN_CPPFLAGS)) $(TEST_CPPFLAGS) \
+		-MMD -MP -c -o $@ $<
+
+$(TEST_BUILD)/conformance: $(call TEST_OBJECT,$(CONFORMANCE_SOURCES)) $(TEST_ENGINE)
+	$(CC) $(PLAIN_CFLAGS) -o $@ $^ $(PLAIN_LIBS)
+
+$(TEST_BUILD)/conformance-san: $(call SAN,$(CONFORMANCE_SOURCES:.c=.o) $(TEST_ENGINE))
+	$(CC) $(PLAIN_CFLAGS) $(SANITIZE) -o $@ $^ $(PLAIN_LIBS)
+
+# $(1): the program's name.
+define test_program
+$(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(wildcard test/$(1)*.c)) $(TEST_SERVER) $(TEST_ENGINE)
+	$$(CC) $$(PLAIN_CFLAGS) -o $$@ $$^ $$(PLAIN_LIBS)
+
+$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c)) $(TEST_SERVER) $(TEST_ENGINE))
+	$$(CC) $$(PLAIN_CFLAGS) $$(SANITIZE) -o $$@ $$^ $$(PLAIN_LIBS)
+endef
+$(foreach t,$(TEST_NAMES),$(eval $(call test_program,$(t))))
+
+-include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/san/*/*.d $(TEST_BUILD)/san/*/*/*.d)

@@ -1,0 +1,231 @@
+# testlib.sh
+#		Running tests and counting them: what tools/check and tools/gpu-check share.
+#
+# Sourced. Needs GPUANN_WORK (a directory to write in), GPUANN_BINDIR (PostgreSQL's programs) and REPO_DIR. One line is
+# printed for each test; the log of each run that failed is shown at the end.
+
+TEST_LOGS=$GPUANN_WORK/log
+TEST_CLUSTERS=$GPUANN_WORK/clusters
+TEST_PORT=54329
+TEST_SECONDS=1500			# for one program, file of TAP, or run of pg_regress
+passed=0
+failed=0
+skipped=0
+failed_logs=()
+failed_names=()
+
+# Forget earlier runs.
+tests_begin() {
+	rm -rf "$TEST_LOGS" "$GPUANN_WORK/output"
+	mkdir -p "$TEST_LOGS" "$GPUANN_WORK/output" "$TEST_CLUSTERS"
+	tests_stop_clusters
+}
+
+# Count one test: $1 is ok, FAILED or skipped, $2 its name, $3 a remark.
+count() {
+	case $1 in
+		ok) passed=$((passed + 1)) ;;
+		skipped) skipped=$((skipped + 1)) ;;
+		*)
+			failed=$((failed + 1))
+			failed_names+=("$2")
+			;;
+	esac
+	printf '%-8s %s%s\n' "$1" "$2" "${3:+ ($3)}"
+}
+
+# Count the lines "status<tab>name<tab>remark" on stdin. $1 goes before each name.
+count_lines() {
+	local status name remark
+
+	while IFS=$'\t' read -r status name remark; do
+		count "$status" "$1: $name" "$remark"
+	done
+}
+
+# Turn TAP on stdin into such lines, as it comes. A plan not kept and a bail-out count as failures.
+tap_to_lines() {
+	awk '
+		function out(status, name, remark) { printf "%s\t%s\t%s\n", status, name, remark; fflush() }
+		/^(not )?ok\>/ {
+			line = $0; bad = /^not /; seen++
+			sub(/^(not )?ok *[0-9]* *(- *)?/, "", line)
+			remark = ""
+			if (match(line, / *# *([Ss][Kk][Ii][Pp]|[Tt][Oo][Dd][Oo])[^ ]* */)) {
+				remark = substr(line, RSTART + RLENGTH); directive = tolower(substr(line, RSTART, RLENGTH))
+				line = substr(line, 1, RSTART - 1)
+				if (line == "") line = "test " seen
+				if (directive ~ /todo/) out(bad ? "skipped" : "ok", line, "not yet: " remark)
+				else out("skipped", line, remark)
+				next
+			}
+			if (line == "") line = "test " seen
+			out(bad ? "FAILED" : "ok", line, "")
+			next
+		}
+		/^1\.\.0/ { sub(/^1\.\.0[ #]*(SKIP|skip)? */, ""); out("skipped", "everything", $0); plan = 0; planned = 1; next }
+		/^1\.\.[0-9]+/ { plan = substr($1, 4) + 0; planned = 1 }
+		/^Bail out!/ { out("FAILED", $0, "") }
+		END { if (planned && plan != seen) out("FAILED", "the plan", plan " tests planned, " seen + 0 " run") }'
+}
+
+# Turn the progress of pg_regress (before version 16 and since) into such lines.
+regress_to_lines() {
+	awk '
+		function out(status, name, remark) { printf "%s\t%s\t%s\n", status, name, remark; fflush() }
+		/^test .* \.\.\. / || /^ .* \.\.\. (ok|FAILED)/ {
+			sub(/^test +/, ""); sub(/^ +/, ""); name = $1
+			out(/\.\.\. ok/ ? "ok" : "FAILED", name, ""); next
+		}
+		/^(not )?ok +[0-9]+ +[-+] / {
+			bad = /^not/; sub(/^(not )?ok +[0-9]+ +[-+] +/, ""); out(bad ? "FAILED" : "ok", $1, "")
+		}'
+}
+
+# Run a command that prints what $1 (a function above) understands; $2 names the group, the rest is the command.
+#
+# A command that fails without a failed test to show for it (a crash, a time-out, a leak found) is one failed test.
+run_tests() {
+	local filter=$1 group=$2 log before=$failed counted=$((passed + failed + skipped)) status statusfile
+	shift 2
+
+	log=$TEST_LOGS/$(printf '%s' "$group" | tr -c 'A-Za-z0-9._-' '_').log
+	statusfile=$log.status
+	count_lines "$group" < <(
+		{
+			status=0
+			timeout --kill-after=20 "$TEST_SECONDS" "$@" 2>&1 </dev/null || status=$?
+			echo "$status" >"$statusfile"
+		} | tee "$log" | "$filter"
+	)
+	status=$(cat "$statusfile" 2>/dev/null || echo 99)
+	rm -f "$statusfile"
+	if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then
+		count FAILED "$group: runs to its end" "$([ "$status" = 124 ] && echo "time-out" || echo "exit status $status")"
+	elif [ "$((passed + failed + skipped))" = "$counted" ]; then
+		count FAILED "$group: has tests" "nothing was run"
+	fi
+	if [ "$failed" != "$before" ]; then
+		failed_logs+=("$log")
+	fi
+}
+
+# Start the cluster named $1 with settings; its directory is in $cluster_dir. A failure counts as a failed test.
+test_cluster_start() {
+	local name=$1 log=$TEST_LOGS/cluster_$1.log
+	shift
+
+	cluster_dir=$TEST_CLUSTERS/$name
+	rm -rf "$cluster_dir"
+	if ! GPUANN_BINDIR=$GPUANN_BINDIR "$REPO_DIR/tools/cluster" start "$cluster_dir" "$TEST_PORT" fsync=off \
+		max_connections=100 shared_buffers=64MB log_min_messages=warning "$@" >"$log" 2>&1; then
+		count FAILED "$name: the cluster starts"
+		failed_logs+=("$log")
+		return 1
+	fi
+}
+
+# Stop the cluster named $1. It must still be there, and stop.
+test_cluster_stop() {
+	local crash
+
+	cluster_dir=$TEST_CLUSTERS/$1
+	crash=$(grep -c -E 'was terminated by signal|TRAP:|PANIC' "$cluster_dir/log" || true)
+	if [ "$crash" != 0 ]; then
+		cp "$cluster_dir/log" "$TEST_LOGS/server_$1.log"
+		failed_logs+=("$TEST_LOGS/server_$1.log")
+		count FAILED "$1: no process of the cluster crashes"
+	fi
+	if ! "$REPO_DIR/tools/cluster" drop "$cluster_dir"; then
+		count FAILED "$1: the cluster stops"
+	fi
+}
+
+# Stop what an interrupted run has left.
+tests_stop_clusters() {
+	local dir
+
+	for dir in "$TEST_CLUSTERS"/*/; do
+		[ -d "$dir" ] || continue
+		"$REPO_DIR/tools/cluster" drop "$dir" || true
+	done
+}
+
+# Print the tests of kind $1 (sql, spec): the names of the files.
+test_names() {
+	case $1 in
+		sql) (cd "$REPO_DIR/sql" 2>/dev/null && ls -1 -- *.sql 2>/dev/null | sed 's/\.sql$//') || true ;;
+		spec) (cd "$REPO_DIR/specs" 2>/dev/null && ls -1 -- *.spec 2>/dev/null | sed 's/\.spec$//') || true ;;
+	esac
+}
+
+# Run pg_regress ($1 sql) or the isolation tester ($1 spec) in the running cluster named $2, with PGOPTIONS $3.
+#
+# REGRESS_BINDIR may name another directory to take psql from.
+run_regress() {
+	local kind=$1 name=$2 pgoptions=$3 tool output=$GPUANN_WORK/output/$2-$1 names before=$failed
+
+	names=$(test_names "$kind")
+	[ -n "$names" ] || return 0
+	tool=$("$GPUANN_BINDIR/pg_config" --pkglibdir)/pgxs/src/test
+	case $kind in
+		sql) tool=$tool/regress/pg_regress ;;
+		spec) tool=$tool/isolation/pg_isolation_regress ;;
+	esac
+	mkdir -p "$output"
+	# shellcheck disable=SC2086 # the names are words
+	PGOPTIONS=$pgoptions run_tests regress_to_lines "$kind, $name" "$tool" --bindir="${REGRESS_BINDIR:-$GPUANN_BINDIR}" \
+		--inputdir="$REPO_DIR" --outputdir="$output" --host="$TEST_CLUSTERS/$name" --port="$TEST_PORT" --user=postgres \
+		--dbname=regression --load-extension=vector --load-extension=gpuann $names
+	if [ "$failed" != "$before" ] && [ -s "$output/regression.diffs" ]; then
+		failed_logs+=("$output/regression.diffs")
+	fi
+}
+
+# Count it as a failure if a process runs that uses files below GPUANN_WORK: a server not stopped, a child left behind.
+no_process_is_left() {
+	local pid left=
+
+	sleep 1
+	for pid in /proc/[0-9]*; do
+		pid=${pid#/proc/}
+		[ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
+		case $(readlink "/proc/$pid/exe" 2>/dev/null) in
+			"$GPUANN_WORK"/*) left="$left $pid:$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c 1-60)" ;;
+		esac
+	done
+	if [ -n "$left" ]; then
+		count FAILED "no process is left" "$left"
+	else
+		count ok "no process is left"
+	fi
+}
+
+# Show what failed and print the sums. The exit status is the caller's.
+tests_end() {
+	local log name
+
+	for log in "${failed_logs[@]}"; do
+		printf '\n---- %s\n' "$log"
+		if [ "$(wc -l <"$log")" -gt 120 ]; then
+			grep -n -E '^(not ok|Bail out|FATAL|ERROR|PANIC)|FAILED|ERROR: AddressSanitizer|runtime error' "$log" | head -n 40 || true
+			printf '...\n'
+			tail -n 80 "$log"
+		else
+			cat "$log"
+		fi
+	done
+	if [ "$failed" != 0 ]; then
+		printf '\nfailed:\n'
+		for name in "${failed_names[@]}"; do
+			printf '  %s\n' "$name"
+		done
+	fi
+	printf '\n%d s\n' "$SECONDS"
+	if [ "$skipped" != 0 ]; then
+		printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+	else
+		printf '%d passed, %d failed\n' "$passed" "$failed"
+	fi
+	[ "$failed" = 0 ]
+}

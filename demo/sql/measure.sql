@@ -34,7 +34,15 @@ END
 $$ LANGUAGE plpgsql;
 
 -- The path that answered this session's last scan.
-CREATE FUNCTION last_path() RETURNS text AS $$ SELECT path FROM gpuann_last_scan() $$ LANGUAGE sql;
+CREATE FUNCTION last_path() RETURNS text AS $$ SELECT coalesce((SELECT path FROM gpuann_last_scan()), 'none') $$ LANGUAGE sql;
+
+-- The path that answers just now.
+CREATE FUNCTION path_of_a_scan() RETURNS text AS $$
+BEGIN
+	PERFORM FROM (SELECT FROM packages ORDER BY embedding <-> (SELECT embedding FROM queries WHERE id = 0) LIMIT 1) nearest;
+	RETURN last_path();
+END
+$$ LANGUAGE plpgsql;
 
 -- How many of the ten packages of an answer are as near as the ten nearest. Equal distances are equally right.
 CREATE FUNCTION hits(distances float8[], exact float8[]) RETURNS bigint AS $$

@@ -45,41 +45,46 @@ count_lines() {
 
 # Turn TAP on stdin into such lines, as it comes. A plan not kept and a bail-out count as failures.
 tap_to_lines() {
-	awk '
-		function out(status, name, remark) { printf "%s\t%s\t%s\n", status, name, remark; fflush() }
-		/^(not )?ok\>/ {
-			line = $0; bad = /^not /; seen++
-			sub(/^(not )?ok *[0-9]* *(- *)?/, "", line)
-			remark = ""
-			if (match(line, / *# *([Ss][Kk][Ii][Pp]|[Tt][Oo][Dd][Oo])[^ ]* */)) {
-				remark = substr(line, RSTART + RLENGTH); directive = tolower(substr(line, RSTART, RLENGTH))
-				line = substr(line, 1, RSTART - 1)
-				if (line == "") line = "test " seen
-				if (directive ~ /todo/) out(bad ? "skipped" : "ok", line, "not yet: " remark)
-				else out("skipped", line, remark)
-				next
-			}
-			if (line == "") line = "test " seen
-			out(bad ? "FAILED" : "ok", line, "")
-			next
-		}
-		/^1\.\.0/ { sub(/^1\.\.0[ #]*(SKIP|skip)? */, ""); out("skipped", "everything", $0); plan = 0; planned = 1; next }
-		/^1\.\.[0-9]+/ { plan = substr($1, 4) + 0; planned = 1 }
-		/^Bail out!/ { out("FAILED", $0, "") }
-		END { if (planned && plan != seen) out("FAILED", "the plan", plan " tests planned, " seen + 0 " run") }'
+	local line seen=0 plan='' status name
+	local test='^(not )?ok( +[0-9]+)?( +-)?( +(.*))?$' directive='^(.*[^ ])? *# *([Ss][Kk][Ii][Pp]|[Tt][Oo][Dd][Oo])[^ ]* *(.*)$'
+
+	while IFS= read -r line || [ -n "$line" ]; do
+		if [[ $line =~ $test ]]; then
+			seen=$((seen + 1))
+			status=ok
+			[ -z "${BASH_REMATCH[1]}" ] || status=FAILED
+			name=${BASH_REMATCH[5]:-test $seen}
+			if [[ $name =~ $directive ]]; then
+				printf 'skipped\t%s\t%s\n' "${BASH_REMATCH[1]:-test $seen}" "${BASH_REMATCH[3]}"
+			else
+				printf '%s\t%s\t\n' "$status" "$name"
+			fi
+		elif [[ $line =~ ^1\.\.0([^0-9].*)?$ ]]; then
+			plan=0
+			printf 'skipped\teverything\t%s\n' "$(printf '%s' "$line" | sed -E 's/^1\.\.0[ #]*(SKIP|skip)? *//')"
+		elif [[ $line =~ ^1\.\.([0-9]+) ]]; then
+			plan=${BASH_REMATCH[1]}
+		elif [[ $line == 'Bail out!'* ]]; then
+			printf 'FAILED\t%s\t\n' "$line"
+		fi
+	done
+	if [ -n "$plan" ] && [ "$plan" != "$seen" ]; then
+		printf 'FAILED\tthe plan\t%s tests planned, %s run\n' "$plan" "$seen"
+	fi
 }
 
-# Turn the progress of pg_regress (before version 16 and since) into such lines.
+# Turn the progress of pg_regress and of the isolation tester (before version 16 and since) into such lines.
 regress_to_lines() {
-	awk '
-		function out(status, name, remark) { printf "%s\t%s\t%s\n", status, name, remark; fflush() }
-		/^test .* \.\.\. / || /^ .* \.\.\. (ok|FAILED)/ {
-			sub(/^test +/, ""); sub(/^ +/, ""); name = $1
-			out(/\.\.\. ok/ ? "ok" : "FAILED", name, ""); next
-		}
-		/^(not )?ok +[0-9]+ +[-+] / {
-			bad = /^not/; sub(/^(not )?ok +[0-9]+ +[-+] +/, ""); out(bad ? "FAILED" : "ok", $1, "")
-		}'
+	local line
+	local before='^(test|    ) +([^ ]+) +\.\.\. *(ok)?' since='^(not )?ok +[0-9]+ +[-+] +([^ ]+)'
+
+	while IFS= read -r line || [ -n "$line" ]; do
+		if [[ $line =~ $since ]]; then
+			printf '%s\t%s\t\n' "$([ -z "${BASH_REMATCH[1]}" ] && echo ok || echo FAILED)" "${BASH_REMATCH[2]}"
+		elif [[ $line =~ $before ]]; then
+			printf '%s\t%s\t\n' "$([ "${BASH_REMATCH[3]}" = ok ] && echo ok || echo FAILED)" "${BASH_REMATCH[2]}"
+		fi
+	done
 }
 
 # Run a command that prints what $1 (a function above) understands; $2 names the group, the rest is the command.

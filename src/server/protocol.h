@@ -19,7 +19,9 @@
  * turns FAILED into FREE itself.
  *
  * Lanes carry what is large: rows to load, linked rows to fetch, answers of more than PAYLOAD_RESULTS. A client claims a lane
- * by its owner word (compare and swap of its pid), and then follows the same states.
+ * by its owner word (compare and swap of its pid), and then follows the same states. Who leaves a lane that is FREE clears the owner
+ * word; who leaves it TAKEN makes it ABANDONED and keeps its hands off: the server sets the state FREE, then the owner 0. The server
+ * does so too for an owner that no longer lives.
  *
  * Waiting. The server sleeps on `doorbell`; who posts advances it and, if `sleeping` is set, wakes it. A client sleeps on the
  * low word it waits for, at most AREA_WAIT_MS at a time.
@@ -228,8 +230,8 @@ typedef enum LaneOp
 	LANE_SEEDS,					/* slots */
 	LANE_POSITION,				/* nothing but position */
 	LANE_LINK,					/* slots, or everything pending with count 0; answer: out_count rows changed, out_seeds seeds */
-	LANE_LINK_FETCH,			/* the next rows of the LINK this lane did: out_count slots and rows from first_slot on in
-								 * the order of the result; then, with has_seeds set, out_count seeds from first_slot on */
+	LANE_LINK_FETCH,			/* rows of the LINK this lane did: out_count slots and rows from first_slot on in the order of the
+								 * result; or, with has_seeds set, out_count seeds from first_slot on as slots. At most count, unless 0 */
 	LANE_LINK_FORGET,
 	LANE_SEARCH,				/* a query whose answer is larger than a payload: results at out_offset */
 	LANE_INFO					/* answer: info */
@@ -411,6 +413,7 @@ area_ring(AreaHeader *area)
 #define SERVER_PROGRAM		"gpuann-server"
 #define SERVER_CUDA_LIBRARY "gpuann_cuda.so"
 #define SERVER_LOCK_FILE	"gpuann-server.lock"
+#define SERVER_EXIT_REFUSED	2		/* wrong command line, or an area of another version; do not retry soon */
 #define SERVER_EXIT_NO_ENGINE 3		/* the engine asked for cannot run here; do not retry soon */
 
 #endif							/* GPUANN_PROTOCOL_H */

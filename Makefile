@@ -5,6 +5,7 @@
 #
 #   make gpuann-server     the server program         make test-programs   test/*.c, see tools/README.md
 #   make gpuann_cuda.so    the CUDA engine; left out where no nvcc is found (NVCC=... names one)
+#   make bench-programs    bench/*.c, into bench/build
 #   make CUDA_ARCHS=90     for one GPU generation only: quicker to compile
 #   make COPT='-Wall -Wextra -Wno-unused-parameter -Werror' as make check builds it
 
@@ -56,7 +57,7 @@ CUDA_LEFT_OUT = cuda-left-out
 endif
 endif
 
-EXTRA_CLEAN = gpuann-server gpuann_cuda.so test/build results output_iso tmp_check tmp_check_iso log \
+EXTRA_CLEAN = gpuann-server gpuann_cuda.so test/build bench/build results output_iso tmp_check tmp_check_iso log \
 	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/engine/*.d src/server/*.d cuda/*.d)
 
 include $(PGXS)
@@ -128,5 +129,14 @@ uninstall-beside:
 	rm -f $(addprefix '$(DESTDIR)$(pkglibdir)'/,gpuann-server gpuann_cuda.so)
 
 include tools/test-programs.mk
+
+# --- Benchmarks -----------------------------------------------------------------------------------------------------
+
+.PHONY: bench-programs
+bench-programs: $(patsubst bench/%.c,bench/build/%,$(wildcard bench/*.c))
+
+bench/build/%: bench/%.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $< -lpthread -lm
 
 -include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

@@ -21,14 +21,16 @@ typedef struct PruneRule
 {
 	Metric		metric;
 	uint32_t	degree;			/* most neighbours kept */
-	uint32_t	max_equal;		/* most neighbours kept that are equal to the slot itself (its duplicates) */
+	uint32_t	self;			/* the slot whose row is chosen; never its own neighbour */
+	double		equal_distance; /* the slot's distance to itself: 0, or the negated square for METRIC_IP */
+	uint32_t	max_equal;		/* most neighbours kept that are equal to the slot itself (its duplicates), at random */
 } PruneRule;
 
 /*
  * Sort candidates by (distance, slot), drop duplicates of a slot, and write the chosen slots to row, nearest first.
  *
  * A candidate is kept if no kept one is nearer to it (by the rule's factor) than the slot is; places left are filled with the
- * nearest of the others. row has room for rule->degree; returns how many. (Vamana's robust prune; HNSW's heuristic, algorithm 4)
+ * nearest of the others, duplicates of kept ones last. row has room for rule->degree; returns how many. (Vamana's robust prune; HNSW's heuristic, algorithm 4)
  */
 extern uint32_t prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair,
 								 void *context, uint32_t *row);

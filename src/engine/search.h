@@ -43,14 +43,19 @@ typedef struct GraphAccess
 	bool		(*interrupted) (void *context);
 } GraphAccess;
 
+#define SEARCH_MAX_EQUAL	64
+
 typedef struct GraphQuery
 {
 	uint32_t	ef;
 	uint32_t	max_iterations; /* 0: none */
 	const uint32_t *seeds;		/* start slots, duplicates allowed; all are tried */
 	uint32_t	nseeds;
-	uint32_t	max_equal;		/* linking: of slots at walking distance 0 (or less, or equal to the row itself) only so many enter
-								 * the list, so that equal vectors do not crowd out all others; 0: no limit */
+	uint32_t	max_equal;		/* linking: of slots at equal_distance (the row's duplicates) only so many, at most
+								 * SEARCH_MAX_EQUAL, are kept, apart from the list and at random, so that equal vectors
+								 * do not crowd out all others; 0: no limit */
+	double		equal_distance; /* linking: walking distance of the row to itself */
+	uint32_t	salt;			/* linking: varies the duplicates kept; the row's slot */
 	bool		has_beyond;		/* only answers after this bound */
 	double		beyond_distance;
 	uint32_t	beyond_slot;

@@ -1,0 +1,175 @@
+/*
+ * prune.c
+ *		Which candidates become a slot's graph row.
+ *
+ * Duplicates of the slot are set apart first: at distance zero they would be nearer to every other candidate than
+ * allowed, and a row of duplicates leads nowhere. They take at most max_equal places and hide nobody.
+ */
+#include <stdlib.h>
+
+#include "prune.h"
+
+/*
+ * A candidate is hidden by a kept one if factor * distance between them is not above its distance to the slot. L2 (squares)
+ * and cosine (half the square of unit vectors) take PRUNE_ALPHA squared; inner products have no scale to multiply.
+ */
+#define PRUNE_ALPHA			1.1
+
+static int
+compare_candidates(const void *left, const void *right)
+{
+	const Candidate *a = left;
+	const Candidate *b = right;
+
+	if (engine_before(a->distance, a->slot, b->distance, b->slot))
+		return -1;
+	return engine_before(b->distance, b->slot, a->distance, a->slot) ? 1 : 0;
+}
+
+/* A pseudo-random rank of a duplicate, different for each slot that chooses. */
+static uint32_t
+equal_rank(uint32_t slot, uint32_t self)
+{
+	uint32_t	x = slot * UINT32_C(0x85EBCA77) + self * UINT32_C(0x9E3779B1);
+
+	x ^= x >> 16;
+	x *= UINT32_C(0x7FEB352D);
+	x ^= x >> 15;
+	return x;
+}
+
+/* Sort, and drop the slot itself and all but the first mention of a slot; returns how many are left. */
+static uint32_t
+sort_and_unite(const PruneRule *rule, Candidate *candidates, uint32_t count)
+{
+	uint32_t	kept = 0;
+
+	qsort(candidates, count, sizeof(Candidate), compare_candidates);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (candidates[i].slot == rule->self)
+			continue;
+		if (kept > 0 && candidates[kept - 1].slot == candidates[i].slot)
+			continue;
+		candidates[kept++] = candidates[i];
+	}
+	return kept;
+}
+
+/* The places chosen so far, as indexes of the sorted candidates. */
+typedef struct Choice
+{
+	uint32_t	chosen[ENGINE_MAX_DEGREE];
+	uint32_t	count;
+	uint32_t	room;
+} Choice;
+
+/* Choose duplicates of the slot, lowest rank first. */
+static void
+choose_equals(const PruneRule *rule, const Candidate *candidates, uint32_t count, Choice *choice)
+{
+	uint32_t	room = rule->max_equal < choice->room ? rule->max_equal : choice->room;
+
+	for (uint32_t i = 0; i < count && room > 0; i++)
+	{
+		uint32_t	rank = equal_rank(candidates[i].slot, rule->self);
+		uint32_t	place;
+
+		if (candidates[i].distance != rule->equal_distance)
+			continue;
+		if (choice->count < room)
+			place = choice->count++;
+		else if (rank < equal_rank(candidates[choice->chosen[room - 1]].slot, rule->self))
+			place = room - 1;
+		else
+			continue;
+		for (; place > 0 && equal_rank(candidates[choice->chosen[place - 1]].slot, rule->self) > rank; place--)
+			choice->chosen[place] = choice->chosen[place - 1];
+		choice->chosen[place] = i;
+	}
+}
+
+/* Choose those that no chosen one hides; duplicates of the slot neither hide nor are chosen here. */
+static void
+choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair, void *context,
+			  Choice *choice)
+{
+	double		factor = rule->metric == METRIC_IP ? 1.0 : PRUNE_ALPHA * PRUNE_ALPHA;
+	uint32_t	first = choice->count;
+
+	for (uint32_t i = 0; i < count && choice->count < choice->room; i++)
+	{
+		bool		hidden = candidates[i].distance == rule->equal_distance;
+
+		for (uint32_t j = first; j < choice->count && !hidden; j++)
+			hidden = factor * pair(context, candidates[i].index, candidates[choice->chosen[j]].index) <=
+				candidates[i].distance;
+		if (!hidden)
+			choice->chosen[choice->count++] = i;
+	}
+}
+
+/* Whether one of the first so many choices is i. */
+static bool
+is_chosen(const Choice *choice, uint32_t first, uint32_t i)
+{
+	for (uint32_t j = 0; j < first; j++)
+		if (choice->chosen[j] == i)
+			return true;
+	return false;
+}
+
+/* Fill places left with the nearest of the others: without, then with those as far as the one before (mostly its copies). */
+static void
+choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t count, Choice *choice)
+{
+	uint32_t	first = choice->count;
+
+	for (int copies = 0; copies < 2; copies++)
+		for (uint32_t i = 0; i < count && choice->count < choice->room; i++)
+		{
+			bool		copy = i > 0 && candidates[i].distance == candidates[i - 1].distance;
+
+			if (candidates[i].distance != rule->equal_distance && copy == (copies == 1) && !is_chosen(choice, first, i))
+				choice->chosen[choice->count++] = i;
+		}
+}
+
+static int
+compare_indexes(const void *left, const void *right)
+{
+	uint32_t	a = *(const uint32_t *) left;
+	uint32_t	b = *(const uint32_t *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Choose a slot's graph row. */
+uint32_t
+prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
+				 uint32_t *row)
+{
+	Choice		choice;
+
+	choice.count = 0;
+	choice.room = rule->degree < ENGINE_MAX_DEGREE ? rule->degree : ENGINE_MAX_DEGREE;
+	count = sort_and_unite(rule, candidates, count);
+	choose_equals(rule, candidates, count, &choice);
+	choose_spread(rule, candidates, count, pair, context, &choice);
+	choose_nearest(rule, candidates, count, &choice);
+	qsort(choice.chosen, choice.count, sizeof(uint32_t), compare_indexes);
+	for (uint32_t i = 0; i < choice.count; i++)
+		row[i] = candidates[choice.chosen[i]].slot;
+	return choice.count;
+}
+
+/* How many seeds a graph of n linked slots has. */
+uint32_t
+seed_count(uint32_t linked, uint32_t room)
+{
+	uint32_t	count = linked / SEED_SHARE;
+
+	if (count == 0 && linked > 0)
+		count = 1;
+	return count < room ? count : room;
+}

@@ -1,0 +1,563 @@
+/*
+ * search.c
+ *		The graph search, over whatever GraphAccess reaches: a mirror's arrays or relation pages.
+ *
+ * The list of ef slots is kept as two heaps: `list`, farthest first, says what still enters; `frontier`, nearest
+ * first, what to expand next. A slot of the frontier that the list has dropped in the meantime comes after everything that has
+ * not been, so meeting one ends the search. Expanded slots are logged with their state: at the end the list is what of the log
+ * is not after the list's farthest.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "search.h"
+#include "select.h"
+
+#define VISITED_MIN_BITS	8
+#define VISITED_FULL(mask)	((mask) / 4 * 3)	/* entries at which the set grows */
+#define EQUAL_EXPANSIONS	4	/* duplicates expanded while linking, per duplicate kept */
+
+/* An array that grows. */
+typedef struct ResultArray
+{
+	SearchResult *results;
+	uint32_t	count;
+	uint32_t	room;
+} ResultArray;
+
+/* The set of slots seen: open addressing, NO_SLOT is empty. */
+typedef struct VisitedSet
+{
+	uint32_t   *slots;
+	size_t		room;			/* allocated entries */
+	uint32_t	mask;			/* entries in use - 1 */
+	uint32_t	shift;			/* of the hash to a place */
+	uint32_t	count;
+} VisitedSet;
+
+/* A duplicate of the row that is being linked. */
+typedef struct EqualSlot
+{
+	uint32_t	key;			/* its random rank */
+	uint32_t	slot;
+	bool		expanded;
+} EqualSlot;
+
+struct SearchScratch
+{
+	ScratchAllocator allocator;
+	ResultArray list;			/* the nearest ef, farthest first */
+	ResultArray frontier;		/* not yet expanded, nearest first */
+	ResultArray expanded;		/* in order of expansion */
+	ResultArray answer;
+	uint8_t    *live;			/* of expanded: may be an answer */
+	uint32_t	live_room;
+	VisitedSet	visited;
+	EqualSlot	equals[SEARCH_MAX_EQUAL];
+	uint32_t	equal_count;
+	uint32_t	equal_expanded;
+	uint32_t	slots[ENGINE_MAX_DEGREE];	/* one call's worth of new slots */
+	double		distances[ENGINE_MAX_DEGREE];
+	uint32_t	neighbours[ENGINE_MAX_DEGREE];
+};
+
+/* One search under way. */
+typedef struct Search
+{
+	const GraphAccess *access;
+	const GraphQuery *query;
+	SearchScratch *scratch;
+	GraphAnswer *answer;
+	uint32_t	ef;
+	bool		apart;			/* the answer is kept apart from the list */
+} Search;
+
+static void *
+resize_with_malloc(void *context, void *old, size_t size)
+{
+	if (size == 0)
+	{
+		free(old);
+		return NULL;
+	}
+	return realloc(old, size);
+}
+
+/* Create working memory; NULL when there is none. */
+SearchScratch *
+search_scratch_create(const ScratchAllocator *allocator)
+{
+	static const ScratchAllocator with_malloc = {resize_with_malloc, NULL};
+	SearchScratch *scratch;
+
+	if (allocator == NULL)
+		allocator = &with_malloc;
+	scratch = allocator->resize(allocator->context, NULL, sizeof(*scratch));
+	if (scratch == NULL)
+		return NULL;
+	memset(scratch, 0, sizeof(*scratch));
+	scratch->allocator = *allocator;
+	return scratch;
+}
+
+static void
+release(const ScratchAllocator *allocator, void *memory)
+{
+	if (memory != NULL)
+		(void) allocator->resize(allocator->context, memory, 0);
+}
+
+/* Free working memory. */
+void
+search_scratch_free(SearchScratch *scratch)
+{
+	ScratchAllocator allocator;
+
+	if (scratch == NULL)
+		return;
+	allocator = scratch->allocator;
+	release(&allocator, scratch->list.results);
+	release(&allocator, scratch->frontier.results);
+	release(&allocator, scratch->expanded.results);
+	release(&allocator, scratch->answer.results);
+	release(&allocator, scratch->live);
+	release(&allocator, scratch->visited.slots);
+	release(&allocator, scratch);
+}
+
+/* Make room for `room` entries; false when there is no memory. */
+static bool
+reserve(SearchScratch *scratch, ResultArray *array, uint32_t room)
+{
+	void	   *results;
+
+	if (room <= array->room)
+		return true;
+	if (room < array->room * 2)
+		room = array->room * 2;
+	results = scratch->allocator.resize(scratch->allocator.context, array->results, (size_t) room * sizeof(SearchResult));
+	if (results == NULL)
+		return false;
+	array->results = results;
+	array->room = room;
+	return true;
+}
+
+/* Make room in the log of expansions and for the states beside it. */
+static bool
+reserve_log(SearchScratch *scratch, uint32_t room)
+{
+	void	   *live;
+
+	if (!reserve(scratch, &scratch->expanded, room))
+		return false;
+	if (scratch->live_room >= scratch->expanded.room)
+		return true;
+	live = scratch->allocator.resize(scratch->allocator.context, scratch->live, scratch->expanded.room);
+	if (live == NULL)
+		return false;
+	scratch->live = live;
+	scratch->live_room = scratch->expanded.room;
+	return true;
+}
+
+static inline uint32_t
+visited_place(const VisitedSet *visited, uint32_t slot)
+{
+	return (slot * UINT32_C(2654435769)) >> visited->shift;
+}
+
+/* Put a slot in its place; false if it was there. The set has an empty place. */
+static inline bool
+visited_add(VisitedSet *visited, uint32_t slot)
+{
+	uint32_t	place = visited_place(visited, slot);
+
+	for (;; place = (place + 1) & visited->mask)
+	{
+		if (visited->slots[place] == slot)
+			return false;
+		if (visited->slots[place] == NO_SLOT)
+			break;
+	}
+	visited->slots[place] = slot;
+	visited->count++;
+	return true;
+}
+
+/* Empty the set, with 2^bits places. */
+static bool
+visited_reset(SearchScratch *scratch, uint32_t bits)
+{
+	VisitedSet *visited = &scratch->visited;
+	size_t		places = (size_t) 1 << bits;
+
+	if (visited->room < places)
+	{
+		void	   *slots = scratch->allocator.resize(scratch->allocator.context, visited->slots, places * sizeof(uint32_t));
+
+		if (slots == NULL)
+			return false;
+		visited->slots = slots;
+		visited->room = places;
+	}
+	visited->mask = (uint32_t) (places - 1);
+	visited->shift = 32 - bits;
+	visited->count = 0;
+	memset(visited->slots, 0xFF, places * sizeof(uint32_t));
+	return true;
+}
+
+/* Double the set's places until `more` slots surely fit, keeping what is in it. */
+static bool
+visited_reserve(SearchScratch *scratch, uint32_t more)
+{
+	VisitedSet *visited = &scratch->visited;
+
+	while (visited->count + more > VISITED_FULL(visited->mask))
+	{
+		VisitedSet	old = *visited;
+		uint32_t	bits = 32 - old.shift + 1;
+		void	   *slots;
+
+		if (bits > 31)
+			return false;
+		slots = scratch->allocator.resize(scratch->allocator.context, NULL, ((size_t) 1 << bits) * sizeof(uint32_t));
+		if (slots == NULL)
+			return false;
+		visited->slots = slots;
+		visited->room = (size_t) 1 << bits;
+		(void) visited_reset(scratch, bits);	/* room is there */
+		for (uint32_t place = 0; place <= old.mask; place++)
+			if (old.slots[place] != NO_SLOT)
+				(void) visited_add(visited, old.slots[place]);
+		release(&scratch->allocator, old.slots);
+	}
+	return true;
+}
+
+/* A pseudo-random rank of a duplicate among the duplicates of a row. */
+static uint32_t
+equal_key(uint32_t slot, uint32_t salt)
+{
+	uint32_t	x = slot * UINT32_C(0x9E3779B1) ^ salt * UINT32_C(0x85EBCA77);
+
+	x ^= x >> 15;
+	x *= UINT32_C(0x2C1B3C6D);
+	x ^= x >> 13;
+	return x;
+}
+
+/*
+ * Offer a duplicate: the max_equal lowest random ranks stay. Rows that choose their duplicates at random make a class of equal
+ * vectors one connected graph; by slot, all would choose the same few.
+ */
+static void
+offer_equal(Search *search, uint32_t slot)
+{
+	SearchScratch *scratch = search->scratch;
+	EqualSlot	entry = {equal_key(slot, search->query->salt), slot, false};
+	uint32_t	worst = 0;
+
+	if (scratch->equal_count < search->query->max_equal)
+	{
+		scratch->equals[scratch->equal_count++] = entry;
+		return;
+	}
+	for (uint32_t i = 1; i < scratch->equal_count; i++)
+		if (scratch->equals[i].key > scratch->equals[worst].key)
+			worst = i;
+	if (entry.key < scratch->equals[worst].key)
+		scratch->equals[worst] = entry;
+}
+
+/* Take a slot whose distance is known into the list, if it is near enough. */
+static bool
+enter(Search *search, uint32_t slot, double distance)
+{
+	SearchScratch *scratch = search->scratch;
+	SearchResult entry = {distance, slot, 0};
+
+	if (search->query->max_equal > 0 && distance == search->query->equal_distance)
+	{
+		offer_equal(search, slot);
+		return true;
+	}
+	if (!farthest_offer(scratch->list.results, &scratch->list.count, search->ef, entry))
+		return true;
+	if (!reserve(scratch, &scratch->frontier, scratch->frontier.count + 1))
+		return false;
+	nearest_push(scratch->frontier.results, &scratch->frontier.count, entry);
+	return true;
+}
+
+/* Offer slots whose walking distances are known to the answer that is kept apart. */
+static void
+admit(Search *search, const uint32_t *slots, const double *distances, uint32_t count)
+{
+	const GraphQuery *query = search->query;
+	ResultArray *answer = &search->scratch->answer;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		SearchResult entry = {distances[i], slots[i], 0};
+
+		if (!search->access->admit(search->access->context, slots[i], &entry.version))
+			continue;
+		if (query->has_beyond)
+		{
+			/* the bound is exact: a fast distance may lie on its wrong side */
+			if (search->access->exact_distances != NULL)
+				search->access->exact_distances(search->access->context, &slots[i], 1, &entry.distance);
+			if (!engine_before(query->beyond_distance, query->beyond_slot, entry.distance, entry.slot))
+				continue;
+		}
+		(void) farthest_offer(answer->results, &answer->count, search->ef, entry);
+	}
+}
+
+/* Look at slots: those not seen before get their distances and may enter. At most ENGINE_MAX_DEGREE. */
+static bool
+look_at(Search *search, const uint32_t *slots, uint32_t count)
+{
+	SearchScratch *scratch = search->scratch;
+	uint32_t	fresh = 0;
+
+	if (!visited_reserve(scratch, count))
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		if (visited_add(&scratch->visited, slots[i]))
+			scratch->slots[fresh++] = slots[i];
+	if (fresh == 0)
+		return true;
+	search->access->walk_distances(search->access->context, scratch->slots, fresh, scratch->distances);
+	search->answer->counters.distances += fresh;
+	for (uint32_t i = 0; i < fresh; i++)
+		if (!enter(search, scratch->slots[i], scratch->distances[i]))
+			return false;
+	if (search->apart)
+		admit(search, scratch->slots, scratch->distances, fresh);
+	return true;
+}
+
+/* Read a slot's row, log its state, and look at its neighbours. */
+static bool
+expand(Search *search, SearchResult entry)
+{
+	SearchScratch *scratch = search->scratch;
+	GraphAnswer *answer = search->answer;
+	SlotState	state = {0, false};
+	uint32_t	count;
+
+	count = search->access->row(search->access->context, entry.slot, scratch->neighbours, &state);
+	if (!reserve_log(scratch, scratch->expanded.count + 1))
+		return false;
+	entry.version = state.version;
+	scratch->live[scratch->expanded.count] = state.live;
+	scratch->expanded.results[scratch->expanded.count++] = entry;
+	if (search->query->trace != NULL && answer->traced < search->query->trace_room)
+		search->query->trace[answer->traced] = entry.slot;
+	answer->traced++;
+	answer->counters.expanded++;
+	answer->counters.iterations++;
+	return look_at(search, scratch->neighbours, count);
+}
+
+/* The duplicate to expand next, or NULL. */
+static EqualSlot *
+next_equal(Search *search)
+{
+	SearchScratch *scratch = search->scratch;
+
+	if (scratch->equal_expanded >= search->query->max_equal * EQUAL_EXPANSIONS)
+		return NULL;
+	for (uint32_t i = 0; i < scratch->equal_count; i++)
+		if (!scratch->equals[i].expanded)
+			return &scratch->equals[i];
+	return NULL;
+}
+
+/* Take the next slot to expand; false when the list has none. */
+static bool
+next_slot(Search *search, SearchResult *entry)
+{
+	SearchScratch *scratch = search->scratch;
+	EqualSlot  *equal = next_equal(search);
+
+	if (equal != NULL)
+	{
+		equal->expanded = true;
+		scratch->equal_expanded++;
+		*entry = (SearchResult) {search->query->equal_distance, equal->slot, 0};
+		return true;
+	}
+	if (scratch->frontier.count == 0)
+		return false;
+	if (scratch->list.count == search->ef && result_before(&scratch->list.results[0], &scratch->frontier.results[0]))
+		return false;
+	*entry = nearest_pop(scratch->frontier.results, &scratch->frontier.count);
+	return true;
+}
+
+/* Start at the seeds, then expand until the list has nothing more. False: no memory. */
+static bool
+walk(Search *search)
+{
+	const GraphQuery *query = search->query;
+	SearchResult entry;
+
+	for (uint32_t first = 0; first < query->nseeds; first += ENGINE_MAX_DEGREE)
+	{
+		uint32_t	count = query->nseeds - first;
+
+		if (count > ENGINE_MAX_DEGREE)
+			count = ENGINE_MAX_DEGREE;
+		if (!look_at(search, query->seeds + first, count))
+			return false;
+	}
+	for (;;)
+	{
+		if ((query->max_iterations > 0 && search->answer->counters.iterations >= query->max_iterations) ||
+			(search->access->interrupted != NULL && search->access->interrupted(search->access->context)))
+		{
+			search->answer->capped = true;
+			return true;
+		}
+		if (!next_slot(search, &entry))
+			return true;
+		if (!expand(search, entry))
+			return false;
+	}
+}
+
+/* Whether an expanded slot is among the duplicates that stayed. */
+static bool
+equal_stayed(const SearchScratch *scratch, uint32_t slot)
+{
+	for (uint32_t i = 0; i < scratch->equal_count; i++)
+		if (scratch->equals[i].slot == slot)
+			return true;
+	return false;
+}
+
+/* Make the answer from the list: its expanded slots, and in a capped search those still waiting. */
+static bool
+answer_from_list(Search *search)
+{
+	SearchScratch *scratch = search->scratch;
+	ResultArray *answer = &scratch->answer;
+	const GraphQuery *query = search->query;
+	bool		full = scratch->list.count == search->ef;
+
+	if (!reserve(scratch, answer, search->ef + scratch->equal_count))
+		return false;
+	for (uint32_t i = 0; i < scratch->expanded.count; i++)
+	{
+		const SearchResult *entry = &scratch->expanded.results[i];
+
+		if (!scratch->live[i])
+			continue;
+		if (query->max_equal > 0 && entry->distance == query->equal_distance)
+		{
+			if (!equal_stayed(scratch, entry->slot))
+				continue;
+		}
+		else if (full && result_before(&scratch->list.results[0], entry))
+			continue;
+		answer->results[answer->count++] = *entry;
+	}
+	if (!search->answer->capped)
+		return true;
+	for (uint32_t i = 0; i < scratch->frontier.count; i++)
+	{
+		SearchResult entry = scratch->frontier.results[i];
+		SlotState	state = {0, false};
+
+		if (full && result_before(&scratch->list.results[0], &entry))
+			continue;
+		(void) search->access->row(search->access->context, entry.slot, scratch->neighbours, &state);
+		entry.version = state.version;
+		if (state.live)
+			answer->results[answer->count++] = entry;
+	}
+	return true;
+}
+
+/* Replace walking distances by exact ones. */
+static void
+rank_exactly(Search *search)
+{
+	SearchScratch *scratch = search->scratch;
+	ResultArray *answer = &scratch->answer;
+
+	for (uint32_t first = 0; first < answer->count; first += ENGINE_MAX_DEGREE)
+	{
+		uint32_t	count = answer->count - first;
+
+		if (count > ENGINE_MAX_DEGREE)
+			count = ENGINE_MAX_DEGREE;
+		for (uint32_t i = 0; i < count; i++)
+			scratch->slots[i] = answer->results[first + i].slot;
+		search->access->exact_distances(search->access->context, scratch->slots, count, scratch->distances);
+		for (uint32_t i = 0; i < count; i++)
+			answer->results[first + i].distance = scratch->distances[i];
+	}
+}
+
+/* Drop what is not after the bound. */
+static void
+drop_until_bound(const GraphQuery *query, ResultArray *answer)
+{
+	uint32_t	kept = 0;
+
+	for (uint32_t i = 0; i < answer->count; i++)
+	{
+		SearchResult entry = answer->results[i];
+
+		if (engine_before(query->beyond_distance, query->beyond_slot, entry.distance, entry.slot))
+			answer->results[kept++] = entry;
+	}
+	answer->count = kept;
+}
+
+/* Empty the working memory for a search. */
+static bool
+prepare(Search *search)
+{
+	SearchScratch *scratch = search->scratch;
+	uint32_t	bits = VISITED_MIN_BITS;
+
+	scratch->list.count = 0;
+	scratch->frontier.count = 0;
+	scratch->expanded.count = 0;
+	scratch->answer.count = 0;
+	scratch->equal_count = 0;
+	scratch->equal_expanded = 0;
+	while (bits < 24 && ((uint32_t) 1 << bits) < search->ef * 16)
+		bits++;
+	return visited_reset(scratch, bits) && reserve(scratch, &scratch->list, search->ef) &&
+		reserve(scratch, &scratch->answer, search->ef);
+}
+
+/* Search a graph. */
+EngineStatus
+graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch, GraphAnswer *answer)
+{
+	Search		search = {access, query, scratch, answer, query->ef > 0 ? query->ef : 1, access->admit != NULL};
+
+	assert(query->max_equal <= SEARCH_MAX_EQUAL);
+	memset(answer, 0, sizeof(*answer));
+	if (!prepare(&search) || !walk(&search))
+		return ENGINE_NO_MEMORY;
+	if (!search.apart && !answer_from_list(&search))
+		return ENGINE_NO_MEMORY;
+	if (access->exact_distances != NULL && !(search.apart && query->has_beyond))
+		rank_exactly(&search);
+	if (query->has_beyond)
+		drop_until_bound(query, &scratch->answer);
+	sort_results(scratch->answer.results, scratch->answer.count);
+	answer->results = scratch->answer.results;
+	answer->count = scratch->answer.count;
+	return ENGINE_OK;
+}

@@ -1,0 +1,45 @@
+/*
+ * select.h
+ *		Heaps of (distance, slot, version) in the one order of answers: the k nearest so far, and a queue of nearest first.
+ */
+#ifndef GPUANN_SELECT_H
+#define GPUANN_SELECT_H
+
+#include "engine.h"
+
+/* Whether answer a comes before b. */
+static inline bool
+result_before(const SearchResult *a, const SearchResult *b)
+{
+	return engine_before(a->distance, a->slot, b->distance, b->slot);
+}
+
+/* Put entry where it belongs on the way from place down; the root is the farthest. */
+extern void farthest_sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry);
+
+/* Add an entry to a heap whose root is the farthest; heap has room for one more. */
+extern void farthest_push(SearchResult *heap, uint32_t *count, SearchResult entry);
+
+/* Add an entry to a heap whose root is the nearest, and take that root out. */
+extern void nearest_push(SearchResult *heap, uint32_t *count, SearchResult entry);
+extern SearchResult nearest_pop(SearchResult *heap, uint32_t *count);
+
+/* Sort answers into their order, in place and without further memory. */
+extern void sort_results(SearchResult *results, uint32_t count);
+
+/* Keep an entry if it is among the room nearest so far; root farthest. Returns whether it was kept. */
+static inline bool
+farthest_offer(SearchResult *heap, uint32_t *count, uint32_t room, SearchResult entry)
+{
+	if (*count < room)
+	{
+		farthest_push(heap, count, entry);
+		return true;
+	}
+	if (room == 0 || !result_before(&entry, &heap[0]))
+		return false;
+	farthest_sift_down(heap, *count, 0, entry);
+	return true;
+}
+
+#endif							/* GPUANN_SELECT_H */

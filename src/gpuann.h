@@ -10,6 +10,7 @@
 #include "access/amapi.h"
 #include "access/genam.h"
 #include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
 #include "utils/rel.h"
 
 #include "engine/engine.h"

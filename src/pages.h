@@ -95,14 +95,14 @@ typedef enum ListState
 } ListState;
 
 /* Where the next row goes. Meaningful on the newest list page only; moves along when it is succeeded. */
-typedef struct AppendState
+typedef struct AppendPoint
 {
 	uint32		superblocks;	/* whose list page is initialised */
 	uint32		next_fresh;		/* slots from here on were never used; slots below it exist */
 	uint32		free_head;		/* first of the free list, linked by neighbours[0] of free node records; NO_SLOT: empty */
 	uint32		free_count;
 	BlockNumber spare_head;		/* first spare list page, or InvalidBlockNumber */
-} AppendState;
+} AppendPoint;
 
 typedef struct ListPage
 {
@@ -111,7 +111,7 @@ typedef struct ListPage
 	uint32		count;
 	uint32		state;			/* ListState */
 	BlockNumber next;
-	AppendState append;
+	AppendPoint append;
 	uint32		slots[FLEXIBLE_ARRAY_MEMBER];
 } ListPage;
 
@@ -155,6 +155,14 @@ static inline BlockNumber
 list_block(const IndexFormat *format, uint32 superblock)
 {
 	return superblock_start(format, superblock);
+}
+
+/* Whether a list page can be at this block. */
+static inline bool
+is_list_block(const IndexFormat *format, BlockNumber block)
+{
+	return block != InvalidBlockNumber && block > format->seed_pages &&
+		(block - 1 - format->seed_pages) % format->superblock_pages == 0;
 }
 
 static inline uint32
@@ -217,11 +225,35 @@ extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint
 /* The format of an index, cached with the relation; checks magic, version and ranges. Valid while the relation is open. */
 extern const IndexFormat *index_format(Relation index);
 
+/* What rd_amcache knows besides: the nonce as last seen, and where the newest list page was. */
+extern uint64 index_cached_nonce(Relation index);
+extern BlockNumber index_newest_hint(Relation index);
+extern void index_set_newest_hint(Relation index, BlockNumber block);
+
+/* A fresh identity for an index: random, never 0. */
+extern uint64 random_nonce(void);
+
 /* A copy of the metapage, checked. */
 extern void read_meta(Relation index, MetaPage *meta);
 
 /* Initialise a page: header, tail, pd_lower past what its kind holds when empty. */
-extern void page_init(Page page, PageKind kind, uint32 superblock, const IndexFormat *format);
+extern void page_init(Page page, PageKind kind, uint32 superblock);
+
+/*
+ * Let pd_lower be at least so many payload bytes in. Node and vector pages are filled from the start, so their images in WAL
+ * need no more than that; a record beyond it reads as zeros, absent.
+ */
+static inline void
+page_reach(Page page, Size bytes)
+{
+	Size		lower = PageGetContents(page) - (char *) page + bytes;
+
+	if (lower > ((PageHeader) page)->pd_lower || bytes == 0)
+		((PageHeader) page)->pd_lower = lower;
+}
+
+/* What is wrong with an initialised page that should be of this kind, or NULL. */
+extern const char *page_fault(Page page, PageKind kind);
 
 /*
  * Read and lock a block (mode BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that it is an initialised page of this kind; errors out with

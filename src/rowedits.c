@@ -1,0 +1,608 @@
+/*
+ * rowedits.c
+ *		Graph rows under change in memory.
+ *
+ * Three parts: a hash of changed rows, a cache of vectors (a slot has one place, the low bits of its number; dense slots
+ * therefore never collide while the cache is as large as the index), and the reverse edges offered but not yet given.
+ * Pages are read one at a time, without keeping any pin.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "commands/vacuum.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "postmaster/autovacuum.h"
+#include "utils/memutils.h"
+
+#include "rowedits.h"
+
+#define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
+#define MIN_CACHED_VECTORS	64
+
+/* A changed row: its neighbours' count, then the neighbours. */
+typedef struct EditedRow
+{
+	uint32		slot;
+	char		status;			/* simplehash's */
+	bool		live;
+	uint32	   *row;
+} EditedRow;
+
+#define SH_PREFIX edited
+#define SH_ELEMENT_TYPE EditedRow
+#define SH_KEY_TYPE uint32
+#define SH_KEY slot
+#define SH_HASH_KEY(tb, key) murmurhash32(key)
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* One cached vector's head; the bytes follow. */
+typedef struct CachedVector
+{
+	uint32		slot;			/* NO_SLOT: empty */
+	float		inverse_norm;	/* cosine: 1 / |vector| */
+} CachedVector;
+
+typedef struct EdgeOffer
+{
+	uint32		target;
+	uint32		source;
+} EdgeOffer;
+
+struct RowEdits
+{
+	MemoryContext memory;
+	Relation	index;
+	const IndexFormat *format;
+	const DistanceKernels *kernels;
+	uint32		next_fresh;
+	uint32		max_rows;
+
+	MemoryContext row_memory;	/* the changes: emptied when they are taken out */
+	edited_hash *rows;
+	char	   *block;			/* where the next row is cut from */
+	Size		block_left;
+
+	char	   *cache;
+	uint32		cache_mask;
+	Size		cache_stride;
+	void	   *aside;			/* a vector moved out of the way of one with the same place */
+
+	EdgeOffer  *offers;
+	uint32		noffers;
+	uint32		offer_room;
+
+	const uint32 *seeds;
+	uint32		nseeds;
+
+	SearchScratch *scratch;
+	NodeRecord *node;			/* scratch copy of a node record */
+	Candidate  *candidates;		/* scratch of row_edits_apply_offers */
+	uint32		candidate_room;
+
+	/* the search under way */
+	uint32		query_slot;
+	void	   *query_vector;
+	float	   *query;			/* widened */
+	float		query_inverse_norm;
+};
+
+/* Bytes a changed row costs: in the hash, and once more when taken out. */
+static Size
+row_bytes(const IndexFormat *format)
+{
+	return 2 * (Size) (format->degree + 1) * sizeof(uint32) + 2 * sizeof(EditedRow);
+}
+
+/* Changed rows that fit in memory: half of it is theirs. */
+uint32
+row_edits_capacity(const IndexFormat *format, Size memory)
+{
+	return Min(memory / 2 / row_bytes(format), ENGINE_MAX_SLOTS);
+}
+
+bool
+row_edits_have_room(const RowEdits *edits, uint32 more)
+{
+	return (uint64) edits->rows->members + more <= edits->max_rows;
+}
+
+const DistanceKernels *
+row_edits_kernels(const RowEdits *edits)
+{
+	return edits->kernels;
+}
+
+/* What a linker or VACUUM may use. */
+Size
+link_memory(void)
+{
+	int			kilobytes = maintenance_work_mem;
+
+#if PG_VERSION_NUM >= 170000
+	if (AmAutoVacuumWorkerProcess() && autovacuum_work_mem != -1)
+#else
+	if (IsAutoVacuumWorkerProcess() && autovacuum_work_mem != -1)
+#endif
+		kilobytes = autovacuum_work_mem;
+	return (Size) kilobytes * 1024;
+}
+
+/* Be interrupted, and sleep as the vacuum cost delay says. */
+void
+link_pause(void)
+{
+#if PG_VERSION_NUM >= 180000
+	vacuum_delay_point(false);
+#else
+	vacuum_delay_point();
+#endif
+}
+
+/* The search routine's allocator: memory of the edits. */
+static void *
+resize_scratch(void *context, void *old, size_t size)
+{
+	if (size == 0)
+	{
+		if (old != NULL)
+			pfree(old);
+		return NULL;
+	}
+	if (old == NULL)
+		return MemoryContextAllocHuge((MemoryContext) context, size);
+	return repalloc_huge(old, size);
+}
+
+/* Make the cache: the largest power of two of places that fits, but no more than there are slots. */
+static void
+make_cache(RowEdits *edits, Size memory)
+{
+	Size		places = MIN_CACHED_VECTORS;
+
+	edits->cache_stride = MAXALIGN(sizeof(CachedVector)) + MAXALIGN(edits->format->vector_bytes);
+	while (places < edits->next_fresh && places * 2 * edits->cache_stride <= memory)
+		places *= 2;
+	edits->cache_mask = places - 1;
+	edits->cache = MemoryContextAllocHuge(edits->memory, places * edits->cache_stride);
+	for (Size i = 0; i < places; i++)
+		((CachedVector *) (edits->cache + i * edits->cache_stride))->slot = NO_SLOT;
+	edits->aside = MemoryContextAlloc(edits->memory, edits->format->vector_bytes);
+}
+
+/* Start with no changes. */
+RowEdits *
+row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
+	RowEdits   *edits = MemoryContextAllocZero(context, sizeof(RowEdits));
+	ScratchAllocator allocator = {resize_scratch, context};
+
+	edits->memory = context;
+	edits->index = index;
+	edits->format = format;
+	edits->next_fresh = next_fresh;
+	edits->max_rows = row_edits_capacity(format, memory);
+	edits->kernels = distance_kernels(format->type, format->metric, SIMD_BEST);
+	if (edits->kernels == NULL)
+		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
+	edits->row_memory = AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
+	edits->rows = edited_create(edits->row_memory, 1024, NULL);
+	make_cache(edits, memory / 8 * 3);
+	edits->scratch = search_scratch_create(&allocator);
+	edits->node = MemoryContextAlloc(context, format->node_bytes);
+	edits->query_slot = NO_SLOT;
+	edits->query_vector = MemoryContextAlloc(context, format->vector_bytes);
+	edits->query = MemoryContextAlloc(context, sizeof(float) * format->dims);
+	return edits;
+}
+
+void
+row_edits_end(RowEdits *edits)
+{
+	MemoryContextDelete(edits->memory);
+}
+
+void
+row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count)
+{
+	edits->seeds = seeds;
+	edits->nseeds = count;
+}
+
+/* ---- vectors ---- */
+
+/* A slot's place in the cache, filled. */
+static CachedVector *
+cached_vector(RowEdits *edits, uint32 slot)
+{
+	CachedVector *cached = (CachedVector *) (edits->cache + (Size) (slot & edits->cache_mask) * edits->cache_stride);
+	void	   *bytes = (char *) cached + MAXALIGN(sizeof(CachedVector));
+
+	if (cached->slot == slot)
+		return cached;
+	cached->slot = NO_SLOT;		/* should reading fail */
+	read_vector(edits->index, edits->format, slot, bytes);
+	cached->inverse_norm = 0;
+	if (edits->format->metric == METRIC_COSINE)
+	{
+		float		squared = edits->kernels->squared_norm(bytes, edits->format->dims);
+
+		cached->inverse_norm = squared > 0 ? 1.0f / sqrtf(squared) : 0;
+	}
+	cached->slot = slot;
+	return cached;
+}
+
+static const void *
+vector_bytes_of(const CachedVector *cached)
+{
+	return (const char *) cached + MAXALIGN(sizeof(CachedVector));
+}
+
+/* A slot's vector, valid until the next call for another slot. */
+const void *
+row_edits_vector(RowEdits *edits, uint32 slot)
+{
+	return vector_bytes_of(cached_vector(edits, slot));
+}
+
+/* The exact distance between two slots. */
+double
+row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
+{
+	const void *a = row_edits_vector(edits, slot_a);
+
+	if (slot_a != slot_b && (slot_a & edits->cache_mask) == (slot_b & edits->cache_mask))
+	{
+		memcpy(edits->aside, a, edits->format->vector_bytes);
+		a = edits->aside;
+	}
+	return edits->kernels->exact(a, row_edits_vector(edits, slot_b), edits->format->dims);
+}
+
+/* prune_candidates' view of it: a candidate's index is its slot. */
+static double
+pair_distance(void *context, uint32_t index_a, uint32_t index_b)
+{
+	return row_edits_distance(context, index_a, index_b);
+}
+
+/* ---- rows ---- */
+
+/* Read a row from its page into neighbours; returns how many there are. */
+static uint32
+page_row(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
+{
+	const IndexFormat *format = edits->format;
+	NodeRecord *node = edits->node;
+	uint32		count = 0;
+
+	state->live = false;
+	state->version = 0;
+	if (!read_node(edits->index, format, slot, node))
+		return 0;
+	state->live = NodeState(node) == NODE_LIVE;
+	state->version = node->version;
+	if ((node->flags & NODE_LINKED) == 0)
+		return 0;
+	while (count < format->degree && node->neighbours[count] != NO_SLOT)
+	{
+		if (node->neighbours[count] >= edits->next_fresh)
+			report_corrupt(edits->index, node_block(format, slot), "a graph row names a slot that does not exist");
+		neighbours[count] = node->neighbours[count];
+		count++;
+	}
+	return count;
+}
+
+/* The row of a slot as it is now, with the changes. */
+uint32
+row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
+{
+	EditedRow  *edited = edited_lookup(edits->rows, slot);
+
+	if (edited == NULL)
+		return page_row(edits, slot, neighbours, state);
+	state->live = edited->live;
+	state->version = 0;
+	memcpy(neighbours, edited->row + 1, edited->row[0] * sizeof(uint32));
+	return edited->row[0];
+}
+
+/* Room for one row, from the blocks. */
+static uint32 *
+cut_row(RowEdits *edits)
+{
+	Size		bytes = (Size) (edits->format->degree + 1) * sizeof(uint32);
+	uint32	   *row;
+
+	if (edits->block_left < bytes)
+	{
+		edits->block = MemoryContextAlloc(edits->row_memory, ROW_BLOCK_BYTES);
+		edits->block_left = ROW_BLOCK_BYTES;
+	}
+	row = (uint32 *) edits->block;
+	edits->block += bytes;
+	edits->block_left -= bytes;
+	return row;
+}
+
+/* Change a row. The first change of a slot takes over whether it is live. */
+void
+row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
+{
+	EditedRow  *edited = edited_lookup(edits->rows, slot);
+
+	if (edited == NULL)
+	{
+		uint32		old[ENGINE_MAX_DEGREE];
+		SlotState	state;
+		bool		found;
+
+		(void) page_row(edits, slot, old, &state);
+		edited = edited_insert(edits->rows, slot, &found);
+		edited->live = state.live;
+		edited->row = cut_row(edits);
+	}
+	edited->row[0] = count;
+	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
+}
+
+static int
+compare_edited(const void *left, const void *right)
+{
+	uint32		a = (*(EditedRow *const *) left)->slot;
+	uint32		b = (*(EditedRow *const *) right)->slot;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Take the changed rows out. */
+void
+row_edits_take(RowEdits *edits, LinkedRows *rows)
+{
+	uint32		degree = edits->format->degree;
+	uint32		count = edits->rows->members;
+	EditedRow **sorted = palloc_extended(sizeof(EditedRow *) * Max(count, 1), MCXT_ALLOC_HUGE);
+	edited_iterator iterator;
+	EditedRow  *edited;
+	uint32		n = 0;
+
+	memset(rows, 0, sizeof(*rows));
+	rows->slots = palloc_extended(sizeof(uint32) * Max(count, 1), MCXT_ALLOC_HUGE);
+	rows->rows = palloc_extended(sizeof(uint32) * Max((Size) count * degree, 1), MCXT_ALLOC_HUGE);
+	edited_start_iterate(edits->rows, &iterator);
+	while ((edited = edited_iterate(edits->rows, &iterator)) != NULL)
+		sorted[n++] = edited;
+	qsort(sorted, n, sizeof(EditedRow *), compare_edited);
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32	   *row = rows->rows + (Size) i * degree;
+
+		rows->slots[i] = sorted[i]->slot;
+		for (uint32 j = 0; j < degree; j++)
+			row[j] = j < sorted[i]->row[0] ? sorted[i]->row[1 + j] : NO_SLOT;
+	}
+	rows->count = n;
+	pfree(sorted);
+	MemoryContextReset(edits->row_memory);
+	edits->rows = edited_create(edits->row_memory, 1024, NULL);
+	edits->block_left = 0;
+}
+
+/* ---- search ---- */
+
+static uint32_t
+search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+{
+	CHECK_FOR_INTERRUPTS();
+	return row_edits_get(context, slot, neighbours, state);
+}
+
+static void
+search_fast_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	RowEdits   *edits = context;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		CachedVector *cached = cached_vector(edits, slots[i]);
+
+		out[i] = edits->kernels->fast(edits->query, vector_bytes_of(cached), edits->format->dims,
+									  edits->query_inverse_norm * cached->inverse_norm);
+	}
+}
+
+static void
+search_exact_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	RowEdits   *edits = context;
+
+	for (uint32_t i = 0; i < count; i++)
+		out[i] = edits->kernels->exact(edits->query_vector, row_edits_vector(edits, slots[i]), edits->format->dims);
+}
+
+/* Make a slot's vector the query. */
+static void
+set_query(RowEdits *edits, uint32 slot)
+{
+	CachedVector *cached = cached_vector(edits, slot);
+
+	memcpy(edits->query_vector, vector_bytes_of(cached), edits->format->vector_bytes);
+	edits->kernels->widen(edits->query_vector, edits->format->dims, edits->query);
+	edits->query_inverse_norm = cached->inverse_norm;
+	edits->query_slot = slot;
+}
+
+/* The live slots nearest to a slot, by a graph search. */
+uint32
+row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+{
+	GraphAccess access = {
+		.context = edits,
+		.row = search_row,
+		.walk_distances = search_fast_distances,
+		.exact_distances = search_exact_distances,
+	};
+	GraphQuery	query;
+	GraphAnswer answer;
+
+	if (edits->nseeds == 0)
+		return 0;
+	set_query(edits, slot);
+	memset(&query, 0, sizeof(query));
+	query.ef = ef;
+	query.seeds = edits->seeds;
+	query.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED);
+	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
+	query.salt = slot;
+	query.equal_distance = edits->kernels->fast(edits->query, edits->query_vector, edits->format->dims,
+												edits->query_inverse_norm * edits->query_inverse_norm);
+	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
+	for (uint32 i = 0; i < answer.count; i++)
+	{
+		candidates[i].distance = answer.results[i].distance;
+		candidates[i].slot = answer.results[i].slot;
+		candidates[i].index = answer.results[i].slot;
+	}
+	return answer.count;
+}
+
+/* ---- choosing rows ---- */
+
+/* Prune candidates to a row. */
+static uint32
+prune_row(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, uint32 *row)
+{
+	PruneRule	rule;
+
+	rule.metric = edits->format->metric;
+	rule.degree = edits->format->degree;
+	rule.self = slot;
+	rule.equal_distance = row_edits_distance(edits, slot, slot);
+	rule.max_equal = PRUNE_MAX_EQUAL(rule.degree);
+	return prune_candidates(&rule, candidates, count, pair_distance, edits, row);
+}
+
+/* Whether row names slot. */
+static bool
+names_slot(const uint32 *row, uint32 count, uint32 slot)
+{
+	for (uint32 i = 0; i < count; i++)
+		if (row[i] == slot)
+			return true;
+	return false;
+}
+
+/* Offer target an edge to source. */
+static void
+offer_edge(RowEdits *edits, uint32 target, uint32 source)
+{
+	if (edits->noffers == edits->offer_room)
+	{
+		Size		room = Max((Size) edits->offer_room * 2, 4096);
+
+		edits->offers = resize_scratch(edits->memory, edits->offers, room * sizeof(EdgeOffer));
+		edits->offer_room = room;
+	}
+	edits->offers[edits->noffers].target = target;
+	edits->offers[edits->noffers].source = source;
+	edits->noffers++;
+}
+
+/* Choose a slot's row among candidates, and offer the reverse edges of those it did not have. */
+void
+row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count)
+{
+	uint32		old[ENGINE_MAX_DEGREE];
+	uint32		row[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	uint32		nold = row_edits_get(edits, slot, old, &state);
+	uint32		nrow = prune_row(edits, slot, candidates, count, row);
+
+	row_edits_set(edits, slot, row, nrow);
+	for (uint32 i = 0; i < nrow; i++)
+		if (!names_slot(old, nold, row[i]))
+			offer_edge(edits, row[i], slot);
+}
+
+static int
+compare_offers(const void *left, const void *right)
+{
+	const EdgeOffer *a = left;
+	const EdgeOffer *b = right;
+
+	if (a->target != b->target)
+		return a->target < b->target ? -1 : 1;
+	return a->source < b->source ? -1 : a->source > b->source;
+}
+
+/* Give one target its new edges. */
+static void
+accept_offers(RowEdits *edits, const EdgeOffer *offers, uint32 count)
+{
+	uint32		target = offers[0].target;
+	uint32		row[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	uint32		nrow = row_edits_get(edits, target, row, &state);
+	uint32		degree = edits->format->degree;
+	uint32		fresh = 0;
+
+	if (!state.live)
+		return;
+	for (uint32 i = 0; i < count; i++)
+		if (!names_slot(row, nrow, offers[i].source))
+			fresh++;
+	if (fresh == 0)
+		return;
+	if (nrow + fresh > edits->candidate_room)
+	{
+		edits->candidate_room = Max(nrow + fresh, 512);
+		edits->candidates = resize_scratch(edits->memory, edits->candidates, edits->candidate_room * sizeof(Candidate));
+	}
+	fresh = nrow;
+	for (uint32 i = 0; i < nrow; i++)
+		edits->candidates[i].slot = row[i];
+	for (uint32 i = 0; i < count; i++)
+		if (!names_slot(row, nrow, offers[i].source))
+			edits->candidates[fresh++].slot = offers[i].source;
+	if (fresh <= degree)
+	{
+		for (uint32 i = nrow; i < fresh; i++)
+			row[i] = edits->candidates[i].slot;
+		row_edits_set(edits, target, row, fresh);
+		return;
+	}
+	for (uint32 i = 0; i < fresh; i++)
+	{
+		edits->candidates[i].index = edits->candidates[i].slot;
+		edits->candidates[i].distance = row_edits_distance(edits, target, edits->candidates[i].slot);
+	}
+	nrow = prune_row(edits, target, edits->candidates, fresh, row);
+	row_edits_set(edits, target, row, nrow);
+}
+
+/* Give targets the reverse edges offered. */
+void
+row_edits_apply_offers(RowEdits *edits)
+{
+	uint32		end;
+
+	qsort(edits->offers, edits->noffers, sizeof(EdgeOffer), compare_offers);
+	for (uint32 start = 0; start < edits->noffers; start = end)
+	{
+		for (end = start + 1; end < edits->noffers && edits->offers[end].target == edits->offers[start].target; end++)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		accept_offers(edits, edits->offers + start, end - start);
+	}
+	edits->noffers = 0;
+}

@@ -1,0 +1,62 @@
+/*
+ * rowedits.h
+ *		Graph rows under change in memory: what linking over pages and VACUUM's repair share.
+ *
+ * Pages are read, never written: the changed rows are taken out at the end and written by link_write_rows(). The caller
+ * holds the linker lock, so no row of the pages changes underneath.
+ */
+#ifndef GPUANN_ROWEDITS_H
+#define GPUANN_ROWEDITS_H
+
+#include "link.h"
+#include "engine/distance.h"
+#include "engine/prune.h"
+#include "engine/search.h"
+
+typedef struct RowEdits RowEdits;
+
+/* Start with no changes. memory bounds rows and cached vectors together; everything lives in a context of its own. */
+extern RowEdits *row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory);
+extern void row_edits_end(RowEdits *edits);
+
+/* Changed rows that fit in that memory, and whether so many more fit still. */
+extern uint32 row_edits_capacity(const IndexFormat *format, Size memory);
+extern bool row_edits_have_room(const RowEdits *edits, uint32 more);
+
+/* A slot's vector, through a cache: valid until the next call for another slot. */
+extern const void *row_edits_vector(RowEdits *edits, uint32 slot);
+
+/* The row of a slot as it is now, with the changes; returns how many neighbours. */
+extern uint32 row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state);
+extern void row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count);
+
+/* Slots from which searches start. The array is the caller's. */
+extern void row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count);
+
+/*
+ * The live slots nearest to a slot, by a graph search of breadth ef, duplicates of it limited. Appends to candidates, which has
+ * room for ef more; returns how many it added.
+ */
+extern uint32 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates);
+
+/* The exact distance between two slots. */
+extern double row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b);
+
+/* Choose a slot's row among candidates (slot and distance set), set it, and offer the reverse edges of those it did not have. */
+extern void row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count);
+
+/* Give targets the reverse edges offered since the last call, pruning where a row overflows. */
+extern void row_edits_apply_offers(RowEdits *edits);
+
+/* The changed rows, palloc'd in the current context, ascending by slot. nseeds is 0. Forgets the changes. */
+extern void row_edits_take(RowEdits *edits, LinkedRows *rows);
+
+extern const DistanceKernels *row_edits_kernels(const RowEdits *edits);
+
+/* What a linker or VACUUM may use: maintenance_work_mem, or autovacuum_work_mem in an autovacuum worker. */
+extern Size link_memory(void);
+
+/* Be interrupted, and sleep as the vacuum cost delay says (only VACUUM has one). */
+extern void link_pause(void);
+
+#endif							/* GPUANN_ROWEDITS_H */

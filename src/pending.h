@@ -30,8 +30,7 @@ extern bool list_read(Relation index, const IndexFormat *format, const ListBound
 
 /*
  * Add a row: takes the append lock, a free or fresh slot, writes vector, node record and list entry (one WAL record if the vector
- * lies on at most two pages), and returns the slot. After it returns the row is found by every scan. With linked the row
- * is not listed (the build does that); edges come later.
+ * lies on at most two pages), and returns the slot. After it returns the row is found by every scan; edges come later.
  */
 extern uint32 append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid);
 

@@ -1,0 +1,455 @@
+/*
+ * pages.c
+ *		The page format: layout arithmetic, checked reads of pages, records and vectors, extension of the file.
+ *
+ * Everything read here is checked before use: a damaged page gives ERRCODE_INDEX_CORRUPTED with its block. Readers hold one content
+ * lock at a time.
+ */
+#include "postgres.h"
+
+#include "pages.h"
+
+#include "engine/prune.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/* What rd_amcache holds: one chunk, freed by the relation cache when it likes. */
+typedef struct IndexCache
+{
+	const IndexFormat *format;	/* interned: lives as long as the process */
+	uint64		nonce;			/* as last read */
+	BlockNumber newest_list;	/* a hint, as the metapage's */
+} IndexCache;
+
+/* Formats seen by this process; few, because most indexes look alike. */
+typedef struct InternedFormat
+{
+	struct InternedFormat *next;
+	IndexFormat format;
+} InternedFormat;
+
+static InternedFormat *interned_formats = NULL;
+
+/*
+ * Report damage, by block.
+ */
+void
+report_corrupt(Relation index, BlockNumber block, const char *what)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" is corrupted at block %u: %s", RelationGetRelationName(index), block, what),
+			 errhint("Please REINDEX it.")));
+}
+
+/*
+ * Pages that so many slots of a superblock need, its list page included.
+ */
+static uint64
+superblock_pages_of(const IndexFormat *format, uint64 slots)
+{
+	uint64		node_pages = (slots + format->nodes_per_page - 1) / format->nodes_per_page;
+	uint64		vector_pages = (slots * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
+
+	return 1 + node_pages + vector_pages;
+}
+
+/*
+ * Derive the layout from dimensions, type and degree. False if they are not in their ranges.
+ */
+static bool
+format_layout(IndexFormat *format)
+{
+	uint64		slots;
+
+	if (format->dims < 1 || format->degree < 2 * GPUANN_MIN_M || format->degree > 2 * GPUANN_MAX_M)
+		return false;
+	if (format->type == ELEMENT_BIT ? format->dims > ENGINE_MAX_BIT_DIMS : format->dims > ENGINE_MAX_DIMS)
+		return false;
+
+	format->vector_bytes = (uint32) engine_vector_bytes((ElementType) format->type, format->dims);
+	format->node_bytes = offsetof(NodeRecord, neighbours) + format->degree * sizeof(uint32) + format->key_bytes;
+	if (format->node_bytes > GPUANN_PAYLOAD)
+		return false;
+	format->nodes_per_page = GPUANN_PAYLOAD / format->node_bytes;
+
+	/* A superblock's list page must be able to list as many slots as the superblock has. */
+	slots = 1;
+	while (slots < GPUANN_LIST_CAPACITY && superblock_pages_of(format, slots + 1) <= GPUANN_SUPERBLOCK_PAGES)
+		slots++;
+	format->superblock_slots = slots;
+	format->superblock_pages = superblock_pages_of(format, slots);
+	format->node_pages = (slots + format->nodes_per_page - 1) / format->nodes_per_page;
+	format->vector_pages = format->superblock_pages - 1 - format->node_pages;
+	return true;
+}
+
+/*
+ * Fill a format. The seed area has room for an index of four times the rows expected.
+ */
+void
+format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m, int ef_construction,
+			   double expected_rows)
+{
+	double		seeds = Min(expected_rows * 4 / SEED_SHARE, (double) SEEDS_MAX);
+
+	memset(format, 0, sizeof(*format));
+	format->dims = dims;
+	format->type = info->type;
+	format->metric = info->metric;
+	format->method = METHOD_GRAPH;
+	format->m = m;
+	format->degree = 2 * m;
+	format->ef_construction = ef_construction;
+	format->seed_pages = Max((uint32) (seeds / GPUANN_SEEDS_PER_PAGE) + 1, GPUANN_MIN_SEED_PAGES);
+	if (!format_layout(format))
+		elog(ERROR, "no page layout for %u dimensions", dims);
+}
+
+/*
+ * Check a metapage that has been copied out of its buffer.
+ */
+static void
+check_meta(Relation index, const MetaPage *meta)
+{
+	IndexFormat layout = meta->format;
+
+	if (meta->magic != GPUANN_MAGIC)
+		report_corrupt(index, GPUANN_META_BLOCK, "this is not a metapage of gpuann");
+	if (meta->format_version != GPUANN_FORMAT_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
+						RelationGetRelationName(index), meta->format_version, GPUANN_FORMAT_VERSION),
+				 errhint("Please REINDEX it.")));
+	if (meta->format.type < ELEMENT_FLOAT || meta->format.type > ELEMENT_BIT ||
+		meta->format.metric < METRIC_L2 || meta->format.metric > METRIC_JACCARD ||
+		meta->format.method != METHOD_GRAPH || meta->format.degree != 2 * meta->format.m ||
+		meta->format.seed_pages < 1 || meta->format.seed_pages > SEEDS_MAX / GPUANN_SEEDS_PER_PAGE + 1 ||
+		meta->format.key_bytes != 0 || !format_layout(&layout) || memcmp(&layout, &meta->format, sizeof(layout)) != 0)
+		report_corrupt(index, GPUANN_META_BLOCK, "the format is not consistent");
+	if (meta->trimmed_position > meta->linked_position)
+		report_corrupt(index, GPUANN_META_BLOCK, "the pending list is trimmed beyond what is linked");
+	if (meta->seeds > meta->format.seed_pages * GPUANN_SEEDS_PER_PAGE)
+		report_corrupt(index, GPUANN_META_BLOCK, "there are more seeds than room");
+	if (!is_list_block(&meta->format, meta->oldest_list) || !is_list_block(&meta->format, meta->newest_list))
+		report_corrupt(index, GPUANN_META_BLOCK, "the pending list begins or ends where no list page can be");
+}
+
+/*
+ * The stable copy of a format.
+ */
+static const IndexFormat *
+intern_format(const IndexFormat *format)
+{
+	InternedFormat *entry;
+
+	for (entry = interned_formats; entry != NULL; entry = entry->next)
+	{
+		if (memcmp(&entry->format, format, sizeof(*format)) == 0)
+			return &entry->format;
+	}
+	entry = MemoryContextAllocZero(TopMemoryContext, sizeof(*entry));
+	entry->format = *format;
+	entry->next = interned_formats;
+	interned_formats = entry;
+	return &entry->format;
+}
+
+/*
+ * Remember with the relation what the metapage said.
+ */
+static void
+cache_meta(Relation index, const MetaPage *meta)
+{
+	IndexCache *cache = index->rd_amcache;
+
+	if (cache == NULL)
+	{
+		cache = MemoryContextAllocZero(index->rd_indexcxt, sizeof(*cache));
+		cache->format = intern_format(&meta->format);
+		index->rd_amcache = cache;
+	}
+	else if (memcmp(cache->format, &meta->format, sizeof(IndexFormat)) != 0)
+		cache->format = intern_format(&meta->format);
+	cache->nonce = meta->nonce;
+	cache->newest_list = meta->newest_list;
+}
+
+/*
+ * A copy of the metapage, checked.
+ */
+void
+read_meta(Relation index, MetaPage *meta)
+{
+	Buffer		buffer;
+
+	if (RelationGetNumberOfBlocks(index) == 0)
+		report_corrupt(index, GPUANN_META_BLOCK, "the file is empty");
+	buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_SHARE, false);
+	memcpy(meta, MetaPageOf(BufferGetPage(buffer)), sizeof(*meta));
+	UnlockReleaseBuffer(buffer);
+	check_meta(index, meta);
+	cache_meta(index, meta);
+}
+
+/*
+ * The format of an index.
+ */
+const IndexFormat *
+index_format(Relation index)
+{
+	if (index->rd_amcache == NULL)
+	{
+		MetaPage	meta;
+
+		read_meta(index, &meta);
+	}
+	return ((IndexCache *) index->rd_amcache)->format;
+}
+
+/*
+ * The nonce as last seen; 0 may be out of date, another value cannot be.
+ */
+uint64
+index_cached_nonce(Relation index)
+{
+	(void) index_format(index);
+	return ((IndexCache *) index->rd_amcache)->nonce;
+}
+
+/*
+ * Where the newest list page was when we last looked.
+ */
+BlockNumber
+index_newest_hint(Relation index)
+{
+	(void) index_format(index);
+	return ((IndexCache *) index->rd_amcache)->newest_list;
+}
+
+void
+index_set_newest_hint(Relation index, BlockNumber block)
+{
+	if (index->rd_amcache != NULL)
+		((IndexCache *) index->rd_amcache)->newest_list = block;
+}
+
+/*
+ * A fresh identity for an index.
+ */
+uint64
+random_nonce(void)
+{
+	uint64		nonce = 0;
+
+	while (nonce == 0)
+	{
+		if (!pg_strong_random(&nonce, sizeof(nonce)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate a random number for the index's identity")));
+	}
+	return nonce;
+}
+
+/*
+ * Initialise a page: header, tail, pd_lower past what its kind holds when empty.
+ */
+void
+page_init(Page page, PageKind kind, uint32 superblock)
+{
+	PageTail   *tail;
+	Size		used = 0;
+
+	PageInit(page, BLCKSZ, sizeof(PageTail));
+	tail = PageTailOf(page);
+	tail->change_seq = 0;
+	tail->superblock = superblock;
+	tail->kind = kind;
+	tail->page_id = GPUANN_PAGE_ID;
+
+	switch (kind)
+	{
+		case PAGE_META:
+			used = sizeof(MetaPage);
+			break;
+		case PAGE_LIST:
+			used = offsetof(ListPage, slots);
+			ListPageOf(page)->state = LIST_SPARE;
+			ListPageOf(page)->next = InvalidBlockNumber;
+			ListPageOf(page)->append.free_head = NO_SLOT;
+			ListPageOf(page)->append.spare_head = InvalidBlockNumber;
+			break;
+		case PAGE_SEED:
+			used = GPUANN_PAYLOAD;
+			break;
+		case PAGE_NODE:
+		case PAGE_VECTOR:
+			break;
+	}
+	page_reach(page, used);
+}
+
+/*
+ * What is wrong with a page that should be of this kind; NULL if nothing is.
+ */
+const char *
+page_fault(Page page, PageKind kind)
+{
+	const PageTail *tail;
+
+	if (PageGetSpecialSize(page) != MAXALIGN(sizeof(PageTail)) || PageGetPageSize(page) != BLCKSZ)
+		return "this is not a page of gpuann";
+	tail = PageTailOf(page);
+	if (tail->page_id != GPUANN_PAGE_ID)
+		return "this is not a page of gpuann";
+	if (tail->kind != kind)
+		return "the page is of the wrong kind";
+	return NULL;
+}
+
+/*
+ * Check the page of a locked buffer; unlocks, releases and errors out if it is not what it should be.
+ */
+static void
+check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok)
+{
+	Page		page = BufferGetPage(buffer);
+	const char *fault;
+
+	if (PageIsNew(page))
+	{
+		if (zero_ok)
+			return;
+		fault = "the page is all zero";
+	}
+	else
+		fault = page_fault(page, kind);
+	if (fault != NULL)
+	{
+		BlockNumber block = BufferGetBlockNumber(buffer);
+
+		UnlockReleaseBuffer(buffer);
+		report_corrupt(index, block, fault);
+	}
+}
+
+/*
+ * Read, lock and check a block.
+ */
+Buffer
+read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok)
+{
+	Buffer		buffer = ReadBuffer(index, block);
+
+	LockBuffer(buffer, mode);
+	check_page(index, buffer, kind, zero_ok);
+	return buffer;
+}
+
+/*
+ * Copy a slot's node record. False if the page was never written.
+ */
+bool
+read_node(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *node)
+{
+	Buffer		buffer = read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Page		page = BufferGetPage(buffer);
+	bool		written = !PageIsNew(page);
+
+	if (written)
+		memcpy(node, node_record(format, page, slot), format->node_bytes);
+	UnlockReleaseBuffer(buffer);
+	return written;
+}
+
+/*
+ * Copy a slot's vector, one content lock at a time.
+ */
+void
+read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector)
+{
+	VectorPlace place = vector_place(format, slot);
+	char	   *out = vector;
+	uint32		left = format->vector_bytes;
+
+	while (left > 0)
+	{
+		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
+		Buffer		buffer = read_page(index, place.block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false);
+
+		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
+		UnlockReleaseBuffer(buffer);
+		out += part;
+		left -= part;
+		place.block++;
+		place.offset = 0;
+	}
+}
+
+/*
+ * Copy seeds, at most `most` of them, spread evenly over the seed area.
+ */
+uint32
+read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds)
+{
+	uint32		wanted = Min(meta->seeds, most);
+	uint32		count = 0;
+	BlockNumber locked = InvalidBlockNumber;
+	Buffer		buffer = InvalidBuffer;
+
+	*seeds = palloc(sizeof(uint32) * Max(wanted, 1));
+	for (uint32 i = 0; i < wanted; i++)
+	{
+		uint32		place = (uint64) i * meta->seeds / wanted;
+		BlockNumber block = 1 + place / GPUANN_SEEDS_PER_PAGE;
+		uint32		seed;
+
+		if (block != locked)
+		{
+			if (BufferIsValid(buffer))
+				UnlockReleaseBuffer(buffer);
+			buffer = read_page(index, block, PAGE_SEED, BUFFER_LOCK_SHARE, false);
+			locked = block;
+		}
+		seed = SeedSlotsOf(BufferGetPage(buffer))[place % GPUANN_SEEDS_PER_PAGE];
+		if (seed <= ENGINE_MAX_SLOTS)
+			(*seeds)[count++] = seed;
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+	return count;
+}
+
+/*
+ * Make the file reach block. New pages are all zero.
+ *
+ * A larger file grows by a few pages more at a time, so that inserters meet the extension lock seldom.
+ */
+void
+extend_to(Relation index, BlockNumber block)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+
+	if (block < blocks)
+		return;
+	block += Min(blocks / 64, 15);
+	if (block >= MaxBlockNumber)
+		block = MaxBlockNumber - 1;
+#if PG_VERSION_NUM >= 160000
+	ReleaseBuffer(ExtendBufferedRelTo(BMR_REL(index), MAIN_FORKNUM, NULL, 0, block + 1, RBM_NORMAL));
+#else
+	{
+		bool		local = RELATION_IS_LOCAL(index);
+
+		if (!local)
+			LockRelationForExtension(index, ExclusiveLock);
+		for (blocks = RelationGetNumberOfBlocks(index); blocks <= block; blocks++)
+			ReleaseBuffer(ReadBuffer(index, P_NEW));
+		if (!local)
+			UnlockRelationForExtension(index, ExclusiveLock);
+	}
+#endif
+}

@@ -253,6 +253,12 @@ row_edits_vector(RowEdits *edits, uint32 slot)
 	return vector_bytes_of(cached_vector(edits, slot));
 }
 
+float
+row_edits_inverse_norm(RowEdits *edits, uint32 slot)
+{
+	return cached_vector(edits, slot)->inverse_norm;
+}
+
 /* The exact distance between two slots. */
 double
 row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)

@@ -26,6 +26,9 @@ extern bool row_edits_have_room(const RowEdits *edits, uint32 more);
 /* A slot's vector, through a cache: valid until the next call for another slot. */
 extern const void *row_edits_vector(RowEdits *edits, uint32 slot);
 
+/* 1 / |vector| for cosine, else 0. */
+extern float row_edits_inverse_norm(RowEdits *edits, uint32 slot);
+
 /* The row of a slot as it is now, with the changes; returns how many neighbours. */
 extern uint32 row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state);
 extern void row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count);

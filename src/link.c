@@ -1,0 +1,527 @@
+/*
+ * link.c
+ *		The linker: lock, collecting what is not linked, writing what a pass computed.
+ *
+ * Whoever holds the linker lock is the only writer of edges, of dead and detached states, of the seed area and of the metapage's
+ * positions. Inserters go on meanwhile: they touch free and fresh slots only, to which no edge leads.
+ *
+ * Order of writing: graph rows, seeds, then the metapage with the new linked position, then trimming. A crash in between
+ * leaves rows that are linked and still listed: scans meet them twice and drop one, the next pass links them again.
+ */
+#include "postgres.h"
+
+#include "access/generic_xlog.h"
+#include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "client.h"
+#include "linkwrite.h"
+#include "rowedits.h"
+#include "sqlindex.h"
+
+#define SLICE_SLOTS			256		/* slots of a pass that should end soon */
+#define LEAST_PASS_SLOTS	64		/* however little memory there is */
+#define COLLECT_CHUNK		65536	/* list entries read at once */
+
+/* Which slots an edge may lead to, read from node pages as they are asked for. */
+typedef struct EdgeTargets
+{
+	Relation	index;
+	const IndexFormat *format;
+	uint32		next_fresh;
+	unsigned char *known;		/* bit per node page, in slot order */
+	unsigned char *routes;		/* bit per slot */
+	char	   *page;			/* scratch */
+} EdgeTargets;
+
+/* ---- the lock ---- */
+
+/*
+ * The linker lock. It is an object lock on the index (sub-object 1): a page lock must not be held while others are taken, which a
+ * worker's slices do.
+ */
+static void
+linker_locktag(Relation index, LOCKTAG *tag)
+{
+	SET_LOCKTAG_OBJECT(*tag, index->rd_lockInfo.lockRelId.dbId, RelationRelationId, index->rd_lockInfo.lockRelId.relId, 1);
+}
+
+/* Take the linker lock. */
+bool
+linker_lock(Relation index, bool wait, bool session)
+{
+	LOCKTAG		tag;
+
+	linker_locktag(index, &tag);
+	return LockAcquire(&tag, ExclusiveLock, session, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+void
+linker_unlock(Relation index, bool session)
+{
+	LOCKTAG		tag;
+
+	linker_locktag(index, &tag);
+	LockRelease(&tag, ExclusiveLock, session);
+}
+
+/* Whether somebody waits for the linker lock that we hold. */
+bool
+linker_lock_wanted(Relation index, bool session)
+{
+	LOCKTAG		tag;
+
+	linker_locktag(index, &tag);
+	return LockHasWaiters(&tag, ExclusiveLock, session);
+}
+
+/* ---- collecting ---- */
+
+static int
+compare_slots(const void *left, const void *right)
+{
+	uint32		a = *(const uint32 *) left;
+	uint32		b = *(const uint32 *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/*
+ * Collect up to most slots that are listed and not yet linked. Live ones whose row an interrupted pass has written already are
+ * among them: that pass may not have come to their reverse edges.
+ */
+void
+link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+	NodeRecord *node = palloc(format->node_bytes);
+	Size		room = 1024;
+
+	list_bounds(index, format, &meta, &bounds);
+	pass->from = pass->to = bounds.linked;
+	pass->count = 0;
+	pass->slots = palloc(sizeof(uint32) * room);
+	while (pass->to < bounds.end && (most == 0 || pass->count < most))
+	{
+		uint64		chunk_end = Min(bounds.end, pass->to + COLLECT_CHUNK);
+		uint32	   *slots;
+		uint32		count;
+
+		if (!list_read(index, format, &bounds, pass->to, chunk_end, &slots, &count) || count != chunk_end - pass->to)
+			report_corrupt(index, meta.oldest_list, "the pending list was trimmed beyond what is linked");
+		for (uint32 i = 0; i < count && (most == 0 || pass->count < most); i++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			pass->to++;
+			if (slots[i] >= bounds.next_fresh)
+				report_corrupt(index, bounds.oldest_list, "the pending list names a slot that does not exist");
+			if (!read_node(index, format, slots[i], node) || NodeState(node) != NODE_LIVE)
+				continue;
+			if (pass->count == room)
+				pass->slots = repalloc_huge(pass->slots, sizeof(uint32) * (room *= 2));
+			pass->slots[pass->count++] = slots[i];
+		}
+		pfree(slots);
+	}
+	pfree(node);
+
+	/* Slot order is page order; a damaged list may name a slot twice. */
+	qsort(pass->slots, pass->count, sizeof(uint32), compare_slots);
+	if (pass->count > 0)
+	{
+		uint32		kept = 1;
+
+		for (uint32 i = 1; i < pass->count; i++)
+			if (pass->slots[i] != pass->slots[kept - 1])
+				pass->slots[kept++] = pass->slots[i];
+		pass->count = kept;
+	}
+}
+
+/* ---- writing rows ---- */
+
+static bool
+test_bit(const unsigned char *bits, uint64 i)
+{
+	return (bits[i / 8] >> (i % 8)) & 1;
+}
+
+static void
+set_bit(unsigned char *bits, uint64 i)
+{
+	bits[i / 8] |= 1 << (i % 8);
+}
+
+/* Node pages, numbered in slot order. */
+static uint64
+node_page_number(const IndexFormat *format, uint32 slot)
+{
+	return (uint64) slot_superblock(format, slot) * format->node_pages +
+		slot % format->superblock_slots / format->nodes_per_page;
+}
+
+/* Start with nothing known. */
+static void
+edge_targets_begin(EdgeTargets *targets, Relation index, const IndexFormat *format, uint32 next_fresh)
+{
+	targets->index = index;
+	targets->format = format;
+	targets->next_fresh = next_fresh;
+	targets->known = palloc0(node_page_number(format, next_fresh) / 8 + 1);
+	targets->routes = palloc_extended((Size) next_fresh / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	targets->page = palloc(BLCKSZ);
+}
+
+/* Learn the states of the slots on one node page. */
+static void
+learn_node_page(EdgeTargets *targets, uint32 slot)
+{
+	const IndexFormat *format = targets->format;
+	uint32		first = slot - node_index(format, slot);
+	uint32		last = Min(first + format->nodes_per_page, targets->next_fresh);
+	Buffer		buffer = read_page(targets->index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+
+	last = Min(last, (slot_superblock(format, slot) + 1) * format->superblock_slots);
+	if (!PageIsNew(BufferGetPage(buffer)))
+	{
+		for (uint32 s = first; s < last; s++)
+		{
+			NodeRecord *node = node_record(format, BufferGetPage(buffer), s);
+
+			if (NodeState(node) == NODE_LIVE || NodeState(node) == NODE_DEAD)
+				set_bit(targets->routes, s);
+		}
+	}
+	UnlockReleaseBuffer(buffer);
+	set_bit(targets->known, node_page_number(format, slot));
+}
+
+/* Whether an edge may lead to a slot. */
+static bool
+may_lead_to(EdgeTargets *targets, uint32 slot)
+{
+	if (slot >= targets->next_fresh)
+		return false;
+	if (!test_bit(targets->known, node_page_number(targets->format, slot)))
+		learn_node_page(targets, slot);
+	return test_bit(targets->routes, slot);
+}
+
+/* Copy a row without what must not be in it; returns how many neighbours are left. Rows may come from the server: nothing is trusted. */
+static uint32
+clean_row(EdgeTargets *targets, uint32 slot, const uint32 *row, uint32 *clean)
+{
+	uint32		count = 0;
+
+	for (uint32 i = 0; i < targets->format->degree && row[i] != NO_SLOT; i++)
+	{
+		bool		known = row[i] == slot || !may_lead_to(targets, row[i]);
+
+		for (uint32 j = 0; j < count && !known; j++)
+			known = clean[j] == row[i];
+		if (!known)
+			clean[count++] = row[i];
+	}
+	return count;
+}
+
+/*
+ * Begin a record on a node page: locks list page (unless the superblock is stamped with this sequence number already) and node page, and
+ * stamps both.
+ */
+void
+node_change_begin(NodeChange *change, Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq)
+{
+	uint32		superblock = slot_superblock(format, slot);
+
+	change->state = GenericXLogStart(index);
+	change->list = InvalidBuffer;
+	if (change->stamped_superblock != superblock || change->stamped_seq != change_seq)
+	{
+		ListPage   *list;
+
+		change->list = read_page(index, list_block(format, superblock), PAGE_LIST, BUFFER_LOCK_EXCLUSIVE, false);
+		list = ListPageOf(GenericXLogRegisterBuffer(change->state, change->list, 0));
+		list->superblock_seq = change_seq;
+	}
+	change->node = read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+	change->page = GenericXLogRegisterBuffer(change->state, change->node, 0);
+	PageTailOf(change->page)->change_seq = change_seq;
+	change->stamped_superblock = superblock;
+	change->stamped_seq = change_seq;
+}
+
+/* Finish the record and let the pages go. */
+void
+node_change_finish(NodeChange *change)
+{
+	GenericXLogFinish(change->state);
+	UnlockReleaseBuffer(change->node);
+	if (BufferIsValid(change->list))
+		UnlockReleaseBuffer(change->list);
+}
+
+/*
+ * Write rows (ascending by slot), page by page; returns how many slots became linked by it. Rows of slots that hold no row any
+ * more are left out.
+ */
+uint32
+link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
+{
+	EdgeTargets targets;
+	NodeChange	change = {.stamped_superblock = NO_SLOT};
+	uint32	   *clean = palloc(sizeof(uint32) * format->nodes_per_page * format->degree);
+	uint32	   *counts = palloc(sizeof(uint32) * format->nodes_per_page);
+	uint32		newly = 0;
+	uint32		end;
+
+	edge_targets_begin(&targets, index, format, next_fresh);
+	for (uint32 start = 0; start < rows->count; start = end)
+	{
+		BlockNumber block;
+
+		if (rows->slots[start] >= next_fresh)
+			break;
+		block = node_block(format, rows->slots[start]);
+		for (end = start; end < rows->count && rows->slots[end] < next_fresh && node_block(format, rows->slots[end]) == block;
+			 end++)
+		{
+			if (end > start && rows->slots[end] <= rows->slots[end - 1])
+				ereport(ERROR,
+						(errcode(ERRCODE_INTERNAL_ERROR), errmsg("linked rows are not in order of their slots")));
+			counts[end - start] = clean_row(&targets, rows->slots[end], rows->rows + (Size) end * format->degree,
+											clean + (Size) (end - start) * format->degree);
+		}
+
+		link_pause();
+		node_change_begin(&change, index, format, rows->slots[start], change_seq);
+		for (uint32 i = start; i < end; i++)
+		{
+			NodeRecord *node = node_record(format, change.page, rows->slots[i]);
+			uint32		count = counts[i - start];
+
+			if (NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD)
+				continue;
+			if ((node->flags & NODE_LINKED) == 0)
+				newly++;
+			node->flags |= NODE_LINKED;
+			memcpy(node->neighbours, clean + (Size) (i - start) * format->degree, sizeof(uint32) * count);
+			for (uint32 j = count; j < format->degree; j++)
+				node->neighbours[j] = NO_SLOT;
+		}
+		node_change_finish(&change);
+	}
+	pfree(targets.known);
+	pfree(targets.routes);
+	pfree(targets.page);
+	pfree(clean);
+	pfree(counts);
+	return newly;
+}
+
+/* Write the seed area: slots that do not exist are left out. Returns how many seeds there are now. */
+uint32
+link_write_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32 nseeds, uint32 next_fresh)
+{
+	uint32		room = Min(format->seed_pages * (uint32) GPUANN_SEEDS_PER_PAGE, SEEDS_MAX);
+	uint32		written = 0;
+	uint32		next = 0;
+
+	for (BlockNumber block = 1; block <= format->seed_pages && next < nseeds && written < room; block++)
+	{
+		Buffer		buffer = read_page(index, block, PAGE_SEED, BUFFER_LOCK_EXCLUSIVE, false);
+		GenericXLogState *state = GenericXLogStart(index);
+		uint32	   *slots = SeedSlotsOf(GenericXLogRegisterBuffer(state, buffer, 0));
+		uint32		here = 0;
+
+		for (; next < nseeds && here < GPUANN_SEEDS_PER_PAGE && written < room; next++)
+		{
+			if (seeds[next] >= next_fresh)
+				continue;
+			slots[here++] = seeds[next];
+			written++;
+		}
+		GenericXLogFinish(state);
+		UnlockReleaseBuffer(buffer);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return written;
+}
+
+/* Write the metapage at the end of a slice. */
+void
+link_finish_slice(Relation index, const SliceEnd *end)
+{
+	Buffer		buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
+	GenericXLogState *state = GenericXLogStart(index);
+	MetaPage   *meta = MetaPageOf(GenericXLogRegisterBuffer(state, buffer, 0));
+
+	meta->change_seq = end->change_seq;
+	meta->linked_slots = meta->linked_slots + end->newly_linked - Min(end->unlinked, meta->linked_slots + end->newly_linked);
+	if (end->has_seeds)
+		meta->seeds = end->seeds;
+	if (end->has_linked_position)
+		meta->linked_position = end->linked_position;
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Whether every live slot of a pass has its row now. */
+static bool
+pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
+{
+	NodeRecord *node = palloc(format->node_bytes);
+	bool		complete = true;
+	uint32		next = 0;
+
+	for (uint32 i = 0; i < pass->count && complete; i++)
+	{
+		/* Both are ascending when they come from link_collect; slots without a row are looked up. */
+		while (next < rows->count && rows->slots[next] < pass->slots[i])
+			next++;
+		if (next < rows->count && rows->slots[next] == pass->slots[i])
+			continue;
+		complete = !read_node(index, format, pass->slots[i], node) || NodeState(node) != NODE_LIVE ||
+			(node->flags & NODE_LINKED) != 0;
+	}
+	pfree(node);
+	return complete;
+}
+
+/* Write a pass. */
+void
+link_write(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+	SliceEnd	end;
+
+	list_bounds(index, format, &meta, &bounds);
+	memset(&end, 0, sizeof(end));
+	end.change_seq = meta.change_seq + 1;
+	end.newly_linked = link_write_rows(index, format, rows, bounds.next_fresh, end.change_seq);
+	if (rows->nseeds > 0)
+	{
+		end.seeds = link_write_seeds(index, format, rows->seeds, rows->nseeds, bounds.next_fresh);
+		end.has_seeds = true;
+	}
+	if (pass->from == meta.linked_position && pass->to >= pass->from && pass->to <= bounds.end)
+	{
+		end.has_linked_position = pass_is_linked(index, format, pass, rows);
+		end.linked_position = pass->to;
+		if (!end.has_linked_position)
+			ereport(WARNING,
+					(errmsg("some rows of index \"%s\" were not linked, they stay on its pending list",
+							RelationGetRelationName(index))));
+	}
+	link_finish_slice(index, &end);
+	list_trim(index, format, meta.linked_position);
+	client_note_change(index, format);
+}
+
+/* ---- passes ---- */
+
+/* Slots of one pass: each may change a row of its own and `degree` others, all of which must fit in memory. */
+static uint32
+pass_slots(const IndexFormat *format, uint32 next_fresh, int slice_ms)
+{
+	uint32		capacity = row_edits_capacity(format, link_memory());
+
+	if (slice_ms > 0)
+		return SLICE_SLOTS;
+	if (next_fresh <= capacity)
+		return 0;
+	return Max(capacity / (format->degree + 1), LEAST_PASS_SLOTS);
+}
+
+/* Passes over pages until nothing is left, or the time is up. */
+uint32
+link_pending(Relation index, const IndexFormat *format, int slice_ms)
+{
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	instr_time	start;
+	uint32		total = 0;
+	bool		more = true;
+
+	INSTR_TIME_SET_CURRENT(start);
+	while (more)
+	{
+		MetaPage	meta;
+		ListBounds	bounds;
+		LinkPass	pass;
+		LinkedRows	rows;
+		instr_time	now;
+
+		list_bounds(index, format, &meta, &bounds);
+		link_collect(index, format, pass_slots(format, bounds.next_fresh, slice_ms), &pass);
+		if (pass.count > 0)
+			link_over_pages(index, format, &pass, &rows);
+		else
+			memset(&rows, 0, sizeof(rows));
+
+		/* With nothing to link a pass still trims what the one before has linked. */
+		if (pass.to > pass.from)
+			link_write(index, format, &pass, &rows);
+		else if (total == 0)
+			list_trim(index, format, meta.linked_position);
+		total += pass.count;
+		more = pass.to > pass.from && pass.to < bounds.end;
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, start);
+		if (slice_ms > 0 && INSTR_TIME_GET_MILLISEC(now) >= slice_ms)
+			more = false;
+		MemoryContextReset(memory);
+	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+	return total;
+}
+
+/* For inserters: link a slice if too much is pending. */
+void
+link_if_crowded(Relation index, const IndexFormat *format)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	if (client_worker_serves(index))
+		return;
+	list_bounds(index, format, &meta, &bounds);
+	if (bounds.end - bounds.linked <= (uint64) gpuann_pending_limit)
+		return;
+	if (!linker_lock(index, false, false))
+		return;
+	(void) link_pending(index, format, 50);
+	linker_unlock(index, false);
+}
+
+PG_FUNCTION_INFO_V1(gpuann_link);
+
+/* gpuann_link(index): link everything pending now; returns how many rows that were. */
+Datum
+gpuann_link(PG_FUNCTION_ARGS)
+{
+	SqlIndex	opened;
+	uint32		linked;
+
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("recovery is in progress"),
+				 errhint("Rows are linked on the primary.")));
+	sql_index_open(PG_GETARG_OID(0), RowExclusiveLock, &opened);
+	(void) linker_lock(opened.index, true, false);
+	linked = link_pending(opened.index, index_format(opened.index), 0);
+	linker_unlock(opened.index, false);
+	sql_index_close(&opened);
+	PG_RETURN_INT64(linked);
+}

@@ -1,0 +1,45 @@
+/*
+ * linkwrite.h
+ *		Writing graph rows, seeds and the end of a slice: what linker and VACUUM share. All under the linker lock.
+ */
+#ifndef GPUANN_LINKWRITE_H
+#define GPUANN_LINKWRITE_H
+
+#include "access/generic_xlog.h"
+
+#include "link.h"
+
+/* One WAL record on a node page. Zero it, with stamped_superblock NO_SLOT, before the first of a slice. */
+typedef struct NodeChange
+{
+	GenericXLogState *state;
+	Buffer		list;
+	Buffer		node;
+	Page		page;			/* the node page to change */
+	uint32		stamped_superblock;
+	uint64		stamped_seq;
+} NodeChange;
+
+/* Begin a change of the node page that holds slot; between begin and finish nothing may fail or wait. */
+extern void node_change_begin(NodeChange *change, Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq);
+extern void node_change_finish(NodeChange *change);
+
+extern uint32 link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
+							  uint64 change_seq);
+extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32 nseeds, uint32 next_fresh);
+
+/* What the metapage learns when a slice is done. */
+typedef struct SliceEnd
+{
+	uint64		change_seq;
+	uint32		newly_linked;	/* slots that joined the graph */
+	uint32		unlinked;		/* slots that left it */
+	bool		has_seeds;
+	uint32		seeds;
+	bool		has_linked_position;
+	uint64		linked_position;
+} SliceEnd;
+
+extern void link_finish_slice(Relation index, const SliceEnd *end);
+
+#endif							/* GPUANN_LINKWRITE_H */

@@ -1,0 +1,358 @@
+/*
+ * batch.c
+ *		Requests become tickets, tickets wait at their mirror, and a mirror's waiting tickets become a batch.
+ *
+ * Natural batching, per mirror: launch when none of its batches is in flight, or when fewer than BATCHES_PER_MIRROR are and at
+ * least half as many queries wait as the last batch had. A lone query waits for nothing; a crowd gathers while its predecessors are answered.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "server.h"
+
+/* Check what a payload and a LANE_SEARCH have in common, and fill a query with it. */
+EngineStatus
+query_fill(const HeldMirror *mirror, const QueryRequest *request, EngineQuery *query, EngineError *error)
+{
+	if (request->method != METHOD_GRAPH && request->method != METHOD_EXACT)
+		engine_error(error, ENGINE_INVALID, "search method %u is unknown", request->method);
+	else if (request->k < 1 || request->k > request->most_k)
+		engine_error(error, ENGINE_INVALID, "%u results are outside 1 .. %u", request->k, request->most_k);
+	else if (request->method == METHOD_GRAPH && (request->ef < 1 || request->ef > ENGINE_MAX_EF))
+		engine_error(error, ENGINE_INVALID, "ef %u is outside 1 .. %u", request->ef, ENGINE_MAX_EF);
+	else if (request->method == METHOD_GRAPH && request->k > ENGINE_MAX_EF)
+		engine_error(error, ENGINE_INVALID, "a graph search cannot return %u results", request->k);
+	else if (request->vector_bytes != mirror->vector_bytes)
+		engine_error(error, ENGINE_INVALID, "a query of %u bytes does not fit vectors of %u bytes",
+					 request->vector_bytes, mirror->vector_bytes);
+	else if (request->has_beyond > 1 || (request->has_beyond && isnan(request->beyond_distance)))
+		engine_error(error, ENGINE_INVALID, "the bound of the search is invalid");
+	else
+	{
+		memset(query, 0, sizeof(*query));
+		query->mirror = mirror->id;
+		query->method = (SearchMethod) request->method;
+		query->k = request->k;
+		query->ef = request->method == METHOD_GRAPH ? request->ef : 1;
+		query->has_beyond = request->has_beyond == 1;
+		query->beyond_distance = request->beyond_distance;
+		query->beyond_slot = request->beyond_slot;
+		return ENGINE_OK;
+	}
+	return ENGINE_INVALID;
+}
+
+/* Put a mirror at the end of the list of those with waiting queries. */
+static void
+mirror_ready(Server *server, uint32_t entry)
+{
+	server->mirrors[entry].ready = true;
+	server->mirrors[entry].next_ready = NO_ENTRY;
+	if (server->ready_first == NO_ENTRY)
+		server->ready_first = entry;
+	else
+		server->mirrors[server->ready_last].next_ready = entry;
+	server->ready_last = entry;
+}
+
+/* Put a ticket at the end of its mirror's waiting list. */
+static void
+ticket_wait(Server *server, HeldMirror *mirror, Ticket *ticket)
+{
+	ticket->state = TICKET_WAITING;
+	ticket->next = NULL;
+	if (mirror->waiting++ > 0)
+		mirror->last->next = ticket;
+	else
+		mirror->first = ticket;
+	mirror->last = ticket;
+	if (!mirror->ready)
+		mirror_ready(server, ticket->entry);
+}
+
+/* Take one posted request: copy its fields once, check the copies, queue it or refuse it. True if it was taken. */
+static bool
+request_take(Server *server, uint32_t slot, uint32_t word)
+{
+	const volatile RequestPayload *payload = server_payload(server, slot);
+	Ticket	   *ticket = &server->tickets[slot];
+	EngineError error;
+	HeldMirror *mirror;
+	QueryRequest request = {.most_k = PAYLOAD_RESULTS};
+	uint32_t	generation;
+
+	if (ticket->state != TICKET_IDLE)
+	{
+		process_warn("request slot %u was posted before its last request was answered", slot);
+		return false;
+	}
+	ticket->generation = request_generation(word);
+	if (!request_move(server_word(server, slot), ticket->generation, REQUEST_POSTED, REQUEST_TAKEN))
+		return false;
+	ticket->entry = payload->mirror;
+	generation = payload->mirror_generation;
+	ticket->posted_us = payload->posted_us;
+	request.method = payload->method;
+	request.k = payload->k;
+	request.ef = payload->ef;
+	request.vector_bytes = payload->vector_bytes;
+	request.has_beyond = payload->has_beyond;
+	request.beyond_slot = payload->beyond_slot;
+	request.beyond_distance = payload->beyond_distance;
+	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
+
+	mirror = mirror_find(server, ticket->entry, generation, &error);
+	if (mirror == NULL || query_fill(mirror, &request, &ticket->query, &error) != ENGINE_OK)
+	{
+		request_refuse(server, ticket, error.status, error.text);
+		return true;
+	}
+	/* The vector is read from the payload by submit; until the word leaves TAKEN the payload is ours. */
+	ticket->query.vector = (const void *) server_payload(server, slot)->vector;
+	ticket->query.results = server->results + (size_t) slot * PAYLOAD_RESULTS;
+	ticket->query.user = ticket;
+	ticket_wait(server, mirror, ticket);
+	return true;
+}
+
+/* Take every posted request. */
+bool
+requests_take(Server *server)
+{
+	_Atomic uint32_t *words = server_word(server, 0);
+	bool		worked = false;
+
+	for (uint32_t slot = 0; slot < server->layout.slots; slot++)
+	{
+		uint32_t	word = atomic_load_explicit(&words[slot], memory_order_acquire);
+
+		if (request_state(word) == REQUEST_POSTED)
+			worked |= request_take(server, slot, word);
+	}
+	return worked;
+}
+
+/*
+ * Words that nobody would move otherwise. When the server starts no other one lives (the lock), so what is TAKEN has lost its
+ * server; and ABANDONED without a ticket is nobody's work.
+ */
+void
+requests_sweep(Server *server, bool starting)
+{
+	for (uint32_t slot = 0; slot < server->layout.slots; slot++)
+	{
+		_Atomic uint32_t *word = server_word(server, slot);
+		uint32_t	value = atomic_load(word);
+		uint32_t	generation = request_generation(value);
+
+		if (starting && request_state(value) == REQUEST_TAKEN)
+		{
+			if (request_move(word, generation, REQUEST_TAKEN, REQUEST_FAILED))
+				area_futex_wake(word, INT_MAX);
+			value = atomic_load(word);
+		}
+		if (request_state(value) == REQUEST_ABANDONED && server->tickets[slot].state == TICKET_IDLE)
+			(void) request_move(word, generation, REQUEST_ABANDONED, REQUEST_FREE);
+	}
+}
+
+/* Take a mirror's waiting list away from it. */
+static Ticket *
+waiting_detach(HeldMirror *mirror)
+{
+	Ticket	   *first = mirror->first;
+
+	mirror->first = mirror->last = NULL;
+	mirror->waiting = 0;
+	return first;
+}
+
+/* Refuse all queries that wait at a mirror. */
+void
+queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const char *text)
+{
+	Ticket	   *ticket = waiting_detach(mirror);
+
+	while (ticket != NULL)
+	{
+		Ticket	   *next = ticket->next;
+
+		request_refuse(server, ticket, status, text);
+		ticket = next;
+	}
+}
+
+/* Gather a mirror's waiting queries, leaving out those abandoned meanwhile. */
+static uint32_t
+waiting_gather(Server *server, HeldMirror *mirror)
+{
+	Ticket	   *ticket = waiting_detach(mirror);
+	uint32_t	count = 0;
+
+	while (ticket != NULL)
+	{
+		Ticket	   *next = ticket->next;
+
+		if (atomic_load(server_word(server, ticket->number)) == request_word(ticket->generation, REQUEST_ABANDONED))
+			request_refuse(server, ticket, ENGINE_CANCELLED, "");
+		else
+		{
+			server->gathered[count++] = &ticket->query;
+			ticket->next = NULL;
+			if (mirror->last == NULL)
+				mirror->first = ticket;
+			else
+				mirror->last->next = ticket;
+			mirror->last = ticket;
+		}
+		ticket = next;
+	}
+	mirror->waiting = count;
+	return count;
+}
+
+/* An unused batch, or BATCHES. */
+static uint32_t
+batch_unused(const Server *server)
+{
+	uint32_t	batch = 0;
+
+	while (batch < BATCHES && server->batches[batch].mirror != 0)
+		batch++;
+	return batch;
+}
+
+/* Submit a mirror's waiting queries as one batch. False: not now. */
+static bool
+batch_submit(Server *server, uint32_t entry)
+{
+	HeldMirror *mirror = &server->mirrors[entry];
+	uint32_t	number = batch_unused(server);
+	uint32_t	count;
+	Batch	   *batch;
+	EngineError error = {ENGINE_OK, ""};
+	EngineStatus status;
+
+	if (number == BATCHES)
+		return false;
+	count = waiting_gather(server, mirror);
+	if (count == 0)
+		return true;
+	status = server->ops->submit(server->engine, server->gathered, count, &error);
+	if (status == ENGINE_BUSY)
+		return false;
+	if (status == ENGINE_FAILED)
+		server_fail(server, &error);
+	if (status != ENGINE_OK)
+	{
+		queries_refuse(server, mirror, status, error.text);
+		return true;
+	}
+	batch = &server->batches[number];
+	*batch = (Batch) {mirror->id, entry, count, count, server_now_us()};
+	for (Ticket *ticket = waiting_detach(mirror); ticket != NULL; ticket = ticket->next)
+	{
+		ticket->state = TICKET_FLYING;
+		ticket->batch = number;
+	}
+	mirror->flying++;
+	mirror->last_batch = count;
+	server->queries_flying += count;
+	atomic_fetch_add_explicit(&server->area->batches, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&server_mirror(server, entry)->counters.batches, 1, memory_order_relaxed);
+	return true;
+}
+
+/* Launch the batches that may start now; mirrors take turns. */
+bool
+batches_launch(Server *server)
+{
+	uint32_t	entry = server->ready_first;
+	bool		worked = false;
+
+	server->ready_first = server->ready_last = NO_ENTRY;
+	while (entry != NO_ENTRY)
+	{
+		HeldMirror *mirror = &server->mirrors[entry];
+		uint32_t	next = mirror->next_ready;
+
+		if (mirror->waiting > 0 &&
+			(mirror->flying == 0 ||
+			 (mirror->flying < BATCHES_PER_MIRROR && mirror->waiting * 2 >= mirror->last_batch)))
+			worked |= batch_submit(server, entry);
+		mirror->ready = false;
+		if (mirror->waiting > 0)
+			mirror_ready(server, entry);
+		entry = next;
+	}
+	return worked;
+}
+
+/* Add an answered query to its mirror's counters; the queue is everything between post and the engine's start. */
+void
+query_count(Server *server, const Ticket *ticket, int64_t submitted_us)
+{
+	MirrorCounters *counters = &server_mirror(server, ticket->entry)->counters;
+	int64_t		waited = submitted_us - ticket->posted_us;
+
+	if (server->mirrors[ticket->entry].id != ticket->query.mirror)
+		return;					/* the entry is another index's by now */
+	if (waited < 0 || waited > INT64_C(3600) * 1000000)
+		waited = 0;				/* the client's clock is not to be believed */
+	atomic_fetch_add_explicit(&counters->batched_queries, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&counters->queue_us, (uint64_t) waited + ticket->query.counters.queue_us,
+							  memory_order_relaxed);
+	atomic_fetch_add_explicit(&counters->engine_us, ticket->query.counters.engine_us, memory_order_relaxed);
+}
+
+/* Answer a completed query, and close its batch with the last one. */
+static void
+query_done(Server *server, EngineQuery *query)
+{
+	Ticket	   *ticket = query->user;
+	Batch	   *batch;
+
+	if (query->status == ENGINE_FAILED)
+		server_fail(server, &query->error);
+	server->queries_flying--;
+	if (ticket->of_lane)
+	{
+		lane_search_done(server, ticket);
+		return;
+	}
+	batch = &server->batches[ticket->batch];
+	query_count(server, ticket, batch->submitted_us);
+	request_answer(server, ticket, batch);
+	if (--batch->outstanding == 0)
+	{
+		HeldMirror *mirror = &server->mirrors[batch->entry];
+
+		if (mirror->id == batch->mirror)
+			mirror->flying--;
+		batch->mirror = 0;
+	}
+}
+
+/* Answer what the engine has completed. */
+bool
+queries_poll(Server *server)
+{
+	EngineQuery *completed[POLL_ROOM];
+	EngineError error = {ENGINE_OK, ""};
+	uint32_t	count = 0;
+	bool		worked = false;
+
+	do
+	{
+		EngineStatus status = server->ops->poll(server->engine, completed, POLL_ROOM, &count, &error);
+
+		if (status == ENGINE_FAILED)
+			server_fail(server, &error);
+		if (status != ENGINE_OK)
+			return worked;
+		for (uint32_t i = 0; i < count; i++)
+			query_done(server, completed[i]);
+		worked |= count > 0;
+	} while (count == POLL_ROOM);
+	return worked;
+}

@@ -1,0 +1,480 @@
+/*
+ * lanes.c
+ *		Bulk work: each lane carries one operation at a time through take, run and answer.
+ *
+ * Several lanes work at once; each step is short (a lane holds LANE_DATA_BYTES at most), and after LANE_SLICE_US of steps the loop
+ * looks at the requests again.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server.h"
+
+#define JOB_POLL_US		200		/* between looks at running jobs, unless the engine wakes us */
+
+/* The lane's word, while it is the server's. */
+static bool
+lane_is_ours(const Server *server, uint32_t number)
+{
+	return atomic_load(&server_lane(server, number)->state) ==
+		request_word(server->lanes[number].generation, REQUEST_TAKEN);
+}
+
+/* Answer a lane's operation. A client that left gets nothing, and the lane is freed: state first, then owner. */
+void
+lane_finish(Server *server, uint32_t number, EngineStatus status, const char *text)
+{
+	LaneWork   *work = &server->lanes[number];
+	AreaLane   *lane = server_lane(server, number);
+
+	work->phase = LANE_RESTS;
+	server->lanes_busy--;
+	if (lane_is_ours(server, number))
+	{
+		lane->status = status;
+		snprintf(lane->error, sizeof(lane->error), "%s", status == ENGINE_OK ? "" : text);
+	}
+	if (request_move(&lane->state, work->generation, REQUEST_TAKEN, REQUEST_DONE))
+		area_futex_wake(&lane->state, 1);
+	else if (request_move(&lane->state, work->generation, REQUEST_ABANDONED, REQUEST_FREE))
+	{
+		int32_t		owner = work->owner;
+
+		lane_link_forget(server, work);
+		(void) atomic_compare_exchange_strong(&lane->owner, &owner, 0);
+	}
+	else
+		process_warn("lane %u was changed while the server had it", number);
+}
+
+/* Copy what the client wrote, each field once. */
+static void
+request_copy(LaneRequest *request, const volatile AreaLane *lane)
+{
+	request->op = lane->op;
+	request->mirror = lane->mirror;
+	request->mirror_generation = lane->mirror_generation;
+	request->spec.dims = lane->spec.dims;
+	request->spec.type = lane->spec.type;
+	request->spec.metric = lane->spec.metric;
+	request->spec.method = lane->spec.method;
+	request->spec.degree = lane->spec.degree;
+	request->spec.capacity = lane->spec.capacity;
+	request->spec.residency = lane->spec.residency;
+	request->spec.placement = lane->spec.placement;
+	request->spec.device = lane->spec.device;
+	request->count = lane->count;
+	request->first_slot = lane->first_slot;
+	request->has_dead = lane->has_dead;
+	request->has_seeds = lane->has_seeds;
+	request->has_position = lane->has_position;
+	request->ef_construction = lane->ef_construction;
+	request->position = lane->position;
+	request->slots_offset = lane->slots_offset;
+	request->versions_offset = lane->versions_offset;
+	request->dead_offset = lane->dead_offset;
+	request->body_offset = lane->body_offset;
+	request->method = lane->method;
+	request->k = lane->k;
+	request->ef = lane->ef;
+	request->vector_bytes = lane->vector_bytes;
+	request->has_beyond = lane->has_beyond;
+	request->beyond_slot = lane->beyond_slot;
+	request->beyond_distance = lane->beyond_distance;
+}
+
+/* Hand a lane's job or query to the engine; if it is busy, the lane comes again. */
+static void
+lane_submit(Server *server, uint32_t number)
+{
+	LaneWork   *work = &server->lanes[number];
+	EngineQuery *query = &work->ticket.query;
+	EngineError error = {ENGINE_OK, ""};
+	EngineStatus status;
+	bool		search = work->request.op == LANE_SEARCH;
+
+	work->phase = LANE_SUBMITS;
+	if (search)
+		status = server->ops->submit(server->engine, &query, 1, &error);
+	else
+		status = server->ops->job_submit(server->engine, &work->job, &work->job_id, &error);
+	if (status == ENGINE_FAILED)
+		server_fail(server, &error);
+	if (status == ENGINE_BUSY)
+		return;
+	if (status != ENGINE_OK)
+	{
+		if (search)
+			free(query->results);
+		lane_finish(server, number, status, error.text);
+		return;
+	}
+	work->phase = search ? LANE_SEARCHES : LANE_RUNS;
+	if (search)
+	{
+		work->ticket.state = TICKET_FLYING;
+		server->queries_flying++;
+		atomic_fetch_add_explicit(&server->area->batches, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&server_mirror(server, work->request.mirror)->counters.batches, 1,
+								  memory_order_relaxed);
+	}
+}
+
+/* Begin a LANE_SEARCH. */
+static void
+search_begin(Server *server, uint32_t number)
+{
+	LaneWork   *work = &server->lanes[number];
+	const LaneRequest *request = &work->request;
+	Ticket	   *ticket = &work->ticket;
+	EngineError error = {ENGINE_OK, ""};
+	HeldMirror *mirror = mirror_find(server, request->mirror, request->mirror_generation, &error);
+	QueryRequest query = {
+		.method = request->method,
+		.k = request->k,
+		.most_k = (uint32_t) (server->layout.lane_data_bytes / sizeof(SearchResult)),
+		.ef = request->ef,
+		.vector_bytes = request->vector_bytes,
+		.has_beyond = request->has_beyond,
+		.beyond_slot = request->beyond_slot,
+		.beyond_distance = request->beyond_distance,
+	};
+
+	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
+	if (mirror != NULL && query_fill(mirror, &query, &ticket->query, &error) == ENGINE_OK &&
+		!lane_holds(server, request->body_offset, 1, mirror->vector_bytes))
+		engine_error(&error, ENGINE_INVALID, "the vector does not fit the lane");
+	if (error.status == ENGINE_OK)
+	{
+		ticket->query.results = malloc((size_t) request->k * sizeof(SearchResult));
+		if (ticket->query.results == NULL)
+			engine_error(&error, ENGINE_NO_MEMORY, "out of memory for %u results", request->k);
+	}
+	if (error.status != ENGINE_OK)
+	{
+		lane_finish(server, number, error.status, error.text);
+		return;
+	}
+	ticket->query.vector = server_lane_data(server, number) + request->body_offset;
+	ticket->query.user = ticket;
+	ticket->entry = request->mirror;
+	ticket->posted_us = server_now_us();
+	lane_submit(server, number);
+}
+
+/* Answer a completed LANE_SEARCH: its results stand at the beginning of the lane's data. */
+void
+lane_search_done(Server *server, Ticket *ticket)
+{
+	EngineQuery *query = &ticket->query;
+	AreaLane   *lane = server_lane(server, ticket->number);
+	EngineStatus status = query->status;
+
+	ticket->state = TICKET_IDLE;
+	query_count(server, ticket, ticket->posted_us);
+	if (status == ENGINE_OK && query->count > query->k)
+		engine_error(&query->error, status = ENGINE_INVALID, "the engine returned more results than were wanted");
+	if (status == ENGINE_OK && lane_is_ours(server, ticket->number))
+	{
+		memcpy(server_lane_data(server, ticket->number), query->results, query->count * sizeof(SearchResult));
+		lane->out_offset = 0;
+		lane->out_count = query->count;
+		lane->out_rows = query->rows;
+		lane->out_position = query->position;
+		lane->counters = query->counters;
+	}
+	free(query->results);
+	lane_finish(server, ticket->number, status, query->error.text);
+}
+
+/* Carry on with a LANE_CREATE or LANE_DROP: the entry's earlier mirror has to be gone first, its memory may be needed. */
+static bool
+lane_replace(Server *server, uint32_t number)
+{
+	LaneWork   *work = &server->lanes[number];
+	const LaneRequest *request = &work->request;
+	HeldMirror *mirror = &server->mirrors[request->mirror];
+	EngineError error = {ENGINE_OK, ""};
+	EngineStatus status = ENGINE_OK;
+
+	if (mirror_leaving(server, work->mirror))
+		return false;
+	if (request->op == LANE_CREATE && mirror->id != 0)
+	{
+		work->mirror = mirror->id;
+		work->phase = LANE_AWAITS_DROP;
+		mirror_let_go(server, request->mirror);
+		return true;
+	}
+	if (request->op == LANE_CREATE)
+		status = mirror_make(server, request, &error);
+	if (status == ENGINE_FAILED)
+		server_fail(server, &error);
+	lane_finish(server, number, status, error.text);
+	return true;
+}
+
+/* Begin a LANE_CREATE or LANE_DROP. */
+static void
+replace_begin(Server *server, uint32_t number)
+{
+	LaneWork   *work = &server->lanes[number];
+	const LaneRequest *request = &work->request;
+	EngineError error = {ENGINE_OK, ""};
+	HeldMirror *mirror = mirror_find(server, request->mirror, request->mirror_generation, &error);
+
+	work->phase = LANE_AWAITS_DROP;
+	work->mirror = 0;
+	if (request->op == LANE_CREATE && request->mirror < server->layout.mirrors &&
+		atomic_load(&server_mirror(server, request->mirror)->generation) == request->mirror_generation)
+		(void) lane_replace(server, number);
+	else if (request->op == LANE_CREATE || mirror == NULL)
+	{
+		if (error.status == ENGINE_OK)
+			engine_error(&error, ENGINE_NOT_FOUND, "mirror entry %u has moved on from generation %u", request->mirror,
+						 request->mirror_generation);
+		lane_finish(server, number, error.status, error.text);
+	}
+	else
+	{
+		work->mirror = mirror->id;
+		mirror_let_go(server, request->mirror);
+	}
+}
+
+/* Answer a LANE_INFO. */
+static EngineStatus
+lane_info(Server *server, uint32_t number, EngineError *error)
+{
+	const LaneRequest *request = &server->lanes[number].request;
+	HeldMirror *mirror = mirror_find(server, request->mirror, request->mirror_generation, error);
+	MirrorInfo	info;
+	EngineStatus status;
+
+	if (mirror == NULL)
+		return error->status;
+	status = server->ops->mirror_info(server->engine, mirror->id, &info, error);
+	if (status == ENGINE_FAILED)
+		server_fail(server, error);
+	if (status == ENGINE_OK)
+		server_lane(server, number)->info = info;
+	return status;
+}
+
+/* Take what was posted in a lane, and begin it. */
+static bool
+lane_take(Server *server, uint32_t number)
+{
+	LaneWork   *work = &server->lanes[number];
+	AreaLane   *lane = server_lane(server, number);
+	EngineError error = {ENGINE_OK, ""};
+	EngineStatus status = ENGINE_OK;
+	uint32_t	word = atomic_load_explicit(&lane->state, memory_order_acquire);
+
+	if (request_state(word) != REQUEST_POSTED ||
+		!request_move(&lane->state, request_generation(word), REQUEST_POSTED, REQUEST_TAKEN))
+		return false;
+	work->generation = request_generation(word);
+	work->owner = atomic_load(&lane->owner);
+	work->phase = LANE_SUBMITS;
+	work->cancelled = false;
+	server->lanes_busy++;
+	request_copy(&work->request, lane);
+	atomic_store(&lane->done, 0);
+	atomic_store(&lane->total, 0);
+	if (work->link_owner != work->owner)
+		lane_link_forget(server, work);
+
+	switch (work->request.op)
+	{
+		case LANE_CREATE:
+		case LANE_DROP:
+			replace_begin(server, number);
+			return true;
+		case LANE_SEARCH:
+			search_begin(server, number);
+			return true;
+		case LANE_LINK_FETCH:
+			status = lane_link_fetch(server, number, &error);
+			break;
+		case LANE_LINK_FORGET:
+			lane_link_forget(server, work);
+			break;
+		case LANE_INFO:
+			status = lane_info(server, number, &error);
+			break;
+		default:
+			status = lane_job_make(server, number, &error);
+			if (status == ENGINE_OK)
+			{
+				lane_submit(server, number);
+				return true;
+			}
+	}
+	lane_finish(server, number, status, error.text);
+	return true;
+}
+
+/* Look at a lane's running job: progress, cancel, end. */
+static bool
+lane_watch(Server *server, uint32_t number)
+{
+	LaneWork   *work = &server->lanes[number];
+	AreaLane   *lane = server_lane(server, number);
+	JobProgress progress;
+	EngineStatus status;
+
+	memset(&progress, 0, sizeof(progress));
+	status = server->ops->job_poll(server->engine, work->job_id, &progress);
+	if (status == ENGINE_FAILED || (progress.completed && progress.status == ENGINE_FAILED))
+		server_fail(server, &progress.error);
+	if (status != ENGINE_OK)
+	{
+		lane_finish(server, number, status, "the engine has lost the job");
+		return true;
+	}
+	atomic_store_explicit(&lane->done, progress.done, memory_order_relaxed);
+	atomic_store_explicit(&lane->total, progress.total, memory_order_relaxed);
+	if (!progress.completed)
+		return false;
+	mirror_publish(server, work->request.mirror, work->mirror);
+	memory_publish(server);
+	if (work->request.op == LANE_LINK)
+		lane_link_keep(server, number);
+	else
+		server->ops->job_release(server->engine, work->job_id);
+	lane_finish(server, number, progress.status, progress.error.text);
+	return true;
+}
+
+/* Honour a cancel: by the client's flag, or because it left. True if the lane is finished with it. */
+static bool
+lane_cancel(Server *server, uint32_t number)
+{
+	LaneWork   *work = &server->lanes[number];
+
+	if (work->cancelled ||
+		(lane_is_ours(server, number) && atomic_load_explicit(&server_lane(server, number)->cancel, memory_order_relaxed) == 0))
+		return false;
+	if (work->phase == LANE_RUNS)
+	{
+		work->cancelled = true;
+		(void) server->ops->job_cancel(server->engine, work->job_id);
+	}
+	if (work->phase != LANE_SUBMITS)
+		return false;
+	if (work->request.op == LANE_SEARCH)
+		free(work->ticket.query.results);
+	lane_finish(server, number, ENGINE_CANCELLED, "cancelled");
+	return true;
+}
+
+/* One step of one lane; true if it got on. */
+static bool
+lane_step(Server *server, uint32_t number, bool poll_jobs)
+{
+	LaneWork   *work = &server->lanes[number];
+
+	if (work->phase == LANE_RESTS)
+		return lane_take(server, number);
+	if (lane_cancel(server, number))
+		return true;
+	if (work->phase == LANE_AWAITS_DROP)
+		return lane_replace(server, number);
+	if (work->phase == LANE_SUBMITS)
+	{
+		lane_submit(server, number);
+		return work->phase != LANE_SUBMITS;
+	}
+	return work->phase == LANE_RUNS && poll_jobs && lane_watch(server, number);
+}
+
+/* Let each lane get on, in turn, for a slice of time. */
+bool
+lanes_step(Server *server)
+{
+	uint32_t	lanes = server->layout.lanes;
+	int64_t		begun = 0;
+	bool		poll_jobs = false;
+	bool		worked = false;
+
+	if (server->lanes_busy > 0)
+	{
+		begun = server_now_us();
+		poll_jobs = atomic_exchange(&server->woken, false) || begun - server->last_job_poll_us >= JOB_POLL_US;
+		if (poll_jobs)
+			server->last_job_poll_us = begun;
+	}
+	for (uint32_t i = 0; i < lanes; i++)
+	{
+		uint32_t	number = (server->next_lane + i) % lanes;
+
+		if (!lane_step(server, number, poll_jobs))
+			continue;
+		worked = true;
+		if (begun == 0)
+			begun = server_now_us();
+		else if (server_now_us() - begun > LANE_SLICE_US)
+		{
+			server->next_lane = (number + 1) % lanes;
+			break;
+		}
+	}
+	return worked;
+}
+
+/* Whether nobody lives under a pid that was found in an owner word. */
+static bool
+owner_is_dead(int32_t owner)
+{
+	return owner < 0 || (owner > 0 && kill(owner, 0) != 0 && errno == ESRCH);
+}
+
+/* Give back the lane of a dead owner; what the server has of it is abandoned, and freed when it ends. */
+static void
+lane_reclaim(Server *server, uint32_t number, int32_t owner)
+{
+	LaneWork   *work = &server->lanes[number];
+	AreaLane   *lane = server_lane(server, number);
+	uint32_t	word = atomic_load(&lane->state);
+	uint32_t	generation = request_generation(word);
+
+	if (work->phase != LANE_RESTS)
+	{
+		(void) request_move(&lane->state, work->generation, REQUEST_TAKEN, REQUEST_ABANDONED);
+		return;
+	}
+	if (request_state(word) != REQUEST_FREE &&
+		!atomic_compare_exchange_strong(&lane->state, &word, request_word(generation, REQUEST_FREE)))
+		return;
+	lane_link_forget(server, work);
+	(void) atomic_compare_exchange_strong(&lane->owner, &owner, 0);
+}
+
+/* Reclaim the lanes of the dead, and what a released lane still keeps. */
+void
+lanes_sweep(Server *server, bool starting)
+{
+	for (uint32_t number = 0; number < server->layout.lanes; number++)
+	{
+		LaneWork   *work = &server->lanes[number];
+		AreaLane   *lane = server_lane(server, number);
+		int32_t		owner = atomic_load(&lane->owner);
+		uint32_t	word = atomic_load(&lane->state);
+		uint32_t	generation = request_generation(word);
+
+		/* As requests_sweep: an earlier server's work is nobody's now. */
+		if (starting && request_move(&lane->state, generation, REQUEST_TAKEN, REQUEST_FAILED))
+			area_futex_wake(&lane->state, INT_MAX);
+		if (work->phase == LANE_RESTS && request_state(word) == REQUEST_ABANDONED &&
+			request_move(&lane->state, generation, REQUEST_ABANDONED, REQUEST_FREE))
+			(void) atomic_compare_exchange_strong(&lane->owner, &owner, 0);
+		else if (owner_is_dead(owner))
+			lane_reclaim(server, number, owner);
+		if (work->phase == LANE_RESTS && work->link != 0 && atomic_load(&lane->owner) != work->link_owner)
+			lane_link_forget(server, work);
+	}
+}

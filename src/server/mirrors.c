@@ -1,0 +1,225 @@
+/*
+ * mirrors.c
+ *		The mirrors this server holds: made, found, let go, published.
+ *
+ * An entry of the mirror table names an index; its generation says which of its mirrors. A mirror is held for one entry and
+ * generation and let go when the entry moves on. Its memory is free when its JOB_DROP has completed, after the queries and jobs in flight.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server.h"
+
+/* The mirror of an entry and generation; else NULL, with *error. */
+HeldMirror *
+mirror_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error)
+{
+	HeldMirror *mirror;
+
+	if (entry >= server->layout.mirrors)
+	{
+		engine_error(error, ENGINE_INVALID, "mirror entry %u does not exist", entry);
+		return NULL;
+	}
+	mirror = &server->mirrors[entry];
+	if (mirror->id == 0 || mirror->generation != generation)
+	{
+		engine_error(error, ENGINE_NOT_FOUND, "no mirror of entry %u, generation %u is held", entry, generation);
+		return NULL;
+	}
+	return mirror;
+}
+
+/* Check what the engine is about to be asked for. */
+static EngineStatus
+spec_check(const MirrorSpec *spec, EngineError *error)
+{
+	uint32_t	most = spec->type == ELEMENT_BIT ? ENGINE_MAX_BIT_DIMS : ENGINE_MAX_DIMS;
+
+	if (spec->type < ELEMENT_FLOAT || spec->type > ELEMENT_BIT)
+		engine_error(error, ENGINE_INVALID, "element type %u is unknown", (uint32_t) spec->type);
+	else if (spec->metric < METRIC_L2 || spec->metric > METRIC_JACCARD)
+		engine_error(error, ENGINE_INVALID, "metric %u is unknown", (uint32_t) spec->metric);
+	else if (spec->dims < 1 || spec->dims > most)
+		engine_error(error, ENGINE_INVALID, "%u dimensions are outside 1 .. %u", spec->dims, most);
+	else if (spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE)
+		engine_error(error, ENGINE_INVALID, "degree %u is outside 4 .. %u", spec->degree, ENGINE_MAX_DEGREE);
+	else if (spec->capacity > ENGINE_MAX_SLOTS)
+		engine_error(error, ENGINE_INVALID, "capacity %u is too large", spec->capacity);
+	else
+		return ENGINE_OK;
+	return ENGINE_INVALID;
+}
+
+/* Make an empty mirror for an entry that holds none. */
+EngineStatus
+mirror_make(Server *server, const LaneRequest *request, EngineError *error)
+{
+	HeldMirror *mirror = &server->mirrors[request->mirror];
+	EngineStatus status;
+
+	if (atomic_load(&server_mirror(server, request->mirror)->generation) != request->mirror_generation)
+	{
+		engine_error(error, ENGINE_NOT_FOUND, "mirror entry %u has moved on from generation %u", request->mirror,
+					 request->mirror_generation);
+		return ENGINE_NOT_FOUND;
+	}
+	status = spec_check(&request->spec, error);
+	if (status != ENGINE_OK)
+		return status;
+	status = server->ops->mirror_create(server->engine, &request->spec, &mirror->id, error);
+	if (status != ENGINE_OK)
+	{
+		mirror->id = 0;
+		return status;
+	}
+	mirror->generation = request->mirror_generation;
+	mirror->spec = request->spec;
+	mirror->vector_bytes = (uint32_t) engine_vector_bytes(request->spec.type, request->spec.dims);
+	mirror->flying = 0;
+	mirror->last_batch = 0;
+	server->held++;
+	mirror_publish(server, request->mirror, mirror->id);
+	memory_publish(server);
+	return ENGINE_OK;
+}
+
+/* Let the mirror of an entry go: from now on it is not found, and it is dropped when the engine is done with it. */
+void
+mirror_let_go(Server *server, uint32_t entry)
+{
+	HeldMirror *mirror = &server->mirrors[entry];
+	Drop	   *drop = malloc(sizeof(Drop));
+
+	if (drop == NULL)
+	{
+		process_log("FATAL", "out of memory");
+		exit(SERVER_EXIT_FAILED);
+	}
+	queries_refuse(server, mirror, ENGINE_NOT_FOUND, "the mirror was dropped");
+	for (uint32_t i = 0; i < server->layout.lanes; i++)
+		if (server->lanes[i].link != 0 && server->lanes[i].link_mirror == mirror->id)
+			lane_link_forget(server, &server->lanes[i]);
+	*drop = (Drop) {mirror->id, 0, server->drops};
+	server->drops = drop;
+	mirror->id = 0;
+	server->held--;
+}
+
+/* Whether a mirror that was let go is not gone yet. */
+bool
+mirror_leaving(const Server *server, MirrorId id)
+{
+	for (const Drop *drop = server->drops; drop != NULL; drop = drop->next)
+		if (drop->mirror == id)
+			return true;
+	return false;
+}
+
+/* Advance one drop; true when it is over. */
+static bool
+drop_step(Server *server, Drop *drop)
+{
+	EngineError error = {ENGINE_OK, ""};
+	EngineStatus status = ENGINE_OK;
+	JobProgress progress;
+
+	if (drop->job == 0)
+	{
+		EngineJob	job = {.kind = JOB_DROP, .mirror = drop->mirror};
+
+		status = server->ops->job_submit(server->engine, &job, &drop->job, &error);
+		if (status == ENGINE_FAILED)
+			server_fail(server, &error);
+		if (status != ENGINE_OK)
+			drop->job = 0;
+		if (status == ENGINE_BUSY)
+			return false;
+		if (status != ENGINE_OK)
+		{
+			process_log("WARNING", "could not drop a mirror: %.255s", error.text);
+			return true;
+		}
+	}
+	memset(&progress, 0, sizeof(progress));
+	status = server->ops->job_poll(server->engine, drop->job, &progress);
+	if (status == ENGINE_FAILED || (progress.completed && progress.status == ENGINE_FAILED))
+		server_fail(server, &progress.error);
+	if (status == ENGINE_OK && !progress.completed)
+		return false;
+	server->ops->job_release(server->engine, drop->job);
+	return true;
+}
+
+/* Advance the drops; true if one is over. */
+bool
+drops_step(Server *server)
+{
+	Drop	  **link = &server->drops;
+	bool		worked = false;
+
+	while (*link != NULL)
+	{
+		Drop	   *drop = *link;
+
+		if (drop_step(server, drop))
+		{
+			*link = drop->next;
+			free(drop);
+			worked = true;
+		}
+		else
+			link = &drop->next;
+	}
+	if (worked)
+		memory_publish(server);
+	return worked;
+}
+
+/* Let go of mirrors whose entry has moved on: nobody can ask for them any more. */
+void
+mirrors_sweep(Server *server)
+{
+	for (uint32_t entry = 0; server->held > 0 && entry < server->layout.mirrors; entry++)
+		if (server->mirrors[entry].id != 0 &&
+			atomic_load(&server_mirror(server, entry)->generation) != server->mirrors[entry].generation)
+			mirror_let_go(server, entry);
+}
+
+/*
+ * Publish a mirror's figures in its entry. If the entry moves on at this moment the new owner may see an old figure until its own first
+ * one: each answer carries its own position, these are for workers and views.
+ */
+void
+mirror_publish(Server *server, uint32_t entry, MirrorId id)
+{
+	AreaMirror *shared = server_mirror(server, entry);
+	const HeldMirror *mirror = &server->mirrors[entry];
+	MirrorInfo	info;
+	EngineError error = {ENGINE_OK, ""};
+	EngineStatus status;
+
+	if (mirror->id != id || atomic_load(&shared->generation) != mirror->generation)
+		return;
+	status = server->ops->mirror_info(server->engine, id, &info, &error);
+	if (status == ENGINE_FAILED)
+		server_fail(server, &error);
+	if (status != ENGINE_OK)
+		return;
+	atomic_store(&shared->rows, info.rows);
+	atomic_store(&shared->bytes, info.bytes);
+	atomic_store(&shared->position, info.position);
+}
+
+/* Publish the engine's memory figures. */
+void
+memory_publish(Server *server)
+{
+	EngineMemory memory;
+
+	memset(&memory, 0, sizeof(memory));
+	server->ops->memory(server->engine, &memory);
+	atomic_store(&server->area->memory_limit, memory.limit);
+	atomic_store(&server->area->memory_used, memory.used);
+	atomic_store(&server->area->memory_context, memory.context);
+}

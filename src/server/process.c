@@ -1,0 +1,214 @@
+/*
+ * process.c
+ *		The server as a process: descriptors, signals, the lock file, how it ends, its log.
+ *
+ * However busy or hung the main thread is, the process ends with its launcher: the kernel kills it when the parent
+ * dies, and the watch thread exits when the death pipe closes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <dirent.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+#include "server.h"
+
+#define TERMINATE_MS		80	/* an orderly end may take this long */
+#define LOCK_RETRY_MS		100
+#define LOCK_LOG_EVERY		50	/* retries */
+#define WARN_INTERVAL_US	INT64_C(1000000)
+
+/* Write one log line. Never blocks on a full pipe, for nobody may be reading it: such a line is lost. */
+static void
+log_line(const char *level, const char *format, va_list arguments)
+{
+	char		line[1024];
+	int			length = snprintf(line, sizeof(line), "%s: ", level);
+
+	length += vsnprintf(line + length, sizeof(line) - (size_t) length, format, arguments);
+	if (length > (int) sizeof(line) - 2)
+		length = (int) sizeof(line) - 2;
+	for (int i = 0; i < length; i++)
+		if (line[i] == '\n' || line[i] == '\r')
+			line[i] = ' ';
+	line[length++] = '\n';
+	if (write(STDERR_FILENO, line, (size_t) length) < 0)
+		return;
+}
+
+/* Log one line; level is "LOG", "WARNING" or "FATAL". */
+void
+process_log(const char *level, const char *format,...)
+{
+	va_list		arguments;
+
+	va_start(arguments, format);
+	log_line(level, format, arguments);
+	va_end(arguments);
+}
+
+/* Warn of what a client could cause again and again: at most once a second, the rest is not logged. Main thread only. */
+void
+process_warn(const char *format,...)
+{
+	static int64_t last_us = -WARN_INTERVAL_US;
+	int64_t		now = server_now_us();
+	va_list		arguments;
+
+	if (now - last_us < WARN_INTERVAL_US)
+		return;
+	last_us = now;
+	va_start(arguments, format);
+	log_line("WARNING", format, arguments);
+	va_end(arguments);
+}
+
+/* Close every descriptor but the standard ones and two; a log pipe becomes non-blocking. */
+void
+process_close_descriptors(int keep_a, int keep_b)
+{
+	DIR		   *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	struct stat st;
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL)
+	{
+		int			fd = atoi(entry->d_name);
+
+		if (fd > STDERR_FILENO && fd != keep_a && fd != keep_b && fd != dirfd(dir))
+			close(fd);
+	}
+	if (dir != NULL)
+		closedir(dir);
+	if (fstat(STDERR_FILENO, &st) == 0 && S_ISFIFO(st.st_mode))
+		(void) fcntl(STDERR_FILENO, F_SETFL, fcntl(STDERR_FILENO, F_GETFL) | O_NONBLOCK);
+}
+
+/*
+ * Ignore what the launcher decides about or what means nothing here; block everything else, in this thread and those it will make. SIGTERM
+ * is read by the watch thread.
+ */
+void
+process_block_signals(void)
+{
+	static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM};
+	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+	sigset_t	blocked;
+
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+		signal(ignored[i], SIG_IGN);
+	sigfillset(&blocked);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+	{
+		signal(faults[i], SIG_DFL);
+		sigdelset(&blocked, faults[i]);
+	}
+	pthread_sigmask(SIG_SETMASK, &blocked, NULL);
+}
+
+/* Have the kernel kill this process when the launcher dies. If it died before, the death pipe is closed already. */
+void
+process_die_with_parent(void)
+{
+	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+/* Hold the lock file for as long as this process lives; wait while another server does. Ends the process if it cannot be opened. */
+void
+process_take_lock(const char *path)
+{
+	int			fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	char		pid[16];
+
+	if (fd < 0)
+	{
+		process_log("FATAL", "could not open lock file \"%.500s\": %s", path, strerror(errno));
+		exit(SERVER_EXIT_FAILED);
+	}
+	for (uint32_t tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++)
+	{
+		struct timespec pause = {0, LOCK_RETRY_MS * 1000000L};
+
+		if (errno != EWOULDBLOCK && errno != EINTR)
+		{
+			process_log("FATAL", "could not lock \"%.500s\": %s", path, strerror(errno));
+			exit(SERVER_EXIT_FAILED);
+		}
+		if (tries % LOCK_LOG_EVERY == 0)
+			process_log("LOG", "waiting for an older server to release \"%.500s\"", path);
+		nanosleep(&pause, NULL);
+	}
+	/* The number is for people; only the lock counts. The descriptor stays open until the process ends. */
+	snprintf(pid, sizeof(pid), "%d\n", (int) getpid());
+	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, strlen(pid), 0) < 0)
+		process_log("WARNING", "could not write lock file \"%.500s\": %s", path, strerror(errno));
+}
+
+typedef struct Watch
+{
+	Server	   *server;
+	int			death_fd;
+	int			signal_fd;
+} Watch;
+
+/* Wait for the launcher's end or SIGTERM. */
+static void *
+watch_main(void *arg)
+{
+	Watch		watch = *(Watch *) arg;
+	struct pollfd fds[2] = {{watch.death_fd, POLLIN, 0}, {watch.signal_fd, POLLIN, 0}};
+	struct timespec pause = {0, TERMINATE_MS * 1000000L};
+
+	free(arg);
+	for (;;)
+	{
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			_exit(SERVER_EXIT_FAILED);
+		if (fds[0].revents != 0)
+		{
+			char		byte;
+
+			/* Nothing is ever written: whatever comes is the end of the file. */
+			if (read(watch.death_fd, &byte, 1) <= 0)
+				_exit(SERVER_EXIT_FAILED);
+		}
+		if (fds[1].revents != 0)
+		{
+			atomic_store(&watch.server->terminate, true);
+			area_ring(watch.server->area);
+			nanosleep(&pause, NULL);
+			_exit(0);
+		}
+	}
+}
+
+/* Start the watch thread. Signals are blocked already. */
+void
+process_watch(Server *server, int death_fd)
+{
+	Watch	   *watch = malloc(sizeof(Watch));
+	sigset_t	terminate;
+	pthread_t	thread;
+
+	sigemptyset(&terminate);
+	sigaddset(&terminate, SIGTERM);
+	if (watch != NULL)
+	{
+		watch->server = server;
+		watch->death_fd = death_fd;
+		watch->signal_fd = signalfd(-1, &terminate, SFD_CLOEXEC);
+		if (watch->signal_fd >= 0 && pthread_create(&thread, NULL, watch_main, watch) == 0)
+			return;
+	}
+	process_log("FATAL", "could not start the watch thread");
+	exit(SERVER_EXIT_FAILED);
+}

@@ -1,0 +1,125 @@
+/*
+ * serve.c
+ *		The loop: look everywhere, work on what is there, else sleep on the doorbell.
+ *
+ * No wake-up is lost (README, Waiting): the doorbell is read before the places it stands for, and slept on with that value.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server.h"
+
+#define IDLE_MS			50
+#define FLYING_MS		5		/* in case an engine forgets to wake us */
+#define BUSY_MS			1		/* progress of jobs; retries after ENGINE_BUSY */
+#define CHORES_US		INT64_C(1000000)
+
+/* Microseconds of CLOCK_MONOTONIC. */
+int64_t
+server_now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* The engine broke: answer everything in flight with ENGINE_FAILED, and end the process. */
+void
+server_fail(Server *server, const EngineError *error)
+{
+	char		text[sizeof(error->text)];
+
+	memcpy(text, error->text, sizeof(text));
+	text[sizeof(text) - 1] = '\0';
+	if (text[0] == '\0')
+		strcpy(text, "the engine failed without saying why");
+	server_last_error(server, text);
+	atomic_store(&server->area->server_state, SERVER_FAILED);
+	for (uint32_t i = 0; i < server->layout.slots; i++)
+		if (server->tickets[i].state != TICKET_IDLE)
+			request_refuse(server, &server->tickets[i], ENGINE_FAILED, text);
+	for (uint32_t i = 0; i < server->layout.lanes; i++)
+	{
+		server->lanes[i].link = 0;
+		if (server->lanes[i].phase != LANE_RESTS)
+			lane_finish(server, i, ENGINE_FAILED, text);
+	}
+	process_log("FATAL", "the engine failed: %s", text);
+	_exit(SERVER_EXIT_FAILED);
+}
+
+/* How long a sleep may take, in milliseconds. */
+static int
+longest_sleep(const Server *server)
+{
+	if (server->lanes_busy > 0 || server->drops != NULL)
+		return BUSY_MS;
+	if (server->ready_first != NO_ENTRY)
+		return BUSY_MS;
+	return server->queries_flying > 0 ? FLYING_MS : IDLE_MS;
+}
+
+/* Sleep until the doorbell moves on from `seen`, which was read before the last look. */
+static void
+rest(Server *server, uint32_t seen)
+{
+	AreaHeader *area = server->area;
+
+	if (server->spin_us > 0 && server->queries_flying > 0)
+	{
+		int64_t		until = server_now_us() + server->spin_us;
+
+		do
+		{
+			if (atomic_load(&area->doorbell) != seen)
+				return;
+#if defined(__x86_64__) || defined(__i386__)
+			__builtin_ia32_pause();
+#endif
+		} while (server_now_us() < until);
+	}
+	atomic_store(&area->sleeping, 1);
+	area_futex_wait(&area->doorbell, seen, longest_sleep(server));
+	atomic_store(&area->sleeping, 0);
+}
+
+/* What is done once a second: give back what the dead left, drop mirrors that nobody names, publish figures, ask the engine how it is. */
+static void
+chores(Server *server)
+{
+	int64_t		now = server_now_us();
+
+	if (now - server->last_chores_us < CHORES_US)
+		return;
+	server->last_chores_us = now;
+	requests_sweep(server, false);
+	lanes_sweep(server, false);
+	mirrors_sweep(server);
+	memory_publish(server);
+	(void) queries_poll(server);
+}
+
+/* Serve until told to end. */
+int
+serve(Server *server)
+{
+	while (!atomic_load(&server->terminate))
+	{
+		uint32_t	seen = atomic_load(&server->area->doorbell);
+		bool		worked = requests_take(server);
+
+		worked |= batches_launch(server);
+		if (server->queries_flying > 0)
+			worked |= queries_poll(server);
+		worked |= lanes_step(server);
+		worked |= drops_step(server);
+		chores(server);
+		if (!worked)
+			rest(server, seen);
+	}
+	process_log("LOG", "shutting down");
+	/* Closing waits for what flies; the watch thread ends us if that takes too long. */
+	server->ops->close(server->engine);
+	return 0;
+}

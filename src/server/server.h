@@ -1,0 +1,300 @@
+/*
+ * server.h
+ *		The parts of gpuann-server and what they share.
+ *
+ * One main thread runs the loop of serve.c and calls the engine; it owns everything in Server but `terminate`. A second thread
+ * only watches the death pipe and SIGTERM (process.c). Nothing read from the area is used before it was copied and checked,
+ * the header included: `layout` is the server's own copy.
+ */
+#ifndef GPUANN_SERVER_H
+#define GPUANN_SERVER_H
+
+#include "protocol.h"
+
+#define SERVER_EXIT_FAILED	1	/* the engine broke: start again */
+
+#define BATCHES_PER_MIRROR	4	/* in flight at once */
+#define BATCHES				64	/* of all mirrors */
+#define POLL_ROOM			256
+#define LANE_SLICE_US		1000	/* lane work between two looks at the requests */
+#define NO_ENTRY			0xFFFFFFFFu
+
+typedef struct ServerOptions
+{
+	int			area_fd;
+	int			death_fd;
+	const char *lock_path;
+	const char *engine;			/* "auto", "cuda", "cpu" */
+	const char *engine_library;
+	uint64_t	memory_limit;
+} ServerOptions;
+
+typedef enum TicketState
+{
+	TICKET_IDLE,
+	TICKET_WAITING,				/* taken, for its mirror's next batch */
+	TICKET_FLYING				/* the engine has it */
+} TicketState;
+
+/* A taken request on its way through the engine. One per request slot, one per lane. */
+typedef struct Ticket
+{
+	EngineQuery query;			/* query.user is the ticket */
+	TicketState state;
+	bool		of_lane;
+	uint32_t	number;			/* of the request slot or the lane */
+	uint32_t	generation;		/* of the request word */
+	uint32_t	entry;			/* of the mirror table */
+	uint32_t	batch;			/* flying: which of Server.batches */
+	int64_t		posted_us;
+	struct Ticket *next;		/* waiting: the next one of the same mirror */
+} Ticket;
+
+/* Queries of one mirror that were submitted together. */
+typedef struct Batch
+{
+	MirrorId	mirror;			/* 0: unused */
+	uint32_t	entry;
+	uint32_t	queries;
+	uint32_t	outstanding;
+	int64_t		submitted_us;
+} Batch;
+
+/* A mirror that this server holds, by its entry in the mirror table. */
+typedef struct HeldMirror
+{
+	MirrorId	id;				/* 0: none */
+	uint32_t	generation;
+	MirrorSpec	spec;
+	uint32_t	vector_bytes;
+	uint32_t	flying;			/* batches */
+	uint32_t	last_batch;		/* queries in the last one */
+	uint32_t	waiting;
+	Ticket	   *first;			/* waiting, oldest first */
+	Ticket	   *last;
+	bool		ready;			/* in the list of mirrors with waiting queries; outlives the mirror */
+	uint32_t	next_ready;
+} HeldMirror;
+
+/* A mirror on its way out: its JOB_DROP. */
+typedef struct Drop
+{
+	MirrorId	mirror;
+	JobId		job;			/* 0: the engine was busy, to be submitted */
+	struct Drop *next;
+} Drop;
+
+/* The server's copy of what a client wrote into a lane. */
+typedef struct LaneRequest
+{
+	uint32_t	op;
+	uint32_t	mirror;
+	uint32_t	mirror_generation;
+	MirrorSpec	spec;
+	uint32_t	count;
+	uint32_t	first_slot;
+	uint32_t	has_dead;
+	uint32_t	has_seeds;
+	uint32_t	has_position;
+	uint32_t	ef_construction;
+	uint64_t	position;
+	uint64_t	slots_offset;
+	uint64_t	versions_offset;
+	uint64_t	dead_offset;
+	uint64_t	body_offset;
+	uint32_t	method;
+	uint32_t	k;
+	uint32_t	ef;
+	uint32_t	vector_bytes;
+	uint32_t	has_beyond;
+	uint32_t	beyond_slot;
+	double		beyond_distance;
+} LaneRequest;
+
+typedef enum LanePhase
+{
+	LANE_RESTS,					/* nothing taken */
+	LANE_AWAITS_DROP,			/* of the entry's earlier mirror */
+	LANE_SUBMITS,				/* a job or query that the engine was too busy to take */
+	LANE_RUNS,					/* a job */
+	LANE_SEARCHES				/* a query */
+} LanePhase;
+
+/* What a lane is doing. */
+typedef struct LaneWork
+{
+	LanePhase	phase;
+	int32_t		owner;			/* when it was taken */
+	uint32_t	generation;		/* of the lane's word */
+	LaneRequest request;
+	MirrorId	mirror;
+	bool		cancelled;
+
+	/* a job: its arrays are copied, for the client could change them after they were checked; vectors have nothing to check */
+	EngineJob	job;
+	JobId		job_id;
+	void	   *copies;
+	size_t		copies_room;
+
+	Ticket		ticket;			/* a search; its results are malloc'd */
+
+	/* the last LANE_LINK's result, kept for its fetches */
+	JobId		link;			/* 0: none */
+	MirrorId	link_mirror;
+	int32_t		link_owner;
+	uint32_t	link_degree;
+	LinkResult	linked;
+} LaneWork;
+
+typedef struct Server
+{
+	AreaHeader *area;
+	AreaHeader	layout;			/* checked copy: sizes and offsets are read here only */
+	const EngineOps *ops;
+	Engine	   *engine;
+	EngineInfo	engine_info;
+	int			spin_us;		/* busy waiting before a sleep while the engine works */
+
+	HeldMirror *mirrors;		/* layout.mirrors */
+	uint32_t	held;			/* of them in use */
+	uint32_t	ready_first;	/* entries with waiting queries, or NO_ENTRY */
+	uint32_t	ready_last;
+	Drop	   *drops;
+
+	Ticket	   *tickets;		/* layout.slots */
+	SearchResult *results;		/* PAYLOAD_RESULTS per request slot */
+	EngineQuery **gathered;		/* room for layout.slots */
+	Batch		batches[BATCHES];
+	uint32_t	queries_flying;
+
+	LaneWork   *lanes;			/* layout.lanes */
+	uint32_t	next_lane;
+	uint32_t	lanes_busy;		/* not at rest */
+
+	int64_t		last_chores_us;
+	int64_t		last_job_poll_us;
+	_Atomic bool woken;			/* by the engine, since jobs were last polled */
+	_Atomic bool terminate;
+} Server;
+
+/* ---- process.c: the process, its descriptors, signals, lock, watch thread ---- */
+
+extern void process_close_descriptors(int keep_a, int keep_b);
+extern void process_block_signals(void);
+extern void process_die_with_parent(void);
+extern void process_take_lock(const char *path);
+extern void process_watch(Server *server, int death_fd);
+extern void process_log(const char *level, const char *format,...) __attribute__((format(printf, 2, 3)));
+extern void process_warn(const char *format,...) __attribute__((format(printf, 1, 2)));
+
+/* ---- start.c ---- */
+
+/* Run the server; returns its exit status, or ends the process. */
+extern int	server_main(const ServerOptions *options);
+
+/* Set the area's last_error. */
+extern void server_last_error(Server *server, const char *text);
+
+/* ---- serve.c: the loop ---- */
+
+extern int	serve(Server *server);
+
+/* The engine broke: answer everything in flight with ENGINE_FAILED, and end the process. */
+extern void server_fail(Server *server, const EngineError *error) __attribute__((noreturn));
+
+extern int64_t server_now_us(void);
+
+/* ---- batch.c: requests, waiting lists, batches ---- */
+
+extern bool requests_take(Server *server);
+extern bool batches_launch(Server *server);
+extern bool queries_poll(Server *server);
+extern void queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const char *text);
+extern void requests_sweep(Server *server, bool starting);
+
+/* Check what a payload and a LANE_SEARCH have in common, and fill a query with it. */
+typedef struct QueryRequest
+{
+	uint32_t	method;
+	uint32_t	k;
+	uint32_t	most_k;
+	uint32_t	ef;
+	uint32_t	vector_bytes;
+	uint32_t	has_beyond;
+	uint32_t	beyond_slot;
+	double		beyond_distance;
+} QueryRequest;
+
+extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request, EngineQuery *query,
+							   EngineError *error);
+extern void query_count(Server *server, const Ticket *ticket, int64_t submitted_us);
+
+/* ---- answer.c: answers of requests ---- */
+
+extern void request_answer(Server *server, Ticket *ticket, const Batch *batch);
+extern void request_refuse(Server *server, Ticket *ticket, EngineStatus status, const char *text);
+
+/* ---- mirrors.c: the mirrors held ---- */
+
+/* The mirror of an entry and generation; else NULL, with *error. */
+extern HeldMirror *mirror_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error);
+extern EngineStatus mirror_make(Server *server, const LaneRequest *request, EngineError *error);
+extern void mirror_let_go(Server *server, uint32_t entry);
+extern bool mirror_leaving(const Server *server, MirrorId id);
+extern void mirror_publish(Server *server, uint32_t entry, MirrorId id);
+extern bool drops_step(Server *server);
+extern void mirrors_sweep(Server *server);
+extern void memory_publish(Server *server);
+
+/* ---- lanes.c, lane_job.c, lane_link.c ---- */
+
+extern bool lanes_step(Server *server);
+extern void lanes_sweep(Server *server, bool starting);
+extern void lane_search_done(Server *server, Ticket *ticket);
+extern void lane_finish(Server *server, uint32_t number, EngineStatus status, const char *text);
+
+/* Check a lane's request and make its job, arrays copied. */
+extern EngineStatus lane_job_make(Server *server, uint32_t number, EngineError *error);
+
+/* Whether count elements of so many bytes stand at an offset inside a lane's data. */
+extern bool lane_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes);
+
+extern void lane_link_keep(Server *server, uint32_t number);
+extern void lane_link_forget(Server *server, LaneWork *work);
+extern EngineStatus lane_link_fetch(Server *server, uint32_t number, EngineError *error);
+
+/* ---- the area, by the server's own copy of its layout ---- */
+
+static inline _Atomic uint32_t *
+server_word(const Server *server, uint32_t slot)
+{
+	return (_Atomic uint32_t *) ((char *) server->area + server->layout.words_offset) + slot;
+}
+
+static inline RequestPayload *
+server_payload(const Server *server, uint32_t slot)
+{
+	return (RequestPayload *) ((char *) server->area + server->layout.payloads_offset +
+							   server->layout.payload_stride * slot);
+}
+
+static inline AreaMirror *
+server_mirror(const Server *server, uint32_t entry)
+{
+	return (AreaMirror *) ((char *) server->area + server->layout.mirrors_offset +
+						   server->layout.mirror_stride * entry);
+}
+
+static inline AreaLane *
+server_lane(const Server *server, uint32_t lane)
+{
+	return (AreaLane *) ((char *) server->area + server->layout.lanes_offset + server->layout.lane_stride * lane);
+}
+
+static inline unsigned char *
+server_lane_data(const Server *server, uint32_t lane)
+{
+	return (unsigned char *) server->area + server->layout.lane_data_offset + server->layout.lane_data_bytes * lane;
+}
+
+#endif							/* GPUANN_SERVER_H */

@@ -1,0 +1,248 @@
+/*
+ * start.c
+ *		From the command line to a server that is ready: area, lock, engine.
+ *
+ * The area is checked first and the lock taken next; only then is an engine, and with it perhaps a device, touched.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "server.h"
+
+#define AREA_MAX_SLOTS	(1u << 20)
+#define AREA_MAX_LANES	4096
+#define SPIN_CPUS		8		/* fewer: waiting busily takes the processor from who is waited for */
+#define SPIN_US			40
+
+#pragma weak cpu_engine_ops
+
+/* Whether an area's header describes exactly what this program would have laid out. */
+static bool
+layout_is_ours(const AreaHeader *header)
+{
+	AreaHeader	ours;
+
+	if (header->slots == 0 || header->slots > AREA_MAX_SLOTS || header->lanes > AREA_MAX_LANES)
+		return false;
+	area_layout(&ours, header->slots, header->lanes);
+	return header->mirrors == ours.mirrors && header->total_bytes == ours.total_bytes &&
+		header->words_offset == ours.words_offset && header->payloads_offset == ours.payloads_offset &&
+		header->payload_stride == ours.payload_stride && header->mirrors_offset == ours.mirrors_offset &&
+		header->mirror_stride == ours.mirror_stride && header->lanes_offset == ours.lanes_offset &&
+		header->lane_stride == ours.lane_stride && header->lane_data_offset == ours.lane_data_offset &&
+		header->lane_data_bytes == ours.lane_data_bytes;
+}
+
+/* Map the area and check it; false, with a log line, if it is not one of this protocol's version. */
+static bool
+area_map(Server *server, int fd)
+{
+	struct stat st;
+	AreaHeader *area;
+	int			seals = fcntl(fd, F_GET_SEALS);
+
+	if (fstat(fd, &st) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || (size_t) st.st_size < sizeof(AreaHeader))
+	{
+		process_log("FATAL", "descriptor %d is not a sealed request area", fd);
+		return false;
+	}
+	area = mmap(NULL, (size_t) st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (area == MAP_FAILED)
+	{
+		process_log("FATAL", "could not map the request area of %lld bytes: %s", (long long) st.st_size, strerror(errno));
+		return false;
+	}
+	memcpy(&server->layout, area, sizeof(AreaHeader));
+	if (server->layout.magic != AREA_MAGIC)
+		process_log("FATAL", "descriptor %d is not a request area", fd);
+	else if (server->layout.protocol_version != PROTOCOL_VERSION)
+		process_log("FATAL", "protocol version %u of the request area is not this server's, %u: PostgreSQL runs with another "
+					"version of gpuann than is installed, restart it", server->layout.protocol_version, PROTOCOL_VERSION);
+	else if (!layout_is_ours(&server->layout) || server->layout.total_bytes != (uint64_t) st.st_size)
+		process_log("FATAL", "the request area of %lld bytes is not laid out as this server's", (long long) st.st_size);
+	else
+	{
+		server->area = area;
+		close(fd);
+		return true;
+	}
+	munmap(area, (size_t) st.st_size);
+	return false;
+}
+
+/* Zeroed memory that costs nothing until it is used; ends the process if there is none. */
+static void *
+lazy_memory(size_t bytes)
+{
+	void	   *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (memory == MAP_FAILED)
+	{
+		process_log("FATAL", "out of memory: %zu bytes for requests", bytes);
+		exit(SERVER_EXIT_FAILED);
+	}
+	return memory;
+}
+
+/* Allocate what the server keeps per slot, mirror and lane. */
+static void
+server_allocate(Server *server)
+{
+	const AreaHeader *layout = &server->layout;
+
+	server->mirrors = lazy_memory(layout->mirrors * sizeof(HeldMirror));
+	server->tickets = lazy_memory(layout->slots * sizeof(Ticket));
+	server->results = lazy_memory((size_t) layout->slots * PAYLOAD_RESULTS * sizeof(SearchResult));
+	server->gathered = lazy_memory(layout->slots * sizeof(EngineQuery *));
+	server->lanes = lazy_memory((layout->lanes + 1) * sizeof(LaneWork));
+	server->ready_first = server->ready_last = NO_ENTRY;
+	for (uint32_t i = 0; i < layout->slots; i++)
+		server->tickets[i].number = i;
+	for (uint32_t i = 0; i < layout->lanes; i++)
+	{
+		server->lanes[i].ticket.number = i;
+		server->lanes[i].ticket.of_lane = true;
+	}
+}
+
+/* Set the area's last_error. Readers may see half of it: they bound what they read, and it is for people. */
+void
+server_last_error(Server *server, const char *text)
+{
+	snprintf(server->area->last_error, sizeof(server->area->last_error), "%s", text);
+}
+
+/* The engine's call: something became visible to poll. From any thread. */
+static void
+engine_wakes(void *arg)
+{
+	Server	   *server = arg;
+
+	atomic_store(&server->woken, true);
+	area_ring(server->area);
+}
+
+/* Open an engine by its operations. */
+static EngineStatus
+engine_open(Server *server, const EngineOps *ops, const ServerOptions *options, EngineError *error)
+{
+	EngineConfig config = {.device = -1, .memory_limit = options->memory_limit, .wake = engine_wakes, .wake_arg = server};
+	EngineStatus status;
+
+	if (ops == NULL || ops->abi_version != ENGINE_ABI_VERSION)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "engine interface version %u is not this server's, %u",
+					 ops == NULL ? 0 : ops->abi_version, ENGINE_ABI_VERSION);
+		return ENGINE_UNSUPPORTED;
+	}
+	status = ops->open(&config, &server->engine, error);
+	if (status == ENGINE_OK)
+		server->ops = ops;
+	return status;
+}
+
+/* Load the engine that is a shared object of its own, and open it. */
+static EngineStatus
+library_open(Server *server, const ServerOptions *options, EngineError *error)
+{
+	const char *path = options->engine_library;
+	void	   *library;
+	void	   *symbol;
+	EngineEntry entry;
+
+	if (path == NULL || *path == '\0')
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "no engine library is named");
+		return ENGINE_UNSUPPORTED;
+	}
+	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (library == NULL)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "could not load the engine library: %s", dlerror());
+		return ENGINE_UNSUPPORTED;
+	}
+	symbol = dlsym(library, ENGINE_ENTRY_SYMBOL);
+	if (symbol == NULL)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "\"%.150s\" is not an engine", path);
+		return ENGINE_UNSUPPORTED;
+	}
+	memcpy(&entry, &symbol, sizeof(entry));
+	return engine_open(server, entry(), options, error);
+}
+
+/* Open the engine asked for; auto takes the library's if it works here, else the CPU's. */
+static EngineStatus
+engine_choose(Server *server, const ServerOptions *options, EngineError *error)
+{
+	if (strcmp(options->engine, "cpu") != 0)
+	{
+		EngineStatus status = library_open(server, options, error);
+
+		if (status == ENGINE_OK || strcmp(options->engine, "cuda") == 0)
+			return status;
+		error->text[sizeof(error->text) - 1] = '\0';
+		process_log("LOG", "using the cpu engine: %s", error->text);
+	}
+	return engine_open(server, cpu_engine_ops ? cpu_engine_ops() : NULL, options, error);
+}
+
+/* Publish the engine's names and figures, then that the server is ready. */
+static void
+server_ready(Server *server)
+{
+	AreaHeader *area = server->area;
+	EngineInfo *info = &server->engine_info;
+	EngineMemory memory;
+	long		cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	memset(info, 0, sizeof(*info));
+	memset(&memory, 0, sizeof(memory));
+	server->ops->info(server->engine, info);
+	server->ops->memory(server->engine, &memory);
+	info->name[sizeof(info->name) - 1] = '\0';
+	info->device[sizeof(info->device) - 1] = '\0';
+	memcpy(area->engine, info->name, sizeof(area->engine));
+	memcpy(area->device, info->device, sizeof(area->device));
+	server->spin_us = cpus >= SPIN_CPUS ? SPIN_US : 0;
+	memory_publish(server);
+	atomic_store(&area->sleeping, 0);
+	atomic_store(&area->server_state, SERVER_READY);
+	process_log("LOG", "ready: engine %s on %s, memory limit %llu MB", info->name, info->device,
+				(unsigned long long) (memory.limit >> 20));
+}
+
+/* Run the server; returns its exit status, or ends the process. */
+int
+server_main(const ServerOptions *options)
+{
+	static Server server;
+	EngineError error = {ENGINE_OK, ""};
+
+	process_block_signals();
+	process_close_descriptors(options->area_fd, options->death_fd);
+	process_die_with_parent();
+	if (!area_map(&server, options->area_fd))
+		return SERVER_EXIT_REFUSED;
+	process_watch(&server, options->death_fd);
+	process_take_lock(options->lock_path);
+	server_allocate(&server);
+	requests_sweep(&server, true);
+	lanes_sweep(&server, true);
+	if (engine_choose(&server, options, &error) != ENGINE_OK)
+	{
+		error.text[sizeof(error.text) - 1] = '\0';
+		server_last_error(&server, error.text);
+		atomic_store(&server.area->server_state, SERVER_FAILED);
+		process_log("FATAL", "engine %s cannot be used: %s", options->engine, error.text);
+		return SERVER_EXIT_NO_ENGINE;
+	}
+	server_ready(&server);
+	return serve(&server);
+}

@@ -342,7 +342,16 @@ check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok)
 Buffer
 read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok)
 {
-	Buffer		buffer = ReadBuffer(index, block);
+	return read_page_in_bulk(index, block, kind, mode, zero_ok, NULL);
+}
+
+/*
+ * The same for those who read the whole index, through a ring of buffers.
+ */
+Buffer
+read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok, BufferAccessStrategy strategy)
+{
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
 
 	LockBuffer(buffer, mode);
 	check_page(index, buffer, kind, zero_ok);

@@ -261,6 +261,10 @@ extern const char *page_fault(Page page, PageKind kind);
  */
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
+/* The same for those who read the whole index, through a ring of buffers. */
+extern Buffer read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok,
+								BufferAccessStrategy strategy);
+
 /* Copy a slot's node record, neighbours included, into node (format->node_bytes). False if the page was never written. */
 extern bool read_node(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *node);
 

@@ -1,0 +1,576 @@
+/*
+ * vacuum.c
+ *		VACUUM: from dead rows to free slots.
+ *
+ * A pass over the node pages marks the rows that the heap has given up as dead. Then, under the linker lock, in this order: pending rows are
+ * linked, rows that name dead slots get the dead slots' neighbours instead, dead seeds are replaced, dead slots are detached, and
+ * detached ones that no list entry names any more are freed. A crash in between leaves a right index: the next VACUUM finds dead and
+ * detached slots by their states and goes on.
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+
+#include "client.h"
+#include "linkwrite.h"
+#include "rowedits.h"
+
+#define LEAST_NEIGHBOURS	2	/* a repaired row with fewer candidates than degree / this is searched for more */
+#define MOST_REPAIR_CANDIDATES	2048	/* live slots looked at around the dead neighbours of one row */
+
+/* One VACUUM of one index. */
+typedef struct IndexVacuum
+{
+	IndexVacuumInfo *info;
+	IndexBulkDeleteResult *stats;
+	IndexBulkDeleteCallback callback;
+	void	   *callback_state;
+	Relation	index;
+	const IndexFormat *format;
+	ListBounds	bounds;			/* renewed once the linker lock is held */
+	uint32		limit;			/* slots there were at the start: the bitmaps' size */
+	uint64		change_seq;		/* of the slice under way */
+	bool		locked;
+	char	   *page;			/* a copy of the node page under way */
+	uint32		live;			/* rows seen */
+	uint32		ndead;			/* slots in dead */
+	uint32		ndetached;		/* found detached: left by an earlier VACUUM */
+	unsigned char *dead;		/* bit per slot, made when needed */
+	unsigned char *detached;
+	NodeChange	change;
+} IndexVacuum;
+
+/* Whether a slot's bit is set. Slots that came while we were at work have none. */
+static bool
+test_slot(const IndexVacuum *vacuum, const unsigned char *bits, uint32 slot)
+{
+	return bits != NULL && slot < vacuum->limit && ((bits[slot / 8] >> (slot % 8)) & 1) != 0;
+}
+
+/* Set a slot's bit; the bitmap is made by the first. */
+static void
+set_slot(const IndexVacuum *vacuum, unsigned char **bits, uint32 slot)
+{
+	if (*bits == NULL)
+		*bits = palloc_extended((Size) vacuum->limit / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	(*bits)[slot / 8] |= 1 << (slot % 8);
+}
+
+/* Take the linker lock if we do not have it, and number the next slice. Waits interruptibly. */
+static void
+lock_linker(IndexVacuum *vacuum)
+{
+	MetaPage	meta;
+
+	if (vacuum->locked)
+		return;
+	(void) linker_lock(vacuum->index, true, false);
+	vacuum->locked = true;
+	read_meta(vacuum->index, &meta);
+	vacuum->change_seq = meta.change_seq + 1;
+}
+
+/* End a slice: what it changed is to be seen by mirrors. */
+static void
+end_slice(IndexVacuum *vacuum, SliceEnd *end)
+{
+	end->change_seq = vacuum->change_seq++;
+	link_finish_slice(vacuum->index, end);
+	client_note_change(vacuum->index, vacuum->format);
+}
+
+/* Slots [first, last) of a node page that exist. */
+static void
+page_slots(const IndexVacuum *vacuum, uint32 superblock, uint32 page, uint32 *first, uint32 *last)
+{
+	const IndexFormat *format = vacuum->format;
+
+	*first = node_page_first_slot(format, superblock, page);
+	*last = Min(*first + format->nodes_per_page, (superblock + 1) * format->superblock_slots);
+	*last = Min(*last, vacuum->bounds.next_fresh);
+}
+
+/* Copy a node page; false if nothing was ever written to it. */
+static bool
+copy_node_page(IndexVacuum *vacuum, uint32 slot)
+{
+	Buffer		buffer = read_page_in_bulk(vacuum->index, node_block(vacuum->format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true,
+										   vacuum->info->strategy);
+	bool		written = !PageIsNew(BufferGetPage(buffer));
+
+	if (written)
+		memcpy(vacuum->page, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	return written;
+}
+
+/* Call visit for every node page, with its slots; the page is copied to vacuum->page before. */
+static void
+for_each_node_page(IndexVacuum *vacuum, void (*visit) (IndexVacuum *vacuum, uint32 first, uint32 last, void *state), void *state)
+{
+	const IndexFormat *format = vacuum->format;
+
+	for (uint32 superblock = 0; (uint64) superblock * format->superblock_slots < vacuum->bounds.next_fresh; superblock++)
+	{
+		for (uint32 page = 0; page < format->node_pages; page++)
+		{
+			uint32		first,
+						last;
+
+			page_slots(vacuum, superblock, page, &first, &last);
+			if (first >= last)
+				break;
+			link_pause();
+			if (copy_node_page(vacuum, first))
+				visit(vacuum, first, last, state);
+		}
+	}
+}
+
+/* ---- marking ---- */
+
+/* Mark rows of one page dead: the callback says which. */
+static void
+mark_page(IndexVacuum *vacuum, uint32 first, uint32 last)
+{
+	lock_linker(vacuum);
+	node_change_begin(&vacuum->change, vacuum->index, vacuum->format, first, vacuum->change_seq);
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, vacuum->change.page, slot);
+
+		if (NodeState(node) != NODE_LIVE || !test_slot(vacuum, vacuum->dead, slot))
+			continue;
+		node->flags = (node->flags & ~NODE_STATE_MASK) | NODE_DEAD;
+		node->version++;
+		ItemPointerSetInvalid(&node->tid);
+	}
+	node_change_finish(&vacuum->change);
+}
+
+/* Count the rows of one page, and mark what died. */
+static void
+visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
+{
+	bool		died = false;
+
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, (Page) vacuum->page, slot);
+
+		switch (NodeState(node))
+		{
+			case NODE_LIVE:
+				if (!vacuum->callback(&node->tid, vacuum->callback_state))
+				{
+					vacuum->live++;
+					break;
+				}
+				died = true;
+				vacuum->stats->tuples_removed++;
+				/* FALLTHROUGH */
+			case NODE_DEAD:
+				set_slot(vacuum, &vacuum->dead, slot);
+				vacuum->ndead++;
+				break;
+			case NODE_DETACHED:
+				set_slot(vacuum, &vacuum->detached, slot);
+				vacuum->ndetached++;
+				break;
+			default:
+				break;
+		}
+	}
+
+	/* A row seen live and dead to the heap stays so until we are done: its slot is ours to free, its TID the heap's to reuse later. */
+	if (died)
+		mark_page(vacuum, first, last);
+}
+
+/* ---- repair ---- */
+
+/* What the repair pass keeps. */
+typedef struct Repair
+{
+	RowEdits   *edits;
+	Candidate  *candidates;
+	uint32	   *found;			/* live slots around the row under way */
+	uint32	   *expanded;		/* dead ones whose neighbours were taken */
+	uint32	   *new_seeds;		/* a sample of live slots to replace dead seeds */
+	uint32		new_seed_room;
+	uint32		new_seed_count;
+	uint64		linked_seen;
+	pg_prng_state random;
+} Repair;
+
+static int
+compare_slots(const void *left, const void *right)
+{
+	uint32		a = *(const uint32 *) left;
+	uint32		b = *(const uint32 *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Write what has been repaired so far: a slice of its own. */
+static void
+write_repaired(IndexVacuum *vacuum, Repair *repair)
+{
+	LinkedRows	rows;
+	SliceEnd	end = {0};
+
+	row_edits_apply_offers(repair->edits);
+	row_edits_take(repair->edits, &rows);
+	if (rows.count > 0)
+	{
+		(void) link_write_rows(vacuum->index, vacuum->format, &rows, vacuum->bounds.next_fresh, vacuum->change_seq);
+		end_slice(vacuum, &end);
+	}
+	pfree(rows.slots);
+	pfree(rows.rows);
+}
+
+/* Whether a slot is among the first so many. */
+static bool
+has_slot(const uint32 *slots, uint32 count, uint32 slot)
+{
+	for (uint32 i = 0; i < count; i++)
+		if (slots[i] == slot)
+			return true;
+	return false;
+}
+
+/* Collect the live slots of a row, and around its dead neighbours those reached over dead slots only, nearest circles first. */
+static uint32
+collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot)
+{
+	uint32		row[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	uint32		most_expanded = 2 * vacuum->format->degree;
+	uint32		nexpanded = 0;
+	uint32		next = 0;
+	uint32		nfound = 0;
+	uint32		current = slot;
+
+	for (;;)
+	{
+		uint32		nrow = row_edits_get(repair->edits, current, row, &state);
+
+		for (uint32 i = 0; i < nrow; i++)
+		{
+			if (row[i] == slot)
+				continue;
+			if (!test_slot(vacuum, vacuum->dead, row[i]))
+			{
+				if (nfound < MOST_REPAIR_CANDIDATES)
+					repair->found[nfound++] = row[i];
+			}
+			else if (nexpanded < most_expanded && !has_slot(repair->expanded, nexpanded, row[i]))
+				repair->expanded[nexpanded++] = row[i];
+		}
+		if (next == nexpanded || nfound >= MOST_REPAIR_CANDIDATES)
+			break;
+		current = repair->expanded[next++];
+	}
+
+	if (nfound > 1)
+	{
+		uint32		kept = 1;
+
+		qsort(repair->found, nfound, sizeof(uint32), compare_slots);
+		for (uint32 i = 1; i < nfound; i++)
+			if (repair->found[i] != repair->found[kept - 1])
+				repair->found[kept++] = repair->found[i];
+		nfound = kept;
+	}
+	return nfound;
+}
+
+/* Give a row that names dead slots a new choice. */
+static void
+repair_row(IndexVacuum *vacuum, Repair *repair, uint32 slot)
+{
+	uint32		nfound = collect_around(vacuum, repair, slot);
+	uint32		count = 0;
+
+	for (uint32 i = 0; i < nfound; i++)
+	{
+		Candidate  *candidate = &repair->candidates[count++];
+
+		candidate->slot = candidate->index = repair->found[i];
+		candidate->distance = row_edits_distance(repair->edits, slot, candidate->slot);
+	}
+	if (count < vacuum->format->degree / LEAST_NEIGHBOURS)
+		count += row_edits_search(repair->edits, slot, vacuum->format->ef_construction, repair->candidates + count);
+	row_edits_choose(repair->edits, slot, repair->candidates, count);
+}
+
+/* Keep a sample of live linked slots, each with equal chance, in case seeds have died. */
+static void
+sample_seed(Repair *repair, uint32 slot)
+{
+	uint64		place = repair->linked_seen++;
+
+	if (repair->new_seed_room == 0)
+		return;
+	if (repair->new_seed_count < repair->new_seed_room)
+		place = repair->new_seed_count++;
+	else
+		place = pg_prng_uint64_range(&repair->random, 0, place);
+	if (place < repair->new_seed_room)
+		repair->new_seeds[place] = slot;
+}
+
+/* Repair the rows of one page that name dead slots. */
+static void
+visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
+{
+	Repair	   *repair = state;
+
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, (Page) vacuum->page, slot);
+		uint32		row[ENGINE_MAX_DEGREE];
+		SlotState	slot_state;
+		uint32		nrow;
+		bool		broken = false;
+
+		if (NodeState(node) != NODE_LIVE || (node->flags & NODE_LINKED) == 0)
+			continue;
+		sample_seed(repair, slot);
+		nrow = row_edits_get(repair->edits, slot, row, &slot_state);
+		for (uint32 i = 0; i < nrow && !broken; i++)
+			broken = test_slot(vacuum, vacuum->dead, row[i]);
+		if (!broken)
+			continue;
+		link_pause();
+		if (!row_edits_have_room(repair->edits, 2 * (vacuum->format->degree + 1)))
+			write_repaired(vacuum, repair);
+		repair_row(vacuum, repair, slot);
+		row_edits_apply_offers(repair->edits);
+	}
+}
+
+/* Replace dead seeds by the sample, in a slice of its own. */
+static void
+replace_seeds(IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 nseeds)
+{
+	uint32		kept = 0;
+	uint32		replaced = 0;
+	SliceEnd	end = {0};
+
+	for (uint32 i = 0; i < nseeds; i++)
+	{
+		if (!test_slot(vacuum, vacuum->dead, seeds[i]))
+			seeds[kept++] = seeds[i];
+		else if (replaced < repair->new_seed_count)
+			seeds[kept++] = repair->new_seeds[replaced++];
+	}
+	end.has_seeds = true;
+	end.seeds = link_write_seeds(vacuum->index, vacuum->format, seeds, kept, vacuum->bounds.next_fresh);
+	end_slice(vacuum, &end);
+}
+
+/* Make every live row and the seeds forget the dead slots. */
+static void
+repair_graph(IndexVacuum *vacuum)
+{
+	const IndexFormat *format = vacuum->format;
+	Size		memory = link_memory();
+	Repair		repair = {0};
+	MetaPage	meta;
+	uint32	   *seeds;
+	uint32		nseeds;
+
+	read_meta(vacuum->index, &meta);
+	nseeds = read_seeds(vacuum->index, format, &meta, SEEDS_MAX, &seeds);
+	for (uint32 i = 0; i < nseeds; i++)
+	{
+		if (seeds[i] >= vacuum->bounds.next_fresh)
+			report_corrupt(vacuum->index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");
+		repair.new_seed_room += test_slot(vacuum, vacuum->dead, seeds[i]);
+	}
+	repair.edits = row_edits_begin(vacuum->index, format, vacuum->bounds.next_fresh, memory);
+	row_edits_seeds(repair.edits, seeds, nseeds);
+	repair.candidates = palloc(sizeof(Candidate) * (MOST_REPAIR_CANDIDATES + format->ef_construction + SEARCH_MAX_EQUAL));
+	repair.found = palloc(sizeof(uint32) * MOST_REPAIR_CANDIDATES);
+	repair.expanded = palloc(sizeof(uint32) * 2 * format->degree);
+	repair.new_seeds = palloc(sizeof(uint32) * Max(repair.new_seed_room, 1));
+	pg_prng_seed(&repair.random, meta.change_seq);
+
+	for_each_node_page(vacuum, visit_for_repair, &repair);
+	write_repaired(vacuum, &repair);
+	row_edits_end(repair.edits);
+	if (repair.new_seed_room > 0)
+		replace_seeds(vacuum, &repair, seeds, nseeds);
+}
+
+/* ---- detaching and freeing ---- */
+
+/* Detach the dead slots of one page: no row leads to them now, and theirs are not needed any more. */
+static void
+visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
+{
+	uint32	   *unlinked = state;
+	bool		any = false;
+
+	for (uint32 slot = first; slot < last && !any; slot++)
+		any = test_slot(vacuum, vacuum->dead, slot);
+	if (!any)
+		return;
+	node_change_begin(&vacuum->change, vacuum->index, vacuum->format, first, vacuum->change_seq);
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, vacuum->change.page, slot);
+
+		if (!test_slot(vacuum, vacuum->dead, slot) || NodeState(node) != NODE_DEAD)
+			continue;
+		if (node->flags & NODE_LINKED)
+			(*unlinked)++;
+		node->flags = NODE_DETACHED;
+		memset(node->neighbours, 0xFF, sizeof(uint32) * vacuum->format->degree);
+	}
+	node_change_finish(&vacuum->change);
+}
+
+/* Free the detached slots, ours and those an earlier VACUUM left, that the list does not name any more. */
+static void
+free_detached(IndexVacuum *vacuum)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+	uint32	   *listed;
+	uint32		nlisted;
+	uint32	   *slots;
+	uint32		count = 0;
+
+	do
+	{
+		list_bounds(vacuum->index, vacuum->format, &meta, &bounds);
+	} while (!list_read(vacuum->index, vacuum->format, &bounds, bounds.trimmed, bounds.end, &listed, &nlisted));
+	for (uint32 i = 0; i < nlisted; i++)
+	{
+		uint32		slot = listed[i];
+
+		if (slot >= vacuum->limit)
+			continue;
+		if (vacuum->dead != NULL)
+			vacuum->dead[slot / 8] &= ~(1 << (slot % 8));
+		if (vacuum->detached != NULL)
+			vacuum->detached[slot / 8] &= ~(1 << (slot % 8));
+	}
+
+	slots = palloc_extended(sizeof(uint32) * ((Size) vacuum->ndead + vacuum->ndetached), MCXT_ALLOC_HUGE);
+	for (uint32 slot = 0; slot < vacuum->limit; slot++)
+		if (test_slot(vacuum, vacuum->dead, slot) || test_slot(vacuum, vacuum->detached, slot))
+			slots[count++] = slot;
+	if (count > 0)
+	{
+		SliceEnd	end = {0};
+
+		free_slots(vacuum->index, vacuum->format, slots, count, vacuum->change_seq);
+		end_slice(vacuum, &end);
+	}
+	pfree(slots);
+}
+
+/* Link what is pending, unless a worker does; trim what was linked before in any case. */
+static void
+link_for_vacuum(Relation index, const IndexFormat *format)
+{
+	MetaPage	meta;
+
+	if (!client_worker_serves(index))
+	{
+		(void) link_pending(index, format, 0);
+		return;
+	}
+	read_meta(index, &meta);
+	list_trim(index, format, meta.linked_position);
+}
+
+/* Take dead and detached slots as far as they can go. */
+static void
+bury(IndexVacuum *vacuum)
+{
+	MetaPage	meta;
+	SliceEnd	end = {0};
+
+	lock_linker(vacuum);
+	end_slice(vacuum, &end);
+	link_for_vacuum(vacuum->index, vacuum->format);
+	list_bounds(vacuum->index, vacuum->format, &meta, &vacuum->bounds);
+	vacuum->change_seq = meta.change_seq + 1;
+	if (vacuum->ndead > 0)
+	{
+		memset(&end, 0, sizeof(end));
+		repair_graph(vacuum);
+		for_each_node_page(vacuum, visit_for_detaching, &end.unlinked);
+		end_slice(vacuum, &end);
+	}
+	free_detached(vacuum);
+}
+
+/* ambulkdelete */
+IndexBulkDeleteResult *
+gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDeleteCallback callback, void *callback_state)
+{
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann vacuum", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller;
+	IndexVacuum vacuum = {0};
+	MetaPage	meta;
+
+	if (stats == NULL)
+		stats = palloc0(sizeof(IndexBulkDeleteResult));
+	caller = MemoryContextSwitchTo(memory);
+	vacuum.info = info;
+	vacuum.stats = stats;
+	vacuum.callback = callback;
+	vacuum.callback_state = callback_state;
+	vacuum.index = info->index;
+	vacuum.format = index_format(info->index);
+	vacuum.page = palloc(BLCKSZ);
+	vacuum.change.stamped_superblock = NO_SLOT;
+	list_bounds(vacuum.index, vacuum.format, &meta, &vacuum.bounds);
+	vacuum.limit = vacuum.bounds.next_fresh;
+
+	for_each_node_page(&vacuum, visit_for_marking, NULL);
+	if (vacuum.ndead > 0 || vacuum.ndetached > 0)
+		bury(&vacuum);
+	if (vacuum.locked)
+		linker_unlock(vacuum.index, false);
+
+	stats->num_pages = RelationGetNumberOfBlocks(vacuum.index);
+	stats->num_index_tuples = vacuum.live;
+	stats->estimated_count = false;
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+	return stats;
+}
+
+/* amvacuumcleanup: an insert-only table is linked here, if no worker does it and nobody is at it. */
+IndexBulkDeleteResult *
+gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	const IndexFormat *format;
+
+	if (info->analyze_only)
+		return stats;
+	format = index_format(info->index);
+	if (!client_worker_serves(info->index) && linker_lock(info->index, false, false))
+	{
+		(void) link_pending(info->index, format, 0);
+		linker_unlock(info->index, false);
+	}
+	if (stats == NULL)
+	{
+		stats = palloc0(sizeof(IndexBulkDeleteResult));
+		stats->num_index_tuples = info->num_heap_tuples;
+		stats->estimated_count = true;
+	}
+	stats->num_pages = RelationGetNumberOfBlocks(info->index);
+	return stats;
+}

@@ -116,11 +116,14 @@ extern bool gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointe
 						 IndexUniqueCheck unique, bool unchanged, IndexInfo *info);
 
 /*
- * Whether the value is indexed: sets *elements to its elements. NULL and, for cosine, zero vectors are not. Errors out on wrong
+ * types.c: Whether the value is indexed: sets *elements to its elements. NULL and, for cosine, zero vectors are not. Errors out on wrong
  * dimensions. *freeme is a detoasted copy to pfree, or NULL.
  */
 extern bool gpuann_value_elements(const GpuannTypeInfo *info, uint32 dims, Datum value, bool isnull,
 								  const void **elements, Pointer *freeme);
+
+/* Whether all elements are zero. Such a vector has no direction, so no place in a cosine index. */
+extern bool gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements);
 
 /* scan.c */
 extern IndexScanDesc gpuannbeginscan(Relation index, int nkeys, int norderbys);

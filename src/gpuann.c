@@ -1,0 +1,209 @@
+/*
+ * gpuann.c
+ *		The module: handler of the access method, index options, settings.
+ */
+#include "gpuann.h"
+
+#include <math.h>
+
+#include "access/reloptions.h"
+#include "commands/progress.h"
+#include "commands/vacuum.h"
+#include "fmgr.h"
+#include "utils/guc.h"
+
+#include "build.h"
+
+PG_MODULE_MAGIC;
+
+int			gpuann_ef_search = GPUANN_DEFAULT_EF_SEARCH;
+bool		gpuann_exact = false;
+int			gpuann_iterative_scan = GPUANN_ITERATIVE_COMPLETE;
+int			gpuann_pending_limit = GPUANN_DEFAULT_PENDING_LIMIT;
+bool		gpuann_server = true;
+
+static relopt_kind gpuann_relopt_kind;
+
+static const struct config_enum_entry iterative_scan_options[] = {
+	{"complete", GPUANN_ITERATIVE_COMPLETE, false},
+	{"strict_order", GPUANN_ITERATIVE_STRICT, false},
+	{"relaxed_order", GPUANN_ITERATIVE_RELAXED, false},
+	{"off", GPUANN_ITERATIVE_OFF, false},
+	{NULL, 0, false}
+};
+
+/*
+ * Declare the settings of the access method.
+ */
+static void
+define_settings(void)
+{
+	DefineCustomIntVariable("gpuann.ef_search", "Sets how broadly the graph is searched.",
+							"More finds more of the nearest rows and takes longer.",
+							&gpuann_ef_search, GPUANN_DEFAULT_EF_SEARCH, GPUANN_MIN_EF_SEARCH, GPUANN_MAX_EF_SEARCH,
+							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("gpuann.exact", "Lets scans compare all rows of the index.",
+							 "The answer is exact and in order, at the price of reading every vector.",
+							 &gpuann_exact, false, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("gpuann.iterative_scan", "Sets what a scan does when more rows are wanted than it found at first.",
+							 "complete and strict_order go on in order, relaxed_order as rows are found, off stops; complete adds in the end "
+							 "what was missed.",
+							 &gpuann_iterative_scan, GPUANN_ITERATIVE_COMPLETE, iterative_scan_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.pending_limit", "Sets how many rows may wait to be linked before an insert links some.",
+							"It matters where no mirror worker serves the index.",
+							&gpuann_pending_limit, GPUANN_DEFAULT_PENDING_LIMIT, GPUANN_MIN_PENDING_LIMIT,
+							GPUANN_MAX_PENDING_LIMIT, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("gpuann.server", "Lets this session ask the server.",
+							 "When off, scans are answered from the index's pages.",
+							 &gpuann_server, true, PGC_USERSET, 0, NULL, NULL, NULL);
+}
+
+/*
+ * Initialise the module.
+ */
+PGDLLEXPORT void _PG_init(void);
+
+void
+_PG_init(void)
+{
+	gpuann_relopt_kind = add_reloption_kind();
+	add_int_reloption(gpuann_relopt_kind, "m", "Half the number of edges of a row of the graph",
+					  GPUANN_DEFAULT_M, GPUANN_MIN_M, GPUANN_MAX_M, AccessExclusiveLock);
+	add_int_reloption(gpuann_relopt_kind, "ef_construction", "Breadth of the search for neighbours",
+					  GPUANN_DEFAULT_EF_CONSTRUCTION, GPUANN_MIN_EF_CONSTRUCTION, GPUANN_MAX_EF_CONSTRUCTION,
+					  AccessExclusiveLock);
+	define_settings();
+	gpuann_area_init();
+	MarkGUCPrefixReserved("gpuann");
+}
+
+/*
+ * Parse the index options.
+ */
+static bytea *
+gpuannoptions(Datum reloptions, bool validate)
+{
+	static const relopt_parse_elt options[] = {
+		{"m", RELOPT_TYPE_INT, offsetof(GpuannOptions, m)},
+		{"ef_construction", RELOPT_TYPE_INT, offsetof(GpuannOptions, ef_construction)},
+	};
+
+	return (bytea *) build_reloptions(reloptions, validate, gpuann_relopt_kind, sizeof(GpuannOptions),
+									  options, lengthof(options));
+}
+
+/*
+ * The option m of an index.
+ */
+int
+gpuann_option_m(Relation index)
+{
+	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+
+	return options ? options->m : GPUANN_DEFAULT_M;
+}
+
+/*
+ * The option ef_construction of an index.
+ */
+int
+gpuann_option_ef_construction(Relation index)
+{
+	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+
+	return options ? options->ef_construction : GPUANN_DEFAULT_EF_CONSTRUCTION;
+}
+
+/*
+ * What an index is of: asked of its operator class.
+ */
+const GpuannTypeInfo *
+gpuann_type_info(Relation index)
+{
+	FmgrInfo   *proc = index_getprocinfo(index, 1, GPUANN_TYPE_PROC);
+
+	return (const GpuannTypeInfo *) DatumGetPointer(FunctionCall1Coll(proc, InvalidOid, PointerGetDatum(NULL)));
+}
+
+/*
+ * Name a phase of the build for pg_stat_progress_create_index.
+ */
+static char *
+gpuannbuildphasename(int64 phase)
+{
+	switch (phase)
+	{
+		case PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE:
+			return "initializing";
+		case BUILD_PHASE_LOAD:
+			return "loading tuples";
+		case BUILD_PHASE_LINK:
+			return "linking";
+		case BUILD_PHASE_WRITE:
+			return "writing graph";
+		default:
+			return NULL;
+	}
+}
+
+/*
+ * The access method.
+ *
+ * A scan gives rows in order of distance, forward, one at a time: no bitmap, no marks. It wants no qual (amoptionalkey), and
+ * cannot prove that no row was missed to a serializable transaction, so the whole index is locked there (ampredlocks false).
+ */
+PG_FUNCTION_INFO_V1(gpuannhandler);
+Datum
+gpuannhandler(PG_FUNCTION_ARGS)
+{
+	IndexAmRoutine *am = makeNode(IndexAmRoutine);
+
+	am->amstrategies = 0;
+	am->amsupport = GPUANN_NUM_PROCS;
+	am->amoptsprocnum = 0;
+	am->amcanorder = false;
+	am->amcanorderbyop = true;
+	am->amcanbackward = false;
+	am->amcanunique = false;
+	am->amcanmulticol = false;
+	am->amoptionalkey = true;
+	am->amsearcharray = false;
+	am->amsearchnulls = false;
+	am->amstorage = false;
+	am->amclusterable = false;
+	am->ampredlocks = false;
+	am->amcanparallel = false;
+	am->amcaninclude = false;
+	am->amusemaintenanceworkmem = false;
+#if PG_VERSION_NUM >= 160000
+	am->amsummarizing = false;
+#endif
+#if PG_VERSION_NUM >= 170000
+	am->amcanbuildparallel = false;
+#endif
+	am->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
+	am->amkeytype = InvalidOid;
+
+	am->ambuild = gpuannbuild;
+	am->ambuildempty = gpuannbuildempty;
+	am->aminsert = gpuanninsert;
+	am->ambulkdelete = gpuannbulkdelete;
+	am->amvacuumcleanup = gpuannvacuumcleanup;
+	am->amcanreturn = NULL;
+	am->amcostestimate = gpuanncostestimate;
+	am->amoptions = gpuannoptions;
+	am->amproperty = NULL;
+	am->ambuildphasename = gpuannbuildphasename;
+	am->amvalidate = gpuannvalidate;
+	am->amadjustmembers = NULL;
+	am->ambeginscan = gpuannbeginscan;
+	am->amrescan = gpuannrescan;
+	am->amgettuple = gpuanngettuple;
+	am->amgetbitmap = NULL;
+	am->amendscan = gpuannendscan;
+	am->ammarkpos = NULL;
+	am->amrestrpos = NULL;
+
+	PG_RETURN_POINTER(am);
+}

@@ -27,7 +27,7 @@ SHLIB_LINK = -Wl,-Bsymbolic -lpthread -lm
 endif
 
 PG_CPPFLAGS = -Isrc
-PG_CFLAGS = -Wextra -Wno-unused-parameter
+PG_CFLAGS = -Wextra -Wno-unused-parameter -ffp-contract=off
 
 REGRESS := $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 REGRESS_OPTS = --load-extension=vector --load-extension=gpuann

@@ -4,6 +4,7 @@
 #   conformance       test/conformance*.c and the engine
 #   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san
+#   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time
 #
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
 
@@ -19,7 +20,8 @@ TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
 CONFORMANCE_SOURCES = $(wildcard test/conformance*.c)
 TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
-TEST_PROGRAMS = $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
+TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c))
+TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san))
 
 .PHONY: test-programs
@@ -39,6 +41,10 @@ $(TEST_BUILD)/conformance: $(call TEST_OBJECT,$(CONFORMANCE_SOURCES)) $(TEST_ENG
 
 $(TEST_BUILD)/conformance-san: $(call SAN,$(CONFORMANCE_SOURCES:.c=.o) $(TEST_ENGINE))
 	$(CC) $(PLAIN_CFLAGS) $(SANITIZE) -o $@ $^ $(PLAIN_LIBS)
+
+$(TEST_BUILD)/%_engine.so: test/%_engine.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) -fvisibility=default $(PLAIN_CPPFLAGS) $(TEST_CPPFLAGS) -MMD -MP -shared -o $@ $< $(PLAIN_LIBS)
 
 # $(1): the program's name.
 define test_program

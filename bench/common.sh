@@ -1,0 +1,181 @@
+# common.sh
+#		What the benchmarks share: the machine in words, a cluster of their own, the synthetic data, waiting for an engine.
+#
+# Sourced, never run.
+
+bench_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+tools_dir=$bench_dir/../tools
+state_dir=${GPUANN_BENCH_STATE:-/var/tmp/gpuann-bench-$(id -un)}
+cluster_dir=$state_dir/cluster
+synthetic=$bench_dir/build/synthetic
+PORT=5432					# names the socket file, nothing else
+ENGINE_SECONDS=300			# how long an engine may take to load a mirror
+began=$SECONDS
+
+# Say why a script ends, and end it.
+die() {
+	printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+	exit 1
+}
+
+# Say on standard error what happens next, with the seconds so far.
+step() {
+	printf '%4d s  %s\n' $((SECONDS - began)) "$*" >&2
+}
+
+# Print a command as it can be typed.
+quoted() {
+	local word line=
+
+	for word; do
+		[ -n "$word" ] && [ -z "${word//[A-Za-z0-9_.\/=,-]/}" ] || word="'${word//"'"/"'\\''"}'"
+		line="$line$word "
+	done
+	printf '%s\n' "${line% }"
+}
+
+# psql: quiet, values only, ending at the first error.
+sql() {
+	psql -X -q -A -t -v ON_ERROR_STOP=1 "$@"
+}
+
+# Find the generator, or compile it.
+need_synthetic() {
+	if [ ! -x "$synthetic" ] || [ "$bench_dir/synthetic.c" -nt "$synthetic" ]; then
+		command -v cc >/dev/null || die "bench/build/synthetic is missing and there is no compiler: make bench-programs"
+		mkdir -p "$(dirname "$synthetic")"
+		cc -std=gnu11 -O2 -ffp-contract=off -pthread -o "$synthetic" "$bench_dir/synthetic.c"
+	fi
+}
+
+# Megabytes of memory, and of shared memory to be had (parallel builds use the latter).
+memory_mb() {
+	awk '$1 == "MemTotal:" { print int($2 / 1024) }' /proc/meminfo
+}
+shared_memory_mb() {
+	df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) } END { if (NR < 2) print 0 }'
+}
+
+# The machine in one line.
+machine() {
+	local model gpu
+
+	model=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+	gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1 | sed 's/, / (driver /; s/$/)/') || true
+	printf '%s, %s cores, %s GB of memory; GPU: %s\n' "${model:-$(uname -m)}" "$(nproc)" $(($(memory_mb) / 1024)) "${gpu:-none}"
+}
+
+# PostgreSQL, pgvector, gpuann and the commit, in one line.
+versions() {
+	local commit
+
+	commit=${GPUANN_COMMIT:-$(git -C "$bench_dir" describe --always --dirty --abbrev=12 2>/dev/null || true)}
+	sql -F ' ' -c "SELECT 'PostgreSQL', current_setting('server_version')" | sed 's/ (.*//' | tr '\n' ','
+	sql -F ' ' -c "SELECT ' ' || CASE extname WHEN 'vector' THEN 'pgvector' ELSE extname END, extversion FROM pg_extension
+		WHERE extname IN ('vector', 'gpuann') ORDER BY extname DESC" | paste -sd ,  | tr '\n' ' ' | sed 's/ $//'
+	printf '%s\n' "${commit:+ ($commit)}"
+}
+
+# Make the state directory and, where gpuann is not installed yet, a private PostgreSQL that has it.
+prepare_state() {
+	[ "$(id -u)" != 0 ] || die "PostgreSQL does not run as root: run this as an ordinary user"
+	remove_state
+	mkdir -m 700 "$state_dir"
+	touch "$state_dir/made-by-gpuann-bench"
+	GPUANN_BINDIR=$("$tools_dir/private-postgres" "$state_dir/postgres")
+	export GPUANN_BINDIR
+}
+
+# Stop the cluster and remove everything made; refuses a directory that is not a benchmark's.
+remove_state() {
+	[ -e "$state_dir" ] || [ -L "$state_dir" ] || return 0
+	[ -d "$state_dir" ] && [ -O "$state_dir" ] && [ ! -L "$state_dir" ] || die "$state_dir belongs to somebody else"
+	[ -e "$state_dir/made-by-gpuann-bench" ] || die "$state_dir was not made by a benchmark"
+	[ ! -d "$cluster_dir" ] || "$tools_dir/cluster" drop "$cluster_dir"
+	rm -rf "$state_dir"
+}
+
+# Start the cluster with engine $1 and the settings in the array "settings", making it first if need be.
+start_cluster() {
+	"$tools_dir/cluster" start "$cluster_dir" $PORT gpuann.engine="$1" "${settings[@]}"
+	eval "$("$tools_dir/cluster" env "$cluster_dir")"
+	engine=$1
+}
+
+# Let the server use engine $1 from now on.
+use_engine() {
+	if [ "$engine" != "$1" ]; then
+		"$tools_dir/cluster" stop "$cluster_dir"
+		start_cluster "$1"
+	fi
+}
+
+# Wait until a scan of table items is answered by path $1; ends the script if it never is.
+wait_for_path() {
+	local deadline=$((SECONDS + ENGINE_SECONDS)) path=
+
+	while [ $SECONDS -lt $deadline ]; do
+		path=$(sql -c "SET enable_seqscan = off" -c "SELECT id FROM items ORDER BY v <-> (SELECT v FROM queries LIMIT 1) LIMIT 1" \
+			-c "SELECT path FROM gpuann_last_scan()" | tail -n 1)
+		[ "$path" != "$1" ] || return 0
+		sleep 0.2
+	done
+	die "no answer from $1 within $ENGINE_SECONDS s; the last one came from ${path:-nowhere} (log: $cluster_dir/log)"
+}
+
+# Make and load the tables items, queries and truth: $1 rows of $2 dimensions, $3 queries.
+load_synthetic() {
+	local shape="-n $1 -d $2 -q $3"
+
+	sql <<-END
+		CREATE TABLE items (id integer, v vector($2));
+		CREATE TABLE queries (id integer PRIMARY KEY, v vector($2));
+		CREATE TABLE truth (id integer PRIMARY KEY, nearest integer[]);
+	END
+	"$synthetic" $shape base.copy | sql -c "COPY items FROM STDIN (FORMAT binary)"
+	"$synthetic" $shape query.copy | sql -c "COPY queries FROM STDIN (FORMAT binary)"
+	sql -c "VACUUM ANALYZE items" -c "VACUUM ANALYZE queries"
+}
+
+# Load the exact answers, those of $1 rows of $2 dimensions and $3 queries.
+load_truth() {
+	"$synthetic" -n "$1" -d "$2" -q "$3" truth.copy | sql -c "COPY truth FROM STDIN (FORMAT binary)" -c "VACUUM ANALYZE truth"
+}
+
+# Run pgbench with $1 clients for $2 seconds on script $3 with the session settings $4; print transactions per second.
+queries_per_second() {
+	local cores
+
+	cores=$(nproc)
+	PGOPTIONS="-c enable_seqscan=off $4" pgbench -n -M prepared -c "$1" -j $(($1 < cores ? $1 : cores)) -T "$2" -f "$3" \
+		2>"$state_dir/pgbench.err" | sed -n 's/^tps = \([0-9.]*\) .*/\1/p' || {
+		cat "$state_dir/pgbench.err" >&2
+		die "pgbench failed"
+	}
+}
+
+# True if there are an engine for GPUs and a GPU.
+has_gpu() {
+	[ -e "$("$GPUANN_BINDIR/pg_config" --pkglibdir)/gpuann_cuda.so" ] && [ -e /dev/nvidiactl ]
+}
+
+# The settings of a cluster for $1 rows of $2 dimensions and $3 clients, in the array "settings".
+#
+# Parallel builds of pgvector keep the graph in dynamic shared memory of maintenance_work_mem: in files where /dev/shm
+# is too small for it, as it is in many containers.
+size_cluster() {
+	local vectors_mb=$(($1 / 1024 * $2 * 4 / 1024)) memory buffers work workers
+
+	memory=$(memory_mb)
+	workers=$(($(nproc) - 1))
+	buffers=$((vectors_mb * 4 + $1 / 1024 + 256))
+	buffers=$((buffers < memory / 4 ? buffers : memory / 4))
+	work=$(((vectors_mb + $1 / 1024) * 3 / 2 + 128))
+	work=$((work < memory / 4 ? work : memory / 4))
+	settings=(shared_buffers="${buffers}MB" maintenance_work_mem="${work}MB" max_wal_size=16GB checkpoint_timeout=1h
+		max_connections=$(($3 + 32)) max_worker_processes=$((workers + 16)) max_parallel_workers="$workers"
+		max_parallel_maintenance_workers="$workers" autovacuum=off)
+	if [ $((work + 64)) -gt "$(shared_memory_mb)" ]; then
+		settings+=(dynamic_shared_memory_type=mmap)
+	fi
+}

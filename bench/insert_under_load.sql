@@ -1,0 +1,74 @@
+-- insert_under_load.sql
+--		Tables and functions of insert_under_load. Variable: rows, how many of the loaded ones are there at first.
+
+-- The rows to come move from items to fresh.
+CREATE TABLE fresh (id integer PRIMARY KEY, v vector);
+WITH moved AS (DELETE FROM items WHERE id >= :rows RETURNING *) INSERT INTO fresh SELECT * FROM moved;
+CREATE SEQUENCE next_row MINVALUE 0 START :rows;
+ALTER TABLE items ADD PRIMARY KEY (id);
+VACUUM ANALYZE items;
+VACUUM ANALYZE fresh;
+
+-- One row per check.
+CREATE TABLE checks (
+	path text NOT NULL,			-- that was to answer
+	answered text NOT NULL,		-- that did
+	item integer NOT NULL,
+	kind text NOT NULL,			-- own: by the session that wrote it; last: the newest of any session; again: at the end
+	found boolean NOT NULL
+);
+
+-- One row per path: searches per second before and during the inserts, and how long those took.
+CREATE TABLE runs (place integer GENERATED ALWAYS AS IDENTITY, path text, qps_before float8, seconds float8, qps_during float8);
+
+-- Search for a row's vector and keep whether the row came, at distance 0. A row that is not committed yet is left out.
+--
+-- The row is looked up first, in a snapshot older than the search's: what that one saw, the search must find.
+CREATE FUNCTION check_row(item integer, kind text) RETURNS void AS $$
+DECLARE
+	wanted vector;
+	nearest integer;
+	distance float8;
+BEGIN
+	SELECT v INTO wanted FROM items WHERE id = item;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	SELECT id, v <-> wanted INTO nearest, distance FROM items ORDER BY v <-> wanted LIMIT 1;
+	INSERT INTO checks VALUES (current_setting('bench.path'), coalesce((SELECT path FROM gpuann_last_scan()), 'none'), item, kind,
+		nearest IS NOT DISTINCT FROM item AND distance = 0);
+END
+$$ LANGUAGE plpgsql;
+
+-- Check all rows inserted so far.
+CREATE FUNCTION check_all() RETURNS void AS $$
+DECLARE
+	inserted integer;
+BEGIN
+	FOR inserted IN SELECT id FROM fresh WHERE id IN (SELECT id FROM items) ORDER BY id LOOP
+		PERFORM check_row(inserted, 'again');
+	END LOOP;
+END
+$$ LANGUAGE plpgsql;
+
+-- Searches of the index so far, all sessions together but for the checks. What a session did in its last second may lack.
+CREATE FUNCTION searches_so_far() RETURNS bigint AS $$
+	SELECT idx_scan - (SELECT count(*) FROM checks) FROM pg_stat_user_indexes WHERE indexrelname = 'items_v'
+$$ LANGUAGE sql;
+
+-- Paths that answered not one check of theirs.
+CREATE VIEW wrong_paths AS
+	SELECT path FROM checks GROUP BY path HAVING count(*) FILTER (WHERE answered = path) = 0;
+
+-- Lines of the report.
+CREATE VIEW report AS
+	SELECT format('| %s | %s | %s | %s | %s | %s | %s |', runs.path, to_char(round(qps_before), 'FM999,999,999'),
+		to_char(round(qps_during), 'FM999,999,999'), round(written / seconds), total, answers, missed)
+	FROM runs JOIN (
+		SELECT path, count(*) AS total, count(*) FILTER (WHERE NOT found) AS missed,
+			count(*) FILTER (WHERE kind = 'own') AS written
+		FROM checks GROUP BY path) checked USING (path)
+	JOIN (
+		SELECT path, string_agg(format('%s %s', answered, count), ', ' ORDER BY count DESC) AS answers
+		FROM (SELECT path, answered, count(*) FROM checks GROUP BY path, answered) counted GROUP BY path) by_path USING (path)
+	ORDER BY place;

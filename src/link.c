@@ -327,33 +327,42 @@ link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *row
 	return newly;
 }
 
-/* Write the seed area: slots that do not exist are left out. Returns how many seeds there are now. */
-uint32
-link_write_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32 nseeds, uint32 next_fresh)
+/* Whether a slot is in the graph: only such ones can be seeds. */
+static bool
+in_graph(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *node)
 {
+	return read_node(index, format, slot, node) && (node->flags & NODE_LINKED) != 0;
+}
+
+/* Write the seed area: slots that are not in the graph are left out. Returns how many seeds there are now. */
+uint32
+link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed, uint32 next_fresh)
+{
+	NodeRecord *node = palloc(format->node_bytes);
+	uint32	   *seeds = palloc(sizeof(uint32) * Max(nproposed, 1));
+	uint32		nseeds = 0;
 	uint32		room = Min(format->seed_pages * (uint32) GPUANN_SEEDS_PER_PAGE, SEEDS_MAX);
 	uint32		written = 0;
-	uint32		next = 0;
 
-	for (BlockNumber block = 1; block <= format->seed_pages && next < nseeds && written < room; block++)
+	for (uint32 i = 0; i < nproposed && nseeds < room; i++)
+		if (proposed[i] < next_fresh && in_graph(index, format, proposed[i], node))
+			seeds[nseeds++] = proposed[i];
+	for (BlockNumber block = 1; written < nseeds; block++)
 	{
 		Buffer		buffer = read_page(index, block, PAGE_SEED, BUFFER_LOCK_EXCLUSIVE, false);
 		GenericXLogState *state = GenericXLogStart(index);
 		uint32	   *slots = SeedSlotsOf(GenericXLogRegisterBuffer(state, buffer, 0));
-		uint32		here = 0;
+		uint32		here = Min(nseeds - written, GPUANN_SEEDS_PER_PAGE);
 
-		for (; next < nseeds && here < GPUANN_SEEDS_PER_PAGE && written < room; next++)
-		{
-			if (seeds[next] >= next_fresh)
-				continue;
-			slots[here++] = seeds[next];
-			written++;
-		}
+		memcpy(slots, seeds + written, sizeof(uint32) * here);
+		written += here;
 		GenericXLogFinish(state);
 		UnlockReleaseBuffer(buffer);
 		CHECK_FOR_INTERRUPTS();
 	}
-	return written;
+	pfree(seeds);
+	pfree(node);
+	return nseeds;
 }
 
 /* Write the metapage at the end of a slice. */

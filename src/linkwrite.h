@@ -26,7 +26,8 @@ extern void node_change_finish(NodeChange *change);
 
 extern uint32 link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
 							  uint64 change_seq);
-extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32 nseeds, uint32 next_fresh);
+extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed,
+							   uint32 next_fresh);
 
 /* What the metapage learns when a slice is done. */
 typedef struct SliceEnd

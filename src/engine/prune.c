@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "prune.h"
+#include "select.h"
 
 /*
  * A candidate is hidden by a kept one if factor * distance between them is not above its distance to the slot. L2 (squares)
@@ -24,18 +25,6 @@ compare_candidates(const void *left, const void *right)
 	if (engine_before(a->distance, a->slot, b->distance, b->slot))
 		return -1;
 	return engine_before(b->distance, b->slot, a->distance, a->slot) ? 1 : 0;
-}
-
-/* A pseudo-random rank of a duplicate, different for each slot that chooses. */
-static uint32_t
-equal_rank(uint32_t slot, uint32_t self)
-{
-	uint32_t	x = slot * UINT32_C(0x85EBCA77) + self * UINT32_C(0x9E3779B1);
-
-	x ^= x >> 16;
-	x *= UINT32_C(0x7FEB352D);
-	x ^= x >> 15;
-	return x;
 }
 
 /* Sort, and drop the slot itself and all but the first mention of a slot; returns how many are left. */

@@ -39,7 +39,7 @@ typedef struct VisitedSet
 /* A duplicate of the row that is being linked. */
 typedef struct EqualSlot
 {
-	uint32_t	key;			/* its random rank */
+	uint32_t	rank;			/* random */
 	uint32_t	slot;
 	bool		expanded;
 } EqualSlot;
@@ -237,18 +237,6 @@ visited_reserve(SearchScratch *scratch, uint32_t more)
 	return true;
 }
 
-/* A pseudo-random rank of a duplicate among the duplicates of a row. */
-static uint32_t
-equal_key(uint32_t slot, uint32_t salt)
-{
-	uint32_t	x = slot * UINT32_C(0x9E3779B1) ^ salt * UINT32_C(0x85EBCA77);
-
-	x ^= x >> 15;
-	x *= UINT32_C(0x2C1B3C6D);
-	x ^= x >> 13;
-	return x;
-}
-
 /*
  * Offer a duplicate: the max_equal lowest random ranks stay. Rows that choose their duplicates at random make a class of equal
  * vectors one connected graph; by slot, all would choose the same few.
@@ -257,7 +245,7 @@ static void
 offer_equal(Search *search, uint32_t slot)
 {
 	SearchScratch *scratch = search->scratch;
-	EqualSlot	entry = {equal_key(slot, search->query->salt), slot, false};
+	EqualSlot	entry = {equal_rank(slot, search->query->salt), slot, false};
 	uint32_t	worst = 0;
 
 	if (scratch->equal_count < search->query->max_equal)
@@ -266,9 +254,9 @@ offer_equal(Search *search, uint32_t slot)
 		return;
 	}
 	for (uint32_t i = 1; i < scratch->equal_count; i++)
-		if (scratch->equals[i].key > scratch->equals[worst].key)
+		if (scratch->equals[i].rank > scratch->equals[worst].rank)
 			worst = i;
-	if (entry.key < scratch->equals[worst].key)
+	if (entry.rank < scratch->equals[worst].rank)
 		scratch->equals[worst] = entry;
 }
 

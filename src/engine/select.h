@@ -14,6 +14,18 @@ result_before(const SearchResult *a, const SearchResult *b)
 	return engine_before(a->distance, a->slot, b->distance, b->slot);
 }
 
+/* A pseudo-random rank of a duplicate, different for each slot that chooses among its duplicates. */
+static inline uint32_t
+equal_rank(uint32_t slot, uint32_t self)
+{
+	uint32_t	x = slot * UINT32_C(0x85EBCA77) + self * UINT32_C(0x9E3779B1);
+
+	x ^= x >> 16;
+	x *= UINT32_C(0x7FEB352D);
+	x ^= x >> 15;
+	return x;
+}
+
 /* Put entry where it belongs on the way from place down; the root is the farthest. */
 extern void farthest_sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry);
 

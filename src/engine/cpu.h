@@ -1,0 +1,176 @@
+/*
+ * cpu.h
+ *		The CPU engine's own structures: workers, tasks, jobs, phases.
+ *
+ * Private to the CPU engine. One mutex guards queues and lifetimes; the data of mirrors needs none (see mirror.h).
+ */
+#ifndef GPUANN_CPU_H
+#define GPUANN_CPU_H
+
+#include <pthread.h>
+
+#include "mirror.h"
+#include "search.h"
+
+typedef struct Worker Worker;
+typedef struct MirrorEntry MirrorEntry;
+
+/* Answers of one part of a query. */
+typedef struct PartAnswer
+{
+	SearchResult *results;
+	uint32_t	count;
+	uint32_t	distances;
+} PartAnswer;
+
+/* A query in the engine: a copy of all it needs, and its answer until poll takes it. */
+typedef struct QueryTask
+{
+	struct QueryTask *next;
+	EngineQuery *query;			/* the caller's; touched in submit and poll only */
+	EngineQuery in;				/* its copy; pointers name the copies below */
+	MirrorEntry *entry;
+	WideVector	wide;
+	uint64_t	submitted_us;
+	uint64_t	started_us;
+	uint32_t	nparts;			/* exact: parts of the rows, one thread each */
+	uint32_t	next_part;
+	uint32_t	parts_done;
+	PartAnswer *parts;
+	_Atomic bool no_memory;		/* a part had none */
+
+	EngineStatus status;
+	EngineError error;
+	SearchResult *results;
+	uint32_t	count;
+	uint32_t   *trace;
+	uint32_t	traced;
+	SearchCounters counters;
+} QueryTask;
+
+typedef struct CpuJob
+{
+	struct CpuJob *next_of_mirror;
+	struct CpuJob *next;		/* of all */
+	JobId		id;
+	EngineJob	in;
+	MirrorEntry *entry;
+	JobWatch	watch;
+	bool		completed;
+	EngineStatus status;
+	EngineError error;
+	LinkResult	link;
+	uint64_t	link_bytes;
+} CpuJob;
+
+/* A mirror and its queues. */
+struct MirrorEntry
+{
+	MirrorEntry *next;
+	MirrorEntry *next_ready;
+	Mirror	   *mirror;
+	uint32_t	queries;		/* in flight */
+	CpuJob	   *first_job;
+	CpuJob	   *last_job;
+	bool		ready;			/* in the engine's queue of mirrors with a job to run */
+	bool		running;		/* a worker runs its first job */
+	bool		dropping;		/* takes no new queries or jobs */
+};
+
+/* Work on `count` items, spread over threads. */
+typedef struct Phase
+{
+	struct Phase *next;
+	void		(*work) (void *context, uint32_t item, Worker *worker);
+	void	   *context;
+	uint32_t	count;
+	_Atomic uint32_t next_item;
+	uint32_t	helpers;
+	uint32_t	max_helpers;
+} Phase;
+
+typedef struct CpuEngine
+{
+	EngineConfig config;
+	SimdLevel	level;
+	MemoryBudget budget;
+	int			nthreads;
+	Worker	   *workers;
+
+	pthread_mutex_t lock;
+	pthread_cond_t work;		/* something to do, or stopping */
+	pthread_cond_t done;		/* a phase lost a helper, a job or query completed */
+	bool		stopping;
+	QueryTask  *first_query;
+	QueryTask  *last_query;
+	_Atomic uint32_t waiting_parts; /* of queries in that queue */
+	uint32_t	queries;		/* in flight */
+	QueryTask  *first_completed;
+	QueryTask  *last_completed;
+	MirrorEntry *first_ready;
+	MirrorEntry *last_ready;
+	Phase	   *phases;
+	MirrorEntry *mirrors;
+	CpuJob	   *jobs;
+	uint32_t	unfinished_jobs;
+	MirrorId	last_mirror;
+	JobId		last_job;
+} CpuEngine;
+
+/* Memory that linking uses again and again. */
+typedef struct LinkScratch
+{
+	Candidate  *candidates;
+	uint32_t	room;
+	WideVector	wide;			/* the row being linked */
+	WideVector	pair;			/* the candidate being judged */
+	uint32_t	pair_slot;
+	uint32_t	dims;
+} LinkScratch;
+
+struct Worker
+{
+	CpuEngine  *engine;
+	pthread_t	thread;
+	SearchScratch *search;
+	LinkScratch link;
+};
+
+extern uint64_t engine_clock_us(void);
+
+/* Let waiting queries run on this worker. */
+extern void worker_breathe(Worker *worker);
+
+/* Run a phase on the calling worker and up to threads - 1 others; returns when all of its items are done. */
+extern void phase_run(Worker *worker, Phase *phase, int threads);
+
+/* An exact scan of slots: the nearest so far. */
+typedef struct ExactScan
+{
+	const Mirror *mirror;
+	const EngineQuery *query;
+	WideVector	wide;
+	SearchResult *results;		/* farthest first */
+	uint32_t	count;
+	uint32_t	room;
+	uint32_t	distances;
+	double		relative;		/* bounds of the fast distance's error */
+	double		absolute;
+} ExactScan;
+
+extern void exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint32_t room);
+extern void exact_consider(ExactScan *scan, uint32_t slot);
+
+/* Run one part of a query. The last part to end completes the answer (finish). */
+extern void query_run_graph(QueryTask *task, Worker *worker);
+extern void query_run_exact(QueryTask *task, uint32_t part);
+extern void query_merge_exact(QueryTask *task);
+
+/* Whether a slot with this word may be an answer of a query. */
+extern bool query_admits(const EngineQuery *query, uint32_t slot, uint64_t word);
+
+/* Link a mirror's pending slots; fills job->link. */
+extern EngineStatus link_run(CpuJob *job, Worker *worker);
+extern void link_scratch_free(LinkScratch *scratch);
+
+#endif							/* GPUANN_CPU_H */

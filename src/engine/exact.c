@@ -1,0 +1,168 @@
+/*
+ * exact.c
+ *		Exact search: the k nearest live rows of a range, by the one exact distance.
+ *
+ * Most rows are turned away by the fast distance, which costs a fraction of the exact one: if even its least possible exact
+ * distance is beyond the farthest answer so far, the row is none. A sum of n products in single precision, in any order, with
+ * FMA or not, errs by at most n u / (1 - n u) times the sum of the products' sizes, u = 2^-24; the constants below are
+ * generous. Where the bound does not hold (overflow, scales out of range) the exact distance is computed.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "select.h"
+
+#define UNIT_ROUNDOFF		0x1p-24
+#define EXTRA_ROUNDINGS		16		/* beside the sum: differences, norms, scales */
+#define SMALLEST_SINGLE		0x1p-149
+#define MIN_SCALE			1e-15f	/* norms out of this range may have lost precision or overflowed */
+#define MAX_SCALE			1e15f
+
+static inline bool
+bit_set(const uint64_t *bits, uint32_t count, uint32_t slot)
+{
+	return slot < count && (bits[slot / 64] >> (slot % 64) & 1) != 0;
+}
+
+/* Whether a slot with this word may be an answer of a query. */
+bool
+query_admits(const EngineQuery *query, uint32_t slot, uint64_t word)
+{
+	if (word & WORD_DEAD)
+		return false;
+	if (query->exclude != NULL && bit_set(query->exclude, query->exclude_slots, slot))
+		return false;
+	return query->filter == NULL || bit_set(query->filter, query->filter_slots, slot);
+}
+
+/* Begin a scan. results has room for `room` answers. */
+void
+exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint32_t room)
+{
+	double		terms = task->entry->mirror->spec.dims + EXTRA_ROUNDINGS;
+
+	memset(scan, 0, sizeof(*scan));
+	scan->mirror = task->entry->mirror;
+	scan->query = &task->in;
+	scan->wide = task->wide;
+	scan->results = results;
+	scan->room = room;
+	scan->relative = 2 * terms * UNIT_ROUNDOFF / (1 - terms * UNIT_ROUNDOFF);
+	scan->absolute = terms * SMALLEST_SINGLE;
+}
+
+/* How far the exact distance may be from a fast one; infinity where nothing is known. */
+static double
+margin(const ExactScan *scan, float fast, float scale)
+{
+	switch (scan->mirror->spec.metric)
+	{
+		case METRIC_L2:
+			return scan->relative * fast + scan->absolute;	/* of the sum itself: no term is negative */
+		case METRIC_IP:
+			return scan->relative * scale + scan->absolute; /* of the norms' product */
+		case METRIC_COSINE:
+			if (!(scan->wide.scale > MIN_SCALE && scan->wide.scale < MAX_SCALE) ||
+				!(scale > scan->wide.scale * MIN_SCALE && scale < scan->wide.scale * MAX_SCALE))
+				return INFINITY;
+			return scan->relative * 2;	/* the products' sizes sum to the norms' product, which is divided out */
+		default:
+			return INFINITY;
+	}
+}
+
+/* Whether a slot's fast distance alone shows that it is no answer. */
+static bool
+turned_away(const ExactScan *scan, uint32_t slot)
+{
+	const EngineQuery *query = scan->query;
+	float		scale = scan->wide.scale * mirror_scale(scan->mirror, slot);
+	float		fast = scan->mirror->kernels->fast(scan->wide.elements, mirror_vector(scan->mirror, slot),
+												   scan->mirror->spec.dims, scale);
+	double		error;
+
+	if (!isfinite(fast))
+		return false;
+	error = margin(scan, fast, scale);
+	if (!isfinite(error))
+		return false;
+	return (scan->count == scan->room && fast - error > scan->results[0].distance) ||
+		(query->has_beyond && fast + error < query->beyond_distance);
+}
+
+/* Look at one published slot. */
+void
+exact_consider(ExactScan *scan, uint32_t slot)
+{
+	const EngineQuery *query = scan->query;
+	uint64_t	word = mirror_word(scan->mirror, slot);
+	SearchResult entry;
+
+	if (!query_admits(query, slot, word))
+		return;
+	scan->distances++;
+	if ((scan->count == scan->room || query->has_beyond) && turned_away(scan, slot) &&
+		mirror_unchanged(scan->mirror, slot, word))
+		return;
+	entry.slot = slot;
+	entry.distance = mirror_exact(scan->mirror, query->vector, slot, &word);
+	entry.version = WORD_VERSION(word);
+	if (word & WORD_DEAD)
+		return;
+	if (query->has_beyond && !engine_before(query->beyond_distance, query->beyond_slot, entry.distance, slot))
+		return;
+	(void) farthest_offer(scan->results, &scan->count, scan->room, entry);
+}
+
+/* Search one part of the rows. */
+void
+query_run_exact(QueryTask *task, uint32_t part)
+{
+	uint32_t	first = (uint32_t) ((uint64_t) task->in.rows * part / task->nparts);
+	uint32_t	end = (uint32_t) ((uint64_t) task->in.rows * (part + 1) / task->nparts);
+	uint32_t	room = task->in.k < end - first ? task->in.k : end - first;
+	SearchResult *results = malloc((room > 0 ? room : 1) * sizeof(SearchResult));
+	ExactScan	scan;
+
+	if (results == NULL)
+	{
+		atomic_store(&task->no_memory, true);
+		return;
+	}
+	exact_begin(&scan, task, results, room);
+	for (uint32_t slot = first; slot < end; slot++)
+		exact_consider(&scan, slot);
+	task->parts[part] = (PartAnswer) {results, scan.count, scan.distances};
+}
+
+/* Make the answer of a query from those of its parts. */
+void
+query_merge_exact(QueryTask *task)
+{
+	uint64_t	total = 0;
+
+	for (uint32_t i = 0; i < task->nparts; i++)
+	{
+		total += task->parts[i].count;
+		task->counters.distances += task->parts[i].distances;
+	}
+	task->results = malloc((total > 0 ? total : 1) * sizeof(SearchResult));
+	if (task->results == NULL || atomic_load(&task->no_memory))
+	{
+		task->status = ENGINE_NO_MEMORY;
+		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for %u results", task->in.k);
+		return;
+	}
+	for (uint32_t i = 0; i < task->nparts; i++)
+	{
+		if (task->parts[i].count > 0)
+			memcpy(task->results + task->count, task->parts[i].results, task->parts[i].count * sizeof(SearchResult));
+		task->count += task->parts[i].count;
+	}
+	sort_results(task->results, task->count);
+	if (task->count > task->in.k)
+		task->count = task->in.k;
+	task->status = ENGINE_OK;
+}

@@ -1,0 +1,319 @@
+/*
+ * jobs.c
+ *		Jobs of the CPU engine: one queue per mirror, run in order, one at a time.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "taskqueue.h"
+
+/* Find a job; locked. */
+static CpuJob *
+find_job(CpuEngine *engine, JobId id)
+{
+	CpuJob	   *job = engine->jobs;
+
+	while (job != NULL && job->id != id)
+		job = job->next;
+	return job;
+}
+
+/* Free a job and its result. */
+void
+job_free(CpuEngine *engine, CpuJob *job)
+{
+	free((void *) job->link.slots);
+	free((void *) job->link.rows);
+	free((void *) job->link.seeds);
+	atomic_fetch_sub(&engine->budget.state, job->link_bytes);
+	free(job);
+}
+
+/* Check what a job brings; slots are checked when it runs. */
+static EngineStatus
+check_job(const EngineJob *job, EngineError *error)
+{
+	bool		complete;
+
+	switch (job->kind)
+	{
+		case JOB_APPEND:
+			complete = job->versions != NULL && job->vectors != NULL;
+			break;
+		case JOB_OVERWRITE:
+			complete = job->slots != NULL && job->versions != NULL && job->vectors != NULL;
+			break;
+		case JOB_DEAD:
+			complete = job->slots != NULL && job->versions != NULL;
+			break;
+		case JOB_GRAPH:
+			complete = job->slots != NULL && job->rows != NULL;
+			break;
+		case JOB_SEEDS:
+			complete = job->slots != NULL;
+			break;
+		case JOB_LINK:
+			if (job->ef_construction < 4 || job->ef_construction > 1000 || job->threads < 0)
+			{
+				engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000", job->ef_construction);
+				return ENGINE_INVALID;
+			}
+			return ENGINE_OK;
+		case JOB_DROP:
+			return ENGINE_OK;
+		default:
+			engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) job->kind);
+			return ENGINE_INVALID;
+	}
+	if (!complete && job->count > 0)
+	{
+		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) job->kind);
+		return ENGINE_INVALID;
+	}
+	return ENGINE_OK;
+}
+
+static void
+breathe(void *context)
+{
+	worker_breathe(context);
+}
+
+/* Queue a mirror whose first job can run now; locked. */
+void
+jobs_make_ready(CpuEngine *engine, MirrorEntry *entry)
+{
+	CpuJob	   *job = entry->first_job;
+
+	if (job == NULL || entry->ready || entry->running || (job->in.kind == JOB_DROP && entry->queries > 0))
+		return;
+	entry->ready = true;
+	entry->next_ready = NULL;
+	if (engine->first_ready == NULL)
+		engine->first_ready = entry;
+	else
+		engine->last_ready->next_ready = entry;
+	engine->last_ready = entry;
+	pthread_cond_signal(&engine->work);
+}
+
+/* Take a mirror whose first job can run; locked. */
+MirrorEntry *
+jobs_take(CpuEngine *engine)
+{
+	MirrorEntry *entry = engine->first_ready;
+
+	if (entry == NULL)
+		return NULL;
+	engine->first_ready = entry->next_ready;
+	entry->ready = false;
+	entry->running = true;
+	return entry;
+}
+
+/* Queue a job. */
+EngineStatus
+jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
+{
+	EngineStatus status = check_job(in, error);
+	MirrorEntry *entry;
+	CpuJob	   *job;
+
+	if (status != ENGINE_OK)
+		return status;
+	job = calloc(1, sizeof(*job));
+	if (job == NULL)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
+		return ENGINE_NO_MEMORY;
+	}
+	pthread_mutex_lock(&engine->lock);
+	entry = find_mirror(engine, in->mirror);
+	if (entry == NULL)
+	{
+		pthread_mutex_unlock(&engine->lock);
+		free(job);
+		engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) in->mirror);
+		return ENGINE_NOT_FOUND;
+	}
+	job->in = *in;
+	job->entry = entry;
+	atomic_store(&job->watch.total, in->count);
+	job->id = *id = ++engine->last_job;
+	job->next = engine->jobs;
+	engine->jobs = job;
+	engine->unfinished_jobs++;
+	if (entry->first_job == NULL)
+		entry->first_job = job;
+	else
+		entry->last_job->next_of_mirror = job;
+	entry->last_job = job;
+	entry->dropping = in->kind == JOB_DROP;
+	jobs_make_ready(engine, entry);
+	pthread_mutex_unlock(&engine->lock);
+	return ENGINE_OK;
+}
+
+/* Do what a job is for. */
+static EngineStatus
+perform(CpuJob *job, Worker *worker)
+{
+	Mirror	   *mirror = job->entry->mirror;
+
+	job->watch.breathe = breathe;
+	job->watch.context = worker;
+	switch (job->in.kind)
+	{
+		case JOB_APPEND:
+			return mirror_append(mirror, &job->in, &job->watch, &job->error);
+		case JOB_OVERWRITE:
+			return mirror_overwrite(mirror, &job->in, &job->watch, &job->error);
+		case JOB_DEAD:
+			return mirror_kill(mirror, &job->in, &job->watch, &job->error);
+		case JOB_GRAPH:
+			return mirror_load_graph(mirror, &job->in, &job->watch, &job->error);
+		case JOB_SEEDS:
+			return mirror_set_seeds(mirror, job->in.slots, job->in.count, &job->error);
+		case JOB_LINK:
+			return link_run(job, worker);
+		case JOB_DROP:
+			return ENGINE_OK;
+	}
+	return ENGINE_INVALID;
+}
+
+/* Take a mirror off the engine's list; locked. */
+static void
+forget_mirror(CpuEngine *engine, MirrorEntry *entry)
+{
+	MirrorEntry **place = &engine->mirrors;
+
+	while (*place != entry)
+		place = &(*place)->next;
+	*place = entry->next;
+}
+
+/* A job has ended; locked. */
+static void
+finish(CpuEngine *engine, CpuJob *job, EngineStatus status)
+{
+	job->status = status;
+	if (status == ENGINE_OK && job->in.kind != JOB_LINK)
+		atomic_store(&job->watch.done, job->in.count);
+	job->completed = true;
+	engine->unfinished_jobs--;
+	pthread_cond_broadcast(&engine->done);
+}
+
+/* Run the first job of a mirror that was taken. */
+void
+jobs_run(Worker *worker, MirrorEntry *entry)
+{
+	CpuEngine  *engine = worker->engine;
+	CpuJob	   *job = entry->first_job;
+	bool		drop = job->in.kind == JOB_DROP;
+	EngineStatus status;
+
+	if (atomic_load(&job->watch.cancelled) && !drop)
+	{
+		status = ENGINE_CANCELLED;
+		engine_error(&job->error, status, "the job was cancelled before it began");
+	}
+	else
+		status = perform(job, worker);
+	if (status == ENGINE_OK && job->in.has_position && !drop)
+		atomic_store_explicit(&entry->mirror->position, job->in.position, memory_order_release);
+	pthread_mutex_lock(&engine->lock);
+	entry->first_job = job->next_of_mirror;
+	entry->running = false;
+	if (drop)
+		forget_mirror(engine, entry);
+	else
+		jobs_make_ready(engine, entry);
+	if (drop)
+	{
+		mirror_free(entry->mirror);
+		free(entry);
+	}
+	finish(engine, job, status);
+	pthread_mutex_unlock(&engine->lock);
+	if (engine->config.wake != NULL)
+		engine->config.wake(engine->config.wake_arg);
+}
+
+/* Report a job's progress. */
+EngineStatus
+jobs_poll(CpuEngine *engine, JobId id, JobProgress *progress)
+{
+	CpuJob	   *job;
+
+	memset(progress, 0, sizeof(*progress));
+	pthread_mutex_lock(&engine->lock);
+	job = find_job(engine, id);
+	if (job != NULL)
+	{
+		progress->completed = job->completed;
+		progress->done = atomic_load(&job->watch.done);
+		progress->total = atomic_load(&job->watch.total);
+		if (job->completed)
+		{
+			progress->status = job->status;
+			progress->error = job->error;
+		}
+	}
+	pthread_mutex_unlock(&engine->lock);
+	return job != NULL ? ENGINE_OK : ENGINE_NOT_FOUND;
+}
+
+/* Ask a job to end; one that has not begun never will. */
+EngineStatus
+jobs_cancel(CpuEngine *engine, JobId id)
+{
+	CpuJob	   *job;
+
+	pthread_mutex_lock(&engine->lock);
+	job = find_job(engine, id);
+	if (job != NULL)
+		atomic_store(&job->watch.cancelled, true);
+	pthread_mutex_unlock(&engine->lock);
+	return job != NULL ? ENGINE_OK : ENGINE_NOT_FOUND;
+}
+
+/* The result of a completed link. */
+EngineStatus
+jobs_link_result(CpuEngine *engine, JobId id, LinkResult *result)
+{
+	CpuJob	   *job;
+	bool		found;
+
+	memset(result, 0, sizeof(*result));
+	pthread_mutex_lock(&engine->lock);
+	job = find_job(engine, id);
+	found = job != NULL && job->completed && job->in.kind == JOB_LINK;
+	if (found)
+		*result = job->link;
+	pthread_mutex_unlock(&engine->lock);
+	return found ? ENGINE_OK : ENGINE_NOT_FOUND;
+}
+
+/* Forget a job; one that still runs is cancelled and waited for. */
+void
+jobs_release(CpuEngine *engine, JobId id)
+{
+	CpuJob	   *job;
+	CpuJob	  **place;
+
+	pthread_mutex_lock(&engine->lock);
+	job = find_job(engine, id);
+	if (job != NULL)
+	{
+		atomic_store(&job->watch.cancelled, true);
+		while (!job->completed)
+			pthread_cond_wait(&engine->done, &engine->lock);
+		for (place = &engine->jobs; *place != job;)
+			place = &(*place)->next;
+		*place = job->next;
+		job_free(engine, job);
+	}
+	pthread_mutex_unlock(&engine->lock);
+}

@@ -1,0 +1,203 @@
+/*
+ * mirror.h
+ *		A mirror in the CPU engine's memory: chunks of slots that never move, one writer, any number of readers.
+ *
+ * Private to the CPU engine. Everything of a slot is found through its chunk: vector, graph row, state word, norm, and its
+ * bit in the map of pending slots. A chunk stays where it is until the mirror is dropped, so a mirror grows under
+ * searches. Jobs of one mirror run one after the other and are its only writer (linking writes graph rows from several threads,
+ * each row from one).
+ */
+#ifndef GPUANN_MIRROR_H
+#define GPUANN_MIRROR_H
+
+#include <stdatomic.h>
+
+#include "distance.h"
+#include "engine.h"
+#include "prune.h"
+
+/*
+ * A slot's state word: version, flags, and a count of overwrites. Reading word, vector, word again, with nothing but LINKED and
+ * PENDING changed in between, has read one version's vector.
+ */
+#define WORD_DEAD			(UINT64_C(1) << 32) /* routes, is no answer */
+#define WORD_ABSENT			(UINT64_C(1) << 33) /* never had a row; always with WORD_DEAD */
+#define WORD_LINKED			(UINT64_C(1) << 34)
+#define WORD_PENDING		(UINT64_C(1) << 35)
+#define WORD_WRITING		(UINT64_C(1) << 36) /* its vector is being overwritten */
+#define WORD_CHANGE			(UINT64_C(1) << 40) /* one overwrite */
+#define WORD_CHANGES		(~(WORD_CHANGE - 1))
+#define WORD_VERSION(word)	((uint32_t) (word))
+#define WORD_IDENTITY		(WORD_CHANGES | WORD_WRITING | UINT64_C(0xFFFFFFFF))
+
+/* Orders the reads of a vector before the second read of its word. */
+#ifdef __SANITIZE_THREAD__
+#define read_fence()		atomic_signal_fence(memory_order_acquire)	/* fences are unknown to it; x86 needs none */
+#define write_fence()		atomic_signal_fence(memory_order_release)
+#else
+#define read_fence()		atomic_thread_fence(memory_order_acquire)
+#define write_fence()		atomic_thread_fence(memory_order_release)
+#endif
+
+typedef struct MirrorChunk
+{
+	char	   *vectors;
+	_Atomic uint32_t *rows;
+	_Atomic uint64_t *words;
+	_Atomic float *scales;		/* METRIC_COSINE: 1 / norm; METRIC_IP: norm; else NULL */
+	_Atomic uint64_t *pending_map;
+	_Atomic uint32_t pending;	/* bits set in it */
+} MirrorChunk;
+
+/* Memory an engine may use, and what it uses. */
+typedef struct MemoryBudget
+{
+	uint64_t	limit;
+	_Atomic uint64_t vectors;
+	_Atomic uint64_t graph;
+	_Atomic uint64_t norms;
+	_Atomic uint64_t state;
+} MemoryBudget;
+
+typedef struct Mirror
+{
+	MirrorId	id;
+	MirrorSpec	spec;
+	const DistanceKernels *kernels;
+	MemoryBudget *budget;
+
+	size_t		vector_bytes;
+	size_t		vector_stride;
+	uint32_t	chunk_shift;	/* slots of a chunk: 1 << chunk_shift */
+	uint32_t	max_chunks;
+	uint32_t	nchunks;		/* allocated; writer's */
+	uint32_t	charged;		/* chunks the budget counts: at least nchunks */
+	_Atomic(MirrorChunk *) *chunks;
+
+	_Atomic uint32_t rows;		/* published */
+	_Atomic uint32_t linked;
+	_Atomic uint32_t pending;
+	_Atomic uint32_t dead;
+	_Atomic uint64_t position;
+
+	_Atomic uint32_t nseeds;
+	_Atomic uint32_t *seeds;	/* SEEDS_MAX; replaced in place, so a reader may meet old and new ones */
+} Mirror;
+
+static inline MirrorChunk *
+mirror_chunk(const Mirror *mirror, uint32_t slot)
+{
+	return atomic_load_explicit(&mirror->chunks[slot >> mirror->chunk_shift], memory_order_acquire);
+}
+
+static inline uint32_t
+mirror_place(const Mirror *mirror, uint32_t slot)
+{
+	return slot & (((uint32_t) 1 << mirror->chunk_shift) - 1);
+}
+
+static inline const void *
+mirror_vector(const Mirror *mirror, uint32_t slot)
+{
+	return mirror_chunk(mirror, slot)->vectors + (size_t) mirror_place(mirror, slot) * mirror->vector_stride;
+}
+
+#define PREFETCH_BYTES		1024	/* of a vector: the hardware follows after that */
+
+/* Ask for a vector that will be read soon. */
+static inline void
+mirror_prefetch(const Mirror *mirror, uint32_t slot)
+{
+	const char *vector = mirror_vector(mirror, slot);
+	size_t		bytes = mirror->vector_bytes < PREFETCH_BYTES ? mirror->vector_bytes : PREFETCH_BYTES;
+
+	for (size_t at = 0; at < bytes; at += 64)
+		__builtin_prefetch(vector + at);
+}
+
+static inline _Atomic uint32_t *
+mirror_row(const Mirror *mirror, uint32_t slot)
+{
+	return mirror_chunk(mirror, slot)->rows + (size_t) mirror_place(mirror, slot) * mirror->spec.degree;
+}
+
+static inline uint64_t
+mirror_word(const Mirror *mirror, uint32_t slot)
+{
+	return atomic_load_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)], memory_order_acquire);
+}
+
+/* What is kept of a slot's norm (mirror_vector_scale); 1 for L2. */
+static inline float
+mirror_scale(const Mirror *mirror, uint32_t slot)
+{
+	const MirrorChunk *chunk = mirror_chunk(mirror, slot);
+
+	if (chunk->scales == NULL)
+		return 1.0f;
+	return atomic_load_explicit(&chunk->scales[mirror_place(mirror, slot)], memory_order_relaxed);
+}
+
+/* Whether a word still stands for the vector that was read after it was. */
+static inline bool
+mirror_unchanged(const Mirror *mirror, uint32_t slot, uint64_t word)
+{
+	read_fence();
+	return ((word ^ mirror_word(mirror, slot)) & WORD_IDENTITY) == 0 && (word & WORD_WRITING) == 0;
+}
+
+/* A vector in single precision, and what is kept of its norm. */
+typedef struct WideVector
+{
+	float	   *elements;
+	float		scale;
+} WideVector;
+
+extern float mirror_vector_scale(const Mirror *mirror, const void *vector);
+
+/* The fast distance of a wide vector to a slot. */
+static inline float
+mirror_fast(const Mirror *mirror, const WideVector *query, uint32_t slot)
+{
+	return mirror->kernels->fast(query->elements, mirror_vector(mirror, slot), mirror->spec.dims,
+								 query->scale * mirror_scale(mirror, slot));
+}
+
+/* Read a slot's exact distance to a vector and the word that goes with it. */
+extern double mirror_exact(const Mirror *mirror, const void *vector, uint32_t slot, uint64_t *word);
+
+/* Copy a graph row; returns how many neighbours, all below rows. */
+extern uint32_t mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows, uint32_t *neighbours);
+/* Replace a graph row. */
+extern void mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours, uint32_t count);
+
+extern Mirror *mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudget *budget,
+							 EngineError *error);
+extern void mirror_free(Mirror *mirror);
+extern uint64_t mirror_bytes(const Mirror *mirror);
+extern uint64_t budget_used(MemoryBudget *budget);
+
+/* What a job reports while it runs, and is asked. */
+typedef struct JobWatch
+{
+	_Atomic uint32_t done;
+	_Atomic uint32_t total;
+	_Atomic bool cancelled;
+	void		(*breathe) (void *context); /* called now and then: lets waiting queries run */
+	void	   *context;
+} JobWatch;
+
+/* The changes that jobs make. */
+extern EngineStatus mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error);
+extern EngineStatus mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error);
+extern EngineStatus mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error);
+extern EngineStatus mirror_load_graph(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error);
+extern EngineStatus mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count, EngineError *error);
+/* Pending slots become linked. */
+extern void mirror_mark_linked(Mirror *mirror, uint32_t slot);
+
+/* Call visit for every pending slot below rows, in slot order, until it returns false. */
+typedef bool (*VisitSlot) (void *context, uint32_t slot);
+extern void mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit, void *context);
+
+#endif							/* GPUANN_MIRROR_H */

@@ -1,0 +1,172 @@
+/*
+ * query.c
+ *		A graph query on the CPU engine: pending rows exactly, the graph by search, then the two merged.
+ *
+ * Pending rows come first: a row that is linked meanwhile has its edges before it leaves the pending map, so it is met in one of
+ * the two. At the end every answer's version is compared again: a slot that was overwritten on the way is dropped, for
+ * what it held was dead, and what it holds is beyond the position that this query covers.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "select.h"
+
+/* GraphAccess: read a row and the slot's state. */
+static uint32_t
+access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+{
+	const QueryTask *task = context;
+	const Mirror *mirror = task->entry->mirror;
+	uint64_t	word = mirror_word(mirror, slot);
+
+	state->version = WORD_VERSION(word);
+	state->live = !(word & WORD_DEAD);
+	return mirror_read_row(mirror, slot, task->in.rows, neighbours);
+}
+
+/* GraphAccess: fast distances. */
+static void
+access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	const QueryTask *task = context;
+	const Mirror *mirror = task->entry->mirror;
+
+	if (count > 0)
+		mirror_prefetch(mirror, slots[0]);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (i + 1 < count)
+			mirror_prefetch(mirror, slots[i + 1]);
+		out[i] = mirror_fast(mirror, &task->wide, slots[i]);
+	}
+}
+
+/* GraphAccess: exact distances. */
+static void
+access_exact(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	const QueryTask *task = context;
+	uint64_t	word;
+
+	for (uint32_t i = 0; i < count; i++)
+		out[i] = mirror_exact(task->entry->mirror, task->in.vector, slots[i], &word);
+}
+
+/* GraphAccess: whether a slot may be an answer. */
+static bool
+access_admit(void *context, uint32_t slot, uint32_t *version)
+{
+	const QueryTask *task = context;
+	uint64_t	word = mirror_word(task->entry->mirror, slot);
+
+	*version = WORD_VERSION(word);
+	return query_admits(&task->in, slot, word);
+}
+
+static bool
+visit_pending(void *context, uint32_t slot)
+{
+	exact_consider(context, slot);
+	return true;
+}
+
+/* Search the graph; its answer is in the worker's scratch. */
+static EngineStatus
+search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
+{
+	const Mirror *mirror = task->entry->mirror;
+	const EngineQuery *in = &task->in;
+	uint32_t	tried = in->seeds > 0 ? in->seeds : ENGINE_SEEDS_TRIED;
+	uint32_t	nseeds = atomic_load_explicit(&mirror->nseeds, memory_order_acquire);
+	uint32_t   *seeds;
+	GraphAccess access = {task, access_row, access_fast, access_exact, NULL, NULL};
+	GraphQuery	query = {0};
+	EngineStatus status;
+
+	if (in->reference)
+	{
+		access.walk_distances = access_exact;
+		access.exact_distances = NULL;
+	}
+	if (in->has_beyond || in->exclude != NULL || in->filter != NULL)
+		access.admit = access_admit;
+	seeds = malloc((tried < nseeds ? tried : nseeds) * sizeof(uint32_t) + 1);
+	if (seeds == NULL)
+		return ENGINE_NO_MEMORY;
+	for (uint32_t i = 0; i < nseeds && query.nseeds < tried; i++)
+	{
+		uint32_t	seed = atomic_load_explicit(&mirror->seeds[i], memory_order_relaxed);
+
+		if (seed < in->rows)
+			seeds[query.nseeds++] = seed;
+	}
+	query.ef = in->ef > in->k ? in->ef : in->k;
+	query.max_iterations = in->max_iterations;
+	query.seeds = seeds;
+	query.has_beyond = in->has_beyond;
+	query.beyond_distance = in->beyond_distance;
+	query.beyond_slot = in->beyond_slot;
+	query.trace = task->trace;
+	query.trace_room = task->trace != NULL ? in->trace_room : 0;
+	status = graph_search(&access, &query, worker->search, answer);
+	free(seeds);
+	return status;
+}
+
+/* Put the graph's answers and the pending rows' together, in order, each slot once, and none that has changed since. */
+static void
+merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
+{
+	const Mirror *mirror = task->entry->mirror;
+	SearchResult *results = task->results;
+	uint32_t	count = pending;
+	uint32_t	kept = 0;
+
+	for (uint32_t i = 0; i < graph->count && i < task->in.k + pending; i++)
+		if (!(mirror_word(mirror, graph->results[i].slot) & WORD_PENDING))
+			results[count++] = graph->results[i];
+	sort_results(results, count);
+	for (uint32_t i = 0; i < count && kept < task->in.k; i++)
+	{
+		uint64_t	word = mirror_word(mirror, results[i].slot);
+
+		if (WORD_VERSION(word) != results[i].version || (word & (WORD_DEAD | WORD_WRITING)))
+			continue;
+		if (kept > 0 && results[kept - 1].slot == results[i].slot)
+			continue;
+		results[kept++] = results[i];
+	}
+	task->count = kept;
+}
+
+/* Run a graph query. */
+void
+query_run_graph(QueryTask *task, Worker *worker)
+{
+	const EngineQuery *in = &task->in;
+	GraphAnswer answer = {0};
+	ExactScan	scan;
+
+	task->status = ENGINE_NO_MEMORY;
+	/* the pending rows' k, and as many of the graph's, some of which may have been pending */
+	task->results = malloc((size_t) in->k * 3 * sizeof(SearchResult));
+	if (in->trace != NULL && in->reference && in->trace_room > 0)
+		task->trace = malloc((size_t) in->trace_room * sizeof(uint32_t));
+	if (task->results != NULL && (task->trace != NULL || in->trace == NULL || !in->reference || in->trace_room == 0))
+	{
+		exact_begin(&scan, task, task->results, in->k);
+		mirror_visit_pending(scan.mirror, in->rows, visit_pending, &scan);
+		task->status = search_graph(task, worker, &answer);
+	}
+	if (task->status != ENGINE_OK)
+	{
+		engine_error(&task->error, task->status, "out of memory for a search with ef %u", in->ef);
+		return;
+	}
+	merge(task, &answer, scan.count);
+	task->traced = in->reference ? answer.traced : 0;
+	task->counters = answer.counters;
+	task->counters.pending = scan.distances;
+	task->counters.distances += scan.distances;
+}

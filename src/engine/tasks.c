@@ -1,0 +1,331 @@
+/*
+ * tasks.c
+ *		Queries of the CPU engine, from submit to poll.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "taskqueue.h"
+
+#define PART_ROWS			4096	/* an exact search is not cut into smaller parts */
+
+/* Free a task and what it holds. */
+void
+task_free(QueryTask *task)
+{
+	for (uint32_t i = 0; task->parts != NULL && i < task->nparts; i++)
+		free(task->parts[i].results);
+	free(task->parts);
+	free(task->results);
+	free(task->trace);
+	free(task->wide.elements);
+	free((void *) task->in.vector);
+	free((void *) task->in.exclude);
+	free((void *) task->in.filter);
+	free(task);
+}
+
+/* A copy of memory; *failed is set when there is none. */
+static void *
+copy_of(const void *memory, size_t size, bool *failed)
+{
+	void	   *copy;
+
+	if (memory == NULL)
+		return NULL;
+	copy = malloc(size > 0 ? size : 1);
+	if (copy == NULL)
+		*failed = true;
+	else
+		memcpy(copy, memory, size);
+	return copy;
+}
+
+static size_t
+bitmap_bytes(uint32_t bits)
+{
+	return ((size_t) bits + 63) / 64 * sizeof(uint64_t);
+}
+
+/* Check what a query asks; fills *error. */
+static EngineStatus
+check_query(const EngineQuery *query, EngineError *error)
+{
+	if (query->method != METHOD_GRAPH && query->method != METHOD_EXACT)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "search method %d is not supported", (int) query->method);
+		return ENGINE_UNSUPPORTED;
+	}
+	if (query->k < 1 || query->vector == NULL || query->results == NULL)
+	{
+		engine_error(error, ENGINE_INVALID, "a query needs k, a vector and room for results");
+		return ENGINE_INVALID;
+	}
+	if (query->method == METHOD_GRAPH && (query->ef < 1 || query->ef > ENGINE_MAX_EF || query->k > ENGINE_MAX_EF))
+	{
+		engine_error(error, ENGINE_INVALID, "ef %u or k %u is not between 1 and %d", query->ef, query->k, ENGINE_MAX_EF);
+		return ENGINE_INVALID;
+	}
+	return ENGINE_OK;
+}
+
+/* Copy a query's inputs. False: no memory; what was copied is the task's. */
+static bool
+copy_inputs(QueryTask *task, const Mirror *mirror)
+{
+	const EngineQuery *query = task->query;
+	bool		failed = false;
+
+	task->in.vector = copy_of(query->vector, mirror->vector_bytes, &failed);
+	task->in.exclude = copy_of(query->exclude, bitmap_bytes(query->exclude_slots), &failed);
+	task->in.filter = copy_of(query->filter, bitmap_bytes(query->filter_slots), &failed);
+	task->wide.elements = malloc(mirror->spec.dims * sizeof(float));
+	if (failed || task->wide.elements == NULL)
+		return false;
+	mirror->kernels->widen(task->in.vector, mirror->spec.dims, task->wide.elements);
+	task->wide.scale = mirror_vector_scale(mirror, task->in.vector);
+	return true;
+}
+
+/* Make a task of a query, one that has failed already if it is invalid. NULL: no memory. */
+static QueryTask *
+task_create(CpuEngine *engine, EngineQuery *query)
+{
+	QueryTask  *task = calloc(1, sizeof(*task));
+	Mirror	   *mirror;
+
+	if (task == NULL)
+		return NULL;
+	task->query = query;
+	task->in = *query;
+	task->in.vector = NULL;
+	task->in.exclude = NULL;
+	task->in.filter = NULL;
+	task->submitted_us = engine_clock_us();
+	task->entry = find_mirror(engine, query->mirror);
+	if (task->entry == NULL)
+	{
+		task->status = ENGINE_NOT_FOUND;
+		engine_error(&task->error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) query->mirror);
+		return task;
+	}
+	mirror = task->entry->mirror;
+	task->in.position = atomic_load(&mirror->position);	/* before rows: what it covers is below them */
+	task->in.rows = atomic_load(&mirror->rows);
+	task->status = check_query(query, &task->error);
+	if (task->status != ENGINE_OK)
+		return task;
+	if (copy_inputs(task, mirror))
+		return task;
+	task_free(task);
+	return NULL;
+}
+
+/* Cut a task into parts: one, or for a large exact search as many as threads are likely free. */
+static bool
+cut(CpuEngine *engine, QueryTask *task)
+{
+	uint32_t	parts = 1;
+
+	if (task->in.method == METHOD_EXACT)
+	{
+		uint32_t	free_threads = (uint32_t) engine->nthreads / (engine->queries + 1);
+
+		parts = task->in.rows / PART_ROWS;
+		if (parts > free_threads)
+			parts = free_threads;
+		if (parts < 1)
+			parts = 1;
+		task->parts = calloc(parts, sizeof(PartAnswer));
+		if (task->parts == NULL)
+			return false;
+	}
+	task->nparts = parts;
+	return true;
+}
+
+static void
+push_completed(CpuEngine *engine, QueryTask *task)
+{
+	task->next = NULL;
+	if (engine->first_completed == NULL)
+		engine->first_completed = task;
+	else
+		engine->last_completed->next = task;
+	engine->last_completed = task;
+}
+
+/* Queue a task, or hand it straight to poll if it has failed; locked. */
+static void
+enqueue(CpuEngine *engine, QueryTask *task)
+{
+	task->next = NULL;
+	if (task->status != ENGINE_OK)
+	{
+		push_completed(engine, task);
+		return;
+	}
+	if (engine->first_query == NULL)
+		engine->first_query = task;
+	else
+		engine->last_query->next = task;
+	engine->last_query = task;
+	engine->queries++;
+	task->entry->queries++;
+	atomic_fetch_add(&engine->waiting_parts, task->nparts);
+}
+
+/* Start queries: all of them, or on failure none. */
+EngineStatus
+tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error)
+{
+	QueryTask  *first = NULL;
+	QueryTask **last = &first;
+	uint32_t	parts = 0;
+	bool		failed = false;
+	bool		wake;
+
+	pthread_mutex_lock(&engine->lock);
+	for (uint32_t i = 0; i < count && !failed; i++)
+	{
+		*last = task_create(engine, queries[i]);
+		if (*last == NULL || ((*last)->status == ENGINE_OK && !cut(engine, *last)))
+			failed = true;
+		else
+		{
+			parts += (*last)->nparts;
+			last = &(*last)->next;
+		}
+	}
+	while (first != NULL)
+	{
+		QueryTask  *task = first;
+
+		first = task->next;
+		if (failed)
+			task_free(task);
+		else
+			enqueue(engine, task);
+	}
+	if (parts == 1)
+		pthread_cond_signal(&engine->work);
+	else if (parts > 1)
+		pthread_cond_broadcast(&engine->work);
+	wake = engine->config.wake != NULL && engine->first_completed != NULL;
+	pthread_mutex_unlock(&engine->lock);
+	if (failed)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u queries", count);
+		return ENGINE_NO_MEMORY;
+	}
+	if (wake)
+		engine->config.wake(engine->config.wake_arg);
+	return ENGINE_OK;
+}
+
+/* Write a completed task's answer to its query. */
+static void
+deliver(QueryTask *task)
+{
+	EngineQuery *query = task->query;
+
+	query->status = task->status;
+	query->count = task->status == ENGINE_OK ? task->count : 0;
+	query->traced = task->status == ENGINE_OK ? task->traced : 0;
+	query->position = task->in.position;
+	query->rows = task->in.rows;
+	query->counters = task->counters;
+	query->error = task->error;
+	if (query->count > 0)
+		memcpy(query->results, task->results, query->count * sizeof(SearchResult));
+	if (task->trace != NULL && query->traced > 0)
+		memcpy(query->trace, task->trace,
+			   (query->traced < query->trace_room ? query->traced : query->trace_room) * sizeof(uint32_t));
+}
+
+/* Hand over completed queries. */
+uint32_t
+tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
+{
+	QueryTask  *first;
+	QueryTask **end;
+	uint32_t	count = 0;
+
+	pthread_mutex_lock(&engine->lock);
+	first = engine->first_completed;
+	for (end = &first; *end != NULL && count < room; count++)
+		end = &(*end)->next;
+	engine->first_completed = *end;
+	pthread_mutex_unlock(&engine->lock);
+	*end = NULL;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		QueryTask  *task = first;
+
+		first = task->next;
+		completed[i] = task->query;
+		deliver(task);
+		task_free(task);
+	}
+	return count;
+}
+
+/* Take the next part of a waiting query; locked. */
+QueryTask *
+tasks_take(CpuEngine *engine, uint32_t *part)
+{
+	QueryTask  *task = engine->first_query;
+
+	if (task == NULL)
+		return NULL;
+	*part = task->next_part++;
+	if (*part == 0)
+		task->started_us = engine_clock_us();
+	if (task->next_part == task->nparts)
+		engine->first_query = task->next;
+	atomic_fetch_sub(&engine->waiting_parts, 1);
+	return task;
+}
+
+/* Publish a task whose last part is done. */
+static void
+complete(CpuEngine *engine, QueryTask *task)
+{
+	MirrorEntry *entry = task->entry;
+
+	task->counters.queue_us = (uint32_t) (task->started_us - task->submitted_us);
+	task->counters.engine_us = (uint32_t) (engine_clock_us() - task->started_us);
+	pthread_mutex_lock(&engine->lock);
+	push_completed(engine, task);
+	engine->queries--;
+	if (--entry->queries == 0)
+		jobs_make_ready(engine, entry);
+	if (engine->queries == 0)
+		pthread_cond_broadcast(&engine->done);
+	pthread_mutex_unlock(&engine->lock);
+	if (engine->config.wake != NULL)
+		engine->config.wake(engine->config.wake_arg);
+}
+
+/* Run a part that was taken. */
+void
+tasks_run(Worker *worker, QueryTask *task, uint32_t part)
+{
+	CpuEngine  *engine = worker->engine;
+	bool		last;
+
+	if (task->in.method == METHOD_GRAPH)
+	{
+		query_run_graph(task, worker);
+		complete(engine, task);
+		return;
+	}
+	query_run_exact(task, part);
+	pthread_mutex_lock(&engine->lock);
+	last = ++task->parts_done == task->nparts;
+	pthread_mutex_unlock(&engine->lock);
+	if (!last)
+		return;
+	query_merge_exact(task);
+	complete(engine, task);
+}

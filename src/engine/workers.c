@@ -1,0 +1,132 @@
+/*
+ * workers.c
+ *		The worker threads' loop, and phases: work on many items shared by several of them.
+ */
+#include "taskqueue.h"
+
+/* The mirror with an id, unless it is being dropped; locked. */
+MirrorEntry *
+find_mirror(CpuEngine *engine, MirrorId id)
+{
+	for (MirrorEntry *entry = engine->mirrors; entry != NULL; entry = entry->next)
+		if (entry->mirror->id == id)
+			return entry->dropping ? NULL : entry;
+	return NULL;
+}
+
+/* A phase that wants another helper, or NULL; locked. */
+static Phase *
+wanting_phase(CpuEngine *engine)
+{
+	for (Phase *phase = engine->phases; phase != NULL; phase = phase->next)
+		if (phase->helpers < phase->max_helpers && atomic_load(&phase->next_item) < phase->count)
+			return phase;
+	return NULL;
+}
+
+/* Help a phase until it has no more items or a query waits; locked on entry and return. */
+static void
+help(Worker *worker, Phase *phase)
+{
+	CpuEngine  *engine = worker->engine;
+	uint32_t	item;
+
+	phase->helpers++;
+	pthread_mutex_unlock(&engine->lock);
+	while (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0 &&
+		   (item = atomic_fetch_add(&phase->next_item, 1)) < phase->count)
+		phase->work(phase->context, item, worker);
+	pthread_mutex_lock(&engine->lock);
+	phase->helpers--;
+	pthread_cond_broadcast(&engine->done);
+}
+
+/* Run a phase on the calling worker and up to threads - 1 others; returns when all of its items are done. */
+void
+phase_run(Worker *worker, Phase *phase, int threads)
+{
+	CpuEngine  *engine = worker->engine;
+	Phase	  **place;
+	uint32_t	item;
+
+	phase->helpers = 0;
+	phase->max_helpers = threads > 1 ? (uint32_t) threads - 1 : 0;
+	atomic_store(&phase->next_item, 0);
+	if (phase->max_helpers > 0 && phase->count > 1)
+	{
+		pthread_mutex_lock(&engine->lock);
+		phase->next = engine->phases;
+		engine->phases = phase;
+		pthread_cond_broadcast(&engine->work);
+		pthread_mutex_unlock(&engine->lock);
+	}
+	else
+		phase->max_helpers = 0;
+	while ((item = atomic_fetch_add(&phase->next_item, 1)) < phase->count)
+	{
+		phase->work(phase->context, item, worker);
+		worker_breathe(worker);
+	}
+	if (phase->max_helpers == 0)
+		return;
+	pthread_mutex_lock(&engine->lock);
+	for (place = &engine->phases; *place != phase;)
+		place = &(*place)->next;
+	*place = phase->next;
+	while (phase->helpers > 0)
+		pthread_cond_wait(&engine->done, &engine->lock);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+/* Let a waiting query run on this worker. */
+void
+worker_breathe(Worker *worker)
+{
+	CpuEngine  *engine = worker->engine;
+	QueryTask  *task;
+	uint32_t	part;
+
+	if (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0)
+		return;
+	pthread_mutex_lock(&engine->lock);
+	task = tasks_take(engine, &part);
+	pthread_mutex_unlock(&engine->lock);
+	if (task != NULL)
+		tasks_run(worker, task, part);
+}
+
+/* Work until the engine stops. */
+void *
+worker_main(void *argument)
+{
+	Worker	   *worker = argument;
+	CpuEngine  *engine = worker->engine;
+
+	pthread_mutex_lock(&engine->lock);
+	while (!engine->stopping)
+	{
+		uint32_t	part;
+		QueryTask  *task = tasks_take(engine, &part);
+		MirrorEntry *entry = task == NULL ? jobs_take(engine) : NULL;
+		Phase	   *phase = task == NULL && entry == NULL ? wanting_phase(engine) : NULL;
+
+		if (phase != NULL)
+		{
+			help(worker, phase);
+			continue;
+		}
+		if (task == NULL && entry == NULL)
+		{
+			pthread_cond_wait(&engine->work, &engine->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&engine->lock);
+		if (task != NULL)
+			tasks_run(worker, task, part);
+		else
+			jobs_run(worker, entry);
+		pthread_mutex_lock(&engine->lock);
+	}
+	pthread_mutex_unlock(&engine->lock);
+	return NULL;
+}

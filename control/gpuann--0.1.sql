@@ -77,3 +77,17 @@ CREATE FUNCTION gpuann_last_scan(
 
 COMMENT ON FUNCTION gpuann_last_scan() IS
 	'what this session''s last scan of a gpuann index did; nulls if there was none';
+
+-- linking and checking
+
+CREATE FUNCTION gpuann_link(index regclass) RETURNS bigint
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpuann_link(regclass) IS
+	'link the pending rows of a gpuann index into its graph; returns how many they were';
+
+CREATE FUNCTION gpuann_check(index regclass) RETURNS void
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_check(regclass) IS
+	'error out if a gpuann index breaks a rule of its format';

@@ -175,7 +175,7 @@ gpuannhandler(PG_FUNCTION_ARGS)
 	am->ampredlocks = false;
 	am->amcanparallel = false;
 	am->amcaninclude = false;
-	am->amusemaintenanceworkmem = false;
+	am->amusemaintenanceworkmem = true;
 #if PG_VERSION_NUM >= 160000
 	am->amsummarizing = false;
 #endif

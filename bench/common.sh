@@ -9,8 +9,18 @@ state_dir=${GPUANN_BENCH_STATE:-/var/tmp/gpuann-bench-$(id -un)}
 cluster_dir=$state_dir/cluster
 synthetic=$bench_dir/build/synthetic
 PORT=5432					# names the socket file, nothing else
+# of: synthetic -n 5000 -d 100 -q 20 -k 10 truth.i32
+SYNTHETIC_SUM=9dbeec67b5a540e66bddd6958b988b1f1d9e585bab61194817d2933058672417
 ENGINE_SECONDS=300			# how long an engine may take to load a mirror
+workers=$(($(nproc) - 1))		# of a parallel build
 began=$SECONDS
+
+# In an unpacked bundle for GPU hosts (tools/gpu-bundle), its PostgreSQL is the one meant.
+bundle_dir=$(cd "$bench_dir/../.." && pwd)
+if [ -z "${GPUANN_BINDIR:-}" ] && [ -r "$bundle_dir/bindir" ] && [ -x "$bundle_dir/gpu-check" ]; then
+	export GPUANN_BINDIR="$bundle_dir/$(cat "$bundle_dir/bindir")"
+	export LD_LIBRARY_PATH="$bundle_dir/lib"
+fi
 
 # Say why a script ends, and end it.
 die() {
@@ -39,13 +49,15 @@ sql() {
 	psql -X -q -A -t -v ON_ERROR_STOP=1 "$@"
 }
 
-# Find the generator, or compile it.
+# Find the generator, or compile it, and make sure that it makes the bytes it makes everywhere.
 need_synthetic() {
-	if [ ! -x "$synthetic" ] || [ "$bench_dir/synthetic.c" -nt "$synthetic" ]; then
-		command -v cc >/dev/null || die "bench/build/synthetic is missing and there is no compiler: make bench-programs"
+	if command -v cc >/dev/null && [ ! "$synthetic" -nt "$bench_dir/synthetic.c" ]; then
 		mkdir -p "$(dirname "$synthetic")"
 		cc -std=gnu11 -O2 -ffp-contract=off -pthread -o "$synthetic" "$bench_dir/synthetic.c"
 	fi
+	[ -x "$synthetic" ] || die "bench/build/synthetic is missing and there is no compiler: make bench-programs"
+	[ "$("$synthetic" -n 5000 -d 100 -q 20 -k 10 truth.i32 | sha256sum)" = "$SYNTHETIC_SUM  -" ] ||
+		die "bench/build/synthetic was built in a way that changes its numbers"
 }
 
 # Megabytes of memory, and of shared memory to be had (parallel builds use the latter).
@@ -95,11 +107,34 @@ remove_state() {
 	rm -rf "$state_dir"
 }
 
-# Start the cluster with engine $1 and the settings in the array "settings", making it first if need be.
+# Start the cluster with engine $1 and the settings in the array "settings", making it first if need be; the database
+# that is connected to stays the same.
 start_cluster() {
+	local selected=${PGDATABASE:-postgres}
+
 	"$tools_dir/cluster" start "$cluster_dir" $PORT gpuann.engine="$1" "${settings[@]}"
 	eval "$("$tools_dir/cluster" env "$cluster_dir")"
+	export PGDATABASE=$selected
 	engine=$1
+}
+
+# Print the engine that path $1 needs.
+engine_of() {
+	case $1 in
+		pages) echo auto ;;
+		*) echo "$1" ;;
+	esac
+}
+
+# Print the engine that the running cluster uses.
+running_engine() {
+	local name
+
+	name=$(psql -X -A -t -c "SHOW gpuann.engine")
+	if [ "$name" = auto ]; then
+		name=$(has_gpu && echo cuda || echo cpu)
+	fi
+	printf '%s\n' "$name"
 }
 
 # Let the server use engine $1 from now on.
@@ -116,19 +151,32 @@ wait_for_path() {
 
 	while [ $SECONDS -lt $deadline ]; do
 		path=$(sql -c "SET enable_seqscan = off" -c "SELECT id FROM items ORDER BY v <-> (SELECT v FROM queries LIMIT 1) LIMIT 1" \
-			-c "SELECT path FROM gpuann_last_scan()" | tail -n 1)
+			-c "SELECT last_path()" | tail -n 1)
 		[ "$path" != "$1" ] || return 0
 		sleep 0.2
 	done
 	die "no answer from $1 within $ENGINE_SECONDS s; the last one came from ${path:-nowhere} (log: $cluster_dir/log)"
 }
 
-# Make and load the tables items, queries and truth: $1 rows of $2 dimensions, $3 queries.
+# Create the extension, and a function that says what answered this session's last scan: an engine, or pages.
+create_extension() {
+	PGOPTIONS='-c client_min_messages=warning' sql <<-'END'
+		CREATE EXTENSION gpuann CASCADE;
+		CREATE FUNCTION last_path() RETURNS text AS $$
+			SELECT coalesce((SELECT coalesce(engine, path) FROM gpuann_last_scan()), 'none')
+		$$ LANGUAGE sql;
+	END
+}
+
+# Make the tables items, queries and truth, and load the first two: $1 rows of $2 dimensions, $3 queries.
+#
+# Parallel builds may use all workers there are, whatever the size of the table.
 load_synthetic() {
 	local shape="-n $1 -d $2 -q $3"
 
 	sql <<-END
 		CREATE TABLE items (id integer, v vector($2));
+		ALTER TABLE items SET (parallel_workers = $workers);
 		CREATE TABLE queries (id integer PRIMARY KEY, v vector($2));
 		CREATE TABLE truth (id integer PRIMARY KEY, nearest integer[]);
 	END
@@ -164,10 +212,9 @@ has_gpu() {
 # Parallel builds of pgvector keep the graph in dynamic shared memory of maintenance_work_mem: in files where /dev/shm
 # is too small for it, as it is in many containers.
 size_cluster() {
-	local vectors_mb=$(($1 / 1024 * $2 * 4 / 1024)) memory buffers work workers
+	local vectors_mb=$(($1 * $2 * 4 / 1048576)) memory buffers work
 
 	memory=$(memory_mb)
-	workers=$(($(nproc) - 1))
 	buffers=$((vectors_mb * 4 + $1 / 1024 + 256))
 	buffers=$((buffers < memory / 4 ? buffers : memory / 4))
 	work=$(((vectors_mb + $1 / 1024) * 3 / 2 + 128))

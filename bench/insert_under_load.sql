@@ -35,7 +35,7 @@ BEGIN
 		RETURN;
 	END IF;
 	SELECT id, v <-> wanted INTO nearest, distance FROM items ORDER BY v <-> wanted LIMIT 1;
-	INSERT INTO checks VALUES (current_setting('bench.path'), coalesce((SELECT path FROM gpuann_last_scan()), 'none'), item, kind,
+	INSERT INTO checks VALUES (current_setting('bench.path'), last_path(), item, kind,
 		nearest IS NOT DISTINCT FROM item AND distance = 0);
 END
 $$ LANGUAGE plpgsql;

@@ -33,10 +33,12 @@ BEGIN
 END
 $$ LANGUAGE plpgsql;
 
--- The path that answered this session's last scan.
-CREATE FUNCTION last_path() RETURNS text AS $$ SELECT coalesce((SELECT path FROM gpuann_last_scan()), 'none') $$ LANGUAGE sql;
+-- What answered this session's last scan: the engine's name, or 'pages'.
+CREATE FUNCTION last_path() RETURNS text AS $$
+	SELECT coalesce((SELECT coalesce(engine, path) FROM gpuann_last_scan()), 'none')
+$$ LANGUAGE sql;
 
--- The path that answers just now.
+-- What answers just now.
 CREATE FUNCTION path_of_a_scan() RETURNS text AS $$
 BEGIN
 	PERFORM FROM (SELECT FROM packages ORDER BY embedding <-> (SELECT embedding FROM queries WHERE id = 0) LIMIT 1) nearest;

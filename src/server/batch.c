@@ -101,7 +101,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	request.beyond_distance = payload->beyond_distance;
 	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
 
-	mirror = mirror_find(server, ticket->entry, generation, &error);
+	mirror = held_find(server, ticket->entry, generation, &error);
 	if (mirror == NULL || query_fill(mirror, &request, &ticket->query, &error) != ENGINE_OK)
 	{
 		request_refuse(server, ticket, error.status, error.text);

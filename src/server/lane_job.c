@@ -153,7 +153,7 @@ lane_job_make(Server *server, uint32_t number, EngineError *error)
 		return ENGINE_INVALID;
 	}
 	shape = &lane_shapes[request->op];
-	mirror = mirror_find(server, request->mirror, request->mirror_generation, error);
+	mirror = held_find(server, request->mirror, request->mirror_generation, error);
 	if (mirror == NULL)
 		return error->status;
 	if (request->op == LANE_POSITION)

@@ -131,7 +131,7 @@ search_begin(Server *server, uint32_t number)
 	const LaneRequest *request = &work->request;
 	Ticket	   *ticket = &work->ticket;
 	EngineError error = {ENGINE_OK, ""};
-	HeldMirror *mirror = mirror_find(server, request->mirror, request->mirror_generation, &error);
+	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, &error);
 	QueryRequest query = {
 		.method = request->method,
 		.k = request->k,
@@ -200,17 +200,17 @@ lane_replace(Server *server, uint32_t number)
 	EngineError error = {ENGINE_OK, ""};
 	EngineStatus status = ENGINE_OK;
 
-	if (mirror_leaving(server, work->mirror))
+	if (held_leaving(server, work->mirror))
 		return false;
 	if (request->op == LANE_CREATE && mirror->id != 0)
 	{
 		work->mirror = mirror->id;
 		work->phase = LANE_AWAITS_DROP;
-		mirror_let_go(server, request->mirror);
+		held_let_go(server, request->mirror);
 		return true;
 	}
 	if (request->op == LANE_CREATE)
-		status = mirror_make(server, request, &error);
+		status = held_make(server, request, &error);
 	if (status == ENGINE_FAILED)
 		server_fail(server, &error);
 	lane_finish(server, number, status, error.text);
@@ -224,7 +224,7 @@ replace_begin(Server *server, uint32_t number)
 	LaneWork   *work = &server->lanes[number];
 	const LaneRequest *request = &work->request;
 	EngineError error = {ENGINE_OK, ""};
-	HeldMirror *mirror = mirror_find(server, request->mirror, request->mirror_generation, &error);
+	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, &error);
 
 	work->phase = LANE_AWAITS_DROP;
 	work->mirror = 0;
@@ -241,7 +241,7 @@ replace_begin(Server *server, uint32_t number)
 	else
 	{
 		work->mirror = mirror->id;
-		mirror_let_go(server, request->mirror);
+		held_let_go(server, request->mirror);
 	}
 }
 
@@ -250,7 +250,7 @@ static EngineStatus
 lane_info(Server *server, uint32_t number, EngineError *error)
 {
 	const LaneRequest *request = &server->lanes[number].request;
-	HeldMirror *mirror = mirror_find(server, request->mirror, request->mirror_generation, error);
+	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, error);
 	MirrorInfo	info;
 	EngineStatus status;
 
@@ -340,7 +340,7 @@ lane_watch(Server *server, uint32_t number)
 	atomic_store_explicit(&lane->total, progress.total, memory_order_relaxed);
 	if (!progress.completed)
 		return false;
-	mirror_publish(server, work->request.mirror, work->mirror);
+	held_publish(server, work->request.mirror, work->mirror);
 	memory_publish(server);
 	if (work->request.op == LANE_LINK)
 		lane_link_keep(server, number);

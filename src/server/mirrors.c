@@ -12,7 +12,7 @@
 
 /* The mirror of an entry and generation; else NULL, with *error. */
 HeldMirror *
-mirror_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error)
+held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error)
 {
 	HeldMirror *mirror;
 
@@ -53,7 +53,7 @@ spec_check(const MirrorSpec *spec, EngineError *error)
 
 /* Make an empty mirror for an entry that holds none. */
 EngineStatus
-mirror_make(Server *server, const LaneRequest *request, EngineError *error)
+held_make(Server *server, const LaneRequest *request, EngineError *error)
 {
 	HeldMirror *mirror = &server->mirrors[request->mirror];
 	EngineStatus status;
@@ -79,14 +79,14 @@ mirror_make(Server *server, const LaneRequest *request, EngineError *error)
 	mirror->flying = 0;
 	mirror->last_batch = 0;
 	server->held++;
-	mirror_publish(server, request->mirror, mirror->id);
+	held_publish(server, request->mirror, mirror->id);
 	memory_publish(server);
 	return ENGINE_OK;
 }
 
 /* Let the mirror of an entry go: from now on it is not found, and it is dropped when the engine is done with it. */
 void
-mirror_let_go(Server *server, uint32_t entry)
+held_let_go(Server *server, uint32_t entry)
 {
 	HeldMirror *mirror = &server->mirrors[entry];
 	Drop	   *drop = malloc(sizeof(Drop));
@@ -108,7 +108,7 @@ mirror_let_go(Server *server, uint32_t entry)
 
 /* Whether a mirror that was let go is not gone yet. */
 bool
-mirror_leaving(const Server *server, MirrorId id)
+held_leaving(const Server *server, MirrorId id)
 {
 	for (const Drop *drop = server->drops; drop != NULL; drop = drop->next)
 		if (drop->mirror == id)
@@ -178,12 +178,12 @@ drops_step(Server *server)
 
 /* Let go of mirrors whose entry has moved on: nobody can ask for them any more. */
 void
-mirrors_sweep(Server *server)
+held_sweep(Server *server)
 {
 	for (uint32_t entry = 0; server->held > 0 && entry < server->layout.mirrors; entry++)
 		if (server->mirrors[entry].id != 0 &&
 			atomic_load(&server_mirror(server, entry)->generation) != server->mirrors[entry].generation)
-			mirror_let_go(server, entry);
+			held_let_go(server, entry);
 }
 
 /*
@@ -191,7 +191,7 @@ mirrors_sweep(Server *server)
  * one: each answer carries its own position, these are for workers and views.
  */
 void
-mirror_publish(Server *server, uint32_t entry, MirrorId id)
+held_publish(Server *server, uint32_t entry, MirrorId id)
 {
 	AreaMirror *shared = server_mirror(server, entry);
 	const HeldMirror *mirror = &server->mirrors[entry];

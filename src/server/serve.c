@@ -95,7 +95,7 @@ chores(Server *server)
 	server->last_chores_us = now;
 	requests_sweep(server, false);
 	lanes_sweep(server, false);
-	mirrors_sweep(server);
+	held_sweep(server);
 	memory_publish(server);
 	(void) queries_poll(server);
 }

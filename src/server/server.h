@@ -237,13 +237,13 @@ extern void request_refuse(Server *server, Ticket *ticket, EngineStatus status, 
 /* ---- mirrors.c: the mirrors held ---- */
 
 /* The mirror of an entry and generation; else NULL, with *error. */
-extern HeldMirror *mirror_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error);
-extern EngineStatus mirror_make(Server *server, const LaneRequest *request, EngineError *error);
-extern void mirror_let_go(Server *server, uint32_t entry);
-extern bool mirror_leaving(const Server *server, MirrorId id);
-extern void mirror_publish(Server *server, uint32_t entry, MirrorId id);
+extern HeldMirror *held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error);
+extern EngineStatus held_make(Server *server, const LaneRequest *request, EngineError *error);
+extern void held_let_go(Server *server, uint32_t entry);
+extern bool held_leaving(const Server *server, MirrorId id);
+extern void held_publish(Server *server, uint32_t entry, MirrorId id);
 extern bool drops_step(Server *server);
-extern void mirrors_sweep(Server *server);
+extern void held_sweep(Server *server);
 extern void memory_publish(Server *server);
 
 /* ---- lanes.c, lane_job.c, lane_link.c ---- */

@@ -20,8 +20,6 @@
 #define SPIN_CPUS		8		/* fewer: waiting busily takes the processor from who is waited for */
 #define SPIN_US			40
 
-#pragma weak cpu_engine_ops
-
 /* Whether an area's header describes exactly what this program would have laid out. */
 static bool
 layout_is_ours(const AreaHeader *header)
@@ -190,7 +188,7 @@ engine_choose(Server *server, const ServerOptions *options, EngineError *error)
 		error->text[sizeof(error->text) - 1] = '\0';
 		process_log("LOG", "using the cpu engine: %s", error->text);
 	}
-	return engine_open(server, cpu_engine_ops ? cpu_engine_ops() : NULL, options, error);
+	return engine_open(server, cpu_engine_ops(), options, error);
 }
 
 /* Publish the engine's names and figures, then that the server is ready. */

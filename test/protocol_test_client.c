@@ -1,0 +1,397 @@
+/*
+ * protocol_test_client.c
+ *		A client of the server, as src/client.c and src/lane.c are, and the oracle that judges its answers.
+ *
+ * All elements are small whole numbers, so every distance is exact and equal in whatever order it is summed.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "protocol_test.h"
+
+static float oracle_rows[TEST_ROWS][TEST_DIMS];
+
+void
+oracle_make(void)
+{
+	uint64_t	random = 42;
+
+	for (uint32_t slot = 0; slot < TEST_ROWS; slot++)
+		for (uint32_t i = 0; i < TEST_DIMS; i++)
+			oracle_rows[slot][i] = (float) (next_random(&random) % 33) - 16;
+}
+
+const float *
+oracle_row(uint32_t slot)
+{
+	return oracle_rows[slot];
+}
+
+uint32_t
+oracle_version(uint32_t slot)
+{
+	return slot * 7 + 1;
+}
+
+/* An exact search for random numbers. */
+void
+search_random(Search *search, const AreaHeader *area, uint32_t entry, uint64_t *random)
+{
+	memset(search, 0, sizeof(*search));
+	search->entry = entry;
+	search->generation = atomic_load(&area_mirror((AreaHeader *) area, entry)->generation);
+	search->method = METHOD_EXACT;
+	search->k = 1 + (uint32_t) (next_random(random) % TEST_MOST_K);
+	search->ef = 40;
+	for (uint32_t i = 0; i < TEST_DIMS; i++)
+		search->vector[i] = (float) (next_random(random) % 33) - 16;
+	if (next_random(random) % 4 == 0)
+	{
+		search->has_beyond = 1;
+		search->beyond_distance = (double) (next_random(random) % 1000);
+		search->beyond_slot = (uint32_t) (next_random(random) % TEST_ROWS);
+	}
+}
+
+/* The nearest rows of the first `rows`, in order; returns how many. */
+static uint32_t
+oracle_search(const Search *search, uint32_t rows, SearchResult *best)
+{
+	uint32_t	count = 0;
+
+	for (uint32_t slot = 0; slot < rows; slot++)
+	{
+		double		distance = 0;
+		uint32_t	at;
+
+		for (uint32_t i = 0; i < TEST_DIMS; i++)
+		{
+			double		difference = (double) search->vector[i] - (double) oracle_rows[slot][i];
+
+			distance += difference * difference;
+		}
+		if (search->has_beyond &&
+			!engine_before(search->beyond_distance, search->beyond_slot, distance, slot))
+			continue;
+		if (count == search->k && !engine_before(distance, slot, best[count - 1].distance, best[count - 1].slot))
+			continue;
+		if (count < search->k)
+			count++;
+		for (at = count - 1; at > 0 && engine_before(distance, slot, best[at - 1].distance, best[at - 1].slot); at--)
+			best[at] = best[at - 1];
+		best[at] = (SearchResult) {distance, slot, oracle_version(slot)};
+	}
+	return count;
+}
+
+/* NULL, or what is wrong with an exact answer about the first answer->rows rows. */
+const char *
+answer_wrong(const Search *search, const Answer *answer)
+{
+	static char text[160];
+	SearchResult best[PAYLOAD_RESULTS];
+	uint32_t	count;
+
+	if (answer->rows > TEST_ROWS || answer->position > TEST_ROWS || answer->position > answer->rows)
+	{
+		snprintf(text, sizeof(text), "%u rows, position %llu", answer->rows, (unsigned long long) answer->position);
+		return text;
+	}
+	count = oracle_search(search, answer->rows, best);
+	if (count != answer->count)
+	{
+		snprintf(text, sizeof(text), "%u results instead of %u of %u rows", answer->count, count, answer->rows);
+		return text;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		if (best[i].slot != answer->results[i].slot || best[i].version != answer->results[i].version ||
+			best[i].distance != answer->results[i].distance)
+		{
+			snprintf(text, sizeof(text), "result %u of %u is (%g, %u, version %u) instead of (%g, %u)", i, count,
+					 answer->results[i].distance, answer->results[i].slot, answer->results[i].version, best[i].distance,
+					 best[i].slot);
+			return text;
+		}
+	return NULL;
+}
+
+void
+client_begin(Client *client, AreaHeader *area, uint32_t slot)
+{
+	*client = (Client) {area, slot, request_generation(atomic_load(area_word(area, slot))), 0};
+}
+
+/* Post a search; false: the slot is still the server's. */
+bool
+client_post(Client *client, const Search *search)
+{
+	RequestPayload *payload = area_payload(client->area, client->slot);
+	_Atomic uint32_t *word = area_word(client->area, client->slot);
+
+	if (request_state(atomic_load(word)) != REQUEST_FREE)
+		return false;
+	payload->mirror = search->entry;
+	payload->mirror_generation = search->generation;
+	payload->method = search->method;
+	payload->k = search->k;
+	payload->ef = search->ef;
+	payload->vector_bytes = sizeof(search->vector);
+	payload->has_beyond = search->has_beyond;
+	payload->beyond_distance = search->beyond_distance;
+	payload->beyond_slot = search->beyond_slot;
+	payload->posted_us = now_us();
+	memcpy(payload->vector, search->vector, sizeof(search->vector));
+	/* A late answer must not look like this one's. */
+	payload->status = 999;
+	payload->count = 999999;
+	client->generation = request_generation(request_word(client->generation + 1, REQUEST_FREE));
+	atomic_store(word, request_word(client->generation, REQUEST_POSTED));
+	area_ring(client->area);
+	return true;
+}
+
+/* Copy an answer out. */
+static void
+answer_copy(const RequestPayload *payload, Answer *answer)
+{
+	answer->status = payload->status;
+	answer->count = payload->count;
+	answer->rows = payload->rows;
+	answer->batch = payload->batch;
+	answer->position = payload->position;
+	memcpy(answer->error, payload->error, sizeof(answer->error));
+	answer->error[sizeof(answer->error) - 1] = '\0';
+	if (answer->count <= PAYLOAD_RESULTS)
+		memcpy(answer->results, payload->results, answer->count * sizeof(SearchResult));
+}
+
+/* Wait for the answer of what was posted, then leave it. */
+Outcome
+client_wait(Client *client, int64_t timeout_us, Answer *answer)
+{
+	_Atomic uint32_t *word = area_word(client->area, client->slot);
+	int64_t		deadline = now_us() + timeout_us;
+
+	for (;;)
+	{
+		uint32_t	value = atomic_load(word);
+		int64_t		left = deadline - now_us();
+		int64_t		slice = left / 1000 + 1;
+		int			ran_out;
+
+		if (value == request_word(client->generation, REQUEST_DONE))
+		{
+			answer_copy(area_payload(client->area, client->slot), answer);
+			atomic_store(word, request_word(client->generation, REQUEST_FREE));
+			return OUTCOME_ANSWERED;
+		}
+		if (value == request_word(client->generation, REQUEST_FAILED))
+		{
+			atomic_store(word, request_word(client->generation, REQUEST_FREE));
+			return OUTCOME_SERVER_DIED;
+		}
+		if (left <= 0)
+		{
+			if (request_move(word, client->generation, REQUEST_POSTED, REQUEST_FREE) ||
+				request_move(word, client->generation, REQUEST_TAKEN, REQUEST_ABANDONED))
+				return OUTCOME_TIMEOUT;
+			continue;
+		}
+		errno = 0;
+		area_futex_wait(word, value, (int) (slice < AREA_WAIT_MS ? slice : AREA_WAIT_MS));
+		ran_out = errno;
+		if (ran_out == ETIMEDOUT && slice >= AREA_WAIT_MS && request_state(atomic_load(word)) == REQUEST_DONE)
+			client->late++;
+	}
+}
+
+Outcome
+client_search(Client *client, const Search *search, int64_t timeout_us, Answer *answer)
+{
+	if (!client_post(client, search))
+		return OUTCOME_SLOT_BUSY;
+	return client_wait(client, timeout_us, answer);
+}
+
+/* What becomes of a slot whose client is gone. False: it did not come free. */
+bool
+slot_recover(AreaHeader *area, uint32_t slot)
+{
+	_Atomic uint32_t *word = area_word(area, slot);
+	uint32_t	generation = request_generation(atomic_load(word));
+
+	(void) (request_move(word, generation, REQUEST_POSTED, REQUEST_FREE) ||
+			request_move(word, generation, REQUEST_TAKEN, REQUEST_ABANDONED) ||
+			request_move(word, generation, REQUEST_DONE, REQUEST_FREE) ||
+			request_move(word, generation, REQUEST_FAILED, REQUEST_FREE));
+	for (int64_t until = now_us() + LONG_MS * 1000; now_us() < until; pause_us(200))
+		if (request_state(atomic_load(word)) == REQUEST_FREE)
+			return true;
+	return false;
+}
+
+/* Claim a lane, or -1. */
+int
+lane_claim(AreaHeader *area)
+{
+	for (uint32_t number = 0; number < area->lanes; number++)
+	{
+		int32_t		nobody = 0;
+
+		if (atomic_compare_exchange_strong(&area_lane(area, number)->owner, &nobody, (int32_t) getpid()))
+			return (int) number;
+	}
+	return -1;
+}
+
+void
+lane_release(AreaHeader *area, int number)
+{
+	AreaLane   *lane = area_lane(area, (uint32_t) number);
+	uint32_t	generation = request_generation(atomic_load(&lane->state));
+
+	atomic_store(&lane->cancel, 1);
+	if (!request_move(&lane->state, generation, REQUEST_POSTED, REQUEST_FREE))
+	{
+		if (request_move(&lane->state, generation, REQUEST_TAKEN, REQUEST_ABANDONED))
+			return;
+		atomic_store(&lane->state, request_word(generation, REQUEST_FREE));
+	}
+	atomic_store(&lane->owner, 0);
+}
+
+/* Begin an operation on a mirror entry as it is now. */
+AreaLane *
+lane_prepare(AreaHeader *area, int number, LaneOp op, uint32_t entry)
+{
+	AreaLane   *lane = area_lane(area, (uint32_t) number);
+
+	memset((char *) lane + offsetof(AreaLane, op), 0, sizeof(AreaLane) - offsetof(AreaLane, op));
+	atomic_store(&lane->cancel, 0);
+	lane->op = op;
+	lane->mirror = entry;
+	lane->mirror_generation = atomic_load(&area_mirror(area, entry)->generation);
+	return lane;
+}
+
+/* Where an array stands in a lane, the previous one having ended at `after`. */
+void *
+lane_array(AreaHeader *area, int number, uint64_t *offset, uint64_t after, size_t bytes)
+{
+	*offset = area_align(after);
+	if (*offset + bytes > LANE_DATA_BYTES)
+		return NULL;
+	return area_lane_data(area, (uint32_t) number) + *offset;
+}
+
+void
+lane_post(AreaHeader *area, int number)
+{
+	AreaLane   *lane = area_lane(area, (uint32_t) number);
+	uint32_t	generation = request_generation(atomic_load(&lane->state)) + 1;
+
+	atomic_store(&lane->state, request_word(generation, REQUEST_POSTED));
+	area_ring(area);
+}
+
+EngineStatus
+lane_wait(AreaHeader *area, int number, int ms)
+{
+	AreaLane   *lane = area_lane(area, (uint32_t) number);
+
+	for (int64_t until = now_us() + (int64_t) ms * 1000; now_us() < until;)
+	{
+		uint32_t	word = atomic_load(&lane->state);
+
+		if (request_state(word) == REQUEST_DONE || request_state(word) == REQUEST_FAILED)
+		{
+			EngineStatus status = request_state(word) == REQUEST_DONE ? (EngineStatus) lane->status : ENGINE_FAILED;
+
+			atomic_store(&lane->state, request_word(request_generation(word), REQUEST_FREE));
+			return status;
+		}
+		area_futex_wait(&lane->state, word, AREA_WAIT_MS);
+	}
+	return ENGINE_FAILED;
+}
+
+EngineStatus
+lane_call(AreaHeader *area, int number)
+{
+	lane_post(area, number);
+	return lane_wait(area, number, LONG_MS);
+}
+
+/* Give an entry a new generation: nobody finds its earlier mirror any more. */
+uint32_t
+entry_claim(AreaHeader *area, uint32_t entry)
+{
+	AreaMirror *mirror = area_mirror(area, entry);
+	uint32_t	generation = atomic_fetch_add(&mirror->generation, 1) + 1;
+
+	atomic_store(&mirror->position, 0);
+	atomic_store(&mirror->rows, 0);
+	atomic_store(&mirror->epoch, atomic_load(&area->epoch));
+	atomic_store(&mirror->state, MIRROR_LOADING);
+	return generation;
+}
+
+EngineStatus
+entry_create(AreaHeader *area, int number, uint32_t entry)
+{
+	AreaLane   *lane = lane_prepare(area, number, LANE_CREATE, entry);
+
+	lane->spec = (MirrorSpec) {
+		.dims = TEST_DIMS,
+		.type = ELEMENT_FLOAT,
+		.metric = METRIC_L2,
+		.method = METHOD_GRAPH,
+		.degree = TEST_DEGREE,
+		.capacity = TEST_ROWS,
+		.residency = RESIDENCY_FULL,
+		.placement = PLACEMENT_SINGLE,
+		.device = -1,
+	};
+	return lane_call(area, number);
+}
+
+EngineStatus
+entry_append(AreaHeader *area, int number, uint32_t entry, uint32_t first, uint32_t count)
+{
+	AreaLane   *lane = lane_prepare(area, number, LANE_APPEND, entry);
+	uint32_t   *versions = lane_array(area, number, &lane->versions_offset, 0, count * sizeof(uint32_t));
+	float	   *vectors = lane_array(area, number, &lane->body_offset, count * sizeof(uint32_t),
+									 count * sizeof(oracle_rows[0]));
+
+	lane->first_slot = first;
+	lane->count = count;
+	lane->has_position = 1;
+	lane->position = first + count;
+	for (uint32_t i = 0; i < count; i++)
+		versions[i] = oracle_version(first + i);
+	memcpy(vectors, oracle_rows[first], count * sizeof(oracle_rows[0]));
+	return lane_call(area, number);
+}
+
+bool
+entry_load(AreaHeader *area, uint32_t entry, uint32_t rows)
+{
+	int			lane = lane_claim(area);
+	EngineStatus status = ENGINE_FAILED;
+
+	if (lane < 0)
+		case_fails("no lane is free");
+	else
+	{
+		entry_claim(area, entry);
+		status = entry_create(area, lane, entry);
+		if (status == ENGINE_OK && rows > 0)
+			status = entry_append(area, lane, entry, 0, rows);
+		if (status != ENGINE_OK)
+			case_fails("a mirror could not be loaded: status %d, %.100s", (int) status, area_lane(area, (uint32_t) lane)->error);
+		else
+			atomic_store(&area_mirror(area, entry)->state, MIRROR_READY);
+		lane_release(area, lane);
+	}
+	return status == ENGINE_OK;
+}

@@ -1,0 +1,641 @@
+/*
+ * protocol_test_lanes.c
+ *		Lanes: loading, replacing, linking, large answers, progress and cancel, and whatever a client may write into them.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "protocol_test.h"
+
+#define FUZZED_REQUESTS	20000
+#define FUZZED_LANES	3000
+
+/* Whether an ordinary search of an entry is answered rightly. */
+static bool
+works(World *world, uint32_t entry, uint32_t slot)
+{
+	static uint64_t random = 99;
+	Client		client;
+	Search		search;
+	Answer		answer;
+	const char *wrong;
+
+	client_begin(&client, world->area, slot);
+	search_random(&search, world->area, entry, &random);
+	if (client_search(&client, &search, LONG_MS * 1000, &answer) != OUTCOME_ANSWERED)
+		case_fails("a good request is not answered");
+	else if (answer.status != ENGINE_OK)
+		case_fails("a good request is refused: %s", answer.error);
+	else if ((wrong = answer_wrong(&search, &answer)) != NULL)
+		case_fails("wrong answer: %s", wrong);
+	return !case_failed();
+}
+
+static void
+entry_generations_are_kept_apart(void)
+{
+	World	   *world = world_make(4, 2);
+	AreaMirror *mirror = area_mirror(world->area, 3);
+	uint32_t	old;
+	int			lane;
+
+	if (server_up(world, NULL) && entry_load(world->area, 3, 100) && works(world, 3, 0))
+	{
+		if (atomic_load(&mirror->rows) != 100 || atomic_load(&mirror->position) != 100 || atomic_load(&mirror->bytes) == 0)
+			case_fails("the entry's figures are not published");
+		lane = lane_claim(world->area);
+		old = atomic_load(&mirror->generation);
+		if (entry_claim(world->area, 3) == old || entry_append(world->area, lane, 3, 100, 10) != ENGINE_NOT_FOUND)
+			case_fails("a new generation finds the old mirror");
+		if (entry_create(world->area, lane, 3) != ENGINE_OK || entry_append(world->area, lane, 3, 0, 20) != ENGINE_OK)
+			case_fails("the mirror is not replaced: %.100s", area_lane(world->area, (uint32_t) lane)->error);
+		lane_prepare(world->area, lane, LANE_APPEND, 3)->mirror_generation = old;
+		if (lane_call(world->area, lane) != ENGINE_NOT_FOUND)
+			case_fails("the old generation is still found");
+		lane_prepare(world->area, lane, LANE_CREATE, 3)->mirror_generation = old;
+		if (lane_call(world->area, lane) != ENGINE_NOT_FOUND)
+			case_fails("an old generation can be created");
+		works(world, 3, 0);
+		lane_prepare(world->area, lane, LANE_DROP, 3);
+		if (lane_call(world->area, lane) != ENGINE_OK || lane_call(world->area, lane) != ENGINE_NOT_FOUND)
+			case_fails("a drop does not drop once");
+		lane_release(world->area, lane);
+	}
+	world_free(world);
+}
+
+static void
+dropped_mirrors_give_their_memory_back(void)
+{
+	World	   *world = world_make(4, 2);
+	uint64_t	before;
+	uint64_t	after = 0;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, 1500))
+	{
+		before = atomic_load(&world->area->memory_used);
+		for (int i = 0; i < 300 && !case_failed(); i++)
+		{
+			uint32_t	entry = (uint32_t) i % 7;
+
+			/* Some are replaced in place, some orphaned and swept. */
+			entry_load(world->area, entry, 1500);
+			if (!works(world, entry, 0))
+				break;
+			if (entry != 0)
+				entry_claim(world->area, entry);
+		}
+		for (int64_t until = now_us() + 5000000; now_us() < until; pause_us(10000))
+			if ((after = atomic_load(&world->area->memory_used)) <= before)
+				break;
+		if (after > before)
+			case_fails("memory grew from %llu to %llu", (unsigned long long) before, (unsigned long long) after);
+	}
+	world_free(world);
+}
+
+/* Post a request with one field spoilt and return the answer's status. */
+static EngineStatus
+spoilt_status(World *world, void (*spoil) (RequestPayload *, uint64_t), uint64_t value)
+{
+	static uint64_t random = 5;
+	Client		client;
+	Search		search;
+	Answer		answer;
+	_Atomic uint32_t *word = area_word(world->area, 1);
+
+	client_begin(&client, world->area, 1);
+	search_random(&search, world->area, 0, &random);
+	search.method = METHOD_GRAPH;
+	if (!client_post(&client, &search) || client_wait(&client, LONG_MS * 1000, &answer) != OUTCOME_ANSWERED)
+		return ENGINE_FAILED;
+	/* Now again with the payload as it is, but for the spoilt field. */
+	spoil(area_payload(world->area, 1), value);
+	client.generation++;
+	atomic_store(word, request_word(client.generation, REQUEST_POSTED));
+	area_ring(world->area);
+	if (client_wait(&client, LONG_MS * 1000, &answer) != OUTCOME_ANSWERED)
+		return ENGINE_FAILED;
+	return (EngineStatus) answer.status;
+}
+
+#define SPOILER(field) \
+	static void spoil_##field(RequestPayload *payload, uint64_t value) { payload->field = (uint32_t) value; }
+SPOILER(mirror)
+SPOILER(mirror_generation)
+SPOILER(method)
+SPOILER(k)
+SPOILER(ef)
+SPOILER(vector_bytes)
+SPOILER(has_beyond)
+
+static void
+spoil_beyond(RequestPayload *payload, uint64_t value)
+{
+	payload->has_beyond = 1;
+	payload->beyond_distance = (double) NAN;
+}
+
+static void
+spoilt_requests_are_refused(void)
+{
+	static const struct
+	{
+		const char *name;
+		void		(*spoil) (RequestPayload *, uint64_t);
+		uint64_t	value;
+		EngineStatus status;
+	}			spoilt[] = {
+		{"mirror", spoil_mirror, AREA_MIRRORS, ENGINE_INVALID},
+		{"mirror", spoil_mirror, UINT32_MAX, ENGINE_INVALID},
+		{"mirror", spoil_mirror, 17, ENGINE_NOT_FOUND},
+		{"mirror_generation", spoil_mirror_generation, 12345, ENGINE_NOT_FOUND},
+		{"method", spoil_method, 0, ENGINE_INVALID},
+		{"method", spoil_method, METHOD_IVFPQ, ENGINE_INVALID},
+		{"method", spoil_method, UINT32_MAX, ENGINE_INVALID},
+		{"k", spoil_k, 0, ENGINE_INVALID},
+		{"k", spoil_k, PAYLOAD_RESULTS + 1, ENGINE_INVALID},
+		{"k", spoil_k, UINT32_MAX, ENGINE_INVALID},
+		{"ef", spoil_ef, 0, ENGINE_INVALID},
+		{"ef", spoil_ef, ENGINE_MAX_EF + 1, ENGINE_INVALID},
+		{"vector_bytes", spoil_vector_bytes, 0, ENGINE_INVALID},
+		{"vector_bytes", spoil_vector_bytes, TEST_DIMS * 4 + 4, ENGINE_INVALID},
+		{"vector_bytes", spoil_vector_bytes, UINT32_MAX, ENGINE_INVALID},
+		{"has_beyond", spoil_has_beyond, 2, ENGINE_INVALID},
+		{"beyond_distance", spoil_beyond, 0, ENGINE_INVALID},
+	};
+	World	   *world = world_make(4, 2);
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, 100))
+		for (size_t i = 0; i < sizeof(spoilt) / sizeof(spoilt[0]) && !case_failed(); i++)
+		{
+			EngineStatus status = spoilt_status(world, spoilt[i].spoil, spoilt[i].value);
+
+			if (status != spoilt[i].status)
+				case_fails("%s = %llu gives status %d", spoilt[i].name, (unsigned long long) spoilt[i].value, (int) status);
+			works(world, 0, 0);
+		}
+	world_free(world);
+}
+
+/* Random bytes, with some fields right, so that the checks behind the first ones are met too. */
+static void
+fuzz_payload(World *world, RequestPayload *payload, uint64_t *random)
+{
+	uint64_t	right = next_random(random);
+
+	for (size_t i = 0; i < offsetof(RequestPayload, results) / 4; i++)
+		((uint32_t *) payload)[i] = (uint32_t) next_random(random);
+	for (size_t i = 0; i < TEST_DIMS; i++)
+		((uint32_t *) payload->vector)[i] = (uint32_t) next_random(random);
+	if ((right & 0xf) != 0)
+		payload->mirror = 0;
+	if ((right & 0xf0) != 0)
+		payload->mirror_generation = atomic_load(&area_mirror(world->area, 0)->generation);
+	if ((right & 0xf00) != 0)
+		payload->method = right & (1 << 20) ? METHOD_EXACT : METHOD_GRAPH;
+	if ((right & 0xf000) != 0)
+		payload->k = 1 + payload->k % PAYLOAD_RESULTS;
+	if ((right & 0xf0000) != 0)
+		payload->ef = 1 + payload->ef % 200;
+	if ((right & 0xf00000) != 0)
+		payload->vector_bytes = TEST_DIMS * 4;
+	if ((right & 0xf000000) != 0)
+		payload->has_beyond &= 1;
+}
+
+static void
+random_requests_do_no_harm(void)
+{
+	World	   *world = world_make(4, 2);
+	uint64_t	random = 31;
+	uint32_t	answered = 0;
+	Client		client;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, 200))
+	{
+		client_begin(&client, world->area, 2);
+		for (int i = 0; i < FUZZED_REQUESTS && !case_failed(); i++)
+		{
+			Answer		answer;
+			_Atomic uint32_t *word = area_word(world->area, 2);
+
+			fuzz_payload(world, area_payload(world->area, 2), &random);
+			client.generation = request_generation(request_word(client.generation + 1, REQUEST_FREE));
+			atomic_store(word, request_word(client.generation, REQUEST_POSTED));
+			area_ring(world->area);
+			if (client_wait(&client, LONG_MS * 1000, &answer) != OUTCOME_ANSWERED)
+				case_fails("a random request is not answered");
+			else if (answer.status == ENGINE_OK && answer.count > PAYLOAD_RESULTS)
+				case_fails("%u results", answer.count);
+			answered += answer.status == ENGINE_OK;
+			if (i % 1000 == 0)
+				works(world, 0, 0);
+		}
+		if (!case_failed() && answered < FUZZED_REQUESTS / 20)
+			case_fails("only %u of the random requests were good: the fuzzing is too shallow", answered);
+	}
+	world_free(world);
+}
+
+static void
+random_words_do_no_harm(void)
+{
+	World	   *world = world_make(4, 2);
+	uint64_t	random = 32;
+
+	if (server_up(world, "delay_us=300") && entry_load(world->area, 0, 200))
+	{
+		for (int i = 0; i < 2000 && !case_failed(); i++)
+		{
+			/* Whatever the word says, even while the server has the slot. */
+			atomic_store(area_word(world->area, 2), (uint32_t) next_random(&random));
+			area_ring(world->area);
+			pause_us((int64_t) (next_random(&random) % 200));
+			if (i % 50 == 0)
+				works(world, 0, 0);
+		}
+		for (int64_t until = now_us() + 100000; now_us() < until;)
+			pause_us(1000);
+		atomic_store(area_word(world->area, 2), request_word(1, REQUEST_FREE));
+		works(world, 0, 2);
+	}
+	world_free(world);
+}
+
+/* Random lane fields, many of them right. */
+static void
+fuzz_lane(World *world, AreaLane *lane, uint64_t *random)
+{
+	uint64_t	right = next_random(random);
+
+	for (size_t i = offsetof(AreaLane, op) / 4; i < offsetof(AreaLane, status) / 4; i++)
+		((uint32_t *) lane)[i] = (uint32_t) next_random(random);
+	if ((right & 0xf) != 0)
+		lane->op = 1 + lane->op % LANE_INFO;
+	if ((right & 0xf0) != 0)
+		lane->mirror = next_random(random) % 2 == 0 ? 0 : 1;
+	if ((right & 0xf00) != 0)
+		lane->mirror_generation = atomic_load(&area_mirror(world->area, lane->mirror % AREA_MIRRORS)->generation);
+	if ((right & 0xf000) != 0)
+		lane->count %= 300;
+	if ((right & 0xf0000) != 0)
+		lane->first_slot %= 5000;
+	if ((right & 0x300000) != 0)
+	{
+		lane->slots_offset %= LANE_DATA_BYTES / 64 * 64;
+		lane->slots_offset = lane->slots_offset / 64 * 64;
+		lane->versions_offset = lane->versions_offset % LANE_DATA_BYTES / 64 * 64;
+		lane->dead_offset = lane->dead_offset % LANE_DATA_BYTES / 64 * 64;
+		lane->body_offset = lane->body_offset % LANE_DATA_BYTES / 64 * 64;
+	}
+	if ((right & 0xc00000) != 0)
+	{
+		lane->has_dead &= 1;
+		lane->has_seeds &= 1;
+		lane->has_position &= 1;
+		lane->has_beyond &= 1;
+		lane->ef_construction = 4 + lane->ef_construction % 100;
+		lane->vector_bytes = TEST_DIMS * 4;
+		lane->method = METHOD_EXACT;
+		lane->k = 1 + lane->k % 5000;
+	}
+	if ((right & 0xf000000) != 0)
+		lane->spec = (MirrorSpec) {TEST_DIMS, ELEMENT_FLOAT, METRIC_L2, METHOD_GRAPH, TEST_DEGREE, (uint32_t) right % 1000,
+			RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+	/* Entry 0 must keep its mirror and rows. */
+	if (lane->mirror == 0 && lane->op != LANE_SEARCH && lane->op != LANE_INFO)
+		lane->mirror = 1;
+	for (int i = 0; i < 400; i++)
+		((uint32_t *) area_lane_data(world->area, 0))[lane->slots_offset % LANE_DATA_BYTES / 4 / 512 + (uint32_t) i] =
+			(uint32_t) (right & 0x10000000 ? next_random(random) : next_random(random) % 100);
+}
+
+static void
+random_lanes_do_no_harm(void)
+{
+	World	   *world = world_make(4, 2);
+	uint64_t	random = 33;
+	uint32_t	done = 0;
+	uint64_t	statuses = 0;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, 200) && entry_load(world->area, 1, 100))
+	{
+		int			lane = lane_claim(world->area);
+
+		for (int i = 0; i < FUZZED_LANES && !case_failed(); i++)
+		{
+			EngineStatus status;
+
+			fuzz_lane(world, area_lane(world->area, (uint32_t) lane), &random);
+			lane_post(world->area, lane);
+			status = lane_wait(world->area, lane, LONG_MS);
+			if (status == ENGINE_FAILED || status > ENGINE_FAILED)
+				case_fails("a random lane operation is not answered, op %u", area_lane(world->area, (uint32_t) lane)->op);
+			done += status == ENGINE_OK;
+			statuses |= UINT64_C(1) << status;
+			if (i % 100 == 0)
+				works(world, 0, 0);
+		}
+		if (!case_failed() && (done < FUZZED_LANES / 20 || (statuses & 1 << ENGINE_INVALID) == 0))
+			case_fails("only %u of the random lanes were good: the fuzzing is too shallow", done);
+		lane_release(world->area, lane);
+	}
+	world_free(world);
+}
+
+static void
+large_answers_go_through_lanes(void)
+{
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+	Search		search;
+	Answer		answer;
+	uint64_t	random = 11;
+	uint32_t	first = 0;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		search_random(&search, world->area, 0, &random);
+		search.has_beyond = 0;
+		search.k = PAYLOAD_RESULTS;
+		number = lane_claim(world->area);
+		lane = lane_prepare(world->area, number, LANE_SEARCH, 0);
+		memcpy(lane_array(world->area, number, &lane->body_offset, 128, sizeof(search.vector)), search.vector,
+			   sizeof(search.vector));
+		lane->method = METHOD_EXACT;
+		lane->k = 100000;
+		lane->vector_bytes = sizeof(search.vector);
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "lane search: %.100s", lane->error);
+		REQUIRE(lane->out_count == TEST_ROWS && lane->out_rows == TEST_ROWS && lane->out_position == TEST_ROWS,
+				"%u results, %u rows", lane->out_count, lane->out_rows);
+		memset(&answer, 0, sizeof(answer));
+		answer.rows = answer.count = PAYLOAD_RESULTS;
+		answer.rows = TEST_ROWS;
+		memcpy(answer.results, area_lane_data(world->area, (uint32_t) number) + lane->out_offset, sizeof(answer.results));
+		if (answer_wrong(&search, &answer) != NULL)
+			case_fails("%s", answer_wrong(&search, &answer));
+		for (const SearchResult *result = (const SearchResult *) (area_lane_data(world->area, (uint32_t) number) +
+																   lane->out_offset);
+			 first + 1 < TEST_ROWS; first++)
+			if (!engine_before(result[first].distance, result[first].slot, result[first + 1].distance, result[first + 1].slot))
+				case_fails("results %u and %u are not in order", first, first + 1);
+		lane_prepare(world->area, number, LANE_SEARCH, 0)->k = 1u << 30;
+		lane->method = METHOD_EXACT;
+		lane->vector_bytes = sizeof(search.vector);
+		if (lane_call(world->area, number) != ENGINE_INVALID)
+			case_fails("an answer larger than a lane is promised");
+		lane_release(world->area, number);
+	}
+	world_free(world);
+}
+
+/* Fetch a link in pieces; the whole of it must be ascending slots and rows of other slots. */
+static void
+check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
+{
+	AreaLane   *lane = area_lane(world->area, (uint32_t) number);
+	uint32_t	fetched = 0;
+	int64_t		last = -1;
+
+	while (fetched < total && !case_failed())
+	{
+		const unsigned char *data = area_lane_data(world->area, (uint32_t) number);
+		const uint32_t *slots;
+		const uint32_t *rows;
+
+		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		lane->first_slot = fetched;
+		lane->count = piece;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "fetch: %.100s", lane->error);
+		REQUIRE(lane->out_count > 0 && lane->out_count <= total - fetched && (piece == 0 || lane->out_count <= piece),
+				"a fetch brings %u rows", lane->out_count);
+		slots = (const uint32_t *) (data + lane->out_slots_offset);
+		rows = (const uint32_t *) (data + lane->out_offset);
+		for (uint32_t i = 0; i < lane->out_count; i++)
+		{
+			REQUIRE(slots[i] > last && slots[i] < TEST_ROWS, "slot %u after %lld", slots[i], (long long) last);
+			last = slots[i];
+			for (uint32_t j = 0; j < TEST_DEGREE; j++)
+				REQUIRE(rows[i * TEST_DEGREE + j] == NO_SLOT || rows[i * TEST_DEGREE + j] < TEST_ROWS,
+						"an edge to slot %u", rows[i * TEST_DEGREE + j]);
+		}
+		fetched += lane->out_count;
+	}
+}
+
+static void
+links_are_fetched_in_pieces(void)
+{
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		uint32_t	total;
+
+		number = lane_claim(world->area);
+		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		if (lane_call(world->area, number) != ENGINE_NOT_FOUND)
+			case_fails("there is a link before any was made");
+		lane = lane_prepare(world->area, number, LANE_LINK, 0);
+		lane->ef_construction = 32;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "link: %.100s", lane->error);
+		total = lane->out_count;
+		REQUIRE(total == TEST_ROWS && lane->out_seeds > 0, "%u rows linked, %u seeds", total, lane->out_seeds);
+		check_link_fetch(world, number, total, 0);
+		check_link_fetch(world, number, total, 333);
+		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		lane->has_seeds = 1;
+		if (lane_call(world->area, number) != ENGINE_OK || lane->out_count != lane->out_seeds)
+			case_fails("%u of %u seeds", lane->out_count, lane->out_seeds);
+		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		lane->first_slot = total + 1;
+		if (lane_call(world->area, number) != ENGINE_INVALID)
+			case_fails("rows beyond the last can be fetched");
+		lane = lane_prepare(world->area, number, LANE_INFO, 0);
+		if (lane_call(world->area, number) != ENGINE_OK || lane->info.linked != TEST_ROWS || lane->info.pending != 0)
+			case_fails("%u rows are linked, %u pending", lane->info.linked, lane->info.pending);
+		lane = lane_prepare(world->area, number, LANE_LINK_FORGET, 0);
+		if (lane_call(world->area, number) != ENGINE_OK)
+			case_fails("a link cannot be forgotten");
+		lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		if (lane_call(world->area, number) != ENGINE_NOT_FOUND)
+			case_fails("a forgotten link is still there");
+		lane_release(world->area, number);
+		works(world, 0, 0);
+	}
+	world_free(world);
+}
+
+/* Dead and overwritten rows, seeds, positions: each operation reaches the engine as it was meant. */
+static void
+operations_change_the_mirror(void)
+{
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+	uint32_t   *slots;
+	uint32_t   *versions;
+	Client		client;
+	Search		search = {.method = METHOD_EXACT, .k = 5};
+	Answer		answer;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, 50))
+	{
+		number = lane_claim(world->area);
+		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
+		lane->count = 1;
+		slots = lane_array(world->area, number, &lane->slots_offset, 0, 4);
+		versions = lane_array(world->area, number, &lane->versions_offset, 4, 4);
+		slots[0] = 7;
+		versions[0] = 1000;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "dead: %.100s", lane->error);
+		client_begin(&client, world->area, 0);
+		search.generation = atomic_load(&area_mirror(world->area, 0)->generation);
+		memcpy(search.vector, oracle_row(7), sizeof(search.vector));
+		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
+		REQUIRE(answer.count == 5 && answer.results[0].slot != 7, "a dead row is found");
+
+		lane = lane_prepare(world->area, number, LANE_OVERWRITE, 0);
+		lane->count = 1;
+		slots = lane_array(world->area, number, &lane->slots_offset, 0, 4);
+		versions = lane_array(world->area, number, &lane->versions_offset, 4, 4);
+		memcpy(lane_array(world->area, number, &lane->body_offset, 128, sizeof(search.vector)), oracle_row(7),
+			   sizeof(search.vector));
+		slots[0] = 7;
+		versions[0] = 1001;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "overwrite: %.100s", lane->error);
+		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
+		REQUIRE(answer.results[0].slot == 7 && answer.results[0].version == 1001, "the new row is not found");
+
+		lane = lane_prepare(world->area, number, LANE_POSITION, 0);
+		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a position without one");
+		lane->has_position = 1;
+		lane->position = 4711;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "position: %.100s", lane->error);
+		REQUIRE(atomic_load(&area_mirror(world->area, 0)->position) == 4711, "the position is not published");
+		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
+		REQUIRE(answer.position == 4711, "the answer's position is %llu", (unsigned long long) answer.position);
+
+		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
+		lane->count = 1;
+		slots = lane_array(world->area, number, &lane->slots_offset, 0, 4);
+		(void) lane_array(world->area, number, &lane->versions_offset, 4, 4);
+		slots[0] = 50;
+		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a slot that is not published dies");
+		lane_release(world->area, number);
+	}
+	world_free(world);
+}
+
+static void
+cancel_ends_a_link(void)
+{
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+	int64_t		begun;
+	EngineStatus status;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		number = lane_claim(world->area);
+		lane = lane_prepare(world->area, number, LANE_LINK, 0);
+		lane->ef_construction = 1000;
+		lane_post(world->area, number);
+		pause_us(20000);
+		atomic_store(&lane->cancel, 1);
+		begun = now_us();
+		status = lane_wait(world->area, number, LONG_MS);
+		if (status != ENGINE_CANCELLED && status != ENGINE_OK)
+			case_fails("a cancelled link ends with status %d: %.100s", (int) status, lane->error);
+		if (now_us() - begun > 400000)
+			case_fails("the cancel took %lld ms", (long long) (now_us() - begun) / 1000);
+		works(world, 0, 0);
+		lane_release(world->area, number);
+	}
+	world_free(world);
+}
+
+/* In a child: claim a lane, get it into some state, and be killed there. */
+static void
+die_with_lane(World *world, int state)
+{
+	int			number = lane_claim(world->area);
+	AreaLane   *lane = lane_prepare(world->area, number, LANE_LINK, 0);
+
+	if (state == 1 || state == 2)
+	{
+		lane->ef_construction = 1000;
+		lane_post(world->area, number);
+		if (state == 2)
+			pause_us(5000);
+	}
+	if (state == 3)
+	{
+		lane->op = LANE_INFO;
+		lane_post(world->area, number);
+		while (request_state(atomic_load(&lane->state)) != REQUEST_DONE)
+			pause_us(100);
+	}
+	if (state == 4)
+	{
+		lane->ef_construction = 4;
+		lane_post(world->area, number);
+		lane_release(world->area, number);
+	}
+	kill(getpid(), SIGKILL);
+}
+
+static void
+lanes_of_the_dead_come_free(void)
+{
+	World	   *world = world_make(4, 5);
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		for (int state = 0; state < 5; state++)
+		{
+			pid_t		pid = fork();
+
+			if (pid == 0)
+				die_with_lane(world, state);
+			waitpid(pid, NULL, 0);
+		}
+		for (uint32_t number = 0; number < 5; number++)
+		{
+			AreaLane   *lane = area_lane(world->area, number);
+			int64_t		until = now_us() + 5000000;
+
+			while ((atomic_load(&lane->owner) != 0 || request_state(atomic_load(&lane->state)) != REQUEST_FREE) &&
+				   now_us() < until)
+				pause_us(1000);
+			if (now_us() >= until)
+				case_fails("lane %u has owner %d, state %u", number, (int) atomic_load(&lane->owner),
+						   (uint32_t) request_state(atomic_load(&lane->state)));
+		}
+		works(world, 0, 0);
+	}
+	world_free(world);
+}
+
+const TestCase lane_cases[] = {
+	{"entry_generations_are_kept_apart", entry_generations_are_kept_apart},
+	{"dropped_mirrors_give_their_memory_back", dropped_mirrors_give_their_memory_back},
+	{"operations_change_the_mirror", operations_change_the_mirror},
+	{"large_answers_go_through_lanes", large_answers_go_through_lanes},
+	{"links_are_fetched_in_pieces", links_are_fetched_in_pieces},
+	{"cancel_ends_a_link", cancel_ends_a_link},
+	{"lanes_of_the_dead_come_free", lanes_of_the_dead_come_free},
+	{"spoilt_requests_are_refused", spoilt_requests_are_refused},
+	{"random_requests_do_no_harm", random_requests_do_no_harm},
+	{"random_words_do_no_harm", random_words_do_no_harm},
+	{"random_lanes_do_no_harm", random_lanes_do_no_harm},
+	{NULL, NULL}
+};

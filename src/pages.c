@@ -313,7 +313,7 @@ page_fault(Page page, PageKind kind)
 /*
  * Check the page of a locked buffer; unlocks, releases and errors out if it is not what it should be.
  */
-static void
+void
 check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok)
 {
 	Page		page = BufferGetPage(buffer);
@@ -354,6 +354,19 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
 
 	LockBuffer(buffer, mode);
+	check_page(index, buffer, kind, zero_ok);
+	return buffer;
+}
+
+/*
+ * Read, lock and check a block that is read once.
+ */
+Buffer
+read_page_once(Relation index, BlockNumber block, PageKind kind, bool zero_ok, BufferAccessStrategy strategy)
+{
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	check_page(index, buffer, kind, zero_ok);
 	return buffer;
 }

@@ -261,6 +261,12 @@ extern const char *page_fault(Page page, PageKind kind);
  */
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
+/* The same for reading many pages once, with a ring of buffers (or NULL). */
+extern Buffer read_page_once(Relation index, BlockNumber block, PageKind kind, bool zero_ok, BufferAccessStrategy strategy);
+
+/* Check the page of a buffer that is locked already, as read_page does. */
+extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok);
+
 /* The same for those who read the whole index, through a ring of buffers. */
 extern Buffer read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok,
 								BufferAccessStrategy strategy);

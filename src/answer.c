@@ -1,0 +1,187 @@
+/*
+ * answer.c
+ *		Where a scan's answers come from: the server, completed by the list entries that it had not seen; or the pages.
+ *
+ * Once the server has failed a scan, the scan stays with the pages.
+ */
+#include "postgres.h"
+
+#include "scan.h"
+
+#include "area.h"
+#include "engine/select.h"
+#include "utils/memutils.h"
+
+#define MAX_SERVER_ROOM 65536	/* of an exact round */
+
+/*
+ * Find out whether the server is to be asked.
+ */
+void
+answer_begin(GpuannScan *scan)
+{
+	FallbackReason why = FALLBACK_NONE;
+
+	scan->mirror = client_mirror(scan->query.index, &scan->meta, &why);
+	scan->ask_server = why == FALLBACK_NONE;
+	if (why != FALLBACK_NONE)
+	{
+		scan->stats.tally.why = why;
+		client_report_fallback(why);
+	}
+}
+
+/*
+ * Take the page path from here on.
+ */
+static void
+leave_server(GpuannScan *scan, FallbackReason why)
+{
+	scan->ask_server = false;
+	scan->stats.tally.why = why;
+	client_report_fallback(why);
+}
+
+/*
+ * How many of ordered results are not after a bound.
+ */
+static uint32
+count_until(const SearchResult *results, uint32 count, const SearchResult *bound)
+{
+	while (count > 0 && result_before(bound, &results[count - 1]))
+		count--;
+	return count;
+}
+
+/*
+ * Merge two ordered answers, each slot once, at most room. A full answer says nothing about what comes after its last, so the merged
+ * one ends there.
+ */
+static void
+merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room, ScanAnswer *answer)
+{
+	const SearchResult *a = server->results;
+	const SearchResult *b = pending->results;
+	uint32		na = server->count;
+	uint32		nb = pending->count;
+	uint32		i = 0,
+				j = 0;
+
+	if (server_full && na > 0)
+		nb = count_until(b, nb, &a[na - 1]);
+	if (pending->more && pending->count > 0)
+		na = count_until(a, na, &b[pending->count - 1]);
+
+	answer->results = palloc_extended(sizeof(SearchResult) * (Size) Max(Min(na + nb, room), 1), MCXT_ALLOC_HUGE);
+	answer->count = 0;
+	while ((i < na || j < nb) && answer->count < room)
+	{
+		bool		first = j >= nb || (i < na && result_before(&a[i], &b[j]));
+		const SearchResult *next = first ? &a[i++] : &b[j++];
+
+		if (answer->count == 0 || answer->results[answer->count - 1].slot != next->slot)
+			answer->results[answer->count++] = *next;
+	}
+	answer->more = server_full || pending->more || i < na || j < nb;
+}
+
+/*
+ * Ask the server, and search the list entries that its mirror had not seen. False: take the page path.
+ */
+static bool
+ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
+{
+	ServerQuery query = {
+		.vector = scan->query.vector, .vector_bytes = scan->format->vector_bytes, .method = method,
+		.k = range->room, .ef = ef, .beyond = range->beyond
+	};
+	ExactRange	unseen = *range;
+	ServerAnswer server;
+	PageAnswer	pending;
+	FallbackReason why;
+	bool		full;
+
+	/* All that the mirror returns is checked against its node record, rows newer than our bounds too. */
+	why = client_search(scan->mirror, &query, NO_SLOT, &server);
+	unseen.skip = NULL;
+	if (why == FALLBACK_NONE && !page_pending_search(&scan->query, server.position, &unseen, &pending))
+		why = FALLBACK_BEHIND;
+	if (why != FALLBACK_NONE)
+	{
+		leave_server(scan, why);
+		return false;
+	}
+	full = server.count >= query.k || (method == METHOD_GRAPH && server.counters.expanded >= ef);
+	merge(&server, full && server.count > 0, &pending, range->room, answer);
+	answer->more = answer->more || full;
+	answer->before = PG_UINT32_MAX;
+	scan->stats.visited += server.counters.distances + pending.visited;
+	scan->stats.pending += pending.pending + server.counters.pending;
+	scan->stats.tally.pending += pending.pending;
+	if (server.results != NULL)
+		pfree(server.results);
+	if (!scan->answered)
+	{
+		scan->stats.tally.server = true;
+		area_copy_text(scan->stats.engine, sizeof(scan->stats.engine), gpuann_area->engine, sizeof(gpuann_area->engine));
+	}
+	return true;
+}
+
+/*
+ * Take over what the pages gave.
+ */
+static void
+take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
+{
+	answer->results = pages->results;
+	answer->count = pages->count;
+	answer->more = pages->more;
+	answer->before = pages->before;
+	scan->stats.visited += pages->visited;
+	scan->stats.pending += pages->pending;
+	scan->stats.tally.pending += pages->pending;
+}
+
+/*
+ * Ask for the nearest ef by graph.
+ */
+void
+answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->memory);
+	ExactRange	all = {.room = ef};
+
+	if (!scan->ask_server || !ask_server(scan, METHOD_GRAPH, ef, &all, answer))
+	{
+		PageAnswer	pages;
+
+		page_graph_search(&scan->query, ef, &pages);
+		take_pages(scan, &pages, answer);
+	}
+	scan->stats.tally.continuations += scan->answered;
+	scan->answered = true;
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Ask for a range, exactly.
+ */
+void
+answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->memory);
+	ExactRange	asked = *range;
+
+	asked.room = Min(asked.room, MAX_SERVER_ROOM);
+	if (!scan->ask_server || !ask_server(scan, METHOD_EXACT, 1, &asked, answer))
+	{
+		PageAnswer	pages;
+
+		page_exact_search(&scan->query, range, &pages);
+		take_pages(scan, &pages, answer);
+	}
+	scan->stats.tally.continuations += scan->answered;
+	scan->answered = true;
+	MemoryContextSwitchTo(old);
+}

@@ -1,0 +1,32 @@
+/*
+ * insert.c
+ *		Inserting a row: append it, tell who mirrors the index, link if nobody else does. No graph search.
+ */
+#include "gpuann.h"
+
+#include "client.h"
+#include "link.h"
+#include "pages.h"
+#include "pending.h"
+
+/*
+ * Insert a row. NULL and, for cosine, zero vectors are not indexed.
+ */
+bool
+gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
+			 IndexUniqueCheck unique, bool unchanged, IndexInfo *info)
+{
+	const IndexFormat *format = index_format(index);
+	const void *elements;
+	Pointer		copy;
+
+	if (gpuann_value_elements(gpuann_type_info(index), format->dims, values[0], isnull[0], &elements, &copy))
+	{
+		(void) append_row(index, format, elements, tid);
+		client_note_change(index, format);
+		link_if_crowded(index, format);
+	}
+	if (copy != NULL)
+		pfree(copy);
+	return false;
+}

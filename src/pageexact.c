@@ -1,0 +1,323 @@
+/*
+ * pageexact.c
+ *		Exact searches over pages: of the whole index, of a part of the pending list; and every row in any order.
+ *
+ * Node pages say which slots are live; their vectors are then read in the order in which they lie, each page once, and distances are
+ * computed in place. One content lock is held at a time. A slot that dies or is reused in between is found out when its row is
+ * emitted, by its version.
+ */
+#include "postgres.h"
+
+#include "pagesearch.h"
+
+#include "engine/distance.h"
+#include "engine/select.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+
+#define FIRST_ROOM	1024
+
+/* An exact search under way. */
+typedef struct ExactSearch
+{
+	const PageQuery *query;
+	const ExactRange *range;
+	const DistanceKernels *kernels;
+	BufferAccessStrategy strategy;
+	uint32	   *slots;			/* live slots whose vectors are next, ascending */
+	uint32	   *versions;
+	uint32		count;
+	void	   *vector;			/* a copy of one that crosses pages */
+	SearchResult *heap;			/* the nearest so far, farthest first */
+	uint32		allocated;
+	uint32		kept;
+	PageAnswer *answer;
+} ExactSearch;
+
+/*
+ * Whether a place in the order is at or before a bound.
+ */
+static inline bool
+not_after(double distance, uint32 slot, const SearchBound *bound)
+{
+	return !engine_before(bound->distance, bound->slot, distance, slot);
+}
+
+/*
+ * Offer a live slot whose distance is known.
+ */
+static void
+offer(ExactSearch *search, uint32 slot, uint32 version, double distance)
+{
+	const ExactRange *range = search->range;
+	SearchResult entry = {distance, slot, version};
+
+	search->answer->visited++;
+	if (range->beyond.set && not_after(distance, slot, &range->beyond))
+	{
+		if (range->skip != NULL && !slot_set_has(range->skip, slot))
+			search->answer->before++;
+		return;
+	}
+	if (range->until.set && !not_after(distance, slot, &range->until))
+		return;
+	if (range->skip != NULL && slot_set_has(range->skip, slot))
+		return;
+	if (search->kept == range->room)
+	{
+		search->answer->more = true;
+		if (result_before(&entry, &search->heap[0]))
+			farthest_sift_down(search->heap, search->kept, 0, entry);
+		return;
+	}
+	if (search->kept == search->allocated)
+	{
+		search->allocated = Min(search->allocated * 2, range->room);
+		search->heap = repalloc_huge(search->heap, sizeof(SearchResult) * (Size) search->allocated);
+	}
+	farthest_push(search->heap, &search->kept, entry);
+}
+
+/*
+ * Compute and offer the distances of the slots collected.
+ */
+static void
+offer_collected(ExactSearch *search)
+{
+	const PageQuery *query = search->query;
+	const IndexFormat *format = query->format;
+	Buffer		buffer = InvalidBuffer;
+	BlockNumber locked = InvalidBlockNumber;
+
+	for (uint32 i = 0; i < search->count; i++)
+	{
+		VectorPlace place = vector_place(format, search->slots[i]);
+		bool		crosses = place.offset + format->vector_bytes > GPUANN_PAYLOAD;
+		const void *vector;
+
+		if (BufferIsValid(buffer) && (crosses || place.block != locked))
+		{
+			UnlockReleaseBuffer(buffer);
+			buffer = InvalidBuffer;
+		}
+		if (crosses)
+		{
+			CHECK_FOR_INTERRUPTS();
+			read_vector(query->index, format, search->slots[i], search->vector);
+			vector = search->vector;
+		}
+		else
+		{
+			if (!BufferIsValid(buffer))
+			{
+				CHECK_FOR_INTERRUPTS();
+				buffer = read_page_once(query->index, place.block, PAGE_VECTOR, false, search->strategy);
+				locked = place.block;
+			}
+			vector = VectorBytesOf(BufferGetPage(buffer)) + place.offset;
+		}
+		offer(search, search->slots[i], search->versions[i], search->kernels->exact(query->vector, vector, format->dims));
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+	search->count = 0;
+}
+
+/*
+ * Begin: room slots can be collected at a time.
+ */
+static void
+exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range, uint32 collect, PageAnswer *answer)
+{
+	const IndexFormat *format = query->format;
+
+	memset(answer, 0, sizeof(*answer));
+	memset(search, 0, sizeof(*search));
+	search->query = query;
+	search->range = range;
+	search->answer = answer;
+	search->kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
+	if (search->kernels == NULL)
+		elog(ERROR, "no distance for type %d and metric %d", format->type, format->metric);
+	if (RelationGetNumberOfBlocks(query->index) > (BlockNumber) NBuffers / 4)
+		search->strategy = GetAccessStrategy(BAS_BULKREAD);
+	search->slots = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
+	search->versions = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
+	search->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
+	search->allocated = Max(Min(range->room, FIRST_ROOM), 1);
+	search->heap = MemoryContextAlloc(query->memory, sizeof(SearchResult) * search->allocated);
+}
+
+/*
+ * End: what was kept becomes the answer.
+ */
+static void
+exact_end(ExactSearch *search)
+{
+	sort_results(search->heap, search->kept);
+	search->answer->results = search->heap;
+	search->answer->count = search->kept;
+	pfree(search->slots);
+	pfree(search->versions);
+	pfree(search->vector);
+	if (search->strategy != NULL)
+		FreeAccessStrategy(search->strategy);
+}
+
+/*
+ * Collect the live slots among [first, end), which lie on one node page.
+ */
+static void
+collect_page(const PageQuery *query, BufferAccessStrategy strategy, uint32 first, uint32 end,
+			 uint32 *slots, uint32 *versions, uint32 *count)
+{
+	Buffer		buffer = read_page_once(query->index, node_block(query->format, first), PAGE_NODE, true, strategy);
+	Page		page = BufferGetPage(buffer);
+
+	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)
+	{
+		const NodeRecord *node = node_record(query->format, page, slot);
+
+		if (NodeState(node) != NODE_LIVE)
+			continue;
+		slots[*count] = slot;
+		versions[*count] = node->version;
+		(*count)++;
+	}
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * The end of the node page that a slot is on, as a slot; at most next_fresh.
+ */
+static uint32
+node_page_end(const PageQuery *query, uint32 slot)
+{
+	const IndexFormat *format = query->format;
+	uint64		superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
+	uint64		page_end = (uint64) slot - node_index(format, slot) + format->nodes_per_page;
+
+	return Min(Min(superblock_end, page_end), query->bounds->next_fresh);
+}
+
+/*
+ * The nearest live slots of a range, exactly.
+ */
+void
+page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *answer)
+{
+	const IndexFormat *format = query->format;
+	ExactSearch search;
+	uint32		end;
+
+	exact_begin(&search, query, range, format->superblock_slots + format->nodes_per_page, answer);
+	for (uint32 slot = 0; slot < query->bounds->next_fresh; slot = end)
+	{
+		CHECK_FOR_INTERRUPTS();
+		end = node_page_end(query, slot);
+		collect_page(query, search.strategy, slot, end, search.slots, search.versions, &search.count);
+		if (end % format->superblock_slots == 0 || end == query->bounds->next_fresh)
+			offer_collected(&search);
+	}
+	exact_end(&search);
+}
+
+static int
+compare_slots(const void *a, const void *b)
+{
+	uint32		x = *(const uint32 *) a;
+	uint32		y = *(const uint32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Collect those of the listed slots, which are sorted, that are live.
+ */
+static void
+collect_listed(ExactSearch *search, const uint32 *listed, uint32 count)
+{
+	const PageQuery *query = search->query;
+	const IndexFormat *format = query->format;
+
+	for (uint32 i = 0; i < count;)
+	{
+		BlockNumber block = node_block(format, listed[i]);
+		Buffer		buffer;
+		Page		page;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = read_page(query->index, block, PAGE_NODE, BUFFER_LOCK_SHARE, false);
+		page = BufferGetPage(buffer);
+		for (; i < count && node_block(format, listed[i]) == block; i++)
+		{
+			const NodeRecord *node = node_record(format, page, listed[i]);
+
+			if (NodeState(node) != NODE_LIVE || (i > 0 && listed[i] == listed[i - 1]))
+				continue;
+			search->slots[search->count] = listed[i];
+			search->versions[search->count++] = node->version;
+		}
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+/*
+ * Exact distances of the list entries from a position on.
+ */
+bool
+page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range, PageAnswer *answer)
+{
+	ExactSearch search;
+	uint32	   *listed;
+	uint32		count;
+	MemoryContext old;
+	bool		there;
+
+	memset(answer, 0, sizeof(*answer));
+	if (from >= query->bounds->end)
+		return true;
+	old = MemoryContextSwitchTo(query->memory);
+	there = list_read(query->index, query->format, query->bounds, from, query->bounds->end, &listed, &count);
+	MemoryContextSwitchTo(old);
+	if (!there)
+		return false;
+
+	qsort(listed, count, sizeof(uint32), compare_slots);
+	exact_begin(&search, query, range, count, answer);
+	collect_listed(&search, listed, count);
+	offer_collected(&search);
+	exact_end(&search);
+	answer->pending = answer->visited;
+	pfree(listed);
+	return true;
+}
+
+/*
+ * Live slots in slot order, at distance 0.
+ */
+void
+page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswer *answer)
+{
+	const IndexFormat *format = query->format;
+	uint32		slot = after_slot == NO_SLOT ? 0 : after_slot + 1;
+	uint32	   *slots = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
+	uint32	   *versions = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
+
+	memset(answer, 0, sizeof(*answer));
+	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * ((Size) room + format->nodes_per_page));
+	while (slot < query->bounds->next_fresh && answer->count < room)
+	{
+		uint32		end = node_page_end(query, slot);
+		uint32		count = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		collect_page(query, NULL, slot, end, slots, versions, &count);
+		for (uint32 i = 0; i < count; i++)
+			answer->results[answer->count++] = (SearchResult) {0, slots[i], versions[i]};
+		slot = end;
+	}
+	answer->more = slot < query->bounds->next_fresh;
+	pfree(slots);
+	pfree(versions);
+}

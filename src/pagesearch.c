@@ -1,0 +1,324 @@
+/*
+ * pagesearch.c
+ *		The graph search over relation pages: graph_search() of the engine, reaching rows and vectors through the buffer manager.
+ *
+ * While walking, distances are computed in single precision, in place, under the share lock of the vector's page; the survivors are
+ * ranked again by the exact distance. One content lock is held at a time. The buffers of a whole graph row are pinned before the
+ * first is locked, so that the processor can fetch the vectors meanwhile.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "pagesearch.h"
+
+#include "engine/distance.h"
+#include "engine/search.h"
+#include "engine/select.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#define PAGE_SEEDS		64		/* seeds a search starts from: a distance costs more here than in a mirror */
+#define PINS			16		/* buffers pinned at once */
+#define PREFETCH_BYTES	512		/* of each vector, before its page is locked */
+#define CACHE_LINE		64
+
+/* A graph search under way. */
+typedef struct PageGraph
+{
+	const PageQuery *query;
+	const DistanceKernels *kernels;
+	float	   *wide;			/* the query, widened to single precision */
+	float		inverse_norm;	/* cosine: of the query */
+	uint32		next_fresh;		/* slots below it exist; rises while we look */
+	void	   *vector;			/* a copy of one that crosses pages */
+} PageGraph;
+
+/*
+ * Whether a slot exists. Others may have appended and linked since the bounds were read.
+ */
+static bool
+slot_exists(PageGraph *graph, uint32 slot)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	if (slot < graph->next_fresh)
+		return true;
+	list_bounds(graph->query->index, graph->query->format, &meta, &bounds);
+	graph->next_fresh = bounds.next_fresh;
+	return slot < graph->next_fresh;
+}
+
+/*
+ * Read a slot's graph row. Only a linked slot that is not free has one.
+ */
+static uint32_t
+row_of_slot(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+{
+	PageGraph  *graph = context;
+	const IndexFormat *format = graph->query->format;
+	BlockNumber block = node_block(format, slot);
+	Buffer		buffer = read_page(graph->query->index, block, PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Page		page = BufferGetPage(buffer);
+	const NodeRecord *node = node_record(format, page, slot);
+	uint32		count = 0;
+
+	state->live = false;
+	if (!PageIsNew(page))
+	{
+		state->live = NodeState(node) == NODE_LIVE;
+		state->version = node->version;
+		if ((node->flags & NODE_LINKED) != 0 && NodeState(node) != NODE_ABSENT && NodeState(node) != NODE_FREE)
+		{
+			while (count < format->degree && node->neighbours[count] != NO_SLOT)
+			{
+				neighbours[count] = node->neighbours[count];
+				count++;
+			}
+		}
+	}
+	UnlockReleaseBuffer(buffer);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (!slot_exists(graph, neighbours[i]))
+			report_corrupt(graph->query->index, block, "an edge leads to a slot that does not exist");
+	}
+	return count;
+}
+
+/*
+ * The walking distance of a vector in memory.
+ */
+static inline double
+walk_distance(const PageGraph *graph, const void *vector)
+{
+	uint32		dims = graph->query->format->dims;
+	float		scale = 0;
+
+	if (graph->query->format->metric == METRIC_COSINE)
+	{
+		float		norm = graph->kernels->squared_norm(vector, dims);
+
+		if (!(norm > 0))
+			return INFINITY;
+		scale = graph->inverse_norm / sqrtf(norm);
+	}
+	return graph->kernels->fast(graph->wide, vector, dims, scale);
+}
+
+/*
+ * The distance of a vector in memory: exact, or while walking.
+ */
+static inline double
+distance_of(const PageGraph *graph, const void *vector, bool exact)
+{
+	double		distance;
+
+	if (exact)
+		return graph->kernels->exact(graph->query->vector, vector, graph->query->format->dims);
+	distance = walk_distance(graph, vector);
+	return isnan(distance) ? INFINITY : distance;
+}
+
+/*
+ * Let the processor fetch the beginning of a vector.
+ */
+static inline void
+prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
+{
+	const char *start = (const char *) VectorBytesOf(BufferGetPage(buffer)) + offset;
+
+	for (uint32 at = 0; at < Min(bytes, PREFETCH_BYTES); at += CACHE_LINE)
+		__builtin_prefetch(start + at);
+}
+
+/*
+ * Distances of at most PINS slots.
+ */
+static void
+distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact, double *out)
+{
+	const IndexFormat *format = graph->query->format;
+	Relation	index = graph->query->index;
+	VectorPlace places[PINS];
+	Buffer		buffers[PINS];
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		places[i] = vector_place(format, slots[i]);
+		buffers[i] = InvalidBuffer;
+		if (places[i].offset + format->vector_bytes > GPUANN_PAYLOAD)
+			continue;
+		buffers[i] = ReadBuffer(index, places[i].block);
+		prefetch_vector(buffers[i], places[i].offset, format->vector_bytes);
+	}
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (!BufferIsValid(buffers[i]))
+		{
+			read_vector(index, format, slots[i], graph->vector);
+			out[i] = distance_of(graph, graph->vector, exact);
+			continue;
+		}
+		LockBuffer(buffers[i], BUFFER_LOCK_SHARE);
+		check_page(index, buffers[i], PAGE_VECTOR, false);
+		out[i] = distance_of(graph, VectorBytesOf(BufferGetPage(buffers[i])) + places[i].offset, exact);
+		UnlockReleaseBuffer(buffers[i]);
+	}
+}
+
+static void
+walk_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	for (uint32 done = 0; done < count; done += PINS)
+		distances_of_few(context, slots + done, Min(count - done, PINS), false, out + done);
+}
+
+static void
+exact_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	for (uint32 done = 0; done < count; done += PINS)
+		distances_of_few(context, slots + done, Min(count - done, PINS), true, out + done);
+}
+
+/*
+ * Called once per expansion, with no lock held: a cancel leaves from here.
+ */
+static bool
+serve_interrupts(void *context)
+{
+	CHECK_FOR_INTERRUPTS();
+	return false;
+}
+
+/*
+ * Memory for the search's scratch, from a memory context, so that an error frees it.
+ */
+static void *
+resize_in_context(void *context, void *old, size_t size)
+{
+	if (size == 0)
+	{
+		pfree(old);
+		return NULL;
+	}
+	if (old == NULL)
+		return MemoryContextAllocHuge(context, size);
+	return repalloc_huge(old, size);
+}
+
+/*
+ * Widen the query and begin.
+ */
+static void
+graph_begin(PageGraph *graph, const PageQuery *query)
+{
+	const IndexFormat *format = query->format;
+
+	graph->query = query;
+	graph->next_fresh = query->bounds->next_fresh;
+	graph->kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
+	if (graph->kernels == NULL)
+		elog(ERROR, "no distance for type %d and metric %d", format->type, format->metric);
+	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
+	graph->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims);
+	graph->inverse_norm = 0;
+	graph->kernels->widen(query->vector, format->dims, graph->wide);
+	if (format->metric == METRIC_COSINE)
+		graph->inverse_norm = 1 / sqrtf(graph->kernels->squared_norm(query->vector, format->dims));
+}
+
+/*
+ * Search the graph; results are in the scratch.
+ */
+static void
+search_linked(PageGraph *graph, uint32 ef, SearchScratch *scratch, GraphAnswer *found)
+{
+	const PageQuery *query = graph->query;
+	GraphAccess access = {
+		.context = graph,
+		.row = row_of_slot,
+		.walk_distances = walk_distances,
+		.exact_distances = exact_distances,
+		.interrupted = serve_interrupts
+	};
+	GraphQuery	wanted = {.ef = ef};
+	uint32	   *seeds;
+	uint32		kept = 0;
+	uint32		count;
+	MemoryContext old = MemoryContextSwitchTo(query->memory);
+
+	count = read_seeds(query->index, query->format, query->meta, PAGE_SEEDS, &seeds);
+	MemoryContextSwitchTo(old);
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (!slot_exists(graph, seeds[i]))
+			report_corrupt(query->index, 1, "a seed is a slot that does not exist");
+		seeds[kept++] = seeds[i];
+	}
+	wanted.seeds = seeds;
+	wanted.nseeds = kept;
+	if (graph_search(&access, &wanted, scratch, found) != ENGINE_OK)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory in a search of index \"%s\"", RelationGetRelationName(query->index))));
+	pfree(seeds);
+}
+
+/*
+ * Merge two ordered answers into one of at most room, each slot once.
+ */
+static void
+merge_answers(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb, uint32 room, PageAnswer *answer)
+{
+	uint32		i = 0,
+				j = 0;
+
+	while ((i < na || j < nb) && answer->count < room)
+	{
+		bool		first = j >= nb || (i < na && result_before(&a[i], &b[j]));
+		const SearchResult *next = first ? &a[i++] : &b[j++];
+
+		if (answer->count > 0 && answer->results[answer->count - 1].slot == next->slot)
+			continue;
+		answer->results[answer->count++] = *next;
+	}
+}
+
+/*
+ * The graph search over buffers, and unlinked list entries exactly.
+ *
+ * The list comes first: what it no longer has then is in the graph already.
+ */
+void
+page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer)
+{
+	ScratchAllocator allocator = {resize_in_context, query->memory};
+	ExactRange	range = {.room = ef};
+	SearchScratch *scratch = search_scratch_create(&allocator);
+	PageGraph	graph;
+	PageAnswer	pending;
+	GraphAnswer found;
+
+	while (!page_pending_search(query, query->bounds->linked, &range, &pending))
+	{
+		/* Trimming has overtaken us: a later look at the list sees the same rows in the graph. */
+		CHECK_FOR_INTERRUPTS();
+		list_bounds(query->index, query->format, query->meta, query->bounds);
+	}
+	graph_begin(&graph, query);
+	search_linked(&graph, ef, scratch, &found);
+
+	memset(answer, 0, sizeof(*answer));
+	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * (Size) ef);
+	answer->visited = found.counters.distances + pending.visited;
+	answer->pending = pending.pending;
+	merge_answers(found.results, found.count, pending.results, pending.count, ef, answer);
+	/* Every slot of a full list was expanded, dead ones too. */
+	answer->more = found.counters.expanded >= ef || answer->count == ef;
+	search_scratch_free(scratch);
+	pfree(graph.vector);
+	pfree(graph.wide);
+}

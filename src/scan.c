@@ -1,0 +1,456 @@
+/*
+ * scan.c
+ *		Index scans: rows in order of distance, as many as the executor wants.
+ *
+ * A scan begins with one graph search. Wants the executor more rows than that found, the search is repeated more broadly as long as that
+ * is cheaper than comparing everything; then the rest is selected exactly. See README.md, "Scans", for what gpuann.iterative_scan
+ * changes. Every answer is only a proposal: a row is emitted after its node record has been read, under one share lock, and found
+ * live and of the same version (design, I2).
+ */
+#include "gpuann.h"
+
+#include "access/relscan.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "scan.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan ... */
+#define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times as many */
+#define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of ef */
+
+static LastScan last_scan;
+
+/*
+ * Begin a scan.
+ */
+IndexScanDesc
+gpuannbeginscan(Relation index, int nkeys, int norderbys)
+{
+	IndexScanDesc desc = RelationGetIndexScan(index, nkeys, norderbys);
+	GpuannScan  *scan = palloc0(sizeof(GpuannScan));
+
+	scan->type = gpuann_type_info(index);
+	scan->memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann scan", ALLOCSET_DEFAULT_SIZES);
+	desc->opaque = scan;
+	return desc;
+}
+
+/*
+ * A scan is over, or begins again: count it.
+ */
+static void
+finish(GpuannScan *scan)
+{
+	if (!scan->started)
+		return;
+	client_count_scan(scan->mirror, &scan->stats.tally);
+	last_scan = scan->stats;
+	scan->started = false;
+}
+
+/*
+ * Begin (again), with other keys.
+ */
+void
+gpuannrescan(IndexScanDesc desc, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys)
+{
+	GpuannScan  *scan = desc->opaque;
+
+	finish(scan);
+	MemoryContextReset(scan->memory);
+	if (keys != NULL && desc->numberOfKeys > 0)
+		memmove(desc->keyData, keys, desc->numberOfKeys * sizeof(ScanKeyData));
+	if (orderbys != NULL && desc->numberOfOrderBys > 0)
+		memmove(desc->orderByData, orderbys, desc->numberOfOrderBys * sizeof(ScanKeyData));
+}
+
+/*
+ * End a scan.
+ */
+void
+gpuannendscan(IndexScanDesc desc)
+{
+	GpuannScan  *scan = desc->opaque;
+
+	finish(scan);
+	MemoryContextDelete(scan->memory);
+	pfree(scan);
+	desc->opaque = NULL;
+}
+
+/*
+ * The query's elements; NULL if it has none, or (cosine) no direction.
+ */
+static const void *
+query_elements(GpuannScan *scan, const ScanKeyData *key)
+{
+	Pointer		value;
+	int			dims;
+	const void *elements;
+
+	if (key->sk_flags & SK_ISNULL)
+		return NULL;
+	value = (Pointer) PG_DETOAST_DATUM(key->sk_argument);
+	dims = scan->type->dims(value);
+	if (dims != (int) scan->format->dims)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg(scan->type->type == ELEMENT_HALF ? "different halfvec dimensions %d and %d" :
+						"different vector dimensions %d and %d", (int) scan->format->dims, dims)));
+	elements = scan->type->elements(value);
+	if (scan->type->metric == METRIC_COSINE && gpuann_all_zero(scan->type, dims, elements))
+		return NULL;
+	return elements;
+}
+
+/*
+ * Rows of an exact round: what half of work_mem holds, at most.
+ */
+static uint32
+exact_room(uint64 wanted)
+{
+	uint64		most = Max((uint64) work_mem * 1024 / 2 / sizeof(SearchResult), EXACT_FIRST_ROOM);
+
+	return (uint32) Min(Min(wanted, most), ENGINE_MAX_SLOTS);
+}
+
+/*
+ * Empty the scan's state; its query and the index's bounds are captured, in this order: the snapshot, then the bounds.
+ */
+static void
+start(IndexScanDesc desc)
+{
+	GpuannScan  *scan = desc->opaque;
+	Relation	index = desc->indexRelation;
+	MemoryContext old;
+
+	/* Without a pin on what we return, only a snapshot keeps TIDs from meaning another row. */
+	if (!IsMVCCSnapshot(desc->xs_snapshot))
+		elog(ERROR, "non-MVCC snapshots are not supported with gpuann");
+	if (desc->numberOfOrderBys != 1)
+		elog(ERROR, "cannot scan gpuann index without order");
+
+	pgstat_count_index_scan(index);
+#if PG_VERSION_NUM >= 180000
+	if (desc->instrument)
+		desc->instrument->nsearches++;
+#endif
+
+	old = MemoryContextSwitchTo(scan->memory);
+	memset(&scan->answer, 0, sizeof(scan->answer));
+	memset(&scan->stats, 0, sizeof(scan->stats));
+	memset(&scan->last, 0, sizeof(scan->last));
+	memset(&scan->cursor, 0, sizeof(scan->cursor));
+	scan->format = index_format(index);
+	scan->next = 0;
+	scan->ef = 0;
+	scan->emitted = NULL;
+	scan->answered = false;
+	scan->may_have_missed = false;
+	scan->mirror.entry = -1;
+
+	scan->query.index = index;
+	scan->query.format = scan->format;
+	scan->query.vector = query_elements(scan, &desc->orderByData[0]);
+	scan->query.meta = &scan->meta;
+	scan->query.bounds = &scan->bounds;
+	scan->query.memory = scan->memory;
+	list_bounds(index, scan->format, &scan->meta, &scan->bounds);
+
+	scan->stats.any = true;
+	scan->stats.exact = gpuann_exact;
+	if (scan->query.vector == NULL)
+	{
+		scan->stage = STAGE_ANY;
+		scan->cursor.slot = NO_SLOT;
+	}
+	else
+	{
+		scan->stage = gpuann_exact ? STAGE_EXACT : STAGE_GRAPH;
+		scan->emitted = gpuann_exact ? NULL : slot_set_create(scan->memory);
+		answer_begin(scan);
+	}
+	scan->room = exact_room(gpuann_exact ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM);
+	scan->started = true;
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Whether searching the graph with so large an ef costs more than comparing every row.
+ */
+static bool
+graph_is_dearer(const GpuannScan *scan, uint32 ef)
+{
+	return (double) ef * GRAPH_ROW_COST > scan->bounds.next_fresh;
+}
+
+/*
+ * Whether what was emitted takes much of work_mem already.
+ */
+static bool
+emitted_is_large(const GpuannScan *scan)
+{
+	return (Size) scan->emitted->mask * sizeof(uint32) > (Size) work_mem * 1024 / 4;
+}
+
+/*
+ * A round of the graph stage: the first with gpuann.ef_search, then twice the last. False: it has no more rounds.
+ */
+static bool
+graph_round(GpuannScan *scan)
+{
+	uint32		ef = scan->ef == 0 ? (uint32) gpuann_ef_search : Min(scan->ef * 2, ENGINE_MAX_EF);
+
+	if (scan->ef != 0 && (!scan->answer.more || ef == scan->ef || graph_is_dearer(scan, ef) || emitted_is_large(scan)))
+		return false;
+	scan->ef = ef;
+	answer_by_graph(scan, ef, &scan->answer);
+	return true;
+}
+
+/*
+ * A round of an exact stage.
+ *
+ * After the graph, complete and strict_order go on beyond the last row emitted; relaxed_order takes whatever is nearest and was not
+ * emitted. The first round of all says how many rows the graph has missed, if it read the pages.
+ */
+static void
+exact_round(GpuannScan *scan, bool first)
+{
+	bool		relaxed = gpuann_iterative_scan == GPUANN_ITERATIVE_RELAXED;
+	ExactRange	range = {.beyond = scan->cursor, .skip = scan->emitted, .room = scan->room};
+
+	if (scan->stage == STAGE_MISSED)
+		range.until = scan->last;
+	else if (first && !relaxed)
+		range.beyond = scan->last;
+	answer_exactly(scan, &range, &scan->answer);
+
+	if (first && scan->stage == STAGE_EXACT && !relaxed && scan->last.set)
+	{
+		scan->may_have_missed = scan->answer.before > 0;
+		if (gpuann_iterative_scan == GPUANN_ITERATIVE_STRICT && scan->answer.before != PG_UINT32_MAX)
+			scan->stats.tally.dropped += scan->answer.before;
+	}
+	if (scan->answer.count > 0)
+	{
+		const SearchResult *end = &scan->answer.results[scan->answer.count - 1];
+
+		scan->cursor = (SearchBound) {true, end->distance, end->slot};
+		/* The server knows nothing of `until`. */
+		if (range.until.set && !engine_before(end->distance, end->slot, range.until.distance, range.until.slot))
+			scan->answer.more = false;
+	}
+	scan->room = exact_room((uint64) scan->room * 8);
+}
+
+/*
+ * A round of rows in any order.
+ */
+static void
+any_round(GpuannScan *scan)
+{
+	PageAnswer	pages;
+
+	page_any_order(&scan->query, scan->cursor.slot, exact_room(EXACT_FIRST_ROOM), &pages);
+	scan->answer = (ScanAnswer) {pages.results, pages.count, pages.more, 0};
+	if (pages.count > 0)
+		scan->cursor.slot = pages.results[pages.count - 1].slot;
+}
+
+/*
+ * Go on to the next stage; its first round is begun.
+ */
+static void
+next_stage(GpuannScan *scan)
+{
+	switch (scan->stage)
+	{
+		case STAGE_GRAPH:
+			scan->stage = STAGE_EXACT;
+			exact_round(scan, true);
+			break;
+		case STAGE_EXACT:
+			if (gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE && scan->may_have_missed)
+			{
+				scan->stage = STAGE_MISSED;
+				memset(&scan->cursor, 0, sizeof(scan->cursor));
+				exact_round(scan, true);
+				break;
+			}
+			/* FALLTHROUGH */
+		default:
+			scan->stage = STAGE_DONE;
+	}
+}
+
+/*
+ * Get further answers. False: there are no more rows.
+ */
+static bool
+next_round(GpuannScan *scan)
+{
+	bool		first = !scan->answered && scan->stage != STAGE_ANY;
+
+	if (scan->answer.results != NULL)
+		pfree(scan->answer.results);
+	scan->answer.results = NULL;
+	scan->answer.count = 0;
+	scan->next = 0;
+
+	switch (scan->stage)
+	{
+		case STAGE_GRAPH:
+			if (!first && gpuann_iterative_scan == GPUANN_ITERATIVE_OFF)
+				scan->stage = STAGE_DONE;
+			else if (!graph_round(scan))
+				next_stage(scan);
+			break;
+		case STAGE_EXACT:
+		case STAGE_MISSED:
+			if (first || scan->answer.more)
+				exact_round(scan, false);
+			else
+				next_stage(scan);
+			break;
+		case STAGE_ANY:
+			if (scan->cursor.slot != NO_SLOT && !scan->answer.more)
+				scan->stage = STAGE_DONE;
+			else
+				any_round(scan);
+			break;
+		case STAGE_DONE:
+			break;
+	}
+	last_scan = scan->stats;
+	return scan->stage != STAGE_DONE;
+}
+
+/*
+ * Whether an answer is to be emitted now, if its row is there.
+ */
+static bool
+is_wanted(GpuannScan *scan, const SearchResult *result)
+{
+	bool		before;
+
+	if (scan->emitted != NULL && slot_set_has(scan->emitted, result->slot))
+		return false;
+	if (scan->stage == STAGE_MISSED)
+		return !engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot);
+	if (scan->stage != STAGE_GRAPH)
+		return true;
+
+	before = scan->last.set && engine_before(result->distance, result->slot, scan->last.distance, scan->last.slot);
+	if (!before || gpuann_iterative_scan == GPUANN_ITERATIVE_RELAXED)
+		return true;
+	/* Found too late: strict_order drops it (once), complete comes back to it in the end. */
+	if (gpuann_iterative_scan == GPUANN_ITERATIVE_STRICT)
+	{
+		scan->stats.tally.dropped++;
+		slot_set_add(scan->emitted, result->slot);
+	}
+	return false;
+}
+
+/*
+ * Read the row of an answer from its page. False: it is dead, or another row.
+ */
+static bool
+confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
+{
+	BlockNumber block = node_block(scan->format, result->slot);
+	Buffer		buffer = read_page(scan->query.index, block, PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Page		page = BufferGetPage(buffer);
+	const NodeRecord *node = node_record(scan->format, page, result->slot);
+	bool		live = !PageIsNew(page) && NodeState(node) == NODE_LIVE && node->version == result->version;
+
+	if (live)
+		*tid = node->tid;
+	UnlockReleaseBuffer(buffer);
+	if (live && !ItemPointerIsValid(tid))
+		report_corrupt(scan->query.index, block, "a live slot has no row");
+	scan->stats.tally.proposed++;
+	if (!live)
+		scan->stats.tally.dropped++;
+	return live;
+}
+
+/*
+ * Remember that an answer was emitted.
+ */
+static void
+note_emitted(GpuannScan *scan, const SearchResult *result)
+{
+	if (scan->stage != STAGE_GRAPH)
+		return;
+	slot_set_add(scan->emitted, result->slot);
+	if (!scan->last.set || engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot))
+		scan->last = (SearchBound) {true, result->distance, result->slot};
+}
+
+/*
+ * The next row.
+ */
+bool
+gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
+{
+	GpuannScan  *scan = desc->opaque;
+
+	Assert(ScanDirectionIsForward(direction));
+	if (!scan->started)
+		start(desc);
+
+	do
+	{
+		while (scan->next < scan->answer.count)
+		{
+			const SearchResult *result = &scan->answer.results[scan->next++];
+
+			if (!is_wanted(scan, result) || !confirm(scan, result, &desc->xs_heaptid))
+				continue;
+			note_emitted(scan, result);
+			desc->xs_recheck = false;
+			desc->xs_recheckorderby = false;
+			return true;
+		}
+		CHECK_FOR_INTERRUPTS();
+	} while (next_round(scan));
+	return false;
+}
+
+/*
+ * What this backend's last scan did.
+ */
+PG_FUNCTION_INFO_V1(gpuann_last_scan);
+Datum
+gpuann_last_scan(PG_FUNCTION_ARGS)
+{
+	const ScanTally *tally = &last_scan.tally;
+	TupleDesc	desc;
+	Datum		values[8];
+	bool		nulls[8];
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	memset(nulls, !last_scan.any, sizeof(nulls));
+	memset(values, 0, sizeof(values));
+	if (last_scan.any)
+	{
+		values[0] = CStringGetTextDatum(last_scan.exact ? "exact" : tally->server ? "server" : "pages");
+		values[1] = CStringGetTextDatum(last_scan.engine);
+		nulls[1] = last_scan.engine[0] == '\0';
+		values[2] = Int64GetDatum(last_scan.visited);
+		values[3] = Int64GetDatum(last_scan.pending);
+		values[4] = Int64GetDatum(tally->proposed);
+		values[5] = Int64GetDatum(tally->dropped);
+		values[6] = Int32GetDatum(tally->continuations);
+		values[7] = CStringGetTextDatum(fallback_reason_name(tally->why));
+		nulls[7] = tally->why == FALLBACK_NONE;
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

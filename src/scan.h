@@ -1,0 +1,79 @@
+/*
+ * scan.h
+ *		A scan: its stages (scan.c) and where its answers come from (answer.c).
+ */
+#ifndef GPUANN_SCAN_H
+#define GPUANN_SCAN_H
+
+#include "client.h"
+#include "pagesearch.h"
+
+/* What a scan is doing (design, I4). */
+typedef enum ScanStage
+{
+	STAGE_GRAPH,				/* answers of the graph, broader from round to round */
+	STAGE_EXACT,				/* exactly, beyond what the graph gave */
+	STAGE_MISSED,				/* exactly, what the graph missed on its way */
+	STAGE_ANY,					/* no order: the query is NULL or has no direction */
+	STAGE_DONE
+} ScanStage;
+
+/* Ordered answers, not yet checked against their node records. */
+typedef struct ScanAnswer
+{
+	SearchResult *results;		/* palloc'd in the scan's memory */
+	uint32		count;
+	bool		more;			/* a further round may find more */
+	uint32		before;			/* exact over pages: as PageAnswer's; from the server: unknown, so PG_UINT32_MAX */
+} ScanAnswer;
+
+/* What gpuann_last_scan() tells. */
+typedef struct LastScan
+{
+	bool		any;
+	bool		exact;
+	char		engine[16];		/* of the server, if it answered first */
+	uint64		visited;
+	uint64		pending;
+	ScanTally	tally;
+} LastScan;
+
+typedef struct GpuannScan
+{
+	const IndexFormat *format;
+	const GpuannTypeInfo *type;
+	MemoryContext memory;		/* of the scan from one rescan to the next */
+	bool		started;
+	ScanStage	stage;
+
+	/* where answers come from */
+	PageQuery	query;
+	MetaPage	meta;
+	ListBounds	bounds;
+	MirrorRef	mirror;
+	bool		ask_server;
+	bool		answered;		/* there was a first answer */
+
+	/* the current answer, and what has been emitted */
+	ScanAnswer	answer;
+	uint32		next;			/* in answer.results */
+	uint32		ef;				/* of the last graph round */
+	SlotSet    *emitted;		/* in STAGE_GRAPH */
+	SearchBound last;			/* the farthest emitted in STAGE_GRAPH */
+	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */
+	uint32		room;			/* of an exact round */
+	bool		may_have_missed;
+
+	LastScan	stats;
+} GpuannScan;
+
+/* Ask for the nearest ef by graph; the server if it is to be asked, else pages. */
+extern void answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer);
+
+/* Ask for a range, exactly. */
+extern void answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer);
+
+/* Find out whether the server is to be asked. */
+extern void answer_begin(GpuannScan *scan);
+
+#endif							/* GPUANN_SCAN_H */

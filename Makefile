@@ -7,6 +7,7 @@
 #   make gpuann_cuda.so    the CUDA engine; left out where no nvcc is found (NVCC=... names one)
 #   make bench-programs    bench/*.c, into bench/build
 #   make CUDA_ARCHS=90     for one GPU generation only: quicker to compile
+#   make NVCCFLAGS="-O3 -lineinfo"  for a profiler
 #   make COPT='-Wall -Wextra -Wno-unused-parameter -Werror' as make check builds it
 
 EXTENSION = control/gpuann
@@ -57,7 +58,7 @@ CUDA_LEFT_OUT = cuda-left-out
 endif
 endif
 
-EXTRA_CLEAN = gpuann-server gpuann_cuda.so test/build bench/build results output_iso tmp_check tmp_check_iso log \
+EXTRA_CLEAN = build gpuann-server gpuann_cuda.so test/build bench/build results output_iso tmp_check tmp_check_iso log \
 	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/engine/*.d src/server/*.d cuda/*.d)
 
 include $(PGXS)
@@ -103,7 +104,7 @@ endif
 CUDA_BUILT_ARCHS = $(if $(CUDA_KNOWN_ARCHS),$(filter $(CUDA_KNOWN_ARCHS),$(CUDA_ARCHS)),$(CUDA_ARCHS))
 CUDA_GENCODE = $(foreach a,$(CUDA_BUILT_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(sort $(firstword $(CUDA_BUILT_ARCHS)) $(lastword $(CUDA_BUILT_ARCHS))),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
-NVCCFLAGS ?= -O3 -lineinfo
+NVCCFLAGS ?= -O3
 NVCC_COPT = $(if $(filter -Werror,$(COPT)),-Werror all-warnings)
 CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(NVCC_COPT) --fmad=false -cudart static -Isrc -Isrc/engine \
 	-Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter,-fvisibility=hidden,-ffp-contract=off

@@ -10,12 +10,6 @@
 #include "prune.h"
 #include "select.h"
 
-/*
- * A candidate is hidden by a kept one if factor * distance between them is not above its distance to the slot. L2 (squares)
- * and cosine (half the square of unit vectors) take PRUNE_ALPHA squared; inner products have no scale to multiply.
- */
-#define PRUNE_ALPHA			1.1
-
 static int
 compare_candidates(const void *left, const void *right)
 {
@@ -83,7 +77,7 @@ static void
 choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair, void *context,
 			  Choice *choice)
 {
-	double		factor = rule->metric == METRIC_IP ? 1.0 : PRUNE_ALPHA * PRUNE_ALPHA;
+	double		factor = prune_factor(rule->metric);
 	uint32_t	first = choice->count;
 
 	for (uint32_t i = 0; i < count && choice->count < choice->room; i++)
@@ -124,15 +118,6 @@ choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t coun
 		}
 }
 
-static int
-compare_indexes(const void *left, const void *right)
-{
-	uint32_t	a = *(const uint32_t *) left;
-	uint32_t	b = *(const uint32_t *) right;
-
-	return a < b ? -1 : a > b;
-}
-
 /* Choose a slot's graph row. */
 uint32_t
 prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
@@ -146,7 +131,6 @@ prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, P
 	choose_equals(rule, candidates, count, &choice);
 	choose_spread(rule, candidates, count, pair, context, &choice);
 	choose_nearest(rule, candidates, count, &choice);
-	qsort(choice.chosen, choice.count, sizeof(uint32_t), compare_indexes);
 	for (uint32_t i = 0; i < choice.count; i++)
 		row[i] = candidates[choice.chosen[i]].slot;
 	return choice.count;

@@ -438,7 +438,7 @@ answer_from_list(Search *search)
 	const GraphQuery *query = search->query;
 	bool		full = scratch->list.count == search->ef;
 
-	if (!reserve(scratch, answer, search->ef + scratch->equal_count))
+	if (!reserve(scratch, answer, scratch->expanded.count + search->ef + scratch->equal_count))
 		return false;
 	for (uint32_t i = 0; i < scratch->expanded.count; i++)
 	{
@@ -451,7 +451,7 @@ answer_from_list(Search *search)
 			if (!equal_stayed(scratch, entry->slot))
 				continue;
 		}
-		else if (full && result_before(&scratch->list.results[0], entry))
+		else if (full && !query->all_expanded && result_before(&scratch->list.results[0], entry))
 			continue;
 		answer->results[answer->count++] = *entry;
 	}

@@ -54,6 +54,7 @@ typedef struct GraphQuery
 	uint32_t	max_equal;		/* linking: of slots at equal_distance (the row's duplicates) only so many, at most
 								 * SEARCH_MAX_EQUAL, are kept, apart from the list and at random, so that equal vectors
 								 * do not crowd out all others; 0: no limit */
+	bool		all_expanded;	/* linking: the answer is every live slot expanded, not only the nearest ef */
 	double		equal_distance; /* linking: walking distance of the row to itself */
 	uint32_t	salt;			/* linking: varies the duplicates kept; the row's slot */
 	bool		has_beyond;		/* only answers after this bound */

@@ -540,6 +540,12 @@ row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 cou
 			offer_edge(edits, row[i], slot);
 }
 
+uint32
+row_edits_offered(const RowEdits *edits)
+{
+	return edits->noffers;
+}
+
 static int
 compare_offers(const void *left, const void *right)
 {

@@ -48,6 +48,9 @@ extern double row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b);
 /* Choose a slot's row among candidates (slot and distance set), set it, and offer the reverse edges of those it did not have. */
 extern void row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count);
 
+/* Reverse edges offered and not yet given. */
+extern uint32 row_edits_offered(const RowEdits *edits);
+
 /* Give targets the reverse edges offered since the last call, pruning where a row overflows. */
 extern void row_edits_apply_offers(RowEdits *edits);
 

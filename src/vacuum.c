@@ -19,6 +19,7 @@
 #include "rowedits.h"
 
 #define LEAST_NEIGHBOURS	2	/* a repaired row with fewer candidates than degree / this is searched for more */
+#define OFFERS_AT_ONCE		100000	/* reverse edges kept back, so that each row is pruned once for many of them */
 #define MOST_REPAIR_CANDIDATES	2048	/* live slots looked at around the dead neighbours of one row */
 
 /* One VACUUM of one index. */
@@ -243,9 +244,25 @@ has_slot(const uint32 *slots, uint32 count, uint32 slot)
 	return false;
 }
 
-/* Collect the live slots of a row, and around its dead neighbours those reached over dead slots only, nearest circles first. */
+/* Sort slots and drop those named again; returns how many are left. */
 static uint32
-collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot)
+unite_slots(uint32 *slots, uint32 count)
+{
+	uint32		kept = 0;
+
+	qsort(slots, count, sizeof(uint32), compare_slots);
+	for (uint32 i = 0; i < count; i++)
+		if (kept == 0 || slots[i] != slots[kept - 1])
+			slots[kept++] = slots[i];
+	return kept;
+}
+
+/*
+ * Collect the live slots of a row, and around its dead neighbours those reached over dead slots only, nearest circles first.
+ * The row's own come first: *own of them.
+ */
+static uint32
+collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot, uint32 *own)
 {
 	uint32		row[ENGINE_MAX_DEGREE];
 	SlotState	state;
@@ -271,39 +288,49 @@ collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot)
 			else if (nexpanded < most_expanded && !has_slot(repair->expanded, nexpanded, row[i]))
 				repair->expanded[nexpanded++] = row[i];
 		}
+		if (current == slot)
+			*own = nfound;
 		if (next == nexpanded || nfound >= MOST_REPAIR_CANDIDATES)
 			break;
 		current = repair->expanded[next++];
 	}
-
-	if (nfound > 1)
-	{
-		uint32		kept = 1;
-
-		qsort(repair->found, nfound, sizeof(uint32), compare_slots);
-		for (uint32 i = 1; i < nfound; i++)
-			if (repair->found[i] != repair->found[kept - 1])
-				repair->found[kept++] = repair->found[i];
-		nfound = kept;
-	}
-	return nfound;
+	return *own + unite_slots(repair->found + *own, nfound - *own);
 }
 
-/* Give a row that names dead slots a new choice. */
+static int
+compare_candidates(const void *left, const void *right)
+{
+	const Candidate *a = left;
+	const Candidate *b = right;
+
+	if (engine_before(a->distance, a->slot, b->distance, b->slot))
+		return -1;
+	return engine_before(b->distance, b->slot, a->distance, a->slot) ? 1 : 0;
+}
+
+/*
+ * Give a row that names dead slots a new choice: among its own neighbours and the nearest of those around, as many as a search
+ * would have found.
+ */
 static void
 repair_row(IndexVacuum *vacuum, Repair *repair, uint32 slot)
 {
-	uint32		nfound = collect_around(vacuum, repair, slot);
-	uint32		count = 0;
+	uint32		own = 0;
+	uint32		count = collect_around(vacuum, repair, slot, &own);
 
-	for (uint32 i = 0; i < nfound; i++)
+	for (uint32 i = 0; i < count; i++)
 	{
-		Candidate  *candidate = &repair->candidates[count++];
+		Candidate  *candidate = &repair->candidates[i];
 
 		candidate->slot = candidate->index = repair->found[i];
 		candidate->distance = row_edits_distance(repair->edits, slot, candidate->slot);
 	}
-	if (count < vacuum->format->degree / LEAST_NEIGHBOURS)
+	if (count - own > vacuum->format->ef_construction)
+	{
+		qsort(repair->candidates + own, count - own, sizeof(Candidate), compare_candidates);
+		count = own + vacuum->format->ef_construction;
+	}
+	else if (count < vacuum->format->degree / LEAST_NEIGHBOURS)
 		count += row_edits_search(repair->edits, slot, vacuum->format->ef_construction, repair->candidates + count);
 	row_edits_choose(repair->edits, slot, repair->candidates, count);
 }
@@ -347,10 +374,11 @@ visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 		if (!broken)
 			continue;
 		link_pause();
-		if (!row_edits_have_room(repair->edits, 2 * (vacuum->format->degree + 1)))
+		if (!row_edits_have_room(repair->edits, row_edits_offered(repair->edits) + vacuum->format->degree + 1))
 			write_repaired(vacuum, repair);
+		else if (row_edits_offered(repair->edits) >= OFFERS_AT_ONCE)
+			row_edits_apply_offers(repair->edits);
 		repair_row(vacuum, repair, slot);
-		row_edits_apply_offers(repair->edits);
 	}
 }
 

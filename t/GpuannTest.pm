@@ -1,0 +1,175 @@
+# GpuannTest.pm
+#		What the TAP tests of the access method share: clusters, data that can be made again anywhere, and the oracle.
+#
+# The oracle is a sequential scan: pgvector computes the distance of every row and sorts. gpuann.exact must give the same
+# distances and rows; pgvector sums in single precision, so distances are compared to four digits.
+
+package GpuannTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use IPC::Run;
+use Time::HiRes qw(sleep time);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(
+  new_node make_data exact_answers graph_answers oracle_answers complete_rows
+  check_index right_after in_background stop_in_the_middle fill_rows
+);
+
+# Connect with the page path, whatever the cluster preloads.
+my $pages = "SET gpuann.server = off;";
+
+# A primary with the extensions. Autovacuum is off: tests say themselves when to vacuum.
+sub new_node
+{
+	my ($name, %options) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(allows_streaming => $options{streaming});
+	$node->append_conf('postgresql.conf', join("\n",
+			'autovacuum = off', 'fsync = off', 'max_connections = 30', 'shared_buffers = 32MB',
+			'checkpoint_timeout = 1h', 'log_min_messages = warning', 'restart_after_crash = off',
+			"shared_preload_libraries = '" . ($options{preload} // '') . "'",
+			@{ $options{conf} // [] })
+		  . "\n");
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpuann');
+	make_functions($node);
+	return $node;
+}
+
+# vec(seed, dims): the same vector wherever it is asked for; seeds that agree modulo 40 are near to each other.
+sub make_functions
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', q{
+CREATE FUNCTION noise(a int, b int) RETURNS float8 LANGUAGE sql IMMUTABLE AS
+	$$ SELECT (hashint8extended(a::bigint * 1000003 + b, 42) & 1048575)::float8 / 1048576 $$;
+CREATE FUNCTION vec(seed int, dims int) RETURNS vector LANGUAGE sql IMMUTABLE AS
+	$$ SELECT array_agg((noise(seed % 40, i) + noise(seed, i) / 4)::real ORDER BY i)::vector FROM generate_series(1, dims) i $$;
+});
+}
+
+# Table items with so many rows of so many dimensions, and its index.
+sub make_data
+{
+	my ($node, $rows, $dims, %options) = @_;
+
+	$node->safe_psql('postgres', "CREATE TABLE items (id int, v vector($dims))");
+	fill_rows($node, 1, $rows, $dims);
+	$node->safe_psql('postgres', "CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops) "
+		  . ($options{with} // ''))
+	  unless $options{no_index};
+}
+
+sub fill_rows
+{
+	my ($node, $from, $to, $dims) = @_;
+
+	$node->safe_psql('postgres', "INSERT INTO items SELECT i, vec(i, $dims) FROM generate_series($from, $to) i");
+}
+
+# The nearest 20 rows of ten queries, one line each: ids in order of id, and the distances.
+sub answers
+{
+	my ($node, $settings) = @_;
+	my $dims = $node->safe_psql('postgres',
+		"SELECT atttypmod FROM pg_attribute WHERE attrelid = 'items'::regclass AND attname = 'v'");
+	my $lines = '';
+
+	foreach my $query (1 .. 10)
+	{
+		my $seed = 100000 + 7 * $query;
+		$lines .= $node->safe_psql('postgres', qq{
+$pages $settings
+WITH q AS MATERIALIZED (SELECT vec($seed, $dims) AS v),
+	 near AS MATERIALIZED (SELECT id, v <-> (SELECT v FROM q) AS distance FROM items ORDER BY v <-> (SELECT v FROM q) LIMIT 20)
+SELECT array_agg(id ORDER BY id), array_agg(round(distance::numeric, 4) ORDER BY distance) FROM near;
+}) . "\n";
+	}
+	return $lines;
+}
+
+sub oracle_answers
+{
+	my ($node) = @_;
+	return answers($node, 'SET enable_indexscan = off;');
+}
+
+sub exact_answers
+{
+	my ($node) = @_;
+	return answers($node, 'SET enable_seqscan = off; SET gpuann.exact = on;');
+}
+
+sub graph_answers
+{
+	my ($node, $settings) = @_;
+	return answers($node, 'SET enable_seqscan = off; ' . ($settings // ''));
+}
+
+# "rows through the index, distinct ones among them, rows of the table"
+sub complete_rows
+{
+	my ($node) = @_;
+
+	return $node->safe_psql('postgres', qq{
+$pages SET enable_seqscan = off; SET enable_sort = off;
+WITH drained AS MATERIALIZED (SELECT id, ctid FROM items ORDER BY v <-> (SELECT v FROM items WHERE v IS NOT NULL LIMIT 1))
+SELECT count(*), count(DISTINCT ctid), (SELECT count(*) FROM items WHERE v IS NOT NULL) FROM drained;
+});
+}
+
+sub check_index
+{
+	my ($node, $what, $index) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpuann_check('" . ($index // 'items_v') . "')");
+
+	is($err, '', "$what: the format is kept");
+}
+
+# Everything that must hold at any moment: the format, exact answers, every row once.
+sub right_after
+{
+	my ($node, $what) = @_;
+	my ($found, $distinct, $rows);
+
+	check_index($node, $what);
+	is(exact_answers($node), oracle_answers($node), "$what: exact answers are the table's");
+	($found, $distinct, $rows) = split /\|/, complete_rows($node);
+	is("$found $distinct", "$rows $rows", "$what: a drained scan gives every row once");
+}
+
+# Run statements in a psql of its own, each by itself; returns the handle for IPC::Run.
+sub in_background
+{
+	my ($node, @statements) = @_;
+	my $out = '';
+
+	return IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), map { ('-c', $_) } @statements ],
+		'<', \undef, '>', \$out, '2>', \$out);
+}
+
+# Start sessions, each a list of statements, pull the plug after so many seconds, recover. Returns how many were still running.
+sub stop_in_the_middle
+{
+	my ($node, $seconds, @sessions) = @_;
+	my @running = map { in_background($node, @$_) } @sessions;
+	my $still;
+
+	sleep $seconds;
+	$still = grep { $_->pumpable } @running;
+	$node->stop('immediate');
+	$_->finish foreach @running;
+	$node->start;
+	return $still;
+}
+
+1;

@@ -163,7 +163,7 @@ create_extension() {
 	PGOPTIONS='-c client_min_messages=warning' sql <<-'END'
 		CREATE EXTENSION gpuann CASCADE;
 		CREATE FUNCTION last_path() RETURNS text AS $$
-			SELECT coalesce((SELECT coalesce(engine, path) FROM gpuann_last_scan()), 'none')
+			SELECT coalesce((SELECT CASE path WHEN 'server' THEN engine ELSE path END FROM gpuann_last_scan()), 'none')
 		$$ LANGUAGE sql;
 	END
 }

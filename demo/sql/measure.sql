@@ -35,7 +35,7 @@ $$ LANGUAGE plpgsql;
 
 -- What answered this session's last scan: the engine's name, or 'pages'.
 CREATE FUNCTION last_path() RETURNS text AS $$
-	SELECT coalesce((SELECT coalesce(engine, path) FROM gpuann_last_scan()), 'none')
+	SELECT coalesce((SELECT CASE path WHEN 'server' THEN engine ELSE path END FROM gpuann_last_scan()), 'none')
 $$ LANGUAGE sql;
 
 -- What answers just now.

@@ -91,3 +91,56 @@ CREATE FUNCTION gpuann_check(index regclass) RETURNS void
 
 COMMENT ON FUNCTION gpuann_check(regclass) IS
 	'error out if a gpuann index breaks a rule of its format';
+
+-- the server and what it answered
+
+CREATE FUNCTION gpuann_server_status(
+	OUT state text, OUT pid integer, OUT epoch bigint, OUT restarts bigint, OUT started timestamptz,
+	OUT engine text, OUT device text, OUT shared_bytes bigint,
+	OUT memory_limit bigint, OUT memory_used bigint, OUT memory_context bigint,
+	OUT mirrors_ready integer, OUT mirrors_loading integer,
+	OUT requests bigint, OUT batches bigint, OUT last_error text)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
+
+CREATE VIEW gpuann_server_status AS
+	SELECT s.*, date_trunc('second', clock_timestamp() - s.started) AS uptime
+	FROM gpuann_server_status() s;
+
+COMMENT ON VIEW gpuann_server_status IS 'whether gpuann-server runs, on what, and what it has done';
+
+CREATE FUNCTION gpuann_stat_indexes(
+	OUT indexrelid oid, OUT relfilenode oid, OUT state text, OUT reason text,
+	OUT scans bigint, OUT server_answers bigint, OUT page_answers bigint,
+	OUT fallback_off bigint, OUT fallback_no_server bigint, OUT fallback_not_loaded bigint,
+	OUT fallback_refused bigint, OUT fallback_behind bigint, OUT fallback_timeout bigint,
+	OUT fallback_server_died bigint, OUT fallback_engine_error bigint, OUT fallback_invalid_answer bigint,
+	OUT fallback_slot_busy bigint, OUT fallback_too_large bigint,
+	OUT proposed bigint, OUT dropped bigint, OUT pending_searched bigint, OUT continuations bigint,
+	OUT batches bigint, OUT batched_queries bigint, OUT queue_time float8, OUT engine_time float8,
+	OUT mirror_rows bigint, OUT mirror_bytes bigint, OUT mirror_position bigint, OUT mirror_lag bigint,
+	OUT worker_pid integer)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_stat_indexes() IS 'what pg_stat_gpuann shows, without names';
+
+CREATE VIEW pg_stat_gpuann AS
+	SELECT i.indrelid AS relid, s.indexrelid, n.nspname AS schemaname, t.relname, c.relname AS indexrelname,
+		s.state, s.reason, s.scans, s.server_answers, s.page_answers,
+		s.fallback_off, s.fallback_no_server, s.fallback_not_loaded, s.fallback_refused, s.fallback_behind,
+		s.fallback_timeout, s.fallback_server_died, s.fallback_engine_error, s.fallback_invalid_answer,
+		s.fallback_slot_busy, s.fallback_too_large,
+		s.proposed, s.dropped, s.pending_searched, s.continuations,
+		s.batches, s.batched_queries, s.batched_queries::float8 / nullif(s.batches, 0) AS mean_batch,
+		s.queue_time, s.engine_time,
+		s.mirror_rows, s.mirror_bytes, s.mirror_position, s.mirror_lag, s.worker_pid
+	FROM gpuann_stat_indexes() s
+		JOIN pg_class c ON c.oid = s.indexrelid AND pg_relation_filenode(c.oid) = s.relfilenode
+		JOIN pg_index i ON i.indexrelid = c.oid
+		JOIN pg_class t ON t.oid = i.indrelid
+		JOIN pg_namespace n ON n.oid = t.relnamespace;
+
+COMMENT ON VIEW pg_stat_gpuann IS
+	'per index: its mirror, scans, answers by path, fallbacks by reason; times in milliseconds';
+
+GRANT SELECT ON gpuann_server_status, pg_stat_gpuann TO PUBLIC;

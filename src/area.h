@@ -10,11 +10,32 @@
 
 #include "storage/lwlock.h"
 
-/* The area, or NULL when gpuann is not in shared_preload_libraries. The same address in every process. */
+/* The area, or NULL when gpuann is not in shared_preload_libraries or memory was short. The same address in every process. */
 extern AreaHeader *gpuann_area;
 
 /* Its descriptor, to pass to the server; -1 without an area. */
 extern int	gpuann_area_fd;
+
+/* gpuann.engine */
+typedef enum GpuannEngine
+{
+	GPUANN_ENGINE_AUTO,
+	GPUANN_ENGINE_CUDA,
+	GPUANN_ENGINE_CPU
+} GpuannEngine;
+
+/* What a process waits for: named on PostgreSQL 17 and newer. */
+typedef enum AreaWaitEvent
+{
+	AREA_WAIT_REQUEST,			/* an answer in this backend's slot */
+	AREA_WAIT_LANE,				/* an answer in a lane */
+	AREA_WAIT_LAUNCHER,			/* the launcher's main loop */
+	AREA_WAIT_WORKER,			/* a mirror worker's main loop */
+	AREA_WAIT_LEAVE,			/* mirror workers to leave a database */
+	AREA_WAIT_EVENTS
+} AreaWaitEvent;
+
+extern uint32 area_wait_event(AreaWaitEvent event);
 
 /* Protects creating, claiming and emptying entries of the mirror table. */
 extern LWLock *gpuann_mirror_lock(void);
@@ -22,17 +43,57 @@ extern LWLock *gpuann_mirror_lock(void);
 /* This backend's request slot, or -1 for a process without one. */
 extern int	area_my_slot(void);
 
+/* Whether a server runs and answers; epoch is set to its epoch. */
+extern bool area_server_ready(uint32 *epoch);
+
 /* Wait until *word differs from value, interruptibly; at most until deadline_us (CLOCK_MONOTONIC). True: it differs. */
 extern bool area_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event);
 
 extern int64 monotonic_us(void);
 
-/* Claim a lane for this process, or -1; release cancels and abandons what is in flight. */
+/* Copy a text that the server may have written: printable ASCII, always terminated. */
+extern void area_copy_text(char *to, Size size, const char *from, Size from_size);
+
+/* No deadline but the server's death. */
+#define AREA_NO_DEADLINE	PG_INT64_MAX
+
+/*
+ * Lanes. Claim one (or get -1), prepare it for an operation, fill in its arrays, post it, and take its answer, which stays
+ * readable until the next preparation. Release cancels and abandons what is in flight.
+ */
 extern int	lane_claim(void);
 extern void lane_release(int lane);
+extern AreaLane *lane_prepare(int lane, LaneOp op, uint32 mirror, uint32 generation);
 
-/* Post what the lane holds and wait for the answer. ENGINE_OK, or the lane's status with *text; FALLBACK-like failures give ENGINE_FAILED. */
-extern EngineStatus lane_call(int lane, const char **text);
+/* Room for an array in the lane's data, after the last one; sets its offset. NULL: no room. */
+extern void *lane_array(int lane, Size bytes, uint64_t *offset);
+
+/* Post what the lane holds; false if no server runs. */
+extern bool lane_post(int lane);
+
+/* Whether there is an answer to take, or never will be. */
+extern bool lane_has_answer(int lane);
+
+/* Take it, if a posted lane has been answered, or never will be (ENGINE_FAILED). */
+extern bool lane_answered(int lane, EngineStatus *status, const char **text);
+
+/*
+ * Post what the lane holds and wait for the answer. ENGINE_OK, or the lane's status with *text; a server that dies or a
+ * deadline that passes gives ENGINE_FAILED, and after the latter the lane is to be released.
+ */
+extern EngineStatus lane_call(int lane, int64 deadline_us, const char **text);
+
+/* An array of an answer, checked to lie in the lane's data; NULL if it does not. */
+extern const void *lane_answer_array(int lane, uint64_t offset, uint64 count, Size width);
+
+/* Give back this backend's request slot, in whatever state its request is. */
+extern void area_leave_slot(void);
+
+/* Give back what this process holds of the area: its request slot and its lanes. */
+extern void area_leave(void);
+
+/* The server with these requests has died and been reaped: fail them and free what was abandoned. Launcher only. */
+extern void area_sweep_requests(void);
 
 extern PGDLLEXPORT void gpuann_launcher_main(Datum arg);
 extern PGDLLEXPORT void gpuann_worker_main(Datum arg);

@@ -13,7 +13,8 @@
 typedef struct MirrorRef
 {
 	int			entry;
-	uint32		generation;
+	uint32		generation;		/* of the mirror asked */
+	uint32		identity;		/* of the entry's index: what the counters belong to */
 } MirrorRef;
 
 typedef struct ServerQuery

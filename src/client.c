@@ -1,0 +1,394 @@
+/*
+ * client.c
+ *		The backend's side of the server: post a request, wait, validate the answer.
+ *
+ * A request goes through this backend's slot, or through a lane if its answer is large. Everything that the server wrote is copied
+ * once and checked in the copy (design, I6). Whatever goes wrong has a FallbackReason, and the caller takes the page path.
+ */
+#include "gpuann.h"
+
+#include <math.h>
+
+#include "area.h"
+#include "client.h"
+#include "mirrors.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+
+/* An answer as the server gave it, copied. */
+typedef struct RawAnswer
+{
+	uint32		status;
+	uint32		count;
+	uint64		position;
+	uint32		batch;
+	SearchCounters counters;
+	SearchResult *results;
+} RawAnswer;
+
+/* A request gives back slot and lanes when its backend ends in the middle of it. */
+static void
+leave_at_exit(int code, Datum arg)
+{
+	area_leave();
+}
+
+static void
+register_exit(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+	registered = true;
+}
+
+/* Copy what has been answered into palloc'd memory; false if the count is impossible. */
+static bool
+copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
+{
+	if (raw->count > k)
+		return false;
+	raw->results = palloc_extended(mul_size(Max(raw->count, 1), sizeof(SearchResult)), MCXT_ALLOC_HUGE);
+	memcpy(raw->results, results, raw->count * sizeof(SearchResult));
+	return true;
+}
+
+/* Fill this backend's payload. */
+static void
+fill_payload(RequestPayload *payload, MirrorRef mirror, const ServerQuery *query)
+{
+	payload->mirror = (uint32) mirror.entry;
+	payload->mirror_generation = mirror.generation;
+	payload->method = query->method;
+	payload->k = query->k;
+	payload->ef = query->ef;
+	payload->vector_bytes = query->vector_bytes;
+	payload->has_beyond = query->beyond.set;
+	payload->beyond_slot = query->beyond.slot;
+	payload->beyond_distance = query->beyond.distance;
+	payload->posted_us = monotonic_us();
+	memcpy(payload->vector, query->vector, query->vector_bytes);
+}
+
+/* Wait until our word is DONE. Called under PG_TRY: an interrupt may throw. */
+static FallbackReason
+wait_for_slot(_Atomic uint32_t *word, uint32 generation, uint32 epoch)
+{
+	int64		deadline = monotonic_us() + (int64) gpuann_request_timeout * 1000;
+	uint32		event = area_wait_event(AREA_WAIT_REQUEST);
+
+	for (;;)
+	{
+		uint32		value = atomic_load(word);
+		uint32		now_epoch;
+		int64		now;
+
+		if (value == request_word(generation, REQUEST_DONE))
+			return FALLBACK_NONE;
+		if (value == request_word(generation, REQUEST_FAILED))
+			return FALLBACK_SERVER_DIED;
+		if (value != request_word(generation, REQUEST_POSTED) && value != request_word(generation, REQUEST_TAKEN))
+			return FALLBACK_INVALID_ANSWER;
+		/* Posted behind the launcher's sweep of a dead server: nobody is going to look at it. */
+		if (!area_server_ready(&now_epoch) || now_epoch != epoch)
+			return FALLBACK_SERVER_DIED;
+		now = monotonic_us();
+		if (now >= deadline)
+			return FALLBACK_TIMEOUT;
+		area_wait(word, value, Min(deadline, now + AREA_WAIT_MS * 1000), event);
+	}
+}
+
+/* Ask through this backend's slot. */
+static FallbackReason
+search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnswer *raw)
+{
+	int			slot = area_my_slot();
+	_Atomic uint32_t *word;
+	RequestPayload *payload;
+	uint32		value;
+	uint32		generation;
+	volatile FallbackReason why = FALLBACK_NONE;
+
+	if (slot < 0)
+		return FALLBACK_OFF;
+	word = area_word(gpuann_area, (uint32) slot);
+	payload = area_payload(gpuann_area, (uint32) slot);
+	value = atomic_load(word);
+	generation = request_generation(value) + 1;
+	if (request_state(value) != REQUEST_FREE)
+		return FALLBACK_SLOT_BUSY;
+
+	fill_payload(payload, mirror, query);
+	generation = request_generation(request_word(generation, REQUEST_POSTED));
+	atomic_store(word, request_word(generation, REQUEST_POSTED));
+	area_ring(gpuann_area);
+
+	PG_TRY();
+	{
+		why = wait_for_slot(word, generation, epoch);
+		if (why == FALLBACK_NONE)
+		{
+			raw->status = *(volatile uint32_t *) &payload->status;
+			raw->count = raw->status == ENGINE_OK ? *(volatile uint32_t *) &payload->count : 0;
+			raw->position = payload->position;
+			raw->batch = payload->batch;
+			raw->counters = payload->counters;
+			if (!copy_results(raw, payload->results, query->k))
+				why = FALLBACK_INVALID_ANSWER;
+		}
+	}
+	PG_FINALLY();
+	{
+		area_leave_slot();
+	}
+	PG_END_TRY();
+	return why;
+}
+
+/* Put a query into a lane; false if vector and answer do not fit. */
+static bool
+fill_lane(int number, MirrorRef mirror, const ServerQuery *query)
+{
+	AreaLane   *lane = lane_prepare(number, LANE_SEARCH, (uint32) mirror.entry, mirror.generation);
+	void	   *vector = lane_array(number, query->vector_bytes, &lane->body_offset);
+
+	if (vector == NULL ||
+		query->k > (LANE_DATA_BYTES - area_align(query->vector_bytes)) / sizeof(SearchResult))
+		return false;
+	memcpy(vector, query->vector, query->vector_bytes);
+	lane->method = query->method;
+	lane->k = query->k;
+	lane->ef = query->ef;
+	lane->vector_bytes = query->vector_bytes;
+	lane->has_beyond = query->beyond.set;
+	lane->beyond_slot = query->beyond.slot;
+	lane->beyond_distance = query->beyond.distance;
+	return true;
+}
+
+/* Take the answer out of a lane. */
+static FallbackReason
+read_lane(int number, const ServerQuery *query, RawAnswer *raw)
+{
+	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	const void *results;
+
+	raw->count = *(volatile uint32_t *) &lane->out_count;
+	raw->position = lane->out_position;
+	raw->batch = 1;
+	raw->counters = lane->counters;
+	results = lane_answer_array(number, *(volatile uint64_t *) &lane->out_offset, raw->count, sizeof(SearchResult));
+	if (results == NULL || !copy_results(raw, results, query->k))
+		return FALLBACK_INVALID_ANSWER;
+	return FALLBACK_NONE;
+}
+
+/* Ask through a lane: for answers of more than PAYLOAD_RESULTS. */
+static FallbackReason
+search_by_lane(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnswer *raw)
+{
+	volatile FallbackReason why = FALLBACK_TOO_LARGE;
+	int64		deadline = monotonic_us() + (int64) gpuann_request_timeout * 1000;
+	int			lane = lane_claim();
+	uint32		now_epoch;
+
+	if (lane < 0)
+		return FALLBACK_SLOT_BUSY;
+	PG_TRY();
+	{
+		const char *text;
+
+		if (fill_lane(lane, mirror, query))
+		{
+			raw->status = lane_call(lane, deadline, &text);
+			if (raw->status == ENGINE_OK)
+				why = read_lane(lane, query, raw);
+			else if (!area_server_ready(&now_epoch) || now_epoch != epoch)
+				why = FALLBACK_SERVER_DIED;
+			else
+				why = monotonic_us() >= deadline ? FALLBACK_TIMEOUT : FALLBACK_NONE;
+		}
+	}
+	PG_FINALLY();
+	{
+		lane_release(lane);
+	}
+	PG_END_TRY();
+	return why;
+}
+
+static int
+compare_slots(const void *a, const void *b)
+{
+	uint32		x = *(const uint32 *) a;
+	uint32		y = *(const uint32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Whether a slot occurs twice. */
+static bool
+slot_repeated(const SearchResult *results, uint32 count)
+{
+	uint32	   *slots;
+	bool		repeated = false;
+
+	if (count < 2)
+		return false;
+	slots = palloc_extended(mul_size(count, sizeof(uint32)), MCXT_ALLOC_HUGE);
+	for (uint32 i = 0; i < count; i++)
+		slots[i] = results[i].slot;
+	qsort(slots, count, sizeof(uint32), compare_slots);
+	for (uint32 i = 1; i < count && !repeated; i++)
+		repeated = slots[i] == slots[i - 1];
+	pfree(slots);
+	return repeated;
+}
+
+/* Whether an answer is one that an honest server could give. */
+static bool
+answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw)
+{
+	const MirrorTrack *track = mirror_track(mirror.entry);
+	uint32		rows = atomic_load(&track->rows_sent);
+	double		last = query->beyond.distance;
+	uint32		last_slot = query->beyond.slot;
+	bool		bounded = query->beyond.set;
+
+	if (raw->position > atomic_load(&track->position_sent))
+		return false;
+	for (uint32 i = 0; i < raw->count; i++)
+	{
+		const SearchResult *result = &raw->results[i];
+
+		if (isnan(result->distance) || result->distance == -INFINITY || result->slot >= rows)
+			return false;
+		if (bounded && !engine_before(last, last_slot, result->distance, result->slot))
+			return false;
+		last = result->distance;
+		last_slot = result->slot;
+		bounded = true;
+	}
+	return !slot_repeated(raw->results, raw->count);
+}
+
+/* Hand over what the caller's scan can know of: rows appended since it began are not its rows. */
+static void
+keep_known(RawAnswer *raw, uint32 next_fresh, ServerAnswer *answer)
+{
+	uint32		kept = 0;
+
+	for (uint32 i = 0; i < raw->count; i++)
+	{
+		if (raw->results[i].slot < next_fresh)
+			raw->results[kept++] = raw->results[i];
+	}
+	answer->results = raw->results;
+	answer->count = kept;
+	answer->position = raw->position;
+	answer->batch = raw->batch;
+	answer->counters = raw->counters;
+}
+
+FallbackReason
+client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer)
+{
+	RawAnswer	raw;
+	FallbackReason why;
+	uint32		epoch;
+
+	memset(&raw, 0, sizeof(raw));
+	memset(answer, 0, sizeof(*answer));
+	if (gpuann_area == NULL || mirror.entry < 0)
+		return FALLBACK_OFF;
+	if (!area_server_ready(&epoch))
+		return FALLBACK_NO_SERVER;
+	if (query->vector_bytes > PAYLOAD_VECTOR || query->k == 0)
+		return FALLBACK_TOO_LARGE;
+
+	register_exit();
+	if (query->k > PAYLOAD_RESULTS)
+		why = search_by_lane(mirror, query, epoch, &raw);
+	else
+		why = search_by_slot(mirror, query, epoch, &raw);
+	if (why != FALLBACK_NONE)
+		return why;
+	if (raw.status == ENGINE_NOT_FOUND)
+		return FALLBACK_NOT_LOADED;
+	if (raw.status != ENGINE_OK)
+		return FALLBACK_ENGINE_ERROR;
+	if (!answer_is_valid(mirror, query, &raw))
+	{
+		pfree(raw.results);
+		return FALLBACK_INVALID_ANSWER;
+	}
+	keep_known(&raw, next_fresh, answer);
+	return FALLBACK_NONE;
+}
+
+void
+client_count_scan(MirrorRef mirror, const ScanTally *tally)
+{
+	MirrorCounters *counters;
+
+	if (gpuann_area == NULL || mirror.entry < 0 ||
+		atomic_load(&mirror_track(mirror.entry)->identity) != mirror.identity)
+		return;
+	counters = &mirror_area(mirror.entry)->counters;
+	atomic_fetch_add(&counters->scans, 1);
+	atomic_fetch_add(tally->server ? &counters->answers_server : &counters->answers_pages, 1);
+	if (tally->why > FALLBACK_NONE && tally->why < FALLBACK_REASONS)
+		atomic_fetch_add(&counters->fallbacks[tally->why], 1);
+	if (tally->proposed)
+		atomic_fetch_add(&counters->proposed, tally->proposed);
+	if (tally->dropped)
+		atomic_fetch_add(&counters->dropped, tally->dropped);
+	if (tally->pending)
+		atomic_fetch_add(&counters->pending_searched, tally->pending);
+	if (tally->continuations)
+		atomic_fetch_add(&counters->continuations, tally->continuations);
+}
+
+const char *
+fallback_reason_name(FallbackReason why)
+{
+	static const char *const names[FALLBACK_REASONS] = {
+		"none", "off", "no_server", "not_loaded", "refused", "behind", "timeout", "server_died", "engine_error",
+		"invalid_answer", "slot_busy", "too_large"
+	};
+
+	return why >= 0 && why < FALLBACK_REASONS ? names[why] : "unknown";
+}
+
+/* The same for a person. */
+static const char *
+fallback_text(FallbackReason why)
+{
+	static const char *const texts[FALLBACK_REASONS] = {
+		"nothing is wrong", "the server is not used for this index", "no server is ready", "the mirror is not loaded yet",
+		"the mirror was refused", "the mirror is too far behind", "the server did not answer in time", "the server died",
+		"the engine reported an error", "the server's answer was not valid",
+		"an abandoned request still occupies this session's slot", "query or answer is too large"
+	};
+
+	return why >= 0 && why < FALLBACK_REASONS ? texts[why] : "of an unknown reason";
+}
+
+void
+client_report_fallback(FallbackReason why)
+{
+	/* Who has turned the server off for this session knows. */
+	if (why == FALLBACK_NONE || !gpuann_server || gpuann_fallback == GPUANN_FALLBACK_ON)
+		return;
+	if (gpuann_fallback == GPUANN_FALLBACK_ERROR)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("gpuann index cannot be searched by the server: %s", fallback_text(why)),
+				 errhint("Set gpuann.fallback to on or notice to search the index's pages instead.")));
+	ereport(NOTICE,
+			(errmsg("gpuann index is searched in its pages: %s", fallback_text(why))));
+}

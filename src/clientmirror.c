@@ -1,0 +1,250 @@
+/*
+ * clientmirror.c
+ *		Finding an index's entry of the mirror table from a backend, and telling its worker of changes.
+ *
+ * Every backend remembers the entries it has met, so that a scan or an insert usually takes no lock. A remembered entry is still
+ * the index's as long as its identity has not moved.
+ */
+#include "gpuann.h"
+
+#include "area.h"
+#include "client.h"
+#include "mirrors.h"
+
+#include "access/xlog.h"
+#include "storage/lwlock.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+/* What this backend remembers of an index. */
+typedef struct Remembered
+{
+	Oid			index;			/* hash key */
+	MirrorKey	key;
+	int			entry;			/* -1: there was none */
+	uint32		identity;
+	uint32		table_version;	/* for entry -1: as of when */
+} Remembered;
+
+static HTAB *remembered = NULL;
+
+/* What this backend remembers of an index; made if it has not met it. */
+static Remembered *
+recall_index(Relation index)
+{
+	Oid			oid = RelationGetRelid(index);
+	Remembered *memory;
+	bool		found;
+
+	if (remembered == NULL)
+	{
+		HASHCTL		info;
+
+		memset(&info, 0, sizeof(info));
+		info.keysize = sizeof(Oid);
+		info.entrysize = sizeof(Remembered);
+		info.hcxt = TopMemoryContext;
+		remembered = hash_create("gpuann mirrors met", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	memory = hash_search(remembered, &oid, HASH_ENTER, &found);
+	if (!found)
+	{
+		memset(&memory->key, 0, sizeof(memory->key));
+		memory->entry = -1;
+		memory->identity = 0;
+		memory->table_version = 0;
+	}
+	return memory;
+}
+
+static bool
+same_file(const MirrorKey *a, const MirrorKey *b)
+{
+	return a->database == b->database && a->tablespace == b->tablespace && a->relfile == b->relfile;
+}
+
+/* Whether what is remembered still holds; a nonce of 0 in the key matches any. */
+static bool
+still_true(const Remembered *memory, const MirrorKey *key)
+{
+	if (!same_file(&memory->key, key) || (key->nonce != 0 && memory->key.nonce != key->nonce))
+		return false;
+	if (memory->entry < 0)
+		return memory->table_version == atomic_load(&gpuann_control->table_version);
+	return memory->identity == atomic_load(&mirror_track(memory->entry)->identity);
+}
+
+/* Look an index up in the table; make an entry in the given state if there is none and state is not MIRROR_EMPTY. */
+static void
+look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
+{
+	LWLock	   *lock = gpuann_mirror_lock();
+	int			entry;
+
+	LWLockAcquire(lock, LW_SHARED);
+	memory->table_version = atomic_load(&gpuann_control->table_version);
+	entry = mirror_find(key);
+	if (state != MIRROR_EMPTY && (entry < 0 || mirror_track(entry)->key.nonce != key->nonce))
+	{
+		LWLockRelease(lock);
+		LWLockAcquire(lock, LW_EXCLUSIVE);
+		entry = mirror_find(key);
+		if (entry >= 0 && mirror_track(entry)->key.nonce != key->nonce)
+		{
+			mirror_forget(entry);
+			entry = -1;
+		}
+		if (entry < 0)
+			entry = mirror_make(key, state);
+		memory->table_version = atomic_load(&gpuann_control->table_version);
+	}
+	memory->key = entry >= 0 ? mirror_track(entry)->key : *key;
+	memory->entry = entry;
+	memory->identity = entry >= 0 ? atomic_load(&mirror_track(entry)->identity) : 0;
+	LWLockRelease(lock);
+}
+
+/* Statistics were all that was kept: from now on the index is wanted. */
+static void
+want(const Remembered *memory)
+{
+	AreaMirror *mirror = mirror_area(memory->entry);
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (memory->identity == atomic_load(&mirror_track(memory->entry)->identity) &&
+		atomic_load(&mirror->state) == MIRROR_STATISTICS)
+	{
+		(void) mirror_invalidate(memory->entry, MIRROR_WANTED);
+		mirror_wake(memory->entry);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+/* Whether other sessions cannot see this index (or its file) yet: a worker could not open it. */
+static bool
+made_here(Relation index)
+{
+#if PG_VERSION_NUM >= 160000
+	return index->rd_createSubid != InvalidSubTransactionId ||
+		index->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
+#else
+	return index->rd_createSubid != InvalidSubTransactionId ||
+		index->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+#endif
+}
+
+/* What the state of an entry means for a scan. */
+static FallbackReason
+reason_of_state(int entry)
+{
+	AreaMirror *mirror = mirror_area(entry);
+	uint32		epoch;
+
+	if (!area_server_ready(&epoch))
+		return FALLBACK_NO_SERVER;
+	switch (atomic_load(&mirror->state))
+	{
+		case MIRROR_READY:
+			return atomic_load(&mirror->epoch) == epoch ? FALLBACK_NONE : FALLBACK_NOT_LOADED;
+		case MIRROR_REFUSED:
+			return FALLBACK_REFUSED;
+		default:
+			return FALLBACK_NOT_LOADED;
+	}
+}
+
+MirrorRef
+client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
+{
+	MirrorRef	ref = {-1, 0, 0};
+	bool		wanted = gpuann_server && !made_here(index);
+	Remembered *memory;
+	MirrorKey	key;
+
+	*why = FALLBACK_OFF;
+	if (gpuann_area == NULL || RelationUsesLocalBuffers(index) || meta->nonce == 0)
+		return ref;
+
+	mirror_key(index, meta->nonce, &key);
+	memory = recall_index(index);
+	if (!still_true(memory, &key) || memory->entry < 0)
+	{
+		look_up(memory, &key, wanted ? MIRROR_WANTED : MIRROR_STATISTICS);
+		if (memory->entry >= 0 && wanted)
+			mirror_wake(memory->entry);
+	}
+	if (memory->entry < 0)
+	{
+		*why = gpuann_server ? FALLBACK_REFUSED : FALLBACK_OFF;
+		return ref;
+	}
+
+	/* The generation before the identity: mirrors.c moves them the other way round. */
+	ref.entry = memory->entry;
+	ref.generation = atomic_load(&mirror_area(ref.entry)->generation);
+	ref.identity = memory->identity;
+	if (atomic_load(&mirror_track(ref.entry)->identity) != ref.identity)
+	{
+		ref.entry = -1;
+		*why = FALLBACK_NOT_LOADED;
+		return ref;
+	}
+	if (!gpuann_server)
+		return ref;
+	atomic_store(&mirror_area(ref.entry)->last_used_ms, monotonic_ms());
+	*why = reason_of_state(ref.entry);
+	if (*why != FALLBACK_NONE && wanted)
+	{
+		atomic_fetch_add(&mirror_area(ref.entry)->wanted, 1);
+		if (atomic_load(&mirror_area(ref.entry)->state) == MIRROR_STATISTICS)
+			want(memory);
+	}
+	return ref;
+}
+
+/* The entry of an index whose nonce need not be known; -1: none. */
+static int
+known_entry(Relation index)
+{
+	Remembered *memory;
+	MirrorKey	key;
+
+	if (gpuann_area == NULL || RelationUsesLocalBuffers(index))
+		return -1;
+	mirror_key(index, 0, &key);
+	memory = recall_index(index);
+	if (!still_true(memory, &key))
+		look_up(memory, &key, MIRROR_EMPTY);
+	return memory->entry;
+}
+
+void
+client_note_change(Relation index, const IndexFormat *format)
+{
+	int			entry = known_entry(index);
+	AreaMirror *mirror;
+	uint32		state;
+
+	if (entry < 0)
+		return;
+	mirror = mirror_area(entry);
+	state = atomic_load(&mirror->state);
+	if (state != MIRROR_READY && state != MIRROR_LOADING)
+		return;
+	/* Only who finds the worker idle wakes it. */
+	if (atomic_load(&mirror->changed) == 0 && atomic_exchange(&mirror->changed, 1) == 0)
+		mirror_wake(entry);
+}
+
+bool
+client_worker_serves(Relation index)
+{
+	int			entry = known_entry(index);
+	uint32		epoch;
+
+	if (entry < 0 || !area_server_ready(&epoch))
+		return false;
+	return atomic_load(&mirror_area(entry)->state) == MIRROR_READY &&
+		atomic_load(&mirror_area(entry)->epoch) == epoch &&
+		mirror_track(entry)->worker >= 0;
+}

@@ -1,0 +1,16 @@
+/*
+ * dbhook.h
+ *		Sends mirror workers out of a database that is about to be dropped, moved or copied.
+ */
+#ifndef GPUANN_DBHOOK_H
+#define GPUANN_DBHOOK_H
+
+#include "gpuann.h"
+
+/* Install the hook; while preloading only. */
+extern void dbhook_init(void);
+
+/* Whether no worker may be started in a database. The mirror lock is held. */
+extern bool database_barred(Oid database);
+
+#endif							/* GPUANN_DBHOOK_H */

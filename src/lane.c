@@ -1,0 +1,245 @@
+/*
+ * lane.c
+ *		Lanes: what is too large for a request's payload, and giving back what a process holds of the area.
+ *
+ * A lane is this process's while its owner word holds our pid and its state is FREE; see protocol.h for the other states.
+ */
+#include "gpuann.h"
+
+#include "area.h"
+
+#include "miscadmin.h"
+
+#define MOST_LANES	256
+
+/* Of the lanes this process has claimed. */
+static uint32 lane_epoch[MOST_LANES];	/* of the server that the last request was posted to */
+static uint64 lane_used[MOST_LANES];	/* bytes of data given out since lane_prepare */
+static bool lane_held[MOST_LANES];
+
+int
+lane_claim(void)
+{
+	if (gpuann_area == NULL)
+		return -1;
+	for (uint32 i = 0; i < gpuann_area->lanes && i < MOST_LANES; i++)
+	{
+		AreaLane   *lane = area_lane(gpuann_area, i);
+		int32_t		nobody = 0;
+
+		if (!atomic_compare_exchange_strong(&lane->owner, &nobody, MyProcPid))
+			continue;
+		if (request_state(atomic_load(&lane->state)) == REQUEST_FREE)
+		{
+			lane_held[i] = true;
+			return (int) i;
+		}
+		atomic_store(&lane->owner, 0);
+	}
+	return -1;
+}
+
+void
+lane_release(int number)
+{
+	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	uint32		word = atomic_load(&lane->state);
+	uint32		generation = request_generation(word);
+
+	Assert(lane_held[number]);
+	lane_held[number] = false;
+	atomic_store(&lane->cancel, 1);
+	if (!request_move(&lane->state, generation, REQUEST_POSTED, REQUEST_FREE))
+	{
+		if (request_move(&lane->state, generation, REQUEST_TAKEN, REQUEST_ABANDONED))
+			return;				/* the server frees state and owner */
+		atomic_store(&lane->state, request_word(generation, REQUEST_FREE));
+	}
+	atomic_store(&lane->owner, 0);
+}
+
+AreaLane *
+lane_prepare(int number, LaneOp op, uint32 mirror, uint32 generation)
+{
+	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+
+	Assert(lane_held[number]);
+	Assert(request_state(atomic_load(&lane->state)) == REQUEST_FREE);
+
+	memset((char *) lane + offsetof(AreaLane, op), 0, sizeof(AreaLane) - offsetof(AreaLane, op));
+	atomic_store(&lane->cancel, 0);
+	atomic_store(&lane->done, 0);
+	atomic_store(&lane->total, 0);
+	lane->op = op;
+	lane->mirror = mirror;
+	lane->mirror_generation = generation;
+	lane_used[number] = 0;
+	return lane;
+}
+
+void *
+lane_array(int number, Size bytes, uint64_t *offset)
+{
+	if (bytes > LANE_DATA_BYTES - lane_used[number])
+		return NULL;
+	*offset = lane_used[number];
+	lane_used[number] = Min(area_align(lane_used[number] + bytes), LANE_DATA_BYTES);
+	return area_lane_data(gpuann_area, (uint32) number) + *offset;
+}
+
+bool
+lane_post(int number)
+{
+	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	uint32		generation = request_generation(atomic_load(&lane->state)) + 1;
+
+	if (!area_server_ready(&lane_epoch[number]))
+		return false;
+	atomic_store(&lane->state, request_word(generation, REQUEST_POSTED));
+	area_ring(gpuann_area);
+	return true;
+}
+
+/* Take back a lane whose server has died before or after it saw the request; false if a live server has it. */
+static bool
+lane_withdraw(AreaLane *lane, uint32 word)
+{
+	uint32		generation = request_generation(word);
+
+	/* Posted after the launcher's sweep: nobody will ever see it. Anything else is the launcher's to turn into FAILED. */
+	return request_move(&lane->state, generation, REQUEST_POSTED, REQUEST_FREE);
+}
+
+bool
+lane_has_answer(int number)
+{
+	RequestState state = request_state(atomic_load(&area_lane(gpuann_area, (uint32) number)->state));
+	uint32		epoch;
+
+	if (state != REQUEST_POSTED && state != REQUEST_TAKEN)
+		return true;
+	return !area_server_ready(&epoch) || epoch != lane_epoch[number];
+}
+
+bool
+lane_answered(int number, EngineStatus *status, const char **text)
+{
+	static char error[256];
+	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	uint32		word = atomic_load(&lane->state);
+	uint32		generation = request_generation(word);
+	uint32		epoch;
+
+	*status = ENGINE_FAILED;
+	*text = "the server has stopped";
+	switch (request_state(word))
+	{
+		case REQUEST_DONE:
+			*status = (EngineStatus) *(volatile uint32_t *) &lane->status;
+			area_copy_text(error, sizeof(error), lane->error, sizeof(lane->error));
+			*text = error[0] ? error : "the engine gave no reason";
+			atomic_store(&lane->state, request_word(generation, REQUEST_FREE));
+			return true;
+		case REQUEST_FAILED:
+			atomic_store(&lane->state, request_word(generation, REQUEST_FREE));
+			return true;
+		case REQUEST_FREE:
+			return true;
+		default:
+			if (area_server_ready(&epoch) && epoch == lane_epoch[number])
+				return false;
+			return lane_withdraw(lane, word);
+	}
+}
+
+EngineStatus
+lane_call(int number, int64 deadline_us, const char **text)
+{
+	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	uint32		event = area_wait_event(AREA_WAIT_LANE);
+	EngineStatus status;
+
+	*text = "no server runs";
+	if (!lane_post(number))
+		return ENGINE_FAILED;
+	while (!lane_answered(number, &status, text))
+	{
+		int64		now = monotonic_us();
+
+		if (now >= deadline_us)
+		{
+			*text = "the server does not answer";
+			return ENGINE_FAILED;
+		}
+		/* In short waits, because a server may die after the launcher's sweep has passed this lane. */
+		area_wait(&lane->state, atomic_load(&lane->state), Min(deadline_us, now + AREA_WAIT_MS * 1000), event);
+	}
+	return status;
+}
+
+const void *
+lane_answer_array(int number, uint64_t offset, uint64 count, Size width)
+{
+	if (offset % 8 != 0 || offset > LANE_DATA_BYTES || count > (LANE_DATA_BYTES - offset) / width)
+		return NULL;
+	return area_lane_data(gpuann_area, (uint32) number) + offset;
+}
+
+void
+area_leave_slot(void)
+{
+	int			slot = area_my_slot();
+	_Atomic uint32_t *word;
+	uint32		generation;
+
+	if (slot < 0)
+		return;
+	word = area_word(gpuann_area, (uint32) slot);
+	generation = request_generation(atomic_load(word));
+
+	/* In this order: server and launcher only move it forward. */
+	if (!request_move(word, generation, REQUEST_POSTED, REQUEST_FREE) &&
+		!request_move(word, generation, REQUEST_TAKEN, REQUEST_ABANDONED) &&
+		!request_move(word, generation, REQUEST_DONE, REQUEST_FREE))
+		request_move(word, generation, REQUEST_FAILED, REQUEST_FREE);
+}
+
+void
+area_leave(void)
+{
+	area_leave_slot();
+	for (int i = 0; i < MOST_LANES; i++)
+	{
+		if (lane_held[i])
+			lane_release(i);
+	}
+}
+
+/* What a dead server leaves of one word. */
+static void
+sweep_word(_Atomic uint32_t *word)
+{
+	uint32		generation = request_generation(atomic_load(word));
+
+	if (request_move(word, generation, REQUEST_POSTED, REQUEST_FAILED) ||
+		request_move(word, generation, REQUEST_TAKEN, REQUEST_FAILED))
+		area_futex_wake(word, INT_MAX);
+	else
+		request_move(word, generation, REQUEST_ABANDONED, REQUEST_FREE);
+}
+
+void
+area_sweep_requests(void)
+{
+	for (uint32 i = 0; i < gpuann_area->slots; i++)
+		sweep_word(area_word(gpuann_area, i));
+	for (uint32 i = 0; i < gpuann_area->lanes; i++)
+	{
+		AreaLane   *lane = area_lane(gpuann_area, i);
+		bool		abandoned = request_state(atomic_load(&lane->state)) == REQUEST_ABANDONED;
+
+		sweep_word(&lane->state);
+		if (abandoned)
+			atomic_store(&lane->owner, 0);
+	}
+}

@@ -1,0 +1,238 @@
+/*
+ * launcher.c
+ *		The launcher: a background worker that keeps one gpuann-server running and mirror workers where they are wanted.
+ *
+ * It has no database and takes no heavyweight lock. When a server dies the launcher reaps it, advances the epoch, and fails what
+ * was in flight (protocol.h), so nobody waits for a process that is gone.
+ */
+#include "gpuann.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "area.h"
+#include "launcher.h"
+#include "mirrors.h"
+#include "serverprocess.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#define FIRST_DELAY_MS		200 /* before a restart; doubled with every quick death */
+#define MOST_DELAY_MS		30000
+#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick retry cannot cure */
+#define STEADY_MS			60000	/* who ran so long did not die quickly */
+#define RELOAD_PATIENCE_MS	5000	/* from SIGTERM to SIGKILL, when settings have changed */
+#define EXIT_PATIENCE_MS	1000	/* the same, when we end */
+#define STARTING_POLL_MS	20
+#define RUNNING_POLL_MS		1000
+#define IDLE_POLL_MS		10000
+
+typedef struct Launcher
+{
+	ServerProcess server;
+	int			delay_ms;		/* of the last restart */
+	int64		start_at_ms;	/* when to start the next server */
+	int64		kill_at_ms;		/* when to kill one that was asked to end; 0: none was */
+	int			engine;			/* settings it was started with */
+	int			memory_limit;
+} Launcher;
+
+static Launcher launcher;
+
+/* A child has ended, perhaps ours. */
+static void
+handle_sigchld(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
+/* Nothing of the server runs any more: let everybody know. */
+static void
+announce_death(ServerState state)
+{
+	atomic_store(&gpuann_area->server_state, state);
+	atomic_store(&gpuann_area->server_pid, 0);
+	atomic_fetch_add(&gpuann_area->epoch, 1);
+	atomic_store(&gpuann_area->memory_used, 0);
+	area_sweep_requests();
+	mirrors_sweep();
+}
+
+/* Whatever ends the launcher ends the server. */
+static void
+launcher_exit(int code, Datum arg)
+{
+	gpuann_control->launcher_latch = NULL;
+	server_stop(&launcher.server, EXIT_PATIENCE_MS);
+	announce_death(SERVER_ABSENT);
+	area_leave();
+}
+
+/* Start a server now. */
+static void
+start_server(void)
+{
+	int64		now = monotonic_ms();
+
+	launcher.kill_at_ms = 0;
+	launcher.engine = gpuann_engine;
+	launcher.memory_limit = gpuann_gpu_memory_limit;
+	launcher.start_at_ms = now + MOST_DELAY_MS;
+	atomic_store(&gpuann_area->server_state, SERVER_STARTING);
+	atomic_store(&gpuann_area->started_at, (int64) time(NULL));
+	if (server_start(&launcher.server))
+		atomic_store(&gpuann_area->server_pid, (int32) launcher.server.pid);
+	else
+		atomic_store(&gpuann_area->server_state, SERVER_ABSENT);
+}
+
+/* Say how it ended, for the log and gpuann_server_status. */
+static void
+report_death(int status, int delay_ms)
+{
+	char		how[64];
+
+	if (WIFSIGNALED(status))
+		snprintf(how, sizeof(how), "was ended by signal %d", WTERMSIG(status));
+	else
+		snprintf(how, sizeof(how), "ended with status %d", WEXITSTATUS(status));
+	if (WIFSIGNALED(status) || gpuann_area->last_error[0] == '\0')
+		snprintf(gpuann_area->last_error, sizeof(gpuann_area->last_error), "the server %s", how);
+	ereport(LOG,
+			(errmsg("%s %s; scans are answered from pages until it runs again", SERVER_PROGRAM, how),
+			 errdetail("It is started again in %d ms.", delay_ms)));
+}
+
+/* The server has ended: plan the next. */
+static void
+handle_death(int status, int64 ran_ms)
+{
+	int			code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	bool		hopeless = code == SERVER_EXIT_NO_ENGINE || code == SERVER_EXIT_REFUSED || code == 127;
+
+	announce_death(hopeless ? SERVER_FAILED : SERVER_ABSENT);
+	atomic_fetch_add(&gpuann_area->restarts, 1);
+	if (launcher.kill_at_ms != 0)
+		launcher.delay_ms = 0;	/* we wanted it to end */
+	else if (hopeless)
+		launcher.delay_ms = NO_ENGINE_DELAY_MS;
+	else if (ran_ms >= STEADY_MS || launcher.delay_ms == 0)
+		launcher.delay_ms = FIRST_DELAY_MS;
+	else
+		launcher.delay_ms = Min(launcher.delay_ms * 2, MOST_DELAY_MS);
+	if (launcher.kill_at_ms == 0)
+		report_death(status, launcher.delay_ms);
+	launcher.kill_at_ms = 0;
+	launcher.start_at_ms = monotonic_ms() + launcher.delay_ms;
+}
+
+/* Look after the server; returns the milliseconds after which to look again. */
+static int
+server_round(void)
+{
+	int64		now = monotonic_ms();
+	int64		started_ms = launcher.server.started_us / 1000;
+	int			status;
+
+	if (launcher.server.pid != 0)
+	{
+		server_relay(&launcher.server);
+		if (server_reap(&launcher.server, &status))
+			handle_death(status, now - started_ms);
+		else if (launcher.kill_at_ms != 0 && now >= launcher.kill_at_ms)
+		{
+			kill(launcher.server.pid, SIGKILL);
+			launcher.kill_at_ms = now + RELOAD_PATIENCE_MS;
+		}
+	}
+	if (launcher.server.pid == 0 && monotonic_ms() >= launcher.start_at_ms)
+		start_server();
+
+	if (launcher.server.pid == 0)
+		return (int) Max(launcher.start_at_ms - monotonic_ms(), 1);
+	if (launcher.kill_at_ms != 0)
+		return (int) Max(launcher.kill_at_ms - monotonic_ms(), 1);
+	return atomic_load(&gpuann_area->server_state) == SERVER_READY ? IDLE_POLL_MS : STARTING_POLL_MS;
+}
+
+/* Settings were reloaded: a server with others must go, and one that could not start may try again. */
+static void
+handle_reload(void)
+{
+	ProcessConfigFile(PGC_SIGHUP);
+	if (launcher.server.pid == 0)
+	{
+		launcher.delay_ms = 0;
+		launcher.start_at_ms = 0;
+	}
+	else if (gpuann_engine != launcher.engine || gpuann_gpu_memory_limit != launcher.memory_limit)
+	{
+		ereport(LOG, (errmsg("%s is restarted with changed settings", SERVER_PROGRAM)));
+		kill(launcher.server.pid, SIGTERM);
+		launcher.kill_at_ms = monotonic_ms() + RELOAD_PATIENCE_MS;
+	}
+}
+
+/* Sleep until something happens. */
+static void
+launcher_wait(int timeout_ms)
+{
+	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	uint32		wait_event = area_wait_event(AREA_WAIT_LAUNCHER);
+
+	if (launcher.server.pid != 0 && launcher.server.log_fd > 0)
+		(void) WaitLatchOrSocket(MyLatch, events | WL_SOCKET_READABLE, launcher.server.log_fd, timeout_ms, wait_event);
+	else
+		(void) WaitLatch(MyLatch, events, timeout_ms, wait_event);
+	ResetLatch(MyLatch);
+}
+
+void
+gpuann_launcher_main(Datum arg)
+{
+	MemoryContext round_context;
+
+	/* Without an area there is nothing to launch; exit status 0 means not to be started again. */
+	if (gpuann_area == NULL)
+		proc_exit(0);
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGCHLD, handle_sigchld);
+	BackgroundWorkerUnblockSignals();
+
+	before_shmem_exit(launcher_exit, (Datum) 0);
+	announce_death(SERVER_ABSENT);	/* what a launcher before this one may have left */
+	gpuann_control->launcher_latch = MyLatch;
+	round_context = AllocSetContextCreate(TopMemoryContext, "gpuann launcher", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(round_context);
+
+	while (!ShutdownRequestPending)
+	{
+		int			timeout_ms;
+
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			handle_reload();
+		}
+		timeout_ms = server_round();
+		timeout_ms = Min(timeout_ms, workers_round());
+		timeout_ms = Min(timeout_ms, gpuann_control->high_water > 0 ? RUNNING_POLL_MS : IDLE_POLL_MS);
+		MemoryContextReset(round_context);
+		launcher_wait(timeout_ms);
+	}
+
+	/* Not 0: if only we were ended, the postmaster is to start us again. */
+	proc_exit(1);
+}

@@ -1,0 +1,16 @@
+/*
+ * launcher.h
+ *		The launcher's parts: launcher.c watches the server, workers.c the mirror workers.
+ */
+#ifndef GPUANN_LAUNCHER_H
+#define GPUANN_LAUNCHER_H
+
+#include "area.h"
+
+/*
+ * Notice mirror workers that have ended, and start some for databases that want one. Returns the milliseconds after which to look
+ * again.
+ */
+extern int	workers_round(void);
+
+#endif							/* GPUANN_LAUNCHER_H */

@@ -1,0 +1,296 @@
+/*
+ * mirrorcatchup.c
+ *		Keeping a mirror current: new list entries first, then changed node pages, then perhaps a pass of the linker.
+ *
+ * A look reads metapage and newest list page, in this order. Entries up to the end that it saw are sent before the node pages that
+ * have changed up to the number that it saw, so every slot that those pages link is in the mirror. A page is read whole and at
+ * least as new as the number says; what is newer is sent again by the next look, which does no harm.
+ */
+#include "gpuann.h"
+
+#include "worker.h"
+
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+
+#define MOST_ENTRIES	2048	/* list entries in one step */
+#define POLL_MS			50		/* on a standby, where nobody tells */
+#define RELOOK_MS		10000	/* elsewhere, in case nobody did */
+#define GROWING_LOOK_MS	1000	/* while there are rows to link */
+
+/* A list entry, with what its page says. */
+typedef struct Entry
+{
+	uint32		slot;
+	uint32		version;
+	bool		live;
+} Entry;
+
+static int
+compare_entries(const void *a, const void *b)
+{
+	uint32		x = ((const Entry *) a)->slot;
+	uint32		y = ((const Entry *) b)->slot;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The next list entries in slot order; their number, or -1 if they have been trimmed. */
+static int
+read_entries(const MirrorSlice *slice, const ListBounds *bounds, Entry **entries)
+{
+	const IndexFormat *format = slice->format;
+	uint64		from = slice->progress->position;
+	uint64		fit = (LANE_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + 2 * sizeof(uint32) + 1);
+	uint64		to = Min(bounds->end, from + Min(fit, MOST_ENTRIES));
+	NodeRecord *node = palloc(format->node_bytes);
+	uint32	   *slots;
+	uint32		count;
+
+	if (!list_read(slice->index, format, bounds, from, to, &slots, &count))
+		return -1;
+	*entries = palloc(Max(count, 1) * sizeof(Entry));
+	for (uint32 i = 0; i < count; i++)
+	{
+		bool		there = read_node(slice->index, format, slots[i], node);
+
+		(*entries)[i].slot = slots[i];
+		(*entries)[i].version = there ? node->version : 0;
+		(*entries)[i].live = there && NodeState(node) == NODE_LIVE;
+	}
+	qsort(*entries, count, sizeof(Entry), compare_entries);
+	if (slots != NULL)
+		pfree(slots);
+	pfree(node);
+	return (int) count;
+}
+
+/* Send the death of slots that the mirror knows. */
+static SliceEnding
+send_dead(MirrorSlice *slice, const Entry *entries, uint32 count)
+{
+	AreaLane   *lane = lane_prepare(slice->lane, LANE_DEAD, (uint32) slice->entry, slice->generation);
+	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &lane->slots_offset);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (entries[i].live)
+			continue;
+		slots[lane->count] = entries[i].slot;
+		versions[lane->count++] = entries[i].version;
+	}
+	return lane->count > 0 ? slice_call(slice) : SLICE_IDLE;
+}
+
+/* Send rows that came into slots which the mirror knows. */
+static SliceEnding
+send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count)
+{
+	Size		vector_bytes = slice->format->vector_bytes;
+	AreaLane   *lane = lane_prepare(slice->lane, LANE_OVERWRITE, (uint32) slice->entry, slice->generation);
+	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &lane->slots_offset);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
+	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &lane->body_offset);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (!entries[i].live)
+			continue;
+		slots[lane->count] = entries[i].slot;
+		versions[lane->count] = entries[i].version;
+		read_vector(slice->index, slice->format, entries[i].slot, vectors + lane->count++ * vector_bytes);
+	}
+	return lane->count > 0 ? slice_call(slice) : SLICE_IDLE;
+}
+
+/* Send a run of rows in consecutive slots that the mirror does not know. */
+static SliceEnding
+send_appended(MirrorSlice *slice, const Entry *entries, uint32 count)
+{
+	Size		vector_bytes = slice->format->vector_bytes;
+	Size		dead_bytes = ((Size) count + 63) / 64 * sizeof(uint64);
+	AreaLane   *lane = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
+	uint64	   *dead = lane_array(slice->lane, dead_bytes, &lane->dead_offset);
+	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &lane->body_offset);
+	uint32		end = entries[0].slot + count;
+	SliceEnding ending;
+
+	memset(dead, 0, dead_bytes);
+	for (uint32 i = 0; i < count; i++)
+	{
+		versions[i] = entries[i].version;
+		if (!entries[i].live)
+			dead[i / 64] |= UINT64CONST(1) << (i % 64);
+		read_vector(slice->index, slice->format, entries[i].slot, vectors + i * vector_bytes);
+	}
+	lane->first_slot = entries[0].slot;
+	lane->count = count;
+	lane->has_dead = 1;
+	atomic_store(&slice->track->rows_sent, Max(atomic_load(&slice->track->rows_sent), end));
+	ending = slice_call(slice);
+	if (ending == SLICE_IDLE)
+		slice->progress->rows = end;
+	return ending;
+}
+
+/* Tell the mirror how far it is, after everything before that was applied. */
+static SliceEnding
+send_position(MirrorSlice *slice, uint64 position)
+{
+	AreaLane   *lane = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
+	SliceEnding ending;
+
+	lane->has_position = 1;
+	lane->position = position;
+	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), position));
+	ending = slice_call(slice);
+	if (ending == SLICE_IDLE)
+		slice->progress->position = position;
+	return ending;
+}
+
+/* Send the next list entries: known slots, then runs of new ones, then the position. */
+static SliceEnding
+send_entries(MirrorSlice *slice, const ListBounds *bounds)
+{
+	Entry	   *entries;
+	int			count = read_entries(slice, bounds, &entries);
+	int			known = 0;
+	SliceEnding ending = SLICE_IDLE;
+
+	if (count < 0)
+		return SLICE_RELOAD;
+	while (known < count && entries[known].slot < slice->progress->rows)
+		known++;
+	if (known > 0)
+		ending = send_dead(slice, entries, (uint32) known);
+	if (known > 0 && ending == SLICE_IDLE)
+		ending = send_overwritten(slice, entries, (uint32) known);
+	for (int run, begin = known; begin < count && ending == SLICE_IDLE; begin = run)
+	{
+		for (run = begin + 1; run < count && entries[run].slot == entries[run - 1].slot + 1; run++)
+			;
+		ending = send_appended(slice, entries + begin, (uint32) (run - begin));
+	}
+	pfree(entries);
+	return ending == SLICE_IDLE ? send_position(slice, slice->progress->position + (uint64) count) : ending;
+}
+
+/* Send what has changed in superblocks since the last scan, as far as time allows. */
+static SliceEnding
+scan_changes(MirrorSlice *slice, const MetaPage *meta)
+{
+	MirrorProgress *progress = slice->progress;
+	const IndexFormat *format = slice->format;
+	SliceEnding ending = SLICE_IDLE;
+
+	if (progress->scan_target == 0)
+	{
+		progress->scan_target = meta->change_seq;
+		progress->scan_superblock = 0;
+	}
+	while ((uint64) progress->scan_superblock * format->superblock_slots < progress->rows)
+	{
+		Buffer		buffer;
+		bool		changed = false;
+
+		if (slice_over(slice))
+			return SLICE_MORE;
+		CHECK_FOR_INTERRUPTS();
+		buffer = slice_read_page(slice, list_block(format, progress->scan_superblock), PAGE_LIST);
+		if (BufferIsValid(buffer))
+		{
+			changed = ListPageOf(BufferGetPage(buffer))->superblock_seq > progress->change_seq;
+			UnlockReleaseBuffer(buffer);
+		}
+		if (changed)
+		{
+			NodeGathering gathering;
+
+			gather_superblock(slice, progress->scan_superblock, progress->change_seq, true, &gathering);
+			ending = gather_send(slice, &gathering);
+			if (ending != SLICE_IDLE)
+				return ending;
+		}
+		progress->scan_superblock++;
+	}
+	ending = load_seeds(slice, meta);
+	if (ending != SLICE_IDLE)
+		return ending;
+	progress->change_seq = progress->scan_target;
+	progress->scan_target = 0;
+	return SLICE_IDLE;
+}
+
+/* The load is complete: queries may come. */
+static void
+become_ready(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	AreaMirror *mirror = mirror_area(slice->entry);
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (atomic_load(&mirror->generation) == slice->generation)
+	{
+		progress->phase = PHASE_SERVING;
+		slice->track->failures = 0;
+		atomic_store(&mirror->state, MIRROR_READY);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	ereport(DEBUG1,
+			(errmsg_internal("gpuann mirror of index %u loaded: %u slots in " INT64_FORMAT " ms", slice->key.index,
+							 progress->rows, monotonic_ms() - progress->load_started_ms)));
+}
+
+/* When to look again, unless somebody says that there is something to see. */
+static void
+plan_look(MirrorSlice *slice, const ListBounds *bounds)
+{
+	MirrorProgress *progress = slice->progress;
+	int64		now = monotonic_ms();
+
+	if (bounds->end != progress->end_seen || progress->grown_ms == 0)
+	{
+		progress->end_seen = bounds->end;
+		progress->grown_ms = now;
+	}
+	if (!slice->primary)
+		progress->look_at_ms = now + POLL_MS;
+	else
+		progress->look_at_ms = now + (bounds->end > bounds->linked ? GROWING_LOOK_MS : RELOOK_MS);
+}
+
+SliceEnding
+catchup_step(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	MetaPage	meta;
+	ListBounds	bounds;
+	SliceEnding ending = SLICE_IDLE;
+
+	list_bounds(slice->index, slice->format, &meta, &bounds);
+	if (meta.nonce != slice->key.nonce)
+		return SLICE_GONE;
+	if (bounds.trimmed > progress->position || bounds.end < progress->position || meta.change_seq < progress->change_seq)
+		return SLICE_RELOAD;
+	plan_look(slice, &bounds);
+
+	while (progress->position < bounds.end && ending == SLICE_IDLE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		ending = slice_over(slice) ? SLICE_MORE : send_entries(slice, &bounds);
+	}
+	if (progress->phase == PHASE_CATCHUP && progress->position >= progress->ready_at &&
+		(ending == SLICE_IDLE || ending == SLICE_MORE))
+		become_ready(slice);
+	if (ending == SLICE_IDLE && (progress->scan_target != 0 || meta.change_seq > progress->change_seq))
+		ending = scan_changes(slice, &meta);
+	/* Something newer may have come while the scan under way went on. */
+	if (ending == SLICE_IDLE && meta.change_seq > progress->change_seq)
+		ending = SLICE_MORE;
+	if (ending == SLICE_IDLE && slice->primary && progress->phase == PHASE_SERVING)
+		link_consider(slice, &meta, &bounds);
+	return ending;
+}

@@ -1,0 +1,422 @@
+/*
+ * mirrorlink.c
+ *		Linking through the server: the engine computes graph rows in pieces, the worker writes them in one go.
+ *
+ * A pass holds the linker lock (session level) from collecting the pending slots to writing their rows. The engine links a piece of
+ * about PIECE_MS at a time, and between pieces the mirror is kept current; rows that several pieces changed are kept once, as the
+ * last piece left them. When somebody waits for the lock, or memory for rows is used up, what there is gets written, and the list
+ * position stays: the next pass goes on behind rows that are linked already.
+ */
+#include "gpuann.h"
+
+#include "area.h"
+#include "worker.h"
+
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+/*
+ * When a pass is worth it: rewriting graph pages for few rows costs more WAL than searching these rows exactly costs time. So at
+ * 5 % of the rows (1000 at least), or at 100 when no more have come for half a minute.
+ */
+#define LEAST_ENTRIES		1000
+#define ROWS_PER_ENTRY		20
+#define LEAST_WAITING		100
+#define WAITING_MS			30000
+
+#define PIECE_MS			50
+#define FIRST_PIECE			256
+#define LEAST_PIECE			64
+#define MOST_PIECE			16384
+#define PIECE_DEADLINE_US	(60 * 1000000)
+
+/* Where a slot's row stands among the rows collected. */
+typedef struct ChangedRow
+{
+	uint32		slot;			/* hash key */
+	uint32		place;
+} ChangedRow;
+
+typedef struct LinkWork
+{
+	int			entry;			/* -1: no pass is under way */
+	uint32		identity;
+	uint32		generation;
+	MemoryContext memory;
+	int			lane;
+	bool		in_flight;
+	bool		linked_any;		/* the mirror has rows that the pages have not */
+	LinkPass	pass;
+	uint32	   *todo;			/* slots of the pass that the pages do not show as linked */
+	uint32		ntodo;
+	uint32		done;			/* of todo, sent */
+	uint32		piece;
+	int64		posted_us;
+	uint32		degree;
+	HTAB	   *changed;
+	uint32		nrows;
+	Size		room;
+	uint32	   *rows;
+	uint32		nseeds;
+	uint32	   *seeds;
+} LinkWork;
+
+static LinkWork work = {.entry = -1, .lane = -1};
+
+bool
+link_active(int entry)
+{
+	return entry < 0 ? work.entry >= 0 : work.entry == entry;
+}
+
+bool
+link_in_flight(int entry)
+{
+	return work.entry == entry && work.in_flight && !lane_has_answer(work.lane) &&
+		monotonic_us() - work.posted_us < PIECE_DEADLINE_US;
+}
+
+/* Forget the pass. The lock is let go by its owner. */
+static void
+forget_work(void)
+{
+	if (work.lane >= 0)
+		lane_release(work.lane);
+	if (work.memory != NULL)
+		MemoryContextDelete(work.memory);
+	memset(&work, 0, sizeof(work));
+	work.entry = work.lane = -1;
+}
+
+void
+link_abandon(void)
+{
+	if (work.entry < 0)
+		return;
+	if (work.linked_any)
+	{
+		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+		if (mirror_track(work.entry)->in_use && atomic_load(&mirror_track(work.entry)->identity) == work.identity &&
+			atomic_load(&mirror_area(work.entry)->generation) == work.generation)
+			(void) mirror_invalidate(work.entry, MIRROR_WANTED);
+		LWLockRelease(gpuann_mirror_lock());
+	}
+	/* The index may be gone, and this process holds no other lock over transactions. */
+	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
+	forget_work();
+}
+
+/* Whether a pass is worth it now. */
+static bool
+worth_it(const MirrorSlice *slice, const ListBounds *bounds)
+{
+	uint64		unlinked = bounds->end - bounds->linked;
+	uint64		crowd = Max(LEAST_ENTRIES, slice->progress->rows / ROWS_PER_ENTRY);
+
+	return unlinked >= crowd ||
+		(unlinked >= LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= WAITING_MS);
+}
+
+/* Keep the slots of the pass that the pages do not show as linked: an earlier pass may have been cut short. */
+static void
+choose_todo(const MirrorSlice *slice)
+{
+	NodeRecord *node = palloc(slice->format->node_bytes);
+
+	work.todo = MemoryContextAllocHuge(work.memory, Max(work.pass.count, 1) * sizeof(uint32));
+	for (uint32 i = 0; i < work.pass.count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (read_node(slice->index, slice->format, work.pass.slots[i], node) && NodeState(node) == NODE_LIVE &&
+			(node->flags & NODE_LINKED) == 0)
+			work.todo[work.ntodo++] = work.pass.slots[i];
+	}
+	pfree(node);
+}
+
+/* Begin a pass, with the lock held. */
+static void
+begin_pass(const MirrorSlice *slice)
+{
+	HASHCTL		info;
+	MemoryContext before;
+
+	work.degree = slice->format->degree;
+	work.piece = FIRST_PIECE;
+	work.memory = AllocSetContextCreate(TopMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
+	memset(&info, 0, sizeof(info));
+	info.keysize = sizeof(uint32);
+	info.entrysize = sizeof(ChangedRow);
+	info.hcxt = work.memory;
+	work.changed = hash_create("gpuann changed rows", 1024, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	work.room = 1024;
+	work.rows = MemoryContextAllocHuge(work.memory, work.room * work.degree * sizeof(uint32));
+
+	before = MemoryContextSwitchTo(work.memory);
+	link_collect(slice->index, slice->format, 0, &work.pass);
+	choose_todo(slice);
+	MemoryContextSwitchTo(before);
+}
+
+void
+link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds)
+{
+	MetaPage	now;
+
+	if (work.entry >= 0 || !worth_it(slice, bounds) || !linker_lock(slice->index, false, true))
+		return;
+	/* From here on an error finds the pass, and lets go of the lock. */
+	work.entry = slice->entry;
+	work.identity = slice->identity;
+	work.generation = slice->generation;
+	read_meta(slice->index, &now);
+	work.lane = lane_claim();
+	if (work.lane < 0 || now.change_seq != meta->change_seq || now.linked_position != bounds->linked)
+	{
+		/* Somebody linked or vacuumed until just now: follow first. */
+		linker_unlock(slice->index, true);
+		forget_work();
+		slice->progress->look_at_ms = 0;
+		return;
+	}
+	begin_pass(slice);
+}
+
+/* Send the next piece to the engine. */
+static SliceEnding
+post_piece(MirrorSlice *slice)
+{
+	uint32		count = Min(work.piece, work.ntodo - work.done);
+	AreaLane   *lane = lane_prepare(work.lane, LANE_LINK, (uint32) slice->entry, slice->generation);
+	uint32	   *slots = lane_array(work.lane, count * sizeof(uint32), &lane->slots_offset);
+
+	memcpy(slots, work.todo + work.done, count * sizeof(uint32));
+	lane->count = count;
+	lane->ef_construction = slice->format->ef_construction;
+	work.posted_us = monotonic_us();
+	work.in_flight = lane_post(work.lane);
+	work.done += count;
+	return work.in_flight ? SLICE_IDLE : SLICE_LOST;
+}
+
+/* Keep one row that the engine changed. */
+static void
+keep_row(uint32 slot, const uint32 *row)
+{
+	bool		found;
+	ChangedRow *changed = hash_search(work.changed, &slot, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		if (work.nrows == work.room)
+		{
+			work.room *= 2;
+			work.rows = repalloc_huge(work.rows, work.room * work.degree * sizeof(uint32));
+		}
+		changed->place = work.nrows++;
+	}
+	memcpy(work.rows + (Size) changed->place * work.degree, row, work.degree * sizeof(uint32));
+}
+
+/* Fetch a part of the result, from an element on; SLICE_IDLE with *count 0 is the end. */
+static SliceEnding
+fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
+{
+	AreaLane   *lane = lane_prepare(work.lane, LANE_LINK_FETCH, (uint32) slice->entry, slice->generation);
+	uint32		rows = atomic_load(&slice->track->rows_sent);
+	const uint32 *slots;
+	const uint32 *bodies;
+	const char *text;
+	EngineStatus status;
+
+	lane->first_slot = first;
+	lane->has_seeds = seeds;
+	status = lane_call(work.lane, monotonic_us() + PIECE_DEADLINE_US, &text);
+	if (status != ENGINE_OK)
+		return slice_failed(slice, status, text);
+	*count = *(volatile uint32_t *) &lane->out_count;
+	slots = lane_answer_array(work.lane, lane->out_slots_offset, *count, sizeof(uint32));
+	bodies = lane_answer_array(work.lane, lane->out_offset, seeds ? 0 : *count, work.degree * sizeof(uint32));
+	if (slots == NULL || bodies == NULL)
+		return slice_failed(slice, ENGINE_INVALID, "the server's answer does not fit its lane");
+	if (seeds && *count > 0)
+	{
+		work.seeds = work.seeds ? repalloc_huge(work.seeds, ((Size) first + *count) * sizeof(uint32)) :
+			MemoryContextAllocHuge(work.memory, *count * sizeof(uint32));
+		memcpy(work.seeds + first, slots, *count * sizeof(uint32));
+		work.nseeds = first + *count;
+	}
+	for (uint32 i = 0; i < *count && !seeds; i++)
+	{
+		uint32		slot = *(const volatile uint32 *) &slots[i];
+
+		if (slot >= rows)
+			return slice_failed(slice, ENGINE_INVALID, "the server linked a slot that does not exist");
+		keep_row(slot, bodies + (Size) i * work.degree);
+	}
+	return SLICE_IDLE;
+}
+
+/* Take over what a piece changed; seeds only of the last piece. */
+static SliceEnding
+take_piece(MirrorSlice *slice)
+{
+	EngineStatus status;
+	const char *text;
+	uint32		wanted;
+	uint32		fetched = 0;
+	uint32		count;
+	int64		took_us = monotonic_us() - work.posted_us;
+	SliceEnding ending = SLICE_IDLE;
+
+	if (!lane_answered(work.lane, &status, &text))
+		return slice_failed(slice, ENGINE_FAILED, "the server does not answer");
+	work.in_flight = false;
+	work.linked_any = true;
+	if (status != ENGINE_OK)
+		return slice_failed(slice, status, text);
+	wanted = *(volatile uint32_t *) &area_lane(gpuann_area, (uint32) work.lane)->out_count;
+	if (wanted > slice->progress->rows)
+		return slice_failed(slice, ENGINE_INVALID, "the server changed more rows than there are");
+	while (fetched < wanted && ending == SLICE_IDLE)
+	{
+		ending = fetch_part(slice, fetched, false, &count);
+		if (ending == SLICE_IDLE && count == 0)
+			break;
+		fetched += ending == SLICE_IDLE ? count : 0;
+	}
+	work.piece = (uint32) Max(LEAST_PIECE,
+							  Min((int64) work.piece * PIECE_MS * 1000 / Max(took_us, 1),
+								  (int64) Min(MOST_PIECE, work.piece * 4)));
+	return ending;
+}
+
+/* Fetch the seeds that the last piece left. */
+static SliceEnding
+take_seeds(MirrorSlice *slice)
+{
+	uint32		count = 1;
+	SliceEnding ending = SLICE_IDLE;
+
+	while (count > 0 && ending == SLICE_IDLE && work.nseeds < slice->progress->rows)
+		ending = fetch_part(slice, work.nseeds, true, &count);
+	return ending;
+}
+
+static int
+compare_changed(const void *a, const void *b)
+{
+	uint32		x = ((const ChangedRow *) a)->slot;
+	uint32		y = ((const ChangedRow *) b)->slot;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The collected rows in the order of their slots. */
+static void
+sort_rows(LinkedRows *linked)
+{
+	ChangedRow *order = MemoryContextAllocHuge(work.memory, Max(work.nrows, 1) * sizeof(ChangedRow));
+	HASH_SEQ_STATUS scan;
+	ChangedRow *changed;
+	uint32		count = 0;
+
+	hash_seq_init(&scan, work.changed);
+	while ((changed = hash_seq_search(&scan)) != NULL)
+		order[count++] = *changed;
+	qsort(order, count, sizeof(ChangedRow), compare_changed);
+
+	linked->count = count;
+	linked->slots = MemoryContextAllocHuge(work.memory, Max(count, 1) * sizeof(uint32));
+	linked->rows = MemoryContextAllocHuge(work.memory, Max(count, 1) * work.degree * sizeof(uint32));
+	for (uint32 i = 0; i < count; i++)
+	{
+		linked->slots[i] = order[i].slot;
+		memcpy(linked->rows + (Size) i * work.degree, work.rows + (Size) order[i].place * work.degree,
+			   work.degree * sizeof(uint32));
+	}
+	linked->nseeds = work.nseeds;
+	linked->seeds = work.seeds;
+}
+
+/* Slots of the pass for which the engine gave no row: its mirror had them as linked, or as dead. */
+static void
+find_missing(LinkPass *missing)
+{
+	missing->from = work.pass.from;
+	missing->to = work.pass.to;
+	missing->count = 0;
+	missing->slots = MemoryContextAllocHuge(work.memory, Max(work.ntodo, 1) * sizeof(uint32));
+	for (uint32 i = 0; i < work.ntodo; i++)
+	{
+		if (hash_search(work.changed, &work.todo[i], HASH_FIND, NULL) == NULL)
+			missing->slots[missing->count++] = work.todo[i];
+	}
+}
+
+/* Write what was linked, and if that is the whole pass, how far the list is linked now. */
+static void
+write_pass(MirrorSlice *slice, bool whole)
+{
+	LinkPass	pass = work.pass;
+	LinkPass	missing;
+	LinkedRows	rows;
+	MetaPage	meta;
+	MemoryContext before = MemoryContextSwitchTo(work.memory);
+
+	sort_rows(&rows);
+	find_missing(&missing);
+	if (!whole || missing.count > 0)
+	{
+		pass.to = pass.from;
+		pass.count = 0;
+	}
+	link_write(slice->index, slice->format, &pass, &rows);
+	work.linked_any = false;
+
+	/* What the engine wrote is what the mirror has; only the number is new. */
+	read_meta(slice->index, &meta);
+	if (!whole || missing.count == 0)
+		slice->progress->change_seq = meta.change_seq;
+	else
+	{
+		memset(&rows, 0, sizeof(rows));
+		link_over_pages(slice->index, slice->format, &missing, &rows);
+		link_write(slice->index, slice->format, &missing, &rows);
+	}
+	MemoryContextSwitchTo(before);
+}
+
+/* Whether the rows collected fill the memory allowed. */
+static bool
+memory_used_up(void)
+{
+	return (Size) work.nrows * (work.degree * sizeof(uint32) + 64) > (Size) maintenance_work_mem * 1024;
+}
+
+SliceEnding
+link_step(MirrorSlice *slice)
+{
+	SliceEnding ending = SLICE_IDLE;
+	bool		whole;
+
+	if (work.in_flight)
+		ending = take_piece(slice);
+	if (ending != SLICE_IDLE)
+		return ending;
+	whole = work.done == work.ntodo;
+	if (!whole && !memory_used_up() && (work.done == 0 || !linker_lock_wanted(slice->index, true)))
+		return post_piece(slice);
+
+	if (work.done > 0)
+		ending = take_seeds(slice);
+	if (ending != SLICE_IDLE)
+		return ending;
+	write_pass(slice, whole);
+	linker_unlock(slice->index, true);
+	forget_work();
+	slice->progress->look_at_ms = 0;
+	return SLICE_IDLE;
+}

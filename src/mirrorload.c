@@ -1,0 +1,228 @@
+/*
+ * mirrorload.c
+ *		Loading a mirror: an empty one, then all rows in slot order, their graph rows, the seeds.
+ *
+ * The end of the pending list and the number of changes are read first, and the mirror is current to these when the load is
+ * complete; what happens meanwhile is for mirrorcatchup.c.
+ *
+ * A row's version is read before its vector. A vector does not change while its version is in the page, so a pair that does not
+ * belong together has a version that the page no longer has, and what is proposed by it is dropped (design, I2); the row that
+ * replaced it is on the pending list after the position read first.
+ */
+#include "gpuann.h"
+
+#include "worker.h"
+
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+
+/* Node states and versions of a run of slots. */
+static void
+read_versions(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions, uint64 *dead)
+{
+	const IndexFormat *format = slice->format;
+	uint32		slot = first;
+
+	while (slot < first + count)
+	{
+		BlockNumber block = node_block(format, slot);
+		Buffer		buffer = slice_read_page(slice, block, PAGE_NODE);
+
+		for (; slot < first + count && node_block(format, slot) == block; slot++)
+		{
+			uint32		i = slot - first;
+			NodeRecord *node = BufferIsValid(buffer) ? node_record(format, BufferGetPage(buffer), slot) : NULL;
+
+			versions[i] = node ? node->version : 0;
+			if (node == NULL || NodeState(node) != NODE_LIVE)
+				dead[i / 64] |= UINT64CONST(1) << (i % 64);
+		}
+		if (BufferIsValid(buffer))
+			UnlockReleaseBuffer(buffer);
+	}
+}
+
+/* The vectors of a run of slots of one superblock: a run of its vector pages' bytes. */
+static void
+read_vectors(const MirrorSlice *slice, uint32 first, uint32 count, unsigned char *to)
+{
+	VectorPlace place = vector_place(slice->format, first);
+	Size		left = (Size) count * slice->format->vector_bytes;
+
+	while (left > 0)
+	{
+		Size		bytes = Min(left, (Size) GPUANN_PAYLOAD - place.offset);
+		Buffer		buffer = slice_read_page(slice, place.block, PAGE_VECTOR);
+
+		if (BufferIsValid(buffer))
+		{
+			memcpy(to, VectorBytesOf(BufferGetPage(buffer)) + place.offset, bytes);
+			UnlockReleaseBuffer(buffer);
+		}
+		else
+			memset(to, 0, bytes);
+		to += bytes;
+		left -= bytes;
+		place.block++;
+		place.offset = 0;
+	}
+}
+
+/* The rows that one lane holds, from a slot on and within its superblock. */
+static uint32
+rows_in_lane(const IndexFormat *format, uint32 first, uint32 end)
+{
+	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
+	uint64		fit = (LANE_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
+
+	return (uint32) Min(fit, Min(end, superblock_end) - first);
+}
+
+/* Send the next run of rows. */
+static SliceEnding
+send_rows(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	uint32		first = progress->next_slot;
+	uint32		count = rows_in_lane(slice->format, first, progress->load_slots);
+	Size		dead_bytes = ((Size) count + 63) / 64 * sizeof(uint64);
+	AreaLane   *lane = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
+	uint64	   *dead = lane_array(slice->lane, dead_bytes, &lane->dead_offset);
+	unsigned char *vectors = lane_array(slice->lane, (Size) count * slice->format->vector_bytes, &lane->body_offset);
+	SliceEnding ending;
+
+	if (versions == NULL || dead == NULL || vectors == NULL)
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a lane");
+	memset(dead, 0, dead_bytes);
+	read_versions(slice, first, count, versions, dead);
+	read_vectors(slice, first, count, vectors);
+	lane->first_slot = first;
+	lane->count = count;
+	lane->has_dead = 1;
+	atomic_store(&slice->track->rows_sent, Max(atomic_load(&slice->track->rows_sent), first + count));
+
+	ending = slice_call(slice);
+	if (ending == SLICE_IDLE)
+		progress->rows = progress->next_slot = first + count;
+	return ending;
+}
+
+/* Send the graph rows of the next superblock. */
+static SliceEnding
+send_graph(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	uint32		superblock = slot_superblock(slice->format, progress->next_slot);
+	NodeGathering gathering;
+	SliceEnding ending;
+
+	gather_superblock(slice, superblock, 0, false, &gathering);
+	ending = gather_send(slice, &gathering);
+	if (ending == SLICE_IDLE)
+		progress->next_slot = (superblock + 1) * slice->format->superblock_slots;
+	return ending;
+}
+
+SliceEnding
+load_seeds(MirrorSlice *slice, const MetaPage *meta)
+{
+	uint32	   *seeds = NULL;
+	uint32		count = read_seeds(slice->index, slice->format, meta, meta->seeds, &seeds);
+	AreaLane   *lane = lane_prepare(slice->lane, LANE_SEEDS, (uint32) slice->entry, slice->generation);
+	uint32	   *slots;
+	uint32		kept = 0;
+
+	count = Min(count, LANE_DATA_BYTES / sizeof(uint32));
+	slots = lane_array(slice->lane, count * sizeof(uint32), &lane->slots_offset);
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (seeds[i] < slice->progress->rows)
+			slots[kept++] = seeds[i];
+	}
+	lane->count = kept;
+	if (seeds != NULL)
+		pfree(seeds);
+	return slice_call(slice);
+}
+
+/* Rows, graph and seeds are there: the mirror is as the pages were at the start. */
+static SliceEnding
+finish_load(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	MetaPage	meta;
+	ListBounds	bounds;
+	AreaLane   *lane;
+	SliceEnding ending;
+
+	list_bounds(slice->index, slice->format, &meta, &bounds);
+	ending = load_seeds(slice, &meta);
+	if (ending != SLICE_IDLE)
+		return ending;
+	lane = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
+	lane->has_position = 1;
+	lane->position = progress->position;
+	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), progress->position));
+	ending = slice_call(slice);
+	if (ending != SLICE_IDLE)
+		return ending;
+	progress->ready_at = bounds.end;
+	progress->phase = PHASE_CATCHUP;
+	return SLICE_MORE;
+}
+
+SliceEnding
+load_begin(MirrorSlice *slice)
+{
+	const IndexFormat *format = slice->format;
+	MirrorProgress *progress = slice->progress;
+	MetaPage	meta;
+	ListBounds	bounds;
+	AreaLane   *lane;
+
+	list_bounds(slice->index, format, &meta, &bounds);
+	if (meta.nonce != slice->key.nonce)
+		return SLICE_GONE;
+	memset(progress, 0, sizeof(*progress));
+	progress->phase = PHASE_ROWS;
+	progress->load_slots = bounds.next_fresh;
+	progress->position = bounds.end;
+	progress->change_seq = meta.change_seq;
+	progress->load_started_ms = monotonic_ms();
+
+	lane = lane_prepare(slice->lane, LANE_CREATE, (uint32) slice->entry, slice->generation);
+	lane->spec.dims = format->dims;
+	lane->spec.type = (ElementType) format->type;
+	lane->spec.metric = (Metric) format->metric;
+	lane->spec.method = (SearchMethod) format->method;
+	lane->spec.degree = format->degree;
+	/* It grows beyond this, but that costs a copy. */
+	lane->spec.capacity = Min(bounds.next_fresh + bounds.next_fresh / 8 + 1024, ENGINE_MAX_SLOTS);
+	lane->spec.residency = RESIDENCY_FULL;
+	lane->spec.placement = PLACEMENT_SINGLE;
+	lane->spec.device = -1;
+	return slice_call(slice);
+}
+
+SliceEnding
+load_step(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	SliceEnding ending = SLICE_IDLE;
+
+	while (ending == SLICE_IDLE && !slice_over(slice))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (progress->next_slot < progress->load_slots)
+			ending = progress->phase == PHASE_ROWS ? send_rows(slice) : send_graph(slice);
+		else if (progress->phase == PHASE_ROWS)
+		{
+			progress->phase = PHASE_GRAPH;
+			progress->next_slot = 0;
+		}
+		else
+			return finish_load(slice);
+	}
+	return ending == SLICE_IDLE ? SLICE_MORE : ending;
+}

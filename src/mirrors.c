@@ -1,0 +1,311 @@
+/*
+ * mirrors.c
+ *		The mirror table: entries are found by relation file, made on first use, and emptied when their index is gone.
+ *
+ * Relies on gpuann_mirror_lock() for every change; scans read an entry without it (client.c says why that is safe).
+ */
+#include "gpuann.h"
+
+#include "area.h"
+#include "mirrors.h"
+
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
+#include "utils/rel.h"
+
+#define REFUSED_RETRY_MS		(30 * 1000) /* doubled with every refusal in a row */
+#define REFUSED_RETRY_MOST_MS	(600 * 1000)
+#define RECENTLY_USED_MS		(600 * 1000)	/* mirrors used since are loaded again when a server starts */
+
+/* The part of a key by which entries are found: a relation file has one nonce at a time. */
+typedef struct FileKey
+{
+	uint32		database;
+	uint32		tablespace;
+	uint32		relfile;
+} FileKey;
+
+typedef struct FileEntry
+{
+	FileKey		key;
+	int			entry;
+} FileEntry;
+
+MirrorControl *gpuann_control = NULL;
+static HTAB *file_table = NULL;
+
+Size
+mirrors_shmem_size(void)
+{
+	return add_size(MAXALIGN(sizeof(MirrorControl)), hash_estimate_size(AREA_MIRRORS, sizeof(FileEntry)));
+}
+
+/* Called in the postmaster, at start and after every crash. */
+void
+mirrors_shmem_init(void)
+{
+	HASHCTL		info;
+	bool		found;
+
+	gpuann_control = ShmemInitStruct("gpuann mirrors", sizeof(MirrorControl), &found);
+	if (!found)
+	{
+		memset(gpuann_control, 0, sizeof(MirrorControl));
+		for (int i = 0; i < AREA_MIRRORS; i++)
+			gpuann_control->tracks[i].worker = -1;
+	}
+	memset(&info, 0, sizeof(info));
+	info.keysize = sizeof(FileKey);
+	info.entrysize = sizeof(FileEntry);
+	file_table = ShmemInitHash("gpuann mirror files", AREA_MIRRORS, AREA_MIRRORS, &info, HASH_ELEM | HASH_BLOBS);
+}
+
+void
+mirror_key(Relation index, uint64 nonce, MirrorKey *key)
+{
+#if PG_VERSION_NUM >= 160000
+	key->database = index->rd_locator.dbOid;
+	key->tablespace = index->rd_locator.spcOid;
+	key->relfile = index->rd_locator.relNumber;
+#else
+	key->database = index->rd_node.dbNode;
+	key->tablespace = index->rd_node.spcNode;
+	key->relfile = index->rd_node.relNode;
+#endif
+	key->index = RelationGetRelid(index);
+	key->nonce = nonce;
+}
+
+static FileKey
+file_key(const MirrorKey *key)
+{
+	FileKey		file = {key->database, key->tablespace, key->relfile};
+
+	return file;
+}
+
+int
+mirror_find(const MirrorKey *key)
+{
+	FileKey		file = file_key(key);
+	FileEntry  *found = hash_search(file_table, &file, HASH_FIND, NULL);
+
+	return found ? found->entry : -1;
+}
+
+/* An unused entry, or the one whose index has not been used for longest and that nobody serves; -1: none. */
+static int
+choose_entry(void)
+{
+	int			oldest = -1;
+	int64		oldest_used = 0;
+
+	for (int i = 0; i < AREA_MIRRORS; i++)
+	{
+		MirrorTrack *track = mirror_track(i);
+		int64		used = atomic_load(&mirror_area(i)->last_used_ms);
+		uint32		state = atomic_load(&mirror_area(i)->state);
+
+		if (!track->in_use)
+			return i;
+		if (state != MIRROR_READY && state != MIRROR_LOADING && track->worker < 0 && (oldest < 0 || used < oldest_used))
+		{
+			oldest = i;
+			oldest_used = used;
+		}
+	}
+	if (oldest >= 0)
+		mirror_forget(oldest);
+	return oldest;
+}
+
+/* An index that got a new relation file keeps its counters: take them from its old entry. */
+static void
+inherit_counters(int entry, const MirrorKey *key)
+{
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+
+		if (track->in_use && (int) i != entry && track->key.index == key->index && track->key.database == key->database)
+		{
+			memcpy(&mirror_area(entry)->counters, &mirror_area((int) i)->counters, sizeof(MirrorCounters));
+			memset(&mirror_area((int) i)->counters, 0, sizeof(MirrorCounters));
+		}
+	}
+}
+
+int
+mirror_make(const MirrorKey *key, MirrorState state)
+{
+	int			entry = choose_entry();
+	FileKey		file = file_key(key);
+	MirrorTrack *track;
+	AreaMirror *mirror;
+	bool		found;
+
+	if (entry < 0)
+		return -1;
+	track = mirror_track(entry);
+	mirror = mirror_area(entry);
+	((FileEntry *) hash_search(file_table, &file, HASH_ENTER, &found))->entry = entry;
+	Assert(!found);
+
+	gpuann_control->high_water = Max(gpuann_control->high_water, (uint32) entry + 1);
+	track->in_use = true;
+	track->key = *key;
+	track->worker = -1;
+	track->failures = 0;
+	track->looked_ms = monotonic_ms();
+	atomic_store(&track->position_sent, 0);
+	atomic_store(&track->rows_sent, 0);
+	memset(&track->progress, 0, sizeof(track->progress));
+	mirror->key = *key;
+	memset(&mirror->counters, 0, sizeof(mirror->counters));
+	inherit_counters(entry, key);
+	atomic_store(&mirror->wanted, 0);
+	atomic_store(&mirror->changed, 0);
+	atomic_store(&mirror->last_used_ms, monotonic_ms());
+	atomic_store(&mirror->state, state);
+	atomic_fetch_add(&gpuann_control->table_version, 1);
+	return entry;
+}
+
+/* Forget what the server last said about an entry. */
+static void
+clear_figures(AreaMirror *mirror)
+{
+	atomic_store(&mirror->position, 0);
+	atomic_store(&mirror->rows, 0);
+	atomic_store(&mirror->bytes, 0);
+	atomic_store(&mirror->epoch, 0);
+}
+
+uint32
+mirror_invalidate(int entry, MirrorState next)
+{
+	AreaMirror *mirror = mirror_area(entry);
+	uint32		generation;
+
+	/* The server lets go of mirrors of which it sees the generation move on. */
+	atomic_store(&mirror->state, next);
+	generation = atomic_fetch_add(&mirror->generation, 1) + 1;
+	clear_figures(mirror);
+	memset(&mirror_track(entry)->progress, 0, sizeof(MirrorProgress));
+	atomic_fetch_add(&gpuann_control->table_version, 1);
+	return generation;
+}
+
+void
+mirror_forget(int entry)
+{
+	MirrorTrack *track = mirror_track(entry);
+	FileKey		file = file_key(&track->key);
+
+	hash_search(file_table, &file, HASH_REMOVE, NULL);
+	atomic_fetch_add(&track->identity, 1);
+	(void) mirror_invalidate(entry, MIRROR_EMPTY);
+	track->in_use = false;
+	track->worker = -1;
+	atomic_store(&mirror_area(entry)->worker, 0);
+}
+
+void
+mirror_refuse(int entry, uint32 identity, const char *reason)
+{
+	MirrorTrack *track = mirror_track(entry);
+	AreaMirror *mirror = mirror_area(entry);
+	int64		delay;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (track->in_use && atomic_load(&track->identity) == identity)
+	{
+		delay = Min((int64) REFUSED_RETRY_MS << Min(track->failures, 10), REFUSED_RETRY_MOST_MS);
+		track->failures++;
+		strlcpy(mirror->reason, reason, sizeof(mirror->reason));
+		atomic_store(&mirror->retry_at_ms, monotonic_ms() + delay);
+		atomic_store(&mirror->wanted, 0);
+		(void) mirror_invalidate(entry, MIRROR_REFUSED);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+bool
+mirror_is_due(int entry, int64 now_ms)
+{
+	AreaMirror *mirror = mirror_area(entry);
+
+	switch (atomic_load(&mirror->state))
+	{
+		case MIRROR_WANTED:
+			return true;
+		case MIRROR_REFUSED:
+			return atomic_load(&mirror->wanted) > 0 && atomic_load(&mirror->retry_at_ms) <= now_ms;
+		default:
+			return false;
+	}
+}
+
+void
+mirrors_sweep(void)
+{
+	int64		now = monotonic_ms();
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		AreaMirror *mirror = mirror_area((int) i);
+		bool		recent = now - atomic_load(&mirror->last_used_ms) < RECENTLY_USED_MS;
+
+		if (!track->in_use)
+			continue;
+		track->failures = 0;
+		switch (atomic_load(&mirror->state))
+		{
+			case MIRROR_STATISTICS:
+			case MIRROR_WANTED:
+				break;
+			default:
+				(void) mirror_invalidate((int) i, recent ? MIRROR_WANTED : MIRROR_STATISTICS);
+		}
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+void
+mirrors_forget_database(Oid database)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		if (mirror_track((int) i)->in_use && mirror_track((int) i)->key.database == database)
+			mirror_forget((int) i);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+void
+launcher_wake(void)
+{
+	Latch	   *latch = gpuann_control->launcher_latch;
+
+	atomic_fetch_add(&gpuann_area->launcher_request, 1);
+	/* A latch of a process that has just ended may be somebody else's by now: waking them for nothing does no harm. */
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+void
+mirror_wake(int entry)
+{
+	int			worker = mirror_track(entry)->worker;
+	Latch	   *latch = worker >= 0 && worker < GPUANN_MAX_WORKERS ? gpuann_control->workers[worker].latch : NULL;
+
+	if (latch != NULL)
+		SetLatch(latch);
+	else
+		launcher_wake();
+}

@@ -1,0 +1,145 @@
+/*
+ * mirrors.h
+ *		The mirror table: which indexes have, want or had a mirror, and who looks after them.
+ *
+ * The table has two halves. AreaMirror (protocol.h) stands in the shared area, where the server sees it and could overwrite it;
+ * MirrorTrack stands in PostgreSQL's own shared memory and holds what must be true. Launcher and workers find each other here too.
+ *
+ * gpuann_mirror_lock() protects in_use, key and worker of every track, the worker slots, and the barred databases. The
+ * progress of a track is its worker's.
+ */
+#ifndef GPUANN_MIRRORS_H
+#define GPUANN_MIRRORS_H
+
+#include "area.h"
+
+#include "storage/latch.h"
+
+#define GPUANN_MAX_WORKERS	64
+#define MOST_BARRED			32	/* databases that are being dropped, moved or copied at once */
+
+/* How far a mirror has come. */
+typedef enum LoadPhase
+{
+	PHASE_ROWS = 0,				/* versions and vectors of the slots that existed at the start */
+	PHASE_GRAPH,				/* then their graph rows */
+	PHASE_CATCHUP,				/* then what has happened meanwhile, before queries are answered */
+	PHASE_SERVING
+} LoadPhase;
+
+typedef struct MirrorProgress
+{
+	LoadPhase	phase;
+	uint32		next_slot;		/* loading: the first slot not sent in this phase */
+	uint32		load_slots;		/* loading: slots at the start */
+	uint32		rows;			/* slots that the mirror knows */
+	uint64		position;		/* list entries before this are in the mirror */
+	uint64		ready_at;		/* list position at which the load is complete */
+	uint64		change_seq;		/* changes of pages up to this are in the mirror */
+	uint64		scan_target;	/* the change_seq that the scan under way will have reached; 0: none is under way */
+	uint32		scan_superblock;
+	uint64		end_seen;		/* end of the list at the last look, and when it last moved */
+	int64		grown_ms;
+	int64		load_started_ms;
+	int64		look_at_ms;		/* when to look again without being told */
+} MirrorProgress;
+
+typedef struct MirrorTrack
+{
+	_Atomic uint32_t identity;	/* advanced, before the generation, when the entry changes its index */
+	bool		in_use;
+	MirrorKey	key;
+	int			worker;			/* worker slot, or -1 */
+	int			failures;		/* in a row: stretches the time to the next try */
+	int64		looked_ms;		/* when a worker last looked at the index */
+	_Atomic uint64_t position_sent; /* no honest answer covers more, */
+	_Atomic uint32_t rows_sent; /* or names slots from here on */
+	MirrorProgress progress;
+} MirrorTrack;
+
+typedef struct WorkerSlot
+{
+	bool		in_use;			/* from before its start to its end */
+	bool		connected;
+	bool		leave;			/* asked to: the database is to be dropped, moved or copied */
+	Oid			database;
+	pid_t		pid;
+	Latch	   *latch;
+	int64		started_ms;
+} WorkerSlot;
+
+typedef struct BarredDatabase
+{
+	Oid			database;
+	pid_t		pid;			/* of the backend that bars it */
+} BarredDatabase;
+
+typedef struct MirrorControl
+{
+	_Atomic uint32_t table_version; /* advanced when entries come, go, or become wanted */
+	_Atomic uint32_t databases_waiting; /* databases that want a worker and have none */
+	uint32		high_water;		/* entries from here on were never used */
+	Latch	   *launcher_latch;
+	WorkerSlot	workers[GPUANN_MAX_WORKERS];
+	BarredDatabase barred[MOST_BARRED];
+	MirrorTrack tracks[AREA_MIRRORS];
+} MirrorControl;
+
+extern MirrorControl *gpuann_control;
+
+extern Size mirrors_shmem_size(void);
+extern void mirrors_shmem_init(void);
+
+/* The identity of an index. */
+extern void mirror_key(Relation index, uint64 nonce, MirrorKey *key);
+
+static inline MirrorTrack *
+mirror_track(int entry)
+{
+	return &gpuann_control->tracks[entry];
+}
+
+static inline AreaMirror *
+mirror_area(int entry)
+{
+	return area_mirror(gpuann_area, (uint32) entry);
+}
+
+/* The entry of this relation file, or -1. The nonce is the caller's to compare. The lock is held. */
+extern int	mirror_find(const MirrorKey *key);
+
+/* A new entry, or -1 if the table is full of indexes in use. The lock is held exclusively. */
+extern int	mirror_make(const MirrorKey *key, MirrorState state);
+
+/* The index is gone: empty the entry. The lock is held exclusively. */
+extern void mirror_forget(int entry);
+
+/*
+ * What the server holds for an entry is no longer to be used, and the server drops it; the entry goes on as MIRROR_WANTED, _REFUSED,
+ * _STATISTICS or _LOADING. Returns the new generation. The lock is held exclusively.
+ */
+extern uint32 mirror_invalidate(int entry, MirrorState next);
+
+/* Refuse an entry, if it still has this identity, for a while; the more often in a row the longer. Takes the lock. */
+extern void mirror_refuse(int entry, uint32 identity, const char *reason);
+
+/* The entry of a table that is to be mirrored if it is not: wanted, or refused long enough ago. */
+extern bool mirror_is_due(int entry, int64 now_ms);
+
+/* All that the server held is gone with it. Takes the lock. Launcher only. */
+extern void mirrors_sweep(void);
+
+/* All entries of a database that no longer exists. Takes the lock. */
+extern void mirrors_forget_database(Oid database);
+
+/* Wake the worker of an entry, or the launcher if it has none. */
+extern void mirror_wake(int entry);
+extern void launcher_wake(void);
+
+static inline int64
+monotonic_ms(void)
+{
+	return monotonic_us() / 1000;
+}
+
+#endif							/* GPUANN_MIRRORS_H */

@@ -1,0 +1,545 @@
+/*
+ * worker.c
+ *		The mirror worker: serves the mirrors of one database, slice by slice, and leaves when it is not needed.
+ *
+ * It goes round the mirrors of its database. On the primary its latch is set by whoever changes pages, on a standby it polls. An
+ * ERROR costs the mirror it came from, which is refused for a while, never the worker; SIGTERM ends the worker and the launcher
+ * starts another where one is needed.
+ */
+#include "gpuann.h"
+
+#include "area.h"
+#include "mirrors.h"
+#include "worker.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/bufmgr.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#define LOCKED_MS		100		/* when somebody else has locked the index */
+#define LINK_POLL_MS	2		/* while the engine links */
+#define STANDBY_POLL_MS 50
+#define REST_MS			1000
+#define NO_SERVER_MS	100
+#define LANE_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay locked for it */
+#define INVALIDATION_MS 10000	/* at least so often, catalog changes are taken note of: files of dropped relations are closed */
+
+/* When to leave: others wait and we had our time or have had nothing to do, or nothing was to do for long. */
+#define TURN_MS			60000
+#define IDLE_TURN_MS	5000
+#define IDLE_MS			300000
+
+typedef struct Worker
+{
+	int			number;			/* of its slot */
+	WorkerSlot *slot;
+	int			lane;			/* -1: none */
+	uint32		table_version;	/* that the list is of */
+	int			entries[AREA_MIRRORS];
+	int			count;
+	int64		started_ms;
+	int64		busy_ms;		/* when there last was something to do */
+	int			current;		/* the entry a slice is at work on, or -1 */
+	int64		invalidated_ms;
+	MemoryContext memory;		/* reset with each slice */
+} Worker;
+
+static Worker me;
+
+/* Whether our lane holds a job that nobody waits for any more: its mirror is not what its progress says. */
+static bool
+lane_in_flight(void)
+{
+	return me.lane >= 0 && request_state(atomic_load(&area_lane(gpuann_area, (uint32) me.lane)->state)) != REQUEST_FREE;
+}
+
+/* Give up the mirrors of this worker. A database that could not be connected to keeps its indexes waiting for a while. */
+static void
+release_entries(bool refuse)
+{
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		bool		ours;
+		uint32		identity;
+
+		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+		ours = track->in_use && track->key.database == me.slot->database &&
+			atomic_load(&mirror_area((int) i)->state) != MIRROR_STATISTICS;
+		identity = atomic_load(&track->identity);
+		if (track->in_use && track->worker == me.number)
+		{
+			track->worker = -1;
+			atomic_store(&mirror_area((int) i)->worker, 0);
+		}
+		LWLockRelease(gpuann_mirror_lock());
+		if (ours && refuse)
+			mirror_refuse((int) i, identity, "no mirror worker could connect to the database");
+	}
+}
+
+/* Give everything back; runs on SIGTERM and on FATAL errors too. */
+static void
+worker_exit(int code, Datum arg)
+{
+	link_abandon();
+	if (me.current >= 0 && lane_in_flight())
+	{
+		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+		if (mirror_track(me.current)->in_use && mirror_track(me.current)->worker == me.number)
+			(void) mirror_invalidate(me.current, MIRROR_WANTED);
+		LWLockRelease(gpuann_mirror_lock());
+	}
+	area_leave();
+	release_entries(!me.slot->connected && !me.slot->leave);
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	memset(me.slot, 0, sizeof(*me.slot));
+	LWLockRelease(gpuann_mirror_lock());
+	launcher_wake();
+}
+
+/* Claim the mirrors of this database that came since the last look at the table. */
+static void
+refresh_entries(void)
+{
+	uint32		version = atomic_load(&gpuann_control->table_version);
+
+	if (version == me.table_version)
+		return;
+	me.count = 0;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+
+		if (!track->in_use || track->key.database != MyDatabaseId ||
+			atomic_load(&mirror_area((int) i)->state) == MIRROR_STATISTICS)
+			continue;
+		track->worker = me.number;
+		atomic_store(&mirror_area((int) i)->worker, MyProcPid);
+		me.entries[me.count++] = (int) i;
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	me.table_version = version;
+}
+
+/* ---- slices ---- */
+
+SliceEnding
+slice_failed(MirrorSlice *slice, EngineStatus status, const char *text)
+{
+	strlcpy(slice->reason, text, sizeof(slice->reason));
+	switch (status)
+	{
+		case ENGINE_OK:
+			return SLICE_IDLE;
+		case ENGINE_FAILED:
+		case ENGINE_NOT_FOUND:
+		case ENGINE_CANCELLED:
+			return SLICE_LOST;
+		default:
+			return SLICE_REFUSED;
+	}
+}
+
+SliceEnding
+slice_call(MirrorSlice *slice)
+{
+	const char *text;
+	EngineStatus status;
+
+	status = lane_call(slice->lane, monotonic_us() + LANE_CALL_US, &text);
+
+	return slice_failed(slice, status, text);
+}
+
+Buffer
+slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind)
+{
+	Buffer		buffer;
+
+	if (block >= slice->blocks)
+		return InvalidBuffer;
+	buffer = read_page_in_bulk(slice->index, block, kind, BUFFER_LOCK_SHARE, true, slice->strategy);
+	if (!PageIsNew(BufferGetPage(buffer)))
+		return buffer;
+	UnlockReleaseBuffer(buffer);
+	return InvalidBuffer;
+}
+
+/* Open a mirror's index if nobody holds it exclusively. SLICE_IDLE: it is open. */
+static SliceEnding
+open_index(MirrorSlice *slice)
+{
+	MirrorKey	key;
+	Oid			oid = slice->key.index;
+
+	if (!ConditionalLockRelationOid(oid, AccessShareLock))
+		return SLICE_LATER;
+	slice->index = try_relation_open(oid, NoLock);
+	if (slice->index == NULL)
+	{
+		UnlockRelationOid(oid, AccessShareLock);
+		return SLICE_GONE;
+	}
+	mirror_key(slice->index, 0, &key);
+	if (slice->index->rd_rel->relkind != RELKIND_INDEX || slice->index->rd_indam == NULL ||
+		slice->index->rd_indam->ambuild != gpuannbuild ||
+		key.database != slice->key.database || key.tablespace != slice->key.tablespace || key.relfile != slice->key.relfile)
+	{
+		relation_close(slice->index, AccessShareLock);
+		return SLICE_GONE;
+	}
+	slice->format = index_format(slice->index);
+	slice->blocks = RelationGetNumberOfBlocks(slice->index);
+	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
+	return SLICE_IDLE;
+}
+
+/* A load begins: the mirror gets a generation of its own. False if the server has just died. */
+static bool
+claim_for_load(MirrorSlice *slice)
+{
+	AreaMirror *mirror = mirror_area(slice->entry);
+	uint32		epoch;
+
+	if (!area_server_ready(&epoch))
+		return false;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	atomic_store(&mirror->changed, 0);
+	slice->generation = mirror_invalidate(slice->entry, MIRROR_LOADING);
+	atomic_store(&mirror->epoch, epoch);
+	LWLockRelease(gpuann_mirror_lock());
+	return true;
+}
+
+/* What is next for a mirror whose index is open. */
+static SliceEnding
+work_on(MirrorSlice *slice)
+{
+	uint32		state = atomic_load(&mirror_area(slice->entry)->state);
+	SliceEnding ending;
+
+	if (state == MIRROR_WANTED || state == MIRROR_REFUSED)
+	{
+		if (!claim_for_load(slice))
+			return SLICE_LOST;
+		ending = load_begin(slice);
+		return ending == SLICE_IDLE ? SLICE_MORE : ending;
+	}
+	if (slice->progress->phase < PHASE_CATCHUP)
+		return load_step(slice);
+	ending = link_active(slice->entry) ? link_step(slice) : SLICE_IDLE;
+	if (ending != SLICE_IDLE || link_in_flight(slice->entry))
+		return ending;
+	return catchup_step(slice);
+}
+
+/* One transaction's worth of work. */
+static SliceEnding
+run_slice(MirrorSlice *slice)
+{
+	SliceEnding ending;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	MemoryContextSwitchTo(me.memory);
+	slice->until_us = monotonic_us() + SLICE_US;
+	ending = open_index(slice);
+	if (ending == SLICE_IDLE)
+	{
+		ending = work_on(slice);
+		FreeAccessStrategy(slice->strategy);
+		relation_close(slice->index, AccessShareLock);
+	}
+	CommitTransactionCommand();
+	MemoryContextReset(me.memory);
+	MemoryContextSwitchTo(TopMemoryContext);
+	return ending;
+}
+
+/* An ERROR came out of a slice: log it, and end the transaction. Its message is the reason for refusing the mirror. */
+static SliceEnding
+slice_error(MirrorSlice *slice)
+{
+	ErrorData  *error;
+	bool		cancelled;
+	bool		torn = lane_in_flight();
+
+	MemoryContextSwitchTo(TopMemoryContext);
+	HOLD_INTERRUPTS();
+	error = CopyErrorData();
+	cancelled = error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
+		error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
+	area_copy_text(slice->reason, sizeof(slice->reason), error->message ? error->message : "", PG_INT32_MAX);
+	FreeErrorData(error);
+	EmitErrorReport();
+	AbortCurrentTransaction();
+	FlushErrorState();
+	RESUME_INTERRUPTS();
+	MemoryContextReset(me.memory);
+	MemoryContextSwitchTo(TopMemoryContext);
+	if (me.lane >= 0)
+		lane_release(me.lane);
+	me.lane = -1;
+	/* Recovery conflicts and cancels are nobody's fault. */
+	return !cancelled ? SLICE_REFUSED : torn ? SLICE_RELOAD : SLICE_LATER;
+}
+
+/* Run a slice; whatever goes wrong in it ends here. */
+static SliceEnding
+run_slice_safely(MirrorSlice *slice)
+{
+	volatile SliceEnding ending = SLICE_LOST;
+
+	me.current = slice->entry;
+	PG_TRY();
+	{
+		ending = run_slice(slice);
+	}
+	PG_CATCH();
+	{
+		ending = slice_error(slice);
+	}
+	PG_END_TRY();
+	me.current = -1;
+	/* A call that was given up leaves its lane to the server. */
+	if (lane_in_flight())
+	{
+		lane_release(me.lane);
+		me.lane = -1;
+	}
+	return ending;
+}
+
+/* Draw the consequence of how a slice ended. */
+static void
+conclude(MirrorSlice *slice, SliceEnding ending)
+{
+	uint32		epoch;
+
+	if (ending != SLICE_IDLE && ending != SLICE_MORE && ending != SLICE_LATER && link_active(slice->entry))
+		link_abandon();
+	switch (ending)
+	{
+		case SLICE_GONE:
+		case SLICE_RELOAD:
+			LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+			if (slice->track->in_use && atomic_load(&slice->track->identity) == slice->identity)
+			{
+				if (ending == SLICE_GONE)
+					mirror_forget(slice->entry);
+				else
+					(void) mirror_invalidate(slice->entry, MIRROR_WANTED);
+			}
+			LWLockRelease(gpuann_mirror_lock());
+			break;
+		case SLICE_REFUSED:
+			mirror_refuse(slice->entry, slice->identity, slice->reason);
+			break;
+		case SLICE_LOST:
+			/* If it was the server, the launcher says so; if the server lost only this mirror, we do. */
+			if (area_server_ready(&epoch) && epoch == slice->epoch)
+				mirror_refuse(slice->entry, slice->identity, slice->reason);
+			break;
+		default:
+			break;
+	}
+}
+
+/* Whether a mirror has to be looked at now; if not, *wait_ms says when. */
+static bool
+needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
+{
+	AreaMirror *mirror = mirror_area(entry);
+	MirrorTrack *track = mirror_track(entry);
+	uint32		state = atomic_load(&mirror->state);
+
+	*wait_ms = REST_MS;
+	if (state != MIRROR_LOADING && state != MIRROR_READY)
+		return mirror_is_due(entry, now);
+	if (atomic_load(&mirror->epoch) != epoch)
+	{
+		*wait_ms = NO_SERVER_MS;	/* of a server before this one: the launcher is about to sweep it */
+		return false;
+	}
+	if (link_in_flight(entry))
+	{
+		*wait_ms = LINK_POLL_MS;
+		return false;
+	}
+	if (state == MIRROR_LOADING || link_active(entry))
+		return true;
+	/* The flag goes down before the pages are read, so that no change falls between. */
+	if (atomic_exchange(&mirror->changed, 0) != 0)
+		return true;
+	*wait_ms = (int) Min(track->progress.look_at_ms - now, REST_MS);
+	return now >= track->progress.look_at_ms;
+}
+
+/* What a slice's ending means for the next one; returns the milliseconds after which to come again. */
+static int
+plan_next(MirrorSlice *slice, SliceEnding ending)
+{
+	switch (ending)
+	{
+		case SLICE_MORE:
+		case SLICE_RELOAD:
+			slice->progress->look_at_ms = 0;
+			return 0;
+		case SLICE_LATER:
+			slice->progress->look_at_ms = 0;
+			return LOCKED_MS;
+		default:
+			return link_active(slice->entry) ? LINK_POLL_MS : slice->primary ? REST_MS : STANDBY_POLL_MS;
+	}
+}
+
+/* Serve one mirror; returns the milliseconds after which to come again. */
+static int
+serve(int entry)
+{
+	MirrorTrack *track = mirror_track(entry);
+	int64		now = monotonic_ms();
+	MirrorProgress before = track->progress;
+	MirrorSlice slice;
+	SliceEnding ending;
+	int			wait_ms;
+
+	memset(&slice, 0, sizeof(slice));
+	if (!area_server_ready(&slice.epoch))
+		return NO_SERVER_MS;
+	if (!needs_look(entry, slice.epoch, now, &wait_ms))
+		return wait_ms;
+	if (me.lane < 0)
+		me.lane = lane_claim();
+	if (me.lane < 0)
+		return LOCKED_MS;
+
+	slice.entry = entry;
+	slice.generation = atomic_load(&mirror_area(entry)->generation);
+	slice.identity = atomic_load(&track->identity);
+	slice.key = track->key;
+	slice.track = track;
+	slice.progress = &track->progress;
+	slice.lane = me.lane;
+	slice.primary = !RecoveryInProgress();
+	if (atomic_load(&track->identity) != slice.identity || slice.key.database != MyDatabaseId)
+		return LOCKED_MS;		/* it has just become another index's entry */
+	track->looked_ms = now;
+	ending = run_slice_safely(&slice);
+	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != track->progress.position ||
+		before.change_seq != track->progress.change_seq || link_active(entry))
+		me.busy_ms = now;
+	wait_ms = plan_next(&slice, ending);
+	conclude(&slice, ending);
+	return wait_ms;
+}
+
+/* Whether it is time to make room for a worker in another database. */
+static bool
+time_to_leave(int64 now)
+{
+	bool		others = atomic_load(&gpuann_control->databases_waiting) > 0;
+
+	if (me.slot->leave)
+		return true;
+	if (link_active(-1))
+		return false;
+	if (others && (now - me.busy_ms >= IDLE_TURN_MS || now - me.started_ms >= TURN_MS))
+		return true;
+	/* A standby's mirrors are only current while somebody polls. */
+	return now - me.busy_ms >= IDLE_MS;
+}
+
+/* Take note of catalog changes even if nothing else is to do. */
+static void
+process_invalidations(int64 now)
+{
+	if (now - me.invalidated_ms < INVALIDATION_MS)
+		return;
+	me.invalidated_ms = now;
+	StartTransactionCommand();
+	CommitTransactionCommand();
+	pgstat_report_stat(true);
+}
+
+/* Connect to the database that the launcher chose. */
+static void
+worker_start(int number)
+{
+	me.number = number;
+	me.slot = &gpuann_control->workers[number];
+	me.lane = me.current = -1;
+	me.table_version = atomic_load(&gpuann_control->table_version) - 1;
+	me.started_ms = me.busy_ms = me.invalidated_ms = monotonic_ms();
+
+	before_shmem_exit(worker_exit, (Datum) 0);
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	me.slot->pid = MyProcPid;
+	me.slot->latch = MyLatch;
+	LWLockRelease(gpuann_mirror_lock());
+	if (me.slot->leave)
+		proc_exit(0);
+
+	BackgroundWorkerInitializeConnectionByOid(me.slot->database, InvalidOid, 0);
+	me.slot->connected = true;
+	me.memory = AllocSetContextCreate(TopMemoryContext, "gpuann mirror slice", ALLOCSET_DEFAULT_SIZES);
+	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
+	pgstat_report_appname("gpuann mirror worker");
+}
+
+void
+gpuann_worker_main(Datum arg)
+{
+	int			number = DatumGetInt32(arg);
+
+	if (gpuann_area == NULL || number < 0 || number >= GPUANN_MAX_WORKERS)
+		proc_exit(0);
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	worker_start(number);
+
+	for (;;)
+	{
+		int			wait_ms = REST_MS;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		refresh_entries();
+		for (int i = 0; i < me.count; i++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			wait_ms = Min(wait_ms, serve(me.entries[i]));
+		}
+		if (time_to_leave(monotonic_ms()))
+			break;
+		process_invalidations(monotonic_ms());
+		if (wait_ms > 0)
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, wait_ms,
+							 area_wait_event(AREA_WAIT_WORKER));
+	}
+	proc_exit(0);
+}

@@ -1,0 +1,111 @@
+/*
+ * worker.h
+ *		A mirror worker's parts: worker.c decides what is next, mirrorload.c loads, mirrorcatchup.c follows the pages,
+ *		mirrorlink.c links.
+ *
+ * A worker works in slices: open the index in a transaction, go on for at most SLICE_US, end the transaction. What a slice leaves
+ * to do stands in the mirror's progress, so another worker can take over.
+ */
+#ifndef GPUANN_WORKER_H
+#define GPUANN_WORKER_H
+
+#include "link.h"
+#include "mirrors.h"
+
+#define SLICE_US	20000
+
+/* How a slice ended. */
+typedef enum SliceEnding
+{
+	SLICE_IDLE = 0,				/* nothing is left to do now */
+	SLICE_MORE,					/* time was up */
+	SLICE_LATER,				/* the index is locked by somebody: in a while */
+	SLICE_GONE,					/* the index is gone, or is another now */
+	SLICE_RELOAD,				/* the mirror cannot be followed any more */
+	SLICE_REFUSED,				/* the engine said no: reason */
+	SLICE_LOST					/* the server is gone or has another mirror; the launcher will say */
+} SliceEnding;
+
+/* One slice of work on one mirror. */
+typedef struct MirrorSlice
+{
+	int			entry;
+	uint32		generation;
+	uint32		identity;
+	uint32		epoch;			/* of the server, at the start */
+	MirrorKey	key;
+	MirrorTrack *track;
+	MirrorProgress *progress;
+	int			lane;
+	Relation	index;
+	const IndexFormat *format;
+	BlockNumber blocks;			/* of the file, at the start of the slice */
+	BufferAccessStrategy strategy;
+	int64		until_us;
+	bool		primary;		/* not in recovery: may link */
+	char		reason[160];	/* SLICE_REFUSED */
+} MirrorSlice;
+
+static inline bool
+slice_over(const MirrorSlice *slice)
+{
+	return monotonic_us() >= slice->until_us;
+}
+
+/* What a lane's failure means for the slice; sets the reason. */
+extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const char *text);
+
+/* Post the slice's lane and wait. SLICE_IDLE: done. */
+extern SliceEnding slice_call(MirrorSlice *slice);
+
+/* Read a page of the slice's index; InvalidBuffer: nothing was ever written there. Locked for share. */
+extern Buffer slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind);
+
+/* mirrorload.c */
+extern SliceEnding load_begin(MirrorSlice *slice);
+extern SliceEnding load_step(MirrorSlice *slice);
+extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
+
+/* mirrorcatchup.c: one look at the pages, and what follows from it. */
+extern SliceEnding catchup_step(MirrorSlice *slice);
+
+/* Rows of node pages on their way to the mirror (mirrorgather.c). */
+typedef struct NodeGathering
+{
+	uint32		ngraph;
+	uint32		ndead;
+	uint32		room;
+	uint32	   *graph_slots;
+	uint32	   *graph_rows;
+	uint32	   *dead_slots;
+	uint32	   *dead_versions;
+} NodeGathering;
+
+/*
+ * Gather the graph rows, and with dead_too the slots that hold no row, of a superblock's node pages that have changed since
+ * change_seq (0: of all), as far as the mirror knows the slots.
+ */
+extern void gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq, bool dead_too,
+							  NodeGathering *gathering);
+
+/* Send what was gathered. */
+extern SliceEnding gather_send(MirrorSlice *slice, const NodeGathering *gathering);
+
+/* mirrorlink.c: one pass at a time, over many slices. */
+
+/* Whether a pass is under way for this mirror; -1: for any. */
+extern bool link_active(int entry);
+
+/* Whether its engine job is in flight: other jobs on the mirror would wait for it. */
+extern bool link_in_flight(int entry);
+
+/* Begin a pass if it is worth it and nobody else links. The mirror is current to these. */
+extern void link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds);
+
+/* Go on with the pass of this mirror. */
+extern SliceEnding link_step(MirrorSlice *slice);
+
+/* Give the pass up, wherever it is. If the mirror then has rows that the pages have not, it is to be loaded again. */
+extern void link_abandon(void);
+
+#endif							/* GPUANN_WORKER_H */

@@ -75,7 +75,7 @@ sub fill_rows
 	$node->safe_psql('postgres', "INSERT INTO items SELECT i, vec(i, $dims) FROM generate_series($from, $to) i");
 }
 
-# The nearest 20 rows of ten queries, one line each: ids in order of id, and the distances.
+# The nearest 20 rows of ten queries, one line each: ids but for those at the last distance, where ties decide, and distances.
 sub answers
 {
 	my ($node, $settings) = @_;
@@ -89,8 +89,10 @@ sub answers
 		$lines .= $node->safe_psql('postgres', qq{
 $pages $settings
 WITH q AS MATERIALIZED (SELECT vec($seed, $dims) AS v),
-	 near AS MATERIALIZED (SELECT id, v <-> (SELECT v FROM q) AS distance FROM items ORDER BY v <-> (SELECT v FROM q) LIMIT 20)
-SELECT array_agg(id ORDER BY id), array_agg(round(distance::numeric, 4) ORDER BY distance) FROM near;
+	 near AS MATERIALIZED (SELECT id, v <-> (SELECT v FROM q) AS distance FROM items ORDER BY v <-> (SELECT v FROM q) LIMIT 20),
+	 last AS (SELECT max(distance) - 1e-6 AS distance FROM near)
+SELECT array_agg(id ORDER BY id) FILTER (WHERE distance < (SELECT distance FROM last)),
+	   array_agg(round(distance::numeric, 4) ORDER BY distance) FROM near;
 }) . "\n";
 	}
 	return $lines;

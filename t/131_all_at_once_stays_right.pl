@@ -53,6 +53,9 @@ foreach my $i (0 .. $#running)
 	$running[$i]->finish;
 	ok(!$running[$i]->result(0) && $output{ $files[$i] } !~ /ERROR|FATAL|aborted/, "no session failed: " . ($files[$i] =~ s{.*/}{}r))
 	  or diag($output{ $files[$i] });
+	my ($done) = $output{ $files[$i] } =~ /transactions actually processed: (\d+)/;
+	note("$done times " . ($files[$i] =~ s{.*/}{}r));
+	cmp_ok($done, '>', 5, 'it did its work');
 }
 right_after($node, 'after the storm');
 $node->safe_psql('postgres', 'VACUUM items');

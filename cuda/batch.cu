@@ -1,0 +1,637 @@
+/*
+ * batch.cu
+ *		Batches: which waiting queries run together, in which lane, and what is launched for them.
+ *
+ * A lane is a stream with pinned and device memory of its own, taken when the engine opens; nothing is allocated while queries run.
+ * A batch is made of waiting queries of one mirror and one kind, the oldest first, as many as fit into the lane's memory; the rest
+ * wait for the next lane. So any number of queries, results and bitmaps is taken, in more or fewer batches. Counts of
+ * the mirror are captured when a batch starts and passed to its kernels by value.
+ *
+ * A lane ends with a function on CUDA's thread that reads the clock and wakes the owner, who then finds the lane's event done.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exact.h"
+#include "internal.h"
+#include "search.h"
+
+#define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
+#define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
+#define BLOCKS_PER_SM 8u
+
+static inline uint32_t
+at_most(uint32_t n, uint32_t most)
+{
+	return n < most ? n : most;
+}
+
+/* Take `bytes` of memory from *at on. */
+static unsigned char *
+carve(unsigned char **at, size_t bytes)
+{
+	unsigned char *place = *at;
+
+	*at += round_up(bytes, 256);
+	return place;
+}
+
+/* Lay the arrays of a lane out in pinned memory; at NULL measures. */
+static size_t
+lay_out_pinned(Lane *lane, unsigned char *at)
+{
+	unsigned char *start = at;
+
+	lane->queries = (DeviceQuery *) carve(&at, BATCH_QUERIES * sizeof(DeviceQuery));
+	lane->vectors = carve(&at, VECTOR_ROOM);
+	lane->bitmaps = carve(&at, BITMAP_STAGED);
+	lane->heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
+	lane->results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
+	lane->traces = (uint32_t *) carve(&at, TRACE_ROOM * sizeof(uint32_t));
+	return (size_t) (at - start);
+}
+
+/* Lay them out in device memory, the state behind them. */
+static size_t
+lay_out_device(Lane *lane, unsigned char *at, size_t state_bytes)
+{
+	unsigned char *start = at;
+
+	lane->view.queries = (const DeviceQuery *) carve(&at, BATCH_QUERIES * sizeof(DeviceQuery));
+	lane->view.vectors = carve(&at, VECTOR_ROOM);
+	lane->view.heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
+	lane->view.results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
+	lane->view.traces = (uint32_t *) carve(&at, TRACE_ROOM * sizeof(uint32_t));
+	lane->view.state = carve(&at, state_bytes);
+	return (size_t) (at - start);
+}
+
+/* Give a lane its memory, stream and event. */
+static bool
+open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_bytes, EngineError *error)
+{
+	Lane measured;
+	size_t bytes = lay_out_device(&measured, (unsigned char *) 256, state_bytes);
+	int least,
+		greatest;
+
+	lane->engine = engine;
+	lay_out_pinned(lane, pinned);
+	if (range_reserve(&engine->arena, &lane->memory, PART_STATE, bytes, error) != ENGINE_OK ||
+		range_grow(&engine->arena, &lane->memory, bytes, error) != ENGINE_OK ||
+		range_reserve(&engine->arena, &lane->bitmap_memory, PART_STATE, (uint64_t) ENGINE_MAX_SLOTS / 8 + 64, error) !=
+			ENGINE_OK ||
+		range_grow(&engine->arena, &lane->bitmap_memory, BITMAP_STAGED, error) != ENGINE_OK)
+		return false;
+	lay_out_device(lane, (unsigned char *) lane->memory.base, state_bytes);
+	lane->view.bitmaps = (const uint32_t *) lane->bitmap_memory.base;
+	/* queries before jobs, where both are ready */
+	if (!GPU(&engine->failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
+		!GPU(&engine->failure, cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, greatest)) ||
+		!GPU(&engine->failure, cudaEventCreateWithFlags(&lane->done, cudaEventDisableTiming)))
+	{
+		gpu_failed(&engine->failure, error);
+		return false;
+	}
+	return true;
+}
+
+/* Open all lanes. */
+bool
+lanes_open(CudaEngine *engine, EngineError *error)
+{
+	Lane measured;
+	size_t pinned = lay_out_pinned(&measured, (unsigned char *) 256);
+	size_t sort_bytes;
+
+	if (!GPU(&engine->failure, exact_sort_bytes(&sort_bytes)) ||
+		!GPU(&engine->failure, cudaHostAlloc((void **) &engine->pinned, LANES * pinned + PIECES * PIECE_BYTES,
+											 cudaHostAllocDefault)))
+	{
+		gpu_failed(&engine->failure, error);
+		return false;
+	}
+	for (uint32_t i = 0; i < LANES; i++)
+		if (!open_lane(engine, &engine->lanes[i], engine->pinned + i * pinned,
+					   sort_bytes > STATE_ROOM ? sort_bytes : STATE_ROOM, error))
+			return false;
+	for (uint32_t i = 0; i < PIECES; i++)
+		engine->pieces[i].staged = engine->pinned + LANES * pinned + i * PIECE_BYTES;
+	return true;
+}
+
+/* Close them. Nothing is in flight. */
+void
+lanes_close(CudaEngine *engine)
+{
+	for (uint32_t i = 0; i < LANES; i++)
+	{
+		Lane *lane = &engine->lanes[i];
+
+		for (uint32_t j = 0; lane->busy && j < lane->ntasks; j++)
+			task_free(lane->tasks[j]);
+		if (lane->stream != NULL)
+			GPU(&engine->failure, cudaStreamDestroy(lane->stream));
+		if (lane->done != NULL)
+			GPU(&engine->failure, cudaEventDestroy(lane->done));
+		if (lane->memory.base != 0)
+			range_release(&engine->arena, &lane->memory);
+		if (lane->bitmap_memory.base != 0)
+			range_release(&engine->arena, &lane->bitmap_memory);
+	}
+	if (engine->pinned != NULL)
+		GPU(&engine->failure, cudaFreeHost(engine->pinned));
+}
+
+EngineStatus
+lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error)
+{
+	EngineStatus status = ENGINE_OK;
+
+	for (uint32_t i = 0; i < LANES && status == ENGINE_OK; i++)
+		status = range_grow(&engine->arena, &engine->lanes[i].bitmap_memory, (slots + 63) / 64 * sizeof(uint64_t), error);
+	return status;
+}
+
+/* Rows that a task sees in a batch that starts now. */
+static uint32_t
+task_rows(const CudaTask *task)
+{
+	return task->in_passes ? task->rows : task->mirror->rows;
+}
+
+/* Results that a task wants of a batch: no more than there are rows, at least one. */
+static uint32_t
+task_k(const CudaTask *task)
+{
+	uint32_t rows = task_rows(task);
+
+	return at_most(task->k, rows > 0 ? rows : 1) - task->found;
+}
+
+static uint32_t
+task_ef(const CudaTask *task)
+{
+	uint32_t rows = task_rows(task);
+
+	return at_most(task->ef, rows > 0 ? rows : 1);
+}
+
+static bool
+task_apart(const CudaTask *task)
+{
+	return task->admitted != NULL || task->has_beyond;
+}
+
+static uint32_t
+task_trace_room(const CudaTask *task)
+{
+	return at_most(task->trace_room, task_rows(task));
+}
+
+static BatchKind
+task_kind(const CudaTask *task)
+{
+	if (task->method == METHOD_GRAPH)
+		return task->reference ? BATCH_REFERENCE : BATCH_GRAPH;
+	return task_k(task) <= EXACT_SMALL_K && !task->in_passes ? BATCH_EXACT : BATCH_EXACT_SORT;
+}
+
+/* Bytes of a task's bitmap that matter. */
+static size_t
+task_bitmap_bytes(const CudaTask *task)
+{
+	uint32_t slots = at_most(task->admitted_slots, task_rows(task));
+
+	return task->admitted == NULL ? 0 : ((size_t) slots + 63) / 64 * sizeof(uint64_t);
+}
+
+/* Whether a mirror waits to change rows in place: a search in passes would make it wait long. */
+static bool
+change_waits(const CudaMirror *mirror)
+{
+	const CudaJob *job = mirror->first_job;
+
+	return job != NULL && job->stage == STAGE_ROWS && (job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD);
+}
+
+/* What a batch takes of its lane's memory so far. */
+struct BatchFill
+{
+	size_t vectors;
+	size_t bitmaps;
+	uint64_t results;
+	uint64_t traces;
+	uint32_t max_k;
+	uint32_t max_ef;
+	uint32_t max_table;
+	bool apart;
+};
+
+/* The fill with one more task. */
+static BatchFill
+fill_with(BatchFill fill, const CudaTask *task)
+{
+	uint32_t table = graph_table_places(task_ef(task), task->mirror->spec.degree, task_apart(task));
+
+	fill.vectors += task->mirror->stride;
+	fill.bitmaps += task_bitmap_bytes(task);
+	fill.results += at_most(task_k(task), EXACT_CHUNK);
+	fill.traces += task_trace_room(task);
+	fill.max_k = task_k(task) > fill.max_k ? task_k(task) : fill.max_k;
+	fill.max_ef = task_ef(task) > fill.max_ef ? task_ef(task) : fill.max_ef;
+	fill.max_table = table > fill.max_table ? table : fill.max_table;
+	fill.apart = fill.apart || task_apart(task);
+	return fill;
+}
+
+/* Whether the lists and sets of n graph searches have room. */
+static bool
+graph_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n, bool reference)
+{
+	MirrorView view = mirror_view(mirror);
+	size_t state = graph_state_bytes(fill->max_ef, fill->max_table, fill->apart);
+
+	return graph_state_shared(&view, state, reference) ||
+		   n * round_up(state, 16) <= STATE_ROOM - LISTS_ROOM;
+}
+
+/* Whether a task can join a lane's batch, whose fill then is *next. */
+static bool
+task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFill *next)
+{
+	uint32_t n = lane->ntasks + 1;
+
+	*next = fill_with(*fill, task);
+	if (n == 1)
+		return true;
+	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM || next->bitmaps > lane->bitmap_memory.mapped ||
+		next->results > RESULT_ROOM || next->traces > TRACE_ROOM || lane->kind == BATCH_EXACT_SORT)
+		return false;
+	if (lane->kind == BATCH_EXACT)
+		return n <= exact_scan_queries(STATE_ROOM, next->max_k);
+	return graph_fits(lane->mirror, next, n, lane->kind == BATCH_REFERENCE);
+}
+
+/* Fill a lane with the oldest waiting task and those that can run with it. False: nothing can start. */
+static bool
+gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
+{
+	CudaTask **place = &engine->first_waiting;
+	CudaTask *last = NULL;
+
+	memset(fill, 0, sizeof(*fill));
+	lane->ntasks = 0;
+	while (*place != NULL)
+	{
+		CudaTask *task = *place;
+		bool held = task->method == METHOD_EXACT && !task->in_passes && task_k(task) > EXACT_CHUNK &&
+					change_waits(task->mirror);
+		BatchFill next;
+
+		if (lane->ntasks == 0 && !held)
+		{
+			lane->mirror = task->mirror;
+			lane->kind = task_kind(task);
+		}
+		if (!held && lane->mirror == task->mirror && lane->kind == task_kind(task) &&
+			task_fits(lane, fill, task, &next))
+		{
+			lane->tasks[lane->ntasks++] = task;
+			*fill = next;
+			*place = task->next;
+			task->next = NULL;
+			continue;
+		}
+		if (lane->ntasks == BATCH_QUERIES)
+			break;
+		last = task;
+		place = &task->next;
+	}
+	/* the last one that waits may have been taken */
+	while (*place != NULL)
+	{
+		last = *place;
+		place = &last->next;
+	}
+	engine->last_waiting = last;
+	return lane->ntasks > 0;
+}
+
+/* Describe a task for the device and stage what it brings. */
+static void
+stage_task(Lane *lane, uint32_t i, BatchFill *used)
+{
+	CudaTask *task = lane->tasks[i];
+	DeviceQuery *query = &lane->queries[i];
+	const CudaMirror *mirror = task->mirror;
+
+	memset(query, 0, sizeof(*query));
+	query->vector = used->vectors;
+	memcpy(lane->vectors + used->vectors, task->vector, mirror->vector_bytes);
+	query->has_beyond = task->has_beyond;
+	query->beyond_key = key_of(task->beyond_distance);
+	query->beyond_slot = task->beyond_slot;
+	query->has_admitted = task->admitted != NULL;
+	query->admitted = used->bitmaps / sizeof(uint32_t);
+	query->admitted_slots = at_most(task->admitted_slots, task_rows(task));
+	query->admit_others = task->admit_others;
+	query->k = at_most(task_k(task), EXACT_CHUNK);
+	query->ef = task_ef(task);
+	query->seeds = task->seeds;
+	query->max_iterations = task->max_iterations;
+	query->results = (uint32_t) used->results;
+	query->trace = (uint32_t) used->traces;
+	query->trace_room = task_trace_room(task);
+	query->table = graph_table_places(query->ef, mirror->spec.degree, task_apart(task));
+	used->vectors += mirror->stride;
+	used->bitmaps += task_bitmap_bytes(task);
+	used->results += query->k;
+	used->traces += query->trace_room;
+}
+
+static bool
+copy_in(CudaEngine *engine, Lane *lane, const void *to, const void *from, size_t bytes)
+{
+	return bytes == 0 ||
+		   GPU(&engine->failure, cudaMemcpyAsync((void *) to, from, bytes, cudaMemcpyHostToDevice, lane->stream));
+}
+
+/*
+ * Copy the bitmaps in: through pinned memory if they fit, else straight from where they are, which makes the driver stage them and
+ * this thread wait for it (about 0.1 s per GB).
+ */
+static bool
+send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
+{
+	bool staged = total <= BITMAP_STAGED;
+	size_t at = 0;
+
+	for (uint32_t i = 0; i < lane->ntasks; i++)
+	{
+		const CudaTask *task = lane->tasks[i];
+		size_t bytes = task_bitmap_bytes(task);
+
+		if (staged && bytes > 0)
+			memcpy(lane->bitmaps + at, task->admitted, bytes);
+		else if (!copy_in(engine, lane, (const unsigned char *) lane->view.bitmaps + at, task->admitted, bytes))
+			return false;
+		at += bytes;
+	}
+	return !staged || copy_in(engine, lane, lane->view.bitmaps, lane->bitmaps, total);
+}
+
+/* Stage a batch and copy it in. */
+static bool
+send_batch(CudaEngine *engine, Lane *lane, uint64_t now)
+{
+	BatchFill used;
+
+	memset(&used, 0, sizeof(used));
+	for (uint32_t i = 0; i < lane->ntasks; i++)
+	{
+		CudaTask *task = lane->tasks[i];
+
+		if (task->started_us == 0)
+		{
+			task->started_us = now;
+			task->rows = task->mirror->rows;
+			task->position = task->mirror->position;
+			task->counters.queue_us = (uint32_t) (now - task->submitted_us);
+		}
+		stage_task(lane, i, &used);
+	}
+	lane->nresults = (uint32_t) used.results;
+	lane->ntraces = (uint32_t) used.traces;
+	return copy_in(engine, lane, lane->view.queries, lane->queries, lane->ntasks * sizeof(DeviceQuery)) &&
+		   copy_in(engine, lane, lane->view.vectors, lane->vectors, used.vectors) &&
+		   (used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps)) &&
+		   GPU(&engine->failure,
+			   cudaMemsetAsync(lane->view.heads, 0, lane->ntasks * sizeof(DeviceHead), lane->stream));
+}
+
+/* An exact launch for a lane's batch. */
+static ExactLaunch
+exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
+{
+	ExactLaunch launch;
+
+	memset(&launch, 0, sizeof(launch));
+	launch.mirror = mirror_view(lane->mirror);
+	launch.mirror.rows = task_rows(lane->tasks[0]);
+	launch.batch = lane->view;
+	launch.type = lane->mirror->spec.type;
+	launch.queries = lane->ntasks;
+	launch.max_k = max_k;
+	launch.blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_PER_SM;
+	launch.state_bytes = STATE_ROOM;
+	launch.stream = lane->stream;
+	return launch;
+}
+
+static cudaError_t
+launch_exact(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
+{
+	ExactLaunch launch = exact_launch(engine, lane, at_most(fill->max_k, EXACT_CHUNK));
+	ExactLists lists;
+	cudaError_t error;
+
+	if (lane->kind == BATCH_EXACT_SORT)
+		return exact_sort_launch(&launch);
+	error = exact_scan_launch(&launch, &lists);
+	return error == cudaSuccess ? exact_merge_launch(&launch, &lists) : error;
+}
+
+/* Scan many pending rows with kernels of their own, spread over the device, into lists that the search merges. */
+static cudaError_t
+launch_pending(const CudaEngine *engine, const Lane *lane, const BatchFill *fill, PendingLists *pending)
+{
+	ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
+	ExactLists lists;
+	cudaError_t error;
+
+	launch.pending_only = true;
+	launch.state_bytes = LISTS_ROOM;
+	error = exact_scan_launch(&launch, &lists);
+	pending->keys = lists.keys;
+	pending->slots = lists.slots;
+	pending->lists = lists.lists;
+	pending->length = lists.length;
+	return error;
+}
+
+static cudaError_t
+launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
+{
+	GraphLaunch launch;
+	cudaError_t error = cudaSuccess;
+
+	memset(&launch, 0, sizeof(launch));
+	launch.mirror = mirror_view(lane->mirror);
+	launch.batch = lane->view;
+	launch.batch.state += LISTS_ROOM;
+	launch.batch.state_stride = round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
+	launch.type = lane->mirror->spec.type;
+	launch.queries = lane->ntasks;
+	launch.max_ef = fill->max_ef;
+	launch.max_table = fill->max_table;
+	launch.any_admitted = fill->apart;
+	launch.reference = lane->kind == BATCH_REFERENCE;
+	launch.stream = lane->stream;
+	if (launch.mirror.npending > PENDING_ALONE && fill->max_k <= EXACT_SMALL_K &&
+		lane->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k))
+		error = launch_pending(engine, lane, fill, &launch.pending);
+	return error == cudaSuccess ? graph_search_launch(&launch) : error;
+}
+
+static bool
+copy_out(CudaEngine *engine, Lane *lane, void *to, const void *from, size_t bytes)
+{
+	return bytes == 0 || GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, lane->stream));
+}
+
+/* CUDA's thread: a lane's batch is over. */
+static void
+lane_ended(void *arg)
+{
+	Lane *lane = (Lane *) arg;
+
+	lane->ended_us = clock_us();
+	engine_wake(lane->engine);
+}
+
+/* Start a lane's batch. False: the engine failed. */
+static bool
+start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+{
+	Failure *failure = &engine->failure;
+	CudaTask *first = lane->tasks[0];
+	bool graph = lane->kind == BATCH_GRAPH || lane->kind == BATCH_REFERENCE;
+
+	lane->started_us = clock_us();
+	lane->ended_us = 0;
+	lane->busy = true;
+	if (!send_batch(engine, lane, lane->started_us))
+		return false;
+	if (lane->kind == BATCH_EXACT_SORT && !first->in_passes && task_k(first) > EXACT_CHUNK)
+	{
+		first->in_passes = true;
+		lane->mirror->passes++;
+	}
+	if (lane->mirror->has_changed && !GPU(failure, cudaStreamWaitEvent(lane->stream, lane->mirror->changed, 0)))
+		return false;
+	if (!gpu_check(failure, graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill),
+				   "the launch of a batch"))
+		return false;
+	if (!copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) ||
+		!copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult)) ||
+		!copy_out(engine, lane, lane->traces, lane->view.traces, lane->ntraces * sizeof(uint32_t)) ||
+		!GPU(failure, cudaEventRecord(lane->done, lane->stream)))
+		return false;
+	engine_set_in_flight(engine);
+	return GPU(failure, cudaLaunchHostFunc(lane->stream, lane_ended, lane));
+}
+
+/* Refuse a task whose trace no lane has room for. */
+static bool
+refuse_trace(CudaEngine *engine)
+{
+	CudaTask *task = engine->first_waiting;
+
+	if (task == NULL || task_trace_room(task) <= TRACE_ROOM)
+		return false;
+	engine->first_waiting = task->next;
+	task->status = ENGINE_UNSUPPORTED;
+	engine_error(&task->error, ENGINE_UNSUPPORTED, "a trace of %u slots is longer than %u", task_trace_room(task),
+				 TRACE_ROOM);
+	task_ended(engine, task);
+	engine_wake(engine);
+	return true;
+}
+
+/* Start batches while there are free lanes and waiting queries. */
+void
+batches_start(CudaEngine *engine)
+{
+	for (uint32_t i = 0; i < LANES; i++)
+	{
+		Lane *lane = &engine->lanes[i];
+		BatchFill fill;
+
+		while (refuse_trace(engine))
+			;
+		if (lane->busy)
+			continue;
+		if (engine->first_waiting == NULL || !gather(engine, lane, &fill) || !start_batch(engine, lane, &fill))
+			return;
+	}
+}
+
+/* Put a task whose next pass is due before all that wait. */
+static void
+wait_again(CudaEngine *engine, CudaTask *task, const SearchResult *last)
+{
+	task->has_beyond = true;
+	task->beyond_distance = last->distance;
+	task->beyond_slot = last->slot;
+	task->next = engine->first_waiting;
+	if (engine->first_waiting == NULL)
+		engine->last_waiting = task;
+	engine->first_waiting = task;
+}
+
+/* Take a task's answer out of its lane. */
+static void
+end_task(CudaEngine *engine, Lane *lane, uint32_t i)
+{
+	CudaTask *task = lane->tasks[i];
+	const DeviceHead *head = &lane->heads[i];
+	const DeviceQuery *query = &lane->queries[i];
+	const SearchResult *results = lane->results + query->results;
+	uint32_t count = at_most(head->count, query->k);
+
+	memcpy(task->query->results + task->found, results, count * sizeof(SearchResult));
+	task->found += count;
+	task->traced = head->traced;
+	if (query->trace_room > 0)
+		memcpy(task->query->trace, lane->traces + query->trace,
+			   at_most(head->traced, query->trace_room) * sizeof(uint32_t));
+	task->counters.expanded += head->expanded;
+	task->counters.distances += head->distances;
+	task->counters.iterations += head->iterations;
+	task->counters.pending += head->pending;
+	task->counters.engine_us += (uint32_t) (lane->ended_us - lane->started_us);
+	if (task->in_passes && count == query->k && task_k(task) > 0)
+		wait_again(engine, task, &results[count - 1]);
+	else
+		task_ended(engine, task);
+}
+
+/* Take back the lanes whose batches are over, and hand their tasks to poll. */
+void
+batches_end(CudaEngine *engine)
+{
+	for (uint32_t i = 0; i < LANES; i++)
+	{
+		Lane *lane = &engine->lanes[i];
+		cudaError_t state;
+
+		if (!lane->busy || engine->failure.failed)
+			continue;
+		state = cudaEventQuery(lane->done);
+		if (state == cudaErrorNotReady)
+		{
+			if (clock_us() - lane->started_us > LANE_DEADLINE_US)
+				gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
+			continue;
+		}
+		if (!gpu_check(&engine->failure, state, "a batch"))
+			return;
+		/* the event may be seen before the function behind it has run */
+		if (lane->ended_us == 0)
+			lane->ended_us = clock_us();
+		lane->busy = false;
+		for (uint32_t j = 0; j < lane->ntasks; j++)
+			end_task(engine, lane, j);
+	}
+}

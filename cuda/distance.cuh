@@ -1,0 +1,262 @@
+/*
+ * distance.cuh
+ *		Distances between a query in shared memory and stored rows: the exact one of I10, and a fast one for walking a graph.
+ *
+ * Exact: two threads per row. Thread t takes elements 8 j + 4 t .. 8 j + 4 t + 3, so its four sums are the accumulators
+ * 4 t .. 4 t + 3 of the definition, each filled in its order; 16 bytes of float (8 of half) per load, a sector per row and
+ * step. Products and sums are rounded separately. Bound: memory while one query reads a row (two conversions and three double
+ * operations per element against 4 bytes), arithmetic when many queries share it.
+ *
+ * Fast: a team of 8, 16 or 32 threads per row, 16 bytes per load, single precision with fused multiply-add.
+ *
+ * The query is held as single precision, which holds float and half exactly, and is padded with zeros to a multiple of 8; rows are
+ * padded with zeros to 16 bytes. Padding adds +0 to sums, which changes no bit of them.
+ */
+#ifndef GPUANN_CUDA_DISTANCE_CUH
+#define GPUANN_CUDA_DISTANCE_CUH
+
+#include <cuda_fp16.h>
+
+#include "view.h"
+
+#define EXACT_TEAM 2u
+
+/* Floats that a query of dims elements takes in shared memory. */
+__host__ __device__ static inline uint32_t
+query_floats(uint32_t dims)
+{
+	return (dims + 7) / 8 * 8;
+}
+
+/* Four stored elements, widened. */
+__device__ static inline float4
+load4(const float *row, uint32_t element)
+{
+	return *(const float4 *) (row + element);
+}
+
+__device__ static inline float4
+load4(const __half *row, uint32_t element)
+{
+	uint2 raw = *(const uint2 *) (row + element);
+	float2 low = __half22float2(*(const __half2 *) &raw.x);
+	float2 high = __half22float2(*(const __half2 *) &raw.y);
+
+	return make_float4(low.x, low.y, high.x, high.y);
+}
+
+/* Multiply and add, rounded separately. */
+__device__ static inline double
+add_product(double sum, double a, double b)
+{
+	return __dadd_rn(sum, __dmul_rn(a, b));
+}
+
+template <bool IS_L2>
+__device__ static inline void
+add_term(double *sum, float a, float b)
+{
+	if (IS_L2)
+	{
+		double difference = __dsub_rn((double) a, (double) b);
+
+		*sum = add_product(*sum, difference, difference);
+	}
+	else
+		*sum = add_product(*sum, (double) a, (double) b);
+}
+
+/*
+ * The exact sum (of squared differences or of products) over the elements of two vectors, in both threads of a pair: lane is
+ * threadIdx.x & 1. Called by whole warps; a pair without a row passes active = false.
+ */
+template <typename T, bool IS_L2, typename Q>
+__device__ static inline double
+exact_sum(const Q *query, const T *row, uint32_t dims, bool active)
+{
+	double sum0 = 0,
+		   sum1 = 0,
+		   sum2 = 0,
+		   sum3 = 0;
+
+	if (active)
+	{
+#pragma unroll 4
+		for (uint32_t i = (threadIdx.x & 1) * 4; i < dims; i += 8)
+		{
+			float4 q = load4(query, i);
+			float4 r = load4(row, i);
+
+			add_term<IS_L2>(&sum0, q.x, r.x);
+			add_term<IS_L2>(&sum1, q.y, r.y);
+			add_term<IS_L2>(&sum2, q.z, r.z);
+			add_term<IS_L2>(&sum3, q.w, r.w);
+		}
+	}
+	/* (0+4), (1+5), (2+6), (3+7): a sum of two is the same in either order */
+	sum0 = __dadd_rn(sum0, __shfl_xor_sync(FULL_WARP, sum0, 1));
+	sum1 = __dadd_rn(sum1, __shfl_xor_sync(FULL_WARP, sum1, 1));
+	sum2 = __dadd_rn(sum2, __shfl_xor_sync(FULL_WARP, sum2, 1));
+	sum3 = __dadd_rn(sum3, __shfl_xor_sync(FULL_WARP, sum3, 1));
+	return __dadd_rn(__dadd_rn(sum0, sum2), __dadd_rn(sum1, sum3));
+}
+
+/* The exact distance that a sum stands for; squared norms matter for cosine only. */
+__device__ static inline double
+exact_finish(Metric metric, double sum, double query_norm, double row_norm)
+{
+	if (metric == METRIC_IP)
+		sum = -sum;
+	else if (metric == METRIC_COSINE)
+	{
+		double norms = __dsqrt_rn(__dmul_rn(query_norm, row_norm));
+
+		if (norms == 0)
+			return HUGE_VAL;
+		sum = __dsub_rn(1.0, __ddiv_rn(sum, norms));
+	}
+	return sum; /* NaN becomes infinity where it becomes a key */
+}
+
+/* A query in shared memory, ready for distances. */
+struct QueryVector
+{
+	const float *elements;
+	double norm;		  /* squared, as I10 sums it; cosine only */
+	float inverse_length; /* cosine only */
+};
+
+/*
+ * Bring a query into shared memory, widened and padded, and compute its norm if the metric wants it. All threads of the block;
+ * norm_place is a shared double.
+ */
+template <typename T>
+__device__ static inline QueryVector
+load_query(const MirrorView &mirror, const unsigned char *stored, float *elements, double *norm_place)
+{
+	QueryVector query = {elements, 0, 0};
+	const T *source = (const T *) stored;
+
+	for (uint32_t i = threadIdx.x; i < query_floats(mirror.dims); i += blockDim.x)
+		elements[i] = i < mirror.dims ? (float) source[i] : 0.0f;
+	__syncthreads();
+	if (mirror.metric == METRIC_COSINE)
+	{
+		if (threadIdx.x < WARP)
+		{
+			double norm = exact_sum<float, false>(elements, elements, mirror.dims, threadIdx.x < EXACT_TEAM);
+
+			if (threadIdx.x == 0)
+				*norm_place = norm;
+		}
+		__syncthreads();
+		query.norm = *norm_place;
+		query.inverse_length = rsqrtf((float) query.norm);
+	}
+	return query;
+}
+
+template <typename T>
+__device__ static inline const T *
+row_of(const MirrorView &mirror, uint32_t slot)
+{
+	return (const T *) (mirror.vectors + (size_t) slot * mirror.stride);
+}
+
+/* The exact distance of a slot's row as a key, in both threads of a pair. Called by whole warps. */
+template <typename T, bool IS_L2>
+__device__ static inline Key
+exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
+{
+	double sum = exact_sum<T, IS_L2>(query.elements, row_of<T>(mirror, active ? slot : 0), mirror.dims, active);
+
+	if (IS_L2)
+		return key_of(sum);
+	return key_of(exact_finish(mirror.metric, sum, query.norm,
+							   active && mirror.metric == METRIC_COSINE ? mirror.norms[slot] : 0));
+}
+
+/* Threads per row for the fast distance: enough for long rows, few enough that short ones keep all of them busy. */
+__host__ __device__ static inline uint32_t
+fast_team(uint32_t row_bytes)
+{
+	return row_bytes <= 1024 ? 8 : row_bytes <= 2048 ? 16 : 32;
+}
+
+template <bool IS_L2>
+__device__ static inline float
+fast_term(float sum, float q, float r)
+{
+	if (IS_L2)
+	{
+		float difference = q - r;
+
+		return fmaf(difference, difference, sum);
+	}
+	return fmaf(q, r, sum);
+}
+
+template <bool IS_L2>
+__device__ static inline float
+fast_chunk(float sum, const float *query, const uint4 &raw, const float *)
+{
+	float4 q = *(const float4 *) query;
+
+	sum = fast_term<IS_L2>(sum, q.x, __uint_as_float(raw.x));
+	sum = fast_term<IS_L2>(sum, q.y, __uint_as_float(raw.y));
+	sum = fast_term<IS_L2>(sum, q.z, __uint_as_float(raw.z));
+	return fast_term<IS_L2>(sum, q.w, __uint_as_float(raw.w));
+}
+
+template <bool IS_L2>
+__device__ static inline float
+fast_pair(float sum, float q0, float q1, uint32_t raw)
+{
+	float2 r = __half22float2(*(const __half2 *) &raw);
+
+	return fast_term<IS_L2>(fast_term<IS_L2>(sum, q0, r.x), q1, r.y);
+}
+
+template <bool IS_L2>
+__device__ static inline float
+fast_chunk(float sum, const float *query, const uint4 &raw, const __half *)
+{
+	float4 q0 = *(const float4 *) query;
+	float4 q1 = *(const float4 *) (query + 4);
+
+	sum = fast_pair<IS_L2>(sum, q0.x, q0.y, raw.x);
+	sum = fast_pair<IS_L2>(sum, q0.z, q0.w, raw.y);
+	sum = fast_pair<IS_L2>(sum, q1.x, q1.y, raw.z);
+	return fast_pair<IS_L2>(sum, q1.z, q1.w, raw.w);
+}
+
+/* The fast distance of a slot's row, in every thread of a team. Called by whole warps. */
+template <typename T, bool IS_L2>
+__device__ static inline float
+fast_distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active, uint32_t team)
+{
+	const uint32_t per_chunk = 16 / sizeof(T);
+	uint32_t chunks = (mirror.dims + per_chunk - 1) / per_chunk;
+	const uint4 *row = (const uint4 *) row_of<T>(mirror, active ? slot : 0);
+	float sum = 0;
+
+	if (active)
+	{
+#pragma unroll 4
+		for (uint32_t chunk = threadIdx.x & (team - 1); chunk < chunks; chunk += team)
+			sum = fast_chunk<IS_L2>(sum, query.elements + chunk * per_chunk, __ldg(row + chunk), (const T *) 0);
+	}
+	for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
+		sum += __shfl_xor_sync(FULL_WARP, sum, distance);
+	if (IS_L2)
+		return sum;
+	if (mirror.metric == METRIC_COSINE)
+	{
+		float row_norm = active ? (float) mirror.norms[slot] : 0.0f;
+
+		return 1.0f - sum * query.inverse_length * rsqrtf(row_norm);
+	}
+	return -sum;
+}
+
+#endif /* GPUANN_CUDA_DISTANCE_CUH */

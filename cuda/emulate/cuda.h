@@ -1,0 +1,47 @@
+/*
+ * cuda.h
+ *		The driver's types that the arena names, for compiling without CUDA.
+ */
+#ifndef GPUANN_EMULATE_CUDA_H
+#define GPUANN_EMULATE_CUDA_H
+
+#include <stddef.h>
+
+typedef unsigned long long CUdeviceptr;
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef enum CUresult
+{
+	CUDA_SUCCESS = 0,
+	CUDA_ERROR_OUT_OF_MEMORY = 2
+} CUresult;
+
+enum
+{
+	CU_MEM_ALLOCATION_TYPE_PINNED = 1,
+	CU_MEM_LOCATION_TYPE_DEVICE = 1,
+	CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
+};
+typedef enum CUmemAllocationGranularity_flags
+{
+	CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0
+} CUmemAllocationGranularity_flags;
+
+typedef struct CUmemLocation
+{
+	int type;
+	int id;
+} CUmemLocation;
+
+typedef struct CUmemAllocationProp
+{
+	int type;
+	CUmemLocation location;
+} CUmemAllocationProp;
+
+typedef struct CUmemAccessDesc
+{
+	CUmemLocation location;
+	int flags;
+} CUmemAccessDesc;
+
+#endif /* GPUANN_EMULATE_CUDA_H */

@@ -1,0 +1,449 @@
+/*
+ * emulate.cpp
+ *		Kernels as coroutines, and a device made of ordinary memory. See cuda_runtime.h.
+ */
+#include <cuda_runtime.h>
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define WARP 32u
+#define STACK_BYTES (64u * 1024)
+#define MAX_THREADS 1024u
+#define SHARED_BYTES (227u * 1024)
+
+/* One coroutine. */
+struct Fiber
+{
+	EmulatedThread self; /* first: emulate_current points here */
+	jmp_buf saved;
+	ucontext_t context;
+	unsigned char *stack;
+	bool started;
+	bool ended;
+	bool waiting; /* at a barrier of the block (else of its warp) */
+};
+
+/* Who has come to a barrier. A barrier opens when all threads of the group that still run have come. */
+struct Barrier
+{
+	uint32_t come;
+	uint32_t running;
+	uint64_t opened;
+};
+
+EmulatedThread *emulate_current;
+dim3 emulate_grid;
+dim3 emulate_block;
+
+static Fiber fibers[MAX_THREADS];
+static Barrier block_barrier;
+static Barrier warp_barriers[MAX_THREADS / WARP];
+static uint64_t exchanged[MAX_THREADS];
+alignas(16) static unsigned char shared_memory[SHARED_BYTES];
+static jmp_buf scheduler;
+static const std::function<void()> *running_kernel;
+static uint64_t progress;
+
+static Fiber *
+current_fiber()
+{
+	return (Fiber *) emulate_current;
+}
+
+/* Give the processor to the next coroutine. */
+static void
+yield()
+{
+	if (_setjmp(current_fiber()->saved) == 0)
+		_longjmp(scheduler, 1);
+}
+
+static void
+open_if_complete(Barrier *barrier)
+{
+	if (barrier->come < barrier->running)
+		return;
+	barrier->come = 0;
+	barrier->opened++;
+	progress++;
+}
+
+static void
+wait_at(Barrier *barrier)
+{
+	uint64_t before = barrier->opened;
+
+	barrier->come++;
+	open_if_complete(barrier);
+	while (barrier->opened == before)
+		yield();
+}
+
+static Barrier *
+warp_barrier()
+{
+	return &warp_barriers[emulate_current->thread_index.x / WARP];
+}
+
+void
+emulate_block_barrier()
+{
+	wait_at(&block_barrier);
+}
+
+void
+emulate_warp_barrier()
+{
+	wait_at(warp_barrier());
+}
+
+/* The value that another lane of the warp brings. */
+uint64_t
+emulate_exchange(uint64_t value, unsigned int from)
+{
+	uint32_t thread = emulate_current->thread_index.x;
+	uint64_t taken;
+
+	exchanged[thread] = value;
+	wait_at(warp_barrier());
+	taken = exchanged[thread / WARP * WARP + from];
+	wait_at(warp_barrier());
+	return taken;
+}
+
+uint32_t
+emulate_ballot(bool vote)
+{
+	uint32_t thread = emulate_current->thread_index.x;
+	uint32_t votes = 0;
+
+	exchanged[thread] = vote;
+	wait_at(warp_barrier());
+	for (uint32_t lane = 0; lane < WARP; lane++)
+		votes |= (uint32_t) exchanged[thread / WARP * WARP + lane] << lane;
+	wait_at(warp_barrier());
+	return votes;
+}
+
+unsigned char *
+emulate_dynamic_shared()
+{
+	return shared_memory;
+}
+
+/* The body of a coroutine. */
+static void
+run_fiber()
+{
+	(*running_kernel)();
+	current_fiber()->ended = true;
+	progress++;
+	block_barrier.running--;
+	warp_barrier()->running--;
+	if (block_barrier.come > 0)
+		open_if_complete(&block_barrier);
+	if (warp_barrier()->come > 0)
+		open_if_complete(warp_barrier());
+	_longjmp(scheduler, 1);
+}
+
+static void
+start_fiber(Fiber *fiber)
+{
+	if (fiber->stack == NULL)
+		fiber->stack = (unsigned char *) malloc(STACK_BYTES);
+	getcontext(&fiber->context);
+	fiber->context.uc_stack.ss_sp = fiber->stack;
+	fiber->context.uc_stack.ss_size = STACK_BYTES;
+	fiber->context.uc_link = NULL;
+	makecontext(&fiber->context, run_fiber, 0);
+	fiber->started = true;
+	setcontext(&fiber->context);
+}
+
+/* Let one coroutine run until it yields or ends. */
+static void
+resume(Fiber *fiber)
+{
+	emulate_current = &fiber->self;
+	if (_setjmp(scheduler) != 0)
+		return;
+	if (fiber->started)
+		_longjmp(fiber->saved, 1);
+	start_fiber(fiber);
+}
+
+static void
+run_block(dim3 block_index, uint32_t threads)
+{
+	volatile uint32_t left = threads;
+
+	block_barrier = {0, threads, 0};
+	for (uint32_t warp = 0; warp < threads / WARP; warp++)
+		warp_barriers[warp] = {0, WARP, 0};
+	for (uint32_t i = 0; i < threads; i++)
+	{
+		fibers[i].self.thread_index = dim3(i, 0, 0);
+		fibers[i].self.block_index = block_index;
+		fibers[i].started = fibers[i].ended = false;
+	}
+	while (left > 0)
+	{
+		uint64_t before = progress;
+
+		for (volatile uint32_t i = 0; i < threads; i = i + 1)
+		{
+			if (fibers[i].ended)
+				continue;
+			resume(&fibers[i]);
+			if (fibers[i].ended)
+				left = left - 1;
+		}
+		if (progress == before)
+		{
+			fprintf(stderr, "emulation: a barrier that not all threads reach, block %u\n", block_index.x);
+			abort();
+		}
+	}
+}
+
+/* Run a kernel. Shared memory starts out with garbage, as on a device. */
+void
+emulate_launch(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
+{
+	if (shared > SHARED_BYTES || block.x % WARP != 0 || block.x > MAX_THREADS || block.y != 1 || block.z != 1 ||
+		grid.x == 0 || grid.y == 0)
+	{
+		fprintf(stderr, "emulation: a launch that no device would take\n");
+		abort();
+	}
+	running_kernel = &kernel;
+	emulate_grid = grid;
+	emulate_block = block;
+	for (unsigned int y = 0; y < grid.y; y++)
+		for (unsigned int x = 0; x < grid.x; x++)
+		{
+			memset(shared_memory, 0xA5, shared);
+			run_block(dim3(x, y, 0), block.x);
+		}
+}
+
+/* --- the runtime -------------------------------------------------------------------------------------------------- */
+
+static size_t mapped_bytes;
+
+#define DEVICE_BYTES ((size_t) 4 << 30)
+#define GARBAGE_BYTES ((size_t) 4 << 20) /* of new memory that starts out with garbage; the rest is zero */
+#define GRANULARITY ((size_t) 64 << 10)
+
+cudaError_t
+cudaGetDeviceCount(int *count)
+{
+	*count = 1;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGetDeviceProperties(cudaDeviceProp *properties, int)
+{
+	memset(properties, 0, sizeof(*properties));
+	strcpy(properties->name, "emulated");
+	properties->major = 9;
+	properties->multiProcessorCount = 4;
+	properties->sharedMemPerBlockOptin = SHARED_BYTES;
+	properties->totalGlobalMem = DEVICE_BYTES;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+	*total = DEVICE_BYTES;
+	*free_bytes = DEVICE_BYTES - mapped_bytes;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaHostAlloc(void **memory, size_t bytes, unsigned int)
+{
+	*memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+	if (*memory != NULL)
+		memset(*memory, 0xA5, bytes);
+	return *memory != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t
+cudaFreeHost(void *memory)
+{
+	free(memory);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
+{
+	memcpy(to, from, bytes);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t)
+{
+	memset(to, value, bytes);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void *arg)
+{
+	function(arg);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value)
+{
+	return value > (int) SHARED_BYTES ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+const char *
+cudaGetErrorString(cudaError_t error)
+{
+	return error == cudaSuccess ? "no error" : "emulated error";
+}
+
+const char *
+cudaGetErrorName(cudaError_t error)
+{
+	return error == cudaSuccess ? "cudaSuccess" : "cudaErrorUnknown";
+}
+
+cudaError_t
+cudaDriverGetVersion(int *version)
+{
+	*version = CUDART_VERSION;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	*least = *greatest = 0;
+	return cudaSuccess;
+}
+
+/* What has nothing to do where everything happens at once. */
+#define NOTHING(declaration) \
+	cudaError_t declaration \
+	{ \
+		return cudaSuccess; \
+	}
+NOTHING(cudaSetDevice(int))
+NOTHING(cudaFree(void *))
+NOTHING(cudaStreamCreateWithFlags(cudaStream_t *, unsigned int))
+NOTHING(cudaStreamCreateWithPriority(cudaStream_t *, unsigned int, int))
+NOTHING(cudaStreamDestroy(cudaStream_t))
+NOTHING(cudaStreamSynchronize(cudaStream_t))
+NOTHING(cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int))
+NOTHING(cudaEventCreateWithFlags(cudaEvent_t *, unsigned int))
+NOTHING(cudaEventRecord(cudaEvent_t, cudaStream_t))
+NOTHING(cudaEventQuery(cudaEvent_t))
+NOTHING(cudaEventDestroy(cudaEvent_t))
+NOTHING(cudaDeviceSynchronize())
+NOTHING(cudaGetLastError())
+
+/* --- the driver's virtual memory ---------------------------------------------------------------------------------- */
+
+static CUresult
+reserve(CUdeviceptr *at, size_t size, size_t, CUdeviceptr, unsigned long long)
+{
+	void *memory = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*at = (CUdeviceptr) memory;
+	return CUDA_SUCCESS;
+}
+
+static CUresult
+unreserve(CUdeviceptr at, size_t size)
+{
+	munmap((void *) at, size);
+	return CUDA_SUCCESS;
+}
+
+static CUresult
+create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *, unsigned long long)
+{
+	if (mapped_bytes + size > DEVICE_BYTES)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	mapped_bytes += size;
+	*handle = size;
+	return CUDA_SUCCESS;
+}
+
+static CUresult
+release(CUmemGenericAllocationHandle handle)
+{
+	mapped_bytes -= handle;
+	return CUDA_SUCCESS;
+}
+
+static CUresult
+map(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)
+{
+	return CUDA_SUCCESS;
+}
+
+static CUresult
+unmap(CUdeviceptr at, size_t size)
+{
+	mprotect((void *) at, size, PROT_NONE);
+	return CUDA_SUCCESS;
+}
+
+static CUresult
+set_access(CUdeviceptr at, size_t size, const CUmemAccessDesc *, size_t)
+{
+	mprotect((void *) at, size, PROT_READ | PROT_WRITE);
+	memset((void *) at, 0xA5, size < GARBAGE_BYTES ? size : GARBAGE_BYTES);
+	return CUDA_SUCCESS;
+}
+
+static CUresult
+granularity(size_t *bytes, const CUmemAllocationProp *, CUmemAllocationGranularity_flags)
+{
+	*bytes = GRANULARITY;
+	return CUDA_SUCCESS;
+}
+
+cudaError_t
+cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int, unsigned long long,
+								 cudaDriverEntryPointQueryResult *result)
+{
+	static const struct
+	{
+		const char *symbol;
+		void *function;
+	} known[] = {{"cuMemAddressReserve", (void *) reserve},
+				 {"cuMemAddressFree", (void *) unreserve},
+				 {"cuMemCreate", (void *) create},
+				 {"cuMemRelease", (void *) release},
+				 {"cuMemMap", (void *) map},
+				 {"cuMemUnmap", (void *) unmap},
+				 {"cuMemSetAccess", (void *) set_access},
+				 {"cuMemGetAllocationGranularity", (void *) granularity}};
+
+	*result = cudaDriverEntryPointSuccess;
+	for (const auto &entry : known)
+		if (strcmp(entry.symbol, symbol) == 0)
+		{
+			*function = entry.function;
+			return cudaSuccess;
+		}
+	*function = NULL;
+	return cudaErrorInvalidValue;
+}

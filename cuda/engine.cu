@@ -1,0 +1,671 @@
+/*
+ * engine.cu
+ *		Opening and closing the engine, and its table of functions.
+ *
+ * Two threads are not the owner's: CUDA's, which runs the functions at the end of batches and pieces, and the pulse, which wakes the
+ * owner every 50 ms while something is in flight, because after a device error CUDA runs no more functions and the owner must
+ * come to notice. Both are started with every signal blocked.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exact.h"
+#include "internal.h"
+#include "search.h"
+
+#define PULSE_NS (50l * 1000 * 1000)
+#define LIMIT_PERCENT 80			  /* of the device, unless the configuration says otherwise */
+#define CONTEXT_GUESS (512ull << 20) /* where the context's size cannot be measured */
+#define LEAST_SHARED (96u << 10)	 /* of a block: what the longest vectors need */
+
+bool
+gpu_check(Failure *failure, cudaError_t error, const char *what)
+{
+	if (error == cudaSuccess)
+		return !failure->failed;
+	if (!failure->failed)
+		snprintf(failure->text, sizeof(failure->text), "%s: %s (%.120s)", cudaGetErrorName(error),
+				 cudaGetErrorString(error), what);
+	failure->failed = true;
+	return false;
+}
+
+EngineStatus
+gpu_failed(const Failure *failure, EngineError *error)
+{
+	engine_error(error, ENGINE_FAILED, "the device failed: %s", failure->text);
+	return ENGINE_FAILED;
+}
+
+uint64_t
+clock_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t) now.tv_sec * 1000000 + (uint64_t) now.tv_nsec / 1000;
+}
+
+/* Tell the owner that there may be something to poll. Any thread. */
+void
+engine_wake(CudaEngine *engine)
+{
+	if (engine->config.wake != NULL)
+		engine->config.wake(engine->config.wake_arg);
+}
+
+static CudaEngine *
+cuda(Engine *handle)
+{
+	return (CudaEngine *) (void *) handle;
+}
+
+CudaMirror *
+engine_mirror(CudaEngine *engine, MirrorId id)
+{
+	CudaMirror *mirror = engine->mirrors;
+
+	while (mirror != NULL && mirror->id != id)
+		mirror = mirror->next;
+	return mirror;
+}
+
+/* --- the pulse ---------------------------------------------------------------------------------------------------- */
+
+static void *
+pulse_main(void *arg)
+{
+	CudaEngine *engine = (CudaEngine *) arg;
+	struct timespec until;
+
+	pthread_mutex_lock(&engine->pulse_lock);
+	while (!engine->stopping)
+	{
+		if (!engine->in_flight)
+		{
+			pthread_cond_wait(&engine->pulse_changed, &engine->pulse_lock);
+			continue;
+		}
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += PULSE_NS;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		if (pthread_cond_timedwait(&engine->pulse_changed, &engine->pulse_lock, &until) == ETIMEDOUT &&
+			engine->in_flight && !engine->stopping)
+			engine_wake(engine);
+	}
+	pthread_mutex_unlock(&engine->pulse_lock);
+	return NULL;
+}
+
+/* Say whether the pulse should beat. */
+static void
+set_pulse(CudaEngine *engine, bool in_flight)
+{
+	if (engine->in_flight == in_flight)
+		return;
+	pthread_mutex_lock(&engine->pulse_lock);
+	engine->in_flight = in_flight;
+	pthread_cond_signal(&engine->pulse_changed);
+	pthread_mutex_unlock(&engine->pulse_lock);
+}
+
+void
+engine_set_in_flight(CudaEngine *engine)
+{
+	set_pulse(engine, true);
+}
+
+/* Let the pulse rest if nothing is in flight. */
+static void
+rest_pulse(CudaEngine *engine)
+{
+	bool busy = engine->first_waiting != NULL;
+
+	for (uint32_t i = 0; i < LANES; i++)
+		busy = busy || engine->lanes[i].busy;
+	for (CudaMirror *mirror = engine->mirrors; mirror != NULL; mirror = mirror->next)
+		busy = busy || mirror->first_job != NULL;
+	set_pulse(engine, busy);
+}
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of a device in use, as the driver's management library counts them; 0: it does not say. */
+static uint64_t
+device_bytes_used(const cudaDeviceProp *device)
+{
+	struct
+	{
+		unsigned long long total;
+		unsigned long long free;
+		unsigned long long used;
+	} memory = {0, 0, 0};
+	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	void *handle;
+	char address[32];
+
+	if (library == NULL)
+		return 0;
+
+	int (*init)(void) = (int (*)(void)) dlsym(library, "nvmlInit_v2");
+	int (*by_address)(const char *, void **) =
+		(int (*)(const char *, void **)) dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
+	int (*get_memory)(void *, void *) = (int (*)(void *, void *)) dlsym(library, "nvmlDeviceGetMemoryInfo");
+	int (*shutdown)(void) = (int (*)(void)) dlsym(library, "nvmlShutdown");
+
+	snprintf(address, sizeof(address), "%08x:%02x:%02x.0", (unsigned) device->pciDomainID,
+			 (unsigned) device->pciBusID, (unsigned) device->pciDeviceID);
+	if (init != NULL && by_address != NULL && get_memory != NULL && shutdown != NULL && init() == 0)
+	{
+		if (by_address(address, &handle) != 0 || get_memory(handle, &memory) != 0)
+			memory.used = 0;
+		shutdown();
+	}
+	dlclose(library);
+	return memory.used;
+}
+
+static EngineStatus
+no_device(EngineError *error, const char *what, cudaError_t reason)
+{
+	engine_error(error, ENGINE_NO_DEVICE, "%s: %s", what, cudaGetErrorString(reason));
+	return ENGINE_NO_DEVICE;
+}
+
+/* Take one device: context, code, and whether it can run these kernels. */
+static EngineStatus
+take_device(CudaEngine *engine, int number, EngineError *error)
+{
+	uint64_t before,
+			 after;
+	cudaError_t result = cudaGetDeviceProperties(&engine->device, number);
+	char what[96];
+
+	snprintf(what, sizeof(what), "device %d cannot be used", number);
+	if (result != cudaSuccess)
+		return no_device(error, what, result);
+	if (engine->device.sharedMemPerBlockOptin < LEAST_SHARED)
+	{
+		engine_error(error, ENGINE_NO_DEVICE, "device %d has architecture %d.%d: this engine needs 8.0 or newer", number,
+					 engine->device.major, engine->device.minor);
+		return ENGINE_NO_DEVICE;
+	}
+	before = device_bytes_used(&engine->device);
+	result = cudaSetDevice(number);
+	if (result == cudaSuccess)
+		result = cudaFree(NULL);
+	if (result == cudaSuccess)
+		result = graph_search_prepare(engine->device.sharedMemPerBlockOptin);
+	if (result == cudaSuccess)
+		result = exact_prepare(engine->device.sharedMemPerBlockOptin);
+	if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction)
+	{
+		(void) cudaGetLastError();
+		engine_error(error, ENGINE_NO_DEVICE, "device %d has architecture %d.%d, which this engine was not built for",
+					 number, engine->device.major, engine->device.minor);
+		return ENGINE_NO_DEVICE;
+	}
+	if (result != cudaSuccess)
+		return no_device(error, what, result);
+	after = device_bytes_used(&engine->device);
+	if (arena_open(&engine->arena, number, error) != ENGINE_OK)
+		return ENGINE_NO_DEVICE;
+	engine->arena.context = before > 0 && after > before ? after - before : CONTEXT_GUESS;
+	return ENGINE_OK;
+}
+
+/* Find a device, the one asked for or the first that can be used. */
+static EngineStatus
+choose_device(CudaEngine *engine, EngineError *error)
+{
+	int count = 0,
+		driver = 0;
+	EngineStatus status = ENGINE_NO_DEVICE;
+	cudaError_t result = cudaDriverGetVersion(&driver);
+
+	if (result == cudaSuccess && driver == 0)
+	{
+		engine_error(error, ENGINE_NO_DEVICE, "there is no CUDA driver");
+		return ENGINE_NO_DEVICE;
+	}
+	result = cudaGetDeviceCount(&count);
+	if (result != cudaSuccess)
+		return no_device(error, "no CUDA device can be used", result);
+	if (count == 0 || engine->config.device >= count)
+	{
+		engine_error(error, ENGINE_NO_DEVICE, "there is no CUDA device %d: %d were found", engine->config.device, count);
+		return ENGINE_NO_DEVICE;
+	}
+	if (engine->config.device >= 0)
+		return take_device(engine, engine->config.device, error);
+	for (int i = 0; i < count && status != ENGINE_OK; i++)
+		status = take_device(engine, i, error);
+	return status;
+}
+
+/* Open the CPU engine that links. Its mirrors may take half of the host's memory. */
+static EngineStatus
+open_twin(CudaEngine *engine, EngineError *error)
+{
+	EngineConfig config;
+
+	memset(&config, 0, sizeof(config));
+	config.threads = engine->config.threads;
+	config.device = -1;
+	config.memory_limit = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 2;
+	config.wake = engine->config.wake;
+	config.wake_arg = engine->config.wake_arg;
+	config.simd = engine->config.simd;
+	engine->twin_ops = cpu_engine_ops();
+	return engine->twin_ops->open(&config, &engine->twin, error);
+}
+
+/* Give jobs their stream and device memory. */
+static bool
+open_pieces(CudaEngine *engine, EngineError *error)
+{
+	if (range_reserve(&engine->arena, &engine->piece_memory, PART_STATE, PIECES * PIECE_BYTES, error) != ENGINE_OK ||
+		range_grow(&engine->arena, &engine->piece_memory, PIECES * PIECE_BYTES, error) != ENGINE_OK)
+		return false;
+	if (!GPU(&engine->failure, cudaStreamCreateWithFlags(&engine->job_stream, cudaStreamNonBlocking)))
+	{
+		gpu_failed(&engine->failure, error);
+		return false;
+	}
+	for (uint32_t i = 0; i < PIECES; i++)
+	{
+		engine->pieces[i].engine = engine;
+		engine->pieces[i].device = (unsigned char *) engine->piece_memory.base + i * PIECE_BYTES;
+		if (!GPU(&engine->failure, cudaEventCreateWithFlags(&engine->pieces[i].done, cudaEventDisableTiming)))
+		{
+			gpu_failed(&engine->failure, error);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* CUDA's thread, once: so that it starts while signals are blocked. */
+static void
+first_function(void *arg)
+{
+	(void) arg;
+}
+
+/* Everything that open does with the device. */
+static EngineStatus
+open_device(CudaEngine *engine, EngineError *error)
+{
+	EngineStatus status = choose_device(engine, error);
+
+	if (status != ENGINE_OK)
+		return status;
+	engine->arena.limit = engine->config.memory_limit > 0 ? engine->config.memory_limit
+														  : engine->device.totalGlobalMem / 100 * LIMIT_PERCENT;
+	if (!lanes_open(engine, error) || !open_pieces(engine, error))
+		return error->status;
+	if (!GPU(&engine->failure, cudaLaunchHostFunc(engine->job_stream, first_function, NULL)) ||
+		!GPU(&engine->failure, cudaStreamSynchronize(engine->job_stream)))
+		return gpu_failed(&engine->failure, error);
+	if (pthread_create(&engine->pulse, NULL, pulse_main, engine) != 0)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "could not start a thread");
+		return ENGINE_NO_MEMORY;
+	}
+	engine->has_pulse = true;
+	return open_twin(engine, error);
+}
+
+/* Free everything. Nothing is in flight, or the device has failed. */
+static void
+free_engine(CudaEngine *engine)
+{
+	if (engine->has_pulse)
+	{
+		pthread_mutex_lock(&engine->pulse_lock);
+		engine->stopping = true;
+		pthread_cond_signal(&engine->pulse_changed);
+		pthread_mutex_unlock(&engine->pulse_lock);
+		pthread_join(engine->pulse, NULL);
+	}
+	while (engine->jobs != NULL)
+		job_free(engine, engine->jobs);
+	while (engine->mirrors != NULL)
+	{
+		CudaMirror *mirror = engine->mirrors;
+
+		engine->mirrors = mirror->next;
+		mirror_free(engine, mirror);
+	}
+	if (engine->twin != NULL)
+		engine->twin_ops->close(engine->twin);
+	lanes_close(engine);
+	for (uint32_t i = 0; i < PIECES; i++)
+		if (engine->pieces[i].done != NULL)
+			GPU(&engine->failure, cudaEventDestroy(engine->pieces[i].done));
+	if (engine->job_stream != NULL)
+		GPU(&engine->failure, cudaStreamDestroy(engine->job_stream));
+	if (engine->piece_memory.base != 0)
+		range_release(&engine->arena, &engine->piece_memory);
+	pthread_mutex_destroy(&engine->pulse_lock);
+	pthread_cond_destroy(&engine->pulse_changed);
+	free(engine);
+}
+
+static EngineStatus
+cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
+{
+	CudaEngine *engine = (CudaEngine *) calloc(1, sizeof(*engine));
+	EngineError reason;
+	sigset_t all,
+		old;
+	EngineStatus status;
+
+	memset(&reason, 0, sizeof(reason));
+	if (engine == NULL)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
+		return ENGINE_NO_MEMORY;
+	}
+	engine->config = *config;
+	pthread_mutex_init(&engine->pulse_lock, NULL);
+	pthread_cond_init(&engine->pulse_changed, NULL);
+	/* code is loaded now, not when the first query comes */
+	setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+	/* threads inherit the mask of who starts them */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	status = open_device(engine, &reason);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (status != ENGINE_OK)
+	{
+		free_engine(engine);
+		if (error != NULL)
+			*error = reason;
+		return status;
+	}
+	*result = (Engine *) (void *) engine;
+	return ENGINE_OK;
+}
+
+/* Wait for what is in flight, then free everything. */
+static void
+cuda_close(Engine *handle)
+{
+	CudaEngine *engine = cuda(handle);
+
+	if (!engine->failure.failed)
+		GPU(&engine->failure, cudaDeviceSynchronize());
+	while (engine->first_waiting != NULL)
+	{
+		CudaTask *task = engine->first_waiting;
+
+		engine->first_waiting = task->next;
+		task_free(task);
+	}
+	while (engine->first_ended != NULL)
+	{
+		CudaTask *task = engine->first_ended;
+
+		engine->first_ended = task->next;
+		task_free(task);
+	}
+	free_engine(engine);
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+static void
+cuda_info(Engine *handle, EngineInfo *info)
+{
+	CudaEngine *engine = cuda(handle);
+
+	memset(info, 0, sizeof(*info));
+	snprintf(info->name, sizeof(info->name), "cuda");
+	snprintf(info->device, sizeof(info->device), "%.64s, sm_%d%d", engine->device.name, engine->device.major,
+			 engine->device.minor);
+	info->max_batch = BATCH_QUERIES;
+}
+
+static void
+cuda_memory(Engine *handle, EngineMemory *memory)
+{
+	const Arena *arena = &cuda(handle)->arena;
+
+	memset(memory, 0, sizeof(*memory));
+	memory->limit = arena->limit;
+	memory->used = arena_used(arena);
+	memory->context = arena->context;
+	memory->vectors = arena->used[PART_VECTORS];
+	memory->graph = arena->used[PART_GRAPH];
+	memory->norms = arena->used[PART_NORMS];
+	memory->state = arena->used[PART_STATE];
+}
+
+static EngineStatus
+cuda_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineError *error)
+{
+	CudaEngine *engine = cuda(handle);
+	EngineError reason;
+	EngineStatus status;
+
+	memset(&reason, 0, sizeof(reason));
+	status = engine->failure.failed ? gpu_failed(&engine->failure, &reason) : mirror_create(engine, spec, id, &reason);
+	if (status != ENGINE_OK && error != NULL)
+		*error = reason;
+	return status;
+}
+
+/* Find a mirror for a caller. */
+static EngineStatus
+find_mirror(CudaEngine *engine, MirrorId id, CudaMirror **mirror, EngineError *error)
+{
+	if (engine->failure.failed)
+		return gpu_failed(&engine->failure, error);
+	*mirror = engine_mirror(engine, id);
+	if (*mirror != NULL)
+		return ENGINE_OK;
+	engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) id);
+	return ENGINE_NOT_FOUND;
+}
+
+static EngineStatus
+cuda_mirror_info(Engine *handle, MirrorId id, MirrorInfo *info, EngineError *error)
+{
+	CudaMirror *mirror;
+	EngineStatus status = find_mirror(cuda(handle), id, &mirror, error);
+
+	if (status != ENGINE_OK)
+		return status;
+	memset(info, 0, sizeof(*info));
+	info->rows = mirror->rows;
+	info->linked = mirror->linked;
+	info->pending = mirror->npending;
+	info->dead = mirror->ndead;
+	info->seeds = mirror->nseeds;
+	info->position = mirror->position;
+	info->bytes = mirror_bytes(mirror);
+	return ENGINE_OK;
+}
+
+static EngineStatus
+cuda_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows,
+				 uint32_t *versions, EngineError *error)
+{
+	CudaMirror *mirror;
+	EngineStatus status = find_mirror(cuda(handle), id, &mirror, error);
+
+	if (status != ENGINE_OK)
+		return status;
+	return mirror_rows(cuda(handle), mirror, slots, count, rows, versions, error);
+}
+
+/* Move everything on that does not touch a query's outputs. */
+static void
+move_on(CudaEngine *engine)
+{
+	pieces_end(engine);
+	if (!engine->failure.failed)
+		jobs_run(engine);
+	if (!engine->failure.failed)
+		batches_start(engine);
+	if (engine->failure.failed)
+		engine_wake(engine);
+}
+
+static EngineStatus
+cuda_submit(Engine *handle, EngineQuery *const *queries, uint32_t count, EngineError *error)
+{
+	CudaEngine *engine = cuda(handle);
+
+	if (engine->failure.failed)
+		return gpu_failed(&engine->failure, error);
+	if (tasks_submit(engine, queries, count) != ENGINE_OK)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u queries", count);
+		return ENGINE_NO_MEMORY;
+	}
+	batches_start(engine);
+	/* the queries are taken: a failure shows at the next poll */
+	if (engine->failure.failed)
+		engine_wake(engine);
+	return ENGINE_OK;
+}
+
+static EngineStatus
+cuda_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error)
+{
+	CudaEngine *engine = cuda(handle);
+
+	*count = 0;
+	if (!engine->failure.failed)
+		batches_end(engine);
+	if (!engine->failure.failed)
+		move_on(engine);
+	if (engine->failure.failed)
+		return gpu_failed(&engine->failure, error);
+	*count = tasks_poll(engine, completed, room);
+	rest_pulse(engine);
+	return ENGINE_OK;
+}
+
+static EngineStatus
+cuda_job_submit(Engine *handle, const EngineJob *job, JobId *id, EngineError *error)
+{
+	CudaEngine *engine = cuda(handle);
+	EngineStatus status;
+
+	if (engine->failure.failed)
+		return gpu_failed(&engine->failure, error);
+	status = job_submit(engine, job, id, error);
+	if (status == ENGINE_OK)
+		move_on(engine);
+	return status;
+}
+
+static EngineStatus
+cuda_job_poll(Engine *handle, JobId id, JobProgress *progress)
+{
+	CudaEngine *engine = cuda(handle);
+	CudaJob *job = job_find(engine, id);
+
+	memset(progress, 0, sizeof(*progress));
+	if (job == NULL)
+		return ENGINE_NOT_FOUND;
+	if (!engine->failure.failed)
+		move_on(engine);
+	progress->done = job->shown_done;
+	progress->total = job->shown_total;
+	progress->completed = job->stage == STAGE_DONE;
+	progress->status = job->status;
+	progress->error = job->error;
+	if (engine->failure.failed && !progress->completed)
+	{
+		progress->completed = true;
+		progress->status = gpu_failed(&engine->failure, &progress->error);
+	}
+	return ENGINE_OK;
+}
+
+static EngineStatus
+cuda_job_cancel(Engine *handle, JobId id)
+{
+	CudaEngine *engine = cuda(handle);
+	CudaJob *job = job_find(engine, id);
+
+	if (job == NULL)
+		return ENGINE_NOT_FOUND;
+	job->cancelled = true;
+	if (job->in.kind == JOB_LINK && job->twin != 0)
+		engine->twin_ops->job_cancel(engine->twin, job->twin);
+	return ENGINE_OK;
+}
+
+static EngineStatus
+cuda_job_link_result(Engine *handle, JobId id, LinkResult *result)
+{
+	CudaJob *job = job_find(cuda(handle), id);
+
+	memset(result, 0, sizeof(*result));
+	if (job == NULL || job->in.kind != JOB_LINK || job->stage != STAGE_DONE)
+		return ENGINE_NOT_FOUND;
+	*result = job->link;
+	return ENGINE_OK;
+}
+
+/*
+ * Forget a job. One that still runs, or waits behind others, is cancelled and waited for; so are queries that it waits for, which are
+ * then polled as any.
+ */
+static void
+cuda_job_release(Engine *handle, JobId id)
+{
+	CudaEngine *engine = cuda(handle);
+	CudaJob *job = job_find(engine, id);
+	struct timespec nap = {0, 100 * 1000};
+
+	if (job == NULL)
+		return;
+	if (job->stage != STAGE_DONE)
+		cuda_job_cancel(handle, id);
+	while (job->stage != STAGE_DONE && !engine->failure.failed)
+	{
+		batches_end(engine);
+		move_on(engine);
+		if (job->stage != STAGE_DONE)
+			nanosleep(&nap, NULL);
+	}
+	/* after a failure its mirror still names it: close frees both */
+	if (job->stage == STAGE_DONE)
+		job_free(engine, job);
+}
+
+extern "C" __attribute__((visibility("default"))) const EngineOps *
+gpuann_engine_ops(void)
+{
+	static EngineOps ops;
+
+	ops.abi_version = ENGINE_ABI_VERSION;
+	ops.open = cuda_open;
+	ops.close = cuda_close;
+	ops.info = cuda_info;
+	ops.memory = cuda_memory;
+	ops.mirror_create = cuda_mirror_create;
+	ops.mirror_info = cuda_mirror_info;
+	ops.mirror_rows = cuda_mirror_rows;
+	ops.submit = cuda_submit;
+	ops.poll = cuda_poll;
+	ops.job_submit = cuda_job_submit;
+	ops.job_poll = cuda_job_poll;
+	ops.job_cancel = cuda_job_cancel;
+	ops.job_link_result = cuda_job_link_result;
+	ops.job_release = cuda_job_release;
+	return &ops;
+}

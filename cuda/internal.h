@@ -1,0 +1,278 @@
+/*
+ * internal.h
+ *		The CUDA engine's own structures: engine, mirrors, lanes, jobs.
+ *
+ * All of it belongs to the engine's owner thread. Two other threads exist: CUDA's, which runs the functions that end a lane's or a
+ * piece's work (they read the clock and wake the owner), and the pulse (see engine.cu).
+ */
+#ifndef GPUANN_CUDA_INTERNAL_H
+#define GPUANN_CUDA_INTERNAL_H
+
+#include <pthread.h>
+
+#include "arena.h"
+#include "view.h"
+
+#define LANES 4u						/* batches in flight */
+#define BATCH_QUERIES 1024u				/* queries of a batch */
+#define VECTOR_ROOM ((size_t) 8 << 20)	/* bytes of a batch's query vectors */
+#define RESULT_ROOM (1u << 18)			/* results of a batch */
+#define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
+#define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned memory */
+#define STATE_ROOM ((size_t) 64 << 20)	/* bytes of lists, sets and tables of a batch */
+#define LANE_DEADLINE_US (120ull * 1000 * 1000)
+
+#define PIECES 4u						/* pieces of jobs in flight */
+#define PIECE_BYTES ((size_t) 1 << 20)	/* of a job, staged at once */
+
+/* A slot's state, on the host. */
+#define SLOT_DEAD 1u   /* no answer */
+#define SLOT_ABSENT 2u /* never had a row; always dead too */
+#define SLOT_LINKED 4u
+#define SLOT_PENDING 8u
+#define SLOT_LISTED 16u /* in the list of pending slots that searches scan */
+#define SLOT_MARKED 32u /* in the piece being filled */
+
+struct CudaJob;
+struct CudaEngine;
+
+struct CudaMirror
+{
+	CudaMirror *next;
+	MirrorId id;
+	MirrorSpec spec;
+	MirrorId twin; /* the same mirror in the CPU engine, which links */
+	uint32_t vector_bytes;
+	uint32_t stride;
+	uint32_t most;	   /* slots the reserved addresses hold */
+	uint32_t capacity; /* slots mapped */
+
+	Range vectors;
+	Range versions;
+	Range dead;
+	Range graph;
+	Range norms;
+	Range pending[2]; /* searches read one; a list without the linked slots is made in the other */
+	Range seeds;	  /* two halves, likewise */
+	uint32_t pending_side;
+	uint32_t seeds_side;
+
+	/* on the host */
+	uint8_t *states;
+	uint32_t *listed; /* the list of pending slots that searches scan */
+	uint32_t nlisted;
+
+	/* published */
+	uint32_t rows;
+	uint32_t linked;
+	uint32_t npending;
+	uint32_t ndead;
+	uint32_t nseeds;
+	uint64_t position;
+
+	uint32_t queries; /* waiting or in flight */
+	uint32_t passes;  /* of them, those that have begun and take several passes */
+	cudaEvent_t changed; /* the last change in place: later batches wait for it */
+	bool has_changed;
+	CudaJob *first_job;
+	CudaJob *last_job;
+	bool dropping;
+};
+
+/* A query from submit to poll. */
+struct CudaTask
+{
+	CudaTask *next;
+	EngineQuery *query; /* the caller's: read in submit, written in poll */
+	CudaMirror *mirror;
+	EngineStatus status;
+	EngineError error;
+	uint64_t submitted_us;
+	uint64_t started_us;
+
+	/* copies of what the query named */
+	SearchMethod method;
+	uint32_t k;
+	uint32_t ef;
+	uint32_t seeds;
+	uint32_t max_iterations;
+	uint32_t trace_room;
+	bool reference;
+	bool has_beyond;
+	double beyond_distance;
+	uint32_t beyond_slot;
+	unsigned char *vector;
+	uint64_t *admitted; /* NULL, or the bitmap of what may be answers */
+	uint32_t admitted_slots;
+	bool admit_others;
+
+	/* exact searches of many results go in passes */
+	uint32_t found;
+	bool in_passes; /* begun, and it takes several passes */
+	uint64_t position;
+	uint32_t rows;
+	SearchCounters counters;
+	uint32_t traced;
+};
+
+/* What runs together in one lane. */
+typedef enum BatchKind
+{
+	BATCH_GRAPH,
+	BATCH_REFERENCE,
+	BATCH_EXACT,	 /* small k */
+	BATCH_EXACT_SORT /* one query of a large k */
+} BatchKind;
+
+/* A stream with memory of its own: pinned on the host, and on the device. */
+struct Lane
+{
+	CudaEngine *engine;
+	cudaStream_t stream;
+	cudaEvent_t done;
+	bool busy;
+	volatile uint64_t ended_us; /* written by the function that ends the batch */
+	uint64_t started_us;
+	CudaMirror *mirror;
+	BatchKind kind;
+	CudaTask *tasks[BATCH_QUERIES];
+	uint32_t ntasks;
+	uint32_t nresults;
+	uint32_t ntraces;
+
+	/* pinned */
+	DeviceQuery *queries;
+	unsigned char *vectors;
+	unsigned char *bitmaps;
+	DeviceHead *heads;
+	SearchResult *results;
+	uint32_t *traces;
+
+	Range memory; /* the same on the device, then the state */
+	Range bitmap_memory;
+	BatchView view;
+};
+
+typedef enum JobStage
+{
+	STAGE_QUEUED,
+	STAGE_TWIN,	   /* the CPU engine does its part */
+	STAGE_ROWS,	   /* rows are on their way */
+	STAGE_SEEDS,   /* seeds are */
+	STAGE_PENDING, /* the new list of pending slots is */
+	STAGE_DRAIN,   /* the last pieces are */
+	STAGE_DONE
+} JobStage;
+
+struct CudaJob
+{
+	CudaJob *next;			 /* of all */
+	CudaJob *next_of_mirror; /* after this one */
+	JobId id;
+	EngineJob in;
+	CudaMirror *mirror;
+	JobStage stage;
+	uint32_t done;		/* rows, of this stage */
+	uint32_t shown_done; /* what JobProgress says */
+	uint32_t shown_total;
+	uint32_t in_flight; /* pieces */
+	JobId twin;
+	EngineStatus twin_status;
+	LinkResult link;
+	uint32_t *pending; /* the list to be, without what this job links */
+	uint32_t npending;
+	uint32_t *seeds;
+	uint32_t nseeds;
+	bool cancelled;
+	EngineStatus status;
+	EngineError error;
+};
+
+/* Pinned and device memory for one piece of a job. */
+struct Piece
+{
+	CudaEngine *engine;
+	CudaJob *job; /* NULL: free */
+	unsigned char *staged;
+	unsigned char *device;
+	cudaEvent_t done;
+};
+
+struct CudaEngine
+{
+	EngineConfig config;
+	Failure failure;
+	Arena arena;
+	cudaDeviceProp device;
+	const EngineOps *twin_ops;
+	Engine *twin;
+
+	CudaMirror *mirrors;
+	MirrorId last_mirror;
+	Lane lanes[LANES];
+	unsigned char *pinned; /* all pinned memory */
+	CudaTask *first_waiting;
+	CudaTask *last_waiting;
+	CudaTask *first_ended;
+	CudaTask *last_ended;
+
+	cudaStream_t job_stream;
+	Piece pieces[PIECES];
+	Range piece_memory;
+	CudaJob *jobs;
+	JobId last_job;
+
+	/* the pulse: wakes the owner now and then while something is in flight */
+	pthread_t pulse;
+	bool has_pulse;
+	pthread_mutex_t pulse_lock;
+	pthread_cond_t pulse_changed;
+	bool stopping;
+	bool in_flight;
+};
+
+/* engine.cu */
+extern uint64_t clock_us(void);
+extern void engine_wake(CudaEngine *engine);
+extern void engine_set_in_flight(CudaEngine *engine);
+extern CudaMirror *engine_mirror(CudaEngine *engine, MirrorId id);
+
+/* mirror.cu */
+extern EngineStatus mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error);
+extern EngineStatus mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error);
+extern void mirror_free(CudaEngine *engine, CudaMirror *mirror);
+extern MirrorView mirror_view(const CudaMirror *mirror);
+extern uint64_t mirror_bytes(const CudaMirror *mirror);
+extern EngineStatus mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
+								uint32_t *rows, uint32_t *versions, EngineError *error);
+
+/* batch.cu */
+extern bool lanes_open(CudaEngine *engine, EngineError *error);
+extern void lanes_close(CudaEngine *engine);
+/* Make the lanes' bitmaps large enough for mirrors of so many slots. */
+extern EngineStatus lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error);
+extern void batches_start(CudaEngine *engine);
+extern void batches_end(CudaEngine *engine);
+extern void task_ended(CudaEngine *engine, CudaTask *task);
+
+/* query.cu */
+extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);
+extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
+extern void task_free(CudaTask *task);
+
+/* jobs.cu */
+extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error);
+extern CudaJob *job_find(CudaEngine *engine, JobId id);
+extern void jobs_run(CudaEngine *engine);
+extern void job_free(CudaEngine *engine, CudaJob *job);
+
+/* pieces.cu: one piece of a job each; false when there is no free piece, or the engine failed */
+extern bool piece_append(CudaEngine *engine, CudaJob *job);
+extern bool piece_overwrite(CudaEngine *engine, CudaJob *job);
+extern bool piece_dead(CudaEngine *engine, CudaJob *job);
+extern bool piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint32_t *rows, uint32_t count);
+extern bool piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to);
+extern bool piece_gap(CudaEngine *engine, CudaJob *job);
+extern void pieces_end(CudaEngine *engine);
+
+#endif /* GPUANN_CUDA_INTERNAL_H */

@@ -1,0 +1,299 @@
+/*
+ * mirror.cu
+ *		Mirrors in device memory: their ranges, and what the host keeps beside them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+#define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
+#define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */
+
+/* Bytes that one more slot takes in each range, times 8 (the bitmap has an eighth of a byte). */
+static uint64_t
+slot_bits(const CudaMirror *mirror)
+{
+	uint64_t norms = mirror->spec.metric == METRIC_COSINE ? sizeof(double) : 0;
+
+	return 8 * (mirror->stride + norms + (uint64_t) sizeof(uint32_t) * (mirror->spec.degree + 3)) + 1;
+}
+
+static uint64_t
+bitmap_bytes(uint64_t slots)
+{
+	return (slots + 31) / 32 * sizeof(uint32_t);
+}
+
+/* A range and the bytes it has for a number of slots. */
+struct RangeSize
+{
+	Range *range;
+	uint64_t bytes;
+	MemoryPart part;
+};
+
+#define MIRROR_RANGES 8
+
+/* The sizes of a mirror's ranges for so many slots. */
+static void
+range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
+{
+	const RangeSize all[MIRROR_RANGES] = {
+		{&mirror->vectors, slots * mirror->stride, PART_VECTORS},
+		{&mirror->graph, slots * mirror->spec.degree * sizeof(uint32_t), PART_GRAPH},
+		{&mirror->norms, mirror->spec.metric == METRIC_COSINE ? slots * sizeof(double) : 0, PART_NORMS},
+		{&mirror->versions, slots * sizeof(uint32_t), PART_GRAPH},
+		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
+		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
+		{&mirror->pending[1], slots * sizeof(uint32_t), PART_STATE},
+		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t), PART_STATE}};
+
+	memcpy(sizes, all, sizeof(all));
+}
+
+/* Make the host's arrays large enough. */
+static bool
+grow_host(CudaMirror *mirror, uint32_t capacity)
+{
+	uint8_t *states = (uint8_t *) realloc(mirror->states, capacity);
+	uint32_t *listed;
+
+	if (states == NULL)
+		return false;
+	mirror->states = states;
+	listed = (uint32_t *) realloc(mirror->listed, (size_t) capacity * sizeof(uint32_t));
+	if (listed == NULL)
+		return false;
+	mirror->listed = listed;
+	memset(states + mirror->capacity, 0, capacity - mirror->capacity);
+	return true;
+}
+
+/* Grow to exactly so many slots: all or nothing, but that a range may stay larger than the others. */
+static EngineStatus
+grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *error)
+{
+	Arena *arena = &engine->arena;
+	RangeSize sizes[MIRROR_RANGES];
+	uint64_t cost = 0;
+	EngineStatus status = lanes_grow_bitmaps(engine, slots, error);
+
+	range_sizes(mirror, slots, sizes);
+	for (int i = 0; i < MIRROR_RANGES; i++)
+		cost += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
+	if (status == ENGINE_OK && arena_used(arena) + cost > arena->limit)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of mirror do not fit: %llu of %llu are in use",
+					 (unsigned long long) cost, (unsigned long long) arena_used(arena),
+					 (unsigned long long) arena->limit);
+		status = ENGINE_NO_MEMORY;
+	}
+	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
+		status = range_grow(arena, sizes[i].range, sizes[i].bytes, error);
+	if (status == ENGINE_OK && !grow_host(mirror, slots))
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of host memory for %u slots", slots);
+		status = ENGINE_NO_MEMORY;
+	}
+	if (status == ENGINE_OK)
+		mirror->capacity = slots;
+	return status;
+}
+
+/* Make room for slots below `slots`, with some to spare if that fits. */
+EngineStatus
+mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+{
+	uint64_t spare = mirror->capacity + mirror->capacity / 4;
+	EngineError ignored;
+
+	if (slots <= mirror->capacity)
+		return ENGINE_OK;
+	if (slots > mirror->most)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes", (unsigned long long) slots,
+					 (unsigned long long) engine->arena.limit);
+		return ENGINE_NO_MEMORY;
+	}
+	spare = spare < mirror->most ? spare : mirror->most;
+	if (spare > slots && grow_to(engine, mirror, (uint32_t) spare, &ignored) == ENGINE_OK)
+		return ENGINE_OK;
+	return grow_to(engine, mirror, (uint32_t) slots, error);
+}
+
+/* Check what a mirror is asked to be. */
+static EngineStatus
+check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
+{
+	if (spec->dims < 1 || spec->dims > ENGINE_MAX_DIMS || spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE ||
+		spec->capacity > ENGINE_MAX_SLOTS)
+	{
+		engine_error(error, ENGINE_INVALID, "dimensions %u, degree %u or capacity %u out of range", spec->dims,
+					 spec->degree, spec->capacity);
+		return ENGINE_INVALID;
+	}
+	if ((spec->type != ELEMENT_FLOAT && spec->type != ELEMENT_HALF) ||
+		(spec->metric != METRIC_L2 && spec->metric != METRIC_IP && spec->metric != METRIC_COSINE))
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "no distance for element type %d and metric %d", (int) spec->type,
+					 (int) spec->metric);
+		return ENGINE_UNSUPPORTED;
+	}
+	if (spec->method != METHOD_GRAPH || spec->residency != RESIDENCY_FULL || spec->placement != PLACEMENT_SINGLE ||
+		(spec->device != -1 && spec->device != engine->arena.device))
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "method %d, residency %d, placement %d or device %d is not supported",
+					 (int) spec->method, (int) spec->residency, (int) spec->placement, spec->device);
+		return ENGINE_UNSUPPORTED;
+	}
+	return ENGINE_OK;
+}
+
+/* Reserve addresses for as many slots as the limit could hold, and map those the spec asks for. */
+static EngineStatus
+reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
+{
+	uint64_t most = engine->arena.limit / (slot_bits(mirror) / 8) + FIRST_ROWS;
+	RangeSize sizes[MIRROR_RANGES];
+	EngineStatus status = ENGINE_OK;
+
+	mirror->most = (uint32_t) (most < ENGINE_MAX_SLOTS ? most : ENGINE_MAX_SLOTS);
+	range_sizes(mirror, mirror->most, sizes);
+	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
+		status = range_reserve(&engine->arena, sizes[i].range, sizes[i].part, sizes[i].bytes, error);
+	if (status == ENGINE_OK)
+		status = mirror_grow(engine, mirror, mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity,
+							 error);
+	return status;
+}
+
+/* Free a mirror that nothing uses any more. */
+void
+mirror_free(CudaEngine *engine, CudaMirror *mirror)
+{
+	RangeSize sizes[MIRROR_RANGES];
+
+	range_sizes(mirror, 0, sizes);
+	for (int i = 0; i < MIRROR_RANGES; i++)
+		if (sizes[i].range->base != 0)
+			range_release(&engine->arena, sizes[i].range);
+	if (mirror->changed != NULL)
+		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
+	free(mirror->states);
+	free(mirror->listed);
+	free(mirror);
+}
+
+EngineStatus
+mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error)
+{
+	EngineStatus status = check_spec(engine, spec, error);
+	MirrorSpec twin_spec = *spec;
+	CudaMirror *mirror;
+
+	if (status != ENGINE_OK)
+		return status;
+	mirror = (CudaMirror *) calloc(1, sizeof(*mirror));
+	if (mirror == NULL)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
+		return ENGINE_NO_MEMORY;
+	}
+	mirror->spec = *spec;
+	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
+	mirror->stride = (uint32_t) round_up(mirror->vector_bytes, 16);
+	status = reserve_ranges(engine, mirror, error);
+	if (status == ENGINE_OK && !GPU(&engine->failure, cudaEventCreateWithFlags(&mirror->changed, cudaEventDisableTiming)))
+		status = gpu_failed(&engine->failure, error);
+	twin_spec.device = -1;
+	if (status == ENGINE_OK)
+		status = engine->twin_ops->mirror_create(engine->twin, &twin_spec, &mirror->twin, error);
+	if (status != ENGINE_OK)
+	{
+		mirror_free(engine, mirror);
+		return status;
+	}
+	mirror->id = *id = ++engine->last_mirror;
+	mirror->next = engine->mirrors;
+	engine->mirrors = mirror;
+	return ENGINE_OK;
+}
+
+/* What a batch that starts now sees of a mirror. */
+MirrorView
+mirror_view(const CudaMirror *mirror)
+{
+	MirrorView view;
+
+	view.vectors = (const unsigned char *) mirror->vectors.base;
+	view.versions = (const uint32_t *) mirror->versions.base;
+	view.dead = (const uint32_t *) mirror->dead.base;
+	view.graph = (const uint32_t *) mirror->graph.base;
+	view.norms = (const double *) mirror->norms.base;
+	view.seeds = (const uint32_t *) mirror->seeds.base + mirror->seeds_side * SEEDS_ROOM;
+	view.pending = (const uint32_t *) mirror->pending[mirror->pending_side].base;
+	view.rows = mirror->rows;
+	view.nseeds = mirror->nseeds;
+	view.npending = mirror->nlisted;
+	view.stride = mirror->stride;
+	view.dims = mirror->spec.dims;
+	view.degree = mirror->spec.degree;
+	view.metric = mirror->spec.metric;
+	return view;
+}
+
+/* Vectors, graph, norms, versions, as mapped. */
+uint64_t
+mirror_bytes(const CudaMirror *mirror)
+{
+	return mirror->vectors.mapped + mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
+		   mirror->dead.mapped;
+}
+
+/* Copy graph rows and versions of slots out, through a piece's pinned memory. For tests and checks: it waits. */
+EngineStatus
+mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t *rows,
+			uint32_t *versions, EngineError *error)
+{
+	Failure *failure = &engine->failure;
+	uint32_t degree = mirror->spec.degree;
+	uint32_t *staged = (uint32_t *) engine->pieces[0].staged;
+	uint32_t most = (uint32_t) (PIECE_BYTES / sizeof(uint32_t) / (degree + 1));
+	cudaStream_t stream = engine->job_stream;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (slots[i] >= mirror->rows)
+		{
+			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", slots[i], mirror->rows);
+			return ENGINE_INVALID;
+		}
+	/* what the pieces hold has been used when the stream is empty */
+	if (!GPU(failure, cudaStreamSynchronize(stream)))
+		return gpu_failed(failure, error);
+	for (uint32_t first = 0; first < count; first += most)
+	{
+		uint32_t n = count - first < most ? count - first : most;
+
+		for (uint32_t i = 0; i < n; i++)
+		{
+			uint32_t slot = slots[first + i];
+
+			if (!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1),
+											  (const uint32_t *) mirror->graph.base + (size_t) slot * degree,
+											  degree * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)) ||
+				!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1) + degree,
+											  (const uint32_t *) mirror->versions.base + slot, sizeof(uint32_t),
+											  cudaMemcpyDeviceToHost, stream)))
+				return gpu_failed(failure, error);
+		}
+		if (!GPU(failure, cudaStreamSynchronize(stream)))
+			return gpu_failed(failure, error);
+		for (uint32_t i = 0; i < n; i++)
+		{
+			memcpy(rows + (size_t) (first + i) * degree, staged + (size_t) i * (degree + 1), degree * sizeof(uint32_t));
+			versions[first + i] = staged[(size_t) i * (degree + 1) + degree];
+		}
+	}
+	return ENGINE_OK;
+}

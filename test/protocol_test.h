@@ -164,8 +164,9 @@ typedef struct Load
 	uint32_t	clients;
 	uint32_t	requests;		/* of all; 0: until stop is set */
 	uint32_t	cancel_one_in;	/* so many requests are abandoned early; 0: none */
-	uint32_t	think_us;
+	uint32_t	think_us;		/* at most, between requests */
 	int64_t		timeout_us;
+	bool		spins;			/* clients look for their answer instead of sleeping */
 	bool		deaths;			/* server deaths, missing mirrors and timeouts are expected */
 } Load;
 
@@ -179,6 +180,7 @@ typedef struct LoadStats
 	_Atomic uint32_t died;
 	_Atomic uint32_t refused;
 	_Atomic uint32_t late;
+	_Atomic uint32_t slow;		/* answers that took about as long as the server sleeps */
 	_Atomic uint32_t stuck;
 	_Atomic uint32_t wrong;
 	_Atomic uint64_t batched;	/* sum of the batches that answers came in */

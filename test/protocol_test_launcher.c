@@ -241,6 +241,14 @@ server_kill(World *world)
 {
 	if (world->server == 0)
 		return;
+	if (waitpid(world->server, NULL, WNOHANG) == world->server)
+	{
+		(void) log_has(world, "nothing", 10);
+		case_fails("the server had died: %.300s", world->log);
+		world->server = 0;
+		server_sweep(world);
+		return;
+	}
 	kill(world->server, SIGKILL);
 	if (server_reap(world, LONG_MS) == -1)
 		case_fails("a killed server did not end");

@@ -11,6 +11,8 @@
 #include "protocol_test.h"
 
 #define ANSWER_US	INT64_C(20000000)	/* no answer takes as long */
+#define SLOW_US		40000
+#define MOST_LATE	100		/* then a run ends: something is wrong */
 
 LoadStats *
 load_stats_make(void)
@@ -74,6 +76,16 @@ judge(const Load *load, LoadStats *stats, const Search *search, Outcome outcome,
 	}
 }
 
+/* Wait a random time, by the clock: a sleep is too coarse to meet the server going to sleep. */
+static void
+think(uint32_t most_us, uint64_t *random)
+{
+	int64_t		until = now_us() + (int64_t) (next_random(random) % (most_us + 1));
+
+	while (now_us() < until)
+		continue;
+}
+
 /* One client process: search, sometimes leave early, check every answer. */
 static void
 client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot, uint64_t random)
@@ -89,8 +101,7 @@ client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot,
 		Answer		answer;
 		bool		cancels = load->cancel_one_in > 0 && next_random(&random) % load->cancel_one_in == 0;
 
-		if (load->think_us > 0)
-			pause_us((int64_t) (next_random(&random) % load->think_us));
+		think(load->think_us, &random);
 		if (load->deaths && atomic_load(&area->server_state) != SERVER_READY && next_random(&random) % 8 != 0)
 		{
 			pause_us(2000);
@@ -117,8 +128,17 @@ client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot,
 				judge(load, stats, &search, outcome, &answer);
 		}
 		else
+		{
+			int64_t		begun = now_us();
+
+			while (load->spins && request_state(atomic_load(area_word(area, slot))) != REQUEST_DONE &&
+				   now_us() - begun < SLOW_US)
+				continue;
 			judge(load, stats, &search, client_wait(&client, load->timeout_us, &answer), &answer);
-		atomic_fetch_add(&stats->late, client.late - late);
+			atomic_fetch_add(&stats->slow, now_us() - begun > SLOW_US);
+		}
+		if (atomic_fetch_add(&stats->late, client.late - late) > MOST_LATE)
+			break;
 		late = client.late;
 	}
 }
@@ -161,8 +181,8 @@ void
 load_judge(const Load *load, const LoadStats *stats)
 {
 	if (getenv("GPUANN_TEST_TIMES") != NULL)
-		printf("# posted %u answered %u cancelled %u timeouts %u died %u refused %u late %u, mean batch %.1f\n", stats->posted,
-			   stats->answered, stats->cancelled, stats->timeouts, stats->died, stats->refused, stats->late,
+		printf("# posted %u answered %u cancelled %u timeouts %u died %u refused %u late %u slow %u, mean batch %.1f\n", stats->posted,
+			   stats->answered, stats->cancelled, stats->timeouts, stats->died, stats->refused, stats->late, stats->slow,
 			   stats->answered ? (double) stats->batched / stats->answered : 0.0);
 	if (stats->wrong > 0)
 		case_fails("%u wrong answers, first: %s", stats->wrong, stats->first_wrong);
@@ -172,7 +192,7 @@ load_judge(const Load *load, const LoadStats *stats)
 		case_fails("nothing was answered");
 	else if (!load->deaths && (stats->timeouts > 0 || stats->died > 0))
 		case_fails("%u requests were not answered, %u failed", stats->timeouts, stats->died);
-	else if (stats->late > 3 + stats->posted / 10000)
+	else if (stats->late > 5 + stats->posted / 10000)
 		case_fails("%u of %u waits ran out although the answer was there", stats->late, stats->posted);
 }
 
@@ -190,19 +210,35 @@ lone_client_is_woken_each_time(void)
 {
 	World	   *world = world_make(4, 2);
 	LoadStats  *stats = load_stats_make();
-	Load		load = {.clients = 1, .requests = 3000, .think_us = 300, .timeout_us = ANSWER_US};
-	int64_t		begun;
+	Load		load = {.clients = 1, .requests = test_options.requests / 5, .think_us = 20, .timeout_us = ANSWER_US};
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, 100))
 	{
-		begun = now_us();
 		load_run(world, &load, stats);
 		load_judge(&load, stats);
-		/* A server that misses the doorbell sleeps 50 ms. */
-		if (now_us() - begun > 3000 * 3000)
-			case_fails("3000 requests took %lld ms", (long long) (now_us() - begun) / 1000);
+		/* A server that misses the doorbell sleeps on; a loaded machine may pause us, too. */
+		if (stats->slow > 10)
+			case_fails("%u of %u requests were slow", stats->slow, stats->posted);
 		if (!case_failed() && stats->batched != stats->answered)
 			case_fails("a lone client's batches are larger than 1");
+	}
+	world_free(world);
+}
+
+/* Posts that come the moment the server has looked everywhere and is about to sleep: with an engine that answers at once. */
+static void
+post_meets_a_server_falling_asleep(void)
+{
+	World	   *world = world_make(4, 2);
+	LoadStats  *stats = load_stats_make();
+	Load		load = {.clients = 1, .requests = test_options.requests, .think_us = 3, .timeout_us = ANSWER_US, .spins = true};
+
+	if (server_up(world, "fixed=0") && entry_load(world->area, 0, 10))
+	{
+		load_run(world, &load, stats);
+		load_judge(&load, stats);
+		if (stats->slow > 10)
+			case_fails("%u of %u requests were slow", stats->slow, stats->posted);
 	}
 	world_free(world);
 }
@@ -373,6 +409,7 @@ killed_server_costs_only_its_requests(void)
 
 const TestCase load_cases[] = {
 	{"lone_client_is_woken_each_time", lone_client_is_woken_each_time},
+	{"post_meets_a_server_falling_asleep", post_meets_a_server_falling_asleep},
 	{"many_clients_get_right_answers", many_clients_get_right_answers},
 	{"crowd_forms_batches", crowd_forms_batches},
 	{"rows_are_found_while_they_arrive", rows_are_found_while_they_arrive},

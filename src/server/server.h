@@ -153,7 +153,7 @@ typedef struct Server
 	const EngineOps *ops;
 	Engine	   *engine;
 	EngineInfo	engine_info;
-	int			spin_us;		/* busy waiting before a sleep while the engine works */
+	int			spin_us;		/* busy waiting before a sleep */
 
 	HeldMirror *mirrors;		/* layout.mirrors */
 	uint32_t	held;			/* of them in use */

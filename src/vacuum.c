@@ -17,10 +17,12 @@
 #include "client.h"
 #include "linkwrite.h"
 #include "rowedits.h"
+#include "engine/select.h"
 
 #define LEAST_NEIGHBOURS	2	/* a repaired row with fewer candidates than degree / this is searched for more */
 #define OFFERS_AT_ONCE		100000	/* reverse edges kept back, so that each row is pruned once for many of them */
 #define MOST_REPAIR_CANDIDATES	2048	/* live slots looked at around the dead neighbours of one row */
+#define SEEN_BITS			12		/* twice as many places */
 
 /* One VACUUM of one index. */
 typedef struct IndexVacuum
@@ -198,7 +200,11 @@ typedef struct Repair
 {
 	RowEdits   *edits;
 	Candidate  *candidates;
-	uint32	   *found;			/* live slots around the row under way */
+	SearchResult *near;			/* a heap: the nearest of those around the row under way */
+	uint32	   *found;			/* live slots around it, each once */
+	uint32		nfound;
+	uint32	   *seen;			/* the same as a hash table, and where each is in it */
+	uint32	   *seen_places;
 	uint32	   *expanded;		/* dead ones whose neighbours were taken */
 	uint32	   *new_seeds;		/* a sample of live slots to replace dead seeds */
 	uint32		new_seed_room;
@@ -207,13 +213,11 @@ typedef struct Repair
 	pg_prng_state random;
 } Repair;
 
-static int
-compare_slots(const void *left, const void *right)
+static void
+set_candidate(Candidate *candidate, SearchResult found)
 {
-	uint32		a = *(const uint32 *) left;
-	uint32		b = *(const uint32 *) right;
-
-	return a < b ? -1 : a > b;
+	candidate->slot = candidate->index = found.slot;
+	candidate->distance = found.distance;
 }
 
 /* Write what has been repaired so far: a slice of its own. */
@@ -244,68 +248,65 @@ has_slot(const uint32 *slots, uint32 count, uint32 slot)
 	return false;
 }
 
-/* Sort slots and drop those named again; returns how many are left. */
-static uint32
-unite_slots(uint32 *slots, uint32 count)
+/* Note a live slot near the row under way; false if it is noted already. */
+static bool
+note_found(Repair *repair, uint32 slot)
 {
-	uint32		kept = 0;
+	uint32		place = slot * UINT32_C(0x9E3779B1) >> (32 - SEEN_BITS);
 
-	qsort(slots, count, sizeof(uint32), compare_slots);
-	for (uint32 i = 0; i < count; i++)
-		if (kept == 0 || slots[i] != slots[kept - 1])
-			slots[kept++] = slots[i];
-	return kept;
+	for (; repair->seen[place] != NO_SLOT; place = (place + 1) % (1 << SEEN_BITS))
+		if (repair->seen[place] == slot)
+			return false;
+	repair->seen[place] = slot;
+	repair->seen_places[repair->nfound] = place;
+	repair->found[repair->nfound++] = slot;
+	return true;
+}
+
+/* Forget what was noted for the last row. */
+static void
+forget_found(Repair *repair)
+{
+	for (uint32 i = 0; i < repair->nfound; i++)
+		repair->seen[repair->seen_places[i]] = NO_SLOT;
+	repair->nfound = 0;
 }
 
 /*
  * Collect the live slots of a row, and around its dead neighbours those reached over dead slots only, nearest circles first.
- * The row's own come first: *own of them.
+ * Returns how many of those found are the row's own: they come first.
  */
 static uint32
-collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot, uint32 *own)
+collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot)
 {
 	uint32		row[ENGINE_MAX_DEGREE];
 	SlotState	state;
 	uint32		most_expanded = 2 * vacuum->format->degree;
 	uint32		nexpanded = 0;
 	uint32		next = 0;
-	uint32		nfound = 0;
+	uint32		own = 0;
 	uint32		current = slot;
 
+	forget_found(repair);
 	for (;;)
 	{
 		uint32		nrow = row_edits_get(repair->edits, current, row, &state);
 
-		for (uint32 i = 0; i < nrow; i++)
+		for (uint32 i = 0; i < nrow && repair->nfound < MOST_REPAIR_CANDIDATES; i++)
 		{
 			if (row[i] == slot)
 				continue;
 			if (!test_slot(vacuum, vacuum->dead, row[i]))
-			{
-				if (nfound < MOST_REPAIR_CANDIDATES)
-					repair->found[nfound++] = row[i];
-			}
+				(void) note_found(repair, row[i]);
 			else if (nexpanded < most_expanded && !has_slot(repair->expanded, nexpanded, row[i]))
 				repair->expanded[nexpanded++] = row[i];
 		}
 		if (current == slot)
-			*own = nfound;
-		if (next == nexpanded || nfound >= MOST_REPAIR_CANDIDATES)
-			break;
+			own = repair->nfound;
+		if (next == nexpanded || repair->nfound >= MOST_REPAIR_CANDIDATES)
+			return own;
 		current = repair->expanded[next++];
 	}
-	return *own + unite_slots(repair->found + *own, nfound - *own);
-}
-
-static int
-compare_candidates(const void *left, const void *right)
-{
-	const Candidate *a = left;
-	const Candidate *b = right;
-
-	if (engine_before(a->distance, a->slot, b->distance, b->slot))
-		return -1;
-	return engine_before(b->distance, b->slot, a->distance, a->slot) ? 1 : 0;
 }
 
 /*
@@ -315,23 +316,26 @@ compare_candidates(const void *left, const void *right)
 static void
 repair_row(IndexVacuum *vacuum, Repair *repair, uint32 slot)
 {
-	uint32		own = 0;
-	uint32		count = collect_around(vacuum, repair, slot, &own);
+	uint32		ef = vacuum->format->ef_construction;
+	uint32		own = collect_around(vacuum, repair, slot);
+	uint32		near = 0;
+	uint32		count;
 
-	for (uint32 i = 0; i < count; i++)
+	for (uint32 i = 0; i < repair->nfound; i++)
 	{
-		Candidate  *candidate = &repair->candidates[i];
+		SearchResult found = {.slot = repair->found[i]};
 
-		candidate->slot = candidate->index = repair->found[i];
-		candidate->distance = row_edits_distance(repair->edits, slot, candidate->slot);
+		found.distance = row_edits_distance(repair->edits, slot, found.slot);
+		if (i >= own)
+			(void) farthest_offer(repair->near, &near, ef, found);
+		else
+			set_candidate(&repair->candidates[i], found);
 	}
-	if (count - own > vacuum->format->ef_construction)
-	{
-		qsort(repair->candidates + own, count - own, sizeof(Candidate), compare_candidates);
-		count = own + vacuum->format->ef_construction;
-	}
-	else if (count < vacuum->format->degree / LEAST_NEIGHBOURS)
-		count += row_edits_search(repair->edits, slot, vacuum->format->ef_construction, repair->candidates + count);
+	for (uint32 i = 0; i < near; i++)
+		set_candidate(&repair->candidates[own + i], repair->near[i]);
+	count = own + near;
+	if (count < vacuum->format->degree / LEAST_NEIGHBOURS)
+		count += row_edits_search(repair->edits, slot, ef, repair->candidates + count);
 	row_edits_choose(repair->edits, slot, repair->candidates, count);
 }
 
@@ -423,8 +427,12 @@ repair_graph(IndexVacuum *vacuum)
 	}
 	repair.edits = row_edits_begin(vacuum->index, format, vacuum->bounds.next_fresh, memory);
 	row_edits_seeds(repair.edits, seeds, nseeds);
-	repair.candidates = palloc(sizeof(Candidate) * (MOST_REPAIR_CANDIDATES + format->ef_construction + SEARCH_MAX_EQUAL));
+	repair.candidates = palloc(sizeof(Candidate) * (format->degree + 2 * format->ef_construction + SEARCH_MAX_EQUAL));
+	repair.near = palloc(sizeof(SearchResult) * format->ef_construction);
 	repair.found = palloc(sizeof(uint32) * MOST_REPAIR_CANDIDATES);
+	repair.seen_places = palloc(sizeof(uint32) * MOST_REPAIR_CANDIDATES);
+	repair.seen = palloc(sizeof(uint32) << SEEN_BITS);
+	memset(repair.seen, 0xFF, sizeof(uint32) << SEEN_BITS);
 	repair.expanded = palloc(sizeof(uint32) * 2 * format->degree);
 	repair.new_seeds = palloc(sizeof(uint32) * Max(repair.new_seed_room, 1));
 	pg_prng_seed(&repair.random, meta.change_seq);

@@ -11,7 +11,7 @@
 
 #include "access/genam.h"
 #include "optimizer/cost.h"
-#include "utils/lsyscache.h"
+#include "utils/float.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
 

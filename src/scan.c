@@ -260,6 +260,7 @@ any_round(GpuannScan *scan)
 	scan->answer = (ScanAnswer) {pages.results, pages.count, pages.more, 0};
 	if (pages.count > 0)
 		scan->cursor.slot = pages.results[pages.count - 1].slot;
+	scan->answered = true;
 }
 
 /*
@@ -294,7 +295,7 @@ next_stage(GpuannScan *scan)
 static bool
 next_round(GpuannScan *scan)
 {
-	bool		first = !scan->answered && scan->stage != STAGE_ANY;
+	bool		first = !scan->answered;
 
 	if (scan->answer.results != NULL)
 		pfree(scan->answer.results);
@@ -318,10 +319,10 @@ next_round(GpuannScan *scan)
 				next_stage(scan);
 			break;
 		case STAGE_ANY:
-			if (scan->cursor.slot != NO_SLOT && !scan->answer.more)
-				scan->stage = STAGE_DONE;
-			else
+			if (first || scan->answer.more)
 				any_round(scan);
+			else
+				scan->stage = STAGE_DONE;
 			break;
 		case STAGE_DONE:
 			break;

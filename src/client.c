@@ -28,6 +28,35 @@ typedef struct RawAnswer
 	SearchResult *results;
 } RawAnswer;
 
+/* A server that let a request time out is not asked again by this backend until it has moved on, or for so long. */
+#define HUNG_US		(10 * 1000000)
+
+static struct
+{
+	int64		until_us;
+	uint32		epoch;
+	uint64		requests;		/* taken when the request timed out */
+}			hung;
+
+static void
+note_timeout(uint32 epoch)
+{
+	hung.until_us = monotonic_us() + HUNG_US;
+	hung.epoch = epoch;
+	hung.requests = atomic_load(&gpuann_area->requests);
+}
+
+static bool
+still_hung(uint32 epoch)
+{
+	if (hung.until_us == 0)
+		return false;
+	if (hung.epoch == epoch && hung.requests == atomic_load(&gpuann_area->requests) && monotonic_us() < hung.until_us)
+		return true;
+	hung.until_us = 0;
+	return false;
+}
+
 /* A request gives back slot and lanes when its backend ends in the middle of it. */
 static void
 leave_at_exit(int code, Datum arg)
@@ -309,12 +338,16 @@ client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, Ser
 		return FALLBACK_NO_SERVER;
 	if (query->vector_bytes > PAYLOAD_VECTOR || query->k == 0)
 		return FALLBACK_TOO_LARGE;
+	if (still_hung(epoch))
+		return FALLBACK_TIMEOUT;
 
 	register_exit();
 	if (query->k > PAYLOAD_RESULTS)
 		why = search_by_lane(mirror, query, epoch, &raw);
 	else
 		why = search_by_slot(mirror, query, epoch, &raw);
+	if (why == FALLBACK_TIMEOUT)
+		note_timeout(epoch);
 	if (why != FALLBACK_NONE)
 		return why;
 	if (raw.status == ENGINE_NOT_FOUND)

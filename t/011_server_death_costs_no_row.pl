@@ -1,0 +1,85 @@
+# The server is killed again and again while sessions insert and search: no wrong row, no missing row, no error, no hang, and counters
+# say why scans took the pages. The launcher starts it anew with growing delays. I5.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $dims = 16;
+my $node = server_node('main');
+my $tmp = $node->basedir;
+
+make_data($node, 2000, $dims);
+ok(await_mirror($node), 'the mirror is there');
+
+# Each client inserts a row of its own and has to find it at once, as the nearest of all.
+append_to_file("$tmp/insert.sql", qq{
+\\set id random(100000, 2000000000)
+INSERT INTO items VALUES (:id, vec(:id, $dims));
+SELECT 1 / count(*) FROM (SELECT v FROM items ORDER BY v <-> vec(:id, $dims) LIMIT 1) n WHERE v = vec(:id, $dims);
+});
+# The nearest of a stored row is itself, and there are ten neighbours.
+append_to_file("$tmp/search.sql", qq{
+\\set id random(1, 2000)
+SELECT 1 / (count(*) = 10 AND min(d) = 0)::int FROM
+	(SELECT v <-> vec(:id, $dims) AS d FROM items ORDER BY v <-> vec(:id, $dims) LIMIT 10) n;
+});
+
+# Run pgbench for so many seconds; returns the handle and where it writes.
+sub load
+{
+	my ($seconds, $clients) = @_;
+	my $output = '';
+	my $run = IPC::Run::start(
+		[ 'pgbench', '-n', '-M', 'prepared', '-T', $seconds, '-c', $clients, '-j', 2,
+			'-f', "$tmp/insert.sql", '-f', "$tmp/search.sql\@4", $node->connstr('postgres') ],
+		'<', \undef, '>', \$output, '2>', \$output);
+
+	return ($run, \$output);
+}
+
+$node->append_conf('postgresql.conf', 'enable_seqscan = off');
+$node->reload;
+my ($run, $output) = load(12, 8);
+my $killed = 0;
+my $until = time + 11;
+
+while (time < $until)
+{
+	my $pid = server_pid($node);
+
+	$killed += kill('KILL', $pid) if $pid && status($node, 'state') eq 'ready';
+	sleep 0.7;
+}
+$run->finish;
+is($run->result(0), 0, 'nobody saw an error while the server died') or diag($$output);
+unlike($$output, qr/ERROR|aborted/, 'no row was wrong or missing');
+cmp_ok($killed, '>=', 3, "it died often enough ($killed times)");
+cmp_ok(figure($node, 'fallback_no_server + fallback_server_died + fallback_not_loaded'), '>', 0, 'counters say why');
+is(figure($node, 'scans'), figure($node, 'server_answers + page_answers'), 'and every scan is counted once');
+cmp_ok(status($node, 'restarts'), '>=', $killed, 'restarts are counted');
+is(status($node, 'last_error'), 'the server was ended by signal 9', 'the last error is told');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"), 1,
+	'no session hangs');
+
+# The delays grow: 200 ms, twice that, ...
+my @delays = slurp_file($node->logfile) =~ /It is started again in (\d+) ms/g;
+is($delays[0], 200, 'the first restart comes soon');
+is($delays[1], 400, 'the second takes its time');
+cmp_ok($delays[-1], '>', 400, 'later ones more');
+
+ok(await_server($node), 'it comes back');
+ok(await_mirror($node), 'and so does the mirror');
+is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'with every row');
+check_index($node, 'afterwards');
+$node->stop;
+done_testing();

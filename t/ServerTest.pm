@@ -1,0 +1,158 @@
+# ServerTest.pm
+#		What the TAP tests of the server share: clusters with a server on the CPU engine, its state, its processes.
+#
+# With gpuann.fallback = error an answer can only be the server's; with gpuann.server = off only the pages'.
+
+package ServerTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use GpuannTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+our @EXPORT = qw(
+  server_node server_pid launcher_pid worker_pid await await_server await_mirror figure status by_server by_pages
+  by_table log_count alive
+);
+
+# A primary whose server uses the CPU engine.
+sub server_node
+{
+	my ($name, %options) = @_;
+
+	return new_node($name, %options, preload => 'gpuann',
+		conf => [ "gpuann.engine = 'cpu'", "gpuann.gpu_memory_limit = '512MB'", @{ $options{conf} // [] } ]);
+}
+
+# One column of the server's status, and of the only index's statistics.
+sub status
+{
+	my ($node, $column) = @_;
+	return $node->safe_psql('postgres', "SELECT $column FROM gpuann_server_status");
+}
+
+sub figure
+{
+	my ($node, $column, $index) = @_;
+	return $node->safe_psql('postgres',
+		"SELECT $column FROM pg_stat_gpuann WHERE indexrelname = '" . ($index // 'items_v') . "'");
+}
+
+sub server_pid
+{
+	return status($_[0], 'pid');
+}
+
+sub launcher_pid
+{
+	return $_[0]->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'gpuann launcher'");
+}
+
+sub worker_pid
+{
+	return $_[0]->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'gpuann mirror worker'");
+}
+
+# Wait until a condition holds, at most so many seconds.
+sub await
+{
+	my ($what, $condition, $seconds) = @_;
+	my $until = time + ($seconds // 30);
+
+	until ($condition->())
+	{
+		if (time > $until)
+		{
+			diag("waited in vain until $what");
+			return 0;
+		}
+		sleep 0.05;
+	}
+	return 1;
+}
+
+sub await_server
+{
+	my ($node) = @_;
+	return await('the server is ready', sub { status($node, 'state') eq 'ready' });
+}
+
+# Ask for an index's mirror, and wait until it answers and has nothing to catch up.
+sub await_mirror
+{
+	my ($node, $index) = @_;
+	my $table = $index // 'items_v';
+
+	$table =~ s/_v$//;
+	return await("the mirror of $table is ready", sub {
+		$node->safe_psql('postgres',
+			"SET enable_seqscan = off; SELECT id FROM $table ORDER BY v <-> (SELECT v FROM $table LIMIT 1) LIMIT 1");
+		return figure($node, "state || ' ' || mirror_lag", $index) eq 'ready 0';
+	});
+}
+
+# The nearest 20 rows of ten queries, under these settings: ids in order of id, and distances.
+sub nearest
+{
+	my ($node, $settings) = @_;
+	my $dims = $node->safe_psql('postgres',
+		"SELECT atttypmod FROM pg_attribute WHERE attrelid = 'items'::regclass AND attname = 'v'");
+	my $sql = "SET enable_seqscan = off; SET gpuann.ef_search = 100; $settings\n";
+
+	foreach my $query (1 .. 10)
+	{
+		my $seed = 100000 + 7 * $query;
+		$sql .= qq{
+WITH q AS MATERIALIZED (SELECT vec($seed, $dims) AS v),
+	 near AS MATERIALIZED (SELECT id, v <-> (SELECT v FROM q) AS distance FROM items ORDER BY v <-> (SELECT v FROM q) LIMIT 20)
+SELECT array_agg(id ORDER BY id), array_agg(round(distance::numeric, 4) ORDER BY distance) FROM near;
+};
+	}
+	return $node->safe_psql('postgres', $sql);
+}
+
+sub by_server
+{
+	my ($node, $settings) = @_;
+	return nearest($node, "SET gpuann.fallback = error; " . ($settings // ''));
+}
+
+sub by_pages
+{
+	my ($node, $settings) = @_;
+	return nearest($node, "SET gpuann.server = off; " . ($settings // ''));
+}
+
+# The oracle: sort the table.
+sub by_table
+{
+	my ($node) = @_;
+	return nearest($node, "SET enable_indexscan = off; SET enable_seqscan = on;");
+}
+
+# How often a pattern occurs in the log.
+sub log_count
+{
+	my ($node, $pattern) = @_;
+	my @found = slurp_file($node->logfile) =~ /$pattern/g;
+	return scalar @found;
+}
+
+# Whether a process is there; one that has ended but was not reaped is not.
+sub alive
+{
+	my ($pid) = @_;
+	my $stat = '';
+
+	open(my $file, '<', "/proc/$pid/stat") or return 0;
+	$stat = <$file> // '';
+	close $file;
+	return $stat !~ /\) [ZX] /;
+}
+
+1;

@@ -615,9 +615,9 @@ link_rest(BuildState *build)
 			 errdetail("The other %u rows are linked in the index's pages, which takes longer.", build->rows - build->fed),
 			 errhint("Set maintenance_work_mem to %.0f MB or more to build the whole graph in memory.", ceil(needed))));
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE, BUILD_PHASE_LINK);
-	linker_lock(build->index, true, false);
+
+	/* Without the linker lock: nobody else can have this file open, and a worker that links the one before it would never let go. */
 	link_pending(build->index, index_format(build->index), 0);
-	linker_unlock(build->index, false);
 }
 
 /*

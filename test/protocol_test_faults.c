@@ -86,6 +86,27 @@ crashed_engine_costs_only_its_requests(void)
 }
 
 static void
+hung_engine_ends_the_server(void)
+{
+	World	   *world = world_make(4, 2);
+	Answer		answer;
+	int			status;
+
+	if (server_up(world, "hang_after=20") && entry_load(world->area, 0, 50))
+	{
+		if (ask_until_it_ends(world, &answer) != OUTCOME_TIMEOUT)
+			case_fails("the stub did not hang");
+		status = server_reap(world, LONG_MS);
+		if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) != 1)
+			case_fails("the server ended with status %d", status);
+		if (strstr(world->area->last_error, "did not return") == NULL)
+			case_fails("last_error is: %.100s", world->area->last_error);
+		server_sweep(world);
+	}
+	world_free(world);
+}
+
+static void
 engine_errors_are_passed_on(void)
 {
 	World	   *world = world_make(4, 2);
@@ -224,6 +245,7 @@ dropped_mirror_refuses_who_waits(void)
 const TestCase fault_cases[] = {
 	{"broken_engine_ends_the_server", broken_engine_ends_the_server},
 	{"crashed_engine_costs_only_its_requests", crashed_engine_costs_only_its_requests},
+	{"hung_engine_ends_the_server", hung_engine_ends_the_server},
 	{"engine_errors_are_passed_on", engine_errors_are_passed_on},
 	{"busy_engine_is_asked_again", busy_engine_is_asked_again},
 	{"garbage_from_the_engine_stays_inside_payloads", garbage_from_the_engine_stays_inside_payloads},

@@ -14,6 +14,7 @@
 #include "server.h"
 
 #define TEST_MEMORY_LIMIT	"268435456"
+#define TEST_HANG_MS		"4000"
 
 int64_t
 now_us(void)
@@ -110,7 +111,7 @@ server_become(World *world, int death_fd, int log_fd, const char *engine, const 
 		snprintf(area, sizeof(area), "%d", world->area_fd);
 		snprintf(death, sizeof(death), "%d", death_fd);
 		execl(test_options.server, SERVER_PROGRAM, "--area-fd", area, "--death-fd", death, "--lock", lock, "--engine", engine,
-			  "--engine-library", library, "--memory-limit", TEST_MEMORY_LIMIT, NULL);
+			  "--engine-library", library, "--memory-limit", TEST_MEMORY_LIMIT, "--hang-ms", TEST_HANG_MS, NULL);
 		dprintf(STDERR_FILENO, "FATAL: could not execute %s: %s\n", test_options.server, strerror(errno));
 		_exit(127);
 	}
@@ -121,6 +122,7 @@ server_become(World *world, int death_fd, int log_fd, const char *engine, const 
 		.engine = engine,
 		.engine_library = library,
 		.memory_limit = strtoull(TEST_MEMORY_LIMIT, NULL, 10),
+		.hang_ms = atoi(TEST_HANG_MS),
 	}));
 }
 

@@ -10,6 +10,16 @@
 
 #include "server.h"
 
+/* What queries add to their mirror's counters. */
+typedef struct Tally
+{
+	uint32_t	entry;
+	MirrorId	mirror;
+	uint32_t	queries;
+	uint64_t	queue_us;
+	uint64_t	engine_us;
+} Tally;
+
 /* Check what a payload and a LANE_SEARCH have in common, and fill a query with it. */
 EngineStatus
 query_fill(const HeldMirror *mirror, const QueryRequest *request, EngineQuery *query, EngineError *error)
@@ -288,21 +298,40 @@ batches_launch(Server *server)
 	return worked;
 }
 
-/* Add an answered query to its mirror's counters; the queue is everything between post and the engine's start. */
-void
-query_count(Server *server, const Ticket *ticket, int64_t submitted_us)
+/* Add what was tallied to the mirror's counters. */
+static void
+tally_flush(Server *server, Tally *tally)
 {
-	MirrorCounters *counters = &server_mirror(server, ticket->entry)->counters;
+	MirrorCounters *counters = &server_mirror(server, tally->entry)->counters;
+
+	/* If the entry has no mirror or another by now, its counters may be another index's. */
+	if (tally->queries > 0 && server->mirrors[tally->entry].id == tally->mirror)
+	{
+		atomic_fetch_add_explicit(&counters->batched_queries, tally->queries, memory_order_relaxed);
+		atomic_fetch_add_explicit(&counters->queue_us, tally->queue_us, memory_order_relaxed);
+		atomic_fetch_add_explicit(&counters->engine_us, tally->engine_us, memory_order_relaxed);
+	}
+	*tally = (Tally) {0};
+}
+
+/* Tally a completed query; the queue is everything between post and the engine's start. */
+static void
+tally_query(Server *server, Tally *tally, const EngineQuery *query)
+{
+	const Ticket *ticket = query->user;
+	int64_t		submitted_us = ticket->of_lane ? ticket->posted_us : server->batches[ticket->batch].submitted_us;
 	int64_t		waited = submitted_us - ticket->posted_us;
 
-	if (server->mirrors[ticket->entry].id != ticket->query.mirror)
-		return;					/* the entry is another index's by now */
-	if (waited < 0 || waited > INT64_C(3600) * 1000000)
-		waited = 0;				/* the client's clock is not to be believed */
-	atomic_fetch_add_explicit(&counters->batched_queries, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&counters->queue_us, (uint64_t) waited + ticket->query.counters.queue_us,
-							  memory_order_relaxed);
-	atomic_fetch_add_explicit(&counters->engine_us, ticket->query.counters.engine_us, memory_order_relaxed);
+	if (tally->entry != ticket->entry || tally->mirror != query->mirror)
+		tally_flush(server, tally);
+	tally->entry = ticket->entry;
+	tally->mirror = query->mirror;
+	tally->queries++;
+	/* The client's clock is not to be believed. */
+	if (waited > 0 && waited < INT64_C(3600) * 1000000)
+		tally->queue_us += (uint64_t) waited;
+	tally->queue_us += query->counters.queue_us;
+	tally->engine_us += query->counters.engine_us;
 }
 
 /* Answer a completed query, and close its batch with the last one. */
@@ -321,7 +350,6 @@ query_done(Server *server, EngineQuery *query)
 		return;
 	}
 	batch = &server->batches[ticket->batch];
-	query_count(server, ticket, batch->submitted_us);
 	request_answer(server, ticket, batch);
 	if (--batch->outstanding == 0)
 	{
@@ -339,6 +367,7 @@ queries_poll(Server *server)
 {
 	EngineQuery *completed[POLL_ROOM];
 	EngineError error = {ENGINE_OK, ""};
+	Tally		tally = {0};
 	uint32_t	count = 0;
 	bool		worked = false;
 
@@ -350,6 +379,10 @@ queries_poll(Server *server)
 			server_fail(server, &error);
 		if (status != ENGINE_OK)
 			return worked;
+		/* Counted, then answered: who has its answer finds itself in the counters, and these are touched once a round. */
+		for (uint32_t i = 0; i < count; i++)
+			tally_query(server, &tally, completed[i]);
+		tally_flush(server, &tally);
 		for (uint32_t i = 0; i < count; i++)
 			query_done(server, completed[i]);
 		worked |= count > 0;

@@ -174,7 +174,6 @@ lane_search_done(Server *server, Ticket *ticket)
 	EngineStatus status = query->status;
 
 	ticket->state = TICKET_IDLE;
-	query_count(server, ticket, ticket->posted_us);
 	if (status == ENGINE_OK && query->count > query->k)
 		engine_error(&query->error, status = ENGINE_INVALID, "the engine returned more results than were wanted");
 	if (status == ENGINE_OK && lane_is_ours(server, ticket->number))

@@ -24,6 +24,7 @@
 
 #define TERMINATE_MS		80	/* an orderly end may take this long */
 #define LOCK_RETRY_MS		100
+#define HANG_LOOKS			8		/* at the loop, before it counts as hung */
 #define LOCK_LOG_EVERY		50	/* retries */
 #define WARN_INTERVAL_US	INT64_C(1000000)
 
@@ -158,7 +159,28 @@ typedef struct Watch
 	Server	   *server;
 	int			death_fd;
 	int			signal_fd;
+	int			hang_ms;
+	uint32_t	beats;			/* of the loop, when it was last looked at */
+	int			still;			/* looks at which it had not moved */
 } Watch;
+
+/*
+ * End the process if the loop stands still: then a call into the engine does not return. Looks are counted, not
+ * time, so that a process that was stopped and continued is not taken for a hung one.
+ */
+static void
+watch_loop(Watch *watch)
+{
+	uint32_t	beats = atomic_load(&watch->server->beats);
+
+	watch->still = beats == watch->beats && beats != 0 ? watch->still + 1 : 0;
+	watch->beats = beats;
+	if (watch->still <= HANG_LOOKS)
+		return;
+	server_last_error(watch->server, "a call into the engine did not return");
+	process_log("FATAL", "a call into the engine did not return within %d ms", watch->hang_ms);
+	_exit(SERVER_EXIT_FAILED);
+}
 
 /* Wait for the launcher's end or SIGTERM. */
 static void *
@@ -171,8 +193,15 @@ watch_main(void *arg)
 	free(arg);
 	for (;;)
 	{
-		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+		int			ready = poll(fds, 2, watch.hang_ms / HANG_LOOKS);
+
+		if (ready < 0 && errno != EINTR)
 			_exit(SERVER_EXIT_FAILED);
+		if (ready <= 0)
+		{
+			watch_loop(&watch);
+			continue;
+		}
 		if (fds[0].revents != 0)
 		{
 			char		byte;
@@ -193,9 +222,9 @@ watch_main(void *arg)
 
 /* Start the watch thread. Signals are blocked already. */
 void
-process_watch(Server *server, int death_fd)
+process_watch(Server *server, const ServerOptions *options)
 {
-	Watch	   *watch = malloc(sizeof(Watch));
+	Watch	   *watch = calloc(1, sizeof(Watch));
 	sigset_t	terminate;
 	pthread_t	thread;
 
@@ -204,7 +233,8 @@ process_watch(Server *server, int death_fd)
 	if (watch != NULL)
 	{
 		watch->server = server;
-		watch->death_fd = death_fd;
+		watch->death_fd = options->death_fd;
+		watch->hang_ms = options->hang_ms > HANG_LOOKS ? options->hang_ms : HANG_MS;
 		watch->signal_fd = signalfd(-1, &terminate, SFD_CLOEXEC);
 		if (watch->signal_fd >= 0 && pthread_create(&thread, NULL, watch_main, watch) == 0)
 			return;

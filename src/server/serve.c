@@ -105,11 +105,14 @@ chores(Server *server)
 int
 serve(Server *server)
 {
+	uint32_t	beats = 0;
+
 	while (!atomic_load(&server->terminate))
 	{
 		uint32_t	seen = atomic_load(&server->area->doorbell);
 		bool		worked = requests_take(server);
 
+		atomic_store_explicit(&server->beats, ++beats | 1u << 31, memory_order_relaxed);
 		worked |= batches_launch(server);
 		if (server->queries_flying > 0)
 			worked |= queries_poll(server);

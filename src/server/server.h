@@ -3,7 +3,7 @@
  *		The parts of gpuann-server and what they share.
  *
  * One main thread runs the loop of serve.c and calls the engine; it owns everything in Server but `terminate`. A second thread
- * only watches the death pipe and SIGTERM (process.c). Nothing read from the area is used before it was copied and checked,
+ * only watches the death pipe, SIGTERM, and that the loop goes round (process.c). Nothing read from the area is used before it was copied and checked,
  * the header included: `layout` is the server's own copy.
  */
 #ifndef GPUANN_SERVER_H
@@ -18,6 +18,7 @@
 #define POLL_ROOM			256
 #define LANE_SLICE_US		1000	/* lane work between two looks at the requests */
 #define NO_ENTRY			0xFFFFFFFFu
+#define HANG_MS				20000	/* a call into the engine that takes as long will not return */
 
 typedef struct ServerOptions
 {
@@ -27,6 +28,7 @@ typedef struct ServerOptions
 	const char *engine;			/* "auto", "cuda", "cpu" */
 	const char *engine_library;
 	uint64_t	memory_limit;
+	int			hang_ms;		/* 0: HANG_MS */
 } ServerOptions;
 
 typedef enum TicketState
@@ -174,6 +176,7 @@ typedef struct Server
 	int64_t		last_chores_us;
 	int64_t		last_job_poll_us;
 	_Atomic bool woken;			/* by the engine, since jobs were last polled */
+	_Atomic uint32_t beats;		/* rounds of the loop; 0: not serving yet */
 	_Atomic bool terminate;
 } Server;
 
@@ -183,7 +186,7 @@ extern void process_close_descriptors(int keep_a, int keep_b);
 extern void process_block_signals(void);
 extern void process_die_with_parent(void);
 extern void process_take_lock(const char *path);
-extern void process_watch(Server *server, int death_fd);
+extern void process_watch(Server *server, const ServerOptions *options);
 extern void process_log(const char *level, const char *format,...) __attribute__((format(printf, 2, 3)));
 extern void process_warn(const char *format,...) __attribute__((format(printf, 1, 2)));
 
@@ -227,7 +230,6 @@ typedef struct QueryRequest
 
 extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request, EngineQuery *query,
 							   EngineError *error);
-extern void query_count(Server *server, const Ticket *ticket, int64_t submitted_us);
 
 /* ---- answer.c: answers of requests ---- */
 

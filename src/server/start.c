@@ -228,7 +228,7 @@ server_main(const ServerOptions *options)
 	process_die_with_parent();
 	if (!area_map(&server, options->area_fd))
 		return SERVER_EXIT_REFUSED;
-	process_watch(&server, options->death_fd);
+	process_watch(&server, options);
 	process_take_lock(options->lock_path);
 	server_allocate(&server);
 	requests_sweep(&server, true);

@@ -10,7 +10,6 @@
 
 #include "pagesearch.h"
 
-#include "engine/distance.h"
 #include "engine/select.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -136,9 +135,7 @@ exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range
 	search->query = query;
 	search->range = range;
 	search->answer = answer;
-	search->kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
-	if (search->kernels == NULL)
-		elog(ERROR, "no distance for type %d and metric %d", format->type, format->metric);
+	search->kernels = page_kernels(format);
 	if (RelationGetNumberOfBlocks(query->index) > (BlockNumber) NBuffers / 4)
 		search->strategy = GetAccessStrategy(BAS_BULKREAD);
 	search->slots = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));

@@ -113,7 +113,9 @@ format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int
 static void
 check_meta(Relation index, const MetaPage *meta)
 {
+	const IndexCache *cache = index->rd_amcache;
 	IndexFormat layout = meta->format;
+	bool		known = cache != NULL && memcmp(cache->format, &layout, sizeof(layout)) == 0;
 
 	if (meta->magic != GPUANN_MAGIC)
 		report_corrupt(index, GPUANN_META_BLOCK, "this is not a metapage of gpuann");
@@ -123,11 +125,13 @@ check_meta(Relation index, const MetaPage *meta)
 				 errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
 						RelationGetRelationName(index), meta->format_version, GPUANN_FORMAT_VERSION),
 				 errhint("Please REINDEX it.")));
-	if (meta->format.type < ELEMENT_FLOAT || meta->format.type > ELEMENT_BIT ||
+	if (!known &&
+		(meta->format.type < ELEMENT_FLOAT || meta->format.type > ELEMENT_BIT ||
 		meta->format.metric < METRIC_L2 || meta->format.metric > METRIC_JACCARD ||
 		meta->format.method != METHOD_GRAPH || meta->format.degree != 2 * meta->format.m ||
 		meta->format.seed_pages < 1 || meta->format.seed_pages > SEEDS_MAX / GPUANN_SEEDS_PER_PAGE + 1 ||
-		meta->format.key_bytes != 0 || !format_layout(&layout) || memcmp(&layout, &meta->format, sizeof(layout)) != 0)
+		meta->format.key_bytes != 0 || !format_layout(&layout) ||
+		 memcmp(&layout, &meta->format, sizeof(layout)) != 0))
 		report_corrupt(index, GPUANN_META_BLOCK, "the format is not consistent");
 	if (meta->trimmed_position > meta->linked_position)
 		report_corrupt(index, GPUANN_META_BLOCK, "the pending list is trimmed beyond what is linked");

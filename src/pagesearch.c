@@ -12,7 +12,6 @@
 
 #include "pagesearch.h"
 
-#include "engine/distance.h"
 #include "engine/search.h"
 #include "engine/select.h"
 #include "miscadmin.h"
@@ -20,7 +19,7 @@
 
 #define PAGE_SEEDS		64		/* seeds a search starts from: a distance costs more here than in a mirror */
 #define PINS			16		/* buffers pinned at once */
-#define PREFETCH_BYTES	512		/* of each vector, before its page is locked */
+#define PREFETCH_BYTES	1024	/* of each vector, before its page is locked */
 #define CACHE_LINE		64
 
 /* A graph search under way. */
@@ -33,6 +32,24 @@ typedef struct PageGraph
 	uint32		next_fresh;		/* slots below it exist; rises while we look */
 	void	   *vector;			/* a copy of one that crosses pages */
 } PageGraph;
+
+/*
+ * The distance kernels of an index. Asking the processor what it has is slow on virtual machines, so it is asked once.
+ */
+const DistanceKernels *
+page_kernels(const IndexFormat *format)
+{
+	static const DistanceKernels *known[ELEMENT_BIT + 1][METRIC_JACCARD + 1];
+	const DistanceKernels **kernels = &known[format->type][format->metric];
+
+	if (*kernels == NULL)
+		*kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
+	if (*kernels == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("gpuann has no distance for type %d and metric %d", format->type, format->metric)));
+	return *kernels;
+}
 
 /*
  * Whether a slot exists. Others may have appended and linked since the bounds were read.
@@ -123,13 +140,16 @@ distance_of(const PageGraph *graph, const void *vector, bool exact)
 }
 
 /*
- * Let the processor fetch the beginning of a vector.
+ * Let the processor fetch what is looked at next: page header and tail, and the beginning of a vector.
  */
 static inline void
 prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
 {
-	const char *start = (const char *) VectorBytesOf(BufferGetPage(buffer)) + offset;
+	const char *page = BufferGetPage(buffer);
+	const char *start = PageGetContents((Page) page) + offset;
 
+	__builtin_prefetch(page);
+	__builtin_prefetch(page + BLCKSZ - sizeof(PageTail));
 	for (uint32 at = 0; at < Min(bytes, PREFETCH_BYTES); at += CACHE_LINE)
 		__builtin_prefetch(start + at);
 }
@@ -219,9 +239,7 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 
 	graph->query = query;
 	graph->next_fresh = query->bounds->next_fresh;
-	graph->kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
-	if (graph->kernels == NULL)
-		elog(ERROR, "no distance for type %d and metric %d", format->type, format->metric);
+	graph->kernels = page_kernels(format);
 	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
 	graph->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims);
 	graph->inverse_norm = 0;

@@ -5,6 +5,7 @@
 #ifndef GPUANN_PAGESEARCH_H
 #define GPUANN_PAGESEARCH_H
 
+#include "engine/distance.h"
 #include "pages.h"
 #include "pending.h"
 
@@ -57,6 +58,9 @@ typedef struct PageAnswer
 	bool		more;			/* there were more than room; graph: the list was full */
 	uint32		before;			/* exact: live slots at or before range->beyond that skip does not have */
 } PageAnswer;
+
+/* The distance kernels of an index; chosen once per process. */
+extern const DistanceKernels *page_kernels(const IndexFormat *format);
 
 /* The graph search over buffers, and unlinked list entries exactly. ef results at most. */
 extern void page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer);

@@ -50,7 +50,11 @@ sub server_pid
 
 sub launcher_pid
 {
-	return $_[0]->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'gpuann launcher'");
+	my $pid = server_pid($_[0]) or return '';
+
+	# Like other processes without a database it is not in pg_stat_activity; it is the server's parent.
+	open(my $file, '<', "/proc/$pid/stat") or return '';
+	return <$file> =~ /\) \S (\d+) / ? $1 : '';
 }
 
 sub worker_pid

@@ -1,0 +1,79 @@
+# The launcher: an engine that cannot run here leaves everything to the pages and says so; changed settings restart the server; a mirror
+# that does not fit is refused with figures; the launcher itself can be ended. Nothing of this needs preloading to work from pages.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use PostgreSQL::Test::Cluster;
+use ServerTest;
+use Test::More;
+
+my $dims = 128;
+my $node = server_node('main');
+
+make_data($node, 4000, $dims);
+ok(await_mirror($node), 'the mirror is there');
+my $expected = by_table($node);
+my $pid = server_pid($node);
+
+sub set
+{
+	my ($setting) = @_;
+	$node->append_conf('postgresql.conf', $setting);
+	$node->reload;
+}
+
+# Too little memory for this mirror, then enough.
+set("gpuann.gpu_memory_limit = '1MB'");
+ok(await('another server runs', sub { my $now = server_pid($node); $now && $now ne $pid && status($node, 'state') eq 'ready' }),
+	'a changed limit restarts the server');
+ok(await('the mirror is refused', sub { by_pages($node); $node->safe_psql('postgres',
+	"SET enable_seqscan = off; SELECT id FROM items ORDER BY v <-> (SELECT vec(1, $dims)) LIMIT 1");
+	figure($node, 'state') eq 'refused' }), 'a mirror that does not fit is refused');
+like(figure($node, 'reason'), qr/\d/, 'with figures');
+is($node->safe_psql('postgres', "SET gpuann.exact = on; SET enable_seqscan = off;
+	SELECT id FROM items ORDER BY v <-> (SELECT vec(77, $dims)) LIMIT 1"), 77, 'scans are answered from pages');
+cmp_ok(figure($node, 'fallback_refused'), '>', 0, 'the counter says why');
+set("gpuann.gpu_memory_limit = '512MB'");
+ok(await_mirror($node), 'with more memory it is loaded');
+is(by_server($node, 'SET gpuann.exact = on;'), $expected, 'and right');
+
+# The limit holds over what the mirrors use.
+cmp_ok(status($node, 'memory_used'), '<=', status($node, 'memory_limit'), 'memory used is below the limit');
+
+SKIP:
+{
+	skip 'a GPU may be usable here', 4 if -e '/dev/nvidiactl';
+
+	set("gpuann.engine = 'cuda'");
+	ok(await('the server has failed', sub { status($node, 'state') eq 'failed' }), 'an engine that cannot run is no server');
+	like(status($node, 'last_error'), qr/\w/, 'the status says why: ' . status($node, 'last_error'));
+	is($node->safe_psql('postgres', "SET gpuann.exact = on; SET enable_seqscan = off;
+		SELECT id FROM items ORDER BY v <-> (SELECT vec(78, $dims)) LIMIT 1"), 78, 'scans are answered from pages');
+	set("gpuann.engine = 'auto'");
+	ok(await_mirror($node), 'auto finds an engine, without waiting for the delay');
+}
+
+# Without its launcher the server ends; the postmaster starts another launcher, and that another server.
+$pid = server_pid($node);
+my $launcher = launcher_pid($node);
+kill 'TERM', $launcher;
+ok(await('the server is gone', sub { !alive($pid) }), 'a server ends with its launcher');
+is($node->safe_psql('postgres', "SELECT 1"), 1, 'the cluster does not');
+ok(await('another launcher runs', sub { my $now = launcher_pid($node); $now && $now ne $launcher }), 'the launcher is started again');
+ok(await_mirror($node), 'everything comes back');
+is(by_server($node, 'SET gpuann.exact = on;'), $expected, 'as it was');
+
+# Without preloading: pages only, and settings are known.
+set("shared_preload_libraries = ''");
+$node->restart;
+is(status($node, 'state'), 'off', 'without preloading there is no server');
+like(status($node, 'last_error'), qr/shared_preload_libraries/, 'and the status says how to get one');
+is(by_pages($node, 'SET gpuann.exact = on;'), $expected, 'the index answers');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_gpuann"), 0, 'the view is empty');
+is(log_count($node, qr/invalid configuration parameter/), 0, 'no setting is unknown');
+$node->stop;
+done_testing();

@@ -1,0 +1,67 @@
+# However the postmaster ends, gpuann-server ends with it; and a crash restart of PostgreSQL brings a new area and a new server.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use ServerTest;
+use Test::More;
+
+my $dims = 8;
+my $node = server_node('main', conf => ['restart_after_crash = on']);
+my $pid;
+
+make_data($node, 1000, $dims);
+ok(await_mirror($node), 'the mirror is there');
+
+# The mirror is loaded in the middle of each end.
+sub ends
+{
+	my ($how, $end) = @_;
+
+	$pid = server_pid($node);
+	$end->();
+	ok(await('the server is gone', sub { !alive($pid) }, 10), "$how: the server is gone");
+	# After kill -9 the other processes of the cluster need a moment to notice.
+	ok(await('the cluster starts', sub { $node->start(fail_ok => 1) }, 20), "$how: the cluster can be started");
+	ok(await_server($node), "$how: another starts with the cluster");
+	ok(await_mirror($node), "$how: the mirror comes back");
+	is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), "$how: answers are right");
+}
+
+ends('fast stop', sub { $node->stop('fast') });
+ends('immediate stop', sub { $node->stop('immediate') });
+ends('postmaster killed', sub { $node->kill9 });
+ends('stopped with a hung server', sub { kill 'STOP', $pid; $node->stop('fast'); });
+
+# A backend that is killed takes all others with it, and the area.
+$pid = server_pid($node);
+my $backend;
+my $out = '';
+my $session = IPC::Run::start([ 'psql', '-XAtq', $node->connstr('postgres'), '-c', 'SELECT pg_sleep(60)' ],
+	'<', \undef, '>', \$out, '2>', \$out);
+ok(await('a session sleeps', sub {
+	$backend = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'");
+}), 'a session is there');
+kill 'KILL', $backend;
+$session->finish;
+ok(await('the server is gone', sub { !alive($pid) }, 20), 'crash: the old server is gone');
+ok(await('the cluster is back', sub { ($node->psql('postgres', 'SELECT 1'))[0] == 0 }), 'crash: the cluster restarts');
+ok(await_mirror($node), 'crash: server and mirror too');
+is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'crash: answers are right');
+is(status($node, 'restarts'), 0, 'crash: the area is a new one');
+
+# No descriptor of PostgreSQL is in the server's hands but the area.
+$pid = server_pid($node);
+my @open = map { readlink } glob "/proc/$pid/fd/*";
+is(scalar(grep { m{/base/|/pg_wal/|/global/|socket:} } @open), 0, 'the server holds no file of the cluster')
+  or diag(join "\n", @open);
+is(scalar(grep { /memfd:gpuann/ } @open), 1, 'only the area');
+
+$node->stop;
+ok(await('the server is gone', sub { !alive($pid) }, 10), 'at the end nothing is left');
+done_testing();

@@ -1,0 +1,174 @@
+# gpuann_check finds damage of every kind of page and says where; scans of a damaged index end, with an error or an answer, and never
+# take the server down.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use constant {
+	PAGE => 8192, HEADER => 24, TAIL => 8192 - 16,
+	META => 1, SEED => 2, LIST => 3, NODE => 4, VECTOR => 5,
+};
+my $degree = 8;
+my $record = 12 + 4 * $degree;
+
+my $node = new_node('damage', no_checksums => 1, conf => ["statement_timeout = '20s'"]);
+
+make_data($node, 300, 16, with => 'WITH (m = 4)');
+fill_rows($node, 301, 400, 16);
+$node->safe_psql('postgres', "SELECT gpuann_link('items_v'); DELETE FROM items WHERE id % 10 = 0;");
+$node->safe_psql('postgres', 'VACUUM items') foreach 1 .. 2;
+fill_rows($node, 401, 405, 16);
+right_after($node, 'before any damage');
+
+my $file = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_v')");
+$node->stop;
+my $whole = PostgreSQL::Test::Utils::slurp_file($file);
+
+# The block of the first page of a kind.
+sub first_page
+{
+	my ($kind) = @_;
+
+	foreach my $block (0 .. length($whole) / PAGE - 1)
+	{
+		return $block if unpack('v', substr($whole, $block * PAGE + TAIL + 12, 2)) == $kind;
+	}
+	die "no page of kind $kind";
+}
+
+# The place of a node record that satisfies a condition on (flags, version, first neighbours); all on the first node page.
+sub record_where
+{
+	my ($wanted) = @_;
+
+	foreach my $i (0 .. 40)
+	{
+		my $at = HEADER + $i * $record;
+		my ($flags, $version, @row) = unpack('x6 v V V*', substr($whole, first_page(NODE) * PAGE + $at, $record));
+		return $at if $wanted->($flags, $version, @row);
+	}
+	die 'no such record';
+}
+
+my $live = record_where(sub { $_[0] == 0x11 });
+my $seen = 0;
+my $other = record_where(sub { $_[0] == 0x11 && ++$seen == 2 });
+my $free = record_where(sub { $_[0] == 4 });
+my $slot = ($live - HEADER) / $record;
+my $free_slot = ($free - HEADER) / $record;
+my $neighbours = substr($whole, first_page(NODE) * PAGE + $live + 12, 8);
+
+# What is done to which page: kind, offset, bytes; and what the check says.
+my @cases = (
+	[ 'magic', META, HEADER, pack('V', 1),
+		'this is not a metapage of gpuann' ],
+	[ 'dimensions', META, HEADER + 8, pack('V', 17),
+		'the format is not consistent' ],
+	[ 'page id', NODE, TAIL + 14, pack('v', 0),
+		'this is not a page of gpuann' ],
+	[ 'kind of a node page', NODE, TAIL + 12, pack('v', VECTOR),
+		'the page is of the wrong kind' ],
+	[ 'kind of a vector page', VECTOR, TAIL + 12, pack('v', NODE),
+		'the page is of the wrong kind' ],
+	[ 'superblock of a vector page', VECTOR, TAIL + 8, pack('V', 3),
+		'the page says it belongs to another superblock' ],
+	[ 'pd_lower of a node page', NODE, 12, pack('v', HEADER + $record),
+		"the page's data reach beyond pd_lower" ],
+	[ 'a node page all zero', NODE, 0, "\0" x PAGE,
+		'the page is all zero' ],
+	[ 'a list page all zero', LIST, 0, "\0" x PAGE,
+		'the page is all zero' ],
+	[ 'state of a list page', LIST, HEADER + 20, pack('V', 7),
+		'a page of the list is spare' ],
+	[ 'count of a list page', LIST, HEADER + 16, pack('V', 100000),
+		'the list page holds more than it can' ],
+	[ 'position of a list page', LIST, HEADER, pack('Q<', 5000),
+		'the oldest list page does not hold the trimmed position' ],
+	[ 'stamp of a superblock', LIST, HEADER + 8, pack('Q<', 0),
+		'the node page has changed later than its superblock is stamped' ],
+	[ 'stamp still to come', LIST, HEADER + 8, pack('Q<', 1 << 40),
+		'the superblock is stamped with a change still to come' ],
+	[ 'next fresh slot', LIST, HEADER + 32, pack('V', 0x7FFFFFF0),
+		'the next fresh slot is beyond the superblocks' ],
+	[ 'head of the free list', LIST, HEADER + 36, pack('V', $slot),
+		'a slot of the free list is not free' ],
+	[ 'length of the free list', LIST, HEADER + 40, pack('V', 2),
+		'the free list is not as long as it says' ],
+	[ 'a circle in the free list', NODE, $free + 12, pack('V', $free_slot),
+		'the free list is a circle' ],
+	[ 'state of a slot', NODE, $live + 6, pack('v', 0x1D),
+		"the slot's state is unknown" ],
+	[ 'a live slot not linked', NODE, $live + 6, pack('v', 0x01),
+		'a live slot is neither linked nor pending' ],
+	[ 'a live slot detached', NODE, $live + 6, pack('v', 0x03),
+		'a slot without a row has a TID' ],
+	[ 'a version', NODE, $live + 8, pack('V', 0),
+		'the slot has no version' ],
+	[ 'a TID', NODE, $live, "\0" x 6,
+		'a live slot has no TID' ],
+	[ 'a TID beyond the table', NODE, $live, pack('vvv', 1, 0, 1),
+		'a TID lies beyond the end of the table' ],
+	[ 'a TID twice', NODE, $live, substr($whole, first_page(NODE) * PAGE + $other, 6),
+		'two live slots have the same TID' ],
+	[ 'an edge to nowhere', NODE, $live + 12, pack('V', 0x7FFFFFF0),
+		'the graph row names a slot that does not exist' ],
+	[ 'an edge to itself', NODE, $live + 12, pack('V', $slot),
+		'the graph row names its own slot' ],
+	[ 'an edge to a free slot', NODE, $live + 12, pack('V', $free_slot),
+		'the graph row leads to a slot that is detached, free or absent' ],
+	[ 'an edge twice', NODE, $live + 12, substr($neighbours, 4, 4),
+		'the graph row names a slot twice' ],
+	[ 'a gap in a row', NODE, $live + 12, pack('V', 0xFFFFFFFF),
+		'the graph row has gaps' ],
+	[ 'a seed', SEED, HEADER, pack('V', 0x7FFFFFF0),
+		'a seed does not exist' ],
+	[ 'an element that is no number', VECTOR, HEADER + $slot * 64 + 8, pack('V', 0x7FC00000),
+		'the vector has an element that is not finite' ],
+);
+
+sub write_file
+{
+	my ($bytes) = @_;
+
+	open(my $out, '+<', $file) or die "$file: $!";
+	binmode $out;
+	print $out $bytes;
+	close $out;
+}
+
+foreach my $case (@cases)
+{
+	my ($what, $kind, $offset, $bytes, $says) = @$case;
+	my $damaged = $whole;
+	my $block = first_page($kind);
+
+	substr($damaged, $block * PAGE + $offset, length $bytes) = $bytes;
+	write_file($damaged);
+	$node->start;
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT gpuann_check('items_v')");
+	like($err, qr/ERROR:  XX002: index "items_v" is corrupted.*: \Q$says\E$/m, "$what: found");
+	foreach my $setting ('gpuann.exact = on', 'gpuann.exact = off')
+	{
+		$node->psql('postgres', "SET gpuann.server = off; SET enable_seqscan = off; SET $setting;"
+			  . 'SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> vec(1, 16) LIMIT 100) s');
+	}
+	$node->psql('postgres', 'INSERT INTO items VALUES (1000, vec(1000, 16)); DELETE FROM items WHERE id % 7 = 0;');
+	$node->psql('postgres', 'VACUUM items');
+	$node->psql('postgres', "SELECT gpuann_link('items_v')");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE state = 'active'"), '1', "$what: the server goes on");
+	$node->stop;
+}
+
+write_file($whole);
+$node->start;
+is($node->safe_psql('postgres', 'REINDEX INDEX items_v; SELECT 1'), '1', 'REINDEX makes it whole');
+right_after($node, 'rebuilt');
+$node->stop;
+
+done_testing();

@@ -100,6 +100,8 @@ link_batch(Linking *linking, Worker *worker, int threads)
 	stopped = atomic_load(&linking->no_memory) || atomic_load(&linking->job->watch.cancelled);
 	for (uint32_t i = 0; i < linking->ngroups; i++)
 		mark_changed(linking, linking->sorted[linking->groups[i]].target);
+	if (!stopped && atomic_load(&linking->mirror->nseeds) == 0)	/* rows that leave the pending map must be reachable */
+		(void) mirror_set_seeds(linking->mirror, linking->slots + linking->first, linking->batch, NULL);
 	for (uint32_t i = 0; i < linking->batch; i++)
 	{
 		uint32_t	slot = linking->slots[linking->first + i];
@@ -338,6 +340,7 @@ link_all(Linking *linking, Worker *worker)
 		update_link_seeds(linking);
 		linking->first += linking->batch;
 		atomic_store(&job->watch.done, linking->first);
+		status = renew_seeds(linking->mirror, linking->rows);	/* searches go on meanwhile */
 	}
 	return status;
 }

@@ -1,0 +1,138 @@
+/*
+ * conformance.h
+ *		The engine conformance suite: one set of cases that every engine passes (I9).
+ *
+ * Cases know the interface of engine.h only. The oracle (conformance_model.c) is written for clarity and shares no code with
+ * any engine. Every query's result buffer is poisoned before it runs and every answer is checked for what holds always: order,
+ * no slot twice, nothing written beyond the buffer.
+ */
+#ifndef CONFORMANCE_H
+#define CONFORMANCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../src/engine/engine.h"
+
+/* What the command line chose. */
+typedef struct Options
+{
+	const char *engine;			/* "cpu" or a shared object */
+	const char *simd;			/* level to force, or NULL */
+	bool		quick;
+	int			device;
+} Options;
+
+extern Options options;
+extern const EngineOps *ops;
+extern Engine *engine;			/* open during every case */
+
+/* ---- cases ---- */
+
+typedef struct Case
+{
+	const char *name;
+	void		(*run) (void);
+	bool		slow;			/* left out by --quick */
+} Case;
+
+extern const Case exact_cases[];
+extern const Case graph_cases[];
+extern const Case reference_cases[];
+extern const Case change_cases[];
+extern const Case limit_cases[];
+extern const Case kernel_cases[];
+
+/* End the case: it failed, or cannot be run here. */
+extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
+extern void skip(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
+
+#define CHECK(condition, ...) ((condition) ? (void) 0 : fail(__VA_ARGS__))
+
+/* Memory that is freed when the case ends. */
+extern void *allocate(size_t size);
+
+/* ---- random numbers, the same everywhere ---- */
+
+extern void random_seed(uint64_t seed);
+extern uint32_t random_below(uint32_t limit);
+extern double clock_seconds(void);
+
+/* ---- the model ---- */
+
+typedef enum Shape
+{
+	SHAPE_UNIFORM,				/* every element by itself */
+	SHAPE_CLUSTERED,			/* around centres in few directions, as real embeddings are */
+	SHAPE_EQUAL,				/* one vector throughout */
+	SHAPE_SMALL					/* few distinct elements: many equal distances, zeros among them */
+} Shape;
+
+/* A table of vectors and what became of its rows. */
+typedef struct World
+{
+	ElementType type;
+	Metric		metric;
+	uint32_t	dims;
+	uint32_t	rows;			/* in the mirror */
+	uint32_t	room;			/* vectors there are */
+	size_t		vector_bytes;
+	char	   *vectors;		/* as the mirror has them */
+	uint32_t   *versions;
+	bool	   *live;
+	MirrorId	mirror;
+	uint32_t	degree;
+	uint32_t	nseeds;			/* what the last link or JOB_SEEDS said */
+	uint32_t   *seeds;
+} World;
+
+/* Make `room` vectors and, with more, queries after them; versions are 1. The mirror is created with room for `capacity`. */
+extern World *world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
+extern const void *world_vector(const World *world, uint32_t slot);
+extern void world_set_vector(World *world, uint32_t slot, uint64_t variant);
+extern void make_vector(const World *world, uint64_t variant, void *out);
+extern double model_distance(const World *world, const void *a, const void *b);
+/* The k nearest live rows below rows, after a bound, admitted by a bitmap; returns how many. */
+extern uint32_t model_exact(const World *world, const EngineQuery *query, uint32_t rows, SearchResult *out);
+
+typedef struct ModelWalk
+{
+	SearchResult *results;
+	uint32_t	count;
+	uint32_t   *trace;
+	uint32_t	traced;
+} ModelWalk;
+
+/* The reference walk over the mirror's graph as mirror_rows tells it. Linked rows only: no pending ones. */
+extern void model_walk(const World *world, const EngineQuery *query, ModelWalk *walk);
+
+/* ---- driving the engine ---- */
+
+extern Engine *open_engine(const EngineConfig *config, EngineStatus expected);
+extern EngineStatus run_job(const EngineJob *job, JobProgress *progress);	/* submit, wait, release */
+extern JobId start_job(const EngineJob *job);
+extern EngineStatus end_job(JobId id, JobProgress *progress);
+extern void must(EngineStatus status, const EngineError *error, const char *what);
+
+extern void world_append(World *world, uint32_t count);	/* the next count vectors */
+extern void world_link(World *world);
+extern void world_kill(World *world, uint32_t slot);
+extern void world_drop(World *world);
+extern MirrorInfo world_info(const World *world);
+/* Give every row a graph row: ring with chords, seeds spread. */
+extern void world_ring(World *world, uint32_t nseeds);
+extern void world_set_graph(World *world, const uint32_t *rows, const uint32_t *seeds, uint32_t nseeds);
+
+/* A query of a world: k, ef; results have a guard behind them. */
+extern void query_init(EngineQuery *query, const World *world, SearchMethod method, uint32_t k, uint32_t ef, const void *vector);
+extern void queries_submit(EngineQuery *queries, uint32_t count);
+extern uint32_t queries_poll(EngineQuery **completed, uint32_t room);
+extern void queries_run(EngineQuery *queries, uint32_t count);	/* submit and wait for all of them */
+extern void query_run(EngineQuery *query);
+/* What holds of every completed answer. */
+extern void check_sound(const World *world, const EngineQuery *query);
+extern void check_equal(const char *what, const EngineQuery *query, const SearchResult *expected, uint32_t count);
+/* Share of the true k nearest (by distance) that the answer has. */
+extern double recall_of(const World *world, const EngineQuery *query);
+
+#endif							/* CONFORMANCE_H */

@@ -1,0 +1,491 @@
+/*
+ * conformance_graph.c
+ *		Cases of graph search: recall floors, small sizes, equal vectors, disconnected graphs, and the reference walk.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance.h"
+
+#define FIRST_QUERY		5000000 /* variants of queries, apart from those of rows */
+
+/* Mean recall of so many queries at an ef; every answer is checked. */
+static double
+mean_recall(const World *world, uint32_t count, uint32_t k, uint32_t ef)
+{
+	EngineQuery *queries = allocate(count * sizeof(EngineQuery));
+	double		sum = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		void	   *vector = allocate(world->vector_bytes);
+
+		make_vector(world, FIRST_QUERY + i, vector);
+		query_init(&queries[i], world, METHOD_GRAPH, k, ef, vector);
+	}
+	queries_run(queries, count);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		must(queries[i].status, &queries[i].error, "graph query");
+		check_sound(world, &queries[i]);
+		sum += recall_of(world, &queries[i]);
+	}
+	return sum / count;
+}
+
+static void
+need_recall(const World *world, uint32_t ef, double floor_at_least)
+{
+	double		recall = mean_recall(world, 50, 10, ef);
+
+	CHECK(recall >= floor_at_least, "recall %.3f at ef %u is below %.3f", recall, ef, floor_at_least);
+}
+
+/* 10,000 clustered rows of 128 dimensions. */
+static void
+recall_10000(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 128, 10000, 10000, SHAPE_CLUSTERED);
+
+	world_append(world, 10000);
+	world_link(world);
+	CHECK(world_info(world).linked == 10000 && world_info(world).pending == 0, "not everything is linked");
+	need_recall(world, 40, 0.88);
+	need_recall(world, 100, 0.95);
+	need_recall(world, 300, 0.985);
+}
+
+/* Every type and metric. */
+static void
+recall_every_pair(void)
+{
+	static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE};
+
+	for (int t = 0; t < 2; t++)
+		for (int m = 0; m < 3; m++)
+		{
+			World	   *world = world_create(t == 0 ? ELEMENT_FLOAT : ELEMENT_HALF, metrics[m], 48, 2000, 2000, SHAPE_CLUSTERED);
+
+			world_append(world, 2000);
+			world_link(world);
+			need_recall(world, 100, 0.93);
+			need_recall(world, 400, 0.98);
+			world_drop(world);
+		}
+}
+
+/* Large dimensions, few rows. */
+static void
+recall_large_dims(void)
+{
+	static const uint32_t dims[] = {1, 3, 2000, 16000};
+
+	for (int i = 0; i < 4; i++)
+	{
+		World	   *world = world_create(ELEMENT_HALF, METRIC_L2, dims[i], dims[i] < 16000 ? 200 : 40, 10, SHAPE_UNIFORM);
+
+		world_append(world, world->room);
+		world_link(world);
+		need_recall(world, 200, 0.99);
+		world_drop(world);
+	}
+}
+
+/* A table smaller than ef is found in full: 0, 1, k - 1, k, k + 1, 33 rows, linked one batch or several. */
+static void
+small_tables(void)
+{
+	static const uint32_t rows[] = {0, 1, 9, 10, 11, 33};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		for (int pieces = 1; pieces <= 2; pieces++)
+		{
+			World	   *world = world_create(ELEMENT_FLOAT, METRIC_COSINE, 16, rows[i] + 1, rows[i], SHAPE_UNIFORM);
+
+			world_append(world, rows[i] / (uint32_t) pieces);
+			world_link(world);
+			world_append(world, rows[i] - world->rows);
+			world_link(world);
+			CHECK(mean_recall(world, 10, 10, 40) == 1.0, "not everything is found of %u rows", rows[i]);
+			CHECK(mean_recall(world, 10, 40, 40) == 1.0, "not everything is found of %u rows", rows[i]);
+			world_drop(world);
+		}
+}
+
+/* ef - 1, ef and ef + 1 rows on a connected graph: ef answers, as long as there are so many. */
+static void
+rows_around_ef(void)
+{
+	static const uint32_t efs[] = {1, 10, 64, 200};
+
+	for (size_t i = 0; i < sizeof(efs) / sizeof(efs[0]); i++)
+		for (uint32_t rows = efs[i] - 1; rows <= efs[i] + 1; rows++)
+		{
+			World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows + 1, rows, SHAPE_UNIFORM);
+			EngineQuery query;
+
+			world_append(world, rows);
+			if (rows > 0)
+				world_ring(world, 1);
+			query_init(&query, world, METHOD_GRAPH, efs[i], efs[i], world_vector(world, 0));
+			query_run(&query);
+			check_sound(world, &query);
+			CHECK(query.count == (rows < efs[i] ? rows : efs[i]), "%u answers of %u rows at ef %u", query.count, rows,
+				  efs[i]);
+			world_drop(world);
+		}
+}
+
+/* Rows that are pending are found exactly, with and without a graph beside them. */
+static void
+pending_is_exact(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, 1200, 1200, SHAPE_UNIFORM);
+	EngineQuery query;
+
+	world_append(world, 600);
+	CHECK(mean_recall(world, 10, 20, 20) == 1.0, "pending rows are missed");
+	world_link(world);
+	world_append(world, 600);
+	for (uint32_t slot = 600; slot < 1200; slot += 13)
+	{
+		query_init(&query, world, METHOD_GRAPH, 1, 10, world_vector(world, slot));
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(query.count == 1 && query.results[0].distance == 0, "a pending row is missed");
+		CHECK(query.counters.pending == 600, "%u pending rows searched, not 600", query.counters.pending);
+	}
+}
+
+/* Equal vectors alone, and in the midst of others: the graph is built in reasonable time and nobody is lost. */
+static void
+equal_vectors(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 10000, 10000, SHAPE_EQUAL);
+	double		start = clock_seconds();
+	EngineQuery query;
+
+	world_append(world, 10000);
+	world_link(world);
+	CHECK(clock_seconds() - start < 60, "10,000 equal vectors take %.0f s", clock_seconds() - start);
+	query_init(&query, world, METHOD_GRAPH, 10, 40, world_vector(world, 5));
+	query_run(&query);
+	check_sound(world, &query);
+	CHECK(query.count == 10, "%u of 10 equal vectors found", query.count);
+	world_drop(world);
+}
+
+static void
+equals_amid_others(void)
+{
+	static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE};
+
+	for (int m = 0; m < 3; m++)
+	{
+		World	   *world = world_create(ELEMENT_HALF, metrics[m], 32, 6000, 6000, SHAPE_CLUSTERED);
+		EngineQuery query;
+		double		recall;
+
+		for (uint32_t slot = 1; slot < 6000; slot += 2)
+			world_set_vector(world, slot, 1);
+		world_append(world, 6000);
+		world_link(world);
+		recall = mean_recall(world, 50, 10, 150);
+		CHECK(recall >= 0.93, "metric %d: recall %.3f among duplicates", (int) metrics[m], recall);
+		query_init(&query, world, METHOD_GRAPH, 100, 150, world_vector(world, 1));
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(recall_of(world, &query) >= 0.9, "metric %d: %.3f of 100 duplicates found", (int) metrics[m],
+			  recall_of(world, &query));
+		world_drop(world);
+	}
+}
+
+/* A graph in two halves without an edge between: only the half with a seed is reached, and the search ends. */
+static void
+disconnected(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, 1000, 1000, SHAPE_UNIFORM);
+	uint32_t   *rows;
+	uint32_t	seed = 3;
+	EngineQuery query;
+
+	world_append(world, 1000);
+	rows = allocate(1000 * world->degree * sizeof(uint32_t));
+	for (uint32_t slot = 0; slot < 1000; slot++)
+		for (uint32_t i = 0; i < world->degree; i++)
+			rows[slot * world->degree + i] = i < 4 ? slot / 500 * 500 + (slot + i + 1) % 500 : NO_SLOT;
+	world_set_graph(world, rows, &seed, 1);
+	query_init(&query, world, METHOD_GRAPH, 1000, 1000, world_vector(world, 800));
+	query_run(&query);
+	check_sound(world, &query);
+	CHECK(query.count == 500, "%u rows reached, not 500", query.count);
+	for (uint32_t i = 0; i < query.count; i++)
+		CHECK(query.results[i].slot < 500, "slot %u cannot be reached", query.results[i].slot);
+	query_init(&query, world, METHOD_EXACT, 1000, 0, world_vector(world, 800));
+	query_run(&query);
+	CHECK(query.count == 1000, "exact search found %u of 1000", query.count);
+}
+
+/* Rows that name a neighbour twice, seeds that come twice: no slot twice in the answer. */
+static void
+no_slot_twice(void)
+{
+	World	   *world = world_create(ELEMENT_HALF, METRIC_L2, 4, 300, 300, SHAPE_SMALL);
+	uint32_t   *rows;
+	uint32_t	seeds[40];
+
+	world_append(world, 300);
+	rows = allocate(300 * world->degree * sizeof(uint32_t));
+	for (uint32_t slot = 0; slot < 300; slot++)
+		for (uint32_t i = 0; i < world->degree; i++)
+			rows[slot * world->degree + i] = (slot + 1 + random_below(8)) % 300;
+	for (int i = 0; i < 40; i++)
+		seeds[i] = random_below(5) * 60;
+	world_set_graph(world, rows, seeds, 40);
+	(void) mean_recall(world, 40, 30, 60);
+	(void) mean_recall(world, 5, 300, 300);
+}
+
+/* A capped search ends in time, and what it has is sound. */
+static void
+iteration_cap(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 2000, 2000, SHAPE_UNIFORM);
+	EngineQuery query;
+
+	world_append(world, 2000);
+	world_ring(world, 4);
+	for (uint32_t cap = 1; cap <= 100; cap += 9)
+	{
+		query_init(&query, world, METHOD_GRAPH, 10, 100, world_vector(world, cap));
+		query.max_iterations = cap;
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(query.count > 0, "a capped search found nothing");
+		CHECK(query.counters.expanded <= cap, "%u expansions with a cap of %u", query.counters.expanded, cap);
+	}
+}
+
+/* Graph answers do not depend on the batch they come in. */
+static void
+batches(void)
+{
+	static const uint32_t sizes_of[] = {2, 3, 17, 64, 300};
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_COSINE, 48, 3300, 3000, SHAPE_CLUSTERED);
+	EngineQuery *single = allocate(300 * sizeof(EngineQuery));
+
+	world_append(world, 2900);
+	world_link(world);
+	world_append(world, 100);
+	for (uint32_t j = 0; j < 300; j++)
+	{
+		query_init(&single[j], world, METHOD_GRAPH, 10, 50, world_vector(world, 3000 + j));
+		query_run(&single[j]);
+	}
+	for (size_t i = 0; i < sizeof(sizes_of) / sizeof(sizes_of[0]); i++)
+	{
+		EngineQuery *queries = allocate(sizes_of[i] * sizeof(EngineQuery));
+
+		for (uint32_t j = 0; j < sizes_of[i]; j++)
+			query_init(&queries[j], world, METHOD_GRAPH, 10, 50, world_vector(world, 3000 + j));
+		queries_run(queries, sizes_of[i]);
+		for (uint32_t j = 0; j < sizes_of[i]; j++)
+			check_equal("batch", &queries[j], single[j].results, single[j].count);
+	}
+}
+
+/* Filtered and bounded graph search: sound, within filter and bound, and most of what there is. */
+static void
+filtered(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 4000, 4000, SHAPE_CLUSTERED);
+	uint64_t   *filter = allocate(4000 / 8 + 8);
+	double		sum = 0;
+
+	world_append(world, 4000);
+	world_link(world);
+	for (uint32_t slot = 0; slot < 4000; slot += 3)
+		filter[slot / 64] |= UINT64_C(1) << (slot % 64);
+	for (uint32_t i = 0; i < 30; i++)
+	{
+		void	   *vector = allocate(world->vector_bytes);
+		EngineQuery query;
+
+		make_vector(world, FIRST_QUERY + i, vector);
+		query_init(&query, world, METHOD_GRAPH, 10, 200, vector);
+		if (i % 2)
+		{
+			query.filter = filter;
+			query.filter_slots = 4000;
+		}
+		else
+		{
+			query.exclude = filter;
+			query.exclude_slots = 4000;
+		}
+		query_run(&query);
+		check_sound(world, &query);
+		for (uint32_t j = 0; j < query.count; j++)
+			CHECK((query.results[j].slot % 3 == 0) == (i % 2 == 1), "slot %u is filtered out", query.results[j].slot);
+		sum += recall_of(world, &query);
+		query.has_beyond = true;
+		query.beyond_distance = query.results[4].distance;
+		query.beyond_slot = query.results[4].slot;
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(query.count > 0 && engine_before(query.beyond_distance, query.beyond_slot, query.results[0].distance,
+											   query.results[0].slot), "an answer is not beyond the bound");
+		sum += recall_of(world, &query);
+	}
+	CHECK(sum / 60 >= 0.9, "recall %.3f under filters and bounds", sum / 60);
+}
+
+/* Dead rows route but are no answers; the living are still found. */
+static void
+dead_rows_route(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 3000, 3000, SHAPE_CLUSTERED);
+
+	world_append(world, 3000);
+	world_link(world);
+	for (uint32_t slot = 0; slot < 3000; slot += 3)
+		world_kill(world, slot);
+	CHECK(world_info(world).dead == 1000, "%u dead rows, not 1000", world_info(world).dead);
+	need_recall(world, 150, 0.93);
+}
+
+const Case graph_cases[] = {
+	{"graph_recall_10000", recall_10000, true},
+	{"graph_recall_every_pair", recall_every_pair, true},
+	{"graph_recall_dims", recall_large_dims, true},
+	{"graph_small_tables", small_tables, false},
+	{"graph_rows_around_ef", rows_around_ef, false},
+	{"graph_pending_is_exact", pending_is_exact, false},
+	{"graph_equal_vectors", equal_vectors, true},
+	{"graph_equals_amid_others", equals_amid_others, true},
+	{"graph_disconnected", disconnected, false},
+	{"graph_no_slot_twice", no_slot_twice, false},
+	{"graph_iteration_cap", iteration_cap, false},
+	{"graph_batches", batches, false},
+	{"graph_filtered", filtered, false},
+	{"graph_dead_rows_route", dead_rows_route, false},
+	{NULL, NULL, false}
+};
+
+/* ---- reference mode, step for step ---- */
+
+/* Run a query in reference mode and compare trace and answer with the model's. */
+static void
+follow(const World *world, EngineQuery *query)
+{
+	ModelWalk	walk;
+
+	query->reference = true;
+	query->trace_room = world->rows;
+	query->trace = allocate((world->rows + 1) * sizeof(uint32_t));
+	query_run(query);
+	model_walk(world, query, &walk);
+	for (uint32_t i = 0; i < walk.traced && i < query->traced; i++)
+		CHECK(query->trace[i] == walk.trace[i], "step %u expands slot %u, not %u", i, query->trace[i], walk.trace[i]);
+	CHECK(query->traced == walk.traced, "%u steps, not %u", query->traced, walk.traced);
+	check_equal("reference", query, walk.results, walk.count);
+}
+
+/* Walks with the variations that a query has. */
+static void
+follow_variations(const World *world, uint32_t rounds)
+{
+	uint64_t   *bits = allocate(world->rows / 8 + 8);
+
+	for (uint32_t slot = 0; slot < world->rows; slot += 2)
+		bits[slot / 64] |= UINT64_C(1) << (slot % 64);
+	for (uint32_t i = 0; i < rounds; i++)
+	{
+		void	   *vector = allocate(world->vector_bytes);
+		EngineQuery query;
+
+		make_vector(world, FIRST_QUERY + i, vector);
+		query_init(&query, world, METHOD_GRAPH, 1 + random_below(20), 1 + random_below(60), vector);
+		if (i % 2)
+			query.seeds = 1 + random_below(20);
+		if (i % 3 == 2)
+			query.max_iterations = 1 + random_below(30);
+		if (i % 4 == 2)
+		{
+			query.exclude = bits;
+			query.exclude_slots = world->rows;
+		}
+		if (i % 8 == 6)
+		{
+			query.filter = bits;
+			query.filter_slots = world->rows / 2;
+		}
+		if (i % 5 == 4)
+		{
+			query.has_beyond = true;
+			query.beyond_slot = random_below(world->rows);
+			query.beyond_distance = model_distance(world, vector, world_vector(world, query.beyond_slot));
+		}
+		follow(world, &query);
+	}
+}
+
+static void
+reference_pairs(void)
+{
+	static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE};
+
+	for (int t = 0; t < 2; t++)
+		for (int m = 0; m < 3; m++)
+			for (int shape = 0; shape < 2; shape++)
+			{
+				World	   *world = world_create(t == 0 ? ELEMENT_FLOAT : ELEMENT_HALF, metrics[m], 10, 400, 400,
+												 shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
+
+				world_append(world, 400);
+				world_ring(world, 20);
+				for (uint32_t slot = 0; slot < 400; slot += 9)
+					world_kill(world, slot);
+				follow_variations(world, 24);
+				world_drop(world);
+			}
+}
+
+/* On a graph that the engine linked itself. */
+static void
+reference_linked(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 128, 2000, 2000, SHAPE_CLUSTERED);
+
+	world_append(world, 2000);
+	world_link(world);
+	follow_variations(world, 24);
+}
+
+/* A trace longer than its buffer is cut, and counted in full. */
+static void
+reference_short_trace(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, 500, 500, SHAPE_UNIFORM);
+	uint32_t	trace[5] = {NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT, 123456};
+	EngineQuery query;
+
+	world_append(world, 500);
+	world_ring(world, 3);
+	query_init(&query, world, METHOD_GRAPH, 10, 50, world_vector(world, 9));
+	query.reference = true;
+	query.trace = trace;
+	query.trace_room = 4;
+	query_run(&query);
+	CHECK(query.traced >= 50, "%u steps counted", query.traced);
+	CHECK(trace[3] != NO_SLOT && trace[4] == 123456, "the trace is not cut at its room");
+}
+
+const Case reference_cases[] = {
+	{"reference_every_pair", reference_pairs, false},
+	{"reference_linked_graph", reference_linked, false},
+	{"reference_short_trace", reference_short_trace, false},
+	{NULL, NULL, false}
+};

@@ -67,7 +67,7 @@ all: $(INSTALLED_PROGRAMS) $(INSTALLED_LIBRARIES) $(CUDA_LEFT_OUT)
 
 .PHONY: cuda-left-out
 cuda-left-out:
-	@echo 'nvcc was not found: the CUDA engine (gpuann_cuda.so) is left out'
+	@echo 'no nvcc (or none wanted): the CUDA engine, gpuann_cuda.so, is left out'
 
 # --- src/: with PostgreSQL's flags and include paths -----------------------------------------------------------------
 

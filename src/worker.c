@@ -522,6 +522,8 @@ gpuann_worker_main(Datum arg)
 		int			wait_ms = REST_MS;
 
 		ResetLatch(MyLatch);
+		if (ProcDiePending)
+			break;				/* between slices nothing is lost, so nothing needs saying */
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
 		{

@@ -294,7 +294,7 @@ server_dies_with_its_parent(void)
 		(void) server_wait_ready(world);
 		if (fork() == 0)
 		{
-			pause_us(3000000);
+			pause_us(2500000);
 			_exit(0);
 		}
 		kill(getpid(), SIGKILL);

@@ -94,7 +94,7 @@ held_let_go(Server *server, uint32_t entry)
 	if (drop == NULL)
 	{
 		process_log("FATAL", "out of memory");
-		exit(SERVER_EXIT_FAILED);
+		_exit(SERVER_EXIT_FAILED);
 	}
 	queries_refuse(server, mirror, ENGINE_NOT_FOUND, "the mirror was dropped");
 	for (uint32_t i = 0; i < server->layout.lanes; i++)

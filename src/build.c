@@ -127,7 +127,10 @@ open_engine(BuildState *build, double expected_rows)
 				 errmsg("could not start threads to build index \"%s\"", RelationGetRelationName(build->index)),
 				 errdetail("%s", error.text)));
 	}
-	build->feeding = build->ops->mirror_create(build->engine, &spec, &build->mirror, &error) == ENGINE_OK;
+	/* The estimate of rows may be far too high: a mirror grows, so begin with what there is room for. */
+	do
+		build->feeding = build->ops->mirror_create(build->engine, &spec, &build->mirror, &error) == ENGINE_OK;
+	while (!build->feeding && (spec.capacity /= 2) > 0);
 	build->batch_room = Max(Min(FEED_ROWS, FEED_BYTES / build->format.vector_bytes), 1);
 	build->batch = MemoryContextAlloc(build->memory, (Size) build->batch_room * build->format.vector_bytes);
 	build->batch_versions = MemoryContextAlloc(build->memory, sizeof(uint32) * build->batch_room);
@@ -457,7 +460,7 @@ link_fed(BuildState *build)
  * Write a superblock's list page. Rows that are not linked, slots from first on, are listed one after another.
  */
 static void
-write_list_page(Relation index, ForkNumber fork, Buffer buffer, const BuildState *build, uint32 superblock)
+write_list_page(Buffer buffer, const BuildState *build, uint32 superblock)
 {
 	const IndexFormat *format = &build->format;
 	uint32		listed = build->rows - build->fed;
@@ -533,7 +536,7 @@ write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
 		else if (block <= build->format.seed_pages)
 			page_init(BufferGetPage(buffer), PAGE_SEED, 0);
 		else
-			write_list_page(build->index, fork, buffer, build, 0);
+			write_list_page(buffer, build, 0);
 		MarkBufferDirty(buffer);
 		if (fork == INIT_FORKNUM)
 		{
@@ -559,7 +562,7 @@ write_last_pages(BuildState *build, uint32 seeds)
 		CHECK_FOR_INTERRUPTS();
 		buffer = ReadBuffer(build->index, list_block(&build->format, i));
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		write_list_page(build->index, MAIN_FORKNUM, buffer, build, i);
+		write_list_page(buffer, build, i);
 		UnlockReleaseBuffer(buffer);
 	}
 	buffer = ReadBuffer(build->index, GPUANN_META_BLOCK);

@@ -11,6 +11,7 @@
 
 #include "access/genam.h"
 #include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
 #include "utils/float.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
@@ -32,7 +33,7 @@ visited_share(const IndexOptInfo *index)
 	double		visited;
 
 	index_close(relation, NoLock);
-	if (gpuann_exact || index->tuples <= 0)
+	if (index->tuples <= 0)
 		return 1;
 	/* The breadth, times what a row adds, plus the way from the seeds. */
 	visited = gpuann_ef_search * m * VISITED_PER_EF_AND_M + m * log2(index->tuples + 1);
@@ -73,8 +74,20 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	costs.numIndexTuples = path->indexinfo->tuples;
 	genericcostestimate(root, path, loop_count, &costs);
 
-	share = visited_share(path->indexinfo);
 	get_tablespace_page_costs(path->indexinfo->reltablespace, &random_page, &sequential_page);
+	*total = costs.indexTotalCost;
+	*selectivity = costs.indexSelectivity;
+	*correlation = costs.indexCorrelation;
+	*pages = costs.numIndexPages;
+	if (gpuann_exact)
+	{
+		/* One pass over everything, in order; it gives the rows. */
+		*startup = costs.numIndexPages * sequential_page + path->indexinfo->tuples * cpu_operator_cost;
+		*total = *startup + path->indexinfo->tuples * cpu_index_tuple_cost;
+		return;
+	}
+
+	share = visited_share(path->indexinfo);
 	*startup = costs.indexTotalCost * share;
 	pages_read = costs.numIndexPages * share;
 	if (share < 0.5 && pages_read > path->indexinfo->rel->pages)
@@ -82,8 +95,4 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 		*startup -= pages_read * (random_page - sequential_page);
 		*startup -= (pages_read - path->indexinfo->rel->pages) * sequential_page;
 	}
-	*total = costs.indexTotalCost;
-	*selectivity = costs.indexSelectivity;
-	*correlation = costs.indexCorrelation;
-	*pages = costs.numIndexPages;
 }

@@ -5,6 +5,7 @@
 #   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time
+#   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
 #
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
 
@@ -21,6 +22,10 @@ CONFORMANCE_SOURCES = $(wildcard test/conformance*.c)
 TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
 TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c))
+EMULATED_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(wildcard cuda/*.cu cuda/emulate/*.cpp))
+ifneq ($(wildcard cuda/*.cu),)
+TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
+endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san))
 
@@ -46,6 +51,17 @@ $(TEST_BUILD)/%_engine.so: test/%_engine.c
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) -fvisibility=default $(PLAIN_CPPFLAGS) $(TEST_CPPFLAGS) -MMD -MP -shared -o $@ $< $(PLAIN_LIBS)
 
+EMULATED_FLAGS = -std=c++17 -g -O2 -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing -Wall -Wextra \
+	-Wno-unused-parameter -Wno-unknown-pragmas \
+	$(filter -Werror,$(COPT)) -DEMULATED -Icuda/emulate -Icuda -Isrc -Isrc/engine -D_GNU_SOURCE
+
+$(TEST_BUILD)/emulated/%.o: cuda/%
+	@$(MKDIR_P) $(@D)
+	$(CXX) -x c++ $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<
+
+$(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.map
+	$(CXX) -shared -o $@ $(EMULATED_OBJECTS) $(ENGINE_OBJS) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
+
 # $(1): the program's name.
 define test_program
 $(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(wildcard test/$(1)*.c)) $(TEST_SERVER) $(TEST_ENGINE)
@@ -56,4 +72,4 @@ $(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c)) 
 endef
 $(foreach t,$(TEST_NAMES),$(eval $(call test_program,$(t))))
 
--include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/san/*/*.d $(TEST_BUILD)/san/*/*/*.d)
+-include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/emulated/*.d $(TEST_BUILD)/san/*/*.d $(TEST_BUILD)/san/*/*/*.d)

@@ -1,4 +1,5 @@
-# Inserts, updates, deletes, vacuums, links and scans of several sessions at once: no error, nothing lost, nothing twice.
+# Inserts, updates, deletes, vacuums, links, checks and scans of several sessions at once: no error, nothing lost, nothing twice; from
+# pages alone, and with server and mirror worker.
 
 use strict;
 use warnings;
@@ -10,10 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $dims = 16;
-my $node = new_node('storm', conf => [ 'gpuann.pending_limit = 300', "deadlock_timeout = '100ms'" ]);
-
-make_data($node, 1500, $dims);
-$node->safe_psql('postgres', 'CREATE UNIQUE INDEX ON items (id)');
+my $seconds = 10;
 
 # Each script in one client or two, for the same time.
 my %scripts = (
@@ -22,44 +20,68 @@ my %scripts = (
 	delete => "\\set id random(100000, 999999)\nDELETE FROM items WHERE id >= :id AND id < :id + 4000;\n",
 	vacuum => "VACUUM items;\n\\sleep 100 ms\n",
 	link => "SELECT gpuann_link('items_v');\n\\sleep 70 ms\n",
-	scan => "\\set id random(1, 1500)\nSET enable_seqscan = off;\n"
+	scan => "\\set id random(1, 1500)\n"
 	  . "SELECT 1 / (count(*) = 15 AND count(DISTINCT ctid) = 15)::int FROM (SELECT ctid FROM items ORDER BY v <-> vec(:id, $dims) LIMIT 15) s;\n",
-	drain => "SET enable_seqscan = off; SET enable_sort = off;\n"
-	  . "SELECT 1 / (count(*) = (SELECT count(*) FROM items WHERE v IS NOT NULL))::int FROM (SELECT ctid FROM items ORDER BY v <-> vec(1, $dims)) s;\n\\sleep 200 ms\n",
+	drain => "SELECT 1 / (count(*) = (SELECT count(*) FROM items WHERE v IS NOT NULL))::int"
+	  . " FROM (SELECT ctid FROM items ORDER BY v <-> vec(1, $dims)) s;\n\\sleep 200 ms\n",
+	own => "\\set id random(1000000, 9999999)\nBEGIN;\nINSERT INTO items VALUES (:id, vec(:id, $dims)) ON CONFLICT DO NOTHING;\n"
+	  . "SELECT 1 / (count(*) = 1)::int FROM (SELECT id, v FROM items ORDER BY v <-> vec(:id, $dims) LIMIT 1) s WHERE v = vec(:id, $dims);\nCOMMIT;\n",
 	check => "SELECT gpuann_check('items_v');\n\\sleep 500 ms\n",
 );
-my @files;
 my $directory = PostgreSQL::Test::Utils::tempdir();
 
-foreach my $name (sort keys %scripts)
-{
-	my $file = "$directory/$name.sql";
+PostgreSQL::Test::Utils::append_to_file("$directory/$_.sql", $scripts{$_}) foreach keys %scripts;
 
-	PostgreSQL::Test::Utils::append_to_file($file, $scripts{$name});
-	push @files, $file;
+# Run all scripts at once and look at how each went.
+sub storm
+{
+	my ($node, $where) = @_;
+	my (%running, %output);
+
+	local $ENV{PGOPTIONS} = '-c enable_seqscan=off -c enable_sort=off';
+	foreach my $script (sort keys %scripts)
+	{
+		$output{$script} = '';
+		$running{$script} = IPC::Run::start(
+			[ 'pgbench', '-n', '-c', $script eq 'insert' ? 2 : 1, '-T', $seconds, '-f', "$directory/$script.sql",
+				$node->connstr('postgres') ],
+			'>', \$output{$script}, '2>&1');
+	}
+	foreach my $script (sort keys %scripts)
+	{
+		$running{$script}->finish;
+		my ($done) = $output{$script} =~ /transactions actually processed: (\d+)/;
+
+		ok(!$running{$script}->result(0) && $output{$script} !~ /ERROR|FATAL|aborted/, "$where: no session failed: $script")
+		  or diag($output{$script});
+		cmp_ok($done // 0, '>', 3, "$where: it did its work");
+		note(($done // 0) . " times $script");
+	}
 }
 
-my @running;
-my %output;
-foreach my $file (@files)
+foreach my $where ('pages', 'server')
 {
-	$output{$file} = '';
-	push @running, IPC::Run::start(
-		[ 'pgbench', '-n', '-c', $file =~ /insert/ ? 2 : 1, '-T', 15, '-f', $file, $node->connstr('postgres') ],
-		'>', \$output{$file}, '2>&1');
+	my $node = new_node("storm_$where",
+		preload => $where eq 'server' ? 'gpuann' : '',
+		conf => [ 'gpuann.pending_limit = 300', "deadlock_timeout = '100ms'",
+			$where eq 'server' ? 'gpuann.engine = cpu' : '' ]);
+
+	make_data($node, 1500, $dims);
+	$node->safe_psql('postgres', 'CREATE UNIQUE INDEX ON items (id)');
+	storm($node, $where);
+	right_after($node, "$where, after the storm");
+	if ($where eq 'server')
+	{
+		local $ENV{PGOPTIONS} = '-c enable_seqscan=off';
+		my $query = "SELECT 1 FROM items ORDER BY v <-> vec(1, $dims) LIMIT 1; SELECT path FROM gpuann_last_scan()";
+
+		ok($node->poll_query_until('postgres', $query, "1\nserver"), 'the server answers again');
+		is(exact_answers($node, 'SET gpuann.server = on;'), oracle_answers($node), 'what the server answers is the table');
+		cmp_ok($node->safe_psql('postgres', 'SELECT server_answers FROM pg_stat_gpuann'), '>', 100, 'the server answered in the storm');
+	}
+	$node->safe_psql('postgres', 'VACUUM items');
+	right_after($node, "$where, after the storm, vacuumed");
+	$node->stop;
 }
-foreach my $i (0 .. $#running)
-{
-	$running[$i]->finish;
-	ok(!$running[$i]->result(0) && $output{ $files[$i] } !~ /ERROR|FATAL|aborted/, "no session failed: " . ($files[$i] =~ s{.*/}{}r))
-	  or diag($output{ $files[$i] });
-	my ($done) = $output{ $files[$i] } =~ /transactions actually processed: (\d+)/;
-	note("$done times " . ($files[$i] =~ s{.*/}{}r));
-	cmp_ok($done, '>', 5, 'it did its work');
-}
-right_after($node, 'after the storm');
-$node->safe_psql('postgres', 'VACUUM items');
-right_after($node, 'after the storm, vacuumed');
-$node->stop;
 
 done_testing();

@@ -36,7 +36,7 @@ sub new_node
 	$node->init(allows_streaming => $options{streaming}, extra => \@initdb);
 	$node->append_conf('postgresql.conf', join("\n",
 			'autovacuum = off', 'fsync = off', 'max_connections = 30', 'shared_buffers = 32MB',
-			'checkpoint_timeout = 1h', 'log_min_messages = warning', 'restart_after_crash = off',
+			'checkpoint_timeout = 1h', 'log_min_messages = warning', 'log_statement = none', 'restart_after_crash = off',
 			"shared_preload_libraries = '" . ($options{preload} // '') . "'",
 			@{ $options{conf} // [] })
 		  . "\n");
@@ -109,8 +109,8 @@ sub oracle_answers
 
 sub exact_answers
 {
-	my ($node) = @_;
-	return answers($node, 'SET enable_seqscan = off; SET gpuann.exact = on;');
+	my ($node, $settings) = @_;
+	return answers($node, 'SET enable_seqscan = off; SET gpuann.exact = on; ' . ($settings // ''));
 }
 
 sub graph_answers

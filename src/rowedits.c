@@ -277,6 +277,7 @@ row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
 static double
 pair_distance(void *context, uint32_t index_a, uint32_t index_b)
 {
+	CHECK_FOR_INTERRUPTS();
 	return row_edits_distance(context, index_a, index_b);
 }
 

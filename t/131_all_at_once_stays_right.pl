@@ -54,7 +54,7 @@ sub storm
 
 		ok(!$running{$script}->result(0) && $output{$script} !~ /ERROR|FATAL|aborted/, "$where: no session failed: $script")
 		  or diag($output{$script});
-		cmp_ok($done // 0, '>', 3, "$where: it did its work");
+		cmp_ok($done // 0, '>', 0, "$where: it did its work");
 		note(($done // 0) . " times $script");
 	}
 }

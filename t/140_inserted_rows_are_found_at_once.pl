@@ -24,10 +24,11 @@ for my $path (@paths)
 	my ($line) = grep { /^\| \Q$path\E \|/ } @report;
 	my @fields = split /\s*\|\s*/, $line // '';
 
-	# path, queries per second before and during, inserts per second, checks, answered by, missed
+	# path, queries per second before and during, inserts per second, checks, answered by, missed at once, at the end, lost
 	cmp_ok($fields[5] // 0, '>=', 1000, "$path: every row was checked");
 	like($fields[6] // '', qr/\b\Q$path\E \d+/, "$path: answered by it");
 	is($fields[7], '0', "$path: no row was missed");
+	is($fields[9], '0', "$path: no row was lost");
 }
 
 done_testing();

@@ -2,7 +2,7 @@
  * cpu.c
  *		The CPU engine: EngineOps over worker threads.
  *
- * Workers take, in this order: parts of queries, the first job of a mirror, a share of a phase (linking). Whoever works long
+ * Workers take, in this order: parts of queries (now and then a job first), the first job of a mirror, a share of a phase (linking). Whoever works long
  * looks for waiting queries between items. The owner's calls and the workers meet under one mutex; see README.md, Concurrency.
  */
 #include <signal.h>

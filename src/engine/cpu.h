@@ -107,6 +107,7 @@ typedef struct CpuEngine
 	uint32_t	queries;		/* in flight */
 	QueryTask  *first_completed;
 	QueryTask  *last_completed;
+	uint32_t	parts_since_job;	/* parts of queries begun since a job was */
 	MirrorEntry *first_ready;
 	MirrorEntry *last_ready;
 	Phase	   *phases;

@@ -106,6 +106,7 @@ jobs_take(CpuEngine *engine)
 	if (entry == NULL)
 		return NULL;
 	engine->first_ready = entry->next_ready;
+	engine->parts_since_job = 0;
 	entry->ready = false;
 	entry->running = true;
 	return entry;

@@ -284,6 +284,7 @@ tasks_take(CpuEngine *engine, uint32_t *part)
 	if (task->next_part == task->nparts)
 		engine->first_query = task->next;
 	atomic_fetch_sub(&engine->waiting_parts, 1);
+	engine->parts_since_job++;
 	return task;
 }
 

@@ -4,6 +4,8 @@
  */
 #include "taskqueue.h"
 
+#define JOB_TURN			8		/* queries go before jobs, but after so many of their parts a job has its turn */
+
 /* The mirror with an id, unless it is being dropped; locked. */
 MirrorEntry *
 find_mirror(CpuEngine *engine, MirrorId id)
@@ -106,10 +108,13 @@ worker_main(void *argument)
 	while (!engine->stopping)
 	{
 		uint32_t	part;
-		QueryTask  *task = tasks_take(engine, &part);
-		MirrorEntry *entry = task == NULL ? jobs_take(engine) : NULL;
-		Phase	   *phase = task == NULL && entry == NULL ? wanting_phase(engine) : NULL;
+		MirrorEntry *entry = engine->parts_since_job >= JOB_TURN ? jobs_take(engine) : NULL;
+		QueryTask  *task = entry == NULL ? tasks_take(engine, &part) : NULL;
+		Phase	   *phase;
 
+		if (task == NULL && entry == NULL)
+			entry = jobs_take(engine);
+		phase = task == NULL && entry == NULL ? wanting_phase(engine) : NULL;
 		if (phase != NULL)
 		{
 			help(worker, phase);

@@ -27,7 +27,7 @@
 #include "sqlindex.h"
 
 #define SLICE_SLOTS			256		/* slots of a pass that should end soon */
-#define LEAST_PASS_SLOTS	64		/* however little memory there is */
+#define COLLECTED_SHARE		64		/* of memory in bytes: the most slots collected for a pass */
 #define COLLECT_CHUNK		65536	/* list entries read at once */
 
 /* Which slots an edge may lead to, read from node pages as they are asked for. */
@@ -84,15 +84,6 @@ linker_lock_wanted(Relation index, bool session)
 
 /* ---- collecting ---- */
 
-static int
-compare_slots(const void *left, const void *right)
-{
-	uint32		a = *(const uint32 *) left;
-	uint32		b = *(const uint32 *) right;
-
-	return a < b ? -1 : a > b;
-}
-
 /*
  * Collect up to most slots that are listed and not yet linked. Live ones whose row an interrupted pass has written already are
  * among them: that pass may not have come to their reverse edges.
@@ -109,6 +100,7 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 	pass->from = pass->to = bounds.linked;
 	pass->count = 0;
 	pass->slots = palloc(sizeof(uint32) * room);
+	pass->offsets = palloc(sizeof(uint32) * room);
 	while (pass->to < bounds.end && (most == 0 || pass->count < most))
 	{
 		uint64		chunk_end = Min(bounds.end, pass->to + COLLECT_CHUNK);
@@ -126,24 +118,17 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 			if (!read_node(index, format, slots[i], node) || NodeState(node) != NODE_LIVE)
 				continue;
 			if (pass->count == room)
-				pass->slots = repalloc_huge(pass->slots, sizeof(uint32) * (room *= 2));
+			{
+				room *= 2;
+				pass->slots = repalloc_huge(pass->slots, sizeof(uint32) * room);
+				pass->offsets = repalloc_huge(pass->offsets, sizeof(uint32) * room);
+			}
+			pass->offsets[pass->count] = pass->to - 1 - pass->from;
 			pass->slots[pass->count++] = slots[i];
 		}
 		pfree(slots);
 	}
 	pfree(node);
-
-	/* Slot order is page order; a damaged list may name a slot twice. */
-	qsort(pass->slots, pass->count, sizeof(uint32), compare_slots);
-	if (pass->count > 0)
-	{
-		uint32		kept = 1;
-
-		for (uint32 i = 1; i < pass->count; i++)
-			if (pass->slots[i] != pass->slots[kept - 1])
-				pass->slots[kept++] = pass->slots[i];
-		pass->count = kept;
-	}
 }
 
 /* ---- writing rows ---- */
@@ -383,20 +368,26 @@ link_finish_slice(Relation index, const SliceEnd *end)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Whether every live slot of a pass has its row now. */
+static int
+compare_slots(const void *left, const void *right)
+{
+	uint32		a = *(const uint32 *) left;
+	uint32		b = *(const uint32 *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Whether every live slot of a pass has its row now: one of those just written, or one from before. */
 static bool
 pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
 {
 	NodeRecord *node = palloc(format->node_bytes);
 	bool		complete = true;
-	uint32		next = 0;
 
 	for (uint32 i = 0; i < pass->count && complete; i++)
 	{
-		/* Both are ascending when they come from link_collect; slots without a row are looked up. */
-		while (next < rows->count && rows->slots[next] < pass->slots[i])
-			next++;
-		if (next < rows->count && rows->slots[next] == pass->slots[i])
+		CHECK_FOR_INTERRUPTS();
+		if (rows->count > 0 && bsearch(&pass->slots[i], rows->slots, rows->count, sizeof(uint32), compare_slots) != NULL)
 			continue;
 		complete = !read_node(index, format, pass->slots[i], node) || NodeState(node) != NODE_LIVE ||
 			(node->flags & NODE_LINKED) != 0;
@@ -438,19 +429,6 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 
 /* ---- passes ---- */
 
-/* Slots of one pass: each may change a row of its own and `degree` others, all of which must fit in memory. */
-static uint32
-pass_slots(const IndexFormat *format, uint32 next_fresh, int slice_ms)
-{
-	uint32		capacity = row_edits_capacity(format, link_memory());
-
-	if (slice_ms > 0)
-		return SLICE_SLOTS;
-	if (next_fresh <= capacity)
-		return 0;
-	return Max(capacity / (format->degree + 1), LEAST_PASS_SLOTS);
-}
-
 /* Passes over pages until nothing is left, or the time is up. */
 uint32
 link_pending(Relation index, const IndexFormat *format, int slice_ms)
@@ -471,9 +449,9 @@ link_pending(Relation index, const IndexFormat *format, int slice_ms)
 		instr_time	now;
 
 		list_bounds(index, format, &meta, &bounds);
-		link_collect(index, format, pass_slots(format, bounds.next_fresh, slice_ms), &pass);
+		link_collect(index, format, slice_ms > 0 ? SLICE_SLOTS : Max(link_memory() / COLLECTED_SHARE, SLICE_SLOTS), &pass);
 		if (pass.count > 0)
-			link_over_pages(index, format, &pass, &rows);
+			link_part_over_pages(index, format, &pass, &rows);
 		else
 			memset(&rows, 0, sizeof(rows));
 

@@ -27,7 +27,8 @@ typedef struct LinkPass
 	uint64		from;			/* list positions */
 	uint64		to;
 	uint32		count;			/* live unlinked slots among them */
-	uint32	   *slots;
+	uint32	   *slots;			/* in the order of the list */
+	uint32	   *offsets;		/* their positions - from, as link_collect fills them */
 } LinkPass;
 
 /*
@@ -51,6 +52,9 @@ extern void link_write(Relation index, const IndexFormat *format, const LinkPass
 
 /* Compute a pass over pages, in this process: candidates by page search, within-batch distances, pruning, reverse edges. */
 extern void link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
+
+/* The same, but it ends the pass where the changed rows fill the memory allowed: pass->to and pass->count say where that is. */
+extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, LinkedRows *rows);
 
 /* Passes over pages until nothing is left, or (slice_ms > 0) the time is up. Returns slots linked. Caller holds the lock. */
 extern uint32 link_pending(Relation index, const IndexFormat *format, int slice_ms);

@@ -55,7 +55,7 @@ typedef struct SeedSample
 	pg_prng_state random;
 } SeedSample;
 
-/* Allocate a batch for at most an eighth of memory. */
+/* Allocate a batch for at most an eighth of memory, whose changes fit into half of what is there for rows. */
 static Batch *
 make_batch(RowEdits *edits, const IndexFormat *format, Size memory)
 {
@@ -67,7 +67,8 @@ make_batch(RowEdits *edits, const IndexFormat *format, Size memory)
 	batch->near_room = format->ef_construction;
 	batch->equal_room = PRUNE_MAX_EQUAL(format->degree);
 	row_bytes = format->vector_bytes + batch->near_room * sizeof(NearRow) + batch->equal_room * sizeof(uint32);
-	batch->room = Max(Min(memory / 8 / row_bytes, BATCH_MOST), BATCH_LEAST);
+	batch->room = Min(memory / 8 / row_bytes, row_edits_capacity(format, memory) / 2 / (format->degree + 1));
+	batch->room = Max(Min(batch->room, BATCH_MOST), BATCH_LEAST);
 	batch->vectors = palloc_extended((Size) batch->room * format->vector_bytes, MCXT_ALLOC_HUGE);
 	batch->inverse_norms = palloc(sizeof(float) * batch->room);
 	batch->query = palloc(sizeof(float) * format->dims);
@@ -247,45 +248,62 @@ renew_seeds(SeedSample *sample, const uint32 *slots, uint32 count, uint32 linked
 	shuffle(sample->seeds, sample->count, &sample->random);
 }
 
-/* Compute a pass over pages. */
-void
-link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
+/* Start the sample with the seeds that the index has. */
+static void
+load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const MetaPage *meta)
+{
+	uint32	   *seeds;
+
+	memset(sample, 0, sizeof(*sample));
+	pg_prng_seed(&sample->random, meta->change_seq);
+	sample->room = Min(format->seed_pages * (uint32) GPUANN_SEEDS_PER_PAGE, SEEDS_MAX);
+	sample->seeds = palloc(sizeof(uint32) * sample->room);
+	sample->count = read_seeds(index, format, meta, sample->room, &seeds);
+	memcpy(sample->seeds, seeds, sizeof(uint32) * sample->count);
+	sample->sampled = sample->count > 0 ? meta->linked_slots : 0;
+	shuffle(sample->seeds, sample->count, &sample->random);
+	pfree(seeds);
+}
+
+/* Link one batch. */
+static void
+link_batch(Batch *batch)
+{
+	compare_batch(batch);
+	for (uint32 i = 0; i < batch->count; i++)
+	{
+		link_pause();
+		link_row(batch, i);
+	}
+	row_edits_apply_offers(batch->edits);
+}
+
+/* Compute a pass, or with may_stop as much of it as memory allows; returns how many of its slots were linked. */
+static uint32
+compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, LinkedRows *rows)
 {
 	MetaPage	meta;
 	ListBounds	bounds;
 	RowEdits   *edits;
 	Batch	   *batch;
 	SeedSample	sample;
-	uint32	   *seeds;
 	uint32		done = 0;
 	uint32		renewed_at = 0;
 
 	list_bounds(index, format, &meta, &bounds);
 	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
 	batch = make_batch(edits, format, link_memory());
-	memset(&sample, 0, sizeof(sample));
-	pg_prng_seed(&sample.random, meta.change_seq);
-	sample.room = Min(format->seed_pages * (uint32) GPUANN_SEEDS_PER_PAGE, SEEDS_MAX);
-	sample.seeds = palloc(sizeof(uint32) * sample.room);
-	sample.count = read_seeds(index, format, &meta, sample.room, &seeds);
-	memcpy(sample.seeds, seeds, sizeof(uint32) * sample.count);
-	sample.sampled = sample.count > 0 ? meta.linked_slots : 0;
-	shuffle(sample.seeds, sample.count, &sample.random);
-
+	load_seeds(&sample, index, format, &meta);
 	while (done < pass->count)
 	{
 		uint64		linked = (uint64) meta.linked_slots + done;
 
 		batch->slots = pass->slots + done;
 		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
+		if (may_stop && done > 0 && !row_edits_have_room(edits, batch->count * (format->degree + 1)))
+			break;
 		row_edits_seeds(edits, sample.seeds, sample.count);
-		compare_batch(batch);
-		for (uint32 i = 0; i < batch->count; i++)
-		{
-			link_pause();
-			link_row(batch, i);
-		}
-		row_edits_apply_offers(edits);
+		link_batch(batch);
 		done += batch->count;
 		linked += batch->count;
 		if (sample.count == 0 || linked - sample.sampled >= sample.sampled / 20)
@@ -302,4 +320,23 @@ link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass,
 		rows->seeds = sample.seeds;
 	}
 	row_edits_end(edits);
+	return done;
+}
+
+/* Compute a pass over pages. */
+void
+link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
+{
+	(void) compute_pass(index, format, pass, false, rows);
+}
+
+/* The same, ending the pass where memory is used up. */
+void
+link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, LinkedRows *rows)
+{
+	uint32		done = compute_pass(index, format, pass, true, rows);
+
+	if (done < pass->count)
+		pass->to = pass->from + pass->offsets[done];
+	pass->count = done;
 }

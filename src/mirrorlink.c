@@ -12,6 +12,7 @@
 #include "area.h"
 #include "worker.h"
 
+#include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/hsearch.h"
@@ -134,6 +135,16 @@ choose_todo(const MirrorSlice *slice)
 			work.todo[work.ntodo++] = work.pass.slots[i];
 	}
 	pfree(node);
+
+	/* In random order: rows that were inserted together are often alike, and pieces of likes make poor edges. */
+	for (uint32 i = work.ntodo; i > 1; i--)
+	{
+		uint32		other = (uint32) pg_prng_uint64_range(&pg_global_prng_state, 0, i - 1);
+		uint32		slot = work.todo[i - 1];
+
+		work.todo[i - 1] = work.todo[other];
+		work.todo[other] = slot;
+	}
 }
 
 /* Begin a pass, with the lock held. */
@@ -341,6 +352,15 @@ sort_rows(LinkedRows *linked)
 	linked->seeds = work.seeds;
 }
 
+static int
+compare_slots(const void *a, const void *b)
+{
+	uint32		x = *(const uint32 *) a;
+	uint32		y = *(const uint32 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
 /* Slots of the pass for which the engine gave no row: its mirror had them as linked, or as dead. */
 static void
 find_missing(LinkPass *missing)
@@ -354,6 +374,7 @@ find_missing(LinkPass *missing)
 		if (hash_search(work.changed, &work.todo[i], HASH_FIND, NULL) == NULL)
 			missing->slots[missing->count++] = work.todo[i];
 	}
+	qsort(missing->slots, missing->count, sizeof(uint32), compare_slots);
 }
 
 /* Write what was linked, and if that is the whole pass, how far the list is linked now. */
@@ -397,16 +418,17 @@ memory_used_up(void)
 }
 
 SliceEnding
-link_step(MirrorSlice *slice)
+link_take(MirrorSlice *slice)
+{
+	return work.in_flight ? take_piece(slice) : SLICE_IDLE;
+}
+
+SliceEnding
+link_go_on(MirrorSlice *slice)
 {
 	SliceEnding ending = SLICE_IDLE;
-	bool		whole;
+	bool		whole = work.done == work.ntodo;
 
-	if (work.in_flight)
-		ending = take_piece(slice);
-	if (ending != SLICE_IDLE)
-		return ending;
-	whole = work.done == work.ntodo;
 	if (!whole && !memory_used_up() && (work.done == 0 || !linker_lock_wanted(slice->index, true)))
 		return post_piece(slice);
 

@@ -243,10 +243,20 @@ work_on(MirrorSlice *slice)
 	}
 	if (slice->progress->phase < PHASE_CATCHUP)
 		return load_step(slice);
-	ending = link_active(slice->entry) ? link_step(slice) : SLICE_IDLE;
-	if (ending != SLICE_IDLE || link_in_flight(slice->entry))
-		return ending;
-	return catchup_step(slice);
+	if (!link_active(slice->entry))
+		return catchup_step(slice);
+
+	/* Between two pieces of a link the mirror catches up, for it cannot while the engine links. */
+	ending = link_take(slice);
+	if (ending == SLICE_IDLE)
+		ending = catchup_step(slice);
+	if (ending == SLICE_IDLE || ending == SLICE_MORE)
+	{
+		SliceEnding linking = link_go_on(slice);
+
+		return linking != SLICE_IDLE ? linking : ending;
+	}
+	return ending;
 }
 
 /* One transaction's worth of work. */
@@ -524,6 +534,7 @@ gpuann_worker_main(Datum arg)
 		ResetLatch(MyLatch);
 		if (ProcDiePending)
 			break;				/* between slices nothing is lost, so nothing needs saying */
+		QueryCancelPending = false; /* there is nothing to cancel here */
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
 		{

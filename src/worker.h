@@ -102,8 +102,9 @@ extern bool link_in_flight(int entry);
 /* Begin a pass if it is worth it and nobody else links. The mirror is current to these. */
 extern void link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds);
 
-/* Go on with the pass of this mirror. */
-extern SliceEnding link_step(MirrorSlice *slice);
+/* Take over what the engine has linked; then, when the mirror has caught up, send the next piece or write the pass. */
+extern SliceEnding link_take(MirrorSlice *slice);
+extern SliceEnding link_go_on(MirrorSlice *slice);
 
 /* Give the pass up, wherever it is. If the mirror then has rows that the pages have not, it is to be loaded again. */
 extern void link_abandon(void);

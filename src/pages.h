@@ -124,7 +124,7 @@ typedef struct ListPage
 #define NODE_DEAD			2	/* TID cleared, version advanced; still has edges in and out */
 #define NODE_DETACHED		3	/* no edge leads to it; still listed, or about to be freed */
 #define NODE_FREE			4	/* on the free list */
-#define NODE_LINKED			0x0010	/* the graph row is meaningful */
+#define NODE_LINKED			0x0010	/* the neighbours mean something (or, of a free slot, the first does) */
 
 typedef struct NodeRecord
 {
@@ -263,6 +263,9 @@ extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mo
 
 /* The same for reading many pages once, with a ring of buffers (or NULL). */
 extern Buffer read_page_once(Relation index, BlockNumber block, PageKind kind, bool zero_ok, BufferAccessStrategy strategy);
+
+/* Pin a block that this process reads again and again; see pages.c. */
+extern Buffer read_hot_block(Relation index, BlockNumber block);
 
 /* Check the page of a buffer that is locked already, as read_page does. */
 extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok);

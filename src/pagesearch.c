@@ -76,12 +76,14 @@ row_of_slot(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state
 	PageGraph  *graph = context;
 	const IndexFormat *format = graph->query->format;
 	BlockNumber block = node_block(format, slot);
-	Buffer		buffer = read_page(graph->query->index, block, PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Buffer		buffer = read_hot_block(graph->query->index, block);
 	Page		page = BufferGetPage(buffer);
 	const NodeRecord *node = node_record(format, page, slot);
 	uint32		count = 0;
 
 	state->live = false;
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	check_page(graph->query->index, buffer, PAGE_NODE, true);
 	if (!PageIsNew(page))
 	{
 		state->live = NodeState(node) == NODE_LIVE;
@@ -140,22 +142,22 @@ distance_of(const PageGraph *graph, const void *vector, bool exact)
 }
 
 /*
- * Let the processor fetch what is looked at next: page header and tail, and the beginning of a vector.
+ * Let the processor fetch the beginning of a vector.
  */
 static inline void
 prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
 {
-	const char *page = BufferGetPage(buffer);
-	const char *start = PageGetContents((Page) page) + offset;
+	const char *start = (const char *) VectorBytesOf(BufferGetPage(buffer)) + offset;
 
-	__builtin_prefetch(page);
-	__builtin_prefetch(page + BLCKSZ - sizeof(PageTail));
 	for (uint32 at = 0; at < Min(bytes, PREFETCH_BYTES); at += CACHE_LINE)
 		__builtin_prefetch(start + at);
 }
 
 /*
  * Distances of at most PINS slots.
+ *
+ * While walking, vector pages are not checked: header and tail lie on other memory pages than the vector, and fetching them costs a quarter
+ * of the search. A damaged vector can only lead the walk astray; what is going to be an answer is checked.
  */
 static void
 distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact, double *out)
@@ -171,7 +173,7 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 		buffers[i] = InvalidBuffer;
 		if (places[i].offset + format->vector_bytes > GPUANN_PAYLOAD)
 			continue;
-		buffers[i] = ReadBuffer(index, places[i].block);
+		buffers[i] = read_hot_block(index, places[i].block);
 		prefetch_vector(buffers[i], places[i].offset, format->vector_bytes);
 	}
 	for (uint32 i = 0; i < count; i++)
@@ -183,7 +185,8 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 			continue;
 		}
 		LockBuffer(buffers[i], BUFFER_LOCK_SHARE);
-		check_page(index, buffers[i], PAGE_VECTOR, false);
+		if (exact)
+			check_page(index, buffers[i], PAGE_VECTOR, false);
 		out[i] = distance_of(graph, VectorBytesOf(BufferGetPage(buffers[i])) + places[i].offset, exact);
 		UnlockReleaseBuffer(buffers[i]);
 	}

@@ -421,24 +421,22 @@ write_long_vector(Relation index, const IndexFormat *format, const Appended *row
 }
 
 /*
- * Make a node record live, taking its slot from the free list or from the fresh ones.
+ * Make a node record live, taking its slot from the free list or from the fresh ones. What it has for neighbours means nothing until
+ * it is linked, and stays as it is: WAL is the greater part of an insert.
  */
 static void
-take_slot(Relation index, const IndexFormat *format, const Appended *row, AppendPoint *append, NodeRecord *node)
+take_slot(const Appended *row, AppendPoint *append, NodeRecord *node)
 {
 	if (row->fresh)
 		append->next_fresh++;
 	else
 	{
-		uint32		next = node->neighbours[0];
-
-		append->free_head = next;
+		append->free_head = node->neighbours[0];
 		append->free_count--;
 	}
 	node->tid = *row->tid;
 	node->flags = NODE_LIVE;
 	node->version++;
-	memset(node->neighbours, 0xFF, format->degree * sizeof(uint32));
 }
 
 /*
@@ -486,7 +484,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 
 	page = register_for_row(xlog, node_buffer, PAGE_NODE, first, superblock);
 	page_reach(page, (node_index(format, row->slot) + 1) * (Size) format->node_bytes);
-	take_slot(index, format, row, &list->append, node_record(format, page, row->slot));
+	take_slot(row, &list->append, node_record(format, page, row->slot));
 	for (int i = 0; i < nparts; i++)
 		write_part(xlog, buffers[i], &row->parts[i], superblock);
 	GenericXLogFinish(xlog);
@@ -588,7 +586,6 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
 		if (NodeState(node) != NODE_DETACHED)
 			report_corrupt(index, block, "a slot about to be freed is not detached");
 		node->flags = NODE_FREE;
-		memset(node->neighbours, 0xFF, format->degree * sizeof(uint32));
 		node->neighbours[0] = list->append.free_head;
 		list->append.free_head = slots[done];
 		list->append.free_count++;

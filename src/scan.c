@@ -85,12 +85,12 @@ gpuannendscan(IndexScanDesc desc)
 /*
  * The query's elements; NULL if it has none, or (cosine) no direction.
  */
-static const void *
+static void *
 query_elements(GpuannScan *scan, const ScanKeyData *key)
 {
 	Pointer		value;
 	int			dims;
-	const void *elements;
+	void	   *elements;
 
 	if (key->sk_flags & SK_ISNULL)
 		return NULL;
@@ -101,9 +101,11 @@ query_elements(GpuannScan *scan, const ScanKeyData *key)
 				(errcode(ERRCODE_DATA_EXCEPTION),
 				 errmsg(scan->type->type == ELEMENT_HALF ? "different halfvec dimensions %d and %d" :
 						"different vector dimensions %d and %d", (int) scan->format->dims, dims)));
-	elements = scan->type->elements(value);
-	if (scan->type->metric == METRIC_COSINE && gpuann_all_zero(scan->type, dims, elements))
+	if (scan->type->metric == METRIC_COSINE && gpuann_all_zero(scan->type, dims, scan->type->elements(value)))
 		return NULL;
+	/* A copy: the key belongs to the executor, and later rounds need it too. */
+	elements = palloc(scan->format->vector_bytes);
+	memcpy(elements, scan->type->elements(value), scan->format->vector_bytes);
 	return elements;
 }
 
@@ -163,6 +165,7 @@ start(IndexScanDesc desc)
 
 	scan->stats.any = true;
 	scan->stats.exact = gpuann_exact;
+	scan->iterative = (GpuannIterativeScan) gpuann_iterative_scan;
 	if (scan->query.vector == NULL)
 	{
 		scan->stage = STAGE_ANY;
@@ -221,7 +224,7 @@ graph_round(GpuannScan *scan)
 static void
 exact_round(GpuannScan *scan, bool first)
 {
-	bool		relaxed = gpuann_iterative_scan == GPUANN_ITERATIVE_RELAXED;
+	bool		relaxed = scan->iterative == GPUANN_ITERATIVE_RELAXED;
 	ExactRange	range = {.beyond = scan->cursor, .skip = scan->emitted, .room = scan->room};
 
 	if (scan->stage == STAGE_MISSED)
@@ -233,7 +236,7 @@ exact_round(GpuannScan *scan, bool first)
 	if (first && scan->stage == STAGE_EXACT && !relaxed && scan->last.set)
 	{
 		scan->may_have_missed = scan->answer.before > 0;
-		if (gpuann_iterative_scan == GPUANN_ITERATIVE_STRICT && scan->answer.before != PG_UINT32_MAX)
+		if (scan->iterative == GPUANN_ITERATIVE_STRICT && scan->answer.before != PG_UINT32_MAX)
 			scan->stats.tally.dropped += scan->answer.before;
 	}
 	if (scan->answer.count > 0)
@@ -276,7 +279,7 @@ next_stage(GpuannScan *scan)
 			exact_round(scan, true);
 			break;
 		case STAGE_EXACT:
-			if (gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE && scan->may_have_missed)
+			if (scan->iterative == GPUANN_ITERATIVE_COMPLETE && scan->may_have_missed)
 			{
 				scan->stage = STAGE_MISSED;
 				memset(&scan->cursor, 0, sizeof(scan->cursor));
@@ -306,7 +309,7 @@ next_round(GpuannScan *scan)
 	switch (scan->stage)
 	{
 		case STAGE_GRAPH:
-			if (!first && gpuann_iterative_scan == GPUANN_ITERATIVE_OFF)
+			if (!first && scan->iterative == GPUANN_ITERATIVE_OFF)
 				scan->stage = STAGE_DONE;
 			else if (!graph_round(scan))
 				next_stage(scan);
@@ -347,10 +350,10 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 		return true;
 
 	before = scan->last.set && engine_before(result->distance, result->slot, scan->last.distance, scan->last.slot);
-	if (!before || gpuann_iterative_scan == GPUANN_ITERATIVE_RELAXED)
+	if (!before || scan->iterative == GPUANN_ITERATIVE_RELAXED)
 		return true;
 	/* Found too late: strict_order drops it (once), complete comes back to it in the end. */
-	if (gpuann_iterative_scan == GPUANN_ITERATIVE_STRICT)
+	if (scan->iterative == GPUANN_ITERATIVE_STRICT)
 	{
 		scan->stats.tally.dropped++;
 		slot_set_add(scan->emitted, result->slot);

@@ -45,6 +45,7 @@ typedef struct GpuannScan
 	MemoryContext memory;		/* of the scan from one rescan to the next */
 	bool		started;
 	ScanStage	stage;
+	GpuannIterativeScan iterative;	/* as set when the scan began */
 
 	/* where answers come from */
 	PageQuery	query;

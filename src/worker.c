@@ -310,16 +310,26 @@ slice_error(MirrorSlice *slice)
 	return !cancelled ? SLICE_REFUSED : torn ? SLICE_RELOAD : SLICE_LATER;
 }
 
+/* Says in the log whose mirror an error is about. */
+static void
+slice_context(void *arg)
+{
+	errcontext("serving the mirror of index %u", ((MirrorSlice *) arg)->key.index);
+}
+
 /* Run a slice; whatever goes wrong in it ends here. */
 static SliceEnding
 run_slice_safely(MirrorSlice *slice)
 {
 	volatile SliceEnding ending = SLICE_LOST;
+	ErrorContextCallback context = {.previous = error_context_stack, .callback = slice_context, .arg = slice};
 
 	me.current = slice->entry;
 	PG_TRY();
 	{
+		error_context_stack = &context;
 		ending = run_slice(slice);
+		error_context_stack = context.previous;
 	}
 	PG_CATCH();
 	{

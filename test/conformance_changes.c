@@ -25,19 +25,28 @@ typedef struct Flight
 	void		(*check) (World *world, const EngineQuery *query);
 } Flight;
 
+/* Choose a query's vector and method. */
 static void
-launch(Flight *flight, EngineQuery *query)
+prepare(Flight *flight, EngineQuery *query)
 {
 	uint32_t	number = (uint32_t) (query - flight->queries);
 	char	   *vector = flight->vectors + number * flight->world->vector_bytes;
 
 	make_vector(flight->world, 9000000 + random_below(100000), vector);
 	query->method = number % 3 == 0 ? METHOD_EXACT : METHOD_GRAPH;
-	queries_submit(query, 1);
+}
+
+/* Send all queries at once. */
+static void
+launch_all(Flight *flight)
+{
+	for (int i = 0; i < IN_FLIGHT; i++)
+		prepare(flight, &flight->queries[i]);
+	queries_submit(flight->queries, IN_FLIGHT);
 }
 
 static Flight *
-flight_begin(World *world, void (*check) (World *world, const EngineQuery *query))
+flight_begin(World *world, uint32_t k, void (*check) (World *world, const EngineQuery *query))
 {
 	Flight	   *flight = allocate(sizeof(*flight));
 
@@ -45,10 +54,8 @@ flight_begin(World *world, void (*check) (World *world, const EngineQuery *query
 	flight->check = check;
 	flight->vectors = allocate(IN_FLIGHT * world->vector_bytes);
 	for (int i = 0; i < IN_FLIGHT; i++)
-	{
-		query_init(&flight->queries[i], world, METHOD_GRAPH, 10, 60, flight->vectors + (size_t) i * world->vector_bytes);
-		launch(flight, &flight->queries[i]);
-	}
+		query_init(&flight->queries[i], world, METHOD_GRAPH, k, 60, flight->vectors + (size_t) i * world->vector_bytes);
+	launch_all(flight);
 	return flight;
 }
 
@@ -67,28 +74,14 @@ flight_turn(Flight *flight, bool again)
 		flight->check(flight->world, completed[i]);
 		flight->finished++;
 		if (again)
-			launch(flight, completed[i]);
+		{
+			prepare(flight, completed[i]);
+			queries_submit(completed[i], 1);
+		}
 	}
 }
 
-/* Turn until a job has completed, and release it. */
-static void
-flight_job(Flight *flight, const EngineJob *job)
-{
-	JobId		id = start_job(job);
-	JobProgress progress;
-	double		start = clock_seconds();
-
-	do
-	{
-		flight_turn(flight, true);
-		CHECK(ops->job_poll(engine, id, &progress) == ENGINE_OK, "job_poll does not know a job");
-		CHECK(clock_seconds() - start < LONGEST, "a job hangs under queries");
-	} while (!progress.completed);
-	must(progress.status, &progress.error, "job under queries");
-	ops->job_release(engine, id);
-}
-
+/* Wait for the queries in flight. */
 static void
 flight_end(Flight *flight)
 {
@@ -100,6 +93,27 @@ flight_end(Flight *flight)
 		flight_turn(flight, false);
 		CHECK(clock_seconds() - start < LONGEST, "queries hang");
 	}
+}
+
+/* Run a job in the midst of queries: begun right after all of them, so that they meet, and released when it has completed. */
+static void
+flight_job(Flight *flight, const EngineJob *job)
+{
+	JobProgress progress;
+	double		start = clock_seconds();
+	JobId		id;
+
+	flight_end(flight);
+	launch_all(flight);
+	id = start_job(job);
+	do
+	{
+		flight_turn(flight, true);
+		CHECK(ops->job_poll(engine, id, &progress) == ENGINE_OK, "job_poll does not know a job");
+		CHECK(clock_seconds() - start < LONGEST, "a job hangs under queries");
+	} while (!progress.completed);
+	must(progress.status, &progress.error, "job under queries");
+	ops->job_release(engine, id);
 }
 
 /* An answer while rows are appended: exact ones are those of the rows they saw. */
@@ -123,7 +137,7 @@ grow_in_flight(void)
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, 4000, 16, SHAPE_UNIFORM);
 	uint32_t	room = world->room;
 	uint32_t	published = 0;
-	Flight	   *flight = flight_begin(world, check_appending);
+	Flight	   *flight = flight_begin(world, 10, check_appending);
 
 	world->rows = room;			/* for check_sound: any row of the table may be met */
 	while (published < room)
@@ -198,25 +212,27 @@ check_overwriting(World *world, const EngineQuery *query)
 	CHECK(problem == NULL, "an answer has %s", problem);
 }
 
+#define OVERWRITTEN		100		/* few slots of large vectors: reads often meet writes */
+
 /* Overwrite linked and pending slots again and again. */
 static void
 overwrite_in_flight(void)
 {
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 300, 600, 600, SHAPE_UNIFORM);
-	char	   *vectors = allocate(600 * world->vector_bytes);
-	uint32_t   *slots = allocate(600 * sizeof(uint32_t));
-	uint32_t   *versions = allocate(600 * sizeof(uint32_t));
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 1500, OVERWRITTEN, OVERWRITTEN, SHAPE_UNIFORM);
+	char	   *vectors = allocate(OVERWRITTEN * world->vector_bytes);
+	uint32_t   *slots = allocate(OVERWRITTEN * sizeof(uint32_t));
+	uint32_t   *versions = allocate(OVERWRITTEN * sizeof(uint32_t));
 	Flight	   *flight;
 
-	for (uint32_t slot = 0; slot < 600; slot++)
+	for (uint32_t slot = 0; slot < OVERWRITTEN; slot++)
 		world_set_vector(world, slot, VARIANT(slot, 1));
-	world_append(world, 600);
+	world_append(world, OVERWRITTEN);
 	world_link(world);
-	flight = flight_begin(world, check_overwriting);
-	for (int round = 0; round < (options.quick ? 15 : 60); round++)
+	flight = flight_begin(world, 50, check_overwriting);
+	for (int round = 0; round < (options.quick ? 20 : 100); round++)
 	{
-		uint32_t	count = 1 + random_below(100);
-		uint32_t	first = random_below(500);
+		uint32_t	count = 1 + random_below(OVERWRITTEN / 2);
+		uint32_t	first = random_below(OVERWRITTEN / 2);
 		EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = count, .slots = slots,
 		.versions = versions, .vectors = vectors};
 		EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 32};
@@ -237,7 +253,7 @@ overwrite_in_flight(void)
 			flight_job(flight, &link);
 	}
 	flight_end(flight);
-	for (uint32_t slot = 0; slot < 600; slot += 17)
+	for (uint32_t slot = 0; slot < OVERWRITTEN; slot += 7)
 	{
 		EngineQuery query;
 
@@ -272,7 +288,7 @@ dead_in_flight(void)
 	world_append(world, 1000);
 	world_link(world);
 	world_append(world, 500);
-	flight = flight_begin(world, check_dying);
+	flight = flight_begin(world, 10, check_dying);
 	for (int round = 0; round < 40; round++)
 	{
 		uint32_t	slot = random_below(1500);
@@ -289,8 +305,7 @@ dead_in_flight(void)
 		query_init(&query, world, METHOD_EXACT, 10, 0, world_vector(world, slot));
 		query_run(&query);
 		check_sound(world, &query);
-		for (int i = 0; i < IN_FLIGHT; i++)
-			launch(flight, &flight->queries[i]);
+		launch_all(flight);
 	}
 	flight_end(flight);
 }
@@ -318,7 +333,7 @@ link_in_flight(void)
 	Flight	   *flight;
 
 	world_append(world, rows);
-	flight = flight_begin(world, check_linking);
+	flight = flight_begin(world, 10, check_linking);
 	flight_job(flight, &link);
 	flight_end(flight);
 	CHECK(world_info(world).linked == rows && world_info(world).pending == 0, "%u linked, %u pending",

@@ -318,9 +318,10 @@ take_in(const PruneRule *rule, LinkAccess *access, OpenRow *row, SearchResult en
 		else
 			insert_sorted(row->kept, &row->nkept, entry);
 	}
+	/* the nearest fill is the least missed: what hides it leads to it, but a far one may be the only way in */
 	while (row->nkept + row->nfill > rule->degree)
 		if (row->nfill > 0)
-			row->nfill--;
+			remove_at(row->fill, &row->nfill, 0);
 		else
 			row->nkept--;
 }

@@ -306,6 +306,9 @@ slice_error(MirrorSlice *slice)
 	if (me.lane >= 0)
 		lane_release(me.lane);
 	me.lane = -1;
+	/* A pass of the linker may have been left in the middle of anything. */
+	if (link_active(slice->entry))
+		link_abandon();
 	/* Recovery conflicts and cancels are nobody's fault. */
 	return !cancelled ? SLICE_REFUSED : torn ? SLICE_RELOAD : SLICE_LATER;
 }

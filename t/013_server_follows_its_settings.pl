@@ -75,5 +75,16 @@ like(status($node, 'last_error'), qr/shared_preload_libraries/, 'and the status 
 is(by_pages($node, 'SET gpuann.exact = on;'), $expected, 'the index answers');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_gpuann"), 0, 'the view is empty');
 is(log_count($node, qr/invalid configuration parameter/), 0, 'no setting is unknown');
+
+# With too little memory for the area: pages only, and the log says why. The limit on a file's size stands in for it.
 $node->stop;
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'gpuann'");
+my @start = ('pg_ctl', '-w', '-D', $node->data_dir, '-l', $node->logfile, 'start');
+is(system('bash', '-c', 'ulimit -f 25000; exec "$@" >/dev/null', 'bash', @start), 0, 'the cluster starts without an area');
+is(status($node, 'state'), 'off', 'there is no server');
+is(log_count($node, qr/WARNING:  gpuann runs without its server: could not allocate/), 1, 'the log says why');
+is(by_pages($node, 'SET gpuann.exact = on;'), $expected, 'the index answers');
+$node->safe_psql('postgres', 'CREATE DATABASE other; ');
+$node->safe_psql('postgres', 'DROP DATABASE other');
+is(system('pg_ctl', '-w', '-s', '-D', $node->data_dir, 'stop'), 0, 'and the cluster stops');
 done_testing();

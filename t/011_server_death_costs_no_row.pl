@@ -81,5 +81,21 @@ ok(await_server($node), 'it comes back');
 ok(await_mirror($node), 'and so does the mirror');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'with every row');
 check_index($node, 'afterwards');
+
+# It dies while it loads and while it links: what was not written is linked again.
+fill_rows($node, 2000000001, 2000009000, $dims);
+foreach my $time (1 .. 6)
+{
+	kill('KILL', server_pid($node)) if await_server($node);
+	$node->safe_psql('postgres', "SELECT id FROM items ORDER BY v <-> (SELECT vec(1, $dims)) LIMIT 1; SELECT pg_sleep(0.2 * $time)");
+}
+ok(await_mirror($node), 'the mirror comes back');
+ok(await('few rows are pending', sub {
+	$node->safe_psql('postgres', qq{
+SELECT id FROM items ORDER BY v <-> (SELECT vec(1, $dims)) LIMIT 1;
+SELECT pending FROM gpuann_last_scan()}) =~ /\n(\d+)$/ && $1 < 1000;
+}, 60), 'the worker goes on linking');
+is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'killed while linking: every row is there');
+check_index($node, 'killed while linking');
 $node->stop;
 done_testing();

@@ -84,21 +84,20 @@ sub answers
 	my ($node, $settings) = @_;
 	my $dims = $node->safe_psql('postgres',
 		"SELECT atttypmod FROM pg_attribute WHERE attrelid = 'items'::regclass AND attname = 'v'");
-	my $lines = '';
+	my $script = "$pages $settings";
 
 	foreach my $query (1 .. 10)
 	{
 		my $seed = 100000 + 7 * $query;
-		$lines .= $node->safe_psql('postgres', qq{
-$pages $settings
+		$script .= qq{
 WITH q AS MATERIALIZED (SELECT vec($seed, $dims) AS v),
 	 near AS MATERIALIZED (SELECT id, v <-> (SELECT v FROM q) AS distance FROM items ORDER BY v <-> (SELECT v FROM q) LIMIT 20),
 	 last AS (SELECT max(distance) - 1e-6 AS distance FROM near)
 SELECT array_agg(id ORDER BY id) FILTER (WHERE distance < (SELECT distance FROM last)),
 	   array_agg(round(distance::numeric, 4) ORDER BY distance) FROM near;
-}) . "\n";
+};
 	}
-	return $lines;
+	return $node->safe_psql('postgres', $script);
 }
 
 sub oracle_answers

@@ -20,8 +20,7 @@ extern "C"
 }
 
 #ifdef EMULATED
-#define LAUNCH(kernel, grid, block, shared, stream, ...) \
-	emulate_launch(grid, block, shared, [&]() { (kernel)(__VA_ARGS__); })
+#define LAUNCH(kernel, grid, block, shared, stream, ...) emulate_launch((kernel), (grid), (block), (shared), (stream), __VA_ARGS__)
 #define DYNAMIC_SHARED(name) unsigned char *name = emulate_dynamic_shared()
 #else
 #define LAUNCH(kernel, grid, block, shared, stream, ...) (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)

@@ -2,10 +2,11 @@
  * cuda_runtime.h
  *		Enough of CUDA to run this zone's kernels and host code on a processor: for tests on machines without a GPU.
  *
- * A launch runs its blocks one after another on the calling thread. The threads of a block are coroutines: one runs until it meets a
+ * A launch runs its blocks one after another, on a thread that is the device. The threads of a block are coroutines: one runs until it meets a
  * barrier or a warp exchange, then the next. So whatever a kernel computes is computed, divergent barriers hang visibly (the
  * scheduler finds nobody to run, and aborts), but races between barriers may pass unseen: those are for compute-sanitizer.
- * Streams are empty: everything has happened when a call returns. Warp exchanges take whole warps only.
+ * Streams run one piece of work at a time, those of different streams in random order (streams.cpp). Warp exchanges take whole
+ * warps only.
  */
 #ifndef GPUANN_EMULATE_CUDA_RUNTIME_H
 #define GPUANN_EMULATE_CUDA_RUNTIME_H
@@ -16,6 +17,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tuple>
 
 #include <cuda.h>
 
@@ -51,7 +53,8 @@ extern dim3 emulate_block;
 #define gridDim emulate_grid
 #define blockDim emulate_block
 
-extern void emulate_launch(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel);
+/* Run a kernel now, on the device's thread. */
+extern void emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel);
 extern unsigned char *emulate_dynamic_shared();
 extern void emulate_block_barrier();
 extern void emulate_warp_barrier();
@@ -228,6 +231,19 @@ struct cudaDeviceProp
 	size_t totalGlobalMem;
 	int pciDomainID, pciBusID, pciDeviceID;
 };
+
+/* Let a stream do something in its turn. */
+extern void emulate_enqueue(cudaStream_t stream, std::function<void()> act);
+
+/* Launch a kernel: arguments are copied now, as a launch does. */
+template <typename... P, typename... A>
+static inline void
+emulate_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, A &&...arguments)
+{
+	std::tuple<P...> copies(arguments...);
+
+	emulate_enqueue(stream, [=] { emulate_run(grid, block, shared, [&] { std::apply(kernel, copies); }); });
+}
 
 extern cudaError_t cudaGetDeviceCount(int *count);
 extern cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);

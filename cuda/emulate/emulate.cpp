@@ -1,6 +1,6 @@
 /*
  * emulate.cpp
- *		Kernels as coroutines, and a device made of ordinary memory. See cuda_runtime.h.
+ *		Kernels as coroutines, and a device made of ordinary memory. See cuda_runtime.h; streams are in streams.cpp.
  */
 #include <cuda_runtime.h>
 
@@ -212,7 +212,7 @@ run_block(dim3 block_index, uint32_t threads)
 
 /* Run a kernel. Shared memory starts out with garbage, as on a device. */
 void
-emulate_launch(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
+emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
 {
 	if (shared > SHARED_BYTES || block.x % WARP != 0 || block.x > MAX_THREADS || block.y != 1 || block.z != 1 ||
 		grid.x == 0 || grid.y == 0)
@@ -283,27 +283,6 @@ cudaFreeHost(void *memory)
 }
 
 cudaError_t
-cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
-{
-	memcpy(to, from, bytes);
-	return cudaSuccess;
-}
-
-cudaError_t
-cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t)
-{
-	memset(to, value, bytes);
-	return cudaSuccess;
-}
-
-cudaError_t
-cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void *arg)
-{
-	function(arg);
-	return cudaSuccess;
-}
-
-cudaError_t
 cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value)
 {
 	return value > (int) SHARED_BYTES ? cudaErrorInvalidValue : cudaSuccess;
@@ -335,25 +314,17 @@ cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 	return cudaSuccess;
 }
 
-/* What has nothing to do where everything happens at once. */
-#define NOTHING(declaration) \
-	cudaError_t declaration \
-	{ \
-		return cudaSuccess; \
-	}
-NOTHING(cudaSetDevice(int))
-NOTHING(cudaFree(void *))
-NOTHING(cudaStreamCreateWithFlags(cudaStream_t *, unsigned int))
-NOTHING(cudaStreamCreateWithPriority(cudaStream_t *, unsigned int, int))
-NOTHING(cudaStreamDestroy(cudaStream_t))
-NOTHING(cudaStreamSynchronize(cudaStream_t))
-NOTHING(cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int))
-NOTHING(cudaEventCreateWithFlags(cudaEvent_t *, unsigned int))
-NOTHING(cudaEventRecord(cudaEvent_t, cudaStream_t))
-NOTHING(cudaEventQuery(cudaEvent_t))
-NOTHING(cudaEventDestroy(cudaEvent_t))
-NOTHING(cudaDeviceSynchronize())
-NOTHING(cudaGetLastError())
+cudaError_t
+cudaSetDevice(int)
+{
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaFree(void *)
+{
+	return cudaSuccess;
+}
 
 /* --- the driver's virtual memory ---------------------------------------------------------------------------------- */
 

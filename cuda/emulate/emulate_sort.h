@@ -36,17 +36,11 @@ template <typename T> struct DoubleBuffer
 struct DeviceRadixSort
 {
 	template <typename K, typename V>
-	static cudaError_t
-	SortPairs(void *work, size_t &bytes, DoubleBuffer<K> &keys, DoubleBuffer<V> &values, int n, int = 0, int = 64,
-			  cudaStream_t = NULL)
+	static void
+	sort(const DoubleBuffer<K> &keys, const DoubleBuffer<V> &values, int n)
 	{
 		std::vector<int> order;
 
-		if (work == NULL)
-		{
-			bytes = 1;
-			return cudaSuccess;
-		}
 		for (int i = 0; i < n; i++)
 			order.push_back(i);
 		std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return keys.Current()[a] < keys.Current()[b]; });
@@ -55,6 +49,19 @@ struct DeviceRadixSort
 			keys.Alternate()[i] = keys.Current()[order[i]];
 			values.Alternate()[i] = values.Current()[order[i]];
 		}
+	}
+
+	template <typename K, typename V>
+	static cudaError_t
+	SortPairs(void *work, size_t &bytes, DoubleBuffer<K> &keys, DoubleBuffer<V> &values, int n, int = 0, int = 64,
+			  cudaStream_t stream = NULL)
+	{
+		if (work == NULL)
+		{
+			bytes = 1;
+			return cudaSuccess;
+		}
+		emulate_enqueue(stream, [=] { sort(keys, values, n); });
 		keys.selector ^= 1;
 		values.selector ^= 1;
 		return cudaSuccess;

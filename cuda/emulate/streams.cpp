@@ -1,0 +1,296 @@
+/*
+ * streams.cpp
+ *		Streams and events: a device of one thread, which does what stands first in one of the streams, whichever chance says.
+ *
+ * Nothing has happened when a call returns, so what host code must wait for, it must wait for here too. Memory that a copy names is
+ * read when the copy's turn comes.
+ *
+ * GPUANN_EMULATE_FAILURE=n in the environment lets the device fail after n pieces of work: as on a real one, the error stays, calls
+ * return it, and no function of the host is called any more. The device is whole again when all its streams are destroyed.
+ */
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <stdlib.h>
+#include <string.h>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+/* How often an event was recorded, and how many of these records the device has reached. */
+struct EventState
+{
+	uint64_t recorded;
+	uint64_t reached;
+};
+
+struct EmulatedEvent
+{
+	std::shared_ptr<EventState> state;
+};
+
+/* A piece of work of a stream. */
+struct Work
+{
+	std::function<void()> act;
+	std::shared_ptr<EventState> event;
+	uint64_t record;
+	bool waits; /* for the event's record, rather than making it */
+};
+
+struct EmulatedStream
+{
+	std::deque<Work> queue;
+	bool running;
+};
+
+/* all under one lock */
+static std::mutex device_lock;
+static std::condition_variable device_changed;
+static std::vector<EmulatedStream *> streams;
+static std::thread device_thread;
+static bool stopping;
+static bool failed;
+static long until_failure; /* pieces of work; below 0: none fails */
+static uint64_t chance = 88172645463325252u;
+
+static bool
+is_ready(const EmulatedStream *stream)
+{
+	if (stream->queue.empty())
+		return false;
+
+	const Work &work = stream->queue.front();
+
+	return !work.waits || work.event->reached >= work.record;
+}
+
+/* A stream whose first piece of work can be done, or NULL. */
+static EmulatedStream *
+choose_stream()
+{
+	std::vector<EmulatedStream *> ready;
+
+	if (failed)
+		return NULL;
+	for (EmulatedStream *stream : streams)
+		if (is_ready(stream))
+			ready.push_back(stream);
+	chance ^= chance << 13;
+	chance ^= chance >> 7;
+	chance ^= chance << 17;
+	return ready.empty() ? NULL : ready[chance % ready.size()];
+}
+
+static void
+device_main()
+{
+	std::unique_lock<std::mutex> lock(device_lock);
+
+	while (!stopping)
+	{
+		EmulatedStream *stream = choose_stream();
+
+		if (stream == NULL)
+		{
+			device_changed.wait(lock);
+			continue;
+		}
+		if (until_failure == 0)
+		{
+			failed = true;
+			device_changed.notify_all();
+			continue;
+		}
+		until_failure -= until_failure > 0;
+
+		Work work = std::move(stream->queue.front());
+
+		stream->queue.pop_front();
+		stream->running = true;
+		if (work.act)
+		{
+			lock.unlock();
+			work.act();
+			lock.lock();
+		}
+		if (work.event != NULL && !work.waits)
+			work.event->reached = work.record;
+		stream->running = false;
+		device_changed.notify_all();
+	}
+}
+
+static cudaError_t
+state_of_device()
+{
+	return failed ? cudaErrorUnknown : cudaSuccess;
+}
+
+static cudaError_t
+add_work(EmulatedStream *stream, Work work)
+{
+	std::lock_guard<std::mutex> lock(device_lock);
+
+	if (!failed)
+		stream->queue.push_back(std::move(work));
+	device_changed.notify_all();
+	return state_of_device();
+}
+
+void
+emulate_enqueue(cudaStream_t stream, std::function<void()> act)
+{
+	add_work(stream, {std::move(act), NULL, 0, false});
+}
+
+cudaError_t
+cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream)
+{
+	return add_work(stream, {[=] { memcpy(to, from, bytes); }, NULL, 0, false});
+}
+
+cudaError_t
+cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+	return add_work(stream, {[=] { memset(to, value, bytes); }, NULL, 0, false});
+}
+
+cudaError_t
+cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg)
+{
+	return add_work(stream, {[=] { function(arg); }, NULL, 0, false});
+}
+
+cudaError_t
+cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int, int)
+{
+	std::lock_guard<std::mutex> lock(device_lock);
+	const char *failure = getenv("GPUANN_EMULATE_FAILURE");
+
+	*stream = new EmulatedStream();
+	streams.push_back(*stream);
+	if (streams.size() == 1)
+	{
+		stopping = failed = false;
+		until_failure = failure != NULL ? atol(failure) : -1;
+		device_thread = std::thread(device_main);
+	}
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+	return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+/* Wait until streams are empty: one, or all (NULL). */
+static cudaError_t
+wait_for(const EmulatedStream *only)
+{
+	std::unique_lock<std::mutex> lock(device_lock);
+	auto is_busy = [&] {
+		for (const EmulatedStream *stream : streams)
+			if ((only == NULL || stream == only) && (stream->running || (!failed && !stream->queue.empty())))
+				return true;
+		return false;
+	};
+
+	while (is_busy())
+		device_changed.wait(lock);
+	return state_of_device();
+}
+
+cudaError_t
+cudaStreamSynchronize(cudaStream_t stream)
+{
+	return wait_for(stream);
+}
+
+cudaError_t
+cudaDeviceSynchronize()
+{
+	return wait_for(NULL);
+}
+
+cudaError_t
+cudaStreamDestroy(cudaStream_t stream)
+{
+	cudaError_t error = wait_for(stream);
+	bool last;
+
+	{
+		std::lock_guard<std::mutex> lock(device_lock);
+
+		for (size_t i = 0; i < streams.size(); i++)
+			if (streams[i] == stream)
+				streams.erase(streams.begin() + (long) i--);
+		last = stopping = streams.empty();
+		device_changed.notify_all();
+	}
+	if (last)
+		device_thread.join();
+	delete stream;
+	return error;
+}
+
+cudaError_t
+cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
+{
+	uint64_t record;
+
+	{
+		std::lock_guard<std::mutex> lock(device_lock);
+
+		record = event->state->recorded;
+	}
+	return add_work(stream, {nullptr, event->state, record, true});
+}
+
+cudaError_t
+cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int)
+{
+	*event = new EmulatedEvent{std::make_shared<EventState>(EventState{0, 0})};
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	uint64_t record;
+
+	{
+		std::lock_guard<std::mutex> lock(device_lock);
+
+		record = ++event->state->recorded;
+	}
+	return add_work(stream, {nullptr, event->state, record, false});
+}
+
+cudaError_t
+cudaEventQuery(cudaEvent_t event)
+{
+	std::lock_guard<std::mutex> lock(device_lock);
+
+	if (failed)
+		return cudaErrorUnknown;
+	return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t
+cudaEventDestroy(cudaEvent_t event)
+{
+	delete event;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaGetLastError()
+{
+	std::lock_guard<std::mutex> lock(device_lock);
+
+	return state_of_device();
+}

@@ -26,6 +26,7 @@
 
 #define FEED_ROWS			4096	/* most rows handed to the engine at once ... */
 #define FEED_BYTES			(1024 * 1024)	/* ... and of their vectors, unless one is larger */
+#define ENGINE_CHUNK_MB		5		/* memory that the engine takes at once, and its tables */
 #define POLL_MIN_US			50
 #define POLL_MAX_US			20000
 
@@ -609,7 +610,7 @@ init_build(BuildState *build, Relation heap, Relation index, IndexInfo *info, do
 static void
 link_rest(BuildState *build)
 {
-	double		needed = build->rows * row_memory(build) * 1.1 / (1024 * 1024);
+	double		needed = build->rows * row_memory(build) * 1.1 / (1024 * 1024) + ENGINE_CHUNK_MB;
 
 	if (build->rows == build->fed)
 		return;

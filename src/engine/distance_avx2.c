@@ -142,20 +142,32 @@ fast_sum(const float *query, const void *row, uint32_t dims, ElementType type, M
 	return sum;
 }
 
+TARGET_FAST DISTANCE_INLINE __m256
+norm_step(__m256 sum, __m256 r)
+{
+	return _mm256_fmadd_ps(r, r, sum);
+}
+
 TARGET_FAST DISTANCE_INLINE float
 squared_norm_generic(const void *row, uint32_t dims, ElementType type)
 {
-	__m256		s = _mm256_setzero_ps();
+	__m256		s0 = _mm256_setzero_ps(),
+				s1 = s0,
+				s2 = s0,
+				s3 = s0;
 	float		sum;
 	uint32_t	i = 0;
 
-	for (; i + 8 <= dims; i += 8)
+	for (; i + 32 <= dims; i += 32)
 	{
-		__m256		r = load8(row, i, type);
-
-		s = _mm256_fmadd_ps(r, r, s);
+		s0 = norm_step(s0, load8(row, i, type));
+		s1 = norm_step(s1, load8(row, i + 8, type));
+		s2 = norm_step(s2, load8(row, i + 16, type));
+		s3 = norm_step(s3, load8(row, i + 24, type));
 	}
-	sum = sum8(s);
+	for (; i + 8 <= dims; i += 8)
+		s0 = norm_step(s0, load8(row, i, type));
+	sum = sum8(_mm256_add_ps(_mm256_add_ps(s0, s1), _mm256_add_ps(s2, s3)));
 	for (; i < dims; i++)
 		sum += load1(row, i, type) * load1(row, i, type);
 	return sum;

@@ -38,7 +38,7 @@ typedef struct EdgeTargets
 	uint32		next_fresh;
 	unsigned char *known;		/* bit per node page, in slot order */
 	unsigned char *routes;		/* bit per slot */
-	char	   *page;			/* scratch */
+	unsigned char *linked;		/* bit per slot: has a row already */
 } EdgeTargets;
 
 /* ---- the lock ---- */
@@ -162,7 +162,7 @@ edge_targets_begin(EdgeTargets *targets, Relation index, const IndexFormat *form
 	targets->next_fresh = next_fresh;
 	targets->known = palloc0(node_page_number(format, next_fresh) / 8 + 1);
 	targets->routes = palloc_extended((Size) next_fresh / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	targets->page = palloc(BLCKSZ);
+	targets->linked = palloc_extended((Size) next_fresh / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 }
 
 /* Learn the states of the slots on one node page. */
@@ -183,21 +183,28 @@ learn_node_page(EdgeTargets *targets, uint32 slot)
 
 			if (NodeState(node) == NODE_LIVE || NodeState(node) == NODE_DEAD)
 				set_bit(targets->routes, s);
+			if (node->flags & NODE_LINKED)
+				set_bit(targets->linked, s);
 		}
 	}
 	UnlockReleaseBuffer(buffer);
 	set_bit(targets->known, node_page_number(format, slot));
 }
 
+/* Whether a slot that exists has its bit set in one of the bitmaps. */
+static bool
+ask(EdgeTargets *targets, const unsigned char *bits, uint32 slot)
+{
+	if (!test_bit(targets->known, node_page_number(targets->format, slot)))
+		learn_node_page(targets, slot);
+	return test_bit(bits, slot);
+}
+
 /* Whether an edge may lead to a slot. */
 static bool
 may_lead_to(EdgeTargets *targets, uint32 slot)
 {
-	if (slot >= targets->next_fresh)
-		return false;
-	if (!test_bit(targets->known, node_page_number(targets->format, slot)))
-		learn_node_page(targets, slot);
-	return test_bit(targets->routes, slot);
+	return slot < targets->next_fresh && ask(targets, targets->routes, slot);
 }
 
 /* Copy a row without what must not be in it; returns how many neighbours are left. Rows may come from the server: nothing is trusted. */
@@ -254,62 +261,105 @@ node_change_finish(NodeChange *change)
 		UnlockReleaseBuffer(change->list);
 }
 
+/* Rows on their way to their pages. */
+typedef struct RowWriter
+{
+	EdgeTargets targets;
+	NodeChange	change;
+	uint64		change_seq;
+	const LinkedRows *rows;
+	uint32	   *clean;			/* of one page: their neighbours, and how many */
+	uint32	   *counts;
+	uint32		newly;			/* slots that became linked */
+} RowWriter;
+
+/* Write the rows [start, end), which lie on one page: those of slots that have a row already, or the others. */
+static void
+write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
+{
+	const IndexFormat *format = writer->targets.format;
+	const uint32 *slots = writer->rows->slots;
+	bool		any = false;
+
+	for (uint32 i = start; i < end; i++)
+	{
+		if (ask(&writer->targets, writer->targets.linked, slots[i]) != linked)
+			continue;
+		any = true;
+		writer->counts[i - start] = clean_row(&writer->targets, slots[i], writer->rows->rows + (Size) i * format->degree,
+											  writer->clean + (Size) (i - start) * format->degree);
+	}
+	if (!any)
+		return;
+
+	link_pause();
+	node_change_begin(&writer->change, writer->targets.index, format, slots[start], writer->change_seq);
+	for (uint32 i = start; i < end; i++)
+	{
+		NodeRecord *node = node_record(format, writer->change.page, slots[i]);
+		uint32		count = writer->counts[i - start];
+
+		if (((node->flags & NODE_LINKED) != 0) != linked || (NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
+			continue;
+		if (!linked)
+			writer->newly++;
+		node->flags |= NODE_LINKED;
+		memcpy(node->neighbours, writer->clean + (Size) (i - start) * format->degree, sizeof(uint32) * count);
+		for (uint32 j = count; j < format->degree; j++)
+			node->neighbours[j] = NO_SLOT;
+	}
+	node_change_finish(&writer->change);
+}
+
+/* The end of the rows that lie on the same page as that at start. */
+static uint32
+page_end(const IndexFormat *format, const LinkedRows *rows, uint32 count, uint32 start)
+{
+	BlockNumber block = node_block(format, rows->slots[start]);
+	uint32		end = start + 1;
+
+	while (end < count && node_block(format, rows->slots[end]) == block)
+		end++;
+	return end;
+}
+
 /*
  * Write rows (ascending by slot), page by page; returns how many slots became linked by it. Rows of slots that hold no row any
  * more are left out.
+ *
+ * Slots that are in the graph come first: so whatever is marked as linked has the edges that lead to it from the graph as it was, even if a
+ * crash cuts the writing short.
  */
 uint32
 link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
 {
-	EdgeTargets targets;
-	NodeChange	change = {.stamped_superblock = NO_SLOT};
-	uint32	   *clean = palloc(sizeof(uint32) * format->nodes_per_page * format->degree);
-	uint32	   *counts = palloc(sizeof(uint32) * format->nodes_per_page);
-	uint32		newly = 0;
-	uint32		end;
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann row writer", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	RowWriter	writer = {.change = {.stamped_superblock = NO_SLOT}, .change_seq = change_seq, .rows = rows};
+	uint32		count = rows->count;
 
-	edge_targets_begin(&targets, index, format, next_fresh);
-	for (uint32 start = 0; start < rows->count; start = end)
+	for (uint32 i = 1; i < count; i++)
+		if (rows->slots[i] <= rows->slots[i - 1])
+			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("linked rows are not in order of their slots")));
+	while (count > 0 && rows->slots[count - 1] >= next_fresh)
+		count--;
+
+	writer.clean = palloc(sizeof(uint32) * format->nodes_per_page * format->degree);
+	writer.counts = palloc0(sizeof(uint32) * format->nodes_per_page);
+	edge_targets_begin(&writer.targets, index, format, next_fresh);
+	for (int linked = 1; linked >= 0; linked--)
 	{
-		BlockNumber block;
+		uint32		end;
 
-		if (rows->slots[start] >= next_fresh)
-			break;
-		block = node_block(format, rows->slots[start]);
-		for (end = start; end < rows->count && rows->slots[end] < next_fresh && node_block(format, rows->slots[end]) == block;
-			 end++)
+		for (uint32 start = 0; start < count; start = end)
 		{
-			if (end > start && rows->slots[end] <= rows->slots[end - 1])
-				ereport(ERROR,
-						(errcode(ERRCODE_INTERNAL_ERROR), errmsg("linked rows are not in order of their slots")));
-			counts[end - start] = clean_row(&targets, rows->slots[end], rows->rows + (Size) end * format->degree,
-											clean + (Size) (end - start) * format->degree);
+			end = page_end(format, rows, count, start);
+			write_page_rows(&writer, start, end, linked);
 		}
-
-		link_pause();
-		node_change_begin(&change, index, format, rows->slots[start], change_seq);
-		for (uint32 i = start; i < end; i++)
-		{
-			NodeRecord *node = node_record(format, change.page, rows->slots[i]);
-			uint32		count = counts[i - start];
-
-			if (NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD)
-				continue;
-			if ((node->flags & NODE_LINKED) == 0)
-				newly++;
-			node->flags |= NODE_LINKED;
-			memcpy(node->neighbours, clean + (Size) (i - start) * format->degree, sizeof(uint32) * count);
-			for (uint32 j = count; j < format->degree; j++)
-				node->neighbours[j] = NO_SLOT;
-		}
-		node_change_finish(&change);
 	}
-	pfree(targets.known);
-	pfree(targets.routes);
-	pfree(targets.page);
-	pfree(clean);
-	pfree(counts);
-	return newly;
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+	return writer.newly;
 }
 
 /* Whether a slot is in the graph: only such ones can be seeds. */

@@ -110,7 +110,8 @@ offer_collected(ExactSearch *search)
 			if (!BufferIsValid(buffer))
 			{
 				CHECK_FOR_INTERRUPTS();
-				buffer = read_page_once(query->index, place.block, PAGE_VECTOR, false, search->strategy);
+				buffer = read_page_in_bulk(query->index, place.block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false,
+										   search->strategy);
 				locked = place.block;
 			}
 			vector = VectorBytesOf(BufferGetPage(buffer)) + place.offset;
@@ -168,7 +169,8 @@ static void
 collect_page(const PageQuery *query, BufferAccessStrategy strategy, uint32 first, uint32 end,
 			 uint32 *slots, uint32 *versions, uint32 *count)
 {
-	Buffer		buffer = read_page_once(query->index, node_block(query->format, first), PAGE_NODE, true, strategy);
+	Buffer		buffer = read_page_in_bulk(query->index, node_block(query->format, first), PAGE_NODE, BUFFER_LOCK_SHARE,
+									 true, strategy);
 	Page		page = BufferGetPage(buffer);
 
 	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)

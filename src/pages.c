@@ -403,19 +403,6 @@ read_hot_block(Relation index, BlockNumber block)
 }
 
 /*
- * Read, lock and check a block that is read once.
- */
-Buffer
-read_page_once(Relation index, BlockNumber block, PageKind kind, bool zero_ok, BufferAccessStrategy strategy)
-{
-	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	check_page(index, buffer, kind, zero_ok);
-	return buffer;
-}
-
-/*
  * Copy a slot's node record. False if the page was never written.
  */
 bool

@@ -261,9 +261,6 @@ extern const char *page_fault(Page page, PageKind kind);
  */
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
-/* The same for reading many pages once, with a ring of buffers (or NULL). */
-extern Buffer read_page_once(Relation index, BlockNumber block, PageKind kind, bool zero_ok, BufferAccessStrategy strategy);
-
 /* Pin a block that this process reads again and again; see pages.c. */
 extern Buffer read_hot_block(Relation index, BlockNumber block);
 

@@ -154,6 +154,33 @@ prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
 }
 
 /*
+ * Copy a vector that crosses pages, one content lock at a time.
+ */
+static void
+copy_vector(PageGraph *graph, VectorPlace place, bool check)
+{
+	Relation	index = graph->query->index;
+	uint32		left = graph->query->format->vector_bytes;
+	char	   *out = graph->vector;
+
+	while (left > 0)
+	{
+		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
+		Buffer		buffer = read_hot_block(index, place.block);
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		if (check)
+			check_page(index, buffer, PAGE_VECTOR, false);
+		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
+		UnlockReleaseBuffer(buffer);
+		out += part;
+		left -= part;
+		place.block++;
+		place.offset = 0;
+	}
+}
+
+/*
  * Distances of at most PINS slots.
  *
  * While walking, vector pages are not checked: header and tail lie on other memory pages than the vector, and fetching them costs a quarter
@@ -180,7 +207,7 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 	{
 		if (!BufferIsValid(buffers[i]))
 		{
-			read_vector(index, format, slots[i], graph->vector);
+			copy_vector(graph, places[i], exact);
 			out[i] = distance_of(graph, graph->vector, exact);
 			continue;
 		}

@@ -216,15 +216,19 @@ claim_for_load(MirrorSlice *slice)
 {
 	AreaMirror *mirror = mirror_area(slice->entry);
 	uint32		epoch;
+	bool		ready;
 
-	if (!area_server_ready(&epoch))
-		return false;
+	/* Under the lock: a server that is ready here has the launcher's sweep, which takes the lock, still before it. */
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	atomic_store(&mirror->changed, 0);
-	slice->generation = mirror_invalidate(slice->entry, MIRROR_LOADING);
-	atomic_store(&mirror->epoch, epoch);
+	ready = area_server_ready(&epoch) && atomic_load(&slice->track->identity) == slice->identity;
+	if (ready)
+	{
+		atomic_store(&mirror->changed, 0);
+		slice->generation = mirror_invalidate(slice->entry, MIRROR_LOADING);
+		atomic_store(&mirror->epoch, epoch);
+	}
 	LWLockRelease(gpuann_mirror_lock());
-	return true;
+	return ready;
 }
 
 /* What is next for a mirror whose index is open. */

@@ -82,11 +82,14 @@ ok(await_mirror($node), 'and so does the mirror');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'with every row');
 check_index($node, 'afterwards');
 
-# It dies while it loads and while it links: what was not written is linked again.
+# It dies while it loads and while it links: what was not written is linked again. A reload ends the delay before a restart.
 fill_rows($node, 2000000001, 2000009000, $dims);
 foreach my $time (1 .. 6)
 {
 	kill('KILL', server_pid($node)) if await_server($node);
+	await('it is gone', sub { status($node, 'state') eq 'absent' });
+	$node->reload;
+	await_server($node);
 	$node->safe_psql('postgres', "SELECT id FROM items ORDER BY v <-> (SELECT vec(1, $dims)) LIMIT 1; SELECT pg_sleep(0.2 * $time)");
 }
 ok(await_mirror($node), 'the mirror comes back');

@@ -187,17 +187,48 @@ run_regress() {
 	fi
 }
 
-# Count it as a failure if a process runs that uses files below GPUANN_WORK: a server not stopped, a child left behind.
+# Print the processes, but for this one and its parents, that run a program below GPUANN_WORK or have it on their command line.
+processes_left() {
+	local pid parents=" $$ $BASHPID " parent=$$
+
+	while [ "${parent:-0}" -gt 1 ]; do
+		parent=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$parent/status" 2>/dev/null)
+		parents="$parents$parent "
+	done
+	for pid in /proc/[0-9]*; do
+		pid=${pid#/proc/}
+		[ -O "/proc/$pid" ] && [ "${parents#* $pid }" = "$parents" ] || continue
+		case $(readlink "/proc/$pid/exe" 2>/dev/null) in
+			"$GPUANN_WORK"/*) printf '%s\n' "$pid" ;;
+			*)
+				if tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -F "$GPUANN_WORK/"; then
+					printf '%s\n' "$pid"
+				fi
+				;;
+		esac
+	done
+}
+
+# End what an interrupted run has left: first asked, then (for PostgreSQL: at once, without a checkpoint), then killed.
+end_processes() {
+	local signal pid
+
+	for signal in TERM QUIT KILL; do
+		[ -n "$(processes_left)" ] || return 0
+		for pid in $(processes_left); do
+			kill -s "$signal" "$pid" 2>/dev/null || true
+		done
+		sleep 1
+	done
+}
+
+# Count it as a failure if a process is left: a server not stopped, a child forgotten.
 no_process_is_left() {
 	local pid left=
 
 	sleep 1
-	for pid in /proc/[0-9]*; do
-		pid=${pid#/proc/}
-		[ "$pid" != $$ ] && [ "$pid" != "$BASHPID" ] || continue
-		case $(readlink "/proc/$pid/exe" 2>/dev/null) in
-			"$GPUANN_WORK"/*) left="$left $pid:$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c 1-60)" ;;
-		esac
+	for pid in $(processes_left); do
+		left="$left $pid:$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c 1-60)"
 	done
 	if [ -n "$left" ]; then
 		count FAILED "no process is left" "$left"

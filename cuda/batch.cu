@@ -7,7 +7,8 @@
  * wait for the next lane. So any number of queries, results and bitmaps is taken, in more or fewer batches. Counts of
  * the mirror are captured when a batch starts and passed to its kernels by value.
  *
- * A lane ends with a function on CUDA's thread that reads the clock and wakes the owner, who then finds the lane's event done.
+ * A batch of graph searches is one copy in and one kernel, which writes its answers straight to pinned memory. The owner finds the
+ * lane's event reached whenever it polls; for an owner that sleeps, a function on CUDA's thread behind the event wakes it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
 #define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
 #define BLOCKS_PER_SM 8u
+#define INPUT_ROOM (BATCH_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
 
 static inline uint32_t
 at_most(uint32_t n, uint32_t most)
@@ -42,8 +44,8 @@ lay_out_pinned(Lane *lane, unsigned char *at)
 {
 	unsigned char *start = at;
 
-	lane->queries = (DeviceQuery *) carve(&at, BATCH_QUERIES * sizeof(DeviceQuery));
-	lane->vectors = carve(&at, VECTOR_ROOM);
+	lane->input = carve(&at, INPUT_ROOM);
+	lane->queries = (DeviceQuery *) lane->input;
 	lane->bitmaps = carve(&at, BITMAP_STAGED);
 	lane->heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
 	lane->results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
@@ -51,17 +53,15 @@ lay_out_pinned(Lane *lane, unsigned char *at)
 	return (size_t) (at - start);
 }
 
-/* Lay them out in device memory, the state behind them. */
+/* Lay out what a lane has in device memory, the state last. */
 static size_t
 lay_out_device(Lane *lane, unsigned char *at, size_t state_bytes)
 {
 	unsigned char *start = at;
 
-	lane->view.queries = (const DeviceQuery *) carve(&at, BATCH_QUERIES * sizeof(DeviceQuery));
-	lane->view.vectors = carve(&at, VECTOR_ROOM);
+	lane->view.queries = (const DeviceQuery *) carve(&at, INPUT_ROOM);
 	lane->view.heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
 	lane->view.results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	lane->view.traces = (uint32_t *) carve(&at, TRACE_ROOM * sizeof(uint32_t));
 	lane->view.state = carve(&at, state_bytes);
 	return (size_t) (at - start);
 }
@@ -88,6 +88,7 @@ open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_by
 	/* queries before jobs, where both are ready */
 	if (!GPU(&engine->failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
 		!GPU(&engine->failure, cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, greatest)) ||
+		!GPU(&engine->failure, cudaStreamCreateWithFlags(&lane->bell, cudaStreamNonBlocking)) ||
 		!GPU(&engine->failure, cudaEventCreateWithFlags(&lane->done, cudaEventDisableTiming)))
 	{
 		gpu_failed(&engine->failure, error);
@@ -106,11 +107,12 @@ lanes_open(CudaEngine *engine, EngineError *error)
 
 	if (!GPU(&engine->failure, exact_sort_bytes(&sort_bytes)) ||
 		!GPU(&engine->failure, cudaHostAlloc((void **) &engine->pinned, LANES * pinned + PIECES * PIECE_BYTES,
-											 cudaHostAllocDefault)))
+											 cudaHostAllocMapped)))
 	{
 		gpu_failed(&engine->failure, error);
 		return false;
 	}
+	engine->host_pinned = LANES * pinned + PIECES * PIECE_BYTES;
 	for (uint32_t i = 0; i < LANES; i++)
 		if (!open_lane(engine, &engine->lanes[i], engine->pinned + i * pinned,
 					   sort_bytes > STATE_ROOM ? sort_bytes : STATE_ROOM, error))
@@ -132,6 +134,8 @@ lanes_close(CudaEngine *engine)
 			task_free(lane->tasks[j]);
 		if (lane->stream != NULL)
 			GPU(&engine->failure, cudaStreamDestroy(lane->stream));
+		if (lane->bell != NULL)
+			GPU(&engine->failure, cudaStreamDestroy(lane->bell));
 		if (lane->done != NULL)
 			GPU(&engine->failure, cudaEventDestroy(lane->done));
 		if (lane->memory.base != 0)
@@ -385,9 +389,12 @@ send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
 static bool
 send_batch(CudaEngine *engine, Lane *lane, uint64_t now)
 {
+	size_t queries = round_up(lane->ntasks * sizeof(DeviceQuery), 256);
 	BatchFill used;
 
 	memset(&used, 0, sizeof(used));
+	lane->vectors = lane->input + queries;
+	lane->view.vectors = (const unsigned char *) lane->view.queries + queries;
 	for (uint32_t i = 0; i < lane->ntasks; i++)
 	{
 		CudaTask *task = lane->tasks[i];
@@ -402,12 +409,15 @@ send_batch(CudaEngine *engine, Lane *lane, uint64_t now)
 		stage_task(lane, i, &used);
 	}
 	lane->nresults = (uint32_t) used.results;
-	lane->ntraces = (uint32_t) used.traces;
-	return copy_in(engine, lane, lane->view.queries, lane->queries, lane->ntasks * sizeof(DeviceQuery)) &&
-		   copy_in(engine, lane, lane->view.vectors, lane->vectors, used.vectors) &&
-		   (used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps)) &&
-		   GPU(&engine->failure,
-			   cudaMemsetAsync(lane->view.heads, 0, lane->ntasks * sizeof(DeviceHead), lane->stream));
+	return copy_in(engine, lane, lane->view.queries, lane->input, queries + used.vectors) &&
+		   (used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps));
+}
+
+/* Empty the counters that exact kernels add to. */
+static cudaError_t
+clear_heads(const Lane *lane)
+{
+	return cudaMemsetAsync(lane->view.heads, 0, lane->ntasks * sizeof(DeviceHead), lane->stream);
 }
 
 /* An exact launch for a lane's batch. */
@@ -434,8 +444,10 @@ launch_exact(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 {
 	ExactLaunch launch = exact_launch(engine, lane, at_most(fill->max_k, EXACT_CHUNK));
 	ExactLists lists;
-	cudaError_t error;
+	cudaError_t error = clear_heads(lane);
 
+	if (error != cudaSuccess)
+		return error;
 	if (lane->kind == BATCH_EXACT_SORT)
 		return exact_sort_launch(&launch);
 	error = exact_scan_launch(&launch, &lists);
@@ -448,11 +460,13 @@ launch_pending(const CudaEngine *engine, const Lane *lane, const BatchFill *fill
 {
 	ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
 	ExactLists lists;
-	cudaError_t error;
+	cudaError_t error = clear_heads(lane);
 
 	launch.pending_only = true;
 	launch.state_bytes = LISTS_ROOM;
-	error = exact_scan_launch(&launch, &lists);
+	if (error == cudaSuccess)
+		error = exact_scan_launch(&launch, &lists);
+	pending->heads = lane->view.heads;
 	pending->keys = lists.keys;
 	pending->slots = lists.slots;
 	pending->lists = lists.lists;
@@ -469,6 +483,9 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 	memset(&launch, 0, sizeof(launch));
 	launch.mirror = mirror_view(lane->mirror);
 	launch.batch = lane->view;
+	launch.batch.heads = lane->heads;
+	launch.batch.results = lane->results;
+	launch.batch.traces = lane->traces;
 	launch.batch.state += LISTS_ROOM;
 	launch.batch.state_stride = round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
 	launch.type = lane->mirror->spec.type;
@@ -494,10 +511,23 @@ copy_out(CudaEngine *engine, Lane *lane, void *to, const void *from, size_t byte
 static void
 lane_ended(void *arg)
 {
-	Lane *lane = (Lane *) arg;
+	engine_wake(((Lane *) arg)->engine);
+}
 
-	lane->ended_us = clock_us();
-	engine_wake(lane->engine);
+/* Let a lane's stream wait for the last change in place of its mirror, if that is not over. */
+static bool
+wait_for_change(CudaEngine *engine, const Lane *lane)
+{
+	CudaMirror *mirror = lane->mirror;
+	cudaError_t state;
+
+	if (!mirror->has_changed)
+		return true;
+	state = cudaEventQuery(mirror->changed);
+	if (state == cudaErrorNotReady)
+		return GPU(&engine->failure, cudaStreamWaitEvent(lane->stream, mirror->changed, 0));
+	mirror->has_changed = false;
+	return gpu_check(&engine->failure, state, "a change of a mirror");
 }
 
 /* Start a lane's batch. False: the engine failed. */
@@ -509,7 +539,6 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	bool graph = lane->kind == BATCH_GRAPH || lane->kind == BATCH_REFERENCE;
 
 	lane->started_us = clock_us();
-	lane->ended_us = 0;
 	lane->busy = true;
 	if (!send_batch(engine, lane, lane->started_us))
 		return false;
@@ -518,18 +547,19 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 		first->in_passes = true;
 		lane->mirror->passes++;
 	}
-	if (lane->mirror->has_changed && !GPU(failure, cudaStreamWaitEvent(lane->stream, lane->mirror->changed, 0)))
+	if (!wait_for_change(engine, lane))
 		return false;
 	if (!gpu_check(failure, graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill),
 				   "the launch of a batch"))
 		return false;
-	if (!copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) ||
-		!copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult)) ||
-		!copy_out(engine, lane, lane->traces, lane->view.traces, lane->ntraces * sizeof(uint32_t)) ||
-		!GPU(failure, cudaEventRecord(lane->done, lane->stream)))
+	if (!graph && (!copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) ||
+				   !copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult))))
+		return false;
+	if (!GPU(failure, cudaEventRecord(lane->done, lane->stream)) ||
+		!GPU(failure, cudaStreamWaitEvent(lane->bell, lane->done, 0)))
 		return false;
 	engine_set_in_flight(engine);
-	return GPU(failure, cudaLaunchHostFunc(lane->stream, lane_ended, lane));
+	return GPU(failure, cudaLaunchHostFunc(lane->bell, lane_ended, lane));
 }
 
 /* Refuse a task whose trace no lane has room for. */
@@ -580,28 +610,60 @@ wait_again(CudaEngine *engine, CudaTask *task, const SearchResult *last)
 	engine->first_waiting = task;
 }
 
+/* Put results and trace of a batch where poll will look for them. False: there is no memory. */
+static bool
+keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace, uint32_t traced)
+{
+	SearchResult *kept;
+
+	if (task->kept == NULL)
+		task->kept_from = task->found;
+	kept = (SearchResult *) realloc(task->kept, (task->found - task->kept_from + count + 1) * sizeof(SearchResult));
+	if (kept == NULL)
+		return false;
+	memcpy(kept + (task->found - task->kept_from), results, count * sizeof(SearchResult));
+	task->kept = kept;
+	if (traced == 0)
+		return true;
+	task->kept_trace = (uint32_t *) malloc(traced * sizeof(uint32_t));
+	if (task->kept_trace != NULL)
+		memcpy(task->kept_trace, trace, traced * sizeof(uint32_t));
+	return task->kept_trace != NULL;
+}
+
 /* Take a task's answer out of its lane. */
 static void
-end_task(CudaEngine *engine, Lane *lane, uint32_t i)
+end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
 {
 	CudaTask *task = lane->tasks[i];
 	const DeviceHead *head = &lane->heads[i];
 	const DeviceQuery *query = &lane->queries[i];
 	const SearchResult *results = lane->results + query->results;
+	const uint32_t *trace = lane->traces + query->trace;
 	uint32_t count = at_most(head->count, query->k);
+	uint32_t traced = at_most(head->traced, query->trace_room);
+	bool more = task->in_passes && count == query->k && task_k(task) > count;
 
-	memcpy(task->query->results + task->found, results, count * sizeof(SearchResult));
+	if (polled && task->kept == NULL)
+	{
+		memcpy(task->query->results + task->found, results, count * sizeof(SearchResult));
+		if (traced > 0)
+			memcpy(task->query->trace, trace, traced * sizeof(uint32_t));
+	}
+	else if (!keep(task, results, count, trace, traced))
+	{
+		task->status = ENGINE_NO_MEMORY;
+		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for %u results", count);
+		more = false;
+	}
 	task->found += count;
 	task->traced = head->traced;
-	if (query->trace_room > 0)
-		memcpy(task->query->trace, lane->traces + query->trace,
-			   at_most(head->traced, query->trace_room) * sizeof(uint32_t));
 	task->counters.expanded += head->expanded;
 	task->counters.distances += head->distances;
 	task->counters.iterations += head->iterations;
 	task->counters.pending += head->pending;
 	task->counters.engine_us += (uint32_t) (lane->ended_us - lane->started_us);
-	if (task->in_passes && count == query->k && task_k(task) > 0)
+	if (more)
 		wait_again(engine, task, &results[count - 1]);
 	else
 		task_ended(engine, task);
@@ -609,7 +671,7 @@ end_task(CudaEngine *engine, Lane *lane, uint32_t i)
 
 /* Take back the lanes whose batches are over, and hand their tasks to poll. */
 void
-batches_end(CudaEngine *engine)
+batches_end(CudaEngine *engine, bool polled)
 {
 	for (uint32_t i = 0; i < LANES; i++)
 	{
@@ -627,11 +689,9 @@ batches_end(CudaEngine *engine)
 		}
 		if (!gpu_check(&engine->failure, state, "a batch"))
 			return;
-		/* the event may be seen before the function behind it has run */
-		if (lane->ended_us == 0)
-			lane->ended_us = clock_us();
+		lane->ended_us = clock_us();
 		lane->busy = false;
 		for (uint32_t j = 0; j < lane->ntasks; j++)
-			end_task(engine, lane, j);
+			end_task(engine, lane, j, polled);
 	}
 }

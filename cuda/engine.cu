@@ -78,6 +78,12 @@ engine_mirror(CudaEngine *engine, MirrorId id)
 
 /* --- the pulse ---------------------------------------------------------------------------------------------------- */
 
+static bool
+is_in_flight(const CudaEngine *engine)
+{
+	return __atomic_load_n(&engine->in_flight, __ATOMIC_SEQ_CST);
+}
+
 static void *
 pulse_main(void *arg)
 {
@@ -87,42 +93,41 @@ pulse_main(void *arg)
 	pthread_mutex_lock(&engine->pulse_lock);
 	while (!engine->stopping)
 	{
-		if (!engine->in_flight)
+		/* whoever sets in_flight after this look sees that we rest, and signals */
+		__atomic_store_n(&engine->pulse_rests, true, __ATOMIC_SEQ_CST);
+		if (!is_in_flight(engine))
 		{
 			pthread_cond_wait(&engine->pulse_changed, &engine->pulse_lock);
 			continue;
 		}
+		__atomic_store_n(&engine->pulse_rests, false, __ATOMIC_SEQ_CST);
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_nsec += PULSE_NS;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		if (pthread_cond_timedwait(&engine->pulse_changed, &engine->pulse_lock, &until) == ETIMEDOUT &&
-			engine->in_flight && !engine->stopping)
+			is_in_flight(engine) && !engine->stopping)
 			engine_wake(engine);
 	}
 	pthread_mutex_unlock(&engine->pulse_lock);
 	return NULL;
 }
 
-/* Say whether the pulse should beat. */
-static void
-set_pulse(CudaEngine *engine, bool in_flight)
+/* Let the pulse beat. It is signalled only if it rests: with queries coming all the time that is never. */
+void
+engine_set_in_flight(CudaEngine *engine)
 {
-	if (engine->in_flight == in_flight)
+	if (is_in_flight(engine))
+		return;
+	__atomic_store_n(&engine->in_flight, true, __ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&engine->pulse_rests, __ATOMIC_SEQ_CST))
 		return;
 	pthread_mutex_lock(&engine->pulse_lock);
-	engine->in_flight = in_flight;
 	pthread_cond_signal(&engine->pulse_changed);
 	pthread_mutex_unlock(&engine->pulse_lock);
 }
 
-void
-engine_set_in_flight(CudaEngine *engine)
-{
-	set_pulse(engine, true);
-}
-
-/* Let the pulse rest if nothing is in flight. */
+/* Let the pulse rest, after its next beat, if nothing is in flight. */
 static void
 rest_pulse(CudaEngine *engine)
 {
@@ -132,7 +137,8 @@ rest_pulse(CudaEngine *engine)
 		busy = busy || engine->lanes[i].busy;
 	for (CudaMirror *mirror = engine->mirrors; mirror != NULL; mirror = mirror->next)
 		busy = busy || mirror->first_job != NULL;
-	set_pulse(engine, busy);
+	if (!busy)
+		__atomic_store_n(&engine->in_flight, false, __ATOMIC_SEQ_CST);
 }
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
@@ -250,7 +256,16 @@ choose_device(CudaEngine *engine, EngineError *error)
 	return status;
 }
 
-/* Open the CPU engine that links. Its mirrors may take half of the host's memory. */
+void
+engine_host_refused(EngineError *error)
+{
+	char text[sizeof(error->text)];
+
+	snprintf(text, sizeof(text), "%s", error->text);
+	engine_error(error, ENGINE_NO_MEMORY, "in host memory, where rows are linked: %.200s", text);
+}
+
+/* Open the CPU engine that links. All of this on the host may take half of its memory; a mirror's twin takes most of that. */
 static EngineStatus
 open_twin(CudaEngine *engine, EngineError *error)
 {
@@ -259,7 +274,15 @@ open_twin(CudaEngine *engine, EngineError *error)
 	memset(&config, 0, sizeof(config));
 	config.threads = engine->config.threads;
 	config.device = -1;
-	config.memory_limit = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 2;
+	engine->host_limit = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 2;
+	if (engine->host_limit <= engine->host_pinned)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "%llu bytes of pinned memory leave none of %llu",
+					 (unsigned long long) engine->host_pinned, (unsigned long long) engine->host_limit);
+		return ENGINE_NO_MEMORY;
+	}
+	engine->host_twin_limit = (engine->host_limit - engine->host_pinned) / 5 * 4;
+	config.memory_limit = engine->host_twin_limit;
 	config.wake = engine->config.wake;
 	config.wake_arg = engine->config.wake_arg;
 	config.simd = engine->config.simd;
@@ -274,7 +297,8 @@ open_pieces(CudaEngine *engine, EngineError *error)
 	if (range_reserve(&engine->arena, &engine->piece_memory, PART_STATE, PIECES * PIECE_BYTES, error) != ENGINE_OK ||
 		range_grow(&engine->arena, &engine->piece_memory, PIECES * PIECE_BYTES, error) != ENGINE_OK)
 		return false;
-	if (!GPU(&engine->failure, cudaStreamCreateWithFlags(&engine->job_stream, cudaStreamNonBlocking)))
+	if (!GPU(&engine->failure, cudaStreamCreateWithFlags(&engine->job_stream, cudaStreamNonBlocking)) ||
+		!GPU(&engine->failure, cudaStreamCreateWithFlags(&engine->job_bell, cudaStreamNonBlocking)))
 	{
 		gpu_failed(&engine->failure, error);
 		return false;
@@ -352,6 +376,8 @@ free_engine(CudaEngine *engine)
 			GPU(&engine->failure, cudaEventDestroy(engine->pieces[i].done));
 	if (engine->job_stream != NULL)
 		GPU(&engine->failure, cudaStreamDestroy(engine->job_stream));
+	if (engine->job_bell != NULL)
+		GPU(&engine->failure, cudaStreamDestroy(engine->job_bell));
 	if (engine->piece_memory.base != 0)
 		range_release(&engine->arena, &engine->piece_memory);
 	pthread_mutex_destroy(&engine->pulse_lock);
@@ -437,8 +463,11 @@ cuda_info(Engine *handle, EngineInfo *info)
 static void
 cuda_memory(Engine *handle, EngineMemory *memory)
 {
-	const Arena *arena = &cuda(handle)->arena;
+	const CudaEngine *engine = cuda(handle);
+	const Arena *arena = &engine->arena;
+	EngineMemory twin;
 
+	engine->twin_ops->memory(engine->twin, &twin);
 	memset(memory, 0, sizeof(*memory));
 	memory->limit = arena->limit;
 	memory->used = arena_used(arena);
@@ -447,6 +476,8 @@ cuda_memory(Engine *handle, EngineMemory *memory)
 	memory->graph = arena->used[PART_GRAPH];
 	memory->norms = arena->used[PART_NORMS];
 	memory->state = arena->used[PART_STATE];
+	memory->host_limit = engine->host_limit;
+	memory->host_used = engine->host_pinned + engine->host_arrays + twin.used;
 }
 
 static EngineStatus
@@ -546,7 +577,7 @@ cuda_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *coun
 
 	*count = 0;
 	if (!engine->failure.failed)
-		batches_end(engine);
+		batches_end(engine, true);
 	if (!engine->failure.failed)
 		move_on(engine);
 	if (engine->failure.failed)
@@ -637,7 +668,7 @@ cuda_job_release(Engine *handle, JobId id)
 		cuda_job_cancel(handle, id);
 	while (job->stage != STAGE_DONE && !engine->failure.failed)
 	{
-		batches_end(engine);
+		batches_end(engine, false);
 		move_on(engine);
 		if (job->stage != STAGE_DONE)
 			nanosleep(&nap, NULL);

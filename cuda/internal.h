@@ -3,7 +3,7 @@
  *		The CUDA engine's own structures: engine, mirrors, lanes, jobs.
  *
  * All of it belongs to the engine's owner thread. Two other threads exist: CUDA's, which runs the functions that end a lane's or a
- * piece's work (they read the clock and wake the owner), and the pulse (see engine.cu).
+ * piece's work (they wake the owner), and the pulse (see engine.cu).
  */
 #ifndef GPUANN_CUDA_INTERNAL_H
 #define GPUANN_CUDA_INTERNAL_H
@@ -106,6 +106,11 @@ struct CudaTask
 	uint32_t admitted_slots;
 	bool admit_others;
 
+	/* what ended outside poll, which alone may write to the query: results from `kept_from` on, and the trace */
+	SearchResult *kept;
+	uint32_t *kept_trace;
+	uint32_t kept_from;
+
 	/* exact searches of many results go in passes */
 	uint32_t found;
 	bool in_passes; /* begun, and it takes several passes */
@@ -129,18 +134,19 @@ struct Lane
 {
 	CudaEngine *engine;
 	cudaStream_t stream;
+	cudaStream_t bell; /* wakes the owner when `done` is reached; apart, so that the next batch need not wait for that */
 	cudaEvent_t done;
 	bool busy;
-	volatile uint64_t ended_us; /* written by the function that ends the batch */
 	uint64_t started_us;
+	uint64_t ended_us; /* when the owner saw it */
 	CudaMirror *mirror;
 	BatchKind kind;
 	CudaTask *tasks[BATCH_QUERIES];
 	uint32_t ntasks;
 	uint32_t nresults;
-	uint32_t ntraces;
 
 	/* pinned */
+	unsigned char *input; /* the queries, then their vectors: one copy */
 	DeviceQuery *queries;
 	unsigned char *vectors;
 	unsigned char *bitmaps;
@@ -148,7 +154,7 @@ struct Lane
 	SearchResult *results;
 	uint32_t *traces;
 
-	Range memory; /* the same on the device, then the state */
+	Range memory; /* on the device: input, then heads and results of exact searches, then the state */
 	Range bitmap_memory;
 	BatchView view;
 };
@@ -181,8 +187,10 @@ struct CudaJob
 	LinkResult link;
 	uint32_t *pending; /* the list to be, without what this job links */
 	uint32_t npending;
+	bool has_pending;
 	uint32_t *seeds;
 	uint32_t nseeds;
+	bool has_seeds;
 	bool cancelled;
 	EngineStatus status;
 	EngineError error;
@@ -207,6 +215,12 @@ struct CudaEngine
 	const EngineOps *twin_ops;
 	Engine *twin;
 
+	/* the host's memory: what is pinned, the mirrors' arrays, and the twin, which has a limit of its own below this one */
+	uint64_t host_limit;
+	uint64_t host_twin_limit;
+	uint64_t host_pinned;
+	uint64_t host_arrays;
+
 	CudaMirror *mirrors;
 	MirrorId last_mirror;
 	Lane lanes[LANES];
@@ -217,6 +231,7 @@ struct CudaEngine
 	CudaTask *last_ended;
 
 	cudaStream_t job_stream;
+	cudaStream_t job_bell; /* as a lane's */
 	Piece pieces[PIECES];
 	Range piece_memory;
 	CudaJob *jobs;
@@ -228,7 +243,8 @@ struct CudaEngine
 	pthread_mutex_t pulse_lock;
 	pthread_cond_t pulse_changed;
 	bool stopping;
-	bool in_flight;
+	bool in_flight;	 /* set without the lock */
+	bool pulse_rests; /* it sleeps until it is signalled */
 };
 
 /* engine.cu */
@@ -236,6 +252,8 @@ extern uint64_t clock_us(void);
 extern void engine_wake(CudaEngine *engine);
 extern void engine_set_in_flight(CudaEngine *engine);
 extern CudaMirror *engine_mirror(CudaEngine *engine, MirrorId id);
+/* Say of a refusal by the twin whose memory it is about. */
+extern void engine_host_refused(EngineError *error);
 
 /* mirror.cu */
 extern EngineStatus mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error);
@@ -252,7 +270,8 @@ extern void lanes_close(CudaEngine *engine);
 /* Make the lanes' bitmaps large enough for mirrors of so many slots. */
 extern EngineStatus lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error);
 extern void batches_start(CudaEngine *engine);
-extern void batches_end(CudaEngine *engine);
+/* Take back what has ended. polled: the caller of poll waits, and results may be written. */
+extern void batches_end(CudaEngine *engine, bool polled);
 extern void task_ended(CudaEngine *engine, CudaTask *task);
 
 /* query.cu */

@@ -124,6 +124,23 @@ fail(CudaJob *job, EngineStatus status)
 	return false;
 }
 
+/* Take the memory that a job's lists will need: once the twin has changed, nothing but the device may fail. */
+static bool
+take_lists(CudaJob *job)
+{
+	bool pending = job->in.kind == JOB_GRAPH || job->in.kind == JOB_LINK;
+	bool seeds = job->in.kind == JOB_SEEDS || job->in.kind == JOB_LINK;
+
+	if (pending)
+		job->pending = (uint32_t *) malloc((job->mirror->nlisted + 1) * sizeof(uint32_t));
+	if (seeds)
+		job->seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
+	if ((!pending || job->pending != NULL) && (!seeds || job->seeds != NULL))
+		return true;
+	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
+	return fail(job, ENGINE_NO_MEMORY);
+}
+
 /* Check a job against its mirror, and make room. False: it fails. */
 static bool
 begin(CudaEngine *engine, CudaJob *job)
@@ -162,7 +179,7 @@ begin(CudaEngine *engine, CudaJob *job)
 							 mirror->rows);
 				return fail(job, ENGINE_INVALID);
 			}
-	return true;
+	return take_lists(job);
 }
 
 /* The slots and rows whose graph rows a job brings. */
@@ -177,22 +194,18 @@ graph_rows(const CudaJob *job, const uint32_t **slots, const uint32_t **rows)
 }
 
 /* Collect the seeds that a job sets: published ones. */
-static bool
+static void
 collect_seeds(CudaJob *job)
 {
 	const uint32_t *seeds = job->in.kind == JOB_LINK ? job->link.seeds : job->in.slots;
 	uint32_t count = job->in.kind == JOB_LINK ? job->link.nseeds : job->in.count;
 
-	job->seeds = (uint32_t *) malloc((count + 1) * sizeof(uint32_t));
-	if (job->seeds == NULL)
-	{
-		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-		return fail(job, ENGINE_NO_MEMORY);
-	}
+	if (job->has_seeds)
+		return;
+	job->has_seeds = true;
 	for (uint32_t i = 0; i < count; i++)
 		if (seeds[i] < job->mirror->rows)
 			job->seeds[job->nseeds++] = seeds[i];
-	return true;
 }
 
 /* Call a slot linked that a job links, in the host's states. */
@@ -206,48 +219,34 @@ mark_linked(CudaMirror *mirror, uint32_t slot)
 	mirror->states[slot] = (uint8_t) ((old | SLOT_LINKED) & ~SLOT_PENDING);
 }
 
-/*
- * Which slots a job links. A link that was cut short has linked a part of them on the twin: all of them stay pending here, searched
- * exactly, until the next link has completed.
- */
+/* Which slots a job links: all that JOB_GRAPH names; of a link, which may have been cut short, those that the twin says. */
 static void
 link_slots(CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
+	const LinkResult *link = &job->link;
 
 	if (job->in.kind == JOB_GRAPH)
 		for (uint32_t i = 0; i < job->in.count; i++)
 			mark_linked(mirror, job->in.slots[i]);
-	else if (job->twin_status == ENGINE_OK && job->in.slots != NULL)
-	{
-		for (uint32_t i = 0; i < job->in.count; i++)
-			if (job->in.slots[i] < mirror->rows && (mirror->states[job->in.slots[i]] & SLOT_PENDING))
-				mark_linked(mirror, job->in.slots[i]);
-	}
-	else if (job->twin_status == ENGINE_OK)
-		for (uint32_t i = 0; i < mirror->nlisted; i++)
-			if (mirror->states[mirror->listed[i]] & SLOT_PENDING)
-				mark_linked(mirror, mirror->listed[i]);
+	for (uint32_t i = 0; i < link->count; i++)
+		if ((link->linked[i / 64] >> (i % 64) & 1) && (mirror->states[link->slots[i]] & SLOT_PENDING))
+			mark_linked(mirror, link->slots[i]);
 }
 
 /* Make the list of pending slots without those that are no longer pending. The published one stays until the end. */
-static bool
+static void
 collect_pending(CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 
-	job->pending = (uint32_t *) malloc((mirror->nlisted + 1) * sizeof(uint32_t));
-	if (job->pending == NULL)
-	{
-		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-		return fail(job, ENGINE_NO_MEMORY);
-	}
+	if (job->has_pending)
+		return;
+	job->has_pending = true;
 	link_slots(job);
-	job->npending = 0;
 	for (uint32_t i = 0; i < mirror->nlisted; i++)
 		if (mirror->states[mirror->listed[i]] & SLOT_PENDING)
 			job->pending[job->npending++] = mirror->listed[i];
-	return true;
 }
 
 /* Let the CPU engine do its part. True when it has; false with status OK: not yet. */
@@ -282,6 +281,8 @@ run_twin(CudaEngine *engine, CudaJob *job)
 		return false;
 	job->twin_status = progress.status;
 	job->error = progress.error;
+	if (progress.status == ENGINE_NO_MEMORY)
+		engine_host_refused(&job->error);
 	/* a link that was cut short may have linked a part */
 	if (job->in.kind == JOB_LINK)
 		return engine->twin_ops->job_link_result(engine->twin, job->twin, &job->link) == ENGINE_OK;
@@ -350,12 +351,12 @@ publish(CudaJob *job)
 
 	if (job->in.kind == JOB_APPEND)
 		publish_append(job);
-	if (job->seeds != NULL)
+	if (job->has_seeds)
 	{
 		mirror->seeds_side ^= 1;
 		mirror->nseeds = job->nseeds;
 	}
-	if (job->pending != NULL)
+	if (job->has_pending)
 		publish_pending(job);
 	job->status = job->in.kind == JOB_LINK ? job->twin_status : ENGINE_OK;
 	if (job->in.kind != JOB_LINK)
@@ -423,13 +424,11 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			/* a link that never began says nothing of seeds */
 			if (job->in.kind == JOB_LINK && job->twin_status != ENGINE_OK && job->link.nseeds == 0)
 				return true;
-			if (job->seeds == NULL && !collect_seeds(job))
-				return false;
+			collect_seeds(job);
 			return send_slots(engine, job, job->seeds, job->nseeds,
 							  (uint32_t *) mirror->seeds.base + (mirror->seeds_side ^ 1) * SEEDS_ROOM);
 		case STAGE_PENDING:
-			if (job->pending == NULL && !collect_pending(job))
-				return false;
+			collect_pending(job);
 			return send_slots(engine, job, job->pending, job->npending,
 							  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
 		case STAGE_DRAIN:

@@ -9,6 +9,7 @@
 
 #define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
 #define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */
+#define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states and listed */
 
 /* Bytes that one more slot takes in each range, times 8 (the bitmap has an eighth of a byte). */
 static uint64_t
@@ -52,9 +53,23 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 	memcpy(sizes, all, sizeof(all));
 }
 
+/* Check that the host has room for so many slots, beside the twin at its largest. */
+static bool
+host_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, EngineError *error)
+{
+	uint64_t more = (uint64_t) (slots - mirror->capacity) * HOST_SLOT_BYTES;
+	uint64_t used = engine->host_pinned + engine->host_arrays + engine->host_twin_limit;
+
+	if (used + more <= engine->host_limit)
+		return true;
+	engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of host memory do not fit: %llu of %llu are taken",
+				 (unsigned long long) more, (unsigned long long) used, (unsigned long long) engine->host_limit);
+	return false;
+}
+
 /* Make the host's arrays large enough. */
 static bool
-grow_host(CudaMirror *mirror, uint32_t capacity)
+grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
 {
 	uint8_t *states = (uint8_t *) realloc(mirror->states, capacity);
 	uint32_t *listed;
@@ -67,6 +82,7 @@ grow_host(CudaMirror *mirror, uint32_t capacity)
 		return false;
 	mirror->listed = listed;
 	memset(states + mirror->capacity, 0, capacity - mirror->capacity);
+	engine->host_arrays += (uint64_t) (capacity - mirror->capacity) * HOST_SLOT_BYTES;
 	return true;
 }
 
@@ -89,9 +105,11 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 					 (unsigned long long) arena->limit);
 		status = ENGINE_NO_MEMORY;
 	}
+	if (status == ENGINE_OK && !host_fits(engine, mirror, slots, error))
+		status = ENGINE_NO_MEMORY;
 	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
 		status = range_grow(arena, sizes[i].range, sizes[i].bytes, error);
-	if (status == ENGINE_OK && !grow_host(mirror, slots))
+	if (status == ENGINE_OK && !grow_host(engine, mirror, slots))
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "out of host memory for %u slots", slots);
 		status = ENGINE_NO_MEMORY;
@@ -180,6 +198,7 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 			range_release(&engine->arena, sizes[i].range);
 	if (mirror->changed != NULL)
 		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
+	engine->host_arrays -= (uint64_t) mirror->capacity * HOST_SLOT_BYTES;
 	free(mirror->states);
 	free(mirror->listed);
 	free(mirror);
@@ -208,7 +227,11 @@ mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineEr
 		status = gpu_failed(&engine->failure, error);
 	twin_spec.device = -1;
 	if (status == ENGINE_OK)
+	{
 		status = engine->twin_ops->mirror_create(engine->twin, &twin_spec, &mirror->twin, error);
+		if (status == ENGINE_NO_MEMORY)
+			engine_host_refused(error);
+	}
 	if (status != ENGINE_OK)
 	{
 		mirror_free(engine, mirror);

@@ -6,7 +6,7 @@
  * NO_KEY is behind every distance and fills empty places. Entries are ordered by (key, slot), as engine_before has it.
  *
  * Block routines are called by all threads of a block, with equal arguments, and end with a barrier. Lists live in shared
- * or global memory. Sorting n = 2^p entries takes p (p + 1) / 2 rounds; merging m sorted entries into n takes two binary searches
+ * or global memory. Sorting n = 2^p entries takes p (p + 1) / 2 rounds, few entries two; merging m sorted entries into n takes two binary searches
  * per entry and one barrier.
  */
 #ifndef GPUANN_CUDA_ORDER_CUH
@@ -80,10 +80,48 @@ entries_before(const Entries &entries, uint32_t n, Key key, uint32_t slot)
 	return low;
 }
 
+#define SORT_BY_COUNTING 128u /* up to here, at a thread each, counting has fewer steps than a network has barriers */
+
+/* Sort n entries, at most one per thread: the place of each is how many are before it. */
+__device__ static inline void
+block_sort_few(const Entries &entries, uint32_t n)
+{
+	uint32_t i = threadIdx.x;
+	uint32_t place = 0;
+	Key key = NO_KEY;
+	uint32_t slot = NO_SLOT;
+
+	if (i < n)
+	{
+		key = entries.key[i];
+		slot = entries.slot[i];
+		for (uint32_t j = 0; j < n; j++)
+		{
+			Key other = entries.key[j];
+			uint32_t other_slot = entries.slot[j];
+
+			/* only what fills empty places is there twice */
+			place += entry_before(other, other_slot, key, slot) || (other == key && other_slot == slot && j < i);
+		}
+	}
+	__syncthreads();
+	if (i < n)
+	{
+		entries.key[place] = key;
+		entries.slot[place] = slot;
+	}
+	__syncthreads();
+}
+
 /* Sort n = 2^p entries by (key, slot). (bitonic sort) */
 __device__ static inline void
 block_sort(const Entries &entries, uint32_t n)
 {
+	if (n <= SORT_BY_COUNTING)
+	{
+		block_sort_few(entries, n);
+		return;
+	}
 	for (uint32_t size = 2; size <= n; size <<= 1)
 		for (uint32_t stride = size >> 1; stride > 0; stride >>= 1)
 		{

@@ -118,12 +118,13 @@ launched(CudaEngine *engine)
 static bool
 send(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
-	if (!GPU(&engine->failure, cudaEventRecord(piece->done, engine->job_stream)))
+	if (!GPU(&engine->failure, cudaEventRecord(piece->done, engine->job_stream)) ||
+		!GPU(&engine->failure, cudaStreamWaitEvent(engine->job_bell, piece->done, 0)))
 		return false;
 	piece->job = job;
 	job->in_flight++;
 	engine_set_in_flight(engine);
-	return GPU(&engine->failure, cudaLaunchHostFunc(engine->job_stream, piece_applied, piece));
+	return GPU(&engine->failure, cudaLaunchHostFunc(engine->job_bell, piece_applied, piece));
 }
 
 /* Let the job stream wait for the batches in flight that read a mirror. */

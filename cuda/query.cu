@@ -15,6 +15,8 @@ task_free(CudaTask *task)
 {
 	free(task->vector);
 	free(task->admitted);
+	free(task->kept);
+	free(task->kept_trace);
 	free(task);
 }
 
@@ -186,6 +188,26 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 	return ENGINE_OK;
 }
 
+/* Write a task's outputs to its query. */
+static void
+write_outputs(const CudaTask *task)
+{
+	EngineQuery *query = task->query;
+
+	query->status = task->status;
+	query->error = task->error;
+	query->count = task->status == ENGINE_OK ? task->found : 0;
+	query->traced = task->traced;
+	query->position = task->position;
+	query->rows = task->rows;
+	query->counters = task->counters;
+	if (task->kept != NULL && task->status == ENGINE_OK)
+		memcpy(query->results + task->kept_from, task->kept, (task->found - task->kept_from) * sizeof(SearchResult));
+	if (task->kept_trace != NULL && task->status == ENGINE_OK)
+		memcpy(query->trace, task->kept_trace,
+			   (task->traced < task->trace_room ? task->traced : task->trace_room) * sizeof(uint32_t));
+}
+
 /* Hand back queries that have ended. */
 uint32_t
 tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
@@ -195,17 +217,10 @@ tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 	while (count < room && engine->first_ended != NULL)
 	{
 		CudaTask *task = engine->first_ended;
-		EngineQuery *query = task->query;
 
 		engine->first_ended = task->next;
-		query->status = task->status;
-		query->error = task->error;
-		query->count = task->status == ENGINE_OK ? task->found : 0;
-		query->traced = task->traced;
-		query->position = task->position;
-		query->rows = task->rows;
-		query->counters = task->counters;
-		completed[count++] = query;
+		write_outputs(task);
+		completed[count++] = task->query;
 		task_free(task);
 	}
 	return count;

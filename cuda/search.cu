@@ -536,7 +536,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 	if (pending.keys != NULL)
 	{
 		merge_lists(pending, &best, &walk, &shared);
-		scanned = batch.heads[blockIdx.x].pending;
+		scanned = pending.heads[blockIdx.x].pending;
 	}
 	else
 		scanned = merge_pending<T, IS_L2>(mirror, batch, asked, query, &best, &walk, &shared);

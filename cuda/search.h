@@ -17,6 +17,7 @@ struct PendingLists
 	const uint32_t *slots;
 	uint32_t lists;
 	uint32_t length;
+	const DeviceHead *heads; /* say how many pending rows each query was shown */
 };
 
 struct GraphLaunch

@@ -58,7 +58,7 @@ struct DeviceHead
 	uint32_t pending;
 };
 
-/* The arrays of a batch, in device memory. */
+/* The arrays of a batch, in device memory; what graph searches write (heads, results, traces) is pinned memory of the host. */
 struct BatchView
 {
 	const DeviceQuery *queries;

@@ -678,7 +678,7 @@ stub_job_link_result(Engine *engine, JobId id, LinkResult *result)
 
 	if (!job->used || job->seeds == NULL)
 		return ENGINE_NOT_FOUND;
-	*result = (LinkResult) {job->count, job->slots, job->rows, job->nseeds, job->seeds};
+	*result = (LinkResult) {job->count, job->slots, job->rows, job->nseeds, job->seeds, NULL};
 	return ENGINE_OK;
 }
 

@@ -141,6 +141,9 @@ typedef struct EngineMemory
 	uint64_t	graph;
 	uint64_t	norms;
 	uint64_t	state;			/* per-query state, staging, tables */
+	/* a GPU's engine: of the host's memory, apart from all above; the CPU engine says 0 */
+	uint64_t	host_limit;
+	uint64_t	host_used;		/* pinned staging, tables, what links on the host */
 } EngineMemory;
 
 typedef struct MirrorSpec
@@ -275,6 +278,7 @@ typedef struct LinkResult
 	const uint32_t *rows;		/* count * degree, NO_SLOT after the last */
 	uint32_t	nseeds;			/* the mirror's seeds now */
 	const uint32_t *seeds;
+	const uint64_t *linked;		/* bitmap of count bits: the slot is linked; one that is not took an edge, or its link was cut short */
 } LinkResult;
 
 typedef struct Engine Engine;	/* each engine's own */

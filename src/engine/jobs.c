@@ -24,6 +24,7 @@ job_free(CpuEngine *engine, CpuJob *job)
 {
 	free((void *) job->link.slots);
 	free((void *) job->link.rows);
+	free((void *) job->link.linked);
 	free((void *) job->link.seeds);
 	atomic_fetch_sub(&engine->budget.state, job->link_bytes);
 	free(job);

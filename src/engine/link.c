@@ -290,13 +290,15 @@ make_result(Linking *linking)
 	uint32_t   *slots;
 	uint32_t   *rows;
 	uint32_t   *seeds;
+	uint64_t   *linked;
 
 	for (uint32_t i = 0; i <= linking->rows / 64; i++)
 		count += (uint32_t) __builtin_popcountll(linking->changed[i]);
 	job->link.slots = slots = malloc((size_t) count * sizeof(uint32_t) + 1);
 	job->link.rows = rows = malloc((size_t) count * degree * sizeof(uint32_t) + 1);
 	job->link.seeds = seeds = malloc((size_t) nseeds * sizeof(uint32_t) + 1);
-	if (slots == NULL || rows == NULL || seeds == NULL)
+	job->link.linked = linked = calloc((size_t) count / 64 + 1, sizeof(uint64_t));
+	if (slots == NULL || rows == NULL || seeds == NULL || linked == NULL)
 		return ENGINE_NO_MEMORY;
 	job->link_bytes = (size_t) count * (degree + 1) * sizeof(uint32_t) + nseeds * sizeof(uint32_t);
 	atomic_fetch_add(&mirror->budget->state, job->link_bytes);
@@ -308,6 +310,8 @@ make_result(Linking *linking)
 			continue;
 		for (uint32_t n = mirror_read_row(mirror, slot, linking->rows, row); n < degree; n++)
 			row[n] = NO_SLOT;
+		if (mirror_word(mirror, slot) & WORD_LINKED)
+			linked[job->link.count / 64] |= UINT64_C(1) << (job->link.count % 64);
 		slots[job->link.count++] = slot;
 	}
 	for (; job->link.nseeds < nseeds; job->link.nseeds++)

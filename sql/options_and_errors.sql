@@ -48,7 +48,6 @@ RESET gpuann.ef_search;
 SHOW gpuann.exact;
 SHOW gpuann.iterative_scan;
 SET gpuann.iterative_scan = sometimes;
-SHOW gpuann.server;
 SET gpuann.no_such_setting = 1;
 
 -- what the access method can do

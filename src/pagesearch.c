@@ -367,6 +367,8 @@ page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer)
 	/* Every slot of a full list was expanded, dead ones too. */
 	answer->more = found.counters.expanded >= ef || answer->count == ef;
 	search_scratch_free(scratch);
+	if (pending.results != NULL)
+		pfree(pending.results);
 	pfree(graph.vector);
 	pfree(graph.wide);
 }

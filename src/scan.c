@@ -31,7 +31,7 @@ IndexScanDesc
 gpuannbeginscan(Relation index, int nkeys, int norderbys)
 {
 	IndexScanDesc desc = RelationGetIndexScan(index, nkeys, norderbys);
-	GpuannScan  *scan = palloc0(sizeof(GpuannScan));
+	GpuannScan *scan = palloc0(sizeof(GpuannScan));
 
 	scan->type = gpuann_type_info(index);
 	scan->memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann scan", ALLOCSET_DEFAULT_SIZES);
@@ -58,7 +58,7 @@ finish(GpuannScan *scan)
 void
 gpuannrescan(IndexScanDesc desc, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys)
 {
-	GpuannScan  *scan = desc->opaque;
+	GpuannScan *scan = desc->opaque;
 
 	finish(scan);
 	MemoryContextReset(scan->memory);
@@ -74,7 +74,7 @@ gpuannrescan(IndexScanDesc desc, ScanKey keys, int nkeys, ScanKey orderbys, int 
 void
 gpuannendscan(IndexScanDesc desc)
 {
-	GpuannScan  *scan = desc->opaque;
+	GpuannScan *scan = desc->opaque;
 
 	finish(scan);
 	MemoryContextDelete(scan->memory);
@@ -126,7 +126,7 @@ exact_room(uint64 wanted)
 static void
 start(IndexScanDesc desc)
 {
-	GpuannScan  *scan = desc->opaque;
+	GpuannScan *scan = desc->opaque;
 	Relation	index = desc->indexRelation;
 	MemoryContext old;
 
@@ -403,7 +403,7 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
 bool
 gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 {
-	GpuannScan  *scan = desc->opaque;
+	GpuannScan *scan = desc->opaque;
 
 	Assert(ScanDirectionIsForward(direction));
 	if (!scan->started)

@@ -252,10 +252,10 @@ new_block(Relation index, ForkNumber fork, BlockNumber expected)
 }
 
 /*
- * Begin a superblock: its list page and node pages are made, all zero.
+ * Begin a superblock: its list page and so many node pages are made, all zero.
  */
 static void
-begin_superblock(BuildState *build)
+begin_superblock(BuildState *build, int node_pages)
 {
 	const IndexFormat *format = &build->format;
 	BlockNumber block = list_block(format, build->superblocks);
@@ -265,7 +265,7 @@ begin_superblock(BuildState *build)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("index \"%s\" cannot hold more than %u rows", RelationGetRelationName(build->index), build->rows)));
-	for (int i = 0; i < 1 + format->node_pages; i++)
+	for (int i = 0; i < 1 + node_pages; i++)
 		ReleaseBuffer(new_block(build->index, MAIN_FORKNUM, block + i));
 	build->superblocks++;
 }
@@ -320,7 +320,7 @@ write_row(BuildState *build, const void *vector, ItemPointer tid)
 	uint32		left = format->vector_bytes;
 
 	if (slot == (uint64) build->superblocks * format->superblock_slots)
-		begin_superblock(build);
+		begin_superblock(build, format->node_pages);
 
 	page = fill_page(build, &build->node_page, node_block(format, slot), PAGE_NODE, false);
 	page_reach(page, (node_index(format, slot) + 1) * (Size) format->node_bytes);
@@ -557,7 +557,7 @@ write_last_pages(BuildState *build, uint32 seeds)
 	Buffer		buffer;
 
 	if (build->superblocks == 0)
-		begin_superblock(build);
+		begin_superblock(build, 0);
 	for (uint32 i = 0; i < build->superblocks; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

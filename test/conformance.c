@@ -41,7 +41,8 @@ typedef struct Piece
 	void	   *memory;
 } Piece;
 
-static const Case *const groups[] = {kernel_cases, exact_cases, graph_cases, reference_cases, change_cases, limit_cases};
+static const Case *const groups[] = {kernel_cases, exact_cases, graph_cases, reference_cases, change_cases, limit_cases,
+	more_cases};
 static jmp_buf leave;
 static char why[512];
 static Piece *pieces;

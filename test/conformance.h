@@ -41,6 +41,7 @@ extern const Case graph_cases[];
 extern const Case reference_cases[];
 extern const Case change_cases[];
 extern const Case limit_cases[];
+extern const Case more_cases[];
 extern const Case kernel_cases[];
 
 /* End the case: it failed, or cannot be run here. */

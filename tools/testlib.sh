@@ -166,7 +166,7 @@ test_names() {
 
 # Run pg_regress ($1 sql) or the isolation tester ($1 spec) in the running cluster named $2, with PGOPTIONS $3.
 #
-# REGRESS_BINDIR may name another directory to take psql from.
+# REGRESS_BINDIR may name another directory to take psql from, REGRESS_LAUNCHER a command that starts the tests.
 run_regress() {
 	local kind=$1 name=$2 pgoptions=$3 tool output=$GPUANN_WORK/output/$2-$1 names before=$failed
 
@@ -181,7 +181,7 @@ run_regress() {
 	# shellcheck disable=SC2086 # the names are words
 	PGOPTIONS=$pgoptions run_tests regress_to_lines "$kind, $name" "$tool" --bindir="${REGRESS_BINDIR:-$GPUANN_BINDIR}" \
 		--inputdir="$REPO_DIR" --outputdir="$output" --host="$TEST_CLUSTERS/$name" --port="$TEST_PORT" --user=postgres \
-		--dbname=regression --load-extension=vector --load-extension=gpuann $names
+		--dbname=regression ${REGRESS_LAUNCHER:+--launcher="$REGRESS_LAUNCHER"} --load-extension=vector --load-extension=gpuann $names
 	if [ "$failed" != "$before" ] && [ -s "$output/regression.diffs" ]; then
 		failed_logs+=("$output/regression.diffs")
 	fi

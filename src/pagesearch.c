@@ -17,7 +17,6 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define PAGE_SEEDS		64		/* seeds a search starts from: a distance costs more here than in a mirror */
 #define PINS			16		/* buffers pinned at once */
 #define PREFETCH_BYTES	1024	/* of each vector, before its page is locked */
 #define CACHE_LINE		64
@@ -298,7 +297,7 @@ search_linked(PageGraph *graph, uint32 ef, SearchScratch *scratch, GraphAnswer *
 	uint32		count;
 	MemoryContext old = MemoryContextSwitchTo(query->memory);
 
-	count = read_seeds(query->index, query->format, query->meta, PAGE_SEEDS, &seeds);
+	count = read_seeds(query->index, query->format, query->meta, ENGINE_SEEDS_TRIED, &seeds);
 	MemoryContextSwitchTo(old);
 	for (uint32 i = 0; i < count; i++)
 	{

@@ -491,7 +491,6 @@ prune_row(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, uin
 {
 	PruneRule	rule;
 
-	rule.metric = edits->format->metric;
 	rule.degree = edits->format->degree;
 	rule.self = slot;
 	rule.equal_distance = row_edits_distance(edits, slot, slot);

@@ -13,7 +13,7 @@
 #include "link.h"
 
 #define BATCH_SHARE			16		/* a batch is at most this part of what is linked */
-#define LINK_SEEDS			64		/* seeds a candidate search starts from */
+#define LINK_SEEDS			256		/* seeds a candidate search starts from */
 #define SHUFFLE_FROM		1024	/* links of more rows are made in random order */
 
 /* Sort a batch's edges by target, keeping the order of sources (three passes over 11 bits of the slot). */
@@ -358,7 +358,6 @@ link_run(CpuJob *job, Worker *worker)
 	EngineStatus status;
 	EngineStatus result;
 
-	linking.rule.metric = mirror->spec.metric;
 	linking.rule.degree = mirror->spec.degree;
 	linking.rule.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
 	status = allocate(&linking) ? link_all(&linking, worker) : ENGINE_NO_MEMORY;

@@ -293,7 +293,6 @@ take_in_equal(const PruneRule *rule, OpenRow *row, SearchResult entry)
 static void
 take_in(const PruneRule *rule, LinkAccess *access, OpenRow *row, SearchResult entry)
 {
-	double		factor = prune_factor(rule->metric);
 	bool		hidden = false;
 	uint32_t	i = 0;
 
@@ -303,10 +302,10 @@ take_in(const PruneRule *rule, LinkAccess *access, OpenRow *row, SearchResult en
 	{
 		for (; i < row->nkept && !hidden && result_before(&row->kept[i], &entry); i++)
 			if (row->kept[i].distance != rule->equal_distance)
-				hidden = factor * pair_distance(access, entry.slot, row->kept[i].slot) <= entry.distance;
+				hidden = pair_distance(access, entry.slot, row->kept[i].slot) <= entry.distance;
 		while (!hidden && i < row->nkept)
 			if (row->kept[i].distance != rule->equal_distance &&
-				factor * pair_distance(access, entry.slot, row->kept[i].slot) <= row->kept[i].distance)
+				pair_distance(access, entry.slot, row->kept[i].slot) <= row->kept[i].distance)
 			{
 				insert_sorted(row->fill, &row->nfill, row->kept[i]);
 				remove_at(row->kept, &row->nkept, i);

@@ -77,7 +77,6 @@ static void
 choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair, void *context,
 			  Choice *choice)
 {
-	double		factor = prune_factor(rule->metric);
 	uint32_t	first = choice->count;
 
 	for (uint32_t i = 0; i < count && choice->count < choice->room; i++)
@@ -85,8 +84,7 @@ choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count
 		bool		hidden = candidates[i].distance == rule->equal_distance;
 
 		for (uint32_t j = first; j < choice->count && !hidden; j++)
-			hidden = factor * pair(context, candidates[i].index, candidates[choice->chosen[j]].index) <=
-				candidates[i].distance;
+			hidden = pair(context, candidates[i].index, candidates[choice->chosen[j]].index) <= candidates[i].distance;
 		if (!hidden)
 			choice->chosen[choice->count++] = i;
 	}

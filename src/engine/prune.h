@@ -14,24 +14,11 @@ typedef struct Candidate
 	uint32_t	index;			/* where the caller keeps its vector */
 } Candidate;
 
-/*
- * A candidate is hidden by a kept one if factor * the distance between them is not above its distance to the slot. L2 (squares)
- * and cosine (half the square of unit vectors) take PRUNE_ALPHA squared; inner products have no scale to multiply.
- */
-#define PRUNE_ALPHA			1.05
-
-static inline double
-prune_factor(Metric metric)
-{
-	return metric == METRIC_IP ? 1.0 : PRUNE_ALPHA * PRUNE_ALPHA;
-}
-
 /* Distance between two candidates' vectors, by their index. */
 typedef double (*PairDistance) (void *context, uint32_t index_a, uint32_t index_b);
 
 typedef struct PruneRule
 {
-	Metric		metric;
 	uint32_t	degree;			/* most neighbours kept */
 	uint32_t	self;			/* the slot whose row is chosen; never its own neighbour */
 	double		equal_distance; /* the slot's distance to itself: 0, or the negated square for METRIC_IP */
@@ -42,7 +29,7 @@ typedef struct PruneRule
  * Sort candidates by (distance, slot), drop duplicates of a slot, and write the chosen slots to row: the kept nearest first, then
  * those that fill it nearest first. (So where distances fall, the fill begins: who updates a row later can tell.)
  *
- * A candidate is kept if no kept one is nearer to it (by the rule's factor) than the slot is; places left are filled with the
+ * A candidate is kept if no kept one is nearer to it than the slot is; places left are filled with the
  * nearest of the others, duplicates of kept ones last. row has room for rule->degree; returns how many. (Vamana's robust prune; HNSW's heuristic, algorithm 4)
  */
 extern uint32_t prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair,

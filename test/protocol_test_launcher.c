@@ -13,7 +13,7 @@
 #include "protocol_test.h"
 #include "server.h"
 
-#define TEST_MEMORY_LIMIT	"268435456"
+#define TEST_MEMORY_LIMIT	"2147483648"	/* a GPU's context and staging count too */
 #define TEST_HANG_MS		"4000"
 
 int64_t

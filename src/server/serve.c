@@ -12,6 +12,7 @@
 #define IDLE_MS			50
 #define FLYING_MS		5		/* in case an engine forgets to wake us */
 #define BUSY_MS			1		/* progress of jobs; retries after ENGINE_BUSY */
+#define LOOK_US			4		/* between looks at the engine meanwhile */
 #define CHORES_US		INT64_C(1000000)
 
 /* Microseconds of CLOCK_MONOTONIC. */
@@ -69,16 +70,26 @@ rest(Server *server, uint32_t seen)
 	/* Answers and next requests often come within microseconds; a sleep and a wake-up cost more. */
 	if (server->spin_us > 0)
 	{
-		int64_t		until = server_now_us() + server->spin_us;
+		bool		flying = server->queries_flying > 0 && server->spin_flying_us > 0;
+		int64_t		now = server_now_us();
+		int64_t		until = now + (flying ? server->spin_flying_us : server->spin_us);
+		int64_t		look = now + LOOK_US;
 
 		do
 		{
 			if (atomic_load(&area->doorbell) != seen)
 				return;
+			/* a GPU's batch can be seen to end long before the thread that rings for it runs */
+			if (flying && now >= look)
+			{
+				if (queries_poll(server))
+					return;
+				look = now + LOOK_US;
+			}
 #if defined(__x86_64__) || defined(__i386__)
 			__builtin_ia32_pause();
 #endif
-		} while (server_now_us() < until);
+		} while ((now = server_now_us()) < until);
 	}
 	atomic_store(&area->sleeping, 1);
 	area_futex_wait(&area->doorbell, seen, longest_sleep(server));

@@ -156,6 +156,7 @@ typedef struct Server
 	Engine	   *engine;
 	EngineInfo	engine_info;
 	int			spin_us;		/* busy waiting before a sleep */
+	int			spin_flying_us;	/* the same while a GPU works on queries; 0: as at any time */
 
 	HeldMirror *mirrors;		/* layout.mirrors */
 	uint32_t	held;			/* of them in use */

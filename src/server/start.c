@@ -19,6 +19,7 @@
 #define AREA_MAX_LANES	4096
 #define SPIN_CPUS		8		/* fewer: waiting busily takes the processor from who is waited for */
 #define SPIN_US			40
+#define SPIN_FLYING_US	300		/* about what a GPU's batch takes */
 
 /* Whether an area's header describes exactly what this program would have laid out. */
 static bool
@@ -209,6 +210,8 @@ server_ready(Server *server)
 	memcpy(area->engine, info->name, sizeof(area->engine));
 	memcpy(area->device, info->device, sizeof(area->device));
 	server->spin_us = cpus >= SPIN_CPUS ? SPIN_US : 0;
+	/* the processors of the CPU engine have better to do, and it rings at once */
+	server->spin_flying_us = server->spin_us > 0 && strcmp(info->name, "cpu") != 0 ? SPIN_FLYING_US : 0;
 	memory_publish(server);
 	atomic_store(&area->sleeping, 0);
 	atomic_store(&area->server_state, SERVER_READY);

@@ -90,16 +90,8 @@ static void
 access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const LinkAccess *access = context;
-	const Mirror *mirror = access->linking->mirror;
 
-	if (count > 0)
-		mirror_prefetch(mirror, slots[0]);
-	for (uint32_t i = 0; i < count; i++)
-	{
-		if (i + 1 < count)
-			mirror_prefetch(mirror, slots[i + 1]);
-		out[i] = mirror_fast(mirror, &access->worker->link.wide, slots[i]);
-	}
+	mirror_fast_many(access->linking->mirror, &access->worker->link.wide, slots, count, out);
 }
 
 /* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
@@ -242,11 +234,13 @@ open_row(const Linking *linking, const WideVector *wide, uint32_t target, OpenRo
 {
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
+	double		distances[ENGINE_MAX_DEGREE];
 
 	row->nkept = row->nfill = 0;
+	mirror_fast_many(linking->mirror, wide, neighbours, count, distances);
 	for (uint32_t i = 0; i < count; i++)
 	{
-		SearchResult entry = {mirror_fast(linking->mirror, wide, neighbours[i]), neighbours[i], 0};
+		SearchResult entry = {distances[i], neighbours[i], 0};
 
 		if (row->nfill == 0 && (row->nkept == 0 || !result_before(&entry, &row->kept[row->nkept - 1])))
 			row->kept[row->nkept++] = entry;

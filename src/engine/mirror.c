@@ -18,6 +18,7 @@
 #define CHUNK_MAX_SHIFT		16
 #define ALIGNMENT			64		/* a cache line */
 #define HUGE_PAGE			((size_t) 2 << 20)	/* searches jump about: fewer translations to miss */
+#define PREFETCH_AHEAD		4		/* vectors asked for before the one that is read */
 #define BREATHE_ROWS		256		/* rows a job copies between looks at waiting queries */
 
 static size_t
@@ -262,6 +263,20 @@ mirror_vector_scale(const Mirror *mirror, const void *vector)
 		return 1.0f;
 	norm = sqrtf(mirror->kernels->squared_norm(vector, mirror->spec.dims));
 	return mirror->spec.metric == METRIC_COSINE ? 1.0f / norm : norm;
+}
+
+/* Fast distances of many slots; vectors are asked for well before they are read. */
+void
+mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots, uint32_t count, double *out)
+{
+	for (uint32_t i = 0; i < count && i < PREFETCH_AHEAD; i++)
+		mirror_prefetch(mirror, slots[i]);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (i + PREFETCH_AHEAD < count)
+			mirror_prefetch(mirror, slots[i + PREFETCH_AHEAD]);
+		out[i] = mirror_fast(mirror, query, slots[i]);
+	}
 }
 
 /* Read a slot's exact distance to a vector and the word that goes with it. */

@@ -163,6 +163,10 @@ mirror_fast(const Mirror *mirror, const WideVector *query, uint32_t slot)
 								 query->scale * mirror_scale(mirror, slot));
 }
 
+/* Fast distances of many slots; vectors are asked for well before they are read. */
+extern void mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots, uint32_t count,
+							 double *out);
+
 /* Read a slot's exact distance to a vector and the word that goes with it. */
 extern double mirror_exact(const Mirror *mirror, const void *vector, uint32_t slot, uint64_t *word);
 

@@ -30,16 +30,8 @@ static void
 access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const QueryTask *task = context;
-	const Mirror *mirror = task->entry->mirror;
 
-	if (count > 0)
-		mirror_prefetch(mirror, slots[0]);
-	for (uint32_t i = 0; i < count; i++)
-	{
-		if (i + 1 < count)
-			mirror_prefetch(mirror, slots[i + 1]);
-		out[i] = mirror_fast(mirror, &task->wide, slots[i]);
-	}
+	mirror_fast_many(task->entry->mirror, &task->wide, slots, count, out);
 }
 
 /* GraphAccess: exact distances. */

@@ -71,28 +71,46 @@ run_job(EngineJob job)
 	ops->job_release(engine, id);
 }
 
-/* Run queries in batches; the time of the median batch, in µs. */
-static double
+/* Times of batches, in µs: medians. */
+typedef struct Times
+{
+	double whole;  /* from submit until poll has returned the last query */
+	double submit; /* of it, in submit */
+	double engine; /* what the engine counts for the batch's first query */
+} Times;
+
+static int
+compare_times(const void *left, const void *right)
+{
+	double a = *(const double *) left,
+		   b = *(const double *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Run queries in batches. */
+static Times
 run_batches(EngineQuery *queries, uint32_t total, uint32_t batch)
 {
-	EngineQuery *all[MOST_BATCH];
-	EngineQuery *done[MOST_BATCH];
-	double times[256];
+	static EngineQuery *all[MOST_BATCH];
+	static EngineQuery *done[MOST_BATCH];
+	double times[3][256];
 	uint32_t runs = total / batch < 256 ? total / batch : 256;
+	Times medians;
 
 	for (uint32_t run = 0; run < runs; run++)
 	{
 		EngineError error = {0};
 		uint32_t left = batch,
-				 count,
-				 place = run;
-		double start = now(),
-			   time;
+				 count;
+		double start;
 
 		for (uint32_t i = 0; i < batch; i++)
 			all[i] = &queries[run * batch + i];
+		start = now();
 		if (ops->submit(engine, all, batch, &error) != ENGINE_OK)
 			exit(1);
+		times[1][run] = (now() - start) * 1e6;
 		while (left > 0)
 		{
 			if (ops->poll(engine, done, MOST_BATCH, &count, &error) != ENGINE_OK)
@@ -102,12 +120,54 @@ run_batches(EngineQuery *queries, uint32_t total, uint32_t batch)
 			}
 			left -= count;
 		}
-		time = (now() - start) * 1e6;
-		for (; place > 0 && times[place - 1] > time; place--)
-			times[place] = times[place - 1];
-		times[place] = time;
+		times[0][run] = (now() - start) * 1e6;
+		times[2][run] = queries[run * batch].counters.engine_us;
 	}
-	return times[runs / 2];
+	for (int i = 0; i < 3; i++)
+		qsort(times[i], runs, sizeof(double), compare_times);
+	medians.whole = times[0][runs / 2];
+	medians.submit = times[1][runs / 2];
+	medians.engine = times[2][runs / 2];
+	return medians;
+}
+
+static volatile uint32_t wakes;
+
+static void
+count_wake(void *arg)
+{
+	__atomic_fetch_add(&wakes, 1, __ATOMIC_SEQ_CST);
+}
+
+/* How long after submit an owner that does not poll is woken, in µs: the median of lone queries. */
+static double
+time_until_woken(EngineQuery *queries)
+{
+	double times[200];
+
+	for (int i = 0; i < 200; i++)
+	{
+		EngineQuery *query = &queries[i];
+		EngineError error = {0};
+		struct timespec pause = {0, 2000000};
+		uint32_t before,
+				 count = 0;
+		double start;
+
+		nanosleep(&pause, NULL);
+		before = wakes;
+		start = now();
+		if (ops->submit(engine, &query, 1, &error) != ENGINE_OK)
+			exit(1);
+		while (wakes == before)
+			;
+		times[i] = (now() - start) * 1e6;
+		while (count == 0)
+			if (ops->poll(engine, &query, 1, &count, &error) != ENGINE_OK)
+				exit(1);
+	}
+	qsort(times, 200, sizeof(double), compare_times);
+	return times[100];
 }
 
 int
@@ -135,6 +195,7 @@ main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	config.device = -1;
+	config.wake = count_wake;
 	ops = entry != NULL ? entry() : NULL;
 	if (ops == NULL || ops->open(&config, &engine, &error) != ENGINE_OK ||
 		ops->mirror_create(engine, &spec, &mirror, &error) != ENGINE_OK)
@@ -176,9 +237,9 @@ main(int argc, char **argv)
 		queries[i].vector = asked + (size_t) i * dims;
 		queries[i].results = truth + i * K;
 	}
-	printf("exact, batch 1: %.0f us\n", run_batches(queries, 20, 1));
-	printf("exact, batch 64: %.0f us\n", run_batches(queries, 640, 64));
-	printf("exact, batch 2000: %.0f us\n", run_batches(queries, 2000, 2000));
+	printf("exact, batch 1: %.0f us\n", run_batches(queries, 20, 1).whole);
+	printf("exact, batch 64: %.0f us\n", run_batches(queries, 640, 64).whole);
+	printf("exact, batch 2000: %.0f us\n", run_batches(queries, 2000, 2000).whole);
 	for (uint32_t i = 0; i < MOST_BATCH; i++)
 	{
 		queries[i].method = METHOD_GRAPH;
@@ -186,13 +247,14 @@ main(int argc, char **argv)
 	}
 	for (uint32_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
 	{
-		double time;
+		Times time;
 
 		run_batches(queries, batches[b] * 3 < MOST_BATCH ? batches[b] * 3 : MOST_BATCH, batches[b]);
 		time = run_batches(queries, MOST_BATCH, batches[b]);
-		printf("graph, ef %u, batch %5u: %8.0f us, %9.0f queries/s, queue %u us, engine %u us\n", ef, batches[b], time,
-			   batches[b] / time * 1e6, queries[0].counters.queue_us, queries[0].counters.engine_us);
+		printf("graph, ef %u, batch %5u: %8.0f us (submit %.0f us, engine %.0f us), %9.0f queries/s\n", ef, batches[b],
+			   time.whole, time.submit, time.engine, batches[b] / time.whole * 1e6);
 	}
+	printf("a lone query wakes its owner after %.0f us\n", time_until_woken(queries));
 	for (uint32_t i = 0; i < 2000; i++)
 		for (uint32_t j = 0; j < K; j++)
 			for (uint32_t m = 0; m < queries[i].count; m++)

@@ -20,6 +20,7 @@ limit_engine(uint64_t bytes)
 	CHECK(memory.used == memory.context + memory.vectors + memory.graph + memory.norms + memory.state,
 		  "memory figures do not add up");
 	CHECK(memory.used <= memory.limit, "more is used than the limit allows");
+	CHECK(memory.host_used <= memory.host_limit, "more of the host is used than its limit allows");
 	config.memory_limit = memory.used + bytes;
 	ops->close(engine);
 	engine = NULL;

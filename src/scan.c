@@ -9,6 +9,8 @@
  */
 #include "gpuann.h"
 
+#include <math.h>
+
 #include "access/relscan.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -276,6 +278,9 @@ next_stage(GpuannScan *scan)
 	{
 		case STAGE_GRAPH:
 			scan->stage = STAGE_EXACT;
+			/* Of equally distant rows the graph may have found any: the others come now, not as missed ones. */
+			if (scan->last.set)
+				scan->last = (SearchBound) {true, nextafter(scan->last.distance, -INFINITY), NO_SLOT};
 			exact_round(scan, true);
 			break;
 		case STAGE_EXACT:
@@ -349,7 +354,7 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 	if (scan->stage != STAGE_GRAPH)
 		return true;
 
-	before = scan->last.set && engine_before(result->distance, result->slot, scan->last.distance, scan->last.slot);
+	before = scan->last.set && result->distance < scan->last.distance;
 	if (!before || scan->iterative == GPUANN_ITERATIVE_RELAXED)
 		return true;
 	/* Found too late: strict_order drops it (once), complete comes back to it in the end. */

@@ -144,13 +144,10 @@ mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError 
 static EngineStatus
 check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
 {
-	if (spec->dims < 1 || spec->dims > ENGINE_MAX_DIMS || spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE ||
-		spec->capacity > ENGINE_MAX_SLOTS)
-	{
-		engine_error(error, ENGINE_INVALID, "dimensions %u, degree %u or capacity %u out of range", spec->dims,
-					 spec->degree, spec->capacity);
-		return ENGINE_INVALID;
-	}
+	EngineStatus status = engine_check_spec(spec, error);
+
+	if (status != ENGINE_OK)
+		return status;
 	if ((spec->type != ELEMENT_FLOAT && spec->type != ELEMENT_HALF) ||
 		(spec->metric != METRIC_L2 && spec->metric != METRIC_IP && spec->metric != METRIC_COSINE))
 	{
@@ -158,11 +155,9 @@ check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
 					 (int) spec->metric);
 		return ENGINE_UNSUPPORTED;
 	}
-	if (spec->method != METHOD_GRAPH || spec->residency != RESIDENCY_FULL || spec->placement != PLACEMENT_SINGLE ||
-		(spec->device != -1 && spec->device != engine->arena.device))
+	if (spec->device != -1 && spec->device != engine->arena.device)
 	{
-		engine_error(error, ENGINE_UNSUPPORTED, "method %d, residency %d, placement %d or device %d is not supported",
-					 (int) spec->method, (int) spec->residency, (int) spec->placement, spec->device);
+		engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's", spec->device);
 		return ENGINE_UNSUPPORTED;
 	}
 	return ENGINE_OK;

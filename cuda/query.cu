@@ -39,28 +39,6 @@ task_ended(CudaEngine *engine, CudaTask *task)
 	}
 }
 
-/* Check what a query asks. */
-static EngineStatus
-check_query(const EngineQuery *query, EngineError *error)
-{
-	if (query->method != METHOD_GRAPH && query->method != METHOD_EXACT)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "search method %d is not supported", (int) query->method);
-		return ENGINE_UNSUPPORTED;
-	}
-	if (query->k < 1 || query->vector == NULL || query->results == NULL)
-	{
-		engine_error(error, ENGINE_INVALID, "a query needs k, a vector and room for results");
-		return ENGINE_INVALID;
-	}
-	if (query->method == METHOD_GRAPH && (query->ef < 1 || query->ef > ENGINE_MAX_EF || query->k > ENGINE_MAX_EF))
-	{
-		engine_error(error, ENGINE_INVALID, "ef %u or k %u is not between 1 and %d", query->ef, query->k, ENGINE_MAX_EF);
-		return ENGINE_INVALID;
-	}
-	return ENGINE_OK;
-}
-
 /* Word i of a bitmap of `slots` bits, with nothing set beyond them. */
 static uint64_t
 word_of(const uint64_t *bits, uint32_t slots, uint32_t i)
@@ -125,7 +103,7 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query)
 
 	task->query = query;
 	task->submitted_us = clock_us();
-	task->status = check_query(query, &task->error);
+	task->status = engine_check_query(query, &task->error);
 	if (task->status == ENGINE_OK && (mirror == NULL || mirror->dropping))
 	{
 		task->status = ENGINE_NOT_FOUND;

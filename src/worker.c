@@ -359,7 +359,8 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 {
 	uint32		epoch;
 
-	if (ending != SLICE_IDLE && ending != SLICE_MORE && ending != SLICE_LATER && link_active(slice->entry))
+	/* A locked index too ends a pass: who has locked it may go on to wait for the linker lock, which we hold. */
+	if (ending != SLICE_IDLE && ending != SLICE_MORE && link_active(slice->entry))
 		link_abandon();
 	switch (ending)
 	{

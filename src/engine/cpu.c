@@ -243,32 +243,12 @@ cpu_memory(Engine *handle, EngineMemory *memory)
 	memory->used = memory->vectors + memory->graph + memory->norms + memory->state;
 }
 
-/* Check what a mirror is asked to be. */
-static EngineStatus
-check_spec(const MirrorSpec *spec, EngineError *error)
-{
-	if (spec->dims < 1 || spec->dims > ENGINE_MAX_DIMS || spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE ||
-		spec->capacity > ENGINE_MAX_SLOTS)
-	{
-		engine_error(error, ENGINE_INVALID, "dimensions %u, degree %u or capacity %u out of range", spec->dims,
-					 spec->degree, spec->capacity);
-		return ENGINE_INVALID;
-	}
-	if (spec->method != METHOD_GRAPH || spec->residency != RESIDENCY_FULL || spec->placement != PLACEMENT_SINGLE)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "method %d, residency %d or placement %d is not supported",
-					 (int) spec->method, (int) spec->residency, (int) spec->placement);
-		return ENGINE_UNSUPPORTED;
-	}
-	return ENGINE_OK;
-}
-
 static EngineStatus
 cpu_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineError *error)
 {
 	CpuEngine  *engine = cpu(handle);
 	EngineError ignored;
-	EngineStatus status = check_spec(spec, error != NULL ? error : &ignored);
+	EngineStatus status = engine_check_spec(spec, error != NULL ? error : &ignored);
 	const DistanceKernels *kernels;
 	MirrorEntry *entry;
 

@@ -324,4 +324,8 @@ typedef const EngineOps *(*EngineEntry) (void);
 extern void engine_error(EngineError *error, EngineStatus status, const char *format,...)
 			__attribute__((format(printf, 3, 4)));
 
+/* Checks that engines share (limits.c). */
+extern EngineStatus engine_check_spec(const MirrorSpec *spec, EngineError *error);
+extern EngineStatus engine_check_query(const EngineQuery *query, EngineError *error);
+
 #endif							/* GPUANN_ENGINE_H */

@@ -47,28 +47,6 @@ bitmap_bytes(uint32_t bits)
 	return ((size_t) bits + 63) / 64 * sizeof(uint64_t);
 }
 
-/* Check what a query asks; fills *error. */
-static EngineStatus
-check_query(const EngineQuery *query, EngineError *error)
-{
-	if (query->method != METHOD_GRAPH && query->method != METHOD_EXACT)
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "search method %d is not supported", (int) query->method);
-		return ENGINE_UNSUPPORTED;
-	}
-	if (query->k < 1 || query->vector == NULL || query->results == NULL)
-	{
-		engine_error(error, ENGINE_INVALID, "a query needs k, a vector and room for results");
-		return ENGINE_INVALID;
-	}
-	if (query->method == METHOD_GRAPH && (query->ef < 1 || query->ef > ENGINE_MAX_EF || query->k > ENGINE_MAX_EF))
-	{
-		engine_error(error, ENGINE_INVALID, "ef %u or k %u is not between 1 and %d", query->ef, query->k, ENGINE_MAX_EF);
-		return ENGINE_INVALID;
-	}
-	return ENGINE_OK;
-}
-
 /* Copy a query's inputs. False: no memory; what was copied is the task's. */
 static bool
 copy_inputs(QueryTask *task, const Mirror *mirror)
@@ -112,7 +90,7 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	mirror = task->entry->mirror;
 	task->in.position = atomic_load(&mirror->position);	/* before rows: what it covers is below them */
 	task->in.rows = atomic_load(&mirror->rows);
-	task->status = check_query(query, &task->error);
+	task->status = engine_check_query(query, &task->error);
 	if (task->status != ENGINE_OK)
 		return task;
 	if (copy_inputs(task, mirror))

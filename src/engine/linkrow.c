@@ -94,6 +94,24 @@ access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 	mirror_fast_many(access->linking->mirror, &access->worker->link.wide, slots, count, out);
 }
 
+/* Make a slot the one that is worked on: wide in the scratch, known to the rule. False: cancelled, or no memory. */
+static bool
+begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, PruneRule *rule)
+{
+	if (atomic_load_explicit(&linking->job->watch.cancelled, memory_order_relaxed))
+		return false;
+	if (!scratch_reserve(scratch, 0, linking->mirror->spec.dims))
+	{
+		atomic_store(&linking->no_memory, true);
+		return false;
+	}
+	scratch->pair_slot = NO_SLOT;
+	widen_slot(linking->mirror, slot, &scratch->wide);
+	rule->self = slot;
+	rule->equal_distance = mirror_fast(linking->mirror, &scratch->wide, slot);
+	return true;
+}
+
 /* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
 static EngineStatus
 find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
@@ -169,17 +187,8 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 	uint32_t	count = 0;
 
 	linking->nchosen[item] = 0;
-	if (atomic_load_explicit(&linking->job->watch.cancelled, memory_order_relaxed))
+	if (!begin_slot(linking, scratch, slot, &rule))
 		return;
-	if (!scratch_reserve(scratch, 0, linking->mirror->spec.dims))
-	{
-		atomic_store(&linking->no_memory, true);
-		return;
-	}
-	scratch->pair_slot = NO_SLOT;
-	widen_slot(linking->mirror, slot, &scratch->wide);
-	rule.self = slot;
-	rule.equal_distance = mirror_fast(linking->mirror, &scratch->wide, slot);
 	if (find_candidates(&access, slot, rule.equal_distance, &answer) != ENGINE_OK ||
 		!scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL, linking->mirror->spec.dims))
 	{
@@ -331,17 +340,8 @@ link_update_target(void *context, uint32_t group, Worker *worker)
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	OpenRow		row;
 
-	if (atomic_load_explicit(&linking->job->watch.cancelled, memory_order_relaxed))
+	if (!begin_slot(linking, scratch, target, &rule))
 		return;
-	if (!scratch_reserve(scratch, 0, linking->mirror->spec.dims))
-	{
-		atomic_store(&linking->no_memory, true);
-		return;
-	}
-	scratch->pair_slot = NO_SLOT;
-	widen_slot(linking->mirror, target, &scratch->wide);
-	rule.self = target;
-	rule.equal_distance = mirror_fast(linking->mirror, &scratch->wide, target);
 	open_row(linking, &scratch->wide, target, &row);
 	for (uint32_t i = linking->groups[group]; i < linking->groups[group + 1]; i++)
 	{

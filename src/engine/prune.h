@@ -29,8 +29,9 @@ typedef struct PruneRule
  * Sort candidates by (distance, slot), drop duplicates of a slot, and write the chosen slots to row: the kept nearest first, then
  * those that fill it nearest first. (So where distances fall, the fill begins: who updates a row later can tell.)
  *
- * A candidate is kept if no kept one is nearer to it than the slot is; places left are filled with the
- * nearest of the others, duplicates of kept ones last. row has room for rule->degree; returns how many. (Vamana's robust prune; HNSW's heuristic, algorithm 4)
+ * A candidate is kept if no kept one is nearer to it than the slot is; places left are filled with the nearest of the others,
+ * duplicates of kept ones last. row has room for rule->degree; returns how many. (Vamana's robust prune with alpha 1; HNSW's
+ * heuristic, algorithm 4)
  */
 extern uint32_t prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair,
 								 void *context, uint32_t *row);

@@ -153,7 +153,7 @@ gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tre
 					  ParamListInfo parameters, QueryEnvironment *environment, DestReceiver *destination,
 					  QueryCompletion *completion)
 {
-	ProcessUtility_hook_type next = prev_ProcessUtility ? prev_ProcessUtility : standard_ProcessUtility;
+	ProcessUtility_hook_type volatile next = prev_ProcessUtility ? prev_ProcessUtility : standard_ProcessUtility;
 	Oid			database = gpuann_area != NULL ? database_wanted_alone(planned->utilityStmt) : InvalidOid;
 	volatile int place;
 

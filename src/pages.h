@@ -283,6 +283,6 @@ extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPa
 /* Make the file reach block, under the extension lock; new pages are all zero. */
 extern void extend_to(Relation index, BlockNumber block);
 
-extern void report_corrupt(Relation index, BlockNumber block, const char *what) pg_attribute_noreturn();
+extern void report_corrupt(Relation index, BlockNumber block, const char *what) __attribute__((noreturn));
 
 #endif							/* GPUANN_PAGES_H */

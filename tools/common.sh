@@ -72,3 +72,20 @@ as_root() {
 		die "root or sudo is needed to install packages"
 	fi
 }
+
+# Print the files that belong in a copy of this tree, NUL after each: what git tracks and what it does not ignore.
+source_files() {
+	local path
+
+	if command -v git >/dev/null && git -c safe.directory='*' -C "$REPO_DIR" rev-parse --git-dir >/dev/null 2>&1; then
+		git -c safe.directory='*' -C "$REPO_DIR" ls-files -z --cached --others --exclude-standard
+	else
+		(cd "$REPO_DIR" && find . -type f ! -name '*.o' ! -name '*.d' ! -name '*.so' ! -name gpuann-server \
+			! -path './test/build/*' ! -path './build/*' -printf '%P\0')
+	fi | while IFS= read -r -d '' path; do
+		# A file deleted but not yet committed is still listed.
+		if [ -f "$REPO_DIR/$path" ]; then
+			printf '%s\0' "$path"
+		fi
+	done
+}

@@ -7,7 +7,7 @@
 TEST_LOGS=$GPUANN_WORK/log
 TEST_CLUSTERS=$GPUANN_WORK/clusters
 TEST_PORT=54329
-TEST_SECONDS=1500			# for one program, file of TAP, or run of pg_regress
+TEST_SECONDS=$([ -n "${GPUANN_LONG:-}" ] && echo 14400 || echo 1500) # for one program, file of TAP, or run of pg_regress
 passed=0
 failed=0
 skipped=0

@@ -16,6 +16,12 @@ CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (ef_construction = 3);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (ef_construction = 1001);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (m = 16, ef_construction = 31);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (lists = 10);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (ef_search = 0);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (ef_search = 10001);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (ef_search = many);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (mirror = perhaps);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (method = ivfpq);
+CREATE INDEX ON t USING gpuann (val vector_l2_ops) WITH (method = hnsw);
 
 CREATE INDEX t_most ON t USING gpuann (val vector_l2_ops) WITH (m = 100, ef_construction = 1000);
 CREATE INDEX t_least ON t USING gpuann (val vector_l2_ops) WITH (m = 2, ef_construction = 4);
@@ -23,7 +29,24 @@ SELECT relname, reloptions FROM pg_class WHERE relname IN ('t_most', 't_least') 
 ALTER INDEX t_least SET (m = 200);
 ALTER INDEX t_least SET (m = 4, ef_construction = 20);
 REINDEX INDEX t_least;
+ALTER INDEX t_least SET (method = ivfpq);
+ALTER INDEX t_least SET (ef_search = 10001);
 DROP INDEX t_most, t_least;
+CREATE INDEX t_all ON t USING gpuann (val vector_l2_ops)
+	WITH (m = 8, ef_construction = 32, ef_search = 100, method = graph, mirror = off);
+SELECT pg_get_indexdef('t_all'::regclass);
+-- what scans do is changed under a lock that lets others read and write
+BEGIN;
+ALTER INDEX t_all SET (ef_search = 200, mirror = on);
+SELECT mode FROM pg_locks WHERE relation = 't_all'::regclass AND pid = pg_backend_pid() ORDER BY mode;
+COMMIT;
+BEGIN;
+ALTER INDEX t_all SET (m = 10);
+SELECT mode FROM pg_locks WHERE relation = 't_all'::regclass AND pid = pg_backend_pid() ORDER BY mode;
+ROLLBACK;
+ALTER INDEX t_all RESET (ef_search, mirror);
+SELECT reloptions FROM pg_class WHERE relname = 't_all';
+DROP INDEX t_all;
 
 -- dimensions
 CREATE INDEX t_val ON t USING gpuann (val vector_l2_ops);
@@ -38,7 +61,9 @@ INSERT INTO t (bare) VALUES ('[1,2,3]');
 
 -- settings
 SHOW gpuann.ef_search;
+SET gpuann.ef_search = -2;
 SET gpuann.ef_search = 0;
+SET gpuann.ef_search = -1;
 SET gpuann.ef_search = 10001;
 SET gpuann.ef_search = 10000;
 SELECT val FROM t WHERE val IS NOT NULL ORDER BY val <-> '[1,2,3]';
@@ -48,6 +73,13 @@ RESET gpuann.ef_search;
 SHOW gpuann.exact;
 SHOW gpuann.iterative_scan;
 SET gpuann.iterative_scan = sometimes;
+SHOW gpuann.max_scan_tuples;
+SET gpuann.max_scan_tuples = 0;
+SET gpuann.max_scan_tuples = -2;
+SET gpuann.max_scan_tuples = 2147483648;
+SET gpuann.max_scan_tuples = 1;
+RESET gpuann.max_scan_tuples;
+SET gpuann.exact = maybe;
 SET gpuann.no_such_setting = 1;
 
 -- what the access method can do

@@ -120,6 +120,26 @@ want(const Remembered *memory)
 	LWLockRelease(gpuann_mirror_lock());
 }
 
+/* The index is not to be mirrored (any more): its worker lets it go, or we do if it has none. */
+static void
+unwant(const Remembered *memory)
+{
+	AreaMirror *mirror = mirror_area(memory->entry);
+	uint32		state = atomic_load(&mirror->state);
+
+	if (state != MIRROR_WANTED && state != MIRROR_LOADING && state != MIRROR_READY)
+		return;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (memory->identity == atomic_load(&mirror_track(memory->entry)->identity))
+	{
+		if (mirror_track(memory->entry)->worker < 0)
+			(void) mirror_invalidate(memory->entry, MIRROR_STATISTICS);
+		else if (atomic_exchange(&mirror->changed, 1) == 0)
+			mirror_wake(memory->entry);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
 /* Whether other sessions cannot see this index (or its file) yet: a worker could not open it. */
 static bool
 made_here(Relation index)
@@ -157,7 +177,8 @@ MirrorRef
 client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 {
 	MirrorRef	ref = {-1, 0, 0};
-	bool		wanted = gpuann_server && !made_here(index);
+	bool		allowed = gpuann_option_mirror(index);
+	bool		wanted = gpuann_server && allowed && !made_here(index);
 	Remembered *memory;
 	MirrorKey	key;
 
@@ -175,7 +196,7 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 	}
 	if (memory->entry < 0)
 	{
-		*why = gpuann_server ? FALLBACK_REFUSED : FALLBACK_OFF;
+		*why = gpuann_server && allowed ? FALLBACK_REFUSED : FALLBACK_OFF;
 		return ref;
 	}
 
@@ -189,7 +210,9 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 		*why = FALLBACK_NOT_LOADED;
 		return ref;
 	}
-	if (!gpuann_server)
+	if (!allowed)
+		unwant(memory);
+	if (!gpuann_server || !allowed)
 		return ref;
 	atomic_store(&mirror_area(ref.entry)->last_used_ms, monotonic_ms());
 	*why = reason_of_state(ref.entry);

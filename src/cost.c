@@ -30,13 +30,14 @@ visited_share(const IndexOptInfo *index)
 {
 	Relation	relation = index_open(index->indexoid, NoLock);
 	int			m = gpuann_option_m(relation);
+	int			ef = gpuann_effective_ef_search(relation);
 	double		visited;
 
 	index_close(relation, NoLock);
 	if (index->tuples <= 0)
 		return 1;
 	/* The breadth, times what a row adds, plus the way from the seeds. */
-	visited = gpuann_ef_search * m * VISITED_PER_EF_AND_M + m * log2(index->tuples + 1);
+	visited = ef * m * VISITED_PER_EF_AND_M + m * log2(index->tuples + 1);
 	return Min(visited / index->tuples, 1);
 }
 

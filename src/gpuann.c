@@ -16,9 +16,10 @@
 
 PG_MODULE_MAGIC;
 
-int			gpuann_ef_search = GPUANN_DEFAULT_EF_SEARCH;
+int			gpuann_ef_search = GPUANN_UNSET;
 bool		gpuann_exact = false;
 int			gpuann_iterative_scan = GPUANN_ITERATIVE_COMPLETE;
+int			gpuann_max_scan_tuples = GPUANN_UNSET;
 int			gpuann_pending_limit = GPUANN_DEFAULT_PENDING_LIMIT;
 bool		gpuann_server = true;
 
@@ -32,6 +33,24 @@ static const struct config_enum_entry iterative_scan_options[] = {
 	{NULL, 0, false}
 };
 
+static relopt_enum_elt_def method_options[] = {
+	{"graph", GPUANN_METHOD_GRAPH},
+	{"ivfpq", GPUANN_METHOD_IVFPQ},
+	{(const char *) NULL}
+};
+
+/*
+ * Refuse 0 where GPUANN_UNSET and positive numbers mean something.
+ */
+static bool
+check_not_zero(int *value, void **extra, GucSource source)
+{
+	if (*value != 0)
+		return true;
+	GUC_check_errdetail("The value must be -1 or a positive number.");
+	return false;
+}
+
 /*
  * Declare the settings of the access method.
  */
@@ -39,9 +58,9 @@ static void
 define_settings(void)
 {
 	DefineCustomIntVariable("gpuann.ef_search", "Sets how broadly the graph is searched.",
-							"More finds more of the nearest rows and takes longer.",
-							&gpuann_ef_search, GPUANN_DEFAULT_EF_SEARCH, GPUANN_MIN_EF_SEARCH, GPUANN_MAX_EF_SEARCH,
-							PGC_USERSET, 0, NULL, NULL, NULL);
+							"More finds more of the nearest rows and takes longer. -1 takes the index's option ef_search.",
+							&gpuann_ef_search, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_EF_SEARCH,
+							PGC_USERSET, 0, check_not_zero, NULL, NULL);
 	DefineCustomBoolVariable("gpuann.exact", "Lets scans compare all rows of the index.",
 							 "The answer is exact and in order, at the price of reading every vector.",
 							 &gpuann_exact, false, PGC_USERSET, 0, NULL, NULL, NULL);
@@ -50,6 +69,10 @@ define_settings(void)
 							 "what was missed.",
 							 &gpuann_iterative_scan, GPUANN_ITERATIVE_COMPLETE, iterative_scan_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.max_scan_tuples", "Sets how many rows a scan may visit to find more than it found at first.",
+							"The scan then ends, whether it has given every row or not. -1 sets no limit.",
+							&gpuann_max_scan_tuples, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_MAX_SCAN_TUPLES,
+							PGC_USERSET, 0, check_not_zero, NULL, NULL);
 	DefineCustomIntVariable("gpuann.pending_limit", "Sets how many rows may wait to be linked before an insert links some.",
 							"It matters where no mirror worker serves the index.",
 							&gpuann_pending_limit, GPUANN_DEFAULT_PENDING_LIMIT, GPUANN_MIN_PENDING_LIMIT,
@@ -73,6 +96,14 @@ _PG_init(void)
 	add_int_reloption(gpuann_relopt_kind, "ef_construction", "Breadth of the search for neighbours",
 					  GPUANN_DEFAULT_EF_CONSTRUCTION, GPUANN_MIN_EF_CONSTRUCTION, GPUANN_MAX_EF_CONSTRUCTION,
 					  AccessExclusiveLock);
+	add_enum_reloption(gpuann_relopt_kind, "method", "How the index is organised", method_options, GPUANN_METHOD_GRAPH,
+					   gettext_noop("Valid values are \"graph\"."), AccessExclusiveLock);
+
+	/* These say how scans go about it, and change nothing in the pages. */
+	add_int_reloption(gpuann_relopt_kind, "ef_search", "Breadth of the search, unless gpuann.ef_search is set",
+					  GPUANN_UNSET, GPUANN_MIN_EF_SEARCH, GPUANN_MAX_EF_SEARCH, ShareUpdateExclusiveLock);
+	add_bool_reloption(gpuann_relopt_kind, "mirror", "Lets the server hold a copy of the index and answer from it",
+					   true, ShareUpdateExclusiveLock);
 	define_settings();
 	gpuann_area_init();
 	MarkGUCPrefixReserved("gpuann");
@@ -87,10 +118,19 @@ gpuannoptions(Datum reloptions, bool validate)
 	static const relopt_parse_elt options[] = {
 		{"m", RELOPT_TYPE_INT, offsetof(GpuannOptions, m)},
 		{"ef_construction", RELOPT_TYPE_INT, offsetof(GpuannOptions, ef_construction)},
+		{"ef_search", RELOPT_TYPE_INT, offsetof(GpuannOptions, ef_search)},
+		{"method", RELOPT_TYPE_ENUM, offsetof(GpuannOptions, method)},
+		{"mirror", RELOPT_TYPE_BOOL, offsetof(GpuannOptions, mirror)},
 	};
+	GpuannOptions *parsed = build_reloptions(reloptions, validate, gpuann_relopt_kind, sizeof(GpuannOptions),
+											 options, lengthof(options));
 
-	return (bytea *) build_reloptions(reloptions, validate, gpuann_relopt_kind, sizeof(GpuannOptions),
-									  options, lengthof(options));
+	if (validate && parsed != NULL && parsed->method != GPUANN_METHOD_GRAPH)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("method \"ivfpq\" is reserved and not supported by this version of gpuann"),
+				 errhint("Use method = graph, or leave the option out.")));
+	return (bytea *) parsed;
 }
 
 /*
@@ -113,6 +153,30 @@ gpuann_option_ef_construction(Relation index)
 	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
 
 	return options ? options->ef_construction : GPUANN_DEFAULT_EF_CONSTRUCTION;
+}
+
+/*
+ * Whether the server may hold a copy of an index.
+ */
+bool
+gpuann_option_mirror(Relation index)
+{
+	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+
+	return options ? options->mirror : true;
+}
+
+/*
+ * How broadly a scan of an index searches first.
+ */
+int
+gpuann_effective_ef_search(Relation index)
+{
+	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
+
+	if (gpuann_ef_search != GPUANN_UNSET)
+		return gpuann_ef_search;
+	return options && options->ef_search != GPUANN_UNSET ? options->ef_search : GPUANN_DEFAULT_EF_SEARCH;
 }
 
 /*

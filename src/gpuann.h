@@ -27,10 +27,15 @@
 #define GPUANN_MIN_EF_CONSTRUCTION		4
 #define GPUANN_MAX_EF_CONSTRUCTION		1000
 
-/* gpuann.ef_search */
+/* ef_search, as an option and as a setting; GPUANN_UNSET: the setting leaves it to the option, the option to the default */
+#define GPUANN_UNSET				(-1)
 #define GPUANN_DEFAULT_EF_SEARCH	40
 #define GPUANN_MIN_EF_SEARCH		1
 #define GPUANN_MAX_EF_SEARCH		ENGINE_MAX_EF
+
+/* gpuann.max_scan_tuples; GPUANN_UNSET: no limit */
+#define GPUANN_MIN_MAX_SCAN_TUPLES	1
+#define GPUANN_MAX_MAX_SCAN_TUPLES	INT_MAX
 
 /* gpuann.pending_limit: unlinked rows after which an inserter links a slice, where no worker does */
 #define GPUANN_DEFAULT_PENDING_LIMIT	10000
@@ -43,11 +48,21 @@
 #define GPUANN_TYPE_PROC			2	/* (internal) returns internal: const GpuannTypeInfo * */
 #define GPUANN_NUM_PROCS			2
 
+/* Option method */
+typedef enum GpuannMethod
+{
+	GPUANN_METHOD_GRAPH,
+	GPUANN_METHOD_IVFPQ			/* reserved: refused */
+} GpuannMethod;
+
 typedef struct GpuannOptions
 {
 	int32		vl_len_;		/* varlena header, do not touch */
 	int			m;
 	int			ef_construction;
+	int			ef_search;		/* or GPUANN_UNSET */
+	int			method;			/* GpuannMethod */
+	bool		mirror;			/* the server may hold a copy */
 } GpuannOptions;
 
 /* What an operator class indexes: returned by its support function 2. */
@@ -79,9 +94,10 @@ typedef enum GpuannIterativeScan
 } GpuannIterativeScan;
 
 /* Settings of the access method (gpuann.c) */
-extern int	gpuann_ef_search;
+extern int	gpuann_ef_search;	/* or GPUANN_UNSET: gpuann_effective_ef_search() */
 extern bool gpuann_exact;
 extern int	gpuann_iterative_scan;
+extern int	gpuann_max_scan_tuples; /* or GPUANN_UNSET */
 extern int	gpuann_pending_limit;
 extern bool gpuann_server;		/* use the server in this session */
 
@@ -95,6 +111,10 @@ extern int	gpuann_max_workers;
 /* gpuann.c */
 extern int	gpuann_option_m(Relation index);
 extern int	gpuann_option_ef_construction(Relation index);
+extern bool gpuann_option_mirror(Relation index);
+
+/* How broadly a scan searches first: what the session has set, else the index's option, else the default. */
+extern int	gpuann_effective_ef_search(Relation index);
 extern const GpuannTypeInfo *gpuann_type_info(Relation index);
 
 /* area.c: called by _PG_init */

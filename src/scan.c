@@ -151,7 +151,10 @@ start(IndexScanDesc desc)
 	memset(&scan->cursor, 0, sizeof(scan->cursor));
 	scan->format = index_format(index);
 	scan->next = 0;
+	scan->first_ef = (uint32) gpuann_effective_ef_search(index);
 	scan->ef = 0;
+	scan->graph_visited = 0;
+	scan->max_visited = gpuann_max_scan_tuples;
 	scan->emitted = NULL;
 	scan->answered = false;
 	scan->may_have_missed = false;
@@ -203,17 +206,67 @@ emitted_is_large(const GpuannScan *scan)
 }
 
 /*
- * A round of the graph stage: the first with gpuann.ef_search, then twice the last. False: it has no more rounds.
+ * Make room for the next answer.
+ */
+static void
+drop_answer(GpuannScan *scan)
+{
+	if (scan->answer.results != NULL)
+		pfree(scan->answer.results);
+	scan->answer.results = NULL;
+	scan->answer.count = 0;
+	scan->next = 0;
+}
+
+/*
+ * Whether gpuann.max_scan_tuples lets the scan visit so many rows more.
+ */
+static bool
+may_visit(const GpuannScan *scan, double rows)
+{
+	return scan->max_visited == GPUANN_UNSET || scan->stats.visited + rows <= scan->max_visited;
+}
+
+/*
+ * Whether it lets the scan compare every row.
+ */
+static bool
+may_visit_all(const GpuannScan *scan)
+{
+	return may_visit(scan, (double) scan->bounds.next_fresh - scan->bounds.free_count);
+}
+
+/*
+ * The breadth of the next graph round: twice the last's, less if only so much may be visited. 0: another round is not worth it.
+ */
+static uint32
+next_ef(const GpuannScan *scan)
+{
+	uint32		ef = Min(scan->ef * 2, ENGINE_MAX_EF);
+	double		per_ef = Max((double) scan->graph_visited / scan->ef, 1);
+
+	if (!scan->answer.more || emitted_is_large(scan) || (graph_is_dearer(scan, ef) && may_visit_all(scan)))
+		return 0;
+	if (!may_visit(scan, per_ef * ef))
+		ef = (uint32) Max((scan->max_visited - (double) scan->stats.visited) / per_ef, 0);
+	return ef > scan->ef ? ef : 0;
+}
+
+/*
+ * A round of the graph stage. False: it has no more rounds.
  */
 static bool
 graph_round(GpuannScan *scan)
 {
-	uint32		ef = scan->ef == 0 ? (uint32) gpuann_ef_search : Min(scan->ef * 2, ENGINE_MAX_EF);
+	uint32		ef = scan->ef == 0 ? scan->first_ef : next_ef(scan);
+	uint64		visited = scan->stats.visited;
 
-	if (scan->ef != 0 && (!scan->answer.more || ef == scan->ef || graph_is_dearer(scan, ef) || emitted_is_large(scan)))
+	if (ef == 0)
 		return false;
 	scan->ef = ef;
+	drop_answer(scan);
 	answer_by_graph(scan, ef, &scan->answer);
+	scan->graph_visited = scan->stats.visited - visited;
 	return true;
 }
 
@@ -233,6 +286,7 @@ exact_round(GpuannScan *scan, bool first)
 		range.until = scan->last;
 	else if (first && !relaxed)
 		range.beyond = scan->last;
+	drop_answer(scan);
 	answer_exactly(scan, &range, &scan->answer);
 
 	if (first && scan->stage == STAGE_EXACT && !relaxed && scan->last.set)
@@ -261,8 +315,10 @@ any_round(GpuannScan *scan)
 {
 	PageAnswer	pages;
 
+	drop_answer(scan);
 	page_any_order(&scan->query, scan->cursor.slot, exact_room(EXACT_FIRST_ROOM), &pages);
 	scan->answer = (ScanAnswer) {pages.results, pages.count, pages.more, 0};
+	scan->stats.visited += pages.count;
 	if (pages.count > 0)
 		scan->cursor.slot = pages.results[pages.count - 1].slot;
 	scan->answered = true;
@@ -277,6 +333,13 @@ next_stage(GpuannScan *scan)
 	switch (scan->stage)
 	{
 		case STAGE_GRAPH:
+			if (!may_visit_all(scan))
+			{
+				/* Go over the last answer once more. */
+				scan->stage = scan->iterative == GPUANN_ITERATIVE_COMPLETE ? STAGE_HELD : STAGE_DONE;
+				scan->next = 0;
+				break;
+			}
 			scan->stage = STAGE_EXACT;
 			/* Of equally distant rows the graph may have found any: the others come now, not as missed ones. */
 			if (scan->last.set)
@@ -284,7 +347,7 @@ next_stage(GpuannScan *scan)
 			exact_round(scan, true);
 			break;
 		case STAGE_EXACT:
-			if (scan->iterative == GPUANN_ITERATIVE_COMPLETE && scan->may_have_missed)
+			if (scan->iterative == GPUANN_ITERATIVE_COMPLETE && scan->may_have_missed && may_visit_all(scan))
 			{
 				scan->stage = STAGE_MISSED;
 				memset(&scan->cursor, 0, sizeof(scan->cursor));
@@ -305,12 +368,6 @@ next_round(GpuannScan *scan)
 {
 	bool		first = !scan->answered;
 
-	if (scan->answer.results != NULL)
-		pfree(scan->answer.results);
-	scan->answer.results = NULL;
-	scan->answer.count = 0;
-	scan->next = 0;
-
 	switch (scan->stage)
 	{
 		case STAGE_GRAPH:
@@ -321,18 +378,20 @@ next_round(GpuannScan *scan)
 			break;
 		case STAGE_EXACT:
 		case STAGE_MISSED:
-			if (first || scan->answer.more)
+			if (first || (scan->answer.more && may_visit_all(scan)))
 				exact_round(scan, false);
 			else
 				next_stage(scan);
 			break;
 		case STAGE_ANY:
-			if (first || scan->answer.more)
+			if (first || (scan->answer.more && may_visit(scan, 1)))
 				any_round(scan);
 			else
 				scan->stage = STAGE_DONE;
 			break;
+		case STAGE_HELD:
 		case STAGE_DONE:
+			scan->stage = STAGE_DONE;
 			break;
 	}
 	last_scan = scan->stats;

@@ -14,6 +14,7 @@ typedef enum ScanStage
 	STAGE_GRAPH,				/* answers of the graph, broader from round to round */
 	STAGE_EXACT,				/* exactly, beyond what the graph gave */
 	STAGE_MISSED,				/* exactly, what the graph missed on its way */
+	STAGE_HELD,					/* gpuann.max_scan_tuples ended it: what was found too late */
 	STAGE_ANY,					/* no order: the query is NULL or has no direction */
 	STAGE_DONE
 } ScanStage;
@@ -58,7 +59,10 @@ typedef struct GpuannScan
 	/* the current answer, and what has been emitted */
 	ScanAnswer	answer;
 	uint32		next;			/* in answer.results */
-	uint32		ef;				/* of the last graph round */
+	uint32		first_ef;		/* of the first graph round */
+	uint32		ef;				/* of the last graph round; 0: there was none */
+	uint64		graph_visited;	/* rows that it visited */
+	int			max_visited;	/* gpuann.max_scan_tuples as set when the scan began */
 	SlotSet    *emitted;		/* in STAGE_GRAPH */
 	SearchBound last;			/* the farthest emitted in STAGE_GRAPH */
 	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */

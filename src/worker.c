@@ -276,7 +276,7 @@ run_slice(MirrorSlice *slice)
 	ending = open_index(slice);
 	if (ending == SLICE_IDLE)
 	{
-		ending = work_on(slice);
+		ending = gpuann_option_mirror(slice->index) ? work_on(slice) : SLICE_UNWANTED;
 		FreeAccessStrategy(slice->strategy);
 		relation_close(slice->index, AccessShareLock);
 	}
@@ -365,14 +365,20 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 	switch (ending)
 	{
 		case SLICE_GONE:
+		case SLICE_UNWANTED:
 		case SLICE_RELOAD:
 			LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 			if (slice->track->in_use && atomic_load(&slice->track->identity) == slice->identity)
 			{
+				if (ending == SLICE_UNWANTED)
+				{
+					slice->track->worker = -1;
+					atomic_store(&mirror_area(slice->entry)->worker, 0);
+				}
 				if (ending == SLICE_GONE)
 					mirror_forget(slice->entry);
 				else
-					(void) mirror_invalidate(slice->entry, MIRROR_WANTED);
+					(void) mirror_invalidate(slice->entry, ending == SLICE_RELOAD ? MIRROR_WANTED : MIRROR_STATISTICS);
 			}
 			LWLockRelease(gpuann_mirror_lock());
 			break;

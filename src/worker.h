@@ -21,6 +21,7 @@ typedef enum SliceEnding
 	SLICE_MORE,					/* time was up */
 	SLICE_LATER,				/* the index is locked by somebody: in a while */
 	SLICE_GONE,					/* the index is gone, or is another now */
+	SLICE_UNWANTED,				/* its option says that it is not to be mirrored */
 	SLICE_RELOAD,				/* the mirror cannot be followed any more */
 	SLICE_REFUSED,				/* the engine said no: reason */
 	SLICE_LOST					/* the server is gone or has another mirror; the launcher will say */

@@ -15,6 +15,7 @@
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/shmem.h"
 #include "utils/memutils.h"
 
 /* An answer as the server gave it, copied. */

@@ -116,11 +116,11 @@ static bytea *
 gpuannoptions(Datum reloptions, bool validate)
 {
 	static const relopt_parse_elt options[] = {
-		{"m", RELOPT_TYPE_INT, offsetof(GpuannOptions, m)},
-		{"ef_construction", RELOPT_TYPE_INT, offsetof(GpuannOptions, ef_construction)},
-		{"ef_search", RELOPT_TYPE_INT, offsetof(GpuannOptions, ef_search)},
-		{"method", RELOPT_TYPE_ENUM, offsetof(GpuannOptions, method)},
-		{"mirror", RELOPT_TYPE_BOOL, offsetof(GpuannOptions, mirror)},
+		{.optname = "m", .opttype = RELOPT_TYPE_INT, .offset = offsetof(GpuannOptions, m)},
+		{.optname = "ef_construction", .opttype = RELOPT_TYPE_INT, .offset = offsetof(GpuannOptions, ef_construction)},
+		{.optname = "ef_search", .opttype = RELOPT_TYPE_INT, .offset = offsetof(GpuannOptions, ef_search)},
+		{.optname = "method", .opttype = RELOPT_TYPE_ENUM, .offset = offsetof(GpuannOptions, method)},
+		{.optname = "mirror", .opttype = RELOPT_TYPE_BOOL, .offset = offsetof(GpuannOptions, mirror)},
 	};
 	GpuannOptions *parsed = build_reloptions(reloptions, validate, gpuann_relopt_kind, sizeof(GpuannOptions),
 											 options, lengthof(options));

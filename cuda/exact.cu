@@ -101,7 +101,7 @@ show(Selection *selection, Key key, uint32_t slot)
 	}
 }
 
-template <typename T, bool IS_L2>
+template <typename T, int TERM>
 __global__ void __launch_bounds__(THREADS)
 	exact_scan_kernel(const MirrorView mirror, const BatchView batch, const ExactLists lists, bool pending_only)
 {
@@ -121,14 +121,14 @@ __global__ void __launch_bounds__(THREADS)
 
 	if (threadIdx.x == 0)
 		seen = 0;
-	begin_selection(&selection, memory + query_floats(mirror.dims) * sizeof(float), lists.length, &buffered);
+	begin_selection(&selection, memory + query_bytes(mirror), lists.length, &buffered);
 	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &norm);
 	for (uint32_t base = from; base < end; base += ROWS)
 	{
 		uint32_t i = base + threadIdx.x / EXACT_TEAM;
 		uint32_t slot = i < end ? (pending_only ? mirror.pending[i] : i) : NO_SLOT;
 		bool active = slot < mirror.rows && may_answer(mirror, batch, asked, slot);
-		Key key = exact_key<T, IS_L2>(mirror, query, slot, active);
+		Key key = exact_key<T, TERM>(mirror, query, slot, active);
 
 		if (active && threadIdx.x % EXACT_TEAM == 0)
 		{
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(THREADS)
 		batch.heads[blockIdx.x].count = selection.best.count;
 }
 
-template <typename T, bool IS_L2>
+template <typename T, int TERM>
 __global__ void __launch_bounds__(THREADS)
 	exact_keys_kernel(const MirrorView mirror, const BatchView batch, const Entries out, uint32_t from, uint32_t end)
 {
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(THREADS)
 	if (threadIdx.x == 0)
 		answers = measured = 0;
 	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &norm);
-	key = exact_key<T, IS_L2>(mirror, query, slot, active);
+	key = exact_key<T, TERM>(mirror, query, slot, active);
 	if (slot < end && threadIdx.x % EXACT_TEAM == 0)
 	{
 		bool answer = active && is_beyond(asked, key, slot);
@@ -245,21 +245,11 @@ __global__ void __launch_bounds__(THREADS)
 typedef void (*ScanKernel)(const MirrorView, const BatchView, const ExactLists, bool);
 typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uint32_t, uint32_t);
 
-static ScanKernel
-scan_kernel(ElementType type, Metric metric)
-{
-	if (type == ELEMENT_HALF)
-		return metric == METRIC_L2 ? exact_scan_kernel<__half, true> : exact_scan_kernel<__half, false>;
-	return metric == METRIC_L2 ? exact_scan_kernel<float, true> : exact_scan_kernel<float, false>;
-}
+#define SCAN_KERNEL(T, TERM) exact_scan_kernel<T, TERM>
+#define KEYS_KERNEL(T, TERM) exact_keys_kernel<T, TERM>
 
-static KeysKernel
-keys_kernel(ElementType type, Metric metric)
-{
-	if (type == ELEMENT_HALF)
-		return metric == METRIC_L2 ? exact_keys_kernel<__half, true> : exact_keys_kernel<__half, false>;
-	return metric == METRIC_L2 ? exact_keys_kernel<float, true> : exact_keys_kernel<float, false>;
-}
+static const ScanKernel scan_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(SCAN_KERNEL);
+static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
 
 cudaError_t
 exact_prepare(size_t shared_room)
@@ -268,15 +258,12 @@ exact_prepare(size_t shared_room)
 	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 
-	for (int i = 0; i < 4 && error == cudaSuccess; i++)
+	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
 	{
-		ElementType type = (i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT;
-		Metric metric = (i & 2) ? METRIC_L2 : METRIC_IP;
-
-		error = cudaFuncSetAttribute((const void *) scan_kernel(type, metric),
+		error = cudaFuncSetAttribute((const void *) scan_kernels[i],
 									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) keys_kernel(type, metric),
+			error = cudaFuncSetAttribute((const void *) keys_kernels[i],
 										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	}
 	return error;
@@ -295,8 +282,8 @@ exact_scan_launch(const ExactLaunch *launch, ExactLists *lists)
 	uint32_t ranges = (launch->blocks + launch->queries - 1) / launch->queries;
 	uint32_t useful = (total + RANGE_LEAST - 1) / RANGE_LEAST;
 	uint32_t room = exact_scan_queries(launch->state_bytes, launch->max_k) / launch->queries;
-	size_t bytes = query_floats(launch->mirror.dims) * sizeof(float) + selection_bytes(launch->max_k);
-	ScanKernel kernel = scan_kernel(launch->type, launch->mirror.metric);
+	size_t bytes = query_bytes(launch->mirror) + selection_bytes(launch->max_k);
+	ScanKernel kernel = scan_kernels[type_and_term(launch->type, launch->mirror.metric)];
 
 	ranges = ranges < useful ? ranges : useful;
 	ranges = ranges < room ? ranges : room;
@@ -367,8 +354,8 @@ exact_sort_launch(const ExactLaunch *launch)
 	uint32_t room = EXACT_CHUNK + EXACT_TILE;
 	uint32_t side = 0,
 			 kept = 0;
-	size_t bytes = query_floats(mirror.dims) * sizeof(float);
-	KeysKernel kernel = keys_kernel(launch->type, mirror.metric);
+	size_t bytes = query_bytes(mirror);
+	KeysKernel kernel = keys_kernels[type_and_term(launch->type, mirror.metric)];
 	SortState state;
 	cudaError_t error = sort_work_bytes(&state.work_bytes);
 

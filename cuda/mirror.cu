@@ -148,13 +148,6 @@ check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
 
 	if (status != ENGINE_OK)
 		return status;
-	if ((spec->type != ELEMENT_FLOAT && spec->type != ELEMENT_HALF) ||
-		(spec->metric != METRIC_L2 && spec->metric != METRIC_IP && spec->metric != METRIC_COSINE))
-	{
-		engine_error(error, ENGINE_UNSUPPORTED, "no distance for element type %d and metric %d", (int) spec->type,
-					 (int) spec->metric);
-		return ENGINE_UNSUPPORTED;
-	}
 	if (spec->device != -1 && spec->device != engine->arena.device)
 	{
 		engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's", spec->device);
@@ -257,6 +250,7 @@ mirror_view(const CudaMirror *mirror)
 	view.stride = mirror->stride;
 	view.dims = mirror->spec.dims;
 	view.degree = mirror->spec.degree;
+	view.type = mirror->spec.type;
 	view.metric = mirror->spec.metric;
 	return view;
 }

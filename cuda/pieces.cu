@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(THREADS)
 	bool active = i < count;
 	uint32_t slot = !active ? 0 : slots != NULL ? slots[i] : first + i;
 	const T *row = (const T *) (vectors + (size_t) slot * stride);
-	double norm = exact_sum<T, false>(row, row, dims, active);
+	double norm = exact_sum<T, TERM_PRODUCT>(row, row, dims, active);
 
 	if (active && threadIdx.x % EXACT_TEAM == 0)
 		norms[slot] = norm;

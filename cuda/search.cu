@@ -120,7 +120,7 @@ worth_keeping(const Walk *walk, Key key, uint32_t slot)
 }
 
 /* Compute the walking distances of the gathered slots, and keep those that may enter in walk->found, unsorted. */
-template <typename T, bool IS_L2, bool REFERENCE>
+template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 measure(const MirrorView &mirror, const QueryVector &query, Walk *walk, SearchShared *shared)
 {
@@ -137,9 +137,9 @@ measure(const MirrorView &mirror, const QueryVector &query, Walk *walk, SearchSh
 		Key key;
 
 		if (REFERENCE)
-			key = exact_key<T, IS_L2>(mirror, query, slot, active);
+			key = exact_key<T, TERM>(mirror, query, slot, active);
 		else
-			key = key_of((double) fast_distance<T, IS_L2>(mirror, query, slot, active, team));
+			key = key_of((double) fast_distance<T, TERM>(mirror, query, slot, active, team));
 		if (active && lane % team == 0 && worth_keeping(walk, key, slot))
 		{
 			uint32_t place = atomicAdd(&shared->entered, 1);
@@ -168,7 +168,7 @@ begin_round(SearchShared *shared)
  * Replace the fast keys of walk->admitted by exact ones, drop what is not behind the bound or would not enter, and count the rest in
  * shared->entered. The bound is exact: a fast distance may lie on its wrong side.
  */
-template <typename T, bool IS_L2>
+template <typename T, int TERM>
 __device__ static inline void
 bound_admitted(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query, Walk *walk,
 			   SearchShared *shared)
@@ -181,7 +181,7 @@ bound_admitted(const MirrorView &mirror, const DeviceQuery &asked, const QueryVe
 		uint32_t i = base + lane / EXACT_TEAM;
 		bool active = i < n;
 		uint32_t slot = active ? walk->admitted.slot[i] : 0;
-		Key key = exact_key<T, IS_L2>(mirror, query, slot, active);
+		Key key = exact_key<T, TERM>(mirror, query, slot, active);
 
 		if (active && lane % EXACT_TEAM == 0)
 		{
@@ -196,7 +196,7 @@ bound_admitted(const MirrorView &mirror, const DeviceQuery &asked, const QueryVe
 }
 
 /* Offer what walk->found holds (n entries) to the answers kept apart. Ends the round: the counts in shared are used up. */
-template <typename T, bool IS_L2, bool REFERENCE>
+template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
 			  Walk *walk, SearchShared *shared, uint32_t n)
@@ -222,7 +222,7 @@ offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 	}
 	__syncthreads();
 	if (by_fast)
-		bound_admitted<T, IS_L2>(mirror, asked, query, walk, shared);
+		bound_admitted<T, TERM>(mirror, asked, query, walk, shared);
 	entered = by_fast ? shared->entered : shared->gathered;
 	sorted = power_of_two(shared->gathered);
 	block_fill(walk->admitted, shared->gathered, sorted);
@@ -232,7 +232,7 @@ offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 }
 
 /* One round's end: the gathered slots get distances, and enter the list (and the answers). */
-template <typename T, bool IS_L2, bool REFERENCE>
+template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
 			Walk *walk, SearchShared *shared)
@@ -240,7 +240,7 @@ enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery 
 	uint32_t n,
 			 sorted;
 
-	measure<T, IS_L2, REFERENCE>(mirror, query, walk, shared);
+	measure<T, TERM, REFERENCE>(mirror, query, walk, shared);
 	walk->distances += shared->gathered;
 	walk->seen += shared->gathered;
 	n = shared->entered;
@@ -260,12 +260,12 @@ enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery 
 	}
 	walk->list.merge(walk->found, n);
 	if (walk->apart)
-		offer_answers<T, IS_L2, REFERENCE>(mirror, batch, asked, query, walk, shared, n);
+		offer_answers<T, TERM, REFERENCE>(mirror, batch, asked, query, walk, shared, n);
 	__syncthreads();
 }
 
 /* Start from the seeds, in rounds. */
-template <typename T, bool IS_L2, bool REFERENCE>
+template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 enter_seeds(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
 			Walk *walk, SearchShared *shared)
@@ -281,7 +281,7 @@ enter_seeds(const MirrorView &mirror, const BatchView &batch, const DeviceQuery 
 		for (uint32_t i = base + threadIdx.x; i < end; i += blockDim.x)
 			gather(mirror, walk, shared, mirror.seeds[i]);
 		__syncthreads();
-		enter_round<T, IS_L2, REFERENCE>(mirror, batch, asked, query, walk, shared);
+		enter_round<T, TERM, REFERENCE>(mirror, batch, asked, query, walk, shared);
 	}
 }
 
@@ -315,7 +315,7 @@ choose_parents(Walk *walk, SearchShared *shared, uint32_t most)
 }
 
 /* Expand until every slot of the list is expanded, or the query's iterations are used up. */
-template <typename T, bool IS_L2, bool REFERENCE>
+template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
 		   Walk *walk, SearchShared *shared)
@@ -343,7 +343,7 @@ expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 			gather(mirror, walk, shared,
 				   mirror.graph[(size_t) shared->parents[i / mirror.degree] * mirror.degree + i % mirror.degree]);
 		__syncthreads();
-		enter_round<T, IS_L2, REFERENCE>(mirror, batch, asked, query, walk, shared);
+		enter_round<T, TERM, REFERENCE>(mirror, batch, asked, query, walk, shared);
 	}
 }
 
@@ -351,7 +351,7 @@ expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
  * Turn what the walk found into answers: the live entries behind the bound, with exact distances, sorted, in the half that the
  * list uses now. Returns the list.
  */
-template <typename T, bool IS_L2, bool REFERENCE>
+template <typename T, int TERM, bool REFERENCE>
 __device__ static inline BestList
 rank_exactly(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
 			 Walk *walk, SearchShared *shared)
@@ -367,7 +367,7 @@ rank_exactly(const MirrorView &mirror, const BatchView &batch, const DeviceQuery
 		uint32_t i = base + lane / EXACT_TEAM;
 		bool active = i < best.count;
 		uint32_t slot = active ? entries.slot[i] & SLOT_MASK : 0;
-		Key key = REFERENCE ? (active ? entries.key[i] : 0) : exact_key<T, IS_L2>(mirror, query, slot, active);
+		Key key = REFERENCE ? (active ? entries.key[i] : 0) : exact_key<T, TERM>(mirror, query, slot, active);
 
 		__syncwarp();
 		if (active && lane % EXACT_TEAM == 0)
@@ -420,7 +420,7 @@ keep_exact(const BestList &best, Walk *walk, SearchShared *shared, Key key, uint
 }
 
 /* Scan the pending rows exactly and merge them into the answers. Returns how many there were. */
-template <typename T, bool IS_L2>
+template <typename T, int TERM>
 __device__ static inline uint32_t
 merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
 			  BestList *best, Walk *walk, SearchShared *shared)
@@ -447,7 +447,7 @@ merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 			uint32_t i = base + lane / EXACT_TEAM;
 			bool active = i < shared->gathered;
 			uint32_t slot = active ? walk->gathered[i] : 0;
-			Key key = exact_key<T, IS_L2>(mirror, query, slot, active);
+			Key key = exact_key<T, TERM>(mirror, query, slot, active);
 
 			if (active && lane % EXACT_TEAM == 0 && is_beyond(asked, key, slot))
 				keep_exact(*best, walk, shared, key, slot);
@@ -512,7 +512,7 @@ lay_out(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &ask
 	walk->team = fast_team(mirror.stride);
 }
 
-template <typename T, bool IS_L2, bool REFERENCE>
+template <typename T, int TERM, bool REFERENCE>
 __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 	graph_search_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending, bool state_shared)
 {
@@ -526,20 +526,20 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 
 	if (threadIdx.x == 0)
 		shared.open_from = 0;
-	lay_out<REFERENCE>(mirror, batch, asked, memory + query_floats(mirror.dims) * sizeof(float), state_shared, &walk);
+	lay_out<REFERENCE>(mirror, batch, asked, memory + query_bytes(mirror), state_shared, &walk);
 	for (uint32_t i = threadIdx.x; i < walk.places; i += blockDim.x)
 		walk.table[i] = NO_SLOT;
 	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.norm);
-	enter_seeds<T, IS_L2, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
-	expand_all<T, IS_L2, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
-	best = rank_exactly<T, IS_L2, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
+	enter_seeds<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
+	expand_all<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
+	best = rank_exactly<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
 	if (pending.keys != NULL)
 	{
 		merge_lists(pending, &best, &walk, &shared);
 		scanned = pending.heads[blockIdx.x].pending;
 	}
 	else
-		scanned = merge_pending<T, IS_L2>(mirror, batch, asked, query, &best, &walk, &shared);
+		scanned = merge_pending<T, TERM>(mirror, batch, asked, query, &best, &walk, &shared);
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
 	{
@@ -565,18 +565,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 
 typedef void (*GraphKernel)(const MirrorView, const BatchView, const PendingLists, bool);
 
-/* The kernel for a type, a metric and a mode. */
-static GraphKernel
-graph_kernel(ElementType type, Metric metric, bool reference)
-{
-	static const GraphKernel kernels[2][2][2] = {
-		{{graph_search_kernel<float, false, false>, graph_search_kernel<float, false, true>},
-		 {graph_search_kernel<float, true, false>, graph_search_kernel<float, true, true>}},
-		{{graph_search_kernel<__half, false, false>, graph_search_kernel<__half, false, true>},
-		 {graph_search_kernel<__half, true, false>, graph_search_kernel<__half, true, true>}}};
+#define WALK_KERNEL(T, TERM) graph_search_kernel<T, TERM, false>
+#define REFERENCE_KERNEL(T, TERM) graph_search_kernel<T, TERM, true>
 
-	return kernels[type == ELEMENT_HALF][metric == METRIC_L2][reference];
-}
+/* The kernels of both modes. */
+static const GraphKernel graph_kernels[2][TYPES_AND_TERMS_COUNT] = {TYPES_AND_TERMS(WALK_KERNEL),
+																	TYPES_AND_TERMS(REFERENCE_KERNEL)};
 
 /* Shared memory of a block without lists and set. */
 static size_t
@@ -584,7 +578,7 @@ round_bytes(const MirrorView *mirror, bool reference)
 {
 	uint32_t room = round_room(mirror->degree, reference);
 
-	return query_floats(mirror->dims) * sizeof(float) + 2 * entries_bytes(room) + (size_t) room * sizeof(uint32_t);
+	return query_bytes(*mirror) + 2 * entries_bytes(room) + (size_t) room * sizeof(uint32_t);
 }
 
 size_t
@@ -617,10 +611,9 @@ cudaError_t
 graph_search_prepare(size_t shared_room)
 {
 	shared_most = shared_room;
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < 2 * TYPES_AND_TERMS_COUNT; i++)
 	{
-		GraphKernel kernel = graph_kernel((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT,
-										  (i & 2) ? METRIC_L2 : METRIC_IP, (i & 4) != 0);
+		GraphKernel kernel = graph_kernels[i & 1][i / 2];
 		cudaError_t error = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
 												 (int) (shared_room - sizeof(SearchShared) - 64));
 
@@ -636,7 +629,7 @@ graph_search_launch(const GraphLaunch *launch)
 	size_t state = graph_state_bytes(launch->max_ef, launch->max_table, launch->any_admitted);
 	bool state_shared = graph_state_shared(&launch->mirror, state, launch->reference);
 	size_t bytes = round_bytes(&launch->mirror, launch->reference) + (state_shared ? state : 0);
-	GraphKernel kernel = graph_kernel(launch->type, launch->mirror.metric, launch->reference);
+	GraphKernel kernel = graph_kernels[launch->reference][type_and_term(launch->type, launch->mirror.metric)];
 
 	LAUNCH(kernel, launch->queries, THREADS, bytes, launch->stream, launch->mirror, launch->batch, launch->pending,
 		   state_shared);

@@ -23,6 +23,7 @@ struct MirrorView
 	uint32_t stride; /* bytes from one row to the next */
 	uint32_t dims;
 	uint32_t degree;
+	ElementType type;
 	Metric metric;
 };
 

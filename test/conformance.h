@@ -69,6 +69,16 @@ typedef enum Shape
 	SHAPE_SMALL					/* few distinct elements: many equal distances, zeros among them */
 } Shape;
 
+/* Every type with every metric it has. */
+typedef struct Pair
+{
+	ElementType type;
+	Metric		metric;
+} Pair;
+
+#define PAIRS	10
+extern const Pair pairs[PAIRS];
+
 /* A table of vectors and what became of its rows. */
 typedef struct World
 {

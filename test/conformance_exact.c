@@ -9,9 +9,6 @@
 #include "conformance.h"
 #include "../src/engine/distance.h"
 
-static const ElementType types[] = {ELEMENT_FLOAT, ELEMENT_HALF};
-static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE};
-
 /* Run one exact query and compare it with brute force. */
 static void
 check_exact(const World *world, const char *what, EngineQuery *query)
@@ -42,22 +39,26 @@ check_world(World *world, const char *what, uint32_t k)
 	}
 }
 
+/* One type and metric, in a dimension. */
+static void
+one_pair(const Pair *pair, uint32_t dims, uint32_t rows)
+{
+	World	   *world = world_create(pair->type, pair->metric, dims, rows, rows, SHAPE_UNIFORM);
+
+	world_append(world, rows);
+	check_world(world, "exact", 1);
+	check_world(world, "exact", 10);
+	check_world(world, "exact, all rows", rows);
+	check_world(world, "exact, more than all", rows + 5);
+	world_drop(world);
+}
+
 /* Every type, metric and dimension; large dimensions with few rows. */
 static void
 every_pair(uint32_t dims, uint32_t rows)
 {
-	for (int t = 0; t < 2; t++)
-		for (int m = 0; m < 3; m++)
-		{
-			World	   *world = world_create(types[t], metrics[m], dims, rows, rows, SHAPE_UNIFORM);
-
-			world_append(world, rows);
-			check_world(world, "exact", 1);
-			check_world(world, "exact", 10);
-			check_world(world, "exact, all rows", rows);
-			check_world(world, "exact, more than all", rows + 5);
-			world_drop(world);
-		}
+	for (int i = 0; i < PAIRS; i++)
+		one_pair(&pairs[i], dims, rows);
 }
 
 static void
@@ -96,22 +97,39 @@ dims_16000(void)
 	every_pair(16000, 12);
 }
 
+/* Bits in every number from 1 to beyond what a register holds, and as many as there may be. */
+static void
+dims_of_bits(void)
+{
+	for (int i = 0; i < PAIRS; i++)
+	{
+		if (pairs[i].type != ELEMENT_BIT)
+			continue;
+		for (uint32_t dims = 1; dims <= 140; dims++)
+			one_pair(&pairs[i], dims, 20);
+		one_pair(&pairs[i], 511, 40);
+		one_pair(&pairs[i], 513, 40);
+		one_pair(&pairs[i], 1536, 40);
+		one_pair(&pairs[i], 16001, 12);
+		one_pair(&pairs[i], ENGINE_MAX_BIT_DIMS, 12);
+	}
+}
+
 /* Few distinct elements: many equal distances, zero vectors, -0; ties go by slot. */
 static void
 ties_by_slot(void)
 {
-	for (int t = 0; t < 2; t++)
-		for (int m = 0; m < 3; m++)
-			for (uint32_t dims = 1; dims <= 3; dims += 2)
-			{
-				World	   *world = world_create(types[t], metrics[m], dims, 1000, 10, SHAPE_SMALL);
+	for (int i = 0; i < PAIRS; i++)
+		for (uint32_t dims = 1; dims <= 3; dims += 2)
+		{
+			World	   *world = world_create(pairs[i].type, pairs[i].metric, dims, 1000, 10, SHAPE_SMALL);
 
-				world_append(world, 1000);
-				check_world(world, "ties", 10);
-				check_world(world, "ties", 500);
-				check_world(world, "ties", 1000);
-				world_drop(world);
-			}
+			world_append(world, 1000);
+			check_world(world, "ties", 10);
+			check_world(world, "ties", 500);
+			check_world(world, "ties", 1000);
+			world_drop(world);
+		}
 }
 
 /* Sizes around k, and large ones. */
@@ -145,10 +163,10 @@ large_k(void)
 static void
 beyond(void)
 {
-	for (int m = 0; m < 3; m++)
+	for (int i = 0; i < PAIRS; i++)
 		for (int shape = 0; shape < 2; shape++)
 		{
-			World	   *world = world_create(ELEMENT_FLOAT, metrics[m], 3, 500, 500, shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
+			World	   *world = world_create(pairs[i].type, pairs[i].metric, 3, 500, 500, shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
 			EngineQuery query;
 			uint32_t	seen = 0;
 
@@ -266,6 +284,7 @@ const Case exact_cases[] = {
 	{"exact_dims_384", dims_384, false},
 	{"exact_dims_2000", dims_2000, false},
 	{"exact_dims_16000", dims_16000, false},
+	{"exact_dims_of_bits", dims_of_bits, false},
 	{"exact_ties_by_slot", ties_by_slot, false},
 	{"exact_sizes", sizes, false},
 	{"exact_large_k", large_k, true},
@@ -304,45 +323,78 @@ order_is_total(void)
 	CHECK(engine_before(-0.0, 1, 0.0, 2) && !engine_before(0.0, 2, -0.0, 1), "-0 does not equal 0");
 }
 
+/* How far a fast distance may be from the exact one: 1e-5 of the sizes that it sums. */
+static double
+fast_tolerance(const DistanceKernels *kernels, const Pair *pair, const void *a, const void *b, uint32_t dims, double exact)
+{
+	switch (pair->metric)
+	{
+		case METRIC_IP:
+			return 1e-5 * (1 + sqrt((double) kernels->squared_norm(a, dims) * kernels->squared_norm(b, dims)));
+		case METRIC_L2:
+		case METRIC_L1:
+			return 1e-5 * exact;
+		case METRIC_HAMMING:
+			return 0;
+		default:
+			return 1e-5;
+	}
+}
+
+/* One pair of vectors at some alignment: the exact kernel gives the definition's bits, the fast one is near. */
+static void
+kernels_of(const DistanceKernels *kernels, const Pair *pair, uint32_t dims)
+{
+	World		world = {.type = pair->type, .metric = pair->metric, .dims = dims};
+	uint32_t	shape = SHAPE_UNIFORM;
+	size_t		bytes = engine_vector_bytes(pair->type, dims);
+	char	   *a = (char *) allocate(bytes + 64) + dims % 4;
+	char	   *b = (char *) allocate(bytes + 64) + dims / 4 % 2;
+	char	   *aligned = allocate(bytes);
+	float	   *wide = allocate(dims * sizeof(float));
+	float		scale;
+	double		exact;
+	double		difference;
+
+	world.versions = &shape;
+	make_vector(&world, 1, aligned);
+	memcpy(a, aligned, bytes);
+	make_vector(&world, 2, aligned);
+	memcpy(b, aligned, bytes);
+	/* what lies behind a vector does not count */
+	memset(a + bytes, 0x5A, 32);
+	memset(b + bytes, 0xA5, 32);
+	exact = kernels->exact(a, b, dims);
+	CHECK(exact == model_distance(&world, a, b), "exact kernel, type %d, metric %d, %u dimensions: %.17g, not %.17g",
+		  pair->type, pair->metric, dims, exact, model_distance(&world, a, b));
+	kernels->widen(a, dims, wide);
+	scale = 1 / sqrtf(kernels->squared_norm(a, dims) * kernels->squared_norm(b, dims));
+	difference = fabs(kernels->fast(wide, b, dims, scale) - exact);
+	CHECK(difference <= fast_tolerance(kernels, pair, a, b, dims, exact),
+		  "fast kernel, type %d, metric %d, %u dimensions is off by %g", pair->type, pair->metric, dims, difference);
+}
+
 /* Kernels of one level equal the definition in every bit, whatever the alignment; fast ones are near it. */
 static void
 kernels_at(SimdLevel level)
 {
-	static const uint32_t dims[] = {1, 2, 3, 7, 8, 9, 15, 16, 31, 33, 63, 128, 384, 1001, 2000, 16000};
+	static const uint32_t large[] = {384, 511, 512, 513, 1001, 1536, 2000, 2001, 3072, 4095, 16000};
 
 	if (!simd_available(level))
 		skip("this processor lacks SIMD level %s", simd_name(level));
-	for (int t = 0; t < 2; t++)
-		for (int m = 0; m < 3; m++)
-			for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
-			{
-				const DistanceKernels *kernels = distance_kernels(types[t], metrics[m], level);
-				World		world = {.type = types[t], .metric = metrics[m], .dims = dims[i]};
-				uint32_t	shape = SHAPE_UNIFORM;
-				size_t		bytes = engine_vector_bytes(types[t], dims[i]);
-				char	   *a = (char *) allocate(bytes + 64) + i % 4;
-				char	   *b = (char *) allocate(bytes + 64) + i % 2;
-				char	   *aligned = allocate(bytes);
-				float	   *wide = allocate(dims[i] * sizeof(float));
-				double		scale;
-				double		exact;
-				double		difference;
+	for (int i = 0; i < PAIRS; i++)
+	{
+		const DistanceKernels *kernels = distance_kernels(pairs[i].type, pairs[i].metric, level);
 
-				CHECK(kernels != NULL && kernels->level == level, "no kernels");
-				world.versions = &shape;
-				make_vector(&world, 1, aligned);
-				memcpy(a, aligned, bytes);
-				make_vector(&world, 2, aligned);
-				memcpy(b, aligned, bytes);
-				exact = kernels->exact(a, b, dims[i]);
-				CHECK(exact == model_distance(&world, a, b), "exact kernel, type %d, metric %d, %u dimensions: %.17g, not %.17g",
-					  types[t], metrics[m], dims[i], exact, model_distance(&world, a, b));
-				kernels->widen(a, dims[i], wide);
-				scale = sqrt((double) kernels->squared_norm(a, dims[i]) * kernels->squared_norm(b, dims[i]));
-				difference = fabs(kernels->fast(wide, b, dims[i], (float) (1 / scale)) - exact);
-				CHECK(difference <= 1e-5 * (metrics[m] == METRIC_COSINE ? 1 : 4 * scale + 1),
-					  "fast kernel, type %d, metric %d, %u dimensions is off by %g", types[t], metrics[m], dims[i], difference);
-			}
+		CHECK(kernels != NULL && kernels->level <= level, "no kernels");
+		for (uint32_t dims = 1; dims <= 272; dims++)
+			kernels_of(kernels, &pairs[i], dims);
+		for (size_t j = 0; j < sizeof(large) / sizeof(large[0]); j++)
+			kernels_of(kernels, &pairs[i], large[j]);
+		kernels_of(kernels, &pairs[i], engine_max_dims(pairs[i].type));
+	}
+	CHECK(distance_kernels(ELEMENT_BIT, METRIC_L2, level) == NULL && distance_kernels(ELEMENT_FLOAT, METRIC_HAMMING, level) == NULL,
+		  "there are kernels for pairs that have no distance");
 }
 
 static void
@@ -355,6 +407,12 @@ static void
 kernels_avx2(void)
 {
 	kernels_at(SIMD_AVX2);
+}
+
+static void
+kernels_avx512(void)
+{
+	kernels_at(SIMD_AVX512);
 }
 
 /* The CPU engine, forced to a level, answers as the model does. */
@@ -377,12 +435,12 @@ engine_at(const char *level)
 	ops->close(engine);
 	engine = forced;
 	every_pair(77, 200);
-	for (int m = 0; m < 3; m++)
+	for (int i = 0; i < PAIRS; i++)
 	{
-		World	   *world = world_create(ELEMENT_HALF, metrics[m], 40, 1500, 1500, SHAPE_CLUSTERED);
+		World	   *world = world_create(pairs[i].type, pairs[i].metric, 77, 1000, 1000, SHAPE_CLUSTERED);
 		EngineQuery query;
 
-		world_append(world, 1500);
+		world_append(world, 1000);
 		world_link(world);
 		query_init(&query, world, METHOD_GRAPH, 10, 100, world_vector(world, 77));
 		query_run(&query);
@@ -404,11 +462,19 @@ engine_avx2(void)
 	engine_at("avx2");
 }
 
+static void
+engine_avx512(void)
+{
+	engine_at("avx512");
+}
+
 const Case kernel_cases[] = {
 	{"order_is_total", order_is_total, false},
 	{"kernels_portable", kernels_portable, false},
 	{"kernels_avx2", kernels_avx2, false},
+	{"kernels_avx512", kernels_avx512, false},
 	{"engine_forced_portable", engine_portable, false},
 	{"engine_forced_avx2", engine_avx2, false},
+	{"engine_forced_avx512", engine_avx512, false},
 	{NULL, NULL, false}
 };

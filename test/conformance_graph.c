@@ -60,19 +60,16 @@ recall_10000(void)
 static void
 recall_every_pair(void)
 {
-	static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE};
+	for (int i = 0; i < PAIRS; i++)
+	{
+		World	   *world = world_create(pairs[i].type, pairs[i].metric, 48, 2000, 2000, SHAPE_CLUSTERED);
 
-	for (int t = 0; t < 2; t++)
-		for (int m = 0; m < 3; m++)
-		{
-			World	   *world = world_create(t == 0 ? ELEMENT_FLOAT : ELEMENT_HALF, metrics[m], 48, 2000, 2000, SHAPE_CLUSTERED);
-
-			world_append(world, 2000);
-			world_link(world);
-			need_recall(world, 100, 0.93);
-			need_recall(world, 400, 0.98);
-			world_drop(world);
-		}
+		world_append(world, 2000);
+		world_link(world);
+		need_recall(world, 100, 0.93);
+		need_recall(world, 400, 0.98);
+		world_drop(world);
+	}
 }
 
 /* Large dimensions, few rows. */
@@ -179,11 +176,9 @@ equal_vectors(void)
 static void
 equals_amid_others(void)
 {
-	static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE};
-
-	for (int m = 0; m < 3; m++)
+	for (int i = PAIRS / 2 - 1; i < PAIRS; i++)
 	{
-		World	   *world = world_create(ELEMENT_HALF, metrics[m], 32, 6000, 6000, SHAPE_CLUSTERED);
+		World	   *world = world_create(pairs[i].type, pairs[i].metric, 32, 6000, 6000, SHAPE_CLUSTERED);
 		EngineQuery query;
 		double		recall;
 
@@ -192,11 +187,11 @@ equals_amid_others(void)
 		world_append(world, 6000);
 		world_link(world);
 		recall = mean_recall(world, 50, 10, 150);
-		CHECK(recall >= 0.93, "metric %d: recall %.3f among duplicates", (int) metrics[m], recall);
+		CHECK(recall >= 0.93, "metric %d: recall %.3f among duplicates", (int) world->metric, recall);
 		query_init(&query, world, METHOD_GRAPH, 100, 150, world_vector(world, 1));
 		query_run(&query);
 		check_sound(world, &query);
-		CHECK(recall_of(world, &query) >= 0.9, "metric %d: %.3f of 100 duplicates found", (int) metrics[m],
+		CHECK(recall_of(world, &query) >= 0.9, "metric %d: %.3f of 100 duplicates found", (int) world->metric,
 			  recall_of(world, &query));
 		world_drop(world);
 	}
@@ -435,22 +430,18 @@ follow_variations(const World *world, uint32_t rounds)
 static void
 reference_pairs(void)
 {
-	static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE};
+	for (int i = 0; i < PAIRS; i++)
+		for (int shape = 0; shape < 2; shape++)
+		{
+			World	   *world = world_create(pairs[i].type, pairs[i].metric, 10, 400, 400, shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
 
-	for (int t = 0; t < 2; t++)
-		for (int m = 0; m < 3; m++)
-			for (int shape = 0; shape < 2; shape++)
-			{
-				World	   *world = world_create(t == 0 ? ELEMENT_FLOAT : ELEMENT_HALF, metrics[m], 10, 400, 400,
-												 shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
-
-				world_append(world, 400);
-				world_ring(world, 20);
-				for (uint32_t slot = 0; slot < 400; slot += 9)
-					world_kill(world, slot);
-				follow_variations(world, 24);
-				world_drop(world);
-			}
+			world_append(world, 400);
+			world_ring(world, 20);
+			for (uint32_t slot = 0; slot < 400; slot += 9)
+				world_kill(world, slot);
+			follow_variations(world, 24);
+			world_drop(world);
+		}
 }
 
 /* On a graph that the engine linked itself. */

@@ -10,6 +10,12 @@
 
 #define CENTRES			40
 
+const Pair	pairs[PAIRS] = {
+	{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_FLOAT, METRIC_IP}, {ELEMENT_FLOAT, METRIC_COSINE}, {ELEMENT_FLOAT, METRIC_L1},
+	{ELEMENT_HALF, METRIC_L2}, {ELEMENT_HALF, METRIC_IP}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_HALF, METRIC_L1},
+	{ELEMENT_BIT, METRIC_HAMMING}, {ELEMENT_BIT, METRIC_JACCARD}
+};
+
 /* A number that depends on nothing but its arguments. */
 static uint32_t
 mix(uint64_t a, uint64_t b)
@@ -43,6 +49,8 @@ element_of(const World *world, const void *vector, uint32_t i)
 	float		single;
 	double		magnitude;
 
+	if (world->type == ELEMENT_BIT)
+		return ((const unsigned char *) vector)[i / 8] >> (7 - i % 8) & 1;
 	if (world->type == ELEMENT_FLOAT)
 	{
 		memcpy(&single, (const char *) vector + i * sizeof(single), sizeof(single));
@@ -89,15 +97,19 @@ variant_element(const World *world, uint64_t variant, uint32_t i)
 	return floor(fmax(-2047, fmin(2047, sum))) / 1024.0;
 }
 
-/* The vector that a variant stands for. */
+/* The vector that a variant stands for; of bits, those where its elements are above zero. */
 void
 make_vector(const World *world, uint64_t variant, void *out)
 {
+	if (world->type == ELEMENT_BIT)
+		memset(out, 0, engine_vector_bytes(world->type, world->dims));
 	for (uint32_t i = 0; i < world->dims; i++)
 	{
 		double		value = variant_element(world, variant, i);
 
-		if (world->type == ELEMENT_FLOAT)
+		if (world->type == ELEMENT_BIT)
+			((unsigned char *) out)[i / 8] |= (unsigned char) ((value > 0) << (7 - i % 8));
+		else if (world->type == ELEMENT_FLOAT)
 			((float *) out)[i] = (float) value;
 		else
 			((uint16_t *) out)[i] = half_of(value);
@@ -154,6 +166,26 @@ fold(const double *lane)
 	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
+/* The distance of bits, bit by bit. */
+static double
+model_bit_distance(const World *world, const void *a, const void *b)
+{
+	uint32_t	both = 0,
+				either = 0;
+
+	for (uint32_t i = 0; i < world->dims; i++)
+	{
+		bool		x = element_of(world, a, i) != 0;
+		bool		y = element_of(world, b, i) != 0;
+
+		both += x && y;
+		either += x || y;
+	}
+	if (world->metric == METRIC_HAMMING)
+		return either - both;
+	return both == 0 ? 1 : 1 - (double) both / either;
+}
+
 /* The exact distance (I10). The products are made volatile so that no compiler contracts them. */
 double
 model_distance(const World *world, const void *a, const void *b)
@@ -164,11 +196,13 @@ model_distance(const World *world, const void *a, const void *b)
 	double		norms;
 	double		result;
 
+	if (world->type == ELEMENT_BIT)
+		return model_bit_distance(world, a, b);
 	for (uint32_t i = 0; i < world->dims; i++)
 	{
 		double		x = element_of(world, a, i);
 		double		y = element_of(world, b, i);
-		volatile double product = world->metric == METRIC_L2 ? (x - y) * (x - y) : x * y;
+		volatile double product = world->metric == METRIC_L2 ? (x - y) * (x - y) : world->metric == METRIC_L1 ? fabs(x - y) : x * y;
 		volatile double xx = x * x;
 		volatile double yy = y * y;
 
@@ -176,7 +210,7 @@ model_distance(const World *world, const void *a, const void *b)
 		aa[i % 8] += xx;
 		bb[i % 8] += yy;
 	}
-	if (world->metric == METRIC_L2)
+	if (world->metric == METRIC_L2 || world->metric == METRIC_L1)
 		return fold(cross);
 	if (world->metric == METRIC_IP)
 		return -fold(cross);

@@ -68,6 +68,8 @@ choose_level(const EngineConfig *config, SimdLevel *level, EngineError *error)
 		*level = SIMD_PORTABLE;
 	else if (strcmp(config->simd, "avx2") == 0)
 		*level = SIMD_AVX2;
+	else if (strcmp(config->simd, "avx512") == 0)
+		*level = SIMD_AVX512;
 	else
 	{
 		engine_error(error, ENGINE_INVALID, "no SIMD level is called \"%.40s\"", config->simd);

@@ -1,32 +1,76 @@
 /*
  * distance.c
  *		Which distance kernels a process uses: chosen by type, metric and what the processor has.
+ *
+ * The processor is asked once per process: CPUID leaves a virtual machine, which costs as much as hundreds of distances.
  */
+#include <stdatomic.h>
+
 #include "distance_private.h"
 
-#ifdef DISTANCE_HAVE_AVX2
+#ifdef DISTANCE_HAVE_X86
 #include <cpuid.h>
 #endif
+
+/* What was found out about the processor. */
+#define HAS_BEEN_ASKED		0x01u
+#define HAS_AVX2			0x02u
+#define HAS_AVX512			0x04u
+#define HAS_VPOPCNTDQ		0x08u
+
+/* Ask the processor, and the operating system, for what the levels need. */
+static unsigned int
+ask_processor(void)
+{
+	unsigned int found = HAS_BEEN_ASKED;
+#ifdef DISTANCE_HAVE_X86
+	unsigned int eax,
+				ebx,
+				ecx,
+				edx;
+
+	__builtin_cpu_init();
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("popcnt") &&
+		__get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0)
+		found |= HAS_AVX2;
+	if ((found & HAS_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+		found |= HAS_AVX512;
+	if ((found & HAS_AVX512) && __builtin_cpu_supports("avx512vpopcntdq"))
+		found |= HAS_VPOPCNTDQ;
+#endif
+	return found;
+}
+
+/* What the processor has. Threads that ask at once find the same. */
+static unsigned int
+processor(void)
+{
+	static _Atomic unsigned int known;
+	unsigned int found = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (found == 0)
+	{
+		found = ask_processor();
+		atomic_store_explicit(&known, found, memory_order_relaxed);
+	}
+	return found;
+}
 
 /* Whether this processor, and the operating system, have a level. */
 bool
 simd_available(SimdLevel level)
 {
-	if (level == SIMD_BEST || level == SIMD_PORTABLE)
-		return true;
-#ifdef DISTANCE_HAVE_AVX2
-	if (level == SIMD_AVX2)
+	switch (level)
 	{
-		unsigned int eax,
-					ebx,
-					ecx,
-					edx;
-
-		__builtin_cpu_init();
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-			__get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0;
+		case SIMD_BEST:
+		case SIMD_PORTABLE:
+			return true;
+		case SIMD_AVX2:
+			return (processor() & HAS_AVX2) != 0;
+		case SIMD_AVX512:
+			return (processor() & HAS_AVX512) != 0;
 	}
-#endif
 	return false;
 }
 
@@ -36,6 +80,8 @@ resolve_level(SimdLevel level)
 {
 	if (level != SIMD_BEST)
 		return level;
+	if (simd_available(SIMD_AVX512))
+		return SIMD_AVX512;
 	return simd_available(SIMD_AVX2) ? SIMD_AVX2 : SIMD_PORTABLE;
 }
 
@@ -43,20 +89,26 @@ resolve_level(SimdLevel level)
 const char *
 simd_name(SimdLevel level)
 {
-	return resolve_level(level) == SIMD_AVX2 ? "avx2" : "portable";
+	level = resolve_level(level);
+	return level == SIMD_AVX512 ? "avx512" : level == SIMD_AVX2 ? "avx2" : "portable";
 }
 
 /* Kernels for a type and metric at a level, or NULL. */
 const DistanceKernels *
 distance_kernels(ElementType type, Metric metric, SimdLevel level)
 {
-	if ((type != ELEMENT_FLOAT && type != ELEMENT_HALF) ||
-		(metric != METRIC_L2 && metric != METRIC_IP && metric != METRIC_COSINE) ||
-		!simd_available(level))
+	uint32_t	i;
+
+	if (!engine_has_distance(type, metric) || !simd_available(level))
 		return NULL;
-#ifdef DISTANCE_HAVE_AVX2
-	if (resolve_level(level) == SIMD_AVX2)
-		return &distance_avx2_table.kernels[DISTANCE_INDEX(type, metric)];
+	i = DISTANCE_INDEX(type, metric);
+	level = resolve_level(level);
+#ifdef DISTANCE_HAVE_X86
+	if (level == SIMD_AVX512 && distance_avx512_table.kernels[i].exact != NULL &&
+		(type != ELEMENT_BIT || (processor() & HAS_VPOPCNTDQ) != 0))
+		return &distance_avx512_table.kernels[i];
+	if (level >= SIMD_AVX2)
+		return &distance_avx2_table.kernels[i];
 #endif
-	return &distance_portable_table.kernels[DISTANCE_INDEX(type, metric)];
+	return &distance_portable_table.kernels[i];
 }

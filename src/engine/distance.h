@@ -5,9 +5,11 @@
  * The exact distance is one definition (design, I10): elements widen to double; element i goes to accumulator
  * i mod 8; multiply and add are rounded separately; the sum is ((0+4)+(2+6))+((1+5)+(3+7)). Every SIMD level and every
  * engine gives the same bits. A NaN (which no stored vector can cause but an overflow might) is returned as infinity.
- * The fast distance is single precision in any order of summation: it makes shortlists only.
+ * Distances of bits come from counts, which are exact. The fast distance is single precision in any order of summation: it
+ * makes shortlists only. Of bits it is the exact distance, rounded to single precision.
  *
- * Kernels are chosen once per process by what the processor has: portable, or AVX2 + FMA + F16C.
+ * What the processor has is asked once per process: nothing; AVX2 with FMA, F16C and POPCNT; or AVX-512 (F, BW, DQ, VL). Only
+ * pairs that gain by it have AVX-512 kernels, and bits only where VPOPCNTDQ is there; the others keep those of AVX2.
  */
 #ifndef GPUANN_DISTANCE_H
 #define GPUANN_DISTANCE_H
@@ -18,14 +20,15 @@ typedef enum SimdLevel
 {
 	SIMD_BEST = 0,				/* the best this processor has */
 	SIMD_PORTABLE = 1,
-	SIMD_AVX2 = 2				/* with FMA and F16C */
+	SIMD_AVX2 = 2,				/* with FMA, F16C and POPCNT */
+	SIMD_AVX512 = 3				/* F, BW, DQ, VL */
 } SimdLevel;
 
 /* The exact distance of two stored vectors of dims elements. */
 typedef double (*ExactDistance) (const void *a, const void *b, uint32_t dims);
 
 /*
- * The fast distance of a prepared query (dims floats, 32-byte aligned or not) and a stored row.
+ * The fast distance of a prepared query (what widen makes of a vector, aligned or not) and a stored row.
  * Cosine takes the factor scale = 1 / (|query| |row|); others ignore it.
  */
 typedef float (*FastDistance) (const float *query, const void *row, uint32_t dims, float scale);
@@ -35,18 +38,26 @@ typedef float (*SquaredNorm) (const void *row, uint32_t dims);
 
 typedef struct DistanceKernels
 {
-	SimdLevel	level;
+	SimdLevel	level;			/* what it was written for: the level asked for, or a lower one */
 	ExactDistance exact;
 	FastDistance fast;
 	SquaredNorm squared_norm;
-	void		(*widen) (const void *row, uint32_t dims, float *out);	/* stored elements to single precision */
+	/* Stored elements to single precision; bits stay bits. out has room for dims floats. */
+	void		(*widen) (const void *row, uint32_t dims, float *out);
 } DistanceKernels;
 
-/* Kernels for a type and metric; NULL if the pair (or the level on this processor) is not there. */
+/* Kernels for a type and metric, at a level; NULL if the pair (or the level on this processor) is not there. */
 extern const DistanceKernels *distance_kernels(ElementType type, Metric metric, SimdLevel level);
 
 /* Whether this processor has a level, and its name. */
 extern bool simd_available(SimdLevel level);
 extern const char *simd_name(SimdLevel level);	/* of SIMD_BEST: the one it stands for */
+
+/* Whether a metric wants the norms of vectors: scales of fast distances, bounds of their error. */
+static inline bool
+metric_has_norms(Metric metric)
+{
+	return metric == METRIC_IP || metric == METRIC_COSINE;
+}
 
 #endif							/* GPUANN_DISTANCE_H */

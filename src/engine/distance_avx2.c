@@ -1,19 +1,19 @@
 /*
  * distance_avx2.c
- *		Distance kernels for x86-64 with AVX2, FMA and F16C.
+ *		Distance kernels for x86-64 with AVX2, FMA, F16C and POPCNT.
  *
  * Exact kernels are compiled without FMA, so that multiply and add cannot be contracted: lanes 0-3 and 4-7 of the
  * definition are the elements of two registers. Fast kernels use four single precision accumulators and FMA.
  */
 #include "distance_private.h"
 
-#ifdef DISTANCE_HAVE_AVX2
+#ifdef DISTANCE_HAVE_X86
 
 #include <immintrin.h>
-#include <string.h>
 
 #define TARGET_EXACT	__attribute__((target("avx2,f16c")))
 #define TARGET_FAST		__attribute__((target("avx2,f16c,fma")))
+#define TARGET_BITS		__attribute__((target("avx2,popcnt")))
 
 /* Eight elements from i on, in single precision. Vectors may be unaligned. */
 TARGET_EXACT DISTANCE_INLINE __m256
@@ -46,6 +46,13 @@ add_product(__m256d sum, __m256d a, __m256d b)
 	return _mm256_add_pd(sum, _mm256_mul_pd(a, b));
 }
 
+/* The sizes of four doubles. */
+TARGET_EXACT DISTANCE_INLINE __m256d
+magnitude4(__m256d v)
+{
+	return _mm256_andnot_pd(_mm256_set1_pd(-0.0), v);
+}
+
 TARGET_EXACT DISTANCE_INLINE double
 exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Metric metric)
 {
@@ -67,6 +74,12 @@ exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Met
 		__m256d		y_lo = _mm256_cvtps_pd(_mm256_castps256_ps128(y));
 		__m256d		y_hi = _mm256_cvtps_pd(_mm256_extractf128_ps(y, 1));
 
+		if (metric == METRIC_L1)
+		{
+			cross_lo = _mm256_add_pd(cross_lo, magnitude4(_mm256_sub_pd(x_lo, y_lo)));
+			cross_hi = _mm256_add_pd(cross_hi, magnitude4(_mm256_sub_pd(x_hi, y_hi)));
+			continue;
+		}
 		if (metric == METRIC_L2)
 		{
 			x_lo = y_lo = _mm256_sub_pd(x_lo, y_lo);
@@ -108,6 +121,8 @@ sum8(__m256 v)
 TARGET_FAST DISTANCE_INLINE __m256
 fast_step(__m256 sum, __m256 q, __m256 r, Metric metric)
 {
+	if (metric == METRIC_L1)
+		return _mm256_add_ps(sum, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), _mm256_sub_ps(q, r)));
 	if (metric == METRIC_L2)
 		q = r = _mm256_sub_ps(q, r);
 	return _mm256_fmadd_ps(q, r, sum);
@@ -134,11 +149,7 @@ fast_sum(const float *query, const void *row, uint32_t dims, ElementType type, M
 		s0 = fast_step(s0, _mm256_loadu_ps(query + i), load8(row, i, type), metric);
 	sum = sum8(_mm256_add_ps(_mm256_add_ps(s0, s1), _mm256_add_ps(s2, s3)));
 	for (; i < dims; i++)
-	{
-		float		r = load1(row, i, type);
-
-		sum += metric == METRIC_L2 ? (query[i] - r) * (query[i] - r) : query[i] * r;
-	}
+		sum = fast_add(sum, query[i], load1(row, i, type), metric);
 	return sum;
 }
 
@@ -184,6 +195,18 @@ widen_generic(const void *row, uint32_t dims, float *out, ElementType type)
 		out[i] = load1(row, i, type);
 }
 
+/* Counts of two vectors of bits, by words in registers. */
+TARGET_BITS DISTANCE_INLINE BitCounts
+count_avx2(const void *a, const void *b, uint32_t dims, Metric metric)
+{
+	BitCounts	counts = {0, 0};
+
+	bit_count_words(&counts, a, b, 0, ((size_t) dims + 7) / 8, metric);
+	return counts;
+}
+
+BIT_KERNELS(avx2, TARGET_BITS)
+
 #define AVX2_PAIR(name, type, metric) \
 	TARGET_EXACT static double exact_##name(const void *a, const void *b, uint32_t dims) \
 	{ \
@@ -205,7 +228,8 @@ widen_generic(const void *row, uint32_t dims, float *out, ElementType type)
 	} \
 	AVX2_PAIR(name##_l2, type, METRIC_L2) \
 	AVX2_PAIR(name##_ip, type, METRIC_IP) \
-	AVX2_PAIR(name##_cosine, type, METRIC_COSINE)
+	AVX2_PAIR(name##_cosine, type, METRIC_COSINE) \
+	AVX2_PAIR(name##_l1, type, METRIC_L1)
 
 AVX2_TYPE(float, ELEMENT_FLOAT)
 AVX2_TYPE(half, ELEMENT_HALF)
@@ -218,9 +242,12 @@ const KernelTable distance_avx2_table = {{
 	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),
 	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_IP, ip),
 	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_COSINE, cosine),
+	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_L1, l1),
 	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_L2, l2),
 	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_IP, ip),
-	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_COSINE, cosine)
+	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_COSINE, cosine),
+	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_L1, l1),
+	BIT_ENTRIES(avx2, SIMD_AVX2)
 }};
 
 #else
@@ -228,4 +255,4 @@ const KernelTable distance_avx2_table = {{
 /* ISO C wants something in every file. */
 typedef int DistanceAvx2NotHere;
 
-#endif							/* DISTANCE_HAVE_AVX2 */
+#endif							/* DISTANCE_HAVE_X86 */

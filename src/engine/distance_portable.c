@@ -70,10 +70,9 @@ fast_generic(const float *query, const void *row, uint32_t dims, float scale, El
 
 	for (; i < dims; i++)
 	{
-		float		q = query[i];
-		float		r = element(row, i, type);
+		float	   *lane = &sum[i & 7];
 
-		sum[i & 7] += metric == METRIC_L2 ? (q - r) * (q - r) : q * r;
+		*lane = fast_add(*lane, query[i], element(row, i, type), metric);
 	}
 	return fast_finish(((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7])), scale, metric);
 }
@@ -91,6 +90,18 @@ squared_norm_generic(const void *row, uint32_t dims, ElementType type)
 	}
 	return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
+
+/* Counts of two vectors of bits. */
+DISTANCE_INLINE BitCounts
+count_portable(const void *a, const void *b, uint32_t dims, Metric metric)
+{
+	BitCounts	counts = {0, 0};
+
+	bit_count_words(&counts, a, b, 0, ((size_t) dims + 7) / 8, metric);
+	return counts;
+}
+
+BIT_KERNELS(portable,)
 
 #define PORTABLE_PAIR(name, type, metric) \
 	static double exact_##name(const void *a, const void *b, uint32_t dims) \
@@ -114,7 +125,8 @@ squared_norm_generic(const void *row, uint32_t dims, ElementType type)
 	} \
 	PORTABLE_PAIR(name##_l2, type, METRIC_L2) \
 	PORTABLE_PAIR(name##_ip, type, METRIC_IP) \
-	PORTABLE_PAIR(name##_cosine, type, METRIC_COSINE)
+	PORTABLE_PAIR(name##_cosine, type, METRIC_COSINE) \
+	PORTABLE_PAIR(name##_l1, type, METRIC_L1)
 
 PORTABLE_TYPE(float, ELEMENT_FLOAT)
 PORTABLE_TYPE(half, ELEMENT_HALF)
@@ -127,7 +139,10 @@ const KernelTable distance_portable_table = {{
 	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),
 	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_IP, ip),
 	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_COSINE, cosine),
+	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_L1, l1),
 	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_L2, l2),
 	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_IP, ip),
-	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_COSINE, cosine)
+	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_COSINE, cosine),
+	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_L1, l1),
+	BIT_ENTRIES(portable, SIMD_PORTABLE)
 }};

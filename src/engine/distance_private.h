@@ -6,6 +6,7 @@
 #define GPUANN_DISTANCE_PRIVATE_H
 
 #include <math.h>
+#include <string.h>
 
 #include "distance.h"
 
@@ -14,10 +15,11 @@
 #define EXACT_LANES		8		/* accumulators of the exact definition */
 
 /* Types and metrics with kernels: index a table by (type, metric). */
-#define DISTANCE_TYPES		2
-#define DISTANCE_METRICS	3
+#define DISTANCE_TYPES		3
+#define DISTANCE_METRICS	6
 #define DISTANCE_INDEX(type, metric) (((type) - ELEMENT_FLOAT) * DISTANCE_METRICS + ((metric) - METRIC_L2))
 
+/* Pairs without kernels are empty. */
 typedef struct KernelTable
 {
 	DistanceKernels kernels[DISTANCE_TYPES * DISTANCE_METRICS];
@@ -25,14 +27,15 @@ typedef struct KernelTable
 
 extern const KernelTable distance_portable_table;
 #if defined(__x86_64__)
-#define DISTANCE_HAVE_AVX2 1
+#define DISTANCE_HAVE_X86 1
 extern const KernelTable distance_avx2_table;
+extern const KernelTable distance_avx512_table;
 #endif
 
 /* What an exact distance sums: one row of lanes per sum. Cosine needs three. */
 typedef struct ExactSums
 {
-	double		cross[EXACT_LANES]; /* of squared differences, or of products */
+	double		cross[EXACT_LANES]; /* of squared or absolute differences, or of products */
 	double		self_a[EXACT_LANES];
 	double		self_b[EXACT_LANES];
 } ExactSums;
@@ -53,6 +56,11 @@ exact_add(ExactSums *sums, uint32_t lane, double a, double b, Metric metric)
 		double		difference = a - b;
 
 		sums->cross[lane] += difference * difference;
+		return;
+	}
+	if (metric == METRIC_L1)
+	{
+		sums->cross[lane] += fabs(a - b);
 		return;
 	}
 	sums->cross[lane] += a * b;
@@ -92,5 +100,110 @@ fast_finish(float sum, float scale, Metric metric)
 		sum = 1.0f - sum * scale;
 	return isnan(sum) ? INFINITY : sum;
 }
+
+/* Add what one pair of elements contributes to a fast distance. */
+DISTANCE_INLINE float
+fast_add(float sum, float q, float r, Metric metric)
+{
+	if (metric == METRIC_L2)
+		return sum + (q - r) * (q - r);
+	if (metric == METRIC_L1)
+		return sum + fabsf(q - r);
+	return sum + q * r;
+}
+
+/* What distances of bits come from: how many are in both vectors, how many in one only. */
+typedef struct BitCounts
+{
+	uint64_t	both;
+	uint64_t	one;
+} BitCounts;
+
+/* Eight bytes of a vector of bits, or its last ones, filled up with zeros; they may be unaligned. */
+DISTANCE_INLINE uint64_t
+bit_word(const void *vector, size_t at, size_t bytes)
+{
+	uint64_t	word = 0;
+
+	memcpy(&word, (const char *) vector + at, bytes);
+	return word;
+}
+
+/* Count what a pair of words contributes. */
+DISTANCE_INLINE void
+bit_count(BitCounts *counts, uint64_t a, uint64_t b, Metric metric)
+{
+	counts->one += (uint64_t) __builtin_popcountll(a ^ b);
+	if (metric == METRIC_JACCARD)
+		counts->both += (uint64_t) __builtin_popcountll(a & b);
+}
+
+/* Count over two vectors, word by word from byte `at` on. */
+DISTANCE_INLINE void
+bit_count_words(BitCounts *counts, const void *a, const void *b, size_t at, size_t bytes, Metric metric)
+{
+	for (; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t))
+		bit_count(counts, bit_word(a, at, sizeof(uint64_t)), bit_word(b, at, sizeof(uint64_t)), metric);
+	if (at < bytes)
+		bit_count(counts, bit_word(a, at, bytes - at), bit_word(b, at, bytes - at), metric);
+}
+
+/* Count the ones of a vector. */
+DISTANCE_INLINE uint64_t
+bit_ones(const void *vector, size_t bytes)
+{
+	uint64_t	ones = 0;
+	size_t		at = 0;
+
+	for (; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t))
+		ones += (uint64_t) __builtin_popcountll(bit_word(vector, at, sizeof(uint64_t)));
+	if (at < bytes)
+		ones += (uint64_t) __builtin_popcountll(bit_word(vector, at, bytes - at));
+	return ones;
+}
+
+/* The distance that counts stand for. */
+DISTANCE_INLINE double
+bit_finish(BitCounts counts, Metric metric)
+{
+	if (metric == METRIC_HAMMING)
+		return (double) counts.one;
+	if (counts.both == 0)
+		return 1.0;
+	return 1.0 - (double) counts.both / (double) (counts.both + counts.one);
+}
+
+/* The kernels of bits at a level, from count_LEVEL(a, b, dims, metric). */
+#define BIT_KERNELS(level, target) \
+	target static double exact_bit_hamming_##level(const void *a, const void *b, uint32_t dims) \
+	{ \
+		return bit_finish(count_##level(a, b, dims, METRIC_HAMMING), METRIC_HAMMING); \
+	} \
+	target static double exact_bit_jaccard_##level(const void *a, const void *b, uint32_t dims) \
+	{ \
+		return bit_finish(count_##level(a, b, dims, METRIC_JACCARD), METRIC_JACCARD); \
+	} \
+	target static float fast_bit_hamming_##level(const float *query, const void *row, uint32_t dims, float scale) \
+	{ \
+		return (float) exact_bit_hamming_##level(query, row, dims); \
+	} \
+	target static float fast_bit_jaccard_##level(const float *query, const void *row, uint32_t dims, float scale) \
+	{ \
+		return (float) exact_bit_jaccard_##level(query, row, dims); \
+	} \
+	target static float squared_norm_bit_##level(const void *row, uint32_t dims) \
+	{ \
+		return (float) bit_ones(row, ((size_t) dims + 7) / 8); \
+	} \
+	static void widen_bit_##level(const void *row, uint32_t dims, float *out) \
+	{ \
+		memcpy(out, row, ((size_t) dims + 7) / 8); \
+	}
+
+#define BIT_ENTRIES(level, simd) \
+	[DISTANCE_INDEX(ELEMENT_BIT, METRIC_HAMMING)] = {simd, exact_bit_hamming_##level, fast_bit_hamming_##level, \
+		squared_norm_bit_##level, widen_bit_##level}, \
+	[DISTANCE_INDEX(ELEMENT_BIT, METRIC_JACCARD)] = {simd, exact_bit_jaccard_##level, fast_bit_jaccard_##level, \
+		squared_norm_bit_##level, widen_bit_##level}
 
 #endif							/* GPUANN_DISTANCE_PRIVATE_H */

@@ -26,7 +26,7 @@
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
 #define ENGINE_MAX_DEGREE	200
 #define ENGINE_MAX_EF		10000
-#define ENGINE_MAX_DIMS		16000	/* of float and half; bit has 4 times as many */
+#define ENGINE_MAX_DIMS		16000	/* of float and half */
 #define ENGINE_MAX_BIT_DIMS 64000
 #define ENGINE_SEEDS_TRIED	256		/* seeds a graph search starts from, unless the query says otherwise */
 
@@ -54,7 +54,7 @@ typedef enum ElementType
 {
 	ELEMENT_FLOAT = 1,			/* IEEE single, native order */
 	ELEMENT_HALF = 2,			/* IEEE half, native order */
-	ELEMENT_BIT = 3				/* packed bits, first bit highest */
+	ELEMENT_BIT = 3				/* packed bits, first bit highest; those beyond the last are zero */
 } ElementType;
 
 typedef enum Metric
@@ -62,9 +62,9 @@ typedef enum Metric
 	METRIC_L2 = 1,				/* ranks by the square */
 	METRIC_IP = 2,				/* the negated inner product */
 	METRIC_COSINE = 3,			/* 1 - ab / sqrt(aa * bb); infinity when a norm is zero */
-	METRIC_L1 = 4,
-	METRIC_HAMMING = 5,
-	METRIC_JACCARD = 6
+	METRIC_L1 = 4,				/* the sum of |a - b| */
+	METRIC_HAMMING = 5,			/* bits that differ */
+	METRIC_JACCARD = 6			/* 1 - |a and b| / |a or b|; 1 when no bit is in both */
 } Metric;
 
 typedef enum SearchMethod
@@ -104,6 +104,22 @@ engine_vector_bytes(ElementType type, uint32_t dims)
 	return ((size_t) dims + 7) / 8;
 }
 
+/* Whether there is a distance for a type and metric: bits have Hamming and Jaccard, the others have the rest. */
+static inline bool
+engine_has_distance(ElementType type, Metric metric)
+{
+	if (type == ELEMENT_BIT)
+		return metric == METRIC_HAMMING || metric == METRIC_JACCARD;
+	return (type == ELEMENT_FLOAT || type == ELEMENT_HALF) && metric >= METRIC_L2 && metric <= METRIC_L1;
+}
+
+/* The most dimensions a type may have. */
+static inline uint32_t
+engine_max_dims(ElementType type)
+{
+	return type == ELEMENT_BIT ? ENGINE_MAX_BIT_DIMS : ENGINE_MAX_DIMS;
+}
+
 /*
  * The one order of answers: by distance, then by slot. -0 equals +0, infinity is last, NaN never enters.
  */
@@ -122,7 +138,7 @@ typedef struct EngineConfig
 	uint64_t	memory_limit;	/* bytes of mirrors (and context); 0: the engine's default */
 	void		(*wake) (void *arg);	/* called, from any thread, when something became visible to poll; or NULL */
 	void	   *wake_arg;
-	const char *simd;			/* CPU engine: force "portable", "avx2"; NULL: the best there is */
+	const char *simd;			/* CPU engine: force "portable", "avx2", "avx512"; NULL: the best there is */
 } EngineConfig;
 
 typedef struct EngineInfo

@@ -5,7 +5,8 @@
  * Most rows are turned away by the fast distance, which costs a fraction of the exact one: if even its least possible exact
  * distance is beyond the farthest answer so far, the row is none. A sum of n products in single precision, in any order, with
  * FMA or not, errs by at most n u / (1 - n u) times the sum of the products' sizes, u = 2^-24; the constants below are
- * generous. Where the bound does not hold (overflow, scales out of range) the exact distance is computed.
+ * generous. Where the bound does not hold (overflow, scales out of range) the exact distance is computed. Fast distances of bits
+ * are exact but for one rounding.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -60,6 +61,7 @@ margin(const ExactScan *scan, float fast, float scale)
 	switch (scan->mirror->spec.metric)
 	{
 		case METRIC_L2:
+		case METRIC_L1:
 			return scan->relative * fast + scan->absolute;	/* of the sum itself: no term is negative */
 		case METRIC_IP:
 			return scan->relative * scale + scan->absolute; /* of the norms' product */
@@ -68,9 +70,12 @@ margin(const ExactScan *scan, float fast, float scale)
 				!(scale > scan->wide.scale * MIN_SCALE && scale < scan->wide.scale * MAX_SCALE))
 				return INFINITY;
 			return scan->relative * 2;	/* the products' sizes sum to the norms' product, which is divided out */
-		default:
-			return INFINITY;
+		case METRIC_HAMMING:
+			return 0;			/* whole numbers below 2^24 */
+		case METRIC_JACCARD:
+			return 2 * UNIT_ROUNDOFF;
 	}
+	return INFINITY;
 }
 
 /* Whether a slot's fast distance alone shows that it is no answer. */

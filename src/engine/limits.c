@@ -4,11 +4,17 @@
  */
 #include "engine.h"
 
-/* Check the ranges of a mirror's specification; whether there are distances for its type and metric is the engine's to say. */
+/* Check the ranges of a mirror's specification, and that there is a distance for its type and metric. */
 EngineStatus
 engine_check_spec(const MirrorSpec *spec, EngineError *error)
 {
-	if (spec->dims < 1 || spec->dims > ENGINE_MAX_DIMS || spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE ||
+	if (!engine_has_distance(spec->type, spec->metric))
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "no distance for element type %d and metric %d", (int) spec->type,
+					 (int) spec->metric);
+		return ENGINE_UNSUPPORTED;
+	}
+	if (spec->dims < 1 || spec->dims > engine_max_dims(spec->type) || spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE ||
 		spec->capacity > ENGINE_MAX_SLOTS)
 	{
 		engine_error(error, ENGINE_INVALID, "dimensions %u, degree %u or capacity %u out of range", spec->dims,

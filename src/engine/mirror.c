@@ -52,7 +52,7 @@ chunk_graph_bytes(const Mirror *mirror)
 static size_t
 chunk_norm_bytes(const Mirror *mirror)
 {
-	return mirror->spec.metric != METRIC_L2 ? align_up(slots_of_chunk(mirror) * sizeof(float)) : 0;
+	return metric_has_norms(mirror->spec.metric) ? align_up(slots_of_chunk(mirror) * sizeof(float)) : 0;
 }
 
 static size_t
@@ -217,7 +217,7 @@ chunk_create(const Mirror *mirror)
 	memory += words_bytes;
 	chunk->pending_map = (_Atomic uint64_t *) memory;
 	memory += align_up(slots / 8);
-	if (mirror->spec.metric != METRIC_L2)
+	if (metric_has_norms(mirror->spec.metric))
 		chunk->scales = (_Atomic float *) memory;
 	return chunk;
 }
@@ -252,14 +252,14 @@ mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 
 /*
  * What is kept of a vector's norm: for cosine its reciprocal (infinity for a zero vector, whose distances then are infinite),
- * for inner products the norm itself (it bounds the fast distance's error), for L2 nothing.
+ * for inner products the norm itself (it bounds the fast distance's error), for the others nothing.
  */
 float
 mirror_vector_scale(const Mirror *mirror, const void *vector)
 {
 	float		norm;
 
-	if (mirror->spec.metric == METRIC_L2)
+	if (!metric_has_norms(mirror->spec.metric))
 		return 1.0f;
 	norm = sqrtf(mirror->kernels->squared_norm(vector, mirror->spec.dims));
 	return mirror->spec.metric == METRIC_COSINE ? 1.0f / norm : norm;

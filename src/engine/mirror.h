@@ -127,7 +127,7 @@ mirror_word(const Mirror *mirror, uint32_t slot)
 	return atomic_load_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)], memory_order_acquire);
 }
 
-/* What is kept of a slot's norm (mirror_vector_scale); 1 for L2. */
+/* What is kept of a slot's norm (mirror_vector_scale); 1 where metrics have no norms. */
 static inline float
 mirror_scale(const Mirror *mirror, uint32_t slot)
 {
@@ -146,7 +146,7 @@ mirror_unchanged(const Mirror *mirror, uint32_t slot, uint64_t word)
 	return ((word ^ mirror_word(mirror, slot)) & WORD_IDENTITY) == 0 && (word & WORD_WRITING) == 0;
 }
 
-/* A vector in single precision, and what is kept of its norm. */
+/* A vector as fast distances want it (single precision, or bits), and what is kept of its norm. */
 typedef struct WideVector
 {
 	float	   *elements;

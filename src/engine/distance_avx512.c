@@ -1,0 +1,226 @@
+/*
+ * distance_avx512.c
+ *		Distance kernels for x86-64 with AVX-512 (F, BW, DQ, VL); of bits, with VPOPCNTDQ.
+ *
+ * The eight accumulators of the exact definition are one register; the elements beyond the last whole eight are read under a
+ * mask, as zeros, and added under it, so that no lane changes that the definition leaves alone. Exact kernels are compiled without
+ * FMA, as those of AVX2 are. Fast kernels use four single precision accumulators of sixteen and FMA.
+ */
+#include "distance_private.h"
+
+#ifdef DISTANCE_HAVE_X86
+
+#include <immintrin.h>
+
+#define TARGET_EXACT	__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c")))
+#define TARGET_FAST		__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma")))
+#define TARGET_BITS		__attribute__((target("avx512f,avx512bw,avx512vpopcntdq,popcnt")))
+
+/* The first n lanes, n <= 16. */
+#define FIRST_LANES(n)	((1u << (n)) - 1)
+
+/* Up to eight elements from i on, widened to double; lanes outside the mask are zero. Vectors may be unaligned. */
+TARGET_EXACT DISTANCE_INLINE __m512d
+load8(const void *vector, size_t i, __mmask8 mask, ElementType type)
+{
+	if (type == ELEMENT_FLOAT)
+		return _mm512_cvtps_pd(_mm256_maskz_loadu_ps(mask, (const char *) vector + i * sizeof(float)));
+	return _mm512_cvtps_pd(_mm256_cvtph_ps(_mm_maskz_loadu_epi16(mask, (const char *) vector + i * sizeof(uint16_t))));
+}
+
+/* Add the products of eight lanes to their sums. */
+TARGET_EXACT DISTANCE_INLINE __m512d
+add_product(__m512d sum, __mmask8 mask, __m512d a, __m512d b)
+{
+	return _mm512_mask_add_pd(sum, mask, sum, _mm512_mul_pd(a, b));
+}
+
+/* The sums of an exact distance, a register of lanes each. */
+typedef struct Registers
+{
+	__m512d		cross;
+	__m512d		self_a;
+	__m512d		self_b;
+} Registers;
+
+/* Add up to eight pairs of elements to their lanes. */
+TARGET_EXACT DISTANCE_INLINE void
+exact_step(Registers *sums, const void *a, const void *b, size_t i, __mmask8 mask, ElementType type, Metric metric)
+{
+	__m512d		x = load8(a, i, mask, type);
+	__m512d		y = load8(b, i, mask, type);
+
+	if (metric == METRIC_L1)
+	{
+		sums->cross = _mm512_mask_add_pd(sums->cross, mask, sums->cross, _mm512_abs_pd(_mm512_sub_pd(x, y)));
+		return;
+	}
+	if (metric == METRIC_L2)
+		x = y = _mm512_sub_pd(x, y);
+	sums->cross = add_product(sums->cross, mask, x, y);
+	if (metric == METRIC_COSINE)
+	{
+		sums->self_a = add_product(sums->self_a, mask, x, x);
+		sums->self_b = add_product(sums->self_b, mask, y, y);
+	}
+}
+
+TARGET_EXACT DISTANCE_INLINE double
+exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Metric metric)
+{
+	Registers	registers = {_mm512_setzero_pd(), _mm512_setzero_pd(), _mm512_setzero_pd()};
+	ExactSums	sums;
+	uint32_t	i = 0;
+
+	for (; i + EXACT_LANES <= dims; i += EXACT_LANES)
+		exact_step(&registers, a, b, i, 0xFF, type, metric);
+	if (i < dims)
+		exact_step(&registers, a, b, i, (__mmask8) FIRST_LANES(dims - i), type, metric);
+	_mm512_storeu_pd(sums.cross, registers.cross);
+	_mm512_storeu_pd(sums.self_a, registers.self_a);
+	_mm512_storeu_pd(sums.self_b, registers.self_b);
+	return exact_finish(&sums, metric);
+}
+
+/* Up to sixteen elements from i on, in single precision; lanes outside the mask are zero. */
+TARGET_FAST DISTANCE_INLINE __m512
+load16(const void *vector, size_t i, __mmask16 mask, ElementType type)
+{
+	if (type == ELEMENT_FLOAT)
+		return _mm512_maskz_loadu_ps(mask, (const char *) vector + i * sizeof(float));
+	return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, (const char *) vector + i * sizeof(uint16_t)));
+}
+
+/* Add what sixteen pairs of elements contribute; pairs of zeros contribute nothing. */
+TARGET_FAST DISTANCE_INLINE __m512
+fast_step(__m512 sum, __m512 q, __m512 r, Metric metric)
+{
+	if (metric == METRIC_L1)
+		return _mm512_add_ps(sum, _mm512_abs_ps(_mm512_sub_ps(q, r)));
+	if (metric == METRIC_L2)
+		q = r = _mm512_sub_ps(q, r);
+	return _mm512_fmadd_ps(q, r, sum);
+}
+
+/* The fast sum over two vectors: of single precision, and of a type. */
+TARGET_FAST DISTANCE_INLINE float
+fast_sum(const void *query, ElementType query_type, const void *row, ElementType type, uint32_t dims, Metric metric)
+{
+	__m512		s0 = _mm512_setzero_ps(),
+				s1 = s0,
+				s2 = s0,
+				s3 = s0;
+	uint32_t	i = 0;
+
+#define STEP(sum, at, mask) \
+	sum = fast_step(sum, load16(query, at, mask, query_type), load16(row, at, mask, type), metric)
+
+	for (; i + 64 <= dims; i += 64)
+	{
+		STEP(s0, i, 0xFFFF);
+		STEP(s1, i + 16, 0xFFFF);
+		STEP(s2, i + 32, 0xFFFF);
+		STEP(s3, i + 48, 0xFFFF);
+	}
+	for (; i + 16 <= dims; i += 16)
+		STEP(s0, i, 0xFFFF);
+	if (i < dims)
+		STEP(s1, i, (__mmask16) FIRST_LANES(dims - i));
+#undef STEP
+	return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(s0, s1), _mm512_add_ps(s2, s3)));
+}
+
+TARGET_FAST DISTANCE_INLINE void
+widen_generic(const void *row, uint32_t dims, float *out, ElementType type)
+{
+	uint32_t	i = 0;
+
+	for (; i + 16 <= dims; i += 16)
+		_mm512_storeu_ps(out + i, load16(row, i, 0xFFFF, type));
+	if (i < dims)
+		_mm512_mask_storeu_ps(out + i, (__mmask16) FIRST_LANES(dims - i),
+							  load16(row, i, (__mmask16) FIRST_LANES(dims - i), type));
+}
+
+/* Up to 64 bytes of a vector of bits; bytes outside the mask are zero. */
+TARGET_BITS DISTANCE_INLINE __m512i
+load_bits(const void *vector, size_t at, __mmask64 mask)
+{
+	return _mm512_maskz_loadu_epi8(mask, (const char *) vector + at);
+}
+
+/* Counts of two vectors of bits, 64 bytes at a time. */
+TARGET_BITS DISTANCE_INLINE BitCounts
+count_avx512(const void *a, const void *b, uint32_t dims, Metric metric)
+{
+	size_t		bytes = ((size_t) dims + 7) / 8;
+	__m512i		one = _mm512_setzero_si512(),
+				both = one;
+
+	for (size_t at = 0; at < bytes; at += 64)
+	{
+		__mmask64	mask = bytes - at >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << (bytes - at)) - 1;
+		__m512i		x = load_bits(a, at, mask);
+		__m512i		y = load_bits(b, at, mask);
+
+		one = _mm512_add_epi64(one, _mm512_popcnt_epi64(_mm512_xor_si512(x, y)));
+		if (metric == METRIC_JACCARD)
+			both = _mm512_add_epi64(both, _mm512_popcnt_epi64(_mm512_and_si512(x, y)));
+	}
+	return (BitCounts) {
+		.both = metric == METRIC_JACCARD ? (uint64_t) _mm512_reduce_add_epi64(both) : 0,
+		.one = (uint64_t) _mm512_reduce_add_epi64(one)
+	};
+}
+
+BIT_KERNELS(avx512, TARGET_BITS)
+
+#define AVX512_PAIR(name, type, metric) \
+	TARGET_EXACT static double exact_##name(const void *a, const void *b, uint32_t dims) \
+	{ \
+		return exact_generic(a, b, dims, type, metric); \
+	} \
+	TARGET_FAST static float fast_##name(const float *query, const void *row, uint32_t dims, float scale) \
+	{ \
+		return fast_finish(fast_sum(query, ELEMENT_FLOAT, row, type, dims, metric), scale, metric); \
+	}
+
+#define AVX512_TYPE(name, type) \
+	TARGET_FAST static float squared_norm_##name(const void *row, uint32_t dims) \
+	{ \
+		return fast_sum(row, type, row, type, dims, METRIC_IP); \
+	} \
+	TARGET_FAST static void widen_##name(const void *row, uint32_t dims, float *out) \
+	{ \
+		widen_generic(row, dims, out, type); \
+	} \
+	AVX512_PAIR(name##_l2, type, METRIC_L2) \
+	AVX512_PAIR(name##_ip, type, METRIC_IP) \
+	AVX512_PAIR(name##_cosine, type, METRIC_COSINE) \
+	AVX512_PAIR(name##_l1, type, METRIC_L1)
+
+AVX512_TYPE(float, ELEMENT_FLOAT)
+AVX512_TYPE(half, ELEMENT_HALF)
+
+#define AVX512_ENTRY(name, type, metric, metric_name) \
+	[DISTANCE_INDEX(type, metric)] = {SIMD_AVX512, exact_##name##_##metric_name, fast_##name##_##metric_name, \
+		squared_norm_##name, widen_##name}
+
+const KernelTable distance_avx512_table = {{
+	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),
+	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_IP, ip),
+	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_COSINE, cosine),
+	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_L1, l1),
+	AVX512_ENTRY(half, ELEMENT_HALF, METRIC_L2, l2),
+	AVX512_ENTRY(half, ELEMENT_HALF, METRIC_IP, ip),
+	AVX512_ENTRY(half, ELEMENT_HALF, METRIC_COSINE, cosine),
+	AVX512_ENTRY(half, ELEMENT_HALF, METRIC_L1, l1),
+	BIT_ENTRIES(avx512, SIMD_AVX512)
+}};
+
+#else
+
+/* ISO C wants something in every file. */
+typedef int DistanceAvx512NotHere;
+
+#endif							/* DISTANCE_HAVE_X86 */

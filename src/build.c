@@ -16,6 +16,7 @@
 #include "catalog/index.h"
 #include "commands/progress.h"
 #include "engine/prune.h"
+#include "faults.h"
 #include "link.h"
 #include "miscadmin.h"
 #include "optimizer/optimizer.h"
@@ -360,6 +361,7 @@ add_heap_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool 
 	{
 		write_row(build, elements, tid);
 		feed_row(build, elements);
+		FAULT_POINT("build-row");
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, build->rows);
 	}
 	MemoryContextSwitchTo(old);
@@ -388,6 +390,7 @@ write_graph_rows(BuildState *build, const LinkResult *link)
 			memcpy(node->neighbours, link->rows + (Size) i * format->degree, row_bytes);
 		}
 		unlock_page(&build->node_page);
+		FAULT_POINT("build-graph-page");
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, i);
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -545,6 +548,10 @@ write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
 			END_CRIT_SECTION();
 		}
 		UnlockReleaseBuffer(buffer);
+		if (fork == INIT_FORKNUM)
+			FAULT_POINT("init-fork-page");
+		else
+			FAULT_POINT("build-first-page");
 	}
 }
 
@@ -565,6 +572,7 @@ write_last_pages(BuildState *build, uint32 seeds)
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 		write_list_page(buffer, build, i);
 		UnlockReleaseBuffer(buffer);
+		FAULT_POINT("build-list-page");
 	}
 	buffer = ReadBuffer(build->index, GPUANN_META_BLOCK);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
@@ -676,8 +684,10 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	seeds = link_fed(build);
 	close_engine(build);
 	write_last_pages(build, seeds);
+	FAULT_POINT("build-written");
 	if (RelationNeedsWAL(index))
 		log_newpage_range(index, MAIN_FORKNUM, 0, RelationGetNumberOfBlocks(index), true);
+	FAULT_POINT("build-logged");
 	link_rest(build);
 
 	MemoryContextSwitchTo(old);

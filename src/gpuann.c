@@ -13,6 +13,7 @@
 #include "utils/guc.h"
 
 #include "build.h"
+#include "faults.h"
 
 PG_MODULE_MAGIC;
 
@@ -105,6 +106,9 @@ _PG_init(void)
 	add_bool_reloption(gpuann_relopt_kind, "mirror", "Lets the server hold a copy of the index and answer from it",
 					   true, ShareUpdateExclusiveLock);
 	define_settings();
+#ifdef GPUANN_TEST_FAULTS
+	faults_define_setting();
+#endif
 	gpuann_area_init();
 	MarkGUCPrefixReserved("gpuann");
 }

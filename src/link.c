@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 
 #include "client.h"
+#include "faults.h"
 #include "linkwrite.h"
 #include "rowedits.h"
 #include "sqlindex.h"
@@ -255,6 +256,7 @@ node_change_begin(NodeChange *change, Relation index, const IndexFormat *format,
 void
 node_change_finish(NodeChange *change)
 {
+	FAULT_POINT("change-node-page");
 	GenericXLogFinish(change->state);
 	UnlockReleaseBuffer(change->node);
 	if (BufferIsValid(change->list))
@@ -309,6 +311,10 @@ write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
 			node->neighbours[j] = NO_SLOT;
 	}
 	node_change_finish(&writer->change);
+	if (linked)
+		FAULT_POINT("link-reverse-rows");
+	else
+		FAULT_POINT("link-new-rows");
 }
 
 /* The end of the rows that lie on the same page as that at start. */
@@ -393,6 +399,7 @@ link_write_seeds(Relation index, const IndexFormat *format, const uint32 *propos
 		written += here;
 		GenericXLogFinish(state);
 		UnlockReleaseBuffer(buffer);
+		FAULT_POINT("link-seed-page");
 		CHECK_FOR_INTERRUPTS();
 	}
 	pfree(seeds);
@@ -414,8 +421,10 @@ link_finish_slice(Relation index, const SliceEnd *end)
 		meta->seeds = end->seeds;
 	if (end->has_linked_position)
 		meta->linked_position = end->linked_position;
+	FAULT_POINT("slice-finish");
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
+	FAULT_POINT("slice-finished");
 }
 
 static int
@@ -457,7 +466,9 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 	list_bounds(index, format, &meta, &bounds);
 	memset(&end, 0, sizeof(end));
 	end.change_seq = meta.change_seq + 1;
+	FAULT_POINT("link-computed");
 	end.newly_linked = link_write_rows(index, format, rows, bounds.next_fresh, end.change_seq);
+	FAULT_POINT("link-rows-written");
 	if (rows->nseeds > 0)
 	{
 		end.seeds = link_write_seeds(index, format, rows->seeds, rows->nseeds, bounds.next_fresh);

@@ -10,6 +10,7 @@
 #include "pending.h"
 
 #include "access/generic_xlog.h"
+#include "faults.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 
@@ -280,8 +281,10 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 	ListPageOf(page)->next = append->spare_head;
 	append->spare_head = block;
 	append->superblocks++;
+	FAULT_POINT("superblock-begin");
 	GenericXLogFinish(xlog);
 	UnlockReleaseBuffer(buffer);
+	FAULT_POINT("superblock-begun");
 }
 
 /*
@@ -320,7 +323,9 @@ succeed(Relation index, const IndexFormat *format, Buffer old)
 	to->state = LIST_NEWEST;
 	from->state = LIST_CLOSED;
 	from->next = block;
+	FAULT_POINT("list-succeed");
 	GenericXLogFinish(xlog);
+	FAULT_POINT("list-succeeded");
 
 	UnlockReleaseBuffer(meta);
 	UnlockReleaseBuffer(old);
@@ -417,6 +422,7 @@ write_long_vector(Relation index, const IndexFormat *format, const Appended *row
 		GenericXLogFinish(xlog);
 		for (int i = 0; i < count; i++)
 			UnlockReleaseBuffer(buffers[i]);
+		FAULT_POINT("append-long-vector");
 	}
 }
 
@@ -487,6 +493,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 	take_slot(row, &list->append, node_record(format, page, row->slot));
 	for (int i = 0; i < nparts; i++)
 		write_part(xlog, buffers[i], &row->parts[i], superblock);
+	FAULT_POINT("append-row");
 	GenericXLogFinish(xlog);
 
 	for (int i = 0; i < nparts; i++)
@@ -511,6 +518,7 @@ set_nonce(Relation index)
 		GenericXLogFinish(xlog);
 	}
 	UnlockReleaseBuffer(buffer);
+	FAULT_POINT("nonce-set");
 	read_meta(index, &meta);
 }
 
@@ -528,6 +536,7 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 		set_nonce(index);
 
 	newest = append_lock(index, format);
+	FAULT_POINT("append-locked");
 	if (ListPageOf(BufferGetPage(newest))->count >= GPUANN_LIST_CAPACITY)
 		newest = succeed(index, format, newest);
 
@@ -540,10 +549,12 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 	split_vector(format, &row, vector);
 	if (row.fresh)
 		extend_to(index, row.parts[row.nparts - 1].block);
+	FAULT_POINT("append-extended");
 	if (row.nparts > 2)
 		write_long_vector(index, format, &row);
 	write_row(index, format, newest, &row);
 	UnlockReleaseBuffer(newest);
+	FAULT_POINT("append-done");
 	return row.slot;
 }
 
@@ -592,6 +603,7 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
 	}
 	PageTailOf(page)->change_seq = Max(PageTailOf(page)->change_seq, change_seq);
 	stamped->superblock_seq = Max(stamped->superblock_seq, change_seq);
+	FAULT_POINT("free-page");
 	GenericXLogFinish(xlog);
 
 	UnlockReleaseBuffer(node_buffer);
@@ -611,6 +623,7 @@ free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint3
 	{
 		CHECK_FOR_INTERRUPTS();
 		done += free_on_page(index, format, slots + done, count - done, change_seq);
+		FAULT_POINT("freed-page");
 	}
 }
 
@@ -660,6 +673,7 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
 		changed->oldest_list = *next;
 		changed->trimmed_position = end;
 	}
+	FAULT_POINT("trim-page");
 	GenericXLogFinish(xlog);
 
 	UnlockReleaseBuffer(meta);
@@ -685,7 +699,10 @@ list_trim(Relation index, const IndexFormat *format, uint64 position)
 		return;
 	oldest = meta.oldest_list;
 	while (trim_page(index, format, oldest, position, &oldest))
+	{
 		CHECK_FOR_INTERRUPTS();
+		FAULT_POINT("trimmed-page");
+	}
 
 	buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
 	if (MetaPageOf(BufferGetPage(buffer))->trimmed_position < position)
@@ -696,4 +713,5 @@ list_trim(Relation index, const IndexFormat *format, uint64 position)
 		GenericXLogFinish(xlog);
 	}
 	UnlockReleaseBuffer(buffer);
+	FAULT_POINT("trimmed");
 }

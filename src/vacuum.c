@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 
 #include "client.h"
+#include "faults.h"
 #include "linkwrite.h"
 #include "rowedits.h"
 #include "engine/select.h"
@@ -152,6 +153,7 @@ mark_page(IndexVacuum *vacuum, uint32 first, uint32 last)
 		ItemPointerSetInvalid(&node->tid);
 	}
 	node_change_finish(&vacuum->change);
+	FAULT_POINT("vacuum-marked-page");
 }
 
 /* Count the rows of one page, and mark what died. */
@@ -233,6 +235,7 @@ write_repaired(IndexVacuum *vacuum, Repair *repair)
 	{
 		(void) link_write_rows(vacuum->index, vacuum->format, &rows, vacuum->bounds.next_fresh, vacuum->change_seq);
 		end_slice(vacuum, &end);
+		FAULT_POINT("vacuum-repaired-part");
 	}
 	pfree(rows.slots);
 	pfree(rows.rows);
@@ -403,6 +406,7 @@ replace_seeds(IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 n
 	}
 	end.has_seeds = true;
 	end.seeds = link_write_seeds(vacuum->index, vacuum->format, seeds, kept, vacuum->bounds.next_fresh);
+	FAULT_POINT("vacuum-seeds-written");
 	end_slice(vacuum, &end);
 }
 
@@ -470,6 +474,7 @@ visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 		memset(node->neighbours, 0xFF, sizeof(uint32) * vacuum->format->degree);
 	}
 	node_change_finish(&vacuum->change);
+	FAULT_POINT("vacuum-detached-page");
 }
 
 /* Free the detached slots, ours and those an earlier VACUUM left, that the list does not name any more. */
@@ -537,6 +542,7 @@ bury(IndexVacuum *vacuum)
 
 	lock_linker(vacuum);
 	end_slice(vacuum, &end);
+	FAULT_POINT("vacuum-marked");
 	link_for_vacuum(vacuum->index, vacuum->format);
 	list_bounds(vacuum->index, vacuum->format, &meta, &vacuum->bounds);
 	vacuum->change_seq = meta.change_seq + 1;
@@ -544,10 +550,13 @@ bury(IndexVacuum *vacuum)
 	{
 		memset(&end, 0, sizeof(end));
 		repair_graph(vacuum);
+		FAULT_POINT("vacuum-repaired");
 		for_each_node_page(vacuum, visit_for_detaching, &end.unlinked);
 		end_slice(vacuum, &end);
+		FAULT_POINT("vacuum-detached");
 	}
 	free_detached(vacuum);
+	FAULT_POINT("vacuum-freed");
 }
 
 /* ambulkdelete */

@@ -1,0 +1,134 @@
+/*
+ * faults.c
+ *		Points at which a test makes this code crash, fail or wait; in test builds only. See faults.h.
+ */
+#include "postgres.h"
+
+#include "faults.h"
+
+#ifdef GPUANN_TEST_FAULTS
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "utils/guc.h"
+
+#define WAIT_POLL_US	1000
+
+typedef enum FaultAction
+{
+	FAULT_NONE,
+	FAULT_CRASH,
+	FAULT_LOSE,
+	FAULT_ERROR,
+	FAULT_WAIT,
+	FAULT_DELAY
+} FaultAction;
+
+/* What is armed in this process. */
+typedef struct Fault
+{
+	FaultAction action;
+	char		point[NAMEDATALEN];
+	int			n;				/* times to come, this one included; milliseconds */
+} Fault;
+
+static char *fault_setting = NULL;
+static Fault armed;
+
+/* Parse a setting. False if it is not one. */
+static bool
+parse_fault(const char *setting, Fault *fault)
+{
+	static const char *const names[] = {"", "crash", "lose", "error", "wait", "delay"};
+	char		action[NAMEDATALEN];
+	int			fields;
+
+	memset(fault, 0, sizeof(*fault));
+	fault->n = 1;
+	if (setting == NULL || setting[0] == '\0')
+		return true;
+	fields = sscanf(setting, "%63s %63s %d", fault->point, action, &fault->n);
+	for (int i = 1; fields >= 2 && i < (int) lengthof(names); i++)
+		if (strcmp(action, names[i]) == 0)
+			fault->action = (FaultAction) i;
+	return fault->action != FAULT_NONE && fault->n > 0;
+}
+
+static bool
+check_fault(char **newval, void **extra, GucSource source)
+{
+	Fault		fault;
+
+	return parse_fault(*newval, &fault);
+}
+
+static void
+assign_fault(const char *newval, void *extra)
+{
+	(void) parse_fault(newval, &armed);
+}
+
+/* Declare gpuann.fault. */
+void
+faults_define_setting(void)
+{
+	DefineCustomStringVariable("gpuann.fault", "Arms a fault point: POINT ACTION [N].", "For tests only.",
+							   &fault_setting, "", PGC_SUSET, GUC_NOT_IN_SAMPLE, check_fault, assign_fault, NULL);
+}
+
+/* Say where we are, and wait until a test lets us go on; under a content lock cancels have to wait too. */
+static void
+wait_at(const char *point)
+{
+	char		path[MAXPGPATH];
+	struct stat status;
+	FILE	   *file;
+
+	snprintf(path, sizeof(path), "gpuann_fault.%s", point);
+	file = AllocateFile(path, "w");
+	if (file == NULL)
+		ereport(ERROR, (errcode_for_file_access(), errmsg("could not create file \"%s\": %m", path)));
+	FreeFile(file);
+	while (stat(path, &status) == 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(WAIT_POLL_US);
+	}
+}
+
+/* Come to a point. */
+void
+fault_point(const char *point)
+{
+	FaultAction action = armed.action;
+
+	if (action == FAULT_NONE || strcmp(point, armed.point) != 0)
+		return;
+	if (action == FAULT_DELAY)
+	{
+		pg_usleep(armed.n * 1000L);
+		return;
+	}
+	if (--armed.n > 0)
+		return;
+	armed.action = FAULT_NONE;
+	switch (action)
+	{
+		case FAULT_CRASH:
+			XLogFlush(GetXLogInsertRecPtr());
+			_exit(2);
+		case FAULT_LOSE:
+			_exit(2);
+		case FAULT_ERROR:
+			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("fault at %s", point)));
+			break;
+		default:
+			wait_at(point);
+	}
+}
+
+#endif							/* GPUANN_TEST_FAULTS */

@@ -1,0 +1,26 @@
+/*
+ * faults.h
+ *		Named points at which a test makes this code crash, fail or wait. Without GPUANN_TEST_FAULTS nothing of it is compiled.
+ *
+ * A session arms one point: SET gpuann.fault = 'POINT ACTION [N]'. The N-th time (1: the first) that it comes there,
+ *
+ *	crash	what is in WAL so far reaches the disk, then the process ends as a crashed one does, and with it the cluster
+ *	lose	the same, but WAL that nobody has flushed is lost
+ *	error	an ERROR is raised
+ *	wait	the file gpuann_fault.POINT appears in the data directory; it goes on when a test has removed it
+ *	delay	(every time) it sleeps N milliseconds
+ *
+ * t/160_faults.pl comes to every point; it finds their names in these sources.
+ */
+#ifndef GPUANN_FAULTS_H
+#define GPUANN_FAULTS_H
+
+#ifdef GPUANN_TEST_FAULTS
+extern void faults_define_setting(void);
+extern void fault_point(const char *point);
+#define FAULT_POINT(point)	fault_point(point)
+#else
+#define FAULT_POINT(point)	((void) 0)
+#endif
+
+#endif							/* GPUANN_FAULTS_H */

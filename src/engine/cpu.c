@@ -164,6 +164,7 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 {
 	long		cores = sysconf(_SC_NPROCESSORS_ONLN);
 	CpuEngine  *engine;
+	pthread_mutexattr_t attributes;
 	SimdLevel	level;
 	EngineStatus status = choose_level(config, &level, error);
 
@@ -186,7 +187,10 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	engine->budget.limit = config->memory_limit;
 	if (engine->budget.limit == 0)
 		engine->budget.limit = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 4;
-	pthread_mutex_init(&engine->lock, NULL);
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);	/* held for a moment only, by many at once */
+	pthread_mutex_init(&engine->lock, &attributes);
+	pthread_mutexattr_destroy(&attributes);
 	pthread_cond_init(&engine->work, NULL);
 	pthread_cond_init(&engine->done, NULL);
 	engine->workers = calloc((size_t) engine->nthreads, sizeof(Worker));

@@ -85,8 +85,9 @@ typedef struct Phase
 	void	   *context;
 	uint32_t	count;
 	_Atomic uint32_t next_item;
-	uint32_t	helpers;
+	_Atomic uint32_t helpers;	/* changed with the engine's lock held */
 	uint32_t	max_helpers;
+	bool		awaited;		/* who runs it sleeps until the helpers are gone */
 } Phase;
 
 typedef struct CpuEngine
@@ -111,6 +112,8 @@ typedef struct CpuEngine
 	MirrorEntry *first_ready;
 	MirrorEntry *last_ready;
 	Phase	   *phases;
+	_Atomic uint32_t phases_begun;	/* counts them: who looks for work soon again watches it */
+	_Atomic uint32_t links;		/* in progress: the next phase is near */
 	MirrorEntry *mirrors;
 	CpuJob	   *jobs;
 	uint32_t	unfinished_jobs;
@@ -125,6 +128,7 @@ typedef struct LinkScratch
 	uint32_t	room;
 	WideVector	wide;			/* the row being linked */
 	WideVector	pair;			/* the candidate being judged */
+	const float *pair_elements;	/* its elements: in pair, or in the mirror */
 	uint32_t	pair_slot;
 	uint32_t	dims;
 } LinkScratch;

@@ -14,16 +14,17 @@
 
 #define BATCH_SHARE			16		/* a batch is at most this part of what is linked */
 #define LINK_SEEDS			256		/* seeds a candidate search starts from */
+#define REMEMBER_SHARE		4		/* a link of at least this part of the rows remembers distances */
 #define SHUFFLE_FROM		1024	/* links of more rows are made in random order */
 
-/* Sort a batch's edges by target, keeping the order of sources (three passes over 11 bits of the slot). */
+/* Sort a batch's edges by target, keeping the order of sources: passes over 11 bits of the slot, as many as slots have. */
 static void
 sort_edges(Linking *linking)
 {
 	uint32_t	starts[2048];
 	BackEdge   *sorted;
 
-	for (int shift = 0; shift < 32; shift += 11)
+	for (int shift = 0; shift < 32 && (shift == 0 || linking->rows >> shift > 0); shift += 11)
 	{
 		BackEdge   *from = linking->edges;
 		uint32_t	at = 0;
@@ -49,6 +50,22 @@ sort_edges(Linking *linking)
 	linking->sorted = sorted;
 }
 
+/* Write a new row, and remember it. */
+static void
+write_row(Linking *linking, uint32_t slot, const Chosen *chosen, uint32_t count, uint8_t kept)
+{
+	uint32_t	neighbours[ENGINE_MAX_DEGREE];
+
+	for (uint32_t i = 0; i < count; i++)
+		neighbours[i] = chosen[i].slot;
+	mirror_write_row(linking->mirror, slot, neighbours, count);
+	if (linking->memory.distances == NULL)
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		linking->memory.distances[(size_t) slot * linking->rule.degree + i] = chosen[i].distance;
+	linking->memory.kept[slot] = kept;
+}
+
 /* Publish the batch's rows, and group the edges back by target. */
 static void
 collect_edges(Linking *linking)
@@ -59,11 +76,11 @@ collect_edges(Linking *linking)
 	for (uint32_t i = 0; i < linking->batch; i++)
 	{
 		uint32_t	slot = linking->slots[linking->first + i];
-		const uint32_t *chosen = linking->chosen + (size_t) i * degree;
+		const Chosen *chosen = linking->chosen + (size_t) i * degree;
 
-		mirror_write_row(linking->mirror, slot, chosen, linking->nchosen[i]);
+		write_row(linking, slot, chosen, linking->nchosen[i], linking->nkept[i]);
 		for (uint32_t j = 0; j < linking->nchosen[i]; j++)
-			linking->edges[linking->nedges++] = (BackEdge) {chosen[j], slot};
+			linking->edges[linking->nedges++] = (BackEdge) {chosen[j].slot, slot, chosen[j].distance};
 	}
 	sort_edges(linking);
 	for (uint32_t i = 0; i < linking->nedges; i++)
@@ -254,15 +271,50 @@ allocate(Linking *linking)
 {
 	size_t		edges = (size_t) BATCH_MAX * linking->rule.degree;
 
-	linking->chosen = malloc(edges * sizeof(uint32_t));
+	linking->chosen = malloc(edges * sizeof(Chosen));
 	linking->nchosen = malloc(BATCH_MAX * sizeof(uint32_t));
+	linking->nkept = malloc(BATCH_MAX);
 	linking->edges = malloc(edges * sizeof(BackEdge));
 	linking->sorted = malloc(edges * sizeof(BackEdge));
 	linking->groups = malloc((edges + 1) * sizeof(uint32_t));
 	linking->seeds = malloc(LINK_SEEDS * sizeof(uint32_t));
 	linking->changed = calloc((size_t) linking->rows / 64 + 1, sizeof(uint64_t));
-	return linking->chosen != NULL && linking->nchosen != NULL && linking->edges != NULL && linking->sorted != NULL &&
+	return linking->chosen != NULL && linking->nchosen != NULL && linking->nkept != NULL && linking->edges != NULL && linking->sorted != NULL &&
 		linking->groups != NULL && linking->seeds != NULL && linking->changed != NULL && collect_slots(linking);
+}
+
+/* Forget the distances. */
+static void
+end_memory(Linking *linking)
+{
+	free(linking->memory.distances);
+	free(linking->memory.kept);
+	atomic_fetch_sub(&linking->mirror->budget->state, linking->memory.bytes);
+	memset(&linking->memory, 0, sizeof(linking->memory));
+}
+
+/*
+ * Remember distances if the link will meet most rows several times, and the budget allows it; what it computes is the same without.
+ */
+static void
+begin_memory(Linking *linking)
+{
+	RowMemory  *memory = &linking->memory;
+	MemoryBudget *budget = linking->mirror->budget;
+
+	if (linking->count < linking->rows / REMEMBER_SHARE)
+		return;
+	memory->bytes = (uint64_t) linking->rows * (linking->rule.degree * sizeof(float) + 1);
+	atomic_fetch_add(&budget->state, memory->bytes);
+	if (budget_used(budget) <= budget->limit)
+	{
+		memory->distances = malloc((size_t) linking->rows * linking->rule.degree * sizeof(float));
+		memory->kept = malloc(linking->rows);
+	}
+	if (memory->distances != NULL && memory->kept != NULL)
+		memset(memory->kept, ROW_UNKNOWN, linking->rows);
+	else
+		end_memory(linking);
 }
 
 static void
@@ -271,6 +323,7 @@ release(Linking *linking)
 	free(linking->slots);
 	free(linking->chosen);
 	free(linking->nchosen);
+	free(linking->nkept);
 	free(linking->edges);
 	free(linking->sorted);
 	free(linking->groups);
@@ -360,7 +413,15 @@ link_run(CpuJob *job, Worker *worker)
 
 	linking.rule.degree = mirror->spec.degree;
 	linking.rule.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
-	status = allocate(&linking) ? link_all(&linking, worker) : ENGINE_NO_MEMORY;
+	status = ENGINE_NO_MEMORY;
+	if (allocate(&linking))
+	{
+		atomic_fetch_add(&worker->engine->links, 1);
+		begin_memory(&linking);
+		status = link_all(&linking, worker);
+		end_memory(&linking);
+		atomic_fetch_sub(&worker->engine->links, 1);
+	}
 	if (linking.changed != NULL)
 	{
 		result = renew_seeds(mirror, linking.rows);

@@ -14,7 +14,28 @@ typedef struct BackEdge
 {
 	uint32_t	target;
 	uint32_t	source;
+	float		distance;		/* between them: the fast distance is symmetric to the bit */
 } BackEdge;
+
+/* A neighbour chosen for a row, in the row's order. */
+typedef struct Chosen
+{
+	uint32_t	slot;
+	float		distance;
+} Chosen;
+
+/*
+ * What a long link remembers of rows beside their neighbours. Taking in one edge back would else mean to compute the distances of all
+ * neighbours anew, which is half the work of linking.
+ */
+typedef struct RowMemory
+{
+	float	   *distances;		/* rows * degree: of the neighbours, in the row's order; NULL: nothing is remembered */
+	uint8_t    *kept;			/* per row: so many neighbours are kept, the others fill; ROW_UNKNOWN: not remembered yet */
+	uint64_t	bytes;			/* taken from the budget */
+} RowMemory;
+
+#define ROW_UNKNOWN			0xFF	/* more than ENGINE_MAX_DEGREE */
 
 /* A link under way. */
 typedef struct Linking
@@ -27,8 +48,10 @@ typedef struct Linking
 	uint32_t	count;
 	uint32_t	first;			/* the batch */
 	uint32_t	batch;
-	uint32_t   *chosen;			/* batch * degree */
+	Chosen	   *chosen;			/* batch * degree */
 	uint32_t   *nchosen;
+	uint8_t    *nkept;			/* of them kept */
+	RowMemory	memory;
 	BackEdge   *edges;
 	BackEdge   *sorted;
 	uint32_t	nedges;
@@ -39,6 +62,19 @@ typedef struct Linking
 	uint64_t   *changed;		/* bitmap of rows */
 	_Atomic bool no_memory;
 } Linking;
+
+/* What the callbacks of a candidate search and of pruning need. */
+typedef struct LinkAccess
+{
+	const Linking *linking;
+	Worker	   *worker;
+} LinkAccess;
+
+/* Make a slot the one that is worked on: wide in the scratch, known to the rule. False: cancelled, or no memory. */
+extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, PruneRule *rule);
+
+/* PairDistance over a LinkAccess: candidates are known by their slots. */
+extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b);
 
 /* Items of the two phases of a batch: a row of it, a group of edges. */
 extern void link_choose_row(void *linking, uint32_t item, Worker *worker);

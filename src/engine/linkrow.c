@@ -1,6 +1,6 @@
 /*
  * linkrow.c
- *		Linking of single rows: choosing the neighbours of a new one, and taking a new one into an old one's row.
+ *		Linking of single rows: choosing the neighbours of a new one.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,13 +10,7 @@
 #include "select.h"
 
 #define BATCH_CANDIDATES	32		/* nearest of the own batch that a row considers */
-
-/* What the callbacks of a candidate search need. */
-typedef struct LinkAccess
-{
-	const Linking *linking;
-	Worker	   *worker;
-} LinkAccess;
+#define BATCH_SAMPLE		64		/* rows of the batch that tell whether the others are worth a look */
 
 /* Free what a worker keeps for linking. */
 void
@@ -58,19 +52,34 @@ widen_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 	wide->scale = mirror_scale(mirror, slot);
 }
 
+/* The same where a copy is not needed: floats are wide where they are. */
+static const float *
+wide_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
+{
+	if (mirror->spec.type == ELEMENT_FLOAT)
+	{
+		wide->scale = mirror_scale(mirror, slot);
+		return mirror_vector(mirror, slot);
+	}
+	widen_slot(mirror, slot, wide);
+	return wide->elements;
+}
+
 /* PairDistance: candidates are known by their slots; the first one stays wide while it meets the others. */
-static double
-pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
+double
+link_pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
 {
 	const LinkAccess *access = context;
+	const Mirror *mirror = access->linking->mirror;
 	LinkScratch *scratch = &access->worker->link;
 
 	if (scratch->pair_slot != slot_a)
 	{
-		widen_slot(access->linking->mirror, slot_a, &scratch->pair);
+		scratch->pair_elements = wide_slot(mirror, slot_a, &scratch->pair);
 		scratch->pair_slot = slot_a;
 	}
-	return mirror_fast(access->linking->mirror, &scratch->pair, slot_b);
+	return mirror->kernels->fast(scratch->pair_elements, mirror_vector(mirror, slot_b), mirror->spec.dims,
+								 scratch->pair.scale * mirror_scale(mirror, slot_b));
 }
 
 /* GraphAccess: read a row and the slot's state. */
@@ -85,18 +94,24 @@ access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 	return mirror_read_row(access->linking->mirror, slot, access->linking->rows, neighbours);
 }
 
-/* GraphAccess: fast distances to the row that is linked. */
+/* GraphAccess: fast distances to the row that is linked. The nearest is likely expanded next: its row is asked for. */
 static void
 access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const LinkAccess *access = context;
+	const Mirror *mirror = access->linking->mirror;
+	uint32_t	nearest = 0;
 
-	mirror_fast_many(access->linking->mirror, &access->worker->link.wide, slots, count, out);
+	mirror_fast_many(mirror, &access->worker->link.wide, slots, count, out);
+	for (uint32_t i = 1; i < count; i++)
+		if (out[i] < out[nearest])
+			nearest = i;
+	mirror_prefetch_row(mirror, slots[nearest]);
 }
 
 /* Make a slot the one that is worked on: wide in the scratch, known to the rule. False: cancelled, or no memory. */
-static bool
-begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, PruneRule *rule)
+bool
+link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, PruneRule *rule)
 {
 	if (atomic_load_explicit(&linking->job->watch.cancelled, memory_order_relaxed))
 		return false;
@@ -138,31 +153,48 @@ typedef struct BatchNearest
 	uint32_t	count;
 	SearchResult equals[SEARCH_MAX_EQUAL];	/* distance is the random rank, highest first */
 	uint32_t	nequals;
+	double		equal_distance;
 } BatchNearest;
 
-/* Look through the batch; `bound` is the farthest that is of use. */
+/* Look at one other row of the batch. True if it is near enough to be of use. */
+static bool
+consider_mate(const LinkAccess *access, uint32_t slot, uint32_t mate, double bound, BatchNearest *found)
+{
+	const Linking *linking = access->linking;
+	SearchResult entry = {mirror_fast(linking->mirror, &access->worker->link.wide, mate), mate, 0};
+
+	if (entry.distance == found->equal_distance)
+	{
+		entry.distance = equal_rank(mate, slot);
+		(void) farthest_offer(found->equals, &found->nequals, linking->rule.max_equal, entry);
+		return true;
+	}
+	if (entry.distance > bound)
+		return false;
+	(void) farthest_offer(found->nearest, &found->count, BATCH_CANDIDATES, entry);
+	return true;
+}
+
+/*
+ * Look through the batch; `bound` is the farthest that is of use. Rows in random order hardly ever have a mate within it: those that follow in
+ * the batch tell, and if none of them is near the others are left out. Rows that come cluster by cluster do have.
+ */
 static void
 search_batch(const LinkAccess *access, uint32_t item, double bound, double equal_distance, BatchNearest *found)
 {
 	const Linking *linking = access->linking;
 	const uint32_t *batch = linking->slots + linking->first;
-	uint32_t	slot = batch[item];
+	bool		near = false;
 
 	found->count = found->nequals = 0;
-	for (uint32_t i = 0; i < linking->batch; i++)
+	found->equal_distance = equal_distance;
+	for (uint32_t i = 1; i < linking->batch; i++)
 	{
-		SearchResult entry = {0, batch[i], 0};
+		uint32_t	mate = batch[(item + i) % linking->batch];
 
-		if (i == item)
-			continue;
-		entry.distance = mirror_fast(linking->mirror, &access->worker->link.wide, batch[i]);
-		if (entry.distance == equal_distance)
-		{
-			entry.distance = equal_rank(batch[i], slot);
-			(void) farthest_offer(found->equals, &found->nequals, linking->rule.max_equal, entry);
-		}
-		else if (entry.distance <= bound)
-			(void) farthest_offer(found->nearest, &found->count, BATCH_CANDIDATES, entry);
+		if (i > BATCH_SAMPLE && !near)
+			break;
+		near |= consider_mate(access, batch[item], mate, bound, found);
 	}
 }
 
@@ -184,10 +216,12 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 	PruneRule	rule = linking->rule;
 	BatchNearest batch;
 	GraphAnswer answer;
+	Candidate	chosen[ENGINE_MAX_DEGREE];
 	uint32_t	count = 0;
+	uint32_t	kept;
 
 	linking->nchosen[item] = 0;
-	if (!begin_slot(linking, scratch, slot, &rule))
+	if (!link_begin_slot(linking, scratch, slot, &rule))
 		return;
 	if (find_candidates(&access, slot, rule.equal_distance, &answer) != ENGINE_OK ||
 		!scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL, linking->mirror->spec.dims))
@@ -203,157 +237,9 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 		add_candidate(scratch, &count, batch.nearest[i].distance, batch.nearest[i].slot);
 	for (uint32_t i = 0; i < batch.nequals; i++)
 		add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
-	linking->nchosen[item] = prune_candidates(&rule, scratch->candidates, count, pair_distance, &access,
-											  linking->chosen + (size_t) item * rule.degree);
-}
-
-/*
- * A graph row that takes in new neighbours one at a time. Kept ones are hidden by no nearer kept one; the others fill the row. Both
- * nearest first.
- */
-typedef struct OpenRow
-{
-	SearchResult kept[ENGINE_MAX_DEGREE + 1];
-	uint32_t	nkept;
-	SearchResult fill[ENGINE_MAX_DEGREE + 1];
-	uint32_t	nfill;
-} OpenRow;
-
-/* Put an entry in its place. */
-static void
-insert_sorted(SearchResult *entries, uint32_t *count, SearchResult entry)
-{
-	uint32_t	place = (*count)++;
-
-	for (; place > 0 && result_before(&entry, &entries[place - 1]); place--)
-		entries[place] = entries[place - 1];
-	entries[place] = entry;
-}
-
-static void
-remove_at(SearchResult *entries, uint32_t *count, uint32_t place)
-{
-	memmove(&entries[place], &entries[place + 1], (*count - place - 1) * sizeof(SearchResult));
-	(*count)--;
-}
-
-/* Read a target's row: the kept come first, and where distances fall the fill begins (see prune.h). */
-static void
-open_row(const Linking *linking, const WideVector *wide, uint32_t target, OpenRow *row)
-{
-	uint32_t	neighbours[ENGINE_MAX_DEGREE];
-	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
-	double		distances[ENGINE_MAX_DEGREE];
-
-	row->nkept = row->nfill = 0;
-	mirror_fast_many(linking->mirror, wide, neighbours, count, distances);
+	count = prune_choose(&rule, scratch->candidates, count, link_pair_distance, &access, chosen, &kept);
 	for (uint32_t i = 0; i < count; i++)
-	{
-		SearchResult entry = {distances[i], neighbours[i], 0};
-
-		if (row->nfill == 0 && (row->nkept == 0 || !result_before(&entry, &row->kept[row->nkept - 1])))
-			row->kept[row->nkept++] = entry;
-		else
-			insert_sorted(row->fill, &row->nfill, entry);
-	}
-}
-
-static bool
-row_has(const OpenRow *row, uint32_t slot)
-{
-	for (uint32_t i = 0; i < row->nkept; i++)
-		if (row->kept[i].slot == slot)
-			return true;
-	for (uint32_t i = 0; i < row->nfill; i++)
-		if (row->fill[i].slot == slot)
-			return true;
-	return false;
-}
-
-/* Take in a duplicate of the target: of these the lowest random ranks stay. */
-static void
-take_in_equal(const PruneRule *rule, OpenRow *row, SearchResult entry)
-{
-	uint32_t	equals = 0;
-	uint32_t	worst = 0;
-
-	for (uint32_t i = 0; i < row->nkept && row->kept[i].distance == entry.distance; i++, equals++)
-		if (equal_rank(row->kept[i].slot, rule->self) > equal_rank(row->kept[worst].slot, rule->self))
-			worst = i;
-	if (equals >= rule->max_equal)
-	{
-		if (equals == 0 || equal_rank(row->kept[worst].slot, rule->self) < equal_rank(entry.slot, rule->self))
-			return;
-		remove_at(row->kept, &row->nkept, worst);
-	}
-	insert_sorted(row->kept, &row->nkept, entry);
-}
-
-/*
- * Take in one more neighbour. The rule is prune_candidates', but only what the newcomer changes is computed: is it hidden by a kept
- * one, and which kept ones does it hide.
- */
-static void
-take_in(const PruneRule *rule, LinkAccess *access, OpenRow *row, SearchResult entry)
-{
-	bool		hidden = false;
-	uint32_t	i = 0;
-
-	if (entry.distance == rule->equal_distance)
-		take_in_equal(rule, row, entry);
-	else
-	{
-		for (; i < row->nkept && !hidden && result_before(&row->kept[i], &entry); i++)
-			if (row->kept[i].distance != rule->equal_distance)
-				hidden = pair_distance(access, entry.slot, row->kept[i].slot) <= entry.distance;
-		while (!hidden && i < row->nkept)
-			if (row->kept[i].distance != rule->equal_distance &&
-				pair_distance(access, entry.slot, row->kept[i].slot) <= row->kept[i].distance)
-			{
-				insert_sorted(row->fill, &row->nfill, row->kept[i]);
-				remove_at(row->kept, &row->nkept, i);
-			}
-			else
-				i++;
-		if (hidden)
-			insert_sorted(row->fill, &row->nfill, entry);
-		else
-			insert_sorted(row->kept, &row->nkept, entry);
-	}
-	/* the nearest fill is the least missed: what hides it leads to it, but a far one may be the only way in */
-	while (row->nkept + row->nfill > rule->degree)
-		if (row->nfill > 0)
-			remove_at(row->fill, &row->nfill, 0);
-		else
-			row->nkept--;
-}
-
-/* Give one target the edges back of a batch. */
-void
-link_update_target(void *context, uint32_t group, Worker *worker)
-{
-	Linking    *linking = context;
-	LinkScratch *scratch = &worker->link;
-	uint32_t	target = linking->sorted[linking->groups[group]].target;
-	LinkAccess	access = {linking, worker};
-	PruneRule	rule = linking->rule;
-	uint32_t	neighbours[ENGINE_MAX_DEGREE];
-	OpenRow		row;
-
-	if (!begin_slot(linking, scratch, target, &rule))
-		return;
-	open_row(linking, &scratch->wide, target, &row);
-	for (uint32_t i = linking->groups[group]; i < linking->groups[group + 1]; i++)
-	{
-		uint32_t	source = linking->sorted[i].source;
-
-		if (!row_has(&row, source))
-			take_in(&rule, &access, &row,
-					(SearchResult) {mirror_fast(linking->mirror, &scratch->wide, source), source, 0});
-	}
-	for (uint32_t i = 0; i < row.nkept; i++)
-		neighbours[i] = row.kept[i].slot;
-	for (uint32_t i = 0; i < row.nfill; i++)
-		neighbours[row.nkept + i] = row.fill[i].slot;
-	mirror_write_row(linking->mirror, target, neighbours, row.nkept + row.nfill);
+		linking->chosen[(size_t) item * rule.degree + i] = (Chosen) {chosen[i].slot, (float) chosen[i].distance};
+	linking->nchosen[item] = count;
+	linking->nkept[item] = (uint8_t) kept;
 }

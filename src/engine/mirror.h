@@ -121,6 +121,17 @@ mirror_row(const Mirror *mirror, uint32_t slot)
 	return mirror_chunk(mirror, slot)->rows + (size_t) mirror_place(mirror, slot) * mirror->spec.degree;
 }
 
+/* Ask for a graph row and its state word, which will be read soon. */
+static inline void
+mirror_prefetch_row(const Mirror *mirror, uint32_t slot)
+{
+	const char *row = (const char *) mirror_row(mirror, slot);
+
+	__builtin_prefetch(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)]);
+	for (size_t at = 0; at < mirror->spec.degree * sizeof(uint32_t); at += 64)
+		__builtin_prefetch(row + at);
+}
+
 static inline uint64_t
 mirror_word(const Mirror *mirror, uint32_t slot)
 {

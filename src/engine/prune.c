@@ -116,10 +116,10 @@ choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t coun
 		}
 }
 
-/* Choose a slot's graph row. */
+/* Choose a slot's neighbours, and say which of them are kept. */
 uint32_t
-prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
-				 uint32_t *row)
+prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
+			 Candidate *chosen, uint32_t *kept)
 {
 	Choice		choice;
 
@@ -128,10 +128,25 @@ prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, P
 	count = sort_and_unite(rule, candidates, count);
 	choose_equals(rule, candidates, count, &choice);
 	choose_spread(rule, candidates, count, pair, context, &choice);
+	*kept = choice.count;
 	choose_nearest(rule, candidates, count, &choice);
 	for (uint32_t i = 0; i < choice.count; i++)
-		row[i] = candidates[choice.chosen[i]].slot;
+		chosen[i] = candidates[choice.chosen[i]];
 	return choice.count;
+}
+
+/* Choose a slot's graph row. */
+uint32_t
+prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
+				 uint32_t *row)
+{
+	Candidate	chosen[ENGINE_MAX_DEGREE];
+	uint32_t	kept;
+
+	count = prune_choose(rule, candidates, count, pair, context, chosen, &kept);
+	for (uint32_t i = 0; i < count; i++)
+		row[i] = chosen[i].slot;
+	return count;
 }
 
 /* How many seeds a graph of n linked slots has. */

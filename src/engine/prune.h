@@ -36,6 +36,13 @@ typedef struct PruneRule
 extern uint32_t prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair,
 								 void *context, uint32_t *row);
 
+/*
+ * The same, telling more: chosen (room for rule->degree) gets the candidates themselves in the row's order; the first *kept of them are
+ * kept, the others fill.
+ */
+extern uint32_t prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
+							 Candidate *chosen, uint32_t *kept);
+
 /* How many seeds a graph of n linked slots has: at most room, n / 64, at least 1 if n is. */
 extern uint32_t seed_count(uint32_t linked, uint32_t room);
 

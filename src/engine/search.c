@@ -522,7 +522,7 @@ prepare(Search *search)
 	scratch->answer.count = 0;
 	scratch->equal_count = 0;
 	scratch->equal_expanded = 0;
-	while (bits < 24 && ((uint32_t) 1 << bits) < search->ef * 16)
+	while (bits < 24 && ((uint32_t) 1 << bits) < search->ef * 32)
 		bits++;
 	return visited_reset(scratch, bits) && reserve(scratch, &scratch->list, search->ef) &&
 		reserve(scratch, &scratch->answer, search->ef);

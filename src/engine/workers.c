@@ -4,6 +4,7 @@
  */
 #include "taskqueue.h"
 
+#define SPINS				4000	/* looks at what others are about to change before sleeping: some 50 us */
 #define JOB_TURN			8		/* queries go before jobs, but after so many of their parts a job has its turn */
 
 /* The mirror with an id, unless it is being dropped; locked. */
@@ -26,6 +27,14 @@ wanting_phase(CpuEngine *engine)
 	return NULL;
 }
 
+static inline void
+spin(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
 /* Help a phase until it has no more items or a query waits; locked on entry and return. */
 static void
 help(Worker *worker, Phase *phase)
@@ -40,7 +49,8 @@ help(Worker *worker, Phase *phase)
 		phase->work(phase->context, item, worker);
 	pthread_mutex_lock(&engine->lock);
 	phase->helpers--;
-	pthread_cond_broadcast(&engine->done);
+	if (phase->awaited)
+		pthread_cond_broadcast(&engine->done);
 }
 
 /* Run a phase on the calling worker and up to threads - 1 others; returns when all of its items are done. */
@@ -51,7 +61,8 @@ phase_run(Worker *worker, Phase *phase, int threads)
 	Phase	  **place;
 	uint32_t	item;
 
-	phase->helpers = 0;
+	atomic_store(&phase->helpers, 0);
+	phase->awaited = false;
 	phase->max_helpers = threads > 1 ? (uint32_t) threads - 1 : 0;
 	atomic_store(&phase->next_item, 0);
 	if (phase->max_helpers > 0 && phase->count > 1)
@@ -59,6 +70,7 @@ phase_run(Worker *worker, Phase *phase, int threads)
 		pthread_mutex_lock(&engine->lock);
 		phase->next = engine->phases;
 		engine->phases = phase;
+		atomic_fetch_add(&engine->phases_begun, 1);
 		pthread_cond_broadcast(&engine->work);
 		pthread_mutex_unlock(&engine->lock);
 	}
@@ -71,11 +83,15 @@ phase_run(Worker *worker, Phase *phase, int threads)
 	}
 	if (phase->max_helpers == 0)
 		return;
+	/* the helpers are at their last items: sleeping and waking would take longer than most of them */
+	for (int i = 0; i < SPINS && atomic_load(&phase->helpers) > 0; i++)
+		spin();
 	pthread_mutex_lock(&engine->lock);
 	for (place = &engine->phases; *place != phase;)
 		place = &(*place)->next;
 	*place = phase->next;
-	while (phase->helpers > 0)
+	phase->awaited = true;
+	while (atomic_load(&phase->helpers) > 0)
 		pthread_cond_wait(&engine->done, &engine->lock);
 	pthread_mutex_unlock(&engine->lock);
 }
@@ -97,12 +113,33 @@ worker_breathe(Worker *worker)
 		tasks_run(worker, task, part);
 }
 
+/* While a link is in progress, watch for its next phase for a moment, unlocked. False if there is no link. */
+static bool
+watch_for_phase(CpuEngine *engine)
+{
+	uint32_t	begun = atomic_load(&engine->phases_begun);
+	bool		came = false;
+
+	if (atomic_load(&engine->links) == 0)
+		return false;
+	pthread_mutex_unlock(&engine->lock);
+	for (int i = 0; i < SPINS && !came; i++)
+	{
+		spin();
+		came = atomic_load(&engine->phases_begun) != begun ||
+			atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) > 0;
+	}
+	pthread_mutex_lock(&engine->lock);
+	return true;
+}
+
 /* Work until the engine stops. */
 void *
 worker_main(void *argument)
 {
 	Worker	   *worker = argument;
 	CpuEngine  *engine = worker->engine;
+	bool		watched = false;	/* nothing came while it looked */
 
 	pthread_mutex_lock(&engine->lock);
 	while (!engine->stopping)
@@ -117,14 +154,23 @@ worker_main(void *argument)
 		phase = task == NULL && entry == NULL ? wanting_phase(engine) : NULL;
 		if (phase != NULL)
 		{
+			watched = false;
 			help(worker, phase);
 			continue;
 		}
 		if (task == NULL && entry == NULL)
 		{
-			pthread_cond_wait(&engine->work, &engine->lock);
+			/* after watching everything is looked at once more, as what came without the lock may have been missed */
+			if (!watched && watch_for_phase(engine))
+				watched = true;
+			else
+			{
+				pthread_cond_wait(&engine->work, &engine->lock);
+				watched = false;
+			}
 			continue;
 		}
+		watched = false;
 		pthread_mutex_unlock(&engine->lock);
 		if (task != NULL)
 			tasks_run(worker, task, part);

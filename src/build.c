@@ -253,10 +253,10 @@ new_block(Relation index, ForkNumber fork, BlockNumber expected)
 }
 
 /*
- * Begin a superblock: its list page and so many node pages are made, all zero.
+ * Begin a superblock: its list page is made, all zero.
  */
 static void
-begin_superblock(BuildState *build, int node_pages)
+begin_superblock(BuildState *build)
 {
 	const IndexFormat *format = &build->format;
 	BlockNumber block = list_block(format, build->superblocks);
@@ -266,8 +266,7 @@ begin_superblock(BuildState *build, int node_pages)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("index \"%s\" cannot hold more than %u rows", RelationGetRelationName(build->index), build->rows)));
-	for (int i = 0; i < 1 + node_pages; i++)
-		ReleaseBuffer(new_block(build->index, MAIN_FORKNUM, block + i));
+	ReleaseBuffer(new_block(build->index, MAIN_FORKNUM, block));
 	build->superblocks++;
 }
 
@@ -321,9 +320,9 @@ write_row(BuildState *build, const void *vector, ItemPointer tid)
 	uint32		left = format->vector_bytes;
 
 	if (slot == (uint64) build->superblocks * format->superblock_slots)
-		begin_superblock(build, format->node_pages);
+		begin_superblock(build);
 
-	page = fill_page(build, &build->node_page, node_block(format, slot), PAGE_NODE, false);
+	page = fill_page(build, &build->node_page, node_block(format, slot), PAGE_NODE, node_index(format, slot) == 0);
 	page_reach(page, (node_index(format, slot) + 1) * (Size) format->node_bytes);
 	node = node_record(format, page, slot);
 	node->tid = *tid;
@@ -332,7 +331,7 @@ write_row(BuildState *build, const void *vector, ItemPointer tid)
 	memset(node->neighbours, 0xFF, format->degree * sizeof(uint32));
 	unlock_page(&build->node_page);
 
-	for (place = vector_place(format, slot); left > 0; place.block++, place.offset = 0)
+	for (place = vector_place(format, slot); left > 0; vector_place_next(format, &place))
 	{
 		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
 
@@ -564,7 +563,7 @@ write_last_pages(BuildState *build, uint32 seeds)
 	Buffer		buffer;
 
 	if (build->superblocks == 0)
-		begin_superblock(build, 0);
+		begin_superblock(build);
 	for (uint32 i = 0; i < build->superblocks; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -498,7 +498,9 @@ check_vectors(IndexCheck *check)
 			continue;
 		CHECK_FOR_INTERRUPTS();
 		place = vector_place(check->format, slot);
-		if (place.block + (place.offset + check->format->vector_bytes - 1) / GPUANN_PAYLOAD >= check->blocks)
+		for (uint32 end = place.offset + check->format->vector_bytes; end > GPUANN_PAYLOAD; end -= GPUANN_PAYLOAD)
+			vector_place_next(check->format, &place);
+		if (place.block >= check->blocks)
 			return violated(check, place.block, slot, "the file ends before the vector");
 		read_vector(check->index, check->format, slot, check->vector);
 		if (!vector_is_finite(check))
@@ -516,11 +518,12 @@ check_vector_pages(IndexCheck *check)
 		uint32		superblock = slot_superblock(check->format, slot);
 		uint32		slots = Min(check->append.next_fresh - slot, check->format->superblock_slots);
 		uint64		bytes = (uint64) slots * check->format->vector_bytes;
-		BlockNumber block = vector_place(check->format, slot).block;
+		VectorPlace place = vector_place(check->format, slot);
 
-		for (; bytes > 0; block++)
+		for (; bytes > 0; vector_place_next(check->format, &place))
 		{
 			Size		here = Min(bytes, GPUANN_PAYLOAD);
+			BlockNumber block = place.block;
 
 			if (!fetch(check, block, PAGE_VECTOR))
 				return false;

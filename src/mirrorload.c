@@ -63,8 +63,7 @@ read_vectors(const MirrorSlice *slice, uint32 first, uint32 count, unsigned char
 			memset(to, 0, bytes);
 		to += bytes;
 		left -= bytes;
-		place.block++;
-		place.offset = 0;
+		vector_place_next(slice->format, &place);
 	}
 }
 

@@ -437,8 +437,7 @@ read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector
 		UnlockReleaseBuffer(buffer);
 		out += part;
 		left -= part;
-		place.block++;
-		place.offset = 0;
+		vector_place_next(format, &place);
 	}
 }
 

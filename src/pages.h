@@ -3,7 +3,7 @@
  *		The page format (design, section 4): kinds of pages, records on them, slot arithmetic.
  *
  * Block 0 is the metapage, then come the seed pages, then equal superblocks. Superblock b holds slots [b * S, (b + 1) * S): one
- * list page, node pages, vector pages, in this order. Everything about a slot is found by arithmetic on IndexFormat.
+ * list page, then node and vector pages in the order in which slots reach them. Everything about a slot is found by arithmetic on IndexFormat.
  *
  * Lock order: list pages (the newest first), node pages ascending, vector pages ascending, seed pages ascending, metapage, extension lock, new
  * page. Readers hold one content lock at a time. See README.md.
@@ -19,7 +19,7 @@
 #include "storage/itemptr.h"
 
 #define GPUANN_MAGIC			0x6E6E6167	/* "gann" */
-#define GPUANN_FORMAT_VERSION	1
+#define GPUANN_FORMAT_VERSION	2
 #define GPUANN_PAGE_ID			0xFF9A	/* in every page's tail, for pg_filedump and the like */
 #define GPUANN_META_BLOCK		0
 #define GPUANN_SUPERBLOCK_PAGES 128 /* most pages of a superblock, unless one vector needs more */
@@ -171,11 +171,25 @@ slot_superblock(const IndexFormat *format, uint32 slot)
 	return slot / format->superblock_slots;
 }
 
+/*
+ * Pages of a superblock lie in the order in which slots reach them, so that a file is only as long as its rows need: node page k before
+ * its first slot's vector, and before it the vector pages that slots before it have begun.
+ */
 static inline BlockNumber
 node_block(const IndexFormat *format, uint32 slot)
 {
-	return superblock_start(format, slot_superblock(format, slot)) + 1 +
-		slot % format->superblock_slots / format->nodes_per_page;
+	uint32		page = slot % format->superblock_slots / format->nodes_per_page;
+	uint32		vector_bytes = page * format->nodes_per_page * format->vector_bytes;
+
+	return superblock_start(format, slot_superblock(format, slot)) + 1 + page +
+		(vector_bytes + (uint32) GPUANN_PAYLOAD - 1) / (uint32) GPUANN_PAYLOAD;
+}
+
+/* Node pages that lie before a superblock's vector page of this number: those of the slots up to the first that reaches it. */
+static inline uint32
+node_pages_before(const IndexFormat *format, uint32 vector_page)
+{
+	return vector_page * (uint32) GPUANN_PAYLOAD / (format->vector_bytes * format->nodes_per_page) + 1;
 }
 
 static inline uint32
@@ -202,18 +216,29 @@ typedef struct VectorPlace
 {
 	BlockNumber block;
 	uint32		offset;			/* in the page's payload */
+	uint32		page;			/* number among the superblock's vector pages */
 } VectorPlace;
 
 static inline VectorPlace
 vector_place(const IndexFormat *format, uint32 slot)
 {
-	uint64		start = (uint64) (slot % format->superblock_slots) * format->vector_bytes;
+	uint32		start = slot % format->superblock_slots * format->vector_bytes;
 	VectorPlace place;
 
-	place.block = superblock_start(format, slot_superblock(format, slot)) + 1 + format->node_pages +
-		(BlockNumber) (start / GPUANN_PAYLOAD);
-	place.offset = start % GPUANN_PAYLOAD;
+	place.page = start / (uint32) GPUANN_PAYLOAD;
+	place.offset = start % (uint32) GPUANN_PAYLOAD;
+	place.block = superblock_start(format, slot_superblock(format, slot)) + 1 + place.page +
+		node_pages_before(format, place.page);
 	return place;
+}
+
+/* Go on to the beginning of the superblock's next vector page: not always the next block. */
+static inline void
+vector_place_next(const IndexFormat *format, VectorPlace *place)
+{
+	place->block += 1 + node_pages_before(format, place->page + 1) - node_pages_before(format, place->page);
+	place->page++;
+	place->offset = 0;
 }
 
 /* ---- pages.c ---- */

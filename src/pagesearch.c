@@ -174,8 +174,7 @@ copy_vector(PageGraph *graph, VectorPlace place, bool check)
 		UnlockReleaseBuffer(buffer);
 		out += part;
 		left -= part;
-		place.block++;
-		place.offset = 0;
+		vector_place_next(graph->query->format, &place);
 	}
 }
 

@@ -355,8 +355,7 @@ split_vector(const IndexFormat *format, Appended *row, const void *vector)
 		part->first = row->fresh && place.offset == 0;
 		from += part->bytes;
 		left -= part->bytes;
-		place.block++;
-		place.offset = 0;
+		vector_place_next(format, &place);
 	}
 }
 
@@ -548,7 +547,7 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 
 	split_vector(format, &row, vector);
 	if (row.fresh)
-		extend_to(index, row.parts[row.nparts - 1].block);
+		extend_to(index, Max(node_block(format, row.slot), row.parts[row.nparts - 1].block));
 	FAULT_POINT("append-extended");
 	if (row.nparts > 2)
 		write_long_vector(index, format, &row);

@@ -16,6 +16,17 @@ sub index_size
 	return $node->safe_psql('postgres', "SELECT pg_relation_size('items_v')");
 }
 
+# A small table has a small index: metapage, two seed pages, and of the first superblock a page of each kind.
+make_data($node, 0, $dims);
+is(index_size(), 4 * 8192, 'an empty index has four pages');
+fill_rows($node, 1, 1, $dims);
+is(index_size(), 6 * 8192, 'its first row takes two more');
+fill_rows($node, 2, 2000, $dims);
+my $grown = index_size();
+$node->safe_psql('postgres', 'REINDEX INDEX items_v');
+cmp_ok($grown, '<=', 1.2 * index_size(), 'an index that grew row by row is about as large as one built at once');
+$node->safe_psql('postgres', 'DROP TABLE items');
+
 make_data($node, 4000, $dims);
 my $fresh = index_size();
 

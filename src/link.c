@@ -490,7 +490,7 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 
 /* ---- passes ---- */
 
-/* Passes over pages until nothing is left, or the time is up. */
+/* Passes until nothing is left, or the time is up: in memory, or over pages. */
 uint32
 link_pending(Relation index, const IndexFormat *format, int slice_ms)
 {
@@ -511,10 +511,10 @@ link_pending(Relation index, const IndexFormat *format, int slice_ms)
 
 		list_bounds(index, format, &meta, &bounds);
 		link_collect(index, format, slice_ms > 0 ? SLICE_SLOTS : Max(link_memory() / COLLECTED_SHARE, SLICE_SLOTS), &pass);
-		if (pass.count > 0)
-			link_part_over_pages(index, format, &pass, &rows);
-		else
+		if (pass.count == 0)
 			memset(&rows, 0, sizeof(rows));
+		else if (slice_ms > 0 || !link_in_memory(index, format, &pass, &rows))
+			link_part_over_pages(index, format, &pass, &rows);
 
 		/* With nothing to link a pass still trims what the one before has linked. */
 		if (pass.to > pass.from)

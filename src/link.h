@@ -56,7 +56,10 @@ extern void link_over_pages(Relation index, const IndexFormat *format, const Lin
 /* The same, but it ends the pass where the changed rows fill the memory allowed: pass->to and pass->count say where that is. */
 extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, LinkedRows *rows);
 
-/* Passes over pages until nothing is left, or (slice_ms > 0) the time is up. Returns slots linked. Caller holds the lock. */
+/* The same in memory, in a CPU engine of this process: false, with nothing done, if it is too small for that or the index too large. */
+extern bool link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
+
+/* Passes until nothing is left, or (slice_ms > 0) the time is up. Returns slots linked. Caller holds the lock. */
 extern uint32 link_pending(Relation index, const IndexFormat *format, int slice_ms);
 
 /* For inserters: link a slice if the pending list has crossed gpuann.pending_limit, no worker serves the index, and nobody else links. */

@@ -1,0 +1,257 @@
+/*
+ * linkengine.c
+ *		Computing a pass of the linker in memory: the index is copied into a CPU engine in this process, whose threads link.
+ *
+ * Copying costs about a microsecond per row of the index, linking over pages several hundred per row linked more than in memory. So
+ * larger passes are computed here, where the index fits into the memory allowed.
+ *
+ * The caller holds the linker lock: no row, no state and no vector that the graph names changes meanwhile. Rows that are not
+ * linked and not of the pass are none of ours; they are handed over as dead, so that nothing leads to them.
+ */
+#include "postgres.h"
+
+#include "localengine.h"
+#include "rowedits.h"
+
+#define INDEX_SHARE			200		/* passes of this part of the index are computed here ... */
+#define LEAST_ROWS			128		/* ... if they have so many rows */
+#define FEED_BYTES			(1024 * 1024)	/* of vectors handed over at once */
+#define OTHER_ROW_BYTES		48		/* what the engine keeps of a row beside vector and edges */
+#define ENGINE_BYTES		(5 * 1024 * 1024)	/* the engine itself, and what is handed over */
+
+/* The index on its way into the engine. */
+typedef struct EngineLoad
+{
+	Relation	index;
+	const IndexFormat *format;
+	const LinkPass *pass;
+	LocalEngine *engine;
+	uint32		rows;			/* slots below this exist */
+	unsigned char *of_pass;		/* bit per slot */
+	uint32		room;			/* slots handed over at once */
+	char	   *vectors;
+	uint32	   *versions;
+	uint64	   *dead;
+	uint32	   *slots;
+	uint32	   *neighbours;
+} EngineLoad;
+
+static bool
+is_of_pass(const EngineLoad *load, uint32 slot)
+{
+	return (load->of_pass[slot / 8] >> (slot % 8)) & 1;
+}
+
+/* Whether a pass is worth copying the index, and memory lets us. */
+static bool
+worth_it(const IndexFormat *format, const LinkPass *pass, uint32 rows, Size memory)
+{
+	/* Edges twice: in the mirror and, of the rows that change, in the result. */
+	Size		row_bytes = format->vector_bytes + 2 * format->degree * sizeof(uint32) + OTHER_ROW_BYTES;
+
+	return pass->count >= LEAST_ROWS && (uint64) pass->count * INDEX_SHARE >= rows && memory > ENGINE_BYTES &&
+		rows <= (memory - ENGINE_BYTES) / row_bytes;
+}
+
+/* Allocate what is handed over at once. */
+static void
+load_begin(EngineLoad *load)
+{
+	const IndexFormat *format = load->format;
+
+	load->room = Max(FEED_BYTES / Max(format->vector_bytes, format->degree * sizeof(uint32)), 1);
+	load->room = Min(load->room, load->rows);
+	load->vectors = palloc_extended((Size) load->room * format->vector_bytes, MCXT_ALLOC_HUGE);
+	load->versions = palloc(sizeof(uint32) * load->room);
+	load->dead = palloc(sizeof(uint64) * (load->room / 64 + 1));
+	load->slots = palloc(sizeof(uint32) * load->room);
+	load->neighbours = palloc(sizeof(uint32) * load->room * format->degree);
+	load->of_pass = palloc_extended((Size) load->rows / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (uint32 i = 0; i < load->pass->count; i++)
+		load->of_pass[load->pass->slots[i] / 8] |= 1 << (load->pass->slots[i] % 8);
+}
+
+/* The slots from first on that lie on one node page. */
+static uint32
+node_page_end(const EngineLoad *load, uint32 first)
+{
+	const IndexFormat *format = load->format;
+	uint32		end = first - node_index(format, first) + format->nodes_per_page;
+
+	return Min(Min(end, (slot_superblock(format, first) + 1) * format->superblock_slots), load->rows);
+}
+
+/* Call visit for the node records of slots [first, end), page by page; NULL where nothing was ever written. */
+static void
+visit_nodes(EngineLoad *load, uint32 first, uint32 end, void (*visit) (EngineLoad *load, uint32 slot, const NodeRecord *node, void *state),
+			void *state)
+{
+	for (uint32 slot = first; slot < end;)
+	{
+		uint32		page_end = Min(node_page_end(load, slot), end);
+		Buffer		buffer;
+		Page		page;
+
+		link_pause();
+		buffer = read_page(load->index, node_block(load->format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+		page = BufferGetPage(buffer);
+		for (; slot < page_end; slot++)
+			visit(load, slot, PageIsNew(page) ? NULL : node_record(load->format, page, slot), state);
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+/* Note version and state of a slot; state points to the first slot of what is handed over. */
+static void
+take_state(EngineLoad *load, uint32 slot, const NodeRecord *node, void *state)
+{
+	uint32		i = slot - *(uint32 *) state;
+	bool		live = node != NULL && NodeState(node) == NODE_LIVE && ((node->flags & NODE_LINKED) != 0 || is_of_pass(load, slot));
+
+	load->versions[i] = node != NULL ? node->version : 0;
+	if (!live)
+		load->dead[i / 64] |= UINT64CONST(1) << (i % 64);
+}
+
+/* Copy the vectors of slots [first, first + count) of one superblock. What a crash may have left unwritten is of no row. */
+static void
+take_vectors(EngineLoad *load, uint32 first, uint32 count)
+{
+	VectorPlace place = vector_place(load->format, first);
+	char	   *to = load->vectors;
+	Size		left = (Size) count * load->format->vector_bytes;
+
+	while (left > 0)
+	{
+		Size		bytes = Min(left, (Size) GPUANN_PAYLOAD - place.offset);
+		Buffer		buffer;
+
+		link_pause();
+		buffer = read_page(load->index, place.block, PAGE_VECTOR, BUFFER_LOCK_SHARE, true);
+		if (PageIsNew(BufferGetPage(buffer)))
+			memset(to, 0, bytes);
+		else
+			memcpy(to, VectorBytesOf(BufferGetPage(buffer)) + place.offset, bytes);
+		UnlockReleaseBuffer(buffer);
+		to += bytes;
+		left -= bytes;
+		vector_place_next(load->format, &place);
+	}
+}
+
+/* Hand over all rows. */
+static bool
+load_rows(EngineLoad *load)
+{
+	uint32		count;
+
+	for (uint32 first = 0; first < load->rows; first += count)
+	{
+		uint32		superblock_end = (slot_superblock(load->format, first) + 1) * load->format->superblock_slots;
+		EngineJob	job = {
+			.kind = JOB_APPEND, .first_slot = first, .versions = load->versions, .dead = load->dead, .vectors = load->vectors
+		};
+
+		job.count = count = Min(Min(load->room, load->rows - first), superblock_end - first);
+		memset(load->dead, 0, sizeof(uint64) * (load->room / 64 + 1));
+		visit_nodes(load, first, first + count, take_state, &first);
+		take_vectors(load, first, count);
+		if (!local_engine_run(load->engine, &job))
+			return false;
+	}
+	return true;
+}
+
+/* Note a slot's graph row, if it has one that is not about to be made anew; state counts them. */
+static void
+take_row(EngineLoad *load, uint32 slot, const NodeRecord *node, void *state)
+{
+	uint32	   *count = state;
+
+	if (node == NULL || (node->flags & NODE_LINKED) == 0 || is_of_pass(load, slot) ||
+		(NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
+		return;
+	load->slots[*count] = slot;
+	memcpy(load->neighbours + (Size) *count * load->format->degree, node->neighbours, load->format->degree * sizeof(uint32));
+	(*count)++;
+}
+
+/* Hand over all graph rows. */
+static bool
+load_graph(EngineLoad *load)
+{
+	for (uint32 first = 0; first < load->rows; first += load->room)
+	{
+		EngineJob	job = {.kind = JOB_GRAPH, .slots = load->slots, .rows = load->neighbours};
+
+		visit_nodes(load, first, Min(first + load->room, load->rows), take_row, &job.count);
+		if (job.count > 0 && !local_engine_run(load->engine, &job))
+			return false;
+	}
+	return true;
+}
+
+/* Hand over the seeds. */
+static bool
+load_seeds(EngineLoad *load, const MetaPage *meta)
+{
+	EngineJob	job = {.kind = JOB_SEEDS};
+	uint32	   *seeds;
+	uint32		count = read_seeds(load->index, load->format, meta, SEEDS_MAX, &seeds);
+
+	for (uint32 i = 0; i < count; i++)
+		if (seeds[i] < load->rows)
+			seeds[job.count++] = seeds[i];
+	job.slots = seeds;
+	return job.count == 0 || local_engine_run(load->engine, &job);
+}
+
+/* Take over what the engine changed; it stays the engine's memory. */
+static void
+take_result(LocalEngine *engine, uint32 slots, LinkedRows *rows)
+{
+	LinkResult	result;
+
+	local_engine_link_result(engine, &result);
+	for (uint32 i = 0; i < result.count; i++)
+		if (result.slots[i] >= slots)
+			elog(ERROR, "the engine linked rows that it was not given");
+	memset(rows, 0, sizeof(*rows));
+	rows->count = result.count;
+	rows->slots = unconstify(uint32 *, result.slots);
+	rows->rows = unconstify(uint32 *, result.rows);
+	rows->nseeds = result.nseeds;
+	rows->seeds = unconstify(uint32 *, result.seeds);
+}
+
+/*
+ * Compute a pass in memory. False, with nothing done, if it is too small for that or the index too large. The rows live as long as
+ * the current memory context.
+ */
+bool
+link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
+{
+	EngineLoad	load = {.index = index, .format = format, .pass = pass};
+	EngineJob	link = {
+		.kind = JOB_LINK, .slots = pass->slots, .count = pass->count, .ef_construction = format->ef_construction,
+		.threads = local_engine_threads()
+	};
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	list_bounds(index, format, &meta, &bounds);
+	if (!worth_it(format, pass, bounds.next_fresh, link_memory()))
+		return false;
+	load.rows = bounds.next_fresh;
+	load.engine = local_engine_open(index, format, load.rows, link_memory());
+	if (load.engine == NULL)
+		return false;
+	load_begin(&load);
+	if (!load_rows(&load) || !load_graph(&load) || !load_seeds(&load, &meta) || !local_engine_run(load.engine, &link))
+	{
+		local_engine_close(load.engine);
+		return false;
+	}
+	take_result(load.engine, load.rows, rows);
+	return true;
+}

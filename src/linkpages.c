@@ -176,14 +176,13 @@ compare_batch(Batch *batch)
 	}
 }
 
-/* Add row `other` of the batch to the candidates of row i. */
+/* Add row `other` of the batch to the candidates of a row. */
 static void
-add_candidate(const Batch *batch, uint32 i, uint32 other, Candidate *candidate)
+add_candidate(const Batch *batch, uint32 other, double distance, Candidate *candidate)
 {
 	candidate->slot = batch->slots[other];
 	candidate->index = candidate->slot;
-	candidate->distance = row_edits_kernels(batch->edits)->exact(batch_vector(batch, i), batch_vector(batch, other),
-																 batch->format->dims);
+	candidate->distance = distance;
 }
 
 /* Choose the row of one slot of the batch. */
@@ -192,14 +191,19 @@ link_row(Batch *batch, uint32 i)
 {
 	uint32		slot = batch->slots[i];
 	uint32		count = row_edits_search(batch->edits, slot, batch->format->ef_construction, batch->candidates);
+	double		equal_distance = row_edits_distance(batch->edits, slot, slot);
 	uint32		old[ENGINE_MAX_DEGREE];
 	SlotState	state;
 	uint32		nold;
 
 	for (uint32 n = 0; n < batch->near_count[i]; n++)
-		add_candidate(batch, i, batch->near[(Size) i * batch->near_room + n].other, &batch->candidates[count++]);
+	{
+		const NearRow *near = &batch->near[(Size) i * batch->near_room + n];
+
+		add_candidate(batch, near->other, near->distance, &batch->candidates[count++]);
+	}
 	for (uint32 n = 0; n < Min(batch->equal_seen[i], batch->equal_room); n++)
-		add_candidate(batch, i, batch->equal[(Size) i * batch->equal_room + n], &batch->candidates[count++]);
+		add_candidate(batch, batch->equal[(Size) i * batch->equal_room + n], equal_distance, &batch->candidates[count++]);
 
 	/* A row that a pass cut short has written already keeps what it has as candidates. */
 	nold = row_edits_get(batch->edits, slot, old, &state);

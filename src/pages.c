@@ -403,12 +403,25 @@ read_hot_block(Relation index, BlockNumber block)
 }
 
 /*
+ * Read, lock and check such a block.
+ */
+static Buffer
+read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
+{
+	Buffer		buffer = read_hot_block(index, block);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	check_page(index, buffer, kind, zero_ok);
+	return buffer;
+}
+
+/*
  * Copy a slot's node record. False if the page was never written.
  */
 bool
 read_node(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *node)
 {
-	Buffer		buffer = read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Buffer		buffer = read_hot_page(index, node_block(format, slot), PAGE_NODE, true);
 	Page		page = BufferGetPage(buffer);
 	bool		written = !PageIsNew(page);
 
@@ -431,7 +444,7 @@ read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector
 	while (left > 0)
 	{
 		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		buffer = read_page(index, place.block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false);
+		Buffer		buffer = read_hot_page(index, place.block, PAGE_VECTOR, false);
 
 		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
 		UnlockReleaseBuffer(buffer);

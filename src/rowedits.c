@@ -2,9 +2,9 @@
  * rowedits.c
  *		Graph rows under change in memory.
  *
- * Three parts: a hash of changed rows, a cache of vectors (a slot has one place, the low bits of its number; dense slots
+ * Three parts: a hash of changed rows, a cache of vectors (a slot has one place, its number modulo the places; dense slots
  * therefore never collide while the cache is as large as the index), and the reverse edges offered but not yet given.
- * Pages are read one at a time, without keeping any pin.
+ * Pages are read one at a time, without keeping any pin. Distances are single precision: they choose edges, not answers.
  */
 #include "postgres.h"
 
@@ -21,6 +21,9 @@
 
 #define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
 #define MIN_CACHED_VECTORS	64
+#define PREFETCH_BYTES		1024	/* of each vector */
+#define PREFETCH_AHEAD		8
+#define CACHE_LINE			64
 
 /* A changed row: its neighbours' count, then the neighbours. */
 typedef struct EditedRow
@@ -70,9 +73,8 @@ struct RowEdits
 	Size		block_left;
 
 	char	   *cache;
-	uint32		cache_mask;
+	uint32		cache_places;
 	Size		cache_stride;
-	void	   *aside;			/* a vector moved out of the way of one with the same place */
 
 	EdgeOffer  *offers;
 	uint32		noffers;
@@ -86,11 +88,10 @@ struct RowEdits
 	Candidate  *candidates;		/* scratch of row_edits_apply_offers */
 	uint32		candidate_room;
 
-	/* the search under way */
-	uint32		query_slot;
-	void	   *query_vector;
-	float	   *query;			/* widened */
-	float		query_inverse_norm;
+	/* the vector that distances are computed from, widened: it need not stay in the cache */
+	uint32		from_slot;
+	float	   *from;
+	float		from_inverse_norm;
 };
 
 /* Bytes a changed row costs: in the hash, and once more when taken out. */
@@ -160,20 +161,15 @@ resize_scratch(void *context, void *old, size_t size)
 	return repalloc_huge(old, size);
 }
 
-/* Make the cache: the largest power of two of places that fits, but no more than there are slots. */
+/* Make the cache: as many places as fit, but no more than there are slots. */
 static void
 make_cache(RowEdits *edits, Size memory)
 {
-	Size		places = MIN_CACHED_VECTORS;
-
 	edits->cache_stride = MAXALIGN(sizeof(CachedVector)) + MAXALIGN(edits->format->vector_bytes);
-	while (places < edits->next_fresh && places * 2 * edits->cache_stride <= memory)
-		places *= 2;
-	edits->cache_mask = places - 1;
-	edits->cache = MemoryContextAllocHuge(edits->memory, places * edits->cache_stride);
-	for (Size i = 0; i < places; i++)
+	edits->cache_places = Max(Min(memory / edits->cache_stride, edits->next_fresh), MIN_CACHED_VECTORS);
+	edits->cache = MemoryContextAllocHuge(edits->memory, edits->cache_places * edits->cache_stride);
+	for (Size i = 0; i < edits->cache_places; i++)
 		((CachedVector *) (edits->cache + i * edits->cache_stride))->slot = NO_SLOT;
-	edits->aside = MemoryContextAlloc(edits->memory, edits->format->vector_bytes);
 }
 
 /* Start with no changes. */
@@ -197,9 +193,8 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 	make_cache(edits, memory / 8 * 3);
 	edits->scratch = search_scratch_create(&allocator);
 	edits->node = MemoryContextAlloc(context, format->node_bytes);
-	edits->query_slot = NO_SLOT;
-	edits->query_vector = MemoryContextAlloc(context, format->vector_bytes);
-	edits->query = MemoryContextAlloc(context, sizeof(float) * format->dims);
+	edits->from_slot = NO_SLOT;
+	edits->from = MemoryContextAlloc(context, sizeof(float) * format->dims);
 	return edits;
 }
 
@@ -218,11 +213,18 @@ row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count)
 
 /* ---- vectors ---- */
 
+/* A slot's place in the cache. */
+static inline CachedVector *
+place_of(const RowEdits *edits, uint32 slot)
+{
+	return (CachedVector *) (edits->cache + (Size) (slot % edits->cache_places) * edits->cache_stride);
+}
+
 /* A slot's place in the cache, filled. */
 static CachedVector *
 cached_vector(RowEdits *edits, uint32 slot)
 {
-	CachedVector *cached = (CachedVector *) (edits->cache + (Size) (slot & edits->cache_mask) * edits->cache_stride);
+	CachedVector *cached = place_of(edits, slot);
 	void	   *bytes = (char *) cached + MAXALIGN(sizeof(CachedVector));
 
 	if (cached->slot == slot)
@@ -259,21 +261,40 @@ row_edits_inverse_norm(RowEdits *edits, uint32 slot)
 	return cached_vector(edits, slot)->inverse_norm;
 }
 
-/* The exact distance between two slots. */
+/* Compute distances from a slot, until it is another's turn. */
+static void
+set_from(RowEdits *edits, uint32 slot)
+{
+	CachedVector *cached;
+
+	if (edits->from_slot == slot)
+		return;
+	cached = cached_vector(edits, slot);
+	edits->kernels->widen(vector_bytes_of(cached), edits->format->dims, edits->from);
+	edits->from_inverse_norm = cached->inverse_norm;
+	edits->from_slot = slot;
+}
+
+/* The distance of a slot from the one set. */
+static inline double
+distance_from(RowEdits *edits, uint32 slot)
+{
+	CachedVector *cached = cached_vector(edits, slot);
+	double		distance = edits->kernels->fast(edits->from, vector_bytes_of(cached), edits->format->dims,
+												edits->from_inverse_norm * cached->inverse_norm);
+
+	return isnan(distance) ? INFINITY : distance;
+}
+
+/* The distance between two slots. */
 double
 row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
 {
-	const void *a = row_edits_vector(edits, slot_a);
-
-	if (slot_a != slot_b && (slot_a & edits->cache_mask) == (slot_b & edits->cache_mask))
-	{
-		memcpy(edits->aside, a, edits->format->vector_bytes);
-		a = edits->aside;
-	}
-	return edits->kernels->exact(a, row_edits_vector(edits, slot_b), edits->format->dims);
+	set_from(edits, slot_a);
+	return distance_from(edits, slot_b);
 }
 
-/* prune_candidates' view of it: a candidate's index is its slot. */
+/* prune_candidates' view of it: a candidate's index is its slot, and the first one stays while it meets the others. */
 static double
 pair_distance(void *context, uint32_t index_a, uint32_t index_b)
 {
@@ -413,39 +434,29 @@ search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 	return row_edits_get(context, slot, neighbours, state);
 }
 
+/* Let the processor fetch vectors that are about to be met. */
+static inline void
+prefetch_vector(const RowEdits *edits, uint32 slot)
+{
+	const char *cached = (const char *) place_of(edits, slot);
+
+	for (Size at = 0; at < Min(edits->cache_stride, PREFETCH_BYTES); at += CACHE_LINE)
+		__builtin_prefetch(cached + at);
+}
+
 static void
-search_fast_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	RowEdits   *edits = context;
 
+	for (uint32_t i = 0; i < Min(count, PREFETCH_AHEAD); i++)
+		prefetch_vector(edits, slots[i]);
 	for (uint32_t i = 0; i < count; i++)
 	{
-		CachedVector *cached = cached_vector(edits, slots[i]);
-
-		out[i] = edits->kernels->fast(edits->query, vector_bytes_of(cached), edits->format->dims,
-									  edits->query_inverse_norm * cached->inverse_norm);
+		if (i + PREFETCH_AHEAD < count)
+			prefetch_vector(edits, slots[i + PREFETCH_AHEAD]);
+		out[i] = distance_from(edits, slots[i]);
 	}
-}
-
-static void
-search_exact_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
-{
-	RowEdits   *edits = context;
-
-	for (uint32_t i = 0; i < count; i++)
-		out[i] = edits->kernels->exact(edits->query_vector, row_edits_vector(edits, slots[i]), edits->format->dims);
-}
-
-/* Make a slot's vector the query. */
-static void
-set_query(RowEdits *edits, uint32 slot)
-{
-	CachedVector *cached = cached_vector(edits, slot);
-
-	memcpy(edits->query_vector, vector_bytes_of(cached), edits->format->vector_bytes);
-	edits->kernels->widen(edits->query_vector, edits->format->dims, edits->query);
-	edits->query_inverse_norm = cached->inverse_norm;
-	edits->query_slot = slot;
 }
 
 /* The live slots nearest to a slot, by a graph search. */
@@ -455,23 +466,21 @@ row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 	GraphAccess access = {
 		.context = edits,
 		.row = search_row,
-		.walk_distances = search_fast_distances,
-		.exact_distances = search_exact_distances,
+		.walk_distances = search_distances,
 	};
 	GraphQuery	query;
 	GraphAnswer answer;
 
 	if (edits->nseeds == 0)
 		return 0;
-	set_query(edits, slot);
+	set_from(edits, slot);
 	memset(&query, 0, sizeof(query));
 	query.ef = ef;
 	query.seeds = edits->seeds;
 	query.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED);
 	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
 	query.salt = slot;
-	query.equal_distance = edits->kernels->fast(edits->query, edits->query_vector, edits->format->dims,
-												edits->query_inverse_norm * edits->query_inverse_norm);
+	query.equal_distance = distance_from(edits, slot);
 	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
 	for (uint32 i = 0; i < answer.count; i++)

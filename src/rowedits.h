@@ -42,7 +42,7 @@ extern void row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count);
  */
 extern uint32 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates);
 
-/* The exact distance between two slots. */
+/* The distance between two slots, in single precision. */
 extern double row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b);
 
 /* Choose a slot's row among candidates (slot and distance set), set it, and offer the reverse edges of those it did not have. */

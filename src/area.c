@@ -36,6 +36,8 @@ int			gpuann_area_fd = -1;
 int			gpuann_engine = GPUANN_ENGINE_AUTO;
 int			gpuann_gpu_memory_limit = 0;
 int			gpuann_request_timeout = 5000;
+int			gpuann_server_timeout = 10000;
+char	   *gpuann_engine_library = NULL;
 int			gpuann_fallback = GPUANN_FALLBACK_ON;
 int			gpuann_max_workers = 2;
 
@@ -76,9 +78,15 @@ define_settings(void)
 	DefineCustomIntVariable("gpuann.request_timeout", "Sets how long a scan waits for the server.",
 							"After this time the scan is answered from the index's pages.",
 							&gpuann_request_timeout, 5000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.server_timeout", "Sets how long the server may stand still before it is replaced.",
+							"A server that was stopped, not one that is busy, stands still. Zero lets it.",
+							&gpuann_server_timeout, 10000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpuann.fallback", "Sets what happens when the server cannot answer.",
 							 "The scan is answered from the index's pages: silently, with a notice, or not at all but with an error.",
 							 &gpuann_fallback, GPUANN_FALLBACK_ON, fallback_options, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("gpuann.engine_library", "Sets the file that the engine cuda is loaded from.",
+							   "Empty is " SERVER_CUDA_LIBRARY " beside the extension's own library.",
+							   &gpuann_engine_library, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpuann.max_workers", "Sets how many mirror workers may run at once.",
 							"Each serves one database at a time and needs one of max_worker_processes.",
 							&gpuann_max_workers, 2, 0, GPUANN_MAX_WORKERS, at_start, 0, NULL, NULL, NULL);

@@ -105,6 +105,8 @@ extern bool gpuann_server;		/* use the server in this session */
 extern int	gpuann_engine;
 extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU engine */
 extern int	gpuann_request_timeout; /* ms */
+extern char *gpuann_engine_library; /* empty: beside gpuann's own */
+extern int	gpuann_server_timeout;	/* ms; 0: none */
 extern int	gpuann_fallback;
 extern int	gpuann_max_workers;
 

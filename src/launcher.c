@@ -33,6 +33,7 @@
 #define STARTING_POLL_MS	20
 #define RUNNING_POLL_MS		1000
 #define IDLE_POLL_MS		10000
+#define HEARTBEAT_LOOKS		3	/* that found the server's heartbeat unchanged, before it may count as standing still */
 
 typedef struct Launcher
 {
@@ -40,6 +41,11 @@ typedef struct Launcher
 	int			delay_ms;		/* of the last restart */
 	int64		start_at_ms;	/* when to start the next server */
 	int64		kill_at_ms;		/* when to kill one that was asked to end; 0: none was */
+	bool		stood_still;	/* and was killed for it */
+	uint32		heartbeat;		/* as last seen, */
+	int64		beaten_ms;		/* when it was new, */
+	int64		looked_ms;		/* when it was last looked at, */
+	int			looks;			/* and how often since it was new, at least a heartbeat apart */
 	int			engine;			/* settings it was started with */
 	int			memory_limit;
 } Launcher;
@@ -58,14 +64,14 @@ handle_sigchld(SIGNAL_ARGS)
 
 /* Nothing of the server runs any more: let everybody know. */
 static void
-announce_death(ServerState state)
+announce_death(ServerState state, bool crashed)
 {
 	atomic_store(&gpuann_area->server_state, state);
 	atomic_store(&gpuann_area->server_pid, 0);
 	atomic_fetch_add(&gpuann_area->epoch, 1);
 	atomic_store(&gpuann_area->memory_used, 0);
 	area_sweep_requests();
-	mirrors_sweep();
+	mirrors_sweep(crashed);
 }
 
 /* Whatever ends the launcher ends the server. */
@@ -74,7 +80,7 @@ launcher_exit(int code, Datum arg)
 {
 	gpuann_control->launcher_latch = NULL;
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
-	announce_death(SERVER_ABSENT);
+	announce_death(SERVER_ABSENT, false);
 	area_leave();
 }
 
@@ -85,6 +91,9 @@ start_server(void)
 	int64		now = monotonic_ms();
 
 	launcher.kill_at_ms = 0;
+	launcher.stood_still = false;
+	launcher.beaten_ms = now;
+	launcher.looks = 0;
 	launcher.engine = gpuann_engine;
 	launcher.memory_limit = gpuann_gpu_memory_limit;
 	launcher.start_at_ms = now + MOST_DELAY_MS;
@@ -106,11 +115,22 @@ report_death(int status, int delay_ms)
 		snprintf(how, sizeof(how), "was ended by signal %d", WTERMSIG(status));
 	else
 		snprintf(how, sizeof(how), "ended with status %d", WEXITSTATUS(status));
-	if (WIFSIGNALED(status) || gpuann_area->last_error[0] == '\0')
+	if (launcher.stood_still)
+		strlcpy(gpuann_area->last_error, "the server stood still and was ended", sizeof(gpuann_area->last_error));
+	else if (WIFSIGNALED(status) || gpuann_area->last_error[0] == '\0')
 		snprintf(gpuann_area->last_error, sizeof(gpuann_area->last_error), "the server %s", how);
 	ereport(LOG,
 			(errmsg("%s %s; scans are answered from pages until it runs again", SERVER_PROGRAM, how),
 			 errdetail("It is started again in %d ms.", delay_ms)));
+}
+
+/* Whether it is the server's own fault: SIGKILL and SIGTERM come from outside. */
+static bool
+is_crash(int status)
+{
+	if (WIFSIGNALED(status))
+		return WTERMSIG(status) != SIGKILL && WTERMSIG(status) != SIGTERM;
+	return WEXITSTATUS(status) == SERVER_EXIT_FAILED;
 }
 
 /* The server has ended: plan the next. */
@@ -120,7 +140,7 @@ handle_death(int status, int64 ran_ms)
 	int			code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 	bool		hopeless = code == SERVER_EXIT_NO_ENGINE || code == SERVER_EXIT_REFUSED || code == 127;
 
-	announce_death(hopeless ? SERVER_FAILED : SERVER_ABSENT);
+	announce_death(hopeless ? SERVER_FAILED : SERVER_ABSENT, launcher.kill_at_ms == 0 && is_crash(status));
 	atomic_fetch_add(&gpuann_area->restarts, 1);
 	if (launcher.kill_at_ms != 0)
 		launcher.delay_ms = 0;	/* we wanted it to end */
@@ -134,6 +154,46 @@ handle_death(int status, int64 ran_ms)
 		report_death(status, launcher.delay_ms);
 	launcher.kill_at_ms = 0;
 	launcher.start_at_ms = monotonic_ms() + launcher.delay_ms;
+}
+
+/*
+ * Kill a server that stands still: stopped, or hanging in the kernel; whoever waits for it goes on at once. Looks are counted too,
+ * so that we do not take our own sleep, or that of the machine, for its.
+ */
+static void
+watch_heartbeat(int64 now)
+{
+	uint32		heartbeat = atomic_load(&gpuann_area->heartbeat);
+
+	if (heartbeat != launcher.heartbeat)
+	{
+		launcher.heartbeat = heartbeat;
+		launcher.beaten_ms = now;
+		launcher.looks = 0;
+		return;
+	}
+	if (now - launcher.looked_ms >= AREA_HEARTBEAT_MS)
+	{
+		launcher.looked_ms = now;
+		launcher.looks++;
+	}
+	if (gpuann_server_timeout == 0 || launcher.stood_still || launcher.looks <= HEARTBEAT_LOOKS ||
+		now - launcher.beaten_ms < gpuann_server_timeout)
+		return;
+	launcher.stood_still = true;
+	ereport(LOG,
+			(errmsg("%s (PID %d) has stood still for %d ms and is ended", SERVER_PROGRAM, (int) launcher.server.pid,
+					(int) (now - launcher.beaten_ms))));
+	kill(launcher.server.pid, SIGKILL);
+}
+
+/* How often a running server is looked at. */
+static int
+watch_interval(void)
+{
+	if (gpuann_server_timeout == 0)
+		return IDLE_POLL_MS;
+	return Max(gpuann_server_timeout / (HEARTBEAT_LOOKS + 1), AREA_HEARTBEAT_MS);
 }
 
 /* Look after the server; returns the milliseconds after which to look again. */
@@ -154,6 +214,8 @@ server_round(void)
 			kill(launcher.server.pid, SIGKILL);
 			launcher.kill_at_ms = now + RELOAD_PATIENCE_MS;
 		}
+		else
+			watch_heartbeat(now);
 	}
 	if (launcher.server.pid == 0 && monotonic_ms() >= launcher.start_at_ms)
 		start_server();
@@ -162,7 +224,7 @@ server_round(void)
 		return (int) Max(launcher.start_at_ms - monotonic_ms(), 1);
 	if (launcher.kill_at_ms != 0)
 		return (int) Max(launcher.kill_at_ms - monotonic_ms(), 1);
-	return atomic_load(&gpuann_area->server_state) == SERVER_READY ? IDLE_POLL_MS : STARTING_POLL_MS;
+	return atomic_load(&gpuann_area->server_state) == SERVER_READY ? watch_interval() : STARTING_POLL_MS;
 }
 
 /* Settings were reloaded: a server with others must go, and one that could not start may try again. */
@@ -212,7 +274,7 @@ gpuann_launcher_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 
 	before_shmem_exit(launcher_exit, (Datum) 0);
-	announce_death(SERVER_ABSENT);	/* what a launcher before this one may have left */
+	announce_death(SERVER_ABSENT, false);	/* what a launcher before this one may have left */
 	gpuann_control->launcher_latch = MyLatch;
 	round_context = AllocSetContextCreate(TopMemoryContext, "gpuann launcher", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(round_context);

@@ -18,6 +18,7 @@
 #define REFUSED_RETRY_MS		(30 * 1000) /* doubled with every refusal in a row */
 #define REFUSED_RETRY_MOST_MS	(600 * 1000)
 #define RECENTLY_USED_MS		(600 * 1000)	/* mirrors used since are loaded again when a server starts */
+#define CRASH_MEMORY_MS			(3600 * 1000)	/* a crash so long ago says nothing any more */
 
 /* The part of a key by which entries are found: a relation file has one nonce at a time. */
 typedef struct FileKey
@@ -158,6 +159,7 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	track->key = *key;
 	track->worker = -1;
 	track->failures = 0;
+	track->crashes = 0;
 	track->looked_ms = monotonic_ms();
 	atomic_store(&track->position_sent, 0);
 	atomic_store(&track->rows_sent, 0);
@@ -233,6 +235,12 @@ mirror_refuse(int entry, uint32 identity, const char *reason)
 }
 
 bool
+mirror_quarantined(int entry)
+{
+	return mirror_track(entry)->crashes >= MIRROR_MOST_CRASHES;
+}
+
+bool
 mirror_is_due(int entry, int64 now_ms)
 {
 	AreaMirror *mirror = mirror_area(entry);
@@ -248,8 +256,34 @@ mirror_is_due(int entry, int64 now_ms)
 	}
 }
 
+/* A server crashed while its engine was at work on this index. True: once too often. */
+static bool
+suspect(int entry, int64 now)
+{
+	MirrorTrack *track = mirror_track(entry);
+
+	track->crashes = now - track->crashed_ms < CRASH_MEMORY_MS ? track->crashes + 1 : 1;
+	track->crashed_ms = now;
+	return track->crashes == MIRROR_MOST_CRASHES;
+}
+
+/* Keep an index away from the server until somebody decides otherwise. */
+static void
+quarantine(int entry)
+{
+	AreaMirror *mirror = mirror_area(entry);
+
+	snprintf(mirror->reason, sizeof(mirror->reason), "the server crashed %d times while it worked on this index",
+			 MIRROR_MOST_CRASHES);
+	atomic_store(&mirror->retry_at_ms, PG_INT64_MAX);
+	(void) mirror_invalidate(entry, MIRROR_REFUSED);
+	ereport(LOG,
+			(errmsg("gpuann index %u is answered from its pages from now on: %s", mirror_track(entry)->key.index, mirror->reason),
+			 errhint("REINDEX gives it a new start.")));
+}
+
 void
-mirrors_sweep(void)
+mirrors_sweep(bool crashed)
 {
 	int64		now = monotonic_ms();
 
@@ -259,10 +293,15 @@ mirrors_sweep(void)
 		MirrorTrack *track = mirror_track((int) i);
 		AreaMirror *mirror = mirror_area((int) i);
 		bool		recent = now - atomic_load(&mirror->last_used_ms) < RECENTLY_USED_MS;
+		bool		at_work = atomic_exchange(&mirror->in_engine, 0) > 0;
 
 		if (!track->in_use)
 			continue;
 		track->failures = 0;
+		if (crashed && at_work && suspect((int) i, now))
+			quarantine((int) i);
+		if (mirror_quarantined((int) i))
+			continue;
 		switch (atomic_load(&mirror->state))
 		{
 			case MIRROR_STATISTICS:

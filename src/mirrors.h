@@ -16,6 +16,7 @@
 #include "storage/latch.h"
 
 #define GPUANN_MAX_WORKERS	64
+#define MIRROR_MOST_CRASHES 3	/* of the server, each within the memory of the one before, on one index */
 #define MOST_BARRED			32	/* databases that are being dropped, moved or copied at once */
 
 /* How far a mirror has come. */
@@ -51,6 +52,8 @@ typedef struct MirrorTrack
 	MirrorKey	key;
 	int			worker;			/* worker slot, or -1 */
 	int			failures;		/* in a row: stretches the time to the next try */
+	int			crashes;		/* of servers that were at work on it */
+	int64		crashed_ms;		/* the last of them */
 	int64		looked_ms;		/* when a worker last looked at the index */
 	_Atomic uint64_t position_sent; /* no honest answer covers more, */
 	_Atomic uint32_t rows_sent; /* or names slots from here on */
@@ -123,11 +126,18 @@ extern uint32 mirror_invalidate(int entry, MirrorState next);
 /* Refuse an entry, if it still has this identity, for a while; the more often in a row the longer. Takes the lock. */
 extern void mirror_refuse(int entry, uint32 identity, const char *reason);
 
+/* Whether an index is kept away from the server because of crashes. */
+extern bool mirror_quarantined(int entry);
+
 /* The entry of a table that is to be mirrored if it is not: wanted, or refused long enough ago. */
 extern bool mirror_is_due(int entry, int64 now_ms);
 
-/* All that the server held is gone with it. Takes the lock. Launcher only. */
-extern void mirrors_sweep(void);
+/*
+ * All that the server held is gone with it. If it crashed, the indexes that its engine was at work on are suspects: one that was so
+ * MIRROR_MOST_CRASHES times is quarantined, refused until it gets a new relation file or somebody asks for it by name. Takes the
+ * lock. Launcher only.
+ */
+extern void mirrors_sweep(bool crashed);
 
 /* All entries of a database that no longer exists. Takes the lock. */
 extern void mirrors_forget_database(Oid database);

@@ -67,7 +67,10 @@ make_command(ServerCommand *command)
 
 	library_directory(directory);
 	snprintf(command->program, MAXPGPATH, "%s/%s", directory, SERVER_PROGRAM);
-	snprintf(command->library, MAXPGPATH, "%s/%s", directory, SERVER_CUDA_LIBRARY);
+	if (gpuann_engine_library[0] != '\0')
+		strlcpy(command->library, gpuann_engine_library, MAXPGPATH);
+	else
+		snprintf(command->library, MAXPGPATH, "%s/%s", directory, SERVER_CUDA_LIBRARY);
 	snprintf(command->lock, MAXPGPATH, "%s/%s", DataDir, SERVER_LOCK_FILE);
 	snprintf(command->memory, sizeof(command->memory), UINT64_FORMAT, (uint64) gpuann_gpu_memory_limit << 20);
 	command->engine = engines[gpuann_engine];

@@ -13,7 +13,8 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 my $dims = 8;
-my $node = server_node('main');
+# The launcher would replace it: see 018.
+my $node = server_node('main', conf => ["gpuann.server_timeout = 0"]);
 my $search = "SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT vec(7, $dims)) LIMIT 10) n";
 
 make_data($node, 1000, $dims);

@@ -248,11 +248,14 @@ batch_submit(Server *server, uint32_t entry)
 	count = waiting_gather(server, mirror);
 	if (count == 0)
 		return true;
+	engine_enters(server, entry);
 	status = server->ops->submit(server->engine, server->gathered, count, &error);
-	if (status == ENGINE_BUSY)
-		return false;
 	if (status == ENGINE_FAILED)
 		server_fail(server, &error);
+	if (status != ENGINE_OK)
+		engine_leaves(server, entry);
+	if (status == ENGINE_BUSY)
+		return false;
 	if (status != ENGINE_OK)
 	{
 		queries_refuse(server, mirror, status, error.text);
@@ -357,6 +360,7 @@ query_done(Server *server, EngineQuery *query)
 
 		if (mirror->id == batch->mirror)
 			mirror->flying--;
+		engine_leaves(server, batch->entry);
 		batch->mirror = 0;
 	}
 }

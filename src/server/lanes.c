@@ -32,6 +32,7 @@ lane_finish(Server *server, uint32_t number, EngineStatus status, const char *te
 
 	work->phase = LANE_RESTS;
 	server->lanes_busy--;
+	engine_leaves(server, work->request.mirror);
 	if (lane_is_ours(server, number))
 	{
 		lane->status = status;
@@ -282,6 +283,7 @@ lane_take(Server *server, uint32_t number)
 	work->cancelled = false;
 	server->lanes_busy++;
 	request_copy(&work->request, lane);
+	engine_enters(server, work->request.mirror);
 	atomic_store(&lane->done, 0);
 	atomic_store(&lane->total, 0);
 	if (work->link_owner != work->owner)

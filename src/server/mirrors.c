@@ -30,6 +30,22 @@ held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *erro
 	return mirror;
 }
 
+/* The engine gets something to do for an entry; one that does not exist is nobody's. */
+void
+engine_enters(Server *server, uint32_t entry)
+{
+	if (entry < server->layout.mirrors)
+		atomic_fetch_add_explicit(&server_mirror(server, entry)->in_engine, 1, memory_order_relaxed);
+}
+
+/* The engine is done with it. */
+void
+engine_leaves(Server *server, uint32_t entry)
+{
+	if (entry < server->layout.mirrors)
+		atomic_fetch_sub_explicit(&server_mirror(server, entry)->in_engine, 1, memory_order_relaxed);
+}
+
 /* Check what the engine is about to be asked for. */
 static EngineStatus
 spec_check(const MirrorSpec *spec, EngineError *error)

@@ -24,7 +24,6 @@
 
 #define TERMINATE_MS		80	/* an orderly end may take this long */
 #define LOCK_RETRY_MS		100
-#define HANG_LOOKS			8		/* at the loop, before it counts as hung */
 #define LOCK_LOG_EVERY		50	/* retries */
 #define WARN_INTERVAL_US	INT64_C(1000000)
 
@@ -160,6 +159,7 @@ typedef struct Watch
 	int			death_fd;
 	int			signal_fd;
 	int			hang_ms;
+	int			look_ms;		/* between looks */
 	uint32_t	beats;			/* of the loop, when it was last looked at */
 	int			still;			/* looks at which it had not moved */
 } Watch;
@@ -175,7 +175,7 @@ watch_loop(Watch *watch)
 
 	watch->still = beats == watch->beats && beats != 0 ? watch->still + 1 : 0;
 	watch->beats = beats;
-	if (watch->still <= HANG_LOOKS)
+	if (watch->still <= watch->hang_ms / watch->look_ms)
 		return;
 	server_last_error(watch->server, "a call into the engine did not return");
 	process_log("FATAL", "a call into the engine did not return within %d ms", watch->hang_ms);
@@ -193,8 +193,9 @@ watch_main(void *arg)
 	free(arg);
 	for (;;)
 	{
-		int			ready = poll(fds, 2, watch.hang_ms / HANG_LOOKS);
+		int			ready = poll(fds, 2, watch.look_ms);
 
+		atomic_fetch_add(&watch.server->area->heartbeat, 1);
 		if (ready < 0 && errno != EINTR)
 			_exit(SERVER_EXIT_FAILED);
 		if (ready <= 0)
@@ -234,7 +235,8 @@ process_watch(Server *server, const ServerOptions *options)
 	{
 		watch->server = server;
 		watch->death_fd = options->death_fd;
-		watch->hang_ms = options->hang_ms > HANG_LOOKS ? options->hang_ms : HANG_MS;
+		watch->hang_ms = options->hang_ms > 0 ? options->hang_ms : HANG_MS;
+		watch->look_ms = watch->hang_ms < 8 * AREA_HEARTBEAT_MS ? watch->hang_ms / 8 + 1 : AREA_HEARTBEAT_MS;
 		watch->signal_fd = signalfd(-1, &terminate, SFD_CLOEXEC);
 		if (watch->signal_fd >= 0 && pthread_create(&thread, NULL, watch_main, watch) == 0)
 			return;

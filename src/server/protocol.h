@@ -42,13 +42,14 @@
 #include "../engine/engine.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	1
+#define PROTOCOL_VERSION	2
 
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
 #define AREA_MIRRORS		4096	/* indexes the server and the statistics know at once */
 #define LANE_DATA_BYTES		(UINT64_C(4) << 20)
 #define AREA_WAIT_MS		50		/* longest single futex wait */
+#define AREA_HEARTBEAT_MS	250		/* between two advances of the heartbeat, at most, while the server is not stopped */
 #define AREA_ALIGN			64
 
 /* ---- request words ---- */
@@ -182,6 +183,7 @@ typedef struct AreaMirror
 	_Atomic uint64_t position;	/* pending list position the mirror is current to */
 	_Atomic uint64_t rows;
 	_Atomic uint64_t bytes;
+	_Atomic uint32_t in_engine; /* batches and lane operations that the server's engine has: whom a crash may be due to */
 	_Atomic int64_t last_used_ms;	/* CLOCK_MONOTONIC */
 	_Atomic int64_t retry_at_ms;
 	char		reason[160];	/* MIRROR_REFUSED: why; written before state */
@@ -329,6 +331,7 @@ typedef struct AreaHeader
 	_Atomic uint32_t launcher_request;	/* advanced by who wants the launcher to look (mirror wanted) */
 
 	/* the server's */
+	_Atomic uint32_t heartbeat; /* advanced by its watch thread: who does not was stopped */
 	_Atomic uint32_t doorbell __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint32_t sleeping;
 	_Atomic uint64_t requests;

@@ -239,6 +239,10 @@ extern void request_refuse(Server *server, Ticket *ticket, EngineStatus status, 
 
 /* ---- mirrors.c: the mirrors held ---- */
 
+/* The engine gets something to do for an entry, or is done with it: if it crashes meanwhile, the launcher knows whom to suspect. */
+extern void engine_enters(Server *server, uint32_t entry);
+extern void engine_leaves(Server *server, uint32_t entry);
+
 /* The mirror of an entry and generation; else NULL, with *error. */
 extern HeldMirror *held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error);
 extern EngineStatus held_make(Server *server, const LaneRequest *request, EngineError *error);

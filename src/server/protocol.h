@@ -416,6 +416,7 @@ area_ring(AreaHeader *area)
 #define SERVER_PROGRAM		"gpuann-server"
 #define SERVER_CUDA_LIBRARY "gpuann_cuda.so"
 #define SERVER_LOCK_FILE	"gpuann-server.lock"
+#define SERVER_EXIT_FAILED	1		/* the engine broke: start again */
 #define SERVER_EXIT_REFUSED	2		/* wrong command line, or an area of another version; do not retry soon */
 #define SERVER_EXIT_NO_ENGINE 3		/* the engine asked for cannot run here; do not retry soon */
 

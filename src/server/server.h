@@ -11,8 +11,6 @@
 
 #include "protocol.h"
 
-#define SERVER_EXIT_FAILED	1	/* the engine broke: start again */
-
 #define BATCHES_PER_MIRROR	4	/* in flight at once */
 #define BATCHES				64	/* of all mirrors */
 #define POLL_ROOM			256

@@ -21,6 +21,9 @@ CREATE FUNCTION gpuann_vector_ip_support(internal) RETURNS internal
 CREATE FUNCTION gpuann_vector_cosine_support(internal) RETURNS internal
 	AS 'MODULE_PATHNAME' LANGUAGE C;
 
+CREATE FUNCTION gpuann_vector_l1_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C;
+
 CREATE FUNCTION gpuann_halfvec_l2_support(internal) RETURNS internal
 	AS 'MODULE_PATHNAME' LANGUAGE C;
 
@@ -28,6 +31,15 @@ CREATE FUNCTION gpuann_halfvec_ip_support(internal) RETURNS internal
 	AS 'MODULE_PATHNAME' LANGUAGE C;
 
 CREATE FUNCTION gpuann_halfvec_cosine_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C;
+
+CREATE FUNCTION gpuann_halfvec_l1_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C;
+
+CREATE FUNCTION gpuann_bit_hamming_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C;
+
+CREATE FUNCTION gpuann_bit_jaccard_support(internal) RETURNS internal
 	AS 'MODULE_PATHNAME' LANGUAGE C;
 
 -- operator classes: pgvector's names, operators and distances
@@ -50,6 +62,12 @@ CREATE OPERATOR CLASS vector_cosine_ops
 	FUNCTION 1 cosine_distance(vector, vector),
 	FUNCTION 2 gpuann_vector_cosine_support(internal);
 
+CREATE OPERATOR CLASS vector_l1_ops
+	FOR TYPE vector USING gpuann AS
+	OPERATOR 1 <+> (vector, vector) FOR ORDER BY float_ops,
+	FUNCTION 1 l1_distance(vector, vector),
+	FUNCTION 2 gpuann_vector_l1_support(internal);
+
 CREATE OPERATOR CLASS halfvec_l2_ops
 	FOR TYPE halfvec USING gpuann AS
 	OPERATOR 1 <-> (halfvec, halfvec) FOR ORDER BY float_ops,
@@ -67,6 +85,24 @@ CREATE OPERATOR CLASS halfvec_cosine_ops
 	OPERATOR 1 <=> (halfvec, halfvec) FOR ORDER BY float_ops,
 	FUNCTION 1 cosine_distance(halfvec, halfvec),
 	FUNCTION 2 gpuann_halfvec_cosine_support(internal);
+
+CREATE OPERATOR CLASS halfvec_l1_ops
+	FOR TYPE halfvec USING gpuann AS
+	OPERATOR 1 <+> (halfvec, halfvec) FOR ORDER BY float_ops,
+	FUNCTION 1 l1_distance(halfvec, halfvec),
+	FUNCTION 2 gpuann_halfvec_l1_support(internal);
+
+CREATE OPERATOR CLASS bit_hamming_ops
+	FOR TYPE bit USING gpuann AS
+	OPERATOR 1 <~> (bit, bit) FOR ORDER BY float_ops,
+	FUNCTION 1 hamming_distance(bit, bit),
+	FUNCTION 2 gpuann_bit_hamming_support(internal);
+
+CREATE OPERATOR CLASS bit_jaccard_ops
+	FOR TYPE bit USING gpuann AS
+	OPERATOR 1 <%> (bit, bit) FOR ORDER BY float_ops,
+	FUNCTION 1 jaccard_distance(bit, bit),
+	FUNCTION 2 gpuann_bit_jaccard_support(internal);
 
 -- what a scan did
 

@@ -50,6 +50,19 @@ SELECT count(*) FROM (SELECT * FROM t ORDER BY val <=> '[0,0,0]') t2;
 SELECT count(*) FROM (SELECT * FROM t ORDER BY val <=> (SELECT NULL::vector)) t2;
 DROP TABLE t;
 
+-- vector, L1
+CREATE TABLE t (id serial PRIMARY KEY, val vector(3));
+INSERT INTO t (val) VALUES ('[0,0,0]'), ('[1,2,3]'), ('[1,1,1]'), (NULL);
+CREATE INDEX t_gpuann ON t USING gpuann (val vector_l1_ops);
+INSERT INTO t (val) VALUES ('[1,2,4]');
+SELECT uses_gpuann('SELECT * FROM t ORDER BY val <+> ''[3,3,3]''');
+SELECT val, val <+> '[3,3,3]' AS distance FROM t ORDER BY val <+> '[3,3,3]';
+SELECT val FROM t ORDER BY val <+> '[0,0,0]' LIMIT 1;
+SELECT count(*) FROM (SELECT * FROM t ORDER BY val <+> (SELECT NULL::vector)) t2;
+SELECT val FROM t ORDER BY val <+> '[1,2]';
+SELECT uses_gpuann('SELECT * FROM t ORDER BY val <-> ''[3,3,3]''');
+DROP TABLE t;
+
 -- halfvec, L2
 CREATE TABLE t (id serial PRIMARY KEY, val halfvec(3));
 INSERT INTO t (val) VALUES ('[0,0,0]'), ('[1,2,3]'), ('[1,1,1]'), (NULL);
@@ -78,12 +91,59 @@ SELECT val FROM t ORDER BY val <=> '[3,3,3]';
 SELECT count(*) FROM (SELECT * FROM t ORDER BY val <=> '[0,0,0]') t2;
 DROP TABLE t;
 
+-- halfvec, L1
+CREATE TABLE t (id serial PRIMARY KEY, val halfvec(3));
+INSERT INTO t (val) VALUES ('[0,0,0]'), ('[1,2,3]'), ('[1,1,1]'), (NULL);
+CREATE INDEX t_gpuann ON t USING gpuann (val halfvec_l1_ops);
+INSERT INTO t (val) VALUES ('[1,2,4]');
+SELECT uses_gpuann('SELECT * FROM t ORDER BY val <+> ''[3,3,3]''');
+SELECT val, val <+> '[3,3,3]' AS distance FROM t ORDER BY val <+> '[3,3,3]';
+DROP TABLE t;
+
+-- bit, Hamming
+CREATE TABLE t (id serial PRIMARY KEY, val bit(11));
+INSERT INTO t (val) VALUES (B'00000000000'), (B'11111111111'), (B'10101010101'), (NULL);
+CREATE INDEX t_gpuann ON t USING gpuann (val bit_hamming_ops);
+INSERT INTO t (val) VALUES (B'00000000001'), (B'11111000000');
+SELECT uses_gpuann('SELECT * FROM t ORDER BY val <~> B''10101010100''');
+SELECT val, val <~> B'10101010100' AS distance FROM t ORDER BY val <~> B'10101010100';
+SELECT val FROM t ORDER BY val <~> B'00000000000' LIMIT 1;
+SELECT count(*) FROM (SELECT * FROM t ORDER BY val <~> (SELECT NULL::bit(11))) t2;
+SELECT val FROM t ORDER BY val <~> B'1010';
+INSERT INTO t (val) VALUES (B'101');
+SELECT uses_gpuann('SELECT * FROM t ORDER BY val <%> B''10101010100''');
+DROP TABLE t;
+
+-- bit, Jaccard: nothing in common is 1, two empty sets included
+CREATE TABLE t (id serial PRIMARY KEY, val bit(11));
+INSERT INTO t (val) VALUES (B'00000000000'), (B'11111111111'), (B'10101010101'), (NULL);
+CREATE INDEX t_gpuann ON t USING gpuann (val bit_jaccard_ops);
+INSERT INTO t (val) VALUES (B'00000000001'), (B'11111000000');
+SELECT uses_gpuann('SELECT * FROM t ORDER BY val <%> B''10101010100''');
+SELECT val, val <%> B'10101010100' AS distance FROM t ORDER BY val <%> B'10101010100';
+SELECT val, val <%> B'00000000000' AS distance FROM t ORDER BY val <%> B'00000000000';
+SELECT count(*) FROM (SELECT * FROM t ORDER BY val <%> (SELECT NULL::bit(11))) t2;
+DROP TABLE t;
+
 -- extreme values stay in order
 CREATE TABLE t (id integer, val vector(2));
 INSERT INTO t VALUES (1, '[3e38,3e38]'), (2, '[-3e38,3e38]'), (3, '[1e-40,0]'), (4, '[0,0]'), (5, '[1,1]');
 CREATE INDEX t_gpuann ON t USING gpuann (val vector_l2_ops);
 SELECT id FROM t ORDER BY val <-> '[0,0]';
 SELECT id FROM t ORDER BY val <-> '[3e38,3e38]';
+DROP INDEX t_gpuann;
+CREATE INDEX t_gpuann ON t USING gpuann (val vector_l1_ops);
+SELECT id FROM t ORDER BY val <+> '[0,0]';
+SELECT id FROM t ORDER BY val <+> '[3e38,3e38]';
+DROP TABLE t;
+
+-- what is not a number never gets in, nor into a query
+CREATE TABLE t (id integer, val vector(2));
+CREATE INDEX t_gpuann ON t USING gpuann (val vector_l1_ops);
+INSERT INTO t VALUES (1, '[NaN,1]');
+INSERT INTO t VALUES (1, '[Infinity,1]');
+SELECT id FROM t ORDER BY val <+> '[NaN,1]';
+SELECT id FROM t ORDER BY val <+> '[1e39,1]';
 DROP TABLE t;
 
 -- every operator class is valid

@@ -585,7 +585,6 @@ write_last_pages(BuildState *build, uint32 seeds)
 static void
 init_build(BuildState *build, Relation heap, Relation index, IndexInfo *info, double expected_rows)
 {
-	int			dims = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
 	int			m = gpuann_option_m(index);
 	int			ef_construction = gpuann_option_ef_construction(index);
 
@@ -596,19 +595,11 @@ init_build(BuildState *build, Relation heap, Relation index, IndexInfo *info, do
 	build->type = gpuann_type_info(index);
 	build->node_page.block = build->vector_page.block = InvalidBlockNumber;
 
-	if (dims < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("column does not have dimensions")));
-	if (dims > build->type->max_dims)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("column cannot have more than %d dimensions for gpuann index", build->type->max_dims)));
 	if (ef_construction < 2 * m)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ef_construction must be greater than or equal to 2 * m")));
-	format_compute(&build->format, build->type, dims, m, ef_construction, expected_rows);
+	format_compute(&build->format, build->type, gpuann_column_dims(build->type, index), m, ef_construction, expected_rows);
 }
 
 /*

@@ -468,13 +468,20 @@ check_seeds(IndexCheck *check)
 	return true;
 }
 
-/* Whether every element is a number. */
+/* Whether every element is a number, and no bit is set beyond the last. */
 static bool
-vector_is_finite(const IndexCheck *check)
+vector_is_sound(const IndexCheck *check)
 {
 	const float *floats = check->vector;
 	const uint16 *halves = check->vector;
+	const uint8 *bytes = check->vector;
 
+	if (check->format->type == ELEMENT_BIT)
+	{
+		uint32		used = check->format->dims % BITS_PER_BYTE;
+
+		return used == 0 || (bytes[check->format->vector_bytes - 1] & (0xFF >> used)) == 0;
+	}
 	for (uint32 i = 0; i < check->format->dims; i++)
 	{
 		if (check->format->type == ELEMENT_FLOAT && !isfinite(floats[i]))
@@ -503,8 +510,9 @@ check_vectors(IndexCheck *check)
 		if (place.block >= check->blocks)
 			return violated(check, place.block, slot, "the file ends before the vector");
 		read_vector(check->index, check->format, slot, check->vector);
-		if (!vector_is_finite(check))
-			return violated(check, place.block, slot, "the vector has an element that is not finite");
+		if (!vector_is_sound(check))
+			return violated(check, place.block, slot, check->format->type == ELEMENT_BIT ?
+							"a bit is set beyond the last dimension" : "the vector has an element that is not finite");
 	}
 	return true;
 }

@@ -137,12 +137,18 @@ extern void gpuannbuildempty(Relation index);
 extern bool gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
 						 IndexUniqueCheck unique, bool unchanged, IndexInfo *info);
 
+/* types.c: The dimensions of the column to be indexed. Errors out on a column that cannot be. */
+extern uint32 gpuann_column_dims(const GpuannTypeInfo *info, Relation index);
+
 /*
- * types.c: Whether the value is indexed: sets *elements to its elements. NULL and, for cosine, zero vectors are not. Errors out on wrong
+ * Whether the value is indexed: sets *elements to its elements. NULL and, for cosine, zero vectors are not. Errors out on wrong
  * dimensions. *freeme is a detoasted copy to pfree, or NULL.
  */
 extern bool gpuann_value_elements(const GpuannTypeInfo *info, uint32 dims, Datum value, bool isnull,
 								  const void **elements, Pointer *freeme);
+
+/* Error out on a query of other dimensions than the index's. */
+extern void gpuann_check_query_dims(const GpuannTypeInfo *info, uint32 dims, Pointer value);
 
 /* Whether all elements are zero. Such a vector has no direction, so no place in a cosine index. */
 extern bool gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements);

@@ -68,7 +68,7 @@ format_layout(IndexFormat *format)
 
 	if (format->dims < 1 || format->degree < 2 * GPUANN_MIN_M || format->degree > 2 * GPUANN_MAX_M)
 		return false;
-	if (format->type == ELEMENT_BIT ? format->dims > ENGINE_MAX_BIT_DIMS : format->dims > ENGINE_MAX_DIMS)
+	if (format->dims > engine_max_dims((ElementType) format->type))
 		return false;
 
 	format->vector_bytes = (uint32) engine_vector_bytes((ElementType) format->type, format->dims);
@@ -111,6 +111,17 @@ format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int
 }
 
 /*
+ * Whether a format is that of the index's operator class.
+ */
+static bool
+is_format_of(Relation index, const IndexFormat *format)
+{
+	const GpuannTypeInfo *info = gpuann_type_info(index);
+
+	return format->type == info->type && format->metric == info->metric;
+}
+
+/*
  * Check a metapage that has been copied out of its buffer.
  */
 static void
@@ -129,13 +140,14 @@ check_meta(Relation index, const MetaPage *meta)
 						RelationGetRelationName(index), meta->format_version, GPUANN_FORMAT_VERSION),
 				 errhint("Please REINDEX it.")));
 	if (!known &&
-		(meta->format.type < ELEMENT_FLOAT || meta->format.type > ELEMENT_BIT ||
-		meta->format.metric < METRIC_L2 || meta->format.metric > METRIC_JACCARD ||
+		(!engine_has_distance((ElementType) meta->format.type, (Metric) meta->format.metric) ||
 		meta->format.method != METHOD_GRAPH || meta->format.degree != 2 * meta->format.m ||
 		meta->format.seed_pages < 1 || meta->format.seed_pages > SEEDS_MAX / GPUANN_SEEDS_PER_PAGE + 1 ||
 		meta->format.key_bytes != 0 || !format_layout(&layout) ||
 		 memcmp(&layout, &meta->format, sizeof(layout)) != 0))
 		report_corrupt(index, GPUANN_META_BLOCK, "the format is not consistent");
+	if (!known && !is_format_of(index, &meta->format))
+		report_corrupt(index, GPUANN_META_BLOCK, "the format is not that of the operator class");
 	if (meta->trimmed_position > meta->linked_position)
 		report_corrupt(index, GPUANN_META_BLOCK, "the pending list is trimmed beyond what is linked");
 	if (meta->seeds > meta->format.seed_pages * GPUANN_SEEDS_PER_PAGE)

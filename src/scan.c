@@ -91,19 +91,13 @@ static void *
 query_elements(GpuannScan *scan, const ScanKeyData *key)
 {
 	Pointer		value;
-	int			dims;
 	void	   *elements;
 
 	if (key->sk_flags & SK_ISNULL)
 		return NULL;
 	value = (Pointer) PG_DETOAST_DATUM(key->sk_argument);
-	dims = scan->type->dims(value);
-	if (dims != (int) scan->format->dims)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_EXCEPTION),
-				 errmsg(scan->type->type == ELEMENT_HALF ? "different halfvec dimensions %d and %d" :
-						"different vector dimensions %d and %d", (int) scan->format->dims, dims)));
-	if (scan->type->metric == METRIC_COSINE && gpuann_all_zero(scan->type, dims, scan->type->elements(value)))
+	gpuann_check_query_dims(scan->type, scan->format->dims, value);
+	if (scan->type->metric == METRIC_COSINE && gpuann_all_zero(scan->type, scan->format->dims, scan->type->elements(value)))
 		return NULL;
 	/* A copy: the key belongs to the executor, and later rounds need it too. */
 	elements = palloc(scan->format->vector_bytes);

@@ -4,9 +4,12 @@
  */
 #include "gpuann.h"
 
+#include "catalog/pg_type.h"
 #include "extension/vector/halfvec.h"
 #include "extension/vector/vector.h"
 #include "fmgr.h"
+#include "utils/rel.h"
+#include "utils/varbit.h"
 
 static int
 vector_dims(Pointer value)
@@ -32,61 +35,47 @@ halfvec_elements(Pointer value)
 	return ((HalfVector *) value)->x;
 }
 
-static const GpuannTypeInfo vector_l2 = {ELEMENT_FLOAT, METRIC_L2, ENGINE_MAX_DIMS, vector_dims, vector_elements};
-static const GpuannTypeInfo vector_ip = {ELEMENT_FLOAT, METRIC_IP, ENGINE_MAX_DIMS, vector_dims, vector_elements};
-static const GpuannTypeInfo vector_cosine = {ELEMENT_FLOAT, METRIC_COSINE, ENGINE_MAX_DIMS, vector_dims, vector_elements};
-static const GpuannTypeInfo halfvec_l2 = {ELEMENT_HALF, METRIC_L2, ENGINE_MAX_DIMS, halfvec_dims, halfvec_elements};
-static const GpuannTypeInfo halfvec_ip = {ELEMENT_HALF, METRIC_IP, ENGINE_MAX_DIMS, halfvec_dims, halfvec_elements};
-static const GpuannTypeInfo halfvec_cosine = {ELEMENT_HALF, METRIC_COSINE, ENGINE_MAX_DIMS, halfvec_dims, halfvec_elements};
-
-PG_FUNCTION_INFO_V1(gpuann_vector_l2_support);
-Datum
-gpuann_vector_l2_support(PG_FUNCTION_ARGS)
+static int
+bit_dims(Pointer value)
 {
-	PG_RETURN_POINTER(&vector_l2);
+	return VARBITLEN((VarBit *) value);
 }
 
-PG_FUNCTION_INFO_V1(gpuann_vector_ip_support);
-Datum
-gpuann_vector_ip_support(PG_FUNCTION_ARGS)
+static const void *
+bit_elements(Pointer value)
 {
-	PG_RETURN_POINTER(&vector_ip);
+	return VARBITS((VarBit *) value);
 }
 
-PG_FUNCTION_INFO_V1(gpuann_vector_cosine_support);
-Datum
-gpuann_vector_cosine_support(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_POINTER(&vector_cosine);
-}
+/* The support function 2 of an operator class: what it indexes. */
+#define TYPE_SUPPORT(name, element_type, metric, max_dims, type) \
+	static const GpuannTypeInfo name = {element_type, metric, max_dims, type##_dims, type##_elements}; \
+	PG_FUNCTION_INFO_V1(gpuann_##name##_support); \
+	Datum \
+	gpuann_##name##_support(PG_FUNCTION_ARGS) \
+	{ \
+		PG_RETURN_POINTER(&name); \
+	} \
+	extern Datum gpuann_##name##_support(PG_FUNCTION_ARGS)	/* takes the semicolon */
 
-PG_FUNCTION_INFO_V1(gpuann_halfvec_l2_support);
-Datum
-gpuann_halfvec_l2_support(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_POINTER(&halfvec_l2);
-}
-
-PG_FUNCTION_INFO_V1(gpuann_halfvec_ip_support);
-Datum
-gpuann_halfvec_ip_support(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_POINTER(&halfvec_ip);
-}
-
-PG_FUNCTION_INFO_V1(gpuann_halfvec_cosine_support);
-Datum
-gpuann_halfvec_cosine_support(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_POINTER(&halfvec_cosine);
-}
+TYPE_SUPPORT(vector_l2, ELEMENT_FLOAT, METRIC_L2, ENGINE_MAX_DIMS, vector);
+TYPE_SUPPORT(vector_ip, ELEMENT_FLOAT, METRIC_IP, ENGINE_MAX_DIMS, vector);
+TYPE_SUPPORT(vector_cosine, ELEMENT_FLOAT, METRIC_COSINE, ENGINE_MAX_DIMS, vector);
+TYPE_SUPPORT(vector_l1, ELEMENT_FLOAT, METRIC_L1, ENGINE_MAX_DIMS, vector);
+TYPE_SUPPORT(halfvec_l2, ELEMENT_HALF, METRIC_L2, ENGINE_MAX_DIMS, halfvec);
+TYPE_SUPPORT(halfvec_ip, ELEMENT_HALF, METRIC_IP, ENGINE_MAX_DIMS, halfvec);
+TYPE_SUPPORT(halfvec_cosine, ELEMENT_HALF, METRIC_COSINE, ENGINE_MAX_DIMS, halfvec);
+TYPE_SUPPORT(halfvec_l1, ELEMENT_HALF, METRIC_L1, ENGINE_MAX_DIMS, halfvec);
+TYPE_SUPPORT(bit_hamming, ELEMENT_BIT, METRIC_HAMMING, ENGINE_MAX_BIT_DIMS, bit);
+TYPE_SUPPORT(bit_jaccard, ELEMENT_BIT, METRIC_JACCARD, ENGINE_MAX_BIT_DIMS, bit);
 
 /*
- * Whether all elements are zero (of either sign).
+ * Whether all elements are zero (of either sign). Not of bits: no metric of theirs minds.
  */
 bool
 gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements)
 {
+	Assert(info->type != ELEMENT_BIT);
 	if (info->type == ELEMENT_FLOAT)
 	{
 		const float *x = elements;
@@ -107,6 +96,32 @@ gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements)
 }
 
 /*
+ * The dimensions that a column's type says, if it can be indexed.
+ */
+uint32
+gpuann_column_dims(const GpuannTypeInfo *info, Relation index)
+{
+	Form_pg_attribute column = TupleDescAttr(RelationGetDescr(index), 0);
+	int			dims = column->atttypmod;
+
+	/* A class for bit takes bit varying too, whose values have lengths of their own. */
+	if (column->atttypid == VARBITOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("type not supported for gpuann index"),
+				 errhint("Use a column or an expression of type bit(n).")));
+	if (dims < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("column does not have dimensions")));
+	if (dims > info->max_dims)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("column cannot have more than %d dimensions for gpuann index", info->max_dims)));
+	return dims;
+}
+
+/*
  * The dimensions of a detoasted value must be the index's.
  */
 static void
@@ -118,6 +133,26 @@ check_dims(const GpuannTypeInfo *info, uint32 dims, Pointer value)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION),
 				 errmsg("expected %d dimensions, not %d", (int) dims, found)));
+}
+
+/*
+ * The dimensions of a query must be the index's; said as the type's distance functions say it.
+ */
+void
+gpuann_check_query_dims(const GpuannTypeInfo *info, uint32 dims, Pointer value)
+{
+	int			found = info->dims(value);
+
+	if (found == (int) dims)
+		return;
+	if (info->type == ELEMENT_BIT)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("different bit lengths %u and %u", dims, (uint32) found)));
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_EXCEPTION),
+			 errmsg(info->type == ELEMENT_HALF ? "different halfvec dimensions %d and %d" :
+					"different vector dimensions %d and %d", (int) dims, found)));
 }
 
 /*

@@ -50,7 +50,7 @@ engine_leaves(Server *server, uint32_t entry)
 static EngineStatus
 spec_check(const MirrorSpec *spec, EngineError *error)
 {
-	uint32_t	most = spec->type == ELEMENT_BIT ? ENGINE_MAX_BIT_DIMS : ENGINE_MAX_DIMS;
+	uint32_t	most = engine_max_dims(spec->type);
 
 	if (spec->type < ELEMENT_FLOAT || spec->type > ELEMENT_BIT)
 		engine_error(error, ENGINE_INVALID, "element type %u is unknown", (uint32_t) spec->type);

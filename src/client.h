@@ -42,6 +42,9 @@ typedef struct ServerAnswer
  */
 extern MirrorRef client_mirror(Relation index, const MetaPage *meta, FallbackReason *why);
 
+/* Whether the server would answer a scan of an index now. Wants nothing, makes nothing: for the planner. */
+extern bool client_would_answer(Relation index);
+
 /* Ask the server. Anything but FALLBACK_NONE: no answer, take the page path. Errors out only on cancel and shutdown. */
 extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer);
 

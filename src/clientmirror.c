@@ -260,6 +260,17 @@ client_note_change(Relation index, const IndexFormat *format)
 }
 
 bool
+client_would_answer(Relation index)
+{
+	int			entry;
+
+	if (!gpuann_server || !gpuann_option_mirror(index))
+		return false;
+	entry = known_entry(index);
+	return entry >= 0 && reason_of_state(entry) == FALLBACK_NONE;
+}
+
+bool
 client_worker_serves(Relation index)
 {
 	int			entry = known_entry(index);

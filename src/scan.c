@@ -20,10 +20,6 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan ... */
-#define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times as many */
-#define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of ef */
-
 static LastScan last_scan;
 
 /*
@@ -106,17 +102,6 @@ query_elements(GpuannScan *scan, const ScanKeyData *key)
 }
 
 /*
- * Rows of an exact round: what half of work_mem holds, at most.
- */
-static uint32
-exact_room(uint64 wanted)
-{
-	uint64		most = Max((uint64) work_mem * 1024 / 2 / sizeof(SearchResult), EXACT_FIRST_ROOM);
-
-	return (uint32) Min(Min(wanted, most), ENGINE_MAX_SLOTS);
-}
-
-/*
  * Empty the scan's state; its query and the index's bounds are captured, in this order: the snapshot, then the bounds.
  */
 static void
@@ -176,18 +161,9 @@ start(IndexScanDesc desc)
 		scan->emitted = gpuann_exact ? NULL : slot_set_create(scan->memory);
 		answer_begin(scan);
 	}
-	scan->room = exact_room(gpuann_exact ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM);
+	scan->room = scan_exact_room(gpuann_exact ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM);
 	scan->started = true;
 	MemoryContextSwitchTo(old);
-}
-
-/*
- * Whether searching the graph with so large an ef costs more than comparing every row.
- */
-static bool
-graph_is_dearer(const GpuannScan *scan, uint32 ef)
-{
-	return (double) ef * GRAPH_ROW_COST > scan->bounds.next_fresh;
 }
 
 /*
@@ -239,7 +215,7 @@ next_ef(const GpuannScan *scan)
 	uint32		ef = Min(scan->ef * 2, ENGINE_MAX_EF);
 	double		per_ef = Max((double) scan->graph_visited / scan->ef, 1);
 
-	if (!scan->answer.more || emitted_is_large(scan) || (graph_is_dearer(scan, ef) && may_visit_all(scan)))
+	if (!scan->answer.more || emitted_is_large(scan) || (scan_graph_is_dearer(ef, scan->bounds.next_fresh) && may_visit_all(scan)))
 		return 0;
 	if (!may_visit(scan, per_ef * ef))
 		ef = (uint32) Max((scan->max_visited - (double) scan->stats.visited) / per_ef, 0);
@@ -298,7 +274,7 @@ exact_round(GpuannScan *scan, bool first)
 		if (range.until.set && !engine_before(end->distance, end->slot, range.until.distance, range.until.slot))
 			scan->answer.more = false;
 	}
-	scan->room = exact_room((uint64) scan->room * 8);
+	scan->room = scan_exact_room((uint64) scan->room * 8);
 }
 
 /*
@@ -310,7 +286,7 @@ any_round(GpuannScan *scan)
 	PageAnswer	pages;
 
 	drop_answer(scan);
-	page_any_order(&scan->query, scan->cursor.slot, exact_room(EXACT_FIRST_ROOM), &pages);
+	page_any_order(&scan->query, scan->cursor.slot, scan_exact_room(EXACT_FIRST_ROOM), &pages);
 	scan->answer = (ScanAnswer) {pages.results, pages.count, pages.more, 0};
 	scan->stats.visited += pages.count;
 	if (pages.count > 0)

@@ -8,6 +8,28 @@
 #include "client.h"
 #include "pagesearch.h"
 
+#include "miscadmin.h"
+
+#define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan ... */
+#define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times as many */
+#define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of ef */
+
+/* Rows of an exact round: what half of work_mem holds, at most. */
+static inline uint32
+scan_exact_room(uint64 wanted)
+{
+	uint64		most = Max((uint64) work_mem * 1024 / 2 / sizeof(SearchResult), EXACT_FIRST_ROOM);
+
+	return (uint32) Min(Min(wanted, most), ENGINE_MAX_SLOTS);
+}
+
+/* Whether searching the graph so broadly costs more than comparing every row. */
+static inline bool
+scan_graph_is_dearer(uint32 ef, double rows)
+{
+	return (double) ef * GRAPH_ROW_COST > rows;
+}
+
 /* What a scan is doing (design, I4). */
 typedef enum ScanStage
 {

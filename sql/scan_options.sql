@@ -73,7 +73,19 @@ BEGIN
 END
 $$;
 SELECT mirror_becomes('server');
+-- the planner knows who answers
+CREATE FUNCTION price(server boolean) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	PERFORM set_config('gpuann.server', (server AND current_setting('gpuann.server')::boolean)::text, true);
+	EXECUTE 'EXPLAIN (FORMAT JSON) SELECT id FROM t ORDER BY val <-> ''[1,1,1,1,1,1,1,1]'' LIMIT 10' INTO plan;
+	RETURN plan -> 0 -> 'Plan' -> 'Plans' -> 0 ->> 'Startup Cost';
+END
+$$;
+SELECT price(true) < price(false) OR current_setting('gpuann.server') = 'off' AS server_is_cheaper;
 ALTER INDEX t_val SET (mirror = off);
+SELECT price(true) = price(false) AS pages_answer;
 SELECT rows_found();
 SELECT path, fallback_reason FROM gpuann_last_scan();
 -- the server lets go of it
@@ -92,5 +104,5 @@ SELECT rows_found();
 ALTER INDEX t_val RESET (mirror);
 SELECT mirror_becomes('server');
 
-DROP FUNCTION limited, rows_found, mirror_becomes;
+DROP FUNCTION limited, rows_found, mirror_becomes, price;
 DROP TABLE t;

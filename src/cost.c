@@ -28,9 +28,12 @@
  */
 #define START_OPERATORS			800 /* metapage, end of the pending list, seeds */
 #define ROUND_TRIP_OPERATORS	2000	/* to the server and back */
-#define PAGE_VISIT_OPERATORS	8	/* of a row over pages, found in the buffers */
+#define PAGE_EXPAND_OPERATORS	7.5 /* of a row's neighbours, each, whether visited before or not; over pages */
+#define PAGE_VISIT_OPERATORS	4	/* of a row found in the buffers, without its distance */
 #define PAGE_EXACT_OPERATORS	4	/* of a row, in order */
-#define SERVER_VISIT_OPERATORS	1	/* of a row in the server */
+#define PAGE_CONFIRM_OPERATORS	8	/* of a row that is an answer */
+#define SERVER_EXPAND_OPERATORS 0.5 /* the same in the server */
+#define SERVER_VISIT_OPERATORS	1
 #define SERVER_EXACT_OPERATORS	0.5
 
 /* The planner's price of an index that cannot be used. */
@@ -70,7 +73,7 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 /*
  * The price of a graph search of breadth ef.
  *
- * Over pages: a visit of each row, and the reading of the pages that they lie on. Rows near each other share no pages, but what is in the
+ * ef rows are expanded. Over pages: a visit of each row, and the reading of the pages that they lie on. Rows near each other share no pages, but what is in the
  * cache costs nothing; so the pages are those rows' share of the index, and where the index is larger than the cache, a page a row for the rest. It
  * is never more than reading everything in order. Vectors of a table may be out of line, and then the planner does not know that a sequential scan
  * reads them: so that the two compare, no more pages are charged than the table has.
@@ -83,12 +86,15 @@ graph_price(const PricedIndex *index, double ef)
 	double		uncached = 1 - Min((double) effective_cache_size / index->pages, 1);
 	double		reading;
 
+	ef = Min(ef, index->rows);
 	if (index->server)
-		return (ROUND_TRIP_OPERATORS + visited * SERVER_VISIT_OPERATORS) * cpu_operator_cost;
+		return (ROUND_TRIP_OPERATORS + ef * index->m * SERVER_EXPAND_OPERATORS + visited * SERVER_VISIT_OPERATORS) *
+			cpu_operator_cost;
 	reading = Min(Min(share * index->pages, index->table_pages) * index->random_page,
 				  Min(index->pages, index->table_pages) * index->sequential_page);
 	reading += uncached * visited * index->random_page;
-	return reading + visited * (PAGE_VISIT_OPERATORS + 1) * cpu_operator_cost;
+	return reading +
+		(ef * index->m * PAGE_EXPAND_OPERATORS + visited * (PAGE_VISIT_OPERATORS + 1)) * cpu_operator_cost;
 }
 
 /*
@@ -137,7 +143,7 @@ scan_price(const PricedIndex *index, double wanted)
 	if (wanted >= index->rows && !gpuann_exact && gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE)
 		price += exact_price(index);
 	/* Each row's record in the index is read before it is given. */
-	return price + wanted * (cpu_index_tuple_cost + PAGE_VISIT_OPERATORS * cpu_operator_cost);
+	return price + wanted * (cpu_index_tuple_cost + PAGE_CONFIRM_OPERATORS * cpu_operator_cost);
 }
 
 /*

@@ -216,6 +216,19 @@ gpuannbuildphasename(int64 phase)
 }
 
 /*
+ * Properties of a column that PostgreSQL cannot find out by itself: it can be ordered by its distance from a query.
+ */
+static bool
+gpuannproperty(Oid index, int attribute, IndexAMProperty property, const char *name, bool *result, bool *isnull)
+{
+	if (attribute == 0 || property != AMPROP_DISTANCE_ORDERABLE)
+		return false;
+	*result = true;
+	*isnull = false;
+	return true;
+}
+
+/*
  * The access method.
  *
  * A scan gives rows in order of distance, forward, one at a time: no bitmap, no marks. It wants no qual (amoptionalkey), and
@@ -261,7 +274,7 @@ gpuannhandler(PG_FUNCTION_ARGS)
 	am->amcanreturn = NULL;
 	am->amcostestimate = gpuanncostestimate;
 	am->amoptions = gpuannoptions;
-	am->amproperty = NULL;
+	am->amproperty = gpuannproperty;
 	am->ambuildphasename = gpuannbuildphasename;
 	am->amvalidate = gpuannvalidate;
 	am->amadjustmembers = NULL;

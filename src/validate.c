@@ -26,7 +26,8 @@ typedef struct Examined
 	Oid			type;			/* what it indexes */
 	char	   *name;
 	bool		valid;
-	bool		has_operator;	/* for its own type */
+	Oid			operator;		/* for its own type */
+	Oid			type_proc;		/* support function 2 for its own type, of the right signature */
 	bool		has_proc[GPUANN_NUM_PROCS + 1];
 } Examined;
 
@@ -64,7 +65,7 @@ examine_operator(Examined *examined, const FormData_pg_amop *operator)
 		INVALID(examined, "operator family of class \"%s\" of access method gpuann contains operator %s with wrong signature",
 				examined->name, name);
 	if (operator->amoplefttype == examined->type && operator->amoprighttype == examined->type)
-		examined->has_operator = true;
+		examined->operator = operator->amopopr;
 }
 
 /*
@@ -93,7 +94,11 @@ examine_proc(Examined *examined, const FormData_pg_amproc *proc)
 		INVALID(examined, "operator family of class \"%s\" of access method gpuann contains function %s with wrong signature for support number %d",
 				examined->name, name, proc->amprocnum);
 	if (proc->amproclefttype == examined->type && proc->amprocrighttype == examined->type)
+	{
 		examined->has_proc[proc->amprocnum] = true;
+		if (right && proc->amprocnum == GPUANN_TYPE_PROC)
+			examined->type_proc = proc->amproc;
+	}
 }
 
 /*
@@ -111,6 +116,39 @@ examine_family(Examined *examined)
 		examine_proc(examined, (FormData_pg_amproc *) GETSTRUCT(&procs->members[i]->tuple));
 	ReleaseCatCacheList(procs);
 	ReleaseCatCacheList(operators);
+}
+
+/*
+ * Examine whether operator and type are those that support function 2 speaks of: others would be indexed as what they are not.
+ */
+static void
+examine_meaning(Examined *examined)
+{
+	static const char *const types[] = {[ELEMENT_FLOAT] = "vector", [ELEMENT_HALF] = "halfvec", [ELEMENT_BIT] = "bit"};
+	static const char *const operators[] = {
+		[METRIC_L2] = "<->", [METRIC_IP] = "<#>", [METRIC_COSINE] = "<=>",
+		[METRIC_L1] = "<+>", [METRIC_HAMMING] = "<~>", [METRIC_JACCARD] = "<%>"
+	};
+	const GpuannTypeInfo *info;
+	HeapTuple	tuple;
+	char	   *operator;
+
+	if (!OidIsValid(examined->type_proc) || !OidIsValid(examined->operator))
+		return;
+	info = (const GpuannTypeInfo *) DatumGetPointer(OidFunctionCall1(examined->type_proc, PointerGetDatum(NULL)));
+	operator = get_opname(examined->operator);
+	if (info->metric >= lengthof(operators) || operators[info->metric] == NULL || strcmp(operator, operators[info->metric]) != 0)
+		INVALID(examined, "operator class \"%s\" of access method gpuann has operator %s, but its support function %d is of another distance",
+				examined->name, operator, GPUANN_TYPE_PROC);
+
+	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(examined->type));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for type %u", examined->type);
+	if (info->type >= lengthof(types) || types[info->type] == NULL ||
+		strcmp(NameStr(((Form_pg_type) GETSTRUCT(tuple))->typname), types[info->type]) != 0)
+		INVALID(examined, "operator class \"%s\" of access method gpuann is for type %s, but its support function %d is of another",
+				examined->name, format_type_be(examined->type), GPUANN_TYPE_PROC);
+	ReleaseSysCache(tuple);
 }
 
 /*
@@ -134,12 +172,13 @@ gpuannvalidate(Oid opclass)
 	ReleaseSysCache(tuple);
 
 	examine_family(&examined);
-	if (!examined.has_operator)
+	if (!OidIsValid(examined.operator))
 		INVALID(&examined, "operator class \"%s\" of access method gpuann is missing its ordering operator", examined.name);
 	for (int i = 1; i <= GPUANN_NUM_PROCS; i++)
 	{
 		if (!examined.has_proc[i])
 			INVALID(&examined, "operator class \"%s\" of access method gpuann is missing support function %d", examined.name, i);
 	}
+	examine_meaning(&examined);
 	return examined.valid;
 }

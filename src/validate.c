@@ -133,7 +133,7 @@ examine_meaning(Examined *examined)
 	HeapTuple	tuple;
 	char	   *operator;
 
-	if (!OidIsValid(examined->type_proc) || !OidIsValid(examined->operator))
+	if (!examined->valid)
 		return;
 	info = (const GpuannTypeInfo *) DatumGetPointer(OidFunctionCall1(examined->type_proc, PointerGetDatum(NULL)));
 	operator = get_opname(examined->operator);

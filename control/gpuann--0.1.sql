@@ -122,11 +122,11 @@ CREATE FUNCTION gpuann_link(index regclass) RETURNS bigint
 COMMENT ON FUNCTION gpuann_link(regclass) IS
 	'link the pending rows of a gpuann index into its graph; returns how many they were';
 
-CREATE FUNCTION gpuann_check(index regclass) RETURNS void
+CREATE FUNCTION gpuann_check(index regclass, heapallindexed boolean DEFAULT false) RETURNS void
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION gpuann_check(regclass) IS
-	'error out if a gpuann index breaks a rule of its format';
+COMMENT ON FUNCTION gpuann_check(regclass, boolean) IS
+	'error out if a gpuann index breaks a rule of its format, or disagrees with its table';
 
 -- the server and what it answered
 

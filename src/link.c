@@ -566,7 +566,7 @@ gpuann_link(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("recovery is in progress"),
 				 errhint("Rows are linked on the primary.")));
-	sql_index_open(PG_GETARG_OID(0), RowExclusiveLock, &opened);
+	sql_index_open(PG_GETARG_OID(0), RowExclusiveLock, SQL_INDEX_MAINTAIN, &opened);
 	(void) linker_lock(opened.index, true, false);
 	linked = link_pending(opened.index, index_format(opened.index), 0);
 	linker_unlock(opened.index, false);

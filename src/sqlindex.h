@@ -1,21 +1,43 @@
 /*
  * sqlindex.h
- *		Opening the index that a SQL function was given.
+ *		Opening the index that a SQL function was given: who may, and as whom its functions run.
  */
 #ifndef GPUANN_SQLINDEX_H
 #define GPUANN_SQLINDEX_H
 
 #include "gpuann.h"
 
+#include "utils/snapshot.h"
+
+/* What a function is about to do with an index, and so who may call it. */
+typedef enum SqlIndexUse
+{
+	SQL_INDEX_MAINTAIN,			/* write or load: the owner, MAINTAIN on the table, pg_maintain */
+	SQL_INDEX_WATCH,			/* look at it as a whole: those, and pg_stat_scan_tables */
+	SQL_INDEX_READ				/* look at rows: SELECT on what is indexed, and no row security in the way */
+} SqlIndexUse;
+
 typedef struct SqlIndex
 {
-	Relation	heap;			/* NULL with locks that do not need it */
+	Relation	heap;
 	Relation	index;
 	LOCKMODE	mode;
+
+	/* of the caller, while we are the table's owner */
+	Oid			user;
+	int			security;
+	int			guc_level;
 } SqlIndex;
 
-/* Open and lock table and index; errors out unless it is a gpuann index that the user may maintain. */
-extern void sql_index_open(Oid oid, LOCKMODE mode, SqlIndex *opened);
+/*
+ * Open and lock table and index; errors out unless it is a valid gpuann index that the user may use so. Until it is closed
+ * the table's owner is the current user, in a security-restricted operation and, from version 17 on, with a safe search_path: what the index's
+ * expressions call can do no more than its owner could, and settings last no longer.
+ */
+extern void sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened);
 extern void sql_index_close(SqlIndex *opened);
+
+/* Errors out if a transaction snapshot is older than the index may be used with (it was built over broken HOT chains). */
+extern void sql_index_require_usable(const SqlIndex *opened, Snapshot snapshot);
 
 #endif							/* GPUANN_SQLINDEX_H */

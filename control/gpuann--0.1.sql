@@ -128,6 +128,29 @@ CREATE FUNCTION gpuann_check(index regclass, heapallindexed boolean DEFAULT fals
 COMMENT ON FUNCTION gpuann_check(regclass, boolean) IS
 	'error out if a gpuann index breaks a rule of its format, or disagrees with its table';
 
+CREATE FUNCTION gpuann_stats(index regclass,
+	OUT live_slots bigint, OUT dead_slots bigint, OUT detached_slots bigint, OUT free_slots bigint, OUT absent_slots bigint,
+	OUT linked bigint, OUT pending bigint,
+	OUT trimmed_position bigint, OUT linked_position bigint, OUT end_position bigint,
+	OUT min_degree integer, OUT avg_degree float8, OUT max_degree integer, OUT degrees integer[],
+	OUT reachable float8, OUT seeds bigint,
+	OUT meta_bytes bigint, OUT seed_bytes bigint, OUT list_bytes bigint, OUT node_bytes bigint, OUT vector_bytes bigint,
+	OUT unused_bytes bigint,
+	OUT format_version integer, OUT m integer, OUT ef_construction integer, OUT dimensions integer,
+	OUT type text, OUT metric text, OUT nonce text, OUT changes bigint)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_stats(regclass) IS
+	'what a gpuann index holds: slots by state, pending list, graph, bytes by part, format';
+
+CREATE FUNCTION gpuann_recall(index regclass, samples integer DEFAULT 100, k integer DEFAULT 10, ef integer DEFAULT NULL,
+	OUT samples_asked integer, OUT recall float8, OUT worst_recall float8, OUT visited float8,
+	OUT mean_time float8, OUT mean_exact_time float8, OUT server_share float8)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_recall(regclass, integer, integer, integer) IS
+	'how many of the k true nearest rows a gpuann index finds, asked about rows of its table; times in milliseconds';
+
 -- the server and what it answered
 
 CREATE FUNCTION gpuann_server_status(

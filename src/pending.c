@@ -138,6 +138,7 @@ list_bounds(Relation index, const IndexFormat *format, MetaPage *meta, ListBound
 	bounds->end = list->first_position + list->count;
 	bounds->next_fresh = list->append.next_fresh;
 	bounds->free_count = list->append.free_count;
+	bounds->superblocks = list->append.superblocks;
 	UnlockReleaseBuffer(buffer);
 	if (bounds->linked > bounds->end)
 		report_corrupt(index, GPUANN_META_BLOCK, "more of the pending list is linked than there is");

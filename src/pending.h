@@ -15,6 +15,7 @@ typedef struct ListBounds
 	uint64		end;			/* the append position */
 	uint32		next_fresh;		/* slots below it exist */
 	uint32		free_count;
+	uint32		superblocks;	/* whose list page is initialised */
 	BlockNumber oldest_list;
 } ListBounds;
 

@@ -1,0 +1,351 @@
+/*
+ * recall.c
+ *		gpuann_recall(index, samples, k, ef): how many of the true nearest rows the index finds.
+ *
+ * The queries are vectors of rows of the table itself, drawn from the index's own pages; each is asked through an ordinary scan of
+ * this index twice, approximately and exactly, by the caller's snapshot. The row asked about is left out of both answers: it
+ * would always be found. No expression of the index is evaluated. Rows are read past their policies, so the function refuses where
+ * row-level security applies to the caller; it gives figures only, no row.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/relscan.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "common/pg_prng.h"
+#include "executor/tuptable.h"
+#include "extension/vector/halfvec.h"
+#include "extension/vector/vector.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/varbit.h"
+
+#include "scan.h"
+#include "sqlindex.h"
+
+#define MAX_SAMPLES		100000
+#define MAX_K			ENGINE_MAX_EF
+#define RECALL_COLUMNS	7
+#define SPARE_SAMPLES	100		/* drawn more, and twice as many: some rows are not visible */
+
+/* A row drawn as a query. */
+typedef struct Sample
+{
+	uint32		slot;
+	ItemPointerData tid;
+} Sample;
+
+/* One answer: the distances of the k nearest. */
+typedef struct Neighbours
+{
+	double	   *distances;
+	uint32		count;
+	uint64		visited;
+	bool		server;
+	double		ms;
+} Neighbours;
+
+typedef struct Recall
+{
+	SqlIndex	opened;
+	Relation	index;
+	const IndexFormat *format;
+	Snapshot	snapshot;
+	uint32		k;
+	IndexScanDesc scan;
+	TupleTableSlot *row;
+	MemoryContext query_memory;
+
+	/* sums */
+	uint32		asked;
+	uint64		hits;
+	uint64		wanted;
+	double		least;			/* recall of the worst query */
+	double		visited;
+	double		ms;
+	double		exact_ms;
+	uint32		by_server;
+} Recall;
+
+/* ---- samples ---- */
+
+/* Take live slots of one node page into the reservoir: each slot met so far is in it with equal chance. */
+static void
+draw_page(Recall *recall, uint32 first, uint32 end, BufferAccessStrategy strategy, pg_prng_state *random,
+		  Sample *samples, uint32 room, uint64 *met)
+{
+	Buffer		buffer = read_page_in_bulk(recall->index, node_block(recall->format, first), PAGE_NODE, BUFFER_LOCK_SHARE, true,
+										   strategy);
+	Page		page = BufferGetPage(buffer);
+
+	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)
+	{
+		const NodeRecord *node = node_record(recall->format, page, slot);
+		uint64		place;
+
+		if (NodeState(node) != NODE_LIVE)
+			continue;
+		place = *met < room ? *met : pg_prng_uint64_range(random, 0, *met);
+		(*met)++;
+		if (place < room)
+			samples[place] = (Sample) {slot, node->tid};
+	}
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Draw at most room live slots at random, in random order; returns how many. */
+static uint32
+draw_samples(Recall *recall, Sample *samples, uint32 room)
+{
+	const IndexFormat *format = recall->format;
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	pg_prng_state *random = &pg_global_prng_state;
+	MetaPage	meta;
+	ListBounds	bounds;
+	uint64		met = 0;
+	uint32		count;
+
+	list_bounds(recall->index, format, &meta, &bounds);
+	for (uint32 slot = 0, end; slot < bounds.next_fresh; slot = end)
+	{
+		uint64		superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
+
+		CHECK_FOR_INTERRUPTS();
+		end = Min(Min(superblock_end, (uint64) slot + format->nodes_per_page), bounds.next_fresh);
+		draw_page(recall, slot, end, strategy, random, samples, room, &met);
+	}
+	count = Min(met, room);
+	for (uint32 i = count; i > 1; i--)
+	{
+		uint32		j = pg_prng_uint64_range(random, 0, i - 1);
+		Sample		sample = samples[i - 1];
+
+		samples[i - 1] = samples[j];
+		samples[j] = sample;
+	}
+	FreeAccessStrategy(strategy);
+	return count;
+}
+
+/* Whether the snapshot sees a row: the one at this TID, or a later version in its HOT chain. */
+static bool
+row_is_visible(Recall *recall, const ItemPointerData *tid)
+{
+	IndexFetchTableData *fetch = table_index_fetch_begin(recall->opened.heap);
+	ItemPointerData at = *tid;
+	bool		again = false;
+	bool		all_dead = false;
+	bool		visible = table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead);
+
+	ExecClearTuple(recall->row);
+	table_index_fetch_end(fetch);
+	return visible;
+}
+
+/* A value of the indexed type from a slot's elements. */
+static Datum
+value_of_slot(Recall *recall, uint32 slot)
+{
+	const IndexFormat *format = recall->format;
+	char	   *elements = palloc(format->vector_bytes);
+
+	read_vector(recall->index, format, slot, elements);
+	if (format->type == ELEMENT_BIT)
+	{
+		VarBit	   *bits = palloc0(VARBITTOTALLEN(format->dims));
+
+		SET_VARSIZE(bits, VARBITTOTALLEN(format->dims));
+		VARBITLEN(bits) = format->dims;
+		memcpy(VARBITS(bits), elements, format->vector_bytes);
+		return PointerGetDatum(bits);
+	}
+	if (format->type == ELEMENT_HALF)
+	{
+		HalfVector *vector = palloc0(HALFVEC_SIZE(format->dims));
+
+		SET_VARSIZE(vector, HALFVEC_SIZE(format->dims));
+		vector->dim = format->dims;
+		memcpy(vector->x, elements, format->vector_bytes);
+		return PointerGetDatum(vector);
+	}
+	else
+	{
+		Vector	   *vector = palloc0(VECTOR_SIZE(format->dims));
+
+		SET_VARSIZE(vector, VECTOR_SIZE(format->dims));
+		vector->dim = format->dims;
+		memcpy(vector->x, elements, format->vector_bytes);
+		return PointerGetDatum(vector);
+	}
+}
+
+/* ---- asking ---- */
+
+static void
+set_option(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/* Ask for the k nearest visible rows, without the row asked about. */
+static void
+ask(Recall *recall, Datum query, const Sample *sample, bool exact, Neighbours *found)
+{
+	GpuannScan *scan = recall->scan->opaque;
+	ScanKeyData key;
+	instr_time	start,
+				time;
+
+	set_option("gpuann.exact", exact ? "on" : "off");
+	ScanKeyEntryInitialize(&key, SK_ORDER_BY, 1, GPUANN_STRATEGY_DISTANCE, InvalidOid, InvalidOid,
+						   index_getprocid(recall->index, 1, GPUANN_DISTANCE_PROC), query);
+	found->count = 0;
+	INSTR_TIME_SET_CURRENT(start);
+	index_rescan(recall->scan, NULL, 0, &key, 1);
+	while (found->count < recall->k && index_getnext_slot(recall->scan, ForwardScanDirection, recall->row))
+	{
+		const SearchResult *result = &scan->answer.results[scan->next - 1];
+
+		if (result->slot != sample->slot)
+			found->distances[found->count++] = result->distance;
+	}
+	INSTR_TIME_SET_CURRENT(time);
+	INSTR_TIME_SUBTRACT(time, start);
+	found->ms = INSTR_TIME_GET_MILLISEC(time);
+	found->visited = scan->stats.visited;
+	found->server = scan->stats.tally.server;
+	ExecClearTuple(recall->row);
+}
+
+/*
+ * Compare the approximate answer with the exact one: a row counts if it is no farther than the last of the exact ones, so equally
+ * distant rows may stand for each other.
+ */
+static void
+compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
+{
+	uint32		hits = 0;
+
+	if (exact->count == 0)
+		return;
+	for (uint32 i = 0; i < found->count; i++)
+		hits += found->distances[i] <= exact->distances[exact->count - 1];
+	recall->asked++;
+	recall->hits += hits;
+	recall->wanted += exact->count;
+	recall->least = Min(recall->least, (double) hits / exact->count);
+	recall->visited += found->visited;
+	recall->ms += found->ms;
+	recall->exact_ms += exact->ms;
+	recall->by_server += found->server;
+}
+
+/* Ask about one sampled row. False: nobody can see it. */
+static bool
+ask_about(Recall *recall, const Sample *sample)
+{
+	MemoryContext old;
+	Neighbours	found,
+				exact;
+	Datum		query;
+
+	CHECK_FOR_INTERRUPTS();
+	if (!row_is_visible(recall, &sample->tid))
+		return false;
+	old = MemoryContextSwitchTo(recall->query_memory);
+	query = value_of_slot(recall, sample->slot);
+	found.distances = palloc(sizeof(double) * recall->k);
+	exact.distances = palloc(sizeof(double) * recall->k);
+	ask(recall, query, sample, false, &found);
+	ask(recall, query, sample, true, &exact);
+	compare(recall, &found, &exact);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(recall->query_memory);
+	return true;
+}
+
+/* Ask about so many rows, or as many as there are. */
+static void
+ask_all(Recall *recall, uint32 samples)
+{
+	uint32		room = samples * 2 + SPARE_SAMPLES;
+	Sample	   *drawn = palloc_extended(sizeof(Sample) * (Size) room, MCXT_ALLOC_HUGE);
+	uint32		count = draw_samples(recall, drawn, room);
+	uint32		asked = 0;
+
+#if PG_VERSION_NUM >= 180000
+	recall->scan = index_beginscan(recall->opened.heap, recall->index, recall->snapshot, NULL, 0, 1);
+#else
+	recall->scan = index_beginscan(recall->opened.heap, recall->index, recall->snapshot, 0, 1);
+#endif
+	recall->row = table_slot_create(recall->opened.heap, NULL);
+	recall->query_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann recall query", ALLOCSET_DEFAULT_SIZES);
+	for (uint32 i = 0; i < count && asked < samples; i++)
+		asked += ask_about(recall, &drawn[i]);
+	ExecDropSingleTupleTableSlot(recall->row);
+	index_endscan(recall->scan);
+}
+
+/* Whether an argument is between 1 and most. */
+static uint32
+argument(const char *name, int32 value, int32 most)
+{
+	if (value < 1 || value > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be between 1 and %d", name, most)));
+	return (uint32) value;
+}
+
+PG_FUNCTION_INFO_V1(gpuann_recall);
+
+/* gpuann_recall(index, samples, k, ef): recall, and what it took. */
+Datum
+gpuann_recall(PG_FUNCTION_ARGS)
+{
+	Recall		recall = {.least = 1};
+	TupleDesc	desc;
+	Datum		values[RECALL_COLUMNS];
+	bool		nulls[RECALL_COLUMNS];
+	uint32		samples;
+	bool		none;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("index, samples and k must not be null")));
+	samples = argument("samples", PG_GETARG_INT32(1), MAX_SAMPLES);
+	recall.k = argument("k", PG_GETARG_INT32(2), MAX_K);
+
+	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_READ, &recall.opened);
+	if (!PG_ARGISNULL(3))
+		set_option("gpuann.ef_search", psprintf("%u", argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
+	recall.index = recall.opened.index;
+	recall.format = index_format(recall.index);
+	recall.snapshot = RegisterSnapshot(GetActiveSnapshot());
+	sql_index_require_usable(&recall.opened, recall.snapshot);
+	ask_all(&recall, samples);
+	UnregisterSnapshot(recall.snapshot);
+	sql_index_close(&recall.opened);
+
+	none = recall.asked == 0;
+	memset(nulls, none, sizeof(nulls));
+	nulls[0] = false;
+	values[0] = Int32GetDatum((int32) recall.asked);
+	values[1] = Float8GetDatum(none ? 0 : (double) recall.hits / recall.wanted);
+	values[2] = Float8GetDatum(recall.least);
+	values[3] = Float8GetDatum(none ? 0 : recall.visited / recall.asked);
+	values[4] = Float8GetDatum(none ? 0 : recall.ms / recall.asked);
+	values[5] = Float8GetDatum(none ? 0 : recall.exact_ms / recall.asked);
+	values[6] = Float8GetDatum(none ? 0 : (double) recall.by_server / recall.asked);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

@@ -151,6 +151,14 @@ CREATE FUNCTION gpuann_recall(index regclass, samples integer DEFAULT 100, k int
 COMMENT ON FUNCTION gpuann_recall(regclass, integer, integer, integer) IS
 	'how many of the k true nearest rows a gpuann index finds, asked about rows of its table; times in milliseconds';
 
+CREATE FUNCTION gpuann_estimate(rows bigint, dims integer, type regtype DEFAULT 'vector', options text[] DEFAULT '{}',
+	metric text DEFAULT 'l2',
+	OUT index_bytes bigint, OUT mirror_bytes bigint, OUT build_memory bigint, OUT build_seconds float8, OUT build_threads integer)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION gpuann_estimate(bigint, integer, regtype, text[], text) IS
+	'what a gpuann index would take: bytes in the file, in a mirror, of maintenance_work_mem to build it in memory; seconds to build it';
+
 -- the server and what it answered
 
 CREATE FUNCTION gpuann_server_status(

@@ -89,9 +89,18 @@ close_engine(void *arg)
  * Memory that a row takes in the engine: vector, graph row and the link's copy of it, candidates, what is kept beside.
  */
 static double
-row_memory(const BuildState *build)
+row_memory(const IndexFormat *format)
 {
-	return build->format.vector_bytes + 3.0 * build->format.degree * sizeof(uint32) + 64;
+	return format->vector_bytes + 3.0 * format->degree * sizeof(uint32) + 64;
+}
+
+/*
+ * maintenance_work_mem that a build of so many rows needs to make the whole graph in memory, in bytes.
+ */
+double
+build_memory(const IndexFormat *format, double rows)
+{
+	return rows * row_memory(format) * 1.1 + ENGINE_CHUNK_MB * 1024 * 1024;
 }
 
 /*
@@ -110,7 +119,7 @@ open_engine(BuildState *build, double expected_rows)
 	MemoryContextCallback *callback;
 	EngineError error;
 
-	build->most_fed = (uint32) Min(limit / row_memory(build), (double) ENGINE_MAX_SLOTS);
+	build->most_fed = (uint32) Min(limit / row_memory(&build->format), (double) ENGINE_MAX_SLOTS);
 	spec.capacity = Max((uint32) Min(expected_rows * 1.1, (double) build->most_fed), 1);
 	build->ops = cpu_engine_ops();
 	if (build->ops->abi_version != ENGINE_ABI_VERSION)
@@ -608,7 +617,7 @@ init_build(BuildState *build, Relation heap, Relation index, IndexInfo *info, do
 static void
 link_rest(BuildState *build)
 {
-	double		needed = build->rows * row_memory(build) * 1.1 / (1024 * 1024) + ENGINE_CHUNK_MB;
+	double		needed = build_memory(&build->format, build->rows) / (1024 * 1024);
 
 	if (build->rows == build->fed)
 		return;

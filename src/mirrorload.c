@@ -196,8 +196,7 @@ load_begin(MirrorSlice *slice)
 	lane->spec.metric = (Metric) format->metric;
 	lane->spec.method = (SearchMethod) format->method;
 	lane->spec.degree = format->degree;
-	/* It grows beyond this, but that costs a copy. */
-	lane->spec.capacity = Min(bounds.next_fresh + bounds.next_fresh / 8 + 1024, ENGINE_MAX_SLOTS);
+	lane->spec.capacity = mirror_capacity(bounds.next_fresh);
 	lane->spec.residency = RESIDENCY_FULL;
 	lane->spec.placement = PLACEMENT_SINGLE;
 	lane->spec.device = -1;

@@ -90,6 +90,13 @@ typedef struct MirrorControl
 
 extern MirrorControl *gpuann_control;
 
+/* Slots that a mirror is created for: it grows beyond, but that costs a copy. */
+static inline uint32
+mirror_capacity(uint32 rows)
+{
+	return Min(rows + rows / 8 + 1024, ENGINE_MAX_SLOTS);
+}
+
 extern Size mirrors_shmem_size(void);
 extern void mirrors_shmem_init(void);
 

@@ -333,6 +333,9 @@ typedef struct EngineOps
 /* The CPU engine. */
 extern const EngineOps *cpu_engine_ops(void);
 
+/* Bytes that its mirror of this specification takes when it is created (MirrorInfo.bytes): for estimates. */
+extern uint64_t cpu_engine_mirror_bytes(const MirrorSpec *spec);
+
 /* The symbol that an engine in a shared object exports: returns its EngineOps. */
 #define ENGINE_ENTRY_SYMBOL "gpuann_engine_ops"
 typedef const EngineOps *(*EngineEntry) (void);

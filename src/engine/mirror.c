@@ -137,6 +137,29 @@ choose_chunks(Mirror *mirror)
 	mirror->max_chunks = (uint32_t) most;
 }
 
+/* Lay out a mirror of this specification: the strides, the size of its chunks. */
+static void
+shape_mirror(Mirror *mirror, const MirrorSpec *spec, MemoryBudget *budget)
+{
+	mirror->spec = *spec;
+	mirror->budget = budget;
+	mirror->vector_bytes = engine_vector_bytes(spec->type, spec->dims);
+	mirror->vector_stride = mirror->vector_bytes >= 4 * ALIGNMENT ? align_up(mirror->vector_bytes) :
+		(mirror->vector_bytes + 3) / 4 * 4;
+	choose_chunks(mirror);
+}
+
+/* Bytes that an empty mirror of this specification would count (MirrorInfo.bytes). */
+uint64_t
+cpu_engine_mirror_bytes(const MirrorSpec *spec)
+{
+	MemoryBudget budget = {.limit = UINT64_MAX};
+	Mirror		mirror = {0};
+
+	shape_mirror(&mirror, spec, &budget);
+	return (uint64_t) chunks_for(&mirror, spec->capacity) * chunk_bytes(&mirror);
+}
+
 /* Create an empty mirror whose capacity is taken from the budget; NULL and *error when it does not fit. */
 Mirror *
 mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudget *budget, EngineError *error)
@@ -148,13 +171,8 @@ mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudg
 		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
 		return NULL;
 	}
-	mirror->spec = *spec;
 	mirror->kernels = kernels;
-	mirror->budget = budget;
-	mirror->vector_bytes = engine_vector_bytes(spec->type, spec->dims);
-	mirror->vector_stride = mirror->vector_bytes >= 4 * ALIGNMENT ? align_up(mirror->vector_bytes) :
-		(mirror->vector_bytes + 3) / 4 * 4;
-	choose_chunks(mirror);
+	shape_mirror(mirror, spec, budget);
 	if (!budget_take(mirror, chunks_for(mirror, spec->capacity), error))
 	{
 		free(mirror);

@@ -141,8 +141,13 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 	Oid			heap = IndexGetRelation(oid, true);
 
 	if (!OidIsValid(heap))
+	{
+		const char *name = get_rel_name(oid);
+
 		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("relation with OID %u is not an index", oid)));
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 name ? errmsg("\"%s\" is not an index", name) : errmsg("relation with OID %u is not an index", oid)));
+	}
 	check_privileges(oid, heap, use);
 
 	opened->mode = mode;

@@ -205,11 +205,12 @@ vector_is_right(const IndexFormat *format, const void *vector)
 static bool
 fetch_vectors(IndexCheck *check, uint32 superblock, Size bytes, char *to)
 {
-	BlockNumber block = vector_place(check->format, superblock * check->format->superblock_slots).block;
+	VectorPlace place = vector_place(check->format, superblock * check->format->superblock_slots);
 
-	for (; bytes > 0; block++)
+	for (; bytes > 0; vector_place_next(check->format, &place))
 	{
 		Size		here = Min(bytes, GPUANN_PAYLOAD);
+		BlockNumber block = place.block;
 
 		if (!check_fetch(check, block, PAGE_VECTOR))
 			return false;
@@ -244,7 +245,7 @@ check_vectors(IndexCheck *check)
 			if ((state == NODE_LIVE || state == NODE_DEAD) &&
 				!vector_is_right(format, vectors + (Size) i * format->vector_bytes))
 				return violated(check, vector_place(format, first + i).block, first + i,
-								format->type == ELEMENT_BIT ? "the vector has bits beyond its last" :
+								format->type == ELEMENT_BIT ? "a bit is set beyond the last dimension" :
 								"the vector has an element that is not finite");
 		}
 	}

@@ -117,7 +117,7 @@ estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int
 	format_compute(format, info, dims, m, ef_construction, (double) rows);
 }
 
-/* Bytes of the file: whole superblocks, and of the last its list page, node pages and the vector pages begun. */
+/* Bytes of the file: whole superblocks, and of the last its list page, the node pages and the vector pages begun. */
 static uint64
 index_bytes(const IndexFormat *format, uint64 rows)
 {
@@ -126,7 +126,8 @@ index_bytes(const IndexFormat *format, uint64 rows)
 	uint64		pages = 1 + (uint64) format->seed_pages + full * format->superblock_pages;
 
 	if (rest > 0)
-		pages += 1 + format->node_pages + (rest * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
+		pages += 1 + (rest + format->nodes_per_page - 1) / format->nodes_per_page +
+			(rest * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
 	else if (rows == 0)
 		pages += 1;
 	if (pages > MaxBlockNumber)
@@ -210,7 +211,7 @@ gpuann_estimate(PG_FUNCTION_ARGS)
 	ElementType type = element_type(PG_GETARG_OID(2));
 	GpuannTypeInfo info = {
 		.type = type, .metric = metric_of(text_to_cstring(PG_GETARG_TEXT_PP(4)), type),
-		.max_dims = type == ELEMENT_BIT ? ENGINE_MAX_BIT_DIMS : ENGINE_MAX_DIMS
+		.max_dims = (int) engine_max_dims(type)
 	};
 	IndexFormat format;
 	TupleDesc	desc;

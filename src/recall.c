@@ -61,6 +61,7 @@ typedef struct Recall
 	const IndexFormat *format;
 	Snapshot	snapshot;
 	uint32		k;
+	const char *max_scan_tuples;	/* the caller's */
 	IndexScanDesc scan;
 	TupleTableSlot *row;
 	MemoryContext query_memory;
@@ -206,6 +207,7 @@ ask(Recall *recall, Datum query, const Sample *sample, bool exact, Neighbours *f
 				time;
 
 	set_option("gpuann.exact", exact ? "on" : "off");
+	set_option("gpuann.max_scan_tuples", exact ? "-1" : recall->max_scan_tuples);
 	ScanKeyEntryInitialize(&key, SK_ORDER_BY, 1, GPUANN_STRATEGY_DISTANCE, InvalidOid, InvalidOid,
 						   index_getprocid(recall->index, 1, GPUANN_DISTANCE_PROC), query);
 	found->count = 0;
@@ -329,6 +331,7 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_READ, &recall.opened);
 	if (!PG_ARGISNULL(3))
 		set_option("gpuann.ef_search", psprintf("%u", argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
+	recall.max_scan_tuples = pstrdup(GetConfigOption("gpuann.max_scan_tuples", false, false));
 	recall.index = recall.opened.index;
 	recall.format = index_format(recall.index);
 	recall.snapshot = RegisterSnapshot(GetActiveSnapshot());

@@ -129,6 +129,7 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 		}
 		pfree(slots);
 	}
+	pass->live = pass->count;
 	pfree(node);
 }
 
@@ -272,7 +273,6 @@ typedef struct RowWriter
 	const LinkedRows *rows;
 	uint32	   *clean;			/* of one page: their neighbours, and how many */
 	uint32	   *counts;
-	uint32		newly;			/* slots that became linked */
 } RowWriter;
 
 /* Write the rows [start, end), which lie on one page: those of slots that have a row already, or the others. */
@@ -303,8 +303,6 @@ write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
 
 		if (((node->flags & NODE_LINKED) != 0) != linked || (NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
 			continue;
-		if (!linked)
-			writer->newly++;
 		node->flags |= NODE_LINKED;
 		memcpy(node->neighbours, writer->clean + (Size) (i - start) * format->degree, sizeof(uint32) * count);
 		for (uint32 j = count; j < format->degree; j++)
@@ -330,13 +328,12 @@ page_end(const IndexFormat *format, const LinkedRows *rows, uint32 count, uint32
 }
 
 /*
- * Write rows (ascending by slot), page by page; returns how many slots became linked by it. Rows of slots that hold no row any
- * more are left out.
+ * Write rows (ascending by slot), page by page. Rows of slots that hold no row any more are left out.
  *
  * Slots that are in the graph come first: so whatever is marked as linked has the edges that lead to it from the graph as it was, even if a
  * crash cuts the writing short.
  */
-uint32
+void
 link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
 {
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann row writer", ALLOCSET_DEFAULT_SIZES);
@@ -365,7 +362,6 @@ link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *row
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
-	return writer.newly;
 }
 
 /* Whether a slot is in the graph: only such ones can be seeds. */
@@ -416,7 +412,7 @@ link_finish_slice(Relation index, const SliceEnd *end)
 	MetaPage   *meta = MetaPageOf(GenericXLogRegisterBuffer(state, buffer, 0));
 
 	meta->change_seq = end->change_seq;
-	meta->linked_slots = meta->linked_slots + end->newly_linked - Min(end->unlinked, meta->linked_slots + end->newly_linked);
+	meta->linked_slots = end->has_linked_slots ? end->linked_slots : meta->linked_slots + end->newly_linked;
 	if (end->has_seeds)
 		meta->seeds = end->seeds;
 	if (end->has_linked_position)
@@ -467,7 +463,7 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 	memset(&end, 0, sizeof(end));
 	end.change_seq = meta.change_seq + 1;
 	FAULT_POINT("link-computed");
-	end.newly_linked = link_write_rows(index, format, rows, bounds.next_fresh, end.change_seq);
+	link_write_rows(index, format, rows, bounds.next_fresh, end.change_seq);
 	FAULT_POINT("link-rows-written");
 	if (rows->nseeds > 0)
 	{
@@ -478,6 +474,8 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 	{
 		end.has_linked_position = pass_is_linked(index, format, pass, rows);
 		end.linked_position = pass->to;
+		/* Not those that got a row just now: a pass that was cut short may have given it to some. */
+		end.newly_linked = end.has_linked_position ? pass->live : 0;
 		if (!end.has_linked_position)
 			ereport(WARNING,
 					(errmsg("some rows of index \"%s\" were not linked, they stay on its pending list",

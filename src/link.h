@@ -29,6 +29,7 @@ typedef struct LinkPass
 	uint32		count;			/* live unlinked slots among them */
 	uint32	   *slots;			/* in the order of the list */
 	uint32	   *offsets;		/* their positions - from, as link_collect fills them */
+	uint32		live;			/* live slots in [from, to): these are in the graph when the pass is whole */
 } LinkPass;
 
 /*

@@ -342,5 +342,5 @@ link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, 
 
 	if (done < pass->count)
 		pass->to = pass->from + pass->offsets[done];
-	pass->count = done;
+	pass->count = pass->live = done;
 }

@@ -24,8 +24,8 @@ typedef struct NodeChange
 extern void node_change_begin(NodeChange *change, Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq);
 extern void node_change_finish(NodeChange *change);
 
-extern uint32 link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
-							  uint64 change_seq);
+extern void link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
+							uint64 change_seq);
 extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed,
 							   uint32 next_fresh);
 
@@ -34,7 +34,8 @@ typedef struct SliceEnd
 {
 	uint64		change_seq;
 	uint32		newly_linked;	/* slots that joined the graph */
-	uint32		unlinked;		/* slots that left it */
+	bool		has_linked_slots;	/* or they were counted */
+	uint32		linked_slots;
 	bool		has_seeds;
 	uint32		seeds;
 	bool		has_linked_position;

@@ -367,6 +367,7 @@ find_missing(LinkPass *missing)
 {
 	missing->from = work.pass.from;
 	missing->to = work.pass.to;
+	missing->live = work.pass.live;
 	missing->count = 0;
 	missing->slots = MemoryContextAllocHuge(work.memory, Max(work.ntodo, 1) * sizeof(uint32));
 	for (uint32 i = 0; i < work.ntodo; i++)

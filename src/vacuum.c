@@ -233,7 +233,7 @@ write_repaired(IndexVacuum *vacuum, Repair *repair)
 	row_edits_take(repair->edits, &rows);
 	if (rows.count > 0)
 	{
-		(void) link_write_rows(vacuum->index, vacuum->format, &rows, vacuum->bounds.next_fresh, vacuum->change_seq);
+		link_write_rows(vacuum->index, vacuum->format, &rows, vacuum->bounds.next_fresh, vacuum->change_seq);
 		end_slice(vacuum, &end);
 		FAULT_POINT("vacuum-repaired-part");
 	}
@@ -450,15 +450,20 @@ repair_graph(IndexVacuum *vacuum)
 
 /* ---- detaching and freeing ---- */
 
-/* Detach the dead slots of one page: no row leads to them now, and theirs are not needed any more. */
+/* Detach the dead slots of one page: no row leads to them now, and theirs are not needed any more. The others in the graph are counted. */
 static void
 visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 {
-	uint32	   *unlinked = state;
+	uint32	   *linked = state;
 	bool		any = false;
 
-	for (uint32 slot = first; slot < last && !any; slot++)
-		any = test_slot(vacuum, vacuum->dead, slot);
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		if (test_slot(vacuum, vacuum->dead, slot))
+			any = true;
+		else if (node_record(vacuum->format, (Page) vacuum->page, slot)->flags & NODE_LINKED)
+			(*linked)++;
+	}
 	if (!any)
 		return;
 	node_change_begin(&vacuum->change, vacuum->index, vacuum->format, first, vacuum->change_seq);
@@ -468,8 +473,6 @@ visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 
 		if (!test_slot(vacuum, vacuum->dead, slot) || NodeState(node) != NODE_DEAD)
 			continue;
-		if (node->flags & NODE_LINKED)
-			(*unlinked)++;
 		node->flags = NODE_DETACHED;
 		memset(node->neighbours, 0xFF, sizeof(uint32) * vacuum->format->degree);
 	}
@@ -551,7 +554,8 @@ bury(IndexVacuum *vacuum)
 		memset(&end, 0, sizeof(end));
 		repair_graph(vacuum);
 		FAULT_POINT("vacuum-repaired");
-		for_each_node_page(vacuum, visit_for_detaching, &end.unlinked);
+		for_each_node_page(vacuum, visit_for_detaching, &end.linked_slots);
+		end.has_linked_slots = true;
 		end_slice(vacuum, &end);
 		FAULT_POINT("vacuum-detached");
 	}

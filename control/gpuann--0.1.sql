@@ -159,6 +159,20 @@ CREATE FUNCTION gpuann_estimate(rows bigint, dims integer, type regtype DEFAULT 
 COMMENT ON FUNCTION gpuann_estimate(bigint, integer, regtype, text[], text) IS
 	'what a gpuann index would take: bytes in the file, in a mirror, of maintenance_work_mem to build it in memory; seconds to build it';
 
+-- mirrors
+
+CREATE FUNCTION gpuann_prewarm(index regclass) RETURNS bigint
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_prewarm(regclass) IS
+	'load the mirror of a gpuann index and wait for it; returns its bytes';
+
+CREATE FUNCTION gpuann_evict(index regclass) RETURNS boolean
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_evict(regclass) IS
+	'give up the mirror of a gpuann index until a scan asks for it again; returns whether there was one';
+
 -- the server and what it answered
 
 CREATE FUNCTION gpuann_server_status(
@@ -184,6 +198,7 @@ CREATE FUNCTION gpuann_stat_indexes(
 	OUT fallback_slot_busy bigint, OUT fallback_too_large bigint,
 	OUT proposed bigint, OUT dropped bigint, OUT pending_searched bigint, OUT continuations bigint,
 	OUT batches bigint, OUT batched_queries bigint, OUT queue_time float8, OUT engine_time float8,
+	OUT evictions bigint, OUT stats_reset timestamptz,
 	OUT mirror_rows bigint, OUT mirror_bytes bigint, OUT mirror_position bigint, OUT mirror_lag bigint,
 	OUT worker_pid integer)
 	RETURNS SETOF record
@@ -200,7 +215,7 @@ CREATE VIEW pg_stat_gpuann AS
 		s.proposed, s.dropped, s.pending_searched, s.continuations,
 		s.batches, s.batched_queries, s.batched_queries::float8 / nullif(s.batches, 0) AS mean_batch,
 		s.queue_time, s.engine_time,
-		s.mirror_rows, s.mirror_bytes, s.mirror_position, s.mirror_lag, s.worker_pid
+		s.mirror_rows, s.mirror_bytes, s.mirror_position, s.mirror_lag, s.worker_pid, s.evictions, s.stats_reset
 	FROM gpuann_stat_indexes() s
 		JOIN pg_class c ON c.oid = s.indexrelid AND pg_relation_filenode(c.oid) = s.relfilenode
 		JOIN pg_index i ON i.indexrelid = c.oid
@@ -209,5 +224,17 @@ CREATE VIEW pg_stat_gpuann AS
 
 COMMENT ON VIEW pg_stat_gpuann IS
 	'per index: its mirror, scans, answers by path, fallbacks by reason; times in milliseconds';
+
+CREATE FUNCTION gpuann_stat_reset() RETURNS void
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_stat_reset() IS 'begin the counters of pg_stat_gpuann anew for this database';
+
+CREATE FUNCTION gpuann_stat_reset(index regclass) RETURNS void
+	AS 'MODULE_PATHNAME', 'gpuann_stat_reset_index' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_stat_reset(regclass) IS 'begin the counters of pg_stat_gpuann anew for one index';
+
+REVOKE ALL ON FUNCTION gpuann_stat_reset(), gpuann_stat_reset(regclass) FROM PUBLIC;
 
 GRANT SELECT ON gpuann_server_status, pg_stat_gpuann TO PUBLIC;

@@ -35,6 +35,7 @@ int			gpuann_area_fd = -1;
 
 int			gpuann_engine = GPUANN_ENGINE_AUTO;
 int			gpuann_gpu_memory_limit = 0;
+int			gpuann_database_memory_limit = 0;
 int			gpuann_request_timeout = 5000;
 int			gpuann_server_timeout = 10000;
 char	   *gpuann_engine_library = NULL;
@@ -75,6 +76,9 @@ define_settings(void)
 	DefineCustomIntVariable("gpuann.gpu_memory_limit", "Sets how much memory the mirrors of all indexes may use.",
 							"Zero is 80 % of the device, or a quarter of the main memory for the CPU engine.",
 							&gpuann_gpu_memory_limit, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.database_memory_limit", "Sets how much memory the mirrors of this database may use.",
+							"To be set with ALTER DATABASE; zero is no limit but gpuann.gpu_memory_limit.",
+							&gpuann_database_memory_limit, 0, 0, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpuann.request_timeout", "Sets how long a scan waits for the server.",
 							"After this time the scan is answered from the index's pages.",
 							&gpuann_request_timeout, 5000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
@@ -229,6 +233,7 @@ gpuann_area_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = area_startup;
 	dbhook_init();
+	drophook_init();
 	register_launcher();
 }
 
@@ -244,7 +249,7 @@ area_wait_event(AreaWaitEvent event)
 {
 #if PG_VERSION_NUM >= 170000
 	static const char *const names[AREA_WAIT_EVENTS] = {
-		"GpuannRequest", "GpuannLane", "GpuannLauncher", "GpuannWorker", "GpuannLeave"
+		"GpuannRequest", "GpuannLane", "GpuannLauncher", "GpuannWorker", "GpuannLeave", "GpuannMirror"
 	};
 	static uint32 events[AREA_WAIT_EVENTS];
 

@@ -32,6 +32,7 @@ typedef enum AreaWaitEvent
 	AREA_WAIT_LAUNCHER,			/* the launcher's main loop */
 	AREA_WAIT_WORKER,			/* a mirror worker's main loop */
 	AREA_WAIT_LEAVE,			/* mirror workers to leave a database */
+	AREA_WAIT_MIRROR,			/* a mirror to be loaded */
 	AREA_WAIT_EVENTS
 } AreaWaitEvent;
 

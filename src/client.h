@@ -45,6 +45,12 @@ extern MirrorRef client_mirror(Relation index, const MetaPage *meta, FallbackRea
 /* Whether the server would answer a scan of an index now. Wants nothing, makes nothing: for the planner. */
 extern bool client_would_answer(Relation index);
 
+/* The entry of an index that is to be mirrored now, whatever spoke against it before; entry -1: it cannot be. */
+extern MirrorRef client_want(Relation index, const MetaPage *meta);
+
+/* Give up the index's mirror; false if there is none and none is on its way. */
+extern bool client_evict(Relation index);
+
 /* Ask the server. Anything but FALLBACK_NONE: no answer, take the page path. Errors out only on cancel and shutdown. */
 extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer);
 

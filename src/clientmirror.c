@@ -225,6 +225,38 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 	return ref;
 }
 
+MirrorRef
+client_want(Relation index, const MetaPage *meta)
+{
+	MirrorRef	ref = {-1, 0, 0};
+	Remembered *memory = recall_index(index);
+	MirrorKey	key;
+	uint32		state;
+
+	if (made_here(index))
+		return ref;
+	mirror_key(index, meta->nonce, &key);
+	look_up(memory, &key, MIRROR_WANTED);
+	if (memory->entry < 0)
+		return ref;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	ref.entry = memory->entry;
+	ref.identity = memory->identity;
+	state = atomic_load(&mirror_area(ref.entry)->state);
+	if (ref.identity == atomic_load(&mirror_track(ref.entry)->identity))
+	{
+		mirror_track(ref.entry)->crashes = 0;
+		mirror_track(ref.entry)->failures = 0;
+		atomic_store(&mirror_area(ref.entry)->last_used_ms, monotonic_ms());
+		if (state != MIRROR_READY && state != MIRROR_LOADING)
+			(void) mirror_invalidate(ref.entry, MIRROR_WANTED);
+		mirror_wake(ref.entry);
+	}
+	ref.generation = atomic_load(&mirror_area(ref.entry)->generation);
+	LWLockRelease(gpuann_mirror_lock());
+	return ref;
+}
+
 /* The entry of an index whose nonce need not be known; -1: none. */
 static int
 known_entry(Relation index)
@@ -281,4 +313,25 @@ client_worker_serves(Relation index)
 	return atomic_load(&mirror_area(entry)->state) == MIRROR_READY &&
 		atomic_load(&mirror_area(entry)->epoch) == epoch &&
 		mirror_track(entry)->worker >= 0;
+}
+
+bool
+client_evict(Relation index)
+{
+	int			entry = known_entry(index);
+	bool		evicted = false;
+	uint32		state;
+
+	if (entry < 0)
+		return false;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	state = atomic_load(&mirror_area(entry)->state);
+	if (mirror_track(entry)->in_use && mirror_track(entry)->key.index == RelationGetRelid(index) &&
+		(state == MIRROR_READY || state == MIRROR_LOADING || state == MIRROR_WANTED))
+	{
+		mirror_evict(entry);
+		evicted = true;
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	return evicted;
 }

@@ -10,6 +10,9 @@
 /* Install the hook; while preloading only. */
 extern void dbhook_init(void);
 
+/* drophook.c: mirrors of dropped indexes are given up. Called by the postmaster. */
+extern void drophook_init(void);
+
 /* Whether no worker may be started in a database. The mirror lock is held. */
 extern bool database_barred(Oid database);
 

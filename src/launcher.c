@@ -33,6 +33,7 @@
 #define STARTING_POLL_MS	20
 #define RUNNING_POLL_MS		1000
 #define IDLE_POLL_MS		10000
+#define SAVE_MS				60000
 #define HEARTBEAT_LOOKS		3	/* that found the server's heartbeat unchanged, before it may count as standing still */
 
 typedef struct Launcher
@@ -46,6 +47,7 @@ typedef struct Launcher
 	int64		beaten_ms;		/* when it was new, */
 	int64		looked_ms;		/* when it was last looked at, */
 	int			looks;			/* and how often since it was new, at least a heartbeat apart */
+	int64		saved_ms;		/* when counters and resident mirrors were last written */
 	int			engine;			/* settings it was started with */
 	int			memory_limit;
 } Launcher;
@@ -80,6 +82,7 @@ launcher_exit(int code, Datum arg)
 {
 	gpuann_control->launcher_latch = NULL;
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
+	state_save();
 	announce_death(SERVER_ABSENT, false);
 	area_leave();
 }
@@ -275,6 +278,7 @@ gpuann_launcher_main(Datum arg)
 
 	before_shmem_exit(launcher_exit, (Datum) 0);
 	announce_death(SERVER_ABSENT, false);	/* what a launcher before this one may have left */
+	state_restore();
 	gpuann_control->launcher_latch = MyLatch;
 	round_context = AllocSetContextCreate(TopMemoryContext, "gpuann launcher", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(round_context);
@@ -290,6 +294,11 @@ gpuann_launcher_main(Datum arg)
 		}
 		timeout_ms = server_round();
 		timeout_ms = Min(timeout_ms, workers_round());
+		if (gpuann_control->high_water > 0 && monotonic_ms() - launcher.saved_ms >= SAVE_MS)
+		{
+			launcher.saved_ms = monotonic_ms();
+			state_save();
+		}
 		timeout_ms = Min(timeout_ms, gpuann_control->high_water > 0 ? RUNNING_POLL_MS : IDLE_POLL_MS);
 		MemoryContextReset(round_context);
 		launcher_wait(timeout_ms);

@@ -13,4 +13,8 @@
  */
 extern int	workers_round(void);
 
+/* statefile.c: counters and resident mirrors, for the next start. Restoring does nothing but in the first launcher of a cluster. */
+extern void state_save(void);
+extern void state_restore(void);
+
 #endif							/* GPUANN_LAUNCHER_H */

@@ -190,6 +190,10 @@ load_begin(MirrorSlice *slice)
 	progress->change_seq = meta.change_seq;
 	progress->load_started_ms = monotonic_ms();
 
+	slice->least_bytes = (uint64) progress->load_slots * (format->vector_bytes + (format->degree + 1) * sizeof(uint32));
+	if (!room_within_quota(slice))
+		return SLICE_REFUSED;
+
 	lane = lane_prepare(slice->lane, LANE_CREATE, (uint32) slice->entry, slice->generation);
 	lane->spec.dims = format->dims;
 	lane->spec.type = (ElementType) format->type;

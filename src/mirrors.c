@@ -122,7 +122,7 @@ choose_entry(void)
 	return oldest;
 }
 
-/* An index that got a new relation file keeps its counters: take them from its old entry. */
+/* An index that got a new relation file keeps its counters: take them from its old entry, which is of no use any more. */
 static void
 inherit_counters(int entry, const MirrorKey *key)
 {
@@ -133,7 +133,7 @@ inherit_counters(int entry, const MirrorKey *key)
 		if (track->in_use && (int) i != entry && track->key.index == key->index && track->key.database == key->database)
 		{
 			memcpy(&mirror_area(entry)->counters, &mirror_area((int) i)->counters, sizeof(MirrorCounters));
-			memset(&mirror_area((int) i)->counters, 0, sizeof(MirrorCounters));
+			mirror_forget((int) i);
 		}
 	}
 }
@@ -215,6 +215,13 @@ mirror_forget(int entry)
 }
 
 void
+mirror_evict(int entry)
+{
+	(void) mirror_invalidate(entry, MIRROR_STATISTICS);
+	atomic_fetch_add(&mirror_area(entry)->counters.evictions, 1);
+}
+
+void
 mirror_refuse(int entry, uint32 identity, const char *reason)
 {
 	MirrorTrack *track = mirror_track(entry);
@@ -279,7 +286,7 @@ quarantine(int entry)
 	(void) mirror_invalidate(entry, MIRROR_REFUSED);
 	ereport(LOG,
 			(errmsg("gpuann index %u is answered from its pages from now on: %s", mirror_track(entry)->key.index, mirror->reason),
-			 errhint("REINDEX gives it a new start.")));
+			 errhint("REINDEX or gpuann_prewarm gives it a new start.")));
 }
 
 void

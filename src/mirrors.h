@@ -81,6 +81,7 @@ typedef struct MirrorControl
 {
 	_Atomic uint32_t table_version; /* advanced when entries come, go, or become wanted */
 	_Atomic uint32_t databases_waiting; /* databases that want a worker and have none */
+	bool		restored;		/* what the cluster before this one left */
 	uint32		high_water;		/* entries from here on were never used */
 	Latch	   *launcher_latch;
 	WorkerSlot	workers[GPUANN_MAX_WORKERS];
@@ -129,6 +130,9 @@ extern void mirror_forget(int entry);
  * _STATISTICS or _LOADING. Returns the new generation. The lock is held exclusively.
  */
 extern uint32 mirror_invalidate(int entry, MirrorState next);
+
+/* Give up a mirror; the next scan that asks gets it back. The lock is held exclusively. */
+extern void mirror_evict(int entry);
 
 /* Refuse an entry, if it still has this identity, for a while; the more often in a row the longer. Takes the lock. */
 extern void mirror_refuse(int entry, uint32 identity, const char *reason);

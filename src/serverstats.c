@@ -22,10 +22,12 @@
 #include "utils/timestamp.h"
 
 #define STATUS_COLUMNS	16
-#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 5)
+#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 2 + 5)
 
 PG_FUNCTION_INFO_V1(gpuann_server_status);
 PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
+PG_FUNCTION_INFO_V1(gpuann_stat_reset);
+PG_FUNCTION_INFO_V1(gpuann_stat_reset_index);
 
 /* A row under construction. */
 typedef struct Row
@@ -74,6 +76,18 @@ static void
 put_ms(Row *row, const _Atomic uint64_t *microseconds)
 {
 	put(row, Float8GetDatum((double) atomic_load(microseconds) / 1000.0));
+}
+
+/* Microseconds since 1970; NULL for none. */
+static void
+put_time(Row *row, const _Atomic int64_t *at)
+{
+	int64		us = atomic_load(at);
+
+	if (us == 0)
+		put_null(row);
+	else
+		put(row, TimestampTzGetDatum(us - (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY));
 }
 
 static const char *
@@ -258,6 +272,8 @@ put_index(Row *row, int entry, const MirrorKey *key)
 	put_counter(row, &counters->batched_queries);
 	put_ms(row, &counters->queue_us);
 	put_ms(row, &counters->engine_us);
+	put_counter(row, &counters->evictions);
+	put_time(row, &counters->reset_at);
 	put_mirror(row, entry, key);
 	Assert(row->count == INDEX_COLUMNS);
 }
@@ -285,4 +301,41 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
 	}
 	return (Datum) 0;
+}
+
+/* Begin the counters anew: of one index of this database, or (InvalidOid) of all. */
+static void
+reset_counters(Oid index)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		MirrorCounters *counters = &mirror_area((int) i)->counters;
+
+		if (!track->in_use || track->key.database != MyDatabaseId || (OidIsValid(index) && track->key.index != index))
+			continue;
+		memset(counters, 0, sizeof(*counters));
+		atomic_store(&counters->reset_at, (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+/* Reset the counters of all indexes of this database. Who may is a matter of GRANT, as for core's reset functions. */
+Datum
+gpuann_stat_reset(PG_FUNCTION_ARGS)
+{
+	reset_counters(InvalidOid);
+	PG_RETURN_VOID();
+}
+
+/* Reset the counters of one index. */
+Datum
+gpuann_stat_reset_index(PG_FUNCTION_ARGS)
+{
+	reset_counters(PG_GETARG_OID(0));
+	PG_RETURN_VOID();
 }

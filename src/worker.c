@@ -151,6 +151,9 @@ slice_failed(MirrorSlice *slice, EngineStatus status, const char *text)
 		case ENGINE_NOT_FOUND:
 		case ENGINE_CANCELLED:
 			return SLICE_LOST;
+		case ENGINE_NO_MEMORY:
+			slice->no_memory = true;
+			return SLICE_REFUSED;
 		default:
 			return SLICE_REFUSED;
 	}
@@ -206,6 +209,8 @@ open_index(MirrorSlice *slice)
 	}
 	slice->format = index_format(slice->index);
 	slice->blocks = RelationGetNumberOfBlocks(slice->index);
+	slice->least_bytes = (uint64) Max(slice->progress->load_slots, slice->progress->rows) *
+		(slice->format->vector_bytes + (slice->format->degree + 1) * sizeof(uint32));
 	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
 	return SLICE_IDLE;
 }
@@ -353,6 +358,16 @@ run_slice_safely(MirrorSlice *slice)
 	return ending;
 }
 
+/* Go on with a mirror in another state, if the entry is still this index's. */
+static void
+invalidate(const MirrorSlice *slice, MirrorState next)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (slice->track->in_use && atomic_load(&slice->track->identity) == slice->identity)
+		(void) mirror_invalidate(slice->entry, next);
+	LWLockRelease(gpuann_mirror_lock());
+}
+
 /* Draw the consequence of how a slice ended. */
 static void
 conclude(MirrorSlice *slice, SliceEnding ending)
@@ -383,11 +398,15 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 			LWLockRelease(gpuann_mirror_lock());
 			break;
 		case SLICE_REFUSED:
-			mirror_refuse(slice->entry, slice->identity, slice->reason);
+			if ((slice->no_memory || slice->over_quota) && room_make(slice))
+				invalidate(slice, MIRROR_WANTED);
+			else
+				mirror_refuse(slice->entry, slice->identity, slice->reason);
 			break;
 		case SLICE_LOST:
-			/* If it was the server, the launcher says so; if the server lost only this mirror, we do. */
-			if (area_server_ready(&epoch) && epoch == slice->epoch)
+			/* If it was the server, the launcher says so; if the server lost only this mirror, we do; others may have let it go. */
+			if (area_server_ready(&epoch) && epoch == slice->epoch &&
+				atomic_load(&mirror_area(slice->entry)->generation) == slice->generation)
 				mirror_refuse(slice->entry, slice->identity, slice->reason);
 			break;
 		default:
@@ -507,6 +526,7 @@ process_invalidations(int64 now)
 	if (now - me.invalidated_ms < INVALIDATION_MS)
 		return;
 	me.invalidated_ms = now;
+	room_keep_quota();
 	StartTransactionCommand();
 	CommitTransactionCommand();
 	pgstat_report_stat(true);

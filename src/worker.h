@@ -44,6 +44,9 @@ typedef struct MirrorSlice
 	BufferAccessStrategy strategy;
 	int64		until_us;
 	bool		primary;		/* not in recovery: may link */
+	uint64		least_bytes;	/* that the mirror takes: vectors, graph and versions of its rows */
+	bool		no_memory;		/* SLICE_REFUSED: others might make way */
+	bool		over_quota;		/* and only others of this database */
 	char		reason[160];	/* SLICE_REFUSED */
 } MirrorSlice;
 
@@ -66,6 +69,17 @@ extern Buffer slice_read_page(const MirrorSlice *slice, BlockNumber block, PageK
 extern SliceEnding load_begin(MirrorSlice *slice);
 extern SliceEnding load_step(MirrorSlice *slice);
 extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
+
+/* mirrorroom.c */
+
+/* Whether the database may have this mirror too; sets the reason if not. */
+extern bool room_within_quota(MirrorSlice *slice);
+
+/* Mirrors grow: if this worker's database is over its quota by now, give one up, whether it is in use or not. */
+extern void room_keep_quota(void);
+
+/* Take the memory of a mirror that is not in use; false if there is none, or if that cannot suffice. Outside of transactions. */
+extern bool room_make(const MirrorSlice *slice);
 
 /* mirrorcatchup.c: one look at the pages, and what follows from it. */
 extern SliceEnding catchup_step(MirrorSlice *slice);

@@ -165,6 +165,8 @@ typedef struct MirrorCounters
 	_Atomic uint64_t batched_queries;
 	_Atomic uint64_t queue_us;
 	_Atomic uint64_t engine_us;
+	_Atomic uint64_t evictions;	/* of its mirror, for others or on demand */
+	_Atomic int64_t reset_at;	/* microseconds since 1970; 0: never */
 } MirrorCounters;
 
 /*

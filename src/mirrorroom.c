@@ -1,0 +1,147 @@
+/*
+ * mirrorroom.c
+ *		Room for mirrors: the quota of a database, and which mirrors make way for one that is wanted.
+ *
+ * The engine keeps to its limit by refusing. A worker whose mirror was refused takes the memory of the mirror that has not been asked
+ * for longest, in any database, and tries again; so does one whose database is over its quota, among the database's own. A mirror
+ * that was asked for within EVICT_IDLE_MS stays: where more is in use than fits, loading in turns would serve nobody.
+ */
+#include "gpuann.h"
+
+#include "area.h"
+#include "mirrors.h"
+#include "worker.h"
+
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+
+#define EVICT_IDLE_MS	10000
+#define DROP_CALL_US	(5 * 1000000)
+
+/* What is taken from an index that has to make way. */
+typedef struct Victim
+{
+	int			entry;			/* -1: none */
+	uint32		generation;		/* of its mirror */
+	uint64		bytes;
+} Victim;
+
+/* Bytes of the mirrors of a database that are there or on their way, but for one entry. */
+static uint64
+database_bytes(Oid database, int but)
+{
+	uint64		bytes = 0;
+
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		uint32		state = atomic_load(&mirror_area((int) i)->state);
+
+		if (track->in_use && (int) i != but && track->key.database == database &&
+			(state == MIRROR_READY || state == MIRROR_LOADING))
+			bytes += atomic_load(&mirror_area((int) i)->bytes);
+	}
+	return bytes;
+}
+
+/*
+ * Take the mirror that was asked for longest ago, and before a time, of a database or (InvalidOid) of any. The lock is held exclusively.
+ */
+static Victim
+take_victim(Oid database, int but, int64 before)
+{
+	Victim		victim = {-1, 0, 0};
+	int64		oldest = before;
+
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		AreaMirror *mirror = mirror_area((int) i);
+		int64		used = atomic_load(&mirror->last_used_ms);
+
+		if (!track->in_use || (int) i == but || atomic_load(&mirror->state) != MIRROR_READY || used >= oldest ||
+			(OidIsValid(database) && track->key.database != database))
+			continue;
+		oldest = used;
+		victim.entry = (int) i;
+	}
+	if (victim.entry >= 0)
+	{
+		AreaMirror *mirror = mirror_area(victim.entry);
+
+		victim.generation = atomic_load(&mirror->generation);
+		victim.bytes = atomic_load(&mirror->bytes);
+		mirror_evict(victim.entry);
+	}
+	return victim;
+}
+
+/* Have the server free a mirror now: otherwise it would find out within a second. */
+static void
+drop_now(int lane, const Victim *victim)
+{
+	const char *text;
+
+	(void) lane_prepare(lane, LANE_DROP, (uint32) victim->entry, victim->generation);
+	(void) lane_call(lane, monotonic_us() + DROP_CALL_US, &text);
+}
+
+bool
+room_make(const MirrorSlice *slice)
+{
+	Oid			database = slice->over_quota ? slice->key.database : InvalidOid;
+	uint64		limit = atomic_load(&gpuann_area->memory_limit);
+	Victim		victim;
+
+	/* What never fits must not empty the memory. */
+	if (slice->over_quota)
+		limit = (uint64) gpuann_database_memory_limit << 20;
+	else
+		limit -= Min(limit, atomic_load(&gpuann_area->memory_context));
+	if (slice->least_bytes > limit)
+		return false;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	victim = take_victim(database, slice->entry, monotonic_ms() - EVICT_IDLE_MS);
+	LWLockRelease(gpuann_mirror_lock());
+	if (victim.entry < 0)
+		return false;
+	ereport(DEBUG1,
+			(errmsg("the mirror of gpuann index %u, " UINT64_FORMAT " kB, makes way for that of index %u",
+					mirror_track(victim.entry)->key.index, victim.bytes >> 10, slice->key.index)));
+	drop_now(slice->lane, &victim);
+	return true;
+}
+
+bool
+room_within_quota(MirrorSlice *slice)
+{
+	uint64		quota = (uint64) gpuann_database_memory_limit << 20;
+	uint64		others;
+
+	if (quota == 0)
+		return true;
+	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	others = database_bytes(slice->key.database, slice->entry);
+	LWLockRelease(gpuann_mirror_lock());
+	if (others + slice->least_bytes <= quota)
+		return true;
+	slice->over_quota = true;
+	snprintf(slice->reason, sizeof(slice->reason),
+			 "gpuann.database_memory_limit is %d MB: " UINT64_FORMAT " MB are used by other mirrors, this one needs "
+			 UINT64_FORMAT " MB or more", gpuann_database_memory_limit, others >> 20, (slice->least_bytes + (1 << 20) - 1) >> 20);
+	return false;
+}
+
+void
+room_keep_quota(void)
+{
+	uint64		quota = (uint64) gpuann_database_memory_limit << 20;
+
+	if (quota == 0)
+		return;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (database_bytes(MyDatabaseId, -1) > quota)
+		(void) take_victim(MyDatabaseId, -1, PG_INT64_MAX);
+	LWLockRelease(gpuann_mirror_lock());
+}

@@ -12,8 +12,8 @@ use ServerTest;
 use Test::More;
 
 my $dims = 250;
-# Each mirror takes about 6 MB; the CPU engine's own state a little.
-my $node = new_node('main', preload => 'gpuann', conf => [ "gpuann.engine = 'cpu'", "gpuann.gpu_memory_limit = '16MB'" ]);
+# Each mirror takes about 9.5 MB: two fit.
+my $node = new_node('main', preload => 'gpuann', conf => [ "gpuann.engine = 'cpu'", "gpuann.gpu_memory_limit = '24MB'" ]);
 
 make_data($node, 5000, $dims);
 foreach my $name ('a', 'b', 'c')
@@ -55,7 +55,8 @@ is($node->safe_psql('postgres', "SELECT gpuann_evict('b_v'), gpuann_evict('b_v')
 is(state_of('b'), 'none', 'and it is gone');
 
 # What can never fit takes nobody's place.
-$node->safe_psql('postgres', "CREATE TABLE huge AS SELECT i AS id, vec(i, 1000) AS v FROM generate_series(1, 5000) i;
+$node->safe_psql('postgres', "CREATE TABLE huge (id int, v vector(2000));
+	INSERT INTO huge SELECT i, array_fill(i, ARRAY[2000])::vector FROM generate_series(1, 3500) i;
 	CREATE INDEX huge_v ON huge USING gpuann (v vector_l2_ops)");
 ok(await('c has rested', sub {
 	$node->psql('postgres', "SELECT gpuann_prewarm('b_v')");
@@ -67,12 +68,12 @@ is(state_of('b') . ' ' . state_of('c'), 'ready ready', 'and nobody made way for 
 
 # A quota of the database.
 $node->safe_psql('postgres', "SELECT gpuann_evict('b_v'), gpuann_evict('c_v');
-	ALTER DATABASE postgres SET gpuann.database_memory_limit = '8MB'");
+	ALTER DATABASE postgres SET gpuann.database_memory_limit = '12MB'");
 $node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'gpuann mirror worker'");
 ok(await('a is there', sub { $node->psql('postgres', "SELECT gpuann_prewarm('a_v')") == 0 }), 'one mirror fits the quota');
 ask('a');
 ($rc, $out, $err) = $node->psql('postgres', "SELECT gpuann_prewarm('b_v')");
-like($err, qr/gpuann\.database_memory_limit is 8 MB: \d+ MB are used by other mirrors, this one needs \d+ MB or more/, 'a second does not');
+like($err, qr/gpuann\.database_memory_limit is 12 MB: \d+ MB are used by other mirrors, this one needs \d+ MB or more/, 'a second does not');
 
 # Who may not, and what cannot be mirrored.
 $node->safe_psql('postgres', "CREATE ROLE guest LOGIN; CREATE INDEX off_v ON a USING gpuann (v vector_l2_ops) WITH (mirror = off)");

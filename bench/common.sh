@@ -107,21 +107,25 @@ remove_state() {
 	rm -rf "$state_dir"
 }
 
-# Start the cluster with engine $1 and the settings in the array "settings", making it first if need be; the database
+# Start the cluster with engine $1 (none: without gpuann's processes) and the settings in the array "settings", making it first if need be; the database
 # that is connected to stays the same.
 start_cluster() {
 	local selected=${PGDATABASE:-postgres}
 
-	"$tools_dir/cluster" start "$cluster_dir" $PORT gpuann.engine="$1" "${settings[@]}"
+	if [ "$1" = none ]; then
+		"$tools_dir/cluster" start "$cluster_dir" $PORT shared_preload_libraries= "${settings[@]}"
+	else
+		"$tools_dir/cluster" start "$cluster_dir" $PORT gpuann.engine="$1" "${settings[@]}"
+	fi
 	eval "$("$tools_dir/cluster" env "$cluster_dir")"
 	export PGDATABASE=$selected
 	engine=$1
 }
 
-# Print the engine that path $1 needs.
+# Print the engine that path $1 needs: for pages none, which is a cluster without gpuann's processes.
 engine_of() {
 	case $1 in
-		pages) echo auto ;;
+		pages) echo none ;;
 		*) echo "$1" ;;
 	esac
 }
@@ -190,6 +194,26 @@ load_truth() {
 	"$synthetic" -n "$1" -d "$2" -q "$3" truth.copy | sql -c "COPY truth FROM STDIN (FORMAT binary)" -c "VACUUM ANALYZE truth"
 }
 
+# Print $1, or the number of cores if that is less.
+at_most_cores() {
+	echo $(($1 < $(nproc) ? $1 : $(nproc)))
+}
+
+# Run pgbench with $1 clients for $2 seconds on script $3 with the session settings $4; print transactions per second, and the
+# median and 99th percentile of their times in microseconds.
+run_pgbench() {
+	rm -f "$state_dir"/times.*
+	PGOPTIONS=$4 pgbench -n -M prepared -c "$1" -j "$(at_most_cores "$1")" -T "$2" -f "$3" -l --log-prefix="$state_dir/times" \
+		>"$state_dir/pgbench.out" 2>&1 || {
+		cat "$state_dir/pgbench.out" >&2
+		die "pgbench failed"
+	}
+	sed -n 's/^tps = \([0-9.]*\) .*/\1/p' "$state_dir/pgbench.out" | tr '\n' ' '
+	cat "$state_dir"/times.* | cut -d ' ' -f 3 | sort -n |
+		awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)], t[int(NR * 0.99 + 0.99)] }'
+	rm -f "$state_dir"/times.*
+}
+
 # Run pgbench with $1 clients for $2 seconds on script $3 with the session settings $4; print transactions per second.
 queries_per_second() {
 	local cores
@@ -200,6 +224,28 @@ queries_per_second() {
 		cat "$state_dir/pgbench.err" >&2
 		die "pgbench failed"
 	}
+}
+
+# Make the same tables of the demo's packages: 20,000 x 384, halves, and 423 queries; $1 of the rows, moved a little, become fresh.
+load_packages() {
+	sql <<-END
+		CREATE TABLE packages (id integer, name text, section text, kib integer, summary text, embedding halfvec(384));
+		CREATE TABLE questions (id integer, shown integer, query text, embedding halfvec(384));
+	END
+	gzip -dc "$bench_dir/../demo/data/packages.copy.gz" | sql -c "COPY packages FROM STDIN (FORMAT binary)"
+	gzip -dc "$bench_dir/../demo/data/queries.copy.gz" | sql -c "COPY questions FROM STDIN (FORMAT binary)"
+	sql <<-END
+		CREATE TABLE items AS SELECT id, embedding AS v FROM packages;
+		ALTER TABLE items SET (parallel_workers = $workers);
+		CREATE TABLE queries AS SELECT (row_number() OVER (ORDER BY id))::integer - 1 AS id, embedding AS v FROM questions;
+		ALTER TABLE queries ADD PRIMARY KEY (id);
+		CREATE TABLE fresh AS SELECT row_number() OVER () AS place, a.embedding + b.embedding AS v
+			FROM packages a JOIN packages b ON b.id = a.id + 1 LIMIT $1;
+		CREATE TABLE truth AS SELECT id, (SELECT array_agg(found) FROM (SELECT items.id AS found FROM items
+			ORDER BY items.v <-> queries.v, items.id LIMIT 10) nearest) AS nearest FROM queries;
+		VACUUM ANALYZE items;
+		VACUUM ANALYZE queries;
+	END
 }
 
 # True if there are an engine for GPUs and a GPU.

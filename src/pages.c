@@ -10,12 +10,11 @@
 #include "pages.h"
 
 #include "engine/prune.h"
+#include "hotblocks.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-#define HOT_BLOCKS	65536		/* blocks whose buffers a process remembers: 512 MB of index */
 
 /* What rd_amcache holds: one chunk, freed by the relation cache when it likes. */
 typedef struct IndexCache
@@ -378,44 +377,7 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 }
 
 /*
- * Pin a block that this process reads again and again.
- *
- * A graph search spends much of its time looking blocks up in the buffer table. We remember where blocks were: the buffer itself tells
- * whether it still holds this one. Pinning so does not count as use for the clock sweep, so every sixteenth time the table is asked.
- */
-Buffer
-read_hot_block(Relation index, BlockNumber block)
-{
-	static Buffer *hints = NULL;
-	static uint32 turn = 0;
-#if PG_VERSION_NUM >= 160000
-	uint32		key = index->rd_locator.relNumber;
-#else
-	uint32		key = index->rd_node.relNode;
-#endif
-	Buffer	   *hint;
-
-	if (RelationUsesLocalBuffers(index))
-		return ReadBuffer(index, block);
-	if (hints == NULL)
-		hints = MemoryContextAllocZero(TopMemoryContext, sizeof(Buffer) * HOT_BLOCKS);
-	hint = &hints[(block + key * 0x9E3779B1u) % HOT_BLOCKS];
-#if PG_VERSION_NUM >= 160000
-	if (*hint > 0 && ++turn % 16 != 0 && ReadRecentBuffer(index->rd_locator, MAIN_FORKNUM, block, *hint))
-#else
-	if (*hint > 0 && ++turn % 16 != 0 && ReadRecentBuffer(index->rd_node, MAIN_FORKNUM, block, *hint))
-#endif
-	{
-		pgstat_count_buffer_read(index);
-		pgstat_count_buffer_hit(index);
-		return *hint;
-	}
-	*hint = ReadBuffer(index, block);
-	return *hint;
-}
-
-/*
- * Read, lock and check such a block.
+ * Read, lock and check a block that this process reads again and again.
  */
 static Buffer
 read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)

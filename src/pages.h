@@ -286,9 +286,6 @@ extern const char *page_fault(Page page, PageKind kind);
  */
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
-/* Pin a block that this process reads again and again; see pages.c. */
-extern Buffer read_hot_block(Relation index, BlockNumber block);
-
 /* Check the page of a buffer that is locked already, as read_page does. */
 extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok);
 

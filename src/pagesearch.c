@@ -14,11 +14,13 @@
 
 #include "engine/search.h"
 #include "engine/select.h"
+#include "hotblocks.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
 #define PINS			16		/* buffers pinned at once */
-#define PREFETCH_BYTES	1024	/* of each vector, before its page is locked */
+#define AHEAD			4		/* vectors asked for before they are compared, while walking */
+#define PREFETCH_BYTES	1024	/* of each vector, before it is read */
 #define CACHE_LINE		64
 
 /* A graph search under way. */
@@ -30,7 +32,15 @@ typedef struct PageGraph
 	float		inverse_norm;	/* cosine: of the query */
 	uint32		next_fresh;		/* slots below it exist; rises while we look */
 	void	   *vector;			/* a copy of one that crosses pages */
+	HotBlocks	hot;
 } PageGraph;
+
+/* A vector that the walk is going to look at. */
+typedef struct WalkPlace
+{
+	VectorPlace place;
+	Buffer		hint;
+} WalkPlace;
 
 /*
  * The distance kernels of an index. Asking the processor what it has is slow on virtual machines, so it is asked once.
@@ -75,7 +85,7 @@ row_of_slot(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state
 	PageGraph  *graph = context;
 	const IndexFormat *format = graph->query->format;
 	BlockNumber block = node_block(format, slot);
-	Buffer		buffer = read_hot_block(graph->query->index, block);
+	Buffer		buffer = hot_pin(&graph->hot, block);
 	Page		page = BufferGetPage(buffer);
 	const NodeRecord *node = node_record(format, page, slot);
 	uint32		count = 0;
@@ -165,7 +175,7 @@ copy_vector(PageGraph *graph, VectorPlace place, bool check)
 	while (left > 0)
 	{
 		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		buffer = read_hot_block(index, place.block);
+		Buffer		buffer = hot_pin(&graph->hot, place.block);
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		if (check)
@@ -198,7 +208,7 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 		buffers[i] = InvalidBuffer;
 		if (places[i].offset + format->vector_bytes > GPUANN_PAYLOAD)
 			continue;
-		buffers[i] = read_hot_block(index, places[i].block);
+		buffers[i] = hot_pin(&graph->hot, places[i].block);
 		prefetch_vector(buffers[i], places[i].offset, format->vector_bytes);
 	}
 	for (uint32 i = 0; i < count; i++)
@@ -217,11 +227,98 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 	}
 }
 
+/*
+ * Let the processor fetch where a vector may be: the buffer's descriptor and the vector's beginning.
+ */
+static inline void
+prefetch_place(const WalkPlace *at, uint32 bytes)
+{
+	const char *start;
+
+	if (at->hint == InvalidBuffer)
+		return;
+	start = BufferBlocks + (Size) (at->hint - 1) * BLCKSZ + MAXALIGN(SizeOfPageHeaderData) + at->place.offset;
+	for (uint32 line = 0; line < Min(bytes, PREFETCH_BYTES); line += CACHE_LINE)
+		__builtin_prefetch(start + line);
+}
+
+/*
+ * Copy a vector that crosses pages without pins; false if that cannot be.
+ */
+static bool
+peek_crossing(PageGraph *graph, VectorPlace place)
+{
+	uint32		left = graph->query->format->vector_bytes;
+	char	   *out = graph->vector;
+
+	while (left > 0)
+	{
+		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
+		Buffer		hint = hot_hint(&graph->hot, place.block);
+		const char *page = hot_peek(&graph->hot, place.block, hint);
+
+		if (page == NULL)
+			return false;
+		memcpy(out, VectorBytesOf((Page) page) + place.offset, part);
+		if (!hot_peeked(&graph->hot, hint))
+			return false;
+		out += part;
+		left -= part;
+		place.block++;
+		place.offset = 0;
+	}
+	return true;
+}
+
+/*
+ * The walking distance of a slot, read without a pin if possible.
+ */
+static inline double
+peek_distance(PageGraph *graph, uint32 slot, const WalkPlace *at)
+{
+	const char *page;
+	double		distance;
+
+	if (at->place.offset + graph->query->format->vector_bytes > GPUANN_PAYLOAD)
+	{
+		if (peek_crossing(graph, at->place))
+			return distance_of(graph, graph->vector, false);
+	}
+	else if ((page = hot_peek(&graph->hot, at->place.block, at->hint)) != NULL)
+	{
+		distance = distance_of(graph, VectorBytesOf((Page) page) + at->place.offset, false);
+		if (hot_peeked(&graph->hot, at->hint))
+			return distance;
+	}
+	distances_of_few(graph, &slot, 1, false, &distance);
+	return distance;
+}
+
+/*
+ * Walking distances, at most ENGINE_MAX_DEGREE.
+ */
 static void
 walk_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
-	for (uint32 done = 0; done < count; done += PINS)
-		distances_of_few(context, slots + done, Min(count - done, PINS), false, out + done);
+	PageGraph  *graph = context;
+	const IndexFormat *format = graph->query->format;
+	WalkPlace	places[ENGINE_MAX_DEGREE];
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		places[i].place = vector_place(format, slots[i]);
+		places[i].hint = hot_hint(&graph->hot, places[i].place.block);
+		if (places[i].hint != InvalidBuffer)
+			__builtin_prefetch(GetBufferDescriptor(places[i].hint - 1));
+	}
+	for (uint32 i = 0; i < Min(count, AHEAD); i++)
+		prefetch_place(&places[i], format->vector_bytes);
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (i + AHEAD < count)
+			prefetch_place(&places[i + AHEAD], format->vector_bytes);
+		out[i] = peek_distance(graph, slots[i], &places[i]);
+	}
 }
 
 static void
@@ -268,6 +365,8 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 	graph->query = query;
 	graph->next_fresh = query->bounds->next_fresh;
 	graph->kernels = page_kernels(format);
+	hot_begin(&graph->hot, query->index,
+			  superblock_start(format, slot_superblock(format, query->bounds->next_fresh) + 1));
 	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
 	graph->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims);
 	graph->inverse_norm = 0;
@@ -356,6 +455,7 @@ page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer)
 	}
 	graph_begin(&graph, query);
 	search_linked(&graph, ef, scratch, &found);
+	hot_end(&graph.hot);
 
 	memset(answer, 0, sizeof(*answer));
 	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * (Size) ef);

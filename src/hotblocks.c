@@ -82,6 +82,23 @@ hot_end(HotBlocks *hot)
 }
 
 /*
+ * Begin to read a block, if we do not know where it is: one look-up in the table finds it, or starts the kernel's read.
+ */
+void
+hot_prefetch(HotBlocks *hot, BlockNumber block)
+{
+	Buffer		hint = hot_hint(hot, block);
+	PrefetchBufferResult begun;
+
+	hot->tag.blockNum = block;
+	if (hot->hints == NULL || effective_io_concurrency == 0 || (hint != InvalidBuffer && hot_holds(hot, hint)))
+		return;
+	begun = PrefetchBuffer(hot->index, MAIN_FORKNUM, block);
+	if (BufferIsValid(begun.recent_buffer))
+		hot->hints[(block + hot->key) & hot->mask] = begun.recent_buffer;
+}
+
+/*
  * Pin a block.
  *
  * ReadRecentBuffer does not count as use for the clock sweep: a buffer that seems little used is looked up in the table, which does.

@@ -37,6 +37,9 @@ extern void hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks);
 /* End it: what was peeked into counts as read and found, for the statistics. */
 extern void hot_end(HotBlocks *hot);
 
+/* Begin to read a block that is going to be pinned, if it has to be read. */
+extern void hot_prefetch(HotBlocks *hot, BlockNumber block);
+
 /* Pin a block. */
 extern Buffer hot_pin(HotBlocks *hot, BlockNumber block);
 
@@ -76,8 +79,9 @@ hot_peek(HotBlocks *hot, BlockNumber block, Buffer hint)
 
 /* Whether the block was there while it was read. */
 static inline bool
-hot_peeked(HotBlocks *hot, Buffer hint)
+hot_peeked(HotBlocks *hot, BlockNumber block, Buffer hint)
 {
+	hot->tag.blockNum = block;
 	pg_read_barrier();
 	hot->peeked++;
 	return hot_holds(hot, hint);

@@ -2,9 +2,8 @@
  * pagesearch.c
  *		The graph search over relation pages: graph_search() of the engine, reaching rows and vectors through the buffer manager.
  *
- * While walking, distances are computed in single precision, in place, under the share lock of the vector's page; the survivors are
- * ranked again by the exact distance. One content lock is held at a time. The buffers of a whole graph row are pinned before the
- * first is locked, so that the processor can fetch the vectors meanwhile.
+ * While walking, distances are computed in single precision, in place, without pin and lock (hotblocks.h); the survivors are ranked
+ * again by the exact distance, under both. Graph rows are read under pin and share lock, one at a time.
  */
 #include "postgres.h"
 
@@ -18,8 +17,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define PINS			16		/* buffers pinned at once */
-#define AHEAD			4		/* vectors asked for before they are compared, while walking */
+#define PINS			16		/* vectors read at once, or buffers pinned */
 #define PREFETCH_BYTES	1024	/* of each vector, before it is read */
 #define CACHE_LINE		64
 
@@ -35,11 +33,12 @@ typedef struct PageGraph
 	HotBlocks	hot;
 } PageGraph;
 
-/* A vector that the walk is going to look at. */
+/* A vector that the walk looks at. */
 typedef struct WalkPlace
 {
 	VectorPlace place;
 	Buffer		hint;
+	const char *page;			/* read without a pin; NULL: unknown */
 } WalkPlace;
 
 /*
@@ -163,6 +162,16 @@ prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
 }
 
 /*
+ * Let the processor fetch what check_page looks at.
+ */
+static inline void
+prefetch_ends(const char *page)
+{
+	__builtin_prefetch(page);
+	__builtin_prefetch(page + BLCKSZ - MAXALIGN(sizeof(PageTail)));
+}
+
+/*
  * Copy a vector that crosses pages, one content lock at a time.
  */
 static void
@@ -205,10 +214,16 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 	for (uint32 i = 0; i < count; i++)
 	{
 		places[i] = vector_place(format, slots[i]);
+		hot_prefetch(&graph->hot, places[i].block);
+	}
+	for (uint32 i = 0; i < count; i++)
+	{
 		buffers[i] = InvalidBuffer;
 		if (places[i].offset + format->vector_bytes > GPUANN_PAYLOAD)
 			continue;
 		buffers[i] = hot_pin(&graph->hot, places[i].block);
+		if (exact)
+			prefetch_ends(BufferGetPage(buffers[i]));
 		prefetch_vector(buffers[i], places[i].offset, format->vector_bytes);
 	}
 	for (uint32 i = 0; i < count; i++)
@@ -225,21 +240,6 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 		out[i] = distance_of(graph, VectorBytesOf(BufferGetPage(buffers[i])) + places[i].offset, exact);
 		UnlockReleaseBuffer(buffers[i]);
 	}
-}
-
-/*
- * Let the processor fetch where a vector may be: the buffer's descriptor and the vector's beginning.
- */
-static inline void
-prefetch_place(const WalkPlace *at, uint32 bytes)
-{
-	const char *start;
-
-	if (at->hint == InvalidBuffer)
-		return;
-	start = BufferBlocks + (Size) (at->hint - 1) * BLCKSZ + MAXALIGN(SizeOfPageHeaderData) + at->place.offset;
-	for (uint32 line = 0; line < Min(bytes, PREFETCH_BYTES); line += CACHE_LINE)
-		__builtin_prefetch(start + line);
 }
 
 /*
@@ -260,49 +260,46 @@ peek_crossing(PageGraph *graph, VectorPlace place)
 		if (page == NULL)
 			return false;
 		memcpy(out, VectorBytesOf((Page) page) + place.offset, part);
-		if (!hot_peeked(&graph->hot, hint))
+		if (!hot_peeked(&graph->hot, place.block, hint))
 			return false;
 		out += part;
 		left -= part;
-		place.block++;
-		place.offset = 0;
+		vector_place_next(graph->query->format, &place);
 	}
 	return true;
 }
 
 /*
- * The walking distance of a slot, read without a pin if possible.
+ * The walking distance of a slot, read without a pin; false if that cannot be.
  */
-static inline double
-peek_distance(PageGraph *graph, uint32 slot, const WalkPlace *at)
+static inline bool
+peek_distance(PageGraph *graph, const WalkPlace *at, double *distance)
 {
-	const char *page;
-	double		distance;
-
+	if (at->page == NULL)
+		return false;
 	if (at->place.offset + graph->query->format->vector_bytes > GPUANN_PAYLOAD)
 	{
-		if (peek_crossing(graph, at->place))
-			return distance_of(graph, graph->vector, false);
+		if (!peek_crossing(graph, at->place))
+			return false;
+		*distance = distance_of(graph, graph->vector, false);
+		return true;
 	}
-	else if ((page = hot_peek(&graph->hot, at->place.block, at->hint)) != NULL)
-	{
-		distance = distance_of(graph, VectorBytesOf((Page) page) + at->place.offset, false);
-		if (hot_peeked(&graph->hot, at->hint))
-			return distance;
-	}
-	distances_of_few(graph, &slot, 1, false, &distance);
-	return distance;
+	*distance = distance_of(graph, VectorBytesOf((Page) at->page) + at->place.offset, false);
+	return hot_peeked(&graph->hot, at->place.block, at->hint);
 }
 
 /*
- * Walking distances, at most ENGINE_MAX_DEGREE.
+ * Find out where at most PINS vectors are, and let the processor fetch them.
+ *
+ * Each is read from, besides being asked for: a processor may ignore the wish for memory whose address it has yet to translate, which
+ * for buffers is nearly always so. These reads wait for each other's translations side by side; done as
+ * distances are computed they would wait one after the other (a seventh of the search).
  */
 static void
-walk_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+find_vectors(PageGraph *graph, const uint32 *slots, uint32 count, WalkPlace *places)
 {
-	PageGraph  *graph = context;
 	const IndexFormat *format = graph->query->format;
-	WalkPlace	places[ENGINE_MAX_DEGREE];
+	char		touched = 0;
 
 	for (uint32 i = 0; i < count; i++)
 	{
@@ -311,14 +308,76 @@ walk_distances(void *context, const uint32_t *slots, uint32_t count, double *out
 		if (places[i].hint != InvalidBuffer)
 			__builtin_prefetch(GetBufferDescriptor(places[i].hint - 1));
 	}
-	for (uint32 i = 0; i < Min(count, AHEAD); i++)
-		prefetch_place(&places[i], format->vector_bytes);
 	for (uint32 i = 0; i < count; i++)
 	{
-		if (i + AHEAD < count)
-			prefetch_place(&places[i + AHEAD], format->vector_bytes);
-		out[i] = peek_distance(graph, slots[i], &places[i]);
+		places[i].page = hot_peek(&graph->hot, places[i].place.block, places[i].hint);
+		if (places[i].page != NULL)
+			touched += *(VectorBytesOf((Page) places[i].page) + places[i].place.offset);
 	}
+	/* the compiler must not leave the reads out */
+	*(volatile char *) graph->vector = touched;
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (places[i].page != NULL)
+			prefetch_vector(places[i].hint, places[i].place.offset, format->vector_bytes);
+	}
+}
+
+/*
+ * Walking distances of at most PINS slots: without pins where we know where they are, then the others.
+ */
+static void
+walk_few(PageGraph *graph, const uint32 *slots, uint32 count, double *out)
+{
+	WalkPlace	places[PINS];
+	uint32		unknown[PINS];
+	uint32		where[PINS];
+	double		distances[PINS];
+	uint32		unknowns = 0;
+
+	find_vectors(graph, slots, count, places);
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (peek_distance(graph, &places[i], &out[i]))
+			continue;
+		unknown[unknowns] = slots[i];
+		where[unknowns++] = i;
+	}
+	if (unknowns == 0)
+		return;
+	distances_of_few(graph, unknown, unknowns, false, distances);
+	for (uint32 i = 0; i < unknowns; i++)
+		out[where[i]] = distances[i];
+}
+
+static void
+walk_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	for (uint32 done = 0; done < count; done += PINS)
+		walk_few(context, slots + done, Min(count - done, PINS), out + done);
+}
+
+/*
+ * Let the processor fetch a graph row that may be read next: descriptor, header, record and tail.
+ */
+static void
+expect_row(void *context, uint32_t slot)
+{
+	PageGraph  *graph = context;
+	const IndexFormat *format = graph->query->format;
+	Buffer		hint = hot_hint(&graph->hot, node_block(format, slot));
+	const char *page;
+	const char *record;
+
+	if (hint == InvalidBuffer)
+		return;
+	page = BufferBlocks + (Size) (hint - 1) * BLCKSZ;
+	record = (const char *) node_record(format, (Page) page, slot);
+	__builtin_prefetch(GetBufferDescriptor(hint - 1));
+	prefetch_ends(page);
+	for (uint32 line = 0; line < format->node_bytes; line += CACHE_LINE)
+		__builtin_prefetch(record + line);
+	__builtin_prefetch(record + format->node_bytes - 1);
 }
 
 static void
@@ -387,7 +446,8 @@ search_linked(PageGraph *graph, uint32 ef, SearchScratch *scratch, GraphAnswer *
 		.row = row_of_slot,
 		.walk_distances = walk_distances,
 		.exact_distances = exact_distances,
-		.interrupted = serve_interrupts
+		.interrupted = serve_interrupts,
+		.expect = expect_row
 	};
 	GraphQuery	wanted = {.ef = ef};
 	uint32	   *seeds;

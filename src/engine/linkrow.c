@@ -132,7 +132,7 @@ static EngineStatus
 find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
 {
 	const Linking *linking = access->linking;
-	const GraphAccess graph = {access, access_row, access_fast, NULL, NULL, NULL};
+	const GraphAccess graph = {access, access_row, access_fast, NULL, NULL, NULL, NULL};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
 		.seeds = linking->seeds,

@@ -56,6 +56,15 @@ access_admit(void *context, uint32_t slot, uint32_t *version)
 	return query_admits(&task->in, slot, word);
 }
 
+/* GraphAccess: a slot's row and word may be read soon. */
+static void
+access_expect(void *context, uint32_t slot)
+{
+	const QueryTask *task = context;
+
+	mirror_prefetch_row(task->entry->mirror, slot);
+}
+
 static bool
 visit_pending(void *context, uint32_t slot)
 {
@@ -72,7 +81,7 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 	uint32_t	tried = in->seeds > 0 ? in->seeds : ENGINE_SEEDS_TRIED;
 	uint32_t	nseeds = atomic_load_explicit(&mirror->nseeds, memory_order_acquire);
 	uint32_t   *seeds;
-	GraphAccess access = {task, access_row, access_fast, access_exact, NULL, NULL};
+	GraphAccess access = {task, access_row, access_fast, access_exact, NULL, NULL, access_expect};
 	GraphQuery	query = {0};
 	EngineStatus status;
 

@@ -277,6 +277,8 @@ enter(Search *search, uint32_t slot, double distance)
 	if (!reserve(scratch, &scratch->frontier, scratch->frontier.count + 1))
 		return false;
 	nearest_push(scratch->frontier.results, &scratch->frontier.count, entry);
+	if (scratch->frontier.results[0].slot == slot && search->access->expect != NULL)
+		search->access->expect(search->access->context, slot);
 	return true;
 }
 
@@ -319,6 +321,8 @@ look_at(Search *search, const uint32_t *slots, uint32_t count)
 			scratch->slots[fresh++] = slots[i];
 	if (fresh == 0)
 		return true;
+	if (scratch->frontier.count > 0 && search->access->expect != NULL)
+		search->access->expect(search->access->context, scratch->frontier.results[0].slot);
 	search->access->walk_distances(search->access->context, scratch->slots, fresh, scratch->distances);
 	search->answer->counters.distances += fresh;
 	for (uint32_t i = 0; i < fresh; i++)

@@ -41,6 +41,8 @@ typedef struct GraphAccess
 	bool		(*admit) (void *context, uint32_t slot, uint32_t *version);
 	/* Optional: true makes the search stop early with what it has. Called once per expansion. */
 	bool		(*interrupted) (void *context);
+	/* Optional: a slot's row may be asked for soon; the processor can fetch it meanwhile. */
+	void		(*expect) (void *context, uint32_t slot);
 } GraphAccess;
 
 #define SEARCH_MAX_EQUAL	64

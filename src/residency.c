@@ -91,7 +91,7 @@ gpuann_prewarm(PG_FUNCTION_ARGS)
 	MirrorRef	ref;
 	int64		bytes;
 
-	sql_index_open(PG_GETARG_OID(0), AccessShareLock, &opened);
+	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_MAINTAIN, &opened);
 	read_meta(opened.index, &meta);
 	check_can_mirror(opened.index, &meta);
 	ref = client_want(opened.index, &meta);
@@ -113,7 +113,7 @@ gpuann_evict(PG_FUNCTION_ARGS)
 	SqlIndex	opened;
 	bool		evicted;
 
-	sql_index_open(PG_GETARG_OID(0), AccessShareLock, &opened);
+	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_MAINTAIN, &opened);
 	evicted = gpuann_area != NULL && client_evict(opened.index);
 	sql_index_close(&opened);
 	PG_RETURN_BOOL(evicted);

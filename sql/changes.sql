@@ -41,7 +41,7 @@ INSERT INTO t (id, val) SELECT g, ARRAY[g, g, g] FROM generate_series(11, 100) g
 UPDATE t SET kind = 1 WHERE id <= 20;
 UPDATE t SET kind = kind + 1 WHERE id <= 20;
 SELECT agrees();
-SELECT id, kind FROM t ORDER BY val <-> '[22,22,22]' LIMIT 1;
+SELECT id, kind FROM t ORDER BY val <-> '[14,14,14]' LIMIT 1;
 -- to NULL and back; to the same value
 UPDATE t SET val = NULL WHERE id BETWEEN 30 AND 40;
 SELECT agrees();
@@ -102,6 +102,18 @@ ALTER TABLE t REPLICA IDENTITY USING INDEX t_v;
 ALTER TABLE t CLUSTER ON t_v;
 ALTER TABLE t ADD CONSTRAINT one UNIQUE USING INDEX t_v;
 ALTER TABLE t ADD EXCLUDE USING gpuann (v halfvec_l2_ops WITH <->);
+
+CREATE TABLE keyless (id integer, val vector(3));
+CREATE INDEX ON keyless USING gpuann (val vector_l2_ops);
+INSERT INTO keyless VALUES (1, '[1,1,1]');
+SET client_min_messages = error;
+CREATE PUBLICATION changes FOR TABLE t, keyless;
+RESET client_min_messages;
+SELECT relname, relreplident FROM pg_class WHERE relname IN ('t', 'keyless') ORDER BY relname;
+UPDATE keyless SET val = '[2,2,2]';
+UPDATE t SET kind = kind WHERE id = 12;
+DROP PUBLICATION changes;
+DROP TABLE keyless;
 
 -- moved to another tablespace, alone and with all others
 SET allow_in_place_tablespaces = on;

@@ -254,7 +254,7 @@ renew_seeds(SeedSample *sample, const uint32 *slots, uint32 count, uint32 linked
 
 /* Start the sample with the seeds that the index has. */
 static void
-load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const MetaPage *meta)
+load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const MetaPage *meta, uint32 next_fresh)
 {
 	uint32	   *seeds;
 
@@ -263,6 +263,9 @@ load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const 
 	sample->room = Min(format->seed_pages * (uint32) GPUANN_SEEDS_PER_PAGE, SEEDS_MAX);
 	sample->seeds = palloc(sizeof(uint32) * sample->room);
 	sample->count = read_seeds(index, format, meta, sample->room, &seeds);
+	for (uint32 i = 0; i < sample->count; i++)
+		if (seeds[i] >= next_fresh)
+			report_corrupt(index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");
 	memcpy(sample->seeds, seeds, sizeof(uint32) * sample->count);
 	sample->sampled = sample->count > 0 ? meta->linked_slots : 0;
 	shuffle(sample->seeds, sample->count, &sample->random);
@@ -297,7 +300,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	list_bounds(index, format, &meta, &bounds);
 	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
 	batch = make_batch(edits, format, link_memory());
-	load_seeds(&sample, index, format, &meta);
+	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
 	while (done < pass->count)
 	{
 		uint64		linked = (uint64) meta.linked_slots + done;

@@ -435,7 +435,6 @@ uint32
 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds)
 {
 	uint32		wanted = Min(meta->seeds, most);
-	uint32		count = 0;
 	BlockNumber locked = InvalidBlockNumber;
 	Buffer		buffer = InvalidBuffer;
 
@@ -444,7 +443,6 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
 	{
 		uint32		place = (uint64) i * meta->seeds / wanted;
 		BlockNumber block = 1 + place / GPUANN_SEEDS_PER_PAGE;
-		uint32		seed;
 
 		if (block != locked)
 		{
@@ -453,13 +451,11 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
 			buffer = read_page(index, block, PAGE_SEED, BUFFER_LOCK_SHARE, false);
 			locked = block;
 		}
-		seed = SeedSlotsOf(BufferGetPage(buffer))[place % GPUANN_SEEDS_PER_PAGE];
-		if (seed <= ENGINE_MAX_SLOTS)
-			(*seeds)[count++] = seed;
+		(*seeds)[i] = SeedSlotsOf(BufferGetPage(buffer))[place % GPUANN_SEEDS_PER_PAGE];
 	}
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);
-	return count;
+	return wanted;
 }
 
 /*

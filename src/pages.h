@@ -299,7 +299,7 @@ extern bool read_node(Relation index, const IndexFormat *format, uint32 slot, No
 /* Copy a slot's vector, one content lock at a time. */
 extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector);
 
-/* Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many. Invalid ones are left out. */
+/* Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many. Whether they exist is for the caller to check. */
 extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds);
 
 /* Make the file reach block, under the extension lock; new pages are all zero. */

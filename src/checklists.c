@@ -23,6 +23,8 @@ check_metapage(IndexCheck *check)
 		return false;
 	if (!check_reaches(check, sizeof(MetaPage)))
 		return violated(check, GPUANN_META_BLOCK, NO_SLOT, "the page's data reach beyond pd_lower");
+	if (PageTailOf(check->page)->superblock != 0)
+		return violated(check, GPUANN_META_BLOCK, NO_SLOT, "the page says it belongs to another superblock");
 	read_meta(check->index, &check->meta);
 	check->format = index_format(check->index);
 	return true;
@@ -90,7 +92,8 @@ walk_chain(IndexCheck *check, BlockNumber block, bool first, uint64 expected)
 			return violated(check, block, NO_SLOT, "the oldest list page does not hold the trimmed position");
 		keep_list(check, block);
 		if (list->state == LIST_NEWEST)
-			return true;
+			return list->next == InvalidBlockNumber ||
+				violated(check, block, NO_SLOT, "the newest list page has a successor");
 		expected = list->first_position + list->count;
 		block = list->next;
 	}

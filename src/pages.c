@@ -369,8 +369,12 @@ read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_
 Buffer
 read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok, BufferAccessStrategy strategy)
 {
-	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+	Buffer		buffer;
 
+	/* List pages are found by what other pages say; the others by a slot, which the append point has vouched for. */
+	if (kind == PAGE_LIST && block >= RelationGetNumberOfBlocks(index))
+		report_corrupt(index, block, "the file ends before this page");
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
 	LockBuffer(buffer, mode);
 	check_page(index, buffer, kind, zero_ok);
 	return buffer;

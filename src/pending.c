@@ -41,10 +41,29 @@ typedef struct Appended
 } Appended;
 
 /*
- * What is wrong with the newest list page, or NULL.
+ * Whether the file, of so many blocks, holds all superblocks and all slots that were used.
+ */
+static bool
+file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blocks)
+{
+	uint32		last = append->next_fresh - 1;
+	VectorPlace place;
+
+	if (superblock_start(format, 0) + (uint64) (append->superblocks - 1) * format->superblock_pages >= blocks)
+		return false;
+	if (append->next_fresh == 0)
+		return true;
+	place = vector_place(format, last);
+	for (uint32 end = place.offset + format->vector_bytes; end > GPUANN_PAYLOAD; end -= GPUANN_PAYLOAD)
+		vector_place_next(format, &place);
+	return place.block < blocks && node_block(format, last) < blocks;
+}
+
+/*
+ * What is wrong with the newest list page, or NULL. A file of so many blocks must hold all that it speaks of: nobody asks again.
  */
 static const char *
-newest_fault(const IndexFormat *format, const ListPage *list)
+newest_fault(const IndexFormat *format, const ListPage *list, BlockNumber blocks)
 {
 	const AppendPoint *append = &list->append;
 
@@ -58,6 +77,8 @@ newest_fault(const IndexFormat *format, const ListPage *list)
 		return "the free list is not consistent";
 	if (append->spare_head != InvalidBlockNumber && !is_list_block(format, append->spare_head))
 		return "the spare list page is where no list page can be";
+	if (!file_holds(format, append, blocks))
+		return "the file ends before its last slot";
 	return NULL;
 }
 
@@ -82,7 +103,7 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 		list = ListPageOf(BufferGetPage(buffer));
 		if (list->state == LIST_NEWEST)
 		{
-			const char *fault = newest_fault(format, list);
+			const char *fault = newest_fault(format, list, RelationGetNumberOfBlocks(index));
 
 			if (fault != NULL)
 				report_corrupt(index, block, fault);

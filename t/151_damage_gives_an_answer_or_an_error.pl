@@ -156,7 +156,18 @@ foreach my $block (META - 1, $seed_page, $list_page, $node_page, $vector_page)
 {
 	push @whole_pages, map { "block $block: $_" } judge($small, \@steps, $sound, $block * PAGE, $_) foreach "\0" x PAGE, "\xFF" x PAGE;
 }
+push @whole_pages, map { "cut off: $_" } judge($small, \@steps, $sound, $_ * PAGE, '') foreach 0, 2, $vector_page;
 is(join("\n", @whole_pages), '', 'whole pages: an answer or an error, and the check knows');
+
+# What could be, but is far beyond the end of the file: list pages, superblocks and slots.
+my ($pages, $slots, $seed_pages) = unpack('x40 V V V', substr($small->{bytes}, HEADER, 52));
+my $far = pack('V', 1 + $seed_pages + 5000 * $pages);
+my @beyond = map { judge($small, \@steps, $sound, $_->[0], $_->[1]) } (
+	[ HEADER + 88, $far ], [ HEADER + 100, $far ], [ $list_page * PAGE + HEADER + 44, $far ],
+	[ $list_page * PAGE + HEADER + 20, pack('VV', 3, unpack('V', $far)) ],
+	[ $list_page * PAGE + HEADER + 28, pack('VV', 5000, 4000 * $slots) ],
+	[ $list_page * PAGE + HEADER + 28, pack('VV', 1, $slots) ]);
+is(join("\n", @beyond), '', 'beyond the end of the file: an error, and the check knows');
 
 # A closed, a newest and a spare list page.
 my ($lists_sound) = with_damage($lists, 0, substr($lists->{bytes}, 0, 1), sub { run_steps($node, $_[0], @lists_steps) });

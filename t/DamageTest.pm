@@ -53,7 +53,8 @@ sub pages_of
 	  0 .. length($template->{bytes}) / PAGE - 1;
 }
 
-# Run something in a copy of the template whose index has other bytes at an offset; the copy's name is its argument.
+# Run something in a copy of the template whose index has other bytes at an offset, or none, not even a file, from there on; the
+# copy's name is its argument.
 sub with_damage
 {
 	my ($template, $offset, $bytes, $run) = @_;
@@ -65,6 +66,7 @@ sub with_damage
 	binmode $out;
 	seek($out, $offset, 0) or die "seek: $!";
 	print $out $bytes;
+	truncate($out, $offset) if $bytes eq '';
 	close $out;
 	@result = $run->('damaged');
 	$node->safe_psql('postgres', 'DROP DATABASE damaged WITH (FORCE)');

@@ -73,6 +73,13 @@ SET plan_cache_mode = force_generic_plan;
 EXPLAIN (COSTS OFF) EXECUTE nearest(:query);
 RESET plan_cache_mode;
 DEALLOCATE nearest;
+-- how many are wanted is not known: few, probably
+PREPARE nearest_few(vector, integer) AS SELECT id FROM t ORDER BY val <-> $1 LIMIT $2;
+SET plan_cache_mode = force_generic_plan;
+EXPLAIN (COSTS OFF) EXECUTE nearest_few(:query, 5);
+RESET plan_cache_mode;
+DEALLOCATE nearest_few;
+EXPLAIN (COSTS OFF) DECLARE c CURSOR FOR SELECT id FROM t ORDER BY val <-> :query;
 
 -- one row of each distance
 EXPLAIN (COSTS OFF) SELECT DISTINCT ON (val <-> :query) id FROM t ORDER BY val <-> :query LIMIT 10;

@@ -58,12 +58,20 @@ typedef struct PricedIndex
 static void
 examine_index(const IndexOptInfo *info, PricedIndex *index)
 {
-	Relation	relation = index_open(info->indexoid, NoLock);
+	Relation	relation;
 
 	index->rows = Max(info->tuples, 1);
 	index->pages = Max(info->pages, 1);
 	index->table_pages = Max(info->rel->pages, 1);
 	get_tablespace_page_costs(info->reltablespace, &index->random_page, &index->sequential_page);
+	if (info->hypothetical)
+	{
+		index->m = GPUANN_DEFAULT_M;
+		index->ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH;
+		index->server = false;
+		return;
+	}
+	relation = index_open(info->indexoid, NoLock);
 	index->m = gpuann_option_m(relation);
 	index->ef = gpuann_effective_ef_search(relation);
 	index->server = client_would_answer(relation);
@@ -135,9 +143,13 @@ scan_price(const PricedIndex *index, double wanted)
 	}
 	while (had < wanted)
 	{
-		price += exact_price(index);
-		had += room;
-		room = scan_exact_room((uint64) room * 8);
+		uint32		next = scan_exact_room((uint64) room * 8);
+		/* Rooms that do not grow any more are counted at once. */
+		double		rounds = next > room ? 1 : ceil((wanted - had) / room);
+
+		price += rounds * exact_price(index);
+		had += rounds * room;
+		room = next;
 	}
 	/* In the end: what the graph has missed. */
 	if (wanted >= index->rows && !gpuann_exact && gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE)
@@ -148,29 +160,18 @@ scan_price(const PricedIndex *index, double wanted)
 
 /*
  * Which share of the relation's rows that pass its filters the query wants, if it says so and reads nothing else; else 0.
+ *
+ * An unknown LIMIT and a cursor have a share too, but that is the planner's guess, and too large a one for nearest rows.
  */
 static double
 wanted_share(PlannerInfo *root, const RelOptInfo *rel)
 {
-	const Query *query = root->parse;
-	double		limit = root->limit_tuples;
-
-	if (bms_membership(root->all_baserels) != BMS_SINGLETON)
+	if (root->limit_tuples <= 0 || bms_membership(root->all_baserels) != BMS_SINGLETON)
 		return 0;
 	/* Of a partition or child table the query wants the share that it wants of the whole. */
 	if (rel->top_parent_relids != NULL)
 		rel = find_base_rel(root, bms_singleton_member(rel->top_parent_relids));
-	if (limit <= 0)
-	{
-		/* A cursor is wanted in part. */
-		if (root->tuple_fraction <= 0 || query->groupClause != NIL || query->groupingSets != NIL || query->distinctClause != NIL ||
-			query->hasAggs || query->hasWindowFuncs || query->hasTargetSRFs || query->havingQual != NULL)
-			return 0;
-		if (root->tuple_fraction < 1)
-			return root->tuple_fraction;
-		limit = root->tuple_fraction;
-	}
-	return Min(limit / Max(rel->rows, 1), 1);
+	return Min(root->limit_tuples / Max(rel->rows, 1), 1);
 }
 
 /*

@@ -27,7 +27,7 @@ answer_begin(GpuannScan *scan)
 	if (why != FALLBACK_NONE)
 	{
 		scan->stats.tally.why = why;
-		client_report_fallback(why);
+		fallback_report(scan->query.index, why);
 	}
 }
 
@@ -39,7 +39,7 @@ leave_server(GpuannScan *scan, FallbackReason why)
 {
 	scan->ask_server = false;
 	scan->stats.tally.why = why;
-	client_report_fallback(why);
+	fallback_report(scan->query.index, why);
 }
 
 /*

@@ -27,6 +27,7 @@ typedef struct RawAnswer
 	uint32		batch;
 	SearchCounters counters;
 	SearchResult *results;
+	char		error[128];		/* the engine's text, printable */
 } RawAnswer;
 
 /* A server that let a request time out is not asked again by this backend until it has moved on, or for so long. */
@@ -167,6 +168,7 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 			raw->position = payload->position;
 			raw->batch = payload->batch;
 			raw->counters = payload->counters;
+			area_copy_text(raw->error, sizeof(raw->error), payload->error, sizeof(payload->error));
 			if (!copy_results(raw, payload->results, query->k))
 				why = FALLBACK_INVALID_ANSWER;
 		}
@@ -235,6 +237,7 @@ search_by_lane(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 		if (fill_lane(lane, mirror, query))
 		{
 			raw->status = lane_call(lane, deadline, &text);
+			strlcpy(raw->error, raw->status == ENGINE_OK ? "" : text, sizeof(raw->error));
 			if (raw->status == ENGINE_OK)
 				why = read_lane(lane, query, raw);
 			else if (!area_server_ready(&now_epoch) || now_epoch != epoch)
@@ -354,7 +357,10 @@ client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, Ser
 	if (raw.status == ENGINE_NOT_FOUND)
 		return FALLBACK_NOT_LOADED;
 	if (raw.status != ENGINE_OK)
+	{
+		fallback_detail(raw.error);
 		return FALLBACK_ENGINE_ERROR;
+	}
 	if (!answer_is_valid(mirror, query, &raw))
 	{
 		pfree(raw.results);
@@ -385,44 +391,4 @@ client_count_scan(MirrorRef mirror, const ScanTally *tally)
 		atomic_fetch_add(&counters->pending_searched, tally->pending);
 	if (tally->continuations)
 		atomic_fetch_add(&counters->continuations, tally->continuations);
-}
-
-const char *
-fallback_reason_name(FallbackReason why)
-{
-	static const char *const names[FALLBACK_REASONS] = {
-		"none", "off", "no_server", "not_loaded", "refused", "behind", "timeout", "server_died", "engine_error",
-		"invalid_answer", "slot_busy", "too_large"
-	};
-
-	return why >= 0 && why < FALLBACK_REASONS ? names[why] : "unknown";
-}
-
-/* The same for a person. */
-static const char *
-fallback_text(FallbackReason why)
-{
-	static const char *const texts[FALLBACK_REASONS] = {
-		"nothing is wrong", "the server is not used for this index", "no server is ready", "the mirror is not loaded yet",
-		"the mirror was refused", "the mirror is too far behind", "the server did not answer in time", "the server died",
-		"the engine reported an error", "the server's answer was not valid",
-		"an abandoned request still occupies this session's slot", "query or answer is too large"
-	};
-
-	return why >= 0 && why < FALLBACK_REASONS ? texts[why] : "of an unknown reason";
-}
-
-void
-client_report_fallback(FallbackReason why)
-{
-	/* Who has turned the server off for this session knows. */
-	if (why == FALLBACK_NONE || !gpuann_server || gpuann_fallback == GPUANN_FALLBACK_ON)
-		return;
-	if (gpuann_fallback == GPUANN_FALLBACK_ERROR)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("gpuann index cannot be searched by the server: %s", fallback_text(why)),
-				 errhint("Set gpuann.fallback to on or notice to search the index's pages instead.")));
-	ereport(NOTICE,
-			(errmsg("gpuann index is searched in its pages: %s", fallback_text(why))));
 }

@@ -73,8 +73,14 @@ typedef struct ScanTally
 
 extern void client_count_scan(MirrorRef mirror, const ScanTally *tally);
 
-/* Tell the user about a fallback as gpuann.fallback says: nothing, a notice, or an error. */
-extern void client_report_fallback(FallbackReason why);
+/* ---- fallback.c ---- */
+
+/*
+ * Tell about a fallback: the user as gpuann.fallback says (nothing, a notice, or an error), the log at most once a minute for each
+ * reason. The detail, what the engine said, belongs to the next one.
+ */
+extern void fallback_report(Relation index, FallbackReason why);
+extern void fallback_detail(const char *text);
 extern const char *fallback_reason_name(FallbackReason why);
 
 #endif							/* GPUANN_CLIENT_H */

@@ -77,6 +77,13 @@ typedef struct BarredDatabase
 	pid_t		pid;			/* of the backend that bars it */
 } BarredDatabase;
 
+/* When a fallback of one kind was last logged, and how many were not since. */
+typedef struct FallbackLog
+{
+	_Atomic int64_t logged_ms;
+	_Atomic uint32_t silent;
+} FallbackLog;
+
 typedef struct MirrorControl
 {
 	_Atomic uint32_t table_version; /* advanced when entries come, go, or become wanted */
@@ -84,6 +91,7 @@ typedef struct MirrorControl
 	bool		restored;		/* what the cluster before this one left */
 	uint32		high_water;		/* entries from here on were never used */
 	Latch	   *launcher_latch;
+	FallbackLog fallbacks[FALLBACK_REASONS];
 	WorkerSlot	workers[GPUANN_MAX_WORKERS];
 	BarredDatabase barred[MOST_BARRED];
 	MirrorTrack tracks[AREA_MIRRORS];

@@ -42,6 +42,8 @@ is($out, 10, 'with an answer');
 $begun = time;
 $node->safe_psql('postgres', "SET gpuann.request_timeout = '700ms'; $search; $search; $search; $search; $search");
 cmp_ok(time - $begun, '<', 3, 'a session waits once, not with every scan');
+is(log_count($node, qr/LOG:  gpuann index "items_v" is searched in its pages: the server did not answer in time/), 1,
+	'the log has it once, not with every scan');
 
 $begun = time;
 ($rc, $out, $err) = $node->psql('postgres', "SET gpuann.request_timeout = '60s'; SET statement_timeout = '300ms'; $search");

@@ -26,6 +26,7 @@ is($node->safe_psql('postgres', "SET enable_seqscan = off;
 	SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT vec(7, $dims)) LIMIT 10) n"), 10, 'a waiting scan is answered');
 cmp_ok(time - $begun, '<', 30, 'when the server is given up, not after its own timeout');
 cmp_ok(figure($node, 'fallback_server_died'), '>', 0, 'the counter says why');
+is(log_count($node, qr/LOG:  gpuann index "items_v" is searched in its pages: the server died/), 1, 'and the log');
 ok(await('another server runs', sub { my $now = server_pid($node); $now && $now ne $pid && status($node, 'state') eq 'ready' }),
 	'the server is replaced');
 ok(!alive($pid), 'the stopped one is gone');

@@ -66,7 +66,7 @@ SET gpuann.ef_search = 10000;
 EXPLAIN (COSTS OFF) SELECT id FROM t ORDER BY val <-> :query LIMIT 10;
 RESET gpuann.ef_search;
 -- an aggregate wants all rows
-EXPLAIN (COSTS OFF) SELECT array_agg(id ORDER BY val <-> :query) FROM t;
+SELECT plan_has('SELECT array_agg(id ORDER BY val <-> array_fill(1, ARRAY[32])::vector) FROM t', 't_val');
 -- a prepared statement, planned once
 PREPARE nearest(vector) AS SELECT id FROM t ORDER BY val <-> $1 LIMIT 10;
 SET plan_cache_mode = force_generic_plan;

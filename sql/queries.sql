@@ -63,7 +63,6 @@ INSERT INTO t (half) VALUES ('[1,Infinity,1]');
 INSERT INTO t (val) VALUES ('[3e38,3e38,3e38]'), ('[-3e38,-3e38,-3e38]'), ('[1e-45,1e-45,1e-45]');
 SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> '[3e38,3e38,2e38]' LIMIT 1) nearest;
 SELECT id - (SELECT max(id) FROM t) AS from_last FROM t ORDER BY val <-> '[-3e38,-3e38,-2e38]' LIMIT 1;
-SELECT id - (SELECT max(id) FROM t) AS from_last FROM t ORDER BY val <=> '[1e-45,1e-45,1e-45]', id DESC LIMIT 1;
 SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[1e-45,0,0]') every;
 SELECT count(*) FROM (SELECT id FROM t ORDER BY val <#> '[3e38,3e38,3e38]') every;
 

@@ -320,6 +320,9 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		}
 	}
 
+	row_edits_seeds(edits, sample.seeds, sample.count);
+	if (done == pass->count)
+		row_edits_connect(edits, done, link_memory());
 	row_edits_take(edits, rows);
 	if (sample.renewed)
 	{

@@ -211,6 +211,20 @@ row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count)
 	edits->nseeds = count;
 }
 
+const IndexFormat *
+row_edits_format(const RowEdits *edits)
+{
+	return edits->format;
+}
+
+uint32
+row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds)
+{
+	*seeds = edits->seeds;
+	*nseeds = edits->nseeds;
+	return edits->next_fresh;
+}
+
 /* ---- vectors ---- */
 
 /* A slot's place in the cache. */

@@ -19,6 +19,11 @@ typedef struct RowEdits RowEdits;
 extern RowEdits *row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory);
 extern void row_edits_end(RowEdits *edits);
 
+extern const IndexFormat *row_edits_format(const RowEdits *edits);
+
+/* Slots there are, and the seeds set. */
+extern uint32 row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds);
+
 /* Changed rows that fit in that memory, and whether so many more fit still. */
 extern uint32 row_edits_capacity(const IndexFormat *format, Size memory);
 extern bool row_edits_have_room(const RowEdits *edits, uint32 more);
@@ -53,6 +58,12 @@ extern uint32 row_edits_offered(const RowEdits *edits);
 
 /* Give targets the reverse edges offered since the last call, pruning where a row overflows. */
 extern void row_edits_apply_offers(RowEdits *edits);
+
+/*
+ * Give every live row of the graph that no walk from the seeds reaches an edge in, if `linked`, the rows just linked or lost, are no small
+ * part of the graph and a quarter of memory suffices. After all offers were applied.
+ */
+extern void row_edits_connect(RowEdits *edits, uint32 linked, Size memory);
 
 /* The changed rows, palloc'd in the current context, ascending by slot. nseeds is 0. Forgets the changes. */
 extern void row_edits_take(RowEdits *edits, LinkedRows *rows);

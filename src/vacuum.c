@@ -389,13 +389,12 @@ visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 	}
 }
 
-/* Replace dead seeds by the sample, in a slice of its own. */
-static void
-replace_seeds(IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 nseeds)
+/* Replace dead seeds by the sample; returns how many there are then. */
+static uint32
+choose_seeds(const IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 nseeds)
 {
 	uint32		kept = 0;
 	uint32		replaced = 0;
-	SliceEnd	end = {0};
 
 	for (uint32 i = 0; i < nseeds; i++)
 	{
@@ -404,8 +403,16 @@ replace_seeds(IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 n
 		else if (replaced < repair->new_seed_count)
 			seeds[kept++] = repair->new_seeds[replaced++];
 	}
-	end.has_seeds = true;
-	end.seeds = link_write_seeds(vacuum->index, vacuum->format, seeds, kept, vacuum->bounds.next_fresh);
+	return kept;
+}
+
+/* Write other seeds, in a slice of its own. */
+static void
+replace_seeds(IndexVacuum *vacuum, const uint32 *seeds, uint32 nseeds)
+{
+	SliceEnd	end = {.has_seeds = true};
+
+	end.seeds = link_write_seeds(vacuum->index, vacuum->format, seeds, nseeds, vacuum->bounds.next_fresh);
 	FAULT_POINT("vacuum-seeds-written");
 	end_slice(vacuum, &end);
 }
@@ -442,10 +449,14 @@ repair_graph(IndexVacuum *vacuum)
 	pg_prng_seed(&repair.random, meta.change_seq);
 
 	for_each_node_page(vacuum, visit_for_repair, &repair);
+	nseeds = choose_seeds(vacuum, &repair, seeds, nseeds);
+	row_edits_seeds(repair.edits, seeds, nseeds);
+	row_edits_apply_offers(repair.edits);
+	row_edits_connect(repair.edits, vacuum->ndead, memory);
 	write_repaired(vacuum, &repair);
 	row_edits_end(repair.edits);
 	if (repair.new_seed_room > 0)
-		replace_seeds(vacuum, &repair, seeds, nseeds);
+		replace_seeds(vacuum, seeds, nseeds);
 }
 
 /* ---- detaching and freeing ---- */

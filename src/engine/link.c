@@ -399,7 +399,7 @@ link_all(Linking *linking, Worker *worker)
 		atomic_store(&job->watch.done, linking->first);
 		status = renew_seeds(linking->mirror, linking->rows);	/* searches go on meanwhile */
 	}
-	return status;
+	return status == ENGINE_OK && linking->count > 0 ? link_connect(linking, worker) : status;
 }
 
 /* Link a mirror's pending slots; fills job->link, also with what was linked before a failure. */

@@ -76,6 +76,9 @@ extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slo
 /* PairDistance over a LinkAccess: candidates are known by their slots. */
 extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b);
 
+/* linkreach.c: the end of a link that is not small: every row can be reached. */
+extern EngineStatus link_connect(Linking *linking, Worker *worker);
+
 /* Items of the two phases of a batch: a row of it, a group of edges. */
 extern void link_choose_row(void *linking, uint32_t item, Worker *worker);
 extern void link_update_target(void *linking, uint32_t group, Worker *worker);

@@ -1,0 +1,113 @@
+/*
+ * linkreach.c
+ *		The end of a link: every row of the mirror's graph can be reached. See reach.h.
+ */
+#include <stdlib.h>
+
+#include "link.h"
+#include "reach.h"
+
+/* GraphAccess and ReachAccess: read a row. */
+static uint32_t
+read_row(void *context, uint32_t slot, uint32_t *neighbours)
+{
+	const Linking *linking = ((LinkAccess *) context)->linking;
+
+	return mirror_read_row(linking->mirror, slot, linking->rows, neighbours);
+}
+
+static uint32_t
+search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+{
+	uint64_t	word = mirror_word(((LinkAccess *) context)->linking->mirror, slot);
+
+	state->version = WORD_VERSION(word);
+	state->live = !(word & WORD_DEAD);
+	return read_row(context, slot, neighbours);
+}
+
+static void
+search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	const LinkAccess *access = context;
+
+	mirror_fast_many(access->linking->mirror, &access->worker->link.wide, slots, count, out);
+}
+
+static bool
+is_wanted(void *context, uint32_t slot)
+{
+	return (mirror_word(((LinkAccess *) context)->linking->mirror, slot) & (WORD_LINKED | WORD_DEAD)) == WORD_LINKED;
+}
+
+/* The nearest that a search for a slot's vector finds. */
+static uint32_t
+find_near(void *context, uint32_t slot, const SearchResult **found)
+{
+	LinkAccess *access = context;
+	Linking    *linking = (Linking *) access->linking;
+	const GraphAccess graph = {access, search_row, search_distances, NULL, NULL, NULL};
+	const GraphQuery query = {
+		.ef = linking->job->in.ef_construction, .seeds = linking->seeds,
+		.nseeds = linking->nseeds < REACH_SEEDS ? linking->nseeds : REACH_SEEDS
+	};
+	PruneRule	rule;
+	GraphAnswer answer;
+
+	if (!link_begin_slot(linking, &access->worker->link, slot, &rule))
+		return 0;
+	if (graph_search(&graph, &query, access->worker->search, &answer) != ENGINE_OK)
+		return 0;
+	*found = answer.results;
+	return answer.count;
+}
+
+static void
+write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count)
+{
+	Linking    *linking = (Linking *) ((LinkAccess *) context)->linking;
+
+	mirror_write_row(linking->mirror, slot, neighbours, count);
+	linking->changed[slot / 64] |= UINT64_C(1) << (slot % 64);
+}
+
+static bool
+interrupted(void *context)
+{
+	JobWatch   *watch = &((LinkAccess *) context)->linking->job->watch;
+
+	if (watch->breathe != NULL)
+		watch->breathe(watch->context);
+	return atomic_load_explicit(&watch->cancelled, memory_order_relaxed);
+}
+
+static void *
+resize(void *context, void *old, size_t size)
+{
+	if (size > 0)
+		return realloc(old, size);
+	free(old);
+	return NULL;
+}
+
+/* Give every linked row that no walk from the mirror's seeds reaches a way in. Memory for that is not insisted on. */
+EngineStatus
+link_connect(Linking *linking, Worker *worker)
+{
+	static const ScratchAllocator allocator = {resize, NULL};
+	LinkAccess	context = {linking, worker};
+	ReachAccess access = {&context, read_row, is_wanted, find_near, write_row, interrupted};
+	ReachGraph	graph = {.rows = linking->rows, .degree = linking->rule.degree, .seeds = linking->seeds};
+	uint32_t	have = atomic_load(&linking->mirror->nseeds);
+	uint32_t	left;
+	EngineStatus status;
+
+	if ((uint64_t) linking->count * REACH_SHARE < atomic_load(&linking->mirror->linked))
+		return ENGINE_OK;
+	linking->nseeds = have < REACH_SEEDS ? have : REACH_SEEDS;
+	for (uint32_t i = 0; i < linking->nseeds; i++)
+		linking->seeds[i] = atomic_load(&linking->mirror->seeds[i]);
+	graph.nseeds = linking->nseeds;
+	status = graph_connect(&access, &graph, &allocator, &left);
+	return status == ENGINE_NO_MEMORY ? ENGINE_OK : status;
+}

@@ -1,0 +1,191 @@
+/*
+ * reach.c
+ *		Every linked row can be reached: finds those to which no walk from the seeds leads, and gives them a way in.
+ *
+ * A walk over all edges marks what is reached and counts edges in (of reached rows). Each row left out gets an edge from the nearest row
+ * that is reached, and the walk goes on from there. An edge given up leads to a row with other edges in; as these
+ * may come from what only that row leads to, the walk is repeated until it finds nothing more to do.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "reach.h"
+
+#define MOST_WALKS		4
+#define WALK_PIECE		1024	/* rows between two looks at interrupts */
+#define MOST_EDGES_IN	255
+
+typedef struct Reach
+{
+	const ReachAccess *access;
+	const ReachGraph *graph;
+	uint8_t    *reached;		/* bit per slot */
+	uint8_t    *edges_in;		/* per slot, from reached rows; MOST_EDGES_IN is that or more */
+	uint32_t   *queue;			/* reached, row not read yet from `head` on */
+	uint32_t	head;
+	uint32_t	tail;
+	uint32_t	neighbours[ENGINE_MAX_DEGREE];
+} Reach;
+
+size_t
+graph_connect_bytes(uint32_t rows)
+{
+	return (size_t) rows * (sizeof(uint32_t) + 1) + rows / 8 + 1;
+}
+
+static bool
+is_reached(const Reach *reach, uint32_t slot)
+{
+	return (reach->reached[slot / 8] >> (slot % 8)) & 1;
+}
+
+/* Mark a slot; its row is to be read. */
+static void
+mark(Reach *reach, uint32_t slot)
+{
+	if (slot >= reach->graph->rows || is_reached(reach, slot))
+		return;
+	reach->reached[slot / 8] |= (uint8_t) (1 << (slot % 8));
+	reach->queue[reach->tail++] = slot;
+}
+
+static void
+count_in(Reach *reach, uint32_t slot)
+{
+	if (slot < reach->graph->rows && reach->edges_in[slot] < MOST_EDGES_IN)
+		reach->edges_in[slot]++;
+}
+
+/* Read the rows of the queue until it is empty. False: interrupted. */
+static bool
+walk(Reach *reach)
+{
+	while (reach->head < reach->tail)
+	{
+		uint32_t	count = reach->access->row(reach->access->context, reach->queue[reach->head++], reach->neighbours);
+
+		for (uint32_t i = 0; i < count; i++)
+		{
+			count_in(reach, reach->neighbours[i]);
+			mark(reach, reach->neighbours[i]);
+		}
+		if (reach->head % WALK_PIECE == 0 && reach->access->interrupted(reach->access->context))
+			return false;
+	}
+	return true;
+}
+
+/* Walk from the seeds. */
+static bool
+start_over(Reach *reach)
+{
+	memset(reach->reached, 0, reach->graph->rows / 8 + 1);
+	memset(reach->edges_in, 0, reach->graph->rows);
+	reach->head = reach->tail = 0;
+	for (uint32_t i = 0; i < reach->graph->nseeds && i < REACH_SEEDS; i++)
+		mark(reach, reach->graph->seeds[i]);
+	return walk(reach);
+}
+
+/* Put an edge to slot into a row: at its end or in the place of the last that can be spared. False if there is none. */
+static bool
+put_edge(Reach *reach, uint32_t row, uint32_t slot)
+{
+	uint32_t	count = reach->access->row(reach->access->context, row, reach->neighbours);
+	uint32_t	place = count;
+
+	if (count == reach->graph->degree)
+	{
+		for (; place > 0; place--)
+		{
+			uint32_t	target = reach->neighbours[place - 1];
+
+			if (target < reach->graph->rows && reach->edges_in[target] > 1)
+				break;
+		}
+		if (place == 0)
+			return false;
+		place--;
+		if (reach->edges_in[reach->neighbours[place]] < MOST_EDGES_IN)
+			reach->edges_in[reach->neighbours[place]]--;
+	}
+	else
+		count++;
+	reach->neighbours[place] = slot;
+	reach->access->set(reach->access->context, row, reach->neighbours, count);
+	count_in(reach, slot);
+	return true;
+}
+
+/* Give a slot an edge in from the nearest reached row that has a place for it. */
+static void
+attach(Reach *reach, uint32_t slot)
+{
+	const SearchResult *found;
+	uint32_t	count = reach->access->near(reach->access->context, slot, &found);
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (found[i].slot == slot || found[i].slot >= reach->graph->rows || !is_reached(reach, found[i].slot))
+			continue;
+		if (put_edge(reach, found[i].slot, slot))
+		{
+			mark(reach, slot);
+			return;
+		}
+	}
+}
+
+/* One walk, attaching what it leaves out; *left is how many that were. False: interrupted. */
+static bool
+connect_once(Reach *reach, bool last, uint32_t *left)
+{
+	*left = 0;
+	if (!start_over(reach))
+		return false;
+	for (uint32_t slot = 0; slot < reach->graph->rows; slot++)
+	{
+		if (is_reached(reach, slot) || !reach->access->wanted(reach->access->context, slot))
+			continue;
+		(*left)++;
+		if (last)
+			continue;
+		attach(reach, slot);
+		if (!walk(reach) || reach->access->interrupted(reach->access->context))
+			return false;
+	}
+	return true;
+}
+
+/* Give every wanted slot that is not reached a way in. */
+EngineStatus
+graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator, uint32_t *left)
+{
+	Reach		reach = {.access = access, .graph = graph};
+	EngineStatus status = ENGINE_NO_MEMORY;
+
+	*left = 0;
+	if (graph->rows == 0 || graph->nseeds == 0)
+		return ENGINE_OK;
+	reach.queue = allocator->resize(allocator->context, NULL, (size_t) graph->rows * sizeof(uint32_t));
+	reach.edges_in = reach.queue == NULL ? NULL : allocator->resize(allocator->context, NULL, graph->rows);
+	reach.reached = reach.edges_in == NULL ? NULL : allocator->resize(allocator->context, NULL, graph->rows / 8 + 1);
+	if (reach.reached != NULL)
+	{
+		status = ENGINE_OK;
+		for (int walks = 1; walks <= MOST_WALKS; walks++)
+		{
+			if (!connect_once(&reach, walks == MOST_WALKS, left))
+				status = ENGINE_CANCELLED;
+			if (status != ENGINE_OK || *left == 0)
+				break;
+		}
+	}
+	if (reach.reached != NULL)
+		(void) allocator->resize(allocator->context, reach.reached, 0);
+	if (reach.edges_in != NULL)
+		(void) allocator->resize(allocator->context, reach.edges_in, 0);
+	if (reach.queue != NULL)
+		(void) allocator->resize(allocator->context, reach.queue, 0);
+	return status;
+}

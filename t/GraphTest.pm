@@ -1,0 +1,99 @@
+# GraphTest.pm
+#		What the tests of the graph's quality share: clustered rows, recall beside a fresh build's, rows that no walk reaches.
+
+package GraphTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Utils;
+
+our @EXPORT = qw(make_source make_queries recall unreached);
+
+use constant { PAGE => 8192, CONTENTS => 24, NO_SLOT => 0xFFFFFFFF, NODE => 4, META => 8192 - 16 };
+
+# Table source (id, cluster, v): clusters of rows of low dimension, the same on every machine. In order of id it is in random
+# order, in order of cluster cluster by cluster.
+sub make_source
+{
+	my ($node, $rows, $dims, $clusters) = @_;
+
+	$node->safe_psql('postgres', qq{
+CREATE TABLE centres AS SELECT c AS cluster, array_agg(noise(c, d) * 4) AS centre
+	FROM generate_series(0, $clusters - 1) c, generate_series(1, $dims) d GROUP BY c;
+CREATE TABLE source (id int, cluster int, v vector($dims));
+INSERT INTO source SELECT id, cluster, (SELECT array_agg((x + noise(id, d::int) + noise(id, d::int % 14) * 2)::real ORDER BY d)
+		FROM unnest(centre) WITH ORDINALITY AS e(x, d))::vector
+	FROM (SELECT id, floor(noise(id, 7777) * $clusters)::int AS cluster FROM generate_series(1, $rows) id) ids JOIN centres USING (cluster);
+CREATE INDEX ON source (id);
+});
+}
+
+# Table queries: the source's rows beyond those that items will ever have, and for each the nearest ten of items.
+sub make_queries
+{
+	my ($node, $beyond, $count) = @_;
+
+	$node->safe_psql('postgres', qq{
+DROP TABLE IF EXISTS queries;
+SET enable_indexscan = off;
+SET max_parallel_workers_per_gather = 0;
+CREATE TABLE queries AS SELECT q.id, q.v, (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY v <-> q.v LIMIT 10) n) AS nearest
+	FROM source q WHERE q.id > $beyond AND q.id <= $beyond + $count;
+});
+}
+
+# recall@10 of the graph search over pages.
+sub recall
+{
+	my ($node, $ef, $settings) = @_;
+	my $server = $settings // 'SET gpuann.server = off;';
+
+	return $node->safe_psql('postgres', qq{
+$server SET enable_seqscan = off; SET enable_sort = off; SET gpuann.ef_search = $ef;
+SELECT round(avg(hits) / 10, 4) FROM (SELECT (SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> q.v LIMIT 10) n
+	WHERE n.id = ANY (q.nearest)) AS hits FROM queries q) h;
+});
+}
+
+# "live rows in the graph, those of them that no walk from the seeds reaches, seeds", from the pages of an index.
+sub unreached
+{
+	my ($node, $index) = @_;
+	my $path = $node->data_dir . '/' . $node->safe_psql('postgres', "CHECKPOINT; SELECT pg_relation_filepath('$index')");
+	my $file = slurp_file($path);
+	# IndexFormat follows magic and version; the count of seeds stands after positions, oldest list page and linked slots.
+	my ($node_bytes, $per_page, $slots) = (unpack 'L S6 L S4 L4', substr($file, CONTENTS + 8, 44))[ 8, 10, 14 ];
+	my $seeds = unpack 'L', substr($file, CONTENTS + 96, 4);
+	my (%row, %live, %pages, %reached);
+
+	for (my $at = 0; $at < length $file; $at += PAGE)
+	{
+		my ($superblock, $kind) = unpack 'L S', substr($file, $at + META + 8, 6);
+
+		next if $kind != NODE;
+		my $first = $superblock * $slots + $per_page * $pages{$superblock}++;
+		foreach my $slot ($first .. $first + $per_page - 1)
+		{
+			my ($flags, @row) = unpack 'x6 S x4 L*', substr($file, $at + CONTENTS + ($slot - $first) * $node_bytes, $node_bytes);
+
+			next if ($flags & 0x10) == 0 || ($flags & 0xF) == 0 || ($flags & 0xF) > 2;
+			$live{$slot} = 1 if ($flags & 0xF) == 1;
+			$row{$slot} = [ grep { $_ != NO_SLOT } @row ];
+		}
+	}
+	my @walk = unpack "L$seeds", substr($file, PAGE + CONTENTS, 4 * $seeds);
+	@walk = @walk[ 0 .. 255 ] if @walk > 256;
+	$reached{$_} = 1 foreach @walk;
+	while (@walk)
+	{
+		foreach my $next (@{ $row{ pop @walk } // [] })
+		{
+			push @walk, $next if !$reached{$next}++;
+		}
+	}
+	return sprintf '%d %d %d', scalar keys %live, scalar(grep { !$reached{$_} } keys %live), $seeds;
+}
+
+1;

@@ -14,7 +14,7 @@
 #include "rowedits.h"
 
 #define INDEX_SHARE			200		/* passes of this part of the index are computed here ... */
-#define LEAST_ROWS			128		/* ... if they have so many rows */
+#define LEAST_ROWS			64		/* ... if they have so many rows */
 #define FEED_BYTES			(1024 * 1024)	/* of vectors handed over at once */
 #define OTHER_ROW_BYTES		48		/* what the engine keeps of a row beside vector and edges */
 #define ENGINE_BYTES		(5 * 1024 * 1024)	/* the engine itself, and what is handed over */

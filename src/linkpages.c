@@ -77,7 +77,7 @@ make_batch(RowEdits *edits, const IndexFormat *format, Size memory)
 	batch->equal = palloc(sizeof(uint32) * batch->room * batch->equal_room);
 	batch->equal_seen = palloc(sizeof(uint32) * batch->room);
 	batch->candidates = palloc(sizeof(Candidate) *
-							   (2 * format->ef_construction + batch->equal_room + format->degree + SEARCH_MAX_EQUAL));
+							   (ROW_EDITS_FOUND(format->ef_construction) + batch->near_room + batch->equal_room + format->degree));
 	pg_prng_seed(&batch->random, 1);
 	return batch;
 }

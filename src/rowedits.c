@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 
 #include "rowedits.h"
+#include "engine/openrow.h"
 
 #define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
 #define MIN_CACHED_VECTORS	64
@@ -56,6 +57,7 @@ typedef struct EdgeOffer
 {
 	uint32		target;
 	uint32		source;
+	double		distance;		/* between them */
 } EdgeOffer;
 
 struct RowEdits
@@ -85,8 +87,6 @@ struct RowEdits
 
 	SearchScratch *scratch;
 	NodeRecord *node;			/* scratch copy of a node record */
-	Candidate  *candidates;		/* scratch of row_edits_apply_offers */
-	uint32		candidate_room;
 
 	/* the vector that distances are computed from, widened: it need not stay in the cache */
 	uint32		from_slot;
@@ -508,6 +508,7 @@ row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 	};
 	GraphQuery	query;
 	GraphAnswer answer;
+	uint32		found;
 
 	if (edits->nseeds == 0)
 		return 0;
@@ -518,31 +519,32 @@ row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 	query.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED);
 	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
 	query.salt = slot;
+	query.all_expanded = true;
 	query.equal_distance = distance_from(edits, slot);
 	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
-	for (uint32 i = 0; i < answer.count; i++)
+	found = Min(answer.count, ROW_EDITS_FOUND(ef));
+	for (uint32 i = 0; i < found; i++)
 	{
 		candidates[i].distance = answer.results[i].distance;
 		candidates[i].slot = answer.results[i].slot;
 		candidates[i].index = answer.results[i].slot;
 	}
-	return answer.count;
+	return found;
 }
 
 /* ---- choosing rows ---- */
 
-/* Prune candidates to a row. */
-static uint32
-prune_row(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, uint32 *row)
+/* How a slot's row is chosen. */
+static PruneRule
+prune_rule(RowEdits *edits, uint32 slot)
 {
-	PruneRule	rule;
-
-	rule.degree = edits->format->degree;
-	rule.self = slot;
-	rule.equal_distance = row_edits_distance(edits, slot, slot);
-	rule.max_equal = PRUNE_MAX_EQUAL(rule.degree);
-	return prune_candidates(&rule, candidates, count, pair_distance, edits, row);
+	return (PruneRule) {
+		.degree = edits->format->degree,
+		.self = slot,
+		.equal_distance = row_edits_distance(edits, slot, slot),
+		.max_equal = PRUNE_MAX_EQUAL(edits->format->degree)
+	};
 }
 
 /* Whether row names slot. */
@@ -557,7 +559,7 @@ names_slot(const uint32 *row, uint32 count, uint32 slot)
 
 /* Offer target an edge to source. */
 static void
-offer_edge(RowEdits *edits, uint32 target, uint32 source)
+offer_edge(RowEdits *edits, uint32 target, uint32 source, double distance)
 {
 	if (edits->noffers == edits->offer_room)
 	{
@@ -568,6 +570,7 @@ offer_edge(RowEdits *edits, uint32 target, uint32 source)
 	}
 	edits->offers[edits->noffers].target = target;
 	edits->offers[edits->noffers].source = source;
+	edits->offers[edits->noffers].distance = distance;
 	edits->noffers++;
 }
 
@@ -577,14 +580,19 @@ row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 cou
 {
 	uint32		old[ENGINE_MAX_DEGREE];
 	uint32		row[ENGINE_MAX_DEGREE];
+	Candidate	chosen[ENGINE_MAX_DEGREE];
+	PruneRule	rule = prune_rule(edits, slot);
 	SlotState	state;
 	uint32		nold = row_edits_get(edits, slot, old, &state);
-	uint32		nrow = prune_row(edits, slot, candidates, count, row);
+	uint32		kept;
+	uint32		nrow = prune_choose(&rule, candidates, count, pair_distance, edits, chosen, &kept);
 
+	for (uint32 i = 0; i < nrow; i++)
+		row[i] = chosen[i].slot;
 	row_edits_set(edits, slot, row, nrow);
 	for (uint32 i = 0; i < nrow; i++)
 		if (!names_slot(old, nold, row[i]))
-			offer_edge(edits, row[i], slot);
+			offer_edge(edits, row[i], slot, chosen[i].distance);
 }
 
 uint32
@@ -609,44 +617,27 @@ static void
 accept_offers(RowEdits *edits, const EdgeOffer *offers, uint32 count)
 {
 	uint32		target = offers[0].target;
-	uint32		row[ENGINE_MAX_DEGREE];
+	PruneRule	rule = prune_rule(edits, target);
+	uint32		neighbours[ENGINE_MAX_DEGREE];
 	SlotState	state;
-	uint32		nrow = row_edits_get(edits, target, row, &state);
-	uint32		degree = edits->format->degree;
-	uint32		fresh = 0;
+	uint32		nrow = row_edits_get(edits, target, neighbours, &state);
+	OpenRow		row = {.nkept = 0, .nfill = 0};
 
 	if (!state.live)
 		return;
-	for (uint32 i = 0; i < count; i++)
-		if (!names_slot(row, nrow, offers[i].source))
-			fresh++;
-	if (fresh == 0)
-		return;
-	if (nrow + fresh > edits->candidate_room)
-	{
-		edits->candidate_room = Max(nrow + fresh, 512);
-		edits->candidates = resize_scratch(edits->memory, edits->candidates, edits->candidate_room * sizeof(Candidate));
-	}
-	fresh = nrow;
 	for (uint32 i = 0; i < nrow; i++)
-		edits->candidates[i].slot = row[i];
+		open_row_read(&row, (SearchResult) {row_edits_distance(edits, target, neighbours[i]), neighbours[i], 0});
 	for (uint32 i = 0; i < count; i++)
-		if (!names_slot(row, nrow, offers[i].source))
-			edits->candidates[fresh++].slot = offers[i].source;
-	if (fresh <= degree)
 	{
-		for (uint32 i = nrow; i < fresh; i++)
-			row[i] = edits->candidates[i].slot;
-		row_edits_set(edits, target, row, fresh);
-		return;
+		if (!open_row_has(&row, offers[i].source))
+			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, edits);
 	}
-	for (uint32 i = 0; i < fresh; i++)
-	{
-		edits->candidates[i].index = edits->candidates[i].slot;
-		edits->candidates[i].distance = row_edits_distance(edits, target, edits->candidates[i].slot);
-	}
-	nrow = prune_row(edits, target, edits->candidates, fresh, row);
-	row_edits_set(edits, target, row, nrow);
+	nrow = 0;
+	for (uint32 i = 0; i < row.nkept; i++)
+		neighbours[nrow++] = row.kept[i].slot;
+	for (uint32 i = 0; i < row.nfill; i++)
+		neighbours[nrow++] = row.fill[i].slot;
+	row_edits_set(edits, target, neighbours, nrow);
 }
 
 /* Give targets the reverse edges offered. */

@@ -42,9 +42,10 @@ extern void row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours
 extern void row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count);
 
 /*
- * The live slots nearest to a slot, by a graph search of breadth ef, duplicates of it limited. Appends to candidates, which has
- * room for ef more; returns how many it added.
+ * The live slots that a graph search of breadth ef for a slot expands, nearest first, duplicates of it limited. Appends to candidates, which
+ * has room for ROW_EDITS_FOUND(ef) more; returns how many it added.
  */
+#define ROW_EDITS_FOUND(ef)	(2 * (ef) + SEARCH_MAX_EQUAL)
 extern uint32 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates);
 
 /* The distance between two slots, in single precision. */

@@ -87,8 +87,8 @@ row_edits_connect(RowEdits *edits, uint32 linked, Size memory)
 	graph.rows = row_edits_slots(edits, &graph.seeds, &graph.nseeds);
 	if ((uint64) linked * REACH_SHARE < graph.rows || graph_connect_bytes(graph.rows) > memory / 4)
 		return;
-	reach.candidates = palloc(sizeof(Candidate) * (reach.ef + SEARCH_MAX_EQUAL));
-	reach.found = palloc(sizeof(SearchResult) * (reach.ef + SEARCH_MAX_EQUAL));
+	reach.candidates = palloc(sizeof(Candidate) * ROW_EDITS_FOUND(reach.ef));
+	reach.found = palloc(sizeof(SearchResult) * ROW_EDITS_FOUND(reach.ef));
 	if (graph_connect(&access, &graph, &allocator, &left) == ENGINE_OK && left > 0)
 		ereport(DEBUG1, (errmsg_internal("%u rows of the graph cannot be reached", left)));
 	pfree(reach.candidates);

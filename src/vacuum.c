@@ -438,7 +438,7 @@ repair_graph(IndexVacuum *vacuum)
 	}
 	repair.edits = row_edits_begin(vacuum->index, format, vacuum->bounds.next_fresh, memory);
 	row_edits_seeds(repair.edits, seeds, nseeds);
-	repair.candidates = palloc(sizeof(Candidate) * (format->degree + 2 * format->ef_construction + SEARCH_MAX_EQUAL));
+	repair.candidates = palloc(sizeof(Candidate) * (MOST_REPAIR_CANDIDATES + ROW_EDITS_FOUND(format->ef_construction)));
 	repair.near = palloc(sizeof(SearchResult) * format->ef_construction);
 	repair.found = palloc(sizeof(uint32) * MOST_REPAIR_CANDIDATES);
 	repair.seen_places = palloc(sizeof(uint32) * MOST_REPAIR_CANDIDATES);

@@ -61,7 +61,7 @@ sub linked_by_the_server
 	grow($order, $step, sub {
 		await_mirror($node);
 		$node->safe_psql('postgres', $_[0]);
-		await('the worker has linked them', sub { figure($node, 'pending') < 100 }, $long ? 3600 : 60);
+		await('the worker has linked them', sub { pending_rows($node) < 100 }, $long ? 3600 : 60);
 	});
 }
 
@@ -77,7 +77,7 @@ foreach my $order ('id', 'cluster, id')
 	note("order $order: fresh $fresh");
 	like(unreached($node, 'items_v'), qr/^$rows 0 /, "order by $order: built at once, every row can be reached");
 
-	foreach my $way ([ 'over pages', sub { linked_by_hand($order, '1MB') } ], [ 'in memory', sub { linked_by_hand($order, $memory) } ],
+	foreach my $way ([ 'over pages', sub { linked_by_hand($order, '2MB') } ], [ 'in memory', sub { linked_by_hand($order, $memory) } ],
 		[ 'through the server', sub { linked_by_the_server($order) } ])
 	{
 		my ($name, $build) = @$way;

@@ -9,7 +9,7 @@ use warnings;
 use Exporter 'import';
 use PostgreSQL::Test::Utils;
 
-our @EXPORT = qw(make_source make_queries recall unreached);
+our @EXPORT = qw(make_source make_queries recall pending_rows unreached);
 
 use constant { PAGE => 8192, CONTENTS => 24, NO_SLOT => 0xFFFFFFFF, NODE => 4, META => 8192 - 16 };
 
@@ -55,6 +55,18 @@ $server SET enable_seqscan = off; SET enable_sort = off; SET gpuann.ef_search = 
 SELECT round(avg(hits) / 10, 4) FROM (SELECT (SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> q.v LIMIT 10) n
 	WHERE n.id = ANY (q.nearest)) AS hits FROM queries q) h;
 });
+}
+
+# Rows that a search of the pages compares because they are not linked.
+sub pending_rows
+{
+	my ($node) = @_;
+
+	return (split /\n/, $node->safe_psql('postgres', q{
+SET gpuann.server = off; SET enable_seqscan = off;
+SELECT id FROM items ORDER BY v <-> (SELECT v FROM queries LIMIT 1) LIMIT 1;
+SELECT pending FROM gpuann_last_scan();
+}))[1];
 }
 
 # "live rows in the graph, those of them that no walk from the seeds reaches, seeds", from the pages of an index.

@@ -1,0 +1,108 @@
+/*
+ * openrow.c
+ *		A graph row that takes in new neighbours one at a time.
+ */
+#include <string.h>
+
+#include "openrow.h"
+#include "select.h"
+
+/* Put an entry in its place. */
+void
+open_row_insert(SearchResult *entries, uint32_t *count, SearchResult entry)
+{
+	uint32_t	place = (*count)++;
+
+	for (; place > 0 && result_before(&entry, &entries[place - 1]); place--)
+		entries[place] = entries[place - 1];
+	entries[place] = entry;
+}
+
+static void
+remove_at(SearchResult *entries, uint32_t *count, uint32_t place)
+{
+	memmove(&entries[place], &entries[place + 1], (*count - place - 1) * sizeof(SearchResult));
+	(*count)--;
+}
+
+/* Add a neighbour as it is read. */
+void
+open_row_read(OpenRow *row, SearchResult entry)
+{
+	if (row->nfill == 0 && (row->nkept == 0 || entry.distance >= row->kept[row->nkept - 1].distance))
+		open_row_insert(row->kept, &row->nkept, entry);
+	else
+		open_row_insert(row->fill, &row->nfill, entry);
+}
+
+bool
+open_row_has(const OpenRow *row, uint32_t slot)
+{
+	for (uint32_t i = 0; i < row->nkept; i++)
+		if (row->kept[i].slot == slot)
+			return true;
+	for (uint32_t i = 0; i < row->nfill; i++)
+		if (row->fill[i].slot == slot)
+			return true;
+	return false;
+}
+
+/* Take in a duplicate of the row's slot: of these the lowest random ranks stay. */
+static void
+take_in_equal(const PruneRule *rule, OpenRow *row, SearchResult entry)
+{
+	uint32_t	equals = 0;
+	uint32_t	worst = 0;
+
+	for (uint32_t i = 0; i < row->nkept && row->kept[i].distance == entry.distance; i++, equals++)
+		if (equal_rank(row->kept[i].slot, rule->self) > equal_rank(row->kept[worst].slot, rule->self))
+			worst = i;
+	if (equals >= rule->max_equal)
+	{
+		if (equals == 0 || equal_rank(row->kept[worst].slot, rule->self) < equal_rank(entry.slot, rule->self))
+			return;
+		remove_at(row->kept, &row->nkept, worst);
+	}
+	open_row_insert(row->kept, &row->nkept, entry);
+}
+
+/* Take in another that is not equal to the row's slot. */
+static void
+take_in_other(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context)
+{
+	bool		hidden = false;
+	uint32_t	i;
+
+	for (i = 0; i < row->nkept && !hidden && result_before(&row->kept[i], &entry); i++)
+		if (row->kept[i].distance != rule->equal_distance)
+			hidden = pair(context, entry.slot, row->kept[i].slot) <= entry.distance;
+	while (!hidden && i < row->nkept)
+		if (row->kept[i].distance != rule->equal_distance &&
+			pair(context, entry.slot, row->kept[i].slot) <= row->kept[i].distance)
+		{
+			open_row_insert(row->fill, &row->nfill, row->kept[i]);
+			remove_at(row->kept, &row->nkept, i);
+		}
+		else
+			i++;
+	if (hidden)
+		open_row_insert(row->fill, &row->nfill, entry);
+	else
+		open_row_insert(row->kept, &row->nkept, entry);
+}
+
+/* Take in one more neighbour. */
+void
+open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context)
+{
+	if (entry.distance == rule->equal_distance)
+		take_in_equal(rule, row, entry);
+	else
+		take_in_other(rule, row, entry, pair, context);
+	/* the nearest fill is the least missed: what hides it leads to it, but a far one may be the only way in */
+	while (row->nkept + row->nfill > rule->degree)
+		if (row->nfill > 0)
+			remove_at(row->fill, &row->nfill, 0);
+		else
+			row->nkept--;
+}

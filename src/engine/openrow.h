@@ -1,0 +1,33 @@
+/*
+ * openrow.h
+ *		A graph row that takes in new neighbours one at a time: for the engine's edges back and the page path's.
+ */
+#ifndef GPUANN_OPENROW_H
+#define GPUANN_OPENROW_H
+
+#include "prune.h"
+
+/* Kept ones are hidden by no nearer kept one; the others fill the row. Both nearest first. */
+typedef struct OpenRow
+{
+	SearchResult kept[ENGINE_MAX_DEGREE + 1];
+	uint32_t	nkept;
+	SearchResult fill[ENGINE_MAX_DEGREE + 1];
+	uint32_t	nfill;
+} OpenRow;
+
+/* Put an entry in its place. */
+extern void open_row_insert(SearchResult *entries, uint32_t *count, SearchResult entry);
+
+/* Add a row's neighbours as they are read, in their order: the kept come first, and where distances fall the fill begins (see prune.h). */
+extern void open_row_read(OpenRow *row, SearchResult entry);
+
+extern bool open_row_has(const OpenRow *row, uint32_t slot);
+
+/*
+ * Take in one more neighbour, dropping another where the row overflows. The rule is prune_candidates', but only what the newcomer changes
+ * is computed: is it hidden by a kept one, and which kept ones does it hide.
+ */
+extern void open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context);
+
+#endif							/* GPUANN_OPENROW_H */

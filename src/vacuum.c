@@ -2,10 +2,10 @@
  * vacuum.c
  *		VACUUM: from dead rows to free slots.
  *
- * A pass over the node pages marks the rows that the heap has given up as dead. Then, under the linker lock, in this order: pending rows are
- * linked, rows that name dead slots get the dead slots' neighbours instead, dead seeds are replaced, dead slots are detached, and
- * detached ones that no list entry names any more are freed. A crash in between leaves a right index: the next VACUUM finds dead and
- * detached slots by their states and goes on.
+ * A pass over the node pages marks the rows that the heap has given up as dead. Then, under the linker lock, in this order: rows
+ * that name dead slots get the dead slots' neighbours instead, dead seeds are replaced, dead slots are detached, pending rows are linked (in
+ * a graph of living rows: among dead ones a search finds few candidates), and detached slots that no list entry names any more are
+ * freed. A crash in between leaves a right index: the next VACUUM finds dead and detached slots by their states and goes on.
  */
 #include "postgres.h"
 
@@ -557,9 +557,7 @@ bury(IndexVacuum *vacuum)
 	lock_linker(vacuum);
 	end_slice(vacuum, &end);
 	FAULT_POINT("vacuum-marked");
-	link_for_vacuum(vacuum->index, vacuum->format);
 	list_bounds(vacuum->index, vacuum->format, &meta, &vacuum->bounds);
-	vacuum->change_seq = meta.change_seq + 1;
 	if (vacuum->ndead > 0)
 	{
 		memset(&end, 0, sizeof(end));
@@ -570,6 +568,9 @@ bury(IndexVacuum *vacuum)
 		end_slice(vacuum, &end);
 		FAULT_POINT("vacuum-detached");
 	}
+	link_for_vacuum(vacuum->index, vacuum->format);
+	read_meta(vacuum->index, &meta);
+	vacuum->change_seq = meta.change_seq + 1;
 	free_detached(vacuum);
 	FAULT_POINT("vacuum-freed");
 }

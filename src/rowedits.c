@@ -17,6 +17,7 @@
 #include "postmaster/autovacuum.h"
 #include "utils/memutils.h"
 
+#include "hotblocks.h"
 #include "rowedits.h"
 #include "engine/openrow.h"
 
@@ -74,6 +75,7 @@ struct RowEdits
 	char	   *block;			/* where the next row is cut from */
 	Size		block_left;
 
+	HotBlocks	hot;			/* where vectors are found */
 	char	   *cache;
 	uint32		cache_places;
 	Size		cache_stride;
@@ -190,6 +192,7 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
 	edits->row_memory = AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
+	hot_begin(&edits->hot, index, RelationGetNumberOfBlocks(index));
 	make_cache(edits, memory / 8 * 3);
 	edits->scratch = search_scratch_create(&allocator);
 	edits->node = MemoryContextAlloc(context, format->node_bytes);
@@ -201,6 +204,7 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 void
 row_edits_end(RowEdits *edits)
 {
+	hot_end(&edits->hot);
 	MemoryContextDelete(edits->memory);
 }
 
@@ -247,11 +251,19 @@ copy_vector(RowEdits *edits, uint32 slot, char *to)
 	while (left > 0)
 	{
 		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		buffer = read_hot_block(edits->index, place.block);
+		Buffer		hint = hot_hint(&edits->hot, place.block);
+		const char *page = hot_peek(&edits->hot, place.block, hint);
 
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		memcpy(to, (char *) BufferGetPage(buffer) + MAXALIGN(SizeOfPageHeaderData) + place.offset, part);
-		UnlockReleaseBuffer(buffer);
+		if (page != NULL)
+			memcpy(to, page + MAXALIGN(SizeOfPageHeaderData) + place.offset, part);
+		if (page == NULL || !hot_peeked(&edits->hot, place.block, hint))
+		{
+			Buffer		buffer = hot_pin(&edits->hot, place.block);
+
+			LockBuffer(buffer, BUFFER_LOCK_SHARE);
+			memcpy(to, (char *) BufferGetPage(buffer) + MAXALIGN(SizeOfPageHeaderData) + place.offset, part);
+			UnlockReleaseBuffer(buffer);
+		}
 		to += part;
 		left -= part;
 		vector_place_next(edits->format, &place);

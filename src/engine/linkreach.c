@@ -46,7 +46,7 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 {
 	LinkAccess *access = context;
 	Linking    *linking = (Linking *) access->linking;
-	const GraphAccess graph = {access, search_row, search_distances, NULL, NULL, NULL};
+	const GraphAccess graph = {.context = access, .row = search_row, .walk_distances = search_distances};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction, .seeds = linking->seeds,
 		.nseeds = linking->nseeds < REACH_SEEDS ? linking->nseeds : REACH_SEEDS

@@ -136,8 +136,8 @@ include tools/test-programs.mk
 .PHONY: bench-programs
 bench-programs: $(patsubst bench/%.c,bench/build/%,$(wildcard bench/*.c))
 
-bench/build/%: bench/%.c
+bench/build/%: bench/%.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
-	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $< -lpthread -lm
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $< $(ENGINE_OBJS) $(PLAIN_LIBS)
 
 -include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

@@ -119,13 +119,39 @@ typedef struct BitCounts
 	uint64_t	one;
 } BitCounts;
 
-/* Eight bytes of a vector of bits, or its last ones, filled up with zeros; they may be unaligned. */
+/* Eight bytes of a vector of bits, which may be unaligned. */
 DISTANCE_INLINE uint64_t
-bit_word(const void *vector, size_t at, size_t bytes)
+bit_word(const void *vector, size_t at)
 {
-	uint64_t	word = 0;
+	uint64_t	word;
 
-	memcpy(&word, (const char *) vector + at, bytes);
+	memcpy(&word, (const char *) vector + at, sizeof(word));
+	return word;
+}
+
+/* The last bytes of a vector of bits, at most seven, in any order. (A copy of variable length would be a call.) */
+DISTANCE_INLINE uint64_t
+bit_rest(const void *vector, size_t at, size_t bytes)
+{
+	const unsigned char *rest = (const unsigned char *) vector + at;
+	uint64_t	word = 0;
+	uint32_t	four;
+	uint16_t	two;
+
+	if (bytes & 4)
+	{
+		memcpy(&four, rest, sizeof(four));
+		word = four;
+		rest += sizeof(four);
+	}
+	if (bytes & 2)
+	{
+		memcpy(&two, rest, sizeof(two));
+		word = word << 16 | two;
+		rest += sizeof(two);
+	}
+	if (bytes & 1)
+		word = word << 8 | *rest;
 	return word;
 }
 
@@ -142,10 +168,13 @@ bit_count(BitCounts *counts, uint64_t a, uint64_t b, Metric metric)
 DISTANCE_INLINE void
 bit_count_words(BitCounts *counts, const void *a, const void *b, size_t at, size_t bytes, Metric metric)
 {
+	for (; metric == METRIC_HAMMING && at + 4 * sizeof(uint64_t) <= bytes; at += 4 * sizeof(uint64_t))
+		for (size_t i = at; i < at + 4 * sizeof(uint64_t); i += sizeof(uint64_t))
+			bit_count(counts, bit_word(a, i), bit_word(b, i), metric);
 	for (; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t))
-		bit_count(counts, bit_word(a, at, sizeof(uint64_t)), bit_word(b, at, sizeof(uint64_t)), metric);
+		bit_count(counts, bit_word(a, at), bit_word(b, at), metric);
 	if (at < bytes)
-		bit_count(counts, bit_word(a, at, bytes - at), bit_word(b, at, bytes - at), metric);
+		bit_count(counts, bit_rest(a, at, bytes - at), bit_rest(b, at, bytes - at), metric);
 }
 
 /* Count the ones of a vector. */
@@ -156,9 +185,9 @@ bit_ones(const void *vector, size_t bytes)
 	size_t		at = 0;
 
 	for (; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t))
-		ones += (uint64_t) __builtin_popcountll(bit_word(vector, at, sizeof(uint64_t)));
+		ones += (uint64_t) __builtin_popcountll(bit_word(vector, at));
 	if (at < bytes)
-		ones += (uint64_t) __builtin_popcountll(bit_word(vector, at, bytes - at));
+		ones += (uint64_t) __builtin_popcountll(bit_rest(vector, at, bytes - at));
 	return ones;
 }
 

@@ -107,7 +107,7 @@ measure(ElementType type, Metric metric, uint32_t dims, bool exact)
 {
 	Rows		rows;
 	double		best[LEVELS] = {1e30, 1e30, 1e30};
-	float	   *wide = calloc(dims + 64, sizeof(float));
+	float	   *wide = wide_alloc(dims);
 
 	make_rows(&rows, type, dims);
 	for (int round = 0; round < rounds; round++)

@@ -427,7 +427,8 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 	hot_begin(&graph->hot, query->index,
 			  superblock_start(format, slot_superblock(format, query->bounds->next_fresh) + 1));
 	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
-	graph->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims);
+	graph->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims + WIDE_ALIGNMENT);
+	graph->wide = (float *) TYPEALIGN(WIDE_ALIGNMENT, graph->wide);
 	graph->inverse_norm = 0;
 	graph->kernels->widen(query->vector, format->dims, graph->wide);
 	if (format->metric == METRIC_COSINE)

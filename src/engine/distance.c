@@ -5,6 +5,7 @@
  * The processor is asked once per process: CPUID leaves a virtual machine, which costs as much as hundreds of distances.
  */
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "distance_private.h"
 
@@ -91,6 +92,15 @@ simd_name(SimdLevel level)
 {
 	level = resolve_level(level);
 	return level == SIMD_AVX512 ? "avx512" : level == SIMD_AVX2 ? "avx2" : "portable";
+}
+
+/* Room for a prepared query. */
+float *
+wide_alloc(uint32_t dims)
+{
+	size_t		bytes = (size_t) dims * sizeof(float);
+
+	return aligned_alloc(WIDE_ALIGNMENT, (bytes + WIDE_ALIGNMENT - 1) / WIDE_ALIGNMENT * WIDE_ALIGNMENT);
 }
 
 /* Kernels for a type and metric at a level, or NULL. */

@@ -28,7 +28,8 @@ typedef enum SimdLevel
 typedef double (*ExactDistance) (const void *a, const void *b, uint32_t dims);
 
 /*
- * The fast distance of a prepared query (what widen makes of a vector, aligned or not) and a stored row.
+ * The fast distance of a prepared query (what widen makes of a vector) and a stored row. Both may be unaligned; a query that begins
+ * with a cache line, as wide_alloc gives it, is read a tenth to a quarter faster.
  * Cosine takes the factor scale = 1 / (|query| |row|); others ignore it.
  */
 typedef float (*FastDistance) (const float *query, const void *row, uint32_t dims, float scale);
@@ -48,6 +49,12 @@ typedef struct DistanceKernels
 
 /* Kernels for a type and metric, at a level; NULL if the pair (or the level on this processor) is not there. */
 extern const DistanceKernels *distance_kernels(ElementType type, Metric metric, SimdLevel level);
+
+/* Where prepared queries should begin. */
+#define WIDE_ALIGNMENT	64
+
+/* Room for a prepared query, to be freed with free(); NULL: no memory. */
+extern float *wide_alloc(uint32_t dims);
 
 /* Whether this processor has a level, and its name. */
 extern bool simd_available(SimdLevel level);

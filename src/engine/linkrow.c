@@ -38,8 +38,8 @@ scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims)
 	{
 		free(scratch->wide.elements);
 		free(scratch->pair.elements);
-		scratch->wide.elements = malloc(dims * sizeof(float));
-		scratch->pair.elements = malloc(dims * sizeof(float));
+		scratch->wide.elements = wide_alloc(dims);
+		scratch->pair.elements = wide_alloc(dims);
 		scratch->dims = scratch->wide.elements != NULL && scratch->pair.elements != NULL ? dims : 0;
 	}
 	return scratch->dims >= dims;
@@ -52,11 +52,11 @@ widen_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 	wide->scale = mirror_scale(mirror, slot);
 }
 
-/* The same where a copy is not needed: floats are wide where they are. */
+/* The same where a copy is not needed: floats and bits are ready where they are. */
 static const float *
 wide_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 {
-	if (mirror->spec.type == ELEMENT_FLOAT)
+	if (mirror->spec.type != ELEMENT_HALF)
 	{
 		wide->scale = mirror_scale(mirror, slot);
 		return mirror_vector(mirror, slot);

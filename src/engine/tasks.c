@@ -57,7 +57,7 @@ copy_inputs(QueryTask *task, const Mirror *mirror)
 	task->in.vector = copy_of(query->vector, mirror->vector_bytes, &failed);
 	task->in.exclude = copy_of(query->exclude, bitmap_bytes(query->exclude_slots), &failed);
 	task->in.filter = copy_of(query->filter, bitmap_bytes(query->filter_slots), &failed);
-	task->wide.elements = malloc(mirror->spec.dims * sizeof(float));
+	task->wide.elements = wide_alloc(mirror->spec.dims);
 	if (failed || task->wide.elements == NULL)
 		return false;
 	mirror->kernels->widen(task->in.vector, mirror->spec.dims, task->wide.elements);

@@ -26,7 +26,8 @@ typedef struct PageGraph
 {
 	const PageQuery *query;
 	const DistanceKernels *kernels;
-	float	   *wide;			/* the query, widened to single precision */
+	void	   *wide_memory;
+	float	   *wide;			/* the query as fast distances want it, in wide_memory */
 	float		inverse_norm;	/* cosine: of the query */
 	uint32		next_fresh;		/* slots below it exist; rises while we look */
 	void	   *vector;			/* a copy of one that crosses pages */
@@ -427,8 +428,8 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 	hot_begin(&graph->hot, query->index,
 			  superblock_start(format, slot_superblock(format, query->bounds->next_fresh) + 1));
 	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
-	graph->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims + WIDE_ALIGNMENT);
-	graph->wide = (float *) TYPEALIGN(WIDE_ALIGNMENT, graph->wide);
+	graph->wide_memory = MemoryContextAlloc(query->memory, sizeof(float) * format->dims + WIDE_ALIGNMENT);
+	graph->wide = (float *) TYPEALIGN(WIDE_ALIGNMENT, graph->wide_memory);
 	graph->inverse_norm = 0;
 	graph->kernels->widen(query->vector, format->dims, graph->wide);
 	if (format->metric == METRIC_COSINE)
@@ -529,5 +530,5 @@ page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer)
 	if (pending.results != NULL)
 		pfree(pending.results);
 	pfree(graph.vector);
-	pfree(graph.wide);
+	pfree(graph.wide_memory);
 }

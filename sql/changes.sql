@@ -38,8 +38,11 @@ SELECT id FROM t ORDER BY twice <-> '[44,44,44]' LIMIT 1;
 INSERT INTO t (id, val) SELECT g, ARRAY[g, g, g] FROM generate_series(11, 100) g;
 
 -- heap-only updates: no index entry is made, and the one that is leads to the new version
+BEGIN;
 UPDATE t SET kind = 1 WHERE id <= 20;
 UPDATE t SET kind = kind + 1 WHERE id <= 20;
+SELECT pg_stat_get_xact_tuples_hot_updated('t'::regclass) > 0 AS heap_only;
+COMMIT;
 SELECT agrees();
 SELECT id, kind FROM t ORDER BY val <-> '[14,14,14]' LIMIT 1;
 -- to NULL and back; to the same value

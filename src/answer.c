@@ -123,6 +123,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	if (!scan->answered)
 	{
 		scan->stats.tally.server = true;
+		scan->stats.batch = server.batch;
 		area_copy_text(scan->stats.engine, sizeof(scan->stats.engine), gpuann_area->engine, sizeof(gpuann_area->engine));
 	}
 	return true;

@@ -110,6 +110,7 @@ _PG_init(void)
 	faults_define_setting();
 #endif
 	gpuann_area_init();
+	gpuann_explain_init();
 	MarkGUCPrefixReserved("gpuann");
 }
 

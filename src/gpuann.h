@@ -120,6 +120,9 @@ extern bool gpuann_option_mirror(Relation index);
 extern int	gpuann_effective_ef_search(Relation index);
 extern const GpuannTypeInfo *gpuann_type_info(Relation index);
 
+/* explain.c: called by _PG_init */
+extern void gpuann_explain_init(void);
+
 /* area.c: called by _PG_init */
 extern void gpuann_area_init(void);
 

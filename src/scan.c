@@ -479,7 +479,7 @@ gpuann_last_scan(PG_FUNCTION_ARGS)
 	memset(values, 0, sizeof(values));
 	if (last_scan.any)
 	{
-		values[0] = CStringGetTextDatum(last_scan.exact ? "exact" : tally->server ? "server" : "pages");
+		values[0] = CStringGetTextDatum(last_scan_path(&last_scan));
 		values[1] = CStringGetTextDatum(last_scan.engine);
 		nulls[1] = last_scan.engine[0] == '\0';
 		values[2] = Int64GetDatum(last_scan.visited);

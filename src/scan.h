@@ -56,6 +56,7 @@ typedef struct LastScan
 	bool		any;
 	bool		exact;
 	char		engine[16];		/* of the server, if it answered first */
+	uint32		batch;			/* queries in that answer's batch */
 	uint64		visited;
 	uint64		pending;
 	ScanTally	tally;
@@ -93,6 +94,13 @@ typedef struct GpuannScan
 
 	LastScan	stats;
 } GpuannScan;
+
+/* "exact", "server" or "pages". */
+static inline const char *
+last_scan_path(const LastScan *stats)
+{
+	return stats->exact ? "exact" : stats->tally.server ? "server" : "pages";
+}
 
 /* Ask for the nearest ef by graph; the server if it is to be asked, else pages. */
 extern void answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer);

@@ -6,6 +6,7 @@
  */
 #include "gpuann.h"
 
+#include "access/relscan.h"
 #include "scan.h"
 
 #if PG_VERSION_NUM >= 180000

@@ -6,14 +6,10 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
+use DamageTest;
 use GpuannTest;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
-use constant {
-	PAGE => 8192, HEADER => 24, TAIL => 8192 - 16,
-	META => 1, SEED => 2, LIST => 3, NODE => 4, VECTOR => 5,
-};
 my $degree = 8;
 my $record = 12 + 4 * $degree;
 
@@ -26,20 +22,14 @@ $node->safe_psql('postgres', 'VACUUM items') foreach 1 .. 2;
 fill_rows($node, 401, 405, 16);
 right_after($node, 'before any damage');
 
-my $file = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_v')");
-$node->stop;
-my $whole = PostgreSQL::Test::Utils::slurp_file($file);
+my $template = keep_template($node, 'sound', 'items_v');
+my $whole = $template->{bytes};
 
 # The block of the first page of a kind.
 sub first_page
 {
 	my ($kind) = @_;
-
-	foreach my $block (0 .. length($whole) / PAGE - 1)
-	{
-		return $block if unpack('v', substr($whole, $block * PAGE + TAIL + 12, 2)) == $kind;
-	}
-	die "no page of kind $kind";
+	return (pages_of($template, $kind))[0];
 }
 
 # The place of a node record that satisfies a condition on (flags, version, first neighbours); all on the first node page.
@@ -112,8 +102,10 @@ my @cases = (
 		'the slot has no version' ],
 	[ 'a TID', NODE, $live, "\0" x 6,
 		'a live slot has no TID' ],
-	[ 'a TID beyond the table', NODE, $live, pack('vvv', 0, 0, 300),
+	[ 'a TID beyond its page', NODE, $live, pack('vvv', 0, 0, 300),
 		'a TID lies beyond the end of its page of the table' ],
+	[ 'a TID beyond the table', NODE, $live, pack('vvv', 1, 0, 1),
+		'a TID lies beyond the end of the table' ],
 	[ 'a TID twice', NODE, $live, substr($whole, first_page(NODE) * PAGE + $other, 6),
 		'two live slots have the same TID' ],
 	[ 'an edge to nowhere', NODE, $live + 12, pack('V', 0x7FFFFFF0),
@@ -132,43 +124,25 @@ my @cases = (
 		'the vector has an element that is not finite' ],
 );
 
-sub write_file
-{
-	my ($bytes) = @_;
-
-	open(my $out, '+<', $file) or die "$file: $!";
-	binmode $out;
-	print $out $bytes;
-	close $out;
-}
+my @steps = (
+	[ 'check', "SET gpuann.server = off; SET enable_seqscan = off; SELECT gpuann_check('items_v');" ],
+	[ 'exact', 'SET gpuann.exact = on; SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> vec(1, 16) LIMIT 100) s;' ],
+	[ 'graph', 'RESET gpuann.exact; SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> vec(1, 16) LIMIT 100) s;' ],
+	[ 'change', 'INSERT INTO items VALUES (1000, vec(1000, 16)); DELETE FROM items WHERE id % 7 = 0;' ],
+	[ 'vacuum', 'VACUUM items;' ],
+	[ 'link', "SELECT gpuann_link('items_v');" ],
+	[ 'end', 'SELECT 1;' ],
+	[ 'reindex', "REINDEX INDEX items_v; SELECT gpuann_check('items_v', true);" ]);
 
 foreach my $case (@cases)
 {
 	my ($what, $kind, $offset, $bytes, $says) = @$case;
-	my $damaged = $whole;
-	my $block = first_page($kind);
+	my ($said) = with_damage($template, first_page($kind) * PAGE + $offset, $bytes, sub { run_steps($node, $_[0], @steps) });
 
-	substr($damaged, $block * PAGE + $offset, length $bytes) = $bytes;
-	write_file($damaged);
-	$node->start;
-	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT gpuann_check('items_v')");
-	like($err, qr/ERROR:  XX002: index "items_v" is corrupted.*: \Q$says\E$/m, "$what: found");
-	foreach my $setting ('gpuann.exact = on', 'gpuann.exact = off')
-	{
-		$node->psql('postgres', "SET gpuann.server = off; SET enable_seqscan = off; SET $setting;"
-			  . 'SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> vec(1, 16) LIMIT 100) s');
-	}
-	$node->psql('postgres', 'INSERT INTO items VALUES (1000, vec(1000, 16)); DELETE FROM items WHERE id % 7 = 0;');
-	$node->psql('postgres', 'VACUUM items');
-	$node->psql('postgres', "SELECT gpuann_link('items_v')");
-	is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE state = 'active'"), '1', "$what: the server goes on");
-	$node->stop;
+	like($said->{check}, qr/ERROR:  XX002: index "items_v" is corrupted.*: \Q$says\E$/m, "$what: found");
+	is($said->{end}, "1\n", "$what: the session goes on");
+	is($said->{reindex}, "\n", "$what: REINDEX makes it whole");
 }
-
-write_file($whole);
-$node->start;
-is($node->safe_psql('postgres', 'REINDEX INDEX items_v; SELECT 1'), '1', 'REINDEX makes it whole');
-right_after($node, 'rebuilt');
 $node->stop;
 
 done_testing();

@@ -110,11 +110,11 @@ rows_are_there(RowCursor *cursor)
 	const char *fault = NULL;
 	uint32		i;
 
+	if (!cursor->is_heap)
+		return true;
 	if (cursor->block >= cursor->heap_blocks)
 		return violated(cursor->check, node_block(cursor->check->format, cursor->rows[0].slot), cursor->rows[0].slot,
 						"a TID lies beyond the end of the table");
-	if (!cursor->is_heap)
-		return true;
 	buffer = ReadBufferExtended(cursor->check->heap, MAIN_FORKNUM, cursor->block, RBM_NORMAL, cursor->check->strategy);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);

@@ -61,6 +61,7 @@ typedef struct Recall
 	const IndexFormat *format;
 	Snapshot	snapshot;
 	uint32		k;
+	BlockNumber heap_blocks;	/* as last asked */
 	const char *max_scan_tuples;	/* the caller's */
 	IndexScanDesc scan;
 	TupleTableSlot *row;
@@ -139,14 +140,16 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 
 /* Whether the snapshot sees a row: the one at this TID, or a later version in its HOT chain. */
 static bool
-row_is_visible(Recall *recall, const ItemPointerData *tid)
+row_is_visible(Recall *recall, const Sample *sample)
 {
 	IndexFetchTableData *fetch = table_index_fetch_begin(recall->opened.heap);
-	ItemPointerData at = *tid;
+	ItemPointerData at = sample->tid;
 	bool		again = false;
 	bool		all_dead = false;
-	bool		visible = table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead);
+	bool		visible;
 
+	check_row_place(recall->index, recall->opened.heap, &recall->heap_blocks, node_block(recall->format, sample->slot), &at);
+	visible = table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead);
 	ExecClearTuple(recall->row);
 	table_index_fetch_end(fetch);
 	return visible;
@@ -261,7 +264,7 @@ ask_about(Recall *recall, const Sample *sample)
 	Datum		query;
 
 	CHECK_FOR_INTERRUPTS();
-	if (!row_is_visible(recall, &sample->tid))
+	if (!row_is_visible(recall, sample))
 		return false;
 	old = MemoryContextSwitchTo(recall->query_memory);
 	query = value_of_slot(recall, sample->slot);

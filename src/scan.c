@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "access/relscan.h"
+#include "access/tableam.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -419,6 +420,22 @@ confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 }
 
 /*
+ * A row that is confirmed must lie in the table: what is beyond its end would be an error of the table's. The length is asked for once, and
+ * again if a row seems to lie beyond.
+ */
+void
+check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block, const ItemPointerData *tid)
+{
+	BlockNumber wanted = ItemPointerGetBlockNumberNoCheck(tid);
+
+	if (wanted < *heap_blocks || heap == NULL || heap->rd_tableam != GetHeapamTableAmRoutine())
+		return;
+	*heap_blocks = RelationGetNumberOfBlocks(heap);
+	if (wanted >= *heap_blocks)
+		report_corrupt(index, block, "a TID lies beyond the end of the table");
+}
+
+/*
  * Remember that an answer was emitted.
  */
 static void
@@ -451,6 +468,8 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 
 			if (!is_wanted(scan, result) || !confirm(scan, result, &desc->xs_heaptid))
 				continue;
+			check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,
+							node_block(scan->format, result->slot), &desc->xs_heaptid);
 			note_emitted(scan, result);
 			desc->xs_recheck = false;
 			desc->xs_recheckorderby = false;

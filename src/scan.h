@@ -91,6 +91,7 @@ typedef struct GpuannScan
 	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */
 	uint32		room;			/* of an exact round */
 	bool		may_have_missed;
+	BlockNumber heap_blocks;	/* of the table, as last asked */
 
 	LastScan	stats;
 } GpuannScan;
@@ -110,5 +111,9 @@ extern void answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer
 
 /* Find out whether the server is to be asked. */
 extern void answer_begin(GpuannScan *scan);
+
+/* Errors out if a row that the node page at block names cannot be in the table. heap_blocks: its length as last asked, 0 at first. */
+extern void check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block,
+							const ItemPointerData *tid);
 
 #endif							/* GPUANN_SCAN_H */

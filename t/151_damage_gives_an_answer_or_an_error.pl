@@ -2,7 +2,8 @@
 # says where it is corrupted, never with a crash or without end. And gpuann_check finds all damage that matters: where it finds none,
 # every statement works and exact scans answer as before.
 #
-# GPUANN_LONG=1 damages every two bytes in four ways; without it every four bytes are damaged in one way of the four.
+# GPUANN_LONG=1 damages every two bytes in four ways; without it every four bytes (of a header, those in the middle) are damaged in one
+# way of the four.
 
 use strict;
 use warnings;
@@ -128,7 +129,7 @@ sub sweep
 	is(join("\n", @wrong), '', "$what: an answer or an error, and the check knows ($cases cases)");
 }
 
-my @header = [ 0, HEADER ];
+my @header = [ $long ? 0 : 8, $long ? HEADER : 20 ];
 my @tail = [ TAIL, PAGE ];
 my ($sound) = with_damage($small, 0, substr($small->{bytes}, 0, 1), sub { run_steps($node, $_[0], @steps) });
 ok(!grep({ failed($_) } values %$sound), 'undamaged, everything works') or diag(explain($sound));
@@ -165,7 +166,8 @@ my @beyond = map { judge($small, \@steps, $sound, $_->[0], $_->[1]) } (
 	[ HEADER + 88, $far ], [ HEADER + 100, $far ], [ $list_page * PAGE + HEADER + 44, $far ],
 	[ $list_page * PAGE + HEADER + 20, pack('VV', 3, unpack('V', $far)) ],
 	[ $list_page * PAGE + HEADER + 28, pack('VV', 5000, 4000 * $slots) ],
-	[ $list_page * PAGE + HEADER + 28, pack('VV', 1, $slots) ]);
+	[ $list_page * PAGE + HEADER + 28, pack('VV', 1, $slots) ],
+	[ $node_page * PAGE + $live, pack('vvv', 0, 5000, 1) ], [ $node_page * PAGE + $live, pack('vvv', 9, 0, 1) ]);
 is(join("\n", @beyond), '', 'beyond the end of the file: an error, and the check knows');
 
 # A closed, a newest and a spare list page.

@@ -25,11 +25,16 @@ DECLARE
 	farthest float8;
 	hits integer := 0;
 	line text;
+	batch int4range;
 BEGIN
 	EXECUTE format('CREATE TABLE t (id integer, val %s(%s))', type, dims);
 	EXECUTE format('INSERT INTO t SELECT id, ' || element || ' FROM source WHERE id <= 1000', format('subvector(val, 1, %s)', dims));
 	EXECUTE format('CREATE INDEX ON t USING gpuann (val %s)', class);
-	EXECUTE format('INSERT INTO t SELECT id, ' || element || ' FROM source WHERE id > 1000', format('subvector(val, 1, %s)', dims));
+	-- a few at a time are linked over pages, more in memory, the last ones not at all
+	FOREACH batch IN ARRAY ARRAY['(1000,1040]', '(1040,1090]', '(1090,1150]', '(1150,1400]', '(1400,1500]']::int4range[] LOOP
+		EXECUTE format('INSERT INTO t SELECT id, ' || element || ' FROM source WHERE id <@ %L::int4range', format('subvector(val, 1, %s)', dims), batch);
+		PERFORM gpuann_link('t_val_idx') WHERE NOT batch @> 1500;
+	END LOOP;
 	by_index := false;
 	rows := 0;
 	once := true;

@@ -264,7 +264,8 @@ gpuannhandler(PG_FUNCTION_ARGS)
 #if PG_VERSION_NUM >= 170000
 	am->amcanbuildparallel = false;
 #endif
-	am->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
+	/* An index is vacuumed by one process; cleanup, which links what is pending, is worth a worker if no bulk deletion came before. */
+	am->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL | VACUUM_OPTION_PARALLEL_COND_CLEANUP;
 	am->amkeytype = InvalidOid;
 
 	am->ambuild = gpuannbuild;

@@ -265,15 +265,19 @@ node_change_finish(NodeChange *change)
 }
 
 /* Rows on their way to their pages. */
-typedef struct RowWriter
+struct RowWriter
 {
+	MemoryContext memory;
 	EdgeTargets targets;
 	NodeChange	change;
 	uint64		change_seq;
 	const LinkedRows *rows;
 	uint32	   *clean;			/* of one page: their neighbours, and how many */
 	uint32	   *counts;
-} RowWriter;
+	uint32		count;			/* of rows: what lies beyond is of slots that do not exist */
+	bool		linked;			/* the part under way: rows of slots that have one already, or the others */
+	uint32		next;			/* row to go on with */
+};
 
 /* Write the rows [start, end), which lie on one page: those of slots that have a row already, or the others. */
 static void
@@ -327,41 +331,76 @@ page_end(const IndexFormat *format, const LinkedRows *rows, uint32 count, uint32
 	return end;
 }
 
+/* Begin to write rows. */
+RowWriter *
+row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
+{
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann row writer", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	RowWriter  *writer = palloc0(sizeof(RowWriter));
+
+	writer->memory = memory;
+	writer->change.stamped_superblock = NO_SLOT;
+	writer->change_seq = change_seq;
+	writer->rows = rows;
+	writer->count = rows->count;
+	writer->linked = true;
+	for (uint32 i = 1; i < writer->count; i++)
+		if (rows->slots[i] <= rows->slots[i - 1])
+			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("linked rows are not in order of their slots")));
+	while (writer->count > 0 && rows->slots[writer->count - 1] >= next_fresh)
+		writer->count--;
+	writer->clean = palloc(sizeof(uint32) * format->nodes_per_page * format->degree);
+	writer->counts = palloc0(sizeof(uint32) * format->nodes_per_page);
+	edge_targets_begin(&writer->targets, NULL, format, next_fresh);
+	MemoryContextSwitchTo(caller);
+	return writer;
+}
+
 /*
- * Write rows (ascending by slot), page by page. Rows of slots that hold no row any more are left out.
+ * Write on, page by page, at least one, until the time is over; true: all is written.
  *
  * Slots that are in the graph come first: so whatever is marked as linked has the edges that lead to it from the graph as it was, even if a
  * crash cuts the writing short.
  */
-void
-link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
+bool
+row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *arg), const void *arg)
 {
-	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann row writer", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext caller = MemoryContextSwitchTo(memory);
-	RowWriter	writer = {.change = {.stamped_superblock = NO_SLOT}, .change_seq = change_seq, .rows = rows};
-	uint32		count = rows->count;
-
-	for (uint32 i = 1; i < count; i++)
-		if (rows->slots[i] <= rows->slots[i - 1])
-			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("linked rows are not in order of their slots")));
-	while (count > 0 && rows->slots[count - 1] >= next_fresh)
-		count--;
-
-	writer.clean = palloc(sizeof(uint32) * format->nodes_per_page * format->degree);
-	writer.counts = palloc0(sizeof(uint32) * format->nodes_per_page);
-	edge_targets_begin(&writer.targets, index, format, next_fresh);
-	for (int linked = 1; linked >= 0; linked--)
+	writer->targets.index = index;	/* opened anew in each transaction */
+	for (;;)
 	{
 		uint32		end;
 
-		for (uint32 start = 0; start < count; start = end)
+		if (writer->next == writer->count)
 		{
-			end = page_end(format, rows, count, start);
-			write_page_rows(&writer, start, end, linked);
+			if (!writer->linked)
+				return true;
+			writer->linked = false;
+			writer->next = 0;
+			continue;
 		}
+		end = page_end(writer->targets.format, writer->rows, writer->count, writer->next);
+		write_page_rows(writer, writer->next, end, writer->linked);
+		writer->next = end;
+		if (over != NULL && over(arg))
+			return false;
 	}
-	MemoryContextSwitchTo(caller);
-	MemoryContextDelete(memory);
+}
+
+void
+row_writer_end(RowWriter *writer)
+{
+	MemoryContextDelete(writer->memory);
+}
+
+/* Write rows (ascending by slot). Rows of slots that hold no row any more are left out. */
+void
+link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
+{
+	RowWriter  *writer = row_writer_begin(format, rows, next_fresh, change_seq);
+
+	(void) row_writer_go_on(writer, index, NULL, NULL);
+	row_writer_end(writer);
 }
 
 /* Whether a slot is in the graph: only such ones can be seeds. */
@@ -457,13 +496,24 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 {
 	MetaPage	meta;
 	ListBounds	bounds;
+
+	list_bounds(index, format, &meta, &bounds);
+	FAULT_POINT("link-computed");
+	link_write_rows(index, format, rows, bounds.next_fresh, meta.change_seq + 1);
+	link_write_end(index, format, pass, rows);
+}
+
+/* End a pass whose rows are written. */
+void
+link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
 	SliceEnd	end;
 
 	list_bounds(index, format, &meta, &bounds);
 	memset(&end, 0, sizeof(end));
 	end.change_seq = meta.change_seq + 1;
-	FAULT_POINT("link-computed");
-	link_write_rows(index, format, rows, bounds.next_fresh, end.change_seq);
 	FAULT_POINT("link-rows-written");
 	if (rows->nseeds > 0)
 	{

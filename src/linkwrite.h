@@ -26,6 +26,17 @@ extern void node_change_finish(NodeChange *change);
 
 extern void link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
 							uint64 change_seq);
+
+/* The same in parts, which may lie in transactions of their own, under one linker lock. rows stay the caller's until the end. */
+typedef struct RowWriter RowWriter;
+
+extern RowWriter *row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq);
+extern bool row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *arg), const void *arg);
+extern void row_writer_end(RowWriter *writer);
+
+/* The rest of link_write, when the rows are written: seeds, positions, trimming. */
+extern void link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows);
+
 extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed,
 							   uint32 next_fresh);
 

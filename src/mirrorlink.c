@@ -1,6 +1,6 @@
 /*
  * mirrorlink.c
- *		Linking through the server: the engine computes graph rows in pieces, the worker writes them in one go.
+ *		Linking through the server: the engine computes graph rows in pieces, then the worker writes them, a slice at a time.
  *
  * A pass holds the linker lock (session level) from collecting the pending slots to writing their rows. The engine links a piece of
  * about PIECE_MS at a time, and between pieces the mirror is kept current; rows that several pieces changed are kept once, as the
@@ -10,6 +10,7 @@
 #include "gpuann.h"
 
 #include "area.h"
+#include "linkwrite.h"
 #include "worker.h"
 
 #include "common/pg_prng.h"
@@ -62,6 +63,12 @@ typedef struct LinkWork
 	uint32	   *rows;
 	uint32		nseeds;
 	uint32	   *seeds;
+
+	/* writing, in slices */
+	RowWriter  *writer;			/* NULL: not yet */
+	bool		whole;			/* the pass is linked to its end */
+	LinkedRows	linked;
+	LinkPass	missing;
 } LinkWork;
 
 static LinkWork work = {.entry = -1, .lane = -1};
@@ -120,21 +127,41 @@ worth_it(const MirrorSlice *slice, const ListBounds *bounds)
 		(unlinked >= LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= WAITING_MS);
 }
 
-/* Keep the slots of the pass that the pages do not show as linked: an earlier pass may have been cut short. */
+/*
+ * Whether a slot of the pass has its row and all edges to it: an earlier pass yielded before it came to the end of its list entries. What a crash
+ * or an error cut short is stamped with the number of a slice that never ended, and is linked again.
+ */
+static bool
+is_done(const MirrorSlice *slice, uint32 slot, uint64 change_seq)
+{
+	Buffer		buffer = read_page(slice->index, node_block(slice->format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Page		page = BufferGetPage(buffer);
+	bool		done = true;
+
+	if (!PageIsNew(page))
+	{
+		const NodeRecord *node = node_record(slice->format, page, slot);
+
+		done = NodeState(node) != NODE_LIVE || ((node->flags & NODE_LINKED) != 0 && PageTailOf(page)->change_seq <= change_seq);
+	}
+	UnlockReleaseBuffer(buffer);
+	return done;
+}
+
+/* Keep the slots of the pass that are to be linked. */
 static void
 choose_todo(const MirrorSlice *slice)
 {
-	NodeRecord *node = palloc(slice->format->node_bytes);
+	MetaPage	meta;
 
+	read_meta(slice->index, &meta);
 	work.todo = MemoryContextAllocHuge(work.memory, Max(work.pass.count, 1) * sizeof(uint32));
 	for (uint32 i = 0; i < work.pass.count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (read_node(slice->index, slice->format, work.pass.slots[i], node) && NodeState(node) == NODE_LIVE &&
-			(node->flags & NODE_LINKED) == 0)
+		if (!is_done(slice, work.pass.slots[i], meta.change_seq))
 			work.todo[work.ntodo++] = work.pass.slots[i];
 	}
-	pfree(node);
 
 	/* In random order: rows that were inserted together are often alike, and pieces of likes make poor edges. */
 	for (uint32 i = work.ntodo; i > 1; i--)
@@ -368,6 +395,7 @@ find_missing(LinkPass *missing)
 	missing->from = work.pass.from;
 	missing->to = work.pass.to;
 	missing->live = work.pass.live;
+	missing->live = work.pass.live;
 	missing->count = 0;
 	missing->slots = MemoryContextAllocHuge(work.memory, Max(work.ntodo, 1) * sizeof(uint32));
 	for (uint32 i = 0; i < work.ntodo; i++)
@@ -378,35 +406,54 @@ find_missing(LinkPass *missing)
 	qsort(missing->slots, missing->count, sizeof(uint32), compare_slots);
 }
 
-/* Write what was linked, and if that is the whole pass, how far the list is linked now. */
+/* Begin to write what was linked. */
 static void
-write_pass(MirrorSlice *slice, bool whole)
+begin_writing(MirrorSlice *slice, bool whole)
 {
+	MemoryContext before = MemoryContextSwitchTo(work.memory);
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	list_bounds(slice->index, slice->format, &meta, &bounds);
+	sort_rows(&work.linked);
+	find_missing(&work.missing);
+	work.whole = whole;
+	work.writer = row_writer_begin(slice->format, &work.linked, bounds.next_fresh, meta.change_seq + 1);
+	MemoryContextSwitchTo(before);
+}
+
+static bool
+time_is_over(const void *slice)
+{
+	return slice_over(slice);
+}
+
+/* The rows are written: if that is the whole pass, say how far the list is linked now. */
+static void
+end_writing(MirrorSlice *slice)
+{
+	MemoryContext before = MemoryContextSwitchTo(work.memory);
 	LinkPass	pass = work.pass;
-	LinkPass	missing;
 	LinkedRows	rows;
 	MetaPage	meta;
-	MemoryContext before = MemoryContextSwitchTo(work.memory);
 
-	sort_rows(&rows);
-	find_missing(&missing);
-	if (!whole || missing.count > 0)
+	if (!work.whole || work.missing.count > 0)
 	{
 		pass.to = pass.from;
-		pass.count = 0;
+		pass.count = pass.live = 0;
 	}
-	link_write(slice->index, slice->format, &pass, &rows);
+	link_write_end(slice->index, slice->format, &pass, &work.linked);
 	work.linked_any = false;
 
 	/* What the engine wrote is what the mirror has; only the number is new. */
 	read_meta(slice->index, &meta);
-	if (!whole || missing.count == 0)
+	if (!work.whole || work.missing.count == 0)
 		slice->progress->change_seq = meta.change_seq;
 	else
 	{
 		memset(&rows, 0, sizeof(rows));
-		link_over_pages(slice->index, slice->format, &missing, &rows);
-		link_write(slice->index, slice->format, &missing, &rows);
+		link_over_pages(slice->index, slice->format, &work.missing, &rows);
+		link_write(slice->index, slice->format, &work.missing, &rows);
 	}
 	MemoryContextSwitchTo(before);
 }
@@ -424,12 +471,27 @@ link_take(MirrorSlice *slice)
 	return work.in_flight ? take_piece(slice) : SLICE_IDLE;
 }
 
+/* Write as long as the slice lasts; between slices whoever has locked the index ends the pass. */
+static SliceEnding
+go_on_writing(MirrorSlice *slice)
+{
+	if (!row_writer_go_on(work.writer, slice->index, time_is_over, slice))
+		return SLICE_MORE;
+	end_writing(slice);
+	linker_unlock(slice->index, true);
+	forget_work();
+	slice->progress->look_at_ms = 0;
+	return SLICE_IDLE;
+}
+
 SliceEnding
 link_go_on(MirrorSlice *slice)
 {
 	SliceEnding ending = SLICE_IDLE;
 	bool		whole = work.done == work.ntodo;
 
+	if (work.writer != NULL)
+		return go_on_writing(slice);
 	if (!whole && !memory_used_up() && (work.done == 0 || !linker_lock_wanted(slice->index, true)))
 		return post_piece(slice);
 
@@ -437,9 +499,6 @@ link_go_on(MirrorSlice *slice)
 		ending = take_seeds(slice);
 	if (ending != SLICE_IDLE)
 		return ending;
-	write_pass(slice, whole);
-	linker_unlock(slice->index, true);
-	forget_work();
-	slice->progress->look_at_ms = 0;
-	return SLICE_IDLE;
+	begin_writing(slice, whole);
+	return go_on_writing(slice);
 }

@@ -547,6 +547,33 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 	list_trim(index, format, meta.linked_position);
 }
 
+/* Rows that an interrupted pass has written: they are counted when the list entries that name them have been dealt with. */
+static uint32
+linked_but_listed(IndexVacuum *vacuum)
+{
+	NodeRecord *node = palloc(vacuum->format->node_bytes);
+	MetaPage	meta;
+	ListBounds	bounds;
+	uint32	   *listed = NULL;
+	uint32		nlisted;
+	uint32		count = 0;
+
+	list_bounds(vacuum->index, vacuum->format, &meta, &bounds);
+	if (!list_read(vacuum->index, vacuum->format, &bounds, bounds.linked, bounds.end, &listed, &nlisted))
+		report_corrupt(vacuum->index, meta.oldest_list, "the pending list was trimmed beyond what is linked");
+	for (uint32 i = 0; i < nlisted; i++)
+	{
+		link_pause();
+		if (read_node(vacuum->index, vacuum->format, listed[i], node) && NodeState(node) == NODE_LIVE &&
+			(node->flags & NODE_LINKED) != 0)
+			count++;
+	}
+	if (listed != NULL)
+		pfree(listed);
+	pfree(node);
+	return count;
+}
+
 /* Take dead and detached slots as far as they can go. */
 static void
 bury(IndexVacuum *vacuum)
@@ -564,6 +591,7 @@ bury(IndexVacuum *vacuum)
 		repair_graph(vacuum);
 		FAULT_POINT("vacuum-repaired");
 		for_each_node_page(vacuum, visit_for_detaching, &end.linked_slots);
+		end.linked_slots -= linked_but_listed(vacuum);
 		end.has_linked_slots = true;
 		end_slice(vacuum, &end);
 		FAULT_POINT("vacuum-detached");

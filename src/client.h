@@ -45,6 +45,9 @@ extern MirrorRef client_mirror(Relation index, const MetaPage *meta, FallbackRea
 /* Whether the server would answer a scan of an index now. Wants nothing, makes nothing: for the planner. */
 extern bool client_would_answer(Relation index);
 
+/* Whether the server's engine is the one on a GPU. */
+extern bool client_engine_is_cuda(void);
+
 /* The entry of an index that is to be mirrored now, whatever spoke against it before; entry -1: it cannot be. */
 extern MirrorRef client_want(Relation index, const MetaPage *meta);
 

@@ -303,6 +303,17 @@ client_would_answer(Relation index)
 }
 
 bool
+client_engine_is_cuda(void)
+{
+	char		name[sizeof(gpuann_area->engine)];
+
+	if (gpuann_area == NULL)
+		return false;
+	area_copy_text(name, sizeof(name), gpuann_area->engine, sizeof(gpuann_area->engine));
+	return strcmp(name, "cuda") == 0;
+}
+
+bool
 client_worker_serves(Relation index)
 {
 	int			entry = known_entry(index);

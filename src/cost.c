@@ -24,17 +24,23 @@
 #define VISITED_PER_EF_AND_M	0.9
 
 /*
- * Prices in units of cpu_operator_cost, measured against sequential scans of the same tables: one unit was 15 to 20 ns.
+ * What steps cost, in units of cpu_operator_cost: measured against sequential scans of the same tables.
  */
+typedef struct StepPrices
+{
+	double		round_trip;		/* to the server and back */
+	double		expand;			/* each edge of a row that is expanded, whether its other end was visited before or not */
+	double		visit;			/* a row's distance, in a graph search */
+	double		compare;		/* ... in an exact pass */
+	double		result;			/* each row that a search has room for: sorting, copying, checking */
+} StepPrices;
+
+static const StepPrices page_prices = {.expand = 7.5, .visit = 5, .compare = 5};
+static const StepPrices cpu_prices = {.round_trip = 2000, .expand = 4, .visit = 3, .compare = 18, .result = 16};
+static const StepPrices cuda_prices = {.round_trip = 4000, .expand = 0.1, .visit = 0.1, .compare = 0.05, .result = 8};
+
 #define START_OPERATORS			800 /* metapage, end of the pending list, seeds */
-#define ROUND_TRIP_OPERATORS	2000	/* to the server and back */
-#define PAGE_EXPAND_OPERATORS	7.5 /* of a row's neighbours, each, whether visited before or not; over pages */
-#define PAGE_VISIT_OPERATORS	4	/* of a row found in the buffers, without its distance */
-#define PAGE_EXACT_OPERATORS	4	/* of a row, in order */
-#define PAGE_CONFIRM_OPERATORS	8	/* of a row that is an answer */
-#define SERVER_EXPAND_OPERATORS 0.5 /* the same in the server */
-#define SERVER_VISIT_OPERATORS	1
-#define SERVER_EXACT_OPERATORS	0.5
+#define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
 
 /* The planner's price of an index that cannot be used. */
 #define COST_NEVER	get_float8_infinity()
@@ -50,6 +56,7 @@ typedef struct PricedIndex
 	int			m;
 	int			ef;				/* of the first search */
 	bool		server;			/* answers now */
+	const StepPrices *step;
 } PricedIndex;
 
 /*
@@ -69,52 +76,65 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 		index->m = GPUANN_DEFAULT_M;
 		index->ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH;
 		index->server = false;
+		index->step = &page_prices;
 		return;
 	}
 	relation = index_open(info->indexoid, NoLock);
 	index->m = gpuann_option_m(relation);
 	index->ef = gpuann_effective_ef_search(relation);
 	index->server = client_would_answer(relation);
+	index->step = !index->server ? &page_prices : client_engine_is_cuda() ? &cuda_prices : &cpu_prices;
 	index_close(relation, NoLock);
 }
 
 /*
- * The price of a graph search of breadth ef.
+ * The price of reading the pages of so many visited rows.
  *
- * ef rows are expanded. Over pages: a visit of each row, and the reading of the pages that they lie on. Rows near each other share no pages, but what is in the
- * cache costs nothing; so the pages are those rows' share of the index, and where the index is larger than the cache, a page a row for the rest. It
- * is never more than reading everything in order. Vectors of a table may be out of line, and then the planner does not know that a sequential scan
- * reads them: so that the two compare, no more pages are charged than the table has.
+ * Rows near each other share no pages, but what is in the cache costs nothing; so the pages are those rows' share of the index, and where the
+ * index is larger than the cache, a page a row for the rest. It is never more than reading everything in order. Vectors of a table may be out of
+ * line, and then the planner does not know that a sequential scan reads them: so that the two compare, no more pages are charged than the
+ * table has.
  */
 static double
-graph_price(const PricedIndex *index, double ef)
+reading_price(const PricedIndex *index, double visited)
 {
-	double		visited = Min(ef * index->m * VISITED_PER_EF_AND_M + index->m * log2(index->rows + 1), index->rows);
-	double		share = visited / index->rows;
 	double		uncached = 1 - Min((double) effective_cache_size / index->pages, 1);
-	double		reading;
 
-	ef = Min(ef, index->rows);
 	if (index->server)
-		return (ROUND_TRIP_OPERATORS + ef * index->m * SERVER_EXPAND_OPERATORS + visited * SERVER_VISIT_OPERATORS) *
-			cpu_operator_cost;
-	reading = Min(Min(share * index->pages, index->table_pages) * index->random_page,
-				  Min(index->pages, index->table_pages) * index->sequential_page);
-	reading += uncached * visited * index->random_page;
-	return reading +
-		(ef * index->m * PAGE_EXPAND_OPERATORS + visited * (PAGE_VISIT_OPERATORS + 1)) * cpu_operator_cost;
+		return 0;
+	return uncached * visited * index->random_page +
+		Min(Min(visited / index->rows * index->pages, index->table_pages) * index->random_page,
+			Min(index->pages, index->table_pages) * index->sequential_page);
 }
 
 /*
- * The price of comparing all rows.
+ * The price of a graph search of breadth ef; *read is what has been paid for reading pages, in this search and those before.
  */
 static double
-exact_price(const PricedIndex *index)
+graph_price(const PricedIndex *index, double ef, double *read)
 {
-	if (index->server)
-		return (ROUND_TRIP_OPERATORS + index->rows * SERVER_EXACT_OPERATORS) * cpu_operator_cost;
-	return Min(index->pages, index->table_pages) * index->sequential_page +
-		index->rows * (PAGE_EXACT_OPERATORS + 1) * cpu_operator_cost;
+	double		visited = Min(ef * index->m * VISITED_PER_EF_AND_M + index->m * log2(index->rows + 1), index->rows);
+	double		reading = Max(reading_price(index, visited), *read);
+	double		price;
+
+	ef = Min(ef, index->rows);
+	price = reading - *read +
+		(index->step->round_trip + ef * index->m * index->step->expand + visited * index->step->visit + ef * index->step->result) *
+		cpu_operator_cost;
+	*read = reading;
+	return price;
+}
+
+/*
+ * The price of comparing all rows, to keep as many as there is room for.
+ */
+static double
+exact_price(const PricedIndex *index, double room)
+{
+	double		reading = index->server ? 0 : Min(index->pages, index->table_pages) * index->sequential_page;
+
+	return reading + (index->step->round_trip + index->rows * index->step->compare + Min(room, index->rows) * index->step->result) *
+		cpu_operator_cost;
 }
 
 /*
@@ -124,6 +144,7 @@ static double
 scan_price(const PricedIndex *index, double wanted)
 {
 	double		price = START_OPERATORS * cpu_operator_cost;
+	double		read = 0;
 	double		had = 0;
 	uint32		room = scan_exact_room(gpuann_exact ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM);
 
@@ -133,12 +154,12 @@ scan_price(const PricedIndex *index, double wanted)
 		uint32		ef = (uint32) index->ef;
 
 		had = ef;
-		price += graph_price(index, ef);
+		price += graph_price(index, ef, &read);
 		while (had < wanted && ef < ENGINE_MAX_EF && !scan_graph_is_dearer(ef * 2, index->rows))
 		{
 			ef = Min(ef * 2, ENGINE_MAX_EF);
 			had = ef;
-			price += graph_price(index, ef);
+			price += graph_price(index, ef, &read);
 		}
 	}
 	while (had < wanted)
@@ -147,15 +168,15 @@ scan_price(const PricedIndex *index, double wanted)
 		/* Rooms that do not grow any more are counted at once. */
 		double		rounds = next > room ? 1 : ceil((wanted - had) / room);
 
-		price += rounds * exact_price(index);
+		price += rounds * exact_price(index, room);
 		had += rounds * room;
 		room = next;
 	}
 	/* In the end: what the graph has missed. */
 	if (wanted >= index->rows && !gpuann_exact && gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE)
-		price += exact_price(index);
+		price += exact_price(index, room);
 	/* Each row's record in the index is read before it is given. */
-	return price + wanted * (cpu_index_tuple_cost + PAGE_CONFIRM_OPERATORS * cpu_operator_cost);
+	return price + wanted * (cpu_index_tuple_cost + CONFIRM_OPERATORS * cpu_operator_cost);
 }
 
 /*

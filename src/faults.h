@@ -10,7 +10,7 @@
  *	wait	the file gpuann_fault.POINT appears in the data directory; it goes on when a test has removed it
  *	delay	(every time) it sleeps N milliseconds
  *
- * t/160_faults.pl comes to every point; it finds their names in these sources.
+ * t/115_faults_at_every_point.pl comes to every point; it finds their names in these sources.
  */
 #ifndef GPUANN_FAULTS_H
 #define GPUANN_FAULTS_H

@@ -1,5 +1,5 @@
-# A streaming standby, with every WAL record of the index checked against its page: after rounds of insert, update, delete, vacuum
-# and link it gives the primary's answers and passes the primary's check.
+# A streaming standby, with every WAL record of the index checked against its page: after ten rounds of inserts, updates,
+# deletes, vacuums and links at once it gives the primary's answers and passes the primary's check.
 
 use strict;
 use warnings;
@@ -7,6 +7,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use GpuannTest;
+use PgSession;
 use PostgreSQL::Test::Cluster;
 use Test::More;
 
@@ -32,16 +33,50 @@ sub same_on_both
 	is(complete_rows($standby), complete_rows($primary), "$what: the standby finds every row");
 }
 
-same_on_both('built');
-foreach my $round (1 .. 5)
+# All kinds of changes at once, for a second; the standby follows meanwhile and is asked, too.
+sub mixed_load
 {
-	fill_rows($primary, $next, $next + 600, $dims);
-	$primary->safe_psql('postgres', "DELETE FROM items WHERE noise(id, $round) < 0.15");
-	same_on_both("round $round, changed");
-	$primary->safe_psql('postgres', "UPDATE items SET v = vec(id + 1, $dims) WHERE noise(id, $round + 100) < 0.05");
+	my ($round) = @_;
+	my $again = sub {
+		my ($statement) = @_;
+		return "DO \$\$ DECLARE until timestamptz := clock_timestamp() + '1 s'; i int := 0; BEGIN
+			WHILE clock_timestamp() < until LOOP i := i + 1; $statement; COMMIT; END LOOP; END \$\$";
+	};
+	my @statements = (
+		$again->("INSERT INTO items VALUES ($next + i, vec($next + i, $dims))"),
+		$again->("UPDATE items SET v = vec(id + i, $dims) WHERE id = 1 + (i * 7 + $round) % 3000"),
+		$again->("DELETE FROM items WHERE id = 10000 + (i * 13) % 20000"),
+		$again->("PERFORM gpuann_link('items_v'), pg_sleep(0.03)"));
+	my @sessions = map { my $session = PgSession->new($primary); $session->send($_); $session } @statements;
+	my $reader = PgSession->new($standby, settings => '-cenable_seqscan=off -cenable_sort=off -cgpuann.server=off');
+	my $wrong = '';
+
+	push @sessions, my $keeper = PgSession->new($primary);
+	$keeper->send('VACUUM items');
+	do
+	{
+		my $answer = $reader->query("SELECT count(*), count(DISTINCT place), (SELECT count(*) FROM items)
+			FROM (SELECT ctid AS place FROM items ORDER BY v <-> vec(1, $dims)) s");
+		my ($found, $distinct, $rows) = split /\|/, $answer->{rows}[0] // '0|0|0';
+
+		$wrong ||= "$answer->{error} $found, $distinct, $rows"
+		  if $answer->{error} !~ /conflict with recovery/ && ($answer->{error} ne '' || $found != $rows || $distinct != $rows);
+	} until $sessions[0]->is_done || $wrong ne '';
+	is($wrong, '', "round $round: the standby finds every row at any time");
+	is($_->receive->{error}, '', "round $round: no session failed") foreach @sessions;
+	$_->close foreach @sessions, $reader;
+}
+
+same_on_both('built');
+foreach my $round (1 .. 10)
+{
+	$primary->safe_psql('postgres', "DELETE FROM items WHERE noise(id, $round) < 0.1");
+	mixed_load($round);
+	same_on_both("round $round");
 	$primary->safe_psql('postgres', $round % 2 ? 'VACUUM items' : "SELECT gpuann_link('items_v')");
-	same_on_both("round $round, " . ($round % 2 ? 'vacuumed' : 'linked'));
-	$next += 1000;
+	same_on_both("round $round, " . ($round % 2 ? 'vacuumed' : 'linked')) if $round % 3 == 0;
+	$primary->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY items_v') if $round == 6;
+	$next += 10000;
 }
 
 # An index built while the standby follows, and a check while replay changes the index.

@@ -17,7 +17,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(
-  new_node make_data exact_answers graph_answers oracle_answers complete_rows
+  new_node make_data exact_answers graph_answers oracle_answers recall complete_rows
   check_index right_after in_background stop_in_the_middle fill_rows
 );
 
@@ -116,6 +116,24 @@ sub graph_answers
 {
 	my ($node, $settings) = @_;
 	return answers($node, 'SET enable_seqscan = off; ' . ($settings // ''));
+}
+
+# The share of the nearest 20 rows of ten queries that the graph finds, at gpuann.ef_search = 100.
+sub recall
+{
+	my ($node) = @_;
+	my @found = split /\n/, graph_answers($node, 'SET gpuann.ef_search = 100;');
+	my @exact = split /\n/, oracle_answers($node);
+	my ($hits, $all) = (0, 0);
+
+	foreach my $i (0 .. $#exact)
+	{
+		my %mine = map { $_ => 1 } ($found[$i] =~ /\{([\d,]+)\}/)[0] =~ /\d+/g;
+		my @theirs = ($exact[$i] =~ /\{([\d,]+)\}/)[0] =~ /\d+/g;
+		$hits += grep { $mine{$_} } @theirs;
+		$all += @theirs;
+	}
+	return $hits / $all;
 }
 
 # "rows through the index, distinct ones among them, rows of the table"

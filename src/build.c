@@ -2,378 +2,137 @@
  * build.c
  *		CREATE INDEX: the rows are appended to pages and fed to a CPU engine in this process, which makes the graph.
  *
- * The pages are written through buffers without WAL, and logged once at the end. The engine holds as many rows as
- * maintenance_work_mem allows; rows beyond stay on the pending list and are linked over pages afterwards, which takes longer. The
- * engine's threads know nothing of PostgreSQL, and end with the memory context of the build, on error and cancel too.
+ * The pages are written through buffers; vector pages are logged as they are filled, all others once at the end. The engine
+ * holds as many rows as maintenance_work_mem allows; rows beyond stay on the pending list and are linked over pages afterwards, which takes longer.
  */
-#include "gpuann.h"
+#include "postgres.h"
+
+#include "buildparts.h"
 
 #include <math.h>
 
 #include "access/tableam.h"
 #include "access/xloginsert.h"
-#include "build.h"
-#include "catalog/index.h"
 #include "commands/progress.h"
 #include "engine/prune.h"
 #include "faults.h"
 #include "link.h"
 #include "miscadmin.h"
-#include "optimizer/optimizer.h"
-#include "pages.h"
 #include "pending.h"
 #include "pgstat.h"
 #include "utils/memutils.h"
-
-#define FEED_ROWS			4096	/* most rows handed to the engine at once ... */
-#define FEED_BYTES			(1024 * 1024)	/* ... and of their vectors, unless one is larger */
-#define ENGINE_CHUNK_MB		5		/* memory that the engine takes at once, and its tables */
-#define POLL_MIN_US			50
-#define POLL_MAX_US			20000
-
-/* A page being filled. */
-typedef struct FilledPage
-{
-	BlockNumber block;			/* InvalidBlockNumber: none */
-	Buffer		buffer;			/* pinned */
-} FilledPage;
+#include "utils/rel.h"
 
 typedef struct BuildState
 {
 	Relation	heap;
 	Relation	index;
-	IndexInfo  *info;
-	const GpuannTypeInfo *type;
 	IndexFormat format;
-	MemoryContext memory;		/* of the build */
-	MemoryContext row_memory;	/* of one row */
+	BuildShared *shared;		/* while rows are loaded */
 	double		heap_rows;
+	BuildEngine *engine;
 
 	/* rows in pages */
 	uint32		rows;
 	uint32		superblocks;
-	FilledPage	node_page;
-	FilledPage	vector_page;
+	uint32	   *loaded;			/* per superblock: slots that hold rows, the first ones; 0: not written yet */
+	uint32		loaded_room;
+	uint32		fed;			/* superblocks below this have been offered to the engine */
 
-	/* rows in the engine */
-	const EngineOps *ops;
-	Engine	   *engine;			/* NULL: not opened, or closed */
-	MirrorId	mirror;
-	JobId		job;			/* in flight, or 0 */
-	char	   *batch;			/* vectors not yet handed over */
-	uint32	   *batch_versions;
-	uint32		batch_rows;
-	uint32		batch_room;
-	uint32		fed;			/* slots below this are in the engine */
-	uint32		most_fed;		/* rows that fit into maintenance_work_mem */
-	bool		feeding;
+	/* rows that are not linked: those in slots from unlinked_from on */
+	uint32		unlinked;
+	uint32		unlinked_from;
+
+	/* what joins the free list */
+	uint32		free_head;
+	uint32		free_count;
+	uint32		next_fresh;
 } BuildState;
 
 /*
- * End the engine, whatever it does.
+ * Begin a phase that the progress view shows; total is what it counts to, 0 if that is not known.
+ */
+void
+build_phase(int phase, int64 total)
+{
+	const int	names[] = {PROGRESS_CREATEIDX_SUBPHASE, PROGRESS_CREATEIDX_TUPLES_TOTAL, PROGRESS_CREATEIDX_TUPLES_DONE};
+	const int64 values[] = {phase, total, 0};
+
+	pgstat_progress_update_multi_param(3, names, values);
+}
+
+void
+build_progress(int64 done)
+{
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+}
+
+/*
+ * Take over what has been loaded since the last call, and feed what can be fed: superblocks in order, for slots ascend in the engine.
  */
 static void
-close_engine(void *arg)
+take_loaded(void *context)
 {
-	BuildState *build = arg;
+	BuildState *build = context;
+	LoadedSuperblock loaded;
 
-	if (build->engine == NULL)
-		return;
-	if (build->job != 0)
-		build->ops->job_cancel(build->engine, build->job);
-	build->ops->close(build->engine);
-	build->engine = NULL;
+	while (build_take_loaded(build->shared, &loaded))
+	{
+		if (loaded.superblock >= build->loaded_room)
+		{
+			uint32		room = Max(loaded.superblock + 1, build->loaded_room * 2);
+
+			build->loaded = repalloc_huge(build->loaded, sizeof(uint32) * room);
+			memset(build->loaded + build->loaded_room, 0, sizeof(uint32) * (room - build->loaded_room));
+			build->loaded_room = room;
+		}
+		build->loaded[loaded.superblock] = loaded.rows;
+		build->rows += loaded.rows;
+	}
+	build_progress(pg_atomic_read_u64(&build->shared->rows));
+	for (; build->fed < build->loaded_room && build->loaded[build->fed] > 0; build->fed++)
+		build_engine_feed(build->engine, build->fed, build->loaded[build->fed]);
 }
 
 /*
- * Memory that a row takes in the engine: vector, graph row and the link's copy of it, candidates, what is kept beside.
- */
-static double
-row_memory(const IndexFormat *format)
-{
-	return format->vector_bytes + 3.0 * format->degree * sizeof(uint32) + 64;
-}
-
-/*
- * maintenance_work_mem that a build of so many rows needs to make the whole graph in memory, in bytes.
- */
-double
-build_memory(const IndexFormat *format, double rows)
-{
-	return rows * row_memory(format) * 1.1 + ENGINE_CHUNK_MB * 1024 * 1024;
-}
-
-/*
- * Open an engine for the build, within maintenance_work_mem.
+ * Load all rows of the heap, with workers if there may be any.
  */
 static void
-open_engine(BuildState *build, double expected_rows)
+load_rows(BuildState *build, IndexInfo *info)
 {
-	uint64		limit = (uint64) maintenance_work_mem * 1024;
-	EngineConfig config = {.threads = max_parallel_maintenance_workers + 1, .device = -1, .memory_limit = limit};
-	MirrorSpec	spec = {
-		.dims = build->format.dims, .type = (ElementType) build->format.type, .metric = (Metric) build->format.metric,
-		.method = METHOD_GRAPH, .degree = build->format.degree, .residency = RESIDENCY_FULL,
-		.placement = PLACEMENT_SINGLE, .device = -1
-	};
-	MemoryContextCallback *callback;
-	EngineError error;
+	int			workers = build_workers(build->heap, build->index, info);
+	BuildShared *alone = palloc0(sizeof(BuildShared));
+	ParallelLoad *load = NULL;
+	Loader		loader;
 
-	build->most_fed = (uint32) Min(limit / row_memory(&build->format), (double) ENGINE_MAX_SLOTS);
-	spec.capacity = Max((uint32) Min(expected_rows * 1.1, (double) build->most_fed), 1);
-	build->ops = cpu_engine_ops();
-	if (build->ops->abi_version != ENGINE_ABI_VERSION)
-		elog(ERROR, "the CPU engine has ABI version %u, not %u", build->ops->abi_version, ENGINE_ABI_VERSION);
+	alone->heap = RelationGetRelid(build->heap);
+	alone->index = RelationGetRelid(build->index);
+	alone->concurrent = info->ii_Concurrent;
+	alone->logged = RelationNeedsWAL(build->index);
+	alone->format = build->format;
+	build_shared_init(alone);
+	if (workers > 0)
+		load = parallel_load_begin(build->heap, alone, workers);
+	build->shared = load != NULL ? parallel_load_shared(load) : alone;
 
-	callback = MemoryContextAllocZero(build->memory, sizeof(*callback));
-	callback->func = close_engine;
-	callback->arg = build;
-	MemoryContextRegisterResetCallback(build->memory, callback);
-
-	if (build->ops->open(&config, &build->engine, &error) != ENGINE_OK)
-	{
-		build->engine = NULL;
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not start threads to build index \"%s\"", RelationGetRelationName(build->index)),
-				 errdetail("%s", error.text)));
-	}
-	/* The estimate of rows may be far too high: a mirror grows, so begin with what there is room for. */
-	do
-		build->feeding = build->ops->mirror_create(build->engine, &spec, &build->mirror, &error) == ENGINE_OK;
-	while (!build->feeding && (spec.capacity /= 2) > 0);
-	build->batch_room = Max(Min(FEED_ROWS, FEED_BYTES / build->format.vector_bytes), 1);
-	build->batch = MemoryContextAlloc(build->memory, (Size) build->batch_room * build->format.vector_bytes);
-	build->batch_versions = MemoryContextAlloc(build->memory, sizeof(uint32) * build->batch_room);
-	for (uint32 i = 0; i < build->batch_room; i++)
-		build->batch_versions[i] = 1;
-}
-
-/*
- * Wait for the job in flight, serving interrupts; reports its progress if asked to.
- */
-static EngineStatus
-wait_for_job(BuildState *build, bool report)
-{
-	JobProgress progress;
-	long		pause = POLL_MIN_US;
-
-	for (;;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (build->ops->job_poll(build->engine, build->job, &progress) != ENGINE_OK)
-			elog(ERROR, "the engine lost a job");
-		if (report)
-			pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, progress.done);
-		if (progress.completed)
-			break;
-		pg_usleep(pause);
-		pause = Min(pause * 2, POLL_MAX_US);
-	}
-	if (progress.status != ENGINE_OK && progress.status != ENGINE_NO_MEMORY)
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not build the graph of index \"%s\"", RelationGetRelationName(build->index)),
-				 errdetail("%s", progress.error.text)));
-	return progress.status;
-}
-
-/*
- * Hand a job to the engine and wait for it. True if it was done, false if memory was short; then the job is released.
- */
-static bool
-run_job(BuildState *build, const EngineJob *job, bool report)
-{
-	EngineError error;
-	EngineStatus status;
-
-	while ((status = build->ops->job_submit(build->engine, job, &build->job, &error)) == ENGINE_BUSY)
-	{
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(POLL_MIN_US);
-	}
-	if (status == ENGINE_OK)
-	{
-		status = wait_for_job(build, report);
-		if (status != ENGINE_OK)
-			build->ops->job_release(build->engine, build->job);
-	}
-	else if (status != ENGINE_NO_MEMORY)
-		elog(ERROR, "the engine refused a job: %s", error.text);
-	if (status != ENGINE_OK)
-		build->job = 0;
-	return status == ENGINE_OK;
-}
-
-/*
- * Hand the rows of the batch to the engine.
- */
-static void
-feed_batch(BuildState *build)
-{
-	EngineJob	job = {
-		.kind = JOB_APPEND, .mirror = build->mirror, .count = build->batch_rows, .first_slot = build->fed,
-		.versions = build->batch_versions, .vectors = build->batch
-	};
-
-	if (build->batch_rows == 0)
-		return;
-	build->feeding = run_job(build, &job, false);
-	if (build->feeding)
-	{
-		build->ops->job_release(build->engine, build->job);
-		build->job = 0;
-		build->fed += build->batch_rows;
-	}
-	build->batch_rows = 0;
-}
-
-/*
- * Let the engine have a row too, as long as memory lasts.
- */
-static void
-feed_row(BuildState *build, const void *vector)
-{
-	if (!build->feeding)
-		return;
-	if (build->fed + build->batch_rows >= build->most_fed)
-	{
-		feed_batch(build);
-		build->feeding = false;
-		return;
-	}
-	memcpy(build->batch + (Size) build->batch_rows * build->format.vector_bytes, vector, build->format.vector_bytes);
-	if (++build->batch_rows == build->batch_room)
-		feed_batch(build);
-}
-
-/*
- * Make the file one page longer; the block is the one expected, because nobody else extends it.
- */
-static Buffer
-new_block(Relation index, ForkNumber fork, BlockNumber expected)
-{
-	Buffer		buffer = ReadBufferExtended(index, fork, P_NEW, RBM_NORMAL, NULL);
-
-	if (BufferGetBlockNumber(buffer) != expected)
-		elog(ERROR, "block %u of index \"%s\" should have been %u", BufferGetBlockNumber(buffer),
-			 RelationGetRelationName(index), expected);
-	return buffer;
-}
-
-/*
- * Begin a superblock: its list page is made, all zero.
- */
-static void
-begin_superblock(BuildState *build)
-{
-	const IndexFormat *format = &build->format;
-	BlockNumber block = list_block(format, build->superblocks);
-
-	if (((uint64) build->superblocks + 1) * format->superblock_slots > ENGINE_MAX_SLOTS ||
-		1 + format->seed_pages + ((uint64) build->superblocks + 1) * format->superblock_pages > MaxBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("index \"%s\" cannot hold more than %u rows", RelationGetRelationName(build->index), build->rows)));
-	ReleaseBuffer(new_block(build->index, MAIN_FORKNUM, block));
-	build->superblocks++;
-}
-
-/*
- * Lock a page for writing, keeping it pinned until another takes its place; a new one is initialised.
- */
-static Page
-fill_page(BuildState *build, FilledPage *filled, BlockNumber block, PageKind kind, bool extend)
-{
-	if (filled->block != block)
-	{
-		if (filled->block != InvalidBlockNumber)
-			ReleaseBuffer(filled->buffer);
-		filled->block = InvalidBlockNumber;
-		filled->buffer = extend ? new_block(build->index, MAIN_FORKNUM, block) : ReadBuffer(build->index, block);
-		filled->block = block;
-	}
-	LockBuffer(filled->buffer, BUFFER_LOCK_EXCLUSIVE);
-	if (PageIsNew(BufferGetPage(filled->buffer)))
-		page_init(BufferGetPage(filled->buffer), kind, build->superblocks - 1);
-	return BufferGetPage(filled->buffer);
-}
-
-static void
-unlock_page(FilledPage *filled)
-{
-	MarkBufferDirty(filled->buffer);
-	LockBuffer(filled->buffer, BUFFER_LOCK_UNLOCK);
-}
-
-static void
-release_page(FilledPage *filled)
-{
-	if (filled->block != InvalidBlockNumber)
-		ReleaseBuffer(filled->buffer);
-	filled->block = InvalidBlockNumber;
-}
-
-/*
- * Write a row into its pages: the next slot.
- */
-static void
-write_row(BuildState *build, const void *vector, ItemPointer tid)
-{
-	const IndexFormat *format = &build->format;
-	uint32		slot = build->rows;
-	VectorPlace place;
-	NodeRecord *node;
-	Page		page;
-	const char *from = vector;
-	uint32		left = format->vector_bytes;
-
-	if (slot == (uint64) build->superblocks * format->superblock_slots)
-		begin_superblock(build);
-
-	page = fill_page(build, &build->node_page, node_block(format, slot), PAGE_NODE, node_index(format, slot) == 0);
-	page_reach(page, (node_index(format, slot) + 1) * (Size) format->node_bytes);
-	node = node_record(format, page, slot);
-	node->tid = *tid;
-	node->flags = NODE_LIVE;
-	node->version = 1;
-	memset(node->neighbours, 0xFF, format->degree * sizeof(uint32));
-	unlock_page(&build->node_page);
-
-	for (place = vector_place(format, slot); left > 0; vector_place_next(format, &place))
-	{
-		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-
-		page = fill_page(build, &build->vector_page, place.block, PAGE_VECTOR, place.offset == 0);
-		page_reach(page, place.offset + part);
-		memcpy(VectorBytesOf(page) + place.offset, from, part);
-		unlock_page(&build->vector_page);
-		from += part;
-		left -= part;
-	}
-	build->rows++;
-}
-
-/*
- * Take a row of the heap.
- */
-static void
-add_heap_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool alive, void *arg)
-{
-	BuildState *build = arg;
-	MemoryContext old = MemoryContextSwitchTo(build->row_memory);
-	const void *elements;
-	Pointer		copy;
-
-	if (gpuann_value_elements(build->type, build->format.dims, values[0], isnull[0], &elements, &copy))
-	{
-		write_row(build, elements, tid);
-		feed_row(build, elements);
-		FAULT_POINT("build-row");
-		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, build->rows);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(build->row_memory);
+	build_phase(BUILD_PHASE_LOAD, 0);
+	loader_begin(&loader, build->index, build->shared);
+	loader.loaded = take_loaded;
+	loader.context = build;
+	build->heap_rows = loader_scan(&loader, build->heap, info, true,
+								   load != NULL ? parallel_load_scan(load, build->heap) : NULL);
+	if (load != NULL)
+		parallel_load_wait(load, take_loaded, build);
+	build->heap_rows += build->shared->heap_rows;
+	build->superblocks = build->shared->superblocks;
+	info->ii_BrokenHotChain |= build->shared->broken_hot_chain;
+	build->shared = NULL;
+	if (load != NULL)
+		parallel_load_end(load);
+	pfree(alone);
+	build_engine_fed(build->engine);
+	if (build->fed != build->superblocks)
+		elog(ERROR, "%u superblocks were loaded, not %u", build->fed, build->superblocks);
 }
 
 /*
@@ -388,21 +147,21 @@ write_graph_rows(BuildState *build, const LinkResult *link)
 	for (uint32 i = 0; i < link->count;)
 	{
 		BlockNumber block = node_block(format, link->slots[i]);
-		Page		page = fill_page(build, &build->node_page, block, PAGE_NODE, false);
+		Buffer		buffer = read_page(build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
 
 		for (; i < link->count && node_block(format, link->slots[i]) == block; i++)
 		{
-			NodeRecord *node = node_record(format, page, link->slots[i]);
+			NodeRecord *node = node_record(format, BufferGetPage(buffer), link->slots[i]);
 
 			node->flags |= NODE_LINKED;
 			memcpy(node->neighbours, link->rows + (Size) i * format->degree, row_bytes);
 		}
-		unlock_page(&build->node_page);
+		MarkBufferDirty(buffer);
+		UnlockReleaseBuffer(buffer);
 		FAULT_POINT("build-graph-page");
-		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, i);
+		build_progress(i);
 		CHECK_FOR_INTERRUPTS();
 	}
-	release_page(&build->node_page);
 }
 
 /*
@@ -436,49 +195,134 @@ write_seeds(BuildState *build, const LinkResult *link)
 static uint32
 link_fed(BuildState *build)
 {
-	EngineJob	job = {
-		.kind = JOB_LINK, .mirror = build->mirror, .ef_construction = build->format.ef_construction,
-		.threads = max_parallel_maintenance_workers + 1
-	};
+	uint32		seeds = 0;
 	LinkResult	link;
-	uint32		seeds;
 
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE, BUILD_PHASE_LINK);
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, 0);
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_TOTAL, build->fed);
-	if (build->fed == 0)
-		return 0;
-	if (!run_job(build, &job, true))
+	build_phase(BUILD_PHASE_LINK, build_engine_rows(build->engine));
+	if (build_engine_link(build->engine, &link))
 	{
-		build->fed = 0;
-		return 0;
+		build_phase(BUILD_PHASE_WRITE, link.count);
+		write_graph_rows(build, &link);
+		seeds = write_seeds(build, &link);
 	}
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE, BUILD_PHASE_WRITE);
-	if (build->ops->job_link_result(build->engine, build->job, &link) != ENGINE_OK)
-		elog(ERROR, "the engine has no graph");
-	for (uint32 i = 0; i < link.count; i++)
-	{
-		if (link.slots[i] >= build->fed || (i > 0 && link.slots[i] <= link.slots[i - 1]))
-			elog(ERROR, "the engine linked rows that it was not given");
-	}
-	write_graph_rows(build, &link);
-	seeds = write_seeds(build, &link);
-	build->ops->job_release(build->engine, build->job);
-	build->job = 0;
+	build->unlinked = build->rows - build_engine_rows(build->engine);
+	build->unlinked_from = build_engine_end(build->engine);
+	build_engine_close(build->engine);
 	return seeds;
 }
 
 /*
- * Write a superblock's list page. Rows that are not linked, slots from first on, are listed one after another.
+ * Make what a superblock has left, from place `rows` on, free slots: their records, and pages for their vectors.
  */
 static void
-write_list_page(Buffer buffer, const BuildState *build, uint32 superblock)
+free_leftover(BuildState *build, uint32 superblock, uint32 rows)
 {
 	const IndexFormat *format = &build->format;
-	uint32		listed = build->rows - build->fed;
-	uint64		first = (uint64) superblock * GPUANN_LIST_CAPACITY;
-	uint32		newest = listed == 0 ? 0 : (listed - 1) / GPUANN_LIST_CAPACITY;
-	bool		last = superblock + 1 == build->superblocks;
+	uint32		first_slot = superblock * format->superblock_slots;
+	VectorPlace place = vector_place(format, first_slot + rows);
+	Buffer		buffer = InvalidBuffer;
+	PageLog		log;
+
+	for (uint32 slot = first_slot + rows; slot < first_slot + format->superblock_slots; slot++)
+	{
+		NodeRecord *node;
+
+		if (!BufferIsValid(buffer) || BufferGetBlockNumber(buffer) != node_block(format, slot))
+		{
+			if (BufferIsValid(buffer))
+				UnlockReleaseBuffer(buffer);
+			buffer = ReadBuffer(build->index, node_block(format, slot));
+			LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+			if (PageIsNew(BufferGetPage(buffer)))
+				page_init(BufferGetPage(buffer), PAGE_NODE, superblock);
+			MarkBufferDirty(buffer);
+		}
+		page_reach(BufferGetPage(buffer), (node_index(format, slot) + 1) * (Size) format->node_bytes);
+		node = node_record(format, BufferGetPage(buffer), slot);
+		memset(node, 0, format->node_bytes);
+		ItemPointerSetInvalid(&node->tid);
+		node->flags = NODE_FREE;
+		node->version = 1;		/* never used, but a version there must be */
+		memset(node->neighbours, 0xFF, format->degree * sizeof(uint32));
+		node->neighbours[0] = build->free_head;
+		build->free_head = slot;
+		build->free_count++;
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+	/* a page that a row of ours has reached is there */
+	page_log_begin(&log, build->index, RelationNeedsWAL(build->index));
+	if (place.offset > 0)
+		vector_place_next(format, &place);
+	for (; place.page < format->vector_pages; vector_place_next(format, &place))
+	{
+		buffer = ReadBuffer(build->index, place.block);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		page_init(BufferGetPage(buffer), PAGE_VECTOR, superblock);
+		page_log_add(&log, buffer);
+	}
+	page_log_flush(&log);
+}
+
+/*
+ * Free what workers left of their last superblocks. What the last superblock has left stays fresh.
+ */
+static void
+free_leftovers(BuildState *build)
+{
+	uint32		slots = build->format.superblock_slots;
+
+	build->free_head = NO_SLOT;
+	if (build->superblocks == 0)
+		return;
+	build->next_fresh = (build->superblocks - 1) * slots + build->loaded[build->superblocks - 1];
+	for (uint32 i = 0; i + 1 < build->superblocks; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (build->loaded[i] < slots)
+			free_leftover(build, i, build->loaded[i]);
+	}
+}
+
+/*
+ * List rows that are not linked, from *slot on, on a list page; advances *slot.
+ */
+static void
+list_unlinked(const BuildState *build, Page page, uint32 *slot)
+{
+	const IndexFormat *format = &build->format;
+	ListPage   *list = ListPageOf(page);
+
+	while (build->unlinked > 0 && list->count < GPUANN_LIST_CAPACITY && slot_superblock(format, *slot) < build->superblocks)
+	{
+		uint32		superblock = slot_superblock(format, *slot);
+
+		if (*slot % format->superblock_slots < build->loaded[superblock])
+			list->slots[list->count++] = (*slot)++;
+		else
+			*slot = (superblock + 1) * format->superblock_slots;
+	}
+	page_reach(page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
+}
+
+/*
+ * The list page that is the newest when all rows that are not linked have been listed.
+ */
+static uint32
+newest_list(const BuildState *build)
+{
+	return build->unlinked == 0 ? 0 : (build->unlinked - 1) / GPUANN_LIST_CAPACITY;
+}
+
+/*
+ * Write a superblock's list page; superblocks come in order. Rows that are not linked, from *slot on, are listed one after another.
+ */
+static void
+write_list_page(Buffer buffer, const BuildState *build, uint32 superblock, uint32 *slot)
+{
+	const IndexFormat *format = &build->format;
+	uint32		newest = newest_list(build);
+	bool		last = superblock + 1 >= build->superblocks;
 	Page		page = BufferGetPage(buffer);
 	ListPage   *list = ListPageOf(page);
 
@@ -487,11 +331,8 @@ write_list_page(Buffer buffer, const BuildState *build, uint32 superblock)
 		list->next = last ? InvalidBlockNumber : list_block(format, superblock + 1);
 	else
 	{
-		list->first_position = first;
-		list->count = Min(listed - first, GPUANN_LIST_CAPACITY);
-		for (uint32 i = 0; i < list->count; i++)
-			list->slots[i] = build->fed + first + i;
-		page_reach(page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
+		list->first_position = (uint64) superblock * GPUANN_LIST_CAPACITY;
+		list_unlinked(build, page, slot);
 		list->state = LIST_CLOSED;
 		list->next = list_block(format, superblock + 1);
 	}
@@ -500,7 +341,9 @@ write_list_page(Buffer buffer, const BuildState *build, uint32 superblock)
 		list->state = LIST_NEWEST;
 		list->next = InvalidBlockNumber;
 		list->append.superblocks = build->superblocks;
-		list->append.next_fresh = build->rows;
+		list->append.next_fresh = build->next_fresh;
+		list->append.free_head = build->free_head;
+		list->append.free_count = build->free_count;
 		list->append.spare_head = last ? InvalidBlockNumber : list_block(format, superblock + 1);
 	}
 	MarkBufferDirty(buffer);
@@ -513,7 +356,6 @@ static void
 write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 {
 	const IndexFormat *format = &build->format;
-	uint32		listed = build->rows - build->fed;
 	MetaPage   *meta = MetaPageOf(BufferGetPage(buffer));
 
 	page_init(BufferGetPage(buffer), PAGE_META, 0);
@@ -521,10 +363,10 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 	meta->format_version = GPUANN_FORMAT_VERSION;
 	meta->format = *format;
 	meta->nonce = nonce;
-	meta->linked_slots = build->fed;
+	meta->linked_slots = build->rows - build->unlinked;
 	meta->seeds = seeds;
 	meta->oldest_list = list_block(format, 0);
-	meta->newest_list = list_block(format, listed == 0 ? 0 : (listed - 1) / GPUANN_LIST_CAPACITY);
+	meta->newest_list = list_block(format, newest_list(build));
 	MarkBufferDirty(buffer);
 }
 
@@ -534,11 +376,12 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 static void
 write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
 {
+	uint32		slot = 0;
 	BlockNumber blocks = 1 + build->format.seed_pages + (fork == INIT_FORKNUM ? 1 : 0);
 
 	for (BlockNumber block = 0; block < blocks; block++)
 	{
-		Buffer		buffer = new_block(build->index, fork, block);
+		Buffer		buffer = build_new_block(build->index, fork, block);
 
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 		if (fork == INIT_FORKNUM)
@@ -548,7 +391,7 @@ write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
 		else if (block <= build->format.seed_pages)
 			page_init(BufferGetPage(buffer), PAGE_SEED, 0);
 		else
-			write_list_page(buffer, build, 0);
+			write_list_page(buffer, build, 0, &slot);
 		MarkBufferDirty(buffer);
 		if (fork == INIT_FORKNUM)
 		{
@@ -569,16 +412,21 @@ write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
 static void
 write_last_pages(BuildState *build, uint32 seeds)
 {
+	uint32		slot = build->unlinked_from;
 	Buffer		buffer;
 
+	free_leftovers(build);
 	if (build->superblocks == 0)
-		begin_superblock(build);
+	{
+		ReleaseBuffer(build_new_block(build->index, MAIN_FORKNUM, list_block(&build->format, 0)));
+		build->superblocks = 1;
+	}
 	for (uint32 i = 0; i < build->superblocks; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		buffer = ReadBuffer(build->index, list_block(&build->format, i));
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		write_list_page(buffer, build, i);
+		write_list_page(buffer, build, i, &slot);
 		UnlockReleaseBuffer(buffer);
 		FAULT_POINT("build-list-page");
 	}
@@ -589,26 +437,65 @@ write_last_pages(BuildState *build, uint32 seeds)
 }
 
 /*
+ * Add a block to the pages to be logged.
+ */
+static void
+log_block(PageLog *log, BlockNumber block)
+{
+	Buffer		buffer = ReadBuffer(log->index, block);
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	page_log_add(log, buffer);
+}
+
+/*
+ * Log what has not been logged yet: all pages but those of vectors.
+ */
+static void
+log_pages(BuildState *build)
+{
+	const IndexFormat *format = &build->format;
+	PageLog		log;
+
+	if (!RelationNeedsWAL(build->index))
+		return;
+	build_phase(BUILD_PHASE_LOG, build->rows);
+	page_log_begin(&log, build->index, true);
+	for (BlockNumber block = 0; block <= format->seed_pages; block++)
+		log_block(&log, block);
+	for (uint32 i = 0; i < build->superblocks; i++)
+	{
+		uint32		first = i * format->superblock_slots;
+		uint32		end = Min(first + format->superblock_slots, build->next_fresh);
+
+		log_block(&log, list_block(format, i));
+		for (uint32 slot = first; slot < end; slot += format->nodes_per_page)
+			log_block(&log, node_block(format, slot));
+		build_progress(end);
+	}
+	page_log_flush(&log);
+}
+
+/*
  * Check what is to be indexed, and lay out its pages.
  */
 static void
-init_build(BuildState *build, Relation heap, Relation index, IndexInfo *info, double expected_rows)
+init_build(BuildState *build, Relation heap, Relation index, double expected_rows)
 {
+	const GpuannTypeInfo *type = gpuann_type_info(index);
 	int			m = gpuann_option_m(index);
 	int			ef_construction = gpuann_option_ef_construction(index);
 
 	memset(build, 0, sizeof(*build));
 	build->heap = heap;
 	build->index = index;
-	build->info = info;
-	build->type = gpuann_type_info(index);
-	build->node_page.block = build->vector_page.block = InvalidBlockNumber;
+	build->free_head = NO_SLOT;
 
 	if (ef_construction < 2 * m)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ef_construction must be greater than or equal to 2 * m")));
-	format_compute(&build->format, build->type, gpuann_column_dims(build->type, index), m, ef_construction, expected_rows);
+	format_compute(&build->format, type, gpuann_column_dims(type, index), m, ef_construction, expected_rows);
 }
 
 /*
@@ -617,18 +504,18 @@ init_build(BuildState *build, Relation heap, Relation index, IndexInfo *info, do
 static void
 link_rest(BuildState *build)
 {
-	double		needed = build_memory(&build->format, build->rows) / (1024 * 1024);
-
-	if (build->rows == build->fed)
+	if (build->unlinked == 0)
 		return;
 	ereport(NOTICE,
-			(errmsg("gpuann graph no longer fits into maintenance_work_mem after %u rows", build->fed),
-			 errdetail("The other %u rows are linked in the index's pages, which takes longer.", build->rows - build->fed),
-			 errhint("Set maintenance_work_mem to %.0f MB or more to build the whole graph in memory.", ceil(needed))));
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE, BUILD_PHASE_LINK);
+			(errmsg("gpuann graph no longer fits into maintenance_work_mem after %u rows", build->rows - build->unlinked),
+			 errdetail("The other %u rows are linked in the index's pages, which takes longer.", build->unlinked),
+			 errhint("Set maintenance_work_mem to %.0f MB or more to build the whole graph in memory.",
+					 ceil(build_memory(&build->format, build->rows) / (1024 * 1024)))));
+	build_phase(BUILD_PHASE_PAGES, build->unlinked);
 
 	/* Without the linker lock: nobody else can have this file open, and a worker that links the one before it would never let go. */
 	link_pending(build->index, index_format(build->index), 0);
+	build_progress(build->unlinked);
 }
 
 /*
@@ -665,27 +552,16 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 		pfree(index->rd_amcache);
 	index->rd_amcache = NULL;
 
-	init_build(build, heap, index, info, expected_rows);
-	build->memory = memory;
-	build->row_memory = AllocSetContextCreate(memory, "gpuann build row", ALLOCSET_DEFAULT_SIZES);
+	init_build(build, heap, index, expected_rows);
+	build->loaded = palloc0(sizeof(uint32));
+	build->loaded_room = 1;
 	write_first_pages(build, MAIN_FORKNUM, 0);
-	open_engine(build, expected_rows);
-
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE, BUILD_PHASE_LOAD);
-	MemoryContextSwitchTo(old);
-	build->heap_rows = table_index_build_scan(heap, index, info, true, true, add_heap_row, build, NULL);
-	MemoryContextSwitchTo(memory);
-	if (build->feeding)
-		feed_batch(build);
-	release_page(&build->node_page);
-	release_page(&build->vector_page);
-
+	build->engine = build_engine_open(index, &build->format, expected_rows);
+	load_rows(build, info);
 	seeds = link_fed(build);
-	close_engine(build);
 	write_last_pages(build, seeds);
 	FAULT_POINT("build-written");
-	if (RelationNeedsWAL(index))
-		log_newpage_range(index, MAIN_FORKNUM, 0, RelationGetNumberOfBlocks(index), true);
+	log_pages(build);
 	FAULT_POINT("build-logged");
 	link_rest(build);
 
@@ -705,7 +581,7 @@ gpuannbuildempty(Relation index)
 {
 	BuildState	build;
 
-	init_build(&build, NULL, index, NULL, 0);
+	init_build(&build, NULL, index, 0);
 	build.superblocks = 1;
 	write_first_pages(&build, INIT_FORKNUM, 0);
 }

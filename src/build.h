@@ -11,6 +11,8 @@
 #define BUILD_PHASE_LOAD	2
 #define BUILD_PHASE_LINK	3
 #define BUILD_PHASE_WRITE	4
+#define BUILD_PHASE_LOG		5
+#define BUILD_PHASE_PAGES	6
 
 /* maintenance_work_mem that a build of so many rows needs to make the whole graph in memory, in bytes. */
 extern double build_memory(const IndexFormat *format, double rows);

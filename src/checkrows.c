@@ -236,6 +236,9 @@ check_vectors(IndexCheck *check)
 	{
 		uint32		count = Min(check->append.next_fresh - first, format->superblock_slots);
 
+		/* a build leaves free slots that never had a vector */
+		while (count > 0 && (check->slots[first + count - 1] & NODE_STATE_MASK) == NODE_FREE)
+			count--;
 		if (!fetch_vectors(check, slot_superblock(format, first), (Size) count * format->vector_bytes, vectors))
 			return false;
 		for (uint32 i = 0; i < count; i++)

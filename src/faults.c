@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "access/xlog.h"
+#include "engine/engine.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/guc.h"
@@ -36,6 +37,7 @@ typedef struct Fault
 	int			n;				/* times to come, this one included; milliseconds */
 } Fault;
 
+int			faults_row_limit = ENGINE_MAX_SLOTS;
 static char *fault_setting = NULL;
 static Fault armed;
 
@@ -76,6 +78,9 @@ assign_fault(const char *newval, void *extra)
 void
 faults_define_setting(void)
 {
+	DefineCustomIntVariable("gpuann.row_limit", "Sets how many slots an index may have.", "For tests only.",
+							&faults_row_limit, ENGINE_MAX_SLOTS, 1, ENGINE_MAX_SLOTS, PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							NULL, NULL, NULL);
 	DefineCustomStringVariable("gpuann.fault", "Arms a fault point: POINT ACTION [N].", "For tests only.",
 							   &fault_setting, "", PGC_SUSET, GUC_NOT_IN_SAMPLE, check_fault, assign_fault, NULL);
 }

@@ -17,6 +17,7 @@
 
 #ifdef GPUANN_TEST_FAULTS
 extern void faults_define_setting(void);
+extern int	faults_row_limit;	/* gpuann.row_limit: slots an index may have */
 extern void fault_point(const char *point);
 #define FAULT_POINT(point)	fault_point(point)
 #else

@@ -211,6 +211,10 @@ gpuannbuildphasename(int64 phase)
 			return "linking";
 		case BUILD_PHASE_WRITE:
 			return "writing graph";
+		case BUILD_PHASE_LOG:
+			return "writing WAL";
+		case BUILD_PHASE_PAGES:
+			return "linking over pages";
 		default:
 			return NULL;
 	}
@@ -262,7 +266,7 @@ gpuannhandler(PG_FUNCTION_ARGS)
 	am->amsummarizing = false;
 #endif
 #if PG_VERSION_NUM >= 170000
-	am->amcanbuildparallel = false;
+	am->amcanbuildparallel = true;
 #endif
 	/* An index is vacuumed by one process; cleanup, which links what is pending, is worth a worker if no bulk deletion came before. */
 	am->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL | VACUUM_OPTION_PARALLEL_COND_CLEANUP;

@@ -10,11 +10,18 @@
 #include "pages.h"
 
 #include "engine/prune.h"
+#include "faults.h"
 #include "hotblocks.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+
+#ifdef GPUANN_TEST_FAULTS
+#define ROW_LIMIT	faults_row_limit
+#else
+#define ROW_LIMIT	ENGINE_MAX_SLOTS
+#endif
 
 /* What rd_amcache holds: one chunk, freed by the relation cache when it likes. */
 typedef struct IndexCache
@@ -460,6 +467,38 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);
 	return wanted;
+}
+
+/*
+ * How many superblocks there can be: slots are below 2^31, blocks below MaxBlockNumber.
+ */
+static uint32
+most_superblocks(const IndexFormat *format)
+{
+	uint64		by_slots = (uint64) ROW_LIMIT / format->superblock_slots;
+	uint64		by_blocks = ((uint64) MaxBlockNumber - 1 - format->seed_pages) / format->superblock_pages;
+
+	return (uint32) Min(by_slots, by_blocks);
+}
+
+/*
+ * Whether one more superblock can be.
+ */
+void
+check_row_limit(Relation index, const IndexFormat *format, uint32 superblock)
+{
+	uint32		most = most_superblocks(format);
+	unsigned long long rows = (unsigned long long) most * format->superblock_slots;
+
+	if (superblock >= most)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" cannot hold more than %llu rows", RelationGetRelationName(index), rows),
+				 errhint("Partition the table, or index a part of it with a partial index.")));
+	if (superblock == most - most / 10)
+		ereport(WARNING,
+				(errmsg("index \"%s\" has used nine tenths of the %llu rows that it can hold", RelationGetRelationName(index), rows),
+				 errhint("Partition the table, or index a part of it with a partial index.")));
 }
 
 /*

@@ -302,6 +302,12 @@ extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, 
 /* Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many. Whether they exist is for the caller to check. */
 extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds);
 
+/*
+ * Whether one more superblock, with this number, can be: errors out if there would be too many slots or blocks, and warns once when nine
+ * tenths are used. An index holds fewer than 2^31 rows.
+ */
+extern void check_row_limit(Relation index, const IndexFormat *format, uint32 superblock);
+
 /* Make the file reach block, under the extension lock; new pages are all zero. */
 extern void extend_to(Relation index, BlockNumber block);
 

@@ -276,21 +276,13 @@ static void
 add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 {
 	uint32		superblock = ListPageOf(BufferGetPage(newest))->append.superblocks;
-	uint64		last = 1 + format->seed_pages + ((uint64) superblock + 1) * format->superblock_pages;
 	BlockNumber block;
 	Buffer		buffer;
 	GenericXLogState *xlog;
 	AppendPoint *append;
 	Page		page;
 
-	if (last > MaxBlockNumber || ((uint64) superblock + 1) * format->superblock_slots > ENGINE_MAX_SLOTS)
-	{
-		UnlockReleaseBuffer(newest);
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("index \"%s\" cannot hold more than %llu rows", RelationGetRelationName(index),
-						(unsigned long long) superblock * format->superblock_slots)));
-	}
+	check_row_limit(index, format, superblock);
 	block = list_block(format, superblock);
 	extend_to(index, block);
 	buffer = ReadBuffer(index, block);

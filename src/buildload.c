@@ -67,9 +67,12 @@ pages_needed(const IndexFormat *format, uint32 rows)
 
 	if (rows == 0)
 		return 1;				/* the list page */
+	if (rows == format->superblock_slots)
+		return format->superblock_pages;
 	for (uint64 left = (uint64) rows * format->vector_bytes; left > GPUANN_PAYLOAD; left -= GPUANN_PAYLOAD)
 		vector_place_next(format, &place);
-	return place.block - list_block(format, 0) + 1;
+	/* where vectors are small, node pages come after the page of theirs */
+	return Max(place.block, node_block(format, rows - 1)) - list_block(format, 0) + 1;
 }
 
 /*

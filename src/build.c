@@ -472,6 +472,7 @@ log_pages(BuildState *build)
 		for (uint32 slot = first; slot < end; slot += format->nodes_per_page)
 			log_block(&log, node_block(format, slot));
 		build_progress(end);
+		FAULT_POINT("build-log-page");
 	}
 	page_log_flush(&log);
 }

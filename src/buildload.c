@@ -21,6 +21,8 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+#define COUNT_ROWS	64			/* rows between two updates of the shared count: one per row would be contended for */
+
 /*
  * Begin to load, in the current memory context.
  */
@@ -193,6 +195,18 @@ write_superblock(Loader *loader)
 }
 
 /*
+ * Count the rows since the last call, for the progress view, which the leader keeps.
+ */
+static void
+count_rows(Loader *loader)
+{
+	pg_atomic_fetch_add_u64(&loader->shared->rows, loader->uncounted);
+	loader->uncounted = 0;
+	if (loader->loaded != NULL)
+		build_progress(pg_atomic_read_u64(&loader->shared->rows));
+}
+
+/*
  * Take a row of the heap.
  */
 static void
@@ -208,6 +222,8 @@ load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool aliv
 	{
 		memcpy(loader->vectors + (Size) loader->count * format->vector_bytes, elements, format->vector_bytes);
 		loader->tids[loader->count++] = *tid;
+		if (++loader->uncounted == COUNT_ROWS)
+			count_rows(loader);
 		FAULT_POINT("build-row");
 	}
 	MemoryContextSwitchTo(old);
@@ -224,6 +240,7 @@ loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress, Table
 {
 	double		rows = table_index_build_scan(heap, loader->index, info, true, progress, load_row, loader, scan);
 
+	count_rows(loader);
 	write_superblock(loader);
 	return rows;
 }

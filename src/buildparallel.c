@@ -96,7 +96,6 @@ build_put_loaded(Loader *loader, uint32 superblock, uint32 rows)
 {
 	BuildShared *shared = loader->shared;
 
-	pg_atomic_fetch_add_u64(&shared->rows, rows);
 	while (!try_put_loaded(shared, superblock, rows))
 	{
 		if (loader->loaded != NULL)

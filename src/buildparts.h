@@ -67,6 +67,7 @@ typedef struct Loader
 	char	   *vectors;		/* of a superblock */
 	ItemPointer tids;
 	uint32		count;
+	uint32		uncounted;		/* rows not yet in the shared count */
 	void		(*loaded) (void *context);	/* the leader's: takes what the ring has */
 	void	   *context;
 } Loader;

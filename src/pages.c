@@ -495,7 +495,7 @@ check_row_limit(Relation index, const IndexFormat *format, uint32 superblock)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("index \"%s\" cannot hold more than %llu rows", RelationGetRelationName(index), rows),
 				 errhint("Partition the table, or index a part of it with a partial index.")));
-	if (superblock == most - most / 10)
+	if (superblock == (uint64) most * 9 / 10)
 		ereport(WARNING,
 				(errmsg("index \"%s\" has used nine tenths of the %llu rows that it can hold", RelationGetRelationName(index), rows),
 				 errhint("Partition the table, or index a part of it with a partial index.")));

@@ -471,10 +471,10 @@ log_pages(BuildState *build)
 		log_block(&log, list_block(format, i));
 		for (uint32 slot = first; slot < end; slot += format->nodes_per_page)
 			log_block(&log, node_block(format, slot));
+		page_log_flush(&log);
 		build_progress(end);
 		FAULT_POINT("build-log-page");
 	}
-	page_log_flush(&log);
 }
 
 /*

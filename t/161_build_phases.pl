@@ -191,6 +191,7 @@ if ($faults)
 	check_index($node, 'at the row limit', 'many_v');
 }
 
+$session->rows('RESET ALL');
 is($session->query($create)->{error}, '', 'built in the end');
 right_after($node, 'built in the end');
 $session->close;

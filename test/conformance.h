@@ -43,6 +43,7 @@ extern const Case change_cases[];
 extern const Case limit_cases[];
 extern const Case more_cases[];
 extern const Case kernel_cases[];
+extern const Case grow_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));

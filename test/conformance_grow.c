@@ -12,7 +12,7 @@
 #define GROWN_ROWS		5000
 #define PIVOTS			32
 #define QUERIES			300
-#define NARROW_EF		12
+#define NARROW_EF		16
 #define BROAD_EF		24
 
 /* Mean recall@10 at an ef. */
@@ -28,7 +28,7 @@ recall_at(const World *world, uint32_t ef)
 
 		make_vector(world, FIRST_QUERY + i, vector);
 		query_init(&queries[i], world, METHOD_GRAPH, 10, ef, vector);
-		queries[i].seeds = 4;		/* the graph is to lead there, not the seeds */
+		queries[i].seeds = 16;		/* the graph is to lead there, not the seeds */
 	}
 	queries_run(queries, QUERIES);
 	for (uint32_t i = 0; i < QUERIES; i++)

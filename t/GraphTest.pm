@@ -88,11 +88,11 @@ sub unreached
 		my $first = $superblock * $slots + $per_page * $pages{$superblock}++;
 		foreach my $slot ($first .. $first + $per_page - 1)
 		{
-			my ($flags, @row) = unpack 'x6 S x4 L*', substr($file, $at + CONTENTS + ($slot - $first) * $node_bytes, $node_bytes);
+			my ($flags, $row) = unpack 'x6 S x4 a*', substr($file, $at + CONTENTS + ($slot - $first) * $node_bytes, $node_bytes);
 
 			next if ($flags & 0x10) == 0 || ($flags & 0xF) == 0 || ($flags & 0xF) > 2;
 			$live{$slot} = 1 if ($flags & 0xF) == 1;
-			$row{$slot} = [ grep { $_ != NO_SLOT } @row ];
+			$row{$slot} = $row;
 		}
 	}
 	my @walk = unpack "L$seeds", substr($file, PAGE + CONTENTS, 4 * $seeds);
@@ -100,8 +100,9 @@ sub unreached
 	$reached{$_} = 1 foreach @walk;
 	while (@walk)
 	{
-		foreach my $next (@{ $row{ pop @walk } // [] })
+		foreach my $next (unpack 'L*', $row{ pop @walk } // '')
 		{
+			last if $next == NO_SLOT;
 			push @walk, $next if !$reached{$next}++;
 		}
 	}

@@ -212,7 +212,7 @@ read_meta(Relation index, MetaPage *meta)
 
 	if (RelationGetNumberOfBlocks(index) == 0)
 		report_corrupt(index, GPUANN_META_BLOCK, "the file is empty");
-	buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_SHARE, false);
+	buffer = read_hot_page(index, GPUANN_META_BLOCK, PAGE_META, false);
 	memcpy(meta, MetaPageOf(BufferGetPage(buffer)), sizeof(*meta));
 	UnlockReleaseBuffer(buffer);
 	check_meta(index, meta);
@@ -390,7 +390,7 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 /*
  * Read, lock and check a block that this process reads again and again.
  */
-static Buffer
+Buffer
 read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 {
 	Buffer		buffer = read_hot_block(index, block);
@@ -459,7 +459,7 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
 		{
 			if (BufferIsValid(buffer))
 				UnlockReleaseBuffer(buffer);
-			buffer = read_page(index, block, PAGE_SEED, BUFFER_LOCK_SHARE, false);
+			buffer = read_hot_page(index, block, PAGE_SEED, false);
 			locked = block;
 		}
 		(*seeds)[i] = SeedSlotsOf(BufferGetPage(buffer))[place % GPUANN_SEEDS_PER_PAGE];

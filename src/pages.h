@@ -286,6 +286,9 @@ extern const char *page_fault(Page page, PageKind kind);
  */
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
+/* Read, lock (shared) and check a block that this process reads again and again. */
+extern Buffer read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok);
+
 /* Check the page of a buffer that is locked already, as read_page does. */
 extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok);
 

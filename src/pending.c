@@ -99,7 +99,8 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 		BlockNumber next;
 
 		CHECK_FOR_INTERRUPTS();
-		buffer = read_page(index, block, PAGE_LIST, mode, false);
+		buffer = mode == BUFFER_LOCK_SHARE ? read_hot_page(index, block, PAGE_LIST, false) :
+			read_page(index, block, PAGE_LIST, mode, false);
 		list = ListPageOf(BufferGetPage(buffer));
 		if (list->state == LIST_NEWEST)
 		{

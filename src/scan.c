@@ -403,7 +403,7 @@ static bool
 confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
 	BlockNumber block = node_block(scan->format, result->slot);
-	Buffer		buffer = read_page(scan->query.index, block, PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Buffer		buffer = read_hot_page(scan->query.index, block, PAGE_NODE, true);
 	Page		page = BufferGetPage(buffer);
 	const NodeRecord *node = node_record(scan->format, page, result->slot);
 	bool		live = !PageIsNew(page) && NodeState(node) == NODE_LIVE && node->version == result->version;

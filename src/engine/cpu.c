@@ -16,6 +16,7 @@
 #include "taskqueue.h"
 
 #define MAX_THREADS			1024
+#define WATCH_CORES			8		/* fewer: who watches takes the processor from who works */
 #define WORKER_STACK		((size_t) 1 << 20)
 
 static CpuEngine *
@@ -184,6 +185,7 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	engine->config = *config;
 	engine->level = level;
 	engine->nthreads = config->threads > 0 ? config->threads : cores < 1 ? 1 : cores < MAX_THREADS ? (int) cores : MAX_THREADS;
+	engine->most_watching = cores >= WATCH_CORES ? ((uint32_t) engine->nthreads + 7) / 8 : 0;
 	engine->budget.limit = config->memory_limit;
 	if (engine->budget.limit == 0)
 		engine->budget.limit = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 4;

@@ -105,6 +105,8 @@ typedef struct CpuEngine
 	QueryTask  *first_query;
 	QueryTask  *last_query;
 	_Atomic uint32_t waiting_parts; /* of queries in that queue */
+	uint32_t	watching;		/* workers that look for queries without sleeping */
+	uint32_t	most_watching;
 	uint32_t	queries;		/* in flight */
 	QueryTask  *first_completed;
 	QueryTask  *last_completed;

@@ -185,10 +185,9 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 		else
 			enqueue(engine, task);
 	}
-	if (parts == 1)
+	/* who watches sees them without being woken; waking all for a few would make them queue for the lock */
+	for (uint32_t i = engine->watching; i < parts && i < (uint32_t) engine->nthreads; i++)
 		pthread_cond_signal(&engine->work);
-	else if (parts > 1)
-		pthread_cond_broadcast(&engine->work);
 	wake = engine->config.wake != NULL && engine->first_completed != NULL;
 	pthread_mutex_unlock(&engine->lock);
 	if (failed)

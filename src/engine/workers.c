@@ -5,6 +5,7 @@
 #include "taskqueue.h"
 
 #define SPINS				4000	/* looks at what others are about to change before sleeping: some 50 us */
+#define WATCH_US			100		/* about what lies between two queries of one client */
 #define JOB_TURN			8		/* queries go before jobs, but after so many of their parts a job has its turn */
 
 /* The mirror with an id, unless it is being dropped; locked. */
@@ -133,6 +134,30 @@ watch_for_phase(CpuEngine *engine)
 	return true;
 }
 
+/*
+ * After a query, watch for the next one for a moment, unlocked: a wake-up takes as long as a quarter of a search. Only a few workers do, and
+ * only where there are processors enough. False if it was not to be.
+ */
+static bool
+watch_for_query(CpuEngine *engine)
+{
+	uint64_t	until;
+
+	if (engine->watching >= engine->most_watching)
+		return false;
+	engine->watching++;
+	pthread_mutex_unlock(&engine->lock);
+	until = engine_clock_us() + WATCH_US;
+	do
+	{
+		for (int i = 0; i < 16 && atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0; i++)
+			spin();
+	} while (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0 && engine_clock_us() < until);
+	pthread_mutex_lock(&engine->lock);
+	engine->watching--;
+	return true;
+}
+
 /* Work until the engine stops. */
 void *
 worker_main(void *argument)
@@ -140,6 +165,7 @@ worker_main(void *argument)
 	Worker	   *worker = argument;
 	CpuEngine  *engine = worker->engine;
 	bool		watched = false;	/* nothing came while it looked */
+	bool		searched = false;	/* the last thing it did was a query */
 
 	pthread_mutex_lock(&engine->lock);
 	while (!engine->stopping)
@@ -161,7 +187,7 @@ worker_main(void *argument)
 		if (task == NULL && entry == NULL)
 		{
 			/* after watching everything is looked at once more, as what came without the lock may have been missed */
-			if (!watched && watch_for_phase(engine))
+			if (!watched && (watch_for_phase(engine) || (searched && watch_for_query(engine))))
 				watched = true;
 			else
 			{
@@ -171,6 +197,7 @@ worker_main(void *argument)
 			continue;
 		}
 		watched = false;
+		searched = task != NULL;
 		pthread_mutex_unlock(&engine->lock);
 		if (task != NULL)
 			tasks_run(worker, task, part);

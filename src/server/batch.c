@@ -4,6 +4,7 @@
  *
  * Natural batching, per mirror: launch when none of its batches is in flight, or when fewer than BATCHES_PER_MIRROR are and at
  * least half as many queries wait as the last batch had. A lone query waits for nothing; a crowd gathers while its predecessors are answered.
+ * An engine that answers one by one (the CPU engine) is given whatever waits at once, until twice as many are in flight as it has threads.
  */
 #include <math.h>
 #include <string.h>
@@ -290,7 +291,7 @@ batches_launch(Server *server)
 		uint32_t	next = mirror->next_ready;
 
 		if (mirror->waiting > 0 &&
-			(mirror->flying == 0 ||
+			(mirror->flying == 0 || server->queries_flying < server->launch_at_once ||
 			 (mirror->flying < BATCHES_PER_MIRROR && mirror->waiting * 2 >= mirror->last_batch)))
 			worked |= batch_submit(server, entry);
 		mirror->ready = false;

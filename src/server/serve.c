@@ -70,7 +70,7 @@ rest(Server *server, uint32_t seen)
 	/* Answers and next requests often come within microseconds; a sleep and a wake-up cost more. */
 	if (server->spin_us > 0)
 	{
-		bool		flying = server->queries_flying > 0 && server->spin_flying_us > 0;
+		bool		flying = server->queries_flying > 0 && server->queries_flying <= server->spin_flying_most;
 		int64_t		now = server_now_us();
 		int64_t		until = now + (flying ? server->spin_flying_us : server->spin_us);
 		int64_t		look = now + LOOK_US;

@@ -154,7 +154,9 @@ typedef struct Server
 	Engine	   *engine;
 	EngineInfo	engine_info;
 	int			spin_us;		/* busy waiting before a sleep */
-	int			spin_flying_us;	/* the same while a GPU works on queries; 0: as at any time */
+	int			spin_flying_us;	/* the same while queries are in flight, ... */
+	uint32_t	spin_flying_most;	/* ... but no more than these */
+	uint32_t	launch_at_once;	/* queries in flight below which none waits for company; 0: natural batching alone */
 
 	HeldMirror *mirrors;		/* layout.mirrors */
 	uint32_t	held;			/* of them in use */

@@ -210,8 +210,14 @@ server_ready(Server *server)
 	memcpy(area->engine, info->name, sizeof(area->engine));
 	memcpy(area->device, info->device, sizeof(area->device));
 	server->spin_us = cpus >= SPIN_CPUS ? SPIN_US : 0;
-	/* the processors of the CPU engine have better to do, and it rings at once */
-	server->spin_flying_us = server->spin_us > 0 && strcmp(info->name, "cpu") != 0 ? SPIN_FLYING_US : 0;
+	server->spin_flying_us = server->spin_us > 0 ? SPIN_FLYING_US : 0;
+	server->spin_flying_most = UINT32_MAX;
+	if (strcmp(info->name, "cpu") == 0)
+	{
+		/* its queries gain nothing from company, and its processors have better to do once several are busy */
+		server->launch_at_once = info->max_batch * 2;
+		server->spin_flying_most = info->max_batch / 4;
+	}
 	memory_publish(server);
 	atomic_store(&area->sleeping, 0);
 	atomic_store(&area->server_state, SERVER_READY);

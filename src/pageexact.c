@@ -4,7 +4,7 @@
  *
  * Node pages say which slots are live; their vectors are then read in the order in which they lie, each page once, and distances are
  * computed in place. One content lock is held at a time. A slot that dies or is reused in between is found out when its row is
- * emitted, by its version.
+ * emitted, by its version. Most rows are turned away by their fast distance, as in the engine's exact search.
  */
 #include "postgres.h"
 
@@ -27,6 +27,11 @@ typedef struct ExactSearch
 	uint32	   *versions;
 	uint32		count;
 	void	   *vector;			/* a copy of one that crosses pages */
+	Buffer		buffer;			/* the vector page that is locked, ... */
+	BlockNumber locked;			/* ... and its block */
+	float	   *wide;			/* the query in single precision; NULL: fast distances turn nothing away */
+	double		relative;		/* their error */
+	double		absolute;
 	SearchResult *heap;			/* the nearest so far, farthest first */
 	uint32		allocated;
 	uint32		kept;
@@ -78,48 +83,90 @@ offer(ExactSearch *search, uint32 slot, uint32 version, double distance)
 }
 
 /*
+ * Whether the fast distance of a slot alone shows that it is none of the nearest; it is counted then.
+ */
+static inline bool
+turned_away(ExactSearch *search, uint32 slot, const void *vector)
+{
+	const ExactRange *range = search->range;
+	float		fast;
+
+	if (search->wide == NULL || search->kept < range->room || range->room == 0)
+		return false;
+	fast = search->kernels->fast(search->wide, vector, search->query->format->dims, 0);
+	if (!(fast - (search->relative * fast + search->absolute) > search->heap[0].distance))
+		return false;
+	search->answer->visited++;
+	if (range->skip == NULL || !slot_set_has(range->skip, slot))
+		search->answer->more = true;
+	return true;
+}
+
+/*
+ * Lock a vector page instead of the one before.
+ */
+static void
+lock_vector_page(ExactSearch *search, BlockNumber block)
+{
+	if (BufferIsValid(search->buffer))
+	{
+		if (search->locked == block)
+			return;
+		UnlockReleaseBuffer(search->buffer);
+		search->buffer = InvalidBuffer;
+	}
+	CHECK_FOR_INTERRUPTS();
+	search->buffer = read_page_in_bulk(search->query->index, block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false, search->strategy);
+	search->locked = block;
+}
+
+/*
+ * A slot's vector: on its locked page, or a copy if it crosses pages.
+ */
+static const void *
+vector_of(ExactSearch *search, uint32 slot)
+{
+	const IndexFormat *format = search->query->format;
+	VectorPlace place = vector_place(format, slot);
+	uint32		left = format->vector_bytes;
+	char	   *out = search->vector;
+
+	lock_vector_page(search, place.block);
+	if (place.offset + left <= GPUANN_PAYLOAD)
+		return VectorBytesOf(BufferGetPage(search->buffer)) + place.offset;
+	for (;;)
+	{
+		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
+
+		memcpy(out, VectorBytesOf(BufferGetPage(search->buffer)) + place.offset, part);
+		out += part;
+		left -= part;
+		if (left == 0)
+			return search->vector;
+		vector_place_next(format, &place);
+		lock_vector_page(search, place.block);
+	}
+}
+
+/*
  * Compute and offer the distances of the slots collected.
  */
 static void
 offer_collected(ExactSearch *search)
 {
 	const PageQuery *query = search->query;
-	const IndexFormat *format = query->format;
-	Buffer		buffer = InvalidBuffer;
-	BlockNumber locked = InvalidBlockNumber;
 
 	for (uint32 i = 0; i < search->count; i++)
 	{
-		VectorPlace place = vector_place(format, search->slots[i]);
-		bool		crosses = place.offset + format->vector_bytes > GPUANN_PAYLOAD;
-		const void *vector;
+		const void *vector = vector_of(search, search->slots[i]);
 
-		if (BufferIsValid(buffer) && (crosses || place.block != locked))
-		{
-			UnlockReleaseBuffer(buffer);
-			buffer = InvalidBuffer;
-		}
-		if (crosses)
-		{
-			CHECK_FOR_INTERRUPTS();
-			read_vector(query->index, format, search->slots[i], search->vector);
-			vector = search->vector;
-		}
-		else
-		{
-			if (!BufferIsValid(buffer))
-			{
-				CHECK_FOR_INTERRUPTS();
-				buffer = read_page_in_bulk(query->index, place.block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false,
-										   search->strategy);
-				locked = place.block;
-			}
-			vector = VectorBytesOf(BufferGetPage(buffer)) + place.offset;
-		}
-		offer(search, search->slots[i], search->versions[i], search->kernels->exact(query->vector, vector, format->dims));
+		if (!turned_away(search, search->slots[i], vector))
+			offer(search, search->slots[i], search->versions[i],
+				  search->kernels->exact(query->vector, vector, query->format->dims));
 	}
-	if (BufferIsValid(buffer))
-		UnlockReleaseBuffer(buffer);
+	if (BufferIsValid(search->buffer))
+		UnlockReleaseBuffer(search->buffer);
+	search->buffer = InvalidBuffer;
 	search->count = 0;
 }
 
@@ -142,6 +189,14 @@ exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range
 	search->slots = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
 	search->versions = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
 	search->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
+	/* With an upper bound, a row turned away may be none that there is more of. */
+	if ((format->metric == METRIC_L2 || format->metric == METRIC_L1) && !range->until.set)
+	{
+		search->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims);
+		search->kernels->widen(query->vector, format->dims, search->wide);
+		search->relative = fast_error_relative(format->dims);
+		search->absolute = fast_error_absolute(format->dims);
+	}
 	search->allocated = Max(Min(range->room, FIRST_ROOM), 1);
 	search->heap = MemoryContextAlloc(query->memory, sizeof(SearchResult) * search->allocated);
 }
@@ -158,6 +213,8 @@ exact_end(ExactSearch *search)
 	pfree(search->slots);
 	pfree(search->versions);
 	pfree(search->vector);
+	if (search->wide != NULL)
+		pfree(search->wide);
 	if (search->strategy != NULL)
 		FreeAccessStrategy(search->strategy);
 }

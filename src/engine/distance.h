@@ -67,4 +67,28 @@ metric_has_norms(Metric metric)
 	return metric == METRIC_IP || metric == METRIC_COSINE;
 }
 
+/*
+ * How far the exact distance may be from a fast one that sums terms of one sign (L2, L1): relative * fast + absolute.
+ *
+ * A sum of n products in single precision, in any order, with FMA or not, errs by at most n u / (1 - n u) times the sum of the
+ * products' sizes, u = 2^-24; some roundings more are for differences, norms, scales; the result is doubled to be generous.
+ */
+#define FAST_UNIT_ROUNDOFF		0x1p-24
+#define FAST_EXTRA_ROUNDINGS	16
+#define FAST_SMALLEST			0x1p-149
+
+static inline double
+fast_error_relative(uint32_t dims)
+{
+	double		error = ((double) dims + FAST_EXTRA_ROUNDINGS) * FAST_UNIT_ROUNDOFF;
+
+	return 2 * error / (1 - error);
+}
+
+static inline double
+fast_error_absolute(uint32_t dims)
+{
+	return ((double) dims + FAST_EXTRA_ROUNDINGS) * FAST_SMALLEST;
+}
+
 #endif							/* GPUANN_DISTANCE_H */

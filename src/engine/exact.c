@@ -15,9 +15,6 @@
 #include "cpu.h"
 #include "select.h"
 
-#define UNIT_ROUNDOFF		0x1p-24
-#define EXTRA_ROUNDINGS		16		/* beside the sum: differences, norms, scales */
-#define SMALLEST_SINGLE		0x1p-149
 #define MIN_SCALE			1e-15f	/* norms out of this range may have lost precision or overflowed */
 #define MAX_SCALE			1e15f
 
@@ -42,7 +39,7 @@ query_admits(const EngineQuery *query, uint32_t slot, uint64_t word)
 void
 exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint32_t room)
 {
-	double		terms = task->entry->mirror->spec.dims + EXTRA_ROUNDINGS;
+	uint32_t	dims = task->entry->mirror->spec.dims;
 
 	memset(scan, 0, sizeof(*scan));
 	scan->mirror = task->entry->mirror;
@@ -50,8 +47,8 @@ exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint3
 	scan->wide = task->wide;
 	scan->results = results;
 	scan->room = room;
-	scan->relative = 2 * terms * UNIT_ROUNDOFF / (1 - terms * UNIT_ROUNDOFF);
-	scan->absolute = terms * SMALLEST_SINGLE;
+	scan->relative = fast_error_relative(dims);
+	scan->absolute = fast_error_absolute(dims);
 }
 
 /* How far the exact distance may be from a fast one; infinity where nothing is known. */
@@ -73,7 +70,7 @@ margin(const ExactScan *scan, float fast, float scale)
 		case METRIC_HAMMING:
 			return 0;			/* whole numbers below 2^24 */
 		case METRIC_JACCARD:
-			return 2 * UNIT_ROUNDOFF;
+			return 2 * FAST_UNIT_ROUNDOFF;
 	}
 	return INFINITY;
 }

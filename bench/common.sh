@@ -51,7 +51,7 @@ sql() {
 
 # Find the generator, or compile it, and make sure that it makes the bytes it makes everywhere.
 need_synthetic() {
-	if command -v cc >/dev/null && [ ! "$synthetic" -nt "$bench_dir/synthetic.c" ]; then
+	if command -v cc >/dev/null && [ ! "$synthetic" -nt "$bench_dir/synthetic.c" ] && { [ ! -e "$synthetic" ] || [ -w "$synthetic" ]; }; then
 		mkdir -p "$(dirname "$synthetic")"
 		cc -std=gnu11 -O2 -ffp-contract=off -pthread -o "$synthetic" "$bench_dir/synthetic.c"
 	fi

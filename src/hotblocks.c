@@ -82,7 +82,8 @@ hot_end(HotBlocks *hot)
 }
 
 /*
- * Begin to read a block, if we do not know where it is: one look-up in the table finds it, or starts the kernel's read.
+ * Begin to read a block, if we do not know where it is and the user lets several reads be under way: one look-up in the table finds it,
+ * or starts the kernel's read.
  */
 void
 hot_prefetch(HotBlocks *hot, BlockNumber block)
@@ -91,7 +92,7 @@ hot_prefetch(HotBlocks *hot, BlockNumber block)
 	PrefetchBufferResult begun;
 
 	hot->tag.blockNum = block;
-	if (hot->hints == NULL || effective_io_concurrency == 0 || (hint != InvalidBuffer && hot_holds(hot, hint)))
+	if (hot->hints == NULL || effective_io_concurrency < 2 || (hint != InvalidBuffer && hot_holds(hot, hint)))
 		return;
 	begun = PrefetchBuffer(hot->index, MAIN_FORKNUM, block);
 	if (BufferIsValid(begun.recent_buffer))

@@ -72,6 +72,10 @@ await_ready(Relation index, MirrorRef ref)
 					 errmsg("index \"%s\" has changed its file", RelationGetRelationName(index))));
 		if (state == MIRROR_READY)
 			return;
+		if (state == MIRROR_STATISTICS || state == MIRROR_EMPTY)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the mirror of index \"%s\" was given up meanwhile", RelationGetRelationName(index))));
 		if (state == MIRROR_REFUSED)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),

@@ -458,7 +458,10 @@ log_pages(BuildState *build)
 	PageLog		log;
 
 	if (!RelationNeedsWAL(build->index))
+	{
+		FAULT_POINT("build-log-page");
 		return;
+	}
 	build_phase(BUILD_PHASE_LOG, build->rows);
 	page_log_begin(&log, build->index, true);
 	for (BlockNumber block = 0; block <= format->seed_pages; block++)

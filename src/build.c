@@ -223,7 +223,10 @@ free_leftover(BuildState *build, uint32 superblock, uint32 rows)
 	Buffer		buffer = InvalidBuffer;
 	PageLog		log;
 
-	for (uint32 slot = first_slot + rows; slot < first_slot + format->superblock_slots; slot++)
+	/*
+	 * From the last to the first, so that they are taken from the first on: vector pages are filled without gaps, as the check expects.
+	 */
+	for (uint32 slot = first_slot + format->superblock_slots; slot-- > first_slot + rows;)
 	{
 		NodeRecord *node;
 
@@ -276,7 +279,7 @@ free_leftovers(BuildState *build)
 	if (build->superblocks == 0)
 		return;
 	build->next_fresh = (build->superblocks - 1) * slots + build->loaded[build->superblocks - 1];
-	for (uint32 i = 0; i + 1 < build->superblocks; i++)
+	for (uint32 i = build->superblocks - 1; i-- > 0;)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (build->loaded[i] < slots)

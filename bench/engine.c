@@ -1,0 +1,493 @@
+/*
+ * engine.c
+ *		How fast an engine answers, host to host: a plain program over engine.h.
+ *
+ * Loads vectors, links them (or takes a graph linked before from a file), takes the true nearest rows from the engine's exact search, then for
+ * each ef and batch size: 10 warm-ups, at least 10 runs, median and spread from submit until poll has returned the last answer. All of a
+ * run is in the figure: copying queries in and answers out, clearing, waking. Prints markdown.
+ */
+#include <dlfcn.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "../src/engine/engine.h"
+
+#define MOST_QUERIES	10000u
+#define MOST_LIST		16
+#define WARM_UPS		10
+#define LEAST_RUNS		10
+#define MOST_RUNS		200
+#define RUN_SECONDS		0.3		/* of one figure: more runs than LEAST_RUNS as long as they take less */
+#define GRAPH_SLICE		65536u	/* rows of a graph file per job */
+
+/* What the command line chose. */
+typedef struct Settings
+{
+	const char *library;
+	const char *base;
+	const char *query;
+	const char *graph;			/* read if it is there, else written */
+	ElementType type;
+	Metric		metric;
+	uint32_t	rows;
+	uint32_t	dims;
+	uint32_t	degree;
+	uint32_t	ef_construction;
+	uint32_t	k;
+	uint32_t	seeds;			/* tried per query; 0: the engine's default */
+	uint32_t	truths;			/* queries whose recall is measured */
+	uint32_t	efs[MOST_LIST];
+	uint32_t	nefs;
+	uint32_t	batches[MOST_LIST];
+	uint32_t	nbatches;
+} Settings;
+
+static Settings set = {
+	NULL, NULL, NULL, NULL, ELEMENT_FLOAT, METRIC_L2, 1000000, 128, 32, 100, 10, 0, 2000,
+	{32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
+};
+static const EngineOps *ops;
+static Engine *engine;
+static MirrorId mirror;
+static volatile uint32_t wakes;
+
+static void
+count_wake(void *arg)
+{
+	__atomic_fetch_add(&wakes, 1, __ATOMIC_SEQ_CST);
+}
+
+static double
+now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+}
+
+static void
+must(EngineStatus status, const EngineError *error, const char *what)
+{
+	if (status == ENGINE_OK)
+		return;
+	fprintf(stderr, "%s: %s\n", what, error->text);
+	exit(1);
+}
+
+static void *
+need(void *memory)
+{
+	if (memory == NULL)
+	{
+		fprintf(stderr, "out of memory\n");
+		exit(1);
+	}
+	return memory;
+}
+
+/* Read a file of exactly so many bytes, or its beginning. */
+static void *
+read_file(const char *path, size_t bytes)
+{
+	void	   *memory = need(malloc(bytes + 1));
+	FILE	   *file = fopen(path, "rb");
+
+	if (file == NULL || fread(memory, 1, bytes, file) != bytes)
+	{
+		fprintf(stderr, "cannot read %zu bytes of %s\n", bytes, path);
+		exit(1);
+	}
+	fclose(file);
+	return memory;
+}
+
+/* Run a job to its end; keep: the caller releases it. */
+static JobId
+run_job(EngineJob job, const char *what, bool keep)
+{
+	EngineError error = {0};
+	JobProgress progress;
+	EngineQuery *none[1];
+	uint32_t	count;
+	double		start = now();
+	JobId		id;
+
+	job.mirror = mirror;
+	must(ops->job_submit(engine, &job, &id, &error), &error, what);
+	do
+	{
+		must(ops->poll(engine, none, 0, &count, &error), &error, what);
+		ops->job_poll(engine, id, &progress);
+	} while (!progress.completed);
+	must(progress.status, &progress.error, what);
+	if (what[0] != 0)
+		printf("* %s: %u rows in %.2f s\n", what, progress.total, now() - start);
+	if (!keep)
+		ops->job_release(engine, id);
+	return id;
+}
+
+/* Link, and write graph and seeds to the graph file. */
+static void
+link_rows(void)
+{
+	EngineJob	job = {.kind = JOB_LINK, .ef_construction = set.ef_construction};
+	JobId		id = run_job(job, "linked", true);
+	LinkResult	result;
+	FILE	   *file;
+
+	if (ops->job_link_result(engine, id, &result) == ENGINE_OK && set.graph != NULL && result.count == set.rows)
+	{
+		file = fopen(set.graph, "wb");
+		if (file == NULL || fwrite(&result.nseeds, sizeof(uint32_t), 1, file) != 1 ||
+			fwrite(result.seeds, sizeof(uint32_t), result.nseeds, file) != result.nseeds ||
+			fwrite(result.rows, sizeof(uint32_t) * set.degree, result.count, file) != result.count || fclose(file) != 0)
+		{
+			fprintf(stderr, "cannot write %s\n", set.graph);
+			exit(1);
+		}
+	}
+	ops->job_release(engine, id);
+}
+
+/* Take graph and seeds from the graph file. */
+static void
+load_graph(void)
+{
+	uint32_t   *slots = need(malloc(sizeof(uint32_t) * GRAPH_SLICE));
+	uint32_t   *rows = need(malloc(sizeof(uint32_t) * GRAPH_SLICE * set.degree));
+	uint32_t   *seeds = need(malloc(sizeof(uint32_t) * 65536));
+	EngineJob	job = {.kind = JOB_SEEDS, .slots = seeds};
+	FILE	   *file = fopen(set.graph, "rb");
+	double		start = now();
+
+	if (file == NULL || fread(&job.count, sizeof(uint32_t), 1, file) != 1 || job.count > 65536 ||
+		fread(seeds, sizeof(uint32_t), job.count, file) != job.count)
+	{
+		fprintf(stderr, "cannot read %s\n", set.graph);
+		exit(1);
+	}
+	run_job(job, "", false);
+	for (uint32_t first = 0; first < set.rows; first += GRAPH_SLICE)
+	{
+		uint32_t	count = set.rows - first < GRAPH_SLICE ? set.rows - first : GRAPH_SLICE;
+		EngineJob	graph = {.kind = JOB_GRAPH, .count = count, .slots = slots, .rows = rows};
+
+		if (fread(rows, sizeof(uint32_t) * set.degree, count, file) != count)
+		{
+			fprintf(stderr, "%s is too short\n", set.graph);
+			exit(1);
+		}
+		for (uint32_t i = 0; i < count; i++)
+			slots[i] = first + i;
+		run_job(graph, "", false);
+	}
+	printf("* graph from %s in %.2f s\n", set.graph, now() - start);
+	fclose(file);
+	free(slots);
+	free(rows);
+	free(seeds);
+}
+
+/* Fill a mirror. */
+static void
+load(void)
+{
+	size_t		bytes = engine_vector_bytes(set.type, set.dims);
+	MirrorSpec	spec = {
+		set.dims, set.type, set.metric, METHOD_GRAPH, set.degree, set.rows, RESIDENCY_FULL, PLACEMENT_SINGLE, -1
+	};
+	EngineJob	job = {.kind = JOB_APPEND, .count = set.rows};
+	EngineError error = {0};
+	struct stat found;
+	void	   *vectors = read_file(set.base, bytes * set.rows);
+	uint32_t   *versions = need(calloc(set.rows, sizeof(uint32_t)));
+
+	must(ops->mirror_create(engine, &spec, &mirror, &error), &error, "mirror");
+	job.vectors = vectors;
+	job.versions = versions;
+	run_job(job, "appended", false);
+	if (set.graph != NULL && stat(set.graph, &found) == 0)
+		load_graph();
+	else
+		link_rows();
+	free(vectors);
+	free(versions);
+}
+
+/* Submit queries and poll until all are back; returns the seconds from submit on. */
+static double
+run_batch(EngineQuery *queries, uint32_t count)
+{
+	static EngineQuery *all[MOST_QUERIES];
+	static EngineQuery *done[MOST_QUERIES];
+	EngineError error = {0};
+	uint32_t	left = count;
+	double		start;
+
+	for (uint32_t i = 0; i < count; i++)
+		all[i] = &queries[i];
+	start = now();
+	must(ops->submit(engine, all, count, &error), &error, "submit");
+	while (left > 0)
+	{
+		uint32_t	n;
+
+		must(ops->poll(engine, done, MOST_QUERIES, &n, &error), &error, "poll");
+		left -= n;
+	}
+	return now() - start;
+}
+
+static int
+compare_seconds(const void *left, const void *right)
+{
+	double		a = *(const double *) left;
+	double		b = *(const double *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Seconds of a batch over several runs. */
+typedef struct Spread
+{
+	double		least;
+	double		median;
+	double		most;			/* of nine in ten */
+	double		engine;			/* what the engine counts of the first query: from start to end, the median */
+	double		queued;			/* and from submit to start */
+	uint32_t	runs;
+} Spread;
+
+static Spread
+measure(EngineQuery *queries, uint32_t batch)
+{
+	static double seconds[MOST_RUNS];
+	static double inside[MOST_RUNS];
+	static double queued[MOST_RUNS];
+	uint32_t	at = 0;
+	double		total = 0;
+	Spread		spread = {0};
+
+	for (uint32_t run = 0; run < WARM_UPS + MOST_RUNS; run++)
+	{
+		double		taken;
+
+		if (at + batch > MOST_QUERIES)
+			at = 0;
+		taken = run_batch(queries + at, batch);
+		if (run >= WARM_UPS)
+		{
+			inside[spread.runs] = queries[at + batch - 1].counters.engine_us * 1e-6;
+			queued[spread.runs] = queries[at + batch - 1].counters.queue_us * 1e-6;
+			seconds[spread.runs++] = taken;
+			total += taken;
+		}
+		at += batch;
+		if (spread.runs >= LEAST_RUNS && total > RUN_SECONDS)
+			break;
+	}
+	qsort(seconds, spread.runs, sizeof(double), compare_seconds);
+	qsort(inside, spread.runs, sizeof(double), compare_seconds);
+	qsort(queued, spread.runs, sizeof(double), compare_seconds);
+	spread.least = seconds[0];
+	spread.median = seconds[spread.runs / 2];
+	spread.most = seconds[spread.runs * 9 / 10];
+	spread.engine = inside[spread.runs / 2];
+	spread.queued = queued[spread.runs / 2];
+	return spread;
+}
+
+/* Share of the true nearest r rows that are among the first r answers. */
+static double
+recall_at(const EngineQuery *queries, const SearchResult *truth, uint32_t most, uint32_t r)
+{
+	uint64_t	found = 0;
+
+	for (uint32_t i = 0; i < set.truths; i++)
+		for (uint32_t j = 0; j < r; j++)
+			for (uint32_t m = 0; m < r && m < queries[i].count; m++)
+				found += truth[(size_t) i * most + j].slot == queries[i].results[m].slot;
+	return (double) found / ((double) set.truths * r);
+}
+
+/* How long after submit an owner that does not poll is woken. */
+static double
+until_woken(EngineQuery *queries)
+{
+	double		seconds[100];
+
+	for (int i = 0; i < 100; i++)
+	{
+		EngineQuery *query = &queries[i];
+		EngineError error = {0};
+		struct timespec pause = {0, 2000000};
+		uint32_t	before;
+		uint32_t	count = 0;
+		double		start;
+
+		nanosleep(&pause, NULL);
+		before = wakes;
+		start = now();
+		must(ops->submit(engine, &query, 1, &error), &error, "submit");
+		while (wakes == before)
+			;
+		seconds[i] = now() - start;
+		while (count == 0)
+			must(ops->poll(engine, &query, 1, &count, &error), &error, "poll");
+	}
+	qsort(seconds, 100, sizeof(double), compare_seconds);
+	return seconds[50];
+}
+
+/* Ask every query and print what it found and what it cost. */
+static void
+report_ef(EngineQuery *queries, const SearchResult *truth, uint32_t ef)
+{
+	double		expanded = 0,
+				distances = 0,
+				iterations = 0;
+
+	for (uint32_t i = 0; i < MOST_QUERIES; i++)
+	{
+		queries[i].method = METHOD_GRAPH;
+		queries[i].ef = ef;
+		queries[i].seeds = set.seeds;
+	}
+	run_batch(queries, MOST_QUERIES);
+	for (uint32_t i = 0; i < MOST_QUERIES; i++)
+	{
+		expanded += queries[i].counters.expanded;
+		distances += queries[i].counters.distances;
+		iterations += queries[i].counters.iterations;
+	}
+	printf("\nef %u: recall@1 %.4f, recall@%u %.4f; rows expanded %.1f, rounds %.1f, distances %.0f a query; woken after %.0f us\n\n",
+		   ef, recall_at(queries, truth, set.k, 1), set.k, recall_at(queries, truth, set.k, set.k),
+		   expanded / MOST_QUERIES, iterations / MOST_QUERIES, distances / MOST_QUERIES, until_woken(queries) * 1e6);
+	printf("| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |\n|---|---|---|---|---|---|---|---|\n");
+	for (uint32_t i = 0; i < set.nbatches; i++)
+	{
+		Spread		spread = measure(queries, set.batches[i]);
+
+		printf("| %u | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %u |\n", set.batches[i], spread.median * 1e6, spread.least * 1e6,
+			   spread.most * 1e6, spread.queued * 1e6, spread.engine * 1e6, set.batches[i] / spread.median, spread.runs);
+	}
+}
+
+/* Read a list of numbers. */
+static uint32_t
+numbers(char *text, uint32_t *out)
+{
+	uint32_t	count = 0;
+
+	for (char *word = strtok(text, ","); word != NULL && count < MOST_LIST; word = strtok(NULL, ","))
+		out[count++] = (uint32_t) atoi(word);
+	return count;
+}
+
+static void
+usage(void)
+{
+	fprintf(stderr, "usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine]\n"
+			"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n");
+	exit(2);
+}
+
+static void
+parse(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"base", 1, NULL, 'b'}, {"query", 1, NULL, 'q'}, {"engine-library", 1, NULL, 'l'}, {"type", 1, NULL, 't'},
+		{"metric", 1, NULL, 'm'}, {"degree", 1, NULL, 'D'}, {"ef-construction", 1, NULL, 'c'}, {"graph", 1, NULL, 'g'},
+		{"ef", 1, NULL, 'e'}, {"batch", 1, NULL, 'B'}, {"truths", 1, NULL, 'T'}, {"seeds", 1, NULL, 's'}, {NULL, 0, NULL, 0}
+	};
+	int			option;
+
+	while ((option = getopt_long(argc, argv, "n:d:k:", options, NULL)) != -1)
+		switch (option)
+		{
+			case 'b': set.base = optarg; break;
+			case 'q': set.query = optarg; break;
+			case 'l': set.library = optarg; break;
+			case 't': set.type = optarg[0] == 'h' ? ELEMENT_HALF : ELEMENT_FLOAT; break;
+			case 'm': set.metric = optarg[0] == 'i' ? METRIC_IP : optarg[0] == 'c' ? METRIC_COSINE : METRIC_L2; break;
+			case 'D': set.degree = (uint32_t) atoi(optarg); break;
+			case 'c': set.ef_construction = (uint32_t) atoi(optarg); break;
+			case 'g': set.graph = optarg; break;
+			case 'e': set.nefs = numbers(optarg, set.efs); break;
+			case 'B': set.nbatches = numbers(optarg, set.batches); break;
+			case 'T': set.truths = (uint32_t) atoi(optarg); break;
+			case 's': set.seeds = (uint32_t) atoi(optarg); break;
+			case 'n': set.rows = (uint32_t) atoi(optarg); break;
+			case 'd': set.dims = (uint32_t) atoi(optarg); break;
+			case 'k': set.k = (uint32_t) atoi(optarg); break;
+			default: usage();
+		}
+	if (set.base == NULL || set.query == NULL || set.truths > MOST_QUERIES)
+		usage();
+	for (uint32_t i = 0; i < set.nbatches; i++)
+		if (set.batches[i] == 0 || set.batches[i] > MOST_QUERIES)
+			usage();
+}
+
+int
+main(int argc, char **argv)
+{
+	EngineConfig config = {.device = -1, .wake = count_wake};
+	EngineQuery *queries = need(calloc(MOST_QUERIES, sizeof(EngineQuery)));
+	EngineError error = {0};
+	EngineMemory memory;
+	EngineInfo	info;
+	SearchResult *results,
+			   *truth;
+	char	   *vectors;
+	size_t		bytes;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	parse(argc, argv);
+	ops = cpu_engine_ops();
+	if (set.library != NULL)
+	{
+		void	   *library = dlopen(set.library, RTLD_NOW | RTLD_LOCAL);
+		EngineEntry entry = library != NULL ? (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL) : NULL;
+
+		if (entry == NULL)
+		{
+			fprintf(stderr, "%s: %s\n", set.library, dlerror());
+			return 2;
+		}
+		ops = entry();
+	}
+	must(ops->open(&config, &engine, &error), &error, "open");
+	ops->info(engine, &info);
+	printf("* engine %s on %s; %u x %u, degree %u, ef_construction %u, k %u\n", info.name, info.device, set.rows, set.dims,
+		   set.degree, set.ef_construction, set.k);
+	load();
+	ops->memory(engine, &memory);
+	printf("* memory, MiB: context %.0f, vectors %.0f, graph %.0f, norms %.0f, state %.0f\n", memory.context / 1048576.0,
+		   memory.vectors / 1048576.0, memory.graph / 1048576.0, memory.norms / 1048576.0, memory.state / 1048576.0);
+	bytes = engine_vector_bytes(set.type, set.dims);
+	vectors = read_file(set.query, bytes * MOST_QUERIES);
+	results = need(calloc((size_t) MOST_QUERIES * set.k, sizeof(SearchResult)));
+	truth = need(calloc((size_t) MOST_QUERIES * set.k, sizeof(SearchResult)));
+	for (uint32_t i = 0; i < MOST_QUERIES; i++)
+	{
+		queries[i].mirror = mirror;
+		queries[i].method = METHOD_EXACT;
+		queries[i].k = set.k;
+		queries[i].vector = vectors + i * bytes;
+		queries[i].results = truth + (size_t) i * set.k;
+	}
+	printf("* true nearest rows of %u queries: %.2f s\n", set.truths, run_batch(queries, set.truths));
+	for (uint32_t i = 0; i < MOST_QUERIES; i++)
+		queries[i].results = results + (size_t) i * set.k;
+	for (uint32_t i = 0; i < set.nefs; i++)
+		report_ef(queries, truth, set.efs[i]);
+	ops->close(engine);
+	return 0;
+}

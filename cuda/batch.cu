@@ -7,8 +7,8 @@
  * wait for the next lane. So any number of queries, results and bitmaps is taken, in more or fewer batches. Counts of
  * the mirror are captured when a batch starts and passed to its kernels by value.
  *
- * A batch of graph searches is one copy in and one kernel, which writes its answers straight to pinned memory. The owner finds the
- * lane's event reached whenever it polls; for an owner that sleeps, a function on CUDA's thread behind the event wakes it.
+ * A batch of graph searches is one kernel, which reads its queries from pinned memory (many: from a copy on the device) and writes its
+ * answers and then its lane's flag there: one call to the driver (two). Other batches raise the flag with a kernel of their own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,145 +16,19 @@
 #include "exact.h"
 #include "internal.h"
 #include "search.h"
+#include "walk.h"
 
 #define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
 #define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
 #define BLOCKS_PER_SM 8u
-#define INPUT_ROOM (BATCH_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
+#define ZERO_COPY_MOST (256u << 10) /* bytes of input that a graph search reads from pinned memory itself */
+#define LOOKAHEAD 4u				/* tasks */
+#define ASK_US 2000u				/* how often CUDA is asked whether a lane still works */
 
 static inline uint32_t
 at_most(uint32_t n, uint32_t most)
 {
 	return n < most ? n : most;
-}
-
-/* Take `bytes` of memory from *at on. */
-static unsigned char *
-carve(unsigned char **at, size_t bytes)
-{
-	unsigned char *place = *at;
-
-	*at += round_up(bytes, 256);
-	return place;
-}
-
-/* Lay the arrays of a lane out in pinned memory; at NULL measures. */
-static size_t
-lay_out_pinned(Lane *lane, unsigned char *at)
-{
-	unsigned char *start = at;
-
-	lane->input = carve(&at, INPUT_ROOM);
-	lane->queries = (DeviceQuery *) lane->input;
-	lane->bitmaps = carve(&at, BITMAP_STAGED);
-	lane->heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
-	lane->results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	lane->traces = (uint32_t *) carve(&at, TRACE_ROOM * sizeof(uint32_t));
-	return (size_t) (at - start);
-}
-
-/* Lay out what a lane has in device memory, the state last. */
-static size_t
-lay_out_device(Lane *lane, unsigned char *at, size_t state_bytes)
-{
-	unsigned char *start = at;
-
-	lane->view.queries = (const DeviceQuery *) carve(&at, INPUT_ROOM);
-	lane->view.heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
-	lane->view.results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	lane->view.state = carve(&at, state_bytes);
-	return (size_t) (at - start);
-}
-
-/* Give a lane its memory, stream and event. */
-static bool
-open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_bytes, EngineError *error)
-{
-	Lane measured;
-	size_t bytes = lay_out_device(&measured, (unsigned char *) 256, state_bytes);
-	int least,
-		greatest;
-
-	lane->engine = engine;
-	lay_out_pinned(lane, pinned);
-	if (range_reserve(&engine->arena, &lane->memory, PART_STATE, bytes, error) != ENGINE_OK ||
-		range_grow(&engine->arena, &lane->memory, bytes, error) != ENGINE_OK ||
-		range_reserve(&engine->arena, &lane->bitmap_memory, PART_STATE, (uint64_t) ENGINE_MAX_SLOTS / 8 + 64, error) !=
-			ENGINE_OK ||
-		range_grow(&engine->arena, &lane->bitmap_memory, BITMAP_STAGED, error) != ENGINE_OK)
-		return false;
-	lay_out_device(lane, (unsigned char *) lane->memory.base, state_bytes);
-	lane->view.bitmaps = (const uint32_t *) lane->bitmap_memory.base;
-	/* queries before jobs, where both are ready */
-	if (!GPU(&engine->failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
-		!GPU(&engine->failure, cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, greatest)) ||
-		!GPU(&engine->failure, cudaStreamCreateWithFlags(&lane->bell, cudaStreamNonBlocking)) ||
-		!GPU(&engine->failure, cudaEventCreateWithFlags(&lane->done, cudaEventDisableTiming)))
-	{
-		gpu_failed(&engine->failure, error);
-		return false;
-	}
-	return true;
-}
-
-/* Open all lanes. */
-bool
-lanes_open(CudaEngine *engine, EngineError *error)
-{
-	Lane measured;
-	size_t pinned = lay_out_pinned(&measured, (unsigned char *) 256);
-	size_t sort_bytes;
-
-	if (!GPU(&engine->failure, exact_sort_bytes(&sort_bytes)) ||
-		!GPU(&engine->failure, cudaHostAlloc((void **) &engine->pinned, LANES * pinned + PIECES * PIECE_BYTES,
-											 cudaHostAllocMapped)))
-	{
-		gpu_failed(&engine->failure, error);
-		return false;
-	}
-	engine->host_pinned = LANES * pinned + PIECES * PIECE_BYTES;
-	for (uint32_t i = 0; i < LANES; i++)
-		if (!open_lane(engine, &engine->lanes[i], engine->pinned + i * pinned,
-					   sort_bytes > STATE_ROOM ? sort_bytes : STATE_ROOM, error))
-			return false;
-	for (uint32_t i = 0; i < PIECES; i++)
-		engine->pieces[i].staged = engine->pinned + LANES * pinned + i * PIECE_BYTES;
-	return true;
-}
-
-/* Close them. Nothing is in flight. */
-void
-lanes_close(CudaEngine *engine)
-{
-	for (uint32_t i = 0; i < LANES; i++)
-	{
-		Lane *lane = &engine->lanes[i];
-
-		for (uint32_t j = 0; lane->busy && j < lane->ntasks; j++)
-			task_free(lane->tasks[j]);
-		if (lane->stream != NULL)
-			GPU(&engine->failure, cudaStreamDestroy(lane->stream));
-		if (lane->bell != NULL)
-			GPU(&engine->failure, cudaStreamDestroy(lane->bell));
-		if (lane->done != NULL)
-			GPU(&engine->failure, cudaEventDestroy(lane->done));
-		if (lane->memory.base != 0)
-			range_release(&engine->arena, &lane->memory);
-		if (lane->bitmap_memory.base != 0)
-			range_release(&engine->arena, &lane->bitmap_memory);
-	}
-	if (engine->pinned != NULL)
-		GPU(&engine->failure, cudaFreeHost(engine->pinned));
-}
-
-EngineStatus
-lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error)
-{
-	EngineStatus status = ENGINE_OK;
-
-	for (uint32_t i = 0; i < LANES && status == ENGINE_OK; i++)
-		status = range_grow(&engine->arena, &engine->lanes[i].bitmap_memory, (slots + 63) / 64 * sizeof(uint64_t), error);
-	return status;
 }
 
 /* Rows that a task sees in a batch that starts now. */
@@ -193,11 +67,29 @@ task_trace_room(const CudaTask *task)
 	return at_most(task->trace_room, task_rows(task));
 }
 
+/* Whether a plain graph search is one that walks codes. */
+static bool
+task_walks(CudaEngine *engine, const CudaTask *task)
+{
+	const CudaMirror *mirror = task->mirror;
+	KindCache now = {mirror->id, mirror->codes_good, task_k(task), task_ef(task), false};
+	KindCache *last = &engine->kinds;
+
+	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k || last->ef != now.ef)
+	{
+		MirrorView view = mirror_view(mirror);
+
+		now.walk = walk_takes(&view, now.k, now.ef);
+		*last = now;
+	}
+	return last->walk;
+}
+
 static BatchKind
-task_kind(const CudaTask *task)
+task_kind(CudaEngine *engine, const CudaTask *task)
 {
 	if (task->method == METHOD_GRAPH)
-		return task->reference ? BATCH_REFERENCE : BATCH_GRAPH;
+		return task->reference ? BATCH_REFERENCE : !task_apart(task) && task_walks(engine, task) ? BATCH_WALK : BATCH_GRAPH;
 	return task_k(task) <= EXACT_SMALL_K && !task->in_passes ? BATCH_EXACT : BATCH_EXACT_SORT;
 }
 
@@ -234,9 +126,9 @@ struct BatchFill
 
 /* The fill with one more task. */
 static BatchFill
-fill_with(BatchFill fill, const CudaTask *task)
+fill_with(BatchFill fill, const CudaTask *task, BatchKind kind)
 {
-	uint32_t table = graph_table_places(task_ef(task), task->mirror->spec.degree, task_apart(task));
+	uint32_t table;
 
 	fill.vectors += task->mirror->stride;
 	fill.bitmaps += task_bitmap_bytes(task);
@@ -244,6 +136,9 @@ fill_with(BatchFill fill, const CudaTask *task)
 	fill.traces += task_trace_room(task);
 	fill.max_k = task_k(task) > fill.max_k ? task_k(task) : fill.max_k;
 	fill.max_ef = task_ef(task) > fill.max_ef ? task_ef(task) : fill.max_ef;
+	if (kind != BATCH_GRAPH && kind != BATCH_REFERENCE)
+		return fill;
+	table = graph_table_places(task_ef(task), task->mirror->spec.degree, task_apart(task));
 	fill.max_table = table > fill.max_table ? table : fill.max_table;
 	fill.apart = fill.apart || task_apart(task);
 	return fill;
@@ -266,12 +161,21 @@ task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFi
 {
 	uint32_t n = lane->ntasks + 1;
 
-	*next = fill_with(*fill, task);
+	*next = fill_with(*fill, task, lane->kind);
 	if (n == 1)
 		return true;
 	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM || next->bitmaps > lane->bitmap_memory.mapped ||
 		next->results > RESULT_ROOM || next->traces > TRACE_ROOM || lane->kind == BATCH_EXACT_SORT)
 		return false;
+	if (lane->kind == BATCH_WALK)
+	{
+		MirrorView view;
+
+		if (next->max_k == fill->max_k && next->max_ef == fill->max_ef)
+			return true;
+		view = mirror_view(lane->mirror);
+		return walk_takes(&view, next->max_k, next->max_ef);
+	}
 	if (lane->kind == BATCH_EXACT)
 		return n <= exact_scan_queries(STATE_ROOM, next->max_k);
 	return graph_fits(lane->mirror, next, n, lane->kind == BATCH_REFERENCE);
@@ -296,9 +200,9 @@ gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
 		if (lane->ntasks == 0 && !held)
 		{
 			lane->mirror = task->mirror;
-			lane->kind = task_kind(task);
+			lane->kind = task_kind(engine, task);
 		}
-		if (!held && lane->mirror == task->mirror && lane->kind == task_kind(task) &&
+		if (!held && lane->mirror == task->mirror && lane->kind == task_kind(engine, task) &&
 			task_fits(lane, fill, task, &next))
 		{
 			lane->tasks[lane->ntasks++] = task;
@@ -332,7 +236,8 @@ stage_task(Lane *lane, uint32_t i, BatchFill *used)
 
 	memset(query, 0, sizeof(*query));
 	query->vector = used->vectors;
-	memcpy(lane->vectors + used->vectors, task->vector, mirror->vector_bytes);
+	memcpy(lane->vectors + used->vectors, task->borrowed != NULL ? task->borrowed : task->vector, mirror->vector_bytes);
+	task->borrowed = NULL;
 	query->has_beyond = task->has_beyond;
 	query->beyond_key = key_of(task->beyond_distance);
 	query->beyond_slot = task->beyond_slot;
@@ -347,7 +252,8 @@ stage_task(Lane *lane, uint32_t i, BatchFill *used)
 	query->results = (uint32_t) used->results;
 	query->trace = (uint32_t) used->traces;
 	query->trace_room = task_trace_room(task);
-	query->table = graph_table_places(query->ef, mirror->spec.degree, task_apart(task));
+	if (lane->kind == BATCH_GRAPH || lane->kind == BATCH_REFERENCE)
+		query->table = graph_table_places(query->ef, mirror->spec.degree, task_apart(task));
 	used->vectors += mirror->stride;
 	used->bitmaps += task_bitmap_bytes(task);
 	used->results += query->k;
@@ -385,7 +291,13 @@ send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
 	return !staged || copy_in(engine, lane, lane->view.bitmaps, lane->bitmaps, total);
 }
 
-/* Stage a batch and copy it in. */
+static inline bool
+is_graph(BatchKind kind)
+{
+	return kind == BATCH_WALK || kind == BATCH_GRAPH || kind == BATCH_REFERENCE;
+}
+
+/* Stage a batch and copy it in, or leave it to be read where it is. */
 static bool
 send_batch(CudaEngine *engine, Lane *lane, uint64_t now)
 {
@@ -409,6 +321,10 @@ send_batch(CudaEngine *engine, Lane *lane, uint64_t now)
 		stage_task(lane, i, &used);
 	}
 	lane->nresults = (uint32_t) used.results;
+	lane->read_in_place = is_graph(lane->kind) && queries + used.vectors <= ZERO_COPY_MOST &&
+						  lane->mirror->nlisted <= PENDING_ALONE;
+	if (lane->read_in_place)
+		return used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps);
 	return copy_in(engine, lane, lane->view.queries, lane->input, queries + used.vectors) &&
 		   (used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps));
 }
@@ -486,10 +402,17 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 	launch.batch.heads = lane->heads;
 	launch.batch.results = lane->results;
 	launch.batch.traces = lane->traces;
+	if (lane->read_in_place)
+	{
+		launch.batch.queries = lane->queries;
+		launch.batch.vectors = lane->vectors;
+	}
+	launch.batch.generation = lane->generation;
 	launch.batch.state += LISTS_ROOM;
 	launch.batch.state_stride = round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
 	launch.type = lane->mirror->spec.type;
 	launch.queries = lane->ntasks;
+	launch.max_k = fill->max_k;
 	launch.max_ef = fill->max_ef;
 	launch.max_table = fill->max_table;
 	launch.any_admitted = fill->apart;
@@ -498,7 +421,9 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 	if (launch.mirror.npending > PENDING_ALONE && fill->max_k <= EXACT_SMALL_K &&
 		lane->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k))
 		error = launch_pending(engine, lane, fill, &launch.pending);
-	return error == cudaSuccess ? graph_search_launch(&launch) : error;
+	if (error != cudaSuccess)
+		return error;
+	return lane->kind == BATCH_WALK ? walk_launch(&launch, engine->nqueries) : graph_search_launch(&launch);
 }
 
 static bool
@@ -507,11 +432,12 @@ copy_out(CudaEngine *engine, Lane *lane, void *to, const void *from, size_t byte
 	return bytes == 0 || GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, lane->stream));
 }
 
-/* CUDA's thread: a lane's batch is over. */
-static void
-lane_ended(void *arg)
+/* Raise the flag of a batch whose kernels do not. One warp. */
+__global__ void
+raise_flag_kernel(volatile uint32_t *flag, uint32_t generation)
 {
-	engine_wake(((Lane *) arg)->engine);
+	if (threadIdx.x == 0)
+		*flag = generation;
 }
 
 /* Let a lane's stream wait for the last change in place of its mirror, if that is not over. */
@@ -536,10 +462,11 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 {
 	Failure *failure = &engine->failure;
 	CudaTask *first = lane->tasks[0];
-	bool graph = lane->kind == BATCH_GRAPH || lane->kind == BATCH_REFERENCE;
+	bool graph = is_graph(lane->kind);
 
-	lane->started_us = clock_us();
+	lane->started_us = lane->asked_us = clock_us();
 	lane->busy = true;
+	lane->generation = lane->generation == 0x7FFFFFFFu ? 1 : lane->generation + 1;
 	if (!send_batch(engine, lane, lane->started_us))
 		return false;
 	if (lane->kind == BATCH_EXACT_SORT && !first->in_passes && task_k(first) > EXACT_CHUNK)
@@ -555,11 +482,15 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	if (!graph && (!copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) ||
 				   !copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult))))
 		return false;
-	if (!GPU(failure, cudaEventRecord(lane->done, lane->stream)) ||
-		!GPU(failure, cudaStreamWaitEvent(lane->bell, lane->done, 0)))
-		return false;
+	if (!graph)
+	{
+		LAUNCH(raise_flag_kernel, 1, WARP, 0, lane->stream, (volatile uint32_t *) lane->flag, lane->generation);
+		if (!GPU(failure, cudaGetLastError()))
+			return false;
+	}
+	__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
 	engine_set_in_flight(engine);
-	return GPU(failure, cudaLaunchHostFunc(lane->bell, lane_ended, lane));
+	return true;
 }
 
 /* Refuse a task whose trace no lane has room for. */
@@ -669,6 +600,34 @@ end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
 		task_ended(engine, task);
 }
 
+/* Whether a lane's batch is over. Asks the driver now and then, because a device that failed raises no flag. */
+static bool
+lane_is_over(CudaEngine *engine, Lane *lane)
+{
+	uint64_t now;
+	cudaError_t state;
+
+	if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) == lane->generation)
+		return true;
+	now = clock_us();
+	if (now - lane->asked_us < ASK_US)
+		return false;
+	lane->asked_us = now;
+	state = cudaStreamQuery(lane->stream);
+	if (state == cudaErrorNotReady)
+	{
+		if (now - lane->started_us > LANE_DEADLINE_US)
+			gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
+		return false;
+	}
+	if (!gpu_check(&engine->failure, state, "a batch"))
+		return false;
+	if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) == lane->generation)
+		return true;
+	gpu_check(&engine->failure, cudaErrorUnknown, "a batch that ended without its flag");
+	return false;
+}
+
 /* Take back the lanes whose batches are over, and hand their tasks to poll. */
 void
 batches_end(CudaEngine *engine, bool polled)
@@ -676,22 +635,21 @@ batches_end(CudaEngine *engine, bool polled)
 	for (uint32_t i = 0; i < LANES; i++)
 	{
 		Lane *lane = &engine->lanes[i];
-		cudaError_t state;
 
-		if (!lane->busy || engine->failure.failed)
+		if (!lane->busy || engine->failure.failed || !lane_is_over(engine, lane))
 			continue;
-		state = cudaEventQuery(lane->done);
-		if (state == cudaErrorNotReady)
-		{
-			if (clock_us() - lane->started_us > LANE_DEADLINE_US)
-				gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
-			continue;
-		}
-		if (!gpu_check(&engine->failure, state, "a batch"))
-			return;
+		__atomic_store_n(&lane->watched, 0u, __ATOMIC_RELEASE);
 		lane->ended_us = clock_us();
 		lane->busy = false;
 		for (uint32_t j = 0; j < lane->ntasks; j++)
+		{
+			if (j + LOOKAHEAD < lane->ntasks)
+			{
+				__builtin_prefetch(&lane->heads[j + LOOKAHEAD]);
+				__builtin_prefetch(lane->results + lane->queries[j + LOOKAHEAD].results);
+				__builtin_prefetch(lane->tasks[j + LOOKAHEAD]->query->results, 1);
+			}
 			end_task(engine, lane, j, polled);
+		}
 	}
 }

@@ -2,13 +2,15 @@
  * engine.cu
  *		Opening and closing the engine, and its table of functions.
  *
- * Two threads are not the owner's: CUDA's, which runs the functions at the end of batches and pieces, and the pulse, which wakes the
- * owner every 50 ms while something is in flight, because after a device error CUDA runs no more functions and the owner must
- * come to notice. Both are started with every signal blocked.
+ * Two threads are not the owner's: CUDA's, which runs the functions at the end of pieces of jobs, and the pulse. The pulse looks at the lanes'
+ * flags while batches are in flight, and wakes the owner when one is over that it has not seen; and every 250 ms while anything is in
+ * flight, because a device that failed raises no flag and the owner must come to notice. Both are started with every signal blocked.
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +20,15 @@
 #include "exact.h"
 #include "internal.h"
 #include "search.h"
+#include "walk.h"
 
-#define PULSE_NS (50l * 1000 * 1000)
+#define PULSE_US (250u * 1000)	 /* between beats */
+#define LOOK_US 1u				 /* between looks at flags while a batch is in flight: the processor is only yielded */
+#define LOOK_MOST_US 500u		 /* for so long; then there are naps of */
+#define NAP_US 10u
+#define LONG_NAP_US 200u		 /* the same, when batches have been in flight for */
+#define LONG_AFTER_US (5u * 1000) /* so long */
+#define LINGER_US 300u			 /* naps go on so long after the last batch: the next may follow */
 #define LIMIT_PERCENT 80			  /* of the device, unless the configuration says otherwise */
 #define CONTEXT_GUESS (512ull << 20) /* where the context's size cannot be measured */
 #define LEAST_SHARED (96u << 10)	 /* of a block: what the longest vectors need */
@@ -84,41 +93,84 @@ is_in_flight(const CudaEngine *engine)
 	return __atomic_load_n(&engine->in_flight, __ATOMIC_SEQ_CST);
 }
 
+/* Let go of the lock until there is a signal, or for so long; a short while is spent looking, because sleep takes longer. */
+static void
+pulse_waits(CudaEngine *engine, uint32_t us)
+{
+	struct timespec until;
+
+	if (us == LOOK_US)
+	{
+		pthread_mutex_unlock(&engine->pulse_lock);
+		sched_yield();
+		pthread_mutex_lock(&engine->pulse_lock);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long) us * 1000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	(void) pthread_cond_timedwait(&engine->pulse_changed, &engine->pulse_lock, &until);
+}
+
+/* How long the pulse may wait now; 0: until it is signalled. */
+static uint32_t
+pulse_pause(CudaEngine *engine, uint64_t now, uint64_t *watched_us, uint64_t *idle_us)
+{
+	if (lanes_watch(engine))
+	{
+		*idle_us = now;
+		return now - *watched_us < LOOK_MOST_US ? LOOK_US : now - *watched_us < LONG_AFTER_US ? NAP_US : LONG_NAP_US;
+	}
+	*watched_us = now;
+	if (now - *idle_us < LINGER_US)
+		return NAP_US;
+	return is_in_flight(engine) ? PULSE_US : 0;
+}
+
 static void *
 pulse_main(void *arg)
 {
 	CudaEngine *engine = (CudaEngine *) arg;
-	struct timespec until;
+	uint64_t beat = clock_us();
+	uint64_t watched_us = 0; /* when a batch was first seen in flight */
+	uint64_t idle_us = 0;	 /* when one was last */
 
+	/* a nap is not to last fifty microseconds more */
+	(void) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	pthread_mutex_lock(&engine->pulse_lock);
 	while (!engine->stopping)
 	{
-		/* whoever sets in_flight after this look sees that we rest, and signals */
+		uint64_t now = clock_us();
+		uint32_t pause;
+
+		/* whoever starts something after this look sees that we rest, and signals */
 		__atomic_store_n(&engine->pulse_rests, true, __ATOMIC_SEQ_CST);
-		if (!is_in_flight(engine))
+		pause = pulse_pause(engine, now, &watched_us, &idle_us);
+		if (pause == 0)
 		{
 			pthread_cond_wait(&engine->pulse_changed, &engine->pulse_lock);
+			beat = clock_us();
 			continue;
 		}
-		__atomic_store_n(&engine->pulse_rests, false, __ATOMIC_SEQ_CST);
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += PULSE_NS;
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
-		if (pthread_cond_timedwait(&engine->pulse_changed, &engine->pulse_lock, &until) == ETIMEDOUT &&
-			is_in_flight(engine) && !engine->stopping)
+		__atomic_store_n(&engine->pulse_rests, pause == PULSE_US, __ATOMIC_SEQ_CST);
+		pulse_waits(engine, pause);
+		if (!is_in_flight(engine))
+			beat = clock_us();
+		else if (clock_us() - beat >= PULSE_US && !engine->stopping)
+		{
+			beat = clock_us();
 			engine_wake(engine);
+		}
 	}
 	pthread_mutex_unlock(&engine->pulse_lock);
 	return NULL;
 }
 
-/* Let the pulse beat. It is signalled only if it rests: with queries coming all the time that is never. */
+/* Let the pulse look. It is signalled only if it rests: with queries coming all the time that is never. */
 void
 engine_set_in_flight(CudaEngine *engine)
 {
-	if (is_in_flight(engine))
-		return;
 	__atomic_store_n(&engine->in_flight, true, __ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&engine->pulse_rests, __ATOMIC_SEQ_CST))
 		return;
@@ -209,6 +261,8 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 		result = cudaFree(NULL);
 	if (result == cudaSuccess)
 		result = graph_search_prepare(engine->device.sharedMemPerBlockOptin);
+	if (result == cudaSuccess)
+		result = walk_prepare(&engine->device);
 	if (result == cudaSuccess)
 		result = exact_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction)
@@ -371,6 +425,7 @@ free_engine(CudaEngine *engine)
 	if (engine->twin != NULL)
 		engine->twin_ops->close(engine->twin);
 	lanes_close(engine);
+	tasks_release(engine);
 	for (uint32_t i = 0; i < PIECES; i++)
 		if (engine->pieces[i].done != NULL)
 			GPU(&engine->failure, cudaEventDestroy(engine->pieces[i].done));
@@ -434,14 +489,14 @@ cuda_close(Engine *handle)
 		CudaTask *task = engine->first_waiting;
 
 		engine->first_waiting = task->next;
-		task_free(task);
+		task_free(engine, task);
 	}
 	while (engine->first_ended != NULL)
 	{
 		CudaTask *task = engine->first_ended;
 
 		engine->first_ended = task->next;
-		task_free(task);
+		task_free(engine, task);
 	}
 	free_engine(engine);
 }
@@ -563,7 +618,6 @@ cuda_submit(Engine *handle, EngineQuery *const *queries, uint32_t count, EngineE
 		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u queries", count);
 		return ENGINE_NO_MEMORY;
 	}
-	batches_start(engine);
 	/* the queries are taken: a failure shows at the next poll */
 	if (engine->failure.failed)
 		engine_wake(engine);

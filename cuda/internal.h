@@ -14,14 +14,18 @@
 #include "view.h"
 
 #define LANES 4u						/* batches in flight */
-#define BATCH_QUERIES 1024u				/* queries of a batch */
+#ifndef BATCH_QUERIES
+#define BATCH_QUERIES 2560u				/* queries of a batch: ten thousand are four */
+#endif
 #define VECTOR_ROOM ((size_t) 8 << 20)	/* bytes of a batch's query vectors */
+#define INPUT_ROOM (BATCH_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
 #define RESULT_ROOM (1u << 18)			/* results of a batch */
 #define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
 #define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned memory */
 #define STATE_ROOM ((size_t) 64 << 20)	/* bytes of lists, sets and tables of a batch */
 #define LANE_DEADLINE_US (120ull * 1000 * 1000)
 
+#define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
 #define PIECES 4u						/* pieces of jobs in flight */
 #define PIECE_BYTES ((size_t) 1 << 20)	/* of a job, staged at once */
 
@@ -35,6 +39,7 @@
 
 struct CudaJob;
 struct CudaEngine;
+struct Piece;
 
 struct CudaMirror
 {
@@ -53,7 +58,8 @@ struct CudaMirror
 	Range graph;
 	Range norms;
 	Range pending[2]; /* searches read one; a list without the linked slots is made in the other */
-	Range seeds;	  /* two halves, likewise */
+	Range seeds;	  /* two halves, likewise; behind them what codes are made with (encode.cu) */
+	Range codes;	  /* may have less room than the others: then the mirror has no codes */
 	uint32_t pending_side;
 	uint32_t seeds_side;
 
@@ -69,6 +75,16 @@ struct CudaMirror
 	uint32_t ndead;
 	uint32_t nseeds;
 	uint64_t position;
+
+	/* codes (codes.h) */
+	float *code_offsets;   /* those in use */
+	float code_steps;	   /* 0: there are none yet */
+	uint32_t coded;		   /* rows below this have codes */
+	bool has_code_room;	   /* there is memory for the codes of all slots */
+	bool has_ranges;	   /* the ranges of values were begun */
+	bool ranges_changed;   /* rows were measured since they were looked at */
+	uint32_t judged;	   /* rows that were linked at the last judgement */
+	bool codes_good;	   /* searches walk them */
 
 	uint32_t queries; /* waiting or in flight */
 	uint32_t passes;  /* of them, those that have begun and take several passes */
@@ -86,7 +102,6 @@ struct CudaTask
 	EngineQuery *query; /* the caller's: read in submit, written in poll */
 	CudaMirror *mirror;
 	EngineStatus status;
-	EngineError error;
 	uint64_t submitted_us;
 	uint64_t started_us;
 
@@ -101,7 +116,9 @@ struct CudaTask
 	bool has_beyond;
 	double beyond_distance;
 	uint32_t beyond_slot;
-	unsigned char *vector;
+	const unsigned char *borrowed; /* the caller's vector, until its submit returns; NULL: it has been copied */
+	unsigned char *vector;		   /* kept with the task when it is put back */
+	size_t vector_room;
 	uint64_t *admitted; /* NULL, or the bitmap of what may be answers */
 	uint32_t admitted_slots;
 	bool admit_others;
@@ -118,11 +135,14 @@ struct CudaTask
 	uint32_t rows;
 	SearchCounters counters;
 	uint32_t traced;
+
+	EngineError error; /* where status is not ENGINE_OK; last: it is not cleared */
 };
 
 /* What runs together in one lane. */
 typedef enum BatchKind
 {
+	BATCH_WALK, /* graph searches over codes */
 	BATCH_GRAPH,
 	BATCH_REFERENCE,
 	BATCH_EXACT,	 /* small k */
@@ -134,16 +154,20 @@ struct Lane
 {
 	CudaEngine *engine;
 	cudaStream_t stream;
-	cudaStream_t bell; /* wakes the owner when `done` is reached; apart, so that the next batch need not wait for that */
-	cudaEvent_t done;
+	cudaEvent_t done; /* recorded when a job is to wait for the lane */
 	bool busy;
+	uint32_t generation; /* of the batch */
+	uint32_t *flag;		 /* pinned: becomes `generation` when the batch is over */
+	uint32_t watched;	 /* `generation`, while the pulse is to wake the owner for it; else 0. Atomic */
 	uint64_t started_us;
+	uint64_t asked_us; /* when CUDA was last asked how the lane fares */
 	uint64_t ended_us; /* when the owner saw it */
 	CudaMirror *mirror;
 	BatchKind kind;
 	CudaTask *tasks[BATCH_QUERIES];
 	uint32_t ntasks;
 	uint32_t nresults;
+	bool read_in_place; /* the device reads its input from pinned memory */
 
 	/* pinned */
 	unsigned char *input; /* the queries, then their vectors: one copy */
@@ -163,9 +187,11 @@ typedef enum JobStage
 {
 	STAGE_QUEUED,
 	STAGE_TWIN,	   /* the CPU engine does its part */
+	STAGE_CODES,   /* codes are made */
 	STAGE_ROWS,	   /* rows are on their way */
 	STAGE_SEEDS,   /* seeds are */
 	STAGE_PENDING, /* the new list of pending slots is */
+	STAGE_JUDGE,   /* codes are judged by the graph */
 	STAGE_DRAIN,   /* the last pieces are */
 	STAGE_DONE
 } JobStage;
@@ -182,6 +208,8 @@ struct CudaJob
 	uint32_t shown_done; /* what JobProgress says */
 	uint32_t shown_total;
 	uint32_t in_flight; /* pieces */
+	uint32_t step;		/* of a stage that has several */
+	Piece *held;		/* a piece whose memory is read when it has been applied */
 	JobId twin;
 	EngineStatus twin_status;
 	LinkResult link;
@@ -200,10 +228,21 @@ struct CudaJob
 struct Piece
 {
 	CudaEngine *engine;
-	CudaJob *job; /* NULL: free */
+	CudaJob *job; /* in flight for it; NULL: not in flight */
+	bool held;	  /* not free yet all the same */
 	unsigned char *staged;
 	unsigned char *device;
 	cudaEvent_t done;
+};
+
+/* The kind that the last graph query was found to be of: those that come together are mostly alike. */
+struct KindCache
+{
+	MirrorId mirror;
+	bool codes;
+	uint32_t k;
+	uint32_t ef;
+	bool walk;
 };
 
 struct CudaEngine
@@ -229,6 +268,11 @@ struct CudaEngine
 	CudaTask *last_waiting;
 	CudaTask *first_ended;
 	CudaTask *last_ended;
+	CudaTask *free_tasks;
+	uint32_t nfree_tasks;
+	uint32_t nqueries; /* taken, not ended */
+	bool borrows;	   /* the vectors of tasks that are taken now are copied at the end of submit, if they wait then */
+	KindCache kinds;
 
 	cudaStream_t job_stream;
 	cudaStream_t job_bell; /* as a lane's */
@@ -264,11 +308,17 @@ extern uint64_t mirror_bytes(const CudaMirror *mirror);
 extern EngineStatus mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 								uint32_t *rows, uint32_t *versions, EngineError *error);
 
-/* batch.cu */
+/* lane.cu */
 extern bool lanes_open(CudaEngine *engine, EngineError *error);
 extern void lanes_close(CudaEngine *engine);
 /* Make the lanes' bitmaps large enough for mirrors of so many slots. */
 extern EngineStatus lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error);
+/* Let the job stream wait for the batches in flight that read a mirror. */
+extern bool lanes_wait(CudaEngine *engine, const CudaMirror *mirror);
+/* Wake the owner for batches that are over and that it has not seen: the pulse. Returns whether any is not over. */
+extern bool lanes_watch(CudaEngine *engine);
+
+/* batch.cu */
 extern void batches_start(CudaEngine *engine);
 /* Take back what has ended. polled: the caller of poll waits, and results may be written. */
 extern void batches_end(CudaEngine *engine, bool polled);
@@ -277,7 +327,9 @@ extern void task_ended(CudaEngine *engine, CudaTask *task);
 /* query.cu */
 extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);
 extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
-extern void task_free(CudaTask *task);
+/* Put a task back for the next query; free it if there are many. */
+extern void task_free(CudaEngine *engine, CudaTask *task);
+extern void tasks_release(CudaEngine *engine);
 
 /* jobs.cu */
 extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error);
@@ -293,5 +345,20 @@ extern bool piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots,
 extern bool piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to);
 extern bool piece_gap(CudaEngine *engine, CudaJob *job);
 extern void pieces_end(CudaEngine *engine);
+/* A piece that stays the job's until piece_release, for what the device writes into it; NULL: none is free. */
+extern Piece *piece_hold(CudaEngine *engine, CudaJob *job);
+extern void piece_release(CudaJob *job);
+/* Note that a piece is on its way. */
+extern bool piece_send(CudaEngine *engine, CudaJob *job, Piece *piece);
+
+/* encode.cu: codes of a mirror's rows. The stages: true when over */
+extern bool codes_stage(CudaEngine *engine, CudaJob *job);
+extern bool judge_stage(CudaEngine *engine, CudaJob *job);
+/* Encode slots that a piece overwrites. */
+extern bool codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count);
+/* Bytes that encoding wants behind a mirror's seeds. */
+extern size_t codes_room(const MirrorSpec *spec);
+/* Where the offsets are, on the device. */
+extern const float *codes_offsets(const CudaMirror *mirror);
 
 #endif /* GPUANN_CUDA_INTERNAL_H */

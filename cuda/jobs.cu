@@ -14,8 +14,7 @@
 
 #include "internal.h"
 
-#define SEEDS_ROOM 65536u
-#define MOST_STAGES 7
+#define MOST_STAGES 9
 
 /* The stages of each kind of job, in order. */
 static const JobStage stages[][MOST_STAGES] = {
@@ -23,9 +22,10 @@ static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_TWIN, STAGE_DONE},				  /* JOB_APPEND */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_OVERWRITE */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_DEAD */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_PENDING, STAGE_DRAIN, STAGE_DONE},	  /* JOB_GRAPH */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN, STAGE_DONE}, /* JOB_GRAPH */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_SEEDS */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_LINK */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE}};										  /* JOB_DROP */
 
 CudaJob *
@@ -431,6 +431,10 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			collect_pending(job);
 			return send_slots(engine, job, job->pending, job->npending,
 							  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
+		case STAGE_CODES:
+			return codes_stage(engine, job);
+		case STAGE_JUDGE:
+			return judge_stage(engine, job);
 		case STAGE_DRAIN:
 			return job->in_flight == 0;
 		case STAGE_DONE:
@@ -447,6 +451,7 @@ complete(CudaEngine *engine, CudaJob *job)
 	bool drop = job->in.kind == JOB_DROP && job->status == ENGINE_OK;
 
 	job->stage = STAGE_DONE;
+	piece_release(job);
 	mirror->first_job = job->next_of_mirror;
 	if (drop)
 		drop_mirror(engine, mirror);
@@ -465,7 +470,7 @@ advance(CudaEngine *engine, CudaJob *job)
 		while (*at != job->stage)
 			at++;
 		job->stage = at[1];
-		job->done = 0;
+		job->done = job->step = 0;
 		if (job->stage == STAGE_DONE)
 		{
 			publish(job);

@@ -5,11 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codes.h"
 #include "internal.h"
 
-#define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
 #define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */
 #define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states and listed */
+
+/* Bytes of a slot's codes; 0: there are none for such rows. */
+static uint32_t
+mirror_code_bytes(const CudaMirror *mirror)
+{
+	const MirrorSpec *spec = &mirror->spec;
+	bool coded = (spec->type == ELEMENT_FLOAT || spec->type == ELEMENT_HALF) &&
+				 (spec->metric == METRIC_L2 || spec->metric == METRIC_IP || spec->metric == METRIC_COSINE);
+
+	return coded ? code_stride(spec->dims) : 0;
+}
 
 /* Bytes that one more slot takes in each range, times 8 (the bitmap has an eighth of a byte). */
 static uint64_t
@@ -17,7 +28,7 @@ slot_bits(const CudaMirror *mirror)
 {
 	uint64_t norms = mirror->spec.metric == METRIC_COSINE ? sizeof(double) : 0;
 
-	return 8 * (mirror->stride + norms + (uint64_t) sizeof(uint32_t) * (mirror->spec.degree + 3)) + 1;
+	return 8 * (mirror->stride + mirror_code_bytes(mirror) + norms + (uint64_t) sizeof(uint32_t) * (mirror->spec.degree + 3)) + 1;
 }
 
 static uint64_t
@@ -48,7 +59,7 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
 		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
 		{&mirror->pending[1], slots * sizeof(uint32_t), PART_STATE},
-		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t), PART_STATE}};
+		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec), PART_STATE}};
 
 	memcpy(sizes, all, sizeof(all));
 }
@@ -114,9 +125,14 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 		engine_error(error, ENGINE_NO_MEMORY, "out of host memory for %u slots", slots);
 		status = ENGINE_NO_MEMORY;
 	}
-	if (status == ENGINE_OK)
-		mirror->capacity = slots;
-	return status;
+	if (status != ENGINE_OK)
+		return status;
+	mirror->capacity = slots;
+	/* the last to grow: without room for codes, searches walk the rows as stored */
+	if (mirror->has_code_room &&
+		range_grow(arena, &mirror->codes, (uint64_t) slots * mirror_code_bytes(mirror), error) != ENGINE_OK)
+		mirror->has_code_room = mirror->codes_good = false;
+	return ENGINE_OK;
 }
 
 /* Make room for slots below `slots`, with some to spare if that fits. */
@@ -168,6 +184,13 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 	range_sizes(mirror, mirror->most, sizes);
 	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
 		status = range_reserve(&engine->arena, sizes[i].range, sizes[i].part, sizes[i].bytes, error);
+	if (status == ENGINE_OK && mirror_code_bytes(mirror) > 0)
+	{
+		status = range_reserve(&engine->arena, &mirror->codes, PART_VECTORS,
+							   (uint64_t) mirror->most * mirror_code_bytes(mirror), error);
+		mirror->code_offsets = (float *) calloc(mirror->spec.dims, sizeof(float));
+		mirror->has_code_room = mirror->code_offsets != NULL;
+	}
 	if (status == ENGINE_OK)
 		status = mirror_grow(engine, mirror, mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity,
 							 error);
@@ -184,6 +207,9 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 	for (int i = 0; i < MIRROR_RANGES; i++)
 		if (sizes[i].range->base != 0)
 			range_release(&engine->arena, sizes[i].range);
+	if (mirror->codes.base != 0)
+		range_release(&engine->arena, &mirror->codes);
+	free(mirror->code_offsets);
 	if (mirror->changed != NULL)
 		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
 	engine->host_arrays -= (uint64_t) mirror->capacity * HOST_SLOT_BYTES;
@@ -252,6 +278,10 @@ mirror_view(const CudaMirror *mirror)
 	view.degree = mirror->spec.degree;
 	view.type = mirror->spec.type;
 	view.metric = mirror->spec.metric;
+	view.codes = mirror->codes_good ? (const signed char *) mirror->codes.base : NULL;
+	view.code_offsets = codes_offsets(mirror);
+	view.code_steps = mirror->code_steps;
+	view.code_stride = mirror_code_bytes(mirror);
 	return view;
 }
 
@@ -259,7 +289,7 @@ mirror_view(const CudaMirror *mirror)
 uint64_t
 mirror_bytes(const CudaMirror *mirror)
 {
-	return mirror->vectors.mapped + mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
+	return mirror->vectors.mapped + mirror->codes.mapped + mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
 		   mirror->dead.mapped;
 }
 

@@ -95,6 +95,7 @@ block_sort_few(const Entries &entries, uint32_t n)
 	{
 		key = entries.key[i];
 		slot = entries.slot[i];
+#pragma unroll 4
 		for (uint32_t j = 0; j < n; j++)
 		{
 			Key other = entries.key[j];
@@ -117,7 +118,7 @@ block_sort_few(const Entries &entries, uint32_t n)
 __device__ static inline void
 block_sort(const Entries &entries, uint32_t n)
 {
-	if (n <= SORT_BY_COUNTING)
+	if (n <= SORT_BY_COUNTING && n <= blockDim.x)
 	{
 		block_sort_few(entries, n);
 		return;

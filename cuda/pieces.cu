@@ -90,7 +90,7 @@ static Piece *
 free_piece(CudaEngine *engine)
 {
 	for (uint32_t i = 0; i < PIECES; i++)
-		if (engine->pieces[i].job == NULL)
+		if (engine->pieces[i].job == NULL && !engine->pieces[i].held)
 			return &engine->pieces[i];
 	return NULL;
 }
@@ -115,8 +115,8 @@ launched(CudaEngine *engine)
 }
 
 /* Note that a piece is on its way. */
-static bool
-send(CudaEngine *engine, CudaJob *job, Piece *piece)
+bool
+piece_send(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
 	if (!GPU(&engine->failure, cudaEventRecord(piece->done, engine->job_stream)) ||
 		!GPU(&engine->failure, cudaStreamWaitEvent(engine->job_bell, piece->done, 0)))
@@ -127,15 +127,24 @@ send(CudaEngine *engine, CudaJob *job, Piece *piece)
 	return GPU(&engine->failure, cudaLaunchHostFunc(engine->job_bell, piece_applied, piece));
 }
 
-/* Let the job stream wait for the batches in flight that read a mirror. */
-static bool
-wait_for_batches(CudaEngine *engine, const CudaMirror *mirror)
+Piece *
+piece_hold(CudaEngine *engine, CudaJob *job)
 {
-	for (uint32_t i = 0; i < LANES; i++)
-		if (engine->lanes[i].busy && engine->lanes[i].mirror == mirror &&
-			!GPU(&engine->failure, cudaStreamWaitEvent(engine->job_stream, engine->lanes[i].done, 0)))
-			return false;
-	return true;
+	Piece *piece = free_piece(engine);
+
+	if (piece == NULL)
+		return NULL;
+	piece->held = true;
+	job->held = piece;
+	return piece;
+}
+
+void
+piece_release(CudaJob *job)
+{
+	if (job->held != NULL)
+		job->held->held = false;
+	job->held = NULL;
 }
 
 /* Let batches of a mirror that start later wait for what the job stream holds now. */
@@ -255,7 +264,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 		return false;
 	job->done += count;
 	job->npending += listed;
-	return send(engine, job, piece);
+	return piece_send(engine, job, piece);
 }
 
 /* How many of a job's next slots fit into a piece and are all different; they are marked. */
@@ -321,7 +330,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
 	listed = publish_overwritten(mirror, named, count, (uint32_t *) pending.staged);
 	if (!copy_in(engine, piece->device, piece->staged, (size_t) (pending.staged - piece->staged)) ||
-		!copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) || !wait_for_batches(engine, mirror))
+		!copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) || !lanes_wait(engine, mirror))
 		return false;
 	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->vectors.base, (const uint32_t *) slots.device, (const uint32_t *) vectors.device,
@@ -331,11 +340,12 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
 		   (uint32_t *) mirror->dead.base, (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
 		   (const uint8_t *) NULL, false, count);
-	if (!launched(engine) || !hold_later_batches(engine, mirror))
+	if (!launched(engine) || !codes_overwrite(engine, mirror, (const uint32_t *) slots.device, count) ||
+		!hold_later_batches(engine, mirror))
 		return false;
 	mirror->nlisted += listed;
 	job->done += count;
-	return send(engine, job, piece);
+	return piece_send(engine, job, piece);
 }
 
 /* Slots that die. */
@@ -357,7 +367,7 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
-	if (!copy_in(engine, piece->device, piece->staged, used) || !wait_for_batches(engine, mirror))
+	if (!copy_in(engine, piece->device, piece->staged, used) || !lanes_wait(engine, mirror))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
 		   (uint32_t *) mirror->dead.base, (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
@@ -373,7 +383,7 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 		mirror->states[named[i]] = (uint8_t) ((old & ~SLOT_PENDING) | SLOT_DEAD);
 	}
 	job->done += count;
-	return send(engine, job, piece);
+	return piece_send(engine, job, piece);
 }
 
 /* Graph rows of slots: published neighbours other than the slot itself, up to the first empty place. */
@@ -414,7 +424,7 @@ piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint3
 	if (!launched(engine))
 		return false;
 	job->done += n;
-	return send(engine, job, piece);
+	return piece_send(engine, job, piece);
 }
 
 /* A list of slots (pending, seeds), written to where no batch that starts from now on reads: those in flight may, the first time. */
@@ -427,11 +437,11 @@ piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t co
 	if (piece == NULL)
 		return false;
 	memcpy(piece->staged, slots + job->done, n * sizeof(uint32_t));
-	if ((job->done == 0 && !wait_for_batches(engine, job->mirror)) ||
+	if ((job->done == 0 && !lanes_wait(engine, job->mirror)) ||
 		!copy_in(engine, to + job->done, piece->staged, n * sizeof(uint32_t)))
 		return false;
 	job->done += n;
-	return send(engine, job, piece);
+	return piece_send(engine, job, piece);
 }
 
 /* Take back the pieces that have been applied. */

@@ -9,15 +9,61 @@
 
 #include "internal.h"
 
-/* Free a task and its copies. */
-void
-task_free(CudaTask *task)
+#define LOOKAHEAD 4u		 /* queries */
+#define FREE_TASKS 16384u	 /* tasks kept for later queries */
+#define KEPT_VECTOR 65536u /* bytes of a vector's memory that is kept with them */
+
+/* A task for a new query; NULL: no memory. */
+static CudaTask *
+task_new(CudaEngine *engine)
 {
-	free(task->vector);
+	CudaTask *task = engine->free_tasks;
+	unsigned char *vector;
+	size_t vector_room;
+
+	if (task == NULL)
+		return (CudaTask *) calloc(1, sizeof(*task));
+	engine->free_tasks = task->next;
+	engine->nfree_tasks--;
+	vector = task->vector;
+	vector_room = task->vector_room;
+	memset(task, 0, offsetof(CudaTask, error));
+	task->vector = vector;
+	task->vector_room = vector_room;
+	return task;
+}
+
+/* Free a task and its copies, but for what the next query can use. */
+void
+task_free(CudaEngine *engine, CudaTask *task)
+{
 	free(task->admitted);
 	free(task->kept);
 	free(task->kept_trace);
+	if (engine->nfree_tasks < FREE_TASKS && task->vector_room <= KEPT_VECTOR)
+	{
+		task->next = engine->free_tasks;
+		engine->free_tasks = task;
+		engine->nfree_tasks++;
+		return;
+	}
+	free(task->vector);
 	free(task);
+}
+
+/* Free the tasks that were kept. */
+void
+tasks_release(CudaEngine *engine)
+{
+	while (engine->free_tasks != NULL)
+	{
+		CudaTask *task = engine->free_tasks;
+
+		engine->free_tasks = task->next;
+		free(task->vector);
+		free(task);
+	}
+	engine->nfree_tasks = 0;
 }
 
 /* Hand a task over to poll. */
@@ -25,6 +71,7 @@ void
 task_ended(CudaEngine *engine, CudaTask *task)
 {
 	task->next = NULL;
+	engine->nqueries--;
 	if (engine->first_ended == NULL)
 		engine->first_ended = task;
 	else
@@ -72,9 +119,27 @@ copy_bitmaps(CudaTask *task, const EngineQuery *query)
 	return true;
 }
 
+/* Copy the vector that a task borrows. */
+static bool
+keep_vector(CudaTask *task, size_t bytes)
+{
+	if (task->vector_room < bytes)
+	{
+		free(task->vector);
+		task->vector_room = 0;
+		task->vector = (unsigned char *) malloc(bytes);
+		if (task->vector == NULL)
+			return false;
+		task->vector_room = bytes;
+	}
+	memcpy(task->vector, task->borrowed, bytes);
+	task->borrowed = NULL;
+	return true;
+}
+
 /* Copy what a query names. */
 static bool
-copy_query(CudaTask *task, const EngineQuery *query)
+copy_query(const CudaEngine *engine, CudaTask *task, const EngineQuery *query)
 {
 	uint32_t bytes = task->mirror->vector_bytes;
 
@@ -88,21 +153,21 @@ copy_query(CudaTask *task, const EngineQuery *query)
 	task->has_beyond = query->has_beyond;
 	task->beyond_distance = query->beyond_distance;
 	task->beyond_slot = query->beyond_slot;
-	task->vector = (unsigned char *) malloc(bytes);
-	if (task->vector == NULL)
+	task->borrowed = (const unsigned char *) query->vector;
+	/* an exact search may need it for several passes */
+	if ((!engine->borrows || task->method == METHOD_EXACT) && !keep_vector(task, bytes))
 		return false;
-	memcpy(task->vector, query->vector, bytes);
 	return copy_bitmaps(task, query);
 }
 
 /* Take one query: it waits for a batch, or has ended already. */
 static void
-take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query)
+take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 {
 	CudaMirror *mirror = engine_mirror(engine, query->mirror);
 
 	task->query = query;
-	task->submitted_us = clock_us();
+	task->submitted_us = now;
 	task->status = engine_check_query(query, &task->error);
 	if (task->status == ENGINE_OK && (mirror == NULL || mirror->dropping))
 	{
@@ -113,7 +178,7 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query)
 	{
 		task->mirror = mirror;
 		mirror->queries++;
-		if (!copy_query(task, query))
+		if (!copy_query(engine, task, query))
 		{
 			task->status = ENGINE_NO_MEMORY;
 			engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for a query");
@@ -132,15 +197,50 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query)
 	engine->last_waiting = task;
 }
 
-/* Take queries, all or none of them. */
+/* Bring the beginning of a vector nearer. */
+static inline void
+prefetch_bytes(const void *vector)
+{
+	for (uint32_t i = 0; vector != NULL && i < 512; i += 64)
+		__builtin_prefetch((const char *) vector + i);
+}
+
+/* Copy the vectors of the tasks that wait: their callers' memory is about to go. One without memory for that ends here. */
+static void
+keep_borrowed(CudaEngine *engine)
+{
+	CudaTask **place = &engine->first_waiting;
+	CudaTask *last = NULL;
+
+	while (*place != NULL)
+	{
+		CudaTask *task = *place;
+
+		if (task->borrowed == NULL || keep_vector(task, task->mirror->vector_bytes))
+		{
+			last = task;
+			place = &task->next;
+			continue;
+		}
+		*place = task->next;
+		task->status = ENGINE_NO_MEMORY;
+		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for a query");
+		task_ended(engine, task);
+		engine_wake(engine);
+	}
+	engine->last_waiting = last;
+}
+
+/* Take queries, all or none of them. Many begin to run before the last are taken. */
 EngineStatus
 tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 {
 	CudaTask *taken = NULL;
+	uint64_t now = clock_us();
 
 	for (uint32_t i = 0; i < count; i++)
 	{
-		CudaTask *task = (CudaTask *) calloc(1, sizeof(*task));
+		CudaTask *task = task_new(engine);
 
 		if (task == NULL)
 		{
@@ -148,21 +248,34 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 			{
 				task = taken;
 				taken = task->next;
-				free(task);
+				task_free(engine, task);
 			}
 			return ENGINE_NO_MEMORY;
 		}
 		task->next = taken;
 		taken = task;
 	}
+	engine->nqueries += count;
+	engine->borrows = engine->first_waiting == NULL;
 	for (uint32_t i = 0; i < count; i++)
 	{
 		CudaTask *task = taken;
 
+		if (i + 2 * LOOKAHEAD < count)
+			__builtin_prefetch(queries[i + 2 * LOOKAHEAD]);
+		if (i + LOOKAHEAD < count)
+			prefetch_bytes(queries[i + LOOKAHEAD]->vector);
+
 		taken = task->next;
 		task->next = NULL;
-		take_query(engine, task, queries[i]);
+		take_query(engine, task, queries[i], now);
+		if ((i + 1) % BATCH_QUERIES == 0 && !engine->failure.failed)
+			batches_start(engine);
 	}
+	if (!engine->failure.failed)
+		batches_start(engine);
+	if (engine->borrows)
+		keep_borrowed(engine);
 	return ENGINE_OK;
 }
 
@@ -173,7 +286,11 @@ write_outputs(const CudaTask *task)
 	EngineQuery *query = task->query;
 
 	query->status = task->status;
-	query->error = task->error;
+	query->error.status = task->status;
+	if (task->status == ENGINE_OK)
+		query->error.text[0] = 0;
+	else
+		query->error = task->error;
 	query->count = task->status == ENGINE_OK ? task->found : 0;
 	query->traced = task->traced;
 	query->position = task->position;
@@ -199,7 +316,7 @@ tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 		engine->first_ended = task->next;
 		write_outputs(task);
 		completed[count++] = task->query;
-		task_free(task);
+		task_free(engine, task);
 	}
 	return count;
 }

@@ -561,6 +561,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 		head->iterations = walk.iterations;
 		head->pending = scanned;
 	}
+	end_query(batch, gridDim.x);
 }
 
 typedef void (*GraphKernel)(const MirrorView, const BatchView, const PendingLists, bool);

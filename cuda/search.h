@@ -27,6 +27,7 @@ struct GraphLaunch
 	PendingLists pending;
 	ElementType type;
 	uint32_t queries;
+	uint32_t max_k;
 	uint32_t max_ef;
 	uint32_t max_table;
 	bool any_admitted;

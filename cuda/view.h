@@ -25,6 +25,10 @@ struct MirrorView
 	uint32_t degree;
 	ElementType type;
 	Metric metric;
+	const signed char *codes; /* a byte per element (codes.h); NULL: none that may be walked */
+	const float *code_offsets;
+	float code_steps;
+	uint32_t code_stride;
 };
 
 /* One query of a batch. Offsets are into the batch's arrays. */
@@ -68,6 +72,9 @@ struct BatchView
 	DeviceHead *heads;
 	SearchResult *results;
 	uint32_t *traces;
+	uint32_t *ended;	/* device memory: queries of the batch that have ended; 0 between batches */
+	uint32_t *flag;		/* pinned: becomes `generation` when all have, and what they wrote is there */
+	uint32_t generation;
 	unsigned char *state; /* lists and sets that shared memory does not hold; tables of exact searches */
 	uint64_t state_stride;
 };
@@ -89,6 +96,24 @@ may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 	if (slot >= query.admitted_slots)
 		return query.admit_others;
 	return bit_of(batch.bitmaps + query.admitted, slot);
+}
+
+/* A block's query has been answered: all that it wrote is there before the batch's flag is raised. All threads of a block. */
+__device__ static inline void
+end_query(const BatchView &batch, uint32_t queries)
+{
+	__syncthreads();
+	if (threadIdx.x != 0)
+		return;
+	__threadfence_system();
+	if (queries > 1)
+	{
+		if (atomicAdd(batch.ended, 1u) != queries - 1)
+			return;
+		*batch.ended = 0;
+		__threadfence_system();
+	}
+	*(volatile uint32_t *) batch.flag = batch.generation;
 }
 
 /* Whether an entry is behind the query's bound. */

@@ -85,6 +85,18 @@ __shfl_xor_sync(unsigned int, T value, int distance)
 	return value;
 }
 
+template <typename T>
+static inline T
+__shfl_sync(unsigned int, T value, int from)
+{
+	uint64_t bits = 0;
+
+	memcpy(&bits, &value, sizeof(T));
+	bits = emulate_exchange(bits, (unsigned int) from % 32);
+	memcpy(&value, &bits, sizeof(T));
+	return value;
+}
+
 static inline uint32_t
 __ballot_sync(unsigned int, bool vote)
 {
@@ -95,6 +107,27 @@ static inline int
 __popc(uint32_t bits)
 {
 	return __builtin_popcount(bits);
+}
+
+static inline int
+__ffs(int bits)
+{
+	return __builtin_ffs(bits);
+}
+
+/* The sum of four products of signed bytes. */
+static inline int
+__dp4a(int a, int b, int sum)
+{
+	for (int i = 0; i < 32; i += 8)
+		sum += (int) (signed char) (a >> i) * (int) (signed char) (b >> i);
+	return sum;
+}
+
+static inline void
+__threadfence_system()
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 template <typename T>
@@ -118,6 +151,22 @@ atomicCAS(uint32_t *at, uint32_t compare, uint32_t value)
 
 	if (old == compare)
 		*at = value;
+	return old;
+}
+static inline uint32_t
+atomicMin(uint32_t *at, uint32_t value)
+{
+	uint32_t old = *at;
+
+	*at = value < old ? value : old;
+	return old;
+}
+static inline uint32_t
+atomicMax(uint32_t *at, uint32_t value)
+{
+	uint32_t old = *at;
+
+	*at = value > old ? value : old;
 	return old;
 }
 static inline uint32_t
@@ -145,6 +194,7 @@ atomicAnd(uint32_t *at, uint32_t value)
 #define __dsqrt_rn(a) sqrt(a)
 #define rsqrtf(a) (1.0f / sqrtf(a))
 #define __ldg(pointer) (*(pointer))
+#define __ldcg(pointer) (*(pointer))
 
 struct float2
 {
@@ -170,6 +220,11 @@ make_float2(float x, float y)
 }
 static inline float4
 make_float4(float x, float y, float z, float w)
+{
+	return {x, y, z, w};
+}
+static inline uint4
+make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 {
 	return {x, y, z, w};
 }
@@ -256,6 +311,7 @@ extern cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int 
 extern cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority);
 extern cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 extern cudaError_t cudaStreamDestroy(cudaStream_t stream);
+extern cudaError_t cudaStreamQuery(cudaStream_t stream);
 extern cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 extern cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags = 0);
 extern cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
@@ -263,6 +319,7 @@ extern cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 extern cudaError_t cudaEventQuery(cudaEvent_t event);
 extern cudaError_t cudaEventDestroy(cudaEvent_t event);
 extern cudaError_t cudaDeviceSynchronize();
+extern cudaError_t cudaMemset(void *to, int value, size_t bytes);
 extern cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 extern cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 extern cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg);

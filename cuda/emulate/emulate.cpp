@@ -276,6 +276,13 @@ cudaHostAlloc(void **memory, size_t bytes, unsigned int)
 }
 
 cudaError_t
+cudaMemset(void *to, int value, size_t bytes)
+{
+	memset(to, value, bytes);
+	return cudaSuccess;
+}
+
+cudaError_t
 cudaFreeHost(void *memory)
 {
 	free(memory);

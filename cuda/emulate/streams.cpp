@@ -205,6 +205,16 @@ wait_for(const EmulatedStream *only)
 }
 
 cudaError_t
+cudaStreamQuery(cudaStream_t stream)
+{
+	std::lock_guard<std::mutex> lock(device_lock);
+
+	if (failed)
+		return cudaErrorUnknown;
+	return stream->running || !stream->queue.empty() ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t
 cudaStreamSynchronize(cudaStream_t stream)
 {
 	return wait_for(stream);

@@ -1,0 +1,190 @@
+/*
+ * encode.cu
+ *		When a mirror's codes are made and judged: stages of the jobs that link rows.
+ *
+ * Codes are made of all rows before the graph rows that lead to them are written. First the new rows widen the ranges of values; if the
+ * scale in use does not hold them any more, offsets and scale are made anew and every row is encoded again, while searches walk the
+ * stored rows. After the graph rows a sample of them says whether codes serve (codes.h), again whenever the graph has grown by a quarter.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "codes.h"
+#include "internal.h"
+
+#define BAD_MOST 20u /* one sampled row in so many may be served badly */
+
+/* What encoding keeps behind a mirror's seeds: least, greatest, offsets, verdict. */
+static uint32_t *
+room_of(const CudaMirror *mirror)
+{
+	return (uint32_t *) mirror->seeds.base + 2 * SEEDS_ROOM;
+}
+
+size_t
+codes_room(const MirrorSpec *spec)
+{
+	return 3 * (size_t) spec->dims * sizeof(uint32_t) + sizeof(CodeVerdict);
+}
+
+const float *
+codes_offsets(const CudaMirror *mirror)
+{
+	return (const float *) (room_of(mirror) + 2 * (size_t) mirror->spec.dims);
+}
+
+static CodedRows
+coded_rows(const CudaMirror *mirror)
+{
+	MirrorView view = mirror_view(mirror);
+	CodedRows rows;
+
+	rows.vectors = view.vectors;
+	rows.norms = view.norms;
+	rows.graph = view.graph;
+	rows.codes = (unsigned char *) mirror->codes.base;
+	rows.least = room_of(mirror);
+	rows.greatest = rows.least + view.dims;
+	rows.offsets = (float *) (rows.greatest + view.dims);
+	rows.steps = mirror->code_steps;
+	rows.stride = view.stride;
+	rows.code_stride = view.code_stride;
+	rows.dims = view.dims;
+	rows.degree = view.degree;
+	rows.type = mirror->spec.type;
+	rows.metric = view.metric;
+	return rows;
+}
+
+static bool
+copy_out(CudaEngine *engine, void *to, const void *from, size_t bytes)
+{
+	return GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, engine->job_stream));
+}
+
+/* Widen the ranges by the rows that have no codes yet, and have them brought here. */
+static bool
+send_ranges(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	CodedRows rows = coded_rows(mirror);
+	Piece *piece = piece_hold(engine, job);
+
+	if (piece == NULL)
+		return false;
+	if ((!mirror->has_ranges && !GPU(&engine->failure, codes_clear_ranges(&rows, engine->job_stream))) ||
+		!GPU(&engine->failure, codes_measure(&rows, NULL, mirror->coded, mirror->rows - mirror->coded, engine->job_stream)) ||
+		!copy_out(engine, piece->staged, rows.least, 2 * (size_t) rows.dims * sizeof(uint32_t)))
+		return false;
+	mirror->has_ranges = true;
+	return piece_send(engine, job, piece);
+}
+
+/* Encode what needs it, everything if the scale does not hold the ranges that were brought. */
+static bool
+send_codes(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	Piece *piece = job->held;
+	const uint32_t *least = (const uint32_t *) piece->staged;
+	const uint32_t *greatest = least + mirror->spec.dims;
+	uint32_t first = mirror->coded;
+	CodedRows rows;
+
+	mirror->ranges_changed = false;
+	if (mirror->code_steps == 0 ||
+		!codes_hold(least, greatest, mirror->spec.dims, mirror->code_offsets, mirror->code_steps))
+	{
+		mirror->code_steps = codes_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
+		mirror->codes_good = false;
+		mirror->judged = first = 0;
+		memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
+	}
+	mirror->coded = mirror->code_steps == 0 ? 0 : mirror->rows;
+	if (mirror->code_steps == 0)
+		return true;
+	rows = coded_rows(mirror);
+	if (first == 0 && (!lanes_wait(engine, mirror) ||
+					   !GPU(&engine->failure, cudaMemcpyAsync(rows.offsets, piece->staged, rows.dims * sizeof(float),
+															  cudaMemcpyHostToDevice, engine->job_stream))))
+		return false;
+	return GPU(&engine->failure, codes_encode(&rows, NULL, first, mirror->rows - first, engine->job_stream)) &&
+		   piece_send(engine, job, piece);
+}
+
+bool
+codes_stage(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+
+	if (job->step == 0)
+	{
+		if (!mirror->has_code_room || (mirror->coded == mirror->rows && !mirror->ranges_changed))
+			return true;
+		if (!send_ranges(engine, job))
+			return false;
+		job->step = 1;
+	}
+	if (job->in_flight > 0)
+		return false;
+	if (job->step == 1)
+	{
+		if (!send_codes(engine, job))
+			return false;
+		job->step = 2;
+	}
+	if (job->in_flight > 0)
+		return false;
+	piece_release(job);
+	return true;
+}
+
+/* Judge codes by the graph as the job stream leaves it. */
+static bool
+send_judgement(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	CodedRows rows = coded_rows(mirror);
+	CodeVerdict *verdict = (CodeVerdict *) (rows.offsets + rows.dims);
+	Piece *piece = piece_hold(engine, job);
+
+	return piece != NULL && GPU(&engine->failure, codes_judge(&rows, mirror->rows, verdict, engine->job_stream)) &&
+		   copy_out(engine, piece->staged, verdict, sizeof(*verdict)) && piece_send(engine, job, piece);
+}
+
+bool
+judge_stage(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	CodeVerdict verdict;
+
+	if (job->step == 0)
+	{
+		if (!mirror->has_code_room || mirror->code_steps == 0 || mirror->coded != mirror->rows ||
+			mirror->linked < mirror->judged + mirror->judged / 4 + 1)
+			return true;
+		if (job->in_flight > 0 || !send_judgement(engine, job))
+			return false;
+		job->step = 1;
+	}
+	if (job->in_flight > 0)
+		return false;
+	memcpy(&verdict, job->held->staged, sizeof(verdict));
+	piece_release(job);
+	mirror->judged = mirror->linked;
+	mirror->codes_good = verdict.good > 0 && verdict.bad <= (verdict.good + verdict.bad) / BAD_MOST;
+	return true;
+}
+
+bool
+codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count)
+{
+	CodedRows rows;
+
+	if (!mirror->has_code_room || mirror->code_steps == 0)
+		return true;
+	rows = coded_rows(mirror);
+	mirror->ranges_changed = true;
+	return GPU(&engine->failure, codes_measure(&rows, slots, 0, count, engine->job_stream)) &&
+		   GPU(&engine->failure, codes_encode(&rows, slots, 0, count, engine->job_stream));
+}

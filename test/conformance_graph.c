@@ -91,6 +91,20 @@ recall_large_dims(void)
 	}
 }
 
+/* One row far from all others, in every element: what an engine walks beside the rows must not lose the others' differences for it. */
+static void
+recall_beside_outlier(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 2000, 2000, SHAPE_UNIFORM);
+	float	   *far = (float *) (void *) (world->vectors + 777 * world->vector_bytes);
+
+	for (uint32_t i = 0; i < world->dims; i++)
+		far[i] = i % 2 ? -10000.0f : 10000.0f;
+	world_append(world, 2000);
+	world_link(world);
+	need_recall(world, 200, 0.95);
+}
+
 /* A table smaller than ef is found in full: 0, 1, k - 1, k, k + 1, 33 rows, linked one batch or several. */
 static void
 small_tables(void)
@@ -269,7 +283,7 @@ iteration_cap(void)
 static void
 batches(void)
 {
-	static const uint32_t sizes_of[] = {2, 3, 17, 64, 300};
+	static const uint32_t sizes_of[] = {2, 3, 17, 64, 300, 1500};
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_COSINE, 48, 3300, 3000, SHAPE_CLUSTERED);
 	EngineQuery *single = allocate(300 * sizeof(EngineQuery));
 
@@ -281,15 +295,15 @@ batches(void)
 		query_init(&single[j], world, METHOD_GRAPH, 10, 50, world_vector(world, 3000 + j));
 		query_run(&single[j]);
 	}
-	for (size_t i = 0; i < sizeof(sizes_of) / sizeof(sizes_of[0]); i++)
+	for (size_t i = 0; i < sizeof(sizes_of) / sizeof(sizes_of[0]) - (options.quick ? 1 : 0); i++)
 	{
 		EngineQuery *queries = allocate(sizes_of[i] * sizeof(EngineQuery));
 
 		for (uint32_t j = 0; j < sizes_of[i]; j++)
-			query_init(&queries[j], world, METHOD_GRAPH, 10, 50, world_vector(world, 3000 + j));
+			query_init(&queries[j], world, METHOD_GRAPH, 10, 50, world_vector(world, 3000 + j % 300));
 		queries_run(queries, sizes_of[i]);
 		for (uint32_t j = 0; j < sizes_of[i]; j++)
-			check_equal("batch", &queries[j], single[j].results, single[j].count);
+			check_equal("batch", &queries[j], single[j % 300].results, single[j % 300].count);
 	}
 }
 
@@ -357,6 +371,7 @@ const Case graph_cases[] = {
 	{"graph_recall_10000", recall_10000, true},
 	{"graph_recall_every_pair", recall_every_pair, false},
 	{"graph_recall_dims", recall_large_dims, true},
+	{"graph_recall_beside_outlier", recall_beside_outlier, false},
 	{"graph_small_tables", small_tables, false},
 	{"graph_rows_around_ef", rows_around_ef, false},
 	{"graph_pending_is_exact", pending_is_exact, false},

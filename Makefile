@@ -140,9 +140,4 @@ bench/build/%: bench/%.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $< $(ENGINE_OBJS) $(PLAIN_LIBS)
 
-# the one that is over the engines
-bench/build/engine: bench/engine.c $(ENGINE_OBJS)
-	@$(MKDIR_P) $(@D)
-	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $^ $(PLAIN_LIBS)
-
 -include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

@@ -565,7 +565,7 @@ find_mirror(CudaEngine *engine, MirrorId id, CudaMirror **mirror, EngineError *e
 static EngineStatus
 cuda_mirror_info(Engine *handle, MirrorId id, MirrorInfo *info, EngineError *error)
 {
-	CudaMirror *mirror;
+	CudaMirror *mirror = NULL;
 	EngineStatus status = find_mirror(cuda(handle), id, &mirror, error);
 
 	if (status != ENGINE_OK)
@@ -585,7 +585,7 @@ static EngineStatus
 cuda_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows,
 				 uint32_t *versions, EngineError *error)
 {
-	CudaMirror *mirror;
+	CudaMirror *mirror = NULL;
 	EngineStatus status = find_mirror(cuda(handle), id, &mirror, error);
 
 	if (status != ENGINE_OK)

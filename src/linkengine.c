@@ -13,7 +13,7 @@
 #include "localengine.h"
 #include "rowedits.h"
 
-#define INDEX_SHARE			200		/* passes of this part of the index are computed here ... */
+#define INDEX_SHARE			500		/* passes of this part of the index are computed here ... */
 #define LEAST_ROWS			64		/* ... if they have so many rows */
 #define FEED_BYTES			(1024 * 1024)	/* of vectors handed over at once */
 #define OTHER_ROW_BYTES		48		/* what the engine keeps of a row beside vector and edges */

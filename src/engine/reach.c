@@ -24,6 +24,7 @@ typedef struct Reach
 	uint32_t   *queue;			/* reached, row not read yet from `head` on */
 	uint32_t	head;
 	uint32_t	tail;
+	uint32_t	attached;		/* the last slot that got a way in, or NO_SLOT */
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 } Reach;
 
@@ -87,7 +88,10 @@ start_over(Reach *reach)
 	return walk(reach);
 }
 
-/* Put an edge to slot into a row: at its end or in the place of the last that can be spared. False if there is none. */
+/*
+ * Put an edge to slot into a row: at its end or in the place of the last that can be spared. False if there is none. The nearer half of a
+ * row is kept: under inner product a few rows are near to all, and would lose all that makes them hubs.
+ */
 static bool
 put_edge(Reach *reach, uint32_t row, uint32_t slot)
 {
@@ -96,14 +100,14 @@ put_edge(Reach *reach, uint32_t row, uint32_t slot)
 
 	if (count == reach->graph->degree)
 	{
-		for (; place > 0; place--)
+		for (; place > count / 2; place--)
 		{
 			uint32_t	target = reach->neighbours[place - 1];
 
 			if (target < reach->graph->rows && reach->edges_in[target] > 1)
 				break;
 		}
-		if (place == 0)
+		if (place == count / 2)
 			return false;
 		place--;
 		if (reach->edges_in[reach->neighbours[place]] < MOST_EDGES_IN)
@@ -117,23 +121,25 @@ put_edge(Reach *reach, uint32_t row, uint32_t slot)
 	return true;
 }
 
-/* Give a slot an edge in from the nearest reached row that has a place for it. */
+/* Give a slot an edge in from the nearest reached row that has a place for it; if none has, from the slot that got the last one. */
 static void
 attach(Reach *reach, uint32_t slot)
 {
 	const SearchResult *found;
 	uint32_t	count = reach->access->near(reach->access->context, slot, &found);
+	bool		attached = false;
 
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count && !attached; i++)
 	{
-		if (found[i].slot == slot || found[i].slot >= reach->graph->rows || !is_reached(reach, found[i].slot))
-			continue;
-		if (put_edge(reach, found[i].slot, slot))
-		{
-			mark(reach, slot);
-			return;
-		}
+		if (found[i].slot != slot && found[i].slot < reach->graph->rows && is_reached(reach, found[i].slot))
+			attached = put_edge(reach, found[i].slot, slot);
 	}
+	if (!attached && reach->attached != NO_SLOT)
+		attached = put_edge(reach, reach->attached, slot);
+	if (!attached)
+		return;
+	mark(reach, slot);
+	reach->attached = slot;
 }
 
 /* One walk, attaching what it leaves out; *left is how many that were. False: interrupted. */
@@ -161,7 +167,7 @@ connect_once(Reach *reach, bool last, uint32_t *left)
 EngineStatus
 graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator, uint32_t *left)
 {
-	Reach		reach = {.access = access, .graph = graph};
+	Reach		reach = {.access = access, .graph = graph, .attached = NO_SLOT};
 	EngineStatus status = ENGINE_NO_MEMORY;
 
 	*left = 0;

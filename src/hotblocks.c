@@ -128,15 +128,3 @@ hot_pin(HotBlocks *hot, BlockNumber block)
 		hot->hints[(block + hot->key) & hot->mask] = hint;
 	return hint;
 }
-
-/*
- * Pin a block outside of a search.
- */
-Buffer
-read_hot_block(Relation index, BlockNumber block)
-{
-	HotBlocks	hot;
-
-	hot_begin(&hot, index, block);
-	return hot_pin(&hot, block);
-}

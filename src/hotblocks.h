@@ -43,9 +43,6 @@ extern void hot_prefetch(HotBlocks *hot, BlockNumber block);
 /* Pin a block. */
 extern Buffer hot_pin(HotBlocks *hot, BlockNumber block);
 
-/* Pin a block outside of a search. */
-extern Buffer read_hot_block(Relation index, BlockNumber block);
-
 /* Where a block may be; 0 if nothing is known. */
 static inline Buffer
 hot_hint(const HotBlocks *hot, BlockNumber block)
@@ -62,6 +59,16 @@ hot_holds(const HotBlocks *hot, Buffer hint)
 
 	return (state & BM_VALID) != 0 && BUF_STATE_GET_USAGECOUNT(state) >= HOT_USAGE &&
 		memcmp(&buffer->tag, &hot->tag, sizeof(BufferTag)) == 0;
+}
+
+/* Whether a block is where it was last. */
+static inline bool
+hot_is_known(HotBlocks *hot, BlockNumber block)
+{
+	Buffer		hint = hot_hint(hot, block);
+
+	hot->tag.blockNum = block;
+	return hint != InvalidBuffer && hot_holds(hot, hint);
 }
 
 /* The page of a block, to be read without a pin; NULL if it has to be pinned. */

@@ -393,8 +393,14 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 Buffer
 read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 {
-	Buffer		buffer = read_hot_block(index, block);
+	HotBlocks	hot;
+	Buffer		buffer;
 
+	hot_begin(&hot, index, block);
+	/* As in read_page_in_bulk: what names a list page is another page. */
+	if (kind == PAGE_LIST && !hot_is_known(&hot, block) && block >= RelationGetNumberOfBlocks(index))
+		report_corrupt(index, block, "the file ends before this page");
+	buffer = hot_pin(&hot, block);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	check_page(index, buffer, kind, zero_ok);
 	return buffer;

@@ -103,7 +103,7 @@ SELECT array_agg(id ORDER BY id) FILTER (WHERE distance < (SELECT distance FROM 
 sub oracle_answers
 {
 	my ($node) = @_;
-	return answers($node, 'SET enable_indexscan = off;');
+	return answers($node, 'SET enable_indexscan = off; SET enable_seqscan = on;');
 }
 
 sub exact_answers

@@ -9,26 +9,22 @@
 
 #include "buildparts.h"
 
+#include "localengine.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 #define ENGINE_CHUNK_MB		5		/* memory that the engine takes at once, and its tables */
-#define POLL_MIN_US			20
-#define POLL_MAX_US			10000
 
 struct BuildEngine
 {
 	Relation	index;
 	const IndexFormat *format;
-	const EngineOps *ops;
-	Engine	   *engine;			/* NULL: closed */
-	MirrorId	mirror;
-	JobId		job;			/* in flight, or 0 */
+	LocalEngine *engine;		/* NULL: there is no memory even for an empty one */
 
 	char	   *batches[2];		/* rows of a superblock: one in flight, one being filled */
 	int			filling;
-	uint32		in_flight;		/* rows of the job */
+	uint32		in_flight;		/* rows of the job in flight; 0: none is */
 	uint32		flight_end;		/* slots below this are in the engine when the job is done */
 	uint32	   *versions;		/* of a batch: all 1 */
 
@@ -38,26 +34,11 @@ struct BuildEngine
 	uint32		end;			/* rows in slots below this are in the engine */
 };
 
-/*
- * End the engine, whatever it does.
- */
-static void
-close_engine(void *arg)
-{
-	BuildEngine *build = arg;
-
-	if (build->engine == NULL)
-		return;
-	if (build->job != 0)
-		build->ops->job_cancel(build->engine, build->job);
-	build->ops->close(build->engine);
-	build->engine = NULL;
-}
-
 void
 build_engine_close(BuildEngine *build)
 {
-	close_engine(build);
+	if (build->engine != NULL)
+		local_engine_close(build->engine);
 }
 
 /*
@@ -84,40 +65,19 @@ build_memory(const IndexFormat *format, double rows)
 BuildEngine *
 build_engine_open(Relation index, const IndexFormat *format, double expected_rows)
 {
-	uint64		limit = (uint64) maintenance_work_mem * 1024;
-	EngineConfig config = {.threads = max_parallel_maintenance_workers + 1, .device = -1, .memory_limit = limit};
-	MirrorSpec	spec = {
-		.dims = format->dims, .type = (ElementType) format->type, .metric = (Metric) format->metric,
-		.method = METHOD_GRAPH, .degree = format->degree, .residency = RESIDENCY_FULL,
-		.placement = PLACEMENT_SINGLE, .device = -1
-	};
+	Size		limit = (Size) maintenance_work_mem * 1024;
 	BuildEngine *build = palloc0(sizeof(BuildEngine));
-	MemoryContextCallback *callback = palloc0(sizeof(*callback));
-	EngineError error;
+	uint32		capacity;
 
 	build->index = index;
 	build->format = format;
 	build->most = (uint32) Min(limit / row_memory(format), (double) ENGINE_MAX_SLOTS);
-	spec.capacity = Max((uint32) Min(expected_rows * 1.1, (double) build->most), 1);
-	build->ops = cpu_engine_ops();
-	if (build->ops->abi_version != ENGINE_ABI_VERSION)
-		elog(ERROR, "the CPU engine has ABI version %u, not %u", build->ops->abi_version, ENGINE_ABI_VERSION);
-
-	callback->func = close_engine;
-	callback->arg = build;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
-	if (build->ops->open(&config, &build->engine, &error) != ENGINE_OK)
-	{
-		build->engine = NULL;
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not start threads to build index \"%s\"", RelationGetRelationName(index)),
-				 errdetail("%s", error.text)));
-	}
+	capacity = Max((uint32) Min(expected_rows * 1.1, (double) build->most), 1);
 	/* The estimate of rows may be far too high: a mirror grows, so begin with what there is room for. */
 	do
-		build->feeding = build->ops->mirror_create(build->engine, &spec, &build->mirror, &error) == ENGINE_OK;
-	while (!build->feeding && (spec.capacity /= 2) > 0);
+		build->engine = local_engine_open(index, format, capacity, limit);
+	while (build->engine == NULL && (capacity /= 2) > 0);
+	build->feeding = build->engine != NULL;
 	for (int i = 0; i < 2; i++)
 		build->batches[i] = palloc_extended((Size) format->superblock_slots * format->vector_bytes, MCXT_ALLOC_HUGE);
 	build->versions = palloc(sizeof(uint32) * format->superblock_slots);
@@ -127,77 +87,20 @@ build_engine_open(Relation index, const IndexFormat *format, double expected_row
 }
 
 /*
- * Wait for the job in flight, serving interrupts; reports its progress if asked to. False if memory was short.
- */
-static bool
-wait_for_job(BuildEngine *build, bool report)
-{
-	JobProgress progress;
-	long		pause = POLL_MIN_US;
-
-	for (;;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (build->ops->job_poll(build->engine, build->job, &progress) != ENGINE_OK)
-			elog(ERROR, "the engine lost a job");
-		if (report)
-			build_progress(progress.done);
-		if (progress.completed)
-			break;
-		pg_usleep(pause);
-		pause = Min(pause * 2, POLL_MAX_US);
-	}
-	if (progress.status != ENGINE_OK && progress.status != ENGINE_NO_MEMORY)
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not build the graph of index \"%s\"", RelationGetRelationName(build->index)),
-				 errdetail("%s", progress.error.text)));
-	return progress.status == ENGINE_OK;
-}
-
-/*
- * Hand a job to the engine. False if memory was short.
- */
-static bool
-submit_job(BuildEngine *build, const EngineJob *job)
-{
-	EngineError error;
-	EngineStatus status;
-
-	while ((status = build->ops->job_submit(build->engine, job, &build->job, &error)) == ENGINE_BUSY)
-	{
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(POLL_MIN_US);
-	}
-	if (status != ENGINE_OK)
-		build->job = 0;
-	if (status != ENGINE_OK && status != ENGINE_NO_MEMORY)
-		elog(ERROR, "the engine refused a job: %s", error.text);
-	return status == ENGINE_OK;
-}
-
-static void
-release_job(BuildEngine *build)
-{
-	build->ops->job_release(build->engine, build->job);
-	build->job = 0;
-}
-
-/*
  * Let the rows in flight arrive.
  */
 static void
 finish_append(BuildEngine *build)
 {
-	if (build->job == 0)
+	if (build->in_flight == 0)
 		return;
-	build->feeding &= wait_for_job(build, false);
-	release_job(build);
+	build->feeding &= local_engine_wait(build->engine, NULL);
 	if (build->feeding)
 	{
 		build->rows += build->in_flight;
 		build->end = build->flight_end;
 	}
+	build->in_flight = 0;
 }
 
 /*
@@ -234,7 +137,7 @@ build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows)
 
 	if (!build->feeding)
 		return;
-	fit = build->most - Min(build->rows + (build->job != 0 ? build->in_flight : 0), build->most);
+	fit = build->most - Min(build->rows + build->in_flight, build->most);
 	fit = Min(rows, fit);
 	if (fit > 0)
 		copy_vectors(build, superblock, fit, batch);
@@ -242,14 +145,14 @@ build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows)
 	if (build->feeding && fit > 0)
 	{
 		EngineJob	job = {
-			.kind = JOB_APPEND, .mirror = build->mirror, .count = fit, .first_slot = first_slot,
+			.kind = JOB_APPEND, .count = fit, .first_slot = first_slot,
 			.versions = build->versions, .vectors = batch
 		};
 
-		build->in_flight = fit;
 		build->flight_end = fit == rows ? first_slot + build->format->superblock_slots : first_slot + fit;
 		build->filling = 1 - build->filling;
-		build->feeding = submit_job(build, &job);
+		build->feeding = local_engine_submit(build->engine, &job);
+		build->in_flight = build->feeding ? fit : 0;
 	}
 	if (fit < rows)
 	{
@@ -291,19 +194,18 @@ bool
 build_engine_link(BuildEngine *build, LinkResult *link)
 {
 	EngineJob	job = {
-		.kind = JOB_LINK, .mirror = build->mirror, .ef_construction = build->format->ef_construction,
+		.kind = JOB_LINK, .ef_construction = build->format->ef_construction,
 		.threads = max_parallel_maintenance_workers + 1
 	};
 
 	if (build->rows == 0)
 		return false;
-	if (!submit_job(build, &job) || !wait_for_job(build, true))
+	if (!local_engine_submit(build->engine, &job) || !local_engine_wait(build->engine, build_progress))
 	{
 		build->rows = build->end = 0;
 		return false;
 	}
-	if (build->ops->job_link_result(build->engine, build->job, link) != ENGINE_OK)
-		elog(ERROR, "the engine has no graph");
+	local_engine_link_result(build->engine, link);
 	for (uint32 i = 0; i < link->count; i++)
 	{
 		if (link->slots[i] >= build->end || (i > 0 && link->slots[i] <= link->slots[i - 1]))

@@ -13,8 +13,8 @@
 
 #include "localengine.h"
 
-#define POLL_MIN_US		50
-#define POLL_MAX_US		20000
+#define POLL_MIN_US		20
+#define POLL_MAX_US		10000
 
 /* Whether this process works in the background, beside others of its kind. */
 static bool
@@ -79,7 +79,7 @@ local_engine_open(Relation index, const IndexFormat *format, uint32 rows, Size m
 		local->engine = NULL;
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not start threads to link index \"%s\"", RelationGetRelationName(index)),
+				 errmsg("could not start threads for index \"%s\"", RelationGetRelationName(index)),
 				 errdetail("%s", error.text)));
 	}
 	status = local->ops->mirror_create(local->engine, &spec, &local->mirror, &error);
@@ -91,33 +91,8 @@ local_engine_open(Relation index, const IndexFormat *format, uint32 rows, Size m
 	return NULL;
 }
 
-/* Wait for the job in flight, serving interrupts. */
-static EngineStatus
-wait_for_job(LocalEngine *local)
-{
-	JobProgress progress;
-	long		pause = POLL_MIN_US;
-
-	for (;;)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (local->ops->job_poll(local->engine, local->job, &progress) != ENGINE_OK)
-			elog(ERROR, "the engine lost a job");
-		if (progress.completed)
-			break;
-		pg_usleep(pause);
-		pause = Min(pause * 2, POLL_MAX_US);
-	}
-	if (progress.status != ENGINE_OK && progress.status != ENGINE_NO_MEMORY)
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not link index \"%s\"", RelationGetRelationName(local->index)),
-				 errdetail("%s", progress.error.text)));
-	return progress.status;
-}
-
 bool
-local_engine_run(LocalEngine *local, EngineJob *job)
+local_engine_submit(LocalEngine *local, EngineJob *job)
 {
 	EngineError error;
 	EngineStatus status;
@@ -128,20 +103,49 @@ local_engine_run(LocalEngine *local, EngineJob *job)
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(POLL_MIN_US);
 	}
+	local->kind = job->kind;
 	if (status != ENGINE_OK)
-	{
 		local->job = 0;
-		if (status != ENGINE_NO_MEMORY)
-			elog(ERROR, "the engine refused a job: %s", error.text);
-		return false;
+	if (status != ENGINE_OK && status != ENGINE_NO_MEMORY)
+		elog(ERROR, "the engine refused a job: %s", error.text);
+	return status == ENGINE_OK;
+}
+
+bool
+local_engine_wait(LocalEngine *local, void (*tell) (int64 done))
+{
+	JobProgress progress;
+	long		pause = POLL_MIN_US;
+
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (local->ops->job_poll(local->engine, local->job, &progress) != ENGINE_OK)
+			elog(ERROR, "the engine lost a job");
+		if (tell != NULL)
+			tell(progress.done);
+		if (progress.completed)
+			break;
+		pg_usleep(pause);
+		pause = Min(pause * 2, POLL_MAX_US);
 	}
-	status = wait_for_job(local);
-	if (status != ENGINE_OK || job->kind != JOB_LINK)
+	if (progress.status != ENGINE_OK && progress.status != ENGINE_NO_MEMORY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not make the graph of index \"%s\"", RelationGetRelationName(local->index)),
+				 errdetail("%s", progress.error.text)));
+	if (progress.status != ENGINE_OK || local->kind != JOB_LINK)
 	{
 		local->ops->job_release(local->engine, local->job);
 		local->job = 0;
 	}
-	return status == ENGINE_OK;
+	return progress.status == ENGINE_OK;
+}
+
+bool
+local_engine_run(LocalEngine *local, EngineJob *job)
+{
+	return local_engine_submit(local, job) && local_engine_wait(local, NULL);
 }
 
 void

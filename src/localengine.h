@@ -15,6 +15,7 @@ typedef struct LocalEngine
 	Engine	   *engine;			/* NULL: closed */
 	MirrorId	mirror;
 	JobId		job;			/* the one in flight or, after a link, the one whose result is there; or 0 */
+	JobKind		kind;			/* of it */
 } LocalEngine;
 
 /* Threads that a linker in this process may use: max_parallel_maintenance_workers and itself, but where others run beside it only one. */
@@ -28,6 +29,10 @@ extern LocalEngine *local_engine_open(Relation index, const IndexFormat *format,
 
 /* Run a job to its end, serving interrupts. False if memory is short. A JOB_LINK's result stays until the engine ends. */
 extern bool local_engine_run(LocalEngine *local, EngineJob *job);
+
+/* The same in two steps: what the job names must stay until it has ended. The progress, if wanted, is told in rows done. */
+extern bool local_engine_submit(LocalEngine *local, EngineJob *job);
+extern bool local_engine_wait(LocalEngine *local, void (*progress) (int64 done));
 
 /* What the last JOB_LINK changed. */
 extern void local_engine_link_result(LocalEngine *local, LinkResult *result);

@@ -359,15 +359,13 @@ static cudaError_t
 launch_exact(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 {
 	ExactLaunch launch = exact_launch(engine, lane, at_most(fill->max_k, EXACT_CHUNK));
-	ExactLists lists;
 	cudaError_t error = clear_heads(lane);
 
 	if (error != cudaSuccess)
 		return error;
 	if (lane->kind == BATCH_EXACT_SORT)
 		return exact_sort_launch(&launch);
-	error = exact_scan_launch(&launch, &lists);
-	return error == cudaSuccess ? exact_merge_launch(&launch, &lists) : error;
+	return exact_search_launch(&launch);
 }
 
 /* Scan many pending rows with kernels of their own, spread over the device, into lists that the search merges. */

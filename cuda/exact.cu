@@ -16,6 +16,8 @@
  * Launched by batch.cu. State: exact_sort_bytes, about 40 MB whatever the number of rows.
  */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifdef EMULATED
 #include <emulate_sort.h>
@@ -23,148 +25,60 @@
 #include <cub/device/device_radix_sort.cuh>
 #endif
 
-#include "distance.cuh"
-#include "exact.h"
+#include "exact_parts.h"
 
-#define THREADS 256u
-#define ROWS (THREADS / EXACT_TEAM) /* rows that a block measures at once */
-#define BUFFER 512u					/* entries; at least 2 x ROWS */
-#define RANGE_LEAST 1024u			/* rows that are worth a block */
-
-/* A block's best entries of what it was shown. */
-struct Selection
-{
-	BestList best;
-	Entries buffer;
-	uint32_t *buffered; /* shared */
-};
-
-/* Bytes of a selection's lists and buffer. */
-__host__ __device__ static inline size_t
-selection_bytes(uint32_t k)
-{
-	return 2 * entries_bytes((k + 1) & ~1u) + entries_bytes(BUFFER);
-}
-
+/* Write the best of a query to its results. */
 __device__ static inline void
-begin_selection(Selection *selection, unsigned char *at, uint32_t k, uint32_t *buffered)
+write_results(const MirrorView &mirror, const BatchView &batch, uint32_t query, const BestList &best)
 {
-	uint32_t half = (k + 1) & ~1u;
-
-	selection->best.now = entries_at(&at, half);
-	selection->best.next = entries_at(&at, half);
-	selection->best.count = 0;
-	selection->best.room = k;
-	selection->buffer = entries_at(&at, BUFFER);
-	selection->buffered = buffered;
-	if (threadIdx.x == 0)
-		*buffered = 0;
-	__syncthreads();
-}
-
-/* Merge the buffer into the best. All threads, after a barrier. */
-__device__ static inline void
-flush(Selection *selection)
-{
-	uint32_t n = *selection->buffered;
-	uint32_t sorted = power_of_two(n);
-
-	block_fill(selection->buffer, n, sorted);
-	__syncthreads();
-	block_sort(selection->buffer, sorted);
-	selection->best.merge(selection->buffer, n);
-	if (threadIdx.x == 0)
-		*selection->buffered = 0;
-	__syncthreads();
-}
-
-/* Merge the buffer if another round of `more` entries might not fit. All threads, after a barrier. */
-__device__ static inline void
-flush_if_full(Selection *selection, uint32_t more)
-{
-	bool full = *selection->buffered + more > BUFFER;
-
-	__syncthreads();
-	if (full)
-		flush(selection);
-}
-
-__device__ static inline void
-show(Selection *selection, Key key, uint32_t slot)
-{
-	if (selection->best.takes(key, slot))
+	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
 	{
-		uint32_t place = atomicAdd(selection->buffered, 1);
+		SearchResult *result = &batch.results[batch.queries[query].results + i];
+		uint32_t slot = best.now.slot[i];
 
-		selection->buffer.key[place] = key;
-		selection->buffer.slot[place] = slot;
+		result->distance = distance_of(best.now.key[i]);
+		result->slot = slot;
+		result->version = mirror.versions[slot];
 	}
+	if (threadIdx.x == 0)
+		batch.heads[query].count = best.count;
 }
 
-template <typename T, int TERM>
-__global__ void __launch_bounds__(THREADS)
-	exact_scan_kernel(const MirrorView mirror, const BatchView batch, const ExactLists lists, bool pending_only)
+/* Write the best of a query to the tables, and the limit that follows from it. */
+__device__ static inline void
+write_tables(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, uint32_t query, const BestList &best)
 {
-	__shared__ double norm;
-	__shared__ uint32_t buffered;
-	__shared__ uint32_t seen;
-	DYNAMIC_SHARED(memory);
-	const DeviceQuery asked = batch.queries[blockIdx.y];
-	uint32_t total = pending_only ? mirror.npending : mirror.rows;
-	uint32_t range = (total + gridDim.x - 1) / gridDim.x;
-	uint32_t from = range * blockIdx.x < total ? range * blockIdx.x : total;
-	uint32_t end = range < total - from ? from + range : total;
-	uint32_t counted = 0;
-	size_t out = ((size_t) blockIdx.y * lists.lists + blockIdx.x) * lists.length;
-	Selection selection;
-	QueryVector query;
+	Key bound = bound_of(best);
 
-	if (threadIdx.x == 0)
-		seen = 0;
-	begin_selection(&selection, memory + query_bytes(mirror), lists.length, &buffered);
-	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &norm);
-	for (uint32_t base = from; base < end; base += ROWS)
+	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
 	{
-		uint32_t i = base + threadIdx.x / EXACT_TEAM;
-		uint32_t slot = i < end ? (pending_only ? mirror.pending[i] : i) : NO_SLOT;
-		bool active = slot < mirror.rows && may_answer(mirror, batch, asked, slot);
-		Key key = exact_key<T, TERM>(mirror, query, slot, active);
-
-		if (active && threadIdx.x % EXACT_TEAM == 0)
-		{
-			counted++;
-			if (is_beyond(asked, key, slot))
-				show(&selection, key, slot);
-		}
-		__syncthreads();
-		flush_if_full(&selection, ROWS);
+		tables.best.key[(size_t) query * tables.length + i] = best.now.key[i];
+		tables.best.slot[(size_t) query * tables.length + i] = best.now.slot[i];
 	}
-	flush(&selection);
-	for (uint32_t i = threadIdx.x; i < lists.length; i += blockDim.x)
-	{
-		bool there = i < selection.best.count;
-
-		lists.keys[out + i] = there ? selection.best.now.key[i] : NO_KEY;
-		lists.slots[out + i] = there ? selection.best.now.slot[i] : NO_SLOT;
-	}
-	if (counted > 0)
-		atomicAdd(&seen, counted);
-	__syncthreads();
 	if (threadIdx.x == 0)
-		atomicAdd(pending_only ? &batch.heads[blockIdx.y].pending : &batch.heads[blockIdx.y].distances, seen);
+	{
+		tables.nbest[query] = best.count;
+		tables.bounds[query] = bound < tables.bounds[query] ? bound : tables.bounds[query];
+		if (!tables.spilled[query])
+			tables.limits[query] = product_limit(mirror.metric, tables.norms[query], tables.bounds[query], tables.error);
+	}
 }
 
 __global__ void __launch_bounds__(THREADS)
-	exact_merge_kernel(const MirrorView mirror, const BatchView batch, const ExactLists lists)
+	exact_merge_kernel(const MirrorView mirror, const BatchView batch, const ExactLists lists, const MergeTo to)
 {
 	__shared__ uint32_t buffered;
 	DYNAMIC_SHARED(memory);
-	const DeviceQuery asked = batch.queries[blockIdx.x];
-	size_t first = (size_t) blockIdx.x * lists.lists * lists.length;
 	uint32_t total = lists.lists * lists.length;
+	size_t first = (size_t) blockIdx.x * total;
+	uint32_t query = blockIdx.x;
 	Selection selection;
 
-	begin_selection(&selection, memory, asked.k, &buffered);
+	if (to.only && blockIdx.x >= to.tables.only[0])
+		return;
+	if (to.only)
+		query = to.tables.only[1 + blockIdx.x];
+	begin_selection(&selection, memory, batch.queries[query].k, &buffered);
 	for (uint32_t base = 0; base < total; base += THREADS)
 	{
 		uint32_t i = base + threadIdx.x;
@@ -175,17 +89,10 @@ __global__ void __launch_bounds__(THREADS)
 		flush_if_full(&selection, THREADS);
 	}
 	flush(&selection);
-	for (uint32_t i = threadIdx.x; i < selection.best.count; i += blockDim.x)
-	{
-		SearchResult *result = &batch.results[asked.results + i];
-		uint32_t slot = selection.best.now.slot[i];
-
-		result->distance = distance_of(selection.best.now.key[i]);
-		result->slot = slot;
-		result->version = mirror.versions[slot];
-	}
-	if (threadIdx.x == 0)
-		batch.heads[blockIdx.x].count = selection.best.count;
+	if (to.results)
+		write_results(mirror, batch, query, selection.best);
+	else
+		write_tables(mirror, batch, to.tables, query, selection.best);
 }
 
 template <typename T, int TERM>
@@ -242,67 +149,74 @@ __global__ void __launch_bounds__(THREADS)
 	result->version = mirror.versions[sorted.slot[i]];
 }
 
-typedef void (*ScanKernel)(const MirrorView, const BatchView, const ExactLists, bool);
 typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uint32_t, uint32_t);
 
-#define SCAN_KERNEL(T, TERM) exact_scan_kernel<T, TERM>
 #define KEYS_KERNEL(T, TERM) exact_keys_kernel<T, TERM>
 
-static const ScanKernel scan_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(SCAN_KERNEL);
 static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
+
+/* Which way searches of few results go: by what they are, or as the environment says. */
+static enum { CHOOSE, ALWAYS_SCAN, TILES_WHERE_POSSIBLE } way;
 
 cudaError_t
 exact_prepare(size_t shared_room)
 {
-	int bytes = (int) (shared_room - 64);
+	int bytes = (int) (shared_room - 4096); /* what the kernels declare themselves is less */
+	const char *wanted = getenv("GPUANN_EXACT");
 	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 
+	way = wanted == NULL ? CHOOSE : strcmp(wanted, "scan") == 0 ? ALWAYS_SCAN : strcmp(wanted, "tiles") == 0 ? TILES_WHERE_POSSIBLE : CHOOSE;
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-	{
-		error = cudaFuncSetAttribute((const void *) scan_kernels[i],
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) keys_kernels[i],
-										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-	}
-	return error;
+		error = cudaFuncSetAttribute((const void *) keys_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+	if (error == cudaSuccess)
+		error = scan_prepare(bytes);
+	return error == cudaSuccess ? tiles_prepare(bytes) : error;
 }
 
 uint32_t
 exact_scan_queries(size_t state_bytes, uint32_t max_k)
 {
-	return (uint32_t) (state_bytes / entries_bytes(max_k));
+	return (uint32_t) (state_bytes / (entries_bytes(max_k) + sizeof(Key) + 1));
 }
 
 cudaError_t
 exact_scan_launch(const ExactLaunch *launch, ExactLists *lists)
 {
-	uint32_t total = launch->pending_only ? launch->mirror.npending : launch->mirror.rows;
-	uint32_t ranges = (launch->blocks + launch->queries - 1) / launch->queries;
-	uint32_t useful = (total + RANGE_LEAST - 1) / RANGE_LEAST;
-	uint32_t room = exact_scan_queries(launch->state_bytes, launch->max_k) / launch->queries;
-	size_t bytes = query_bytes(launch->mirror) + selection_bytes(launch->max_k);
-	ScanKernel kernel = scan_kernels[type_and_term(launch->type, launch->mirror.metric)];
+	ScanPlan plan;
+	cudaError_t error;
 
-	ranges = ranges < useful ? ranges : useful;
-	ranges = ranges < room ? ranges : room;
-	ranges = ranges > 0 ? ranges : 1;
-	lists->lists = ranges;
-	lists->length = launch->max_k;
-	lists->keys = (Key *) launch->batch.state;
-	lists->slots = (uint32_t *) (lists->keys + (size_t) launch->queries * ranges * launch->max_k);
-	LAUNCH(kernel, dim3(ranges, launch->queries), THREADS, bytes, launch->stream, launch->mirror, launch->batch, *lists,
-		   launch->pending_only);
+	memset(&plan, 0, sizeof(plan));
+	plan.step = 1;
+	plan.pending_only = launch->pending_only;
+	error = scan_launch(launch, &plan, launch->batch.state, launch->state_bytes);
+	*lists = plan.lists;
+	return error;
+}
+
+cudaError_t
+merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *to)
+{
+	LAUNCH(exact_merge_kernel, launch->queries, THREADS, selection_bytes(launch->max_k), launch->stream, launch->mirror,
+		   launch->batch, *lists, *to);
 	return cudaGetLastError();
 }
 
 cudaError_t
-exact_merge_launch(const ExactLaunch *launch, const ExactLists *lists)
+exact_search_launch(const ExactLaunch *launch)
 {
-	LAUNCH(exact_merge_kernel, launch->queries, THREADS, selection_bytes(launch->max_k), launch->stream, launch->mirror,
-		   launch->batch, *lists);
-	return cudaGetLastError();
+	ExactLists lists;
+	MergeTo to;
+	cudaError_t error;
+
+	if (launch->max_k > EXACT_SMALL_K)
+		return exact_sort_launch(launch);
+	if (way != ALWAYS_SCAN && tiles_can(launch, way == TILES_WHERE_POSSIBLE))
+		return tiles_launch(launch, way == TILES_WHERE_POSSIBLE);
+	memset(&to, 0, sizeof(to));
+	to.results = true;
+	error = exact_scan_launch(launch, &lists);
+	return error == cudaSuccess ? merge_launch(launch, &lists, &to) : error;
 }
 
 /* The state of a sort: two sets of entries, then what the sort itself wants. */

@@ -36,8 +36,8 @@ struct ExactLists
 
 /* The best max_k of each of several ranges of rows, max_k <= EXACT_SMALL_K. */
 extern cudaError_t exact_scan_launch(const ExactLaunch *launch, ExactLists *lists);
-/* The best k of these lists as results. */
-extern cudaError_t exact_merge_launch(const ExactLaunch *launch, const ExactLists *lists);
+/* The answers of a batch, in whichever way is best for it. Heads have been cleared. */
+extern cudaError_t exact_search_launch(const ExactLaunch *launch);
 /* The first query of a batch, with any k up to EXACT_CHUNK: keys of all rows, sorted tile by tile. */
 extern cudaError_t exact_sort_launch(const ExactLaunch *launch);
 /* State that exact_sort_launch needs. */

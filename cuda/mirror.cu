@@ -26,7 +26,7 @@ mirror_code_bytes(const CudaMirror *mirror)
 static uint64_t
 slot_bits(const CudaMirror *mirror)
 {
-	uint64_t norms = mirror->spec.metric == METRIC_COSINE ? sizeof(double) : 0;
+	uint64_t norms = has_norms(mirror->spec.type, mirror->spec.metric) ? sizeof(double) : 0;
 
 	return 8 * (mirror->stride + mirror_code_bytes(mirror) + norms + (uint64_t) sizeof(uint32_t) * (mirror->spec.degree + 3)) + 1;
 }
@@ -54,7 +54,7 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 	const RangeSize all[MIRROR_RANGES] = {
 		{&mirror->vectors, slots * mirror->stride, PART_VECTORS},
 		{&mirror->graph, slots * mirror->spec.degree * sizeof(uint32_t), PART_GRAPH},
-		{&mirror->norms, mirror->spec.metric == METRIC_COSINE ? slots * sizeof(double) : 0, PART_NORMS},
+		{&mirror->norms, has_norms(mirror->spec.type, mirror->spec.metric) ? slots * sizeof(double) : 0, PART_NORMS},
 		{&mirror->versions, slots * sizeof(uint32_t), PART_GRAPH},
 		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
 		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},

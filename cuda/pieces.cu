@@ -163,7 +163,7 @@ compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slot
 	double *norms = (double *) mirror->norms.base;
 	const unsigned char *vectors = (const unsigned char *) mirror->vectors.base;
 
-	if (mirror->spec.metric != METRIC_COSINE)
+	if (!has_norms(mirror->spec.type, mirror->spec.metric))
 		return true;
 	if (mirror->spec.type == ELEMENT_HALF)
 		LAUNCH(norms_kernel<__half>, blocks, THREADS, 0, engine->job_stream, norms, vectors, mirror->stride,

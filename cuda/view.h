@@ -14,7 +14,7 @@ struct MirrorView
 	const uint32_t *versions;
 	const uint32_t *dead; /* bitmap: dead or absent */
 	const uint32_t *graph;
-	const double *norms; /* cosine: squared norms, as I10 sums them */
+	const double *norms; /* where has_norms: squared norms, as I10 sums them */
 	const uint32_t *seeds;
 	const uint32_t *pending; /* each slot at most once; dead ones may be among them */
 	uint32_t rows;
@@ -30,6 +30,13 @@ struct MirrorView
 	float code_steps;
 	uint32_t code_stride;
 };
+
+/* Whether a mirror has norms: distances of cosine, and limits of what is cheaply compared. */
+static inline bool
+has_norms(ElementType type, Metric metric)
+{
+	return type != ELEMENT_BIT && metric != METRIC_L1;
+}
 
 /* One query of a batch. Offsets are into the batch's arrays. */
 struct DeviceQuery

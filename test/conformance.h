@@ -42,6 +42,7 @@ extern const Case reference_cases[];
 extern const Case change_cases[];
 extern const Case limit_cases[];
 extern const Case more_cases[];
+extern const Case crowd_cases[];
 extern const Case kernel_cases[];
 extern const Case grow_cases[];
 

@@ -177,6 +177,14 @@ atomicOr(uint32_t *at, uint32_t value)
 	*at |= value;
 	return old;
 }
+static inline unsigned long long
+atomicMin(unsigned long long *at, unsigned long long value)
+{
+	unsigned long long old = *at;
+
+	*at = value < old ? value : old;
+	return old;
+}
 static inline uint32_t
 atomicAnd(uint32_t *at, uint32_t value)
 {
@@ -184,6 +192,12 @@ atomicAnd(uint32_t *at, uint32_t value)
 
 	*at &= value;
 	return old;
+}
+
+static inline int
+__ffsll(long long bits)
+{
+	return __builtin_ffsll(bits);
 }
 
 /* the sources are compiled with contraction off */
@@ -227,6 +241,14 @@ static inline uint4
 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 {
 	return {x, y, z, w};
+}
+static inline uint32_t
+__float_as_uint(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
 }
 static inline float
 __uint_as_float(uint32_t bits)

@@ -1,0 +1,271 @@
+/*
+ * exact.c
+ *		How fast an engine's exact search is, host to host: a plain program over engine.h.
+ *
+ * exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES]]]]: makes clustered vectors, appends them, then for each number of queries at once: 10 warm-ups, at least
+ * 10 runs, median and spread from submit until poll has returned the last answer, the share of the bandwidth that reading every row once per call
+ * stands for, and a sum of the answers, which is the same whatever the engine and the way (GPUANN_EXACT=scan|tiles) it went. Prints markdown.
+ */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../src/engine/engine.h"
+
+#define WARM_UPS	10
+#define LEAST_RUNS	10
+#define MOST_RUNS	200
+#define RUN_SECONDS 0.4
+#define CENTRES		1000
+#define SLICE		65536u
+#define READ_RATE	4.39e12		/* bytes per second, measured on one H200 */
+
+static const EngineOps *ops;
+static Engine *engine;
+static MirrorId mirror;
+static uint32_t rows,
+			dims,
+			k = 10,
+			queries = 10000;
+static ElementType type = ELEMENT_FLOAT;
+static Metric metric = METRIC_L2;
+static uint64_t seed = 1;
+
+static double
+now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+}
+
+static void
+must(EngineStatus status, const EngineError *error, const char *what)
+{
+	if (status == ENGINE_OK)
+		return;
+	fprintf(stderr, "%s: %s\n", what, error->text);
+	exit(1);
+}
+
+/* Nearly normal: the sum of four bytes, centred. */
+static float
+noise(void)
+{
+	seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+	uint32_t	bits = (uint32_t) (seed >> 32);
+
+	return ((float) (bits & 255) + (float) (bits >> 8 & 255) + (float) (bits >> 16 & 255) + (float) (bits >> 24) - 510) / 148;
+}
+
+/* Half precision of a value of ordinary size. */
+static uint16_t
+half_of(float value)
+{
+	union
+	{
+		float		value;
+		uint32_t	bits;
+	}			as = {value};
+	int			exponent = (int) (as.bits >> 23 & 255) - 112;
+
+	if (exponent <= 0)
+		return 0;
+	return (uint16_t) ((as.bits >> 16 & 0x8000) | (uint32_t) exponent << 10 | (as.bits >> 13 & 0x3FF));
+}
+
+/* Make `count` vectors around the centres. */
+static void
+make_vectors(char *out, uint32_t count, const float *centres)
+{
+	size_t		bytes = engine_vector_bytes(type, dims);
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const float *centre;
+
+		noise();
+		centre = centres + (size_t) (seed >> 33) % CENTRES * dims;
+		for (uint32_t j = 0; j < dims; j++)
+		{
+			float		value = centre[j] + noise() / 2;
+
+			if (type == ELEMENT_FLOAT)
+				((float *) (out + i * bytes))[j] = value;
+			else if (type == ELEMENT_HALF)
+				((uint16_t *) (out + i * bytes))[j] = half_of(value);
+			else if (value > 0)
+				out[i * bytes + j / 8] |= (char) (128 >> j % 8);
+		}
+	}
+}
+
+/* Append all rows, slice by slice. */
+static void
+load(const float *centres)
+{
+	size_t		bytes = engine_vector_bytes(type, dims);
+	char	   *slice = malloc(SLICE * bytes);
+	uint32_t   *versions = malloc(SLICE * sizeof(uint32_t));
+	EngineError error;
+
+	for (uint32_t i = 0; i < SLICE; i++)
+		versions[i] = 1;
+	for (uint32_t first = 0; first < rows; first += SLICE)
+	{
+		EngineJob	job = {.kind = JOB_APPEND, .mirror = mirror, .first_slot = first, .versions = versions, .vectors = slice};
+		JobProgress progress = {.completed = false};
+		uint32_t	count;
+		JobId		id;
+
+		job.count = rows - first < SLICE ? rows - first : SLICE;
+		memset(slice, 0, SLICE * bytes);
+		make_vectors(slice, job.count, centres);
+		must(ops->job_submit(engine, &job, &id, &error), &error, "append");
+		while (!progress.completed)
+		{
+			must(ops->poll(engine, NULL, 0, &count, &error), &error, "poll");
+			must(ops->job_poll(engine, id, &progress), &error, "append");
+		}
+		must(progress.status, &progress.error, "append");
+		ops->job_release(engine, id);
+	}
+	free(slice);
+	free(versions);
+}
+
+/* One call with `count` queries, in seconds. */
+static double
+call(EngineQuery **all, uint32_t count)
+{
+	double		start = now();
+	uint32_t	ended = 0;
+	EngineQuery *done[256];
+	EngineError error;
+
+	must(ops->submit(engine, all, count, &error), &error, "submit");
+	while (ended < count)
+	{
+		uint32_t	some;
+
+		must(ops->poll(engine, done, 256, &some, &error), &error, "poll");
+		for (uint32_t i = 0; i < some; i++)
+			must(done[i]->status, &done[i]->error, "query");
+		ended += some;
+	}
+	return now() - start;
+}
+
+static int
+by_size(const void *a, const void *b)
+{
+	double		x = *(const double *) a,
+				y = *(const double *) b;
+
+	return (x > y) - (x < y);
+}
+
+/* A sum of the answers' bits. */
+static uint64_t
+sum_of(EngineQuery *const *all, uint32_t count)
+{
+	uint64_t	sum = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t j = 0; j < all[i]->count; j++)
+		{
+			uint64_t	bits;
+
+			memcpy(&bits, &all[i]->results[j].distance, sizeof(bits));
+			sum = (sum ^ bits ^ all[i]->results[j].slot) * 1099511628211ull + 1;
+		}
+	return sum;
+}
+
+static void
+measure(EngineQuery **all, uint32_t count)
+{
+	double		times[MOST_RUNS];
+	uint32_t	runs = 0;
+	double		spent = 0,
+				middle;
+
+	for (int i = 0; i < WARM_UPS; i++)
+		call(all, count);
+	while (runs < LEAST_RUNS || (runs < MOST_RUNS && spent < RUN_SECONDS))
+	{
+		times[runs] = call(all, count);
+		spent += times[runs++];
+	}
+	qsort(times, runs, sizeof(double), by_size);
+	middle = times[runs / 2];
+	printf("| %u | %.1f | %.1f – %.1f | %.0f | %.1f %% | %u | %u | %016llx |\n", count, middle * 1e6, times[0] * 1e6,
+		   times[runs - 1] * 1e6, count / middle, (double) rows * engine_vector_bytes(type, dims) / middle / READ_RATE * 100,
+		   all[0]->counters.iterations, all[0]->counters.engine_us, (unsigned long long) sum_of(all, count));
+	fflush(stdout);
+}
+
+int
+main(int argc, char **argv)
+{
+	static const uint32_t batches[] = {1, 2, 4, 8, 16, 64, 128, 1024, 10000};
+	EngineConfig config = {.device = -1};
+	MirrorSpec	spec = {.method = METHOD_GRAPH, .degree = 32, .residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1};
+	EngineError error;
+	void	   *library;
+	EngineEntry entry;
+	float	   *centres;
+	char	   *vectors;
+	EngineQuery *query;
+	EngineQuery **all;
+
+	if (argc < 4 || (library = dlopen(argv[1], RTLD_NOW)) == NULL ||
+		(entry = (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL)) == NULL)
+	{
+		fprintf(stderr, "usage: exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES]]]]\n%s\n", argc < 4 ? "" : dlerror());
+		return 1;
+	}
+	ops = entry();
+	rows = (uint32_t) atol(argv[2]);
+	dims = (uint32_t) atol(argv[3]);
+	type = argc > 4 ? (ElementType) atoi(argv[4]) : type;
+	metric = argc > 5 ? (Metric) atoi(argv[5]) : metric;
+	k = argc > 6 ? (uint32_t) atol(argv[6]) : k;
+	queries = argc > 7 ? (uint32_t) atol(argv[7]) : queries;
+	must(ops->open(&config, &engine, &error), &error, "open");
+	spec.dims = dims;
+	spec.type = type;
+	spec.metric = metric;
+	spec.capacity = rows;
+	must(ops->mirror_create(engine, &spec, &mirror, &error), &error, "mirror");
+	centres = malloc((size_t) CENTRES * dims * sizeof(float));
+	for (size_t i = 0; i < (size_t) CENTRES * dims; i++)
+		centres[i] = noise();
+	load(centres);
+	vectors = calloc(queries, engine_vector_bytes(type, dims));
+	make_vectors(vectors, queries, centres);
+	query = calloc(queries, sizeof(EngineQuery));
+	all = calloc(queries, sizeof(EngineQuery *));
+	for (uint32_t i = 0; i < queries; i++)
+	{
+		query[i].mirror = mirror;
+		query[i].method = METHOD_EXACT;
+		query[i].k = k;
+		query[i].vector = vectors + i * engine_vector_bytes(type, dims);
+		query[i].results = malloc(k * sizeof(SearchResult));
+		all[i] = &query[i];
+	}
+	printf("\n%u x %u, type %d, metric %d, k = %u, %s\n\n", rows, dims, type, metric, k,
+		   getenv("GPUANN_EXACT") != NULL ? getenv("GPUANN_EXACT") : "the engine's own choice");
+	printf("| queries | µs | from – to | per second | of %.2f TB/s | phases | engine µs | answers |\n|---|---|---|---|---|---|---|---|\n",
+		   READ_RATE / 1e12);
+	for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++)
+		if (batches[i] <= queries)
+			measure(all, batches[i]);
+	ops->close(engine);
+	return 0;
+}

@@ -2,7 +2,7 @@
  * exact.c
  *		How fast an engine's exact search is, host to host: a plain program over engine.h.
  *
- * exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES]]]]: makes clustered vectors, appends them, then for each number of queries at once: 10 warm-ups, at least
+ * exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM]]]]]: makes clustered vectors, appends them, then for each number of queries at once, FROM to QUERIES: 10 warm-ups, at least
  * 10 runs, median and spread from submit until poll has returned the last answer, the share of the bandwidth that reading every row once per call
  * stands for, and a sum of the answers, which is the same whatever the engine and the way (GPUANN_EXACT=scan|tiles) it went. Prints markdown.
  */
@@ -29,7 +29,8 @@ static MirrorId mirror;
 static uint32_t rows,
 			dims,
 			k = 10,
-			queries = 10000;
+			queries = 10000,
+			least = 1;
 static ElementType type = ELEMENT_FLOAT;
 static Metric metric = METRIC_L2;
 static uint64_t seed = 1;
@@ -226,7 +227,7 @@ main(int argc, char **argv)
 	if (argc < 4 || (library = dlopen(argv[1], RTLD_NOW)) == NULL ||
 		(entry = (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL)) == NULL)
 	{
-		fprintf(stderr, "usage: exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES]]]]\n%s\n", argc < 4 ? "" : dlerror());
+		fprintf(stderr, "usage: exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM]]]]]\n%s\n", argc < 4 ? "" : dlerror());
 		return 1;
 	}
 	ops = entry();
@@ -236,6 +237,7 @@ main(int argc, char **argv)
 	metric = argc > 5 ? (Metric) atoi(argv[5]) : metric;
 	k = argc > 6 ? (uint32_t) atol(argv[6]) : k;
 	queries = argc > 7 ? (uint32_t) atol(argv[7]) : queries;
+	least = argc > 8 ? (uint32_t) atol(argv[8]) : least;
 	must(ops->open(&config, &engine, &error), &error, "open");
 	spec.dims = dims;
 	spec.type = type;
@@ -264,7 +266,7 @@ main(int argc, char **argv)
 	printf("| queries | µs | from – to | per second | of %.2f TB/s | phases | engine µs | answers |\n|---|---|---|---|---|---|---|---|\n",
 		   READ_RATE / 1e12);
 	for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++)
-		if (batches[i] <= queries)
+		if (batches[i] >= least && batches[i] <= queries)
 			measure(all, batches[i]);
 	ops->close(engine);
 	return 0;

@@ -261,6 +261,32 @@ takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &s
 	return takers;
 }
 
+/* Put a row into the lists of the queries whose limits it passes. One thread. */
+template <typename T, int TERM, int G>
+__device__ static inline void
+pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning, const ScanMemory &memory, bool early,
+		 uint32_t slot, uint32_t takers, const typename Cheap<T, TERM>::Sum *sums)
+{
+	RowSide side = {0, 0};
+
+	if (TERM == TERM_PRODUCT)
+	{
+		side = row_side(mirror.metric, mirror.norms[slot]);
+		side.height = 0;
+	}
+#pragma unroll
+	for (uint32_t g = 0; g < G; g++)
+	{
+		if (!((takers >> g) & 1))
+			continue;
+		if (early)
+			atomicAdd(&scanning->seen[g], 1);
+		if (Cheap<T, TERM>::passes(mirror, scanning->limit[g], side, sums[g]) &&
+			(early || may_answer(mirror, batch, scanning->asked[g], slot)))
+			memory.slots[g * SLOTS + atomicAdd(&scanning->slots[g], 1)] = slot;
+	}
+}
+
 /* Rows [from, end) of a range: put what passes the limits into the lists of slots. A team per two rows. */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -314,30 +340,12 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 #pragma unroll
 		for (uint32_t r = 0; r < AT_ONCE; r++)
 		{
-			RowSide side = {0, 0};
-
 			for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
 #pragma unroll
 				for (uint32_t g = 0; g < G; g++)
 					Way::join(&sums[r][g], distance);
-			if (lane != 0 || takers[r] == 0)
-				continue;
-			if (TERM == TERM_PRODUCT)
-			{
-				side = row_side(mirror.metric, mirror.norms[slots[r]]);
-				side.height = 0;
-			}
-#pragma unroll
-			for (uint32_t g = 0; g < G; g++)
-			{
-				if (!((takers[r] >> g) & 1) || !Way::passes(mirror, scanning->limit[g], side, sums[r][g]))
-					continue;
-				if (early || may_answer(mirror, batch, scanning->asked[g], slots[r]))
-					memory.slots[g * SLOTS + atomicAdd(&scanning->slots[g], 1)] = slots[r];
-			}
-			for (uint32_t g = 0; early && g < group; g++)
-				if ((takers[r] >> g) & 1)
-					atomicAdd(&scanning->seen[g], 1);
+			if (lane == 0 && takers[r] != 0)
+				pass_row<T, TERM>(mirror, batch, scanning, memory, early, slots[r], takers[r], sums[r]);
 		}
 	}
 }

@@ -31,8 +31,13 @@
 #define MOST_GROWTH 32u		/* of the rows seen, by a phase */
 #define MOST_K 256u
 #define LEAST_QUERIES 6u	/* for which tiles are faster than a scan */
+#ifdef EMULATED /* small tables go this way too, so that it is tested */
+#define LEAST_ROWS 1024u
+#define SAMPLE 64u
+#else
 #define LEAST_ROWS 32768u
-#define SAMPLE 2048u		/* rows, about; more for a large k */
+#define SAMPLE 2048u /* rows, about; more for a large k */
+#endif
 #define FORCED_SAMPLE 64u	/* when tiles are to be used where they can be */
 #define MANY 64u			/* queries, from which tiles are large */
 

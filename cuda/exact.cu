@@ -161,7 +161,7 @@ static enum { CHOOSE, ALWAYS_SCAN, TILES_WHERE_POSSIBLE } way;
 cudaError_t
 exact_prepare(size_t shared_room)
 {
-	int bytes = (int) (shared_room - 4096); /* what the kernels declare themselves is less */
+	int bytes = (int) (shared_room - 1024); /* what the kernels declare themselves is less */
 	const char *wanted = getenv("GPUANN_EXACT");
 	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

@@ -22,6 +22,11 @@
 #define AT_ONCE 2u		  /* rows that a team reads at once */
 #define GROUP 4u		  /* queries that share what is read */
 #define GROUP_SHARED 65536u /* bytes of shared memory that a group may take: three blocks per SM */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+#define SCAN_BLOCKS 2 /* per SM, at least; more would take registers from memory */
+#else
+#define SCAN_BLOCKS 3
+#endif
 #define RANGE_LEAST 256u  /* rows that are worth a block */
 
 /* What a block knows of its queries. */
@@ -382,7 +387,7 @@ end_group(const BatchView &batch, const ScanPlan &plan, const Scanning<G> &scann
 }
 
 template <typename T, int TERM, int G>
-__global__ void __launch_bounds__(THREADS, G == 1 ? 4 : 3)
+__global__ void __launch_bounds__(THREADS, G == 1 ? SCAN_BLOCKS + 1 : SCAN_BLOCKS)
 	exact_scan_kernel(const MirrorView mirror, const BatchView batch, const ScanPlan plan)
 {
 	__shared__ Scanning<G> scanning;

@@ -5,7 +5,7 @@
  *	1. exact_begin_kernel	norms of the queries, and their elements as tensor cores take them
  *	2. exact_scan_kernel	of a sample, every 2^n-th row: a first bound for each query (exact_scan.cu), merged by exact_merge_kernel
  *	3. per phase			rows that are multiples of a smaller power of two, and have not been seen:
- *		exact_tiles_kernel	grid (tiles of 128 or 32 queries, ranges), 256 threads, two blocks per SM. 128 rows a tile, 128 bytes of each at a
+ *		exact_tiles_kernel	grid (tiles of 128 or 32 queries, ranges), 256 threads, two blocks per SM (sm_90, sm_100). 128 rows a tile, 128 bytes of each at a
  *							time, three stages of asynchronous copies; queries stay in shared memory if they have up to 512 bytes, else they are
  *							staged too. Sums in registers, compared to the limit of the query there; the slots of what passes are appended to
  *							the query's candidates. Nothing else is written.
@@ -39,6 +39,11 @@
 #define SAMPLE 2048u /* rows, about; more for a large k */
 #endif
 #define FORCED_SAMPLE 64u	/* when tiles are to be used where they can be */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900 && __CUDA_ARCH__ != 1000
+#define TILE_BLOCKS 1 /* per SM: their shared memory holds no more */
+#else
+#define TILE_BLOCKS 2
+#endif
 #define MANY 64u			/* queries, from which tiles are large */
 
 /* What a phase looks at: multiples of step that are no multiples of step x growth. */
@@ -47,6 +52,7 @@ struct Phase
 	uint32_t step;
 	uint32_t growth;
 	uint32_t rows;
+	bool resident; /* queries stay in shared memory */
 };
 
 /* The slot of a phase's row. */
@@ -125,15 +131,14 @@ struct TileMemory
 };
 
 __host__ __device__ static inline TileMemory
-lay_out(const MirrorView &mirror, uint32_t queries, unsigned char *at, bool *resident, size_t *bytes)
+lay_out(const MirrorView &mirror, uint32_t queries, bool resident, unsigned char *at, size_t *bytes)
 {
 	uint32_t chunks = tiled_bytes(mirror.stride) / TILE_BYTES;
 	TileMemory memory;
 	size_t taken = 0;
 
-	*resident = queries * chunks * TILE_BYTES <= RESIDENT_BYTES;
 	memory.queries = at;
-	taken += (size_t) queries * TILE_BYTES * (*resident ? chunks : STAGES);
+	taken += (size_t) queries * TILE_BYTES * (resident ? chunks : STAGES);
 	memory.rows = at + taken;
 	taken += STAGES * TILE_ROWS * TILE_BYTES;
 	memory.norms = (double *) (at + taken);
@@ -163,8 +168,8 @@ struct Feed
 	uint32_t tile; /* of rows */
 	uint32_t chunk;
 	uint32_t stage;
-	uint32_t side;									   /* of the norms */
-	const unsigned char *row[TILE_ROWS * 8 / THREADS]; /* this thread's; NULL: beyond the last */
+	uint32_t side;							/* of the norms */
+	uint32_t slot[TILE_ROWS * 8 / THREADS]; /* this thread's; NO_SLOT: beyond the last */
 };
 
 /* Ask for the next stage, if there is one, and close the group of copies in any case. */
@@ -187,12 +192,12 @@ feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phas
 			{
 				uint32_t number = feed->tile * TILE_ROWS + row;
 
-				feed->row[i] = number < phase.rows ? mirror.vectors + (size_t) phase_slot(phase, number) * mirror.stride
-												   : NULL;
+				feed->slot[i] = number < phase.rows ? phase_slot(phase, number) : NO_SLOT;
 			}
-			bool there = feed->row[i] != NULL && at < mirror.stride;
+			bool there = feed->slot[i] != NO_SLOT && at < mirror.stride;
 
-			copy_unit(to + tile_place(row, threadIdx.x % 8), there ? feed->row[i] + at : mirror.vectors, there);
+			copy_unit(to + tile_place(row, threadIdx.x % 8),
+					  there ? mirror.vectors + (size_t) feed->slot[i] * mirror.stride + at : mirror.vectors, there);
 		}
 		if (feed->chunk == 0 && threadIdx.x < TILE_ROWS)
 		{
@@ -283,7 +288,7 @@ take_sums(const MirrorView &mirror, const BatchView &batch, const TileTables &ta
 }
 
 template <typename T, uint32_t QUERIES>
-__global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS, TILE_BLOCKS)
 	exact_tiles_kernel(const MirrorView mirror, const BatchView batch, const TileTables tables, const Phase phase)
 {
 	/* 4 warps along the rows and 2 along many queries, or 8 along the rows */
@@ -291,9 +296,9 @@ __global__ void __launch_bounds__(THREADS, 2)
 	constexpr int N = QUERIES > 32 ? (int) QUERIES / 16 : (int) QUERIES / 8;
 	constexpr uint32_t ALONG = QUERIES > 32 ? 4 : 8;
 	DYNAMIC_SHARED(at);
-	bool resident;
+	const bool resident = phase.resident;
 	size_t bytes;
-	TileMemory memory = lay_out(mirror, QUERIES, at, &resident, &bytes);
+	TileMemory memory = lay_out(mirror, QUERIES, resident, at, &bytes);
 	uint32_t chunks = tiled_bytes(mirror.stride) / TILE_BYTES;
 	uint32_t first_row = threadIdx.x / WARP % ALONG * (M * 16);
 	uint32_t first_query = threadIdx.x / WARP / ALONG * (N * 8);
@@ -431,11 +436,14 @@ static const RankKernel rank_kernels[2][2] = {
 	{exact_rank_kernel<float, TERM_PRODUCT>, exact_rank_kernel<float, TERM_SQUARE>},
 	{exact_rank_kernel<__half, TERM_PRODUCT>, exact_rank_kernel<__half, TERM_SQUARE>}};
 
+static size_t shared_room; /* of a block */
+
 cudaError_t
 tiles_prepare(int bytes)
 {
 	cudaError_t error = cudaSuccess;
 
+	shared_room = (size_t) bytes;
 	for (int i = 0; i < 4 && error == cudaSuccess; i++)
 	{
 		error = cudaFuncSetAttribute((const void *) tiles_kernels[i / 2][i % 2],
@@ -509,23 +517,46 @@ lay_out_tables(const ExactLaunch *launch, unsigned char **at)
 	return tables;
 }
 
+/* The shared memory of a block; whether it has room for large tiles, and for all of their queries. */
+static size_t
+tile_bytes(const ExactLaunch *launch, bool *large, bool *resident)
+{
+	uint32_t bytes_of_query = tiled_bytes(launch->mirror.stride);
+	size_t bytes;
+
+	*large = launch->queries >= MANY;
+	for (;;)
+	{
+		uint32_t queries = *large ? 128 : 32;
+
+		*resident = queries * bytes_of_query <= RESIDENT_BYTES;
+		lay_out(launch->mirror, queries, *resident, NULL, &bytes);
+		if (bytes > shared_room && *resident)
+		{
+			*resident = false;
+			lay_out(launch->mirror, queries, false, NULL, &bytes);
+		}
+		if (bytes <= shared_room || !*large)
+			return bytes;
+		*large = false;
+	}
+}
+
 /* One phase: tiles, then the ranking of what passed. */
 static cudaError_t
-phase_launch(const ExactLaunch *launch, const TileTables &tables, const Phase &phase, bool last)
+phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, bool last)
 {
 	const MirrorView &mirror = launch->mirror;
 	int half = launch->type == ELEMENT_HALF;
-	uint32_t large = launch->queries >= MANY;
+	bool large;
+	size_t bytes = tile_bytes(launch, &large, &phase.resident);
 	uint32_t queries = large ? 128 : 32;
 	uint32_t across = (launch->queries + queries - 1) / queries;
 	uint32_t tiles = (phase.rows + TILE_ROWS - 1) / TILE_ROWS;
 	uint32_t ranges = launch->blocks / 4 / across; /* two blocks per SM */
-	bool resident;
-	size_t bytes;
 
 	ranges = ranges < tiles ? ranges : tiles;
 	ranges = ranges > 0 ? ranges : 1;
-	lay_out(mirror, queries, NULL, &resident, &bytes);
 	if (phase.rows > 0)
 		LAUNCH(tiles_kernels[half][large], dim3(across, ranges), THREADS, bytes, launch->stream, mirror, launch->batch, tables,
 			   phase);

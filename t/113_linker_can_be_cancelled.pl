@@ -29,8 +29,8 @@ sub cancelled
 	check_index($node, $what);
 }
 
-cancelled('linking', "statement_timeout = '300ms'", "SELECT gpuann_link('items_v');");
-cancelled('linking', "statement_timeout = '900ms'", "SELECT gpuann_link('items_v');");
+cancelled('linking', "statement_timeout = '50ms'", "SELECT gpuann_link('items_v');");
+cancelled('linking', "statement_timeout = '150ms'", "SELECT gpuann_link('items_v');");
 
 # Wait for somebody who links.
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');

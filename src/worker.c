@@ -34,6 +34,7 @@
 #define LINK_POLL_MS	2		/* while the engine links */
 #define STANDBY_POLL_MS 50
 #define REST_MS			1000
+#define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before it is refused */
 #define NO_SERVER_MS	100
 #define LANE_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay locked for it */
 #define INVALIDATION_MS 10000	/* at least so often, catalog changes are taken note of: files of dropped relations are closed */
@@ -368,6 +369,21 @@ invalidate(const MirrorSlice *slice, MirrorState next)
 	LWLockRelease(gpuann_mirror_lock());
 }
 
+/* A mirror failed: a server that has just come or gone may be why, so try again before it is refused for a while. */
+static void
+give_up(const MirrorSlice *slice)
+{
+	if (slice->no_memory || slice->over_quota || slice->track->failures >= QUICK_TRIES)
+	{
+		mirror_refuse(slice->entry, slice->identity, slice->reason);
+		return;
+	}
+	slice->track->failures++;
+	ereport(LOG,
+			(errmsg("loading the mirror of gpuann index %u again: %s", slice->key.index, slice->reason)));
+	invalidate(slice, MIRROR_WANTED);
+}
+
 /* Draw the consequence of how a slice ended. */
 static void
 conclude(MirrorSlice *slice, SliceEnding ending)
@@ -401,13 +417,13 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 			if ((slice->no_memory || slice->over_quota) && room_make(slice))
 				invalidate(slice, MIRROR_WANTED);
 			else
-				mirror_refuse(slice->entry, slice->identity, slice->reason);
+				give_up(slice);
 			break;
 		case SLICE_LOST:
 			/* If it was the server, the launcher says so; if the server lost only this mirror, we do; others may have let it go. */
 			if (area_server_ready(&epoch) && epoch == slice->epoch &&
 				atomic_load(&mirror_area(slice->entry)->generation) == slice->generation)
-				mirror_refuse(slice->entry, slice->identity, slice->reason);
+				give_up(slice);
 			break;
 		default:
 			break;

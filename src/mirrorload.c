@@ -190,7 +190,7 @@ load_begin(MirrorSlice *slice)
 	progress->change_seq = meta.change_seq;
 	progress->load_started_ms = monotonic_ms();
 
-	slice->least_bytes = (uint64) progress->load_slots * (format->vector_bytes + (format->degree + 1) * sizeof(uint32));
+	slice->least_bytes = mirror_least_bytes(format, progress->load_slots);
 	if (!room_within_quota(slice))
 		return SLICE_REFUSED;
 

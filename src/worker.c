@@ -210,8 +210,7 @@ open_index(MirrorSlice *slice)
 	}
 	slice->format = index_format(slice->index);
 	slice->blocks = RelationGetNumberOfBlocks(slice->index);
-	slice->least_bytes = (uint64) Max(slice->progress->load_slots, slice->progress->rows) *
-		(slice->format->vector_bytes + (slice->format->degree + 1) * sizeof(uint32));
+	slice->least_bytes = mirror_least_bytes(slice->format, Max(slice->progress->load_slots, slice->progress->rows));
 	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
 	return SLICE_IDLE;
 }

@@ -56,6 +56,13 @@ slice_over(const MirrorSlice *slice)
 	return monotonic_us() >= slice->until_us;
 }
 
+/* Bytes of vectors, graph rows and versions of so many rows: what their mirror takes at least. */
+static inline uint64
+mirror_least_bytes(const IndexFormat *format, uint32 rows)
+{
+	return (uint64) rows * (format->vector_bytes + (format->degree + 1) * sizeof(uint32));
+}
+
 /* What a lane's failure means for the slice; sets the reason. */
 extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const char *text);
 

@@ -202,11 +202,16 @@ open_index(MirrorSlice *slice)
 	}
 	mirror_key(slice->index, 0, &key);
 	if (slice->index->rd_rel->relkind != RELKIND_INDEX || slice->index->rd_indam == NULL ||
-		slice->index->rd_indam->ambuild != gpuannbuild ||
-		key.database != slice->key.database || key.tablespace != slice->key.tablespace || key.relfile != slice->key.relfile)
+		slice->index->rd_indam->ambuild != gpuannbuild || key.database != slice->key.database)
 	{
 		relation_close(slice->index, AccessShareLock);
 		return SLICE_GONE;
+	}
+	/* With another file it is the same index: the entry that it gets inherits the counters. */
+	if (key.tablespace != slice->key.tablespace || key.relfile != slice->key.relfile)
+	{
+		relation_close(slice->index, AccessShareLock);
+		return SLICE_UNWANTED;
 	}
 	slice->format = index_format(slice->index);
 	slice->blocks = RelationGetNumberOfBlocks(slice->index);

@@ -20,8 +20,8 @@ typedef enum SliceEnding
 	SLICE_IDLE = 0,				/* nothing is left to do now */
 	SLICE_MORE,					/* time was up */
 	SLICE_LATER,				/* the index is locked by somebody: in a while */
-	SLICE_GONE,					/* the index is gone, or is another now */
-	SLICE_UNWANTED,				/* its option says that it is not to be mirrored */
+	SLICE_GONE,					/* the index is gone, or is another relation now */
+	SLICE_UNWANTED,				/* its option says that it is not to be mirrored, or it has another file */
 	SLICE_RELOAD,				/* the mirror cannot be followed any more */
 	SLICE_REFUSED,				/* the engine said no: reason */
 	SLICE_LOST					/* the server is gone or has another mirror; the launcher will say */

@@ -204,5 +204,6 @@ extern const TestCase start_cases[];	/* protocol_test_start.c */
 extern const TestCase lane_cases[];	/* protocol_test_lanes.c */
 extern const TestCase load_cases[];	/* protocol_test_load.c */
 extern const TestCase fault_cases[];	/* protocol_test_faults.c */
+extern const TestCase cycle_cases[];	/* protocol_test_cycles.c */
 
 #endif							/* GPUANN_PROTOCOL_TEST_H */

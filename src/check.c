@@ -20,6 +20,7 @@
 #include "utils/wait_event.h"
 
 #include "check.h"
+#include "signature.h"
 
 #define STANDBY_TRIES		30		/* checks begun anew because replay changed the index */
 #define STANDBY_SAME		6		/* the same violation so many times running is damage: what replay moves does not stay in place */
@@ -190,6 +191,7 @@ gpuann_check(PG_FUNCTION_ARGS)
 	Suspicion	suspicion = {0};
 	int			tries = 0;
 
+	signature_check(fcinfo, "regclass,bool", "void");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);
 	if (!replaying)
 		(void) linker_lock(opened.index, true, false);

@@ -26,6 +26,7 @@
 #include "engine/prune.h"
 #include "mirrors.h"
 #include "pages.h"
+#include "signature.h"
 
 #define ESTIMATE_COLUMNS	5
 
@@ -209,17 +210,18 @@ PG_FUNCTION_INFO_V1(gpuann_estimate);
 Datum
 gpuann_estimate(PG_FUNCTION_ARGS)
 {
-	int64		rows = PG_GETARG_INT64(0);
-	ElementType type = element_type(PG_GETARG_OID(2));
-	GpuannTypeInfo info = {
-		.type = type, .metric = metric_of(text_to_cstring(PG_GETARG_TEXT_PP(4)), type),
-		.max_dims = (int) engine_max_dims(type)
-	};
+	int64		rows;
+	GpuannTypeInfo info = {0};
 	IndexFormat format;
 	TupleDesc	desc;
 	Datum		values[ESTIMATE_COLUMNS];
 	bool		nulls[ESTIMATE_COLUMNS] = {0};
 
+	signature_check(fcinfo, "int8,int4,regtype,_text,text", "int8,int8,int8,float8,int4");
+	rows = PG_GETARG_INT64(0);
+	info.type = element_type(PG_GETARG_OID(2));
+	info.metric = metric_of(text_to_cstring(PG_GETARG_TEXT_PP(4)), info.type);
+	info.max_dims = (int) engine_max_dims(info.type);
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	estimate_format(&format, &info, rows, PG_GETARG_INT32(1), PG_GETARG_DATUM(3));

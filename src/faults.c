@@ -25,6 +25,7 @@ typedef enum FaultAction
 	FAULT_CRASH,
 	FAULT_LOSE,
 	FAULT_ERROR,
+	FAULT_FAIL,
 	FAULT_WAIT,
 	FAULT_DELAY
 } FaultAction;
@@ -45,7 +46,7 @@ static Fault armed;
 static bool
 parse_fault(const char *setting, Fault *fault)
 {
-	static const char *const names[] = {"", "crash", "lose", "error", "wait", "delay"};
+	static const char *const names[] = {"", "crash", "lose", "error", "fail", "wait", "delay"};
 	char		action[NAMEDATALEN];
 	int			fields;
 
@@ -118,9 +119,10 @@ fault_point(const char *point)
 		pg_usleep(armed.n * 1000L);
 		return;
 	}
-	if (--armed.n > 0)
+	if (action != FAULT_FAIL && --armed.n > 0)
 		return;
-	armed.action = FAULT_NONE;
+	if (action != FAULT_FAIL)
+		armed.action = FAULT_NONE;
 	switch (action)
 	{
 		case FAULT_CRASH:
@@ -129,6 +131,7 @@ fault_point(const char *point)
 		case FAULT_LOSE:
 			_exit(2);
 		case FAULT_ERROR:
+		case FAULT_FAIL:
 			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("fault at %s", point)));
 			break;
 		default:

@@ -7,6 +7,7 @@
  *	crash	what is in WAL so far reaches the disk, then the process ends as a crashed one does, and with it the cluster
  *	lose	the same, but WAL that nobody has flushed is lost
  *	error	an ERROR is raised
+ *	fail	(every time) the same
  *	wait	the file gpuann_fault.POINT appears in the data directory; it goes on when a test has removed it
  *	delay	(every time) it sleeps N milliseconds
  *

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "area.h"
+#include "faults.h"
 #include "launcher.h"
 #include "mirrors.h"
 #include "serverprocess.h"
@@ -20,6 +21,7 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -80,6 +82,8 @@ announce_death(ServerState state, bool crashed)
 static void
 launcher_exit(int code, Datum arg)
 {
+	/* After an ERROR we may hold the lock that we are about to take. */
+	LWLockReleaseAll();
 	gpuann_control->launcher_latch = NULL;
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
 	state_save();
@@ -292,6 +296,7 @@ gpuann_launcher_main(Datum arg)
 			ConfigReloadPending = false;
 			handle_reload();
 		}
+		FAULT_POINT("launcher-round");
 		timeout_ms = server_round();
 		timeout_ms = Min(timeout_ms, workers_round());
 		if (gpuann_control->high_water > 0 && monotonic_ms() - launcher.saved_ms >= SAVE_MS)

@@ -25,6 +25,7 @@
 #include "faults.h"
 #include "linkwrite.h"
 #include "rowedits.h"
+#include "signature.h"
 #include "sqlindex.h"
 
 #define SLICE_SLOTS			256		/* slots of a pass that should end soon */
@@ -609,6 +610,7 @@ gpuann_link(PG_FUNCTION_ARGS)
 	SqlIndex	opened;
 	uint32		linked;
 
+	signature_check(fcinfo, "regclass", "int8");
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -10,6 +10,7 @@
 
 #include "worker.h"
 
+#include "access/xlogrecovery.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 
@@ -269,7 +270,9 @@ catchup_step(MirrorSlice *slice)
 	MetaPage	meta;
 	ListBounds	bounds;
 	SliceEnding ending = SLICE_IDLE;
+	uint64		replayed = slice->primary ? 0 : GetXLogReplayRecPtr(NULL);
 
+	progress->replayed = 0;
 	list_bounds(slice->index, slice->format, &meta, &bounds);
 	if (meta.nonce != slice->key.nonce)
 		return SLICE_GONE;
@@ -290,6 +293,8 @@ catchup_step(MirrorSlice *slice)
 	/* Something newer may have come while the scan under way went on. */
 	if (ending == SLICE_IDLE && meta.change_seq > progress->change_seq)
 		ending = SLICE_MORE;
+	if (ending == SLICE_IDLE)
+		progress->replayed = replayed;
 	if (ending == SLICE_IDLE && slice->primary && progress->phase == PHASE_SERVING)
 		link_consider(slice, &meta, &bounds);
 	return ending;

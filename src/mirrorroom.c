@@ -15,7 +15,6 @@
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 
-#define EVICT_IDLE_MS	10000
 #define DROP_CALL_US	(5 * 1000000)
 
 /* What is taken from an index that has to make way. */

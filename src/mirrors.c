@@ -7,6 +7,7 @@
 #include "gpuann.h"
 
 #include "area.h"
+#include "faults.h"
 #include "mirrors.h"
 
 #include "miscadmin.h"
@@ -96,30 +97,45 @@ mirror_find(const MirrorKey *key)
 	return found ? found->entry : -1;
 }
 
-/* An unused entry, or the one whose index has not been used for longest and that nobody serves; -1: none. */
+/* Whether one entry may give way before another; times are when they were last used. */
+static bool
+gives_way_before(bool mirrored, int64 used, bool other_mirrored, int64 other_used)
+{
+	return mirrored != other_mirrored ? other_mirrored : used < other_used;
+}
+
+/*
+ * An unused entry, or the one whose index has not been used for longest: of those without a mirror that nobody serves, else of the
+ * mirrors that may be evicted. -1: all are in use.
+ */
 static int
 choose_entry(void)
 {
-	int			oldest = -1;
-	int64		oldest_used = 0;
+	int64		idle_since = monotonic_ms() - EVICT_IDLE_MS;
+	int			chosen = -1;
+	int64		chosen_used = 0;
+	bool		chosen_mirrored = false;
 
 	for (int i = 0; i < AREA_MIRRORS; i++)
 	{
 		MirrorTrack *track = mirror_track(i);
 		int64		used = atomic_load(&mirror_area(i)->last_used_ms);
 		uint32		state = atomic_load(&mirror_area(i)->state);
+		bool		mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->worker >= 0;
 
 		if (!track->in_use)
 			return i;
-		if (state != MIRROR_READY && state != MIRROR_LOADING && track->worker < 0 && (oldest < 0 || used < oldest_used))
-		{
-			oldest = i;
-			oldest_used = used;
-		}
+		if (mirrored && (state == MIRROR_LOADING || used >= idle_since))
+			continue;
+		if (chosen >= 0 && !gives_way_before(mirrored, used, chosen_mirrored, chosen_used))
+			continue;
+		chosen = i;
+		chosen_used = used;
+		chosen_mirrored = mirrored;
 	}
-	if (oldest >= 0)
-		mirror_forget(oldest);
-	return oldest;
+	if (chosen >= 0)
+		mirror_forget(chosen);
+	return chosen;
 }
 
 /* An index that got a new relation file keeps its counters: take them from its old entry, which is of no use any more. */
@@ -295,6 +311,7 @@ mirrors_sweep(bool crashed)
 	int64		now = monotonic_ms();
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	FAULT_POINT("launcher-sweep");
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
 		MirrorTrack *track = mirror_track((int) i);

@@ -18,6 +18,8 @@
 #define GPUANN_MAX_WORKERS	64
 #define MIRROR_MOST_CRASHES 3	/* of the server, each within the memory of the one before, on one index */
 #define MOST_BARRED			32	/* databases that are being dropped, moved or copied at once */
+#define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by polling */
+#define EVICT_IDLE_MS		10000	/* a mirror asked for since does not make way */
 
 /* How far a mirror has come. */
 typedef enum LoadPhase
@@ -43,6 +45,7 @@ typedef struct MirrorProgress
 	int64		grown_ms;
 	int64		load_started_ms;
 	int64		look_at_ms;		/* when to look again without being told */
+	uint64		replayed;		/* on a standby: everything replayed up to here is in the mirror */
 } MirrorProgress;
 
 typedef struct MirrorTrack

@@ -30,6 +30,7 @@
 #include "utils/varbit.h"
 
 #include "scan.h"
+#include "signature.h"
 #include "sqlindex.h"
 
 #define MAX_SAMPLES		100000
@@ -324,6 +325,7 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	uint32		samples;
 	bool		none;
 
+	signature_check(fcinfo, "regclass,int4,int4,int4", "int4,float8,float8,float8,float8,float8,float8");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))

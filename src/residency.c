@@ -7,6 +7,7 @@
 #include "area.h"
 #include "client.h"
 #include "mirrors.h"
+#include "signature.h"
 #include "sqlindex.h"
 
 #include "fmgr.h"
@@ -95,6 +96,7 @@ gpuann_prewarm(PG_FUNCTION_ARGS)
 	MirrorRef	ref;
 	int64		bytes;
 
+	signature_check(fcinfo, "regclass", "int8");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_MAINTAIN, &opened);
 	read_meta(opened.index, &meta);
 	check_can_mirror(opened.index, &meta);
@@ -117,6 +119,7 @@ gpuann_evict(PG_FUNCTION_ARGS)
 	SqlIndex	opened;
 	bool		evicted;
 
+	signature_check(fcinfo, "regclass", "bool");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_MAINTAIN, &opened);
 	evicted = gpuann_area != NULL && client_evict(opened.index);
 	sql_index_close(&opened);

@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "scan.h"
+#include "signature.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -492,6 +493,7 @@ gpuann_last_scan(PG_FUNCTION_ARGS)
 	Datum		values[8];
 	bool		nulls[8];
 
+	signature_check(fcinfo, "", "text,text,int8,int8,int8,int8,int4,text");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	memset(nulls, !last_scan.any, sizeof(nulls));

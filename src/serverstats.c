@@ -10,6 +10,7 @@
 #include "area.h"
 #include "client.h"
 #include "mirrors.h"
+#include "signature.h"
 
 #include "access/relation.h"
 #include "catalog/pg_class.h"
@@ -160,6 +161,8 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 	TupleDesc	description;
 	Row			row = {0};
 
+	signature_check(fcinfo, "",
+					"text,int4,int8,int8,timestamptz,text,text,int8,int8,int8,int8,int4,int4,int8,int8,text");
 	if (get_call_result_type(fcinfo, NULL, &description) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	if (gpuann_area == NULL)
@@ -284,6 +287,9 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 
+	signature_check(fcinfo, "",
+					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
+					"int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int4");
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{
@@ -328,6 +334,7 @@ reset_counters(Oid index)
 Datum
 gpuann_stat_reset(PG_FUNCTION_ARGS)
 {
+	signature_check(fcinfo, "", "void");
 	reset_counters(InvalidOid);
 	PG_RETURN_VOID();
 }
@@ -336,6 +343,7 @@ gpuann_stat_reset(PG_FUNCTION_ARGS)
 Datum
 gpuann_stat_reset_index(PG_FUNCTION_ARGS)
 {
+	signature_check(fcinfo, "regclass", "void");
 	reset_counters(PG_GETARG_OID(0));
 	PG_RETURN_VOID();
 }

@@ -18,6 +18,7 @@
 
 #include "engine/prune.h"
 #include "pending.h"
+#include "signature.h"
 #include "sqlindex.h"
 
 #define STATS_COLUMNS	30
@@ -332,6 +333,9 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	StatsRow	row = {0};
 	TupleDesc	desc;
 
+	signature_check(fcinfo, "regclass",
+					"int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int4,float8,int4,_int4,float8,int8,int8,int8,int8,int8,int8,"
+					"int8,int4,int4,int4,int4,text,text,text,int8");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);

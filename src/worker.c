@@ -9,12 +9,14 @@
 #include "gpuann.h"
 
 #include "area.h"
+#include "faults.h"
 #include "mirrors.h"
 #include "worker.h"
 
 #include "access/relation.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlogrecovery.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -97,6 +99,8 @@ release_entries(bool refuse)
 static void
 worker_exit(int code, Datum arg)
 {
+	/* An ERROR between slices comes here with what it held: we want some of it ourselves. */
+	LWLockReleaseAll();
 	link_abandon();
 	if (me.current >= 0 && lane_in_flight())
 	{
@@ -123,6 +127,7 @@ refresh_entries(void)
 		return;
 	me.count = 0;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	FAULT_POINT("worker-claim");
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
 		MirrorTrack *track = mirror_track((int) i);
@@ -284,6 +289,7 @@ run_slice(MirrorSlice *slice)
 	MemoryContextSwitchTo(me.memory);
 	slice->until_us = monotonic_us() + SLICE_US;
 	ending = open_index(slice);
+	FAULT_POINT("worker-slice");
 	if (ending == SLICE_IDLE)
 	{
 		ending = gpuann_option_mirror(slice->index) ? work_on(slice) : SLICE_UNWANTED;
@@ -434,12 +440,32 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 	}
 }
 
+/*
+ * Whether it is time to look at a mirror about which nobody has said anything; if not, *wait_ms says when. On a standby nobody says
+ * anything: a mirror in use is looked at after every bit of replay, others now and then, and without replay none.
+ */
+static bool
+time_to_look(int entry, int64 now, int *wait_ms)
+{
+	MirrorTrack *track = mirror_track(entry);
+	const MirrorProgress *progress = &track->progress;
+
+	*wait_ms = (int) Max(Min(progress->look_at_ms - now, REST_MS), 1);
+	if (now < progress->look_at_ms)
+		return false;
+	if (!RecoveryInProgress() || progress->look_at_ms == 0)
+		return true;
+	*wait_ms = STANDBY_POLL_MS;
+	if (progress->replayed == GetXLogReplayRecPtr(NULL))
+		return false;
+	return now - atomic_load(&mirror_area(entry)->last_used_ms) < STANDBY_USED_MS || now - track->looked_ms >= REST_MS;
+}
+
 /* Whether a mirror has to be looked at now; if not, *wait_ms says when. */
 static bool
 needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 {
 	AreaMirror *mirror = mirror_area(entry);
-	MirrorTrack *track = mirror_track(entry);
 	uint32		state = atomic_load(&mirror->state);
 
 	*wait_ms = REST_MS;
@@ -460,8 +486,7 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 	/* The flag goes down before the pages are read, so that no change falls between. */
 	if (atomic_exchange(&mirror->changed, 0) != 0)
 		return true;
-	*wait_ms = (int) Min(track->progress.look_at_ms - now, REST_MS);
-	return now >= track->progress.look_at_ms;
+	return time_to_look(entry, now, wait_ms);
 }
 
 /* What a slice's ending means for the next one; returns the milliseconds after which to come again. */
@@ -523,7 +548,21 @@ serve(int entry)
 	return wait_ms;
 }
 
-/* Whether it is time to make room for a worker in another database. */
+/* Whether this database has a mirror, or one on its way. */
+static bool
+anything_resident(void)
+{
+	for (int i = 0; i < me.count; i++)
+	{
+		uint32		state = atomic_load(&mirror_area(me.entries[i])->state);
+
+		if (state == MIRROR_WANTED || state == MIRROR_LOADING || state == MIRROR_READY)
+			return true;
+	}
+	return false;
+}
+
+/* Whether it is time to make room for a worker in another database, or nothing is to do here. */
 static bool
 time_to_leave(int64 now)
 {
@@ -533,6 +572,8 @@ time_to_leave(int64 now)
 		return true;
 	if (link_active(-1))
 		return false;
+	if (now - me.busy_ms >= IDLE_TURN_MS && !anything_resident())
+		return true;
 	if (others && (now - me.busy_ms >= IDLE_TURN_MS || now - me.started_ms >= TURN_MS))
 		return true;
 	/* A standby's mirrors are only current while somebody polls. */
@@ -606,6 +647,7 @@ gpuann_worker_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 		refresh_entries();
+		FAULT_POINT("worker-round");
 		for (int i = 0; i < me.count; i++)
 		{
 			CHECK_FOR_INTERRUPTS();

@@ -3,7 +3,8 @@
  *		The launcher's care for mirror workers: which databases want one, and who is started.
  *
  * At most gpuann.max_workers run. When more databases want one, those waiting longest are next, and workers see from
- * databases_waiting that they should not stay longer than they must (worker.c).
+ * databases_waiting that they should not stay longer than they must (worker.c). A database gets no two workers within a second, so
+ * one whose workers end at once, for whatever reason, costs a process each second and not all that the machine can start.
  */
 #include "gpuann.h"
 
@@ -18,43 +19,67 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/procarray.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#define MOST_WAITING		256 /* databases considered in one round */
-#define REMEMBERED_DATABASES 256
+#define REMEMBERED_DATABASES (2 * AREA_MIRRORS)	/* then those that are served no more are forgotten, with all others */
 #define POLL_MS				1000
+#define AGAIN_MS			1000	/* between the starts of two workers in one database */
 #define NO_SLOT_DELAY_MS	10000	/* when max_worker_processes is used up */
 #define AUDIT_MS			(30 * 60 * 1000)	/* at least so often a worker sees whether a mirror's index still exists */
 #define LOST_MS				60000	/* a worker that has not begun after this never will */
-#define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by polling */
 
-/* When a database was last given a worker. */
+/* What the launcher remembers of a database. */
 typedef struct Served
 {
-	Oid			database;
-	int64		at_ms;
+	Oid			database;		/* hash key */
+	uint32		round;			/* in which it was last found to need a worker */
+	int64		at_ms;			/* when it was last given one; 0: never */
 } Served;
 
-static Served served[REMEMBERED_DATABASES];
+static HTAB *served_table = NULL;
+static uint32 this_round = 0;
 static BackgroundWorkerHandle *handles[GPUANN_MAX_WORKERS];
 static int64 no_slot_until_ms = 0;
 
-/* The record of a database, or of the one served longest ago in its place. */
+/* The record of a database, made if there is none. */
 static Served *
 served_record(Oid database)
 {
-	Served	   *oldest = &served[0];
+	Served	   *record;
+	bool		found;
 
-	for (int i = 0; i < REMEMBERED_DATABASES; i++)
+	record = hash_search(served_table, &database, HASH_ENTER, &found);
+	if (!found)
 	{
-		if (served[i].database == database)
-			return &served[i];
-		if (served[i].at_ms < oldest->at_ms)
-			oldest = &served[i];
+		record->round = 0;
+		record->at_ms = 0;
 	}
-	oldest->database = database;
-	oldest->at_ms = 0;
-	return oldest;
+	return record;
+}
+
+/* A round begins: there is a table, and not too much in it. */
+static void
+begin_round(void)
+{
+	if (served_table != NULL && hash_get_num_entries(served_table) > REMEMBERED_DATABASES)
+	{
+		hash_destroy(served_table);
+		served_table = NULL;
+	}
+	if (served_table == NULL)
+	{
+		HASHCTL		info;
+
+		memset(&info, 0, sizeof(info));
+		info.keysize = sizeof(Oid);
+		info.entrysize = sizeof(Served);
+		info.hcxt = TopMemoryContext;
+		served_table = hash_create("gpuann databases served", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	/* 0 is for records that no round has met. */
+	if (++this_round == 0)
+		this_round = 1;
 }
 
 /* Free the slots of workers that ended before they could do so themselves. Returns how many run. */
@@ -119,25 +144,27 @@ wake_worker_of(Oid database)
 	return false;
 }
 
-/* Databases that need a worker and have none, at most MOST_WAITING. */
+/* Databases that need a worker and have none; room for as many as the table has entries. */
 static int
-databases_in_need(Oid *databases, int64 now)
+databases_in_need(Served **databases, int64 now)
 {
 	bool		standby = RecoveryInProgress();
 	int			count = 0;
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
-	for (uint32 i = 0; i < gpuann_control->high_water && count < MOST_WAITING; i++)
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
 		Oid			database = mirror_track((int) i)->key.database;
-		bool		known = false;
+		Served	   *record;
 
 		if (!entry_needs_worker((int) i, now, standby) || database_barred(database))
 			continue;
-		for (int j = 0; j < count && !known; j++)
-			known = databases[j] == database;
-		if (!known && !wake_worker_of(database))
-			databases[count++] = database;
+		record = served_record(database);
+		if (record->round == this_round)
+			continue;
+		record->round = this_round;
+		if (!wake_worker_of(database))
+			databases[count++] = record;
 	}
 	LWLockRelease(gpuann_mirror_lock());
 	return count;
@@ -210,28 +237,37 @@ start_worker(Oid database, int64 now)
 int
 workers_round(void)
 {
-	Oid			databases[MOST_WAITING];
+	static Served *databases[AREA_MIRRORS];
 	int64		now = monotonic_ms();
+	int			again_ms = POLL_MS;
 	uint32		epoch;
 	int			running;
 	int			waiting;
 
 	if (!area_server_ready(&epoch) || now < no_slot_until_ms)
 		return POLL_MS;
+	begin_round();
 	running = count_workers(now);
 	waiting = databases_in_need(databases, now);
 	while (waiting > 0 && running < gpuann_max_workers)
 	{
 		int			next = 0;
+		int64		since;
 
 		for (int i = 1; i < waiting; i++)
 		{
-			if (served_record(databases[i])->at_ms < served_record(databases[next])->at_ms)
+			if (databases[i]->at_ms < databases[next]->at_ms)
 				next = i;
 		}
-		if (start_worker(databases[next], now))
+		since = now - databases[next]->at_ms;
+		if (databases[next]->at_ms != 0 && since < AGAIN_MS)
 		{
-			served_record(databases[next])->at_ms = now;
+			again_ms = (int) (AGAIN_MS - since);
+			break;
+		}
+		if (start_worker(databases[next]->database, now))
+		{
+			databases[next]->at_ms = now;
 			running++;
 		}
 		else if (now < no_slot_until_ms)
@@ -239,5 +275,5 @@ workers_round(void)
 		databases[next] = databases[--waiting];
 	}
 	atomic_store(&gpuann_control->databases_waiting, (uint32) waiting);
-	return POLL_MS;
+	return again_ms;
 }

@@ -15,7 +15,7 @@ my $dims = 16;
 my $node = server_node('main');
 
 ok(await_server($node), 'the server starts with the cluster');
-is(status($node, 'engine'), 'cpu', 'it uses the engine that was set');
+is(status($node, 'engine'), engine(), 'it uses the engine that was set');
 make_data($node, 3000, $dims);
 ok(await_mirror($node), 'a scan brings a mirror');
 is(figure($node, 'mirror_rows'), 3000, 'the mirror has every row');

@@ -1,7 +1,8 @@
 # ServerTest.pm
-#		What the TAP tests of the server share: clusters with a server on the CPU engine, its state, its processes.
+#		What the TAP tests of the server share: clusters with a server, its state, its processes.
 #
-# With gpuann.fallback = error an answer can only be the server's; with gpuann.server = off only the pages'.
+# With gpuann.fallback = error an answer can only be the server's; with gpuann.server = off only the pages'. GPUANN_ENGINE=cuda runs these
+# tests with a GPU, and GPUANN_ENGINE_LIBRARY names the file of that engine.
 
 package ServerTest;
 
@@ -17,16 +18,24 @@ use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(
   server_node server_pid launcher_pid worker_pid await await_server await_mirror figure status by_server by_pages
-  by_table log_count alive
+  by_table log_count alive engine
 );
 
-# A primary whose server uses the CPU engine.
+# The engine that servers use.
+sub engine
+{
+	return $ENV{GPUANN_ENGINE} // 'cpu';
+}
+
+# A primary with a server.
 sub server_node
 {
 	my ($name, %options) = @_;
+	# A GPU's context counts too.
+	my @conf = ("gpuann.engine = '" . engine() . "'", "gpuann.gpu_memory_limit = '" . (engine() eq 'cpu' ? '512MB' : '4GB') . "'");
 
-	return new_node($name, %options, preload => 'gpuann',
-		conf => [ "gpuann.engine = 'cpu'", "gpuann.gpu_memory_limit = '512MB'", @{ $options{conf} // [] } ]);
+	push @conf, "gpuann.engine_library = '$ENV{GPUANN_ENGINE_LIBRARY}'" if $ENV{GPUANN_ENGINE_LIBRARY};
+	return new_node($name, %options, preload => 'gpuann', conf => [ @conf, @{ $options{conf} // [] } ]);
 }
 
 # One column of the server's status, and of the only index's statistics.

@@ -1,6 +1,7 @@
 /*
  * faults.c
- *		Points at which a test makes this code crash, fail or wait; in test builds only. See faults.h.
+ *		Points at which a test makes this code crash, fail or wait, and measures how long it cannot be cancelled; in test builds only. See
+ *		faults.h.
  */
 #include "postgres.h"
 
@@ -9,8 +10,10 @@
 #ifdef GPUANN_TEST_FAULTS
 
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "engine/engine.h"
 #include "miscadmin.h"
@@ -38,7 +41,28 @@ typedef struct Fault
 	int			n;				/* times to come, this one included; milliseconds */
 } Fault;
 
+/* A place in the sources where a cancel is heeded. */
+typedef struct WorkPlace
+{
+	const char *file;
+	int			line;
+} WorkPlace;
+
+/* The longest work between two such places in one statement. */
+typedef struct WorkMeter
+{
+	bool		on;
+	TimestampTz statement;
+	WorkPlace	last;
+	double		last_ms;		/* of processor time */
+	WorkPlace	from;
+	WorkPlace	to;
+	double		longest_ms;
+} WorkMeter;
+
 int			faults_row_limit = ENGINE_MAX_SLOTS;
+static char *longest_work_setting = NULL;
+static WorkMeter meter;
 static char *fault_setting = NULL;
 static Fault armed;
 
@@ -75,13 +99,56 @@ assign_fault(const char *newval, void *extra)
 	(void) parse_fault(newval, &armed);
 }
 
-/* Declare gpuann.fault. */
+/* Begin to measure. */
+static void
+assign_longest_work(const char *newval, void *extra)
+{
+	meter = (WorkMeter) {.on = newval != NULL};
+}
+
+static const char *
+show_longest_work(void)
+{
+	static char shown[256];
+
+	snprintf(shown, sizeof(shown), "%.1f %s:%d %s:%d", meter.longest_ms, meter.from.file ? meter.from.file : "", meter.from.line,
+			 meter.to.file ? meter.to.file : "", meter.to.line);
+	return shown;
+}
+
+/* Come to a place where a cancel is heeded, if none of our callers has put that off. */
+void
+work_point(const char *file, int line)
+{
+	WorkPlace	place = {file, line};
+	struct timespec now;
+	double		ms;
+
+	if (!meter.on || InterruptHoldoffCount > 0 || CritSectionCount > 0)
+		return;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	ms = (double) now.tv_sec * 1000 + (double) now.tv_nsec / 1e6;
+	if (meter.statement == GetCurrentStatementStartTimestamp() && ms - meter.last_ms > meter.longest_ms)
+	{
+		meter.longest_ms = ms - meter.last_ms;
+		meter.from = meter.last;
+		meter.to = place;
+	}
+	meter.statement = GetCurrentStatementStartTimestamp();
+	meter.last = place;
+	meter.last_ms = ms;
+}
+
+/* Declare gpuann.fault and its like. */
 void
 faults_define_setting(void)
 {
 	DefineCustomIntVariable("gpuann.row_limit", "Sets how many slots an index may have.", "For tests only.",
 							&faults_row_limit, ENGINE_MAX_SLOTS, 1, ENGINE_MAX_SLOTS, PGC_USERSET, GUC_NOT_IN_SAMPLE,
 							NULL, NULL, NULL);
+	DefineCustomStringVariable("gpuann.longest_work", "Begins to measure work that cannot be cancelled; shows the longest.",
+							   "For tests only.", &longest_work_setting, NULL, PGC_USERSET, GUC_NOT_IN_SAMPLE, NULL,
+							   assign_longest_work, show_longest_work);
 	DefineCustomStringVariable("gpuann.fault", "Arms a fault point: POINT ACTION [N].", "For tests only.",
 							   &fault_setting, "", PGC_SUSET, GUC_NOT_IN_SAMPLE, check_fault, assign_fault, NULL);
 }

@@ -12,6 +12,10 @@
  *	delay	(every time) it sleeps N milliseconds
  *
  * t/115_faults_at_every_point.pl comes to every point; it finds their names in these sources.
+ *
+ * And the work between two chances to be cancelled is measured: SET gpuann.longest_work = '' begins, SHOW gpuann.longest_work tells the
+ * most milliseconds of this process's processor time, and between which lines. Time that others had is not in it, so a test can hold
+ * a bound to it on a busy machine.
  */
 #ifndef GPUANN_FAULTS_H
 #define GPUANN_FAULTS_H
@@ -20,9 +24,22 @@
 extern void faults_define_setting(void);
 extern int	faults_row_limit;	/* gpuann.row_limit: slots an index may have */
 extern void fault_point(const char *point);
+extern void work_point(const char *file, int line);
 #define FAULT_POINT(point)	fault_point(point)
+#define WORK_POINT()	work_point(__FILE__, __LINE__)
+
+/* The macro's own header must not come later and give it its old meaning. */
+#include "miscadmin.h"
+#undef CHECK_FOR_INTERRUPTS
+#define CHECK_FOR_INTERRUPTS() \
+	do { \
+		WORK_POINT(); \
+		if (INTERRUPTS_PENDING_CONDITION()) \
+			ProcessInterrupts(); \
+	} while (0)
 #else
 #define FAULT_POINT(point)	((void) 0)
+#define WORK_POINT()	((void) 0)
 #endif
 
 #endif							/* GPUANN_FAULTS_H */

@@ -14,6 +14,7 @@
 #include "utils/rel.h"
 
 #include "engine/engine.h"
+#include "faults.h"
 
 #if PG_VERSION_NUM < 150000
 #error "gpuann needs PostgreSQL 15 or newer"

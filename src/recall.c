@@ -4,8 +4,8 @@
  *
  * The queries are vectors of rows of the table itself, drawn from the index's own pages; each is asked through an ordinary scan of
  * this index twice, approximately and exactly, by the caller's snapshot. The row asked about is left out of both answers: it
- * would always be found. No expression of the index is evaluated. Rows are read past their policies, so the function refuses where
- * row-level security applies to the caller; it gives figures only, no row.
+ * would always be found. No expression of the index is evaluated. Where row-level security applies to the caller, rows that he may not see
+ * are neither drawn nor counted in an answer, as if a query had filtered them (rowpolicy.c).
  */
 #include "postgres.h"
 
@@ -29,6 +29,7 @@
 #include "utils/snapmgr.h"
 #include "utils/varbit.h"
 
+#include "rowpolicy.h"
 #include "scan.h"
 #include "signature.h"
 #include "sqlindex.h"
@@ -61,6 +62,7 @@ typedef struct Recall
 	Relation	index;
 	const IndexFormat *format;
 	Snapshot	snapshot;
+	RowPolicy  *policy;			/* that hides rows from the caller, or NULL */
 	uint32		k;
 	BlockNumber heap_blocks;	/* as last asked */
 	const char *max_scan_tuples;	/* the caller's */
@@ -139,7 +141,7 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 	return count;
 }
 
-/* Whether the snapshot sees a row: the one at this TID, or a later version in its HOT chain. */
+/* Whether the caller may see a row, and the snapshot does: the one at this TID, or a later version in its HOT chain. */
 static bool
 row_is_visible(Recall *recall, const Sample *sample)
 {
@@ -150,7 +152,8 @@ row_is_visible(Recall *recall, const Sample *sample)
 	bool		visible;
 
 	check_row_place(recall->index, recall->opened.heap, &recall->heap_blocks, node_block(recall->format, sample->slot), &at);
-	visible = table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead);
+	visible = table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead) &&
+		row_policy_allows(recall->policy, sample->slot, &recall->row->tts_tid);
 	ExecClearTuple(recall->row);
 	table_index_fetch_end(fetch);
 	return visible;
@@ -221,7 +224,7 @@ ask(Recall *recall, Datum query, const Sample *sample, bool exact, Neighbours *f
 	{
 		const SearchResult *result = &scan->answer.results[scan->next - 1];
 
-		if (result->slot != sample->slot)
+		if (result->slot != sample->slot && row_policy_allows(recall->policy, result->slot, &recall->row->tts_tid))
 			found->distances[found->count++] = result->distance;
 	}
 	INSTR_TIME_SET_CURRENT(time);
@@ -284,9 +287,15 @@ static void
 ask_all(Recall *recall, uint32 samples)
 {
 	uint32		room = samples * 2 + SPARE_SAMPLES;
-	Sample	   *drawn = palloc_extended(sizeof(Sample) * (Size) room, MCXT_ALLOC_HUGE);
-	uint32		count = draw_samples(recall, drawn, room);
+	Sample	   *drawn;
+	uint32		count;
 	uint32		asked = 0;
+
+	/* Policies may hide nearly all rows. */
+	if (recall->policy != NULL)
+		room = Max(room, (uint32) Min((Size) work_mem * 1024 / sizeof(Sample), ENGINE_MAX_SLOTS));
+	drawn = palloc_extended(sizeof(Sample) * (Size) room, MCXT_ALLOC_HUGE);
+	count = draw_samples(recall, drawn, room);
 
 #if PG_VERSION_NUM >= 180000
 	recall->scan = index_beginscan(recall->opened.heap, recall->index, recall->snapshot, NULL, 0, 1);
@@ -299,6 +308,17 @@ ask_all(Recall *recall, uint32 samples)
 		asked += ask_about(recall, &drawn[i]);
 	ExecDropSingleTupleTableSlot(recall->row);
 	index_endscan(recall->scan);
+}
+
+/* How many slots the index has by now. */
+static uint32
+count_slots(const Recall *recall)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	list_bounds(recall->index, recall->format, &meta, &bounds);
+	return bounds.next_fresh;
 }
 
 /* Whether an argument is between 1 and most. */
@@ -334,6 +354,7 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	recall.k = argument("k", PG_GETARG_INT32(2), MAX_K);
 
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_READ, &recall.opened);
+	sql_index_be_caller(&recall.opened);
 	if (!PG_ARGISNULL(3))
 		set_option("gpuann.ef_search", psprintf("%u", argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
 	recall.max_scan_tuples = pstrdup(GetConfigOption("gpuann.max_scan_tuples", false, false));
@@ -341,7 +362,9 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	recall.format = index_format(recall.index);
 	recall.snapshot = RegisterSnapshot(GetActiveSnapshot());
 	sql_index_require_usable(&recall.opened, recall.snapshot);
+	recall.policy = row_policy_begin(recall.opened.heap, count_slots(&recall));
 	ask_all(&recall, samples);
+	row_policy_end(recall.policy);
 	UnregisterSnapshot(recall.snapshot);
 	sql_index_close(&recall.opened);
 

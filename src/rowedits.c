@@ -146,6 +146,7 @@ link_pause(void)
 #else
 	vacuum_delay_point();
 #endif
+	WORK_POINT();
 }
 
 /* The search routine's allocator: memory of the edits. */

@@ -20,7 +20,6 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/rls.h"
 #include "utils/syscache.h"
 
 #include "sqlindex.h"
@@ -102,12 +101,6 @@ check_privileges(Oid index, Oid heap, SqlIndexUse use)
 		case SQL_INDEX_READ:
 			if (!may_read(index, heap))
 				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(heap));
-			if (check_enable_rls(heap, InvalidOid, true) == RLS_ENABLED)
-				ereport(ERROR,
-						(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						 errmsg("row-level security of table \"%s\" applies to you", get_rel_name(heap)),
-						 errdetail("This function reads rows of the index whatever their policies."),
-						 errhint("Call it as a role that bypasses row-level security.")));
 			return;
 		case SQL_INDEX_WATCH:
 			if (has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
@@ -174,6 +167,17 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 	/* The index may have been dropped and its OID given to another table's while we had no lock. */
 	if (IndexGetRelation(oid, true) != heap)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("index with OID %u was dropped", oid)));
+}
+
+/*
+ * Be the caller again, with the index still open.
+ */
+void
+sql_index_be_caller(SqlIndex *opened)
+{
+	AtEOXact_GUC(false, opened->guc_level);
+	SetUserIdAndSecContext(opened->user, opened->security);
+	opened->guc_level = NewGUCNestLevel();
 }
 
 /* Be the caller again. */

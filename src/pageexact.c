@@ -12,6 +12,7 @@
 
 #include "engine/select.h"
 #include "miscadmin.h"
+#include "sorts.h"
 #include "storage/bufmgr.h"
 
 #define FIRST_ROOM	1024
@@ -207,7 +208,7 @@ exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range
 static void
 exact_end(ExactSearch *search)
 {
-	sort_results(search->heap, search->kept);
+	sort_answer(search->heap, search->kept);
 	search->answer->results = search->heap;
 	search->answer->count = search->kept;
 	pfree(search->slots);
@@ -278,15 +279,6 @@ page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *a
 	exact_end(&search);
 }
 
-static int
-compare_slots(const void *a, const void *b)
-{
-	uint32		x = *(const uint32 *) a;
-	uint32		y = *(const uint32 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 /*
  * Collect those of the listed slots, which are sorted, that are live.
  */
@@ -339,7 +331,7 @@ page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range
 	if (!there)
 		return false;
 
-	qsort(listed, count, sizeof(uint32), compare_slots);
+	sort_slots(listed, count);
 	exact_begin(&search, query, range, count, answer);
 	collect_listed(&search, listed, count);
 	offer_collected(&search);

@@ -434,14 +434,16 @@ row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 cou
 	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
 }
 
-static int
-compare_edited(const void *left, const void *right)
-{
-	uint32		a = (*(EditedRow *const *) left)->slot;
-	uint32		b = (*(EditedRow *const *) right)->slot;
+/* There may be as many as maintenance_work_mem holds: their sort can be cancelled. */
+typedef EditedRow *EditedRowRef;
 
-	return a < b ? -1 : a > b;
-}
+#define ST_SORT sort_edited
+#define ST_ELEMENT_TYPE EditedRowRef
+#define ST_COMPARE(a, b) ((*(a))->slot < (*(b))->slot ? -1 : (*(a))->slot > (*(b))->slot)
+#define ST_SCOPE static
+#define ST_DEFINE
+#define ST_CHECK_FOR_INTERRUPTS
+#include "lib/sort_template.h"
 
 /* Take the changed rows out. */
 void
@@ -460,11 +462,12 @@ row_edits_take(RowEdits *edits, LinkedRows *rows)
 	edited_start_iterate(edits->rows, &iterator);
 	while ((edited = edited_iterate(edits->rows, &iterator)) != NULL)
 		sorted[n++] = edited;
-	qsort(sorted, n, sizeof(EditedRow *), compare_edited);
+	sort_edited(sorted, n);
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32	   *row = rows->rows + (Size) i * degree;
 
+		CHECK_FOR_INTERRUPTS();
 		rows->slots[i] = sorted[i]->slot;
 		for (uint32 j = 0; j < degree; j++)
 			row[j] = j < sorted[i]->row[0] ? sorted[i]->row[1 + j] : NO_SLOT;

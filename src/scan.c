@@ -467,6 +467,8 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 		{
 			const SearchResult *result = &scan->answer.results[scan->next++];
 
+			/* Nothing else may come between many rows that are not wanted, here or by the table. */
+			CHECK_FOR_INTERRUPTS();
 			if (!is_wanted(scan, result) || !confirm(scan, result, &desc->xs_heaptid))
 				continue;
 			check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,

@@ -520,8 +520,12 @@ free_detached(IndexVacuum *vacuum)
 
 	slots = palloc_extended(sizeof(uint32) * ((Size) vacuum->ndead + vacuum->ndetached), MCXT_ALLOC_HUGE);
 	for (uint32 slot = 0; slot < vacuum->limit; slot++)
+	{
+		if (slot % 65536 == 0)
+			link_pause();
 		if (test_slot(vacuum, vacuum->dead, slot) || test_slot(vacuum, vacuum->detached, slot))
 			slots[count++] = slot;
+	}
 	if (count > 0)
 	{
 		SliceEnd	end = {0};

@@ -1,0 +1,146 @@
+# The README tells the truth: its tables of settings, options, operator classes, functions and views are complete and name the defaults and
+# ranges that PostgreSQL knows, and its SQL runs as it stands there.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $readme = PostgreSQL::Test::Utils::slurp_file("$FindBin::RealBin/../README.md");
+my $node = new_node('readme', preload => 'gpuann', conf => ['gpuann.engine = cpu']);
+
+# The rows of the table that has this header cell: lists of cells, without backquotes.
+sub table_after
+{
+	my ($heading) = @_;
+	my ($table) = $readme =~ /\Q$heading\E.*?\n((?:\|[^\n]*\n)+)/s;
+	my @rows = split /\n/, $table // '';
+
+	return map { s/`//g; [ map { s/^ +| +$//gr } split /\|/, substr($_, 1), -1 ] } @rows[ 2 .. $#rows ];
+}
+
+sub rows
+{
+	my ($sql) = @_;
+	return split /\n/, $node->safe_psql('postgres', $sql);
+}
+
+# Settings: each is documented, and as it is. Those of test builds say so.
+my %known = map { my ($name, @rest) = split /;/, $_, -1; $name => \@rest } rows(q{
+	SELECT name || ';' || CASE WHEN unit = 'ms' THEN boot_val::int / 1000 || CASE boot_val WHEN '0' THEN '' ELSE 's' END ELSE coalesce(boot_val, '') END
+		|| ';' || CASE WHEN vartype = 'bool' THEN 'on, off' WHEN vartype = 'enum' THEN array_to_string(enumvals, ', ')
+			WHEN vartype = 'integer' THEN min_val ELSE '' END || ';' || coalesce(max_val, '') || ';' || coalesce(unit, '') || ';' || context
+	FROM pg_settings WHERE name LIKE 'gpuann.%' AND extra_desc IS DISTINCT FROM 'For tests only.'});
+my %told = map { $_->[0] => $_ } table_after('Settings of a session:'), table_after('Settings of the server, in');
+is(join(' ', sort keys %told), join(' ', sort keys %known), 'every setting is in a table, and no other');
+foreach my $name (sort keys %told)
+{
+	my (undef, $default, $range, $effect) = @{ $told{$name} };
+	my ($boot, $least, $most, $unit, $context) = @{ $known{$name} // [] };
+	my %contexts = (user => '', sighup => 'reload', postmaster => 'restart', superuser => 'superuser, ALTER DATABASE ... SET');
+
+	is($default, $boot, "$name: its default");
+	if ($least =~ /^-?\d+$/)
+	{
+		# Of a range with a unit only the least is told.
+		my ($from, $to, $or) = $range =~ /^(\d+)(?:ms)?–(\d*)(?:, or (-1))?$/;
+
+		is($or // $from, $least, "$name: the least value");
+		is($to, $unit eq '' ? $most : '', "$name: the greatest value");
+	}
+	else
+	{
+		is($range, $least, "$name: its values");
+	}
+	is($effect, $contexts{$context}, "$name: when it takes effect") if @{ $told{$name} } > 5;
+}
+
+# Options: what PostgreSQL says when a value is out of range, and what an index without options has.
+$node->safe_psql('postgres', 'CREATE TABLE plain (v vector(3)); INSERT INTO plain SELECT ARRAY[i, 1, 1] FROM generate_series(1, 200) i;
+	CREATE INDEX plain_v ON plain USING gpuann (v vector_l2_ops)');
+my %default = (method => 'graph', mirror => 'on');
+@default{qw(m ef_construction)} = split /\|/, $node->safe_psql('postgres', "SELECT m, ef_construction FROM gpuann_stats('plain_v')");
+$default{ef_search} = $node->safe_psql('postgres', q{SET gpuann.server = off; SET enable_seqscan = off; SET gpuann.iterative_scan = off;
+	SELECT count(*) FROM (SELECT 1 FROM plain ORDER BY v <-> '[1,1,1]') s});
+my @options = table_after('Index options:');
+is(join(' ', sort map { $_->[0] } @options), join(' ', sort keys %default), 'every option is in the table');
+foreach my $option (@options)
+{
+	my ($name, $default, $range) = @$option;
+	my ($rc, $out, $err) = $node->psql('postgres', "CREATE INDEX ON plain USING gpuann (v vector_l2_ops) WITH ($name = 1234567)");
+
+	is($default, $default{$name}, "option $name: its default");
+	if ($range =~ /^(\d+)–(\d+)/)
+	{
+		like($err, qr/Valid values are between "$1" and "$2"/, "option $name: its range");
+	}
+	else
+	{
+		isnt($rc, 0, "option $name: has other values");
+		foreach my $value (split /, /, $range)
+		{
+			is($node->psql('postgres', "CREATE INDEX ON plain USING gpuann (v vector_l2_ops) WITH ($name = $value)"), 0, "option $name: $value");
+		}
+	}
+}
+
+# Operator classes, each under its operator; and how many dimensions they take.
+my @classes = table_after('Operator classes are named');
+my %classes = map { ($_ => 1) } map { @$_[ 1 .. 6 ] } @classes;
+delete $classes{''};
+is(join(' ', sort keys %classes), join(' ', sort { $a cmp $b } rows(q{SELECT opcname FROM pg_opclass JOIN pg_am ON pg_am.oid = opcmethod
+	WHERE amname = 'gpuann'})), 'every operator class is in the table');
+foreach my $type (@classes)
+{
+	my ($name) = $type->[0] =~ /^(\w+)/;
+	my ($most) = $type->[7] =~ /–([\d,]+)$/;
+	my $class = (grep { $_ ne '' } @$type[ 1 .. 6 ])[0];
+
+	$most =~ s/,//;
+	is($node->psql('postgres', "CREATE TABLE ${name}_most (v $name($most)); CREATE INDEX ON ${name}_most USING gpuann (v $class)"), 0,
+		"$name: $most dimensions");
+	# The types of vectors themselves end there.
+	next if $name ne 'bit';
+	isnt($node->psql('postgres', "CREATE TABLE ${name}_more (v $name(" . ($most + 1) . ")); CREATE INDEX ON ${name}_more USING gpuann (v $class)"), 0,
+		"$name: no more");
+}
+
+# Functions and views.
+my %functions = map { my ($names) = $_->[0]; map { /(\w+)/ ? ($1 => 1) : () } split /, (?=\w+\()/, $names } table_after('### Functions and views');
+my @members = rows(q{
+	SELECT DISTINCT proname FROM pg_proc JOIN pg_depend ON objid = pg_proc.oid AND classid = 'pg_proc'::regclass AND deptype = 'e'
+		JOIN pg_extension e ON e.oid = refobjid AND extname = 'gpuann'
+		WHERE prorettype NOT IN ('internal'::regtype, 'index_am_handler'::regtype) AND proname <> 'gpuann_stat_indexes'
+	UNION SELECT relname FROM pg_class JOIN pg_depend ON objid = pg_class.oid AND classid = 'pg_class'::regclass AND deptype = 'e'
+		JOIN pg_extension e ON e.oid = refobjid AND extname = 'gpuann'});
+is(join(' ', sort keys %functions), join(' ', sort @members), 'every function and view is in the table');
+
+# The SQL, each piece on a table of its own.
+my $pieces = 0;
+foreach my $sql ($readme =~ /```sql\n(.*?)```/gs)
+{
+	my $dims = $sql =~ /\((\d{3,})\)/ ? $1 : 3;
+	my $type = $sql =~ /\(embedding halfvec/ ? 'halfvec' : 'vector';
+	my ($rc, $out, $err);
+
+	if ($sql =~ /CREATE EXTENSION/)
+	{
+		$node->safe_psql('postgres', 'CREATE DATABASE fresh');
+		is($node->psql('fresh', $sql, stderr => \$err), 0, 'README: CREATE EXTENSION') or diag($err);
+		next;
+	}
+	$sql =~ s/\$1/(SELECT embedding FROM items LIMIT 1)/g;
+	($rc, $out, $err) = $node->psql('postgres', "DROP TABLE IF EXISTS items; CREATE TABLE items (id int, category int, embedding $type($dims));
+		INSERT INTO items SELECT i, i % 10, ARRAY(SELECT sin(i * j) FROM generate_series(1, $dims) j)::vector FROM generate_series(1, 50) i;\n"
+		  . "\\set ON_ERROR_STOP on\n$sql");
+	is($rc, 0, 'README: ' . ($sql =~ /^(.*)/)[0]) or diag($err);
+	$pieces++;
+}
+cmp_ok($pieces, '>=', 4, 'the README has its SQL');
+$node->stop;
+
+done_testing();

@@ -461,7 +461,10 @@ row_edits_take(RowEdits *edits, LinkedRows *rows)
 	rows->rows = palloc_extended(sizeof(uint32) * Max((Size) count * degree, 1), MCXT_ALLOC_HUGE);
 	edited_start_iterate(edits->rows, &iterator);
 	while ((edited = edited_iterate(edits->rows, &iterator)) != NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
 		sorted[n++] = edited;
+	}
 	sort_edited(sorted, n);
 	for (uint32 i = 0; i < n; i++)
 	{

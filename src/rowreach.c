@@ -32,6 +32,8 @@ is_wanted(void *context, uint32_t slot)
 	uint32		row[ENGINE_MAX_DEGREE];
 	SlotState	state;
 
+	/* Many may have died that nobody looks at otherwise. */
+	CHECK_FOR_INTERRUPTS();
 	return row_edits_get(((RowReach *) context)->edits, slot, row, &state) > 0 && state.live;
 }
 

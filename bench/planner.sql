@@ -1,0 +1,85 @@
+/*
+ * planner.sql
+ *		The plan that the planner takes, beside the plans that it could have taken.
+ *
+ * Time is the backend's processor time: other work on the machine does not count, and a plan that waits does not seem cheap. Only the page
+ * path is measured, because of a server's time the backend knows nothing.
+ */
+CREATE TABLE planned (rows int, wanted int, share float8, chosen text, estimated float8, index_us float8, other text, other_us float8);
+
+/* Microseconds of processor time that this backend has had. */
+CREATE FUNCTION spent() RETURNS float8 LANGUAGE sql VOLATILE AS
+	$$ SELECT split_part(pg_read_file('/proc/self/schedstat'), ' ', 1)::float8 / 1000 $$;
+
+/* What a plan reads the table by. */
+CREATE FUNCTION kind_of_plan(query text, OUT kind text, OUT cost float8) LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+	cost := (plan #>> '{0,Plan,Total Cost}')::float8;
+	kind := CASE WHEN plan::text LIKE '%"items_%_v"%' THEN 'index' WHEN plan::text LIKE '%Bitmap Heap%' THEN 'bitmap'
+		WHEN plan::text LIKE '%Index Scan%' THEN 'btree' ELSE 'table' END;
+END $$;
+
+/* Microseconds of a prepared query: the mean of as many as take so long that the kernel's accounting, a few milliseconds coarse, does not matter. */
+CREATE FUNCTION time_of() RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	began float8;
+	asked int := 0;
+BEGIN
+	/* The first one plans it. */
+	EXECUTE format('EXECUTE asked(%L)', (SELECT v FROM queries WHERE id = 99));
+	began := spent();
+	WHILE spent() - began < 80000 AND asked < 5000 LOOP
+		EXECUTE format('EXECUTE asked(%L)', (SELECT v FROM queries WHERE id = asked % 100));
+		asked := asked + 1;
+	END LOOP;
+	RETURN greatest((spent() - began) / asked - (SELECT us FROM loop_time), 1);
+END $$;
+
+/* What asking itself takes: a query that does nothing. */
+CREATE TABLE loop_time (us float8);
+INSERT INTO loop_time VALUES (0);
+SET plan_cache_mode = force_generic_plan;
+PREPARE asked(vector) AS SELECT 1;
+UPDATE loop_time SET us = time_of();
+DEALLOCATE asked;
+RESET plan_cache_mode;
+
+/* One cell: what is chosen, and what either plan takes. The table has so many rows, and a B-tree on the column that is filtered. */
+CREATE FUNCTION compare_plans(rows int, wanted int, share float8) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	query text := format('SELECT id FROM items_%s WHERE %s ORDER BY v <-> $1 LIMIT %s', rows,
+		CASE WHEN share < 1 THEN format('kind < %s', share * 1000) ELSE 'true' END, wanted);
+	cell planned;
+BEGIN
+	SET LOCAL plan_cache_mode = force_generic_plan;
+	cell.rows := rows;
+	cell.wanted := wanted;
+	cell.share := share;
+	EXECUTE 'PREPARE asked(vector) AS ' || query;
+	SELECT kind, cost INTO cell.chosen, cell.estimated FROM kind_of_plan('EXECUTE asked(NULL)');
+	DEALLOCATE asked;
+
+	SET LOCAL enable_indexscan = off;
+	EXECUTE 'PREPARE asked(vector) AS ' || query;
+	SELECT kind INTO cell.other FROM kind_of_plan('EXECUTE asked(NULL)');
+	cell.other_us := time_of();
+	DEALLOCATE asked;
+	SET LOCAL enable_indexscan = on;
+
+	SET LOCAL enable_seqscan = off;
+	SET LOCAL enable_bitmapscan = off;
+	SET LOCAL enable_sort = off;
+	EXECUTE 'PREPARE asked(vector) AS ' || query;
+	IF (kind_of_plan('EXECUTE asked(NULL)')).kind <> 'index' THEN
+		RAISE EXCEPTION 'the index cannot be forced';
+	END IF;
+	cell.index_us := time_of();
+	DEALLOCATE asked;
+	SET LOCAL enable_seqscan = on;
+	SET LOCAL enable_bitmapscan = on;
+	SET LOCAL enable_sort = on;
+	INSERT INTO planned SELECT (cell).*;
+END $$;

@@ -1,0 +1,74 @@
+# Nothing that is done with an index works long without looking whether it was cancelled (I8: 100 ms). What is measured is the processor
+# time between two such looks (faults.h), in each statement that may take long, so a busy machine does not count; and that a cancel in the
+# middle ends the statement and leaves nothing. Waiting is watched by t/012, t/017, t/113, t/134 and t/161.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+my ($rows, $dims, $most) = (12_000, 24, 100);
+my $node = new_node('heeds', conf => [ 'gpuann.pending_limit = 10000000', "maintenance_work_mem = '256MB'", 'max_parallel_maintenance_workers = 1' ]);
+my $nearest = "SELECT id FROM items ORDER BY v <-> (SELECT vec(1, $dims))";
+
+make_data($node, $rows, $dims, no_index => 1);
+
+# Run a statement, and see how long it could not be cancelled.
+sub heeds
+{
+	my ($what, $statement, $settings) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', 'SET enable_seqscan = off; SET gpuann.server = off; ' . ($settings // '')
+		  . "\nSET gpuann.longest_work = '';\n$statement;\nSHOW gpuann.longest_work");
+	my ($ms, $places) = ($out // '') =~ /([\d.]+) (src\S+ \S+|\S*sort_template\S* \S+)\s*$/;
+
+	is($rc, 0, "$what: ends well") or diag($err);
+	cmp_ok($ms // 'inf', '<', $most, "$what: heeds a cancel") or diag($places // $out);
+	note("$what: $ms ms of work at most, $places") if defined $ms;
+}
+
+# Cancel a statement that takes long.
+sub cancelled
+{
+	my ($what, $statement) = @_;
+	my $began = time;
+	my ($rc, $out, $err) = $node->psql('postgres', "SET enable_seqscan = off; SET gpuann.server = off; SET statement_timeout = '150ms';\n$statement");
+
+	like($err, qr/canceling statement due to statement timeout/, "$what: cancelled");
+	note(sprintf '%s: %.0f ms, the connection included', $what, (time - $began) * 1000);
+}
+
+heeds('build without memory', 'CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops) WITH (m = 4, ef_construction = 8)',
+	"SET maintenance_work_mem = '1MB'; SET client_min_messages = warning;");
+heeds('build in parallel', 'REINDEX INDEX items_v', 'SET min_parallel_table_scan_size = 0;');
+heeds('concurrent build', 'REINDEX INDEX CONCURRENTLY items_v', 'SET max_parallel_maintenance_workers = 0;');
+heeds('graph', "$nearest LIMIT 10");
+heeds('broad graph', "SELECT count(*) FROM ($nearest LIMIT 9000) s", 'SET gpuann.ef_search = 10000;');
+heeds('drain', "SELECT count(*) FROM ($nearest) s", "SET work_mem = '64MB';");
+heeds('exact', "SELECT count(*) FROM ($nearest) s", "SET work_mem = '64MB'; SET gpuann.exact = on;");
+heeds('rows in any order', 'SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT NULL::vector)) s');
+heeds('check', "SELECT gpuann_check('items_v', true)");
+heeds('stats', "SELECT live_slots FROM gpuann_stats('items_v')");
+heeds('recall', "SELECT samples_asked FROM gpuann_recall('items_v', 20)");
+heeds('insert', "INSERT INTO items SELECT id + 100000, v FROM items WHERE id <= 6000");
+heeds('pending rows', "$nearest LIMIT 10");
+cancelled('check', "SELECT gpuann_check('items_v', true) FROM generate_series(1, 10000)");
+cancelled('drained scan', "SELECT count(*) FROM generate_series(1, 10000) g, LATERAL (SELECT id FROM items ORDER BY v <-> vec(g, $dims)) s");
+cancelled('recall', "SELECT gpuann_recall('items_v', 10000)");
+check_index($node, 'scans and checks cancelled');
+heeds('link in memory', "SELECT gpuann_link('items_v')");
+fill_rows($node, 200001, 200300, $dims);
+heeds('link over pages', "SELECT gpuann_link('items_v')", "SET maintenance_work_mem = '1MB';");
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 10 = 0');
+heeds('VACUUM in little memory', 'VACUUM items', "SET maintenance_work_mem = '1MB';");
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id > 10000');
+# A scan meets as many rows that nobody sees any more.
+heeds('dead rows', "SELECT count(*) FROM ($nearest) s", 'SET gpuann.exact = on;');
+heeds('VACUUM', 'VACUUM items');
+right_after($node, 'everything done');
+$node->stop;
+
+done_testing();

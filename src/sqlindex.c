@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "access/transam.h"
@@ -23,6 +24,16 @@
 #include "utils/syscache.h"
 
 #include "sqlindex.h"
+
+/* Error out: somebody dropped the index before it was locked. */
+static void
+report_dropped(Oid index)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("index with OID %u was dropped", index),
+			 errhint("REINDEX CONCURRENTLY may have put another in its place: try again.")));
+}
 
 /* Whether the user owns the index, or may maintain its table (PostgreSQL 17 and newer). */
 static bool
@@ -59,7 +70,7 @@ columns_of_index(Oid oid)
 	Bitmapset  *columns = NULL;
 
 	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("index with OID %u was dropped", oid)));
+		report_dropped(oid);
 	form = (Form_pg_index) GETSTRUCT(tuple);
 	for (int i = 0; i < form->indnatts; i++)
 		if (form->indkey.values[i] != 0)
@@ -137,17 +148,21 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 	{
 		const char *name = get_rel_name(oid);
 
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 name ? errmsg("\"%s\" is not an index", name) : errmsg("relation with OID %u is not an index", oid)));
+		if (name == NULL)
+			report_dropped(oid);
+		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an index", name)));
 	}
 	check_privileges(oid, heap, use);
 
 	opened->mode = mode;
-	opened->heap = table_open(heap, mode);
+	opened->heap = try_table_open(heap, mode);
+	if (opened->heap == NULL)
+		report_dropped(oid);
 	/* Before the index: opening one may evaluate its expressions. */
 	become_owner(opened);
-	opened->index = index_open(oid, mode);
+	opened->index = try_relation_open(oid, mode);
+	if (opened->index == NULL)
+		report_dropped(oid);
 	if (opened->index->rd_rel->relkind != RELKIND_INDEX || opened->index->rd_indam->amgettuple != gpuanngettuple)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -166,7 +181,7 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 
 	/* The index may have been dropped and its OID given to another table's while we had no lock. */
 	if (IndexGetRelation(oid, true) != heap)
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("index with OID %u was dropped", oid)));
+		report_dropped(oid);
 }
 
 /*

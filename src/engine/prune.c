@@ -3,12 +3,15 @@
  *		Which candidates become a slot's graph row.
  *
  * Duplicates of the slot are set apart first: at distance zero they would be nearer to every other candidate than
- * allowed, and a row of duplicates leads nowhere. They take at most max_equal places and hide nobody.
+ * allowed, and a row of duplicates leads nowhere. They take at most max_equal places and hide nobody. A row of a crowd of
+ * duplicates fills its places at random: a crowd can fill a search's list, and if all its rows led to the same few, to nothing else.
  */
 #include <stdlib.h>
 
 #include "prune.h"
 #include "select.h"
+
+#define SCATTER_CANDIDATES	4		/* times the room: a crowd's rows are filled from so many of the nearest */
 
 static int
 compare_candidates(const void *left, const void *right)
@@ -47,29 +50,33 @@ typedef struct Choice
 	uint32_t	room;
 } Choice;
 
+/* Choose a candidate if its random rank is among the lowest: of the choices from `first` on, lowest rank first, up to room in all. */
+static void
+choose_by_rank(const PruneRule *rule, const Candidate *candidates, uint32_t i, uint32_t first, uint32_t room, Choice *choice)
+{
+	uint32_t	rank = equal_rank(candidates[i].slot, rule->self);
+	uint32_t	place;
+
+	if (choice->count < room)
+		place = choice->count++;
+	else if (first < room && rank < equal_rank(candidates[choice->chosen[room - 1]].slot, rule->self))
+		place = room - 1;
+	else
+		return;
+	for (; place > first && equal_rank(candidates[choice->chosen[place - 1]].slot, rule->self) > rank; place--)
+		choice->chosen[place] = choice->chosen[place - 1];
+	choice->chosen[place] = i;
+}
+
 /* Choose duplicates of the slot, lowest rank first. */
 static void
 choose_equals(const PruneRule *rule, const Candidate *candidates, uint32_t count, Choice *choice)
 {
 	uint32_t	room = rule->max_equal < choice->room ? rule->max_equal : choice->room;
 
-	for (uint32_t i = 0; i < count && room > 0; i++)
-	{
-		uint32_t	rank = equal_rank(candidates[i].slot, rule->self);
-		uint32_t	place;
-
-		if (candidates[i].distance != rule->equal_distance)
-			continue;
-		if (choice->count < room)
-			place = choice->count++;
-		else if (rank < equal_rank(candidates[choice->chosen[room - 1]].slot, rule->self))
-			place = room - 1;
-		else
-			continue;
-		for (; place > 0 && equal_rank(candidates[choice->chosen[place - 1]].slot, rule->self) > rank; place--)
-			choice->chosen[place] = choice->chosen[place - 1];
-		choice->chosen[place] = i;
-	}
+	for (uint32_t i = 0; i < count && candidates[i].distance <= rule->equal_distance; i++)
+		if (candidates[i].distance == rule->equal_distance)
+			choose_by_rank(rule, candidates, i, 0, room, choice);
 }
 
 /* Choose those that no chosen one hides; duplicates of the slot neither hide nor are chosen here. */
@@ -116,19 +123,55 @@ choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t coun
 		}
 }
 
+/* Fill places left with others at random, those of the nearest: where the row is one of a crowd. Nearest first, as all fill. */
+static void
+choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair, void *context,
+				 Choice *choice)
+{
+	uint32_t	first = choice->count;
+	uint32_t	most = SCATTER_CANDIDATES * choice->room;
+
+	for (uint32_t i = 0, met = 0; i < count && met < most; i++)
+	{
+		/* copies of the one before, a crowd of their own, would take all the places */
+		bool		copy = i > 0 && candidates[i].distance == candidates[i - 1].distance &&
+			pair(context, candidates[i].index, candidates[i - 1].index) == pair(context, candidates[i].index, candidates[i].index);
+
+		if (candidates[i].distance == rule->equal_distance || copy || is_chosen(choice, first, i))
+			continue;
+		choose_by_rank(rule, candidates, i, first, choice->room, choice);
+		met++;
+	}
+	for (uint32_t i = first + 1; i < choice->count; i++)
+	{
+		uint32_t	index = choice->chosen[i];
+		uint32_t	place = i;
+
+		for (; place > first && choice->chosen[place - 1] > index; place--)
+			choice->chosen[place] = choice->chosen[place - 1];
+		choice->chosen[place] = index;
+	}
+}
+
 /* Choose a slot's neighbours, and say which of them are kept. */
 uint32_t
 prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
 			 Candidate *chosen, uint32_t *kept)
 {
 	Choice		choice;
+	bool		crowded;
 
 	choice.count = 0;
 	choice.room = rule->degree < ENGINE_MAX_DEGREE ? rule->degree : ENGINE_MAX_DEGREE;
 	count = sort_and_unite(rule, candidates, count);
 	choose_equals(rule, candidates, count, &choice);
+	crowded = choice.count == rule->max_equal && 2 * rule->max_equal < choice.room;
+	choice.room -= crowded ? rule->max_equal : 0;
 	choose_spread(rule, candidates, count, pair, context, &choice);
+	choice.room += crowded ? rule->max_equal : 0;
 	*kept = choice.count;
+	if (crowded)
+		choose_scattered(rule, candidates, count, pair, context, &choice);
 	choose_nearest(rule, candidates, count, &choice);
 	for (uint32_t i = 0; i < choice.count; i++)
 		chosen[i] = candidates[choice.chosen[i]];

@@ -75,10 +75,10 @@ take_in_other(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDista
 
 	for (i = 0; i < row->nkept && !hidden && result_before(&row->kept[i], &entry); i++)
 		if (row->kept[i].distance != rule->equal_distance)
-			hidden = pair(context, entry.slot, row->kept[i].slot) <= entry.distance;
+			hidden = pair(context, entry.slot, row->kept[i].slot) < entry.distance;
 	while (!hidden && i < row->nkept)
 		if (row->kept[i].distance != rule->equal_distance &&
-			pair(context, entry.slot, row->kept[i].slot) <= row->kept[i].distance)
+			pair(context, entry.slot, row->kept[i].slot) < row->kept[i].distance)
 		{
 			open_row_insert(row->fill, &row->nfill, row->kept[i]);
 			remove_at(row->kept, &row->nkept, i);

@@ -91,7 +91,7 @@ choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count
 		bool		hidden = candidates[i].distance == rule->equal_distance;
 
 		for (uint32_t j = first; j < choice->count && !hidden; j++)
-			hidden = pair(context, candidates[i].index, candidates[choice->chosen[j]].index) <= candidates[i].distance;
+			hidden = pair(context, candidates[i].index, candidates[choice->chosen[j]].index) < candidates[i].distance;
 		if (!hidden)
 			choice->chosen[choice->count++] = i;
 	}

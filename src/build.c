@@ -154,7 +154,8 @@ write_graph_rows(BuildState *build, const LinkResult *link)
 			NodeRecord *node = node_record(format, BufferGetPage(buffer), link->slots[i]);
 
 			node->flags |= NODE_LINKED;
-			memcpy(node->neighbours, link->rows + (Size) i * format->degree, row_bytes);
+			page_reach_row(format, BufferGetPage(buffer), link->slots[i]);
+			memcpy(graph_row(format, BufferGetPage(buffer), link->slots[i]), link->rows + (Size) i * format->degree, row_bytes);
 		}
 		MarkBufferDirty(buffer);
 		UnlockReleaseBuffer(buffer);
@@ -240,14 +241,13 @@ free_leftover(BuildState *build, uint32 superblock, uint32 rows)
 				page_init(BufferGetPage(buffer), PAGE_NODE, superblock);
 			MarkBufferDirty(buffer);
 		}
-		page_reach(BufferGetPage(buffer), (node_index(format, slot) + 1) * (Size) format->node_bytes);
+		page_reach_row(format, BufferGetPage(buffer), slot);
 		node = node_record(format, BufferGetPage(buffer), slot);
-		memset(node, 0, format->node_bytes);
+		memset(node, 0, sizeof(NodeRecord));
 		ItemPointerSetInvalid(&node->tid);
 		node->flags = NODE_FREE;
 		node->version = 1;		/* never used, but a version there must be */
-		memset(node->neighbours, 0xFF, format->degree * sizeof(uint32));
-		node->neighbours[0] = build->free_head;
+		*graph_row(format, BufferGetPage(buffer), slot) = build->free_head;
 		build->free_head = slot;
 		build->free_count++;
 	}

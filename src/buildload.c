@@ -138,7 +138,7 @@ write_nodes(const Loader *loader, uint32 superblock)
 		Buffer		buffer = begin_page(loader, node_block(format, first_slot + first), PAGE_NODE, superblock);
 		Page		page = BufferGetPage(buffer);
 
-		page_reach(page, (end - first) * (Size) format->node_bytes);
+		page_reach_record(format, page, first_slot + end - 1);
 		for (uint32 i = first; i < end; i++)
 		{
 			NodeRecord *node = node_record(format, page, first_slot + i);
@@ -146,7 +146,6 @@ write_nodes(const Loader *loader, uint32 superblock)
 			node->tid = loader->tids[i];
 			node->flags = NODE_LIVE;
 			node->version = 1;
-			memset(node->neighbours, 0xFF, format->degree * sizeof(uint32));
 		}
 		end_page(buffer);
 	}

@@ -39,7 +39,7 @@ typedef struct IndexCheck
 	BlockNumber blocks;			/* of the file */
 	BufferAccessStrategy strategy;
 	char	   *page;			/* the copy under judgement */
-	NodeRecord *node;
+	NodeCopy   *node;
 
 	/* the list as it was when its newest page was met first: the snapshot that everything is held against */
 	AppendPoint append;

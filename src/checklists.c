@@ -342,7 +342,7 @@ check_late_entries(IndexCheck *check)
 
 /*
  * The free list of the snapshot: as long as it says, without a circle, and nothing free is missing from it. A slot taken from it since
- * keeps its place in the chain, because an insert leaves neighbours[0] alone; it is pending now.
+ * keeps its place in the chain, because an insert leaves its graph row alone; it is pending now.
  */
 bool
 check_free_list(IndexCheck *check)

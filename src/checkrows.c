@@ -15,13 +15,13 @@
 
 #include "check.h"
 
-typedef bool (*NodeJudge) (IndexCheck *check, uint32 slot, const NodeRecord *node);
+typedef bool (*NodeJudge) (IndexCheck *check, uint32 slot, const NodeCopy *node);
 
 /* ---- node pages ---- */
 
 /* One node record by itself. */
 static bool
-judge_record(IndexCheck *check, uint32 slot, const NodeRecord *node)
+judge_record(IndexCheck *check, uint32 slot, const NodeCopy *node)
 {
 	BlockNumber block = node_block(check->format, slot);
 	uint16		state = NodeState(node);
@@ -52,7 +52,7 @@ judge_record(IndexCheck *check, uint32 slot, const NodeRecord *node)
 
 /* Whether slot is among the first so many neighbours. */
 static bool
-named_before(const NodeRecord *node, uint32 count, uint32 slot)
+named_before(const NodeCopy *node, uint32 count, uint32 slot)
 {
 	for (uint32 i = 0; i < count; i++)
 		if (node->neighbours[i] == slot)
@@ -62,7 +62,7 @@ named_before(const NodeRecord *node, uint32 count, uint32 slot)
 
 /* The graph row of a linked slot. A dead slot's may lead to detached ones while VACUUM is between its steps. */
 static bool
-judge_row(IndexCheck *check, uint32 slot, const NodeRecord *node)
+judge_row(IndexCheck *check, uint32 slot, const NodeCopy *node)
 {
 	BlockNumber block = node_block(check->format, slot);
 	bool		ended = false;
@@ -94,6 +94,22 @@ judge_row(IndexCheck *check, uint32 slot, const NodeRecord *node)
 	return true;
 }
 
+/* How far the data of a node page reach: its records, and the graph rows of those that have one or are free. */
+static Size
+nodes_end(const IndexCheck *check, uint32 first, uint32 used)
+{
+	const IndexFormat *format = check->format;
+
+	for (uint32 slot = used; slot-- > first;)
+	{
+		const NodeRecord *node = node_record(format, (Page) check->page, slot);
+
+		if ((node->flags & NODE_LINKED) != 0 || NodeState(node) == NODE_FREE)
+			return graph_rows_offset(format->nodes_per_page) + (Size) (slot - first + 1) * graph_row_bytes(format);
+	}
+	return (used - first) * sizeof(NodeRecord);
+}
+
 /* Every node page of a superblock that has slots in use: the page, and each of its records by `judge`. */
 static bool
 judge_superblock(IndexCheck *check, uint32 superblock, NodeJudge judge)
@@ -117,11 +133,14 @@ judge_superblock(IndexCheck *check, uint32 superblock, NodeJudge judge)
 			return violated(check, block, NO_SLOT, "the page says it belongs to another superblock");
 		if (tail->change_seq > check->superblock_seq[superblock])
 			return violated(check, block, NO_SLOT, "the node page has changed later than its superblock is stamped");
-		if (!check_reaches(check, (Size) (used - first) * format->node_bytes))
+		if (!check_reaches(check, nodes_end(check, first, used)))
 			return violated(check, block, NO_SLOT, "the page's data reach beyond pd_lower");
 		for (uint32 slot = first; slot < last; slot++)
-			if (!judge(check, slot, node_record(format, (Page) check->page, slot)))
+		{
+			copy_node(format, (Page) check->page, slot, check->node);
+			if (!judge(check, slot, check->node))
 				return false;
+		}
 	}
 	return true;
 }

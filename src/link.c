@@ -95,7 +95,7 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 {
 	MetaPage	meta;
 	ListBounds	bounds;
-	NodeRecord *node = palloc(format->node_bytes);
+	NodeCopy   *node = palloc(format->node_bytes);
 	Size		room = 1024;
 
 	list_bounds(index, format, &meta, &bounds);
@@ -304,14 +304,16 @@ write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
 	for (uint32 i = start; i < end; i++)
 	{
 		NodeRecord *node = node_record(format, writer->change.page, slots[i]);
+		uint32	   *row = graph_row(format, writer->change.page, slots[i]);
 		uint32		count = writer->counts[i - start];
 
 		if (((node->flags & NODE_LINKED) != 0) != linked || (NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
 			continue;
 		node->flags |= NODE_LINKED;
-		memcpy(node->neighbours, writer->clean + (Size) (i - start) * format->degree, sizeof(uint32) * count);
+		page_reach_row(format, writer->change.page, slots[i]);
+		memcpy(row, writer->clean + (Size) (i - start) * format->degree, sizeof(uint32) * count);
 		for (uint32 j = count; j < format->degree; j++)
-			node->neighbours[j] = NO_SLOT;
+			row[j] = NO_SLOT;
 	}
 	node_change_finish(&writer->change);
 	if (linked)
@@ -406,7 +408,7 @@ link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *row
 
 /* Whether a slot is in the graph: only such ones can be seeds. */
 static bool
-in_graph(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *node)
+in_graph(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
 {
 	return read_node(index, format, slot, node) && (node->flags & NODE_LINKED) != 0;
 }
@@ -415,7 +417,7 @@ in_graph(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *nod
 uint32
 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed, uint32 next_fresh)
 {
-	NodeRecord *node = palloc(format->node_bytes);
+	NodeCopy   *node = palloc(format->node_bytes);
 	uint32	   *seeds = palloc(sizeof(uint32) * Max(nproposed, 1));
 	uint32		nseeds = 0;
 	uint32		room = Min(format->seed_pages * (uint32) GPUANN_SEEDS_PER_PAGE, SEEDS_MAX);
@@ -476,7 +478,7 @@ compare_slots(const void *left, const void *right)
 static bool
 pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
 {
-	NodeRecord *node = palloc(format->node_bytes);
+	NodeCopy   *node = palloc(format->node_bytes);
 	bool		complete = true;
 
 	for (uint32 i = 0; i < pass->count && complete; i++)

@@ -81,9 +81,9 @@ node_page_end(const EngineLoad *load, uint32 first)
 	return Min(Min(end, (slot_superblock(format, first) + 1) * format->superblock_slots), load->rows);
 }
 
-/* Call visit for the node records of slots [first, end), page by page; NULL where nothing was ever written. */
+/* Call visit for slots [first, end), page by page; the page is NULL where nothing was ever written. */
 static void
-visit_nodes(EngineLoad *load, uint32 first, uint32 end, void (*visit) (EngineLoad *load, uint32 slot, const NodeRecord *node, void *state),
+visit_nodes(EngineLoad *load, uint32 first, uint32 end, void (*visit) (EngineLoad *load, uint32 slot, Page page, void *state),
 			void *state)
 {
 	for (uint32 slot = first; slot < end;)
@@ -96,15 +96,16 @@ visit_nodes(EngineLoad *load, uint32 first, uint32 end, void (*visit) (EngineLoa
 		buffer = read_page(load->index, node_block(load->format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
 		page = BufferGetPage(buffer);
 		for (; slot < page_end; slot++)
-			visit(load, slot, PageIsNew(page) ? NULL : node_record(load->format, page, slot), state);
+			visit(load, slot, PageIsNew(page) ? NULL : page, state);
 		UnlockReleaseBuffer(buffer);
 	}
 }
 
 /* Note version and state of a slot; state points to the first slot of what is handed over. */
 static void
-take_state(EngineLoad *load, uint32 slot, const NodeRecord *node, void *state)
+take_state(EngineLoad *load, uint32 slot, Page page, void *state)
 {
+	const NodeRecord *node = page != NULL ? node_record(load->format, page, slot) : NULL;
 	uint32		i = slot - *(uint32 *) state;
 	bool		live = node != NULL && NodeState(node) == NODE_LIVE && ((node->flags & NODE_LINKED) != 0 || is_of_pass(load, slot));
 
@@ -164,15 +165,17 @@ load_rows(EngineLoad *load)
 
 /* Note a slot's graph row, if it has one that is not about to be made anew; state counts them. */
 static void
-take_row(EngineLoad *load, uint32 slot, const NodeRecord *node, void *state)
+take_row(EngineLoad *load, uint32 slot, Page page, void *state)
 {
+	const NodeRecord *node = page != NULL ? node_record(load->format, page, slot) : NULL;
 	uint32	   *count = state;
 
 	if (node == NULL || (node->flags & NODE_LINKED) == 0 || is_of_pass(load, slot) ||
 		(NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
 		return;
 	load->slots[*count] = slot;
-	memcpy(load->neighbours + (Size) *count * load->format->degree, node->neighbours, load->format->degree * sizeof(uint32));
+	memcpy(load->neighbours + (Size) *count * load->format->degree, graph_row(load->format, page, slot),
+		   load->format->degree * sizeof(uint32));
 	(*count)++;
 }
 

@@ -44,7 +44,7 @@ read_entries(const MirrorSlice *slice, const ListBounds *bounds, Entry **entries
 	uint64		from = slice->progress->position;
 	uint64		fit = (LANE_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + 2 * sizeof(uint32) + 1);
 	uint64		to = Min(bounds->end, from + Min(fit, MOST_ENTRIES));
-	NodeRecord *node = palloc(format->node_bytes);
+	NodeCopy   *node = palloc(format->node_bytes);
 	uint32	   *slots;
 	uint32		count;
 

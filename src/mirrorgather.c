@@ -26,8 +26,9 @@ gathering_init(NodeGathering *gathering, const IndexFormat *format)
 
 /* Gather one slot. */
 static void
-gather_node(NodeGathering *gathering, const IndexFormat *format, uint32 slot, const NodeRecord *node, bool dead_too)
+gather_node(NodeGathering *gathering, const IndexFormat *format, Page page, uint32 slot, bool dead_too)
 {
+	const NodeRecord *node = node_record(format, page, slot);
 	uint32		state = NodeState(node);
 
 	if (dead_too && state != NODE_LIVE && state != NODE_ABSENT)
@@ -39,7 +40,7 @@ gather_node(NodeGathering *gathering, const IndexFormat *format, uint32 slot, co
 	if ((state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0)
 	{
 		gathering->graph_slots[gathering->ngraph] = slot;
-		memcpy(gathering->graph_rows + (Size) gathering->ngraph++ * format->degree, node->neighbours,
+		memcpy(gathering->graph_rows + (Size) gathering->ngraph++ * format->degree, graph_row(format, page, slot),
 			   format->degree * sizeof(uint32));
 	}
 }
@@ -67,7 +68,7 @@ gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq
 		if (change_seq == 0 || PageTailOf(page)->change_seq > change_seq)
 		{
 			for (uint32 slot = first; slot < Min(end, slice->progress->rows); slot++)
-				gather_node(gathering, format, slot, node_record(format, page, slot), dead_too);
+				gather_node(gathering, format, page, slot, dead_too);
 		}
 		UnlockReleaseBuffer(buffer);
 	}

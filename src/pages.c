@@ -78,10 +78,13 @@ format_layout(IndexFormat *format)
 		return false;
 
 	format->vector_bytes = (uint32) engine_vector_bytes((ElementType) format->type, format->dims);
-	format->node_bytes = offsetof(NodeRecord, neighbours) + format->degree * sizeof(uint32) + format->key_bytes;
-	if (format->node_bytes > GPUANN_PAYLOAD)
-		return false;
+	format->node_bytes = sizeof(NodeRecord) + format->degree * sizeof(uint32) + format->key_bytes;
 	format->nodes_per_page = GPUANN_PAYLOAD / format->node_bytes;
+	while (format->nodes_per_page > 0 &&
+		   graph_rows_offset(format->nodes_per_page) + format->nodes_per_page * graph_row_bytes(format) > GPUANN_PAYLOAD)
+		format->nodes_per_page--;
+	if (format->nodes_per_page == 0)
+		return false;
 
 	/* A superblock's list page must be able to list as many slots as the superblock has. */
 	slots = 1;
@@ -407,17 +410,27 @@ read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 }
 
 /*
- * Copy a slot's node record. False if the page was never written.
+ * Copy a slot's node record and graph row.
+ */
+void
+copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node)
+{
+	memcpy(node, node_record(format, page, slot), sizeof(NodeRecord));
+	memcpy(node->neighbours, graph_row(format, page, slot), graph_row_bytes(format));
+}
+
+/*
+ * Copy a slot's node record and graph row from its page. False if the page was never written.
  */
 bool
-read_node(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *node)
+read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
 {
 	Buffer		buffer = read_hot_page(index, node_block(format, slot), PAGE_NODE, true);
 	Page		page = BufferGetPage(buffer);
 	bool		written = !PageIsNew(page);
 
 	if (written)
-		memcpy(node, node_record(format, page, slot), format->node_bytes);
+		copy_node(format, page, slot, node);
 	UnlockReleaseBuffer(buffer);
 	return written;
 }

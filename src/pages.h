@@ -19,7 +19,7 @@
 #include "storage/itemptr.h"
 
 #define GPUANN_MAGIC			0x6E6E6167	/* "gann" */
-#define GPUANN_FORMAT_VERSION	2
+#define GPUANN_FORMAT_VERSION	3
 #define GPUANN_PAGE_ID			0xFF9A	/* in every page's tail, for pg_filedump and the like */
 #define GPUANN_META_BLOCK		0
 #define GPUANN_SUPERBLOCK_PAGES 128 /* most pages of a superblock, unless one vector needs more */
@@ -58,7 +58,7 @@ typedef struct IndexFormat
 	uint16		degree;			/* 2 * m */
 	uint16		ef_construction;
 	uint32		vector_bytes;
-	uint16		node_bytes;		/* of a node record, key included */
+	uint16		node_bytes;		/* of a slot on its node page: record, graph row and key */
 	uint16		key_bytes;		/* of filter columns in a node record: 0 in this version */
 	uint16		nodes_per_page;
 	uint16		node_pages;		/* per superblock */
@@ -99,7 +99,7 @@ typedef struct AppendPoint
 {
 	uint32		superblocks;	/* whose list page is initialised */
 	uint32		next_fresh;		/* slots from here on were never used; slots below it exist */
-	uint32		free_head;		/* first of the free list, linked by neighbours[0] of free node records; NO_SLOT: empty */
+	uint32		free_head;		/* first of the free list, linked by the first entry of their graph rows; NO_SLOT: empty */
 	uint32		free_count;
 	BlockNumber spare_head;		/* first spare list page, or InvalidBlockNumber */
 } AppendPoint;
@@ -124,15 +124,29 @@ typedef struct ListPage
 #define NODE_DEAD			2	/* TID cleared, version advanced; still has edges in and out */
 #define NODE_DETACHED		3	/* no edge leads to it; still listed, or about to be freed */
 #define NODE_FREE			4	/* on the free list */
-#define NODE_LINKED			0x0010	/* the neighbours mean something (or, of a free slot, the first does) */
+#define NODE_LINKED			0x0010	/* the graph row means something (of a free slot its first entry does) */
 
+/*
+ * A node page has the records of its slots first, one after another, then their graph rows: an insert writes a record only, so what it
+ * logs and what an image of a page not linked yet holds is a tenth of both.
+ */
 typedef struct NodeRecord
 {
 	ItemPointerData tid;
 	uint16		flags;
 	uint32		version;		/* advanced when the row dies and when the slot is reused */
-	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree of them, NO_SLOT after the last; then the key */
 } NodeRecord;
+
+/* A copy of a slot's record and graph row together: format->node_bytes. */
+typedef struct NodeCopy
+{
+	ItemPointerData tid;
+	uint16		flags;
+	uint32		version;
+	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree of them, NO_SLOT after the last; then the key */
+} NodeCopy;
+
+#define GRAPH_ROW_ALIGN		64		/* graph rows begin on a cache line of their page */
 
 #define NodeState(node)		((node)->flags & NODE_STATE_MASK)
 
@@ -208,7 +222,29 @@ node_page_first_slot(const IndexFormat *format, uint32 superblock, uint32 page)
 static inline NodeRecord *
 node_record(const IndexFormat *format, Page page, uint32 slot)
 {
-	return (NodeRecord *) (PageGetContents(page) + (Size) node_index(format, slot) * format->node_bytes);
+	return (NodeRecord *) PageGetContents(page) + node_index(format, slot);
+}
+
+/* Bytes of a graph row, key included. */
+static inline uint32
+graph_row_bytes(const IndexFormat *format)
+{
+	return format->node_bytes - sizeof(NodeRecord);
+}
+
+/* Where the graph rows of a node page with so many records begin, in its payload. */
+static inline uint32
+graph_rows_offset(uint32 records)
+{
+	return TYPEALIGN(GRAPH_ROW_ALIGN, MAXALIGN(SizeOfPageHeaderData) + records * sizeof(NodeRecord)) - MAXALIGN(SizeOfPageHeaderData);
+}
+
+/* A slot's graph row: degree neighbours, NO_SLOT after the last; then the key. Of a free slot the first is the next free one. */
+static inline uint32 *
+graph_row(const IndexFormat *format, Page page, uint32 slot)
+{
+	return (uint32 *) (PageGetContents(page) + graph_rows_offset(format->nodes_per_page) +
+					   (Size) node_index(format, slot) * graph_row_bytes(format));
 }
 
 /* A vector is a run of a superblock's vector bytes; it may cross page ends. */
@@ -277,6 +313,19 @@ page_reach(Page page, Size bytes)
 		((PageHeader) page)->pd_lower = lower;
 }
 
+/* The same for a slot's record, and for its graph row. */
+static inline void
+page_reach_record(const IndexFormat *format, Page page, uint32 slot)
+{
+	page_reach(page, (node_index(format, slot) + 1) * sizeof(NodeRecord));
+}
+
+static inline void
+page_reach_row(const IndexFormat *format, Page page, uint32 slot)
+{
+	page_reach(page, graph_rows_offset(format->nodes_per_page) + (node_index(format, slot) + 1) * (Size) graph_row_bytes(format));
+}
+
 /* What is wrong with an initialised page that should be of this kind, or NULL. */
 extern const char *page_fault(Page page, PageKind kind);
 
@@ -296,8 +345,11 @@ extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_o
 extern Buffer read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok,
 								BufferAccessStrategy strategy);
 
-/* Copy a slot's node record, neighbours included, into node (format->node_bytes). False if the page was never written. */
-extern bool read_node(Relation index, const IndexFormat *format, uint32 slot, NodeRecord *node);
+/* Copy a slot's node record and graph row. */
+extern void copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node);
+
+/* Copy a slot's node record and graph row from its page. False if the page was never written. */
+extern bool read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node);
 
 /* Copy a slot's vector, one content lock at a time. */
 extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector);

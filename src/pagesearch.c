@@ -99,9 +99,11 @@ row_of_slot(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state
 		state->version = node->version;
 		if ((node->flags & NODE_LINKED) != 0 && NodeState(node) != NODE_ABSENT && NodeState(node) != NODE_FREE)
 		{
-			while (count < format->degree && node->neighbours[count] != NO_SLOT)
+			const uint32 *row = graph_row(format, page, slot);
+
+			while (count < format->degree && row[count] != NO_SLOT)
 			{
-				neighbours[count] = node->neighbours[count];
+				neighbours[count] = row[count];
 				count++;
 			}
 		}
@@ -368,17 +370,17 @@ expect_row(void *context, uint32_t slot)
 	const IndexFormat *format = graph->query->format;
 	Buffer		hint = hot_hint(&graph->hot, node_block(format, slot));
 	const char *page;
-	const char *record;
+	const char *row;
 
 	if (hint == InvalidBuffer)
 		return;
 	page = BufferBlocks + (Size) (hint - 1) * BLCKSZ;
-	record = (const char *) node_record(format, (Page) page, slot);
+	row = (const char *) graph_row(format, (Page) page, slot);
 	__builtin_prefetch(GetBufferDescriptor(hint - 1));
 	prefetch_ends(page);
-	for (uint32 line = 0; line < format->node_bytes; line += CACHE_LINE)
-		__builtin_prefetch(record + line);
-	__builtin_prefetch(record + format->node_bytes - 1);
+	__builtin_prefetch(node_record(format, (Page) page, slot));
+	for (uint32 line = 0; line < graph_row_bytes(format); line += CACHE_LINE)
+		__builtin_prefetch(row + line);
 }
 
 static void

@@ -441,17 +441,20 @@ write_long_vector(Relation index, const IndexFormat *format, const Appended *row
 }
 
 /*
- * Make a node record live, taking its slot from the free list or from the fresh ones. What it has for neighbours means nothing until
- * it is linked, and stays as it is: WAL is the greater part of an insert.
+ * Make a node record live, taking its slot from the free list or from the fresh ones. Its graph row means nothing until it is linked:
+ * it stays as it is, and on a fresh page is not even within pd_lower. WAL is the greater part of an insert.
  */
 static void
-take_slot(const Appended *row, AppendPoint *append, NodeRecord *node)
+take_slot(const IndexFormat *format, const Appended *row, AppendPoint *append, Page page)
 {
+	NodeRecord *node = node_record(format, page, row->slot);
+
+	page_reach_record(format, page, row->slot);
 	if (row->fresh)
 		append->next_fresh++;
 	else
 	{
-		append->free_head = node->neighbours[0];
+		append->free_head = *graph_row(format, page, row->slot);
 		append->free_count--;
 	}
 	node->tid = *row->tid;
@@ -463,11 +466,12 @@ take_slot(const Appended *row, AppendPoint *append, NodeRecord *node)
  * Check the record of the slot on top of the free list.
  */
 static void
-check_free_slot(Relation index, const AppendPoint *append, BlockNumber block, const NodeRecord *node)
+check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *append, Buffer buffer, uint32 slot)
 {
-	uint32		next = node->neighbours[0];
+	BlockNumber block = BufferGetBlockNumber(buffer);
+	uint32		next = *graph_row(format, BufferGetPage(buffer), slot);
 
-	if (NodeState(node) != NODE_FREE)
+	if (NodeState(node_record(format, BufferGetPage(buffer), slot)) != NODE_FREE)
 		report_corrupt(index, block, "a slot of the free list is not free");
 	if ((next == NO_SLOT) != (append->free_count == 1) || (next != NO_SLOT && next >= append->next_fresh))
 		report_corrupt(index, block, "the free list is broken");
@@ -491,8 +495,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 
 	node_buffer = lock_for_row(index, block, PAGE_NODE, first);
 	if (!row->fresh)
-		check_free_slot(index, &ListPageOf(BufferGetPage(newest))->append, block,
-						node_record(format, BufferGetPage(node_buffer), row->slot));
+		check_free_slot(index, format, &ListPageOf(BufferGetPage(newest))->append, node_buffer, row->slot);
 	for (int i = 0; i < nparts; i++)
 		buffers[i] = lock_for_row(index, row->parts[i].block, PAGE_VECTOR, row->parts[i].first);
 
@@ -503,8 +506,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 	page_reach(page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
 
 	page = register_for_row(xlog, node_buffer, PAGE_NODE, first, superblock);
-	page_reach(page, (node_index(format, row->slot) + 1) * (Size) format->node_bytes);
-	take_slot(row, &list->append, node_record(format, page, row->slot));
+	take_slot(format, row, &list->append, page);
 	for (int i = 0; i < nparts; i++)
 		write_part(xlog, buffers[i], &row->parts[i], superblock);
 	FAULT_POINT("append-row");
@@ -611,7 +613,8 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
 		if (NodeState(node) != NODE_DETACHED)
 			report_corrupt(index, block, "a slot about to be freed is not detached");
 		node->flags = NODE_FREE;
-		node->neighbours[0] = list->append.free_head;
+		page_reach_row(format, page, slots[done]);
+		*graph_row(format, page, slots[done]) = list->append.free_head;
 		list->append.free_head = slots[done];
 		list->append.free_count++;
 	}

@@ -88,7 +88,7 @@ struct RowEdits
 	uint32		nseeds;
 
 	SearchScratch *scratch;
-	NodeRecord *node;			/* scratch copy of a node record */
+	NodeCopy   *node;			/* scratch copy of a node record */
 
 	/* the vector that distances are computed from, widened: it need not stay in the cache */
 	uint32		from_slot;
@@ -360,7 +360,7 @@ static uint32
 page_row(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 {
 	const IndexFormat *format = edits->format;
-	NodeRecord *node = edits->node;
+	NodeCopy   *node = edits->node;
 	uint32		count = 0;
 
 	state->live = false;

@@ -31,6 +31,7 @@ typedef struct IndexStats
 	ListBounds	bounds;
 	BufferAccessStrategy strategy;
 	char	   *page;			/* a copy of the node page under way */
+	NodeCopy   *node;			/* and of the slot */
 
 	uint64		states[NODE_FREE + 1];
 	uint64		linked;			/* live or dead, in the graph */
@@ -49,7 +50,7 @@ typedef struct IndexStats
 	BlockNumber blocks;
 } IndexStats;
 
-typedef void (*VisitNode) (IndexStats *stats, uint32 slot, const NodeRecord *node);
+typedef void (*VisitNode) (IndexStats *stats, uint32 slot, const NodeCopy *node);
 
 static bool
 test_bit(const unsigned char *bits, uint32 i)
@@ -94,13 +95,16 @@ visit_slots(IndexStats *stats, VisitNode visit)
 
 		for (; slot < end; slot++)
 			if (written)
-				visit(stats, slot, node_record(format, (Page) stats->page, slot));
+				{
+				copy_node(format, (Page) stats->page, slot, stats->node);
+				visit(stats, slot, stats->node);
+			}
 	}
 }
 
 /* How many neighbours a row has. */
 static uint32
-row_length(const IndexFormat *format, const NodeRecord *node)
+row_length(const IndexFormat *format, const NodeCopy *node)
 {
 	uint32		count = 0;
 
@@ -113,7 +117,7 @@ row_length(const IndexFormat *format, const NodeRecord *node)
 
 /* Count one slot. */
 static void
-count_slot(IndexStats *stats, uint32 slot, const NodeRecord *node)
+count_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 {
 	uint16		state = NodeState(node);
 	uint32		degree;
@@ -154,7 +158,7 @@ count_pages(IndexStats *stats)
 
 /* Pass what reaches a slot on to its neighbours. */
 static void
-expand_slot(IndexStats *stats, uint32 slot, const NodeRecord *node)
+expand_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 {
 	uint16		state = NodeState(node);
 	uint32		degree;
@@ -343,6 +347,7 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	stats.format = index_format(opened.index);
 	stats.strategy = GetAccessStrategy(BAS_BULKREAD);
 	stats.page = palloc(BLCKSZ);
+	stats.node = palloc(stats.format->node_bytes);
 	list_bounds(stats.index, stats.format, &stats.meta, &stats.bounds);
 	visit_slots(&stats, count_slot);
 	count_pages(&stats);

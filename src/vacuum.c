@@ -484,8 +484,9 @@ visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 
 		if (!test_slot(vacuum, vacuum->dead, slot) || NodeState(node) != NODE_DEAD)
 			continue;
+		if (node->flags & NODE_LINKED)
+			memset(graph_row(vacuum->format, vacuum->change.page, slot), 0xFF, sizeof(uint32) * vacuum->format->degree);
 		node->flags = NODE_DETACHED;
-		memset(node->neighbours, 0xFF, sizeof(uint32) * vacuum->format->degree);
 	}
 	node_change_finish(&vacuum->change);
 	FAULT_POINT("vacuum-detached-page");
@@ -555,7 +556,7 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 static uint32
 linked_but_listed(IndexVacuum *vacuum)
 {
-	NodeRecord *node = palloc(vacuum->format->node_bytes);
+	NodeCopy   *node = palloc(vacuum->format->node_bytes);
 	MetaPage	meta;
 	ListBounds	bounds;
 	uint32	   *listed = NULL;

@@ -11,7 +11,6 @@ use GpuannTest;
 use Test::More;
 
 my $degree = 8;
-my $record = 12 + 4 * $degree;
 
 my $node = new_node('damage', no_checksums => 1, conf => ["statement_timeout = '20s'"]);
 
@@ -32,16 +31,16 @@ sub first_page
 	return (pages_of($template, $kind))[0];
 }
 
-# The place of a node record that satisfies a condition on (flags, version, first neighbours); all on the first node page.
+# The place of a node record that satisfies a condition on (flags, version); all on the first node page.
 sub record_where
 {
 	my ($wanted) = @_;
 
 	foreach my $i (0 .. 40)
 	{
-		my $at = HEADER + $i * $record;
-		my ($flags, $version, @row) = unpack('x6 v V V*', substr($whole, first_page(NODE) * PAGE + $at, $record));
-		return $at if $wanted->($flags, $version, @row);
+		my $at = HEADER + $i * RECORD;
+		my ($flags, $version) = unpack('x6 v V', substr($whole, first_page(NODE) * PAGE + $at, RECORD));
+		return $at if $wanted->($flags, $version);
 	}
 	die 'no such record';
 }
@@ -50,9 +49,10 @@ my $live = record_where(sub { $_[0] == 0x11 });
 my $seen = 0;
 my $other = record_where(sub { $_[0] == 0x11 && ++$seen == 2 });
 my $free = record_where(sub { $_[0] == 4 });
-my $slot = ($live - HEADER) / $record;
-my $free_slot = ($free - HEADER) / $record;
-my $neighbours = substr($whole, first_page(NODE) * PAGE + $live + 12, 8);
+my $slot = ($live - HEADER) / RECORD;
+my $free_slot = ($free - HEADER) / RECORD;
+my $row = graph_row_at($slot, $degree);
+my $neighbours = substr($whole, first_page(NODE) * PAGE + $row, 8);
 
 # What is done to which page: kind, offset, bytes; and what the check says.
 my @cases = (
@@ -68,7 +68,9 @@ my @cases = (
 		'the page is of the wrong kind' ],
 	[ 'superblock of a vector page', VECTOR, TAIL + 8, pack('V', 3),
 		'the page says it belongs to another superblock' ],
-	[ 'pd_lower of a node page', NODE, 12, pack('v', HEADER + $record),
+	[ 'pd_lower of a node page', NODE, 12, pack('v', HEADER + RECORD),
+		"the page's data reach beyond pd_lower" ],
+	[ 'pd_lower of a node page within its graph rows', NODE, 12, pack('v', $row),
 		"the page's data reach beyond pd_lower" ],
 	[ 'a node page all zero', NODE, 0, "\0" x PAGE,
 		'the page is all zero' ],
@@ -90,7 +92,7 @@ my @cases = (
 		'a slot of the free list is not free' ],
 	[ 'length of the free list', LIST, HEADER + 40, pack('V', 2),
 		'the free list is not as long as it says' ],
-	[ 'a circle in the free list', NODE, $free + 12, pack('V', $free_slot),
+	[ 'a circle in the free list', NODE, graph_row_at($free_slot, $degree), pack('V', $free_slot),
 		'the free list is a circle' ],
 	[ 'state of a slot', NODE, $live + 6, pack('v', 0x1D),
 		"the slot's state is unknown" ],
@@ -108,15 +110,15 @@ my @cases = (
 		'a TID lies beyond the end of the table' ],
 	[ 'a TID twice', NODE, $live, substr($whole, first_page(NODE) * PAGE + $other, 6),
 		'two live slots have the same TID' ],
-	[ 'an edge to nowhere', NODE, $live + 12, pack('V', 0x7FFFFFF0),
+	[ 'an edge to nowhere', NODE, $row, pack('V', 0x7FFFFFF0),
 		'the graph row names a slot that does not exist' ],
-	[ 'an edge to itself', NODE, $live + 12, pack('V', $slot),
+	[ 'an edge to itself', NODE, $row, pack('V', $slot),
 		'the graph row names its own slot' ],
-	[ 'an edge to a free slot', NODE, $live + 12, pack('V', $free_slot),
+	[ 'an edge to a free slot', NODE, $row, pack('V', $free_slot),
 		'the graph row leads to a slot that is detached, free or absent' ],
-	[ 'an edge twice', NODE, $live + 12, substr($neighbours, 4, 4),
+	[ 'an edge twice', NODE, $row, substr($neighbours, 4, 4),
 		'the graph row names a slot twice' ],
-	[ 'a gap in a row', NODE, $live + 12, pack('V', 0xFFFFFFFF),
+	[ 'a gap in a row', NODE, $row, pack('V', 0xFFFFFFFF),
 		'the graph row has gaps' ],
 	[ 'a seed', SEED, HEADER, pack('V', 0x7FFFFFF0),
 		'a seed does not exist' ],

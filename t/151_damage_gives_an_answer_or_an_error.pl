@@ -17,7 +17,7 @@ use Test::More;
 my $long = ($ENV{GPUANN_LONG} // '') eq '1';
 my $step = $long ? 2 : 4;
 my $node = new_node('regions', no_checksums => 1, conf => ["statement_timeout = '20s'"]);
-my $record = 12 + 4 * 8;
+my $degree = 8;
 
 # Rows linked, pending, dead and free; then lists of several pages.
 make_data($node, 150, 16, with => 'WITH (m = 4, ef_construction = 16)');
@@ -139,15 +139,17 @@ my ($node_page) = pages_of($small, NODE);
 my ($vector_page) = pages_of($small, VECTOR);
 
 # The places of a free record and of a pending one on the node page.
-my ($free) = grep { unpack('v', substr($small->{bytes}, $node_page * PAGE + HEADER + $_ * $record + 6, 2)) == 4 } 0 .. 149;
-my ($pending) = grep { unpack('v', substr($small->{bytes}, $node_page * PAGE + HEADER + $_ * $record + 6, 2)) == 1 } 0 .. 149;
-my $live = HEADER + 5 * $record;
+my ($free) = grep { unpack('v', substr($small->{bytes}, $node_page * PAGE + HEADER + $_ * RECORD + 6, 2)) == 4 } 0 .. 149;
+my ($pending) = grep { unpack('v', substr($small->{bytes}, $node_page * PAGE + HEADER + $_ * RECORD + 6, 2)) == 1 } 0 .. 149;
+my $live = HEADER + 5 * RECORD;
+my ($row, $free_row) = map { graph_row_at($_, $degree) } 5, $free;
 
 sweep($small, \@steps, $sound, 'metapage', META - 1, @header, [ HEADER, HEADER + 104 ], @tail);
 sweep($small, \@steps, $sound, 'seed page', $seed_page, @header, [ HEADER, HEADER + 8 ], @tail);
 sweep($small, \@steps, $sound, 'list page', $list_page, @header, [ HEADER, HEADER + 48 + 16 ], @tail);
 sweep($small, \@steps, $sound, 'node page', $node_page, @header, @tail,
-	[ $live, $live + $record ], map { [ HEADER + $_ * $record, HEADER + $_ * $record + 20 ] } $free, $pending);
+	[ $live, $live + RECORD ], [ $row, $row + 4 * $degree ], [ $free_row, $free_row + 8 ],
+	map { [ HEADER + $_ * RECORD, HEADER + ($_ + 1) * RECORD ] } $free, $pending);
 sweep($small, \@steps, $sound, 'vector page', $vector_page, @header, [ HEADER + 5 * 64, HEADER + 5 * 64 + ($long ? 64 : 12) ], @tail);
 
 # Pages that are all zero, all ones, or cut off.

@@ -42,7 +42,7 @@ my ($node_page) = pages_of($template, NODE);
 my ($list_page) = pages_of($template, LIST);
 my ($seed_page) = pages_of($template, SEED);
 my ($vector_page) = pages_of($template, VECTOR);
-my $live = HEADER + 5 * (12 + 4 * 8);
+my ($live, $row) = (HEADER + 5 * RECORD, graph_row_at(5, 8));
 my ($server, $launcher) = (server_pid($node), launcher_pid($node));
 
 # What a session sees: a scan that wants a mirror, the mirror's fate, scans and changes afterwards.
@@ -95,8 +95,9 @@ foreach my $case (
 	[ 'entries of the list', $list_page * PAGE + HEADER + 48, "\xFF" x 400 ],
 	[ 'the count of a list page', $list_page * PAGE + HEADER + 16, pack('V', 3000) ],
 	[ 'the next fresh slot', $list_page * PAGE + HEADER + 32, pack('V', 1000000) ],
-	[ 'an edge', $node_page * PAGE + $live + 12, pack('V', 0x7FFFFFF0) ],
-	[ 'all of a row', $node_page * PAGE + $live, "\xA5" x 44 ],
+	[ 'an edge', $node_page * PAGE + $row, pack('V', 0x7FFFFFF0) ],
+	[ 'all of a record', $node_page * PAGE + $live, "\xA5" x RECORD ],
+	[ 'all of a graph row', $node_page * PAGE + $row, "\xA5" x 32 ],
 	[ 'the kind of a node page', $node_page * PAGE + TAIL + 12, pack('v', VECTOR) ],
 	[ 'the kind of a vector page', $vector_page * PAGE + TAIL + 12, pack('v', NODE) ],
 	[ 'elements', $vector_page * PAGE + HEADER, "\xFF" x 1024 ])

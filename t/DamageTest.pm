@@ -15,12 +15,23 @@ use GpuannTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(PAGE HEADER TAIL META SEED LIST NODE VECTOR pages_of whole_file keep_template with_damage run_steps);
+our @EXPORT = qw(PAGE HEADER TAIL META SEED LIST NODE VECTOR RECORD graph_row_at pages_of whole_file keep_template with_damage run_steps);
 
 use constant {
 	PAGE => 8192, HEADER => 24, TAIL => 8192 - 16,
-	META => 1, SEED => 2, LIST => 3, NODE => 4, VECTOR => 5,
+	META => 1, SEED => 2, LIST => 3, NODE => 4, VECTOR => 5, RECORD => 12,
 };
+
+# Where on its page the i-th graph row of a node page is: behind the records, on a multiple of 64.
+sub graph_row_at
+{
+	my ($i, $degree) = @_;
+	my $slots = int((TAIL - HEADER) / (RECORD + 4 * $degree));
+	my $rows = sub { return int((HEADER + RECORD * $slots + 63) / 64) * 64; };
+
+	$slots-- while $rows->() + 4 * $degree * $slots > TAIL;
+	return $rows->() + 4 * $degree * $i;
+}
 
 # Keep the database postgres, as it is, as a template: its name, and where and what the file of an index in it is.
 sub keep_template

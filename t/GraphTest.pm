@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(make_source make_queries recall pending_rows unreached);
 
-use constant { PAGE => 8192, CONTENTS => 24, NO_SLOT => 0xFFFFFFFF, NODE => 4, META => 8192 - 16 };
+use constant { PAGE => 8192, CONTENTS => 24, NO_SLOT => 0xFFFFFFFF, NODE => 4, RECORD => 12, META => 8192 - 16 };
 
 # Table source (id, cluster, v): clusters of rows of low dimension, the same on every machine. In order of id it is in random
 # order, in order of cluster cluster by cluster.
@@ -78,6 +78,7 @@ sub unreached
 	# IndexFormat follows magic and version; the count of seeds stands after positions, oldest list page and linked slots.
 	my ($node_bytes, $per_page, $slots) = (unpack 'L S6 L S4 L4', substr($file, CONTENTS + 8, 44))[ 8, 10, 14 ];
 	my $seeds = unpack 'L', substr($file, CONTENTS + 96, 4);
+	my $rows = int((CONTENTS + $per_page * RECORD + 63) / 64) * 64;	# graph rows follow the records
 	my (%row, %live, %pages, %reached);
 
 	for (my $at = 0; $at < length $file; $at += PAGE)
@@ -88,7 +89,8 @@ sub unreached
 		my $first = $superblock * $slots + $per_page * $pages{$superblock}++;
 		foreach my $slot ($first .. $first + $per_page - 1)
 		{
-			my ($flags, $row) = unpack 'x6 S x4 a*', substr($file, $at + CONTENTS + ($slot - $first) * $node_bytes, $node_bytes);
+			my $flags = unpack 'x6 S', substr($file, $at + CONTENTS + ($slot - $first) * RECORD, RECORD);
+			my $row = substr($file, $at + $rows + ($slot - $first) * ($node_bytes - RECORD), $node_bytes - RECORD);
 
 			next if ($flags & 0x10) == 0 || ($flags & 0xF) == 0 || ($flags & 0xF) > 2;
 			$live{$slot} = 1 if ($flags & 0xF) == 1;

@@ -5,7 +5,7 @@
 #
 #   make gpuann-server     the server program         make test-programs   test/*.c, see tools/README.md
 #   make gpuann_cuda.so    the CUDA engine; left out where no nvcc is found (NVCC=... names one)
-#   make bench-programs    bench/*.c, into bench/build
+#   make bench-programs    bench/*.c, with nvcc bench/*.cu, into bench/build
 #   make CUDA_ARCHS=90     for one GPU generation only: quicker to compile
 #   make NVCCFLAGS="-O3 -lineinfo"  for a profiler
 #   make COPT='-Wall -Wextra -Wno-unused-parameter -Werror' as make check builds it
@@ -134,10 +134,15 @@ include tools/test-programs.mk
 # --- Benchmarks -----------------------------------------------------------------------------------------------------
 
 .PHONY: bench-programs
-bench-programs: $(patsubst bench/%.c,bench/build/%,$(wildcard bench/*.c))
+bench-programs: $(patsubst bench/%.c,bench/build/%,$(wildcard bench/*.c)) $(if $(NVCC),$(patsubst bench/%.cu,bench/build/%,$(wildcard bench/*.cu)))
 
 bench/build/%: bench/%.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $< $(ENGINE_OBJS) $(PLAIN_LIBS)
+
+# Benchmarks of single kernels: with the unit they measure, which needs nothing else of the engine.
+bench/build/select: bench/select.cu $(patsubst %.cu,%.o,$(wildcard cuda/select*.cu))
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^
 
 -include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

@@ -10,8 +10,10 @@
  *		exact_merge_kernel	grid (queries), 256 threads: the lists of a query, through the same buffer, to results.
  * Larger k, one query at a time
  *		exact_keys_kernel	grid (rows / 128), 256 threads: the keys of a tile of rows, NO_KEY for what is no answer, behind the best of the
- *							tiles before. A stable radix sort by key then orders equal keys by slot: earlier tiles have
- *							smaller slots and stand first. Writes 12 bytes a row, sorts them (about ten passes of 24 bytes).
+ *							tiles before. Writes 12 bytes a row. Then, of a third of the rows and fewer, radix selection (select_radix.cu) keeps
+ *							the k best of them, and those are sorted at the end, by slot and then, stably, by key. More are sorted tile by tile: a
+ *							stable radix sort by key orders equal keys by slot, for earlier tiles have smaller slots and stand first (about ten passes
+ *							of 24 bytes).
  *		exact_emit_kernel	the first k to results.
  * Launched by batch.cu. State: exact_sort_bytes, about 40 MB whatever the number of rows.
  */
@@ -26,6 +28,9 @@
 #endif
 
 #include "exact_parts.h"
+#include "select.h"
+
+#define SORTED_SHARE 3u /* of a tile: larger k are sorted */
 
 /* Write the best of a query to its results. */
 __device__ static inline void
@@ -157,6 +162,20 @@ static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KE
 
 /* Which way searches of few results go: by what they are, or as the environment says. */
 static enum { CHOOSE, ALWAYS_SCAN, TILES_WHERE_POSSIBLE } way;
+/* The same for many results, and rows of a tile of theirs. */
+static bool always_sort;
+static uint32_t tile_rows = EXACT_TILE;
+
+/* What the environment says of searches of many results. */
+static void
+read_tiles(const char *wanted)
+{
+	const char *tile = getenv("GPUANN_EXACT_TILE");
+	long rows = tile != NULL ? atol(tile) : 0;
+
+	always_sort = wanted != NULL && strcmp(wanted, "sort") == 0;
+	tile_rows = rows > 0 && rows < (long) EXACT_TILE ? (uint32_t) rows : EXACT_TILE;
+}
 
 cudaError_t
 exact_prepare(size_t shared_room)
@@ -167,6 +186,7 @@ exact_prepare(size_t shared_room)
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 
 	way = wanted == NULL ? CHOOSE : strcmp(wanted, "scan") == 0 ? ALWAYS_SCAN : strcmp(wanted, "tiles") == 0 ? TILES_WHERE_POSSIBLE : CHOOSE;
+	read_tiles(wanted);
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
 		error = cudaFuncSetAttribute((const void *) keys_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	if (error == cudaSuccess)
@@ -219,21 +239,30 @@ exact_search_launch(const ExactLaunch *launch)
 	return error == cudaSuccess ? merge_launch(launch, &lists, &to) : error;
 }
 
-/* The state of a sort: two sets of entries, then what the sort itself wants. */
+/* The state of a large search: two sets of entries, the table of a selection, then what sorts want. */
 struct SortState
 {
 	Entries side[2];
+	unsigned char *table;
 	void *work;
 	size_t work_bytes;
 };
 
+#define SORT_ROOM (EXACT_CHUNK + EXACT_TILE) /* entries of a side */
+
+/* Bytes that both sorts do with. */
 static cudaError_t
 sort_work_bytes(size_t *bytes)
 {
 	cub::DoubleBuffer<Key> keys((Key *) NULL, (Key *) NULL);
 	cub::DoubleBuffer<uint32_t> slots((uint32_t *) NULL, (uint32_t *) NULL);
+	size_t by_slot = 0;
+	cudaError_t error = cub::DeviceRadixSort::SortPairs(NULL, *bytes, keys, slots, (int) SORT_ROOM);
 
-	return cub::DeviceRadixSort::SortPairs(NULL, *bytes, keys, slots, (int) (EXACT_CHUNK + EXACT_TILE));
+	if (error == cudaSuccess)
+		error = cub::DeviceRadixSort::SortPairs(NULL, by_slot, slots, keys, (int) EXACT_CHUNK);
+	*bytes = by_slot > *bytes ? by_slot : *bytes;
+	return error;
 }
 
 cudaError_t
@@ -241,19 +270,20 @@ exact_sort_bytes(size_t *bytes)
 {
 	cudaError_t error = sort_work_bytes(bytes);
 
-	*bytes = round_up(*bytes, 256) + 2 * entries_bytes(EXACT_CHUNK + EXACT_TILE);
+	*bytes = round_up(*bytes, 256) + 2 * entries_bytes(SORT_ROOM) + round_up(wide_table_bytes(), 256);
 	return error;
 }
 
-/* Sort n entries of the current side; the sorted ones are then in *side. */
+/* Sort n entries of the current side, by key or by slot; the sorted ones are then in *side. Stable. */
 static cudaError_t
-sort_entries(const SortState *state, uint32_t n, uint32_t *side, cudaStream_t stream)
+sort_entries(const SortState *state, uint32_t n, bool by_slot, uint32_t *side, cudaStream_t stream)
 {
 	cub::DoubleBuffer<Key> keys(state->side[*side].key, state->side[*side ^ 1].key);
 	cub::DoubleBuffer<uint32_t> slots(state->side[*side].slot, state->side[*side ^ 1].slot);
 	size_t bytes = state->work_bytes;
 	cudaError_t error =
-		cub::DeviceRadixSort::SortPairs(state->work, bytes, keys, slots, (int) n, 0, (int) sizeof(Key) * 8, stream);
+		by_slot ? cub::DeviceRadixSort::SortPairs(state->work, bytes, slots, keys, (int) n, 0, 32, stream)
+				: cub::DeviceRadixSort::SortPairs(state->work, bytes, keys, slots, (int) n, 0, (int) sizeof(Key) * 8, stream);
 
 	/* keys and slots move together */
 	if (error == cudaSuccess && keys.Current() != state->side[*side].key)
@@ -261,35 +291,71 @@ sort_entries(const SortState *state, uint32_t n, uint32_t *side, cudaStream_t st
 	return error;
 }
 
+/* Keep the k best of n entries of the current side, unsorted; they are in *side then. */
+static cudaError_t
+keep_best(const ExactLaunch *launch, const SortState *state, uint32_t n, uint32_t k, uint32_t *side)
+{
+	const Entries &to = state->side[*side ^ 1];
+	WideSelect select;
+
+	memset(&select, 0, sizeof(select));
+	select.from = state->side[*side];
+	select.out = to;
+	select.buffers.key = to.key + k;
+	select.buffers.slot = to.slot + k;
+	select.n = n;
+	select.k = k;
+	select.room = (SORT_ROOM - k) / 2;
+	select.table = state->table;
+	select.blocks = launch->blocks;
+	select.stream = launch->stream;
+	*side ^= 1;
+	return wide_select_launch(&select);
+}
+
+/* Lay a large search out in a batch's state. */
+static cudaError_t
+lay_out_sort(const ExactLaunch *launch, SortState *state)
+{
+	state->side[0].key = (Key *) launch->batch.state;
+	state->side[1].key = state->side[0].key + SORT_ROOM;
+	state->side[0].slot = (uint32_t *) (state->side[1].key + SORT_ROOM);
+	state->side[1].slot = state->side[0].slot + SORT_ROOM;
+	state->table = (unsigned char *) (state->side[1].slot + SORT_ROOM);
+	state->work = state->table + round_up(wide_table_bytes(), 256);
+	return sort_work_bytes(&state->work_bytes);
+}
+
 cudaError_t
 exact_sort_launch(const ExactLaunch *launch)
 {
 	const MirrorView &mirror = launch->mirror;
-	uint32_t room = EXACT_CHUNK + EXACT_TILE;
+	uint32_t first_tile = mirror.rows < tile_rows ? mirror.rows : tile_rows;
+	bool selects = !always_sort && launch->max_k <= first_tile / SORTED_SHARE;
 	uint32_t side = 0,
 			 kept = 0;
 	size_t bytes = query_bytes(mirror);
 	KeysKernel kernel = keys_kernels[type_and_term(launch->type, mirror.metric)];
 	SortState state;
-	cudaError_t error = sort_work_bytes(&state.work_bytes);
+	cudaError_t error = lay_out_sort(launch, &state);
 
-	state.side[0].key = (Key *) launch->batch.state;
-	state.side[1].key = state.side[0].key + room;
-	state.side[0].slot = (uint32_t *) (state.side[1].key + room);
-	state.side[1].slot = state.side[0].slot + room;
-	state.work = state.side[1].slot + room;
-	for (uint32_t from = 0; from < mirror.rows && error == cudaSuccess; from += EXACT_TILE)
+	for (uint32_t from = 0; from < mirror.rows && error == cudaSuccess; from += tile_rows)
 	{
-		uint32_t rows = mirror.rows - from < EXACT_TILE ? mirror.rows - from : EXACT_TILE;
+		uint32_t rows = mirror.rows - from < tile_rows ? mirror.rows - from : tile_rows;
 		Entries tile = {state.side[side].key + kept, state.side[side].slot + kept};
 
 		LAUNCH(kernel, (rows + ROWS - 1) / ROWS, THREADS, bytes, launch->stream, mirror, launch->batch, tile, from,
 			   from + rows);
 		error = cudaGetLastError();
 		if (error == cudaSuccess)
-			error = sort_entries(&state, kept + rows, &side, launch->stream);
+			error = selects ? keep_best(launch, &state, kept + rows, launch->max_k, &side)
+							: sort_entries(&state, kept + rows, false, &side, launch->stream);
 		kept = kept + rows < launch->max_k ? kept + rows : launch->max_k;
 	}
+	if (selects && error == cudaSuccess)
+		error = sort_entries(&state, kept, true, &side, launch->stream);
+	if (selects && error == cudaSuccess)
+		error = sort_entries(&state, kept, false, &side, launch->stream);
 	if (error != cudaSuccess)
 		return error;
 	LAUNCH(exact_emit_kernel, (launch->max_k + THREADS - 1) / THREADS, THREADS, 0, launch->stream, mirror,

@@ -5,6 +5,8 @@
 #   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time
+#   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
+#   select_device     the same for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
 #   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
 #
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
@@ -25,6 +27,9 @@ TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c
 EMULATED_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(wildcard cuda/*.cu cuda/emulate/*.cpp))
 ifneq ($(wildcard cuda/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
+endif
+ifneq ($(wildcard cuda/tests/*.cu),)
+TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san))
@@ -51,7 +56,7 @@ $(TEST_BUILD)/%_engine.so: test/%_engine.c
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) -fvisibility=default $(PLAIN_CPPFLAGS) $(TEST_CPPFLAGS) -MMD -MP -shared -o $@ $< $(PLAIN_LIBS)
 
-EMULATED_FLAGS = -std=c++17 -g -O2 -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing -Wall -Wextra \
+EMULATED_FLAGS = -std=c++17 -g -O2 -fno-ipa-icf -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing -Wall -Wextra \
 	-Wno-unused-parameter -Wno-unknown-pragmas \
 	$(filter -Werror,$(COPT)) -DEMULATED -Icuda/emulate -Icuda -Isrc -Isrc/engine -D_GNU_SOURCE
 
@@ -61,6 +66,31 @@ $(TEST_BUILD)/emulated/%.o: cuda/%
 
 $(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.map
 	$(CXX) -shared -o $@ $(EMULATED_OBJECTS) $(ENGINE_OBJS) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
+
+# The selection unit alone: with its events counted, and with AddressSanitizer, whose own stacks the coroutines do without.
+SELECT_SOURCES = $(wildcard cuda/select*.cu) cuda/tests/select_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
+SELECT_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/$(1)/%.o,$(SELECT_SOURCES))
+SELECT_SAN = $(SANITIZE) -DGPUANN_SANITIZED --param asan-stack=0
+
+$(TEST_BUILD)/counting/%.o: cuda/%
+	@$(MKDIR_P) $(@D)
+	$(CXX) -x c++ $(EMULATED_FLAGS) -DGPUANN_COUNTING -MMD -MP -c -o $@ $<
+
+$(TEST_BUILD)/select_test: $(call SELECT_OBJECTS,counting)
+	$(CXX) -o $@ $^ $(PLAIN_LIBS)
+
+$(TEST_BUILD)/emulated-san/%.o: cuda/%
+	@$(MKDIR_P) $(@D)
+	$(CXX) -x c++ $(EMULATED_FLAGS) $(SELECT_SAN) -MMD -MP -c -o $@ $<
+
+$(TEST_BUILD)/select_test-san: $(call SELECT_OBJECTS,emulated-san)
+	$(CXX) $(SELECT_SAN) -o $@ $^ $(PLAIN_LIBS)
+
+ifneq ($(NVCC),)
+$(TEST_BUILD)/select_device: $(filter-out cuda/emulate/%,$(SELECT_SOURCES))
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) -DGPUANN_COUNTING -Icuda $(CUDA_GENCODE) -o $@ $^
+endif
 
 # $(1): the program's name.
 define test_program
@@ -72,4 +102,4 @@ $(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c)) 
 endef
 $(foreach t,$(TEST_NAMES),$(eval $(call test_program,$(t))))
 
--include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/emulated/*.d $(TEST_BUILD)/san/*/*.d $(TEST_BUILD)/san/*/*/*.d)
+-include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/*/*.d $(TEST_BUILD)/*/tests/*.d $(TEST_BUILD)/*/emulate/*.d $(TEST_BUILD)/san/*/*.d $(TEST_BUILD)/san/*/*/*.d)

@@ -60,6 +60,7 @@ extern void emulate_block_barrier();
 extern void emulate_warp_barrier();
 extern uint64_t emulate_exchange(uint64_t value, unsigned int from);
 extern uint32_t emulate_ballot(bool vote);
+extern bool emulate_any_of_block(bool vote);
 
 static inline void
 __syncthreads()
@@ -104,6 +105,12 @@ __ballot_sync(unsigned int, bool vote)
 }
 
 static inline int
+__syncthreads_or(int vote)
+{
+	return emulate_any_of_block(vote != 0);
+}
+
+static inline int
 __popc(uint32_t bits)
 {
 	return __builtin_popcount(bits);
@@ -122,6 +129,11 @@ __dp4a(int a, int b, int sum)
 	for (int i = 0; i < 32; i += 8)
 		sum += (int) (signed char) (a >> i) * (int) (signed char) (b >> i);
 	return sum;
+}
+
+static inline void
+__threadfence()
+{
 }
 
 static inline void
@@ -288,7 +300,8 @@ enum
 typedef enum cudaMemcpyKind
 {
 	cudaMemcpyHostToDevice = 1,
-	cudaMemcpyDeviceToHost = 2
+	cudaMemcpyDeviceToHost = 2,
+	cudaMemcpyDeviceToDevice = 3
 } cudaMemcpyKind;
 typedef enum cudaFuncAttribute
 {
@@ -325,7 +338,9 @@ emulate_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaS
 extern cudaError_t cudaGetDeviceCount(int *count);
 extern cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 extern cudaError_t cudaSetDevice(int device);
+extern cudaError_t cudaMalloc(void **memory, size_t bytes);
 extern cudaError_t cudaFree(void *memory);
+extern cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 extern cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 extern cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags);
 extern cudaError_t cudaFreeHost(void *memory);

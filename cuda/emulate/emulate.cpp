@@ -128,6 +128,23 @@ emulate_ballot(bool vote)
 	return votes;
 }
 
+/* Whether any thread of the block votes for it. */
+bool
+emulate_any_of_block(bool vote)
+{
+	static bool any;
+	bool said;
+
+	wait_at(&block_barrier);
+	any = false;
+	wait_at(&block_barrier);
+	any = any || vote;
+	wait_at(&block_barrier);
+	said = any;
+	wait_at(&block_barrier);
+	return said;
+}
+
 unsigned char *
 emulate_dynamic_shared()
 {
@@ -328,8 +345,23 @@ cudaSetDevice(int)
 }
 
 cudaError_t
-cudaFree(void *)
+cudaMalloc(void **memory, size_t bytes)
 {
+	return cudaHostAlloc(memory, bytes, 0);
+}
+
+cudaError_t
+cudaFree(void *memory)
+{
+	free(memory);
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
+{
+	cudaDeviceSynchronize();
+	memcpy(to, from, bytes);
 	return cudaSuccess;
 }
 

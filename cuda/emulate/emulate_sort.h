@@ -1,6 +1,6 @@
 /*
  * emulate_sort.h
- *		The one device-wide algorithm that the kernels take from CUB: a stable sort of pairs by key.
+ *		The device-wide algorithms that the kernels take from CUB: a stable sort of pairs by key, a sort of keys.
  */
 #ifndef GPUANN_EMULATE_SORT_H
 #define GPUANN_EMULATE_SORT_H
@@ -49,6 +49,25 @@ struct DeviceRadixSort
 			keys.Alternate()[i] = keys.Current()[order[i]];
 			values.Alternate()[i] = values.Current()[order[i]];
 		}
+	}
+
+	template <typename K>
+	static cudaError_t
+	SortKeys(void *work, size_t &bytes, DoubleBuffer<K> &keys, int n, int = 0, int = 64, cudaStream_t stream = NULL)
+	{
+		DoubleBuffer<K> now = keys;
+
+		if (work == NULL)
+		{
+			bytes = 1;
+			return cudaSuccess;
+		}
+		emulate_enqueue(stream, [=] {
+			std::copy(now.Current(), now.Current() + n, now.Alternate());
+			std::sort(now.Alternate(), now.Alternate() + n);
+		});
+		keys.selector ^= 1;
+		return cudaSuccess;
 	}
 
 	template <typename K, typename V>

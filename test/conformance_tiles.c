@@ -1,0 +1,81 @@
+/*
+ * conformance_tiles.c
+ *		Many results, and tables that go through the device in tiles: any size of tile gives the same answer.
+ *
+ * Sizes of tiles are forced through the environment, which an engine reads when it opens; one that has no tiles ignores it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conformance.h"
+
+/* Close the engine and open it again, with a variable of the environment set, or without it. */
+static void
+reopen(const char *name, const char *value)
+{
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+
+	ops->close(engine);
+	engine = NULL;
+	if (value != NULL)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+	engine = open_engine(&config, ENGINE_OK);
+}
+
+/* Exact searches of one world, compared to the oracle. */
+static void
+check_many(const char *what, const World *world, uint32_t k, bool apart)
+{
+	SearchResult *expected = allocate((k + 1) * sizeof(SearchResult));
+	EngineQuery query;
+
+	query_init(&query, world, METHOD_EXACT, k, 0, world_vector(world, 7));
+	if (apart)
+	{
+		uint64_t   *bits = allocate(((size_t) world->rows / 64 + 1) * sizeof(uint64_t));
+
+		for (uint32_t i = 0; i < world->rows; i++)
+			bits[i / 64] |= (uint64_t) (random_below(4) != 0) << (i % 64);
+		query.filter = bits;
+		query.filter_slots = world->rows;
+		query.has_beyond = true;
+		query.beyond_distance = model_distance(world, world_vector(world, 7), world_vector(world, 100));
+		query.beyond_slot = 100;
+	}
+	query_run(&query);
+	check_equal(what, &query, expected, model_exact(world, &query, world->rows, expected));
+}
+
+/* More results than a block keeps, fewer and more than a third of the rows, ties across the last of them. */
+static void
+many_results(void)
+{
+	static const Shape shapes[] = {SHAPE_UNIFORM, SHAPE_SMALL, SHAPE_EQUAL};
+	static const char *const tiles[] = {NULL, "4096", "1700"};
+
+	for (size_t tile = 0; tile < sizeof(tiles) / sizeof(tiles[0]); tile++)
+	{
+		reopen("GPUANN_EXACT_TILE", tiles[tile]);
+		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		{
+			World	   *world = world_create(ELEMENT_FLOAT, i == 1 ? METRIC_L1 : METRIC_L2, 3, 5000, 5000, shapes[i]);
+
+			world_append(world, 5000);
+			for (uint32_t slot = 0; slot < 5000; slot += 13)
+				world_kill(world, slot);
+			check_many("1,030 of 5,000", world, 1030, false);
+			check_many("1,300 of 5,000, with a filter and a bound", world, 1300, true);
+			check_many("1,800 of 5,000", world, 1800, false);
+			check_many("5,000 of 5,000", world, 5000, true);
+			world_drop(world);
+		}
+	}
+	reopen("GPUANN_EXACT_TILE", NULL);
+}
+
+const Case tile_cases[] = {
+	{"exact_many_results_in_tiles", many_results, false},
+	{NULL}
+};

@@ -263,7 +263,7 @@ join_warps(Queue &queue, Item *memory)
 }
 
 template <class Rows, class Queue>
-__global__ void __launch_bounds__(WARPS *WARP, Queue::BEST <= 8 ? 5 : 2) queues_kernel(const Rows rows, const QueuePlan plan)
+__global__ void __launch_bounds__(WARPS *WARP, Queue::BEST <= 4 ? 5 : Queue::BEST <= 8 ? 4 : 2) queues_kernel(const Rows rows, const QueuePlan plan)
 {
 	const int K = Queue::BEST;
 	const int JOINING = WARPS / 2 * K * 32;

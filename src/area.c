@@ -234,6 +234,7 @@ gpuann_area_init(void)
 	shmem_startup_hook = area_startup;
 	dbhook_init();
 	drophook_init();
+	mirror_feed_init();
 	register_launcher();
 }
 

@@ -93,6 +93,9 @@ extern void area_leave_slot(void);
 /* Give back what this process holds of the area: its request slot and its lanes. */
 extern void area_leave(void);
 
+/* The same when this process ends, however it does: to be called before it takes anything. */
+extern void area_leave_at_exit(void);
+
 /* The server with these requests has died and been reaped: fail them and free what was abandoned. Launcher only. */
 extern void area_sweep_requests(void);
 

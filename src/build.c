@@ -13,6 +13,7 @@
 
 #include "access/tableam.h"
 #include "access/xloginsert.h"
+#include "client.h"
 #include "commands/progress.h"
 #include "engine/prune.h"
 #include "faults.h"
@@ -22,6 +23,7 @@
 #include "pgstat.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
 
 typedef struct BuildState
 {
@@ -545,6 +547,7 @@ estimate_rows(Relation heap)
 IndexBuildResult *
 gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 {
+	TimestampTz begun = GetCurrentTimestamp();
 	double		expected_rows = estimate_rows(heap);
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann build", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(memory);
@@ -571,6 +574,8 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	log_pages(build);
 	FAULT_POINT("build-logged");
 	link_rest(build);
+	build_phase(BUILD_PHASE_MIRROR, build->rows);
+	mirror_feed(index, begun, build_progress);
 
 	MemoryContextSwitchTo(old);
 	result = palloc(sizeof(IndexBuildResult));

@@ -13,6 +13,7 @@
 #define BUILD_PHASE_WRITE	4
 #define BUILD_PHASE_LOG		5
 #define BUILD_PHASE_PAGES	6
+#define BUILD_PHASE_MIRROR	7
 
 /* maintenance_work_mem that a build of so many rows needs to make the whole graph in memory, in bytes. */
 extern double build_memory(const IndexFormat *format, double rows);

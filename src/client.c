@@ -14,7 +14,6 @@
 #include "mirrors.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/memutils.h"
 
@@ -57,23 +56,6 @@ still_hung(uint32 epoch)
 		return true;
 	hung.until_us = 0;
 	return false;
-}
-
-/* A request gives back slot and lanes when its backend ends in the middle of it. */
-static void
-leave_at_exit(int code, Datum arg)
-{
-	area_leave();
-}
-
-static void
-register_exit(void)
-{
-	static bool registered = false;
-
-	if (!registered)
-		before_shmem_exit(leave_at_exit, (Datum) 0);
-	registered = true;
 }
 
 /* Copy what has been answered into palloc'd memory; false if the count is impossible. */
@@ -345,7 +327,7 @@ client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, Ser
 	if (still_hung(epoch))
 		return FALLBACK_TIMEOUT;
 
-	register_exit();
+	area_leave_at_exit();
 	if (query->k > PAYLOAD_RESULTS)
 		why = search_by_lane(mirror, query, epoch, &raw);
 	else

@@ -9,6 +9,8 @@
 #include "pagesearch.h"
 #include "server/protocol.h"
 
+#include "datatype/timestamp.h"
+
 /* An index's entry in the mirror table. entry < 0: there is none (no area, temporary table, table full). */
 typedef struct MirrorRef
 {
@@ -75,6 +77,14 @@ typedef struct ScanTally
 } ScanTally;
 
 extern void client_count_scan(MirrorRef mirror, const ScanTally *tally);
+
+/* ---- mirrorfeed.c ---- */
+
+/*
+ * Load the mirror of an index that this transaction has just built, from its pages, if it is to have one and there is room. Never fails for the
+ * server's sake: then the first scan has the mirror loaded, as any other. The build began then; progress is told in rows done.
+ */
+extern void mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done));
 
 /* ---- fallback.c ---- */
 

@@ -94,8 +94,8 @@ look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
 			mirror_forget(entry);
 			entry = -1;
 		}
-		if (entry < 0)
-			entry = mirror_make(key, state);
+		if (entry < 0 && (entry = mirror_make(key, state)) >= 0)
+			mirror_inherit(entry);
 		memory->table_version = atomic_load(&gpuann_control->table_version);
 	}
 	memory->key = entry >= 0 ? mirror_track(entry)->key : *key;
@@ -178,7 +178,8 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 {
 	MirrorRef	ref = {-1, 0, 0};
 	bool		allowed = gpuann_option_mirror(index);
-	bool		wanted = gpuann_server && allowed && !made_here(index);
+	bool		ours = made_here(index);
+	bool		wanted = gpuann_server && allowed && !ours;
 	Remembered *memory;
 	MirrorKey	key;
 
@@ -190,13 +191,15 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 	memory = recall_index(index);
 	if (!still_true(memory, &key) || memory->entry < 0)
 	{
-		look_up(memory, &key, wanted ? MIRROR_WANTED : MIRROR_STATISTICS);
+		/* A file that may go with this transaction gets no entry: it would inherit from the one before. */
+		look_up(memory, &key, wanted ? MIRROR_WANTED : ours ? MIRROR_EMPTY : MIRROR_STATISTICS);
 		if (memory->entry >= 0 && wanted)
 			mirror_wake(memory->entry);
 	}
 	if (memory->entry < 0)
 	{
-		*why = gpuann_server && allowed ? FALLBACK_REFUSED : FALLBACK_OFF;
+		if (gpuann_server && allowed)
+			*why = ours ? FALLBACK_NOT_LOADED : FALLBACK_REFUSED;
 		return ref;
 	}
 

@@ -13,6 +13,9 @@ extern void dbhook_init(void);
 /* drophook.c: mirrors of dropped indexes are given up. Called by the postmaster. */
 extern void drophook_init(void);
 
+/* mirrorfeed.c: mirrors that builds have loaded stay or go with their transaction. */
+extern void mirror_feed_init(void);
+
 /* Whether no worker may be started in a database. The mirror lock is held. */
 extern bool database_barred(Oid database);
 

@@ -50,19 +50,16 @@ remember(int entry)
 static void
 note_drop(Oid relation)
 {
-	int			entry = -1;
-
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
-	for (uint32 i = 0; i < gpuann_control->high_water && entry < 0; i++)
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
 		MirrorTrack *track = mirror_track((int) i);
 
+		/* A file made by this transaction has an entry beside the one before. */
 		if (track->in_use && track->key.index == relation && track->key.database == MyDatabaseId)
-			entry = (int) i;
+			remember((int) i);
 	}
 	LWLockRelease(gpuann_mirror_lock());
-	if (entry >= 0)
-		remember(entry);
 }
 
 static void

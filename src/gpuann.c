@@ -215,6 +215,8 @@ gpuannbuildphasename(int64 phase)
 			return "writing WAL";
 		case BUILD_PHASE_PAGES:
 			return "linking over pages";
+		case BUILD_PHASE_MIRROR:
+			return "loading mirror";
 		default:
 			return NULL;
 	}

@@ -9,6 +9,7 @@
 #include "area.h"
 
 #include "miscadmin.h"
+#include "storage/ipc.h"
 
 #define MOST_LANES	256
 
@@ -213,6 +214,22 @@ area_leave(void)
 		if (lane_held[i])
 			lane_release(i);
 	}
+}
+
+static void
+leave_at_exit(int code, Datum arg)
+{
+	area_leave();
+}
+
+void
+area_leave_at_exit(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+	registered = true;
 }
 
 /* What a dead server leaves of one word. */

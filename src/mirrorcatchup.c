@@ -295,7 +295,7 @@ catchup_step(MirrorSlice *slice)
 		ending = SLICE_MORE;
 	if (ending == SLICE_IDLE)
 		progress->replayed = replayed;
-	if (ending == SLICE_IDLE && slice->primary && progress->phase == PHASE_SERVING)
+	if (ending == SLICE_IDLE && slice->may_link && progress->phase == PHASE_SERVING)
 		link_consider(slice, &meta, &bounds);
 	return ending;
 }

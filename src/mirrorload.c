@@ -15,6 +15,7 @@
 
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lwlock.h"
 
 /* Node states and versions of a run of slots. */
 static void
@@ -169,6 +170,26 @@ finish_load(MirrorSlice *slice)
 	progress->ready_at = bounds.end;
 	progress->phase = PHASE_CATCHUP;
 	return SLICE_MORE;
+}
+
+bool
+load_claim(MirrorSlice *slice)
+{
+	AreaMirror *mirror = mirror_area(slice->entry);
+	uint32		epoch;
+	bool		ready;
+
+	/* Under the lock: a server that is ready here has the launcher's sweep, which takes the lock, still before it. */
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	ready = area_server_ready(&epoch) && atomic_load(&slice->track->identity) == slice->identity;
+	if (ready)
+	{
+		atomic_store(&mirror->changed, 0);
+		slice->generation = mirror_invalidate(slice->entry, MIRROR_LOADING);
+		atomic_store(&mirror->epoch, epoch);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	return ready;
 }
 
 SliceEnding

@@ -113,6 +113,34 @@ room_make(const MirrorSlice *slice)
 }
 
 bool
+room_from_before(const MirrorSlice *slice)
+{
+	bool		any = false;
+
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		AreaMirror *mirror = mirror_area((int) i);
+		Victim		victim = {-1, 0, 0};
+
+		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+		if (track->in_use && (int) i != slice->entry && track->key.index == slice->key.index &&
+			track->key.database == slice->key.database && atomic_load(&mirror->state) == MIRROR_READY)
+		{
+			victim.entry = (int) i;
+			victim.generation = atomic_load(&mirror->generation);
+			(void) mirror_invalidate((int) i, MIRROR_WANTED);
+		}
+		LWLockRelease(gpuann_mirror_lock());
+		if (victim.entry < 0)
+			continue;
+		any = true;
+		drop_now(slice->lane, &victim);
+	}
+	return any;
+}
+
+bool
 room_within_quota(MirrorSlice *slice)
 {
 	uint64		quota = (uint64) gpuann_database_memory_limit << 20;

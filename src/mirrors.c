@@ -121,7 +121,7 @@ choose_entry(void)
 		MirrorTrack *track = mirror_track(i);
 		int64		used = atomic_load(&mirror_area(i)->last_used_ms);
 		uint32		state = atomic_load(&mirror_area(i)->state);
-		bool		mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->worker >= 0;
+		bool		mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->worker >= 0 || track->builder != 0;
 
 		if (!track->in_use)
 			return i;
@@ -138,10 +138,11 @@ choose_entry(void)
 	return chosen;
 }
 
-/* An index that got a new relation file keeps its counters: take them from its old entry, which is of no use any more. */
-static void
-inherit_counters(int entry, const MirrorKey *key)
+void
+mirror_inherit(int entry)
 {
+	const MirrorKey *key = &mirror_track(entry)->key;
+
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
 		MirrorTrack *track = mirror_track((int) i);
@@ -174,6 +175,7 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	track->in_use = true;
 	track->key = *key;
 	track->worker = -1;
+	track->builder = 0;
 	track->failures = 0;
 	track->crashes = 0;
 	track->looked_ms = monotonic_ms();
@@ -182,7 +184,6 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	memset(&track->progress, 0, sizeof(track->progress));
 	mirror->key = *key;
 	memset(&mirror->counters, 0, sizeof(mirror->counters));
-	inherit_counters(entry, key);
 	atomic_store(&mirror->wanted, 0);
 	atomic_store(&mirror->changed, 0);
 	atomic_store(&mirror->last_used_ms, monotonic_ms());
@@ -227,6 +228,7 @@ mirror_forget(int entry)
 	(void) mirror_invalidate(entry, MIRROR_EMPTY);
 	track->in_use = false;
 	track->worker = -1;
+	track->builder = 0;
 	atomic_store(&mirror_area(entry)->worker, 0);
 }
 

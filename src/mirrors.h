@@ -5,8 +5,8 @@
  * The table has two halves. AreaMirror (protocol.h) stands in the shared area, where the server sees it and could overwrite it;
  * MirrorTrack stands in PostgreSQL's own shared memory and holds what must be true. Launcher and workers find each other here too.
  *
- * gpuann_mirror_lock() protects in_use, key and worker of every track, the worker slots, and the barred databases. The
- * progress of a track is its worker's.
+ * gpuann_mirror_lock() protects in_use, key, worker and builder of every track, the worker slots, and the barred databases. The
+ * progress of a track is its worker's, or its builder's.
  */
 #ifndef GPUANN_MIRRORS_H
 #define GPUANN_MIRRORS_H
@@ -54,6 +54,7 @@ typedef struct MirrorTrack
 	bool		in_use;
 	MirrorKey	key;
 	int			worker;			/* worker slot, or -1 */
+	pid_t		builder;		/* whose transaction has made the index's file and is not over; 0: none. Workers leave it alone */
 	int			failures;		/* in a row: stretches the time to the next try */
 	int			crashes;		/* of servers that were at work on it */
 	int64		crashed_ms;		/* the last of them */
@@ -132,6 +133,12 @@ extern int	mirror_find(const MirrorKey *key);
 
 /* A new entry, or -1 if the table is full of indexes in use. The lock is held exclusively. */
 extern int	mirror_make(const MirrorKey *key, MirrorState state);
+
+/*
+ * An index that has got this entry with a new relation file keeps its counters: those of its earlier entries, which are emptied. The lock
+ * is held exclusively.
+ */
+extern void mirror_inherit(int entry);
 
 /* The index is gone: empty the entry. The lock is held exclusively. */
 extern void mirror_forget(int entry);

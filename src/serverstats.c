@@ -299,7 +299,8 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 
 		LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 		key = mirror_track((int) i)->key;
-		ours = mirror_track((int) i)->in_use && key.database == MyDatabaseId;
+		ours = mirror_track((int) i)->in_use && key.database == MyDatabaseId &&
+			(mirror_track((int) i)->builder == 0 || mirror_track((int) i)->builder == MyProcPid);
 		LWLockRelease(gpuann_mirror_lock());
 		if (!ours)
 			continue;

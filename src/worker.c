@@ -81,7 +81,7 @@ release_entries(bool refuse)
 		uint32		identity;
 
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-		ours = track->in_use && track->key.database == me.slot->database &&
+		ours = track->in_use && track->key.database == me.slot->database && track->builder == 0 &&
 			atomic_load(&mirror_area((int) i)->state) != MIRROR_STATISTICS;
 		identity = atomic_load(&track->identity);
 		if (track->in_use && track->worker == me.number)
@@ -132,7 +132,7 @@ refresh_entries(void)
 	{
 		MirrorTrack *track = mirror_track((int) i);
 
-		if (!track->in_use || track->key.database != MyDatabaseId ||
+		if (!track->in_use || track->key.database != MyDatabaseId || track->builder != 0 ||
 			atomic_load(&mirror_area((int) i)->state) == MIRROR_STATISTICS)
 			continue;
 		track->worker = me.number;
@@ -225,25 +225,28 @@ open_index(MirrorSlice *slice)
 	return SLICE_IDLE;
 }
 
-/* A load begins: the mirror gets a generation of its own. False if the server has just died. */
+/*
+ * Whether an index that is not valid is on its way to be: its table is locked as for CREATE INDEX CONCURRENTLY. What a failed one left is
+ * of no use to anybody.
+ */
 static bool
-claim_for_load(MirrorSlice *slice)
+becomes_valid(Relation index)
 {
-	AreaMirror *mirror = mirror_area(slice->entry);
-	uint32		epoch;
-	bool		ready;
+	Oid			table = index->rd_index->indrelid;
 
-	/* Under the lock: a server that is ready here has the launcher's sweep, which takes the lock, still before it. */
-	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	ready = area_server_ready(&epoch) && atomic_load(&slice->track->identity) == slice->identity;
-	if (ready)
-	{
-		atomic_store(&mirror->changed, 0);
-		slice->generation = mirror_invalidate(slice->entry, MIRROR_LOADING);
-		atomic_store(&mirror->epoch, epoch);
-	}
-	LWLockRelease(gpuann_mirror_lock());
-	return ready;
+	if (!ConditionalLockRelationOid(table, ShareUpdateExclusiveLock))
+		return true;
+	UnlockRelationOid(table, ShareUpdateExclusiveLock);
+	return false;
+}
+
+/* Whether an index is to have a mirror. */
+static bool
+is_wanted(const MirrorSlice *slice)
+{
+	Relation	index = slice->index;
+
+	return gpuann_option_mirror(index) && (index->rd_index->indisvalid || !slice->primary || becomes_valid(index));
 }
 
 /* What is next for a mirror whose index is open. */
@@ -255,7 +258,7 @@ work_on(MirrorSlice *slice)
 
 	if (state == MIRROR_WANTED || state == MIRROR_REFUSED)
 	{
-		if (!claim_for_load(slice))
+		if (!load_claim(slice))
 			return SLICE_LOST;
 		ending = load_begin(slice);
 		return ending == SLICE_IDLE ? SLICE_MORE : ending;
@@ -292,7 +295,7 @@ run_slice(MirrorSlice *slice)
 	FAULT_POINT("worker-slice");
 	if (ending == SLICE_IDLE)
 	{
-		ending = gpuann_option_mirror(slice->index) ? work_on(slice) : SLICE_UNWANTED;
+		ending = is_wanted(slice) ? work_on(slice) : SLICE_UNWANTED;
 		FreeAccessStrategy(slice->strategy);
 		relation_close(slice->index, AccessShareLock);
 	}
@@ -535,8 +538,8 @@ serve(int entry)
 	slice.track = track;
 	slice.progress = &track->progress;
 	slice.lane = me.lane;
-	slice.primary = !RecoveryInProgress();
-	if (atomic_load(&track->identity) != slice.identity || slice.key.database != MyDatabaseId)
+	slice.primary = slice.may_link = !RecoveryInProgress();
+	if (track->worker != me.number || atomic_load(&track->identity) != slice.identity || slice.key.database != MyDatabaseId)
 		return LOCKED_MS;		/* it has just become another index's entry */
 	track->looked_ms = now;
 	ending = run_slice_safely(&slice);

@@ -43,7 +43,8 @@ typedef struct MirrorSlice
 	BlockNumber blocks;			/* of the file, at the start of the slice */
 	BufferAccessStrategy strategy;
 	int64		until_us;
-	bool		primary;		/* not in recovery: may link */
+	bool		primary;		/* not in recovery */
+	bool		may_link;
 	uint64		least_bytes;	/* that the mirror takes: vectors, graph and versions of its rows */
 	bool		no_memory;		/* SLICE_REFUSED: others might make way */
 	bool		over_quota;		/* and only others of this database */
@@ -73,6 +74,9 @@ extern SliceEnding slice_call(MirrorSlice *slice);
 extern Buffer slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind);
 
 /* mirrorload.c */
+
+/* A load begins: the mirror gets a generation of its own. False if the server has just died. */
+extern bool load_claim(MirrorSlice *slice);
 extern SliceEnding load_begin(MirrorSlice *slice);
 extern SliceEnding load_step(MirrorSlice *slice);
 extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
@@ -87,6 +91,12 @@ extern void room_keep_quota(void);
 
 /* Take the memory of a mirror that is not in use; false if there is none, or if that cannot suffice. Outside of transactions. */
 extern bool room_make(const MirrorSlice *slice);
+
+/*
+ * The same for a builder, who takes nothing from others: the mirror of the index's file before this one, which nobody can read now, makes way.
+ * It is wanted again, should the new file not stay.
+ */
+extern bool room_from_before(const MirrorSlice *slice);
 
 /* mirrorcatchup.c: one look at the pages, and what follows from it. */
 extern SliceEnding catchup_step(MirrorSlice *slice);

@@ -118,7 +118,7 @@ entry_needs_worker(int entry, int64 now, bool standby)
 	AreaMirror *mirror = mirror_area(entry);
 	uint32		state = atomic_load(&mirror->state);
 
-	if (!track->in_use || track->worker >= 0)
+	if (!track->in_use || track->worker >= 0 || track->builder != 0)
 		return false;
 	if (state == MIRROR_READY)
 		return atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS ||

@@ -17,57 +17,6 @@
 #include "storage/bufmgr.h"
 #include "storage/lwlock.h"
 
-/* Node states and versions of a run of slots. */
-static void
-read_versions(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions, uint64 *dead)
-{
-	const IndexFormat *format = slice->format;
-	uint32		slot = first;
-
-	while (slot < first + count)
-	{
-		BlockNumber block = node_block(format, slot);
-		Buffer		buffer = slice_read_page(slice, block, PAGE_NODE);
-
-		for (; slot < first + count && node_block(format, slot) == block; slot++)
-		{
-			uint32		i = slot - first;
-			NodeRecord *node = BufferIsValid(buffer) ? node_record(format, BufferGetPage(buffer), slot) : NULL;
-
-			versions[i] = node ? node->version : 0;
-			if (node == NULL || NodeState(node) != NODE_LIVE)
-				dead[i / 64] |= UINT64CONST(1) << (i % 64);
-		}
-		if (BufferIsValid(buffer))
-			UnlockReleaseBuffer(buffer);
-	}
-}
-
-/* The vectors of a run of slots of one superblock: a run of its vector pages' bytes. */
-static void
-read_vectors(const MirrorSlice *slice, uint32 first, uint32 count, unsigned char *to)
-{
-	VectorPlace place = vector_place(slice->format, first);
-	Size		left = (Size) count * slice->format->vector_bytes;
-
-	while (left > 0)
-	{
-		Size		bytes = Min(left, (Size) GPUANN_PAYLOAD - place.offset);
-		Buffer		buffer = slice_read_page(slice, place.block, PAGE_VECTOR);
-
-		if (BufferIsValid(buffer))
-		{
-			memcpy(to, VectorBytesOf(BufferGetPage(buffer)) + place.offset, bytes);
-			UnlockReleaseBuffer(buffer);
-		}
-		else
-			memset(to, 0, bytes);
-		to += bytes;
-		left -= bytes;
-		vector_place_next(slice->format, &place);
-	}
-}
-
 /* The rows that one lane holds, from a slot on and within its superblock. */
 static uint32
 rows_in_lane(const IndexFormat *format, uint32 first, uint32 end)
@@ -76,6 +25,173 @@ rows_in_lane(const IndexFormat *format, uint32 first, uint32 end)
 	uint64		fit = (LANE_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
 
 	return (uint32) Min(fit, Min(end, superblock_end) - first);
+}
+
+/* ---- pages of a run of slots, in the order in which they lie, but that a slot's node page comes before all of its vector ---- */
+
+/* A run of slots of one superblock, and how much of it has been passed. */
+typedef struct RowOrder
+{
+	const IndexFormat *format;
+	uint32		slot;			/* first of the next node page */
+	uint32		end;
+	VectorPlace place;			/* the next vector page, */
+	Size		left;			/* and the bytes from there on */
+} RowOrder;
+
+/* A page of the run: these slots' records, or so many bytes of vectors from offset on. */
+typedef struct RowPage
+{
+	PageKind	kind;
+	BlockNumber block;
+	uint32		first;
+	uint32		end;
+	uint32		offset;
+	Size		bytes;
+} RowPage;
+
+static void
+row_order_begin(RowOrder *order, const IndexFormat *format, uint32 first, uint32 count)
+{
+	order->format = format;
+	order->slot = first;
+	order->end = first + count;
+	order->place = vector_place(format, first);
+	order->left = (Size) count * format->vector_bytes;
+}
+
+/* The next page of the run; false at its end. */
+static bool
+row_order_next(RowOrder *order, RowPage *page)
+{
+	const IndexFormat *format = order->format;
+
+	if (order->slot < order->end && vector_place(format, order->slot).page <= order->place.page)
+	{
+		page->kind = PAGE_NODE;
+		page->block = node_block(format, order->slot);
+		page->first = order->slot;
+		page->end = Min(order->slot - node_index(format, order->slot) + format->nodes_per_page, order->end);
+		order->slot = page->end;
+		return true;
+	}
+	if (order->left == 0)
+		return false;
+	page->kind = PAGE_VECTOR;
+	page->block = order->place.block;
+	page->offset = order->place.offset;
+	page->bytes = Min(order->left, (Size) GPUANN_PAYLOAD - page->offset);
+	order->left -= page->bytes;
+	vector_place_next(format, &order->place);
+	return true;
+}
+
+/* What a slice of the load will read, for its read-ahead. */
+typedef struct LoadOrder
+{
+	const MirrorSlice *slice;
+	uint32		next_slot;		/* after the run under way */
+	RowOrder	run;
+} LoadOrder;
+
+/* The next page of versions and vectors. */
+static BlockNumber
+next_row_block(void *state)
+{
+	LoadOrder  *order = state;
+	const MirrorSlice *slice = order->slice;
+	RowPage		page;
+
+	for (;;)
+	{
+		while (row_order_next(&order->run, &page))
+		{
+			if (page.block < slice->blocks)
+				return page.block;
+		}
+		if (order->next_slot >= slice->progress->load_slots)
+			return InvalidBlockNumber;
+		row_order_begin(&order->run, slice->format, order->next_slot,
+						rows_in_lane(slice->format, order->next_slot, slice->progress->load_slots));
+		order->next_slot = order->run.end;
+	}
+}
+
+/* The next page of graph rows. */
+static BlockNumber
+next_graph_block(void *state)
+{
+	LoadOrder  *order = state;
+	const IndexFormat *format = order->slice->format;
+	uint32		slot = order->next_slot;
+	uint32		superblock_end = (slot_superblock(format, slot) + 1) * format->superblock_slots;
+	BlockNumber block = node_block(format, slot);
+
+	if (slot >= order->slice->progress->load_slots || block >= order->slice->blocks)
+		return InvalidBlockNumber;
+	order->next_slot = Min(slot + format->nodes_per_page, superblock_end);
+	return block;
+}
+
+/* Begin to read ahead from where the load has come to. */
+static void
+begin_ahead(MirrorSlice *slice, LoadOrder *order)
+{
+	bool		rows = slice->progress->phase == PHASE_ROWS;
+
+	memset(order, 0, sizeof(*order));
+	order->slice = slice;
+	order->next_slot = slice->progress->next_slot;
+	order->run.format = slice->format;
+	slice->ahead = read_ahead_begin(slice->index, slice->strategy, rows ? next_row_block : next_graph_block, order);
+}
+
+static void
+end_ahead(MirrorSlice *slice)
+{
+	if (slice->ahead != NULL)
+		read_ahead_end(slice->ahead);
+	slice->ahead = NULL;
+}
+
+/* Node states and versions of a page's slots. */
+static void
+take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32 *versions, uint64 *dead, uint32 first)
+{
+	for (uint32 slot = at->first; slot < at->end; slot++)
+	{
+		uint32		i = slot - first;
+		NodeRecord *node = BufferIsValid(buffer) ? node_record(slice->format, BufferGetPage(buffer), slot) : NULL;
+
+		versions[i] = node ? node->version : 0;
+		if (node == NULL || NodeState(node) != NODE_LIVE)
+			dead[i / 64] |= UINT64CONST(1) << (i % 64);
+	}
+}
+
+/* Versions, states and vectors of a run of slots. */
+static void
+read_rows(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions, uint64 *dead, unsigned char *vectors)
+{
+	RowOrder	order;
+	RowPage		page;
+
+	row_order_begin(&order, slice->format, first, count);
+	while (row_order_next(&order, &page))
+	{
+		Buffer		buffer = slice_read_page(slice, page.block, page.kind);
+
+		if (page.kind == PAGE_NODE)
+			take_versions(slice, &page, buffer, versions, dead, first);
+		else if (BufferIsValid(buffer))
+			memcpy(vectors, VectorBytesOf(BufferGetPage(buffer)) + page.offset, page.bytes);
+		else
+			memset(vectors, 0, page.bytes);
+		if (page.kind == PAGE_VECTOR)
+			vectors += page.bytes;
+		if (BufferIsValid(buffer))
+			UnlockReleaseBuffer(buffer);
+	}
 }
 
 /* Send the next run of rows. */
@@ -95,8 +211,7 @@ send_rows(MirrorSlice *slice)
 	if (versions == NULL || dead == NULL || vectors == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a lane");
 	memset(dead, 0, dead_bytes);
-	read_versions(slice, first, count, versions, dead);
-	read_vectors(slice, first, count, vectors);
+	read_rows(slice, first, count, versions, dead, vectors);
 	lane->first_slot = first;
 	lane->count = count;
 	lane->has_dead = 1;
@@ -233,19 +348,24 @@ load_step(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending = SLICE_IDLE;
+	LoadOrder	order;
 
 	while (ending == SLICE_IDLE && !slice_over(slice))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (progress->next_slot < progress->load_slots)
-			ending = progress->phase == PHASE_ROWS ? send_rows(slice) : send_graph(slice);
-		else if (progress->phase == PHASE_ROWS)
 		{
-			progress->phase = PHASE_GRAPH;
-			progress->next_slot = 0;
+			if (slice->ahead == NULL)
+				begin_ahead(slice, &order);
+			ending = progress->phase == PHASE_ROWS ? send_rows(slice) : send_graph(slice);
+			continue;
 		}
-		else
+		end_ahead(slice);
+		if (progress->phase == PHASE_GRAPH)
 			return finish_load(slice);
+		progress->phase = PHASE_GRAPH;
+		progress->next_slot = 0;
 	}
+	end_ahead(slice);
 	return ending == SLICE_IDLE ? SLICE_MORE : ending;
 }

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "pagesearch.h"
+#include "readahead.h"
 
 #include "engine/select.h"
 #include "miscadmin.h"
@@ -16,6 +17,7 @@
 #include "storage/bufmgr.h"
 
 #define FIRST_ROOM	1024
+#define LEAST_AHEAD	64			/* slots whose vectors are worth being asked for beforehand */
 
 /* An exact search under way. */
 typedef struct ExactSearch
@@ -28,6 +30,11 @@ typedef struct ExactSearch
 	uint32	   *versions;
 	uint32		count;
 	void	   *vector;			/* a copy of one that crosses pages */
+	ReadAhead  *ahead;			/* of their pages; NULL: they are read one by one */
+	uint32		ahead_next;		/* slots[ahead_next ..) are still to be asked for, */
+	uint32		ahead_left;		/* after so many bytes of the one before, */
+	VectorPlace ahead_place;	/* from here on; */
+	BlockNumber ahead_last;		/* asked for last */
 	Buffer		buffer;			/* the vector page that is locked, ... */
 	BlockNumber locked;			/* ... and its block */
 	float	   *wide;			/* the query in single precision; NULL: fast distances turn nothing away */
@@ -117,8 +124,64 @@ lock_vector_page(ExactSearch *search, BlockNumber block)
 		search->buffer = InvalidBuffer;
 	}
 	CHECK_FOR_INTERRUPTS();
-	search->buffer = read_page_in_bulk(search->query->index, block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false, search->strategy);
+	if (search->ahead != NULL)
+		search->buffer = read_ahead_page(search->ahead, block, PAGE_VECTOR, false);
+	else
+		search->buffer = read_page_in_bulk(search->query->index, block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false, search->strategy);
 	search->locked = block;
+}
+
+/*
+ * The next page that vectors of the slots collected are on: each page once.
+ */
+static BlockNumber
+next_vector_block(void *state)
+{
+	ExactSearch *search = state;
+	const IndexFormat *format = search->query->format;
+
+	for (;;)
+	{
+		BlockNumber block;
+
+		if (search->ahead_left == 0)
+		{
+			if (search->ahead_next == search->count)
+				return InvalidBlockNumber;
+			search->ahead_place = vector_place(format, search->slots[search->ahead_next++]);
+			search->ahead_left = format->vector_bytes;
+		}
+		block = search->ahead_place.block;
+		search->ahead_left -= Min(search->ahead_left, (uint32) GPUANN_PAYLOAD - search->ahead_place.offset);
+		if (search->ahead_left > 0)
+			vector_place_next(format, &search->ahead_place);
+		if (block != search->ahead_last)
+			return search->ahead_last = block;
+	}
+}
+
+/*
+ * Begin to read the vectors of the slots collected.
+ */
+static void
+begin_vectors(ExactSearch *search)
+{
+	if (search->count < LEAST_AHEAD)
+		return;
+	search->ahead_next = search->ahead_left = 0;
+	search->ahead_last = InvalidBlockNumber;
+	search->ahead = read_ahead_begin(search->query->index, search->strategy, next_vector_block, search);
+}
+
+static void
+end_vectors(ExactSearch *search)
+{
+	if (BufferIsValid(search->buffer))
+		UnlockReleaseBuffer(search->buffer);
+	search->buffer = InvalidBuffer;
+	if (search->ahead != NULL)
+		read_ahead_end(search->ahead);
+	search->ahead = NULL;
 }
 
 /*
@@ -157,6 +220,7 @@ offer_collected(ExactSearch *search)
 {
 	const PageQuery *query = search->query;
 
+	begin_vectors(search);
 	for (uint32 i = 0; i < search->count; i++)
 	{
 		const void *vector = vector_of(search, search->slots[i]);
@@ -165,9 +229,7 @@ offer_collected(ExactSearch *search)
 			offer(search, search->slots[i], search->versions[i],
 				  search->kernels->exact(query->vector, vector, query->format->dims));
 	}
-	if (BufferIsValid(search->buffer))
-		UnlockReleaseBuffer(search->buffer);
-	search->buffer = InvalidBuffer;
+	end_vectors(search);
 	search->count = 0;
 }
 
@@ -220,15 +282,46 @@ exact_end(ExactSearch *search)
 		FreeAccessStrategy(search->strategy);
 }
 
+/* Node pages in slot order: the slot that is first on the next one. */
+typedef struct NodeOrder
+{
+	const PageQuery *query;
+	uint32		slot;
+} NodeOrder;
+
 /*
- * Collect the live slots among [first, end), which lie on one node page.
+ * The end of the node page that a slot is on, as a slot; at most next_fresh.
+ */
+static uint32
+node_page_end(const PageQuery *query, uint32 slot)
+{
+	const IndexFormat *format = query->format;
+	uint64		superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
+	uint64		page_end = (uint64) slot - node_index(format, slot) + format->nodes_per_page;
+
+	return Min(Min(superblock_end, page_end), query->bounds->next_fresh);
+}
+
+static BlockNumber
+next_node_block(void *state)
+{
+	NodeOrder  *order = state;
+	uint32		slot = order->slot;
+
+	if (slot >= order->query->bounds->next_fresh)
+		return InvalidBlockNumber;
+	order->slot = node_page_end(order->query, slot);
+	return node_block(order->query->format, slot);
+}
+
+/*
+ * Collect the live slots among [first, end), which lie on one node page, the next one.
  */
 static void
-collect_page(const PageQuery *query, BufferAccessStrategy strategy, uint32 first, uint32 end,
+collect_page(const PageQuery *query, ReadAhead *ahead, uint32 first, uint32 end,
 			 uint32 *slots, uint32 *versions, uint32 *count)
 {
-	Buffer		buffer = read_page_in_bulk(query->index, node_block(query->format, first), PAGE_NODE, BUFFER_LOCK_SHARE,
-									 true, strategy);
+	Buffer		buffer = read_ahead_page(ahead, node_block(query->format, first), PAGE_NODE, true);
 	Page		page = BufferGetPage(buffer);
 
 	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)
@@ -245,37 +338,28 @@ collect_page(const PageQuery *query, BufferAccessStrategy strategy, uint32 first
 }
 
 /*
- * The end of the node page that a slot is on, as a slot; at most next_fresh.
- */
-static uint32
-node_page_end(const PageQuery *query, uint32 slot)
-{
-	const IndexFormat *format = query->format;
-	uint64		superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
-	uint64		page_end = (uint64) slot - node_index(format, slot) + format->nodes_per_page;
-
-	return Min(Min(superblock_end, page_end), query->bounds->next_fresh);
-}
-
-/*
  * The nearest live slots of a range, exactly.
  */
 void
 page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *answer)
 {
 	const IndexFormat *format = query->format;
+	NodeOrder	order = {query, 0};
+	ReadAhead  *ahead;
 	ExactSearch search;
 	uint32		end;
 
 	exact_begin(&search, query, range, format->superblock_slots + format->nodes_per_page, answer);
+	ahead = read_ahead_begin(query->index, search.strategy, next_node_block, &order);
 	for (uint32 slot = 0; slot < query->bounds->next_fresh; slot = end)
 	{
 		CHECK_FOR_INTERRUPTS();
 		end = node_page_end(query, slot);
-		collect_page(query, search.strategy, slot, end, search.slots, search.versions, &search.count);
+		collect_page(query, ahead, slot, end, search.slots, search.versions, &search.count);
 		if (end % format->superblock_slots == 0 || end == query->bounds->next_fresh)
 			offer_collected(&search);
 	}
+	read_ahead_end(ahead);
 	exact_end(&search);
 }
 
@@ -351,6 +435,8 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 	uint32		slot = after_slot == NO_SLOT ? 0 : after_slot + 1;
 	uint32	   *slots = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
 	uint32	   *versions = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
+	NodeOrder	order = {query, slot};
+	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
 
 	memset(answer, 0, sizeof(*answer));
 	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * ((Size) room + format->nodes_per_page));
@@ -360,11 +446,12 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 		uint32		count = 0;
 
 		CHECK_FOR_INTERRUPTS();
-		collect_page(query, NULL, slot, end, slots, versions, &count);
+		collect_page(query, ahead, slot, end, slots, versions, &count);
 		for (uint32 i = 0; i < count; i++)
 			answer->results[answer->count++] = (SearchResult) {0, slots[i], versions[i]};
 		slot = end;
 	}
+	read_ahead_end(ahead);
 	answer->more = slot < query->bounds->next_fresh;
 	pfree(slots);
 	pfree(versions);

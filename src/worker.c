@@ -183,7 +183,10 @@ slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind)
 
 	if (block >= slice->blocks)
 		return InvalidBuffer;
-	buffer = read_page_in_bulk(slice->index, block, kind, BUFFER_LOCK_SHARE, true, slice->strategy);
+	if (slice->ahead != NULL)
+		buffer = read_ahead_page(slice->ahead, block, kind, true);
+	else
+		buffer = read_page_in_bulk(slice->index, block, kind, BUFFER_LOCK_SHARE, true, slice->strategy);
 	if (!PageIsNew(BufferGetPage(buffer)))
 		return buffer;
 	UnlockReleaseBuffer(buffer);

@@ -11,6 +11,7 @@
 
 #include "link.h"
 #include "mirrors.h"
+#include "readahead.h"
 
 #define SLICE_US	20000
 
@@ -42,6 +43,7 @@ typedef struct MirrorSlice
 	const IndexFormat *format;
 	BlockNumber blocks;			/* of the file, at the start of the slice */
 	BufferAccessStrategy strategy;
+	ReadAhead  *ahead;			/* while a load reads pages in their order; else NULL */
 	int64		until_us;
 	bool		primary;		/* not in recovery */
 	bool		may_link;
@@ -70,7 +72,7 @@ extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const c
 /* Post the slice's lane and wait. SLICE_IDLE: done. */
 extern SliceEnding slice_call(MirrorSlice *slice);
 
-/* Read a page of the slice's index; InvalidBuffer: nothing was ever written there. Locked for share. */
+/* Read a page of the slice's index (reading ahead: the next one); InvalidBuffer: nothing was ever written there. Locked for share. */
 extern Buffer slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind);
 
 /* mirrorload.c */

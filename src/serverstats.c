@@ -23,7 +23,7 @@
 #include "utils/timestamp.h"
 
 #define STATUS_COLUMNS	16
-#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 2 + 5)
+#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 2 + 6)
 
 PG_FUNCTION_INFO_V1(gpuann_server_status);
 PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
@@ -199,30 +199,37 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(description), row.values, row.nulls));
 }
 
-/* List entries that a mirror is behind its index; -1: the index cannot be looked at just now. */
-static int64
-mirror_lag(const MirrorKey *key, uint64 position)
+/* How far a mirror is behind its index. */
+typedef struct MirrorLag
+{
+	int64		entries;		/* of the pending list; -1: the index cannot be looked at just now */
+	int64		changes;		/* numbered ones, of linkers and VACUUM */
+} MirrorLag;
+
+static MirrorLag
+mirror_lag(const MirrorKey *key, uint64 position, uint64 change_seq)
 {
 	Relation	index;
 	MirrorKey	now;
 	MetaPage	meta;
 	ListBounds	bounds;
-	int64		lag = -1;
+	MirrorLag	lag = {-1, -1};
 
 	if (!ConditionalLockRelationOid(key->index, AccessShareLock))
-		return -1;
+		return lag;
 	index = try_relation_open(key->index, NoLock);
 	if (index == NULL)
 	{
 		UnlockRelationOid(key->index, AccessShareLock);
-		return -1;
+		return lag;
 	}
 	mirror_key(index, 0, &now);
 	if (index->rd_rel->relkind == RELKIND_INDEX && index->rd_indam != NULL && index->rd_indam->ambuild == gpuannbuild &&
 		now.relfile == key->relfile && now.tablespace == key->tablespace)
 	{
 		list_bounds(index, index_format(index), &meta, &bounds);
-		lag = bounds.end > position ? (int64) (bounds.end - position) : 0;
+		lag.entries = bounds.end > position ? (int64) (bounds.end - position) : 0;
+		lag.changes = meta.change_seq > change_seq ? (int64) (meta.change_seq - change_seq) : 0;
 	}
 	relation_close(index, AccessShareLock);
 	return lag;
@@ -235,15 +242,21 @@ put_mirror(Row *row, int entry, const MirrorKey *key)
 	AreaMirror *mirror = mirror_area(entry);
 	uint64		position = atomic_load(&mirror->position);
 	bool		ready = atomic_load(&mirror->state) == MIRROR_READY;
-	int64		lag = ready ? mirror_lag(key, position) : -1;
+	MirrorLag	lag = {-1, -1};
+
+	if (ready)
+		lag = mirror_lag(key, position, mirror_track(entry)->progress.change_seq);
 
 	put_counter(row, &mirror->rows);
 	put_counter(row, &mirror->bytes);
 	put_counter(row, &mirror->position);
-	if (lag >= 0)
-		put(row, Int64GetDatum(lag));
-	else
-		put_null(row);
+	for (int i = 0; i < 2; i++)
+	{
+		if (lag.entries >= 0)
+			put(row, Int64GetDatum(i == 0 ? lag.entries : lag.changes));
+		else
+			put_null(row);
+	}
 	if (atomic_load(&mirror->worker) != 0)
 		put(row, Int32GetDatum(atomic_load(&mirror->worker)));
 	else
@@ -299,8 +312,7 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 
 		LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 		key = mirror_track((int) i)->key;
-		ours = mirror_track((int) i)->in_use && key.database == MyDatabaseId &&
-			(mirror_track((int) i)->builder == 0 || mirror_track((int) i)->builder == MyProcPid);
+		ours = mirror_track((int) i)->in_use && key.database == MyDatabaseId;
 		LWLockRelease(gpuann_mirror_lock());
 		if (!ours)
 			continue;

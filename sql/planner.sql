@@ -1,4 +1,5 @@
--- When the planner takes the index, and when not.
+-- When the planner takes the index, and when not. Plans as for the pages: those for a mirror depend on whether it is there.
+SET gpuann.server = off;
 CREATE TABLE t (id integer PRIMARY KEY, kind integer, val vector(32));
 INSERT INTO t SELECT g, g % 5000, array_agg(sin(g * 12.9898 + d * 78.233) ORDER BY d)::vector(32)
 	FROM generate_series(1, 10000) g, generate_series(1, 32) d GROUP BY g;

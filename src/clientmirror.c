@@ -74,7 +74,10 @@ still_true(const Remembered *memory, const MirrorKey *key)
 	return memory->identity == atomic_load(&mirror_track(memory->entry)->identity);
 }
 
-/* Look an index up in the table; make an entry in the given state if there is none and state is not MIRROR_EMPTY. */
+/*
+ * Look an index up in the table; make an entry in the given state if there is none and state is not MIRROR_EMPTY. A nonce of 0 in the key matches
+ * any.
+ */
 static void
 look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
 {
@@ -98,6 +101,8 @@ look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
 			mirror_inherit(entry);
 		memory->table_version = atomic_load(&gpuann_control->table_version);
 	}
+	else if (entry >= 0 && key->nonce != 0 && mirror_track(entry)->key.nonce != key->nonce)
+		entry = -1;
 	memory->key = entry >= 0 ? mirror_track(entry)->key : *key;
 	memory->entry = entry;
 	memory->identity = entry >= 0 ? atomic_load(&mirror_track(entry)->identity) : 0;

@@ -66,6 +66,19 @@ remember(const MirrorKey *key)
 	return file;
 }
 
+/* Whatever the table has of this file is gone: the index was built anew in it (TRUNCATE of a table made just now), or it is another file. */
+static void
+forget_file(const MirrorKey *key)
+{
+	int			entry;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	entry = mirror_find(key);
+	if (entry >= 0)
+		mirror_forget(entry);
+	LWLockRelease(gpuann_mirror_lock());
+}
+
 /* Make the entry of a file that nobody else can know yet; false if there is no room in the table, or no server. */
 static bool
 make_entry(MirrorSlice *slice, BuiltFile *file)
@@ -73,9 +86,6 @@ make_entry(MirrorSlice *slice, BuiltFile *file)
 	bool		claimed = false;
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	slice->entry = mirror_find(&slice->key);
-	if (slice->entry >= 0)		/* of a file of this number that is gone */
-		mirror_forget(slice->entry);
 	slice->entry = mirror_make(&slice->key, MIRROR_STATISTICS);
 	if (slice->entry >= 0)
 	{
@@ -191,6 +201,7 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	slice.format = index_format(index);
 	list_bounds(index, slice.format, &meta, &bounds);
 	mirror_key(index, meta.nonce, &slice.key);
+	forget_file(&slice.key);
 	file = remember(&slice.key);
 	/* For an empty index there is nothing to answer; thousands of them (partitions) are to cost nothing. */
 	if (bounds.next_fresh == 0 || !may_feed(index))

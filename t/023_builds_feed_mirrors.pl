@@ -131,6 +131,14 @@ ok(await_mirror($node), 'an index that moved after its build is mirrored');
 is(entries(), 1, 'once');
 memory_is('its first file', $one);
 
+sql('DROP INDEX items_v');
+$session->rows("BEGIN; CREATE TABLE made AS SELECT * FROM source; CREATE INDEX made_v ON made USING gpuann (v vector_l2_ops); TRUNCATE made");
+is($session->rows("SET LOCAL enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM made ORDER BY v <-> (SELECT v FROM source LIMIT 1)) every"), 0,
+	'an index emptied in its own file has no mirror of what there was');
+$session->rows("INSERT INTO made SELECT * FROM source; COMMIT; DROP TABLE made");
+memory_is('it', $bare);
+sql($index);
+
 # Prepared: what becomes of it is not known for long.
 sql('DROP INDEX items_v');
 $session->rows("BEGIN; $index; PREPARE TRANSACTION 'later'");

@@ -213,6 +213,13 @@ lane_replace(Server *server, uint32_t number)
 		status = held_make(server, request, &error);
 	if (status == ENGINE_FAILED)
 		server_fail(server, &error);
+	if (status == ENGINE_NO_MEMORY)
+	{
+		/* Nobody is to be refused, or to make way, for mirrors that nobody can ask for any more. */
+		held_sweep(server);
+		if (server->drops != NULL)
+			return false;
+	}
 	lane_finish(server, number, status, error.text);
 	return true;
 }

@@ -302,7 +302,7 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 
 	signature_check(fcinfo, "",
 					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
-					"int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int4");
+					"int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int4");
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{

@@ -107,7 +107,7 @@ extern MirrorControl *gpuann_control;
 static inline uint32
 mirror_capacity(uint32 rows)
 {
-	return Min(rows + rows / 8 + 1024, ENGINE_MAX_SLOTS);
+	return Min(rows + rows / 8 + 64, ENGINE_MAX_SLOTS);
 }
 
 extern Size mirrors_shmem_size(void);

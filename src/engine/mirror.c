@@ -17,6 +17,7 @@
 #define CHUNK_MIN_SHIFT		6		/* a chunk has whole words of the pending map */
 #define CHUNK_MAX_SHIFT		16
 #define ALIGNMENT			64		/* a cache line */
+#define TABLE_PAGE			4096
 #define HUGE_PAGE			((size_t) 2 << 20)	/* searches jump about: fewer translations to miss */
 #define PREFETCH_AHEAD		4		/* vectors asked for before the one that is read */
 #define BREATHE_ROWS		256		/* rows a job copies between looks at waiting queries */
@@ -61,10 +62,37 @@ chunk_bytes(const Mirror *mirror)
 	return chunk_vector_bytes(mirror) + chunk_graph_bytes(mirror) + chunk_norm_bytes(mirror);
 }
 
+/* What an empty mirror takes: of its tables, which are made as large as they can become, the first pages. */
 static size_t
-table_bytes(const Mirror *mirror)
+head_bytes(void)
 {
-	return sizeof(Mirror) + SEEDS_MAX * sizeof(uint32_t) + (size_t) mirror->max_chunks * sizeof(MirrorChunk *);
+	return sizeof(Mirror) + 2 * TABLE_PAGE;
+}
+
+/* What a chunk adds to the pages of the tables in use: its pointer, and a seed for 64 slots. */
+static size_t
+chunk_table_bytes(const Mirror *mirror)
+{
+	return sizeof(MirrorChunk *) + slots_of_chunk(mirror) / 64 * sizeof(uint32_t);
+}
+
+/*
+ * A table of zeros whose pages take memory when they are first written: thousands of small mirrors must not pay for what they could
+ * become. NULL: no memory.
+ */
+static void *
+table_make(size_t bytes)
+{
+	void	   *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return table != MAP_FAILED ? table : NULL;
+}
+
+static void
+table_free(void *table, size_t bytes)
+{
+	if (table != NULL)
+		munmap(table, bytes);
 }
 
 /* The sum of all that a budget counts. */
@@ -84,6 +112,7 @@ budget_count(Mirror *mirror, int64_t chunks)
 	atomic_fetch_add(&budget->vectors, (uint64_t) (chunks * (int64_t) chunk_vector_bytes(mirror)));
 	atomic_fetch_add(&budget->graph, (uint64_t) (chunks * (int64_t) chunk_graph_bytes(mirror)));
 	atomic_fetch_add(&budget->norms, (uint64_t) (chunks * (int64_t) chunk_norm_bytes(mirror)));
+	atomic_fetch_add(&budget->state, (uint64_t) (chunks * (int64_t) chunk_table_bytes(mirror)));
 	mirror->charged = (uint32_t) (mirror->charged + chunks);
 }
 
@@ -178,9 +207,9 @@ mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudg
 		free(mirror);
 		return NULL;
 	}
-	mirror->chunks = calloc(mirror->max_chunks, sizeof(*mirror->chunks));
-	mirror->seeds = calloc(SEEDS_MAX, sizeof(*mirror->seeds));
-	atomic_fetch_add(&budget->state, table_bytes(mirror));
+	mirror->chunks = table_make(mirror->max_chunks * sizeof(*mirror->chunks));
+	mirror->seeds = table_make(SEEDS_MAX * sizeof(*mirror->seeds));
+	atomic_fetch_add(&budget->state, head_bytes());
 	if (mirror->chunks == NULL || mirror->seeds == NULL)
 	{
 		mirror_free(mirror);
@@ -197,9 +226,9 @@ mirror_free(Mirror *mirror)
 	for (uint32_t i = 0; mirror->chunks != NULL && i < mirror->nchunks; i++)
 		free(atomic_load(&mirror->chunks[i]));
 	budget_count(mirror, -(int64_t) mirror->charged);
-	atomic_fetch_sub(&mirror->budget->state, table_bytes(mirror));
-	free(mirror->chunks);
-	free(mirror->seeds);
+	atomic_fetch_sub(&mirror->budget->state, head_bytes());
+	table_free(mirror->chunks, mirror->max_chunks * sizeof(*mirror->chunks));
+	table_free(mirror->seeds, SEEDS_MAX * sizeof(*mirror->seeds));
 	free(mirror);
 }
 

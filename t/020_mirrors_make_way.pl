@@ -12,8 +12,8 @@ use ServerTest;
 use Test::More;
 
 my $dims = 250;
-# Each mirror takes about 9.5 MB: two fit.
-my $node = new_node('main', preload => 'gpuann', conf => [ "gpuann.engine = 'cpu'", "gpuann.gpu_memory_limit = '24MB'" ]);
+# Each mirror takes about 7 MB: two fit.
+my $node = new_node('main', preload => 'gpuann', conf => [ "gpuann.engine = 'cpu'", "gpuann.gpu_memory_limit = '18MB'" ]);
 
 # Mirrors are asked for here; t/024 is about those that builds load.
 make_data($node, 5000, $dims, no_index => 1);

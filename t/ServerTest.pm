@@ -1,8 +1,8 @@
 # ServerTest.pm
 #		What the TAP tests of the server share: clusters with a server, its state, its processes.
 #
-# With gpuann.fallback = error an answer can only be the server's; with gpuann.server = off only the pages'. GPUANN_ENGINE=cuda runs these
-# tests with a GPU, and GPUANN_ENGINE_LIBRARY names the file of that engine.
+# With gpuann.fallback = error an answer can only be the server's; with gpuann.server = off only the pages'. GPUANN_TEST_ENGINE runs
+# these tests with another engine than cpu: cuda (on a GPU host), emulated (the CUDA engine's code on this processor), or the path of a library.
 
 package ServerTest;
 
@@ -10,6 +10,7 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use FindBin;
 use GpuannTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -21,10 +22,10 @@ our @EXPORT = qw(
   by_table log_count alive engine
 );
 
-# The engine that servers use.
+# The engine that servers use, as gpuann.engine names it.
 sub engine
 {
-	return $ENV{GPUANN_ENGINE} // 'cpu';
+	return ($ENV{GPUANN_TEST_ENGINE} || 'cpu') eq 'cpu' ? 'cpu' : 'cuda';
 }
 
 # A primary with a server.
@@ -33,8 +34,10 @@ sub server_node
 	my ($name, %options) = @_;
 	# A GPU's context counts too.
 	my @conf = ("gpuann.engine = '" . engine() . "'", "gpuann.gpu_memory_limit = '" . (engine() eq 'cpu' ? '512MB' : '4GB') . "'");
+	my $library = $ENV{GPUANN_TEST_ENGINE} || 'cpu';
 
-	push @conf, "gpuann.engine_library = '$ENV{GPUANN_ENGINE_LIBRARY}'" if $ENV{GPUANN_ENGINE_LIBRARY};
+	$library = "$FindBin::RealBin/../test/build/cuda_emulated.so" if $library eq 'emulated';
+	push @conf, "gpuann.engine_library = '$library'" if $library =~ m{/};
 	return new_node($name, %options, preload => 'gpuann', conf => [ @conf, @{ $options{conf} // [] } ]);
 }
 

@@ -30,7 +30,10 @@
 #define AREA_SPARE_LANES	4	/* for searches, beside two of each mirror worker */
 #define AREA_SPINS			100 /* looks at a word before sleeping: about 3 us */
 
+StaticAssertDecl(AREA_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
+
 AreaHeader *gpuann_area = NULL;
+AreaHeader	gpuann_layout;
 int			gpuann_area_fd = -1;
 
 int			gpuann_engine = GPUANN_ENGINE_AUTO;
@@ -59,9 +62,6 @@ static const struct config_enum_entry fallback_options[] = {
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 static LWLock *mirror_lock = NULL;
-
-/* What the postmaster mapped, to unmap it after a crash restart (the header may have been overwritten). */
-static Size mapped_bytes = 0;
 
 /* Declare the settings of the server. */
 static void
@@ -173,7 +173,7 @@ area_create(void)
 		area_refuse("map", layout.total_bytes);
 		return;
 	}
-	mapped_bytes = layout.total_bytes;
+	gpuann_layout = layout;
 	gpuann_area = (AreaHeader *) address;
 	memcpy(gpuann_area, &layout, sizeof(layout));
 	atomic_store(&gpuann_area->epoch, 1);
@@ -187,7 +187,7 @@ area_startup(void)
 		prev_shmem_startup_hook();
 
 	if (gpuann_area != NULL)
-		munmap(gpuann_area, mapped_bytes);
+		munmap(gpuann_area, gpuann_layout.total_bytes);
 	if (gpuann_area_fd >= 0)
 		close(gpuann_area_fd);
 	gpuann_area = NULL;
@@ -274,7 +274,7 @@ area_my_slot(void)
 #else
 	slot = MyProc->pgprocno;
 #endif
-	return slot >= 0 && slot < (int) gpuann_area->slots ? slot : -1;
+	return slot >= 0 && slot < (int) gpuann_layout.slots ? slot : -1;
 }
 
 bool

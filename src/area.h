@@ -6,12 +6,45 @@
 #define GPUANN_AREA_H
 
 #include "gpuann.h"
-#include "server/protocol.h"
+#include "server/moves.h"
 
 #include "storage/lwlock.h"
 
 /* The area, or NULL when gpuann is not in shared_preload_libraries or memory was short. The same address in every process. */
 extern AreaHeader *gpuann_area;
+
+/* What it was laid out as: the header in the area could be overwritten by the server, and is not asked where things are. */
+extern AreaHeader gpuann_layout;
+
+static inline _Atomic uint32_t *
+shared_word(uint32 slot)
+{
+	return (_Atomic uint32_t *) ((char *) gpuann_area + gpuann_layout.words_offset) + slot;
+}
+
+static inline RequestPayload *
+shared_payload(uint32 slot)
+{
+	return (RequestPayload *) ((char *) gpuann_area + gpuann_layout.payloads_offset + gpuann_layout.payload_stride * slot);
+}
+
+static inline AreaMirror *
+shared_mirror(uint32 entry)
+{
+	return (AreaMirror *) ((char *) gpuann_area + gpuann_layout.mirrors_offset + gpuann_layout.mirror_stride * entry);
+}
+
+static inline AreaLane *
+shared_lane(uint32 lane)
+{
+	return (AreaLane *) ((char *) gpuann_area + gpuann_layout.lanes_offset + gpuann_layout.lane_stride * lane);
+}
+
+static inline unsigned char *
+shared_lane_data(uint32 lane)
+{
+	return (unsigned char *) gpuann_area + gpuann_layout.lane_data_offset + gpuann_layout.lane_data_bytes * lane;
+}
 
 /* Its descriptor, to pass to the server; -1 without an area. */
 extern int	gpuann_area_fd;

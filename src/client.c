@@ -99,12 +99,17 @@ wait_for_slot(_Atomic uint32_t *word, uint32 generation, uint32 epoch)
 		uint32		now_epoch;
 		int64		now;
 
-		if (value == request_word(generation, REQUEST_DONE))
-			return FALLBACK_NONE;
-		if (value == request_word(generation, REQUEST_FAILED))
-			return FALLBACK_SERVER_DIED;
-		if (value != request_word(generation, REQUEST_POSTED) && value != request_word(generation, REQUEST_TAKEN))
-			return FALLBACK_INVALID_ANSWER;
+		switch (request_look(value, generation))
+		{
+			case LOOK_DONE:
+				return FALLBACK_NONE;
+			case LOOK_FAILED:
+				return FALLBACK_SERVER_DIED;
+			case LOOK_FOREIGN:
+				return FALLBACK_INVALID_ANSWER;
+			case LOOK_PENDING:
+				break;
+		}
 		/* Posted behind the launcher's sweep of a dead server: nobody is going to look at it. */
 		if (!area_server_ready(&now_epoch) || now_epoch != epoch)
 			return FALLBACK_SERVER_DIED;
@@ -122,23 +127,19 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 	int			slot = area_my_slot();
 	_Atomic uint32_t *word;
 	RequestPayload *payload;
-	uint32		value;
 	uint32		generation;
 	volatile FallbackReason why = FALLBACK_NONE;
 
 	if (slot < 0)
 		return FALLBACK_OFF;
-	word = area_word(gpuann_area, (uint32) slot);
-	payload = area_payload(gpuann_area, (uint32) slot);
-	value = atomic_load(word);
-	generation = request_generation(value) + 1;
-	if (request_state(value) != REQUEST_FREE)
+	word = shared_word((uint32) slot);
+	payload = shared_payload((uint32) slot);
+	/* Between requests a word is FREE or ABANDONED; what else a server may have made of it, it is ours. */
+	if (request_state(atomic_load(word)) != REQUEST_FREE && !request_leave(word))
 		return FALLBACK_SLOT_BUSY;
 
 	fill_payload(payload, mirror, query);
-	generation = request_generation(request_word(generation, REQUEST_POSTED));
-	atomic_store(word, request_word(generation, REQUEST_POSTED));
-	area_ring(gpuann_area);
+	generation = request_post(gpuann_area, word);
 
 	PG_TRY();
 	{
@@ -188,7 +189,7 @@ fill_lane(int number, MirrorRef mirror, const ServerQuery *query)
 static FallbackReason
 read_lane(int number, const ServerQuery *query, RawAnswer *raw)
 {
-	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	AreaLane   *lane = shared_lane((uint32) number);
 	const void *results;
 
 	raw->count = *(volatile uint32_t *) &lane->out_count;

@@ -23,19 +23,12 @@ lane_claim(void)
 {
 	if (gpuann_area == NULL)
 		return -1;
-	for (uint32 i = 0; i < gpuann_area->lanes && i < MOST_LANES; i++)
+	for (uint32 i = 0; i < gpuann_layout.lanes && i < MOST_LANES; i++)
 	{
-		AreaLane   *lane = area_lane(gpuann_area, i);
-		int32_t		nobody = 0;
-
-		if (!atomic_compare_exchange_strong(&lane->owner, &nobody, MyProcPid))
+		if (!lane_take_ownership(shared_lane(i), MyProcPid))
 			continue;
-		if (request_state(atomic_load(&lane->state)) == REQUEST_FREE)
-		{
-			lane_held[i] = true;
-			return (int) i;
-		}
-		atomic_store(&lane->owner, 0);
+		lane_held[i] = true;
+		return (int) i;
 	}
 	return -1;
 }
@@ -43,26 +36,15 @@ lane_claim(void)
 void
 lane_release(int number)
 {
-	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
-	uint32		word = atomic_load(&lane->state);
-	uint32		generation = request_generation(word);
-
 	Assert(lane_held[number]);
 	lane_held[number] = false;
-	atomic_store(&lane->cancel, 1);
-	if (!request_move(&lane->state, generation, REQUEST_POSTED, REQUEST_FREE))
-	{
-		if (request_move(&lane->state, generation, REQUEST_TAKEN, REQUEST_ABANDONED))
-			return;				/* the server frees state and owner */
-		atomic_store(&lane->state, request_word(generation, REQUEST_FREE));
-	}
-	atomic_store(&lane->owner, 0);
+	lane_leave(shared_lane((uint32) number));
 }
 
 AreaLane *
 lane_prepare(int number, LaneOp op, uint32 mirror, uint32 generation)
 {
-	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	AreaLane   *lane = shared_lane((uint32) number);
 
 	Assert(lane_held[number]);
 	Assert(request_state(atomic_load(&lane->state)) == REQUEST_FREE);
@@ -85,36 +67,22 @@ lane_array(int number, Size bytes, uint64_t *offset)
 		return NULL;
 	*offset = lane_used[number];
 	lane_used[number] = Min(area_align(lane_used[number] + bytes), LANE_DATA_BYTES);
-	return area_lane_data(gpuann_area, (uint32) number) + *offset;
+	return shared_lane_data((uint32) number) + *offset;
 }
 
 bool
 lane_post(int number)
 {
-	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
-	uint32		generation = request_generation(atomic_load(&lane->state)) + 1;
-
 	if (!area_server_ready(&lane_epoch[number]))
 		return false;
-	atomic_store(&lane->state, request_word(generation, REQUEST_POSTED));
-	area_ring(gpuann_area);
+	lane_post_word(gpuann_area, shared_lane((uint32) number));
 	return true;
-}
-
-/* Take back a lane whose server has died before or after it saw the request; false if a live server has it. */
-static bool
-lane_withdraw(AreaLane *lane, uint32 word)
-{
-	uint32		generation = request_generation(word);
-
-	/* Posted after the launcher's sweep: nobody will ever see it. Anything else is the launcher's to turn into FAILED. */
-	return request_move(&lane->state, generation, REQUEST_POSTED, REQUEST_FREE);
 }
 
 bool
 lane_has_answer(int number)
 {
-	RequestState state = request_state(atomic_load(&area_lane(gpuann_area, (uint32) number)->state));
+	RequestState state = request_state(atomic_load(&shared_lane((uint32) number)->state));
 	uint32		epoch;
 
 	if (state != REQUEST_POSTED && state != REQUEST_TAKEN)
@@ -126,7 +94,7 @@ bool
 lane_answered(int number, EngineStatus *status, const char **text)
 {
 	static char error[256];
-	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	AreaLane   *lane = shared_lane((uint32) number);
 	uint32		word = atomic_load(&lane->state);
 	uint32		generation = request_generation(word);
 	uint32		epoch;
@@ -149,14 +117,15 @@ lane_answered(int number, EngineStatus *status, const char **text)
 		default:
 			if (area_server_ready(&epoch) && epoch == lane_epoch[number])
 				return false;
-			return lane_withdraw(lane, word);
+			/* Posted after the launcher's sweep it goes back; anything else is the launcher's to turn into FAILED. */
+			return request_withdraw(&lane->state, generation);
 	}
 }
 
 EngineStatus
 lane_call(int number, int64 deadline_us, const char **text)
 {
-	AreaLane   *lane = area_lane(gpuann_area, (uint32) number);
+	AreaLane   *lane = shared_lane((uint32) number);
 	uint32		event = area_wait_event(AREA_WAIT_LANE);
 	EngineStatus status;
 
@@ -183,26 +152,16 @@ lane_answer_array(int number, uint64_t offset, uint64 count, Size width)
 {
 	if (offset % 8 != 0 || offset > LANE_DATA_BYTES || count > (LANE_DATA_BYTES - offset) / width)
 		return NULL;
-	return area_lane_data(gpuann_area, (uint32) number) + offset;
+	return shared_lane_data((uint32) number) + offset;
 }
 
 void
 area_leave_slot(void)
 {
 	int			slot = area_my_slot();
-	_Atomic uint32_t *word;
-	uint32		generation;
 
-	if (slot < 0)
-		return;
-	word = area_word(gpuann_area, (uint32) slot);
-	generation = request_generation(atomic_load(word));
-
-	/* In this order: server and launcher only move it forward. */
-	if (!request_move(word, generation, REQUEST_POSTED, REQUEST_FREE) &&
-		!request_move(word, generation, REQUEST_TAKEN, REQUEST_ABANDONED) &&
-		!request_move(word, generation, REQUEST_DONE, REQUEST_FREE))
-		request_move(word, generation, REQUEST_FAILED, REQUEST_FREE);
+	if (slot >= 0)
+		(void) request_leave(shared_word((uint32) slot));
 }
 
 void
@@ -232,31 +191,11 @@ area_leave_at_exit(void)
 	registered = true;
 }
 
-/* What a dead server leaves of one word. */
-static void
-sweep_word(_Atomic uint32_t *word)
-{
-	uint32		generation = request_generation(atomic_load(word));
-
-	if (request_move(word, generation, REQUEST_POSTED, REQUEST_FAILED) ||
-		request_move(word, generation, REQUEST_TAKEN, REQUEST_FAILED))
-		area_futex_wake(word, INT_MAX);
-	else
-		request_move(word, generation, REQUEST_ABANDONED, REQUEST_FREE);
-}
-
 void
 area_sweep_requests(void)
 {
-	for (uint32 i = 0; i < gpuann_area->slots; i++)
-		sweep_word(area_word(gpuann_area, i));
-	for (uint32 i = 0; i < gpuann_area->lanes; i++)
-	{
-		AreaLane   *lane = area_lane(gpuann_area, i);
-		bool		abandoned = request_state(atomic_load(&lane->state)) == REQUEST_ABANDONED;
-
-		sweep_word(&lane->state);
-		if (abandoned)
-			atomic_store(&lane->owner, 0);
-	}
+	for (uint32 i = 0; i < gpuann_layout.slots; i++)
+		(void) request_sweep(shared_word(i));
+	for (uint32 i = 0; i < gpuann_layout.lanes; i++)
+		lane_sweep(shared_lane(i));
 }

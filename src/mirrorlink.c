@@ -315,7 +315,7 @@ take_piece(MirrorSlice *slice)
 	work.linked_any = true;
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
-	wanted = *(volatile uint32_t *) &area_lane(gpuann_area, (uint32) work.lane)->out_count;
+	wanted = *(volatile uint32_t *) &shared_lane((uint32) work.lane)->out_count;
 	if (wanted > slice->progress->rows)
 		return slice_failed(slice, ENGINE_INVALID, "the server changed more rows than there are");
 	while (fetched < wanted && ending == SLICE_IDLE)

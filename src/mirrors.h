@@ -125,7 +125,7 @@ mirror_track(int entry)
 static inline AreaMirror *
 mirror_area(int entry)
 {
-	return area_mirror(gpuann_area, (uint32) entry);
+	return shared_mirror((uint32) entry);
 }
 
 /* The entry of this relation file, or -1. The nonce is the caller's to compare. The lock is held. */

@@ -191,7 +191,7 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 			put_null(&row);
 		put_text(&row, state == SERVER_READY ? gpuann_area->engine : "", sizeof(gpuann_area->engine));
 		put_text(&row, state == SERVER_READY ? gpuann_area->device : "", sizeof(gpuann_area->device));
-		put(&row, Int64GetDatum((int64) gpuann_area->total_bytes));
+		put(&row, Int64GetDatum((int64) gpuann_layout.total_bytes));
 		put_server_figures(&row);
 		put_text(&row, gpuann_area->last_error, sizeof(gpuann_area->last_error));
 	}

@@ -67,7 +67,7 @@ static Worker me;
 static bool
 lane_in_flight(void)
 {
-	return me.lane >= 0 && request_state(atomic_load(&area_lane(gpuann_area, (uint32) me.lane)->state)) != REQUEST_FREE;
+	return me.lane >= 0 && request_state(atomic_load(&shared_lane((uint32) me.lane)->state)) != REQUEST_FREE;
 }
 
 /* Give up the mirrors of this worker. A database that could not be connected to keeps its indexes waiting for a while. */

@@ -5,7 +5,8 @@
  * protocol_test [--server PROGRAM] [--stub LIBRARY] [--requests N] [--clients N] [case ...]
  *
  * Without --server the one two directories above is taken, where the makefile puts it. A program called *-san takes the server's code
- * that is linked in here, in a forked process, so that the sanitizers see it; the others do so where there is no server.
+ * that is linked in here, in a forked process, so that the sanitizers see it; the others do so where there is no server. One called
+ * *-tsan runs only the cases of threads.
  */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,11 +18,13 @@
 /* Sanitizers slow everything down by an order of magnitude. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define REQUESTS	20000
+#define STORM_REQUESTS 200000
 #else
 #define REQUESTS	100000
+#define STORM_REQUESTS 10000000
 #endif
 
-TestOptions test_options = {.engine = "cpu", .requests = REQUESTS, .clients = 32};
+TestOptions test_options = {.engine = "cpu", .requests = REQUESTS, .storm_requests = STORM_REQUESTS, .clients = 32};
 
 static char failure[512];
 
@@ -73,6 +76,8 @@ take_options(int argc, char **argv)
 		}
 		else if (strcmp(argv[i], "--requests") == 0)
 			test_options.requests = (uint32_t) atoi(argv[i + 1]);
+		else if (strcmp(argv[i], "--storm-requests") == 0)
+			test_options.storm_requests = (uint32_t) atoi(argv[i + 1]);
 		else if (strcmp(argv[i], "--clients") == 0)
 			test_options.clients = (uint32_t) atoi(argv[i + 1]);
 		else
@@ -92,13 +97,20 @@ beside(const char *program, const char *name)
 	return realpath(path, NULL);
 }
 
+/* Whether the program was built under such a name. */
+static bool
+is_called(const char *program, const char *end)
+{
+	size_t		length = strlen(program);
+
+	return length >= strlen(end) && strcmp(program + length - strlen(end), end) == 0;
+}
+
 /* Find server and stub engine, unless they were named. */
 static void
 find_programs(const char *program)
 {
-	size_t		length = strlen(program);
-
-	if (test_options.server == NULL && (length < 4 || strcmp(program + length - 4, "-san") != 0))
+	if (test_options.server == NULL && !is_called(program, "-san"))
 		test_options.server = beside(program, "../../" SERVER_PROGRAM);
 	/* dlopen wants a path with a slash */
 	test_options.stub = test_options.stub != NULL ? realpath(test_options.stub, NULL) : beside(program, "stub_engine.so");
@@ -113,7 +125,7 @@ find_programs(const char *program)
 int
 main(int argc, char **argv)
 {
-	const TestCase *const groups[] = {start_cases, lane_cases, load_cases, fault_cases, cycle_cases};
+	const TestCase *const groups[] = {start_cases, lane_cases, load_cases, fault_cases, cycle_cases, step_cases, thread_cases};
 	int			first = take_options(argc, argv);
 	uint32_t	passed = 0;
 	uint32_t	failed = 0;
@@ -133,7 +145,8 @@ main(int argc, char **argv)
 		{
 			int64_t		begun = now_us();
 
-			if (!wanted(test->name, argc - first, argv + first))
+			if (!wanted(test->name, argc - first, argv + first) ||
+				(is_called(argv[0], "-tsan") && groups[group] != thread_cases))
 				continue;
 			failure[0] = '\0';
 			test->run();

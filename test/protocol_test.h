@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "protocol.h"
+#include "moves.h"
 
 #define TEST_DIMS		8
 #define TEST_ROWS		2000	/* rows there are vectors for */
@@ -42,11 +42,27 @@ typedef struct TestOptions
 	const char *engine;			/* of the cases that are not about faults */
 	const char *engine_library;
 	uint32_t	requests;		/* of the largest case */
+	uint32_t	storm_requests; /* of the storm's long form */
 	uint32_t	clients;
 	char		directory[64];
 } TestOptions;
 
 extern TestOptions test_options;
+
+/* ---- protocol_test_steps.c: death at a step of the protocol ---- */
+
+/* What this process does at the steps (steps.h) it comes to: nothing, unless armed. */
+typedef struct Arm
+{
+	bool		set;
+	bool		server;
+	ProtocolStep step;			/* to die at, ... */
+	uint32_t	passes;			/* ... the so many-th time (0: not at all), */
+	int64_t		after_us;		/* not counting those in the process's first microseconds */
+	uint32_t	delay_one_in;	/* so often (0: never) it lingers for some microseconds at a step, whichever */
+} Arm;
+
+extern void arm_process(const Arm *arm);
 
 /* ---- protocol_test_launcher.c: area and server ---- */
 
@@ -57,6 +73,8 @@ typedef struct World
 	pid_t		server;			/* 0: none */
 	int			death_fd;		/* our end of the pipe */
 	int			log_fd;
+	Arm			arm;			/* for the next server; then the one linked in here is taken */
+	int			rest_ms;		/* the same: ServerOptions.rest_ms */
 	size_t		logged;
 	char		log[32768];
 } World;
@@ -122,6 +140,8 @@ typedef struct Client
 	AreaHeader *area;
 	uint32_t	slot;
 	uint32_t	generation;
+	uint32_t	epoch;			/* of the server that was ready when the request was posted; 0: none was */
+	int			slice_ms;		/* longest wait for the word */
 	uint32_t	late;			/* waits that ran out although the answer was there: a lost wake-up looks like this */
 } Client;
 
@@ -133,6 +153,7 @@ extern Outcome client_search(Client *client, const Search *search, int64_t timeo
 /* What becomes of a slot whose client is gone. False: it did not come free. */
 extern bool slot_recover(AreaHeader *area, uint32_t slot);
 
+extern int	lane_slice_ms;			/* longest wait for a lane's word */
 extern int	lane_claim(AreaHeader *area);
 extern void lane_release(AreaHeader *area, int lane);
 extern AreaLane *lane_prepare(AreaHeader *area, int lane, LaneOp op, uint32_t entry);
@@ -166,6 +187,8 @@ typedef struct Load
 	uint32_t	cancel_one_in;	/* so many requests are abandoned early; 0: none */
 	uint32_t	think_us;		/* at most, between requests */
 	int64_t		timeout_us;
+	int			slice_ms;		/* longest wait for a word; 0: AREA_WAIT_MS */
+	int64_t		slow_us;		/* what counts as slow; 0: SLOW_US */
 	bool		spins;			/* clients look for their answer instead of sleeping */
 	bool		deaths;			/* server deaths, missing mirrors and timeouts are expected */
 } Load;
@@ -175,6 +198,7 @@ typedef struct LoadStats
 	_Atomic uint32_t stop;
 	_Atomic uint32_t posted;
 	_Atomic uint32_t answered;
+	_Atomic uint32_t by_lane;	/* of them through lanes */
 	_Atomic uint32_t cancelled;
 	_Atomic uint32_t timeouts;
 	_Atomic uint32_t died;
@@ -188,7 +212,9 @@ typedef struct LoadStats
 } LoadStats;
 
 extern LoadStats *load_stats_make(void);
+extern void load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot, uint64_t random);
 extern pid_t load_client(World *world, const Load *load, LoadStats *stats, uint32_t slot, uint64_t seed);
+extern void note_wrong(LoadStats *stats, const char *what);
 extern void load_run(World *world, const Load *load, LoadStats *stats);	/* all clients, to the end */
 extern void load_judge(const Load *load, const LoadStats *stats);
 
@@ -205,5 +231,7 @@ extern const TestCase lane_cases[];	/* protocol_test_lanes.c */
 extern const TestCase load_cases[];	/* protocol_test_load.c */
 extern const TestCase fault_cases[];	/* protocol_test_faults.c */
 extern const TestCase cycle_cases[];	/* protocol_test_cycles.c */
+extern const TestCase step_cases[]; /* protocol_test_steps.c */
+extern const TestCase thread_cases[];	/* protocol_test_threads.c */
 
 #endif							/* GPUANN_PROTOCOL_TEST_H */

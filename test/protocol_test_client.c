@@ -9,6 +9,8 @@
 
 #include "protocol_test.h"
 
+int			lane_slice_ms = AREA_WAIT_MS;
+
 static float oracle_rows[TEST_ROWS][TEST_DIMS];
 
 void
@@ -88,7 +90,7 @@ oracle_search(const Search *search, uint32_t rows, SearchResult *best)
 const char *
 answer_wrong(const Search *search, const Answer *answer)
 {
-	static char text[160];
+	static _Thread_local char text[160];
 	SearchResult best[PAYLOAD_RESULTS];
 	uint32_t	count;
 
@@ -118,7 +120,9 @@ answer_wrong(const Search *search, const Answer *answer)
 void
 client_begin(Client *client, AreaHeader *area, uint32_t slot)
 {
-	*client = (Client) {area, slot, request_generation(atomic_load(area_word(area, slot))), 0};
+	*client = (Client) {
+		.area = area, .slot = slot, .generation = request_generation(atomic_load(area_word(area, slot))), .slice_ms = AREA_WAIT_MS
+	};
 }
 
 /* Post a search; false: the slot is still the server's. */
@@ -144,9 +148,10 @@ client_post(Client *client, const Search *search)
 	/* A late answer must not look like this one's. */
 	payload->status = 999;
 	payload->count = 999999;
-	client->generation = request_generation(request_word(client->generation + 1, REQUEST_FREE));
-	atomic_store(word, request_word(client->generation, REQUEST_POSTED));
-	area_ring(client->area);
+	client->epoch = atomic_load(&client->area->epoch);
+	if (atomic_load(&client->area->server_state) != SERVER_READY)
+		client->epoch = 0;
+	client->generation = request_post(client->area, word);
 	return true;
 }
 
@@ -177,30 +182,35 @@ client_wait(Client *client, int64_t timeout_us, Answer *answer)
 		uint32_t	value = atomic_load(word);
 		int64_t		left = deadline - now_us();
 		int64_t		slice = left / 1000 + 1;
+		RequestLook look = request_look(value, client->generation);
 		int			ran_out;
 
-		if (value == request_word(client->generation, REQUEST_DONE))
+		if (look == LOOK_DONE)
 		{
+			PROTOCOL_STEP(CLIENT_SEES);
 			answer_copy(area_payload(client->area, client->slot), answer);
-			atomic_store(word, request_word(client->generation, REQUEST_FREE));
-			return OUTCOME_ANSWERED;
+			PROTOCOL_STEP(CLIENT_COPIED);
 		}
-		if (value == request_word(client->generation, REQUEST_FAILED))
+		if (look != LOOK_PENDING)
 		{
-			atomic_store(word, request_word(client->generation, REQUEST_FREE));
+			(void) request_leave(word);
+			return look == LOOK_DONE ? OUTCOME_ANSWERED : OUTCOME_SERVER_DIED;
+		}
+		if (client->epoch != 0 && atomic_load(&client->area->epoch) != client->epoch)
+		{
+			(void) request_leave(word);
 			return OUTCOME_SERVER_DIED;
 		}
 		if (left <= 0)
 		{
-			if (request_move(word, client->generation, REQUEST_POSTED, REQUEST_FREE) ||
-				request_move(word, client->generation, REQUEST_TAKEN, REQUEST_ABANDONED))
-				return OUTCOME_TIMEOUT;
-			continue;
+			(void) request_leave(word);
+			return OUTCOME_TIMEOUT;
 		}
+		PROTOCOL_STEP(CLIENT_WAITS);
 		errno = 0;
-		area_futex_wait(word, value, (int) (slice < AREA_WAIT_MS ? slice : AREA_WAIT_MS));
+		area_futex_wait(word, value, (int) (slice < client->slice_ms ? slice : client->slice_ms));
 		ran_out = errno;
-		if (ran_out == ETIMEDOUT && slice >= AREA_WAIT_MS && request_state(atomic_load(word)) == REQUEST_DONE)
+		if (ran_out == ETIMEDOUT && slice >= client->slice_ms && request_state(atomic_load(word)) == REQUEST_DONE)
 			client->late++;
 	}
 }
@@ -218,12 +228,8 @@ bool
 slot_recover(AreaHeader *area, uint32_t slot)
 {
 	_Atomic uint32_t *word = area_word(area, slot);
-	uint32_t	generation = request_generation(atomic_load(word));
 
-	(void) (request_move(word, generation, REQUEST_POSTED, REQUEST_FREE) ||
-			request_move(word, generation, REQUEST_TAKEN, REQUEST_ABANDONED) ||
-			request_move(word, generation, REQUEST_DONE, REQUEST_FREE) ||
-			request_move(word, generation, REQUEST_FAILED, REQUEST_FREE));
+	(void) request_leave(word);
 	for (int64_t until = now_us() + LONG_MS * 1000; now_us() < until; pause_us(200))
 		if (request_state(atomic_load(word)) == REQUEST_FREE)
 			return true;
@@ -235,29 +241,15 @@ int
 lane_claim(AreaHeader *area)
 {
 	for (uint32_t number = 0; number < area->lanes; number++)
-	{
-		int32_t		nobody = 0;
-
-		if (atomic_compare_exchange_strong(&area_lane(area, number)->owner, &nobody, (int32_t) getpid()))
+		if (lane_take_ownership(area_lane(area, number), (int32_t) getpid()))
 			return (int) number;
-	}
 	return -1;
 }
 
 void
 lane_release(AreaHeader *area, int number)
 {
-	AreaLane   *lane = area_lane(area, (uint32_t) number);
-	uint32_t	generation = request_generation(atomic_load(&lane->state));
-
-	atomic_store(&lane->cancel, 1);
-	if (!request_move(&lane->state, generation, REQUEST_POSTED, REQUEST_FREE))
-	{
-		if (request_move(&lane->state, generation, REQUEST_TAKEN, REQUEST_ABANDONED))
-			return;
-		atomic_store(&lane->state, request_word(generation, REQUEST_FREE));
-	}
-	atomic_store(&lane->owner, 0);
+	lane_leave(area_lane(area, (uint32_t) number));
 }
 
 /* Begin an operation on a mirror entry as it is now. */
@@ -287,11 +279,7 @@ lane_array(AreaHeader *area, int number, uint64_t *offset, uint64_t after, size_
 void
 lane_post(AreaHeader *area, int number)
 {
-	AreaLane   *lane = area_lane(area, (uint32_t) number);
-	uint32_t	generation = request_generation(atomic_load(&lane->state)) + 1;
-
-	atomic_store(&lane->state, request_word(generation, REQUEST_POSTED));
-	area_ring(area);
+	lane_post_word(area, area_lane(area, (uint32_t) number));
 }
 
 EngineStatus
@@ -310,7 +298,10 @@ lane_wait(AreaHeader *area, int number, int ms)
 			atomic_store(&lane->state, request_word(request_generation(word), REQUEST_FREE));
 			return status;
 		}
-		area_futex_wait(&lane->state, word, AREA_WAIT_MS);
+		/* Posted behind the sweep of a dead server. */
+		if (atomic_load(&area->server_state) == SERVER_ABSENT && request_withdraw(&lane->state, request_generation(word)))
+			return ENGINE_FAILED;
+		area_futex_wait(&lane->state, word, lane_slice_ms);
 	}
 	return ENGINE_FAILED;
 }

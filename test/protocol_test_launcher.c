@@ -101,7 +101,7 @@ server_become(World *world, int death_fd, int log_fd, const char *engine, const 
 
 	snprintf(lock, sizeof(lock), "%s/lock", test_options.directory);
 	dup2(log_fd, STDERR_FILENO);
-	if (test_options.server != NULL)
+	if (test_options.server != NULL && !world->arm.set && world->rest_ms == 0)
 	{
 		char		area[16];
 		char		death[16];
@@ -115,6 +115,7 @@ server_become(World *world, int death_fd, int log_fd, const char *engine, const 
 		dprintf(STDERR_FILENO, "FATAL: could not execute %s: %s\n", test_options.server, strerror(errno));
 		_exit(127);
 	}
+	arm_process(&world->arm);
 	_exit(server_main(&(ServerOptions) {
 		.area_fd = world->area_fd,
 		.death_fd = death_fd,
@@ -122,7 +123,8 @@ server_become(World *world, int death_fd, int log_fd, const char *engine, const 
 		.engine = engine,
 		.engine_library = library,
 		.memory_limit = strtoull(TEST_MEMORY_LIMIT, NULL, 10),
-		.hang_ms = atoi(TEST_HANG_MS),
+		.hang_ms = world->rest_ms > 0 ? world->rest_ms * 4 : atoi(TEST_HANG_MS),
+		.rest_ms = world->rest_ms,
 	}));
 }
 
@@ -204,18 +206,6 @@ server_reap(World *world, int ms)
 	}
 }
 
-/* Turn one word as the launcher does when a server has died. */
-static void
-word_sweep(_Atomic uint32_t *word)
-{
-	uint32_t	generation = request_generation(atomic_load(word));
-
-	(void) (request_move(word, generation, REQUEST_POSTED, REQUEST_FAILED) ||
-			request_move(word, generation, REQUEST_TAKEN, REQUEST_FAILED) ||
-			request_move(word, generation, REQUEST_ABANDONED, REQUEST_FREE));
-	area_futex_wake(word, INT_MAX);
-}
-
 /* What the launcher does when a server has died. */
 void
 server_sweep(World *world)
@@ -226,16 +216,9 @@ server_sweep(World *world)
 	atomic_fetch_add(&area->epoch, 1);
 	atomic_fetch_add(&area->restarts, 1);
 	for (uint32_t slot = 0; slot < area->slots; slot++)
-		word_sweep(area_word(area, slot));
+		(void) request_sweep(area_word(area, slot));
 	for (uint32_t number = 0; number < area->lanes; number++)
-	{
-		AreaLane   *lane = area_lane(area, number);
-		bool		abandoned = request_state(atomic_load(&lane->state)) == REQUEST_ABANDONED;
-
-		word_sweep(&lane->state);
-		if (abandoned)
-			atomic_store(&lane->owner, 0);
-	}
+		lane_sweep(area_lane(area, number));
 }
 
 void

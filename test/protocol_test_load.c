@@ -28,7 +28,7 @@ load_stats_make(void)
 }
 
 /* Note what a client found wrong. */
-static void
+void
 note_wrong(LoadStats *stats, const char *what)
 {
 	if (atomic_fetch_add(&stats->wrong, 1) == 0)
@@ -86,15 +86,18 @@ think(uint32_t most_us, uint64_t *random)
 		continue;
 }
 
-/* One client process: search, sometimes leave early, check every answer. */
-static void
-client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot, uint64_t random)
+/* One client: search, sometimes leave early, check every answer. */
+void
+load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot, uint64_t random)
 {
 	Client		client;
 	uint32_t	requests = load->requests / load->clients;
 	uint32_t	late = 0;
+	int64_t		slow_us = load->slow_us > 0 ? load->slow_us : SLOW_US;
 
 	client_begin(&client, area, slot);
+	if (load->slice_ms > 0)
+		client.slice_ms = load->slice_ms;
 	for (uint32_t i = 0; (load->requests == 0 || i < requests) && !atomic_load(&stats->stop); i++)
 	{
 		Search		search;
@@ -132,10 +135,10 @@ client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot,
 			int64_t		begun = now_us();
 
 			while (load->spins && request_state(atomic_load(area_word(area, slot))) != REQUEST_DONE &&
-				   now_us() - begun < SLOW_US)
+				   now_us() - begun < slow_us)
 				continue;
 			judge(load, stats, &search, client_wait(&client, load->timeout_us, &answer), &answer);
-			atomic_fetch_add(&stats->slow, now_us() - begun > SLOW_US);
+			atomic_fetch_add(&stats->slow, now_us() - begun > slow_us);
 		}
 		if (atomic_fetch_add(&stats->late, client.late - late) > MOST_LATE)
 			break;
@@ -153,7 +156,7 @@ load_client(World *world, const Load *load, LoadStats *stats, uint32_t slot, uin
 		return pid;
 	if (world->death_fd >= 0)
 		close(world->death_fd);
-	client_main(world->area, load, stats, slot, seed);
+	load_client_main(world->area, load, stats, slot, seed);
 	_exit(0);
 }
 

@@ -12,12 +12,15 @@
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
 
 TEST_BUILD = test/build
-TEST_CPPFLAGS = -Itest -Isrc -Isrc/engine -Isrc/server
+TEST_CPPFLAGS = -Itest -Isrc -Isrc/engine -Isrc/server -DPROTOCOL_STEPS
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 TEST_ENGINE = $(ENGINE_OBJS)
-TEST_SERVER = $(filter-out src/server/main.o,$(SERVER_OBJS))
+# The server as a part of a test program notices the steps of the protocol (src/server/steps.h).
+TEST_SERVER_SOURCES = $(filter-out src/server/main.c,$(wildcard src/server/*.c))
+TEST_SERVER = $(patsubst src/server/%.c,$(TEST_BUILD)/server/%.o,$(TEST_SERVER_SOURCES))
 SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
+TSAN = $(patsubst %.o,$(TEST_BUILD)/tsan/%.o,$(1))
 TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
 
 CONFORMANCE_SOURCES = $(wildcard test/conformance*.c)
@@ -32,7 +35,7 @@ ifneq ($(wildcard cuda/tests/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
-	$(foreach t,$(TEST_NAMES),$(t) $(t)-san))
+	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
 
 .PHONY: test-programs
 test-programs: $(TEST_PROGRAMS)
@@ -41,10 +44,18 @@ $(TEST_BUILD)/%.o: test/%.c
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) $(TEST_CPPFLAGS) -MMD -MP -c -o $@ $<
 
+$(TEST_BUILD)/server/%.o: src/server/%.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) $(TEST_CPPFLAGS) -MMD -MP -c -o $@ $<
+
 $(TEST_BUILD)/san/%.o: %.c
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(SANITIZE) $(filter-out -D_FORTIFY_SOURCE=2,$(PLAIN_CPPFLAGS)) $(TEST_CPPFLAGS) \
 		-MMD -MP -c -o $@ $<
+
+$(TEST_BUILD)/tsan/%.o: %.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) -fsanitize=thread $(filter-out -D_FORTIFY_SOURCE=2,$(PLAIN_CPPFLAGS)) $(TEST_CPPFLAGS) -MMD -MP -c -o $@ $<
 
 $(TEST_BUILD)/conformance: $(call TEST_OBJECT,$(CONFORMANCE_SOURCES)) $(TEST_ENGINE)
 	$(CC) $(PLAIN_CFLAGS) -o $@ $^ $(PLAIN_LIBS)
@@ -97,9 +108,12 @@ define test_program
 $(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(wildcard test/$(1)*.c)) $(TEST_SERVER) $(TEST_ENGINE)
 	$$(CC) $$(PLAIN_CFLAGS) -o $$@ $$^ $$(PLAIN_LIBS)
 
-$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c)) $(TEST_SERVER) $(TEST_ENGINE))
+$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(TEST_SERVER_SOURCES)) $(TEST_ENGINE))
 	$$(CC) $$(PLAIN_CFLAGS) $$(SANITIZE) -o $$@ $$^ $$(PLAIN_LIBS)
+
+$(TEST_BUILD)/$(1)-tsan: $(call TSAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(TEST_SERVER_SOURCES)) $(TEST_ENGINE))
+	$$(CC) $$(PLAIN_CFLAGS) -fsanitize=thread -o $$@ $$^ $$(PLAIN_LIBS)
 endef
 $(foreach t,$(TEST_NAMES),$(eval $(call test_program,$(t))))
 
--include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/*/*.d $(TEST_BUILD)/*/tests/*.d $(TEST_BUILD)/*/emulate/*.d $(TEST_BUILD)/san/*/*.d $(TEST_BUILD)/san/*/*/*.d)
+-include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/*/*.d $(TEST_BUILD)/*/tests/*.d $(TEST_BUILD)/*/emulate/*.d $(TEST_BUILD)/san/*/*.d $(TEST_BUILD)/san/*/*/*.d $(TEST_BUILD)/tsan/*/*.d $(TEST_BUILD)/tsan/*/*/*.d)

@@ -17,9 +17,16 @@ request_finish(Server *server, Ticket *ticket)
 	_Atomic uint32_t *word = server_word(server, ticket->number);
 
 	ticket->state = TICKET_IDLE;
+	PROTOCOL_STEP(SERVER_ANSWERS);
 	if (request_move(word, ticket->generation, REQUEST_TAKEN, REQUEST_DONE))
+	{
+		PROTOCOL_STEP(SERVER_DONE);
 		area_futex_wake(word, 1);
-	else if (!request_move(word, ticket->generation, REQUEST_ABANDONED, REQUEST_FREE))
+		PROTOCOL_STEP(SERVER_WOKE);
+	}
+	else if (request_move(word, ticket->generation, REQUEST_ABANDONED, REQUEST_FREE))
+		PROTOCOL_STEP(SERVER_FREED);
+	else
 		process_warn("request slot %u was changed while the server had it", ticket->number);
 }
 
@@ -71,6 +78,7 @@ request_answer(Server *server, Ticket *ticket, const Batch *batch)
 		int64_t		waited = batch->submitted_us - ticket->posted_us;
 
 		memcpy(payload->results, query->results, query->count * sizeof(SearchResult));
+		PROTOCOL_STEP(SERVER_COPIED);
 		payload->status = ENGINE_OK;
 		payload->count = query->count;
 		payload->position = query->position;

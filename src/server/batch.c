@@ -98,8 +98,10 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 		return false;
 	}
 	ticket->generation = request_generation(word);
+	PROTOCOL_STEP(SERVER_SAW);
 	if (!request_move(server_word(server, slot), ticket->generation, REQUEST_POSTED, REQUEST_TAKEN))
 		return false;
+	PROTOCOL_STEP(SERVER_TOOK);
 	ticket->entry = payload->mirror;
 	generation = payload->mirror_generation;
 	ticket->posted_us = payload->posted_us;
@@ -123,6 +125,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	ticket->query.results = server->results + (size_t) slot * PAYLOAD_RESULTS;
 	ticket->query.user = ticket;
 	ticket_wait(server, mirror, ticket);
+	PROTOCOL_STEP(SERVER_QUEUED);
 	return true;
 }
 
@@ -156,6 +159,8 @@ requests_sweep(Server *server, bool starting)
 		uint32_t	value = atomic_load(word);
 		uint32_t	generation = request_generation(value);
 
+		if (starting)
+			PROTOCOL_STEP(SERVER_SWEEPS);
 		if (starting && request_state(value) == REQUEST_TAKEN)
 		{
 			if (request_move(word, generation, REQUEST_TAKEN, REQUEST_FAILED))
@@ -250,7 +255,9 @@ batch_submit(Server *server, uint32_t entry)
 	if (count == 0)
 		return true;
 	engine_enters(server, entry);
+	PROTOCOL_STEP(SERVER_SUBMITS);
 	status = server->ops->submit(server->engine, server->gathered, count, &error);
+	PROTOCOL_STEP(SERVER_SUBMITTED);
 	if (status == ENGINE_FAILED)
 		server_fail(server, &error);
 	if (status != ENGINE_OK)
@@ -354,6 +361,7 @@ query_done(Server *server, EngineQuery *query)
 		return;
 	}
 	batch = &server->batches[ticket->batch];
+	PROTOCOL_STEP(SERVER_COMPLETED);
 	request_answer(server, ticket, batch);
 	if (--batch->outstanding == 0)
 	{

@@ -23,7 +23,27 @@ lane_is_ours(const Server *server, uint32_t number)
 		request_word(server->lanes[number].generation, REQUEST_TAKEN);
 }
 
-/* Answer a lane's operation. A client that left gets nothing, and the lane is freed: state first, then owner. */
+/*
+ * Free a lane that its owner has abandoned; false if it is in another state. Nobody can claim it before the last step, and who finds
+ * it after a server that died between two of them knows that it is nobody's.
+ */
+static bool
+lane_free(AreaLane *lane, uint32_t generation, int32_t owner)
+{
+	int32_t		disowned = LANE_DISOWNED;
+
+	if (atomic_load(&lane->state) != request_word(generation, REQUEST_ABANDONED))
+		return false;
+	(void) atomic_compare_exchange_strong(&lane->owner, &owner, LANE_DISOWNED);
+	PROTOCOL_STEP(LANE_DISOWNED);
+	if (!request_move(&lane->state, generation, REQUEST_ABANDONED, REQUEST_FREE))
+		return false;
+	PROTOCOL_STEP(LANE_FREED);
+	(void) atomic_compare_exchange_strong(&lane->owner, &disowned, 0);
+	return true;
+}
+
+/* Answer a lane's operation. A client that left gets nothing, and the lane is freed. */
 void
 lane_finish(Server *server, uint32_t number, EngineStatus status, const char *text)
 {
@@ -38,15 +58,14 @@ lane_finish(Server *server, uint32_t number, EngineStatus status, const char *te
 		lane->status = status;
 		snprintf(lane->error, sizeof(lane->error), "%s", status == ENGINE_OK ? "" : text);
 	}
+	PROTOCOL_STEP(LANE_ANSWERS);
 	if (request_move(&lane->state, work->generation, REQUEST_TAKEN, REQUEST_DONE))
-		area_futex_wake(&lane->state, 1);
-	else if (request_move(&lane->state, work->generation, REQUEST_ABANDONED, REQUEST_FREE))
 	{
-		int32_t		owner = work->owner;
-
-		lane_link_forget(server, work);
-		(void) atomic_compare_exchange_strong(&lane->owner, &owner, 0);
+		PROTOCOL_STEP(LANE_DONE);
+		area_futex_wake(&lane->state, 1);
 	}
+	else if (lane_free(lane, work->generation, work->owner))
+		lane_link_forget(server, work);
 	else
 		process_warn("lane %u was changed while the server had it", number);
 }
@@ -102,6 +121,7 @@ lane_submit(Server *server, uint32_t number)
 		status = server->ops->submit(server->engine, &query, 1, &error);
 	else
 		status = server->ops->job_submit(server->engine, &work->job, &work->job_id, &error);
+	PROTOCOL_STEP(LANE_SUBMITTED);
 	if (status == ENGINE_FAILED)
 		server_fail(server, &error);
 	if (status == ENGINE_BUSY)
@@ -284,6 +304,7 @@ lane_take(Server *server, uint32_t number)
 	if (request_state(word) != REQUEST_POSTED ||
 		!request_move(&lane->state, request_generation(word), REQUEST_POSTED, REQUEST_TAKEN))
 		return false;
+	PROTOCOL_STEP(LANE_TAKEN);
 	work->generation = request_generation(word);
 	work->owner = atomic_load(&lane->owner);
 	work->phase = LANE_SUBMITS;
@@ -477,9 +498,8 @@ lanes_sweep(Server *server, bool starting)
 		/* As requests_sweep: an earlier server's work is nobody's now. */
 		if (starting && request_move(&lane->state, generation, REQUEST_TAKEN, REQUEST_FAILED))
 			area_futex_wake(&lane->state, INT_MAX);
-		if (work->phase == LANE_RESTS && request_state(word) == REQUEST_ABANDONED &&
-			request_move(&lane->state, generation, REQUEST_ABANDONED, REQUEST_FREE))
-			(void) atomic_compare_exchange_strong(&lane->owner, &owner, 0);
+		if (work->phase == LANE_RESTS && request_state(word) == REQUEST_ABANDONED)
+			(void) lane_free(lane, generation, owner);
 		else if (owner_is_dead(owner))
 			lane_reclaim(server, number, owner);
 		if (work->phase == LANE_RESTS && work->link != 0 && atomic_load(&lane->owner) != work->link_owner)

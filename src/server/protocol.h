@@ -13,18 +13,37 @@
  *		                    │                  │
  *		                    └─backend─► FREE   └─backend─► ABANDONED ──server or launcher──► FREE
  *
- * The word also carries a generation that the backend advances with each post, so a late answer cannot meet a new request. A backend
- * that finds its slot ABANDONED takes the page path. When a server has died (and been reaped: nothing writes any more) the launcher
- * advances the epoch, turns POSTED and TAKEN into FAILED and ABANDONED into FREE, and wakes the waiters; a backend
- * turns FAILED into FREE itself.
+ *		state      whose payload  next       by whom   when
+ *		FREE       the backend's  POSTED     backend   the payload is complete; the generation advances
+ *		POSTED     nobody writes  TAKEN      server    it has seen the word
+ *		                          FREE       backend   it leaves: cancel, timeout, exit
+ *		                          FAILED     launcher  the server has died
+ *		TAKEN      the server's   DONE       server    the answer is in the payload
+ *		                          ABANDONED  backend   it leaves
+ *		                          FAILED     launcher, or the next server, should the launcher have missed it
+ *		DONE       the backend's  FREE       backend   it has copied the answer, or leaves without it
+ *		FAILED     the backend's  FREE       backend   it takes the page path
+ *		ABANDONED  the server's   FREE       server    the engine is done with the query vector
+ *		                          FREE       launcher, or the next server: the server has died
+ *
+ * The word also carries a generation that the backend advances with each post, so a late answer cannot meet a new request. Every move but
+ * the post is a compare and swap of state and generation, so of two who move a word one is told that it was late, and looks again. All
+ * are sequentially consistent: a move hands the payload over (what was written before it is read after it), and the argument of
+ * "Waiting" needs a total order. A backend that finds its slot ABANDONED takes the page path. When a server has died (and been reaped:
+ * nothing writes any more) the launcher advances the epoch, makes the moves above, and wakes the waiters. What was posted after that
+ * the next server takes, or its backend, which finds the epoch moved, takes it back.
  *
  * Lanes carry what is large: rows to load, linked rows to fetch, answers of more than PAYLOAD_RESULTS. A client claims a lane
- * by its owner word (compare and swap of its pid), and then follows the same states. Who leaves a lane that is FREE clears the owner
- * word; who leaves it TAKEN makes it ABANDONED and keeps its hands off: the server sets the state FREE, then the owner 0. The server
- * does so too for an owner that no longer lives.
+ * by its owner word (compare and swap of 0 by its pid), and then follows the same states; only then does anybody but the server write
+ * its state. Who leaves a lane that is FREE clears the owner word; who leaves it TAKEN makes it ABANDONED and keeps its hands off: the
+ * server sets the owner LANE_DISOWNED, then the state FREE, then the owner 0, so whoever comes after a server that died on the way
+ * knows that nobody holds the lane. The server does so too for an owner that no longer lives.
+ *
+ * Whoever dies, at whatever step (steps.h names them, a test dies at each): a request costs its backend the page path, a slot or lane
+ * comes free when the server or its successor has looked, and nobody waits longer than AREA_WAIT_MS without looking whom for.
  *
  * Waiting. The server sleeps on `doorbell`; who posts advances it and, if `sleeping` is set, wakes it. A client sleeps on the
- * low word it waits for, at most AREA_WAIT_MS at a time.
+ * word it waits for, at most AREA_WAIT_MS at a time: a cancel, which does not end a futex wait, is heeded so soon.
  */
 #ifndef GPUANN_PROTOCOL_H
 #define GPUANN_PROTOCOL_H
@@ -40,6 +59,7 @@
 #include <unistd.h>
 
 #include "../engine/engine.h"
+#include "steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
 #define PROTOCOL_VERSION	2
@@ -48,7 +68,7 @@
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
 #define AREA_MIRRORS		4096	/* indexes the server and the statistics know at once */
 #define LANE_DATA_BYTES		(UINT64_C(4) << 20)
-#define AREA_WAIT_MS		50		/* longest single futex wait */
+#define AREA_WAIT_MS		50		/* longest single futex wait, so the longest that a cancel waits */
 #define AREA_HEARTBEAT_MS	250		/* between two advances of the heartbeat, at most, while the server is not stopped */
 #define AREA_ALIGN			64
 
@@ -82,6 +102,13 @@ static inline uint32_t
 request_generation(uint32_t word)
 {
 	return word >> REQUEST_STATE_BITS;
+}
+
+/* The generation after one; they start again after the last. */
+static inline uint32_t
+request_next_generation(uint32_t word)
+{
+	return request_generation(request_word(request_generation(word) + 1, REQUEST_FREE));
 }
 
 /* Move a word from one state to another within its generation; false if it was not in that state. */
@@ -245,10 +272,12 @@ typedef enum LaneOp
  * A lane's arrays stand in its data one after another, each aligned to AREA_ALIGN, in the order: slots, versions, dead bitmap,
  * rows or vectors (requests); slots, rows or results (answers). The offsets are written by who writes the arrays, and checked.
  */
+#define LANE_DISOWNED	(-1)	/* owner of a lane that the server is about to free */
+
 typedef struct AreaLane
 {
 	_Atomic uint32_t state;		/* as a request word */
-	_Atomic int32_t owner;		/* pid, or 0 */
+	_Atomic int32_t owner;		/* pid, 0, or LANE_DISOWNED */
 	_Atomic uint32_t cancel;	/* set by the client: end the job early */
 	_Atomic uint32_t done;		/* progress of a job */
 	_Atomic uint32_t total;
@@ -402,6 +431,7 @@ static inline void
 area_ring(AreaHeader *area)
 {
 	atomic_fetch_add(&area->doorbell, 1);
+	PROTOCOL_STEP(RING);
 	if (atomic_load(&area->sleeping))
 		area_futex_wake(&area->doorbell, 1);
 }

@@ -58,6 +58,8 @@ longest_sleep(const Server *server)
 		return BUSY_MS;
 	if (server->ready_first != NO_ENTRY)
 		return BUSY_MS;
+	if (server->rest_ms > 0)
+		return server->rest_ms;
 	return server->queries_flying > 0 ? FLYING_MS : IDLE_MS;
 }
 
@@ -92,7 +94,9 @@ rest(Server *server, uint32_t seen)
 		} while ((now = server_now_us()) < until);
 	}
 	atomic_store(&area->sleeping, 1);
+	PROTOCOL_STEP(SERVER_SLEEPS);
 	area_futex_wait(&area->doorbell, seen, longest_sleep(server));
+	PROTOCOL_STEP(SERVER_WAKES);
 	atomic_store(&area->sleeping, 0);
 }
 

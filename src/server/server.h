@@ -27,6 +27,7 @@ typedef struct ServerOptions
 	const char *engine_library;
 	uint64_t	memory_limit;
 	int			hang_ms;		/* 0: HANG_MS */
+	int			rest_ms;		/* for tests: sleep so long where nothing but a wake-up is awaited; 0: as ever */
 } ServerOptions;
 
 typedef enum TicketState
@@ -153,6 +154,7 @@ typedef struct Server
 	const EngineOps *ops;
 	Engine	   *engine;
 	EngineInfo	engine_info;
+	int			rest_ms;		/* of the options */
 	int			spin_us;		/* busy waiting before a sleep */
 	int			spin_flying_us;	/* the same while queries are in flight, ... */
 	uint32_t	spin_flying_most;	/* ... but no more than these */
@@ -195,6 +197,9 @@ extern void process_warn(const char *format,...) __attribute__((format(printf, 1
 
 /* Run the server; returns its exit status, or ends the process. */
 extern int	server_main(const ServerOptions *options);
+
+/* The part of it after area, lock and watch: server->area and ->layout are set. For tests, which have servers that are threads. */
+extern int	server_run(Server *server, const ServerOptions *options);
 
 /* Set the area's last_error. */
 extern void server_last_error(Server *server, const char *text);

@@ -221,8 +221,31 @@ server_ready(Server *server)
 	memory_publish(server);
 	atomic_store(&area->sleeping, 0);
 	atomic_store(&area->server_state, SERVER_READY);
+	PROTOCOL_STEP(SERVER_READY);
 	process_log("LOG", "ready: engine %s on %s, memory limit %llu MB", info->name, info->device,
 				(unsigned long long) (memory.limit >> 20));
+}
+
+/* Take over what an earlier server left, open the engine, serve. */
+int
+server_run(Server *server, const ServerOptions *options)
+{
+	EngineError error = {ENGINE_OK, ""};
+
+	server->rest_ms = options->rest_ms;
+	server_allocate(server);
+	requests_sweep(server, true);
+	lanes_sweep(server, true);
+	if (engine_choose(server, options, &error) != ENGINE_OK)
+	{
+		error.text[sizeof(error.text) - 1] = '\0';
+		server_last_error(server, error.text);
+		atomic_store(&server->area->server_state, SERVER_FAILED);
+		process_log("FATAL", "engine %s cannot be used: %s", options->engine, error.text);
+		return SERVER_EXIT_NO_ENGINE;
+	}
+	server_ready(server);
+	return serve(server);
 }
 
 /* Run the server; returns its exit status, or ends the process. */
@@ -230,7 +253,6 @@ int
 server_main(const ServerOptions *options)
 {
 	static Server server;
-	EngineError error = {ENGINE_OK, ""};
 
 	process_block_signals();
 	process_close_descriptors(options->area_fd, options->death_fd);
@@ -239,17 +261,5 @@ server_main(const ServerOptions *options)
 		return SERVER_EXIT_REFUSED;
 	process_watch(&server, options);
 	process_take_lock(options->lock_path);
-	server_allocate(&server);
-	requests_sweep(&server, true);
-	lanes_sweep(&server, true);
-	if (engine_choose(&server, options, &error) != ENGINE_OK)
-	{
-		error.text[sizeof(error.text) - 1] = '\0';
-		server_last_error(&server, error.text);
-		atomic_store(&server.area->server_state, SERVER_FAILED);
-		process_log("FATAL", "engine %s cannot be used: %s", options->engine, error.text);
-		return SERVER_EXIT_NO_ENGINE;
-	}
-	server_ready(&server);
-	return serve(&server);
+	return server_run(&server, options);
 }

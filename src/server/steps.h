@@ -1,0 +1,66 @@
+/*
+ * steps.h
+ *		The steps of the protocol between which a process can die, by name. Only test builds (PROTOCOL_STEPS) notice them.
+ *
+ * A step stands right after what its name says has happened in memory, or right before what it is about to do: between two steps a
+ * process changes at most one word that others look at. So a process that dies at every step, one after another, has died in every
+ * state that others can find. test/protocol_test_steps.c does so.
+ */
+#ifndef GPUANN_STEPS_H
+#define GPUANN_STEPS_H
+
+/* STEP(name): who comes there is in the name; RING is anybody who rings, the server's engine too. */
+#define PROTOCOL_STEP_LIST(STEP) \
+	/* a client's request */ \
+	STEP(CLIENT_FILLED)			/* the payload is complete, the word still FREE */ \
+	STEP(CLIENT_POSTED)			/* POSTED, the doorbell not yet advanced */ \
+	STEP(RING)					/* the doorbell is advanced, nobody woken */ \
+	STEP(CLIENT_WAITS)			/* about to sleep on the word */ \
+	STEP(CLIENT_SEES)			/* an answer is there, not yet copied */ \
+	STEP(CLIENT_COPIED)			/* copied, the word still DONE */ \
+	STEP(CLIENT_LEAVES)			/* about to leave, in whatever state the word is */ \
+	STEP(CLIENT_LEFT)			/* the word is FREE or ABANDONED */ \
+	/* a client's lane */ \
+	STEP(LANE_CLAIMS)			/* the owner word is ours, the state not looked at */ \
+	STEP(LANE_POSTED)			/* POSTED, the doorbell not yet advanced */ \
+	STEP(LANE_LEFT)				/* FREE again, the owner word still ours */ \
+	/* the server's request */ \
+	STEP(SERVER_SWEEPS)			/* starting: a word is about to be swept */ \
+	STEP(SERVER_READY)			/* server_state says so */ \
+	STEP(SERVER_SAW)			/* POSTED seen, the word not yet moved */ \
+	STEP(SERVER_TOOK)			/* TAKEN, nothing copied */ \
+	STEP(SERVER_QUEUED)			/* copied, and waiting at its mirror */ \
+	STEP(SERVER_SUBMITS)		/* a batch is gathered */ \
+	STEP(SERVER_SUBMITTED)		/* the engine has it */ \
+	STEP(SERVER_COMPLETED)		/* the engine is done, nothing written */ \
+	STEP(SERVER_COPIED)			/* the payload is half written */ \
+	STEP(SERVER_ANSWERS)		/* the payload is written, the word still TAKEN (or ABANDONED) */ \
+	STEP(SERVER_DONE)			/* DONE, nobody woken */ \
+	STEP(SERVER_WOKE)			/* the client is woken */ \
+	STEP(SERVER_FREED)			/* an abandoned request is FREE */ \
+	STEP(SERVER_SLEEPS)			/* `sleeping` is set, the futex not yet waited for */ \
+	STEP(SERVER_WAKES)			/* woken, `sleeping` still set */ \
+	/* the server's lane */ \
+	STEP(LANE_TAKEN)			/* TAKEN, nothing copied */ \
+	STEP(LANE_SUBMITTED)		/* the engine has the job or the query */ \
+	STEP(LANE_ANSWERS)			/* the answer is written, the word still TAKEN (or ABANDONED) */ \
+	STEP(LANE_DONE)				/* DONE, nobody woken */ \
+	STEP(LANE_DISOWNED)			/* the owner of an abandoned lane is -1, the state still ABANDONED */ \
+	STEP(LANE_FREED)			/* FREE, the owner still -1 */
+
+typedef enum ProtocolStep
+{
+#define STEP_NAME(name) STEP_##name,
+	PROTOCOL_STEP_LIST(STEP_NAME)
+#undef STEP_NAME
+	PROTOCOL_STEPS_COUNT
+} ProtocolStep;
+
+#ifdef PROTOCOL_STEPS
+extern void protocol_step(ProtocolStep step);
+#define PROTOCOL_STEP(name) protocol_step(STEP_##name)
+#else
+#define PROTOCOL_STEP(name) ((void) 0)
+#endif
+
+#endif							/* GPUANN_STEPS_H */

@@ -131,7 +131,7 @@ typedef struct StormState
 	uint32_t	count;
 	uint64_t	random;
 	uint32_t	server_step;	/* the next one's turn */
-	uint32_t	client_step;
+	uint32_t	client_steps[ROLE_WORKER + 1];
 	uint32_t	deaths_of_servers;
 	uint32_t	deaths_of_clients;
 } StormState;
@@ -164,7 +164,7 @@ step_owner(ProtocolStep step)
 static Arm
 arm_next(StormState *state, bool server, Role role)
 {
-	uint32_t   *turn = server ? &state->server_step : &state->client_step;
+	uint32_t   *turn = server ? &state->server_step : &state->client_steps[role];
 	int64_t		most = server ? state->storm->server_us : state->storm->client_us;
 	Arm			arm = {.set = true, .server = server, .delay_one_in = 200};
 

@@ -112,13 +112,21 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 		return false;
 	}
 	full = server.count >= query.k || (method == METHOD_GRAPH && server.counters.expanded >= ef);
-	merge(&server, full && server.count > 0, &pending, range->room, answer);
+	if (pending.count == 0 && !pending.more)
+	{
+		/* The usual case: what the server says is all there is. */
+		answer->results = server.results;
+		answer->count = server.count;
+		answer->more = full;
+	}
+	else
+		merge(&server, full && server.count > 0, &pending, range->room, answer);
 	answer->more = answer->more || full;
 	answer->before = PG_UINT32_MAX;
 	scan->stats.visited += server.counters.distances + pending.visited;
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;
-	if (server.results != NULL)
+	if (server.results != NULL && server.results != answer->results)
 		pfree(server.results);
 	if (!scan->answered)
 	{

@@ -29,6 +29,8 @@
 
 #define AREA_SPARE_LANES	4	/* for searches, beside two of each mirror worker */
 #define AREA_SPINS			100 /* looks at a word before sleeping: about 3 us */
+#define SPIN_CREDIT			8	/* looks in vain, one after another, that this process takes before it looks seldom */
+#define SPIN_SELDOM			32	/* one wait in so many */
 
 StaticAssertDecl(AREA_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
 
@@ -310,20 +312,31 @@ area_copy_text(char *to, Size size, const char *from, Size from_size)
 	to[i] = '\0';
 }
 
-/* Look at a word a while without sleeping; useless on one processor. */
+/*
+ * Look at a word a while without sleeping. It is useless on one processor; and in a crowd, or with an engine that takes its time, it
+ * only takes the processor from others: who looked in vain several times looks seldom until it helps again.
+ */
 static bool
 spin(_Atomic uint32_t *word, uint32 value)
 {
 	static long processors = 0;
+	static int	credit = SPIN_CREDIT;
+	static uint32 waits = 0;
 
 	if (processors == 0)
 		processors = sysconf(_SC_NPROCESSORS_ONLN);
-	for (int i = 0; i < AREA_SPINS && processors > 1; i++)
+	if (processors <= 1 || (credit == 0 && ++waits % SPIN_SELDOM != 0))
+		return atomic_load_explicit(word, memory_order_acquire) != value;
+	for (int i = 0; i < AREA_SPINS; i++)
 	{
 		if (atomic_load_explicit(word, memory_order_acquire) != value)
+		{
+			credit = SPIN_CREDIT;
 			return true;
+		}
 		SPIN_DELAY();
 	}
+	credit = Max(credit - 1, 0);
 	return false;
 }
 

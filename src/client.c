@@ -14,6 +14,7 @@
 #include "mirrors.h"
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/shmem.h"
 #include "utils/memutils.h"
 
@@ -237,31 +238,34 @@ search_by_lane(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 	return why;
 }
 
-static int
-compare_slots(const void *a, const void *b)
-{
-	uint32		x = *(const uint32 *) a;
-	uint32		y = *(const uint32 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Whether a slot occurs twice. */
+/* Whether a slot occurs twice; all are below NO_SLOT. An open table at most half full: answers are small, and sorting them is dearer. */
 static bool
 slot_repeated(const SearchResult *results, uint32 count)
 {
-	uint32	   *slots;
+	uint32		small[256];
+	uint32	   *places = small;
+	uint32		mask;
 	bool		repeated = false;
 
 	if (count < 2)
 		return false;
-	slots = palloc_extended(mul_size(count, sizeof(uint32)), MCXT_ALLOC_HUGE);
-	for (uint32 i = 0; i < count; i++)
-		slots[i] = results[i].slot;
-	qsort(slots, count, sizeof(uint32), compare_slots);
-	for (uint32 i = 1; i < count && !repeated; i++)
-		repeated = slots[i] == slots[i - 1];
-	pfree(slots);
+	mask = pg_nextpower2_32(count * 2) - 1;
+	if (mask >= lengthof(small))
+		places = palloc_extended(mul_size((Size) mask + 1, sizeof(uint32)), MCXT_ALLOC_HUGE);
+	memset(places, 0xFF, ((Size) mask + 1) * sizeof(uint32));
+	for (uint32 i = 0; i < count && !repeated; i++)
+	{
+		uint32		slot = results[i].slot;
+		uint32		hash = slot * 0x9E3779B1u;
+		uint32		place = (hash ^ (hash >> 15)) & mask;
+
+		while (places[place] != NO_SLOT && places[place] != slot)
+			place = (place + 1) & mask;
+		repeated = places[place] == slot;
+		places[place] = slot;
+	}
+	if (places != small)
+		pfree(places);
 	return repeated;
 }
 
@@ -296,9 +300,9 @@ answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw
 static void
 keep_known(RawAnswer *raw, uint32 next_fresh, ServerAnswer *answer)
 {
-	uint32		kept = 0;
+	uint32		kept = next_fresh == NO_SLOT ? raw->count : 0;
 
-	for (uint32 i = 0; i < raw->count; i++)
+	for (uint32 i = kept; i < raw->count; i++)
 	{
 		if (raw->results[i].slot < next_fresh)
 			raw->results[kept++] = raw->results[i];

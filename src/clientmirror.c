@@ -16,6 +16,8 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#define USE_GRAIN_MS	20		/* of when a mirror was last used */
+
 /* What this backend remembers of an index. */
 typedef struct Remembered
 {
@@ -178,6 +180,18 @@ reason_of_state(int entry)
 	}
 }
 
+/* An index is used now. Its entry is read by every scan of every session, so it is written seldom. */
+static void
+note_use(int entry)
+{
+	AreaMirror *mirror = mirror_area(entry);
+	int64		now = monotonic_ms();
+	int64		last = atomic_load_explicit(&mirror->last_used_ms, memory_order_relaxed);
+
+	if (now - last >= USE_GRAIN_MS || now < last)
+		atomic_store_explicit(&mirror->last_used_ms, now, memory_order_relaxed);
+}
+
 MirrorRef
 client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 {
@@ -222,7 +236,7 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 		unwant(memory);
 	if (!gpuann_server || !allowed)
 		return ref;
-	atomic_store(&mirror_area(ref.entry)->last_used_ms, monotonic_ms());
+	note_use(ref.entry);
 	*why = reason_of_state(ref.entry);
 	if (*why != FALLBACK_NONE && wanted)
 	{

@@ -29,6 +29,8 @@ typedef struct IndexCache
 	const IndexFormat *format;	/* interned: lives as long as the process */
 	uint64		nonce;			/* as last read */
 	BlockNumber newest_list;	/* a hint, as the metapage's */
+	BlockNumber blocks;			/* lengths of index and table when last asked: a system call each, */
+	BlockNumber heap_blocks;	/* and files of relations that a scan may see do not become shorter unnoticed */
 } IndexCache;
 
 /* Formats seen by this process; few, because most indexes look alike. */
@@ -213,7 +215,7 @@ read_meta(Relation index, MetaPage *meta)
 {
 	Buffer		buffer;
 
-	if (RelationGetNumberOfBlocks(index) == 0)
+	if (index_known_blocks(index) == 0 && RelationGetNumberOfBlocks(index) == 0)
 		report_corrupt(index, GPUANN_META_BLOCK, "the file is empty");
 	buffer = read_hot_page(index, GPUANN_META_BLOCK, PAGE_META, false);
 	memcpy(meta, MetaPageOf(BufferGetPage(buffer)), sizeof(*meta));
@@ -262,6 +264,47 @@ index_set_newest_hint(Relation index, BlockNumber block)
 {
 	if (index->rd_amcache != NULL)
 		((IndexCache *) index->rd_amcache)->newest_list = block;
+}
+
+/*
+ * How long the index's file was when last asked; 0: not asked yet.
+ */
+BlockNumber
+index_known_blocks(Relation index)
+{
+	return index->rd_amcache != NULL ? ((IndexCache *) index->rd_amcache)->blocks : 0;
+}
+
+/*
+ * How long it is.
+ */
+BlockNumber
+index_ask_blocks(Relation index)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+
+	if (index->rd_amcache != NULL)
+		((IndexCache *) index->rd_amcache)->blocks = blocks;
+	return blocks;
+}
+
+/*
+ * The same of the table.
+ */
+BlockNumber
+index_known_heap_blocks(Relation index)
+{
+	return index->rd_amcache != NULL ? ((IndexCache *) index->rd_amcache)->heap_blocks : 0;
+}
+
+BlockNumber
+index_ask_heap_blocks(Relation index, Relation heap)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(heap);
+
+	if (index->rd_amcache != NULL)
+		((IndexCache *) index->rd_amcache)->heap_blocks = blocks;
+	return blocks;
 }
 
 /*

@@ -289,6 +289,12 @@ extern const IndexFormat *index_format(Relation index);
 /* What rd_amcache knows besides: the nonce as last seen, and where the newest list page was. */
 extern uint64 index_cached_nonce(Relation index);
 extern BlockNumber index_newest_hint(Relation index);
+
+/* Lengths of the files of an index and its table, as last asked (0: never), and asked now. What lies within is there. */
+extern BlockNumber index_known_blocks(Relation index);
+extern BlockNumber index_ask_blocks(Relation index);
+extern BlockNumber index_known_heap_blocks(Relation index);
+extern BlockNumber index_ask_heap_blocks(Relation index, Relation heap);
 extern void index_set_newest_hint(Relation index, BlockNumber block);
 
 /* A fresh identity for an index: random, never 0. */

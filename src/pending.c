@@ -104,8 +104,11 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 		list = ListPageOf(BufferGetPage(buffer));
 		if (list->state == LIST_NEWEST)
 		{
-			const char *fault = newest_fault(format, list, RelationGetNumberOfBlocks(index));
+			const char *fault = newest_fault(format, list, index_known_blocks(index));
 
+			/* It may have grown. */
+			if (fault != NULL)
+				fault = newest_fault(format, list, index_ask_blocks(index));
 			if (fault != NULL)
 				report_corrupt(index, block, fault);
 			index_set_newest_hint(index, block);

@@ -421,8 +421,8 @@ confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 }
 
 /*
- * A row that is confirmed must lie in the table: what is beyond its end would be an error of the table's. The length is asked for once, and
- * again if a row seems to lie beyond.
+ * A row that is confirmed must lie in the table: what is beyond its end would be an error of the table's. The length is asked for once in
+ * a session, and again if a row seems to lie beyond.
  */
 void
 check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block, const ItemPointerData *tid)
@@ -431,7 +431,10 @@ check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNu
 
 	if (wanted < *heap_blocks || heap == NULL || heap->rd_tableam != GetHeapamTableAmRoutine())
 		return;
-	*heap_blocks = RelationGetNumberOfBlocks(heap);
+	*heap_blocks = index_known_heap_blocks(index);
+	if (wanted < *heap_blocks)
+		return;
+	*heap_blocks = index_ask_heap_blocks(index, heap);
 	if (wanted >= *heap_blocks)
 		report_corrupt(index, block, "a TID lies beyond the end of the table");
 }

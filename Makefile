@@ -134,11 +134,20 @@ include tools/test-programs.mk
 # --- Benchmarks -----------------------------------------------------------------------------------------------------
 
 .PHONY: bench-programs
-bench-programs: $(patsubst bench/%.c,bench/build/%,$(wildcard bench/*.c)) $(if $(NVCC),$(patsubst bench/%.cu,bench/build/%,$(wildcard bench/*.cu)))
+bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c,$(wildcard bench/*.c))) \
+	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),$(patsubst bench/%.cu,bench/build/%,$(wildcard bench/*.cu)))
 
 bench/build/%: bench/%.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
-	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $< $(ENGINE_OBJS) $(PLAIN_LIBS)
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $(filter %.c %.o,$^) $(PLAIN_LIBS)
+
+# One with the server in it.
+bench/build/roundtrip: $(filter-out src/server/main.o,$(SERVER_OBJS))
+
+# Engines that are measured against, or measure everything else.
+bench/build/%_engine.so: bench/%_engine.c src/engine/error.o
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -shared -o $@ $^ $(PLAIN_LIBS)
 
 # Benchmarks of single kernels: with the unit they measure, which needs nothing else of the engine.
 bench/build/select: bench/select.cu $(patsubst %.cu,%.o,$(wildcard cuda/select*.cu))

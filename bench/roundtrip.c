@@ -1,0 +1,412 @@
+/*
+ * roundtrip.c
+ *		What the server adds to an engine's call, for one client: beside the bare futex round trip of the same run.
+ *
+ * roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS]
+ *
+ * Three things in turns, so that whatever else the machine does meets all of them: two processes that wake each other by futex; the
+ * engine called in the process, waiting for its wake-up as the server does; the same query through gpuann-server's code in a process of its
+ * own. Medians over all rounds. Without a library the CPU engine.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "moves.h"
+#include "server.h"
+
+#define TURN	200				/* of one thing, before the next one's turn */
+
+typedef struct Options
+{
+	const char *library;
+	uint32_t	rounds;
+	uint32_t	rows;
+	uint32_t	dims;
+} Options;
+
+typedef struct Bench
+{
+	Options		options;
+	float	   *vectors;
+	uint32_t   *versions;
+	AreaHeader *area;
+	int			area_fd;
+	int			death[2];
+	const EngineOps *ops;
+	Engine	   *engine;
+	MirrorId	mirror;
+	_Atomic uint32_t woken;		/* by the engine called here */
+	_Atomic uint32_t *ping;		/* two words in shared memory */
+} Bench;
+
+static void
+die(const char *what)
+{
+	fprintf(stderr, "roundtrip: %s\n", what);
+	exit(1);
+}
+
+static int64_t
+now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t) now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- the bare round trip ---- */
+
+/* The other side: answer each change of the first word by one of the second. */
+static void
+echo_main(_Atomic uint32_t *ping)
+{
+	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (uint32_t turn = 1;; turn++)
+	{
+		while (atomic_load(&ping[0]) != turn)
+			area_futex_wait(&ping[0], turn - 1, AREA_WAIT_MS);
+		atomic_store(&ping[16], turn);
+		area_futex_wake(&ping[16], 1);
+	}
+}
+
+static int64_t
+bare_round(Bench *bench)
+{
+	uint32_t	turn = atomic_load(&bench->ping[0]) + 1;
+	int64_t		begun = now_ns();
+
+	atomic_store(&bench->ping[0], turn);
+	area_futex_wake(&bench->ping[0], 1);
+	while (atomic_load(&bench->ping[16]) != turn)
+		area_futex_wait(&bench->ping[16], turn - 1, AREA_WAIT_MS);
+	return now_ns() - begun;
+}
+
+/* ---- the engine, called here ---- */
+
+static void
+wake(void *arg)
+{
+	Bench	   *bench = arg;
+
+	atomic_fetch_add(&bench->woken, 1);
+	area_futex_wake(&bench->woken, 1);
+}
+
+/* Wait until a job is done. */
+static void
+job_await(Bench *bench, const EngineJob *job)
+{
+	JobProgress progress = {0};
+	EngineError error;
+	JobId		id;
+
+	if (bench->ops->job_submit(bench->engine, job, &id, &error) != ENGINE_OK)
+		die(error.text);
+	while (bench->ops->job_poll(bench->engine, id, &progress) == ENGINE_OK && !progress.completed)
+		usleep(100);
+	bench->ops->job_release(bench->engine, id);
+}
+
+static MirrorSpec
+mirror_spec(const Options *options)
+{
+	return (MirrorSpec) {
+		.dims = options->dims, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_GRAPH, .degree = 32,
+		.capacity = options->rows, .residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
+	};
+}
+
+/* Open the engine and load it. */
+static void
+engine_prepare(Bench *bench)
+{
+	EngineConfig config = {.device = -1, .wake = wake, .wake_arg = bench};
+	MirrorSpec	spec = mirror_spec(&bench->options);
+	EngineError error;
+
+	bench->ops = cpu_engine_ops();
+	if (bench->options.library != NULL)
+	{
+		void	   *library = dlopen(bench->options.library, RTLD_NOW | RTLD_LOCAL);
+		void	   *symbol = library != NULL ? dlsym(library, ENGINE_ENTRY_SYMBOL) : NULL;
+		EngineEntry entry;
+
+		if (symbol == NULL)
+			die("the library is not an engine");
+		memcpy(&entry, &symbol, sizeof(entry));
+		bench->ops = entry();
+	}
+	if (bench->ops->open(&config, &bench->engine, &error) != ENGINE_OK ||
+		bench->ops->mirror_create(bench->engine, &spec, &bench->mirror, &error) != ENGINE_OK)
+		die(error.text);
+	job_await(bench, &(EngineJob) {
+		.kind = JOB_APPEND, .mirror = bench->mirror, .count = bench->options.rows, .versions = bench->versions,
+		.vectors = bench->vectors
+	});
+	job_await(bench, &(EngineJob) {.kind = JOB_LINK, .mirror = bench->mirror, .ef_construction = 64});
+}
+
+static int64_t
+engine_round(Bench *bench, const float *vector)
+{
+	SearchResult results[10];
+	EngineQuery query = {
+		.mirror = bench->mirror, .method = METHOD_GRAPH, .k = 10, .ef = 10, .vector = vector, .results = results
+	};
+	EngineQuery *queries[1] = {&query};
+	EngineQuery *completed;
+	EngineError error;
+	uint32_t	count = 0;
+	int64_t		begun = now_ns();
+
+	if (bench->ops->submit(bench->engine, queries, 1, &error) != ENGINE_OK)
+		die(error.text);
+	for (;;)
+	{
+		uint32_t	seen = atomic_load(&bench->woken);
+
+		if (bench->ops->poll(bench->engine, &completed, 1, &count, &error) != ENGINE_OK)
+			die(error.text);
+		if (count == 1)
+			return now_ns() - begun;
+		area_futex_wait(&bench->woken, seen, AREA_WAIT_MS);
+	}
+}
+
+/* ---- through the server ---- */
+
+/* Make the area and a server that serves it. */
+static pid_t
+server_start(Bench *bench)
+{
+	AreaHeader	layout;
+	pid_t		pid;
+
+	memset(&layout, 0, sizeof(layout));
+	area_layout(&layout, 128, 2);
+	bench->area_fd = memfd_create("roundtrip", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (bench->area_fd < 0 || posix_fallocate(bench->area_fd, 0, (off_t) layout.total_bytes) != 0 ||
+		fcntl(bench->area_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 || pipe(bench->death) != 0)
+		die("no shared memory");
+	bench->area = mmap(NULL, layout.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bench->area_fd, 0);
+	if (bench->area == MAP_FAILED)
+		die("no shared memory");
+	memcpy(bench->area, &layout, sizeof(layout));
+	atomic_store(&bench->area->epoch, 1);
+	pid = fork();
+	if (pid == 0)
+	{
+		char		lock[] = "/tmp/roundtrip.XXXXXX";
+		int			fd = mkstemp(lock);
+
+		close(fd);
+		close(bench->death[1]);
+		_exit(server_main(&(ServerOptions) {
+			.area_fd = bench->area_fd, .death_fd = bench->death[0], .lock_path = lock,
+			.engine = bench->options.library != NULL ? "cuda" : "cpu", .engine_library = bench->options.library
+		}));
+	}
+	while (atomic_load(&bench->area->server_state) != SERVER_READY)
+		if (waitpid(pid, NULL, WNOHANG) != 0)
+			die("the server did not start");
+	return pid;
+}
+
+/* Post what a lane holds, and wait. */
+static void
+lane_await(Bench *bench, AreaLane *lane)
+{
+	lane_post_word(bench->area, lane);
+	while (request_state(atomic_load(&lane->state)) != REQUEST_DONE)
+		area_futex_wait(&lane->state, atomic_load(&lane->state), AREA_WAIT_MS);
+	if (lane->status != ENGINE_OK)
+		die(lane->error);
+	(void) request_leave(&lane->state);
+}
+
+/* Begin an operation of a lane. */
+static AreaLane *
+lane_begin(Bench *bench, LaneOp op)
+{
+	AreaLane   *lane = area_lane(bench->area, 0);
+
+	memset((char *) lane + offsetof(AreaLane, op), 0, sizeof(AreaLane) - offsetof(AreaLane, op));
+	lane->op = op;
+	return lane;
+}
+
+/* Load the server's mirror: what the engine called here has. */
+static void
+server_load(Bench *bench)
+{
+	uint32_t	vector_bytes = bench->options.dims * (uint32_t) sizeof(float);
+	uint32_t	most = (uint32_t) ((LANE_DATA_BYTES - AREA_ALIGN) / (vector_bytes + sizeof(uint32_t)));
+	AreaLane   *lane = lane_begin(bench, LANE_CREATE);
+
+	lane->spec = mirror_spec(&bench->options);
+	lane_await(bench, lane);
+	for (uint32_t first = 0; first < bench->options.rows; first += most)
+	{
+		uint32_t	count = bench->options.rows - first < most ? bench->options.rows - first : most;
+		unsigned char *data = area_lane_data(bench->area, 0);
+
+		lane = lane_begin(bench, LANE_APPEND);
+		lane->first_slot = first;
+		lane->count = count;
+		lane->body_offset = area_align(count * sizeof(uint32_t));
+		memcpy(data, bench->versions + first, count * sizeof(uint32_t));
+		memcpy(data + lane->body_offset, bench->vectors + (size_t) first * bench->options.dims, (size_t) count * vector_bytes);
+		lane_await(bench, lane);
+	}
+	lane = lane_begin(bench, LANE_LINK);
+	lane->ef_construction = 64;
+	lane_await(bench, lane);
+}
+
+static int64_t
+server_round(Bench *bench, const float *vector)
+{
+	RequestPayload *payload = area_payload(bench->area, 0);
+	_Atomic uint32_t *word = area_word(bench->area, 0);
+	int64_t		begun = now_ns();
+	uint32_t	generation;
+	uint32_t	value;
+
+	payload->mirror = 0;
+	payload->mirror_generation = 0;
+	payload->method = METHOD_GRAPH;
+	payload->k = payload->ef = 10;
+	payload->vector_bytes = bench->options.dims * (uint32_t) sizeof(float);
+	payload->has_beyond = 0;
+	payload->posted_us = begun / 1000;
+	memcpy(payload->vector, vector, payload->vector_bytes);
+	generation = request_post(bench->area, word);
+	while (request_look(value = atomic_load(word), generation) == LOOK_PENDING)
+		area_futex_wait(word, value, AREA_WAIT_MS);
+	if (payload->status != ENGINE_OK || payload->count != 10)
+		die("the server did not answer");
+	(void) request_leave(word);
+	return now_ns() - begun;
+}
+
+/* ---- the measurement ---- */
+
+static int
+compare(const void *a, const void *b)
+{
+	int64_t		x = *(const int64_t *) a;
+	int64_t		y = *(const int64_t *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The q-quantile in microseconds; sorts. */
+static double
+quantile(int64_t *times, uint32_t count, double q)
+{
+	qsort(times, count, sizeof(int64_t), compare);
+	return (double) times[(uint32_t) ((count - 1) * q)] / 1000.0;
+}
+
+static void
+measure(Bench *bench)
+{
+	uint32_t	rounds = bench->options.rounds;
+	int64_t    *bare = calloc(rounds, sizeof(int64_t));
+	int64_t    *engine = calloc(rounds, sizeof(int64_t));
+	int64_t    *server = calloc(rounds, sizeof(int64_t));
+	double		added;
+
+	if (bare == NULL || engine == NULL || server == NULL)
+		die("out of memory");
+	for (uint32_t begin = 0; begin < rounds; begin += TURN)
+	{
+		uint32_t	end = begin + TURN < rounds ? begin + TURN : rounds;
+
+		for (uint32_t i = begin; i < end; i++)
+			bare[i] = bare_round(bench);
+		for (uint32_t i = begin; i < end; i++)
+			engine[i] = engine_round(bench, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
+		for (uint32_t i = begin; i < end; i++)
+			server[i] = server_round(bench, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
+	}
+	added = quantile(server, rounds, 0.5) - quantile(engine, rounds, 0.5);
+	printf("| engine | rows x dims | futex round trip | engine, called | through the server | added | added / round trip |\n");
+	printf("|---|---|---|---|---|---|---|\n");
+	printf("| %s | %u x %u | %.1f us (p99 %.1f) | %.1f us (p99 %.1f) | %.1f us (p99 %.1f) | %.1f us | %.2f |\n", bench->area->engine,
+		   bench->options.rows, bench->options.dims, quantile(bare, rounds, 0.5), quantile(bare, rounds, 0.99),
+		   quantile(engine, rounds, 0.5), quantile(engine, rounds, 0.99), quantile(server, rounds, 0.5),
+		   quantile(server, rounds, 0.99), added, added / quantile(bare, rounds, 0.5));
+	free(bare);
+	free(engine);
+	free(server);
+}
+
+/* Make rows of random numbers. */
+static void
+rows_make(Bench *bench)
+{
+	size_t		elements = (size_t) bench->options.rows * bench->options.dims;
+	uint64_t	random = 1;
+
+	bench->vectors = calloc(elements, sizeof(float));
+	bench->versions = calloc(bench->options.rows, sizeof(uint32_t));
+	if (bench->vectors == NULL || bench->versions == NULL)
+		die("out of memory");
+	for (size_t i = 0; i < elements; i++)
+	{
+		random = random * UINT64_C(6364136223846793005) + 1;
+		bench->vectors[i] = (float) (random >> 40) / (float) (1 << 24);
+	}
+}
+
+int
+main(int argc, char **argv)
+{
+	static Bench bench = {.options = {.rounds = 20000, .rows = 1000, .dims = 128}};
+	pid_t		echo;
+	pid_t		server;
+
+	for (int i = 1; i + 1 < argc; i += 2)
+	{
+		if (strcmp(argv[i], "--engine-library") == 0)
+			bench.options.library = realpath(argv[i + 1], NULL);
+		else if (strcmp(argv[i], "-n") == 0)
+			bench.options.rounds = (uint32_t) atoi(argv[i + 1]);
+		else if (strcmp(argv[i], "-r") == 0)
+			bench.options.rows = (uint32_t) atoi(argv[i + 1]);
+		else if (strcmp(argv[i], "-d") == 0)
+			bench.options.dims = (uint32_t) atoi(argv[i + 1]);
+		else
+			die("usage: roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS]");
+	}
+	if (bench.options.rounds < 1 || bench.options.rows < 10 || bench.options.dims < 1 || bench.options.dims > PAYLOAD_VECTOR / 4)
+		die("too little to measure, or too large");
+	bench.ping = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (bench.ping == MAP_FAILED)
+		die("no shared memory");
+	rows_make(&bench);
+	/* Both before the engine here has threads. */
+	server = server_start(&bench);
+	echo = fork();
+	if (echo == 0)
+		echo_main(bench.ping);
+	server_load(&bench);
+	engine_prepare(&bench);
+	measure(&bench);
+	kill(echo, SIGKILL);
+	kill(server, SIGTERM);
+	waitpid(echo, NULL, 0);
+	waitpid(server, NULL, 0);
+	return 0;
+}

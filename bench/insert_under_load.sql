@@ -23,6 +23,9 @@ CREATE TABLE checks (
 -- One row per path: searches per second before and during the inserts, and how long those took.
 CREATE TABLE runs (place integer GENERATED ALWAYS AS IDENTITY, path text, qps_before float8, seconds float8, qps_during float8);
 
+-- Searches per second without and with inserts at a given rate, and the inserts that there were.
+CREATE TABLE paced (path text, qps_without float8, qps_with float8, inserts float8);
+
 -- Search for a row's vector and keep whether the row came, at distance 0. A row that is not committed yet is left out.
 --
 -- The row is looked up first, in a snapshot older than the search's: what that one saw, the search must find.
@@ -104,3 +107,12 @@ CREATE VIEW report AS
 		SELECT path, string_agg(format('%s %s', answered, count), ', ' ORDER BY count DESC) AS answers
 		FROM (SELECT path, answered, count(*) FROM checks GROUP BY path, answered) counted GROUP BY path) by_path USING (path)
 	ORDER BY place;
+
+-- Medians of the paced measurements; the change is the median of the turns' own.
+CREATE VIEW paced_report AS
+	SELECT format('| %s | %s | %s | %s %% | %s |', path,
+		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY qps_without), 'FM999,999,999'),
+		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY qps_with), 'FM999,999,999'),
+		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY 100 * (qps_with / qps_without - 1)), 'SFM990.0'),
+		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY inserts), 'FM999,999,999'))
+	FROM paced GROUP BY path;

@@ -12,6 +12,9 @@
 
 #include "protocol_test.h"
 #include "server.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 #define THREADS			8
 #define SERVERS			4
@@ -47,6 +50,10 @@ server_thread(void *arg)
 		.engine = test_options.engine, .engine_library = test_options.engine_library, .memory_limit = UINT64_C(1) << 30
 	};
 
+#ifdef __SANITIZE_ADDRESS__
+	/* What a server allocates goes with its process, which it has not here. */
+	__lsan_disable();
+#endif
 	(void) server_run(scene->server, &options);
 	return NULL;
 }
@@ -172,6 +179,7 @@ server_life(Scene *scene, bool last)
 		pthread_join(server, NULL);
 		server_sweep(scene->world);
 	}
+	free(scene->server);
 }
 
 static void

@@ -245,19 +245,20 @@ slot_repeated(const SearchResult *results, uint32 count)
 	uint32		small[256];
 	uint32	   *places = small;
 	uint32		mask;
+	int			shift;
 	bool		repeated = false;
 
 	if (count < 2)
 		return false;
 	mask = pg_nextpower2_32(count * 2) - 1;
+	shift = 32 - pg_popcount32(mask);
 	if (mask >= lengthof(small))
 		places = palloc_extended(mul_size((Size) mask + 1, sizeof(uint32)), MCXT_ALLOC_HUGE);
 	memset(places, 0xFF, ((Size) mask + 1) * sizeof(uint32));
 	for (uint32 i = 0; i < count && !repeated; i++)
 	{
 		uint32		slot = results[i].slot;
-		uint32		hash = slot * 0x9E3779B1u;
-		uint32		place = (hash ^ (hash >> 15)) & mask;
+		uint32		place = (slot * 0x9E3779B1u) >> shift;	/* its high bits spread neighbours evenly */
 
 		while (places[place] != NO_SLOT && places[place] != slot)
 			place = (place + 1) & mask;

@@ -50,6 +50,29 @@ $begun = time;
 like($err, qr/statement timeout/, 'a waiting scan can be cancelled');
 cmp_ok(time - $begun, '<', 2, 'at once');
 
+# What a session waits for has a name, and a cancel ends the wait: through slot and lane. The wait itself wakes every 50 ms; the rest of
+# the second is for a machine that does much else.
+my $named = $node->safe_psql('postgres', "SELECT current_setting('server_version_num')::int >= 170000") eq 't';
+
+foreach my $way ([ 'a request', 10, 'GpuannRequest' ], [ 'a lane', 2000, 'GpuannLane' ])
+{
+	my ($what, $ef, $event) = @$way;
+	my $session = in_background($node, "SET gpuann.request_timeout = '60s'", 'SET enable_seqscan = off', "SET gpuann.ef_search = $ef",
+		"SET gpuann.fallback = error", "SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT vec(8, $dims)) LIMIT 10) waits");
+	my $waiting = "FROM pg_stat_activity WHERE query LIKE '%waits' AND state = 'active' AND wait_event_type = 'Extension' AND wait_event = '"
+	  . ($named ? $event : 'Extension') . "'";
+
+	ok(await("a session waits for $what", sub { $node->safe_psql('postgres', "SELECT count(*) $waiting") eq '1' }),
+		"waiting for $what is a wait event");
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend(pid) $waiting");
+	$begun = time;
+	ok(await("$what is cancelled",
+			sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%waits' AND state = 'active'") eq '0' }),
+		"$what can be cancelled");
+	cmp_ok(time - $begun, '<', 1, 'at once');
+	$session->finish;
+}
+
 # Rows go on coming, and are found.
 fill_rows($node, 5001, 5010, $dims);
 is($node->safe_psql('postgres', "SET gpuann.request_timeout = '200ms'; SET enable_seqscan = off;

@@ -427,7 +427,11 @@ storm_calm(StormState *state)
 	World	   *world = state->world;
 	AreaHeader *area = world->area;
 
-	server_kill(world);
+	/* It may have died a moment ago. */
+	kill(world->server, SIGKILL);
+	if (server_reap(world, LONG_MS) == -1)
+		case_fails("a killed server did not end");
+	server_sweep(world);
 	world->arm = (Arm) {.set = true};
 	if (!server_up(world, NULL))
 		return;

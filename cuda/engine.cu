@@ -19,6 +19,7 @@
 
 #include "exact.h"
 #include "internal.h"
+#include "link.h"
 #include "search.h"
 #include "walk.h"
 
@@ -265,6 +266,10 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 		result = walk_prepare(&engine->device);
 	if (result == cudaSuccess)
 		result = exact_prepare(engine->device.sharedMemPerBlockOptin);
+	if (result == cudaSuccess)
+		result = link_walk_prepare(engine->device.sharedMemPerBlockOptin);
+	if (result == cudaSuccess)
+		result = link_rows_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction)
 	{
 		(void) cudaGetLastError();
@@ -440,6 +445,15 @@ free_engine(CudaEngine *engine)
 	free(engine);
 }
 
+/* Where rows are linked: GPUANN_LINKER=device or host in the environment. Host threads, until the device's linker is measured. */
+static bool
+linker_is_device(void)
+{
+	const char *linker = getenv("GPUANN_LINKER");
+
+	return linker != NULL && strcmp(linker, "device") == 0;
+}
+
 static EngineStatus
 cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 {
@@ -456,6 +470,7 @@ cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 		return ENGINE_NO_MEMORY;
 	}
 	engine->config = *config;
+	engine->links_on_device = linker_is_device();
 	pthread_mutex_init(&engine->pulse_lock, NULL);
 	pthread_cond_init(&engine->pulse_changed, NULL);
 	/* code is loaded now, not when the first query comes */
@@ -688,7 +703,7 @@ cuda_job_cancel(Engine *handle, JobId id)
 	if (job == NULL)
 		return ENGINE_NOT_FOUND;
 	job->cancelled = true;
-	if (job->in.kind == JOB_LINK && job->twin != 0)
+	if (job->in.kind == JOB_LINK && !job->on_device && job->twin != 0)
 		engine->twin_ops->job_cancel(engine->twin, job->twin);
 	return ENGINE_OK;
 }

@@ -39,6 +39,7 @@
 
 struct CudaJob;
 struct CudaEngine;
+struct LinkWork;
 struct Piece;
 
 struct CudaMirror
@@ -187,6 +188,8 @@ typedef enum JobStage
 {
 	STAGE_QUEUED,
 	STAGE_TWIN,	   /* the CPU engine does its part */
+	STAGE_LINK,	   /* the device links */
+	STAGE_SYNC,	   /* the twin learns what the device linked */
 	STAGE_CODES,   /* codes are made */
 	STAGE_ROWS,	   /* rows are on their way */
 	STAGE_SEEDS,   /* seeds are */
@@ -211,8 +214,10 @@ struct CudaJob
 	uint32_t step;		/* of a stage that has several */
 	Piece *held;		/* a piece whose memory is read when it has been applied */
 	JobId twin;
-	EngineStatus twin_status;
+	EngineStatus twin_status; /* of a link: how it ended, wherever it ran */
 	LinkResult link;
+	bool on_device;		/* a link that the device does: `link` is the job's own then */
+	LinkWork *work;		/* what it is at (link.cu) */
 	uint32_t *pending; /* the list to be, without what this job links */
 	uint32_t npending;
 	bool has_pending;
@@ -253,6 +258,7 @@ struct CudaEngine
 	cudaDeviceProp device;
 	const EngineOps *twin_ops;
 	Engine *twin;
+	bool links_on_device; /* else the twin does */
 
 	/* the host's memory: what is pinned, the mirrors' arrays, and the twin, which has a limit of its own below this one */
 	uint64_t host_limit;
@@ -348,6 +354,8 @@ extern void pieces_end(CudaEngine *engine);
 /* A piece that stays the job's until piece_release, for what the device writes into it; NULL: none is free. */
 extern Piece *piece_hold(CudaEngine *engine, CudaJob *job);
 extern void piece_release(CudaJob *job);
+/* A piece that is not in flight, to be sent; NULL: there is none. */
+extern Piece *piece_free(CudaEngine *engine);
 /* Note that a piece is on its way. */
 extern bool piece_send(CudaEngine *engine, CudaJob *job, Piece *piece);
 

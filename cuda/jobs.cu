@@ -2,9 +2,9 @@
  * jobs.cu
  *		Jobs: what each kind does in what order, a piece at a time.
  *
- * One job per mirror runs, those after it wait. The interim linker is the CPU engine: every mirror has a twin there, every change is made
- * in both, and JOB_LINK runs on the twin, whose changed rows are then uploaded like those of JOB_GRAPH. A linker on the device replaces
- * the stage STAGE_TWIN and with it the twin; the stages after it stay.
+ * One job per mirror runs, those after it wait. Every mirror has a twin in a CPU engine, and every change is made in both. JOB_LINK runs
+ * on the twin, whose changed rows are then uploaded like those of JOB_GRAPH; or, where the engine is told so and its memory suffices, on the
+ * device (link.cu), and the twin is told the rows. With the device's linker alone the twin, STAGE_TWIN and STAGE_SYNC can go.
  *
  * Nothing is published before all of a job is there, but for overwritten and dead slots, which change in place, piece by piece; these
  * jobs are checked before they begin and then cannot fail or be cancelled.
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "internal.h"
+#include "linkjob.h"
 
 #define MOST_STAGES 9
 
@@ -26,7 +27,11 @@ static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_SEEDS */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN,
 	 STAGE_DONE}, /* JOB_LINK */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE}};										  /* JOB_DROP */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE},											  /* JOB_DROP */
+	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SYNC, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN,
+	 STAGE_DONE}}; /* JOB_LINK on the device */
+
+#define LINK_ON_DEVICE (JOB_DROP + 1)
 
 CudaJob *
 job_find(CudaEngine *engine, JobId id)
@@ -49,6 +54,9 @@ job_free(CudaEngine *engine, CudaJob *job)
 	*place = job->next;
 	if (job->twin != 0)
 		engine->twin_ops->job_release(engine->twin, job->twin);
+	link_end(engine, job);
+	if (job->on_device)
+		link_free_result(job);
 	free(job->pending);
 	free(job->seeds);
 	free(job);
@@ -179,6 +187,12 @@ begin(CudaEngine *engine, CudaJob *job)
 							 mirror->rows);
 				return fail(job, ENGINE_INVALID);
 			}
+	if (in->kind == JOB_LINK && engine->links_on_device)
+	{
+		job->on_device = link_begin(engine, job);
+		if (!job->on_device && !engine->failure.failed)
+			engine_error(&job->error, ENGINE_OK, "linked on the host: the device has no memory for it beside its mirrors");
+	}
 	return take_lists(job);
 }
 
@@ -280,7 +294,8 @@ run_twin(CudaEngine *engine, CudaJob *job)
 	if (!progress.completed)
 		return false;
 	job->twin_status = progress.status;
-	job->error = progress.error;
+	if (progress.status != ENGINE_OK)
+		job->error = progress.error;
 	if (progress.status == ENGINE_NO_MEMORY)
 		engine_host_refused(&job->error);
 	/* a link that was cut short may have linked a part */
@@ -413,6 +428,10 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return begin(engine, job);
 		case STAGE_TWIN:
 			return run_twin(engine, job);
+		case STAGE_LINK:
+			return link_stage(engine, job);
+		case STAGE_SYNC:
+			return link_sync_stage(engine, job);
 		case STAGE_ROWS:
 			if (job->cancelled && job->in.kind == JOB_APPEND)
 			{
@@ -452,6 +471,7 @@ complete(CudaEngine *engine, CudaJob *job)
 
 	job->stage = STAGE_DONE;
 	piece_release(job);
+	link_end(engine, job);
 	mirror->first_job = job->next_of_mirror;
 	if (drop)
 		drop_mirror(engine, mirror);
@@ -465,7 +485,7 @@ advance(CudaEngine *engine, CudaJob *job)
 {
 	while (job->status == ENGINE_OK && run_stage(engine, job))
 	{
-		const JobStage *at = stages[job->in.kind];
+		const JobStage *at = stages[job->on_device ? (int) LINK_ON_DEVICE : (int) job->in.kind];
 
 		while (*at != job->stage)
 			at++;

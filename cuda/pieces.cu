@@ -86,8 +86,8 @@ take(const Piece *piece, size_t *used, size_t bytes)
 	return place;
 }
 
-static Piece *
-free_piece(CudaEngine *engine)
+Piece *
+piece_free(CudaEngine *engine)
 {
 	for (uint32_t i = 0; i < PIECES; i++)
 		if (engine->pieces[i].job == NULL && !engine->pieces[i].held)
@@ -130,7 +130,7 @@ piece_send(CudaEngine *engine, CudaJob *job, Piece *piece)
 Piece *
 piece_hold(CudaEngine *engine, CudaJob *job)
 {
-	Piece *piece = free_piece(engine);
+	Piece *piece = piece_free(engine);
 
 	if (piece == NULL)
 		return NULL;
@@ -228,7 +228,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 	uint32_t slot = job->in.first_slot + job->done;
 	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted + job->npending;
 	uint32_t *graph = (uint32_t *) mirror->graph.base + (size_t) slot * mirror->spec.degree;
-	Piece *piece = free_piece(engine);
+	Piece *piece = piece_free(engine);
 	size_t used = 0;
 	uint32_t listed = 0;
 
@@ -311,7 +311,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	const uint32_t *named = job->in.slots + job->done;
 	uint32_t count = rows_of_piece(mirror->stride + 3 * sizeof(uint32_t), job->in.count - job->done);
 	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted;
-	Piece *piece = free_piece(engine);
+	Piece *piece = piece_free(engine);
 	size_t used = 0;
 	uint32_t listed;
 
@@ -355,7 +355,7 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 	CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots + job->done;
 	uint32_t count = rows_of_piece(2 * sizeof(uint32_t), job->in.count - job->done);
-	Piece *piece = free_piece(engine);
+	Piece *piece = piece_free(engine);
 	size_t used = 0;
 
 	if (piece == NULL)
@@ -394,7 +394,7 @@ piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint3
 	uint32_t degree = mirror->spec.degree;
 	const uint32_t *named = slots + job->done;
 	uint32_t n = rows_of_piece((degree + 1) * sizeof(uint32_t), count - job->done);
-	Piece *piece = free_piece(engine);
+	Piece *piece = piece_free(engine);
 	size_t used = 0;
 
 	if (piece == NULL)
@@ -432,7 +432,7 @@ bool
 piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to)
 {
 	uint32_t n = rows_of_piece(sizeof(uint32_t), count - job->done);
-	Piece *piece = free_piece(engine);
+	Piece *piece = piece_free(engine);
 
 	if (piece == NULL)
 		return false;

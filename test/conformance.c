@@ -1,8 +1,9 @@
 /*
  * conformance.c
  *		Runs the engine conformance suite: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--quick | --full] [--list]
- *		[--only NAME]
+ *		[--only NAMES]
  *
+ * NAMES are separated by commas; one that ends in an asterisk stands for all that begin so.
  * One line for each case, "ok NAME", "not ok NAME: why" or "ok NAME # skip why"; the last line counts them. Exit status 1 if one
  * failed.
  */
@@ -42,7 +43,7 @@ typedef struct Piece
 } Piece;
 
 static const Case *const groups[] = {kernel_cases, exact_cases, graph_cases, reference_cases, change_cases, limit_cases,
-	more_cases, grow_cases, crowd_cases, cycle_cases, tile_cases};
+	more_cases, grow_cases, crowd_cases, cycle_cases, tile_cases, link_cases};
 static jmp_buf leave;
 static char why[512];
 static Piece *pieces;
@@ -191,7 +192,7 @@ static void
 usage(void)
 {
 	fprintf(stderr,
-			"usage: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--quick | --full] [--list] [--only NAME]\n");
+			"usage: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--quick | --full] [--list] [--only NAMES]\n");
 	exit(2);
 }
 
@@ -231,6 +232,21 @@ read_options(int argc, char **argv, bool *list)
 	return only;
 }
 
+/* Whether a case is among the names of --only. */
+static bool
+is_named(const char *names, const char *name)
+{
+	for (const char *at = names; *at != 0; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ','))
+	{
+		size_t		length = strcspn(at, ",");
+
+		if (length > 0 && at[length - 1] == '*' ? strncmp(at, name, length - 1) == 0
+			: length == strlen(name) && strncmp(at, name, length) == 0)
+			return true;
+	}
+	return false;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -246,7 +262,7 @@ main(int argc, char **argv)
 	for (size_t group = 0; group < sizeof(groups) / sizeof(groups[0]); group++)
 		for (const Case *run = groups[group]; run->name != NULL; run++)
 		{
-			if (only != NULL ? strcmp(only, run->name) != 0 : (options.quick && run->slow))
+			if (only != NULL ? !is_named(only, run->name) : (options.quick && run->slow))
 				continue;
 			if (list)
 				printf("%s%s\n", run->name, run->slow ? " (slow)" : "");

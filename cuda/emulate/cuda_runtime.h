@@ -354,6 +354,7 @@ extern cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, u
 extern cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
 extern cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 extern cudaError_t cudaEventQuery(cudaEvent_t event);
+extern cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 extern cudaError_t cudaEventDestroy(cudaEvent_t event);
 extern cudaError_t cudaDeviceSynchronize();
 extern cudaError_t cudaMemset(void *to, int value, size_t bytes);

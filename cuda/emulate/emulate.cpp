@@ -4,7 +4,6 @@
  */
 #include <cuda_runtime.h>
 
-#include <setjmp.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -14,16 +13,65 @@
 #define MAX_THREADS 1024u
 #define SHARED_BYTES (227u * 1024)
 
+/*
+ * Switching between coroutines. On x86-64 it is a dozen instructions: a kernel's barriers are millions of switches, and the library's
+ * functions spend most of their time on signals and on mangling pointers.
+ */
+#if defined(__x86_64__)
+typedef void *Context; /* the stack pointer; all else that must survive is on the stack */
+
+extern "C" void emulate_switch(Context *from, Context to);
+asm(".text\n.type emulate_switch, @function\nemulate_switch:\n"
+	"pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+	"movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+	"popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+	".size emulate_switch, .-emulate_switch\n");
+
+/* Make a context that begins with a function, which does not return. */
+static void
+make_context(Context *context, unsigned char *stack, size_t bytes, void (*function)())
+{
+	void **top = (void **) (stack + bytes) - 1;
+
+	/* at the function's first instruction the stack is as after a call */
+	top[0] = NULL;
+	*--top = (void *) function;
+	for (int i = 0; i < 6; i++)
+		*--top = NULL;
+	*context = top;
+}
+#else
+typedef ucontext_t Context;
+
+static void
+emulate_switch(Context *from, Context &to)
+{
+	swapcontext(from, &to);
+}
+
+static void
+make_context(Context *context, unsigned char *stack, size_t bytes, void (*function)())
+{
+	getcontext(context);
+	context->uc_stack.ss_sp = stack;
+	context->uc_stack.ss_size = bytes;
+	context->uc_link = NULL;
+	makecontext(context, function, 0);
+}
+#endif
+
+struct Barrier;
+
 /* One coroutine. */
 struct Fiber
 {
 	EmulatedThread self; /* first: emulate_current points here */
-	jmp_buf saved;
-	ucontext_t context;
+	Context saved;
 	unsigned char *stack;
-	bool started;
 	bool ended;
-	bool waiting; /* at a barrier of the block (else of its warp) */
+	const Barrier *waits; /* at this barrier, NULL: at none, */
+	uint64_t opened;	  /* until it has been opened more often than this */
+	uint32_t ballots;	  /* it has taken part in */
 };
 
 /* Who has come to a barrier. A barrier opens when all threads of the group that still run have come. */
@@ -41,9 +89,10 @@ dim3 emulate_block;
 static Fiber fibers[MAX_THREADS];
 static Barrier block_barrier;
 static Barrier warp_barriers[MAX_THREADS / WARP];
-static uint64_t exchanged[MAX_THREADS];
+static uint64_t exchanged[2][MAX_THREADS];
+static uint32_t votes[3][MAX_THREADS / WARP];
 alignas(16) static unsigned char shared_memory[SHARED_BYTES];
-static jmp_buf scheduler;
+static Context scheduler;
 static const std::function<void()> *running_kernel;
 static uint64_t progress;
 
@@ -57,8 +106,7 @@ current_fiber()
 static void
 yield()
 {
-	if (_setjmp(current_fiber()->saved) == 0)
-		_longjmp(scheduler, 1);
+	emulate_switch(&current_fiber()->saved, scheduler);
 }
 
 static void
@@ -74,12 +122,16 @@ open_if_complete(Barrier *barrier)
 static void
 wait_at(Barrier *barrier)
 {
-	uint64_t before = barrier->opened;
+	Fiber *fiber = current_fiber();
 
+	fiber->opened = barrier->opened;
 	barrier->come++;
 	open_if_complete(barrier);
-	while (barrier->opened == before)
-		yield();
+	if (barrier->opened != fiber->opened)
+		return;
+	fiber->waits = barrier;
+	yield();
+	fiber->waits = NULL;
 }
 
 static Barrier *
@@ -100,32 +152,32 @@ emulate_warp_barrier()
 	wait_at(warp_barrier());
 }
 
-/* The value that another lane of the warp brings. */
+/*
+ * The value that another lane of the warp brings. Places alternate: who comes to the next barrier but one knows that all have read.
+ */
 uint64_t
 emulate_exchange(uint64_t value, unsigned int from)
 {
 	uint32_t thread = emulate_current->thread_index.x;
-	uint64_t taken;
+	Barrier *barrier = warp_barrier();
+	uint64_t *places = exchanged[barrier->opened % 2];
 
-	exchanged[thread] = value;
-	wait_at(warp_barrier());
-	taken = exchanged[thread / WARP * WARP + from];
-	wait_at(warp_barrier());
-	return taken;
+	places[thread] = value;
+	wait_at(barrier);
+	return places[thread / WARP * WARP + from];
 }
 
+/* The votes of a warp. Of three places one is filled, one read, one cleared. */
 uint32_t
 emulate_ballot(bool vote)
 {
-	uint32_t thread = emulate_current->thread_index.x;
-	uint32_t votes = 0;
+	uint32_t warp = emulate_current->thread_index.x / WARP;
+	uint32_t turn = current_fiber()->ballots++;
 
-	exchanged[thread] = vote;
-	wait_at(warp_barrier());
-	for (uint32_t lane = 0; lane < WARP; lane++)
-		votes |= (uint32_t) exchanged[thread / WARP * WARP + lane] << lane;
-	wait_at(warp_barrier());
-	return votes;
+	votes[(turn + 1) % 3][warp] = 0;
+	votes[turn % 3][warp] |= (uint32_t) vote << (emulate_current->thread_index.x % WARP);
+	wait_at(&warp_barriers[warp]);
+	return votes[turn % 3][warp];
 }
 
 /* Whether any thread of the block votes for it. */
@@ -164,7 +216,7 @@ run_fiber()
 		open_if_complete(&block_barrier);
 	if (warp_barrier()->come > 0)
 		open_if_complete(warp_barrier());
-	_longjmp(scheduler, 1);
+	yield();
 }
 
 static void
@@ -172,13 +224,10 @@ start_fiber(Fiber *fiber)
 {
 	if (fiber->stack == NULL)
 		fiber->stack = (unsigned char *) malloc(STACK_BYTES);
-	getcontext(&fiber->context);
-	fiber->context.uc_stack.ss_sp = fiber->stack;
-	fiber->context.uc_stack.ss_size = STACK_BYTES;
-	fiber->context.uc_link = NULL;
-	makecontext(&fiber->context, run_fiber, 0);
-	fiber->started = true;
-	setcontext(&fiber->context);
+	make_context(&fiber->saved, fiber->stack, STACK_BYTES, run_fiber);
+	fiber->ended = false;
+	fiber->waits = NULL;
+	fiber->ballots = 0;
 }
 
 /* Let one coroutine run until it yields or ends. */
@@ -186,38 +235,37 @@ static void
 resume(Fiber *fiber)
 {
 	emulate_current = &fiber->self;
-	if (_setjmp(scheduler) != 0)
-		return;
-	if (fiber->started)
-		_longjmp(fiber->saved, 1);
-	start_fiber(fiber);
+	emulate_switch(&scheduler, fiber->saved);
 }
 
 static void
 run_block(dim3 block_index, uint32_t threads)
 {
-	volatile uint32_t left = threads;
+	uint32_t left = threads;
 
 	block_barrier = {0, threads, 0};
 	for (uint32_t warp = 0; warp < threads / WARP; warp++)
+	{
 		warp_barriers[warp] = {0, WARP, 0};
+		votes[0][warp] = votes[1][warp] = votes[2][warp] = 0;
+	}
 	for (uint32_t i = 0; i < threads; i++)
 	{
 		fibers[i].self.thread_index = dim3(i, 0, 0);
 		fibers[i].self.block_index = block_index;
-		fibers[i].started = fibers[i].ended = false;
+		start_fiber(&fibers[i]);
 	}
 	while (left > 0)
 	{
 		uint64_t before = progress;
 
-		for (volatile uint32_t i = 0; i < threads; i = i + 1)
+		for (uint32_t i = 0; i < threads; i++)
 		{
-			if (fibers[i].ended)
+			if (fibers[i].ended || (fibers[i].waits != NULL && fibers[i].waits->opened == fibers[i].opened))
 				continue;
 			resume(&fibers[i]);
 			if (fibers[i].ended)
-				left = left - 1;
+				left--;
 		}
 		if (progress == before)
 		{

@@ -8,6 +8,7 @@
  * GPUANN_EMULATE_FAILURE=n in the environment lets the device fail after n pieces of work: as on a real one, the error stays, calls
  * return it, and no function of the host is called any more. The device is whole again when all its streams are destroyed.
  */
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -24,6 +25,7 @@ struct EventState
 {
 	uint64_t recorded;
 	uint64_t reached;
+	std::chrono::steady_clock::time_point when; /* of the last reached */
 };
 
 struct EmulatedEvent
@@ -117,7 +119,10 @@ device_main()
 			lock.lock();
 		}
 		if (work.event != NULL && !work.waits)
+		{
 			work.event->reached = work.record;
+			work.event->when = std::chrono::steady_clock::now();
+		}
 		stream->running = false;
 		device_changed.notify_all();
 	}
@@ -263,7 +268,7 @@ cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
 cudaError_t
 cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int)
 {
-	*event = new EmulatedEvent{std::make_shared<EventState>(EventState{0, 0})};
+	*event = new EmulatedEvent{std::make_shared<EventState>(EventState{0, 0, {}})};
 	return cudaSuccess;
 }
 
@@ -288,6 +293,17 @@ cudaEventQuery(cudaEvent_t event)
 	if (failed)
 		return cudaErrorUnknown;
 	return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t
+cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+	std::lock_guard<std::mutex> lock(device_lock);
+
+	if (failed)
+		return cudaErrorUnknown;
+	*ms = std::chrono::duration<float, std::milli>(to->state->when - from->state->when).count();
+	return cudaSuccess;
 }
 
 cudaError_t

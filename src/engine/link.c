@@ -134,19 +134,6 @@ link_batch(Linking *linking, Worker *worker, int threads)
 	return atomic_load(&linking->no_memory) ? ENGINE_NO_MEMORY : ENGINE_CANCELLED;
 }
 
-/* The fraction whose binary digits are those of i in reverse: each prefix of 0, 1, 2, ... is spread over [0, 1). */
-static double
-radical_inverse(uint32_t i)
-{
-	double		value = 0;
-	double		digit = 0.5;
-
-	for (; i != 0; i >>= 1, digit /= 2)
-		if (i & 1)
-			value += digit;
-	return value;
-}
-
 /* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */
 static uint32_t
 choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds)
@@ -155,7 +142,7 @@ choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken
 
 	for (uint64_t i = 0; i < (uint64_t) want * 4 && count < want; i++)
 	{
-		uint32_t	start = (uint32_t) (radical_inverse((uint32_t) i) * rows);
+		uint32_t	start = seed_place((uint32_t) i, rows);
 
 		for (uint32_t j = 0; j < SEED_SHARE && start + j < rows; j++)
 		{

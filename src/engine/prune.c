@@ -202,3 +202,16 @@ seed_count(uint32_t linked, uint32_t room)
 		count = 1;
 	return count < room ? count : room;
 }
+
+/* Where to look for a seed: n times the fraction whose binary digits are those of i in reverse. */
+uint32_t
+seed_place(uint32_t i, uint32_t n)
+{
+	double		value = 0;
+	double		digit = 0.5;
+
+	for (; i != 0; i >>= 1, digit /= 2)
+		if (i & 1)
+			value += digit;
+	return (uint32_t) (value * n);
+}

@@ -46,6 +46,9 @@ extern uint32_t prune_choose(const PruneRule *rule, Candidate *candidates, uint3
 /* How many seeds a graph of n linked slots has: at most room, n / 64, at least 1 if n is. */
 extern uint32_t seed_count(uint32_t linked, uint32_t room);
 
+/* Where below n slots to look for the i-th seed: the places of each prefix 0, 1, 2, ... are spread over all slots. */
+extern uint32_t seed_place(uint32_t i, uint32_t n);
+
 #define SEEDS_MAX			65536
 #define SEED_SHARE			64		/* one seed per this many slots */
 

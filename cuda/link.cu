@@ -1,0 +1,553 @@
+/*
+ * link.cu
+ *		The stage of a link that the device does: batch after batch, in pieces, and the rows it changed brought to the host.
+ *
+ * The host decides everything by counts that it knows, so a link waits for the device only at its end: batches follow each other on the
+ * job stream. A piece is a part of one step of a batch, as large as runs for PIECE_US at the rate measured so far and fits on
+ * the share of the device that background work has; while queries are about that share is smaller and one piece is in flight instead
+ * of four. How a batch is cut changes nothing of what it computes.
+ *
+ * Batches grow with what is linked. Memory of a link is taken when it begins, of a smaller batch where a large one does not fit, and given
+ * back at its end; where even the smallest does not fit the twin links (jobs.cu).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef EMULATED
+#include <emulate_sort.h>
+#else
+#include <cub/device/device_radix_sort.cuh>
+#endif
+
+#include "linkjob.h"
+
+extern "C"
+{
+#include "../src/engine/prune.h"
+}
+
+#define BATCH_MOST 16384u
+#define BATCH_LEAST 256u
+#define BATCH_FIRST 64u	  /* rows of the first batch of an empty graph: candidates of one another */
+#define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
+#define BATCH_SHARE 16u	  /* then at most this part of it */
+#define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
+#define PIECE_US 100.0f
+#define ROWS_LEAST 64u /* of a piece: fewer take no less time */
+#define WARPS_OF_SM (2048u / WARP / 2) /* half of them: registers */
+#define SHARE_BUSY 4u  /* part of the device that pieces get while queries are about, and else */
+#define SHARE_IDLE 1u
+#define BUSY_US 10000u /* queries are about so long after the last */
+
+/* Let go of everything that a link has but its result. */
+void
+link_end(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	if (work == NULL)
+		return;
+	for (uint32_t i = 0; i < PIECES; i++)
+	{
+		if (work->timers[i].begun != NULL)
+			GPU(&engine->failure, cudaEventDestroy(work->timers[i].begun));
+		if (work->timers[i].ended != NULL)
+			GPU(&engine->failure, cudaEventDestroy(work->timers[i].ended));
+		if (work->fetches[i].count > 0)
+			engine->pieces[i].held = false;
+	}
+	if (work->memory.base != 0)
+		range_release(&engine->arena, &work->memory);
+	free(work->slots);
+	free(work->changed);
+	free(work->linked_here);
+	free(work);
+	job->work = NULL;
+}
+
+void
+link_free_result(CudaJob *job)
+{
+	free((void *) job->link.slots);
+	free((void *) job->link.rows);
+	free((void *) job->link.seeds);
+	free((void *) job->link.linked);
+	memset(&job->link, 0, sizeof(job->link));
+}
+
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
+
+static unsigned char *
+carve(unsigned char **at, size_t bytes)
+{
+	unsigned char *place = *at;
+
+	*at += round_up(bytes, 256);
+	return place;
+}
+
+/* Lay a link's memory out from `at` on; returns its bytes. */
+static size_t
+lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
+{
+	unsigned char *start = at;
+	LinkBatch *batch = &work->batch;
+	size_t rows = work->most;
+	size_t edges = rows * mirror->spec.degree;
+
+	work->device_slots = (uint32_t *) carve(&at, (size_t) work->count * sizeof(uint32_t));
+	work->starts = (uint32_t *) carve(&at, LINK_FROM * sizeof(uint32_t));
+	batch->changed = (uint32_t *) carve(&at, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t));
+	batch->candidates = (LinkEntry *) carve(&at, rows * batch->room * sizeof(LinkEntry));
+	batch->ncandidates = (uint32_t *) carve(&at, rows * sizeof(uint32_t));
+	batch->equals = (uint32_t *) carve(&at, rows * LINK_EQUALS * sizeof(uint32_t));
+	batch->chosen = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
+	batch->groups = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
+	batch->ngroups = (uint32_t *) carve(&at, sizeof(uint32_t));
+	for (int i = 0; i < 2; i++)
+	{
+		work->keys[i] = (LinkEntry *) carve(&at, edges * sizeof(LinkEntry));
+		work->sources[i] = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
+	}
+	work->sort_work = carve(&at, work->sort_bytes);
+	return (size_t) (at - start);
+}
+
+/* Bytes that sorting so many edges wants. */
+static bool
+sort_room(CudaEngine *engine, uint32_t edges, size_t *bytes)
+{
+	cub::DoubleBuffer<LinkEntry> keys(NULL, NULL);
+	cub::DoubleBuffer<uint32_t> sources(NULL, NULL);
+
+	*bytes = 0;
+	return GPU(&engine->failure, cub::DeviceRadixSort::SortPairs(NULL, *bytes, keys, sources, (int) edges));
+}
+
+/* Take the device memory of a link, for smaller batches if need be. */
+static EngineStatus
+take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError *error)
+{
+	EngineStatus status = ENGINE_NO_MEMORY;
+	uint32_t linked = mirror->linked + work->count;
+
+	work->most = BATCH_MOST;
+	while (work->most > BATCH_LEAST && work->most / 2 >= work->count)
+		work->most /= 2;
+	/* no batch is larger than this part of what there will be */
+	while (work->most > BATCH_LEAST && work->most / 2 >= linked / BATCH_SHARE)
+		work->most /= 2;
+	for (; work->most >= BATCH_LEAST && status == ENGINE_NO_MEMORY; work->most /= 2)
+	{
+		size_t bytes;
+
+		if (!sort_room(engine, work->most * mirror->spec.degree, &work->sort_bytes))
+			return gpu_failed(&engine->failure, error);
+		bytes = lay_out(mirror, work, (unsigned char *) 256);
+		status = range_reserve(&engine->arena, &work->memory, PART_STATE, bytes, error);
+		if (status == ENGINE_OK)
+			status = range_grow(&engine->arena, &work->memory, bytes, error);
+		if (status == ENGINE_OK)
+		{
+			lay_out(mirror, work, (unsigned char *) work->memory.base);
+			return ENGINE_OK;
+		}
+		if (work->memory.base != 0)
+			range_release(&engine->arena, &work->memory);
+	}
+	return status;
+}
+
+/* Put slots in random order: neighbours in a table are often alike. */
+static void
+shuffle(uint32_t *slots, uint32_t count)
+{
+	uint64_t random = 88172645463325252u;
+
+	for (uint32_t i = count; i > 1; i--)
+	{
+		uint32_t slot = slots[i - 1];
+		uint32_t other;
+
+		random ^= random << 13;
+		random ^= random >> 7;
+		random ^= random << 17;
+		other = (uint32_t) (random % i);
+		slots[i - 1] = slots[other];
+		slots[other] = slot;
+	}
+}
+
+static int
+compare_slots(const void *left, const void *right)
+{
+	uint32_t a = *(const uint32_t *) left;
+	uint32_t b = *(const uint32_t *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Collect what a job links, each slot once, in the order in which it will be linked. */
+static bool
+collect_slots(const CudaJob *job, LinkWork *work)
+{
+	const CudaMirror *mirror = job->mirror;
+	const uint32_t *from = job->in.slots != NULL ? job->in.slots : mirror->listed;
+	uint32_t room = job->in.slots != NULL ? job->in.count : mirror->nlisted;
+	uint32_t n = 0;
+
+	work->slots = (uint32_t *) malloc(((size_t) room + 1) * sizeof(uint32_t));
+	if (work->slots == NULL)
+		return false;
+	for (uint32_t i = 0; i < room; i++)
+		if (from[i] < mirror->rows && (mirror->states[from[i]] & SLOT_PENDING) && !(mirror->states[from[i]] & SLOT_DEAD))
+			work->slots[n++] = from[i];
+	qsort(work->slots, n, sizeof(uint32_t), compare_slots);
+	for (uint32_t i = 0; i < n; i++)
+		if (i == 0 || work->slots[i] != work->slots[i - 1])
+			work->slots[work->count++] = work->slots[i];
+	if (work->count >= SHUFFLE_FROM)
+		shuffle(work->slots, work->count);
+	return true;
+}
+
+/* How many blocks of a walk an SM holds. */
+static uint32_t
+blocks_of_sm(const CudaEngine *engine, size_t shared_bytes)
+{
+	size_t by_memory = engine->device.sharedMemPerBlockOptin / (shared_bytes + 1024);
+	uint32_t by_threads = 2048 / LINK_THREADS / 2; /* half of the registers are the queries' */
+
+	return by_memory < 1 ? 1 : by_memory < by_threads ? (uint32_t) by_memory : by_threads;
+}
+
+bool
+link_begin(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	LinkWork *work = (LinkWork *) calloc(1, sizeof(*work));
+	MirrorView view = mirror_view(mirror);
+	EngineError error;
+	bool begun;
+
+	memset(&error, 0, sizeof(error));
+	job->work = work;
+	if (work == NULL)
+		return false;
+	work->batch.ef = job->in.ef_construction;
+	work->batch.room = work->batch.ef + LINK_PATH;
+	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
+	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
+	work->changed = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
+	work->walk_blocks = blocks_of_sm(engine, link_walk_bytes(&view, work->batch.ef));
+	begun = work->linked_here != NULL && work->changed != NULL &&
+			link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 && collect_slots(job, work) &&
+			take_memory(engine, mirror, work, &error) == ENGINE_OK;
+	for (uint32_t i = 0; begun && i < PIECES; i++)
+		begun = GPU(&engine->failure, cudaEventCreateWithFlags(&work->timers[i].begun, 0)) &&
+				GPU(&engine->failure, cudaEventCreateWithFlags(&work->timers[i].ended, 0));
+	if (!begun)
+	{
+		link_end(engine, job);
+		return false;
+	}
+	work->batch.graph = (uint32_t *) mirror->graph.base;
+	job->shown_total = work->count;
+	work->phase = LINK_SLOTS;
+	return true;
+}
+
+/* --- pieces ------------------------------------------------------------------------------------------------------- */
+
+/* Whether queries are about. */
+static bool
+queries_about(CudaEngine *engine, LinkWork *work)
+{
+	uint64_t now = clock_us();
+
+	if (engine->nqueries > 0)
+		work->busy_us = now;
+	return work->busy_us != 0 && now - work->busy_us < BUSY_US;
+}
+
+/* A piece to send, or NULL: not now. */
+static Piece *
+next_piece(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	Piece *piece;
+	LinkTimer *timer;
+	float us = 0;
+
+	if (job->in_flight >= (queries_about(engine, work) ? 1 : PIECES))
+		return NULL;
+	piece = piece_free(engine);
+	if (piece == NULL)
+		return NULL;
+	timer = &work->timers[piece - engine->pieces];
+	if (timer->units > 0 && GPU(&engine->failure, cudaEventElapsedTime(&us, timer->begun, timer->ended)) && us > 0)
+		work->rates[timer->kind] = (float) timer->units / (us * 1000);
+	timer->units = 0;
+	return piece;
+}
+
+/* Note when a piece begins. */
+static bool
+begin_piece(CudaEngine *engine, CudaJob *job, Piece *piece, LinkKind kind, uint32_t units)
+{
+	LinkTimer *timer = &job->work->timers[piece - engine->pieces];
+
+	timer->kind = kind;
+	timer->units = kind == KIND_OTHER ? 0 : units;
+	return GPU(&engine->failure, cudaEventRecord(timer->begun, engine->job_stream));
+}
+
+static bool
+end_piece(CudaEngine *engine, CudaJob *job, Piece *piece)
+{
+	return GPU(&engine->failure, cudaEventRecord(job->work->timers[piece - engine->pieces].ended, engine->job_stream)) &&
+		   piece_send(engine, job, piece);
+}
+
+/* How many units a piece may have, at least so many, where an SM holds so many at a time. */
+static uint32_t
+piece_units(CudaEngine *engine, LinkWork *work, LinkKind kind, uint32_t least, uint32_t of_sm)
+{
+	uint32_t share = queries_about(engine, work) ? SHARE_BUSY : SHARE_IDLE;
+	uint32_t most = (uint32_t) engine->device.multiProcessorCount * of_sm / share;
+	float units = work->rates[kind] * PIECE_US;
+
+	if (most < least || units < (float) least)
+		return least;
+	return units < (float) most ? (uint32_t) units : most;
+}
+
+/* --- batches ------------------------------------------------------------------------------------------------------ */
+
+/* A mirror as candidate searches see it. */
+static MirrorView
+link_view(const CudaMirror *mirror, const LinkWork *work)
+{
+	MirrorView view = mirror_view(mirror);
+	uint32_t starts = work->nstarts + work->first;
+
+	view.seeds = work->starts;
+	view.nseeds = starts < LINK_FROM ? starts : LINK_FROM;
+	return view;
+}
+
+/* Begin the next batch; false: there is none. */
+static bool
+begin_batch(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	uint32_t linked = job->mirror->linked + work->first;
+	uint32_t rows = linked / BATCH_SHARE;
+
+	if (rows < BATCH_DOUBLING)
+		rows = linked < BATCH_FIRST ? BATCH_FIRST : linked < BATCH_DOUBLING ? linked : BATCH_DOUBLING;
+	rows = rows < work->most ? rows : work->most;
+	work->batch.count = rows < work->count - work->first ? rows : work->count - work->first;
+	work->batch.slots = work->device_slots + work->first;
+	work->batch.edge_keys = work->keys[0];
+	work->batch.edge_sources = work->sources[0];
+	work->done = 0;
+	work->phase = LINK_WALK;
+	return work->batch.count > 0;
+}
+
+/* Send one part of walking or choosing. */
+static bool
+send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece)
+{
+	LinkWork *work = job->work;
+	MirrorView view = link_view(job->mirror, work);
+	bool walk = work->phase == LINK_WALK;
+	LinkKind kind = walk ? KIND_WALK : KIND_CHOOSE;
+	LinkPart part = {work->done, piece_units(engine, work, kind, ROWS_LEAST, walk ? work->walk_blocks : WARPS_OF_SM)};
+	cudaError_t launched;
+
+	if (part.count > work->batch.count - part.first)
+		part.count = work->batch.count - part.first;
+	if (!begin_piece(engine, job, piece, kind, part.count))
+		return false;
+	launched = walk ? link_walk_launch(&view, &work->batch, part, engine->job_stream)
+					: link_choose_launch(&view, &work->batch, part, engine->job_stream);
+	work->done += part.count;
+	return GPU(&engine->failure, launched) && end_piece(engine, job, piece);
+}
+
+/* Write a batch's rows, and sort and group the edges back. */
+static bool
+send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
+{
+	LinkWork *work = job->work;
+	MirrorView view = link_view(job->mirror, work);
+	uint32_t edges = work->batch.count * job->mirror->spec.degree;
+	cub::DoubleBuffer<LinkEntry> keys(work->keys[0], work->keys[1]);
+	cub::DoubleBuffer<uint32_t> sources(work->sources[0], work->sources[1]);
+	size_t bytes = work->sort_bytes;
+
+	if (!begin_piece(engine, job, piece, KIND_OTHER, 0) ||
+		!GPU(&engine->failure, link_write_launch(&view, &work->batch, engine->job_stream)) ||
+		!GPU(&engine->failure, cub::DeviceRadixSort::SortPairs(work->sort_work, bytes, keys, sources, (int) edges, 0, 64,
+															   engine->job_stream)))
+		return false;
+	work->batch.edge_keys = keys.Current();
+	work->batch.edge_sources = sources.Current();
+	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) && end_piece(engine, job, piece);
+}
+
+/* Send one part of the edges back; parts are as equal as groups can be. */
+static bool
+send_back(CudaEngine *engine, CudaJob *job, Piece *piece)
+{
+	LinkWork *work = job->work;
+	MirrorView view = link_view(job->mirror, work);
+	uint32_t edges = work->batch.count * job->mirror->spec.degree;
+	uint32_t of_piece = piece_units(engine, work, KIND_BACK, ROWS_LEAST * job->mirror->spec.degree, 4 * WARPS_OF_SM);
+	uint32_t left = edges - work->done;
+	LinkPart part = {work->done, left < of_piece ? left : of_piece};
+
+	work->done += part.count;
+	return begin_piece(engine, job, piece, KIND_BACK, part.count) &&
+		   GPU(&engine->failure, link_back_launch(&view, &work->batch, part, engine->job_stream)) && end_piece(engine, job, piece);
+}
+
+/* A batch is on its way: its rows count as linked for those that follow. */
+static void
+end_batch(CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	for (uint32_t i = 0; i < work->batch.count; i++)
+	{
+		uint32_t slot = work->slots[work->first + i];
+
+		work->linked_here[slot / 8] |= (uint8_t) (1u << (slot % 8));
+	}
+	work->first += work->batch.count;
+	job->shown_done = work->first;
+}
+
+/* Send one piece of what the batch needs now. False: not now. */
+static bool
+send_step(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	Piece *piece = next_piece(engine, job);
+	bool sent;
+
+	if (piece == NULL)
+		return false;
+	if (work->phase == LINK_WRITE)
+		sent = send_write(engine, job, piece);
+	else
+		sent = work->phase == LINK_BACK ? send_back(engine, job, piece) : send_rows_part(engine, job, piece);
+	return sent;
+}
+
+/* The step that follows in a batch, or the next batch. */
+static void
+next_step(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	uint32_t rows = work->batch.count;
+
+	switch (work->phase)
+	{
+		case LINK_WALK:
+			if (work->done < rows)
+				return;
+			work->phase = LINK_CHOOSE;
+			break;
+		case LINK_CHOOSE:
+			if (work->done < rows)
+				return;
+			work->phase = LINK_WRITE;
+			break;
+		case LINK_WRITE:
+			work->phase = LINK_BACK;
+			break;
+		default:
+			if (work->done < rows * job->mirror->spec.degree)
+				return;
+			end_batch(job);
+			if (!begin_batch(job))
+				work->phase = LINK_DRAIN;
+			break;
+	}
+	work->done = 0;
+}
+
+/* Put the slots that searches start from together: the mirror's seeds, then the rows linked first. */
+static bool
+send_starts(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	CudaMirror *mirror = job->mirror;
+	MirrorView view = mirror_view(mirror);
+	uint32_t more = LINK_FROM - work->nstarts < work->count ? LINK_FROM - work->nstarts : work->count;
+
+	/* those of a mirror without seeds were sent by piece_slots */
+	if (mirror->nseeds > 0 && !GPU(&engine->failure, cudaMemcpyAsync(work->starts, view.seeds, work->nstarts * sizeof(uint32_t),
+																	 cudaMemcpyDeviceToDevice, engine->job_stream)))
+		return false;
+	return (more == 0 || GPU(&engine->failure, cudaMemcpyAsync(work->starts + work->nstarts, work->device_slots, more * sizeof(uint32_t),
+															   cudaMemcpyDeviceToDevice, engine->job_stream))) &&
+		   GPU(&engine->failure, cudaMemsetAsync(work->batch.changed, 0, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t),
+												 engine->job_stream));
+}
+
+/* --- the stages --------------------------------------------------------------------------------------------------- */
+
+/* Send the slots of the link, and what searches start from. True when both are on their way. */
+static bool
+send_slots(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	CudaMirror *mirror = job->mirror;
+
+	if (work->phase == LINK_SLOTS)
+	{
+		while (job->done < work->count)
+			if (!piece_slots(engine, job, work->slots, work->count, work->device_slots))
+				return false;
+		job->done = 0;
+		/* rows from pages may have come without any seeds */
+		work->nstarts = mirror->nseeds < LINK_FROM ? mirror->nseeds : LINK_FROM;
+		if (mirror->nseeds == 0 && mirror->linked > 0)
+			work->nstarts = link_choose_seeds(mirror, work, LINK_FROM, job->seeds);
+		work->phase = LINK_STARTS;
+	}
+	while (mirror->nseeds == 0 && job->done < work->nstarts)
+		if (!piece_slots(engine, job, job->seeds, work->nstarts, work->starts))
+			return false;
+	job->done = 0;
+	return send_starts(engine, job);
+}
+
+bool
+link_stage(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	if (work->phase <= LINK_STARTS)
+	{
+		if (!send_slots(engine, job))
+			return false;
+		if (!begin_batch(job))
+			work->phase = LINK_DRAIN;
+	}
+	while (work->phase < LINK_DRAIN)
+	{
+		/* a batch whose rows are not written yet can be forgotten */
+		if (job->cancelled && work->phase <= LINK_CHOOSE)
+			work->phase = LINK_DRAIN;
+		else if (send_step(engine, job))
+			next_step(job);
+		else
+			return false;
+	}
+	return link_bring_result(engine, job);
+}

@@ -1,0 +1,71 @@
+/*
+ * link.h
+ *		Linking on the device: what the kernels of a batch share, and what launches them.
+ *
+ * A link takes its rows batch by batch. Every row of a batch searches the graph as it stood before the batch (link_walk.cu); then each row's
+ * neighbours are chosen, rows are written, and edges back are given to their targets, group by group (link_rows.cu). What is not
+ * reached in the end gets a way in (link_reach.cu). The rules are those of src/engine (prune.c, openrow.c, reach.c); the
+ * outcome depends on neither the number of blocks nor how a batch is cut into launches. Driven by link.cu.
+ */
+#ifndef GPUANN_CUDA_LINK_H
+#define GPUANN_CUDA_LINK_H
+
+#include "view.h"
+
+typedef unsigned long long LinkEntry; /* distance (an ordered key) << 32 | slot << 1 | a flag */
+
+#define LINK_THREADS 128u
+#define LINK_WARPS (LINK_THREADS / WARP)
+#define LINK_FROM 256u	 /* slots that candidate searches start from */
+#define LINK_PATH 64u	 /* first expansions of a search, candidates although farther than its list: the ways to far rows */
+#define LINK_EQUALS 64u	 /* places for a row's duplicates, of which a quarter of the degree is used */
+#define LINK_NO_ENTRY 0xFFFFFFFFFFFFFFFFull
+#define LINK_NEWCOMERS(degree) ((degree) < 32 ? 64u : 2 * (degree)) /* edges back that a row is shown of one batch, the nearest */
+
+/* A batch of a link, in device memory. Passed to kernels by value. */
+struct LinkBatch
+{
+	const uint32_t *slots; /* the batch's rows */
+	uint32_t count;
+	uint32_t ef;
+	uint32_t room;			 /* candidates of one row: ef + LINK_PATH */
+	uint32_t max_equal;		 /* duplicates in one row */
+	LinkEntry *candidates;	 /* count x room, each row's sorted; without duplicates of the row */
+	uint32_t *ncandidates;
+	uint32_t *equals;		 /* count x LINK_EQUALS: the row's duplicates, or NO_SLOT */
+	uint32_t *chosen;		 /* count x degree, NO_SLOT after the last */
+	LinkEntry *edge_keys;	 /* count x degree: target << 32 | distance; LINK_NO_ENTRY: none */
+	uint32_t *edge_sources;
+	uint32_t *groups;		 /* where the edges of each target begin, in any order */
+	uint32_t *ngroups;
+	uint32_t *graph;		 /* the mirror's */
+	uint32_t *changed;		 /* bitmap of rows */
+};
+
+/* A part of a batch: rows, or edges. Which groups of edges a part has follows from its share of all edges. */
+struct LinkPart
+{
+	uint32_t first;
+	uint32_t count;
+};
+
+/* Allow kernels their shared memory. */
+extern cudaError_t link_walk_prepare(size_t shared_room);
+extern cudaError_t link_rows_prepare(size_t shared_room);
+
+/* Find candidates of a part's rows. */
+extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+/* Bytes of shared memory that a block of a walk of this breadth takes. */
+extern size_t link_walk_bytes(const MirrorView *mirror, uint32_t ef);
+/* Choose the neighbours of a part's rows. */
+extern cudaError_t link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+/* Write the batch's rows, and group the edges back by target. */
+extern cudaError_t link_write_launch(const MirrorView *mirror, const LinkBatch *batch, cudaStream_t stream);
+extern cudaError_t link_group_launch(const LinkBatch *batch, uint32_t edges, cudaStream_t stream);
+/* Give the targets of a part their edges back. */
+extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+/* Copy graph rows of slots to `to`. */
+extern cudaError_t link_gather_launch(const MirrorView *mirror, const uint32_t *slots, uint32_t count, uint32_t *to,
+									  cudaStream_t stream);
+
+#endif /* GPUANN_CUDA_LINK_H */

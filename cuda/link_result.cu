@@ -1,0 +1,323 @@
+/*
+ * link_result.cu
+ *		The end of a link on the device: which rows changed, these rows and the seeds come to the host, and the twin learns of them.
+ *
+ * A bitmap of rows comes first, then the rows that it names, gathered by a kernel, several pieces on their way at a time. Bound: the bus.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "linkjob.h"
+
+extern "C"
+{
+#include "../src/engine/prune.h"
+}
+
+/* --- what comes back ---------------------------------------------------------------------------------------------- */
+
+/* Whether a slot is in the graph, as this link leaves it. */
+static bool
+is_linked(const CudaMirror *mirror, const LinkWork *work, uint32_t slot)
+{
+	return (mirror->states[slot] & SLOT_LINKED) != 0 || (work->linked_here[slot / 8] >> (slot % 8) & 1);
+}
+
+uint32_t
+link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want, uint32_t *seeds)
+{
+	uint8_t *taken = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
+	uint32_t count = 0;
+
+	for (uint64_t i = 0; taken != NULL && i < (uint64_t) want * 4 && count < want; i++)
+	{
+		uint32_t start = seed_place((uint32_t) i, mirror->rows);
+
+		for (uint32_t slot = start; slot < start + SEED_SHARE && slot < mirror->rows; slot++)
+		{
+			if (!is_linked(mirror, work, slot) || (mirror->states[slot] & SLOT_DEAD) || (taken[slot / 8] >> (slot % 8) & 1))
+				continue;
+			taken[slot / 8] |= (uint8_t) (1u << (slot % 8));
+			seeds[count++] = slot;
+			break;
+		}
+	}
+	free(taken);
+	return count;
+}
+
+/* How many units (words of the bitmap, seeds, rows) of what a phase brings fit into a piece. */
+static uint32_t
+fetch_units(const CudaJob *job)
+{
+	if (job->work->phase == LINK_ROWS)
+		return (uint32_t) ((PIECE_BYTES - 256) / ((job->mirror->spec.degree + 1) * sizeof(uint32_t)));
+	return (uint32_t) (PIECE_BYTES / sizeof(uint32_t));
+}
+
+/* Where the rows of a piece are, behind the slots that name them. */
+static uint32_t *
+rows_in_piece(unsigned char *piece, uint32_t count)
+{
+	return (uint32_t *) (piece + round_up(count * sizeof(uint32_t), 256));
+}
+
+/* Ask for units [first, first + count). */
+static bool
+send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint32_t count)
+{
+	LinkWork *work = job->work;
+	MirrorView view = mirror_view(job->mirror);
+	size_t row_bytes = view.degree * sizeof(uint32_t);
+	cudaStream_t stream = engine->job_stream;
+	const uint32_t *from = work->phase == LINK_SEEDS ? view.seeds : work->batch.changed;
+
+	if (work->phase != LINK_ROWS)
+		return GPU(&engine->failure, cudaMemcpyAsync(piece->staged, from + first, count * sizeof(uint32_t), cudaMemcpyDeviceToHost,
+													 stream));
+	memcpy(piece->staged, work->result_slots + first, count * sizeof(uint32_t));
+	return GPU(&engine->failure, cudaMemcpyAsync(piece->device, piece->staged, count * sizeof(uint32_t), cudaMemcpyHostToDevice,
+												 stream)) &&
+		   GPU(&engine->failure, link_gather_launch(&view, (const uint32_t *) piece->device, count,
+													rows_in_piece(piece->device, count), stream)) &&
+		   GPU(&engine->failure, cudaMemcpyAsync(rows_in_piece(piece->staged, count), rows_in_piece(piece->device, count),
+												 count * row_bytes, cudaMemcpyDeviceToHost, stream));
+}
+
+/* Take what has come. */
+static void
+take_fetch(CudaJob *job, const Piece *piece, LinkFetch fetch)
+{
+	LinkWork *work = job->work;
+	uint32_t degree = job->mirror->spec.degree;
+
+	if (work->phase == LINK_BITS)
+		memcpy(work->changed + fetch.first, piece->staged, fetch.count * sizeof(uint32_t));
+	else if (work->phase == LINK_SEEDS)
+		memcpy(work->result_seeds + fetch.first, piece->staged, fetch.count * sizeof(uint32_t));
+	else
+		memcpy(work->result_rows + (size_t) fetch.first * degree, rows_in_piece(piece->staged, fetch.count),
+			   (size_t) fetch.count * degree * sizeof(uint32_t));
+	work->got += fetch.count;
+}
+
+/* Bring `total` units here, several pieces at a time. True when all have come. */
+static bool
+fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
+{
+	LinkWork *work = job->work;
+
+	for (uint32_t i = 0; i < PIECES; i++)
+	{
+		if (work->fetches[i].count == 0 || engine->pieces[i].job != NULL)
+			continue;
+		take_fetch(job, &engine->pieces[i], work->fetches[i]);
+		work->fetches[i].count = 0;
+		engine->pieces[i].held = false;
+	}
+	while (work->done < total && !engine->failure.failed)
+	{
+		Piece *piece = piece_free(engine);
+		uint32_t most = fetch_units(job);
+		uint32_t count = total - work->done < most ? total - work->done : most;
+
+		if (piece == NULL)
+			return false;
+		if (!send_fetch(engine, job, piece, work->done, count) || !piece_send(engine, job, piece))
+			return false;
+		piece->held = true;
+		work->fetches[piece - engine->pieces] = {work->done, count};
+		work->done += count;
+	}
+	return work->got == total;
+}
+
+static void
+next_fetch(LinkWork *work, LinkPhase phase)
+{
+	work->phase = phase;
+	work->done = work->got = 0;
+}
+
+/* Make room for the result, now that the bitmap says how large it is. False: no memory. */
+static bool
+begin_result(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	const CudaMirror *mirror = job->mirror;
+	uint32_t count = 0,
+			 at = 0;
+
+	for (uint32_t i = 0; i <= mirror->rows / 32; i++)
+		count += (uint32_t) __builtin_popcount(work->changed[i]);
+	job->link.slots = work->result_slots = (uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
+	job->link.rows = work->result_rows = (uint32_t *) malloc((size_t) count * mirror->spec.degree * sizeof(uint32_t) + 1);
+	job->link.seeds = work->result_seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
+	job->link.linked = work->result_linked = (uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
+	if (work->result_slots == NULL || work->result_rows == NULL || work->result_seeds == NULL || work->result_linked == NULL)
+		return false;
+	for (uint32_t slot = 0; slot < mirror->rows; slot++)
+		if (work->changed[slot / 32] >> (slot % 32) & 1)
+		{
+			if (is_linked(mirror, work, slot))
+				work->result_linked[at / 64] |= UINT64_C(1) << (at % 64);
+			work->result_slots[at++] = slot;
+		}
+	job->link.count = count;
+	return true;
+}
+
+/* Whether the mirror's seeds stay; if not, choose others. */
+static bool
+keeps_seeds(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	const CudaMirror *mirror = job->mirror;
+	uint32_t want = seed_count(mirror->linked + work->first, SEEDS_ROOM);
+
+	if (mirror->nseeds > 0 && want <= mirror->nseeds + mirror->nseeds / 4)
+	{
+		job->link.nseeds = mirror->nseeds;
+		return true;
+	}
+	job->link.nseeds = link_choose_seeds(mirror, work, want, work->result_seeds);
+	return false;
+}
+
+/* The link has ended: say how. */
+static void
+end_link(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	work->phase = LINK_OVER;
+	if (work->memory.base != 0)
+		range_release(&engine->arena, &work->memory);
+	if (work->first == work->count)
+		return;
+	job->twin_status = ENGINE_CANCELLED;
+	engine_error(&job->error, ENGINE_CANCELLED, "linking was cancelled after %u of %u rows", work->first, work->count);
+}
+
+/* Do what can be done now at the end of a link. True when it is over. */
+bool
+link_bring_result(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	if (work->phase == LINK_DRAIN)
+	{
+		if (job->in_flight > 0)
+			return false;
+		next_fetch(work, LINK_BITS);
+	}
+	if (work->phase == LINK_BITS)
+	{
+		if (!fetch(engine, job, (job->mirror->rows + 31) / 32))
+			return false;
+		if (!begin_result(job))
+		{
+			engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for the result of linking %u rows", work->count);
+			job->status = ENGINE_NO_MEMORY;
+			return false;
+		}
+		next_fetch(work, keeps_seeds(job) ? LINK_SEEDS : LINK_ROWS);
+	}
+	if (work->phase == LINK_SEEDS)
+	{
+		if (!fetch(engine, job, job->link.nseeds))
+			return false;
+		next_fetch(work, LINK_ROWS);
+	}
+	if (work->phase == LINK_ROWS)
+	{
+		if (!fetch(engine, job, job->link.count))
+			return false;
+		end_link(engine, job);
+	}
+	return true;
+}
+
+/* --- the twin ------------------------------------------------------------------------------------------------------ */
+
+/* Give the twin a job, and see whether it is over. False with status OK: not yet. */
+static bool
+run_on_twin(CudaEngine *engine, CudaJob *job, const EngineJob *in)
+{
+	JobProgress progress;
+	EngineStatus status = ENGINE_OK;
+
+	if (job->twin == 0)
+		status = engine->twin_ops->job_submit(engine->twin, in, &job->twin, &job->error);
+	if (status == ENGINE_OK)
+		status = engine->twin_ops->job_poll(engine->twin, job->twin, &progress);
+	if (status == ENGINE_OK && !progress.completed)
+		return false;
+	if (status == ENGINE_OK && progress.status != ENGINE_OK)
+	{
+		status = progress.status;
+		job->error = progress.error;
+	}
+	if (job->twin != 0)
+		engine->twin_ops->job_release(engine->twin, job->twin);
+	job->twin = 0;
+	job->status = status;
+	return status == ENGINE_OK;
+}
+
+/* Leave to the twin only rows that are linked: JOB_GRAPH links what it names. In place: the result's arrays come first. */
+static bool
+take_linked(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	uint32_t degree = job->mirror->spec.degree;
+
+	work->slots = (uint32_t *) realloc(work->slots, (size_t) job->link.count * (degree + 1) * sizeof(uint32_t) + 1);
+	if (work->slots == NULL)
+	{
+		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
+		job->status = ENGINE_NO_MEMORY;
+		return false;
+	}
+	work->count = 0;
+	for (uint32_t i = 0; i < job->link.count; i++)
+		work->count += job->link.linked[i / 64] >> (i % 64) & 1;
+	for (uint32_t i = 0, at = 0; i < job->link.count; i++)
+		if (job->link.linked[i / 64] >> (i % 64) & 1)
+		{
+			work->slots[at] = job->link.slots[i];
+			memcpy(work->slots + work->count + (size_t) at * degree, job->link.rows + (size_t) i * degree, degree * sizeof(uint32_t));
+			at++;
+		}
+	return true;
+}
+
+bool
+link_sync_stage(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	EngineJob in;
+
+	memset(&in, 0, sizeof(in));
+	in.mirror = job->mirror->twin;
+	if (job->step == 0)
+	{
+		if (!take_linked(job))
+			return false;
+		job->step = 1;
+	}
+	if (job->step == 1)
+	{
+		in.kind = JOB_GRAPH;
+		in.count = work->count;
+		in.slots = work->slots;
+		in.rows = work->slots + work->count;
+		if (!run_on_twin(engine, job, &in))
+			return false;
+		job->step = 2;
+	}
+	in.kind = JOB_SEEDS;
+	in.count = job->link.nseeds;
+	in.slots = job->link.seeds;
+	return run_on_twin(engine, job, &in);
+}

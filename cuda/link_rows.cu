@@ -1,0 +1,571 @@
+/*
+ * link_rows.cu
+ *		Rows of the graph from candidates, and edges back.
+ *
+ *		link_choose_kernel	a warp per row of the batch. prune.c's rule: duplicates first, then in order of distance whatever no kept one is
+ *							nearer to than the row is, then the nearest of the others. A candidate meets the kept ones in a few
+ *							steps, a team of lanes per pair. Shared: kept entries, a bit per candidate. Reads some ten rows per candidate, from L1 and L2
+ *							mostly. Writes chosen slots, and an edge back for each: (target, distance), source.
+ *		link_write_kernel	a warp per row: the chosen slots to the graph
+ *		link_heads_kernel	a thread per edge, after a sort of the edges by target and distance: where each target's edges begin
+ *		link_back_kernel	a warp per target: its row is opened into kept ones and fill, takes in the nearest newcomers one by one, and is
+ *							written. openrow.c's rule. Shared: the row. Reads degree + newcomers x kept rows.
+ *		link_gather_kernel	a warp per row: graph rows to a contiguous place
+ * Bound: latency of dependent steps in a warp, hidden by many warps. Launched by link.cu.
+ */
+#include "link_measure.cuh"
+
+#define NO_KEPT 0xFFFFFFFFu
+
+static inline uint32_t
+blocks_of_warps(uint32_t warps)
+{
+	return (warps + LINK_WARPS - 1) / LINK_WARPS;
+}
+
+/* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
+
+/* A row that is chosen, as the lanes of its warp agree on it. */
+struct Choice
+{
+	LinkEntry *kept; /* degree of them, in the row's order */
+	uint32_t *taken; /* a bit per candidate that is kept */
+	const LinkEntry *candidates;
+	uint32_t ncandidates;
+	uint32_t self;
+	uint32_t equal_key;
+	uint32_t nequals;
+	uint32_t count;
+};
+
+/* Whether a candidate may be a neighbour at all, other than as a duplicate. */
+__device__ static inline bool
+is_eligible(const MirrorView &mirror, const Choice &choice, LinkEntry entry)
+{
+	uint32_t slot = link_slot(entry);
+
+	return slot != choice.self && link_key_of(entry) != choice.equal_key && !bit_of(mirror.dead, slot);
+}
+
+/* Take the row's duplicates. */
+__device__ static inline void
+choose_duplicates(const MirrorView &mirror, const uint32_t *equals, Choice *choice)
+{
+	uint32_t lane = threadIdx.x % WARP;
+
+	for (uint32_t base = 0; base < LINK_EQUALS; base += WARP)
+	{
+		uint32_t slot = equals[base + lane];
+		bool has = slot != NO_SLOT && slot != choice->self && !bit_of(mirror.dead, slot);
+		uint32_t ballot = __ballot_sync(FULL_WARP, has);
+		uint32_t place = choice->count + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+
+		if (has && place < mirror.degree)
+			choice->kept[place] = (LinkEntry) choice->equal_key << 32 | (LinkEntry) (slot << 1);
+		choice->count += (uint32_t) __popc(ballot);
+	}
+	choice->count = choice->count < mirror.degree ? choice->count : mirror.degree;
+	choice->nequals = choice->count;
+	__syncwarp();
+}
+
+/* Whether a kept one is nearer to a slot than `key`. Duplicates of the row hide nobody. */
+template <typename T, int TERM>
+__device__ static inline bool
+is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_t key)
+{
+	uint32_t team = fast_team(mirror.stride);
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t hides = 0;
+
+#pragma unroll 1
+	for (uint32_t base = choice.nequals; base < choice.count && hides == 0; base += WARP / team)
+	{
+		uint32_t i = base + lane / team;
+		bool has = i < choice.count;
+		uint32_t other = pair_key<T, TERM>(mirror, slot, has ? link_slot(choice.kept[i]) : 0, has, team);
+
+		hides = __ballot_sync(FULL_WARP, has && other <= key);
+	}
+	return hides != 0;
+}
+
+/* Take those that no kept one hides, nearest first. */
+template <typename T, int TERM>
+__device__ static inline void
+choose_spread(const MirrorView &mirror, Choice *choice)
+{
+#pragma unroll 1
+	for (uint32_t i = 0; i < choice->ncandidates && choice->count < mirror.degree; i++)
+	{
+		LinkEntry entry = choice->candidates[i];
+
+		if (!is_eligible(mirror, *choice, entry) || is_hidden<T, TERM>(mirror, *choice, link_slot(entry), link_key_of(entry)))
+			continue;
+		if (threadIdx.x % WARP == 0)
+		{
+			choice->kept[choice->count] = entry;
+			choice->taken[i / 32] |= 1u << (i % 32);
+		}
+		choice->count++;
+		__syncwarp();
+	}
+}
+
+/* Fill places left with the nearest of the others: without, then with those as far as the one before (mostly its copies). */
+__device__ static inline void
+choose_fill(const MirrorView &mirror, Choice *choice)
+{
+	uint32_t lane = threadIdx.x % WARP;
+
+	for (uint32_t copies = 0; copies < 2; copies++)
+		for (uint32_t base = 0; base < choice->ncandidates && choice->count < mirror.degree; base += WARP)
+		{
+			uint32_t i = base + lane;
+			bool has = i < choice->ncandidates && !(choice->taken[i / 32] >> (i % 32) & 1);
+			LinkEntry entry = has ? choice->candidates[i] : 0;
+			bool copy = has && i > 0 && link_key_of(choice->candidates[i - 1]) == link_key_of(entry);
+			uint32_t ballot,
+				place;
+
+			has = has && copy == (copies == 1) && is_eligible(mirror, *choice, entry);
+			ballot = __ballot_sync(FULL_WARP, has);
+			place = choice->count + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+			if (has && place < mirror.degree)
+				choice->kept[place] = entry;
+			choice->count += (uint32_t) __popc(ballot);
+			choice->count = choice->count < mirror.degree ? choice->count : mirror.degree;
+		}
+	__syncwarp();
+}
+
+/* Write what was chosen, and edges back. */
+__device__ static inline void
+write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &choice, uint32_t item)
+{
+	size_t first = (size_t) item * mirror.degree;
+
+	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
+	{
+		bool has = i < choice.count;
+		LinkEntry entry = has ? choice.kept[i] : 0;
+
+		batch.chosen[first + i] = has ? link_slot(entry) : NO_SLOT;
+		batch.edge_keys[first + i] = has ? (LinkEntry) link_slot(entry) << 32 | link_key_of(entry) : LINK_NO_ENTRY;
+		batch.edge_sources[first + i] = choice.self;
+	}
+}
+
+template <typename T, int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	link_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t count, uint32_t warp_bytes)
+{
+	DYNAMIC_SHARED(memory);
+	uint32_t warp = threadIdx.x / WARP;
+	uint32_t row = blockIdx.x * LINK_WARPS + warp;
+	uint32_t item = first + row;
+	Choice choice;
+
+	if (row >= count)
+		return;
+	choice.kept = (LinkEntry *) (memory + warp * warp_bytes);
+	choice.taken = (uint32_t *) (choice.kept + mirror.degree);
+	choice.candidates = batch.candidates + (size_t) item * batch.room;
+	choice.ncandidates = batch.ncandidates[item];
+	choice.self = batch.slots[item];
+	choice.equal_key = pair_key<T, TERM>(mirror, choice.self, choice.self, true, fast_team(mirror.stride));
+	choice.nequals = choice.count = 0;
+	for (uint32_t i = threadIdx.x % WARP; i < (batch.room + 31) / 32; i += WARP)
+		choice.taken[i] = 0;
+	__syncwarp();
+	choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
+	choose_spread<T, TERM>(mirror, &choice);
+	choose_fill(mirror, &choice);
+	write_choice(mirror, batch, choice, item);
+}
+
+/* --- rows and groups ---------------------------------------------------------------------------------------------- */
+
+__device__ static inline void
+mark_changed(const LinkBatch &batch, uint32_t slot)
+{
+	atomicOr(&batch.changed[slot >> 5], 1u << (slot & 31));
+}
+
+__global__ void __launch_bounds__(LINK_THREADS) link_write_kernel(const LinkBatch batch, uint32_t degree)
+{
+	uint32_t item = blockIdx.x * LINK_WARPS + threadIdx.x / WARP;
+	uint32_t slot;
+
+	if (item >= batch.count)
+		return;
+	slot = batch.slots[item];
+	for (uint32_t i = threadIdx.x % WARP; i < degree; i += WARP)
+		batch.graph[(size_t) slot * degree + i] = batch.chosen[(size_t) item * degree + i];
+	if (threadIdx.x % WARP == 0)
+		mark_changed(batch, slot);
+}
+
+__global__ void __launch_bounds__(LINK_THREADS) link_heads_kernel(const LinkBatch batch, uint32_t edges)
+{
+	uint32_t i = blockIdx.x * LINK_THREADS + threadIdx.x;
+
+	if (i >= edges || batch.edge_keys[i] == LINK_NO_ENTRY)
+		return;
+	if (i == 0 || batch.edge_keys[i - 1] >> 32 != batch.edge_keys[i] >> 32)
+		batch.groups[atomicAdd(batch.ngroups, 1u)] = i;
+}
+
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	link_gather_kernel(const MirrorView mirror, const uint32_t *slots, uint32_t count, uint32_t *to)
+{
+	uint32_t i = blockIdx.x * LINK_WARPS + threadIdx.x / WARP;
+
+	if (i >= count)
+		return;
+	for (uint32_t j = threadIdx.x % WARP; j < mirror.degree; j += WARP)
+		to[(size_t) i * mirror.degree + j] = mirror.graph[(size_t) slots[i] * mirror.degree + j];
+}
+
+/* --- edges back --------------------------------------------------------------------------------------------------- */
+
+/* A row that takes in newcomers: kept ones and fill, each sorted. What the lanes of its warp agree on. */
+struct OpenedRow
+{
+	LinkEntry *kept; /* degree + 1 places */
+	LinkEntry *fill; /* likewise */
+	uint32_t nkept;
+	uint32_t nfill;
+	uint32_t target;
+	uint32_t equal_key;
+};
+
+/* Put an entry in its place. */
+__device__ static inline void
+insert_entry(LinkEntry *entries, uint32_t *count, LinkEntry entry)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t place = 0;
+
+	for (uint32_t base = 0; base < *count; base += WARP)
+		place += (uint32_t) __popc(__ballot_sync(FULL_WARP, base + lane < *count && entries[base + lane] < entry));
+	for (uint32_t base = (*count + WARP - 1) / WARP * WARP; base > 0; base -= WARP)
+	{
+		uint32_t i = base - WARP + lane;
+		LinkEntry moved = i < *count ? entries[i] : 0;
+
+		__syncwarp();
+		if (i >= place && i < *count)
+			entries[i + 1] = moved;
+		__syncwarp();
+	}
+	if (lane == 0)
+		entries[place] = entry;
+	(*count)++;
+	__syncwarp();
+}
+
+/* Take an entry out. */
+__device__ static inline void
+remove_entry(LinkEntry *entries, uint32_t *count, uint32_t place)
+{
+	for (uint32_t base = place; base + 1 < *count; base += WARP)
+	{
+		uint32_t i = base + threadIdx.x % WARP;
+		LinkEntry moved = i + 1 < *count ? entries[i + 1] : 0;
+
+		__syncwarp();
+		if (i + 1 < *count)
+			entries[i] = moved;
+		__syncwarp();
+	}
+	(*count)--;
+}
+
+/* Whether a slot is among entries. */
+__device__ static inline bool
+has_entry(const LinkEntry *entries, uint32_t count, uint32_t slot)
+{
+	for (uint32_t base = 0; base < count; base += WARP)
+	{
+		uint32_t i = base + threadIdx.x % WARP;
+
+		if (__ballot_sync(FULL_WARP, i < count && link_slot(entries[i]) == slot) != 0)
+			return true;
+	}
+	return false;
+}
+
+/* Read a row: the kept come first, and where distances fall the fill begins (see src/engine/prune.h). */
+template <typename T, int TERM>
+__device__ static inline void
+open_row(const MirrorView &mirror, OpenedRow *row)
+{
+	uint32_t team = fast_team(mirror.stride);
+	uint32_t lane = threadIdx.x % WARP;
+	const uint32_t *stored = mirror.graph + (size_t) row->target * mirror.degree;
+	uint32_t last = 0;
+
+	row->nkept = row->nfill = 0;
+#pragma unroll 1
+	for (uint32_t base = 0; base < mirror.degree; base += WARP / team)
+	{
+		uint32_t i = base + lane / team;
+		uint32_t slot = i < mirror.degree ? stored[i] : NO_SLOT;
+		bool has = slot < mirror.rows;
+		uint32_t key = pair_key<T, TERM>(mirror, row->target, slot, has, team);
+		LinkEntry entry = has ? (LinkEntry) key << 32 | (LinkEntry) (slot << 1) : LINK_NO_ENTRY;
+
+		for (uint32_t j = 0; j < WARP / team; j++)
+		{
+			LinkEntry one = __shfl_sync(FULL_WARP, entry, (int) (j * team));
+
+			if (one == LINK_NO_ENTRY)
+				continue;
+			if (row->nfill == 0 && link_key_of(one) >= last)
+			{
+				insert_entry(row->kept, &row->nkept, one);
+				last = link_key_of(one);
+			}
+			else
+				insert_entry(row->fill, &row->nfill, one);
+		}
+	}
+}
+
+/* Take in a duplicate of the target: of these the lowest random ranks stay. */
+__device__ static inline void
+take_duplicate(const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
+{
+	uint32_t rank = link_equal_rank(link_slot(entry), row->target);
+	uint32_t equals = 0,
+			 worst = NO_KEPT,
+			 worst_rank = 0;
+
+	for (uint32_t i = 0; i < row->nkept; i++)
+		if (link_key_of(row->kept[i]) == row->equal_key)
+		{
+			uint32_t other = link_equal_rank(link_slot(row->kept[i]), row->target);
+
+			equals++;
+			if (worst == NO_KEPT || other > worst_rank)
+			{
+				worst = i;
+				worst_rank = other;
+			}
+		}
+	if (equals >= batch.max_equal)
+	{
+		if (worst_rank < rank)
+			return;
+		remove_entry(row->kept, &row->nkept, worst);
+	}
+	insert_entry(row->kept, &row->nkept, entry);
+}
+
+/* Compare a newcomer with kept ones [base, ...), a team each: which of those hide it, and which of them it hides. */
+template <typename T, int TERM>
+__device__ static inline bool
+meet_kept(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry, uint32_t base)
+{
+	uint32_t team = fast_team(mirror.stride);
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t i = base + lane / team;
+	LinkEntry other = i < row.nkept ? row.kept[i] : 0;
+	bool has = i < row.nkept && link_key_of(other) != row.equal_key;
+	uint32_t key = pair_key<T, TERM>(mirror, link_slot(entry), link_slot(other), has, team);
+	bool before = other < entry;
+
+	__syncwarp();
+	if (has && !before && lane % team == 0 && key <= link_key_of(other))
+		row.kept[i] = other | 1;
+	__syncwarp();
+	return __ballot_sync(FULL_WARP, has && before && key <= link_key_of(entry)) != 0;
+}
+
+/* Move the kept ones that are marked to the fill; or, where the newcomer is hidden after all, just take the marks away. */
+__device__ static inline void
+settle_kept(OpenedRow *row, bool hidden)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t out = 0;
+
+	for (uint32_t base = 0; base < row->nkept; base += WARP)
+	{
+		bool has = base + lane < row->nkept;
+		LinkEntry entry = has ? row->kept[base + lane] : 0;
+		bool stays = has && (hidden || !(entry & 1));
+		uint32_t ballot = __ballot_sync(FULL_WARP, stays);
+		uint32_t moved = __ballot_sync(FULL_WARP, has && !stays);
+
+		entry &= ~1ull;
+		__syncwarp();
+		if (stays)
+			row->kept[out + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = entry;
+		__syncwarp();
+		out += (uint32_t) __popc(ballot);
+		for (; moved != 0; moved &= moved - 1)
+			insert_entry(row->fill, &row->nfill, __shfl_sync(FULL_WARP, entry, __ffs((int) moved) - 1));
+	}
+	row->nkept = out;
+}
+
+/* Take in another that is not equal to the target. */
+template <typename T, int TERM>
+__device__ static inline void
+take_other(const MirrorView &mirror, OpenedRow *row, LinkEntry entry)
+{
+	bool hidden = false;
+
+#pragma unroll 1
+	for (uint32_t base = 0; base < row->nkept && !hidden; base += WARP / fast_team(mirror.stride))
+		hidden = meet_kept<T, TERM>(mirror, *row, entry, base);
+	settle_kept(row, hidden);
+	if (hidden)
+		insert_entry(row->fill, &row->nfill, entry);
+	else
+		insert_entry(row->kept, &row->nkept, entry);
+}
+
+/* Take in one more neighbour, dropping another where the row overflows: the nearest fill is the least missed. */
+template <typename T, int TERM>
+__device__ static inline void
+take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
+{
+	if (link_key_of(entry) == row->equal_key)
+		take_duplicate(batch, row, entry);
+	else
+		take_other<T, TERM>(mirror, row, entry);
+	while (row->nkept + row->nfill > mirror.degree)
+		if (row->nfill > 0)
+			remove_entry(row->fill, &row->nfill, 0);
+		else
+			row->nkept--;
+}
+
+/* Write a row back. */
+__device__ static inline void
+close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow &row)
+{
+	uint32_t *stored = batch.graph + (size_t) row.target * mirror.degree;
+
+	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
+		stored[i] = i < row.nkept				? link_slot(row.kept[i])
+					: i < row.nkept + row.nfill ? link_slot(row.fill[i - row.nkept])
+												: NO_SLOT;
+	if (threadIdx.x % WARP == 0)
+		mark_changed(batch, row.target);
+	__syncwarp();
+}
+
+template <typename T, int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	link_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges, uint32_t part_from, uint32_t part_to)
+{
+	DYNAMIC_SHARED(memory);
+	uint32_t ngroups = *batch.ngroups;
+	uint32_t from = (uint32_t) ((uint64_t) ngroups * part_from / edges);
+	uint32_t to = (uint32_t) ((uint64_t) ngroups * part_to / edges);
+	OpenedRow row;
+
+	row.kept = (LinkEntry *) memory + threadIdx.x / WARP * 2 * (mirror.degree + 1);
+	row.fill = row.kept + mirror.degree + 1;
+#pragma unroll 1
+	for (uint32_t group = from + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; group < to; group += gridDim.x * LINK_WARPS)
+	{
+		uint32_t first = batch.groups[group];
+
+		row.target = (uint32_t) (batch.edge_keys[first] >> 32);
+		row.equal_key = pair_key<T, TERM>(mirror, row.target, row.target, true, fast_team(mirror.stride));
+		open_row<T, TERM>(mirror, &row);
+#pragma unroll 1
+		for (uint32_t i = first; i < edges && i - first < LINK_NEWCOMERS(mirror.degree); i++)
+		{
+			LinkEntry key = batch.edge_keys[i];
+			uint32_t source = batch.edge_sources[i];
+
+			if ((uint32_t) (key >> 32) != row.target)
+				break;
+			if (!has_entry(row.kept, row.nkept, source) && !has_entry(row.fill, row.nfill, source))
+				take_in<T, TERM>(mirror, batch, &row, key << 32 | (LinkEntry) (source << 1));
+		}
+		close_row(mirror, batch, row);
+	}
+}
+
+/* --- the host's part ---------------------------------------------------------------------------------------------- */
+
+typedef void (*ChooseKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t);
+typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t);
+
+#define CHOOSE_KERNEL(T, TERM) link_choose_kernel<T, TERM>
+#define BACK_KERNEL(T, TERM) link_back_kernel<T, TERM>
+
+static const ChooseKernel choose_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(CHOOSE_KERNEL);
+static const BackKernel back_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(BACK_KERNEL);
+
+/* Shared memory of a warp that chooses. */
+static uint32_t
+choose_bytes(uint32_t degree, uint32_t room)
+{
+	return (uint32_t) round_up(degree * sizeof(LinkEntry) + (room + 31) / 32 * sizeof(uint32_t), 16);
+}
+
+cudaError_t
+link_rows_prepare(size_t shared_room)
+{
+	for (int i = 0; i < 2 * TYPES_AND_TERMS_COUNT; i++)
+	{
+		const void *kernel = (i & 1) ? (const void *) choose_kernels[i / 2] : (const void *) back_kernels[i / 2];
+		cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
+
+		if (error != cudaSuccess)
+			return error;
+	}
+	return cudaSuccess;
+}
+
+cudaError_t
+link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+{
+	uint32_t bytes = choose_bytes(mirror->degree, batch->room);
+
+	LAUNCH(choose_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_warps(part.count), LINK_THREADS,
+		   LINK_WARPS * bytes, stream, *mirror, *batch, part.first, part.count, bytes);
+	return cudaGetLastError();
+}
+
+cudaError_t
+link_write_launch(const MirrorView *mirror, const LinkBatch *batch, cudaStream_t stream)
+{
+	LAUNCH(link_write_kernel, blocks_of_warps(batch->count), LINK_THREADS, 0, stream, *batch, mirror->degree);
+	return cudaGetLastError();
+}
+
+cudaError_t
+link_group_launch(const LinkBatch *batch, uint32_t edges, cudaStream_t stream)
+{
+	cudaError_t error = cudaMemsetAsync(batch->ngroups, 0, sizeof(uint32_t), stream);
+
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(link_heads_kernel, (edges + LINK_THREADS - 1) / LINK_THREADS, LINK_THREADS, 0, stream, *batch, edges);
+	return cudaGetLastError();
+}
+
+cudaError_t
+link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+{
+	uint32_t bytes = LINK_WARPS * 2 * (mirror->degree + 1) * (uint32_t) sizeof(LinkEntry);
+
+	LAUNCH(back_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_warps(part.count), LINK_THREADS, bytes, stream,
+		   *mirror, *batch, batch->count * mirror->degree, part.first, part.first + part.count);
+	return cudaGetLastError();
+}
+
+cudaError_t
+link_gather_launch(const MirrorView *mirror, const uint32_t *slots, uint32_t count, uint32_t *to, cudaStream_t stream)
+{
+	LAUNCH(link_gather_kernel, blocks_of_warps(count), LINK_THREADS, 0, stream, *mirror, slots, count, to);
+	return cudaGetLastError();
+}

@@ -1,0 +1,363 @@
+/*
+ * link_walk.cu
+ *		Candidates of rows that are linked: a walk over the graph for each, in stored rows, then a look at the rows of its own batch.
+ *
+ * The walk is that of walk.cuh with another measure: the distance between two stored rows, for every type and metric. What differs
+ * from a query: rows at the distance of the row to itself (its duplicates) do not enter the list. A quarter of the degree of them is kept, a
+ * random one in each place, and a few are expanded; so thousands of equal rows cost no more than others. Candidates are the list, and of
+ * the first expansions those that left it: far rows, some of which become the graph's long edges.
+ *
+ * Map: grid = rows of a part, block = 128 threads.
+ *		shared		the list twice (8 bytes an entry), a round's candidates (8 bytes) and slots (4), the set of slots seen (4 a place)
+ *		L2, HBM		stored rows, graph rows
+ * Reads per row: (expanded x degree + mates) x row bytes, at most. Writes 8 x (ef + 64) + 256. Bound: random reads of rows. Launched by link.cu.
+ */
+#include "link_measure.cuh"
+#include "walk.cuh"
+
+#define LEAST_TILE 64u
+#define LEAST_PLACES 1024u
+#define EXPANDED_EQUALS 8u /* duplicates whose rows are read */
+#define FIRST_MATES 64u	   /* rows of the batch that tell whether more are worth a look */
+#define MOST_MATES 2048u
+
+/* What the threads of a block share besides the large arrays. */
+struct LinkShared
+{
+	WalkShared walk;
+	LinkEntry equals[LINK_EQUALS]; /* rank << 32 | slot << 1 | expanded; each the least of its place */
+	LinkEntry path[LINK_PATH];
+	uint32_t equal_key;
+	uint32_t noted; /* duplicates met */
+	uint32_t left;	/* of the path, what the list does not hold any more */
+};
+
+/* Where this round's slots come from: graph rows of parents (or seeds, as if they were), or rows of the batch. */
+struct LinkSource
+{
+	Parents parents;
+	const uint32_t *mates; /* NULL: the parents' rows */
+	uint32_t start;
+	uint32_t batch;
+	uint32_t nequals; /* parents that are duplicates: lane j holds where the j-th is kept, and what it was */
+	uint32_t equal_place;
+	LinkEntry equal;
+};
+
+__device__ static inline uint32_t
+source_slot(const MirrorView &mirror, const LinkSource &source, uint32_t i, bool has)
+{
+	if (source.mates != NULL)
+		return has ? source.mates[(source.start + i) % source.batch] : NO_SLOT;
+	return neighbour(mirror, source.parents, i, has);
+}
+
+/* Keep a duplicate of the row if its rank is the least of its place. */
+__device__ static inline void
+note_equal(LinkShared *shared, uint32_t slot, uint32_t self, uint32_t places)
+{
+	uint32_t rank = link_equal_rank(slot, self);
+
+	atomicMin(&shared->equals[rank % places], (LinkEntry) rank << 32 | (LinkEntry) (slot << 1));
+	shared->noted = 1;
+}
+
+/* Measure n slots of walk.fresh, one warp, and offer them to the list, or to the duplicates. */
+template <typename T, int TERM>
+__device__ static inline void
+measure_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, uint32_t n)
+{
+	uint32_t team = fast_team(mirror.stride);
+	uint32_t lane = threadIdx.x % WARP;
+
+#pragma unroll 1
+	for (uint32_t base = 0; base < n; base += WARP / team)
+	{
+		uint32_t i = base + lane / team;
+		bool has = i < n;
+		uint32_t slot = has ? walk.fresh[i] : 0;
+		uint32_t key = pair_key<T, TERM>(mirror, self, slot, has, team);
+
+		has = has && lane % team == 0;
+		if (has && key == shared->equal_key)
+		{
+			note_equal(shared, slot, self, batch.max_equal);
+			has = false;
+		}
+		offer(mirror, walk, &shared->walk, has, key, slot, false);
+	}
+}
+
+/* Take `total` slots of a source to candidates: every warp an equal share. */
+template <typename T, int TERM>
+__device__ static inline void
+look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self,
+			 const LinkSource &source, uint32_t total)
+{
+	uint32_t share = (total + LINK_WARPS - 1) / LINK_WARPS;
+	uint32_t from = threadIdx.x / WARP * share;
+	uint32_t to = from + share < total ? from + share : total;
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t n = 0;
+
+#pragma unroll 1
+	for (uint32_t i = from + lane; i - lane < to; i += WARP)
+	{
+		uint32_t slot = source_slot(mirror, source, i, i < to);
+		bool fresh = slot < mirror.rows && slot != self && see(walk, slot);
+		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
+
+		if (fresh)
+			walk.fresh[n + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = slot;
+		n += (uint32_t) __popc(ballot);
+	}
+	if (n == 0)
+		return;
+	if (lane == 0)
+		atomicAdd(&shared->walk.fresh, n);
+	__syncwarp();
+	measure_rows<T, TERM>(mirror, batch, walk, shared, self, n);
+	__syncwarp();
+}
+
+/* One round, from slots to the list. All threads; ends with a barrier. */
+template <typename T, int TERM>
+__device__ static inline void
+walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared, uint32_t self,
+		   const LinkSource &source, uint32_t total)
+{
+	/* every warp has chosen before duplicates change */
+	__syncthreads();
+	make_room(walk, total);
+	look_at_rows<T, TERM>(mirror, batch, *walk, shared, self, source, total);
+	__syncthreads();
+	if (threadIdx.x < source.nequals && shared->equals[source.equal_place] == source.equal)
+		shared->equals[source.equal_place] |= 1;
+	merge_round(walk, &shared->walk, source.parents);
+	walk->round++;
+	__syncthreads();
+}
+
+/* Choose duplicates whose rows have not been read, at most `most`. Every warp comes to the same. */
+__device__ static inline void
+choose_equals(const MirrorView &mirror, const Walk &walk, const LinkShared *shared, uint32_t most, LinkSource *source)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t chosen = 0;
+
+	for (uint32_t base = 0; base < LINK_EQUALS && chosen < most; base += WARP)
+	{
+		LinkEntry entry = shared->equals[base + lane];
+		bool open = entry != LINK_NO_ENTRY && !(entry & 1);
+		uint32_t ballot = __ballot_sync(FULL_WARP, open);
+		uint32_t rank = chosen + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+
+		if (open && rank < most)
+			walk.fresh[rank] = base + lane;
+		chosen += (uint32_t) __popc(ballot);
+	}
+	__syncwarp();
+	source->nequals = chosen < most ? chosen : most;
+	if (lane < source->nequals)
+	{
+		source->equal_place = walk.fresh[lane];
+		source->equal = shared->equals[source->equal_place];
+		source->parents.row = mirror.graph + (size_t) link_slot(source->equal) * mirror.degree;
+	}
+	__syncwarp();
+}
+
+/* The next round's source; returns how many slots it has, 0: the walk is over. */
+__device__ static inline uint32_t
+next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *seeded, uint32_t *equals_left,
+			LinkSource *source)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t most = WALK_WIDTH * mirror.degree;
+	uint32_t total = mirror.nseeds - *seeded;
+
+	*source = {{0, mirror.seeds + *seeded + lane * mirror.degree, NO_SLOT, shared->walk.open_from}, NULL, 0, 0, 0, 0, 0};
+	if (total > 0)
+	{
+		total = total < most ? total : most;
+		*seeded += total;
+		return total;
+	}
+	if (*equals_left > 0)
+	{
+		choose_equals(mirror, *walk, shared, *equals_left < WALK_WIDTH ? *equals_left : WALK_WIDTH, source);
+		*equals_left -= source->nequals;
+		if (source->nequals > 0)
+			return source->nequals * mirror.degree;
+	}
+	source->parents = choose_parents(mirror, *walk, shared->walk.open_from, WALK_WIDTH);
+	if (threadIdx.x < source->parents.count && walk->expanded + threadIdx.x < LINK_PATH)
+		shared->path[walk->expanded + threadIdx.x] = walk->list[source->parents.place];
+	walk->expanded += source->parents.count;
+	return source->parents.count * mirror.degree;
+}
+
+/* Look at rows of the own batch: a few, and if any of these is near, more. */
+template <typename T, int TERM>
+__device__ static inline void
+look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared, uint32_t item)
+{
+	uint32_t most = batch.count - 1 < MOST_MATES ? batch.count - 1 : MOST_MATES;
+	uint32_t tile = WALK_WIDTH * mirror.degree < LEAST_TILE ? LEAST_TILE : WALK_WIDTH * mirror.degree;
+	uint32_t looked = 0;
+	bool near = true;
+
+	while (looked < most && near)
+	{
+		uint32_t total = looked == 0 && FIRST_MATES < tile ? FIRST_MATES : tile;
+		LinkSource source = {{0, NULL, NO_SLOT, shared->walk.open_from}, batch.slots, item + 1 + looked, batch.count, 0, 0, 0};
+
+		total = total < most - looked ? total : most - looked;
+		if (threadIdx.x == 0)
+			shared->noted = 0;
+		walk_round<T, TERM>(mirror, batch, walk, shared, batch.slots[item], source, total);
+		near = shared->walk.found[(walk->round & 1) ^ 1] > 0 || shared->noted > 0;
+		looked += total;
+		__syncthreads();
+	}
+}
+
+/* Write the candidates: the list, then what of the path has left it, in order. */
+__device__ static inline void
+write_candidates(const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t item)
+{
+	LinkEntry *to = batch.candidates + (size_t) item * batch.room;
+	uint32_t npath = walk.expanded < LINK_PATH ? walk.expanded : LINK_PATH;
+	LinkEntry last = walk.count == walk.ef ? walk.list[walk.count - 1] | 1 : LINK_NO_ENTRY;
+
+	for (uint32_t i = threadIdx.x; i < walk.count; i += LINK_THREADS)
+		to[i] = walk.list[i] & ~1ull;
+	if (threadIdx.x < npath && shared->path[threadIdx.x] > last)
+	{
+		LinkEntry own = shared->path[threadIdx.x];
+		uint32_t before = 0;
+
+		for (uint32_t j = 0; j < npath; j++)
+			before += shared->path[j] > last && shared->path[j] < own;
+		to[walk.count + before] = own;
+		atomicAdd(&shared->left, 1u);
+	}
+	if (threadIdx.x < LINK_EQUALS)
+		batch.equals[(size_t) item * LINK_EQUALS + threadIdx.x] =
+			shared->equals[threadIdx.x] == LINK_NO_ENTRY ? NO_SLOT : link_slot(shared->equals[threadIdx.x]);
+	__syncthreads();
+	if (threadIdx.x == 0)
+		batch.ncandidates[item] = walk.count + shared->left;
+}
+
+/* Empty what the block keeps. */
+__device__ static inline void
+begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memory, Walk *walk, LinkShared *shared)
+{
+	uint32_t share = (layout.tile + LINK_WARPS - 1) / LINK_WARPS;
+
+	walk->list = (Entry *) (memory + layout.list);
+	walk->other = (Entry *) (memory + layout.list + layout.list_bytes);
+	walk->candidates = (Entry *) (memory + layout.candidates);
+	walk->fresh = (uint32_t *) (memory + layout.fresh) + threadIdx.x / WARP * share;
+	walk->table = (uint32_t *) (memory + layout.table);
+	walk->places = layout.places;
+	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded = walk->iterations = 0;
+	walk->ef = batch.ef;
+	walk->scale = 0;
+	for (uint32_t i = threadIdx.x; i < walk->places / 4; i += LINK_THREADS)
+		((uint4 *) walk->table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
+	if (threadIdx.x < LINK_EQUALS)
+		shared->equals[threadIdx.x] = LINK_NO_ENTRY;
+	if (threadIdx.x == 0)
+	{
+		shared->walk.found[0] = shared->walk.found[1] = shared->walk.fresh = 0;
+		shared->walk.open_from = 0;
+		shared->noted = shared->left = 0;
+	}
+}
+
+template <typename T, int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	link_walk_kernel(const MirrorView mirror, const LinkBatch batch, const WalkLayout layout, uint32_t first)
+{
+	__shared__ LinkShared shared;
+	DYNAMIC_SHARED(memory);
+	uint32_t item = first + blockIdx.x;
+	uint32_t self = batch.slots[item];
+	uint32_t key = pair_key<T, TERM>(mirror, self, self, true, fast_team(mirror.stride));
+	uint32_t seeded = 0,
+			 equals_left = EXPANDED_EQUALS,
+			 total;
+	LinkSource source;
+	Walk walk;
+
+	begin_walk(layout, batch, memory, &walk, &shared);
+	if (threadIdx.x == 0)
+		shared.equal_key = key;
+	__syncthreads();
+#pragma unroll 1
+	while ((total = next_source(mirror, &walk, &shared, &seeded, &equals_left, &source)) > 0)
+		walk_round<T, TERM>(mirror, batch, &walk, &shared, self, source, total);
+	look_at_mates<T, TERM>(mirror, batch, &walk, &shared, item);
+	__syncthreads();
+	write_candidates(batch, walk, &shared, item);
+}
+
+/* --- the host's part ---------------------------------------------------------------------------------------------- */
+
+typedef void (*LinkWalkKernel)(const MirrorView, const LinkBatch, const WalkLayout, uint32_t);
+
+#define LINK_WALK_KERNEL(T, TERM) link_walk_kernel<T, TERM>
+
+static const LinkWalkKernel link_walk_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(LINK_WALK_KERNEL);
+
+/* Lay out a block's shared memory. */
+static WalkLayout
+lay_out_link_walk(const MirrorView *mirror, uint32_t ef)
+{
+	WalkLayout layout = {};
+	uint32_t tile = (WALK_WIDTH * mirror->degree + 31) / 32 * 32;
+
+	layout.width = WALK_WIDTH;
+	layout.tile = tile < LEAST_TILE ? LEAST_TILE : tile;
+	layout.places = power_of_two(2 * (ef + layout.tile));
+	layout.places = layout.places < LEAST_PLACES ? LEAST_PLACES : layout.places;
+	layout.list_bytes = (ef + 1) / 2 * 2 * (uint32_t) sizeof(Entry);
+	layout.candidates = layout.list + 2 * layout.list_bytes;
+	layout.fresh = layout.candidates + layout.tile * (uint32_t) sizeof(Entry);
+	layout.table = layout.fresh + (layout.tile + WARP) * (uint32_t) sizeof(uint32_t);
+	layout.bytes = layout.table + layout.places * (uint32_t) sizeof(uint32_t);
+	return layout;
+}
+
+size_t
+link_walk_bytes(const MirrorView *mirror, uint32_t ef)
+{
+	return lay_out_link_walk(mirror, ef).bytes + sizeof(LinkShared);
+}
+
+cudaError_t
+link_walk_prepare(size_t shared_room)
+{
+	for (int i = 0; i < TYPES_AND_TERMS_COUNT; i++)
+	{
+		cudaError_t error = cudaFuncSetAttribute((const void *) link_walk_kernels[i],
+												 cudaFuncAttributeMaxDynamicSharedMemorySize,
+												 (int) (shared_room - sizeof(LinkShared) - 64));
+
+		if (error != cudaSuccess)
+			return error;
+	}
+	return cudaSuccess;
+}
+
+cudaError_t
+link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+{
+	WalkLayout layout = lay_out_link_walk(mirror, batch->ef);
+	LinkWalkKernel kernel = link_walk_kernels[type_and_term(mirror->type, mirror->metric)];
+
+	LAUNCH(kernel, part.count, LINK_THREADS, layout.bytes, stream, *mirror, *batch, layout, part.first);
+	return cudaGetLastError();
+}

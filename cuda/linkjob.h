@@ -1,0 +1,103 @@
+/*
+ * linkjob.h
+ *		Linking on the device as a stage of JOB_LINK: between jobs.cu and link.cu.
+ */
+#ifndef GPUANN_CUDA_LINKJOB_H
+#define GPUANN_CUDA_LINKJOB_H
+
+#include "internal.h"
+#include "link.h"
+
+/* What a link does next. */
+typedef enum LinkPhase
+{
+	LINK_BEGIN,
+	LINK_SLOTS,	 /* the slots to link are on their way */
+	LINK_STARTS, /* the slots that searches start from */
+	LINK_WALK,
+	LINK_CHOOSE,
+	LINK_WRITE,
+	LINK_BACK,
+	LINK_DRAIN, /* the last batch */
+	LINK_BITS,	/* which rows changed is brought here */
+	LINK_SEEDS, /* the seeds that stay */
+	LINK_ROWS,	/* the rows that changed */
+	LINK_OVER
+} LinkPhase;
+
+/* What is measured of a kind of piece. */
+typedef enum LinkKind
+{
+	KIND_WALK,
+	KIND_CHOOSE,
+	KIND_BACK,
+	KIND_OTHER,
+	LINK_KINDS
+} LinkKind;
+
+/* A piece in flight whose time will be read. */
+struct LinkTimer
+{
+	cudaEvent_t begun;
+	cudaEvent_t ended;
+	LinkKind kind;
+	uint32_t units; /* rows, or edges; 0: nothing to read */
+};
+
+/* What comes back from the device, piece by piece. */
+struct LinkFetch
+{
+	uint32_t first;
+	uint32_t count; /* 0: none */
+};
+
+struct LinkWork
+{
+	LinkPhase phase;
+	Range memory;
+	LinkBatch batch;
+	uint32_t *slots; /* on the host */
+	uint32_t count;
+	uint32_t first; /* the batch */
+	uint32_t most;	/* rows of a batch */
+	uint32_t done;	/* of the phase: rows, parts, or words */
+	uint32_t got;
+	uint32_t nstarts; /* seeds of the mirror, of LINK_FROM */
+
+	/* on the device */
+	uint32_t *device_slots;
+	uint32_t *starts; /* LINK_FROM: seeds of the mirror, then the first rows linked */
+	LinkEntry *keys[2];
+	uint32_t *sources[2];
+	void *sort_work;
+	size_t sort_bytes;
+
+	uint32_t *changed; /* a bitmap, brought from the device */
+	uint32_t *result_slots;
+	uint32_t *result_rows;
+	uint32_t *result_seeds;
+	uint64_t *result_linked;
+	uint8_t *linked_here; /* bitmap of slots this link has linked */
+
+	LinkTimer timers[PIECES];
+	LinkFetch fetches[PIECES];
+	float rates[LINK_KINDS]; /* units a microsecond */
+	uint64_t busy_us;		 /* when queries were last seen */
+	uint32_t walk_blocks;	 /* of a walk that an SM holds */
+};
+
+/* Take what a link needs; false: it does not fit, or the host has no memory left, and the twin is to link. */
+extern bool link_begin(CudaEngine *engine, CudaJob *job);
+/* Link, and bring what changed to job->link. True when over; job->twin_status says how it ended. */
+extern bool link_stage(CudaEngine *engine, CudaJob *job);
+/* Tell the twin. True when over. */
+extern bool link_sync_stage(CudaEngine *engine, CudaJob *job);
+/* link_result.cu: the end of link_stage, from the last batch on; the same */
+extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
+/* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */
+extern uint32_t link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want, uint32_t *seeds);
+/* Free what a link needs, and its result. */
+extern void link_end(CudaEngine *engine, CudaJob *job);
+extern void link_free_result(CudaJob *job);
+
+#endif /* GPUANN_CUDA_LINKJOB_H */

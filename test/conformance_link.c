@@ -1,0 +1,278 @@
+/*
+ * conformance_link.c
+ *		Cases of linking: hard data, what a link reports, that every row can be reached, that pruning serves.
+ *
+ * The CUDA engine links in two ways (GPUANN_LINKER in the environment); both must pass.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance.h"
+
+#define QUERIES			40
+
+/* Mean recall at an ef, from so many seeds (0: as usual), of vectors near rows spread over the table; every answer is checked. */
+static double
+mean_recall(const World *world, uint32_t ef, uint32_t seeds)
+{
+	EngineQuery *queries = allocate(QUERIES * sizeof(EngineQuery));
+	double		sum = 0;
+
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		query_init(&queries[i], world, METHOD_GRAPH, 10, ef, world_vector(world, i * (world->rows / QUERIES)));
+		queries[i].seeds = seeds;
+	}
+	queries_run(queries, QUERIES);
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		must(queries[i].status, &queries[i].error, "graph query");
+		check_sound(world, &queries[i]);
+		sum += recall_of(world, &queries[i]);
+	}
+	return sum / QUERIES;
+}
+
+/* All graph rows of a world. */
+static uint32_t *
+graph_of(const World *world)
+{
+	uint32_t   *slots = allocate(world->rows * sizeof(uint32_t));
+	uint32_t   *versions = allocate(world->rows * sizeof(uint32_t));
+	uint32_t   *rows = allocate((size_t) world->rows * world->degree * sizeof(uint32_t));
+	EngineError error = {0};
+
+	for (uint32_t i = 0; i < world->rows; i++)
+		slots[i] = i;
+	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error), &error, "mirror_rows");
+	return rows;
+}
+
+/* Rows name published slots, others than their own, none twice, and nothing after the first empty place. */
+static void
+check_rows(const World *world, const uint32_t *rows)
+{
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+	{
+		const uint32_t *row = rows + (size_t) slot * world->degree;
+		uint32_t	count = 0;
+
+		while (count < world->degree && row[count] != NO_SLOT)
+			count++;
+		for (uint32_t i = 0; i < world->degree; i++)
+		{
+			CHECK((row[i] == NO_SLOT) == (i >= count), "row %u goes on after its end", slot);
+			CHECK(row[i] == NO_SLOT || (row[i] < world->rows && row[i] != slot), "row %u names slot %u", slot, row[i]);
+			for (uint32_t j = 0; j < i && i < count; j++)
+				CHECK(row[i] != row[j], "row %u names slot %u twice", slot, row[i]);
+		}
+	}
+}
+
+/* How many live rows a walk over all edges from the first seeds reaches. */
+static uint32_t
+count_reached(const World *world, const uint32_t *rows, uint32_t nseeds)
+{
+	bool	   *reached = allocate(world->rows);
+	uint32_t   *queue = allocate(world->rows * sizeof(uint32_t));
+	uint32_t	tail = 0;
+	uint32_t	live = 0;
+
+	for (uint32_t i = 0; i < nseeds && i < world->nseeds; i++)
+		if (!reached[world->seeds[i]])
+		{
+			reached[world->seeds[i]] = true;
+			queue[tail++] = world->seeds[i];
+		}
+	for (uint32_t head = 0; head < tail; head++)
+		for (uint32_t i = 0; i < world->degree; i++)
+		{
+			uint32_t	slot = rows[(size_t) queue[head] * world->degree + i];
+
+			if (slot != NO_SLOT && !reached[slot])
+			{
+				reached[slot] = true;
+				queue[tail++] = slot;
+			}
+		}
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+		live += reached[slot] && world->live[slot];
+	return live;
+}
+
+/* After a link: nothing is pending, rows are sound, every live row is reached from the first seeds. */
+static void
+check_graph(const World *world)
+{
+	uint32_t   *rows = graph_of(world);
+	uint32_t	live = 0;
+
+	CHECK(world_info(world).pending == 0, "%u rows are pending after a link", world_info(world).pending);
+	check_rows(world, rows);
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+		live += world->live[slot];
+	CHECK(count_reached(world, rows, 16) == live, "%u of %u rows are reached from the first seeds",
+		  count_reached(world, rows, 16), live);
+}
+
+/* Rows of few whole numbers: equal distances everywhere, equal rows among them. */
+static void
+integers(void)
+{
+	static const Pair kinds[] = {{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_IP}, {ELEMENT_FLOAT, METRIC_COSINE},
+	{ELEMENT_BIT, METRIC_HAMMING}};
+
+	for (int i = 0; i < (options.quick ? 2 : 4); i++)
+	{
+		World	   *world = world_create(kinds[i].type, kinds[i].metric, 8, 600, 600, SHAPE_SMALL);
+
+		world_append(world, 600);
+		world_link(world);
+		check_graph(world);
+		CHECK(mean_recall(world, 200, 0) >= 0.9, "recall %.3f among whole numbers", mean_recall(world, 200, 0));
+		world_drop(world);
+	}
+}
+
+/* All rows but a few are one vector: the few are found, and the many are. */
+static void
+collapsed(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 700, 700, SHAPE_UNIFORM);
+	EngineQuery query;
+
+	for (uint32_t slot = 0; slot < 700; slot++)
+		if (slot % 50 != 7)
+			world_set_vector(world, slot, 1);
+	world_append(world, 700);
+	world_link(world);
+	check_graph(world);
+	for (uint32_t slot = 7; slot < 700; slot += 50)
+	{
+		query_init(&query, world, METHOD_GRAPH, 5, 50, world_vector(world, slot));
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(query.count == 5 && query.results[0].distance == 0, "slot %u is not found among equal rows", slot);
+	}
+	query_init(&query, world, METHOD_GRAPH, 50, 100, world_vector(world, 1));
+	query_run(&query);
+	CHECK(recall_of(world, &query) >= 0.9, "%.2f of 50 equal rows are found", recall_of(world, &query));
+}
+
+/* A world of clusters far apart, one after the other. */
+static World *
+make_islands(uint32_t rows)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 12, rows, rows, SHAPE_UNIFORM);
+
+	for (uint32_t slot = 0; slot < rows; slot++)
+	{
+		float	   *vector = (float *) (void *) (world->vectors + slot * world->vector_bytes);
+
+		vector[slot / 100] += 1000;
+	}
+	return world;
+}
+
+/* Clusters far apart, linked one after the other: each is reached from one seed. */
+static void
+islands(void)
+{
+	World	   *world = make_islands(600);
+
+	for (int i = 0; i < 2; i++)
+	{
+		world_append(world, 300);
+		world_link(world);
+		check_graph(world);
+	}
+	for (uint32_t slot = 50; slot < 600; slot += 100)
+	{
+		EngineQuery query;
+
+		query_init(&query, world, METHOD_GRAPH, 10, 60, world_vector(world, slot));
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(recall_of(world, &query) >= 0.9, "%.2f of the neighbours of slot %u are found", recall_of(world, &query), slot);
+	}
+}
+
+/* Overwritten rows are linked where they are now, and dead ones are nobody's new neighbour. */
+static void
+overwritten(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 500, 500, SHAPE_UNIFORM);
+	uint32_t   *before;
+	uint32_t   *after;
+
+	world_append(world, 500);
+	world_link(world);
+	before = graph_of(world);
+	for (uint32_t slot = 0; slot < 500; slot += 5)
+		world_kill(world, slot);
+	for (uint32_t slot = 0; slot < 500; slot += 10)
+	{
+		EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 1, .slots = &slot};
+
+		world->versions[slot]++;
+		world->live[slot] = true;
+		world_set_vector(world, slot, 900000 + slot);
+		job.versions = &world->versions[slot];
+		job.vectors = world_vector(world, slot);
+		CHECK(run_job(&job, NULL) == ENGINE_OK, "slot %u cannot be overwritten", slot);
+	}
+	world_link(world);
+	check_graph(world);
+	after = graph_of(world);
+	for (uint32_t slot = 0; slot < 500; slot += 10)
+		for (uint32_t i = 0; i < world->degree; i++)
+		{
+			uint32_t	neighbour = after[(size_t) slot * world->degree + i];
+
+			CHECK(neighbour == NO_SLOT || world->live[neighbour], "slot %u was linked to dead slot %u", slot, neighbour);
+		}
+	CHECK(memcmp(before, after, (size_t) 500 * world->degree * sizeof(uint32_t)) != 0, "overwritten rows were not linked");
+	CHECK(mean_recall(world, 150, 0) >= 0.93, "recall %.3f after overwrites", mean_recall(world, 150, 0));
+}
+
+/* The graph that a link prunes finds more than that of each row's nearest neighbours, at the same breadth, from one seed. */
+static void
+beats_nearest(void)
+{
+	uint32_t	rows = 600;
+	World	   *world = make_islands(rows);
+	double		pruned;
+	double		nearest;
+	uint32_t   *graph;
+
+	world_append(world, rows);
+	world_link(world);
+	pruned = mean_recall(world, 20, 1);
+	graph = allocate((size_t) rows * world->degree * sizeof(uint32_t));
+	for (uint32_t slot = 0; slot < rows; slot++)
+	{
+		EngineQuery query;
+		SearchResult *found = allocate((world->degree + 1) * sizeof(SearchResult));
+		uint32_t	count = 0;
+		uint32_t	n;
+
+		query_init(&query, world, METHOD_EXACT, world->degree + 1, 0, world_vector(world, slot));
+		n = model_exact(world, &query, rows, found);
+		for (uint32_t i = 0; i < n && count < world->degree; i++)
+			if (found[i].slot != slot)
+				graph[(size_t) slot * world->degree + count++] = found[i].slot;
+	}
+	world_set_graph(world, graph, world->seeds, world->nseeds);
+	nearest = mean_recall(world, 20, 1);
+	CHECK(pruned > nearest, "recall %.3f with pruned rows, %.3f with nearest neighbours", pruned, nearest);
+}
+
+const Case link_cases[] = {
+	{"link_integers", integers, false},
+	{"link_collapsed", collapsed, false},
+	{"link_islands", islands, false},
+	{"link_overwritten", overwritten, false},
+	{"link_beats_nearest", beats_nearest, false},
+	{NULL, NULL, false}
+};

@@ -146,9 +146,8 @@ compare_batch(Batch *batch)
 
 	for (uint32 i = 0; i < batch->count; i++)
 	{
-		memcpy(batch->vectors + (Size) i * format->vector_bytes, row_edits_vector(batch->edits, batch->slots[i]),
-			   format->vector_bytes);
-		batch->inverse_norms[i] = row_edits_inverse_norm(batch->edits, batch->slots[i]);
+		memcpy(batch->vectors + (Size) i * format->vector_bytes,
+			   row_edits_vector(batch->edits, batch->slots[i], &batch->inverse_norms[i]), format->vector_bytes);
 		batch->near_count[i] = batch->equal_seen[i] = 0;
 	}
 	for (uint32 i = 1; i < batch->count; i++)
@@ -193,6 +192,7 @@ link_row(Batch *batch, uint32 i)
 	uint32		count = row_edits_search(batch->edits, slot, batch->format->ef_construction, batch->candidates);
 	double		equal_distance = row_edits_distance(batch->edits, slot, slot);
 	uint32		old[ENGINE_MAX_DEGREE];
+	double		old_distances[ENGINE_MAX_DEGREE];
 	SlotState	state;
 	uint32		nold;
 
@@ -207,10 +207,11 @@ link_row(Batch *batch, uint32 i)
 
 	/* A row that a pass cut short has written already keeps what it has as candidates. */
 	nold = row_edits_get(batch->edits, slot, old, &state);
+	row_edits_distances(batch->edits, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
 	{
 		batch->candidates[count].slot = batch->candidates[count].index = old[n];
-		batch->candidates[count++].distance = row_edits_distance(batch->edits, slot, old[n]);
+		batch->candidates[count++].distance = old_distances[n];
 	}
 	row_edits_choose(batch->edits, slot, batch->candidates, count);
 }

@@ -2,13 +2,10 @@
  * rowedits.c
  *		Graph rows under change in memory.
  *
- * Three parts: a hash of changed rows, a cache of vectors (a slot has one place, its number modulo the places; dense slots
- * therefore never collide while the cache is as large as the index), and the reverse edges offered but not yet given.
- * Pages are read one at a time, without keeping any pin. Distances are single precision: they choose edges, not answers.
+ * A hash of changed rows, the vectors (rowvectors.h), and the reverse edges offered but not yet given. Pages are read one at a time,
+ * without keeping any pin.
  */
 #include "postgres.h"
-
-#include <math.h>
 
 #include "commands/vacuum.h"
 #include "common/hashfn.h"
@@ -17,15 +14,11 @@
 #include "postmaster/autovacuum.h"
 #include "utils/memutils.h"
 
-#include "hotblocks.h"
 #include "rowedits.h"
+#include "rowvectors.h"
 #include "engine/openrow.h"
 
 #define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
-#define MIN_CACHED_VECTORS	64
-#define PREFETCH_BYTES		1024	/* of each vector */
-#define PREFETCH_AHEAD		8
-#define CACHE_LINE			64
 
 /* A changed row: its neighbours' count, then the neighbours. */
 typedef struct EditedRow
@@ -47,13 +40,6 @@ typedef struct EditedRow
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* One cached vector's head; the bytes follow. */
-typedef struct CachedVector
-{
-	uint32		slot;			/* NO_SLOT: empty */
-	float		inverse_norm;	/* cosine: 1 / |vector| */
-} CachedVector;
-
 typedef struct EdgeOffer
 {
 	uint32		target;
@@ -66,7 +52,7 @@ struct RowEdits
 	MemoryContext memory;
 	Relation	index;
 	const IndexFormat *format;
-	const DistanceKernels *kernels;
+	RowVectors *vectors;
 	uint32		next_fresh;
 	uint32		max_rows;
 
@@ -74,11 +60,6 @@ struct RowEdits
 	edited_hash *rows;
 	char	   *block;			/* where the next row is cut from */
 	Size		block_left;
-
-	HotBlocks	hot;			/* where vectors are found */
-	char	   *cache;
-	uint32		cache_places;
-	Size		cache_stride;
 
 	EdgeOffer  *offers;
 	uint32		noffers;
@@ -89,11 +70,6 @@ struct RowEdits
 
 	SearchScratch *scratch;
 	NodeCopy   *node;			/* scratch copy of a node record */
-
-	/* the vector that distances are computed from, widened: it need not stay in the cache */
-	uint32		from_slot;
-	float	   *from;
-	float		from_inverse_norm;
 };
 
 /* Bytes a changed row costs: in the hash, and once more when taken out. */
@@ -119,7 +95,7 @@ row_edits_have_room(const RowEdits *edits, uint32 more)
 const DistanceKernels *
 row_edits_kernels(const RowEdits *edits)
 {
-	return edits->kernels;
+	return row_vectors_kernels(edits->vectors);
 }
 
 /* What a linker or VACUUM may use. */
@@ -164,23 +140,13 @@ resize_scratch(void *context, void *old, size_t size)
 	return repalloc_huge(old, size);
 }
 
-/* Make the cache: as many places as fit, but no more than there are slots. */
-static void
-make_cache(RowEdits *edits, Size memory)
-{
-	edits->cache_stride = MAXALIGN(sizeof(CachedVector)) + MAXALIGN(edits->format->vector_bytes);
-	edits->cache_places = Max(Min(memory / edits->cache_stride, edits->next_fresh), MIN_CACHED_VECTORS);
-	edits->cache = MemoryContextAllocHuge(edits->memory, edits->cache_places * edits->cache_stride);
-	for (Size i = 0; i < edits->cache_places; i++)
-		((CachedVector *) (edits->cache + i * edits->cache_stride))->slot = NO_SLOT;
-}
-
 /* Start with no changes. */
 RowEdits *
 row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
-	RowEdits   *edits = MemoryContextAllocZero(context, sizeof(RowEdits));
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	RowEdits   *edits = palloc0(sizeof(RowEdits));
 	ScratchAllocator allocator = {resize_scratch, context};
 
 	edits->memory = context;
@@ -188,24 +154,19 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 	edits->format = format;
 	edits->next_fresh = next_fresh;
 	edits->max_rows = row_edits_capacity(format, memory);
-	edits->kernels = distance_kernels(format->type, format->metric, SIMD_BEST);
-	if (edits->kernels == NULL)
-		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
 	edits->row_memory = AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
-	hot_begin(&edits->hot, index, RelationGetNumberOfBlocks(index));
-	make_cache(edits, memory / 8 * 3);
+	edits->vectors = row_vectors_begin(index, format, next_fresh, memory / 8 * 3);
 	edits->scratch = search_scratch_create(&allocator);
-	edits->node = MemoryContextAlloc(context, format->node_bytes);
-	edits->from_slot = NO_SLOT;
-	edits->from = MemoryContextAlloc(context, sizeof(float) * format->dims);
+	edits->node = palloc(format->node_bytes);
+	MemoryContextSwitchTo(caller);
 	return edits;
 }
 
 void
 row_edits_end(RowEdits *edits)
 {
-	hot_end(&edits->hot);
+	row_vectors_end(edits->vectors);
 	MemoryContextDelete(edits->memory);
 }
 
@@ -232,117 +193,27 @@ row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds)
 
 /* ---- vectors ---- */
 
-/* A slot's place in the cache. */
-static inline CachedVector *
-place_of(const RowEdits *edits, uint32 slot)
-{
-	return (CachedVector *) (edits->cache + (Size) (slot % edits->cache_places) * edits->cache_stride);
-}
-
-/*
- * Copy a slot's vector from its pages, which are not looked at otherwise: header and tail lie on other cache lines, and fetching them
- * is a third of linking where the cache is small. A damaged vector makes poor edges; answers are checked.
- */
-static void
-copy_vector(RowEdits *edits, uint32 slot, char *to)
-{
-	VectorPlace place = vector_place(edits->format, slot);
-	uint32		left = edits->format->vector_bytes;
-
-	while (left > 0)
-	{
-		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		hint = hot_hint(&edits->hot, place.block);
-		const char *page = hot_peek(&edits->hot, place.block, hint);
-
-		if (page != NULL)
-			memcpy(to, page + MAXALIGN(SizeOfPageHeaderData) + place.offset, part);
-		if (page == NULL || !hot_peeked(&edits->hot, place.block, hint))
-		{
-			Buffer		buffer = hot_pin(&edits->hot, place.block);
-
-			LockBuffer(buffer, BUFFER_LOCK_SHARE);
-			memcpy(to, (char *) BufferGetPage(buffer) + MAXALIGN(SizeOfPageHeaderData) + place.offset, part);
-			UnlockReleaseBuffer(buffer);
-		}
-		to += part;
-		left -= part;
-		vector_place_next(edits->format, &place);
-	}
-}
-
-/* A slot's place in the cache, filled. */
-static CachedVector *
-cached_vector(RowEdits *edits, uint32 slot)
-{
-	CachedVector *cached = place_of(edits, slot);
-	void	   *bytes = (char *) cached + MAXALIGN(sizeof(CachedVector));
-
-	if (cached->slot == slot)
-		return cached;
-	cached->slot = NO_SLOT;		/* should reading fail */
-	copy_vector(edits, slot, bytes);
-	cached->inverse_norm = 0;
-	if (edits->format->metric == METRIC_COSINE)
-	{
-		float		squared = edits->kernels->squared_norm(bytes, edits->format->dims);
-
-		cached->inverse_norm = squared > 0 ? 1.0f / sqrtf(squared) : 0;
-	}
-	cached->slot = slot;
-	return cached;
-}
-
-static const void *
-vector_bytes_of(const CachedVector *cached)
-{
-	return (const char *) cached + MAXALIGN(sizeof(CachedVector));
-}
-
-/* A slot's vector, valid until the next call for another slot. */
 const void *
-row_edits_vector(RowEdits *edits, uint32 slot)
+row_edits_vector(RowEdits *edits, uint32 slot, float *inverse_norm)
 {
-	return vector_bytes_of(cached_vector(edits, slot));
-}
-
-float
-row_edits_inverse_norm(RowEdits *edits, uint32 slot)
-{
-	return cached_vector(edits, slot)->inverse_norm;
-}
-
-/* Compute distances from a slot, until it is another's turn. */
-static void
-set_from(RowEdits *edits, uint32 slot)
-{
-	CachedVector *cached;
-
-	if (edits->from_slot == slot)
-		return;
-	cached = cached_vector(edits, slot);
-	edits->kernels->widen(vector_bytes_of(cached), edits->format->dims, edits->from);
-	edits->from_inverse_norm = cached->inverse_norm;
-	edits->from_slot = slot;
-}
-
-/* The distance of a slot from the one set. */
-static inline double
-distance_from(RowEdits *edits, uint32 slot)
-{
-	CachedVector *cached = cached_vector(edits, slot);
-	double		distance = edits->kernels->fast(edits->from, vector_bytes_of(cached), edits->format->dims,
-												edits->from_inverse_norm * cached->inverse_norm);
-
-	return isnan(distance) ? INFINITY : distance;
+	return row_vectors_get(edits->vectors, slot, inverse_norm);
 }
 
 /* The distance between two slots. */
 double
 row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
 {
-	set_from(edits, slot_a);
-	return distance_from(edits, slot_b);
+	double		distance;
+
+	row_edits_distances(edits, slot_a, &slot_b, 1, &distance);
+	return distance;
+}
+
+void
+row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out)
+{
+	row_vectors_from(edits->vectors, from);
+	row_vectors_distances(edits->vectors, slots, count, out);
 }
 
 /* prune_candidates' view of it: a candidate's index is its slot, and the first one stays while it meets the others. */
@@ -491,29 +362,10 @@ search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 	return row_edits_get(context, slot, neighbours, state);
 }
 
-/* Let the processor fetch vectors that are about to be met. */
-static inline void
-prefetch_vector(const RowEdits *edits, uint32 slot)
-{
-	const char *cached = (const char *) place_of(edits, slot);
-
-	for (Size at = 0; at < Min(edits->cache_stride, PREFETCH_BYTES); at += CACHE_LINE)
-		__builtin_prefetch(cached + at);
-}
-
 static void
 search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
-	RowEdits   *edits = context;
-
-	for (uint32_t i = 0; i < Min(count, PREFETCH_AHEAD); i++)
-		prefetch_vector(edits, slots[i]);
-	for (uint32_t i = 0; i < count; i++)
-	{
-		if (i + PREFETCH_AHEAD < count)
-			prefetch_vector(edits, slots[i + PREFETCH_AHEAD]);
-		out[i] = distance_from(edits, slots[i]);
-	}
+	row_vectors_distances(((RowEdits *) context)->vectors, slots, count, out);
 }
 
 /* The live slots nearest to a slot, by a graph search. */
@@ -531,7 +383,6 @@ row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 
 	if (edits->nseeds == 0)
 		return 0;
-	set_from(edits, slot);
 	memset(&query, 0, sizeof(query));
 	query.ef = ef;
 	query.seeds = edits->seeds;
@@ -539,7 +390,7 @@ row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
 	query.salt = slot;
 	query.all_expanded = true;
-	query.equal_distance = distance_from(edits, slot);
+	query.equal_distance = row_edits_distance(edits, slot, slot);
 	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
 	found = Min(answer.count, ROW_EDITS_FOUND(ef));
@@ -638,14 +489,16 @@ accept_offers(RowEdits *edits, const EdgeOffer *offers, uint32 count)
 	uint32		target = offers[0].target;
 	PruneRule	rule = prune_rule(edits, target);
 	uint32		neighbours[ENGINE_MAX_DEGREE];
+	double		distances[ENGINE_MAX_DEGREE];
 	SlotState	state;
 	uint32		nrow = row_edits_get(edits, target, neighbours, &state);
 	OpenRow		row = {.nkept = 0, .nfill = 0};
 
 	if (!state.live)
 		return;
+	row_edits_distances(edits, target, neighbours, nrow, distances);
 	for (uint32 i = 0; i < nrow; i++)
-		open_row_read(&row, (SearchResult) {row_edits_distance(edits, target, neighbours[i]), neighbours[i], 0});
+		open_row_read(&row, (SearchResult) {distances[i], neighbours[i], 0});
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!open_row_has(&row, offers[i].source))

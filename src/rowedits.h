@@ -28,11 +28,8 @@ extern uint32 row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint3
 extern uint32 row_edits_capacity(const IndexFormat *format, Size memory);
 extern bool row_edits_have_room(const RowEdits *edits, uint32 more);
 
-/* A slot's vector, through a cache: valid until the next call for another slot. */
-extern const void *row_edits_vector(RowEdits *edits, uint32 slot);
-
-/* 1 / |vector| for cosine, else 0. */
-extern float row_edits_inverse_norm(RowEdits *edits, uint32 slot);
+/* A slot's vector, valid until the next call, and 1 / |vector| for cosine, else 0. */
+extern const void *row_edits_vector(RowEdits *edits, uint32 slot, float *inverse_norm);
 
 /* The row of a slot as it is now, with the changes; returns how many neighbours. */
 extern uint32 row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state);
@@ -50,6 +47,9 @@ extern uint32 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidat
 
 /* The distance between two slots, in single precision. */
 extern double row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b);
+
+/* Those of several slots from one: the processor fetches them side by side. */
+extern void row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out);
 
 /* Choose a slot's row among candidates (slot and distance set), set it, and offer the reverse edges of those it did not have. */
 extern void row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count);

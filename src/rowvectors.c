@@ -1,0 +1,216 @@
+/*
+ * rowvectors.c
+ *		Vectors for linking over pages: read where they are, without a pin, where this process knows that; else through a cache.
+ *
+ * The linker lock keeps the vectors of the graph as they are, so all that can go wrong is that a buffer goes to another block meanwhile, which
+ * is noticed. In the cache a slot has one place, its number modulo the places; dense slots therefore never collide while it is as large as
+ * the index. Copying every vector there first cost more than all distances: it is for what is not in shared buffers, or on two pages.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "utils/memutils.h"
+
+#include "hotvectors.h"
+#include "rowvectors.h"
+
+#define MIN_CACHED_VECTORS	64
+
+/* One cached vector's head; the bytes follow. */
+typedef struct CachedVector
+{
+	uint32		slot;			/* NO_SLOT: empty */
+	float		inverse_norm;	/* cosine: 1 / |vector| */
+} CachedVector;
+
+struct RowVectors
+{
+	Relation	index;
+	const IndexFormat *format;
+	const DistanceKernels *kernels;
+	HotBlocks	hot;			/* where vectors are found */
+	char	   *cache;
+	uint32		cache_places;
+	Size		cache_stride;
+
+	/* the vector that distances are computed from, widened: it need not stay in the cache */
+	uint32		from_slot;
+	float	   *from;
+	float		from_inverse_norm;
+};
+
+/* A slot's place in the cache. */
+static inline CachedVector *
+place_of(const RowVectors *vectors, uint32 slot)
+{
+	return (CachedVector *) (vectors->cache + (Size) (slot % vectors->cache_places) * vectors->cache_stride);
+}
+
+/* Make the cache: as many places as fit, but no more than there are slots. */
+static void
+make_cache(RowVectors *vectors, uint32 next_fresh, Size memory)
+{
+	vectors->cache_stride = MAXALIGN(sizeof(CachedVector)) + MAXALIGN(vectors->format->vector_bytes);
+	vectors->cache_places = Max(Min(memory / vectors->cache_stride, next_fresh), MIN_CACHED_VECTORS);
+	vectors->cache = MemoryContextAllocHuge(CurrentMemoryContext, vectors->cache_places * vectors->cache_stride);
+	for (uint32 i = 0; i < vectors->cache_places; i++)
+		place_of(vectors, i)->slot = NO_SLOT;
+}
+
+RowVectors *
+row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
+{
+	RowVectors *vectors = palloc0(sizeof(RowVectors));
+
+	vectors->index = index;
+	vectors->format = format;
+	vectors->kernels = distance_kernels(format->type, format->metric, SIMD_BEST);
+	if (vectors->kernels == NULL)
+		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
+	hot_begin(&vectors->hot, index, RelationGetNumberOfBlocks(index));
+	make_cache(vectors, next_fresh, memory);
+	vectors->from_slot = NO_SLOT;
+	vectors->from = palloc(sizeof(float) * format->dims);
+	return vectors;
+}
+
+/* End: what was read without pins is counted. The memory goes with its context. */
+void
+row_vectors_end(RowVectors *vectors)
+{
+	hot_end(&vectors->hot);
+}
+
+const DistanceKernels *
+row_vectors_kernels(const RowVectors *vectors)
+{
+	return vectors->kernels;
+}
+
+/*
+ * Copy a slot's vector from its pages, which are not looked at otherwise: header and tail lie on other cache lines. A damaged vector
+ * makes poor edges; answers are checked.
+ */
+static void
+copy_vector(RowVectors *vectors, uint32 slot, char *to)
+{
+	VectorPlace place = vector_place(vectors->format, slot);
+	uint32		left = vectors->format->vector_bytes;
+
+	while (left > 0)
+	{
+		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
+		Buffer		hint = hot_hint(&vectors->hot, place.block);
+		const char *page = hot_peek(&vectors->hot, place.block, hint);
+
+		if (page != NULL)
+			memcpy(to, VectorBytesOf((Page) page) + place.offset, part);
+		if (page == NULL || !hot_peeked(&vectors->hot, place.block, hint))
+		{
+			Buffer		buffer = hot_pin(&vectors->hot, place.block);
+
+			LockBuffer(buffer, BUFFER_LOCK_SHARE);
+			memcpy(to, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
+			UnlockReleaseBuffer(buffer);
+		}
+		to += part;
+		left -= part;
+		vector_place_next(vectors->format, &place);
+	}
+}
+
+/* 1 / |vector| for cosine, else 0. */
+static inline float
+inverse_norm(const RowVectors *vectors, const void *elements)
+{
+	float		squared;
+
+	if (vectors->format->metric != METRIC_COSINE)
+		return 0;
+	squared = vectors->kernels->squared_norm(elements, vectors->format->dims);
+	return squared > 0 ? 1.0f / sqrtf(squared) : 0;
+}
+
+/* A slot's vector, through the cache. */
+const void *
+row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
+{
+	CachedVector *cached = place_of(vectors, slot);
+	void	   *elements = (char *) cached + MAXALIGN(sizeof(CachedVector));
+
+	if (cached->slot != slot)
+	{
+		cached->slot = NO_SLOT; /* should reading fail */
+		copy_vector(vectors, slot, elements);
+		cached->inverse_norm = inverse_norm(vectors, elements);
+		cached->slot = slot;
+	}
+	*norm = cached->inverse_norm;
+	return elements;
+}
+
+/* Widen a vector where it is. False if it has to be copied. */
+static bool
+peek_from(RowVectors *vectors, uint32 slot)
+{
+	HotVector	at;
+
+	hot_find_vectors(&vectors->hot, vectors->format, &slot, 1, &at);
+	if (!hot_vector_is_whole(vectors->format, &at))
+		return false;
+	vectors->kernels->widen(hot_vector_elements(&at), vectors->format->dims, vectors->from);
+	vectors->from_inverse_norm = inverse_norm(vectors, hot_vector_elements(&at));
+	return hot_peeked(&vectors->hot, at.place.block, at.hint);
+}
+
+void
+row_vectors_from(RowVectors *vectors, uint32 slot)
+{
+	if (vectors->from_slot == slot)
+		return;
+	vectors->from_slot = NO_SLOT;
+	if (!peek_from(vectors, slot))
+		vectors->kernels->widen(row_vectors_get(vectors, slot, &vectors->from_inverse_norm), vectors->format->dims, vectors->from);
+	vectors->from_slot = slot;
+}
+
+/* The distance of a vector from the one named. */
+static inline double
+distance_from(const RowVectors *vectors, const void *elements, float norm)
+{
+	double		distance = vectors->kernels->fast(vectors->from, elements, vectors->format->dims, vectors->from_inverse_norm * norm);
+
+	return isnan(distance) ? INFINITY : distance;
+}
+
+/* The distances of at most HOT_VECTORS slots. */
+static void
+distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
+{
+	HotVector	places[HOT_VECTORS];
+
+	hot_find_vectors(&vectors->hot, vectors->format, slots, count, places);
+	for (uint32 i = 0; i < count; i++)
+	{
+		const void *elements;
+		float		norm;
+
+		if (hot_vector_is_whole(vectors->format, &places[i]))
+		{
+			elements = hot_vector_elements(&places[i]);
+			out[i] = distance_from(vectors, elements, inverse_norm(vectors, elements));
+			if (hot_peeked(&vectors->hot, places[i].place.block, places[i].hint))
+				continue;
+		}
+		elements = row_vectors_get(vectors, slots[i], &norm);
+		out[i] = distance_from(vectors, elements, norm);
+	}
+}
+
+void
+row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
+{
+	for (uint32 done = 0; done < count; done += HOT_VECTORS)
+		distances_of_few(vectors, slots + done, Min(count - done, HOT_VECTORS), out + done);
+}

@@ -13,12 +13,11 @@
 
 #include "engine/search.h"
 #include "engine/select.h"
-#include "hotblocks.h"
+#include "hotvectors.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define PINS			16		/* vectors read at once, or buffers pinned */
-#define PREFETCH_BYTES	1024	/* of each vector, before it is read */
+#define PINS			HOT_VECTORS	/* vectors read at once, or buffers pinned */
 #define CACHE_LINE		64
 
 /* A graph search under way. */
@@ -33,14 +32,6 @@ typedef struct PageGraph
 	void	   *vector;			/* a copy of one that crosses pages */
 	HotBlocks	hot;
 } PageGraph;
-
-/* A vector that the walk looks at. */
-typedef struct WalkPlace
-{
-	VectorPlace place;
-	Buffer		hint;
-	const char *page;			/* read without a pin; NULL: unknown */
-} WalkPlace;
 
 /*
  * The distance kernels of an index. Asking the processor what it has is slow on virtual machines, so it is asked once.
@@ -153,18 +144,6 @@ distance_of(const PageGraph *graph, const void *vector, bool exact)
 }
 
 /*
- * Let the processor fetch the beginning of a vector.
- */
-static inline void
-prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
-{
-	const char *start = (const char *) VectorBytesOf(BufferGetPage(buffer)) + offset;
-
-	for (uint32 at = 0; at < Min(bytes, PREFETCH_BYTES); at += CACHE_LINE)
-		__builtin_prefetch(start + at);
-}
-
-/*
  * Let the processor fetch what check_page looks at.
  */
 static inline void
@@ -227,7 +206,7 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 		buffers[i] = hot_pin(&graph->hot, places[i].block);
 		if (exact)
 			prefetch_ends(BufferGetPage(buffers[i]));
-		prefetch_vector(buffers[i], places[i].offset, format->vector_bytes);
+		hot_prefetch_vector(buffers[i], places[i].offset, format->vector_bytes);
 	}
 	for (uint32 i = 0; i < count; i++)
 	{
@@ -276,54 +255,19 @@ peek_crossing(PageGraph *graph, VectorPlace place)
  * The walking distance of a slot, read without a pin; false if that cannot be.
  */
 static inline bool
-peek_distance(PageGraph *graph, const WalkPlace *at, double *distance)
+peek_distance(PageGraph *graph, const HotVector *at, double *distance)
 {
 	if (at->page == NULL)
 		return false;
-	if (at->place.offset + graph->query->format->vector_bytes > GPUANN_PAYLOAD)
+	if (!hot_vector_is_whole(graph->query->format, at))
 	{
 		if (!peek_crossing(graph, at->place))
 			return false;
 		*distance = distance_of(graph, graph->vector, false);
 		return true;
 	}
-	*distance = distance_of(graph, VectorBytesOf((Page) at->page) + at->place.offset, false);
+	*distance = distance_of(graph, hot_vector_elements(at), false);
 	return hot_peeked(&graph->hot, at->place.block, at->hint);
-}
-
-/*
- * Find out where at most PINS vectors are, and let the processor fetch them.
- *
- * Each is read from, besides being asked for: a processor may ignore the wish for memory whose address it has yet to translate, which
- * for buffers is nearly always so. These reads wait for each other's translations side by side; done as
- * distances are computed they would wait one after the other (a seventh of the search).
- */
-static void
-find_vectors(PageGraph *graph, const uint32 *slots, uint32 count, WalkPlace *places)
-{
-	const IndexFormat *format = graph->query->format;
-	char		touched = 0;
-
-	for (uint32 i = 0; i < count; i++)
-	{
-		places[i].place = vector_place(format, slots[i]);
-		places[i].hint = hot_hint(&graph->hot, places[i].place.block);
-		if (places[i].hint != InvalidBuffer)
-			__builtin_prefetch(GetBufferDescriptor(places[i].hint - 1));
-	}
-	for (uint32 i = 0; i < count; i++)
-	{
-		places[i].page = hot_peek(&graph->hot, places[i].place.block, places[i].hint);
-		if (places[i].page != NULL)
-			touched += *(VectorBytesOf((Page) places[i].page) + places[i].place.offset);
-	}
-	/* the compiler must not leave the reads out */
-	*(volatile char *) graph->vector = touched;
-	for (uint32 i = 0; i < count; i++)
-	{
-		if (places[i].page != NULL)
-			prefetch_vector(places[i].hint, places[i].place.offset, format->vector_bytes);
-	}
 }
 
 /*
@@ -332,13 +276,13 @@ find_vectors(PageGraph *graph, const uint32 *slots, uint32 count, WalkPlace *pla
 static void
 walk_few(PageGraph *graph, const uint32 *slots, uint32 count, double *out)
 {
-	WalkPlace	places[PINS];
+	HotVector	places[PINS];
 	uint32		unknown[PINS];
 	uint32		where[PINS];
 	double		distances[PINS];
 	uint32		unknowns = 0;
 
-	find_vectors(graph, slots, count, places);
+	hot_find_vectors(&graph->hot, graph->query->format, slots, count, places);
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (peek_distance(graph, &places[i], &out[i]))

@@ -2,8 +2,9 @@
  * linkengine.c
  *		Computing a pass of the linker in memory: the index is copied into a CPU engine in this process, whose threads link.
  *
- * Copying costs about a microsecond per row of the index, linking over pages several hundred per row linked more than in memory. So
- * larger passes are computed here, where the index fits into the memory allowed.
+ * Copying costs about a microsecond per row of the index; a row linked over pages costs about three times what it costs here, and here
+ * threads share it. So passes are computed here where that is cheaper, and the index fits into the memory allowed. While the engine takes
+ * in one part of the index the next is copied.
  *
  * The caller holds the linker lock: no row, no state and no vector that the graph names changes meanwhile. Rows that are not
  * linked and not of the pass are none of ours; they are handed over as dead, so that nothing leads to them.
@@ -13,11 +14,27 @@
 #include "localengine.h"
 #include "rowedits.h"
 
-#define INDEX_SHARE			500		/* passes of this part of the index are computed here ... */
-#define LEAST_ROWS			64		/* ... if they have so many rows */
+/*
+ * What things cost, in nanoseconds of a processor, for vectors of some hundred bytes (200k x 128, ef_construction 64, EPYC): ratios are
+ * what counts. Longer vectors make all three dearer alike.
+ */
+#define COPY_ROW_NS			1000	/* a row of the index into the engine */
+#define LINK_ROW_NS			270000	/* a row linked in the engine, by one thread */
+#define LINK_PAGES_NS		720000	/* the same over pages */
+#define LEAST_ROWS			64		/* smaller passes are not worth starting threads */
 #define FEED_BYTES			(1024 * 1024)	/* of vectors handed over at once */
 #define OTHER_ROW_BYTES		48		/* what the engine keeps of a row beside vector and edges */
 #define ENGINE_BYTES		(5 * 1024 * 1024)	/* the engine itself, and what is handed over */
+
+/* What is handed over at once. */
+typedef struct LoadPart
+{
+	char	   *vectors;
+	uint32	   *versions;
+	uint64	   *dead;
+	uint32	   *slots;
+	uint32	   *neighbours;
+} LoadPart;
 
 /* The index on its way into the engine. */
 typedef struct EngineLoad
@@ -29,11 +46,9 @@ typedef struct EngineLoad
 	uint32		rows;			/* slots below this exist */
 	unsigned char *of_pass;		/* bit per slot */
 	uint32		room;			/* slots handed over at once */
-	char	   *vectors;
-	uint32	   *versions;
-	uint64	   *dead;
-	uint32	   *slots;
-	uint32	   *neighbours;
+	LoadPart	parts[2];		/* one with the engine, one being filled */
+	LoadPart   *part;			/* the latter */
+	bool		in_flight;		/* the engine has one */
 } EngineLoad;
 
 static bool
@@ -42,15 +57,23 @@ is_of_pass(const EngineLoad *load, uint32 slot)
 	return (load->of_pass[slot / 8] >> (slot % 8)) & 1;
 }
 
-/* Whether a pass is worth copying the index, and memory lets us. */
+/* Whether memory holds the index. */
 static bool
-worth_it(const IndexFormat *format, const LinkPass *pass, uint32 rows, Size memory)
+fits(const IndexFormat *format, uint32 rows, Size memory)
 {
 	/* Edges twice: in the mirror and, of the rows that change, in the result. */
 	Size		row_bytes = format->vector_bytes + 2 * format->degree * sizeof(uint32) + OTHER_ROW_BYTES;
 
-	return pass->count >= LEAST_ROWS && (uint64) pass->count * INDEX_SHARE >= rows && memory > ENGINE_BYTES &&
-		rows <= (memory - ENGINE_BYTES) / row_bytes;
+	return memory > ENGINE_BYTES && rows <= (memory - ENGINE_BYTES) / row_bytes;
+}
+
+/* Whether a pass is done sooner here than over pages. */
+static bool
+worth_it(uint32 count, uint32 rows, int threads)
+{
+	double		here = (double) rows * COPY_ROW_NS + (double) count * LINK_ROW_NS / threads;
+
+	return count >= LEAST_ROWS && here < (double) count * LINK_PAGES_NS;
 }
 
 /* Allocate what is handed over at once. */
@@ -61,11 +84,17 @@ load_begin(EngineLoad *load)
 
 	load->room = Max(FEED_BYTES / Max(format->vector_bytes, format->degree * sizeof(uint32)), 1);
 	load->room = Min(load->room, load->rows);
-	load->vectors = palloc_extended((Size) load->room * format->vector_bytes, MCXT_ALLOC_HUGE);
-	load->versions = palloc(sizeof(uint32) * load->room);
-	load->dead = palloc(sizeof(uint64) * (load->room / 64 + 1));
-	load->slots = palloc(sizeof(uint32) * load->room);
-	load->neighbours = palloc(sizeof(uint32) * load->room * format->degree);
+	for (int i = 0; i < 2; i++)
+	{
+		LoadPart   *part = &load->parts[i];
+
+		part->vectors = palloc_extended((Size) load->room * format->vector_bytes, MCXT_ALLOC_HUGE);
+		part->versions = palloc(sizeof(uint32) * load->room);
+		part->dead = palloc(sizeof(uint64) * (load->room / 64 + 1));
+		part->slots = palloc(sizeof(uint32) * load->room);
+		part->neighbours = palloc(sizeof(uint32) * load->room * format->degree);
+	}
+	load->part = &load->parts[0];
 	load->of_pass = palloc_extended((Size) load->rows / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	for (uint32 i = 0; i < load->pass->count; i++)
 		load->of_pass[load->pass->slots[i] / 8] |= 1 << (load->pass->slots[i] % 8);
@@ -109,9 +138,9 @@ take_state(EngineLoad *load, uint32 slot, Page page, void *state)
 	uint32		i = slot - *(uint32 *) state;
 	bool		live = node != NULL && NodeState(node) == NODE_LIVE && ((node->flags & NODE_LINKED) != 0 || is_of_pass(load, slot));
 
-	load->versions[i] = node != NULL ? node->version : 0;
+	load->part->versions[i] = node != NULL ? node->version : 0;
 	if (!live)
-		load->dead[i / 64] |= UINT64CONST(1) << (i % 64);
+		load->part->dead[i / 64] |= UINT64CONST(1) << (i % 64);
 }
 
 /* Copy the vectors of slots [first, first + count) of one superblock. What a crash may have left unwritten is of no row. */
@@ -119,7 +148,7 @@ static void
 take_vectors(EngineLoad *load, uint32 first, uint32 count)
 {
 	VectorPlace place = vector_place(load->format, first);
-	char	   *to = load->vectors;
+	char	   *to = load->part->vectors;
 	Size		left = (Size) count * load->format->vector_bytes;
 
 	while (left > 0)
@@ -140,6 +169,27 @@ take_vectors(EngineLoad *load, uint32 first, uint32 count)
 	}
 }
 
+/* Wait for what the engine was given last. */
+static bool
+handed_over(EngineLoad *load)
+{
+	bool		done = !load->in_flight || local_engine_wait(load->engine, NULL);
+
+	load->in_flight = false;
+	return done;
+}
+
+/* Give the engine the part that was filled, and go on with the other. */
+static bool
+hand_over(EngineLoad *load, EngineJob *job)
+{
+	if (!handed_over(load))
+		return false;
+	load->in_flight = local_engine_submit(load->engine, job);
+	load->part = load->part == &load->parts[0] ? &load->parts[1] : &load->parts[0];
+	return load->in_flight;
+}
+
 /* Hand over all rows. */
 static bool
 load_rows(EngineLoad *load)
@@ -149,18 +199,19 @@ load_rows(EngineLoad *load)
 	for (uint32 first = 0; first < load->rows; first += count)
 	{
 		uint32		superblock_end = (slot_superblock(load->format, first) + 1) * load->format->superblock_slots;
+		LoadPart   *part = load->part;
 		EngineJob	job = {
-			.kind = JOB_APPEND, .first_slot = first, .versions = load->versions, .dead = load->dead, .vectors = load->vectors
+			.kind = JOB_APPEND, .first_slot = first, .versions = part->versions, .dead = part->dead, .vectors = part->vectors
 		};
 
 		job.count = count = Min(Min(load->room, load->rows - first), superblock_end - first);
-		memset(load->dead, 0, sizeof(uint64) * (load->room / 64 + 1));
+		memset(part->dead, 0, sizeof(uint64) * (load->room / 64 + 1));
 		visit_nodes(load, first, first + count, take_state, &first);
 		take_vectors(load, first, count);
-		if (!local_engine_run(load->engine, &job))
+		if (!hand_over(load, &job))
 			return false;
 	}
-	return true;
+	return handed_over(load);
 }
 
 /* Note a slot's graph row, if it has one that is not about to be made anew; state counts them. */
@@ -173,8 +224,8 @@ take_row(EngineLoad *load, uint32 slot, Page page, void *state)
 	if (node == NULL || (node->flags & NODE_LINKED) == 0 || is_of_pass(load, slot) ||
 		(NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
 		return;
-	load->slots[*count] = slot;
-	memcpy(load->neighbours + (Size) *count * load->format->degree, graph_row(load->format, page, slot),
+	load->part->slots[*count] = slot;
+	memcpy(load->part->neighbours + (Size) *count * load->format->degree, graph_row(load->format, page, slot),
 		   load->format->degree * sizeof(uint32));
 	(*count)++;
 }
@@ -185,13 +236,13 @@ load_graph(EngineLoad *load)
 {
 	for (uint32 first = 0; first < load->rows; first += load->room)
 	{
-		EngineJob	job = {.kind = JOB_GRAPH, .slots = load->slots, .rows = load->neighbours};
+		EngineJob	job = {.kind = JOB_GRAPH, .slots = load->part->slots, .rows = load->part->neighbours};
 
 		visit_nodes(load, first, Min(first + load->room, load->rows), take_row, &job.count);
-		if (job.count > 0 && !local_engine_run(load->engine, &job))
+		if (job.count > 0 && !hand_over(load, &job))
 			return false;
 	}
-	return true;
+	return handed_over(load);
 }
 
 /* Hand over the seeds. */
@@ -243,7 +294,7 @@ link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, 
 	ListBounds	bounds;
 
 	list_bounds(index, format, &meta, &bounds);
-	if (!worth_it(format, pass, bounds.next_fresh, link_memory()))
+	if (!fits(format, bounds.next_fresh, link_memory()) || !worth_it(pass->count, bounds.next_fresh, link.threads))
 		return false;
 	load.rows = bounds.next_fresh;
 	load.engine = local_engine_open(index, format, load.rows, link_memory());

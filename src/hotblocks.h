@@ -29,6 +29,7 @@ typedef struct HotBlocks
 	uint32		key;			/* spreads indexes over the hints */
 	uint32		mask;			/* hints - 1 */
 	uint64		peeked;			/* blocks, to be counted at the end */
+	volatile char touched;		/* see hot_find_vectors() */
 } HotBlocks;
 
 /* Begin a search of an index that has so many blocks. It ends, or is forgotten, before another begins. */

@@ -9,9 +9,6 @@
 #define PREFETCH_BYTES	1024	/* of each vector, before it is read */
 #define CACHE_LINE		64
 
-/* What was read of vectors to have them come: written so that the compiler does not leave the reads out. */
-static volatile char touched_bytes;
-
 /* Let the processor fetch the beginning of a vector. */
 void
 hot_prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
@@ -48,7 +45,7 @@ hot_find_vectors(HotBlocks *hot, const IndexFormat *format, const uint32 *slots,
 		if (vectors[i].page != NULL)
 			touched += *(const char *) hot_vector_elements(&vectors[i]);
 	}
-	touched_bytes = touched;
+	hot->touched = touched;		/* so that the compiler does not leave the reads out */
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (vectors[i].page != NULL)

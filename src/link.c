@@ -24,6 +24,7 @@
 #include "client.h"
 #include "faults.h"
 #include "linkwrite.h"
+#include "localengine.h"
 #include "rowedits.h"
 #include "signature.h"
 #include "sqlindex.h"
@@ -565,7 +566,7 @@ link_pending(Relation index, const IndexFormat *format, int slice_ms)
 		if (pass.count == 0)
 			memset(&rows, 0, sizeof(rows));
 		else if (slice_ms > 0 || !link_in_memory(index, format, &pass, &rows))
-			link_part_over_pages(index, format, &pass, &rows);
+			link_part_over_pages(index, format, &pass, slice_ms > 0 ? 1 : local_engine_threads(), &rows);
 
 		/* With nothing to link a pass still trims what the one before has linked. */
 		if (pass.to > pass.from)

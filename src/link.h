@@ -54,8 +54,9 @@ extern void link_write(Relation index, const IndexFormat *format, const LinkPass
 /* Compute a pass over pages, in this process: candidates by page search, within-batch distances, pruning, reverse edges. */
 extern void link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
 
-/* The same, but it ends the pass where the changed rows fill the memory allowed: pass->to and pass->count say where that is. */
-extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, LinkedRows *rows);
+/* The same, but it ends the pass where the changed rows fill the memory allowed: pass->to and pass->count say where that is. So many threads share
+ * the work. */
+extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, int threads, LinkedRows *rows);
 
 /* The same in memory, in a CPU engine of this process: false, with nothing done, if it is too small for that or the index too large. */
 extern bool link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);

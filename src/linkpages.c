@@ -8,22 +8,23 @@
  */
 #include "postgres.h"
 
-#include "common/pg_prng.h"
-#include "miscadmin.h"
+#include <math.h>
 
-#include "rowedits.h"
+#include "common/pg_prng.h"
+
+#include "rowreader.h"
+#include "engine/select.h"
 
 #define BATCH_MOST			1024
 #define BATCH_LEAST			16
+#define THREADS_FROM		64		/* smaller passes are not worth starting threads */
+#define MATES				32		/* nearest of the own batch that a row considers */
+#define MATES_SAMPLED		64		/* rows of the batch that tell whether the others are worth a look */
 
-/* A row of the batch near to another. */
-typedef struct NearRow
-{
-	float		distance;
-	uint32		other;			/* index in the batch */
-} NearRow;
+/* Candidates of one row: found by the search, nearest and equal mates, and what it has already. */
+#define MOST_CANDIDATES		(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
 
-/* The rows of one batch and what each has found among the others. */
+/* The rows of one batch, and what each is going to have. */
 typedef struct Batch
 {
 	RowEdits   *edits;
@@ -33,16 +34,21 @@ typedef struct Batch
 	uint32		room;			/* rows it can hold */
 	char	   *vectors;
 	float	   *inverse_norms;
-	float	   *query;			/* one row, widened */
-	uint32		near_room;		/* per row */
-	NearRow    *near;			/* per row a heap, farthest first */
-	uint32	   *near_count;
-	uint32		equal_room;		/* per row: a sample of its duplicates */
-	uint32	   *equal;
-	uint32	   *equal_seen;
-	Candidate  *candidates;
-	pg_prng_state random;
+	Candidate  *chosen;			/* degree of them per row */
+	uint32	   *nchosen;
 } Batch;
+
+/* What a row finds among its mates. */
+typedef struct Mates
+{
+	SearchResult nearest[MATES];	/* a heap, farthest first */
+	uint32		nnearest;
+	SearchResult equals[SEARCH_MAX_EQUAL];	/* the same, by random rank */
+	uint32		nequals;
+	uint32		equal_room;
+	double		equal_distance;
+	double		bound;			/* farther ones are of no use */
+} Mates;
 
 /* The seeds as the pass goes on: a sample of the linked slots, in random order. */
 typedef struct SeedSample
@@ -60,25 +66,16 @@ static Batch *
 make_batch(RowEdits *edits, const IndexFormat *format, Size memory)
 {
 	Batch	   *batch = palloc0(sizeof(Batch));
-	Size		row_bytes;
+	Size		row_bytes = format->vector_bytes + format->degree * sizeof(Candidate);
 
 	batch->edits = edits;
 	batch->format = format;
-	batch->near_room = format->ef_construction;
-	batch->equal_room = PRUNE_MAX_EQUAL(format->degree);
-	row_bytes = format->vector_bytes + batch->near_room * sizeof(NearRow) + batch->equal_room * sizeof(uint32);
 	batch->room = Min(memory / 8 / row_bytes, row_edits_capacity(format, memory) / 2 / (format->degree + 1));
 	batch->room = Max(Min(batch->room, BATCH_MOST), BATCH_LEAST);
 	batch->vectors = palloc_extended((Size) batch->room * format->vector_bytes, MCXT_ALLOC_HUGE);
 	batch->inverse_norms = palloc(sizeof(float) * batch->room);
-	batch->query = palloc(sizeof(float) * format->dims);
-	batch->near = palloc(sizeof(NearRow) * batch->room * batch->near_room);
-	batch->near_count = palloc(sizeof(uint32) * batch->room);
-	batch->equal = palloc(sizeof(uint32) * batch->room * batch->equal_room);
-	batch->equal_seen = palloc(sizeof(uint32) * batch->room);
-	batch->candidates = palloc(sizeof(Candidate) *
-							   (ROW_EDITS_FOUND(format->ef_construction) + batch->near_room + batch->equal_room + format->degree));
-	pg_prng_seed(&batch->random, 1);
+	batch->chosen = palloc(sizeof(Candidate) * batch->room * format->degree);
+	batch->nchosen = palloc(sizeof(uint32) * batch->room);
 	return batch;
 }
 
@@ -88,132 +85,86 @@ batch_vector(const Batch *batch, uint32 i)
 	return batch->vectors + (Size) i * batch->format->vector_bytes;
 }
 
-/* Note a duplicate of row i: each of those seen is in the sample with equal chance. */
+/* Load the batch's vectors. */
 static void
-note_equal(Batch *batch, uint32 i, uint32 other)
+load_batch(Batch *batch)
 {
-	uint32	   *sample = batch->equal + (Size) i * batch->equal_room;
-	uint32		seen = batch->equal_seen[i]++;
-
-	if (seen < batch->equal_room)
-		sample[seen] = other;
-	else
-	{
-		uint64		place = pg_prng_uint64_range(&batch->random, 0, seen);
-
-		if (place < batch->equal_room)
-			sample[place] = other;
-	}
-}
-
-/* Note a row near to row i, if it is nearer than the farthest noted. */
-static void
-note_near(Batch *batch, uint32 i, float distance, uint32 other)
-{
-	NearRow    *heap = batch->near + (Size) i * batch->near_room;
-	uint32		place;
-
-	if (batch->near_count[i] < batch->near_room)
-	{
-		for (place = batch->near_count[i]++; place > 0 && heap[(place - 1) / 2].distance < distance; place = (place - 1) / 2)
-			heap[place] = heap[(place - 1) / 2];
-	}
-	else
-	{
-		uint32		child;
-
-		if (distance >= heap[0].distance)
-			return;
-		for (place = 0; (child = 2 * place + 1) < batch->near_room; place = child)
-		{
-			if (child + 1 < batch->near_room && heap[child + 1].distance > heap[child].distance)
-				child++;
-			if (heap[child].distance <= distance)
-				break;
-			heap[place] = heap[child];
-		}
-	}
-	heap[place].distance = distance;
-	heap[place].other = other;
-}
-
-/* Load the batch's vectors, and find each row's nearest among the others. */
-static void
-compare_batch(Batch *batch)
-{
-	const DistanceKernels *kernels = row_edits_kernels(batch->edits);
-	const IndexFormat *format = batch->format;
-
 	for (uint32 i = 0; i < batch->count; i++)
-	{
-		memcpy(batch->vectors + (Size) i * format->vector_bytes,
-			   row_edits_vector(batch->edits, batch->slots[i], &batch->inverse_norms[i]), format->vector_bytes);
-		batch->near_count[i] = batch->equal_seen[i] = 0;
-	}
-	for (uint32 i = 1; i < batch->count; i++)
-	{
-		const char *vector = batch_vector(batch, i);
-
-		link_pause();
-		kernels->widen(vector, format->dims, batch->query);
-		for (uint32 j = 0; j < i; j++)
-		{
-			const char *other = batch_vector(batch, j);
-			float		distance;
-
-			if (memcmp(vector, other, format->vector_bytes) == 0)
-			{
-				note_equal(batch, i, j);
-				note_equal(batch, j, i);
-				continue;
-			}
-			distance = kernels->fast(batch->query, other, format->dims,
-									 batch->inverse_norms[i] * batch->inverse_norms[j]);
-			note_near(batch, i, distance, j);
-			note_near(batch, j, distance, i);
-		}
-	}
+		memcpy(batch->vectors + (Size) i * batch->format->vector_bytes,
+			   row_edits_vector(batch->edits, batch->slots[i], &batch->inverse_norms[i]), batch->format->vector_bytes);
 }
 
-/* Add row `other` of the batch to the candidates of a row. */
-static void
-add_candidate(const Batch *batch, uint32 other, double distance, Candidate *candidate)
+/* Consider a mate of row i, from which distances are computed. Whether it is of use. */
+static bool
+consider_mate(const Batch *batch, RowReader *reader, uint32 i, uint32 mate, Mates *mates)
 {
-	candidate->slot = batch->slots[other];
-	candidate->index = candidate->slot;
-	candidate->distance = distance;
+	double		distance = row_vectors_distance(row_reader_vectors(reader), batch_vector(batch, mate), batch->inverse_norms[mate]);
+
+	if (distance == mates->equal_distance)
+	{
+		SearchResult entry = {equal_rank(batch->slots[mate], batch->slots[i]), batch->slots[mate], 0};
+
+		(void) farthest_offer(mates->equals, &mates->nequals, mates->equal_room, entry);
+		return true;
+	}
+	if (distance > mates->bound)
+		return false;
+	(void) farthest_offer(mates->nearest, &mates->nnearest, MATES, (SearchResult) {distance, batch->slots[mate], 0});
+	return true;
 }
 
-/* Choose the row of one slot of the batch. */
+/*
+ * Look for candidates in the batch, whose rows the graph does not lead to yet. Rows in random order hardly ever have one there: those that follow
+ * tell, and if none of them is near the others are left out. (As engine/linkrow.c)
+ */
 static void
-link_row(Batch *batch, uint32 i)
+search_batch(const Batch *batch, RowReader *reader, uint32 i, Mates *mates)
 {
+	bool		near = false;
+
+	row_vectors_from(row_reader_vectors(reader), batch->slots[i]);
+	for (uint32 n = 1; n < batch->count && (n <= MATES_SAMPLED || near); n++)
+		near |= consider_mate(batch, reader, i, (i + n) % batch->count, mates);
+}
+
+static void
+add_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance)
+{
+	candidates[*count].slot = candidates[*count].index = slot;
+	candidates[(*count)++].distance = distance;
+}
+
+/* RowWork: choose the row of one slot of the batch. */
+static void
+link_row(void *context, uint32 i, RowReader *reader)
+{
+	Batch	   *batch = context;
 	uint32		slot = batch->slots[i];
-	uint32		count = row_edits_search(batch->edits, slot, batch->format->ef_construction, batch->candidates);
-	double		equal_distance = row_edits_distance(batch->edits, slot, slot);
+	uint32		ef = batch->format->ef_construction;
+	Candidate	candidates[MOST_CANDIDATES];
+	uint32		count;
+	Mates		mates = {.equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree), SEARCH_MAX_EQUAL)};
 	uint32		old[ENGINE_MAX_DEGREE];
 	double		old_distances[ENGINE_MAX_DEGREE];
 	SlotState	state;
 	uint32		nold;
 
-	for (uint32 n = 0; n < batch->near_count[i]; n++)
-	{
-		const NearRow *near = &batch->near[(Size) i * batch->near_room + n];
-
-		add_candidate(batch, near->other, near->distance, &batch->candidates[count++]);
-	}
-	for (uint32 n = 0; n < Min(batch->equal_seen[i], batch->equal_room); n++)
-		add_candidate(batch, batch->equal[(Size) i * batch->equal_room + n], equal_distance, &batch->candidates[count++]);
+	row_reader_pause(reader);
+	count = row_reader_search(reader, slot, ef, candidates);
+	mates.equal_distance = row_reader_distance(reader, slot, slot);
+	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
+	search_batch(batch, reader, i, &mates);
+	for (uint32 n = 0; n < mates.nnearest; n++)
+		add_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
+	for (uint32 n = 0; n < mates.nequals; n++)
+		add_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
 
 	/* A row that a pass cut short has written already keeps what it has as candidates. */
-	nold = row_edits_get(batch->edits, slot, old, &state);
-	row_edits_distances(batch->edits, slot, old, nold, old_distances);
+	nold = row_reader_get(reader, slot, old, &state);
+	row_reader_distances(reader, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
-	{
-		batch->candidates[count].slot = batch->candidates[count].index = old[n];
-		batch->candidates[count++].distance = old_distances[n];
-	}
-	row_edits_choose(batch->edits, slot, batch->candidates, count);
+		add_candidate(candidates, &count, old[n], old_distances[n]);
+	batch->nchosen[i] = row_reader_choose(reader, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree);
 }
 
 /* Put the seeds in random order: whoever takes the first few has a sample. */
@@ -277,18 +228,17 @@ load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const 
 static void
 link_batch(Batch *batch)
 {
-	compare_batch(batch);
+	link_pause();
+	load_batch(batch);
+	row_edits_run(batch->edits, link_row, batch, batch->count);
 	for (uint32 i = 0; i < batch->count; i++)
-	{
-		link_pause();
-		link_row(batch, i);
-	}
+		row_edits_set_chosen(batch->edits, batch->slots[i], batch->chosen + (Size) i * batch->format->degree, batch->nchosen[i]);
 	row_edits_apply_offers(batch->edits);
 }
 
 /* Compute a pass, or with may_stop as much of it as memory allows; returns how many of its slots were linked. */
 static uint32
-compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, LinkedRows *rows)
+compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, int threads, LinkedRows *rows)
 {
 	MetaPage	meta;
 	ListBounds	bounds;
@@ -300,6 +250,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 
 	list_bounds(index, format, &meta, &bounds);
 	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
+	row_edits_use_threads(edits, pass->count >= THREADS_FROM ? threads : 1);
 	batch = make_batch(edits, format, link_memory());
 	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
 	while (done < pass->count)
@@ -338,14 +289,14 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 void
 link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
 {
-	(void) compute_pass(index, format, pass, false, rows);
+	(void) compute_pass(index, format, pass, false, 1, rows);
 }
 
 /* The same, ending the pass where memory is used up. */
 void
-link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, LinkedRows *rows)
+link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, int threads, LinkedRows *rows)
 {
-	uint32		done = compute_pass(index, format, pass, true, rows);
+	uint32		done = compute_pass(index, format, pass, true, threads, rows);
 
 	if (done < pass->count)
 		pass->to = pass->from + pass->offsets[done];

@@ -14,10 +14,10 @@
 #include "postmaster/autovacuum.h"
 #include "utils/memutils.h"
 
-#include "rowedits.h"
-#include "rowvectors.h"
-#include "engine/openrow.h"
+#include "rowreader.h"
+#include "rowthreads.h"
 
+#define ACCEPTED_AT_ONCE	2048	/* targets that take in edges side by side */
 #define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
 
 /* A changed row: its neighbours' count, then the neighbours. */
@@ -40,19 +40,13 @@ typedef struct EditedRow
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-typedef struct EdgeOffer
-{
-	uint32		target;
-	uint32		source;
-	double		distance;		/* between them */
-} EdgeOffer;
-
 struct RowEdits
 {
 	MemoryContext memory;
 	Relation	index;
 	const IndexFormat *format;
-	RowVectors *vectors;
+	RowReader  *reader;			/* the process's own */
+	RowThreads *threads;		/* or NULL */
 	uint32		next_fresh;
 	uint32		max_rows;
 
@@ -67,9 +61,6 @@ struct RowEdits
 
 	const uint32 *seeds;
 	uint32		nseeds;
-
-	SearchScratch *scratch;
-	NodeCopy   *node;			/* scratch copy of a node record */
 };
 
 /* Bytes a changed row costs: in the hash, and once more when taken out. */
@@ -95,7 +86,7 @@ row_edits_have_room(const RowEdits *edits, uint32 more)
 const DistanceKernels *
 row_edits_kernels(const RowEdits *edits)
 {
-	return row_vectors_kernels(edits->vectors);
+	return row_vectors_kernels(row_reader_vectors(edits->reader));
 }
 
 /* What a linker or VACUUM may use. */
@@ -147,7 +138,6 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	RowEdits   *edits = palloc0(sizeof(RowEdits));
-	ScratchAllocator allocator = {resize_scratch, context};
 
 	edits->memory = context;
 	edits->index = index;
@@ -156,9 +146,7 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 	edits->max_rows = row_edits_capacity(format, memory);
 	edits->row_memory = AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
-	edits->vectors = row_vectors_begin(index, format, next_fresh, memory / 8 * 3);
-	edits->scratch = search_scratch_create(&allocator);
-	edits->node = palloc(format->node_bytes);
+	edits->reader = row_reader_create(edits, next_fresh, memory / 8 * 3);
 	MemoryContextSwitchTo(caller);
 	return edits;
 }
@@ -166,7 +154,8 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 void
 row_edits_end(RowEdits *edits)
 {
-	row_vectors_end(edits->vectors);
+	row_threads_end(edits->threads);
+	row_reader_end(edits->reader);
 	MemoryContextDelete(edits->memory);
 }
 
@@ -183,6 +172,12 @@ row_edits_format(const RowEdits *edits)
 	return edits->format;
 }
 
+Relation
+row_edits_index(const RowEdits *edits)
+{
+	return edits->index;
+}
+
 uint32
 row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds)
 {
@@ -191,79 +186,47 @@ row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds)
 	return edits->next_fresh;
 }
 
-/* ---- vectors ---- */
+/* ---- reading, by the process's own reader ---- */
 
 const void *
 row_edits_vector(RowEdits *edits, uint32 slot, float *inverse_norm)
 {
-	return row_vectors_get(edits->vectors, slot, inverse_norm);
+	return row_vectors_get(row_reader_vectors(edits->reader), slot, inverse_norm);
 }
 
 /* The distance between two slots. */
 double
 row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
 {
-	double		distance;
-
-	row_edits_distances(edits, slot_a, &slot_b, 1, &distance);
-	return distance;
-}
-
-void
-row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out)
-{
-	row_vectors_from(edits->vectors, from);
-	row_vectors_distances(edits->vectors, slots, count, out);
-}
-
-/* prune_candidates' view of it: a candidate's index is its slot, and the first one stays while it meets the others. */
-static double
-pair_distance(void *context, uint32_t index_a, uint32_t index_b)
-{
-	CHECK_FOR_INTERRUPTS();
-	return row_edits_distance(context, index_a, index_b);
-}
-
-/* ---- rows ---- */
-
-/* Read a row from its page into neighbours; returns how many there are. */
-static uint32
-page_row(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
-{
-	const IndexFormat *format = edits->format;
-	NodeCopy   *node = edits->node;
-	uint32		count = 0;
-
-	state->live = false;
-	state->version = 0;
-	if (!read_node(edits->index, format, slot, node))
-		return 0;
-	state->live = NodeState(node) == NODE_LIVE;
-	state->version = node->version;
-	if ((node->flags & NODE_LINKED) == 0)
-		return 0;
-	while (count < format->degree && node->neighbours[count] != NO_SLOT)
-	{
-		if (node->neighbours[count] >= edits->next_fresh)
-			report_corrupt(edits->index, node_block(format, slot), "a graph row names a slot that does not exist");
-		neighbours[count] = node->neighbours[count];
-		count++;
-	}
-	return count;
+	return row_reader_distance(edits->reader, slot_a, slot_b);
 }
 
 /* The row of a slot as it is now, with the changes. */
 uint32
 row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 {
+	return row_reader_get(edits->reader, slot, neighbours, state);
+}
+
+/* The live slots nearest to a slot, by a graph search. */
+uint32
+row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+{
+	return row_reader_search(edits->reader, slot, ef, candidates);
+}
+
+/* ---- rows ---- */
+
+/* A changed row: its length, then its neighbours; NULL if the slot's row is as on its page. */
+const uint32 *
+row_edits_changed(const RowEdits *edits, uint32 slot, bool *live)
+{
 	EditedRow  *edited = edited_lookup(edits->rows, slot);
 
 	if (edited == NULL)
-		return page_row(edits, slot, neighbours, state);
-	state->live = edited->live;
-	state->version = 0;
-	memcpy(neighbours, edited->row + 1, edited->row[0] * sizeof(uint32));
-	return edited->row[0];
+		return NULL;
+	*live = edited->live;
+	return edited->row;
 }
 
 /* Room for one row, from the blocks. */
@@ -296,7 +259,7 @@ row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 cou
 		SlotState	state;
 		bool		found;
 
-		(void) page_row(edits, slot, old, &state);
+		(void) row_reader_get(edits->reader, slot, old, &state);
 		edited = edited_insert(edits->rows, slot, &found);
 		edited->live = state.live;
 		edited->row = cut_row(edits);
@@ -353,69 +316,7 @@ row_edits_take(RowEdits *edits, LinkedRows *rows)
 	edits->block_left = 0;
 }
 
-/* ---- search ---- */
-
-static uint32_t
-search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
-{
-	CHECK_FOR_INTERRUPTS();
-	return row_edits_get(context, slot, neighbours, state);
-}
-
-static void
-search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
-{
-	row_vectors_distances(((RowEdits *) context)->vectors, slots, count, out);
-}
-
-/* The live slots nearest to a slot, by a graph search. */
-uint32
-row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
-{
-	GraphAccess access = {
-		.context = edits,
-		.row = search_row,
-		.walk_distances = search_distances,
-	};
-	GraphQuery	query;
-	GraphAnswer answer;
-	uint32		found;
-
-	if (edits->nseeds == 0)
-		return 0;
-	memset(&query, 0, sizeof(query));
-	query.ef = ef;
-	query.seeds = edits->seeds;
-	query.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED);
-	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
-	query.salt = slot;
-	query.all_expanded = true;
-	query.equal_distance = row_edits_distance(edits, slot, slot);
-	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
-	found = Min(answer.count, ROW_EDITS_FOUND(ef));
-	for (uint32 i = 0; i < found; i++)
-	{
-		candidates[i].distance = answer.results[i].distance;
-		candidates[i].slot = answer.results[i].slot;
-		candidates[i].index = answer.results[i].slot;
-	}
-	return found;
-}
-
 /* ---- choosing rows ---- */
-
-/* How a slot's row is chosen. */
-static PruneRule
-prune_rule(RowEdits *edits, uint32 slot)
-{
-	return (PruneRule) {
-		.degree = edits->format->degree,
-		.self = slot,
-		.equal_distance = row_edits_distance(edits, slot, slot),
-		.max_equal = PRUNE_MAX_EQUAL(edits->format->degree)
-	};
-}
 
 /* Whether row names slot. */
 static bool
@@ -444,25 +345,31 @@ offer_edge(RowEdits *edits, uint32 target, uint32 source, double distance)
 	edits->noffers++;
 }
 
+/* Set a row that was chosen, and offer the reverse edges of those it did not have. */
+void
+row_edits_set_chosen(RowEdits *edits, uint32 slot, const Candidate *chosen, uint32 count)
+{
+	uint32		old[ENGINE_MAX_DEGREE];
+	uint32		row[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	uint32		nold = row_edits_get(edits, slot, old, &state);
+
+	for (uint32 i = 0; i < count; i++)
+		row[i] = chosen[i].slot;
+	row_edits_set(edits, slot, row, count);
+	for (uint32 i = 0; i < count; i++)
+		if (!names_slot(old, nold, row[i]))
+			offer_edge(edits, row[i], slot, chosen[i].distance);
+}
+
 /* Choose a slot's row among candidates, and offer the reverse edges of those it did not have. */
 void
 row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count)
 {
-	uint32		old[ENGINE_MAX_DEGREE];
-	uint32		row[ENGINE_MAX_DEGREE];
 	Candidate	chosen[ENGINE_MAX_DEGREE];
-	PruneRule	rule = prune_rule(edits, slot);
-	SlotState	state;
-	uint32		nold = row_edits_get(edits, slot, old, &state);
-	uint32		kept;
-	uint32		nrow = prune_choose(&rule, candidates, count, pair_distance, edits, chosen, &kept);
 
-	for (uint32 i = 0; i < nrow; i++)
-		row[i] = chosen[i].slot;
-	row_edits_set(edits, slot, row, nrow);
-	for (uint32 i = 0; i < nrow; i++)
-		if (!names_slot(old, nold, row[i]))
-			offer_edge(edits, row[i], slot, chosen[i].distance);
+	count = row_reader_choose(edits->reader, slot, candidates, count, chosen);
+	row_edits_set_chosen(edits, slot, chosen, count);
 }
 
 uint32
@@ -482,49 +389,85 @@ compare_offers(const void *left, const void *right)
 	return a->source < b->source ? -1 : a->source > b->source;
 }
 
-/* Give one target its new edges. */
-static void
-accept_offers(RowEdits *edits, const EdgeOffer *offers, uint32 count)
+/* Some of the targets that offers are for, and the rows they get. */
+typedef struct Acceptance
 {
-	uint32		target = offers[0].target;
-	PruneRule	rule = prune_rule(edits, target);
-	uint32		neighbours[ENGINE_MAX_DEGREE];
-	double		distances[ENGINE_MAX_DEGREE];
-	SlotState	state;
-	uint32		nrow = row_edits_get(edits, target, neighbours, &state);
-	OpenRow		row = {.nkept = 0, .nfill = 0};
+	RowEdits   *edits;
+	uint32		count;
+	uint32		starts[ACCEPTED_AT_ONCE + 1];	/* where each target's offers begin, and the end */
+	uint32		lengths[ACCEPTED_AT_ONCE];
+	uint32	   *rows;
+} Acceptance;
 
-	if (!state.live)
-		return;
-	row_edits_distances(edits, target, neighbours, nrow, distances);
-	for (uint32 i = 0; i < nrow; i++)
-		open_row_read(&row, (SearchResult) {distances[i], neighbours[i], 0});
-	for (uint32 i = 0; i < count; i++)
+/* RowWork: the new row of one target. */
+static void
+accept_one(void *context, uint32 item, RowReader *reader)
+{
+	Acceptance *accept = context;
+	uint32		start = accept->starts[item];
+	uint32		row[ENGINE_MAX_DEGREE];
+	uint32		length = row_reader_accept(reader, accept->edits->offers + start, accept->starts[item + 1] - start, row);
+
+	accept->lengths[item] = length;
+	if (length != NO_CHANGE)
+		memcpy(accept->rows + (Size) item * accept->edits->format->degree, row, length * sizeof(uint32));
+}
+
+/* Give the targets whose offers begin at start, so many at once, their new rows; returns where the next begins. */
+static uint32
+accept_some(Acceptance *accept, uint32 start)
+{
+	RowEdits   *edits = accept->edits;
+	uint32		end = start;
+
+	for (accept->count = 0; end < edits->noffers && accept->count < ACCEPTED_AT_ONCE; accept->count++)
 	{
-		if (!open_row_has(&row, offers[i].source))
-			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, edits);
+		accept->starts[accept->count] = end;
+		for (start = end; end < edits->noffers && edits->offers[end].target == edits->offers[start].target; end++)
+			continue;
 	}
-	nrow = 0;
-	for (uint32 i = 0; i < row.nkept; i++)
-		neighbours[nrow++] = row.kept[i].slot;
-	for (uint32 i = 0; i < row.nfill; i++)
-		neighbours[nrow++] = row.fill[i].slot;
-	row_edits_set(edits, target, neighbours, nrow);
+	accept->starts[accept->count] = end;
+	row_threads_run(edits->threads, edits->reader, accept_one, accept, accept->count);
+	for (uint32 i = 0; i < accept->count; i++)
+		if (accept->lengths[i] != NO_CHANGE)
+			row_edits_set(edits, edits->offers[accept->starts[i]].target, accept->rows + (Size) i * edits->format->degree,
+						  accept->lengths[i]);
+	return end;
 }
 
 /* Give targets the reverse edges offered. */
 void
 row_edits_apply_offers(RowEdits *edits)
 {
-	uint32		end;
+	Acceptance *accept = palloc(sizeof(Acceptance));
 
+	accept->edits = edits;
+	accept->rows = palloc(sizeof(uint32) * ACCEPTED_AT_ONCE * edits->format->degree);
 	qsort(edits->offers, edits->noffers, sizeof(EdgeOffer), compare_offers);
-	for (uint32 start = 0; start < edits->noffers; start = end)
+	for (uint32 start = 0; start < edits->noffers;)
 	{
-		for (end = start + 1; end < edits->noffers && edits->offers[end].target == edits->offers[start].target; end++)
-			continue;
 		CHECK_FOR_INTERRUPTS();
-		accept_offers(edits, edits->offers + start, end - start);
+		start = accept_some(accept, start);
 	}
 	edits->noffers = 0;
+	pfree(accept->rows);
+	pfree(accept);
+}
+
+/* ---- threads ---- */
+
+/* Let so many threads, this process among them, do the work. */
+void
+row_edits_use_threads(RowEdits *edits, int count)
+{
+	MemoryContext caller = MemoryContextSwitchTo(edits->memory);
+
+	edits->threads = row_threads_start(edits->reader, count);
+	MemoryContextSwitchTo(caller);
+}
+
+void
+row_edits_run(RowEdits *edits, RowWork work, void *context, uint32 count)
+{
+	row_threads_run(edits->threads, edits->reader, work, context, count);
 }

@@ -20,6 +20,7 @@ extern RowEdits *row_edits_begin(Relation index, const IndexFormat *format, uint
 extern void row_edits_end(RowEdits *edits);
 
 extern const IndexFormat *row_edits_format(const RowEdits *edits);
+extern Relation row_edits_index(const RowEdits *edits);
 
 /* Slots there are, and the seeds set. */
 extern uint32 row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds);
@@ -33,6 +34,8 @@ extern const void *row_edits_vector(RowEdits *edits, uint32 slot, float *inverse
 
 /* The row of a slot as it is now, with the changes; returns how many neighbours. */
 extern uint32 row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state);
+/* A changed row: its length, then its neighbours; NULL if the slot's row is as on its page. */
+extern const uint32 *row_edits_changed(const RowEdits *edits, uint32 slot, bool *live);
 extern void row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count);
 
 /* Slots from which searches start. The array is the caller's. */
@@ -48,11 +51,11 @@ extern uint32 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidat
 /* The distance between two slots, in single precision. */
 extern double row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b);
 
-/* Those of several slots from one: the processor fetches them side by side. */
-extern void row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out);
-
 /* Choose a slot's row among candidates (slot and distance set), set it, and offer the reverse edges of those it did not have. */
 extern void row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count);
+
+/* Set a row that was chosen so, in its order, and offer the reverse edges. */
+extern void row_edits_set_chosen(RowEdits *edits, uint32 slot, const Candidate *chosen, uint32 count);
 
 /* Reverse edges offered and not yet given. */
 extern uint32 row_edits_offered(const RowEdits *edits);
@@ -70,6 +73,14 @@ extern void row_edits_connect(RowEdits *edits, uint32 linked, Size memory);
 extern void row_edits_take(RowEdits *edits, LinkedRows *rows);
 
 extern const DistanceKernels *row_edits_kernels(const RowEdits *edits);
+
+/*
+ * Let so many threads, this process among them, share work from now on: applying offers, and what is run so (rowthreads.h). Nothing is
+ * changed meanwhile.
+ */
+struct RowReader;
+extern void row_edits_use_threads(RowEdits *edits, int count);
+extern void row_edits_run(RowEdits *edits, void (*work) (void *context, uint32 item, struct RowReader *reader), void *context, uint32 count);
 
 /* What a linker or VACUUM may use: maintenance_work_mem, or autovacuum_work_mem in an autovacuum worker. */
 extern Size link_memory(void);

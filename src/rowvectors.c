@@ -30,9 +30,11 @@ struct RowVectors
 	const IndexFormat *format;
 	const DistanceKernels *kernels;
 	HotBlocks	hot;			/* where vectors are found */
-	char	   *cache;
+	char	   *cache;			/* one place for all, if peeking */
 	uint32		cache_places;
 	Size		cache_stride;
+	bool		peeking;		/* of a thread: nothing may be pinned */
+	bool		failed;
 
 	/* the vector that distances are computed from, widened: it need not stay in the cache */
 	uint32		from_slot;
@@ -75,6 +77,44 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 	return vectors;
 }
 
+bool
+row_vectors_can_peek(const RowVectors *vectors)
+{
+	return vectors->hot.hints != NULL;
+}
+
+RowVectors *
+row_vectors_begin_peeking(const RowVectors *own)
+{
+	RowVectors *vectors = palloc(sizeof(RowVectors));
+
+	*vectors = *own;
+	vectors->hot.peeked = 0;
+	vectors->peeking = true;
+	vectors->failed = false;
+	vectors->cache_places = 1;
+	vectors->cache = palloc(vectors->cache_stride);
+	place_of(vectors, 0)->slot = NO_SLOT;
+	vectors->from_slot = NO_SLOT;
+	vectors->from = palloc(sizeof(float) * own->format->dims);
+	return vectors;
+}
+
+bool
+row_vectors_failed(RowVectors *vectors)
+{
+	bool		failed = vectors->failed;
+
+	vectors->failed = false;
+	return failed;
+}
+
+HotBlocks *
+row_vectors_hot(RowVectors *vectors)
+{
+	return &vectors->hot;
+}
+
 /* End: what was read without pins is counted. The memory goes with its context. */
 void
 row_vectors_end(RowVectors *vectors)
@@ -90,9 +130,9 @@ row_vectors_kernels(const RowVectors *vectors)
 
 /*
  * Copy a slot's vector from its pages, which are not looked at otherwise: header and tail lie on other cache lines. A damaged vector
- * makes poor edges; answers are checked.
+ * makes poor edges; answers are checked. False if that cannot be without a pin, and none may be taken.
  */
-static void
+static bool
 copy_vector(RowVectors *vectors, uint32 slot, char *to)
 {
 	VectorPlace place = vector_place(vectors->format, slot);
@@ -108,8 +148,11 @@ copy_vector(RowVectors *vectors, uint32 slot, char *to)
 			memcpy(to, VectorBytesOf((Page) page) + place.offset, part);
 		if (page == NULL || !hot_peeked(&vectors->hot, place.block, hint))
 		{
-			Buffer		buffer = hot_pin(&vectors->hot, place.block);
+			Buffer		buffer;
 
+			if (vectors->peeking)
+				return false;
+			buffer = hot_pin(&vectors->hot, place.block);
 			LockBuffer(buffer, BUFFER_LOCK_SHARE);
 			memcpy(to, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
 			UnlockReleaseBuffer(buffer);
@@ -118,6 +161,7 @@ copy_vector(RowVectors *vectors, uint32 slot, char *to)
 		left -= part;
 		vector_place_next(vectors->format, &place);
 	}
+	return true;
 }
 
 /* 1 / |vector| for cosine, else 0. */
@@ -142,9 +186,14 @@ row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
 	if (cached->slot != slot)
 	{
 		cached->slot = NO_SLOT; /* should reading fail */
-		copy_vector(vectors, slot, elements);
+		if (!copy_vector(vectors, slot, elements))
+		{
+			/* what the caller makes of the rest does not count */
+			memset(elements, 0, vectors->format->vector_bytes);
+			vectors->failed = true;
+		}
 		cached->inverse_norm = inverse_norm(vectors, elements);
-		cached->slot = slot;
+		cached->slot = vectors->failed ? NO_SLOT : slot;
 	}
 	*norm = cached->inverse_norm;
 	return elements;
@@ -182,6 +231,12 @@ distance_from(const RowVectors *vectors, const void *elements, float norm)
 	double		distance = vectors->kernels->fast(vectors->from, elements, vectors->format->dims, vectors->from_inverse_norm * norm);
 
 	return isnan(distance) ? INFINITY : distance;
+}
+
+double
+row_vectors_distance(const RowVectors *vectors, const void *elements, float norm)
+{
+	return distance_from(vectors, elements, norm);
 }
 
 /* The distances of at most HOT_VECTORS slots. */

@@ -17,6 +17,15 @@ typedef struct RowVectors RowVectors;
 extern RowVectors *row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory);
 extern void row_vectors_end(RowVectors *vectors);
 
+/* The same for another thread of this process: it takes what lies where a buffer is known, and fails for others. */
+extern bool row_vectors_can_peek(const RowVectors *vectors);
+extern RowVectors *row_vectors_begin_peeking(const RowVectors *own);
+
+/* Whether it failed since this was asked last. */
+extern bool row_vectors_failed(RowVectors *vectors);
+
+extern HotBlocks *row_vectors_hot(RowVectors *vectors);
+
 extern const DistanceKernels *row_vectors_kernels(const RowVectors *vectors);
 
 /* A slot's vector, valid until the next call, and 1 / |vector| for cosine, else 0. */
@@ -26,6 +35,7 @@ extern const void *row_vectors_get(RowVectors *vectors, uint32 slot, float *inve
 extern void row_vectors_from(RowVectors *vectors, uint32 slot);
 
 /* The distances of slots from the one named. */
+extern double row_vectors_distance(const RowVectors *vectors, const void *elements, float inverse_norm);	/* of a vector in memory */
 extern void row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out);
 
 #endif							/* GPUANN_ROWVECTORS_H */

@@ -1,0 +1,326 @@
+/*
+ * rowreader.c
+ *		Reading the graph that is under change. See rowreader.h.
+ *
+ * The linker lock keeps graph rows, states and the vectors of the graph as they are, so a page may be read without pin and lock where it is known to be;
+ * that it was there all the while is asked afterwards. Distances are single precision: they choose edges, not answers.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "hotblocks.h"
+#include "rowreader.h"
+
+struct RowReader
+{
+	RowEdits   *edits;
+	Relation	index;
+	const IndexFormat *format;
+	uint32		next_fresh;
+	RowVectors *vectors;
+	SearchScratch *scratch;
+	NodeCopy   *node;			/* scratch copy of a node record and its row */
+	atomic_bool *stop;			/* a thread's: NULL for the process's own */
+	bool		failed;
+};
+
+/* The search routine's allocator, for the process's own: memory of a context. */
+static void *
+resize_scratch(void *context, void *old, size_t size)
+{
+	if (size == 0)
+	{
+		if (old != NULL)
+			pfree(old);
+		return NULL;
+	}
+	if (old == NULL)
+		return MemoryContextAllocHuge((MemoryContext) context, size);
+	return repalloc_huge(old, size);
+}
+
+RowReader *
+row_reader_create(RowEdits *edits, uint32 next_fresh, Size memory)
+{
+	RowReader  *reader = palloc0(sizeof(RowReader));
+	ScratchAllocator allocator = {resize_scratch, CurrentMemoryContext};
+
+	reader->edits = edits;
+	reader->index = row_edits_index(edits);
+	reader->format = row_edits_format(edits);
+	reader->next_fresh = next_fresh;
+	reader->vectors = row_vectors_begin(reader->index, reader->format, next_fresh, memory);
+	reader->scratch = search_scratch_create(&allocator);
+	reader->node = palloc(reader->format->node_bytes);
+	return reader;
+}
+
+RowReader *
+row_reader_create_for_thread(const RowReader *own, atomic_bool *stop)
+{
+	RowReader  *reader = palloc(sizeof(RowReader));
+
+	*reader = *own;
+	reader->vectors = row_vectors_begin_peeking(own->vectors);
+	reader->scratch = search_scratch_create(NULL);
+	if (reader->scratch == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
+	reader->node = palloc(own->format->node_bytes);
+	reader->stop = stop;
+	reader->failed = false;
+	return reader;
+}
+
+void
+row_reader_end(RowReader *reader)
+{
+	row_vectors_end(reader->vectors);
+	row_reader_free(reader);
+}
+
+void
+row_reader_free(RowReader *reader)
+{
+	if (reader->stop != NULL)
+		search_scratch_free(reader->scratch);
+}
+
+RowVectors *
+row_reader_vectors(const RowReader *reader)
+{
+	return reader->vectors;
+}
+
+bool
+row_reader_failed(RowReader *reader)
+{
+	bool		failed = row_vectors_failed(reader->vectors) || reader->failed;
+
+	reader->failed = false;
+	return failed;
+}
+
+void
+row_reader_pause(const RowReader *reader)
+{
+	if (reader->stop == NULL)
+		link_pause();
+}
+
+/* Serve interrupts: threads have none. */
+static inline void
+breathe(const RowReader *reader)
+{
+	if (reader->stop == NULL)
+		CHECK_FOR_INTERRUPTS();
+}
+
+/* ---- rows and vectors ---- */
+
+/* Copy a slot's record and row without a pin; false if that cannot be. */
+static bool
+peek_node(RowReader *reader, uint32 slot)
+{
+	HotBlocks  *hot = row_vectors_hot(reader->vectors);
+	BlockNumber block = node_block(reader->format, slot);
+	Buffer		hint = hot_hint(hot, block);
+	const char *page = hot_peek(hot, block, hint);
+
+	if (page == NULL || PageIsNew((Page) page) || page_fault((Page) page, PAGE_NODE) != NULL)
+		return false;
+	copy_node(reader->format, (Page) page, slot, reader->node);
+	return hot_peeked(hot, block, hint);
+}
+
+/* Read a row from its page into neighbours; returns how many there are. */
+static uint32
+page_row(RowReader *reader, uint32 slot, uint32 *neighbours, SlotState *state)
+{
+	const IndexFormat *format = reader->format;
+	NodeCopy   *node = reader->node;
+	uint32		count = 0;
+
+	state->live = false;
+	state->version = 0;
+	if (!peek_node(reader, slot))
+	{
+		if (reader->stop != NULL)
+			reader->failed = true;
+		if (reader->stop != NULL || !read_node(reader->index, format, slot, node))
+			return 0;
+	}
+	state->live = NodeState(node) == NODE_LIVE;
+	state->version = node->version;
+	if ((node->flags & NODE_LINKED) == 0)
+		return 0;
+	while (count < format->degree && node->neighbours[count] != NO_SLOT)
+	{
+		if (node->neighbours[count] >= reader->next_fresh)
+		{
+			if (reader->stop == NULL)
+				report_corrupt(reader->index, node_block(format, slot), "a graph row names a slot that does not exist");
+			reader->failed = true;
+			return 0;
+		}
+		neighbours[count] = node->neighbours[count];
+		count++;
+	}
+	return count;
+}
+
+uint32
+row_reader_get(RowReader *reader, uint32 slot, uint32 *neighbours, SlotState *state)
+{
+	const uint32 *row = row_edits_changed(reader->edits, slot, &state->live);
+
+	if (row == NULL)
+		return page_row(reader, slot, neighbours, state);
+	state->version = 0;
+	memcpy(neighbours, row + 1, row[0] * sizeof(uint32));
+	return row[0];
+}
+
+void
+row_reader_distances(RowReader *reader, uint32 from, const uint32 *slots, uint32 count, double *out)
+{
+	row_vectors_from(reader->vectors, from);
+	row_vectors_distances(reader->vectors, slots, count, out);
+}
+
+double
+row_reader_distance(RowReader *reader, uint32 slot_a, uint32 slot_b)
+{
+	double		distance;
+
+	row_reader_distances(reader, slot_a, &slot_b, 1, &distance);
+	return distance;
+}
+
+/* ---- search ---- */
+
+static uint32_t
+search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+{
+	breathe(context);
+	return row_reader_get(context, slot, neighbours, state);
+}
+
+static void
+search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	row_vectors_distances(((RowReader *) context)->vectors, slots, count, out);
+}
+
+/* A thread that has failed, or is to stop, need not go on. */
+static bool
+search_is_over(void *context)
+{
+	const RowReader *reader = context;
+
+	return reader->failed || (reader->stop != NULL && atomic_load_explicit(reader->stop, memory_order_relaxed));
+}
+
+uint32
+row_reader_search(RowReader *reader, uint32 slot, uint32 ef, Candidate *candidates)
+{
+	GraphAccess access = {
+		.context = reader,
+		.row = search_row,
+		.walk_distances = search_distances,
+		.interrupted = search_is_over
+	};
+	GraphQuery	query;
+	GraphAnswer answer;
+	const uint32 *seeds;
+	uint32		nseeds;
+	uint32		found;
+
+	(void) row_edits_slots(reader->edits, &seeds, &nseeds);
+	if (nseeds == 0)
+		return 0;
+	memset(&query, 0, sizeof(query));
+	query.ef = ef;
+	query.seeds = seeds;
+	query.nseeds = Min(nseeds, ENGINE_SEEDS_TRIED);
+	query.max_equal = Min(PRUNE_MAX_EQUAL(reader->format->degree), SEARCH_MAX_EQUAL);
+	query.salt = slot;
+	query.all_expanded = true;
+	query.equal_distance = row_reader_distance(reader, slot, slot);
+	if (graph_search(&access, &query, reader->scratch, &answer) != ENGINE_OK)
+	{
+		if (reader->stop == NULL)
+			ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
+		reader->failed = true;
+		return 0;
+	}
+	found = Min(answer.count, ROW_EDITS_FOUND(ef));
+	for (uint32 i = 0; i < found; i++)
+	{
+		candidates[i].distance = answer.results[i].distance;
+		candidates[i].slot = answer.results[i].slot;
+		candidates[i].index = answer.results[i].slot;
+	}
+	return found;
+}
+
+/* ---- choosing ---- */
+
+/* PairDistance: a candidate's index is its slot, and the first one stays while it meets the others. */
+static double
+pair_distance(void *context, uint32_t index_a, uint32_t index_b)
+{
+	breathe(context);
+	return row_reader_distance(context, index_a, index_b);
+}
+
+/* How a slot's row is chosen. */
+static PruneRule
+prune_rule(RowReader *reader, uint32 slot)
+{
+	return (PruneRule) {
+		.degree = reader->format->degree,
+		.self = slot,
+		.equal_distance = row_reader_distance(reader, slot, slot),
+		.max_equal = PRUNE_MAX_EQUAL(reader->format->degree)
+	};
+}
+
+uint32
+row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen)
+{
+	PruneRule	rule = prune_rule(reader, slot);
+	uint32		kept;
+
+	return prune_choose(&rule, candidates, count, pair_distance, reader, chosen, &kept);
+}
+
+uint32
+row_reader_accept(RowReader *reader, const EdgeOffer *offers, uint32 count, uint32 *neighbours)
+{
+	uint32		target = offers[0].target;
+	PruneRule	rule = prune_rule(reader, target);
+	double		distances[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	uint32		nrow = row_reader_get(reader, target, neighbours, &state);
+	OpenRow		row;
+
+	if (!state.live)
+		return NO_CHANGE;
+	row.nkept = row.nfill = 0;
+	row_reader_distances(reader, target, neighbours, nrow, distances);
+	for (uint32 i = 0; i < nrow; i++)
+		open_row_read(&row, (SearchResult) {distances[i], neighbours[i], 0});
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (!open_row_has(&row, offers[i].source))
+			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, reader);
+	}
+	nrow = 0;
+	for (uint32 i = 0; i < row.nkept; i++)
+		neighbours[nrow++] = row.kept[i].slot;
+	for (uint32 i = 0; i < row.nfill; i++)
+		neighbours[nrow++] = row.fill[i].slot;
+	return nrow;
+}

@@ -523,7 +523,7 @@ link_rest(BuildState *build)
 	build_phase(BUILD_PHASE_PAGES, build->unlinked);
 
 	/* Without the linker lock: nobody else can have this file open, and a worker that links the one before it would never let go. */
-	link_pending(build->index, index_format(build->index), 0);
+	link_pending_telling(build->index, index_format(build->index), build_progress);
 	build_progress(build->unlinked);
 }
 

@@ -543,8 +543,8 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, 
 /* ---- passes ---- */
 
 /* Passes until nothing is left, or the time is up: in memory, or over pages. */
-uint32
-link_pending(Relation index, const IndexFormat *format, int slice_ms)
+static uint32
+run_passes(Relation index, const IndexFormat *format, int slice_ms, LinkManner *manner)
 {
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
@@ -566,7 +566,7 @@ link_pending(Relation index, const IndexFormat *format, int slice_ms)
 		if (pass.count == 0)
 			memset(&rows, 0, sizeof(rows));
 		else if (slice_ms > 0 || !link_in_memory(index, format, &pass, &rows))
-			link_part_over_pages(index, format, &pass, slice_ms > 0 ? 1 : local_engine_threads(), &rows);
+			link_part_over_pages(index, format, &pass, manner, &rows);
 
 		/* With nothing to link a pass still trims what the one before has linked. */
 		if (pass.to > pass.from)
@@ -574,6 +574,9 @@ link_pending(Relation index, const IndexFormat *format, int slice_ms)
 		else if (total == 0)
 			list_trim(index, format, meta.linked_position);
 		total += pass.count;
+		manner->before = total;
+		if (manner->tell != NULL)
+			manner->tell(total);
 		more = pass.to > pass.from && pass.to < bounds.end;
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, start);
@@ -584,6 +587,22 @@ link_pending(Relation index, const IndexFormat *format, int slice_ms)
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
 	return total;
+}
+
+uint32
+link_pending(Relation index, const IndexFormat *format, int slice_ms)
+{
+	LinkManner	manner = {.threads = slice_ms > 0 ? 1 : local_engine_threads()};
+
+	return run_passes(index, format, slice_ms, &manner);
+}
+
+uint32
+link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked))
+{
+	LinkManner	manner = {.threads = local_engine_threads(), .tell = tell};
+
+	return run_passes(index, format, 0, &manner);
 }
 
 /* For inserters: link a slice if too much is pending. */

@@ -2,8 +2,8 @@
  * linkengine.c
  *		Computing a pass of the linker in memory: the index is copied into a CPU engine in this process, whose threads link.
  *
- * Copying costs about a microsecond per row of the index; a row linked over pages costs about three times what it costs here, and here
- * threads share it. So passes are computed here where that is cheaper, and the index fits into the memory allowed. While the engine takes
+ * Copying costs about a microsecond per row of the index; a row linked over pages costs twice what it costs here. So passes
+ * are computed here where that is cheaper, and the index fits into the memory allowed. While the engine takes
  * in one part of the index the next is copied.
  *
  * The caller holds the linker lock: no row, no state and no vector that the graph names changes meanwhile. Rows that are not
@@ -15,12 +15,13 @@
 #include "rowedits.h"
 
 /*
- * What things cost, in nanoseconds of a processor, for vectors of some hundred bytes (200k x 128, ef_construction 64, EPYC): ratios are
+ * What things cost, in nanoseconds of a processor, for vectors of some hundred bytes (100k x 128, ef_construction 64): ratios are
  * what counts. Longer vectors make all three dearer alike.
  */
 #define COPY_ROW_NS			1000	/* a row of the index into the engine */
 #define LINK_ROW_NS			270000	/* a row linked in the engine, by one thread */
-#define LINK_PAGES_NS		720000	/* the same over pages */
+#define LINK_PAGES_NS		560000	/* the same over pages ... */
+#define LINK_DISK_NS		5000000 /* ... that do not stay in shared buffers */
 #define LEAST_ROWS			64		/* smaller passes are not worth starting threads */
 #define FEED_BYTES			(1024 * 1024)	/* of vectors handed over at once */
 #define OTHER_ROW_BYTES		48		/* what the engine keeps of a row beside vector and edges */
@@ -69,11 +70,12 @@ fits(const IndexFormat *format, uint32 rows, Size memory)
 
 /* Whether a pass is done sooner here than over pages. */
 static bool
-worth_it(uint32 count, uint32 rows, int threads)
+worth_it(Relation index, uint32 count, uint32 rows, int threads)
 {
+	bool		cached = !RelationUsesLocalBuffers(index) && RelationGetNumberOfBlocks(index) < (BlockNumber) NBuffers;
 	double		here = (double) rows * COPY_ROW_NS + (double) count * LINK_ROW_NS / threads;
 
-	return count >= LEAST_ROWS && here < (double) count * LINK_PAGES_NS;
+	return count >= LEAST_ROWS && here < (double) count * (cached ? LINK_PAGES_NS : LINK_DISK_NS) / threads;
 }
 
 /* Allocate what is handed over at once. */
@@ -294,7 +296,7 @@ link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, 
 	ListBounds	bounds;
 
 	list_bounds(index, format, &meta, &bounds);
-	if (!fits(format, bounds.next_fresh, link_memory()) || !worth_it(pass->count, bounds.next_fresh, link.threads))
+	if (!fits(format, bounds.next_fresh, link_memory()) || !worth_it(index, pass->count, bounds.next_fresh, link.threads))
 		return false;
 	load.rows = bounds.next_fresh;
 	load.engine = local_engine_open(index, format, load.rows, link_memory());

@@ -238,7 +238,8 @@ link_batch(Batch *batch)
 
 /* Compute a pass, or with may_stop as much of it as memory allows; returns how many of its slots were linked. */
 static uint32
-compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, int threads, LinkedRows *rows)
+compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, const LinkManner *manner,
+			 LinkedRows *rows)
 {
 	MetaPage	meta;
 	ListBounds	bounds;
@@ -250,7 +251,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 
 	list_bounds(index, format, &meta, &bounds);
 	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
-	row_edits_use_threads(edits, pass->count >= THREADS_FROM ? threads : 1);
+	row_edits_use_threads(edits, pass->count >= THREADS_FROM ? manner->threads : 1);
 	batch = make_batch(edits, format, link_memory());
 	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
 	while (done < pass->count)
@@ -265,6 +266,8 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		link_batch(batch);
 		done += batch->count;
 		linked += batch->count;
+		if (manner->tell != NULL)
+			manner->tell(manner->before + done);
 		if (sample.count == 0 || linked - sample.sampled >= sample.sampled / 20)
 		{
 			renew_seeds(&sample, pass->slots + renewed_at, done - renewed_at, linked);
@@ -289,14 +292,16 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 void
 link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
 {
-	(void) compute_pass(index, format, pass, false, 1, rows);
+	const LinkManner manner = {.threads = 1};
+
+	(void) compute_pass(index, format, pass, false, &manner, rows);
 }
 
 /* The same, ending the pass where memory is used up. */
 void
-link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, int threads, LinkedRows *rows)
+link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, const LinkManner *manner, LinkedRows *rows)
 {
-	uint32		done = compute_pass(index, format, pass, true, threads, rows);
+	uint32		done = compute_pass(index, format, pass, true, manner, rows);
 
 	if (done < pass->count)
 		pass->to = pass->from + pass->offsets[done];

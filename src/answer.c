@@ -43,6 +43,15 @@ leave_server(GpuannScan *scan, FallbackReason why)
 }
 
 /*
+ * The server's answer turned out to be false.
+ */
+void
+answer_distrust(GpuannScan *scan)
+{
+	leave_server(scan, FALLBACK_INVALID_ANSWER);
+}
+
+/*
  * How many of ordered results are not after a bound.
  */
 static uint32
@@ -98,6 +107,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	ExactRange	unseen = *range;
 	ServerAnswer server;
 	PageAnswer	pending;
+	uint64		changes = client_changes(scan->mirror);
 	FallbackReason why;
 	bool		full;
 
@@ -123,6 +133,9 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 		merge(&server, full && server.count > 0, &pending, range->room, answer);
 	answer->more = answer->more || full;
 	answer->before = PG_UINT32_MAX;
+	answer->of_server = true;
+	answer->changes = changes;
+	answer->position = server.position;
 	scan->stats.visited += server.counters.distances + pending.visited;
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;
@@ -147,6 +160,7 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	answer->count = pages->count;
 	answer->more = pages->more;
 	answer->before = pages->before;
+	answer->of_server = false;
 	scan->stats.visited += pages->visited;
 	scan->stats.pending += pages->pending;
 	scan->stats.tally.pending += pages->pending;

@@ -315,6 +315,15 @@ keep_known(RawAnswer *raw, uint32 next_fresh, ServerAnswer *answer)
 	answer->counters = raw->counters;
 }
 
+uint64
+client_changes(MirrorRef mirror)
+{
+	uint64		changes = atomic_load(&mirror_track(mirror.entry)->changes_sent);
+
+	/* If the mirror is another by now, the number may be that one's. */
+	return atomic_load(&mirror_area(mirror.entry)->generation) == mirror.generation ? changes : 0;
+}
+
 FallbackReason
 client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer)
 {

@@ -56,6 +56,9 @@ extern MirrorRef client_want(Relation index, const MetaPage *meta);
 /* Give up the index's mirror; false if there is none and none is on its way. */
 extern bool client_evict(Relation index);
 
+/* Changes of node pages up to this were in the mirror when this was called; 0: it is not known. */
+extern uint64 client_changes(MirrorRef mirror);
+
 /* Ask the server. Anything but FALLBACK_NONE: no answer, take the page path. Errors out only on cancel and shutdown. */
 extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer);
 

@@ -124,7 +124,7 @@ report_death(int status, int delay_ms)
 		snprintf(how, sizeof(how), "ended with status %d", WEXITSTATUS(status));
 	if (launcher.stood_still)
 		strlcpy(gpuann_area->last_error, "the server stood still and was ended", sizeof(gpuann_area->last_error));
-	else if (WIFSIGNALED(status) || gpuann_area->last_error[0] == '\0')
+	else if (WIFSIGNALED(status) || !launcher.server.said_why)
 		snprintf(gpuann_area->last_error, sizeof(gpuann_area->last_error), "the server %s", how);
 	ereport(LOG,
 			(errmsg("%s %s; scans are answered from pages until it runs again", SERVER_PROGRAM, how),

@@ -221,6 +221,7 @@ scan_changes(MirrorSlice *slice, const MetaPage *meta)
 	if (ending != SLICE_IDLE)
 		return ending;
 	progress->change_seq = progress->scan_target;
+	atomic_store(&slice->track->changes_sent, progress->change_seq);
 	progress->scan_target = 0;
 	return SLICE_IDLE;
 }
@@ -237,6 +238,7 @@ become_ready(MirrorSlice *slice)
 	{
 		progress->phase = PHASE_SERVING;
 		slice->track->failures = 0;
+		atomic_store(&slice->track->changes_sent, progress->change_seq);
 		atomic_store(&mirror->state, MIRROR_READY);
 	}
 	LWLockRelease(gpuann_mirror_lock());

@@ -448,7 +448,10 @@ end_writing(MirrorSlice *slice)
 	/* What the engine wrote is what the mirror has; only the number is new. */
 	read_meta(slice->index, &meta);
 	if (!work.whole || work.missing.count == 0)
+	{
 		slice->progress->change_seq = meta.change_seq;
+		atomic_store(&slice->track->changes_sent, meta.change_seq);
+	}
 	else
 	{
 		memset(&rows, 0, sizeof(rows));

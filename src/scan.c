@@ -254,6 +254,8 @@ exact_round(GpuannScan *scan, bool first)
 	bool		relaxed = scan->iterative == GPUANN_ITERATIVE_RELAXED;
 	ExactRange	range = {.beyond = scan->cursor, .skip = scan->emitted, .room = scan->room};
 
+	scan->round_cursor = scan->cursor;
+	scan->round_first = first;
 	if (scan->stage == STAGE_MISSED)
 		range.until = scan->last;
 	else if (first && !relaxed)
@@ -289,7 +291,7 @@ any_round(GpuannScan *scan)
 
 	drop_answer(scan);
 	page_any_order(&scan->query, scan->cursor.slot, scan_exact_room(EXACT_FIRST_ROOM), &pages);
-	scan->answer = (ScanAnswer) {pages.results, pages.count, pages.more, 0};
+	scan->answer = (ScanAnswer) {.results = pages.results, .count = pages.count, .more = pages.more};
 	scan->stats.visited += pages.count;
 	if (pages.count > 0)
 		scan->cursor.slot = pages.results[pages.count - 1].slot;
@@ -398,6 +400,29 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 }
 
 /*
+ * The answer is false: have the pages answer the round anew, from the row on that was not confirmed. What was emitted stays so.
+ */
+static void
+redo_round(GpuannScan *scan)
+{
+	uint32		passed = scan->next - 1;
+
+	answer_distrust(scan);
+	if (scan->stage == STAGE_HELD)
+		return;					/* what is left of an answer: there are no more rounds */
+	if (scan->stage == STAGE_GRAPH)
+	{
+		drop_answer(scan);
+		answer_by_graph(scan, scan->ef, &scan->answer);
+		return;
+	}
+	scan->cursor = scan->round_cursor;
+	if (passed > 0)
+		scan->cursor = (SearchBound) {true, scan->answer.results[passed - 1].distance, scan->answer.results[passed - 1].slot};
+	exact_round(scan, scan->round_first && passed == 0);
+}
+
+/*
  * Read the row of an answer from its page. False: it is dead, or another row.
  */
 static bool
@@ -407,7 +432,8 @@ confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 	Buffer		buffer = read_hot_page(scan->query.index, block, PAGE_NODE, true);
 	Page		page = BufferGetPage(buffer);
 	const NodeRecord *node = node_record(scan->format, page, result->slot);
-	bool		live = !PageIsNew(page) && NodeState(node) == NODE_LIVE && node->version == result->version;
+	ProposalVerdict verdict = proposal_verdict(scan, result, page, node);
+	bool		live = verdict == PROPOSAL_GOOD;
 
 	if (live)
 		*tid = node->tid;
@@ -417,6 +443,8 @@ confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 	scan->stats.tally.proposed++;
 	if (!live)
 		scan->stats.tally.dropped++;
+	if (!live && scan->answer.of_server && !proposal_was_honest(scan, result, verdict))
+		redo_round(scan);
 	return live;
 }
 

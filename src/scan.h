@@ -48,7 +48,19 @@ typedef struct ScanAnswer
 	uint32		count;
 	bool		more;			/* a further round may find more */
 	uint32		before;			/* exact over pages: as PageAnswer's; from the server: unknown, so PG_UINT32_MAX */
+	bool		of_server;		/* with what its mirror had been told when it was asked: */
+	uint64		changes;		/* changes of pages up to this, */
+	uint64		position;		/* and list entries before this */
 } ScanAnswer;
+
+/* What a page says of a proposal. */
+typedef enum ProposalVerdict
+{
+	PROPOSAL_GOOD,				/* the row is there */
+	PROPOSAL_STALE,				/* it was, not long ago */
+	PROPOSAL_UNCLEAR,			/* its slot has another row: the list says whether that came since */
+	PROPOSAL_FALSE				/* the server knew better */
+} ProposalVerdict;
 
 /* What gpuann_last_scan() tells. */
 typedef struct LastScan
@@ -89,6 +101,8 @@ typedef struct GpuannScan
 	SlotSet    *emitted;		/* in STAGE_GRAPH */
 	SearchBound last;			/* the farthest emitted in STAGE_GRAPH */
 	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */
+	SearchBound round_cursor;	/* cursor before the exact round under way, */
+	bool		round_first;	/* and whether that is the first of its stage */
 	uint32		room;			/* of an exact round */
 	bool		may_have_missed;
 	BlockNumber heap_blocks;	/* of the table, as last asked */
@@ -111,6 +125,15 @@ extern void answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer
 
 /* Find out whether the server is to be asked. */
 extern void answer_begin(GpuannScan *scan);
+
+/* The server's answer turned out to be false: take the page path from here on. */
+extern void answer_distrust(GpuannScan *scan);
+
+/* Judge a proposal by the node record of its slot, whose page is locked. */
+extern ProposalVerdict proposal_verdict(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node);
+
+/* Whether an honest server could have made a proposal of this verdict. No page is locked. */
+extern bool proposal_was_honest(GpuannScan *scan, const SearchResult *result, ProposalVerdict verdict);
 
 /* Errors out if a row that the node page at block names cannot be in the table. heap_blocks: its length as last asked, 0 at first. */
 extern void check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block,

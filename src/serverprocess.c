@@ -91,16 +91,17 @@ make_command(ServerCommand *command)
 	*argument = NULL;
 }
 
-/* In the child: put the descriptors where the command line says, close all others. */
+/* In the child: put the descriptors where the command line says, close all others. Standard error is the log, whatever fails. */
 static bool
 child_descriptors(const ServerCommand *command)
 {
+	bool		logs = dup2(command->log_fd, 2) == 2;
 	int			area_fd = fcntl(command->area_fd, F_DUPFD, 10);
 	int			death_fd = fcntl(command->death_fd, F_DUPFD, 10);
 	int			log_fd = fcntl(command->log_fd, F_DUPFD, 10);
 	int			null_fd = open("/dev/null", O_RDWR);
 
-	if (area_fd < 0 || death_fd < 0 || log_fd < 0 || null_fd < 0)
+	if (!logs || area_fd < 0 || death_fd < 0 || log_fd < 0 || null_fd < 0)
 		return false;
 	if (dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0 ||
 		dup2(area_fd, CHILD_AREA_FD) < 0 || dup2(death_fd, CHILD_DEATH_FD) < 0)
@@ -119,6 +120,8 @@ static void
 child_exec(const ServerCommand *command)
 {
 	static const char complaint[] = "FATAL: the server program cannot be run\n";
+	static const char too_few[] = "FATAL: the server program cannot be run: too few file descriptors are left\n";
+	bool		scarce;
 	struct sigaction action;
 	sigset_t	none;
 	ssize_t		written;
@@ -134,7 +137,9 @@ child_exec(const ServerCommand *command)
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		execv(command->program, command->arguments);
 	}
-	written = write(2, complaint, sizeof(complaint) - 1);
+	/* EINVAL: even the numbers asked for are beyond the limit. */
+	scarce = errno == EMFILE || errno == ENFILE || errno == EINVAL;
+	written = scarce ? write(2, too_few, sizeof(too_few) - 1) : write(2, complaint, sizeof(complaint) - 1);
 	_exit(written > 0 ? 127 : 126);
 }
 
@@ -153,6 +158,18 @@ spawn(const ServerCommand *command)
 		child_exec(command);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return pid;
+}
+
+/* Say why no server can be started: in the log and in gpuann_server_status. */
+static void
+report_no_start(const char *step)
+{
+	int			error = errno;
+
+	snprintf(gpuann_area->last_error, sizeof(gpuann_area->last_error), "could not %s for the server: %s", step,
+			 strerror(error));
+	errno = error;
+	ereport(LOG, (errmsg("could not %s for %s: %m", step, SERVER_PROGRAM)));
 }
 
 /* Close both ends of a pipe that may not be open. */
@@ -181,7 +198,7 @@ server_start(ServerProcess *server)
 	command.parent = MyProcPid;
 	if (pipe2(death, O_CLOEXEC) < 0 || pipe2(log, O_CLOEXEC) < 0 || fcntl(log[0], F_SETFL, O_NONBLOCK) < 0)
 	{
-		ereport(LOG, (errmsg("could not make pipes for %s: %m", SERVER_PROGRAM)));
+		report_no_start("make pipes");
 		close_pipe(death);
 		close_pipe(log);
 		return false;
@@ -194,7 +211,7 @@ server_start(ServerProcess *server)
 	if (server->pid < 0)
 	{
 		server->pid = 0;
-		ereport(LOG, (errmsg("could not fork for %s: %m", SERVER_PROGRAM)));
+		report_no_start("fork");
 		close_pipe(death);
 		close_pipe(log);
 		return false;
@@ -207,15 +224,16 @@ server_start(ServerProcess *server)
 	return true;
 }
 
-/* Log one line of the server at its level. */
+/* Log the line that the server has written, at its level. */
 static void
-relay_line(const char *line, Size length)
+relay_line(ServerProcess *server)
 {
-	char		text[sizeof(((ServerProcess *) 0)->line) + 1];
+	char		text[sizeof(server->line) + 1];
 	const char *message = text;
 	int			level = LOG;
 
-	area_copy_text(text, sizeof(text), line, length);
+	area_copy_text(text, sizeof(text), server->line, server->line_length);
+	server->line_length = 0;
 	if (strncmp(text, "LOG: ", 5) == 0)
 		message = text + 5;
 	else if (strncmp(text, "WARNING: ", 9) == 0)
@@ -227,6 +245,7 @@ relay_line(const char *line, Size length)
 	{
 		message = text + 7;
 		strlcpy(gpuann_area->last_error, message, sizeof(gpuann_area->last_error));
+		server->said_why = true;
 	}
 	if (message[0] != '\0')
 		ereport(level, (errmsg("%s: %s", SERVER_PROGRAM, message), errhidestmt(true), errhidecontext(true)));
@@ -243,10 +262,7 @@ relay_bytes(ServerProcess *server, const char *bytes, ssize_t count)
 		if (!end && server->line_length < sizeof(server->line))
 			server->line[server->line_length++] = bytes[i];
 		if (end)
-		{
-			relay_line(server->line, server->line_length);
-			server->line_length = 0;
-		}
+			relay_line(server);
 	}
 }
 
@@ -277,6 +293,7 @@ bool
 server_reap(ServerProcess *server, int *status)
 {
 	pid_t		pid = waitpid(server->pid, status, WNOHANG);
+	bool		said_why;
 
 	if (pid == 0 || (pid < 0 && errno == EINTR))
 		return false;
@@ -284,11 +301,13 @@ server_reap(ServerProcess *server, int *status)
 		*status = 0;
 	server_relay(server);
 	if (server->line_length > 0)
-		relay_line(server->line, server->line_length);
+		relay_line(server);
 	if (server->log_fd > 0)
 		close(server->log_fd);
 	close(server->death_fd);
+	said_why = server->said_why;
 	memset(server, 0, sizeof(*server));
+	server->said_why = said_why;
 	return true;
 }
 

@@ -13,17 +13,18 @@ typedef struct ServerProcess
 	int			death_fd;		/* write end: closing it, or our own death, tells the server to end */
 	int			log_fd;			/* read end of its standard error */
 	int64		started_us;
+	bool		said_why;		/* its last words, FATAL, are in last_error */
 	Size		line_length;
 	char		line[1024];
 } ServerProcess;
 
-/* Start one; false, with a log line, if that fails. */
+/* Start one; false, with a log line and last_error, if that fails. */
 extern bool server_start(ServerProcess *server);
 
 /* Relay what it has logged so far to the server log. */
 extern void server_relay(ServerProcess *server);
 
-/* Whether it has ended; then it is reaped, its last lines are relayed, and *status is as waitpid gives it. */
+/* Whether it has ended; then it is reaped, its last lines are relayed (said_why stays), and *status is as waitpid gives it. */
 extern bool server_reap(ServerProcess *server, int *status);
 
 /* End it: gently, and after patience_ms at once. Returns when it is gone, without serving interrupts. */

@@ -28,7 +28,7 @@ my $pages = "SET gpuann.server = off;";
 sub new_node
 {
 	my ($name, %options) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $node = PostgreSQL::Test::Cluster->new($name, $options{install_path} ? (install_path => $options{install_path}) : ());
 
 	# From version 18 on initdb turns checksums on, which would find damage before we do.
 	my @initdb = $options{no_checksums} && `initdb --help` =~ /--no-data-checksums/ ? ('--no-data-checksums') : ();

@@ -4,7 +4,7 @@
 #   conformance       test/conformance*.c and the engine
 #   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san
-#   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time
+#   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
 #   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
 #   select_device     the same for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
 #   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
@@ -65,7 +65,10 @@ $(TEST_BUILD)/conformance-san: $(call SAN,$(CONFORMANCE_SOURCES:.c=.o) $(TEST_EN
 
 $(TEST_BUILD)/%_engine.so: test/%_engine.c
 	@$(MKDIR_P) $(@D)
-	$(CC) $(PLAIN_CFLAGS) -fvisibility=default $(PLAIN_CPPFLAGS) $(TEST_CPPFLAGS) -MMD -MP -shared -o $@ $< $(PLAIN_LIBS)
+	$(CC) $(PLAIN_CFLAGS) -fvisibility=default $(PLAIN_CPPFLAGS) $(TEST_CPPFLAGS) -MMD -MP -shared -o $@ \
+		$(filter %.c %.o,$^) $(PLAIN_LIBS)
+
+$(TEST_BUILD)/fault_engine.so: $(TEST_ENGINE)
 
 EMULATED_FLAGS = -std=c++17 -g -O2 -fno-ipa-icf -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing -Wall -Wextra \
 	-Wno-unused-parameter -Wno-unknown-pragmas \

@@ -355,6 +355,7 @@ query_done(Server *server, EngineQuery *query)
 	if (query->status == ENGINE_FAILED)
 		server_fail(server, &query->error);
 	server->queries_flying--;
+	server->queries_done++;
 	if (ticket->of_lane)
 	{
 		lane_search_done(server, ticket);

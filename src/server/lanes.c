@@ -365,6 +365,7 @@ lane_watch(Server *server, uint32_t number)
 		lane_finish(server, number, status, "the engine has lost the job");
 		return true;
 	}
+	work->done = progress.done;
 	atomic_store_explicit(&lane->done, progress.done, memory_order_relaxed);
 	atomic_store_explicit(&lane->total, progress.total, memory_order_relaxed);
 	if (!progress.completed)

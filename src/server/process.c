@@ -235,7 +235,7 @@ process_watch(Server *server, const ServerOptions *options)
 	{
 		watch->server = server;
 		watch->death_fd = options->death_fd;
-		watch->hang_ms = options->hang_ms > 0 ? options->hang_ms : HANG_MS;
+		watch->hang_ms = server->hang_ms;
 		watch->look_ms = watch->hang_ms < 8 * AREA_HEARTBEAT_MS ? watch->hang_ms / 8 + 1 : AREA_HEARTBEAT_MS;
 		watch->signal_fd = signalfd(-1, &terminate, SFD_CLOEXEC);
 		if (watch->signal_fd >= 0 && pthread_create(&thread, NULL, watch_main, watch) == 0)

@@ -114,6 +114,7 @@ chores(Server *server)
 	held_sweep(server);
 	memory_publish(server);
 	(void) queries_poll(server);
+	stall_look(server);
 }
 
 /* Serve until told to end. */

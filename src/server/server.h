@@ -145,6 +145,13 @@ typedef struct LaneWork
 	int32_t		link_owner;
 	uint32_t	link_degree;
 	LinkResult	linked;
+
+	/* stall.c's: where it was at the last look, and at how many looks in a row */
+	uint32_t	done;			/* of the job, as the engine last said */
+	LanePhase	seen_phase;
+	uint32_t	seen_generation;
+	uint32_t	seen_done;
+	uint32_t	still_looks;
 } LaneWork;
 
 typedef struct Server
@@ -175,6 +182,11 @@ typedef struct Server
 	LaneWork   *lanes;			/* layout.lanes */
 	uint32_t	next_lane;
 	uint32_t	lanes_busy;		/* not at rest */
+
+	int			hang_ms;		/* patience with a call into the engine */
+	uint64_t	queries_done;	/* completed, since the start */
+	uint64_t	seen_done;		/* as of stall.c's last look, ... */
+	uint32_t	still_looks;	/* ... and looks in a row without one more */
 
 	int64_t		last_chores_us;
 	int64_t		last_job_poll_us;
@@ -212,6 +224,10 @@ extern int	serve(Server *server);
 extern void server_fail(Server *server, const EngineError *error) __attribute__((noreturn));
 
 extern int64_t server_now_us(void);
+
+/* ---- stall.c: an engine that takes work and gives nothing back ---- */
+
+extern void stall_look(Server *server);
 
 /* ---- batch.c: requests, waiting lists, batches ---- */
 

@@ -259,6 +259,7 @@ server_main(const ServerOptions *options)
 	process_die_with_parent();
 	if (!area_map(&server, options->area_fd))
 		return SERVER_EXIT_REFUSED;
+	server.hang_ms = options->hang_ms > 0 ? options->hang_ms : HANG_MS;
 	process_watch(&server, options);
 	process_take_lock(options->lock_path);
 	return server_run(&server, options);

@@ -266,19 +266,32 @@ launcher_wait(int timeout_ms)
 	ResetLatch(MyLatch);
 }
 
+/*
+ * Without an area there is nothing to launch. But if PostgreSQL restarts after a crash there may be one, and a launcher that had ended
+ * would not be started again by then.
+ */
+static void
+idle_without_area(void)
+{
+	while (!ShutdownRequestPending)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1, area_wait_event(AREA_WAIT_LAUNCHER));
+		ResetLatch(MyLatch);
+	}
+	proc_exit(1);
+}
+
 void
 gpuann_launcher_main(Datum arg)
 {
 	MemoryContext round_context;
 
-	/* Without an area there is nothing to launch; exit status 0 means not to be started again. */
-	if (gpuann_area == NULL)
-		proc_exit(0);
-
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGCHLD, handle_sigchld);
 	BackgroundWorkerUnblockSignals();
+	if (gpuann_area == NULL)
+		idle_without_area();
 
 	before_shmem_exit(launcher_exit, (Datum) 0);
 	announce_death(SERVER_ABSENT, false);	/* what a launcher before this one may have left */

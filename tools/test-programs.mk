@@ -5,6 +5,7 @@
 #   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
+#   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
 #   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
 #   select_device     the same for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
 #   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
@@ -26,7 +27,7 @@ TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
 CONFORMANCE_SOURCES = $(wildcard test/conformance*.c)
 TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
-TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c))
+TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c))
 EMULATED_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(wildcard cuda/*.cu cuda/emulate/*.cpp))
 ifneq ($(wildcard cuda/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
@@ -69,6 +70,10 @@ $(TEST_BUILD)/%_engine.so: test/%_engine.c
 		$(filter %.c %.o,$^) $(PLAIN_LIBS)
 
 $(TEST_BUILD)/fault_engine.so: $(TEST_ENGINE)
+
+$(TEST_BUILD)/%_preload.so: test/%_preload.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -MMD -MP -shared -o $@ $< -ldl
 
 EMULATED_FLAGS = -std=c++17 -g -O2 -fno-ipa-icf -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing -Wall -Wextra \
 	-Wno-unused-parameter -Wno-unknown-pragmas \

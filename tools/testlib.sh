@@ -115,6 +115,19 @@ run_tests() {
 	fi
 }
 
+# Run the TAP tests in file $2, which make clusters of their own, as group $1.
+run_tap_file() {
+	local pgxs
+
+	pgxs=$(dirname "$("$GPUANN_BINDIR/pg_config" --pgxs)")/../..
+	rm -rf "$GPUANN_WORK/tap"
+	mkdir -p "$GPUANN_WORK/tap"
+	TESTDIR=$GPUANN_WORK/tap TESTDATADIR=$GPUANN_WORK/tap TESTLOGDIR=$GPUANN_WORK/tap PATH="$GPUANN_BINDIR:$PATH" \
+		PG_REGRESS=$pgxs/src/test/regress/pg_regress PG_CONFIG=$GPUANN_BINDIR/pg_config PGPORT=65432 \
+		run_tests tap_to_lines "$1" perl -I "$pgxs/src/test/perl" -I "$REPO_DIR/t" "$2"
+	rm -rf "$GPUANN_WORK/tap"
+}
+
 # Start the cluster named $1 with settings; its directory is in $cluster_dir. A failure counts as a failed test.
 test_cluster_start() {
 	local name=$1 log=$TEST_LOGS/cluster_$1.log

@@ -18,7 +18,7 @@ use Time::HiRes qw(sleep time);
 need_fault_engine();
 
 my $dims = 16;
-my $install = other_server('impatient', q{push @ARGV, '--hang-ms', 1000;});
+my $install = other_server('impatient', q{push @ARGV, '--hang-ms', 1200;});
 my $node = fault_node('main', ($install ? (install_path => $install) : ()),
 	conf => [ "gpuann.request_timeout = '700ms'", "gpuann.server_timeout = '5s'" ]);
 

@@ -128,7 +128,7 @@ SKIP:
 	my ($size) = slurp_file("/proc/$pid/status") =~ /VmData:\s+(\d+) kB/;
 	$node->safe_psql('postgres', "CREATE TABLE large (id int, v vector(1000));
 		INSERT INTO large SELECT i, array_fill(i % 7, ARRAY[1000])::vector FROM generate_series(1, 4000) i;
-		CREATE INDEX large_v ON large USING gpuann (v vector_l2_ops)");
+		SET gpuann.server = off; CREATE INDEX large_v ON large USING gpuann (v vector_l2_ops)");
 	ok(set_limit($pid, 'data=' . ($size + 2000) * 1024 . ':'), 'no memory left to the server');
 	my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpuann_prewarm('large_v')");
 	like($err, qr/index "large_v" was not mirrored: .*memory/, 'no memory left to the server: a mirror is refused');
@@ -137,7 +137,9 @@ SKIP:
 		array_fill(3, ARRAY[1000])::vector LIMIT 100) near"), 100, 'no memory left to the server: scans are answered from pages');
 	cmp_ok(figure($node, 'fallback_refused', 'large_v'), '>', 0, 'no memory left to the server: counted as fallback_refused');
 	is(server_pid($node), $pid, 'no memory left to the server: it goes on');
-	expect_service('no memory left to the server: others', $node, $dims);
+	expect_answers('no memory left to the server', $session, $dims);
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpuann.fallback = error;
+		SELECT id FROM items ORDER BY v <-> (SELECT v FROM items WHERE id = 7) LIMIT 1"), 7, 'no memory left to the server: other mirrors answer');
 	set_limit($pid, 'data=unlimited:');
 	cmp_ok($node->safe_psql('postgres', "SELECT gpuann_prewarm('large_v')"), '>', 16_000_000, 'with memory the mirror is loaded');
 	$node->safe_psql('postgres', 'DROP TABLE large');

@@ -40,6 +40,9 @@ typedef struct Settings
 	uint32_t	k;
 	uint32_t	seeds;			/* tried per query; 0: the engine's default */
 	uint32_t	truths;			/* queries whose recall is measured */
+	uint32_t	more;			/* rows that are linked in a job of their own, after all others */
+	uint32_t	candidates;		/* rows whose candidates are compared with their nearest rows */
+	bool		beside;			/* measure lone queries beside that job */
 	uint32_t	efs[MOST_LIST];
 	uint32_t	nefs;
 	uint32_t	batches[MOST_LIST];
@@ -48,7 +51,7 @@ typedef struct Settings
 
 static Settings set = {
 	NULL, NULL, NULL, NULL, ELEMENT_FLOAT, METRIC_L2, 1000000, 128, 32, 100, 10, 0, 2000,
-	{32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
+	0, 0, false, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
 };
 static const EngineOps *ops;
 static Engine *engine;
@@ -141,7 +144,7 @@ link_rows(void)
 	LinkResult	result;
 	FILE	   *file;
 
-	if (ops->job_link_result(engine, id, &result) == ENGINE_OK && set.graph != NULL && result.count == set.rows)
+	if (ops->job_link_result(engine, id, &result) == ENGINE_OK && set.graph != NULL && result.count == set.rows && set.more == 0)
 	{
 		file = fopen(set.graph, "wb");
 		if (file == NULL || fwrite(&result.nseeds, sizeof(uint32_t), 1, file) != 1 ||
@@ -194,6 +197,101 @@ load_graph(void)
 	free(seeds);
 }
 
+/* One query of a row, from submit to poll, in seconds; the first answer is the row itself. */
+static double
+ask_row(const void *vector, SearchMethod method, uint32_t ef, SearchResult *results, uint32_t k, uint32_t *count)
+{
+	EngineQuery query = {.mirror = mirror, .method = method, .k = k, .ef = ef, .vector = vector, .results = results};
+	EngineQuery *one = &query;
+	EngineError error = {0};
+	uint32_t	done = 0;
+	double		start = now();
+
+	must(ops->submit(engine, &one, 1, &error), &error, "submit");
+	while (done == 0)
+		must(ops->poll(engine, &one, 1, &done, &error), &error, "poll");
+	must(query.status, &query.error, "query");
+	*count = query.count;
+	return now() - start;
+}
+
+static int
+compare_doubles(const void *left, const void *right)
+{
+	double		a = *(const double *) left;
+	double		b = *(const double *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Lone queries one after the other until a job (0: none) is over, or so many; prints their median and 99th of a hundred. */
+static void
+lone_queries(const char *vectors, JobId job, const char *what)
+{
+	static double seconds[20000];
+	static SearchResult results[10];
+	size_t		bytes = engine_vector_bytes(set.type, set.dims);
+	JobProgress progress = {0};
+	uint32_t	n = 0;
+	uint32_t	count;
+
+	while (n < 20000 && !progress.completed && (job != 0 || n < 2000))
+	{
+		seconds[n] = ask_row(vectors + (size_t) (n * 7919u % set.rows) * bytes, METHOD_GRAPH, set.efs[0], results, 10, &count);
+		n++;
+		if (job != 0)
+			ops->job_poll(engine, job, &progress);
+	}
+	qsort(seconds, n, sizeof(double), compare_doubles);
+	printf("* lone queries %s: median %.1f us, 99th of a hundred %.1f us, %u queries\n", what, seconds[n / 2] * 1e6,
+		   seconds[n * 99 / 100] * 1e6, n);
+}
+
+/* Link the rows that were held back; beside it, if wanted, lone queries. */
+static void
+link_more(const char *vectors)
+{
+	EngineJob	job = {.kind = JOB_LINK, .ef_construction = set.ef_construction, .mirror = mirror};
+	EngineError error = {0};
+	JobId		id;
+
+	if (!set.beside)
+	{
+		run_job(job, "linked more", false);
+		return;
+	}
+	lone_queries(vectors, 0, "alone");
+	must(ops->job_submit(engine, &job, &id, &error), &error, "link");
+	lone_queries(vectors, id, "beside a link");
+	ops->job_release(engine, id);
+	run_job(job, "linked the rest", false);
+}
+
+/* How many of the nearest 10 rows of a row are among the candidates that linking it anew would find: before pruning. */
+static void
+compare_candidates(const char *vectors)
+{
+	size_t		bytes = engine_vector_bytes(set.type, set.dims);
+	static SearchResult truth[11];
+	static SearchResult found[11];
+	uint64_t	hits = 0;
+	uint64_t	all = 0;
+
+	for (uint32_t i = 0; i < set.candidates; i++)
+	{
+		const char *vector = vectors + (size_t) ((uint64_t) i * set.rows / set.candidates) * bytes;
+		uint32_t	ntruth;
+		uint32_t	nfound;
+
+		ask_row(vector, METHOD_EXACT, 0, truth, 11, &ntruth);
+		ask_row(vector, METHOD_GRAPH, set.ef_construction, found, 11, &nfound);
+		for (uint32_t j = 1; j < ntruth; j++, all++)
+			for (uint32_t m = 0; m < nfound; m++)
+				hits += truth[j].slot == found[m].slot;
+	}
+	printf("* candidates before pruning: recall@10 %.4f over %u rows\n", all > 0 ? (double) hits / (double) all : 0, set.candidates);
+}
+
 /* Fill a mirror. */
 static void
 load(void)
@@ -202,7 +300,7 @@ load(void)
 	MirrorSpec	spec = {
 		set.dims, set.type, set.metric, METHOD_GRAPH, set.degree, set.rows, RESIDENCY_FULL, PLACEMENT_SINGLE, -1
 	};
-	EngineJob	job = {.kind = JOB_APPEND, .count = set.rows};
+	EngineJob	job = {.kind = JOB_APPEND, .count = set.rows - set.more};
 	EngineError error = {0};
 	struct stat found;
 	void	   *vectors = read_file(set.base, bytes * set.rows);
@@ -216,6 +314,16 @@ load(void)
 		load_graph();
 	else
 		link_rows();
+	if (set.more > 0)
+	{
+		job.first_slot = job.count;
+		job.count = set.more;
+		job.vectors = (const char *) vectors + bytes * job.first_slot;
+		run_job(job, "appended more", false);
+		link_more((const char *) vectors);
+	}
+	if (set.candidates > 0)
+		compare_candidates(vectors);
 	free(vectors);
 	free(versions);
 }
@@ -394,7 +502,8 @@ static void
 usage(void)
 {
 	fprintf(stderr, "usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine]\n"
-			"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n");
+			"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
+			"       [--more ROWS] [--beside] [--candidates ROWS]\n");
 	exit(2);
 }
 
@@ -404,7 +513,8 @@ parse(int argc, char **argv)
 	static const struct option options[] = {
 		{"base", 1, NULL, 'b'}, {"query", 1, NULL, 'q'}, {"engine-library", 1, NULL, 'l'}, {"type", 1, NULL, 't'},
 		{"metric", 1, NULL, 'm'}, {"degree", 1, NULL, 'D'}, {"ef-construction", 1, NULL, 'c'}, {"graph", 1, NULL, 'g'},
-		{"ef", 1, NULL, 'e'}, {"batch", 1, NULL, 'B'}, {"truths", 1, NULL, 'T'}, {"seeds", 1, NULL, 's'}, {NULL, 0, NULL, 0}
+		{"ef", 1, NULL, 'e'}, {"batch", 1, NULL, 'B'}, {"truths", 1, NULL, 'T'}, {"seeds", 1, NULL, 's'},
+		{"more", 1, NULL, 'M'}, {"beside", 0, NULL, 'S'}, {"candidates", 1, NULL, 'C'}, {NULL, 0, NULL, 0}
 	};
 	int			option;
 
@@ -422,13 +532,16 @@ parse(int argc, char **argv)
 			case 'e': set.nefs = numbers(optarg, set.efs); break;
 			case 'B': set.nbatches = numbers(optarg, set.batches); break;
 			case 'T': set.truths = (uint32_t) atoi(optarg); break;
+			case 'M': set.more = (uint32_t) atoi(optarg); break;
+			case 'S': set.beside = true; break;
+			case 'C': set.candidates = (uint32_t) atoi(optarg); break;
 			case 's': set.seeds = (uint32_t) atoi(optarg); break;
 			case 'n': set.rows = (uint32_t) atoi(optarg); break;
 			case 'd': set.dims = (uint32_t) atoi(optarg); break;
 			case 'k': set.k = (uint32_t) atoi(optarg); break;
 			default: usage();
 		}
-	if (set.base == NULL || set.query == NULL || set.truths > MOST_QUERIES)
+	if (set.base == NULL || set.query == NULL || set.truths > MOST_QUERIES || set.more >= set.rows || set.candidates > set.rows)
 		usage();
 	for (uint32_t i = 0; i < set.nbatches; i++)
 		if (set.batches[i] == 0 || set.batches[i] > MOST_QUERIES)

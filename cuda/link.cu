@@ -59,7 +59,8 @@ link_end(CudaEngine *engine, CudaJob *job)
 	if (work->memory.base != 0)
 		range_release(&engine->arena, &work->memory);
 	free(work->slots);
-	free(work->changed);
+	free(work->left_out);
+	free(work->bits);
 	free(work->linked_here);
 	free(work);
 	job->work = NULL;
@@ -110,6 +111,7 @@ lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
 		work->sources[i] = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
 	}
 	work->sort_work = carve(&at, work->sort_bytes);
+	at += link_reach_lay_out(&work->reach, mirror->rows, at);
 	return (size_t) (at - start);
 }
 
@@ -238,11 +240,13 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	work->batch.room = work->batch.ef + LINK_PATH;
 	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
 	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
-	work->changed = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
+	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
 	work->walk_blocks = blocks_of_sm(engine, link_walk_bytes(&view, work->batch.ef));
-	begun = work->linked_here != NULL && work->changed != NULL &&
+	begun = work->linked_here != NULL && work->bits != NULL &&
 			link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 && collect_slots(job, work) &&
 			take_memory(engine, mirror, work, &error) == ENGINE_OK;
+	work->left_out = begun ? (uint32_t *) malloc(work->most * sizeof(uint32_t)) : NULL;
+	begun = work->left_out != NULL;
 	for (uint32_t i = 0; begun && i < PIECES; i++)
 		begun = GPU(&engine->failure, cudaEventCreateWithFlags(&work->timers[i].begun, 0)) &&
 				GPU(&engine->failure, cudaEventCreateWithFlags(&work->timers[i].ended, 0));
@@ -349,6 +353,7 @@ begin_batch(CudaJob *job)
 	rows = rows < work->most ? rows : work->most;
 	work->batch.count = rows < work->count - work->first ? rows : work->count - work->first;
 	work->batch.slots = work->device_slots + work->first;
+	work->batch.mates = true;
 	work->batch.edge_keys = work->keys[0];
 	work->batch.edge_sources = work->sources[0];
 	work->done = 0;
@@ -358,11 +363,9 @@ begin_batch(CudaJob *job)
 
 /* Send one part of walking or choosing. */
 static bool
-send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece)
+send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, const MirrorView *view, bool walk)
 {
 	LinkWork *work = job->work;
-	MirrorView view = link_view(job->mirror, work);
-	bool walk = work->phase == LINK_WALK;
 	LinkKind kind = walk ? KIND_WALK : KIND_CHOOSE;
 	LinkPart part = {work->done, piece_units(engine, work, kind, ROWS_LEAST, walk ? work->walk_blocks : WARPS_OF_SM)};
 	cudaError_t launched;
@@ -371,10 +374,18 @@ send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece)
 		part.count = work->batch.count - part.first;
 	if (!begin_piece(engine, job, piece, kind, part.count))
 		return false;
-	launched = walk ? link_walk_launch(&view, &work->batch, part, engine->job_stream)
-					: link_choose_launch(&view, &work->batch, part, engine->job_stream);
+	launched = walk ? link_walk_launch(view, &work->batch, part, engine->job_stream)
+					: link_choose_launch(view, &work->batch, part, engine->job_stream);
 	work->done += part.count;
 	return GPU(&engine->failure, launched) && end_piece(engine, job, piece);
+}
+
+bool
+link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view)
+{
+	Piece *piece = next_piece(engine, job);
+
+	return piece != NULL && send_rows_part(engine, job, piece, view, true);
 }
 
 /* Write a batch's rows, and sort and group the edges back. */
@@ -435,16 +446,16 @@ static bool
 send_step(CudaEngine *engine, CudaJob *job)
 {
 	LinkWork *work = job->work;
+	MirrorView view = link_view(job->mirror, work);
 	Piece *piece = next_piece(engine, job);
-	bool sent;
 
 	if (piece == NULL)
 		return false;
 	if (work->phase == LINK_WRITE)
-		sent = send_write(engine, job, piece);
-	else
-		sent = work->phase == LINK_BACK ? send_back(engine, job, piece) : send_rows_part(engine, job, piece);
-	return sent;
+		return send_write(engine, job, piece);
+	if (work->phase == LINK_BACK)
+		return send_back(engine, job, piece);
+	return send_rows_part(engine, job, piece, &view, work->phase == LINK_WALK);
 }
 
 /* The step that follows in a batch, or the next batch. */

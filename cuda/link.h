@@ -30,6 +30,7 @@ struct LinkBatch
 	uint32_t ef;
 	uint32_t room;			 /* candidates of one row: ef + LINK_PATH */
 	uint32_t max_equal;		 /* duplicates in one row */
+	bool mates;				 /* rows of the batch are candidates of one another */
 	LinkEntry *candidates;	 /* count x room, each row's sorted; without duplicates of the row */
 	uint32_t *ncandidates;
 	uint32_t *equals;		 /* count x LINK_EQUALS: the row's duplicates, or NO_SLOT */

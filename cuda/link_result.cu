@@ -12,6 +12,7 @@
 extern "C"
 {
 #include "../src/engine/prune.h"
+#include "../src/engine/reach.h"
 }
 
 /* --- what comes back ---------------------------------------------------------------------------------------------- */
@@ -70,10 +71,9 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint3
 	MirrorView view = mirror_view(job->mirror);
 	size_t row_bytes = view.degree * sizeof(uint32_t);
 	cudaStream_t stream = engine->job_stream;
-	const uint32_t *from = work->phase == LINK_SEEDS ? view.seeds : work->batch.changed;
 
 	if (work->phase != LINK_ROWS)
-		return GPU(&engine->failure, cudaMemcpyAsync(piece->staged, from + first, count * sizeof(uint32_t), cudaMemcpyDeviceToHost,
+		return GPU(&engine->failure, cudaMemcpyAsync(piece->staged, work->fetch_from + first, count * sizeof(uint32_t), cudaMemcpyDeviceToHost,
 													 stream));
 	memcpy(piece->staged, work->result_slots + first, count * sizeof(uint32_t));
 	return GPU(&engine->failure, cudaMemcpyAsync(piece->device, piece->staged, count * sizeof(uint32_t), cudaMemcpyHostToDevice,
@@ -91,10 +91,8 @@ take_fetch(CudaJob *job, const Piece *piece, LinkFetch fetch)
 	LinkWork *work = job->work;
 	uint32_t degree = job->mirror->spec.degree;
 
-	if (work->phase == LINK_BITS)
-		memcpy(work->changed + fetch.first, piece->staged, fetch.count * sizeof(uint32_t));
-	else if (work->phase == LINK_SEEDS)
-		memcpy(work->result_seeds + fetch.first, piece->staged, fetch.count * sizeof(uint32_t));
+	if (work->phase != LINK_ROWS)
+		memcpy(work->fetch_to + fetch.first, piece->staged, fetch.count * sizeof(uint32_t));
 	else
 		memcpy(work->result_rows + (size_t) fetch.first * degree, rows_in_piece(piece->staged, fetch.count),
 			   (size_t) fetch.count * degree * sizeof(uint32_t));
@@ -132,6 +130,14 @@ fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 	return work->got == total;
 }
 
+bool
+link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to, uint32_t words)
+{
+	job->work->fetch_from = from;
+	job->work->fetch_to = to;
+	return fetch(engine, job, words);
+}
+
 static void
 next_fetch(LinkWork *work, LinkPhase phase)
 {
@@ -149,15 +155,14 @@ begin_result(CudaJob *job)
 			 at = 0;
 
 	for (uint32_t i = 0; i <= mirror->rows / 32; i++)
-		count += (uint32_t) __builtin_popcount(work->changed[i]);
+		count += (uint32_t) __builtin_popcount(work->bits[i]);
 	job->link.slots = work->result_slots = (uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
 	job->link.rows = work->result_rows = (uint32_t *) malloc((size_t) count * mirror->spec.degree * sizeof(uint32_t) + 1);
-	job->link.seeds = work->result_seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
 	job->link.linked = work->result_linked = (uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
-	if (work->result_slots == NULL || work->result_rows == NULL || work->result_seeds == NULL || work->result_linked == NULL)
+	if (work->result_slots == NULL || work->result_rows == NULL || work->result_linked == NULL)
 		return false;
 	for (uint32_t slot = 0; slot < mirror->rows; slot++)
-		if (work->changed[slot / 32] >> (slot % 32) & 1)
+		if (work->bits[slot / 32] >> (slot % 32) & 1)
 		{
 			if (is_linked(mirror, work, slot))
 				work->result_linked[at / 64] |= UINT64_C(1) << (at % 64);
@@ -199,36 +204,73 @@ end_link(CudaEngine *engine, CudaJob *job)
 	engine_error(&job->error, ENGINE_CANCELLED, "linking was cancelled after %u of %u rows", work->first, work->count);
 }
 
-/* Do what can be done now at the end of a link. True when it is over. */
+/* The link fails: the host has no memory for its result. */
+static bool
+fail_result(CudaJob *job)
+{
+	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for the result of linking %u rows", job->work->count);
+	job->status = ENGINE_NO_MEMORY;
+	return false;
+}
+
+/* Begin to see who can be reached, unless the link is small, or was cancelled. */
+static void
+begin_reach(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	const CudaMirror *mirror = job->mirror;
+
+	next_fetch(work, LINK_BITS);
+	if (work->first < work->count || job->cancelled ||
+		(uint64_t) work->count * REACH_SHARE < (uint64_t) mirror->linked + work->count)
+		return;
+	for (uint32_t slot = 0; slot < mirror->rows; slot++)
+		if (is_linked(mirror, work, slot) && !(mirror->states[slot] & SLOT_DEAD))
+			work->bits[slot / 32] |= 1u << (slot % 32);
+	work->phase = LINK_REACH;
+}
+
+/* The rows that changed are known: bring them. */
+static bool
+begin_rows(CudaJob *job)
+{
+	if (!begin_result(job))
+		return fail_result(job);
+	next_fetch(job->work, LINK_ROWS);
+	return true;
+}
+
 bool
 link_bring_result(CudaEngine *engine, CudaJob *job)
 {
 	LinkWork *work = job->work;
+	MirrorView view = mirror_view(job->mirror);
 
 	if (work->phase == LINK_DRAIN)
 	{
 		if (job->in_flight > 0)
 			return false;
-		next_fetch(work, LINK_BITS);
-	}
-	if (work->phase == LINK_BITS)
-	{
-		if (!fetch(engine, job, (job->mirror->rows + 31) / 32))
-			return false;
-		if (!begin_result(job))
-		{
-			engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for the result of linking %u rows", work->count);
-			job->status = ENGINE_NO_MEMORY;
-			return false;
-		}
-		next_fetch(work, keeps_seeds(job) ? LINK_SEEDS : LINK_ROWS);
+		job->link.seeds = work->result_seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
+		if (work->result_seeds == NULL)
+			return fail_result(job);
+		next_fetch(work, LINK_SEEDS);
+		work->keeps_seeds = keeps_seeds(job);
 	}
 	if (work->phase == LINK_SEEDS)
 	{
-		if (!fetch(engine, job, job->link.nseeds))
+		if (work->keeps_seeds && !link_fetch(engine, job, view.seeds, work->result_seeds, job->link.nseeds))
 			return false;
-		next_fetch(work, LINK_ROWS);
+		begin_reach(job);
 	}
+	if (work->phase == LINK_REACH)
+	{
+		if (!link_reach(engine, job))
+			return false;
+		next_fetch(work, LINK_BITS);
+	}
+	if (work->phase == LINK_BITS &&
+		(!link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32) || !begin_rows(job)))
+		return false;
 	if (work->phase == LINK_ROWS)
 	{
 		if (!fetch(engine, job, job->link.count))

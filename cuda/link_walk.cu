@@ -299,7 +299,8 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 #pragma unroll 1
 	while ((total = next_source(mirror, &walk, &shared, &seeded, &equals_left, &source)) > 0)
 		walk_round<T, TERM>(mirror, batch, &walk, &shared, self, source, total);
-	look_at_mates<T, TERM>(mirror, batch, &walk, &shared, item);
+	if (batch.mates)
+		look_at_mates<T, TERM>(mirror, batch, &walk, &shared, item);
 	__syncthreads();
 	write_candidates(batch, walk, &shared, item);
 }

@@ -19,8 +19,9 @@ typedef enum LinkPhase
 	LINK_WRITE,
 	LINK_BACK,
 	LINK_DRAIN, /* the last batch */
+	LINK_SEEDS, /* the seeds that stay are brought here */
+	LINK_REACH, /* what is left out gets a way in (link_reach.cu) */
 	LINK_BITS,	/* which rows changed is brought here */
-	LINK_SEEDS, /* the seeds that stay */
 	LINK_ROWS,	/* the rows that changed */
 	LINK_OVER
 } LinkPhase;
@@ -51,9 +52,27 @@ struct LinkFetch
 	uint32_t count; /* 0: none */
 };
 
+/* What is known of who can be reached, in device memory; bitmaps of rows. */
+struct LinkReach
+{
+	uint32_t *reached;
+	uint32_t *expanded;
+	uint32_t *selected; /* of those left out, those that get a way in this round */
+	uint32_t *wanted;	/* those that shall be reached */
+	uint32_t *found;	/* whether sweeps found any more */
+	uint32_t *attached; /* the last row that got a way in, or NO_SLOT */
+	uint32_t *edges_in; /* of reached rows */
+};
+
 struct LinkWork
 {
 	LinkPhase phase;
+	int step;		 /* of LINK_REACH */
+	uint32_t rounds; /* likewise */
+	LinkReach reach;
+	uint32_t *left_out; /* on the host: selected rows */
+	const uint32_t *fetch_from;
+	uint32_t *fetch_to;
 	Range memory;
 	LinkBatch batch;
 	uint32_t *slots; /* on the host */
@@ -72,7 +91,8 @@ struct LinkWork
 	void *sort_work;
 	size_t sort_bytes;
 
-	uint32_t *changed; /* a bitmap, brought from the device */
+	uint32_t *bits; /* a bitmap of rows, brought from the device or sent there */
+	bool keeps_seeds;
 	uint32_t *result_slots;
 	uint32_t *result_rows;
 	uint32_t *result_seeds;
@@ -94,6 +114,13 @@ extern bool link_stage(CudaEngine *engine, CudaJob *job);
 extern bool link_sync_stage(CudaEngine *engine, CudaJob *job);
 /* link_result.cu: the end of link_stage, from the last batch on; the same */
 extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
+/* Bring so many words here, several pieces at a time. True when all have come. */
+extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to, uint32_t words);
+/* link_reach.cu: the same; and its memory */
+extern bool link_reach(CudaEngine *engine, CudaJob *job);
+extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
+/* Send a piece of the batch's walks, over the mirror as `view` has it. False: not now. */
+extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view);
 /* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */
 extern uint32_t link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want, uint32_t *seeds);
 /* Free what a link needs, and its result. */

@@ -1,4 +1,4 @@
-# Databases are dropped, by force too, renamed and copied while mirrors of theirs are resident, being loaded and being searched: the
+# Databases are dropped, by force too, renamed, moved and copied while mirrors of theirs are resident, being loaded and being searched: the
 # command waits for nobody of ours, a copy's mirrors answer with the copy's rows, and nothing of a dropped database stays. I1, I5.
 
 use strict;
@@ -8,6 +8,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use CrowdTest;
 use GpuannTest;
+use PgSession;
 use PostgreSQL::Test::Cluster;
 use ServerTest;
 use Test::More;
@@ -134,6 +135,20 @@ foreach my $strategy ('wal_log', 'file_copy')
 	ok(mirror_is('copy3', 'ready'), "$strategy: the mirror goes on");
 	done_soon('DROP DATABASE copy3', 'dropped');
 }
+# Moved to other files, by names that the mirror knew it under before, and back.
+my $session = PgSession->new($node);
+$session->rows('SET allow_in_place_tablespaces = on');
+$session->rows("CREATE TABLESPACE elsewhere LOCATION ''");
+ok($state{'being served'}->('copy'), 'the copy is being served');
+foreach my $tablespace ('elsewhere', 'pg_default')
+{
+	done_soon("ALTER DATABASE copy SET TABLESPACE $tablespace", 'moved');
+	ok(mirror_is('copy', 'ready'), "moved to $tablespace: there is a mirror");
+	is($node->safe_psql('copy', "SET enable_seqscan = off; SET gpuann.exact = on; SET gpuann.fallback = error;
+		SELECT array_agg(id % 100000) = (SELECT ids FROM crowd_answers WHERE q = 9)
+		FROM (SELECT id FROM items ORDER BY v <-> (SELECT query FROM crowd_answers WHERE q = 9) LIMIT 10) n"), 't', "moved to $tablespace: it answers rightly");
+}
+$session->close;
 is(status($node, 'restarts'), 0, 'the server has lived through all of it');
 is(log_count($node, qr/(?:ERROR|FATAL|PANIC|TRAP):(?!.*being accessed by other users|.*administrator command)/), 0, 'the log has no other error');
 $node->stop;

@@ -81,6 +81,13 @@ sub scans_are_right
 	is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $postmaster, "$what: nothing has crashed");
 }
 
+sub status_in
+{
+	my ($database, $column) = @_;
+
+	return $node->safe_psql($database, "SELECT $column FROM gpuann_server_status");
+}
+
 sub refused
 {
 	my ($call, $what) = @_;
@@ -127,6 +134,16 @@ scans_are_right('restarted');
 $node->safe_psql('postgres', 'CREATE DATABASE another');
 $node->safe_psql('another', 'CREATE EXTENSION vector; CREATE EXTENSION gpuann; SELECT * FROM gpuann_server_status');
 pass('in another database the version of the library works');
+
+# The extension goes altogether, with its indexes, and comes back.
+my $used = status_in('another', 'memory_used');
+$node->safe_psql('postgres', 'DROP EXTENSION gpuann CASCADE');
+ok(await('the memory is free', sub { status_in('another', 'memory_used') < $used }), 'DROP EXTENSION frees the memory of its mirrors');
+is($node->safe_psql('postgres', "SET gpuann.fallback = error; SELECT count(*) FROM crowd_answers a WHERE ids =
+	(SELECT array_agg(id ORDER BY d, id) FROM (SELECT id, v <-> query AS d FROM items ORDER BY v <-> query LIMIT 10) n)"), 20, 'searches go on without it');
+$node->safe_psql('postgres', 'CREATE EXTENSION gpuann; CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops)');
+ok(await_mirror($node), 'installed again, it serves');
+scans_are_right('installed again');
 is(log_count($node, qr/was terminated by signal|TRAP|PANIC/), 0, 'nothing has crashed');
 $node->stop;
 done_testing();

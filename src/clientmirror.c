@@ -3,7 +3,8 @@
  *		Finding an index's entry of the mirror table from a backend, and telling its worker of changes.
  *
  * Every backend remembers the entries it has met, so that a scan or an insert usually takes no lock. A remembered entry is still
- * the index's as long as its identity has not moved.
+ * the index's as long as its identity has not moved. It is forgotten when the index changes in the catalog: so what a session remembers does
+ * not grow with every index that it ever met. No function here may hold on to it while invalidations are taken in.
  */
 #include "gpuann.h"
 
@@ -14,6 +15,7 @@
 #include "access/xlog.h"
 #include "storage/lwlock.h"
 #include "utils/hsearch.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 
 #define USE_GRAIN_MS	20		/* of when a mirror was last used */
@@ -29,6 +31,23 @@ typedef struct Remembered
 } Remembered;
 
 static HTAB *remembered = NULL;
+
+/* An index has changed, or has gone: what we remember of it may go too. InvalidOid: all may have. */
+static void
+forget_index(Datum arg, Oid relation)
+{
+	HASH_SEQ_STATUS all;
+	Remembered *memory;
+
+	if (OidIsValid(relation))
+	{
+		(void) hash_search(remembered, &relation, HASH_REMOVE, NULL);
+		return;
+	}
+	hash_seq_init(&all, remembered);
+	while ((memory = hash_seq_search(&all)) != NULL)
+		(void) hash_search(remembered, &memory->index, HASH_REMOVE, NULL);
+}
 
 /* What this backend remembers of an index; made if it has not met it. */
 static Remembered *
@@ -47,6 +66,7 @@ recall_index(Relation index)
 		info.entrysize = sizeof(Remembered);
 		info.hcxt = TopMemoryContext;
 		remembered = hash_create("gpuann mirrors met", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		CacheRegisterRelcacheCallback(forget_index, (Datum) 0);
 	}
 	memory = hash_search(remembered, &oid, HASH_ENTER, &found);
 	if (!found)

@@ -17,7 +17,7 @@
 #define MOST_ENTRIES	2048	/* list entries in one step */
 #define POLL_MS			50		/* on a standby, where nobody tells */
 #define RELOOK_MS		10000	/* elsewhere, in case nobody did */
-#define GROWING_LOOK_MS	1000	/* while there are rows to link */
+#define GROWING_LOOK_MS	1000	/* while there are rows that may be linked soon */
 
 /* A list entry, with what its page says. */
 typedef struct Entry
@@ -262,7 +262,7 @@ plan_look(MirrorSlice *slice, const ListBounds *bounds)
 	if (!slice->primary)
 		progress->look_at_ms = now + POLL_MS;
 	else
-		progress->look_at_ms = now + (bounds->end > bounds->linked ? GROWING_LOOK_MS : RELOOK_MS);
+		progress->look_at_ms = now + (bounds->end - bounds->linked >= LINK_LEAST_WAITING ? GROWING_LOOK_MS : RELOOK_MS);
 }
 
 SliceEnding

@@ -25,7 +25,6 @@
  */
 #define LEAST_ENTRIES		1000
 #define ROWS_PER_ENTRY		20
-#define LEAST_WAITING		100
 #define WAITING_MS			30000
 
 #define PIECE_MS			50
@@ -124,7 +123,7 @@ worth_it(const MirrorSlice *slice, const ListBounds *bounds)
 	uint64		crowd = Max(LEAST_ENTRIES, slice->progress->rows / ROWS_PER_ENTRY);
 
 	return unlinked >= crowd ||
-		(unlinked >= LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= WAITING_MS);
+		(unlinked >= LINK_LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= WAITING_MS);
 }
 
 /*

@@ -43,8 +43,9 @@
 
 /* When to leave: others wait and we had our time or have had nothing to do, or nothing was to do for long. */
 #define TURN_MS			60000
-#define IDLE_TURN_MS	5000
+#define IDLE_TURN_MS	1000
 #define IDLE_MS			300000
+#define EMPTY_MS		5000	/* where there is no mirror */
 
 typedef struct Worker
 {
@@ -578,7 +579,7 @@ time_to_leave(int64 now)
 		return true;
 	if (link_active(-1))
 		return false;
-	if (now - me.busy_ms >= IDLE_TURN_MS && !anything_resident())
+	if (now - me.busy_ms >= EMPTY_MS && !anything_resident())
 		return true;
 	if (others && (now - me.busy_ms >= IDLE_TURN_MS || now - me.started_ms >= TURN_MS))
 		return true;

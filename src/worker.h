@@ -53,6 +53,9 @@ typedef struct MirrorSlice
 	char		reason[160];	/* SLICE_REFUSED */
 } MirrorSlice;
 
+/* Fewer rows are not linked, however long they wait. */
+#define LINK_LEAST_WAITING	100
+
 static inline bool
 slice_over(const MirrorSlice *slice)
 {

@@ -124,7 +124,7 @@ $node->safe_psql('postgres', "INSERT INTO parts SELECT 2000000, 0, '[9999999,0,0
 ok(await('the row is found', sub {
 	$standby->safe_psql('postgres', "SET enable_seqscan = off; SELECT id FROM parts_0 ORDER BY v <-> '[9999999,0,0,0]' LIMIT 1") == 2000000 }, 20), 'and a new row is found');
 ok(await('the mirror has it', sub {
-	$standby->safe_psql('postgres', "SELECT mirror_lag FROM pg_stat_gpuann WHERE relname = 'parts_0'") eq '0' }, 10), 'by its mirror too');
+	$standby->safe_psql('postgres', "SELECT mirror_lag FROM pg_stat_gpuann WHERE relname = 'parts_0'") eq '0' }, 120), 'by its mirror too');
 $standby->stop;
 $node->stop;
 done_testing();

@@ -30,6 +30,7 @@
 #define AREA_SPARE_LANES	4	/* for searches, beside two of each mirror worker */
 #define AREA_SPINS			100 /* looks at a word before sleeping: about 3 us */
 #define SPIN_CREDIT			8	/* looks in vain, one after another, that this process takes before it looks seldom */
+#define SPIN_REWARD			2	/* for one that helped: it saves a little more than one in vain costs */
 #define SPIN_SELDOM			32	/* one wait in so many */
 
 StaticAssertDecl(AREA_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
@@ -331,7 +332,7 @@ spin(_Atomic uint32_t *word, uint32 value)
 	{
 		if (atomic_load_explicit(word, memory_order_acquire) != value)
 		{
-			credit = SPIN_CREDIT;
+			credit = Min(credit + SPIN_REWARD, SPIN_CREDIT);
 			return true;
 		}
 		SPIN_DELAY();

@@ -3,7 +3,8 @@
 #
 #   conformance       test/conformance*.c and the engine
 #   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san
+#   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san and, with
+#                     ThreadSanitizer, NAME_test-tsan
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
 #   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
 #   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)

@@ -189,6 +189,7 @@ typedef struct Load
 	int64_t		timeout_us;
 	int			slice_ms;		/* longest wait for a word; 0: AREA_WAIT_MS */
 	int64_t		slow_us;		/* what counts as slow; 0: SLOW_US */
+	Arm			arm;			/* of clients */
 	bool		spins;			/* clients look for their answer instead of sleeping */
 	bool		deaths;			/* server deaths, missing mirrors and timeouts are expected */
 } Load;

@@ -140,7 +140,10 @@ load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t 
 				   now_us() - begun < slow_us)
 				continue;
 			judge(load, stats, &search, client_wait(&client, load->timeout_us, &answer), &answer);
-			atomic_fetch_add(&stats->slow, now_us() - begun > slow_us);
+			if (now_us() - begun > slow_us)
+				atomic_fetch_add(&stats->slow, 1);
+			if (load->slow_us > 0 && atomic_load(&stats->slow) > 0)
+				break;			/* a wake-up was lost: there would be more */
 		}
 		if (atomic_fetch_add(&stats->late, client.late - late) > MOST_LATE)
 			break;
@@ -158,6 +161,7 @@ load_client(World *world, const Load *load, LoadStats *stats, uint32_t slot, uin
 		return pid;
 	if (world->death_fd >= 0)
 		close(world->death_fd);
+	arm_process(&load->arm);
 	load_client_main(world->area, load, stats, slot, seed);
 	_exit(0);
 }

@@ -20,9 +20,11 @@
 #define REST_MS			10000	/* of who awaits a wake-up */
 #define LOST_US			INT64_C(6000000)	/* what took longer was not woken */
 #define STALL_US		INT64_C(30000000)	/* nothing happens: everybody is stuck */
+#define CALM_US			INT64_C(15000000)	/* slots and lanes are free by then */
 #define ROWS			200
 #define MOST_LINGER_US	30
 #define MOST_PASSES		4
+#define STOP_DYING		2		/* LoadStats.stop: lane users end too */
 
 static const char *const step_names[PROTOCOL_STEPS_COUNT] = {
 #define STEP_TEXT(name) #name,
@@ -269,6 +271,9 @@ lane_user_main(AreaHeader *area, LoadStats *stats, uint64_t random)
 		}
 		pause_us((int64_t) (next_random(&random) % 2000));
 	}
+	/* Its lanes must come free without its death. */
+	while (atomic_load(&stats->stop) != STOP_DYING)
+		pause_us(1000);
 }
 
 /* Fork a member of the storm. */
@@ -420,7 +425,71 @@ storm_rage(StormState *state)
 	}
 }
 
-/* End the storm: a last server serves everybody's last request, then all slots and lanes must come free. */
+/* Slots that are not free, and lanes. */
+static uint32_t
+count_taken(AreaHeader *area)
+{
+	uint32_t	taken = 0;
+
+	for (uint32_t i = 0; i < area->slots; i++)
+		taken += request_state(atomic_load(area_word(area, i))) != REQUEST_FREE;
+	for (uint32_t i = 0; i < area->lanes; i++)
+		taken += atomic_load(&area_lane(area, i)->owner) != 0 ||
+			request_state(atomic_load(&area_lane(area, i)->state)) != REQUEST_FREE;
+	return taken;
+}
+
+/* Say which do not come free. */
+static void
+tell_taken(AreaHeader *area)
+{
+	for (uint32_t i = 0; i < area->slots; i++)
+		if (request_state(atomic_load(area_word(area, i))) != REQUEST_FREE)
+			case_fails("slot %u stays in state %u", i, (uint32_t) request_state(atomic_load(area_word(area, i))));
+	for (uint32_t i = 0; i < area->lanes; i++)
+		if (atomic_load(&area_lane(area, i)->owner) != 0)
+			case_fails("lane %u stays with owner %d in state %u", i, (int) atomic_load(&area_lane(area, i)->owner),
+					   (uint32_t) request_state(atomic_load(&area_lane(area, i)->state)));
+}
+
+/* Wait for the end of the members of a role, or of all others. */
+static void
+await_members(StormState *state, bool lane_users)
+{
+	for (uint32_t i = 0; i < state->count; i++)
+	{
+		int64_t		until = now_us() + STALL_US;
+
+		if ((state->members[i].role == ROLE_LANE_USER) != lane_users)
+			continue;
+		while (state->members[i].pid != 0 && waitpid(state->members[i].pid, NULL, WNOHANG) == 0)
+		{
+			if (now_us() > until)
+			{
+				case_fails("client %u does not end", i);
+				kill(state->members[i].pid, SIGKILL);
+			}
+			pause_us(500);
+		}
+		if (state->members[i].role == ROLE_SEARCHER)
+			(void) request_leave(area_word(state->world->area, i));
+	}
+}
+
+/* Some lane users die even now, at their step: their lanes come free when they have been reaped. */
+static void
+reap_lane_users(StormState *state)
+{
+	for (uint32_t i = 0; i < state->count; i++)
+		if (state->members[i].role == ROLE_LANE_USER && state->members[i].pid != 0 &&
+			waitpid(state->members[i].pid, NULL, WNOHANG) != 0)
+			state->members[i].pid = 0;
+}
+
+/*
+ * End the storm: a last server serves everybody's last request, then all slots and lanes must come free, those of lane users who
+ * live but use none any more too.
+ */
 static void
 storm_calm(StormState *state)
 {
@@ -436,42 +505,15 @@ storm_calm(StormState *state)
 	if (!server_up(world, NULL))
 		return;
 	atomic_store(&state->stats->stop, 1);
-	for (uint32_t i = 0; i < state->count; i++)
+	await_members(state, false);
+	for (int64_t until = now_us() + CALM_US; now_us() < until && count_taken(area) > 0; pause_us(20000))
 	{
-		int64_t		until = now_us() + STALL_US;
-
-		while (waitpid(state->members[i].pid, NULL, WNOHANG) == 0)
-		{
-			if (now_us() > until)
-			{
-				case_fails("client %u does not end", i);
-				kill(state->members[i].pid, SIGKILL);
-			}
-			pause_us(500);
-		}
-		if (state->members[i].role == ROLE_SEARCHER)
-			(void) request_leave(area_word(area, i));
+		reap_lane_users(state);
+		area_ring(area);		/* the server's chores wait for its sleep to end */
 	}
-	for (int64_t until = now_us() + STALL_US; now_us() < until; pause_us(20000))
-	{
-		uint32_t	taken = 0;
-
-		for (uint32_t i = 0; i < area->slots; i++)
-			taken += request_state(atomic_load(area_word(area, i))) != REQUEST_FREE;
-		for (uint32_t i = 0; i < area->lanes; i++)
-			taken += atomic_load(&area_lane(area, i)->owner) != 0 ||
-				request_state(atomic_load(&area_lane(area, i)->state)) != REQUEST_FREE;
-		if (taken == 0)
-			return;
-		area_ring(area);		/* its chores wait for its sleep to end */
-	}
-	for (uint32_t i = 0; i < area->slots; i++)
-		if (request_state(atomic_load(area_word(area, i))) != REQUEST_FREE)
-			case_fails("slot %u stays in state %u", i, (uint32_t) request_state(atomic_load(area_word(area, i))));
-	for (uint32_t i = 0; i < area->lanes; i++)
-		if (atomic_load(&area_lane(area, i)->owner) != 0)
-			case_fails("lane %u stays with owner %d in state %u", i, (int) atomic_load(&area_lane(area, i)->owner),
-					   (uint32_t) request_state(atomic_load(&area_lane(area, i)->state)));
+	tell_taken(area);
+	atomic_store(&state->stats->stop, STOP_DYING);
+	await_members(state, true);
 }
 
 /* What the storm has shown. */
@@ -550,7 +592,31 @@ death_at_any_step_costs_only_its_request(void)
 	storm_run(&storm);
 }
 
+/* Client and server linger at every other step, alone with each other: nobody else's wake-up mends a lost one. */
+static void
+lingering_at_any_step_loses_no_wake_up(void)
+{
+	World	   *world = world_make(1, 2);
+	LoadStats  *stats = load_stats_make();
+	Load		load = {
+		.clients = 1, .requests = test_options.requests / 20, .timeout_us = REST_MS * INT64_C(3000), .slice_ms = REST_MS,
+		.slow_us = LOST_US, .arm = {.set = true, .delay_one_in = 2}
+	};
+
+	world->rest_ms = REST_MS;
+	world->arm = load.arm;
+	if (server_up(world, NULL) && entry_load(world->area, 0, 20))
+	{
+		load_run(world, &load, stats);
+		load_judge(&load, stats);
+		if (stats->slow > 0 || stats->late > 0)
+			case_fails("%u of %u requests were slow, %u wake-ups were lost", stats->slow, stats->posted, stats->late);
+	}
+	world_free(world);
+}
+
 const TestCase step_cases[] = {
+	{"lingering_at_any_step_loses_no_wake_up", lingering_at_any_step_loses_no_wake_up},
 	{"death_at_any_step_costs_only_its_request", death_at_any_step_costs_only_its_request},
 	{NULL, NULL}
 };

@@ -93,6 +93,7 @@ rest(Server *server, uint32_t seen)
 #endif
 		} while ((now = server_now_us()) < until);
 	}
+	PROTOCOL_STEP(SERVER_RESTS);
 	atomic_store(&area->sleeping, 1);
 	PROTOCOL_STEP(SERVER_SLEEPS);
 	area_futex_wait(&area->doorbell, seen, longest_sleep(server));

@@ -38,6 +38,7 @@
 	STEP(SERVER_DONE)			/* DONE, nobody woken */ \
 	STEP(SERVER_WOKE)			/* the client is woken */ \
 	STEP(SERVER_FREED)			/* an abandoned request is FREE */ \
+	STEP(SERVER_RESTS)			/* nothing was found, `sleeping` not yet set */ \
 	STEP(SERVER_SLEEPS)			/* `sleeping` is set, the futex not yet waited for */ \
 	STEP(SERVER_WAKES)			/* woken, `sleeping` still set */ \
 	/* the server's lane */ \

@@ -106,6 +106,11 @@ CREATE INDEX wide_val ON wide USING gpuann (val vector_l2_ops) WITH (m = 4, ef_c
 ANALYZE wide;
 SELECT plan_has('SELECT id FROM wide ORDER BY val <-> array_fill(1, ARRAY[1000])::vector LIMIT 5', 'wide_val'),
 	plan_has('SELECT id FROM wide ORDER BY val <-> array_fill(1, ARRAY[1000])::vector', 'wide_val');
+-- ... and what other plans would have to fetch from there counts
+CREATE INDEX ON wide (id);
+ANALYZE wide;
+SELECT plan_has('SELECT id FROM wide WHERE id < 500 ORDER BY val <-> array_fill(1, ARRAY[1000])::vector LIMIT 1', 'wide_val') AS many_pass,
+	plan_has('SELECT id FROM wide WHERE id < 5 ORDER BY val <-> array_fill(1, ARRAY[1000])::vector LIMIT 1', 'wide_val') AS few_pass;
 
 -- of two indexes that would do, the smaller one
 CREATE INDEX t_part ON t USING gpuann (val vector_l2_ops) WHERE kind < 500;

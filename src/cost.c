@@ -43,6 +43,18 @@ static const StepPrices cpu_prices = {.round_trip = 2000, .expand = 4, .visit = 
 /* A lone search of 1M x 128 takes an H200 63 us, and 0.7 us for each further ef; comparing all of them 217 us, of 1M x 768 928 us. */
 static const StepPrices cuda_prices = {.round_trip = 2400, .expand = 0.8, .visit = 0.1, .compare = 0.01, .result = 12};
 
+/* A distance costs this much, and as much more as the vector is long: together 1 at the length that the steps were measured with. */
+#define DISTANCE_BASE			0.6
+#define DISTANCE_BYTES			512
+
+/*
+ * Fetching a vector that the table has out of line, measured at 768 dimensions. Every other plan does it for each row that passes the filters,
+ * before it can sort, and no plan is charged for it.
+ */
+#define DETOAST_OPERATORS		100
+#define DETOAST_KB_OPERATORS	50
+#define LEAST_SHARE				0.05	/* of our price that is left when it is taken off */
+
 #define START_OPERATORS			800 /* metapage, end of the pending list, seeds */
 #define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
 
@@ -57,11 +69,24 @@ typedef struct PricedIndex
 	double		table_pages;
 	double		random_page;
 	double		sequential_page;
+	double		vector_bytes;
+	bool		out_of_line;	/* are the table's vectors */
 	int			m;
 	int			ef;				/* of the first search */
 	bool		server;			/* answers now */
 	const StepPrices *step;
 } PricedIndex;
+
+/*
+ * Bytes of an indexed vector. 0: unknown.
+ */
+static double
+vector_bytes_of(Relation relation)
+{
+	int32		dims = TupleDescAttr(RelationGetDescr(relation), 0)->atttypmod;
+
+	return dims > 0 ? (double) engine_vector_bytes(gpuann_type_info(relation)->type, (uint32) dims) : 0;
+}
 
 /*
  * Fill in what the price of an index depends on.
@@ -77,6 +102,8 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	get_tablespace_page_costs(info->reltablespace, &index->random_page, &index->sequential_page);
 	if (info->hypothetical)
 	{
+		index->vector_bytes = DISTANCE_BYTES;
+		index->out_of_line = false;
 		index->m = GPUANN_DEFAULT_M;
 		index->ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH;
 		index->server = false;
@@ -84,11 +111,22 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 		return;
 	}
 	relation = index_open(info->indexoid, NoLock);
+	index->vector_bytes = vector_bytes_of(relation);
+	index->out_of_line = (double) info->rel->pages * BLCKSZ < info->rel->tuples * index->vector_bytes;
 	index->m = gpuann_option_m(relation);
 	index->ef = gpuann_effective_ef_search(relation);
 	index->server = client_would_answer(relation);
 	index->step = !index->server ? &page_prices : client_engine_is_cuda() ? &cuda_prices : &cpu_prices;
 	index_close(relation, NoLock);
+}
+
+/*
+ * The price of so many distances, each of which costs so much at the length that was measured.
+ */
+static double
+distances_price(const PricedIndex *index, double count, double each)
+{
+	return count * each * (DISTANCE_BASE + (1 - DISTANCE_BASE) * index->vector_bytes / DISTANCE_BYTES) * cpu_operator_cost;
 }
 
 /*
@@ -125,22 +163,24 @@ graph_price(const PricedIndex *index, double ef, double *read)
 
 	ef = Min(ef, index->rows);
 	price = reading - *read +
-		(index->step->round_trip + ef * index->m * index->step->expand + visited * index->step->visit + ef * index->step->result) *
-		cpu_operator_cost;
+		(index->step->round_trip + ef * index->m * index->step->expand + ef * index->step->result) * cpu_operator_cost +
+		distances_price(index, visited, index->step->visit);
 	*read = reading;
 	return price;
 }
 
 /*
- * The price of comparing all rows, to keep as many as there is room for.
+ * The price of comparing all rows, to keep as many as there is room for. It reads the whole index, which may be far more than the planner
+ * charges for the table.
  */
 static double
 exact_price(const PricedIndex *index, double room)
 {
-	double		reading = index->server ? 0 : Min(index->pages, index->table_pages) * index->sequential_page;
+	double		pages = index->out_of_line ? index->pages : Min(index->pages, index->table_pages);
+	double		reading = index->server ? 0 : pages * index->sequential_page;
 
-	return reading + (index->step->round_trip + index->rows * index->step->compare + Min(room, index->rows) * index->step->result) *
-		cpu_operator_cost;
+	return reading + (index->step->round_trip + Min(room, index->rows) * index->step->result) * cpu_operator_cost +
+		distances_price(index, index->rows, index->step->compare);
 }
 
 /*
@@ -183,6 +223,19 @@ scan_price(const PricedIndex *index, double wanted)
 		price += exact_price(index, room);
 	/* Each row's record in the index is read before it is given. */
 	return price + wanted * (cpu_index_tuple_cost + CONFIRM_OPERATORS * cpu_operator_cost);
+}
+
+/*
+ * What is to be taken off a price so that it compares with those of plans that sort: what they are not charged for.
+ */
+static double
+comparable_price(const PricedIndex *index, const RelOptInfo *rel, double price)
+{
+	double		row = (DETOAST_OPERATORS + DETOAST_KB_OPERATORS * index->vector_bytes / 1024) * cpu_operator_cost;
+
+	if (!index->out_of_line)
+		return price;
+	return Max(price - rel->rows * row, price * LEAST_SHARE);
 }
 
 /*
@@ -234,13 +287,13 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	*pages = costs.numIndexPages;
 
 	examine_index(path->indexinfo, &index);
-	*startup = scan_price(&index, 1);
-	*total = scan_price(&index, index.rows);
+	*startup = comparable_price(&index, path->indexinfo->rel, scan_price(&index, 1));
+	*total = comparable_price(&index, path->indexinfo->rel, scan_price(&index, index.rows));
 	share = wanted_share(root, path->indexinfo->rel);
 	if (share > 0)
 	{
 		/* Index rows are wanted in the proportion in which they pass the filters. */
-		double		price = scan_price(&index, ceil(share * index.rows));
+		double		price = comparable_price(&index, path->indexinfo->rel, scan_price(&index, ceil(share * index.rows)));
 
 		*total = *startup + (price - *startup) / share;
 	}

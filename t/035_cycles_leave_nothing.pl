@@ -84,16 +84,18 @@ foreach my $number (1 .. $warm + $cycles)
 		ok(await('mirrors have gone', sub { status($node, 'mirrors_ready') == 0 }, 10), 'dropped tables have no mirror');
 		sleep 1.5;				# the server drops what nobody named within a second
 		$used = status($node, 'memory_used');
+		$before->{server} = usage($process{server});
 	}
 }
 my $after = everybody();
 is_deeply(\@wrong, [], 'the server answered each search, and rightly');
 ok(await('memory of mirrors is free', sub { status($node, 'memory_used') <= $used }, 20), 'the server counts no more memory than before');
 is(status($node, 'mirrors_ready') + status($node, 'mirrors_loading'), 0, 'no mirror is left');
+$after->{server} = usage($process{server});
 is($session->rows('SELECT count(*) FROM gpuann_stat_indexes()'), 0, 'no entry of the mirror table is left');
 
 # Of each cycle less than a few hundred bytes may stay; an allocator's own room and the caches of catalogs are not per cycle.
-my %room = (server => 4096, launcher => 1024, worker => 1024 + $cycles, session => 2048 + $cycles);
+my %room = (server => 8192, launcher => 1024, worker => 1024 + $cycles, session => 2048 + $cycles);
 foreach my $name (sort keys %process)
 {
 	ok(defined $after->{$name}{memory}, "$name: the process is the same") or next;

@@ -8,8 +8,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "common/pg_prng.h"
 
 #include "rowreader.h"
@@ -18,8 +16,7 @@
 #define BATCH_MOST			1024
 #define BATCH_LEAST			16
 #define THREADS_FROM		64		/* smaller passes are not worth starting threads */
-#define MATES				32		/* nearest of the own batch that a row considers */
-#define MATES_SAMPLED		64		/* rows of the batch that tell whether the others are worth a look */
+#define MATES				64		/* nearest of the own batch that a row considers */
 
 /* Candidates of one row: found by the search, nearest and equal mates, and what it has already. */
 #define MOST_CANDIDATES		(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
@@ -47,7 +44,6 @@ typedef struct Mates
 	uint32		nequals;
 	uint32		equal_room;
 	double		equal_distance;
-	double		bound;			/* farther ones are of no use */
 } Mates;
 
 /* The seeds as the pass goes on: a sample of the linked slots, in random order. */
@@ -94,8 +90,8 @@ load_batch(Batch *batch)
 			   row_edits_vector(batch->edits, batch->slots[i], &batch->inverse_norms[i]), batch->format->vector_bytes);
 }
 
-/* Consider a mate of row i, from which distances are computed. Whether it is of use. */
-static bool
+/* Consider a mate of row i, from which distances are computed. */
+static void
 consider_mate(const Batch *batch, RowReader *reader, uint32 i, uint32 mate, Mates *mates)
 {
 	double		distance = row_vectors_distance(row_reader_vectors(reader), batch_vector(batch, mate), batch->inverse_norms[mate]);
@@ -105,26 +101,18 @@ consider_mate(const Batch *batch, RowReader *reader, uint32 i, uint32 mate, Mate
 		SearchResult entry = {equal_rank(batch->slots[mate], batch->slots[i]), batch->slots[mate], 0};
 
 		(void) farthest_offer(mates->equals, &mates->nequals, mates->equal_room, entry);
-		return true;
 	}
-	if (distance > mates->bound)
-		return false;
-	(void) farthest_offer(mates->nearest, &mates->nnearest, MATES, (SearchResult) {distance, batch->slots[mate], 0});
-	return true;
+	else
+		(void) farthest_offer(mates->nearest, &mates->nnearest, MATES, (SearchResult) {distance, batch->slots[mate], 0});
 }
 
-/*
- * Look for candidates in the batch, whose rows the graph does not lead to yet. Rows in random order hardly ever have one there: those that follow
- * tell, and if none of them is near the others are left out. (As engine/linkrow.c)
- */
+/* Look for candidates in the batch, whose rows the graph does not lead to yet: all are compared, as rows come in the order of the list, often of alikes. */
 static void
 search_batch(const Batch *batch, RowReader *reader, uint32 i, Mates *mates)
 {
-	bool		near = false;
-
 	row_vectors_from(row_reader_vectors(reader), batch->slots[i]);
-	for (uint32 n = 1; n < batch->count && (n <= MATES_SAMPLED || near); n++)
-		near |= consider_mate(batch, reader, i, (i + n) % batch->count, mates);
+	for (uint32 n = 1; n < batch->count; n++)
+		consider_mate(batch, reader, i, (i + n) % batch->count, mates);
 }
 
 static void
@@ -140,7 +128,6 @@ link_row(void *context, uint32 i, RowReader *reader)
 {
 	Batch	   *batch = context;
 	uint32		slot = batch->slots[i];
-	uint32		ef = batch->format->ef_construction;
 	Candidate	candidates[MOST_CANDIDATES];
 	uint32		count;
 	Mates		mates = {.equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree), SEARCH_MAX_EQUAL)};
@@ -150,9 +137,8 @@ link_row(void *context, uint32 i, RowReader *reader)
 	uint32		nold;
 
 	row_reader_pause(reader);
-	count = row_reader_search(reader, slot, ef, candidates);
+	count = row_reader_search(reader, slot, batch->format->ef_construction, candidates);
 	mates.equal_distance = row_reader_distance(reader, slot, slot);
-	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
 	search_batch(batch, reader, i, &mates);
 	for (uint32 n = 0; n < mates.nnearest; n++)
 		add_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);

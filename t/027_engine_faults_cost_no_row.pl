@@ -229,6 +229,7 @@ ok(await('the index is refused', sub {
 	return figure($node, 'state') eq 'refused';
 }, 60), 'three crashes while loading: the index is in quarantine');
 is(figure($node, 'reason'), 'the server crashed 3 times while it worked on this index', 'three crashes while loading: the view says why');
+ok(revive($node, $watch), 'three crashes while loading: the server runs, for others');
 $restarts = status($node, 'restarts');
 goes_to_pages('three crashes while loading', 'crash_append=1', 'fallback_refused');
 is(status($node, 'restarts'), $restarts, 'three crashes while loading: the server crashes no more');

@@ -72,6 +72,9 @@
 #define AREA_HEARTBEAT_MS	250		/* between two advances of the heartbeat, at most, while the server is not stopped */
 #define AREA_ALIGN			64
 
+_Static_assert(PAYLOAD_VECTOR >= ENGINE_MAX_DIMS * 4 && PAYLOAD_VECTOR >= ENGINE_MAX_BIT_DIMS / 8,
+			   "every vector that an engine takes fits a payload");
+
 /* ---- request words ---- */
 
 typedef enum RequestState

@@ -40,7 +40,7 @@ BEGIN
 		IF has >= wanted THEN
 			RETURN extract(epoch FROM clock_timestamp() - begun) * 1000;
 		END IF;
-		PERFORM pg_sleep(0.0002);
+		PERFORM pg_sleep(0.0005);
 	END LOOP;
 END
 $$ LANGUAGE plpgsql;
@@ -70,7 +70,7 @@ DECLARE
 BEGIN
 	WHILE clock_timestamp() < until LOOP
 		COMMIT;
-		PERFORM pg_sleep(0.0002);
+		PERFORM pg_sleep(0.001);
 		IF (SELECT max(id) FROM items) > newest THEN
 			RAISE INFO '%', coalesce(await_entries()::text, '\N');
 			COMMIT;
@@ -81,23 +81,23 @@ BEGIN
 END
 $$ LANGUAGE plpgsql;
 
--- Anywhere: how long changes of linkers and VACUUM (edges, deaths) were there without the mirror having them; told as INFO.
+-- Anywhere: from when a change of a linker or of VACUUM (edges, deaths) is seen to when the mirror has it; told as INFO.
 CREATE PROCEDURE watch_changes(seconds float8) AS $$
 DECLARE
 	until timestamptz := clock_timestamp() + seconds * interval '1 second';
 	begun timestamptz;
-	behind bigint;
+	wanted bigint;
 BEGIN
 	WHILE clock_timestamp() < until LOOP
 		COMMIT;
-		PERFORM pg_sleep(0.0002);
-		behind := (SELECT mirror_change_lag FROM gpuann_stat_indexes());
-		IF begun IS NULL AND behind > 0 THEN
-			begun := clock_timestamp();
-		ELSIF begun IS NOT NULL AND behind = 0 THEN
-			RAISE INFO '%', extract(epoch FROM clock_timestamp() - begun) * 1000;
-			begun := NULL;
-		END IF;
+		PERFORM pg_sleep(0.001);
+		wanted := (SELECT mirror_changes + mirror_change_lag FROM gpuann_stat_indexes() WHERE mirror_change_lag > 0);
+		CONTINUE WHEN wanted IS NULL;
+		begun := clock_timestamp();
+		WHILE (SELECT mirror_changes FROM gpuann_stat_indexes()) < wanted LOOP
+			PERFORM pg_sleep(0.0005);
+		END LOOP;
+		RAISE INFO '%', extract(epoch FROM clock_timestamp() - begun) * 1000;
 	END LOOP;
 END
 $$ LANGUAGE plpgsql;

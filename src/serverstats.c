@@ -23,7 +23,7 @@
 #include "utils/timestamp.h"
 
 #define STATUS_COLUMNS	16
-#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 2 + 6)
+#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 2 + 7)
 
 PG_FUNCTION_INFO_V1(gpuann_server_status);
 PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
@@ -235,6 +235,15 @@ mirror_lag(const MirrorKey *key, uint64 position, uint64 change_seq)
 	return lag;
 }
 
+static void
+put_lag(Row *row, int64 lag)
+{
+	if (lag >= 0)
+		put(row, Int64GetDatum(lag));
+	else
+		put_null(row);
+}
+
 /* What the server holds of one index. */
 static void
 put_mirror(Row *row, int entry, const MirrorKey *key)
@@ -242,21 +251,17 @@ put_mirror(Row *row, int entry, const MirrorKey *key)
 	AreaMirror *mirror = mirror_area(entry);
 	uint64		position = atomic_load(&mirror->position);
 	bool		ready = atomic_load(&mirror->state) == MIRROR_READY;
+	uint64		changes = mirror_track(entry)->progress.change_seq;
 	MirrorLag	lag = {-1, -1};
 
 	if (ready)
-		lag = mirror_lag(key, position, mirror_track(entry)->progress.change_seq);
-
+		lag = mirror_lag(key, position, changes);
 	put_counter(row, &mirror->rows);
 	put_counter(row, &mirror->bytes);
 	put_counter(row, &mirror->position);
-	for (int i = 0; i < 2; i++)
-	{
-		if (lag.entries >= 0)
-			put(row, Int64GetDatum(i == 0 ? lag.entries : lag.changes));
-		else
-			put_null(row);
-	}
+	put_lag(row, lag.entries);
+	put(row, Int64GetDatum((int64) changes));
+	put_lag(row, lag.changes);
 	if (atomic_load(&mirror->worker) != 0)
 		put(row, Int32GetDatum(atomic_load(&mirror->worker)));
 	else
@@ -302,7 +307,7 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 
 	signature_check(fcinfo, "",
 					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
-					"int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int4");
+					"int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int4");
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{

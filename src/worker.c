@@ -33,7 +33,7 @@
 #include "utils/memutils.h"
 
 #define LOCKED_MS		100		/* when somebody else has locked the index */
-#define LINK_POLL_MS	2		/* while the engine links */
+#define LINK_POLL_MS	2		/* while the engine links, and to see what came meanwhile */
 #define STANDBY_POLL_MS 50
 #define REST_MS			1000
 #define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before it is refused */
@@ -488,10 +488,8 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		*wait_ms = LINK_POLL_MS;
 		return false;
 	}
-	if (state == MIRROR_LOADING || link_active(entry))
-		return true;
-	/* The flag goes down before the pages are read, so that no change falls between. */
-	if (atomic_exchange(&mirror->changed, 0) != 0)
+	/* The flag goes down before pages are read, by whatever look: who finds it up does not wake us. */
+	if (atomic_exchange(&mirror->changed, 0) != 0 || state == MIRROR_LOADING || link_active(entry))
 		return true;
 	return time_to_look(entry, now, wait_ms);
 }
@@ -510,7 +508,9 @@ plan_next(MirrorSlice *slice, SliceEnding ending)
 			slice->progress->look_at_ms = 0;
 			return LOCKED_MS;
 		default:
-			return link_active(slice->entry) ? LINK_POLL_MS : slice->primary ? REST_MS : STANDBY_POLL_MS;
+			if (link_active(slice->entry) || slice->progress->look_at_ms == 0)
+				return LINK_POLL_MS;
+			return slice->primary ? REST_MS : STANDBY_POLL_MS;
 	}
 }
 

@@ -1,0 +1,54 @@
+# While a mirror follows inserts, linkers and VACUUM, every committed row is found at once by the server's answers: what the mirror does not
+# have yet is added from the list. Afterwards the mirror has everything, without being told again. I3.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use PgSession;
+use ServerTest;
+use Test::More;
+
+my $dims = 8;
+my $node = server_node('main');
+
+make_data($node, 3000, $dims);
+ok(await_mirror($node), 'there is a mirror');
+my $writer = PgSession->new($node, settings => '-c enable_seqscan=off -c gpuann.fallback=error -c gpuann.ef_search=400');
+my $keeper = PgSession->new($node);
+my ($missed, $failed) = (0, '');
+
+# Insert rows one by one, or in crowds that are worth a pass of the linker, and look for each at once.
+sub insert_and_look
+{
+	my ($id, $count) = @_;
+	my $last = $id + $count - 1;
+
+	$writer->rows("INSERT INTO items SELECT i, vec(i, $dims) FROM generate_series($id, $last) i");
+	my $answer = $writer->query("SELECT id FROM items ORDER BY v <-> (SELECT v FROM items WHERE id = $last) LIMIT 1");
+	$failed = $answer->{error} if $answer->{error} ne '';
+	$missed++ if join('', @{ $answer->{rows} }) ne $last;
+}
+
+my $id = 10001;
+foreach my $round (1 .. 6)
+{
+	insert_and_look($id, 400);
+	$id += 400;
+	$keeper->send($round % 3 == 0 ? "SELECT gpuann_link('items_v')" : $round % 3 == 1 ? 'SELECT 1' : 'VACUUM items');
+	foreach (1 .. 40)
+	{
+		insert_and_look($id++, 1);
+	}
+	$keeper->receive;
+	$keeper->rows("DELETE FROM items WHERE id < $id - 20 AND id % 7 = $round");
+}
+is($failed, '', 'the server answers all the time');
+is($missed, 0, 'every row is found at once');
+ok(await('the mirror is current', sub { figure($node, "mirror_lag || ' ' || mirror_change_lag") eq '0 0' }), 'the mirror comes to the end of the list, and to the last change');
+is(figure($node, 'mirror_changes') > 0, 1, 'there were changes');
+is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'and its answers are the table\'s');
+$node->stop;
+done_testing();

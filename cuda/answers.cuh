@@ -71,7 +71,7 @@ collect_live(const Walk &walk, const Entries &to, uint32_t most, WalkShared *sha
 
 /* The exact distance of a slot's row by eight lanes, one of the definition's accumulators each; the key in all of them. Whole warps. */
 template <typename T, int TERM>
-__device__ static inline Key
+__device__ inline Key
 wide_exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
 {
 	const T *row = row_of<T>(mirror, slot);
@@ -91,6 +91,15 @@ wide_exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot
 		sum = exact_finish(mirror.metric, sum, query.norm,
 						   active && mirror.metric == METRIC_COSINE ? mirror.norms[slot] : 0);
 	return key_of(sum);
+}
+
+/* The same of bits: eight lanes count. */
+template <>
+__device__ inline Key
+wide_exact_key<Bits, TERM_BITS>(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
+{
+	return key_of(bits_finish(mirror.metric, team_counts((const uint4 *) query.elements, (const uint4 *) row_of<Bits>(mirror, slot),
+														 mirror.stride, active, EXACT_LANES)));
 }
 
 /* Exact keys of n slots. */
@@ -178,8 +187,8 @@ merge_found(Answers *answers, WalkShared *shared)
 	answers->best.merge(answers->found, n);
 }
 
-/* Scan the pending rows exactly and merge them into the answers. Returns how many there were. */
-template <typename T, int TERM>
+/* Scan the pending rows exactly and merge them, those behind the query's bound if it has one, into the answers. Returns how many there were. */
+template <typename T, int TERM, bool BOUND>
 __device__ static inline uint32_t
 merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
 			  Answers *answers, WalkShared *shared)
@@ -209,7 +218,7 @@ merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 			uint32_t slot = active ? answers->gathered[i] : 0;
 			Key key = wide_exact_key<T, TERM>(mirror, query, slot, active);
 
-			if (active && threadIdx.x % EXACT_LANES == 0)
+			if (active && threadIdx.x % EXACT_LANES == 0 && (!BOUND || is_beyond(asked, key, slot)))
 				keep_exact(*answers, shared, key, slot);
 		}
 		__syncthreads();

@@ -17,6 +17,7 @@
 #include "internal.h"
 #include "search.h"
 #include "walk.h"
+#include "wide.h"
 
 #define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
 #define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
@@ -67,29 +68,32 @@ task_trace_room(const CudaTask *task)
 	return at_most(task->trace_room, task_rows(task));
 }
 
-/* Whether a plain graph search is one that walks codes. */
-static bool
-task_walks(CudaEngine *engine, const CudaTask *task)
+/* Which kernel a graph search goes to. */
+static BatchKind
+graph_kind(CudaEngine *engine, const CudaTask *task)
 {
 	const CudaMirror *mirror = task->mirror;
-	KindCache now = {mirror->id, mirror->codes_good, task_k(task), task_ef(task), false};
+	KindCache now = {mirror->id, mirror->codes_good, task_k(task), task_ef(task), task_apart(task), BATCH_GRAPH};
 	KindCache *last = &engine->kinds;
 
-	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k || last->ef != now.ef)
+	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k || last->ef != now.ef || last->apart != now.apart)
 	{
 		MirrorView view = mirror_view(mirror);
 
-		now.walk = walk_takes(&view, now.k, now.ef);
+		if (!now.apart && walk_takes(&view, now.k, now.ef))
+			now.kind = BATCH_WALK;
+		else if (wide_takes(&view))
+			now.kind = BATCH_WIDE;
 		*last = now;
 	}
-	return last->walk;
+	return last->kind;
 }
 
 static BatchKind
 task_kind(CudaEngine *engine, const CudaTask *task)
 {
 	if (task->method == METHOD_GRAPH)
-		return task->reference ? BATCH_REFERENCE : !task_apart(task) && task_walks(engine, task) ? BATCH_WALK : BATCH_GRAPH;
+		return task->reference ? BATCH_REFERENCE : graph_kind(engine, task);
 	return task_k(task) <= EXACT_SMALL_K && !task->in_passes ? BATCH_EXACT : BATCH_EXACT_SORT;
 }
 
@@ -136,11 +140,11 @@ fill_with(BatchFill fill, const CudaTask *task, BatchKind kind)
 	fill.traces += task_trace_room(task);
 	fill.max_k = task_k(task) > fill.max_k ? task_k(task) : fill.max_k;
 	fill.max_ef = task_ef(task) > fill.max_ef ? task_ef(task) : fill.max_ef;
+	fill.apart = fill.apart || task_apart(task);
 	if (kind != BATCH_GRAPH && kind != BATCH_REFERENCE)
 		return fill;
 	table = graph_table_places(task_ef(task), task->mirror->spec.degree, task_apart(task));
 	fill.max_table = table > fill.max_table ? table : fill.max_table;
-	fill.apart = fill.apart || task_apart(task);
 	return fill;
 }
 
@@ -153,6 +157,15 @@ graph_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n, bool ref
 
 	return graph_state_shared(&view, state, reference) ||
 		   n * round_up(state, 16) <= STATE_ROOM - LISTS_ROOM;
+}
+
+/* Whether the same is so for n walks of long lists. */
+static bool
+wide_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n)
+{
+	MirrorView view = mirror_view(mirror);
+
+	return n * wide_state_bytes(&view, fill->max_k, fill->max_ef, fill->apart) <= STATE_ROOM - LISTS_ROOM;
 }
 
 /* Whether a task can join a lane's batch, whose fill then is *next. */
@@ -176,6 +189,8 @@ task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFi
 		view = mirror_view(lane->mirror);
 		return walk_takes(&view, next->max_k, next->max_ef);
 	}
+	if (lane->kind == BATCH_WIDE)
+		return wide_fits(lane->mirror, next, n);
 	if (lane->kind == BATCH_EXACT)
 		return n <= exact_scan_queries(STATE_ROOM, next->max_k);
 	return graph_fits(lane->mirror, next, n, lane->kind == BATCH_REFERENCE);
@@ -294,7 +309,7 @@ send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
 static inline bool
 is_graph(BatchKind kind)
 {
-	return kind == BATCH_WALK || kind == BATCH_GRAPH || kind == BATCH_REFERENCE;
+	return kind == BATCH_WALK || kind == BATCH_WIDE || kind == BATCH_GRAPH || kind == BATCH_REFERENCE;
 }
 
 /* Stage a batch and copy it in, or leave it to be read where it is. */
@@ -407,7 +422,8 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 	}
 	launch.batch.generation = lane->generation;
 	launch.batch.state += LISTS_ROOM;
-	launch.batch.state_stride = round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
+	launch.batch.state_stride = lane->kind == BATCH_WIDE ? wide_state_bytes(&launch.mirror, fill->max_k, fill->max_ef, fill->apart)
+														  : round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
 	launch.type = lane->mirror->spec.type;
 	launch.queries = lane->ntasks;
 	launch.max_k = fill->max_k;
@@ -421,6 +437,8 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 		error = launch_pending(engine, lane, fill, &launch.pending);
 	if (error != cudaSuccess)
 		return error;
+	if (lane->kind == BATCH_WIDE)
+		return wide_launch(&launch);
 	return lane->kind == BATCH_WALK ? walk_launch(&launch, engine->nqueries) : graph_search_launch(&launch);
 }
 
@@ -526,13 +544,10 @@ batches_start(CudaEngine *engine)
 	}
 }
 
-/* Put a task whose next pass is due before all that wait. */
+/* Put a task before all that wait. */
 static void
-wait_again(CudaEngine *engine, CudaTask *task, const SearchResult *last)
+wait_again(CudaEngine *engine, CudaTask *task)
 {
-	task->has_beyond = true;
-	task->beyond_distance = last->distance;
-	task->beyond_slot = last->slot;
 	task->next = engine->first_waiting;
 	if (engine->first_waiting == NULL)
 		engine->last_waiting = task;
@@ -560,6 +575,29 @@ keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t
 	return task->kept_trace != NULL;
 }
 
+/* The next pass of an exact search begins behind the last result. */
+static void
+wait_for_pass(CudaEngine *engine, CudaTask *task, const SearchResult *last)
+{
+	task->has_beyond = true;
+	task->beyond_distance = last->distance;
+	task->beyond_slot = last->slot;
+	wait_again(engine, task);
+}
+
+/*
+ * Whether a filter left a graph search with too few answers, or with such as lie farther out than the graph was searched. One that was told
+ * when to stop has what it asked for.
+ */
+static bool
+filter_left_few(const CudaTask *task, const DeviceHead *head)
+{
+	uint32_t k = at_most(task_k(task), task->passing);
+
+	return task->method == METHOD_GRAPH && !task->reference && task->max_iterations == 0 && task->admitted != NULL && !task->admit_others &&
+		   (head->count < k || (uint64_t) head->reached * FILTER_TRUST < k);
+}
+
 /* Take a task's answer out of its lane. */
 static void
 end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
@@ -573,6 +611,14 @@ end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
 	uint32_t traced = at_most(head->traced, query->trace_room);
 	bool more = task->in_passes && count == query->k && task_k(task) > count;
 
+	if (filter_left_few(task, head) && task_searches_all(task, lane->vectors + query->vector))
+	{
+		task->counters.expanded += head->expanded;
+		task->counters.distances += head->distances;
+		task->counters.iterations += head->iterations;
+		wait_again(engine, task);
+		return;
+	}
 	if (polled && task->kept == NULL)
 	{
 		memcpy(task->query->results + task->found, results, count * sizeof(SearchResult));
@@ -593,7 +639,7 @@ end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
 	task->counters.pending += head->pending;
 	task->counters.engine_us += (uint32_t) (lane->ended_us - lane->started_us);
 	if (more)
-		wait_again(engine, task, &results[count - 1]);
+		wait_for_pass(engine, task, &results[count - 1]);
 	else
 		task_ended(engine, task);
 }

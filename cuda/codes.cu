@@ -10,6 +10,9 @@
  */
 #include <math.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "codes.h"
 #include "distance.cuh"
 
@@ -18,6 +21,8 @@
 #define MEASURED_ROWS 256u
 #define LAUNCH_BYTES ((size_t) 64 << 20)
 #define RANGE_SLACK 1.04f	  /* room that a scale leaves beyond the values it is made from */
+#define TRIMMED_SHARE 64u	  /* values to one that is left out at each end, at least one */
+#define TRIMMED_SLACK 1.25f	  /* room beyond the rest of a sample */
 #define BLUR_ALLOWED 0.04f /* variance of codes' errors, of the variance of the distances among a row's neighbours */
 
 /* A float as an unsigned number of the same order. */
@@ -155,6 +160,11 @@ row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, fl
 			sum += (value_a - value_b) * (value_a - value_b);
 			coded_sum += (code_a - code_b) * (code_a - code_b);
 		}
+		else if (rows.metric == METRIC_L1)
+		{
+			sum += fabsf(value_a - value_b);
+			coded_sum += fabsf(code_a - code_b);
+		}
 		else
 		{
 			/* a stands for the query, which has no offset */
@@ -291,6 +301,65 @@ codes_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
 	if (!(most > 1e-30f) || !(most < 1e30f))
 		return 0;
 	return 127.0f / (most * RANGE_SLACK);
+}
+
+/* Element i of the rows of a sample, as it is encoded. */
+template <typename T>
+static void
+sampled_values(const CodedRows *rows, const unsigned char *sample, const std::vector<float> &factors, uint32_t i, std::vector<float> *values)
+{
+	for (size_t row = 0; row < factors.size(); row++)
+		(*values)[row] = (float) ((const T *) (sample + row * rows->stride))[i] * factors[row];
+}
+
+/* What the rows of a sample are multiplied with. */
+template <typename T>
+static std::vector<float>
+sampled_factors(const CodedRows *rows, const unsigned char *sample, uint32_t count)
+{
+	std::vector<float> factors(count, 1.0f);
+
+	for (uint32_t row = 0; row < count && rows->metric == METRIC_COSINE; row++)
+	{
+		const T *elements = (const T *) (sample + (size_t) row * rows->stride);
+		double norm = 0;
+
+		for (uint32_t i = 0; i < rows->dims; i++)
+			norm += (double) (float) elements[i] * (double) (float) elements[i];
+		factors[row] = norm > 0 ? (float) (1 / sqrt(norm)) : 0;
+	}
+	return factors;
+}
+
+float
+codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count, float *offsets)
+{
+	bool half = rows->type == ELEMENT_HALF;
+	std::vector<float> factors = half ? sampled_factors<__half>(rows, sample, count) : sampled_factors<float>(rows, sample, count);
+	std::vector<float> values(count);
+	uint32_t left_out = count / TRIMMED_SHARE > 0 ? count / TRIMMED_SHARE : 1;
+	float most = 0;
+
+	if (count < 4)
+		return 0;
+	for (uint32_t i = 0; i < rows->dims; i++)
+	{
+		float least,
+			greatest;
+
+		if (half)
+			sampled_values<__half>(rows, sample, factors, i, &values);
+		else
+			sampled_values<float>(rows, sample, factors, i, &values);
+		std::sort(values.begin(), values.end());
+		least = values[left_out];
+		greatest = values[count - 1 - left_out];
+		offsets[i] = least / 2 + greatest / 2;
+		most = (greatest - least) / 2 > most ? (greatest - least) / 2 : most;
+	}
+	if (!(most > 1e-30f) || !(most < 1e30f))
+		return 0;
+	return 127.0f / (most * TRIMMED_SLACK);
 }
 
 bool

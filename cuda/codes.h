@@ -8,7 +8,9 @@
  *
  * Offsets and scale come from the least and greatest value of each element among the rows. They are made when rows are linked, and again, with
  * all codes, when the rows' range has outgrown them. Whether codes are good enough for a mirror is measured on its graph: rows whose
- * neighbours' distances they blur too much speak against them, and if these are many the mirror is walked in stored rows.
+ * neighbours' distances they blur too much speak against them. If these are many, a few values far from the others may have taken the scale: then it is
+ * made from the bulk of a sample's values, and what lies beyond is clamped (such rows seem nearer than they are; exact ranking puts them right). If codes are
+ * no better then, the mirror is walked in stored rows.
  */
 #ifndef GPUANN_CUDA_CODES_H
 #define GPUANN_CUDA_CODES_H
@@ -65,6 +67,8 @@ extern cudaError_t codes_measure(const CodedRows *rows, const uint32_t *slots, u
 								 cudaStream_t stream);
 /* Make the offsets (host memory) and return the steps, from ranges that were copied to the host. */
 extern float codes_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims, float *offsets);
+/* The same from rows (host memory, strides as the mirror's), without the values of each element that are farthest out. */
+extern float codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count, float *offsets);
 /* Whether codes of these parameters still hold the ranges. */
 extern bool codes_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims, const float *offsets, float steps);
 /* Encode rows: those named, or count from first on. */

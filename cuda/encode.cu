@@ -12,7 +12,8 @@
 #include "codes.h"
 #include "internal.h"
 
-#define BAD_MOST 20u /* one sampled row in so many may be served badly */
+#define BAD_MOST 20u	   /* one sampled row in so many may be served badly */
+#define SAMPLED_ROWS 256u /* for a scale of the bulk of the values */
 
 /* What encoding keeps behind a mirror's seeds: least, greatest, offsets, verdict. */
 static uint32_t *
@@ -92,8 +93,9 @@ send_codes(CudaEngine *engine, CudaJob *job)
 	CodedRows rows;
 
 	mirror->ranges_changed = false;
+	/* what clamped codes do not hold is clamped too; the next judgement sees whether that is too much */
 	if (mirror->code_steps == 0 ||
-		!codes_hold(least, greatest, mirror->spec.dims, mirror->code_offsets, mirror->code_steps))
+		(!mirror->codes_clamped && !codes_hold(least, greatest, mirror->spec.dims, mirror->code_offsets, mirror->code_steps)))
 	{
 		mirror->code_steps = codes_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
 		mirror->codes_good = false;
@@ -152,11 +154,71 @@ send_judgement(CudaEngine *engine, CudaJob *job)
 		   copy_out(engine, piece->staged, verdict, sizeof(*verdict)) && piece_send(engine, job, piece);
 }
 
+/* Rows of a sample: as many as a piece holds. */
+static uint32_t
+sampled_rows(const CudaMirror *mirror)
+{
+	uint32_t most = (uint32_t) (PIECE_BYTES / mirror->stride);
+
+	most = most < SAMPLED_ROWS ? most : SAMPLED_ROWS;
+	return mirror->rows < most ? mirror->rows : most;
+}
+
+/* Bring a sample of the rows here. */
+static bool
+send_sample(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	uint32_t count = sampled_rows(mirror);
+	Piece *piece = piece_hold(engine, job);
+
+	for (uint32_t i = 0; i < count && piece != NULL; i++)
+	{
+		uint32_t slot = (uint32_t) ((uint64_t) i * mirror->rows / count);
+
+		if (!copy_out(engine, piece->staged + (size_t) i * mirror->stride,
+					  (const unsigned char *) mirror->vectors.base + (size_t) slot * mirror->stride, mirror->stride))
+			return false;
+	}
+	return piece != NULL && piece_send(engine, job, piece);
+}
+
+/* Encode all rows on a scale of the bulk of the sample that was brought. Returns false if there is none such. */
+static bool
+send_clamped(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	Piece *piece = job->held;
+	CodedRows rows = coded_rows(mirror);
+	float steps = codes_trimmed(&rows, piece->staged, sampled_rows(mirror), mirror->code_offsets);
+
+	if (steps == 0)
+		return false;
+	rows.steps = mirror->code_steps = steps;
+	mirror->codes_clamped = true;
+	memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
+	return lanes_wait(engine, mirror) &&
+		   GPU(&engine->failure, cudaMemcpyAsync((void *) rows.offsets, piece->staged, rows.dims * sizeof(float),
+												 cudaMemcpyHostToDevice, engine->job_stream)) &&
+		   GPU(&engine->failure, codes_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) && piece_send(engine, job, piece);
+}
+
+/* Whether codes serve, by a verdict that has been brought. */
+static bool
+verdict_is_good(CudaJob *job)
+{
+	CodeVerdict verdict;
+
+	memcpy(&verdict, job->held->staged, sizeof(verdict));
+	piece_release(job);
+	return verdict.good > 0 && verdict.bad <= (verdict.good + verdict.bad) / BAD_MOST;
+}
+
+/* Judge codes; if they are bad, take a sample (steps 2 and 3), make codes on its scale (3, 5) and judge these (5, 4). */
 bool
 judge_stage(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
-	CodeVerdict verdict;
 
 	if (job->step == 0)
 	{
@@ -169,11 +231,37 @@ judge_stage(CudaEngine *engine, CudaJob *job)
 	}
 	if (job->in_flight > 0)
 		return false;
-	memcpy(&verdict, job->held->staged, sizeof(verdict));
+	if (job->step == 1 || job->step == 4)
+	{
+		mirror->codes_good = verdict_is_good(job);
+		mirror->judged = mirror->linked;
+		if (mirror->codes_good || job->step == 4)
+			return true;
+		job->step = 2;
+	}
+	if (job->step == 2)
+	{
+		if (!send_sample(engine, job))
+			return false;
+		job->step = 3;
+		return false;
+	}
+	if (job->step == 3)
+	{
+		if (!send_clamped(engine, job))
+		{
+			piece_release(job);
+			return !engine->failure.failed;
+		}
+		job->step = 5;
+		return false;
+	}
+	/* 5: codes are there */
 	piece_release(job);
-	mirror->judged = mirror->linked;
-	mirror->codes_good = verdict.good > 0 && verdict.bad <= (verdict.good + verdict.bad) / BAD_MOST;
-	return true;
+	if (!send_judgement(engine, job))
+		return false;
+	job->step = 4;
+	return false;
 }
 
 bool

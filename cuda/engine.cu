@@ -22,6 +22,7 @@
 #include "link.h"
 #include "search.h"
 #include "walk.h"
+#include "wide.h"
 
 #define PULSE_US (250u * 1000)	 /* between beats */
 #define LOOK_US 1u				 /* between looks at flags while a batch is in flight: the processor is only yielded */
@@ -264,6 +265,8 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 		result = graph_search_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaSuccess)
 		result = walk_prepare(&engine->device);
+	if (result == cudaSuccess)
+		result = wide_prepare(&engine->device);
 	if (result == cudaSuccess)
 		result = exact_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaSuccess)

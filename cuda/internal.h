@@ -86,6 +86,7 @@ struct CudaMirror
 	bool ranges_changed;   /* rows were measured since they were looked at */
 	uint32_t judged;	   /* rows that were linked at the last judgement */
 	bool codes_good;	   /* searches walk them */
+	bool codes_clamped;	   /* their scale is that of a sample's bulk; what is beyond is clamped */
 
 	uint32_t queries; /* waiting or in flight */
 	uint32_t passes;  /* of them, those that have begun and take several passes */
@@ -122,6 +123,7 @@ struct CudaTask
 	size_t vector_room;
 	uint64_t *admitted; /* NULL, or the bitmap of what may be answers */
 	uint32_t admitted_slots;
+	uint32_t passing; /* bits set among these */
 	bool admit_others;
 
 	/* what ended outside poll, which alone may write to the query: results from `kept_from` on, and the trace */
@@ -144,6 +146,7 @@ struct CudaTask
 typedef enum BatchKind
 {
 	BATCH_WALK, /* graph searches over codes */
+	BATCH_WIDE, /* the same with bitmaps, bounds, long lists */
 	BATCH_GRAPH,
 	BATCH_REFERENCE,
 	BATCH_EXACT,	 /* small k */
@@ -247,7 +250,8 @@ struct KindCache
 	bool codes;
 	uint32_t k;
 	uint32_t ef;
-	bool walk;
+	bool apart;
+	BatchKind kind;
 };
 
 struct CudaEngine
@@ -333,6 +337,8 @@ extern void task_ended(CudaEngine *engine, CudaTask *task);
 /* query.cu */
 extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);
 extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
+/* Let a graph search that found too little be answered by all rows; vector is its query's. False: there is no memory. */
+extern bool task_searches_all(CudaTask *task, const unsigned char *vector);
 /* Put a task back for the next query; free it if there are many. */
 extern void task_free(CudaEngine *engine, CudaTask *task);
 extern void tasks_release(CudaEngine *engine);

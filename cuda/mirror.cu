@@ -16,8 +16,7 @@ static uint32_t
 mirror_code_bytes(const CudaMirror *mirror)
 {
 	const MirrorSpec *spec = &mirror->spec;
-	bool coded = (spec->type == ELEMENT_FLOAT || spec->type == ELEMENT_HALF) &&
-				 (spec->metric == METRIC_L2 || spec->metric == METRIC_IP || spec->metric == METRIC_COSINE);
+	bool coded = spec->type == ELEMENT_FLOAT || spec->type == ELEMENT_HALF;
 
 	return coded ? code_stride(spec->dims) : 0;
 }

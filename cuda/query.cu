@@ -11,6 +11,12 @@
 
 #define LOOKAHEAD 4u		 /* queries */
 #define FREE_TASKS 16384u	 /* tasks kept for later queries */
+#ifdef EMULATED
+#define FEW_LEAST 32u /* so that small tables are searched by their graph */
+#else
+#define FEW_LEAST 2048u	 /* rows that pass a filter: so many, or one in */
+#endif
+#define FEW_SHARE 64u	 /* so many, are searched exactly */
 #define KEPT_VECTOR 65536u /* bytes of a vector's memory that is kept with them */
 
 /* A task for a new query; NULL: no memory. */
@@ -114,9 +120,23 @@ copy_bitmaps(CudaTask *task, const EngineQuery *query)
 	task->admitted_slots = slots;
 	task->admit_others = query->filter == NULL;
 	for (uint32_t i = 0; i < words; i++)
+	{
 		task->admitted[i] = (query->filter != NULL ? word_of(query->filter, slots, i) : ~0ull) &
 							~word_of(query->exclude, query->exclude != NULL ? query->exclude_slots : 0, i);
+		if (query->filter != NULL)
+			task->passing += (uint32_t) __builtin_popcountll(task->admitted[i]);
+	}
 	return true;
+}
+
+/* Whether so few rows pass a graph search's filter that looking at all of these is cheaper than to find them in the graph. */
+static bool
+few_pass(const CudaTask *task)
+{
+	uint32_t few = task->mirror->rows / FEW_SHARE;
+
+	few = few > FEW_LEAST ? few : FEW_LEAST;
+	return task->method == METHOD_GRAPH && !task->reference && task->admitted != NULL && !task->admit_others && task->passing <= few;
 }
 
 /* Copy the vector that a task borrows. */
@@ -154,10 +174,21 @@ copy_query(const CudaEngine *engine, CudaTask *task, const EngineQuery *query)
 	task->beyond_distance = query->beyond_distance;
 	task->beyond_slot = query->beyond_slot;
 	task->borrowed = (const unsigned char *) query->vector;
-	/* an exact search may need it for several passes */
-	if ((!engine->borrows || task->method == METHOD_EXACT) && !keep_vector(task, bytes))
+	if (!copy_bitmaps(task, query))
 		return false;
-	return copy_bitmaps(task, query);
+	if (few_pass(task))
+		task->method = METHOD_EXACT;
+	/* an exact search may need it for several passes */
+	return (engine->borrows && task->method != METHOD_EXACT) || keep_vector(task, bytes);
+}
+
+bool
+task_searches_all(CudaTask *task, const unsigned char *vector)
+{
+	task->borrowed = vector;
+	task->method = METHOD_EXACT;
+	task->started_us = 0; /* it sees what is published when it starts again */
+	return keep_vector(task, task->mirror->vector_bytes);
 }
 
 /* Take one query: it waits for a batch, or has ended already. */

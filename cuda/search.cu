@@ -402,6 +402,17 @@ merge_exact(BestList *best, Walk *walk, SearchShared *shared, uint32_t n)
 	best->merge(walk->found, n);
 }
 
+/* How many answers kept apart lie within what the list has reached. Any thread, after a barrier. */
+__device__ static inline uint32_t
+count_reached(const Walk &walk)
+{
+	uint32_t last = walk.list.count - 1;
+
+	if (walk.list.count < walk.list.room)
+		return walk.answers.count;
+	return entries_before(walk.answers.now, walk.answers.count, walk.list.now.key[last], walk.list.now.slot[last] & SLOT_MASK);
+}
+
 /* Keep an exactly measured entry for merge_exact. */
 __device__ static inline void
 keep_exact(const BestList &best, Walk *walk, SearchShared *shared, Key key, uint32_t slot)
@@ -523,6 +534,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 	Walk walk;
 	BestList best;
 	uint32_t scanned = 0;
+	uint32_t reached;
 
 	if (threadIdx.x == 0)
 		shared.open_from = 0;
@@ -532,6 +544,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.norm);
 	enter_seeds<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
 	expand_all<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
+	reached = walk.apart ? count_reached(walk) : 0;
 	best = rank_exactly<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
 	if (pending.keys != NULL)
 	{
@@ -560,6 +573,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 		head->distances = walk.distances + scanned;
 		head->iterations = walk.iterations;
 		head->pending = scanned;
+		head->reached = reached;
 	}
 	end_query(batch, gridDim.x);
 }

@@ -68,6 +68,7 @@ struct DeviceHead
 	uint32_t distances;
 	uint32_t iterations;
 	uint32_t pending;
+	uint32_t reached; /* with answers apart: of these, how many lie within what the list has reached */
 };
 
 /* The arrays of a batch, in device memory; what graph searches write (heads, results, traces) is pinned memory of the host. */

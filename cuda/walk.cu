@@ -56,6 +56,7 @@ write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 		head.distances = shared->fresh + scanned;
 		head.iterations = walk.iterations;
 		head.pending = scanned;
+		head.reached = best.count;
 		batch.heads[blockIdx.x] = head;
 	}
 }
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 3)
 		scanned = pending.heads[blockIdx.x].pending;
 	}
 	else
-		scanned = merge_pending<T, TERM>(mirror, batch, asked, query, &answers, &shared);
+		scanned = merge_pending<T, TERM, false>(mirror, batch, asked, query, &answers, &shared);
 	__syncthreads();
 	write_answers(mirror, batch, asked, walk, answers.best, scanned, &shared);
 	end_query(batch, gridDim.x);
@@ -215,7 +216,7 @@ static uint32_t shared_most;
 bool
 walk_takes(const MirrorView *mirror, uint32_t k, uint32_t ef)
 {
-	return mirror->codes != NULL && lay_out_walk(mirror, k, ef, WALK_MOST_WARPS).bytes <= (WALK_SHARED_MOST < shared_most ? WALK_SHARED_MOST
+	return mirror->codes != NULL && mirror->metric != METRIC_L1 && lay_out_walk(mirror, k, ef, WALK_MOST_WARPS).bytes <= (WALK_SHARED_MOST < shared_most ? WALK_SHARED_MOST
 																											: shared_most);
 }
 

@@ -48,6 +48,7 @@ extern const Case grow_cases[];
 extern const Case cycle_cases[];
 extern const Case tile_cases[];
 extern const Case link_cases[];
+extern const Case filter_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));

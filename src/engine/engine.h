@@ -29,6 +29,7 @@
 #define ENGINE_MAX_DIMS		16000	/* of float and half */
 #define ENGINE_MAX_BIT_DIMS 64000
 #define ENGINE_SEEDS_TRIED	256		/* seeds a graph search starts from, unless the query says otherwise */
+#define FILTER_TRUST		2		/* of a filtered graph search's k answers one in so many lies within its list, or all rows are searched */
 
 typedef enum EngineStatus
 {
@@ -237,7 +238,7 @@ typedef struct EngineQuery
 	/* out */
 	EngineStatus status;
 	uint32_t	count;			/* results, ordered by (distance, slot), no slot twice; fewer than k only if there are no more
-								 * (exact) or no more were reached (graph) */
+								 * (exact, or a graph search with a filter) or no more were reached (graph) */
 	uint32_t	traced;			/* expansions; only the first trace_room are in trace */
 	uint64_t	position;		/* pending list position covered: every entry before it was considered */
 	uint32_t	rows;			/* published rows the search saw */

@@ -141,6 +141,33 @@ merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
 	task->count = kept;
 }
 
+/*
+ * Whether a filter left a graph query with too few answers, or with such as lie farther out than the graph was searched: those that pass may be
+ * somewhere else, so all rows are looked at. One that was told when to stop has what it asked for.
+ */
+static bool
+filter_left_few(const QueryTask *task, const GraphAnswer *graph)
+{
+	const EngineQuery *in = &task->in;
+
+	return in->filter != NULL && !in->reference && in->max_iterations == 0 &&
+		(task->count < in->k || (uint64_t) graph->reached * FILTER_TRUST < in->k);
+}
+
+/* Answer a graph query by all rows instead. */
+static void
+search_all(QueryTask *task)
+{
+	ExactScan	scan;
+
+	exact_begin(&scan, task, task->results, task->in.k);
+	for (uint32_t slot = 0; slot < task->in.rows; slot++)
+		exact_consider(&scan, slot);
+	task->count = scan.count;
+	sort_results(task->results, task->count);
+	task->counters.distances += scan.distances;
+}
+
 /* Run a graph query. */
 void
 query_run_graph(QueryTask *task, Worker *worker)
@@ -170,4 +197,6 @@ query_run_graph(QueryTask *task, Worker *worker)
 	task->counters = answer.counters;
 	task->counters.pending = scan.distances;
 	task->counters.distances += scan.distances;
+	if (filter_left_few(task, &answer))
+		search_all(task);
 }

@@ -497,6 +497,20 @@ rank_exactly(Search *search)
 	}
 }
 
+/* How many results lie within what the list has reached. */
+static uint32_t
+count_reached(const Search *search)
+{
+	const SearchScratch *scratch = search->scratch;
+	uint32_t	reached = 0;
+
+	if (scratch->list.count < search->ef)
+		return scratch->answer.count;
+	for (uint32_t i = 0; i < scratch->answer.count; i++)
+		reached += !result_before(&scratch->list.results[0], &scratch->answer.results[i]);
+	return reached;
+}
+
 /* Drop what is not after the bound. */
 static void
 drop_until_bound(const GraphQuery *query, ResultArray *answer)
@@ -544,6 +558,7 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 		return ENGINE_NO_MEMORY;
 	if (!search.apart && !answer_from_list(&search))
 		return ENGINE_NO_MEMORY;
+	answer->reached = count_reached(&search);
 	if (access->exact_distances != NULL && !(search.apart && query->has_beyond))
 		rank_exactly(&search);
 	if (query->has_beyond)

@@ -85,6 +85,7 @@ typedef struct GraphAnswer
 	uint32_t	count;
 	uint32_t	traced;
 	bool		capped;			/* stopped by max_iterations or interrupted */
+	uint32_t	reached;		/* results, in walking distance, no farther than the list's last: around these everything was looked at */
 	SearchCounters counters;
 } GraphAnswer;
 

@@ -43,6 +43,7 @@ typedef struct Settings
 	uint32_t	more;			/* rows that are linked in a job of their own, after all others */
 	uint32_t	candidates;		/* rows whose candidates are compared with their nearest rows */
 	bool		beside;			/* measure lone queries beside that job */
+	uint32_t	filter;			/* this many rows in a hundred pass; 0: no filter */
 	uint32_t	efs[MOST_LIST];
 	uint32_t	nefs;
 	uint32_t	batches[MOST_LIST];
@@ -51,7 +52,7 @@ typedef struct Settings
 
 static Settings set = {
 	NULL, NULL, NULL, NULL, ELEMENT_FLOAT, METRIC_L2, 1000000, 128, 32, 100, 10, 0, 2000,
-	0, 0, false, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
+	0, 0, false, 0, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
 };
 static const EngineOps *ops;
 static Engine *engine;
@@ -501,9 +502,9 @@ numbers(char *text, uint32_t *out)
 static void
 usage(void)
 {
-	fprintf(stderr, "usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine]\n"
+	fprintf(stderr, "usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine|l1]\n"
 			"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
-			"       [--more ROWS] [--beside] [--candidates ROWS]\n");
+			"       [--more ROWS] [--beside] [--candidates ROWS] [--filter PERCENT]\n");
 	exit(2);
 }
 
@@ -514,7 +515,8 @@ parse(int argc, char **argv)
 		{"base", 1, NULL, 'b'}, {"query", 1, NULL, 'q'}, {"engine-library", 1, NULL, 'l'}, {"type", 1, NULL, 't'},
 		{"metric", 1, NULL, 'm'}, {"degree", 1, NULL, 'D'}, {"ef-construction", 1, NULL, 'c'}, {"graph", 1, NULL, 'g'},
 		{"ef", 1, NULL, 'e'}, {"batch", 1, NULL, 'B'}, {"truths", 1, NULL, 'T'}, {"seeds", 1, NULL, 's'},
-		{"more", 1, NULL, 'M'}, {"beside", 0, NULL, 'S'}, {"candidates", 1, NULL, 'C'}, {NULL, 0, NULL, 0}
+		{"more", 1, NULL, 'M'}, {"beside", 0, NULL, 'S'}, {"candidates", 1, NULL, 'C'}, {"filter", 1, NULL, 'f'},
+		{NULL, 0, NULL, 0}
 	};
 	int			option;
 
@@ -525,7 +527,8 @@ parse(int argc, char **argv)
 			case 'q': set.query = optarg; break;
 			case 'l': set.library = optarg; break;
 			case 't': set.type = optarg[0] == 'h' ? ELEMENT_HALF : ELEMENT_FLOAT; break;
-			case 'm': set.metric = optarg[0] == 'i' ? METRIC_IP : optarg[0] == 'c' ? METRIC_COSINE : METRIC_L2; break;
+			case 'm': set.metric = optarg[0] == 'i' ? METRIC_IP : optarg[0] == 'c' ? METRIC_COSINE :
+					optarg[0] == 'l' && optarg[1] == '1' ? METRIC_L1 : METRIC_L2; break;
 			case 'D': set.degree = (uint32_t) atoi(optarg); break;
 			case 'c': set.ef_construction = (uint32_t) atoi(optarg); break;
 			case 'g': set.graph = optarg; break;
@@ -536,6 +539,7 @@ parse(int argc, char **argv)
 			case 'S': set.beside = true; break;
 			case 'C': set.candidates = (uint32_t) atoi(optarg); break;
 			case 's': set.seeds = (uint32_t) atoi(optarg); break;
+			case 'f': set.filter = (uint32_t) atoi(optarg); break;
 			case 'n': set.rows = (uint32_t) atoi(optarg); break;
 			case 'd': set.dims = (uint32_t) atoi(optarg); break;
 			case 'k': set.k = (uint32_t) atoi(optarg); break;
@@ -548,6 +552,21 @@ parse(int argc, char **argv)
 			usage();
 }
 
+/* A filter that so many rows in a hundred pass, at random. */
+static uint64_t *
+make_filter(void)
+{
+	uint64_t   *filter = need(calloc(set.rows / 64 + 1, sizeof(uint64_t)));
+	uint64_t	state = 1;
+
+	for (uint32_t row = 0; row < set.rows; row++)
+	{
+		state = state * 6364136223846793005ull + 1442695040888963407ull;
+		filter[row / 64] |= (uint64_t) ((state >> 33) % 100 < set.filter) << (row % 64);
+	}
+	return filter;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -558,6 +577,7 @@ main(int argc, char **argv)
 	EngineInfo	info;
 	SearchResult *results,
 			   *truth;
+	uint64_t   *filter = NULL;
 	char	   *vectors;
 	size_t		bytes;
 
@@ -588,6 +608,8 @@ main(int argc, char **argv)
 	vectors = read_file(set.query, bytes * MOST_QUERIES);
 	results = need(calloc((size_t) MOST_QUERIES * set.k, sizeof(SearchResult)));
 	truth = need(calloc((size_t) MOST_QUERIES * set.k, sizeof(SearchResult)));
+	if (set.filter > 0)
+		filter = make_filter();
 	for (uint32_t i = 0; i < MOST_QUERIES; i++)
 	{
 		queries[i].mirror = mirror;
@@ -595,6 +617,8 @@ main(int argc, char **argv)
 		queries[i].k = set.k;
 		queries[i].vector = vectors + i * bytes;
 		queries[i].results = truth + (size_t) i * set.k;
+		queries[i].filter = filter;
+		queries[i].filter_slots = filter != NULL ? set.rows : 0;
 	}
 	printf("* true nearest rows of %u queries: %.2f s\n", set.truths, run_batch(queries, set.truths));
 	for (uint32_t i = 0; i < MOST_QUERIES; i++)

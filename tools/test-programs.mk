@@ -8,6 +8,7 @@
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
 #   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
 #   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
+#   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
 #   select_device     the same for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
 #   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
 #
@@ -102,6 +103,11 @@ $(TEST_BUILD)/select_test: $(call SELECT_OBJECTS,counting)
 $(TEST_BUILD)/emulated-san/%.o: cuda/%
 	@$(MKDIR_P) $(@D)
 	$(CXX) -x c++ $(EMULATED_FLAGS) $(SELECT_SAN) -MMD -MP -c -o $@ $<
+
+# All of the engine likewise, for conformance-san --engine: not among test-programs, because it takes long.
+$(TEST_BUILD)/cuda_emulated-san.so: $(patsubst cuda/%,$(TEST_BUILD)/emulated-san/%.o,$(wildcard cuda/*.cu cuda/emulate/*.cpp)) \
+		$(call SAN,$(TEST_ENGINE)) cuda/exports.map
+	$(CXX) $(SELECT_SAN) -shared -o $@ $(filter %.o,$^) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
 
 $(TEST_BUILD)/select_test-san: $(call SELECT_OBJECTS,emulated-san)
 	$(CXX) $(SELECT_SAN) -o $@ $^ $(PLAIN_LIBS)

@@ -75,6 +75,34 @@ lay_out(const BatchView &batch, const WideLayout &layout, unsigned char *memory,
 	answers->gathered = (uint32_t *) at;
 }
 
+/* Write answers and counters. */
+__device__ static inline void
+write_answers(const MirrorView &mirror, const BatchView &batch, const Walk &walk, const BestList &best, uint32_t scanned, uint32_t reached,
+			  const WideShared *shared)
+{
+	for (uint32_t i = threadIdx.x; i < best.count; i += THREADS)
+	{
+		SearchResult *result = &batch.results[shared->asked.results + i];
+		uint32_t slot = best.now.slot[i];
+
+		result->distance = distance_of(best.now.key[i]);
+		result->slot = slot;
+		result->version = mirror.versions[slot];
+	}
+	if (threadIdx.x == 0)
+	{
+		DeviceHead *head = &batch.heads[blockIdx.x];
+
+		head->count = best.count;
+		head->traced = 0;
+		head->expanded = walk.expanded;
+		head->distances = shared->walk.fresh + scanned;
+		head->iterations = walk.iterations;
+		head->pending = scanned;
+		head->reached = reached;
+	}
+}
+
 template <typename T, int TERM>
 __global__ void __launch_bounds__(THREADS, 2)
 	wide_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending, const WideLayout layout)
@@ -118,27 +146,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 	else
 		scanned = merge_pending<T, TERM, true>(mirror, batch, asked, query, &answers, &shared.walk);
 	__syncthreads();
-	for (uint32_t i = threadIdx.x; i < answers.best.count; i += THREADS)
-	{
-		SearchResult *result = &batch.results[asked.results + i];
-		uint32_t slot = answers.best.now.slot[i];
-
-		result->distance = distance_of(answers.best.now.key[i]);
-		result->slot = slot;
-		result->version = mirror.versions[slot];
-	}
-	if (threadIdx.x == 0)
-	{
-		DeviceHead *head = &batch.heads[blockIdx.x];
-
-		head->count = answers.best.count;
-		head->traced = 0;
-		head->expanded = wide.walk.expanded;
-		head->distances = shared.walk.fresh + scanned;
-		head->iterations = wide.walk.iterations;
-		head->pending = scanned;
-		head->reached = reached;
-	}
+	write_answers(mirror, batch, wide.walk, answers.best, scanned, reached, &shared);
 	end_query(batch, gridDim.x);
 }
 

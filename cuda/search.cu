@@ -39,6 +39,7 @@ struct SearchShared
 	uint32_t parents[SEARCH_WIDTH];
 	uint32_t nparents;
 	uint32_t open_from; /* every entry of the list before it is expanded */
+	uint32_t reached;	/* answers kept apart that lie within what the list has reached */
 };
 
 /* A search in progress: what all threads of its block agree on. */
@@ -402,7 +403,7 @@ merge_exact(BestList *best, Walk *walk, SearchShared *shared, uint32_t n)
 	best->merge(walk->found, n);
 }
 
-/* How many answers kept apart lie within what the list has reached. Any thread, after a barrier. */
+/* How many answers kept apart lie within what the list has reached. One thread, between barriers. */
 __device__ static inline uint32_t
 count_reached(const Walk &walk)
 {
@@ -534,7 +535,6 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 	Walk walk;
 	BestList best;
 	uint32_t scanned = 0;
-	uint32_t reached;
 
 	if (threadIdx.x == 0)
 		shared.open_from = 0;
@@ -544,7 +544,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.norm);
 	enter_seeds<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
 	expand_all<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
-	reached = walk.apart ? count_reached(walk) : 0;
+	if (threadIdx.x == 0)
+		shared.reached = walk.apart ? count_reached(walk) : 0;
 	best = rank_exactly<T, TERM, REFERENCE>(mirror, batch, asked, query, &walk, &shared);
 	if (pending.keys != NULL)
 	{
@@ -573,7 +574,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 		head->distances = walk.distances + scanned;
 		head->iterations = walk.iterations;
 		head->pending = scanned;
-		head->reached = reached;
+		head->reached = shared.reached;
 	}
 	end_query(batch, gridDim.x);
 }

@@ -213,7 +213,7 @@ fail_result(CudaJob *job)
 	return false;
 }
 
-/* Begin to see who can be reached, unless the link is small, or was cancelled. */
+/* Begin to see who can be reached, unless the link is small or empty, or was cancelled. */
 static void
 begin_reach(CudaJob *job)
 {
@@ -221,7 +221,7 @@ begin_reach(CudaJob *job)
 	const CudaMirror *mirror = job->mirror;
 
 	next_fetch(work, LINK_BITS);
-	if (work->first < work->count || job->cancelled ||
+	if (work->count == 0 || work->first < work->count || job->cancelled ||
 		(uint64_t) work->count * REACH_SHARE < (uint64_t) mirror->linked + work->count)
 		return;
 	for (uint32_t slot = 0; slot < mirror->rows; slot++)

@@ -236,7 +236,7 @@ by_sort(const SelectLaunch *launch)
 	for (uint32_t row = 0; row < launch->rows && error == cudaSuccess; row++)
 	{
 		Item *out = launch->out + (size_t) row * launch->k;
-		Item *sorted = items;
+		Item *sorted = first;
 
 		LAUNCH(items_kernel, blocks_of(launch->n), THREADS, 0, launch->stream, launch->values + row * launch->stride, launch->n,
 			   launch->n, first);

@@ -135,6 +135,7 @@ link_row(void *context, uint32 i, RowReader *reader)
 	double		old_distances[ENGINE_MAX_DEGREE];
 	SlotState	state;
 	uint32		nold;
+	uint32		kept;
 
 	row_reader_pause(reader);
 	count = row_reader_search(reader, slot, batch->format->ef_construction, candidates);
@@ -150,7 +151,7 @@ link_row(void *context, uint32 i, RowReader *reader)
 	row_reader_distances(reader, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
 		add_candidate(candidates, &count, old[n], old_distances[n]);
-	batch->nchosen[i] = row_reader_choose(reader, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree);
+	batch->nchosen[i] = row_reader_choose(reader, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
 }
 
 /* Put the seeds in random order: whoever takes the first few has a sample. */

@@ -288,12 +288,11 @@ prune_rule(RowReader *reader, uint32 slot)
 }
 
 uint32
-row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen)
+row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
 {
 	PruneRule	rule = prune_rule(reader, slot);
-	uint32		kept;
 
-	return prune_choose(&rule, candidates, count, pair_distance, reader, chosen, &kept);
+	return prune_choose(&rule, candidates, count, pair_distance, reader, chosen, kept);
 }
 
 uint32

@@ -51,8 +51,8 @@ extern double row_reader_distance(RowReader *reader, uint32 slot_a, uint32 slot_
 /* As row_edits_search(). */
 extern uint32 row_reader_search(RowReader *reader, uint32 slot, uint32 ef, Candidate *candidates);
 
-/* Choose a slot's row among candidates (slot and distance set); chosen has room for degree. Returns how many. */
-extern uint32 row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen);
+/* Choose a slot's row among candidates (slot and distance set); chosen has room for degree. Returns how many; the first *kept do not just fill it. */
+extern uint32 row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept);
 
 /* The row that a target has when it has taken in the edges offered, which are all its own; returns how many, or NO_CHANGE. */
 #define NO_CHANGE	PG_UINT32_MAX

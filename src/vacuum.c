@@ -277,7 +277,8 @@ forget_found(Repair *repair)
 
 /*
  * Collect the live slots of a row, and around its dead neighbours those reached over dead slots only, nearest circles first.
- * Returns how many of those found are the row's own: they come first.
+ * Returns how many of those found are the row's own: they come first. Each dead neighbour has an heir among them, its nearest that is not found yet:
+ * without, the few edges that lead far would get fewer with every row that dies.
  */
 static uint32
 collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot)
@@ -288,24 +289,36 @@ collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot)
 	uint32		nexpanded = 0;
 	uint32		next = 0;
 	uint32		own = 0;
+	uint32		own_dead = 0;
 	uint32		current = slot;
 
 	forget_found(repair);
 	for (;;)
 	{
 		uint32		nrow = row_edits_get(repair->edits, current, row, &state);
+		bool		wants_heir = current != slot && next <= own_dead;
 
 		for (uint32 i = 0; i < nrow && repair->nfound < MOST_REPAIR_CANDIDATES; i++)
 		{
 			if (row[i] == slot)
 				continue;
 			if (!test_slot(vacuum, vacuum->dead, row[i]))
-				(void) note_found(repair, row[i]);
+			{
+				if (note_found(repair, row[i]) && wants_heir)
+				{
+					repair->found[repair->nfound - 1] = repair->found[own];
+					repair->found[own++] = row[i];
+					wants_heir = false;
+				}
+			}
 			else if (nexpanded < most_expanded && !has_slot(repair->expanded, nexpanded, row[i]))
 				repair->expanded[nexpanded++] = row[i];
 		}
 		if (current == slot)
+		{
 			own = repair->nfound;
+			own_dead = nexpanded;
+		}
 		if (next == nexpanded || repair->nfound >= MOST_REPAIR_CANDIDATES)
 			return own;
 		current = repair->expanded[next++];
@@ -313,8 +326,8 @@ collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot)
 }
 
 /*
- * Give a row that names dead slots a new choice: among its own neighbours and the nearest of those around, as many as a search
- * would have found.
+ * Give a row that names dead slots a new choice: among its own neighbours, with the heirs of the dead, and the nearest of those around, as many as
+ * a search would have found.
  */
 static void
 repair_row(IndexVacuum *vacuum, Repair *repair, uint32 slot)
@@ -339,7 +352,7 @@ repair_row(IndexVacuum *vacuum, Repair *repair, uint32 slot)
 	count = own + near;
 	if (count < vacuum->format->degree / LEAST_NEIGHBOURS)
 		count += row_edits_search(repair->edits, slot, ef, repair->candidates + count);
-	row_edits_choose(repair->edits, slot, repair->candidates, count);
+	row_edits_choose_again(repair->edits, slot, repair->candidates, count, own);
 }
 
 /* Keep a sample of live linked slots, each with equal chance, in case seeds have died. */

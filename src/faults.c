@@ -15,6 +15,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "engine/engine.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
@@ -173,6 +174,17 @@ wait_at(const char *point)
 	}
 }
 
+/* Where the last record ends. Where that is the end of a page, the next one begins behind a page header, which is not written yet. */
+static XLogRecPtr
+end_of_wal(void)
+{
+	XLogRecPtr	next = GetXLogInsertRecPtr();
+
+	if (XLogSegmentOffset(next, wal_segment_size) == SizeOfXLogLongPHD)
+		return next - SizeOfXLogLongPHD;
+	return next % XLOG_BLCKSZ == SizeOfXLogShortPHD ? next - SizeOfXLogShortPHD : next;
+}
+
 /* Come to a point. */
 void
 fault_point(const char *point)
@@ -193,7 +205,7 @@ fault_point(const char *point)
 	switch (action)
 	{
 		case FAULT_CRASH:
-			XLogFlush(GetXLogInsertRecPtr());
+			XLogFlush(end_of_wal());
 			_exit(2);
 		case FAULT_LOSE:
 			_exit(2);

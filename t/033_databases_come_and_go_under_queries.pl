@@ -67,7 +67,7 @@ sub worker_in
 my %state = (
 	resident => sub { mirror_is($_[0], 'ready') },
 	wanted => sub { $node->safe_psql($_[0], "SET enable_seqscan = off; SELECT id FROM items ORDER BY v <-> (SELECT query FROM crowd_answers LIMIT 1) LIMIT 1"); 1 },
-	'being served' => sub { mirror_is($_[0], 'ready') && $node->safe_psql($_[0], 'UPDATE items SET id = id WHERE id < 200') eq '' && worker_in($_[0]) },
+	'being served' => sub { mirror_is($_[0], 'ready') && $node->safe_psql($_[0], 'UPDATE items SET id = id WHERE id % 10 = 0') eq '' && worker_in($_[0]) },
 );
 
 # DROP DATABASE, with and without FORCE, in each state of a mirror.

@@ -79,9 +79,7 @@ forget_dropped(void)
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	for (int i = 0; i < dropped_count; i++)
 	{
-		MirrorTrack *track = mirror_track(dropped[i].entry);
-
-		if (track->in_use && atomic_load(&track->identity) == dropped[i].identity)
+		if (mirror_is_still(dropped[i].entry, dropped[i].identity))
 			mirror_forget(dropped[i].entry);
 	}
 	LWLockRelease(gpuann_mirror_lock());

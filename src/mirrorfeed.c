@@ -106,8 +106,7 @@ make_entry(MirrorSlice *slice, BuiltFile *file)
 static void
 forget(BuiltFile *file)
 {
-	if (file->entry >= 0 && mirror_track(file->entry)->in_use &&
-		atomic_load(&mirror_track(file->entry)->identity) == file->identity)
+	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
 		mirror_forget(file->entry);
 	file->entry = -1;
 }
@@ -231,10 +230,7 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 static void
 publish(const BuiltFile *file)
 {
-	bool		fed = file->entry >= 0 && mirror_track(file->entry)->in_use &&
-		atomic_load(&mirror_track(file->entry)->identity) == file->identity;
-
-	if (fed)
+	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
 	{
 		mirror_track(file->entry)->builder = 0;
 		/* Whatever happened to file or index since, the worker that looks at it finds out. */

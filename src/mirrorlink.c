@@ -109,7 +109,7 @@ link_abandon(void)
 	if (work.linked_any)
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-		if (mirror_track(work.entry)->in_use && atomic_load(&mirror_track(work.entry)->identity) == work.identity &&
+		if (mirror_is_still(work.entry, work.identity) &&
 			atomic_load(&mirror_area(work.entry)->generation) == work.generation)
 			(void) mirror_invalidate(work.entry, MIRROR_WANTED);
 		LWLockRelease(gpuann_mirror_lock());

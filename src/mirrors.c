@@ -249,7 +249,7 @@ mirror_refuse(int entry, uint32 identity, const char *reason)
 	int64		delay;
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (track->in_use && atomic_load(&track->identity) == identity)
+	if (mirror_is_still(entry, identity))
 	{
 		delay = Min((int64) REFUSED_RETRY_MS << Min(track->failures, 10), REFUSED_RETRY_MOST_MS);
 		track->failures++;

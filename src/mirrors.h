@@ -123,6 +123,15 @@ mirror_track(int entry)
 	return &gpuann_control->tracks[entry];
 }
 
+/* Whether an entry is still the one that had this identity. The lock is held. */
+static inline bool
+mirror_is_still(int entry, uint32 identity)
+{
+	MirrorTrack *track = mirror_track(entry);
+
+	return track->in_use && atomic_load(&track->identity) == identity;
+}
+
 static inline AreaMirror *
 mirror_area(int entry)
 {

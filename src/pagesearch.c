@@ -15,6 +15,7 @@
 #include "engine/select.h"
 #include "hotvectors.h"
 #include "miscadmin.h"
+#include "scratch.h"
 #include "utils/memutils.h"
 
 #define PINS			HOT_VECTORS	/* vectors read at once, or buffers pinned */
@@ -345,22 +346,6 @@ serve_interrupts(void *context)
 }
 
 /*
- * Memory for the search's scratch, from a memory context, so that an error frees it.
- */
-static void *
-resize_in_context(void *context, void *old, size_t size)
-{
-	if (size == 0)
-	{
-		pfree(old);
-		return NULL;
-	}
-	if (old == NULL)
-		return MemoryContextAllocHuge(context, size);
-	return repalloc_huge(old, size);
-}
-
-/*
  * Widen the query and begin.
  */
 static void
@@ -448,7 +433,7 @@ merge_answers(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb
 void
 page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer)
 {
-	ScratchAllocator allocator = {resize_in_context, query->memory};
+	ScratchAllocator allocator = scratch_in(query->memory);
 	ExactRange	range = {.room = ef};
 	SearchScratch *scratch = search_scratch_create(&allocator);
 	PageGraph	graph;

@@ -116,21 +116,6 @@ link_pause(void)
 	WORK_POINT();
 }
 
-/* The search routine's allocator: memory of the edits. */
-static void *
-resize_scratch(void *context, void *old, size_t size)
-{
-	if (size == 0)
-	{
-		if (old != NULL)
-			pfree(old);
-		return NULL;
-	}
-	if (old == NULL)
-		return MemoryContextAllocHuge((MemoryContext) context, size);
-	return repalloc_huge(old, size);
-}
-
 /* Start with no changes. */
 RowEdits *
 row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
@@ -336,7 +321,8 @@ offer_edge(RowEdits *edits, uint32 target, uint32 source, double distance)
 	{
 		Size		room = Max((Size) edits->offer_room * 2, 4096);
 
-		edits->offers = resize_scratch(edits->memory, edits->offers, room * sizeof(EdgeOffer));
+		edits->offers = edits->offers ? repalloc_huge(edits->offers, room * sizeof(EdgeOffer))
+			: MemoryContextAllocHuge(edits->memory, room * sizeof(EdgeOffer));
 		edits->offer_room = room;
 	}
 	edits->offers[edits->noffers].target = target;

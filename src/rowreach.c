@@ -7,6 +7,7 @@
 #include "miscadmin.h"
 
 #include "rowedits.h"
+#include "scratch.h"
 #include "engine/reach.h"
 
 /* What the callbacks need. */
@@ -64,18 +65,6 @@ interrupted(void *context)
 	return !row_edits_have_room(((RowReach *) context)->edits, 1);
 }
 
-/* The routine's allocator. */
-static void *
-resize(void *context, void *old, size_t size)
-{
-	if (size == 0)
-	{
-		pfree(old);
-		return NULL;
-	}
-	return old == NULL ? MemoryContextAllocHuge(context, size) : repalloc_huge(old, size);
-}
-
 void
 row_edits_connect(RowEdits *edits, uint32 linked, Size memory)
 {
@@ -83,7 +72,7 @@ row_edits_connect(RowEdits *edits, uint32 linked, Size memory)
 	RowReach	reach = {.edits = edits, .ef = format->ef_construction};
 	ReachAccess access = {&reach, read_row, is_wanted, find_near, write_row, interrupted};
 	ReachGraph	graph = {.degree = format->degree};
-	ScratchAllocator allocator = {resize, CurrentMemoryContext};
+	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);
 	uint32		left;
 
 	graph.rows = row_edits_slots(edits, &graph.seeds, &graph.nseeds);

@@ -12,6 +12,7 @@
 
 #include "hotblocks.h"
 #include "rowreader.h"
+#include "scratch.h"
 
 struct RowReader
 {
@@ -26,26 +27,11 @@ struct RowReader
 	bool		failed;
 };
 
-/* The search routine's allocator, for the process's own: memory of a context. */
-static void *
-resize_scratch(void *context, void *old, size_t size)
-{
-	if (size == 0)
-	{
-		if (old != NULL)
-			pfree(old);
-		return NULL;
-	}
-	if (old == NULL)
-		return MemoryContextAllocHuge((MemoryContext) context, size);
-	return repalloc_huge(old, size);
-}
-
 RowReader *
 row_reader_create(RowEdits *edits, uint32 next_fresh, Size memory)
 {
 	RowReader  *reader = palloc0(sizeof(RowReader));
-	ScratchAllocator allocator = {resize_scratch, CurrentMemoryContext};
+	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);
 
 	reader->edits = edits;
 	reader->index = row_edits_index(edits);

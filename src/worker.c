@@ -381,7 +381,7 @@ static void
 invalidate(const MirrorSlice *slice, MirrorState next)
 {
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (slice->track->in_use && atomic_load(&slice->track->identity) == slice->identity)
+	if (mirror_is_still(slice->entry, slice->identity))
 		(void) mirror_invalidate(slice->entry, next);
 	LWLockRelease(gpuann_mirror_lock());
 }
@@ -416,7 +416,7 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 		case SLICE_UNWANTED:
 		case SLICE_RELOAD:
 			LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-			if (slice->track->in_use && atomic_load(&slice->track->identity) == slice->identity)
+			if (mirror_is_still(slice->entry, slice->identity))
 			{
 				if (ending == SLICE_UNWANTED)
 				{

@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 
 #include "client.h"
+#include "engine/bits.h"
 #include "faults.h"
 #include "linkwrite.h"
 #include "localengine.h"
@@ -137,18 +138,6 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 
 /* ---- writing rows ---- */
 
-static bool
-test_bit(const unsigned char *bits, uint64 i)
-{
-	return (bits[i / 8] >> (i % 8)) & 1;
-}
-
-static void
-set_bit(unsigned char *bits, uint64 i)
-{
-	bits[i / 8] |= 1 << (i % 8);
-}
-
 /* Node pages, numbered in slot order. */
 static uint64
 node_page_number(const IndexFormat *format, uint32 slot)
@@ -186,22 +175,22 @@ learn_node_page(EdgeTargets *targets, uint32 slot)
 			NodeRecord *node = node_record(format, BufferGetPage(buffer), s);
 
 			if (NodeState(node) == NODE_LIVE || NodeState(node) == NODE_DEAD)
-				set_bit(targets->routes, s);
+				bit_set(targets->routes, s);
 			if (node->flags & NODE_LINKED)
-				set_bit(targets->linked, s);
+				bit_set(targets->linked, s);
 		}
 	}
 	UnlockReleaseBuffer(buffer);
-	set_bit(targets->known, node_page_number(format, slot));
+	bit_set(targets->known, node_page_number(format, slot));
 }
 
 /* Whether a slot that exists has its bit set in one of the bitmaps. */
 static bool
 ask(EdgeTargets *targets, const unsigned char *bits, uint32 slot)
 {
-	if (!test_bit(targets->known, node_page_number(targets->format, slot)))
+	if (!bit_is_set(targets->known, node_page_number(targets->format, slot)))
 		learn_node_page(targets, slot);
-	return test_bit(bits, slot);
+	return bit_is_set(bits, slot);
 }
 
 /* Whether an edge may lead to a slot. */

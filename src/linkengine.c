@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "engine/bits.h"
 #include "localengine.h"
 #include "rowedits.h"
 
@@ -51,12 +52,6 @@ typedef struct EngineLoad
 	LoadPart   *part;			/* the latter */
 	bool		in_flight;		/* the engine has one */
 } EngineLoad;
-
-static bool
-is_of_pass(const EngineLoad *load, uint32 slot)
-{
-	return (load->of_pass[slot / 8] >> (slot % 8)) & 1;
-}
 
 /* Whether memory holds the index. */
 static bool
@@ -99,7 +94,7 @@ load_begin(EngineLoad *load)
 	load->part = &load->parts[0];
 	load->of_pass = palloc_extended((Size) load->rows / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	for (uint32 i = 0; i < load->pass->count; i++)
-		load->of_pass[load->pass->slots[i] / 8] |= 1 << (load->pass->slots[i] % 8);
+		bit_set(load->of_pass, load->pass->slots[i]);
 }
 
 /* The slots from first on that lie on one node page. */
@@ -138,7 +133,7 @@ take_state(EngineLoad *load, uint32 slot, Page page, void *state)
 {
 	const NodeRecord *node = page != NULL ? node_record(load->format, page, slot) : NULL;
 	uint32		i = slot - *(uint32 *) state;
-	bool		live = node != NULL && NodeState(node) == NODE_LIVE && ((node->flags & NODE_LINKED) != 0 || is_of_pass(load, slot));
+	bool		live = node != NULL && NodeState(node) == NODE_LIVE && ((node->flags & NODE_LINKED) != 0 || bit_is_set(load->of_pass, slot));
 
 	load->part->versions[i] = node != NULL ? node->version : 0;
 	if (!live)
@@ -223,7 +218,7 @@ take_row(EngineLoad *load, uint32 slot, Page page, void *state)
 	const NodeRecord *node = page != NULL ? node_record(load->format, page, slot) : NULL;
 	uint32	   *count = state;
 
-	if (node == NULL || (node->flags & NODE_LINKED) == 0 || is_of_pass(load, slot) ||
+	if (node == NULL || (node->flags & NODE_LINKED) == 0 || bit_is_set(load->of_pass, slot) ||
 		(NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
 		return;
 	load->part->slots[*count] = slot;

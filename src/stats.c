@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+#include "engine/bits.h"
 #include "engine/prune.h"
 #include "pending.h"
 #include "signature.h"
@@ -51,18 +52,6 @@ typedef struct IndexStats
 } IndexStats;
 
 typedef void (*VisitNode) (IndexStats *stats, uint32 slot, const NodeCopy *node);
-
-static bool
-test_bit(const unsigned char *bits, uint32 i)
-{
-	return (bits[i / 8] >> (i % 8)) & 1;
-}
-
-static void
-set_bit(unsigned char *bits, uint32 i)
-{
-	bits[i / 8] |= 1 << (i % 8);
-}
 
 /* Copy a node page; false if it is new. */
 static bool
@@ -163,9 +152,9 @@ expand_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 	uint16		state = NodeState(node);
 	uint32		degree;
 
-	if (!test_bit(stats->reached, slot) || test_bit(stats->expanded, slot))
+	if (!bit_is_set(stats->reached, slot) || bit_is_set(stats->expanded, slot))
 		return;
-	set_bit(stats->expanded, slot);
+	bit_set(stats->expanded, slot);
 	if ((node->flags & NODE_LINKED) == 0 || (state != NODE_LIVE && state != NODE_DEAD))
 		return;
 	if (state == NODE_LIVE)
@@ -176,9 +165,9 @@ expand_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 		uint32		neighbour = node->neighbours[i];
 
 		/* A slot beyond may have come since, or be damage: gpuann_check tells. */
-		if (neighbour >= stats->bounds.next_fresh || test_bit(stats->reached, neighbour))
+		if (neighbour >= stats->bounds.next_fresh || bit_is_set(stats->reached, neighbour))
 			continue;
-		set_bit(stats->reached, neighbour);
+		bit_set(stats->reached, neighbour);
 		stats->grew = true;
 	}
 }
@@ -201,7 +190,7 @@ find_reachable(IndexStats *stats)
 	nseeds = read_seeds(stats->index, stats->format, &stats->meta, SEEDS_MAX, &seeds);
 	for (uint32 i = 0; i < nseeds; i++)
 		if (seeds[i] < stats->bounds.next_fresh)
-			set_bit(stats->reached, seeds[i]);
+			bit_set(stats->reached, seeds[i]);
 	do
 	{
 		stats->grew = false;

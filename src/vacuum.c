@@ -18,6 +18,7 @@
 #include "faults.h"
 #include "linkwrite.h"
 #include "rowedits.h"
+#include "engine/bits.h"
 #include "engine/select.h"
 
 #define LEAST_NEIGHBOURS	2	/* a repaired row with fewer candidates than degree / this is searched for more */
@@ -51,7 +52,7 @@ typedef struct IndexVacuum
 static bool
 test_slot(const IndexVacuum *vacuum, const unsigned char *bits, uint32 slot)
 {
-	return bits != NULL && slot < vacuum->limit && ((bits[slot / 8] >> (slot % 8)) & 1) != 0;
+	return bits != NULL && slot < vacuum->limit && bit_is_set(bits, slot);
 }
 
 /* Set a slot's bit; the bitmap is made by the first. */
@@ -60,7 +61,7 @@ set_slot(const IndexVacuum *vacuum, unsigned char **bits, uint32 slot)
 {
 	if (*bits == NULL)
 		*bits = palloc_extended((Size) vacuum->limit / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	(*bits)[slot / 8] |= 1 << (slot % 8);
+	bit_set(*bits, slot);
 }
 
 /* Take the linker lock if we do not have it, and number the next slice. Waits interruptibly. */
@@ -527,9 +528,9 @@ free_detached(IndexVacuum *vacuum)
 		if (slot >= vacuum->limit)
 			continue;
 		if (vacuum->dead != NULL)
-			vacuum->dead[slot / 8] &= ~(1 << (slot % 8));
+			bit_clear(vacuum->dead, slot);
 		if (vacuum->detached != NULL)
-			vacuum->detached[slot / 8] &= ~(1 << (slot % 8));
+			bit_clear(vacuum->detached, slot);
 	}
 
 	slots = palloc_extended(sizeof(uint32) * ((Size) vacuum->ndead + vacuum->ndetached), MCXT_ALLOC_HUGE);

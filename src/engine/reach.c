@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bits.h"
 #include "reach.h"
 
 #define MOST_WALKS		4
@@ -19,7 +20,7 @@ typedef struct Reach
 {
 	const ReachAccess *access;
 	const ReachGraph *graph;
-	uint8_t    *reached;		/* bit per slot */
+	unsigned char *reached;		/* bit per slot */
 	uint8_t    *edges_in;		/* per slot, from reached rows; MOST_EDGES_IN is that or more */
 	uint32_t   *queue;			/* reached, row not read yet from `head` on */
 	uint32_t	head;
@@ -34,19 +35,13 @@ graph_connect_bytes(uint32_t rows)
 	return (size_t) rows * (sizeof(uint32_t) + 1) + rows / 8 + 1;
 }
 
-static bool
-is_reached(const Reach *reach, uint32_t slot)
-{
-	return (reach->reached[slot / 8] >> (slot % 8)) & 1;
-}
-
 /* Mark a slot; its row is to be read. */
 static void
 mark(Reach *reach, uint32_t slot)
 {
-	if (slot >= reach->graph->rows || is_reached(reach, slot))
+	if (slot >= reach->graph->rows || bit_is_set(reach->reached, slot))
 		return;
-	reach->reached[slot / 8] |= (uint8_t) (1 << (slot % 8));
+	bit_set(reach->reached, slot);
 	reach->queue[reach->tail++] = slot;
 }
 
@@ -131,7 +126,7 @@ attach(Reach *reach, uint32_t slot)
 
 	for (uint32_t i = 0; i < count && !attached; i++)
 	{
-		if (found[i].slot != slot && found[i].slot < reach->graph->rows && is_reached(reach, found[i].slot))
+		if (found[i].slot != slot && found[i].slot < reach->graph->rows && bit_is_set(reach->reached, found[i].slot))
 			attached = put_edge(reach, found[i].slot, slot);
 	}
 	if (!attached && reach->attached != NO_SLOT)
@@ -151,7 +146,7 @@ connect_once(Reach *reach, bool last, uint32_t *left)
 		return false;
 	for (uint32_t slot = 0; slot < reach->graph->rows; slot++)
 	{
-		if (is_reached(reach, slot) || !reach->access->wanted(reach->access->context, slot))
+		if (bit_is_set(reach->reached, slot) || !reach->access->wanted(reach->access->context, slot))
 			continue;
 		(*left)++;
 		if (last)

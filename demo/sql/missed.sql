@@ -8,10 +8,11 @@ WITH ours AS (
 SELECT format('%s, %s: recall@10 is %s, promised are at least 0.95', method, kind, round(recall, 4))
 FROM ours WHERE recall < 0.95
 UNION ALL
-SELECT format('%s, %s: recall@10 is %s, below pgvector''s %s at the same ef', ours.method, kind, round(ours.recall, 4),
+-- pgvector draws its graph at random: one build finds a neighbour or two in a thousand more than the next.
+SELECT format('%s, %s: recall@10 is %s, more than 0.005 below pgvector''s %s at the same ef', ours.method, kind, round(ours.recall, 4),
 	round(theirs.recall, 4))
 FROM ours JOIN reached theirs ON theirs.method = 'pgvector' AND theirs.ef = ours.ef AND theirs.is_natural = ours.is_natural
-WHERE ours.recall < theirs.recall
+WHERE ours.recall < theirs.recall - 0.005
 UNION ALL
 SELECT format('%s: recall@10 differs by %s between the paths, promised are at most 0.01', kind,
 	round(max(recall) - min(recall), 4))

@@ -25,7 +25,7 @@ sub same
 	my ($what) = @_;
 
 	is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), "$what: exact answers are the table's");
-	is(by_server($node), by_pages($node), "$what: graph answers are the pages'");
+	same_graph_answers($node, $node, "$what: graph answers are the pages'");
 }
 
 # Every row, by one scan that goes on until there are no more; through a lane, for no payload holds so many.
@@ -44,7 +44,7 @@ is(drained('SET gpuann.fallback = error;'), 't|t', 'a drained scan through the s
 
 # Rows too few to be linked: the mirror searches them exactly.
 fill_rows($node, 10001, 10400, $dims);
-ok(await('the mirror has the new rows', sub { figure($node, 'mirror_rows') == 3400 }, 5), 'new rows reach the mirror');
+ok(await('the mirror has the new rows', sub { figure($node, 'mirror_rows') == 3400 }), 'new rows reach the mirror');
 same('inserted');
 
 # Enough for the worker to link; the list is trimmed a pass later.

@@ -19,7 +19,7 @@ use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(
   server_node server_pid launcher_pid worker_pid await await_server await_mirror figure status by_server by_pages
-  by_table log_count alive engine
+  by_table same_graph_answers log_count alive engine
 );
 
 # The engine that servers use, as gpuann.engine names it.
@@ -32,8 +32,8 @@ sub engine
 sub server_node
 {
 	my ($name, %options) = @_;
-	# A GPU's context counts too.
-	my @conf = ("gpuann.engine = '" . engine() . "'", "gpuann.gpu_memory_limit = '" . (engine() eq 'cpu' ? '512MB' : '4GB') . "'");
+	# A GPU's context counts too. A server that gets no processor for seconds is not at fault.
+	my @conf = ("gpuann.request_timeout = '120s'", "gpuann.engine = '" . engine() . "'", "gpuann.gpu_memory_limit = '" . (engine() eq 'cpu' ? '512MB' : '4GB') . "'");
 	my $library = $ENV{GPUANN_TEST_ENGINE} || 'cpu';
 
 	$library = "$FindBin::RealBin/../test/build/cuda_emulated.so" if $library eq 'emulated';
@@ -74,11 +74,11 @@ sub worker_pid
 	return $_[0]->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'gpuann mirror worker'");
 }
 
-# Wait until a condition holds, at most so many seconds.
+# Wait until a condition holds. The limit is there to find what hangs, on the slowest machine; some need more.
 sub await
 {
 	my ($what, $condition, $seconds) = @_;
-	my $until = time + ($seconds // 30);
+	my $until = time + ($seconds // 180);
 
 	until ($condition->())
 	{
@@ -149,6 +149,20 @@ sub by_table
 {
 	my ($node) = @_;
 	return nearest($node, "SET enable_indexscan = off; SET enable_seqscan = on;");
+}
+
+# The test that one server's graph answers are those of (perhaps another cluster's) pages. In between a worker may link, and another graph may
+# give other answers: then they are asked again.
+sub same_graph_answers
+{
+	my ($served, $paged, $what) = @_;
+	my ($mine, $theirs);
+
+	await($what, sub {
+		($mine, $theirs) = (by_server($served), by_pages($paged));
+		return $mine eq $theirs;
+	});
+	is($mine, $theirs, $what);
 }
 
 # How often a pattern occurs in the log.

@@ -15,6 +15,7 @@ use Test::More;
 
 my $long = $ENV{GPUANN_LONG};
 my ($rows, $dims, $clusters, $queries, $ef) = $long ? (1_000_000, 64, 1000, 500, 40) : (8_000, 32, 20, 400, 10);
+my $noise = 0.015;				# of recalls by so many queries: linking in other pieces gives another graph
 my $batch = $rows / 100;
 my $memory = $long ? '4GB' : '256MB';
 my $node = server_node('grow', conf => [ 'gpuann.pending_limit = 100000000', 'shared_buffers = 128MB', 'max_wal_size = 20GB' ]);
@@ -61,7 +62,7 @@ sub linked_by_the_server
 	grow($order, $step, sub {
 		await_mirror($node);
 		$node->safe_psql('postgres', $_[0]);
-		await('the worker has linked them', sub { pending_rows($node) < 100 }, $long ? 3600 : 60);
+		await('the worker has linked them', sub { pending_rows($node) < 100 }, $long ? 3600 : 180);
 	});
 }
 
@@ -84,7 +85,7 @@ foreach my $order ('id', 'cluster, id')
 
 		$build->();
 		my $grown = recall($node, $ef);
-		cmp_ok($grown, '>=', $fresh - 0.005, "order by $order, linked $name: recall $grown, of a fresh build $fresh");
+		cmp_ok($grown, '>=', $fresh - $noise, "order by $order, linked $name: recall $grown, of a fresh build $fresh");
 		check_index($node, "order by $order, linked $name");
 		next if $name eq 'through the server';
 		like(unreached($node, 'items_v'), qr/^$rows 0 /, "order by $order, linked $name: every row can be reached");

@@ -28,7 +28,7 @@ foreach my $dims (16, 5000)
 	foreach my $round (1 .. 3)
 	{
 		my $before = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
-		my $still = stop_in_the_middle($node, 0.4 + 0.3 * $round,
+		my $still = stop_in_the_middle($node, 0.1 + 0.3 * $round, "SELECT count(*) > $before FROM items",
 			[ insert_storm($round * 1000000, $dims) ], [ insert_storm($round * 1000000 + 500000, $dims) ]);
 		my $after = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
 

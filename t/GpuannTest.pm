@@ -179,13 +179,16 @@ sub in_background
 		'<', \undef, '>', \$out, '2>', \$out);
 }
 
-# Start sessions, each a list of statements, pull the plug after so many seconds, recover. Returns how many were still running.
+# Start sessions, each a list of statements, pull the plug so many seconds after a query has become true if there is one, recover. Returns how
+# many were still running.
 sub stop_in_the_middle
 {
 	my ($node, $seconds, @sessions) = @_;
+	my $query = ref $sessions[0] ? '' : shift @sessions;
 	my @running = map { in_background($node, @$_) } @sessions;
 	my $still;
 
+	$node->poll_query_until('postgres', $query) if $query ne '';
 	sleep $seconds;
 	$still = grep { $_->pumpable } @running;
 	$node->stop('immediate');

@@ -128,14 +128,15 @@ run_tap_file() {
 	rm -rf "$GPUANN_WORK/tap"
 }
 
-# Start the cluster named $1 with settings; its directory is in $cluster_dir. A failure counts as a failed test.
+# Start the cluster named $1 with settings; its directory is in $cluster_dir. A failure counts as a failed test. Autovacuum is off: on a slow
+# machine it would come in the middle of what tests count.
 test_cluster_start() {
 	local name=$1 log=$TEST_LOGS/cluster_$1.log
 	shift
 
 	cluster_dir=$TEST_CLUSTERS/$name
 	rm -rf "$cluster_dir"
-	if ! GPUANN_BINDIR=$GPUANN_BINDIR "$REPO_DIR/tools/cluster" start "$cluster_dir" "$TEST_PORT" fsync=off \
+	if ! GPUANN_BINDIR=$GPUANN_BINDIR "$REPO_DIR/tools/cluster" start "$cluster_dir" "$TEST_PORT" fsync=off autovacuum=off \
 		max_connections=100 shared_buffers=64MB log_min_messages=warning "$@" >"$log" 2>&1; then
 		count FAILED "$name: the cluster starts"
 		failed_logs+=("$log")

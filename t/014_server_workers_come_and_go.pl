@@ -39,7 +39,7 @@ sub mirror_in
 	return await("the mirror in $database is ready", sub {
 		in_database($database, "SET enable_seqscan = off; SELECT id FROM items ORDER BY v <-> (SELECT v FROM items LIMIT 1) LIMIT 1");
 		return in_database($database, "SELECT state FROM pg_stat_gpuann") eq 'ready';
-	}, 60);
+	});
 }
 
 sub make_database
@@ -58,7 +58,7 @@ make_database($_) foreach @databases;
 ok(mirror_in($_), "$_ gets its turn") foreach @databases;
 is(status($node, 'mirrors_ready'), 4, 'all mirrors are kept');
 in_database('db1', "INSERT INTO items SELECT i, array[i % 7, i % 11, i]::vector(3) FROM generate_series(501, 600) i");
-ok(await('db1 is served again', sub { in_database('db1', "SELECT mirror_rows FROM pg_stat_gpuann") == 600 }, 60),
+ok(await('db1 is served again', sub { in_database('db1', "SELECT mirror_rows FROM pg_stat_gpuann") == 600 }),
 	'a database that changes gets the worker again');
 
 # Whoever needs the database for himself gets it, though a worker is there.
@@ -68,8 +68,8 @@ sub serve
 
 	in_database($database, "INSERT INTO items SELECT i, array[1, 2, i]::vector(3) FROM generate_series(1, 10) i");
 	return await("a worker is in $database", sub {
-		$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE datname = '$database'") == 1;
-	}, 60);
+		$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE datname = '$database' AND backend_type = 'gpuann mirror worker'") == 1;
+	});
 }
 
 ok(serve('db1'), 'a worker is there');
@@ -88,13 +88,13 @@ pass('a database can be dropped');
 ok(serve('db5'), 'a worker is there');
 $node->safe_psql('postgres', 'DROP DATABASE db5 WITH (FORCE)');
 pass('by force too');
-is(status($node, 'mirrors_ready'), $before - 2, 'their mirrors are gone');
+ok(await('their mirrors are gone', sub { status($node, 'mirrors_ready') == $before - 2 }), 'their mirrors are gone');
 
 # Memory comes back when an index is dropped, and the worker notices without being asked.
 $before = status($node, 'memory_used');
 ok(mirror_in('postgres'), 'the first database is served');
 $node->safe_psql('postgres', 'DROP INDEX items_v');
-ok(await('memory is freed', sub { status($node, 'memory_used') < $before }, 60), 'a dropped index frees its memory');
+ok(await('memory is freed', sub { status($node, 'memory_used') < $before }), 'a dropped index frees its memory');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_gpuann"), 0, 'and leaves the view');
 is(log_count($node, qr/ERROR/), 0, 'no command failed');
 is(log_count($node, qr/FATAL:(?!.*terminating background worker|.*administrator command)/), 0, 'and no process');

@@ -77,9 +77,10 @@ ok(await('few rows are pending', sub {
 SET enable_seqscan = off;
 SELECT id FROM items ORDER BY v <-> (SELECT vec(1, $dims)) LIMIT 1;
 SELECT pending FROM gpuann_last_scan()}) =~ /\n(\d+)$/ && $1 < 1000;
-}, 60), 'the worker goes on linking');
+}), 'the worker goes on linking');
 check_index($node, 'linked and vacuumed');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'linked: answers are right');
-is(log_count($node, qr/WARNING/), 0, 'no warning');
+# A session that is to be cancelled may have gone.
+is(log_count($node, qr/WARNING:(?!  PID \d+ is not a PostgreSQL)/), 0, 'no warning');
 $node->stop;
 done_testing();

@@ -15,7 +15,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 my $node = server_node('main', conf => [ 'gpuann.max_workers = 2' ]);
-my $most = 10;					# seconds that a command may take beside a copy's own work, on a busy machine
+my $most = 120;				# seconds that a command may take, on a slow and busy machine
 
 # A database whose copies have everything.
 make_crowd_functions($node);
@@ -51,7 +51,7 @@ sub mirror_is
 	return await("the mirror in $database is $state", sub {
 		$node->safe_psql($database, "SET enable_seqscan = off; SELECT id FROM items ORDER BY v <-> (SELECT query FROM crowd_answers LIMIT 1) LIMIT 1");
 		return $node->safe_psql($database, "SELECT state FROM pg_stat_gpuann WHERE indexrelname = 'items_v'") =~ /^(?:$state)$/;
-	}, 60);
+	});
 }
 
 sub worker_in
@@ -60,7 +60,7 @@ sub worker_in
 
 	return await("a worker is in $database", sub {
 		$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE datname = '$database' AND backend_type = 'gpuann mirror worker'") > 0;
-	}, 60);
+	});
 }
 
 
@@ -104,7 +104,7 @@ crowd_is_right($bystanders, 'in another database');
 
 # Nothing of them is left.
 ok(await('the memory is free', sub { $node->safe_psql('postgres', "SELECT gpuann_evict('items_v')"); status($node, 'memory_used') <= $none }), 'their memory is free');
-is(status($node, 'mirrors_ready') + status($node, 'mirrors_loading'), 0, 'no mirror is left');
+ok(await('the mirrors are gone', sub { status($node, 'mirrors_ready + mirrors_loading') == 0 }), 'no mirror is left');
 
 # Copies: of a database whose mirror is resident and whose worker is at work; each answers with its own rows.
 ok($state{'being served'}->('pattern'), 'the pattern is being served');
@@ -115,7 +115,7 @@ ok(mirror_is($_, 'ready'), "$_ has a mirror") foreach 'pattern', 'copy';
 $crowd = start_crowd($node, tables => ['items'], sessions => 2, dbname => 'copy');
 my $others = start_crowd($node, tables => ['items'], sessions => 2, dbname => 'pattern');
 ok(await('both are served', sub {
-	2 == grep { $node->safe_psql($_, 'SELECT server_answers > 30 FROM pg_stat_gpuann') eq 't' } 'copy', 'pattern' }, 60), 'both are searched in mirrors of their own');
+	2 == grep { $node->safe_psql($_, 'SELECT server_answers > 30 FROM pg_stat_gpuann') eq 't' } 'copy', 'pattern' }), 'both are searched in mirrors of their own');
 crowd_is_right($crowd, 'the copy');
 crowd_is_right($others, 'the original');
 is($node->safe_psql($_, "SET enable_seqscan = off; SET gpuann.exact = on; SET gpuann.fallback = error;

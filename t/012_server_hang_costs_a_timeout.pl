@@ -29,7 +29,7 @@ my $begun = time;
 is($node->safe_psql('postgres', "SET gpuann.request_timeout = '700ms'; $search"), 10, 'a scan is answered all the same');
 my $took = time - $begun;
 cmp_ok($took, '>', 0.6, 'after the timeout');
-cmp_ok($took, '<', 3, 'but not long after');
+cmp_ok($took, '<', 30, 'but not long after');
 cmp_ok(figure($node, 'fallback_timeout'), '>', 0, 'the counter says why');
 
 my ($rc, $out, $err) = $node->psql('postgres', "SET gpuann.request_timeout = '700ms'; SET gpuann.fallback = error; $search");
@@ -40,18 +40,18 @@ is($out, 10, 'with an answer');
 
 # One scan pays; the next ones of the session do not wait for a server that has not moved since.
 $begun = time;
-$node->safe_psql('postgres', "SET gpuann.request_timeout = '700ms'; $search; $search; $search; $search; $search");
-cmp_ok(time - $begun, '<', 3, 'a session waits once, not with every scan');
+$node->safe_psql('postgres', "SET gpuann.request_timeout = '4s'; " . "$search; " x 20);
+cmp_ok(time - $begun, '<', 60, 'a session waits once, not with every scan');
 is(log_count($node, qr/LOG:  gpuann index "items_v" is searched in its pages: the server did not answer in time/), 1,
 	'the log has it once, not with every scan');
 
 $begun = time;
 ($rc, $out, $err) = $node->psql('postgres', "SET gpuann.request_timeout = '60s'; SET statement_timeout = '300ms'; $search");
 like($err, qr/statement timeout/, 'a waiting scan can be cancelled');
-cmp_ok(time - $begun, '<', 2, 'at once');
+cmp_ok(time - $begun, '<', 50, 'at once');
 
 # What a session waits for has a name, and a cancel ends the wait: through slot and lane. The wait itself wakes every 50 ms; the rest of
-# the second is for a machine that does much else.
+# the time is for a machine that does much else.
 my $named = $node->safe_psql('postgres', "SELECT current_setting('server_version_num')::int >= 170000") eq 't';
 
 foreach my $way ([ 'a request', 10, 'GpuannRequest' ], [ 'a lane', 2000, 'GpuannLane' ])
@@ -69,7 +69,7 @@ foreach my $way ([ 'a request', 10, 'GpuannRequest' ], [ 'a lane', 2000, 'Gpuann
 	ok(await("$what is cancelled",
 			sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%waits' AND state = 'active'") eq '0' }),
 		"$what can be cancelled");
-	cmp_ok(time - $begun, '<', 1, 'at once');
+	cmp_ok(time - $begun, '<', 50, 'at once');
 	$session->finish;
 }
 
@@ -79,13 +79,13 @@ is($node->safe_psql('postgres', "SET gpuann.request_timeout = '200ms'; SET enabl
 	SELECT id FROM items ORDER BY v <-> (SELECT vec(5005, $dims)) LIMIT 1"), 5005, 'a row inserted meanwhile is found');
 $begun = time;
 $node->safe_psql('postgres', 'DROP TABLE others');
-cmp_ok(time - $begun, '<', 15, 'an index can be dropped');
+cmp_ok(time - $begun, '<', 120, 'an index can be dropped');
 
 kill 'CONT', $pid;
 ok(await('the server answers again', sub {
 	($rc) = $node->psql('postgres', "SET gpuann.fallback = error; $search");
 	return $rc == 0;
-}, 90), 'a server that goes on is used again');
+}), 'a server that goes on is used again');
 is(server_pid($node), $pid, 'it is the same one');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'and right');
 is(log_count($node, qr/PANIC|terminated by signal/), 0, 'nothing else happened');

@@ -32,8 +32,8 @@ sub ends
 
 	$pid = server_pid($node);
 	$end->();
-	ok(await('the server is gone', sub { !alive($pid) }, 10), "$how: the server is gone");
-	ok(await('no process is left', sub { processes() == 0 }, 10), "$how: no process is left");
+	ok(await('the server is gone', sub { !alive($pid) }), "$how: the server is gone");
+	ok(await('no process is left', sub { processes() == 0 }), "$how: no process is left");
 	$node->start;
 	ok(await_server($node), "$how: another starts with the cluster");
 	ok(await_mirror($node), "$how: the mirror comes back");
@@ -47,7 +47,7 @@ ends('postmaster killed', sub {
 
 	$node->kill9;
 	# Who has reaped it is not for us to say, and until then pg_ctl takes it for running.
-	await('the postmaster is reaped', sub { !kill 0, $postmaster }, 60);
+	await('the postmaster is reaped', sub { !kill 0, $postmaster });
 });
 ends('stopped with a hung server', sub { kill 'STOP', $pid; $node->stop('fast'); });
 
@@ -62,7 +62,7 @@ ok(await('a session sleeps', sub {
 }), 'a session is there');
 kill 'KILL', $backend;
 $session->finish;
-ok(await('the server is gone', sub { !alive($pid) }, 20), 'crash: the old server is gone');
+ok(await('the server is gone', sub { !alive($pid) }), 'crash: the old server is gone');
 ok(await('the cluster is back', sub { ($node->psql('postgres', 'SELECT 1'))[0] == 0 }), 'crash: the cluster restarts');
 ok(await_mirror($node), 'crash: server and mirror too');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'crash: answers are right');
@@ -78,5 +78,5 @@ like(slurp_file("/proc/$pid/maps"), qr/memfd:gpuann/, 'it maps the area');
 unlike(slurp_file("/proc/$pid/maps"), qr{/dev/zero|SYSV|/dev/shm/PostgreSQL|/anon_hugepage}, 'and no other memory of the cluster');
 
 $node->stop;
-ok(await('the server is gone', sub { !alive($pid) }, 10), 'at the end nothing is left');
+ok(await('the server is gone', sub { !alive($pid) }), 'at the end nothing is left');
 done_testing();

@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my $dims = 8;
-my $node = server_node('main', conf => [ "gpuann.server_timeout = '1s'", "gpuann.request_timeout = '60s'" ]);
+my $node = server_node('main', conf => [ "gpuann.server_timeout = '3s'", "gpuann.request_timeout = '300s'" ]);
 
 make_data($node, 1000, $dims);
 ok(await_mirror($node), 'the mirror is there');
@@ -24,7 +24,7 @@ kill 'STOP', $pid;
 my $begun = time;
 is($node->safe_psql('postgres', "SET enable_seqscan = off;
 	SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT vec(7, $dims)) LIMIT 10) n"), 10, 'a waiting scan is answered');
-cmp_ok(time - $begun, '<', 30, 'when the server is given up, not after its own timeout');
+cmp_ok(time - $begun, '<', 150, 'when the server is given up, not after its own timeout');
 cmp_ok(figure($node, 'fallback_server_died'), '>', 0, 'the counter says why');
 is(log_count($node, qr/LOG:  gpuann index "items_v" is searched in its pages: the server died/), 1, 'and the log');
 ok(await('another server runs', sub { my $now = server_pid($node); $now && $now ne $pid && status($node, 'state') eq 'ready' }),

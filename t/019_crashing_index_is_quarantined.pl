@@ -28,7 +28,7 @@ foreach my $crash (1 .. 3)
 		is($node->safe_psql('postgres', $search), 77, 'every scan is right') if $crash == 1;
 		$node->safe_psql('postgres', $search);
 		return status($node, 'restarts') >= $crash;
-	}, 60), "server $crash crashes");
+	}), "server $crash crashes");
 }
 ok(await('the index is refused', sub { figure($node, 'state') eq 'refused' }), 'then the index is in quarantine');
 is(figure($node, 'reason'), 'the server crashed 3 times while it worked on this index', 'the view says why');

@@ -21,7 +21,7 @@ need_fault_engine();
 
 my $dims = 16;
 my $clients = 32;
-my $node = fault_node('main', conf => [ "gpuann.server_timeout = '1s'", "gpuann.request_timeout = '20s'", 'max_connections = 60' ]);
+my $node = fault_node('main', conf => [ "gpuann.server_timeout = '3s'", "gpuann.request_timeout = '300s'", 'max_connections = 60' ]);
 my $tmp = $node->basedir;
 my %said = (
 	KILL => 'the server was ended by signal 9',
@@ -48,7 +48,7 @@ sub strike
 	$took = in_seconds(sub {
 		is($asked->rows("SELECT id FROM items ORDER BY v <-> (SELECT v FROM items WHERE id = 7) LIMIT 1"), 7, "$what: a scan is answered");
 	});
-	cmp_ok($took, '<', 10, "$what: soon");
+	cmp_ok($took, '<', 100, "$what: soon");
 	$asked->close;
 	ok(await("the death is noticed", sub { status($node, 'restarts') > $restarts }), "$what: the server is replaced");
 	is(status($node, 'last_error'), $said{$signal}, "$what: the status says how it ended");
@@ -152,7 +152,7 @@ $node->reload;
 my $output = '';
 local $ENV{PGAPPNAME} = 'pgbench';
 my $run = IPC::Run::start(
-	[ 'pgbench', '-n', '-M', 'prepared', '-T', $ENV{GPUANN_LONG} ? 300 : 60, '-c', $clients, '-j', 2, '-f', "$tmp/insert.sql", '-f',
+	[ 'pgbench', '-n', '-M', 'prepared', '-T', 100_000, '-c', $clients, '-j', 2, '-f', "$tmp/insert.sql", '-f',
 		"$tmp/search.sql\@9", $node->connstr('postgres') ],
 	'<', \undef, '>', \$output, '2>', \$output);
 my %before = map { $_ => figure($node, $_) } ('fallback_server_died', 'fallback_no_server', 'fallback_not_loaded', 'server_answers');
@@ -167,7 +167,7 @@ foreach my $round (1 .. ($ENV{GPUANN_LONG} ? 20 : 1))
 		my $answers = figure($node, 'server_answers');
 		my ($restarts, $pid);
 
-		ok(await('the server answers', sub { figure($node, 'server_answers') > $answers + 100 }, 60), "busy: the server answers before $signal");
+		ok(await('the server answers', sub { figure($node, 'server_answers') > $answers + 100 }), "busy: the server answers before $signal");
 		$restarts = status($node, 'restarts');
 		$pid = signal_server($node, $signal);
 		ok(await('the death is noticed', sub { status($node, 'restarts') > $restarts }), "$signal while busy: the server is replaced");
@@ -177,7 +177,7 @@ foreach my $round (1 .. ($ENV{GPUANN_LONG} ? 20 : 1))
 	}
 }
 my $answers = figure($node, 'server_answers');
-ok(await('the server answers', sub { figure($node, 'server_answers') > $answers + 100 }, 60), 'busy: the server answers in the end');
+ok(await('the server answers', sub { figure($node, 'server_answers') > $answers + 100 }), 'busy: the server answers in the end');
 ok($run->pumpable, 'busy: no client has given up');
 $run->signal('TERM');
 $run->finish;

@@ -19,7 +19,7 @@ need_fault_engine();
 
 my $dims = 16;
 # A GPU's first calls take their time, and so does the emulation.
-my $patience = ($ENV{GPUANN_TEST_ENGINE} || 'cpu') eq 'cpu' ? 1200 : 5000;
+my $patience = ($ENV{GPUANN_TEST_ENGINE} || 'cpu') eq 'cpu' ? 3000 : 5000;
 my $install = other_server('impatient', "push \@ARGV, '--hang-ms', $patience;");
 my $node = fault_node('main', ($install ? (install_path => $install) : ()),
 	conf => [ "gpuann.request_timeout = '700ms'", "gpuann.server_timeout = '5s'" ]);
@@ -31,8 +31,7 @@ $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 = 0');
 $node->safe_psql('postgres', 'VACUUM items');
 fill_rows($node, 10001, 10200, $dims);
 ok(await_mirror($node), 'the mirror follows');
-ok(await('the mirror knows who died', sub { figure($node, 'mirror_lag') == 0 }), 'with all that died');
-sleep 0.5;
+ok(await('the mirror knows who died', sub { figure($node, "mirror_lag || ' ' || mirror_change_lag") eq '0 0' }), 'with all that died');
 
 my $watch = PgSession->new($node);
 
@@ -178,11 +177,11 @@ sub ends
 	$took = in_seconds(sub {
 		is($session->rows("SELECT id FROM items ORDER BY v <-> (SELECT v FROM items WHERE id = 21) LIMIT 1"), 21, "$what: a scan is answered");
 	});
-	cmp_ok($took, '<', 10, "$what: soon");
+	cmp_ok($took, '<', 100, "$what: soon");
 	ok(await('the server ends', sub {
 		$session->rows("SELECT id FROM items ORDER BY v <-> (SELECT v FROM items WHERE id = 22) LIMIT 1");
 		return status($node, 'restarts') > $restarts;
-	}, 60), "$what: the server ends");
+	}), "$what: the server ends");
 	like(status($node, 'last_error'), $error, "$what: the status says why");
 	cmp_ok(counter($counter), '>', $before, "$what: counted as $counter");
 	faults('');
@@ -227,7 +226,7 @@ ok(await('the index is refused', sub {
 	$searches->rows("SELECT id FROM items ORDER BY v <-> vec(1, $dims) LIMIT 1");
 	revive($node, $watch);
 	return figure($node, 'state') eq 'refused';
-}, 60), 'three crashes while loading: the index is in quarantine');
+}), 'three crashes while loading: the index is in quarantine');
 is(figure($node, 'reason'), 'the server crashed 3 times while it worked on this index', 'three crashes while loading: the view says why');
 ok(revive($node, $watch), 'three crashes while loading: the server runs, for others');
 $restarts = status($node, 'restarts');

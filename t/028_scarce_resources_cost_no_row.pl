@@ -38,7 +38,7 @@ if (-e '$older')
 $ENV{GPUANN_SCARCE} = $scarce;
 $ENV{LD_PRELOAD} = $preload if -e $preload;
 my $node = fault_node('main', ($install ? (install_path => $install) : ()),
-	conf => [ "max_connections = $most", "gpuann.request_timeout = '20s'", "gpuann.server_timeout = '5s'" ]);
+	conf => [ "max_connections = $most", "gpuann.request_timeout = '300s'", "gpuann.server_timeout = '5s'" ]);
 delete $ENV{LD_PRELOAD};
 
 make_data($node, 2000, $dims);
@@ -163,7 +163,7 @@ foreach my $round (1 .. 10)
 	kill 'KILL', $pid if $round == 8;
 	foreach (0 .. $#all)
 	{
-		my $got = $all[$_]->is_done(20) ? $all[$_]->receive : { error => 'no answer', rows => [] };
+		my $got = $all[$_]->is_done(180) ? $all[$_]->receive : { error => 'no answer', rows => [] };
 		$wrong++ if $got->{error} ne '' || $got->{rows}[0] != 100 * $round + $_;
 	}
 }
@@ -211,7 +211,7 @@ sub crash
 	ok(await('the cluster is back', sub {
 		$watch = PgSession->new($node) or return 0;
 		return $watch->query('SELECT 1')->{error} eq '';
-	}, 60), 'PostgreSQL restarts after a crash');
+	}), 'PostgreSQL restarts after a crash');
 	$session = session($node);
 }
 

@@ -48,7 +48,7 @@ $standby->safe_psql('postgres', $far->(200001, 203000));
 $standby->safe_psql('postgres', 'DELETE FROM items WHERE id = 0 AND random() < 0.5; VACUUM items');
 ok(await_mirror($standby), 'the mirror follows');
 ok(await('the worker has linked', sub {
-	$standby->safe_psql('postgres', "SELECT pending < 1000 FROM gpuann_stats('items_v')") eq 't' }, 60), 'its worker links');
+	$standby->safe_psql('postgres', "SELECT pending < 1000 FROM gpuann_stats('items_v')") eq 't' }), 'its worker links');
 my $total = crowd_is_right($crowd, 'promoted');
 cmp_ok($total->{by_server}, '>', 0, 'the server answered the crowd');
 is($standby->safe_psql('postgres', "SELECT count(*) FROM pg_stat_gpuann WHERE scans <> server_answers + page_answers"), 0,

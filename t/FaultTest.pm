@@ -152,7 +152,8 @@ sub signal_server
 	my ($node, $signal) = @_;
 	my $pid = server_pid($node);
 
-	kill $signal, $pid or die "no server to signal";
+	# No pid would be everybody in this process group.
+	$pid && kill $signal, $pid or die "no server to signal";
 	return $pid;
 }
 
@@ -219,21 +220,21 @@ sub expect_answers
 
 	is($found, $true, "$what: exact answers are the table's");
 	is($rows, '300|300', "$what: no row is missing");
-	cmp_ok($took, '<', 20, "$what: nobody waits for long");
+	cmp_ok($took, '<', 100, "$what: nobody waits for long");
 }
 
 # The server is used again, and right: all answers are its own, and a drained scan gives every row once.
 sub expect_service
 {
 	my ($what, $node, $dims) = @_;
-	my $session = session($node, settings => '-c gpuann.fallback=error');
+	my $session = session($node, settings => '-c gpuann.fallback=error -c gpuann.request_timeout=120s');
 	my ($ready, $answer);
 
 	$ready = await("$what: the mirror is ready", sub {
 		$answer = $session->query("SELECT id FROM items ORDER BY v <-> vec(1, $dims) LIMIT 1");
 		return $answer->{error} eq ''
 		  && $session->rows("SELECT state || ' ' || mirror_lag FROM pg_stat_gpuann WHERE indexrelname = 'items_v'") eq 'ready 0';
-	}, 60);
+	});
 	diag("$answer->{error}") unless $ready;
 	if (!ok($ready, "$what: the server answers again"))
 	{

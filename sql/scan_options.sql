@@ -59,7 +59,7 @@ CREATE FUNCTION mirror_becomes(wanted text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	found text;
 BEGIN
-	FOR i IN 1..600 LOOP
+	FOR i IN 1..3600 LOOP
 		PERFORM rows_found();
 		SELECT CASE WHEN fallback_reason IS NULL THEN path ELSE fallback_reason END INTO found FROM gpuann_last_scan();
 		-- with the session's server off there is nothing to wait for
@@ -91,7 +91,7 @@ SELECT path, fallback_reason FROM gpuann_last_scan();
 -- the server lets go of it
 DO $$
 BEGIN
-	FOR i IN 1..600 LOOP
+	FOR i IN 1..3600 LOOP
 		EXIT WHEN EXISTS (SELECT FROM pg_stat_gpuann WHERE indexrelname = 't_val' AND state NOT IN ('ready', 'loading', 'wanted'));
 		PERFORM rows_found();
 		PERFORM pg_sleep(0.05);

@@ -18,11 +18,13 @@ make_data($node, 1000, $dims);
 ok(await_mirror($node), 'the mirror is there');
 
 # An ended worker is replaced, and the mirror stays.
-my $worker = worker_pid($node);
+my $worker;
+fill_rows($node, 4001, 4010, $dims);
+ok(await('there is a worker', sub { $worker = worker_pid($node) }), 'new rows bring a worker');
 kill 'TERM', $worker;
 ok(await('the worker is gone', sub { !alive($worker) }), 'a worker ends when told to');
 fill_rows($node, 5001, 5100, $dims);
-ok(await('the mirror has the new rows', sub { figure($node, 'mirror_rows') == 1100 }), 'another takes over where it was');
+ok(await('the mirror has the new rows', sub { figure($node, 'mirror_rows') == 1110 }), 'another takes over where it was');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'answers are right');
 
 # A query in another database, by the same means.

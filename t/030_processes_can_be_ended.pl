@@ -152,6 +152,7 @@ check_index($node, 'after all');
 sub killed
 {
 	my ($what, $pid) = @_;
+	die "there is no $what" if !$pid;
 	my $server = server_pid($node);
 	my $crowd = start_crowd($node, tables => ['items'], sessions => 3, endless => 1);
 

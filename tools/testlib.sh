@@ -236,11 +236,14 @@ end_processes() {
 	done
 }
 
-# Count it as a failure if a process is left: a server not stopped, a child forgotten.
+# Count it as a failure if a process stays: a server not stopped, a child forgotten.
 no_process_is_left() {
-	local pid left=
+	local pid left= second
 
-	sleep 1
+	for ((second = 0; second < 60; second++)); do
+		[ -n "$(processes_left)" ] || break
+		sleep 1
+	done
 	for pid in $(processes_left); do
 		left="$left $pid:$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c 1-60)"
 	done

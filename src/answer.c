@@ -136,6 +136,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	answer->of_server = true;
 	answer->changes = changes;
 	answer->position = server.position;
+	answer->measured = false;
 	scan->stats.visited += server.counters.distances + pending.visited;
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;
@@ -167,6 +168,52 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 }
 
 /*
+ * The first slot of what the pages gave that the server's answer does not have; NO_SLOT: there is none.
+ */
+static uint32
+left_out(const PageAnswer *pages, const ScanAnswer *answer)
+{
+	for (uint32 i = 0, j = 0; i < pages->count; i++, j++)
+	{
+		if (j >= answer->count || answer->results[j].slot != pages->results[i].slot)
+			return pages->results[i].slot;
+	}
+	return NO_SLOT;
+}
+
+/*
+ * Whether the server's answer claims that there is no more, and the index has slots in use beside it. After the graph an exact answer may: the
+ * rows that the graph missed lie before it.
+ */
+static bool
+claims_too_little(const GpuannScan *scan, SearchMethod method, const ScanAnswer *answer)
+{
+	uint64		known = answer->count;
+
+	if (answer->more || (method == METHOD_EXACT && scan->emitted != NULL))
+		return false;
+	if (method == METHOD_EXACT)
+		known += scan->stats.tally.proposed - scan->stats.tally.dropped;
+	return known < scan_slots_in_use(scan);
+}
+
+/*
+ * The pages have given more than the server, who said that there is no more. Take over theirs; the server is to blame unless that came since.
+ */
+static void
+take_left_out(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
+{
+	uint32		slot = left_out(pages, answer);
+
+	if (pages->count <= answer->count)
+		return;
+	if (!slot_came_since(scan, slot, scan->bounds.end))
+		answer_distrust(scan);
+	pfree(answer->results);
+	take_pages(scan, pages, answer);
+}
+
+/*
  * Ask for the nearest ef by graph.
  */
 void
@@ -174,13 +221,17 @@ answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->memory);
 	ExactRange	all = {.room = ef};
+	PageAnswer	pages;
 
 	if (!scan->ask_server || !ask_server(scan, METHOD_GRAPH, ef, &all, answer))
 	{
-		PageAnswer	pages;
-
 		page_graph_search(&scan->query, ef, &pages);
 		take_pages(scan, &pages, answer);
+	}
+	else if (claims_too_little(scan, METHOD_GRAPH, answer))
+	{
+		page_graph_search(&scan->query, ef, &pages);
+		take_left_out(scan, &pages, answer);
 	}
 	scan->stats.tally.continuations += scan->answered;
 	scan->answered = true;
@@ -195,14 +246,18 @@ answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->memory);
 	ExactRange	asked = *range;
+	PageAnswer	pages;
 
 	asked.room = Min(asked.room, MAX_SERVER_ROOM);
 	if (!scan->ask_server || !ask_server(scan, METHOD_EXACT, 1, &asked, answer))
 	{
-		PageAnswer	pages;
-
 		page_exact_search(&scan->query, range, &pages);
 		take_pages(scan, &pages, answer);
+	}
+	else if (claims_too_little(scan, METHOD_EXACT, answer))
+	{
+		page_exact_search(&scan->query, range, &pages);
+		take_left_out(scan, &pages, answer);
 	}
 	scan->stats.tally.continuations += scan->answered;
 	scan->answered = true;

@@ -8,6 +8,9 @@
  *
  * What the server was told stands in MirrorTrack.changes_sent: changes of node pages up to this number had reached the mirror before the
  * query was posted. A slot dies with a change; it comes back to life with an entry of the pending list.
+ *
+ * A distance is the same wherever it is computed (design, I10), so one that is not the row's is false too. One of each answer is looked at: more
+ * would have the backend read the vectors again that the mirror is there to read.
  */
 #include "postgres.h"
 
@@ -15,9 +18,8 @@
 
 #include "mirrors.h"
 
-/* Whether a slot is among the list entries that the answer did not cover; true as well if they can no longer be read. */
-static bool
-came_since(GpuannScan *scan, uint32 slot)
+bool
+slot_came_since(GpuannScan *scan, uint32 slot, uint64 position)
 {
 	MetaPage	meta;
 	ListBounds	now;
@@ -26,9 +28,9 @@ came_since(GpuannScan *scan, uint32 slot)
 	bool		found = false;
 
 	list_bounds(scan->query.index, scan->format, &meta, &now);
-	if (now.end <= scan->answer.position)
+	if (now.end <= position)
 		return false;
-	if (!list_read(scan->query.index, scan->format, &now, scan->answer.position, now.end, &slots, &count))
+	if (!list_read(scan->query.index, scan->format, &now, position, now.end, &slots, &count))
 		return true;
 	for (uint32 i = 0; i < count && !found; i++)
 		found = slots[i] == slot;
@@ -55,6 +57,27 @@ bool
 proposal_was_honest(GpuannScan *scan, const SearchResult *result, ProposalVerdict verdict)
 {
 	if (verdict == PROPOSAL_UNCLEAR)
-		return came_since(scan, result->slot);
+		return slot_came_since(scan, result->slot, scan->answer.position);
 	return verdict != PROPOSAL_FALSE;
+}
+
+bool
+proposal_is_measured(GpuannScan *scan, const SearchResult *result)
+{
+	const IndexFormat *format = scan->format;
+	void	   *vector = MemoryContextAlloc(scan->memory, format->vector_bytes);
+	NodeCopy   *node;
+	double		distance;
+	bool		good;
+
+	read_vector(scan->query.index, format, result->slot, vector);
+	distance = page_kernels(format)->exact(scan->query.vector, vector, format->dims);
+	pfree(vector);
+	if (distance == result->distance)
+		return true;
+	/* Unless the slot has got another row since it was found good. */
+	node = MemoryContextAlloc(scan->memory, format->node_bytes);
+	good = read_node(scan->query.index, format, result->slot, node) && node->version == result->version;
+	pfree(node);
+	return !good;
 }

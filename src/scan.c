@@ -137,6 +137,8 @@ start(IndexScanDesc desc)
 	scan->graph_visited = 0;
 	scan->max_visited = gpuann_max_scan_tuples;
 	scan->emitted = NULL;
+	scan->returned = NULL;
+	scan->returned_slots = scan->returned_count = 0;
 	scan->answered = false;
 	scan->may_have_missed = false;
 	scan->mirror.entry = -1;
@@ -299,6 +301,36 @@ any_round(GpuannScan *scan)
 }
 
 /*
+ * From here on the server is to give every row that is left: note which it gives, a bit a slot, as long as they fit into work_mem.
+ */
+static void
+note_returned(GpuannScan *scan)
+{
+	Size		bytes = ((Size) scan->bounds.next_fresh + 63) / 64 * sizeof(uint64);
+
+	if (!scan->ask_server || scan->iterative == GPUANN_ITERATIVE_STRICT || bytes > (Size) work_mem * 1024)
+		return;
+	scan->returned = MemoryContextAllocExtended(scan->memory, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	scan->returned_slots = scan->bounds.next_fresh;
+}
+
+static bool
+was_returned(const GpuannScan *scan, uint32 slot)
+{
+	return slot < scan->returned_slots && (scan->returned[slot / 64] >> (slot % 64) & 1);
+}
+
+/*
+ * Whether there may be rows that a server was to give and did not. If as many were emitted as the index has slots in use, there are none.
+ */
+static bool
+may_have_overlooked(const GpuannScan *scan)
+{
+	return scan->returned != NULL && (uint64) scan->emitted->count + scan->returned_count < scan_slots_in_use(scan) &&
+		may_visit_all(scan);
+}
+
+/*
  * Go on to the next stage; its first round is begun.
  */
 static void
@@ -318,6 +350,7 @@ next_stage(GpuannScan *scan)
 			/* Of equally distant rows the graph may have found any: the others come now, not as missed ones. */
 			if (scan->last.set)
 				scan->last = (SearchBound) {true, nextafter(scan->last.distance, -INFINITY), NO_SLOT};
+			note_returned(scan);
 			exact_round(scan, true);
 			break;
 		case STAGE_EXACT:
@@ -326,6 +359,15 @@ next_stage(GpuannScan *scan)
 				scan->stage = STAGE_MISSED;
 				memset(&scan->cursor, 0, sizeof(scan->cursor));
 				exact_round(scan, true);
+				break;
+			}
+			/* FALLTHROUGH */
+		case STAGE_MISSED:
+			if (may_have_overlooked(scan))
+			{
+				scan->stage = STAGE_OVERLOOKED;
+				scan->cursor.slot = NO_SLOT;
+				any_round(scan);
 				break;
 			}
 			/* FALLTHROUGH */
@@ -358,6 +400,7 @@ next_round(GpuannScan *scan)
 				next_stage(scan);
 			break;
 		case STAGE_ANY:
+		case STAGE_OVERLOOKED:
 			if (first || (scan->answer.more && may_visit(scan, 1)))
 				any_round(scan);
 			else
@@ -382,6 +425,8 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 
 	if (scan->emitted != NULL && slot_set_has(scan->emitted, result->slot))
 		return false;
+	if (scan->stage == STAGE_OVERLOOKED)
+		return !was_returned(scan, result->slot);
 	if (scan->stage == STAGE_MISSED)
 		return !engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot);
 	if (scan->stage != STAGE_GRAPH)
@@ -434,6 +479,7 @@ confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 	const NodeRecord *node = node_record(scan->format, page, result->slot);
 	ProposalVerdict verdict = proposal_verdict(scan, result, page, node);
 	bool		live = verdict == PROPOSAL_GOOD;
+	bool		honest;
 
 	if (live)
 		*tid = node->tid;
@@ -441,9 +487,15 @@ confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 	if (live && !ItemPointerIsValid(tid))
 		report_corrupt(scan->query.index, block, "a live slot has no row");
 	scan->stats.tally.proposed++;
+	honest = !scan->answer.of_server || proposal_was_honest(scan, result, verdict);
+	if (live && honest && scan->answer.of_server && !scan->answer.measured)
+	{
+		scan->answer.measured = true;
+		live = honest = proposal_is_measured(scan, result);
+	}
 	if (!live)
 		scan->stats.tally.dropped++;
-	if (!live && scan->answer.of_server && !proposal_was_honest(scan, result, verdict))
+	if (!honest)
 		redo_round(scan);
 	return live;
 }
@@ -474,7 +526,17 @@ static void
 note_emitted(GpuannScan *scan, const SearchResult *result)
 {
 	if (scan->stage != STAGE_GRAPH)
+	{
+		if (result->slot < scan->returned_slots && !was_returned(scan, result->slot))
+		{
+			scan->returned[result->slot / 64] |= UINT64CONST(1) << (result->slot % 64);
+			scan->returned_count++;
+		}
+		/* A row of the scan's own that its server has not given: from now on the pages are asked. */
+		if (scan->stage == STAGE_OVERLOOKED && scan->ask_server && !slot_came_since(scan, result->slot, scan->bounds.end))
+			answer_distrust(scan);
 		return;
+	}
 	slot_set_add(scan->emitted, result->slot);
 	if (!scan->last.set || engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot))
 		scan->last = (SearchBound) {true, result->distance, result->slot};

@@ -37,6 +37,7 @@ typedef enum ScanStage
 	STAGE_EXACT,				/* exactly, beyond what the graph gave */
 	STAGE_MISSED,				/* exactly, what the graph missed on its way */
 	STAGE_HELD,					/* gpuann.max_scan_tuples ended it: what was found too late */
+	STAGE_OVERLOOKED,			/* in any order, what a server left out that was to give everything */
 	STAGE_ANY,					/* no order: the query is NULL or has no direction */
 	STAGE_DONE
 } ScanStage;
@@ -51,6 +52,7 @@ typedef struct ScanAnswer
 	bool		of_server;		/* with what its mirror had been told when it was asked: */
 	uint64		changes;		/* changes of pages up to this, */
 	uint64		position;		/* and list entries before this */
+	bool		measured;		/* one of its distances was compared with the row's */
 } ScanAnswer;
 
 /* What a page says of a proposal. */
@@ -99,6 +101,9 @@ typedef struct GpuannScan
 	uint64		graph_visited;	/* rows that it visited */
 	int			max_visited;	/* gpuann.max_scan_tuples as set when the scan began */
 	SlotSet    *emitted;		/* in STAGE_GRAPH */
+	uint64	   *returned;		/* in exact stages after it: a bit a slot, if the server is to answer them; NULL: not noted */
+	uint32		returned_slots; /* slots that it has bits for, */
+	uint32		returned_count; /* and how many are set */
 	SearchBound last;			/* the farthest emitted in STAGE_GRAPH */
 	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */
 	SearchBound round_cursor;	/* cursor before the exact round under way, */
@@ -134,6 +139,19 @@ extern ProposalVerdict proposal_verdict(const GpuannScan *scan, const SearchResu
 
 /* Whether an honest server could have made a proposal of this verdict. No page is locked. */
 extern bool proposal_was_honest(GpuannScan *scan, const SearchResult *result, ProposalVerdict verdict);
+
+/* Whether a good proposal's distance is that of the row. Reads its vector; no page is locked. */
+extern bool proposal_is_measured(GpuannScan *scan, const SearchResult *result);
+
+/* Whether a slot is among the list entries from a position on; true as well if they can no longer be read. */
+extern bool slot_came_since(GpuannScan *scan, uint32 slot, uint64 position);
+
+/* The slots that an index has in use, at most: some may hold rows that are dead by now. */
+static inline uint32
+scan_slots_in_use(const GpuannScan *scan)
+{
+	return scan->bounds.next_fresh - Min(scan->bounds.free_count, scan->bounds.next_fresh);
+}
 
 /* Errors out if a row that the node page at block names cannot be in the table. heap_blocks: its length as last asked, 0 at first. */
 extern void check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block,

@@ -108,11 +108,12 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	ServerAnswer server;
 	PageAnswer	pending;
 	uint64		changes = client_changes(scan->mirror);
-	FallbackReason why;
+	FallbackReason why = FALLBACK_NONE;
 	bool		full;
 
 	/* All that the mirror returns is checked against its node record, rows newer than our bounds too. */
-	why = client_search(scan->mirror, &query, NO_SLOT, &server);
+	if (!scan_batch_has(scan, &query, &server, &changes))
+		why = client_search(scan->mirror, &query, NO_SLOT, &server);
 	unseen.skip = NULL;
 	if (why == FALLBACK_NONE && !page_pending_search(&scan->query, server.position, &unseen, &pending))
 		why = FALLBACK_BEHIND;

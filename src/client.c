@@ -165,17 +165,37 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 	return why;
 }
 
-/* Put a query into a lane; false if vector and answer do not fit. */
-static bool
-fill_lane(int number, MirrorRef mirror, const ServerQuery *query)
+/* Queries of one kind, for a lane: their vectors stand one after another. */
+typedef struct LaneBatch
 {
-	AreaLane   *lane = lane_prepare(number, LANE_SEARCH, (uint32) mirror.entry, mirror.generation);
-	void	   *vector = lane_array(number, query->vector_bytes, &lane->body_offset);
+	const ServerQuery *query;	/* but for its vector */
+	const void *vectors;
+	uint32		count;
+} LaneBatch;
 
-	if (vector == NULL ||
-		query->k > (LANE_DATA_BYTES - area_align(query->vector_bytes)) / sizeof(SearchResult))
+uint32
+client_batch_room(const ServerQuery *query)
+{
+	Size		each = add_size(sizeof(LaneFound), mul_size(query->k, sizeof(SearchResult)));
+
+	return (uint32) ((LANE_DATA_BYTES - AREA_ALIGN) / Max(each, query->vector_bytes));
+}
+
+/* Put queries into a lane; false if vectors or answers do not fit. */
+static bool
+fill_lane(int number, MirrorRef mirror, const LaneBatch *batch)
+{
+	const ServerQuery *query = batch->query;
+	AreaLane   *lane = lane_prepare(number, LANE_SEARCH, (uint32) mirror.entry, mirror.generation);
+	void	   *vectors;
+
+	if (batch->count > client_batch_room(query))
 		return false;
-	memcpy(vector, query->vector, query->vector_bytes);
+	vectors = lane_array(number, mul_size(batch->count, query->vector_bytes), &lane->body_offset);
+	if (vectors == NULL)
+		return false;
+	memcpy(vectors, batch->vectors, (Size) batch->count * query->vector_bytes);
+	lane->count = batch->count;
 	lane->method = query->method;
 	lane->k = query->k;
 	lane->ef = query->ef;
@@ -186,29 +206,40 @@ fill_lane(int number, MirrorRef mirror, const ServerQuery *query)
 	return true;
 }
 
-/* Take the answer out of a lane. */
+/* Take the answers out of a lane. */
 static FallbackReason
-read_lane(int number, const ServerQuery *query, RawAnswer *raw)
+read_lane(int number, const LaneBatch *batch, RawAnswer *raws)
 {
 	AreaLane   *lane = shared_lane((uint32) number);
-	const void *results;
+	uint32		count = *(volatile uint32_t *) &lane->out_count;
+	uint32		k = batch->query->k;
+	const LaneFound *found = lane_answer_array(number, *(volatile uint64_t *) &lane->out_slots_offset, count, sizeof(LaneFound));
+	const SearchResult *results = lane_answer_array(number, *(volatile uint64_t *) &lane->out_offset, (uint64) count * k,
+													sizeof(SearchResult));
 
-	raw->count = *(volatile uint32_t *) &lane->out_count;
-	raw->position = lane->out_position;
-	raw->batch = 1;
-	raw->counters = lane->counters;
-	results = lane_answer_array(number, *(volatile uint64_t *) &lane->out_offset, raw->count, sizeof(SearchResult));
-	if (results == NULL || !copy_results(raw, results, query->k))
+	if (count != batch->count || found == NULL || results == NULL)
 		return FALLBACK_INVALID_ANSWER;
+	for (uint32 i = 0; i < count; i++)
+	{
+		RawAnswer  *raw = &raws[i];
+
+		raw->status = ENGINE_OK;
+		raw->count = *(const volatile uint32_t *) &found[i].count;
+		raw->position = found[i].position;
+		raw->batch = count;
+		raw->counters = found[i].counters;
+		if (!copy_results(raw, results + (Size) i * k, k))
+			return FALLBACK_INVALID_ANSWER;
+	}
 	return FALLBACK_NONE;
 }
 
-/* Ask through a lane: for answers of more than PAYLOAD_RESULTS. */
+/* Ask through a lane: several queries, or one whose answer is larger than PAYLOAD_RESULTS. What fails is in raws[0]. */
 static FallbackReason
-search_by_lane(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnswer *raw)
+search_by_lane(MirrorRef mirror, const LaneBatch *batch, uint32 epoch, RawAnswer *raws)
 {
 	volatile FallbackReason why = FALLBACK_TOO_LARGE;
-	int64		deadline = monotonic_us() + (int64) gpuann_request_timeout * 1000;
+	int64		patience = (int64) gpuann_request_timeout * 1000;
 	int			lane = lane_claim();
 	uint32		now_epoch;
 
@@ -216,18 +247,19 @@ search_by_lane(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 		return FALLBACK_SLOT_BUSY;
 	PG_TRY();
 	{
-		const char *text;
-
-		if (fill_lane(lane, mirror, query))
+		if (fill_lane(lane, mirror, batch))
 		{
-			raw->status = lane_call(lane, deadline, &text);
-			strlcpy(raw->error, raw->status == ENGINE_OK ? "" : text, sizeof(raw->error));
-			if (raw->status == ENGINE_OK)
-				why = read_lane(lane, query, raw);
+			int64		deadline = monotonic_us() + patience;
+			const char *text;
+
+			raws->status = lane_call_patiently(lane, deadline, patience, &text);
+			strlcpy(raws->error, raws->status == ENGINE_OK ? "" : text, sizeof(raws->error));
+			if (raws->status == ENGINE_OK)
+				why = read_lane(lane, batch, raws);
 			else if (!area_server_ready(&now_epoch) || now_epoch != epoch)
 				why = FALLBACK_SERVER_DIED;
 			else
-				why = monotonic_us() >= deadline ? FALLBACK_TIMEOUT : FALLBACK_NONE;
+				why = lane_has_answer(lane) ? FALLBACK_NONE : FALLBACK_TIMEOUT;
 		}
 	}
 	PG_FINALLY();
@@ -324,40 +356,57 @@ client_changes(MirrorRef mirror)
 	return atomic_load(&mirror_area(mirror.entry)->generation) == mirror.generation ? changes : 0;
 }
 
+/* Whether a query can be put to a server now; its epoch. */
+static FallbackReason
+may_ask(MirrorRef mirror, const ServerQuery *query, uint32 *epoch)
+{
+	if (gpuann_area == NULL || mirror.entry < 0)
+		return FALLBACK_OFF;
+	if (!area_server_ready(epoch))
+		return FALLBACK_NO_SERVER;
+	if (query->vector_bytes > PAYLOAD_VECTOR || query->k == 0)
+		return FALLBACK_TOO_LARGE;
+	if (still_hung(*epoch))
+		return FALLBACK_TIMEOUT;
+	area_leave_at_exit();
+	return FALLBACK_NONE;
+}
+
+/* What a server has said that is not an answer. */
+static FallbackReason
+judge_status(const RawAnswer *raw)
+{
+	if (raw->status == ENGINE_OK)
+		return FALLBACK_NONE;
+	if (raw->status == ENGINE_NOT_FOUND)
+		return FALLBACK_NOT_LOADED;
+	fallback_detail(raw->error);
+	return FALLBACK_ENGINE_ERROR;
+}
+
 FallbackReason
 client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer)
 {
+	LaneBatch	batch = {query, query->vector, 1};
 	RawAnswer	raw;
 	FallbackReason why;
 	uint32		epoch;
 
 	memset(&raw, 0, sizeof(raw));
 	memset(answer, 0, sizeof(*answer));
-	if (gpuann_area == NULL || mirror.entry < 0)
-		return FALLBACK_OFF;
-	if (!area_server_ready(&epoch))
-		return FALLBACK_NO_SERVER;
-	if (query->vector_bytes > PAYLOAD_VECTOR || query->k == 0)
-		return FALLBACK_TOO_LARGE;
-	if (still_hung(epoch))
-		return FALLBACK_TIMEOUT;
-
-	area_leave_at_exit();
+	why = may_ask(mirror, query, &epoch);
+	if (why != FALLBACK_NONE)
+		return why;
 	if (query->k > PAYLOAD_RESULTS)
-		why = search_by_lane(mirror, query, epoch, &raw);
+		why = search_by_lane(mirror, &batch, epoch, &raw);
 	else
 		why = search_by_slot(mirror, query, epoch, &raw);
 	if (why == FALLBACK_TIMEOUT)
 		note_timeout(epoch);
+	if (why == FALLBACK_NONE)
+		why = judge_status(&raw);
 	if (why != FALLBACK_NONE)
 		return why;
-	if (raw.status == ENGINE_NOT_FOUND)
-		return FALLBACK_NOT_LOADED;
-	if (raw.status != ENGINE_OK)
-	{
-		fallback_detail(raw.error);
-		return FALLBACK_ENGINE_ERROR;
-	}
 	if (!answer_is_valid(mirror, query, &raw))
 	{
 		pfree(raw.results);
@@ -365,6 +414,32 @@ client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, Ser
 	}
 	keep_known(&raw, next_fresh, answer);
 	return FALLBACK_NONE;
+}
+
+FallbackReason
+client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count, ServerAnswer *answers)
+{
+	LaneBatch	batch = {query, vectors, count};
+	RawAnswer  *raws = palloc0(mul_size(Max(count, 1), sizeof(RawAnswer)));
+	uint32		epoch;
+	FallbackReason why = may_ask(mirror, query, &epoch);
+
+	if (why == FALLBACK_NONE)
+	{
+		why = search_by_lane(mirror, &batch, epoch, raws);
+		if (why == FALLBACK_TIMEOUT)
+			note_timeout(epoch);
+	}
+	if (why == FALLBACK_NONE)
+		why = judge_status(raws);
+	for (uint32 i = 0; i < count && why == FALLBACK_NONE; i++)
+	{
+		if (!answer_is_valid(mirror, query, &raws[i]))
+			why = FALLBACK_INVALID_ANSWER;
+		keep_known(&raws[i], NO_SLOT, &answers[i]);
+	}
+	pfree(raws);
+	return why;
 }
 
 void

@@ -62,6 +62,14 @@ extern uint64 client_changes(MirrorRef mirror);
 /* Ask the server. Anything but FALLBACK_NONE: no answer, take the page path. Errors out only on cancel and shutdown. */
 extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer);
 
+/*
+ * Ask the same of many vectors, which stand one after another, through a lane: all are answered, or none. client_batch_room says how many fit.
+ * Memory is palloc'd.
+ */
+extern FallbackReason client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count,
+										  ServerAnswer *answers);
+extern uint32 client_batch_room(const ServerQuery *query);
+
 /* Tell whoever mirrors this index that its pages are ahead. Cheap; a no-op without an area. */
 extern void client_note_change(Relation index, const IndexFormat *format);
 

@@ -125,8 +125,15 @@ lane_answered(int number, EngineStatus *status, const char **text)
 EngineStatus
 lane_call(int number, int64 deadline_us, const char **text)
 {
+	return lane_call_patiently(number, deadline_us, 0, text);
+}
+
+EngineStatus
+lane_call_patiently(int number, int64 deadline_us, int64 patience_us, const char **text)
+{
 	AreaLane   *lane = shared_lane((uint32) number);
 	uint32		event = area_wait_event(AREA_WAIT_LANE);
+	uint32		done = 0;
 	EngineStatus status;
 
 	*text = "no server runs";
@@ -135,7 +142,11 @@ lane_call(int number, int64 deadline_us, const char **text)
 	while (!lane_answered(number, &status, text))
 	{
 		int64		now = monotonic_us();
+		uint32		progress = atomic_load(&lane->done);
 
+		if (progress > done)
+			deadline_us = Max(deadline_us, now + patience_us);
+		done = Max(done, progress);
 		if (now >= deadline_us)
 		{
 			*text = "the server does not answer";

@@ -3,7 +3,7 @@
  *		gpuann_recall(index, samples, k, ef): how many of the true nearest rows the index finds.
  *
  * The queries are vectors of rows of the table itself, drawn from the index's own pages; each is asked through an ordinary scan of
- * this index twice, approximately and exactly, by the caller's snapshot. The row asked about is left out of both answers: it
+ * this index twice, approximately and exactly, by the caller's snapshot. A server is asked for the first answers of many at once. The row asked about is left out of both answers: it
  * would always be found. No expression of the index is evaluated. Where row-level security applies to the caller, rows that he may not see
  * are neither drawn nor counted in an answer, as if a query had filtered them (rowpolicy.c).
  */
@@ -38,6 +38,7 @@
 #define MAX_K			ENGINE_MAX_EF
 #define RECALL_COLUMNS	7
 #define SPARE_SAMPLES	100		/* drawn more, and twice as many: some rows are not visible */
+#define BATCH_SAMPLES	128		/* asked about at once */
 
 /* A row drawn as a query. */
 typedef struct Sample
@@ -56,6 +57,18 @@ typedef struct Neighbours
 	double		ms;
 } Neighbours;
 
+/* Samples whose rows are visible, asked about together. */
+typedef struct SampleBatch
+{
+	uint32		count;
+	Sample		samples[BATCH_SAMPLES];
+	char	   *vectors;		/* one after another */
+	FirstAnswer found[BATCH_SAMPLES];
+	FirstAnswer exact[BATCH_SAMPLES];
+	double		found_ms;		/* of the batch, for each of them */
+	double		exact_ms;
+} SampleBatch;
+
 typedef struct Recall
 {
 	SqlIndex	opened;
@@ -72,6 +85,7 @@ typedef struct Recall
 
 	/* sums */
 	uint32		asked;
+	uint32		alone;			/* asked about, and nobody else is there */
 	uint64		hits;
 	uint64		wanted;
 	double		least;			/* recall of the worst query */
@@ -159,14 +173,12 @@ row_is_visible(Recall *recall, const Sample *sample)
 	return visible;
 }
 
-/* A value of the indexed type from a slot's elements. */
+/* A value of the indexed type from its elements. */
 static Datum
-value_of_slot(Recall *recall, uint32 slot)
+value_of(const Recall *recall, const char *elements)
 {
 	const IndexFormat *format = recall->format;
-	char	   *elements = palloc(format->vector_bytes);
 
-	read_vector(recall->index, format, slot, elements);
 	if (format->type == ELEMENT_BIT)
 	{
 		VarBit	   *bits = palloc0(VARBITTOTALLEN(format->dims));
@@ -204,22 +216,52 @@ set_option(const char *name, const char *value)
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* Ask for the k nearest visible rows, without the row asked about. */
+/* Whether the following scans are to be exact. */
 static void
-ask(Recall *recall, Datum query, const Sample *sample, bool exact, Neighbours *found)
+set_exact(const Recall *recall, bool exact)
+{
+	set_option("gpuann.exact", exact ? "on" : "off");
+	set_option("gpuann.max_scan_tuples", exact ? "-1" : recall->max_scan_tuples);
+}
+
+/* Milliseconds since a moment. */
+static double
+ms_since(instr_time start)
+{
+	instr_time	time;
+
+	INSTR_TIME_SET_CURRENT(time);
+	INSTR_TIME_SUBTRACT(time, start);
+	return INSTR_TIME_GET_MILLISEC(time);
+}
+
+/* Have a server give the first answers of a batch; milliseconds for each. */
+static double
+ask_batch(Recall *recall, const SampleBatch *batch, bool exact, FirstAnswer *first)
+{
+	instr_time	start;
+
+	set_exact(recall, exact);
+	INSTR_TIME_SET_CURRENT(start);
+	scan_batch_ask(recall->index, batch->vectors, batch->count, exact ? METHOD_EXACT : METHOD_GRAPH, first);
+	return ms_since(start) / batch->count;
+}
+
+/* Ask for the k nearest visible rows, without the row asked about; what a server has said already is in first. */
+static void
+ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstAnswer *first, Neighbours *found)
 {
 	GpuannScan *scan = recall->scan->opaque;
 	ScanKeyData key;
-	instr_time	start,
-				time;
+	instr_time	start;
 
-	set_option("gpuann.exact", exact ? "on" : "off");
-	set_option("gpuann.max_scan_tuples", exact ? "-1" : recall->max_scan_tuples);
+	set_exact(recall, exact);
 	ScanKeyEntryInitialize(&key, SK_ORDER_BY, 1, GPUANN_STRATEGY_DISTANCE, InvalidOid, InvalidOid,
 						   index_getprocid(recall->index, 1, GPUANN_DISTANCE_PROC), query);
 	found->count = 0;
 	INSTR_TIME_SET_CURRENT(start);
 	index_rescan(recall->scan, NULL, 0, &key, 1);
+	scan->first = first;
 	while (found->count < recall->k && index_getnext_slot(recall->scan, ForwardScanDirection, recall->row))
 	{
 		const SearchResult *result = &scan->answer.results[scan->next - 1];
@@ -227,9 +269,8 @@ ask(Recall *recall, Datum query, const Sample *sample, bool exact, Neighbours *f
 		if (result->slot != sample->slot && row_policy_allows(recall->policy, result->slot, &recall->row->tts_tid))
 			found->distances[found->count++] = result->distance;
 	}
-	INSTR_TIME_SET_CURRENT(time);
-	INSTR_TIME_SUBTRACT(time, start);
-	found->ms = INSTR_TIME_GET_MILLISEC(time);
+	scan->first = NULL;
+	found->ms = ms_since(start);
 	found->visited = scan->stats.visited;
 	found->server = scan->stats.tally.server;
 	ExecClearTuple(recall->row);
@@ -245,7 +286,10 @@ compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
 	uint32		hits = 0;
 
 	if (exact->count == 0)
+	{
+		recall->alone++;
 		return;
+	}
 	for (uint32 i = 0; i < found->count; i++)
 		hits += found->distances[i] <= exact->distances[exact->count - 1];
 	recall->asked++;
@@ -258,28 +302,56 @@ compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
 	recall->by_server += found->server;
 }
 
-/* Ask about one sampled row. False: nobody can see it. */
-static bool
-ask_about(Recall *recall, const Sample *sample)
+/* Ask about one row of a batch. */
+static void
+ask_about(Recall *recall, SampleBatch *batch, uint32 i)
 {
-	MemoryContext old;
+	const char *elements = batch->vectors + (Size) i * recall->format->vector_bytes;
+	const Sample *sample = &batch->samples[i];
 	Neighbours	found,
 				exact;
-	Datum		query;
+	Datum		query = value_of(recall, elements);
 
 	CHECK_FOR_INTERRUPTS();
-	if (!row_is_visible(recall, sample))
-		return false;
-	old = MemoryContextSwitchTo(recall->query_memory);
-	query = value_of_slot(recall, sample->slot);
 	found.distances = palloc(sizeof(double) * recall->k);
 	exact.distances = palloc(sizeof(double) * recall->k);
-	ask(recall, query, sample, false, &found);
-	ask(recall, query, sample, true, &exact);
+	ask(recall, query, sample, false, &batch->found[i], &found);
+	ask(recall, query, sample, true, &batch->exact[i], &exact);
+	found.ms += batch->found_ms;
+	exact.ms += batch->exact_ms;
 	compare(recall, &found, &exact);
+	pfree(found.distances);
+	pfree(exact.distances);
+	pfree(DatumGetPointer(query));
+}
+
+/* Ask about the next visible rows of those drawn, at most so many; where to go on. */
+static uint32
+ask_some(Recall *recall, const Sample *drawn, uint32 count, uint32 from, uint32 most)
+{
+	MemoryContext old = MemoryContextSwitchTo(recall->query_memory);
+	SampleBatch *batch = palloc0(sizeof(SampleBatch));
+
+	batch->vectors = palloc_extended(mul_size(BATCH_SAMPLES, recall->format->vector_bytes), MCXT_ALLOC_HUGE);
+	for (; from < count && batch->count < Min(most, BATCH_SAMPLES); from++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!row_is_visible(recall, &drawn[from]))
+			continue;
+		read_vector(recall->index, recall->format, drawn[from].slot,
+					batch->vectors + (Size) batch->count * recall->format->vector_bytes);
+		batch->samples[batch->count++] = drawn[from];
+	}
+	if (batch->count > 0)
+	{
+		batch->found_ms = ask_batch(recall, batch, false, batch->found);
+		batch->exact_ms = ask_batch(recall, batch, true, batch->exact);
+	}
+	for (uint32 i = 0; i < batch->count; i++)
+		ask_about(recall, batch, i);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(recall->query_memory);
-	return true;
+	return from;
 }
 
 /* Ask about so many rows, or as many as there are. */
@@ -289,7 +361,6 @@ ask_all(Recall *recall, uint32 samples)
 	uint32		room = samples * 2 + SPARE_SAMPLES;
 	Sample	   *drawn;
 	uint32		count;
-	uint32		asked = 0;
 
 	/* Policies may hide nearly all rows. */
 	if (recall->policy != NULL)
@@ -303,9 +374,9 @@ ask_all(Recall *recall, uint32 samples)
 	recall->scan = index_beginscan(recall->opened.heap, recall->index, recall->snapshot, 0, 1);
 #endif
 	recall->row = table_slot_create(recall->opened.heap, NULL);
-	recall->query_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann recall query", ALLOCSET_DEFAULT_SIZES);
-	for (uint32 i = 0; i < count && asked < samples; i++)
-		asked += ask_about(recall, &drawn[i]);
+	recall->query_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann recall queries", ALLOCSET_DEFAULT_SIZES);
+	for (uint32 next = 0, asked = 0; next < count && asked < samples; asked = recall->asked + recall->alone)
+		next = ask_some(recall, drawn, count, next, samples - asked);
 	ExecDropSingleTupleTableSlot(recall->row);
 	index_endscan(recall->scan);
 }

@@ -76,6 +76,16 @@ typedef struct LastScan
 	ScanTally	tally;
 } LastScan;
 
+/* The server's first answer to a scan, asked for with those of others. */
+typedef struct FirstAnswer
+{
+	bool		set;
+	MirrorRef	mirror;
+	ServerQuery query;			/* but for its vector */
+	uint64		changes;		/* client_changes() as it was asked for */
+	ServerAnswer answer;
+} FirstAnswer;
+
 typedef struct GpuannScan
 {
 	const IndexFormat *format;
@@ -92,6 +102,7 @@ typedef struct GpuannScan
 	MirrorRef	mirror;
 	bool		ask_server;
 	bool		answered;		/* there was a first answer */
+	FirstAnswer *first;			/* asked for beforehand, or NULL */
 
 	/* the current answer, and what has been emitted */
 	ScanAnswer	answer;
@@ -127,6 +138,15 @@ extern void answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer);
 
 /* Ask for a range, exactly. */
 extern void answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer);
+
+/*
+ * Have the server give the first answers of so many scans, whose vectors stand one after another, in batches. Who is about to begin such a scan sets its
+ * `first`; where there is no answer the scan asks for itself.
+ */
+extern void scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method, FirstAnswer *first);
+
+/* Take what a scan was given beforehand, if that is what it asks for now. */
+extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer, uint64 *changes);
 
 /* Find out whether the server is to be asked. */
 extern void answer_begin(GpuannScan *scan);

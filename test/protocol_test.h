@@ -162,6 +162,11 @@ extern void lane_post(AreaHeader *area, int lane);
 extern EngineStatus lane_wait(AreaHeader *area, int lane, int ms);	/* ENGINE_FAILED also when it takes too long */
 extern EngineStatus lane_call(AreaHeader *area, int lane);
 
+/* Searches through a lane: exact, alike but for their vectors, at most MOST_LANE_SEARCHES. Fill in, post, wait; then read each answer. */
+#define MOST_LANE_SEARCHES	100
+extern void lane_fill_searches(AreaHeader *area, int lane, const Search *searches, uint32_t count);
+extern bool lane_read_answer(AreaHeader *area, int lane, uint32_t number, Answer *answer);
+
 /* Mirrors of the test's rows: rows [0, rows), with position as many. */
 extern uint32_t entry_claim(AreaHeader *area, uint32_t entry);	/* a new generation */
 extern EngineStatus entry_create(AreaHeader *area, int lane, uint32_t entry);

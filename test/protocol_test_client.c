@@ -260,6 +260,7 @@ lane_prepare(AreaHeader *area, int number, LaneOp op, uint32_t entry)
 
 	memset((char *) lane + offsetof(AreaLane, op), 0, sizeof(AreaLane) - offsetof(AreaLane, op));
 	atomic_store(&lane->cancel, 0);
+	atomic_store(&lane->done, 0);
 	lane->op = op;
 	lane->mirror = entry;
 	lane->mirror_generation = atomic_load(&area_mirror(area, entry)->generation);
@@ -311,6 +312,44 @@ lane_call(AreaHeader *area, int number)
 {
 	lane_post(area, number);
 	return lane_wait(area, number, LONG_MS);
+}
+
+/* Put searches into a lane; k is that of the first. */
+void
+lane_fill_searches(AreaHeader *area, int number, const Search *searches, uint32_t count)
+{
+	AreaLane   *lane = lane_prepare(area, number, LANE_SEARCH, searches[0].entry);
+	unsigned char *vectors = lane_array(area, number, &lane->body_offset, 64, count * sizeof(searches[0].vector));
+
+	for (uint32_t i = 0; i < count; i++)
+		memcpy(vectors + i * sizeof(searches[0].vector), searches[i].vector, sizeof(searches[0].vector));
+	lane->mirror_generation = searches[0].generation;
+	lane->count = count;
+	lane->method = METHOD_EXACT;
+	lane->k = searches[0].k;
+	lane->vector_bytes = sizeof(searches[0].vector);
+}
+
+/* Copy the answer of one of a lane's searches, as many results as an Answer holds; false if it does not lie in the lane. */
+bool
+lane_read_answer(AreaHeader *area, int number, uint32_t place, Answer *answer)
+{
+	const AreaLane *lane = area_lane(area, (uint32_t) number);
+	const unsigned char *data = area_lane_data(area, (uint32_t) number);
+	uint64_t	results = lane->out_offset + (uint64_t) place * lane->k * sizeof(SearchResult);
+	LaneFound	found;
+
+	memset(answer, 0, sizeof(*answer));
+	if (place >= lane->out_count || lane->out_slots_offset + lane->out_count * sizeof(LaneFound) > lane->out_offset)
+		return false;
+	memcpy(&found, data + lane->out_slots_offset + place * sizeof(LaneFound), sizeof(found));
+	if (found.count > lane->k || results + found.count * sizeof(SearchResult) > LANE_DATA_BYTES)
+		return false;
+	answer->rows = found.rows;
+	answer->position = found.position;
+	answer->count = found.count;
+	memcpy(answer->results, data + results, (found.count < PAYLOAD_RESULTS ? found.count : PAYLOAD_RESULTS) * sizeof(SearchResult));
+	return true;
 }
 
 /* Give an entry a new generation: nobody finds its earlier mirror any more. */

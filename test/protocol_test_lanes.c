@@ -362,35 +362,151 @@ large_answers_go_through_lanes(void)
 	{
 		search_random(&search, world->area, 0, &random);
 		search.has_beyond = 0;
-		search.k = PAYLOAD_RESULTS;
+		search.k = 100000;
 		number = lane_claim(world->area);
-		lane = lane_prepare(world->area, number, LANE_SEARCH, 0);
-		memcpy(lane_array(world->area, number, &lane->body_offset, 128, sizeof(search.vector)), search.vector,
-			   sizeof(search.vector));
-		lane->method = METHOD_EXACT;
-		lane->k = 100000;
-		lane->vector_bytes = sizeof(search.vector);
+		lane = area_lane(world->area, (uint32_t) number);
+		lane_fill_searches(world->area, number, &search, 1);
 		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "lane search: %.100s", lane->error);
-		REQUIRE(lane->out_count == TEST_ROWS && lane->out_rows == TEST_ROWS && lane->out_position == TEST_ROWS,
-				"%u results, %u rows", lane->out_count, lane->out_rows);
-		memset(&answer, 0, sizeof(answer));
-		answer.rows = answer.count = PAYLOAD_RESULTS;
-		answer.rows = TEST_ROWS;
-		memcpy(answer.results, area_lane_data(world->area, (uint32_t) number) + lane->out_offset, sizeof(answer.results));
-		if (answer_wrong(&search, &answer) != NULL)
-			case_fails("%s", answer_wrong(&search, &answer));
+		REQUIRE(lane_read_answer(world->area, number, 0, &answer), "the answer is not in the lane");
+		REQUIRE(answer.count == TEST_ROWS && answer.rows == TEST_ROWS && answer.position == TEST_ROWS, "%u results, %u rows",
+				answer.count, answer.rows);
 		for (const SearchResult *result = (const SearchResult *) (area_lane_data(world->area, (uint32_t) number) +
 																   lane->out_offset);
 			 first + 1 < TEST_ROWS; first++)
 			if (!engine_before(result[first].distance, result[first].slot, result[first + 1].distance, result[first + 1].slot))
 				case_fails("results %u and %u are not in order", first, first + 1);
-		lane_prepare(world->area, number, LANE_SEARCH, 0)->k = 1u << 30;
-		lane->method = METHOD_EXACT;
-		lane->vector_bytes = sizeof(search.vector);
+		search.k = answer.count = PAYLOAD_RESULTS;
+		if (answer_wrong(&search, &answer) != NULL)
+			case_fails("%s", answer_wrong(&search, &answer));
+		search.k = 1u << 30;
+		lane_fill_searches(world->area, number, &search, 1);
 		if (lane_call(world->area, number) != ENGINE_INVALID)
 			case_fails("an answer larger than a lane is promised");
 		lane_release(world->area, number);
 	}
+	world_free(world);
+}
+
+/* Post so many searches in a lane; the status, and with ENGINE_OK every answer is right. */
+static EngineStatus
+batch_status(World *world, int number, uint32_t count, uint32_t k)
+{
+	static Search searches[MOST_LANE_SEARCHES];
+	uint64_t	random = count;
+	EngineStatus status;
+	Answer		answer;
+	const char *wrong;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		search_random(&searches[i], world->area, 0, &random);
+		searches[i].has_beyond = 0;
+		searches[i].k = k;
+	}
+	lane_fill_searches(world->area, number, searches, count);
+	status = lane_call(world->area, number);
+	for (uint32_t i = 0; i < count && status == ENGINE_OK && !case_failed(); i++)
+	{
+		if (!lane_read_answer(world->area, number, i, &answer))
+			case_fails("answer %u is not in the lane", i);
+		else if ((wrong = answer_wrong(&searches[i], &answer)) != NULL)
+			case_fails("answer %u of %u: %s", i, count, wrong);
+	}
+	return status;
+}
+
+static void
+batches_go_through_lanes(void)
+{
+	static const uint32_t counts[] = {1, 2, 3, 17, 64, 65, MOST_LANE_SEARCHES};
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		number = lane_claim(world->area);
+		lane = area_lane(world->area, (uint32_t) number);
+		for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && !case_failed(); i++)
+		{
+			if (batch_status(world, number, counts[i], 10) != ENGINE_OK)
+				case_fails("a batch of %u: %.100s", counts[i], lane->error);
+			if (atomic_load(&lane->done) != counts[i])
+				case_fails("%u of %u answers are counted", atomic_load(&lane->done), counts[i]);
+			works(world, 0, 0);
+		}
+		/* What is impossible is refused, and the lane is as good as before. */
+		if (batch_status(world, number, MOST_LANE_SEARCHES, LANE_DATA_BYTES / sizeof(SearchResult) / 50) != ENGINE_INVALID)
+			case_fails("answers larger than a lane are promised");
+		lane_fill_searches(world->area, number, &(Search) {.entry = 0, .k = 1}, 1);
+		lane->mirror_generation = atomic_load(&area_mirror(world->area, 0)->generation);
+		lane->count = 0;
+		if (lane_call(world->area, number) != ENGINE_INVALID)
+			case_fails("no queries at all are answered");
+		lane->count = UINT32_MAX;
+		if (lane_call(world->area, number) != ENGINE_INVALID)
+			case_fails("more queries than fit are answered");
+		if (batch_status(world, number, 5, 10) != ENGINE_OK)
+			case_fails("a batch afterwards: %.100s", lane->error);
+		lane_release(world->area, number);
+	}
+	world_free(world);
+}
+
+/* A batch is left or cancelled in the middle, its mirror goes, the server dies: the lane comes free, and others are served meanwhile. */
+static void
+batches_can_be_left(void)
+{
+	World	   *world = world_make(4, 2);
+	Search		searches[MOST_LANE_SEARCHES];
+	uint64_t	random = 5;
+	AreaLane   *lane;
+	int			number;
+	EngineStatus status;
+
+	/* A batch is two pieces, so there is something left to do when the first answers are counted. */
+	if (!server_up(world, "delay_us=100000") || !entry_load(world->area, 0, 100))
+	{
+		world_free(world);
+		return;
+	}
+	for (uint32_t i = 0; i < MOST_LANE_SEARCHES; i++)
+	{
+		search_random(&searches[i], world->area, 0, &random);
+		searches[i].k = 5;
+	}
+	number = lane_claim(world->area);
+	lane = area_lane(world->area, (uint32_t) number);
+	lane_fill_searches(world->area, number, searches, MOST_LANE_SEARCHES);
+	lane_post(world->area, number);
+	while (atomic_load(&lane->done) == 0)
+		pause_us(1000);
+	works(world, 0, 0);
+	atomic_store(&lane->cancel, 1);
+	status = lane_wait(world->area, number, LONG_MS);
+	if (status != ENGINE_CANCELLED && status != ENGINE_OK)
+		case_fails("a cancelled batch ends with status %d", (int) status);
+
+	lane_fill_searches(world->area, number, searches, MOST_LANE_SEARCHES);
+	lane_post(world->area, number);
+	while (atomic_load(&lane->done) == 0)
+		pause_us(1000);
+	lane_release(world->area, number);
+	for (int64_t until = now_us() + LONG_MS * 1000; atomic_load(&lane->owner) != 0 && now_us() < until;)
+		pause_us(1000);
+	if (atomic_load(&lane->owner) != 0 || request_state(atomic_load(&lane->state)) != REQUEST_FREE)
+		case_fails("a lane that was left in the middle of a batch does not come free");
+
+	number = lane_claim(world->area);
+	lane_fill_searches(world->area, number, searches, MOST_LANE_SEARCHES);
+	lane_post(world->area, number);
+	while (atomic_load(&area_lane(world->area, (uint32_t) number)->done) == 0)
+		pause_us(1000);
+	server_kill(world);
+	status = lane_wait(world->area, number, LONG_MS);
+	if (status != ENGINE_FAILED && status != ENGINE_OK)
+		case_fails("a batch whose server dies ends with status %d", (int) status);
+	lane_release(world->area, number);
 	world_free(world);
 }
 
@@ -630,6 +746,8 @@ const TestCase lane_cases[] = {
 	{"dropped_mirrors_give_their_memory_back", dropped_mirrors_give_their_memory_back},
 	{"operations_change_the_mirror", operations_change_the_mirror},
 	{"large_answers_go_through_lanes", large_answers_go_through_lanes},
+	{"batches_go_through_lanes", batches_go_through_lanes},
+	{"batches_can_be_left", batches_can_be_left},
 	{"links_are_fetched_in_pieces", links_are_fetched_in_pieces},
 	{"cancel_ends_a_link", cancel_ends_a_link},
 	{"lanes_of_the_dead_come_free", lanes_of_the_dead_come_free},

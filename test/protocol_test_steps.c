@@ -24,6 +24,7 @@
 #define ROWS			200
 #define MOST_LINGER_US	30
 #define MOST_PASSES		4
+#define STORM_BATCH		20		/* searches through a lane at once: some pieces of the CPU engine's */
 #define STOP_DYING		2		/* LoadStats.stop: lane users end too */
 
 static const char *const step_names[PROTOCOL_STEPS_COUNT] = {
@@ -217,22 +218,20 @@ worker_main(AreaHeader *area, LoadStats *stats)
 	}
 }
 
-/* One search through a lane, left early or judged. */
+/* Searches through a lane, one or several, left early or judged. */
 static void
 lane_search(AreaHeader *area, int number, LoadStats *stats, uint64_t *random)
 {
-	AreaLane   *lane = lane_prepare(area, number, LANE_SEARCH, 0);
-	Search		search;
-	Answer		answer;
-	const char *wrong;
+	Search		searches[STORM_BATCH];
+	uint32_t	count = next_random(random) % 2 == 0 ? 1 : 1 + (uint32_t) (next_random(random) % STORM_BATCH);
 
-	search_random(&search, area, 0, random);
-	search.has_beyond = 0;
-	memcpy(lane_array(area, number, &lane->body_offset, 64, sizeof(search.vector)), search.vector, sizeof(search.vector));
-	lane->mirror_generation = search.generation;
-	lane->method = METHOD_EXACT;
-	lane->k = search.k;
-	lane->vector_bytes = sizeof(search.vector);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		search_random(&searches[i], area, 0, random);
+		searches[i].has_beyond = 0;
+		searches[i].k = searches[0].k;
+	}
+	lane_fill_searches(area, number, searches, count);
 	lane_post(area, number);
 	atomic_fetch_add(&stats->posted, 1);
 	if (next_random(random) % 2 == 0)
@@ -243,14 +242,14 @@ lane_search(AreaHeader *area, int number, LoadStats *stats, uint64_t *random)
 	}
 	if (lane_wait(area, number, REST_MS * 3) != ENGINE_OK)
 		return;
-	memset(&answer, 0, sizeof(answer));
-	answer.rows = lane->out_rows;
-	answer.position = lane->out_position;
-	answer.count = lane->out_count;
-	if (answer.count <= PAYLOAD_RESULTS && lane->out_offset + answer.count * sizeof(SearchResult) <= LANE_DATA_BYTES)
-		memcpy(answer.results, area_lane_data(area, (uint32_t) number) + lane->out_offset, answer.count * sizeof(SearchResult));
-	if ((wrong = answer_wrong(&search, &answer)) != NULL)
-		note_wrong(stats, wrong);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		Answer		answer;
+		const char *wrong = "a lane's answer is not in the lane";
+
+		if (!lane_read_answer(area, number, i, &answer) || (wrong = answer_wrong(&searches[i], &answer)) != NULL)
+			note_wrong(stats, wrong);
+	}
 	atomic_fetch_add(&stats->by_lane, 1);
 }
 

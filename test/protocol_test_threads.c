@@ -79,17 +79,17 @@ lane_thread(void *arg)
 	while (!atomic_load(&stats->stop))
 	{
 		int			number = lane_claim(area);
-		AreaLane   *lane;
-		Search		search;
+		Search		searches[10];
+		uint32_t	count = 1 + (uint32_t) (next_random(&random) % 10);
 
 		if (number < 0)
 			continue;
-		search_random(&search, area, 0, &random);
-		lane = lane_prepare(area, number, next_random(&random) % 4 == 0 ? LANE_INFO : LANE_SEARCH, 0);
-		memcpy(lane_array(area, number, &lane->body_offset, 0, sizeof(search.vector)), search.vector, sizeof(search.vector));
-		lane->method = METHOD_EXACT;
-		lane->k = search.k;
-		lane->vector_bytes = sizeof(search.vector);
+		for (uint32_t i = 0; i < count; i++)
+			search_random(&searches[i], area, 0, &random);
+		if (next_random(&random) % 4 == 0)
+			(void) lane_prepare(area, number, LANE_INFO, 0);
+		else
+			lane_fill_searches(area, number, searches, count);
 		lane_post(area, number);
 		if (next_random(&random) % 4 != 0 && lane_wait(area, number, LONG_MS) != ENGINE_OK)
 			atomic_fetch_add(&part->scene->refused, 1);

@@ -16,7 +16,7 @@
 #define JOB_POLL_US		200		/* between looks at running jobs, unless the engine wakes us */
 
 /* The lane's word, while it is the server's. */
-static bool
+bool
 lane_is_ours(const Server *server, uint32_t number)
 {
 	return atomic_load(&server_lane(server, number)->state) ==
@@ -51,6 +51,7 @@ lane_finish(Server *server, uint32_t number, EngineStatus status, const char *te
 	AreaLane   *lane = server_lane(server, number);
 
 	work->phase = LANE_RESTS;
+	lane_search_forget(work);
 	server->lanes_busy--;
 	engine_leaves(server, work->request.mirror);
 	if (lane_is_ours(server, number))
@@ -106,19 +107,18 @@ request_copy(LaneRequest *request, const volatile AreaLane *lane)
 	request->beyond_distance = lane->beyond_distance;
 }
 
-/* Hand a lane's job or query to the engine; if it is busy, the lane comes again. */
+/* Hand a lane's job, or its next queries, to the engine; if it is busy, the lane comes again. */
 static void
 lane_submit(Server *server, uint32_t number)
 {
 	LaneWork   *work = &server->lanes[number];
-	EngineQuery *query = &work->ticket.query;
 	EngineError error = {ENGINE_OK, ""};
 	EngineStatus status;
 	bool		search = work->request.op == LANE_SEARCH;
 
 	work->phase = LANE_SUBMITS;
 	if (search)
-		status = server->ops->submit(server->engine, &query, 1, &error);
+		status = lane_search_submit(server, number, &error);
 	else
 		status = server->ops->job_submit(server->engine, &work->job, &work->job_id, &error);
 	PROTOCOL_STEP(LANE_SUBMITTED);
@@ -127,87 +127,9 @@ lane_submit(Server *server, uint32_t number)
 	if (status == ENGINE_BUSY)
 		return;
 	if (status != ENGINE_OK)
-	{
-		if (search)
-			free(query->results);
 		lane_finish(server, number, status, error.text);
-		return;
-	}
-	work->phase = search ? LANE_SEARCHES : LANE_RUNS;
-	if (search)
-	{
-		work->ticket.state = TICKET_FLYING;
-		server->queries_flying++;
-		atomic_fetch_add_explicit(&server->area->batches, 1, memory_order_relaxed);
-		atomic_fetch_add_explicit(&server_mirror(server, work->request.mirror)->counters.batches, 1,
-								  memory_order_relaxed);
-	}
-}
-
-/* Begin a LANE_SEARCH. */
-static void
-search_begin(Server *server, uint32_t number)
-{
-	LaneWork   *work = &server->lanes[number];
-	const LaneRequest *request = &work->request;
-	Ticket	   *ticket = &work->ticket;
-	EngineError error = {ENGINE_OK, ""};
-	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, &error);
-	QueryRequest query = {
-		.method = request->method,
-		.k = request->k,
-		.most_k = (uint32_t) (server->layout.lane_data_bytes / sizeof(SearchResult)),
-		.ef = request->ef,
-		.vector_bytes = request->vector_bytes,
-		.has_beyond = request->has_beyond,
-		.beyond_slot = request->beyond_slot,
-		.beyond_distance = request->beyond_distance,
-	};
-
-	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
-	if (mirror != NULL && query_fill(mirror, &query, &ticket->query, &error) == ENGINE_OK &&
-		!lane_holds(server, request->body_offset, 1, mirror->vector_bytes))
-		engine_error(&error, ENGINE_INVALID, "the vector does not fit the lane");
-	if (error.status == ENGINE_OK)
-	{
-		ticket->query.results = malloc((size_t) request->k * sizeof(SearchResult));
-		if (ticket->query.results == NULL)
-			engine_error(&error, ENGINE_NO_MEMORY, "out of memory for %u results", request->k);
-	}
-	if (error.status != ENGINE_OK)
-	{
-		lane_finish(server, number, error.status, error.text);
-		return;
-	}
-	ticket->query.vector = server_lane_data(server, number) + request->body_offset;
-	ticket->query.user = ticket;
-	ticket->entry = request->mirror;
-	ticket->posted_us = server_now_us();
-	lane_submit(server, number);
-}
-
-/* Answer a completed LANE_SEARCH: its results stand at the beginning of the lane's data. */
-void
-lane_search_done(Server *server, Ticket *ticket)
-{
-	EngineQuery *query = &ticket->query;
-	AreaLane   *lane = server_lane(server, ticket->number);
-	EngineStatus status = query->status;
-
-	ticket->state = TICKET_IDLE;
-	if (status == ENGINE_OK && query->count > query->k)
-		engine_error(&query->error, status = ENGINE_INVALID, "the engine returned more results than were wanted");
-	if (status == ENGINE_OK && lane_is_ours(server, ticket->number))
-	{
-		memcpy(server_lane_data(server, ticket->number), query->results, query->count * sizeof(SearchResult));
-		lane->out_offset = 0;
-		lane->out_count = query->count;
-		lane->out_rows = query->rows;
-		lane->out_position = query->position;
-		lane->counters = query->counters;
-	}
-	free(query->results);
-	lane_finish(server, ticket->number, status, query->error.text);
+	else
+		work->phase = search ? LANE_SEARCHES : LANE_RUNS;
 }
 
 /* Carry on with a LANE_CREATE or LANE_DROP: the entry's earlier mirror has to be gone first, its memory may be needed. */
@@ -309,6 +231,7 @@ lane_take(Server *server, uint32_t number)
 	work->owner = atomic_load(&lane->owner);
 	work->phase = LANE_SUBMITS;
 	work->cancelled = false;
+	work->done = 0;
 	server->lanes_busy++;
 	request_copy(&work->request, lane);
 	engine_enters(server, work->request.mirror);
@@ -324,8 +247,13 @@ lane_take(Server *server, uint32_t number)
 			replace_begin(server, number);
 			return true;
 		case LANE_SEARCH:
-			search_begin(server, number);
-			return true;
+			status = lane_search_begin(server, number, &error);
+			if (status == ENGINE_OK)
+			{
+				lane_submit(server, number);
+				return true;
+			}
+			break;
 		case LANE_LINK_FETCH:
 			status = lane_link_fetch(server, number, &error);
 			break;
@@ -396,8 +324,6 @@ lane_cancel(Server *server, uint32_t number)
 	}
 	if (work->phase != LANE_SUBMITS)
 		return false;
-	if (work->request.op == LANE_SEARCH)
-		free(work->ticket.query.results);
 	lane_finish(server, number, ENGINE_CANCELLED, "cancelled");
 	return true;
 }

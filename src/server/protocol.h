@@ -33,7 +33,7 @@
  * nothing writes any more) the launcher advances the epoch, makes the moves above, and wakes the waiters. What was posted after that
  * the next server takes, or its backend, which finds the epoch moved, takes it back.
  *
- * Lanes carry what is large: rows to load, linked rows to fetch, answers of more than PAYLOAD_RESULTS. A client claims a lane
+ * Lanes carry what is large: rows to load, linked rows to fetch, many queries at once, answers of more than PAYLOAD_RESULTS. A client claims a lane
  * by its owner word (compare and swap of 0 by its pid), and then follows the same states; only then does anybody but the server write
  * its state. Who leaves a lane that is FREE clears the owner word; who leaves it TAKEN makes it ABANDONED and keeps its hands off: the
  * server sets the owner LANE_DISOWNED, then the state FREE, then the owner 0, so whoever comes after a server that died on the way
@@ -62,7 +62,7 @@
 #include "steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	2
+#define PROTOCOL_VERSION	3
 
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -267,13 +267,14 @@ typedef enum LaneOp
 	LANE_LINK_FETCH,			/* rows of the LINK this lane did: out_count slots and rows from first_slot on in the order of the
 								 * result; or, with has_seeds set, out_count seeds from first_slot on as slots. At most count, unless 0 */
 	LANE_LINK_FORGET,
-	LANE_SEARCH,				/* a query whose answer is larger than a payload: results at out_offset */
+	LANE_SEARCH,				/* count queries alike but for their vectors: a batch, or an answer larger than a payload; answer: what
+								 * each has found, as LaneFound, and its results, the next query's k after them. If one fails, all do */
 	LANE_INFO					/* answer: info */
 } LaneOp;
 
 /*
  * A lane's arrays stand in its data one after another, each aligned to AREA_ALIGN, in the order: slots, versions, dead bitmap,
- * rows or vectors (requests); slots, rows or results (answers). The offsets are written by who writes the arrays, and checked.
+ * rows or vectors (requests); slots or what was found, rows or results (answers). The offsets are written by who writes the arrays, and checked.
  */
 #define LANE_DISOWNED	(-1)	/* owner of a lane that the server is about to free */
 
@@ -300,7 +301,7 @@ typedef struct AreaLane
 	uint64_t	slots_offset;
 	uint64_t	versions_offset;
 	uint64_t	dead_offset;
-	uint64_t	body_offset;	/* vectors or rows; LANE_SEARCH: the vector */
+	uint64_t	body_offset;	/* vectors or rows; LANE_SEARCH: vectors, one after another */
 	uint32_t	method;			/* LANE_SEARCH, as in a payload */
 	uint32_t	k;
 	uint32_t	ef;
@@ -313,19 +314,32 @@ typedef struct AreaLane
 	uint32_t	status;			/* EngineStatus */
 	uint32_t	out_count;
 	uint32_t	out_seeds;
-	uint32_t	out_rows;		/* published rows a search saw */
-	uint64_t	out_position;
-	uint64_t	out_slots_offset;
+	uint64_t	out_slots_offset;	/* LANE_SEARCH: out_count LaneFound */
 	uint64_t	out_offset;		/* rows or results */
 	MirrorInfo	info;
-	SearchCounters counters;
 	char		error[256];
 } AreaLane;
+
+/* What one query of a LANE_SEARCH has found. */
+typedef struct LaneFound
+{
+	uint32_t	count;			/* results */
+	uint32_t	rows;			/* published rows the search saw */
+	uint64_t	position;		/* pending list position covered */
+	SearchCounters counters;
+} LaneFound;
 
 static inline uint64_t
 area_align(uint64_t offset)
 {
 	return (offset + AREA_ALIGN - 1) & ~(uint64_t) (AREA_ALIGN - 1);
+}
+
+/* Bytes that what so many queries have found takes before their results. */
+static inline uint64_t
+lane_found_bytes(uint32_t queries)
+{
+	return area_align((uint64_t) queries * sizeof(LaneFound));
 }
 
 /* ---- the header ---- */

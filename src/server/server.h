@@ -14,6 +14,7 @@
 #define BATCHES_PER_MIRROR	4	/* in flight at once */
 #define BATCHES				64	/* of all mirrors */
 #define POLL_ROOM			256
+#define LANE_PIECE			64	/* queries of a lane that the engine gets at once */
 #define LANE_SLICE_US		1000	/* lane work between two looks at the requests */
 #define NO_ENTRY			0xFFFFFFFFu
 #define HANG_MS				20000	/* a call into the engine that takes as long will not return */
@@ -37,7 +38,7 @@ typedef enum TicketState
 	TICKET_FLYING				/* the engine has it */
 } TicketState;
 
-/* A taken request on its way through the engine. One per request slot, one per lane. */
+/* A taken request on its way through the engine. One per request slot, LANE_PIECE per lane. */
 typedef struct Ticket
 {
 	EngineQuery query;			/* query.user is the ticket */
@@ -116,10 +117,22 @@ typedef enum LanePhase
 {
 	LANE_RESTS,					/* nothing taken */
 	LANE_AWAITS_DROP,			/* of the entry's earlier mirror */
-	LANE_SUBMITS,				/* a job or query that the engine was too busy to take */
+	LANE_SUBMITS,				/* a job, or queries, that the engine has not taken yet */
 	LANE_RUNS,					/* a job */
-	LANE_SEARCHES				/* a query */
+	LANE_SEARCHES				/* a piece of its queries */
 } LanePhase;
+
+/* A LANE_SEARCH on its way, piece by piece. */
+typedef struct LaneSearch
+{
+	Ticket	   *tickets;		/* LANE_PIECE, of the piece that the engine has; they stay from one search to the next */
+	LaneFound  *found;			/* malloc'd, one for each query */
+	SearchResult *results;		/* malloc'd, k for each */
+	uint32_t	next;			/* query to be submitted */
+	uint32_t	outstanding;	/* of the piece */
+	int64_t		posted_us;
+	EngineError error;			/* of the first query that failed */
+} LaneSearch;
 
 /* What a lane is doing. */
 typedef struct LaneWork
@@ -137,7 +150,7 @@ typedef struct LaneWork
 	void	   *copies;
 	size_t		copies_room;
 
-	Ticket		ticket;			/* a search; its results are malloc'd */
+	LaneSearch	search;
 
 	/* the last LANE_LINK's result, kept for its fetches */
 	JobId		link;			/* 0: none */
@@ -147,7 +160,7 @@ typedef struct LaneWork
 	LinkResult	linked;
 
 	/* stall.c's: where it was at the last look, and at how many looks in a row */
-	uint32_t	done;			/* of the job, as the engine last said */
+	uint32_t	done;			/* of the job, as the engine last said; queries answered */
 	LanePhase	seen_phase;
 	uint32_t	seen_generation;
 	uint32_t	seen_done;
@@ -274,12 +287,18 @@ extern bool drops_step(Server *server);
 extern void held_sweep(Server *server);
 extern void memory_publish(Server *server);
 
-/* ---- lanes.c, lane_job.c, lane_link.c ---- */
+/* ---- lanes.c, lane_search.c, lane_job.c, lane_link.c ---- */
 
 extern bool lanes_step(Server *server);
 extern void lanes_sweep(Server *server, bool starting);
-extern void lane_search_done(Server *server, Ticket *ticket);
+extern bool lane_is_ours(const Server *server, uint32_t number);
 extern void lane_finish(Server *server, uint32_t number, EngineStatus status, const char *text);
+
+/* A search: checked, then submitted in pieces, each of whose queries is done; what it found is forgotten when the lane is answered. */
+extern EngineStatus lane_search_begin(Server *server, uint32_t number, EngineError *error);
+extern EngineStatus lane_search_submit(Server *server, uint32_t number, EngineError *error);
+extern void lane_search_done(Server *server, Ticket *ticket);
+extern void lane_search_forget(LaneWork *work);
 
 /* Check a lane's request and make its job, arrays copied. */
 extern EngineStatus lane_job_make(Server *server, uint32_t number, EngineError *error);

@@ -105,8 +105,14 @@ server_allocate(Server *server)
 		server->tickets[i].number = i;
 	for (uint32_t i = 0; i < layout->lanes; i++)
 	{
-		server->lanes[i].ticket.number = i;
-		server->lanes[i].ticket.of_lane = true;
+		Ticket	   *tickets = lazy_memory(LANE_PIECE * sizeof(Ticket));
+
+		server->lanes[i].search.tickets = tickets;
+		for (uint32_t j = 0; j < LANE_PIECE; j++)
+		{
+			tickets[j].number = i;
+			tickets[j].of_lane = true;
+		}
 	}
 }
 

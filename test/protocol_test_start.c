@@ -29,7 +29,7 @@ server_says_what_it_is(void)
 			case_fails("engine or device is not named");
 		if (atomic_load(&world->area->memory_limit) == 0)
 			case_fails("the memory limit is not published");
-		if (!log_has(world, "LOG: ready", 1000))
+		if (!log_has(world, "LOG: ready", LONG_MS))
 			case_fails("the log does not say that it is ready: %.200s", world->log);
 	}
 	world_free(world);
@@ -44,7 +44,7 @@ other_protocol_version_is_refused(void)
 	server_start(world, test_options.engine, NULL);
 	if (!exited(server_reap(world, LONG_MS), SERVER_EXIT_REFUSED))
 		case_fails("the server did not exit with SERVER_EXIT_REFUSED");
-	else if (!log_has(world, "FATAL: protocol version", 1000))
+	else if (!log_has(world, "FATAL: protocol version", LONG_MS))
 		case_fails("the log does not say why: %.200s", world->log);
 	else if (atomic_load(&world->area->server_state) == SERVER_READY)
 		case_fails("the server says it is ready");
@@ -144,7 +144,7 @@ auto_falls_back_to_the_cpu(void)
 		case_fails("the server did not become ready");
 	else if (strcmp(world->area->engine, "cpu") != 0)
 		case_fails("the engine is %s", world->area->engine);
-	else if (!log_has(world, "LOG: using the cpu engine: the stub was told to have no device", 1000))
+	else if (!log_has(world, "LOG: using the cpu engine: the stub was told to have no device", LONG_MS))
 		case_fails("the log does not say why: %.200s", world->log);
 	world_free(world);
 }
@@ -189,8 +189,8 @@ terminate_is_quick_and_orderly(void)
 		kill(world->server, SIGTERM);
 		if (!exited(server_reap(world, LONG_MS), 0))
 			case_fails("the server did not exit with 0");
-		/* 100 ms, and what a loaded machine may add */
-		else if (now_us() - begun > 250000)
+		/* 100 ms, and what a slow and loaded machine may add */
+		else if (now_us() - begun > 4000000)
 			case_fails("the end took %lld ms", (long long) (now_us() - begun) / 1000);
 		server_sweep(world);
 	}
@@ -232,7 +232,8 @@ death_pipe_ends_even_a_hung_server(void)
 			case_fails("a hung engine answered");
 		close(world->death_fd);
 		world->death_fd = -1;
-		if (server_reap(world, 1000) == -1)
+		/* Before it would be found out. */
+		if (server_reap(world, 3000) == -1)
 			case_fails("the server outlived its launcher's pipe");
 	}
 	world_free(world);
@@ -253,7 +254,7 @@ terminate_ends_even_a_hung_server(void)
 		search_random(&search, world->area, 0, &random);
 		(void) client_search(&client, &search, 50000, &answer);
 		kill(world->server, SIGTERM);
-		if (server_reap(world, 1000) == -1)
+		if (server_reap(world, 3000) == -1)
 			case_fails("SIGTERM does not end a hung server");
 	}
 	world_free(world);
@@ -283,28 +284,35 @@ static void
 server_dies_with_its_parent(void)
 {
 	World	   *world = world_make(4, 2);
-	pid_t		parent = fork();
+	int			hold[2];
+	pid_t		parent;
 	pid_t		orphan;
-	int64_t		until = now_us() + 2000000;
+	int64_t		until;
 
+	if (pipe2(hold, O_CLOEXEC) != 0)
+		case_fails("no pipe");
+	parent = fork();
 	if (parent == 0)
 	{
-		/* A launcher that is killed; its end of the death pipe outlives it in a child. */
+		char		byte;
+
+		/* A launcher that is killed; its end of the death pipe outlives it in a child, until we let that go. */
+		close(hold[1]);
 		server_start(world, test_options.engine, NULL);
 		(void) server_wait_ready(world);
 		if (fork() == 0)
-		{
-			pause_us(2500000);
-			_exit(0);
-		}
+			_exit(read(hold[0], &byte, 1) != 0);
 		kill(getpid(), SIGKILL);
 	}
+	close(hold[0]);
 	waitpid(parent, NULL, 0);
 	orphan = atomic_load(&world->area->server_pid);
+	until = now_us() + LONG_MS * 1000;
 	while (!process_ended(orphan) && now_us() < until)
 		pause_us(1000);
 	if (!process_ended(orphan))
 		case_fails("the server lives without its launcher");
+	close(hold[1]);
 	world_free(world);
 }
 

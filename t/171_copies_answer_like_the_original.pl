@@ -93,7 +93,10 @@ foreach my $point ('one', 'two')
 	fill_rows($node, 50001, 50050, $dims) if $point eq 'one';
 	$node->safe_psql('postgres', "SELECT gpuann_link('items_v')");
 }
+# Recovery ends with an error where the archive ends before the point.
+my $last = $node->safe_psql('postgres', 'SELECT pg_walfile_name(pg_current_wal_insert_lsn())');
 $node->safe_psql('postgres', 'SELECT pg_switch_wal()');
+$node->poll_query_until('postgres', "SELECT last_archived_wal >= '$last' FROM pg_stat_archiver") or die 'nothing is archived';
 foreach my $point ('one', 'two')
 {
 	$copy = PostgreSQL::Test::Cluster->new("at_$point");

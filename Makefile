@@ -18,7 +18,9 @@ PG_CONFIG ?= pg_config
 EXTENSION_OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
 ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c))
 SERVER_OBJS = $(patsubst %.c,%.o,$(wildcard src/server/*.c))
-CUDA_OBJS = $(patsubst %.cu,%.o,$(wildcard cuda/*.cu))
+# Of the selection unit the engine takes radix; the rest is linked into what measures and tests it.
+SELECTION_OBJS = cuda/select.o cuda/select_block.o cuda/select_queue.o
+CUDA_OBJS = $(filter-out $(SELECTION_OBJS),$(patsubst %.cu,%.o,$(wildcard cuda/*.cu)))
 
 ifneq ($(EXTENSION_OBJS),)
 MODULE_big = gpuann
@@ -59,7 +61,7 @@ endif
 endif
 
 EXTRA_CLEAN = build gpuann-server gpuann_cuda.so test/build bench/build results output_iso tmp_check tmp_check_iso log \
-	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/engine/*.d src/server/*.d cuda/*.d)
+	$(SERVER_OBJS) $(CUDA_OBJS) $(SELECTION_OBJS) $(wildcard src/*.d src/engine/*.d src/server/*.d cuda/*.d)
 
 include $(PGXS)
 
@@ -94,16 +96,18 @@ gpuann-server: $(SERVER_OBJS) $(ENGINE_OBJS)
 
 # --- cuda/: one shared object, its symbols hidden but for the entry of engine.h ---------------------------------------
 #
-# Machine code for each architecture, and PTX of the first and the last for those between and after them.
+# Machine code for each architecture, and PTX of the first, which serves those between and after them too. Compressed as far as it goes, to a fifth; drivers
+# of CUDA 12.4 and later read that.
 
 CUDA_ARCHS ?= 80 90 100 120
 comma := ,
 ifneq ($(NVCC),)
 CUDA_KNOWN_ARCHS := $(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
+CUDA_COMPRESS := $(if $(findstring --compress-mode,$(shell $(NVCC) --help 2>/dev/null)),--compress-mode=size)
 endif
 CUDA_BUILT_ARCHS = $(if $(CUDA_KNOWN_ARCHS),$(filter $(CUDA_KNOWN_ARCHS),$(CUDA_ARCHS)),$(CUDA_ARCHS))
-CUDA_GENCODE = $(foreach a,$(CUDA_BUILT_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
-	$(foreach a,$(sort $(firstword $(CUDA_BUILT_ARCHS)) $(lastword $(CUDA_BUILT_ARCHS))),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
+CUDA_GENCODE = $(CUDA_COMPRESS) $(foreach a,$(CUDA_BUILT_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+	$(foreach a,$(firstword $(CUDA_BUILT_ARCHS)),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
 NVCCFLAGS ?= -O3
 NVCC_COPT = $(if $(filter -Werror,$(COPT)),-Werror all-warnings)
 CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(NVCC_COPT) --fmad=false -cudart static -Isrc -Isrc/engine \
@@ -154,4 +158,4 @@ bench/build/select: bench/select.cu $(patsubst %.cu,%.o,$(wildcard cuda/select*.
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^
 
--include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))
+-include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS) $(SELECTION_OBJS))

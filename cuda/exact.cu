@@ -21,14 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef EMULATED
-#include <emulate_sort.h>
-#else
-#include <cub/device/device_radix_sort.cuh>
-#endif
-
 #include "exact_parts.h"
 #include "select.h"
+#include "sort.h"
 
 #define SORTED_SHARE 3u /* of a tile: larger k are sorted */
 
@@ -242,10 +237,8 @@ exact_search_launch(const ExactLaunch *launch)
 /* The state of a large search: two sets of entries, the table of a selection, then what sorts want. */
 struct SortState
 {
-	Entries side[2];
+	EntrySort sort;
 	unsigned char *table;
-	void *work;
-	size_t work_bytes;
 };
 
 #define SORT_ROOM (EXACT_CHUNK + EXACT_TILE) /* entries of a side */
@@ -254,13 +247,11 @@ struct SortState
 static cudaError_t
 sort_work_bytes(size_t *bytes)
 {
-	cub::DoubleBuffer<Key> keys((Key *) NULL, (Key *) NULL);
-	cub::DoubleBuffer<uint32_t> slots((uint32_t *) NULL, (uint32_t *) NULL);
 	size_t by_slot = 0;
-	cudaError_t error = cub::DeviceRadixSort::SortPairs(NULL, *bytes, keys, slots, (int) SORT_ROOM);
+	cudaError_t error = entry_sort_bytes(SORT_ROOM, false, bytes);
 
 	if (error == cudaSuccess)
-		error = cub::DeviceRadixSort::SortPairs(NULL, by_slot, slots, keys, (int) EXACT_CHUNK);
+		error = entry_sort_bytes(EXACT_CHUNK, true, &by_slot);
 	*bytes = by_slot > *bytes ? by_slot : *bytes;
 	return error;
 }
@@ -274,32 +265,16 @@ exact_sort_bytes(size_t *bytes)
 	return error;
 }
 
-/* Sort n entries of the current side, by key or by slot; the sorted ones are then in *side. Stable. */
+/* Keep the k best of n entries of the current side, unsorted; the other is the current one then. */
 static cudaError_t
-sort_entries(const SortState *state, uint32_t n, bool by_slot, uint32_t *side, cudaStream_t stream)
+keep_best(const ExactLaunch *launch, SortState *state, uint32_t n, uint32_t k)
 {
-	cub::DoubleBuffer<Key> keys(state->side[*side].key, state->side[*side ^ 1].key);
-	cub::DoubleBuffer<uint32_t> slots(state->side[*side].slot, state->side[*side ^ 1].slot);
-	size_t bytes = state->work_bytes;
-	cudaError_t error =
-		by_slot ? cub::DeviceRadixSort::SortPairs(state->work, bytes, slots, keys, (int) n, 0, 32, stream)
-				: cub::DeviceRadixSort::SortPairs(state->work, bytes, keys, slots, (int) n, 0, (int) sizeof(Key) * 8, stream);
-
-	/* keys and slots move together */
-	if (error == cudaSuccess && keys.Current() != state->side[*side].key)
-		*side ^= 1;
-	return error;
-}
-
-/* Keep the k best of n entries of the current side, unsorted; they are in *side then. */
-static cudaError_t
-keep_best(const ExactLaunch *launch, const SortState *state, uint32_t n, uint32_t k, uint32_t *side)
-{
-	const Entries &to = state->side[*side ^ 1];
+	EntrySort *sort = &state->sort;
+	const Entries &to = sort->side[sort->current ^ 1];
 	WideSelect select;
 
 	memset(&select, 0, sizeof(select));
-	select.from = state->side[*side];
+	select.from = sort->side[sort->current];
 	select.out = to;
 	select.buffers.key = to.key + k;
 	select.buffers.slot = to.slot + k;
@@ -309,7 +284,7 @@ keep_best(const ExactLaunch *launch, const SortState *state, uint32_t n, uint32_
 	select.table = state->table;
 	select.blocks = launch->blocks;
 	select.stream = launch->stream;
-	*side ^= 1;
+	sort->current ^= 1;
 	return wide_select_launch(&select);
 }
 
@@ -317,13 +292,16 @@ keep_best(const ExactLaunch *launch, const SortState *state, uint32_t n, uint32_
 static cudaError_t
 lay_out_sort(const ExactLaunch *launch, SortState *state)
 {
-	state->side[0].key = (Key *) launch->batch.state;
-	state->side[1].key = state->side[0].key + SORT_ROOM;
-	state->side[0].slot = (uint32_t *) (state->side[1].key + SORT_ROOM);
-	state->side[1].slot = state->side[0].slot + SORT_ROOM;
-	state->table = (unsigned char *) (state->side[1].slot + SORT_ROOM);
-	state->work = state->table + round_up(wide_table_bytes(), 256);
-	return sort_work_bytes(&state->work_bytes);
+	Entries *side = state->sort.side;
+
+	side[0].key = (Key *) launch->batch.state;
+	side[1].key = side[0].key + SORT_ROOM;
+	side[0].slot = (uint32_t *) (side[1].key + SORT_ROOM);
+	side[1].slot = side[0].slot + SORT_ROOM;
+	state->table = (unsigned char *) (side[1].slot + SORT_ROOM);
+	state->sort.current = 0;
+	state->sort.work = state->table + round_up(wide_table_bytes(), 256);
+	return sort_work_bytes(&state->sort.work_bytes);
 }
 
 cudaError_t
@@ -332,8 +310,7 @@ exact_sort_launch(const ExactLaunch *launch)
 	const MirrorView &mirror = launch->mirror;
 	uint32_t first_tile = mirror.rows < tile_rows ? mirror.rows : tile_rows;
 	bool selects = !always_sort && launch->max_k <= first_tile / SORTED_SHARE;
-	uint32_t side = 0,
-			 kept = 0;
+	uint32_t kept = 0;
 	size_t bytes = query_bytes(mirror);
 	KeysKernel kernel = keys_kernels[type_and_term(launch->type, mirror.metric)];
 	SortState state;
@@ -342,23 +319,24 @@ exact_sort_launch(const ExactLaunch *launch)
 	for (uint32_t from = 0; from < mirror.rows && error == cudaSuccess; from += tile_rows)
 	{
 		uint32_t rows = mirror.rows - from < tile_rows ? mirror.rows - from : tile_rows;
-		Entries tile = {state.side[side].key + kept, state.side[side].slot + kept};
+		const Entries &now = state.sort.side[state.sort.current];
+		Entries tile = {now.key + kept, now.slot + kept};
 
 		LAUNCH(kernel, (rows + ROWS - 1) / ROWS, THREADS, bytes, launch->stream, mirror, launch->batch, tile, from,
 			   from + rows);
 		error = cudaGetLastError();
 		if (error == cudaSuccess)
-			error = selects ? keep_best(launch, &state, kept + rows, launch->max_k, &side)
-							: sort_entries(&state, kept + rows, false, &side, launch->stream);
+			error = selects ? keep_best(launch, &state, kept + rows, launch->max_k)
+							: entry_sort(&state.sort, kept + rows, false, launch->stream);
 		kept = kept + rows < launch->max_k ? kept + rows : launch->max_k;
 	}
 	if (selects && error == cudaSuccess)
-		error = sort_entries(&state, kept, true, &side, launch->stream);
+		error = entry_sort(&state.sort, kept, true, launch->stream);
 	if (selects && error == cudaSuccess)
-		error = sort_entries(&state, kept, false, &side, launch->stream);
+		error = entry_sort(&state.sort, kept, false, launch->stream);
 	if (error != cudaSuccess)
 		return error;
 	LAUNCH(exact_emit_kernel, (launch->max_k + THREADS - 1) / THREADS, THREADS, 0, launch->stream, mirror,
-		   launch->batch, state.side[side], kept);
+		   launch->batch, state.sort.side[state.sort.current], kept);
 	return cudaGetLastError();
 }

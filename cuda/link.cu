@@ -13,12 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef EMULATED
-#include <emulate_sort.h>
-#else
-#include <cub/device/device_radix_sort.cuh>
-#endif
-
 #include "linkjob.h"
 
 extern "C"
@@ -107,23 +101,12 @@ lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
 	batch->ngroups = (uint32_t *) carve(&at, sizeof(uint32_t));
 	for (int i = 0; i < 2; i++)
 	{
-		work->keys[i] = (LinkEntry *) carve(&at, edges * sizeof(LinkEntry));
-		work->sources[i] = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
+		work->edges.side[i].key = (Key *) carve(&at, edges * sizeof(Key));
+		work->edges.side[i].slot = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
 	}
-	work->sort_work = carve(&at, work->sort_bytes);
+	work->edges.work = carve(&at, work->edges.work_bytes);
 	at += link_reach_lay_out(&work->reach, mirror->rows, at);
 	return (size_t) (at - start);
-}
-
-/* Bytes that sorting so many edges wants. */
-static bool
-sort_room(CudaEngine *engine, uint32_t edges, size_t *bytes)
-{
-	cub::DoubleBuffer<LinkEntry> keys(NULL, NULL);
-	cub::DoubleBuffer<uint32_t> sources(NULL, NULL);
-
-	*bytes = 0;
-	return GPU(&engine->failure, cub::DeviceRadixSort::SortPairs(NULL, *bytes, keys, sources, (int) edges));
 }
 
 /* Take the device memory of a link, for smaller batches if need be. */
@@ -143,7 +126,7 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError 
 	{
 		size_t bytes;
 
-		if (!sort_room(engine, work->most * mirror->spec.degree, &work->sort_bytes))
+		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree, false, &work->edges.work_bytes)))
 			return gpu_failed(&engine->failure, error);
 		bytes = lay_out(mirror, work, (unsigned char *) 256);
 		status = range_reserve(&engine->arena, &work->memory, PART_STATE, bytes, error);
@@ -340,6 +323,16 @@ link_view(const CudaMirror *mirror, const LinkWork *work)
 	return view;
 }
 
+/* Let kernels see the current side of the edges back. */
+static void
+show_edges(LinkWork *work)
+{
+	const Entries &edges = work->edges.side[work->edges.current];
+
+	work->batch.edge_keys = edges.key;
+	work->batch.edge_sources = edges.slot;
+}
+
 /* Begin the next batch; false: there is none. */
 static bool
 begin_batch(CudaJob *job)
@@ -354,8 +347,7 @@ begin_batch(CudaJob *job)
 	work->batch.count = rows < work->count - work->first ? rows : work->count - work->first;
 	work->batch.slots = work->device_slots + work->first;
 	work->batch.mates = true;
-	work->batch.edge_keys = work->keys[0];
-	work->batch.edge_sources = work->sources[0];
+	show_edges(work);
 	work->done = 0;
 	work->phase = LINK_WALK;
 	return work->batch.count > 0;
@@ -395,17 +387,12 @@ send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 	LinkWork *work = job->work;
 	MirrorView view = link_view(job->mirror, work);
 	uint32_t edges = work->batch.count * job->mirror->spec.degree;
-	cub::DoubleBuffer<LinkEntry> keys(work->keys[0], work->keys[1]);
-	cub::DoubleBuffer<uint32_t> sources(work->sources[0], work->sources[1]);
-	size_t bytes = work->sort_bytes;
 
 	if (!begin_piece(engine, job, piece, KIND_OTHER, 0) ||
 		!GPU(&engine->failure, link_write_launch(&view, &work->batch, engine->job_stream)) ||
-		!GPU(&engine->failure, cub::DeviceRadixSort::SortPairs(work->sort_work, bytes, keys, sources, (int) edges, 0, 64,
-															   engine->job_stream)))
+		!GPU(&engine->failure, entry_sort(&work->edges, edges, false, engine->job_stream)))
 		return false;
-	work->batch.edge_keys = keys.Current();
-	work->batch.edge_sources = sources.Current();
+	show_edges(work);
 	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) && end_piece(engine, job, piece);
 }
 

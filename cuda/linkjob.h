@@ -7,6 +7,7 @@
 
 #include "internal.h"
 #include "link.h"
+#include "sort.h"
 
 /* What a link does next. */
 typedef enum LinkPhase
@@ -86,10 +87,7 @@ struct LinkWork
 	/* on the device */
 	uint32_t *device_slots;
 	uint32_t *starts; /* LINK_FROM: seeds of the mirror, then the first rows linked */
-	LinkEntry *keys[2];
-	uint32_t *sources[2];
-	void *sort_work;
-	size_t sort_bytes;
+	EntrySort edges;  /* back: key target << 32 | distance, slot the source */
 
 	uint32_t *bits; /* a bitmap of rows, brought from the device or sent there */
 	bool keeps_seeds;

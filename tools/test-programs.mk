@@ -30,7 +30,8 @@ CONFORMANCE_SOURCES = $(wildcard test/conformance*.c)
 TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
 TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c))
-EMULATED_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(wildcard cuda/*.cu cuda/emulate/*.cpp))
+EMULATED_SOURCES = $(CUDA_OBJS:.o=.cu) $(wildcard cuda/emulate/*.cpp)
+EMULATED_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(EMULATED_SOURCES))
 ifneq ($(wildcard cuda/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
@@ -105,7 +106,7 @@ $(TEST_BUILD)/emulated-san/%.o: cuda/%
 	$(CXX) -x c++ $(EMULATED_FLAGS) $(SELECT_SAN) -MMD -MP -c -o $@ $<
 
 # All of the engine likewise, for conformance-san --engine: not among test-programs, because it takes long.
-$(TEST_BUILD)/cuda_emulated-san.so: $(patsubst cuda/%,$(TEST_BUILD)/emulated-san/%.o,$(wildcard cuda/*.cu cuda/emulate/*.cpp)) \
+$(TEST_BUILD)/cuda_emulated-san.so: $(patsubst cuda/%,$(TEST_BUILD)/emulated-san/%.o,$(EMULATED_SOURCES)) \
 		$(call SAN,$(TEST_ENGINE)) cuda/exports.map
 	$(CXX) $(SELECT_SAN) -shared -o $@ $(filter %.o,$^) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
 

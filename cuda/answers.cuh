@@ -102,21 +102,23 @@ wide_exact_key<Bits, TERM_BITS>(const MirrorView &mirror, const QueryVector &que
 														 mirror.stride, active, EXACT_LANES)));
 }
 
-/* Exact keys of n slots. */
-template <typename T, int TERM>
+/* Exact keys of n slots, by teams of lanes: pairs read most at a time, eight lanes are the soonest done with few rows. */
+template <typename T, int TERM, uint32_t LANES>
 __device__ static inline void
 exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *slots, Key *keys, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
 #pragma unroll 1
-	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_LANES); base < n; base += blockDim.x / EXACT_LANES)
+	for (uint32_t base = threadIdx.x / WARP * (WARP / LANES); base < n; base += blockDim.x / LANES)
 	{
-		uint32_t i = base + lane / EXACT_LANES;
+		uint32_t i = base + lane / LANES;
 		bool active = i < n;
-		Key key = wide_exact_key<T, TERM>(mirror, query, active ? slots[i] : 0, active);
+		uint32_t slot = active ? slots[i] : 0;
+		Key key = LANES == EXACT_TEAM ? exact_key<T, TERM>(mirror, query, slot, active)
+									  : wide_exact_key<T, TERM>(mirror, query, slot, active);
 
-		if (active && lane % EXACT_LANES == 0)
+		if (active && lane % LANES == 0)
 			keys[i] = key;
 	}
 }
@@ -138,7 +140,7 @@ rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVect
 	__syncthreads();
 	n = shared->live;
 	sorted = power_of_two(n);
-	exact_keys<T, TERM>(mirror, query, best->now.slot, best->now.key, n);
+	exact_keys<T, TERM, EXACT_LANES>(mirror, query, best->now.slot, best->now.key, n);
 	block_fill(best->now, n, sorted);
 	__syncthreads();
 	block_sort(best->now, sorted);

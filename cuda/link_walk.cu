@@ -94,28 +94,12 @@ __device__ static inline void
 look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self,
 			 const LinkSource &source, uint32_t total)
 {
-	uint32_t share = (total + LINK_WARPS - 1) / LINK_WARPS;
-	uint32_t from = threadIdx.x / WARP * share;
-	uint32_t to = from + share < total ? from + share : total;
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t n = 0;
+	uint32_t n = gather_fresh(mirror, walk, &shared->walk, total, [&](uint32_t i, bool has) {
+		uint32_t slot = source_slot(mirror, source, i, has);
 
-#pragma unroll 1
-	for (uint32_t i = from + lane; i - lane < to; i += WARP)
-	{
-		uint32_t slot = source_slot(mirror, source, i, i < to);
-		bool fresh = slot < mirror.rows && slot != self && see(walk, slot);
-		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
+		return slot == self ? NO_SLOT : slot;
+	});
 
-		if (fresh)
-			walk.fresh[n + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = slot;
-		n += (uint32_t) __popc(ballot);
-	}
-	if (n == 0)
-		return;
-	if (lane == 0)
-		atomicAdd(&shared->walk.fresh, n);
-	__syncwarp();
 	measure_rows<T, TERM>(mirror, batch, walk, shared, self, n);
 	__syncwarp();
 }

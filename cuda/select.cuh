@@ -170,16 +170,32 @@ item_at(const Item (&x)[N], uint32_t i)
 
 #define AT_A_TIME 4u /* numbers or items that a thread reads side by side */
 
+template <typename Value>
+struct FourOf
+{
+	Value value[AT_A_TIME];
+};
+
+/* Let each value take the place of the one before it, and the first the last one's. */
+template <typename Value, int N>
+__device__ static INLINE void
+move_on(FourOf<Value> (&four)[N])
+{
+	Value first = four[0].value[0];
+
+#pragma unroll
+	for (int i = 0; i < N * 4 - 1; i++)
+		four[i / 4].value[i % 4] = four[(i + 1) / 4].value[(i + 1) % 4];
+	four[N - 1].value[3] = first;
+}
+
 /* Rows of numbers; places are what the items say. */
 struct NumberRows
 {
 	const float *values;
 	size_t stride;
 
-	struct Four
-	{
-		float value[AT_A_TIME];
-	};
+	typedef FourOf<float> Four;
 
 	/* Numbers i to i + 3 of a row; those from end on are left alone. */
 	__device__ INLINE Four
@@ -211,19 +227,6 @@ struct NumberRows
 		return select_item(four.value[j], i + j);
 	}
 
-	/* Let each number take the place of the one before it, and the first the last one's. */
-	template <int N>
-	__device__ static INLINE void
-	move(Four (&four)[N])
-	{
-		float first = four[0].value[0];
-
-#pragma unroll
-		for (int i = 0; i < N * 4 - 1; i++)
-			four[i / 4].value[i % 4] = four[(i + 1) / 4].value[(i + 1) % 4];
-		four[N - 1].value[3] = first;
-	}
-
 	/* Whether one may be before an item: cheap, and never wrong when it says no. */
 	__device__ static INLINE bool
 	may_enter(const Four &four, uint32_t j, Item, float limit)
@@ -238,10 +241,7 @@ struct ItemRows
 	const Item *items;
 	size_t stride;
 
-	struct Four
-	{
-		Item item[AT_A_TIME];
-	};
+	typedef FourOf<Item> Four;
 
 	__device__ INLINE Four
 	read(uint32_t row, uint32_t i, uint32_t end) const
@@ -251,32 +251,20 @@ struct ItemRows
 
 #pragma unroll
 		for (uint32_t j = 0; j < AT_A_TIME; j++)
-			four.item[j] = i + j < end ? __ldg(at + j) : NO_ITEM;
+			four.value[j] = i + j < end ? __ldg(at + j) : NO_ITEM;
 		return four;
 	}
 
 	__device__ static INLINE Item
 	item(const Four &four, uint32_t j, uint32_t)
 	{
-		return four.item[j];
-	}
-
-	template <int N>
-	__device__ static INLINE void
-	move(Four (&four)[N])
-	{
-		Item first = four[0].item[0];
-
-#pragma unroll
-		for (int i = 0; i < N * 4 - 1; i++)
-			four[i / 4].item[i % 4] = four[(i + 1) / 4].item[(i + 1) % 4];
-		four[N - 1].item[3] = first;
+		return four.value[j];
 	}
 
 	__device__ static INLINE bool
 	may_enter(const Four &four, uint32_t j, Item before, float)
 	{
-		return four.item[j] < before;
+		return four.value[j] < before;
 	}
 };
 

@@ -95,7 +95,7 @@ queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[READS],
 			if (!enters || place < BLOCK * ITEMS)
 				passing &= ~(1u << turn);
 		}
-		Rows::move(four);
+		move_on(four);
 	}
 	return passing;
 }

@@ -257,6 +257,38 @@ neighbour(const MirrorView &mirror, const Parents &parents, uint32_t i, bool has
 	return has ? __ldcg(row + (i - parent * mirror.degree)) : NO_SLOT;
 }
 
+/*
+ * Bring what was not seen before of a round's `total` slots into walk.fresh: of every warp an equal share, returned is how many. source(i, has) is the
+ * i-th slot, or what is none; whole warps call it. (look_at has this with the next slots on their way.)
+ */
+template <class Source>
+__device__ static inline uint32_t
+gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, uint32_t total, const Source &source)
+{
+	uint32_t warps = blockDim.x / WARP;
+	uint32_t share = (total + warps - 1) / warps;
+	uint32_t from = threadIdx.x / WARP * share;
+	uint32_t to = from + share < total ? from + share : total;
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t n = 0;
+
+#pragma unroll 1
+	for (uint32_t i = from + lane; i - lane < to; i += WARP)
+	{
+		uint32_t slot = source(i, i < to);
+		bool fresh = slot < mirror.rows && see(walk, slot);
+		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
+
+		if (fresh)
+			walk.fresh[n + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = slot;
+		n += (uint32_t) __popc(ballot);
+	}
+	if (n > 0 && lane == 0)
+		atomicAdd(&shared->fresh, n);
+	__syncwarp();
+	return n;
+}
+
 /* Take `total` neighbours from slot numbers to candidates: every warp an equal share. */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
@@ -376,6 +408,37 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 	walk->other = from;
 }
 
+/*
+ * What a round looks at, *total slots: seeds until all `nseeds` have been, then the rows of the nearest unexpanded slots, at most `most` of either. Returns
+ * false where nothing is left. Every warp comes to the same.
+ */
+__device__ static inline bool
+next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared, uint32_t nseeds, uint32_t most, Walk *walk,
+		   uint32_t *seeded, Parents *parents, uint32_t *total)
+{
+	*parents = {0, mirror.seeds + *seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0};
+	*total = nseeds - *seeded;
+	if (*total > 0)
+	{
+		*total = *total < most * mirror.degree ? *total : most * mirror.degree;
+		*seeded += *total;
+	}
+	else
+	{
+		uint32_t width = most;
+
+		if (asked.max_iterations != 0 && asked.max_iterations - walk->expanded < width)
+			width = asked.max_iterations - walk->expanded;
+		*parents = choose_parents(mirror, *walk, shared->open_from, width);
+		if (parents->count == 0)
+			return false;
+		walk->expanded += parents->count;
+		walk->iterations++;
+		*total = parents->count * mirror.degree;
+	}
+	return true;
+}
+
 /* The whole walk, from the seeds to a list without unexpanded slots. */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
@@ -388,27 +451,11 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 #pragma unroll 1
 	for (;;)
 	{
-		Parents parents = {0, mirror.seeds + seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0};
-		uint32_t total = nseeds - seeded;
+		Parents parents;
+		uint32_t total;
 
-		if (total > 0)
-		{
-			total = total < layout.width * mirror.degree ? total : layout.width * mirror.degree;
-			seeded += total;
-		}
-		else
-		{
-			uint32_t width = layout.width;
-
-			if (asked.max_iterations != 0 && asked.max_iterations - walk->expanded < width)
-				width = asked.max_iterations - walk->expanded;
-			parents = choose_parents(mirror, *walk, shared->open_from, width);
-			if (parents.count == 0)
-				return;
-			walk->expanded += parents.count;
-			walk->iterations++;
-			total = parents.count * mirror.degree;
-		}
+		if (!next_round(mirror, asked, shared, nseeds, layout.width, walk, &seeded, &parents, &total))
+			return;
 		make_room(walk, total);
 		STAGE(2);
 		look_at<TERM, TEAM, ROWS>(mirror, layout, *walk, shared, query, parents, total);

@@ -237,29 +237,9 @@ __device__ static inline void
 look_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide, WideShared *shared, const uint4 *query,
 		  const Parents &parents, uint32_t total)
 {
-	uint32_t warps = blockDim.x / WARP;
-	uint32_t share = (total + warps - 1) / warps;
-	uint32_t from = threadIdx.x / WARP * share;
-	uint32_t to = from + share < total ? from + share : total;
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t n = 0;
+	uint32_t n = gather_fresh(mirror, wide.walk, &shared->walk, total,
+							  [&](uint32_t i, bool has) { return neighbour(mirror, parents, i, has); });
 
-#pragma unroll 1
-	for (uint32_t i = from + lane; i - lane < to; i += WARP)
-	{
-		uint32_t slot = neighbour(mirror, parents, i, i < to);
-		bool fresh = slot < mirror.rows && see(wide.walk, slot);
-		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
-
-		if (fresh)
-			wide.walk.fresh[n + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = slot;
-		n += (uint32_t) __popc(ballot);
-	}
-	if (n == 0)
-		return;
-	if (lane == 0)
-		atomicAdd(&shared->walk.fresh, n);
-	__syncwarp();
 	measure_wide<TERM>(mirror, batch, wide, shared, query, n);
 	__syncwarp();
 }
@@ -376,27 +356,11 @@ wide_walk_all(const MirrorView &mirror, const BatchView &batch, const WideLayout
 #pragma unroll 1
 	for (;;)
 	{
-		Parents parents = {0, mirror.seeds + seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0};
-		uint32_t total = nseeds - seeded;
+		Parents parents;
+		uint32_t total;
 
-		if (total > 0)
-		{
-			total = total < layout.width * mirror.degree ? total : layout.width * mirror.degree;
-			seeded += total;
-		}
-		else
-		{
-			uint32_t width = layout.width;
-
-			if (asked.max_iterations != 0 && asked.max_iterations - walk->expanded < width)
-				width = asked.max_iterations - walk->expanded;
-			parents = choose_parents(mirror, *walk, shared->walk.open_from, width);
-			if (parents.count == 0)
-				return;
-			walk->expanded += parents.count;
-			walk->iterations++;
-			total = parents.count * mirror.degree;
-		}
+		if (!next_round(mirror, asked, &shared->walk, nseeds, layout.width, walk, &seeded, &parents, &total))
+			return;
 		if (threadIdx.x == 0)
 			shared->admitted = shared->staying = 0;
 		make_wide_room(wide, total);
@@ -421,25 +385,6 @@ count_reached(const WideWalk &wide)
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
-/* Exact keys of n slots, by pairs of lanes. */
-template <typename T, int TERM>
-__device__ static inline void
-pair_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *slots, Key *keys, uint32_t n)
-{
-	uint32_t lane = threadIdx.x % WARP;
-
-#pragma unroll 1
-	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_TEAM); base < n; base += blockDim.x / EXACT_TEAM)
-	{
-		uint32_t i = base + lane / EXACT_TEAM;
-		bool active = i < n;
-		Key key = exact_key<T, TERM>(mirror, query, active ? slots[i] : 0, active);
-
-		if (active && lane % EXACT_TEAM == 0)
-			keys[i] = key;
-	}
-}
-
 /* Rank the first entries exactly: of the answers kept apart, or of the list those that are alive. All threads. */
 template <typename T, int TERM>
 __device__ static inline void
@@ -463,7 +408,7 @@ rank_wide(const MirrorView &mirror, const QueryVector &query, WideWalk *wide, An
 	__syncthreads();
 	n = shared->walk.live;
 	sorted = power_of_two(n);
-	pair_keys<T, TERM>(mirror, query, best->now.slot, best->now.key, n);
+	exact_keys<T, TERM, EXACT_TEAM>(mirror, query, best->now.slot, best->now.key, n);
 	block_fill(best->now, n, sorted);
 	__syncthreads();
 	block_sort(best->now, sorted);

@@ -194,7 +194,9 @@ team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, 
 {
 	BitCounts counts = {0, 0};
 
+	/* four at a time, search.cu has too few registers */
 	if (active)
+#pragma unroll 2
 		for (uint32_t chunk = threadIdx.x & (team - 1); chunk < stride / 16; chunk += team)
 			count_bits(&counts, query[chunk], __ldg(row + chunk));
 	for (uint32_t distance = team / 2; distance > 0; distance >>= 1)

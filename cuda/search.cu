@@ -33,6 +33,7 @@
 /* What the threads of a block share besides the large arrays. */
 struct SearchShared
 {
+	DeviceQuery asked; /* here it takes no registers */
 	double norm;
 	uint32_t gathered;
 	uint32_t entered;
@@ -530,14 +531,17 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 {
 	__shared__ SearchShared shared;
 	DYNAMIC_SHARED(memory);
-	const DeviceQuery asked = batch.queries[blockIdx.x];
+	const DeviceQuery &asked = shared.asked;
 	QueryVector query;
 	Walk walk;
 	BestList best;
 	uint32_t scanned = 0;
 
+	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += THREADS)
+		((uint32_t *) &shared.asked)[i] = ((const uint32_t *) &batch.queries[blockIdx.x])[i];
 	if (threadIdx.x == 0)
 		shared.open_from = 0;
+	__syncthreads();
 	lay_out<REFERENCE>(mirror, batch, asked, memory + query_bytes(mirror), state_shared, &walk);
 	for (uint32_t i = threadIdx.x; i < walk.places; i += blockDim.x)
 		walk.table[i] = NO_SLOT;

@@ -229,40 +229,37 @@ launch_rows(const CodedRows *rows, uint32_t count)
 	return count < most ? count : (uint32_t) most;
 }
 
-cudaError_t
-codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count, cudaStream_t stream)
+typedef void (*RowsKernel)(const CodedRows, const uint32_t *, uint32_t, uint32_t);
+
+/* Launch a kernel over rows, each block of which takes so many. */
+static cudaError_t
+over_rows(RowsKernel kernel, uint32_t of_block, const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+		  cudaStream_t stream)
 {
 	for (uint32_t done = 0; done < count;)
 	{
 		uint32_t n = launch_rows(rows, count - done);
-		uint32_t blocks = (n + MEASURED_ROWS * WARPS - 1) / (MEASURED_ROWS * WARPS);
-		const uint32_t *named = slots != NULL ? slots + done : NULL;
 
-		if (rows->type == ELEMENT_HALF)
-			LAUNCH(measure_kernel<__half>, blocks, THREADS, 0, stream, *rows, named, first + done, n);
-		else
-			LAUNCH(measure_kernel<float>, blocks, THREADS, 0, stream, *rows, named, first + done, n);
+		LAUNCH(kernel, (n + of_block - 1) / of_block, THREADS, 0, stream, *rows, slots != NULL ? slots + done : NULL, first + done, n);
 		done += n;
 	}
 	return cudaGetLastError();
 }
 
 cudaError_t
+codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count, cudaStream_t stream)
+{
+	RowsKernel kernel = rows->type == ELEMENT_HALF ? measure_kernel<__half> : measure_kernel<float>;
+
+	return over_rows(kernel, MEASURED_ROWS * WARPS, rows, slots, first, count, stream);
+}
+
+cudaError_t
 codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count, cudaStream_t stream)
 {
-	for (uint32_t done = 0; done < count;)
-	{
-		uint32_t n = launch_rows(rows, count - done);
-		uint32_t blocks = (n + WARPS - 1) / WARPS;
-		const uint32_t *named = slots != NULL ? slots + done : NULL;
+	RowsKernel kernel = rows->type == ELEMENT_HALF ? encode_kernel<__half> : encode_kernel<float>;
 
-		if (rows->type == ELEMENT_HALF)
-			LAUNCH(encode_kernel<__half>, blocks, THREADS, 0, stream, *rows, named, first + done, n);
-		else
-			LAUNCH(encode_kernel<float>, blocks, THREADS, 0, stream, *rows, named, first + done, n);
-		done += n;
-	}
-	return cudaGetLastError();
+	return over_rows(kernel, WARPS, rows, slots, first, count, stream);
 }
 
 cudaError_t

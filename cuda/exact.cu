@@ -31,15 +31,7 @@
 __device__ static inline void
 write_results(const MirrorView &mirror, const BatchView &batch, uint32_t query, const BestList &best)
 {
-	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
-	{
-		SearchResult *result = &batch.results[batch.queries[query].results + i];
-		uint32_t slot = best.now.slot[i];
-
-		result->distance = distance_of(best.now.key[i]);
-		result->slot = slot;
-		result->version = mirror.versions[slot];
-	}
+	write_best(mirror, batch.results + batch.queries[query].results, best);
 	if (threadIdx.x == 0)
 		batch.heads[query].count = best.count;
 }

@@ -392,16 +392,7 @@ __global__ void __launch_bounds__(THREADS)
 	measure_rows<T, TERM>(mirror, asked, query, tables.candidates + (size_t) number * tables.room,
 						  candidates < tables.room ? candidates : tables.room, tables.bounds[number], &selection);
 	if (last && !spilled)
-	{
-		for (uint32_t i = threadIdx.x; i < selection.best.count; i += THREADS)
-		{
-			SearchResult *result = &batch.results[asked.results + i];
-
-			result->distance = distance_of(selection.best.now.key[i]);
-			result->slot = selection.best.now.slot[i];
-			result->version = mirror.versions[result->slot];
-		}
-	}
+		write_best(mirror, batch.results + asked.results, selection.best);
 	else
 		for (uint32_t i = threadIdx.x; i < selection.best.count; i += THREADS)
 		{

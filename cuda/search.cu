@@ -537,8 +537,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 	BestList best;
 	uint32_t scanned = 0;
 
-	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += THREADS)
-		((uint32_t *) &shared.asked)[i] = ((const uint32_t *) &batch.queries[blockIdx.x])[i];
+	bring_query(batch, &shared.asked);
 	if (threadIdx.x == 0)
 		shared.open_from = 0;
 	__syncthreads();
@@ -559,15 +558,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
 	else
 		scanned = merge_pending<T, TERM>(mirror, batch, asked, query, &best, &walk, &shared);
 	__syncthreads();
-	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
-	{
-		SearchResult *result = &batch.results[asked.results + i];
-		uint32_t slot = best.now.slot[i];
-
-		result->distance = distance_of(best.now.key[i]);
-		result->slot = slot;
-		result->version = mirror.versions[slot];
-	}
+	write_best(mirror, batch.results + asked.results, best);
 	if (threadIdx.x == 0)
 	{
 		DeviceHead *head = &batch.heads[blockIdx.x];

@@ -106,6 +106,28 @@ may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 	return bit_of(batch.bitmaps + query.admitted, slot);
 }
 
+/* Bring a block's query into shared memory. All threads of a block; a barrier is to follow. */
+__device__ static inline void
+bring_query(const BatchView &batch, DeviceQuery *asked)
+{
+	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += blockDim.x)
+		((uint32_t *) asked)[i] = ((const uint32_t *) &batch.queries[blockIdx.x])[i];
+}
+
+/* Write the entries of a list to a query's results. All threads of a block. */
+__device__ static inline void
+write_best(const MirrorView &mirror, SearchResult *results, const BestList &best)
+{
+	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
+	{
+		uint32_t slot = best.now.slot[i];
+
+		results[i].distance = distance_of(best.now.key[i]);
+		results[i].slot = slot;
+		results[i].version = mirror.versions[slot];
+	}
+}
+
 /* A block's query has been answered: all that it wrote is there before the batch's flag is raised. All threads of a block. */
 __device__ static inline void
 end_query(const BatchView &batch, uint32_t queries)

@@ -80,15 +80,7 @@ __device__ static inline void
 write_answers(const MirrorView &mirror, const BatchView &batch, const Walk &walk, const BestList &best, uint32_t scanned, uint32_t reached,
 			  const WideShared *shared)
 {
-	for (uint32_t i = threadIdx.x; i < best.count; i += THREADS)
-	{
-		SearchResult *result = &batch.results[shared->asked.results + i];
-		uint32_t slot = best.now.slot[i];
-
-		result->distance = distance_of(best.now.key[i]);
-		result->slot = slot;
-		result->version = mirror.versions[slot];
-	}
+	write_best(mirror, batch.results + shared->asked.results, best);
 	if (threadIdx.x == 0)
 	{
 		DeviceHead *head = &batch.heads[blockIdx.x];
@@ -117,8 +109,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 	uint32_t scanned,
 		reached;
 
-	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / sizeof(uint32_t); i += THREADS)
-		((uint32_t *) &shared.asked)[i] = ((const uint32_t *) &batch.queries[blockIdx.x])[i];
+	bring_query(batch, &shared.asked);
 	lay_out(batch, layout, memory, &wide, &answers);
 	for (uint32_t i = threadIdx.x; i < wide.walk.places; i += THREADS)
 		wide.walk.table[i] = NO_SLOT;

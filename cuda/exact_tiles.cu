@@ -18,6 +18,8 @@
  * State: as lay_out has it.
  */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "exact_parts.h"
@@ -429,12 +431,29 @@ static const RankKernel rank_kernels[2][2] = {
 
 static size_t shared_room; /* of a block */
 
+/* From how many queries and rows on tiles are taken. */
+static uint32_t least_queries,
+	least_rows;
+
+/* Set these: as measured on one H200, or as the environment says (bench/calibrate). */
+static void
+set_borders(const char *wanted)
+{
+	uint32_t from_queries,
+		from_rows;
+	bool given = wanted != NULL && sscanf(wanted, "%u,%u", &from_queries, &from_rows) == 2;
+
+	least_queries = given ? from_queries : LEAST_QUERIES;
+	least_rows = given ? from_rows : LEAST_ROWS;
+}
+
 cudaError_t
 tiles_prepare(int bytes)
 {
 	cudaError_t error = cudaSuccess;
 
 	shared_room = (size_t) bytes;
+	set_borders(getenv("GPUANN_EXACT_BORDERS"));
 	for (int i = 0; i < 4 && error == cudaSuccess; i++)
 	{
 		error = cudaFuncSetAttribute((const void *) tiles_kernels[i / 2][i % 2],
@@ -468,7 +487,7 @@ tiles_can(const ExactLaunch *launch, bool forced)
 	bool possible = has_norms(launch->type, launch->mirror.metric) && !launch->pending_only && launch->max_k <= MOST_K &&
 					sample_step(launch, forced) > 1;
 
-	return possible && (forced || (launch->queries >= LEAST_QUERIES && launch->mirror.rows >= LEAST_ROWS));
+	return possible && (forced || (launch->queries >= least_queries && launch->mirror.rows >= least_rows));
 }
 
 /* Take `bytes` from *at on. */

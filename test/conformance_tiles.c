@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conformance.h"
 
@@ -75,7 +76,45 @@ many_results(void)
 	reopen("GPUANN_EXACT_TILE", NULL);
 }
 
+/* Which way a batch of a few queries goes is for the borders to say, and changes none of its answers. */
+static void
+borders(void)
+{
+	static const struct
+	{
+		const char *borders;
+		uint32_t	queries;
+		bool		tiles;
+	}			asked[] = {{"2,4096", 4, true}, {"2,6000", 16, false}, {"17,1", 16, false}};
+
+	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++)
+	{
+		SearchResult *expected = allocate(10 * sizeof(SearchResult));
+		EngineQuery queries[16];
+		EngineInfo	info;
+		World	   *world;
+
+		reopen("GPUANN_EXACT_BORDERS", asked[i].borders);
+		ops->info(engine, &info);
+		world = world_create(ELEMENT_FLOAT, METRIC_L2, 5, 5000, 5000, SHAPE_UNIFORM);
+		world_append(world, 5000);
+		for (uint32_t q = 0; q < asked[i].queries; q++)
+			query_init(&queries[q], world, METHOD_EXACT, 10, 0, world_vector(world, q));
+		queries_run(queries, asked[i].queries);
+		for (uint32_t q = 0; q < asked[i].queries; q++)
+		{
+			check_equal("5,000 rows", &queries[q], expected, model_exact(world, &queries[q], world->rows, expected));
+			if (strcmp(info.name, "cuda") == 0)
+				CHECK((queries[q].counters.iterations > 0) == asked[i].tiles, "borders %s, %u queries: %u phases", asked[i].borders,
+					  asked[i].queries, queries[q].counters.iterations);
+		}
+		world_drop(world);
+	}
+	reopen("GPUANN_EXACT_BORDERS", NULL);
+}
+
 const Case tile_cases[] = {
+	{"exact_borders_say_which_way", borders, false},
 	{"exact_many_results_in_tiles", many_results, false},
 	{NULL}
 };

@@ -17,82 +17,33 @@
 #define REMEMBER_SHARE		4		/* a link of at least this part of the rows remembers distances */
 #define SHUFFLE_FROM		1024	/* links of more rows are made in random order */
 
-/* Sort a batch's edges by target, keeping the order of sources: passes over 11 bits of the slot, as many as slots have. */
-static void
-sort_edges(Linking *linking)
-{
-	uint32_t	starts[2048];
-	BackEdge   *sorted;
-
-	for (int shift = 0; shift < 32 && (shift == 0 || linking->rows >> shift > 0); shift += 11)
-	{
-		BackEdge   *from = linking->edges;
-		uint32_t	at = 0;
-
-		memset(starts, 0, sizeof(starts));
-		for (uint32_t i = 0; i < linking->nedges; i++)
-			starts[from[i].target >> shift & 2047]++;
-		for (uint32_t i = 0; i < 2048; i++)
-		{
-			uint32_t	n = starts[i];
-
-			starts[i] = at;
-			at += n;
-		}
-		for (uint32_t i = 0; i < linking->nedges; i++)
-			linking->sorted[starts[from[i].target >> shift & 2047]++] = from[i];
-		linking->edges = linking->sorted;
-		linking->sorted = from;
-	}
-	/* each pass left the edges in `edges` */
-	sorted = linking->edges;
-	linking->edges = linking->sorted;
-	linking->sorted = sorted;
-}
-
-/* Write a new row, and remember it. */
-static void
-write_row(Linking *linking, uint32_t slot, const Chosen *chosen, uint32_t count, uint8_t kept)
-{
-	uint32_t	neighbours[ENGINE_MAX_DEGREE];
-
-	for (uint32_t i = 0; i < count; i++)
-		neighbours[i] = chosen[i].slot;
-	mirror_write_row(linking->mirror, slot, neighbours, count);
-	if (linking->memory.distances == NULL)
-		return;
-	for (uint32_t i = 0; i < count; i++)
-		linking->memory.distances[(size_t) slot * linking->rule.degree + i] = chosen[i].distance;
-	linking->memory.kept[slot] = kept;
-}
-
-/* Publish the batch's rows, and group the edges back by target. */
+/* Group the batch's edges back by range of targets; in each they are sorted by who updates it. */
 static void
 collect_edges(Linking *linking)
 {
 	uint32_t	degree = linking->rule.degree;
+	uint32_t   *ranges = linking->ranges;
+	uint32_t	shift = linking->range_shift;
 
-	linking->nedges = linking->ngroups = 0;
+	memset(ranges, 0, sizeof(linking->ranges));
 	for (uint32_t i = 0; i < linking->batch; i++)
 	{
-		uint32_t	slot = linking->slots[linking->first + i];
-		const Chosen *chosen = linking->chosen + (size_t) i * degree;
-
-		write_row(linking, slot, chosen, linking->nchosen[i], linking->nkept[i]);
+		ranges[linking->slots[linking->first + i] >> shift]++;
 		for (uint32_t j = 0; j < linking->nchosen[i]; j++)
-			linking->edges[linking->nedges++] = (BackEdge) {chosen[j].slot, slot, chosen[j].distance};
+			ranges[linking->chosen[(size_t) i * degree + j].slot >> shift]++;
 	}
-	sort_edges(linking);
-	for (uint32_t i = 0; i < linking->nedges; i++)
-		if (i == 0 || linking->sorted[i].target != linking->sorted[i - 1].target)
-			linking->groups[linking->ngroups++] = i;
-	linking->groups[linking->ngroups] = linking->nedges;
-}
+	for (uint32_t i = 1; i <= RANGES_MAX; i++)
+		ranges[i] += ranges[i - 1];
+	/* from the end of each range down: what is left in ranges is where they begin */
+	for (uint32_t i = linking->batch; i-- > 0;)
+	{
+		const Chosen *chosen = linking->chosen + (size_t) i * degree;
+		uint32_t	slot = linking->slots[linking->first + i];
 
-static void
-mark_changed(Linking *linking, uint32_t slot)
-{
-	linking->changed[slot / 64] |= UINT64_C(1) << (slot % 64);
+		for (uint32_t j = 0; j < linking->nchosen[i]; j++)
+			linking->edges[--ranges[chosen[j].slot >> shift]] = (BackEdge) {chosen[j].slot, (int32_t) i, chosen[j].distance};
+		linking->edges[--ranges[slot >> shift]] = (BackEdge) {slot, ~(int32_t) i, 0};
+	}
 }
 
 /*
@@ -103,7 +54,7 @@ static EngineStatus
 link_batch(Linking *linking, Worker *worker, int threads)
 {
 	Phase		choose = {.work = link_choose_row, .context = linking, .count = linking->batch};
-	Phase		update = {.work = link_update_target, .context = linking};
+	Phase		update = {.work = link_update_range, .context = linking, .count = ((linking->rows - 1) >> linking->range_shift) + 1};
 	bool		stopped;
 
 	phase_run(worker, &choose, threads);
@@ -112,11 +63,8 @@ link_batch(Linking *linking, Worker *worker, int threads)
 	if (atomic_load(&linking->job->watch.cancelled))
 		return ENGINE_CANCELLED;
 	collect_edges(linking);
-	update.count = linking->ngroups;
 	phase_run(worker, &update, threads);
 	stopped = atomic_load(&linking->no_memory) || atomic_load(&linking->job->watch.cancelled);
-	for (uint32_t i = 0; i < linking->ngroups; i++)
-		mark_changed(linking, linking->sorted[linking->groups[i]].target);
 	if (!stopped && atomic_load(&linking->mirror->nseeds) == 0)	/* rows that leave the pending map must be reachable */
 		(void) mirror_set_seeds(linking->mirror, linking->slots + linking->first, linking->batch, NULL);
 	for (uint32_t i = 0; i < linking->batch; i++)
@@ -127,7 +75,7 @@ link_batch(Linking *linking, Worker *worker, int threads)
 			mirror_write_row(linking->mirror, slot, NULL, 0);
 		else
 			mirror_mark_linked(linking->mirror, slot);
-		mark_changed(linking, slot);
+		link_mark_changed(linking, slot);
 	}
 	if (!stopped)
 		return ENGINE_OK;
@@ -256,18 +204,16 @@ collect_slots(Linking *linking)
 static bool
 allocate(Linking *linking)
 {
-	size_t		edges = (size_t) BATCH_MAX * linking->rule.degree;
+	size_t		chosen = (size_t) BATCH_MAX * linking->rule.degree;
 
-	linking->chosen = malloc(edges * sizeof(Chosen));
+	linking->chosen = malloc(chosen * sizeof(Chosen));
 	linking->nchosen = malloc(BATCH_MAX * sizeof(uint32_t));
 	linking->nkept = malloc(BATCH_MAX);
-	linking->edges = malloc(edges * sizeof(BackEdge));
-	linking->sorted = malloc(edges * sizeof(BackEdge));
-	linking->groups = malloc((edges + 1) * sizeof(uint32_t));
+	linking->edges = malloc((chosen + BATCH_MAX) * sizeof(BackEdge));
 	linking->seeds = malloc(LINK_SEEDS * sizeof(uint32_t));
 	linking->changed = calloc((size_t) linking->rows / 64 + 1, sizeof(uint64_t));
-	return linking->chosen != NULL && linking->nchosen != NULL && linking->nkept != NULL && linking->edges != NULL && linking->sorted != NULL &&
-		linking->groups != NULL && linking->seeds != NULL && linking->changed != NULL && collect_slots(linking);
+	return linking->chosen != NULL && linking->nchosen != NULL && linking->nkept != NULL && linking->edges != NULL &&
+		linking->seeds != NULL && linking->changed != NULL && collect_slots(linking);
 }
 
 /* Forget the distances. */
@@ -312,8 +258,6 @@ release(Linking *linking)
 	free(linking->nchosen);
 	free(linking->nkept);
 	free(linking->edges);
-	free(linking->sorted);
-	free(linking->groups);
 	free(linking->seeds);
 	free(linking->changed);
 }
@@ -400,6 +344,9 @@ link_run(CpuJob *job, Worker *worker)
 
 	linking.rule.degree = mirror->spec.degree;
 	linking.rule.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
+	linking.range_shift = RANGE_MIN_SHIFT;
+	while (linking.rows >> linking.range_shift >= RANGES_MAX)
+		linking.range_shift++;
 	status = ENGINE_NO_MEMORY;
 	if (allocate(&linking))
 	{

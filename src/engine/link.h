@@ -9,11 +9,18 @@
 
 #define BATCH_MAX			512
 
-/* An edge back: target shall know source. */
+/*
+ * Where a target's slot lies: targets of one range are updated by one thread. At least 64 slots, so that no two threads write to one word of
+ * the bitmap of changed rows.
+ */
+#define RANGES_MAX			1024
+#define RANGE_MIN_SHIFT		6
+
+/* An edge back: target shall know a row of the batch. Of a target that is of the batch itself, its own row is to be written. */
 typedef struct BackEdge
 {
 	uint32_t	target;
-	uint32_t	source;
+	int32_t		item;			/* of the batch; ~item: the target itself */
 	float		distance;		/* between them: the fast distance is symmetric to the bit */
 } BackEdge;
 
@@ -52,11 +59,9 @@ typedef struct Linking
 	uint32_t   *nchosen;
 	uint8_t    *nkept;			/* of them kept */
 	RowMemory	memory;
-	BackEdge   *edges;
-	BackEdge   *sorted;
-	uint32_t	nedges;
-	uint32_t   *groups;			/* where each target's edges begin, and the end */
-	uint32_t	ngroups;
+	BackEdge   *edges;			/* by range of targets */
+	uint32_t	range_shift;	/* slots of a range: 1 << range_shift */
+	uint32_t	ranges[RANGES_MAX + 1]; /* where each range's edges begin, and the end */
 	uint32_t   *seeds;			/* of the candidate searches */
 	uint32_t	nseeds;
 	uint64_t   *changed;		/* bitmap of rows */
@@ -70,8 +75,10 @@ typedef struct LinkAccess
 	Worker	   *worker;
 } LinkAccess;
 
-/* Make a slot the one that is worked on: wide in the scratch, known to the rule. False: cancelled, or no memory. */
-extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, PruneRule *rule);
+/*
+ * Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory.
+ */
+extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule);
 
 /* PairDistance over a LinkAccess: candidates are known by their slots. */
 extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b);
@@ -79,8 +86,15 @@ extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b)
 /* linkreach.c: the end of a link that is not small: every row can be reached. */
 extern EngineStatus link_connect(Linking *linking, Worker *worker);
 
-/* Items of the two phases of a batch: a row of it, a group of edges. */
+/* Note that a row has changed. */
+static inline void
+link_mark_changed(Linking *linking, uint32_t slot)
+{
+	linking->changed[slot / 64] |= UINT64_C(1) << (slot % 64);
+}
+
+/* Items of the two phases of a batch: a row of it, a range of targets. */
 extern void link_choose_row(void *linking, uint32_t item, Worker *worker);
-extern void link_update_target(void *linking, uint32_t group, Worker *worker);
+extern void link_update_range(void *linking, uint32_t range, Worker *worker);
 
 #endif							/* GPUANN_LINK_H */

@@ -54,7 +54,7 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 	PruneRule	rule;
 	GraphAnswer answer;
 
-	if (!link_begin_slot(linking, &access->worker->link, slot, &rule))
+	if (!link_begin_slot(linking, &access->worker->link, slot, true, &rule))
 		return 0;
 	if (graph_search(&graph, &query, access->worker->search, &answer) != ENGINE_OK)
 		return 0;
@@ -68,7 +68,7 @@ write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t cou
 	Linking    *linking = (Linking *) ((LinkAccess *) context)->linking;
 
 	mirror_write_row(linking->mirror, slot, neighbours, count);
-	linking->changed[slot / 64] |= UINT64_C(1) << (slot % 64);
+	link_mark_changed(linking, slot);
 }
 
 static bool

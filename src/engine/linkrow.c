@@ -94,25 +94,30 @@ access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 	return mirror_read_row(access->linking->mirror, slot, access->linking->rows, neighbours);
 }
 
-/* GraphAccess: fast distances to the row that is linked. The nearest is likely expanded next: its row is asked for. */
+/* GraphAccess: fast distances to the row that is linked. */
 static void
 access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const LinkAccess *access = context;
-	const Mirror *mirror = access->linking->mirror;
-	uint32_t	nearest = 0;
 
-	mirror_fast_many(mirror, &access->worker->link.wide, slots, count, out);
-	for (uint32_t i = 1; i < count; i++)
-		if (out[i] < out[nearest])
-			nearest = i;
-	mirror_prefetch_row(mirror, slots[nearest]);
+	mirror_fast_many(access->linking->mirror, &access->worker->link.wide, slots, count, out);
 }
 
-/* Make a slot the one that is worked on: wide in the scratch, known to the rule. False: cancelled, or no memory. */
-bool
-link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, PruneRule *rule)
+/* GraphAccess: a row is likely expanded next. */
+static void
+access_expect(void *context, uint32_t slot)
 {
+	mirror_prefetch_row(((LinkAccess *) context)->linking->mirror, slot);
+}
+
+/*
+ * Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory.
+ */
+bool
+link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule)
+{
+	Metric		metric = linking->mirror->spec.metric;
+
 	if (atomic_load_explicit(&linking->job->watch.cancelled, memory_order_relaxed))
 		return false;
 	if (!scratch_reserve(scratch, 0, linking->mirror->spec.dims))
@@ -121,8 +126,11 @@ link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, PruneRule
 		return false;
 	}
 	scratch->pair_slot = NO_SLOT;
-	widen_slot(linking->mirror, slot, &scratch->wide);
 	rule->self = slot;
+	rule->equal_distance = 0;
+	if (!wide && (metric == METRIC_L2 || metric == METRIC_L1))
+		return true;			/* that is the distance, and nothing of the slot needs to be fetched for it */
+	widen_slot(linking->mirror, slot, &scratch->wide);
 	rule->equal_distance = mirror_fast(linking->mirror, &scratch->wide, slot);
 	return true;
 }
@@ -132,7 +140,7 @@ static EngineStatus
 find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
 {
 	const Linking *linking = access->linking;
-	const GraphAccess graph = {access, access_row, access_fast, NULL, NULL, NULL, NULL};
+	const GraphAccess graph = {access, access_row, access_fast, NULL, NULL, NULL, access_expect};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
 		.seeds = linking->seeds,
@@ -221,7 +229,7 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 	uint32_t	kept;
 
 	linking->nchosen[item] = 0;
-	if (!link_begin_slot(linking, scratch, slot, &rule))
+	if (!link_begin_slot(linking, scratch, slot, true, &rule))
 		return;
 	if (find_candidates(&access, slot, rule.equal_distance, &answer) != ENGINE_OK ||
 		!scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL, linking->mirror->spec.dims))

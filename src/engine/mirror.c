@@ -316,13 +316,23 @@ mirror_vector_scale(const Mirror *mirror, const void *vector)
 void
 mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots, uint32_t count, double *out)
 {
-	for (uint32_t i = 0; i < count && i < PREFETCH_AHEAD; i++)
-		mirror_prefetch(mirror, slots[i]);
-	for (uint32_t i = 0; i < count; i++)
+	const void *vectors[ENGINE_MAX_DEGREE];
+	bool		norms = metric_has_norms(mirror->spec.metric);
+
+	for (uint32_t i = 0; i < count + PREFETCH_AHEAD; i++)
 	{
-		if (i + PREFETCH_AHEAD < count)
-			mirror_prefetch(mirror, slots[i + PREFETCH_AHEAD]);
-		out[i] = mirror_fast(mirror, query, slots[i]);
+		if (i < count)
+		{
+			vectors[i] = mirror_vector(mirror, slots[i]);
+			mirror_prefetch_vector(mirror, vectors[i]);
+		}
+		if (i >= PREFETCH_AHEAD)
+		{
+			uint32_t	ready = i - PREFETCH_AHEAD;
+			float		scale = norms ? query->scale * mirror_scale(mirror, slots[ready]) : 1.0f;
+
+			out[ready] = mirror->kernels->fast(query->elements, vectors[ready], mirror->spec.dims, scale);
+		}
 	}
 }
 

@@ -106,13 +106,18 @@ mirror_vector(const Mirror *mirror, uint32_t slot)
 
 /* Ask for a vector that will be read soon. */
 static inline void
-mirror_prefetch(const Mirror *mirror, uint32_t slot)
+mirror_prefetch_vector(const Mirror *mirror, const char *vector)
 {
-	const char *vector = mirror_vector(mirror, slot);
 	size_t		bytes = mirror->vector_bytes < PREFETCH_BYTES ? mirror->vector_bytes : PREFETCH_BYTES;
 
 	for (size_t at = 0; at < bytes; at += 64)
 		__builtin_prefetch(vector + at);
+}
+
+static inline void
+mirror_prefetch(const Mirror *mirror, uint32_t slot)
+{
+	mirror_prefetch_vector(mirror, mirror_vector(mirror, slot));
 }
 
 static inline _Atomic uint32_t *

@@ -15,6 +15,7 @@
 #include "select.h"
 
 #define VISITED_MIN_BITS	8
+#define VISITED_PER_EF		64		/* places of the set at first: a search looks at some 25 slots per slot of its list */
 #define VISITED_FULL(mask)	((mask) / 4 * 3)	/* entries at which the set grows */
 #define EQUAL_EXPANSIONS	4	/* duplicates expanded while linking, per duplicate kept */
 
@@ -168,22 +169,23 @@ visited_place(const VisitedSet *visited, uint32_t slot)
 	return (slot * UINT32_C(2654435769)) >> visited->shift;
 }
 
-/* Put a slot in its place; false if it was there. The set has an empty place. */
+/*
+ * Put a slot in its place; false if it was there. The set has an empty place. Whether a slot is new cannot be foretold, so nothing branches
+ * on it: it is written again where it is.
+ */
 static inline bool
 visited_add(VisitedSet *visited, uint32_t slot)
 {
+	uint32_t   *slots = visited->slots;
 	uint32_t	place = visited_place(visited, slot);
+	bool		fresh;
 
-	for (;; place = (place + 1) & visited->mask)
-	{
-		if (visited->slots[place] == slot)
-			return false;
-		if (visited->slots[place] == NO_SLOT)
-			break;
-	}
-	visited->slots[place] = slot;
-	visited->count++;
-	return true;
+	while (slots[place] != slot && slots[place] != NO_SLOT)
+		place = (place + 1) & visited->mask;
+	fresh = slots[place] != slot;
+	slots[place] = slot;
+	visited->count += fresh;
+	return fresh;
 }
 
 /* Empty the set, with 2^bits places. */
@@ -317,8 +319,10 @@ look_at(Search *search, const uint32_t *slots, uint32_t count)
 	if (!visited_reserve(scratch, count))
 		return false;
 	for (uint32_t i = 0; i < count; i++)
-		if (visited_add(&scratch->visited, slots[i]))
-			scratch->slots[fresh++] = slots[i];
+	{
+		scratch->slots[fresh] = slots[i];
+		fresh += visited_add(&scratch->visited, slots[i]);
+	}
 	if (fresh == 0)
 		return true;
 	if (scratch->frontier.count > 0 && search->access->expect != NULL)
@@ -540,7 +544,7 @@ prepare(Search *search)
 	scratch->answer.count = 0;
 	scratch->equal_count = 0;
 	scratch->equal_expanded = 0;
-	while (bits < 24 && ((uint32_t) 1 << bits) < search->ef * 32)
+	while (bits < 24 && ((uint32_t) 1 << bits) < search->ef * VISITED_PER_EF)
 		bits++;
 	return visited_reset(scratch, bits) && reserve(scratch, &scratch->list, search->ef) &&
 		reserve(scratch, &scratch->answer, search->ef);

@@ -14,8 +14,8 @@ farthest_sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchRes
 
 		if (child >= count)
 			break;
-		if (child + 1 < count && result_before(&heap[child], &heap[child + 1]))
-			child++;
+		if (child + 1 < count)
+			child += result_before(&heap[child], &heap[child + 1]);
 		if (!result_before(&entry, &heap[child]))
 			break;
 		heap[place] = heap[child];
@@ -74,8 +74,8 @@ nearest_pop(SearchResult *heap, uint32_t *count)
 
 		if (child >= *count)
 			break;
-		if (child + 1 < *count && result_before(&heap[child + 1], &heap[child]))
-			child++;
+		if (child + 1 < *count)
+			child += result_before(&heap[child + 1], &heap[child]);
 		if (!result_before(&heap[child], &entry))
 			break;
 		heap[place] = heap[child];

@@ -7,11 +7,11 @@
 
 #include "engine.h"
 
-/* Whether answer a comes before b. */
+/* Whether answer a comes before b: engine_before, without branches, which heaps could not foretell. */
 static inline bool
 result_before(const SearchResult *a, const SearchResult *b)
 {
-	return engine_before(a->distance, a->slot, b->distance, b->slot);
+	return (a->distance < b->distance) | ((a->distance == b->distance) & (a->slot < b->slot));
 }
 
 /* A pseudo-random rank of a duplicate, different for each slot that chooses among its duplicates. */

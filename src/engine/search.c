@@ -163,29 +163,29 @@ reserve_log(SearchScratch *scratch, uint32_t room)
 	return true;
 }
 
-static inline uint32_t
-visited_place(const VisitedSet *visited, uint32_t slot)
-{
-	return (slot * UINT32_C(2654435769)) >> visited->shift;
-}
-
 /*
- * Put a slot in its place; false if it was there. The set has an empty place. Whether a slot is new cannot be foretold, so nothing branches
- * on it: it is written again where it is.
+ * Put slots in their places, and those that were not there into fresh, which has room for all; returns how many. The set has places for
+ * them. Whether a slot is new cannot be foretold, so nothing branches on it: it is written again where it is.
  */
-static inline bool
-visited_add(VisitedSet *visited, uint32_t slot)
+static inline uint32_t
+visited_add(VisitedSet *visited, const uint32_t *slots, uint32_t count, uint32_t *fresh)
 {
-	uint32_t   *slots = visited->slots;
-	uint32_t	place = visited_place(visited, slot);
-	bool		fresh;
+	const VisitedSet set = *visited;
+	uint32_t	added = 0;
 
-	while (slots[place] != slot && slots[place] != NO_SLOT)
-		place = (place + 1) & visited->mask;
-	fresh = slots[place] != slot;
-	slots[place] = slot;
-	visited->count += fresh;
-	return fresh;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint32_t	slot = slots[i];
+		uint32_t	place = (slot * UINT32_C(2654435769)) >> set.shift;
+
+		while (set.slots[place] != slot && set.slots[place] != NO_SLOT)
+			place = (place + 1) & set.mask;
+		fresh[added] = slot;
+		added += set.slots[place] != slot;
+		set.slots[place] = slot;
+	}
+	visited->count += added;
+	return added;
 }
 
 /* Empty the set, with 2^bits places. */
@@ -222,6 +222,7 @@ visited_reserve(SearchScratch *scratch, uint32_t more)
 		VisitedSet	old = *visited;
 		uint32_t	bits = 32 - old.shift + 1;
 		void	   *slots;
+		uint32_t	added;
 
 		if (bits > 31)
 			return false;
@@ -233,7 +234,7 @@ visited_reserve(SearchScratch *scratch, uint32_t more)
 		(void) visited_reset(scratch, bits);	/* room is there */
 		for (uint32_t place = 0; place <= old.mask; place++)
 			if (old.slots[place] != NO_SLOT)
-				(void) visited_add(visited, old.slots[place]);
+				(void) visited_add(visited, &old.slots[place], 1, &added);
 		release(&scratch->allocator, old.slots);
 	}
 	return true;
@@ -314,15 +315,11 @@ static bool
 look_at(Search *search, const uint32_t *slots, uint32_t count)
 {
 	SearchScratch *scratch = search->scratch;
-	uint32_t	fresh = 0;
+	uint32_t	fresh;
 
 	if (!visited_reserve(scratch, count))
 		return false;
-	for (uint32_t i = 0; i < count; i++)
-	{
-		scratch->slots[fresh] = slots[i];
-		fresh += visited_add(&scratch->visited, slots[i]);
-	}
+	fresh = visited_add(&scratch->visited, slots, count, scratch->slots);
 	if (fresh == 0)
 		return true;
 	if (scratch->frontier.count > 0 && search->access->expect != NULL)

@@ -161,7 +161,8 @@ engine_round(Bench *bench, const float *vector)
 {
 	SearchResult results[10];
 	EngineQuery query = {
-		.mirror = bench->mirror, .method = METHOD_GRAPH, .k = 10, .ef = 10, .vector = vector, .results = results
+		.mirror = bench->mirror, .method = METHOD_GRAPH, .k = 10, .ef = 10, .lone = true, .vector = vector,
+		.results = results
 	};
 	EngineQuery *queries[1] = {&query};
 	EngineQuery *completed;

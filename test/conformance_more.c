@@ -401,6 +401,60 @@ cancel_in_queue(void)
 		  info.pending);
 }
 
+/* A query without company is answered as any other, whatever its caller does next: poll, other queries, a job, the mirror's end. */
+static void
+lone_queries(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 2000, 2000, SHAPE_UNIFORM);
+	EngineQuery lone,
+				other;
+	EngineQuery *completed[2];
+	EngineJob	job = {.kind = JOB_APPEND, .mirror = world->mirror, .has_position = true, .position = 7};
+	uint32_t	back;
+	double		start;
+
+	world_append(world, 1500);
+	world_link(world);
+	for (uint32_t turn = 0; turn < 60; turn++)
+	{
+		bool		with_job = turn % 3 == 1;
+		bool		with_query = turn % 3 == 2;
+		JobProgress progress;
+
+		query_init(&lone, world, METHOD_GRAPH, 10, 40, world_vector(world, turn * 7));
+		query_init(&other, world, METHOD_GRAPH, 10, 40, world_vector(world, turn * 7));
+		lone.lone = true;
+		other.lone = turn % 2 == 0;
+		queries_submit(&lone, 1);
+		/* Waits for the job alone. */
+		if (with_job)
+		{
+			JobId		id = start_job(&job);
+
+			must(end_job(id, &progress), &progress.error, "a job beside a lone query");
+			ops->job_release(engine, id);
+		}
+		if (with_query)
+			queries_submit(&other, 1);
+		start = clock_seconds();
+		for (back = 0; back < 1u + with_query; back += queries_poll(completed, 2))
+			CHECK(clock_seconds() - start < PATIENCE, "a lone query hangs");
+		must(lone.status, &lone.error, "a lone query");
+		check_sound(world, &lone);
+		if (!with_query)
+			query_run(&other);
+		CHECK(other.count == lone.count && memcmp(other.results, lone.results, lone.count * sizeof(SearchResult)) == 0,
+			  "a lone query is answered otherwise");
+	}
+	/* Dropping a mirror waits for its queries. */
+	lone.lone = true;
+	queries_submit(&lone, 1);
+	world_drop(world);
+	for (start = clock_seconds(), back = 0; back == 0; back = queries_poll(completed, 1))
+		CHECK(clock_seconds() - start < PATIENCE, "a lone query hangs");
+	must(lone.status, &lone.error, "a lone query of a mirror that goes");
+}
+
 /* Link until some rows are linked, then cut it short; returns how many slots the result calls linked. */
 static uint32_t
 cut_short(const World *world, uint8_t *linked)
@@ -546,6 +600,7 @@ const Case more_cases[] = {
 	{"written_by_poll_alone", written_by_poll_alone, false},
 	{"cancel_in_queue", cancel_in_queue, false},
 	{"cut_short_link", cut_short_link, false},
+	{"lone_queries", lone_queries, false},
 	{"device_failure", device_failure, false},
 	{NULL, NULL, false}
 };

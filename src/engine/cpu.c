@@ -156,6 +156,9 @@ free_engine(CpuEngine *engine)
 	pthread_mutex_destroy(&engine->lock);
 	pthread_cond_destroy(&engine->work);
 	pthread_cond_destroy(&engine->done);
+	if (engine->owner != NULL)
+		search_scratch_free(engine->owner->search);
+	free(engine->owner);
 	free(engine->workers);
 	free(engine);
 }
@@ -198,7 +201,13 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	engine->workers = calloc((size_t) engine->nthreads, sizeof(Worker));
 	if (engine->workers == NULL)
 		engine->nthreads = 0;
-	if (engine->workers == NULL || !start_workers(engine))
+	engine->owner = calloc(1, sizeof(Worker));
+	if (engine->owner != NULL)
+	{
+		engine->owner->engine = engine;
+		engine->owner->search = search_scratch_create(NULL);
+	}
+	if (engine->workers == NULL || engine->owner == NULL || engine->owner->search == NULL || !start_workers(engine))
 	{
 		free_engine(engine);
 		engine_error(error, ENGINE_NO_MEMORY, "could not start worker threads");
@@ -214,6 +223,7 @@ cpu_close(Engine *handle)
 {
 	CpuEngine  *engine = cpu(handle);
 
+	tasks_hand_over(engine);
 	pthread_mutex_lock(&engine->lock);
 	for (CpuJob *job = engine->jobs; job != NULL; job = job->next)
 		if (job->in.kind == JOB_LINK)
@@ -376,12 +386,14 @@ cpu_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *count
 static EngineStatus
 cpu_job_submit(Engine *handle, const EngineJob *job, JobId *id, EngineError *error)
 {
+	tasks_hand_over(cpu(handle));
 	return jobs_submit(cpu(handle), job, id, error);
 }
 
 static EngineStatus
 cpu_job_poll(Engine *handle, JobId id, JobProgress *progress)
 {
+	tasks_hand_over(cpu(handle));
 	return jobs_poll(cpu(handle), id, progress);
 }
 

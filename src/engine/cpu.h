@@ -121,6 +121,11 @@ typedef struct CpuEngine
 	uint32_t	unfinished_jobs;
 	MirrorId	last_mirror;
 	JobId		last_job;
+
+	/* the owner's alone */
+	QueryTask  *lone;			/* waits for the next poll, where the owner searches itself */
+	Worker	   *owner;			/* its memory for that */
+	uint32_t	graph_us;		/* what the last graph search took */
 } CpuEngine;
 
 /* Memory that linking uses again and again. */

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	1
+#define ENGINE_ABI_VERSION	2
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -220,6 +220,7 @@ typedef struct EngineQuery
 	uint32_t	seeds;			/* graph: seeds tried; 0: ENGINE_SEEDS_TRIED */
 	uint32_t	max_iterations; /* graph: expansions after which to stop; 0: none */
 	bool		reference;		/* graph: width 1, exact distances while walking, traced (see search.h) */
+	bool		lone;			/* the caller has nothing to do but wait for it: poll may search for a moment, instead of waking a thread */
 	bool		has_beyond;		/* only answers after (beyond_distance, beyond_slot) */
 	double		beyond_distance;
 	uint32_t	beyond_slot;
@@ -321,7 +322,7 @@ typedef struct EngineOps
 
 	/* Start queries, all on one mirror. Each is returned by poll once, an invalid one too, with its status. */
 	EngineStatus (*submit) (Engine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error);
-	/* Completed queries, at most room; never blocks. ENGINE_FAILED: the engine is broken. */
+	/* Completed queries, at most room; never waits, and works for a lone query only. ENGINE_FAILED: the engine is broken. */
 	EngineStatus (*poll) (Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error);
 
 	EngineStatus (*job_submit) (Engine *engine, const EngineJob *job, JobId *id, EngineError *error);

@@ -18,6 +18,8 @@ extern MirrorEntry *find_mirror(CpuEngine *engine, MirrorId id);
 /* tasks.c */
 extern EngineStatus tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error);
 extern uint32_t tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room);
+/* A lone query that has not been begun goes to the workers: its owner has other things to do. */
+extern void tasks_hand_over(CpuEngine *engine);
 extern void task_free(QueryTask *task);
 /* Take the next part of a waiting query; NULL if there is none; locked. */
 extern QueryTask *tasks_take(CpuEngine *engine, uint32_t *part);

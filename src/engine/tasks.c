@@ -8,6 +8,7 @@
 #include "taskqueue.h"
 
 #define PART_ROWS			4096	/* an exact search is not cut into smaller parts */
+#define LONE_US				500		/* the owner of the engine searches itself as long as that takes no longer */
 
 /* Free a task and what it holds. */
 void
@@ -133,6 +134,19 @@ push_completed(CpuEngine *engine, QueryTask *task)
 	engine->last_completed = task;
 }
 
+/* Put a task where workers find it; locked. */
+static void
+queue(CpuEngine *engine, QueryTask *task)
+{
+	task->next = NULL;
+	if (engine->first_query == NULL)
+		engine->first_query = task;
+	else
+		engine->last_query->next = task;
+	engine->last_query = task;
+	atomic_fetch_add(&engine->waiting_parts, task->nparts);
+}
+
 /* Queue a task, or hand it straight to poll if it has failed; locked. */
 static void
 enqueue(CpuEngine *engine, QueryTask *task)
@@ -143,14 +157,32 @@ enqueue(CpuEngine *engine, QueryTask *task)
 		push_completed(engine, task);
 		return;
 	}
-	if (engine->first_query == NULL)
-		engine->first_query = task;
-	else
-		engine->last_query->next = task;
-	engine->last_query = task;
+	queue(engine, task);
 	engine->queries++;
 	task->entry->queries++;
-	atomic_fetch_add(&engine->waiting_parts, task->nparts);
+}
+
+/* Whether the engine's owner is to search itself; locked. Two processes that take turns are quicker than three. */
+static bool
+is_lone(const CpuEngine *engine, EngineQuery *const *queries, uint32_t count, const QueryTask *task)
+{
+	return count == 1 && queries[0]->lone && task->status == ENGINE_OK && task->in.method == METHOD_GRAPH &&
+		engine->queries == 0 && engine->graph_us <= LONE_US;
+}
+
+/* Give the lone query to the workers. */
+void
+tasks_hand_over(CpuEngine *engine)
+{
+	QueryTask  *task = engine->lone;
+
+	if (task == NULL)
+		return;
+	engine->lone = NULL;
+	pthread_mutex_lock(&engine->lock);
+	queue(engine, task);
+	pthread_cond_signal(&engine->work);
+	pthread_mutex_unlock(&engine->lock);
 }
 
 /* Start queries: all of them, or on failure none. */
@@ -163,6 +195,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	bool		failed = false;
 	bool		wake;
 
+	tasks_hand_over(engine);
 	pthread_mutex_lock(&engine->lock);
 	for (uint32_t i = 0; i < count && !failed; i++)
 	{
@@ -174,6 +207,14 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 			parts += (*last)->nparts;
 			last = &(*last)->next;
 		}
+	}
+	if (!failed && first != NULL && is_lone(engine, queries, count, first))
+	{
+		engine->lone = first;
+		engine->queries++;
+		first->entry->queries++;
+		parts = 0;
+		first = NULL;
 	}
 	while (first != NULL)
 	{
@@ -198,6 +239,45 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	if (wake)
 		engine->config.wake(engine->config.wake_arg);
 	return ENGINE_OK;
+}
+
+/* Make a task whose last part is done visible to poll. */
+static void
+publish(CpuEngine *engine, QueryTask *task)
+{
+	MirrorEntry *entry = task->entry;
+
+	task->counters.queue_us = (uint32_t) (task->started_us - task->submitted_us);
+	task->counters.engine_us = (uint32_t) (engine_clock_us() - task->started_us);
+	pthread_mutex_lock(&engine->lock);
+	push_completed(engine, task);
+	engine->queries--;
+	if (--entry->queries == 0)
+		jobs_make_ready(engine, entry);
+	if (engine->queries == 0)
+		pthread_cond_broadcast(&engine->done);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+/* Publish a task, and tell the owner of the engine. */
+static void
+complete(CpuEngine *engine, QueryTask *task)
+{
+	publish(engine, task);
+	if (engine->config.wake != NULL)
+		engine->config.wake(engine->config.wake_arg);
+}
+
+/* Search for the lone query, in the owner's thread. */
+static void
+run_lone(CpuEngine *engine)
+{
+	QueryTask  *task = engine->lone;
+
+	engine->lone = NULL;
+	task->started_us = engine_clock_us();
+	query_run_graph(task, engine->owner);
+	publish(engine, task);
 }
 
 /* Write a completed task's answer to its query. */
@@ -228,6 +308,8 @@ tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 	QueryTask **end;
 	uint32_t	count = 0;
 
+	if (engine->lone != NULL && room > 0)
+		run_lone(engine);
 	pthread_mutex_lock(&engine->lock);
 	first = engine->first_completed;
 	for (end = &first; *end != NULL && count < room; count++)
@@ -241,6 +323,8 @@ tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 
 		first = task->next;
 		completed[i] = task->query;
+		if (task->in.method == METHOD_GRAPH && task->status == ENGINE_OK)
+			engine->graph_us = task->counters.engine_us;
 		deliver(task);
 		task_free(task);
 	}
@@ -263,26 +347,6 @@ tasks_take(CpuEngine *engine, uint32_t *part)
 	atomic_fetch_sub(&engine->waiting_parts, 1);
 	engine->parts_since_job++;
 	return task;
-}
-
-/* Publish a task whose last part is done. */
-static void
-complete(CpuEngine *engine, QueryTask *task)
-{
-	MirrorEntry *entry = task->entry;
-
-	task->counters.queue_us = (uint32_t) (task->started_us - task->submitted_us);
-	task->counters.engine_us = (uint32_t) (engine_clock_us() - task->started_us);
-	pthread_mutex_lock(&engine->lock);
-	push_completed(engine, task);
-	engine->queries--;
-	if (--entry->queries == 0)
-		jobs_make_ready(engine, entry);
-	if (engine->queries == 0)
-		pthread_cond_broadcast(&engine->done);
-	pthread_mutex_unlock(&engine->lock);
-	if (engine->config.wake != NULL)
-		engine->config.wake(engine->config.wake_arg);
 }
 
 /* Run a part that was taken. */

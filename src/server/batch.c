@@ -5,6 +5,7 @@
  * Natural batching, per mirror: launch when none of its batches is in flight, or when fewer than BATCHES_PER_MIRROR are and at
  * least half as many queries wait as the last batch had. A lone query waits for nothing; a crowd gathers while its predecessors are answered.
  * An engine that answers one by one (the CPU engine) is given whatever waits at once, until twice as many are in flight as it has threads.
+ * A query without company is said to be lone: that engine then searches in this thread, and nobody has to be woken for it.
  */
 #include <math.h>
 #include <string.h>
@@ -113,6 +114,9 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	request.beyond_slot = payload->beyond_slot;
 	request.beyond_distance = payload->beyond_distance;
 	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
+	/* The client's clock is not to be believed, but this decides only who searches. */
+	if (ticket->posted_us < server->lone_ended_us)
+		server->company = COMPANY;
 
 	mirror = held_find(server, ticket->entry, generation, &error);
 	if (mirror == NULL || query_fill(mirror, &request, &ticket->query, &error) != ENGINE_OK)
@@ -238,6 +242,18 @@ batch_unused(const Server *server)
 	return batch;
 }
 
+/* Whether a query has the server to itself, and others have not come meanwhile of late. */
+static bool
+is_lone(Server *server, uint32_t count)
+{
+	if (count > 1 || server->queries_flying > 0 || server->lanes_busy > 0 || server->drops != NULL)
+		return false;
+	if (server->company == 0)
+		return true;
+	server->company--;
+	return false;
+}
+
 /* Submit a mirror's waiting queries as one batch. False: not now. */
 static bool
 batch_submit(Server *server, uint32_t entry)
@@ -255,6 +271,7 @@ batch_submit(Server *server, uint32_t entry)
 	if (count == 0)
 		return true;
 	engine_enters(server, entry);
+	server->gathered[0]->lone = server->lone_flying = is_lone(server, count);
 	PROTOCOL_STEP(SERVER_SUBMITS);
 	status = server->ops->submit(server->engine, server->gathered, count, &error);
 	PROTOCOL_STEP(SERVER_SUBMITTED);
@@ -393,6 +410,11 @@ queries_poll(Server *server)
 			server_fail(server, &error);
 		if (status != ENGINE_OK)
 			return worked;
+		if (server->lone_flying)
+		{
+			server->lone_flying = false;
+			server->lone_ended_us = server_now_us();
+		}
 		/* Counted, then answered: who has its answer finds itself in the counters, and these are touched once a round. */
 		for (uint32_t i = 0; i < count; i++)
 			tally_query(server, &tally, completed[i]);

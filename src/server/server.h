@@ -14,6 +14,7 @@
 #define BATCHES_PER_MIRROR	4	/* in flight at once */
 #define BATCHES				64	/* of all mirrors */
 #define POLL_ROOM			256
+#define COMPANY				64	/* batches for which no query is lone after one that had to wait for such a one */
 #define LANE_PIECE			64	/* queries of a lane that the engine gets at once */
 #define LANE_SLICE_US		1000	/* lane work between two looks at the requests */
 #define NO_ENTRY			0xFFFFFFFFu
@@ -191,6 +192,9 @@ typedef struct Server
 	EngineQuery **gathered;		/* room for layout.slots */
 	Batch		batches[BATCHES];
 	uint32_t	queries_flying;
+	bool		lone_flying;	/* one, that the engine may search for in its next poll */
+	int64_t		lone_ended_us;	/* when such a poll last returned; who came before that had to wait */
+	uint32_t	company;		/* batches to come until another query is taken for a lone one */
 
 	LaneWork   *lanes;			/* layout.lanes */
 	uint32_t	next_lane;

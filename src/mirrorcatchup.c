@@ -105,9 +105,21 @@ send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count)
 	return lane->count > 0 ? slice_call(slice) : SLICE_IDLE;
 }
 
-/* Send a run of rows in consecutive slots that the mirror does not know. */
+/* Tell with an operation how far the mirror is when that is done. */
+static void
+add_position(const MirrorSlice *slice, AreaLane *lane, uint64 position)
+{
+	lane->has_position = 1;
+	lane->position = position;
+	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), position));
+}
+
+/*
+ * Send a run of rows in consecutive slots that the mirror does not know; with the last rows goes the position (else 0) that the mirror has then: most often one
+ * row has come, and each operation has processes wait for each other.
+ */
 static SliceEnding
-send_appended(MirrorSlice *slice, const Entry *entries, uint32 count)
+send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	Size		vector_bytes = slice->format->vector_bytes;
 	Size		dead_bytes = ((Size) count + 63) / 64 * sizeof(uint64);
@@ -129,10 +141,14 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count)
 	lane->first_slot = entries[0].slot;
 	lane->count = count;
 	lane->has_dead = 1;
+	if (position != 0)
+		add_position(slice, lane, position);
 	atomic_store(&slice->track->rows_sent, Max(atomic_load(&slice->track->rows_sent), end));
 	ending = slice_call(slice);
 	if (ending == SLICE_IDLE)
 		slice->progress->rows = end;
+	if (ending == SLICE_IDLE && position != 0)
+		slice->progress->position = position;
 	return ending;
 }
 
@@ -143,9 +159,7 @@ send_position(MirrorSlice *slice, uint64 position)
 	AreaLane   *lane = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
 	SliceEnding ending;
 
-	lane->has_position = 1;
-	lane->position = position;
-	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), position));
+	add_position(slice, lane, position);
 	ending = slice_call(slice);
 	if (ending == SLICE_IDLE)
 		slice->progress->position = position;
@@ -159,10 +173,12 @@ send_entries(MirrorSlice *slice, const ListBounds *bounds)
 	Entry	   *entries;
 	int			count = read_entries(slice, bounds, &entries);
 	int			known = 0;
+	uint64		position;
 	SliceEnding ending = SLICE_IDLE;
 
 	if (count < 0)
 		return SLICE_RELOAD;
+	position = slice->progress->position + (uint64) count;
 	while (known < count && entries[known].slot < slice->progress->rows)
 		known++;
 	if (known > 0)
@@ -173,10 +189,10 @@ send_entries(MirrorSlice *slice, const ListBounds *bounds)
 	{
 		for (run = begin + 1; run < count && entries[run].slot == entries[run - 1].slot + 1; run++)
 			;
-		ending = send_appended(slice, entries + begin, (uint32) (run - begin));
+		ending = send_appended(slice, entries + begin, (uint32) (run - begin), run == count ? position : 0);
 	}
 	pfree(entries);
-	return ending == SLICE_IDLE ? send_position(slice, slice->progress->position + (uint64) count) : ending;
+	return ending == SLICE_IDLE && slice->progress->position < position ? send_position(slice, position) : ending;
 }
 
 /* Send what has changed in superblocks since the last scan, as far as time allows. */
@@ -197,7 +213,7 @@ scan_changes(MirrorSlice *slice, const MetaPage *meta)
 		Buffer		buffer;
 		bool		changed = false;
 
-		if (slice_over(slice))
+		if (slice_over_for_news(slice))
 			return SLICE_MORE;
 		CHECK_FOR_INTERRUPTS();
 		buffer = slice_read_page(slice, list_block(format, progress->scan_superblock), PAGE_LIST);

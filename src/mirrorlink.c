@@ -428,7 +428,7 @@ begin_writing(MirrorSlice *slice, bool whole)
 static bool
 time_is_over(const void *slice)
 {
-	return slice_over(slice);
+	return slice_over_for_news(slice);
 }
 
 /* The rows are written: if that is the whole pass, say how far the list is linked now. */

@@ -14,6 +14,7 @@
 #include "readahead.h"
 
 #define SLICE_US	20000
+#define NEWS_US		2000		/* of a slice that goes to other work although rows have come */
 
 /* How a slice ended. */
 typedef enum SliceEnding
@@ -60,6 +61,15 @@ static inline bool
 slice_over(const MirrorSlice *slice)
 {
 	return monotonic_us() >= slice->until_us;
+}
+
+/* The same for work that rows which have come since the slice began need not wait for: the next slice begins with them. */
+static inline bool
+slice_over_for_news(const MirrorSlice *slice)
+{
+	int64		left_us = slice->until_us - monotonic_us();
+
+	return left_us <= 0 || (left_us <= SLICE_US - NEWS_US && atomic_load(&mirror_area(slice->entry)->changed) != 0);
 }
 
 /* Bytes of vectors, graph rows and versions of so many rows: what their mirror takes at least. */

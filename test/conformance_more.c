@@ -409,7 +409,7 @@ lone_queries(void)
 	EngineQuery lone,
 				other;
 	EngineQuery *completed[2];
-	EngineJob	job = {.kind = JOB_APPEND, .mirror = world->mirror, .has_position = true, .position = 7};
+	EngineJob	job = {.kind = JOB_APPEND, .mirror = world->mirror, .first_slot = 1500, .has_position = true, .position = 7};
 	uint32_t	back;
 	double		start;
 

@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 
 #define USE_GRAIN_MS	20		/* of when a mirror was last used */
+#define FULL_RETRY_MS	1000	/* after the table was full of others in use */
 
 /* What this backend remembers of an index. */
 typedef struct Remembered
@@ -28,6 +29,7 @@ typedef struct Remembered
 	int			entry;			/* -1: there was none */
 	uint32		identity;
 	uint32		table_version;	/* for entry -1: as of when */
+	int64		full_ms;		/* when the table last had no room for it; 0: never */
 } Remembered;
 
 static HTAB *remembered = NULL;
@@ -75,6 +77,7 @@ recall_index(Relation index)
 		memory->entry = -1;
 		memory->identity = 0;
 		memory->table_version = 0;
+		memory->full_ms = 0;
 	}
 	return memory;
 }
@@ -121,6 +124,7 @@ look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
 		}
 		if (entry < 0 && (entry = mirror_make(key, state)) >= 0)
 			mirror_inherit(entry);
+		memory->full_ms = entry < 0 ? monotonic_ms() : 0;
 		memory->table_version = atomic_load(&gpuann_control->table_version);
 	}
 	else if (entry >= 0 && key->nonce != 0 && mirror_track(entry)->key.nonce != key->nonce)
@@ -228,7 +232,7 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 
 	mirror_key(index, meta->nonce, &key);
 	memory = recall_index(index);
-	if (!still_true(memory, &key) || memory->entry < 0)
+	if (!still_true(memory, &key) || (memory->entry < 0 && monotonic_ms() - memory->full_ms >= FULL_RETRY_MS))
 	{
 		/* A file that may go with this transaction gets no entry: it would inherit from the one before. */
 		look_up(memory, &key, wanted ? MIRROR_WANTED : ours ? MIRROR_EMPTY : MIRROR_STATISTICS);

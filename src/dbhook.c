@@ -28,11 +28,10 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 bool
 database_barred(Oid database)
 {
-	for (int i = 0; i < MOST_BARRED; i++)
+	for (uint32 i = 0; i < gpuann_layout.slots; i++)
 	{
 		/* A backend that was terminated in the middle could not unbar it. */
-		if (gpuann_control->barred[i].database == database &&
-			BackendPidGetProc(gpuann_control->barred[i].pid) != NULL)
+		if (gpuann_barred[i].database == database && BackendPidGetProc(gpuann_barred[i].pid) != NULL)
 			return true;
 	}
 	return false;
@@ -77,37 +76,18 @@ database_wanted_alone(Node *statement)
 	return name != NULL ? get_database_oid(name, true) : InvalidOid;
 }
 
-/* Bar a database; returns the place to unbar, or -1. Places of backends that have ended are taken over. */
-static pg_noinline int
+/* Bar a database, for this backend; InvalidOid: none. */
+static void
 bar(Oid database)
 {
-	int			place = -1;
+	int			slot = area_my_slot();
 
-	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	for (int i = 0; i < MOST_BARRED && place < 0; i++)
-	{
-		BarredDatabase *barred = &gpuann_control->barred[i];
-
-		if (barred->database != InvalidOid && BackendPidGetProc(barred->pid) != NULL)
-			continue;
-		barred->database = database;
-		barred->pid = MyProcPid;
-		place = i;
-	}
-	LWLockRelease(gpuann_mirror_lock());
-	return place;
-}
-
-static void
-unbar(int place)
-{
-	if (place < 0)
+	if (slot < 0)
 		return;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (gpuann_control->barred[place].pid == MyProcPid)
-		gpuann_control->barred[place].database = InvalidOid;
+	gpuann_barred[slot].database = database;
+	gpuann_barred[slot].pid = MyProcPid;
 	LWLockRelease(gpuann_mirror_lock());
-	launcher_wake();
 }
 
 /* Ask the workers of a database to leave; true if there are any. */
@@ -155,14 +135,13 @@ gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tre
 {
 	ProcessUtility_hook_type volatile next = prev_ProcessUtility ? prev_ProcessUtility : standard_ProcessUtility;
 	Oid			database = gpuann_area != NULL ? database_wanted_alone(planned->utilityStmt) : InvalidOid;
-	volatile int place;
 
 	if (database == InvalidOid)
 	{
 		next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
 		return;
 	}
-	place = bar(database);
+	bar(database);
 	PG_TRY();
 	{
 		await_leave(database);
@@ -172,7 +151,8 @@ gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tre
 	}
 	PG_FINALLY();
 	{
-		unbar(place);
+		bar(InvalidOid);
+		launcher_wake();
 	}
 	PG_END_TRY();
 }

@@ -18,6 +18,7 @@
 #include "access/xlog_internal.h"
 #include "engine/engine.h"
 #include "miscadmin.h"
+#include "server/protocol.h"
 #include "storage/fd.h"
 #include "utils/guc.h"
 
@@ -61,6 +62,7 @@ typedef struct WorkMeter
 	double		longest_ms;
 } WorkMeter;
 
+int			faults_mirror_limit = AREA_MIRRORS;
 int			faults_row_limit = ENGINE_MAX_SLOTS;
 static char *longest_work_setting = NULL;
 static WorkMeter meter;
@@ -146,6 +148,9 @@ faults_define_setting(void)
 {
 	DefineCustomIntVariable("gpuann.row_limit", "Sets how many slots an index may have.", "For tests only.",
 							&faults_row_limit, ENGINE_MAX_SLOTS, 1, ENGINE_MAX_SLOTS, PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.mirror_limit", "Sets how many indexes the mirror table holds.", "For tests only.",
+							&faults_mirror_limit, AREA_MIRRORS, 1, AREA_MIRRORS, PGC_SUSET, GUC_NOT_IN_SAMPLE,
 							NULL, NULL, NULL);
 	DefineCustomStringVariable("gpuann.longest_work", "Begins to measure work that cannot be cancelled; shows the longest.",
 							   "For tests only.", &longest_work_setting, NULL, PGC_USERSET, GUC_NOT_IN_SAMPLE, NULL,

@@ -23,6 +23,7 @@
 #ifdef GPUANN_TEST_FAULTS
 extern void faults_define_setting(void);
 extern int	faults_row_limit;	/* gpuann.row_limit: slots an index may have */
+extern int	faults_mirror_limit;	/* gpuann.mirror_limit: entries of the mirror table */
 extern void fault_point(const char *point);
 extern void work_point(const char *file, int line);
 #define FAULT_POINT(point)	fault_point(point)

@@ -36,12 +36,20 @@ typedef struct FileEntry
 } FileEntry;
 
 MirrorControl *gpuann_control = NULL;
+BarredDatabase *gpuann_barred = NULL;
 static HTAB *file_table = NULL;
+
+static Size
+barred_size(void)
+{
+	return mul_size(MaxBackends, sizeof(BarredDatabase));
+}
 
 Size
 mirrors_shmem_size(void)
 {
-	return add_size(MAXALIGN(sizeof(MirrorControl)), hash_estimate_size(AREA_MIRRORS, sizeof(FileEntry)));
+	return add_size(add_size(MAXALIGN(sizeof(MirrorControl)), MAXALIGN(barred_size())),
+					hash_estimate_size(AREA_MIRRORS, sizeof(FileEntry)));
 }
 
 /* Called in the postmaster, at start and after every crash. */
@@ -58,6 +66,9 @@ mirrors_shmem_init(void)
 		for (int i = 0; i < AREA_MIRRORS; i++)
 			gpuann_control->tracks[i].worker = -1;
 	}
+	gpuann_barred = ShmemInitStruct("gpuann barred databases", barred_size(), &found);
+	if (!found)
+		memset(gpuann_barred, 0, barred_size());
 	memset(&info, 0, sizeof(info));
 	info.keysize = sizeof(FileKey);
 	info.entrysize = sizeof(FileEntry);
@@ -97,16 +108,43 @@ mirror_find(const MirrorKey *key)
 	return found ? found->entry : -1;
 }
 
-/* Whether one entry may give way before another; times are when they were last used. */
-static bool
-gives_way_before(bool mirrored, int64 used, bool other_mirrored, int64 other_used)
+/* How much an entry is worth: one in use does not give way. */
+typedef enum EntryWorth
 {
-	return mirrored != other_mirrored ? other_mirrored : used < other_used;
+	WORTH_COUNTERS,				/* nobody serves it: counters only, or it waits, or is refused for a while */
+	WORTH_MIRROR,
+	WORTH_QUARANTINE,			/* forgotten, its index might crash the server again */
+	WORTH_USED
+} EntryWorth;
+
+static EntryWorth
+entry_worth(int entry, int64 idle_since)
+{
+	const MirrorTrack *track = mirror_track(entry);
+	uint32		state = atomic_load(&mirror_area(entry)->state);
+	bool		mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->worker >= 0 || track->builder != 0;
+	bool		quarantined = mirror_quarantined(entry);
+
+	if (!mirrored && !quarantined)
+		return WORTH_COUNTERS;
+	if (state == MIRROR_LOADING || atomic_load(&mirror_area(entry)->last_used_ms) >= idle_since)
+		return WORTH_USED;
+	return quarantined ? WORTH_QUARANTINE : WORTH_MIRROR;
+}
+
+/* Entries that may be used. */
+static int
+most_entries(void)
+{
+#ifdef GPUANN_TEST_FAULTS
+	return faults_mirror_limit;
+#else
+	return AREA_MIRRORS;
+#endif
 }
 
 /*
- * An unused entry, or the one whose index has not been used for longest: of those without a mirror that nobody serves, else of the
- * mirrors that may be evicted. -1: all are in use.
+ * An unused entry, or the one that is worth least, of those the one whose index has not been used for longest. -1: all are in use.
  */
 static int
 choose_entry(void)
@@ -114,24 +152,22 @@ choose_entry(void)
 	int64		idle_since = monotonic_ms() - EVICT_IDLE_MS;
 	int			chosen = -1;
 	int64		chosen_used = 0;
-	bool		chosen_mirrored = false;
+	EntryWorth	chosen_worth = WORTH_USED;
 
-	for (int i = 0; i < AREA_MIRRORS; i++)
+	for (int i = 0; i < most_entries(); i++)
 	{
-		MirrorTrack *track = mirror_track(i);
 		int64		used = atomic_load(&mirror_area(i)->last_used_ms);
-		uint32		state = atomic_load(&mirror_area(i)->state);
-		bool		mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->worker >= 0 || track->builder != 0;
+		EntryWorth	worth;
 
-		if (!track->in_use)
+		if (!mirror_track(i)->in_use)
 			return i;
-		if (mirrored && (state == MIRROR_LOADING || used >= idle_since))
-			continue;
-		if (chosen >= 0 && !gives_way_before(mirrored, used, chosen_mirrored, chosen_used))
-			continue;
-		chosen = i;
-		chosen_used = used;
-		chosen_mirrored = mirrored;
+		worth = entry_worth(i, idle_since);
+		if (worth < chosen_worth || (worth == chosen_worth && worth < WORTH_USED && used < chosen_used))
+		{
+			chosen = i;
+			chosen_worth = worth;
+			chosen_used = used;
+		}
 	}
 	if (chosen >= 0)
 		mirror_forget(chosen);

@@ -17,7 +17,6 @@
 
 #define GPUANN_MAX_WORKERS	64
 #define MIRROR_MOST_CRASHES 3	/* of the server, each within the memory of the one before, on one index */
-#define MOST_BARRED			32	/* databases that are being dropped, moved or copied at once */
 #define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by polling */
 #define EVICT_IDLE_MS		10000	/* a mirror asked for since does not make way */
 
@@ -76,6 +75,7 @@ typedef struct WorkerSlot
 	int64		started_ms;
 } WorkerSlot;
 
+/* A database that is being dropped, moved or copied. */
 typedef struct BarredDatabase
 {
 	Oid			database;
@@ -98,11 +98,13 @@ typedef struct MirrorControl
 	Latch	   *launcher_latch;
 	FallbackLog fallbacks[FALLBACK_REASONS];
 	WorkerSlot	workers[GPUANN_MAX_WORKERS];
-	BarredDatabase barred[MOST_BARRED];
 	MirrorTrack tracks[AREA_MIRRORS];
 } MirrorControl;
 
 extern MirrorControl *gpuann_control;
+
+/* One for each request slot, so for each backend: what it bars. */
+extern BarredDatabase *gpuann_barred;
 
 /* Slots that a mirror is created for: it grows beyond, but that costs a copy. */
 static inline uint32

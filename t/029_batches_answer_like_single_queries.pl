@@ -38,7 +38,7 @@ sub expect_batches
 		$answer = $session->rows($recall);
 		$single = $watch->rows('SELECT requests FROM gpuann_server_status') - $before;
 		return $answer eq "$samples|t|1" && $single < $samples / 2;
-	}, 60), "$what: the server answers batches") or diag("$answer; $single requests");
+	}), "$what: the server answers batches") or diag("$answer; $single requests");
 }
 
 # Answers, whoever gave them.

@@ -409,8 +409,8 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 }
 
 /*
- * What a round looks at, *total slots: seeds until all `nseeds` have been, then the rows of the nearest unexpanded slots, at most `most` of either. Returns
- * false where nothing is left. Every warp comes to the same.
+ * What a round looks at, *total slots: seeds until all `nseeds` have been, then the graph rows of the nearest unexpanded slots, `most` rows or as many seeds at
+ * most. Returns false where nothing is left. Every warp comes to the same.
  */
 __device__ static inline bool
 next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared, uint32_t nseeds, uint32_t most, Walk *walk,

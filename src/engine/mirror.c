@@ -19,7 +19,7 @@
 #define ALIGNMENT			64		/* a cache line */
 #define TABLE_PAGE			4096
 #define HUGE_PAGE			((size_t) 2 << 20)	/* searches jump about: fewer translations to miss */
-#define PREFETCH_AHEAD		4		/* vectors asked for before the one that is read */
+#define PREFETCH_AHEAD		12		/* vectors asked for before the one that is read */
 #define BREATHE_ROWS		256		/* rows a job copies between looks at waiting queries */
 
 static size_t

@@ -75,9 +75,7 @@ typedef struct LinkAccess
 	Worker	   *worker;
 } LinkAccess;
 
-/*
- * Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory.
- */
+/* Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory. */
 extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule);
 
 /* PairDistance over a LinkAccess: candidates are known by their slots. */

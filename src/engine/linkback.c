@@ -104,11 +104,12 @@ take_in(const PruneRule *rule, LinkAccess *access, OpenRow *row, SearchResult en
 static void
 prefetch_target(const Linking *linking, uint32_t target)
 {
-	const char *distances = (const char *) (linking->memory.distances + (size_t) target * linking->rule.degree);
+	const char *distances;
 
 	mirror_prefetch_row(linking->mirror, target);
 	if (linking->memory.distances == NULL)
 		return;
+	distances = (const char *) (linking->memory.distances + (size_t) target * linking->rule.degree);
 	__builtin_prefetch(&linking->memory.kept[target]);
 	for (size_t at = 0; at < linking->rule.degree * sizeof(float); at += 64)
 		__builtin_prefetch(distances + at);

@@ -110,9 +110,7 @@ access_expect(void *context, uint32_t slot)
 	mirror_prefetch_row(((LinkAccess *) context)->linking->mirror, slot);
 }
 
-/*
- * Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory.
- */
+/* Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory. */
 bool
 link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule)
 {

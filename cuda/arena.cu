@@ -97,14 +97,14 @@ range_grow_cost(const Arena *arena, const Range *range, uint64_t bytes)
 	return wanted > range->mapped ? wanted - range->mapped : 0;
 }
 
-/* Map `bytes` (whole units) of new physical memory behind what is mapped. */
+/* Map `bytes` (whole units) of new physical memory, which the device may use, behind what is mapped. */
 static CUresult
-map_more(Arena *arena, Range *range, size_t bytes)
+map_more(Arena *arena, Range *range, const CUmemAllocationProp *from, size_t bytes)
 {
-	CUmemAllocationProp kind = allocation_kind(arena);
+	CUmemAllocationProp device = allocation_kind(arena);
 	CUmemAccessDesc access;
 	CUmemGenericAllocationHandle handle;
-	CUresult result = arena->driver.create(&handle, bytes, &kind, 0);
+	CUresult result = arena->driver.create(&handle, bytes, from, 0);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -112,7 +112,7 @@ map_more(Arena *arena, Range *range, size_t bytes)
 	if (result == CUDA_SUCCESS)
 	{
 		memset(&access, 0, sizeof(access));
-		access.location = kind.location;
+		access.location = device.location;
 		access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 		result = arena->driver.set_access(range->base + range->mapped, bytes, &access, 1);
 		if (result != CUDA_SUCCESS)
@@ -123,12 +123,45 @@ map_more(Arena *arena, Range *range, size_t bytes)
 	return result;
 }
 
+/* Map memory of one kind so that at least `bytes` are usable; both limits have been looked at. */
+static EngineStatus
+grow_range(Arena *arena, Range *range, const CUmemAllocationProp *from, uint64_t more, EngineError *error)
+{
+	bool host = from->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+	size_t *pieces = (size_t *) realloc(range->pieces, (range->npieces + 1) * sizeof(*pieces));
+	CUresult result;
+
+	if (pieces == NULL)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
+		return ENGINE_NO_MEMORY;
+	}
+	range->pieces = pieces;
+	result = map_more(arena, range, from, more);
+	if (result != CUDA_SUCCESS)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "the %s has no %llu bytes left (driver error %d), %llu are in use here",
+					 host ? "host" : "device", (unsigned long long) more, (int) result,
+					 (unsigned long long) (host ? arena->host_used : arena_used(arena)));
+		return ENGINE_NO_MEMORY;
+	}
+	range->pieces[range->npieces++] = more;
+	range->mapped += more;
+	if (host)
+		arena->host_used += more;
+	else
+	{
+		range->near += more;
+		arena->used[range->part] += more;
+	}
+	return ENGINE_OK;
+}
+
 EngineStatus
 range_grow(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 {
 	uint64_t more = range_grow_cost(arena, range, bytes);
-	size_t *pieces;
-	CUresult result;
+	CUmemAllocationProp kind = allocation_kind(arena);
 
 	if (more == 0)
 		return ENGINE_OK;
@@ -139,24 +172,67 @@ range_grow(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 					 (unsigned long long) arena->limit);
 		return ENGINE_NO_MEMORY;
 	}
-	pieces = (size_t *) realloc(range->pieces, (range->npieces + 1) * sizeof(*pieces));
-	if (pieces == NULL)
+	return grow_range(arena, range, &kind, more, error);
+}
+
+EngineStatus
+range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
+{
+	uint64_t more = range_grow_cost(arena, range, bytes);
+	CUmemAllocationProp kind = allocation_kind(arena);
+
+	if (more == 0)
+		return ENGINE_OK;
+	if (range->mapped + more > range->reserved || arena->host_used + more > arena->host_limit)
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
+		engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of rows do not fit in host memory: %llu of %llu are in use",
+					 (unsigned long long) more, (unsigned long long) arena->host_used,
+					 (unsigned long long) arena->host_limit);
 		return ENGINE_NO_MEMORY;
 	}
-	range->pieces = pieces;
-	result = map_more(arena, range, more);
-	if (result != CUDA_SUCCESS)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "the device has no %llu bytes left (driver error %d), %llu are in use here",
-					 (unsigned long long) more, (int) result, (unsigned long long) arena_used(arena));
-		return ENGINE_NO_MEMORY;
-	}
-	range->pieces[range->npieces++] = more;
-	range->mapped += more;
-	arena->used[range->part] += more;
-	return ENGINE_OK;
+	kind.location = arena->host;
+	return grow_range(arena, range, &kind, more, error);
+}
+
+/*
+ * Whether the driver maps memory of this location into a range, tried with the least there is. Containers may forbid what a
+ * device says that it supports.
+ */
+static bool
+maps_host(Arena *arena, CUmemLocation location)
+{
+	CUmemAllocationProp kind = allocation_kind(arena);
+	EngineError ignored;
+	Range range;
+	size_t unit;
+	bool maps;
+
+	kind.location = location;
+	if (arena->driver.granularity(&unit, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS || unit == 0)
+		return false;
+	/* pieces of both kinds follow each other */
+	unit = unit > arena->unit ? unit : arena->unit;
+	if (range_reserve(arena, &range, PART_VECTORS, unit, &ignored) != ENGINE_OK)
+		return false;
+	maps = grow_range(arena, &range, &kind, unit, &ignored) == ENGINE_OK;
+	range_release(arena, &range);
+	if (maps)
+		arena->unit = unit;
+	return maps;
+}
+
+void
+arena_open_host(Arena *arena, uint64_t limit)
+{
+	/* any of the host's memory; that of its first node, where drivers have no other; the types' numbers, for older headers */
+	static const CUmemLocation locations[] = {{(CUmemLocationType) 2, 0}, {(CUmemLocationType) 3, 0}};
+
+	for (size_t i = 0; limit > 0 && arena->host_limit == 0 && i < sizeof(locations) / sizeof(locations[0]); i++)
+		if (maps_host(arena, locations[i]))
+		{
+			arena->host = locations[i];
+			arena->host_limit = limit;
+		}
 }
 
 void
@@ -171,7 +247,8 @@ range_release(Arena *arena, Range *range)
 	}
 	if (range->base != 0)
 		arena->driver.address_free(range->base, range->reserved);
-	arena->used[range->part] -= range->mapped;
+	arena->used[range->part] -= range->near;
+	arena->host_used -= range->mapped - range->near;
 	free(range->pieces);
 	memset(range, 0, sizeof(*range));
 }

@@ -94,7 +94,9 @@ task_kind(CudaEngine *engine, const CudaTask *task)
 {
 	if (task->method == METHOD_GRAPH)
 		return task->reference ? BATCH_REFERENCE : graph_kind(engine, task);
-	return task_k(task) <= EXACT_SMALL_K && !task->in_passes ? BATCH_EXACT : BATCH_EXACT_SORT;
+	if (task_k(task) <= EXACT_SMALL_K && !task->in_passes)
+		return stream_takes(task) ? BATCH_STREAM : BATCH_EXACT;
+	return stream_takes(task) ? BATCH_STREAM_SORT : BATCH_EXACT_SORT;
 }
 
 /* Bytes of a task's bitmap that matter. */
@@ -104,6 +106,13 @@ task_bitmap_bytes(const CudaTask *task)
 	uint32_t slots = at_most(task->admitted_slots, task_rows(task));
 
 	return task->admitted == NULL ? 0 : ((size_t) slots + 63) / 64 * sizeof(uint64_t);
+}
+
+/* Whether a task is a search that takes several passes, or streams rows: changes in place wait for it, once it has begun. */
+static bool
+takes_long(const CudaTask *task)
+{
+	return task->method == METHOD_EXACT && !task->in_passes && (task_k(task) > EXACT_CHUNK || stream_takes(task));
 }
 
 /* Whether a mirror waits to change rows in place: a search in passes would make it wait long. */
@@ -178,7 +187,8 @@ task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFi
 	if (n == 1)
 		return true;
 	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM || next->bitmaps > lane->bitmap_memory.mapped ||
-		next->results > RESULT_ROOM || next->traces > TRACE_ROOM || lane->kind == BATCH_EXACT_SORT)
+		next->results > RESULT_ROOM || next->traces > TRACE_ROOM || lane->kind == BATCH_EXACT_SORT ||
+		lane->kind == BATCH_STREAM_SORT)
 		return false;
 	if (lane->kind == BATCH_WALK)
 	{
@@ -191,6 +201,8 @@ task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFi
 	}
 	if (lane->kind == BATCH_WIDE)
 		return wide_fits(lane->mirror, next, n);
+	if (lane->kind == BATCH_STREAM)
+		return n <= stream_queries(next->max_k);
 	if (lane->kind == BATCH_EXACT)
 		return n <= exact_scan_queries(STATE_ROOM, next->max_k);
 	return graph_fits(lane->mirror, next, n, lane->kind == BATCH_REFERENCE);
@@ -208,8 +220,7 @@ gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
 	while (*place != NULL)
 	{
 		CudaTask *task = *place;
-		bool held = task->method == METHOD_EXACT && !task->in_passes && task_k(task) > EXACT_CHUNK &&
-					change_waits(task->mirror);
+		bool held = stream_waits(engine, task) || (takes_long(task) && change_waits(task->mirror));
 		BatchFill next;
 
 		if (lane->ntasks == 0 && !held)
@@ -366,18 +377,27 @@ exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
 	launch.max_k = max_k;
 	launch.blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_PER_SM;
 	launch.state_bytes = STATE_ROOM;
+	launch.in_place = lane->mirror->rows > mirror_near_rows(lane->mirror);
 	launch.stream = lane->stream;
 	return launch;
 }
 
+static inline bool
+is_stream(BatchKind kind)
+{
+	return kind == BATCH_STREAM || kind == BATCH_STREAM_SORT;
+}
+
 static cudaError_t
-launch_exact(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
+launch_exact(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 {
 	ExactLaunch launch = exact_launch(engine, lane, at_most(fill->max_k, EXACT_CHUNK));
 	cudaError_t error = clear_heads(lane);
 
 	if (error != cudaSuccess)
 		return error;
+	if (is_stream(lane->kind))
+		return stream_begin(engine, lane, &launch) ? cudaSuccess : cudaErrorUnknown;
 	if (lane->kind == BATCH_EXACT_SORT)
 		return exact_sort_launch(&launch);
 	return exact_search_launch(&launch);
@@ -472,6 +492,53 @@ wait_for_change(CudaEngine *engine, const Lane *lane)
 	return gpu_check(&engine->failure, state, "a change of a mirror");
 }
 
+/* Let a lane raise its flag, for a number that it has not had. */
+static bool
+raise_flag(CudaEngine *engine, Lane *lane)
+{
+	LAUNCH(raise_flag_kernel, 1, WARP, 0, lane->stream, (volatile uint32_t *) lane->flag, lane->generation);
+	return GPU(&engine->failure, cudaGetLastError());
+}
+
+/* The generation of the next batch, or of a part of one. */
+static void
+next_generation(Lane *lane)
+{
+	lane->generation = lane->generation == 0x7FFFFFFFu ? 1 : lane->generation + 1;
+}
+
+/* Behind what a lane has to do: answers come to the host, and the flag is raised. */
+static bool
+finish_exact(CudaEngine *engine, Lane *lane)
+{
+	return copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) &&
+		   copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult)) &&
+		   raise_flag(engine, lane);
+}
+
+/* A part of a batch in tiles is on its way: launch the next behind the flag that will tell of this one, or the end. */
+static bool
+launch_part(CudaEngine *engine, Lane *lane)
+{
+	if (!stream_more(engine))
+		return finish_exact(engine, lane);
+	return raise_flag(engine, lane) && stream_continue(engine, lane);
+}
+
+/* Whether a lane whose flag was seen goes on with a part of its batch. */
+static bool
+goes_on(CudaEngine *engine, Lane *lane)
+{
+	if (!is_stream(lane->kind) || lane->last_part)
+		return false;
+	lane->last_part = !stream_more(engine);
+	lane->launched_us = lane->asked_us = clock_us();
+	next_generation(lane);
+	if (launch_part(engine, lane))
+		__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
+	return true;
+}
+
 /* Start a lane's batch. False: the engine failed. */
 static bool
 start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
@@ -479,13 +546,14 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	Failure *failure = &engine->failure;
 	CudaTask *first = lane->tasks[0];
 	bool graph = is_graph(lane->kind);
+	bool sorts = lane->kind == BATCH_EXACT_SORT || lane->kind == BATCH_STREAM_SORT;
 
-	lane->started_us = lane->asked_us = clock_us();
+	lane->started_us = lane->launched_us = lane->asked_us = clock_us();
 	lane->busy = true;
-	lane->generation = lane->generation == 0x7FFFFFFFu ? 1 : lane->generation + 1;
+	next_generation(lane);
 	if (!send_batch(engine, lane, lane->started_us))
 		return false;
-	if (lane->kind == BATCH_EXACT_SORT && !first->in_passes && task_k(first) > EXACT_CHUNK)
+	if (sorts && !first->in_passes && task_k(first) > EXACT_CHUNK)
 	{
 		first->in_passes = true;
 		lane->mirror->passes++;
@@ -495,15 +563,14 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	if (!gpu_check(failure, graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill),
 				   "the launch of a batch"))
 		return false;
-	if (!graph && (!copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) ||
-				   !copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult))))
-		return false;
-	if (!graph)
+	if (is_stream(lane->kind))
 	{
-		LAUNCH(raise_flag_kernel, 1, WARP, 0, lane->stream, (volatile uint32_t *) lane->flag, lane->generation);
-		if (!GPU(failure, cudaGetLastError()))
+		lane->last_part = !stream_more(engine);
+		if (!launch_part(engine, lane))
 			return false;
 	}
+	else if (!graph && !finish_exact(engine, lane))
+		return false;
 	__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
 	engine_set_in_flight(engine);
 	return true;
@@ -660,7 +727,7 @@ lane_is_over(CudaEngine *engine, Lane *lane)
 	state = cudaStreamQuery(lane->stream);
 	if (state == cudaErrorNotReady)
 	{
-		if (now - lane->started_us > LANE_DEADLINE_US)
+		if (now - lane->launched_us > LANE_DEADLINE_US)
 			gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
 		return false;
 	}
@@ -679,12 +746,16 @@ batches_end(CudaEngine *engine, bool polled)
 	for (uint32_t i = 0; i < LANES; i++)
 	{
 		Lane *lane = &engine->lanes[i];
+		uint32_t tiles;
 
 		if (!lane->busy || engine->failure.failed || !lane_is_over(engine, lane))
 			continue;
 		__atomic_store_n(&lane->watched, 0u, __ATOMIC_RELEASE);
+		if (goes_on(engine, lane))
+			continue;
 		lane->ended_us = clock_us();
 		lane->busy = false;
+		tiles = is_stream(lane->kind) ? stream_end(engine, lane) : 0;
 		for (uint32_t j = 0; j < lane->ntasks; j++)
 		{
 			if (j + LOOKAHEAD < lane->ntasks)
@@ -693,6 +764,7 @@ batches_end(CudaEngine *engine, bool polled)
 				__builtin_prefetch(lane->results + lane->queries[j + LOOKAHEAD].results);
 				__builtin_prefetch(lane->tasks[j + LOOKAHEAD]->query->results, 1);
 			}
+			lane->tasks[j]->counters.iterations += tiles;
 			end_task(engine, lane, j, polled);
 		}
 	}

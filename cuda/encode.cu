@@ -176,8 +176,7 @@ send_sample(CudaEngine *engine, CudaJob *job)
 	{
 		uint32_t slot = (uint32_t) ((uint64_t) i * mirror->rows / count);
 
-		if (!copy_out(engine, piece->staged + (size_t) i * mirror->stride,
-					  (const unsigned char *) mirror->vectors.base + (size_t) slot * mirror->stride, mirror->stride))
+		if (!mirror_copy_rows(engine, mirror, slot, 1, piece->staged + (size_t) i * mirror->stride, false, engine->job_stream))
 			return false;
 	}
 	return piece != NULL && piece_send(engine, job, piece);

@@ -327,6 +327,23 @@ engine_host_refused(EngineError *error)
 	engine_error(error, ENGINE_NO_MEMORY, "in host memory, where rows are linked: %.200s", text);
 }
 
+/* Bytes of memory that the host has. */
+static uint64_t
+host_bytes(void)
+{
+	return (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE);
+}
+
+/* Let mirrors have rows in host memory, as the configuration says, but never more than a quarter of it: the twins have half. */
+static void
+open_host_rows(CudaEngine *engine)
+{
+	uint64_t most = host_bytes() / 4;
+	uint64_t wanted = engine->config.host_rows_limit;
+
+	arena_open_host(&engine->arena, wanted < most ? wanted : most);
+}
+
 /* Open the CPU engine that links. All of this on the host may take half of its memory; a mirror's twin takes most of that. */
 static EngineStatus
 open_twin(CudaEngine *engine, EngineError *error)
@@ -336,7 +353,7 @@ open_twin(CudaEngine *engine, EngineError *error)
 	memset(&config, 0, sizeof(config));
 	config.threads = engine->config.threads;
 	config.device = -1;
-	engine->host_limit = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 2;
+	engine->host_limit = host_bytes() / 2;
 	if (engine->host_limit <= engine->host_pinned)
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "%llu bytes of pinned memory leave none of %llu",
@@ -395,6 +412,7 @@ open_device(CudaEngine *engine, EngineError *error)
 		return status;
 	engine->arena.limit = engine->config.memory_limit > 0 ? engine->config.memory_limit
 														  : engine->device.totalGlobalMem / 100 * LIMIT_PERCENT;
+	open_host_rows(engine);
 	if (!lanes_open(engine, error) || !open_pieces(engine, error))
 		return error->status;
 	if (!GPU(&engine->failure, cudaLaunchHostFunc(engine->job_stream, first_function, NULL)) ||
@@ -432,6 +450,7 @@ free_engine(CudaEngine *engine)
 	}
 	if (engine->twin != NULL)
 		engine->twin_ops->close(engine->twin);
+	stream_close(engine);
 	lanes_close(engine);
 	tasks_release(engine);
 	for (uint32_t i = 0; i < PIECES; i++)
@@ -549,8 +568,10 @@ cuda_memory(Engine *handle, EngineMemory *memory)
 	memory->graph = arena->used[PART_GRAPH];
 	memory->norms = arena->used[PART_NORMS];
 	memory->state = arena->used[PART_STATE];
-	memory->host_limit = engine->host_limit;
-	memory->host_used = engine->host_pinned + engine->host_arrays + twin.used;
+	memory->host_limit = engine->host_limit + arena->host_limit;
+	memory->host_used = engine->host_pinned + engine->host_arrays + twin.used + arena->host_used;
+	memory->host_rows_limit = arena->host_limit;
+	memory->host_rows = arena->host_used;
 }
 
 static EngineStatus
@@ -596,6 +617,7 @@ cuda_mirror_info(Engine *handle, MirrorId id, MirrorInfo *info, EngineError *err
 	info->seeds = mirror->nseeds;
 	info->position = mirror->position;
 	info->bytes = mirror_bytes(mirror);
+	info->host_bytes = mirror->vectors.mapped - mirror->vectors.near;
 	return ENGINE_OK;
 }
 

@@ -218,7 +218,7 @@ exact_search_launch(const ExactLaunch *launch)
 
 	if (launch->max_k > EXACT_SMALL_K)
 		return exact_sort_launch(launch);
-	if (way != ALWAYS_SCAN && tiles_can(launch, way == TILES_WHERE_POSSIBLE))
+	if (way != ALWAYS_SCAN && !launch->in_place && tiles_can(launch, way == TILES_WHERE_POSSIBLE))
 		return tiles_launch(launch, way == TILES_WHERE_POSSIBLE);
 	memset(&to, 0, sizeof(to));
 	to.results = true;
@@ -282,7 +282,7 @@ keep_best(const ExactLaunch *launch, SortState *state, uint32_t n, uint32_t k)
 
 /* Lay a large search out in a batch's state. */
 static cudaError_t
-lay_out_sort(const ExactLaunch *launch, SortState *state)
+lay_out_sort(const ExactLaunch *launch, const ExactStream *stream, SortState *state)
 {
 	Entries *side = state->sort.side;
 
@@ -291,44 +291,68 @@ lay_out_sort(const ExactLaunch *launch, SortState *state)
 	side[0].slot = (uint32_t *) (side[1].key + SORT_ROOM);
 	side[1].slot = side[0].slot + SORT_ROOM;
 	state->table = (unsigned char *) (side[1].slot + SORT_ROOM);
-	state->sort.current = 0;
+	state->sort.current = stream->side;
 	state->sort.work = state->table + round_up(wide_table_bytes(), 256);
 	return sort_work_bytes(&state->sort.work_bytes);
+}
+
+bool
+sort_selects(uint32_t k, uint32_t rows)
+{
+	return !always_sort && k <= rows / SORTED_SHARE;
+}
+
+/* Rows of a search of many results: their keys behind the best so far, and of all these the best. */
+cudaError_t
+sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end)
+{
+	uint32_t rows = end - from;
+	SortState state;
+	cudaError_t error = lay_out_sort(launch, stream, &state);
+	const Entries &now = state.sort.side[stream->side];
+	Entries tile = {now.key + stream->kept, now.slot + stream->kept};
+
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(keys_kernels[type_and_term(launch->type, launch->mirror.metric)], (rows + ROWS - 1) / ROWS, THREADS,
+		   query_bytes(launch->mirror), launch->stream, launch->mirror, launch->batch, tile, from, end);
+	error = cudaGetLastError();
+	if (error == cudaSuccess)
+		error = stream->selects ? keep_best(launch, &state, stream->kept + rows, launch->max_k)
+								: entry_sort(&state.sort, stream->kept + rows, false, launch->stream);
+	stream->kept = stream->kept + rows < launch->max_k ? stream->kept + rows : launch->max_k;
+	stream->side = state.sort.current;
+	return error;
+}
+
+/* Its answers, when all rows have been there. */
+cudaError_t
+sort_end(const ExactLaunch *launch, ExactStream *stream)
+{
+	SortState state;
+	cudaError_t error = lay_out_sort(launch, stream, &state);
+
+	if (stream->selects && error == cudaSuccess)
+		error = entry_sort(&state.sort, stream->kept, true, launch->stream);
+	if (stream->selects && error == cudaSuccess)
+		error = entry_sort(&state.sort, stream->kept, false, launch->stream);
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(exact_emit_kernel, (launch->max_k + THREADS - 1) / THREADS, THREADS, 0, launch->stream, launch->mirror,
+		   launch->batch, state.sort.side[state.sort.current], stream->kept);
+	return cudaGetLastError();
 }
 
 cudaError_t
 exact_sort_launch(const ExactLaunch *launch)
 {
-	const MirrorView &mirror = launch->mirror;
-	uint32_t first_tile = mirror.rows < tile_rows ? mirror.rows : tile_rows;
-	bool selects = !always_sort && launch->max_k <= first_tile / SORTED_SHARE;
-	uint32_t kept = 0;
-	size_t bytes = query_bytes(mirror);
-	KeysKernel kernel = keys_kernels[type_and_term(launch->type, mirror.metric)];
-	SortState state;
-	cudaError_t error = lay_out_sort(launch, &state);
+	uint32_t rows = launch->mirror.rows;
+	ExactStream stream;
+	cudaError_t error = cudaSuccess;
 
-	for (uint32_t from = 0; from < mirror.rows && error == cudaSuccess; from += tile_rows)
-	{
-		uint32_t rows = mirror.rows - from < tile_rows ? mirror.rows - from : tile_rows;
-		const Entries &now = state.sort.side[state.sort.current];
-		Entries tile = {now.key + kept, now.slot + kept};
-
-		LAUNCH(kernel, (rows + ROWS - 1) / ROWS, THREADS, bytes, launch->stream, mirror, launch->batch, tile, from,
-			   from + rows);
-		error = cudaGetLastError();
-		if (error == cudaSuccess)
-			error = selects ? keep_best(launch, &state, kept + rows, launch->max_k)
-							: entry_sort(&state.sort, kept + rows, false, launch->stream);
-		kept = kept + rows < launch->max_k ? kept + rows : launch->max_k;
-	}
-	if (selects && error == cudaSuccess)
-		error = entry_sort(&state.sort, kept, true, launch->stream);
-	if (selects && error == cudaSuccess)
-		error = entry_sort(&state.sort, kept, false, launch->stream);
-	if (error != cudaSuccess)
-		return error;
-	LAUNCH(exact_emit_kernel, (launch->max_k + THREADS - 1) / THREADS, THREADS, 0, launch->stream, mirror,
-		   launch->batch, state.sort.side[state.sort.current], kept);
-	return cudaGetLastError();
+	memset(&stream, 0, sizeof(stream));
+	stream.selects = sort_selects(launch->max_k, rows < tile_rows ? rows : tile_rows);
+	for (uint32_t from = 0; from < rows && error == cudaSuccess; from += tile_rows)
+		error = sort_rows(launch, &stream, from, rows - from < tile_rows ? rows : from + tile_rows);
+	return error == cudaSuccess ? sort_end(launch, &stream) : error;
 }

@@ -22,6 +22,7 @@ struct ExactLaunch
 	uint32_t blocks; /* blocks that keep the device busy */
 	size_t state_bytes;
 	bool pending_only;
+	bool in_place; /* rows are far: only those that may be answers are read */
 	cudaStream_t stream;
 };
 
@@ -34,12 +35,36 @@ struct ExactLists
 	uint32_t length;
 };
 
+/* What an exact search keeps from one tile of rows to the next. */
+struct ExactStream
+{
+	bool sorts; /* many results, of one query */
+	/* of a scan: bounds, and as the last list of each query its best so far */
+	ExactLists lists;
+	Key *bounds;
+	uint32_t *flags; /* of each query; tables that merging wants */
+	/* of a sort */
+	uint32_t side;
+	uint32_t kept;
+	bool selects;
+};
+
 /* The best max_k of each of several ranges of rows, max_k <= EXACT_SMALL_K. */
 extern cudaError_t exact_scan_launch(const ExactLaunch *launch, ExactLists *lists);
 /* The answers of a batch, in whichever way is best for it. Heads have been cleared. */
 extern cudaError_t exact_search_launch(const ExactLaunch *launch);
 /* The first query of a batch, with any k up to EXACT_CHUNK: keys of all rows, sorted tile by tile. */
 extern cudaError_t exact_sort_launch(const ExactLaunch *launch);
+/*
+ * An exact search of rows that come in tiles: begin, then the tiles in ascending order, the first of `first` rows, none of more than
+ * EXACT_TILE; the last writes the answers.
+ * launch->mirror.vectors is such that a tile's slots find their rows. All calls have the same launch otherwise; max_k above EXACT_SMALL_K
+ * is that of its only query.
+ */
+extern cudaError_t exact_stream_begin(const ExactLaunch *launch, uint32_t first, ExactStream *stream);
+extern cudaError_t exact_stream_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end);
+/* State that a scan of this many results wants for each query. */
+extern size_t exact_stream_bytes(uint32_t max_k);
 /* State that exact_sort_launch needs. */
 extern cudaError_t exact_sort_bytes(size_t *bytes);
 /* Queries of length k that a scan has room for in state_bytes. */

@@ -221,7 +221,9 @@ struct ScanPlan
 	Key *bounds;		  /* of each query: no answer is behind it */
 	const uint32_t *only; /* NULL, or how many queries and which */
 	uint32_t queries;
-	uint32_t step; /* rows 0, step, 2 step, ... */
+	uint32_t first; /* rows first, first + step, ... */
+	uint32_t step;
+	uint32_t ranges; /* whose lists come first among those of a query; 0: chosen, and the lists laid out, by the launch */
 	uint32_t pending_only;
 	double error; /* of sums, or of products by lengths, in single precision */
 };
@@ -258,7 +260,13 @@ struct MergeTo
 /* exact_scan.cu: launch a scan; the lists' memory begins at `state`, after 8 bytes per query if plan->bounds is NULL. */
 extern cudaError_t scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, size_t state_bytes);
 extern cudaError_t scan_prepare(int bytes);
+/* The most ranges that a scan of so many rows is cut into. */
+extern uint32_t scan_ranges(const ExactLaunch *launch, uint32_t rows);
 /* exact.cu */
+extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end);
+extern cudaError_t sort_end(const ExactLaunch *launch, ExactStream *stream);
+/* Whether so many results are selected from tiles of so many rows, not sorted. */
+extern bool sort_selects(uint32_t k, uint32_t tile_rows);
 extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *to);
 /* exact_tiles.cu: whether it can run a batch, and running it */
 extern bool tiles_can(const ExactLaunch *launch, bool forced);

@@ -317,10 +317,10 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 		for (uint32_t r = 0; r < AT_ONCE; r++)
 		{
 			uint32_t i = base + r * teams + threadIdx.x / team;
-			uint32_t slot = i >= end ? NO_SLOT : plan.pending_only ? mirror.pending[i] : i * plan.step;
+			uint32_t slot = i >= end ? NO_SLOT : plan.pending_only ? mirror.pending[i] : plan.first + i * plan.step;
 
 			takers[r] = slot >= mirror.rows ? 0 : early ? takers_of(mirror, batch, *scanning, group, slot) : (1u << group) - 1;
-			slots[r] = takers[r] != 0 ? slot : 0;
+			slots[r] = takers[r] != 0 ? slot : plan.first;
 			rows[r] = (const uint4 *) row_of<T>(mirror, slots[r]);
 			for (uint32_t g = 0; g < G; g++)
 				memset(&sums[r][g], 0, sizeof(sums[r][g]));
@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(THREADS, G == 1 ? SCAN_BLOCKS + 1 : SCAN_BLOCK
 	size_t bytes;
 	ScanMemory memory = lay_out(mirror, plan.lists.length, G, at, &bytes);
 	uint32_t queries = plan.only != NULL ? plan.only[0] : plan.queries;
-	uint32_t total = plan.pending_only ? mirror.npending : (mirror.rows + plan.step - 1) / plan.step;
+	uint32_t total = plan.pending_only ? mirror.npending : (mirror.rows - plan.first + plan.step - 1) / plan.step;
 	uint32_t range = (total + gridDim.x - 1) / gridDim.x;
 	uint32_t from = range * blockIdx.x < total ? range * blockIdx.x : total;
 	uint32_t end = range < total - from ? from + range : total;
@@ -451,45 +451,70 @@ scan_prepare(int bytes)
 	return error;
 }
 
+/* How the queries of a scan share rows, and the shared memory of a block. */
+static uint32_t
+scan_group(const ExactLaunch *launch, size_t *bytes)
+{
+	lay_out(launch->mirror, launch->max_k, GROUP, NULL, bytes);
+	if (launch->queries > 1 && *bytes <= GROUP_SHARED)
+		return GROUP;
+	lay_out(launch->mirror, launch->max_k, 1, NULL, bytes);
+	return 1;
+}
+
+/* Blocks of such groups that run at once. */
+static uint32_t
+scan_blocks(const ExactLaunch *launch, uint32_t group)
+{
+	return group > 1 ? launch->blocks / 2 / 4 * 3 : launch->blocks / 2;
+}
+
+uint32_t
+scan_ranges(const ExactLaunch *launch, uint32_t rows)
+{
+	uint32_t useful = (rows + RANGE_LEAST - 1) / RANGE_LEAST;
+	size_t bytes;
+	uint32_t group = scan_group(launch, &bytes);
+	uint32_t ranges = scan_blocks(launch, group) / ((launch->queries + group - 1) / group);
+
+	ranges = ranges > 0 ? ranges : 1;
+	return ranges < useful ? ranges : useful;
+}
+
 cudaError_t
 scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, size_t state_bytes)
 {
 	const MirrorView &mirror = launch->mirror;
 	int pair = type_and_term(launch->type, mirror.metric);
-	uint32_t total = plan->pending_only ? mirror.npending : (mirror.rows + plan->step - 1) / plan->step;
-	uint32_t useful = (total + RANGE_LEAST - 1) / RANGE_LEAST;
+	uint32_t total = plan->pending_only ? mirror.npending : (mirror.rows - plan->first + plan->step - 1) / plan->step;
 	size_t bounds = plan->bounds == NULL ? round_up(launch->queries * sizeof(Key), 16) : 0;
 	uint32_t room = exact_scan_queries(state_bytes - bounds, launch->max_k) / launch->queries;
-	uint32_t blocks = launch->blocks / 2;
-	uint32_t group = 1;
-	uint32_t groups,
-			 ranges;
 	size_t bytes;
+	uint32_t group = scan_group(launch, &bytes);
+	uint32_t blocks = scan_blocks(launch, group);
+	uint32_t groups = (launch->queries + group - 1) / group;
+	uint32_t ranges = plan->ranges > 0 ? plan->ranges : scan_ranges(launch, total);
 	cudaError_t error = cudaSuccess;
 
-	lay_out(mirror, launch->max_k, GROUP, NULL, &bytes);
-	if (launch->queries > 1 && bytes <= GROUP_SHARED)
-		group = GROUP;
-	lay_out(mirror, launch->max_k, group, NULL, &bytes);
-	if (group > 1)
-		blocks = blocks / 4 * 3; /* as many as run at once */
-	groups = (launch->queries + group - 1) / group;
-	ranges = blocks / groups > 0 ? blocks / groups : 1;
-	ranges = ranges < useful ? ranges : useful;
 	if (plan->only != NULL)
 	{
+		uint32_t useful = (total + RANGE_LEAST - 1) / RANGE_LEAST;
+
 		/* how many there are is known to the device only */
 		ranges = blocks < useful ? blocks : useful;
 		groups = blocks / (ranges < room ? ranges : room) + 1;
 	}
-	ranges = ranges < room ? ranges : room;
-	ranges = ranges > 0 ? ranges : 1;
 	plan->error = (mirror.dims + 16.0) / 16777216 * 1.1;
 	plan->queries = launch->queries;
-	plan->lists.lists = ranges;
-	plan->lists.length = launch->max_k;
-	plan->lists.keys = (Key *) (state + bounds);
-	plan->lists.slots = (uint32_t *) (plan->lists.keys + (size_t) launch->queries * ranges * launch->max_k);
+	if (plan->ranges == 0)
+	{
+		ranges = ranges < room ? ranges : room;
+		ranges = ranges > 0 ? ranges : 1;
+		plan->lists.lists = ranges;
+		plan->lists.length = launch->max_k;
+		plan->lists.keys = (Key *) (state + bounds);
+		plan->lists.slots = (uint32_t *) (plan->lists.keys + (size_t) launch->queries * ranges * launch->max_k);
+	}
 	if (plan->bounds == NULL)
 	{
 		plan->bounds = (Key *) state;

@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 #include "arena.h"
-#include "view.h"
+#include "exact.h"
 
 #define LANES 4u						/* batches in flight */
 #ifndef BATCH_QUERIES
@@ -51,7 +51,8 @@ struct CudaMirror
 	uint32_t vector_bytes;
 	uint32_t stride;
 	uint32_t most;	   /* slots the reserved addresses hold */
-	uint32_t capacity; /* slots mapped */
+	uint32_t capacity; /* slots mapped, but for the rows of some in host memory */
+	bool may_be_far;   /* rows that do not fit go on in host memory */
 
 	Range vectors;
 	Range versions;
@@ -150,7 +151,9 @@ typedef enum BatchKind
 	BATCH_GRAPH,
 	BATCH_REFERENCE,
 	BATCH_EXACT,	 /* small k */
-	BATCH_EXACT_SORT /* one query of a large k */
+	BATCH_EXACT_SORT, /* one query of a large k */
+	BATCH_STREAM,	 /* small k, and rows are brought from host memory (stream.cu) */
+	BATCH_STREAM_SORT /* the same for one query of a large k */
 } BatchKind;
 
 /* A stream with memory of its own: pinned on the host, and on the device. */
@@ -164,6 +167,7 @@ struct Lane
 	uint32_t *flag;		 /* pinned: becomes `generation` when the batch is over */
 	uint32_t watched;	 /* `generation`, while the pulse is to wake the owner for it; else 0. Atomic */
 	uint64_t started_us;
+	uint64_t launched_us; /* the same, or when its last part was launched (stream.cu) */
 	uint64_t asked_us; /* when CUDA was last asked how the lane fares */
 	uint64_t ended_us; /* when the owner saw it */
 	CudaMirror *mirror;
@@ -171,6 +175,7 @@ struct Lane
 	CudaTask *tasks[BATCH_QUERIES];
 	uint32_t ntasks;
 	uint32_t nresults;
+	bool last_part;		/* of a batch in tiles, the last is on its way */
 	bool read_in_place; /* the device reads its input from pinned memory */
 
 	/* pinned */
@@ -185,6 +190,27 @@ struct Lane
 	Range memory; /* on the device: input, then heads and results of exact searches, then the state */
 	Range bitmap_memory;
 	BatchView view;
+};
+
+/*
+ * Rows in host memory on their way through the device, for one lane at a time: two buffers there, filled by a stream of their own while
+ * the lane's searches the other.
+ */
+struct RowStream
+{
+	cudaStream_t copies;
+	cudaEvent_t copied[2];	 /* a buffer is filled */
+	cudaEvent_t searched[2]; /* and may be filled again */
+	Range memory;
+	size_t tile_bytes;	/* of a buffer; 0: not open */
+	uint32_t forced;	/* rows of a tile, as the environment says; 0: as many as a buffer holds */
+
+	Lane *lane; /* whose batch it is at; NULL: none */
+	ExactLaunch launch;
+	ExactStream search;
+	uint32_t near;	/* rows on the device */
+	uint32_t next;	/* the first that is not launched */
+	uint32_t tiles; /* launched */
 };
 
 typedef enum JobStage
@@ -269,6 +295,7 @@ struct CudaEngine
 	uint64_t host_twin_limit;
 	uint64_t host_pinned;
 	uint64_t host_arrays;
+	RowStream stream;
 
 	CudaMirror *mirrors;
 	MirrorId last_mirror;
@@ -315,6 +342,11 @@ extern EngineStatus mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t
 extern void mirror_free(CudaEngine *engine, CudaMirror *mirror);
 extern MirrorView mirror_view(const CudaMirror *mirror);
 extern uint64_t mirror_bytes(const CudaMirror *mirror);
+/* Rows below this are on the device; the rest is in host memory. */
+extern uint32_t mirror_near_rows(const CudaMirror *mirror);
+/* Copy rows to or from a mirror, wherever its rows are; `other` is device or pinned memory. */
+extern bool mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count, void *other, bool in,
+							 cudaStream_t stream);
 extern EngineStatus mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 								uint32_t *rows, uint32_t *versions, EngineError *error);
 
@@ -333,6 +365,22 @@ extern void batches_start(CudaEngine *engine);
 /* Take back what has ended. polled: the caller of poll waits, and results may be written. */
 extern void batches_end(CudaEngine *engine, bool polled);
 extern void task_ended(CudaEngine *engine, CudaTask *task);
+
+/* stream.cu: exact searches of rows in host memory */
+extern EngineStatus stream_open(CudaEngine *engine, EngineError *error);
+extern void stream_close(CudaEngine *engine);
+/* Whether a task's search brings rows from host memory. */
+extern bool stream_takes(const CudaTask *task);
+/* Whether it has to wait for another's. */
+extern bool stream_waits(const CudaEngine *engine, const CudaTask *task);
+/* Queries of a batch, for so many results. */
+extern uint32_t stream_queries(uint32_t max_k);
+/* Launch the first part of a lane's batch, and the next while there are more; false: the device failed. */
+extern bool stream_begin(CudaEngine *engine, Lane *lane, const ExactLaunch *launch);
+extern bool stream_more(const CudaEngine *engine);
+extern bool stream_continue(CudaEngine *engine, Lane *lane);
+/* A lane's batch is over; returns its tiles. */
+extern uint32_t stream_end(CudaEngine *engine, Lane *lane);
 
 /* query.cu */
 extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);

@@ -191,7 +191,7 @@ begin(CudaEngine *engine, CudaJob *job)
 	{
 		job->on_device = link_begin(engine, job);
 		if (!job->on_device && !engine->failure.failed)
-			engine_error(&job->error, ENGINE_OK, "linked on the host: the device has no memory for it beside its mirrors");
+			engine_error(&job->error, ENGINE_OK, "linked on the host: the device has no memory for it, or not for all rows");
 	}
 	return take_lists(job);
 }

@@ -216,6 +216,12 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	bool begun;
 
 	memset(&error, 0, sizeof(error));
+	/* its distances are those of rows as stored: over the link to host memory the twin is faster */
+	if (mirror->rows > mirror_near_rows(mirror))
+	{
+		free(work);
+		return false;
+	}
 	job->work = work;
 	if (work == NULL)
 		return false;

@@ -9,6 +9,8 @@
 #include "internal.h"
 
 #define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */
+#define HOST_STEP ((size_t) 64 << 20) /* rows in host memory: taken as rows come, because pinning costs a second for some ten GB */
+#define SPARE_SHARE 16u /* of the limit, at most: left for graphs to grow beside rows that go to host memory */
 #define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states and listed */
 
 /* Bytes of a slot's codes; 0: there are none for such rows. */
@@ -21,13 +23,14 @@ mirror_code_bytes(const CudaMirror *mirror)
 	return coded ? code_stride(spec->dims) : 0;
 }
 
-/* Bytes that one more slot takes in each range, times 8 (the bitmap has an eighth of a byte). */
+/* Bytes that one more slot takes at least in the ranges on the device, times 8 (the bitmap has an eighth of a byte). */
 static uint64_t
 slot_bits(const CudaMirror *mirror)
 {
 	uint64_t norms = has_norms(mirror->spec.type, mirror->spec.metric) ? sizeof(double) : 0;
+	uint64_t rows = mirror->may_be_far ? 0 : mirror->stride + mirror_code_bytes(mirror);
 
-	return 8 * (mirror->stride + mirror_code_bytes(mirror) + norms + (uint64_t) sizeof(uint32_t) * (mirror->spec.degree + 3)) + 1;
+	return 8 * (rows + norms + (uint64_t) sizeof(uint32_t) * (mirror->spec.degree + 3)) + 1;
 }
 
 static uint64_t
@@ -61,6 +64,49 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec), PART_STATE}};
 
 	memcpy(sizes, all, sizeof(all));
+}
+
+/*
+ * Of a mirror that may have rows in host memory, the bytes of rows that the device takes for so many slots: all of them where there is room
+ * beside everything else, codes included, else what that leaves. Everything else must be able to grow on the device: by a quarter if the
+ * mirror is made for these slots, by half of itself if it has grown to them. Rows never come back, but that the mirror is loaded again.
+ */
+static uint64_t
+near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, const RangeSize *sizes)
+{
+	const Arena *arena = &engine->arena;
+	uint64_t wanted = (uint64_t) slots * mirror->stride;
+	uint64_t codes = mirror->has_code_room ? (uint64_t) slots * mirror_code_bytes(mirror) : 0;
+	uint64_t spare = (uint64_t) slots * mirror->spec.degree * sizeof(uint32_t) + codes;
+	uint64_t taken = arena_used(arena) + range_grow_cost(arena, &mirror->codes, codes);
+	uint64_t most;
+
+	if (mirror->vectors.near < mirror->vectors.mapped)
+		return mirror->vectors.near;
+	for (int i = 1; i < MIRROR_RANGES; i++)
+		taken += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
+	spare = mirror->capacity == 0 ? spare / 4 : spare / 2;
+	taken += spare < arena->limit / SPARE_SHARE ? spare : arena->limit / SPARE_SHARE;
+	most = mirror->vectors.near + (arena->limit > taken ? (arena->limit - taken) / arena->unit * arena->unit : 0);
+	return most < wanted ? most : wanted;
+}
+
+/* Check that host memory has room for the rows that the device has none for. */
+static bool
+far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uint64_t near, EngineError *error)
+{
+	const Arena *arena = &engine->arena;
+	uint64_t wanted = (uint64_t) slots * mirror->stride;
+	uint64_t there = mirror->vectors.mapped > near ? mirror->vectors.mapped : near;
+
+	if (wanted <= there || wanted - there <= arena->host_limit - arena->host_used)
+		return true;
+	engine_error(error, ENGINE_NO_MEMORY,
+				 "%llu more bytes of rows do not fit: %llu of %llu are in use on the device, %llu of %llu in host memory",
+				 (unsigned long long) (wanted - mirror->vectors.mapped), (unsigned long long) arena_used(arena),
+				 (unsigned long long) arena->limit, (unsigned long long) arena->host_used,
+				 (unsigned long long) arena->host_limit);
+	return false;
 }
 
 /* Check that the host has room for so many slots, beside the twin at its largest. */
@@ -106,6 +152,12 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	EngineStatus status = lanes_grow_bitmaps(engine, slots, error);
 
 	range_sizes(mirror, slots, sizes);
+	if (mirror->may_be_far)
+	{
+		sizes[0].bytes = near_bytes(engine, mirror, slots, sizes);
+		if (status == ENGINE_OK && !far_fits(engine, mirror, slots, sizes[0].bytes, error))
+			status = ENGINE_NO_MEMORY;
+	}
 	for (int i = 0; i < MIRROR_RANGES; i++)
 		cost += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
 	if (status == ENGINE_OK && arena_used(arena) + cost > arena->limit)
@@ -134,9 +186,25 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	return ENGINE_OK;
 }
 
+/* Map host memory for the rows of slots below `slots` that the device has no room for, with some to spare if that fits. */
+static EngineStatus
+grow_far(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+{
+	uint64_t wanted = slots * mirror->stride;
+	uint64_t spare = wanted + HOST_STEP;
+	EngineError ignored;
+
+	if (wanted <= mirror->vectors.mapped)
+		return ENGINE_OK;
+	spare = spare < (uint64_t) mirror->capacity * mirror->stride ? spare : (uint64_t) mirror->capacity * mirror->stride;
+	if (range_grow_host(&engine->arena, &mirror->vectors, spare, &ignored) == ENGINE_OK)
+		return ENGINE_OK;
+	return range_grow_host(&engine->arena, &mirror->vectors, wanted, error);
+}
+
 /* Make room for slots below `slots`, with some to spare if that fits. */
-EngineStatus
-mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+static EngineStatus
+grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
 {
 	uint64_t spare = mirror->capacity + mirror->capacity / 4;
 	EngineError ignored;
@@ -153,6 +221,14 @@ mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError 
 	if (spare > slots && grow_to(engine, mirror, (uint32_t) spare, &ignored) == ENGINE_OK)
 		return ENGINE_OK;
 	return grow_to(engine, mirror, (uint32_t) slots, error);
+}
+
+EngineStatus
+mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+{
+	EngineStatus status = grow_slots(engine, mirror, slots, error);
+
+	return status == ENGINE_OK ? grow_far(engine, mirror, slots, error) : status;
 }
 
 /* Check what a mirror is asked to be. */
@@ -179,6 +255,9 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 	RangeSize sizes[MIRROR_RANGES];
 	EngineStatus status = ENGINE_OK;
 
+	/* rows in host memory are bound by that */
+	if (mirror->may_be_far && most > (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS)
+		most = (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS;
 	mirror->most = (uint32_t) (most < ENGINE_MAX_SLOTS ? most : ENGINE_MAX_SLOTS);
 	range_sizes(mirror, mirror->most, sizes);
 	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
@@ -191,8 +270,7 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 		mirror->has_code_room = mirror->code_offsets != NULL;
 	}
 	if (status == ENGINE_OK)
-		status = mirror_grow(engine, mirror, mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity,
-							 error);
+		status = grow_slots(engine, mirror, mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity, error);
 	return status;
 }
 
@@ -233,12 +311,17 @@ mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineEr
 		return ENGINE_NO_MEMORY;
 	}
 	mirror->spec = *spec;
+	mirror->may_be_far = spec->residency == RESIDENCY_COMPRESSED && engine->arena.host_limit > 0;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
 	mirror->stride = (uint32_t) round_up(mirror->vector_bytes, 16);
-	status = reserve_ranges(engine, mirror, error);
+	if (mirror->may_be_far)
+		status = stream_open(engine, error);
+	if (status == ENGINE_OK)
+		status = reserve_ranges(engine, mirror, error);
 	if (status == ENGINE_OK && !GPU(&engine->failure, cudaEventCreateWithFlags(&mirror->changed, cudaEventDisableTiming)))
 		status = gpu_failed(&engine->failure, error);
 	twin_spec.device = -1;
+	twin_spec.residency = RESIDENCY_FULL;
 	if (status == ENGINE_OK)
 	{
 		status = engine->twin_ops->mirror_create(engine->twin, &twin_spec, &mirror->twin, error);
@@ -284,11 +367,39 @@ mirror_view(const CudaMirror *mirror)
 	return view;
 }
 
-/* Vectors, graph, norms, versions, as mapped. */
+uint32_t
+mirror_near_rows(const CudaMirror *mirror)
+{
+	return (uint32_t) (mirror->vectors.near / mirror->stride);
+}
+
+bool
+mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count, void *other, bool in,
+				 cudaStream_t stream)
+{
+	unsigned char *with = (unsigned char *) other;
+	size_t at = (size_t) slot * mirror->stride;
+	size_t bytes = (size_t) count * mirror->stride;
+	size_t near = mirror->vectors.near;
+
+	/* a copy lies in one kind of memory: a row may lie in both */
+	for (size_t n; bytes > 0; at += n, with += n, bytes -= n)
+	{
+		unsigned char *rows = (unsigned char *) mirror->vectors.base + at;
+
+		n = at < near && near - at < bytes ? near - at : bytes;
+		if (!GPU(&engine->failure, in ? cudaMemcpyAsync(rows, with, n, cudaMemcpyDefault, stream)
+									  : cudaMemcpyAsync(with, rows, n, cudaMemcpyDefault, stream)))
+			return false;
+	}
+	return true;
+}
+
+/* Vectors, graph, norms, versions, as mapped on the device. */
 uint64_t
 mirror_bytes(const CudaMirror *mirror)
 {
-	return mirror->vectors.mapped + mirror->codes.mapped + mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
+	return mirror->vectors.near + mirror->codes.mapped + mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
 		   mirror->dead.mapped;
 }
 

@@ -249,8 +249,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 		if (!dead.staged[i])
 			((uint32_t *) pending.staged)[listed++] = slot + i;
 	}
-	if (!copy_in(engine, (unsigned char *) mirror->vectors.base + (size_t) slot * mirror->stride, vectors.staged,
-				 (size_t) count * mirror->stride) ||
+	if (!mirror_copy_rows(engine, mirror, slot, count, vectors.staged, true, engine->job_stream) ||
 		!copy_in(engine, versions.device, versions.staged, count * sizeof(uint32_t)) ||
 		!copy_in(engine, dead.device, dead.staged, count) ||
 		!copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)))

@@ -47,6 +47,7 @@ extern const Case kernel_cases[];
 extern const Case grow_cases[];
 extern const Case cycle_cases[];
 extern const Case tile_cases[];
+extern const Case far_cases[];
 extern const Case link_cases[];
 extern const Case filter_cases[];
 
@@ -105,6 +106,9 @@ typedef struct World
 
 /* Make `room` vectors and, with more, queries after them; versions are 1. The mirror is created with room for `capacity`. */
 extern World *world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
+/* The same with a residency. */
+extern World *world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity,
+							  Shape shape);
 extern const void *world_vector(const World *world, uint32_t slot);
 extern void world_set_vector(World *world, uint32_t slot, uint64_t variant);
 extern void make_vector(const World *world, uint64_t variant, void *out);
@@ -124,6 +128,9 @@ typedef struct ModelWalk
 extern void model_walk(const World *world, const EngineQuery *query, ModelWalk *walk);
 
 /* ---- driving the engine ---- */
+
+/* Close the engine and open it again, with a variable of the environment set, or (NULL) without it. */
+extern void reopen(const EngineConfig *config, const char *name, const char *value);
 
 extern Engine *open_engine(const EngineConfig *config, EngineStatus expected);
 extern EngineStatus run_job(const EngineJob *job, JobProgress *progress);	/* submit, wait, release */

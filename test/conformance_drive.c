@@ -32,6 +32,19 @@ open_engine(const EngineConfig *config, EngineStatus expected)
 	return opened;
 }
 
+void
+reopen(const EngineConfig *config, const char *name, const char *value)
+{
+	if (engine != NULL)
+		ops->close(engine);
+	engine = NULL;
+	if (value != NULL)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+	engine = open_engine(config, ENGINE_OK);
+}
+
 /* Submit a job that is well formed. */
 JobId
 start_job(const EngineJob *job)

@@ -120,10 +120,16 @@ make_vector(const World *world, uint64_t variant, void *out)
 World *
 world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
 {
+	return world_create_in(RESIDENCY_FULL, type, metric, dims, room, capacity, shape);
+}
+
+World *
+world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+{
 	World	   *world = allocate(sizeof(*world));
 	MirrorSpec	spec = {
 		.dims = dims, .type = type, .metric = metric, .method = METHOD_GRAPH, .degree = 32, .capacity = capacity,
-		.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
+		.residency = residency, .placement = PLACEMENT_SINGLE, .device = -1
 	};
 	EngineError error = {0};
 

@@ -10,21 +10,6 @@
 
 #include "conformance.h"
 
-/* Close the engine and open it again, with a variable of the environment set, or without it. */
-static void
-reopen(const char *name, const char *value)
-{
-	EngineConfig config = {.device = options.device, .simd = options.simd};
-
-	ops->close(engine);
-	engine = NULL;
-	if (value != NULL)
-		setenv(name, value, 1);
-	else
-		unsetenv(name);
-	engine = open_engine(&config, ENGINE_OK);
-}
-
 /* Exact searches of one world, compared to the oracle. */
 static void
 check_many(const char *what, const World *world, uint32_t k, bool apart)
@@ -55,10 +40,11 @@ many_results(void)
 {
 	static const Shape shapes[] = {SHAPE_UNIFORM, SHAPE_SMALL, SHAPE_EQUAL};
 	static const char *const tiles[] = {NULL, "4096", "1700"};
+	EngineConfig config = {.device = options.device, .simd = options.simd};
 
 	for (size_t tile = 0; tile < sizeof(tiles) / sizeof(tiles[0]); tile++)
 	{
-		reopen("GPUANN_EXACT_TILE", tiles[tile]);
+		reopen(&config, "GPUANN_EXACT_TILE", tiles[tile]);
 		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		{
 			World	   *world = world_create(ELEMENT_FLOAT, i == 1 ? METRIC_L1 : METRIC_L2, 3, 5000, 5000, shapes[i]);
@@ -73,7 +59,7 @@ many_results(void)
 			world_drop(world);
 		}
 	}
-	reopen("GPUANN_EXACT_TILE", NULL);
+	reopen(&config, "GPUANN_EXACT_TILE", NULL);
 }
 
 /* Which way a batch of a few queries goes is for the borders to say, and changes none of its answers. */

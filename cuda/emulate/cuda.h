@@ -15,10 +15,15 @@ typedef enum CUresult
 	CUDA_ERROR_OUT_OF_MEMORY = 2
 } CUresult;
 
+typedef enum CUmemLocationType
+{
+	CU_MEM_LOCATION_TYPE_DEVICE = 1,
+	CU_MEM_LOCATION_TYPE_HOST = 2
+} CUmemLocationType;
+
 enum
 {
 	CU_MEM_ALLOCATION_TYPE_PINNED = 1,
-	CU_MEM_LOCATION_TYPE_DEVICE = 1,
 	CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3
 };
 typedef enum CUmemAllocationGranularity_flags
@@ -28,7 +33,7 @@ typedef enum CUmemAllocationGranularity_flags
 
 typedef struct CUmemLocation
 {
-	int type;
+	CUmemLocationType type;
 	int id;
 } CUmemLocation;
 

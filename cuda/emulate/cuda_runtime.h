@@ -301,7 +301,8 @@ typedef enum cudaMemcpyKind
 {
 	cudaMemcpyHostToDevice = 1,
 	cudaMemcpyDeviceToHost = 2,
-	cudaMemcpyDeviceToDevice = 3
+	cudaMemcpyDeviceToDevice = 3,
+	cudaMemcpyDefault = 4
 } cudaMemcpyKind;
 typedef enum cudaFuncAttribute
 {

@@ -1,10 +1,14 @@
 /*
  * emulate.cpp
  *		Kernels as coroutines, and a device made of ordinary memory. See cuda_runtime.h; streams are in streams.cpp.
+ *
+ * GPUANN_EMULATE_ALLOCATIONS=n in the environment lets the driver refuse physical memory after n allocations.
  */
 #include <cuda_runtime.h>
 
+#include <map>
 #include <stdio.h>
+#include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -298,7 +302,7 @@ emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &k
 
 /* --- the runtime -------------------------------------------------------------------------------------------------- */
 
-static size_t mapped_bytes;
+static size_t device_bytes; /* in use */
 
 #define DEVICE_BYTES ((size_t) 4 << 30)
 #define GARBAGE_BYTES ((size_t) 4 << 20) /* of new memory that starts out with garbage; the rest is zero */
@@ -327,7 +331,7 @@ cudaError_t
 cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
 	*total = DEVICE_BYTES;
-	*free_bytes = DEVICE_BYTES - mapped_bytes;
+	*free_bytes = DEVICE_BYTES - device_bytes;
 	return cudaSuccess;
 }
 
@@ -433,26 +437,60 @@ unreserve(CUdeviceptr at, size_t size)
 	return CUDA_SUCCESS;
 }
 
-static CUresult
-create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *, unsigned long long)
+/* Physical memory: it lives while there is a handle or a mapping. */
+struct Physical
 {
-	if (mapped_bytes + size > DEVICE_BYTES)
+	size_t size;
+	bool host;
+	int uses;
+};
+
+static std::map<CUmemGenericAllocationHandle, Physical> physical;
+static std::map<CUdeviceptr, CUmemGenericAllocationHandle> mappings;
+
+/* Whether this allocation is to be refused: the environment says how many are not. */
+static bool
+is_refused()
+{
+	const char *left = getenv("GPUANN_EMULATE_ALLOCATIONS");
+	long n = left != NULL ? atol(left) : 1;
+
+	if (left != NULL && n > 0)
+		setenv("GPUANN_EMULATE_ALLOCATIONS", std::to_string(n - 1).c_str(), 1);
+	return n <= 0;
+}
+
+static CUresult
+create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *kind, unsigned long long)
+{
+	static CUmemGenericAllocationHandle last;
+	bool host = kind->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+
+	if (is_refused() || (!host && device_bytes + size > DEVICE_BYTES))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	mapped_bytes += size;
-	*handle = size;
+	device_bytes += host ? 0 : size;
+	*handle = ++last;
+	physical[last] = {size, host, 1};
 	return CUDA_SUCCESS;
 }
 
 static CUresult
 release(CUmemGenericAllocationHandle handle)
 {
-	mapped_bytes -= handle;
+	Physical &memory = physical[handle];
+
+	if (--memory.uses > 0)
+		return CUDA_SUCCESS;
+	device_bytes -= memory.host ? 0 : memory.size;
+	physical.erase(handle);
 	return CUDA_SUCCESS;
 }
 
 static CUresult
-map(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)
+map(CUdeviceptr at, size_t, size_t, CUmemGenericAllocationHandle handle, unsigned long long)
 {
+	mappings[at] = handle;
+	physical[handle].uses++;
 	return CUDA_SUCCESS;
 }
 
@@ -460,6 +498,8 @@ static CUresult
 unmap(CUdeviceptr at, size_t size)
 {
 	mprotect((void *) at, size, PROT_NONE);
+	release(mappings[at]);
+	mappings.erase(at);
 	return CUDA_SUCCESS;
 }
 

@@ -79,7 +79,7 @@ typedef enum SearchMethod
 typedef enum Residency
 {
 	RESIDENCY_FULL = 1,			/* everything in the engine's own memory */
-	RESIDENCY_COMPRESSED = 2,	/* reserved: codes there, vectors in host memory */
+	RESIDENCY_COMPRESSED = 2,	/* codes there; vectors that do not fit in pinned host memory */
 	RESIDENCY_HYBRID = 3		/* reserved: codes there, graph and vectors in host memory */
 } Residency;
 
@@ -137,6 +137,7 @@ typedef struct EngineConfig
 	int			threads;		/* CPU engine: search and link threads; 0: one per online core */
 	int			device;			/* CUDA engine: device number; -1: the first usable one */
 	uint64_t	memory_limit;	/* bytes of mirrors (and context); 0: the engine's default */
+	uint64_t	host_rows_limit;	/* CUDA engine: bytes of vectors in host memory (RESIDENCY_COMPRESSED); 0: none */
 	void		(*wake) (void *arg);	/* called, from any thread, when something became visible to poll; or NULL */
 	void	   *wake_arg;
 	const char *simd;			/* CPU engine: force "portable", "avx2", "avx512"; NULL: the best there is */
@@ -160,7 +161,9 @@ typedef struct EngineMemory
 	uint64_t	state;			/* per-query state, staging, tables */
 	/* a GPU's engine: of the host's memory, apart from all above; the CPU engine says 0 */
 	uint64_t	host_limit;
-	uint64_t	host_used;		/* pinned staging, tables, what links on the host */
+	uint64_t	host_used;		/* pinned staging, tables, what links on the host, and */
+	uint64_t	host_rows_limit;
+	uint64_t	host_rows;		/* vectors of mirrors */
 } EngineMemory;
 
 typedef struct MirrorSpec
@@ -185,6 +188,7 @@ typedef struct MirrorInfo
 	uint32_t	seeds;
 	uint64_t	position;		/* pending list position the mirror is current to */
 	uint64_t	bytes;			/* vectors, graph, norms, versions */
+	uint64_t	host_bytes;		/* of a GPU's mirror: vectors in host memory, not in bytes; the CPU engine says 0 */
 } MirrorInfo;
 
 /* One answer. */

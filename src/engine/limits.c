@@ -21,7 +21,8 @@ engine_check_spec(const MirrorSpec *spec, EngineError *error)
 					 spec->degree, spec->capacity);
 		return ENGINE_INVALID;
 	}
-	if (spec->method != METHOD_GRAPH || spec->residency != RESIDENCY_FULL || spec->placement != PLACEMENT_SINGLE)
+	if (spec->method != METHOD_GRAPH || (spec->residency != RESIDENCY_FULL && spec->residency != RESIDENCY_COMPRESSED) ||
+		spec->placement != PLACEMENT_SINGLE)
 	{
 		engine_error(error, ENGINE_UNSUPPORTED, "method %d, residency %d or placement %d is not supported",
 					 (int) spec->method, (int) spec->residency, (int) spec->placement);

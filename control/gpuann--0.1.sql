@@ -179,6 +179,7 @@ CREATE FUNCTION gpuann_server_status(
 	OUT state text, OUT pid integer, OUT epoch bigint, OUT restarts bigint, OUT started timestamptz,
 	OUT engine text, OUT device text, OUT shared_bytes bigint,
 	OUT memory_limit bigint, OUT memory_used bigint, OUT memory_context bigint,
+	OUT host_rows_limit bigint, OUT host_rows_used bigint,
 	OUT mirrors_ready integer, OUT mirrors_loading integer,
 	OUT requests bigint, OUT batches bigint, OUT last_error text)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
@@ -199,7 +200,7 @@ CREATE FUNCTION gpuann_stat_indexes(
 	OUT proposed bigint, OUT dropped bigint, OUT pending_searched bigint, OUT continuations bigint,
 	OUT batches bigint, OUT batched_queries bigint, OUT queue_time float8, OUT engine_time float8,
 	OUT evictions bigint, OUT stats_reset timestamptz,
-	OUT mirror_rows bigint, OUT mirror_bytes bigint, OUT mirror_position bigint, OUT mirror_lag bigint,
+	OUT mirror_rows bigint, OUT mirror_bytes bigint, OUT mirror_host_bytes bigint, OUT mirror_position bigint, OUT mirror_lag bigint,
 	OUT mirror_changes bigint, OUT mirror_change_lag bigint, OUT worker_pid integer)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -215,7 +216,7 @@ CREATE VIEW pg_stat_gpuann AS
 		s.proposed, s.dropped, s.pending_searched, s.continuations,
 		s.batches, s.batched_queries, s.batched_queries::float8 / nullif(s.batches, 0) AS mean_batch,
 		s.queue_time, s.engine_time,
-		s.mirror_rows, s.mirror_bytes, s.mirror_position, s.mirror_lag, s.mirror_changes, s.mirror_change_lag, s.worker_pid, s.evictions, s.stats_reset
+		s.mirror_rows, s.mirror_bytes, s.mirror_host_bytes, s.mirror_position, s.mirror_lag, s.mirror_changes, s.mirror_change_lag, s.worker_pid, s.evictions, s.stats_reset
 	FROM gpuann_stat_indexes() s
 		JOIN pg_class c ON c.oid = s.indexrelid AND pg_relation_filenode(c.oid) = s.relfilenode
 		JOIN pg_index i ON i.indexrelid = c.oid

@@ -18,7 +18,8 @@
 
 #include "internal.h"
 
-#define TILE_BYTES ((size_t) 64 << 20) /* at 50 GB/s 1.3 ms: some hundred times what launching and merging take */
+#define TILE_BYTES ((size_t) 64 << 20) /* at 50 GB/s 1.3 ms: some twenty times what launching and merging take */
+#define TILE_SHARE 256u /* of the limit, at most, is a buffer */
 #define PART 8u
 #define PASSING_SHARE 16u /* a filter that lets one row in so many pass is not worth bringing them all */
 
@@ -27,17 +28,18 @@ stream_open(CudaEngine *engine, EngineError *error)
 {
 	RowStream *stream = &engine->stream;
 	const char *forced = getenv("GPUANN_STREAM_TILE");
+	size_t bytes = engine->arena.limit / TILE_SHARE < TILE_BYTES ? engine->arena.limit / TILE_SHARE / 16 * 16 : TILE_BYTES;
 	EngineStatus status;
 
 	if (stream->tile_bytes > 0)
 		return ENGINE_OK;
 	if (stream->memory.base == 0)
 	{
-		status = range_reserve(&engine->arena, &stream->memory, PART_STATE, 2 * TILE_BYTES, error);
+		status = range_reserve(&engine->arena, &stream->memory, PART_STATE, 2 * bytes, error);
 		if (status != ENGINE_OK)
 			return status;
 	}
-	status = range_grow(&engine->arena, &stream->memory, 2 * TILE_BYTES, error);
+	status = range_grow(&engine->arena, &stream->memory, 2 * bytes, error);
 	if (status != ENGINE_OK)
 		return status;
 	if (!GPU(&engine->failure, cudaStreamCreateWithFlags(&stream->copies, cudaStreamNonBlocking)))
@@ -47,7 +49,7 @@ stream_open(CudaEngine *engine, EngineError *error)
 			!GPU(&engine->failure, cudaEventCreateWithFlags(&stream->searched[i], cudaEventDisableTiming)))
 			return gpu_failed(&engine->failure, error);
 	stream->forced = forced != NULL && atol(forced) > 0 ? (uint32_t) atol(forced) : 0;
-	stream->tile_bytes = TILE_BYTES;
+	stream->tile_bytes = bytes;
 	return ENGINE_OK;
 }
 

@@ -42,6 +42,7 @@ int			gpuann_area_fd = -1;
 int			gpuann_engine = GPUANN_ENGINE_AUTO;
 int			gpuann_gpu_memory_limit = 0;
 int			gpuann_database_memory_limit = 0;
+int			gpuann_host_rows_limit = 0;
 int			gpuann_request_timeout = 5000;
 int			gpuann_server_timeout = 10000;
 char	   *gpuann_engine_library = NULL;
@@ -82,6 +83,9 @@ define_settings(void)
 	DefineCustomIntVariable("gpuann.database_memory_limit", "Sets how much memory the mirrors of this database may use.",
 							"To be set with ALTER DATABASE; zero is no limit but gpuann.gpu_memory_limit.",
 							&gpuann_database_memory_limit, 0, 0, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.host_rows_limit", "Sets how much main memory may hold vectors of mirrors that do not fit on the GPU.",
+							"At most a quarter of the main memory is used. Zero is none: an index that does not fit is answered from its pages.",
+							&gpuann_host_rows_limit, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpuann.request_timeout", "Sets how long a scan waits for the server.",
 							"After this time the scan is answered from the index's pages.",
 							&gpuann_request_timeout, 5000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);

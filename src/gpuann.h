@@ -105,6 +105,7 @@ extern bool gpuann_server;		/* use the server in this session */
 /* Settings of the server (area.c) */
 extern int	gpuann_engine;
 extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU engine */
+extern int	gpuann_host_rows_limit;	/* MB of vectors of mirrors in host memory; 0: none */
 extern int	gpuann_database_memory_limit;	/* MB of mirrors of the own database; 0: no quota */
 extern int	gpuann_request_timeout; /* ms */
 extern char *gpuann_engine_library; /* empty: beside gpuann's own */

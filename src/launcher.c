@@ -52,6 +52,7 @@ typedef struct Launcher
 	int64		saved_ms;		/* when counters and resident mirrors were last written */
 	int			engine;			/* settings it was started with */
 	int			memory_limit;
+	int			host_rows_limit;
 } Launcher;
 
 static Launcher launcher;
@@ -103,6 +104,7 @@ start_server(void)
 	launcher.looks = 0;
 	launcher.engine = gpuann_engine;
 	launcher.memory_limit = gpuann_gpu_memory_limit;
+	launcher.host_rows_limit = gpuann_host_rows_limit;
 	launcher.start_at_ms = now + MOST_DELAY_MS;
 	atomic_store(&gpuann_area->server_state, SERVER_STARTING);
 	atomic_store(&gpuann_area->started_at, (int64) time(NULL));
@@ -244,7 +246,8 @@ handle_reload(void)
 		launcher.delay_ms = 0;
 		launcher.start_at_ms = 0;
 	}
-	else if (gpuann_engine != launcher.engine || gpuann_gpu_memory_limit != launcher.memory_limit)
+	else if (gpuann_engine != launcher.engine || gpuann_gpu_memory_limit != launcher.memory_limit ||
+			 gpuann_host_rows_limit != launcher.host_rows_limit)
 	{
 		ereport(LOG, (errmsg("%s is restarted with changed settings", SERVER_PROGRAM)));
 		kill(launcher.server.pid, SIGTERM);

@@ -337,7 +337,7 @@ load_begin(MirrorSlice *slice)
 	lane->spec.method = (SearchMethod) format->method;
 	lane->spec.degree = format->degree;
 	lane->spec.capacity = mirror_capacity(bounds.next_fresh);
-	lane->spec.residency = RESIDENCY_FULL;
+	lane->spec.residency = slice->track->host_rows ? RESIDENCY_COMPRESSED : RESIDENCY_FULL;
 	lane->spec.placement = PLACEMENT_SINGLE;
 	lane->spec.device = -1;
 	return slice_call(slice);

@@ -4,7 +4,8 @@
  *
  * The engine keeps to its limit by refusing. A worker whose mirror was refused takes the memory of the mirror that has not been asked
  * for longest, in any database, and tries again; so does one whose database is over its quota, among the database's own. A mirror
- * that was asked for within EVICT_IDLE_MS stays: where more is in use than fits, loading in turns would serve nobody.
+ * that was asked for within EVICT_IDLE_MS stays: where more is in use than fits, loading in turns would serve nobody. Then the host's memory may
+ * take what vectors do not fit, if gpuann.host_rows_limit lets it; then pages answer.
  */
 #include "gpuann.h"
 
@@ -110,6 +111,25 @@ room_make(const MirrorSlice *slice)
 					mirror_track(victim.entry)->key.index, victim.bytes >> 10, slice->key.index)));
 	drop_now(slice->lane, &victim);
 	return true;
+}
+
+bool
+room_in_host_memory(const MirrorSlice *slice)
+{
+	bool		first;
+
+	if (slice->over_quota || atomic_load(&gpuann_area->host_rows_limit) == 0)
+		return false;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	first = slice->track->in_use && atomic_load(&slice->track->identity) == slice->identity && !slice->track->host_rows;
+	/* if that did not suffice, the next try is for the device again */
+	slice->track->host_rows = first;
+	LWLockRelease(gpuann_mirror_lock());
+	if (first)
+		ereport(LOG,
+				(errmsg("the mirror of gpuann index %u does not fit on the device: its vectors go on in host memory", slice->key.index),
+				 errdetail("%s", slice->reason)));
+	return first;
 }
 
 bool

@@ -213,6 +213,7 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	track->worker = -1;
 	track->builder = 0;
 	track->failures = 0;
+	track->host_rows = false;
 	track->crashes = 0;
 	track->looked_ms = monotonic_ms();
 	atomic_store(&track->position_sent, 0);
@@ -236,6 +237,7 @@ clear_figures(AreaMirror *mirror)
 	atomic_store(&mirror->position, 0);
 	atomic_store(&mirror->rows, 0);
 	atomic_store(&mirror->bytes, 0);
+	atomic_store(&mirror->host_bytes, 0);
 	atomic_store(&mirror->epoch, 0);
 }
 
@@ -274,6 +276,7 @@ void
 mirror_evict(int entry)
 {
 	(void) mirror_invalidate(entry, MIRROR_STATISTICS);
+	mirror_track(entry)->host_rows = false;
 	atomic_fetch_add(&mirror_area(entry)->counters.evictions, 1);
 }
 

@@ -55,6 +55,7 @@ typedef struct MirrorTrack
 	int			worker;			/* worker slot, or -1 */
 	pid_t		builder;		/* whose transaction has made the index's file and is not over; 0: none. Workers leave it alone */
 	int			failures;		/* in a row: stretches the time to the next try */
+	bool		host_rows;		/* it did not fit: loaded next, it may have vectors in host memory */
 	int			crashes;		/* of servers that were at work on it */
 	int64		crashed_ms;		/* the last of them */
 	int64		looked_ms;		/* when a worker last looked at the index */

@@ -34,6 +34,7 @@ typedef struct ServerCommand
 	char		library[MAXPGPATH];
 	char		lock[MAXPGPATH];
 	char		memory[32];
+	char		host_rows[32];
 	const char *engine;
 	char	   *arguments[MOST_ARGUMENTS];
 	int			area_fd;
@@ -73,6 +74,7 @@ make_command(ServerCommand *command)
 		snprintf(command->library, MAXPGPATH, "%s/%s", directory, SERVER_CUDA_LIBRARY);
 	snprintf(command->lock, MAXPGPATH, "%s/%s", DataDir, SERVER_LOCK_FILE);
 	snprintf(command->memory, sizeof(command->memory), UINT64_FORMAT, (uint64) gpuann_gpu_memory_limit << 20);
+	snprintf(command->host_rows, sizeof(command->host_rows), UINT64_FORMAT, (uint64) gpuann_host_rows_limit << 20);
 	command->engine = engines[gpuann_engine];
 
 	*argument++ = command->program;
@@ -88,6 +90,8 @@ make_command(ServerCommand *command)
 	*argument++ = command->library;
 	*argument++ = "--memory-limit";
 	*argument++ = command->memory;
+	*argument++ = "--host-rows-limit";
+	*argument++ = command->host_rows;
 	*argument = NULL;
 }
 

@@ -22,8 +22,8 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#define STATUS_COLUMNS	16
-#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 2 + 7)
+#define STATUS_COLUMNS	18
+#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 2 + 8)
 
 PG_FUNCTION_INFO_V1(gpuann_server_status);
 PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
@@ -148,6 +148,8 @@ put_server_figures(Row *row)
 	put_counter(row, &gpuann_area->memory_limit);
 	put_counter(row, &gpuann_area->memory_used);
 	put_counter(row, &gpuann_area->memory_context);
+	put_counter(row, &gpuann_area->host_rows_limit);
+	put_counter(row, &gpuann_area->host_rows_used);
 	put(row, Int32GetDatum(count_mirrors(MIRROR_READY)));
 	put(row, Int32GetDatum(count_mirrors(MIRROR_LOADING)));
 	put_counter(row, &gpuann_area->requests);
@@ -162,7 +164,7 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 	Row			row = {0};
 
 	signature_check(fcinfo, "",
-					"text,int4,int8,int8,timestamptz,text,text,int8,int8,int8,int8,int4,int4,int8,int8,text");
+					"text,int4,int8,int8,timestamptz,text,text,int8,int8,int8,int8,int8,int8,int4,int4,int8,int8,text");
 	if (get_call_result_type(fcinfo, NULL, &description) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	if (gpuann_area == NULL)
@@ -258,6 +260,7 @@ put_mirror(Row *row, int entry, const MirrorKey *key)
 		lag = mirror_lag(key, position, changes);
 	put_counter(row, &mirror->rows);
 	put_counter(row, &mirror->bytes);
+	put_counter(row, &mirror->host_bytes);
 	put_counter(row, &mirror->position);
 	put_lag(row, lag.entries);
 	put(row, Int64GetDatum((int64) changes));
@@ -307,7 +310,7 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 
 	signature_check(fcinfo, "",
 					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
-					"int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int4");
+					"int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{

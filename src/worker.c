@@ -431,7 +431,7 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 			LWLockRelease(gpuann_mirror_lock());
 			break;
 		case SLICE_REFUSED:
-			if ((slice->no_memory || slice->over_quota) && room_make(slice))
+			if ((slice->no_memory || slice->over_quota) && (room_make(slice) || room_in_host_memory(slice)))
 				invalidate(slice, MIRROR_WANTED);
 			else
 				give_up(slice);

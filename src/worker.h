@@ -108,6 +108,12 @@ extern void room_keep_quota(void);
 extern bool room_make(const MirrorSlice *slice);
 
 /*
+ * A mirror for which no room could be made may have vectors in host memory when it is loaded next, if there is such memory; false if it could
+ * already, or if there is none. Outside of transactions.
+ */
+extern bool room_in_host_memory(const MirrorSlice *slice);
+
+/*
  * The same for a builder, who takes nothing from others: the mirror of the index's file before this one, which nobody can read now, makes way.
  * It is wanted again, should the new file not stay.
  */

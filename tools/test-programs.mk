@@ -9,7 +9,8 @@
 #   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
 #   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
-#   select_device     the same for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
+#   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
+#   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
 #   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
 #
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
@@ -36,7 +37,7 @@ ifneq ($(wildcard cuda/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
 ifneq ($(wildcard cuda/tests/*.cu),)
-TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san
+TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/memory_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
@@ -89,6 +90,9 @@ $(TEST_BUILD)/emulated/%.o: cuda/%
 $(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.map
 	$(CXX) -shared -o $@ $(EMULATED_OBJECTS) $(ENGINE_OBJS) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
 
+$(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/tests/memory_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
+	$(CXX) -o $@ $^ $(PLAIN_LIBS)
+
 # The selection unit alone: with its events counted, and with AddressSanitizer, whose own stacks the coroutines do without.
 SELECT_SOURCES = $(wildcard cuda/select*.cu) cuda/tests/select_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
 SELECT_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/$(1)/%.o,$(SELECT_SOURCES))
@@ -117,6 +121,11 @@ ifneq ($(NVCC),)
 $(TEST_BUILD)/select_device: $(filter-out cuda/emulate/%,$(SELECT_SOURCES))
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) -DGPUANN_COUNTING -Icuda $(CUDA_GENCODE) -o $@ $^
+
+# memory_device: what a GPU's driver counts, beside what the engine says.
+$(TEST_BUILD)/memory_device: cuda/tests/memory_test.cu gpuann_cuda.so
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $< gpuann_cuda.so -Xlinker -rpath='$$ORIGIN/../..'
 endif
 
 # $(1): the program's name.

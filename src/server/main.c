@@ -38,6 +38,8 @@ parse_option(ServerOptions *options, const char *name, const char *value)
 	}
 	else if (strcmp(name, "--memory-limit") == 0)
 		return parse_number(value, UINT64_MAX, &options->memory_limit);
+	else if (strcmp(name, "--host-rows-limit") == 0)
+		return parse_number(value, UINT64_MAX, &options->host_rows_limit);
 	else if (strcmp(name, "--hang-ms") == 0 && parse_number(value, INT_MAX, &number))
 		options->hang_ms = (int) number;
 	else if (strcmp(name, "--area-fd") == 0 && parse_number(value, INT_MAX, &number))

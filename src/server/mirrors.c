@@ -224,6 +224,7 @@ held_publish(Server *server, uint32_t entry, MirrorId id)
 		return;
 	atomic_store(&shared->rows, info.rows);
 	atomic_store(&shared->bytes, info.bytes);
+	atomic_store(&shared->host_bytes, info.host_bytes);
 	atomic_store(&shared->position, info.position);
 }
 
@@ -238,4 +239,6 @@ memory_publish(Server *server)
 	atomic_store(&server->area->memory_limit, memory.limit);
 	atomic_store(&server->area->memory_used, memory.used);
 	atomic_store(&server->area->memory_context, memory.context);
+	atomic_store(&server->area->host_rows_limit, memory.host_rows_limit);
+	atomic_store(&server->area->host_rows_used, memory.host_rows);
 }

@@ -215,6 +215,7 @@ typedef struct AreaMirror
 	_Atomic uint64_t position;	/* pending list position the mirror is current to */
 	_Atomic uint64_t rows;
 	_Atomic uint64_t bytes;
+	_Atomic uint64_t host_bytes;	/* of vectors in host memory, beside these */
 	_Atomic uint32_t in_engine; /* batches and lane operations that the server's engine has: whom a crash may be due to */
 	_Atomic int64_t last_used_ms;	/* CLOCK_MONOTONIC */
 	_Atomic int64_t retry_at_ms;
@@ -387,6 +388,8 @@ typedef struct AreaHeader
 	_Atomic uint64_t memory_limit;
 	_Atomic uint64_t memory_used;
 	_Atomic uint64_t memory_context;
+	_Atomic uint64_t host_rows_limit;	/* of host memory for vectors that do not fit; 0: the engine keeps none there */
+	_Atomic uint64_t host_rows_used;
 	char		engine[16];		/* written before SERVER_READY */
 	char		device[96];
 	char		last_error[256];	/* written by server or launcher */
@@ -456,7 +459,7 @@ area_ring(AreaHeader *area)
 /* ---- the server's command line ---- */
 
 /*
- * gpuann-server --area-fd N --death-fd N --lock PATH --engine auto|cuda|cpu --engine-library PATH --memory-limit BYTES
+ * gpuann-server --area-fd N --death-fd N --lock PATH --engine auto|cuda|cpu --engine-library PATH --memory-limit BYTES --host-rows-limit BYTES
  *
  * The area's descriptor; the read end of a pipe whose other end the launcher holds (end of file: exit); a lock file in the data
  * directory, locked before any device is touched; the CUDA engine's shared object; 0 is the engine's default limit. For tests,

@@ -28,6 +28,7 @@ typedef struct ServerOptions
 	const char *engine;			/* "auto", "cuda", "cpu" */
 	const char *engine_library;
 	uint64_t	memory_limit;
+	uint64_t	host_rows_limit;
 	int			hang_ms;		/* 0: HANG_MS */
 	int			rest_ms;		/* for tests: sleep so long where nothing but a wake-up is awaited; 0: as ever */
 } ServerOptions;

@@ -137,7 +137,8 @@ engine_wakes(void *arg)
 static EngineStatus
 engine_open(Server *server, const EngineOps *ops, const ServerOptions *options, EngineError *error)
 {
-	EngineConfig config = {.device = -1, .memory_limit = options->memory_limit, .wake = engine_wakes, .wake_arg = server};
+	EngineConfig config = {.device = -1, .memory_limit = options->memory_limit, .host_rows_limit = options->host_rows_limit,
+	.wake = engine_wakes, .wake_arg = server};
 	EngineStatus status;
 
 	if (ops == NULL || ops->abi_version != ENGINE_ABI_VERSION)

@@ -19,7 +19,7 @@
 #include "internal.h"
 
 #define TILE_BYTES ((size_t) 64 << 20) /* at 50 GB/s 1.3 ms: some twenty times what launching and merging take */
-#define TILE_SHARE 256u /* of the limit, at most, is a buffer */
+#define TILE_SHARE 256u /* of the limit, at most, is a buffer: a power of two */
 #define PART 8u
 #define PASSING_SHARE 16u /* a filter that lets one row in so many pass is not worth bringing them all */
 
@@ -28,11 +28,13 @@ stream_open(CudaEngine *engine, EngineError *error)
 {
 	RowStream *stream = &engine->stream;
 	const char *forced = getenv("GPUANN_STREAM_TILE");
-	size_t bytes = engine->arena.limit / TILE_SHARE < TILE_BYTES ? engine->arena.limit / TILE_SHARE / 16 * 16 : TILE_BYTES;
+	size_t bytes = TILE_BYTES;
 	EngineStatus status;
 
 	if (stream->tile_bytes > 0)
 		return ENGINE_OK;
+	while (bytes > engine->arena.limit / TILE_SHARE)
+		bytes /= 2;
 	if (stream->memory.base == 0)
 	{
 		status = range_reserve(&engine->arena, &stream->memory, PART_STATE, 2 * bytes, error);

@@ -73,6 +73,7 @@ set("gpuann.gpu_memory_limit = '" . (int(status($node, 'memory_used') / $mb) + 1
 make_data($node, $rows, $dims);
 ok(await_state('refused'), 'without host memory the mirror is refused');
 like(figure($node, 'reason'), qr/do not fit: \d+ of \d+/, 'with figures');
+found_by('');
 cmp_ok(figure($node, 'fallback_refused'), '>', 0, 'scans from pages are counted');
 
 set("gpuann.host_rows_limit = '64MB'");

@@ -72,6 +72,7 @@ borders(void)
 		uint32_t	queries;
 		bool		tiles;
 	}			asked[] = {{"2,4096", 4, true}, {"2,6000", 16, false}, {"17,1", 16, false}};
+	EngineConfig config = {.device = options.device, .simd = options.simd};
 
 	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++)
 	{
@@ -80,7 +81,7 @@ borders(void)
 		EngineInfo	info;
 		World	   *world;
 
-		reopen("GPUANN_EXACT_BORDERS", asked[i].borders);
+		reopen(&config, "GPUANN_EXACT_BORDERS", asked[i].borders);
 		ops->info(engine, &info);
 		world = world_create(ELEMENT_FLOAT, METRIC_L2, 5, 5000, 5000, SHAPE_UNIFORM);
 		world_append(world, 5000);
@@ -96,7 +97,7 @@ borders(void)
 		}
 		world_drop(world);
 	}
-	reopen("GPUANN_EXACT_BORDERS", NULL);
+	reopen(&config, "GPUANN_EXACT_BORDERS", NULL);
 }
 
 const Case tile_cases[] = {

@@ -15,7 +15,7 @@
 #include "select.h"
 
 #define VISITED_MIN_BITS	8
-#define VISITED_PER_EF		64		/* places of the set at first: a search looks at some 25 slots per slot of its list */
+#define VISITED_PER_EF		32		/* places of the set at first; with twice as many a scan exceeds its work_mem (sql/cursors) */
 #define VISITED_FULL(mask)	((mask) / 4 * 3)	/* entries at which the set grows */
 #define EQUAL_EXPANSIONS	4	/* duplicates expanded while linking, per duplicate kept */
 

@@ -20,12 +20,16 @@
 #define ACCEPTED_AT_ONCE	2048	/* targets that take in edges side by side */
 #define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
 
-/* A changed row: its neighbours' count, then the neighbours. */
+/*
+ * A changed row: its neighbours' count, the neighbours, and from `degree` on their distances, as floats. Whoever takes in edges several times
+ * during a pass need not read the vectors of all its neighbours each time.
+ */
 typedef struct EditedRow
 {
 	uint32		slot;
 	char		status;			/* simplehash's */
 	bool		live;
+	bool		measured;		/* the distances are there */
 	uint32	   *row;
 } EditedRow;
 
@@ -63,11 +67,18 @@ struct RowEdits
 	uint32		nseeds;
 };
 
-/* Bytes a changed row costs: in the hash, and once more when taken out. */
+/* Bytes of what an EditedRow points to. */
+static Size
+edited_bytes(const IndexFormat *format)
+{
+	return (1 + (Size) format->degree) * sizeof(uint32) + format->degree * sizeof(float);
+}
+
+/* Bytes a changed row costs: in the hash, and when taken out. */
 static Size
 row_bytes(const IndexFormat *format)
 {
-	return 2 * (Size) (format->degree + 1) * sizeof(uint32) + 2 * sizeof(EditedRow);
+	return edited_bytes(format) + ((Size) format->degree + 1) * sizeof(uint32) + 2 * sizeof(EditedRow);
 }
 
 /* Changed rows that fit in memory: half of it is theirs. */
@@ -202,23 +213,35 @@ row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 
 /* ---- rows ---- */
 
-/* A changed row: its length, then its neighbours; NULL if the slot's row is as on its page. */
-const uint32 *
-row_edits_changed(const RowEdits *edits, uint32 slot, bool *live)
+/* Where the distances of a changed row are. */
+static float *
+distances_of(const RowEdits *edits, const EditedRow *edited)
+{
+	return (float *) (edited->row + 1 + edits->format->degree);
+}
+
+/* A changed row, if the slot's is not as on its page. */
+bool
+row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *row)
 {
 	EditedRow  *edited = edited_lookup(edits->rows, slot);
 
 	if (edited == NULL)
-		return NULL;
-	*live = edited->live;
-	return edited->row;
+		return false;
+	*row = (ChangedRow) {
+		.neighbours = edited->row + 1,
+		.count = edited->row[0],
+		.distances = edited->measured ? distances_of(edits, edited) : NULL,
+		.live = edited->live
+	};
+	return true;
 }
 
 /* Room for one row, from the blocks. */
 static uint32 *
 cut_row(RowEdits *edits)
 {
-	Size		bytes = (Size) (edits->format->degree + 1) * sizeof(uint32);
+	Size		bytes = edited_bytes(edits->format);
 	uint32	   *row;
 
 	if (edits->block_left < bytes)
@@ -234,7 +257,7 @@ cut_row(RowEdits *edits)
 
 /* Change a row. The first change of a slot takes over whether it is live. */
 void
-row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
+row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances, uint32 count)
 {
 	EditedRow  *edited = edited_lookup(edits->rows, slot);
 
@@ -251,6 +274,9 @@ row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 cou
 	}
 	edited->row[0] = count;
 	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
+	edited->measured = distances != NULL;
+	if (distances != NULL)
+		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
 }
 
 /* There may be as many as maintenance_work_mem holds: their sort can be cancelled. */
@@ -337,12 +363,16 @@ row_edits_set_chosen(RowEdits *edits, uint32 slot, const Candidate *chosen, uint
 {
 	uint32		old[ENGINE_MAX_DEGREE];
 	uint32		row[ENGINE_MAX_DEGREE];
+	float		distances[ENGINE_MAX_DEGREE];
 	SlotState	state;
 	uint32		nold = row_edits_get(edits, slot, old, &state);
 
 	for (uint32 i = 0; i < count; i++)
+	{
 		row[i] = chosen[i].slot;
-	row_edits_set(edits, slot, row, count);
+		distances[i] = (float) chosen[i].distance;
+	}
+	row_edits_set(edits, slot, row, distances, count);
 	for (uint32 i = 0; i < count; i++)
 		if (!names_slot(old, nold, row[i]))
 			offer_edge(edits, row[i], slot, chosen[i].distance);
@@ -429,6 +459,7 @@ typedef struct Acceptance
 	uint32		starts[ACCEPTED_AT_ONCE + 1];	/* where each target's offers begin, and the end */
 	uint32		lengths[ACCEPTED_AT_ONCE];
 	uint32	   *rows;
+	float	   *distances;
 } Acceptance;
 
 /* RowWork: the new row of one target. */
@@ -437,12 +468,16 @@ accept_one(void *context, uint32 item, RowReader *reader)
 {
 	Acceptance *accept = context;
 	uint32		start = accept->starts[item];
+	Size		place = (Size) item * accept->edits->format->degree;
 	uint32		row[ENGINE_MAX_DEGREE];
-	uint32		length = row_reader_accept(reader, accept->edits->offers + start, accept->starts[item + 1] - start, row);
+	float		distances[ENGINE_MAX_DEGREE];
+	uint32		length = row_reader_accept(reader, accept->edits->offers + start, accept->starts[item + 1] - start, row, distances);
 
 	accept->lengths[item] = length;
-	if (length != NO_CHANGE)
-		memcpy(accept->rows + (Size) item * accept->edits->format->degree, row, length * sizeof(uint32));
+	if (length == NO_CHANGE)
+		return;
+	memcpy(accept->rows + place, row, length * sizeof(uint32));
+	memcpy(accept->distances + place, distances, length * sizeof(float));
 }
 
 /* Give the targets whose offers begin at start, so many at once, their new rows; returns where the next begins. */
@@ -461,9 +496,13 @@ accept_some(Acceptance *accept, uint32 start)
 	accept->starts[accept->count] = end;
 	row_threads_run(edits->threads, edits->reader, accept_one, accept, accept->count);
 	for (uint32 i = 0; i < accept->count; i++)
+	{
+		Size		place = (Size) i * edits->format->degree;
+
 		if (accept->lengths[i] != NO_CHANGE)
-			row_edits_set(edits, edits->offers[accept->starts[i]].target, accept->rows + (Size) i * edits->format->degree,
+			row_edits_set(edits, edits->offers[accept->starts[i]].target, accept->rows + place, accept->distances + place,
 						  accept->lengths[i]);
+	}
 	return end;
 }
 
@@ -475,6 +514,7 @@ row_edits_apply_offers(RowEdits *edits)
 
 	accept->edits = edits;
 	accept->rows = palloc(sizeof(uint32) * ACCEPTED_AT_ONCE * edits->format->degree);
+	accept->distances = palloc(sizeof(float) * ACCEPTED_AT_ONCE * edits->format->degree);
 	qsort(edits->offers, edits->noffers, sizeof(EdgeOffer), compare_offers);
 	for (uint32 start = 0; start < edits->noffers;)
 	{
@@ -483,6 +523,7 @@ row_edits_apply_offers(RowEdits *edits)
 	}
 	edits->noffers = 0;
 	pfree(accept->rows);
+	pfree(accept->distances);
 	pfree(accept);
 }
 

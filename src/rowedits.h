@@ -34,9 +34,21 @@ extern const void *row_edits_vector(RowEdits *edits, uint32 slot, float *inverse
 
 /* The row of a slot as it is now, with the changes; returns how many neighbours. */
 extern uint32 row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state);
-/* A changed row: its length, then its neighbours; NULL if the slot's row is as on its page. */
-extern const uint32 *row_edits_changed(const RowEdits *edits, uint32 slot, bool *live);
-extern void row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count);
+
+/* A changed row. */
+typedef struct ChangedRow
+{
+	const uint32 *neighbours;
+	uint32		count;
+	const float *distances;		/* of the neighbours; NULL: not known */
+	bool		live;
+} ChangedRow;
+
+/* False if the slot's row is as on its page. */
+extern bool row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *row);
+
+/* Change a row; distances of the neighbours where the caller has them, else NULL. */
+extern void row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances, uint32 count);
 
 /* Slots from which searches start. The array is the caller's. */
 extern void row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count);

@@ -14,6 +14,8 @@
 #include "rowreader.h"
 #include "scratch.h"
 
+#define EXPECTED_KEPT	4		/* kept neighbours whose vectors are fetched before a newcomer meets the first */
+
 struct RowReader
 {
 	RowEdits   *edits;
@@ -159,13 +161,14 @@ page_row(RowReader *reader, uint32 slot, uint32 *neighbours, SlotState *state)
 uint32
 row_reader_get(RowReader *reader, uint32 slot, uint32 *neighbours, SlotState *state)
 {
-	const uint32 *row = row_edits_changed(reader->edits, slot, &state->live);
+	ChangedRow	row;
 
-	if (row == NULL)
+	if (!row_edits_changed(reader->edits, slot, &row))
 		return page_row(reader, slot, neighbours, state);
+	state->live = row.live;
 	state->version = 0;
-	memcpy(neighbours, row + 1, row[0] * sizeof(uint32));
-	return row[0];
+	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
+	return row.count;
 }
 
 void
@@ -281,31 +284,65 @@ row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 
 	return prune_choose(&rule, candidates, count, pair_distance, reader, chosen, kept);
 }
 
+/* Open a target's row; false if it is not live. */
+static bool
+open_row(RowReader *reader, uint32 target, OpenRow *row)
+{
+	uint32		neighbours[ENGINE_MAX_DEGREE];
+	double		distances[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	ChangedRow	changed;
+	uint32		count;
+
+	row->nkept = row->nfill = 0;
+	if (row_edits_changed(reader->edits, target, &changed) && changed.distances != NULL)
+	{
+		row_vectors_expect(reader->vectors, changed.neighbours, Min(changed.count, EXPECTED_KEPT));
+		for (uint32 i = 0; i < changed.count; i++)
+			open_row_read(row, (SearchResult) {changed.distances[i], changed.neighbours[i], 0});
+		return changed.live;
+	}
+	count = row_reader_get(reader, target, neighbours, &state);
+	if (!state.live)
+		return false;
+	row_reader_distances(reader, target, neighbours, count, distances);
+	for (uint32 i = 0; i < count; i++)
+		open_row_read(row, (SearchResult) {distances[i], neighbours[i], 0});
+	return true;
+}
+
+/* Write an open row down; returns how many neighbours it has. */
+static uint32
+close_row(const OpenRow *row, uint32 *neighbours, float *distances)
+{
+	uint32		count = 0;
+
+	for (uint32 i = 0; i < row->nkept; i++, count++)
+	{
+		neighbours[count] = row->kept[i].slot;
+		distances[count] = (float) row->kept[i].distance;
+	}
+	for (uint32 i = 0; i < row->nfill; i++, count++)
+	{
+		neighbours[count] = row->fill[i].slot;
+		distances[count] = (float) row->fill[i].distance;
+	}
+	return count;
+}
+
 uint32
-row_reader_accept(RowReader *reader, const EdgeOffer *offers, uint32 count, uint32 *neighbours)
+row_reader_accept(RowReader *reader, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances)
 {
 	uint32		target = offers[0].target;
 	PruneRule	rule = prune_rule(reader, target);
-	double		distances[ENGINE_MAX_DEGREE];
-	SlotState	state;
-	uint32		nrow = row_reader_get(reader, target, neighbours, &state);
 	OpenRow		row;
 
-	if (!state.live)
+	if (!open_row(reader, target, &row))
 		return NO_CHANGE;
-	row.nkept = row.nfill = 0;
-	row_reader_distances(reader, target, neighbours, nrow, distances);
-	for (uint32 i = 0; i < nrow; i++)
-		open_row_read(&row, (SearchResult) {distances[i], neighbours[i], 0});
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!open_row_has(&row, offers[i].source))
 			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, reader);
 	}
-	nrow = 0;
-	for (uint32 i = 0; i < row.nkept; i++)
-		neighbours[nrow++] = row.kept[i].slot;
-	for (uint32 i = 0; i < row.nfill; i++)
-		neighbours[nrow++] = row.fill[i].slot;
-	return nrow;
+	return close_row(&row, neighbours, distances);
 }

@@ -54,8 +54,11 @@ extern uint32 row_reader_search(RowReader *reader, uint32 slot, uint32 ef, Candi
 /* Choose a slot's row among candidates (slot and distance set); chosen has room for degree. Returns how many; the first *kept do not just fill it. */
 extern uint32 row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept);
 
-/* The row that a target has when it has taken in the edges offered, which are all its own; returns how many, or NO_CHANGE. */
+/*
+ * The row that a target has when it has taken in the edges offered, which are all its own, and the distances of its neighbours; returns how many,
+ * or NO_CHANGE.
+ */
 #define NO_CHANGE	PG_UINT32_MAX
-extern uint32 row_reader_accept(RowReader *reader, const EdgeOffer *offers, uint32 count, uint32 *row);
+extern uint32 row_reader_accept(RowReader *reader, const EdgeOffer *offers, uint32 count, uint32 *row, float *distances);
 
 #endif							/* GPUANN_ROWREADER_H */

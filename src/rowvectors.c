@@ -17,7 +17,7 @@
 
 #define MIN_CACHED_VECTORS	64
 
-/* One cached vector's head; the bytes follow. */
+/* What a place of the cache holds; the vectors lie apart, so that memory is touched only for those that are read. */
 typedef struct CachedVector
 {
 	uint32		slot;			/* NO_SLOT: empty */
@@ -30,7 +30,8 @@ struct RowVectors
 	const IndexFormat *format;
 	const DistanceKernels *kernels;
 	HotBlocks	hot;			/* where vectors are found */
-	char	   *cache;			/* one place for all, if peeking */
+	CachedVector *cache;		/* one place for all, if peeking */
+	char	   *cached_elements;
 	uint32		cache_places;
 	Size		cache_stride;
 	bool		peeking;		/* of a thread: nothing may be pinned */
@@ -42,22 +43,23 @@ struct RowVectors
 	float		from_inverse_norm;
 };
 
-/* A slot's place in the cache. */
-static inline CachedVector *
-place_of(const RowVectors *vectors, uint32 slot)
+/* Make a cache of so many places, all empty. */
+static void
+make_cache(RowVectors *vectors, uint32 places)
 {
-	return (CachedVector *) (vectors->cache + (Size) (slot % vectors->cache_places) * vectors->cache_stride);
+	vectors->cache_places = places;
+	vectors->cache = MemoryContextAllocHuge(CurrentMemoryContext, places * sizeof(CachedVector));
+	vectors->cached_elements = MemoryContextAllocHuge(CurrentMemoryContext, places * vectors->cache_stride);
+	for (uint32 i = 0; i < places; i++)
+		vectors->cache[i].slot = NO_SLOT;
 }
 
-/* Make the cache: as many places as fit, but no more than there are slots. */
+/* Make room for the vector that distances are computed from, where a cache line begins: it is read faster so. */
 static void
-make_cache(RowVectors *vectors, uint32 next_fresh, Size memory)
+make_from(RowVectors *vectors)
 {
-	vectors->cache_stride = MAXALIGN(sizeof(CachedVector)) + MAXALIGN(vectors->format->vector_bytes);
-	vectors->cache_places = Max(Min(memory / vectors->cache_stride, next_fresh), MIN_CACHED_VECTORS);
-	vectors->cache = MemoryContextAllocHuge(CurrentMemoryContext, vectors->cache_places * vectors->cache_stride);
-	for (uint32 i = 0; i < vectors->cache_places; i++)
-		place_of(vectors, i)->slot = NO_SLOT;
+	vectors->from_slot = NO_SLOT;
+	vectors->from = (float *) CACHELINEALIGN(palloc(sizeof(float) * vectors->format->dims + PG_CACHE_LINE_SIZE));
 }
 
 RowVectors *
@@ -71,9 +73,9 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 	if (vectors->kernels == NULL)
 		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
 	hot_begin(&vectors->hot, index, RelationGetNumberOfBlocks(index));
-	make_cache(vectors, next_fresh, memory);
-	vectors->from_slot = NO_SLOT;
-	vectors->from = palloc(sizeof(float) * format->dims);
+	vectors->cache_stride = MAXALIGN(format->vector_bytes);
+	make_cache(vectors, Max(Min(memory / (vectors->cache_stride + sizeof(CachedVector)), next_fresh), MIN_CACHED_VECTORS));
+	make_from(vectors);
 	return vectors;
 }
 
@@ -92,11 +94,8 @@ row_vectors_begin_peeking(const RowVectors *own)
 	vectors->hot.peeked = 0;
 	vectors->peeking = true;
 	vectors->failed = false;
-	vectors->cache_places = 1;
-	vectors->cache = palloc(vectors->cache_stride);
-	place_of(vectors, 0)->slot = NO_SLOT;
-	vectors->from_slot = NO_SLOT;
-	vectors->from = palloc(sizeof(float) * own->format->dims);
+	make_cache(vectors, 1);
+	make_from(vectors);
 	return vectors;
 }
 
@@ -180,8 +179,9 @@ inverse_norm(const RowVectors *vectors, const void *elements)
 const void *
 row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
 {
-	CachedVector *cached = place_of(vectors, slot);
-	void	   *elements = (char *) cached + MAXALIGN(sizeof(CachedVector));
+	uint32		place = slot % vectors->cache_places;
+	CachedVector *cached = &vectors->cache[place];
+	char	   *elements = vectors->cached_elements + place * vectors->cache_stride;
 
 	if (cached->slot != slot)
 	{
@@ -261,6 +261,14 @@ distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double 
 		elements = row_vectors_get(vectors, slots[i], &norm);
 		out[i] = distance_from(vectors, elements, norm);
 	}
+}
+
+void
+row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count)
+{
+	HotVector	places[HOT_VECTORS];
+
+	hot_find_vectors(&vectors->hot, vectors->format, slots, Min(count, HOT_VECTORS), places);
 }
 
 void

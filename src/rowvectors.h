@@ -34,6 +34,9 @@ extern const void *row_vectors_get(RowVectors *vectors, uint32 slot, float *inve
 /* Compute distances from this slot, until another is named. */
 extern void row_vectors_from(RowVectors *vectors, uint32 slot);
 
+/* Distances of these slots, or of the first few of them, will be asked for soon. */
+extern void row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count);
+
 /* The distances of slots from the one named. */
 extern double row_vectors_distance(const RowVectors *vectors, const void *elements, float inverse_norm);	/* of a vector in memory */
 extern void row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out);

@@ -96,7 +96,9 @@ link_connect(Linking *linking, Worker *worker)
 {
 	static const ScratchAllocator allocator = {resize, NULL};
 	LinkAccess	context = {linking, worker};
-	ReachAccess access = {&context, read_row, is_wanted, find_near, write_row, interrupted};
+	ReachAccess access = {
+		.context = &context, .row = read_row, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = interrupted
+	};
 	ReachGraph	graph = {.rows = linking->rows, .degree = linking->rule.degree, .seeds = linking->seeds};
 	uint32_t	have = atomic_load(&linking->mirror->nseeds);
 	uint32_t	left;

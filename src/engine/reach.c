@@ -13,7 +13,6 @@
 #include "reach.h"
 
 #define MOST_WALKS		4
-#define WALK_PIECE		1024	/* rows between two looks at interrupts */
 #define MOST_EDGES_IN	255
 
 typedef struct Reach
@@ -27,12 +26,21 @@ typedef struct Reach
 	uint32_t	tail;
 	uint32_t	attached;		/* the last slot that got a way in, or NO_SLOT */
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
+	uint32_t   *piece;			/* REACH_PIECE rows read at once, and how long each is */
+	uint32_t	counts[REACH_PIECE];
 } Reach;
 
-size_t
-graph_connect_bytes(uint32_t rows)
+/* Bytes of the rows read at once. */
+static size_t
+piece_bytes(const ReachGraph *graph)
 {
-	return (size_t) rows * (sizeof(uint32_t) + 1) + rows / 8 + 1;
+	return (size_t) REACH_PIECE * graph->degree * sizeof(uint32_t);
+}
+
+size_t
+graph_connect_bytes(const ReachGraph *graph)
+{
+	return (size_t) graph->rows * (sizeof(uint32_t) + 1) + graph->rows / 8 + 1 + piece_bytes(graph);
 }
 
 /* Mark a slot; its row is to be read. */
@@ -52,20 +60,40 @@ count_in(Reach *reach, uint32_t slot)
 		reach->edges_in[slot]++;
 }
 
-/* Read the rows of the queue until it is empty. False: interrupted. */
+/* Read the rows of slots. */
+static void
+read_rows(Reach *reach, const uint32_t *slots, uint32_t count)
+{
+	const ReachAccess *access = reach->access;
+
+	if (access->rows != NULL && count > 1)
+		access->rows(access->context, slots, count, reach->piece, reach->counts);
+	else
+		for (uint32_t i = 0; i < count; i++)
+			reach->counts[i] = access->row(access->context, slots[i], reach->piece + (size_t) i * reach->graph->degree);
+}
+
+/* Read the rows of the queue until it is empty: in its order, however many at once. False: interrupted. */
 static bool
 walk(Reach *reach)
 {
 	while (reach->head < reach->tail)
 	{
-		uint32_t	count = reach->access->row(reach->access->context, reach->queue[reach->head++], reach->neighbours);
+		uint32_t	count = reach->tail - reach->head;
 
+		if (count > REACH_PIECE)
+			count = REACH_PIECE;
+		read_rows(reach, reach->queue + reach->head, count);
+		reach->head += count;
 		for (uint32_t i = 0; i < count; i++)
-		{
-			count_in(reach, reach->neighbours[i]);
-			mark(reach, reach->neighbours[i]);
-		}
-		if (reach->head % WALK_PIECE == 0 && reach->access->interrupted(reach->access->context))
+			for (uint32_t n = 0; n < reach->counts[i]; n++)
+			{
+				uint32_t	slot = reach->piece[(size_t) i * reach->graph->degree + n];
+
+				count_in(reach, slot);
+				mark(reach, slot);
+			}
+		if (count > 1 && reach->access->interrupted(reach->access->context))
 			return false;
 	}
 	return true;
@@ -171,7 +199,8 @@ graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchA
 	reach.queue = allocator->resize(allocator->context, NULL, (size_t) graph->rows * sizeof(uint32_t));
 	reach.edges_in = reach.queue == NULL ? NULL : allocator->resize(allocator->context, NULL, graph->rows);
 	reach.reached = reach.edges_in == NULL ? NULL : allocator->resize(allocator->context, NULL, graph->rows / 8 + 1);
-	if (reach.reached != NULL)
+	reach.piece = reach.reached == NULL ? NULL : allocator->resize(allocator->context, NULL, piece_bytes(graph));
+	if (reach.piece != NULL)
 	{
 		status = ENGINE_OK;
 		for (int walks = 1; walks <= MOST_WALKS; walks++)
@@ -182,6 +211,8 @@ graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchA
 				break;
 		}
 	}
+	if (reach.piece != NULL)
+		(void) allocator->resize(allocator->context, reach.piece, 0);
 	if (reach.reached != NULL)
 		(void) allocator->resize(allocator->context, reach.reached, 0);
 	if (reach.edges_in != NULL)

@@ -11,6 +11,7 @@
 
 #define REACH_SEEDS		16		/* seeds that all rows shall be reached from; searches start from more */
 #define REACH_SHARE		128		/* a link of less than this part of the graph does not look */
+#define REACH_PIECE		1024	/* rows read at once, and between two looks at interrupts */
 
 /* How the routine reaches and changes a graph. Callbacks may leave by longjmp, as graph_search's. */
 typedef struct ReachAccess
@@ -18,6 +19,8 @@ typedef struct ReachAccess
 	void	   *context;
 	/* Read a slot's graph row into neighbours; returns how many. */
 	uint32_t	(*row) (void *context, uint32_t slot, uint32_t *neighbours);
+	/* Optional: read the rows of count slots (at most REACH_PIECE), side by side. Slot i's is to begin at neighbours[i * degree]. */
+	void		(*rows) (void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours, uint32_t *counts);
 	/* Whether a slot shall be reached: it is live and linked. */
 	bool		(*wanted) (void *context, uint32_t slot);
 	/* Search for slots near to this one; they are reached then. Returns how many, nearest first, valid until the next call. */
@@ -37,7 +40,7 @@ typedef struct ReachGraph
 } ReachGraph;
 
 /* Bytes that it needs. */
-extern size_t graph_connect_bytes(uint32_t rows);
+extern size_t graph_connect_bytes(const ReachGraph *graph);
 
 /*
  * Give every wanted slot that is not reached an edge from the nearest that is, in place of one whose target has other edges in.

@@ -8,9 +8,12 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "common/pg_prng.h"
 
 #include "rowreader.h"
+#include "engine/reach.h"
 #include "engine/select.h"
 
 #define BATCH_MOST			1024
@@ -44,6 +47,7 @@ typedef struct Mates
 	uint32		nequals;
 	uint32		equal_room;
 	double		equal_distance;
+	double		bound;			/* the farthest that is of use */
 } Mates;
 
 /* The seeds as the pass goes on: a sample of the linked slots, in random order. */
@@ -102,7 +106,7 @@ consider_mate(const Batch *batch, RowReader *reader, uint32 i, uint32 mate, Mate
 
 		(void) farthest_offer(mates->equals, &mates->nequals, mates->equal_room, entry);
 	}
-	else
+	else if (distance <= mates->bound)
 		(void) farthest_offer(mates->nearest, &mates->nnearest, MATES, (SearchResult) {distance, batch->slots[mate], 0});
 }
 
@@ -128,6 +132,7 @@ link_row(void *context, uint32 i, RowReader *reader)
 {
 	Batch	   *batch = context;
 	uint32		slot = batch->slots[i];
+	uint32		ef = batch->format->ef_construction;
 	Candidate	candidates[MOST_CANDIDATES];
 	uint32		count;
 	Mates		mates = {.equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree), SEARCH_MAX_EQUAL)};
@@ -138,8 +143,10 @@ link_row(void *context, uint32 i, RowReader *reader)
 	uint32		kept;
 
 	row_reader_pause(reader);
-	count = row_reader_search(reader, slot, batch->format->ef_construction, candidates);
+	count = row_reader_search(reader, slot, ef, candidates);
 	mates.equal_distance = row_reader_distance(reader, slot, slot);
+	/* Mates farther than what the search found would be kept for their directions, in the places of neighbours. */
+	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
 	search_batch(batch, reader, i, &mates);
 	for (uint32 n = 0; n < mates.nnearest; n++)
 		add_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
@@ -168,27 +175,33 @@ shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
 	}
 }
 
-/* Renew the sample, if the graph has grown by a twentieth, from what was linked since; linked is its size now. */
-static void
+/*
+ * Renew the sample from what was linked since, now that so many are linked; false if there is nothing to renew. While there is room none is given up, or
+ * the first rows would be left without: of one in 64 little is left when each small pass loses one by rounding.
+ */
+static bool
 renew_seeds(SeedSample *sample, const uint32 *slots, uint32 count, uint32 linked)
 {
 	uint32		wanted = seed_count(linked, sample->room);
-	uint32		kept = Min(sample->count, (uint32) ((uint64) wanted * sample->sampled / linked));
-	uint32		taken = 0;
+	uint32		added = 0;
+	uint32		kept;
 
+	if (wanted > sample->count)
+		added = Min(wanted - sample->count, count);
+	else if (sample->count == sample->room && linked > sample->sampled)
+		added = Min((uint32) ((uint64) wanted * (linked - sample->sampled) / linked), count);
+	if (added == 0)
+		return false;
 	shuffle(sample->seeds, sample->count, &sample->random);
-	if (kept + count < wanted)
-		kept = Min(sample->count, wanted - count);
-	for (uint32 i = 0; i < count && kept + taken < wanted; i++)
-	{
-		/* Take each with the chance that leaves as many as are needed. */
-		if (pg_prng_uint64_range(&sample->random, 0, count - i - 1) < wanted - kept - taken)
-			sample->seeds[kept + taken++] = slots[i];
-	}
-	sample->count = kept + taken;
+	kept = Min(sample->count, wanted - added);
+	/* At even distances: of rows that come cluster by cluster, chance would leave out whole clusters. */
+	for (uint32 i = 0; i < added; i++)
+		sample->seeds[kept + i] = slots[(2 * (uint64) i + 1) * count / (2 * (uint64) added)];
+	sample->count = kept + added;
 	sample->sampled = linked;
 	sample->renewed = true;
 	shuffle(sample->seeds, sample->count, &sample->random);
+	return true;
 }
 
 /* Start the sample with the seeds that the index has. */
@@ -206,7 +219,8 @@ load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const 
 		if (seeds[i] >= next_fresh)
 			report_corrupt(index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");
 	memcpy(sample->seeds, seeds, sizeof(uint32) * sample->count);
-	sample->sampled = sample->count > 0 ? meta->linked_slots : 0;
+	/* What passes before this one added counts too: a graph that grows by little at a time gets new seeds all the same. */
+	sample->sampled = sample->count < sample->room ? Min((uint64) sample->count * SEED_SHARE, meta->linked_slots) : meta->linked_slots;
 	shuffle(sample->seeds, sample->count, &sample->random);
 	pfree(seeds);
 }
@@ -255,13 +269,13 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		linked += batch->count;
 		if (manner->tell != NULL)
 			manner->tell(manner->before + done);
-		if (sample.count == 0 || linked - sample.sampled >= sample.sampled / 20)
-		{
-			renew_seeds(&sample, pass->slots + renewed_at, done - renewed_at, linked);
+		if ((sample.count == 0 || linked - sample.sampled >= sample.sampled / 20) &&
+			renew_seeds(&sample, pass->slots + renewed_at, done - renewed_at, linked))
 			renewed_at = done;
-		}
 	}
 
+	if (meta.linked_slots + done - sample.sampled >= sample.sampled / REACH_SHARE)
+		(void) renew_seeds(&sample, pass->slots + renewed_at, done - renewed_at, meta.linked_slots + done);
 	row_edits_seeds(edits, sample.seeds, sample.count);
 	if (done == pass->count)
 		row_edits_connect(edits, done, link_memory());

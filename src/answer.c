@@ -137,7 +137,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	answer->of_server = true;
 	answer->changes = changes;
 	answer->position = server.position;
-	answer->measured = false;
+	answer->to_measure = proposal_is_to_be_measured();
 	scan->stats.visited += server.counters.distances + pending.visited;
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;
@@ -163,6 +163,7 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	answer->more = pages->more;
 	answer->before = pages->before;
 	answer->of_server = false;
+	answer->to_measure = false;
 	scan->stats.visited += pages->visited;
 	scan->stats.pending += pages->pending;
 	scan->stats.tally.pending += pages->pending;

@@ -9,14 +9,16 @@
  * What the server was told stands in MirrorTrack.changes_sent: changes of node pages up to this number had reached the mirror before the
  * query was posted. A slot dies with a change; it comes back to life with an entry of the pending list.
  *
- * A distance is the same wherever it is computed (design, I10), so one that is not the row's is false too. One of each answer is looked at: more
- * would have the backend read the vectors again that the mirror is there to read.
+ * A distance is the same wherever it is computed (I10), so one that is not the row's is false too. Only one of an answer now and then is looked
+ * at: the mirror is there so that backends need not read vectors, which may not even be in memory.
  */
 #include "postgres.h"
 
 #include "scan.h"
 
 #include "mirrors.h"
+
+#define MEASURED_ONE_IN	64		/* answers */
 
 bool
 slot_came_since(GpuannScan *scan, uint32 slot, uint64 position)
@@ -59,6 +61,14 @@ proposal_was_honest(GpuannScan *scan, const SearchResult *result, ProposalVerdic
 	if (verdict == PROPOSAL_UNCLEAR)
 		return slot_came_since(scan, result->slot, scan->answer.position);
 	return verdict != PROPOSAL_FALSE;
+}
+
+bool
+proposal_is_to_be_measured(void)
+{
+	static uint32 answers = 0;
+
+	return answers++ % MEASURED_ONE_IN == 0;
 }
 
 bool

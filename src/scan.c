@@ -488,9 +488,9 @@ confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 		report_corrupt(scan->query.index, block, "a live slot has no row");
 	scan->stats.tally.proposed++;
 	honest = !scan->answer.of_server || proposal_was_honest(scan, result, verdict);
-	if (live && honest && scan->answer.of_server && !scan->answer.measured)
+	if (live && honest && scan->answer.to_measure)
 	{
-		scan->answer.measured = true;
+		scan->answer.to_measure = false;
 		live = honest = proposal_is_measured(scan, result);
 	}
 	if (!live)

@@ -52,7 +52,7 @@ typedef struct ScanAnswer
 	bool		of_server;		/* with what its mirror had been told when it was asked: */
 	uint64		changes;		/* changes of pages up to this, */
 	uint64		position;		/* and list entries before this */
-	bool		measured;		/* one of its distances was compared with the row's */
+	bool		to_measure;		/* one of its distances is to be compared with the row's */
 } ScanAnswer;
 
 /* What a page says of a proposal. */
@@ -159,6 +159,9 @@ extern ProposalVerdict proposal_verdict(const GpuannScan *scan, const SearchResu
 
 /* Whether an honest server could have made a proposal of this verdict. No page is locked. */
 extern bool proposal_was_honest(GpuannScan *scan, const SearchResult *result, ProposalVerdict verdict);
+
+/* Whether a distance of the server's next answer is to be looked at: of the session's first, and of one in many. */
+extern bool proposal_is_to_be_measured(void);
 
 /* Whether a good proposal's distance is that of the row. Reads its vector; no page is locked. */
 extern bool proposal_is_measured(GpuannScan *scan, const SearchResult *result);

@@ -13,7 +13,9 @@ use GraphTest;
 use Test::More;
 
 # VACUUM leaves indexes alone where fewer than 2 % of the table's pages have dead rows, unless it is told not to.
-my ($rows, $dims, $clusters, $queries, $ef) = $ENV{GPUANN_LONG} ? (200_000, 64, 400, 500, 40) : (8_000, 32, 20, 400, 10);
+my $long = $ENV{GPUANN_LONG};
+my $below = $long ? 0.01 : 0.015;	# the promise; in the short form the recalls of two graphs of the same rows differ by more
+my ($rows, $dims, $clusters, $queries, $ef) = $long ? (200_000, 64, 400, 500, 40) : (8_000, 32, 20, 400, 10);
 my $node = new_node('quality', conf => [ 'shared_buffers = 128MB', "maintenance_work_mem = '256MB'" ]);
 
 make_source($node, 2 * $rows + $queries, $dims, $clusters);
@@ -42,7 +44,7 @@ sub compare
 	like(unreached($node, 'items_v'), qr/^$live 0 /, "$what: every row can be reached");
 	$node->safe_psql('postgres', 'CREATE INDEX fresh_v ON items USING gpuann (v vector_l2_ops); DROP INDEX items_v; ALTER INDEX fresh_v RENAME TO items_v');
 	$fresh = recall($node, $ef);
-	cmp_ok($kept, '>=', $fresh - 0.015, "$what: recall $kept, of a fresh build $fresh");
+	cmp_ok($kept, '>=', $fresh - $below, "$what: recall $kept, of a fresh build $fresh");
 }
 
 # With plenty of memory, and with so little that what is repaired is written in many parts.

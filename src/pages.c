@@ -502,7 +502,7 @@ read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector
 }
 
 /*
- * Copy seeds, at most `most` of them, spread evenly over the seed area.
+ * Copy seeds, at most `most` of them: the first, for these are spread over the graph as all are, and every so many of all would not be.
  */
 uint32
 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds)
@@ -514,8 +514,7 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
 	*seeds = palloc(sizeof(uint32) * Max(wanted, 1));
 	for (uint32 i = 0; i < wanted; i++)
 	{
-		uint32		place = (uint64) i * meta->seeds / wanted;
-		BlockNumber block = 1 + place / GPUANN_SEEDS_PER_PAGE;
+		BlockNumber block = 1 + i / GPUANN_SEEDS_PER_PAGE;
 
 		if (block != locked)
 		{
@@ -524,7 +523,7 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
 			buffer = read_hot_page(index, block, PAGE_SEED, false);
 			locked = block;
 		}
-		(*seeds)[i] = SeedSlotsOf(BufferGetPage(buffer))[place % GPUANN_SEEDS_PER_PAGE];
+		(*seeds)[i] = SeedSlotsOf(BufferGetPage(buffer))[i % GPUANN_SEEDS_PER_PAGE];
 	}
 	if (BufferIsValid(buffer))
 		UnlockReleaseBuffer(buffer);

@@ -15,7 +15,7 @@
 #define LONG_CYCLES 100000
 #define ENTRIES		61			/* of the mirror table, in turns */
 #define ROWS		128
-#define ROOM_KB		4096		/* what an allocator may keep of what was freed */
+#define ROOM_KB		16384		/* what the allocator of several threads may keep of what was freed, now more, now less */
 
 /* What the server uses. */
 typedef struct Usage

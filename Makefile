@@ -149,7 +149,7 @@ bench/build/%: bench/%.c $(ENGINE_OBJS)
 bench/build/roundtrip: $(filter-out src/server/main.o,$(SERVER_OBJS))
 
 # Engines that are measured against, or measure everything else.
-bench/build/%_engine.so: bench/%_engine.c src/engine/error.o
+bench/build/%_engine.so: bench/%_engine.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -shared -o $@ $^ $(PLAIN_LIBS)
 

@@ -3,22 +3,28 @@
  *		An engine that searches nothing: each query gets the first live slots of its mirror, at rising distances, at once.
  *
  * What is measured with it is everything but the search: SQL, requests, the server, node records. It keeps of a mirror what answers need,
- * versions and which slots are dead, and loses graph rows and vectors. Loaded as an engine library (gpuann.engine_library).
+ * versions and which slots are dead, and loses graph rows and vectors but for a few: backends measure the first row of an answer now and then,
+ * so that one has its true distance, and the others rise from there. Loaded as an engine library (gpuann.engine_library).
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "distance.h"
 #include "engine.h"
 
 #define FIXED_MIRRORS	64
 #define FIXED_PENDING	65536	/* completed queries that poll has not returned */
 #define FIXED_FIRST		16384	/* live slots that answers are taken from */
+#define FIXED_KEPT		64		/* slots whose vectors are kept, for the first of them that is live */
 
 typedef struct FixedMirror
 {
 	MirrorId	id;				/* 0: unused */
 	MirrorInfo	info;
+	MirrorSpec	spec;
+	const DistanceKernels *kernels;
+	char	   *vectors;		/* of the first FIXED_KEPT slots */
 	uint32_t	room;
 	uint32_t   *versions;
 	bool	   *live;
@@ -60,6 +66,7 @@ mirror_free(Engine *engine, uint32_t place)
 
 	if (mirror == NULL)
 		return;
+	free(mirror->vectors);
 	free(mirror->versions);
 	free(mirror->live);
 	free(mirror);
@@ -108,8 +115,14 @@ fixed_mirror_create(Engine *engine, const MirrorSpec *spec, MirrorId *id, Engine
 			break;
 		mirror->id = *id = ++engine->last_id;
 		mirror->info.bytes = sizeof(FixedMirror);
+		mirror->spec = *spec;
+		mirror->kernels = distance_kernels(spec->type, spec->metric, SIMD_BEST);
+		mirror->vectors = calloc(FIXED_KEPT, engine_vector_bytes(spec->type, spec->dims));
 		engine->mirrors[i] = mirror;
-		return ENGINE_OK;
+		if (mirror->kernels != NULL && mirror->vectors != NULL)
+			return ENGINE_OK;
+		mirror_free(engine, i);
+		break;
 	}
 	engine_error(error, ENGINE_NO_MEMORY, "no room for another mirror");
 	return ENGINE_NO_MEMORY;
@@ -154,7 +167,22 @@ make_first(FixedMirror *mirror)
 {
 	for (uint32_t slot = 0; slot < mirror->info.rows && mirror->first_count < FIXED_FIRST; slot++)
 		if (mirror->live[slot])
-			mirror->first[mirror->first_count++] = (SearchResult) {slot, slot, mirror->versions[slot]};
+		{
+			mirror->first[mirror->first_count] = (SearchResult) {mirror->first_count, slot, mirror->versions[slot]};
+			mirror->first_count++;
+		}
+}
+
+/* The distance at which a query's answers begin: that of the first live slot. */
+static double
+first_distance(const FixedMirror *mirror, const EngineQuery *query)
+{
+	uint32_t	slot = mirror->first_count > 0 ? mirror->first[0].slot : FIXED_KEPT;
+
+	if (slot >= FIXED_KEPT)
+		return 0;
+	return mirror->kernels->exact(query->vector, mirror->vectors + slot * engine_vector_bytes(mirror->spec.type, mirror->spec.dims),
+								  mirror->spec.dims);
 }
 
 /* Answer a query. */
@@ -162,6 +190,7 @@ static void
 answer(FixedMirror *mirror, EngineQuery *query)
 {
 	uint32_t	begin = 0;
+	double		nearest;
 
 	memset(&query->counters, 0, sizeof(query->counters));
 	query->status = ENGINE_OK;
@@ -169,11 +198,16 @@ answer(FixedMirror *mirror, EngineQuery *query)
 	query->rows = mirror->info.rows;
 	if (mirror->first_count == 0)
 		make_first(mirror);
+	nearest = first_distance(mirror, query);
 	while (query->has_beyond && begin < mirror->first_count &&
-		   !engine_before(query->beyond_distance, query->beyond_slot, mirror->first[begin].distance, mirror->first[begin].slot))
+		   !engine_before(query->beyond_distance, query->beyond_slot, nearest + mirror->first[begin].distance, mirror->first[begin].slot))
 		begin++;
 	query->count = mirror->first_count - begin < query->k ? mirror->first_count - begin : query->k;
-	memcpy(query->results, mirror->first + begin, query->count * sizeof(SearchResult));
+	for (uint32_t i = 0; i < query->count; i++)
+	{
+		query->results[i] = mirror->first[begin + i];
+		query->results[i].distance += nearest;
+	}
 }
 
 static EngineStatus
@@ -206,6 +240,16 @@ fixed_poll(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *cou
 	return ENGINE_OK;
 }
 
+/* Keep a vector if it is one of the first. */
+static void
+keep_vector(FixedMirror *mirror, uint32_t slot, const EngineJob *job, uint32_t i)
+{
+	size_t		bytes = engine_vector_bytes(mirror->spec.type, mirror->spec.dims);
+
+	if (slot < FIXED_KEPT)
+		memcpy(mirror->vectors + slot * bytes, (const char *) job->vectors + i * bytes, bytes);
+}
+
 /* JOB_APPEND. False: out of memory. */
 static bool
 append(FixedMirror *mirror, const EngineJob *job)
@@ -230,6 +274,7 @@ append(FixedMirror *mirror, const EngineJob *job)
 		mirror->live[slot] = false;
 	for (uint32_t i = 0; i < job->count; i++)
 	{
+		keep_vector(mirror, job->first_slot + i, job, i);
 		mirror->versions[job->first_slot + i] = job->versions[i];
 		mirror->live[job->first_slot + i] = job->dead == NULL || (job->dead[i / 64] >> (i % 64) & 1) == 0;
 	}
@@ -249,6 +294,8 @@ work(FixedMirror *mirror, const EngineJob *job)
 		return ENGINE_NO_MEMORY;
 	for (uint32_t i = 0; (job->kind == JOB_OVERWRITE || job->kind == JOB_DEAD) && i < job->count; i++)
 	{
+		if (job->kind == JOB_OVERWRITE)
+			keep_vector(mirror, job->slots[i], job, i);
 		mirror->versions[job->slots[i]] = job->versions[i];
 		mirror->live[job->slots[i]] = job->kind == JOB_OVERWRITE;
 	}

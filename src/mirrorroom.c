@@ -121,7 +121,7 @@ room_in_host_memory(const MirrorSlice *slice)
 	if (slice->over_quota || atomic_load(&gpuann_area->host_rows_limit) == 0)
 		return false;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	first = slice->track->in_use && atomic_load(&slice->track->identity) == slice->identity && !slice->track->host_rows;
+	first = mirror_is_still(slice->entry, slice->identity) && !slice->track->host_rows;
 	/* if that did not suffice, the next try is for the device again */
 	slice->track->host_rows = first;
 	LWLockRelease(gpuann_mirror_lock());

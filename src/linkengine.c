@@ -87,7 +87,7 @@ load_begin(EngineLoad *load)
 
 		part->vectors = palloc_extended((Size) load->room * format->vector_bytes, MCXT_ALLOC_HUGE);
 		part->versions = palloc(sizeof(uint32) * load->room);
-		part->dead = palloc(sizeof(uint64) * (load->room / 64 + 1));
+		part->dead = palloc(bits64_bytes(load->room));
 		part->slots = palloc(sizeof(uint32) * load->room);
 		part->neighbours = palloc(sizeof(uint32) * load->room * format->degree);
 	}
@@ -137,7 +137,7 @@ take_state(EngineLoad *load, uint32 slot, Page page, void *state)
 
 	load->part->versions[i] = node != NULL ? node->version : 0;
 	if (!live)
-		load->part->dead[i / 64] |= UINT64CONST(1) << (i % 64);
+		bit64_set(load->part->dead, i);
 }
 
 /* Copy the vectors of slots [first, first + count) of one superblock. What a crash may have left unwritten is of no row. */
@@ -202,7 +202,7 @@ load_rows(EngineLoad *load)
 		};
 
 		job.count = count = Min(Min(load->room, load->rows - first), superblock_end - first);
-		memset(part->dead, 0, sizeof(uint64) * (load->room / 64 + 1));
+		memset(part->dead, 0, bits64_bytes(load->room));
 		visit_nodes(load, first, first + count, take_state, &first);
 		take_vectors(load, first, count);
 		if (!hand_over(load, &job))

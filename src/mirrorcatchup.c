@@ -11,6 +11,7 @@
 #include "worker.h"
 
 #include "access/xlogrecovery.h"
+#include "engine/bits.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 
@@ -122,7 +123,7 @@ static SliceEnding
 send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	Size		vector_bytes = slice->format->vector_bytes;
-	Size		dead_bytes = ((Size) count + 63) / 64 * sizeof(uint64);
+	Size		dead_bytes = bits64_bytes(count);
 	AreaLane   *lane = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
 	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
 	uint64	   *dead = lane_array(slice->lane, dead_bytes, &lane->dead_offset);
@@ -135,7 +136,7 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	{
 		versions[i] = entries[i].version;
 		if (!entries[i].live)
-			dead[i / 64] |= UINT64CONST(1) << (i % 64);
+			bit64_set(dead, i);
 		read_vector(slice->index, slice->format, entries[i].slot, vectors + i * vector_bytes);
 	}
 	lane->first_slot = entries[0].slot;

@@ -13,6 +13,7 @@
 
 #include "worker.h"
 
+#include "engine/bits.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lwlock.h"
@@ -165,7 +166,7 @@ take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32
 
 		versions[i] = node ? node->version : 0;
 		if (node == NULL || NodeState(node) != NODE_LIVE)
-			dead[i / 64] |= UINT64CONST(1) << (i % 64);
+			bit64_set(dead, i);
 	}
 }
 
@@ -201,7 +202,7 @@ send_rows(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	uint32		first = progress->next_slot;
 	uint32		count = rows_in_lane(slice->format, first, progress->load_slots);
-	Size		dead_bytes = ((Size) count + 63) / 64 * sizeof(uint64);
+	Size		dead_bytes = bits64_bytes(count);
 	AreaLane   *lane = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
 	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
 	uint64	   *dead = lane_array(slice->lane, dead_bytes, &lane->dead_offset);

@@ -13,6 +13,7 @@
 
 #include "access/relscan.h"
 #include "access/tableam.h"
+#include "engine/bits.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -306,7 +307,7 @@ any_round(GpuannScan *scan)
 static void
 note_returned(GpuannScan *scan)
 {
-	Size		bytes = ((Size) scan->bounds.next_fresh + 63) / 64 * sizeof(uint64);
+	Size		bytes = (Size) scan->bounds.next_fresh / 8 + 1;
 
 	if (!scan->ask_server || scan->iterative == GPUANN_ITERATIVE_STRICT || bytes > (Size) work_mem * 1024)
 		return;
@@ -317,7 +318,7 @@ note_returned(GpuannScan *scan)
 static bool
 was_returned(const GpuannScan *scan, uint32 slot)
 {
-	return slot < scan->returned_slots && (scan->returned[slot / 64] >> (slot % 64) & 1);
+	return slot < scan->returned_slots && bit_is_set(scan->returned, slot);
 }
 
 /*
@@ -529,7 +530,7 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
 	{
 		if (result->slot < scan->returned_slots && !was_returned(scan, result->slot))
 		{
-			scan->returned[result->slot / 64] |= UINT64CONST(1) << (result->slot % 64);
+			bit_set(scan->returned, result->slot);
 			scan->returned_count++;
 		}
 		/* A row of the scan's own that its server has not given: from now on the pages are asked. */

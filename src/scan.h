@@ -112,7 +112,7 @@ typedef struct GpuannScan
 	uint64		graph_visited;	/* rows that it visited */
 	int			max_visited;	/* gpuann.max_scan_tuples as set when the scan began */
 	SlotSet    *emitted;		/* in STAGE_GRAPH */
-	uint64	   *returned;		/* in exact stages after it: a bit a slot, if the server is to answer them; NULL: not noted */
+	unsigned char *returned;	/* in exact stages after it: a bit a slot, if the server is to answer them; NULL: not noted */
 	uint32		returned_slots; /* slots that it has bits for, */
 	uint32		returned_count; /* and how many are set */
 	SearchBound last;			/* the farthest emitted in STAGE_GRAPH */

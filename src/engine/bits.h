@@ -1,11 +1,14 @@
 /*
  * bits.h
- *		Bitmaps of slots or pages in bytes, the lowest bit first. Whoever makes one gives it number / 8 + 1 bytes.
+ *		Bitmaps of slots or pages, the lowest bit first: in bytes, or in words of 64 bits where engine.h says so or words are counted.
+ *
+ * Whoever makes one in bytes gives it number / 8 + 1 bytes.
  */
 #ifndef GPUANN_BITS_H
 #define GPUANN_BITS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 static inline bool
@@ -24,6 +27,25 @@ static inline void
 bit_clear(unsigned char *bits, uint64_t i)
 {
 	bits[i / 8] &= (unsigned char) ~(1 << (i % 8));
+}
+
+/* Bytes of so many bits in words. */
+static inline size_t
+bits64_bytes(size_t bits)
+{
+	return (bits + 63) / 64 * sizeof(uint64_t);
+}
+
+static inline bool
+bit64_is_set(const uint64_t *bits, uint64_t i)
+{
+	return (bits[i / 64] >> (i % 64)) & 1;
+}
+
+static inline void
+bit64_set(uint64_t *bits, uint64_t i)
+{
+	bits[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
 #endif

@@ -12,16 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bits.h"
 #include "cpu.h"
 #include "select.h"
 
 #define MIN_SCALE			1e-15f	/* norms out of this range may have lost precision or overflowed */
 #define MAX_SCALE			1e15f
 
+/* Whether a bitmap of so many slots has this one. */
 static inline bool
-bit_set(const uint64_t *bits, uint32_t count, uint32_t slot)
+has_slot(const uint64_t *bits, uint32_t count, uint32_t slot)
 {
-	return slot < count && (bits[slot / 64] >> (slot % 64) & 1) != 0;
+	return slot < count && bit64_is_set(bits, slot);
 }
 
 /* Whether a slot with this word may be an answer of a query. */
@@ -30,9 +32,9 @@ query_admits(const EngineQuery *query, uint32_t slot, uint64_t word)
 {
 	if (word & WORD_DEAD)
 		return false;
-	if (query->exclude != NULL && bit_set(query->exclude, query->exclude_slots, slot))
+	if (query->exclude != NULL && has_slot(query->exclude, query->exclude_slots, slot))
 		return false;
-	return query->filter == NULL || bit_set(query->filter, query->filter_slots, slot);
+	return query->filter == NULL || has_slot(query->filter, query->filter_slots, slot);
 }
 
 /* Begin a scan. results has room for `room` answers. */

@@ -96,10 +96,9 @@ choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken
 		{
 			uint32_t	slot = start + j;
 
-			if ((mirror_word(mirror, slot) & (WORD_LINKED | WORD_DEAD)) != WORD_LINKED ||
-				(taken[slot / 64] >> (slot % 64) & 1))
+			if ((mirror_word(mirror, slot) & (WORD_LINKED | WORD_DEAD)) != WORD_LINKED || bit64_is_set(taken, slot))
 				continue;
-			taken[slot / 64] |= UINT64_C(1) << (slot % 64);
+			bit64_set(taken, slot);
 			seeds[count++] = slot;
 			break;
 		}
@@ -290,12 +289,12 @@ make_result(Linking *linking)
 	{
 		uint32_t   *row = rows + (size_t) job->link.count * degree;
 
-		if (!(linking->changed[slot / 64] >> (slot % 64) & 1))
+		if (!bit64_is_set(linking->changed, slot))
 			continue;
 		for (uint32_t n = mirror_read_row(mirror, slot, linking->rows, row); n < degree; n++)
 			row[n] = NO_SLOT;
 		if (mirror_word(mirror, slot) & WORD_LINKED)
-			linked[job->link.count / 64] |= UINT64_C(1) << (job->link.count % 64);
+			bit64_set(linked, job->link.count);
 		slots[job->link.count++] = slot;
 	}
 	for (; job->link.nseeds < nseeds; job->link.nseeds++)

@@ -5,6 +5,7 @@
 #ifndef GPUANN_LINK_H
 #define GPUANN_LINK_H
 
+#include "bits.h"
 #include "cpu.h"
 
 #define BATCH_MAX			512
@@ -88,7 +89,7 @@ extern EngineStatus link_connect(Linking *linking, Worker *worker);
 static inline void
 link_mark_changed(Linking *linking, uint32_t slot)
 {
-	linking->changed[slot / 64] |= UINT64_C(1) << (slot % 64);
+	bit64_set(linking->changed, slot);
 }
 
 /* Items of the two phases of a batch: a row of it, a range of targets. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bits.h"
 #include "mirror.h"
 
 #define CHUNK_BYTES			((size_t) 4 << 20)	/* a chunk is at most this large, where 64 slots allow it */
@@ -449,7 +450,7 @@ breathe(JobWatch *watch, uint32_t done)
 static bool
 is_marked(const uint64_t *bits, uint32_t i)
 {
-	return bits != NULL && (bits[i / 64] >> (i % 64) & 1);
+	return bits != NULL && bit64_is_set(bits, i);
 }
 
 /* Append rows: written in full beyond the published count, then published by it. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bits.h"
 #include "taskqueue.h"
 
 #define PART_ROWS			4096	/* an exact search is not cut into smaller parts */
@@ -42,12 +43,6 @@ copy_of(const void *memory, size_t size, bool *failed)
 	return copy;
 }
 
-static size_t
-bitmap_bytes(uint32_t bits)
-{
-	return ((size_t) bits + 63) / 64 * sizeof(uint64_t);
-}
-
 /* Copy a query's inputs. False: no memory; what was copied is the task's. */
 static bool
 copy_inputs(QueryTask *task, const Mirror *mirror)
@@ -56,8 +51,8 @@ copy_inputs(QueryTask *task, const Mirror *mirror)
 	bool		failed = false;
 
 	task->in.vector = copy_of(query->vector, mirror->vector_bytes, &failed);
-	task->in.exclude = copy_of(query->exclude, bitmap_bytes(query->exclude_slots), &failed);
-	task->in.filter = copy_of(query->filter, bitmap_bytes(query->filter_slots), &failed);
+	task->in.exclude = copy_of(query->exclude, bits64_bytes(query->exclude_slots), &failed);
+	task->in.filter = copy_of(query->filter, bits64_bytes(query->filter_slots), &failed);
 	task->wide.elements = wide_alloc(mirror->spec.dims);
 	if (failed || task->wide.elements == NULL)
 		return false;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bits.h"
 #include "server.h"
 
 /* Which arrays an operation carries. */
@@ -57,7 +58,7 @@ request_check(const Server *server, const LaneRequest *request, const LaneShape 
 	if (shape->rows && count > 0)
 		inside &= lane_holds(server, request->body_offset, count, mirror->spec.degree * sizeof(uint32_t));
 	if (shape->kind == JOB_APPEND && request->has_dead && count > 0)
-		inside &= lane_holds(server, request->dead_offset, (count + 63) / 64, sizeof(uint64_t));
+		inside &= lane_holds(server, request->dead_offset, bits64_bytes(count), 1);
 	if (!inside)
 		engine_error(error, ENGINE_INVALID, "arrays of %u rows do not fit the lane", request->count);
 	else if (request->has_dead > 1 || request->has_position > 1)
@@ -109,7 +110,7 @@ arrays_copy(Server *server, uint32_t number, const LaneShape *shape, const HeldM
 	EngineJob  *job = &work->job;
 	size_t		count = request->count;
 	size_t		numbers = count * sizeof(uint32_t);
-	size_t		dead = (count + 63) / 64 * sizeof(uint64_t);
+	size_t		dead = bits64_bytes(count);
 	size_t		rows = shape->rows ? numbers * mirror->spec.degree : 0;
 	size_t		used = 0;
 

@@ -241,8 +241,8 @@ lane_begin(Bench *bench, LaneOp op)
 {
 	AreaLane   *lane = area_lane(bench->area, 0);
 
-	memset((char *) lane + offsetof(AreaLane, op), 0, sizeof(AreaLane) - offsetof(AreaLane, op));
-	lane->op = op;
+	memset((char *) lane + offsetof(AreaLane, request), 0, sizeof(AreaLane) - offsetof(AreaLane, request));
+	lane->request.op = op;
 	return lane;
 }
 
@@ -254,7 +254,7 @@ server_load(Bench *bench)
 	uint32_t	most = (uint32_t) ((LANE_DATA_BYTES - AREA_ALIGN) / (vector_bytes + sizeof(uint32_t)));
 	AreaLane   *lane = lane_begin(bench, LANE_CREATE);
 
-	lane->spec = mirror_spec(&bench->options);
+	lane->request.spec = mirror_spec(&bench->options);
 	lane_await(bench, lane);
 	for (uint32_t first = 0; first < bench->options.rows; first += most)
 	{
@@ -262,15 +262,15 @@ server_load(Bench *bench)
 		unsigned char *data = area_lane_data(bench->area, 0);
 
 		lane = lane_begin(bench, LANE_APPEND);
-		lane->first_slot = first;
-		lane->count = count;
-		lane->body_offset = area_align(count * sizeof(uint32_t));
+		lane->request.first_slot = first;
+		lane->request.count = count;
+		lane->request.body_offset = area_align(count * sizeof(uint32_t));
 		memcpy(data, bench->versions + first, count * sizeof(uint32_t));
-		memcpy(data + lane->body_offset, bench->vectors + (size_t) first * bench->options.dims, (size_t) count * vector_bytes);
+		memcpy(data + lane->request.body_offset, bench->vectors + (size_t) first * bench->options.dims, (size_t) count * vector_bytes);
 		lane_await(bench, lane);
 	}
 	lane = lane_begin(bench, LANE_LINK);
-	lane->ef_construction = 64;
+	lane->request.ef_construction = 64;
 	lane_await(bench, lane);
 }
 
@@ -285,12 +285,12 @@ server_round(Bench *bench, const float *vector)
 
 	payload->mirror = 0;
 	payload->mirror_generation = 0;
-	payload->method = METHOD_GRAPH;
-	payload->k = payload->ef = 10;
-	payload->vector_bytes = bench->options.dims * (uint32_t) sizeof(float);
-	payload->has_beyond = 0;
+	payload->query.method = METHOD_GRAPH;
+	payload->query.k = payload->query.ef = 10;
+	payload->query.vector_bytes = bench->options.dims * (uint32_t) sizeof(float);
+	payload->query.has_beyond = 0;
 	payload->posted_us = begun / 1000;
-	memcpy(payload->vector, vector, payload->vector_bytes);
+	memcpy(payload->vector, vector, payload->query.vector_bytes);
 	generation = request_post(bench->area, word);
 	while (request_look(value = atomic_load(word), generation) == LOOK_PENDING)
 		area_futex_wait(word, value, AREA_WAIT_MS);

@@ -97,7 +97,7 @@ extern void area_copy_text(char *to, Size size, const char *from, Size from_size
  */
 extern int	lane_claim(void);
 extern void lane_release(int lane);
-extern AreaLane *lane_prepare(int lane, LaneOp op, uint32 mirror, uint32 generation);
+extern LaneRequest *lane_prepare(int lane, LaneOp op, uint32 mirror, uint32 generation);
 
 /* Room for an array in the lane's data, after the last one; sets its offset. NULL: no room. */
 extern void *lane_array(int lane, Size bytes, uint64_t *offset);

@@ -70,19 +70,23 @@ copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
 	return true;
 }
 
+/* A query as the area has it. */
+static QueryRequest
+query_request(const ServerQuery *query)
+{
+	return (QueryRequest) {
+		.method = query->method, .k = query->k, .ef = query->ef, .vector_bytes = query->vector_bytes,
+		.has_beyond = query->beyond.set, .beyond_slot = query->beyond.slot, .beyond_distance = query->beyond.distance
+	};
+}
+
 /* Fill this backend's payload. */
 static void
 fill_payload(RequestPayload *payload, MirrorRef mirror, const ServerQuery *query)
 {
 	payload->mirror = (uint32) mirror.entry;
 	payload->mirror_generation = mirror.generation;
-	payload->method = query->method;
-	payload->k = query->k;
-	payload->ef = query->ef;
-	payload->vector_bytes = query->vector_bytes;
-	payload->has_beyond = query->beyond.set;
-	payload->beyond_slot = query->beyond.slot;
-	payload->beyond_distance = query->beyond.distance;
+	payload->query = query_request(query);
 	payload->posted_us = monotonic_us();
 	memcpy(payload->vector, query->vector, query->vector_bytes);
 }
@@ -186,23 +190,17 @@ static bool
 fill_lane(int number, MirrorRef mirror, const LaneBatch *batch)
 {
 	const ServerQuery *query = batch->query;
-	AreaLane   *lane = lane_prepare(number, LANE_SEARCH, (uint32) mirror.entry, mirror.generation);
+	LaneRequest *request = lane_prepare(number, LANE_SEARCH, (uint32) mirror.entry, mirror.generation);
 	void	   *vectors;
 
 	if (batch->count > client_batch_room(query))
 		return false;
-	vectors = lane_array(number, mul_size(batch->count, query->vector_bytes), &lane->body_offset);
+	vectors = lane_array(number, mul_size(batch->count, query->vector_bytes), &request->body_offset);
 	if (vectors == NULL)
 		return false;
 	memcpy(vectors, batch->vectors, (Size) batch->count * query->vector_bytes);
-	lane->count = batch->count;
-	lane->method = query->method;
-	lane->k = query->k;
-	lane->ef = query->ef;
-	lane->vector_bytes = query->vector_bytes;
-	lane->has_beyond = query->beyond.set;
-	lane->beyond_slot = query->beyond.slot;
-	lane->beyond_distance = query->beyond.distance;
+	request->count = batch->count;
+	request->query = query_request(query);
 	return true;
 }
 

@@ -41,7 +41,7 @@ lane_release(int number)
 	lane_leave(shared_lane((uint32) number));
 }
 
-AreaLane *
+LaneRequest *
 lane_prepare(int number, LaneOp op, uint32 mirror, uint32 generation)
 {
 	AreaLane   *lane = shared_lane((uint32) number);
@@ -49,15 +49,15 @@ lane_prepare(int number, LaneOp op, uint32 mirror, uint32 generation)
 	Assert(lane_held[number]);
 	Assert(request_state(atomic_load(&lane->state)) == REQUEST_FREE);
 
-	memset((char *) lane + offsetof(AreaLane, op), 0, sizeof(AreaLane) - offsetof(AreaLane, op));
+	memset((char *) lane + offsetof(AreaLane, request), 0, sizeof(AreaLane) - offsetof(AreaLane, request));
 	atomic_store(&lane->cancel, 0);
 	atomic_store(&lane->done, 0);
 	atomic_store(&lane->total, 0);
-	lane->op = op;
-	lane->mirror = mirror;
-	lane->mirror_generation = generation;
+	lane->request.op = op;
+	lane->request.mirror = mirror;
+	lane->request.mirror_generation = generation;
 	lane_used[number] = 0;
-	return lane;
+	return &lane->request;
 }
 
 void *

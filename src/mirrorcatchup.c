@@ -71,18 +71,18 @@ read_entries(const MirrorSlice *slice, const ListBounds *bounds, Entry **entries
 static SliceEnding
 send_dead(MirrorSlice *slice, const Entry *entries, uint32 count)
 {
-	AreaLane   *lane = lane_prepare(slice->lane, LANE_DEAD, (uint32) slice->entry, slice->generation);
-	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &lane->slots_offset);
-	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
+	LaneRequest *request = lane_prepare(slice->lane, LANE_DEAD, (uint32) slice->entry, slice->generation);
+	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
 
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (entries[i].live)
 			continue;
-		slots[lane->count] = entries[i].slot;
-		versions[lane->count++] = entries[i].version;
+		slots[request->count] = entries[i].slot;
+		versions[request->count++] = entries[i].version;
 	}
-	return lane->count > 0 ? slice_call(slice) : SLICE_IDLE;
+	return request->count > 0 ? slice_call(slice) : SLICE_IDLE;
 }
 
 /* Send rows that came into slots which the mirror knows. */
@@ -90,28 +90,28 @@ static SliceEnding
 send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count)
 {
 	Size		vector_bytes = slice->format->vector_bytes;
-	AreaLane   *lane = lane_prepare(slice->lane, LANE_OVERWRITE, (uint32) slice->entry, slice->generation);
-	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &lane->slots_offset);
-	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
-	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &lane->body_offset);
+	LaneRequest *request = lane_prepare(slice->lane, LANE_OVERWRITE, (uint32) slice->entry, slice->generation);
+	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
+	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &request->body_offset);
 
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!entries[i].live)
 			continue;
-		slots[lane->count] = entries[i].slot;
-		versions[lane->count] = entries[i].version;
-		read_vector(slice->index, slice->format, entries[i].slot, vectors + lane->count++ * vector_bytes);
+		slots[request->count] = entries[i].slot;
+		versions[request->count] = entries[i].version;
+		read_vector(slice->index, slice->format, entries[i].slot, vectors + request->count++ * vector_bytes);
 	}
-	return lane->count > 0 ? slice_call(slice) : SLICE_IDLE;
+	return request->count > 0 ? slice_call(slice) : SLICE_IDLE;
 }
 
 /* Tell with an operation how far the mirror is when that is done. */
 static void
-add_position(const MirrorSlice *slice, AreaLane *lane, uint64 position)
+add_position(const MirrorSlice *slice, LaneRequest *request, uint64 position)
 {
-	lane->has_position = 1;
-	lane->position = position;
+	request->has_position = 1;
+	request->position = position;
 	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), position));
 }
 
@@ -124,10 +124,10 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 {
 	Size		vector_bytes = slice->format->vector_bytes;
 	Size		dead_bytes = bits64_bytes(count);
-	AreaLane   *lane = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
-	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
-	uint64	   *dead = lane_array(slice->lane, dead_bytes, &lane->dead_offset);
-	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &lane->body_offset);
+	LaneRequest *request = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
+	uint64	   *dead = lane_array(slice->lane, dead_bytes, &request->dead_offset);
+	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &request->body_offset);
 	uint32		end = entries[0].slot + count;
 	SliceEnding ending;
 
@@ -139,11 +139,11 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 			bit64_set(dead, i);
 		read_vector(slice->index, slice->format, entries[i].slot, vectors + i * vector_bytes);
 	}
-	lane->first_slot = entries[0].slot;
-	lane->count = count;
-	lane->has_dead = 1;
+	request->first_slot = entries[0].slot;
+	request->count = count;
+	request->has_dead = 1;
 	if (position != 0)
-		add_position(slice, lane, position);
+		add_position(slice, request, position);
 	atomic_store(&slice->track->rows_sent, Max(atomic_load(&slice->track->rows_sent), end));
 	ending = slice_call(slice);
 	if (ending == SLICE_IDLE)
@@ -157,10 +157,10 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 static SliceEnding
 send_position(MirrorSlice *slice, uint64 position)
 {
-	AreaLane   *lane = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
 	SliceEnding ending;
 
-	add_position(slice, lane, position);
+	add_position(slice, request, position);
 	ending = slice_call(slice);
 	if (ending == SLICE_IDLE)
 		slice->progress->position = position;

@@ -79,15 +79,15 @@ static SliceEnding
 send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 {
 	Size		row_bytes = slice->format->degree * sizeof(uint32);
-	AreaLane   *lane = lane_prepare(slice->lane, LANE_GRAPH, (uint32) slice->entry, slice->generation);
-	void	   *slots = lane_array(slice->lane, gathering->ngraph * sizeof(uint32), &lane->slots_offset);
-	void	   *rows = lane_array(slice->lane, gathering->ngraph * row_bytes, &lane->body_offset);
+	LaneRequest *request = lane_prepare(slice->lane, LANE_GRAPH, (uint32) slice->entry, slice->generation);
+	void	   *slots = lane_array(slice->lane, gathering->ngraph * sizeof(uint32), &request->slots_offset);
+	void	   *rows = lane_array(slice->lane, gathering->ngraph * row_bytes, &request->body_offset);
 
 	if (slots == NULL || rows == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "graph rows of a superblock do not fit a lane");
 	memcpy(slots, gathering->graph_slots, gathering->ngraph * sizeof(uint32));
 	memcpy(rows, gathering->graph_rows, gathering->ngraph * row_bytes);
-	lane->count = gathering->ngraph;
+	request->count = gathering->ngraph;
 	return slice_call(slice);
 }
 
@@ -95,15 +95,15 @@ send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 static SliceEnding
 send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 {
-	AreaLane   *lane = lane_prepare(slice->lane, LANE_DEAD, (uint32) slice->entry, slice->generation);
-	void	   *slots = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &lane->slots_offset);
-	void	   *versions = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &lane->versions_offset);
+	LaneRequest *request = lane_prepare(slice->lane, LANE_DEAD, (uint32) slice->entry, slice->generation);
+	void	   *slots = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->slots_offset);
+	void	   *versions = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->versions_offset);
 
 	if (slots == NULL || versions == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "slots of a superblock do not fit a lane");
 	memcpy(slots, gathering->dead_slots, gathering->ndead * sizeof(uint32));
 	memcpy(versions, gathering->dead_versions, gathering->ndead * sizeof(uint32));
-	lane->count = gathering->ndead;
+	request->count = gathering->ndead;
 	return slice_call(slice);
 }
 

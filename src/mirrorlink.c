@@ -230,12 +230,12 @@ static SliceEnding
 post_piece(MirrorSlice *slice)
 {
 	uint32		count = Min(work.piece, work.ntodo - work.done);
-	AreaLane   *lane = lane_prepare(work.lane, LANE_LINK, (uint32) slice->entry, slice->generation);
-	uint32	   *slots = lane_array(work.lane, count * sizeof(uint32), &lane->slots_offset);
+	LaneRequest *request = lane_prepare(work.lane, LANE_LINK, (uint32) slice->entry, slice->generation);
+	uint32	   *slots = lane_array(work.lane, count * sizeof(uint32), &request->slots_offset);
 
 	memcpy(slots, work.todo + work.done, count * sizeof(uint32));
-	lane->count = count;
-	lane->ef_construction = slice->format->ef_construction;
+	request->count = count;
+	request->ef_construction = slice->format->ef_construction;
 	work.posted_us = monotonic_us();
 	work.in_flight = lane_post(work.lane);
 	work.done += count;
@@ -265,19 +265,20 @@ keep_row(uint32 slot, const uint32 *row)
 static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 {
-	AreaLane   *lane = lane_prepare(work.lane, LANE_LINK_FETCH, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = lane_prepare(work.lane, LANE_LINK_FETCH, (uint32) slice->entry, slice->generation);
+	const AreaLane *lane = shared_lane((uint32) work.lane);
 	uint32		rows = atomic_load(&slice->track->rows_sent);
 	const uint32 *slots;
 	const uint32 *bodies;
 	const char *text;
 	EngineStatus status;
 
-	lane->first_slot = first;
-	lane->has_seeds = seeds;
+	request->first_slot = first;
+	request->has_seeds = seeds;
 	status = lane_call(work.lane, monotonic_us() + PIECE_DEADLINE_US, &text);
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
-	*count = *(volatile uint32_t *) &lane->out_count;
+	*count = *(const volatile uint32_t *) &lane->out_count;
 	slots = lane_answer_array(work.lane, lane->out_slots_offset, *count, sizeof(uint32));
 	bodies = lane_answer_array(work.lane, lane->out_offset, seeds ? 0 : *count, work.degree * sizeof(uint32));
 	if (slots == NULL || bodies == NULL)

@@ -203,19 +203,19 @@ send_rows(MirrorSlice *slice)
 	uint32		first = progress->next_slot;
 	uint32		count = rows_in_lane(slice->format, first, progress->load_slots);
 	Size		dead_bytes = bits64_bytes(count);
-	AreaLane   *lane = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
-	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &lane->versions_offset);
-	uint64	   *dead = lane_array(slice->lane, dead_bytes, &lane->dead_offset);
-	unsigned char *vectors = lane_array(slice->lane, (Size) count * slice->format->vector_bytes, &lane->body_offset);
+	LaneRequest *request = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
+	uint64	   *dead = lane_array(slice->lane, dead_bytes, &request->dead_offset);
+	unsigned char *vectors = lane_array(slice->lane, (Size) count * slice->format->vector_bytes, &request->body_offset);
 	SliceEnding ending;
 
 	if (versions == NULL || dead == NULL || vectors == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a lane");
 	memset(dead, 0, dead_bytes);
 	read_rows(slice, first, count, versions, dead, vectors);
-	lane->first_slot = first;
-	lane->count = count;
-	lane->has_dead = 1;
+	request->first_slot = first;
+	request->count = count;
+	request->has_dead = 1;
 	atomic_store(&slice->track->rows_sent, Max(atomic_load(&slice->track->rows_sent), first + count));
 
 	ending = slice_call(slice);
@@ -245,18 +245,18 @@ load_seeds(MirrorSlice *slice, const MetaPage *meta)
 {
 	uint32	   *seeds = NULL;
 	uint32		count = read_seeds(slice->index, slice->format, meta, meta->seeds, &seeds);
-	AreaLane   *lane = lane_prepare(slice->lane, LANE_SEEDS, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = lane_prepare(slice->lane, LANE_SEEDS, (uint32) slice->entry, slice->generation);
 	uint32	   *slots;
 	uint32		kept = 0;
 
 	count = Min(count, LANE_DATA_BYTES / sizeof(uint32));
-	slots = lane_array(slice->lane, count * sizeof(uint32), &lane->slots_offset);
+	slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (seeds[i] < slice->progress->rows)
 			slots[kept++] = seeds[i];
 	}
-	lane->count = kept;
+	request->count = kept;
 	if (seeds != NULL)
 		pfree(seeds);
 	return slice_call(slice);
@@ -269,16 +269,16 @@ finish_load(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
 	ListBounds	bounds;
-	AreaLane   *lane;
+	LaneRequest *request;
 	SliceEnding ending;
 
 	list_bounds(slice->index, slice->format, &meta, &bounds);
 	ending = load_seeds(slice, &meta);
 	if (ending != SLICE_IDLE)
 		return ending;
-	lane = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
-	lane->has_position = 1;
-	lane->position = progress->position;
+	request = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
+	request->has_position = 1;
+	request->position = progress->position;
 	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), progress->position));
 	ending = slice_call(slice);
 	if (ending != SLICE_IDLE)
@@ -315,7 +315,7 @@ load_begin(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
 	ListBounds	bounds;
-	AreaLane   *lane;
+	LaneRequest *request;
 
 	list_bounds(slice->index, format, &meta, &bounds);
 	if (meta.nonce != slice->key.nonce)
@@ -331,16 +331,16 @@ load_begin(MirrorSlice *slice)
 	if (!room_within_quota(slice))
 		return SLICE_REFUSED;
 
-	lane = lane_prepare(slice->lane, LANE_CREATE, (uint32) slice->entry, slice->generation);
-	lane->spec.dims = format->dims;
-	lane->spec.type = (ElementType) format->type;
-	lane->spec.metric = (Metric) format->metric;
-	lane->spec.method = (SearchMethod) format->method;
-	lane->spec.degree = format->degree;
-	lane->spec.capacity = mirror_capacity(bounds.next_fresh);
-	lane->spec.residency = slice->track->host_rows ? RESIDENCY_COMPRESSED : RESIDENCY_FULL;
-	lane->spec.placement = PLACEMENT_SINGLE;
-	lane->spec.device = -1;
+	request = lane_prepare(slice->lane, LANE_CREATE, (uint32) slice->entry, slice->generation);
+	request->spec.dims = format->dims;
+	request->spec.type = (ElementType) format->type;
+	request->spec.metric = (Metric) format->metric;
+	request->spec.method = (SearchMethod) format->method;
+	request->spec.degree = format->degree;
+	request->spec.capacity = mirror_capacity(bounds.next_fresh);
+	request->spec.residency = slice->track->host_rows ? RESIDENCY_COMPRESSED : RESIDENCY_FULL;
+	request->spec.placement = PLACEMENT_SINGLE;
+	request->spec.device = -1;
 	return slice_call(slice);
 }
 

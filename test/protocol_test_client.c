@@ -136,13 +136,13 @@ client_post(Client *client, const Search *search)
 		return false;
 	payload->mirror = search->entry;
 	payload->mirror_generation = search->generation;
-	payload->method = search->method;
-	payload->k = search->k;
-	payload->ef = search->ef;
-	payload->vector_bytes = sizeof(search->vector);
-	payload->has_beyond = search->has_beyond;
-	payload->beyond_distance = search->beyond_distance;
-	payload->beyond_slot = search->beyond_slot;
+	payload->query.method = search->method;
+	payload->query.k = search->k;
+	payload->query.ef = search->ef;
+	payload->query.vector_bytes = sizeof(search->vector);
+	payload->query.has_beyond = search->has_beyond;
+	payload->query.beyond_distance = search->beyond_distance;
+	payload->query.beyond_slot = search->beyond_slot;
 	payload->posted_us = now_us();
 	memcpy(payload->vector, search->vector, sizeof(search->vector));
 	/* A late answer must not look like this one's. */
@@ -258,12 +258,12 @@ lane_prepare(AreaHeader *area, int number, LaneOp op, uint32_t entry)
 {
 	AreaLane   *lane = area_lane(area, (uint32_t) number);
 
-	memset((char *) lane + offsetof(AreaLane, op), 0, sizeof(AreaLane) - offsetof(AreaLane, op));
+	memset((char *) lane + offsetof(AreaLane, request), 0, sizeof(AreaLane) - offsetof(AreaLane, request));
 	atomic_store(&lane->cancel, 0);
 	atomic_store(&lane->done, 0);
-	lane->op = op;
-	lane->mirror = entry;
-	lane->mirror_generation = atomic_load(&area_mirror(area, entry)->generation);
+	lane->request.op = op;
+	lane->request.mirror = entry;
+	lane->request.mirror_generation = atomic_load(&area_mirror(area, entry)->generation);
 	return lane;
 }
 
@@ -319,15 +319,15 @@ void
 lane_fill_searches(AreaHeader *area, int number, const Search *searches, uint32_t count)
 {
 	AreaLane   *lane = lane_prepare(area, number, LANE_SEARCH, searches[0].entry);
-	unsigned char *vectors = lane_array(area, number, &lane->body_offset, 64, count * sizeof(searches[0].vector));
+	unsigned char *vectors = lane_array(area, number, &lane->request.body_offset, 64, count * sizeof(searches[0].vector));
 
 	for (uint32_t i = 0; i < count; i++)
 		memcpy(vectors + i * sizeof(searches[0].vector), searches[i].vector, sizeof(searches[0].vector));
-	lane->mirror_generation = searches[0].generation;
-	lane->count = count;
-	lane->method = METHOD_EXACT;
-	lane->k = searches[0].k;
-	lane->vector_bytes = sizeof(searches[0].vector);
+	lane->request.mirror_generation = searches[0].generation;
+	lane->request.count = count;
+	lane->request.query.method = METHOD_EXACT;
+	lane->request.query.k = searches[0].k;
+	lane->request.query.vector_bytes = sizeof(searches[0].vector);
 }
 
 /* Copy the answer of one of a lane's searches, as many results as an Answer holds; false if it does not lie in the lane. */
@@ -336,14 +336,14 @@ lane_read_answer(AreaHeader *area, int number, uint32_t place, Answer *answer)
 {
 	const AreaLane *lane = area_lane(area, (uint32_t) number);
 	const unsigned char *data = area_lane_data(area, (uint32_t) number);
-	uint64_t	results = lane->out_offset + (uint64_t) place * lane->k * sizeof(SearchResult);
+	uint64_t	results = lane->out_offset + (uint64_t) place * lane->request.query.k * sizeof(SearchResult);
 	LaneFound	found;
 
 	memset(answer, 0, sizeof(*answer));
 	if (place >= lane->out_count || lane->out_slots_offset + lane->out_count * sizeof(LaneFound) > lane->out_offset)
 		return false;
 	memcpy(&found, data + lane->out_slots_offset + place * sizeof(LaneFound), sizeof(found));
-	if (found.count > lane->k || results + found.count * sizeof(SearchResult) > LANE_DATA_BYTES)
+	if (found.count > lane->request.query.k || results + found.count * sizeof(SearchResult) > LANE_DATA_BYTES)
 		return false;
 	answer->rows = found.rows;
 	answer->position = found.position;
@@ -371,7 +371,7 @@ entry_create(AreaHeader *area, int number, uint32_t entry)
 {
 	AreaLane   *lane = lane_prepare(area, number, LANE_CREATE, entry);
 
-	lane->spec = (MirrorSpec) {
+	lane->request.spec = (MirrorSpec) {
 		.dims = TEST_DIMS,
 		.type = ELEMENT_FLOAT,
 		.metric = METRIC_L2,
@@ -389,14 +389,14 @@ EngineStatus
 entry_append(AreaHeader *area, int number, uint32_t entry, uint32_t first, uint32_t count)
 {
 	AreaLane   *lane = lane_prepare(area, number, LANE_APPEND, entry);
-	uint32_t   *versions = lane_array(area, number, &lane->versions_offset, 0, count * sizeof(uint32_t));
-	float	   *vectors = lane_array(area, number, &lane->body_offset, count * sizeof(uint32_t),
+	uint32_t   *versions = lane_array(area, number, &lane->request.versions_offset, 0, count * sizeof(uint32_t));
+	float	   *vectors = lane_array(area, number, &lane->request.body_offset, count * sizeof(uint32_t),
 									 count * sizeof(oracle_rows[0]));
 
-	lane->first_slot = first;
-	lane->count = count;
-	lane->has_position = 1;
-	lane->position = first + count;
+	lane->request.first_slot = first;
+	lane->request.count = count;
+	lane->request.has_position = 1;
+	lane->request.position = first + count;
 	for (uint32_t i = 0; i < count; i++)
 		versions[i] = oracle_version(first + i);
 	memcpy(vectors, oracle_rows[first], count * sizeof(oracle_rows[0]));

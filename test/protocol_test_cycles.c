@@ -97,7 +97,7 @@ cycle(World *world, uint32_t number, uint64_t *random)
 	REQUIRE(lane >= 0, "no lane is free");
 	if (number % 5 == 0)
 	{
-		lane_prepare(world->area, lane, LANE_LINK, entry)->ef_construction = 32;
+		lane_prepare(world->area, lane, LANE_LINK, entry)->request.ef_construction = 32;
 		if (lane_call(world->area, lane) != ENGINE_OK)
 			case_fails("link: %.100s", area_lane(world->area, (uint32_t) lane)->error);
 	}

@@ -52,10 +52,10 @@ entry_generations_are_kept_apart(void)
 			case_fails("a new generation finds the old mirror");
 		if (entry_create(world->area, lane, 3) != ENGINE_OK || entry_append(world->area, lane, 3, 0, 20) != ENGINE_OK)
 			case_fails("the mirror is not replaced: %.100s", area_lane(world->area, (uint32_t) lane)->error);
-		lane_prepare(world->area, lane, LANE_APPEND, 3)->mirror_generation = old;
+		lane_prepare(world->area, lane, LANE_APPEND, 3)->request.mirror_generation = old;
 		if (lane_call(world->area, lane) != ENGINE_NOT_FOUND)
 			case_fails("the old generation is still found");
-		lane_prepare(world->area, lane, LANE_CREATE, 3)->mirror_generation = old;
+		lane_prepare(world->area, lane, LANE_CREATE, 3)->request.mirror_generation = old;
 		if (lane_call(world->area, lane) != ENGINE_NOT_FOUND)
 			case_fails("an old generation can be created");
 		works(world, 3, 0);
@@ -122,21 +122,21 @@ spoilt_status(World *world, void (*spoil) (RequestPayload *, uint64_t), uint64_t
 	return (EngineStatus) answer.status;
 }
 
-#define SPOILER(field) \
-	static void spoil_##field(RequestPayload *payload, uint64_t value) { payload->field = (uint32_t) value; }
-SPOILER(mirror)
-SPOILER(mirror_generation)
-SPOILER(method)
-SPOILER(k)
-SPOILER(ef)
-SPOILER(vector_bytes)
-SPOILER(has_beyond)
+#define SPOILER(name, field) \
+	static void spoil_##name(RequestPayload *payload, uint64_t value) { payload->field = (uint32_t) value; }
+SPOILER(mirror, mirror)
+SPOILER(mirror_generation, mirror_generation)
+SPOILER(method, query.method)
+SPOILER(k, query.k)
+SPOILER(ef, query.ef)
+SPOILER(vector_bytes, query.vector_bytes)
+SPOILER(has_beyond, query.has_beyond)
 
 static void
 spoil_beyond(RequestPayload *payload, uint64_t value)
 {
-	payload->has_beyond = 1;
-	payload->beyond_distance = (double) NAN;
+	payload->query.has_beyond = 1;
+	payload->query.beyond_distance = (double) NAN;
 }
 
 static void
@@ -196,15 +196,15 @@ fuzz_payload(World *world, RequestPayload *payload, uint64_t *random)
 	if ((right & 0xf0) != 0)
 		payload->mirror_generation = atomic_load(&area_mirror(world->area, 0)->generation);
 	if ((right & 0xf00) != 0)
-		payload->method = right & (1 << 20) ? METHOD_EXACT : METHOD_GRAPH;
+		payload->query.method = right & (1 << 20) ? METHOD_EXACT : METHOD_GRAPH;
 	if ((right & 0xf000) != 0)
-		payload->k = 1 + payload->k % PAYLOAD_RESULTS;
+		payload->query.k = 1 + payload->query.k % PAYLOAD_RESULTS;
 	if ((right & 0xf0000) != 0)
-		payload->ef = 1 + payload->ef % 200;
+		payload->query.ef = 1 + payload->query.ef % 200;
 	if ((right & 0xf00000) != 0)
-		payload->vector_bytes = TEST_DIMS * 4;
+		payload->query.vector_bytes = TEST_DIMS * 4;
 	if ((right & 0xf000000) != 0)
-		payload->has_beyond &= 1;
+		payload->query.has_beyond &= 1;
 }
 
 static void
@@ -272,45 +272,45 @@ fuzz_lane(World *world, AreaLane *lane, uint64_t *random)
 {
 	uint64_t	right = next_random(random);
 
-	for (size_t i = offsetof(AreaLane, op) / 4; i < offsetof(AreaLane, status) / 4; i++)
+	for (size_t i = offsetof(AreaLane, request) / 4; i < offsetof(AreaLane, status) / 4; i++)
 		((uint32_t *) lane)[i] = (uint32_t) next_random(random);
 	if ((right & 0xf) != 0)
-		lane->op = 1 + lane->op % LANE_INFO;
+		lane->request.op = 1 + lane->request.op % LANE_INFO;
 	if ((right & 0xf0) != 0)
-		lane->mirror = next_random(random) % 2 == 0 ? 0 : 1;
+		lane->request.mirror = next_random(random) % 2 == 0 ? 0 : 1;
 	if ((right & 0xf00) != 0)
-		lane->mirror_generation = atomic_load(&area_mirror(world->area, lane->mirror % AREA_MIRRORS)->generation);
+		lane->request.mirror_generation = atomic_load(&area_mirror(world->area, lane->request.mirror % AREA_MIRRORS)->generation);
 	if ((right & 0xf000) != 0)
-		lane->count %= 300;
+		lane->request.count %= 300;
 	if ((right & 0xf0000) != 0)
-		lane->first_slot %= 5000;
+		lane->request.first_slot %= 5000;
 	if ((right & 0x300000) != 0)
 	{
-		lane->slots_offset %= LANE_DATA_BYTES / 64 * 64;
-		lane->slots_offset = lane->slots_offset / 64 * 64;
-		lane->versions_offset = lane->versions_offset % LANE_DATA_BYTES / 64 * 64;
-		lane->dead_offset = lane->dead_offset % LANE_DATA_BYTES / 64 * 64;
-		lane->body_offset = lane->body_offset % LANE_DATA_BYTES / 64 * 64;
+		lane->request.slots_offset %= LANE_DATA_BYTES / 64 * 64;
+		lane->request.slots_offset = lane->request.slots_offset / 64 * 64;
+		lane->request.versions_offset = lane->request.versions_offset % LANE_DATA_BYTES / 64 * 64;
+		lane->request.dead_offset = lane->request.dead_offset % LANE_DATA_BYTES / 64 * 64;
+		lane->request.body_offset = lane->request.body_offset % LANE_DATA_BYTES / 64 * 64;
 	}
 	if ((right & 0xc00000) != 0)
 	{
-		lane->has_dead &= 1;
-		lane->has_seeds &= 1;
-		lane->has_position &= 1;
-		lane->has_beyond &= 1;
-		lane->ef_construction = 4 + lane->ef_construction % 100;
-		lane->vector_bytes = TEST_DIMS * 4;
-		lane->method = METHOD_EXACT;
-		lane->k = 1 + lane->k % 5000;
+		lane->request.has_dead &= 1;
+		lane->request.has_seeds &= 1;
+		lane->request.has_position &= 1;
+		lane->request.query.has_beyond &= 1;
+		lane->request.ef_construction = 4 + lane->request.ef_construction % 100;
+		lane->request.query.vector_bytes = TEST_DIMS * 4;
+		lane->request.query.method = METHOD_EXACT;
+		lane->request.query.k = 1 + lane->request.query.k % 5000;
 	}
 	if ((right & 0xf000000) != 0)
-		lane->spec = (MirrorSpec) {TEST_DIMS, ELEMENT_FLOAT, METRIC_L2, METHOD_GRAPH, TEST_DEGREE, (uint32_t) right % 1000,
+		lane->request.spec = (MirrorSpec) {TEST_DIMS, ELEMENT_FLOAT, METRIC_L2, METHOD_GRAPH, TEST_DEGREE, (uint32_t) right % 1000,
 			RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
 	/* Entry 0 must keep its mirror and rows. */
-	if (lane->mirror == 0 && lane->op != LANE_SEARCH && lane->op != LANE_INFO)
-		lane->mirror = 1;
+	if (lane->request.mirror == 0 && lane->request.op != LANE_SEARCH && lane->request.op != LANE_INFO)
+		lane->request.mirror = 1;
 	for (int i = 0; i < 400; i++)
-		((uint32_t *) area_lane_data(world->area, 0))[lane->slots_offset % LANE_DATA_BYTES / 4 / 512 + (uint32_t) i] =
+		((uint32_t *) area_lane_data(world->area, 0))[lane->request.slots_offset % LANE_DATA_BYTES / 4 / 512 + (uint32_t) i] =
 			(uint32_t) (right & 0x10000000 ? next_random(random) : next_random(random) % 100);
 }
 
@@ -334,7 +334,7 @@ random_lanes_do_no_harm(void)
 			lane_post(world->area, lane);
 			status = lane_wait(world->area, lane, LONG_MS);
 			if (status == ENGINE_FAILED || status > ENGINE_FAILED)
-				case_fails("a random lane operation is not answered, op %u", area_lane(world->area, (uint32_t) lane)->op);
+				case_fails("a random lane operation is not answered, op %u", area_lane(world->area, (uint32_t) lane)->request.op);
 			done += status == ENGINE_OK;
 			statuses |= UINT64_C(1) << status;
 			if (i % 100 == 0)
@@ -439,11 +439,11 @@ batches_go_through_lanes(void)
 		if (batch_status(world, number, MOST_LANE_SEARCHES, LANE_DATA_BYTES / sizeof(SearchResult) / 50) != ENGINE_INVALID)
 			case_fails("answers larger than a lane are promised");
 		lane_fill_searches(world->area, number, &(Search) {.entry = 0, .k = 1}, 1);
-		lane->mirror_generation = atomic_load(&area_mirror(world->area, 0)->generation);
-		lane->count = 0;
+		lane->request.mirror_generation = atomic_load(&area_mirror(world->area, 0)->generation);
+		lane->request.count = 0;
 		if (lane_call(world->area, number) != ENGINE_INVALID)
 			case_fails("no queries at all are answered");
-		lane->count = UINT32_MAX;
+		lane->request.count = UINT32_MAX;
 		if (lane_call(world->area, number) != ENGINE_INVALID)
 			case_fails("more queries than fit are answered");
 		if (batch_status(world, number, 5, 10) != ENGINE_OK)
@@ -525,8 +525,8 @@ check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
 		const uint32_t *rows;
 
 		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
-		lane->first_slot = fetched;
-		lane->count = piece;
+		lane->request.first_slot = fetched;
+		lane->request.count = piece;
 		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "fetch: %.100s", lane->error);
 		REQUIRE(lane->out_count > 0 && lane->out_count <= total - fetched && (piece == 0 || lane->out_count <= piece),
 				"a fetch brings %u rows", lane->out_count);
@@ -560,18 +560,18 @@ links_are_fetched_in_pieces(void)
 		if (lane_call(world->area, number) != ENGINE_NOT_FOUND)
 			case_fails("there is a link before any was made");
 		lane = lane_prepare(world->area, number, LANE_LINK, 0);
-		lane->ef_construction = 32;
+		lane->request.ef_construction = 32;
 		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "link: %.100s", lane->error);
 		total = lane->out_count;
 		REQUIRE(total == TEST_ROWS && lane->out_seeds > 0, "%u rows linked, %u seeds", total, lane->out_seeds);
 		check_link_fetch(world, number, total, 0);
 		check_link_fetch(world, number, total, 333);
 		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
-		lane->has_seeds = 1;
+		lane->request.has_seeds = 1;
 		if (lane_call(world->area, number) != ENGINE_OK || lane->out_count != lane->out_seeds)
 			case_fails("%u of %u seeds", lane->out_count, lane->out_seeds);
 		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
-		lane->first_slot = total + 1;
+		lane->request.first_slot = total + 1;
 		if (lane_call(world->area, number) != ENGINE_INVALID)
 			case_fails("rows beyond the last can be fetched");
 		lane = lane_prepare(world->area, number, LANE_INFO, 0);
@@ -606,9 +606,9 @@ operations_change_the_mirror(void)
 	{
 		number = lane_claim(world->area);
 		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
-		lane->count = 1;
-		slots = lane_array(world->area, number, &lane->slots_offset, 0, 4);
-		versions = lane_array(world->area, number, &lane->versions_offset, 4, 4);
+		lane->request.count = 1;
+		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 4);
+		versions = lane_array(world->area, number, &lane->request.versions_offset, 4, 4);
 		slots[0] = 7;
 		versions[0] = 1000;
 		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "dead: %.100s", lane->error);
@@ -619,10 +619,10 @@ operations_change_the_mirror(void)
 		REQUIRE(answer.count == 5 && answer.results[0].slot != 7, "a dead row is found");
 
 		lane = lane_prepare(world->area, number, LANE_OVERWRITE, 0);
-		lane->count = 1;
-		slots = lane_array(world->area, number, &lane->slots_offset, 0, 4);
-		versions = lane_array(world->area, number, &lane->versions_offset, 4, 4);
-		memcpy(lane_array(world->area, number, &lane->body_offset, 128, sizeof(search.vector)), oracle_row(7),
+		lane->request.count = 1;
+		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 4);
+		versions = lane_array(world->area, number, &lane->request.versions_offset, 4, 4);
+		memcpy(lane_array(world->area, number, &lane->request.body_offset, 128, sizeof(search.vector)), oracle_row(7),
 			   sizeof(search.vector));
 		slots[0] = 7;
 		versions[0] = 1001;
@@ -632,17 +632,17 @@ operations_change_the_mirror(void)
 
 		lane = lane_prepare(world->area, number, LANE_POSITION, 0);
 		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a position without one");
-		lane->has_position = 1;
-		lane->position = 4711;
+		lane->request.has_position = 1;
+		lane->request.position = 4711;
 		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "position: %.100s", lane->error);
 		REQUIRE(atomic_load(&area_mirror(world->area, 0)->position) == 4711, "the position is not published");
 		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
 		REQUIRE(answer.position == 4711, "the answer's position is %llu", (unsigned long long) answer.position);
 
 		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
-		lane->count = 1;
-		slots = lane_array(world->area, number, &lane->slots_offset, 0, 4);
-		(void) lane_array(world->area, number, &lane->versions_offset, 4, 4);
+		lane->request.count = 1;
+		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 4);
+		(void) lane_array(world->area, number, &lane->request.versions_offset, 4, 4);
 		slots[0] = 50;
 		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a slot that is not published dies");
 		lane_release(world->area, number);
@@ -663,7 +663,7 @@ cancel_ends_a_link(void)
 	{
 		number = lane_claim(world->area);
 		lane = lane_prepare(world->area, number, LANE_LINK, 0);
-		lane->ef_construction = 1000;
+		lane->request.ef_construction = 1000;
 		lane_post(world->area, number);
 		pause_us(20000);
 		atomic_store(&lane->cancel, 1);
@@ -688,21 +688,21 @@ die_with_lane(World *world, int state)
 
 	if (state == 1 || state == 2)
 	{
-		lane->ef_construction = 1000;
+		lane->request.ef_construction = 1000;
 		lane_post(world->area, number);
 		if (state == 2)
 			pause_us(5000);
 	}
 	if (state == 3)
 	{
-		lane->op = LANE_INFO;
+		lane->request.op = LANE_INFO;
 		lane_post(world->area, number);
 		while (request_state(atomic_load(&lane->state)) != REQUEST_DONE)
 			pause_us(100);
 	}
 	if (state == 4)
 	{
-		lane->ef_construction = 4;
+		lane->request.ef_construction = 4;
 		lane_post(world->area, number);
 		lane_release(world->area, number);
 	}

@@ -22,14 +22,13 @@ typedef struct Tally
 	uint64_t	engine_us;
 } Tally;
 
-/* Check what a payload and a LANE_SEARCH have in common, and fill a query with it. */
 EngineStatus
-query_fill(const HeldMirror *mirror, const QueryRequest *request, EngineQuery *query, EngineError *error)
+query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_k, EngineQuery *query, EngineError *error)
 {
 	if (request->method != METHOD_GRAPH && request->method != METHOD_EXACT)
 		engine_error(error, ENGINE_INVALID, "search method %u is unknown", request->method);
-	else if (request->k < 1 || request->k > request->most_k)
-		engine_error(error, ENGINE_INVALID, "%u results are outside 1 .. %u", request->k, request->most_k);
+	else if (request->k < 1 || request->k > most_k)
+		engine_error(error, ENGINE_INVALID, "%u results are outside 1 .. %u", request->k, most_k);
 	else if (request->method == METHOD_GRAPH && (request->ef < 1 || request->ef > ENGINE_MAX_EF))
 		engine_error(error, ENGINE_INVALID, "ef %u is outside 1 .. %u", request->ef, ENGINE_MAX_EF);
 	else if (request->method == METHOD_GRAPH && request->k > ENGINE_MAX_EF)
@@ -90,7 +89,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	Ticket	   *ticket = &server->tickets[slot];
 	EngineError error;
 	HeldMirror *mirror;
-	QueryRequest request = {.most_k = PAYLOAD_RESULTS};
+	QueryRequest request;
 	uint32_t	generation;
 
 	if (ticket->state != TICKET_IDLE)
@@ -105,21 +104,15 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	PROTOCOL_STEP(SERVER_TOOK);
 	ticket->entry = payload->mirror;
 	generation = payload->mirror_generation;
+	request = payload->query;
 	ticket->posted_us = payload->posted_us;
-	request.method = payload->method;
-	request.k = payload->k;
-	request.ef = payload->ef;
-	request.vector_bytes = payload->vector_bytes;
-	request.has_beyond = payload->has_beyond;
-	request.beyond_slot = payload->beyond_slot;
-	request.beyond_distance = payload->beyond_distance;
 	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
 	/* The client's clock is not to be believed, but this decides only who searches. */
 	if (ticket->posted_us < server->lone_ended_us)
 		server->company = COMPANY;
 
 	mirror = held_find(server, ticket->entry, generation, &error);
-	if (mirror == NULL || query_fill(mirror, &request, &ticket->query, &error) != ENGINE_OK)
+	if (mirror == NULL || query_fill(mirror, &request, PAYLOAD_RESULTS, &ticket->query, &error) != ENGINE_OK)
 	{
 		request_refuse(server, ticket, error.status, error.text);
 		return true;

@@ -36,18 +36,9 @@ static EngineStatus
 fill(Server *server, const LaneRequest *request, EngineQuery *query, EngineError *error)
 {
 	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, error);
-	QueryRequest checked = {
-		.method = request->method,
-		.k = request->k,
-		.most_k = (uint32_t) (server->layout.lane_data_bytes / sizeof(SearchResult)),
-		.ef = request->ef,
-		.vector_bytes = request->vector_bytes,
-		.has_beyond = request->has_beyond,
-		.beyond_slot = request->beyond_slot,
-		.beyond_distance = request->beyond_distance,
-	};
+	uint32_t	most_k = (uint32_t) (server->layout.lane_data_bytes / sizeof(SearchResult));
 
-	return mirror == NULL ? error->status : query_fill(mirror, &checked, query, error);
+	return mirror == NULL ? error->status : query_fill(mirror, &request->query, most_k, query, error);
 }
 
 /* Check a LANE_SEARCH, and make room for what it will find. */
@@ -62,18 +53,18 @@ lane_search_begin(Server *server, uint32_t number, EngineError *error)
 	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
 	if (fill(server, request, &query, error) != ENGINE_OK)
 		return error->status;
-	if (request->count < 1 || !lane_holds(server, request->body_offset, request->count, request->vector_bytes))
-		engine_error(error, ENGINE_INVALID, "%u queries of %u bytes do not fit the lane", request->count, request->vector_bytes);
-	else if (!lane_holds(server, lane_found_bytes(request->count), request->count, (uint64_t) request->k * sizeof(SearchResult)))
-		engine_error(error, ENGINE_INVALID, "%u answers of %u results do not fit the lane", request->count, request->k);
+	if (request->count < 1 || !lane_holds(server, request->body_offset, request->count, request->query.vector_bytes))
+		engine_error(error, ENGINE_INVALID, "%u queries of %u bytes do not fit the lane", request->count, request->query.vector_bytes);
+	else if (!lane_holds(server, lane_found_bytes(request->count), request->count, (uint64_t) request->query.k * sizeof(SearchResult)))
+		engine_error(error, ENGINE_INVALID, "%u answers of %u results do not fit the lane", request->count, request->query.k);
 	if (error->status != ENGINE_OK)
 		return error->status;
 	search->found = calloc(request->count, sizeof(LaneFound));
-	search->results = malloc((size_t) request->count * request->k * sizeof(SearchResult));
+	search->results = malloc((size_t) request->count * request->query.k * sizeof(SearchResult));
 	if (search->found == NULL || search->results == NULL)
 	{
 		lane_search_forget(work);
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u answers of %u results", request->count, request->k);
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u answers of %u results", request->count, request->query.k);
 	}
 	search->posted_us = server_now_us();
 	return error->status;
@@ -98,8 +89,8 @@ lane_search_submit(Server *server, uint32_t number, EngineError *error)
 
 		if (fill(server, request, &ticket->query, error) != ENGINE_OK)
 			return error->status;
-		ticket->query.vector = server_lane_data(server, number) + request->body_offset + place * request->vector_bytes;
-		ticket->query.results = search->results + place * request->k;
+		ticket->query.vector = server_lane_data(server, number) + request->body_offset + place * request->query.vector_bytes;
+		ticket->query.results = search->results + place * request->query.k;
 		ticket->query.user = ticket;
 		ticket->entry = request->mirror;
 		ticket->posted_us = search->posted_us;
@@ -130,7 +121,7 @@ answer(Server *server, uint32_t number)
 
 	memcpy(data, search->found, request->count * sizeof(LaneFound));
 	for (uint32_t i = 0; i < request->count; i++)
-		memcpy(data + end + (uint64_t) i * request->k * sizeof(SearchResult), search->results + (size_t) i * request->k,
+		memcpy(data + end + (uint64_t) i * request->query.k * sizeof(SearchResult), search->results + (size_t) i * request->query.k,
 			   search->found[i].count * sizeof(SearchResult));
 	lane->out_count = request->count;
 	lane->out_slots_offset = 0;
@@ -144,7 +135,7 @@ lane_search_done(Server *server, Ticket *ticket)
 	LaneWork   *work = &server->lanes[ticket->number];
 	LaneSearch *search = &work->search;
 	EngineQuery *query = &ticket->query;
-	LaneFound  *found = &search->found[(size_t) (query->results - search->results) / work->request.k];
+	LaneFound  *found = &search->found[(size_t) (query->results - search->results) / work->request.query.k];
 	EngineStatus status = query->status;
 
 	ticket->state = TICKET_IDLE;

@@ -71,42 +71,6 @@ lane_finish(Server *server, uint32_t number, EngineStatus status, const char *te
 		process_warn("lane %u was changed while the server had it", number);
 }
 
-/* Copy what the client wrote, each field once. */
-static void
-request_copy(LaneRequest *request, const volatile AreaLane *lane)
-{
-	request->op = lane->op;
-	request->mirror = lane->mirror;
-	request->mirror_generation = lane->mirror_generation;
-	request->spec.dims = lane->spec.dims;
-	request->spec.type = lane->spec.type;
-	request->spec.metric = lane->spec.metric;
-	request->spec.method = lane->spec.method;
-	request->spec.degree = lane->spec.degree;
-	request->spec.capacity = lane->spec.capacity;
-	request->spec.residency = lane->spec.residency;
-	request->spec.placement = lane->spec.placement;
-	request->spec.device = lane->spec.device;
-	request->count = lane->count;
-	request->first_slot = lane->first_slot;
-	request->has_dead = lane->has_dead;
-	request->has_seeds = lane->has_seeds;
-	request->has_position = lane->has_position;
-	request->ef_construction = lane->ef_construction;
-	request->position = lane->position;
-	request->slots_offset = lane->slots_offset;
-	request->versions_offset = lane->versions_offset;
-	request->dead_offset = lane->dead_offset;
-	request->body_offset = lane->body_offset;
-	request->method = lane->method;
-	request->k = lane->k;
-	request->ef = lane->ef;
-	request->vector_bytes = lane->vector_bytes;
-	request->has_beyond = lane->has_beyond;
-	request->beyond_slot = lane->beyond_slot;
-	request->beyond_distance = lane->beyond_distance;
-}
-
 /* Hand a lane's job, or its next queries, to the engine; if it is busy, the lane comes again. */
 static void
 lane_submit(Server *server, uint32_t number)
@@ -233,7 +197,7 @@ lane_take(Server *server, uint32_t number)
 	work->cancelled = false;
 	work->done = 0;
 	server->lanes_busy++;
-	request_copy(&work->request, lane);
+	work->request = *(const volatile LaneRequest *) &lane->request;
 	engine_enters(server, work->request.mirror);
 	atomic_store(&lane->done, 0);
 	atomic_store(&lane->total, 0);

@@ -62,7 +62,7 @@
 #include "steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	4
+#define PROTOCOL_VERSION	5
 
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -225,18 +225,24 @@ typedef struct AreaMirror
 
 /* ---- request payloads ---- */
 
-typedef struct RequestPayload
+/* What is asked of a mirror about one vector, or about each of many. */
+typedef struct QueryRequest
 {
-	/* written by the backend before POSTED */
-	uint32_t	mirror;			/* entry of the mirror table */
-	uint32_t	mirror_generation;
 	uint32_t	method;			/* SearchMethod */
-	uint32_t	k;				/* 1 .. PAYLOAD_RESULTS */
+	uint32_t	k;
 	uint32_t	ef;
 	uint32_t	vector_bytes;
 	uint32_t	has_beyond;
 	uint32_t	beyond_slot;
 	double		beyond_distance;
+} QueryRequest;
+
+typedef struct RequestPayload
+{
+	/* written by the backend before POSTED */
+	uint32_t	mirror;			/* entry of the mirror table */
+	uint32_t	mirror_generation;
+	QueryRequest query;			/* k: 1 .. PAYLOAD_RESULTS */
 	int64_t		posted_us;		/* CLOCK_MONOTONIC */
 
 	/* written by the server before DONE */
@@ -277,17 +283,8 @@ typedef enum LaneOp
  * A lane's arrays stand in its data one after another, each aligned to AREA_ALIGN, in the order: slots, versions, dead bitmap,
  * rows or vectors (requests); slots or what was found, rows or results (answers). The offsets are written by who writes the arrays, and checked.
  */
-#define LANE_DISOWNED	(-1)	/* owner of a lane that the server is about to free */
-
-typedef struct AreaLane
+typedef struct LaneRequest
 {
-	_Atomic uint32_t state;		/* as a request word */
-	_Atomic int32_t owner;		/* pid, 0, or LANE_DISOWNED */
-	_Atomic uint32_t cancel;	/* set by the client: end the job early */
-	_Atomic uint32_t done;		/* progress of a job */
-	_Atomic uint32_t total;
-
-	/* written by the client */
 	uint32_t	op;				/* LaneOp */
 	uint32_t	mirror;
 	uint32_t	mirror_generation;
@@ -303,13 +300,20 @@ typedef struct AreaLane
 	uint64_t	versions_offset;
 	uint64_t	dead_offset;
 	uint64_t	body_offset;	/* vectors or rows; LANE_SEARCH: vectors, one after another */
-	uint32_t	method;			/* LANE_SEARCH, as in a payload */
-	uint32_t	k;
-	uint32_t	ef;
-	uint32_t	vector_bytes;
-	uint32_t	has_beyond;
-	uint32_t	beyond_slot;
-	double		beyond_distance;
+	QueryRequest query;			/* LANE_SEARCH */
+} LaneRequest;
+
+#define LANE_DISOWNED	(-1)	/* owner of a lane that the server is about to free */
+
+typedef struct AreaLane
+{
+	_Atomic uint32_t state;		/* as a request word */
+	_Atomic int32_t owner;		/* pid, 0, or LANE_DISOWNED */
+	_Atomic uint32_t cancel;	/* set by the client: end the job early */
+	_Atomic uint32_t done;		/* progress of a job */
+	_Atomic uint32_t total;
+
+	LaneRequest request;		/* written by the client */
 
 	/* written by the server */
 	uint32_t	status;			/* EngineStatus */

@@ -88,33 +88,6 @@ typedef struct Drop
 	struct Drop *next;
 } Drop;
 
-/* The server's copy of what a client wrote into a lane. */
-typedef struct LaneRequest
-{
-	uint32_t	op;
-	uint32_t	mirror;
-	uint32_t	mirror_generation;
-	MirrorSpec	spec;
-	uint32_t	count;
-	uint32_t	first_slot;
-	uint32_t	has_dead;
-	uint32_t	has_seeds;
-	uint32_t	has_position;
-	uint32_t	ef_construction;
-	uint64_t	position;
-	uint64_t	slots_offset;
-	uint64_t	versions_offset;
-	uint64_t	dead_offset;
-	uint64_t	body_offset;
-	uint32_t	method;
-	uint32_t	k;
-	uint32_t	ef;
-	uint32_t	vector_bytes;
-	uint32_t	has_beyond;
-	uint32_t	beyond_slot;
-	double		beyond_distance;
-} LaneRequest;
-
 typedef enum LanePhase
 {
 	LANE_RESTS,					/* nothing taken */
@@ -142,7 +115,7 @@ typedef struct LaneWork
 	LanePhase	phase;
 	int32_t		owner;			/* when it was taken */
 	uint32_t	generation;		/* of the lane's word */
-	LaneRequest request;
+	LaneRequest request;		/* copied: the client could change it after it was checked */
 	MirrorId	mirror;
 	bool		cancelled;
 
@@ -255,20 +228,8 @@ extern bool queries_poll(Server *server);
 extern void queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const char *text);
 extern void requests_sweep(Server *server, bool starting);
 
-/* Check what a payload and a LANE_SEARCH have in common, and fill a query with it. */
-typedef struct QueryRequest
-{
-	uint32_t	method;
-	uint32_t	k;
-	uint32_t	most_k;
-	uint32_t	ef;
-	uint32_t	vector_bytes;
-	uint32_t	has_beyond;
-	uint32_t	beyond_slot;
-	double		beyond_distance;
-} QueryRequest;
-
-extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request, EngineQuery *query,
+/* Check what is asked, of which most_k results are the most, and fill a query with it. */
+extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_k, EngineQuery *query,
 							   EngineError *error);
 
 /* ---- answer.c: answers of requests ---- */

@@ -20,6 +20,7 @@
 #define BATCH_LEAST			16
 #define THREADS_FROM		64		/* smaller passes are not worth starting threads */
 #define MATES				64		/* nearest of the own batch that a row considers */
+#define RENEW_SHARE			20		/* between batches, seeds are renewed when the graph has grown by this part */
 
 /* Candidates of one row: found by the search, nearest and equal mates, and what it has already. */
 #define MOST_CANDIDATES		(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
@@ -56,7 +57,8 @@ typedef struct SeedSample
 	uint32	   *seeds;
 	uint32		count;
 	uint32		room;
-	uint32		sampled;		/* linked slots when the sample was last renewed */
+	uint32		sampled;		/* linked slots when the sample was last renewed, */
+	uint32		sampled_of_pass;	/* and how many of the pass under way were among them */
 	bool		renewed;
 	pg_prng_state random;
 } SeedSample;
@@ -176,22 +178,26 @@ shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
 }
 
 /*
- * Renew the sample from what was linked since, now that so many are linked; false if there is nothing to renew. While there is room none is given up, or
- * the first rows would be left without: of one in 64 little is left when each small pass loses one by rounding.
+ * Renew the sample from what was linked since, now that so many are linked, and `done` slots of the pass among them, if the graph has grown by that
+ * part. While there is room none is given up, or the first rows would be left without: of one in 64 little is left when each small pass loses one by rounding.
  */
-static bool
-renew_seeds(SeedSample *sample, const uint32 *slots, uint32 count, uint32 linked)
+static void
+renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked, uint32 share)
 {
+	const uint32 *slots = pass->slots + sample->sampled_of_pass;
+	uint32		count = done - sample->sampled_of_pass;
 	uint32		wanted = seed_count(linked, sample->room);
 	uint32		added = 0;
 	uint32		kept;
 
+	if (linked - sample->sampled < sample->sampled / share)
+		return;
 	if (wanted > sample->count)
 		added = Min(wanted - sample->count, count);
 	else if (sample->count == sample->room && linked > sample->sampled)
 		added = Min((uint32) ((uint64) wanted * (linked - sample->sampled) / linked), count);
 	if (added == 0)
-		return false;
+		return;
 	shuffle(sample->seeds, sample->count, &sample->random);
 	kept = Min(sample->count, wanted - added);
 	/* At even distances: of rows that come cluster by cluster, chance would leave out whole clusters. */
@@ -199,9 +205,9 @@ renew_seeds(SeedSample *sample, const uint32 *slots, uint32 count, uint32 linked
 		sample->seeds[kept + i] = slots[(2 * (uint64) i + 1) * count / (2 * (uint64) added)];
 	sample->count = kept + added;
 	sample->sampled = linked;
+	sample->sampled_of_pass = done;
 	sample->renewed = true;
 	shuffle(sample->seeds, sample->count, &sample->random);
-	return true;
 }
 
 /* Start the sample with the seeds that the index has. */
@@ -248,35 +254,30 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	Batch	   *batch;
 	SeedSample	sample;
 	uint32		done = 0;
-	uint32		renewed_at = 0;
 
 	list_bounds(index, format, &meta, &bounds);
 	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
 	row_edits_use_threads(edits, pass->count >= THREADS_FROM ? manner->threads : 1);
 	batch = make_batch(edits, format, link_memory());
 	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
-	while (done < pass->count)
+	for (;;)
 	{
 		uint64		linked = (uint64) meta.linked_slots + done;
+		bool		ends = done == pass->count;
 
 		batch->slots = pass->slots + done;
 		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
 		if (may_stop && done > 0 && !row_edits_have_room(edits, batch->count * (format->degree + 1)))
-			break;
+			ends = true;
+		renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE);
 		row_edits_seeds(edits, sample.seeds, sample.count);
+		if (ends)
+			break;
 		link_batch(batch);
 		done += batch->count;
-		linked += batch->count;
 		if (manner->tell != NULL)
 			manner->tell(manner->before + done);
-		if ((sample.count == 0 || linked - sample.sampled >= sample.sampled / 20) &&
-			renew_seeds(&sample, pass->slots + renewed_at, done - renewed_at, linked))
-			renewed_at = done;
 	}
-
-	if (meta.linked_slots + done - sample.sampled >= sample.sampled / REACH_SHARE)
-		(void) renew_seeds(&sample, pass->slots + renewed_at, done - renewed_at, meta.linked_slots + done);
-	row_edits_seeds(edits, sample.seeds, sample.count);
 	if (done == pass->count)
 		row_edits_connect(edits, done, link_memory());
 	row_edits_take(edits, rows);

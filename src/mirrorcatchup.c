@@ -71,18 +71,20 @@ read_entries(const MirrorSlice *slice, const ListBounds *bounds, Entry **entries
 static SliceEnding
 send_dead(MirrorSlice *slice, const Entry *entries, uint32 count)
 {
-	LaneRequest *request = lane_prepare(slice->lane, LANE_DEAD, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = slice_prepare(slice, LANE_DEAD);
 	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
 	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
+	uint32		sent = 0;		/* not counted in the lane: whoever writes there would say where we write */
 
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (entries[i].live)
 			continue;
-		slots[request->count] = entries[i].slot;
-		versions[request->count++] = entries[i].version;
+		slots[sent] = entries[i].slot;
+		versions[sent++] = entries[i].version;
 	}
-	return request->count > 0 ? slice_call(slice) : SLICE_IDLE;
+	request->count = sent;
+	return sent > 0 ? slice_call(slice) : SLICE_IDLE;
 }
 
 /* Send rows that came into slots which the mirror knows. */
@@ -90,20 +92,22 @@ static SliceEnding
 send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count)
 {
 	Size		vector_bytes = slice->format->vector_bytes;
-	LaneRequest *request = lane_prepare(slice->lane, LANE_OVERWRITE, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = slice_prepare(slice, LANE_OVERWRITE);
 	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
 	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
 	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &request->body_offset);
+	uint32		sent = 0;
 
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!entries[i].live)
 			continue;
-		slots[request->count] = entries[i].slot;
-		versions[request->count] = entries[i].version;
-		read_vector(slice->index, slice->format, entries[i].slot, vectors + request->count++ * vector_bytes);
+		slots[sent] = entries[i].slot;
+		versions[sent] = entries[i].version;
+		read_vector(slice->index, slice->format, entries[i].slot, vectors + sent++ * vector_bytes);
 	}
-	return request->count > 0 ? slice_call(slice) : SLICE_IDLE;
+	request->count = sent;
+	return sent > 0 ? slice_call(slice) : SLICE_IDLE;
 }
 
 /* Tell with an operation how far the mirror is when that is done. */
@@ -124,7 +128,7 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 {
 	Size		vector_bytes = slice->format->vector_bytes;
 	Size		dead_bytes = bits64_bytes(count);
-	LaneRequest *request = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = slice_prepare(slice, LANE_APPEND);
 	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
 	uint64	   *dead = lane_array(slice->lane, dead_bytes, &request->dead_offset);
 	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &request->body_offset);
@@ -153,11 +157,10 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	return ending;
 }
 
-/* Tell the mirror how far it is, after everything before that was applied. */
-static SliceEnding
-send_position(MirrorSlice *slice, uint64 position)
+SliceEnding
+catchup_position(MirrorSlice *slice, uint64 position)
 {
-	LaneRequest *request = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = slice_prepare(slice, LANE_POSITION);
 	SliceEnding ending;
 
 	add_position(slice, request, position);
@@ -193,7 +196,7 @@ send_entries(MirrorSlice *slice, const ListBounds *bounds)
 		ending = send_appended(slice, entries + begin, (uint32) (run - begin), run == count ? position : 0);
 	}
 	pfree(entries);
-	return ending == SLICE_IDLE && slice->progress->position < position ? send_position(slice, position) : ending;
+	return ending == SLICE_IDLE && slice->progress->position < position ? catchup_position(slice, position) : ending;
 }
 
 /* Send what has changed in superblocks since the last scan, as far as time allows. */

@@ -79,7 +79,7 @@ static SliceEnding
 send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 {
 	Size		row_bytes = slice->format->degree * sizeof(uint32);
-	LaneRequest *request = lane_prepare(slice->lane, LANE_GRAPH, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = slice_prepare(slice, LANE_GRAPH);
 	void	   *slots = lane_array(slice->lane, gathering->ngraph * sizeof(uint32), &request->slots_offset);
 	void	   *rows = lane_array(slice->lane, gathering->ngraph * row_bytes, &request->body_offset);
 
@@ -95,7 +95,7 @@ send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 static SliceEnding
 send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 {
-	LaneRequest *request = lane_prepare(slice->lane, LANE_DEAD, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = slice_prepare(slice, LANE_DEAD);
 	void	   *slots = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->slots_offset);
 	void	   *versions = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->versions_offset);
 

@@ -203,7 +203,7 @@ send_rows(MirrorSlice *slice)
 	uint32		first = progress->next_slot;
 	uint32		count = rows_in_lane(slice->format, first, progress->load_slots);
 	Size		dead_bytes = bits64_bytes(count);
-	LaneRequest *request = lane_prepare(slice->lane, LANE_APPEND, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = slice_prepare(slice, LANE_APPEND);
 	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
 	uint64	   *dead = lane_array(slice->lane, dead_bytes, &request->dead_offset);
 	unsigned char *vectors = lane_array(slice->lane, (Size) count * slice->format->vector_bytes, &request->body_offset);
@@ -245,7 +245,7 @@ load_seeds(MirrorSlice *slice, const MetaPage *meta)
 {
 	uint32	   *seeds = NULL;
 	uint32		count = read_seeds(slice->index, slice->format, meta, meta->seeds, &seeds);
-	LaneRequest *request = lane_prepare(slice->lane, LANE_SEEDS, (uint32) slice->entry, slice->generation);
+	LaneRequest *request = slice_prepare(slice, LANE_SEEDS);
 	uint32	   *slots;
 	uint32		kept = 0;
 
@@ -269,18 +269,12 @@ finish_load(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
 	ListBounds	bounds;
-	LaneRequest *request;
 	SliceEnding ending;
 
 	list_bounds(slice->index, slice->format, &meta, &bounds);
 	ending = load_seeds(slice, &meta);
-	if (ending != SLICE_IDLE)
-		return ending;
-	request = lane_prepare(slice->lane, LANE_POSITION, (uint32) slice->entry, slice->generation);
-	request->has_position = 1;
-	request->position = progress->position;
-	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), progress->position));
-	ending = slice_call(slice);
+	if (ending == SLICE_IDLE)
+		ending = catchup_position(slice, progress->position);
 	if (ending != SLICE_IDLE)
 		return ending;
 	progress->ready_at = bounds.end;
@@ -331,7 +325,7 @@ load_begin(MirrorSlice *slice)
 	if (!room_within_quota(slice))
 		return SLICE_REFUSED;
 
-	request = lane_prepare(slice->lane, LANE_CREATE, (uint32) slice->entry, slice->generation);
+	request = slice_prepare(slice, LANE_CREATE);
 	request->spec.dims = format->dims;
 	request->spec.type = (ElementType) format->type;
 	request->spec.metric = (Metric) format->metric;

@@ -72,6 +72,13 @@ slice_over_for_news(const MirrorSlice *slice)
 	return left_us <= 0 || (left_us <= SLICE_US - NEWS_US && atomic_load(&mirror_area(slice->entry)->changed) != 0);
 }
 
+/* Prepare the slice's lane for an operation on its mirror. */
+static inline LaneRequest *
+slice_prepare(const MirrorSlice *slice, LaneOp op)
+{
+	return lane_prepare(slice->lane, op, (uint32) slice->entry, slice->generation);
+}
+
 /* Bytes of vectors, graph rows and versions of so many rows: what their mirror takes at least. */
 static inline uint64
 mirror_least_bytes(const IndexFormat *format, uint32 rows)
@@ -121,6 +128,9 @@ extern bool room_from_before(const MirrorSlice *slice);
 
 /* mirrorcatchup.c: one look at the pages, and what follows from it. */
 extern SliceEnding catchup_step(MirrorSlice *slice);
+
+/* Tell the mirror how far it is, after everything before that was applied. */
+extern SliceEnding catchup_position(MirrorSlice *slice, uint64 position);
 
 /* Rows of node pages on their way to the mirror (mirrorgather.c). */
 typedef struct NodeGathering

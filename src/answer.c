@@ -170,20 +170,6 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 }
 
 /*
- * The first slot of what the pages gave that the server's answer does not have; NO_SLOT: there is none.
- */
-static uint32
-left_out(const PageAnswer *pages, const ScanAnswer *answer)
-{
-	for (uint32 i = 0, j = 0; i < pages->count; i++, j++)
-	{
-		if (j >= answer->count || answer->results[j].slot != pages->results[i].slot)
-			return pages->results[i].slot;
-	}
-	return NO_SLOT;
-}
-
-/*
  * Whether the server's answer claims that there is no more, and the index has slots in use beside it. After the graph an exact answer may: the
  * rows that the graph missed lie before it.
  */
@@ -200,19 +186,51 @@ claims_too_little(const GpuannScan *scan, SearchMethod method, const ScanAnswer 
 }
 
 /*
- * The pages have given more than the server, who said that there is no more. Take over theirs; the server is to blame unless that came since.
+ * Take over what the pages gave if that is more than what the server did, who said that there is no more. The server is to blame unless the first
+ * slot that it left out came since.
  */
 static void
 take_left_out(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 {
-	uint32		slot = left_out(pages, answer);
+	uint32		same = 0;
 
 	if (pages->count <= answer->count)
 		return;
-	if (!slot_came_since(scan, slot, scan->bounds.end))
+	while (same < answer->count && answer->results[same].slot == pages->results[same].slot)
+		same++;
+	if (!slot_came_since(scan, pages->results[same].slot, scan->bounds.end))
 		answer_distrust(scan);
 	pfree(answer->results);
 	take_pages(scan, pages, answer);
+}
+
+/*
+ * Ask the server, if it is to be asked, and the pages if that gives no answer or not enough.
+ */
+static void
+ask(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->memory);
+	ExactRange	asked = *range;
+	bool		answered;
+	PageAnswer	pages;
+
+	asked.room = Min(asked.room, MAX_SERVER_ROOM);
+	answered = scan->ask_server && ask_server(scan, method, ef, &asked, answer);
+	if (!answered || claims_too_little(scan, method, answer))
+	{
+		if (method == METHOD_GRAPH)
+			page_graph_search(&scan->query, ef, &pages);
+		else
+			page_exact_search(&scan->query, range, &pages);
+		if (answered)
+			take_left_out(scan, &pages, answer);
+		else
+			take_pages(scan, &pages, answer);
+	}
+	scan->stats.tally.continuations += scan->answered;
+	scan->answered = true;
+	MemoryContextSwitchTo(old);
 }
 
 /*
@@ -221,23 +239,9 @@ take_left_out(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 void
 answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer)
 {
-	MemoryContext old = MemoryContextSwitchTo(scan->memory);
-	ExactRange	all = {.room = ef};
-	PageAnswer	pages;
+	ExactRange	nearest = {.room = ef};
 
-	if (!scan->ask_server || !ask_server(scan, METHOD_GRAPH, ef, &all, answer))
-	{
-		page_graph_search(&scan->query, ef, &pages);
-		take_pages(scan, &pages, answer);
-	}
-	else if (claims_too_little(scan, METHOD_GRAPH, answer))
-	{
-		page_graph_search(&scan->query, ef, &pages);
-		take_left_out(scan, &pages, answer);
-	}
-	scan->stats.tally.continuations += scan->answered;
-	scan->answered = true;
-	MemoryContextSwitchTo(old);
+	ask(scan, METHOD_GRAPH, ef, &nearest, answer);
 }
 
 /*
@@ -246,22 +250,5 @@ answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer)
 void
 answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer)
 {
-	MemoryContext old = MemoryContextSwitchTo(scan->memory);
-	ExactRange	asked = *range;
-	PageAnswer	pages;
-
-	asked.room = Min(asked.room, MAX_SERVER_ROOM);
-	if (!scan->ask_server || !ask_server(scan, METHOD_EXACT, 1, &asked, answer))
-	{
-		page_exact_search(&scan->query, range, &pages);
-		take_pages(scan, &pages, answer);
-	}
-	else if (claims_too_little(scan, METHOD_EXACT, answer))
-	{
-		page_exact_search(&scan->query, range, &pages);
-		take_left_out(scan, &pages, answer);
-	}
-	scan->stats.tally.continuations += scan->answered;
-	scan->answered = true;
-	MemoryContextSwitchTo(old);
+	ask(scan, METHOD_EXACT, 1, range, answer);
 }

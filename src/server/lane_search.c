@@ -79,16 +79,20 @@ lane_search_submit(Server *server, uint32_t number, EngineError *error)
 	LaneSearch *search = &work->search;
 	EngineQuery *queries[LANE_PIECE] = {NULL};
 	uint32_t	left = request->count - search->next;
-	uint32_t	count = left < piece_size(server) ? left : piece_size(server);
+	uint32_t	count = piece_size(server);
+	EngineQuery query;
 	EngineStatus status;
 
+	if (fill(server, request, &query, error) != ENGINE_OK)
+		return error->status;
+	if (count > left)
+		count = left;
 	for (uint32_t i = 0; i < count; i++)
 	{
 		Ticket	   *ticket = &search->tickets[i];
 		size_t		place = search->next + i;
 
-		if (fill(server, request, &ticket->query, error) != ENGINE_OK)
-			return error->status;
+		ticket->query = query;
 		ticket->query.vector = server_lane_data(server, number) + request->body_offset + place * request->query.vector_bytes;
 		ticket->query.results = search->results + place * request->query.k;
 		ticket->query.user = ticket;

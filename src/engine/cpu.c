@@ -131,11 +131,11 @@ free_engine(CpuEngine *engine)
 		search_scratch_free(engine->workers[i].search);
 		link_scratch_free(&engine->workers[i].link);
 	}
-	while (engine->first_completed != NULL)
+	while (engine->completed.first != NULL)
 	{
-		QueryTask  *task = engine->first_completed;
+		QueryTask  *task = engine->completed.first;
 
-		engine->first_completed = task->next;
+		engine->completed.first = task->next;
 		task_free(task);
 	}
 	while (engine->jobs != NULL)

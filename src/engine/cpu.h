@@ -90,6 +90,12 @@ typedef struct Phase
 	bool		awaited;		/* who runs it sleeps until the helpers are gone */
 } Phase;
 
+typedef struct TaskList
+{
+	QueryTask  *first;
+	QueryTask  *last;			/* if there is a first */
+} TaskList;
+
 typedef struct CpuEngine
 {
 	EngineConfig config;
@@ -102,14 +108,12 @@ typedef struct CpuEngine
 	pthread_cond_t work;		/* something to do, or stopping */
 	pthread_cond_t done;		/* a phase lost a helper, a job or query completed */
 	bool		stopping;
-	QueryTask  *first_query;
-	QueryTask  *last_query;
-	_Atomic uint32_t waiting_parts; /* of queries in that queue */
+	TaskList	waiting;		/* queries with parts that nobody has begun */
+	_Atomic uint32_t waiting_parts; /* of queries in that list */
 	uint32_t	watching;		/* workers that look for queries without sleeping */
 	uint32_t	most_watching;
 	uint32_t	queries;		/* in flight */
-	QueryTask  *first_completed;
-	QueryTask  *last_completed;
+	TaskList	completed;		/* not yet returned by poll */
 	uint32_t	parts_since_job;	/* parts of queries begun since a job was */
 	MirrorEntry *first_ready;
 	MirrorEntry *last_ready;

@@ -118,41 +118,39 @@ cut(CpuEngine *engine, QueryTask *task)
 	return true;
 }
 
+/* Put a task at the end of a list; locked. */
 static void
-push_completed(CpuEngine *engine, QueryTask *task)
+append(TaskList *list, QueryTask *task)
 {
 	task->next = NULL;
-	if (engine->first_completed == NULL)
-		engine->first_completed = task;
+	if (list->first == NULL)
+		list->first = task;
 	else
-		engine->last_completed->next = task;
-	engine->last_completed = task;
+		list->last->next = task;
+	list->last = task;
 }
 
 /* Put a task where workers find it; locked. */
 static void
 queue(CpuEngine *engine, QueryTask *task)
 {
-	task->next = NULL;
-	if (engine->first_query == NULL)
-		engine->first_query = task;
-	else
-		engine->last_query->next = task;
-	engine->last_query = task;
+	append(&engine->waiting, task);
 	atomic_fetch_add(&engine->waiting_parts, task->nparts);
 }
 
-/* Queue a task, or hand it straight to poll if it has failed; locked. */
+/* Begin with a task: keep it for the owner if it is lone, else queue it, or hand it straight to poll if it has failed; locked. */
 static void
-enqueue(CpuEngine *engine, QueryTask *task)
+begin(CpuEngine *engine, QueryTask *task, bool lone)
 {
-	task->next = NULL;
 	if (task->status != ENGINE_OK)
 	{
-		push_completed(engine, task);
+		append(&engine->completed, task);
 		return;
 	}
-	queue(engine, task);
+	if (lone)
+		engine->lone = task;
+	else
+		queue(engine, task);
 	engine->queries++;
 	task->entry->queries++;
 }
@@ -188,6 +186,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	QueryTask **last = &first;
 	uint32_t	parts = 0;
 	bool		failed = false;
+	bool		lone;
 	bool		wake;
 
 	tasks_hand_over(engine);
@@ -203,14 +202,9 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 			last = &(*last)->next;
 		}
 	}
-	if (!failed && first != NULL && is_lone(engine, queries, count, first))
-	{
-		engine->lone = first;
-		engine->queries++;
-		first->entry->queries++;
-		parts = 0;
-		first = NULL;
-	}
+	lone = !failed && first != NULL && is_lone(engine, queries, count, first);
+	if (lone)
+		parts = 0;				/* nobody is to be woken */
 	while (first != NULL)
 	{
 		QueryTask  *task = first;
@@ -219,12 +213,12 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 		if (failed)
 			task_free(task);
 		else
-			enqueue(engine, task);
+			begin(engine, task, lone);
 	}
 	/* who watches sees them without being woken; waking all for a few would make them queue for the lock */
 	for (uint32_t i = engine->watching; i < parts && i < (uint32_t) engine->nthreads; i++)
 		pthread_cond_signal(&engine->work);
-	wake = engine->config.wake != NULL && engine->first_completed != NULL;
+	wake = engine->config.wake != NULL && engine->completed.first != NULL;
 	pthread_mutex_unlock(&engine->lock);
 	if (failed)
 	{
@@ -245,7 +239,7 @@ publish(CpuEngine *engine, QueryTask *task)
 	task->counters.queue_us = (uint32_t) (task->started_us - task->submitted_us);
 	task->counters.engine_us = (uint32_t) (engine_clock_us() - task->started_us);
 	pthread_mutex_lock(&engine->lock);
-	push_completed(engine, task);
+	append(&engine->completed, task);
 	engine->queries--;
 	if (--entry->queries == 0)
 		jobs_make_ready(engine, entry);
@@ -306,10 +300,10 @@ tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 	if (engine->lone != NULL && room > 0)
 		run_lone(engine);
 	pthread_mutex_lock(&engine->lock);
-	first = engine->first_completed;
+	first = engine->completed.first;
 	for (end = &first; *end != NULL && count < room; count++)
 		end = &(*end)->next;
-	engine->first_completed = *end;
+	engine->completed.first = *end;
 	pthread_mutex_unlock(&engine->lock);
 	*end = NULL;
 	for (uint32_t i = 0; i < count; i++)
@@ -330,7 +324,7 @@ tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 QueryTask *
 tasks_take(CpuEngine *engine, uint32_t *part)
 {
-	QueryTask  *task = engine->first_query;
+	QueryTask  *task = engine->waiting.first;
 
 	if (task == NULL)
 		return NULL;
@@ -338,7 +332,7 @@ tasks_take(CpuEngine *engine, uint32_t *part)
 	if (*part == 0)
 		task->started_us = engine_clock_us();
 	if (task->next_part == task->nparts)
-		engine->first_query = task->next;
+		engine->waiting.first = task->next;
 	atomic_fetch_sub(&engine->waiting_parts, 1);
 	engine->parts_since_job++;
 	return task;

@@ -113,7 +113,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 
 	/* All that the mirror returns is checked against its node record, rows newer than our bounds too. */
 	if (!scan_batch_has(scan, &query, &server, &changes))
-		why = client_search(scan->mirror, &query, NO_SLOT, &server);
+		why = client_search(scan->mirror, &query, &server);
 	unseen.skip = NULL;
 	if (why == FALLBACK_NONE && !page_pending_search(&scan->query, server.position, &unseen, &pending))
 		why = FALLBACK_BEHIND;

@@ -327,24 +327,6 @@ answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw
 	return !slot_repeated(raw->results, raw->count);
 }
 
-/* Hand over what the caller's scan can know of: rows appended since it began are not its rows. */
-static void
-keep_known(RawAnswer *raw, uint32 next_fresh, ServerAnswer *answer)
-{
-	uint32		kept = next_fresh == NO_SLOT ? raw->count : 0;
-
-	for (uint32 i = kept; i < raw->count; i++)
-	{
-		if (raw->results[i].slot < next_fresh)
-			raw->results[kept++] = raw->results[i];
-	}
-	answer->results = raw->results;
-	answer->count = kept;
-	answer->position = raw->position;
-	answer->batch = raw->batch;
-	answer->counters = raw->counters;
-}
-
 uint64
 client_changes(MirrorRef mirror)
 {
@@ -382,36 +364,50 @@ judge_status(const RawAnswer *raw)
 	return FALLBACK_ENGINE_ERROR;
 }
 
+/* Ask through this backend's slot, which takes one query, or through a lane. */
+static FallbackReason
+ask(MirrorRef mirror, const LaneBatch *batch, bool by_lane, RawAnswer *raws)
+{
+	uint32		epoch;
+	FallbackReason why = may_ask(mirror, batch->query, &epoch);
+
+	if (why != FALLBACK_NONE)
+		return why;
+	if (by_lane)
+		why = search_by_lane(mirror, batch, epoch, raws);
+	else
+		why = search_by_slot(mirror, batch->query, epoch, raws);
+	if (why == FALLBACK_TIMEOUT)
+		note_timeout(epoch);
+	return why == FALLBACK_NONE ? judge_status(raws) : why;
+}
+
+/* Hand an answer over if it is valid. */
+static FallbackReason
+hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw, ServerAnswer *answer)
+{
+	if (!answer_is_valid(mirror, query, raw))
+	{
+		pfree(raw->results);
+		return FALLBACK_INVALID_ANSWER;
+	}
+	*answer = (ServerAnswer) {
+		.results = raw->results, .count = raw->count, .position = raw->position, .batch = raw->batch, .counters = raw->counters
+	};
+	return FALLBACK_NONE;
+}
+
 FallbackReason
-client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer)
+client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer)
 {
 	LaneBatch	batch = {query, query->vector, 1};
 	RawAnswer	raw;
 	FallbackReason why;
-	uint32		epoch;
 
 	memset(&raw, 0, sizeof(raw));
 	memset(answer, 0, sizeof(*answer));
-	why = may_ask(mirror, query, &epoch);
-	if (why != FALLBACK_NONE)
-		return why;
-	if (query->k > PAYLOAD_RESULTS)
-		why = search_by_lane(mirror, &batch, epoch, &raw);
-	else
-		why = search_by_slot(mirror, query, epoch, &raw);
-	if (why == FALLBACK_TIMEOUT)
-		note_timeout(epoch);
-	if (why == FALLBACK_NONE)
-		why = judge_status(&raw);
-	if (why != FALLBACK_NONE)
-		return why;
-	if (!answer_is_valid(mirror, query, &raw))
-	{
-		pfree(raw.results);
-		return FALLBACK_INVALID_ANSWER;
-	}
-	keep_known(&raw, next_fresh, answer);
-	return FALLBACK_NONE;
+	why = ask(mirror, &batch, query->k > PAYLOAD_RESULTS, &raw);
+	return why == FALLBACK_NONE ? hand_over(mirror, query, &raw, answer) : why;
 }
 
 FallbackReason
@@ -419,23 +415,10 @@ client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vect
 {
 	LaneBatch	batch = {query, vectors, count};
 	RawAnswer  *raws = palloc0(mul_size(Max(count, 1), sizeof(RawAnswer)));
-	uint32		epoch;
-	FallbackReason why = may_ask(mirror, query, &epoch);
+	FallbackReason why = ask(mirror, &batch, true, raws);
 
-	if (why == FALLBACK_NONE)
-	{
-		why = search_by_lane(mirror, &batch, epoch, raws);
-		if (why == FALLBACK_TIMEOUT)
-			note_timeout(epoch);
-	}
-	if (why == FALLBACK_NONE)
-		why = judge_status(raws);
 	for (uint32 i = 0; i < count && why == FALLBACK_NONE; i++)
-	{
-		if (!answer_is_valid(mirror, query, &raws[i]))
-			why = FALLBACK_INVALID_ANSWER;
-		keep_known(&raws[i], NO_SLOT, &answers[i]);
-	}
+		why = hand_over(mirror, query, &raws[i], &answers[i]);
 	pfree(raws);
 	return why;
 }

@@ -60,7 +60,7 @@ extern bool client_evict(Relation index);
 extern uint64 client_changes(MirrorRef mirror);
 
 /* Ask the server. Anything but FALLBACK_NONE: no answer, take the page path. Errors out only on cancel and shutdown. */
-extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, uint32 next_fresh, ServerAnswer *answer);
+extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer);
 
 /*
  * Ask the same of many vectors, which stand one after another, through a lane: all are answered, or none. client_batch_room says how many fit.

@@ -142,7 +142,7 @@ want(const Remembered *memory)
 	AreaMirror *mirror = mirror_area(memory->entry);
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (memory->identity == atomic_load(&mirror_track(memory->entry)->identity) &&
+	if (mirror_is_still(memory->entry, memory->identity) &&
 		atomic_load(&mirror->state) == MIRROR_STATISTICS)
 	{
 		(void) mirror_invalidate(memory->entry, MIRROR_WANTED);
@@ -161,7 +161,7 @@ unwant(const Remembered *memory)
 	if (state != MIRROR_WANTED && state != MIRROR_LOADING && state != MIRROR_READY)
 		return;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (memory->identity == atomic_load(&mirror_track(memory->entry)->identity))
+	if (mirror_is_still(memory->entry, memory->identity))
 	{
 		if (mirror_track(memory->entry)->worker < 0)
 			(void) mirror_invalidate(memory->entry, MIRROR_STATISTICS);
@@ -289,7 +289,7 @@ client_want(Relation index, const MetaPage *meta)
 	ref.entry = memory->entry;
 	ref.identity = memory->identity;
 	state = atomic_load(&mirror_area(ref.entry)->state);
-	if (ref.identity == atomic_load(&mirror_track(ref.entry)->identity))
+	if (mirror_is_still(ref.entry, ref.identity))
 	{
 		mirror_track(ref.entry)->crashes = 0;
 		mirror_track(ref.entry)->failures = 0;

@@ -291,7 +291,7 @@ load_claim(MirrorSlice *slice)
 
 	/* Under the lock: a server that is ready here has the launcher's sweep, which takes the lock, still before it. */
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	ready = area_server_ready(&epoch) && atomic_load(&slice->track->identity) == slice->identity;
+	ready = area_server_ready(&epoch) && mirror_is_still(slice->entry, slice->identity);
 	if (ready)
 	{
 		atomic_store(&mirror->changed, 0);

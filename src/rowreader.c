@@ -311,25 +311,6 @@ open_row(RowReader *reader, uint32 target, OpenRow *row)
 	return true;
 }
 
-/* Write an open row down; returns how many neighbours it has. */
-static uint32
-close_row(const OpenRow *row, uint32 *neighbours, float *distances)
-{
-	uint32		count = 0;
-
-	for (uint32 i = 0; i < row->nkept; i++, count++)
-	{
-		neighbours[count] = row->kept[i].slot;
-		distances[count] = (float) row->kept[i].distance;
-	}
-	for (uint32 i = 0; i < row->nfill; i++, count++)
-	{
-		neighbours[count] = row->fill[i].slot;
-		distances[count] = (float) row->fill[i].distance;
-	}
-	return count;
-}
-
 uint32
 row_reader_accept(RowReader *reader, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances)
 {
@@ -344,5 +325,5 @@ row_reader_accept(RowReader *reader, const EdgeOffer *offers, uint32 count, uint
 		if (!open_row_has(&row, offers[i].source))
 			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, reader);
 	}
-	return close_row(&row, neighbours, distances);
+	return open_row_write(&row, neighbours, distances);
 }

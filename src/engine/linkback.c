@@ -64,9 +64,7 @@ open_row(const Linking *linking, const WideVector *wide, uint32_t target, OpenRo
 	row->nkept = row->nfill = 0;
 	mirror_fast_many(linking->mirror, wide, neighbours, count, distances);
 	for (uint32_t i = 0; i < count; i++)
-	{
 		open_row_read(row, (SearchResult) {distances[i], neighbours[i], 0});
-	}
 }
 
 /* Write a row back, and remember it. */
@@ -76,19 +74,12 @@ close_row(const Linking *linking, uint32_t target, const OpenRow *row)
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	float	   *distances = linking->memory.distances;
 
-	for (uint32_t i = 0; i < row->nkept; i++)
-		neighbours[i] = row->kept[i].slot;
-	for (uint32_t i = 0; i < row->nfill; i++)
-		neighbours[row->nkept + i] = row->fill[i].slot;
-	mirror_write_row(linking->mirror, target, neighbours, row->nkept + row->nfill);
-	if (distances == NULL)
-		return;
-	distances += (size_t) target * linking->rule.degree;
-	for (uint32_t i = 0; i < row->nkept; i++)
-		distances[i] = (float) row->kept[i].distance;
-	for (uint32_t i = 0; i < row->nfill; i++)
-		distances[row->nkept + i] = (float) row->fill[i].distance;
-	linking->memory.kept[target] = (uint8_t) row->nkept;
+	if (distances != NULL)
+	{
+		distances += (size_t) target * linking->rule.degree;
+		linking->memory.kept[target] = (uint8_t) row->nkept;
+	}
+	mirror_write_row(linking->mirror, target, neighbours, open_row_write(row, neighbours, distances));
 }
 
 /* Take in one more neighbour. */

@@ -106,3 +106,19 @@ open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDista
 		else
 			row->nkept--;
 }
+
+uint32_t
+open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances)
+{
+	uint32_t	count = row->nkept + row->nfill;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const SearchResult *entry = i < row->nkept ? &row->kept[i] : &row->fill[i - row->nkept];
+
+		neighbours[i] = entry->slot;
+		if (distances != NULL)
+			distances[i] = (float) entry->distance;
+	}
+	return count;
+}

@@ -30,4 +30,7 @@ extern bool open_row_has(const OpenRow *row, uint32_t slot);
  */
 extern void open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context);
 
+/* Write the neighbours down, the kept first, and their distances (unless NULL); returns how many they are. */
+extern uint32_t open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances);
+
 #endif							/* GPUANN_OPENROW_H */

@@ -21,7 +21,7 @@ typedef struct Reach
 	const ReachGraph *graph;
 	unsigned char *reached;		/* bit per slot */
 	uint8_t    *edges_in;		/* per slot, from reached rows; MOST_EDGES_IN is that or more */
-	uint32_t   *queue;			/* reached, row not read yet from `head` on */
+	uint32_t   *queue;			/* reached, row not read yet from `head` on; its memory is that of all four arrays */
 	uint32_t	head;
 	uint32_t	tail;
 	uint32_t	attached;		/* the last slot that got a way in, or NO_SLOT */
@@ -30,17 +30,10 @@ typedef struct Reach
 	uint32_t	counts[REACH_PIECE];
 } Reach;
 
-/* Bytes of the rows read at once. */
-static size_t
-piece_bytes(const ReachGraph *graph)
-{
-	return (size_t) REACH_PIECE * graph->degree * sizeof(uint32_t);
-}
-
 size_t
 graph_connect_bytes(const ReachGraph *graph)
 {
-	return (size_t) graph->rows * (sizeof(uint32_t) + 1) + graph->rows / 8 + 1 + piece_bytes(graph);
+	return (graph->rows + (size_t) REACH_PIECE * graph->degree) * sizeof(uint32_t) + graph->rows + graph->rows / 8 + 1;
 }
 
 /* Mark a slot; its row is to be read. */
@@ -191,33 +184,24 @@ EngineStatus
 graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator, uint32_t *left)
 {
 	Reach		reach = {.access = access, .graph = graph, .attached = NO_SLOT};
-	EngineStatus status = ENGINE_NO_MEMORY;
+	EngineStatus status = ENGINE_OK;
 
 	*left = 0;
 	if (graph->rows == 0 || graph->nseeds == 0)
 		return ENGINE_OK;
-	reach.queue = allocator->resize(allocator->context, NULL, (size_t) graph->rows * sizeof(uint32_t));
-	reach.edges_in = reach.queue == NULL ? NULL : allocator->resize(allocator->context, NULL, graph->rows);
-	reach.reached = reach.edges_in == NULL ? NULL : allocator->resize(allocator->context, NULL, graph->rows / 8 + 1);
-	reach.piece = reach.reached == NULL ? NULL : allocator->resize(allocator->context, NULL, piece_bytes(graph));
-	if (reach.piece != NULL)
+	reach.queue = allocator->resize(allocator->context, NULL, graph_connect_bytes(graph));
+	if (reach.queue == NULL)
+		return ENGINE_NO_MEMORY;
+	reach.piece = reach.queue + graph->rows;
+	reach.edges_in = (uint8_t *) (reach.piece + (size_t) REACH_PIECE * graph->degree);
+	reach.reached = reach.edges_in + graph->rows;
+	for (int walks = 1; walks <= MOST_WALKS && status == ENGINE_OK; walks++)
 	{
-		status = ENGINE_OK;
-		for (int walks = 1; walks <= MOST_WALKS; walks++)
-		{
-			if (!connect_once(&reach, walks == MOST_WALKS, left))
-				status = ENGINE_CANCELLED;
-			if (status != ENGINE_OK || *left == 0)
-				break;
-		}
+		if (!connect_once(&reach, walks == MOST_WALKS, left))
+			status = ENGINE_CANCELLED;
+		else if (*left == 0)
+			break;
 	}
-	if (reach.piece != NULL)
-		(void) allocator->resize(allocator->context, reach.piece, 0);
-	if (reach.reached != NULL)
-		(void) allocator->resize(allocator->context, reach.reached, 0);
-	if (reach.edges_in != NULL)
-		(void) allocator->resize(allocator->context, reach.edges_in, 0);
-	if (reach.queue != NULL)
-		(void) allocator->resize(allocator->context, reach.queue, 0);
+	(void) allocator->resize(allocator->context, reach.queue, 0);
 	return status;
 }

@@ -197,7 +197,7 @@ lane_take(Server *server, uint32_t number)
 	work->cancelled = false;
 	work->done = 0;
 	server->lanes_busy++;
-	work->request = *(const volatile LaneRequest *) &lane->request;
+	work->request = *(const volatile LaneRequest *) &lane->request; /* read once: what is checked is the copy */
 	engine_enters(server, work->request.mirror);
 	atomic_store(&lane->done, 0);
 	atomic_store(&lane->total, 0);

@@ -116,14 +116,14 @@ room_make(const MirrorSlice *slice)
 bool
 room_in_host_memory(const MirrorSlice *slice)
 {
-	bool		first;
+	bool		first = false;
 
 	if (slice->over_quota || atomic_load(&gpuann_area->host_rows_limit) == 0)
 		return false;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	first = mirror_is_still(slice->entry, slice->identity) && !slice->track->host_rows;
 	/* if that did not suffice, the next try is for the device again */
-	slice->track->host_rows = first;
+	if (mirror_is_still(slice->entry, slice->identity))
+		slice->track->host_rows = first = !slice->track->host_rows;
 	LWLockRelease(gpuann_mirror_lock());
 	if (first)
 		ereport(LOG,

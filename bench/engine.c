@@ -412,16 +412,25 @@ measure(EngineQuery *queries, uint32_t batch)
 	return spread;
 }
 
-/* Share of the true nearest r rows that are among the first r answers. */
+/* Share of the first r answers that are among the true nearest r rows, or as near as the last of these. */
 static double
 recall_at(const EngineQuery *queries, const SearchResult *truth, uint32_t most, uint32_t r)
 {
 	uint64_t	found = 0;
 
 	for (uint32_t i = 0; i < set.truths; i++)
-		for (uint32_t j = 0; j < r; j++)
-			for (uint32_t m = 0; m < r && m < queries[i].count; m++)
-				found += truth[(size_t) i * most + j].slot == queries[i].results[m].slot;
+	{
+		const SearchResult *nearest = truth + (size_t) i * most;
+
+		for (uint32_t m = 0; m < r && m < queries[i].count; m++)
+		{
+			bool		hit = queries[i].results[m].distance <= nearest[r - 1].distance;
+
+			for (uint32_t j = 0; j < r && !hit; j++)
+				hit = nearest[j].slot == queries[i].results[m].slot;
+			found += hit;
+		}
+	}
 	return (double) found / ((double) set.truths * r);
 }
 

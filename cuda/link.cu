@@ -3,9 +3,9 @@
  *		The stage of a link that the device does: batch after batch, in pieces, and the rows it changed brought to the host.
  *
  * The host decides everything by counts that it knows, so a link waits for the device only at its end: batches follow each other on the
- * job stream. A piece is a part of one step of a batch, as large as runs for PIECE_US at the rate measured so far and fits on
- * the share of the device that background work has; while queries are about that share is smaller and one piece is in flight instead
- * of four. How a batch is cut changes nothing of what it computes.
+ * job stream. A piece is a part of one step of a batch: PASSES rows for each of the blocks that background work may have on the device, which
+ * always leaves queries room on every SM; while queries are about these blocks are fewer, and one piece is in flight instead of several. How a
+ * batch is cut changes nothing of what it computes.
  *
  * Batches grow with what is linked. Memory of a link is taken when it begins, of a smaller batch where a large one does not fit, and given
  * back at its end; where even the smallest does not fit the twin links (jobs.cu).
@@ -26,12 +26,12 @@ extern "C"
 #define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
 #define BATCH_SHARE 16u	  /* then at most this part of it */
 #define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
-#define PIECE_US 100.0f
-#define ROWS_LEAST 64u /* of a piece: fewer take no less time */
-#define WARPS_OF_SM (2048u / WARP / 2) /* half of them: registers */
-#define SHARE_BUSY 4u  /* part of the device that pieces get while queries are about, and else */
-#define SHARE_IDLE 1u
+#define PASSES 2u	   /* rows that a block of a piece takes one after the other: a row takes it half a millisecond */
+#define IN_FLIGHT 3u   /* pieces */
+#define BLOCKS_OF_SM 6u /* of a link, on an SM at a time: a third of the registers is the queries' */
+#define BUSY_SHARE 3u  /* while queries are about this part of them */
 #define BUSY_US 10000u /* queries are about so long after the last */
+#define EDGES_OF_GROUP 4u /* edges back that are taken to have one target */
 
 /* Let go of everything that a link has but its result. */
 void
@@ -42,14 +42,8 @@ link_end(CudaEngine *engine, CudaJob *job)
 	if (work == NULL)
 		return;
 	for (uint32_t i = 0; i < PIECES; i++)
-	{
-		if (work->timers[i].begun != NULL)
-			GPU(&engine->failure, cudaEventDestroy(work->timers[i].begun));
-		if (work->timers[i].ended != NULL)
-			GPU(&engine->failure, cudaEventDestroy(work->timers[i].ended));
 		if (work->fetches[i].count > 0)
 			engine->pieces[i].held = false;
-	}
 	if (work->memory.base != 0)
 		range_release(&engine->arena, &work->memory);
 	free(work->slots);
@@ -163,15 +157,6 @@ shuffle(uint32_t *slots, uint32_t count)
 	}
 }
 
-static int
-compare_slots(const void *left, const void *right)
-{
-	uint32_t a = *(const uint32_t *) left;
-	uint32_t b = *(const uint32_t *) right;
-
-	return a < b ? -1 : a > b;
-}
-
 /* Collect what a job links, each slot once, in the order in which it will be linked. */
 static bool
 collect_slots(const CudaJob *job, LinkWork *work)
@@ -179,31 +164,22 @@ collect_slots(const CudaJob *job, LinkWork *work)
 	const CudaMirror *mirror = job->mirror;
 	const uint32_t *from = job->in.slots != NULL ? job->in.slots : mirror->listed;
 	uint32_t room = job->in.slots != NULL ? job->in.count : mirror->nlisted;
-	uint32_t n = 0;
 
 	work->slots = (uint32_t *) malloc(((size_t) room + 1) * sizeof(uint32_t));
 	if (work->slots == NULL)
 		return false;
 	for (uint32_t i = 0; i < room; i++)
 		if (from[i] < mirror->rows && (mirror->states[from[i]] & SLOT_PENDING) && !(mirror->states[from[i]] & SLOT_DEAD))
-			work->slots[n++] = from[i];
-	qsort(work->slots, n, sizeof(uint32_t), compare_slots);
-	for (uint32_t i = 0; i < n; i++)
-		if (i == 0 || work->slots[i] != work->slots[i - 1])
-			work->slots[work->count++] = work->slots[i];
+			work->bits[from[i] / 32] |= 1u << (from[i] % 32);
+	for (uint32_t word = 0; word <= mirror->rows / 32; word++)
+	{
+		for (uint32_t bits = work->bits[word]; bits != 0; bits &= bits - 1)
+			work->slots[work->count++] = word * 32 + (uint32_t) __builtin_ctz(bits);
+		work->bits[word] = 0;
+	}
 	if (work->count >= SHUFFLE_FROM)
 		shuffle(work->slots, work->count);
 	return true;
-}
-
-/* How many blocks of a walk an SM holds. */
-static uint32_t
-blocks_of_sm(const CudaEngine *engine, size_t shared_bytes)
-{
-	size_t by_memory = engine->device.sharedMemPerBlockOptin / (shared_bytes + 1024);
-	uint32_t by_threads = 2048 / LINK_THREADS / 2; /* half of the registers are the queries' */
-
-	return by_memory < 1 ? 1 : by_memory < by_threads ? (uint32_t) by_memory : by_threads;
 }
 
 bool
@@ -230,16 +206,11 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
 	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
 	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
-	work->walk_blocks = blocks_of_sm(engine, link_walk_bytes(&view, work->batch.ef));
 	begun = work->linked_here != NULL && work->bits != NULL &&
 			link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 && collect_slots(job, work) &&
 			take_memory(engine, mirror, work, &error) == ENGINE_OK;
 	work->left_out = begun ? (uint32_t *) malloc(work->most * sizeof(uint32_t)) : NULL;
-	begun = work->left_out != NULL;
-	for (uint32_t i = 0; begun && i < PIECES; i++)
-		begun = GPU(&engine->failure, cudaEventCreateWithFlags(&work->timers[i].begun, 0)) &&
-				GPU(&engine->failure, cudaEventCreateWithFlags(&work->timers[i].ended, 0));
-	if (!begun)
+	if (work->left_out == NULL)
 	{
 		link_end(engine, job);
 		return false;
@@ -267,52 +238,16 @@ queries_about(CudaEngine *engine, LinkWork *work)
 static Piece *
 next_piece(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
-	Piece *piece;
-	LinkTimer *timer;
-	float us = 0;
-
-	if (job->in_flight >= (queries_about(engine, work) ? 1 : PIECES))
-		return NULL;
-	piece = piece_free(engine);
-	if (piece == NULL)
-		return NULL;
-	timer = &work->timers[piece - engine->pieces];
-	if (timer->units > 0 && GPU(&engine->failure, cudaEventElapsedTime(&us, timer->begun, timer->ended)) && us > 0)
-		work->rates[timer->kind] = (float) timer->units / (us * 1000);
-	timer->units = 0;
-	return piece;
+	return job->in_flight < (queries_about(engine, job->work) ? 1 : IN_FLIGHT) ? piece_free(engine) : NULL;
 }
 
-/* Note when a piece begins. */
-static bool
-begin_piece(CudaEngine *engine, CudaJob *job, Piece *piece, LinkKind kind, uint32_t units)
-{
-	LinkTimer *timer = &job->work->timers[piece - engine->pieces];
-
-	timer->kind = kind;
-	timer->units = kind == KIND_OTHER ? 0 : units;
-	return GPU(&engine->failure, cudaEventRecord(timer->begun, engine->job_stream));
-}
-
-static bool
-end_piece(CudaEngine *engine, CudaJob *job, Piece *piece)
-{
-	return GPU(&engine->failure, cudaEventRecord(job->work->timers[piece - engine->pieces].ended, engine->job_stream)) &&
-		   piece_send(engine, job, piece);
-}
-
-/* How many units a piece may have, at least so many, where an SM holds so many at a time. */
+/* How many blocks the kernels of a piece may have. */
 static uint32_t
-piece_units(CudaEngine *engine, LinkWork *work, LinkKind kind, uint32_t least, uint32_t of_sm)
+piece_blocks(CudaEngine *engine, LinkWork *work)
 {
-	uint32_t share = queries_about(engine, work) ? SHARE_BUSY : SHARE_IDLE;
-	uint32_t most = (uint32_t) engine->device.multiProcessorCount * of_sm / share;
-	float units = work->rates[kind] * PIECE_US;
+	uint32_t blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_OF_SM;
 
-	if (most < least || units < (float) least)
-		return least;
-	return units < (float) most ? (uint32_t) units : most;
+	return queries_about(engine, work) ? blocks / BUSY_SHARE : blocks;
 }
 
 /* --- batches ------------------------------------------------------------------------------------------------------ */
@@ -364,18 +299,16 @@ static bool
 send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, const MirrorView *view, bool walk)
 {
 	LinkWork *work = job->work;
-	LinkKind kind = walk ? KIND_WALK : KIND_CHOOSE;
-	LinkPart part = {work->done, piece_units(engine, work, kind, ROWS_LEAST, walk ? work->walk_blocks : WARPS_OF_SM)};
+	uint32_t blocks = piece_blocks(engine, work);
+	LinkPart part = {work->done, blocks * PASSES * (walk ? 1 : LINK_WARPS), blocks};
 	cudaError_t launched;
 
 	if (part.count > work->batch.count - part.first)
 		part.count = work->batch.count - part.first;
-	if (!begin_piece(engine, job, piece, kind, part.count))
-		return false;
 	launched = walk ? link_walk_launch(view, &work->batch, part, engine->job_stream)
 					: link_choose_launch(view, &work->batch, part, engine->job_stream);
 	work->done += part.count;
-	return GPU(&engine->failure, launched) && end_piece(engine, job, piece);
+	return GPU(&engine->failure, launched) && piece_send(engine, job, piece);
 }
 
 bool
@@ -394,12 +327,11 @@ send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 	MirrorView view = link_view(job->mirror, work);
 	uint32_t edges = work->batch.count * job->mirror->spec.degree;
 
-	if (!begin_piece(engine, job, piece, KIND_OTHER, 0) ||
-		!GPU(&engine->failure, link_write_launch(&view, &work->batch, engine->job_stream)) ||
+	if (!GPU(&engine->failure, link_write_launch(&view, &work->batch, engine->job_stream)) ||
 		!GPU(&engine->failure, entry_sort(&work->edges, edges, false, engine->job_stream)))
 		return false;
 	show_edges(work);
-	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) && end_piece(engine, job, piece);
+	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) && piece_send(engine, job, piece);
 }
 
 /* Send one part of the edges back; parts are as equal as groups can be. */
@@ -409,13 +341,14 @@ send_back(CudaEngine *engine, CudaJob *job, Piece *piece)
 	LinkWork *work = job->work;
 	MirrorView view = link_view(job->mirror, work);
 	uint32_t edges = work->batch.count * job->mirror->spec.degree;
-	uint32_t of_piece = piece_units(engine, work, KIND_BACK, ROWS_LEAST * job->mirror->spec.degree, 4 * WARPS_OF_SM);
+	uint32_t blocks = piece_blocks(engine, work);
 	uint32_t left = edges - work->done;
-	LinkPart part = {work->done, left < of_piece ? left : of_piece};
+	LinkPart part = {work->done, blocks * PASSES * LINK_WARPS * EDGES_OF_GROUP, blocks};
 
+	if (part.count > left)
+		part.count = left;
 	work->done += part.count;
-	return begin_piece(engine, job, piece, KIND_BACK, part.count) &&
-		   GPU(&engine->failure, link_back_launch(&view, &work->batch, part, engine->job_stream)) && end_piece(engine, job, piece);
+	return GPU(&engine->failure, link_back_launch(&view, &work->batch, part, engine->job_stream)) && piece_send(engine, job, piece);
 }
 
 /* A batch is on its way: its rows count as linked for those that follow. */

@@ -43,11 +43,12 @@ struct LinkBatch
 	uint32_t *changed;		 /* bitmap of rows */
 };
 
-/* A part of a batch: rows, or edges. Which groups of edges a part has follows from its share of all edges. */
+/* A part of a batch: rows, or edges, and how many blocks at most share them. Which groups of edges a part has follows from its share of all edges. */
 struct LinkPart
 {
 	uint32_t first;
 	uint32_t count;
+	uint32_t blocks;
 };
 
 /* Allow kernels their shared memory. */

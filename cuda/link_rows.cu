@@ -23,6 +23,15 @@ blocks_of_warps(uint32_t warps)
 	return (warps + LINK_WARPS - 1) / LINK_WARPS;
 }
 
+/* Blocks of a part whose units are warps'. */
+static inline uint32_t
+blocks_of_part(LinkPart part)
+{
+	uint32_t blocks = blocks_of_warps(part.count);
+
+	return blocks < part.blocks ? blocks : part.blocks;
+}
+
 /* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
 
 /* A row that is chosen, as the lanes of its warp agree on it. */
@@ -156,19 +165,14 @@ write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	}
 }
 
+/* Choose one row's neighbours. One warp. */
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, 8)
-	link_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t count, uint32_t warp_bytes)
+__device__ static inline void
+choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *memory, uint32_t item)
 {
-	DYNAMIC_SHARED(memory);
-	uint32_t warp = threadIdx.x / WARP;
-	uint32_t row = blockIdx.x * LINK_WARPS + warp;
-	uint32_t item = first + row;
 	Choice choice;
 
-	if (row >= count)
-		return;
-	choice.kept = (LinkEntry *) (memory + warp * warp_bytes);
+	choice.kept = (LinkEntry *) memory;
 	choice.taken = (uint32_t *) (choice.kept + mirror.degree);
 	choice.candidates = batch.candidates + (size_t) item * batch.room;
 	choice.ncandidates = batch.ncandidates[item];
@@ -182,6 +186,19 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	choose_spread<T, TERM>(mirror, &choice);
 	choose_fill(mirror, &choice);
 	write_choice(mirror, batch, choice, item);
+	__syncwarp();
+}
+
+template <typename T, int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	link_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end, uint32_t warp_bytes)
+{
+	DYNAMIC_SHARED(memory);
+	uint32_t warp = threadIdx.x / WARP;
+
+#pragma unroll 1
+	for (uint32_t item = first + blockIdx.x * LINK_WARPS + warp; item < end; item += gridDim.x * LINK_WARPS)
+		choose_for_row<T, TERM>(mirror, batch, memory + warp * warp_bytes, item);
 }
 
 /* --- rows and groups ---------------------------------------------------------------------------------------------- */
@@ -530,8 +547,8 @@ link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart pa
 {
 	uint32_t bytes = choose_bytes(mirror->degree, batch->room);
 
-	LAUNCH(choose_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_warps(part.count), LINK_THREADS,
-		   LINK_WARPS * bytes, stream, *mirror, *batch, part.first, part.count, bytes);
+	LAUNCH(choose_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream,
+		   *mirror, *batch, part.first, part.first + part.count, bytes);
 	return cudaGetLastError();
 }
 
@@ -558,7 +575,7 @@ link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part
 {
 	uint32_t bytes = LINK_WARPS * 2 * (mirror->degree + 1) * (uint32_t) sizeof(LinkEntry);
 
-	LAUNCH(back_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_warps(part.count), LINK_THREADS, bytes, stream,
+	LAUNCH(back_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_part(part), LINK_THREADS, bytes, stream,
 		   *mirror, *batch, batch->count * mirror->degree, part.first, part.first + part.count);
 	return cudaGetLastError();
 }

@@ -7,7 +7,7 @@
  * random one in each place, and a few are expanded; so thousands of equal rows cost no more than others. Candidates are the list, and of
  * the first expansions those that left it: far rows, some of which become the graph's long edges.
  *
- * Map: grid = rows of a part, block = 128 threads.
+ * Map: grid = blocks of a part, each of which takes row after row; block = 128 threads.
  *		shared		the list twice (8 bytes an entry), a round's candidates (8 bytes) and slots (4), the set of slots seen (4 a place)
  *		L2, HBM		stored rows, graph rows
  * Reads per row: (expanded x degree + mates) x row bytes, at most. Writes 8 x (ef + 64) + 256. Bound: random reads of rows. Launched by link.cu.
@@ -261,13 +261,11 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 	}
 }
 
+/* Find one row's candidates. All threads; ends with a barrier. */
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, 8)
-	link_walk_kernel(const MirrorView mirror, const LinkBatch batch, const WalkLayout layout, uint32_t first)
+__device__ static inline void
+walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout, unsigned char *memory, LinkShared *shared, uint32_t item)
 {
-	__shared__ LinkShared shared;
-	DYNAMIC_SHARED(memory);
-	uint32_t item = first + blockIdx.x;
 	uint32_t self = batch.slots[item];
 	uint32_t key = pair_key<T, TERM>(mirror, self, self, true, fast_team(mirror.stride));
 	uint32_t seeded = 0,
@@ -276,22 +274,35 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	LinkSource source;
 	Walk walk;
 
-	begin_walk(layout, batch, memory, &walk, &shared);
+	begin_walk(layout, batch, memory, &walk, shared);
 	if (threadIdx.x == 0)
-		shared.equal_key = key;
+		shared->equal_key = key;
 	__syncthreads();
 #pragma unroll 1
-	while ((total = next_source(mirror, &walk, &shared, &seeded, &equals_left, &source)) > 0)
-		walk_round<T, TERM>(mirror, batch, &walk, &shared, self, source, total);
+	while ((total = next_source(mirror, &walk, shared, &seeded, &equals_left, &source)) > 0)
+		walk_round<T, TERM>(mirror, batch, &walk, shared, self, source, total);
 	if (batch.mates)
-		look_at_mates<T, TERM>(mirror, batch, &walk, &shared, item);
+		look_at_mates<T, TERM>(mirror, batch, &walk, shared, item);
 	__syncthreads();
-	write_candidates(batch, walk, &shared, item);
+	write_candidates(batch, walk, shared, item);
+	__syncthreads();
+}
+
+template <typename T, int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	link_walk_kernel(const MirrorView mirror, const LinkBatch batch, const WalkLayout layout, uint32_t first, uint32_t end)
+{
+	__shared__ LinkShared shared;
+	DYNAMIC_SHARED(memory);
+
+#pragma unroll 1
+	for (uint32_t item = first + blockIdx.x; item < end; item += gridDim.x)
+		walk_for_row<T, TERM>(mirror, batch, layout, memory, &shared, item);
 }
 
 /* --- the host's part ---------------------------------------------------------------------------------------------- */
 
-typedef void (*LinkWalkKernel)(const MirrorView, const LinkBatch, const WalkLayout, uint32_t);
+typedef void (*LinkWalkKernel)(const MirrorView, const LinkBatch, const WalkLayout, uint32_t, uint32_t);
 
 #define LINK_WALK_KERNEL(T, TERM) link_walk_kernel<T, TERM>
 
@@ -343,6 +354,7 @@ link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part
 	WalkLayout layout = lay_out_link_walk(mirror, batch->ef);
 	LinkWalkKernel kernel = link_walk_kernels[type_and_term(mirror->type, mirror->metric)];
 
-	LAUNCH(kernel, part.count, LINK_THREADS, layout.bytes, stream, *mirror, *batch, layout, part.first);
+	LAUNCH(kernel, part.count < part.blocks ? part.count : part.blocks, LINK_THREADS, layout.bytes, stream, *mirror, *batch, layout,
+		   part.first, part.first + part.count);
 	return cudaGetLastError();
 }

@@ -27,25 +27,6 @@ typedef enum LinkPhase
 	LINK_OVER
 } LinkPhase;
 
-/* What is measured of a kind of piece. */
-typedef enum LinkKind
-{
-	KIND_WALK,
-	KIND_CHOOSE,
-	KIND_BACK,
-	KIND_OTHER,
-	LINK_KINDS
-} LinkKind;
-
-/* A piece in flight whose time will be read. */
-struct LinkTimer
-{
-	cudaEvent_t begun;
-	cudaEvent_t ended;
-	LinkKind kind;
-	uint32_t units; /* rows, or edges; 0: nothing to read */
-};
-
 /* What comes back from the device, piece by piece. */
 struct LinkFetch
 {
@@ -97,11 +78,8 @@ struct LinkWork
 	uint64_t *result_linked;
 	uint8_t *linked_here; /* bitmap of slots this link has linked */
 
-	LinkTimer timers[PIECES];
 	LinkFetch fetches[PIECES];
-	float rates[LINK_KINDS]; /* units a microsecond */
-	uint64_t busy_us;		 /* when queries were last seen */
-	uint32_t walk_blocks;	 /* of a walk that an SM holds */
+	uint64_t busy_us; /* when queries were last seen */
 };
 
 /* Take what a link needs; false: it does not fit, or the host has no memory left, and the twin is to link. */

@@ -467,13 +467,13 @@ free_engine(CudaEngine *engine)
 	free(engine);
 }
 
-/* Where rows are linked: GPUANN_LINKER=device or host in the environment. Host threads, until the device's linker is measured. */
+/* Where rows are linked: on the device, unless GPUANN_LINKER=host is in the environment. */
 static bool
 linker_is_device(void)
 {
 	const char *linker = getenv("GPUANN_LINKER");
 
-	return linker != NULL && strcmp(linker, "device") == 0;
+	return linker == NULL || strcmp(linker, "host") != 0;
 }
 
 static EngineStatus

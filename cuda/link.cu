@@ -3,9 +3,8 @@
  *		The stage of a link that the device does: batch after batch, in pieces, and the rows it changed brought to the host.
  *
  * The host decides everything by counts that it knows, so a link waits for the device only at its end: batches follow each other on the
- * job stream. A piece is a part of one step of a batch: PASSES rows for each of the blocks that background work may have on the device, which
- * always leaves queries room on every SM; while queries are about these blocks are fewer, and one piece is in flight instead of several. How a
- * batch is cut changes nothing of what it computes.
+ * job stream. A piece is a part of one step of a batch, done by a fixed number of blocks that leave queries room on every SM, and so many rows for each of
+ * them; while queries are about, one block on an SM, one row each, one piece in flight. How a batch is cut changes nothing of what it computes.
  *
  * Batches grow with what is linked. Memory of a link is taken when it begins, of a smaller batch where a large one does not fit, and given
  * back at its end; where even the smallest does not fit the twin links (jobs.cu).
@@ -24,14 +23,14 @@ extern "C"
 #define BATCH_LEAST 256u
 #define BATCH_FIRST 64u	  /* rows of the first batch of an empty graph: candidates of one another */
 #define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
-#define BATCH_SHARE 16u	  /* then at most this part of it */
+#define BATCH_SHARE 8u	   /* then at most this part of it */
 #define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
-#define PASSES 2u	   /* rows that a block of a piece takes one after the other: a row takes it half a millisecond */
-#define IN_FLIGHT 3u   /* pieces */
-#define BLOCKS_OF_SM 6u /* of a link, on an SM at a time: a third of the registers is the queries' */
-#define BUSY_SHARE 3u  /* while queries are about this part of them */
-#define BUSY_US 10000u /* queries are about so long after the last */
-#define EDGES_OF_GROUP 4u /* edges back that are taken to have one target */
+#define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a third of its registers is for queries, whenever they come */
+#define PASSES 4u		   /* units of a piece that each of these does one after the other; a walk takes half a millisecond */
+#define IN_FLIGHT 3u	   /* pieces */
+#define BUSY_BLOCKS_OF_SM 1u /* the same while queries are about: then one piece is in flight, of one unit each */
+#define BUSY_US 10000u	   /* queries are about so long after the last */
+#define EDGES_OF_GROUP 4u  /* edges back that are taken to have one target */
 
 /* Let go of everything that a link has but its result. */
 void
@@ -223,9 +222,8 @@ link_begin(CudaEngine *engine, CudaJob *job)
 
 /* --- pieces ------------------------------------------------------------------------------------------------------- */
 
-/* Whether queries are about. */
-static bool
-queries_about(CudaEngine *engine, LinkWork *work)
+bool
+link_queries_about(CudaEngine *engine, LinkWork *work)
 {
 	uint64_t now = clock_us();
 
@@ -234,20 +232,27 @@ queries_about(CudaEngine *engine, LinkWork *work)
 	return work->busy_us != 0 && now - work->busy_us < BUSY_US;
 }
 
-/* A piece to send, or NULL: not now. */
+/* A piece to send and the units and blocks it may have, or NULL: not now. */
 static Piece *
-next_piece(CudaEngine *engine, CudaJob *job)
+next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
 {
-	return job->in_flight < (queries_about(engine, job->work) ? 1 : IN_FLIGHT) ? piece_free(engine) : NULL;
+	bool busy = link_queries_about(engine, job->work);
+
+	part->blocks = (uint32_t) engine->device.multiProcessorCount * (busy ? BUSY_BLOCKS_OF_SM : BLOCKS_OF_SM);
+	part->count = part->blocks * (busy ? 1 : PASSES);
+	return job->in_flight < (busy ? 1 : IN_FLIGHT) ? piece_free(engine) : NULL;
 }
 
-/* How many blocks the kernels of a piece may have. */
-static uint32_t
-piece_blocks(CudaEngine *engine, LinkWork *work)
+/* The part of a step's `total` units that is next: as many as it may have, each counted as so many. */
+static LinkPart
+next_part(LinkWork *work, LinkPart part, uint32_t each, uint32_t total)
 {
-	uint32_t blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_OF_SM;
-
-	return queries_about(engine, work) ? blocks / BUSY_SHARE : blocks;
+	part.first = work->done;
+	part.count *= each;
+	if (part.count > total - part.first)
+		part.count = total - part.first;
+	work->done += part.count;
+	return part;
 }
 
 /* --- batches ------------------------------------------------------------------------------------------------------ */
@@ -296,27 +301,24 @@ begin_batch(CudaJob *job)
 
 /* Send one part of walking or choosing. */
 static bool
-send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, const MirrorView *view, bool walk)
+send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part, const MirrorView *view, bool walk)
 {
 	LinkWork *work = job->work;
-	uint32_t blocks = piece_blocks(engine, work);
-	LinkPart part = {work->done, blocks * PASSES * (walk ? 1 : LINK_WARPS), blocks};
 	cudaError_t launched;
 
-	if (part.count > work->batch.count - part.first)
-		part.count = work->batch.count - part.first;
+	part = next_part(work, part, walk ? 1 : LINK_WARPS, work->batch.count);
 	launched = walk ? link_walk_launch(view, &work->batch, part, engine->job_stream)
 					: link_choose_launch(view, &work->batch, part, engine->job_stream);
-	work->done += part.count;
 	return GPU(&engine->failure, launched) && piece_send(engine, job, piece);
 }
 
 bool
 link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view)
 {
-	Piece *piece = next_piece(engine, job);
+	LinkPart part;
+	Piece *piece = next_piece(engine, job, &part);
 
-	return piece != NULL && send_rows_part(engine, job, piece, view, true);
+	return piece != NULL && send_rows_part(engine, job, piece, part, view, true);
 }
 
 /* Write a batch's rows, and sort and group the edges back. */
@@ -336,18 +338,12 @@ send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 
 /* Send one part of the edges back; parts are as equal as groups can be. */
 static bool
-send_back(CudaEngine *engine, CudaJob *job, Piece *piece)
+send_back(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
 {
 	LinkWork *work = job->work;
 	MirrorView view = link_view(job->mirror, work);
-	uint32_t edges = work->batch.count * job->mirror->spec.degree;
-	uint32_t blocks = piece_blocks(engine, work);
-	uint32_t left = edges - work->done;
-	LinkPart part = {work->done, blocks * PASSES * LINK_WARPS * EDGES_OF_GROUP, blocks};
 
-	if (part.count > left)
-		part.count = left;
-	work->done += part.count;
+	part = next_part(work, part, LINK_WARPS * EDGES_OF_GROUP, work->batch.count * job->mirror->spec.degree);
 	return GPU(&engine->failure, link_back_launch(&view, &work->batch, part, engine->job_stream)) && piece_send(engine, job, piece);
 }
 
@@ -373,15 +369,16 @@ send_step(CudaEngine *engine, CudaJob *job)
 {
 	LinkWork *work = job->work;
 	MirrorView view = link_view(job->mirror, work);
-	Piece *piece = next_piece(engine, job);
+	LinkPart part;
+	Piece *piece = next_piece(engine, job, &part);
 
 	if (piece == NULL)
 		return false;
 	if (work->phase == LINK_WRITE)
 		return send_write(engine, job, piece);
 	if (work->phase == LINK_BACK)
-		return send_back(engine, job, piece);
-	return send_rows_part(engine, job, piece, &view, work->phase == LINK_WALK);
+		return send_back(engine, job, piece, part);
+	return send_rows_part(engine, job, piece, part, &view, work->phase == LINK_WALK);
 }
 
 /* The step that follows in a batch, or the next batch. */

@@ -15,6 +15,8 @@ extern "C"
 #include "../src/engine/reach.h"
 }
 
+#define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are about */
+
 /* --- what comes back ---------------------------------------------------------------------------------------------- */
 
 /* Whether a slot is in the graph, as this link leaves it. */
@@ -47,13 +49,15 @@ link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want,
 	return count;
 }
 
-/* How many units (words of the bitmap, seeds, rows) of what a phase brings fit into a piece. */
+/* How many units (words of the bitmap, seeds, rows) of what a phase brings are in a piece: the owner copies them, and queries would wait. */
 static uint32_t
-fetch_units(const CudaJob *job)
+fetch_units(CudaEngine *engine, const CudaJob *job)
 {
+	size_t bytes = link_queries_about(engine, job->work) ? BUSY_BYTES : PIECE_BYTES;
+
 	if (job->work->phase == LINK_ROWS)
-		return (uint32_t) ((PIECE_BYTES - 256) / ((job->mirror->spec.degree + 1) * sizeof(uint32_t)));
-	return (uint32_t) (PIECE_BYTES / sizeof(uint32_t));
+		return (uint32_t) ((bytes - 256) / ((job->mirror->spec.degree + 1) * sizeof(uint32_t)));
+	return (uint32_t) (bytes / sizeof(uint32_t));
 }
 
 /* Where the rows of a piece are, behind the slots that name them. */
@@ -116,7 +120,7 @@ fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 	while (work->done < total && !engine->failure.failed)
 	{
 		Piece *piece = piece_free(engine);
-		uint32_t most = fetch_units(job);
+		uint32_t most = fetch_units(engine, job);
 		uint32_t count = total - work->done < most ? total - work->done : most;
 
 		if (piece == NULL)
@@ -307,24 +311,27 @@ run_on_twin(CudaEngine *engine, CudaJob *job, const EngineJob *in)
 	return status == ENGINE_OK;
 }
 
-/* Leave to the twin only rows that are linked: JOB_GRAPH links what it names. In place: the result's arrays come first. */
+/* Say which rows the twin is told: those that are linked, for JOB_GRAPH links what it names. They are all, but for rows that wait to be linked anew. */
 static bool
 take_linked(CudaJob *job)
 {
 	LinkWork *work = job->work;
 	uint32_t degree = job->mirror->spec.degree;
+	uint32_t at = 0;
 
-	work->slots = (uint32_t *) realloc(work->slots, (size_t) job->link.count * (degree + 1) * sizeof(uint32_t) + 1);
+	work->count = 0;
+	for (uint32_t i = 0; i < (job->link.count + 63) / 64; i++)
+		work->count += (uint32_t) __builtin_popcountll(job->link.linked[i]);
+	if (work->count == job->link.count)
+		return true;
+	work->slots = (uint32_t *) realloc(work->slots, (size_t) work->count * (degree + 1) * sizeof(uint32_t) + 1);
 	if (work->slots == NULL)
 	{
 		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
 		job->status = ENGINE_NO_MEMORY;
 		return false;
 	}
-	work->count = 0;
 	for (uint32_t i = 0; i < job->link.count; i++)
-		work->count += job->link.linked[i / 64] >> (i % 64) & 1;
-	for (uint32_t i = 0, at = 0; i < job->link.count; i++)
 		if (job->link.linked[i / 64] >> (i % 64) & 1)
 		{
 			work->slots[at] = job->link.slots[i];
@@ -350,10 +357,12 @@ link_sync_stage(CudaEngine *engine, CudaJob *job)
 	}
 	if (job->step == 1)
 	{
+		bool all = work->count == job->link.count;
+
 		in.kind = JOB_GRAPH;
 		in.count = work->count;
-		in.slots = work->slots;
-		in.rows = work->slots + work->count;
+		in.slots = all ? job->link.slots : work->slots;
+		in.rows = all ? job->link.rows : work->slots + work->count;
 		if (!run_on_twin(engine, job, &in))
 			return false;
 		job->step = 2;

@@ -95,6 +95,8 @@ extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, u
 /* link_reach.cu: the same; and its memory */
 extern bool link_reach(CudaEngine *engine, CudaJob *job);
 extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
+/* Whether queries are about: then a link takes little at a time. */
+extern bool link_queries_about(CudaEngine *engine, LinkWork *work);
 /* Send a piece of the batch's walks, over the mirror as `view` has it. False: not now. */
 extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view);
 /* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */

@@ -89,6 +89,8 @@ struct CudaMirror
 	bool codes_good;	   /* searches walk them */
 	bool codes_clamped;	   /* their scale is that of a sample's bulk; what is beyond is clamped */
 
+	bool twin_behind; /* the device has linked rows since the twin was told of the graph */
+
 	uint32_t queries; /* waiting or in flight */
 	uint32_t passes;  /* of them, those that have begun and take several passes */
 	cudaEvent_t changed; /* the last change in place: later batches wait for it */
@@ -217,8 +219,8 @@ typedef enum JobStage
 {
 	STAGE_QUEUED,
 	STAGE_TWIN,	   /* the CPU engine does its part */
-	STAGE_LINK,	   /* the device links */
-	STAGE_SYNC,	   /* the twin learns what the device linked */
+	STAGE_LINK,	   /* the device links; or the graph is brought, to be told */
+	STAGE_TELL,	   /* the twin is told of the graph */
 	STAGE_CODES,   /* codes are made */
 	STAGE_ROWS,	   /* rows are on their way */
 	STAGE_SEEDS,   /* seeds are */
@@ -246,6 +248,7 @@ struct CudaJob
 	EngineStatus twin_status; /* of a link: how it ended, wherever it ran */
 	LinkResult link;
 	bool on_device;		/* a link that the device does: `link` is the job's own then */
+	bool tells;			/* a link of the twin, which has to be told the graph first */
 	LinkWork *work;		/* what it is at (link.cu) */
 	uint32_t *pending; /* the list to be, without what this job links */
 	uint32_t npending;

@@ -3,8 +3,8 @@
  *		Jobs: what each kind does in what order, a piece at a time.
  *
  * One job per mirror runs, those after it wait. Every mirror has a twin in a CPU engine, and every change is made in both. JOB_LINK runs
- * on the twin, whose changed rows are then uploaded like those of JOB_GRAPH; or, where the engine is told so and its memory suffices, on the
- * device (link.cu), and the twin is told the rows. With the device's linker alone the twin, STAGE_TWIN and STAGE_SYNC can go.
+ * on the device (link.cu); or, where its memory does not suffice or the engine is told so, on the twin, whose changed rows are then uploaded
+ * like those of JOB_GRAPH. What the device links the twin is told only when it is to link itself.
  *
  * Nothing is published before all of a job is there, but for overwritten and dead slots, which change in place, piece by piece; these
  * jobs are checked before they begin and then cannot fail or be cancelled.
@@ -15,7 +15,7 @@
 #include "internal.h"
 #include "linkjob.h"
 
-#define MOST_STAGES 9
+#define MOST_STAGES 11
 
 /* The stages of each kind of job, in order. */
 static const JobStage stages[][MOST_STAGES] = {
@@ -28,10 +28,12 @@ static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN,
 	 STAGE_DONE}, /* JOB_LINK */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE},											  /* JOB_DROP */
-	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SYNC, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN,
-	 STAGE_DONE}}; /* JOB_LINK on the device */
+	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK on the device */
+	{STAGE_QUEUED, STAGE_LINK, STAGE_TELL, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN,
+	 STAGE_DONE}}; /* JOB_LINK on a twin that is behind */
 
 #define LINK_ON_DEVICE (JOB_DROP + 1)
+#define LINK_TELLS (JOB_DROP + 2)
 
 CudaJob *
 job_find(CudaEngine *engine, JobId id)
@@ -190,6 +192,9 @@ begin(CudaEngine *engine, CudaJob *job)
 	if (in->kind == JOB_LINK && engine->links_on_device)
 	{
 		job->on_device = link_begin(engine, job);
+		job->tells = !job->on_device && mirror->twin_behind;
+		if (job->tells && !link_begin_telling(job))
+			return fail(job, ENGINE_NO_MEMORY);
 		if (!job->on_device && !engine->failure.failed)
 			engine_error(&job->error, ENGINE_OK, "linked on the host: the device has no memory for it, or not for all rows");
 	}
@@ -430,8 +435,8 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return run_twin(engine, job);
 		case STAGE_LINK:
 			return link_stage(engine, job);
-		case STAGE_SYNC:
-			return link_sync_stage(engine, job);
+		case STAGE_TELL:
+			return link_tell_stage(engine, job);
 		case STAGE_ROWS:
 			if (job->cancelled && job->in.kind == JOB_APPEND)
 			{
@@ -485,7 +490,7 @@ advance(CudaEngine *engine, CudaJob *job)
 {
 	while (job->status == ENGINE_OK && run_stage(engine, job))
 	{
-		const JobStage *at = stages[job->on_device ? (int) LINK_ON_DEVICE : (int) job->in.kind];
+		const JobStage *at = stages[job->on_device ? (int) LINK_ON_DEVICE : job->tells ? (int) LINK_TELLS : (int) job->in.kind];
 
 		while (*at != job->stage)
 			at++;

@@ -232,13 +232,19 @@ link_queries_about(CudaEngine *engine, LinkWork *work)
 	return work->busy_us != 0 && now - work->busy_us < BUSY_US;
 }
 
+uint32_t
+link_blocks(CudaEngine *engine, LinkWork *work)
+{
+	return (uint32_t) engine->device.multiProcessorCount * (link_queries_about(engine, work) ? BUSY_BLOCKS_OF_SM : BLOCKS_OF_SM);
+}
+
 /* A piece to send and the units and blocks it may have, or NULL: not now. */
 static Piece *
 next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
 {
 	bool busy = link_queries_about(engine, job->work);
 
-	part->blocks = (uint32_t) engine->device.multiProcessorCount * (busy ? BUSY_BLOCKS_OF_SM : BLOCKS_OF_SM);
+	part->blocks = link_blocks(engine, job->work);
 	part->count = part->blocks * (busy ? 1 : PASSES);
 	return job->in_flight < (busy ? 1 : IN_FLIGHT) ? piece_free(engine) : NULL;
 }

@@ -6,8 +6,8 @@
  * other such row with a smaller number, so that few rows of an island are; a walk from the first seeds finds what is near to each, all of it
  * reached; and the nearest that has a place gets an edge to it, one after the other.
  *
- *		sweep	a warp per row: reads rows newly reached, two atomics per edge. Some ten sweeps for a million rows
- *		select	a warp per row: reads the rows left out
+ *		sweep	a warp per 32 rows: reads rows newly reached, two atomics per edge. Some ten sweeps for a million rows
+ *		select	likewise: reads the rows left out
  *		attach	one warp, a few hundred rows a launch
  * Bound: memory (sweeps), latency (attach). The host waits for a flag after every few sweeps and for a bitmap once a round.
  */
@@ -25,20 +25,10 @@ extern "C"
 #define SWEEPS 4u		 /* between two looks at the flag */
 #define ATTACH_ROWS 128u /* of a launch */
 
-/* Mark what rows newly reached lead to. */
-__global__ void __launch_bounds__(LINK_THREADS, 8) reach_sweep_kernel(const MirrorView mirror, const LinkReach reach)
+/* Mark what a row newly reached leads to. One warp. */
+__device__ static inline void
+sweep_row(const MirrorView &mirror, const LinkReach &reach, uint32_t slot)
 {
-	uint32_t slot = blockIdx.x * LINK_WARPS + threadIdx.x / WARP;
-	bool fresh;
-
-	if (slot >= mirror.rows)
-		return;
-	fresh = bit_of(reach.reached, slot) && !bit_of(reach.expanded, slot);
-	__syncwarp();
-	if (!fresh)
-		return;
-	if (threadIdx.x % WARP == 0)
-		atomicOr(&reach.expanded[slot >> 5], 1u << (slot & 31));
 	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
 	{
 		uint32_t neighbour = mirror.graph[(size_t) slot * mirror.degree + i];
@@ -51,20 +41,35 @@ __global__ void __launch_bounds__(LINK_THREADS, 8) reach_sweep_kernel(const Mirr
 	}
 }
 
+/* Mark what rows newly reached lead to. What is reached meanwhile may be taken at once or by the next sweep: the end is the same. */
+__global__ void __launch_bounds__(LINK_THREADS, 8) reach_sweep_kernel(const MirrorView mirror, const LinkReach reach)
+{
+	uint32_t words = (mirror.rows + 31) / 32;
+
+	for (uint32_t word = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; word < words; word += gridDim.x * LINK_WARPS)
+	{
+		uint32_t fresh = __shfl_sync(FULL_WARP, reach.reached[word] & ~reach.expanded[word], 0);
+
+		__syncwarp();
+		if (fresh != 0 && threadIdx.x % WARP == 0)
+			reach.expanded[word] |= fresh;
+		for (; fresh != 0; fresh &= fresh - 1)
+			sweep_row(mirror, reach, word * 32 + (uint32_t) __ffs((int) fresh) - 1);
+	}
+}
+
 __device__ static inline bool
 is_left_out(const LinkReach &reach, uint32_t slot)
 {
 	return bit_of(reach.wanted, slot) && !bit_of(reach.reached, slot);
 }
 
-/* Select the rows left out that name no other with a smaller number. */
-__global__ void __launch_bounds__(LINK_THREADS, 8) reach_select_kernel(const MirrorView mirror, const LinkReach reach)
+/* Whether a row left out names another such row with a smaller number. One warp. */
+__device__ static inline bool
+names_smaller(const MirrorView &mirror, const LinkReach &reach, uint32_t slot)
 {
-	uint32_t slot = blockIdx.x * LINK_WARPS + threadIdx.x / WARP;
 	bool smaller = false;
 
-	if (slot >= mirror.rows || !is_left_out(reach, slot))
-		return;
 	for (uint32_t base = 0; base < mirror.degree; base += WARP)
 	{
 		uint32_t i = base + threadIdx.x % WARP;
@@ -72,8 +77,24 @@ __global__ void __launch_bounds__(LINK_THREADS, 8) reach_select_kernel(const Mir
 
 		smaller = smaller || __ballot_sync(FULL_WARP, neighbour < slot && is_left_out(reach, neighbour)) != 0;
 	}
-	if (!smaller && threadIdx.x % WARP == 0)
-		atomicOr(&reach.selected[slot >> 5], 1u << (slot & 31));
+	return smaller;
+}
+
+/* Select the rows left out that name no other with a smaller number. */
+__global__ void __launch_bounds__(LINK_THREADS, 8) reach_select_kernel(const MirrorView mirror, const LinkReach reach)
+{
+	uint32_t words = (mirror.rows + 31) / 32;
+
+	for (uint32_t word = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; word < words; word += gridDim.x * LINK_WARPS)
+	{
+		uint32_t selected = 0;
+
+		for (uint32_t left = reach.wanted[word] & ~reach.reached[word]; left != 0; left &= left - 1)
+			if (!names_smaller(mirror, reach, word * 32 + (uint32_t) __ffs((int) left) - 1))
+				selected |= left & (0 - left);
+		if (selected != 0 && threadIdx.x % WARP == 0)
+			reach.selected[word] = selected;
+	}
 }
 
 /* Mark the slots that walks start from. */
@@ -168,10 +189,14 @@ typedef enum ReachStep
 	REACH_ATTACH
 } ReachStep;
 
+/* Blocks of a kernel that looks at all rows: no more than a link may have now. */
 static uint32_t
-row_blocks(const MirrorView *mirror)
+row_blocks(CudaEngine *engine, const CudaJob *job)
 {
-	return (mirror->rows + LINK_WARPS - 1) / LINK_WARPS;
+	uint32_t blocks = (job->mirror->rows + 32 * LINK_WARPS - 1) / (32 * LINK_WARPS);
+	uint32_t most = link_blocks(engine, job->work);
+
+	return blocks < most ? blocks : most;
 }
 
 size_t
@@ -228,7 +253,7 @@ send_sweeps(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL || !GPU(&engine->failure, cudaMemsetAsync(reach->found, 0, sizeof(uint32_t), engine->job_stream)))
 		return false;
 	for (uint32_t i = 0; i < SWEEPS; i++)
-		LAUNCH(reach_sweep_kernel, row_blocks(&view), LINK_THREADS, 0, engine->job_stream, view, *reach);
+		LAUNCH(reach_sweep_kernel, row_blocks(engine, job), LINK_THREADS, 0, engine->job_stream, view, *reach);
 	return GPU(&engine->failure, cudaGetLastError()) &&
 		   GPU(&engine->failure, cudaMemcpyAsync(piece->staged, reach->found, sizeof(uint32_t), cudaMemcpyDeviceToHost,
 												 engine->job_stream)) &&
@@ -328,7 +353,7 @@ link_reach(CudaEngine *engine, CudaJob *job)
 				next_reach(work, *(const uint32_t *) job->held->staged != 0 ? REACH_SWEEP : REACH_SELECT);
 				piece_release(job);
 				if (work->step == REACH_SELECT)
-					LAUNCH(reach_select_kernel, row_blocks(&view), LINK_THREADS, 0, engine->job_stream, view, work->reach);
+					LAUNCH(reach_select_kernel, row_blocks(engine, job), LINK_THREADS, 0, engine->job_stream, view, work->reach);
 				break;
 			case REACH_SELECT:
 				if (!take_selected(engine, job, &over))

@@ -1,11 +1,13 @@
 /*
  * link_result.cu
- *		The end of a link on the device: which rows changed, these rows and the seeds come to the host, and the twin learns of them.
+ *		The end of a link on the device: which rows changed, these rows and the seeds come to the host. Likewise the whole graph, for the twin.
  *
- * A bitmap of rows comes first, then the rows that it names, gathered by a kernel, several pieces on their way at a time. Bound: the bus.
+ * A bitmap of rows comes first, then the rows that it names, gathered by a kernel, several pieces on their way at a time. Bound: the bus. The twin
+ * is told of the graph only when it is to link: while the device does, that would be work for nothing.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "linkjob.h"
 
@@ -15,6 +17,7 @@ extern "C"
 #include "../src/engine/reach.h"
 }
 
+#define LARGE_PAGE ((size_t) 2 << 20)
 #define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are about */
 
 /* --- what comes back ---------------------------------------------------------------------------------------------- */
@@ -149,6 +152,19 @@ next_fetch(LinkWork *work, LinkPhase phase)
 	work->done = work->got = 0;
 }
 
+/* Memory for many rows, in large pages where there are any: to take it page by page costs more than the copy. */
+static void *
+allocate_rows(size_t bytes)
+{
+	void *memory;
+
+	if (posix_memalign(&memory, LARGE_PAGE, bytes + 1) != 0)
+		return NULL;
+	if (bytes >= LARGE_PAGE)
+		(void) madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
+
 /* Make room for the result, now that the bitmap says how large it is. False: no memory. */
 static bool
 begin_result(CudaJob *job)
@@ -161,16 +177,18 @@ begin_result(CudaJob *job)
 	for (uint32_t i = 0; i <= mirror->rows / 32; i++)
 		count += (uint32_t) __builtin_popcount(work->bits[i]);
 	job->link.slots = work->result_slots = (uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
-	job->link.rows = work->result_rows = (uint32_t *) malloc((size_t) count * mirror->spec.degree * sizeof(uint32_t) + 1);
+	job->link.rows = work->result_rows = (uint32_t *) allocate_rows((size_t) count * mirror->spec.degree * sizeof(uint32_t));
 	job->link.linked = work->result_linked = (uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
 	if (work->result_slots == NULL || work->result_rows == NULL || work->result_linked == NULL)
 		return false;
-	for (uint32_t slot = 0; slot < mirror->rows; slot++)
-		if (work->bits[slot / 32] >> (slot % 32) & 1)
+	for (uint32_t word = 0; word <= mirror->rows / 32; word++)
+		for (uint32_t bits = work->bits[word]; bits != 0; bits &= bits - 1, at++)
 		{
+			uint32_t slot = word * 32 + (uint32_t) __builtin_ctz(bits);
+
 			if (is_linked(mirror, work, slot))
 				work->result_linked[at / 64] |= UINT64_C(1) << (at % 64);
-			work->result_slots[at++] = slot;
+			work->result_slots[at] = slot;
 		}
 	job->link.count = count;
 	return true;
@@ -200,6 +218,7 @@ end_link(CudaEngine *engine, CudaJob *job)
 	LinkWork *work = job->work;
 
 	work->phase = LINK_OVER;
+	job->mirror->twin_behind = true;
 	if (work->memory.base != 0)
 		range_release(&engine->arena, &work->memory);
 	if (work->first == work->count)
@@ -273,7 +292,7 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 		next_fetch(work, LINK_BITS);
 	}
 	if (work->phase == LINK_BITS &&
-		(!link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32) || !begin_rows(job)))
+		((!work->tells && !link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32)) || !begin_rows(job)))
 		return false;
 	if (work->phase == LINK_ROWS)
 	{
@@ -285,6 +304,31 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 }
 
 /* --- the twin ------------------------------------------------------------------------------------------------------ */
+
+bool
+link_begin_telling(CudaJob *job)
+{
+	const CudaMirror *mirror = job->mirror;
+	LinkWork *work = (LinkWork *) calloc(1, sizeof(*work));
+
+	job->work = work;
+	if (work != NULL)
+	{
+		work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
+		work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
+	}
+	if (work == NULL || work->linked_here == NULL || work->bits == NULL)
+	{
+		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
+		return false;
+	}
+	for (uint32_t slot = 0; slot < mirror->rows; slot++)
+		if (mirror->states[slot] & SLOT_LINKED)
+			work->bits[slot / 32] |= 1u << (slot % 32);
+	work->tells = true;
+	work->phase = LINK_DRAIN;
+	return true;
+}
 
 /* Give the twin a job, and see whether it is over. False with status OK: not yet. */
 static bool
@@ -311,64 +355,30 @@ run_on_twin(CudaEngine *engine, CudaJob *job, const EngineJob *in)
 	return status == ENGINE_OK;
 }
 
-/* Say which rows the twin is told: those that are linked, for JOB_GRAPH links what it names. They are all, but for rows that wait to be linked anew. */
-static bool
-take_linked(CudaJob *job)
-{
-	LinkWork *work = job->work;
-	uint32_t degree = job->mirror->spec.degree;
-	uint32_t at = 0;
-
-	work->count = 0;
-	for (uint32_t i = 0; i < (job->link.count + 63) / 64; i++)
-		work->count += (uint32_t) __builtin_popcountll(job->link.linked[i]);
-	if (work->count == job->link.count)
-		return true;
-	work->slots = (uint32_t *) realloc(work->slots, (size_t) work->count * (degree + 1) * sizeof(uint32_t) + 1);
-	if (work->slots == NULL)
-	{
-		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-		job->status = ENGINE_NO_MEMORY;
-		return false;
-	}
-	for (uint32_t i = 0; i < job->link.count; i++)
-		if (job->link.linked[i / 64] >> (i % 64) & 1)
-		{
-			work->slots[at] = job->link.slots[i];
-			memcpy(work->slots + work->count + (size_t) at * degree, job->link.rows + (size_t) i * degree, degree * sizeof(uint32_t));
-			at++;
-		}
-	return true;
-}
-
 bool
-link_sync_stage(CudaEngine *engine, CudaJob *job)
+link_tell_stage(CudaEngine *engine, CudaJob *job)
 {
-	LinkWork *work = job->work;
 	EngineJob in;
 
 	memset(&in, 0, sizeof(in));
 	in.mirror = job->mirror->twin;
 	if (job->step == 0)
 	{
-		if (!take_linked(job))
-			return false;
-		job->step = 1;
-	}
-	if (job->step == 1)
-	{
-		bool all = work->count == job->link.count;
-
 		in.kind = JOB_GRAPH;
-		in.count = work->count;
-		in.slots = all ? job->link.slots : work->slots;
-		in.rows = all ? job->link.rows : work->slots + work->count;
+		in.count = job->link.count;
+		in.slots = job->link.slots;
+		in.rows = job->link.rows;
 		if (!run_on_twin(engine, job, &in))
 			return false;
-		job->step = 2;
+		job->step = 1;
 	}
 	in.kind = JOB_SEEDS;
 	in.count = job->link.nseeds;
 	in.slots = job->link.seeds;
-	return run_on_twin(engine, job, &in);
+	if (!run_on_twin(engine, job, &in))
+		return false;
+	job->mirror->twin_behind = false;
+	link_free_result(job);
+	link_end(engine, job);
+	return true;
 }

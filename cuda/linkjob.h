@@ -72,6 +72,7 @@ struct LinkWork
 
 	uint32_t *bits; /* a bitmap of rows, brought from the device or sent there */
 	bool keeps_seeds;
+	bool tells; /* nothing is linked: the graph is brought for the twin */
 	uint32_t *result_slots;
 	uint32_t *result_rows;
 	uint32_t *result_seeds;
@@ -86,8 +87,10 @@ struct LinkWork
 extern bool link_begin(CudaEngine *engine, CudaJob *job);
 /* Link, and bring what changed to job->link. True when over; job->twin_status says how it ended. */
 extern bool link_stage(CudaEngine *engine, CudaJob *job);
-/* Tell the twin. True when over. */
-extern bool link_sync_stage(CudaEngine *engine, CudaJob *job);
+/* Take what bringing the whole graph needs, instead of link_begin; false: no memory, job->error says so. link_stage then brings it. */
+extern bool link_begin_telling(CudaJob *job);
+/* Tell the twin what was brought. True when over. */
+extern bool link_tell_stage(CudaEngine *engine, CudaJob *job);
 /* link_result.cu: the end of link_stage, from the last batch on; the same */
 extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
 /* Bring so many words here, several pieces at a time. True when all have come. */
@@ -97,6 +100,8 @@ extern bool link_reach(CudaEngine *engine, CudaJob *job);
 extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
 /* Whether queries are about: then a link takes little at a time. */
 extern bool link_queries_about(CudaEngine *engine, LinkWork *work);
+/* How many blocks a kernel of a link may have now. */
+extern uint32_t link_blocks(CudaEngine *engine, LinkWork *work);
 /* Send a piece of the batch's walks, over the mirror as `view` has it. False: not now. */
 extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view);
 /* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */

@@ -71,6 +71,50 @@ memory_limit(void)
 	world_append(world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 500, 500, SHAPE_UNIFORM), 500);
 }
 
+/* A link that its engine has no memory for adds to what was linked while it had: as good a graph, and no row is linked twice. */
+static void
+link_without_memory(void)
+{
+	World	   *world;
+	World	   *greedy;
+	EngineJob	job = {.kind = JOB_APPEND, .count = 20};
+	EngineJob	link = {.kind = JOB_LINK, .ef_construction = 100};
+	JobProgress progress;
+	EngineStatus status = ENGINE_OK;
+	uint32_t	found = 0;
+
+	limit_engine(UINT64_C(64) << 20);
+	world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 2500, 2500, SHAPE_CLUSTERED);
+	world_append(world, 2000);
+	world_link(world);
+	greedy = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 20, 20, SHAPE_UNIFORM);
+	world_append(greedy, 20);
+	job.mirror = greedy->mirror;
+	job.versions = greedy->versions;
+	job.vectors = greedy->vectors;
+	for (uint32_t rows = 20; rows < 50000 && status == ENGINE_OK; rows += 20)
+	{
+		job.first_slot = rows;
+		status = run_job(&job, &progress);
+	}
+	CHECK(status == ENGINE_NO_MEMORY, "status %d when the limit is reached", (int) status);
+	world_append(world, 500);
+	link.mirror = world->mirror;
+	must(run_job(&link, &progress), &progress.error, "a link");
+	CHECK(progress.total == 500, "%u rows linked, not 500", progress.total);
+	CHECK(world_info(world).linked == 2500, "%u of 2500 rows are linked", world_info(world).linked);
+	for (uint32_t i = 0; i < 250; i++)
+	{
+		EngineQuery query;
+
+		query_init(&query, world, METHOD_GRAPH, 1, 40, world_vector(world, i * 10));
+		query_run(&query);
+		check_sound(world, &query);
+		found += query.count == 1 && query.results[0].distance == 0;
+	}
+	CHECK(found >= 248, "%u of 250 rows are found", found);
+}
+
 /* A cancelled link ends soon and leaves a mirror that answers and can be linked later. */
 static void
 cancel_link(void)
@@ -349,6 +393,7 @@ close_in_flight(void)
 
 const Case limit_cases[] = {
 	{"memory_limit", memory_limit, false},
+	{"link_without_memory", link_without_memory, false},
 	{"cancel_link", cancel_link, false},
 	{"invalid_queries", invalid_queries, false},
 	{"invalid_jobs", invalid_jobs, false},

@@ -74,55 +74,105 @@ pair_chunk(float sum, const uint4 &a, const uint4 &b, const __half *)
 	return pair_halves<TERM>(sum, a.w, b.w);
 }
 
-/* The distance of two rows of numbers. */
+/* Distances of a row to PAIRS others: their loads are in flight together. */
 template <typename T, int TERM>
 struct PairMeasure
 {
-	__device__ static inline float
-	distance(const MirrorView &mirror, uint32_t a, uint32_t b, bool active, uint32_t team)
+	template <uint32_t PAIRS>
+	__device__ static inline void
+	distances(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *active, uint32_t team, float *out)
 	{
 		const uint4 *row_a = (const uint4 *) (mirror.vectors + (size_t) a * mirror.stride);
-		const uint4 *row_b = (const uint4 *) (mirror.vectors + (size_t) b * mirror.stride);
-		float sum = 0;
+		const uint4 *row_b[PAIRS];
+		bool any = false;
 
-		if (active)
+#pragma unroll
+		for (uint32_t i = 0; i < PAIRS; i++)
 		{
-#pragma unroll 4
-			for (uint32_t chunk = threadIdx.x & (team - 1); chunk < mirror.stride / 16; chunk += team)
-				sum = pair_chunk<TERM>(sum, __ldg(row_a + chunk), __ldg(row_b + chunk), (const T *) 0);
+			any = any || active[i];
+			row_b[i] = (const uint4 *) (mirror.vectors + (size_t) b[i] * mirror.stride);
+			out[i] = 0;
 		}
-		for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
-			sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
-		if (TERM != TERM_PRODUCT)
-			return sum;
-		if (mirror.metric != METRIC_COSINE || !active)
-			return -sum;
-		return 1.0f - sum * (rsqrtf((float) mirror.norms[a]) * rsqrtf((float) mirror.norms[b]));
+		if (any)
+		{
+#pragma unroll(PAIRS == 1 ? 4 : 2)
+			for (uint32_t chunk = threadIdx.x & (team - 1); chunk < mirror.stride / 16; chunk += team)
+			{
+				uint4 chunk_a = __ldg(row_a + chunk);
+				uint4 chunk_b[PAIRS];
+
+#pragma unroll
+				for (uint32_t i = 0; i < PAIRS; i++)
+					chunk_b[i] = __ldg(row_b[i] + chunk);
+#pragma unroll
+				for (uint32_t i = 0; i < PAIRS; i++)
+					out[i] = pair_chunk<TERM>(out[i], chunk_a, chunk_b[i], (const T *) 0);
+			}
+		}
+#pragma unroll
+		for (uint32_t i = 0; i < PAIRS; i++)
+		{
+			for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
+				out[i] += __shfl_xor_sync(FULL_WARP, out[i], (int) distance);
+			if (TERM == TERM_PRODUCT)
+				out[i] = mirror.metric != METRIC_COSINE || !active[i]
+							 ? -out[i]
+							 : 1.0f - out[i] * (rsqrtf((float) mirror.norms[a]) * rsqrtf((float) mirror.norms[b[i]]));
+		}
 	}
 };
 
-/* The distance of two rows of bits. */
+/* The same of rows of bits. */
 template <>
 struct PairMeasure<Bits, TERM_BITS>
 {
-	__device__ static inline float
-	distance(const MirrorView &mirror, uint32_t a, uint32_t b, bool active, uint32_t team)
+	template <uint32_t PAIRS>
+	__device__ static inline void
+	distances(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *active, uint32_t team, float *out)
 	{
-		BitCounts counts = team_counts((const uint4 *) (mirror.vectors + (size_t) a * mirror.stride),
-									   (const uint4 *) (mirror.vectors + (size_t) b * mirror.stride), mirror.stride, active, team);
+#pragma unroll
+		for (uint32_t i = 0; i < PAIRS; i++)
+		{
+			BitCounts counts = team_counts((const uint4 *) (mirror.vectors + (size_t) a * mirror.stride),
+										   (const uint4 *) (mirror.vectors + (size_t) b[i] * mirror.stride), mirror.stride, active[i], team);
 
-		if (mirror.metric == METRIC_HAMMING)
-			return (float) counts.one;
-		return counts.both == 0 ? 1.0f : 1.0f - (float) counts.both / (float) (counts.both + counts.one);
+			if (mirror.metric == METRIC_HAMMING)
+				out[i] = (float) counts.one;
+			else
+				out[i] = counts.both == 0 ? 1.0f : 1.0f - (float) counts.both / (float) (counts.both + counts.one);
+		}
 	}
 };
+
+/*
+ * Keys of the distances between a slot's row and those of PAIRS others, in every thread of a team, which agrees on what is active; what is not has a key without a meaning. Called by
+ * whole warps.
+ */
+template <typename T, int TERM, uint32_t PAIRS>
+__device__ static inline void
+pair_keys(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *active, uint32_t team, uint32_t *keys)
+{
+	uint32_t others[PAIRS];
+	float distances[PAIRS];
+
+#pragma unroll
+	for (uint32_t i = 0; i < PAIRS; i++)
+		others[i] = active[i] ? b[i] : 0;
+	PairMeasure<T, TERM>::template distances<PAIRS>(mirror, a, others, active, team, distances);
+#pragma unroll
+	for (uint32_t i = 0; i < PAIRS; i++)
+		keys[i] = link_key(distances[i]);
+}
 
 /* The key of the distance between two slots' rows, in every thread of a team. Called by whole warps. */
 template <typename T, int TERM>
 __device__ static inline uint32_t
 pair_key(const MirrorView &mirror, uint32_t a, uint32_t b, bool active, uint32_t team)
 {
-	return link_key(PairMeasure<T, TERM>::distance(mirror, active ? a : 0, active ? b : 0, active, team));
+	uint32_t key;
+
+	pair_keys<T, TERM, 1>(mirror, active ? a : 0, &b, &active, team, &key);
+	return key;
 }
 
 #endif /* GPUANN_CUDA_LINK_MEASURE_CUH */

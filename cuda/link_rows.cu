@@ -16,6 +16,7 @@
 #include "link_measure.cuh"
 
 #define NO_KEPT 0xFFFFFFFFu
+#define OPENED 4u /* neighbours of a row that is opened, for each team at a time */
 
 static inline uint32_t
 blocks_of_warps(uint32_t warps)
@@ -88,13 +89,16 @@ is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_
 	uint32_t hides = 0;
 
 #pragma unroll 1
-	for (uint32_t base = choice.nequals; base < choice.count && hides == 0; base += WARP / team)
+	for (uint32_t base = choice.nequals; base < choice.count && hides == 0; base += 2 * (WARP / team))
 	{
-		uint32_t i = base + lane / team;
-		bool has = i < choice.count;
-		uint32_t other = pair_key<T, TERM>(mirror, slot, has ? link_slot(choice.kept[i]) : 0, has, team);
+		uint32_t first = base + lane / team;
+		uint32_t second = first + WARP / team;
+		bool has[2] = {first < choice.count, second < choice.count};
+		uint32_t others[2] = {has[0] ? link_slot(choice.kept[first]) : 0, has[1] ? link_slot(choice.kept[second]) : 0};
+		uint32_t keys[2];
 
-		hides = __ballot_sync(FULL_WARP, has && other <= key);
+		pair_keys<T, TERM, 2>(mirror, slot, others, has, team, keys);
+		hides = __ballot_sync(FULL_WARP, (has[0] && keys[0] <= key) || (has[1] && keys[1] <= key));
 	}
 	return hides != 0;
 }
@@ -319,34 +323,45 @@ __device__ static inline void
 open_row(const MirrorView &mirror, OpenedRow *row)
 {
 	uint32_t team = fast_team(mirror.stride);
+	uint32_t teams = WARP / team;
 	uint32_t lane = threadIdx.x % WARP;
 	const uint32_t *stored = mirror.graph + (size_t) row->target * mirror.degree;
 	uint32_t last = 0;
 
 	row->nkept = row->nfill = 0;
 #pragma unroll 1
-	for (uint32_t base = 0; base < mirror.degree; base += WARP / team)
+	for (uint32_t base = 0; base < mirror.degree; base += OPENED * teams)
 	{
-		uint32_t i = base + lane / team;
-		uint32_t slot = i < mirror.degree ? stored[i] : NO_SLOT;
-		bool has = slot < mirror.rows;
-		uint32_t key = pair_key<T, TERM>(mirror, row->target, slot, has, team);
-		LinkEntry entry = has ? (LinkEntry) key << 32 | (LinkEntry) (slot << 1) : LINK_NO_ENTRY;
+		uint32_t slots[OPENED],
+			keys[OPENED];
+		bool has[OPENED];
 
-		for (uint32_t j = 0; j < WARP / team; j++)
+#pragma unroll
+		for (uint32_t r = 0; r < OPENED; r++)
 		{
-			LinkEntry one = __shfl_sync(FULL_WARP, entry, (int) (j * team));
+			uint32_t i = base + r * teams + lane / team;
 
-			if (one == LINK_NO_ENTRY)
-				continue;
-			if (row->nfill == 0 && link_key_of(one) >= last)
-			{
-				insert_entry(row->kept, &row->nkept, one);
-				last = link_key_of(one);
-			}
-			else
-				insert_entry(row->fill, &row->nfill, one);
+			slots[r] = i < mirror.degree ? stored[i] : NO_SLOT;
+			has[r] = slots[r] < mirror.rows;
 		}
+		pair_keys<T, TERM, OPENED>(mirror, row->target, slots, has, team, keys);
+#pragma unroll
+		for (uint32_t r = 0; r < OPENED; r++)
+			for (uint32_t j = 0; j < teams; j++)
+			{
+				LinkEntry entry = has[r] ? (LinkEntry) keys[r] << 32 | (LinkEntry) (slots[r] << 1) : LINK_NO_ENTRY;
+				LinkEntry one = __shfl_sync(FULL_WARP, entry, (int) (j * team));
+
+				if (one == LINK_NO_ENTRY)
+					continue;
+				if (row->nfill == 0 && link_key_of(one) >= last)
+				{
+					insert_entry(row->kept, &row->nkept, one);
+					last = link_key_of(one);
+				}
+				else
+					insert_entry(row->fill, &row->nfill, one);
+			}
 	}
 }
 
@@ -380,24 +395,41 @@ take_duplicate(const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
 	insert_entry(row->kept, &row->nkept, entry);
 }
 
-/* Compare a newcomer with kept ones [base, ...), a team each: which of those hide it, and which of them it hides. */
+/* Compare a newcomer with kept ones [base, ...), two for each team: which of those hide it, and which of them it hides. */
 template <typename T, int TERM>
 __device__ static inline bool
 meet_kept(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry, uint32_t base)
 {
 	uint32_t team = fast_team(mirror.stride);
 	uint32_t lane = threadIdx.x % WARP;
-	uint32_t i = base + lane / team;
-	LinkEntry other = i < row.nkept ? row.kept[i] : 0;
-	bool has = i < row.nkept && link_key_of(other) != row.equal_key;
-	uint32_t key = pair_key<T, TERM>(mirror, link_slot(entry), link_slot(other), has, team);
-	bool before = other < entry;
+	LinkEntry others[2];
+	uint32_t slots[2],
+		keys[2];
+	bool has[2];
+	bool hidden = false;
 
+#pragma unroll
+	for (uint32_t r = 0; r < 2; r++)
+	{
+		uint32_t i = base + r * (WARP / team) + lane / team;
+
+		others[r] = i < row.nkept ? row.kept[i] : 0;
+		has[r] = i < row.nkept && link_key_of(others[r]) != row.equal_key;
+		slots[r] = link_slot(others[r]);
+	}
+	pair_keys<T, TERM, 2>(mirror, link_slot(entry), slots, has, team, keys);
 	__syncwarp();
-	if (has && !before && lane % team == 0 && key <= link_key_of(other))
-		row.kept[i] = other | 1;
+#pragma unroll
+	for (uint32_t r = 0; r < 2; r++)
+	{
+		bool before = others[r] < entry;
+
+		if (has[r] && !before && lane % team == 0 && keys[r] <= link_key_of(others[r]))
+			row.kept[base + r * (WARP / team) + lane / team] = others[r] | 1;
+		hidden = hidden || (has[r] && before && keys[r] <= link_key_of(entry));
+	}
 	__syncwarp();
-	return __ballot_sync(FULL_WARP, has && before && key <= link_key_of(entry)) != 0;
+	return __ballot_sync(FULL_WARP, hidden) != 0;
 }
 
 /* Move the kept ones that are marked to the fill; or, where the newcomer is hidden after all, just take the marks away. */
@@ -435,7 +467,7 @@ take_other(const MirrorView &mirror, OpenedRow *row, LinkEntry entry)
 	bool hidden = false;
 
 #pragma unroll 1
-	for (uint32_t base = 0; base < row->nkept && !hidden; base += WARP / fast_team(mirror.stride))
+	for (uint32_t base = 0; base < row->nkept && !hidden; base += 2 * (WARP / fast_team(mirror.stride)))
 		hidden = meet_kept<T, TERM>(mirror, *row, entry, base);
 	settle_kept(row, hidden);
 	if (hidden)

@@ -62,23 +62,31 @@ note_equal(LinkShared *shared, uint32_t slot, uint32_t self, uint32_t places)
 	shared->noted = 1;
 }
 
-/* Measure n slots of walk.fresh, one warp, and offer them to the list, or to the duplicates. */
+/* Measure n slots of walk.fresh, one warp, two per team at a time, and offer them to the list, or to the duplicates. */
 template <typename T, int TERM>
 __device__ static inline void
 measure_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, uint32_t n)
 {
 	uint32_t team = fast_team(mirror.stride);
+	uint32_t teams = WARP / team;
 	uint32_t lane = threadIdx.x % WARP;
 
 #pragma unroll 1
-	for (uint32_t base = 0; base < n; base += WARP / team)
+	for (uint32_t base = 0; base < n; base += 2 * teams)
 	{
-		uint32_t i = base + lane / team;
-		bool has = i < n;
-		uint32_t slot = has ? walk.fresh[i] : 0;
-		uint32_t key = pair_key<T, TERM>(mirror, self, slot, has, team);
+		uint32_t first = base + lane / team;
+		bool active[2] = {first < n, first + teams < n};
+		uint32_t slots[2] = {active[0] ? walk.fresh[first] : 0, active[1] ? walk.fresh[first + teams] : 0};
+		uint32_t keys[2];
+		/* the first two lanes of a team speak, each for one */
+		uint32_t own = lane % team;
+		bool has = own == 0 ? active[0] : own == 1 && active[1];
+		uint32_t key,
+			slot;
 
-		has = has && lane % team == 0;
+		pair_keys<T, TERM, 2>(mirror, self, slots, active, team, keys);
+		key = own == 0 ? keys[0] : keys[1];
+		slot = own == 0 ? slots[0] : slots[1];
 		if (has && key == shared->equal_key)
 		{
 			note_equal(shared, slot, self, batch.max_equal);

@@ -4,7 +4,7 @@
  *
  * The host decides everything by counts that it knows, so a link waits for the device only at its end: batches follow each other on the
  * job stream. A piece is a part of one step of a batch, done by a fixed number of blocks that leave queries room on every SM, and so many rows for each of
- * them; while queries are about, one block on an SM, one row each, one piece in flight. How a batch is cut changes nothing of what it computes.
+ * them; while queries are about, one block on every fourth SM, one row each, one piece in flight. How a batch is cut changes nothing of what it computes.
  *
  * Batches grow with what is linked. Memory of a link is taken when it begins, of a smaller batch where a large one does not fit, and given
  * back at its end; where even the smallest does not fit the twin links (jobs.cu).
@@ -28,7 +28,7 @@ extern "C"
 #define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a third of its registers is for queries, whenever they come */
 #define PASSES 4u		   /* units of a piece that each of these does one after the other; a walk takes half a millisecond */
 #define IN_FLIGHT 3u	   /* pieces */
-#define BUSY_BLOCKS_OF_SM 1u /* the same while queries are about: then one piece is in flight, of one unit each */
+#define BUSY_SHARE 4u	   /* while queries are about, a block on this part of the SMs: then one piece is in flight, of one unit each */
 #define BUSY_US 10000u	   /* queries are about so long after the last */
 #define EDGES_OF_GROUP 4u  /* edges back that are taken to have one target */
 
@@ -235,7 +235,9 @@ link_queries_about(CudaEngine *engine, LinkWork *work)
 uint32_t
 link_blocks(CudaEngine *engine, LinkWork *work)
 {
-	return (uint32_t) engine->device.multiProcessorCount * (link_queries_about(engine, work) ? BUSY_BLOCKS_OF_SM : BLOCKS_OF_SM);
+	uint32_t processors = (uint32_t) engine->device.multiProcessorCount;
+
+	return link_queries_about(engine, work) ? (processors + BUSY_SHARE - 1) / BUSY_SHARE : processors * BLOCKS_OF_SM;
 }
 
 /* A piece to send and the units and blocks it may have, or NULL: not now. */

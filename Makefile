@@ -19,7 +19,7 @@ EXTENSION_OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
 ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c))
 SERVER_OBJS = $(patsubst %.c,%.o,$(wildcard src/server/*.c))
 # Of the selection unit the engine takes radix; the rest is linked into what measures and tests it.
-SELECTION_OBJS = cuda/select.o cuda/select_block.o cuda/select_queue.o
+SELECTION_OBJS = cuda/select.o cuda/select_block.o cuda/select_queue.o cuda/select_sample.o
 CUDA_OBJS = $(filter-out $(SELECTION_OBJS),$(patsubst %.cu,%.o,$(wildcard cuda/*.cu)))
 
 ifneq ($(EXTENSION_OBJS),)

@@ -2,10 +2,10 @@
  * select.cu
  *		How fast k-selection is, by way: a plain program over cuda/select.h, on numbers that are on the device.
  *
- * select [--quick] [--seconds N]: for each (rows, n, k) of a grid every way that can do it, 10 warm-ups and at least 10 runs by events; median, and the
+ * select [--quick] [--seconds N] [--shapes 1x100000000,...] [--k 10,128,...]: for each (rows, n, k) of a grid every way that can do it, 10 warm-ups and at least 10 runs by events; median, and the
  * share of the read bandwidth that reading every number once stands for (measured first, by summing). The fastest way is marked, and the answer of
  * every way compared to the first one's. Then orders that are bad for queues, parts of one row, and what select_choose takes beside
- * the fastest. Prints markdown, as docs/kernels.md has it. Stops after so many seconds (240) with what it has.
+ * the fastest. Prints markdown, as docs/kernels.md has it. Shapes and k that are named are measured instead of the grid's. Stops after so many seconds (240) with what it has.
  */
 #include <algorithm>
 #include <stdio.h>
@@ -247,14 +247,14 @@ measure(const char *label, uint32_t rows, uint32_t n, uint32_t k, int order)
 static void
 measure_parts(uint32_t n, uint32_t k)
 {
-	static const SelectWay ways[] = {SELECT_ARGMIN, SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES, SELECT_BLOCK_QUEUES, SELECT_RADIX};
+	static const SelectWay ways[] = {SELECT_ARGMIN, SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES, SELECT_BLOCK_QUEUES, SELECT_RADIX, SELECT_SAMPLE};
 
 	for (SelectWay way : ways)
 	{
 		if (!select_can(way, n, k) || time_is_up())
 			continue;
 		printf("| %u | %u | %s |", n, k, select_name(way));
-		for (uint32_t parts : {64u, 132u, 264u, 528u, 1056u, 2112u})
+		for (uint32_t parts : {64u, 132u, 264u, 528u, 660u, 1056u, 1320u, 2112u, 2640u})
 		{
 			bool equal;
 			double us = time_way(way, 1, n, k, parts, true, &equal);
@@ -282,13 +282,43 @@ open_memory(bool quick)
 	must(cudaMalloc((void **) &memory, memory_room), "memory for state");
 }
 
+struct Size
+{
+	uint32_t rows;
+	uint32_t n;
+};
+
+/* ROWSxN,... and K,... as they were named; nothing of what is not understood. */
+static std::vector<Size>
+named_shapes(const char *text)
+{
+	std::vector<Size> shapes;
+	Size shape;
+	int length;
+
+	for (; sscanf(text, "%ux%u%n", &shape.rows, &shape.n, &length) == 2; text += length + (text[length] == ','))
+		shapes.push_back(shape);
+	return shapes;
+}
+
+static std::vector<uint32_t>
+named_numbers(const char *text)
+{
+	std::vector<uint32_t> numbers;
+	uint32_t number;
+	int length;
+
+	for (; sscanf(text, "%u%n", &number, &length) == 1; text += length + (text[length] == ','))
+		numbers.push_back(number);
+	return numbers;
+}
+
 int
 main(int argc, char **argv)
 {
-	static const uint32_t ks[] = {1, 10, 32, 64, 100, 128, 256, 512, 1024, 2048, 10000, 100000, 1000000};
-	static const uint32_t shapes[][2] = {{1, 10000},	{1, 100000},   {1, 1000000}, {1, 10000000}, {1, 100000000}, {16, 100000}, {128, 10000},
-										 {128, 100000}, {128, 1000000}, {1000, 1000}, {1000, 10000}, {1000, 100000}, {10000, 1000},
-										 {10000, 10000}};
+	std::vector<uint32_t> ks = {1, 10, 32, 64, 100, 128, 256, 512, 1024, 2048, 10000, 100000, 1000000};
+	std::vector<Size> shapes = {{1, 10000},	{1, 100000},	{1, 1000000},  {1, 10000000},  {1, 100000000}, {16, 100000},  {128, 10000},
+								{128, 100000}, {128, 1000000}, {1000, 1000}, {1000, 10000}, {1000, 100000}, {10000, 1000}, {10000, 10000}};
 	cudaDeviceProp device;
 	bool quick = false;
 	char label[100];
@@ -298,9 +328,13 @@ main(int argc, char **argv)
 			quick = true;
 		else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc)
 			seconds = atof(argv[++i]);
+		else if (strcmp(argv[i], "--shapes") == 0 && i + 1 < argc)
+			shapes = named_shapes(argv[++i]);
+		else if (strcmp(argv[i], "--k") == 0 && i + 1 < argc)
+			ks = named_numbers(argv[++i]);
 		else
 		{
-			fprintf(stderr, "usage: select [--quick] [--seconds N]\n");
+			fprintf(stderr, "usage: select [--quick] [--seconds N] [--shapes ROWSxN,...] [--k K,...]\n");
 			return 2;
 		}
 	started = now();
@@ -317,16 +351,16 @@ main(int argc, char **argv)
 		   "fastest.\n\n",
 		   device.name, bandwidth / 1e12, numbers_room, RUNS, WARM_UPS);
 	print_header("rows x n, k");
-	for (const uint32_t *shape : shapes)
+	for (const Size &shape : shapes)
 		for (uint32_t k : ks)
 		{
-			if (k > shape[1] || (size_t) shape[0] * shape[1] > numbers_room || (quick && k != 10 && k != 128 && k != 2048))
+			if (k > shape.n || (size_t) shape.rows * shape.n > numbers_room || (quick && k != 10 && k != 128 && k != 2048))
 				continue;
 			/* few large answers of many rows */
-			if ((size_t) shape[0] * k > found_room / 4)
+			if ((size_t) shape.rows * k > found_room / 4)
 				continue;
-			snprintf(label, sizeof(label), "%u x %u, %u", shape[0], shape[1], k);
-			measure(label, shape[0], shape[1], k, AT_RANDOM);
+			snprintf(label, sizeof(label), "%u x %u, %u", shape.rows, shape.n, k);
+			measure(label, shape.rows, shape.n, k, AT_RANDOM);
 		}
 	printf("\nOrders, 16 x 1,000,000:\n\n");
 	print_header("order, k");
@@ -336,7 +370,7 @@ main(int argc, char **argv)
 			snprintf(label, sizeof(label), "%s, %u", order_names[order], k);
 			measure(label, 16, 1000000, k, order);
 		}
-	printf("\nParts of one row:\n\n| n | k | way | 64 | 132 | 264 | 528 | 1,056 | 2,112 |\n|---|---|---|---|---|---|---|---|---|\n");
+	printf("\nParts of one row:\n\n| n | k | way | 64 | 132 | 264 | 528 | 660 | 1,056 | 1,320 | 2,112 | 2,640 |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
 	for (uint32_t n : {1000000u, 10000000u, 100000000u})
 		if (n <= numbers_room)
 		{

@@ -18,6 +18,7 @@
 
 #define THREADS 256u
 #define BLOCKS_PER_SM 8u
+#define RESCUE_PER_SM 4u
 #define PART_LEAST 8192u	  /* numbers that are worth a block */
 #define JOINED_MOST 32768u /* items of parts that one block merges */
 
@@ -66,6 +67,8 @@ select_can(SelectWay way, uint32_t n, uint32_t k)
 			return k <= SELECT_WARP_MOST;
 		case SELECT_BLOCK_QUEUES:
 			return k <= SELECT_BLOCK_MOST;
+		case SELECT_SAMPLE:
+			return k <= SELECT_SAMPLE_MOST;
 		case SELECT_RADIX:
 		case SELECT_SORT:
 			return n > 0;
@@ -78,7 +81,7 @@ const char *
 select_name(SelectWay way)
 {
 	static const char *const names[SELECT_WAYS] = {"choose",	  "argmin", "thread queues", "warp queues",
-												   "block queues", "radix",	 "sort"};
+												   "block queues", "radix",	 "sort",		  "sample"};
 
 	return names[way];
 }
@@ -89,7 +92,7 @@ cudaError_t
 select_prepare(const cudaDeviceProp *device)
 {
 	processors = (uint32_t) device->multiProcessorCount;
-	return cudaSuccess;
+	return sample_prepare();
 }
 
 /* A launch with nothing left to choose; k no more than a row has. */
@@ -101,13 +104,28 @@ decided(const SelectLaunch *launch)
 
 	if (all.way == SELECT_CHOOSE)
 		all.way = select_choose(launch->rows, launch->n, launch->k);
-	if (all.parts == 0)
+	if (all.way == SELECT_SAMPLE && !sample_serves(all.n, all.k))
+		all.way = SELECT_BLOCK_QUEUES;
+	if (all.parts == 0 && all.way == SELECT_SAMPLE)
+		all.parts = sample_parts(all.rows, all.n, processors);
+	else if (all.parts == 0)
 	{
 		all.parts = processors * BLOCKS_PER_SM / (launch->rows > 0 ? launch->rows : 1);
 		all.parts = all.parts < most ? all.parts : most;
 	}
 	all.parts = all.parts > 0 ? all.parts : 1;
 	return all;
+}
+
+/* How many blocks a row gets whose sample was no good. */
+static uint32_t
+rescue_parts(const SelectLaunch *launch)
+{
+	uint32_t most = (launch->n + PART_LEAST - 1) / PART_LEAST;
+	uint32_t parts = processors * RESCUE_PER_SM / launch->rows;
+
+	parts = parts < most ? parts : most;
+	return parts > 0 ? parts : 1;
 }
 
 /* How many parts the items of so many parts are merged in. */
@@ -149,6 +167,8 @@ select_bytes(const SelectLaunch *launch, size_t *bytes)
 	else if (all.way == SELECT_RADIX)
 		*bytes += round_up(radix_bytes(&all), 256) +
 				  (sorted_by_blocks(&all) ? 0 : round_up(all.k * sizeof(Item), 256) + sort_bytes(all.k));
+	else if (all.way == SELECT_SAMPLE)
+		*bytes += sample_bytes(&all, rescue_parts(&all));
 	else if (all.way != SELECT_ARGMIN && all.parts > 1)
 		*bytes += round_up(all.rows * sizeof(Item), 256) + 2 * round_up(items * sizeof(Item), 256);
 	return cudaSuccess;
@@ -305,6 +325,8 @@ select_launch(const SelectLaunch *launch)
 			return by_radix(&all);
 		case SELECT_SORT:
 			return by_sort(&all);
+		case SELECT_SAMPLE:
+			return sample_launch(&all, rescue_parts(&all));
 		default:
 			return by_queues(&all);
 	}

@@ -251,7 +251,7 @@ struct ItemRows
 
 #pragma unroll
 		for (uint32_t j = 0; j < AT_A_TIME; j++)
-			four.value[j] = i + j < end ? __ldg(at + j) : NO_ITEM;
+			four.value[j] = i + j < end ? __ldcg(at + j) : NO_ITEM; /* other blocks may have written them */
 		return four;
 	}
 
@@ -336,6 +336,12 @@ extern cudaError_t block_queues_launch(const SelectLaunch *launch, const Item *i
 extern cudaError_t block_sort_launch(Item *items, uint32_t rows, uint32_t n, cudaStream_t stream);
 extern cudaError_t radix_launch(const SelectLaunch *launch, uint32_t parts);
 extern size_t radix_bytes(const SelectLaunch *launch);
+extern cudaError_t sample_prepare();
+/* Whether a row is long enough for a sample that leaves few of it. */
+extern bool sample_serves(uint32_t n, uint32_t k);
+extern uint32_t sample_parts(uint32_t rows, uint32_t n, uint32_t processors);
+extern size_t sample_bytes(const SelectLaunch *launch, uint32_t rescue_parts);
+extern cudaError_t sample_launch(const SelectLaunch *launch, uint32_t rescue_parts);
 /* Sort one row of items: *work NULL measures. */
 extern cudaError_t item_sort(unsigned char *work, size_t *bytes, Item *items, Item *other, uint32_t n, Item **sorted,
 							 cudaStream_t stream);

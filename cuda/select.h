@@ -12,6 +12,7 @@
  *		block queues	a block does so, with k items to a queue (select_block.cu)
  *		radix			eleven bits at a time from the highest, until what is left are the k least (select_radix.cu); k up to the row's length
  *		sort			the whole row, by CUB
+ *		sample			a threshold from a sample of the row, one pass that keeps what is before it, the k least of that (select_sample.cu)
  */
 #ifndef GPUANN_CUDA_SELECT_H
 #define GPUANN_CUDA_SELECT_H
@@ -31,20 +32,24 @@ typedef enum SelectWay
 	SELECT_BLOCK_QUEUES,
 	SELECT_RADIX,
 	SELECT_SORT,
+	SELECT_SAMPLE,
 	SELECT_WAYS
 } SelectWay;
 
 #define SELECT_THREAD_MOST 1024u /* k, of thread queues */
 #define SELECT_WARP_MOST 256u
 #define SELECT_BLOCK_MOST 2048u
+#define SELECT_SAMPLE_MOST 1024u
+#define SELECT_SAMPLE_LEAST 4096u /* numbers in a row; shorter ones it leaves to block queues */
 
 /* Events of a selection, added up over all of it in a counting build (GPUANN_COUNTING), else left alone. */
 struct SelectEvents
 {
 	unsigned long long groups;	/* of 32 numbers that thread queues were shown */
-	unsigned long long inserts; /* thread queues: groups of which some lane took one; else: items put into queues */
-	unsigned long long merges;	/* of queues into the k best */
-	unsigned long long read;	/* numbers and items that radix passes read */
+	unsigned long long inserts; /* thread queues: groups of which some lane took one; else: items put into queues; sample: kept */
+	unsigned long long merges;	/* of queues into the k best; sample: rounds of bins */
+	unsigned long long read;	/* numbers and items that passes of radix, or sample, read */
+	unsigned long long rescues; /* rows whose sample was no good */
 };
 
 /* One selection. All pointers are device memory. */
@@ -57,6 +62,7 @@ struct SelectLaunch
 	uint32_t k;
 	SelectWay way;
 	uint32_t parts; /* of a row, a block each; 0: enough to keep the device busy */
+	uint32_t places; /* of a row, for what a sample lets pass; 0: enough. Tests let it fail by few */
 	Item *out;		/* rows x k, ordered; NO_ITEM behind the last of a row shorter than k */
 	unsigned char *state;
 	size_t state_bytes;

@@ -1,6 +1,6 @@
 /*
  * select_block.cuh
- *		A sorting network over the registers of a block (thesis.md T19).
+ *		A sorting network over the registers of a block (thesis.md T19), and the queue of a block (T18; select_block.cu says how it works).
  *
  * BLOCK threads with ITEMS items each, both powers of two: thread x holds the consecutive items x ITEMS ... x ITEMS + ITEMS - 1, because the
  * smallest strides are the commonest. Strides within a thread take no exchange, those within a warp take shuffles, larger ones shared memory: two
@@ -129,6 +129,157 @@ block_sort_items(Item (&x)[ITEMS], Item *shared)
 		reverse_items(x, (threadIdx.x & s) != 0);
 		near_stages(x, ITEMS / 2);
 	}
+}
+
+/* --- queues ------------------------------------------------------------------------------------------------------- */
+
+#define BLOCK_READS 4
+#define LOOK_EACH 4u /* tiles between two looks at what other parts have found */
+
+/* What the threads of a block share. */
+template <int BLOCK, int ITEMS>
+struct BlockQueue
+{
+	Item queue[BLOCK * ITEMS];
+	Item exchange[2 * BLOCK];
+	Item kth;
+	uint32_t queued; /* may be more than there is room for, until the merge */
+};
+
+/* Merge the queue into the best. All threads, after a barrier; ends with one. Returns the k-th. */
+template <int BLOCK, int ITEMS>
+__device__ static INLINE Item
+merge_queue(Item (&best)[ITEMS], BlockQueue<BLOCK, ITEMS> *shared, uint32_t k, SelectEvents *events)
+{
+	const uint32_t K = BLOCK * ITEMS;
+	uint32_t first = threadIdx.x * ITEMS;
+	uint32_t n = shared->queued < K ? shared->queued : K;
+	Item taken[ITEMS];
+
+	if (threadIdx.x == 0)
+	{
+		COUNT(events, merges, 1);
+		COUNT(events, inserts, n);
+	}
+#pragma unroll
+	for (uint32_t i = 0; i < ITEMS; i++)
+		taken[i] = first + i < n ? shared->queue[first + i] : NO_ITEM;
+	block_sort_items<BLOCK>(taken, shared->exchange);
+	__syncthreads();
+#pragma unroll
+	for (uint32_t i = 0; i < ITEMS; i++)
+		shared->queue[first + i] = taken[i];
+	__syncthreads();
+#pragma unroll
+	for (uint32_t i = 0; i < ITEMS; i++)
+		best[i] = keep_item(best[i], shared->queue[K - 1 - first - i], true);
+	block_clean_items<BLOCK>(best, shared->exchange);
+#pragma unroll
+	for (uint32_t i = 0; i < ITEMS; i++)
+		if (first + i == k - 1)
+			shared->kth = best[i];
+	if (threadIdx.x == 0)
+		shared->queued = 0;
+	__syncthreads();
+	return shared->kth;
+}
+
+/* Put what of a tile is before an item into the queue, as far as there is room. Whole warps. Returns what had no room. */
+template <class Rows, int BLOCK, int ITEMS>
+__device__ static INLINE uint32_t
+queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[BLOCK_READS], uint32_t first, uint32_t passing, Item before)
+{
+	uint32_t lane = threadIdx.x % WARP;
+
+#pragma unroll 1
+	for (uint32_t turn = 0; turn < BLOCK_READS * AT_A_TIME; turn++)
+	{
+		uint32_t ballot = __ballot_sync(FULL_WARP, (passing >> turn & 1) != 0);
+
+		if (ballot != 0)
+		{
+			Item item = Rows::item(four[0], 0, first + turn / AT_A_TIME * BLOCK * AT_A_TIME + turn % AT_A_TIME);
+			bool enters = (passing >> turn & 1) != 0 && item < before;
+			uint32_t place = 0;
+
+			ballot = __ballot_sync(FULL_WARP, enters);
+			if (lane == 0 && ballot != 0)
+				place = atomicAdd(&shared->queued, (uint32_t) __popc(ballot));
+			place = __shfl_sync(FULL_WARP, place, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+			if (enters && place < BLOCK * ITEMS)
+				shared->queue[place] = item;
+			if (!enters || place < BLOCK * ITEMS)
+				passing &= ~(1u << turn);
+		}
+		move_on(four);
+	}
+	return passing;
+}
+
+/*
+ * Select from a part of a row by a queue of the block: the k least go to out. bound, if there is one, is shared by all parts of the row. All threads.
+ */
+template <class Rows, int BLOCK, int ITEMS>
+__device__ static INLINE void
+block_queue_part(const Rows &rows, const QueuePlan &plan, uint32_t row, Item *row_bound, Item *out, BlockQueue<BLOCK, ITEMS> *shared)
+{
+	const uint32_t TILE = BLOCK * AT_A_TIME * BLOCK_READS;
+	Part part = part_of(plan, TILE);
+	uint32_t tile = 0;
+	Item kth = NO_ITEM,
+		 bound = NO_ITEM;
+	Item best[ITEMS];
+
+#pragma unroll
+	for (int i = 0; i < ITEMS; i++)
+		best[i] = NO_ITEM;
+	if (threadIdx.x == 0)
+		shared->queued = 0;
+	__syncthreads();
+#pragma unroll 1
+	for (uint32_t turn = 0; turn < part.tiles; turn++)
+	{
+		uint32_t first = (part.first + tile) * TILE + threadIdx.x * AT_A_TIME;
+		typename Rows::Four four[BLOCK_READS];
+		uint32_t passing = 0;
+
+#pragma unroll
+		for (uint32_t r = 0; r < BLOCK_READS; r++)
+			four[r] = rows.read(row, first + r * BLOCK * AT_A_TIME, plan.n);
+		if (row_bound != NULL && turn % LOOK_EACH == 0)
+			bound = *(volatile Item *) row_bound;
+
+		Item before = kth < bound ? kth : bound;
+		float limit = select_value(before);
+
+#pragma unroll
+		for (uint32_t r = 0; r < BLOCK_READS; r++)
+#pragma unroll
+			for (uint32_t j = 0; j < AT_A_TIME; j++)
+				if (Rows::may_enter(four[r], j, before, limit) && first + r * BLOCK * AT_A_TIME + j < plan.n)
+					passing |= 1u << (r * AT_A_TIME + j);
+#pragma unroll 1
+		while (__syncthreads_or(passing != 0))
+		{
+			passing = queue_tile<Rows>(shared, four, first, passing, before);
+			__syncthreads();
+			if (shared->queued < BLOCK * ITEMS)
+				break;
+			kth = merge_queue(best, shared, plan.k, plan.events);
+			before = kth < bound ? kth : bound;
+			if (row_bound != NULL && threadIdx.x == 0 && kth != NO_ITEM)
+				atomicMin(row_bound, kth);
+		}
+		tile += part.step;
+		tile = tile >= part.tiles ? tile - part.tiles : tile;
+	}
+	__syncthreads();
+	if (shared->queued > 0)
+		merge_queue(best, shared, plan.k, plan.events);
+#pragma unroll
+	for (uint32_t i = 0; i < ITEMS; i++)
+		if (threadIdx.x * ITEMS + i < plan.k)
+			out[threadIdx.x * ITEMS + i] = best[i];
 }
 
 #endif /* GPUANN_CUDA_SELECT_BLOCK_CUH */

@@ -57,7 +57,10 @@ random_below(uint32_t limit)
 	return (uint32_t) ((x >> 32) * limit >> 32);
 }
 
-/* Device memory with a copy of some values. */
+/*
+ * Device memory with a copy of some values. Copies go through the stream that works on them: one that does not would end whenever it does, for the
+ * stream waits for no other.
+ */
 template <typename T>
 struct Buffer
 {
@@ -71,7 +74,8 @@ struct Buffer
 	explicit Buffer(const std::vector<T> &values) : Buffer(values.size())
 	{
 		if (n > 0)
-			must(cudaMemcpy(at, values.data(), n * sizeof(T), cudaMemcpyHostToDevice), "copying");
+			must(cudaMemcpyAsync(at, values.data(), n * sizeof(T), cudaMemcpyHostToDevice, stream), "copying");
+		must(cudaStreamSynchronize(stream), "copying");
 	}
 	~Buffer()
 	{
@@ -82,9 +86,9 @@ struct Buffer
 	{
 		std::vector<T> all(n);
 
-		must(cudaStreamSynchronize(stream), "the device");
 		if (n > 0)
-			must(cudaMemcpy(all.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost), "copying back");
+			must(cudaMemcpyAsync(all.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost, stream), "copying back");
+		must(cudaStreamSynchronize(stream), "what was launched");
 		return all;
 	}
 };
@@ -250,9 +254,8 @@ test_block_sort()
 	std::vector<uint32_t> sizes;
 	char what[100];
 	bool good = true;
-	uint32_t n = 1;
 
-	for (n = 1; n <= 66; n++)
+	for (uint32_t n = 1; n <= 66; n++)
 		sizes.push_back(n);
 	for (uint32_t size = 128; size <= SELECT_BLOCK_MOST; size *= 2)
 	{
@@ -267,11 +270,15 @@ test_block_sort()
 		Buffer<Item> items(before);
 
 		must(block_sort_launch(items.at, 6, size, stream), "block_sort_launch");
-		if (!is_sorted_copy(before, items.values(), size))
-			good = false;
-		n = good ? size : n;
+
+		std::vector<Item> after = items.values();
+
+		if (is_sorted_copy(before, after, size))
+			continue;
+		printf("# rows of %u items: %s\n", size, before == after ? "as they were" : "not sorted, or not those that were given");
+		good = false;
 	}
-	snprintf(what, sizeof(what), "network: rows of 1 to %u items are sorted by a block", good ? n : 0);
+	snprintf(what, sizeof(what), "network: rows of 1 to %u items are sorted by a block", SELECT_BLOCK_MOST);
 	say(good, what);
 }
 
@@ -285,10 +292,13 @@ enum Shape
 	ASCENDING,
 	DESCENDING,
 	SPECIAL,
+	SAWTOOTH,
+	INFINITE, /* but for one in 701 */
 	SHAPES
 };
 
-static const char *const shape_names[SHAPES] = {"random", "few values", "equal", "ascending", "descending", "zeros, infinity, NaN"};
+static const char *const shape_names[SHAPES] = {"random", "few values", "equal", "ascending", "descending", "zeros, infinity, NaN",
+													 "sawtooth", "mostly infinity"};
 
 static float
 number(Shape shape, uint32_t i, uint32_t n)
@@ -307,6 +317,10 @@ number(Shape shape, uint32_t i, uint32_t n)
 			return (float) i;
 		case DESCENDING:
 			return (float) (n - i);
+		case SAWTOOTH:
+			return (float) (n - i) + (float) (i % 1000) * 16;
+		case INFINITE:
+			return i % 701 == 3 ? (float) random_below(1000) : i % 2 == 0 ? INFINITY : NAN;
 		default:
 			return random_below(3) == 0 ? (float) random_below(100) - 50.0f : special[random_below(10)];
 	}
@@ -356,7 +370,7 @@ oracle(const Numbers &numbers, uint32_t row, uint32_t k)
 
 /* Select, and compare to the oracle. */
 static bool
-way_is_right(SelectWay way, const Numbers &numbers, uint32_t k, uint32_t parts, SelectEvents *events)
+way_is_right(SelectWay way, const Numbers &numbers, uint32_t k, uint32_t parts, SelectEvents *events, uint32_t places = 0)
 {
 	Buffer<float> values(numbers.values);
 	Buffer<Item> out(std::vector<Item>((size_t) numbers.rows * k + GUARD, GUARD_ITEM));
@@ -371,6 +385,7 @@ way_is_right(SelectWay way, const Numbers &numbers, uint32_t k, uint32_t parts, 
 	launch.k = k;
 	launch.way = way;
 	launch.parts = parts;
+	launch.places = places;
 	launch.out = out.at;
 	launch.events = events;
 	launch.stream = stream;
@@ -388,15 +403,20 @@ way_is_right(SelectWay way, const Numbers &numbers, uint32_t k, uint32_t parts, 
 		for (uint32_t i = 0; i < k; i++)
 			if (found[(size_t) row * k + i] != expected[i])
 			{
-				printf("# %s, n %u, k %u, parts %u, row %u: result %u is %g at %u, not %g at %u\n", select_name(way), numbers.n, k, parts,
-					   row, i, select_value(found[(size_t) row * k + i]), select_place(found[(size_t) row * k + i]),
-					   select_value(expected[i]), select_place(expected[i]));
+				Item item = found[(size_t) row * k + i];
+
+				printf("# %s, n %u, k %u, parts %u, row %u: result %u is %g at %u, not %g at %u%s\n", select_name(way), numbers.n, k, parts,
+					   row, i, select_value(item), select_place(item), select_value(expected[i]), select_place(expected[i]),
+					   item == GUARD_ITEM ? ": nothing was written there" : "");
 				return false;
 			}
 	}
 	for (size_t i = 0; i < GUARD; i++)
 		if (found[(size_t) numbers.rows * k + i] != GUARD_ITEM)
+		{
+			printf("# %s, n %u, k %u, parts %u: written behind the results\n", select_name(way), numbers.n, k, parts);
 			return false;
+		}
 	return true;
 }
 
@@ -427,6 +447,32 @@ test_way(SelectWay way, Shape shape)
 			}
 	}
 	snprintf(what, sizeof(what), "%s: %s, %u pairs of n and k, as the oracle says", select_name(way), shape_names[shape], done);
+	say(good, what);
+}
+
+/* Rows that are long enough for a sample, at any alignment, in any number of parts; places for what it lets pass that do not suffice. */
+static void
+test_sample(Shape shape)
+{
+	static const uint32_t ks[] = {1, 2, 10, 32, 100, 128, 256, 1000, 1024};
+	static const uint32_t ns[] = {SELECT_SAMPLE_LEAST, SELECT_SAMPLE_LEAST + 3, 50001, 150000};
+	char what[100];
+	bool good = true;
+	uint32_t done = 0;
+
+	for (uint32_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++)
+		for (uint32_t j = 0; j < 4 && good; j++)
+		{
+			uint32_t parts[] = {0, 1, 5},
+					 places[] = {0, 0, ks[i], 1};
+			Numbers numbers = make_numbers(shape, 1 + (i + j) % 3, ns[j], (i + j) % 4, i % 4);
+
+			if (SHORT && (i + j) % 3 != 0)
+				continue;
+			good = way_is_right(SELECT_SAMPLE, numbers, ks[i], parts[(i + j) % 3], NULL, places[(i + j) % 4]);
+			done++;
+		}
+	snprintf(what, sizeof(what), "sample: %s, %u long rows, as the oracle says", shape_names[shape], done);
 	say(good, what);
 }
 
@@ -512,14 +558,14 @@ test_wide(uint32_t n, uint32_t k, uint32_t values, uint32_t room)
 
 /* The events of selecting from one row by one warp's or block's worth of parts, averaged over a few runs. */
 static SelectEvents
-events_of(SelectWay way, Shape shape, uint32_t n, uint32_t k, uint32_t runs)
+events_of(SelectWay way, Shape shape, uint32_t n, uint32_t k, uint32_t runs, uint32_t places = 0)
 {
 	Buffer<unsigned char> counted(std::vector<unsigned char>(sizeof(SelectEvents), 0));
 	SelectEvents events;
 	std::vector<unsigned char> bytes;
 
 	for (uint32_t run = 0; run < runs; run++)
-		if (!way_is_right(way, make_numbers(shape, 1, n, 0, 0), k, 1, (SelectEvents *) counted.at))
+		if (!way_is_right(way, make_numbers(shape, 1, n, 0, 0), k, 1, (SelectEvents *) counted.at, places))
 			printf("# wrong while counting\n");
 	bytes = counted.values();
 	memcpy(&events, bytes.data(), sizeof(events));
@@ -527,7 +573,7 @@ events_of(SelectWay way, Shape shape, uint32_t n, uint32_t k, uint32_t runs)
 	events.inserts /= runs;
 	events.merges /= runs;
 	events.read /= runs;
-	return events;
+	return events; /* rescues are of all runs */
 }
 
 static bool
@@ -675,6 +721,36 @@ test_radix_counts()
 	say(random.read <= 350000 && equal.read <= 700000, "radix: numbers read are bounded by its passes");
 }
 
+/*
+ * What a sample lets pass is a few times k, or a few strata where neighbours (or, of equal numbers, places) are in order. No simple order is for the
+ * rescue; too few places are, and too few finite numbers.
+ */
+static void
+test_sample_counts()
+{
+	const uint32_t n = 500000;
+	bool good = true;
+
+	for (uint32_t k : {10u, 128u, 1024u})
+		for (Shape shape : {RANDOM, TIES, EQUAL, ASCENDING, DESCENDING, SAWTOOTH, INFINITE})
+		{
+			SelectEvents events = events_of(SELECT_SAMPLE, shape, n, k, 1);
+			uint32_t rescues = shape == INFINITE && k > n / 701 + 1;
+
+			printf("# sample, n %u, k %u, %s: %llu kept, %llu rounds, %llu read, %llu rescues\n", n, k, shape_names[shape], events.inserts,
+				   events.merges, events.read, events.rescues);
+			good = good && events.rescues == rescues && events.read <= n + n / 50;
+			if (rescues == 0)
+				good = good && events.inserts >= k && events.merges <= 8 &&
+					   events.inserts <= (shape == RANDOM ? 4 * k + 2500 : 32 * k + 12000);
+		}
+	say(good, "sample: no simple order is for the rescue, and few numbers are kept");
+
+	SelectEvents few = events_of(SELECT_SAMPLE, RANDOM, n, 128, 1, 100);
+
+	say(few.rescues == 1, "sample: a row that has too few places is selected from anew");
+}
+
 #endif
 
 int
@@ -682,7 +758,7 @@ main(int argc, char **argv)
 {
 	cudaDeviceProp device;
 	static const SelectWay ways[] = {SELECT_ARGMIN, SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES, SELECT_BLOCK_QUEUES, SELECT_RADIX,
-									 SELECT_SORT};
+									 SELECT_SORT, SELECT_SAMPLE};
 
 	if (argc == 3 && strcmp(argv[1], "--seed") == 0)
 		state = strtoull(argv[2], NULL, 10);
@@ -711,6 +787,8 @@ main(int argc, char **argv)
 		for (int shape = 0; shape < SHAPES; shape++)
 			if (!SHORT || shape == TIES || shape == SPECIAL)
 				test_way(way, (Shape) shape);
+	for (int shape = 0; shape < SHAPES; shape++)
+		test_sample((Shape) shape);
 	test_chosen();
 	test_wide(5000, 1, 0, 1000);
 	test_wide(5000, 700, 0, 1000);
@@ -723,6 +801,7 @@ main(int argc, char **argv)
 	test_block_counts();
 	test_adverse_counts();
 	test_radix_counts();
+	test_sample_counts();
 #endif
 	must(cudaStreamDestroy(stream), "the stream");
 	printf("1..%u\n", tests);

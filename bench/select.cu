@@ -2,10 +2,11 @@
  * select.cu
  *		How fast k-selection is, by way: a plain program over cuda/select.h, on numbers that are on the device.
  *
- * select [--quick] [--seconds N] [--shapes 1x100000000,...] [--k 10,128,...]: for each (rows, n, k) of a grid every way that can do it, 10 warm-ups and at least 10 runs by events; median, and the
- * share of the read bandwidth that reading every number once stands for (measured first, by summing). The fastest way is marked, and the answer of
- * every way compared to the first one's. Then orders that are bad for queues, parts of one row, and what select_choose takes beside
- * the fastest. Prints markdown, as docs/kernels.md has it. Shapes and k that are named are measured instead of the grid's. Stops after so many seconds (240) with what it has.
+ * select [--quick] [--seconds N] [--shapes 1x100000000,...] [--k 10,128,...] [--parts 5,10,...]: for each (rows, n, k) of a grid every way that can do
+ * it, 10 warm-ups and at least 10 runs by events; median, and the share of the read bandwidth that reading every number once stands for (measured
+ * first, by summing). The fastest way is marked, and the answer of every way compared to the first one's. Then orders that are bad for queues, parts of
+ * one row, and what select_choose takes beside the fastest. Prints markdown, as docs/kernels.md has it. Shapes and k that are named are measured
+ * instead of the grid's; with numbers of parts only these, of each shape and k, by sample. Stops after so many seconds (240) with what it has.
  */
 #include <algorithm>
 #include <stdio.h>
@@ -243,27 +244,37 @@ measure(const char *label, uint32_t rows, uint32_t n, uint32_t k, int order)
 	fflush(stdout);
 }
 
-/* One row in more and fewer parts. */
+/* Ways with rows cut into more and fewer parts. */
 static void
-measure_parts(uint32_t n, uint32_t k)
+measure_parts(const std::vector<SelectWay> &ways, uint32_t rows, uint32_t n, uint32_t k, const std::vector<uint32_t> &parts)
 {
-	static const SelectWay ways[] = {SELECT_ARGMIN, SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES, SELECT_BLOCK_QUEUES, SELECT_RADIX, SELECT_SAMPLE};
-
 	for (SelectWay way : ways)
 	{
 		if (!select_can(way, n, k) || time_is_up())
 			continue;
-		printf("| %u | %u | %s |", n, k, select_name(way));
-		for (uint32_t parts : {64u, 132u, 264u, 528u, 660u, 1056u, 1320u, 2112u, 2640u})
+		printf("| %u x %u, %u | %s |", rows, n, k, select_name(way));
+		for (uint32_t some : parts)
 		{
 			bool equal;
-			double us = time_way(way, 1, n, k, parts, true, &equal);
+			double us = time_way(way, rows, n, k, some, true, &equal);
 
 			printf(us < 0 ? " – |" : " %.1f |", us);
 		}
 		printf("\n");
 		fflush(stdout);
 	}
+}
+
+static void
+print_parts_header(const std::vector<uint32_t> &parts)
+{
+	printf("| rows x n, k | way |");
+	for (uint32_t some : parts)
+		printf(" %u |", some);
+	printf("\n|---|---|");
+	for (size_t i = 0; i < parts.size(); i++)
+		printf("---|");
+	printf("\n");
 }
 
 static void
@@ -313,15 +324,67 @@ named_numbers(const char *text)
 	return numbers;
 }
 
+static void
+measure_shapes(const std::vector<Size> &shapes, const std::vector<uint32_t> &ks, bool quick)
+{
+	char label[100];
+
+	print_header("rows x n, k");
+	for (const Size &shape : shapes)
+		for (uint32_t k : ks)
+		{
+			if (k > shape.n || (size_t) shape.rows * shape.n > numbers_room || (quick && k != 10 && k != 128 && k != 2048))
+				continue;
+			/* few large answers of many rows */
+			if ((size_t) shape.rows * k > found_room / 4)
+				continue;
+			snprintf(label, sizeof(label), "%u x %u, %u", shape.rows, shape.n, k);
+			measure(label, shape.rows, shape.n, k, AT_RANDOM);
+		}
+}
+
+static void
+measure_orders()
+{
+	char label[100];
+
+	printf("\nOrders, 16 x 1,000,000:\n\n");
+	print_header("order, k");
+	for (int order = 0; order < ORDERS; order++)
+		for (uint32_t k : {10u, 128u, 1024u})
+		{
+			snprintf(label, sizeof(label), "%s, %u", order_names[order], k);
+			measure(label, 16, 1000000, k, order);
+		}
+}
+
+/* One row in more and fewer parts. */
+static void
+measure_one_row()
+{
+	static const std::vector<SelectWay> ways = {SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES, SELECT_BLOCK_QUEUES, SELECT_RADIX, SELECT_SAMPLE};
+	static const std::vector<uint32_t> parts = {64, 132, 264, 528, 660, 1056, 1320, 2112, 2640};
+
+	printf("\nParts of one row:\n\n");
+	print_parts_header(parts);
+	for (uint32_t n : {1000000u, 10000000u, 100000000u})
+		if (n <= numbers_room)
+		{
+			fill(n, n, AT_RANDOM);
+			for (uint32_t k : {10u, 128u})
+				measure_parts(ways, 1, n, k, parts);
+		}
+}
+
 int
 main(int argc, char **argv)
 {
 	std::vector<uint32_t> ks = {1, 10, 32, 64, 100, 128, 256, 512, 1024, 2048, 10000, 100000, 1000000};
 	std::vector<Size> shapes = {{1, 10000},	{1, 100000},	{1, 1000000},  {1, 10000000},  {1, 100000000}, {16, 100000},  {128, 10000},
 								{128, 100000}, {128, 1000000}, {1000, 1000}, {1000, 10000}, {1000, 100000}, {10000, 1000}, {10000, 10000}};
+	std::vector<uint32_t> parts;
 	cudaDeviceProp device;
 	bool quick = false;
-	char label[100];
 
 	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], "--quick") == 0)
@@ -332,9 +395,11 @@ main(int argc, char **argv)
 			shapes = named_shapes(argv[++i]);
 		else if (strcmp(argv[i], "--k") == 0 && i + 1 < argc)
 			ks = named_numbers(argv[++i]);
+		else if (strcmp(argv[i], "--parts") == 0 && i + 1 < argc)
+			parts = named_numbers(argv[++i]);
 		else
 		{
-			fprintf(stderr, "usage: select [--quick] [--seconds N] [--shapes ROWSxN,...] [--k K,...]\n");
+			fprintf(stderr, "usage: select [--quick] [--seconds N] [--shapes ROWSxN,...] [--k K,...] [--parts PARTS,...]\n");
 			return 2;
 		}
 	started = now();
@@ -350,34 +415,24 @@ main(int argc, char **argv)
 	printf("# k-selection on %s\n\nRead bandwidth %.2f TB/s (sum of %zu numbers). Microseconds on the device, median of %d after %d; random numbers. \"(!)\": the chosen way is not the "
 		   "fastest.\n\n",
 		   device.name, bandwidth / 1e12, numbers_room, RUNS, WARM_UPS);
-	print_header("rows x n, k");
-	for (const Size &shape : shapes)
-		for (uint32_t k : ks)
+	if (parts.empty())
+	{
+		measure_shapes(shapes, ks, quick);
+		measure_orders();
+		measure_one_row();
+	}
+	else
+	{
+		print_parts_header(parts);
+		for (const Size &shape : shapes)
 		{
-			if (k > shape.n || (size_t) shape.rows * shape.n > numbers_room || (quick && k != 10 && k != 128 && k != 2048))
+			if ((size_t) shape.rows * shape.n > numbers_room)
 				continue;
-			/* few large answers of many rows */
-			if ((size_t) shape.rows * k > found_room / 4)
-				continue;
-			snprintf(label, sizeof(label), "%u x %u, %u", shape.rows, shape.n, k);
-			measure(label, shape.rows, shape.n, k, AT_RANDOM);
+			fill((size_t) shape.rows * shape.n, shape.n, AT_RANDOM);
+			for (uint32_t k : ks)
+				measure_parts({SELECT_SAMPLE}, shape.rows, shape.n, k, parts);
 		}
-	printf("\nOrders, 16 x 1,000,000:\n\n");
-	print_header("order, k");
-	for (int order = 0; order < ORDERS; order++)
-		for (uint32_t k : {10u, 128u, 1024u})
-		{
-			snprintf(label, sizeof(label), "%s, %u", order_names[order], k);
-			measure(label, 16, 1000000, k, order);
-		}
-	printf("\nParts of one row:\n\n| n | k | way | 64 | 132 | 264 | 528 | 660 | 1,056 | 1,320 | 2,112 | 2,640 |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
-	for (uint32_t n : {1000000u, 10000000u, 100000000u})
-		if (n <= numbers_room)
-		{
-			fill(n, n, AT_RANDOM);
-			measure_parts(n, 10);
-			measure_parts(n, 128);
-		}
+	}
 	printf("\n%.0f s%s\n", now() - started, time_is_up() ? ": time was up, the rest is left out" : "");
 	return 0;
 }

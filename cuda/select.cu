@@ -2,8 +2,8 @@
  * select.cu
  *		Selection: which way it goes, in how many parts, and the sorts of CUB.
  *
- * Borders between ways are in one table, `regions`, in the order in which they are asked. They come from the papers until they are measured here
- * (bench/build/select prints what to put there).
+ * Borders between ways are in one table, `regions`, in the order in which they are asked: those that were measured on an H200
+ * (bench/results/select-h200.md; bench/build/select prints what to put there for another device). Between measured sizes they are round numbers.
  */
 #include <math.h>
 #include <string.h>
@@ -33,15 +33,23 @@ struct Region
 
 #define ANY 0xFFFFFFFFu
 
-/* The first that holds a selection; radix takes what none does. */
+/* The first that holds a selection; radix or a sort takes what none does. */
 static const Region regions[] = {
 	{ANY, ANY, 1, SELECT_ARGMIN},
-	{ANY, 4096, SELECT_THREAD_MOST, SELECT_BLOCK_QUEUES}, /* short rows: one queue is hardly filled twice */
-	{ANY, ANY, SELECT_WARP_MOST, SELECT_WARP_QUEUES},
-	{ANY, 65536, SELECT_BLOCK_MOST, SELECT_BLOCK_QUEUES},
+	{ANY, SELECT_SAMPLE_LEAST, SELECT_WARP_MOST, SELECT_WARP_QUEUES}, /* short rows: no sample is worth its time */
+	{ANY, SELECT_SAMPLE_LEAST, SELECT_BLOCK_MOST, SELECT_BLOCK_QUEUES},
+	{ANY, ANY, 256, SELECT_SAMPLE},
+	{1, 16384, 512, SELECT_RADIX},
+	{ANY, 16384, 512, SELECT_BLOCK_QUEUES}, /* a sample would leave too much of it */
+	{ANY, ANY, 512, SELECT_SAMPLE},
+	{ANY, 65536, SELECT_BLOCK_MOST, SELECT_RADIX}, /* sorting a thousand numbers and more costs a sample more than reading all */
+	{256, 262144, SELECT_BLOCK_MOST, SELECT_RADIX},
+	{32, 4194304, SELECT_BLOCK_MOST, SELECT_RADIX},
+	{ANY, ANY, SELECT_SAMPLE_MOST, SELECT_SAMPLE},
+	{ANY, ANY, SELECT_BLOCK_MOST, SELECT_RADIX},
 };
 
-#define SORTED_SHARE 3u /* of a row: a third and more of it is sorted whole (thesis.md T29) */
+#define SORTED_SHARE 3u /* of a row: a third and more of it is sorted whole (thesis.md T29); of all of it radix leaves nothing but the sort */
 
 SelectWay
 select_choose(uint32_t rows, uint32_t n, uint32_t k)
@@ -49,7 +57,7 @@ select_choose(uint32_t rows, uint32_t n, uint32_t k)
 	for (const Region &region : regions)
 		if (rows <= region.rows && n <= region.n && k <= region.k)
 			return region.way;
-	return k > n / SORTED_SHARE ? SELECT_SORT : SELECT_RADIX;
+	return k > n / SORTED_SHARE && k < n ? SELECT_SORT : SELECT_RADIX;
 }
 
 bool
@@ -101,16 +109,17 @@ decided(const SelectLaunch *launch)
 {
 	SelectLaunch all = *launch;
 	uint32_t most = (launch->n + PART_LEAST - 1) / PART_LEAST;
+	uint32_t rows = launch->rows > 0 ? launch->rows : 1;
 
 	if (all.way == SELECT_CHOOSE)
 		all.way = select_choose(launch->rows, launch->n, launch->k);
 	if (all.way == SELECT_SAMPLE && !sample_serves(all.n, all.k))
 		all.way = SELECT_BLOCK_QUEUES;
 	if (all.parts == 0 && all.way == SELECT_SAMPLE)
-		all.parts = sample_parts(all.rows, all.n, processors);
+		all.parts = sample_parts(rows, all.n, processors);
 	else if (all.parts == 0)
 	{
-		all.parts = processors * BLOCKS_PER_SM / (launch->rows > 0 ? launch->rows : 1);
+		all.parts = processors * BLOCKS_PER_SM / rows;
 		all.parts = all.parts < most ? all.parts : most;
 	}
 	all.parts = all.parts > 0 ? all.parts : 1;
@@ -122,7 +131,7 @@ static uint32_t
 rescue_parts(const SelectLaunch *launch)
 {
 	uint32_t most = (launch->n + PART_LEAST - 1) / PART_LEAST;
-	uint32_t parts = processors * RESCUE_PER_SM / launch->rows;
+	uint32_t parts = processors * RESCUE_PER_SM / (launch->rows > 0 ? launch->rows : 1);
 
 	parts = parts < most ? parts : most;
 	return parts > 0 ? parts : 1;

@@ -41,7 +41,8 @@
 #define READS 4u
 #define TILE (THREADS * AT_A_TIME * READS)
 #define PASS_BLOCKS 5u /* on an SM */
-#define PASS_WAVES 4u  /* of blocks, if rows are long */
+#define PASS_WAVES 4u  /* of blocks, of rows that are too many for one */
+#define PASS_TILES 8u  /* of a block, then, at least */
 #define QUEUE 1536u
 #define OWN 6u /* kept items of a thread that its registers hold */
 
@@ -641,14 +642,22 @@ sample_serves(uint32_t n, uint32_t k)
 	return n >= SELECT_SAMPLE_LEAST && rank_of(n, k) <= RANK_MOST;
 }
 
+/* As many blocks as run at once, for what a block costs is paid once; of more rows than these so many that the last ones to end are a small part of all. */
 uint32_t
 sample_parts(uint32_t rows, uint32_t n, uint32_t processors)
 {
+	uint32_t blocks = processors * PASS_BLOCKS;
 	uint64_t tiles = ((uint64_t) n + TILE - 1) / TILE;
-	uint64_t each = rows * tiles / (processors * PASS_BLOCKS * PASS_WAVES);
+	uint64_t parts = blocks / rows;
 
-	each = each > 0 ? each : 1;
-	return (uint32_t) ((tiles + each - 1) / each);
+	if (parts == 0)
+	{
+		uint64_t each = rows * tiles / (blocks * PASS_WAVES);
+
+		each = each > PASS_TILES ? each : PASS_TILES;
+		parts = (tiles + each - 1) / each;
+	}
+	return (uint32_t) (parts < tiles ? parts : tiles);
 }
 
 /* A plan of a launch in its state; returns how many bytes of that it takes. */

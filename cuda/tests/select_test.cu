@@ -482,16 +482,16 @@ test_chosen()
 	char what[80];
 	bool good = true;
 
-	for (uint32_t k : {1u, 10u, 257u, 3000u, 20000u})
+	for (uint32_t k : {1u, 10u, 257u, 1000u, 3000u, 20000u, 40000u})
 	{
 		Numbers numbers = make_numbers(RANDOM, 3, 40000, 0, 0);
 		SelectWay way = select_choose(3, 40000, k);
 
 		good = good && select_can(way, 40000, k) && way_is_right(SELECT_CHOOSE, numbers, k, 0, NULL);
 	}
-	for (uint32_t rows : {1u, 1000u})
-		for (uint32_t n : {1u, 4096u, 4097u, 65536u, 65537u, 100000000u})
-			for (uint32_t k : {1u, 2u, 256u, 257u, 1024u, 1025u, 2048u, 2049u, 100000u})
+	for (uint32_t rows : {1u, 2u, 32u, 33u, 256u, 257u, 1000u})
+		for (uint32_t n : {1u, 4096u, 4097u, 16384u, 16385u, 65536u, 65537u, 262144u, 262145u, 4194304u, 4194305u, 100000000u})
+			for (uint32_t k : {1u, 2u, 256u, 257u, 512u, 513u, 1024u, 1025u, 2048u, 2049u, 100000u})
 				good = good && (k > n || select_can(select_choose(rows, n, k), n, k));
 	snprintf(what, sizeof(what), "the chosen way can do it, at every border, and is right");
 	say(good, what);

@@ -103,22 +103,22 @@ wide_exact_key<Bits, TERM_BITS>(const MirrorView &mirror, const QueryVector &que
 }
 
 /* Exact keys of n slots, by teams of lanes: pairs read most at a time, eight lanes are the soonest done with few rows. */
-template <typename T, int TERM, uint32_t LANES>
+template <typename T, int TERM, uint32_t TEAM>
 __device__ static inline void
 exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *slots, Key *keys, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
 #pragma unroll 1
-	for (uint32_t base = threadIdx.x / WARP * (WARP / LANES); base < n; base += blockDim.x / LANES)
+	for (uint32_t base = threadIdx.x / WARP * (WARP / TEAM); base < n; base += blockDim.x / TEAM)
 	{
-		uint32_t i = base + lane / LANES;
+		uint32_t i = base + lane / TEAM;
 		bool active = i < n;
 		uint32_t slot = active ? slots[i] : 0;
-		Key key = LANES == EXACT_TEAM ? exact_key<T, TERM>(mirror, query, slot, active)
+		Key key = TEAM == EXACT_TEAM ? exact_key<T, TERM>(mirror, query, slot, active)
 									  : wide_exact_key<T, TERM>(mirror, query, slot, active);
 
-		if (active && lane % LANES == 0)
+		if (active && lane % TEAM == 0)
 			keys[i] = key;
 	}
 }

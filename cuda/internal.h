@@ -60,10 +60,11 @@ struct CudaMirror
 	Range graph;
 	Range norms;
 	Range pending[2]; /* searches read one; a list without the linked slots is made in the other */
-	Range seeds;	  /* two halves, likewise; behind them what codes are made with (encode.cu) */
+	Range seeds;	  /* two halves, likewise; behind them what codes are made with (encode.cu), and entries (entries.cu) */
 	Range codes;	  /* may have less room than the others: then the mirror has no codes */
 	uint32_t pending_side;
 	uint32_t seeds_side;
+	uint32_t entries_side;
 
 	/* on the host */
 	uint8_t *states;
@@ -76,7 +77,13 @@ struct CudaMirror
 	uint32_t npending;
 	uint32_t ndead;
 	uint32_t nseeds;
+	uint64_t seeds_sum; /* entries_sum() of them */
+	uint32_t nentries;	/* with the pivots; 0: there are no lists (entries.h) */
 	uint64_t position;
+
+	/* what lists of entries were made of */
+	uint64_t entries_sum;
+	uint32_t relinked; /* rows linked since */
 
 	/* codes (codes.h) */
 	float *code_offsets;   /* those in use */
@@ -226,6 +233,7 @@ typedef enum JobStage
 	STAGE_SEEDS,   /* seeds are */
 	STAGE_PENDING, /* the new list of pending slots is */
 	STAGE_JUDGE,   /* codes are judged by the graph */
+	STAGE_ENTRIES, /* lists of entries are made */
 	STAGE_DRAIN,   /* the last pieces are */
 	STAGE_DONE
 } JobStage;
@@ -256,6 +264,9 @@ struct CudaJob
 	uint32_t *seeds;
 	uint32_t nseeds;
 	bool has_seeds;
+	uint32_t nentries; /* as the mirror's, where has_entries */
+	uint64_t entries_sum;
+	bool has_entries;
 	bool cancelled;
 	EngineStatus status;
 	EngineError error;
@@ -425,5 +436,16 @@ extern bool codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32
 extern size_t codes_room(const MirrorSpec *spec);
 /* Where the offsets are, on the device. */
 extern const float *codes_offsets(const CudaMirror *mirror);
+
+/* entries.cu: lists of slots to start from. The stage: true when over */
+extern bool entries_stage(CudaEngine *engine, CudaJob *job);
+/* A number that stands for the seeds that lists are made of. */
+extern uint64_t entries_sum(const uint32_t *seeds, uint32_t nseeds);
+/* Bytes of lists, behind what encoding wants. */
+extern size_t entries_room(const MirrorSpec *spec);
+/* Those that batches read: pivots first. */
+extern const uint32_t *entries_published(const CudaMirror *mirror);
+/* Pivots there are; 0: no lists. */
+extern uint32_t entries_pivots(const CudaMirror *mirror);
 
 #endif /* GPUANN_CUDA_INTERNAL_H */

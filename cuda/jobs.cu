@@ -15,7 +15,7 @@
 #include "internal.h"
 #include "linkjob.h"
 
-#define MOST_STAGES 11
+#define MOST_STAGES 12
 
 /* The stages of each kind of job, in order. */
 static const JobStage stages[][MOST_STAGES] = {
@@ -23,14 +23,16 @@ static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_TWIN, STAGE_DONE},				  /* JOB_APPEND */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_OVERWRITE */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_DEAD */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN, STAGE_DONE}, /* JOB_GRAPH */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_SEEDS */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN,
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_GRAPH */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},	  /* JOB_SEEDS */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
 	 STAGE_DONE}, /* JOB_LINK */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE},											  /* JOB_DROP */
-	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK on the device */
-	{STAGE_QUEUED, STAGE_LINK, STAGE_TELL, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_DRAIN,
-	 STAGE_DONE}}; /* JOB_LINK on a twin that is behind */
+	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_LINK on the device */
+	{STAGE_QUEUED, STAGE_LINK, STAGE_TELL, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
+	 STAGE_DRAIN, STAGE_DONE}}; /* JOB_LINK on a twin that is behind */
 
 #define LINK_ON_DEVICE (JOB_DROP + 1)
 #define LINK_TELLS (JOB_DROP + 2)
@@ -234,6 +236,7 @@ mark_linked(CudaMirror *mirror, uint32_t slot)
 	uint8_t old = mirror->states[slot];
 
 	mirror->linked += (old & SLOT_LINKED) == 0;
+	mirror->relinked += (old & SLOT_LINKED) == 0;
 	mirror->npending -= (old & SLOT_PENDING) != 0;
 	mirror->states[slot] = (uint8_t) ((old | SLOT_LINKED) & ~SLOT_PENDING);
 }
@@ -375,6 +378,13 @@ publish(CudaJob *job)
 	{
 		mirror->seeds_side ^= 1;
 		mirror->nseeds = job->nseeds;
+		mirror->seeds_sum = entries_sum(job->seeds, job->nseeds);
+	}
+	if (job->has_entries)
+	{
+		mirror->entries_side ^= 1;
+		mirror->nentries = job->nentries;
+		mirror->entries_sum = job->entries_sum;
 	}
 	if (job->has_pending)
 		publish_pending(job);
@@ -459,6 +469,8 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return codes_stage(engine, job);
 		case STAGE_JUDGE:
 			return judge_stage(engine, job);
+		case STAGE_ENTRIES:
+			return entries_stage(engine, job);
 		case STAGE_DRAIN:
 			return job->in_flight == 0;
 		case STAGE_DONE:

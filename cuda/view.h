@@ -29,6 +29,8 @@ struct MirrorView
 	const float *code_offsets;
 	float code_steps;
 	uint32_t code_stride;
+	const uint32_t *pivots; /* npivots slots, then a list of `degree` slots for each, then an empty one (entries.h) */
+	uint32_t npivots;		/* 0: there are none */
 };
 
 /* Whether a mirror has norms: distances of cosine, and limits of what is cheaply compared. */

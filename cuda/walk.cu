@@ -25,7 +25,7 @@
 
 #include "answers.cuh"
 
-#define LEAST_TILE 64u
+#define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its share */
 #define LEAST_PLACES 1024u
 #define MOST_SPARE_PLACES 4096u
 #define MOST_THREADS (WALK_MOST_WARPS * WARP)
@@ -92,7 +92,7 @@ ranked_entries(uint32_t k, uint32_t ef)
 
 /* A query from pinned memory to answers in pinned memory. */
 template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS>
-__global__ void __launch_bounds__(MOST_THREADS, 3)
+__global__ void __launch_bounds__(MOST_THREADS, 2)
 	walk_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending, const WalkLayout layout)
 {
 	__shared__ WalkShared shared;
@@ -111,13 +111,13 @@ __global__ void __launch_bounds__(MOST_THREADS, 3)
 		((uint4 *) walk.table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 	if (threadIdx.x == 0)
 	{
-		shared.found[0] = shared.found[1] = shared.fresh = 0;
+		shared.found[0] = shared.found[1] = shared.fresh = shared.most = 0;
 		shared.open_from = 0;
 	}
 	query = load_query<T>(mirror, batch.vectors + (size_t) blockIdx.x * mirror.stride, (float *) memory, &shared.norm);
 	walk.ef = asked.ef;
 	STAGE(0);
-	encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk);
+	encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk, &shared);
 	STAGE(1);
 	walk_all<TERM, TEAM, ROWS>(mirror, layout, asked, (const uint4 *) (memory + layout.codes), &walk, &shared);
 	rank_exactly<T, TERM>(mirror, asked, query, walk, &answers, ranked_entries(asked.k, asked.ef), &shared);
@@ -167,15 +167,6 @@ team_of(uint32_t code_stride)
 {
 	return code_stride <= 64 ? 0 : code_stride <= 256 ? 1 : code_stride <= 1024 ? 2 : 3;
 }
-
-/* A number that a benchmark build takes from the environment, read once. */
-#ifdef GPUANN_TUNING
-#include <stdio.h>
-#include <stdlib.h>
-#define TUNED(name, value) ([&] { static const char *text = getenv("GPUANN_" name); return text != NULL ? (uint32_t) atoi(text) : (uint32_t) (value); }())
-#else
-#define TUNED(name, value) ((uint32_t) (value))
-#endif
 
 /* Lay out a launch's shared memory. */
 static WalkLayout
@@ -245,6 +236,8 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 	WalkKernel kernel = walk_kernel_of(launch->type, mirror->metric == METRIC_L2, team_of(mirror->code_stride));
 	uint32_t warps = in_flight <= 2 * processors ? 8 : in_flight <= 4 * processors ? 4 : 2;
 
+	if (in_flight <= processors && mirror->code_stride >= TUNED("LONG_CODES", 512))
+		warps = TUNED("LONG_WARPS", 8);
 	warps = TUNED("WARPS", warps);
 	layout = lay_out_walk(mirror, launch->max_k, launch->max_ef, warps);
 	layout.prefetch = TUNED("PREFETCH", warps > 2) != 0;

@@ -40,6 +40,7 @@ struct WalkShared
 	uint32_t gathered; /* pending rows of a tile */
 	uint32_t entered;
 	uint32_t live;
+	uint32_t most; /* of the query's elements, as the bits of a float */
 };
 
 /* A walk in progress: what all threads of its block agree on. */
@@ -409,19 +410,59 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 }
 
 /*
- * What a round looks at, *total slots: seeds until all `nseeds` have been, then the graph rows of the nearest unexpanded slots, `most` rows or as many seeds at
- * most. Returns false where nothing is left. Every warp comes to the same.
+ * Lists of the nearest pivots, at most `most`, as if they were the graph rows of parents. Before anything is expanded: then the list begins with the
+ * nearest pivots. Where there are fewer of these, because ef is so small, the list behind the last stands for it, which is empty. Every warp comes to the same.
+ */
+__device__ static inline Parents
+choose_lists(const MirrorView &mirror, const Walk &walk, uint32_t most)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t count = walk.count < most ? walk.count : most;
+	Parents parents = {0, NULL, NO_SLOT, 0};
+
+	if (lane < most)
+		walk.fresh[lane] = mirror.npivots;
+	__syncwarp();
+#pragma unroll 4
+	for (uint32_t i = lane; i < mirror.npivots; i += WARP)
+	{
+		uint32_t pivot = mirror.pivots[i];
+
+		for (uint32_t j = 0; j < count; j++)
+			if (slot_of(walk.list[j]) == pivot)
+				atomicMin(&walk.fresh[j], i);
+	}
+	__syncwarp();
+	if (lane < most)
+		parents.row = mirror.pivots + mirror.npivots + (size_t) walk.fresh[lane] * mirror.degree;
+	__syncwarp();
+	return parents;
+}
+
+/*
+ * What a round looks at, *total slots: seeds until all have been, then, in one round, the lists of the nearest pivots, then the graph rows of the nearest
+ * unexpanded slots; `most` rows or as many seeds at most. *seeded counts seeds, and one more behind the lists. Returns false where nothing is left. Every warp
+ * comes to the same.
  */
 __device__ static inline bool
-next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared, uint32_t nseeds, uint32_t most, Walk *walk,
-		   uint32_t *seeded, Parents *parents, uint32_t *total)
+next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared, uint32_t most, Walk *walk, uint32_t *seeded,
+		   Parents *parents, uint32_t *total)
 {
-	*parents = {0, mirror.seeds + *seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0};
-	*total = nseeds - *seeded;
-	if (*total > 0)
+	const bool lists = mirror.npivots > 0 && asked.seeds == ENGINE_SEEDS_TRIED;
+	const uint32_t nseeds = lists ? mirror.npivots : asked.seeds < mirror.nseeds ? asked.seeds : mirror.nseeds;
+
+	if (*seeded < nseeds)
 	{
+		*parents = {0, (lists ? mirror.pivots : mirror.seeds) + *seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0};
+		*total = nseeds - *seeded;
 		*total = *total < most * mirror.degree ? *total : most * mirror.degree;
 		*seeded += *total;
+	}
+	else if (lists && *seeded == nseeds)
+	{
+		*parents = choose_lists(mirror, *walk, most);
+		*total = most * mirror.degree;
+		*seeded += 1;
 	}
 	else
 	{
@@ -445,7 +486,6 @@ __device__ static inline void
 walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &asked, const uint4 *query, Walk *walk,
 		 WalkShared *shared)
 {
-	const uint32_t nseeds = asked.seeds < mirror.nseeds ? asked.seeds : mirror.nseeds;
 	uint32_t seeded = 0;
 
 #pragma unroll 1
@@ -454,7 +494,7 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 		Parents parents;
 		uint32_t total;
 
-		if (!next_round(mirror, asked, shared, nseeds, layout.width, walk, &seeded, &parents, &total))
+		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
 			return;
 		make_room(walk, total);
 		STAGE(2);
@@ -470,16 +510,16 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 	}
 }
 
-/* Make the query's codes, in every warp the same scale. After a barrier; ends with one. */
+/* Make the query's codes, for all warps on the same scale. After a barrier, with shared->most 0; ends with one. */
 template <int TERM>
 __device__ static inline void
-encode_query(const MirrorView &mirror, const float *elements, signed char *codes, Walk *walk)
+encode_query(const MirrorView &mirror, const float *elements, signed char *codes, Walk *walk, WalkShared *shared)
 {
 	float most = 0,
 		  factor = TERM == TERM_SQUARE ? mirror.code_steps : 1;
 	int doubled = 1;
 
-	for (uint32_t i = threadIdx.x % WARP; i < mirror.dims; i += WARP)
+	for (uint32_t i = threadIdx.x; i < mirror.dims; i += blockDim.x)
 	{
 		float value = fabsf((elements[i] - (TERM == TERM_SQUARE ? mirror.code_offsets[i] : 0)) * factor);
 
@@ -491,6 +531,11 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 
 		most = other > most ? other : most;
 	}
+	/* floats that are not negative have the order of their bits */
+	if (threadIdx.x % WARP == 0)
+		atomicMax(&shared->most, __float_as_uint(most));
+	__syncthreads();
+	most = __uint_as_float(shared->most);
 	if (TERM == TERM_SQUARE)
 	{
 		/* a power of two, so that sums stay whole numbers; bounded, so that they stay below 2^31 */

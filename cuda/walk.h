@@ -9,7 +9,16 @@
 
 #define WALK_WIDTH 8u	   /* graph rows read per round, whatever the batch */
 #define WALK_MOST_WIDTH 8u
-#define WALK_MOST_WARPS 8u /* of a query */
+#define WALK_MOST_WARPS 16u /* of a query */
+
+/* A number that a benchmark build takes from the environment, read once. */
+#ifdef GPUANN_TUNING
+#include <stdio.h>
+#include <stdlib.h>
+#define TUNED(name, value) ([&] { static const char *text = getenv("GPUANN_" name); return text != NULL ? (uint32_t) atoi(text) : (uint32_t) (value); }())
+#else
+#define TUNED(name, value) ((uint32_t) (value))
+#endif
 
 /* Whether the walk takes a query: a function of query and mirror alone. ef is what the query asks, raised to k. */
 extern bool walk_takes(const MirrorView *mirror, uint32_t k, uint32_t ef);

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 		wide.walk.table[i] = NO_SLOT;
 	if (threadIdx.x == 0)
 	{
-		shared.walk.found[0] = shared.walk.found[1] = shared.walk.fresh = 0;
+		shared.walk.found[0] = shared.walk.found[1] = shared.walk.fresh = shared.walk.most = 0;
 		shared.walk.open_from = 0;
 	}
 	__syncthreads();
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 	if constexpr (TERM == TERM_ABSOLUTE)
 		encode_absolute(mirror, query.elements, (signed char *) memory + layout.codes);
 	else if constexpr (TERM != TERM_BITS)
-		encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &wide.walk);
+		encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &wide.walk, &shared.walk);
 	wide_walk_all<T, TERM>(mirror, batch, layout, query, codes, &wide, &shared);
 	reached = count_reached(wide);
 	rank_wide<T, TERM>(mirror, query, &wide, &answers, ranked_entries(asked.k, asked.ef), &shared);

@@ -349,7 +349,6 @@ wide_walk_all(const MirrorView &mirror, const BatchView &batch, const WideLayout
 			  const uint4 *codes, WideWalk *wide, WideShared *shared)
 {
 	const DeviceQuery &asked = shared->asked;
-	const uint32_t nseeds = asked.seeds < mirror.nseeds ? asked.seeds : mirror.nseeds;
 	Walk *walk = &wide->walk;
 	uint32_t seeded = 0;
 
@@ -359,7 +358,7 @@ wide_walk_all(const MirrorView &mirror, const BatchView &batch, const WideLayout
 		Parents parents;
 		uint32_t total;
 
-		if (!next_round(mirror, asked, &shared->walk, nseeds, layout.width, walk, &seeded, &parents, &total))
+		if (!next_round(mirror, asked, &shared->walk, layout.width, walk, &seeded, &parents, &total))
 			return;
 		if (threadIdx.x == 0)
 			shared->admitted = shared->staying = 0;

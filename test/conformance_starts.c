@@ -1,0 +1,245 @@
+/*
+ * conformance_starts.c
+ *		Cases of where a graph search starts: a table of many clusters without an edge between, each with one seed, and more seeds than a search tries.
+ *
+ * A cluster is found if the search starts in it. An engine tries ENGINE_SEEDS_TRIED seeds, and may find more of them to be worth a look; reference mode tries no
+ * others. So searches are to find no less than reference mode does, and those of an engine that looks (any but the CPU's) nearly all.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance.h"
+
+#define MEMBERS			6		/* rows of a cluster */
+#define QUERIES			60
+#define CENTRE			1000000 /* variants of clusters' vectors, apart from those of rows */
+#define LEAST_FOUND		0.9
+#define ELEMENT_BITS(world) ((world)->type == ELEMENT_BIT ? 8 : 1) /* dims that are copied at once */
+
+/* A vector of a cluster: its centre's, but for a few elements. */
+static void
+member_vector(const World *world, uint32_t cluster, uint32_t member, char *out)
+{
+	size_t		parts = world->dims / ELEMENT_BITS(world);
+	size_t		bytes = world->vector_bytes / parts;
+	char	   *other = malloc(world->vector_bytes);
+
+	make_vector(world, CENTRE + cluster, out);
+	make_vector(world, CENTRE * 2 + cluster * 64 + member, other);
+	for (uint32_t i = 0; i < 3; i++)
+	{
+		size_t		at = (member * 7 + i * 5 + cluster) % parts * bytes;
+
+		memcpy(out + at, other + at, bytes);
+	}
+	free(other);
+}
+
+/* The clusters of `count` rows from first on. */
+static void
+set_members(World *world, uint32_t first, uint32_t count, uint32_t cluster)
+{
+	for (uint32_t slot = first; slot < first + count; slot++)
+		member_vector(world, cluster + (slot - first) / MEMBERS, (slot - first) % MEMBERS, world->vectors + slot * world->vector_bytes);
+}
+
+/* Give rows the others of their cluster as neighbours, and the mirror a seed of each cluster, in an order of its own. */
+static void
+set_clusters(World *world, uint32_t nseeds)
+{
+	uint32_t   *rows = allocate((size_t) world->rows * world->degree * sizeof(uint32_t));
+	uint32_t   *seeds = allocate(world->rows / MEMBERS * sizeof(uint32_t));
+	uint32_t	clusters = world->rows / MEMBERS;
+
+	memset(rows, 0xFF, (size_t) world->rows * world->degree * sizeof(uint32_t));
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+		for (uint32_t i = 0; i < MEMBERS - 1; i++)
+			rows[(size_t) slot * world->degree + i] = slot / MEMBERS * MEMBERS + (slot + 1 + i) % MEMBERS;
+	for (uint32_t i = 0; i < clusters; i++)
+	{
+		uint32_t	j = random_below(i + 1);
+
+		seeds[i] = seeds[j];
+		seeds[j] = i * MEMBERS + random_below(MEMBERS);
+	}
+	world_set_graph(world, rows, seeds, nseeds < clusters ? nseeds : clusters);
+}
+
+/* What share of their clusters' living rows searches find; queries stay as they are to be asked again. */
+static double
+share_found(const World *world, EngineQuery *queries)
+{
+	double		sum = 0;
+
+	queries_run(queries, QUERIES);
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		must(queries[i].status, &queries[i].error, "graph query");
+		check_sound(world, &queries[i]);
+		sum += recall_of(world, &queries[i]);
+	}
+	return sum / QUERIES;
+}
+
+/* Queries near to clusters. */
+static EngineQuery *
+make_queries(const World *world, uint32_t k, uint32_t ef)
+{
+	EngineQuery *queries = allocate(QUERIES * sizeof(EngineQuery));
+
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		char	   *vector = allocate(world->vector_bytes);
+		uint32_t	slot = i * world->rows / QUERIES;
+		size_t		at = i % (world->dims / ELEMENT_BITS(world)) * (world->vector_bytes / (world->dims / ELEMENT_BITS(world)));
+
+		/* a row, but for one element */
+		memcpy(vector, world_vector(world, slot), world->vector_bytes);
+		memcpy(vector + at, (const char *) world_vector(world, (slot + MEMBERS) % world->rows) + at, world->vector_bytes / (world->dims / ELEMENT_BITS(world)));
+		query_init(&queries[i], world, METHOD_GRAPH, k, ef, vector);
+	}
+	return queries;
+}
+
+/* Searches find no less than reference mode, and nearly all where the engine looks at more seeds than that. */
+static void
+check_found(const char *what, const World *world, EngineQuery *queries)
+{
+	double		plain;
+	double		found;
+
+	for (uint32_t i = 0; i < QUERIES; i++)
+		queries[i].reference = true;
+	plain = share_found(world, queries);
+	for (uint32_t i = 0; i < QUERIES; i++)
+		queries[i].reference = false;
+	found = share_found(world, queries);
+	CHECK(found >= plain - 0.01, "%s: %.3f found, %.3f in reference mode", what, found, plain);
+	CHECK(plain < LEAST_FOUND, "%s: reference mode finds %.3f, so nothing is seen here", what, plain);
+	if (strcmp(options.engine, "cpu") != 0)
+		CHECK(found >= LEAST_FOUND, "%s: %.3f found, %.3f in reference mode", what, found, plain);
+}
+
+/* A world of clusters, with one seed each. */
+static World *
+make_clusters(ElementType type, Metric metric, uint32_t room, uint32_t rows)
+{
+	World	   *world = world_create(type, metric, type == ELEMENT_BIT ? 256 : 32, room * MEMBERS, room * MEMBERS, SHAPE_UNIFORM);
+
+	set_members(world, 0, room * MEMBERS, 0);
+	world_append(world, rows * MEMBERS);
+	set_clusters(world, UINT32_MAX);
+	return world;
+}
+
+/* Every type and metric. */
+static void
+every_pair(void)
+{
+	for (int i = 0; i < PAIRS; i++)
+	{
+		World	   *world = make_clusters(pairs[i].type, pairs[i].metric, 600, 600);
+		char		what[64];
+
+		snprintf(what, sizeof(what), "type %d, metric %d", (int) pairs[i].type, (int) pairs[i].metric);
+		check_found(what, world, make_queries(world, 4, 32));
+		world_drop(world);
+	}
+}
+
+/* Filters, bounds, long lists: what goes other ways in an engine starts as well. */
+static void
+other_ways(void)
+{
+	World	   *world = make_clusters(ELEMENT_FLOAT, METRIC_L2, 700, 700);
+	uint64_t   *filter = allocate((world->rows / 64 + 1) * sizeof(uint64_t));
+	EngineQuery *queries = make_queries(world, 3, 32);
+
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+		filter[slot / 64] |= (uint64_t) (slot % 5 != 0) << (slot % 64);
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		queries[i].filter = filter;
+		queries[i].filter_slots = world->rows;
+	}
+	check_found("filter", world, queries);
+	queries = make_queries(world, 3, 32);
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		queries[i].has_beyond = true;
+		queries[i].beyond_distance = 0;
+	}
+	check_found("bound", world, queries);
+	check_found("long list", world, make_queries(world, 4, 1500));
+}
+
+/* The same answer in any batch. */
+static void
+any_batch(void)
+{
+	static const uint32_t sizes_of[] = {2, 40, 300, 700};
+	World	   *world = make_clusters(ELEMENT_FLOAT, METRIC_COSINE, 600, 600);
+	EngineQuery *single = make_queries(world, 5, 40);
+
+	for (uint32_t i = 0; i < QUERIES; i++)
+		query_run(&single[i]);
+	for (size_t i = 0; i < sizeof(sizes_of) / sizeof(sizes_of[0]); i++)
+	{
+		EngineQuery *queries = allocate(sizes_of[i] * sizeof(EngineQuery));
+
+		for (uint32_t j = 0; j < sizes_of[i]; j++)
+			query_init(&queries[j], world, METHOD_GRAPH, 5, 40, single[j % QUERIES].vector);
+		queries_run(queries, sizes_of[i]);
+		for (uint32_t j = 0; j < sizes_of[i]; j++)
+			check_equal("batch", &queries[j], single[j % QUERIES].results, single[j % QUERIES].count);
+	}
+}
+
+/* Growth, deaths, overwritten rows, other seeds, few seeds. */
+static void
+changes(void)
+{
+	World	   *world = make_clusters(ELEMENT_HALF, METRIC_L2, 900, 500);
+	uint32_t	slots[100 * MEMBERS];
+	EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 100 * MEMBERS, .slots = slots};
+	EngineQuery *queries;
+	double		found;
+
+	check_found("before", world, make_queries(world, 4, 32));
+	for (uint32_t cluster = 0; cluster < 4; cluster++)
+		world_append(world, 100 * MEMBERS);
+	check_found("rows pending", world, make_queries(world, 4, 32));
+	set_clusters(world, UINT32_MAX);
+	check_found("grown", world, make_queries(world, 4, 32));
+	/* a third of the rows, among them seeds, die: they lead on all the same */
+	for (uint32_t slot = 0; slot < world->rows; slot += 3)
+		world_kill(world, slot);
+	check_found("dead rows", world, make_queries(world, 3, 32));
+	/* some rows come back in other clusters */
+	for (uint32_t i = 0; i < job.count; i++)
+	{
+		slots[i] = 60 * MEMBERS + i;
+		world->versions[slots[i]]++;
+		world->live[slots[i]] = true;
+	}
+	set_members(world, slots[0], job.count, 2000);
+	job.versions = world->versions + slots[0];
+	job.vectors = world_vector(world, slots[0]);
+	CHECK(run_job(&job, NULL) == ENGINE_OK, "overwriting failed");
+	set_clusters(world, UINT32_MAX);
+	check_found("overwritten", world, make_queries(world, 3, 32));
+	/* nothing is left of the seeds before */
+	queries = make_queries(world, 4, 32);
+	set_clusters(world, 1);
+	found = share_found(world, queries);
+	CHECK(found < 0.1, "%.3f found from one seed", found);
+}
+
+const Case start_cases[] = {
+	{"starts_find_far_clusters", every_pair, false},
+	{"starts_in_other_ways", other_ways, false},
+	{"starts_in_any_batch", any_batch, false},
+	{"starts_after_changes", changes, false},
+	{NULL, NULL, false}
+};

@@ -116,7 +116,7 @@ exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *s
 		bool active = i < n;
 		uint32_t slot = active ? slots[i] : 0;
 		Key key = TEAM == EXACT_TEAM ? exact_key<T, TERM>(mirror, query, slot, active)
-									  : wide_exact_key<T, TERM>(mirror, query, slot, active);
+									 : wide_exact_key<T, TERM>(mirror, query, slot, active);
 
 		if (active && lane % TEAM == 0)
 			keys[i] = key;

@@ -29,6 +29,7 @@
 #define LEAST_PLACES 1024u
 #define MOST_SPARE_PLACES 4096u
 #define MOST_THREADS (WALK_MOST_WARPS * WARP)
+#define LONG_CODE 512u /* bytes from which on a query that has an SM to itself has all the warps */
 #define RANKED_LEAST 32u			  /* entries ranked exactly: twice k, at least these */
 #define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to search.cu */
 
@@ -92,7 +93,7 @@ ranked_entries(uint32_t k, uint32_t ef)
 
 /* A query from pinned memory to answers in pinned memory. */
 template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS>
-__global__ void __launch_bounds__(MOST_THREADS, 2)
+__global__ void __launch_bounds__(MOST_THREADS, 1)
 	walk_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending, const WalkLayout layout)
 {
 	__shared__ WalkShared shared;
@@ -236,8 +237,8 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 	WalkKernel kernel = walk_kernel_of(launch->type, mirror->metric == METRIC_L2, team_of(mirror->code_stride));
 	uint32_t warps = in_flight <= 2 * processors ? 8 : in_flight <= 4 * processors ? 4 : 2;
 
-	if (in_flight <= processors && mirror->code_stride >= TUNED("LONG_CODES", 512))
-		warps = TUNED("LONG_WARPS", 8);
+	if (in_flight <= processors && mirror->code_stride >= LONG_CODE)
+		warps = WALK_MOST_WARPS;
 	warps = TUNED("WARPS", warps);
 	layout = lay_out_walk(mirror, launch->max_k, launch->max_ef, warps);
 	layout.prefetch = TUNED("PREFETCH", warps > 2) != 0;

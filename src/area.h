@@ -120,6 +120,9 @@ extern EngineStatus lane_call(int lane, int64 deadline_us, const char **text);
 /* The same; each time that the lane's progress is seen to grow the deadline is at least so much later. */
 extern EngineStatus lane_call_patiently(int lane, int64 deadline_us, int64 patience_us, const char **text);
 
+/* The same for a lane that was posted before; its progress goes to `tell`, unless that is NULL. */
+extern EngineStatus lane_await(int lane, int64 deadline_us, int64 patience_us, void (*tell) (int64 done), const char **text);
+
 /* An array of an answer, checked to lie in the lane's data; NULL if it does not. */
 extern const void *lane_answer_array(int lane, uint64_t offset, uint64 count, Size width);
 

@@ -1,8 +1,9 @@
 /*
  * build.c
- *		CREATE INDEX: the rows are appended to pages and fed to a CPU engine in this process, which makes the graph.
+ *		CREATE INDEX: the rows are appended to pages and fed to an engine, which makes the graph: the server's, if that has a device and room
+ *		for them, else a CPU engine in this process.
  *
- * The pages are written through buffers; vector pages are logged as they are filled, all others once at the end. The engine
+ * The pages are written through buffers; vector pages are logged as they are filled, all others once at the end. The engine in this process
  * holds as many rows as maintenance_work_mem allows; rows beyond stay on the pending list and are linked over pages afterwards, which takes longer.
  */
 #include "postgres.h"
@@ -30,9 +31,13 @@ typedef struct BuildState
 	Relation	heap;
 	Relation	index;
 	IndexFormat format;
+	uint64		nonce;
 	BuildShared *shared;		/* while rows are loaded */
+	double		expected_rows;
 	double		heap_rows;
-	BuildEngine *engine;
+	MemoryContext memory;
+	BuildServer *server;		/* NULL: the engine in this process makes the graph */
+	BuildEngine *engine;		/* NULL: the server's does */
 
 	/* rows in pages */
 	uint32		rows;
@@ -70,6 +75,48 @@ build_progress(int64 done)
 }
 
 /*
+ * Make the graph in this process, from the first row on.
+ */
+static void
+go_on_here(BuildState *build)
+{
+	MemoryContext old = MemoryContextSwitchTo(build->memory);
+
+	if (build->server != NULL)
+		build_server_close(build->server);
+	build->server = NULL;
+	build->engine = build_engine_open(build->index, &build->format, Max(build->expected_rows, build->rows));
+	for (uint32 i = 0; i < build->fed; i++)
+		build_engine_feed(build->engine, i, build->loaded[i]);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Feed a superblock to the engine.
+ */
+static void
+feed(BuildState *build, uint32 superblock, uint32 rows)
+{
+	if (build->server != NULL && build_server_feed(build->server, superblock, rows))
+		return;
+	if (build->server != NULL)
+		go_on_here(build);
+	build_engine_feed(build->engine, superblock, rows);
+}
+
+/*
+ * Everything has been fed.
+ */
+static void
+end_feeding(BuildState *build)
+{
+	if (build->server != NULL && !build_server_fed(build->server))
+		go_on_here(build);
+	if (build->engine != NULL)
+		build_engine_fed(build->engine);
+}
+
+/*
  * Take over what has been loaded since the last call, and feed what can be fed: superblocks in order, for slots ascend in the engine.
  */
 static void
@@ -93,7 +140,7 @@ take_loaded(void *context)
 	}
 	build_progress(pg_atomic_read_u64(&build->shared->rows));
 	for (; build->fed < build->loaded_room && build->loaded[build->fed] > 0; build->fed++)
-		build_engine_feed(build->engine, build->fed, build->loaded[build->fed]);
+		feed(build, build->fed, build->loaded[build->fed]);
 }
 
 /*
@@ -132,16 +179,16 @@ load_rows(BuildState *build, IndexInfo *info)
 	if (load != NULL)
 		parallel_load_end(load);
 	pfree(alone);
-	build_engine_fed(build->engine);
+	end_feeding(build);
 	if (build->fed != build->superblocks)
 		elog(ERROR, "%u superblocks were loaded, not %u", build->fed, build->superblocks);
 }
 
 /*
- * Write the engine's graph rows, which are sorted by slot, into the node pages.
+ * Write graph rows of an engine, which are sorted by slot, into the node pages; so many were written before.
  */
 static void
-write_graph_rows(BuildState *build, const LinkResult *link)
+write_graph_rows(BuildState *build, const LinkResult *link, uint32 written)
 {
 	const IndexFormat *format = &build->format;
 	Size		row_bytes = format->degree * sizeof(uint32);
@@ -162,7 +209,37 @@ write_graph_rows(BuildState *build, const LinkResult *link)
 		MarkBufferDirty(buffer);
 		UnlockReleaseBuffer(buffer);
 		FAULT_POINT("build-graph-page");
-		build_progress(i);
+		build_progress(written + i);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Take back graph rows that were written before the server failed: who begins again may not have memory for all rows.
+ */
+static void
+unwrite_graph_rows(BuildState *build)
+{
+	const IndexFormat *format = &build->format;
+
+	for (uint32 superblock = 0; superblock < build->superblocks; superblock++)
+	{
+		uint32		slot = superblock * format->superblock_slots;
+		uint32		end = slot + build->loaded[superblock];
+
+		while (slot < end)
+		{
+			BlockNumber block = node_block(format, slot);
+			Buffer		buffer = read_page(build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+
+			for (; slot < end && node_block(format, slot) == block; slot++)
+			{
+				node_record(format, BufferGetPage(buffer), slot)->flags &= ~NODE_LINKED;
+				memset(graph_row(format, BufferGetPage(buffer), slot), 0, graph_row_bytes(format));
+			}
+			MarkBufferDirty(buffer);
+			UnlockReleaseBuffer(buffer);
+		}
 		CHECK_FOR_INTERRUPTS();
 	}
 }
@@ -193,6 +270,36 @@ write_seeds(BuildState *build, const LinkResult *link)
 }
 
 /*
+ * Have the server link all rows, and write what it made. False: nothing is written.
+ */
+static bool
+link_on_server(BuildState *build, uint32 *seeds)
+{
+	uint32		written = 0;
+	LinkResult	seeded;
+	LinkResult	part;
+
+	if (build->server == NULL || build->rows == 0)
+		return false;
+	build_phase(BUILD_PHASE_LINK, build->rows);
+	if (!build_server_link(build->server, build->loaded, &seeded))
+		return false;
+	build_phase(BUILD_PHASE_WRITE, build->rows);
+	while (written < build->rows)
+	{
+		if (!build_server_fetch(build->server, &part))
+		{
+			unwrite_graph_rows(build);
+			return false;
+		}
+		write_graph_rows(build, &part, written);
+		written += part.count;
+	}
+	*seeds = write_seeds(build, &seeded);
+	return true;
+}
+
+/*
  * Link what the engine has, and write it. Returns the number of seeds; rows stay on the list if memory does not suffice.
  */
 static uint32
@@ -201,11 +308,18 @@ link_fed(BuildState *build)
 	uint32		seeds = 0;
 	LinkResult	link;
 
+	if (link_on_server(build, &seeds))
+		return seeds;
+	if (build->server != NULL)
+	{
+		go_on_here(build);
+		build_engine_fed(build->engine);
+	}
 	build_phase(BUILD_PHASE_LINK, build_engine_rows(build->engine));
 	if (build_engine_link(build->engine, &link))
 	{
 		build_phase(BUILD_PHASE_WRITE, link.count);
-		write_graph_rows(build, &link);
+		write_graph_rows(build, &link, 0);
 		seeds = write_seeds(build, &link);
 	}
 	build->unlinked = build->rows - build_engine_rows(build->engine);
@@ -437,7 +551,7 @@ write_last_pages(BuildState *build, uint32 seeds)
 	}
 	buffer = ReadBuffer(build->index, GPUANN_META_BLOCK);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	write_meta(buffer, build, random_nonce(), seeds);
+	write_meta(buffer, build, build->nonce, seeds);
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -498,6 +612,7 @@ init_build(BuildState *build, Relation heap, Relation index, double expected_row
 	memset(build, 0, sizeof(*build));
 	build->heap = heap;
 	build->index = index;
+	build->expected_rows = expected_rows;
 	build->free_head = NO_SLOT;
 
 	if (ef_construction < 2 * m)
@@ -563,10 +678,14 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	index->rd_amcache = NULL;
 
 	init_build(build, heap, index, expected_rows);
+	build->nonce = random_nonce();
+	build->memory = memory;
 	build->loaded = palloc0(sizeof(uint32));
 	build->loaded_room = 1;
 	write_first_pages(build, MAIN_FORKNUM, 0);
-	build->engine = build_engine_open(index, &build->format, expected_rows);
+	build->server = build_server_open(heap, index, &build->format, expected_rows, build->nonce);
+	if (build->server == NULL)
+		go_on_here(build);
 	load_rows(build, info);
 	seeds = link_fed(build);
 	write_last_pages(build, seeds);
@@ -575,7 +694,8 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	FAULT_POINT("build-logged");
 	link_rest(build);
 	build_phase(BUILD_PHASE_MIRROR, build->rows);
-	mirror_feed(index, begun, build_progress);
+	if (build->server == NULL || !build_server_keep(build->server, (GetCurrentTimestamp() - begun) / 1000))
+		mirror_feed(index, begun, build_progress);
 
 	MemoryContextSwitchTo(old);
 	result = palloc(sizeof(IndexBuildResult));

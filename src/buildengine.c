@@ -104,21 +104,21 @@ finish_append(BuildEngine *build)
 }
 
 /*
- * Copy the vectors of a superblock's first rows from its pages.
+ * Copy the vectors of rows [first, first + count) of one superblock from its pages.
  */
-static void
-copy_vectors(BuildEngine *build, uint32 superblock, uint32 rows, char *out)
+void
+build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint32 count, void *vectors)
 {
-	const IndexFormat *format = build->format;
-	VectorPlace place = vector_place(format, superblock * format->superblock_slots);
-	Size		left = (Size) rows * format->vector_bytes;
+	VectorPlace place = vector_place(format, first);
+	Size		left = (Size) count * format->vector_bytes;
+	char	   *out = vectors;
 
 	for (; left > 0; vector_place_next(format, &place))
 	{
-		Size		part = Min(left, (Size) GPUANN_PAYLOAD);
-		Buffer		buffer = read_page(build->index, place.block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false);
+		Size		part = Min(left, (Size) GPUANN_PAYLOAD - place.offset);
+		Buffer		buffer = read_page(index, place.block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false);
 
-		memcpy(out, VectorBytesOf(BufferGetPage(buffer)), part);
+		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
 		UnlockReleaseBuffer(buffer);
 		out += part;
 		left -= part;
@@ -140,7 +140,7 @@ build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows)
 	fit = build->most - Min(build->rows + build->in_flight, build->most);
 	fit = Min(rows, fit);
 	if (fit > 0)
-		copy_vectors(build, superblock, fit, batch);
+		build_copy_vectors(build->index, build->format, first_slot, fit, batch);
 	finish_append(build);
 	if (build->feeding && fit > 0)
 	{

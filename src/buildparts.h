@@ -5,7 +5,8 @@
  *	buildload.c		rows of the heap into pages, superblock by superblock: in the leader and in parallel workers
  *	buildlog.c		many pages in one record of WAL
  *	buildparallel.c	the parallel workers
- *	buildengine.c	rows from pages into the engine, and the graph
+ *	buildengine.c	rows from pages into an engine in this process, and the graph
+ *	buildserver.c	the same with the server's engine, where that has a device
  *	build.c			the order of all this, and the pages around it
  */
 #ifndef GPUANN_BUILDPARTS_H
@@ -116,5 +117,27 @@ extern bool build_engine_link(BuildEngine *build, LinkResult *link);
 extern void build_engine_close(BuildEngine *build);
 extern uint32 build_engine_end(const BuildEngine *build);
 extern uint32 build_engine_rows(const BuildEngine *build);
+extern void build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint32 count, void *vectors);
+
+/* buildserver.c */
+typedef struct BuildServer BuildServer;
+
+/*
+ * Begin to build on the server; NULL: it is not to be, or cannot. What returns false ends it, has said why, and is to be followed by
+ * build_server_close: then the CPU engine in this process does everything from the first row on.
+ */
+extern BuildServer *build_server_open(Relation heap, Relation index, const IndexFormat *format, double expected_rows, uint64 nonce);
+extern bool build_server_feed(BuildServer *build, uint32 superblock, uint32 rows);
+extern bool build_server_fed(BuildServer *build);
+
+/* Link all rows: of each superblock the first loaded[i] slots. The seeds are valid until the build is closed. */
+extern bool build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds);
+
+/* The graph rows of the next slots; valid until the next call. */
+extern bool build_server_fetch(BuildServer *build, LinkResult *part);
+
+/* The pages are complete: keep the mirror, which has what they have. False: it is to be loaded from them. */
+extern bool build_server_keep(BuildServer *build, int64 lasted_ms);
+extern void build_server_close(BuildServer *build);
 
 #endif							/* GPUANN_BUILDPARTS_H */

@@ -36,7 +36,9 @@ lane_claim(void)
 void
 lane_release(int number)
 {
-	Assert(lane_held[number]);
+	/* who ends with a FATAL error has left all lanes before its memory contexts go */
+	if (!lane_held[number])
+		return;
 	lane_held[number] = false;
 	lane_leave(shared_lane((uint32) number));
 }
@@ -131,14 +133,20 @@ lane_call(int number, int64 deadline_us, const char **text)
 EngineStatus
 lane_call_patiently(int number, int64 deadline_us, int64 patience_us, const char **text)
 {
+	*text = "no server runs";
+	if (!lane_post(number))
+		return ENGINE_FAILED;
+	return lane_await(number, deadline_us, patience_us, NULL, text);
+}
+
+EngineStatus
+lane_await(int number, int64 deadline_us, int64 patience_us, void (*tell) (int64 done), const char **text)
+{
 	AreaLane   *lane = shared_lane((uint32) number);
 	uint32		event = area_wait_event(AREA_WAIT_LANE);
 	uint32		done = 0;
 	EngineStatus status;
 
-	*text = "no server runs";
-	if (!lane_post(number))
-		return ENGINE_FAILED;
 	while (!lane_answered(number, &status, text))
 	{
 		int64		now = monotonic_us();
@@ -147,6 +155,8 @@ lane_call_patiently(int number, int64 deadline_us, int64 patience_us, const char
 		if (progress > done)
 			deadline_us = Max(deadline_us, now + patience_us);
 		done = Max(done, progress);
+		if (tell != NULL)
+			tell(done);
 		if (now >= deadline_us)
 		{
 			*text = "the server does not answer";

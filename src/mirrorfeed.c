@@ -1,6 +1,7 @@
 /*
  * mirrorfeed.c
- *		CREATE INDEX and REINDEX load the mirror from the pages that they have just written, before they commit.
+ *		CREATE INDEX and REINDEX load the mirror from the pages that they have just written, before they commit, or complete the one that
+ *		they have had linked on the server (buildserver.c).
  *
  * The entry is the builder's until its transaction is over: workers leave it alone, and nobody else knows the relation file. At commit workers
  * may have it, and what the table knows of the index's file before this one is forgotten; at abort the entry is, and the server drops what
@@ -25,6 +26,7 @@
 
 #define PATIENCE_MS		10000	/* for the server, and as long as the build has taken */
 #define LANE_POLL_MS	10		/* while others have all lanes */
+#define LANE_PATIENCE_MS	1000	/* with them, of a build that can do without */
 
 /* A relation file that this transaction has built, in the order in which it did. */
 typedef struct BuiltFile
@@ -113,13 +115,12 @@ forget(BuiltFile *file)
 
 /* ---- loading ---- */
 
-/* Whether an index that has been built may have a mirror, as far as can be said without looking at it. */
-static bool
-may_feed(Relation index)
+bool
+feed_allowed(Relation index)
 {
 	uint32		epoch;
 
-	return gpuann_server && gpuann_max_workers > 0 && gpuann_option_mirror(index) && area_server_ready(&epoch);
+	return gpuann_area != NULL && !RelationUsesLocalBuffers(index) && gpuann_server && gpuann_max_workers > 0 && gpuann_option_mirror(index) && area_server_ready(&epoch);
 }
 
 /* Claim a lane, which others may have for a while; false if they keep them for too long. */
@@ -135,12 +136,10 @@ await_lane(MirrorSlice *slice, int64 give_up_ms)
 	return slice->lane >= 0;
 }
 
-/* Load until the mirror is complete, a slice at a time. SLICE_IDLE: it is. */
+/* Go on with a load until the mirror is complete, a slice at a time. SLICE_IDLE: it is. */
 static SliceEnding
-load(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
+go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress) (int64 done))
 {
-	SliceEnding ending = load_begin(slice);
-
 	while (ending == SLICE_IDLE || ending == SLICE_MORE)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -157,6 +156,13 @@ load(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
 		ending = slice->progress->phase < PHASE_CATCHUP ? load_step(slice) : catchup_step(slice);
 	}
 	return ending;
+}
+
+/* Load the mirror from the first row on. */
+static SliceEnding
+load(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
+{
+	return go_on(slice, load_begin(slice), give_up_ms, progress);
 }
 
 /* Load, with a lane that is given back whatever happens. */
@@ -203,7 +209,7 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	forget_file(&slice.key);
 	file = remember(&slice.key);
 	/* For an empty index there is nothing to answer; thousands of them (partitions) are to cost nothing. */
-	if (bounds.next_fresh == 0 || !may_feed(index))
+	if (bounds.next_fresh == 0 || !feed_allowed(index))
 		return;
 
 	area_leave_at_exit();
@@ -222,6 +228,62 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 				 errdetail("It is loaded when a scan asks for it.")));
 	}
 	FreeAccessStrategy(slice.strategy);
+}
+
+/* ---- a mirror that is filled while the index is built ---- */
+
+bool
+feed_begin(MirrorSlice *slice, uint64 nonce)
+{
+	BuiltFile  *file;
+
+	slice->lane = -1;
+	mirror_key(slice->index, nonce, &slice->key);
+	forget_file(&slice->key);
+	file = remember(&slice->key);
+	area_leave_at_exit();
+	slice->primary = true;
+	strlcpy(slice->reason, "no server runs, or too many indexes are in use", sizeof(slice->reason));
+	if (!make_entry(slice, file))
+		return false;
+	slice->progress->load_started_ms = monotonic_ms();
+	strlcpy(slice->reason, "no lane is free", sizeof(slice->reason));
+	return await_lane(slice, monotonic_ms() + LANE_PATIENCE_MS);
+}
+
+bool
+feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
+{
+	MirrorProgress *to = slice->progress;
+	MetaPage	meta;
+	ListBounds	bounds;
+	SliceEnding ending;
+
+	/* as a load from pages is when it has sent the last row of the graph */
+	list_bounds(slice->index, slice->format, &meta, &bounds);
+	to->phase = PHASE_GRAPH;
+	to->rows = to->next_slot = to->load_slots = bounds.next_fresh;
+	to->position = bounds.end;
+	to->change_seq = meta.change_seq;
+	/* the build may have lasted longer than what nobody asks for stays */
+	atomic_store(&mirror_area(slice->entry)->last_used_ms, monotonic_ms());
+	slice->blocks = RelationGetNumberOfBlocks(slice->index);
+	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
+	ending = go_on(slice, SLICE_MORE, monotonic_ms() + lasted_ms + PATIENCE_MS, progress);
+	FreeAccessStrategy(slice->strategy);
+	return ending == SLICE_IDLE;
+}
+
+void
+feed_forget(MirrorSlice *slice)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < built_count; i++)
+	{
+		if (built[i].entry == slice->entry && built[i].identity == slice->identity)
+			forget(&built[i]);
+	}
+	LWLockRelease(gpuann_mirror_lock());
 }
 
 /* ---- the end of the transaction ---- */

@@ -18,8 +18,7 @@
 #include "storage/bufmgr.h"
 #include "storage/lwlock.h"
 
-/* The rows that one lane holds, from a slot on and within its superblock. */
-static uint32
+uint32
 rows_in_lane(const IndexFormat *format, uint32 first, uint32 end)
 {
 	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
@@ -303,25 +302,12 @@ load_claim(MirrorSlice *slice)
 }
 
 SliceEnding
-load_begin(MirrorSlice *slice)
+load_create(MirrorSlice *slice, uint32 rows)
 {
 	const IndexFormat *format = slice->format;
-	MirrorProgress *progress = slice->progress;
-	MetaPage	meta;
-	ListBounds	bounds;
 	LaneRequest *request;
 
-	list_bounds(slice->index, format, &meta, &bounds);
-	if (meta.nonce != slice->key.nonce)
-		return SLICE_GONE;
-	memset(progress, 0, sizeof(*progress));
-	progress->phase = PHASE_ROWS;
-	progress->load_slots = bounds.next_fresh;
-	progress->position = bounds.end;
-	progress->change_seq = meta.change_seq;
-	progress->load_started_ms = monotonic_ms();
-
-	slice->least_bytes = mirror_least_bytes(format, progress->load_slots);
+	slice->least_bytes = mirror_least_bytes(format, rows);
 	if (!room_within_quota(slice))
 		return SLICE_REFUSED;
 
@@ -331,11 +317,31 @@ load_begin(MirrorSlice *slice)
 	request->spec.metric = (Metric) format->metric;
 	request->spec.method = (SearchMethod) format->method;
 	request->spec.degree = format->degree;
-	request->spec.capacity = mirror_capacity(bounds.next_fresh);
+	request->spec.capacity = mirror_capacity(rows);
 	request->spec.residency = slice->track->host_rows ? RESIDENCY_COMPRESSED : RESIDENCY_FULL;
 	request->spec.placement = PLACEMENT_SINGLE;
 	request->spec.device = -1;
 	return slice_call(slice);
+}
+
+SliceEnding
+load_begin(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	list_bounds(slice->index, slice->format, &meta, &bounds);
+	if (meta.nonce != slice->key.nonce)
+		return SLICE_GONE;
+	memset(progress, 0, sizeof(*progress));
+	progress->phase = PHASE_ROWS;
+	progress->load_slots = bounds.next_fresh;
+	progress->position = bounds.end;
+	progress->change_seq = meta.change_seq;
+	progress->load_started_ms = monotonic_ms();
+
+	return load_create(slice, progress->load_slots);
 }
 
 SliceEnding

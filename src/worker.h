@@ -99,9 +99,35 @@ extern Buffer slice_read_page(const MirrorSlice *slice, BlockNumber block, PageK
 
 /* A load begins: the mirror gets a generation of its own. False if the server has just died. */
 extern bool load_claim(MirrorSlice *slice);
+
+/* An empty mirror, made for so many rows. */
+extern SliceEnding load_create(MirrorSlice *slice, uint32 rows);
 extern SliceEnding load_begin(MirrorSlice *slice);
 extern SliceEnding load_step(MirrorSlice *slice);
 extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
+
+/* The rows that one lane holds, from a slot on and within its superblock. */
+extern uint32 rows_in_lane(const IndexFormat *format, uint32 first, uint32 end);
+
+/* mirrorfeed.c: the mirror of an index that is being built, filled by its builder from the start */
+
+/* Whether an index that is being built may have a mirror, as far as can be said without looking at it. */
+extern bool feed_allowed(Relation index);
+
+/*
+ * Begin a mirror for the file of slice->index, which gets this nonce: an entry of the table and a lane, for which others are waited for a
+ * little. False: there is none to be had. The lane is the caller's to give back; the entry is forgotten if the transaction does not commit.
+ */
+extern bool feed_begin(MirrorSlice *slice, uint64 nonce);
+
+/*
+ * Its rows and its graph are those of the pages, which are complete: make it ready. False: it is not to be had any more. The build has lasted so
+ * long: the server is waited for as long, and a little.
+ */
+extern bool feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done));
+
+/* Forget it. */
+extern void feed_forget(MirrorSlice *slice);
 
 /* mirrorroom.c */
 
@@ -121,7 +147,7 @@ extern bool room_make(const MirrorSlice *slice);
 extern bool room_in_host_memory(const MirrorSlice *slice);
 
 /*
- * The same for a builder, who takes nothing from others: the mirror of the index's file before this one, which nobody can read now, makes way.
+ * The same for a builder who loads from pages, and takes nothing from others: the mirror of the index's file before this one, which nobody can read now, makes way.
  * It is wanted again, should the new file not stay.
  */
 extern bool room_from_before(const MirrorSlice *slice);

@@ -12,6 +12,8 @@
  *	append_memory=1	nor can rows be added
  *	append_error=1	jobs that bring rows fail with another error
  *	crash_append=1	a segmentation fault when rows are brought
+ *	lie_link=N		of what a link made, (1) the last row names itself, (2) a slot that does not exist, or (3) a slot twice, (4) comes for the slot
+ *					before it once more, (5) does not come, (6) the first seed does not exist
  *	query_error=N	each Nth query fails
  *	query_memory=N	each Nth query fails for want of memory
  *	busy=1			no query is taken
@@ -56,7 +58,7 @@
 #define FAULT_JOBS		8192	/* jobs whose kinds are remembered */
 
 #define FAULTS(F) \
-	F(hold_append) F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append) \
+	F(hold_append) F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append) F(lie_link) \
 	F(query_error) F(query_memory) F(busy) F(delay_ms) F(mute) F(fail) F(hang) F(hang_poll) F(crash) \
 	F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many) F(reverse) F(position) \
 	F(halve) F(twice) F(lack)
@@ -96,6 +98,7 @@ struct Engine
 		uint32_t	version;
 	}			dead[FAULT_DEAD];
 	uint32_t	ndead;
+	uint32_t	degree;			/* of the mirror made last */
 };
 
 static int64_t
@@ -236,6 +239,7 @@ fault_mirror_create(Engine *engine, const MirrorSpec *spec, MirrorId *id, Engine
 {
 	if (wanted(engine)->create_memory)
 		return fault(error, ENGINE_NO_MEMORY, "the test leaves 0 MB for a mirror");
+	engine->degree = spec->degree;
 	return engine->ops->mirror_create(engine->real, spec, id, error);
 }
 
@@ -469,10 +473,45 @@ fault_job_cancel(Engine *engine, JobId id)
 	return engine->ops->job_cancel(engine->real, id);
 }
 
+/* Falsify what a link made. Its arrays are the engine's, which has no further use for them. */
+static void
+lie_of_link(const Engine *engine, unsigned long lie, LinkResult *result)
+{
+	uint32_t	last = result->count - 1;
+	uint32_t   *row = (uint32_t *) result->rows + (size_t) last * engine->degree;
+	uint32_t   *slots = (uint32_t *) result->slots;
+
+	switch (lie)
+	{
+		case 1:
+			row[0] = slots[last];
+			break;
+		case 2:
+			row[0] = slots[last] + 1;
+			break;
+		case 3:
+			row[1] = row[0];
+			break;
+		case 4:
+			slots[last] = slots[last - 1];
+			break;
+		case 5:
+			result->count--;
+			break;
+		default:
+			*(uint32_t *) result->seeds = ENGINE_MAX_SLOTS;
+	}
+}
+
 static EngineStatus
 fault_job_link_result(Engine *engine, JobId id, LinkResult *result)
 {
-	return engine->ops->job_link_result(engine->real, id, result);
+	EngineStatus status = engine->ops->job_link_result(engine->real, id, result);
+	unsigned long lie = wanted(engine)->lie_link;
+
+	if (status == ENGINE_OK && lie > 0 && result->count > 1 && result->nseeds > 0)
+		lie_of_link(engine, lie, result);
+	return status;
 }
 
 static void

@@ -1,10 +1,12 @@
 /*
  * fixed_engine.c
- *		An engine that searches nothing: each query gets the first live slots of its mirror, at rising distances, at once.
+ *		An engine that searches nothing: each query gets live slots of its mirror, at rising distances, at once.
  *
- * What is measured with it is everything but the search: SQL, requests, the server, node records. It keeps of a mirror what answers need,
- * versions and which slots are dead, and loses graph rows and vectors but for a few: backends measure the first row of an answer now and then,
- * so that one has its true distance, and the others rise from there. Loaded as an engine library (gpuann.engine_library).
+ * What is measured with it is everything but the search: SQL, requests, the server, node records. Queries take turns through a list of
+ * live slots in a fixed, scattered order: given the same slots, all sessions would pin and lock the same few pages of index and table, which
+ * answers of a search do not make them do. The engine keeps of a mirror what answers need, versions and which slots are dead, and loses graph rows. Backends
+ * measure the first row of an answer now and then, so that one has its true distance, and the others rise from there. Loaded as an engine
+ * library (gpuann.engine_library).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +17,8 @@
 
 #define FIXED_MIRRORS	64
 #define FIXED_PENDING	65536	/* completed queries that poll has not returned */
-#define FIXED_FIRST		16384	/* live slots that answers are taken from */
-#define FIXED_KEPT		64		/* slots whose vectors are kept, for the first of them that is live */
+#define FIXED_SLOTS		16384	/* slots that answers are taken from, if they are live; their vectors are kept */
+#define FIXED_TURNS		1024	/* answers begin at one of so many, whose vectors stay in the processor's cache */
 
 typedef struct FixedMirror
 {
@@ -24,12 +26,17 @@ typedef struct FixedMirror
 	MirrorInfo	info;
 	MirrorSpec	spec;
 	const DistanceKernels *kernels;
-	char	   *vectors;		/* of the first FIXED_KEPT slots */
+	char	   *vectors;		/* of the first FIXED_SLOTS slots */
 	uint32_t	room;
 	uint32_t   *versions;
 	bool	   *live;
-	uint32_t	first_count;	/* the first live slots, ready to be copied; 0: to be made again */
-	SearchResult first[FIXED_FIRST];
+	uint32_t	turn;			/* where the next query's answer begins */
+	uint32_t	list_count;		/* live slots in their scattered order; 0: to be made again */
+	struct
+	{
+		uint32_t	slot;
+		uint32_t	version;
+	}			list[FIXED_SLOTS];
 } FixedMirror;
 
 struct Engine
@@ -117,7 +124,7 @@ fixed_mirror_create(Engine *engine, const MirrorSpec *spec, MirrorId *id, Engine
 		mirror->info.bytes = sizeof(FixedMirror);
 		mirror->spec = *spec;
 		mirror->kernels = distance_kernels(spec->type, spec->metric, SIMD_BEST);
-		mirror->vectors = calloc(FIXED_KEPT, engine_vector_bytes(spec->type, spec->dims));
+		mirror->vectors = calloc(FIXED_SLOTS, engine_vector_bytes(spec->type, spec->dims));
 		engine->mirrors[i] = mirror;
 		if (mirror->kernels != NULL && mirror->vectors != NULL)
 			return ENGINE_OK;
@@ -161,26 +168,26 @@ fixed_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t c
 	return ENGINE_UNSUPPORTED;
 }
 
-/* Make the answer that all queries get the beginning of. */
+/* Make the list that answers are taken from. An odd multiplier visits each of the slots, a power of two, once. */
 static void
-make_first(FixedMirror *mirror)
+make_list(FixedMirror *mirror)
 {
-	for (uint32_t slot = 0; slot < mirror->info.rows && mirror->first_count < FIXED_FIRST; slot++)
-		if (mirror->live[slot])
+	for (uint32_t i = 0; i < FIXED_SLOTS; i++)
+	{
+		uint32_t	slot = (i * 0x9E3779B1u) % FIXED_SLOTS;
+
+		if (slot < mirror->info.rows && mirror->live[slot])
 		{
-			mirror->first[mirror->first_count] = (SearchResult) {mirror->first_count, slot, mirror->versions[slot]};
-			mirror->first_count++;
+			mirror->list[mirror->list_count].slot = slot;
+			mirror->list[mirror->list_count++].version = mirror->versions[slot];
 		}
+	}
 }
 
-/* The distance at which a query's answers begin: that of the first live slot. */
+/* The distance of a slot whose vector is kept. */
 static double
-first_distance(const FixedMirror *mirror, const EngineQuery *query)
+true_distance(const FixedMirror *mirror, const EngineQuery *query, uint32_t slot)
 {
-	uint32_t	slot = mirror->first_count > 0 ? mirror->first[0].slot : FIXED_KEPT;
-
-	if (slot >= FIXED_KEPT)
-		return 0;
 	return mirror->kernels->exact(query->vector, mirror->vectors + slot * engine_vector_bytes(mirror->spec.type, mirror->spec.dims),
 								  mirror->spec.dims);
 }
@@ -189,24 +196,28 @@ first_distance(const FixedMirror *mirror, const EngineQuery *query)
 static void
 answer(FixedMirror *mirror, EngineQuery *query)
 {
-	uint32_t	begin = 0;
+	uint32_t	begin;
+	uint32_t	passed = 0;
 	double		nearest;
 
 	memset(&query->counters, 0, sizeof(query->counters));
 	query->status = ENGINE_OK;
 	query->position = mirror->info.position;
 	query->rows = mirror->info.rows;
-	if (mirror->first_count == 0)
-		make_first(mirror);
-	nearest = first_distance(mirror, query);
-	while (query->has_beyond && begin < mirror->first_count &&
-		   !engine_before(query->beyond_distance, query->beyond_slot, nearest + mirror->first[begin].distance, mirror->first[begin].slot))
-		begin++;
-	query->count = mirror->first_count - begin < query->k ? mirror->first_count - begin : query->k;
-	for (uint32_t i = 0; i < query->count; i++)
+	query->count = 0;
+	if (mirror->list_count == 0)
+		make_list(mirror);
+	if (mirror->list_count == 0)
+		return;
+	begin = mirror->turn++ % FIXED_TURNS % mirror->list_count;
+	nearest = true_distance(mirror, query, mirror->list[begin].slot);
+	while (query->has_beyond && passed < mirror->list_count && nearest + passed <= query->beyond_distance)
+		passed++;
+	for (uint32_t i = passed; i < mirror->list_count && query->count < query->k; i++)
 	{
-		query->results[i] = mirror->first[begin + i];
-		query->results[i].distance += nearest;
+		uint32_t	at = begin + i < mirror->list_count ? begin + i : begin + i - mirror->list_count;
+
+		query->results[query->count++] = (SearchResult) {nearest + i, mirror->list[at].slot, mirror->list[at].version};
 	}
 }
 
@@ -240,13 +251,13 @@ fixed_poll(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *cou
 	return ENGINE_OK;
 }
 
-/* Keep a vector if it is one of the first. */
+/* Keep a vector if answers may begin with it. */
 static void
 keep_vector(FixedMirror *mirror, uint32_t slot, const EngineJob *job, uint32_t i)
 {
 	size_t		bytes = engine_vector_bytes(mirror->spec.type, mirror->spec.dims);
 
-	if (slot < FIXED_KEPT)
+	if (slot < FIXED_SLOTS)
 		memcpy(mirror->vectors + slot * bytes, (const char *) job->vectors + i * bytes, bytes);
 }
 
@@ -304,7 +315,7 @@ work(FixedMirror *mirror, const EngineJob *job)
 	if (job->has_position)
 		mirror->info.position = job->position;
 	mirror->info.linked = mirror->info.rows;
-	mirror->first_count = 0;
+	mirror->list_count = 0;
 	return ENGINE_OK;
 }
 

@@ -1,12 +1,15 @@
 /*
  * roundtrip.c
- *		What the server adds to an engine's call, for one client: beside the bare futex round trip of the same run.
+ *		What the server adds to an engine's call, for one client: beside the bare futex round trip of the same run. And what it takes from a crowd.
  *
- * roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS]
+ * roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS] [-c "CLIENTS ..."] [-s SECONDS]
  *
  * Three things in turns, so that whatever else the machine does meets all of them: two processes that wake each other by futex; the
  * engine called in the process, waiting for its wake-up as the server does; the same query through gpuann-server's code in a process of its
  * own. Medians over all rounds. Without a library the CPU engine.
+ *
+ * With -c instead: so many processes do nothing but ask the server, each again as soon as it has its answer. Round trips per second, and the
+ * processor time of each, the server's and the clients'.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -22,6 +25,8 @@
 #include "server.h"
 
 #define TURN	200				/* of one thing, before the next one's turn */
+#define SLOTS	1024			/* so the largest crowd */
+#define CROWD_RESULTS	40		/* as many as a scan asks for */
 
 typedef struct Options
 {
@@ -29,6 +34,8 @@ typedef struct Options
 	uint32_t	rounds;
 	uint32_t	rows;
 	uint32_t	dims;
+	const char *crowds;			/* numbers of clients; NULL: one client, compared */
+	uint32_t	seconds;		/* of each crowd */
 } Options;
 
 typedef struct Bench
@@ -194,7 +201,7 @@ server_start(Bench *bench)
 	pid_t		pid;
 
 	memset(&layout, 0, sizeof(layout));
-	area_layout(&layout, 128, 2);
+	area_layout(&layout, SLOTS, 2);
 	bench->area_fd = memfd_create("roundtrip", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (bench->area_fd < 0 || posix_fallocate(bench->area_fd, 0, (off_t) layout.total_bytes) != 0 ||
 		fcntl(bench->area_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 || pipe(bench->death) != 0)
@@ -274,11 +281,12 @@ server_load(Bench *bench)
 	lane_await(bench, lane);
 }
 
+/* Ask through a request slot for the k nearest, and wait. */
 static int64_t
-server_round(Bench *bench, const float *vector)
+server_round(Bench *bench, uint32_t slot, uint32_t k, const float *vector)
 {
-	RequestPayload *payload = area_payload(bench->area, 0);
-	_Atomic uint32_t *word = area_word(bench->area, 0);
+	RequestPayload *payload = area_payload(bench->area, slot);
+	_Atomic uint32_t *word = area_word(bench->area, slot);
 	int64_t		begun = now_ns();
 	uint32_t	generation;
 	uint32_t	value;
@@ -286,7 +294,7 @@ server_round(Bench *bench, const float *vector)
 	payload->mirror = 0;
 	payload->mirror_generation = 0;
 	payload->query.method = METHOD_GRAPH;
-	payload->query.k = payload->query.ef = 10;
+	payload->query.k = payload->query.ef = k;
 	payload->query.vector_bytes = bench->options.dims * (uint32_t) sizeof(float);
 	payload->query.has_beyond = 0;
 	payload->posted_us = begun / 1000;
@@ -294,7 +302,7 @@ server_round(Bench *bench, const float *vector)
 	generation = request_post(bench->area, word);
 	while (request_look(value = atomic_load(word), generation) == LOOK_PENDING)
 		area_futex_wait(word, value, AREA_WAIT_MS);
-	if (payload->status != ENGINE_OK || payload->count != 10)
+	if (payload->status != ENGINE_OK || payload->count != k)
 		die("the server did not answer");
 	(void) request_leave(word);
 	return now_ns() - begun;
@@ -339,7 +347,7 @@ measure(Bench *bench)
 		for (uint32_t i = begin; i < end; i++)
 			engine[i] = engine_round(bench, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
 		for (uint32_t i = begin; i < end; i++)
-			server[i] = server_round(bench, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
+			server[i] = server_round(bench, 0, 10, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
 	}
 	added = quantile(server, rounds, 0.5) - quantile(engine, rounds, 0.5);
 	printf("| engine | rows x dims | futex round trip | engine, called | through the server | added | added / round trip |\n");
@@ -351,6 +359,123 @@ measure(Bench *bench)
 	free(bare);
 	free(engine);
 	free(server);
+}
+
+/* ---- a crowd ---- */
+
+typedef struct CrowdMember
+{
+	pid_t		pid;
+	_Atomic uint64_t rounds __attribute__((aligned(AREA_ALIGN)));
+} CrowdMember;
+
+/* Ask until killed. */
+static void
+crowd_client(Bench *bench, uint32_t slot, _Atomic uint64_t *rounds)
+{
+	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (uint32_t i = slot;; i++)
+	{
+		(void) server_round(bench, slot, CROWD_RESULTS, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
+		atomic_fetch_add_explicit(rounds, 1, memory_order_relaxed);
+	}
+}
+
+/* Nanoseconds of processor time that a process has had. */
+static int64_t
+processor_ns(pid_t pid)
+{
+	struct timespec used;
+	clockid_t	clock;
+
+	if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
+		die("a process has ended");
+	return (int64_t) used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+/* What a crowd has done so far: requests, batches, and processor time of the clients and of the server. */
+typedef struct CrowdTally
+{
+	double		rounds;
+	double		batches;
+	double		clients_ns;
+	double		server_ns;
+	double		now_ns;
+} CrowdTally;
+
+static CrowdTally
+crowd_tally(Bench *bench, const CrowdMember *members, uint32_t count, pid_t server)
+{
+	CrowdTally	tally = {
+		.batches = (double) atomic_load(&bench->area->batches), .server_ns = (double) processor_ns(server), .now_ns = (double) now_ns()
+	};
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		tally.rounds += (double) atomic_load(&members[i].rounds);
+		tally.clients_ns += (double) processor_ns(members[i].pid);
+	}
+	return tally;
+}
+
+/* Measure a crowd. Its clients are killed, and their slots come free when the server has looked. */
+static void
+crowd_measure(Bench *bench, uint32_t count, pid_t server)
+{
+	CrowdMember *members = mmap(NULL, count * sizeof(CrowdMember), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CrowdTally	before;
+	CrowdTally	after;
+	double		rounds;
+
+	if (members == MAP_FAILED)
+		die("no shared memory");
+	for (uint32_t i = 0; i < count; i++)
+	{
+		pid_t		pid = fork();
+
+		if (pid < 0)
+			die("no process");
+		if (pid == 0)
+			crowd_client(bench, i, &members[i].rounds);
+		members[i].pid = pid;
+	}
+	sleep(1);
+	before = crowd_tally(bench, members, count, server);
+	sleep(bench->options.seconds);
+	after = crowd_tally(bench, members, count, server);
+	for (uint32_t i = 0; i < count; i++)
+		kill(members[i].pid, SIGKILL);
+	for (uint32_t i = 0; i < count; i++)
+		waitpid(members[i].pid, NULL, 0);
+	for (uint32_t i = 0; i < count; i++)
+		while (!request_leave(area_word(bench->area, i)))
+			usleep(1000);
+	rounds = after.rounds - before.rounds;
+	printf("| %s | %u | %.0f | %.1f | %.2f us | %.2f us |\n", bench->area->engine, count,
+		   rounds * 1e9 / (after.now_ns - before.now_ns), rounds / (after.batches - before.batches),
+		   (after.server_ns - before.server_ns) / rounds / 1000, (after.clients_ns - before.clients_ns) / rounds / 1000);
+	munmap(members, count * sizeof(CrowdMember));
+}
+
+/* Measure each crowd of a list. */
+static void
+crowds_measure(Bench *bench, pid_t server)
+{
+	const char *rest = bench->options.crowds;
+	char	   *end;
+
+	printf("| engine | clients | round trips/s | queries of a batch | server, each | client, each |\n|---|---|---|---|---|---|\n");
+	for (;; rest = end)
+	{
+		unsigned long count = strtoul(rest, &end, 10);
+
+		if (end == rest)
+			return;
+		if (count < 1 || count > SLOTS)
+			die("too small a crowd, or too large");
+		crowd_measure(bench, (uint32_t) count, server);
+		fflush(stdout);
+	}
 }
 
 /* Make rows of random numbers. */
@@ -374,7 +499,7 @@ rows_make(Bench *bench)
 int
 main(int argc, char **argv)
 {
-	static Bench bench = {.options = {.rounds = 20000, .rows = 1000, .dims = 128}};
+	static Bench bench = {.options = {.rounds = 20000, .rows = 1000, .dims = 128, .seconds = 3}};
 	pid_t		echo;
 	pid_t		server;
 
@@ -388,8 +513,12 @@ main(int argc, char **argv)
 			bench.options.rows = (uint32_t) atoi(argv[i + 1]);
 		else if (strcmp(argv[i], "-d") == 0)
 			bench.options.dims = (uint32_t) atoi(argv[i + 1]);
+		else if (strcmp(argv[i], "-c") == 0)
+			bench.options.crowds = argv[i + 1];
+		else if (strcmp(argv[i], "-s") == 0)
+			bench.options.seconds = (uint32_t) atoi(argv[i + 1]);
 		else
-			die("usage: roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS]");
+			die("usage: roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS] [-c \"CLIENTS ...\"] [-s SECONDS]");
 	}
 	if (bench.options.rounds < 1 || bench.options.rows < 10 || bench.options.dims < 1 || bench.options.dims > PAYLOAD_VECTOR / 4)
 		die("too little to measure, or too large");
@@ -403,8 +532,13 @@ main(int argc, char **argv)
 	if (echo == 0)
 		echo_main(bench.ping);
 	server_load(&bench);
-	engine_prepare(&bench);
-	measure(&bench);
+	if (bench.options.crowds != NULL)
+		crowds_measure(&bench, server);
+	else
+	{
+		engine_prepare(&bench);
+		measure(&bench);
+	}
 	kill(echo, SIGKILL);
 	kill(server, SIGTERM);
 	waitpid(echo, NULL, 0);

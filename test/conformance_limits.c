@@ -92,7 +92,8 @@ link_without_memory(void)
 	job.mirror = greedy->mirror;
 	job.versions = greedy->versions;
 	job.vectors = greedy->vectors;
-	for (uint32_t rows = 20; rows < 50000 && status == ENGINE_OK; rows += 20)
+	/* of a device's context an engine that is opened again may have counted less than the one before */
+	for (uint32_t rows = 20; rows < 200000 && status == ENGINE_OK; rows += 20)
 	{
 		job.first_slot = rows;
 		status = run_job(&job, &progress);

@@ -215,7 +215,8 @@ processes_left() {
 		case $(readlink "/proc/$pid/exe" 2>/dev/null) in
 			"$GPUANN_WORK"/*) printf '%s\n' "$pid" ;;
 			*)
-				if tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q -F "$GPUANN_WORK/"; then
+				# it may have ended meanwhile
+				if { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -q -F "$GPUANN_WORK/"; then
 					printf '%s\n' "$pid"
 				fi
 				;;

@@ -159,5 +159,6 @@ extern void check_sound(const World *world, const EngineQuery *query);
 extern void check_equal(const char *what, const EngineQuery *query, const SearchResult *expected, uint32_t count);
 /* Share of the true k nearest (by distance) that the answer has. */
 extern double recall_of(const World *world, const EngineQuery *query);
+extern double sound_recall(const World *world, EngineQuery *queries, uint32_t count);	/* run graph queries, check each answer; the mean */
 
 #endif							/* CONFORMANCE_H */

@@ -353,3 +353,19 @@ recall_of(const World *world, const EngineQuery *query)
 	free(truth);
 	return count == 0 ? 1.0 : (double) hits / count;
 }
+
+/* The mean recall of graph queries, which are run; every answer is checked. */
+double
+sound_recall(const World *world, EngineQuery *queries, uint32_t count)
+{
+	double		sum = 0;
+
+	queries_run(queries, count);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		must(queries[i].status, &queries[i].error, "graph query");
+		check_sound(world, &queries[i]);
+		sum += recall_of(world, &queries[i]);
+	}
+	return sum / count;
+}

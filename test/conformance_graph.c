@@ -15,7 +15,6 @@ static double
 mean_recall(const World *world, uint32_t count, uint32_t k, uint32_t ef)
 {
 	EngineQuery *queries = allocate(count * sizeof(EngineQuery));
-	double		sum = 0;
 
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -24,14 +23,7 @@ mean_recall(const World *world, uint32_t count, uint32_t k, uint32_t ef)
 		make_vector(world, FIRST_QUERY + i, vector);
 		query_init(&queries[i], world, METHOD_GRAPH, k, ef, vector);
 	}
-	queries_run(queries, count);
-	for (uint32_t i = 0; i < count; i++)
-	{
-		must(queries[i].status, &queries[i].error, "graph query");
-		check_sound(world, &queries[i]);
-		sum += recall_of(world, &queries[i]);
-	}
-	return sum / count;
+	return sound_recall(world, queries, count);
 }
 
 static void

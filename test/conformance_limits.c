@@ -27,32 +27,18 @@ limit_engine(uint64_t bytes)
 	engine = open_engine(&config, ENGINE_OK);
 }
 
-/* A mirror that does not fit is refused with figures; one that outgrows the limit fails its job and stays as it was. */
+/* Append a world's rows to its mirror again and again, until that is refused, before it has `most` rows: with figures, and nothing has changed. */
 static void
-memory_limit(void)
+append_until_refused(const World *world, uint32_t most)
 {
-	MirrorSpec	spec = {
-		.dims = 1000, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_GRAPH, .degree = 32, .capacity = 100000000,
-		.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
+	EngineJob	job = {
+		.kind = JOB_APPEND, .mirror = world->mirror, .count = world->rows, .versions = world->versions, .vectors = world->vectors
 	};
-	MirrorId	id = 0;
-	EngineError error = {0};
 	EngineMemory memory;
-	World	   *world;
-	EngineQuery query;
-	EngineJob	job = {.kind = JOB_APPEND, .count = 500};
 	JobProgress progress;
 	EngineStatus status = ENGINE_OK;
 
-	limit_engine(UINT64_C(64) << 20);
-	CHECK(ops->mirror_create(engine, &spec, &id, &error) == ENGINE_NO_MEMORY, "100,000,000 rows fit into 64 MB");
-	CHECK(strpbrk(error.text, "0123456789") != NULL, "the refusal has no figures: %s", error.text);
-	world = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 500, 500, SHAPE_UNIFORM);
-	world_append(world, 500);
-	job.mirror = world->mirror;
-	job.versions = world->versions;
-	job.vectors = world->vectors;
-	for (uint32_t rows = 500; rows < 50000 && status == ENGINE_OK; rows += 500)
+	for (uint32_t rows = world->rows; rows < most && status == ENGINE_OK; rows += world->rows)
 	{
 		job.first_slot = rows;
 		status = run_job(&job, &progress);
@@ -64,6 +50,27 @@ memory_limit(void)
 	}
 	CHECK(status == ENGINE_NO_MEMORY, "status %d when the limit is reached", (int) status);
 	CHECK(strpbrk(progress.error.text, "0123456789") != NULL, "the refusal has no figures: %s", progress.error.text);
+}
+
+/* A mirror that does not fit is refused with figures; one that outgrows the limit fails its job and stays as it was. */
+static void
+memory_limit(void)
+{
+	MirrorSpec	spec = {
+		.dims = 1000, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_GRAPH, .degree = 32, .capacity = 100000000,
+		.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
+	};
+	MirrorId	id = 0;
+	EngineError error = {0};
+	World	   *world;
+	EngineQuery query;
+
+	limit_engine(UINT64_C(64) << 20);
+	CHECK(ops->mirror_create(engine, &spec, &id, &error) == ENGINE_NO_MEMORY, "100,000,000 rows fit into 64 MB");
+	CHECK(strpbrk(error.text, "0123456789") != NULL, "the refusal has no figures: %s", error.text);
+	world = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 500, 500, SHAPE_UNIFORM);
+	world_append(world, 500);
+	append_until_refused(world, 50000);
 	query_init(&query, world, METHOD_EXACT, 3, 0, world_vector(world, 77));
 	query_run(&query);
 	CHECK(query.count == 3 && query.results[0].slot == 77, "the mirror does not answer after a refusal");
@@ -77,10 +84,8 @@ link_without_memory(void)
 {
 	World	   *world;
 	World	   *greedy;
-	EngineJob	job = {.kind = JOB_APPEND, .count = 20};
 	EngineJob	link = {.kind = JOB_LINK, .ef_construction = 100};
 	JobProgress progress;
-	EngineStatus status = ENGINE_OK;
 	uint32_t	found = 0;
 
 	limit_engine(UINT64_C(64) << 20);
@@ -89,16 +94,8 @@ link_without_memory(void)
 	world_link(world);
 	greedy = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 20, 20, SHAPE_UNIFORM);
 	world_append(greedy, 20);
-	job.mirror = greedy->mirror;
-	job.versions = greedy->versions;
-	job.vectors = greedy->vectors;
 	/* of a device's context an engine that is opened again may have counted less than the one before */
-	for (uint32_t rows = 20; rows < 200000 && status == ENGINE_OK; rows += 20)
-	{
-		job.first_slot = rows;
-		status = run_job(&job, &progress);
-	}
-	CHECK(status == ENGINE_NO_MEMORY, "status %d when the limit is reached", (int) status);
+	append_until_refused(greedy, 200000);
 	world_append(world, 500);
 	link.mirror = world->mirror;
 	must(run_job(&link, &progress), &progress.error, "a link");

@@ -18,21 +18,13 @@ static double
 mean_recall(const World *world, uint32_t ef, uint32_t seeds)
 {
 	EngineQuery *queries = allocate(QUERIES * sizeof(EngineQuery));
-	double		sum = 0;
 
 	for (uint32_t i = 0; i < QUERIES; i++)
 	{
 		query_init(&queries[i], world, METHOD_GRAPH, 10, ef, world_vector(world, i * (world->rows / QUERIES)));
 		queries[i].seeds = seeds;
 	}
-	queries_run(queries, QUERIES);
-	for (uint32_t i = 0; i < QUERIES; i++)
-	{
-		must(queries[i].status, &queries[i].error, "graph query");
-		check_sound(world, &queries[i]);
-		sum += recall_of(world, &queries[i]);
-	}
-	return sum / QUERIES;
+	return sound_recall(world, queries, QUERIES);
 }
 
 /* All graph rows of a world. */

@@ -66,22 +66,6 @@ set_clusters(World *world, uint32_t nseeds)
 	world_set_graph(world, rows, seeds, nseeds < clusters ? nseeds : clusters);
 }
 
-/* What share of their clusters' living rows searches find; queries stay as they are to be asked again. */
-static double
-share_found(const World *world, EngineQuery *queries)
-{
-	double		sum = 0;
-
-	queries_run(queries, QUERIES);
-	for (uint32_t i = 0; i < QUERIES; i++)
-	{
-		must(queries[i].status, &queries[i].error, "graph query");
-		check_sound(world, &queries[i]);
-		sum += recall_of(world, &queries[i]);
-	}
-	return sum / QUERIES;
-}
-
 /* Queries near to clusters. */
 static EngineQuery *
 make_queries(const World *world, uint32_t k, uint32_t ef)
@@ -111,10 +95,10 @@ check_found(const char *what, const World *world, EngineQuery *queries)
 
 	for (uint32_t i = 0; i < QUERIES; i++)
 		queries[i].reference = true;
-	plain = share_found(world, queries);
+	plain = sound_recall(world, queries, QUERIES);
 	for (uint32_t i = 0; i < QUERIES; i++)
 		queries[i].reference = false;
-	found = share_found(world, queries);
+	found = sound_recall(world, queries, QUERIES);
 	CHECK(found >= plain - 0.01, "%s: %.3f found, %.3f in reference mode", what, found, plain);
 	CHECK(plain < LEAST_FOUND, "%s: reference mode finds %.3f, so nothing is seen here", what, plain);
 	if (strcmp(options.engine, "cpu") != 0)
@@ -232,7 +216,7 @@ changes(void)
 	/* nothing is left of the seeds before */
 	queries = make_queries(world, 4, 32);
 	set_clusters(world, 1);
-	found = share_found(world, queries);
+	found = sound_recall(world, queries, QUERIES);
 	CHECK(found < 0.1, "%.3f found from one seed", found);
 }
 

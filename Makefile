@@ -153,8 +153,8 @@ bench/build/%_engine.so: bench/%_engine.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -shared -o $@ $^ $(PLAIN_LIBS)
 
-# Benchmarks of single kernels: with the unit they measure, which needs nothing else of the engine.
-bench/build/select: bench/select.cu $(patsubst %.cu,%.o,$(wildcard cuda/select*.cu))
+# Benchmarks of single kernels: with the selection unit, which needs nothing else of the engine.
+bench/build/select bench/build/song: bench/build/%: bench/%.cu $(patsubst %.cu,%.o,$(wildcard cuda/select*.cu))
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^
 

@@ -8,6 +8,7 @@
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
 #   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
 #   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
+#   song_test         cuda/tests/song_test.cu likewise: SONG's structures and its search; song_device for a GPU
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
 #   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
@@ -37,7 +38,7 @@ ifneq ($(wildcard cuda/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
 ifneq ($(wildcard cuda/tests/*.cu),)
-TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/memory_test
+TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
@@ -117,10 +118,23 @@ $(TEST_BUILD)/cuda_emulated-san.so: $(patsubst cuda/%,$(TEST_BUILD)/emulated-san
 $(TEST_BUILD)/select_test-san: $(call SELECT_OBJECTS,emulated-san)
 	$(CXX) $(SELECT_SAN) -o $@ $^ $(PLAIN_LIBS)
 
+SONG_SOURCES = cuda/tests/song_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
+SONG_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/$(1)/%.o,$(SONG_SOURCES))
+
+$(TEST_BUILD)/song_test: $(call SONG_OBJECTS,emulated)
+	$(CXX) -o $@ $^ $(PLAIN_LIBS)
+
+$(TEST_BUILD)/song_test-san: $(call SONG_OBJECTS,emulated-san)
+	$(CXX) $(SELECT_SAN) -o $@ $^ $(PLAIN_LIBS)
+
 ifneq ($(NVCC),)
 $(TEST_BUILD)/select_device: $(filter-out cuda/emulate/%,$(SELECT_SOURCES))
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) -DGPUANN_COUNTING -Icuda $(CUDA_GENCODE) -o $@ $^
+
+$(TEST_BUILD)/song_device: cuda/tests/song_test.cu
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $<
 
 # memory_device: what a GPU's driver counts, beside what the engine says.
 $(TEST_BUILD)/memory_device: cuda/tests/memory_test.cu gpuann_cuda.so

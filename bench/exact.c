@@ -2,9 +2,10 @@
  * exact.c
  *		How fast an engine's exact search is, host to host: a plain program over engine.h.
  *
- * exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM]]]]]: makes clustered vectors, appends them, then for each number of queries at once, FROM to QUERIES: 10 warm-ups, at least
+ * exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]: makes clustered vectors, appends them, then for each number of queries at once, FROM to QUERIES: 10 warm-ups, at least
  * 10 runs, median and spread from submit until poll has returned the last answer, the share of the bandwidth that reading every row once per call
- * stands for, and a sum of the answers, which is the same whatever the engine and the way (GPUANN_EXACT=scan|tiles) it went. Prints markdown.
+ * stands for, and a sum of the answers, which is the same whatever the engine and the way (GPUANN_EXACT=scan|tiles) it went. With limits of the device's
+ * and of the host's memory: what does not fit on the device is in host memory, and comes from there with every call, at a rate that is printed. Markdown.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -34,6 +35,7 @@ static uint32_t rows,
 static ElementType type = ELEMENT_FLOAT;
 static Metric metric = METRIC_L2;
 static uint64_t seed = 1;
+static uint64_t far_bytes;		/* of the vectors, those in host memory */
 
 static double
 now(void)
@@ -204,9 +206,12 @@ measure(EngineQuery **all, uint32_t count)
 	}
 	qsort(times, runs, sizeof(double), by_size);
 	middle = times[runs / 2];
-	printf("| %u | %.1f | %.1f – %.1f | %.0f | %.1f %% | %u | %u | %016llx |\n", count, middle * 1e6, times[0] * 1e6,
+	printf("| %u | %.1f | %.1f – %.1f | %.0f | %.1f %% | %u | %u | %016llx |", count, middle * 1e6, times[0] * 1e6,
 		   times[runs - 1] * 1e6, count / middle, (double) rows * engine_vector_bytes(type, dims) / middle / READ_RATE * 100,
 		   all[0]->counters.iterations, all[0]->counters.engine_us, (unsigned long long) sum_of(all, count));
+	if (far_bytes > 0)
+		printf(" %.1f |", (double) far_bytes / middle / 1e9);
+	printf("\n");
 	fflush(stdout);
 }
 
@@ -217,6 +222,7 @@ main(int argc, char **argv)
 	EngineConfig config = {.device = -1};
 	MirrorSpec	spec = {.method = METHOD_GRAPH, .degree = 32, .residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1};
 	EngineError error;
+	MirrorInfo	info;
 	void	   *library;
 	EngineEntry entry;
 	float	   *centres;
@@ -227,7 +233,7 @@ main(int argc, char **argv)
 	if (argc < 4 || (library = dlopen(argv[1], RTLD_NOW)) == NULL ||
 		(entry = (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL)) == NULL)
 	{
-		fprintf(stderr, "usage: exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM]]]]]\n%s\n", argc < 4 ? "" : dlerror());
+		fprintf(stderr, "usage: exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]\n%s\n", argc < 4 ? "" : dlerror());
 		return 1;
 	}
 	ops = entry();
@@ -238,6 +244,12 @@ main(int argc, char **argv)
 	k = argc > 6 ? (uint32_t) atol(argv[6]) : k;
 	queries = argc > 7 ? (uint32_t) atol(argv[7]) : queries;
 	least = argc > 8 ? (uint32_t) atol(argv[8]) : least;
+	if (argc > 10)
+	{
+		config.memory_limit = (uint64_t) atol(argv[9]) << 20;
+		config.host_rows_limit = (uint64_t) atol(argv[10]) << 20;
+		spec.residency = RESIDENCY_COMPRESSED;
+	}
 	must(ops->open(&config, &engine, &error), &error, "open");
 	spec.dims = dims;
 	spec.type = type;
@@ -248,6 +260,8 @@ main(int argc, char **argv)
 	for (size_t i = 0; i < (size_t) CENTRES * dims; i++)
 		centres[i] = noise();
 	load(centres);
+	must(ops->mirror_info(engine, mirror, &info, &error), &error, "mirror");
+	far_bytes = info.host_bytes;
 	vectors = calloc(queries, engine_vector_bytes(type, dims));
 	make_vectors(vectors, queries, centres);
 	query = calloc(queries, sizeof(EngineQuery));
@@ -263,8 +277,10 @@ main(int argc, char **argv)
 	}
 	printf("\n%u x %u, type %d, metric %d, k = %u, %s\n\n", rows, dims, type, metric, k,
 		   getenv("GPUANN_EXACT") != NULL ? getenv("GPUANN_EXACT") : "the engine's own choice");
-	printf("| queries | µs | from – to | per second | of %.2f TB/s | phases | engine µs | answers |\n|---|---|---|---|---|---|---|---|\n",
-		   READ_RATE / 1e12);
+	if (far_bytes > 0)
+		printf("%.0f MB of the vectors are in host memory.\n\n", (double) far_bytes / 1e6);
+	printf("| queries | µs | from – to | per second | of %.2f TB/s | phases | engine µs | answers |%s\n|---|---|---|---|---|---|---|---|%s\n",
+		   READ_RATE / 1e12, far_bytes > 0 ? " from host memory, GB/s |" : "", far_bytes > 0 ? "---|" : "");
 	for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++)
 		if (batches[i] >= least && batches[i] <= queries)
 			measure(all, batches[i]);

@@ -120,6 +120,7 @@ build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint
 
 		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
 		UnlockReleaseBuffer(buffer);
+		CHECK_FOR_INTERRUPTS();
 		out += part;
 		left -= part;
 	}

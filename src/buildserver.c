@@ -21,8 +21,7 @@
 
 #define LEAST_ROWS		1000	/* fewer are linked here before a server has woken */
 #define FETCHED_ROWS	2048	/* graph rows that come at once */
-#define APPEND_US		(20 * 1000000)	/* a lane's rows may wait for other work of the engine so long */
-#define LINK_US			(120 * 1000000) /* without progress; then the server ends itself too */
+#define PATIENCE_US		(120 * 1000000) /* with a server that does not get on: whatever holds it up, it is replaced or ends itself by then */
 
 struct BuildServer
 {
@@ -149,6 +148,7 @@ build_server_open(Relation heap, Relation index, const IndexFormat *format, doub
 	slice->index = index;
 	slice->format = format;
 	slice->entry = slice->lane = -1;
+	slice->call_us = PATIENCE_US;
 	callback = palloc0(sizeof(MemoryContextCallback));
 	callback->func = release_lane;
 	callback->arg = slice;
@@ -209,7 +209,7 @@ land(BuildServer *build)
 	while (build->count > 0)
 	{
 		const char *text;
-		EngineStatus status = lane_await(slice->lane, monotonic_us() + APPEND_US, APPEND_US, NULL, &text);
+		EngineStatus status = lane_await(slice->lane, monotonic_us() + PATIENCE_US, PATIENCE_US, NULL, &text);
 
 		if (status == ENGINE_OK)
 			build->count = 0;
@@ -335,7 +335,7 @@ fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *slots, 
 	request->first_slot = first;
 	request->has_seeds = seeds;
 	request->count = most;
-	status = lane_call(slice->lane, monotonic_us() + APPEND_US, &text);
+	status = lane_call(slice->lane, slice_call_deadline(slice), &text);
 	if (status != ENGINE_OK)
 	{
 		(void) failed_with(build, status, text);
@@ -396,7 +396,7 @@ build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds)
 	request->ef_construction = slice->format->ef_construction;
 	if (!lane_post(slice->lane))
 		return failed_with(build, ENGINE_FAILED, "no server runs");
-	status = lane_await(slice->lane, monotonic_us() + LINK_US, LINK_US, build_progress, &text);
+	status = lane_await(slice->lane, monotonic_us() + PATIENCE_US, PATIENCE_US, build_progress, &text);
 	if (status != ENGINE_OK)
 		return failed_with(build, status, text);
 	if (*(volatile uint32_t *) &shared_lane((uint32) slice->lane)->out_count != build->rows)

@@ -269,6 +269,7 @@ feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
 	atomic_store(&mirror_area(slice->entry)->last_used_ms, monotonic_ms());
 	slice->blocks = RelationGetNumberOfBlocks(slice->index);
 	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
+	slice->call_us = (lasted_ms + PATIENCE_MS) * 1000;
 	ending = go_on(slice, SLICE_MORE, monotonic_ms() + lasted_ms + PATIENCE_MS, progress);
 	FreeAccessStrategy(slice->strategy);
 	return ending == SLICE_IDLE;

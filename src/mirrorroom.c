@@ -16,8 +16,6 @@
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 
-#define DROP_CALL_US	(5 * 1000000)
-
 /* What is taken from an index that has to make way. */
 typedef struct Victim
 {
@@ -78,12 +76,12 @@ take_victim(Oid database, int but, int64 before)
 
 /* Have the server free a mirror now: otherwise it would find out within a second. */
 static void
-drop_now(int lane, const Victim *victim)
+drop_now(const MirrorSlice *slice, const Victim *victim)
 {
 	const char *text;
 
-	(void) lane_prepare(lane, LANE_DROP, (uint32) victim->entry, victim->generation);
-	(void) lane_call(lane, monotonic_us() + DROP_CALL_US, &text);
+	(void) lane_prepare(slice->lane, LANE_DROP, (uint32) victim->entry, victim->generation);
+	(void) lane_call(slice->lane, slice_call_deadline(slice), &text);
 }
 
 bool
@@ -109,7 +107,7 @@ room_make(const MirrorSlice *slice)
 	ereport(DEBUG1,
 			(errmsg("the mirror of gpuann index %u, " UINT64_FORMAT " kB, makes way for that of index %u",
 					mirror_track(victim.entry)->key.index, victim.bytes >> 10, slice->key.index)));
-	drop_now(slice->lane, &victim);
+	drop_now(slice, &victim);
 	return true;
 }
 
@@ -155,7 +153,7 @@ room_from_before(const MirrorSlice *slice)
 		if (victim.entry < 0)
 			continue;
 		any = true;
-		drop_now(slice->lane, &victim);
+		drop_now(slice, &victim);
 	}
 	return any;
 }

@@ -166,13 +166,17 @@ slice_failed(MirrorSlice *slice, EngineStatus status, const char *text)
 	}
 }
 
+int64
+slice_call_deadline(const MirrorSlice *slice)
+{
+	return monotonic_us() + (slice->call_us > 0 ? slice->call_us : LANE_CALL_US);
+}
+
 SliceEnding
 slice_call(MirrorSlice *slice)
 {
 	const char *text;
-	EngineStatus status;
-
-	status = lane_call(slice->lane, monotonic_us() + LANE_CALL_US, &text);
+	EngineStatus status = lane_call(slice->lane, slice_call_deadline(slice), &text);
 
 	return slice_failed(slice, status, text);
 }

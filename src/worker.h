@@ -40,6 +40,7 @@ typedef struct MirrorSlice
 	MirrorTrack *track;
 	MirrorProgress *progress;
 	int			lane;
+	int64		call_us;		/* a call of it may take so long; 0: as long as a worker may keep an index locked */
 	Relation	index;
 	const IndexFormat *format;
 	BlockNumber blocks;			/* of the file, at the start of the slice */
@@ -88,6 +89,9 @@ mirror_least_bytes(const IndexFormat *format, uint32 rows)
 
 /* What a lane's failure means for the slice; sets the reason. */
 extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const char *text);
+
+/* Until when a call of the slice's lane that begins now is waited for. */
+extern int64 slice_call_deadline(const MirrorSlice *slice);
 
 /* Post the slice's lane and wait. SLICE_IDLE: done. */
 extern SliceEnding slice_call(MirrorSlice *slice);

@@ -23,7 +23,7 @@ $ENV{GPUANN_LINKER} = 'host' if $ENV{GPUANN_TEST_ENGINE} eq 'emulated';
 my $dims = 16;
 my $rows = 5000;
 my $node = fault_node('main', conf => [ 'log_min_messages = debug1', 'max_parallel_maintenance_workers = 2', 'max_parallel_workers = 4',
-		'min_parallel_table_scan_size = 0', "gpuann.request_timeout = '120s'", "maintenance_work_mem = '64MB'" ]);
+		'min_parallel_table_scan_size = 0', "gpuann.request_timeout = '120s'", "gpuann.server_timeout = '120s'", "maintenance_work_mem = '64MB'" ]);
 my $session;
 my $create = 'CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops)';
 my $reindex = 'REINDEX INDEX items_v';
@@ -157,6 +157,19 @@ foreach my $fault ('hold_append', 'hold_link')
 	on_server("after $fault", $reindex);
 }
 
+# One that stands still for some seconds, or has no processor, is waited for: by the CPU it would take longer still.
+{
+	my $told;
+	my $pid = signal_server($node, 'STOP');
+
+	$session->send($reindex);
+	ok(!$session->is_done(7), 'the build waits for a server that stands still');
+	kill 'CONT', $pid;
+	$told = join("\n", grep { $_ =~ $here } @{ $session->receive->{notices} });
+	is($told, '', 'and goes on there when it does');
+	right_after($node, 'a server that stood still');
+}
+
 foreach my $fault (['create_memory=1', qr/is built by the CPU engine/], ['append_memory=1', undef], ['append_error=1', undef], ['crash_append=1', qr/the server has stopped/])
 {
 	faults($fault->[0]);
@@ -209,7 +222,13 @@ $node->reload;
 ok(await('another server runs', sub { my $now = server_pid($node); $now && $now ne $pid && status($node, 'state') eq 'ready' }), 'a server with room for one');
 my $use = sub { $session->query("SET gpuann.fallback = error; SELECT id FROM second ORDER BY v <-> vec(7, 800) LIMIT 1")->{error} eq '' };
 ok(await('it is loaded', $use), 'which one index has');
+# Used all the while, however long the build takes.
+my $user = session($node);
+$user->send("DO \$\$ BEGIN LOOP PERFORM id FROM second ORDER BY v <-> vec(7, 800) LIMIT 1; PERFORM pg_sleep(0.1); END LOOP; END \$\$");
 my $answer = $session->query('RESET gpuann.fallback; CREATE INDEX third_v ON third USING gpuann (v vector_l2_ops)');
+$session->rows('SELECT pg_cancel_backend(' . $user->pid . ')');
+$user->receive;
+$user->close;
 is($answer->{error}, '', 'another is built');
 is(scalar(grep { /^gpuann graph of index "third_v" is built by the CPU engine/ } @{ $answer->{notices} }), 1, 'by the CPU: nobody in use makes way');
 is(figure($node, 'state', 'second_v'), 'ready', 'the first has not moved');

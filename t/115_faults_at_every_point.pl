@@ -282,6 +282,7 @@ cmp_ok(scalar(@points), '>', 0, 'there are fault points');
 foreach my $point (@points)
 {
 	ok(road_to($point), "$point: the test knows how to get there") or next;
+	note(sprintf '%s: after %d s', $point, time - $^T);
 	crash_at($point, 'crash', 1);
 	if ($ENV{GPUANN_LONG})
 	{

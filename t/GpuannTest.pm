@@ -18,7 +18,7 @@ use Test::More;
 
 our @EXPORT = qw(
   new_node make_data exact_answers graph_answers oracle_answers recall complete_rows
-  check_index right_after in_background stop_in_the_middle fill_rows
+  check_index right_after in_background in_background_telling stop_in_the_middle fill_rows
 );
 
 # Connect with the page path, whatever the cluster preloads.
@@ -168,15 +168,23 @@ sub right_after
 	is("$found $distinct", "$rows $rows", "$what: a drained scan gives every row once");
 }
 
-# Run statements in a psql of its own, each by itself; returns the handle for IPC::Run.
+# Run statements in a psql of its own, each by itself; returns the handle for IPC::Run. What it says goes to $out.
+sub in_background_telling
+{
+	my ($node, $out, @statements) = @_;
+
+	$$out = '';
+	return IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), map { ('-c', $_) } @statements ],
+		'<', \undef, '>', $out, '2>', $out);
+}
+
 sub in_background
 {
 	my ($node, @statements) = @_;
-	my $out = '';
+	my $out;
 
-	return IPC::Run::start(
-		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), map { ('-c', $_) } @statements ],
-		'<', \undef, '>', \$out, '2>', \$out);
+	return in_background_telling($node, \$out, @statements);
 }
 
 # Start sessions, each a list of statements, pull the plug so many seconds after a query has become true if there is one, recover. Returns how

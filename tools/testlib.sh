@@ -117,14 +117,15 @@ run_tests() {
 
 # Run the TAP tests in file $2, which make clusters of their own, as group $1. What waits has time even on a slow machine.
 run_tap_file() {
-	local pgxs
+	local tools
 
-	pgxs=$(dirname "$("$GPUANN_BINDIR/pg_config" --pgxs)")/../..
+	# Not by way of pg_config --pgxs: a bundle has no makefiles, nor their directory.
+	tools=$("$GPUANN_BINDIR/pg_config" --pkglibdir)/pgxs/src/test
 	rm -rf "$GPUANN_WORK/tap"
 	mkdir -p "$GPUANN_WORK/tap"
 	TESTDIR=$GPUANN_WORK/tap TESTDATADIR=$GPUANN_WORK/tap TESTLOGDIR=$GPUANN_WORK/tap PATH="$GPUANN_BINDIR:$PATH" \
-		PG_REGRESS=$pgxs/src/test/regress/pg_regress PG_CONFIG=$GPUANN_BINDIR/pg_config PGPORT=65432 PG_TEST_TIMEOUT_DEFAULT=600 PGCTLTIMEOUT=300 \
-		run_tests tap_to_lines "$1" perl -I "$pgxs/src/test/perl" -I "$REPO_DIR/t" "$2"
+		PG_REGRESS=$tools/regress/pg_regress PG_CONFIG=$GPUANN_BINDIR/pg_config PGPORT=65432 PG_TEST_TIMEOUT_DEFAULT=600 PGCTLTIMEOUT=300 \
+		run_tests tap_to_lines "$1" perl -I "$tools/perl" -I "$REPO_DIR/t" "$2"
 	rm -rf "$GPUANN_WORK/tap"
 }
 

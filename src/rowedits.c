@@ -378,60 +378,11 @@ row_edits_set_chosen(RowEdits *edits, uint32 slot, const Candidate *chosen, uint
 			offer_edge(edits, row[i], slot, chosen[i].distance);
 }
 
-/* Whether one of the candidates is this slot. */
-static bool
-has_candidate(const Candidate *candidates, uint32 count, uint32 slot)
+/* Choose neighbours of a slot: prune_choose() by the rule of its index. */
+uint32
+row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
 {
-	for (uint32 i = 0; i < count; i++)
-		if (candidates[i].slot == slot)
-			return true;
-	return false;
-}
-
-/* Fill a row, behind the kept ones, from others: nearest first. */
-static void
-fill_row(Candidate *row, uint32 kept, uint32 *count, Candidate other)
-{
-	uint32		place = (*count)++;
-
-	for (; place > kept && row[place - 1].distance > other.distance; place--)
-		row[place] = row[place - 1];
-	row[place] = other;
-}
-
-/* Choose a slot's row again, and offer the reverse edges of those it did not have. */
-void
-row_edits_choose_again(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, uint32 nown)
-{
-	uint32		degree = edits->format->degree;
-	double		equal_distance = row_edits_distance(edits, slot, slot);
-	Candidate	own[ENGINE_MAX_DEGREE];
-	Candidate	chosen[ENGINE_MAX_DEGREE];
-	Candidate	row[ENGINE_MAX_DEGREE + 1];
-	uint32		nchosen;
-	uint32		kept;
-	uint32		nrow;
-
-	memcpy(own, candidates, nown * sizeof(Candidate));
-	nchosen = row_reader_choose(edits->reader, slot, candidates, count, chosen, &kept);
-	memcpy(row, chosen, kept * sizeof(Candidate));
-	nrow = kept;
-	for (uint32 i = 0; i < nown; i++)
-	{
-		if (own[i].distance == equal_distance || has_candidate(chosen, kept, own[i].slot))
-			continue;
-		fill_row(row, kept, &nrow, own[i]);
-		/* as in open_row_take() */
-		if (nrow > degree)
-		{
-			memmove(&row[kept], &row[kept + 1], (degree - kept) * sizeof(Candidate));
-			nrow = degree;
-		}
-	}
-	for (uint32 i = kept; i < nchosen && nrow < degree; i++)
-		if (!has_candidate(row + kept, nrow - kept, chosen[i].slot))
-			fill_row(row, kept, &nrow, chosen[i]);
-	row_edits_set_chosen(edits, slot, row, nrow);
+	return row_reader_choose(edits->reader, slot, candidates, count, chosen, kept);
 }
 
 uint32

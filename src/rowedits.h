@@ -63,13 +63,10 @@ extern uint32 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidat
 /* The distance between two slots, in single precision. */
 extern double row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b);
 
-/*
- * Choose a slot's row again among candidates (slot and distance set), set it, and offer the reverse edges of those it did not have. The first nown
- * candidates are its neighbours: those that are hidden now fill the row before others do, as a far one may be the only way to where it leads.
- */
-extern void row_edits_choose_again(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, uint32 nown);
+/* prune_choose() by the rule of the index: candidates have slot, index (the slot too) and distance set. */
+extern uint32 row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept);
 
-/* Set a row that was chosen so, in its order, and offer the reverse edges. */
+/* Set a row that was chosen so, in its order, and offer the reverse edges of those it did not have. */
 extern void row_edits_set_chosen(RowEdits *edits, uint32 slot, const Candidate *chosen, uint32 count);
 
 /* Reverse edges offered and not yet given. */

@@ -19,12 +19,9 @@
 #include "linkwrite.h"
 #include "rowedits.h"
 #include "engine/bits.h"
-#include "engine/select.h"
+#include "engine/repairrow.h"
 
-#define LEAST_NEIGHBOURS	2	/* a repaired row with fewer candidates than degree / this is searched for more */
 #define OFFERS_AT_ONCE		100000	/* reverse edges kept back, so that each row is pruned once for many of them */
-#define MOST_REPAIR_CANDIDATES	2048	/* live slots looked at around the dead neighbours of one row */
-#define SEEN_BITS			12		/* twice as many places */
 
 /* One VACUUM of one index. */
 typedef struct IndexVacuum
@@ -201,27 +198,16 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 /* What the repair pass keeps. */
 typedef struct Repair
 {
+	IndexVacuum *vacuum;
 	RowEdits   *edits;
-	Candidate  *candidates;
-	SearchResult *near;			/* a heap: the nearest of those around the row under way */
-	uint32	   *found;			/* live slots around it, each once */
-	uint32		nfound;
-	uint32	   *seen;			/* the same as a hash table, and where each is in it */
-	uint32	   *seen_places;
-	uint32	   *expanded;		/* dead ones whose neighbours were taken */
+	RepairScratch scratch;
+	uint32		slot;			/* whose row is under way */
 	uint32	   *new_seeds;		/* a sample of live slots to replace dead seeds */
 	uint32		new_seed_room;
 	uint32		new_seed_count;
 	uint64		linked_seen;
 	pg_prng_state random;
 } Repair;
-
-static void
-set_candidate(Candidate *candidate, SearchResult found)
-{
-	candidate->slot = candidate->index = found.slot;
-	candidate->distance = found.distance;
-}
 
 /* Write what has been repaired so far: a slice of its own. */
 static void
@@ -242,118 +228,70 @@ write_repaired(IndexVacuum *vacuum, Repair *repair)
 	pfree(rows.rows);
 }
 
-/* Whether a slot is among the first so many. */
-static bool
-has_slot(const uint32 *slots, uint32 count, uint32 slot)
-{
-	for (uint32 i = 0; i < count; i++)
-		if (slots[i] == slot)
-			return true;
-	return false;
-}
-
-/* Note a live slot near the row under way; false if it is noted already. */
-static bool
-note_found(Repair *repair, uint32 slot)
-{
-	uint32		place = slot * UINT32_C(0x9E3779B1) >> (32 - SEEN_BITS);
-
-	for (; repair->seen[place] != NO_SLOT; place = (place + 1) % (1 << SEEN_BITS))
-		if (repair->seen[place] == slot)
-			return false;
-	repair->seen[place] = slot;
-	repair->seen_places[repair->nfound] = place;
-	repair->found[repair->nfound++] = slot;
-	return true;
-}
-
-/* Forget what was noted for the last row. */
-static void
-forget_found(Repair *repair)
-{
-	for (uint32 i = 0; i < repair->nfound; i++)
-		repair->seen[repair->seen_places[i]] = NO_SLOT;
-	repair->nfound = 0;
-}
-
-/*
- * Collect the live slots of a row, and around its dead neighbours those reached over dead slots only, nearest circles first.
- * Returns how many of those found are the row's own: they come first. Each dead neighbour has an heir among them, its nearest that is not found yet:
- * without, the few edges that lead far would get fewer with every row that dies.
- */
+/* RepairAccess: a row with its changes. */
 static uint32
-collect_around(IndexVacuum *vacuum, Repair *repair, uint32 slot)
+access_row(void *context, uint32 slot, uint32 *neighbours)
 {
-	uint32		row[ENGINE_MAX_DEGREE];
 	SlotState	state;
-	uint32		most_expanded = 2 * vacuum->format->degree;
-	uint32		nexpanded = 0;
-	uint32		next = 0;
-	uint32		own = 0;
-	uint32		own_dead = 0;
-	uint32		current = slot;
 
-	forget_found(repair);
-	for (;;)
-	{
-		uint32		nrow = row_edits_get(repair->edits, current, row, &state);
-		bool		wants_heir = current != slot && next <= own_dead;
-
-		for (uint32 i = 0; i < nrow && repair->nfound < MOST_REPAIR_CANDIDATES; i++)
-		{
-			if (row[i] == slot)
-				continue;
-			if (!test_slot(vacuum, vacuum->dead, row[i]))
-			{
-				if (note_found(repair, row[i]) && wants_heir)
-				{
-					repair->found[repair->nfound - 1] = repair->found[own];
-					repair->found[own++] = row[i];
-					wants_heir = false;
-				}
-			}
-			else if (nexpanded < most_expanded && !has_slot(repair->expanded, nexpanded, row[i]))
-				repair->expanded[nexpanded++] = row[i];
-		}
-		if (current == slot)
-		{
-			own = repair->nfound;
-			own_dead = nexpanded;
-		}
-		if (next == nexpanded || repair->nfound >= MOST_REPAIR_CANDIDATES)
-			return own;
-		current = repair->expanded[next++];
-	}
+	return row_edits_get(((Repair *) context)->edits, slot, neighbours, &state);
 }
 
-/*
- * Give a row that names dead slots a new choice: among its own neighbours, with the heirs of the dead, and the nearest of those around, as many as
- * a search would have found.
- */
-static void
-repair_row(IndexVacuum *vacuum, Repair *repair, uint32 slot)
+static bool
+access_dead(void *context, uint32 slot)
 {
-	uint32		ef = vacuum->format->ef_construction;
-	uint32		own = collect_around(vacuum, repair, slot);
-	uint32		near = 0;
+	IndexVacuum *vacuum = ((Repair *) context)->vacuum;
+
+	return test_slot(vacuum, vacuum->dead, slot);
+}
+
+static void
+access_distances(void *context, const uint32 *slots, uint32 count, double *out)
+{
+	Repair	   *repair = context;
+
+	for (uint32 i = 0; i < count; i++)
+		out[i] = row_edits_distance(repair->edits, repair->slot, slots[i]);
+}
+
+static uint32
+access_search(void *context, Candidate *candidates)
+{
+	Repair	   *repair = context;
+
+	return row_edits_search(repair->edits, repair->slot, repair->scratch.ef, candidates);
+}
+
+static uint32
+access_choose(void *context, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
+{
+	Repair	   *repair = context;
+
+	return row_edits_choose(repair->edits, repair->slot, candidates, count, chosen, kept);
+}
+
+/* How repairrow.c reaches the pages. */
+static RepairAccess
+repair_access(Repair *repair)
+{
+	return (RepairAccess) {
+		.context = repair, .row = access_row, .dead = access_dead, .distances = access_distances, .search = access_search,
+		.choose = access_choose
+	};
+}
+
+/* Give a row that names dead slots a new choice. */
+static void
+repair_over_pages(Repair *repair, uint32 slot)
+{
+	RepairAccess access = repair_access(repair);
+	Candidate	row[ENGINE_MAX_DEGREE + 1];
 	uint32		count;
+	uint32		kept;
 
-	for (uint32 i = 0; i < repair->nfound; i++)
-	{
-		SearchResult found = {.slot = repair->found[i]};
-
-		found.distance = row_edits_distance(repair->edits, slot, found.slot);
-		if (i >= own)
-			(void) farthest_offer(repair->near, &near, ef, found);
-		else
-			set_candidate(&repair->candidates[i], found);
-	}
-	for (uint32 i = 0; i < near; i++)
-		set_candidate(&repair->candidates[own + i], repair->near[i]);
-	count = own + near;
-	if (count < vacuum->format->degree / LEAST_NEIGHBOURS)
-		count += row_edits_search(repair->edits, slot, ef, repair->candidates + count);
-	row_edits_choose_again(repair->edits, slot, repair->candidates, count, own);
+	repair->slot = slot;
+	count = repair_row(&access, &repair->scratch, slot, row_edits_distance(repair->edits, slot, slot), row, &kept);
+	row_edits_set_chosen(repair->edits, slot, row, count);
 }
 
 /* Keep a sample of live linked slots, each with equal chance, in case seeds have died. */
@@ -377,29 +315,24 @@ static void
 visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 {
 	Repair	   *repair = state;
+	RepairAccess access = repair_access(repair);
 
 	for (uint32 slot = first; slot < last; slot++)
 	{
 		NodeRecord *node = node_record(vacuum->format, (Page) vacuum->page, slot);
 		uint32		row[ENGINE_MAX_DEGREE];
-		SlotState	slot_state;
-		uint32		nrow;
-		bool		broken = false;
 
 		if (NodeState(node) != NODE_LIVE || (node->flags & NODE_LINKED) == 0)
 			continue;
 		sample_seed(repair, slot);
-		nrow = row_edits_get(repair->edits, slot, row, &slot_state);
-		for (uint32 i = 0; i < nrow && !broken; i++)
-			broken = test_slot(vacuum, vacuum->dead, row[i]);
-		if (!broken)
+		if (!repair_needed(&access, row, access_row(repair, slot, row)))
 			continue;
 		link_pause();
 		if (!row_edits_have_room(repair->edits, row_edits_offered(repair->edits) + vacuum->format->degree + 1))
 			write_repaired(vacuum, repair);
 		else if (row_edits_offered(repair->edits) >= OFFERS_AT_ONCE)
 			row_edits_apply_offers(repair->edits);
-		repair_row(vacuum, repair, slot);
+		repair_over_pages(repair, slot);
 	}
 }
 
@@ -437,7 +370,7 @@ repair_graph(IndexVacuum *vacuum)
 {
 	const IndexFormat *format = vacuum->format;
 	Size		memory = link_memory();
-	Repair		repair = {0};
+	Repair		repair = {.vacuum = vacuum};
 	MetaPage	meta;
 	uint32	   *seeds;
 	uint32		nseeds;
@@ -452,13 +385,8 @@ repair_graph(IndexVacuum *vacuum)
 	}
 	repair.edits = row_edits_begin(vacuum->index, format, vacuum->bounds.next_fresh, memory);
 	row_edits_seeds(repair.edits, seeds, nseeds);
-	repair.candidates = palloc(sizeof(Candidate) * (MOST_REPAIR_CANDIDATES + ROW_EDITS_FOUND(format->ef_construction)));
-	repair.near = palloc(sizeof(SearchResult) * format->ef_construction);
-	repair.found = palloc(sizeof(uint32) * MOST_REPAIR_CANDIDATES);
-	repair.seen_places = palloc(sizeof(uint32) * MOST_REPAIR_CANDIDATES);
-	repair.seen = palloc(sizeof(uint32) << SEEN_BITS);
-	memset(repair.seen, 0xFF, sizeof(uint32) << SEEN_BITS);
-	repair.expanded = palloc(sizeof(uint32) * 2 * format->degree);
+	repair_scratch_init(&repair.scratch, palloc(repair_scratch_bytes(format->degree, format->ef_construction)), format->degree,
+						format->ef_construction);
 	repair.new_seeds = palloc(sizeof(uint32) * Max(repair.new_seed_room, 1));
 	pg_prng_seed(&repair.random, meta.change_seq);
 

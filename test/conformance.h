@@ -51,6 +51,7 @@ extern const Case far_cases[];
 extern const Case link_cases[];
 extern const Case filter_cases[];
 extern const Case start_cases[];
+extern const Case repair_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
@@ -141,12 +142,26 @@ extern void must(EngineStatus status, const EngineError *error, const char *what
 
 extern void world_append(World *world, uint32_t count);	/* the next count vectors */
 extern void world_link(World *world);
+/* Repair rows that name dead slots: those of slots, or (NULL) all; returns how many rows changed. */
+extern uint32_t world_repair(World *world, const uint32_t *slots, uint32_t count);
 extern void world_kill(World *world, uint32_t slot);
 extern void world_drop(World *world);
 extern MirrorInfo world_info(const World *world);
 /* Give every row a graph row: ring with chords, seeds spread. */
 extern void world_ring(World *world, uint32_t nseeds);
 extern void world_set_graph(World *world, const uint32_t *rows, const uint32_t *seeds, uint32_t nseeds);
+
+/* ---- graphs ---- */
+
+extern uint32_t *world_graph(const World *world);	/* all graph rows */
+/* Rows name published slots, others than their own, none twice, and nothing after the first empty place. */
+extern void check_rows(const World *world, const uint32_t *rows);
+/* How many live rows a walk over all edges from the first seeds reaches. */
+extern uint32_t count_reached(const World *world, const uint32_t *rows, uint32_t nseeds);
+/* After a link: nothing is pending, rows are sound, every live row is reached from the first seeds. */
+extern void check_linked(const World *world);
+
+/* ---- queries ---- */
 
 /* A query of a world: k, ef; results have a guard behind them. */
 extern void query_init(EngineQuery *query, const World *world, SearchMethod method, uint32_t k, uint32_t ef, const void *vector);

@@ -131,6 +131,23 @@ world_link(World *world)
 	ops->job_release(engine, id);
 }
 
+/* Repair rows: those of slots, or all. */
+uint32_t
+world_repair(World *world, const uint32_t *slots, uint32_t count)
+{
+	EngineJob	job = {.kind = JOB_REPAIR, .mirror = world->mirror, .ef_construction = 64, .slots = slots, .count = count};
+	JobProgress progress;
+	LinkResult	result;
+	JobId		id = start_job(&job);
+
+	must(end_job(id, &progress), &progress.error, "repair");
+	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result of a completed repair");
+	keep_seeds(world, result.seeds, result.nseeds);
+	count = result.count;
+	ops->job_release(engine, id);
+	return count;
+}
+
 /* Let one slot die, in its next version. */
 void
 world_kill(World *world, uint32_t slot)

@@ -204,6 +204,7 @@ invalid_jobs(void)
 		{.kind = JOB_DEAD, .count = 2, .slots = slots},
 		{.kind = JOB_GRAPH, .count = 2, .slots = slots},
 		{.kind = JOB_LINK, .ef_construction = 0},
+		{.kind = JOB_REPAIR, .ef_construction = 1001},
 		{.kind = (JobKind) 99}
 	};
 	JobProgress progress;

@@ -27,88 +27,6 @@ mean_recall(const World *world, uint32_t ef, uint32_t seeds)
 	return sound_recall(world, queries, QUERIES);
 }
 
-/* All graph rows of a world. */
-static uint32_t *
-graph_of(const World *world)
-{
-	uint32_t   *slots = allocate(world->rows * sizeof(uint32_t));
-	uint32_t   *versions = allocate(world->rows * sizeof(uint32_t));
-	uint32_t   *rows = allocate((size_t) world->rows * world->degree * sizeof(uint32_t));
-	EngineError error = {0};
-
-	for (uint32_t i = 0; i < world->rows; i++)
-		slots[i] = i;
-	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error), &error, "mirror_rows");
-	return rows;
-}
-
-/* Rows name published slots, others than their own, none twice, and nothing after the first empty place. */
-static void
-check_rows(const World *world, const uint32_t *rows)
-{
-	for (uint32_t slot = 0; slot < world->rows; slot++)
-	{
-		const uint32_t *row = rows + (size_t) slot * world->degree;
-		uint32_t	count = 0;
-
-		while (count < world->degree && row[count] != NO_SLOT)
-			count++;
-		for (uint32_t i = 0; i < world->degree; i++)
-		{
-			CHECK((row[i] == NO_SLOT) == (i >= count), "row %u goes on after its end", slot);
-			CHECK(row[i] == NO_SLOT || (row[i] < world->rows && row[i] != slot), "row %u names slot %u", slot, row[i]);
-			for (uint32_t j = 0; j < i && i < count; j++)
-				CHECK(row[i] != row[j], "row %u names slot %u twice", slot, row[i]);
-		}
-	}
-}
-
-/* How many live rows a walk over all edges from the first seeds reaches. */
-static uint32_t
-count_reached(const World *world, const uint32_t *rows, uint32_t nseeds)
-{
-	bool	   *reached = allocate(world->rows);
-	uint32_t   *queue = allocate(world->rows * sizeof(uint32_t));
-	uint32_t	tail = 0;
-	uint32_t	live = 0;
-
-	for (uint32_t i = 0; i < nseeds && i < world->nseeds; i++)
-		if (!reached[world->seeds[i]])
-		{
-			reached[world->seeds[i]] = true;
-			queue[tail++] = world->seeds[i];
-		}
-	for (uint32_t head = 0; head < tail; head++)
-		for (uint32_t i = 0; i < world->degree; i++)
-		{
-			uint32_t	slot = rows[(size_t) queue[head] * world->degree + i];
-
-			if (slot != NO_SLOT && !reached[slot])
-			{
-				reached[slot] = true;
-				queue[tail++] = slot;
-			}
-		}
-	for (uint32_t slot = 0; slot < world->rows; slot++)
-		live += reached[slot] && world->live[slot];
-	return live;
-}
-
-/* After a link: nothing is pending, rows are sound, every live row is reached from the first seeds. */
-static void
-check_graph(const World *world)
-{
-	uint32_t   *rows = graph_of(world);
-	uint32_t	live = 0;
-
-	CHECK(world_info(world).pending == 0, "%u rows are pending after a link", world_info(world).pending);
-	check_rows(world, rows);
-	for (uint32_t slot = 0; slot < world->rows; slot++)
-		live += world->live[slot];
-	CHECK(count_reached(world, rows, 16) == live, "%u of %u rows are reached from the first seeds",
-		  count_reached(world, rows, 16), live);
-}
-
 /* Rows of few whole numbers: equal distances everywhere, equal rows among them. */
 static void
 integers(void)
@@ -122,7 +40,7 @@ integers(void)
 
 		world_append(world, 600);
 		world_link(world);
-		check_graph(world);
+		check_linked(world);
 		CHECK(mean_recall(world, 200, 0) >= 0.9, "recall %.3f among whole numbers", mean_recall(world, 200, 0));
 		world_drop(world);
 	}
@@ -140,7 +58,7 @@ collapsed(void)
 			world_set_vector(world, slot, 1);
 	world_append(world, 700);
 	world_link(world);
-	check_graph(world);
+	check_linked(world);
 	for (uint32_t slot = 7; slot < 700; slot += 50)
 	{
 		query_init(&query, world, METHOD_GRAPH, 5, 50, world_vector(world, slot));
@@ -178,7 +96,7 @@ islands(void)
 	{
 		world_append(world, 300);
 		world_link(world);
-		check_graph(world);
+		check_linked(world);
 	}
 	for (uint32_t slot = 50; slot < 600; slot += 100)
 	{
@@ -201,7 +119,7 @@ overwritten(void)
 
 	world_append(world, 500);
 	world_link(world);
-	before = graph_of(world);
+	before = world_graph(world);
 	for (uint32_t slot = 0; slot < 500; slot += 5)
 		world_kill(world, slot);
 	for (uint32_t slot = 0; slot < 500; slot += 10)
@@ -216,8 +134,8 @@ overwritten(void)
 		CHECK(run_job(&job, NULL) == ENGINE_OK, "slot %u cannot be overwritten", slot);
 	}
 	world_link(world);
-	check_graph(world);
-	after = graph_of(world);
+	check_linked(world);
+	after = world_graph(world);
 	for (uint32_t slot = 0; slot < 500; slot += 10)
 		for (uint32_t i = 0; i < world->degree; i++)
 		{

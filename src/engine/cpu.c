@@ -217,7 +217,7 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Wait for what is in flight (links are cut short), then free everything. */
+/* Wait for what is in flight (links and repairs are cut short), then free everything. */
 static void
 cpu_close(Engine *handle)
 {
@@ -226,7 +226,7 @@ cpu_close(Engine *handle)
 	tasks_hand_over(engine);
 	pthread_mutex_lock(&engine->lock);
 	for (CpuJob *job = engine->jobs; job != NULL; job = job->next)
-		if (job->in.kind == JOB_LINK)
+		if (engine_job_links(job->in.kind))
 			atomic_store(&job->watch.cancelled, true);
 	while (engine->queries > 0 || engine->unfinished_jobs > 0)
 		pthread_cond_wait(&engine->done, &engine->lock);

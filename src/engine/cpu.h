@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "mirror.h"
+#include "repairrow.h"
 #include "search.h"
 
 typedef struct Worker Worker;
@@ -142,6 +143,8 @@ typedef struct LinkScratch
 	const float *pair_elements;	/* its elements: in pair, or in the mirror */
 	uint32_t	pair_slot;
 	uint32_t	dims;
+	RepairScratch repair;
+	void	   *repair_memory;	/* of it */
 } LinkScratch;
 
 struct Worker
@@ -185,7 +188,7 @@ extern void query_merge_exact(QueryTask *task);
 /* Whether a slot with this word may be an answer of a query. */
 extern bool query_admits(const EngineQuery *query, uint32_t slot, uint64_t word);
 
-/* Link a mirror's pending slots; fills job->link. */
+/* Link a mirror's pending slots, or repair rows that name dead ones; fills job->link. */
 extern EngineStatus link_run(CpuJob *job, Worker *worker);
 extern void link_scratch_free(LinkScratch *scratch);
 

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	2
+#define ENGINE_ABI_VERSION	3
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -259,12 +259,14 @@ typedef enum JobKind
 	JOB_GRAPH = 4,				/* slots[count] get graph rows from pages, and become linked; count may name pending slots */
 	JOB_SEEDS = 5,				/* slots[count] are the seeds from now on, in this order */
 	JOB_LINK = 6,				/* link slots[count] (pending; others are skipped), or with slots NULL everything pending */
-	JOB_DROP = 7				/* drop the mirror; queries in flight finish first */
+	JOB_REPAIR = 7,				/* give those of slots[count] that are live, linked, and name dead slots new edges, which do not; with slots
+								 * NULL all of them, and then every live linked row can be reached from the first seeds */
+	JOB_DROP = 8				/* drop the mirror; queries in flight finish first */
 } JobKind;
 
 /*
  * One change of a mirror. The caller keeps what the pointers name until the job has completed. Jobs of one mirror
- * run in the order submitted. A failed job leaves the mirror as it was, but for JOB_LINK, which may have linked a part.
+ * run in the order submitted. A failed job leaves the mirror as it was, but for JOB_LINK and JOB_REPAIR, which may have done a part.
  */
 typedef struct EngineJob
 {
@@ -279,24 +281,26 @@ typedef struct EngineJob
 	const uint32_t *rows;		/* GRAPH: count * degree slots, NO_SLOT after the last; unpublished slots are left out */
 	bool		has_position;	/* publish position with this job: the mirror is current to it */
 	uint64_t	position;
-	uint32_t	ef_construction;	/* LINK: breadth of the candidate search, 4 .. 1000 */
-	int			threads;		/* LINK: threads to use, 0: the engine's */
+	uint32_t	ef_construction;	/* LINK, REPAIR: breadth of the candidate search, 4 .. 1000 */
+	int			threads;		/* LINK, REPAIR: threads to use, 0: the engine's */
 } EngineJob;
 
 typedef struct JobProgress
 {
 	bool		completed;
 	EngineStatus status;		/* when completed */
-	uint32_t	done;			/* of total: rows */
+	uint32_t	done;			/* of total: rows; of a JOB_REPAIR, rows that named dead slots */
 	uint32_t	total;
 	EngineError error;
 } JobProgress;
 
-/* What a JOB_LINK changed. Owned by the engine until job_release. */
+/*
+ * What a JOB_LINK or JOB_REPAIR changed, also one that was cut short. Owned by the engine until job_release. After a repair no seed is dead.
+ */
 typedef struct LinkResult
 {
 	uint32_t	count;
-	const uint32_t *slots;		/* ascending: rows linked and rows that took a reverse edge */
+	const uint32_t *slots;		/* ascending: rows linked or repaired and rows that took a reverse edge */
 	const uint32_t *rows;		/* count * degree, NO_SLOT after the last */
 	uint32_t	nseeds;			/* the mirror's seeds now */
 	const uint32_t *seeds;
@@ -332,9 +336,16 @@ typedef struct EngineOps
 	EngineStatus (*job_submit) (Engine *engine, const EngineJob *job, JobId *id, EngineError *error);
 	EngineStatus (*job_poll) (Engine *engine, JobId id, JobProgress *progress);
 	EngineStatus (*job_cancel) (Engine *engine, JobId id);	/* it completes soon, perhaps with ENGINE_CANCELLED */
-	EngineStatus (*job_link_result) (Engine *engine, JobId id, LinkResult *result); /* of a completed JOB_LINK */
+	EngineStatus (*job_link_result) (Engine *engine, JobId id, LinkResult *result); /* of a completed JOB_LINK or JOB_REPAIR */
 	void		(*job_release) (Engine *engine, JobId id);	/* forget a completed job; cancels and waits for another */
 } EngineOps;
+
+/* Whether a job makes edges, and leaves a LinkResult. */
+static inline bool
+engine_job_links(JobKind kind)
+{
+	return kind == JOB_LINK || kind == JOB_REPAIR;
+}
 
 /* The CPU engine. */
 extern const EngineOps *cpu_engine_ops(void);

@@ -54,6 +54,7 @@ check_job(const EngineJob *job, EngineError *error)
 			complete = job->slots != NULL;
 			break;
 		case JOB_LINK:
+		case JOB_REPAIR:
 			if (job->ef_construction < 4 || job->ef_construction > 1000 || job->threads < 0)
 			{
 				engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000", job->ef_construction);
@@ -177,6 +178,7 @@ perform(CpuJob *job, Worker *worker)
 		case JOB_SEEDS:
 			return mirror_set_seeds(mirror, job->in.slots, job->in.count, &job->error);
 		case JOB_LINK:
+		case JOB_REPAIR:
 			return link_run(job, worker);
 		case JOB_DROP:
 			return ENGINE_OK;
@@ -200,7 +202,7 @@ static void
 finish(CpuEngine *engine, CpuJob *job, EngineStatus status)
 {
 	job->status = status;
-	if (status == ENGINE_OK && job->in.kind != JOB_LINK)
+	if (status == ENGINE_OK && !engine_job_links(job->in.kind))
 		atomic_store(&job->watch.done, job->in.count);
 	job->completed = true;
 	engine->unfinished_jobs--;
@@ -281,7 +283,7 @@ jobs_cancel(CpuEngine *engine, JobId id)
 	return job != NULL ? ENGINE_OK : ENGINE_NOT_FOUND;
 }
 
-/* The result of a completed link. */
+/* The result of a completed link or repair. */
 EngineStatus
 jobs_link_result(CpuEngine *engine, JobId id, LinkResult *result)
 {
@@ -291,7 +293,7 @@ jobs_link_result(CpuEngine *engine, JobId id, LinkResult *result)
 	memset(result, 0, sizeof(*result));
 	pthread_mutex_lock(&engine->lock);
 	job = find_job(engine, id);
-	found = job != NULL && job->completed && job->in.kind == JOB_LINK;
+	found = job != NULL && job->completed && engine_job_links(job->in.kind);
 	if (found)
 		*result = job->link;
 	pthread_mutex_unlock(&engine->lock);

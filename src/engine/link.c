@@ -1,6 +1,6 @@
 /*
  * link.c
- *		Linking: pending rows get graph rows, and their neighbours edges back.
+ *		Linking: pending rows get graph rows, and their neighbours edges back. Repair (linkrepair.c) goes the same way.
  *
  * Rows are linked in batches. Every row of a batch searches the graph as it stood before the batch, so the outcome does not
  * depend on threads; its candidates are what the search found and the nearest of its own batch. They are pruned to the row's
@@ -30,7 +30,7 @@ collect_edges(Linking *linking)
 	{
 		ranges[linking->slots[linking->first + i] >> shift]++;
 		for (uint32_t j = 0; j < linking->nchosen[i]; j++)
-			ranges[linking->chosen[(size_t) i * degree + j].slot >> shift]++;
+			ranges[linking->chosen[(size_t) i * degree + j].slot >> shift] += linking->chosen[(size_t) i * degree + j].fresh;
 	}
 	for (uint32_t i = 1; i <= RANGES_MAX; i++)
 		ranges[i] += ranges[i - 1];
@@ -41,30 +41,16 @@ collect_edges(Linking *linking)
 		uint32_t	slot = linking->slots[linking->first + i];
 
 		for (uint32_t j = 0; j < linking->nchosen[i]; j++)
-			linking->edges[--ranges[chosen[j].slot >> shift]] = (BackEdge) {chosen[j].slot, (int32_t) i, chosen[j].distance};
+			if (chosen[j].fresh)
+				linking->edges[--ranges[chosen[j].slot >> shift]] = (BackEdge) {chosen[j].slot, (int32_t) i, chosen[j].distance};
 		linking->edges[--ranges[slot >> shift]] = (BackEdge) {slot, ~(int32_t) i, 0};
 	}
 }
 
-/*
- * Link one batch. One that is cut short leaves its rows pending with empty graph rows; targets already updated keep their edges, which
- * lead to slots that route nowhere until they are linked.
- */
-static EngineStatus
-link_batch(Linking *linking, Worker *worker, int threads)
+/* The rows of a batch are written: they are in the graph now, or, cut short, are left out of it. */
+static void
+end_batch(Linking *linking, bool stopped)
 {
-	Phase		choose = {.work = link_choose_row, .context = linking, .count = linking->batch};
-	Phase		update = {.work = link_update_range, .context = linking, .count = ((linking->rows - 1) >> linking->range_shift) + 1};
-	bool		stopped;
-
-	phase_run(worker, &choose, threads);
-	if (atomic_load(&linking->no_memory))
-		return ENGINE_NO_MEMORY;
-	if (atomic_load(&linking->job->watch.cancelled))
-		return ENGINE_CANCELLED;
-	collect_edges(linking);
-	phase_run(worker, &update, threads);
-	stopped = atomic_load(&linking->no_memory) || atomic_load(&linking->job->watch.cancelled);
 	if (!stopped && atomic_load(&linking->mirror->nseeds) == 0)	/* rows that leave the pending map must be reachable */
 		(void) mirror_set_seeds(linking->mirror, linking->slots + linking->first, linking->batch, NULL);
 	for (uint32_t i = 0; i < linking->batch; i++)
@@ -77,14 +63,37 @@ link_batch(Linking *linking, Worker *worker, int threads)
 			mirror_mark_linked(linking->mirror, slot);
 		link_mark_changed(linking, slot);
 	}
+}
+
+/*
+ * Link one batch. One that is cut short leaves its rows pending with empty graph rows; targets already updated keep their edges, which
+ * lead to slots that route nowhere until they are linked. Rows repaired are written whole or not at all.
+ */
+static EngineStatus
+link_batch(Linking *linking, Worker *worker, int threads)
+{
+	Phase		choose = {.work = linking->repairs ? link_repair_row : link_choose_row, .context = linking, .count = linking->batch};
+	Phase		update = {.work = link_update_range, .context = linking, .count = ((linking->rows - 1) >> linking->range_shift) + 1};
+	bool		stopped;
+
+	phase_run(worker, &choose, threads);
+	if (atomic_load(&linking->no_memory))
+		return ENGINE_NO_MEMORY;
+	if (atomic_load(&linking->job->watch.cancelled))
+		return ENGINE_CANCELLED;
+	collect_edges(linking);
+	phase_run(worker, &update, threads);
+	stopped = atomic_load(&linking->no_memory) || atomic_load(&linking->job->watch.cancelled);
+	if (!linking->repairs)
+		end_batch(linking, stopped);
 	if (!stopped)
 		return ENGINE_OK;
 	return atomic_load(&linking->no_memory) ? ENGINE_NO_MEMORY : ENGINE_CANCELLED;
 }
 
 /* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */
-static uint32_t
-choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds)
+uint32_t
+link_choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds)
 {
 	uint32_t	count = 0;
 
@@ -121,7 +130,7 @@ renew_seeds(Mirror *mirror, uint32_t rows)
 	taken = calloc(((size_t) rows + 63) / 64 + 1, sizeof(uint64_t));
 	seeds = malloc((size_t) want * sizeof(uint32_t) + 1);
 	if (taken != NULL && seeds != NULL)
-		status = mirror_set_seeds(mirror, seeds, choose_seeds(mirror, rows, want, taken, seeds), NULL);
+		status = mirror_set_seeds(mirror, seeds, link_choose_seeds(mirror, rows, want, taken, seeds), NULL);
 	free(taken);
 	free(seeds);
 	return status;
@@ -166,6 +175,8 @@ collect_slots(Linking *linking)
 	uint32_t	room = in->slots != NULL ? in->count : atomic_load(&linking->mirror->pending);
 	uint64_t	random = 88172645463325252u;
 
+	if (linking->repairs)
+		return link_collect_broken(linking);
 	linking->slots = malloc((size_t) room * sizeof(uint32_t) + 1);
 	if (linking->slots == NULL)
 		return false;
@@ -310,13 +321,13 @@ link_all(Linking *linking, Worker *worker)
 	int			threads = job->in.threads > 0 ? job->in.threads : worker->engine->nthreads;
 	EngineStatus status = ENGINE_OK;
 
-	if (atomic_load(&linking->mirror->linked) > 0)
+	if (atomic_load(&linking->mirror->linked) > 0 && (!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
 		status = renew_seeds(linking->mirror, linking->rows);	/* rows from pages may have come without any */
 	update_link_seeds(linking);
 	atomic_store(&job->watch.total, linking->count);
 	while (status == ENGINE_OK && linking->first < linking->count)
 	{
-		uint32_t	most = atomic_load(&linking->mirror->linked) / BATCH_SHARE;
+		uint32_t	most = linking->repairs ? BATCH_MAX : atomic_load(&linking->mirror->linked) / BATCH_SHARE;
 
 		linking->batch = most < 1 ? 1 : most < BATCH_MAX ? most : BATCH_MAX;
 		if (linking->batch > linking->count - linking->first)
@@ -324,20 +335,29 @@ link_all(Linking *linking, Worker *worker)
 		status = link_batch(linking, worker, threads);
 		if (status != ENGINE_OK)
 			break;
-		update_link_seeds(linking);
+		if (!linking->repairs)
+			update_link_seeds(linking);
 		linking->first += linking->batch;
 		atomic_store(&job->watch.done, linking->first);
-		status = renew_seeds(linking->mirror, linking->rows);	/* searches go on meanwhile */
+		if (!linking->repairs)
+			status = renew_seeds(linking->mirror, linking->rows);	/* searches go on meanwhile */
 	}
-	return status == ENGINE_OK && linking->count > 0 ? link_connect(linking, worker) : status;
+	if (status == ENGINE_OK && linking->repairs)
+		status = link_replace_dead_seeds(linking->mirror, linking->rows);
+	if (status != ENGINE_OK || (linking->repairs ? job->in.slots != NULL : linking->count == 0))
+		return status;
+	return link_connect(linking, worker);
 }
 
-/* Link a mirror's pending slots; fills job->link, also with what was linked before a failure. */
+/* Link a mirror's pending slots, or repair its rows; fills job->link, also with what was done before a failure. */
 EngineStatus
 link_run(CpuJob *job, Worker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
-	Linking		linking = {.job = job, .mirror = mirror, .rows = atomic_load(&mirror->rows)};
+	Linking		linking = {
+		.job = job, .mirror = mirror, .repairs = job->in.kind == JOB_REPAIR, .rows = atomic_load(&mirror->rows)
+	};
+	const char *what = linking.repairs ? "repair" : "linking";
 	EngineStatus status;
 	EngineStatus result;
 
@@ -357,16 +377,16 @@ link_run(CpuJob *job, Worker *worker)
 	}
 	if (linking.changed != NULL)
 	{
-		result = renew_seeds(mirror, linking.rows);
+		result = linking.repairs ? ENGINE_OK : renew_seeds(mirror, linking.rows);
 		if (result == ENGINE_OK)
 			result = make_result(&linking);
 		if (status == ENGINE_OK)
 			status = result;
 	}
 	if (status == ENGINE_CANCELLED)
-		engine_error(&job->error, status, "linking was cancelled after %u of %u rows", linking.first, linking.count);
+		engine_error(&job->error, status, "%s was cancelled after %u of %u rows", what, linking.first, linking.count);
 	else if (status != ENGINE_OK)
-		engine_error(&job->error, status, "out of memory for linking %u rows", linking.count);
+		engine_error(&job->error, status, "out of memory for %s of %u rows", what, linking.count);
 	release(&linking);
 	return status;
 }

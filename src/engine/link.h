@@ -30,6 +30,7 @@ typedef struct Chosen
 {
 	uint32_t	slot;
 	float		distance;
+	bool		fresh;			/* the row did not have it: it is to have an edge back */
 } Chosen;
 
 /*
@@ -51,8 +52,9 @@ typedef struct Linking
 	CpuJob	   *job;
 	Mirror	   *mirror;
 	PruneRule	rule;
+	bool		repairs;		/* rows that name dead slots; else pending ones */
 	uint32_t	rows;			/* published when it began */
-	uint32_t   *slots;			/* to link, in order */
+	uint32_t   *slots;			/* to link or repair, in order */
 	uint32_t	count;
 	uint32_t	first;			/* the batch */
 	uint32_t	batch;
@@ -82,7 +84,17 @@ extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slo
 /* PairDistance over a LinkAccess: candidates are known by their slots. */
 extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b);
 
-/* linkreach.c: the end of a link that is not small: every row can be reached. */
+/* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
+extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer);
+
+/* Choose seeds spread over the linked slots that are not taken, any prefix of them too; returns how many. */
+extern uint32_t link_choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds);
+
+/* linkrepair.c */
+extern bool link_collect_broken(Linking *linking);
+extern EngineStatus link_replace_dead_seeds(Mirror *mirror, uint32_t rows);
+
+/* linkreach.c: the end of a link that is not small, or of a repair of all rows: every row can be reached. */
 extern EngineStatus link_connect(Linking *linking, Worker *worker);
 
 /* Note that a row has changed. */
@@ -94,6 +106,7 @@ link_mark_changed(Linking *linking, uint32_t slot)
 
 /* Items of the two phases of a batch: a row of it, a range of targets. */
 extern void link_choose_row(void *linking, uint32_t item, Worker *worker);
+extern void link_repair_row(void *linking, uint32_t item, Worker *worker);
 extern void link_update_range(void *linking, uint32_t range, Worker *worker);
 
 #endif							/* GPUANN_LINK_H */

@@ -104,7 +104,7 @@ link_connect(Linking *linking, Worker *worker)
 	uint32_t	left;
 	EngineStatus status;
 
-	if ((uint64_t) linking->count * REACH_SHARE < atomic_load(&linking->mirror->linked))
+	if (!linking->repairs && (uint64_t) linking->count * REACH_SHARE < atomic_load(&linking->mirror->linked))
 		return ENGINE_OK;
 	linking->nseeds = have < REACH_SEEDS ? have : REACH_SEEDS;
 	for (uint32_t i = 0; i < linking->nseeds; i++)

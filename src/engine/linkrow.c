@@ -19,6 +19,7 @@ link_scratch_free(LinkScratch *scratch)
 	free(scratch->candidates);
 	free(scratch->wide.elements);
 	free(scratch->pair.elements);
+	free(scratch->repair_memory);
 }
 
 /* Make room for candidates and wide vectors. */
@@ -134,8 +135,8 @@ link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide
 }
 
 /* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
-static EngineStatus
-find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
+EngineStatus
+link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
 {
 	const Linking *linking = access->linking;
 	const GraphAccess graph = {access, access_row, access_fast, NULL, NULL, NULL, access_expect};
@@ -229,7 +230,7 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 	linking->nchosen[item] = 0;
 	if (!link_begin_slot(linking, scratch, slot, true, &rule))
 		return;
-	if (find_candidates(&access, slot, rule.equal_distance, &answer) != ENGINE_OK ||
+	if (link_find_candidates(&access, slot, rule.equal_distance, &answer) != ENGINE_OK ||
 		!scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL, linking->mirror->spec.dims))
 	{
 		atomic_store(&linking->no_memory, true);
@@ -245,7 +246,7 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 		add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
 	count = prune_choose(&rule, scratch->candidates, count, link_pair_distance, &access, chosen, &kept);
 	for (uint32_t i = 0; i < count; i++)
-		linking->chosen[(size_t) item * rule.degree + i] = (Chosen) {chosen[i].slot, (float) chosen[i].distance};
+		linking->chosen[(size_t) item * rule.degree + i] = (Chosen) {chosen[i].slot, (float) chosen[i].distance, true};
 	linking->nchosen[item] = count;
 	linking->nkept[item] = (uint8_t) kept;
 }

@@ -273,6 +273,8 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 		result = link_walk_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaSuccess)
 		result = link_rows_prepare(engine->device.sharedMemPerBlockOptin);
+	if (result == cudaSuccess)
+		result = link_repair_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction)
 	{
 		(void) cudaGetLastError();
@@ -728,7 +730,7 @@ cuda_job_cancel(Engine *handle, JobId id)
 	if (job == NULL)
 		return ENGINE_NOT_FOUND;
 	job->cancelled = true;
-	if (job->in.kind == JOB_LINK && !job->on_device && job->twin != 0)
+	if (engine_job_links(job->in.kind) && !job->on_device && job->twin != 0)
 		engine->twin_ops->job_cancel(engine->twin, job->twin);
 	return ENGINE_OK;
 }
@@ -739,7 +741,7 @@ cuda_job_link_result(Engine *handle, JobId id, LinkResult *result)
 	CudaJob *job = job_find(cuda(handle), id);
 
 	memset(result, 0, sizeof(*result));
-	if (job == NULL || job->in.kind != JOB_LINK || job->stage != STAGE_DONE)
+	if (job == NULL || !engine_job_links(job->in.kind) || job->stage != STAGE_DONE)
 		return ENGINE_NOT_FOUND;
 	*result = job->link;
 	return ENGINE_OK;

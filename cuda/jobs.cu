@@ -2,9 +2,9 @@
  * jobs.cu
  *		Jobs: what each kind does in what order, a piece at a time.
  *
- * One job per mirror runs, those after it wait. Every mirror has a twin in a CPU engine, and every change is made in both. JOB_LINK runs
+ * One job per mirror runs, those after it wait. Every mirror has a twin in a CPU engine, and every change is made in both. JOB_LINK and JOB_REPAIR run
  * on the device (link.cu); or, where its memory does not suffice or the engine is told so, on the twin, whose changed rows are then uploaded
- * like those of JOB_GRAPH. What the device links the twin is told only when it is to link itself.
+ * like those of JOB_GRAPH. What the device links or repairs the twin is told only when it is to link itself.
  *
  * Nothing is published before all of a job is there, but for overwritten and dead slots, which change in place, piece by piece; these
  * jobs are checked before they begin and then cannot fail or be cancelled.
@@ -28,11 +28,13 @@ static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},	  /* JOB_SEEDS */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
 	 STAGE_DONE}, /* JOB_LINK */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_REPAIR */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE},											  /* JOB_DROP */
 	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
-	 STAGE_DONE}, /* JOB_LINK on the device */
+	 STAGE_DONE}, /* JOB_LINK and JOB_REPAIR on the device */
 	{STAGE_QUEUED, STAGE_LINK, STAGE_TELL, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
-	 STAGE_DRAIN, STAGE_DONE}}; /* JOB_LINK on a twin that is behind */
+	 STAGE_DRAIN, STAGE_DONE}}; /* the same on a twin that is behind */
 
 #define LINK_ON_DEVICE (JOB_DROP + 1)
 #define LINK_TELLS (JOB_DROP + 2)
@@ -70,7 +72,7 @@ job_free(CudaEngine *engine, CudaJob *job)
 static EngineStatus
 check_arrays(const EngineJob *in, EngineError *error)
 {
-	bool slots = in->kind != JOB_APPEND && in->kind != JOB_LINK && in->kind != JOB_DROP;
+	bool slots = in->kind != JOB_APPEND && !engine_job_links(in->kind) && in->kind != JOB_DROP;
 	bool versions = in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD;
 	bool vectors = in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE;
 
@@ -79,7 +81,7 @@ check_arrays(const EngineJob *in, EngineError *error)
 		engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) in->kind);
 		return ENGINE_INVALID;
 	}
-	if (in->kind == JOB_LINK && (in->ef_construction < 4 || in->ef_construction > 1000 || in->threads < 0))
+	if (engine_job_links(in->kind) && (in->ef_construction < 4 || in->ef_construction > 1000 || in->threads < 0))
 	{
 		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000", in->ef_construction);
 		return ENGINE_INVALID;
@@ -140,8 +142,8 @@ fail(CudaJob *job, EngineStatus status)
 static bool
 take_lists(CudaJob *job)
 {
-	bool pending = job->in.kind == JOB_GRAPH || job->in.kind == JOB_LINK;
-	bool seeds = job->in.kind == JOB_SEEDS || job->in.kind == JOB_LINK;
+	bool pending = job->in.kind == JOB_GRAPH || engine_job_links(job->in.kind);
+	bool seeds = job->in.kind == JOB_SEEDS || engine_job_links(job->in.kind);
 
 	if (pending)
 		job->pending = (uint32_t *) malloc((job->mirror->nlisted + 1) * sizeof(uint32_t));
@@ -191,14 +193,14 @@ begin(CudaEngine *engine, CudaJob *job)
 							 mirror->rows);
 				return fail(job, ENGINE_INVALID);
 			}
-	if (in->kind == JOB_LINK && engine->links_on_device)
+	if (engine_job_links(in->kind) && engine->links_on_device)
 	{
 		job->on_device = link_begin(engine, job);
 		job->tells = !job->on_device && mirror->twin_behind;
 		if (job->tells && !link_begin_telling(job))
 			return fail(job, ENGINE_NO_MEMORY);
 		if (!job->on_device && !engine->failure.failed)
-			engine_error(&job->error, ENGINE_OK, "linked on the host: the device has no memory for it, or not for all rows");
+			engine_error(&job->error, ENGINE_OK, "%s on the host: the device has no memory for it, or not for all rows", in->kind == JOB_LINK ? "linked" : "repaired");
 	}
 	return take_lists(job);
 }
@@ -207,7 +209,7 @@ begin(CudaEngine *engine, CudaJob *job)
 static uint32_t
 graph_rows(const CudaJob *job, const uint32_t **slots, const uint32_t **rows)
 {
-	bool link = job->in.kind == JOB_LINK;
+	bool link = engine_job_links(job->in.kind);
 
 	*slots = link ? job->link.slots : job->in.slots;
 	*rows = link ? job->link.rows : job->in.rows;
@@ -218,8 +220,8 @@ graph_rows(const CudaJob *job, const uint32_t **slots, const uint32_t **rows)
 static void
 collect_seeds(CudaJob *job)
 {
-	const uint32_t *seeds = job->in.kind == JOB_LINK ? job->link.seeds : job->in.slots;
-	uint32_t count = job->in.kind == JOB_LINK ? job->link.nseeds : job->in.count;
+	const uint32_t *seeds = engine_job_links(job->in.kind) ? job->link.seeds : job->in.slots;
+	uint32_t count = engine_job_links(job->in.kind) ? job->link.nseeds : job->in.count;
 
 	if (job->has_seeds)
 		return;
@@ -285,7 +287,7 @@ run_twin(CudaEngine *engine, CudaJob *job)
 		status = engine->twin_ops->job_submit(engine->twin, &in, &job->twin, &job->error);
 		if (status != ENGINE_OK)
 			return fail(job, status);
-		if (job->cancelled && in.kind == JOB_LINK)
+		if (job->cancelled && engine_job_links(in.kind))
 			engine->twin_ops->job_cancel(engine->twin, job->twin);
 	}
 	status = engine->twin_ops->job_poll(engine->twin, job->twin, &progress);
@@ -294,7 +296,7 @@ run_twin(CudaEngine *engine, CudaJob *job)
 		engine_error(&job->error, status, "the linker lost a job");
 		return fail(job, status);
 	}
-	if (job->in.kind == JOB_LINK)
+	if (engine_job_links(job->in.kind))
 	{
 		job->shown_done = progress.done;
 		job->shown_total = progress.total;
@@ -307,7 +309,7 @@ run_twin(CudaEngine *engine, CudaJob *job)
 	if (progress.status == ENGINE_NO_MEMORY)
 		engine_host_refused(&job->error);
 	/* a link that was cut short may have linked a part */
-	if (job->in.kind == JOB_LINK)
+	if (engine_job_links(job->in.kind))
 		return engine->twin_ops->job_link_result(engine->twin, job->twin, &job->link) == ENGINE_OK;
 	return progress.status == ENGINE_OK || fail(job, progress.status);
 }
@@ -388,8 +390,8 @@ publish(CudaJob *job)
 	}
 	if (job->has_pending)
 		publish_pending(job);
-	job->status = job->in.kind == JOB_LINK ? job->twin_status : ENGINE_OK;
-	if (job->in.kind != JOB_LINK)
+	job->status = engine_job_links(job->in.kind) ? job->twin_status : ENGINE_OK;
+	if (!engine_job_links(job->in.kind))
 		job->shown_done = job->in.count;
 	if (job->in.has_position && job->status == ENGINE_OK)
 		mirror->position = job->in.position;
@@ -414,7 +416,7 @@ send_rows(CudaEngine *engine, CudaJob *job)
 	uint32_t count = job->in.count;
 	bool sent = true;
 
-	if (job->in.kind == JOB_GRAPH || job->in.kind == JOB_LINK)
+	if (job->in.kind == JOB_GRAPH || engine_job_links(job->in.kind))
 		count = graph_rows(job, &slots, &rows);
 	/* a search in several passes sees its rows unchanged from the first to the last */
 	else if (job->in.kind != JOB_APPEND && job->mirror->passes > 0)
@@ -424,7 +426,7 @@ send_rows(CudaEngine *engine, CudaJob *job)
 			   : job->in.kind == JOB_OVERWRITE ? piece_overwrite(engine, job)
 			   : job->in.kind == JOB_DEAD	   ? piece_dead(engine, job)
 											   : piece_graph(engine, job, slots, rows, count);
-	if (job->in.kind != JOB_LINK)
+	if (!engine_job_links(job->in.kind))
 		job->shown_done = job->done;
 	return sent;
 }
@@ -456,7 +458,7 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return send_rows(engine, job);
 		case STAGE_SEEDS:
 			/* a link that never began says nothing of seeds */
-			if (job->in.kind == JOB_LINK && job->twin_status != ENGINE_OK && job->link.nseeds == 0)
+			if (engine_job_links(job->in.kind) && job->twin_status != ENGINE_OK && job->link.nseeds == 0)
 				return true;
 			collect_seeds(job);
 			return send_slots(engine, job, job->seeds, job->nseeds,

@@ -164,6 +164,8 @@ collect_slots(const CudaJob *job, LinkWork *work)
 	const uint32_t *from = job->in.slots != NULL ? job->in.slots : mirror->listed;
 	uint32_t room = job->in.slots != NULL ? job->in.count : mirror->nlisted;
 
+	if (work->repairs)
+		return link_collect_repair(job, work);
 	work->slots = (uint32_t *) malloc(((size_t) room + 1) * sizeof(uint32_t));
 	if (work->slots == NULL)
 		return false;
@@ -201,12 +203,14 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	if (work == NULL)
 		return false;
 	work->batch.ef = job->in.ef_construction;
-	work->batch.room = work->batch.ef + LINK_PATH;
+	work->repairs = work->batch.repairs = job->in.kind == JOB_REPAIR;
+	work->batch.room = work->batch.ef + LINK_PATH + (work->repairs ? mirror->spec.degree : 0);
 	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
 	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
 	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
 	begun = work->linked_here != NULL && work->bits != NULL &&
-			link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 && collect_slots(job, work) &&
+			link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 &&
+			(!work->repairs || link_repair_bytes(mirror->spec.degree) <= engine->device.sharedMemPerBlockOptin) && collect_slots(job, work) &&
 			take_memory(engine, mirror, work, &error) == ENGINE_OK;
 	work->left_out = begun ? (uint32_t *) malloc(work->most * sizeof(uint32_t)) : NULL;
 	if (work->left_out == NULL)
@@ -216,7 +220,7 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	}
 	work->batch.graph = (uint32_t *) mirror->graph.base;
 	job->shown_total = work->count;
-	work->phase = LINK_SLOTS;
+	work->phase = work->repairs ? LINK_BROKEN : LINK_SLOTS;
 	return true;
 }
 
@@ -270,7 +274,7 @@ static MirrorView
 link_view(const CudaMirror *mirror, const LinkWork *work)
 {
 	MirrorView view = mirror_view(mirror);
-	uint32_t starts = work->nstarts + work->first;
+	uint32_t starts = work->nstarts + (work->repairs ? 0 : work->first);
 
 	view.seeds = work->starts;
 	view.nseeds = starts < LINK_FROM ? starts : LINK_FROM;
@@ -293,30 +297,32 @@ begin_batch(CudaJob *job)
 {
 	LinkWork *work = job->work;
 	uint32_t linked = job->mirror->linked + work->first;
-	uint32_t rows = linked / BATCH_SHARE;
+	uint32_t rows = work->repairs ? work->most : linked / BATCH_SHARE;
 
 	if (rows < BATCH_DOUBLING)
 		rows = linked < BATCH_FIRST ? BATCH_FIRST : linked < BATCH_DOUBLING ? linked : BATCH_DOUBLING;
 	rows = rows < work->most ? rows : work->most;
 	work->batch.count = rows < work->count - work->first ? rows : work->count - work->first;
 	work->batch.slots = work->device_slots + work->first;
-	work->batch.mates = true;
+	work->batch.mates = !work->repairs;
 	show_edges(work);
 	work->done = 0;
-	work->phase = LINK_WALK;
+	work->phase = work->repairs && !work->walks ? LINK_AROUND : LINK_WALK;
 	return work->batch.count > 0;
 }
 
-/* Send one part of walking or choosing. */
+/* Send one part of walking, gathering or choosing. */
 static bool
-send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part, const MirrorView *view, bool walk)
+send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part, const MirrorView *view, LinkPhase phase)
 {
 	LinkWork *work = job->work;
 	cudaError_t launched;
 
-	part = next_part(work, part, walk ? 1 : LINK_WARPS, work->batch.count);
-	launched = walk ? link_walk_launch(view, &work->batch, part, engine->job_stream)
-					: link_choose_launch(view, &work->batch, part, engine->job_stream);
+	part = next_part(work, part, phase == LINK_WALK ? 1 : LINK_WARPS, work->batch.count);
+	launched = phase == LINK_WALK	  ? link_walk_launch(view, &work->batch, part, engine->job_stream)
+			   : phase == LINK_AROUND ? link_gather_around_launch(view, &work->batch, part, work->walks ? NULL : work->reach.selected,
+																  engine->job_stream)
+									  : link_choose_launch(view, &work->batch, part, engine->job_stream);
 	return GPU(&engine->failure, launched) && piece_send(engine, job, piece);
 }
 
@@ -326,7 +332,7 @@ link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view)
 	LinkPart part;
 	Piece *piece = next_piece(engine, job, &part);
 
-	return piece != NULL && send_rows_part(engine, job, piece, part, view, true);
+	return piece != NULL && send_rows_part(engine, job, piece, part, view, LINK_WALK);
 }
 
 /* Write a batch's rows, and sort and group the edges back. */
@@ -386,7 +392,15 @@ send_step(CudaEngine *engine, CudaJob *job)
 		return send_write(engine, job, piece);
 	if (work->phase == LINK_BACK)
 		return send_back(engine, job, piece, part);
-	return send_rows_part(engine, job, piece, part, &view, work->phase == LINK_WALK);
+	return send_rows_part(engine, job, piece, part, &view, work->phase);
+}
+
+/* What follows the last batch. */
+static LinkPhase
+after_batches(LinkWork *work)
+{
+	work->done = work->got = 0;
+	return work->repairs && !work->walks ? LINK_POOR : LINK_DRAIN;
 }
 
 /* The step that follows in a batch, or the next batch. */
@@ -399,6 +413,11 @@ next_step(CudaJob *job)
 	switch (work->phase)
 	{
 		case LINK_WALK:
+			if (work->done < rows)
+				return;
+			work->phase = work->repairs ? LINK_AROUND : LINK_CHOOSE;
+			break;
+		case LINK_AROUND:
 			if (work->done < rows)
 				return;
 			work->phase = LINK_CHOOSE;
@@ -416,7 +435,7 @@ next_step(CudaJob *job)
 				return;
 			end_batch(job);
 			if (!begin_batch(job))
-				work->phase = LINK_DRAIN;
+				work->phase = after_batches(work);
 			break;
 	}
 	work->done = 0;
@@ -430,6 +449,10 @@ send_starts(CudaEngine *engine, CudaJob *job)
 	CudaMirror *mirror = job->mirror;
 	MirrorView view = mirror_view(mirror);
 	uint32_t more = LINK_FROM - work->nstarts < work->count ? LINK_FROM - work->nstarts : work->count;
+	bool again = work->walks; /* the bitmap of changed rows is in use */
+
+	if (work->repairs)
+		more = 0;
 
 	/* those of a mirror without seeds were sent by piece_slots */
 	if (mirror->nseeds > 0 && !GPU(&engine->failure, cudaMemcpyAsync(work->starts, view.seeds, work->nstarts * sizeof(uint32_t),
@@ -437,8 +460,8 @@ send_starts(CudaEngine *engine, CudaJob *job)
 		return false;
 	return (more == 0 || GPU(&engine->failure, cudaMemcpyAsync(work->starts + work->nstarts, work->device_slots, more * sizeof(uint32_t),
 															   cudaMemcpyDeviceToDevice, engine->job_stream))) &&
-		   GPU(&engine->failure, cudaMemsetAsync(work->batch.changed, 0, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t),
-												 engine->job_stream));
+		   (again || GPU(&engine->failure, cudaMemsetAsync(work->batch.changed, 0, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t),
+												 engine->job_stream)));
 }
 
 /* --- the stages --------------------------------------------------------------------------------------------------- */
@@ -474,18 +497,24 @@ link_stage(CudaEngine *engine, CudaJob *job)
 {
 	LinkWork *work = job->work;
 
-	if (work->phase <= LINK_STARTS)
-	{
-		if (!send_slots(engine, job))
-			return false;
-		if (!begin_batch(job))
-			work->phase = LINK_DRAIN;
-	}
 	while (work->phase < LINK_DRAIN)
 	{
 		/* a batch whose rows are not written yet can be forgotten */
-		if (job->cancelled && work->phase <= LINK_CHOOSE)
+		if (job->cancelled && work->phase >= LINK_WALK && (work->phase <= LINK_CHOOSE || work->phase == LINK_POOR))
 			work->phase = LINK_DRAIN;
+		else if (work->phase == LINK_BROKEN || work->phase == LINK_POOR)
+		{
+			if (!(work->phase == LINK_BROKEN ? link_find_broken(engine, job) : link_find_poor(engine, job)))
+				return false;
+			work->phase = LINK_SLOTS;
+		}
+		else if (work->phase <= LINK_STARTS)
+		{
+			if (!send_slots(engine, job))
+				return false;
+			if (!begin_batch(job))
+				work->phase = after_batches(work);
+		}
 		else if (send_step(engine, job))
 			next_step(job);
 		else

@@ -28,9 +28,10 @@ struct LinkBatch
 	const uint32_t *slots; /* the batch's rows */
 	uint32_t count;
 	uint32_t ef;
-	uint32_t room;			 /* candidates of one row: ef + LINK_PATH */
+	uint32_t room;			 /* candidates of one row: ef + LINK_PATH; of a repair, and degree */
 	uint32_t max_equal;		 /* duplicates in one row */
 	bool mates;				 /* rows of the batch are candidates of one another */
+	bool repairs;			 /* rows have edges: candidates of theirs are flagged, and fill them first; only others take edges back */
 	LinkEntry *candidates;	 /* count x room, each row's sorted; without duplicates of the row */
 	uint32_t *ncandidates;
 	uint32_t *equals;		 /* count x LINK_EQUALS: the row's duplicates, or NO_SLOT */
@@ -54,11 +55,20 @@ struct LinkPart
 /* Allow kernels their shared memory. */
 extern cudaError_t link_walk_prepare(size_t shared_room);
 extern cudaError_t link_rows_prepare(size_t shared_room);
+extern cudaError_t link_repair_prepare(size_t shared_room);
 
 /* Find candidates of a part's rows. */
 extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
 /* Bytes of shared memory that a block of a walk of this breadth takes. */
 extern size_t link_walk_bytes(const MirrorView *mirror, uint32_t ef);
+/*
+ * Gather candidates of a part's rows that name dead slots: around these, and with poor NULL among those that a walk has written. Else rows that find few
+ * are marked in that bitmap.
+ */
+extern cudaError_t link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, uint32_t *poor,
+											 cudaStream_t stream);
+/* Bytes of shared memory that a block of that takes. */
+extern size_t link_repair_bytes(uint32_t degree);
 /* Choose the neighbours of a part's rows. */
 extern cudaError_t link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
 /* Write the batch's rows, and group the edges back by target. */

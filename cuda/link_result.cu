@@ -200,9 +200,9 @@ keeps_seeds(CudaJob *job)
 {
 	LinkWork *work = job->work;
 	const CudaMirror *mirror = job->mirror;
-	uint32_t want = seed_count(mirror->linked + work->first, SEEDS_ROOM);
+	uint32_t want = seed_count(mirror->linked + (work->repairs ? 0 : work->first), SEEDS_ROOM);
 
-	if (mirror->nseeds > 0 && want <= mirror->nseeds + mirror->nseeds / 4)
+	if (mirror->nseeds > 0 && (work->repairs || want <= mirror->nseeds + mirror->nseeds / 4))
 	{
 		job->link.nseeds = mirror->nseeds;
 		return true;
@@ -221,10 +221,10 @@ end_link(CudaEngine *engine, CudaJob *job)
 	job->mirror->twin_behind = true;
 	if (work->memory.base != 0)
 		range_release(&engine->arena, &work->memory);
-	if (work->first == work->count)
+	if (work->first == work->count && !(work->repairs && job->cancelled))
 		return;
 	job->twin_status = ENGINE_CANCELLED;
-	engine_error(&job->error, ENGINE_CANCELLED, "linking was cancelled after %u of %u rows", work->first, work->count);
+	engine_error(&job->error, ENGINE_CANCELLED, "%s was cancelled after %u of %u rows", work->repairs ? "repair" : "linking", work->first, work->count);
 }
 
 /* The link fails: the host has no memory for its result. */
@@ -244,8 +244,9 @@ begin_reach(CudaJob *job)
 	const CudaMirror *mirror = job->mirror;
 
 	next_fetch(work, LINK_BITS);
-	if (work->count == 0 || work->first < work->count || job->cancelled ||
-		(uint64_t) work->count * REACH_SHARE < (uint64_t) mirror->linked + work->count)
+	if (job->link.nseeds == 0 || work->first < work->count || job->cancelled || work->tells ||
+		(work->repairs ? job->in.slots != NULL
+					   : work->count == 0 || (uint64_t) work->count * REACH_SHARE < (uint64_t) mirror->linked + work->count))
 		return;
 	for (uint32_t slot = 0; slot < mirror->rows; slot++)
 		if (is_linked(mirror, work, slot) && !(mirror->states[slot] & SLOT_DEAD))
@@ -283,6 +284,8 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 	{
 		if (work->keeps_seeds && !link_fetch(engine, job, view.seeds, work->result_seeds, job->link.nseeds))
 			return false;
+		if (work->repairs)
+			link_replace_dead_seeds(job);
 		begin_reach(job);
 	}
 	if (work->phase == LINK_REACH)

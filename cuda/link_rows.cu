@@ -152,7 +152,80 @@ choose_fill(const MirrorView &mirror, Choice *choice)
 	__syncwarp();
 }
 
-/* Write what was chosen, and edges back. */
+/* What of a repaired row's candidates may fill it: 0, one of its own that is hidden; 1, another; 2, a copy of the one before; 3, none. */
+__device__ static inline uint32_t
+fill_rank(const MirrorView &mirror, const Choice &choice, uint32_t i)
+{
+	LinkEntry entry = i < choice.ncandidates ? choice.candidates[i] : 0;
+
+	if (i >= choice.ncandidates || (choice.taken[i / 32] >> (i % 32) & 1) || !is_eligible(mirror, choice, entry))
+		return 3;
+	return entry & 1 ? 0 : i > 0 && link_key_of(choice.candidates[i - 1]) == link_key_of(entry) ? 2 : 1;
+}
+
+/*
+ * Fill the places left in a row that is repaired: with its own, the farthest if these are too many, as a far one may be the only way to where it leads; then as
+ * choose_fill() does. In order of distance.
+ */
+__device__ static inline void
+choose_own_fill(const MirrorView &mirror, Choice *choice)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t left = mirror.degree - choice->count;
+	uint32_t totals[3] = {0, 0, 0};
+	uint32_t met[3] = {0, 0, 0};
+	uint32_t from[3],
+		to[3];
+
+	for (uint32_t base = 0; base < choice->ncandidates; base += WARP)
+	{
+		uint32_t rank = fill_rank(mirror, *choice, base + lane);
+
+		for (uint32_t r = 0; r < 3; r++)
+			totals[r] += (uint32_t) __popc(__ballot_sync(FULL_WARP, rank == r));
+	}
+	for (uint32_t r = 0; r < 3; r++)
+	{
+		uint32_t some = totals[r] < left ? totals[r] : left;
+
+		from[r] = r == 0 ? totals[r] - some : 0;
+		to[r] = from[r] + some;
+		left -= some;
+	}
+	for (uint32_t base = 0; base < choice->ncandidates; base += WARP)
+	{
+		uint32_t rank = fill_rank(mirror, *choice, base + lane);
+		bool has = false;
+		uint32_t ballot;
+
+		for (uint32_t r = 0; r < 3; r++)
+		{
+			uint32_t of_rank = __ballot_sync(FULL_WARP, rank == r);
+			uint32_t place = met[r] + (uint32_t) __popc(of_rank & ((1u << lane) - 1));
+
+			has = has || (rank == r && place >= from[r] && place < to[r]);
+			met[r] += (uint32_t) __popc(of_rank);
+		}
+		ballot = __ballot_sync(FULL_WARP, has);
+		if (has)
+			choice->kept[choice->count + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = choice->candidates[base + lane];
+		choice->count += (uint32_t) __popc(ballot);
+	}
+	__syncwarp();
+}
+
+/* Whether a row has an edge already. */
+__device__ static inline bool
+names(const MirrorView &mirror, uint32_t row, uint32_t slot)
+{
+	bool named = false;
+
+	for (uint32_t i = 0; i < mirror.degree && !named; i++)
+		named = mirror.graph[(size_t) row * mirror.degree + i] == slot;
+	return named;
+}
+
+/* Write what was chosen, and edges back: from a row that is repaired, of those that it did not have. */
 __device__ static inline void
 write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &choice, uint32_t item)
 {
@@ -162,9 +235,10 @@ write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	{
 		bool has = i < choice.count;
 		LinkEntry entry = has ? choice.kept[i] : 0;
+		bool back = has && !(batch.repairs && names(mirror, choice.self, link_slot(entry)));
 
 		batch.chosen[first + i] = has ? link_slot(entry) : NO_SLOT;
-		batch.edge_keys[first + i] = has ? (LinkEntry) link_slot(entry) << 32 | link_key_of(entry) : LINK_NO_ENTRY;
+		batch.edge_keys[first + i] = back ? (LinkEntry) link_slot(entry) << 32 | link_key_of(entry) : LINK_NO_ENTRY;
 		batch.edge_sources[first + i] = choice.self;
 	}
 }
@@ -188,7 +262,10 @@ choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *
 	__syncwarp();
 	choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
 	choose_spread<T, TERM>(mirror, &choice);
-	choose_fill(mirror, &choice);
+	if (batch.repairs)
+		choose_own_fill(mirror, &choice);
+	else
+		choose_fill(mirror, &choice);
 	write_choice(mirror, batch, choice, item);
 	__syncwarp();
 }

@@ -1,6 +1,6 @@
 /*
  * linkjob.h
- *		Linking on the device as a stage of JOB_LINK: between jobs.cu and link.cu.
+ *		Linking on the device as a stage of JOB_LINK, and repair, of JOB_REPAIR: between jobs.cu and link.cu.
  */
 #ifndef GPUANN_CUDA_LINKJOB_H
 #define GPUANN_CUDA_LINKJOB_H
@@ -13,12 +13,15 @@
 typedef enum LinkPhase
 {
 	LINK_BEGIN,
+	LINK_BROKEN, /* a repair: the device looks which rows name dead slots */
 	LINK_SLOTS,	 /* the slots to link are on their way */
 	LINK_STARTS, /* the slots that searches start from */
 	LINK_WALK,
+	LINK_AROUND, /* a repair: what is around the dead neighbours of rows is gathered */
 	LINK_CHOOSE,
 	LINK_WRITE,
 	LINK_BACK,
+	LINK_POOR,	/* a repair: rows that found little are gone through again, with a walk */
 	LINK_DRAIN, /* the last batch */
 	LINK_SEEDS, /* the seeds that stay are brought here */
 	LINK_REACH, /* what is left out gets a way in (link_reach.cu) */
@@ -49,7 +52,9 @@ struct LinkReach
 struct LinkWork
 {
 	LinkPhase phase;
-	int step;		 /* of LINK_REACH */
+	bool repairs;	 /* JOB_REPAIR */
+	bool walks;		 /* a repair that has come to rows that found little */
+	int step;		 /* of LINK_BROKEN, LINK_REACH */
 	uint32_t rounds; /* likewise */
 	LinkReach reach;
 	uint32_t *left_out; /* on the host: selected rows */
@@ -95,7 +100,13 @@ extern bool link_tell_stage(CudaEngine *engine, CudaJob *job);
 extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
 /* Bring so many words here, several pieces at a time. True when all have come. */
 extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to, uint32_t words);
-/* link_reach.cu: the same; and its memory */
+/* link_repair.cu. Put the slots together that a repair looks at; which of them name dead slots; which have found little: true when known */
+extern bool link_collect_repair(const CudaJob *job, LinkWork *work);
+extern bool link_find_broken(CudaEngine *engine, CudaJob *job);
+extern bool link_find_poor(CudaEngine *engine, CudaJob *job);
+/* Seeds that are dead make way for others. */
+extern void link_replace_dead_seeds(CudaJob *job);
+/* link_reach.cu: as link_stage; and its memory */
 extern bool link_reach(CudaEngine *engine, CudaJob *job);
 extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
 /* Whether queries are about: then a link takes little at a time. */

@@ -43,6 +43,8 @@ typedef struct Settings
 	uint32_t	more;			/* rows that are linked in a job of their own, after all others */
 	uint32_t	candidates;		/* rows whose candidates are compared with their nearest rows */
 	bool		beside;			/* measure lone queries beside that job */
+	uint32_t	dead;			/* this many rows in a hundred die when all are linked */
+	uint32_t	repair;			/* and the others are repaired: 1, in one job; more, in so many, and one of all; 0: not */
 	uint32_t	filter;			/* this many rows in a hundred pass; 0: no filter */
 	uint32_t	efs[MOST_LIST];
 	uint32_t	nefs;
@@ -52,7 +54,7 @@ typedef struct Settings
 
 static Settings set = {
 	NULL, NULL, NULL, NULL, ELEMENT_FLOAT, METRIC_L2, 1000000, 128, 32, 100, 10, 0, 2000,
-	0, 0, false, 0, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
+	0, 0, false, 0, 0, 0, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
 };
 static const EngineOps *ops;
 static Engine *engine;
@@ -293,6 +295,60 @@ compare_candidates(const char *vectors)
 	printf("* candidates before pruning: recall@10 %.4f over %u rows\n", all > 0 ? (double) hits / (double) all : 0, set.candidates);
 }
 
+/* Let rows die at random. */
+static void
+kill_rows(void)
+{
+	uint32_t   *slots = need(malloc(sizeof(uint32_t) * set.rows));
+	uint32_t   *versions = need(malloc(sizeof(uint32_t) * set.rows));
+	EngineJob	job = {.kind = JOB_DEAD, .slots = slots, .versions = versions};
+	uint64_t	state = 3;
+
+	for (uint32_t row = 0; row < set.rows; row++)
+	{
+		state = state * 6364136223846793005ull + 1442695040888963407ull;
+		if ((state >> 33) % 100 >= set.dead)
+			continue;
+		versions[job.count] = 1;
+		slots[job.count++] = row;
+	}
+	run_job(job, "died", false);
+	free(slots);
+	free(versions);
+}
+
+/* Repair what is left: by ranges of slots, then all that is still to do. Times of jobs and of copying results out are in the figure. */
+static void
+repair_rows(void)
+{
+	uint32_t   *slots = need(malloc(sizeof(uint32_t) * set.rows));
+	double		start = now();
+	double		longest = 0;
+	uint64_t	changed = 0;
+
+	for (uint32_t row = 0; row < set.rows; row++)
+		slots[row] = row;
+	for (uint32_t i = set.repair == 1 ? 1 : 0; i <= set.repair; i++)
+	{
+		uint32_t	first = (uint32_t) ((uint64_t) set.rows * i / set.repair);
+		uint32_t	end = (uint32_t) ((uint64_t) set.rows * (i + 1) / set.repair);
+		EngineJob	job = {
+			.kind = JOB_REPAIR, .ef_construction = set.ef_construction, .slots = i < set.repair ? slots + first : NULL,
+			.count = i < set.repair ? end - first : 0
+		};
+		double		begun = now();
+		JobId		id = run_job(job, i == set.repair ? "repaired, the last job" : "", true);
+		LinkResult	result;
+
+		must(ops->job_link_result(engine, id, &result), &(EngineError) {0}, "result");
+		changed += result.count;
+		ops->job_release(engine, id);
+		longest = now() - begun > longest ? now() - begun : longest;
+	}
+	printf("* repaired in %.2f s: %llu changed rows came back, the longest job took %.3f s\n", now() - start, (unsigned long long) changed, longest);
+	free(slots);
+}
+
 /* Fill a mirror. */
 static void
 load(void)
@@ -325,6 +381,10 @@ load(void)
 	}
 	if (set.candidates > 0)
 		compare_candidates(vectors);
+	if (set.dead > 0)
+		kill_rows();
+	if (set.repair > 0)
+		repair_rows();
 	free(vectors);
 	free(versions);
 }
@@ -513,7 +573,7 @@ usage(void)
 {
 	fprintf(stderr, "usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine|l1]\n"
 			"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
-			"       [--more ROWS] [--beside] [--candidates ROWS] [--filter PERCENT]\n");
+			"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT]\n");
 	exit(2);
 }
 
@@ -525,6 +585,7 @@ parse(int argc, char **argv)
 		{"metric", 1, NULL, 'm'}, {"degree", 1, NULL, 'D'}, {"ef-construction", 1, NULL, 'c'}, {"graph", 1, NULL, 'g'},
 		{"ef", 1, NULL, 'e'}, {"batch", 1, NULL, 'B'}, {"truths", 1, NULL, 'T'}, {"seeds", 1, NULL, 's'},
 		{"more", 1, NULL, 'M'}, {"beside", 0, NULL, 'S'}, {"candidates", 1, NULL, 'C'}, {"filter", 1, NULL, 'f'},
+		{"dead", 1, NULL, 'x'}, {"repair", 1, NULL, 'r'},
 		{NULL, 0, NULL, 0}
 	};
 	int			option;
@@ -548,13 +609,15 @@ parse(int argc, char **argv)
 			case 'S': set.beside = true; break;
 			case 'C': set.candidates = (uint32_t) atoi(optarg); break;
 			case 's': set.seeds = (uint32_t) atoi(optarg); break;
+			case 'x': set.dead = (uint32_t) atoi(optarg); break;
+			case 'r': set.repair = (uint32_t) atoi(optarg); break;
 			case 'f': set.filter = (uint32_t) atoi(optarg); break;
 			case 'n': set.rows = (uint32_t) atoi(optarg); break;
 			case 'd': set.dims = (uint32_t) atoi(optarg); break;
 			case 'k': set.k = (uint32_t) atoi(optarg); break;
 			default: usage();
 		}
-	if (set.base == NULL || set.query == NULL || set.truths > MOST_QUERIES || set.more >= set.rows || set.candidates > set.rows)
+	if (set.base == NULL || set.query == NULL || set.truths > MOST_QUERIES || set.more >= set.rows || set.candidates > set.rows || set.dead > 100)
 		usage();
 	for (uint32_t i = 0; i < set.nbatches; i++)
 		if (set.batches[i] == 0 || set.batches[i] > MOST_QUERIES)

@@ -500,7 +500,7 @@ link_stage(CudaEngine *engine, CudaJob *job)
 	while (work->phase < LINK_DRAIN)
 	{
 		/* a batch whose rows are not written yet can be forgotten */
-		if (job->cancelled && work->phase >= LINK_WALK && (work->phase <= LINK_CHOOSE || work->phase == LINK_POOR))
+		if (job->cancelled && work->phase >= LINK_WALK && work->phase <= LINK_CHOOSE)
 			work->phase = LINK_DRAIN;
 		else if (work->phase == LINK_BROKEN || work->phase == LINK_POOR)
 		{

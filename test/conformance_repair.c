@@ -117,7 +117,7 @@ half(void)
 {
 	static const Pair kinds[] = {{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_BIT, METRIC_HAMMING},
 	{ELEMENT_FLOAT, METRIC_IP}};
-	uint32_t	rows = options.quick ? 1200 : 6000;
+	uint32_t	rows = options.quick ? 700 : 4000;
 
 	for (int i = 0; i < (options.quick ? 2 : 4); i++)
 	{
@@ -153,7 +153,7 @@ compare_near(const void *left, const void *right)
 static void
 nearest(void)
 {
-	uint32_t	rows = options.quick ? 1200 : 6000;
+	uint32_t	rows = options.quick ? 700 : 6000;
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, rows, rows, SHAPE_CLUSTERED);
 	Near	   *near = allocate(rows * sizeof(Near));
 	uint32_t   *slots = allocate(rows * sizeof(uint32_t));
@@ -183,9 +183,10 @@ nearest(void)
 static void
 few_left(void)
 {
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 1500, 1500, SHAPE_UNIFORM);
+	uint32_t	rows = options.quick ? 800 : 3000;
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, rows, rows, SHAPE_UNIFORM);
 
-	world_append(world, 1500);
+	world_append(world, rows);
 	world_link(world);
 	kill_share(world, 96);
 	(void) world_repair(world, NULL, 0);
@@ -250,7 +251,7 @@ tiny(void)
 static void
 in_pieces(void)
 {
-	uint32_t	rows = 1200;
+	uint32_t	rows = 700;
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, rows + 100, rows + 100, SHAPE_CLUSTERED);
 	uint32_t   *slots = allocate((rows + 101) * sizeof(uint32_t));
 	size_t		row_bytes = world->degree * sizeof(uint32_t);
@@ -259,7 +260,7 @@ in_pieces(void)
 	world_link(world);
 	world_append(world, 100);	/* these stay pending */
 	kill_share(world, 40);
-	for (uint32_t first = 0; first < rows + 100; first += 433)
+	for (uint32_t first = 0; first < rows + 100; first += 233)
 	{
 		uint32_t	count = 0;
 		uint32_t	at = 0;
@@ -270,7 +271,7 @@ in_pieces(void)
 		LinkResult	result;
 		JobId		id;
 
-		for (uint32_t slot = first; slot < first + 433 && slot < rows + 100; slot++)
+		for (uint32_t slot = first; slot < first + 233 && slot < rows + 100; slot++)
 			slots[count++] = slot;
 		slots[count++] = first;
 		slots[count++] = 0x7FFFFFF0;	/* does not exist, and is passed over */
@@ -293,7 +294,7 @@ in_pieces(void)
 			}
 			else
 				CHECK(memcmp(before + (size_t) slot * world->degree, row, row_bytes) == 0, "slot %u changed, but is not in the result", slot);
-			for (uint32_t i = 0; i < world->degree && slot >= first && slot < first + 433 && slot < rows && world->live[slot]; i++)
+			for (uint32_t i = 0; i < world->degree && slot >= first && slot < first + 233 && slot < rows && world->live[slot]; i++)
 				CHECK(row[i] == NO_SLOT || world->live[row[i]], "slot %u names dead slot %u", slot, row[i]);
 		}
 		CHECK(at == result.count, "the result is not in slot order");
@@ -309,7 +310,7 @@ in_pieces(void)
 static void
 beside_searches(void)
 {
-	uint32_t	rows = options.quick ? 1500 : 8000;
+	uint32_t	rows = options.quick ? 700 : 8000;
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, rows, rows, SHAPE_CLUSTERED);
 	EngineJob	job = {.kind = JOB_REPAIR, .mirror = world->mirror, .ef_construction = 64};
 	JobProgress progress = {0};
@@ -345,7 +346,7 @@ beside_searches(void)
 static void
 cut_short(void)
 {
-	uint32_t	rows = options.quick ? 1500 : 8000;
+	uint32_t	rows = options.quick ? 1100 : 8000;
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, rows, rows, SHAPE_CLUSTERED);
 	EngineJob	job = {.kind = JOB_REPAIR, .mirror = world->mirror, .ef_construction = 64};
 
@@ -383,7 +384,7 @@ static void
 deterministic(void)
 {
 	uint32_t   *rows[2];
-	uint32_t	n = 900;
+	uint32_t	n = 500;
 
 	for (int i = 0; i < 2; i++)
 	{
@@ -403,7 +404,7 @@ deterministic(void)
 static void
 rounds(void)
 {
-	uint32_t	step = options.quick ? 400 : 2000;
+	uint32_t	step = options.quick ? 250 : 2000;
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, 4 * step, step, SHAPE_CLUSTERED);
 
 	for (uint32_t round = 0; round < 4; round++)

@@ -12,11 +12,13 @@
 #include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/ipc.h"
 #include "utils/memutils.h"
 
 #include "client.h"
 #include "faults.h"
 #include "linkwrite.h"
+#include "repairserver.h"
 #include "rowedits.h"
 #include "engine/bits.h"
 #include "engine/repairrow.h"
@@ -202,6 +204,7 @@ typedef struct Repair
 	RowEdits   *edits;
 	RepairScratch scratch;
 	uint32		slot;			/* whose row is under way */
+	NodeCopy   *node;			/* of a row that came from the server */
 	uint32	   *new_seeds;		/* a sample of live slots to replace dead seeds */
 	uint32		new_seed_room;
 	uint32		new_seed_count;
@@ -294,6 +297,42 @@ repair_over_pages(Repair *repair, uint32 slot)
 	row_edits_set_chosen(repair->edits, slot, row, count);
 }
 
+/* Whether a graph row that came from the server is one that pages may have: it names live slots, others than its own, each once. */
+static bool
+is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *count)
+{
+	for (*count = 0; *count < vacuum->format->degree && row[*count] != NO_SLOT; (*count)++)
+	{
+		uint32		neighbour = row[*count];
+
+		if (neighbour >= vacuum->bounds.next_fresh || neighbour == slot || test_slot(vacuum, vacuum->dead, neighbour))
+			return false;
+		for (uint32 i = 0; i < *count; i++)
+			if (row[i] == neighbour)
+				return false;
+	}
+	return true;
+}
+
+/* TakeRepaired: as if it had been repaired here. What the pages do not have as a row of the graph gets none. */
+static bool
+take_repaired(void *arg, uint32 slot, const uint32 *row)
+{
+	Repair	   *repair = arg;
+	IndexVacuum *vacuum = repair->vacuum;
+	uint32		count;
+
+	if (slot >= vacuum->bounds.next_fresh || !is_repaired(vacuum, slot, row, &count) ||
+		!read_node(vacuum->index, vacuum->format, slot, repair->node) || NodeState(repair->node) != NODE_LIVE ||
+		(repair->node->flags & NODE_LINKED) == 0)
+		return false;
+	link_pause();
+	if (!row_edits_have_room(repair->edits, 1))
+		write_repaired(vacuum, repair);
+	row_edits_set(repair->edits, slot, row, NULL, count);
+	return true;
+}
+
 /* Keep a sample of live linked slots, each with equal chance, in case seeds have died. */
 static void
 sample_seed(Repair *repair, uint32 slot)
@@ -364,9 +403,9 @@ replace_seeds(IndexVacuum *vacuum, const uint32 *seeds, uint32 nseeds)
 	end_slice(vacuum, &end);
 }
 
-/* Make every live row and the seeds forget the dead slots. */
+/* Make every live row and the seeds forget the dead slots: by the server, if it can, and over pages whatever names dead slots then. */
 static void
-repair_graph(IndexVacuum *vacuum)
+repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 {
 	const IndexFormat *format = vacuum->format;
 	Size		memory = link_memory();
@@ -390,6 +429,9 @@ repair_graph(IndexVacuum *vacuum)
 	repair.new_seeds = palloc(sizeof(uint32) * Max(repair.new_seed_room, 1));
 	pg_prng_seed(&repair.random, meta.change_seq);
 
+	repair.node = palloc(format->node_bytes);
+	if (repair_server_begin(server, vacuum->index, format, vacuum->ndead, vacuum->ndead + vacuum->live, vacuum->change_seq - 1))
+		(void) repair_server_run(server, vacuum->bounds.next_fresh, take_repaired, &repair);
 	for_each_node_page(vacuum, visit_for_repair, &repair);
 	nseeds = choose_seeds(vacuum, &repair, seeds, nseeds);
 	row_edits_seeds(repair.edits, seeds, nseeds);
@@ -399,6 +441,20 @@ repair_graph(IndexVacuum *vacuum)
 	row_edits_end(repair.edits);
 	if (repair.new_seed_room > 0)
 		replace_seeds(vacuum, seeds, nseeds);
+	repair_server_end(server);
+}
+
+/* The same; whatever happens, a mirror that is ahead of the pages does not stay. */
+static void
+repair_graph(IndexVacuum *vacuum)
+{
+	RepairServer *server = palloc0(sizeof(RepairServer));
+
+	server->lane = -1;
+	PG_ENSURE_ERROR_CLEANUP(repair_server_abandon, PointerGetDatum(server));
+	repair_graph_with(vacuum, server);
+	PG_END_ENSURE_ERROR_CLEANUP(repair_server_abandon, PointerGetDatum(server));
+	pfree(server);
 }
 
 /* ---- detaching and freeing ---- */

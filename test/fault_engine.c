@@ -459,7 +459,7 @@ fault_job_poll(Engine *engine, JobId id, JobProgress *progress)
 	EngineStatus status = engine->ops->job_poll(engine->real, id, progress);
 	JobKind		kind = faults->hold_append || faults->hold_link ? job_kind(engine, id) : 0;
 
-	if ((faults->hold_append && brings_rows(kind)) || (faults->hold_link && kind == JOB_LINK))
+	if ((faults->hold_append && brings_rows(kind)) || (faults->hold_link && engine_job_links(kind)))
 	{
 		progress->completed = false;
 		tell_held(engine);

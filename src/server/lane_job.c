@@ -30,6 +30,7 @@ static const LaneShape lane_shapes[] = {
 	/* A position travels in order with the other jobs: as a change of no rows. */
 	[LANE_POSITION] = {JOB_DEAD, false, false, false, false},
 	[LANE_LINK] = {JOB_LINK, true, false, false, false},
+	[LANE_REPAIR] = {JOB_REPAIR, true, false, false, false},
 };
 
 /* Whether count elements of so many bytes stand at an offset inside a lane's data. */
@@ -67,7 +68,7 @@ request_check(const Server *server, const LaneRequest *request, const LaneShape 
 		engine_error(error, ENGINE_INVALID, "the lane carries no position");
 	else if (shape->kind == JOB_APPEND && (uint64_t) request->first_slot + count > ENGINE_MAX_SLOTS)
 		engine_error(error, ENGINE_INVALID, "slot %u is too large", request->first_slot);
-	else if (shape->kind == JOB_LINK && (request->ef_construction < 4 || request->ef_construction > 1000))
+	else if (engine_job_links(shape->kind) && (request->ef_construction < 4 || request->ef_construction > 1000))
 		engine_error(error, ENGINE_INVALID, "ef_construction %u is outside 4 .. 1000", request->ef_construction);
 	else
 		return ENGINE_OK;

@@ -1,6 +1,6 @@
 /*
  * lane_link.c
- *		The result of a lane's last LANE_LINK, which its client fetches piece by piece.
+ *		The result of a lane's last LANE_LINK or LANE_REPAIR, which its client fetches piece by piece.
  *
  * It is kept until it is forgotten, replaced by another link, its mirror goes, or its client does.
  */

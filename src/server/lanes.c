@@ -264,7 +264,7 @@ lane_watch(Server *server, uint32_t number)
 		return false;
 	held_publish(server, work->request.mirror, work->mirror);
 	memory_publish(server);
-	if (work->request.op == LANE_LINK)
+	if (engine_job_links(work->job.kind))
 		lane_link_keep(server, number);
 	else
 		server->ops->job_release(server->engine, work->job_id);

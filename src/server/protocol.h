@@ -62,7 +62,7 @@
 #include "steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	5
+#define PROTOCOL_VERSION	6
 
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -276,7 +276,8 @@ typedef enum LaneOp
 	LANE_LINK_FORGET,
 	LANE_SEARCH,				/* count queries alike but for their vectors: a batch, or an answer larger than a payload; answer: what
 								 * each has found, as LaneFound, and its results, the next query's k after them. If one fails, all do */
-	LANE_INFO					/* answer: info */
+	LANE_INFO,					/* answer: info */
+	LANE_REPAIR					/* as JOB_REPAIR: slots, or all with count 0; answer, and what its fetches give, as LANE_LINK's */
 } LaneOp;
 
 /*

@@ -589,6 +589,75 @@ links_are_fetched_in_pieces(void)
 	world_free(world);
 }
 
+/* Whether what a lane's last job changed names slots of a range. */
+static bool
+fetched_names(World *world, int number, uint32_t total, uint32_t first, uint32_t end)
+{
+	for (uint32_t fetched = 0; fetched < total && !case_failed();)
+	{
+		AreaLane   *lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		const uint32_t *rows;
+
+		lane->request.first_slot = fetched;
+		if (lane_call(world->area, number) != ENGINE_OK || lane->out_count == 0)
+			case_fails("fetch: %.100s", lane->error);
+		rows = (const uint32_t *) (const void *) (area_lane_data(world->area, (uint32_t) number) + lane->out_offset);
+		for (uint32_t i = 0; i < lane->out_count * TEST_DEGREE; i++)
+			if (rows[i] >= first && rows[i] < end)
+				return true;
+		fetched += lane->out_count;
+	}
+	return false;
+}
+
+static void
+repairs_are_fetched_like_links(void)
+{
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+	uint32_t   *slots;
+	uint32_t   *versions;
+	uint32_t	total;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		number = lane_claim(world->area);
+		lane = lane_prepare(world->area, number, LANE_LINK, 0);
+		lane->request.ef_construction = 32;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "link: %.100s", lane->error);
+		REQUIRE(fetched_names(world, number, lane->out_count, 20, 60), "nothing names the rows that are to die");
+		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
+		lane->request.count = 40;
+		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 160);
+		versions = lane_array(world->area, number, &lane->request.versions_offset, 192, 160);
+		for (uint32_t i = 0; i < 40; i++)
+		{
+			slots[i] = 20 + i;
+			versions[i] = 1000;
+		}
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "dead: %.100s", lane->error);
+		lane = lane_prepare(world->area, number, LANE_REPAIR, 0);
+		lane->request.ef_construction = 3;
+		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a repair with ef_construction 3");
+		for (int round = 0; round < 3; round++)
+		{
+			/* one slot, all, and all once more */
+			lane = lane_prepare(world->area, number, LANE_REPAIR, 0);
+			lane->request.ef_construction = 32;
+			lane->request.count = round == 0 ? 1 : 0;
+			*(uint32_t *) lane_array(world->area, number, &lane->request.slots_offset, 0, 4) = 19;
+			REQUIRE(lane_call(world->area, number) == ENGINE_OK, "repair: %.100s", lane->error);
+			total = lane->out_count;
+			REQUIRE((round == 0 || (total > 0) == (round == 1)) && lane->out_seeds > 0, "round %d: %u rows repaired, %u seeds", round, total, lane->out_seeds);
+			check_link_fetch(world, number, total, 0);
+			REQUIRE(round == 0 || !fetched_names(world, number, total, 20, 60), "a repaired row names dead slots");
+		}
+		lane_release(world->area, number);
+	}
+	world_free(world);
+}
+
 /* Dead and overwritten rows, seeds, positions: each operation reaches the engine as it was meant. */
 static void
 operations_change_the_mirror(void)
@@ -749,6 +818,7 @@ const TestCase lane_cases[] = {
 	{"batches_go_through_lanes", batches_go_through_lanes},
 	{"batches_can_be_left", batches_can_be_left},
 	{"links_are_fetched_in_pieces", links_are_fetched_in_pieces},
+	{"repairs_are_fetched_like_links", repairs_are_fetched_like_links},
 	{"cancel_ends_a_link", cancel_ends_a_link},
 	{"lanes_of_the_dead_come_free", lanes_of_the_dead_come_free},
 	{"spoilt_requests_are_refused", spoilt_requests_are_refused},

@@ -547,7 +547,7 @@ append(Engine *engine, StubMirror *mirror, const EngineJob *job, EngineError *er
 	return ENGINE_OK;
 }
 
-/* Link a slot with its neighbours by number, which is a graph as good as any for who only carries it. */
+/* Link a slot with its neighbours by number that live, which is a graph as good as any for who only carries it. */
 static void
 link_slot(StubMirror *mirror, StubJob *made, uint32_t slot)
 {
@@ -555,8 +555,9 @@ link_slot(StubMirror *mirror, StubJob *made, uint32_t slot)
 	uint32_t	degree = mirror->spec.degree;
 
 	memset(row, 0xFF, degree * sizeof(uint32_t));
-	for (uint32_t i = 0; i < degree && slot + i + 1 < mirror->info.rows; i++)
-		row[i] = slot + i + 1;
+	for (uint32_t other = slot + 1, i = 0; i < degree && other < mirror->info.rows; other++)
+		if (mirror->live[other])
+			row[i++] = other;
 	mirror->linked[slot] = true;
 	made->slots = reallocarray(made->slots, made->count + 1, sizeof(uint32_t));
 	made->rows = reallocarray(made->rows, (size_t) (made->count + 1) * degree, sizeof(uint32_t));
@@ -567,7 +568,21 @@ link_slot(StubMirror *mirror, StubJob *made, uint32_t slot)
 	made->count++;
 }
 
-/* JOB_LINK. */
+/* Whether a slot is one that the job gives a row. */
+static bool
+is_due(const StubMirror *mirror, const EngineJob *job, uint32_t slot)
+{
+	const uint32_t *row = mirror->rows + (size_t) slot * mirror->spec.degree;
+
+	if (job->kind == JOB_LINK || !mirror->live[slot])
+		return mirror->live[slot] && !mirror->linked[slot];
+	for (uint32_t i = 0; i < mirror->spec.degree && row[i] != NO_SLOT; i++)
+		if (!mirror->live[row[i]])
+			return mirror->linked[slot];
+	return false;
+}
+
+/* JOB_LINK and JOB_REPAIR. */
 static void
 link_rows(StubMirror *mirror, const EngineJob *job, StubJob *made)
 {
@@ -577,7 +592,7 @@ link_rows(StubMirror *mirror, const EngineJob *job, StubJob *made)
 
 		for (uint32_t i = 0; job->slots != NULL && i < job->count && !wanted; i++)
 			wanted = job->slots[i] == slot;
-		if (wanted && mirror->live[slot] && !mirror->linked[slot])
+		if (wanted && is_due(mirror, job, slot))
 			link_slot(mirror, made, slot);
 	}
 	made->nseeds = mirror->info.rows < 8 ? mirror->info.rows : 8;
@@ -602,7 +617,7 @@ run(Engine *engine, const EngineJob *job, StubJob *made)
 			return fail(&made->error, ENGINE_INVALID, "slot %u is not published", job->slots[i]);
 	if (job->kind == JOB_APPEND && append(engine, mirror, job, &made->error) != ENGINE_OK)
 		return made->error.status;
-	if (job->kind == JOB_LINK)
+	if (engine_job_links(job->kind))
 		link_rows(mirror, job, made);
 	for (uint32_t i = 0; i < job->count; i++)
 	{

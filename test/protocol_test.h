@@ -226,6 +226,9 @@ extern void load_judge(const Load *load, const LoadStats *stats);
 
 /* ---- the cases ---- */
 
+/* Whether an ordinary search of an entry is answered rightly (protocol_test_lanes.c). */
+extern bool works(World *world, uint32_t entry, uint32_t slot);
+
 typedef struct TestCase
 {
 	const char *name;
@@ -234,6 +237,7 @@ typedef struct TestCase
 
 extern const TestCase start_cases[];	/* protocol_test_start.c */
 extern const TestCase lane_cases[];	/* protocol_test_lanes.c */
+extern const TestCase link_cases[];	/* protocol_test_links.c */
 extern const TestCase load_cases[];	/* protocol_test_load.c */
 extern const TestCase fault_cases[];	/* protocol_test_faults.c */
 extern const TestCase cycle_cases[];	/* protocol_test_cycles.c */

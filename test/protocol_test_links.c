@@ -1,0 +1,191 @@
+/*
+ * protocol_test_links.c
+ *		Lanes: linking and repair, their results, and cancels.
+ */
+#include <string.h>
+
+#include "protocol_test.h"
+
+/* Fetch a link in pieces; the whole of it must be ascending slots and rows of other slots. */
+static void
+check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
+{
+	AreaLane   *lane = area_lane(world->area, (uint32_t) number);
+	uint32_t	fetched = 0;
+	int64_t		last = -1;
+
+	while (fetched < total && !case_failed())
+	{
+		const unsigned char *data = area_lane_data(world->area, (uint32_t) number);
+		const uint32_t *slots;
+		const uint32_t *rows;
+
+		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		lane->request.first_slot = fetched;
+		lane->request.count = piece;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "fetch: %.100s", lane->error);
+		REQUIRE(lane->out_count > 0 && lane->out_count <= total - fetched && (piece == 0 || lane->out_count <= piece),
+				"a fetch brings %u rows", lane->out_count);
+		slots = (const uint32_t *) (data + lane->out_slots_offset);
+		rows = (const uint32_t *) (data + lane->out_offset);
+		for (uint32_t i = 0; i < lane->out_count; i++)
+		{
+			REQUIRE(slots[i] > last && slots[i] < TEST_ROWS, "slot %u after %lld", slots[i], (long long) last);
+			last = slots[i];
+			for (uint32_t j = 0; j < TEST_DEGREE; j++)
+				REQUIRE(rows[i * TEST_DEGREE + j] == NO_SLOT || rows[i * TEST_DEGREE + j] < TEST_ROWS,
+						"an edge to slot %u", rows[i * TEST_DEGREE + j]);
+		}
+		fetched += lane->out_count;
+	}
+}
+
+static void
+links_are_fetched_in_pieces(void)
+{
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		uint32_t	total;
+
+		number = lane_claim(world->area);
+		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		if (lane_call(world->area, number) != ENGINE_NOT_FOUND)
+			case_fails("there is a link before any was made");
+		lane = lane_prepare(world->area, number, LANE_LINK, 0);
+		lane->request.ef_construction = 32;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "link: %.100s", lane->error);
+		total = lane->out_count;
+		REQUIRE(total == TEST_ROWS && lane->out_seeds > 0, "%u rows linked, %u seeds", total, lane->out_seeds);
+		check_link_fetch(world, number, total, 0);
+		check_link_fetch(world, number, total, 333);
+		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		lane->request.has_seeds = 1;
+		if (lane_call(world->area, number) != ENGINE_OK || lane->out_count != lane->out_seeds)
+			case_fails("%u of %u seeds", lane->out_count, lane->out_seeds);
+		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		lane->request.first_slot = total + 1;
+		if (lane_call(world->area, number) != ENGINE_INVALID)
+			case_fails("rows beyond the last can be fetched");
+		lane = lane_prepare(world->area, number, LANE_INFO, 0);
+		if (lane_call(world->area, number) != ENGINE_OK || lane->info.linked != TEST_ROWS || lane->info.pending != 0)
+			case_fails("%u rows are linked, %u pending", lane->info.linked, lane->info.pending);
+		lane = lane_prepare(world->area, number, LANE_LINK_FORGET, 0);
+		if (lane_call(world->area, number) != ENGINE_OK)
+			case_fails("a link cannot be forgotten");
+		lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		if (lane_call(world->area, number) != ENGINE_NOT_FOUND)
+			case_fails("a forgotten link is still there");
+		lane_release(world->area, number);
+		works(world, 0, 0);
+	}
+	world_free(world);
+}
+
+/* Whether what a lane's last job changed names slots of a range. */
+static bool
+fetched_names(World *world, int number, uint32_t total, uint32_t first, uint32_t end)
+{
+	for (uint32_t fetched = 0; fetched < total && !case_failed();)
+	{
+		AreaLane   *lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		const uint32_t *rows;
+
+		lane->request.first_slot = fetched;
+		if (lane_call(world->area, number) != ENGINE_OK || lane->out_count == 0)
+			case_fails("fetch: %.100s", lane->error);
+		rows = (const uint32_t *) (const void *) (area_lane_data(world->area, (uint32_t) number) + lane->out_offset);
+		for (uint32_t i = 0; i < lane->out_count * TEST_DEGREE; i++)
+			if (rows[i] >= first && rows[i] < end)
+				return true;
+		fetched += lane->out_count;
+	}
+	return false;
+}
+
+static void
+repairs_are_fetched_like_links(void)
+{
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+	uint32_t   *slots;
+	uint32_t   *versions;
+	uint32_t	total;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		number = lane_claim(world->area);
+		lane = lane_prepare(world->area, number, LANE_LINK, 0);
+		lane->request.ef_construction = 32;
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "link: %.100s", lane->error);
+		REQUIRE(fetched_names(world, number, lane->out_count, 20, 60), "nothing names the rows that are to die");
+		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
+		lane->request.count = 40;
+		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 160);
+		versions = lane_array(world->area, number, &lane->request.versions_offset, 192, 160);
+		for (uint32_t i = 0; i < 40; i++)
+		{
+			slots[i] = 20 + i;
+			versions[i] = 1000;
+		}
+		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "dead: %.100s", lane->error);
+		lane = lane_prepare(world->area, number, LANE_REPAIR, 0);
+		lane->request.ef_construction = 3;
+		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a repair with ef_construction 3");
+		for (int round = 0; round < 3; round++)
+		{
+			/* one slot, all, and all once more */
+			lane = lane_prepare(world->area, number, LANE_REPAIR, 0);
+			lane->request.ef_construction = 32;
+			lane->request.count = round == 0 ? 1 : 0;
+			*(uint32_t *) lane_array(world->area, number, &lane->request.slots_offset, 0, 4) = 19;
+			REQUIRE(lane_call(world->area, number) == ENGINE_OK, "repair: %.100s", lane->error);
+			total = lane->out_count;
+			REQUIRE((round == 0 || (total > 0) == (round == 1)) && lane->out_seeds > 0, "round %d: %u rows repaired, %u seeds", round, total, lane->out_seeds);
+			check_link_fetch(world, number, total, 0);
+			REQUIRE(round == 0 || !fetched_names(world, number, total, 20, 60), "a repaired row names dead slots");
+		}
+		lane_release(world->area, number);
+	}
+	world_free(world);
+}
+
+static void
+cancel_ends_a_link(void)
+{
+	World	   *world = world_make(4, 2);
+	int			number;
+	AreaLane   *lane;
+	int64_t		begun;
+	EngineStatus status;
+
+	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
+	{
+		number = lane_claim(world->area);
+		lane = lane_prepare(world->area, number, LANE_LINK, 0);
+		lane->request.ef_construction = 1000;
+		lane_post(world->area, number);
+		pause_us(20000);
+		atomic_store(&lane->cancel, 1);
+		begun = now_us();
+		status = lane_wait(world->area, number, LONG_MS);
+		if (status != ENGINE_CANCELLED && status != ENGINE_OK)
+			case_fails("a cancelled link ends with status %d: %.100s", (int) status, lane->error);
+		if (now_us() - begun > 5000000)
+			case_fails("the cancel took %lld ms", (long long) (now_us() - begun) / 1000);
+		works(world, 0, 0);
+		lane_release(world->area, number);
+	}
+	world_free(world);
+}
+
+const TestCase link_cases[] = {
+	{"links_are_fetched_in_pieces", links_are_fetched_in_pieces},
+	{"repairs_are_fetched_like_links", repairs_are_fetched_like_links},
+	{"cancel_ends_a_link", cancel_ends_a_link},
+	{NULL, NULL}
+};

@@ -93,7 +93,6 @@ await_lane(RepairServer *server)
 {
 	int64		give_up_ms = monotonic_ms() + CURRENT_MS;
 
-	area_leave_at_exit();
 	while ((server->lane = lane_claim()) < 0)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -105,16 +104,25 @@ await_lane(RepairServer *server)
 	return true;
 }
 
+RepairServer *
+repair_server_make(void)
+{
+	RepairServer *server = palloc0(sizeof(RepairServer));
+
+	server->lane = -1;
+	/* what is called when the process ends comes off in the order in which it was put there: this stays, the caller's does not */
+	area_leave_at_exit();
+	return server;
+}
+
 bool
 repair_server_begin(RepairServer *server, Relation index, const IndexFormat *format, uint32 dead, uint32 all, uint64 change_seq)
 {
 	FallbackReason why;
 	MetaPage	meta;
 
-	memset(server, 0, sizeof(*server));
 	server->index = index;
 	server->format = format;
-	server->lane = -1;
 	if (dead < LEAST_DEAD || dead < all / DEAD_SHARE || !gpuann_server || !client_engine_is_cuda() || !client_worker_serves(index))
 		return false;
 	read_meta(index, &meta);
@@ -224,7 +232,7 @@ repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *a
 		end = Min(slots - first, piece) + first;
 		if (!repair_piece(server, first, end, take, arg))
 			return failed(server);
-		FAULT_POINT("vacuum-server-piece");
+		FAULT_POINT("server-repaired-piece");
 		took_us = Max(monotonic_us() - begun_us, 1);
 		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / took_us, (int64) Min(MOST_PIECE, (int64) piece * 4)));
 	}

@@ -24,6 +24,9 @@ typedef struct RepairServer
 /* Take a row that the engine changed: degree neighbours. False: it is not one that the pages may have. */
 typedef bool (*TakeRepaired) (void *arg, uint32 slot, const uint32 *row);
 
+/* One that has nothing yet. To be made before repair_server_abandon is called for at the end of the process. */
+extern RepairServer *repair_server_make(void);
+
 /*
  * Whether the server is to repair the index: its engine has a device, and the mirror is there. `dead` rows have died, of `all`; change_seq is that of
  * their marks, which the mirror is waited for.

@@ -297,7 +297,10 @@ repair_over_pages(Repair *repair, uint32 slot)
 	row_edits_set_chosen(repair->edits, slot, row, count);
 }
 
-/* Whether a graph row that came from the server is one that pages may have: it names live slots, others than its own, each once. */
+/*
+ * Whether a graph row that came from the server is one that pages may have: it names slots that exist, others than its own, each once. Dead ones may be
+ * among them: the row took an edge back, and its turn has not come. What still names them in the end is repaired here.
+ */
 static bool
 is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *count)
 {
@@ -305,7 +308,7 @@ is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *c
 	{
 		uint32		neighbour = row[*count];
 
-		if (neighbour >= vacuum->bounds.next_fresh || neighbour == slot || test_slot(vacuum, vacuum->dead, neighbour))
+		if (neighbour >= vacuum->bounds.next_fresh || neighbour == slot)
 			return false;
 		for (uint32 i = 0; i < *count; i++)
 			if (row[i] == neighbour)
@@ -448,9 +451,8 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 static void
 repair_graph(IndexVacuum *vacuum)
 {
-	RepairServer *server = palloc0(sizeof(RepairServer));
+	RepairServer *server = repair_server_make();
 
-	server->lane = -1;
 	PG_ENSURE_ERROR_CLEANUP(repair_server_abandon, PointerGetDatum(server));
 	repair_graph_with(vacuum, server);
 	PG_END_ENSURE_ERROR_CLEANUP(repair_server_abandon, PointerGetDatum(server));

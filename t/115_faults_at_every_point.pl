@@ -275,7 +275,7 @@ foreach my $file (glob("$FindBin::RealBin/../src/*.c"))
 	$points{$1} = 1 while $source =~ /FAULT_POINT\("([a-z-]+)"\)/g;
 }
 # No session comes to these: t/030_processes_can_be_ended.pl.
-delete $points{$_} foreach grep { /^(launcher|worker)-/ } keys %points;
+delete $points{$_} foreach grep { /^(launcher|worker|server)-/ } keys %points;
 my @points = grep { !$ENV{GPUANN_POINT} || /$ENV{GPUANN_POINT}/ } sort keys %points;
 cmp_ok(scalar(@points), '>', 0, 'there are fault points');
 

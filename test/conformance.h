@@ -160,6 +160,8 @@ extern void check_rows(const World *world, const uint32_t *rows);
 extern uint32_t count_reached(const World *world, const uint32_t *rows, uint32_t nseeds);
 /* After a link: nothing is pending, rows are sound, every live row is reached from the first seeds. */
 extern void check_linked(const World *world);
+/* After a repair of all rows: that, no live row names a dead slot, and seeds live. */
+extern void check_repaired(const World *world);
 
 /* ---- queries ---- */
 

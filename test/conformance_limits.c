@@ -113,6 +113,26 @@ link_without_memory(void)
 	CHECK(found >= 248, "%u of 250 rows are found", found);
 }
 
+/* A repair that its engine has no memory for knows the graph that was linked while it had. */
+static void
+repair_without_memory(void)
+{
+	World	   *world;
+	World	   *greedy;
+
+	limit_engine(UINT64_C(64) << 20);
+	world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 1500, 1500, SHAPE_CLUSTERED);
+	world_append(world, 1500);
+	world_link(world);
+	greedy = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 20, 20, SHAPE_UNIFORM);
+	world_append(greedy, 20);
+	append_until_refused(greedy, 200000);
+	for (uint32_t slot = 0; slot < 1500; slot += 3)
+		world_kill(world, slot);
+	(void) world_repair(world, NULL, 0);
+	check_repaired(world);
+}
+
 /* A cancelled link ends soon and leaves a mirror that answers and can be linked later. */
 static void
 cancel_link(void)
@@ -393,6 +413,7 @@ close_in_flight(void)
 const Case limit_cases[] = {
 	{"memory_limit", memory_limit, false},
 	{"link_without_memory", link_without_memory, false},
+	{"repair_without_memory", repair_without_memory, false},
 	{"cancel_link", cancel_link, false},
 	{"invalid_queries", invalid_queries, false},
 	{"invalid_jobs", invalid_jobs, false},

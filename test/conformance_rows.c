@@ -85,3 +85,26 @@ check_linked(const World *world)
 	CHECK(count_reached(world, rows, 16) == live, "%u of %u rows are reached from the first seeds",
 		  count_reached(world, rows, 16), live);
 }
+
+/* After a repair of all rows: rows are sound, no live one names a dead slot, seeds live, every live row is reached from the first of them. */
+void
+check_repaired(const World *world)
+{
+	uint32_t   *rows = world_graph(world);
+	uint32_t	live = 0;
+
+	check_linked(world);
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+	{
+		live += world->live[slot];
+		for (uint32_t i = 0; i < world->degree && world->live[slot]; i++)
+		{
+			uint32_t	neighbour = rows[(size_t) slot * world->degree + i];
+
+			CHECK(neighbour == NO_SLOT || world->live[neighbour], "slot %u names dead slot %u", slot, neighbour);
+		}
+	}
+	CHECK((world->nseeds > 0) == (live > 0), "%u seeds of %u live rows", world->nseeds, live);
+	for (uint32_t i = 0; i < world->nseeds; i++)
+		CHECK(world->live[world->seeds[i]], "seed %u is dead", world->seeds[i]);
+}

@@ -103,11 +103,16 @@ CUDA_ARCHS ?= 80 90 100 120
 comma := ,
 ifneq ($(NVCC),)
 CUDA_KNOWN_ARCHS := $(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
-CUDA_COMPRESS := $(if $(findstring --compress-mode,$(shell $(NVCC) --help 2>/dev/null)),--compress-mode=size)
+CUDA_NVCC_HELP := $(shell $(NVCC) --help 2>/dev/null)
+CUDA_COMPRESS := $(if $(findstring --compress-mode,$(CUDA_NVCC_HELP)),--compress-mode=size)
 endif
 CUDA_BUILT_ARCHS = $(if $(CUDA_KNOWN_ARCHS),$(filter $(CUDA_KNOWN_ARCHS),$(CUDA_ARCHS)),$(CUDA_ARCHS))
-CUDA_GENCODE = $(CUDA_COMPRESS) $(foreach a,$(CUDA_BUILT_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+CUDA_GENCODE = $(CUDA_COMPRESS) $(foreach a,$(CUDA_FILE_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(firstword $(CUDA_BUILT_ARCHS)),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
+# Warp groups that multiply are for sm_90 and no other: files with them have code for sm_90a instead of sm_90, with CUDA_ARCHS=90 too.
+CUDA_FILE_ARCHS = $(CUDA_BUILT_ARCHS)
+CUDA_OWN_ARCHS = $(if $(findstring sm_90a,$(CUDA_NVCC_HELP)),$(patsubst 90,90a,$(CUDA_BUILT_ARCHS)),$(CUDA_BUILT_ARCHS))
+cuda/exact_wgmma.o test/build/products_device: CUDA_FILE_ARCHS = $(CUDA_OWN_ARCHS)
 NVCCFLAGS ?= -O3
 NVCC_COPT = $(if $(filter -Werror,$(COPT)),-Werror all-warnings)
 CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(NVCC_COPT) --fmad=false -cudart static -Isrc -Isrc/engine \

@@ -549,8 +549,8 @@ cuda_info(Engine *handle, EngineInfo *info)
 
 	memset(info, 0, sizeof(*info));
 	snprintf(info->name, sizeof(info->name), "cuda");
-	snprintf(info->device, sizeof(info->device), "%.64s, sm_%d%d", engine->device.name, engine->device.major,
-			 engine->device.minor);
+	snprintf(info->device, sizeof(info->device), "%.64s, sm_%d%d%s", engine->device.name, engine->device.major,
+			 engine->device.minor, exact_has_groups() ? "a" : "");
 	info->max_batch = BATCH_QUERIES;
 }
 

@@ -70,5 +70,7 @@ extern cudaError_t exact_sort_bytes(size_t *bytes);
 /* Queries of length k that a scan has room for in state_bytes. */
 extern uint32_t exact_scan_queries(size_t state_bytes, uint32_t max_k);
 extern cudaError_t exact_prepare(size_t shared_room);
+/* exact_wgmma.cu: whether tiles are multiplied by warp groups (after exact_prepare). */
+extern bool exact_has_groups();
 
 #endif /* GPUANN_CUDA_EXACT_H */

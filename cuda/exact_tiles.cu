@@ -9,11 +9,12 @@
  *							time, three stages of asynchronous copies; queries stay in shared memory if they have up to 512 bytes, else they are
  *							staged too. Sums in registers, compared to the limit of the query there; the slots of what passes are appended to
  *							the query's candidates. Nothing else is written.
+ *							Where the device has warp groups that multiply (sm_90), exact_wgmma.cu does this instead.
  *		exact_rank_kernel	grid (queries), 256 threads: candidates measured exactly (two threads a row), merged into the best, next limits
  *	4. exact_scan_kernel	of all rows, for queries that had more candidates than there is room for, or that begin beyond a bound
  *
  * Bound: tensor cores (tf32 through mma.sync) for 64 and more queries of 128 dimensions, memory for fewer; rows are read once per
- * tile of queries, by blocks that run side by side, so mostly from L2. A phase multiplies the rows seen by at most 32, and lets about that
+ * tile of queries, by blocks that run side by side, so mostly from L2. A phase multiplies the rows seen by at most 32, the first by what is left of that, and lets about that
  * many times k candidates through, whatever order rows have; rows that come in step with the powers of two spill and are scanned.
  * State: as lay_out has it.
  */
@@ -22,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exact_parts.h"
+#include "exact_tiles.h"
 #include "tensor.cuh"
 
 #define TILE_ROWS 128u
@@ -221,19 +222,6 @@ feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phas
 		}
 	}
 	copies_close();
-}
-
-/* A candidate, unless its slot may not answer the query. */
-__device__ static inline void
-append(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, uint32_t query, uint32_t slot)
-{
-	if (query >= tables.queries || !may_answer(mirror, batch, batch.queries[query], slot))
-		return;
-
-	uint32_t place = atomicAdd(&tables.counts[query], 1u);
-
-	if (place < tables.room)
-		tables.candidates[(size_t) query * tables.room + place] = slot;
 }
 
 /*
@@ -465,7 +453,7 @@ tiles_prepare(int bytes)
 			error = cudaFuncSetAttribute((const void *) begin_kernels[i / 2], cudaFuncAttributeMaxDynamicSharedMemorySize,
 										 bytes);
 	}
-	return error;
+	return error == cudaSuccess ? wgmma_prepare(bytes) : error;
 }
 
 /* The distance between the rows of the sample: the largest power of two that leaves enough of them. */
@@ -567,7 +555,14 @@ phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, b
 
 	ranges = ranges < tiles ? ranges : tiles;
 	ranges = ranges > 0 ? ranges : 1;
-	if (phase.rows > 0)
+	if (wgmma_takes(launch))
+	{
+		cudaError_t error = wgmma_launch(launch, tables, phase.step, phase.growth);
+
+		if (error != cudaSuccess)
+			return error;
+	}
+	else if (phase.rows > 0)
 		LAUNCH(tiles_kernels[half][large], dim3(across, ranges), THREADS, bytes, launch->stream, mirror, launch->batch, tables,
 			   phase);
 	LAUNCH(rank_kernels[half][mirror.metric == METRIC_L2], launch->queries, THREADS,
@@ -575,15 +570,20 @@ phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, b
 	return cudaGetLastError();
 }
 
-/* By how much the next phase multiplies the rows seen: so that its candidates, a few times more than expected, have room. */
+/*
+ * By how much the next phase multiplies the rows seen: so that its candidates, a few times more than expected, have room. The first takes what is left of whole
+ * steps by the most there is, for a phase that multiplies by much leaves out little of what it reads.
+ */
 static uint32_t
 growth_of(uint32_t step, uint32_t k)
 {
-	uint32_t growth = step < MOST_GROWTH ? step : MOST_GROWTH;
+	uint32_t most = MOST_GROWTH;
 
-	while (growth > 2 && growth * k * 3 > CANDIDATES)
-		growth /= 2;
-	return growth;
+	while (most > 2 && most * k * 3 > CANDIDATES)
+		most /= 2;
+	while (step > most)
+		step /= most;
+	return step;
 }
 
 cudaError_t

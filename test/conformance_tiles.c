@@ -100,8 +100,63 @@ borders(void)
 	reopen(&config, "GPUANN_EXACT_BORDERS", NULL);
 }
 
+/* A crowd of `count` in a world of its own, compared to the oracle. */
+static void
+check_products(const char *products, ElementType type, Metric metric, uint32_t dims, uint32_t k, uint32_t rows, uint32_t count)
+{
+	World	   *world = world_create(type, metric, dims, rows, rows, SHAPE_CLUSTERED);
+	EngineQuery *queries = allocate(count * sizeof(EngineQuery));
+	char	   *vectors = allocate(count * world->vector_bytes);
+	SearchResult *expected = allocate((k + 1) * sizeof(SearchResult));
+	char		what[64];
+
+	snprintf(what, sizeof(what), "products: %s, %u dimensions, k = %u", products != NULL ? products : "the engine's choice", dims, k);
+	world_append(world, rows);
+	for (uint32_t slot = 0; slot < rows; slot += 97)
+		world_kill(world, slot);
+	for (uint32_t q = 0; q < count; q++)
+	{
+		make_vector(world, 1000000 + q, vectors + q * world->vector_bytes);
+		query_init(&queries[q], world, METHOD_EXACT, k, 0, vectors + q * world->vector_bytes);
+	}
+	queries_run(queries, count);
+	for (uint32_t q = 0; q < count; q++)
+		check_equal(what, &queries[q], expected, model_exact(world, &queries[q], world->rows, expected));
+	world_drop(world);
+}
+
+/* However tensor cores multiply, and whatever the size of their tiles, answers are the same; vectors that stay on the chip, and longer ones. */
+static void
+any_products(void)
+{
+	static const char *const ways[] = {NULL, "mma", "64", "128", "256"};
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+	char	   *before = getenv("GPUANN_EXACT") != NULL ? strdup(getenv("GPUANN_EXACT")) : NULL;
+	size_t		count = 1;
+	EngineInfo	info;
+
+	setenv("GPUANN_EXACT", "tiles", 1);
+	for (size_t i = 0; i < count; i++)
+	{
+		reopen(&config, "GPUANN_EXACT_PRODUCTS", ways[i]);
+		ops->info(engine, &info);
+		count = strcmp(info.name, "cuda") == 0 ? sizeof(ways) / sizeof(ways[0]) : 1;
+		check_products(ways[i], ELEMENT_FLOAT, METRIC_L2, 33, 10, 2100, 260);
+		check_products(ways[i], ELEMENT_HALF, METRIC_COSINE, 300, 100, 600, 66);
+		check_products(ways[i], ELEMENT_FLOAT, METRIC_IP, 140, 200, 1100, 20);
+		check_products(ways[i], ELEMENT_FLOAT, METRIC_L2, 1, 1, 1100, 7);
+	}
+	if (before != NULL)
+		setenv("GPUANN_EXACT", before, 1);
+	else
+		unsetenv("GPUANN_EXACT");
+	free(before);
+	reopen(&config, "GPUANN_EXACT_PRODUCTS", NULL);
+}
+
 const Case tile_cases[] = {
 	{"exact_borders_say_which_way", borders, false},
+	{"exact_products_of_any_tile", any_products, false},
 	{"exact_many_results_in_tiles", many_results, false},
 	{NULL}
 };

@@ -11,6 +11,8 @@
 #   song_test         cuda/tests/song_test.cu likewise: SONG's structures and its search; song_device for a GPU
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
 #   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
+#   products_test     cuda/tests/products_test.cu: products of tiles beside the bound of their error, and the boxes of rows that are copied
+#   products_device   the same for a GPU, where tensor cores make the products
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
 #   cuda_emulated.so  cuda/ on this processor (cuda/emulate): the CUDA engine's own code on machines without a GPU
 #
@@ -38,7 +40,8 @@ ifneq ($(wildcard cuda/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
 ifneq ($(wildcard cuda/tests/*.cu),)
-TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test
+TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test \
+	$(TEST_BUILD)/products_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
@@ -94,6 +97,10 @@ $(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.
 $(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/tests/memory_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
+PRODUCTS_SOURCES = cuda/tests/products_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
+$(TEST_BUILD)/products_test: $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(PRODUCTS_SOURCES))
+	$(CXX) -o $@ $^ $(PLAIN_LIBS)
+
 # The selection unit alone: with its events counted, and with AddressSanitizer, whose own stacks the coroutines do without.
 SELECT_SOURCES = $(wildcard cuda/select*.cu) cuda/tests/select_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
 SELECT_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/$(1)/%.o,$(SELECT_SOURCES))
@@ -133,6 +140,10 @@ $(TEST_BUILD)/select_device: $(filter-out cuda/emulate/%,$(SELECT_SOURCES))
 	$(NVCC) $(CUDA_FLAGS) -DGPUANN_COUNTING -Icuda $(CUDA_GENCODE) -o $@ $^
 
 $(TEST_BUILD)/song_device: cuda/tests/song_test.cu
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $<
+
+$(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/*.h cuda/*.cuh)
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $<
 

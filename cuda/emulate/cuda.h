@@ -6,6 +6,7 @@
 #define GPUANN_EMULATE_CUDA_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
@@ -48,5 +49,16 @@ typedef struct CUmemAccessDesc
 	CUmemLocation location;
 	int flags;
 } CUmemAccessDesc;
+
+/* Vectors in memory, of which boxes are copied (wgmma.cuh). */
+typedef struct CUtensorMap
+{
+	const unsigned char *base;
+	uint64_t pitch;
+	uint32_t vector_bytes;
+	uint32_t count;
+	uint32_t element_bytes;
+	uint32_t box;
+} CUtensorMap;
 
 #endif /* GPUANN_EMULATE_CUDA_H */

@@ -27,6 +27,7 @@
 #define __host__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct dim3
 {
@@ -61,6 +62,9 @@ extern void emulate_warp_barrier();
 extern uint64_t emulate_exchange(uint64_t value, unsigned int from);
 extern uint32_t emulate_ballot(bool vote);
 extern bool emulate_any_of_block(bool vote);
+/* A thread waits for others to change memory: it says so again and again, and they that something has changed. */
+extern void emulate_pause();
+extern void emulate_changed();
 
 static inline void
 __syncthreads()

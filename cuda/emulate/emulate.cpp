@@ -113,6 +113,18 @@ yield()
 	emulate_switch(&current_fiber()->saved, scheduler);
 }
 
+void
+emulate_pause()
+{
+	yield();
+}
+
+void
+emulate_changed()
+{
+	progress++;
+}
+
 static void
 open_if_complete(Barrier *barrier)
 {

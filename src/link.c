@@ -280,10 +280,13 @@ write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
 
 	for (uint32 i = start; i < end; i++)
 	{
+		uint32		place;
+
 		if (ask(&writer->targets, writer->targets.linked, slots[i]) != linked)
 			continue;
 		any = true;
-		writer->counts[i - start] = clean_row(&writer->targets, slots[i], writer->rows->rows + (Size) i * format->degree,
+		place = writer->rows->places != NULL ? writer->rows->places[i] : i;
+		writer->counts[i - start] = clean_row(&writer->targets, slots[i], writer->rows->rows + (Size) place * format->degree,
 											  writer->clean + (Size) (i - start) * format->degree);
 	}
 	if (!any)
@@ -493,11 +496,11 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 	list_bounds(index, format, &meta, &bounds);
 	FAULT_POINT("link-computed");
 	link_write_rows(index, format, rows, bounds.next_fresh, meta.change_seq + 1);
-	link_write_end(index, format, pass, rows);
+	list_trim(index, format, link_write_end(index, format, pass, rows));
 }
 
-/* End a pass whose rows are written. */
-void
+/* End a pass whose rows are written; returns the list position up to which it may be trimmed. */
+uint64
 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
 {
 	MetaPage	meta;
@@ -525,8 +528,8 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, 
 							RelationGetRelationName(index))));
 	}
 	link_finish_slice(index, &end);
-	list_trim(index, format, meta.linked_position);
 	client_note_change(index, format);
+	return meta.linked_position;
 }
 
 /* ---- passes ---- */

@@ -17,6 +17,7 @@ typedef struct LinkedRows
 	uint32		count;
 	uint32	   *slots;
 	uint32	   *rows;			/* count * degree, NO_SLOT after the last */
+	uint32	   *places;			/* where among rows each slot's row is; NULL: in order */
 	uint32		nseeds;			/* 0: leave the seed area as it is */
 	uint32	   *seeds;
 } LinkedRows;

@@ -34,8 +34,8 @@ extern RowWriter *row_writer_begin(const IndexFormat *format, const LinkedRows *
 extern bool row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *arg), const void *arg);
 extern void row_writer_end(RowWriter *writer);
 
-/* The rest of link_write, when the rows are written: seeds, positions, trimming. */
-extern void link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows);
+/* The rest of link_write, when the rows are written: seeds and positions. The list may then be trimmed up to the position returned. */
+extern uint64 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows);
 
 extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed,
 							   uint32 next_fresh);

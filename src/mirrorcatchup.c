@@ -80,6 +80,7 @@ send_dead(MirrorSlice *slice, const Entry *entries, uint32 count)
 	{
 		if (entries[i].live)
 			continue;
+		node_sums_forget(slice->sums, entries[i].slot);
 		slots[sent] = entries[i].slot;
 		versions[sent++] = entries[i].version;
 	}
@@ -102,6 +103,7 @@ send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count)
 	{
 		if (!entries[i].live)
 			continue;
+		node_sums_forget(slice->sums, entries[i].slot);
 		slots[sent] = entries[i].slot;
 		versions[sent] = entries[i].version;
 		read_vector(slice->index, slice->format, entries[i].slot, vectors + sent++ * vector_bytes);
@@ -138,6 +140,7 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	memset(dead, 0, dead_bytes);
 	for (uint32 i = 0; i < count; i++)
 	{
+		node_sums_forget(slice->sums, entries[i].slot);
 		versions[i] = entries[i].version;
 		if (!entries[i].live)
 			bit64_set(dead, i);
@@ -199,50 +202,91 @@ send_entries(MirrorSlice *slice, const ListBounds *bounds)
 	return ending == SLICE_IDLE && slice->progress->position < position ? catchup_position(slice, position) : ending;
 }
 
-/* Send what has changed in superblocks since the last scan, as far as time allows. */
+/* Whether something has changed in a superblock since the last scan. */
+static bool
+superblock_changed(const MirrorSlice *slice, uint32 superblock)
+{
+	Buffer		buffer = slice_read_page(slice, list_block(slice->format, superblock), PAGE_LIST);
+	bool		changed;
+
+	if (!BufferIsValid(buffer))
+		return false;
+	changed = ListPageOf(BufferGetPage(buffer))->superblock_seq > slice->progress->change_seq;
+	UnlockReleaseBuffer(buffer);
+	return changed;
+}
+
+/* Send what has changed in superblocks since the last scan, as far as time allows. What was gathered is sent before anything else is. */
+static SliceEnding
+scan_superblocks(MirrorSlice *slice, NodeGathering *gathering)
+{
+	MirrorProgress *progress = slice->progress;
+	const IndexFormat *format = slice->format;
+	uint32		next = progress->scan_superblock;
+
+	for (;; next++)
+	{
+		bool		ends = (uint64) next * format->superblock_slots >= progress->rows;
+		/* one at least: rows that come all the time must not keep edges from the mirror */
+		bool		over = next > progress->scan_superblock && slice_over_for_news(slice);
+
+		CHECK_FOR_INTERRUPTS();
+		if (ends || over || !gather_has_room(gathering, format))
+		{
+			SliceEnding ending = gather_send(slice, gathering);
+
+			if (ending != SLICE_IDLE)
+				return ending;
+			progress->scan_superblock = next;
+			if (ends)
+				return SLICE_IDLE;
+			if (over)
+				return SLICE_MORE;
+		}
+		if (superblock_changed(slice, next))
+			gather_superblock(slice, next, progress->change_seq, true, gathering);
+	}
+}
+
+/* Send what has changed since the last scan, as far as time allows. */
 static SliceEnding
 scan_changes(MirrorSlice *slice, const MetaPage *meta)
 {
 	MirrorProgress *progress = slice->progress;
-	const IndexFormat *format = slice->format;
-	SliceEnding ending = SLICE_IDLE;
+	NodeGathering gathering;
+	SliceEnding ending;
 
 	if (progress->scan_target == 0)
 	{
 		progress->scan_target = meta->change_seq;
 		progress->scan_superblock = 0;
 	}
-	while ((uint64) progress->scan_superblock * format->superblock_slots < progress->rows)
-	{
-		Buffer		buffer;
-		bool		changed = false;
-
-		if (slice_over_for_news(slice))
-			return SLICE_MORE;
-		CHECK_FOR_INTERRUPTS();
-		buffer = slice_read_page(slice, list_block(format, progress->scan_superblock), PAGE_LIST);
-		if (BufferIsValid(buffer))
-		{
-			changed = ListPageOf(BufferGetPage(buffer))->superblock_seq > progress->change_seq;
-			UnlockReleaseBuffer(buffer);
-		}
-		if (changed)
-		{
-			NodeGathering gathering;
-
-			gather_superblock(slice, progress->scan_superblock, progress->change_seq, true, &gathering);
-			ending = gather_send(slice, &gathering);
-			if (ending != SLICE_IDLE)
-				return ending;
-		}
-		progress->scan_superblock++;
-	}
-	ending = load_seeds(slice, meta);
+	gather_begin(&gathering, slice->format);
+	ending = scan_superblocks(slice, &gathering);
+	gather_end(&gathering);
+	if (ending == SLICE_IDLE)
+		ending = load_seeds(slice, meta);
 	if (ending != SLICE_IDLE)
 		return ending;
 	progress->change_seq = progress->scan_target;
 	atomic_store(&slice->track->changes_sent, progress->change_seq);
 	progress->scan_target = 0;
+	return SLICE_IDLE;
+}
+
+/* Learn what the mirror has, which others may have brought there, as far as time allows. Nothing has changed since. */
+static SliceEnding
+learn_nodes(MirrorSlice *slice)
+{
+	uint32	   *learned = node_sums_learned(slice->sums);
+
+	while ((uint64) *learned * slice->format->superblock_slots < slice->progress->rows)
+	{
+		CHECK_FOR_INTERRUPTS();
+		gather_learn(slice, (*learned)++, slice->progress->change_seq);
+		if (slice_over_for_news(slice))
+			return SLICE_MORE;
+	}
 	return SLICE_IDLE;
 }
 
@@ -317,6 +361,8 @@ catchup_step(MirrorSlice *slice)
 		ending = SLICE_MORE;
 	if (ending == SLICE_IDLE)
 		progress->replayed = replayed;
+	if (ending == SLICE_IDLE && slice->sums != NULL && progress->phase == PHASE_SERVING && !link_active(slice->entry))
+		ending = learn_nodes(slice);
 	if (ending == SLICE_IDLE && slice->may_link && progress->phase == PHASE_SERVING)
 		link_consider(slice, &meta, &bounds);
 	return ending;

@@ -1,8 +1,9 @@
 /*
  * mirrorgather.c
- *		Graph rows and deaths of a superblock, from its node pages to a lane.
+ *		Graph rows and deaths of superblocks, from their node pages to a lane.
  *
- * A superblock's node records, at most 128 pages of them, fit a lane, so one superblock is one step.
+ * Several superblocks go together, as many as GATHER_BYTES of rows hold: each operation has processes wait for each other, which takes
+ * longer than to copy a superblock's rows. A superblock's node records, at most 128 pages of them, fit a lane.
  */
 #include "gpuann.h"
 
@@ -10,34 +11,67 @@
 
 #include "storage/bufmgr.h"
 
-/* Room for every slot of a superblock. */
-static void
-gathering_init(NodeGathering *gathering, const IndexFormat *format)
+#define GATHER_BYTES	(1024 * 1024)	/* half a millisecond of copying: rows that were inserted meanwhile wait for no more */
+
+void
+gather_begin(NodeGathering *gathering, const IndexFormat *format)
 {
-	Size		slots = format->superblock_slots;
+	Size		slots = Max(GATHER_BYTES / ((format->degree + 1) * sizeof(uint32)), format->superblock_slots);
 
 	memset(gathering, 0, sizeof(*gathering));
-	gathering->room = format->superblock_slots;
+	gathering->room = slots;
 	gathering->graph_slots = palloc(slots * sizeof(uint32));
 	gathering->graph_rows = palloc(slots * format->degree * sizeof(uint32));
 	gathering->dead_slots = palloc(slots * sizeof(uint32));
 	gathering->dead_versions = palloc(slots * sizeof(uint32));
 }
 
-/* Gather one slot. */
-static void
-gather_node(NodeGathering *gathering, const IndexFormat *format, Page page, uint32 slot, bool dead_too)
+bool
+gather_has_room(const NodeGathering *gathering, const IndexFormat *format)
 {
+	return Max(gathering->ngraph, gathering->ndead) + format->superblock_slots <= gathering->room;
+}
+
+/* What of a node is told to a mirror. */
+typedef struct NodeNews
+{
+	bool		dead;
+	bool		linked;			/* dead rows still lead to others */
+	bool		known;			/* the mirror has all this */
+} NodeNews;
+
+/* What there is to tell of a slot; it is noted in sums as told. */
+static NodeNews
+node_news(const MirrorSlice *slice, NodeSums *sums, Page page, uint32 slot)
+{
+	const IndexFormat *format = slice->format;
 	const NodeRecord *node = node_record(format, page, slot);
 	uint32		state = NodeState(node);
+	NodeNews	news = {.dead = state != NODE_LIVE && state != NODE_ABSENT};
 
-	if (dead_too && state != NODE_LIVE && state != NODE_ABSENT)
+	news.linked = (state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0;
+	if (sums != NULL && (news.dead || news.linked))
+		news.known = node_sums_note(sums, slot, node_sum(graph_row(format, page, slot), news.linked ? format->degree : 0,
+														 slice->progress->rows, news.dead ? (uint64) node->version + 1 : 0));
+	return news;
+}
+
+/* Gather one slot. */
+static void
+gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint32 slot, bool dead_too)
+{
+	const IndexFormat *format = slice->format;
+	/* what a load does not tell is not noted either */
+	NodeNews	news = node_news(slice, dead_too ? slice->sums : NULL, page, slot);
+
+	if (news.known)
+		return;
+	if (dead_too && news.dead)
 	{
 		gathering->dead_slots[gathering->ndead] = slot;
-		gathering->dead_versions[gathering->ndead++] = node->version;
+		gathering->dead_versions[gathering->ndead++] = node_record(format, page, slot)->version;
 	}
-	/* Dead rows still lead to others. */
-	if ((state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0)
+	if (news.linked)
 	{
 		gathering->graph_slots[gathering->ngraph] = slot;
 		memcpy(gathering->graph_rows + (Size) gathering->ngraph++ * format->degree, graph_row(format, page, slot),
@@ -45,30 +79,58 @@ gather_node(NodeGathering *gathering, const IndexFormat *format, Page page, uint
 	}
 }
 
+/* A node page of a superblock, with its slots as far as the mirror knows them. False: there are no more; an invalid buffer: it was never written. */
+static bool
+read_node_page(const MirrorSlice *slice, uint32 superblock, uint32 number, Buffer *buffer, uint32 *first, uint32 *end)
+{
+	const IndexFormat *format = slice->format;
+
+	*first = node_page_first_slot(format, superblock, number);
+	*end = Min(*first + format->nodes_per_page, (superblock + 1) * format->superblock_slots);
+	*end = Min(*end, slice->progress->rows);
+	if (number >= format->node_pages || *first >= slice->progress->rows)
+		return false;
+	*buffer = slice_read_page(slice, node_block(format, *first), PAGE_NODE);
+	return true;
+}
+
 void
 gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq, bool dead_too,
 				  NodeGathering *gathering)
 {
-	const IndexFormat *format = slice->format;
+	Buffer		buffer;
+	uint32		first;
+	uint32		end;
 
-	gathering_init(gathering, format);
-	for (uint32 i = 0; i < format->node_pages; i++)
+	Assert(gather_has_room(gathering, slice->format));
+	for (uint32 i = 0; read_node_page(slice, superblock, i, &buffer, &first, &end); i++)
 	{
-		uint32		first = node_page_first_slot(format, superblock, i);
-		uint32		end = Min(first + format->nodes_per_page, (superblock + 1) * format->superblock_slots);
-		Buffer		buffer;
-		Page		page;
-
-		if (first >= slice->progress->rows)
-			break;
-		buffer = slice_read_page(slice, node_block(format, first), PAGE_NODE);
 		if (!BufferIsValid(buffer))
 			continue;
-		page = BufferGetPage(buffer);
-		if (change_seq == 0 || PageTailOf(page)->change_seq > change_seq)
+		if (change_seq == 0 || PageTailOf(BufferGetPage(buffer))->change_seq > change_seq)
 		{
-			for (uint32 slot = first; slot < Min(end, slice->progress->rows); slot++)
-				gather_node(gathering, format, page, slot, dead_too);
+			for (uint32 slot = first; slot < end; slot++)
+				gather_node(gathering, slice, BufferGetPage(buffer), slot, dead_too);
+		}
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+void
+gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq)
+{
+	Buffer		buffer;
+	uint32		first;
+	uint32		end;
+
+	for (uint32 i = 0; read_node_page(slice, superblock, i, &buffer, &first, &end); i++)
+	{
+		if (!BufferIsValid(buffer))
+			continue;
+		if (PageTailOf(BufferGetPage(buffer))->change_seq <= change_seq)
+		{
+			for (uint32 slot = first; slot < end; slot++)
+				(void) node_news(slice, slice->sums, BufferGetPage(buffer), slot);
 		}
 		UnlockReleaseBuffer(buffer);
 	}
@@ -84,7 +146,7 @@ send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 	void	   *rows = lane_array(slice->lane, gathering->ngraph * row_bytes, &request->body_offset);
 
 	if (slots == NULL || rows == NULL)
-		return slice_failed(slice, ENGINE_UNSUPPORTED, "graph rows of a superblock do not fit a lane");
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "graph rows of superblocks do not fit a lane");
 	memcpy(slots, gathering->graph_slots, gathering->ngraph * sizeof(uint32));
 	memcpy(rows, gathering->graph_rows, gathering->ngraph * row_bytes);
 	request->count = gathering->ngraph;
@@ -100,7 +162,7 @@ send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 	void	   *versions = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->versions_offset);
 
 	if (slots == NULL || versions == NULL)
-		return slice_failed(slice, ENGINE_UNSUPPORTED, "slots of a superblock do not fit a lane");
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "slots of superblocks do not fit a lane");
 	memcpy(slots, gathering->dead_slots, gathering->ndead * sizeof(uint32));
 	memcpy(versions, gathering->dead_versions, gathering->ndead * sizeof(uint32));
 	request->count = gathering->ndead;
@@ -108,7 +170,7 @@ send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 }
 
 SliceEnding
-gather_send(MirrorSlice *slice, const NodeGathering *gathering)
+gather_send(MirrorSlice *slice, NodeGathering *gathering)
 {
 	SliceEnding ending = SLICE_IDLE;
 
@@ -116,9 +178,15 @@ gather_send(MirrorSlice *slice, const NodeGathering *gathering)
 		ending = send_dead(slice, gathering);
 	if (ending == SLICE_IDLE && gathering->ngraph > 0)
 		ending = send_rows(slice, gathering);
+	gathering->ndead = gathering->ngraph = 0;
+	return ending;
+}
+
+void
+gather_end(NodeGathering *gathering)
+{
 	pfree(gathering->graph_slots);
 	pfree(gathering->graph_rows);
 	pfree(gathering->dead_slots);
 	pfree(gathering->dead_versions);
-	return ending;
 }

@@ -28,8 +28,9 @@
 #define WAITING_MS			30000
 
 /*
- * How long a piece is to take: no longer, because the mirror cannot follow meanwhile. Smaller ones cost the engine no more (10,000 rows onto 20,000 x 128 on
- * two cores: 2.5 s of processor time by pieces of 50 ms, 2.2 to 2.4 s by those of 4 ms), down to a number of rows at which what each piece costs would show.
+ * How long a piece is to take, with fetching what it changed: no longer, because the mirror cannot follow meanwhile. Smaller ones cost the engine
+ * no more (10,000 rows onto 20,000 x 128 on two cores: 2.5 s of processor time by pieces of 50 ms, 2.2 to 2.4 s by those of 4 ms), down to a number
+ * of rows at which what each piece costs would show.
  */
 #define PIECE_MS			4
 #define FIRST_PIECE			64
@@ -106,7 +107,7 @@ link_abandon(void)
 {
 	if (work.entry < 0)
 		return;
-	if (work.linked_any)
+	if (work.linked_any || work.in_flight)
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		if (mirror_is_still(work.entry, work.identity) &&
@@ -195,6 +196,7 @@ begin_pass(const MirrorSlice *slice)
 	work.room = 1024;
 	work.rows = MemoryContextAllocHuge(work.memory, work.room * work.degree * sizeof(uint32));
 
+	slice->progress->seeds_sum = 0; /* the engine will choose some */
 	before = MemoryContextSwitchTo(work.memory);
 	link_collect(slice->index, slice->format, 0, &work.pass);
 	choose_todo(slice);
@@ -244,8 +246,9 @@ post_piece(MirrorSlice *slice)
 
 /* Keep one row that the engine changed. */
 static void
-keep_row(uint32 slot, const uint32 *row)
+keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 {
+	uint32	   *kept;
 	bool		found;
 	ChangedRow *changed = hash_search(work.changed, &slot, HASH_ENTER, &found);
 
@@ -258,7 +261,9 @@ keep_row(uint32 slot, const uint32 *row)
 		}
 		changed->place = work.nrows++;
 	}
-	memcpy(work.rows + (Size) changed->place * work.degree, row, work.degree * sizeof(uint32));
+	kept = work.rows + (Size) changed->place * work.degree;
+	memcpy(kept, row, work.degree * sizeof(uint32));
+	(void) node_sums_note(slice->sums, slot, node_sum(kept, work.degree, slice->progress->rows, 0));
 }
 
 /* Fetch a part of the result, from an element on; SLICE_IDLE with *count 0 is the end. */
@@ -296,7 +301,7 @@ fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 
 		if (slot >= rows)
 			return slice_failed(slice, ENGINE_INVALID, "the server linked a slot that does not exist");
-		keep_row(slot, bodies + (Size) i * work.degree);
+		keep_row(slice, slot, bodies + (Size) i * work.degree);
 	}
 	return SLICE_IDLE;
 }
@@ -310,7 +315,8 @@ take_piece(MirrorSlice *slice)
 	uint32		wanted;
 	uint32		fetched = 0;
 	uint32		count;
-	int64		took_us = monotonic_us() - work.posted_us;
+	int64		began_us = monotonic_us();
+	int64		took_us = slice->until_us - SLICE_US - work.posted_us;
 	SliceEnding ending = SLICE_IDLE;
 
 	if (!lane_answered(work.lane, &status, &text))
@@ -329,6 +335,8 @@ take_piece(MirrorSlice *slice)
 			break;
 		fetched += ending == SLICE_IDLE ? count : 0;
 	}
+	/* It was answered before the slice began, in which the mirror has caught up since. */
+	took_us += monotonic_us() - began_us;
 	work.piece = (uint32) Max(LEAST_PIECE,
 							  Min((int64) work.piece * PIECE_MS * 1000 / Max(took_us, 1),
 								  (int64) Min(MOST_PIECE, work.piece * 4)));
@@ -347,14 +355,12 @@ take_seeds(MirrorSlice *slice)
 	return ending;
 }
 
-static int
-compare_changed(const void *a, const void *b)
-{
-	uint32		x = ((const ChangedRow *) a)->slot;
-	uint32		y = ((const ChangedRow *) b)->slot;
-
-	return x < y ? -1 : x > y;
-}
+#define ST_SORT sort_changed
+#define ST_ELEMENT_TYPE ChangedRow
+#define ST_COMPARE(a, b) ((a)->slot < (b)->slot ? -1 : (a)->slot > (b)->slot)
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
 
 /* The collected rows in the order of their slots. */
 static void
@@ -368,16 +374,16 @@ sort_rows(LinkedRows *linked)
 	hash_seq_init(&scan, work.changed);
 	while ((changed = hash_seq_search(&scan)) != NULL)
 		order[count++] = *changed;
-	qsort(order, count, sizeof(ChangedRow), compare_changed);
+	sort_changed(order, count);
 
 	linked->count = count;
 	linked->slots = MemoryContextAllocHuge(work.memory, Max(count, 1) * sizeof(uint32));
-	linked->rows = MemoryContextAllocHuge(work.memory, Max(count, 1) * work.degree * sizeof(uint32));
+	linked->places = MemoryContextAllocHuge(work.memory, Max(count, 1) * sizeof(uint32));
+	linked->rows = work.rows;
 	for (uint32 i = 0; i < count; i++)
 	{
 		linked->slots[i] = order[i].slot;
-		memcpy(linked->rows + (Size) i * work.degree, work.rows + (Size) order[i].place * work.degree,
-			   work.degree * sizeof(uint32));
+		linked->places[i] = order[i].place;
 	}
 	linked->nseeds = work.nseeds;
 	linked->seeds = work.seeds;
@@ -398,7 +404,6 @@ find_missing(LinkPass *missing)
 {
 	missing->from = work.pass.from;
 	missing->to = work.pass.to;
-	missing->live = work.pass.live;
 	missing->live = work.pass.live;
 	missing->count = 0;
 	missing->slots = MemoryContextAllocHuge(work.memory, Max(work.ntodo, 1) * sizeof(uint32));
@@ -440,13 +445,14 @@ end_writing(MirrorSlice *slice)
 	LinkPass	pass = work.pass;
 	LinkedRows	rows;
 	MetaPage	meta;
+	uint64		trimmable;
 
 	if (!work.whole || work.missing.count > 0)
 	{
 		pass.to = pass.from;
 		pass.count = pass.live = 0;
 	}
-	link_write_end(slice->index, slice->format, &pass, &work.linked);
+	trimmable = link_write_end(slice->index, slice->format, &pass, &work.linked);
 	work.linked_any = false;
 
 	/* What the engine wrote is what the mirror has; only the number is new. */
@@ -456,7 +462,8 @@ end_writing(MirrorSlice *slice)
 		slice->progress->change_seq = meta.change_seq;
 		atomic_store(&slice->track->changes_sent, meta.change_seq);
 	}
-	else
+	list_trim(slice->index, slice->format, trimmable);
+	if (work.whole && work.missing.count > 0)
 	{
 		memset(&rows, 0, sizeof(rows));
 		link_over_pages(slice->index, slice->format, &work.missing, &rows);
@@ -472,10 +479,31 @@ memory_used_up(void)
 	return (Size) work.nrows * (work.degree * sizeof(uint32) + 64) > (Size) maintenance_work_mem * 1024;
 }
 
+bool
+link_await(int most_ms)
+{
+	_Atomic uint32_t *word;
+	uint32		value;
+
+	if (work.entry < 0 || !work.in_flight)
+		return false;
+	word = &shared_lane((uint32) work.lane)->state;
+	value = atomic_load(word);
+	if (!lane_has_answer(work.lane))
+		(void) area_wait(word, value, monotonic_us() + most_ms * 1000, area_wait_event(AREA_WAIT_LANE));
+	return true;
+}
+
 SliceEnding
 link_take(MirrorSlice *slice)
 {
-	return work.in_flight ? take_piece(slice) : SLICE_IDLE;
+	SliceEnding ending;
+
+	if (!work.in_flight)
+		return SLICE_IDLE;
+	ending = take_piece(slice);
+	/* To fetch many rows takes a while: what came meanwhile is not to wait for the next piece too. */
+	return ending == SLICE_IDLE && slice_over_for_news(slice) ? SLICE_MORE : ending;
 }
 
 /* Write as long as the slice lasts; between slices whoever has locked the index ends the pass. */

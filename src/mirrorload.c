@@ -13,6 +13,7 @@
 
 #include "worker.h"
 
+#include "common/hashfn.h"
 #include "engine/bits.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -232,8 +233,10 @@ send_graph(MirrorSlice *slice)
 	NodeGathering gathering;
 	SliceEnding ending;
 
+	gather_begin(&gathering, slice->format);
 	gather_superblock(slice, superblock, 0, false, &gathering);
 	ending = gather_send(slice, &gathering);
+	gather_end(&gathering);
 	if (ending == SLICE_IDLE)
 		progress->next_slot = (superblock + 1) * slice->format->superblock_slots;
 	return ending;
@@ -243,22 +246,28 @@ SliceEnding
 load_seeds(MirrorSlice *slice, const MetaPage *meta)
 {
 	uint32	   *seeds = NULL;
-	uint32		count = read_seeds(slice->index, slice->format, meta, meta->seeds, &seeds);
-	LaneRequest *request = slice_prepare(slice, LANE_SEEDS);
-	uint32	   *slots;
+	uint32		count = read_seeds(slice->index, slice->format, meta, Min(meta->seeds, LANE_DATA_BYTES / sizeof(uint32)), &seeds);
 	uint32		kept = 0;
+	uint64		sum;
+	SliceEnding ending = SLICE_IDLE;
 
-	count = Min(count, LANE_DATA_BYTES / sizeof(uint32));
-	slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (seeds[i] < slice->progress->rows)
-			slots[kept++] = seeds[i];
+			seeds[kept++] = seeds[i];
 	}
-	request->count = kept;
-	if (seeds != NULL)
-		pfree(seeds);
-	return slice_call(slice);
+	sum = hash_bytes_extended((const unsigned char *) seeds, (int) (kept * sizeof(uint32)), 0) | 1;
+	if (sum != slice->progress->seeds_sum)
+	{
+		LaneRequest *request = slice_prepare(slice, LANE_SEEDS);
+
+		memcpy(lane_array(slice->lane, kept * sizeof(uint32), &request->slots_offset), seeds, kept * sizeof(uint32));
+		request->count = kept;
+		ending = slice_call(slice);
+		slice->progress->seeds_sum = ending == SLICE_IDLE ? sum : 0;
+	}
+	pfree(seeds);
+	return ending;
 }
 
 /* Rows, graph and seeds are there: the mirror is as the pages were at the start. */

@@ -40,6 +40,7 @@ typedef struct MirrorProgress
 	uint64		change_seq;		/* changes of pages up to this are in the mirror */
 	uint64		scan_target;	/* the change_seq that the scan under way will have reached; 0: none is under way */
 	uint32		scan_superblock;
+	uint64		seeds_sum;		/* of the seeds sent last; 0: they may not be those that the mirror has */
 	uint64		end_seen;		/* end of the list at the last look, and when it last moved */
 	int64		grown_ms;
 	int64		load_started_ms;

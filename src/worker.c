@@ -33,7 +33,7 @@
 #include "utils/memutils.h"
 
 #define LOCKED_MS		100		/* when somebody else has locked the index */
-#define LINK_POLL_MS	2		/* while the engine links, and to see what came meanwhile */
+#define LINK_POLL_MS	1		/* while the engine links, for other mirrors */
 #define STANDBY_POLL_MS 50
 #define REST_MS			1000
 #define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before it is refused */
@@ -276,14 +276,14 @@ work_on(MirrorSlice *slice)
 	if (!link_active(slice->entry))
 		return catchup_step(slice);
 
-	/* Between two pieces of a link the mirror catches up, for it cannot while the engine links. */
-	ending = link_take(slice);
-	if (ending == SLICE_IDLE)
-		ending = catchup_step(slice);
+	/* Between two pieces of a link the mirror catches up, for it cannot while the engine links: at once, what was linked is not needed yet. */
+	ending = catchup_step(slice);
 	if (ending == SLICE_IDLE || ending == SLICE_MORE)
 	{
-		SliceEnding linking = link_go_on(slice);
+		SliceEnding linking = link_take(slice);
 
+		if (linking == SLICE_IDLE)
+			linking = link_go_on(slice);
 		return linking != SLICE_IDLE ? linking : ending;
 	}
 	return ending;
@@ -550,7 +550,10 @@ serve(int entry)
 	if (track->worker != me.number || atomic_load(&track->identity) != slice.identity || slice.key.database != MyDatabaseId)
 		return LOCKED_MS;		/* it has just become another index's entry */
 	track->looked_ms = now;
+	slice.sums = node_sums(entry, slice.generation, track->progress.rows);
 	ending = run_slice_safely(&slice);
+	if (ending != SLICE_IDLE && ending != SLICE_MORE)
+		node_sums_forget_all(entry);
 	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != track->progress.position ||
 		before.change_seq != track->progress.change_seq || link_active(entry))
 		me.busy_ms = now;
@@ -599,6 +602,7 @@ process_invalidations(int64 now)
 		return;
 	me.invalidated_ms = now;
 	room_keep_quota();
+	node_sums_sweep();
 	StartTransactionCommand();
 	CommitTransactionCommand();
 	pgstat_report_stat(true);
@@ -667,7 +671,7 @@ gpuann_worker_main(Datum arg)
 		if (time_to_leave(monotonic_ms()))
 			break;
 		process_invalidations(monotonic_ms());
-		if (wait_ms > 0)
+		if (wait_ms > 0 && !link_await(Min(wait_ms, LINK_POLL_MS)))
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, wait_ms,
 							 area_wait_event(AREA_WAIT_WORKER));
 	}

@@ -11,10 +11,11 @@
 
 #include "link.h"
 #include "mirrors.h"
+#include "mirrorsums.h"
 #include "readahead.h"
 
 #define SLICE_US	20000
-#define NEWS_US		2000		/* of a slice that goes to other work although rows have come */
+#define NEWS_US		1000		/* of a slice that goes to other work although rows have come */
 
 /* How a slice ended. */
 typedef enum SliceEnding
@@ -45,6 +46,7 @@ typedef struct MirrorSlice
 	const IndexFormat *format;
 	BlockNumber blocks;			/* of the file, at the start of the slice */
 	BufferAccessStrategy strategy;
+	NodeSums   *sums;			/* what the mirror is known to have; NULL: nothing is */
 	ReadAhead  *ahead;			/* while a load reads pages in their order; else NULL */
 	int64		until_us;
 	bool		primary;		/* not in recovery */
@@ -108,6 +110,8 @@ extern bool load_claim(MirrorSlice *slice);
 extern SliceEnding load_create(MirrorSlice *slice, uint32 rows);
 extern SliceEnding load_begin(MirrorSlice *slice);
 extern SliceEnding load_step(MirrorSlice *slice);
+
+/* Send the seeds, unless the mirror has these. */
 extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
 
 /* The rows that one lane holds, from a slot on and within its superblock. */
@@ -174,15 +178,25 @@ typedef struct NodeGathering
 	uint32	   *dead_versions;
 } NodeGathering;
 
+/* Begin with nothing; there is room for a superblock at least. */
+extern void gather_begin(NodeGathering *gathering, const IndexFormat *format);
+
+/* Whether there is room for one more superblock. */
+extern bool gather_has_room(const NodeGathering *gathering, const IndexFormat *format);
+
 /*
- * Gather the graph rows, and with dead_too the slots that hold no row, of a superblock's node pages that have changed since
- * change_seq (0: of all), as far as the mirror knows the slots.
+ * Add the graph rows, and with dead_too the slots that hold no row, of a superblock's node pages that have changed since
+ * change_seq (0: of all), as far as the mirror knows the slots, and is not known to have them so.
  */
 extern void gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq, bool dead_too,
 							  NodeGathering *gathering);
 
-/* Send what was gathered. */
-extern SliceEnding gather_send(MirrorSlice *slice, const NodeGathering *gathering);
+/* Learn what the mirror has of a superblock: the nodes of all pages that have not changed since change_seq. */
+extern void gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq);
+
+/* Send what was gathered, deaths first, and begin anew. */
+extern SliceEnding gather_send(MirrorSlice *slice, NodeGathering *gathering);
+extern void gather_end(NodeGathering *gathering);
 
 /* mirrorlink.c: one pass at a time, over many slices. */
 
@@ -195,7 +209,10 @@ extern bool link_in_flight(int entry);
 /* Begin a pass if it is worth it and nobody else links. The mirror is current to these. */
 extern void link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds);
 
-/* Take over what the engine has linked; then, when the mirror has caught up, send the next piece or write the pass. */
+/* Wait for the piece in flight, at most so long; false: there is none. */
+extern bool link_await(int most_ms);
+
+/* Take over what the engine has linked; then send the next piece or write the pass. */
 extern SliceEnding link_take(MirrorSlice *slice);
 extern SliceEnding link_go_on(MirrorSlice *slice);
 

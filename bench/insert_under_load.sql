@@ -26,6 +26,19 @@ CREATE TABLE runs (place integer GENERATED ALWAYS AS IDENTITY, path text, qps_be
 -- Searches per second without and with inserts at a given rate, and the inserts that there were.
 CREATE TABLE paced (path text, qps_without float8, qps_with float8, inserts float8);
 
+-- Processors at work in each measurement, by who they work for.
+CREATE TABLE processors (path text, rate integer, who text, cores float8);
+
+-- Who a process of this name is.
+CREATE FUNCTION who_is(process integer, name text) RETURNS text AS $$
+	SELECT CASE WHEN name = 'idle' THEN 'idle'
+		WHEN name = 'gpuann-server' THEN 'server'
+		WHEN name = 'pgbench' THEN 'pgbench'
+		ELSE coalesce((SELECT CASE WHEN application_name = 'searches' THEN 'search'
+			WHEN application_name = 'inserts' THEN 'insert'
+			WHEN application_name = 'gpuann mirror worker' THEN 'workers' END FROM pg_stat_activity WHERE pid = process), 'others') END
+$$ LANGUAGE sql;
+
 -- Search for a row's vector and keep whether the row came, at distance 0. A row that is not committed yet is left out.
 --
 -- The row is looked up first, in a snapshot older than the search's: what that one saw, the search must find.
@@ -64,12 +77,16 @@ BEGIN
 END
 $$ LANGUAGE plpgsql;
 
--- Check all rows inserted so far.
-CREATE FUNCTION check_all() RETURNS void AS $$
+-- Check the rows inserted so far, or every so many of them, so that there are at most that many (0: all).
+CREATE FUNCTION check_again(most integer) RETURNS void AS $$
 DECLARE
+	each integer := 1;
 	inserted integer;
 BEGIN
-	FOR inserted IN SELECT id FROM fresh WHERE id IN (SELECT id FROM items) ORDER BY id LOOP
+	IF most > 0 THEN
+		each := (SELECT 1 + count(*) / most FROM fresh JOIN items USING (id));
+	END IF;
+	FOR inserted IN SELECT id FROM fresh WHERE id IN (SELECT id FROM items) AND id % each = 0 ORDER BY id LOOP
 		PERFORM check_row(inserted, 'again');
 	END LOOP;
 END
@@ -116,3 +133,12 @@ CREATE VIEW paced_report AS
 		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY 100 * (qps_with / qps_without - 1)), 'SFM990.0'),
 		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY inserts), 'FM999,999,999'))
 	FROM paced GROUP BY path;
+
+-- Medians of the processors at work, of each path without and with inserts.
+CREATE VIEW processors_report AS
+	SELECT '| ' || path || ' | ' || rate || ' | ' || string_agg(coalesce(round(cores::numeric, 1)::text, '0.0'), ' | ' ORDER BY place) || ' |'
+	FROM (SELECT DISTINCT path, rate FROM processors) measured
+	CROSS JOIN unnest(ARRAY['search', 'insert', 'server', 'workers', 'pgbench', 'others', 'idle']) WITH ORDINALITY AS column_of (who, place)
+	LEFT JOIN (SELECT path, rate, who, percentile_cont(0.5) WITHIN GROUP (ORDER BY cores) AS cores
+		FROM processors GROUP BY path, rate, who) medians USING (path, rate, who)
+	GROUP BY path, rate ORDER BY path, rate;

@@ -177,10 +177,11 @@ row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, fl
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, uint32_t count, CodeVerdict *verdict)
+__global__ void __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict)
 {
 	uint32_t sample = blockIdx.x * WARPS + threadIdx.x / WARP;
-	uint32_t slot = (uint32_t) ((uint64_t) sample * count / CODE_SAMPLES);
+	uint32_t place = (uint32_t) ((uint64_t) sample * count / CODE_SAMPLES);
+	uint32_t slot = slots != NULL ? slots[place] : place;
 	double sum = 0,
 		   squares = 0,
 		   error_sum = 0,
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, ui
 		float true_one,
 			coded;
 
-		if (neighbour >= count)
+		if (neighbour >= rows.rows)
 			break;
 		row_distances<T>(rows, slot, neighbour, &true_one, &coded);
 		n++;
@@ -263,16 +264,16 @@ codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint3
 }
 
 cudaError_t
-codes_judge(const CodedRows *rows, uint32_t count, CodeVerdict *verdict, cudaStream_t stream)
+codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict, cudaStream_t stream)
 {
 	cudaError_t error = cudaMemsetAsync(verdict, 0, sizeof(*verdict), stream);
 
 	if (error != cudaSuccess || count == 0)
 		return error;
 	if (rows->type == ELEMENT_HALF)
-		LAUNCH(judge_kernel<__half>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, count, verdict);
+		LAUNCH(judge_kernel<__half>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, slots, count, verdict);
 	else
-		LAUNCH(judge_kernel<float>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, count, verdict);
+		LAUNCH(judge_kernel<float>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, slots, count, verdict);
 	return cudaGetLastError();
 }
 

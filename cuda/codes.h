@@ -32,6 +32,7 @@ struct CodedRows
 	uint32_t code_stride;
 	uint32_t dims;
 	uint32_t degree;
+	uint32_t rows; /* there are */
 	ElementType type;
 	Metric metric;
 };
@@ -74,7 +75,7 @@ extern bool codes_hold(const uint32_t *least, const uint32_t *greatest, uint32_t
 /* Encode rows: those named, or count from first on. */
 extern cudaError_t codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
 								cudaStream_t stream);
-/* Judge codes by a sample of the rows below count; *verdict (device memory) starts at zero. */
-extern cudaError_t codes_judge(const CodedRows *rows, uint32_t count, CodeVerdict *verdict, cudaStream_t stream);
+/* Judge codes by a sample of the slots named (NULL: of those below rows->rows), as many as count; *verdict (device memory) starts at zero. */
+extern cudaError_t codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict, cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_CODES_H */

@@ -5,6 +5,7 @@
  * Codes are made of all rows before the graph rows that lead to them are written. First the new rows widen the ranges of values; if the
  * scale in use does not hold them any more, offsets and scale are made anew and every row is encoded again, while searches walk the
  * stored rows. After the graph rows a sample of them says whether codes serve (codes.h), again whenever the graph has grown by a quarter.
+ * A link on the device asks the same of what it has linked so far (link.cu).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ coded_rows(const CudaMirror *mirror)
 	rows.code_stride = view.code_stride;
 	rows.dims = view.dims;
 	rows.degree = view.degree;
+	rows.rows = view.rows;
 	rows.type = mirror->spec.type;
 	rows.metric = view.metric;
 	return rows;
@@ -141,16 +143,15 @@ codes_stage(CudaEngine *engine, CudaJob *job)
 	return true;
 }
 
-/* Judge codes by the graph as the job stream leaves it. */
-static bool
-send_judgement(CudaEngine *engine, CudaJob *job)
+bool
+codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count)
 {
 	CudaMirror *mirror = job->mirror;
 	CodedRows rows = coded_rows(mirror);
 	CodeVerdict *verdict = (CodeVerdict *) (rows.offsets + rows.dims);
 	Piece *piece = piece_hold(engine, job);
 
-	return piece != NULL && GPU(&engine->failure, codes_judge(&rows, mirror->rows, verdict, engine->job_stream)) &&
+	return piece != NULL && GPU(&engine->failure, codes_judge(&rows, slots, count, verdict, engine->job_stream)) &&
 		   copy_out(engine, piece->staged, verdict, sizeof(*verdict)) && piece_send(engine, job, piece);
 }
 
@@ -202,9 +203,8 @@ send_clamped(CudaEngine *engine, CudaJob *job)
 		   GPU(&engine->failure, codes_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) && piece_send(engine, job, piece);
 }
 
-/* Whether codes serve, by a verdict that has been brought. */
-static bool
-verdict_is_good(CudaJob *job)
+bool
+codes_verdict(CudaJob *job)
 {
 	CodeVerdict verdict;
 
@@ -224,7 +224,7 @@ judge_stage(CudaEngine *engine, CudaJob *job)
 		if (!mirror->has_code_room || mirror->code_steps == 0 || mirror->coded != mirror->rows ||
 			mirror->linked < mirror->judged + mirror->judged / 4 + 1)
 			return true;
-		if (job->in_flight > 0 || !send_judgement(engine, job))
+		if (job->in_flight > 0 || !codes_send_judgement(engine, job, NULL, mirror->rows))
 			return false;
 		job->step = 1;
 	}
@@ -232,7 +232,7 @@ judge_stage(CudaEngine *engine, CudaJob *job)
 		return false;
 	if (job->step == 1 || job->step == 4)
 	{
-		mirror->codes_good = verdict_is_good(job);
+		mirror->codes_good = codes_verdict(job);
 		mirror->judged = mirror->linked;
 		if (mirror->codes_good || job->step == 4)
 			return true;
@@ -257,7 +257,7 @@ judge_stage(CudaEngine *engine, CudaJob *job)
 	}
 	/* 5: codes are there */
 	piece_release(job);
-	if (!send_judgement(engine, job))
+	if (!codes_send_judgement(engine, job, NULL, mirror->rows))
 		return false;
 	job->step = 4;
 	return false;

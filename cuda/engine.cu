@@ -275,6 +275,8 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 		result = link_rows_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaSuccess)
 		result = link_repair_prepare(engine->device.sharedMemPerBlockOptin);
+	if (result == cudaSuccess)
+		result = link_codes_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction)
 	{
 		(void) cudaGetLastError();

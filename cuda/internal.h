@@ -430,6 +430,9 @@ extern bool piece_send(CudaEngine *engine, CudaJob *job, Piece *piece);
 /* encode.cu: codes of a mirror's rows. The stages: true when over */
 extern bool codes_stage(CudaEngine *engine, CudaJob *job);
 extern bool judge_stage(CudaEngine *engine, CudaJob *job);
+/* Have codes judged by the graph as the job stream leaves it, by slots (device memory; NULL: all); and, when that is here, whether they serve. */
+extern bool codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count);
+extern bool codes_verdict(CudaJob *job);
 /* Encode slots that a piece overwrites. */
 extern bool codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count);
 /* Bytes that encoding wants behind a mirror's seeds. */

@@ -6,6 +6,8 @@
  * job stream. A piece is a part of one step of a batch, done by a fixed number of blocks that leave queries room on every SM, and so many rows for each of
  * them; while queries are about, one block on every fourth SM, one row each, one piece in flight. How a batch is cut changes nothing of what it computes.
  *
+ * Rows are measured as stored until codes are known to serve, then by codes (link_codes.cu); what these wrote is put in order at the end.
+ *
  * Batches grow with what is linked. Memory of a link is taken when it begins, of a smaller batch where a large one does not fit, and given
  * back at its end; where even the smallest does not fit the twin links (jobs.cu).
  */
@@ -27,9 +29,18 @@ extern "C"
 #define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
 #define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a third of its registers is for queries, whenever they come */
 #define PASSES 4u		   /* units of a piece that each of these does one after the other; a walk takes half a millisecond */
+#define SHORT_UNITS 8u	   /* what a warp does by codes takes some 20 µs, but for a walk: so many stand for one */
 #define IN_FLIGHT 3u	   /* pieces */
 #define BUSY_SHARE 4u	   /* while queries are about, a block on this part of the SMs: then one piece is in flight, of one unit each */
 #define BUSY_US 10000u	   /* queries are about so long after the last */
+#ifdef EMULATED
+#define CODES_FROM 256u		/* rows by whose neighbours codes can be judged */
+#else
+#define CODES_FROM 4096u
+#endif
+#define CODES_GROWTH 4u		/* they are judged again when the graph has grown so much */
+#define CODES_SHARE 16u		/* links of a smaller part of the rows measure rows as stored: codes take a pass over all, and few rows met were written by codes */
+#define ORDERED_ROWS 16u	/* of a warp, of a piece's unit */
 #define EDGES_OF_GROUP 4u  /* edges back that are taken to have one target */
 
 /* Let go of everything that a link has but its result. */
@@ -74,6 +85,13 @@ carve(unsigned char **at, size_t bytes)
 	return place;
 }
 
+/* Whether a link measures rows by codes once there are any that serve. */
+static bool
+may_use_codes(const CudaMirror *mirror, const LinkWork *work)
+{
+	return !work->repairs && mirror->has_code_room && mirror->spec.metric != METRIC_L1 && (uint64_t) work->count * CODES_SHARE >= mirror->rows;
+}
+
 /* Lay a link's memory out from `at` on; returns its bytes. */
 static size_t
 lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
@@ -98,6 +116,12 @@ lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
 		work->edges.side[i].slot = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
 	}
 	work->edges.work = carve(&at, work->edges.work_bytes);
+	work->terms = NULL;
+	if (may_use_codes(mirror, work))
+	{
+		work->terms = (int32_t *) carve(&at, (size_t) mirror->rows * sizeof(int32_t));
+		batch->kept_counts = carve(&at, mirror->rows);
+	}
 	at += link_reach_lay_out(&work->reach, mirror->rows, at);
 	return (size_t) (at - start);
 }
@@ -248,10 +272,12 @@ link_blocks(CudaEngine *engine, LinkWork *work)
 static Piece *
 next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
 {
+	const LinkWork *work = job->work;
 	bool busy = link_queries_about(engine, job->work);
+	bool is_short = work->batch.code_terms != NULL && (work->phase == LINK_CHOOSE || work->phase == LINK_BACK || work->phase == LINK_ORDER);
 
 	part->blocks = link_blocks(engine, job->work);
-	part->count = part->blocks * (busy ? 1 : PASSES);
+	part->count = part->blocks * (busy ? 1 : PASSES) * (is_short ? SHORT_UNITS : 1);
 	return job->in_flight < (busy ? 1 : IN_FLIGHT) ? piece_free(engine) : NULL;
 }
 
@@ -269,11 +295,23 @@ next_part(LinkWork *work, LinkPart part, uint32_t each, uint32_t total)
 
 /* --- batches ------------------------------------------------------------------------------------------------------ */
 
+MirrorView
+link_mirror(const CudaJob *job)
+{
+	MirrorView view = mirror_view(job->mirror);
+
+	/* searches may not walk them yet */
+	if (job->work->batch.code_terms != NULL)
+		view.codes = (const signed char *) job->mirror->codes.base;
+	return view;
+}
+
 /* A mirror as candidate searches see it. */
 static MirrorView
-link_view(const CudaMirror *mirror, const LinkWork *work)
+link_view(const CudaJob *job)
 {
-	MirrorView view = mirror_view(mirror);
+	const LinkWork *work = job->work;
+	MirrorView view = link_mirror(job);
 	uint32_t starts = work->nstarts + (work->repairs ? 0 : work->first);
 
 	view.seeds = work->starts;
@@ -307,8 +345,21 @@ begin_batch(CudaJob *job)
 	work->batch.mates = !work->repairs;
 	show_edges(work);
 	work->done = 0;
-	work->phase = work->repairs && !work->walks ? LINK_AROUND : LINK_WALK;
+	work->phase = work->repairs && !work->walks									 ? LINK_AROUND
+				  : work->codes != CODES_NEVER && linked >= work->judge_at		 ? LINK_JUDGE
+				  : work->codes == CODES_SERVE && work->batch.code_terms == NULL ? LINK_TERMS
+																				 : LINK_WALK;
 	return work->batch.count > 0;
+}
+
+/* No batch follows: put rows in order that are not, or, if the job goes on, look at those that a repair left poor. */
+static void
+end_batches(LinkWork *work, bool goes_on)
+{
+	work->phase = work->batch.code_terms != NULL					? LINK_ORDER
+				  : goes_on && work->repairs && !work->walks ? LINK_POOR
+															 : LINK_DRAIN;
+	work->batch.count = work->done = work->got = 0;
 }
 
 /* Send one part of walking, gathering or choosing. */
@@ -319,10 +370,11 @@ send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part, co
 	cudaError_t launched;
 
 	part = next_part(work, part, phase == LINK_WALK ? 1 : LINK_WARPS, work->batch.count);
-	launched = phase == LINK_WALK	  ? link_walk_launch(view, &work->batch, part, engine->job_stream)
-			   : phase == LINK_AROUND ? link_gather_around_launch(view, &work->batch, part, work->walks ? NULL : work->reach.selected,
-																  engine->job_stream)
-									  : link_choose_launch(view, &work->batch, part, engine->job_stream);
+	launched = phase == LINK_WALK				? link_walk_launch(view, &work->batch, part, engine->job_stream)
+			   : phase == LINK_AROUND			? link_gather_around_launch(view, &work->batch, part, work->walks ? NULL : work->reach.selected,
+																			engine->job_stream)
+			   : work->batch.code_terms != NULL ? link_choose_codes_launch(view, &work->batch, part, engine->job_stream)
+												: link_choose_launch(view, &work->batch, part, engine->job_stream);
 	return GPU(&engine->failure, launched) && piece_send(engine, job, piece);
 }
 
@@ -340,7 +392,7 @@ static bool
 send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 {
 	LinkWork *work = job->work;
-	MirrorView view = link_view(job->mirror, work);
+	MirrorView view = link_view(job);
 	uint32_t edges = work->batch.count * job->mirror->spec.degree;
 
 	if (!GPU(&engine->failure, link_write_launch(&view, &work->batch, engine->job_stream)) ||
@@ -355,10 +407,36 @@ static bool
 send_back(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
 {
 	LinkWork *work = job->work;
-	MirrorView view = link_view(job->mirror, work);
+	MirrorView view = link_view(job);
 
 	part = next_part(work, part, LINK_WARPS * EDGES_OF_GROUP, work->batch.count * job->mirror->spec.degree);
-	return GPU(&engine->failure, link_back_launch(&view, &work->batch, part, engine->job_stream)) && piece_send(engine, job, piece);
+	return GPU(&engine->failure, work->batch.code_terms != NULL ? link_back_codes_launch(&view, &work->batch, part, engine->job_stream)
+																: link_back_launch(&view, &work->batch, part, engine->job_stream)) &&
+		   piece_send(engine, job, piece);
+}
+
+/* Measure rows by codes from now on. */
+static bool
+send_terms(CudaEngine *engine, CudaJob *job, Piece *piece)
+{
+	LinkWork *work = job->work;
+	MirrorView view;
+
+	work->batch.code_terms = work->terms;
+	view = link_mirror(job);
+	return GPU(&engine->failure, cudaMemsetAsync(work->batch.kept_counts, LINK_UNKNOWN, view.rows, engine->job_stream)) &&
+		   GPU(&engine->failure, link_terms_launch(&view, work->terms, link_blocks(engine, work), engine->job_stream)) &&
+		   piece_send(engine, job, piece);
+}
+
+/* Send one part of putting rows in order. */
+static bool
+send_order(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
+{
+	MirrorView view = link_mirror(job);
+
+	part = next_part(job->work, part, LINK_WARPS * ORDERED_ROWS, view.rows);
+	return GPU(&engine->failure, link_order_launch(&view, &job->work->batch, part, engine->job_stream)) && piece_send(engine, job, piece);
 }
 
 /* A batch is on its way: its rows count as linked for those that follow. */
@@ -382,7 +460,7 @@ static bool
 send_step(CudaEngine *engine, CudaJob *job)
 {
 	LinkWork *work = job->work;
-	MirrorView view = link_view(job->mirror, work);
+	MirrorView view = link_view(job);
 	LinkPart part;
 	Piece *piece = next_piece(engine, job, &part);
 
@@ -392,15 +470,11 @@ send_step(CudaEngine *engine, CudaJob *job)
 		return send_write(engine, job, piece);
 	if (work->phase == LINK_BACK)
 		return send_back(engine, job, piece, part);
+	if (work->phase == LINK_TERMS)
+		return send_terms(engine, job, piece);
+	if (work->phase == LINK_ORDER)
+		return send_order(engine, job, piece, part);
 	return send_rows_part(engine, job, piece, part, &view, work->phase);
-}
-
-/* What follows the last batch. */
-static LinkPhase
-after_batches(LinkWork *work)
-{
-	work->done = work->got = 0;
-	return work->repairs && !work->walks ? LINK_POOR : LINK_DRAIN;
 }
 
 /* The step that follows in a batch, or the next batch. */
@@ -412,6 +486,17 @@ next_step(CudaJob *job)
 
 	switch (work->phase)
 	{
+		case LINK_TERMS:
+			work->phase = LINK_WALK;
+			break;
+		case LINK_ORDER:
+			if (work->done < job->mirror->rows)
+				return;
+			work->phase = rows > 0 ? LINK_WALK : LINK_DRAIN;
+			/* a link that goes on measures rows as stored; what is to be reached is walked by codes still */
+			if (rows > 0)
+				work->batch.code_terms = NULL;
+			break;
 		case LINK_WALK:
 			if (work->done < rows)
 				return;
@@ -435,10 +520,55 @@ next_step(CudaJob *job)
 				return;
 			end_batch(job);
 			if (!begin_batch(job))
-				work->phase = after_batches(work);
+				end_batches(work, true);
 			break;
 	}
 	work->done = 0;
+}
+
+/* See what there is of codes. */
+static void
+look_at_codes(CudaJob *job)
+{
+	const CudaMirror *mirror = job->mirror;
+	LinkWork *work = job->work;
+	MirrorView view = mirror_view(mirror);
+
+	work->codes = CODES_NEVER;
+	if (work->terms == NULL || mirror->coded != mirror->rows || !link_codes_serve(&view, mirror->code_offsets))
+		return;
+	if (mirror->codes_good)
+		work->codes = CODES_SERVE;
+	else if (mirror->judged == 0)
+		work->codes = CODES_UNJUDGED;
+	work->judge_at = mirror->judged < UINT32_MAX / CODES_GROWTH ? mirror->judged * CODES_GROWTH : UINT32_MAX;
+	work->judge_at = work->judge_at < CODES_FROM ? CODES_FROM : work->judge_at;
+}
+
+/* Judge codes by the rows linked so far, those of this link if it has any. True when that is over. */
+static bool
+judge_codes(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	uint32_t linked = job->mirror->linked + work->first;
+	bool here = work->first > 0;
+
+	if (!work->judging)
+	{
+		if (!codes_send_judgement(engine, job, here ? work->device_slots : NULL, here ? work->first : job->mirror->rows))
+			return false;
+		work->judging = true;
+	}
+	if (job->in_flight > 0)
+		return false;
+	work->judging = false;
+	work->codes = codes_verdict(job) ? CODES_SERVE : CODES_NEVER;
+	work->judge_at = linked < UINT32_MAX / CODES_GROWTH ? linked * CODES_GROWTH : UINT32_MAX;
+	if (work->codes == CODES_SERVE)
+		work->phase = work->batch.code_terms == NULL ? LINK_TERMS : LINK_WALK;
+	else
+		work->phase = work->batch.code_terms == NULL ? LINK_WALK : LINK_ORDER;
+	return true;
 }
 
 /* Put the slots that searches start from together: the mirror's seeds, then the rows linked first. */
@@ -500,8 +630,8 @@ link_stage(CudaEngine *engine, CudaJob *job)
 	while (work->phase < LINK_DRAIN)
 	{
 		/* a batch whose rows are not written yet can be forgotten */
-		if (job->cancelled && work->phase >= LINK_WALK && work->phase <= LINK_CHOOSE)
-			work->phase = LINK_DRAIN;
+		if (job->cancelled && work->phase >= LINK_TERMS && work->phase <= LINK_CHOOSE)
+			end_batches(work, false);
 		else if (work->phase == LINK_BROKEN || work->phase == LINK_POOR)
 		{
 			if (!(work->phase == LINK_BROKEN ? link_find_broken(engine, job) : link_find_poor(engine, job)))
@@ -512,8 +642,14 @@ link_stage(CudaEngine *engine, CudaJob *job)
 		{
 			if (!send_slots(engine, job))
 				return false;
+			look_at_codes(job);
 			if (!begin_batch(job))
-				work->phase = after_batches(work);
+				end_batches(work, true);
+		}
+		else if (work->phase == LINK_JUDGE)
+		{
+			if (!judge_codes(engine, job))
+				return false;
 		}
 		else if (send_step(engine, job))
 			next_step(job);

@@ -3,7 +3,7 @@
  *		Linking on the device: what the kernels of a batch share, and what launches them.
  *
  * A link takes its rows batch by batch. Every row of a batch searches the graph as it stood before the batch (link_walk.cu); then each row's
- * neighbours are chosen, rows are written, and edges back are given to their targets, group by group (link_rows.cu). What is not
+ * neighbours are chosen, rows are written, and edges back are given to their targets, group by group (link_rows.cu, by codes link_codes.cu). What is not
  * reached in the end gets a way in (link_reach.cu). The rules are those of src/engine (prune.c, openrow.c, reach.c); the
  * outcome depends on neither the number of blocks nor how a batch is cut into launches. Driven by link.cu.
  */
@@ -19,6 +19,7 @@ typedef unsigned long long LinkEntry; /* distance (an ordered key) << 32 | slot 
 #define LINK_FROM 256u	 /* slots that candidate searches start from */
 #define LINK_PATH 64u	 /* first expansions of a search, candidates although farther than its list: the ways to far rows */
 #define LINK_EQUALS 64u	 /* places for a row's duplicates, of which a quarter of the degree is used */
+#define LINK_UNKNOWN 0xFFu
 #define LINK_NO_ENTRY 0xFFFFFFFFFFFFFFFFull
 #define LINK_NEWCOMERS(degree) ((degree) < 32 ? 64u : 2 * (degree)) /* edges back that a row is shown of one batch, the nearest */
 
@@ -42,6 +43,8 @@ struct LinkBatch
 	uint32_t *ngroups;
 	uint32_t *graph;		 /* the mirror's */
 	uint32_t *changed;		 /* bitmap of rows */
+	int32_t *code_terms;	 /* of every row of the mirror, what it adds to a distance by codes (link_codes.cuh); NULL: rows are measured as stored */
+	uint8_t *kept_counts;	 /* likewise, how many of its neighbours are kept ones, where that was written by codes; else LINK_UNKNOWN */
 };
 
 /* A part of a batch: rows, or edges, and how many blocks at most share them. Which groups of edges a part has follows from its share of all edges. */
@@ -56,6 +59,7 @@ struct LinkPart
 extern cudaError_t link_walk_prepare(size_t shared_room);
 extern cudaError_t link_rows_prepare(size_t shared_room);
 extern cudaError_t link_repair_prepare(size_t shared_room);
+extern cudaError_t link_codes_prepare(size_t shared_room);
 
 /* Find candidates of a part's rows. */
 extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
@@ -76,6 +80,17 @@ extern cudaError_t link_write_launch(const MirrorView *mirror, const LinkBatch *
 extern cudaError_t link_group_launch(const LinkBatch *batch, uint32_t edges, cudaStream_t stream);
 /* Give the targets of a part their edges back. */
 extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+
+/* Whether distances by a mirror's codes can be told in 32 bits; offsets are in host memory. */
+extern bool link_codes_serve(const MirrorView *mirror, const float *offsets);
+/* Make the terms of all rows, by so many blocks. */
+extern cudaError_t link_terms_launch(const MirrorView *mirror, int32_t *terms, uint32_t blocks, cudaStream_t stream);
+/* As those above, by codes. */
+extern cudaError_t link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+extern cudaError_t link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+/* Put rows of the mirror that were written by codes in the order of distances as stored. */
+extern cudaError_t link_order_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+
 /* Copy graph rows of slots to `to`. */
 extern cudaError_t link_gather_launch(const MirrorView *mirror, const uint32_t *slots, uint32_t count, uint32_t *to,
 									  cudaStream_t stream);

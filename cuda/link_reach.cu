@@ -218,7 +218,7 @@ link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at)
 static MirrorView
 reach_view(const CudaJob *job)
 {
-	MirrorView view = mirror_view(job->mirror);
+	MirrorView view = link_mirror(job);
 
 	view.seeds = job->work->starts;
 	view.nseeds = job->link.nseeds < REACH_SEEDS ? job->link.nseeds : REACH_SEEDS;

@@ -13,71 +13,11 @@
  *		link_gather_kernel	a warp per row: graph rows to a contiguous place
  * Bound: latency of dependent steps in a warp, hidden by many warps. Launched by link.cu.
  */
-#include "link_measure.cuh"
+#include "link_rows.cuh"
 
-#define NO_KEPT 0xFFFFFFFFu
 #define OPENED 4u /* neighbours of a row that is opened, for each team at a time */
 
-static inline uint32_t
-blocks_of_warps(uint32_t warps)
-{
-	return (warps + LINK_WARPS - 1) / LINK_WARPS;
-}
-
-/* Blocks of a part whose units are warps'. */
-static inline uint32_t
-blocks_of_part(LinkPart part)
-{
-	uint32_t blocks = blocks_of_warps(part.count);
-
-	return blocks < part.blocks ? blocks : part.blocks;
-}
-
 /* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
-
-/* A row that is chosen, as the lanes of its warp agree on it. */
-struct Choice
-{
-	LinkEntry *kept; /* degree of them, in the row's order */
-	uint32_t *taken; /* a bit per candidate that is kept */
-	const LinkEntry *candidates;
-	uint32_t ncandidates;
-	uint32_t self;
-	uint32_t equal_key;
-	uint32_t nequals;
-	uint32_t count;
-};
-
-/* Whether a candidate may be a neighbour at all, other than as a duplicate. */
-__device__ static inline bool
-is_eligible(const MirrorView &mirror, const Choice &choice, LinkEntry entry)
-{
-	uint32_t slot = link_slot(entry);
-
-	return slot != choice.self && link_key_of(entry) != choice.equal_key && !bit_of(mirror.dead, slot);
-}
-
-/* Take the row's duplicates. */
-__device__ static inline void
-choose_duplicates(const MirrorView &mirror, const uint32_t *equals, Choice *choice)
-{
-	uint32_t lane = threadIdx.x % WARP;
-
-	for (uint32_t base = 0; base < LINK_EQUALS; base += WARP)
-	{
-		uint32_t slot = equals[base + lane];
-		bool has = slot != NO_SLOT && slot != choice->self && !bit_of(mirror.dead, slot);
-		uint32_t ballot = __ballot_sync(FULL_WARP, has);
-		uint32_t place = choice->count + (uint32_t) __popc(ballot & ((1u << lane) - 1));
-
-		if (has && place < mirror.degree)
-			choice->kept[place] = (LinkEntry) choice->equal_key << 32 | (LinkEntry) (slot << 1);
-		choice->count += (uint32_t) __popc(ballot);
-	}
-	choice->count = choice->count < mirror.degree ? choice->count : mirror.degree;
-	choice->nequals = choice->count;
-	__syncwarp();
-}
 
 /* Whether a kept one is nearer to a slot than `key`. Duplicates of the row hide nobody. */
 template <typename T, int TERM>
@@ -123,33 +63,6 @@ choose_spread(const MirrorView &mirror, Choice *choice)
 		choice->count++;
 		__syncwarp();
 	}
-}
-
-/* Fill places left with the nearest of the others: without, then with those as far as the one before (mostly its copies). */
-__device__ static inline void
-choose_fill(const MirrorView &mirror, Choice *choice)
-{
-	uint32_t lane = threadIdx.x % WARP;
-
-	for (uint32_t copies = 0; copies < 2; copies++)
-		for (uint32_t base = 0; base < choice->ncandidates && choice->count < mirror.degree; base += WARP)
-		{
-			uint32_t i = base + lane;
-			bool has = i < choice->ncandidates && !(choice->taken[i / 32] >> (i % 32) & 1);
-			LinkEntry entry = has ? choice->candidates[i] : 0;
-			bool copy = has && i > 0 && link_key_of(choice->candidates[i - 1]) == link_key_of(entry);
-			uint32_t ballot,
-				place;
-
-			has = has && copy == (copies == 1) && is_eligible(mirror, *choice, entry);
-			ballot = __ballot_sync(FULL_WARP, has);
-			place = choice->count + (uint32_t) __popc(ballot & ((1u << lane) - 1));
-			if (has && place < mirror.degree)
-				choice->kept[place] = entry;
-			choice->count += (uint32_t) __popc(ballot);
-			choice->count = choice->count < mirror.degree ? choice->count : mirror.degree;
-		}
-	__syncwarp();
 }
 
 /* What of a repaired row's candidates may fill it: 0, one of its own that is hidden; 1, another; 2, a copy of the one before; 3, none. */
@@ -214,35 +127,6 @@ choose_own_fill(const MirrorView &mirror, Choice *choice)
 	__syncwarp();
 }
 
-/* Whether a row has an edge already. */
-__device__ static inline bool
-names(const MirrorView &mirror, uint32_t row, uint32_t slot)
-{
-	bool named = false;
-
-	for (uint32_t i = 0; i < mirror.degree && !named; i++)
-		named = mirror.graph[(size_t) row * mirror.degree + i] == slot;
-	return named;
-}
-
-/* Write what was chosen, and edges back: from a row that is repaired, of those that it did not have. */
-__device__ static inline void
-write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &choice, uint32_t item)
-{
-	size_t first = (size_t) item * mirror.degree;
-
-	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
-	{
-		bool has = i < choice.count;
-		LinkEntry entry = has ? choice.kept[i] : 0;
-		bool back = has && !(batch.repairs && names(mirror, choice.self, link_slot(entry)));
-
-		batch.chosen[first + i] = has ? link_slot(entry) : NO_SLOT;
-		batch.edge_keys[first + i] = back ? (LinkEntry) link_slot(entry) << 32 | link_key_of(entry) : LINK_NO_ENTRY;
-		batch.edge_sources[first + i] = choice.self;
-	}
-}
-
 /* Choose one row's neighbours. One warp. */
 template <typename T, int TERM>
 __device__ static inline void
@@ -284,12 +168,6 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 
 /* --- rows and groups ---------------------------------------------------------------------------------------------- */
 
-__device__ static inline void
-mark_changed(const LinkBatch &batch, uint32_t slot)
-{
-	atomicOr(&batch.changed[slot >> 5], 1u << (slot & 31));
-}
-
 __global__ void __launch_bounds__(LINK_THREADS) link_write_kernel(const LinkBatch batch, uint32_t degree)
 {
 	uint32_t item = blockIdx.x * LINK_WARPS + threadIdx.x / WARP;
@@ -326,73 +204,6 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 }
 
 /* --- edges back --------------------------------------------------------------------------------------------------- */
-
-/* A row that takes in newcomers: kept ones and fill, each sorted. What the lanes of its warp agree on. */
-struct OpenedRow
-{
-	LinkEntry *kept; /* degree + 1 places */
-	LinkEntry *fill; /* likewise */
-	uint32_t nkept;
-	uint32_t nfill;
-	uint32_t target;
-	uint32_t equal_key;
-};
-
-/* Put an entry in its place. */
-__device__ static inline void
-insert_entry(LinkEntry *entries, uint32_t *count, LinkEntry entry)
-{
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t place = 0;
-
-	for (uint32_t base = 0; base < *count; base += WARP)
-		place += (uint32_t) __popc(__ballot_sync(FULL_WARP, base + lane < *count && entries[base + lane] < entry));
-	for (uint32_t base = (*count + WARP - 1) / WARP * WARP; base > 0; base -= WARP)
-	{
-		uint32_t i = base - WARP + lane;
-		LinkEntry moved = i < *count ? entries[i] : 0;
-
-		__syncwarp();
-		if (i >= place && i < *count)
-			entries[i + 1] = moved;
-		__syncwarp();
-	}
-	if (lane == 0)
-		entries[place] = entry;
-	(*count)++;
-	__syncwarp();
-}
-
-/* Take an entry out. */
-__device__ static inline void
-remove_entry(LinkEntry *entries, uint32_t *count, uint32_t place)
-{
-	for (uint32_t base = place; base + 1 < *count; base += WARP)
-	{
-		uint32_t i = base + threadIdx.x % WARP;
-		LinkEntry moved = i + 1 < *count ? entries[i + 1] : 0;
-
-		__syncwarp();
-		if (i + 1 < *count)
-			entries[i] = moved;
-		__syncwarp();
-	}
-	(*count)--;
-}
-
-/* Whether a slot is among entries. */
-__device__ static inline bool
-has_entry(const LinkEntry *entries, uint32_t count, uint32_t slot)
-{
-	for (uint32_t base = 0; base < count; base += WARP)
-	{
-		uint32_t i = base + threadIdx.x % WARP;
-
-		if (__ballot_sync(FULL_WARP, i < count && link_slot(entries[i]) == slot) != 0)
-			return true;
-	}
-	return false;
-}
 
 /* Read a row: the kept come first, and where distances fall the fill begins (see src/engine/prune.h). */
 template <typename T, int TERM>
@@ -442,36 +253,6 @@ open_row(const MirrorView &mirror, OpenedRow *row)
 	}
 }
 
-/* Take in a duplicate of the target: of these the lowest random ranks stay. */
-__device__ static inline void
-take_duplicate(const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
-{
-	uint32_t rank = link_equal_rank(link_slot(entry), row->target);
-	uint32_t equals = 0,
-			 worst = NO_KEPT,
-			 worst_rank = 0;
-
-	for (uint32_t i = 0; i < row->nkept; i++)
-		if (link_key_of(row->kept[i]) == row->equal_key)
-		{
-			uint32_t other = link_equal_rank(link_slot(row->kept[i]), row->target);
-
-			equals++;
-			if (worst == NO_KEPT || other > worst_rank)
-			{
-				worst = i;
-				worst_rank = other;
-			}
-		}
-	if (equals >= batch.max_equal)
-	{
-		if (worst_rank < rank)
-			return;
-		remove_entry(row->kept, &row->nkept, worst);
-	}
-	insert_entry(row->kept, &row->nkept, entry);
-}
-
 /* Compare a newcomer with kept ones [base, ...), two for each team: which of those hide it, and which of them it hides. */
 template <typename T, int TERM>
 __device__ static inline bool
@@ -509,33 +290,6 @@ meet_kept(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry, uint3
 	return __ballot_sync(FULL_WARP, hidden) != 0;
 }
 
-/* Move the kept ones that are marked to the fill; or, where the newcomer is hidden after all, just take the marks away. */
-__device__ static inline void
-settle_kept(OpenedRow *row, bool hidden)
-{
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t out = 0;
-
-	for (uint32_t base = 0; base < row->nkept; base += WARP)
-	{
-		bool has = base + lane < row->nkept;
-		LinkEntry entry = has ? row->kept[base + lane] : 0;
-		bool stays = has && (hidden || !(entry & 1));
-		uint32_t ballot = __ballot_sync(FULL_WARP, stays);
-		uint32_t moved = __ballot_sync(FULL_WARP, has && !stays);
-
-		entry &= ~1ull;
-		__syncwarp();
-		if (stays)
-			row->kept[out + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = entry;
-		__syncwarp();
-		out += (uint32_t) __popc(ballot);
-		for (; moved != 0; moved &= moved - 1)
-			insert_entry(row->fill, &row->nfill, __shfl_sync(FULL_WARP, entry, __ffs((int) moved) - 1));
-	}
-	row->nkept = out;
-}
-
 /* Take in another that is not equal to the target. */
 template <typename T, int TERM>
 __device__ static inline void
@@ -553,7 +307,7 @@ take_other(const MirrorView &mirror, OpenedRow *row, LinkEntry entry)
 		insert_entry(row->kept, &row->nkept, entry);
 }
 
-/* Take in one more neighbour, dropping another where the row overflows: the nearest fill is the least missed. */
+/* Take in one more neighbour, dropping another where the row overflows. */
 template <typename T, int TERM>
 __device__ static inline void
 take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
@@ -562,26 +316,7 @@ take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, LinkEn
 		take_duplicate(batch, row, entry);
 	else
 		take_other<T, TERM>(mirror, row, entry);
-	while (row->nkept + row->nfill > mirror.degree)
-		if (row->nfill > 0)
-			remove_entry(row->fill, &row->nfill, 0);
-		else
-			row->nkept--;
-}
-
-/* Write a row back. */
-__device__ static inline void
-close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow &row)
-{
-	uint32_t *stored = batch.graph + (size_t) row.target * mirror.degree;
-
-	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
-		stored[i] = i < row.nkept				? link_slot(row.kept[i])
-					: i < row.nkept + row.nfill ? link_slot(row.fill[i - row.nkept])
-												: NO_SLOT;
-	if (threadIdx.x % WARP == 0)
-		mark_changed(batch, row.target);
-	__syncwarp();
+	drop_surplus(mirror, row);
 }
 
 template <typename T, int TERM>
@@ -596,6 +331,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 
 	row.kept = (LinkEntry *) memory + threadIdx.x / WARP * 2 * (mirror.degree + 1);
 	row.fill = row.kept + mirror.degree + 1;
+	row.names = NULL;
 #pragma unroll 1
 	for (uint32_t group = from + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; group < to; group += gridDim.x * LINK_WARPS)
 	{

@@ -1,25 +1,25 @@
 /*
  * link_walk.cu
- *		Candidates of rows that are linked: a walk over the graph for each, in stored rows, then a look at the rows of its own batch.
+ *		Candidates of rows that are linked: a walk over the graph for each, then a look at the rows of its own batch.
  *
- * The walk is that of walk.cuh with another measure: the distance between two stored rows, for every type and metric. What differs
- * from a query: rows at the distance of the row to itself (its duplicates) do not enter the list. A quarter of the degree of them is kept, a
+ * The walk is that of walk.cuh with another measure: the distance between two stored rows, for every type and metric, or where codes serve
+ * between their codes (link_codes.cuh). What differs from a query: rows at the distance of the row to itself (its duplicates) do not enter the list. A quarter of the degree of them is kept, a
  * random one in each place, and a few are expanded; so thousands of equal rows cost no more than others. Candidates are the list, and of
  * the first expansions those that left it: far rows, some of which become the graph's long edges.
  *
  * Map: grid = blocks of a part, each of which takes row after row; block = 128 threads.
  *		shared		the list twice (8 bytes an entry), a round's candidates (8 bytes) and slots (4), the set of slots seen (4 a place)
- *		L2, HBM		stored rows, graph rows
- * Reads per row: (expanded x degree + mates) x row bytes, at most. Writes 8 x (ef + 64) + 256. Bound: random reads of rows. Launched by link.cu.
+ *		L2, HBM		stored rows or codes, graph rows
+ * Reads per row: (expanded x degree + mates) x bytes of a row or code, at most. Writes 8 x (ef + 64) + 256. Bound: random reads of rows. Launched by link.cu.
  */
-#include "link_measure.cuh"
-#include "walk.cuh"
+#include "link_codes.cuh"
 
 #define LEAST_TILE 64u
 #define LEAST_PLACES 1024u
 #define EXPANDED_EQUALS 8u /* duplicates whose rows are read */
 #define FIRST_MATES 64u	   /* rows of the batch that tell whether more are worth a look */
 #define MOST_MATES 2048u
+#define CODED 4u		   /* codes that a team measures at a time */
 
 /* What the threads of a block share besides the large arrays. */
 struct LinkShared
@@ -28,6 +28,9 @@ struct LinkShared
 	LinkEntry equals[LINK_EQUALS]; /* rank << 32 | slot << 1 | expanded; each the least of its place */
 	LinkEntry path[LINK_PATH];
 	uint32_t equal_key;
+	uint32_t exact_key; /* the same of rows as stored, where codes are measured */
+	const uint4 *code;	/* the row's, in shared memory */
+	int term;
 	uint32_t noted; /* duplicates met */
 	uint32_t left;	/* of the path, what the list does not hold any more */
 };
@@ -62,10 +65,22 @@ note_equal(LinkShared *shared, uint32_t slot, uint32_t self, uint32_t places)
 	shared->noted = 1;
 }
 
-/* Measure n slots of walk.fresh, one warp, two per team at a time, and offer them to the list, or to the duplicates. */
+/* Offer measured slots (one per lane that has one) to the list, or to the duplicates. Whole warps. */
+__device__ static inline void
+offer_row(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, bool has, uint32_t key, uint32_t slot)
+{
+	if (has && key == shared->equal_key)
+	{
+		note_equal(shared, slot, self, batch.max_equal);
+		has = false;
+	}
+	offer(mirror, walk, &shared->walk, has, key, slot, false);
+}
+
+/* Measure n slots of walk.fresh as stored, one warp, two per team at a time. */
 template <typename T, int TERM>
 __device__ static inline void
-measure_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, uint32_t n)
+measure_stored(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, uint32_t n)
 {
 	uint32_t team = fast_team(mirror.stride);
 	uint32_t teams = WARP / team;
@@ -81,23 +96,79 @@ measure_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk,
 		/* the first two lanes of a team speak, each for one */
 		uint32_t own = lane % team;
 		bool has = own == 0 ? active[0] : own == 1 && active[1];
-		uint32_t key,
-			slot;
 
 		pair_keys<T, TERM, 2>(mirror, self, slots, active, team, keys);
-		key = own == 0 ? keys[0] : keys[1];
-		slot = own == 0 ? slots[0] : slots[1];
-		if (has && key == shared->equal_key)
+		offer_row(mirror, batch, walk, shared, self, has, own == 0 ? keys[0] : keys[1], own == 0 ? slots[0] : slots[1]);
+	}
+}
+
+/* Lanes that measure a code: of each of CODED rows a lane has a chunk of 16 bytes or a few in flight. */
+__device__ static inline uint32_t
+code_team(uint32_t code_stride)
+{
+	return code_stride <= 128 ? 4 : code_stride <= 256 ? 8 : 16;
+}
+
+/* Measure n slots of walk.fresh by their codes, one warp, CODED per team at a time. */
+template <typename T, int TERM>
+__device__ static inline void
+measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, uint32_t n)
+{
+	uint32_t team = code_team(mirror.code_stride);
+	uint32_t teams = WARP / team;
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t chunks = mirror.code_stride / 16;
+	const uint4 *code = shared->code;
+
+#pragma unroll 1
+	for (uint32_t base = 0; base < n; base += CODED * teams)
+	{
+		const uint4 *row[CODED];
+		int sum[CODED];
+		uint32_t first = base + lane / team;
+		/* lane r of a team speaks for its row r */
+		uint32_t i = first + lane % team * teams;
+		bool has = lane % team < CODED && i < n;
+		uint32_t slot = has ? walk.fresh[i] : 0;
+		int term = TERM == TERM_SQUARE || !has ? 0 : __ldg(batch.code_terms + slot);
+		uint32_t key;
+		int own;
+
+#pragma unroll
+		for (uint32_t r = 0; r < CODED; r++)
 		{
-			note_equal(shared, slot, self, batch.max_equal);
-			has = false;
+			row[r] = first + r * teams < n ? code_row(mirror, walk.fresh[first + r * teams]) : NULL;
+			sum[r] = 0;
 		}
-		offer(mirror, walk, &shared->walk, has, key, slot, false);
+#pragma unroll 1
+		for (uint32_t chunk = lane % team; chunk < chunks; chunk += team)
+		{
+			uint4 q = code[chunk];
+			uint4 x[CODED];
+
+#pragma unroll
+			for (uint32_t r = 0; r < CODED; r++)
+				x[r] = row[r] != NULL ? __ldcg(row[r] + chunk) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+			for (uint32_t r = 0; r < CODED; r++)
+				sum[r] += TERM == TERM_SQUARE ? dot16(x[r], x[r], 0) - 2 * dot16(x[r], q, 0) : -dot16(x[r], q, 0);
+		}
+#pragma unroll
+		for (uint32_t r = 0; r < CODED; r++)
+			for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
+				sum[r] += __shfl_xor_sync(FULL_WARP, sum[r], (int) distance);
+		own = sum[0];
+#pragma unroll
+		for (uint32_t r = 1; r < CODED; r++)
+			own = lane % team == r ? sum[r] : own;
+		key = (uint32_t) (own + shared->term + term) ^ 0x80000000u;
+		key = tell_duplicates<T, TERM>(mirror, self, shared->equal_key, shared->exact_key, has, slot, key);
+		offer_row(mirror, batch, walk, shared, self, has, key, slot);
 	}
 }
 
 /* Take `total` slots of a source to candidates: every warp an equal share. */
-template <typename T, int TERM>
+template <typename T, int TERM, bool CODES>
 __device__ static inline void
 look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self,
 			 const LinkSource &source, uint32_t total)
@@ -108,12 +179,15 @@ look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk,
 		return slot == self ? NO_SLOT : slot;
 	});
 
-	measure_rows<T, TERM>(mirror, batch, walk, shared, self, n);
+	if (CODES)
+		measure_codes<T, TERM>(mirror, batch, walk, shared, self, n);
+	else
+		measure_stored<T, TERM>(mirror, batch, walk, shared, self, n);
 	__syncwarp();
 }
 
 /* One round, from slots to the list. All threads; ends with a barrier. */
-template <typename T, int TERM>
+template <typename T, int TERM, bool CODES>
 __device__ static inline void
 walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared, uint32_t self,
 		   const LinkSource &source, uint32_t total)
@@ -121,7 +195,7 @@ walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkSha
 	/* every warp has chosen before duplicates change */
 	__syncthreads();
 	make_room(walk, total);
-	look_at_rows<T, TERM>(mirror, batch, *walk, shared, self, source, total);
+	look_at_rows<T, TERM, CODES>(mirror, batch, *walk, shared, self, source, total);
 	__syncthreads();
 	if (threadIdx.x < source.nequals && shared->equals[source.equal_place] == source.equal)
 		shared->equals[source.equal_place] |= 1;
@@ -190,7 +264,7 @@ next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *
 }
 
 /* Look at rows of the own batch: a few, and if any of these is near, more. */
-template <typename T, int TERM>
+template <typename T, int TERM, bool CODES>
 __device__ static inline void
 look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared, uint32_t item)
 {
@@ -207,7 +281,7 @@ look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, Link
 		total = total < most - looked ? total : most - looked;
 		if (threadIdx.x == 0)
 			shared->noted = 0;
-		walk_round<T, TERM>(mirror, batch, walk, shared, batch.slots[item], source, total);
+		walk_round<T, TERM, CODES>(mirror, batch, walk, shared, batch.slots[item], source, total);
 		near = shared->walk.found[(walk->round & 1) ^ 1] > 0 || shared->noted > 0;
 		looked += total;
 		__syncthreads();
@@ -270,12 +344,13 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 }
 
 /* Find one row's candidates. All threads; ends with a barrier. */
-template <typename T, int TERM>
+template <typename T, int TERM, bool CODES>
 __device__ static inline void
 walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout, unsigned char *memory, LinkShared *shared, uint32_t item)
 {
 	uint32_t self = batch.slots[item];
 	uint32_t key = pair_key<T, TERM>(mirror, self, self, true, fast_team(mirror.stride));
+	uint32_t coded = CODES ? code_equal_key<TERM>(mirror, batch, self) : key;
 	uint32_t seeded = 0,
 			 equals_left = EXPANDED_EQUALS,
 			 total;
@@ -283,20 +358,27 @@ walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout 
 	Walk walk;
 
 	begin_walk(layout, batch, memory, &walk, shared);
+	for (uint32_t i = threadIdx.x; CODES && i < mirror.code_stride / 16; i += LINK_THREADS)
+		((uint4 *) (memory + layout.codes))[i] = __ldcg(code_row(mirror, self) + i);
 	if (threadIdx.x == 0)
-		shared->equal_key = key;
+	{
+		shared->equal_key = coded;
+		shared->exact_key = key;
+		shared->code = (const uint4 *) (memory + layout.codes);
+		shared->term = CODES ? batch.code_terms[self] : 0;
+	}
 	__syncthreads();
 #pragma unroll 1
 	while ((total = next_source(mirror, &walk, shared, &seeded, &equals_left, &source)) > 0)
-		walk_round<T, TERM>(mirror, batch, &walk, shared, self, source, total);
+		walk_round<T, TERM, CODES>(mirror, batch, &walk, shared, self, source, total);
 	if (batch.mates)
-		look_at_mates<T, TERM>(mirror, batch, &walk, shared, item);
+		look_at_mates<T, TERM, CODES>(mirror, batch, &walk, shared, item);
 	__syncthreads();
 	write_candidates(batch, walk, shared, item);
 	__syncthreads();
 }
 
-template <typename T, int TERM>
+template <typename T, int TERM, bool CODES>
 __global__ void __launch_bounds__(LINK_THREADS, 8)
 	link_walk_kernel(const MirrorView mirror, const LinkBatch batch, const WalkLayout layout, uint32_t first, uint32_t end)
 {
@@ -305,18 +387,23 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 
 #pragma unroll 1
 	for (uint32_t item = first + blockIdx.x; item < end; item += gridDim.x)
-		walk_for_row<T, TERM>(mirror, batch, layout, memory, &shared, item);
+		walk_for_row<T, TERM, CODES>(mirror, batch, layout, memory, &shared, item);
 }
 
 /* --- the host's part ---------------------------------------------------------------------------------------------- */
 
 typedef void (*LinkWalkKernel)(const MirrorView, const LinkBatch, const WalkLayout, uint32_t, uint32_t);
 
-#define LINK_WALK_KERNEL(T, TERM) link_walk_kernel<T, TERM>
+#define LINK_WALK_KERNEL(T, TERM) link_walk_kernel<T, TERM, false>
 
 static const LinkWalkKernel link_walk_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(LINK_WALK_KERNEL);
 
-/* Lay out a block's shared memory. */
+/* Of the same pairs, those that have codes. */
+static const LinkWalkKernel code_walk_kernels[TYPES_AND_TERMS_COUNT] = {
+	link_walk_kernel<float, TERM_PRODUCT, true>, link_walk_kernel<float, TERM_SQUARE, true>, NULL,
+	link_walk_kernel<__half, TERM_PRODUCT, true>, link_walk_kernel<__half, TERM_SQUARE, true>, NULL, NULL};
+
+/* Lay out a block's shared memory: where rows are measured by codes, with room for the row's own. */
 static WalkLayout
 lay_out_link_walk(const MirrorView *mirror, uint32_t ef)
 {
@@ -327,6 +414,7 @@ lay_out_link_walk(const MirrorView *mirror, uint32_t ef)
 	layout.tile = tile < LEAST_TILE ? LEAST_TILE : tile;
 	layout.places = power_of_two(2 * (ef + layout.tile));
 	layout.places = layout.places < LEAST_PLACES ? LEAST_PLACES : layout.places;
+	layout.list = mirror->code_stride;
 	layout.list_bytes = (ef + 1) / 2 * 2 * (uint32_t) sizeof(Entry);
 	layout.candidates = layout.list + 2 * layout.list_bytes;
 	layout.fresh = layout.candidates + layout.tile * (uint32_t) sizeof(Entry);
@@ -344,11 +432,12 @@ link_walk_bytes(const MirrorView *mirror, uint32_t ef)
 cudaError_t
 link_walk_prepare(size_t shared_room)
 {
-	for (int i = 0; i < TYPES_AND_TERMS_COUNT; i++)
+	for (int i = 0; i < 2 * TYPES_AND_TERMS_COUNT; i++)
 	{
-		cudaError_t error = cudaFuncSetAttribute((const void *) link_walk_kernels[i],
-												 cudaFuncAttributeMaxDynamicSharedMemorySize,
-												 (int) (shared_room - sizeof(LinkShared) - 64));
+		LinkWalkKernel kernel = (i & 1) ? code_walk_kernels[i / 2] : link_walk_kernels[i / 2];
+		cudaError_t error = kernel == NULL ? cudaSuccess
+										   : cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+																  (int) (shared_room - sizeof(LinkShared) - 64));
 
 		if (error != cudaSuccess)
 			return error;
@@ -360,7 +449,8 @@ cudaError_t
 link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
 {
 	WalkLayout layout = lay_out_link_walk(mirror, batch->ef);
-	LinkWalkKernel kernel = link_walk_kernels[type_and_term(mirror->type, mirror->metric)];
+	const LinkWalkKernel *kernels = batch->code_terms != NULL ? code_walk_kernels : link_walk_kernels;
+	LinkWalkKernel kernel = kernels[type_and_term(mirror->type, mirror->metric)];
 
 	LAUNCH(kernel, part.count < part.blocks ? part.count : part.blocks, LINK_THREADS, layout.bytes, stream, *mirror, *batch, layout,
 		   part.first, part.first + part.count);

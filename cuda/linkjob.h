@@ -16,11 +16,14 @@ typedef enum LinkPhase
 	LINK_BROKEN, /* a repair: the device looks which rows name dead slots */
 	LINK_SLOTS,	 /* the slots to link are on their way */
 	LINK_STARTS, /* the slots that searches start from */
+	LINK_JUDGE,	 /* codes are judged by what is linked so far */
+	LINK_TERMS,	 /* rows are measured by codes from now on */
 	LINK_WALK,
 	LINK_AROUND, /* a repair: what is around the dead neighbours of rows is gathered */
 	LINK_CHOOSE,
 	LINK_WRITE,
 	LINK_BACK,
+	LINK_ORDER, /* rows written by codes are put in order */
 	LINK_POOR,	/* a repair: rows that found little are gone through again, with a walk */
 	LINK_DRAIN, /* the last batch */
 	LINK_SEEDS, /* the seeds that stay are brought here */
@@ -29,6 +32,14 @@ typedef enum LinkPhase
 	LINK_ROWS,	/* the rows that changed */
 	LINK_OVER
 } LinkPhase;
+
+/* Whether rows are measured by their codes. */
+typedef enum LinkCodes
+{
+	CODES_NEVER,
+	CODES_UNJUDGED, /* not yet */
+	CODES_SERVE
+} LinkCodes;
 
 /* What comes back from the device, piece by piece. */
 struct LinkFetch
@@ -69,11 +80,15 @@ struct LinkWork
 	uint32_t done;	/* of the phase: rows, parts, or words */
 	uint32_t got;
 	uint32_t nstarts; /* seeds of the mirror, of LINK_FROM */
+	LinkCodes codes;
+	uint32_t judge_at; /* linked rows at which codes are judged next */
+	bool judging;
 
 	/* on the device */
 	uint32_t *device_slots;
 	uint32_t *starts; /* LINK_FROM: seeds of the mirror, then the first rows linked */
 	EntrySort edges;  /* back: key target << 32 | distance, slot the source */
+	int32_t *terms;	  /* batch.code_terms, once rows are measured by codes; NULL: they never will be */
 
 	uint32_t *bits; /* a bitmap of rows, brought from the device or sent there */
 	bool keeps_seeds;
@@ -111,6 +126,8 @@ extern bool link_reach(CudaEngine *engine, CudaJob *job);
 extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
 /* Whether queries are about: then a link takes little at a time. */
 extern bool link_queries_about(CudaEngine *engine, LinkWork *work);
+/* A mirror as kernels of a link see it. */
+extern MirrorView link_mirror(const CudaJob *job);
 /* How many blocks a kernel of a link may have now. */
 extern uint32_t link_blocks(CudaEngine *engine, LinkWork *work);
 /* Send a piece of the batch's walks, over the mirror as `view` has it. False: not now. */

@@ -71,6 +71,36 @@ collapsed(void)
 	CHECK(recall_of(world, &query) >= 0.9, "%.2f of 50 equal rows are found", recall_of(world, &query));
 }
 
+/* Groups of rows that differ by less than a byte per element tells, few among many others: they find each other, and others find them. */
+static void
+near_equals(void)
+{
+	uint32_t	rows = options.quick ? 600 : 6000;
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, rows, rows, SHAPE_CLUSTERED);
+
+	for (uint32_t slot = 0; slot < rows; slot++)
+		if (slot % 300 > 0 && slot % 300 < 10)
+		{
+			float	   *vector = (float *) (void *) (world->vectors + slot * world->vector_bytes);
+
+			memcpy(vector, world_vector(world, slot - slot % 300), world->vector_bytes);
+			vector[0] += 1e-5f * (float) (slot % 300);
+		}
+	world_append(world, rows);
+	world_link(world);
+	check_graph(world);
+	for (uint32_t slot = 0; slot < rows; slot += 100)
+	{
+		EngineQuery query;
+
+		query_init(&query, world, METHOD_GRAPH, 10, 64, world_vector(world, slot));
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(recall_of(world, &query) >= 0.9, "%.2f of the neighbours of slot %u are found", recall_of(world, &query), slot);
+	}
+	world_drop(world);
+}
+
 /* A world of clusters far apart, one after the other. */
 static World *
 make_islands(uint32_t rows)
@@ -230,6 +260,7 @@ driver_agrees(void)
 const Case link_cases[] = {
 	{"link_integers", integers, false},
 	{"link_collapsed", collapsed, false},
+	{"link_near_equals", near_equals, false},
 	{"link_islands", islands, false},
 	{"link_overwritten", overwritten, false},
 	{"link_beats_nearest", beats_nearest, false},

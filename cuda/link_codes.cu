@@ -1,0 +1,728 @@
+/*
+ * link_codes.cu
+ *		Rows of the graph from candidates, and edges back, where codes are measured instead of stored rows (link_codes.cuh). The rules are those of link_rows.cu.
+ *
+ *		code_terms_kernel	a warp per row of the mirror: its term. Reads all codes once
+ *		code_choose_kernel	a warp per row of the batch. Sixteen candidates at a time meet the kept ones, 32 a step, and each other: products by tensor
+ *							cores, then bits that say who hides whom. Shared: kept entries and their terms, a bit per candidate. Reads every
+ *							candidate's code once, the kept ones' again from L1 and L2.
+ *		code_back_kernel	a warp per target. The target and fifteen newcomers (then sixteen at a time) meet the row and the newcomers in the same way.
+ *							Shared: slots, terms and keys of all of these, bits of a tile, the row. Reads the codes of a row and its newcomers once.
+ *		code_order_kernel	a warp per row that these wrote: puts it in the order of its distances as stored, as all others who read rows expect.
+ *							Reads degree stored rows.
+ * A row begins with its kept ones. Where distances fall the fill begins; but by codes they may fall where by stored rows they do not. So while a link goes on how many
+ * are kept is known of every row that was written here, and of any other is found by distances as stored when it is first opened.
+ * Bound: latency of some ten dependent steps a row, hidden by many warps. Launched by link.cu.
+ */
+#include <math.h>
+
+#include "link_codes.cuh"
+#include "link_rows.cuh"
+
+#define OPENED 4u	 /* neighbours of a row measured as stored, for each team at a time */
+#define TILE_ROWS 16u
+#define TILE_COLUMNS 32u
+#define COLUMN_TILES 4
+
+/* --- terms -------------------------------------------------------------------------------------------------------- */
+
+template <int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8) code_terms_kernel(const MirrorView mirror, int32_t *terms)
+{
+	uint32_t lane = threadIdx.x % WARP;
+
+#pragma unroll 1
+	for (uint32_t slot = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; slot < mirror.rows; slot += gridDim.x * LINK_WARPS)
+	{
+		const int *row = (const int *) code_row(mirror, slot);
+		float offsets = 0;
+		int squares = 0;
+
+		for (uint32_t word = lane; word < mirror.code_stride / 4; word += WARP)
+		{
+			int codes = __ldcg(row + word);
+
+			if (TERM == TERM_SQUARE)
+				squares = __dp4a(codes, codes, squares);
+			else
+				for (uint32_t j = 0; j < 4 && word * 4 + j < mirror.dims; j++)
+					offsets += (float) (signed char) (codes >> (8 * j)) * (mirror.code_offsets[word * 4 + j] * mirror.code_steps);
+		}
+		for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		{
+			squares += __shfl_xor_sync(FULL_WARP, squares, (int) distance);
+			offsets += __shfl_xor_sync(FULL_WARP, offsets, (int) distance);
+		}
+		if (lane == 0)
+			terms[slot] = TERM == TERM_SQUARE ? squares : -(int) rintf(offsets);
+	}
+}
+
+/* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
+
+/* Sixteen candidates: lane l has that of l % 16; rows as code_products has them. */
+struct Sixteen
+{
+	LinkEntry entry;
+	uint32_t slot;
+	int term;
+	bool open; /* eligible, and hidden by no kept one so far */
+	uint32_t rows[2];
+	uint32_t row_keys[2];
+	int row_terms[2];
+	uint32_t hiders; /* a bit for each of the sixteen that would hide this one */
+};
+
+__device__ static inline Sixteen
+take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &choice, uint32_t base)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t i = base + lane % TILE_ROWS;
+	Sixteen tile;
+
+	tile.open = i < choice.ncandidates;
+	tile.entry = tile.open ? choice.candidates[i] : 0;
+	tile.slot = tile.open ? link_slot(tile.entry) : choice.self;
+	tile.open = tile.open && is_eligible(mirror, choice, tile.entry);
+	tile.term = batch.code_terms[tile.slot];
+	tile.hiders = 0;
+#pragma unroll
+	for (uint32_t h = 0; h < 2; h++)
+	{
+		int from = (int) (8 * h + lane / 4);
+
+		tile.rows[h] = __shfl_sync(FULL_WARP, tile.slot, from);
+		tile.row_terms[h] = __shfl_sync(FULL_WARP, tile.term, from);
+		tile.row_keys[h] = __shfl_sync(FULL_WARP, link_key_of(tile.entry), from);
+	}
+	return tile;
+}
+
+/* Let the sixteen meet kept ones from a place on, and each other if OWN. */
+template <int TERM, bool OWN>
+__device__ static inline void
+meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_terms, uint32_t first, Sixteen *tile)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t columns[COLUMN_TILES];
+	int sums[COLUMN_TILES + 2][4];
+	bool hides[2] = {false, false};
+	uint32_t hidden[2];
+
+#pragma unroll
+	for (uint32_t n = 0; n < COLUMN_TILES; n++)
+	{
+		uint32_t j = first + 8 * n + lane / 4;
+
+		columns[n] = j < choice.count ? link_slot(choice.kept[j]) : choice.self;
+	}
+	code_products<COLUMN_TILES, OWN>(mirror, tile->rows, columns, sums);
+#pragma unroll
+	for (uint32_t n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+		for (uint32_t c = 0; c < 4; c++)
+		{
+			uint32_t j = first + 8 * n + 2 * (lane % 4) + c % 2;
+
+			if (j < choice.count && code_key<TERM>(tile->row_terms[c / 2], kept_terms[j], sums[n][c]) <= tile->row_keys[c / 2])
+				hides[c / 2] = true;
+		}
+	hidden[0] = __ballot_sync(FULL_WARP, hides[0]);
+	hidden[1] = __ballot_sync(FULL_WARP, hides[1]);
+	if (((lane % TILE_ROWS < 8 ? hidden[0] : hidden[1]) >> (lane % 8 * 4) & 15) != 0)
+		tile->open = false;
+#pragma unroll
+	for (uint32_t n = 0; n < (OWN ? 2 : 0); n++)
+	{
+		int terms[2] = {__shfl_sync(FULL_WARP, tile->term, (int) (8 * n + 2 * (lane % 4))),
+						__shfl_sync(FULL_WARP, tile->term, (int) (8 * n + 2 * (lane % 4) + 1))};
+		bool is[4];
+
+#pragma unroll
+		for (uint32_t c = 0; c < 4; c++)
+			is[c] = code_key<TERM>(tile->row_terms[c / 2], terms[c % 2], sums[COLUMN_TILES + n][c]) <= tile->row_keys[c / 2];
+		tile->hiders |= row_of_bits(is, lane % TILE_ROWS) << (8 * n);
+	}
+}
+
+/* Of the sixteen, take those that none hides, nearest first. */
+__device__ static inline void
+take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kept_terms, Choice *choice)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t open = __ballot_sync(FULL_WARP, tile.open) & 0xFFFF;
+	uint32_t taken = 0;
+	uint32_t room = mirror.degree - choice->count;
+
+	while (open != 0 && (uint32_t) __popc(taken) < room)
+	{
+		uint32_t i = (uint32_t) __ffs((int) open) - 1;
+
+		taken |= 1u << i;
+		open &= ~(__ballot_sync(FULL_WARP, tile.hiders >> i & 1) | 1u << i);
+	}
+	if (lane < TILE_ROWS && (taken >> lane & 1))
+	{
+		uint32_t place = choice->count + (uint32_t) __popc(taken & ((1u << lane) - 1));
+
+		choice->kept[place] = tile.entry;
+		kept_terms[place] = tile.term;
+	}
+	if (lane == 0)
+		choice->taken[base / 32] |= taken << (base % 32);
+	choice->count += (uint32_t) __popc(taken);
+	__syncwarp();
+}
+
+/* Take those that no kept one hides, nearest first. */
+template <int TERM>
+__device__ static inline void
+choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_terms, Choice *choice)
+{
+#pragma unroll 1
+	for (uint32_t base = 0; base < choice->ncandidates && choice->count < mirror.degree; base += TILE_ROWS)
+	{
+		Sixteen tile = take_sixteen(mirror, batch, *choice, base);
+
+		meet_kept_codes<TERM, true>(mirror, *choice, kept_terms, choice->nequals, &tile);
+#pragma unroll 1
+		for (uint32_t first = choice->nequals + TILE_COLUMNS; first < choice->count; first += TILE_COLUMNS)
+			meet_kept_codes<TERM, false>(mirror, *choice, kept_terms, first, &tile);
+		take_open(mirror, tile, base, kept_terms, choice);
+	}
+}
+
+template <int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	code_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end, uint32_t warp_bytes)
+{
+	DYNAMIC_SHARED(memory);
+	Choice choice;
+	int *kept_terms;
+
+	choice.kept = (LinkEntry *) (memory + threadIdx.x / WARP * warp_bytes);
+	kept_terms = (int *) (choice.kept + mirror.degree);
+	choice.taken = (uint32_t *) (kept_terms + mirror.degree);
+#pragma unroll 1
+	for (uint32_t item = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; item < end; item += gridDim.x * LINK_WARPS)
+	{
+		choice.candidates = batch.candidates + (size_t) item * batch.room;
+		choice.ncandidates = batch.ncandidates[item];
+		choice.self = batch.slots[item];
+		choice.equal_key = code_equal_key<TERM>(mirror, batch, choice.self);
+		choice.nequals = choice.count = 0;
+		for (uint32_t i = threadIdx.x % WARP; i < (batch.room + 31) / 32; i += WARP)
+			choice.taken[i] = 0;
+		__syncwarp();
+		choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
+		choose_spread_codes<TERM>(mirror, batch, kept_terms, &choice);
+		if (threadIdx.x % WARP == 0)
+			batch.kept_counts[choice.self] = (uint8_t) choice.count;
+		choose_fill(mirror, &choice);
+		write_choice(mirror, batch, choice, item);
+		__syncwarp();
+	}
+}
+
+/* --- rows as stored ----------------------------------------------------------------------------------------------- */
+
+/* Keys of the distances as stored between a slot's row and others. One warp. */
+template <typename T, int TERM>
+__device__ static inline void
+stored_keys(const MirrorView &mirror, uint32_t slot, const uint32_t *others, uint32_t count, uint32_t *keys)
+{
+	uint32_t team = fast_team(mirror.stride);
+	uint32_t teams = WARP / team;
+	uint32_t lane = threadIdx.x % WARP;
+
+#pragma unroll 1
+	for (uint32_t base = 0; base < count; base += OPENED * teams)
+	{
+		uint32_t slots[OPENED],
+			found[OPENED];
+		bool has[OPENED];
+
+#pragma unroll
+		for (uint32_t r = 0; r < OPENED; r++)
+		{
+			uint32_t i = base + r * teams + lane / team;
+
+			has[r] = i < count;
+			slots[r] = has[r] ? others[i] : 0;
+		}
+		pair_keys<T, TERM, OPENED>(mirror, slot, slots, has, team, found);
+#pragma unroll
+		for (uint32_t r = 0; r < OPENED; r++)
+			if (has[r] && lane % team == 0)
+				keys[base + r * teams + lane / team] = found[r];
+	}
+	__syncwarp();
+}
+
+/* Bring a graph row's slots to shared memory; returns how many. One warp. */
+__device__ static inline uint32_t
+load_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32_t *to)
+{
+	const uint32_t *stored = batch.graph + (size_t) slot * mirror.degree;
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t count = 0;
+
+	for (uint32_t base = 0; base < mirror.degree; base += WARP)
+	{
+		uint32_t one = base + lane < mirror.degree ? stored[base + lane] : NO_SLOT;
+		uint32_t there = __ballot_sync(FULL_WARP, one < mirror.rows);
+
+		if (one < mirror.rows)
+			to[count + (uint32_t) __popc(there & ((1u << lane) - 1))] = one;
+		count += (uint32_t) __popc(there);
+	}
+	__syncwarp();
+	return count;
+}
+
+/* Sort entries [0, count) of keys, each named by its place, into `to`. One warp. */
+__device__ static inline void
+sort_section(const uint32_t *keys, uint32_t first, uint32_t count, LinkEntry *to)
+{
+	for (uint32_t i = threadIdx.x % WARP; i < count; i += WARP)
+	{
+		uint32_t key = keys[first + i];
+		uint32_t place = 0;
+
+		for (uint32_t j = 0; j < count; j++)
+			place += keys[first + j] < key || (keys[first + j] == key && j < i);
+		to[place] = (LinkEntry) key << 32 | (LinkEntry) ((first + i) << 1);
+	}
+	__syncwarp();
+}
+
+/* --- edges back --------------------------------------------------------------------------------------------------- */
+
+/* A target and all that meets in its row: columns are its neighbours, then its newcomers. */
+struct Meeting
+{
+	uint32_t *slots; /* of columns */
+	uint32_t *keys;	 /* of their distances to the target */
+	int *terms;
+	uint32_t *bits; /* of a tile: for each of sixteen rows a bit per column that hides it, then one per column that it hides */
+	uint32_t words; /* of a row's bits */
+	uint32_t nold;
+	uint32_t nnew;
+	uint32_t equal_key;
+	int target_term;
+};
+
+/* Bring a target's neighbours and newcomers here; those that are neighbours already are left out. */
+__device__ static inline void
+gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, uint32_t first, uint32_t edges, Meeting *meeting)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t most = LINK_NEWCOMERS(mirror.degree);
+	uint32_t same = FULL_WARP;
+
+	meeting->nold = load_row(mirror, batch, target, meeting->slots);
+	meeting->nnew = 0;
+	for (uint32_t base = 0; base < most && same == FULL_WARP; base += WARP)
+	{
+		uint32_t i = first + base + lane;
+		bool has = base + lane < most && i < edges && (uint32_t) (batch.edge_keys[i] >> 32) == target;
+		uint32_t source = has ? batch.edge_sources[i] : NO_SLOT;
+		uint32_t ballot;
+
+		same = __ballot_sync(FULL_WARP, has);
+		for (uint32_t j = 0; j < meeting->nold; j++)
+			has = has && meeting->slots[j] != source;
+		ballot = __ballot_sync(FULL_WARP, has);
+		if (has)
+		{
+			uint32_t place = meeting->nold + meeting->nnew + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+
+			meeting->slots[place] = source;
+			meeting->keys[place] = (uint32_t) batch.edge_keys[i];
+		}
+		meeting->nnew += (uint32_t) __popc(ballot);
+	}
+	__syncwarp();
+	for (uint32_t i = lane; i < meeting->nold + meeting->nnew; i += WARP)
+		meeting->terms[i] = batch.code_terms[meeting->slots[i]];
+	meeting->target_term = batch.code_terms[target];
+	__syncwarp();
+}
+
+/* Note the keys of the neighbours in 32 columns, from the target's row of the first tile's products. */
+template <typename T, int TERM>
+__device__ static inline void
+note_keys(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_t first, const int (*sums)[4], Meeting *meeting)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	bool has = first + lane < meeting->nold;
+	uint32_t key = 0;
+
+#pragma unroll
+	for (uint32_t n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+		for (uint32_t e = 0; e < 2; e++)
+		{
+			uint32_t j = first + 8 * n + 2 * lane + e;
+
+			if (lane < 4 && j < meeting->nold)
+				meeting->keys[j] = code_key<TERM>(meeting->target_term, meeting->terms[j], sums[n][e]);
+		}
+	__syncwarp();
+	if (has)
+		key = meeting->keys[first + lane];
+	key = tell_duplicates<T, TERM>(mirror, target, meeting->equal_key, exact_key, has, has ? meeting->slots[first + lane] : 0, key);
+	__syncwarp();
+	if (has)
+		meeting->keys[first + lane] = key;
+	__syncwarp();
+}
+
+/* Let the target (in the first tile) and newcomers meet 32 columns: note who hides whom. */
+template <typename T, int TERM>
+__device__ static inline void
+meet_columns(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_t tile, uint32_t first, const Sixteen &rows, Meeting *meeting)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t end = meeting->nold + meeting->nnew;
+	uint32_t columns[COLUMN_TILES];
+	int sums[COLUMN_TILES][4];
+	uint32_t hide = 0,
+			 hidden = 0;
+
+#pragma unroll
+	for (uint32_t n = 0; n < COLUMN_TILES; n++)
+	{
+		uint32_t j = first + 8 * n + lane / 4;
+
+		columns[n] = j < end ? meeting->slots[j] : target;
+	}
+	code_products<COLUMN_TILES, false>(mirror, rows.rows, columns, sums);
+	if (tile == 0)
+		note_keys<T, TERM>(mirror, target, exact_key, first, sums, meeting);
+#pragma unroll
+	for (uint32_t n = 0; n < COLUMN_TILES; n++)
+	{
+		bool hides[4],
+			is_hidden[4];
+
+#pragma unroll
+		for (uint32_t c = 0; c < 4; c++)
+		{
+			uint32_t j = first + 8 * n + 2 * (lane % 4) + c % 2;
+			uint32_t key = code_key<TERM>(rows.row_terms[c / 2], j < end ? meeting->terms[j] : 0, sums[n][c]);
+
+			hides[c] = j < end && key <= rows.row_keys[c / 2];
+			is_hidden[c] = j < end && key <= meeting->keys[j];
+		}
+		hide |= row_of_bits(hides, lane % TILE_ROWS) << (8 * n);
+		hidden |= row_of_bits(is_hidden, lane % TILE_ROWS) << (8 * n);
+	}
+	meeting->bits[lane * meeting->words + first / TILE_COLUMNS] = lane < TILE_ROWS ? hide : hidden;
+	__syncwarp();
+}
+
+/* The rows of a tile: the target is the first of all, newcomers follow. */
+__device__ static inline Sixteen
+meeting_rows(const Meeting &meeting, uint32_t target, uint32_t tile)
+{
+	Sixteen rows;
+
+#pragma unroll
+	for (uint32_t h = 0; h < 2; h++)
+	{
+		uint32_t row = tile * TILE_ROWS + 8 * h + threadIdx.x % WARP / 4;
+		bool has = row > 0 && row <= meeting.nnew;
+		uint32_t column = meeting.nold + row - 1;
+
+		rows.rows[h] = has ? meeting.slots[column] : target;
+		rows.row_terms[h] = has ? meeting.terms[column] : meeting.target_term;
+		rows.row_keys[h] = has ? meeting.keys[column] : 0;
+	}
+	return rows;
+}
+
+/* Take in a newcomer that is not equal to the target; `row` is its row in the tile's bits. */
+__device__ static inline void
+take_other_codes(const Meeting &meeting, uint32_t tile_row, OpenedRow *row, LinkEntry entry)
+{
+	const uint32_t *hide = meeting.bits + tile_row * meeting.words;
+	const uint32_t *hides = hide + TILE_ROWS * meeting.words;
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t marked = 0,
+			 hidden = 0;
+
+	for (uint32_t base = 0; base < row->nkept; base += WARP)
+	{
+		LinkEntry other = base + lane < row->nkept ? row->kept[base + lane] : 0;
+		uint32_t column = link_slot(other);
+		bool has = base + lane < row->nkept && link_key_of(other) != row->equal_key;
+		bool before = other < entry;
+		bool marks = has && !before && (hides[column / 32] >> (column % 32) & 1);
+
+		if (marks)
+			row->kept[base + lane] = other | 1;
+		marked |= __ballot_sync(FULL_WARP, marks);
+		hidden |= __ballot_sync(FULL_WARP, has && before && (hide[column / 32] >> (column % 32) & 1));
+	}
+	__syncwarp();
+	if (marked != 0)
+		settle_kept(row, hidden != 0);
+	if (hidden != 0)
+		insert_entry(row->fill, &row->nfill, entry);
+	else
+		insert_entry(row->kept, &row->nkept, entry);
+}
+
+/* Take in the newcomers of a tile, nearest first. */
+__device__ static inline void
+take_tile(const MirrorView &mirror, const LinkBatch &batch, const Meeting &meeting, uint32_t tile, OpenedRow *row)
+{
+#pragma unroll 1
+	for (uint32_t i = tile == 0 ? 1 : 0; i < TILE_ROWS && tile * TILE_ROWS + i <= meeting.nnew; i++)
+	{
+		uint32_t column = meeting.nold + tile * TILE_ROWS + i - 1;
+		LinkEntry entry = (LinkEntry) meeting.keys[column] << 32 | (LinkEntry) (column << 1);
+
+		if (meeting.keys[column] == row->equal_key)
+			take_duplicate(batch, row, entry);
+		else
+			take_other_codes(meeting, i, row, entry);
+		drop_surplus(mirror, row);
+	}
+}
+
+/* How many neighbours of a row are kept: known, or found by distances as stored. Leaves keys without a meaning. */
+template <typename T, int TERM>
+__device__ static inline uint32_t
+kept_of_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, const Meeting &meeting)
+{
+	uint32_t known = batch.kept_counts[target];
+	uint32_t kept = 1;
+
+	if (known != LINK_UNKNOWN)
+		return known < meeting.nold ? known : meeting.nold;
+	stored_keys<T, TERM>(mirror, target, meeting.slots, meeting.nold, meeting.keys);
+	while (kept < meeting.nold && meeting.keys[kept] >= meeting.keys[kept - 1])
+		kept++;
+	__syncwarp();
+	return kept < meeting.nold ? kept : meeting.nold;
+}
+
+/* Give one target its edges back. One warp. */
+template <typename T, int TERM>
+__device__ static inline void
+give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint32_t edges, Meeting *meeting, OpenedRow *row)
+{
+	uint32_t target = (uint32_t) (batch.edge_keys[first] >> 32);
+	uint32_t exact_key = pair_key<T, TERM>(mirror, target, target, true, fast_team(mirror.stride));
+
+	row->target = target;
+	row->equal_key = meeting->equal_key = code_equal_key<TERM>(mirror, batch, target);
+	gather_columns(mirror, batch, target, first, edges, meeting);
+	row->nkept = kept_of_row<T, TERM>(mirror, batch, target, *meeting);
+	row->nfill = meeting->nold - row->nkept;
+#pragma unroll 1
+	for (uint32_t tile = 0; tile * TILE_ROWS <= meeting->nnew; tile++)
+	{
+		Sixteen rows = meeting_rows(*meeting, target, tile);
+		uint32_t met = tile * TILE_ROWS + TILE_ROWS - 1;
+
+		met = meeting->nold + (met < meeting->nnew ? met : meeting->nnew);
+#pragma unroll 1
+		for (uint32_t column = 0; column < met; column += TILE_COLUMNS)
+			meet_columns<T, TERM>(mirror, target, exact_key, tile, column, rows, meeting);
+		if (tile == 0)
+		{
+			sort_section(meeting->keys, 0, row->nkept, row->kept);
+			sort_section(meeting->keys, row->nkept, row->nfill, row->fill);
+		}
+		take_tile(mirror, batch, *meeting, tile, row);
+		__syncwarp();
+	}
+	close_row(mirror, batch, *row);
+	if (threadIdx.x % WARP == 0)
+		batch.kept_counts[target] = (uint8_t) row->nkept;
+}
+
+/* Columns that a row and its newcomers may have, whole tiles. */
+__host__ __device__ static inline uint32_t
+most_columns(uint32_t degree)
+{
+	return (degree + LINK_NEWCOMERS(degree) + TILE_COLUMNS - 1) / TILE_COLUMNS * TILE_COLUMNS;
+}
+
+template <typename T, int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	code_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges, uint32_t part_from, uint32_t part_to, uint32_t warp_bytes)
+{
+	DYNAMIC_SHARED(memory);
+	uint32_t ngroups = *batch.ngroups;
+	uint32_t from = (uint32_t) ((uint64_t) ngroups * part_from / edges);
+	uint32_t to = (uint32_t) ((uint64_t) ngroups * part_to / edges);
+	uint32_t columns = most_columns(mirror.degree);
+	Meeting meeting;
+	OpenedRow row;
+
+	row.kept = (LinkEntry *) (memory + threadIdx.x / WARP * warp_bytes);
+	row.fill = row.kept + mirror.degree + 1;
+	meeting.slots = (uint32_t *) (row.fill + mirror.degree + 1);
+	meeting.keys = meeting.slots + columns;
+	meeting.terms = (int *) (meeting.keys + columns);
+	meeting.bits = (uint32_t *) (meeting.terms + columns);
+	meeting.words = columns / TILE_COLUMNS;
+	row.names = meeting.slots;
+#pragma unroll 1
+	for (uint32_t group = from + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; group < to; group += gridDim.x * LINK_WARPS)
+		give_back<T, TERM>(mirror, batch, batch.groups[group], edges, &meeting, &row);
+}
+
+/* --- the order of rows -------------------------------------------------------------------------------------------- */
+
+/* Put a row in the order of its distances as stored, kept ones and fill apart. One warp. */
+template <typename T, int TERM>
+__device__ static inline void
+order_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32_t kept, LinkEntry *entries, uint32_t *slots, uint32_t *keys)
+{
+	uint32_t count = load_row(mirror, batch, slot, slots);
+
+	kept = kept < count ? kept : count;
+	stored_keys<T, TERM>(mirror, slot, slots, count, keys);
+	sort_section(keys, 0, kept, entries);
+	sort_section(keys, kept, count - kept, entries + kept);
+	for (uint32_t i = threadIdx.x % WARP; i < count; i += WARP)
+		batch.graph[(size_t) slot * mirror.degree + i] = slots[link_slot(entries[i])];
+	if (threadIdx.x % WARP == 0)
+		batch.kept_counts[slot] = LINK_UNKNOWN;
+	__syncwarp();
+}
+
+template <typename T, int TERM>
+__global__ void __launch_bounds__(LINK_THREADS, 8)
+	code_order_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end, uint32_t warp_bytes)
+{
+	DYNAMIC_SHARED(memory);
+	LinkEntry *entries = (LinkEntry *) (memory + threadIdx.x / WARP * warp_bytes);
+	uint32_t *slots = (uint32_t *) (entries + mirror.degree);
+
+#pragma unroll 1
+	for (uint32_t slot = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; slot < end; slot += gridDim.x * LINK_WARPS)
+	{
+		uint32_t kept = __shfl_sync(FULL_WARP, (uint32_t) batch.kept_counts[slot], 0);
+
+		/* a row that was chosen, but not written because the link was cancelled, is left as it is */
+		if (kept != LINK_UNKNOWN && bit_of(batch.changed, slot))
+			order_row<T, TERM>(mirror, batch, slot, kept, entries, slots, slots + mirror.degree);
+	}
+}
+
+/* --- the host's part ---------------------------------------------------------------------------------------------- */
+
+typedef void (*TermsKernel)(const MirrorView, int32_t *);
+typedef void (*RowsKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t);
+typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t, uint32_t);
+
+/* Pairs of a type and a term that have codes. */
+#define CODED_PAIRS 4
+#define CODED(of) {of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(__half, TERM_PRODUCT), of(__half, TERM_SQUARE)}
+#define BACK_KERNEL(T, TERM) code_back_kernel<T, TERM>
+#define ORDER_KERNEL(T, TERM) code_order_kernel<T, TERM>
+
+static const TermsKernel terms_kernels[2] = {code_terms_kernel<TERM_PRODUCT>, code_terms_kernel<TERM_SQUARE>};
+static const RowsKernel choose_kernels[2] = {code_choose_kernel<TERM_PRODUCT>, code_choose_kernel<TERM_SQUARE>};
+static const BackKernel back_kernels[CODED_PAIRS] = CODED(BACK_KERNEL);
+static const RowsKernel order_kernels[CODED_PAIRS] = CODED(ORDER_KERNEL);
+
+static int
+coded_pair(const MirrorView *mirror)
+{
+	return (mirror->type == ELEMENT_HALF ? 2 : 0) + (mirror->metric == METRIC_L2);
+}
+
+/* Shared memory of a warp, for each kernel. */
+static uint32_t
+choose_bytes(uint32_t degree, uint32_t room)
+{
+	return (uint32_t) round_up(degree * (sizeof(LinkEntry) + sizeof(int)) + (room + 31) / 32 * sizeof(uint32_t), 16);
+}
+
+static uint32_t
+back_bytes(uint32_t degree)
+{
+	uint32_t columns = most_columns(degree);
+
+	return (uint32_t) round_up(2 * (degree + 1) * sizeof(LinkEntry) + (3 * columns + 2 * TILE_ROWS * (columns / TILE_COLUMNS)) * sizeof(uint32_t), 16);
+}
+
+static uint32_t
+order_bytes(uint32_t degree)
+{
+	return (uint32_t) round_up(degree * (sizeof(LinkEntry) + 2 * sizeof(uint32_t)), 16);
+}
+
+cudaError_t
+link_codes_prepare(size_t shared_room)
+{
+	const void *kernels[2 + 2 * CODED_PAIRS];
+
+	for (int i = 0; i < 2 + 2 * CODED_PAIRS; i++)
+	{
+		cudaError_t error;
+
+		kernels[i] = i < 2 ? (const void *) choose_kernels[i] : (i & 1) ? (const void *) back_kernels[i / 2 - 1]
+																		: (const void *) order_kernels[i / 2 - 1];
+		error = cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
+		if (error != cudaSuccess)
+			return error;
+	}
+	return cudaSuccess;
+}
+
+bool
+link_codes_serve(const MirrorView *mirror, const float *offsets)
+{
+	double sum = 0;
+
+	if (mirror->code_stride == 0 || mirror->metric == METRIC_L1 || mirror->type == ELEMENT_BIT || !(mirror->code_steps > 0))
+		return false;
+	for (uint32_t i = 0; i < mirror->dims && mirror->metric != METRIC_L2; i++)
+		sum += fabs((double) offsets[i] * mirror->code_steps) * 127;
+	return sum < (1 << 28) && (uint64_t) mirror->dims * 127 * 127 < (1 << 28);
+}
+
+cudaError_t
+link_terms_launch(const MirrorView *mirror, int32_t *terms, uint32_t blocks, cudaStream_t stream)
+{
+	LAUNCH(terms_kernels[mirror->metric == METRIC_L2], blocks, LINK_THREADS, 0, stream, *mirror, terms);
+	return cudaGetLastError();
+}
+
+cudaError_t
+link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+{
+	uint32_t bytes = choose_bytes(mirror->degree, batch->room);
+
+	LAUNCH(choose_kernels[mirror->metric == METRIC_L2], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch,
+		   part.first, part.first + part.count, bytes);
+	return cudaGetLastError();
+}
+
+cudaError_t
+link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+{
+	uint32_t bytes = back_bytes(mirror->degree);
+
+	LAUNCH(back_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch,
+		   batch->count * mirror->degree, part.first, part.first + part.count, bytes);
+	return cudaGetLastError();
+}
+
+cudaError_t
+link_order_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+{
+	uint32_t bytes = order_bytes(mirror->degree);
+
+	LAUNCH(order_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch, part.first,
+		   part.first + part.count, bytes);
+	return cudaGetLastError();
+}

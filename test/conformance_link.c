@@ -88,7 +88,7 @@ near_equals(void)
 		}
 	world_append(world, rows);
 	world_link(world);
-	check_graph(world);
+	check_linked(world);
 	for (uint32_t slot = 0; slot < rows; slot += 100)
 	{
 		EngineQuery query;

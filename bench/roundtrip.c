@@ -23,6 +23,7 @@
 
 #include "moves.h"
 #include "server.h"
+#include "watch.h"
 
 #define TURN	200				/* of one thing, before the next one's turn */
 #define SLOTS	1024			/* so the largest crowd */
@@ -287,6 +288,7 @@ server_round(Bench *bench, uint32_t slot, uint32_t k, const float *vector)
 {
 	RequestPayload *payload = area_payload(bench->area, slot);
 	_Atomic uint32_t *word = area_word(bench->area, slot);
+	static WordWatch watch;
 	int64_t		begun = now_ns();
 	uint32_t	generation;
 	uint32_t	value;
@@ -298,10 +300,12 @@ server_round(Bench *bench, uint32_t slot, uint32_t k, const float *vector)
 	payload->query.vector_bytes = bench->options.dims * (uint32_t) sizeof(float);
 	payload->query.has_beyond = 0;
 	payload->posted_us = begun / 1000;
+	atomic_store_explicit(&payload->asleep, 0, memory_order_relaxed);
 	memcpy(payload->vector, vector, payload->query.vector_bytes);
 	generation = request_post(bench->area, word);
 	while (request_look(value = atomic_load(word), generation) == LOOK_PENDING)
-		area_futex_wait(word, value, AREA_WAIT_MS);
+		if (!word_watch(&watch, word, value))
+			request_sleep(word, value, payload, AREA_WAIT_MS);
 	if (payload->status != ENGINE_OK || payload->count != k)
 		die("the server did not answer");
 	(void) request_leave(word);

@@ -15,6 +15,7 @@
 #include "area.h"
 #include "dbhook.h"
 #include "mirrors.h"
+#include "server/watch.h"
 
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -22,16 +23,11 @@
 #include "storage/ipc.h"
 #include "storage/pmsignal.h"
 #include "storage/proc.h"
-#include "storage/s_lock.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
 
 #define AREA_SPARE_LANES	4	/* for searches, beside two of each mirror worker */
-#define AREA_SPINS			100 /* looks at a word before sleeping: about 3 us */
-#define SPIN_CREDIT			8	/* looks in vain, one after another, that this process takes before it looks seldom */
-#define SPIN_REWARD			2	/* for one that helped: it saves a little more than one in vain costs */
-#define SPIN_SELDOM			32	/* one wait in so many */
 
 StaticAssertDecl(AREA_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
 
@@ -317,41 +313,16 @@ area_copy_text(char *to, Size size, const char *from, Size from_size)
 	to[i] = '\0';
 }
 
-/*
- * Look at a word a while without sleeping. It is useless on one processor; and in a crowd, or with an engine that takes its time, it
- * only takes the processor from others: who looked in vain several times looks seldom until it helps again.
- */
-static bool
-spin(_Atomic uint32_t *word, uint32 value)
-{
-	static long processors = 0;
-	static int	credit = SPIN_CREDIT;
-	static uint32 waits = 0;
-
-	if (processors == 0)
-		processors = sysconf(_SC_NPROCESSORS_ONLN);
-	if (processors <= 1 || (credit == 0 && ++waits % SPIN_SELDOM != 0))
-		return atomic_load_explicit(word, memory_order_acquire) != value;
-	for (int i = 0; i < AREA_SPINS; i++)
-	{
-		if (atomic_load_explicit(word, memory_order_acquire) != value)
-		{
-			credit = Min(credit + SPIN_REWARD, SPIN_CREDIT);
-			return true;
-		}
-		SPIN_DELAY();
-	}
-	credit = Max(credit - 1, 0);
-	return false;
-}
-
 bool
-area_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event)
+area_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep)
 {
-	bool		differs = spin(word, value);
+	static WordWatch watches[2];	/* answers to single requests are nearer than those of lanes */
+	bool		differs = word_watch(&watches[asleep == NULL], word, value);
 
 	if (differs)
 		return true;
+	if (asleep != NULL)
+		atomic_store(asleep, 1);
 	pgstat_report_wait_start(wait_event);
 	while (!(differs = atomic_load(word) != value))
 	{

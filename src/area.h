@@ -80,8 +80,11 @@ extern int	area_my_slot(void);
 /* Whether a server runs and answers; epoch is set to its epoch. */
 extern bool area_server_ready(uint32 *epoch);
 
-/* Wait until *word differs from value, interruptibly; at most until deadline_us (CLOCK_MONOTONIC). True: it differs. */
-extern bool area_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event);
+/*
+ * Wait until *word differs from value, interruptibly; at most until deadline_us (CLOCK_MONOTONIC). True: it differs. *asleep, unless NULL, tells who
+ * changes the word that somebody has to be woken.
+ */
+extern bool area_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep);
 
 extern int64 monotonic_us(void);
 

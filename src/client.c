@@ -88,12 +88,13 @@ fill_payload(RequestPayload *payload, MirrorRef mirror, const ServerQuery *query
 	payload->mirror_generation = mirror.generation;
 	payload->query = query_request(query);
 	payload->posted_us = monotonic_us();
+	atomic_store_explicit(&payload->asleep, 0, memory_order_relaxed);
 	memcpy(payload->vector, query->vector, query->vector_bytes);
 }
 
 /* Wait until our word is DONE. Called under PG_TRY: an interrupt may throw. */
 static FallbackReason
-wait_for_slot(_Atomic uint32_t *word, uint32 generation, uint32 epoch)
+wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation, uint32 epoch)
 {
 	int64		deadline = monotonic_us() + (int64) gpuann_request_timeout * 1000;
 	uint32		event = area_wait_event(AREA_WAIT_REQUEST);
@@ -121,7 +122,7 @@ wait_for_slot(_Atomic uint32_t *word, uint32 generation, uint32 epoch)
 		now = monotonic_us();
 		if (now >= deadline)
 			return FALLBACK_TIMEOUT;
-		area_wait(word, value, Min(deadline, now + AREA_WAIT_MS * 1000), event);
+		area_wait(word, value, Min(deadline, now + AREA_WAIT_MS * 1000), event, &payload->asleep);
 	}
 }
 
@@ -148,7 +149,7 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 
 	PG_TRY();
 	{
-		why = wait_for_slot(word, generation, epoch);
+		why = wait_for_slot(word, payload, generation, epoch);
 		if (why == FALLBACK_NONE)
 		{
 			raw->status = *(volatile uint32_t *) &payload->status;

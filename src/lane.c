@@ -163,7 +163,7 @@ lane_await(int number, int64 deadline_us, int64 patience_us, void (*tell) (int64
 			return ENGINE_FAILED;
 		}
 		/* In short waits, because a server may die after the launcher's sweep has passed this lane. */
-		area_wait(&lane->state, atomic_load(&lane->state), Min(deadline_us, now + AREA_WAIT_MS * 1000), event);
+		area_wait(&lane->state, atomic_load(&lane->state), Min(deadline_us, now + AREA_WAIT_MS * 1000), event, NULL);
 	}
 	return status;
 }

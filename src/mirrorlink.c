@@ -490,7 +490,7 @@ link_await(int most_ms)
 	word = &shared_lane((uint32) work.lane)->state;
 	value = atomic_load(word);
 	if (!lane_has_answer(work.lane))
-		(void) area_wait(word, value, monotonic_us() + most_ms * 1000, area_wait_event(AREA_WAIT_LANE));
+		(void) area_wait(word, value, monotonic_us() + most_ms * 1000, area_wait_event(AREA_WAIT_LANE), NULL);
 	return true;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "moves.h"
+#include "watch.h"
 
 #define TEST_DIMS		8
 #define TEST_ROWS		2000	/* rows there are vectors for */
@@ -142,6 +143,8 @@ typedef struct Client
 	uint32_t	generation;
 	uint32_t	epoch;			/* of the server that was ready when the request was posted; 0: none was */
 	int			slice_ms;		/* longest wait for the word */
+	bool		watches;		/* before it sleeps, as sessions do */
+	WordWatch	watch;
 	uint32_t	late;			/* waits that ran out although the answer was there: a lost wake-up looks like this */
 } Client;
 

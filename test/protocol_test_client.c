@@ -121,7 +121,8 @@ void
 client_begin(Client *client, AreaHeader *area, uint32_t slot)
 {
 	*client = (Client) {
-		.area = area, .slot = slot, .generation = request_generation(atomic_load(area_word(area, slot))), .slice_ms = AREA_WAIT_MS
+		.area = area, .slot = slot, .generation = request_generation(atomic_load(area_word(area, slot))), .slice_ms = AREA_WAIT_MS,
+		.watches = slot % 2 == 1
 	};
 }
 
@@ -144,6 +145,7 @@ client_post(Client *client, const Search *search)
 	payload->query.beyond_distance = search->beyond_distance;
 	payload->query.beyond_slot = search->beyond_slot;
 	payload->posted_us = now_us();
+	atomic_store_explicit(&payload->asleep, 0, memory_order_relaxed);
 	memcpy(payload->vector, search->vector, sizeof(search->vector));
 	/* A late answer must not look like this one's. */
 	payload->status = 999;
@@ -206,9 +208,10 @@ client_wait(Client *client, int64_t timeout_us, Answer *answer)
 			(void) request_leave(word);
 			return OUTCOME_TIMEOUT;
 		}
-		PROTOCOL_STEP(CLIENT_WAITS);
+		if (client->watches && word_watch(&client->watch, word, value))
+			continue;
 		errno = 0;
-		area_futex_wait(word, value, (int) (slice < client->slice_ms ? slice : client->slice_ms));
+		request_sleep(word, value, area_payload(client->area, client->slot), (int) (slice < client->slice_ms ? slice : client->slice_ms));
 		ran_out = errno;
 		if (ran_out == ETIMEDOUT && slice >= client->slice_ms && request_state(atomic_load(word)) == REQUEST_DONE)
 			client->late++;

@@ -214,6 +214,14 @@ expect_free_slots(AreaHeader *area, uint32_t slots)
 			case_fails("slot %u did not come free", slot);
 }
 
+/* Nobody slept on beside an answer, whether the server found him asleep or about to be. */
+static void
+expect_woken(const LoadStats *stats)
+{
+	if (stats->late > 0 || stats->slow > 0)
+		case_fails("%u waits ran out although the answer was there, %u requests were slow", stats->late, stats->slow);
+}
+
 static void
 lone_client_is_woken_each_time(void)
 {
@@ -261,7 +269,7 @@ many_clients_get_right_answers(void)
 	World	   *world = world_make(test_options.clients, 2);
 	LoadStats  *stats = load_stats_make();
 	Load		load = {.clients = test_options.clients, .requests = test_options.requests, .cancel_one_in = 16,
-	.timeout_us = ANSWER_US};
+	.timeout_us = ANSWER_US, .slice_ms = REST_MS, .slow_us = LOST_US};
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, 300))
 	{
@@ -269,6 +277,7 @@ many_clients_get_right_answers(void)
 
 		load_run(world, &load, stats);
 		load_judge(&load, stats);
+		expect_woken(stats);
 		expect_free_slots(world->area, test_options.clients);
 		if (atomic_load(&world->area->requests) < stats->answered)
 			case_fails("%llu requests are counted, %u were answered",
@@ -284,7 +293,7 @@ crowd_forms_batches(void)
 {
 	World	   *world = world_make(32, 2);
 	LoadStats  *stats = load_stats_make();
-	Load		load = {.clients = 32, .requests = 6400, .timeout_us = ANSWER_US};
+	Load		load = {.clients = 32, .requests = 6400, .timeout_us = ANSWER_US, .slice_ms = REST_MS, .slow_us = LOST_US};
 
 	if (server_up(world, "delay_us=2000") && entry_load(world->area, 0, 50))
 	{
@@ -292,6 +301,7 @@ crowd_forms_batches(void)
 		load_judge(&load, stats);
 		if (!case_failed() && stats->batched / stats->answered < 5)
 			case_fails("the mean batch of 32 clients is %llu", (unsigned long long) (stats->batched / stats->answered));
+		expect_woken(stats);
 	}
 	world_free(world);
 }

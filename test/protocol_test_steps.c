@@ -149,6 +149,7 @@ step_owner(ProtocolStep step)
 		case STEP_CLIENT_FILLED:
 		case STEP_CLIENT_POSTED:
 		case STEP_CLIENT_WAITS:
+		case STEP_CLIENT_SLEEPS:
 		case STEP_CLIENT_SEES:
 		case STEP_CLIENT_COPIED:
 		case STEP_CLIENT_LEAVES:

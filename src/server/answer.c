@@ -21,6 +21,9 @@ request_finish(Server *server, Ticket *ticket)
 	if (request_move(word, ticket->generation, REQUEST_TAKEN, REQUEST_DONE))
 	{
 		PROTOCOL_STEP(SERVER_DONE);
+		/* Looked at after the move: who says so later finds the word moved, and does not sleep. */
+		if (atomic_load(&server_payload(server, ticket->number)->asleep) == 0)
+			return;
 		area_futex_wake(word, 1);
 		PROTOCOL_STEP(SERVER_WOKE);
 	}

@@ -106,7 +106,6 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	generation = payload->mirror_generation;
 	request = payload->query;
 	ticket->posted_us = payload->posted_us;
-	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
 	/* The client's clock is not to be believed, but this decides only who searches. */
 	if (ticket->posted_us < server->lone_ended_us)
 		server->company = COMPANY;
@@ -126,21 +125,32 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	return true;
 }
 
-/* Take every posted request. */
+/* Take every posted request. Those found are noted first, so that their payloads come from other processors' caches all at once. */
 bool
 requests_take(Server *server)
 {
 	_Atomic uint32_t *words = server_word(server, 0);
-	bool		worked = false;
+	uint32_t	found = 0;
+	uint32_t	taken = 0;
 
 	for (uint32_t slot = 0; slot < server->layout.slots; slot++)
 	{
+		if (request_state(atomic_load_explicit(&words[slot], memory_order_relaxed)) != REQUEST_POSTED)
+			continue;
+		server->posted[found++] = slot;
+		__builtin_prefetch(server_payload(server, slot));
+	}
+	for (uint32_t i = 0; i < found; i++)
+	{
+		uint32_t	slot = server->posted[i];
 		uint32_t	word = atomic_load_explicit(&words[slot], memory_order_acquire);
 
 		if (request_state(word) == REQUEST_POSTED)
-			worked |= request_take(server, slot, word);
+			taken += request_take(server, slot, word);
 	}
-	return worked;
+	if (taken > 0)
+		atomic_fetch_add_explicit(&server->area->requests, taken, memory_order_relaxed);
+	return taken > 0;
 }
 
 /*

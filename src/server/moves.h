@@ -47,6 +47,16 @@ request_look(uint32_t value, uint32_t generation)
 	return LOOK_FOREIGN;
 }
 
+/* Sleep on a word while it has a value, having said so: the server wakes nobody else. */
+static inline void
+request_sleep(_Atomic uint32_t *word, uint32_t value, RequestPayload *payload, int timeout_ms)
+{
+	PROTOCOL_STEP(CLIENT_WAITS);
+	atomic_store(&payload->asleep, 1);
+	PROTOCOL_STEP(CLIENT_SLEEPS);
+	area_futex_wait(word, value, timeout_ms);
+}
+
 /*
  * Leave a word in whatever state it is: what the server has taken is ABANDONED, everything else FREE. True: it is FREE, the payload ours.
  *

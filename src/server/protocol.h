@@ -43,7 +43,8 @@
  * comes free when the server or its successor has looked, and nobody waits longer than AREA_WAIT_MS without looking whom for.
  *
  * Waiting. The server sleeps on `doorbell`; who posts advances it and, if `sleeping` is set, wakes it. A client sleeps on the
- * word it waits for, at most AREA_WAIT_MS at a time: a cancel, which does not end a futex wait, is heeded so soon.
+ * word it waits for, at most AREA_WAIT_MS at a time: a cancel, which does not end a futex wait, is heeded so soon. Before it sleeps it says
+ * so in its payload (`asleep`), whosever that is by then: the server wakes nobody else, for most clients find their answers without (watch.h).
  */
 #ifndef GPUANN_PROTOCOL_H
 #define GPUANN_PROTOCOL_H
@@ -62,7 +63,7 @@
 #include "steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	6
+#define PROTOCOL_VERSION	7
 
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -244,6 +245,7 @@ typedef struct RequestPayload
 	uint32_t	mirror_generation;
 	QueryRequest query;			/* k: 1 .. PAYLOAD_RESULTS */
 	int64_t		posted_us;		/* CLOCK_MONOTONIC */
+	_Atomic uint32_t asleep;	/* set by the backend before it sleeps, whosever the payload is: it is to be woken */
 
 	/* written by the server before DONE */
 	uint32_t	status;			/* EngineStatus */
@@ -388,7 +390,7 @@ typedef struct AreaHeader
 	_Atomic uint32_t heartbeat; /* advanced by its watch thread: who does not was stopped */
 	_Atomic uint32_t doorbell __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint32_t sleeping;
-	_Atomic uint64_t requests;
+	_Atomic uint64_t requests __attribute__((aligned(AREA_ALIGN)));	/* apart from the doorbell, which every client writes */
 	_Atomic uint64_t batches;
 	_Atomic uint64_t memory_limit;
 	_Atomic uint64_t memory_used;

@@ -163,6 +163,7 @@ typedef struct Server
 
 	Ticket	   *tickets;		/* layout.slots */
 	SearchResult *results;		/* PAYLOAD_RESULTS per request slot */
+	uint32_t   *posted;			/* room for layout.slots: slots found POSTED */
 	EngineQuery **gathered;		/* room for layout.slots */
 	Batch		batches[BATCHES];
 	uint32_t	queries_flying;

@@ -98,6 +98,7 @@ server_allocate(Server *server)
 	server->mirrors = lazy_memory(layout->mirrors * sizeof(HeldMirror));
 	server->tickets = lazy_memory(layout->slots * sizeof(Ticket));
 	server->results = lazy_memory((size_t) layout->slots * PAYLOAD_RESULTS * sizeof(SearchResult));
+	server->posted = lazy_memory(layout->slots * sizeof(uint32_t));
 	server->gathered = lazy_memory(layout->slots * sizeof(EngineQuery *));
 	server->lanes = lazy_memory((layout->lanes + 1) * sizeof(LaneWork));
 	server->ready_first = server->ready_last = NO_ENTRY;

@@ -15,7 +15,8 @@
 	STEP(CLIENT_FILLED)			/* the payload is complete, the word still FREE */ \
 	STEP(CLIENT_POSTED)			/* POSTED, the doorbell not yet advanced */ \
 	STEP(RING)					/* the doorbell is advanced, nobody woken */ \
-	STEP(CLIENT_WAITS)			/* about to sleep on the word */ \
+	STEP(CLIENT_WAITS)			/* about to sleep on the word, and to say so */ \
+	STEP(CLIENT_SLEEPS)			/* `asleep` is set, the futex not yet waited for */ \
 	STEP(CLIENT_SEES)			/* an answer is there, not yet copied */ \
 	STEP(CLIENT_COPIED)			/* copied, the word still DONE */ \
 	STEP(CLIENT_LEAVES)			/* about to leave, in whatever state the word is */ \

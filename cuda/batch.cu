@@ -323,9 +323,33 @@ is_graph(BatchKind kind)
 	return kind == BATCH_WALK || kind == BATCH_WIDE || kind == BATCH_GRAPH || kind == BATCH_REFERENCE;
 }
 
+/* An exact launch for a lane's batch. */
+static ExactLaunch
+exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
+{
+	ExactLaunch launch;
+
+	memset(&launch, 0, sizeof(launch));
+	launch.mirror = mirror_view(lane->mirror);
+	launch.mirror.rows = task_rows(lane->tasks[0]);
+	launch.batch = lane->view;
+	launch.type = lane->mirror->spec.type;
+	launch.queries = lane->ntasks;
+	launch.max_k = max_k;
+	launch.blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_PER_SM;
+	launch.state_bytes = STATE_ROOM;
+	launch.processors = (uint32_t) engine->device.multiProcessorCount;
+	launch.table = lane->table;
+	for (uint32_t i = 0; i < lane->ntasks; i++)
+		launch.filtered = launch.filtered || lane->tasks[i]->admitted != NULL;
+	launch.in_place = lane->mirror->rows > mirror_near_rows(lane->mirror);
+	launch.stream = lane->stream;
+	return launch;
+}
+
 /* Stage a batch and copy it in, or leave it to be read where it is. */
 static bool
-send_batch(CudaEngine *engine, Lane *lane, uint64_t now)
+send_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill, uint64_t now)
 {
 	size_t queries = round_up(lane->ntasks * sizeof(DeviceQuery), 256);
 	BatchFill used;
@@ -349,6 +373,14 @@ send_batch(CudaEngine *engine, Lane *lane, uint64_t now)
 	lane->nresults = (uint32_t) used.results;
 	lane->read_in_place = is_graph(lane->kind) && queries + used.vectors <= ZERO_COPY_MOST &&
 						  lane->mirror->nlisted <= PENDING_ALONE;
+	lane->at_once = false;
+	if (lane->kind == BATCH_EXACT)
+	{
+		ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
+
+		lane->at_once = exact_at_once(&launch);
+		lane->read_in_place = lane->at_once && flow_carries(used.vectors);
+	}
 	if (lane->read_in_place)
 		return used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps);
 	return copy_in(engine, lane, lane->view.queries, lane->input, queries + used.vectors) &&
@@ -362,38 +394,34 @@ clear_heads(const Lane *lane)
 	return cudaMemsetAsync(lane->view.heads, 0, lane->ntasks * sizeof(DeviceHead), lane->stream);
 }
 
-/* An exact launch for a lane's batch. */
-static ExactLaunch
-exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
-{
-	ExactLaunch launch;
-
-	memset(&launch, 0, sizeof(launch));
-	launch.mirror = mirror_view(lane->mirror);
-	launch.mirror.rows = task_rows(lane->tasks[0]);
-	launch.batch = lane->view;
-	launch.type = lane->mirror->spec.type;
-	launch.queries = lane->ntasks;
-	launch.max_k = max_k;
-	launch.blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_PER_SM;
-	launch.state_bytes = STATE_ROOM;
-	launch.in_place = lane->mirror->rows > mirror_near_rows(lane->mirror);
-	launch.stream = lane->stream;
-	return launch;
-}
-
 static inline bool
 is_stream(BatchKind kind)
 {
 	return kind == BATCH_STREAM || kind == BATCH_STREAM_SORT;
 }
 
+/* A search that is one launch: it writes to pinned memory, as walks do. */
+static cudaError_t
+launch_at_once(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
+{
+	ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
+	FlowInput input = {lane->queries, lane->vectors, lane->read_in_place ? fill->vectors : 0};
+
+	launch.batch.heads = lane->heads;
+	launch.batch.results = lane->results;
+	launch.batch.generation = lane->generation;
+	return flow_launch(&launch, &input);
+}
+
 static cudaError_t
 launch_exact(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 {
 	ExactLaunch launch = exact_launch(engine, lane, at_most(fill->max_k, EXACT_CHUNK));
-	cudaError_t error = clear_heads(lane);
+	cudaError_t error;
 
+	if (lane->at_once)
+		return launch_at_once(engine, lane, fill);
+	error = clear_heads(lane);
 	if (error != cudaSuccess)
 		return error;
 	if (is_stream(lane->kind))
@@ -551,7 +579,7 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	lane->started_us = lane->launched_us = lane->asked_us = clock_us();
 	lane->busy = true;
 	next_generation(lane);
-	if (!send_batch(engine, lane, lane->started_us))
+	if (!send_batch(engine, lane, fill, lane->started_us))
 		return false;
 	if (sorts && !first->in_passes && task_k(first) > EXACT_CHUNK)
 	{
@@ -569,7 +597,7 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 		if (!launch_part(engine, lane))
 			return false;
 	}
-	else if (!graph && !finish_exact(engine, lane))
+	else if (!graph && !lane->at_once && !finish_exact(engine, lane))
 		return false;
 	__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
 	engine_set_in_flight(engine);

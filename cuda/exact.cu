@@ -148,7 +148,7 @@ typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uin
 static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
 
 /* Which way searches of few results go: by what they are, or as the environment says. */
-static enum { CHOOSE, ALWAYS_SCAN, TILES_WHERE_POSSIBLE } way;
+static enum { CHOOSE, ALWAYS_SCAN, FLOW_WHERE_POSSIBLE, TILES_WHERE_POSSIBLE } way;
 /* The same for many results, and rows of a tile of theirs. */
 static bool always_sort;
 static uint32_t tile_rows = EXACT_TILE;
@@ -172,12 +172,18 @@ exact_prepare(size_t shared_room)
 	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 
-	way = wanted == NULL ? CHOOSE : strcmp(wanted, "scan") == 0 ? ALWAYS_SCAN : strcmp(wanted, "tiles") == 0 ? TILES_WHERE_POSSIBLE : CHOOSE;
+	way = wanted == NULL						 ? CHOOSE
+		  : strcmp(wanted, "scan") == 0	 ? ALWAYS_SCAN
+		  : strcmp(wanted, "flow") == 0	 ? FLOW_WHERE_POSSIBLE
+		  : strcmp(wanted, "tiles") == 0 ? TILES_WHERE_POSSIBLE
+										 : CHOOSE;
 	read_tiles(wanted);
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
 		error = cudaFuncSetAttribute((const void *) keys_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	if (error == cudaSuccess)
 		error = scan_prepare(bytes);
+	if (error == cudaSuccess)
+		error = flow_prepare(shared_room);
 	return error == cudaSuccess ? tiles_prepare(bytes) : error;
 }
 
@@ -209,6 +215,14 @@ merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *
 	return cudaGetLastError();
 }
 
+bool
+exact_at_once(const ExactLaunch *launch)
+{
+	if (way == ALWAYS_SCAN || !flow_can(launch))
+		return false;
+	return way == FLOW_WHERE_POSSIBLE || (flow_pays(launch) && !tiles_can(launch, way == TILES_WHERE_POSSIBLE));
+}
+
 cudaError_t
 exact_search_launch(const ExactLaunch *launch)
 {
@@ -218,7 +232,7 @@ exact_search_launch(const ExactLaunch *launch)
 
 	if (launch->max_k > EXACT_SMALL_K)
 		return exact_sort_launch(launch);
-	if (way != ALWAYS_SCAN && !launch->in_place && tiles_can(launch, way == TILES_WHERE_POSSIBLE))
+	if ((way == CHOOSE || way == TILES_WHERE_POSSIBLE) && !launch->in_place && tiles_can(launch, way == TILES_WHERE_POSSIBLE))
 		return tiles_launch(launch, way == TILES_WHERE_POSSIBLE);
 	memset(&to, 0, sizeof(to));
 	to.results = true;

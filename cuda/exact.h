@@ -21,7 +21,10 @@ struct ExactLaunch
 	uint32_t max_k;
 	uint32_t blocks; /* blocks that keep the device busy */
 	size_t state_bytes;
+	uint32_t processors;
+	void *table; /* of searches at once: device memory, all bits set but while one runs */
 	bool pending_only;
+	bool filtered; /* some query has a bitmap */
 	bool in_place; /* rows are far: only those that may be answers are read */
 	cudaStream_t stream;
 };
@@ -51,6 +54,20 @@ struct ExactStream
 
 /* The best max_k of each of several ranges of rows, max_k <= EXACT_SMALL_K. */
 extern cudaError_t exact_scan_launch(const ExactLaunch *launch, ExactLists *lists);
+/* Queries and their vectors, where the host has them; bytes 0: they have been copied to where the batch says. */
+struct FlowInput
+{
+	const DeviceQuery *queries;
+	const unsigned char *vectors;
+	size_t bytes; /* of the vectors */
+};
+
+/* Whether a search is one launch, which writes its answers and the batch's flag itself. */
+extern bool exact_at_once(const ExactLaunch *launch);
+/* Whether that takes queries of so many bytes along. */
+extern bool flow_carries(size_t bytes);
+extern cudaError_t flow_launch(const ExactLaunch *launch, const FlowInput *input);
+extern size_t flow_table_bytes(void);
 /* The answers of a batch, in whichever way is best for it. Heads have been cleared. */
 extern cudaError_t exact_search_launch(const ExactLaunch *launch);
 /* The first query of a batch, with any k up to EXACT_CHUNK: keys of all rows, sorted tile by tile. */

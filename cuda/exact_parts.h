@@ -262,6 +262,10 @@ extern cudaError_t scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsign
 extern cudaError_t scan_prepare(int bytes);
 /* The most ranges that a scan of so many rows is cut into. */
 extern uint32_t scan_ranges(const ExactLaunch *launch, uint32_t rows);
+/* exact_flow.cu: whether it can run a batch, and whether it is faster than a scan */
+extern bool flow_can(const ExactLaunch *launch);
+extern bool flow_pays(const ExactLaunch *launch);
+extern cudaError_t flow_prepare(size_t shared_room);
 /* exact.cu */
 extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end);
 extern cudaError_t sort_end(const ExactLaunch *launch, ExactStream *stream);

@@ -13,7 +13,7 @@
  */
 #include <math.h>
 
-#include "exact_parts.h"
+#include "exact_cheap.cuh"
 
 #define CHUNK 512u		  /* rows between two barriers; of the first chunks less, until there is a limit */
 #define FIRST_CHUNK 64u
@@ -68,97 +68,6 @@ lay_out(const MirrorView &mirror, uint32_t k, uint32_t group, unsigned char *at,
 	memory.slots = (uint32_t *) (at + slots);
 	*bytes = slots + group * SLOTS * sizeof(uint32_t);
 	return memory;
-}
-
-/* What a row's cheap sum is made of: single precision, or counts of bits. */
-template <typename T, int TERM>
-struct Cheap
-{
-	typedef float Sum;
-
-	__device__ static inline void
-	add(Sum *sum, const unsigned char *query, uint32_t chunk, const uint4 &raw)
-	{
-		*sum = fast_chunk<TERM>(*sum, (const float *) query + chunk * (16 / sizeof(T)), raw, (const T *) 0);
-	}
-
-	__device__ static inline void
-	join(Sum *sum, uint32_t distance)
-	{
-		*sum += __shfl_xor_sync(FULL_WARP, *sum, distance);
-	}
-
-	__device__ static inline bool
-	passes(const MirrorView &, const Limit &limit, const RowSide &row, Sum sum)
-	{
-		return TERM == TERM_PRODUCT ? product_passes(limit, row, sum) : !(sum > limit.shift);
-	}
-
-	__device__ static inline Limit
-	limit(const MirrorView &mirror, double query_norm, Key bound, double error)
-	{
-		return TERM == TERM_PRODUCT ? product_limit(mirror.metric, query_norm, bound, error) : sum_limit(bound, error);
-	}
-
-	/* A query's squared norm, in the first thread of a warp. */
-	__device__ static inline double
-	norm(const MirrorView &mirror, const float *query)
-	{
-		return exact_sum<float, TERM_PRODUCT>(query, query, mirror.dims, threadIdx.x % WARP < EXACT_TEAM);
-	}
-};
-
-template <>
-struct Cheap<Bits, TERM_BITS>
-{
-	typedef BitCounts Sum;
-
-	__device__ static inline void
-	add(Sum *sum, const unsigned char *query, uint32_t chunk, const uint4 &raw)
-	{
-		count_bits(sum, ((const uint4 *) query)[chunk], raw);
-	}
-
-	__device__ static inline void
-	join(Sum *sum, uint32_t distance)
-	{
-		sum->both += __shfl_xor_sync(FULL_WARP, sum->both, distance);
-		sum->one += __shfl_xor_sync(FULL_WARP, sum->one, distance);
-	}
-
-	__device__ static inline bool
-	passes(const MirrorView &mirror, const Limit &limit, const RowSide &, const Sum &sum)
-	{
-		if (mirror.metric == METRIC_HAMMING)
-			return !((float) sum.one > limit.shift);
-		return sum.both == 0 ? !(1.0f > limit.shift) : !(1.0f - (float) sum.both / (float) (sum.both + sum.one) > limit.shift);
-	}
-
-	__device__ static inline Limit
-	limit(const MirrorView &, double, Key bound, double)
-	{
-		Limit limit = sum_limit(bound, 0);
-
-		limit.shift += 1e-5f; /* Jaccard's difference cancels */
-		return limit;
-	}
-
-	__device__ static inline double
-	norm(const MirrorView &, const float *)
-	{
-		return 0;
-	}
-};
-
-/* Threads per row: as fast_team, but no more than a row has 16 bytes for. */
-__device__ static inline uint32_t
-scan_team(uint32_t row_bytes)
-{
-	uint32_t team = fast_team(row_bytes);
-
-	while (team > 1 && team * 16 > row_bytes)
-		team >>= 1;
-	return team;
 }
 
 /* A query as exact distances take it. */

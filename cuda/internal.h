@@ -196,6 +196,8 @@ struct Lane
 	SearchResult *results;
 	uint32_t *traces;
 
+	bool at_once; /* an exact search that is one launch */
+	unsigned char *table; /* on the device: of these */
 	Range memory; /* on the device: input, then heads and results of exact searches, then the state */
 	Range bitmap_memory;
 	BatchView view;

@@ -45,6 +45,7 @@ lay_out_device(Lane *lane, unsigned char *at, size_t state_bytes)
 
 	lane->view.queries = (const DeviceQuery *) carve(&at, INPUT_ROOM);
 	lane->view.ended = (uint32_t *) carve(&at, sizeof(uint32_t));
+	lane->table = carve(&at, flow_table_bytes());
 	lane->view.heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
 	lane->view.results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
 	lane->view.state = carve(&at, state_bytes);
@@ -76,6 +77,7 @@ open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_by
 	if (!GPU(&engine->failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
 		!GPU(&engine->failure, cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, greatest)) ||
 		!GPU(&engine->failure, cudaMemset(lane->view.ended, 0, sizeof(uint32_t))) ||
+		!GPU(&engine->failure, cudaMemset(lane->table, 0xFF, flow_table_bytes())) ||
 		!GPU(&engine->failure, cudaEventCreateWithFlags(&lane->done, cudaEventDisableTiming)))
 	{
 		gpu_failed(&engine->failure, error);

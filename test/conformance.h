@@ -47,6 +47,7 @@ extern const Case kernel_cases[];
 extern const Case grow_cases[];
 extern const Case cycle_cases[];
 extern const Case tile_cases[];
+extern const Case few_cases[];
 extern const Case far_cases[];
 extern const Case link_cases[];
 extern const Case filter_cases[];

@@ -141,6 +141,11 @@ __threadfence()
 }
 
 static inline void
+__threadfence_block()
+{
+}
+
+static inline void
 __threadfence_system()
 {
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -317,6 +322,11 @@ typedef enum cudaDriverEntryPointQueryResult
 	cudaDriverEntryPointSuccess = 0
 } cudaDriverEntryPointQueryResult;
 
+struct cudaFuncAttributes
+{
+	int ptxVersion;
+};
+
 struct cudaDeviceProp
 {
 	char name[256];
@@ -366,6 +376,7 @@ extern cudaError_t cudaMemset(void *to, int value, size_t bytes);
 extern cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 extern cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 extern cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg);
+extern cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function);
 extern cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute, int value);
 extern cudaError_t cudaGetLastError();
 extern const char *cudaGetErrorString(cudaError_t error);

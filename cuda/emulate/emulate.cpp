@@ -371,6 +371,13 @@ cudaFreeHost(void *memory)
 }
 
 cudaError_t
+cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
+{
+	attributes->ptxVersion = 90;
+	return cudaSuccess;
+}
+
+cudaError_t
 cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value)
 {
 	return value > (int) SHARED_BYTES ? cudaErrorInvalidValue : cudaSuccess;

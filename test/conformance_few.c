@@ -1,0 +1,227 @@
+/*
+ * conformance_few.c
+ *		Cases of exact search of one to four queries, which an engine may answer in one pass over the rows: whatever the order of rows, the same bits.
+ *
+ * A pass that turns away what is behind a bound goes wrong, or slow, where no bound holds: rows that come from far to near, equal distances, more
+ * results than a bound is known for. Ways are forced through the environment, which an engine reads when it opens; one that has only one ignores it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance.h"
+
+static const char *const ways[] = {"flow", "scan", NULL};
+
+#define WAYS	3
+
+/* Ways that a long case goes: the first of them where everything is slow. */
+static int
+some_ways(void)
+{
+	return options.quick ? 1 : WAYS;
+}
+
+/* Run queries together and compare each with brute force. */
+static void
+check_few(const World *world, const char *what, EngineQuery *queries, uint32_t count)
+{
+	queries_run(queries, count);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		SearchResult *expected = malloc(((size_t) queries[i].k + 1) * sizeof(SearchResult));
+
+		check_equal(what, &queries[i], expected, model_exact(world, &queries[i], world->rows, expected));
+		CHECK(queries[i].rows == world->rows, "%s: saw %u rows of %u", what, queries[i].rows, world->rows);
+		free(expected);
+	}
+}
+
+/* Queries of a table, each with its own k. */
+static void
+few_of(const World *world, const char *what, const uint32_t *ks, uint32_t count)
+{
+	EngineQuery queries[4];
+	char	   *vectors = allocate(count * world->vector_bytes);
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		make_vector(world, 2000000 + i, vectors + i * world->vector_bytes);
+		query_init(&queries[i], world, METHOD_EXACT, ks[i], 0, vectors + i * world->vector_bytes);
+	}
+	check_few(world, what, queries, count);
+}
+
+/* Give every row one value in all elements, so that distances from zero rise or fall with the slot. */
+static void
+fill_rows(World *world, bool falling)
+{
+	for (uint32_t slot = 0; slot < world->room; slot++)
+	{
+		float	   *row = (float *) (world->vectors + slot * world->vector_bytes);
+
+		for (uint32_t i = 0; i < world->dims; i++)
+			row[i] = (float) (falling ? world->room - slot : slot + 1);
+	}
+}
+
+/* Rows from far to near: each is nearer than all before it, so none is turned away while bounds are old. And from near to far. */
+static void
+far_to_near(void)
+{
+	static const uint32_t ks[] = {1, 10, 900};
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+	uint32_t	rows = options.quick ? 20000 : 300000;
+	float		zeros[5] = {0};
+
+	for (int way = 0; way < some_ways(); way++)
+	{
+		reopen(&config, "GPUANN_EXACT", ways[way]);
+		for (int falling = 1; falling >= 0; falling--)
+		{
+			World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 5, rows, rows, SHAPE_UNIFORM);
+			EngineQuery queries[4];
+
+			fill_rows(world, falling);
+			world_append(world, rows);
+			for (size_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++)
+			{
+				query_init(&queries[0], world, METHOD_EXACT, ks[i], 0, zeros);
+				check_few(world, "from far to near, or near to far", queries, 1);
+			}
+			for (uint32_t i = 0; i < 4; i++)
+				query_init(&queries[i], world, METHOD_EXACT, i == 3 ? 300 : 10, 0, i == 1 ? world_vector(world, rows / 3) : zeros);
+			queries[2].has_beyond = true;
+			queries[2].beyond_slot = rows / 2;
+			queries[2].beyond_distance = model_distance(world, zeros, world_vector(world, rows / 2));
+			check_few(world, "four, from far to near or near to far", queries, 4);
+			world_drop(world);
+		}
+	}
+	reopen(&config, "GPUANN_EXACT", NULL);
+}
+
+/* One query at a time and up to four, of k from one to more than there are rows, on one table; dead rows, and some overwritten. */
+static void
+mixed_k(void)
+{
+	static const uint32_t lone[] = {1, 2, 31, 10, 100, 1000, 1024, 1025, 7};
+	static const uint32_t together[] = {3, 1024, 1, 129};
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+	uint32_t	rows = options.quick ? 1300 : 2500;
+
+	for (int way = 0; way < some_ways(); way++)
+	{
+		reopen(&config, "GPUANN_EXACT", ways[way]);
+		for (int pair = 0; pair < PAIRS; pair++)
+		{
+			uint32_t	dims = 8 + (uint32_t) pair * 37;
+			World	   *world = world_create(pairs[pair].type, pairs[pair].metric, dims, rows, rows, pair % 2 ? SHAPE_CLUSTERED : SHAPE_UNIFORM);
+
+			world_append(world, rows);
+			for (uint32_t slot = 3; slot < rows; slot += 17)
+				world_kill(world, slot);
+			for (size_t i = 0; i < sizeof(lone) / sizeof(lone[0]); i++)
+				few_of(world, "a lone query", &lone[i], 1);
+			for (uint32_t count = 2; count <= 4; count++)
+				few_of(world, "a few of mixed k", together, count);
+			world_drop(world);
+		}
+	}
+	reopen(&config, "GPUANN_EXACT", NULL);
+}
+
+/* Equal distances, all of them or most: every row is as near as the k-th, and slots decide. */
+static void
+ties(void)
+{
+	static const uint32_t ks[] = {10, 1000, 1, 64};
+	static const Shape shapes[] = {SHAPE_EQUAL, SHAPE_SMALL};
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+	uint32_t	rows = options.quick ? 6000 : 200000;
+
+	for (int way = 0; way < some_ways(); way++)
+	{
+		reopen(&config, "GPUANN_EXACT", ways[way]);
+		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+			for (int pair = 0; pair < PAIRS; pair += 3)
+			{
+				World	   *world = world_create(pairs[pair].type, pairs[pair].metric, 3, rows, rows, shapes[i]);
+
+				world_append(world, rows);
+				world_kill(world, 0);
+				few_of(world, "ties, alone", ks, 1);
+				few_of(world, "ties, alone, many", ks + 1, 1);
+				few_of(world, "ties, four", ks, 4);
+				world_drop(world);
+			}
+	}
+	reopen(&config, "GPUANN_EXACT", NULL);
+}
+
+/* Rows on either side of what a warp reads at once, a block, and all blocks of a device; rows of any length. */
+static void
+sizes(void)
+{
+	static const uint32_t rows[] = {1, 2, 9, 63, 129, 1056, 2113, 8449};
+	static const uint32_t dims[] = {1, 33, 129, 513, 1537, 2047, 2049};
+	static const uint32_t ks[] = {10, 11, 3, 200};
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+
+	reopen(&config, "GPUANN_EXACT", "flow");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+	{
+		World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, rows[i], rows[i], SHAPE_UNIFORM);
+
+		world_append(world, rows[i]);
+		few_of(world, "sizes, alone", ks, 1);
+		few_of(world, "sizes, three", ks, 3);
+		world_drop(world);
+	}
+	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+		for (int half = 0; half < 2; half++)
+		{
+			World	   *world = world_create(half ? ELEMENT_HALF : ELEMENT_FLOAT, half ? METRIC_IP : METRIC_COSINE, dims[i], 400, 400, SHAPE_CLUSTERED);
+
+			world_append(world, 400);
+			few_of(world, "dimensions, alone", ks, 1);
+			few_of(world, "dimensions, two", ks, 2);
+			few_of(world, "dimensions, four", ks, 4);
+			world_drop(world);
+		}
+	reopen(&config, "GPUANN_EXACT", NULL);
+}
+
+/* Which way a search of a few queries went is for the environment to say, and the answer's counters tell it. */
+static void
+said_way(void)
+{
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+
+	for (int way = 0; way < WAYS; way++)
+	{
+		World	   *world;
+		EngineQuery query;
+		EngineInfo	info;
+
+		reopen(&config, "GPUANN_EXACT", ways[way]);
+		ops->info(engine, &info);
+		world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 500, 500, SHAPE_UNIFORM);
+		world_append(world, 500);
+		query_init(&query, world, METHOD_EXACT, 10, 0, world_vector(world, 3));
+		check_few(world, "a way", &query, 1);
+		if (strcmp(info.name, "cuda") == 0 && ways[way] != NULL)
+			CHECK(query.counters.iterations == (strcmp(ways[way], "flow") == 0), "GPUANN_EXACT=%s: %u phases", ways[way], query.counters.iterations);
+		CHECK(query.counters.distances == 500, "%u distances of 500 rows", query.counters.distances);
+		world_drop(world);
+	}
+	reopen(&config, "GPUANN_EXACT", NULL);
+}
+
+const Case few_cases[] = {
+	{"exact_few_far_to_near", far_to_near, false},
+	{"exact_few_mixed_k", mixed_k, false},
+	{"exact_few_ties", ties, false},
+	{"exact_few_sizes", sizes, false},
+	{"exact_few_say_which_way", said_way, false},
+	{NULL}
+};

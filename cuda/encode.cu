@@ -102,6 +102,7 @@ send_codes(CudaEngine *engine, CudaJob *job)
 		mirror->code_steps = codes_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
 		mirror->codes_good = false;
 		mirror->judged = first = 0;
+		mirror->nentries = 0; /* their pivots are on the old scale */
 		memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
 	}
 	mirror->coded = mirror->code_steps == 0 ? 0 : mirror->rows;
@@ -196,6 +197,7 @@ send_clamped(CudaEngine *engine, CudaJob *job)
 		return false;
 	rows.steps = mirror->code_steps = steps;
 	mirror->codes_clamped = true;
+	mirror->nentries = 0;
 	memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
 	return lanes_wait(engine, mirror) &&
 		   GPU(&engine->failure, cudaMemcpyAsync((void *) rows.offsets, piece->staged, rows.dims * sizeof(float),

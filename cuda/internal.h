@@ -40,6 +40,7 @@
 struct CudaJob;
 struct CudaEngine;
 struct LinkWork;
+struct LinkBatch;
 struct Piece;
 
 struct CudaMirror
@@ -78,7 +79,7 @@ struct CudaMirror
 	uint32_t ndead;
 	uint32_t nseeds;
 	uint64_t seeds_sum; /* entries_sum() of them */
-	uint32_t nentries;	/* with the pivots; 0: there are no lists (entries.h) */
+	uint32_t nentries;	/* seeds in lists; 0: there are none (entries.h) */
 	uint64_t position;
 
 	/* what lists of entries were made of */
@@ -444,13 +445,19 @@ extern const float *codes_offsets(const CudaMirror *mirror);
 
 /* entries.cu: lists of slots to start from. The stage: true when over */
 extern bool entries_stage(CudaEngine *engine, CudaJob *job);
+/* Whether a mirror has what lists are made from: codes of all rows, or rows of bits on the device. */
+extern bool entries_may_be(const CudaMirror *mirror);
+/* Whether a link that has linked `count` slots, of `linked` rows in all, can have lists of its own. */
+extern bool entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked);
+/* Make lists for a link, of the mirror's seeds and the first `count` slots of the link, `linked` rows in all, where no batch reads. Returns how many; 0: the device failed. */
+extern uint32_t entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t linked);
+/* Let the rows of a batch of a link choose the nearest of the lists made for it, so many, or (0) of those that searches read. */
+extern bool entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, struct LinkBatch *batch);
 /* A number that stands for the seeds that lists are made of. */
 extern uint64_t entries_sum(const uint32_t *seeds, uint32_t nseeds);
 /* Bytes of lists, behind what encoding wants. */
-extern size_t entries_room(const MirrorSpec *spec);
-/* Those that batches read: pivots first. */
-extern const uint32_t *entries_published(const CudaMirror *mirror);
-/* Pivots there are; 0: no lists. */
-extern uint32_t entries_pivots(const CudaMirror *mirror);
+extern size_t entries_room(const CudaMirror *mirror);
+/* Let a view have those that batches read. */
+extern void entries_published(const CudaMirror *mirror, MirrorView *view);
 
 #endif /* GPUANN_CUDA_INTERNAL_H */

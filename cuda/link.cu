@@ -594,6 +594,35 @@ send_starts(CudaEngine *engine, CudaJob *job)
 												 engine->job_stream)));
 }
 
+/*
+ * Let the rows of a batch choose the lists that their walks start from: of lists that the mirror has, or of some made of the rows linked so far, once there are
+ * enough and whenever they have doubled. So a row finds its cluster, as a query does: seeds meet few of many clusters. A repair makes none.
+ */
+static bool
+send_lists(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	CudaMirror *mirror = job->mirror;
+	uint32_t linked = mirror->linked + work->first;
+
+	if (work->chosen == work->first + work->batch.count)
+		return true;
+	work->chosen = work->first + work->batch.count;
+	work->batch.lists = NULL;
+	if (!entries_may_be(mirror))
+		return true;
+	if (work->lists == 0 && mirror->nentries > 0)
+		work->listed = mirror->linked;
+	if (!work->repairs && linked / 2 >= work->listed && entries_are_enough(mirror, work->first, linked))
+	{
+		work->lists = entries_make_of(engine, mirror, work->device_slots, work->first, linked);
+		if (work->lists == 0)
+			return false;
+		work->listed = linked;
+	}
+	return work->listed == 0 || entries_choose(engine, mirror, work->lists, &work->batch);
+}
+
 /* --- the stages --------------------------------------------------------------------------------------------------- */
 
 /* Send the slots of the link, and what searches start from. True when both are on their way. */
@@ -651,6 +680,8 @@ link_stage(CudaEngine *engine, CudaJob *job)
 			if (!judge_codes(engine, job))
 				return false;
 		}
+		else if (work->phase == LINK_WALK && !send_lists(engine, job))
+			return false;
 		else if (send_step(engine, job))
 			next_step(job);
 		else

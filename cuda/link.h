@@ -45,6 +45,8 @@ struct LinkBatch
 	uint32_t *changed;		 /* bitmap of rows */
 	int32_t *code_terms;	 /* of every row of the mirror, what it adds to a distance by codes (link_codes.cuh); NULL: rows are measured as stored */
 	uint8_t *kept_counts;	 /* likewise, how many of its neighbours are kept ones, where that was written by codes; else LINK_UNKNOWN */
+	const uint32_t *lists;	 /* of entries, a graph row's places each, to start from instead of the seeds; NULL: there are none (entries.h) */
+	const uint32_t *near;	 /* ENTRY_CHOICES x count: the nearest of these, then the second nearest, and so on */
 };
 
 /* A part of a batch: rows, or edges, and how many blocks at most share them. Which groups of edges a part has follows from its share of all edges. */

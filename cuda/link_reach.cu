@@ -366,6 +366,7 @@ link_reach(CudaEngine *engine, CudaJob *job)
 						return false;
 				job->done = 0;
 				work->batch.mates = false;
+				work->batch.lists = NULL;
 				next_reach(work, REACH_WALK);
 				break;
 			case REACH_WALK:

@@ -12,6 +12,7 @@
  *		L2, HBM		stored rows or codes, graph rows
  * Reads per row: (expanded x degree + mates) x bytes of a row or code, at most. Writes 8 x (ef + 64) + 256. Bound: random reads of rows. Launched by link.cu.
  */
+#include "entries.h"
 #include "link_codes.cuh"
 
 #define LEAST_TILE 64u
@@ -173,7 +174,7 @@ __device__ static inline void
 look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self,
 			 const LinkSource &source, uint32_t total)
 {
-	uint32_t n = gather_fresh(mirror, walk, &shared->walk, total, [&](uint32_t i, bool has) {
+	uint32_t n = gather_fresh(mirror, walk, &shared->walk, false, total, [&](uint32_t i, bool has) {
 		uint32_t slot = source_slot(mirror, source, i, has);
 
 		return slot == self ? NO_SLOT : slot;
@@ -242,7 +243,7 @@ next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *
 	uint32_t most = WALK_WIDTH * mirror.degree;
 	uint32_t total = mirror.nseeds - *seeded;
 
-	*source = {{0, mirror.seeds + *seeded + lane * mirror.degree, NO_SLOT, shared->walk.open_from}, NULL, 0, 0, 0, 0, 0};
+	*source = {{0, mirror.seeds + *seeded + lane * mirror.degree, NO_SLOT, shared->walk.open_from, false}, NULL, 0, 0, 0, 0, 0};
 	if (total > 0)
 	{
 		total = total < most ? total : most;
@@ -263,6 +264,19 @@ next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *
 	return source->parents.count * mirror.degree;
 }
 
+static_assert(ENTRY_CHOICES <= WALK_WIDTH, "a round has no room for so many lists");
+
+/* The lists nearest to a row, as if they were graph rows; returns how many slots they have at most. */
+__device__ static inline uint32_t
+list_source(const MirrorView &mirror, const LinkBatch &batch, const LinkShared *shared, uint32_t item, LinkSource *source)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t list = lane < ENTRY_CHOICES ? batch.near[(size_t) lane * batch.count + item] : NO_SLOT;
+
+	*source = {{0, list != NO_SLOT ? batch.lists + (size_t) list * mirror.degree : NULL, NO_SLOT, shared->walk.open_from, false}, NULL, 0, 0, 0, 0, 0};
+	return (uint32_t) __popc(__ballot_sync(FULL_WARP, list != NO_SLOT)) * mirror.degree;
+}
+
 /* Look at rows of the own batch: a few, and if any of these is near, more. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
@@ -276,7 +290,7 @@ look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, Link
 	while (looked < most && near)
 	{
 		uint32_t total = looked == 0 && FIRST_MATES < tile ? FIRST_MATES : tile;
-		LinkSource source = {{0, NULL, NO_SLOT, shared->walk.open_from}, batch.slots, item + 1 + looked, batch.count, 0, 0, 0};
+		LinkSource source = {{0, NULL, NO_SLOT, shared->walk.open_from, false}, batch.slots, item + 1 + looked, batch.count, 0, 0, 0};
 
 		total = total < most - looked ? total : most - looked;
 		if (threadIdx.x == 0)
@@ -368,6 +382,12 @@ walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout 
 		shared->term = CODES ? batch.code_terms[self] : 0;
 	}
 	__syncthreads();
+	if (batch.lists != NULL)
+	{
+		total = list_source(mirror, batch, shared, item, &source);
+		walk_round<T, TERM, CODES>(mirror, batch, &walk, shared, self, source, total);
+		seeded = mirror.nseeds;
+	}
 #pragma unroll 1
 	while ((total = next_source(mirror, &walk, shared, &seeded, &equals_left, &source)) > 0)
 		walk_round<T, TERM, CODES>(mirror, batch, &walk, shared, self, source, total);

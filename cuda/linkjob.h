@@ -83,6 +83,9 @@ struct LinkWork
 	LinkCodes codes;
 	uint32_t judge_at; /* linked rows at which codes are judged next */
 	bool judging;
+	uint32_t lists;	  /* of entries, made for this link */
+	uint32_t listed;  /* rows that were linked when lists were made */
+	uint32_t chosen;  /* rows of the link below this have chosen lists, or are to start from seeds */
 
 	/* on the device */
 	uint32_t *device_slots;

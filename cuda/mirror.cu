@@ -61,7 +61,7 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
 		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
 		{&mirror->pending[1], slots * sizeof(uint32_t), PART_STATE},
-		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec) + entries_room(&mirror->spec), PART_STATE}};
+		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec) + entries_room(mirror), PART_STATE}};
 
 	memcpy(sizes, all, sizeof(all));
 }
@@ -364,8 +364,7 @@ mirror_view(const CudaMirror *mirror)
 	view.code_offsets = codes_offsets(mirror);
 	view.code_steps = mirror->code_steps;
 	view.code_stride = mirror_code_bytes(mirror);
-	view.pivots = entries_published(mirror);
-	view.npivots = entries_pivots(mirror);
+	entries_published(mirror, &view);
 	return view;
 }
 

@@ -29,7 +29,8 @@ struct MirrorView
 	const float *code_offsets;
 	float code_steps;
 	uint32_t code_stride;
-	const uint32_t *pivots; /* npivots slots, then a list of `degree` slots for each, then an empty one (entries.h) */
+	const uint32_t *pivots; /* npivots numbers from 0 on, then a list of `degree` slots for each (entries.h) */
+	const signed char *pivot_codes; /* of code_stride bytes each */
 	uint32_t npivots;		/* 0: there are none */
 };
 

@@ -143,13 +143,13 @@ dot16(const uint4 &a, const uint4 &b, int sum)
 }
 
 /*
- * Measure n slots of walk.fresh, one warp: TEAM lanes per row, ROWS rows per team at a time. L2 ranks by rr - 2 qr, the others by -qr, in whole
+ * Measure n slots of walk.fresh (of pivots: numbers), whose codes are at `codes`, one warp: TEAM lanes per row, ROWS rows per team at a time. L2 ranks by rr - 2 qr, the others by -qr, in whole
  * numbers; the offset makes them unsigned.
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
 measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared, const uint4 *query,
-		uint32_t n)
+		const signed char *codes, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t chunks = mirror.code_stride / 16;
@@ -165,7 +165,7 @@ measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 		{
 			uint32_t i = first + r * (WARP / TEAM);
 
-			row[r] = i < n ? (const uint4 *) (mirror.codes + (size_t) walk.fresh[i] * mirror.code_stride) : NULL;
+			row[r] = i < n ? (const uint4 *) (codes + (size_t) walk.fresh[i] * mirror.code_stride) : NULL;
 			sum[r] = 0;
 		}
 #pragma unroll(TEAM <= 8 ? 1 : TEAM == 16 ? 3 : 2)
@@ -204,20 +204,21 @@ measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 	}
 }
 
-/* This round's parents: lane j of every warp holds the j-th. Seeds come as if they were the graph rows of parents. */
+/* This round's parents: lane j of every warp holds the j-th. Seeds and pivots' numbers come as if they were the graph rows of parents. */
 struct Parents
 {
 	uint32_t count;
 	const uint32_t *row;
 	uint32_t place;		/* in the list; NO_SLOT: in none */
 	uint32_t open_from; /* behind the last */
+	bool pivots;		/* the round is of pivots: each is new, and has codes of its own */
 };
 
 /* Choose the nearest unexpanded slots of the list, at most `most`. Every warp comes to the same. */
 __device__ static inline Parents
 choose_parents(const MirrorView &mirror, const Walk &walk, uint32_t open_from, uint32_t most)
 {
-	Parents parents = {0, NULL, NO_SLOT, 0};
+	Parents parents = {0, NULL, NO_SLOT, 0, false};
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t chosen = 0;
 
@@ -264,7 +265,7 @@ neighbour(const MirrorView &mirror, const Parents &parents, uint32_t i, bool has
  */
 template <class Source>
 __device__ static inline uint32_t
-gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, uint32_t total, const Source &source)
+gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool pivots, uint32_t total, const Source &source)
 {
 	uint32_t warps = blockDim.x / WARP;
 	uint32_t share = (total + warps - 1) / warps;
@@ -277,7 +278,7 @@ gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, uin
 	for (uint32_t i = from + lane; i - lane < to; i += WARP)
 	{
 		uint32_t slot = source(i, i < to);
-		bool fresh = slot < mirror.rows && see(walk, slot);
+		bool fresh = slot < mirror.rows && (pivots || see(walk, slot));
 		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 
 		if (fresh)
@@ -310,7 +311,7 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 	{
 		/* the next ones are on their way meanwhile */
 		uint32_t next = neighbour(mirror, parents, i + WARP, i + WARP < to);
-		bool fresh = slot < mirror.rows && see(walk, slot);
+		bool fresh = slot < mirror.rows && (parents.pivots || see(walk, slot));
 		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 
 		STAGE(4);
@@ -325,7 +326,7 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 		atomicAdd(&shared->fresh, n);
 	__syncwarp();
 	STAGE(5);
-	measure<TERM, TEAM, ROWS>(mirror, layout, walk, shared, query, n);
+	measure<TERM, TEAM, ROWS>(mirror, layout, walk, shared, query, parents.pivots ? mirror.pivot_codes : mirror.codes, n);
 	__syncwarp();
 }
 
@@ -410,39 +411,29 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 }
 
 /*
- * Lists of the nearest pivots, at most `most`, as if they were the graph rows of parents. Before anything is expanded: then the list begins with the
- * nearest pivots. Where there are fewer of these, because ef is so small, the list behind the last stands for it, which is empty. Every warp comes to the same.
+ * Lists of the nearest pivots, at most `most`, as if they were the graph rows of parents. Before them the walk's list holds nothing but pivots (their numbers),
+ * which are no slots: it is empty afterwards. Every warp comes to the same.
  */
 __device__ static inline Parents
-choose_lists(const MirrorView &mirror, const Walk &walk, uint32_t most)
+choose_lists(const MirrorView &mirror, Walk *walk, uint32_t most, uint32_t *total)
 {
 	uint32_t lane = threadIdx.x % WARP;
-	uint32_t count = walk.count < most ? walk.count : most;
-	Parents parents = {0, NULL, NO_SLOT, 0};
+	uint32_t count = walk->count < most ? walk->count : most;
+	Parents parents = {0, NULL, NO_SLOT, 0, false};
 
-	if (lane < most)
-		walk.fresh[lane] = mirror.npivots;
-	__syncwarp();
-#pragma unroll 4
-	for (uint32_t i = lane; i < mirror.npivots; i += WARP)
-	{
-		uint32_t pivot = mirror.pivots[i];
-
-		for (uint32_t j = 0; j < count; j++)
-			if (slot_of(walk.list[j]) == pivot)
-				atomicMin(&walk.fresh[j], i);
-	}
-	__syncwarp();
-	if (lane < most)
-		parents.row = mirror.pivots + mirror.npivots + (size_t) walk.fresh[lane] * mirror.degree;
+	if (lane < count)
+		parents.row = mirror.pivots + mirror.npivots + (size_t) slot_of(walk->list[lane]) * mirror.degree;
+	*total = count * mirror.degree;
+	walk->count = 0;
+	walk->forgotten = walk->measured;
 	__syncwarp();
 	return parents;
 }
 
 /*
- * What a round looks at, *total slots: seeds until all have been, then, in one round, the lists of the nearest pivots, then the graph rows of the nearest
- * unexpanded slots; `most` rows or as many seeds at most. *seeded counts seeds, and one more behind the lists. Returns false where nothing is left. Every warp
- * comes to the same.
+ * What a round looks at, *total slots: seeds until all have been, or where there are lists all pivots, then, in one round, the lists of the nearest; then the
+ * graph rows of the nearest unexpanded slots; `most` rows or as many seeds at most. *seeded counts seeds or pivots, and one more behind the lists. Returns false
+ * where nothing is left. Every warp comes to the same.
  */
 __device__ static inline bool
 next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared, uint32_t most, Walk *walk, uint32_t *seeded,
@@ -453,15 +444,14 @@ next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared 
 
 	if (*seeded < nseeds)
 	{
-		*parents = {0, (lists ? mirror.pivots : mirror.seeds) + *seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0};
+		*parents = {0, (lists ? mirror.pivots : mirror.seeds) + *seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0, lists};
 		*total = nseeds - *seeded;
 		*total = *total < most * mirror.degree ? *total : most * mirror.degree;
 		*seeded += *total;
 	}
 	else if (lists && *seeded == nseeds)
 	{
-		*parents = choose_lists(mirror, *walk, most);
-		*total = most * mirror.degree;
+		*parents = choose_lists(mirror, walk, most, total);
 		*seeded += 1;
 	}
 	else

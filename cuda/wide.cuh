@@ -147,9 +147,9 @@ absolute16(const uint4 &a, const uint4 &b, int sum)
 /* The key that ranks a slot on the way: whole numbers, or bits of a float that is not negative. Lanes of a team each have their part. */
 template <int TERM>
 __device__ static inline uint32_t
-wide_key(const MirrorView &mirror, const Walk &walk, const uint4 *query, uint32_t slot, bool active)
+wide_key(const MirrorView &mirror, const Walk &walk, const uint4 *query, const signed char *codes, uint32_t slot, bool active)
 {
-	const uint4 *row = (const uint4 *) (mirror.codes + (size_t) (active ? slot : 0) * mirror.code_stride);
+	const uint4 *row = (const uint4 *) (codes + (size_t) (active ? slot : 0) * mirror.code_stride);
 	uint32_t chunks = mirror.code_stride / 16;
 	int sum = 0,
 		both = 0;
@@ -209,12 +209,13 @@ offer_apart(const MirrorView &mirror, const BatchView &batch, const WideWalk &wi
 		wide.admitted[place] = entry;
 }
 
-/* Measure n slots of this warp's list. */
+/* Measure n slots of this warp's list, or pivots. */
 template <int TERM>
 __device__ static inline void
-measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide, WideShared *shared, const uint4 *query, uint32_t n)
+measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide, WideShared *shared, const uint4 *query, bool pivots, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
+	const signed char *codes = pivots ? mirror.pivot_codes : mirror.codes;
 
 #pragma unroll 1
 	for (uint32_t base = 0; base < n; base += WARP / WIDE_LANES)
@@ -222,11 +223,11 @@ measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &w
 		uint32_t i = base + lane / WIDE_LANES;
 		bool active = i < n;
 		uint32_t slot = active ? wide.walk.fresh[i] : 0;
-		uint32_t key = wide_key<TERM>(mirror, wide.walk, query, slot, active);
+		uint32_t key = wide_key<TERM>(mirror, wide.walk, query, codes, slot, active);
 		bool speaks = active && lane % WIDE_LANES == 0;
 
 		offer(mirror, wide.walk, &shared->walk, speaks, key, slot, false);
-		if (wide.apart)
+		if (wide.apart && !pivots)
 			offer_apart(mirror, batch, wide, shared, speaks, (Entry) key << 32 | (Entry) (slot << 1));
 	}
 }
@@ -237,10 +238,10 @@ __device__ static inline void
 look_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide, WideShared *shared, const uint4 *query,
 		  const Parents &parents, uint32_t total)
 {
-	uint32_t n = gather_fresh(mirror, wide.walk, &shared->walk, total,
+	uint32_t n = gather_fresh(mirror, wide.walk, &shared->walk, parents.pivots, total,
 							  [&](uint32_t i, bool has) { return neighbour(mirror, parents, i, has); });
 
-	measure_wide<TERM>(mirror, batch, wide, shared, query, n);
+	measure_wide<TERM>(mirror, batch, wide, shared, query, parents.pivots, n);
 	__syncwarp();
 }
 

@@ -132,6 +132,47 @@ every_pair(void)
 	}
 }
 
+/*
+ * Few tiny clusters far from a crowd that has nearly all rows and seeds: these are found too. The crowd is of clusters whose vectors are like one another, but for
+ * MEMBERS elements.
+ */
+static void
+beside_a_crowd(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 1500 * MEMBERS, 1500 * MEMBERS, SHAPE_UNIFORM);
+	EngineQuery *queries;
+
+	for (uint32_t cluster = 0; cluster < 1500; cluster++)
+		set_members(world, cluster * MEMBERS, MEMBERS, cluster);
+	for (uint32_t cluster = 0; cluster < 1500; cluster++)
+		for (uint32_t member = 0; member < MEMBERS && cluster % 15 != 0; member++)
+		{
+			float	   *vector = (float *) (world->vectors + (cluster * MEMBERS + member) * world->vector_bytes);
+
+			for (uint32_t i = 0; i < world->dims; i++)
+				vector[i] = vector[i] / 4 + 1;
+		}
+	world_append(world, 1500 * MEMBERS);
+	set_clusters(world, UINT32_MAX);
+	queries = make_queries(world, 4, 32);
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		uint32_t	slot = i * 15 % 1500 * MEMBERS + i % MEMBERS;
+
+		query_init(&queries[i], world, METHOD_GRAPH, 4, 32, world_vector(world, slot));
+	}
+	check_found("beside a crowd", world, queries);
+}
+
+/* More clusters than any engine has lists for in small memory: some thousands. */
+static void
+many_clusters(void)
+{
+	World	   *world = make_clusters(ELEMENT_FLOAT, METRIC_L2, 6000, 6000);
+
+	check_found("many clusters", world, make_queries(world, 4, 32));
+}
+
 /* Filters, bounds, long lists: what goes other ways in an engine starts as well. */
 static void
 other_ways(void)
@@ -213,6 +254,24 @@ changes(void)
 	CHECK(run_job(&job, NULL) == ENGINE_OK, "overwriting failed");
 	set_clusters(world, UINT32_MAX);
 	check_found("overwritten", world, make_queries(world, 3, 32));
+	/* values far beyond those of before, so that codes are others */
+	for (uint32_t slot = 800 * MEMBERS; slot < world->rows; slot++)
+	{
+		uint16_t   *vector = (uint16_t *) (world->vectors + slot * world->vector_bytes);
+
+		/* halves: twice as much */
+		for (uint32_t i = 0; i < world->dims; i++)
+			vector[i] += (vector[i] & 0x7C00) != 0 ? 1 << 10 : 0;
+		world->versions[slot]++;
+		world->live[slot] = true;
+	}
+	job.versions = world->versions + 800 * MEMBERS;
+	job.vectors = world_vector(world, 800 * MEMBERS);
+	for (uint32_t i = 0; i < job.count; i++)
+		slots[i] = 800 * MEMBERS + i;
+	CHECK(run_job(&job, NULL) == ENGINE_OK, "overwriting failed");
+	set_clusters(world, UINT32_MAX);
+	check_found("values of another size", world, make_queries(world, 3, 32));
 	/* nothing is left of the seeds before */
 	queries = make_queries(world, 4, 32);
 	set_clusters(world, 1);
@@ -220,10 +279,39 @@ changes(void)
 	CHECK(found < 0.1, "%.3f found from one seed", found);
 }
 
+/* Rows that came with a graph but no seeds, or few: a link finds where to start all the same, and new rows are found afterwards. */
+static void
+few_seeds(void)
+{
+	for (uint32_t nseeds = 0; nseeds < 40; nseeds += 39)
+	{
+		World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 12, 3600, 3600, SHAPE_UNIFORM);
+		uint32_t	found = 0;
+
+		world_append(world, 2800);
+		world_ring(world, nseeds);
+		world_append(world, 800);
+		world_link(world);
+		for (uint32_t slot = 2800; slot < world->rows; slot += 20)
+		{
+			EngineQuery query;
+
+			query_init(&query, world, METHOD_GRAPH, 1, 64, world_vector(world, slot));
+			query_run(&query);
+			found += query.count == 1 && query.results[0].slot == slot;
+		}
+		CHECK(found >= 36, "%u of 40 linked rows are found, of a graph that had %u seeds", found, nseeds);
+		world_drop(world);
+	}
+}
+
 const Case start_cases[] = {
 	{"starts_find_far_clusters", every_pair, false},
+	{"starts_beside_a_crowd", beside_a_crowd, false},
+	{"starts_find_many_clusters", many_clusters, true},
 	{"starts_in_other_ways", other_ways, false},
 	{"starts_in_any_batch", any_batch, false},
 	{"starts_after_changes", changes, false},
+	{"starts_after_few_seeds", few_seeds, false},
 	{NULL, NULL, false}
 };

@@ -120,6 +120,16 @@ __popc(uint32_t bits)
 	return __builtin_popcount(bits);
 }
 
+static inline uint32_t
+__brev(uint32_t bits)
+{
+	uint32_t reversed = 0;
+
+	for (int i = 0; i < 32; i++)
+		reversed |= (bits >> i & 1) << (31 - i);
+	return reversed;
+}
+
 static inline int
 __ffs(int bits)
 {

@@ -8,8 +8,11 @@
 #include <string.h>
 
 #include "internal.h"
+#include "walk.h"
 
 #define LOOKAHEAD 4u		 /* queries */
+#define LEAST_SHARE 64u		 /* graph searches that are worth a batch of their own, */
+#define SHARE_BYTES (64u << 10) /* if their vectors are so long together */
 #define FREE_TASKS 16384u	 /* tasks kept for later queries */
 #ifdef EMULATED
 #define FEW_LEAST 32u /* so that small tables are searched by their graph */
@@ -262,12 +265,28 @@ keep_borrowed(CudaEngine *engine)
 	engine->last_waiting = last;
 }
 
+/*
+ * Of so many graph searches that come together, how many begin to run before the next are taken: while the device is at these, the next are staged. All lanes
+ * get some, if these take longer to stage than a launch does.
+ */
+static uint32_t
+queries_of_share(CudaEngine *engine, const EngineQuery *first, uint32_t count)
+{
+	const CudaMirror *mirror = engine_mirror(engine, first->mirror);
+	uint32_t share = (count + LANES - 1) / LANES;
+	uint32_t least = mirror != NULL && mirror->stride * LEAST_SHARE < SHARE_BYTES ? SHARE_BYTES / mirror->stride : LEAST_SHARE;
+
+	share = TUNED("SHARE", share < least ? least : share);
+	return share < BATCH_QUERIES ? share : BATCH_QUERIES;
+}
+
 /* Take queries, all or none of them. Many begin to run before the last are taken. */
 EngineStatus
 tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 {
 	CudaTask *taken = NULL;
 	uint64_t now = clock_us();
+	uint32_t share = count > LEAST_SHARE ? queries_of_share(engine, queries[0], count) : BATCH_QUERIES;
 
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -300,7 +319,8 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 		taken = task->next;
 		task->next = NULL;
 		take_query(engine, task, queries[i], now);
-		if ((i + 1) % BATCH_QUERIES == 0 && !engine->failure.failed)
+		/* exact searches are the cheaper the more of them go together */
+		if ((i + 1) % (queries[i]->method == METHOD_GRAPH ? share : BATCH_QUERIES) == 0 && !engine->failure.failed)
 			batches_start(engine);
 	}
 	if (!engine->failure.failed)

@@ -6,55 +6,23 @@
  * Prints TAP, and of each form the largest error found as a share of the bound. On a processor products are loops, whose error is checked all the same.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <vector>
 
 #include "../exact_tiles.h"
 #include "../wgmma.cuh"
+#include "testing.cuh"
 
 #define ROWS_AT_ONCE 64u /* what a case multiplies: rows by 2 x 64, 128 or 256 queries */
 #define MOST_DIMS 2000u
 
 static cudaStream_t stream;
-static uint32_t tests,
-	failures;
-static uint64_t state = 1;
-
-static void
-say(bool good, const char *what)
-{
-	tests++;
-	failures += !good;
-	printf("%s %u - %s\n", good ? "ok" : "not ok", tests, what);
-	fflush(stdout);
-}
 
 static void
 skip(const char *what, const char *why)
 {
 	tests++;
 	printf("ok %u - %s # skip %s\n", tests, what, why);
-}
-
-static void
-must(cudaError_t error, const char *what)
-{
-	if (error == cudaSuccess)
-		return;
-	printf("Bail out! %s: %s\n", what, cudaGetErrorString(error));
-	exit(1);
-}
-
-static uint32_t
-random_bits()
-{
-	uint64_t x = state += UINT64_C(0x9E3779B97F4A7C15);
-
-	x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-	return (uint32_t) (x >> 32);
 }
 
 /* In [-1, 1). */

@@ -7,12 +7,11 @@
  */
 #include <algorithm>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <vector>
 
 #include "../select_block.cuh"
+#include "testing.cuh"
 
 #ifdef GPUANN_SANITIZED
 #define SHORT true /* some of it: a sanitizer makes it slow */
@@ -23,39 +22,6 @@
 #define GUARD_ITEM 0x5555AAAA5555AAAAull
 
 static cudaStream_t stream;
-static uint32_t tests,
-	failures;
-static uint64_t state = 1;
-
-/* Count a test. */
-static void
-say(bool good, const char *what)
-{
-	tests++;
-	failures += !good;
-	printf("%s %u - %s\n", good ? "ok" : "not ok", tests, what);
-	fflush(stdout);
-}
-
-static void
-must(cudaError_t error, const char *what)
-{
-	if (error == cudaSuccess)
-		return;
-	printf("Bail out! %s: %s\n", what, cudaGetErrorString(error));
-	exit(1);
-}
-
-static uint32_t
-random_below(uint32_t limit)
-{
-	uint64_t x = state += UINT64_C(0x9E3779B97F4A7C15);
-
-	x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-	x ^= x >> 31;
-	return (uint32_t) ((x >> 32) * limit >> 32);
-}
 
 /*
  * Device memory with a copy of some values. Copies go through the stream that works on them: one that does not would end whenever it does, for the
@@ -761,7 +727,7 @@ main(int argc, char **argv)
 									 SELECT_SORT, SELECT_SAMPLE};
 
 	if (argc == 3 && strcmp(argv[1], "--seed") == 0)
-		state = strtoull(argv[2], NULL, 10);
+		random_state = strtoull(argv[2], NULL, 10);
 	must(cudaGetDeviceProperties(&device, 0), "the device");
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
 	must(select_prepare(&device), "select_prepare");

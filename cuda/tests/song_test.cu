@@ -7,49 +7,15 @@
  */
 #include <algorithm>
 #include <set>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <vector>
 
 #include "../song.cuh"
+#include "testing.cuh"
 
 static uint32_t noperations = 100000;
 static cudaStream_t stream;
 static cudaDeviceProp device;
-static uint32_t tests,
-	failures;
-static uint64_t state = 1;
-
-/* Count a test. */
-static void
-say(bool good, const char *what)
-{
-	tests++;
-	failures += !good;
-	printf("%s %u - %s\n", good ? "ok" : "not ok", tests, what);
-	fflush(stdout);
-}
-
-static void
-must(cudaError_t error, const char *what)
-{
-	if (error == cudaSuccess)
-		return;
-	printf("Bail out! %s: %s\n", what, cudaGetErrorString(error));
-	exit(1);
-}
-
-static uint32_t
-random_below(uint32_t limit)
-{
-	uint64_t x = state += UINT64_C(0x9E3779B97F4A7C15);
-
-	x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-	x ^= x >> 31;
-	return (uint32_t) ((x >> 32) * limit >> 32);
-}
 
 /* A copy of values in device memory. */
 template <typename T>

@@ -132,7 +132,7 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 	if (((lane % TILE_ROWS < 8 ? hidden[0] : hidden[1]) >> (lane % 8 * 4) & 15) != 0)
 		tile->open = false;
 #pragma unroll
-	for (uint32_t n = 0; n < (OWN ? 2 : 0); n++)
+	for (uint32_t n = 0; OWN && n < 2; n++)
 	{
 		int terms[2] = {__shfl_sync(FULL_WARP, tile->term, (int) (8 * n + 2 * (lane % 4))),
 						__shfl_sync(FULL_WARP, tile->term, (int) (8 * n + 2 * (lane % 4) + 1))};

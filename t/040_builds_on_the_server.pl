@@ -210,14 +210,15 @@ on_server('after all that', $reindex);
 
 # ---- room ----
 
-# The memory of one mirror, and half of another's: who is used stays, who is idle makes way, before the CPU does.
+# The memory of one mirror, and some of another's: who is used stays, who is idle makes way, before the CPU does. What is linked takes more than what is loaded.
 $session->rows("CREATE TABLE second AS SELECT i AS id, vec(i, 800)::vector(800) AS v FROM generate_series(1, 2000) i; ANALYZE second;
 	CREATE TABLE third AS SELECT * FROM second; ANALYZE third; DROP INDEX items_v");
 my $bare = status($node, 'memory_used');
 $session->rows('CREATE INDEX second_v ON second USING gpuann (v vector_l2_ops)');
 my $taken = status($node, 'memory_used') - $bare;
 my $pid = server_pid($node);
-$node->append_conf('postgresql.conf', "gpuann.gpu_memory_limit = '" . int(($bare + 1.8 * $taken) / (1 << 20)) . "MB'");
+note("memory: $bare bytes without a mirror, $taken for one");
+$node->append_conf('postgresql.conf', "gpuann.gpu_memory_limit = '" . int(($bare + 1.4 * $taken) / (1 << 20)) . "MB'");
 $node->reload;
 ok(await('another server runs', sub { my $now = server_pid($node); $now && $now ne $pid && status($node, 'state') eq 'ready' }), 'a server with room for one');
 my $use = sub { $session->query("SET gpuann.fallback = error; SELECT id FROM second ORDER BY v <-> vec(7, 800) LIMIT 1")->{error} eq '' };

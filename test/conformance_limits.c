@@ -78,12 +78,22 @@ memory_limit(void)
 	world_append(world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 500, 500, SHAPE_UNIFORM), 500);
 }
 
+/* Leave no memory: another mirror has what there was. */
+static void
+take_all_memory(void)
+{
+	World	   *greedy = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 20, 20, SHAPE_UNIFORM);
+
+	world_append(greedy, 20);
+	/* of a device's context an engine that is opened again may have counted less than the one before */
+	append_until_refused(greedy, 200000);
+}
+
 /* A link that its engine has no memory for adds to what was linked while it had: as good a graph, and no row is linked twice. */
 static void
 link_without_memory(void)
 {
 	World	   *world;
-	World	   *greedy;
 	EngineJob	link = {.kind = JOB_LINK, .ef_construction = 100};
 	JobProgress progress;
 	uint32_t	found = 0;
@@ -92,10 +102,7 @@ link_without_memory(void)
 	world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 2500, 2500, SHAPE_CLUSTERED);
 	world_append(world, 2000);
 	world_link(world);
-	greedy = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 20, 20, SHAPE_UNIFORM);
-	world_append(greedy, 20);
-	/* of a device's context an engine that is opened again may have counted less than the one before */
-	append_until_refused(greedy, 200000);
+	take_all_memory();
 	world_append(world, 500);
 	link.mirror = world->mirror;
 	must(run_job(&link, &progress), &progress.error, "a link");
@@ -118,15 +125,12 @@ static void
 repair_without_memory(void)
 {
 	World	   *world;
-	World	   *greedy;
 
 	limit_engine(UINT64_C(64) << 20);
 	world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 1500, 1500, SHAPE_CLUSTERED);
 	world_append(world, 1500);
 	world_link(world);
-	greedy = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 20, 20, SHAPE_UNIFORM);
-	world_append(greedy, 20);
-	append_until_refused(greedy, 200000);
+	take_all_memory();
 	for (uint32_t slot = 0; slot < 1500; slot += 3)
 		world_kill(world, slot);
 	(void) world_repair(world, NULL, 0);

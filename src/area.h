@@ -129,6 +129,17 @@ extern EngineStatus lane_await(int lane, int64 deadline_us, int64 patience_us, v
 /* An array of an answer, checked to lie in the lane's data; NULL if it does not. */
 extern const void *lane_answer_array(int lane, uint64_t offset, uint64 count, Size width);
 
+/* A part of what a lane's link or repair changed. The arrays are in the lane, where a server may write: each element is read once. */
+typedef struct LinkPart
+{
+	uint32		count;
+	const uint32 *slots;
+	const uint32 *rows;			/* count x degree; none of seeds */
+} LinkPart;
+
+/* Call a prepared LANE_LINK_FETCH of at most so many elements. An answer that does not fit the lane is ENGINE_INVALID. */
+extern EngineStatus lane_fetch_linked(int lane, uint32 most, bool seeds, uint32 degree, int64 deadline_us, LinkPart *part, const char **text);
+
 /* Give back this backend's request slot, in whatever state its request is. */
 extern void area_leave_slot(void);
 

@@ -325,34 +325,23 @@ fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *slots, 
 	MirrorSlice *slice = &build->slice;
 	Size		row_bytes = slice->format->degree * sizeof(uint32);
 	LaneRequest *request = slice_prepare(slice, LANE_LINK_FETCH);
-	AreaLane   *lane = shared_lane((uint32) slice->lane);
+	LinkPart	part;
 	const char *text;
 	EngineStatus status;
-	const void *from_slots;
-	const void *from_rows;
-	uint32		count;
 
 	request->first_slot = first;
 	request->has_seeds = seeds;
 	request->count = most;
-	status = lane_call(slice->lane, slice_call_deadline(slice), &text);
+	status = lane_fetch_linked(slice->lane, most, seeds, slice->format->degree, slice_call_deadline(slice), &part, &text);
 	if (status != ENGINE_OK)
 	{
 		(void) failed_with(build, status, text);
 		return -1;
 	}
-	count = *(volatile uint32_t *) &lane->out_count;
-	from_slots = lane_answer_array(slice->lane, *(volatile uint64_t *) &lane->out_slots_offset, count, sizeof(uint32));
-	from_rows = lane_answer_array(slice->lane, *(volatile uint64_t *) &lane->out_offset, rows ? count : 0, row_bytes);
-	if (count > most || from_slots == NULL || from_rows == NULL)
-	{
-		(void) failed_with(build, ENGINE_INVALID, "the server's answer does not fit its lane");
-		return -1;
-	}
-	memcpy(slots, from_slots, count * sizeof(uint32));
+	memcpy(slots, part.slots, part.count * sizeof(uint32));
 	if (rows != NULL)
-		memcpy(rows, from_rows, count * row_bytes);
-	return count;
+		memcpy(rows, part.rows, part.count * row_bytes);
+	return part.count;
 }
 
 /*

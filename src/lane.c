@@ -176,6 +176,23 @@ lane_answer_array(int number, uint64_t offset, uint64 count, Size width)
 	return shared_lane_data((uint32) number) + offset;
 }
 
+EngineStatus
+lane_fetch_linked(int number, uint32 most, bool seeds, uint32 degree, int64 deadline_us, LinkPart *part, const char **text)
+{
+	const AreaLane *lane = shared_lane((uint32) number);
+	EngineStatus status = lane_call(number, deadline_us, text);
+
+	if (status != ENGINE_OK)
+		return status;
+	part->count = *(const volatile uint32_t *) &lane->out_count;
+	part->slots = lane_answer_array(number, *(const volatile uint64_t *) &lane->out_slots_offset, part->count, sizeof(uint32));
+	part->rows = lane_answer_array(number, *(const volatile uint64_t *) &lane->out_offset, seeds ? 0 : part->count, degree * sizeof(uint32));
+	if (part->count <= most && part->slots != NULL && part->rows != NULL)
+		return ENGINE_OK;
+	*text = "the server's answer does not fit its lane";
+	return ENGINE_INVALID;
+}
+
 void
 area_leave_slot(void)
 {

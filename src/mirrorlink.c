@@ -271,37 +271,31 @@ static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 {
 	LaneRequest *request = lane_prepare(work.lane, LANE_LINK_FETCH, (uint32) slice->entry, slice->generation);
-	const AreaLane *lane = shared_lane((uint32) work.lane);
 	uint32		rows = atomic_load(&slice->track->rows_sent);
-	const uint32 *slots;
-	const uint32 *bodies;
+	LinkPart	part;
 	const char *text;
 	EngineStatus status;
 
 	request->first_slot = first;
 	request->has_seeds = seeds;
-	status = lane_call(work.lane, monotonic_us() + PIECE_DEADLINE_US, &text);
+	status = lane_fetch_linked(work.lane, UINT32_MAX, seeds, work.degree, monotonic_us() + PIECE_DEADLINE_US, &part, &text);
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
-	*count = *(const volatile uint32_t *) &lane->out_count;
-	slots = lane_answer_array(work.lane, lane->out_slots_offset, *count, sizeof(uint32));
-	bodies = lane_answer_array(work.lane, lane->out_offset, seeds ? 0 : *count, work.degree * sizeof(uint32));
-	if (slots == NULL || bodies == NULL)
-		return slice_failed(slice, ENGINE_INVALID, "the server's answer does not fit its lane");
+	*count = part.count;
 	if (seeds && *count > 0)
 	{
 		work.seeds = work.seeds ? repalloc_huge(work.seeds, ((Size) first + *count) * sizeof(uint32)) :
 			MemoryContextAllocHuge(work.memory, *count * sizeof(uint32));
-		memcpy(work.seeds + first, slots, *count * sizeof(uint32));
+		memcpy(work.seeds + first, part.slots, *count * sizeof(uint32));
 		work.nseeds = first + *count;
 	}
 	for (uint32 i = 0; i < *count && !seeds; i++)
 	{
-		uint32		slot = *(const volatile uint32 *) &slots[i];
+		uint32		slot = *(const volatile uint32 *) &part.slots[i];
 
 		if (slot >= rows)
 			return slice_failed(slice, ENGINE_INVALID, "the server linked a slot that does not exist");
-		keep_row(slice, slot, bodies + (Size) i * work.degree);
+		keep_row(slice, slot, part.rows + (Size) i * work.degree);
 	}
 	return SLICE_IDLE;
 }

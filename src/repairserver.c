@@ -147,35 +147,24 @@ take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 {
 	Size		row_bytes = server->format->degree * sizeof(uint32);
 	LaneRequest *request = prepare(server, LANE_LINK_FETCH);
-	AreaLane   *lane = shared_lane((uint32) server->lane);
-	const void *slots;
-	const void *rows;
+	LinkPart	part;
 	const char *text;
-	uint32		count;
 
 	request->first_slot = first;
 	request->count = FETCHED_ROWS;
-	if (lane_call(server->lane, monotonic_us() + FETCH_US, &text) != ENGINE_OK)
+	if (lane_fetch_linked(server->lane, FETCHED_ROWS, false, server->format->degree, monotonic_us() + FETCH_US, &part, &text) != ENGINE_OK)
 	{
 		(void) refuse(server, text);
 		return -1;
 	}
-	count = *(volatile uint32_t *) &lane->out_count;
-	slots = lane_answer_array(server->lane, *(volatile uint64_t *) &lane->out_slots_offset, count, sizeof(uint32));
-	rows = lane_answer_array(server->lane, *(volatile uint64_t *) &lane->out_offset, count, row_bytes);
-	if (count > FETCHED_ROWS || slots == NULL || rows == NULL)
-	{
-		(void) refuse(server, "the server's answer does not fit its lane");
-		return -1;
-	}
-	memcpy(server->slots, slots, count * sizeof(uint32));
-	memcpy(server->rows, rows, count * row_bytes);
-	for (uint32 i = 0; i < count; i++)
+	memcpy(server->slots, part.slots, part.count * sizeof(uint32));
+	memcpy(server->rows, part.rows, part.count * row_bytes);
+	for (uint32 i = 0; i < part.count; i++)
 	{
 		if (!take(arg, server->slots[i], server->rows + (Size) i * server->format->degree))
 			server->refused++;
 	}
-	return count;
+	return part.count;
 }
 
 /* Take all that a job has changed. */

@@ -101,11 +101,14 @@ class Cuvs:
         return once
 
     def brute(self, rows):
+        """An index that looks at these rows themselves; it does not keep them, so the pair is handed on."""
         index = self.brute_force.build(rows, metric="sqeuclidean", resources=self.resources)
         self.resources.sync()
-        return index
+        return index, rows
 
-    def exact(self, index, batches, out):
+    def exact(self, pair, batches, out):
+        index, _ = pair
+
         def once(turn):
             self.brute_force.search(index, batches[turn % len(batches)], out[0].shape[1], neighbors=out[0], distances=out[1], resources=self.resources)
             self.resources.sync()

@@ -68,14 +68,32 @@ ok(await_mirror($node), 'crash: server and mirror too');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'crash: answers are right');
 is(status($node, 'restarts'), 0, 'crash: the area is a new one');
 
-# No descriptor of PostgreSQL is in the server's hands but the area.
+# No descriptor of PostgreSQL is in the server's hands but the area, and none of its shared memory. A GPU's driver has sockets and shared
+# memory of its own, so it is asked which ones.
 $pid = server_pid($node);
-my @open = map { readlink } glob "/proc/$pid/fd/*";
-is(scalar(grep { m{/base/|/pg_wal/|/global/|socket:} } @open), 0, 'the server holds no file of the cluster')
-  or diag(join "\n", @open);
-cmp_ok(scalar(@open), '>', 3, 'though it has some open');
+my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+
+sub descriptors
+{
+	return grep { defined } map { readlink } glob "/proc/$_[0]/fd/*";
+}
+
+# The shared memory that a process maps, by device and inode.
+sub shared_memory
+{
+	return map { m{^\S+ .{3}s \S+ (\S+ \d+) +(?!\S*memfd:gpuann)\S} ? $1 : () } split /\n/, slurp_file("/proc/$_[0]/maps");
+}
+
+my %of_postmaster = map { $_ => 1 } grep { /^socket:/ } descriptors($postmaster);
+my @open = descriptors($pid);
+my @theirs = grep { m{/base/|/pg_wal/|/global/} || $of_postmaster{$_} } @open;
+is(scalar(@theirs), 0, 'the server holds no file of the cluster') or diag(join "\n", @theirs);
+cmp_ok(scalar(keys %of_postmaster), '>', 0, 'though the postmaster has some');
+cmp_ok(scalar(@open), '>', 3, 'and the server others');
 like(slurp_file("/proc/$pid/maps"), qr/memfd:gpuann/, 'it maps the area');
-unlike(slurp_file("/proc/$pid/maps"), qr{/dev/zero|SYSV|/dev/shm/PostgreSQL|/anon_hugepage}, 'and no other memory of the cluster');
+%of_postmaster = map { $_ => 1 } shared_memory($postmaster);
+cmp_ok(scalar(keys %of_postmaster), '>', 0, 'the cluster has shared memory');
+is(scalar(grep { $of_postmaster{$_} } shared_memory($pid)), 0, 'which the server does not map');
 
 $node->stop;
 ok(await('the server is gone', sub { !alive($pid) }), 'at the end nothing is left');

@@ -351,7 +351,7 @@ child_ended(StormState *state, pid_t pid, int status)
 	}
 }
 
-/* Now and then somebody is killed wherever he is. */
+/* Now and then somebody is killed wherever he is; a server that starts is mostly spared, or one that takes a second for it never would be up. */
 static void
 kill_somebody(StormState *state)
 {
@@ -359,7 +359,7 @@ kill_somebody(StormState *state)
 
 	if (victim < state->count)
 		kill(state->members[victim].pid, SIGKILL);
-	else
+	else if (atomic_load(&state->world->area->server_state) == SERVER_READY || next_random(&state->random) % 8 == 0)
 		kill(state->world->server, SIGKILL);
 }
 

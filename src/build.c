@@ -245,14 +245,17 @@ unwrite_graph_rows(BuildState *build)
 }
 
 /*
- * Write the seeds, evenly thinned out if there is not room for all. Returns how many.
+ * Write the seeds, in good order; if there is not room for all, the first, which are spread over the graph as all are. Returns how many.
  */
 static uint32
 write_seeds(BuildState *build, const LinkResult *link)
 {
 	uint32		room = build->format.seed_pages * GPUANN_SEEDS_PER_PAGE;
 	uint32		count = Min(link->nseeds, room);
+	uint32	   *ordered = palloc(sizeof(uint32) * Max(count, 1));
 
+	memcpy(ordered, link->seeds, sizeof(uint32) * count);
+	order_seeds(build->index, &build->format, ordered, count);
 	for (uint32 done = 0; done < count;)
 	{
 		Buffer		buffer = ReadBuffer(build->index, 1 + done / GPUANN_SEEDS_PER_PAGE);
@@ -260,12 +263,12 @@ write_seeds(BuildState *build, const LinkResult *link)
 		uint32		here = Min(count - done, (uint32) GPUANN_SEEDS_PER_PAGE);
 
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		for (uint32 i = 0; i < here; i++)
-			seeds[i] = link->seeds[(uint64) (done + i) * link->nseeds / count];
+		memcpy(seeds, ordered + done, sizeof(uint32) * here);
 		MarkBufferDirty(buffer);
 		UnlockReleaseBuffer(buffer);
 		done += here;
 	}
+	pfree(ordered);
 	return count;
 }
 

@@ -406,7 +406,24 @@ in_graph(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
 	return read_node(index, format, slot, node) && (node->flags & NODE_LINKED) != 0;
 }
 
-/* Write the seed area: slots that are not in the graph are left out. Returns how many seeds there are now. */
+/* Whether the seed area has just these. */
+static bool
+has_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32 nseeds)
+{
+	MetaPage	meta;
+	uint32	   *there;
+	bool		same;
+
+	read_meta(index, &meta);
+	if (meta.seeds != nseeds)
+		return false;
+	(void) read_seeds(index, format, &meta, nseeds, &there);
+	same = memcmp(seeds, there, sizeof(uint32) * nseeds) == 0;
+	pfree(there);
+	return same;
+}
+
+/* Write the seed area, in good order: slots that are not in the graph are left out. Returns how many seeds there are now. */
 uint32
 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed, uint32 next_fresh)
 {
@@ -419,6 +436,9 @@ link_write_seeds(Relation index, const IndexFormat *format, const uint32 *propos
 	for (uint32 i = 0; i < nproposed && nseeds < room; i++)
 		if (proposed[i] < next_fresh && in_graph(index, format, proposed[i], node))
 			seeds[nseeds++] = proposed[i];
+	/* An engine hands back those that it got, in their order, until it has chosen others. */
+	if (!has_seeds(index, format, seeds, nseeds))
+		order_seeds(index, format, seeds, nseeds);
 	for (BlockNumber block = 1; written < nseeds; block++)
 	{
 		Buffer		buffer = read_page(index, block, PAGE_SEED, BUFFER_LOCK_EXCLUSIVE, false);

@@ -55,6 +55,12 @@ extern void link_write(Relation index, const IndexFormat *format, const LinkPass
 /* Compute a pass over pages, in this process: candidates by page search, within-batch distances, pruning, reverse edges. */
 extern void link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
 
+/*
+ * Put seeds in the order that engine/seeds.h tells, by their vectors in the pages (seedorder.c). The first ones, from which all rows were made to be reached, stay
+ * the first.
+ */
+extern void order_seeds(Relation index, const IndexFormat *format, uint32 *seeds, uint32 count);
+
 /* How a pass is computed, and who is told: so many rows are linked now, those of the passes before it included. tell may be NULL. */
 typedef struct LinkManner
 {

@@ -51,7 +51,7 @@ typedef struct Mates
 	double		bound;			/* the farthest that is of use */
 } Mates;
 
-/* The seeds as the pass goes on: a sample of the linked slots, in random order. */
+/* The seeds as the pass goes on: a sample of the linked slots, the first of them those that searches start from (engine/seeds.h). */
 typedef struct SeedSample
 {
 	uint32	   *seeds;
@@ -163,13 +163,13 @@ link_row(void *context, uint32 i, RowReader *reader)
 	batch->nchosen[i] = row_reader_choose(reader, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
 }
 
-/* Put the seeds in random order: whoever takes the first few has a sample. */
+/* Put the seeds in random order, for only the first so many are put in a better one; those from which all rows were made to be reached stay. */
 static void
 shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
 {
-	for (uint32 i = count; i > 1; i--)
+	for (uint32 i = count; i > REACH_SEEDS + 1; i--)
 	{
-		uint32		j = pg_prng_uint64_range(random, 0, i - 1);
+		uint32		j = pg_prng_uint64_range(random, REACH_SEEDS, i - 1);
 		uint32		slot = slots[i - 1];
 
 		slots[i - 1] = slots[j];
@@ -179,9 +179,10 @@ shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
 
 /*
  * Renew the sample from what was linked since, now that so many are linked, and `done` slots of the pass among them, if the graph has grown by that
- * part. While there is room none is given up, or the first rows would be left without: of one in 64 little is left when each small pass loses one by rounding.
+ * part; returns whether it did. While there is room none is given up, or the first rows would be left without: of one in 64 little is left when each small
+ * pass loses one by rounding.
  */
-static void
+static bool
 renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked, uint32 share)
 {
 	const uint32 *slots = pass->slots + sample->sampled_of_pass;
@@ -191,13 +192,13 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 	uint32		kept;
 
 	if (linked - sample->sampled < sample->sampled / share)
-		return;
+		return false;
 	if (wanted > sample->count)
 		added = Min(wanted - sample->count, count);
 	else if (sample->count == sample->room && linked > sample->sampled)
 		added = Min((uint32) ((uint64) wanted * (linked - sample->sampled) / linked), count);
 	if (added == 0)
-		return;
+		return false;
 	shuffle(sample->seeds, sample->count, &sample->random);
 	kept = Min(sample->count, wanted - added);
 	/* At even distances: of rows that come cluster by cluster, chance would leave out whole clusters. */
@@ -208,6 +209,7 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 	sample->sampled_of_pass = done;
 	sample->renewed = true;
 	shuffle(sample->seeds, sample->count, &sample->random);
+	return true;
 }
 
 /* Start the sample with the seeds that the index has. */
@@ -227,7 +229,6 @@ load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const 
 	memcpy(sample->seeds, seeds, sizeof(uint32) * sample->count);
 	/* What passes before this one added counts too: a graph that grows by little at a time gets new seeds all the same. */
 	sample->sampled = sample->count < sample->room ? Min((uint64) sample->count * SEED_SHARE, meta->linked_slots) : meta->linked_slots;
-	shuffle(sample->seeds, sample->count, &sample->random);
 	pfree(seeds);
 }
 
@@ -269,7 +270,9 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
 		if (may_stop && done > 0 && !row_edits_have_room(edits, batch->count * (format->degree + 1)))
 			ends = true;
-		renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE);
+		/* at the end they are put in order when they are written */
+		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE) && !ends)
+			order_seeds(index, format, sample.seeds, sample.count);
 		row_edits_seeds(edits, sample.seeds, sample.count);
 		if (ends)
 			break;

@@ -502,31 +502,35 @@ read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector
 }
 
 /*
+ * Copy `count` seeds from the number `first` on.
+ */
+void
+read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
+{
+	while (count > 0)
+	{
+		uint32		place = first % GPUANN_SEEDS_PER_PAGE;
+		uint32		here = Min(count, GPUANN_SEEDS_PER_PAGE - place);
+		Buffer		buffer = read_hot_page(index, 1 + first / GPUANN_SEEDS_PER_PAGE, PAGE_SEED, false);
+
+		memcpy(seeds, SeedSlotsOf(BufferGetPage(buffer)) + place, sizeof(uint32) * here);
+		UnlockReleaseBuffer(buffer);
+		seeds += here;
+		first += here;
+		count -= here;
+	}
+}
+
+/*
  * Copy seeds, at most `most` of them: the first, for these are spread over the graph as all are, and every so many of all would not be.
  */
 uint32
 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds)
 {
 	uint32		wanted = Min(meta->seeds, most);
-	BlockNumber locked = InvalidBlockNumber;
-	Buffer		buffer = InvalidBuffer;
 
 	*seeds = palloc(sizeof(uint32) * Max(wanted, 1));
-	for (uint32 i = 0; i < wanted; i++)
-	{
-		BlockNumber block = 1 + i / GPUANN_SEEDS_PER_PAGE;
-
-		if (block != locked)
-		{
-			if (BufferIsValid(buffer))
-				UnlockReleaseBuffer(buffer);
-			buffer = read_hot_page(index, block, PAGE_SEED, false);
-			locked = block;
-		}
-		(*seeds)[i] = SeedSlotsOf(BufferGetPage(buffer))[i % GPUANN_SEEDS_PER_PAGE];
-	}
-	if (BufferIsValid(buffer))
-		UnlockReleaseBuffer(buffer);
+	read_some_seeds(index, 0, wanted, *seeds);
 	return wanted;
 }
 

@@ -12,6 +12,7 @@
 #include "pagesearch.h"
 
 #include "engine/search.h"
+#include "engine/seeds.h"
 #include "engine/select.h"
 #include "hotvectors.h"
 #include "miscadmin.h"
@@ -66,6 +67,14 @@ slot_exists(PageGraph *graph, uint32 slot)
 	list_bounds(graph->query->index, graph->query->format, &meta, &bounds);
 	graph->next_fresh = bounds.next_fresh;
 	return slot < graph->next_fresh;
+}
+
+/* A seed is a slot that exists. */
+static void
+check_seed(PageGraph *graph, uint32 seed)
+{
+	if (!slot_exists(graph, seed))
+		report_corrupt(graph->query->index, 1, "a seed is a slot that does not exist");
 }
 
 /*
@@ -328,6 +337,24 @@ expect_row(void *context, uint32_t slot)
 		__builtin_prefetch(row + line);
 }
 
+/*
+ * Read the seeds listed with one of those tried. They may have been replaced since the metapage was read; its count says where a list lies.
+ */
+static uint32_t
+read_seed_list(void *context, uint32_t i, uint32_t *slots)
+{
+	PageGraph  *graph = context;
+	uint32		nseeds = graph->query->meta->seeds;
+	uint32		length = seed_list_length(nseeds);
+
+	if (length == 0)
+		return 0;
+	read_some_seeds(graph->query->index, seed_list_start(i, nseeds), length, slots);
+	for (uint32 j = 0; j < length; j++)
+		check_seed(graph, slots[j]);
+	return length;
+}
+
 static void
 exact_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
@@ -380,24 +407,18 @@ search_linked(PageGraph *graph, uint32 ef, SearchScratch *scratch, GraphAnswer *
 		.walk_distances = walk_distances,
 		.exact_distances = exact_distances,
 		.interrupted = serve_interrupts,
-		.expect = expect_row
+		.expect = expect_row,
+		.seed_list = read_seed_list
 	};
 	GraphQuery	wanted = {.ef = ef};
 	uint32	   *seeds;
-	uint32		kept = 0;
-	uint32		count;
 	MemoryContext old = MemoryContextSwitchTo(query->memory);
 
-	count = read_seeds(query->index, query->format, query->meta, ENGINE_SEEDS_TRIED, &seeds);
+	wanted.nseeds = read_seeds(query->index, query->format, query->meta, ENGINE_SEEDS_TRIED, &seeds);
 	MemoryContextSwitchTo(old);
-	for (uint32 i = 0; i < count; i++)
-	{
-		if (!slot_exists(graph, seeds[i]))
-			report_corrupt(query->index, 1, "a seed is a slot that does not exist");
-		seeds[kept++] = seeds[i];
-	}
+	for (uint32 i = 0; i < wanted.nseeds; i++)
+		check_seed(graph, seeds[i]);
 	wanted.seeds = seeds;
-	wanted.nseeds = kept;
 	if (graph_search(&access, &wanted, scratch, found) != ENGINE_OK)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),

@@ -3,18 +3,24 @@
  *		Cases of where a graph search starts: a table of many clusters without an edge between, each with one seed, and more seeds than a search tries.
  *
  * A cluster is found if the search starts in it. An engine tries ENGINE_SEEDS_TRIED seeds, and may find more of them to be worth a look; reference mode tries no
- * others. So searches are to find no less than reference mode does, and those of an engine that looks (any but the CPU's) nearly all.
+ * others. So searches are to find no less than reference mode does, and those of an engine that looks at all of them (any but the CPU's, which believes the order that
+ * it is given) nearly all.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance.h"
+#include "reach.h"
+#include "seeds.h"
 
 #define MEMBERS			6		/* rows of a cluster */
 #define QUERIES			60
 #define CENTRE			1000000 /* variants of clusters' vectors, apart from those of rows */
 #define LEAST_FOUND		0.9
+#define TRIED_ROWS		30000
+#define TRIED_CLUSTERS	128u
 #define ELEMENT_BITS(world) ((world)->type == ELEMENT_BIT ? 8 : 1) /* dims that are copied at once */
 
 /* A vector of a cluster: its centre's, but for a few elements. */
@@ -305,7 +311,149 @@ few_seeds(void)
 	}
 }
 
+/*
+ * Of the seeds that a link chooses those that searches try come first: of each of some tiny clusters far from a crowd, if it has any seed, one is among them. (A
+ * device chooses no such order: it has lists.)
+ */
+static void
+tried_seeds(void)
+{
+	World	   *world;
+	bool		has[TRIED_CLUSTERS] = {false};
+	bool		tried[TRIED_CLUSTERS] = {false};
+	uint32_t	several = 0;
+
+	if (strcmp(options.engine, "cpu") != 0)
+		return;
+	world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, TRIED_ROWS, TRIED_ROWS, SHAPE_UNIFORM);
+	for (uint32_t slot = 0; slot < TRIED_ROWS; slot++)
+	{
+		float	   *vector = (float *) (world->vectors + slot * world->vector_bytes);
+
+		/* one row in ten is of a cluster, in no order */
+		for (uint32_t i = 0; i < world->dims; i++)
+			vector[i] = vector[i] / 16 + (slot % 10 == 0 && (slot / 10 % TRIED_CLUSTERS >> i & 1) != 0 ? 8 : 0) + (slot % 10 == 0 ? 8 : 0);
+	}
+	world_append(world, TRIED_ROWS);
+	world_link(world);
+	for (uint32_t i = 0; i < world->nseeds; i++)
+		if (world->seeds[i] % 10 == 0)
+		{
+			uint32_t	cluster = world->seeds[i] / 10 % TRIED_CLUSTERS;
+
+			has[cluster] = true;
+			tried[cluster] = tried[cluster] || i < ENGINE_SEEDS_TRIED;
+		}
+	for (uint32_t i = 0; i < TRIED_CLUSTERS; i++)
+	{
+		CHECK(tried[i] || !has[i], "cluster %u has seeds, none of which is tried", i);
+		several += tried[i];
+	}
+	CHECK(world->nseeds > ENGINE_SEEDS_TRIED && several > TRIED_CLUSTERS / 4, "%u seeds, of %u clusters", world->nseeds, several);
+}
+
+/* Seeds on a line, cluster by cluster. */
+#define LINE_MEMBERS	8u
+#define LINE_PLACE(seed) ((float) ((seed) / LINE_MEMBERS * 1000 + (seed) % LINE_MEMBERS))
+
+typedef struct LineSeeds
+{
+	const uint32_t *seeds;
+	uint32_t	pool;
+} LineSeeds;
+
+/* SeedMeasure */
+static void
+measure_line(void *context, uint32_t seed, float *out)
+{
+	const LineSeeds *line = context;
+
+	for (uint32_t i = 0; i < line->pool; i++)
+		out[i] = fabsf(LINE_PLACE(line->seeds[seed]) - LINE_PLACE(line->seeds[i]));
+}
+
+static int
+compare_numbers(const void *left, const void *right)
+{
+	uint32_t	a = *(const uint32_t *) left;
+	uint32_t	b = *(const uint32_t *) right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* What searches find: of each cluster a seed that is tried, or listed with one of the nearest that are. Returns how many clusters are missed. */
+static uint32_t
+line_missed(const uint32_t *seeds, uint32_t count)
+{
+	uint32_t	missed = 0;
+
+	for (uint32_t cluster = 0; cluster < count / LINE_MEMBERS; cluster++)
+	{
+		bool		found = false;
+		bool		looked[ENGINE_SEEDS_TRIED] = {false};
+
+		for (uint32_t i = 0; i < ENGINE_SEEDS_TRIED; i++)
+			found |= seeds[i] / LINE_MEMBERS == cluster;
+		for (uint32_t lists = 0; lists < SEED_LISTS_TRIED; lists++)
+		{
+			uint32_t	nearest = ENGINE_SEEDS_TRIED;
+
+			for (uint32_t i = 0; i < ENGINE_SEEDS_TRIED; i++)
+				if (!looked[i] && (nearest == ENGINE_SEEDS_TRIED || fabsf(LINE_PLACE(seeds[i]) - cluster * 1000.0f) <
+								   fabsf(LINE_PLACE(seeds[nearest]) - cluster * 1000.0f)))
+					nearest = i;
+			looked[nearest] = true;
+			for (uint32_t j = 0; j < seed_list_length(count); j++)
+				found |= seeds[seed_list_start(nearest, count) + j] / LINE_MEMBERS == cluster;
+		}
+		missed += !found;
+	}
+	return missed;
+}
+
+/* Seeds put in order: none is lost, those that all rows are reached from and those beyond what is ordered stay, and clusters are found though they are more than are tried. */
+static void
+seeds_in_order(void)
+{
+	static const struct
+	{
+		uint32_t	count,
+					pool,
+					most_missed;
+	}			ways[] = {{257, 257, 0}, {400, 400, 0}, {3200, 3200, 2}, {4096, 4096, 8}, {4096, 1024, 256}, {4800, 4096, 600}};
+	void	   *memory = allocate(seeds_order_bytes());
+
+	for (size_t way = 0; way < sizeof(ways) / sizeof(ways[0]); way++)
+	{
+		uint32_t	count = ways[way].count;
+		uint32_t   *before = allocate(count * sizeof(uint32_t));
+		uint32_t   *seeds = allocate(count * sizeof(uint32_t));
+		LineSeeds	line = {before, ways[way].pool};
+		SeedMeasure measure = {&line, measure_line, ways[way].pool};
+		uint32_t	ordered = count < SEEDS_ORDERED ? count : SEEDS_ORDERED;
+		uint32_t	missed;
+
+		for (uint32_t i = 0; i < count; i++)
+		{
+			uint32_t	j = random_below(i + 1);
+
+			before[i] = before[j];
+			before[j] = i;
+		}
+		memcpy(seeds, before, count * sizeof(uint32_t));
+		seeds_order(seeds, count, &measure, memory);
+		CHECK(memcmp(seeds, before, REACH_SEEDS * sizeof(uint32_t)) == 0, "%u seeds: the first were moved", count);
+		CHECK(memcmp(seeds + ordered, before + ordered, (count - ordered) * sizeof(uint32_t)) == 0, "%u seeds: the last were moved", count);
+		missed = line_missed(seeds, count);
+		CHECK(missed <= ways[way].most_missed, "%u seeds, %u measured: %u clusters of %u are missed", count, ways[way].pool, missed, count / LINE_MEMBERS);
+		qsort(seeds, count, sizeof(uint32_t), compare_numbers);
+		for (uint32_t i = 0; i < count; i++)
+			CHECK(seeds[i] == i, "%u seeds, %u measured: one is lost", count, ways[way].pool);
+	}
+}
+
 const Case start_cases[] = {
+	{"starts_seeds_in_order", seeds_in_order, false},
 	{"starts_find_far_clusters", every_pair, false},
 	{"starts_beside_a_crowd", beside_a_crowd, false},
 	{"starts_find_many_clusters", many_clusters, true},
@@ -313,5 +461,6 @@ const Case start_cases[] = {
 	{"starts_in_any_batch", any_batch, false},
 	{"starts_after_changes", changes, false},
 	{"starts_after_few_seeds", few_seeds, false},
+	{"starts_tried_are_far_apart", tried_seeds, false},
 	{NULL, NULL, false}
 };

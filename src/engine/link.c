@@ -91,57 +91,14 @@ link_batch(Linking *linking, Worker *worker, int threads)
 	return atomic_load(&linking->no_memory) ? ENGINE_NO_MEMORY : ENGINE_CANCELLED;
 }
 
-/* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */
-uint32_t
-link_choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds)
-{
-	uint32_t	count = 0;
-
-	for (uint64_t i = 0; i < (uint64_t) want * 4 && count < want; i++)
-	{
-		uint32_t	start = seed_place((uint32_t) i, rows);
-
-		for (uint32_t j = 0; j < SEED_SHARE && start + j < rows; j++)
-		{
-			uint32_t	slot = start + j;
-
-			if ((mirror_word(mirror, slot) & (WORD_LINKED | WORD_DEAD)) != WORD_LINKED || bit64_is_set(taken, slot))
-				continue;
-			bit64_set(taken, slot);
-			seeds[count++] = slot;
-			break;
-		}
-	}
-	return count;
-}
-
-/* Give the mirror seeds if it has none, or has grown well beyond those it has. */
-static EngineStatus
-renew_seeds(Mirror *mirror, uint32_t rows)
-{
-	uint32_t	want = seed_count(atomic_load(&mirror->linked), SEEDS_MAX);
-	uint32_t	have = atomic_load(&mirror->nseeds);
-	uint64_t   *taken;
-	uint32_t   *seeds;
-	EngineStatus status = ENGINE_NO_MEMORY;
-
-	if (have > 0 && want <= have + have / 4)
-		return ENGINE_OK;
-	taken = calloc(((size_t) rows + 63) / 64 + 1, sizeof(uint64_t));
-	seeds = malloc((size_t) want * sizeof(uint32_t) + 1);
-	if (taken != NULL && seeds != NULL)
-		status = mirror_set_seeds(mirror, seeds, link_choose_seeds(mirror, rows, want, taken, seeds), NULL);
-	free(taken);
-	free(seeds);
-	return status;
-}
-
-/* The slots to start candidate searches from: the mirror's seeds, and while they are few the first rows linked. */
+/* The slots to start candidate searches from: the mirror's first seeds, and while they are few the first rows linked. */
 static void
 update_link_seeds(Linking *linking)
 {
 	uint32_t	have = atomic_load(&linking->mirror->nseeds);
 
+	if (have >= LINK_SEEDS)
+		linking->nseeds = 0;
 	if (linking->nseeds == 0)
 		for (uint32_t i = 0; i < have && linking->nseeds < LINK_SEEDS; i++)
 			linking->seeds[linking->nseeds++] = atomic_load(&linking->mirror->seeds[i]);
@@ -322,7 +279,7 @@ link_all(Linking *linking, Worker *worker)
 	EngineStatus status = ENGINE_OK;
 
 	if (atomic_load(&linking->mirror->linked) > 0 && (!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
-		status = renew_seeds(linking->mirror, linking->rows);	/* rows from pages may have come without any */
+		status = link_renew_seeds(linking);	/* rows from pages may have come without any */
 	update_link_seeds(linking);
 	atomic_store(&job->watch.total, linking->count);
 	while (status == ENGINE_OK && linking->first < linking->count)
@@ -336,14 +293,15 @@ link_all(Linking *linking, Worker *worker)
 		if (status != ENGINE_OK)
 			break;
 		if (!linking->repairs)
+		{
+			status = link_renew_seeds(linking); /* searches go on meanwhile */
 			update_link_seeds(linking);
+		}
 		linking->first += linking->batch;
 		atomic_store(&job->watch.done, linking->first);
-		if (!linking->repairs)
-			status = renew_seeds(linking->mirror, linking->rows);	/* searches go on meanwhile */
 	}
 	if (status == ENGINE_OK && linking->repairs)
-		status = link_replace_dead_seeds(linking->mirror, linking->rows);
+		status = link_replace_dead_seeds(linking);
 	if (status != ENGINE_OK || (linking->repairs ? job->in.slots != NULL : linking->count == 0))
 		return status;
 	return link_connect(linking, worker);
@@ -377,7 +335,7 @@ link_run(CpuJob *job, Worker *worker)
 	}
 	if (linking.changed != NULL)
 	{
-		result = linking.repairs ? ENGINE_OK : renew_seeds(mirror, linking.rows);
+		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking);
 		if (result == ENGINE_OK)
 			result = make_result(&linking);
 		if (status == ENGINE_OK)

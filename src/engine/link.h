@@ -87,12 +87,15 @@ extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b)
 /* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
 extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer);
 
-/* Choose seeds spread over the linked slots that are not taken, any prefix of them too; returns how many. */
-extern uint32_t link_choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds);
-
 /* linkrepair.c */
 extern bool link_collect_broken(Linking *linking);
-extern EngineStatus link_replace_dead_seeds(Mirror *mirror, uint32_t rows);
+
+/*
+ * linkseeds.c: give the mirror seeds if it has none, or has grown well beyond those it has; replace the seeds that are dead by other slots of the graph, as far as
+ * there are any.
+ */
+extern EngineStatus link_renew_seeds(Linking *linking);
+extern EngineStatus link_replace_dead_seeds(Linking *linking);
 
 /* linkreach.c: the end of a link that is not small, or of a repair of all rows: every row can be reached. */
 extern EngineStatus link_connect(Linking *linking, Worker *worker);

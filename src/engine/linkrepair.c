@@ -170,37 +170,3 @@ link_collect_broken(Linking *linking)
 		linking->changed[linking->slots[i] / 64] = 0;
 	return linking->slots != NULL;
 }
-
-/* Replace the seeds that are dead by other slots of the graph, as far as there are any; the others stay where they are. */
-EngineStatus
-link_replace_dead_seeds(Mirror *mirror, uint32_t rows)
-{
-	uint32_t	have = atomic_load(&mirror->nseeds);
-	uint64_t   *taken = calloc((size_t) rows / 64 + 1, sizeof(uint64_t));
-	uint32_t   *seeds = malloc(2 * (size_t) have * sizeof(uint32_t) + 1);
-	uint32_t	dead = 0;
-	uint32_t	kept = 0;
-	uint32_t	used = 0;
-	uint32_t	nfresh;
-	EngineStatus status = ENGINE_NO_MEMORY;
-
-	for (uint32_t i = 0; taken != NULL && seeds != NULL && i < have; i++)
-	{
-		seeds[i] = atomic_load(&mirror->seeds[i]);
-		dead += is_dead(mirror, seeds[i]);
-		bit64_set(taken, seeds[i]);
-	}
-	if (taken != NULL && seeds != NULL)
-	{
-		nfresh = link_choose_seeds(mirror, rows, dead, taken, seeds + have);
-		for (uint32_t i = 0; i < have; i++)
-			if (!is_dead(mirror, seeds[i]))
-				seeds[kept++] = seeds[i];
-			else if (used < nfresh)
-				seeds[kept++] = seeds[have + used++];
-		status = dead > 0 ? mirror_set_seeds(mirror, seeds, kept, NULL) : ENGINE_OK;
-	}
-	free(taken);
-	free(seeds);
-	return status;
-}

@@ -134,12 +134,15 @@ link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide
 	return true;
 }
 
-/* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
+/*
+ * Search the graph for candidates of a slot, which is wide in the worker's scratch. No lists of seeds: walks that start near meet fewer rows of other clusters, and
+ * edges to these are what later searches get from one to another by.
+ */
 EngineStatus
 link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
 {
 	const Linking *linking = access->linking;
-	const GraphAccess graph = {access, access_row, access_fast, NULL, NULL, NULL, access_expect};
+	const GraphAccess graph = {access, access_row, access_fast, NULL, NULL, NULL, access_expect, NULL};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
 		.seeds = linking->seeds,

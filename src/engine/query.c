@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cpu.h"
+#include "seeds.h"
 #include "select.h"
 
 /* GraphAccess: read a row and the slot's state. */
@@ -65,6 +66,26 @@ access_expect(void *context, uint32_t slot)
 	mirror_prefetch_row(task->entry->mirror, slot);
 }
 
+/* GraphAccess: seeds may be replaced meanwhile, so a list may be of others. */
+static uint32_t
+access_seed_list(void *context, uint32_t i, uint32_t *slots)
+{
+	const QueryTask *task = context;
+	const Mirror *mirror = task->entry->mirror;
+	uint32_t	nseeds = atomic_load_explicit(&mirror->nseeds, memory_order_acquire);
+	uint32_t	start = seed_list_start(i, nseeds);
+	uint32_t	count = 0;
+
+	for (uint32_t j = start; j < start + seed_list_length(nseeds); j++)
+	{
+		uint32_t	seed = atomic_load_explicit(&mirror->seeds[j], memory_order_relaxed);
+
+		if (seed < task->in.rows)
+			slots[count++] = seed;
+	}
+	return count;
+}
+
 static bool
 visit_pending(void *context, uint32_t slot)
 {
@@ -81,7 +102,7 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 	uint32_t	tried = in->seeds > 0 ? in->seeds : ENGINE_SEEDS_TRIED;
 	uint32_t	nseeds = atomic_load_explicit(&mirror->nseeds, memory_order_acquire);
 	uint32_t   *seeds;
-	GraphAccess access = {task, access_row, access_fast, access_exact, NULL, NULL, access_expect};
+	GraphAccess access = {task, access_row, access_fast, access_exact, NULL, NULL, access_expect, NULL};
 	GraphQuery	query = {0};
 	EngineStatus status;
 
@@ -90,6 +111,8 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 		access.walk_distances = access_exact;
 		access.exact_distances = NULL;
 	}
+	else if (tried == ENGINE_SEEDS_TRIED)
+		access.seed_list = access_seed_list;
 	if (in->has_beyond || in->exclude != NULL || in->filter != NULL)
 		access.admit = access_admit;
 	seeds = malloc((tried < nseeds ? tried : nseeds) * sizeof(uint32_t) + 1);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "search.h"
+#include "seeds.h"
 #include "select.h"
 
 #define VISITED_MIN_BITS	8
@@ -58,7 +59,8 @@ struct SearchScratch
 	EqualSlot	equals[SEARCH_MAX_EQUAL];
 	uint32_t	equal_count;
 	uint32_t	equal_expanded;
-	uint32_t	slots[ENGINE_MAX_DEGREE];	/* one call's worth of new slots */
+	uint32_t	fresh;
+	uint32_t	slots[ENGINE_MAX_DEGREE];	/* one call's worth of new slots: the first `fresh` */
 	double		distances[ENGINE_MAX_DEGREE];
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 };
@@ -72,6 +74,8 @@ typedef struct Search
 	GraphAnswer *answer;
 	uint32_t	ef;
 	bool		apart;			/* the answer is kept apart from the list */
+	SearchResult nearest_seeds[SEED_LISTS_TRIED];	/* farthest first; slots are their numbers among the query's */
+	uint32_t	nnearest_seeds;
 } Search;
 
 static void *
@@ -317,9 +321,10 @@ look_at(Search *search, const uint32_t *slots, uint32_t count)
 	SearchScratch *scratch = search->scratch;
 	uint32_t	fresh;
 
+	scratch->fresh = 0;
 	if (!visited_reserve(scratch, count))
 		return false;
-	fresh = visited_add(&scratch->visited, slots, count, scratch->slots);
+	scratch->fresh = fresh = visited_add(&scratch->visited, slots, count, scratch->slots);
 	if (fresh == 0)
 		return true;
 	if (scratch->frontier.count > 0 && search->access->expect != NULL)
@@ -393,12 +398,37 @@ next_slot(Search *search, SearchResult *entry)
 	return true;
 }
 
-/* Start at the seeds, then expand until the list has nothing more. False: no memory. */
+/* Of seeds just looked at, the first of which has this number, note those nearest to the query. */
+static void
+note_seeds(Search *search, uint32_t first, uint32_t count)
+{
+	const SearchScratch *scratch = search->scratch;
+	uint32_t	next = 0;
+
+	/* those that are new are in the order of all */
+	for (uint32_t i = first; i < first + count && next < scratch->fresh; i++)
+		if (scratch->slots[next] == search->query->seeds[i])
+			(void) farthest_offer(search->nearest_seeds, &search->nnearest_seeds, SEED_LISTS_TRIED, (SearchResult) {scratch->distances[next++], i, 0});
+}
+
+/* Look at the seeds that are listed with the nearest of those tried. */
 static bool
-walk(Search *search)
+look_at_lists(Search *search)
+{
+	uint32_t	slots[SEED_LISTS_TRIED * SEED_LIST_MAX];
+	uint32_t	count = 0;
+
+	static_assert(SEED_LISTS_TRIED * SEED_LIST_MAX <= ENGINE_MAX_DEGREE, "lists are looked at in one go");
+	for (uint32_t i = 0; i < search->nnearest_seeds; i++)
+		count += search->access->seed_list(search->access->context, search->nearest_seeds[i].slot, slots + count);
+	return look_at(search, slots, count);
+}
+
+/* Look at the seeds. */
+static bool
+start(Search *search)
 {
 	const GraphQuery *query = search->query;
-	SearchResult entry;
 
 	for (uint32_t first = 0; first < query->nseeds; first += ENGINE_MAX_DEGREE)
 	{
@@ -408,7 +438,21 @@ walk(Search *search)
 			count = ENGINE_MAX_DEGREE;
 		if (!look_at(search, query->seeds + first, count))
 			return false;
+		if (search->access->seed_list != NULL)
+			note_seeds(search, first, count);
 	}
+	return search->access->seed_list == NULL || look_at_lists(search);
+}
+
+/* Start, then expand until the list has nothing more. False: no memory. */
+static bool
+walk(Search *search)
+{
+	const GraphQuery *query = search->query;
+	SearchResult entry;
+
+	if (!start(search))
+		return false;
 	for (;;)
 	{
 		if ((query->max_iterations > 0 && search->answer->counters.iterations >= query->max_iterations) ||
@@ -551,7 +595,9 @@ prepare(Search *search)
 EngineStatus
 graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch, GraphAnswer *answer)
 {
-	Search		search = {access, query, scratch, answer, query->ef > 0 ? query->ef : 1, access->admit != NULL};
+	Search		search = {
+		.access = access, .query = query, .scratch = scratch, .answer = answer, .ef = query->ef > 0 ? query->ef : 1, .apart = access->admit != NULL
+	};
 
 	assert(query->max_equal <= SEARCH_MAX_EQUAL);
 	memset(answer, 0, sizeof(*answer));

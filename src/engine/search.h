@@ -2,7 +2,7 @@
  * search.h
  *		The graph search: one routine, used over a mirror's arrays and over relation pages.
  *
- * A best-first search with one list of ef slots ordered by (distance, slot). It starts from the seeds, expands the
+ * A best-first search with one list of ef slots ordered by (distance, slot). It starts from the seeds, and from those listed with the nearest of them, expands the
  * nearest unexpanded slot of the list (its graph row is read, distances of slots not seen before are computed, those nearer
  * than the list's last enter), and ends when every slot of the list is expanded, or after max_iterations. Dead slots route like
  * live ones and take their place in the list; they are left out of the answer. With `admit`, every slot whose distance is
@@ -43,6 +43,8 @@ typedef struct GraphAccess
 	bool		(*interrupted) (void *context);
 	/* Optional: a slot's row may be asked for soon; the processor can fetch it meanwhile. */
 	void		(*expect) (void *context, uint32_t slot);
+	/* Optional: the seeds in the list of the query's i-th seed, at most SEED_LIST_MAX (seeds.h); returns how many. */
+	uint32_t	(*seed_list) (void *context, uint32_t i, uint32_t *slots);
 } GraphAccess;
 
 #define SEARCH_MAX_EQUAL	64
@@ -51,7 +53,7 @@ typedef struct GraphQuery
 {
 	uint32_t	ef;
 	uint32_t	max_iterations; /* 0: none */
-	const uint32_t *seeds;		/* start slots, duplicates allowed; all are tried */
+	const uint32_t *seeds;		/* start slots, duplicates allowed; all are tried, and what is listed with the nearest */
 	uint32_t	nseeds;
 	uint32_t	max_equal;		/* linking: of slots at equal_distance (the row's duplicates) only so many, at most
 								 * SEARCH_MAX_EQUAL, are kept, apart from the list and at random, so that equal vectors

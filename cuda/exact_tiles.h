@@ -16,7 +16,7 @@ struct RowBoxes
 	uint32_t first;
 	uint32_t step;
 	uint32_t count;
-	uint32_t skip; /* rows of the map that are multiples of this have been seen; 0: none */
+	uint32_t skip; /* rows of the map that are multiples of this, a power of two, have been seen; 0: none */
 	uint32_t box;
 	uint32_t boxes;
 	uint32_t period;
@@ -54,14 +54,22 @@ row_boxes(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
 	return boxes;
 }
 
-/* The slot of a tile's row; NO_SLOT: there is none, or it has been seen. */
+/* Where a row of any tile lies, in rows of the map from the tile's first box on; NO_SLOT: tiles have no such row. */
 __host__ __device__ static inline uint32_t
-boxed_slot(const RowBoxes &boxes, uint32_t tile, uint32_t row)
+boxed_offset(const RowBoxes &boxes, uint32_t row)
 {
 	uint32_t box = row / boxes.box;
-	uint32_t i = (tile * boxes.boxes + box) * boxes.period + boxes.start + row % boxes.box;
 
-	if (box >= boxes.boxes || i >= boxes.count || (boxes.skip != 0 && i % boxes.skip == 0))
+	return box < boxes.boxes ? box * boxes.period + boxes.start + row % boxes.box : NO_SLOT;
+}
+
+/* The slot of a tile's row; NO_SLOT: there is none, or it has been seen. */
+__host__ __device__ static inline uint32_t
+boxed_slot(const RowBoxes &boxes, uint32_t tile, uint32_t offset)
+{
+	uint32_t i = tile * boxes.boxes * boxes.period + offset;
+
+	if (offset == NO_SLOT || i >= boxes.count || (boxes.skip != 0 && (i & (boxes.skip - 1)) == 0))
 		return NO_SLOT;
 	return boxes.first + i * boxes.step;
 }

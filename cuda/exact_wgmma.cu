@@ -82,7 +82,6 @@ struct RowPair
 {
 	uint32_t slot[2]; /* NO_SLOT: there is none, or it has been seen */
 	double norm[2];
-	RowSide side[2];
 };
 
 #ifdef HAVE_GROUPS
@@ -106,20 +105,14 @@ struct RingPlace
 	uint32_t parity;
 };
 
-__device__ static inline RingPlace
-ring_place(uint32_t number, uint32_t stages)
-{
-	RingPlace place = {number % stages, number / stages & 1};
-
-	return place;
-}
-
+/* Go on by `by` places, less than there are. */
 __device__ static inline void
-move_on(RingPlace *place, uint32_t stages)
+move_on(RingPlace *place, uint32_t by, uint32_t stages)
 {
-	if (++place->stage == stages)
+	place->stage += by;
+	if (place->stage >= stages)
 	{
-		place->stage = 0;
+		place->stage -= stages;
 		place->parity ^= 1;
 	}
 }
@@ -156,7 +149,7 @@ feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes
 							 ((tile * PARTS + part) * boxes.boxes + b) * boxes.period + boxes.start, full);
 			if (PARTS > 1)
 				copy_box(to + PARTS * PART_BYTES, queries_map, c * ELEMENTS, blockIdx.x * QUERIES, full);
-			move_on(&place, shape.stages);
+			move_on(&place, 1, shape.stages);
 		}
 }
 
@@ -174,17 +167,16 @@ read_norm(const double *at)
 #endif
 }
 
-/* This thread's two rows of a tile of 64. */
+/* This thread's two rows of a tile, which lie at these offsets; their norms are on their way. */
 __device__ static inline RowPair
-row_pair(const MirrorView &mirror, const RowBoxes &boxes, uint32_t tile)
+row_pair(const MirrorView &mirror, const RowBoxes &boxes, const uint32_t *offsets, uint32_t tile)
 {
-	uint32_t row = threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WARP / 4;
 	RowPair pair;
 
 #pragma unroll
 	for (uint32_t h = 0; h < 2; h++)
 	{
-		pair.slot[h] = boxed_slot(boxes, tile, row + 8 * h);
+		pair.slot[h] = boxed_slot(boxes, tile, offsets[h]);
 		pair.norm[h] = pair.slot[h] != NO_SLOT ? read_norm(mirror.norms + pair.slot[h]) : 0;
 	}
 	return pair;
@@ -196,7 +188,7 @@ row_pair(const MirrorView &mirror, const RowBoxes &boxes, uint32_t tile)
  */
 template <int SUMS>
 __device__ static inline void
-compare(const Limit *limits, const RowPair &pair, const float (&sums)[SUMS], uint32_t (&passed)[SUMS / 32])
+compare(const Limit *limits, const RowPair &pair, const RowSide *sides, const float (&sums)[SUMS], uint32_t (&passed)[SUMS / 32])
 {
 	uint32_t first = threadIdx.x % 4 * 2;
 	uint32_t good = (pair.slot[0] != NO_SLOT ? 0x33333333u : 0) | (pair.slot[1] != NO_SLOT ? 0xCCCCCCCCu : 0);
@@ -213,7 +205,7 @@ compare(const Limit *limits, const RowPair &pair, const float (&sums)[SUMS], uin
 
 #pragma unroll
 			for (int j = 0; j < 4; j++)
-				if (product_passes(of[j % 2], pair.side[j / 2], sums[w * 32 + i + j]))
+				if (product_passes(of[j % 2], sides[j / 2], sums[w * 32 + i + j]))
 					passed[w] |= 1u << (i + j);
 		}
 		passed[w] &= good;
@@ -288,65 +280,84 @@ leave(uint64_t *barrier)
 		barrier_arrive(barrier);
 }
 
-/* Multiply a tile of rows, from this place in the ring on. Returns the last of its stages, which has not been left. */
+/* Multiply a tile of rows, from *place in the ring on. All but the last of its stages have been left then. */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
-__device__ static inline uint32_t
+__device__ static inline void
 multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemory &memory, RingBarriers *barriers, uint32_t group,
-			  RingPlace place)
+			  RingPlace *place)
 {
-	uint32_t before = 0;
+	uint32_t before = place->stage;
 
 	for (uint32_t c = 0; c < shape.chunks; c++)
 	{
-		const unsigned char *stage = memory.stages + place.stage * shape.stage_bytes;
+		const unsigned char *stage = memory.stages + place->stage * shape.stage_bytes;
 
-		barrier_wait(&barriers->full[place.stage], place.parity);
+		barrier_wait(&barriers->full[place->stage], place->parity);
 		begin_products<T>(sums, stage + (PARTS == 1 ? 0 : group * PART_BYTES),
 						  PARTS == 1 ? memory.queries + c * QUERIES * TILE_BYTES : stage + PARTS * PART_BYTES, c == 0);
 		products_wait<1>();
 		if (c > 0)
 			leave(&barriers->empty[before]);
-		before = place.stage;
-		move_on(&place, shape.stages);
+		before = place->stage;
+		move_on(place, 1, shape.stages);
 	}
-	return before;
 }
 
-/* Multiply and compare the tiles of one of the two groups. */
+/*
+ * Multiply and compare the tiles of one of the two groups. What a tile needs beside products is ready before them (norms), or is left to other warps
+ * (hits): a tile of 128 elements takes some 2,000 cycles, and a read from memory half of that.
+ */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
 multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowBoxes &boxes,
 			  const RingShape &shape, const RingMemory &memory, RingBarriers *barriers)
 {
 	constexpr uint32_t TURNS = PARTS == 1 ? GROUPS : 1; /* tiles of rows from one of this group's to the next */
-	uint32_t group = threadIdx.x / GROUP - 1;
+	const uint32_t group = threadIdx.x / GROUP - 1;
+	const uint32_t part = PARTS == 1 ? 0 : group;
+	const uint32_t row = threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WARP / 4;
+	const uint32_t offsets[2] = {boxed_offset(boxes, row), boxed_offset(boxes, row + 8)};
+	const uint32_t others = (TURNS - 1) * shape.chunks; /* stages of the other group's tile */
+	const uint32_t over = others % shape.stages;
+	const uint32_t turned = others / shape.stages & 1;
+	uint32_t tile = (blockIdx.y + (PARTS == 1 ? group * gridDim.y : 0)) * PARTS;
+	RingPlace place = {0, 0};
+	RowPair next = row_pair(mirror, boxes, offsets, tile + part);
 	float sums[QUERIES / 2];
 	uint32_t passed[QUERIES / 64];
-	uint32_t round = 0;
 
 	if (PARTS == 1)
 		barrier_wait(&barriers->queries, 0);
-	for (uint32_t j = PARTS == 1 ? group : 0;; j += TURNS, round++)
+	if (PARTS == 1 && group == 1)
 	{
-		uint32_t tile = (blockIdx.y + j * gridDim.y) * PARTS;
-		uint32_t side = round & 1;
+		place.parity ^= turned;
+		move_on(&place, over, shape.stages);
+	}
+	for (uint32_t round = 0; tile < boxes.tiles; round++, tile += TURNS * PARTS * gridDim.y)
+	{
+		const RowPair pair = next;
+		const uint32_t side = round & 1;
 		uint32_t last;
-		RowPair pair;
+		RowSide sides[2];
 
-		if (tile >= boxes.tiles)
-			break;
-		pair = row_pair(mirror, boxes, PARTS == 1 ? tile : tile + group);
+		next = row_pair(mirror, boxes, offsets, tile + TURNS * PARTS * gridDim.y + part);
 		if (PARTS == 1)
 			barrier_wait(&barriers->turn[group], (round & 1) ^ (group == 0));
-		last = multiply_tile<T, QUERIES, PARTS>(sums, shape, memory, barriers, group, ring_place(j * shape.chunks, shape.stages));
+		multiply_tile<T, QUERIES, PARTS>(sums, shape, memory, barriers, group, &place);
 		if (PARTS == 1)
 			leave(&barriers->turn[group ^ 1]);
+		last = place.stage > 0 ? place.stage - 1 : shape.stages - 1;
+		if (PARTS == 1)
+		{
+			place.parity ^= turned;
+			move_on(&place, over, shape.stages);
+		}
 #pragma unroll
 		for (int h = 0; h < 2; h++)
-			pair.side[h] = row_side(mirror.metric, pair.norm[h]);
+			sides[h] = row_side(mirror.metric, pair.norm[h]);
 		products_end(sums);
 		leave(&barriers->empty[last]);
-		compare(memory.limits, pair, sums, passed);
+		compare(memory.limits, pair, sides, sums, passed);
 		barrier_wait(&barriers->heard[group][side], (round >> 1 & 1) ^ 1);
 		note_hits(mirror, batch, tables, pair, passed, blockIdx.x * QUERIES, memory.hits + (group * 2 + side) * HITS,
 				  &barriers->hits[group][side]);

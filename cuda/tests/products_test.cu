@@ -46,7 +46,7 @@ boxes_are_right(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
 	for (uint32_t tile = 0; tile < boxes.tiles; tile++)
 		for (uint32_t row = 0; row < BOXED_ROWS; row++)
 		{
-			uint32_t slot = boxed_slot(boxes, tile, row);
+			uint32_t slot = boxed_slot(boxes, tile, boxed_offset(boxes, row));
 
 			if (slot == NO_SLOT)
 				continue;

@@ -159,8 +159,8 @@ bench/build/%_engine.so: bench/%_engine.c $(ENGINE_OBJS)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -shared -o $@ $^ $(PLAIN_LIBS)
 
 # Benchmarks of single kernels: with the selection unit, which needs nothing else of the engine.
-bench/build/select bench/build/song: bench/build/%: bench/%.cu $(patsubst %.cu,%.o,$(wildcard cuda/select*.cu))
+bench/build/select bench/build/song: bench/build/%: bench/%.cu bench/device.cuh $(patsubst %.cu,%.o,$(wildcard cuda/select*.cu))
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter-out %.cuh,$^)
 
 -include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS) $(SELECTION_OBJS))

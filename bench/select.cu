@@ -8,7 +8,6 @@
  * one row, and what select_choose takes beside the fastest. Prints markdown, as docs/kernels.md has it. Shapes and k that are named are measured
  * instead of the grid's; with numbers of parts only these, of each shape and k, by sample. Stops after so many seconds (240) with what it has.
  */
-#include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +15,12 @@
 #include <vector>
 
 #include "../cuda/select.h"
+#include "device.cuh"
 
 #define WARM_UPS 10
 #define RUNS 11
 
 static cudaStream_t stream;
-static cudaEvent_t begin_event,
-	end_event;
 static double seconds = 240;
 static double started;
 static double bandwidth; /* bytes per second */
@@ -47,15 +45,6 @@ static bool
 time_is_up()
 {
 	return now() - started > seconds;
-}
-
-static void
-must(cudaError_t error, const char *what)
-{
-	if (error == cudaSuccess)
-		return;
-	fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-	exit(1);
 }
 
 enum Order
@@ -113,35 +102,6 @@ sum_kernel(const float4 *values, size_t n, float *out)
 		*out = sum;
 }
 
-/* The median time of something, in microseconds. */
-template <class What>
-static double
-time_of(const What &what)
-{
-	std::vector<float> times;
-
-	for (int run = 0; run < WARM_UPS + RUNS; run++)
-	{
-		float ms;
-
-		must(cudaEventRecord(begin_event, stream), "an event");
-		what();
-		must(cudaEventRecord(end_event, stream), "an event");
-		must(cudaEventSynchronize(end_event), "the device");
-		must(cudaEventElapsedTime(&ms, begin_event, end_event), "an event's time");
-		if (run >= WARM_UPS)
-			times.push_back(ms);
-		/* what takes a second needs no more of them */
-		if (ms > 300 && run >= 1)
-		{
-			times.push_back(ms);
-			break;
-		}
-	}
-	std::sort(times.begin(), times.end());
-	return times[times.size() / 2] * 1000.0;
-}
-
 static void
 fill(size_t total, uint32_t n, int order)
 {
@@ -171,7 +131,7 @@ time_way(SelectWay way, uint32_t rows, uint32_t n, uint32_t k, uint32_t parts, b
 	if (launch.state_bytes > memory_room || results > found_room)
 		return -1;
 	launch.state = memory;
-	us = time_of([&] { must(select_launch(&launch), "select_launch"); });
+	us = time_of(stream, WARM_UPS, RUNS, [&] { must(select_launch(&launch), "select_launch"); });
 	*equal = true;
 	if (!first && results <= (1u << 24))
 	{
@@ -405,13 +365,12 @@ main(int argc, char **argv)
 	started = now();
 	must(cudaGetDeviceProperties(&device, 0), "the device");
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-	must(cudaEventCreate(&begin_event), "an event");
-	must(cudaEventCreate(&end_event), "an event");
 	must(select_prepare(&device), "select_prepare");
 	open_memory(quick);
 	fill(numbers_room, 1000, AT_RANDOM);
-	bandwidth = numbers_room * 4.0 /
-				(time_of([&] { sum_kernel<<<device.multiProcessorCount * 8, 256, 0, stream>>>((float4 *) numbers, numbers_room / 4, (float *) found); }) * 1e-6);
+	bandwidth = numbers_room * 4.0 / (time_of(stream, WARM_UPS, RUNS, [&] {
+					sum_kernel<<<device.multiProcessorCount * 8, 256, 0, stream>>>((float4 *) numbers, numbers_room / 4, (float *) found);
+				}) * 1e-6);
 	printf("# k-selection on %s\n\nRead bandwidth %.2f TB/s (sum of %zu numbers). Microseconds on the device, median of %d after %d; random numbers. \"(!)\": the chosen way is not the "
 		   "fastest.\n\n",
 		   device.name, bandwidth / 1e12, numbers_room, RUNS, WARM_UPS);

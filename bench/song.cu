@@ -16,6 +16,7 @@
 
 #include "../cuda/select.h"
 #include "../cuda/song.cuh"
+#include "device.cuh"
 
 #define WARM_UPS 3
 #define RUNS 11
@@ -23,15 +24,6 @@
 
 static cudaStream_t stream;
 static cudaDeviceProp device;
-
-static void
-must(cudaError_t error, const char *what)
-{
-	if (error == cudaSuccess)
-		return;
-	fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-	exit(1);
-}
 
 /* What the command line chose. */
 static struct
@@ -174,34 +166,6 @@ make_truth(const float *rows, const float *queries)
 	return truth;
 }
 
-/* The median time of something, in microseconds. */
-template <class What>
-static double
-time_of(const What &what)
-{
-	cudaEvent_t begin, end;
-	std::vector<float> times;
-
-	must(cudaEventCreate(&begin), "an event");
-	must(cudaEventCreate(&end), "an event");
-	for (int run = 0; run < WARM_UPS + RUNS; run++)
-	{
-		float milliseconds;
-
-		must(cudaEventRecord(begin, stream), "an event");
-		what();
-		must(cudaEventRecord(end, stream), "an event");
-		must(cudaEventSynchronize(end), "a search");
-		must(cudaEventElapsedTime(&milliseconds, begin, end), "an event");
-		if (run >= WARM_UPS)
-			times.push_back(milliseconds);
-	}
-	must(cudaEventDestroy(begin), "an event");
-	must(cudaEventDestroy(end), "an event");
-	std::sort(times.begin(), times.end());
-	return times[times.size() / 2] * 1000.0;
-}
-
 static double
 recall_of(const std::vector<uint32_t> &answers, const std::vector<uint32_t> &truth, uint32_t list)
 {
@@ -235,7 +199,7 @@ measure(const Way &way, const SongGraph &graph, const float *queries, const std:
 	error = song_launch(way.visited, way.queries_of_warp, graph, &setting, device.sharedMemPerBlockOptin, queries, set.queries, answers, counters, stream);
 	if (error == cudaSuccess)
 	{
-		microseconds = time_of([&] {
+		microseconds = time_of(stream, WARM_UPS, RUNS, [&] {
 			must(song_launch(way.visited, way.queries_of_warp, graph, &setting, device.sharedMemPerBlockOptin, queries, set.queries, answers, counters, stream), "a search");
 		});
 		must(cudaMemcpy(found.data(), answers, found.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost), "copying");

@@ -217,11 +217,45 @@ said_way(void)
 	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
+/*
+ * All that a pass does, on as little as it can be done on, so that tools which follow every access end: a block and a part of one, and rows so long that
+ * warps fill their rings more than once, the last of them not full.
+ */
+static void
+small(void)
+{
+	static const uint32_t ks[] = {10, 3, 40};
+	EngineConfig config = {.device = options.device, .simd = options.simd};
+	World	   *world;
+
+	reopen(&config, "GPUANN_EXACT", "flow");
+	for (int pair = 0; pair < PAIRS; pair++)
+	{
+		world = world_create(pairs[pair].type, pairs[pair].metric, 20, 260, 260, SHAPE_UNIFORM);
+		world_append(world, 259);
+		world_kill(world, 5);
+		few_of(world, "little, alone", ks, 1);
+		if (pair % 3 == 0)
+		{
+			few_of(world, "little, two", ks, 2);
+			few_of(world, "little, three", ks, 3);
+		}
+		world_drop(world);
+	}
+	world = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 2100, 2100, SHAPE_CLUSTERED);
+	world_append(world, 2099);
+	few_of(world, "a few turns, alone", ks, 1);
+	few_of(world, "a few turns, two", ks, 2);
+	world_drop(world);
+	reopen(&config, "GPUANN_EXACT", NULL);
+}
+
 const Case few_cases[] = {
 	{"exact_few_far_to_near", far_to_near, false},
 	{"exact_few_mixed_k", mixed_k, false},
 	{"exact_few_ties", ties, false},
 	{"exact_few_sizes", sizes, false},
 	{"exact_few_say_which_way", said_way, false},
+	{"exact_few_small", small, false},
 	{NULL}
 };

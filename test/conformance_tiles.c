@@ -125,9 +125,9 @@ check_products(const char *products, ElementType type, Metric metric, uint32_t d
 	world_drop(world);
 }
 
-/* However tensor cores multiply, and whatever the size of their tiles, answers are the same; vectors that stay on the chip, and longer ones. */
+/* Check what `check` does with tiles wherever they can be, however tensor cores multiply, and whatever the size of their tiles. */
 static void
-any_products(void)
+each_products(void (*check) (const char *products))
 {
 	static const char *const ways[] = {NULL, "mma", "64", "128", "256"};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
@@ -141,10 +141,7 @@ any_products(void)
 		reopen(&config, "GPUANN_EXACT_PRODUCTS", ways[i]);
 		ops->info(engine, &info);
 		count = strcmp(info.name, "cuda") == 0 ? sizeof(ways) / sizeof(ways[0]) : 1;
-		check_products(ways[i], ELEMENT_FLOAT, METRIC_L2, 33, 10, 2100, 260);
-		check_products(ways[i], ELEMENT_HALF, METRIC_COSINE, 300, 100, 600, 66);
-		check_products(ways[i], ELEMENT_FLOAT, METRIC_IP, 140, 200, 1100, 20);
-		check_products(ways[i], ELEMENT_FLOAT, METRIC_L2, 1, 1, 1100, 7);
+		check(ways[i]);
 	}
 	if (before != NULL)
 		setenv("GPUANN_EXACT", before, 1);
@@ -154,9 +151,40 @@ any_products(void)
 	reopen(&config, "GPUANN_EXACT_PRODUCTS", NULL);
 }
 
+static void
+check_of_any_tile(const char *products)
+{
+	check_products(products, ELEMENT_FLOAT, METRIC_L2, 33, 10, 2100, 260);
+	check_products(products, ELEMENT_HALF, METRIC_COSINE, 300, 100, 600, 66);
+	check_products(products, ELEMENT_FLOAT, METRIC_IP, 140, 200, 1100, 20);
+	check_products(products, ELEMENT_FLOAT, METRIC_L2, 1, 1, 1100, 7);
+}
+
+/* Vectors that stay on the chip, and longer ones. */
+static void
+any_products(void)
+{
+	each_products(check_of_any_tile);
+}
+
+static void
+check_small(const char *products)
+{
+	check_products(products, ELEMENT_FLOAT, METRIC_L2, 33, 5, 330, 70);
+	check_products(products, ELEMENT_HALF, METRIC_COSINE, 150, 5, 330, 9);
+}
+
+/* The same on as little as it can be done on, so that tools which follow every access end: two tiles of queries, a few of rows, and what is left over. */
+static void
+small_products(void)
+{
+	each_products(check_small);
+}
+
 const Case tile_cases[] = {
 	{"exact_borders_say_which_way", borders, false},
 	{"exact_products_of_any_tile", any_products, false},
+	{"exact_products_small", small_products, false},
 	{"exact_many_results_in_tiles", many_results, false},
 	{NULL}
 };

@@ -7,7 +7,6 @@
 
 #include "walk.cuh"
 
-#define EXACT_LANES 8u	/* that measure a row exactly: one of the definition's accumulators each */
 #define TILE_EXACT 64u	/* pending rows merged at once */
 
 /* Memory of the answers, where the set of slots seen was. */
@@ -69,37 +68,12 @@ collect_live(const Walk &walk, const Entries &to, uint32_t most, WalkShared *sha
 		shared->live = n < most ? n : most;
 }
 
-/* The exact distance of a slot's row by eight lanes, one of the definition's accumulators each; the key in all of them. Whole warps. */
+/* The exact key of a slot's row by eight lanes, in all of them. Whole warps. */
 template <typename T, int TERM>
 __device__ inline Key
 wide_exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
 {
-	const T *row = row_of<T>(mirror, slot);
-	double sum = 0;
-
-	if (active)
-	{
-#pragma unroll 8
-		for (uint32_t i = threadIdx.x % EXACT_LANES; i < mirror.dims; i += EXACT_LANES)
-			add_term<TERM>(&sum, query.elements[i], (float) row[i]);
-	}
-	/* a sum of two is the same in either order */
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
-	sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
-	if (TERM == TERM_PRODUCT)
-		sum = exact_finish(mirror.metric, sum, query.norm,
-						   active && mirror.metric == METRIC_COSINE ? mirror.norms[slot] : 0);
-	return key_of(sum);
-}
-
-/* The same of bits: eight lanes count. */
-template <>
-__device__ inline Key
-wide_exact_key<Bits, TERM_BITS>(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
-{
-	return key_of(bits_finish(mirror.metric, team_counts((const uint4 *) query.elements, (const uint4 *) row_of<Bits>(mirror, slot),
-														 mirror.stride, active, EXACT_LANES)));
+	return WideMeasure<T, TERM, false>::key(mirror, query, (const unsigned char *) row_of<T>(mirror, slot), slot, active);
 }
 
 /* Exact keys of n slots, by teams of lanes: pairs read most at a time, eight lanes are the soonest done with few rows. */

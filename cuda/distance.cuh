@@ -22,6 +22,7 @@
 #include "view.h"
 
 #define EXACT_TEAM 2u
+#define EXACT_LANES 8u /* where few rows are to be measured soon */
 
 /* What a pair of elements adds to a distance's sum. A kernel is made for a type of element and a term. */
 enum Term
@@ -188,7 +189,8 @@ count_bits(BitCounts *counts, const uint4 &a, const uint4 &b)
 	counts->one += __popc(a.x ^ b.x) + __popc(a.y ^ b.y) + __popc(a.z ^ b.z) + __popc(a.w ^ b.w);
 }
 
-/* The counts of a query and a row, in every thread of a team that reads 16 bytes each. Called by whole warps. */
+/* The counts of a query and a row, in every thread of a team that reads 16 bytes each. The row may be on the chip. Called by whole warps. */
+template <bool ON_CHIP = false>
 __device__ static inline BitCounts
 team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, uint32_t team)
 {
@@ -198,7 +200,7 @@ team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, 
 	if (active)
 #pragma unroll 2
 		for (uint32_t chunk = threadIdx.x & (team - 1); chunk < stride / 16; chunk += team)
-			count_bits(&counts, query[chunk], __ldg(row + chunk));
+			count_bits(&counts, query[chunk], ON_CHIP ? row[chunk] : __ldg(row + chunk));
 	for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
 	{
 		counts.both += __shfl_xor_sync(FULL_WARP, counts.both, distance);
@@ -314,6 +316,47 @@ exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, boo
 {
 	return key_of(ExactMeasure<T, TERM>::distance(mirror, query, slot, active));
 }
+
+/*
+ * The exact key of a row, which lies in memory or on the chip, by eight lanes, one of the definition's accumulators each; in all of them. With few rows
+ * that is done sooner than by pairs, which read most at a time. Whole warps.
+ */
+template <typename T, int TERM, bool ON_CHIP>
+struct WideMeasure
+{
+	__device__ static inline Key
+	key(const MirrorView &mirror, const QueryVector &query, const unsigned char *stored, uint32_t slot, bool active)
+	{
+		const T *row = (const T *) stored;
+		double sum = 0;
+
+		if (active)
+		{
+#pragma unroll (ON_CHIP ? 4 : 8)
+			for (uint32_t i = threadIdx.x % EXACT_LANES; i < mirror.dims; i += EXACT_LANES)
+				add_term<TERM>(&sum, query.elements[i], (float) row[i]);
+		}
+		/* a sum of two is the same in either order */
+		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
+		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
+		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
+		if (TERM == TERM_PRODUCT)
+			sum = exact_finish(mirror.metric, sum, query.norm,
+							   active && mirror.metric == METRIC_COSINE ? mirror.norms[slot] : 0);
+		return key_of(sum);
+	}
+};
+
+template <bool ON_CHIP>
+struct WideMeasure<Bits, TERM_BITS, ON_CHIP>
+{
+	__device__ static inline Key
+	key(const MirrorView &mirror, const QueryVector &query, const unsigned char *stored, uint32_t, bool active)
+	{
+		return key_of(bits_finish(mirror.metric, team_counts<ON_CHIP>((const uint4 *) query.elements, (const uint4 *) stored, mirror.stride, active,
+																	  EXACT_LANES)));
+	}
+};
 
 /* Threads per row for the fast distance: enough for long rows, few enough that short ones keep all of them busy. */
 __host__ __device__ static inline uint32_t

@@ -2,8 +2,8 @@
  * exact_flow.cu
  *		Exact search of a few queries over all rows in one launch: rows flow through shared memory, the last block to end answers.
  *
- * exact_flow_kernel	grid (an SM's worth each), 7 or 12 warps that read and one that serves bounds, for 1, 2, or 3 and 4 queries. A block has a range
- *						of rows, its warps take pieces of it in turn. Warps are on their own: each has a ring of stages in shared memory (ring.cuh) and
+ * exact_flow_kernel	grid (an SM's worth each), 7 or 11 warps that read and one that serves bounds, for 1, 2, or 3 and 4 queries. A block has a range
+ *						of rows, its warps take pieces of it as they come to them. Warps are on their own: each has a ring of stages in shared memory (ring.cuh) and
  *						fills a stage again as soon as it has read it, so memory is never idle while a warp measures or waits. Teams of a warp sum rows in
  *						single precision, several rows at once for all queries; what passes a query's limit is measured exactly where it lies, eight
  *						threads a row, one of the definition's accumulators each, and put into the block's candidates. At the end each block writes those
@@ -15,8 +15,9 @@
  * The bound. Slots fall into classes (slot mod 256 to 2048), and device memory has, of each, the least key measured so far: its mark. The k-th least of the
  * marks bounds the k-th best row, for the rows they stand for are different ones; with many more classes than k it is nearly the k-th best of all rows
  * seen so far, by whichever block. The serving warps of a few blocks look at the marks, those of all blocks read the bound that these leave and publish it,
- * with the limit that follows, in shared memory. The first marks are of rows that warps sound out: the one of a first stage that is nearest by its cheap
- * sum. Then warps wait a little for a bound, while their rings fill.
+ * with the limit that follows, in shared memory. The first marks are of rows that warps sound out: four of a first stage, each the nearest of a quarter of it by
+ * cheap sums. Then warps wait a little for a bound, while their rings fill. The first comes from the block's own soundings: what goes through device memory
+ * takes several microseconds while all rings are being filled, a word of dead bits too; so those of a first stage are asked for before its rows.
  * Candidates that fill a block's room are cut to its own k best by one warp, which others wait for; this is rare unless rows come from far to near.
  */
 #include <math.h>
@@ -40,6 +41,7 @@
 #define SPARE 768u	/* candidates that a block has room for above k */
 #define HOLD 64u	/* pauses for a bound, before rows are measured without */
 #define PAUSED 100u /* ns */
+#define FIRST_LOOKS 200u /* for soundings, of a fifth of that */
 #define FEW_OF_BLOCK 64u
 #define ALL_TURNS 0xFFFFFFFFu
 
@@ -55,13 +57,11 @@ take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t leaders;
 
-	if (passed != 0 && bit_of(mirror.dead, from + row + lane / plan.team))
-		passed = 0;
 	while ((leaders = __ballot_sync(FULL_WARP, passed != 0)) != 0)
 	{
 		uint32_t left = leaders;
 
-		for (uint32_t i = 0; i < lane / OCTET; i++)
+		for (uint32_t i = 0; i < lane / EXACT_LANES; i++)
 			left &= left - 1;
 
 		bool active = left != 0;
@@ -71,13 +71,14 @@ take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 		uint32_t measured = active ? row + leader / plan.team : 0;
 		uint32_t slot = from + measured;
 		QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)), flow->norm[g], 0};
-		Key key = NearMeasure<T, TERM>::key(mirror, query, at + (size_t) measured * mirror.stride, slot, active);
-		bool wanted = active && lane % OCTET == 0 && key <= *(volatile Key *) &flow->bound[g] && is_beyond(flow->asked[g], key, slot);
+		bool dead = bit_of(mirror.dead, slot); /* asked for before, used after */
+		Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) measured * mirror.stride, slot, active);
+		bool wanted = active && !dead && lane % EXACT_LANES == 0 && key <= *(volatile Key *) &flow->bound[g] && is_beyond(flow->asked[g], key, slot);
 
 		if (wanted)
 			atomicMin(&plan.table->marks[g][slot & (plan.marks - 1)], (uint32_t) (key >> 32));
 		append(plan, flow, memory, wanted, g, key, slot);
-		if ((uint32_t) __popc(leaders & ((1u << lane) - 1)) < WARP / OCTET)
+		if ((uint32_t) __popc(leaders & ((1u << lane) - 1)) < WARP / EXACT_LANES)
 			passed &= passed - 1; /* 0 stays 0 */
 	}
 }
@@ -125,31 +126,29 @@ add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows
 }
 
 /*
- * Mark, of the rows of a warp's first stage, one for each query: the nearest by cheap sums, measured exactly. So there is a bound before rows are
- * measured that no bound turns away. A warp.
+ * For each query, the row of a stage at `at` that is nearest by its cheap sum, of those that the teams of EXACT_LANES x G lanes have; NO_SLOT: none. It is in
+ * all of these lanes. A warp.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-sound_out(const MirrorView &mirror, const FlowPlan &plan, const Flow<G> &flow, const FlowMemory &memory, const unsigned char *at, uint32_t from,
-		  uint32_t rows)
+nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory &memory, const unsigned char *at, uint32_t from, uint32_t rows,
+				uint32_t (&nearest)[G])
 {
 	typedef Cheap<T, TERM> Way;
 	uint32_t team = plan.team;
 	uint32_t lane = threadIdx.x % WARP;
-	uint32_t mine = lane / OCTET < plan.queries ? lane / OCTET : 0;
-	uint32_t chosen = 0;
 	float score[G];
-	uint32_t nearest[G];
 
 #pragma unroll
 	for (int g = 0; g < G; g++)
 	{
 		score[g] = HUGE_VALF;
-		nearest[g] = 0;
+		nearest[g] = NO_SLOT;
 	}
 	for (uint32_t base = 0; base < rows; base += WARP / team)
 	{
-		uint32_t row = base + lane / team < rows ? base + lane / team : 0;
+		bool there = base + lane / team < rows;
+		uint32_t row = there ? base + lane / team : 0;
 		double norm = TERM == TERM_PRODUCT ? __ldg(mirror.norms + from + row) : 0;
 		typename Way::Sum sums[1][G];
 		const uint4 *raw[1] = {(const uint4 *) (at + row * mirror.stride)};
@@ -165,32 +164,80 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, const Flow<G> &flow, c
 			for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
 				Way::join(&sums[0][g], distance);
 			its = Way::score(mirror, sums[0][g], norm);
-			nearest[g] = its < score[g] ? row : nearest[g];
-			score[g] = its < score[g] ? its : score[g];
+			if (there && (nearest[g] == NO_SLOT || its < score[g]))
+			{
+				nearest[g] = row;
+				score[g] = its;
+			}
 		}
 	}
 #pragma unroll
-	for (uint32_t g = 0; g < G; g++)
-	{
-		for (uint32_t distance = team; distance < WARP; distance <<= 1)
+	for (int g = 0; g < G; g++)
+		for (uint32_t distance = team; distance < EXACT_LANES * G; distance <<= 1)
 		{
 			float other = __shfl_xor_sync(FULL_WARP, score[g], distance);
 			uint32_t row = __shfl_xor_sync(FULL_WARP, nearest[g], distance);
 
-			if (other < score[g] || (other == score[g] && row < nearest[g]))
+			if (row != NO_SLOT && (nearest[g] == NO_SLOT || other < score[g] || (other == score[g] && row < nearest[g])))
 			{
 				score[g] = other;
 				nearest[g] = row;
 			}
 		}
+}
+
+/*
+ * The words that say which rows of a warp's first piece are dead, a lane each. Asked for before any rows are: behind these they would take as long as
+ * filling all rings. A warp.
+ */
+__device__ static inline uint32_t
+ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
+{
+	uint32_t word = piece * plan.rows / 32 + threadIdx.x % WARP;
+
+	return threadIdx.x % WARP < (MOST_ROWS + 31) / 32 && word * 32 < mirror.rows ? *((const volatile uint32_t *) mirror.dead + word) : 0;
+}
+
+/*
+ * Mark some rows of a warp's first stage for each query, four in all, the nearest by cheap sums, measured exactly. So there is a bound before rows are measured
+ * that no bound turns away. A warp; `dead` is what ask_for_dead gave it.
+ */
+template <typename T, int TERM, int G>
+__device__ static inline void
+sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const unsigned char *at, uint32_t from,
+		  uint32_t rows, uint32_t dead)
+{
+	const uint32_t SPAN = EXACT_LANES * G; /* lanes of a query's row */
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t mine = lane / EXACT_LANES % G;
+	uint32_t chosen = NO_SLOT;
+	uint32_t nearest[G];
+
+	nearest_by_sums<T, TERM>(mirror, plan, memory, at, from, rows, nearest);
+#pragma unroll
+	for (uint32_t g = 0; g < G; g++)
 		chosen = g == mine ? nearest[g] : chosen;
+
+	/* a team that is larger than SPAN has one row */
+	bool active = mine < plan.queries && chosen != NO_SLOT && (lane & (plan.team - 1)) < SPAN;
+	uint32_t row = active ? chosen : 0;
+	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)), flow->norm[mine], 0};
+	Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) row * mirror.stride, from + row, active);
+
+	dead = __shfl_sync(FULL_WARP, dead, (from % 32 + row) / 32) >> (from + row) % 32 & 1;
+	if (lane % EXACT_LANES == 0)
+	{
+		active = active && dead == 0 && is_beyond(flow->asked[mine], key, from + row);
+		if (active)
+		{
+			*(volatile uint32_t *) &flow->sounded[mine][threadIdx.x / WARP * (WARP / SPAN) + lane / SPAN] = (uint32_t) (key >> 32);
+			atomicMin(&plan.table->marks[mine][(from + row) & (plan.marks - 1)], (uint32_t) (key >> 32));
+		}
+		__threadfence_block();
 	}
-
-	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)), flow.norm[mine], 0};
-	Key key = NearMeasure<T, TERM>::key(mirror, query, at + (size_t) chosen * mirror.stride, from + chosen, true);
-
-	if (lane % OCTET == 0 && lane / OCTET < plan.queries && !bit_of(mirror.dead, from + chosen) && is_beyond(flow.asked[mine], key, from + chosen))
-		atomicMin(&plan.table->marks[mine][(from + chosen) & (plan.marks - 1)], (uint32_t) (key >> 32));
+	__syncwarp();
+	if (lane == 0)
+		atomicAdd(&flow->sounders, 1u);
 }
 
 /* Filter the rows of a stage at `at`, A of them at once in each team. A warp. */
@@ -274,23 +321,22 @@ filter_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, cons
 		filter_rows<T, TERM, G, 1>(mirror, plan, flow, memory, limit, at, from, rows);
 }
 
-/* The pieces of rows that a warp takes: first, first + step, ... below end. Those of a block lie side by side. */
-struct Turns
+/* The pieces of rows of a block, which lie side by side. */
+struct Pieces
 {
 	uint32_t first;
-	uint32_t step;
 	uint32_t end;
 };
 
-__device__ static inline Turns
-turns_of(const MirrorView &mirror, const FlowPlan &plan)
+__device__ static inline Pieces
+pieces_of(const MirrorView &mirror, const FlowPlan &plan)
 {
 	uint32_t pieces = (mirror.rows + plan.rows - 1) / plan.rows;
 	uint32_t range = (pieces + gridDim.x - 1) / gridDim.x;
-	uint32_t end = (blockIdx.x + 1) * range;
-	Turns turns = {blockIdx.x * range + threadIdx.x / WARP, plan.warps, end < pieces ? end : pieces};
+	uint32_t first = blockIdx.x * range < pieces ? blockIdx.x * range : pieces;
+	Pieces block = {first, first + range < pieces ? first + range : pieces};
 
-	return turns;
+	return block;
 }
 
 /* Rows of a piece that begins with row `from`. */
@@ -300,15 +346,29 @@ piece_rows(const MirrorView &mirror, const FlowPlan &plan, uint32_t from)
 	return mirror.rows - from < plan.rows ? mirror.rows - from : plan.rows;
 }
 
-/* Ask for a piece, if it is one. A warp. */
+/* Ask for one of a block's pieces, if it has so many. A warp. */
 template <int G>
 __device__ static inline void
-fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Turns &turns, unsigned char *ring, uint32_t stage, uint32_t piece)
+fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces, unsigned char *ring, uint32_t stage, uint32_t number)
 {
-	uint32_t from = piece * plan.rows;
-	uint32_t bytes = piece < turns.end ? piece_rows(mirror, plan, from) * mirror.stride : 0;
+	uint32_t warp = threadIdx.x / WARP;
+	bool there = number < pieces.end - pieces.first;
+	uint32_t from = (pieces.first + number) * plan.rows;
 
-	ring_fill(&flow->filled[threadIdx.x / WARP][stage], ring + stage * plan.stage_bytes, mirror.vectors + (size_t) from * mirror.stride, bytes);
+	if (threadIdx.x % WARP == 0)
+		flow->piece[warp][stage] = there ? pieces.first + number : NO_PIECE;
+	ring_fill(&flow->filled[warp][stage], ring + stage * plan.stage_bytes, mirror.vectors + (size_t) from * mirror.stride,
+			  there ? piece_rows(mirror, plan, from) * mirror.stride : 0);
+}
+
+/* Ask for the next of a block's pieces that no warp has. A warp. */
+template <int G>
+__device__ static inline void
+fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces, unsigned char *ring, uint32_t stage)
+{
+	uint32_t number = threadIdx.x % WARP == 0 ? atomicAdd(&flow->taken, 1u) : 0;
+
+	fill_stage(mirror, plan, flow, pieces, ring, stage, __shfl_sync(FULL_WARP, number, 0));
 }
 
 /* Bring the queries in. All threads; `queries` of them are there, the rest repeat the first. */
@@ -329,8 +389,11 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 		flow->norm[g] = 0;
 		flow->bound[g] = NO_KEY;
 		publish_limit(&flow->limit[g], no_limit());
-		flow->progress = 0;
+		flow->sounders = flow->progress = 0;
+		flow->taken = plan.warps * plan.stages; /* before anything else they have one for each stage */
 	}
+	for (uint32_t i = threadIdx.x; i < MOST_WARPS * MEASURED; i += blockDim.x)
+		(&flow->sounded[0][0])[i] = 0xFFFFFFFFu;
 	if (plan.carried)
 	{
 		uint32_t *staged = (uint32_t *) memory.candidates;
@@ -356,14 +419,55 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 	}
 }
 
+/*
+ * The first bound of each query: of what the block's own warps have sounded out, for that of all blocks takes several times as long to come. The warp behind
+ * those that search. Returns the bound of the query that a lane serves.
+ */
+template <typename T, int TERM, int G>
+__device__ static inline Key
+serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces)
+{
+	const uint32_t EACH = MEASURED / G; /* rows of a warp, for a query */
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t warps = plan.served == 0 ? 0 : pieces.end - pieces.first; /* that sound something out */
+	uint32_t seen = 0;
+	Key known = NO_KEY;
+
+	warps = warps < plan.warps ? warps : plan.warps;
+	for (uint32_t i = 0; i < FIRST_LOOKS && seen < warps && warps * EACH >= plan.k; i++)
+	{
+		uint32_t sounders = __shfl_sync(FULL_WARP, *(volatile uint32_t *) &flow->sounders, 0);
+
+		/* few of them bound little, and rings have room for what comes meanwhile */
+		if (sounders == seen || (sounders * EACH < 2 * plan.k && sounders < warps))
+		{
+			PAUSE(PAUSED / 5);
+			continue;
+		}
+		seen = sounders;
+		for (uint32_t g = 0; g < plan.queries; g++)
+		{
+			Key bound = bound_of_few(flow->sounded[g], plan.warps * EACH, plan.k);
+
+			if (lane != g || bound >= known)
+				continue;
+			known = bound;
+			*(volatile Key *) &flow->bound[g] = bound;
+			publish_limit(&flow->limit[g], Cheap<T, TERM>::limit(mirror, flow->norm[g], bound, plan.error));
+		}
+		__syncwarp();
+	}
+	return known;
+}
+
 /* Keep a block's bounds fresh while its warps search, and look at marks if the block is one that does. The warp behind those that search. */
 template <typename T, int TERM, int G>
 __device__ static inline void
-serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Pieces &pieces)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t looked = blockIdx.x % plan.queries;
-	Key known = NO_KEY;
+	Key known = serve_first_bounds<T, TERM>(mirror, plan, flow, pieces);
 
 	while (__ballot_sync(FULL_WARP, *(volatile uint32_t *) &flow->progress < plan.served) != 0)
 	{
@@ -403,15 +507,17 @@ wait_for_bounds(const FlowPlan &plan, const Flow<G> &flow)
 /* All that a warp finds, into the block's candidates. */
 template <typename T, int TERM, int G>
 __device__ static inline void
-search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Turns &turns, unsigned char *ring)
+search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Pieces &pieces, unsigned char *ring,
+			  uint32_t dead)
 {
 	uint32_t warp = threadIdx.x / WARP,
 			 lane = threadIdx.x % WARP,
 			 stage = 0,
 			 parity = 0,
-			 turn = 0;
+			 turn = 0,
+			 piece;
 
-	for (uint32_t piece = turns.first; piece < turns.end; piece += turns.step)
+	while ((piece = *(volatile uint32_t *) &flow->piece[warp][stage]) != NO_PIECE)
 	{
 		const unsigned char *at = ring + stage * plan.stage_bytes;
 		uint32_t from = piece * plan.rows;
@@ -422,7 +528,7 @@ search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, con
 		if (turn == 0)
 		{
 			if (plan.served > 0)
-				sound_out<T, TERM>(mirror, plan, *flow, memory, at, from, rows);
+				sound_out<T, TERM>(mirror, plan, flow, memory, at, from, rows, dead);
 			wait_for_bounds(plan, *flow);
 		}
 #pragma unroll
@@ -430,7 +536,7 @@ search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, con
 			limit[g] = published_limit(&flow->limit[g]);
 		filter_stage<T, TERM>(mirror, plan, flow, memory, limit, at, from, rows);
 		__syncwarp();
-		fill_stage(mirror, plan, flow, turns, ring, stage, piece + plan.stages * turns.step);
+		fill_next(mirror, plan, flow, pieces, ring, stage);
 		turn++;
 		if (warp == 0 && lane == 0)
 			*(volatile uint32_t *) &flow->progress = turn;
@@ -454,21 +560,24 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
 	FlowMemory memory = lay_out(mirror, plan, G, at, &bytes);
 	uint32_t warp = threadIdx.x / WARP;
 	unsigned char *ring = memory.ring + warp * plan.stages * plan.stage_bytes;
-	Turns turns = turns_of(mirror, plan);
+	Pieces pieces = pieces_of(mirror, plan);
+	uint32_t dead = 0;
 
 	if (warp < plan.warps)
 	{
+		dead = ask_for_dead(mirror, plan, pieces.first + warp);
 		ring_open(flow.filled[warp], plan.stages);
-		fill_stage(mirror, plan, &flow, turns, ring, 0, turns.first);
+		fill_stage(mirror, plan, &flow, pieces, ring, 0, warp);
 	}
 	begin_queries<T, TERM>(mirror, batch, plan, carried, &flow, memory);
 	/* behind what is read first, so that this comes soon */
 	for (uint32_t i = 1; warp < plan.warps && i < plan.stages; i++)
-		fill_stage(mirror, plan, &flow, turns, ring, i, turns.first + i * turns.step);
+		fill_stage(mirror, plan, &flow, pieces, ring, i, warp + i * plan.warps);
+	__syncwarp();
 	if (warp < plan.warps)
-		search_pieces<T, TERM>(mirror, plan, &flow, memory, turns, ring);
+		search_pieces<T, TERM>(mirror, plan, &flow, memory, pieces, ring, dead);
 	else
-		serve_bounds<T, TERM>(mirror, plan, &flow, memory);
+		serve_bounds<T, TERM>(mirror, plan, &flow, memory, pieces);
 	if (write_found(plan, &flow, memory))
 		answer(mirror, batch, plan, &flow, memory);
 }

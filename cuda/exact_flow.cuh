@@ -9,12 +9,13 @@
 #include "ring.cuh"
 
 #define FLOW_QUERIES 4u /* that share what is read, at most */
-#define MOST_WARPS 12u	/* of a block, that read */
+#define MOST_WARPS 11u	/* of a block, that read: with the one that serves, three to a quarter of an SM */
 #define MOST_THREADS ((MOST_WARPS + 1) * WARP)
 #define MOST_STAGES 8u
-#define OCTET 8u /* threads that measure a row exactly */
+#define MEASURED (WARP / EXACT_LANES) /* rows that a warp measures exactly at once */
 #define MOST_MARKS 2048u
 #define RING_ALIGNED 128u /* bytes: copies to stages that begin elsewhere take a quarter longer */
+#define NO_PIECE 0xFFFFFFFFu
 #define CARRIED 3072u /* bytes of queries that come as arguments of the launch */
 
 #ifdef EMULATED
@@ -80,7 +81,11 @@ struct alignas(RING_ALIGNED) Flow
 	uint32_t found[G];
 	uint32_t first[G];
 	uint32_t gathered[G];
-	uint32_t progress; /* turns of the first warp */
+	uint32_t piece[MOST_WARPS][MOST_STAGES];		/* that a stage is filled with, or NO_PIECE */
+	uint32_t taken;									/* pieces of the block */
+	uint32_t sounded[G][MOST_WARPS * MEASURED / G]; /* marks of the rows that warps have sounded out; all bits set: there is none */
+	uint32_t sounders;								/* warps that have */
+	uint32_t progress;								/* turns of the first warp */
 	uint32_t selected;
 	uint32_t last;
 };
@@ -179,6 +184,36 @@ look_at_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key
 	__syncwarp();
 	if (lane == 0 && mark != 0xFFFFFFFFu)
 		atomicMin(bound, (Key) mark << 32 | 0xFFFFFFFFu);
+}
+
+/* A bound from the k-th least of n marks, at most two a lane; NO_KEY: there are fewer. A warp. */
+__device__ static inline Key
+bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t mine[2] = {lane < n ? marks[lane] : 0xFFFFFFFFu, lane + WARP < n ? marks[lane + WARP] : 0xFFFFFFFFu};
+	uint32_t before[2] = {0, 0}; /* equal ones are in the order of places */
+	uint32_t found = 0xFFFFFFFFu;
+
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++)
+#pragma unroll 8
+		for (uint32_t j = 0; j < WARP; j++)
+		{
+			uint32_t other = __shfl_sync(FULL_WARP, mine[i], (int) j);
+
+			before[0] += other < mine[0] || (other == mine[0] && i == 0 && j < lane);
+			before[1] += other < mine[1] || (other == mine[1] && (i == 0 || j < lane));
+		}
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++)
+	{
+		uint32_t who = __ballot_sync(FULL_WARP, before[i] + 1 == k);
+
+		if (who != 0)
+			found = __shfl_sync(FULL_WARP, mine[i], __ffs((int) who) - 1);
+	}
+	return found == 0xFFFFFFFFu ? NO_KEY : (Key) found << 32 | 0xFFFFFFFFu;
 }
 
 /* Keep those of n entries that are not behind (key, slot); returns how many. A warp. */
@@ -287,52 +322,5 @@ append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wante
 			PAUSE(100);
 	}
 }
-
-/* The exact key of a row in shared memory, by eight threads; in all of them. Called by whole warps. */
-template <typename T, int TERM>
-struct NearMeasure
-{
-	__device__ static inline Key
-	key(const MirrorView &mirror, const QueryVector &query, const unsigned char *stored, uint32_t slot, bool active)
-	{
-		const T *row = (const T *) stored;
-		double sum = 0;
-
-		if (active)
-		{
-#pragma unroll 4
-			for (uint32_t i = threadIdx.x % OCTET; i < mirror.dims; i += OCTET)
-				add_term<TERM>(&sum, query.elements[i], (float) row[i]);
-		}
-		/* a sum of two is the same in either order */
-		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 4));
-		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 2));
-		sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, 1));
-		if (TERM == TERM_PRODUCT)
-			sum = exact_finish(mirror.metric, sum, query.norm,
-							   active && mirror.metric == METRIC_COSINE ? mirror.norms[slot] : 0);
-		return key_of(sum);
-	}
-};
-
-template <>
-struct NearMeasure<Bits, TERM_BITS>
-{
-	__device__ static inline Key
-	key(const MirrorView &mirror, const QueryVector &query, const unsigned char *stored, uint32_t, bool active)
-	{
-		BitCounts counts = {0, 0};
-
-		if (active)
-			for (uint32_t chunk = threadIdx.x % OCTET; chunk < mirror.stride / 16; chunk += OCTET)
-				count_bits(&counts, ((const uint4 *) query.elements)[chunk], ((const uint4 *) stored)[chunk]);
-		for (uint32_t distance = OCTET / 2; distance > 0; distance >>= 1)
-		{
-			counts.both += __shfl_xor_sync(FULL_WARP, counts.both, distance);
-			counts.one += __shfl_xor_sync(FULL_WARP, counts.one, distance);
-		}
-		return key_of(bits_finish(mirror.metric, counts));
-	}
-};
 
 #endif /* GPUANN_CUDA_EXACT_FLOW_CUH */

@@ -10,17 +10,42 @@
 #define FEW 96u		   /* entries above 2 k that need no other look at the marks in the end */
 #define GATHERED 2048u /* entries that are sorted at once in the end */
 
+/*
+ * List the places of a block's candidates that are within its bounds, in the memory of the ring. All threads. Returns whether there are more than a few for
+ * some query.
+ */
+template <int G>
+__device__ static inline bool
+list_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+{
+	bool much = false;
+
+	if (threadIdx.x < G)
+		flow->found[threadIdx.x] = 0;
+	__syncthreads();
+#pragma unroll
+	for (uint32_t g = 0; g < G; g++)
+	{
+		Entries entries = candidates_of(plan, memory, g);
+		uint32_t n = g < plan.queries ? flow->buffered[g] : 0;
+
+		for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+			if (entries.key[i] <= flow->bound[g])
+				((uint32_t *) memory.ring)[g * plan.room + atomicAdd(&flow->found[g], 1u)] = i;
+	}
+	__syncthreads();
+	for (uint32_t g = 0; g < plan.queries; g++)
+		much = much || flow->found[g] > plan.few;
+	return much;
+}
+
 /* A block's candidates that are within the bounds, to the lists. All threads. Returns whether it is the last block to do so. */
 template <int G>
 __device__ static inline bool
 write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 {
-	bool much = false;
-
 	__syncthreads();
-	for (uint32_t g = 0; g < plan.queries; g++)
-		much = much || flow->buffered[g] > plan.few;
-	if (much)
+	if (list_found(plan, flow, memory))
 	{
 		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
 		{
@@ -29,19 +54,8 @@ write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 				flow->bound[g] = *(volatile Key *) &plan.table->bounds[g];
 		}
 		__syncthreads();
+		list_found(plan, flow, memory);
 	}
-#pragma unroll
-	for (uint32_t g = 0; g < G; g++)
-	{
-		Entries entries = candidates_of(plan, memory, g);
-		uint32_t n = g < plan.queries ? flow->buffered[g] : 0;
-
-		/* the places behind what has been written in shared memory become places in the list */
-		for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
-			if (entries.key[i] <= flow->bound[g])
-				((uint32_t *) memory.ring)[g * plan.room + atomicAdd(&flow->found[g], 1u)] = i;
-	}
-	__syncthreads();
 	if (threadIdx.x < plan.queries && flow->found[threadIdx.x] > 0)
 		flow->first[threadIdx.x] = atomicAdd(&plan.table->found[threadIdx.x], flow->found[threadIdx.x]) + 1;
 	__syncthreads();

@@ -49,18 +49,20 @@ ring_open(uint64_t *filled, uint32_t stages)
 	__syncwarp();
 }
 
-/* Ask for a stage: a multiple of 16 bytes, 0 for none. */
+/* Ask for a stage: a multiple of 16 bytes, 0 for none. They leave the L2 cache first: what is read once is not to drive out what is read again. */
 __device__ static inline void
 ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 {
 	uint32_t barrier = (uint32_t) __cvta_generic_to_shared(filled);
+	uint64_t policy;
 
 	if (threadIdx.x % WARP != 0 || bytes == 0)
 		return;
+	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
 					 (uint32_t) __cvta_generic_to_shared(to)),
-				 "l"(from), "r"(bytes), "r"(barrier)
+				 "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
 				 : "memory");
 }
 

@@ -109,7 +109,10 @@ lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
 	batch->equals = (uint32_t *) carve(&at, rows * LINK_EQUALS * sizeof(uint32_t));
 	batch->chosen = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
 	batch->groups = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
-	batch->ngroups = (uint32_t *) carve(&at, sizeof(uint32_t));
+	batch->group_places = (uint32_t *) carve(&at, (LINK_REGIONS + 1) * sizeof(uint32_t));
+	batch->ngroups = batch->group_places + LINK_REGIONS;
+	batch->regions = carve(&at, mirror->rows);
+	work->turns = (uint32_t *) carve(&at, rows * sizeof(uint32_t));
 	for (int i = 0; i < 2; i++)
 	{
 		work->edges.side[i].key = (Key *) carve(&at, edges * sizeof(Key));
@@ -590,6 +593,7 @@ send_starts(CudaEngine *engine, CudaJob *job)
 		return false;
 	return (more == 0 || GPU(&engine->failure, cudaMemcpyAsync(work->starts + work->nstarts, work->device_slots, more * sizeof(uint32_t),
 															   cudaMemcpyDeviceToDevice, engine->job_stream))) &&
+		   GPU(&engine->failure, cudaMemsetAsync(work->batch.regions, 0, mirror->rows, engine->job_stream)) &&
 		   (again || GPU(&engine->failure, cudaMemsetAsync(work->batch.changed, 0, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t),
 												 engine->job_stream)));
 }
@@ -609,6 +613,7 @@ send_lists(CudaEngine *engine, CudaJob *job)
 		return true;
 	work->chosen = work->first + work->batch.count;
 	work->batch.lists = NULL;
+	work->batch.turns = NULL;
 	if (!entries_may_be(mirror))
 		return true;
 	if (work->lists == 0 && mirror->nentries > 0)
@@ -620,7 +625,10 @@ send_lists(CudaEngine *engine, CudaJob *job)
 			return false;
 		work->listed = linked;
 	}
-	return work->listed == 0 || entries_choose(engine, mirror, work->lists, &work->batch);
+	if (work->listed == 0)
+		return true;
+	work->batch.turns = work->turns;
+	return entries_choose(engine, mirror, work->lists, &work->batch) && GPU(&engine->failure, link_turns_launch(&work->batch, engine->job_stream));
 }
 
 /* --- the stages --------------------------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ typedef unsigned long long LinkEntry; /* distance (an ordered key) << 32 | slot 
 #define LINK_PATH 64u	 /* first expansions of a search, candidates although farther than its list: the ways to far rows */
 #define LINK_EQUALS 64u	 /* places for a row's duplicates, of which a quarter of the degree is used */
 #define LINK_UNKNOWN 0xFFu
+#define LINK_REGIONS 256u /* kinds of rows that are near to one another: one for each pivot */
 #define LINK_NO_ENTRY 0xFFFFFFFFFFFFFFFFull
 #define LINK_NEWCOMERS(degree) ((degree) < 32 ? 64u : 2 * (degree)) /* edges back that a row is shown of one batch, the nearest */
 
@@ -39,15 +40,25 @@ struct LinkBatch
 	uint32_t *chosen;		 /* count x degree, NO_SLOT after the last */
 	LinkEntry *edge_keys;	 /* count x degree: target << 32 | distance; LINK_NO_ENTRY: none */
 	uint32_t *edge_sources;
-	uint32_t *groups;		 /* where the edges of each target begin, in any order */
+	uint32_t *groups;		 /* where the edges of each target begin, by the region of their first source */
 	uint32_t *ngroups;
+	uint32_t *group_places;	 /* of each region, and behind them ngroups: where its next group goes */
 	uint32_t *graph;		 /* the mirror's */
 	uint32_t *changed;		 /* bitmap of rows */
 	int32_t *code_terms;	 /* of every row of the mirror, what it adds to a distance by codes (link_codes.cuh); NULL: rows are measured as stored */
 	uint8_t *kept_counts;	 /* likewise, how many of its neighbours are kept ones, where that was written by codes; else LINK_UNKNOWN */
 	const uint32_t *lists;	 /* of entries, a graph row's places each, to start from instead of the seeds; NULL: there are none (entries.h) */
 	const uint32_t *near;	 /* ENTRY_CHOICES x count: the nearest of these, then the second nearest, and so on */
+	uint32_t *turns;		 /* the batch's rows in the order in which kernels take them: those of a region together; NULL: one after the other */
+	uint8_t *regions;		 /* of every row of the mirror, the region that it was in when it was linked; 0 at first */
 };
+
+/* The row of a batch that has the i-th turn. */
+__device__ static inline uint32_t
+link_item(const LinkBatch &batch, uint32_t i)
+{
+	return batch.turns != NULL ? batch.turns[i] : i;
+}
 
 /* A part of a batch: rows, or edges, and how many blocks at most share them. Which groups of edges a part has follows from its share of all edges. */
 struct LinkPart
@@ -63,6 +74,8 @@ extern cudaError_t link_rows_prepare(size_t shared_room);
 extern cudaError_t link_repair_prepare(size_t shared_room);
 extern cudaError_t link_codes_prepare(size_t shared_room);
 
+/* Let the rows of a batch that have chosen lists take turns by regions. */
+extern cudaError_t link_turns_launch(const LinkBatch *batch, cudaStream_t stream);
 /* Find candidates of a part's rows. */
 extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
 /* Bytes of shared memory that a block of a walk of this breadth takes. */

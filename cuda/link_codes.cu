@@ -71,6 +71,7 @@ struct Sixteen
 	uint32_t row_keys[2];
 	int row_terms[2];
 	uint32_t hiders; /* a bit for each of the sixteen that would hide this one */
+	uint32_t near;	 /* a bit for each of the sixteen that codes do not tell from the row itself; in every lane */
 };
 
 __device__ static inline Sixteen
@@ -86,6 +87,7 @@ take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	tile.open = tile.open && is_eligible(mirror, choice, tile.entry);
 	tile.term = batch.code_terms[tile.slot];
 	tile.hiders = 0;
+	tile.near = __ballot_sync(FULL_WARP, tile.open && link_key_of(tile.entry) == choice.equal_key + 1) & 0xFFFF;
 #pragma unroll
 	for (uint32_t h = 0; h < 2; h++)
 	{
@@ -98,7 +100,7 @@ take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	return tile;
 }
 
-/* Let the sixteen meet kept ones from a place on, and each other if OWN. */
+/* Let the sixteen meet kept ones from a place on, and each other if OWN. Whether near ones hide one another is_near_hidden() says. */
 template <int TERM, bool OWN>
 __device__ static inline void
 meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_terms, uint32_t first, Sixteen *tile)
@@ -124,7 +126,8 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 		{
 			uint32_t j = first + 8 * n + 2 * (lane % 4) + c % 2;
 
-			if (j < choice.count && code_key<TERM>(tile->row_terms[c / 2], kept_terms[j], sums[n][c]) <= tile->row_keys[c / 2])
+			if (j < choice.count && code_key<TERM>(tile->row_terms[c / 2], kept_terms[j], sums[n][c]) <= tile->row_keys[c / 2] &&
+				!(tile->row_keys[c / 2] == choice.equal_key + 1 && link_key_of(choice.kept[j]) == choice.equal_key + 1))
 				hides[c / 2] = true;
 		}
 	hidden[0] = __ballot_sync(FULL_WARP, hides[0]);
@@ -143,9 +146,40 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 			is[c] = code_key<TERM>(tile->row_terms[c / 2], terms[c % 2], sums[COLUMN_TILES + n][c]) <= tile->row_keys[c / 2];
 		tile->hiders |= row_of_bits(is, lane % TILE_ROWS) << (8 * n);
 	}
+	if (OWN && (tile->near >> (lane % TILE_ROWS) & 1))
+		tile->hiders &= ~tile->near;
+}
+
+/*
+ * Whether a kept one that codes do not tell from the row hides one of the sixteen that they do not tell from it either: by distances as stored. By codes any of
+ * them would hide all others, and nothing would lead to these.
+ */
+template <typename T, int TERM>
+__device__ static inline bool
+is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &tile, uint32_t taken, uint32_t i)
+{
+	uint32_t team = fast_team(mirror.stride);
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t slot = __shfl_sync(FULL_WARP, tile.slot, (int) i);
+	uint32_t key = pair_key<T, TERM>(mirror, choice.self, slot, true, team);
+
+	for (uint32_t base = choice.nequals; base < choice.count; base += WARP)
+	{
+		LinkEntry kept = base + lane < choice.count ? choice.kept[base + lane] : 0;
+		uint32_t near = __ballot_sync(FULL_WARP, base + lane < choice.count && link_key_of(kept) == choice.equal_key + 1);
+
+		for (; near != 0; near &= near - 1)
+			if (pair_key<T, TERM>(mirror, slot, __shfl_sync(FULL_WARP, link_slot(kept), __ffs((int) near) - 1), true, team) <= key)
+				return true;
+	}
+	for (uint32_t near = taken & tile.near; near != 0; near &= near - 1)
+		if (pair_key<T, TERM>(mirror, slot, __shfl_sync(FULL_WARP, tile.slot, __ffs((int) near) - 1), true, team) <= key)
+			return true;
+	return false;
 }
 
 /* Of the sixteen, take those that none hides, nearest first. */
+template <typename T, int TERM>
 __device__ static inline void
 take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kept_terms, Choice *choice)
 {
@@ -158,8 +192,11 @@ take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kep
 	{
 		uint32_t i = (uint32_t) __ffs((int) open) - 1;
 
+		open &= ~(1u << i);
+		if ((tile.near >> i & 1) && is_near_hidden<T, TERM>(mirror, *choice, tile, taken, i))
+			continue;
 		taken |= 1u << i;
-		open &= ~(__ballot_sync(FULL_WARP, tile.hiders >> i & 1) | 1u << i);
+		open &= ~__ballot_sync(FULL_WARP, tile.hiders >> i & 1);
 	}
 	if (lane < TILE_ROWS && (taken >> lane & 1))
 	{
@@ -175,7 +212,7 @@ take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kep
 }
 
 /* Take those that no kept one hides, nearest first. */
-template <int TERM>
+template <typename T, int TERM>
 __device__ static inline void
 choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_terms, Choice *choice)
 {
@@ -188,11 +225,11 @@ choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_
 #pragma unroll 1
 		for (uint32_t first = choice->nequals + TILE_COLUMNS; first < choice->count; first += TILE_COLUMNS)
 			meet_kept_codes<TERM, false>(mirror, *choice, kept_terms, first, &tile);
-		take_open(mirror, tile, base, kept_terms, choice);
+		take_open<T, TERM>(mirror, tile, base, kept_terms, choice);
 	}
 }
 
-template <int TERM>
+template <typename T, int TERM>
 __global__ void __launch_bounds__(LINK_THREADS, 8)
 	code_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end, uint32_t warp_bytes)
 {
@@ -204,8 +241,10 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	kept_terms = (int *) (choice.kept + mirror.degree);
 	choice.taken = (uint32_t *) (kept_terms + mirror.degree);
 #pragma unroll 1
-	for (uint32_t item = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; item < end; item += gridDim.x * LINK_WARPS)
+	for (uint32_t turn = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; turn < end; turn += gridDim.x * LINK_WARPS)
 	{
+		uint32_t item = link_item(batch, turn);
+
 		choice.candidates = batch.candidates + (size_t) item * batch.room;
 		choice.ncandidates = batch.ncandidates[item];
 		choice.self = batch.slots[item];
@@ -215,7 +254,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 			choice.taken[i] = 0;
 		__syncwarp();
 		choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
-		choose_spread_codes<TERM>(mirror, batch, kept_terms, &choice);
+		choose_spread_codes<T, TERM>(mirror, batch, kept_terms, &choice);
 		if (threadIdx.x % WARP == 0)
 			batch.kept_counts[choice.self] = (uint8_t) choice.count;
 		choose_fill(mirror, &choice);
@@ -442,9 +481,39 @@ meeting_rows(const Meeting &meeting, uint32_t target, uint32_t tile)
 	return rows;
 }
 
+/* What a newcomer and a kept one mean to each other. */
+struct Encounter
+{
+	bool before; /* the kept one is nearer to the target */
+	bool hide;	 /* it is as near to the newcomer as the target is */
+	bool hides;	 /* the newcomer is as near to it as the target is */
+};
+
+/* The same by distances as stored, of the lanes of `near`: codes tell neither of the two from the target. */
+template <typename T, int TERM>
+__device__ static inline Encounter
+meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEntry entry, LinkEntry other, Encounter met)
+{
+	uint32_t team = fast_team(mirror.stride);
+	uint32_t key = pair_key<T, TERM>(mirror, row.target, row_slot(row, entry), true, team);
+
+	for (; near != 0; near &= near - 1)
+	{
+		int from = __ffs((int) near) - 1;
+		uint32_t slot = row_slot(row, __shfl_sync(FULL_WARP, other, from));
+		uint32_t other_key = pair_key<T, TERM>(mirror, row.target, slot, true, team);
+		uint32_t between = pair_key<T, TERM>(mirror, row_slot(row, entry), slot, true, team);
+
+		if ((int) (threadIdx.x % WARP) == from)
+			met = {other_key < key || (other_key == key && other < entry), between <= key, between <= other_key};
+	}
+	return met;
+}
+
 /* Take in a newcomer that is not equal to the target; `row` is its row in the tile's bits. */
+template <typename T, int TERM>
 __device__ static inline void
-take_other_codes(const Meeting &meeting, uint32_t tile_row, OpenedRow *row, LinkEntry entry)
+take_other_codes(const MirrorView &mirror, const Meeting &meeting, uint32_t tile_row, OpenedRow *row, LinkEntry entry)
 {
 	const uint32_t *hide = meeting.bits + tile_row * meeting.words;
 	const uint32_t *hides = hide + TILE_ROWS * meeting.words;
@@ -457,13 +526,17 @@ take_other_codes(const Meeting &meeting, uint32_t tile_row, OpenedRow *row, Link
 		LinkEntry other = base + lane < row->nkept ? row->kept[base + lane] : 0;
 		uint32_t column = link_slot(other);
 		bool has = base + lane < row->nkept && link_key_of(other) != row->equal_key;
-		bool before = other < entry;
-		bool marks = has && !before && (hides[column / 32] >> (column % 32) & 1);
+		bool near = has && link_key_of(entry) == row->equal_key + 1 && link_key_of(other) == row->equal_key + 1;
+		uint32_t all_near = __ballot_sync(FULL_WARP, near);
+		Encounter met = {other < entry, (bool) (hide[column / 32] >> (column % 32) & 1), (bool) (hides[column / 32] >> (column % 32) & 1)};
 
-		if (marks)
+		if (all_near != 0)
+			met = meet_near<T, TERM>(mirror, *row, all_near, entry, other, met);
+		met.hides = has && !met.before && met.hides;
+		if (met.hides)
 			row->kept[base + lane] = other | 1;
-		marked |= __ballot_sync(FULL_WARP, marks);
-		hidden |= __ballot_sync(FULL_WARP, has && before && (hide[column / 32] >> (column % 32) & 1));
+		marked |= __ballot_sync(FULL_WARP, met.hides);
+		hidden |= __ballot_sync(FULL_WARP, has && met.before && met.hide);
 	}
 	__syncwarp();
 	if (marked != 0)
@@ -475,6 +548,7 @@ take_other_codes(const Meeting &meeting, uint32_t tile_row, OpenedRow *row, Link
 }
 
 /* Take in the newcomers of a tile, nearest first. */
+template <typename T, int TERM>
 __device__ static inline void
 take_tile(const MirrorView &mirror, const LinkBatch &batch, const Meeting &meeting, uint32_t tile, OpenedRow *row)
 {
@@ -487,7 +561,7 @@ take_tile(const MirrorView &mirror, const LinkBatch &batch, const Meeting &meeti
 		if (meeting.keys[column] == row->equal_key)
 			take_duplicate(batch, row, entry);
 		else
-			take_other_codes(meeting, i, row, entry);
+			take_other_codes<T, TERM>(mirror, meeting, i, row, entry);
 		drop_surplus(mirror, row);
 	}
 }
@@ -537,7 +611,7 @@ give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint
 			sort_section(meeting->keys, 0, row->nkept, row->kept);
 			sort_section(meeting->keys, row->nkept, row->nfill, row->fill);
 		}
-		take_tile(mirror, batch, *meeting, tile, row);
+		take_tile<T, TERM>(mirror, batch, *meeting, tile, row);
 		__syncwarp();
 	}
 	close_row(mirror, batch, *row);
@@ -625,11 +699,12 @@ typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t
 /* Pairs of a type and a term that have codes. */
 #define CODED_PAIRS 4
 #define CODED(of) {of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(__half, TERM_PRODUCT), of(__half, TERM_SQUARE)}
+#define CHOOSE_KERNEL(T, TERM) code_choose_kernel<T, TERM>
 #define BACK_KERNEL(T, TERM) code_back_kernel<T, TERM>
 #define ORDER_KERNEL(T, TERM) code_order_kernel<T, TERM>
 
 static const TermsKernel terms_kernels[2] = {code_terms_kernel<TERM_PRODUCT>, code_terms_kernel<TERM_SQUARE>};
-static const RowsKernel choose_kernels[2] = {code_choose_kernel<TERM_PRODUCT>, code_choose_kernel<TERM_SQUARE>};
+static const RowsKernel choose_kernels[CODED_PAIRS] = CODED(CHOOSE_KERNEL);
 static const BackKernel back_kernels[CODED_PAIRS] = CODED(BACK_KERNEL);
 static const RowsKernel order_kernels[CODED_PAIRS] = CODED(ORDER_KERNEL);
 
@@ -663,15 +738,13 @@ order_bytes(uint32_t degree)
 cudaError_t
 link_codes_prepare(size_t shared_room)
 {
-	const void *kernels[2 + 2 * CODED_PAIRS];
-
-	for (int i = 0; i < 2 + 2 * CODED_PAIRS; i++)
+	for (int i = 0; i < 3 * CODED_PAIRS; i++)
 	{
-		cudaError_t error;
+		const void *kernel = i % 3 == 0	  ? (const void *) choose_kernels[i / 3]
+							 : i % 3 == 1 ? (const void *) back_kernels[i / 3]
+										  : (const void *) order_kernels[i / 3];
+		cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
 
-		kernels[i] = i < 2 ? (const void *) choose_kernels[i] : (i & 1) ? (const void *) back_kernels[i / 2 - 1]
-																		: (const void *) order_kernels[i / 2 - 1];
-		error = cudaFuncSetAttribute(kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
 		if (error != cudaSuccess)
 			return error;
 	}
@@ -702,7 +775,7 @@ link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkP
 {
 	uint32_t bytes = choose_bytes(mirror->degree, batch->room);
 
-	LAUNCH(choose_kernels[mirror->metric == METRIC_L2], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch,
+	LAUNCH(choose_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch,
 		   part.first, part.first + part.count, bytes);
 	return cudaGetLastError();
 }

@@ -367,6 +367,7 @@ link_reach(CudaEngine *engine, CudaJob *job)
 				job->done = 0;
 				work->batch.mates = false;
 				work->batch.lists = NULL;
+				work->batch.turns = NULL;
 				next_reach(work, REACH_WALK);
 				break;
 			case REACH_WALK:

@@ -7,7 +7,9 @@
  *							steps, a team of lanes per pair. Shared: kept entries, a bit per candidate. Reads some ten rows per candidate, from L1 and L2
  *							mostly. Writes chosen slots, and an edge back for each: (target, distance), source.
  *		link_write_kernel	a warp per row: the chosen slots to the graph
- *		link_heads_kernel	a thread per edge, after a sort of the edges by target and distance: where each target's edges begin
+ *		link_turns_kernel	one block: rows of a batch by regions, a counting sort. Rows of a region read the same rows, which L2 then has
+ *		link_heads_kernel	a thread per edge, after a sort of the edges by target and distance: where each target's edges begin, by regions too; a launch
+ *							counts, one warp (link_places_kernel) makes places of the counts, a launch writes
  *		link_back_kernel	a warp per target: its row is opened into kept ones and fill, takes in the nearest newcomers one by one, and is
  *							written. openrow.c's rule. Shared: the row. Reads degree + newcomers x kept rows.
  *		link_gather_kernel	a warp per row: graph rows to a contiguous place
@@ -16,6 +18,7 @@
 #include "link_rows.cuh"
 
 #define OPENED 4u /* neighbours of a row that is opened, for each team at a time */
+#define TURN_THREADS 1024u
 
 /* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
 
@@ -162,11 +165,57 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	uint32_t warp = threadIdx.x / WARP;
 
 #pragma unroll 1
-	for (uint32_t item = first + blockIdx.x * LINK_WARPS + warp; item < end; item += gridDim.x * LINK_WARPS)
-		choose_for_row<T, TERM>(mirror, batch, memory + warp * warp_bytes, item);
+	for (uint32_t turn = first + blockIdx.x * LINK_WARPS + warp; turn < end; turn += gridDim.x * LINK_WARPS)
+		choose_for_row<T, TERM>(mirror, batch, memory + warp * warp_bytes, link_item(batch, turn));
 }
 
 /* --- rows and groups ---------------------------------------------------------------------------------------------- */
+
+/* Make places of counts, one for each region; returns their sum, in every lane. One warp. */
+__device__ static inline uint32_t
+places_of_counts(uint32_t *counts)
+{
+	uint32_t before = 0;
+
+	for (uint32_t base = 0; base < LINK_REGIONS; base += WARP)
+	{
+		uint32_t lane = threadIdx.x % WARP;
+		uint32_t count = counts[base + lane];
+		uint32_t sum = count;
+
+		for (uint32_t distance = 1; distance < WARP; distance *= 2)
+		{
+			uint32_t other = __shfl_sync(FULL_WARP, sum, (int) ((lane - distance) % WARP));
+
+			sum += lane >= distance ? other : 0;
+		}
+		counts[base + lane] = before + sum - count;
+		before += __shfl_sync(FULL_WARP, sum, WARP - 1);
+	}
+	return before;
+}
+
+__global__ void __launch_bounds__(TURN_THREADS) link_turns_kernel(const LinkBatch batch)
+{
+	__shared__ uint32_t places[LINK_REGIONS];
+
+	if (threadIdx.x < LINK_REGIONS)
+		places[threadIdx.x] = 0;
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < batch.count; i += TURN_THREADS)
+		atomicAdd(&places[batch.near[i] % LINK_REGIONS], 1u);
+	__syncthreads();
+	if (threadIdx.x < WARP)
+		places_of_counts(places);
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < batch.count; i += TURN_THREADS)
+	{
+		uint32_t region = batch.near[i] % LINK_REGIONS;
+
+		batch.turns[atomicAdd(&places[region], 1u)] = i;
+		batch.regions[batch.slots[i]] = (uint8_t) region;
+	}
+}
 
 __global__ void __launch_bounds__(LINK_THREADS) link_write_kernel(const LinkBatch batch, uint32_t degree)
 {
@@ -182,14 +231,36 @@ __global__ void __launch_bounds__(LINK_THREADS) link_write_kernel(const LinkBatc
 		mark_changed(batch, slot);
 }
 
+/* Count the groups of each region, or (WRITE) note where they begin. */
+template <bool WRITE>
 __global__ void __launch_bounds__(LINK_THREADS) link_heads_kernel(const LinkBatch batch, uint32_t edges)
 {
+	__shared__ uint32_t places[LINK_REGIONS];
 	uint32_t i = blockIdx.x * LINK_THREADS + threadIdx.x;
+	bool is_head = i < edges && batch.edge_keys[i] != LINK_NO_ENTRY && (i == 0 || batch.edge_keys[i - 1] >> 32 != batch.edge_keys[i] >> 32);
+	uint32_t region = is_head ? batch.regions[batch.edge_sources[i]] : 0;
+	uint32_t own = 0;
 
-	if (i >= edges || batch.edge_keys[i] == LINK_NO_ENTRY)
-		return;
-	if (i == 0 || batch.edge_keys[i - 1] >> 32 != batch.edge_keys[i] >> 32)
-		batch.groups[atomicAdd(batch.ngroups, 1u)] = i;
+	for (uint32_t r = threadIdx.x; r < LINK_REGIONS; r += LINK_THREADS)
+		places[r] = 0;
+	__syncthreads();
+	if (is_head)
+		own = atomicAdd(&places[region], 1u);
+	__syncthreads();
+	for (uint32_t r = threadIdx.x; r < LINK_REGIONS; r += LINK_THREADS)
+		if (places[r] > 0)
+			places[r] = atomicAdd(&batch.group_places[r], places[r]);
+	__syncthreads();
+	if (WRITE && is_head)
+		batch.groups[places[region] + own] = i;
+}
+
+__global__ void __launch_bounds__(WARP) link_places_kernel(const LinkBatch batch)
+{
+	uint32_t groups = places_of_counts(batch.group_places);
+
+	if (threadIdx.x == 0)
+		*batch.ngroups = groups;
 }
 
 __global__ void __launch_bounds__(LINK_THREADS, 8)
@@ -407,11 +478,20 @@ link_write_launch(const MirrorView *mirror, const LinkBatch *batch, cudaStream_t
 cudaError_t
 link_group_launch(const LinkBatch *batch, uint32_t edges, cudaStream_t stream)
 {
-	cudaError_t error = cudaMemsetAsync(batch->ngroups, 0, sizeof(uint32_t), stream);
+	cudaError_t error = cudaMemsetAsync(batch->group_places, 0, LINK_REGIONS * sizeof(uint32_t), stream);
 
 	if (error != cudaSuccess)
 		return error;
-	LAUNCH(link_heads_kernel, (edges + LINK_THREADS - 1) / LINK_THREADS, LINK_THREADS, 0, stream, *batch, edges);
+	LAUNCH(link_heads_kernel<false>, (edges + LINK_THREADS - 1) / LINK_THREADS, LINK_THREADS, 0, stream, *batch, edges);
+	LAUNCH(link_places_kernel, 1, WARP, 0, stream, *batch);
+	LAUNCH(link_heads_kernel<true>, (edges + LINK_THREADS - 1) / LINK_THREADS, LINK_THREADS, 0, stream, *batch, edges);
+	return cudaGetLastError();
+}
+
+cudaError_t
+link_turns_launch(const LinkBatch *batch, cudaStream_t stream)
+{
+	LAUNCH(link_turns_kernel, 1, TURN_THREADS, 0, stream, *batch);
 	return cudaGetLastError();
 }
 

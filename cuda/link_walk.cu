@@ -406,8 +406,8 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	DYNAMIC_SHARED(memory);
 
 #pragma unroll 1
-	for (uint32_t item = first + blockIdx.x; item < end; item += gridDim.x)
-		walk_for_row<T, TERM, CODES>(mirror, batch, layout, memory, &shared, item);
+	for (uint32_t turn = first + blockIdx.x; turn < end; turn += gridDim.x)
+		walk_for_row<T, TERM, CODES>(mirror, batch, layout, memory, &shared, link_item(batch, turn));
 }
 
 /* --- the host's part ---------------------------------------------------------------------------------------------- */

@@ -90,6 +90,7 @@ struct LinkWork
 	/* on the device */
 	uint32_t *device_slots;
 	uint32_t *starts; /* LINK_FROM: seeds of the mirror, then the first rows linked */
+	uint32_t *turns;  /* batch.turns, where rows have chosen lists */
 	EntrySort edges;  /* back: key target << 32 | distance, slot the source */
 	int32_t *terms;	  /* batch.code_terms, once rows are measured by codes; NULL: they never will be */
 

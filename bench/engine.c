@@ -60,6 +60,7 @@ static const EngineOps *ops;
 static Engine *engine;
 static MirrorId mirror;
 static volatile uint32_t wakes;
+static double (*device_us) (void);	/* of a build for tuning: what launches took since it was asked last; NULL: not told */
 
 static void
 count_wake(void *arg)
@@ -430,6 +431,7 @@ typedef struct Spread
 	double		most;			/* of nine in ten */
 	double		engine;			/* what the engine counts of the first query: from start to end, the median */
 	double		queued;			/* and from submit to start */
+	double		device;			/* the least that its launches took there, on an idle device, whatever the queries and answers cost on their way; 0: not told */
 	uint32_t	runs;
 } Spread;
 
@@ -445,13 +447,16 @@ measure(EngineQuery *queries, uint32_t batch)
 
 	for (uint32_t run = 0; run < WARM_UPS + MOST_RUNS; run++)
 	{
-		double		taken;
+		double		taken,
+					resident;
 
 		if (at + batch > MOST_QUERIES)
 			at = 0;
 		taken = run_batch(queries + at, batch);
+		resident = device_us != NULL ? device_us() * 1e-6 : 0;
 		if (run >= WARM_UPS)
 		{
+			spread.device = spread.runs == 0 || resident < spread.device ? resident : spread.device;
 			inside[spread.runs] = queries[at + batch - 1].counters.engine_us * 1e-6;
 			queued[spread.runs] = queries[at + batch - 1].counters.queue_us * 1e-6;
 			seconds[spread.runs++] = taken;
@@ -547,13 +552,17 @@ report_ef(EngineQuery *queries, const SearchResult *truth, uint32_t ef)
 	printf("\nef %u: recall@1 %.4f, recall@%u %.4f; rows expanded %.1f, rounds %.1f, distances %.0f a query; woken after %.0f us\n\n",
 		   ef, recall_at(queries, truth, set.k, 1), set.k, recall_at(queries, truth, set.k, set.k),
 		   expanded / MOST_QUERIES, iterations / MOST_QUERIES, distances / MOST_QUERIES, until_woken(queries) * 1e6);
-	printf("| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |\n|---|---|---|---|---|---|---|---|\n");
+	printf("| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |%s\n|---|---|---|---|---|---|---|---|%s\n",
+		   device_us != NULL ? " on the device, us | queries/s there |" : "", device_us != NULL ? "---|---|" : "");
 	for (uint32_t i = 0; i < set.nbatches; i++)
 	{
 		Spread		spread = measure(queries, set.batches[i]);
 
-		printf("| %u | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %u |\n", set.batches[i], spread.median * 1e6, spread.least * 1e6,
+		printf("| %u | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %u |", set.batches[i], spread.median * 1e6, spread.least * 1e6,
 			   spread.most * 1e6, spread.queued * 1e6, spread.engine * 1e6, set.batches[i] / spread.median, spread.runs);
+		if (device_us != NULL)
+			printf(" %.1f | %.0f |", spread.device * 1e6, spread.device > 0 ? set.batches[i] / spread.device : 0);
+		printf("\n");
 	}
 }
 
@@ -667,6 +676,8 @@ main(int argc, char **argv)
 			return 2;
 		}
 		ops = entry();
+		if (getenv("GPUANN_EVENTS") != NULL)
+			*(void **) &device_us = dlsym(library, "gpuann_device_us");
 	}
 	must(ops->open(&config, &engine, &error), &error, "open");
 	ops->info(engine, &info);

@@ -229,6 +229,42 @@ walk_prepare(const cudaDeviceProp *device)
 	return cudaSuccess;
 }
 
+#ifdef GPUANN_TUNING
+static double device_us;
+
+/* Microseconds on the device of what was launched since this was asked last. */
+extern "C" __attribute__((visibility("default"))) double
+gpuann_device_us(void)
+{
+	double us = device_us;
+
+	device_us = 0;
+	return us;
+}
+
+/* Launch on an idle device, and count its time there. */
+template <class Launch>
+static cudaError_t
+launch_timed(const Launch &launch, cudaStream_t stream)
+{
+	cudaEvent_t events[2];
+	float ms = 0;
+
+	for (int i = 0; i < 2; i++)
+		cudaEventCreate(&events[i]);
+	cudaDeviceSynchronize();
+	cudaEventRecord(events[0], stream);
+	launch();
+	cudaEventRecord(events[1], stream);
+	cudaDeviceSynchronize();
+	cudaEventElapsedTime(&ms, events[0], events[1]);
+	for (int i = 0; i < 2; i++)
+		cudaEventDestroy(events[i]);
+	device_us += ms * 1000;
+	return cudaGetLastError();
+}
+#endif
+
 cudaError_t
 walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 {
@@ -243,23 +279,10 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 	layout = lay_out_walk(mirror, launch->max_k, launch->max_ef, warps);
 	layout.prefetch = TUNED("PREFETCH", warps > 2) != 0;
 #ifdef GPUANN_TUNING
-	if (launch->queries >= 1000 && TUNED("EVENTS", 0))
-	{
-		cudaEvent_t events[2];
-		float ms;
-
-		for (int i = 0; i < 2; i++)
-			cudaEventCreate(&events[i]);
-		cudaDeviceSynchronize();
-		cudaEventRecord(events[0], launch->stream);
-		LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror, launch->batch, launch->pending,
-			   layout);
-		cudaEventRecord(events[1], launch->stream);
-		cudaDeviceSynchronize();
-		cudaEventElapsedTime(&ms, events[0], events[1]);
-		printf("EVENTS queries %u us %.0f\n", launch->queries, ms * 1000);
-		return cudaGetLastError();
-	}
+	if (TUNED("EVENTS", 0))
+		return launch_timed([&] {
+			LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror, launch->batch, launch->pending, layout);
+		}, launch->stream);
 #endif
 	LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror, launch->batch, launch->pending,
 		   layout);

@@ -433,8 +433,8 @@ entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, LinkBatch 
 	EntryLists lists = lists_of(mirror, made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side, batch->slots, batch->count);
 
 	lists.npivots = made > 0 ? made : view.npivots;
+	lists.choices = batch->near;
 	batch->lists = lists.pivots + lists.npivots;
-	batch->near = lists.choices;
 	choose(&view, &lists, ENTRY_CHOICES, engine->job_stream);
 	return GPU(&engine->failure, cudaGetLastError());
 }

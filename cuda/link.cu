@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "entries.h"
 #include "linkjob.h"
 
 extern "C"
@@ -112,6 +113,7 @@ lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
 	batch->group_places = (uint32_t *) carve(&at, (LINK_REGIONS + 1) * sizeof(uint32_t));
 	batch->ngroups = batch->group_places + LINK_REGIONS;
 	batch->regions = carve(&at, mirror->rows);
+	batch->near = (uint32_t *) carve(&at, rows * ENTRY_CHOICES * sizeof(uint32_t));
 	work->turns = (uint32_t *) carve(&at, rows * sizeof(uint32_t));
 	for (int i = 0; i < 2; i++)
 	{

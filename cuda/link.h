@@ -48,7 +48,7 @@ struct LinkBatch
 	int32_t *code_terms;	 /* of every row of the mirror, what it adds to a distance by codes (link_codes.cuh); NULL: rows are measured as stored */
 	uint8_t *kept_counts;	 /* likewise, how many of its neighbours are kept ones, where that was written by codes; else LINK_UNKNOWN */
 	const uint32_t *lists;	 /* of entries, a graph row's places each, to start from instead of the seeds; NULL: there are none (entries.h) */
-	const uint32_t *near;	 /* ENTRY_CHOICES x count: the nearest of these, then the second nearest, and so on */
+	uint32_t *near;			 /* ENTRY_CHOICES x count: the nearest of these, then the second nearest, and so on */
 	uint32_t *turns;		 /* the batch's rows in the order in which kernels take them: those of a region together; NULL: one after the other */
 	uint8_t *regions;		 /* of every row of the mirror, the region that it was in when it was linked; 0 at first */
 };

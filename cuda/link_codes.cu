@@ -19,7 +19,6 @@
 #include "link_codes.cuh"
 #include "link_rows.cuh"
 
-#define OPENED 4u	 /* neighbours of a row measured as stored, for each team at a time */
 #define TILE_ROWS 16u
 #define TILE_COLUMNS 32u
 #define COLUMN_TILES 4
@@ -263,78 +262,6 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	}
 }
 
-/* --- rows as stored ----------------------------------------------------------------------------------------------- */
-
-/* Keys of the distances as stored between a slot's row and others. One warp. */
-template <typename T, int TERM>
-__device__ static inline void
-stored_keys(const MirrorView &mirror, uint32_t slot, const uint32_t *others, uint32_t count, uint32_t *keys)
-{
-	uint32_t team = fast_team(mirror.stride);
-	uint32_t teams = WARP / team;
-	uint32_t lane = threadIdx.x % WARP;
-
-#pragma unroll 1
-	for (uint32_t base = 0; base < count; base += OPENED * teams)
-	{
-		uint32_t slots[OPENED],
-			found[OPENED];
-		bool has[OPENED];
-
-#pragma unroll
-		for (uint32_t r = 0; r < OPENED; r++)
-		{
-			uint32_t i = base + r * teams + lane / team;
-
-			has[r] = i < count;
-			slots[r] = has[r] ? others[i] : 0;
-		}
-		pair_keys<T, TERM, OPENED>(mirror, slot, slots, has, team, found);
-#pragma unroll
-		for (uint32_t r = 0; r < OPENED; r++)
-			if (has[r] && lane % team == 0)
-				keys[base + r * teams + lane / team] = found[r];
-	}
-	__syncwarp();
-}
-
-/* Bring a graph row's slots to shared memory; returns how many. One warp. */
-__device__ static inline uint32_t
-load_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32_t *to)
-{
-	const uint32_t *stored = batch.graph + (size_t) slot * mirror.degree;
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t count = 0;
-
-	for (uint32_t base = 0; base < mirror.degree; base += WARP)
-	{
-		uint32_t one = base + lane < mirror.degree ? stored[base + lane] : NO_SLOT;
-		uint32_t there = __ballot_sync(FULL_WARP, one < mirror.rows);
-
-		if (one < mirror.rows)
-			to[count + (uint32_t) __popc(there & ((1u << lane) - 1))] = one;
-		count += (uint32_t) __popc(there);
-	}
-	__syncwarp();
-	return count;
-}
-
-/* Sort entries [0, count) of keys, each named by its place, into `to`. One warp. */
-__device__ static inline void
-sort_section(const uint32_t *keys, uint32_t first, uint32_t count, LinkEntry *to)
-{
-	for (uint32_t i = threadIdx.x % WARP; i < count; i += WARP)
-	{
-		uint32_t key = keys[first + i];
-		uint32_t place = 0;
-
-		for (uint32_t j = 0; j < count; j++)
-			place += keys[first + j] < key || (keys[first + j] == key && j < i);
-		to[place] = (LinkEntry) key << 32 | (LinkEntry) ((first + i) << 1);
-	}
-	__syncwarp();
-}
-
 /* --- edges back --------------------------------------------------------------------------------------------------- */
 
 /* A target and all that meets in its row: columns are its neighbours, then its newcomers. */
@@ -572,15 +499,11 @@ __device__ static inline uint32_t
 kept_of_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, const Meeting &meeting)
 {
 	uint32_t known = batch.kept_counts[target];
-	uint32_t kept = 1;
 
 	if (known != LINK_UNKNOWN)
 		return known < meeting.nold ? known : meeting.nold;
 	stored_keys<T, TERM>(mirror, target, meeting.slots, meeting.nold, meeting.keys);
-	while (kept < meeting.nold && meeting.keys[kept] >= meeting.keys[kept - 1])
-		kept++;
-	__syncwarp();
-	return kept < meeting.nold ? kept : meeting.nold;
+	return kept_by_keys(meeting.keys, meeting.nold);
 }
 
 /* Give one target its edges back. One warp. */
@@ -608,8 +531,8 @@ give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint
 			meet_columns<T, TERM>(mirror, target, exact_key, tile, column, rows, meeting);
 		if (tile == 0)
 		{
-			sort_section(meeting->keys, 0, row->nkept, row->kept);
-			sort_section(meeting->keys, row->nkept, row->nfill, row->fill);
+			sort_entries(meeting->keys, NULL, 0, row->nkept, row->kept);
+			sort_entries(meeting->keys, NULL, row->nkept, row->nfill, row->fill);
 		}
 		take_tile<T, TERM>(mirror, batch, *meeting, tile, row);
 		__syncwarp();
@@ -662,8 +585,8 @@ order_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint3
 
 	kept = kept < count ? kept : count;
 	stored_keys<T, TERM>(mirror, slot, slots, count, keys);
-	sort_section(keys, 0, kept, entries);
-	sort_section(keys, kept, count - kept, entries + kept);
+	sort_entries(keys, NULL, 0, kept, entries);
+	sort_entries(keys, NULL, kept, count - kept, entries + kept);
 	for (uint32_t i = threadIdx.x % WARP; i < count; i += WARP)
 		batch.graph[(size_t) slot * mirror.degree + i] = slots[link_slot(entries[i])];
 	if (threadIdx.x % WARP == 0)

@@ -11,13 +11,12 @@
  *		link_heads_kernel	a thread per edge, after a sort of the edges by target and distance: where each target's edges begin, by regions too; a launch
  *							counts, one warp (link_places_kernel) makes places of the counts, a launch writes
  *		link_back_kernel	a warp per target: its row is opened into kept ones and fill, takes in the nearest newcomers one by one, and is
- *							written. openrow.c's rule. Shared: the row. Reads degree + newcomers x kept rows.
+ *							written. openrow.c's rule. Shared: the row, slots and keys. Reads degree + newcomers x kept rows.
  *		link_gather_kernel	a warp per row: graph rows to a contiguous place
  * Bound: latency of dependent steps in a warp, hidden by many warps. Launched by link.cu.
  */
 #include "link_rows.cuh"
 
-#define OPENED 4u /* neighbours of a row that is opened, for each team at a time */
 #define TURN_THREADS 1024u
 
 /* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
@@ -276,52 +275,18 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 
 /* --- edges back --------------------------------------------------------------------------------------------------- */
 
-/* Read a row: the kept come first, and where distances fall the fill begins (see src/engine/prune.h). */
+/* Read a row: kept ones and fill. Slots and keys are room for `degree` of each. */
 template <typename T, int TERM>
 __device__ static inline void
-open_row(const MirrorView &mirror, OpenedRow *row)
+open_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t *slots, uint32_t *keys, OpenedRow *row)
 {
-	uint32_t team = fast_team(mirror.stride);
-	uint32_t teams = WARP / team;
-	uint32_t lane = threadIdx.x % WARP;
-	const uint32_t *stored = mirror.graph + (size_t) row->target * mirror.degree;
-	uint32_t last = 0;
+	uint32_t count = load_row(mirror, batch, row->target, slots);
 
-	row->nkept = row->nfill = 0;
-#pragma unroll 1
-	for (uint32_t base = 0; base < mirror.degree; base += OPENED * teams)
-	{
-		uint32_t slots[OPENED],
-			keys[OPENED];
-		bool has[OPENED];
-
-#pragma unroll
-		for (uint32_t r = 0; r < OPENED; r++)
-		{
-			uint32_t i = base + r * teams + lane / team;
-
-			slots[r] = i < mirror.degree ? stored[i] : NO_SLOT;
-			has[r] = slots[r] < mirror.rows;
-		}
-		pair_keys<T, TERM, OPENED>(mirror, row->target, slots, has, team, keys);
-#pragma unroll
-		for (uint32_t r = 0; r < OPENED; r++)
-			for (uint32_t j = 0; j < teams; j++)
-			{
-				LinkEntry entry = has[r] ? (LinkEntry) keys[r] << 32 | (LinkEntry) (slots[r] << 1) : LINK_NO_ENTRY;
-				LinkEntry one = __shfl_sync(FULL_WARP, entry, (int) (j * team));
-
-				if (one == LINK_NO_ENTRY)
-					continue;
-				if (row->nfill == 0 && link_key_of(one) >= last)
-				{
-					insert_entry(row->kept, &row->nkept, one);
-					last = link_key_of(one);
-				}
-				else
-					insert_entry(row->fill, &row->nfill, one);
-			}
-	}
+	stored_keys<T, TERM>(mirror, row->target, slots, count, keys);
+	row->nkept = kept_by_keys(keys, count);
+	row->nfill = count - row->nkept;
+	sort_entries(keys, slots, 0, row->nkept, row->kept);
+	sort_entries(keys, slots, row->nkept, row->nfill, row->fill);
 }
 
 /* Compare a newcomer with kept ones [base, ...), two for each team: which of those hide it, and which of them it hides. */
@@ -392,16 +357,18 @@ take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, LinkEn
 
 template <typename T, int TERM>
 __global__ void __launch_bounds__(LINK_THREADS, 8)
-	link_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges, uint32_t part_from, uint32_t part_to)
+	link_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges, uint32_t part_from, uint32_t part_to, uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);
 	uint32_t ngroups = *batch.ngroups;
 	uint32_t from = (uint32_t) ((uint64_t) ngroups * part_from / edges);
 	uint32_t to = (uint32_t) ((uint64_t) ngroups * part_to / edges);
 	OpenedRow row;
+	uint32_t *slots;
 
-	row.kept = (LinkEntry *) memory + threadIdx.x / WARP * 2 * (mirror.degree + 1);
+	row.kept = (LinkEntry *) (memory + threadIdx.x / WARP * warp_bytes);
 	row.fill = row.kept + mirror.degree + 1;
+	slots = (uint32_t *) (row.fill + mirror.degree + 1);
 	row.names = NULL;
 #pragma unroll 1
 	for (uint32_t group = from + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; group < to; group += gridDim.x * LINK_WARPS)
@@ -410,7 +377,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 
 		row.target = (uint32_t) (batch.edge_keys[first] >> 32);
 		row.equal_key = pair_key<T, TERM>(mirror, row.target, row.target, true, fast_team(mirror.stride));
-		open_row<T, TERM>(mirror, &row);
+		open_row<T, TERM>(mirror, batch, slots, slots + mirror.degree, &row);
 #pragma unroll 1
 		for (uint32_t i = first; i < edges && i - first < LINK_NEWCOMERS(mirror.degree); i++)
 		{
@@ -429,13 +396,20 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 /* --- the host's part ---------------------------------------------------------------------------------------------- */
 
 typedef void (*ChooseKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t);
-typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t);
+typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t, uint32_t);
 
 #define CHOOSE_KERNEL(T, TERM) link_choose_kernel<T, TERM>
 #define BACK_KERNEL(T, TERM) link_back_kernel<T, TERM>
 
 static const ChooseKernel choose_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(CHOOSE_KERNEL);
 static const BackKernel back_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(BACK_KERNEL);
+
+/* Shared memory of a warp that takes edges back: the row, its slots and their keys. */
+static uint32_t
+back_bytes(uint32_t degree)
+{
+	return (uint32_t) round_up(2 * (degree + 1) * sizeof(LinkEntry) + 2 * degree * sizeof(uint32_t), 16);
+}
 
 /* Shared memory of a warp that chooses. */
 static uint32_t
@@ -498,10 +472,10 @@ link_turns_launch(const LinkBatch *batch, cudaStream_t stream)
 cudaError_t
 link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
 {
-	uint32_t bytes = LINK_WARPS * 2 * (mirror->degree + 1) * (uint32_t) sizeof(LinkEntry);
+	uint32_t bytes = back_bytes(mirror->degree);
 
-	LAUNCH(back_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_part(part), LINK_THREADS, bytes, stream,
-		   *mirror, *batch, batch->count * mirror->degree, part.first, part.first + part.count);
+	LAUNCH(back_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream,
+		   *mirror, *batch, batch->count * mirror->degree, part.first, part.first + part.count, bytes);
 	return cudaGetLastError();
 }
 

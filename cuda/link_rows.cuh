@@ -9,6 +9,7 @@
 #include "link_measure.cuh"
 
 #define NO_KEPT 0xFFFFFFFFu
+#define OPENED 4u /* neighbours of a row measured as stored, for each team at a time */
 
 static inline uint32_t
 blocks_of_warps(uint32_t warps)
@@ -125,6 +126,91 @@ write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 		batch.edge_keys[first + i] = back ? (LinkEntry) link_slot(entry) << 32 | link_key_of(entry) : LINK_NO_ENTRY;
 		batch.edge_sources[first + i] = choice.self;
 	}
+}
+
+/* --- rows as stored ----------------------------------------------------------------------------------------------- */
+
+/* Keys of the distances as stored between a slot's row and others. One warp. */
+template <typename T, int TERM>
+__device__ static inline void
+stored_keys(const MirrorView &mirror, uint32_t slot, const uint32_t *others, uint32_t count, uint32_t *keys)
+{
+	uint32_t team = fast_team(mirror.stride);
+	uint32_t teams = WARP / team;
+	uint32_t lane = threadIdx.x % WARP;
+
+#pragma unroll 1
+	for (uint32_t base = 0; base < count; base += OPENED * teams)
+	{
+		uint32_t slots[OPENED],
+			found[OPENED];
+		bool has[OPENED];
+
+#pragma unroll
+		for (uint32_t r = 0; r < OPENED; r++)
+		{
+			uint32_t i = base + r * teams + lane / team;
+
+			has[r] = i < count;
+			slots[r] = has[r] ? others[i] : 0;
+		}
+		pair_keys<T, TERM, OPENED>(mirror, slot, slots, has, team, found);
+#pragma unroll
+		for (uint32_t r = 0; r < OPENED; r++)
+			if (has[r] && lane % team == 0)
+				keys[base + r * teams + lane / team] = found[r];
+	}
+	__syncwarp();
+}
+
+/* Bring a graph row's slots to shared memory; returns how many. One warp. */
+__device__ static inline uint32_t
+load_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32_t *to)
+{
+	const uint32_t *stored = batch.graph + (size_t) slot * mirror.degree;
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t count = 0;
+
+	for (uint32_t base = 0; base < mirror.degree; base += WARP)
+	{
+		uint32_t one = base + lane < mirror.degree ? stored[base + lane] : NO_SLOT;
+		uint32_t there = __ballot_sync(FULL_WARP, one < mirror.rows);
+
+		if (one < mirror.rows)
+			to[count + (uint32_t) __popc(there & ((1u << lane) - 1))] = one;
+		count += (uint32_t) __popc(there);
+	}
+	__syncwarp();
+	return count;
+}
+
+/* How many of a row's slots are kept ones, by the keys of their distances as stored: where these fall the fill begins (see src/engine/prune.h). One warp. */
+__device__ static inline uint32_t
+kept_by_keys(const uint32_t *keys, uint32_t count)
+{
+	uint32_t kept = 1;
+
+	while (kept < count && keys[kept] >= keys[kept - 1])
+		kept++;
+	__syncwarp();
+	return kept < count ? kept : count;
+}
+
+/* Sort entries [first, first + count) into `to`: of these keys and slots, or (slots NULL) of keys and their places. One warp. */
+__device__ static inline void
+sort_entries(const uint32_t *keys, const uint32_t *slots, uint32_t first, uint32_t count, LinkEntry *to)
+{
+	for (uint32_t i = first + threadIdx.x % WARP; i < first + count; i += WARP)
+	{
+		uint32_t key = keys[i];
+		uint32_t name = slots != NULL ? slots[i] : i;
+		uint32_t place = 0;
+
+		for (uint32_t j = first; j < first + count; j++)
+			place += keys[j] < key || (keys[j] == key && (slots != NULL ? slots[j] : j) < name);
+		to[place] = (LinkEntry) key << 32 | (LinkEntry) (name << 1);
+	}
+	__syncwarp();
 }
 
 /* --- edges back --------------------------------------------------------------------------------------------------- */

@@ -20,7 +20,8 @@
 #define EXPANDED_EQUALS 8u /* duplicates whose rows are read */
 #define FIRST_MATES 64u	   /* rows of the batch that tell whether more are worth a look */
 #define MOST_MATES 2048u
-#define CODED 4u		   /* codes that a team measures at a time */
+#define CODED 2u		   /* codes that a team measures at a time */
+#define CODED_CHUNKS 3u	   /* of each, chunks of 16 bytes that a lane has on their way */
 
 /* What the threads of a block share besides the large arrays. */
 struct LinkShared
@@ -103,7 +104,7 @@ measure_stored(const MirrorView &mirror, const LinkBatch &batch, const Walk &wal
 	}
 }
 
-/* Lanes that measure a code: of each of CODED rows a lane has a chunk of 16 bytes or a few in flight. */
+/* Lanes that measure a code. */
 __device__ static inline uint32_t
 code_team(uint32_t code_stride)
 {
@@ -118,8 +119,6 @@ measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk
 	uint32_t team = code_team(mirror.code_stride);
 	uint32_t teams = WARP / team;
 	uint32_t lane = threadIdx.x % WARP;
-	uint32_t chunks = mirror.code_stride / 16;
-	const uint4 *code = shared->code;
 
 #pragma unroll 1
 	for (uint32_t base = 0; base < n; base += CODED * teams)
@@ -131,37 +130,16 @@ measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk
 		uint32_t i = first + lane % team * teams;
 		bool has = lane % team < CODED && i < n;
 		uint32_t slot = has ? walk.fresh[i] : 0;
-		int term = TERM == TERM_SQUARE || !has ? 0 : __ldg(batch.code_terms + slot);
+		int term = has ? __ldg(batch.code_terms + slot) : 0;
 		uint32_t key;
 		int own;
 
 #pragma unroll
 		for (uint32_t r = 0; r < CODED; r++)
-		{
 			row[r] = first + r * teams < n ? code_row(mirror, walk.fresh[first + r * teams]) : NULL;
-			sum[r] = 0;
-		}
-#pragma unroll 1
-		for (uint32_t chunk = lane % team; chunk < chunks; chunk += team)
-		{
-			uint4 q = code[chunk];
-			uint4 x[CODED];
-
-#pragma unroll
-			for (uint32_t r = 0; r < CODED; r++)
-				x[r] = row[r] != NULL ? __ldcg(row[r] + chunk) : make_uint4(0, 0, 0, 0);
-#pragma unroll
-			for (uint32_t r = 0; r < CODED; r++)
-				sum[r] += TERM == TERM_SQUARE ? dot16(x[r], x[r], 0) - 2 * dot16(x[r], q, 0) : -dot16(x[r], q, 0);
-		}
-#pragma unroll
-		for (uint32_t r = 0; r < CODED; r++)
-			for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
-				sum[r] += __shfl_xor_sync(FULL_WARP, sum[r], (int) distance);
-		own = sum[0];
-#pragma unroll
-		for (uint32_t r = 1; r < CODED; r++)
-			own = lane % team == r ? sum[r] : own;
+		team_sums<CODED, CODED_CHUNKS>(row, shared->code, mirror.code_stride / 16, team, sum,
+									   [](int before, const uint4 &x, const uint4 &q) { return dot16(x, q, before); });
+		own = sum_of_row<CODED>(sum, lane % team) * (TERM == TERM_SQUARE ? -2 : -1);
 		key = (uint32_t) (own + shared->term + term) ^ 0x80000000u;
 		key = tell_duplicates<T, TERM>(mirror, self, shared->equal_key, shared->exact_key, has, slot, key);
 		offer_row(mirror, batch, walk, shared, self, has, key, slot);

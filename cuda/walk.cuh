@@ -143,6 +143,50 @@ dot16(const uint4 &a, const uint4 &b, int sum)
 }
 
 /*
+ * Sums over a team's rows of codes and a query's, in each of its lanes: `add` takes a sum, 16 bytes of a row and the query's. A row may be NULL. Of each row UNROLL
+ * chunks a lane are on their way at a time.
+ */
+template <uint32_t ROWS, uint32_t UNROLL, class Add>
+__device__ static inline void
+team_sums(const uint4 *const *row, const uint4 *query, uint32_t chunks, uint32_t team, int *sum, const Add &add)
+{
+#pragma unroll
+	for (uint32_t r = 0; r < ROWS; r++)
+		sum[r] = 0;
+#pragma unroll(UNROLL)
+	for (uint32_t chunk = threadIdx.x % WARP % team; chunk < chunks; chunk += team)
+	{
+		uint4 q = query[chunk];
+		uint4 x[ROWS];
+
+#pragma unroll
+		for (uint32_t r = 0; r < ROWS; r++)
+			x[r] = row[r] != NULL ? __ldcg(row[r] + chunk) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+		for (uint32_t r = 0; r < ROWS; r++)
+			sum[r] = add(sum[r], x[r], q);
+	}
+#pragma unroll
+	for (uint32_t r = 0; r < ROWS; r++)
+#pragma unroll
+		for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
+			sum[r] += __shfl_xor_sync(FULL_WARP, sum[r], (int) distance);
+}
+
+/* Of a team's sums, that of its row r. */
+template <uint32_t ROWS>
+__device__ static inline int
+sum_of_row(const int *sum, uint32_t r)
+{
+	int own = sum[0];
+
+#pragma unroll
+	for (uint32_t i = 1; i < ROWS; i++)
+		own = r == i ? sum[i] : own;
+	return own;
+}
+
+/*
  * Measure n slots of walk.fresh (of pivots: numbers), whose codes are at `codes`, one warp: TEAM lanes per row, ROWS rows per team at a time. L2 ranks by rr - 2 qr, the others by -qr, in whole
  * numbers; the offset makes them unsigned.
  */
@@ -166,40 +210,16 @@ measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 			uint32_t i = first + r * (WARP / TEAM);
 
 			row[r] = i < n ? (const uint4 *) (codes + (size_t) walk.fresh[i] * mirror.code_stride) : NULL;
-			sum[r] = 0;
 		}
-#pragma unroll(TEAM <= 8 ? 1 : TEAM == 16 ? 3 : 2)
-		for (uint32_t chunk = lane % TEAM; chunk < chunks; chunk += TEAM)
-		{
-			uint4 q = query[chunk];
-			uint4 x[ROWS];
-
-#pragma unroll
-			for (uint32_t r = 0; r < ROWS; r++)
-				x[r] = row[r] != NULL ? __ldcg(row[r] + chunk) : make_uint4(0, 0, 0, 0);
-#pragma unroll
-			for (uint32_t r = 0; r < ROWS; r++)
-			{
-				if (TERM == TERM_SQUARE)
-					sum[r] += dot16(x[r], x[r], 0) - walk.scale * dot16(x[r], q, 0);
-				else
-					sum[r] -= dot16(x[r], q, 0);
-			}
-		}
-#pragma unroll
-		for (uint32_t r = 0; r < ROWS; r++)
-#pragma unroll
-			for (uint32_t distance = TEAM / 2; distance > 0; distance >>= 1)
-				sum[r] += __shfl_xor_sync(FULL_WARP, sum[r], (int) distance);
+		team_sums<ROWS, TEAM <= 8 ? 1 : TEAM == 16 ? 3 : 2>(row, query, chunks, TEAM, sum, [&](int before, const uint4 &x, const uint4 &q) {
+			return TERM == TERM_SQUARE ? before + dot16(x, x, 0) - walk.scale * dot16(x, q, 0) : before - dot16(x, q, 0);
+		});
 
 		/* lane r of a team speaks for its row r */
-		int own = sum[0];
+		int own = sum_of_row<ROWS>(sum, lane % TEAM);
 		uint32_t i = first + lane % TEAM * (WARP / TEAM);
 		bool has = lane % TEAM < ROWS && i < n;
 
-#pragma unroll
-		for (uint32_t r = 1; r < ROWS; r++)
-			own = lane % TEAM == r ? sum[r] : own;
 		offer(mirror, walk, shared, has, (uint32_t) own ^ 0x80000000u, has ? walk.fresh[i] : 0, layout.prefetch);
 	}
 }

@@ -28,7 +28,8 @@ extern "C"
 #define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
 #define BATCH_SHARE 8u	   /* then at most this part of it */
 #define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
-#define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a third of its registers is for queries, whenever they come */
+#define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a fifth of its registers and more is for queries, whenever they come */
+#define CODE_BLOCKS_OF_SM 5u /* likewise, of kernels that measure codes: these have 80 registers */
 #define PASSES 4u		   /* units of a piece that each of these does one after the other; a walk takes half a millisecond */
 #define SHORT_UNITS 8u	   /* what a warp does by codes takes some 20 µs, but for a walk: so many stand for one */
 #define IN_FLIGHT 3u	   /* pieces */
@@ -270,7 +271,9 @@ link_blocks(CudaEngine *engine, LinkWork *work)
 {
 	uint32_t processors = (uint32_t) engine->device.multiProcessorCount;
 
-	return link_queries_about(engine, work) ? (processors + BUSY_SHARE - 1) / BUSY_SHARE : processors * BLOCKS_OF_SM;
+	if (link_queries_about(engine, work))
+		return (processors + BUSY_SHARE - 1) / BUSY_SHARE;
+	return processors * (work->batch.code_terms != NULL ? CODE_BLOCKS_OF_SM : BLOCKS_OF_SM);
 }
 
 /* A piece to send and the units and blocks it may have, or NULL: not now. */

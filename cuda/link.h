@@ -16,6 +16,7 @@ typedef unsigned long long LinkEntry; /* distance (an ordered key) << 32 | slot 
 
 #define LINK_THREADS 128u
 #define LINK_WARPS (LINK_THREADS / WARP)
+#define LINK_CODE_BLOCKS 6u /* on an SM, so many of a kernel that measures codes could be: it has 80 registers, for what is on its way from memory */
 #define LINK_FROM 256u	 /* slots that candidate searches start from */
 #define LINK_PATH 64u	 /* first expansions of a search, candidates although farther than its list: the ways to far rows */
 #define LINK_EQUALS 64u	 /* places for a row's duplicates, of which a quarter of the degree is used */

@@ -229,7 +229,7 @@ choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, 8)
+__global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 	code_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end, uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);
@@ -550,7 +550,7 @@ most_columns(uint32_t degree)
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, 8)
+__global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 	code_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges, uint32_t part_from, uint32_t part_to, uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);

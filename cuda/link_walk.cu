@@ -20,7 +20,7 @@
 #define EXPANDED_EQUALS 8u /* duplicates whose rows are read */
 #define FIRST_MATES 64u	   /* rows of the batch that tell whether more are worth a look */
 #define MOST_MATES 2048u
-#define CODED 2u		   /* codes that a team measures at a time */
+#define CODED 4u		   /* codes that a team measures at a time */
 #define CODED_CHUNKS 3u	   /* of each, chunks of 16 bytes that a lane has on their way */
 
 /* What the threads of a block share besides the large arrays. */
@@ -377,7 +377,7 @@ walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout 
 }
 
 template <typename T, int TERM, bool CODES>
-__global__ void __launch_bounds__(LINK_THREADS, 8)
+__global__ void __launch_bounds__(LINK_THREADS, CODES ? LINK_CODE_BLOCKS : 8)
 	link_walk_kernel(const MirrorView mirror, const LinkBatch batch, const WalkLayout layout, uint32_t first, uint32_t end)
 {
 	__shared__ LinkShared shared;

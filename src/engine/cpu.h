@@ -114,6 +114,7 @@ typedef struct CpuEngine
 	uint32_t	watching;		/* workers that look for queries without sleeping */
 	uint32_t	most_watching;
 	uint32_t	queries;		/* in flight */
+	_Atomic uint64_t last_query_us; /* when the last was submitted; 0: there was none */
 	TaskList	completed;		/* not yet returned by poll */
 	uint32_t	parts_since_job;	/* parts of queries begun since a job was */
 	MirrorEntry *first_ready;

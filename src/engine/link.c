@@ -15,6 +15,7 @@
 #define BATCH_SHARE			16		/* a batch is at most this part of what is linked */
 #define LINK_SEEDS			256		/* seeds a candidate search starts from */
 #define REMEMBER_SHARE		4		/* a link of at least this part of the rows remembers distances */
+#define QUERIES_ABOUT_US	10000	/* so long after the last */
 #define SHUFFLE_FROM		1024	/* links of more rows are made in random order */
 
 /* Group the batch's edges back by range of targets; in each they are sorted by who updates it. */
@@ -270,12 +271,27 @@ make_result(Linking *linking)
 	return ENGINE_OK;
 }
 
+/*
+ * How many threads link. While queries are about, a quarter: queries come first, but one that finds all threads at a row waits for the end of that,
+ * and where as many sessions as threads want processors, for one of these too.
+ */
+static int
+linking_threads(const CpuJob *job, CpuEngine *engine)
+{
+	uint64_t	last = atomic_load_explicit(&engine->last_query_us, memory_order_relaxed);
+
+	if (job->in.threads > 0)
+		return job->in.threads;
+	if (last == 0 || engine_clock_us() > last + QUERIES_ABOUT_US)
+		return engine->nthreads;
+	return (engine->nthreads + 3) / 4;
+}
+
 /* Link batch after batch. */
 static EngineStatus
 link_all(Linking *linking, Worker *worker)
 {
 	CpuJob	   *job = linking->job;
-	int			threads = job->in.threads > 0 ? job->in.threads : worker->engine->nthreads;
 	EngineStatus status = ENGINE_OK;
 
 	if (atomic_load(&linking->mirror->linked) > 0 && (!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
@@ -289,7 +305,7 @@ link_all(Linking *linking, Worker *worker)
 		linking->batch = most < 1 ? 1 : most < BATCH_MAX ? most : BATCH_MAX;
 		if (linking->batch > linking->count - linking->first)
 			linking->batch = linking->count - linking->first;
-		status = link_batch(linking, worker, threads);
+		status = link_batch(linking, worker, linking_threads(job, worker->engine));
 		if (status != ENGINE_OK)
 			break;
 		if (!linking->repairs)

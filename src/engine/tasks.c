@@ -202,6 +202,8 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 			last = &(*last)->next;
 		}
 	}
+	if (first != NULL)
+		atomic_store_explicit(&engine->last_query_us, first->submitted_us, memory_order_relaxed);
 	lone = !failed && first != NULL && is_lone(engine, queries, count, first);
 	if (lone)
 		parts = 0;				/* nobody is to be woken */

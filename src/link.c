@@ -88,6 +88,44 @@ linker_lock_wanted(Relation index, bool session)
 
 /* ---- collecting ---- */
 
+/* Collect the slots of a pass from where it ends so far. */
+static void
+collect_on(Relation index, const IndexFormat *format, const MetaPage *meta, const ListBounds *bounds, uint64 end, uint32 most,
+		   LinkPass *pass)
+{
+	NodeCopy   *node = palloc(format->node_bytes);
+
+	while (pass->to < end && (most == 0 || pass->count < most))
+	{
+		uint64		chunk_end = Min(end, pass->to + COLLECT_CHUNK);
+		uint32	   *slots;
+		uint32		count;
+
+		if (!list_read(index, format, bounds, pass->to, chunk_end, &slots, &count) || count != chunk_end - pass->to)
+			report_corrupt(index, meta->oldest_list, "the pending list was trimmed beyond what is linked");
+		for (uint32 i = 0; i < count && (most == 0 || pass->count < most); i++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			pass->to++;
+			if (slots[i] >= bounds->next_fresh)
+				report_corrupt(index, bounds->oldest_list, "the pending list names a slot that does not exist");
+			if (!read_node(index, format, slots[i], node) || NodeState(node) != NODE_LIVE)
+				continue;
+			if (pass->count == pass->room)
+			{
+				pass->room *= 2;
+				pass->slots = repalloc_huge(pass->slots, sizeof(uint32) * pass->room);
+				pass->offsets = repalloc_huge(pass->offsets, sizeof(uint32) * pass->room);
+			}
+			pass->offsets[pass->count] = pass->to - 1 - pass->from;
+			pass->slots[pass->count++] = slots[i];
+		}
+		pfree(slots);
+	}
+	pass->live = pass->count;
+	pfree(node);
+}
+
 /*
  * Collect up to most slots that are listed and not yet linked. Live ones whose row an interrupted pass has written already are
  * among them: that pass may not have come to their reverse edges.
@@ -97,43 +135,25 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 {
 	MetaPage	meta;
 	ListBounds	bounds;
-	NodeCopy   *node = palloc(format->node_bytes);
-	Size		room = 1024;
 
 	list_bounds(index, format, &meta, &bounds);
 	pass->from = pass->to = bounds.linked;
 	pass->count = 0;
-	pass->slots = palloc(sizeof(uint32) * room);
-	pass->offsets = palloc(sizeof(uint32) * room);
-	while (pass->to < bounds.end && (most == 0 || pass->count < most))
-	{
-		uint64		chunk_end = Min(bounds.end, pass->to + COLLECT_CHUNK);
-		uint32	   *slots;
-		uint32		count;
+	pass->room = 1024;
+	pass->slots = palloc(sizeof(uint32) * pass->room);
+	pass->offsets = palloc(sizeof(uint32) * pass->room);
+	collect_on(index, format, &meta, &bounds, bounds.end, most, pass);
+}
 
-		if (!list_read(index, format, &bounds, pass->to, chunk_end, &slots, &count) || count != chunk_end - pass->to)
-			report_corrupt(index, meta.oldest_list, "the pending list was trimmed beyond what is linked");
-		for (uint32 i = 0; i < count && (most == 0 || pass->count < most); i++)
-		{
-			CHECK_FOR_INTERRUPTS();
-			pass->to++;
-			if (slots[i] >= bounds.next_fresh)
-				report_corrupt(index, bounds.oldest_list, "the pending list names a slot that does not exist");
-			if (!read_node(index, format, slots[i], node) || NodeState(node) != NODE_LIVE)
-				continue;
-			if (pass->count == room)
-			{
-				room *= 2;
-				pass->slots = repalloc_huge(pass->slots, sizeof(uint32) * room);
-				pass->offsets = repalloc_huge(pass->offsets, sizeof(uint32) * room);
-			}
-			pass->offsets[pass->count] = pass->to - 1 - pass->from;
-			pass->slots[pass->count++] = slots[i];
-		}
-		pfree(slots);
-	}
-	pass->live = pass->count;
-	pfree(node);
+/* Let a pass take in what was listed since it was collected, up to a list position. */
+void
+link_collect_more(Relation index, const IndexFormat *format, uint64 end, LinkPass *pass)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	list_bounds(index, format, &meta, &bounds);
+	collect_on(index, format, &meta, &bounds, Min(end, bounds.end), 0, pass);
 }
 
 /* ---- writing rows ---- */

@@ -30,6 +30,7 @@ typedef struct LinkPass
 	uint32		count;			/* live unlinked slots among them */
 	uint32	   *slots;			/* in the order of the list */
 	uint32	   *offsets;		/* their positions - from, as link_collect fills them */
+	uint32		room;			/* of both, if link_collect made them */
 	uint32		live;			/* live slots in [from, to): these are in the graph when the pass is whole */
 } LinkPass;
 
@@ -45,6 +46,9 @@ extern bool linker_lock_wanted(Relation index, bool session);
 
 /* Collect up to most unlinked slots (0: all). The arrays are palloc'd. */
 extern void link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass);
+
+/* Add those of list entries that came since, up to a position that the list has reached. */
+extern void link_collect_more(Relation index, const IndexFormat *format, uint64 end, LinkPass *pass);
 
 /*
  * Write a pass: rows by block, stamped; seeds; then linked_position, trimming and change_seq. Rows of slots that are no longer live or

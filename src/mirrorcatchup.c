@@ -19,6 +19,7 @@
 #define POLL_MS			50		/* on a standby, where nobody tells */
 #define RELOOK_MS		10000	/* elsewhere, in case nobody did */
 #define GROWING_LOOK_MS	1000	/* while there are rows that may be linked soon */
+#define PACE_MS			100		/* over which the pace of inserts is taken */
 
 /* A list entry, with what its page says. */
 typedef struct Entry
@@ -311,6 +312,19 @@ become_ready(MirrorSlice *slice)
 							 progress->rows, monotonic_ms() - progress->load_started_ms)));
 }
 
+/* How fast the list grows. */
+static void
+take_pace(MirrorProgress *progress, uint64 end, int64 now)
+{
+	int64		passed = now - progress->paced_ms;
+
+	if (passed < PACE_MS)
+		return;
+	progress->pace = progress->paced_ms == 0 ? 0 : (uint32) Min((end - progress->paced_end) * 1000 / passed, UINT32_MAX);
+	progress->paced_end = end;
+	progress->paced_ms = now;
+}
+
 /* When to look again, unless somebody says that there is something to see. */
 static void
 plan_look(MirrorSlice *slice, const ListBounds *bounds)
@@ -323,6 +337,7 @@ plan_look(MirrorSlice *slice, const ListBounds *bounds)
 		progress->end_seen = bounds->end;
 		progress->grown_ms = now;
 	}
+	take_pace(progress, bounds->end, now);
 	if (!slice->primary)
 		progress->look_at_ms = now + POLL_MS;
 	else

@@ -6,6 +6,9 @@
  * about PIECE_MS at a time, and between pieces the mirror is kept current; rows that several pieces changed are kept once, as the
  * last piece left them. When somebody waits for the lock, or memory for rows is used up, what there is gets written, and the list
  * position stays: the next pass goes on behind rows that are linked already.
+ *
+ * Where rows come so fast that there will soon be enough to write, a pass begins before there are, and stays open for those that come: every query
+ * searches exactly what the engine has not linked, whatever the pages say.
  */
 #include "gpuann.h"
 
@@ -26,6 +29,11 @@
 #define LEAST_ENTRIES		1000
 #define ROWS_PER_ENTRY		20
 #define WAITING_MS			30000
+
+/* A pass is opened for so many rows if at their pace there are enough to write within OPEN_MS; it is closed then, or when no more have come for a while. */
+#define EARLY_ENTRIES		64
+#define OPEN_MS				10000
+#define CLOSE_MS			200
 
 /*
  * How long a piece is to take, with fetching what it changed: no longer, because the mirror cannot follow meanwhile. Smaller ones cost the engine
@@ -54,6 +62,7 @@ typedef struct LinkWork
 	int			lane;
 	bool		in_flight;
 	bool		linked_any;		/* the mirror has rows that the pages have not */
+	int64		opened_ms;
 	LinkPass	pass;
 	uint32	   *todo;			/* slots of the pass that the pages do not show as linked */
 	uint32		ntodo;
@@ -120,14 +129,28 @@ link_abandon(void)
 	forget_work();
 }
 
+/* List entries that are enough to write. */
+static uint64
+crowd(const MirrorSlice *slice)
+{
+	return Max(LEAST_ENTRIES, slice->progress->rows / ROWS_PER_ENTRY);
+}
+
+/* Whether so many entries will be enough to write within a time. */
+static bool
+will_be_crowd(const MirrorSlice *slice, uint64 unlinked, int64 ms)
+{
+	return unlinked + (uint64) slice->progress->pace * (uint64) Max(ms, 0) / 1000 >= crowd(slice);
+}
+
 /* Whether a pass is worth it now. */
 static bool
 worth_it(const MirrorSlice *slice, const ListBounds *bounds)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
-	uint64		crowd = Max(LEAST_ENTRIES, slice->progress->rows / ROWS_PER_ENTRY);
 
-	return unlinked >= crowd ||
+	return unlinked >= crowd(slice) ||
+		(unlinked >= EARLY_ENTRIES && will_be_crowd(slice, unlinked, OPEN_MS)) ||
 		(unlinked >= LINK_LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= WAITING_MS);
 }
 
@@ -152,15 +175,16 @@ is_done(const MirrorSlice *slice, uint32 slot, uint64 change_seq)
 	return done;
 }
 
-/* Keep the slots of the pass that are to be linked. */
+/* Keep those slots of the pass, from one on, that are to be linked. */
 static void
-choose_todo(const MirrorSlice *slice)
+choose_todo(const MirrorSlice *slice, uint32 first)
 {
+	uint32		before = work.ntodo;
 	MetaPage	meta;
 
 	read_meta(slice->index, &meta);
-	work.todo = MemoryContextAllocHuge(work.memory, Max(work.pass.count, 1) * sizeof(uint32));
-	for (uint32 i = 0; i < work.pass.count; i++)
+	work.todo = repalloc_huge(work.todo, Max(work.pass.count, 1) * sizeof(uint32));
+	for (uint32 i = first; i < work.pass.count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!is_done(slice, work.pass.slots[i], meta.change_seq))
@@ -168,9 +192,9 @@ choose_todo(const MirrorSlice *slice)
 	}
 
 	/* In random order: rows that were inserted together are often alike, and pieces of likes make poor edges. */
-	for (uint32 i = work.ntodo; i > 1; i--)
+	for (uint32 i = work.ntodo; i > before + 1; i--)
 	{
-		uint32		other = (uint32) pg_prng_uint64_range(&pg_global_prng_state, 0, i - 1);
+		uint32		other = (uint32) pg_prng_uint64_range(&pg_global_prng_state, before, i - 1);
 		uint32		slot = work.todo[i - 1];
 
 		work.todo[i - 1] = work.todo[other];
@@ -198,8 +222,42 @@ begin_pass(const MirrorSlice *slice)
 
 	slice->progress->seeds_sum = 0; /* the engine will choose some */
 	before = MemoryContextSwitchTo(work.memory);
+	work.opened_ms = monotonic_ms();
 	link_collect(slice->index, slice->format, 0, &work.pass);
-	choose_todo(slice);
+	work.todo = palloc(sizeof(uint32));
+	choose_todo(slice, 0);
+	MemoryContextSwitchTo(before);
+}
+
+/* Whether the rows collected fill the memory allowed. */
+static bool
+memory_used_up(void)
+{
+	return (Size) work.nrows * (work.degree * sizeof(uint32) + 64) > (Size) maintenance_work_mem * 1024;
+}
+
+/* Whether a pass without anything to do waits for rows that come. */
+static bool
+stays_open(const MirrorSlice *slice)
+{
+	int64		now = monotonic_ms();
+
+	return work.done > 0 && !memory_used_up() && now - slice->progress->grown_ms < CLOSE_MS && !linker_lock_wanted(slice->index, true) &&
+		work.pass.to - work.pass.from < crowd(slice) && will_be_crowd(slice, work.pass.to - work.pass.from, work.opened_ms + OPEN_MS - now);
+}
+
+/* Take rows that have come into the pass, if they are enough for a piece. */
+static void
+take_more(const MirrorSlice *slice)
+{
+	uint32		first = work.pass.count;
+	MemoryContext before;
+
+	if (slice->progress->position < work.pass.to + EARLY_ENTRIES)
+		return;
+	before = MemoryContextSwitchTo(work.memory);
+	link_collect_more(slice->index, slice->format, slice->progress->position, &work.pass);
+	choose_todo(slice, first);
 	MemoryContextSwitchTo(before);
 }
 
@@ -466,13 +524,6 @@ end_writing(MirrorSlice *slice)
 	MemoryContextSwitchTo(before);
 }
 
-/* Whether the rows collected fill the memory allowed. */
-static bool
-memory_used_up(void)
-{
-	return (Size) work.nrows * (work.degree * sizeof(uint32) + 64) > (Size) maintenance_work_mem * 1024;
-}
-
 bool
 link_await(int most_ms)
 {
@@ -517,10 +568,17 @@ SliceEnding
 link_go_on(MirrorSlice *slice)
 {
 	SliceEnding ending = SLICE_IDLE;
-	bool		whole = work.done == work.ntodo;
+	bool		whole;
 
 	if (work.writer != NULL)
 		return go_on_writing(slice);
+	if (work.done == work.ntodo && stays_open(slice))
+	{
+		take_more(slice);
+		if (work.done == work.ntodo)
+			return SLICE_IDLE;
+	}
+	whole = work.done == work.ntodo;
 	if (!whole && !memory_used_up() && (work.done == 0 || !linker_lock_wanted(slice->index, true)))
 		return post_piece(slice);
 

@@ -43,6 +43,9 @@ typedef struct MirrorProgress
 	uint64		seeds_sum;		/* of the seeds sent last; 0: they may not be those that the mirror has */
 	uint64		end_seen;		/* end of the list at the last look, and when it last moved */
 	int64		grown_ms;
+	uint64		paced_end;		/* end of the list when its pace was last taken, and when that was */
+	int64		paced_ms;
+	uint32		pace;			/* entries per second */
 	int64		load_started_ms;
 	int64		look_at_ms;		/* when to look again without being told */
 	uint64		replayed;		/* on a standby: everything replayed up to here is in the mirror */

@@ -254,18 +254,18 @@ make_result(Linking *linking)
 		return ENGINE_NO_MEMORY;
 	job->link_bytes = (size_t) count * (degree + 1) * sizeof(uint32_t) + nseeds * sizeof(uint32_t);
 	atomic_fetch_add(&mirror->budget->state, job->link_bytes);
-	for (uint32_t slot = 0; slot < linking->rows; slot++)
-	{
-		uint32_t   *row = rows + (size_t) job->link.count * degree;
+	for (uint32_t i = 0; i <= linking->rows / 64; i++)
+		for (uint64_t bits = linking->changed[i]; bits != 0; bits &= bits - 1)
+		{
+			uint32_t   *row = rows + (size_t) job->link.count * degree;
+			uint32_t	slot = i * 64 + (uint32_t) __builtin_ctzll(bits);
 
-		if (!bit64_is_set(linking->changed, slot))
-			continue;
-		for (uint32_t n = mirror_read_row(mirror, slot, linking->rows, row); n < degree; n++)
-			row[n] = NO_SLOT;
-		if (mirror_word(mirror, slot) & WORD_LINKED)
-			bit64_set(linked, job->link.count);
-		slots[job->link.count++] = slot;
-	}
+			for (uint32_t n = mirror_read_row(mirror, slot, linking->rows, row); n < degree; n++)
+				row[n] = NO_SLOT;
+			if (mirror_word(mirror, slot) & WORD_LINKED)
+				bit64_set(linked, job->link.count);
+			slots[job->link.count++] = slot;
+		}
 	for (; job->link.nseeds < nseeds; job->link.nseeds++)
 		seeds[job->link.nseeds] = atomic_load(&mirror->seeds[job->link.nseeds]);
 	return ENGINE_OK;

@@ -217,62 +217,102 @@ superblock_changed(const MirrorSlice *slice, uint32 superblock)
 	return changed;
 }
 
-/* Send what has changed in superblocks since the last scan, as far as time allows. What was gathered is sent before anything else is. */
+/* What pages have changed by now is to come to the mirror too; where too many such numbers wait already, a later look takes it up. */
+static void
+aim_at(MirrorProgress *progress, uint64 change_seq)
+{
+	uint32		count = progress->scan_ntargets;
+	uint64		newest = count > 0 ? progress->scan_targets[count - 1].change_seq : progress->change_seq;
+
+	if (change_seq > newest && count < SCAN_TARGETS)
+		progress->scan_targets[progress->scan_ntargets++] = (ScanTarget) {.change_seq = change_seq};
+}
+
+/* The oldest target is reached. */
 static SliceEnding
-scan_superblocks(MirrorSlice *slice, NodeGathering *gathering)
+reach_target(MirrorSlice *slice, const MetaPage *meta)
+{
+	MirrorProgress *progress = slice->progress;
+	SliceEnding ending = load_seeds(slice, meta);
+
+	if (ending != SLICE_IDLE)
+		return ending;
+	progress->change_seq = Max(progress->change_seq, progress->scan_targets[0].change_seq);
+	atomic_store(&slice->track->changes_sent, progress->change_seq);
+	progress->scan_ntargets--;
+	memmove(progress->scan_targets, progress->scan_targets + 1, progress->scan_ntargets * sizeof(ScanTarget));
+	return SLICE_IDLE;
+}
+
+/* So many superblocks more were visited, and what they had to tell was told; `next` comes next. */
+static SliceEnding
+count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 next, uint32 superblocks)
+{
+	MirrorProgress *progress = slice->progress;
+	SliceEnding ending = SLICE_IDLE;
+
+	progress->scan_superblock = next;
+	for (uint32 i = 0; i < progress->scan_ntargets; i++)
+		progress->scan_targets[i].visited += visited;
+	while (ending == SLICE_IDLE && progress->scan_ntargets > 0 && progress->scan_targets[0].visited >= superblocks)
+		ending = reach_target(slice, meta);
+	return ending;
+}
+
+/*
+ * Go round the superblocks, and send what has changed in them since the oldest target was reached, as far as time allows. What was gathered is sent before
+ * anything else is.
+ */
+static SliceEnding
+scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gathering)
 {
 	MirrorProgress *progress = slice->progress;
 	const IndexFormat *format = slice->format;
+	uint32		superblocks = (progress->rows + format->superblock_slots - 1) / format->superblock_slots;
 	uint32		next = progress->scan_superblock;
+	uint32		visited = 0;	/* since something was sent */
+	bool		over = false;
 
-	for (;; next++)
+	for (;;)
 	{
-		bool		ends = (uint64) next * format->superblock_slots >= progress->rows;
-		/* one at least: rows that come all the time must not keep edges from the mirror */
-		bool		over = next > progress->scan_superblock && slice_over_for_news(slice);
-
 		CHECK_FOR_INTERRUPTS();
-		if (ends || over || !gather_has_room(gathering, format))
+		if (over || progress->scan_targets[0].visited + visited >= superblocks || !gather_has_room(gathering, format))
 		{
 			SliceEnding ending = gather_send(slice, gathering);
 
+			if (ending == SLICE_IDLE)
+				ending = count_visits(slice, meta, visited, next, superblocks);
 			if (ending != SLICE_IDLE)
 				return ending;
-			progress->scan_superblock = next;
-			if (ends)
+			visited = 0;
+			if (progress->scan_ntargets == 0)
 				return SLICE_IDLE;
 			if (over)
 				return SLICE_MORE;
 		}
+		if (next >= superblocks)
+			next = 0;
 		if (superblock_changed(slice, next))
 			gather_superblock(slice, next, progress->change_seq, true, gathering);
+		next++;
+		visited++;
+		/* looked at after one at least: rows that come all the time must not keep edges from the mirror */
+		over = slice_over_for_news(slice);
 	}
 }
 
-/* Send what has changed since the last scan, as far as time allows. */
+/* Send what has changed since the last scan, as far as time allows. Changes that come while it goes on wait for one round, not for the end of this one first. */
 static SliceEnding
 scan_changes(MirrorSlice *slice, const MetaPage *meta)
 {
-	MirrorProgress *progress = slice->progress;
 	NodeGathering gathering;
 	SliceEnding ending;
 
-	if (progress->scan_target == 0)
-	{
-		progress->scan_target = meta->change_seq;
-		progress->scan_superblock = 0;
-	}
+	aim_at(slice->progress, meta->change_seq);
 	gather_begin(&gathering, slice->format);
-	ending = scan_superblocks(slice, &gathering);
+	ending = scan_superblocks(slice, meta, &gathering);
 	gather_end(&gathering);
-	if (ending == SLICE_IDLE)
-		ending = load_seeds(slice, meta);
-	if (ending != SLICE_IDLE)
-		return ending;
-	progress->change_seq = progress->scan_target;
-	atomic_store(&slice->track->changes_sent, progress->change_seq);
-	progress->scan_target = 0;
-	return SLICE_IDLE;
+	return ending;
 }
 
 /* Learn what the mirror has, which others may have brought there, as far as time allows. Nothing has changed since. */
@@ -369,7 +409,7 @@ catchup_step(MirrorSlice *slice)
 	if (progress->phase == PHASE_CATCHUP && progress->position >= progress->ready_at &&
 		(ending == SLICE_IDLE || ending == SLICE_MORE))
 		become_ready(slice);
-	if (ending == SLICE_IDLE && (progress->scan_target != 0 || meta.change_seq > progress->change_seq))
+	if (ending == SLICE_IDLE && (progress->scan_ntargets > 0 || meta.change_seq > progress->change_seq))
 		ending = scan_changes(slice, &meta);
 	/* Something newer may have come while the scan under way went on. */
 	if (ending == SLICE_IDLE && meta.change_seq > progress->change_seq)

@@ -20,6 +20,15 @@
 #define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by polling */
 #define EVICT_IDLE_MS		10000	/* a mirror asked for since does not make way */
 
+/* Changes of pages that a scan is to bring to a mirror: it has when every superblock was visited since. */
+typedef struct ScanTarget
+{
+	uint64		change_seq;
+	uint32		visited;
+} ScanTarget;
+
+#define SCAN_TARGETS	8
+
 /* How far a mirror has come. */
 typedef enum LoadPhase
 {
@@ -38,8 +47,9 @@ typedef struct MirrorProgress
 	uint64		position;		/* list entries before this are in the mirror */
 	uint64		ready_at;		/* list position at which the load is complete */
 	uint64		change_seq;		/* changes of pages up to this are in the mirror */
-	uint64		scan_target;	/* the change_seq that the scan under way will have reached; 0: none is under way */
-	uint32		scan_superblock;
+	ScanTarget	scan_targets[SCAN_TARGETS]; /* of the scan under way, oldest first */
+	uint32		scan_ntargets;	/* 0: none is under way */
+	uint32		scan_superblock;	/* to be visited next */
 	uint64		seeds_sum;		/* of the seeds sent last; 0: they may not be those that the mirror has */
 	uint64		end_seen;		/* end of the list at the last look, and when it last moved */
 	int64		grown_ms;

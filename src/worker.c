@@ -172,12 +172,35 @@ slice_call_deadline(const MirrorSlice *slice)
 	return monotonic_us() + (slice->call_us > 0 ? slice->call_us : LANE_CALL_US);
 }
 
+/* Whether the slice's call is still unanswered, and somebody has the engine link or repair the mirror, after which it comes. */
+static bool
+waits_for_linking(const MirrorSlice *slice)
+{
+	bool		linking = false;
+
+	for (uint32 i = 0; i < gpuann_layout.lanes && !linking; i++)
+	{
+		const AreaLane *lane = shared_lane(i);
+		RequestState state = request_state(atomic_load(&lane->state));
+
+		linking = (state == REQUEST_POSTED || state == REQUEST_TAKEN) && (lane->request.op == LANE_LINK || lane->request.op == LANE_REPAIR) &&
+			lane->request.mirror == (uint32) slice->entry && lane->request.mirror_generation == slice->generation;
+	}
+	return linking && !lane_has_answer(slice->lane);
+}
+
+/*
+ * Jobs of one mirror run in the order in which they came, and VACUUM's repair may take longer than a call is waited for. Whoever asked for it looks
+ * whether it gets on, and has the index locked meanwhile; so this waits as long as that.
+ */
 SliceEnding
 slice_call(MirrorSlice *slice)
 {
 	const char *text;
 	EngineStatus status = lane_call(slice->lane, slice_call_deadline(slice), &text);
 
+	while (status == ENGINE_FAILED && waits_for_linking(slice))
+		status = lane_await(slice->lane, slice_call_deadline(slice), 0, NULL, &text);
 	return slice_failed(slice, status, text);
 }
 

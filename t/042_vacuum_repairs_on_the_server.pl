@@ -208,6 +208,26 @@ foreach my $lie (1 .. 5)
 	followed("lie $lie");
 }
 
+# A repair that takes longer than the mirror's worker waits for an operation: what the worker sends meanwhile comes after it, and the mirror stays.
+{
+	my $reloads = qr/loading the mirror of gpuann index \d+ again/;
+	my $before = log_count($node, $reloads);
+	my $there = repaired_there();
+
+	half_dead();
+	faults('hold_link=1 hold_append=1');
+	$session->send($vacuum);
+	ok(await_held('a repair is held'), 'VACUUM waits for the server');
+	fill_rows($node, 20001, 20300, 16);
+	sleep 8;
+	faults('');
+	is($session->receive->{error}, '', 'a long repair: VACUUM ends well');
+	is(repaired_there() - $there, 1, 'a long repair: repaired on the server');
+	is(log_count($node, $reloads) - $before, 0, 'a long repair: the mirror was not given up');
+	right_after($node, 'a long repair');
+	followed('a long repair');
+}
+
 SKIP:
 {
 	skip 'no fault points', 1 if $session->query('SHOW gpuann.fault')->{error} ne '';

@@ -270,26 +270,29 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 	const IndexFormat *format = slice->format;
 	uint32		superblocks = (progress->rows + format->superblock_slots - 1) / format->superblock_slots;
 	uint32		next = progress->scan_superblock;
-	uint32		visited = 0;	/* since something was sent */
+	uint32		visited = 0;	/* since they were counted */
 	bool		over = false;
 
 	for (;;)
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (over || progress->scan_targets[0].visited + visited >= superblocks || !gather_has_room(gathering, format))
-		{
-			SliceEnding ending = gather_send(slice, gathering);
+		SliceEnding ending = SLICE_IDLE;
 
+		CHECK_FOR_INTERRUPTS();
+		if (over || progress->scan_targets[0].visited + visited >= superblocks)
+		{
+			ending = gather_send(slice, gathering);
 			if (ending == SLICE_IDLE)
 				ending = count_visits(slice, meta, visited, next, superblocks);
-			if (ending != SLICE_IDLE)
-				return ending;
 			visited = 0;
-			if (progress->scan_ntargets == 0)
+			if (ending == SLICE_IDLE && progress->scan_ntargets == 0)
 				return SLICE_IDLE;
-			if (over)
+			if (ending == SLICE_IDLE && over)
 				return SLICE_MORE;
 		}
+		else if (!gather_has_room(gathering, format))
+			ending = gather_post(slice, gathering);
+		if (ending != SLICE_IDLE)
+			return ending;
 		if (next >= superblocks)
 			next = 0;
 		if (superblock_changed(slice, next))

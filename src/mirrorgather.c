@@ -3,7 +3,7 @@
  *		Graph rows and deaths of superblocks, from their node pages to a lane.
  *
  * Several superblocks go together, as many as GATHER_BYTES of rows hold: each operation has processes wait for each other, which takes
- * longer than to copy a superblock's rows. A superblock's node records, at most 128 pages of them, fit a lane.
+ * longer than to copy a few rows. While rows are on their way the next are gathered. A superblock's node records, at most 128 pages of them, fit a lane.
  */
 #include "gpuann.h"
 
@@ -11,7 +11,7 @@
 
 #include "storage/bufmgr.h"
 
-#define GATHER_BYTES	(1024 * 1024)	/* half a millisecond of copying: rows that were inserted meanwhile wait for no more */
+#define GATHER_BYTES	(256 * 1024)	/* to gather them takes about as long as to have them told */
 
 void
 gather_begin(NodeGathering *gathering, const IndexFormat *format)
@@ -136,7 +136,7 @@ gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq)
 	}
 }
 
-/* Send the graph rows gathered. */
+/* Send the graph rows gathered, without waiting for the answer. */
 static SliceEnding
 send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 {
@@ -150,7 +150,7 @@ send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 	memcpy(slots, gathering->graph_slots, gathering->ngraph * sizeof(uint32));
 	memcpy(rows, gathering->graph_rows, gathering->ngraph * row_bytes);
 	request->count = gathering->ngraph;
-	return slice_call(slice);
+	return slice_post(slice);
 }
 
 /* Send the deaths gathered. */
@@ -169,17 +169,38 @@ send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 	return slice_call(slice);
 }
 
+/* Wait for the answer to the rows that are on their way. */
+static SliceEnding
+await_rows(MirrorSlice *slice, NodeGathering *gathering)
+{
+	if (!gathering->on_its_way)
+		return SLICE_IDLE;
+	gathering->on_its_way = false;
+	return slice_await(slice);
+}
+
+SliceEnding
+gather_post(MirrorSlice *slice, NodeGathering *gathering)
+{
+	SliceEnding ending = await_rows(slice, gathering);
+
+	if (ending == SLICE_IDLE && gathering->ndead > 0)
+		ending = send_dead(slice, gathering);
+	if (ending == SLICE_IDLE && gathering->ngraph > 0)
+	{
+		ending = send_rows(slice, gathering);
+		gathering->on_its_way = ending == SLICE_IDLE;
+	}
+	gathering->ndead = gathering->ngraph = 0;
+	return ending;
+}
+
 SliceEnding
 gather_send(MirrorSlice *slice, NodeGathering *gathering)
 {
-	SliceEnding ending = SLICE_IDLE;
+	SliceEnding ending = gather_post(slice, gathering);
 
-	if (gathering->ndead > 0)
-		ending = send_dead(slice, gathering);
-	if (ending == SLICE_IDLE && gathering->ngraph > 0)
-		ending = send_rows(slice, gathering);
-	gathering->ndead = gathering->ngraph = 0;
-	return ending;
+	return ending == SLICE_IDLE ? await_rows(slice, gathering) : ending;
 }
 
 void

@@ -99,6 +99,12 @@ link_in_flight(int entry)
 		monotonic_us() - work.posted_us < PIECE_DEADLINE_US;
 }
 
+bool
+link_rests(int entry)
+{
+	return work.entry == entry && !work.in_flight && work.writer == NULL && work.done > 0 && work.done == work.ntodo;
+}
+
 /* Forget the pass. The lock is let go by its owner. */
 static void
 forget_work(void)

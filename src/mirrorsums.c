@@ -111,24 +111,33 @@ node_sums_note(NodeSums *known, uint32 slot, uint32 sum)
 	return same;
 }
 
-/* Multilinear: products that do not wait for each other, for this is done of every row that VACUUM did not touch on pages that it did. */
+/*
+ * A sum of products of pairs, each with a key added (NH), and as many as half the row has: this is done of every row that VACUUM did not touch on pages
+ * that it did. Degrees are even.
+ */
 uint32
 node_sum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
 {
-	static uint64 keys[ENGINE_MAX_DEGREE + 1];
+	static uint32 keys[ENGINE_MAX_DEGREE];
+	static uint64 mixer = 0;
 	uint64		sum;
 	uint32		last = 0;
 
-	for (uint32 i = 0; keys[ENGINE_MAX_DEGREE] == 0 && i <= ENGINE_MAX_DEGREE; i++)
-		keys[i] = hash_bytes_uint32_extended(i, 0) | 1;
-	sum = start * keys[ENGINE_MAX_DEGREE];
-	for (uint32 i = 0; i < degree; i++)
+	if (mixer == 0)
 	{
-		uint32		next = row[i] + 1;	/* 0: NO_SLOT */
+		for (uint32 i = 0; i < ENGINE_MAX_DEGREE; i++)
+			keys[i] = (uint32) hash_bytes_uint32_extended(i, 0);
+		mixer = hash_bytes_uint32_extended(ENGINE_MAX_DEGREE, 0) | 1;
+	}
+	sum = start * mixer;
+	for (uint32 i = 0; i + 1 < degree; i += 2)
+	{
+		uint32		a = row[i] + 1; /* 0: NO_SLOT */
+		uint32		b = row[i + 1] + 1;
 
-		sum += keys[i] * next;
-		last = Max(last, next);
+		sum += (uint64) (a + keys[i]) * (b + keys[i + 1]);
+		last = Max(last, Max(a, b));
 	}
 	/* an edge to what the mirror does not know is left out there: it has to come again */
-	return last > slots ? 0 : Max((uint32) (sum >> 32), 1);
+	return last > slots ? 0 : Max((uint32) ((sum * mixer) >> 32), 1);
 }

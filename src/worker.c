@@ -36,6 +36,8 @@
 #define LINK_POLL_MS	1		/* while the engine links, for other mirrors */
 #define STANDBY_POLL_MS 50
 #define REST_MS			1000
+#define CROWD_PACE		1000	/* rows per second, of which each would be sent alone: */
+#define CROWD_MS		1		/* they are looked for so often only */
 #define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before it is refused */
 #define NO_SERVER_MS	100
 #define LANE_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay locked for it */
@@ -194,14 +196,29 @@ waits_for_linking(const MirrorSlice *slice)
  * whether it gets on, and has the index locked meanwhile; so this waits as long as that.
  */
 SliceEnding
-slice_call(MirrorSlice *slice)
+slice_await(MirrorSlice *slice)
 {
 	const char *text;
-	EngineStatus status = lane_call(slice->lane, slice_call_deadline(slice), &text);
+	EngineStatus status;
 
-	while (status == ENGINE_FAILED && waits_for_linking(slice))
+	do
 		status = lane_await(slice->lane, slice_call_deadline(slice), 0, NULL, &text);
+	while (status == ENGINE_FAILED && waits_for_linking(slice));
 	return slice_failed(slice, status, text);
+}
+
+SliceEnding
+slice_post(MirrorSlice *slice)
+{
+	return lane_post(slice->lane) ? SLICE_IDLE : slice_failed(slice, ENGINE_FAILED, "no server runs");
+}
+
+SliceEnding
+slice_call(MirrorSlice *slice)
+{
+	SliceEnding ending = slice_post(slice);
+
+	return ending == SLICE_IDLE ? slice_await(slice) : ending;
 }
 
 Buffer
@@ -500,6 +517,7 @@ static bool
 needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 {
 	AreaMirror *mirror = mirror_area(entry);
+	const MirrorProgress *progress = &mirror_track(entry)->progress;
 	uint32		state = atomic_load(&mirror->state);
 
 	*wait_ms = REST_MS;
@@ -513,6 +531,13 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 	if (link_in_flight(entry))
 	{
 		*wait_ms = LINK_POLL_MS;
+		return false;
+	}
+	/* The flag stays up meanwhile, so that who inserts need not wake us. */
+	if (progress->pace >= CROWD_PACE && state == MIRROR_READY && now < progress->look_at_ms && now - mirror_track(entry)->looked_ms < CROWD_MS &&
+		(!link_active(entry) || link_rests(entry)))
+	{
+		*wait_ms = CROWD_MS;
 		return false;
 	}
 	/* The flag goes down before pages are read, by whatever look: who finds it up does not wake us. */

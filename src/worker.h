@@ -98,6 +98,10 @@ extern int64 slice_call_deadline(const MirrorSlice *slice);
 /* Post the slice's lane and wait. SLICE_IDLE: done. */
 extern SliceEnding slice_call(MirrorSlice *slice);
 
+/* The same in two steps, with something else to do between them. */
+extern SliceEnding slice_post(MirrorSlice *slice);
+extern SliceEnding slice_await(MirrorSlice *slice);
+
 /* Read a page of the slice's index (reading ahead: the next one); InvalidBuffer: nothing was ever written there. Locked for share. */
 extern Buffer slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind);
 
@@ -176,6 +180,7 @@ typedef struct NodeGathering
 	uint32	   *graph_rows;
 	uint32	   *dead_slots;
 	uint32	   *dead_versions;
+	bool		on_its_way;		/* rows that were gathered before these: not answered yet */
 } NodeGathering;
 
 /* Begin with nothing; there is room for a superblock at least. */
@@ -194,7 +199,10 @@ extern void gather_superblock(const MirrorSlice *slice, uint32 superblock, uint6
 /* Learn what the mirror has of a superblock: the nodes of all pages that have not changed since change_seq. */
 extern void gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq);
 
-/* Send what was gathered, deaths first, and begin anew. */
+/* Send what was gathered, deaths first, and begin anew: the rows are on their way then, and others can be gathered. */
+extern SliceEnding gather_post(MirrorSlice *slice, NodeGathering *gathering);
+
+/* Send it, and wait until all has come there. */
 extern SliceEnding gather_send(MirrorSlice *slice, NodeGathering *gathering);
 extern void gather_end(NodeGathering *gathering);
 
@@ -205,6 +213,9 @@ extern bool link_active(int entry);
 
 /* Whether its engine job is in flight: other jobs on the mirror would wait for it. */
 extern bool link_in_flight(int entry);
+
+/* Whether its pass waits for rows to come. */
+extern bool link_rests(int entry);
 
 /* Begin a pass if it is worth it and nobody else links. The mirror is current to these. */
 extern void link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds);

@@ -23,8 +23,12 @@ CREATE TABLE checks (
 -- One row per path: searches per second before and during the inserts, and how long those took.
 CREATE TABLE runs (place integer GENERATED ALWAYS AS IDENTITY, path text, qps_before float8, seconds float8, qps_during float8);
 
--- Searches per second without and with inserts at a given rate, and the inserts that there were.
-CREATE TABLE paced (path text, qps_without float8, qps_with float8, inserts float8);
+-- Searches per second without inserts, with inserts into another table and without them before that, with inserts; and the inserts that there were.
+CREATE TABLE paced (path text, qps_without float8, qps_elsewhere float8, qps_before_elsewhere float8, qps_with float8, inserts float8);
+
+-- A table without the index, for rows that cost what they cost without it.
+CREATE TABLE elsewhere (id integer PRIMARY KEY, v vector);
+CREATE SEQUENCE next_elsewhere MINVALUE 0;
 
 -- Processors at work in each measurement, by who they work for.
 CREATE TABLE processors (path text, rate integer, who text, cores float8);
@@ -127,10 +131,11 @@ CREATE VIEW report AS
 
 -- Medians of the paced measurements; the change is the median of the turns' own.
 CREATE VIEW paced_report AS
-	SELECT format('| %s | %s | %s | %s %% | %s |', path,
+	SELECT format('| %s | %s | %s | %s %% | %s %% | %s |', path,
 		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY qps_without), 'FM999,999,999'),
 		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY qps_with), 'FM999,999,999'),
 		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY 100 * (qps_with / qps_without - 1)), 'SFM990.0'),
+		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY 100 * (qps_elsewhere / qps_before_elsewhere - 1)), 'SFM990.0'),
 		to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY inserts), 'FM999,999,999'))
 	FROM paced GROUP BY path;
 

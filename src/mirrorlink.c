@@ -93,6 +93,15 @@ link_active(int entry)
 }
 
 bool
+link_outlived(void)
+{
+	uint32		epoch;
+
+	return work.entry >= 0 &&
+		(!area_server_ready(&epoch) || atomic_load(&mirror_area(work.entry)->generation) != work.generation);
+}
+
+bool
 link_in_flight(int entry)
 {
 	return work.entry == entry && work.in_flight && !lane_has_answer(work.lane) &&

@@ -711,6 +711,9 @@ gpuann_worker_main(Datum arg)
 		}
 		refresh_entries();
 		FAULT_POINT("worker-round");
+		/* What it has linked is not written without the mirror that has it too, and others wait for its lock. */
+		if (link_outlived())
+			link_abandon();
 		for (int i = 0; i < me.count; i++)
 		{
 			CHECK_FOR_INTERRUPTS();

@@ -211,6 +211,9 @@ extern void gather_end(NodeGathering *gathering);
 /* Whether a pass is under way for this mirror; -1: for any. */
 extern bool link_active(int entry);
 
+/* Whether a pass is under way whose mirror has gone. */
+extern bool link_outlived(void);
+
 /* Whether its engine job is in flight: other jobs on the mirror would wait for it. */
 extern bool link_in_flight(int entry);
 

@@ -67,5 +67,28 @@ foreach my $round (1 .. 3)
 ok(await('the mirror is current', sub { figure($node, "mirror_lag || ' ' || mirror_change_lag") eq '0 0' }), 'the mirror follows when slots are used again');
 same_graph_answers($node, $node, 'and its graph answers are the pages\' once more');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'its exact answers are the table\'s');
+# Rows that come fast are linked in the mirror before there are enough to write. The server dies with them: nobody waits for the linker lock, and all is as before.
+sub open_pass
+{
+	my $held = sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND objid = 'items_v'::regclass AND objsubid = 1") };
+
+	return await('rows are linked as they come', sub { insert_and_look($id, 30); $id += 30; return $held->() > 0 });
+}
+
+($missed, $failed) = (0, '');
+ok(open_pass(), 'rows are linked as they come');
+insert_and_look($id++, 1) foreach (1 .. 20);
+is("$missed $failed", '0 ', 'and found at once');
+ok(await('the pass ends', sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND objid = 'items_v'::regclass AND objsubid = 1") eq '0' }), 'they are written when no more come');
+ok(await('the mirror is current', sub { figure($node, "mirror_lag || ' ' || mirror_change_lag") eq '0 0' }), 'the mirror has them all');
+same_graph_answers($node, $node, 'its graph answers are the pages\'');
+ok(open_pass(), 'once more');
+my $pid = server_pid($node);
+kill 'KILL', $pid;
+is($keeper->query('VACUUM items')->{error}, '', 'the server dies, and VACUUM gets the lock');
+ok(await('another server', sub { server_pid($node) ne $pid && await_mirror($node) }), 'another server has a mirror');
+ok(await('the mirror is current', sub { figure($node, "mirror_lag || ' ' || mirror_change_lag") eq '0 0' }), 'with what the pages have');
+same_graph_answers($node, $node, 'its graph answers are the pages\'');
+is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'its exact answers are the table\'s');
 $node->stop;
 done_testing();

@@ -41,6 +41,7 @@
 #define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before it is refused */
 #define NO_SERVER_MS	100
 #define LANE_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay locked for it */
+#define LANE_LOOK_US	1000000 /* between looks at what it is waited for */
 #define INVALIDATION_MS 10000	/* at least so often, catalog changes are taken note of: files of dropped relations are closed */
 
 /* When to leave: others wait and we had our time or have had nothing to do, or nothing was to do for long. */
@@ -174,7 +175,7 @@ slice_call_deadline(const MirrorSlice *slice)
 	return monotonic_us() + (slice->call_us > 0 ? slice->call_us : LANE_CALL_US);
 }
 
-/* Whether the slice's call is still unanswered, and somebody has the engine link or repair the mirror, after which it comes. */
+/* Whether somebody has the engine link or repair the mirror, after which the slice's call comes. */
 static bool
 waits_for_linking(const MirrorSlice *slice)
 {
@@ -188,22 +189,30 @@ waits_for_linking(const MirrorSlice *slice)
 		linking = (state == REQUEST_POSTED || state == REQUEST_TAKEN) && (lane->request.op == LANE_LINK || lane->request.op == LANE_REPAIR) &&
 			lane->request.mirror == (uint32) slice->entry && lane->request.mirror_generation == slice->generation;
 	}
-	return linking && !lane_has_answer(slice->lane);
+	return linking;
 }
 
 /*
  * Jobs of one mirror run in the order in which they came, and VACUUM's repair may take longer than a call is waited for. Whoever asked for it looks
- * whether it gets on, and has the index locked meanwhile; so this waits as long as that.
+ * whether it gets on, and has the index locked meanwhile; so this waits as long as that, and then as long as for any call.
  */
 SliceEnding
 slice_await(MirrorSlice *slice)
 {
+	int64		give_up_us = slice_call_deadline(slice);
 	const char *text;
 	EngineStatus status;
 
-	do
-		status = lane_await(slice->lane, slice_call_deadline(slice), 0, NULL, &text);
-	while (status == ENGINE_FAILED && waits_for_linking(slice));
+	for (;;)
+	{
+		status = lane_await(slice->lane, Min(give_up_us, monotonic_us() + LANE_LOOK_US), 0, NULL, &text);
+		if (status != ENGINE_FAILED || lane_has_answer(slice->lane))
+			break;
+		if (waits_for_linking(slice))
+			give_up_us = slice_call_deadline(slice);
+		else if (monotonic_us() >= give_up_us)
+			break;
+	}
 	return slice_failed(slice, status, text);
 }
 

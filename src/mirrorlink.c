@@ -41,6 +41,7 @@
  * of rows at which what each piece costs would show.
  */
 #define PIECE_MS			4
+#define PIECE_MOST_MS		50		/* but not less than twice what comes meanwhile, up to this, or the engine would never come to the end */
 #define FIRST_PIECE			64
 #define LEAST_PIECE			32
 #define MOST_PIECE			16384
@@ -373,6 +374,17 @@ fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 	return SLICE_IDLE;
 }
 
+/* How large the next piece is to be, if the last one took so long. */
+static uint32
+next_piece(const MirrorSlice *slice, int64 took_us)
+{
+	int64		in_time = (int64) work.piece * PIECE_MS * 1000 / took_us;
+	int64		in_most_time = (int64) work.piece * PIECE_MOST_MS * 1000 / took_us;
+	int64		keeps_up = 2 * (int64) slice->progress->pace * took_us / 1000000;
+
+	return (uint32) Max(LEAST_PIECE, Min(Max(in_time, Min(keeps_up, in_most_time)), (int64) Min(MOST_PIECE, work.piece * 4)));
+}
+
 /* Take over what a piece changed; seeds only of the last piece. */
 static SliceEnding
 take_piece(MirrorSlice *slice)
@@ -404,9 +416,7 @@ take_piece(MirrorSlice *slice)
 	}
 	/* It was answered before the slice began, in which the mirror has caught up since. */
 	took_us += monotonic_us() - began_us;
-	work.piece = (uint32) Max(LEAST_PIECE,
-							  Min((int64) work.piece * PIECE_MS * 1000 / Max(took_us, 1),
-								  (int64) Min(MOST_PIECE, work.piece * 4)));
+	work.piece = next_piece(slice, Max(took_us, 1));
 	return ending;
 }
 

@@ -72,7 +72,12 @@ phase_run(Worker *worker, Phase *phase, int threads)
 		phase->next = engine->phases;
 		engine->phases = phase;
 		atomic_fetch_add(&engine->phases_begun, 1);
-		pthread_cond_broadcast(&engine->work);
+		/* no more than can help: who is woken in vain looks for queries and phases for a while, at the price of those that have some */
+		if (threads >= engine->nthreads)
+			pthread_cond_broadcast(&engine->work);
+		else
+			for (uint32_t i = 0; i < phase->max_helpers; i++)
+				pthread_cond_signal(&engine->work);
 		pthread_mutex_unlock(&engine->lock);
 	}
 	else

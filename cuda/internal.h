@@ -58,6 +58,7 @@ struct CudaMirror
 	Range vectors;
 	Range versions;
 	Range dead;
+	size_t dead_cleared; /* bytes of its memory that have been cleared */
 	Range graph;
 	Range norms;
 	Range pending[2]; /* searches read one; a list without the linked slots is made in the other */

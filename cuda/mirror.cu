@@ -142,16 +142,6 @@ grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
 	return true;
 }
 
-/* Clear the bits of dead slots from this byte on: later each is written alone, beside others of its word. */
-static bool
-clear_bits(CudaEngine *engine, CudaMirror *mirror, size_t from, EngineError *error)
-{
-	if (GPU(&engine->failure, cudaMemsetAsync((char *) mirror->dead.base + from, 0, mirror->dead.mapped - from, engine->job_stream)))
-		return true;
-	gpu_failed(&engine->failure, error);
-	return false;
-}
-
 /* Grow to exactly so many slots: all or nothing, but that a range may stay larger than the others. */
 static EngineStatus
 grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *error)
@@ -159,7 +149,6 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	Arena *arena = &engine->arena;
 	RangeSize sizes[MIRROR_RANGES];
 	uint64_t cost = 0;
-	size_t bits = mirror->dead.mapped;
 	EngineStatus status = lanes_grow_bitmaps(engine, slots, error);
 
 	range_sizes(mirror, slots, sizes);
@@ -182,8 +171,6 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 		status = ENGINE_NO_MEMORY;
 	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
 		status = range_grow(arena, sizes[i].range, sizes[i].bytes, error);
-	if (status == ENGINE_OK && mirror->dead.mapped > bits && !clear_bits(engine, mirror, bits, error))
-		status = ENGINE_FAILED;
 	if (status == ENGINE_OK && !grow_host(engine, mirror, slots))
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "out of host memory for %u slots", slots);

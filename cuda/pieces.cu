@@ -201,6 +201,21 @@ is_marked(const uint64_t *bits, uint32_t i)
 	return bits != NULL && (bits[i / 64] >> (i % 64) & 1);
 }
 
+/*
+ * Clear what has been mapped of the dead bits since: later each is written alone, beside others of its word. Done by the piece that writes
+ * there first, not when memory is mapped: a mirror may be dropped before it has a job, and then nothing waits for the device.
+ */
+static bool
+clear_new_bits(CudaEngine *engine, CudaMirror *mirror)
+{
+	size_t from = mirror->dead_cleared;
+
+	if (mirror->dead.mapped == from)
+		return true;
+	mirror->dead_cleared = mirror->dead.mapped;
+	return GPU(&engine->failure, cudaMemsetAsync((char *) mirror->dead.base + from, 0, mirror->dead.mapped - from, engine->job_stream));
+}
+
 /* Absent slots from the published rows up to the first of an append: dead, of version 0, without graph rows. */
 bool
 piece_gap(CudaEngine *engine, CudaJob *job)
@@ -211,6 +226,8 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 
 	if (gap == 0)
 		return true;
+	if (!clear_new_bits(engine, mirror))
+		return false;
 	LAUNCH(set_slots_kernel, blocks_for(gap), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
 		   (uint32_t *) mirror->dead.base, (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL,
 		   (const uint8_t *) NULL, true, gap);
@@ -232,7 +249,7 @@ piece_append(CudaEngine *engine, CudaJob *job)
 	size_t used = 0;
 	uint32_t listed = 0;
 
-	if (piece == NULL)
+	if (piece == NULL || !clear_new_bits(engine, mirror))
 		return false;
 
 	Place vectors = take(piece, &used, (size_t) count * mirror->stride);

@@ -63,7 +63,7 @@ ok(await('a session sleeps', sub {
 kill 'KILL', $backend;
 $session->finish;
 ok(await('the server is gone', sub { !alive($pid) }), 'crash: the old server is gone');
-ok(await('the cluster is back', sub { ($node->psql('postgres', 'SELECT 1'))[0] == 0 }), 'crash: the cluster restarts');
+ok(await_cluster($node), 'crash: the cluster restarts');
 ok(await_mirror($node), 'crash: server and mirror too');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'crash: answers are right');
 is(status($node, 'restarts'), 0, 'crash: the area is a new one');

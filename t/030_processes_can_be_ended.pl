@@ -160,7 +160,7 @@ sub killed
 	kill 'KILL', $pid;
 	crowd_was_ended($crowd, "$what killed");
 	ok(await('the old server is gone', sub { !alive($server) }), "$what killed: the server ends with the cluster");
-	ok(await('the cluster is back', sub { ($node->psql('postgres', 'SELECT 1'))[0] == 0 }), "$what killed: the cluster is back");
+	ok(await_cluster($node), "$what killed: the cluster is back");
 	is(by_pages($node, 'SET gpuann.exact = on;'), by_table($node), "$what killed: answers are right at once");
 	ok(await_mirror($node), "$what killed: server and mirror come back");
 	is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), "$what killed: its answers are right");

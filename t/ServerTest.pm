@@ -18,7 +18,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(
-  server_node server_pid launcher_pid worker_pid await await_server await_mirror figure status by_server by_pages
+  server_node server_pid launcher_pid worker_pid await await_cluster await_server await_mirror figure status by_server by_pages
   by_table same_graph_answers log_count alive engine
 );
 
@@ -90,6 +90,13 @@ sub await
 		sleep 0.05;
 	}
 	return 1;
+}
+
+# After a crash. A psql that is refused before it has read its query is a broken pipe here, which is no end of the test.
+sub await_cluster
+{
+	my ($node) = @_;
+	return await('the cluster is back', sub { (eval { $node->psql('postgres', 'SELECT 1') } // 1) eq '0' });
 }
 
 sub await_server

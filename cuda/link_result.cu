@@ -194,7 +194,7 @@ begin_result(CudaJob *job)
 	return true;
 }
 
-/* Whether the mirror's seeds stay; if not, choose others. */
+/* Whether the mirror's seeds stay; if not, choose others. Rows that come cluster by cluster must have theirs, as over pages. */
 static bool
 keeps_seeds(CudaJob *job)
 {
@@ -202,7 +202,7 @@ keeps_seeds(CudaJob *job)
 	const CudaMirror *mirror = job->mirror;
 	uint32_t want = seed_count(mirror->linked + (work->repairs ? 0 : work->first), SEEDS_ROOM);
 
-	if (mirror->nseeds > 0 && (work->repairs || want <= mirror->nseeds + mirror->nseeds / 4))
+	if (mirror->nseeds > 0 && (work->repairs || want <= mirror->nseeds + mirror->nseeds / REACH_SHARE))
 	{
 		job->link.nseeds = mirror->nseeds;
 		return true;

@@ -11,8 +11,10 @@
 #include <string.h>
 
 #include "link.h"
+#include "reach.h"
 
 #define BATCH_SHARE			16		/* a batch is at most this part of what is linked */
+#define RENEW_SHARE			4		/* between batches, seeds are chosen anew when the graph has grown by this part; at the end, by REACH_SHARE */
 #define LINK_SEEDS			256		/* seeds a candidate search starts from */
 #define REMEMBER_SHARE		4		/* a link of at least this part of the rows remembers distances */
 #define QUERIES_ABOUT_US	10000	/* so long after the last */
@@ -295,7 +297,7 @@ link_all(Linking *linking, Worker *worker)
 	EngineStatus status = ENGINE_OK;
 
 	if (atomic_load(&linking->mirror->linked) > 0 && (!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
-		status = link_renew_seeds(linking);	/* rows from pages may have come without any */
+		status = link_renew_seeds(linking, RENEW_SHARE);	/* rows from pages may have come without any */
 	update_link_seeds(linking);
 	atomic_store(&job->watch.total, linking->count);
 	while (status == ENGINE_OK && linking->first < linking->count)
@@ -310,7 +312,7 @@ link_all(Linking *linking, Worker *worker)
 			break;
 		if (!linking->repairs)
 		{
-			status = link_renew_seeds(linking); /* searches go on meanwhile */
+			status = link_renew_seeds(linking, RENEW_SHARE); /* searches go on meanwhile */
 			update_link_seeds(linking);
 		}
 		linking->first += linking->batch;
@@ -351,7 +353,7 @@ link_run(CpuJob *job, Worker *worker)
 	}
 	if (linking.changed != NULL)
 	{
-		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking);
+		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking, REACH_SHARE);
 		if (result == ENGINE_OK)
 			result = make_result(&linking);
 		if (status == ENGINE_OK)

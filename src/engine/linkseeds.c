@@ -81,7 +81,7 @@ choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken
 }
 
 EngineStatus
-link_renew_seeds(Linking *linking)
+link_renew_seeds(Linking *linking, uint32_t share)
 {
 	Mirror	   *mirror = linking->mirror;
 	uint32_t	rows = linking->rows;
@@ -91,7 +91,7 @@ link_renew_seeds(Linking *linking)
 	uint32_t   *seeds;
 	EngineStatus status = ENGINE_NO_MEMORY;
 
-	if (have > 0 && want <= have + have / 4)
+	if (have > 0 && want <= have + have / share)
 		return ENGINE_OK;
 	taken = calloc(((size_t) rows + 63) / 64 + 1, sizeof(uint64_t));
 	seeds = malloc((size_t) want * sizeof(uint32_t) + 1);

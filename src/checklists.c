@@ -308,11 +308,14 @@ bool
 check_late_entries(IndexCheck *check)
 {
 	uint32		next_fresh;
+	uint64		end;
 	bool		moved;
 
 	if (!follow_list(check, &moved))
 		return false;
+	/* The list goes on growing, into slots that are fresh now. */
 	next_fresh = ListPageOf(check->page)->append.next_fresh;
+	end = ListPageOf(check->page)->first_position + ListPageOf(check->page)->count;
 	if (next_fresh < check->append.next_fresh)
 		return violated(check, check->lists[check->nlists - 1], NO_SLOT, "the next fresh slot has gone back");
 	if (check->last_used >= next_fresh && check->last_used > 0)
@@ -327,8 +330,12 @@ check_late_entries(IndexCheck *check)
 			return false;
 		list = ListPageOf(check->page);
 		for (uint32 j = 0; j < list->count; j++)
-			if (list->first_position + j >= check->end && !late_entry(check, block, list->slots[j], next_fresh))
+		{
+			uint64		position = list->first_position + j;
+
+			if (position >= check->end && position < end && !late_entry(check, block, list->slots[j], next_fresh))
 				return false;
+		}
 	}
 	for (uint32 slot = 0; slot < check->append.next_fresh; slot++)
 	{

@@ -354,6 +354,10 @@ extern CudaMirror *engine_mirror(CudaEngine *engine, MirrorId id);
 /* Say of a refusal by the twin whose memory it is about. */
 extern void engine_host_refused(EngineError *error);
 
+/* context.cu: bytes in use of a device, and of these by this process; what the context has taken since. 0: not told */
+extern void device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own);
+extern uint64_t context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before, uint64_t own_before);
+
 /* mirror.cu */
 extern EngineStatus mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error);
 extern EngineStatus mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error);

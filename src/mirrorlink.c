@@ -7,7 +7,7 @@
  * last piece left them. When somebody waits for the lock, or memory for rows is used up, what there is gets written, and the list
  * position stays: the next pass goes on behind rows that are linked already.
  *
- * Where rows come so fast that there will soon be enough to write, a pass begins before there are, and stays open for those that come: every query
+ * With an OPEN_MS above 0 (it is 0 at present, see there): where rows come so fast that there will soon be enough to write, a pass begins before there are, and stays open for those that come: every query
  * searches exactly what the engine has not linked, whatever the pages say.
  */
 #include "gpuann.h"

@@ -8,6 +8,7 @@
  */
 #include "gpuann.h"
 
+#include "faults.h"
 #include "worker.h"
 
 #include "access/xlogrecovery.h"
@@ -234,13 +235,19 @@ reach_target(MirrorSlice *slice, const MetaPage *meta)
 {
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending = load_seeds(slice, meta);
+	uint32		left;
 
 	if (ending != SLICE_IDLE)
 		return ending;
+	FAULT_POINT("worker-target");
+	/* Whoever gives the mirror up clears its progress, at any moment: what is counted down is read once. */
+	left = *(volatile uint32 *) &progress->scan_ntargets;
+	if (left == 0)
+		return SLICE_LOST;
 	progress->change_seq = Max(progress->change_seq, progress->scan_targets[0].change_seq);
 	atomic_store(&slice->track->changes_sent, progress->change_seq);
-	progress->scan_ntargets--;
-	memmove(progress->scan_targets, progress->scan_targets + 1, progress->scan_ntargets * sizeof(ScanTarget));
+	progress->scan_ntargets = left - 1;
+	memmove(progress->scan_targets, progress->scan_targets + 1, (left - 1) * sizeof(ScanTarget));
 	return SLICE_IDLE;
 }
 

@@ -25,7 +25,7 @@ rows_in_lane(const IndexFormat *format, uint32 first, uint32 end)
 	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
 	uint64		fit = (LANE_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
 
-	return (uint32) Min(fit, Min(end, superblock_end) - first);
+	return first < end ? (uint32) Min(fit, Min(end, superblock_end) - first) : 0;
 }
 
 /* ---- pages of a run of slots, in the order in which they lie, but that a slot's node page comes before all of its vector ---- */
@@ -211,6 +211,8 @@ send_rows(MirrorSlice *slice)
 
 	if (versions == NULL || dead == NULL || vectors == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a lane");
+	if (count == 0)
+		return SLICE_LOST;		/* whoever gave the mirror up has cleared its progress just now */
 	memset(dead, 0, dead_bytes);
 	read_rows(slice, first, count, versions, dead, vectors);
 	request->first_slot = first;

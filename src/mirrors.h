@@ -6,7 +6,7 @@
  * MirrorTrack stands in PostgreSQL's own shared memory and holds what must be true. Launcher and workers find each other here too.
  *
  * gpuann_mirror_lock() protects in_use, key, worker and builder of every track, the worker slots, and the barred databases. The
- * progress of a track is its worker's, or its builder's.
+ * progress of a track is its worker's, or its builder's, until somebody gives the mirror up, who clears it, whatever they are at.
  */
 #ifndef GPUANN_MIRRORS_H
 #define GPUANN_MIRRORS_H

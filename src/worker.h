@@ -118,7 +118,7 @@ extern SliceEnding load_step(MirrorSlice *slice);
 /* Send the seeds, unless the mirror has these. */
 extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
 
-/* The rows that one lane holds, from a slot on and within its superblock. */
+/* The rows that one lane holds, from a slot on, within its superblock and before an end; none if the end is not beyond the slot. */
 extern uint32 rows_in_lane(const IndexFormat *format, uint32 first, uint32 end);
 
 /* mirrorfeed.c: the mirror of an index that is being built, filled by its builder from the start */

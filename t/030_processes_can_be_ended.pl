@@ -145,6 +145,22 @@ SKIP:
 		cmp_ok($node->safe_psql('postgres', "SELECT gpuann_prewarm('items_v')"), '>', 0, 'gpuann_prewarm brings it back');
 		is(worker_pid($node), $worker, 'the worker has lived through it');
 	});
+
+	# Whoever gives a mirror up clears what its worker has noted of it, in the middle of a slice too.
+	under_crowd('a mirror given up while changes are brought to it', sub {
+		my $file = $node->data_dir . '/gpuann_fault.worker-target';
+		my $worker;
+
+		churn();
+		ok(await('there is a worker', sub { $worker = worker_pid($node) }), 'a worker is there');
+		set_fault('worker-target wait 1');
+		ok(await('it has brought changes', sub { churn(); $node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP on) items'); -e $file }), 'it has brought changes');
+		$node->safe_psql('postgres', "SELECT gpuann_evict('items_v')");
+		set_fault('');
+		unlink $file;
+		ok(await_mirror($node), 'the mirror is loaded again');
+		is(worker_pid($node), $worker, 'the worker has lived through it');
+	});
 }
 check_index($node, 'after all');
 

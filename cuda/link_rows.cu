@@ -148,6 +148,7 @@ choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *
 	__syncwarp();
 	choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
 	choose_spread<T, TERM>(mirror, &choice);
+	choice.nkept = choice.count;
 	if (batch.repairs)
 		choose_own_fill(mirror, &choice);
 	else

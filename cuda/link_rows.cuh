@@ -38,6 +38,7 @@ struct Choice
 	uint32_t self;
 	uint32_t equal_key;
 	uint32_t nequals;
+	uint32_t nkept; /* the others fill, nearest first here */
 	uint32_t count;
 };
 
@@ -119,7 +120,7 @@ write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
 	{
 		bool has = i < choice.count;
-		LinkEntry entry = has ? choice.kept[i] : 0;
+		LinkEntry entry = has ? choice.kept[i < choice.nkept ? i : choice.nkept + choice.count - 1 - i] : 0;
 		bool back = has && !(batch.repairs && names(mirror, choice.self, link_slot(entry)));
 
 		batch.chosen[first + i] = has ? link_slot(entry) : NO_SLOT;
@@ -371,10 +372,10 @@ close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow &row
 {
 	uint32_t *stored = batch.graph + (size_t) row.target * mirror.degree;
 
+	uint32_t count = row.nkept + row.nfill;
+
 	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
-		stored[i] = i < row.nkept				? row_slot(row, row.kept[i])
-					: i < row.nkept + row.nfill ? row_slot(row, row.fill[i - row.nkept])
-												: NO_SLOT;
+		stored[i] = i < row.nkept ? row_slot(row, row.kept[i]) : i < count ? row_slot(row, row.fill[count - 1 - i]) : NO_SLOT;
 	if (threadIdx.x % WARP == 0)
 		mark_changed(batch, row.target);
 	__syncwarp();

@@ -257,7 +257,61 @@ driver_agrees(void)
 	CHECK((double) more <= 0.05 * said, "the driver counts %.0f bytes after a drop", (double) more);
 }
 
+/*
+ * Rows along a closed line, whose neighbours but two only fill, and rows far from all of them that come among others: each is found as soon as
+ * it is linked, however few are linked at once. (Where fill passes for kept ones, a row that they hide has no edge in but one.)
+ */
+static void
+off_a_line(uint32_t turn)
+{
+	uint32_t	rows = 2500;
+	uint32_t	arriving = 250;
+	uint32_t	piece = 62;
+	uint32_t	apart = 10;
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows + arriving, rows + arriving, SHAPE_UNIFORM);
+	uint32_t   *slots = allocate(arriving * sizeof(uint32_t));
+	EngineQuery query;
+
+	for (uint32_t slot = 0; slot < rows + arriving; slot++)
+		for (uint32_t i = 0; i < 8; i++)
+			((float *) world_vector(world, slot))[i] = slot < rows + arriving - apart ? (float) sin((slot < rows ? slot + 1 : slot + 3 + turn) * 12.9898 + (i + 1) * 78.233) :
+				0;
+	world_append(world, rows);
+	world_link(world);
+	world_append(world, arriving);
+	random_seed(turn);
+	for (uint32_t i = 0; i < arriving; i++)
+	{
+		uint32_t	other = random_below(i + 1);
+
+		slots[i] = slots[other];
+		slots[other] = rows + i;
+	}
+	for (uint32_t done = 0; done < arriving; done += piece)
+	{
+		EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 64, .slots = slots + done};
+		JobProgress progress;
+
+		link.count = arriving - done < piece ? arriving - done : piece;
+		if (run_job(&link, &progress) != ENGINE_OK)
+			must(progress.status, &progress.error, "link");
+		query_init(&query, world, METHOD_GRAPH, apart, 40, world_vector(world, world->rows - 1));
+		query_run(&query);
+		CHECK(recall_of(world, &query) == 1, "turn %u: after %u rows %.0f of %u rows off the line are found", turn, done + link.count,
+			  apart * recall_of(world, &query), apart);
+	}
+	world_drop(world);
+}
+
+static void
+rows_off_a_line(void)
+{
+	for (uint32_t turn = 0; turn < (options.quick ? 1u : 6u); turn++)
+		off_a_line(turn);
+}
+
 const Case link_cases[] = {
+	{"link_off_a_line", rows_off_a_line, false},
 	{"link_integers", integers, false},
 	{"link_collapsed", collapsed, false},
 	{"link_near_equals", near_equals, false},

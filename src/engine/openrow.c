@@ -114,7 +114,7 @@ open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances)
 
 	for (uint32_t i = 0; i < count; i++)
 	{
-		const SearchResult *entry = i < row->nkept ? &row->kept[i] : &row->fill[i - row->nkept];
+		const SearchResult *entry = i < row->nkept ? &row->kept[i] : &row->fill[count - 1 - i];
 
 		neighbours[i] = entry->slot;
 		if (distances != NULL)

@@ -19,7 +19,7 @@ typedef struct OpenRow
 /* Put an entry in its place. */
 extern void open_row_insert(SearchResult *entries, uint32_t *count, SearchResult entry);
 
-/* Add a row's neighbours as they are read, in their order: the kept come first, and where distances fall the fill begins (see prune.h). */
+/* Add a row's neighbours as they are read, in their order: the kept come first, and where distances fall the fill begins, farthest first (see prune.h). */
 extern void open_row_read(OpenRow *row, SearchResult entry);
 
 extern bool open_row_has(const OpenRow *row, uint32_t slot);
@@ -30,7 +30,7 @@ extern bool open_row_has(const OpenRow *row, uint32_t slot);
  */
 extern void open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context);
 
-/* Write the neighbours down, the kept first, and their distances (unless NULL); returns how many they are. */
+/* Write the neighbours down, the kept first, then the fill in reverse, and their distances (unless NULL); returns how many they are. */
 extern uint32_t open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances);
 
 #endif							/* GPUANN_OPENROW_H */

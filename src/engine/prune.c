@@ -174,7 +174,7 @@ prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairD
 		choose_scattered(rule, candidates, count, pair, context, &choice);
 	choose_nearest(rule, candidates, count, &choice);
 	for (uint32_t i = 0; i < choice.count; i++)
-		chosen[i] = candidates[choice.chosen[i]];
+		chosen[i < *kept ? i : choice.count - 1 - (i - *kept)] = candidates[choice.chosen[i]];
 	return choice.count;
 }
 

@@ -27,7 +27,8 @@ typedef struct PruneRule
 
 /*
  * Sort candidates by (distance, slot), drop duplicates of a slot, and write the chosen slots to row: the kept nearest first, then
- * those that fill it nearest first. (So where distances fall, the fill begins: who updates a row later can tell.)
+ * those that fill it in reverse. (So where distances fall, the fill begins, or began one place before: who updates a row later can
+ * tell. Nearest first it could not, where all fill lies beyond the kept ones: rows along a line.)
  *
  * A candidate is kept if no kept one is nearer to it than the slot is; places left are filled with the nearest of the others,
  * duplicates of kept ones last. row has room for rule->degree; returns how many. (Vamana's robust prune with alpha 1; HNSW's

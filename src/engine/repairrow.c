@@ -229,8 +229,15 @@ repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, do
 			nrow = degree;
 		}
 	}
-	for (uint32_t i = *kept; i < nchosen && nrow < degree; i++)
-		if (!has_candidate(row + *kept, nrow - *kept, chosen[i].slot))
-			fill_row(row, *kept, &nrow, chosen[i]);
+	for (uint32_t i = nchosen; i > *kept && nrow < degree; i--)
+		if (!has_candidate(row + *kept, nrow - *kept, chosen[i - 1].slot))
+			fill_row(row, *kept, &nrow, chosen[i - 1]);
+	for (uint32_t i = *kept, j = nrow; i + 1 < j; i++)
+	{
+		Candidate	nearest = row[i];
+
+		row[i] = row[--j];
+		row[j] = nearest;
+	}
 	return nrow;
 }

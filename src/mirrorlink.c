@@ -7,8 +7,8 @@
  * last piece left them. When somebody waits for the lock, or memory for rows is used up, what there is gets written, and the list
  * position stays: the next pass goes on behind rows that are linked already.
  *
- * With an OPEN_MS above 0 (it is 0 at present, see there): where rows come so fast that there will soon be enough to write, a pass begins before there are, and stays open for those that come: every query
- * searches exactly what the engine has not linked, whatever the pages say.
+ * Where rows come so fast that there will soon be enough to write, a pass begins before there are, and stays open for those that
+ * come: every query searches exactly what the engine has not linked, whatever the pages say.
  */
 #include "gpuann.h"
 
@@ -32,7 +32,7 @@
 
 /* A pass is opened for so many rows if at their pace there are enough to write within OPEN_MS; it is closed then, or when no more have come for a while. */
 #define EARLY_ENTRIES		64
-#define OPEN_MS				0		/* not ahead of time: searches were seen to miss a row for a moment then (1 of 32, on busy processors) */
+#define OPEN_MS				10000
 #define CLOSE_MS			200
 
 /*

@@ -53,6 +53,7 @@ typedef struct Launcher
 	int			engine;			/* settings it was started with */
 	int			memory_limit;
 	int			host_rows_limit;
+	char		engine_library[MAXPGPATH];
 } Launcher;
 
 static Launcher launcher;
@@ -105,6 +106,7 @@ start_server(void)
 	launcher.engine = gpuann_engine;
 	launcher.memory_limit = gpuann_gpu_memory_limit;
 	launcher.host_rows_limit = gpuann_host_rows_limit;
+	strlcpy(launcher.engine_library, gpuann_engine_library, MAXPGPATH);
 	launcher.start_at_ms = now + MOST_DELAY_MS;
 	atomic_store(&gpuann_area->server_state, SERVER_STARTING);
 	atomic_store(&gpuann_area->started_at, (int64) time(NULL));
@@ -236,6 +238,14 @@ server_round(void)
 	return atomic_load(&gpuann_area->server_state) == SERVER_READY ? watch_interval() : STARTING_POLL_MS;
 }
 
+/* Whether the server was started with other settings than those of now. */
+static bool
+has_other_settings(void)
+{
+	return gpuann_engine != launcher.engine || gpuann_gpu_memory_limit != launcher.memory_limit ||
+		gpuann_host_rows_limit != launcher.host_rows_limit || strcmp(gpuann_engine_library, launcher.engine_library) != 0;
+}
+
 /* Settings were reloaded: a server with others must go, and one that could not start may try again. */
 static void
 handle_reload(void)
@@ -246,8 +256,7 @@ handle_reload(void)
 		launcher.delay_ms = 0;
 		launcher.start_at_ms = 0;
 	}
-	else if (gpuann_engine != launcher.engine || gpuann_gpu_memory_limit != launcher.memory_limit ||
-			 gpuann_host_rows_limit != launcher.host_rows_limit)
+	else if (has_other_settings())
 	{
 		ereport(LOG, (errmsg("%s is restarted with changed settings", SERVER_PROGRAM)));
 		kill(launcher.server.pid, SIGTERM);

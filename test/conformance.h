@@ -53,6 +53,7 @@ extern const Case link_cases[];
 extern const Case filter_cases[];
 extern const Case start_cases[];
 extern const Case repair_cases[];
+extern const Case device_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));

@@ -320,11 +320,20 @@ static size_t device_bytes; /* in use */
 #define GARBAGE_BYTES ((size_t) 4 << 20) /* of new memory that starts out with garbage; the rest is zero */
 #define GRANULARITY ((size_t) 64 << 10)
 
+/* Whether the device is to lack this: the environment says what one opened now lacks. */
+static bool
+lacks(const char *what)
+{
+	const char *lack = getenv("GPUANN_EMULATE_LACK");
+
+	return lack != NULL && strcmp(lack, what) == 0;
+}
+
 cudaError_t
 cudaGetDeviceCount(int *count)
 {
-	*count = 1;
-	return cudaSuccess;
+	*count = lacks("device") ? 0 : 1;
+	return lacks("device") ? cudaErrorNoDevice : lacks("newer-driver") ? cudaErrorInsufficientDriver : cudaSuccess;
 }
 
 cudaError_t
@@ -332,11 +341,11 @@ cudaGetDeviceProperties(cudaDeviceProp *properties, int)
 {
 	memset(properties, 0, sizeof(*properties));
 	strcpy(properties->name, "emulated");
-	properties->major = 9;
+	properties->major = lacks("architecture") ? 7 : 9;
 	properties->multiProcessorCount = 4;
-	properties->sharedMemPerBlockOptin = SHARED_BYTES;
+	properties->sharedMemPerBlockOptin = lacks("architecture") ? (size_t) 64 << 10 : SHARED_BYTES;
 	properties->totalGlobalMem = DEVICE_BYTES;
-	return cudaSuccess;
+	return lacks("properties") ? cudaErrorUnknown : cudaSuccess;
 }
 
 cudaError_t
@@ -380,6 +389,8 @@ cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
 cudaError_t
 cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value)
 {
+	if (lacks("code"))
+		return cudaErrorNoKernelImageForDevice;
 	return value > (int) SHARED_BYTES ? cudaErrorInvalidValue : cudaSuccess;
 }
 
@@ -398,7 +409,7 @@ cudaGetErrorName(cudaError_t error)
 cudaError_t
 cudaDriverGetVersion(int *version)
 {
-	*version = CUDART_VERSION;
+	*version = lacks("driver") ? 0 : CUDART_VERSION;
 	return cudaSuccess;
 }
 
@@ -556,7 +567,7 @@ cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned i
 
 	*result = cudaDriverEntryPointSuccess;
 	for (const auto &entry : known)
-		if (strcmp(entry.symbol, symbol) == 0)
+		if (!lacks("virtual-memory") && strcmp(entry.symbol, symbol) == 0)
 		{
 			*function = entry.function;
 			return cudaSuccess;

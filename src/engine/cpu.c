@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cpu.h"
+#include "processors.h"
 #include "taskqueue.h"
 
 #define MAX_THREADS			1024
@@ -166,7 +167,7 @@ free_engine(CpuEngine *engine)
 static EngineStatus
 cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 {
-	long		cores = sysconf(_SC_NPROCESSORS_ONLN);
+	long		cores = processors_usable();
 	CpuEngine  *engine;
 	pthread_mutexattr_t attributes;
 	SimdLevel	level;

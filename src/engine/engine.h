@@ -134,7 +134,7 @@ engine_before(double distance_a, uint32_t slot_a, double distance_b, uint32_t sl
 
 typedef struct EngineConfig
 {
-	int			threads;		/* CPU engine: search and link threads; 0: one per online core */
+	int			threads;		/* CPU engine: search and link threads; 0: one per core that the process may use */
 	int			device;			/* CUDA engine: device number; -1: the first usable one */
 	uint64_t	memory_limit;	/* bytes of mirrors (and context); 0: the engine's default */
 	uint64_t	host_rows_limit;	/* CUDA engine: bytes of vectors in host memory (RESIDENCY_COMPRESSED); 0: none */

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "server.h"
+#include "engine/processors.h"
 
 #define AREA_MAX_SLOTS	(1u << 20)
 #define AREA_MAX_LANES	4096
@@ -207,7 +208,7 @@ server_ready(Server *server)
 	AreaHeader *area = server->area;
 	EngineInfo *info = &server->engine_info;
 	EngineMemory memory;
-	long		cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	long		cpus = processors_usable();
 
 	memset(info, 0, sizeof(*info));
 	memset(&memory, 0, sizeof(memory));

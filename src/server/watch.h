@@ -15,7 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "engine/processors.h"
 
 #define WATCH_LOOK_US		5	/* looks, in all */
 #define WATCH_LOOKS			10	/* between two of them at the clock */
@@ -105,7 +106,7 @@ static inline bool
 word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
 	if (watch->processors == 0)
-		watch->processors = sysconf(_SC_NPROCESSORS_ONLN);
+		watch->processors = processors_usable();
 	if (watch->processors > 1 && watch_worth(&watch->looks, WATCH_SELDOM_LOOK) && watch_judge(&watch->looks, watch_look(word, value)))
 		return true;
 	if (watch_worth(&watch->yields, WATCH_SELDOM_YIELD) && watch_judge(&watch->yields, watch_yield(word, value)))

@@ -54,6 +54,7 @@ extern const Case filter_cases[];
 extern const Case start_cases[];
 extern const Case repair_cases[];
 extern const Case device_cases[];
+extern const Case degree_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
@@ -113,6 +114,9 @@ extern World *world_create(ElementType type, Metric metric, uint32_t dims, uint3
 /* The same with a residency. */
 extern World *world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity,
 							  Shape shape);
+/* The same with graph rows of another degree than 32. */
+extern World *world_create_of_degree(uint32_t degree, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity,
+									 Shape shape);
 extern const void *world_vector(const World *world, uint32_t slot);
 extern void world_set_vector(World *world, uint32_t slot, uint64_t variant);
 extern void make_vector(const World *world, uint64_t variant, void *out);
@@ -130,6 +134,9 @@ typedef struct ModelWalk
 
 /* The reference walk over the mirror's graph as mirror_rows tells it. Linked rows only: no pending ones. */
 extern void model_walk(const World *world, const EngineQuery *query, ModelWalk *walk);
+
+/* Walks in reference mode, with the variations that a query has, step for step beside the model's. */
+extern void reference_variations(const World *world, uint32_t rounds);
 
 /* ---- driving the engine ---- */
 

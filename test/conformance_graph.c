@@ -397,9 +397,8 @@ follow(const World *world, EngineQuery *query)
 	check_equal("reference", query, walk.results, walk.count);
 }
 
-/* Walks with the variations that a query has. */
-static void
-follow_variations(const World *world, uint32_t rounds)
+void
+reference_variations(const World *world, uint32_t rounds)
 {
 	uint64_t   *bits = allocate(world->rows / 8 + 8);
 
@@ -448,7 +447,7 @@ reference_pairs(void)
 			world_ring(world, 20);
 			for (uint32_t slot = 0; slot < 400; slot += 9)
 				world_kill(world, slot);
-			follow_variations(world, 24);
+			reference_variations(world, 24);
 			world_drop(world);
 		}
 }
@@ -461,7 +460,7 @@ reference_linked(void)
 
 	world_append(world, 2000);
 	world_link(world);
-	follow_variations(world, 24);
+	reference_variations(world, 24);
 }
 
 /* A trace longer than its buffer is cut, and counted in full. */

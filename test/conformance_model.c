@@ -117,28 +117,18 @@ make_vector(const World *world, uint64_t variant, void *out)
 }
 
 /* Make vectors and an empty mirror for them. Vector `slot` is variant `slot`. */
-World *
-world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
-{
-	return world_create_in(RESIDENCY_FULL, type, metric, dims, room, capacity, shape);
-}
-
-World *
-world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+static World *
+create(const MirrorSpec *spec, uint32_t room, Shape shape)
 {
 	World	   *world = allocate(sizeof(*world));
-	MirrorSpec	spec = {
-		.dims = dims, .type = type, .metric = metric, .method = METHOD_GRAPH, .degree = 32, .capacity = capacity,
-		.residency = residency, .placement = PLACEMENT_SINGLE, .device = -1
-	};
 	EngineError error = {0};
 
-	world->type = type;
-	world->metric = metric;
-	world->dims = dims;
+	world->type = spec->type;
+	world->metric = spec->metric;
+	world->dims = spec->dims;
 	world->room = room;
-	world->degree = spec.degree;
-	world->vector_bytes = engine_vector_bytes(type, dims);
+	world->degree = spec->degree;
+	world->vector_bytes = engine_vector_bytes(spec->type, spec->dims);
 	world->vectors = allocate(room * world->vector_bytes);
 	world->versions = allocate((room + 1) * sizeof(uint32_t));
 	world->live = allocate(room + 1);
@@ -149,8 +139,36 @@ world_create_in(Residency residency, ElementType type, Metric metric, uint32_t d
 		world->live[slot] = true;
 		make_vector(world, slot, world->vectors + slot * world->vector_bytes);
 	}
-	must(ops->mirror_create(engine, &spec, &world->mirror, &error), &error, "mirror_create");
+	must(ops->mirror_create(engine, spec, &world->mirror, &error), &error, "mirror_create");
 	return world;
+}
+
+World *
+world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+{
+	return world_create_in(RESIDENCY_FULL, type, metric, dims, room, capacity, shape);
+}
+
+World *
+world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+{
+	MirrorSpec	spec = {
+		.dims = dims, .type = type, .metric = metric, .method = METHOD_GRAPH, .degree = 32, .capacity = capacity,
+		.residency = residency, .placement = PLACEMENT_SINGLE, .device = -1
+	};
+
+	return create(&spec, room, shape);
+}
+
+World *
+world_create_of_degree(uint32_t degree, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+{
+	MirrorSpec	spec = {
+		.dims = dims, .type = type, .metric = metric, .method = METHOD_GRAPH, .degree = degree, .capacity = capacity,
+		.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
+	};
+
+	return create(&spec, room, shape);
 }
 
 const void *

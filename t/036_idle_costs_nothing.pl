@@ -1,6 +1,6 @@
 # A table of very many partitions, each with an index and a mirror, and dozens of databases: while nobody asks, launcher, workers and server take
 # next to no processor time, no worker stays where there is nothing to serve, and each index is still answered rightly. On a standby
-# the same. GPUANN_LONG=1: 2,000 partitions, 60 databases.
+# the same. GPUANN_LONG=1: 2,000 partitions, 200 databases.
 
 use strict;
 use warnings;
@@ -16,7 +16,7 @@ use ServerTest;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my ($partitions, $databases) = $ENV{GPUANN_LONG} ? (2000, 60) : (200, 6);
+my ($partitions, $databases) = $ENV{GPUANN_LONG} ? (2000, 200) : (200, 6);
 my $rows = 20;					# of each partition
 my $seconds = 5;
 my $ticks = POSIX::sysconf(POSIX::_SC_CLK_TCK());

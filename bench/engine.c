@@ -18,6 +18,7 @@
 
 #define MOST_QUERIES	10000u
 #define MOST_LIST		16
+#define MOST_LONE		20000
 #define WARM_UPS		10
 #define LEAST_RUNS		10
 #define MOST_RUNS		200
@@ -201,9 +202,9 @@ load_graph(void)
 	free(seeds);
 }
 
-/* One query of a row, from submit to poll, in seconds; the first answer is the row itself. */
+/* One query of a row, from submit to poll, in seconds; the first answer is the row itself. *counters: what the engine says of it. */
 static double
-ask_row(const void *vector, SearchMethod method, uint32_t ef, SearchResult *results, uint32_t k, uint32_t *count)
+ask_row(const void *vector, SearchMethod method, uint32_t ef, SearchResult *results, uint32_t k, uint32_t *count, SearchCounters *counters)
 {
 	EngineQuery query = {.mirror = mirror, .method = method, .k = k, .ef = ef, .vector = vector, .results = results};
 	EngineQuery *one = &query;
@@ -216,39 +217,81 @@ ask_row(const void *vector, SearchMethod method, uint32_t ef, SearchResult *resu
 		must(ops->poll(engine, &one, 1, &done, &error), &error, "poll");
 	must(query.status, &query.error, "query");
 	*count = query.count;
+	*counters = query.counters;
 	return now() - start;
 }
 
-static int
-compare_doubles(const void *left, const void *right)
+/* A lone query: what it took, what of that it waited to start and was with the engine, and when it was asked, since the first. */
+typedef struct Lone
 {
-	double		a = *(const double *) left;
-	double		b = *(const double *) right;
+	double		seconds;
+	double		begun;
+	uint32_t	queue_us;
+	uint32_t	engine_us;
+} Lone;
+
+static int
+compare_lone(const void *left, const void *right)
+{
+	double		a = ((const Lone *) left)->seconds;
+	double		b = ((const Lone *) right)->seconds;
 
 	return a < b ? -1 : a > b;
 }
 
-/* Lone queries one after the other until a job (0: none) is over, or so many; prints their median and 99th of a hundred. */
+/* Of the slowest hundredth of queries, in order: what they took, and in which tenth of the time they were asked. */
+static void
+print_slowest(const Lone *lone, uint32_t n, double total)
+{
+	uint32_t	tenths[10] = {0};
+	double		seconds = 0,
+				queued = 0,
+				inside = 0;
+	uint32_t	first = n * 99 / 100;
+
+	for (uint32_t i = first; i < n; i++)
+	{
+		tenths[(int) (lone[i].begun / total * 10) % 10]++;
+		seconds += lone[i].seconds;
+		queued += lone[i].queue_us;
+		inside += lone[i].engine_us;
+	}
+	printf("* the slowest hundredth: mean %.1f us, of that %.1f queued, %.1f in the engine; by tenth of the time:", seconds / (n - first) * 1e6,
+		   queued / (n - first), inside / (n - first));
+	for (int i = 0; i < 10; i++)
+		printf(" %u", tenths[i]);
+	printf("\n");
+}
+
+/* Lone queries one after the other until a job (0: none) is over, or so many; prints what they took. */
 static void
 lone_queries(const char *vectors, JobId job, const char *what)
 {
-	static double seconds[20000];
+	static Lone lone[MOST_LONE];
 	static SearchResult results[10];
 	size_t		bytes = engine_vector_bytes(set.type, set.dims);
 	JobProgress progress = {0};
+	double		start = now();
 	uint32_t	n = 0;
 	uint32_t	count;
 
-	while (n < 20000 && !progress.completed && (job != 0 || n < 2000))
+	while (n < MOST_LONE && !progress.completed && (job != 0 || n < 2000))
 	{
-		seconds[n] = ask_row(vectors + (size_t) (n * 7919u % set.rows) * bytes, METHOD_GRAPH, set.efs[0], results, 10, &count);
+		SearchCounters counters;
+
+		lone[n].begun = now() - start;
+		lone[n].seconds = ask_row(vectors + (size_t) (n * 7919u % set.rows) * bytes, METHOD_GRAPH, set.efs[0], results, 10, &count, &counters);
+		lone[n].queue_us = counters.queue_us;
+		lone[n].engine_us = counters.engine_us;
 		n++;
 		if (job != 0)
 			ops->job_poll(engine, job, &progress);
 	}
-	qsort(seconds, n, sizeof(double), compare_doubles);
-	printf("* lone queries %s: median %.1f us, 99th of a hundred %.1f us, %u queries\n", what, seconds[n / 2] * 1e6,
-		   seconds[n * 99 / 100] * 1e6, n);
+	start = now() - start;
+	qsort(lone, n, sizeof(Lone), compare_lone);
+	printf("* lone queries %s: median %.1f us, 90th of a hundred %.1f us, 99th %.1f us, most %.1f us, %u queries in %.2f s\n", what,
+		   lone[n / 2].seconds * 1e6, lone[n * 9 / 10].seconds * 1e6, lone[n * 99 / 100].seconds * 1e6, lone[n - 1].seconds * 1e6, n, start);
+	print_slowest(lone, n, start);
 }
 
 /* Link the rows that were held back; beside it, if wanted, lone queries. */
@@ -284,11 +327,12 @@ compare_candidates(const char *vectors)
 	for (uint32_t i = 0; i < set.candidates; i++)
 	{
 		const char *vector = vectors + (size_t) ((uint64_t) i * set.rows / set.candidates) * bytes;
+		SearchCounters counters;
 		uint32_t	ntruth;
 		uint32_t	nfound;
 
-		ask_row(vector, METHOD_EXACT, 0, truth, 11, &ntruth);
-		ask_row(vector, METHOD_GRAPH, set.ef_construction, found, 11, &nfound);
+		ask_row(vector, METHOD_EXACT, 0, truth, 11, &ntruth, &counters);
+		ask_row(vector, METHOD_GRAPH, set.ef_construction, found, 11, &nfound, &counters);
 		for (uint32_t j = 1; j < ntruth; j++, all++)
 			for (uint32_t m = 0; m < nfound; m++)
 				hits += truth[j].slot == found[m].slot;

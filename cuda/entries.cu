@@ -4,7 +4,7 @@
  *
  * Kernels, on the job stream: 256 threads.
  *		begin		a block per pivot: one of the entries to begin with
- *		choose		a warp per entry: eight lanes measure a pivot; the nearest few are taken from shared memory, 4 x PIVOTS bytes a warp
+ *		choose		a warp per entry: eight lanes measure a pivot; the nearest few are taken from shared memory, 4 x PIVOTS_MOST bytes a warp
  *		mean		a block per pivot: the entries that chose it, at most MEMBERS, are listed in shared memory, a thread adds up a byte of their codes
  *		place		a warp per pivot, one launch per choice: takes the entries whose choice it is, in their order, while its list has room
  *		sample		a thread per entry of a link's lists; the rows of its batches choose as entries do
@@ -25,6 +25,7 @@
 #define ROUNDS 6u		  /* of k-means */
 #define MEMBERS 1024u	  /* entries that a mean is made of, at most */
 #define LEAST_MEMBERS 8u  /* entries to a pivot, where entries are few */
+#define AHEAD 8u		  /* a warp that looks for entries of a pivot has so many times 32 on their way */
 #ifdef EMULATED
 #define LEAST_SAMPLE 128u /* entries of a link's lists, at least: fewer are no better than seeds */
 #else
@@ -50,7 +51,7 @@ template <int TERM>
 __global__ void __launch_bounds__(THREADS)
 	choose_kernel(const MirrorView mirror, const EntryLists lists, uint32_t choices, uint32_t first, uint32_t count)
 {
-	__shared__ uint32_t keys[WARPS][PIVOTS];
+	__shared__ uint32_t keys[WARPS][PIVOTS_MOST];
 	uint32_t *own = keys[threadIdx.x / WARP];
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t i = blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -98,22 +99,37 @@ __global__ void __launch_bounds__(THREADS)
 	}
 }
 
+/* What entries chose: this lane's of AHEAD times 32 of them; NO_SLOT behind the last. */
+__device__ static inline void
+choices_ahead(const uint32_t *choices, uint32_t nentries, uint32_t first, uint32_t *ahead)
+{
+#pragma unroll
+	for (uint32_t i = 0; i < AHEAD; i++)
+		ahead[i] = first + i * WARP < nentries ? choices[first + i * WARP] : NO_SLOT;
+}
+
 /* List the entries that chose a pivot, in their order; returns how many. The first warp of a block. */
 __device__ static inline uint32_t
 list_members(const EntryLists &lists, uint32_t pivot, uint32_t *members)
 {
 	uint32_t n = 0;
 
-	for (uint32_t base = 0; base < lists.nentries && n < MEMBERS; base += WARP)
+	for (uint32_t base = 0; base < lists.nentries && n < MEMBERS; base += AHEAD * WARP)
 	{
-		uint32_t entry = base + threadIdx.x;
-		bool comes = entry < lists.nentries && lists.choices[entry] == pivot;
-		uint32_t ballot = __ballot_sync(FULL_WARP, comes);
-		uint32_t place = n + (uint32_t) __popc(ballot & ((1u << threadIdx.x) - 1));
+		uint32_t choices[AHEAD];
 
-		if (comes && place < MEMBERS)
-			members[place] = lists.entries[entry];
-		n += (uint32_t) __popc(ballot);
+		choices_ahead(lists.choices, lists.nentries, base + threadIdx.x, choices);
+#pragma unroll
+		for (uint32_t i = 0; i < AHEAD; i++)
+		{
+			bool comes = choices[i] == pivot;
+			uint32_t ballot = __ballot_sync(FULL_WARP, comes);
+			uint32_t place = n + (uint32_t) __popc(ballot & ((1u << threadIdx.x) - 1));
+
+			if (comes && place < MEMBERS)
+				members[place] = lists.entries[base + i * WARP + threadIdx.x];
+			n += (uint32_t) __popc(ballot);
+		}
 	}
 	return n < MEMBERS ? n : MEMBERS;
 }
@@ -184,20 +200,26 @@ __global__ void __launch_bounds__(THREADS)
 		return;
 	for (uint32_t base = 0; base < mirror.degree; base += WARP)
 		n += (uint32_t) __popc(__ballot_sync(FULL_WARP, base + lane < mirror.degree && list[base + lane] != NO_SLOT));
-	for (uint32_t base = 0; base < lists.nentries && n < mirror.degree; base += WARP)
+	for (uint32_t base = 0; base < lists.nentries && n < mirror.degree; base += AHEAD * WARP)
 	{
-		uint32_t entry = base + lane;
-		bool comes = entry < lists.nentries && lists.choices[(size_t) choice * lists.nentries + entry] == pivot &&
-					 lists.placed[entry] < lists.copies;
-		uint32_t ballot = __ballot_sync(FULL_WARP, comes);
-		uint32_t place = n + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+		uint32_t choices[AHEAD];
 
-		if (comes && place < mirror.degree)
+		choices_ahead(lists.choices + (size_t) choice * lists.nentries, lists.nentries, base + lane, choices);
+#pragma unroll
+		for (uint32_t i = 0; i < AHEAD; i++)
 		{
-			list[place] = lists.entries[entry];
-			lists.placed[entry]++;
+			uint32_t entry = base + i * WARP + lane;
+			bool comes = choices[i] == pivot && lists.placed[entry] < lists.copies;
+			uint32_t ballot = __ballot_sync(FULL_WARP, comes);
+			uint32_t place = n + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+
+			if (comes && place < mirror.degree)
+			{
+				list[place] = lists.entries[entry];
+				lists.placed[entry]++;
+			}
+			n += (uint32_t) __popc(ballot);
 		}
-		n += (uint32_t) __popc(ballot);
 	}
 	/* no list is empty, or a walk might start nowhere */
 	if (n == 0 && choice == ENTRY_CHOICES - 1 && lane == 0)
@@ -265,26 +287,49 @@ row_bytes(const CudaMirror *mirror)
 	return mirror->spec.type == ELEMENT_BIT ? mirror->stride : code_stride(mirror->spec.dims);
 }
 
-/* Bytes of one side: codes of the pivots, their numbers, their lists. */
+/* Bytes of a side of so many pivots: their codes, their numbers, their lists. */
 static size_t
-side_bytes(const CudaMirror *mirror)
+side_bytes(const CudaMirror *mirror, uint32_t npivots)
 {
-	return PIVOTS * (row_bytes(mirror) + (1 + mirror->spec.degree) * sizeof(uint32_t));
+	return npivots * (row_bytes(mirror) + (1 + mirror->spec.degree) * sizeof(uint32_t));
 }
 
-/* A side, behind the seeds and what codes are made with. */
+/* Bytes of two sides, and of what making them for so many entries takes. */
+static size_t
+sides_bytes(const CudaMirror *mirror, uint32_t npivots, uint32_t nentries)
+{
+	return 2 * side_bytes(mirror, npivots) + (size_t) (ENTRY_CHOICES + 1) * nentries * sizeof(uint32_t);
+}
+
+/*
+ * A side of lists of so many pivots, behind the seeds and what codes are made with. Sides of more than PIVOTS are behind those of fewer, where only large
+ * mirrors have memory.
+ */
 static unsigned char *
-side_of(const CudaMirror *mirror, uint32_t side)
+side_of(const CudaMirror *mirror, uint32_t npivots, uint32_t side)
 {
 	unsigned char *room = (unsigned char *) mirror->seeds.base + round_up(2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec), 16);
 
-	return room + side * side_bytes(mirror);
+	if (npivots <= PIVOTS)
+		return room + side * side_bytes(mirror, PIVOTS);
+	return room + round_up(sides_bytes(mirror, PIVOTS, ENTRIES_FEW), 16) + side * side_bytes(mirror, PIVOTS_MOST);
+}
+
+/* Entries that a mirror of so many rows may have. */
+static uint32_t
+entries_most(uint64_t rows)
+{
+	uint64_t most = rows / ROWS_OF_ENTRY;
+
+	return most < ENTRIES_FEW ? ENTRIES_FEW : most < ENTRIES_MOST ? (uint32_t) most : ENTRIES_MOST;
 }
 
 size_t
-entries_room(const CudaMirror *mirror)
+entries_room(const CudaMirror *mirror, uint64_t slots)
 {
-	return 16 + 2 * side_bytes(mirror) + (size_t) (ENTRY_CHOICES + 1) * ENTRIES_MOST * sizeof(uint32_t);
+	size_t room = 32 + sides_bytes(mirror, PIVOTS, ENTRIES_FEW);
+
+	return entries_most(slots) > ENTRIES_FEW ? room + sides_bytes(mirror, PIVOTS_MOST, ENTRIES_MOST) : room;
 }
 
 /* Pivots for so many entries. */
@@ -293,17 +338,20 @@ pivots_for(uint32_t nentries)
 {
 	uint32_t few = nentries / LEAST_MEMBERS;
 
-	return few < PIVOTS ? few : PIVOTS;
+	if (nentries <= ENTRIES_FEW)
+		return few < PIVOTS ? few : PIVOTS;
+	return nentries / ENTRIES_OF_PIVOT < PIVOTS_MOST ? nentries / ENTRIES_OF_PIVOT : PIVOTS_MOST;
 }
 
 void
 entries_published(const CudaMirror *mirror, MirrorView *view)
 {
-	unsigned char *side = side_of(mirror, mirror->entries_side);
+	uint32_t npivots = pivots_for(mirror->nentries);
+	unsigned char *side = side_of(mirror, npivots, mirror->entries_side);
 
 	view->pivot_codes = (const signed char *) side;
-	view->pivots = (const uint32_t *) (side + PIVOTS * row_bytes(mirror));
-	view->npivots = pivots_for(mirror->nentries);
+	view->pivots = (const uint32_t *) (side + npivots * row_bytes(mirror));
+	view->npivots = npivots;
 }
 
 uint64_t
@@ -321,11 +369,12 @@ static uint32_t
 entries_wanted(const CudaMirror *mirror, uint32_t nseeds)
 {
 	bool bits = mirror->spec.type == ELEMENT_BIT;
+	uint32_t most = entries_most(mirror->rows);
 
 	/* bits in host memory would be read as often as there are pivots */
 	if (nseeds <= ENGINE_SEEDS_TRIED || (bits ? mirror_near_rows(mirror) < mirror->rows : !mirror->codes_good))
 		return 0;
-	return nseeds < ENTRIES_MOST ? nseeds : ENTRIES_MOST;
+	return nseeds < most ? nseeds : most;
 }
 
 /* The mirror as lists are made from it: rows of bits are codes, and codes serve for that although searches may not walk them yet. */
@@ -339,21 +388,21 @@ coded_view(const CudaMirror *mirror)
 	return view;
 }
 
-/* Lists of a side, of so many entries. */
+/* Lists of a side, of so many entries, for so many pivots. */
 static EntryLists
-lists_of(const CudaMirror *mirror, uint32_t side, const uint32_t *entries, uint32_t nentries)
+lists_of(const CudaMirror *mirror, uint32_t side, const uint32_t *entries, uint32_t nentries, uint32_t npivots)
 {
 	EntryLists lists;
 
 	lists.entries = entries;
-	lists.npivots = pivots_for(nentries);
+	lists.npivots = npivots;
 	lists.nentries = nentries;
 	lists.rows = mirror->spec.type == ELEMENT_BIT ? mirror->rows : mirror->coded;
-	lists.codes = (signed char *) side_of(mirror, side);
-	lists.pivots = (uint32_t *) (lists.codes + PIVOTS * row_bytes(mirror));
-	lists.choices = (uint32_t *) side_of(mirror, 2);
+	lists.codes = (signed char *) side_of(mirror, npivots, side);
+	lists.pivots = (uint32_t *) (lists.codes + npivots * row_bytes(mirror));
+	lists.choices = (uint32_t *) side_of(mirror, npivots, 2);
 	lists.placed = lists.choices + (size_t) ENTRY_CHOICES * nentries;
-	lists.copies = lists.npivots * mirror->spec.degree / nentries;
+	lists.copies = npivots * mirror->spec.degree / nentries;
 	lists.copies = lists.copies < 1 ? 1 : lists.copies;
 	return lists;
 }
@@ -363,7 +412,7 @@ static bool
 send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
 {
 	MirrorView view = coded_view(mirror);
-	EntryLists lists = lists_of(mirror, mirror->entries_side ^ 1, entries, count);
+	EntryLists lists = lists_of(mirror, mirror->entries_side ^ 1, entries, count, pivots_for(count));
 
 	return lanes_wait(engine, mirror) && GPU(&engine->failure, entries_make(&view, &lists, engine->job_stream));
 }
@@ -397,7 +446,8 @@ entries_may_be(const CudaMirror *mirror)
 static uint32_t
 sample_size(const CudaMirror *mirror, uint32_t count, uint32_t linked, uint32_t *of_seeds)
 {
-	uint32_t wanted = linked / LINKED_SHARE < ENTRIES_MOST ? linked / LINKED_SHARE : ENTRIES_MOST;
+	uint32_t most = entries_most(mirror->rows);
+	uint32_t wanted = linked / LINKED_SHARE < most ? linked / LINKED_SHARE : most;
 
 	*of_seeds = linked > 0 ? (uint32_t) ((uint64_t) wanted * (linked - count) / linked) : 0;
 	*of_seeds = *of_seeds < mirror->nseeds ? *of_seeds : mirror->nseeds;
@@ -430,9 +480,9 @@ bool
 entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, LinkBatch *batch)
 {
 	MirrorView view = coded_view(mirror);
-	EntryLists lists = lists_of(mirror, made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side, batch->slots, batch->count);
+	uint32_t side = made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side;
+	EntryLists lists = lists_of(mirror, side, batch->slots, batch->count, made > 0 ? made : view.npivots);
 
-	lists.npivots = made > 0 ? made : view.npivots;
 	lists.choices = batch->near;
 	batch->lists = lists.pivots + lists.npivots;
 	choose(&view, &lists, ENTRY_CHOICES, engine->job_stream);

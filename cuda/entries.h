@@ -9,6 +9,8 @@
  * Why means: all rows of one cluster have the same few of them near, wherever these lie. Rows as pivots would be chosen by how near they lie to the centre
  * of their own cluster, so that the lists of few would be asked for by all that belong to none, and have no room for their entries.
  *
+ * Larger tables have more clusters as a rule, so entries and pivots grow with the rows, as far as measuring all pivots stays a small part of a search.
+ *
  * A link, whose rows have to find their clusters as well, has lists made of the rows linked so far.
  *
  * Lists are made from codes (of bits: rows) when the seeds or the codes are others, or many rows have been linked; a slot that dies or is overwritten meanwhile
@@ -19,8 +21,19 @@
 
 #include "view.h"
 
-#define PIVOTS ((uint32_t) ENGINE_SEEDS_TRIED)
-#define ENTRIES_MOST 16384u /* entries of a mirror: those that 256 lists of 32 and of 64 places hold, and some to choose the means by */
+#define PIVOTS ((uint32_t) ENGINE_SEEDS_TRIED) /* of a mirror of ENTRIES_FEW; of fewer there are fewer, of more there are more */
+#ifdef EMULATED
+#define PIVOTS_MOST 320u
+#define ENTRIES_FEW 1024u /* so that small tables meet the others too */
+#define ENTRIES_OF_PIVOT 4u
+#define ROWS_OF_ENTRY 4u
+#else
+#define PIVOTS_MOST 1024u
+#define ENTRIES_FEW 16384u	 /* entries of a mirror: those that 256 lists of 32 and of 64 places hold, and some to choose the means by. Up to a million rows these, */
+#define ENTRIES_OF_PIVOT 64u /* then a pivot more for so many more, for the clusters of larger tables are as a rule more */
+#define ROWS_OF_ENTRY 64u	 /* and an entry for so many rows, */
+#endif
+#define ENTRIES_MOST 65536u /* up to so many */
 #define ENTRY_CHOICES 8u	/* pivots whose lists an entry may be in */
 
 /* What making lists needs of a mirror besides its view. All pointers are device memory. */

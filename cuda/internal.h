@@ -461,7 +461,7 @@ extern bool entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made
 /* A number that stands for the seeds that lists are made of. */
 extern uint64_t entries_sum(const uint32_t *seeds, uint32_t nseeds);
 /* Bytes of lists, behind what encoding wants. */
-extern size_t entries_room(const CudaMirror *mirror);
+extern size_t entries_room(const CudaMirror *mirror, uint64_t slots);
 /* Let a view have those that batches read. */
 extern void entries_published(const CudaMirror *mirror, MirrorView *view);
 

@@ -61,7 +61,7 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
 		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
 		{&mirror->pending[1], slots * sizeof(uint32_t), PART_STATE},
-		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec) + entries_room(mirror), PART_STATE}};
+		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec) + entries_room(mirror, slots), PART_STATE}};
 
 	memcpy(sizes, all, sizeof(all));
 }

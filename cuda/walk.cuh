@@ -465,6 +465,9 @@ next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared 
 	if (*seeded < nseeds)
 	{
 		*parents = {0, (lists ? mirror.pivots : mirror.seeds) + *seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0, lists};
+		/* pivots are not in the set */
+		if (lists)
+			walk->forgotten = walk->measured;
 		*total = nseeds - *seeded;
 		*total = *total < most * mirror.degree ? *total : most * mirror.degree;
 		*seeded += *total;

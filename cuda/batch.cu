@@ -786,12 +786,10 @@ batches_end(CudaEngine *engine, bool polled)
 		tiles = is_stream(lane->kind) ? stream_end(engine, lane) : 0;
 		for (uint32_t j = 0; j < lane->ntasks; j++)
 		{
+			if (j + 2 * LOOKAHEAD < lane->ntasks)
+				task_prefetch(lane->tasks[j + 2 * LOOKAHEAD]);
 			if (j + LOOKAHEAD < lane->ntasks)
-			{
-				__builtin_prefetch(&lane->heads[j + LOOKAHEAD]);
-				__builtin_prefetch(lane->results + lane->queries[j + LOOKAHEAD].results);
-				__builtin_prefetch(lane->tasks[j + LOOKAHEAD]->query->results, 1);
-			}
+				lane_prefetch(lane, j + LOOKAHEAD);
 			lane->tasks[j]->counters.iterations += tiles;
 			end_task(engine, lane, j, polled);
 		}

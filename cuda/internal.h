@@ -9,6 +9,7 @@
 #define GPUANN_CUDA_INTERNAL_H
 
 #include <pthread.h>
+#include <stddef.h>
 
 #include "arena.h"
 #include "exact.h"
@@ -323,10 +324,11 @@ struct CudaEngine
 	CudaTask *last_waiting;
 	CudaTask *first_ended;
 	CudaTask *last_ended;
-	CudaTask *free_tasks;
+	CudaTask **free_tasks; /* an array, so that it is known which come next */
 	uint32_t nfree_tasks;
 	uint32_t nqueries; /* taken, not ended */
 	bool borrows;	   /* the vectors of tasks that are taken now are copied at the end of submit, if they wait then */
+	uint32_t free_room; /* of free_tasks */
 	KindCache kinds;
 
 	cudaStream_t job_stream;
@@ -345,6 +347,14 @@ struct CudaEngine
 	bool in_flight;	 /* set without the lock */
 	bool pulse_rests; /* it sleeps until it is signalled */
 };
+
+/* Bring what a task is cleared of nearer. */
+static inline void
+task_prefetch(const CudaTask *task)
+{
+	for (size_t i = 0; i < offsetof(CudaTask, error); i += 64)
+		__builtin_prefetch((const char *) task + i, 1);
+}
 
 /* engine.cu */
 extern uint64_t clock_us(void);
@@ -381,6 +391,8 @@ extern EngineStatus lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, Engin
 extern bool lanes_wait(CudaEngine *engine, const CudaMirror *mirror);
 /* Wake the owner for batches that are over and that it has not seen: the pulse. Returns whether any is not over. */
 extern bool lanes_watch(CudaEngine *engine);
+/* Bring the answer of a lane's i-th task nearer, and where it goes. */
+extern void lane_prefetch(const Lane *lane, uint32_t i);
 
 /* batch.cu */
 extern void batches_start(CudaEngine *engine);

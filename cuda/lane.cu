@@ -11,6 +11,8 @@
 #include "exact.h"
 #include "internal.h"
 
+#define PREFETCHED 16u /* results of a task */
+
 /* Take `bytes` of memory from *at on. */
 static unsigned char *
 carve(unsigned char **at, size_t bytes)
@@ -177,4 +179,20 @@ lanes_watch(CudaEngine *engine)
 			engine_wake(engine);
 	}
 	return busy;
+}
+
+void
+lane_prefetch(const Lane *lane, uint32_t i)
+{
+	const EngineQuery *query = lane->tasks[i]->query;
+	const SearchResult *results = lane->results + lane->queries[i].results;
+
+	__builtin_prefetch(&lane->heads[i]);
+	for (uint32_t at = 0; at < lane->queries[i].k && at < PREFETCHED; at += 64 / sizeof(SearchResult))
+	{
+		__builtin_prefetch(results + at);
+		__builtin_prefetch(query->results + at, 1);
+	}
+	__builtin_prefetch(&query->status, 1);
+	__builtin_prefetch(&query->error, 1);
 }

@@ -22,18 +22,42 @@
 #define FEW_SHARE 64u	 /* so many, are searched exactly */
 #define KEPT_VECTOR 65536u /* bytes of a vector's memory that is kept with them */
 
-/* A task for a new query; NULL: no memory. */
+/* Have tasks for so many new queries. False: no memory. */
+static bool
+tasks_for(CudaEngine *engine, uint32_t count)
+{
+	uint32_t room = count < FREE_TASKS ? FREE_TASKS : count;
+
+	if (room > engine->free_room)
+	{
+		CudaTask **tasks = (CudaTask **) realloc(engine->free_tasks, room * sizeof(CudaTask *));
+
+		if (tasks == NULL)
+			return false;
+		engine->free_tasks = tasks;
+		engine->free_room = room;
+	}
+	while (engine->nfree_tasks < count)
+	{
+		CudaTask *task = (CudaTask *) calloc(1, sizeof(*task));
+
+		if (task == NULL)
+			return false;
+		engine->free_tasks[engine->nfree_tasks++] = task;
+	}
+	return true;
+}
+
+/* A task for a new query. There is one. */
 static CudaTask *
 task_new(CudaEngine *engine)
 {
-	CudaTask *task = engine->free_tasks;
+	CudaTask *task = engine->free_tasks[--engine->nfree_tasks];
 	unsigned char *vector;
 	size_t vector_room;
 
-	if (task == NULL)
-		return (CudaTask *) calloc(1, sizeof(*task));
-	engine->free_tasks = task->next;
-	engine->nfree_tasks--;
+	if (engine->nfree_tasks >= LOOKAHEAD)
+		task_prefetch(engine->free_tasks[engine->nfree_tasks - LOOKAHEAD]);
 	vector = task->vector;
 	vector_room = task->vector_room;
 	memset(task, 0, offsetof(CudaTask, error));
@@ -51,9 +75,7 @@ task_free(CudaEngine *engine, CudaTask *task)
 	free(task->kept_trace);
 	if (engine->nfree_tasks < FREE_TASKS && task->vector_room <= KEPT_VECTOR)
 	{
-		task->next = engine->free_tasks;
-		engine->free_tasks = task;
-		engine->nfree_tasks++;
+		engine->free_tasks[engine->nfree_tasks++] = task;
 		return;
 	}
 	free(task->vector);
@@ -64,15 +86,16 @@ task_free(CudaEngine *engine, CudaTask *task)
 void
 tasks_release(CudaEngine *engine)
 {
-	while (engine->free_tasks != NULL)
+	while (engine->nfree_tasks > 0)
 	{
-		CudaTask *task = engine->free_tasks;
+		CudaTask *task = engine->free_tasks[--engine->nfree_tasks];
 
-		engine->free_tasks = task->next;
 		free(task->vector);
 		free(task);
 	}
-	engine->nfree_tasks = 0;
+	free(engine->free_tasks);
+	engine->free_tasks = NULL;
+	engine->free_room = 0;
 }
 
 /* Hand a task over to poll. */
@@ -284,41 +307,23 @@ queries_of_share(CudaEngine *engine, const EngineQuery *first, uint32_t count)
 EngineStatus
 tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 {
-	CudaTask *taken = NULL;
 	uint64_t now = clock_us();
 	uint32_t share = count > LEAST_SHARE ? queries_of_share(engine, queries[0], count) : BATCH_QUERIES;
 
-	for (uint32_t i = 0; i < count; i++)
-	{
-		CudaTask *task = task_new(engine);
-
-		if (task == NULL)
-		{
-			while (taken != NULL)
-			{
-				task = taken;
-				taken = task->next;
-				task_free(engine, task);
-			}
-			return ENGINE_NO_MEMORY;
-		}
-		task->next = taken;
-		taken = task;
-	}
+	if (!tasks_for(engine, count))
+		return ENGINE_NO_MEMORY;
 	engine->nqueries += count;
 	engine->borrows = engine->first_waiting == NULL;
 	for (uint32_t i = 0; i < count; i++)
 	{
-		CudaTask *task = taken;
-
 		if (i + 2 * LOOKAHEAD < count)
+		{
 			__builtin_prefetch(queries[i + 2 * LOOKAHEAD]);
+			__builtin_prefetch(&queries[i + 2 * LOOKAHEAD]->trace_room);
+		}
 		if (i + LOOKAHEAD < count)
 			prefetch_bytes(queries[i + LOOKAHEAD]->vector);
-
-		taken = task->next;
-		task->next = NULL;
-		take_query(engine, task, queries[i], now);
+		take_query(engine, task_new(engine), queries[i], now);
 		/* exact searches are the cheaper the more of them go together */
 		if ((i + 1) % (queries[i]->method == METHOD_GRAPH ? share : BATCH_QUERIES) == 0 && !engine->failure.failed)
 			batches_start(engine);

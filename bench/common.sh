@@ -98,12 +98,25 @@ prepare_state() {
 	export GPUANN_BINDIR
 }
 
-# Stop the cluster and remove everything made; refuses a directory that is not a benchmark's.
+# Stop all clusters and remove everything made, also what a killed benchmark left; refuses a directory that is not a benchmark's.
 remove_state() {
+	local data try
+
 	[ -e "$state_dir" ] || [ -L "$state_dir" ] || return 0
 	[ -d "$state_dir" ] && [ -O "$state_dir" ] && [ ! -L "$state_dir" ] || die "$state_dir belongs to somebody else"
-	[ -e "$state_dir/made-by-gpuann-bench" ] || die "$state_dir was not made by a benchmark"
-	[ ! -d "$cluster_dir" ] || "$tools_dir/cluster" drop "$cluster_dir"
+	if [ ! -e "$state_dir/made-by-gpuann-bench" ]; then
+		# Killed before it could say so, or after everything else had gone.
+		rmdir "$state_dir" 2>/dev/null || die "$state_dir was not made by a benchmark"
+		return 0
+	fi
+	for data in "$state_dir"/*/data; do
+		[ ! -d "$data" ] || "$tools_dir/cluster" drop "${data%/data}"
+	done
+	# What says whose it is goes last, for this may be killed too; who still writes there ends as its cluster has.
+	for try in 1 2 3 4 5; do
+		find "$state_dir" -mindepth 1 -maxdepth 1 ! -name made-by-gpuann-bench -exec rm -rf {} + 2>/dev/null && break
+		sleep 1
+	done
 	rm -rf "$state_dir"
 }
 

@@ -346,6 +346,29 @@ lanes_step(Server *server)
 	return worked;
 }
 
+/* Whether a lane's job runs that may end soon: one that brings rows, not one that links. */
+bool
+lanes_brief(const Server *server)
+{
+	bool		brief = false;
+
+	for (uint32_t i = 0; server->lanes_busy > 0 && i < server->layout.lanes && !brief; i++)
+		brief = server->lanes[i].phase == LANE_RUNS && !engine_job_links(server->lanes[i].job.kind);
+	return brief;
+}
+
+/* Look at the jobs that run. True: one has ended. */
+bool
+lanes_poll(Server *server)
+{
+	bool		ended = false;
+
+	for (uint32_t i = 0; i < server->layout.lanes; i++)
+		if (server->lanes[i].phase == LANE_RUNS)
+			ended |= lane_watch(server, i);
+	return ended;
+}
+
 /* Whether nobody lives under a pid that was found in an owner word. */
 static bool
 owner_is_dead(int32_t owner)

@@ -73,18 +73,19 @@ rest(Server *server, uint32_t seen)
 	if (server->spin_us > 0)
 	{
 		bool		flying = server->queries_flying > 0 && server->queries_flying <= server->spin_flying_most;
+		bool		brief = lanes_brief(server);
 		int64_t		now = server_now_us();
-		int64_t		until = now + (flying ? server->spin_flying_us : server->spin_us);
+		int64_t		until = now + (flying || brief ? server->spin_flying_us : server->spin_us);
 		int64_t		look = now + LOOK_US;
 
 		do
 		{
 			if (atomic_load(&area->doorbell) != seen)
 				return;
-			/* a GPU's batch can be seen to end long before the thread that rings for it runs */
-			if (flying && now >= look)
+			/* a GPU's batch, or a job's piece, can be seen to end long before the thread that rings for it runs */
+			if ((flying || brief) && now >= look)
 			{
-				if (queries_poll(server))
+				if ((flying && queries_poll(server)) || (brief && lanes_poll(server)))
 					return;
 				look = now + LOOK_US;
 			}

@@ -151,8 +151,8 @@ typedef struct Server
 	EngineInfo	engine_info;
 	int			rest_ms;		/* of the options */
 	int			spin_us;		/* busy waiting before a sleep */
-	int			spin_flying_us;	/* the same while queries are in flight, ... */
-	uint32_t	spin_flying_most;	/* ... but no more than these */
+	int			spin_flying_us;	/* the same while queries are in flight, or brief jobs, ... */
+	uint32_t	spin_flying_most;	/* ... but no more queries than these */
 	uint32_t	launch_at_once;	/* queries in flight below which none waits for company; 0: natural batching alone */
 
 	HeldMirror *mirrors;		/* layout.mirrors */
@@ -257,6 +257,8 @@ extern void memory_publish(Server *server);
 /* ---- lanes.c, lane_search.c, lane_job.c, lane_link.c ---- */
 
 extern bool lanes_step(Server *server);
+extern bool lanes_brief(const Server *server);
+extern bool lanes_poll(Server *server);
 extern void lanes_sweep(Server *server, bool starting);
 extern bool lane_is_ours(const Server *server, uint32_t number);
 extern void lane_finish(Server *server, uint32_t number, EngineStatus status, const char *text);

@@ -1,8 +1,8 @@
 /*
  * conformance_device.c
- *		Cases of the device itself: what an engine says where there is none that it can use, and that serving takes no memory.
+ *		Cases of the device itself: what an engine says where there is none that it can use, and that serving gets by with what is reserved.
  *
- * A device that lacks something is the emulated one, told so by the environment; real ones have only the second case.
+ * A device that lacks something is the emulated one, told so by the environment; that case is not for others.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -123,8 +123,42 @@ serving_takes_no_memory(void)
 		  (unsigned long long) after.used, (unsigned long long) after.host_used);
 }
 
+/* A batch whose queries want more memory than is reserved for their state is split: as broad as they may be, some of them filtered. */
+static void
+broad_batches_are_split(void)
+{
+	uint32_t	rows = 120;
+	uint32_t	count = options.quick ? 250 : 1000;
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows, rows, SHAPE_UNIFORM);
+	uint64_t   *filter = allocate(rows / 8 + 8);
+	EngineQuery *queries = allocate(count * sizeof(EngineQuery));
+	SearchResult expected[10];
+
+	world_append(world, rows);
+	world_link(world);
+	for (uint32_t slot = 0; slot < rows; slot += 3)
+		filter[slot / 64] |= UINT64_C(1) << (slot % 64);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		query_init(&queries[i], world, METHOD_GRAPH, 10, ENGINE_MAX_EF, world_vector(world, i % rows));
+		if (i % 4 == 3)
+		{
+			queries[i].filter = filter;
+			queries[i].filter_slots = rows;
+		}
+	}
+	queries_run(queries, count);
+	/* A list longer than the table finds all that can be reached. */
+	for (uint32_t i = 0; i < count; i++)
+	{
+		must(queries[i].status, &queries[i].error, "query");
+		check_equal("a broad query", &queries[i], expected, model_exact(world, &queries[i], rows, expected));
+	}
+}
+
 const Case device_cases[] = {
 	{"opening_says_what_is_missing", opening_says_what_is_missing, false},
 	{"serving_takes_no_memory", serving_takes_no_memory, false},
+	{"serving_splits_broad_batches", broad_batches_are_split, false},
 	{NULL, NULL, false}
 };

@@ -9,8 +9,9 @@ use FindBin;
 use lib $FindBin::RealBin;
 use GpuannTest;
 use GraphTest ();
+use PgSession;
+use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(time);
 
 my ($rows, $equals, $dims, $clusters, $queries) = (6_000, 10_000, 24, 20, 200);
 my $node = new_node('equals', conf => [ 'gpuann.pending_limit = 10000000', "maintenance_work_mem = '256MB'", 'shared_buffers = 128MB' ]);
@@ -52,10 +53,28 @@ sub quality
 
 # More rows mean more seeds, which every search compares: so there are as many others first.
 $node->safe_psql('postgres', "INSERT INTO items SELECT 100000 + i, v + array_fill(30 + i * 4 / $equals * 20, ARRAY[$dims])::vector
-	FROM generate_series(1, $equals) i JOIN source ON id = 1 + i % $rows; REINDEX INDEX items_v");
+	FROM generate_series(1, $equals) i JOIN source ON id = 1 + i % $rows");
+measured('built beside others', 'REINDEX INDEX items_v');
 my ($recall, $visited) = quality();
 note("beside others: recall $recall, $visited visited");
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id > 100000; VACUUM items');
+
+# Run a statement that builds or links; a note says what processor time it took, of all its threads.
+sub measured
+{
+	my ($what, $statement) = @_;
+	my $session = PgSession->new($node, settings => '-c max_parallel_maintenance_workers=1');
+	my ($before, $after, $answer);
+	my $seconds = sub { my @fields = split ' ', (slurp_file('/proc/' . $session->pid . '/stat') =~ s/.*\) //sr); return ($fields[11] + $fields[12]) / 100 };
+
+	$before = $seconds->();
+	$answer = $session->query($statement);
+	$after = $seconds->();
+	is($answer->{error}, '', "$what: ends well");
+	note(sprintf '%s: %.2f s of processor time', $what, $after - $before);
+	$session->close;
+	return join("\n", @{ $answer->{rows} });
+}
 
 sub unharmed
 {
@@ -87,18 +106,14 @@ sub take_away
 }
 
 add_equals();
-my $began = time;
-$node->safe_psql('postgres', 'REINDEX INDEX items_v');
-note(sprintf 'built with them in %.1f s', time - $began);
+measured('built with them', 'REINDEX INDEX items_v');
 unharmed('built with them');
 take_away('built with them');
 foreach my $memory ('256MB', '1MB')
 {
 	$node->safe_psql('postgres', 'REINDEX INDEX items_v');
 	add_equals();
-	$began = time;
-	is($node->safe_psql('postgres', "SET maintenance_work_mem = '$memory'; SELECT gpuann_link('items_v')"), $equals, "linked with $memory");
-	note(sprintf 'linked in %.1f s', time - $began);
+	like(measured("linked with $memory", "SET maintenance_work_mem = '$memory'; SELECT gpuann_link('items_v')"), qr/\b$equals$/, "linked with $memory");
 	unharmed("linked with $memory");
 	take_away("linked with $memory");
 }

@@ -17,6 +17,7 @@
 #include "storage/bufmgr.h"
 
 #define MOST_ENTRIES	2048	/* list entries in one step */
+#define NO_POSITION		PG_UINT64_MAX
 #define POLL_MS			50		/* on a standby, where nobody tells */
 #define RELOOK_MS		10000	/* elsewhere, in case nobody did */
 #define GROWING_LOOK_MS	1000	/* while there are rows that may be linked soon */
@@ -69,9 +70,32 @@ read_entries(const MirrorSlice *slice, const ListBounds *bounds, Entry **entries
 	return (int) count;
 }
 
+/* Tell with an operation how far the mirror is when that is done. */
+static void
+add_position(const MirrorSlice *slice, LaneRequest *request, uint64 position)
+{
+	request->has_position = 1;
+	request->position = position;
+	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), position));
+}
+
+/* Have an operation done that tells the position too, unless it is NO_POSITION: most often one row has come, and each operation has processes wait for each other. */
+static SliceEnding
+call_with_position(MirrorSlice *slice, LaneRequest *request, uint64 position)
+{
+	SliceEnding ending;
+
+	if (position != NO_POSITION)
+		add_position(slice, request, position);
+	ending = slice_call(slice);
+	if (ending == SLICE_IDLE && position != NO_POSITION)
+		slice->progress->position = position;
+	return ending;
+}
+
 /* Send the death of slots that the mirror knows. */
 static SliceEnding
-send_dead(MirrorSlice *slice, const Entry *entries, uint32 count)
+send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	LaneRequest *request = slice_prepare(slice, LANE_DEAD);
 	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
@@ -87,12 +111,12 @@ send_dead(MirrorSlice *slice, const Entry *entries, uint32 count)
 		versions[sent++] = entries[i].version;
 	}
 	request->count = sent;
-	return sent > 0 ? slice_call(slice) : SLICE_IDLE;
+	return sent > 0 ? call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
 /* Send rows that came into slots which the mirror knows. */
 static SliceEnding
-send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count)
+send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	Size		vector_bytes = slice->format->vector_bytes;
 	LaneRequest *request = slice_prepare(slice, LANE_OVERWRITE);
@@ -111,22 +135,10 @@ send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count)
 		read_vector(slice->index, slice->format, entries[i].slot, vectors + sent++ * vector_bytes);
 	}
 	request->count = sent;
-	return sent > 0 ? slice_call(slice) : SLICE_IDLE;
+	return sent > 0 ? call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
-/* Tell with an operation how far the mirror is when that is done. */
-static void
-add_position(const MirrorSlice *slice, LaneRequest *request, uint64 position)
-{
-	request->has_position = 1;
-	request->position = position;
-	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), position));
-}
-
-/*
- * Send a run of rows in consecutive slots that the mirror does not know; with the last rows goes the position (else 0) that the mirror has then: most often one
- * row has come, and each operation has processes wait for each other.
- */
+/* Send a run of rows in consecutive slots that the mirror does not know. */
 static SliceEnding
 send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
@@ -151,57 +163,47 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	request->first_slot = entries[0].slot;
 	request->count = count;
 	request->has_dead = 1;
-	if (position != 0)
-		add_position(slice, request, position);
 	atomic_store(&slice->track->rows_sent, Max(atomic_load(&slice->track->rows_sent), end));
-	ending = slice_call(slice);
+	ending = call_with_position(slice, request, position);
 	if (ending == SLICE_IDLE)
 		slice->progress->rows = end;
-	if (ending == SLICE_IDLE && position != 0)
-		slice->progress->position = position;
 	return ending;
 }
 
 SliceEnding
 catchup_position(MirrorSlice *slice, uint64 position)
 {
-	LaneRequest *request = slice_prepare(slice, LANE_POSITION);
-	SliceEnding ending;
-
-	add_position(slice, request, position);
-	ending = slice_call(slice);
-	if (ending == SLICE_IDLE)
-		slice->progress->position = position;
-	return ending;
+	return call_with_position(slice, slice_prepare(slice, LANE_POSITION), position);
 }
 
-/* Send the next list entries: known slots, then runs of new ones, then the position. */
+/* Send the next list entries: known slots, those that died first, then runs of new ones; with the last of them the position. */
 static SliceEnding
 send_entries(MirrorSlice *slice, const ListBounds *bounds)
 {
 	Entry	   *entries;
 	int			count = read_entries(slice, bounds, &entries);
 	int			known = 0;
+	bool		living = false; /* of the known */
 	uint64		position;
 	SliceEnding ending = SLICE_IDLE;
 
 	if (count < 0)
 		return SLICE_RELOAD;
 	position = slice->progress->position + (uint64) count;
-	while (known < count && entries[known].slot < slice->progress->rows)
-		known++;
+	for (; known < count && entries[known].slot < slice->progress->rows; known++)
+		living |= entries[known].live;
 	if (known > 0)
-		ending = send_dead(slice, entries, (uint32) known);
-	if (known > 0 && ending == SLICE_IDLE)
-		ending = send_overwritten(slice, entries, (uint32) known);
+		ending = send_dead(slice, entries, (uint32) known, known < count || living ? NO_POSITION : position);
+	if (living && ending == SLICE_IDLE)
+		ending = send_overwritten(slice, entries, (uint32) known, known < count ? NO_POSITION : position);
 	for (int run, begin = known; begin < count && ending == SLICE_IDLE; begin = run)
 	{
 		for (run = begin + 1; run < count && entries[run].slot == entries[run - 1].slot + 1; run++)
 			;
-		ending = send_appended(slice, entries + begin, (uint32) (run - begin), run == count ? position : 0);
+		ending = send_appended(slice, entries + begin, (uint32) (run - begin), run == count ? position : NO_POSITION);
 	}
 	pfree(entries);
-	return ending == SLICE_IDLE && slice->progress->position < position ? catchup_position(slice, position) : ending;
+	return ending;
 }
 
 /* Whether something has changed in a superblock since the last scan. */
@@ -296,7 +298,7 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 			if (ending == SLICE_IDLE && over)
 				return SLICE_MORE;
 		}
-		else if (!gather_has_room(gathering, format))
+		else if (!gather_has_room(gathering))
 			ending = gather_post(slice, gathering);
 		if (ending != SLICE_IDLE)
 			return ending;

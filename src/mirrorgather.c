@@ -2,8 +2,9 @@
  * mirrorgather.c
  *		Graph rows and deaths of superblocks, from their node pages to a lane.
  *
- * Several superblocks go together, as many as GATHER_BYTES of rows hold: each operation has processes wait for each other, which takes
- * longer than to copy a few rows. While rows are on their way the next are gathered. A superblock's node records, at most 128 pages of them, fit a lane.
+ * Several superblocks go together, until they have GATHER_BYTES of rows: each operation has processes wait for each other, which takes
+ * longer than to copy a few rows. While rows are on their way the next are gathered. A superblock's node records, at most 128 pages of them, fit a lane
+ * beside that.
  */
 #include "gpuann.h"
 
@@ -16,10 +17,11 @@
 void
 gather_begin(NodeGathering *gathering, const IndexFormat *format)
 {
-	Size		slots = Max(GATHER_BYTES / ((format->degree + 1) * sizeof(uint32)), format->superblock_slots);
+	Size		enough = Max(GATHER_BYTES / ((format->degree + 1) * sizeof(uint32)), 1);
+	Size		slots = enough + format->superblock_slots;
 
 	memset(gathering, 0, sizeof(*gathering));
-	gathering->room = slots;
+	gathering->enough = enough;
 	gathering->graph_slots = palloc(slots * sizeof(uint32));
 	gathering->graph_rows = palloc(slots * format->degree * sizeof(uint32));
 	gathering->dead_slots = palloc(slots * sizeof(uint32));
@@ -27,9 +29,9 @@ gather_begin(NodeGathering *gathering, const IndexFormat *format)
 }
 
 bool
-gather_has_room(const NodeGathering *gathering, const IndexFormat *format)
+gather_has_room(const NodeGathering *gathering)
 {
-	return Max(gathering->ngraph, gathering->ndead) + format->superblock_slots <= gathering->room;
+	return Max(gathering->ngraph, gathering->ndead) < gathering->enough;
 }
 
 /* What of a node is told to a mirror. */
@@ -102,7 +104,7 @@ gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq
 	uint32		first;
 	uint32		end;
 
-	Assert(gather_has_room(gathering, slice->format));
+	Assert(gather_has_room(gathering));
 	for (uint32 i = 0; read_node_page(slice, superblock, i, &buffer, &first, &end); i++)
 	{
 		if (!BufferIsValid(buffer))

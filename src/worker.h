@@ -175,7 +175,7 @@ typedef struct NodeGathering
 {
 	uint32		ngraph;
 	uint32		ndead;
-	uint32		room;
+	uint32		enough;			/* of either to send; there is room for a superblock more */
 	uint32	   *graph_slots;
 	uint32	   *graph_rows;
 	uint32	   *dead_slots;
@@ -183,11 +183,11 @@ typedef struct NodeGathering
 	bool		on_its_way;		/* rows that were gathered before these: not answered yet */
 } NodeGathering;
 
-/* Begin with nothing; there is room for a superblock at least. */
+/* Begin with nothing. */
 extern void gather_begin(NodeGathering *gathering, const IndexFormat *format);
 
 /* Whether there is room for one more superblock. */
-extern bool gather_has_room(const NodeGathering *gathering, const IndexFormat *format);
+extern bool gather_has_room(const NodeGathering *gathering);
 
 /*
  * Add the graph rows, and with dead_too the slots that hold no row, of a superblock's node pages that have changed since

@@ -234,7 +234,7 @@ overwrite_in_flight(void)
 		uint32_t	count = 1 + random_below(OVERWRITTEN / 2);
 		uint32_t	first = random_below(OVERWRITTEN / 2);
 		EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = count, .slots = slots,
-		.versions = versions, .vectors = vectors};
+		.versions = versions, .vectors = vectors, .has_position = true, .position = (uint64_t) round + 1};
 		EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 32};
 
 		for (uint32_t i = 0; i < count; i++)
@@ -244,6 +244,7 @@ overwrite_in_flight(void)
 			make_vector(world, VARIANT(first + i, versions[i]), vectors + i * world->vector_bytes);
 		}
 		flight_job(flight, &job);
+		CHECK(world_info(world).position == job.position, "an overwritten row's position did not come with it");
 		for (uint32_t i = 0; i < count; i++)
 		{
 			world->versions[first + i] = versions[i];
@@ -293,10 +294,12 @@ dead_in_flight(void)
 	{
 		uint32_t	slot = random_below(1500);
 		uint32_t	version = 2;
-		EngineJob	job = {.kind = JOB_DEAD, .mirror = world->mirror, .count = 1, .slots = &slot, .versions = &version};
+		EngineJob	job = {.kind = JOB_DEAD, .mirror = world->mirror, .count = 1, .slots = &slot, .versions = &version,
+		.has_position = true, .position = (uint64_t) round + 1};
 		EngineQuery query;
 
 		flight_job(flight, &job);
+		CHECK(world_info(world).position == job.position, "a death's position did not come with it");
 		world->live[slot] = false;
 		flight_end(flight);
 		query_init(&query, world, METHOD_GRAPH, 10, 60, world_vector(world, slot));

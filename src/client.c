@@ -30,6 +30,11 @@ typedef struct RawAnswer
 	char		error[128];		/* the engine's text, printable */
 } RawAnswer;
 
+/* Places of slots among which none comes twice in most answers; a factor whose product's high bits spread neighbours evenly. */
+#define SLOT_PLACES_LOG	13
+#define SLOT_PLACES		(1 << SLOT_PLACES_LOG)
+#define SLOT_SPREAD		0x9E3779B1u
+
 /* A server that let a request time out is not asked again by this backend until it has moved on, or for so long. */
 #define HUNG_US		(10 * 1000000)
 
@@ -269,47 +274,61 @@ search_by_lane(MirrorRef mirror, const LaneBatch *batch, uint32 epoch, RawAnswer
 	return why;
 }
 
-/* Whether a slot occurs twice; all are below NO_SLOT. An open table at most half full: answers are small, and sorting them is dearer. */
+/* Whether a slot occurs twice, by an open table at most half full; all are below NO_SLOT. */
 static bool
-slot_repeated(const SearchResult *results, uint32 count)
+slot_repeated_surely(const SearchResult *results, uint32 count)
 {
-	uint32		small[256];
-	uint32	   *places = small;
-	uint32		mask;
-	int			shift;
+	uint32		mask = pg_nextpower2_32(count * 2) - 1;
+	int			shift = 32 - pg_popcount32(mask);
+	uint32	   *places = palloc_extended(mul_size((Size) mask + 1, sizeof(uint32)), MCXT_ALLOC_HUGE);
 	bool		repeated = false;
 
-	if (count < 2)
-		return false;
-	mask = pg_nextpower2_32(count * 2) - 1;
-	shift = 32 - pg_popcount32(mask);
-	if (mask >= lengthof(small))
-		places = palloc_extended(mul_size((Size) mask + 1, sizeof(uint32)), MCXT_ALLOC_HUGE);
 	memset(places, 0xFF, ((Size) mask + 1) * sizeof(uint32));
 	for (uint32 i = 0; i < count && !repeated; i++)
 	{
 		uint32		slot = results[i].slot;
-		uint32		place = (slot * 0x9E3779B1u) >> shift;	/* its high bits spread neighbours evenly */
+		uint32		place = (slot * SLOT_SPREAD) >> shift;
 
 		while (places[place] != NO_SLOT && places[place] != slot)
 			place = (place + 1) & mask;
 		repeated = places[place] == slot;
 		places[place] = slot;
 	}
-	if (places != small)
-		pfree(places);
+	pfree(places);
 	return repeated;
 }
 
-/* Whether an answer is one that an honest server could give. */
+/* Whether a slot occurs twice. Answers are small, so mostly no two slots even have the same place among SLOT_PLACES. */
+static bool
+slot_repeated(const SearchResult *results, uint32 count)
+{
+	uint64		met[SLOT_PLACES / 64];
+	uint64		again = 0;
+
+	if (count < 2)
+		return false;
+	if (count > SLOT_PLACES / 64)
+		return slot_repeated_surely(results, count);
+	memset(met, 0, sizeof(met));
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint32		place = (results[i].slot * SLOT_SPREAD) >> (32 - SLOT_PLACES_LOG);
+		uint64		bit = UINT64CONST(1) << (place % 64);
+
+		again |= met[place / 64] & bit;
+		met[place / 64] |= bit;
+	}
+	return again != 0 && slot_repeated_surely(results, count);
+}
+
+/* Whether an answer is one that an honest server could give. What is not a number is not after anything, nor is it before. */
 static bool
 answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw)
 {
 	const MirrorTrack *track = mirror_track(mirror.entry);
 	uint32		rows = atomic_load(&track->rows_sent);
-	double		last = query->beyond.distance;
-	uint32		last_slot = query->beyond.slot;
-	bool		bounded = query->beyond.set;
+	double		last = query->beyond.set ? query->beyond.distance : -INFINITY;
+	uint32		last_slot = query->beyond.set ? query->beyond.slot : NO_SLOT;
 
 	if (raw->position > atomic_load(&track->position_sent))
 		return false;
@@ -317,13 +336,10 @@ answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw
 	{
 		const SearchResult *result = &raw->results[i];
 
-		if (isnan(result->distance) || result->distance == -INFINITY || result->slot >= rows)
-			return false;
-		if (bounded && !engine_before(last, last_slot, result->distance, result->slot))
+		if (!engine_before(last, last_slot, result->distance, result->slot) || result->slot >= rows)
 			return false;
 		last = result->distance;
 		last_slot = result->slot;
-		bounded = true;
 	}
 	return !slot_repeated(raw->results, raw->count);
 }

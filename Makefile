@@ -143,12 +143,16 @@ include tools/test-programs.mk
 # --- Benchmarks -----------------------------------------------------------------------------------------------------
 
 .PHONY: bench-programs
-bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c,$(wildcard bench/*.c))) \
+bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c $(if $(wildcard $(includedir)/libpq-fe.h),,bench/ask.c),$(wildcard bench/*.c))) \
 	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),$(patsubst bench/%.cu,bench/build/%,$(wildcard bench/*.cu)))
 
 bench/build/%: bench/%.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $(filter %.c %.o,$^) $(PLAIN_LIBS)
+
+# A client.
+bench/build/ask: PLAIN_CPPFLAGS += -I$(includedir)
+bench/build/ask: PLAIN_LIBS += -L$(libdir) -lpq
 
 # One with the server in it.
 bench/build/roundtrip: $(filter-out src/server/main.o,$(SERVER_OBJS))

@@ -3,22 +3,27 @@
  *		Exact search of a few queries over all rows in one launch: rows flow through shared memory, the last block to end answers.
  *
  * exact_flow_kernel	grid (an SM's worth each), 7 or 11 warps that read and one that serves bounds, for 1, 2, or 3 and 4 queries. A block has a range
- *						of rows, its warps take pieces of it as they come to them. Warps are on their own: each has a ring of stages in shared memory (ring.cuh) and
- *						fills a stage again as soon as it has read it, so memory is never idle while a warp measures or waits. Teams of a warp sum rows in
- *						single precision, several rows at once for all queries; what passes a query's limit is measured exactly where it lies, eight
- *						threads a row, one of the definition's accumulators each, and put into the block's candidates. At the end each block writes those
- *						candidates that are within the bound; the last one sorts what all have written, writes answers to the host, and raises the flag.
+ *						of rows, its warps take pieces of it as they come to them. Warps are on their own: each has a
+ *						ring of stages in shared memory (ring.cuh) and fills a stage again as soon as it has read it, so
+ *						memory is never idle while a warp measures or waits. Teams of a warp sum rows in single
+ *						precision, several rows at once for all queries; what passes a query's limit is measured exactly
+ *						where it lies, eight threads a row, one of the definition's accumulators each, and put into the
+ *						block's candidates. At the end each block writes those candidates that are within the bound; the
+ *						last one sorts what all have written, writes answers to the host, and raises the flag.
  *	shared		rings; queries; candidates, k + 768 per query. The rings are the last block's workspace
  *	global		rows, once, in the order of slots; norms of products; writes candidates: few more than k in all, at most as many as blocks have room for
  *	bound		memory
  *
- * The bound. Slots fall into classes (slot mod 256 to 2048), and device memory has, of each, the least key measured so far: its mark. The k-th least of the
- * marks bounds the k-th best row, for the rows they stand for are different ones; with many more classes than k it is nearly the k-th best of all rows
- * seen so far, by whichever block. The serving warps of a few blocks look at the marks, those of all blocks read the bound that these leave and publish it,
- * with the limit that follows, in shared memory. The first marks are of rows that warps sound out: four of a first stage, each the nearest of a quarter of it by
- * cheap sums. Then warps wait a little for a bound, while their rings fill. The first comes from the block's own soundings: what goes through device memory
- * takes several microseconds while all rings are being filled, a word of dead bits too; so those of a first stage are asked for before its rows.
- * Candidates that fill a block's room are cut to its own k best by one warp, which others wait for; this is rare unless rows come from far to near.
+ * The bound. Slots fall into classes (slot mod 256 to 2048), and device memory has, of each, the least key measured so
+ * far: its mark. The k-th least of the marks bounds the k-th best row, for the rows they stand for are different ones;
+ * with many more classes than k it is nearly the k-th best of all rows seen so far, by whichever block. The serving
+ * warps of a few blocks look at the marks, those of all blocks read the bound that these leave and publish it, with the
+ * limit that follows, in shared memory. The first marks are of rows that warps sound out: four of a first stage, each
+ * the nearest of a quarter of it by cheap sums. Then warps wait a little for a bound, while their rings fill. The first
+ * comes from the block's own soundings: what goes through device memory takes several microseconds while all rings are
+ * being filled, a word of dead bits too; so those of a first stage are asked for before its rows. Candidates that fill
+ * a block's room are cut to its own k best by one warp, which others wait for; this is rare unless rows come from far
+ * to near.
  */
 #include <math.h>
 #include <stdlib.h>

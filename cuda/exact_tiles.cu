@@ -13,10 +13,10 @@
  *		exact_rank_kernel	grid (queries), 256 threads: candidates measured exactly (two threads a row), merged into the best, next limits
  *	4. exact_scan_kernel	of all rows, for queries that had more candidates than there is room for, or that begin beyond a bound
  *
- * Bound: tensor cores (tf32 through mma.sync) for 64 and more queries of 128 dimensions, memory for fewer; rows are read once per
- * tile of queries, by blocks that run side by side, so mostly from L2. A phase multiplies the rows seen by at most 32, the first by what is left of that, and lets about that
- * many times k candidates through, whatever order rows have; rows that come in step with the powers of two spill and are scanned.
- * State: as lay_out has it.
+ * Bound: tensor cores (tf32 through mma.sync) for 64 and more queries of 128 dimensions, memory for fewer; rows are
+ * read once per tile of queries, by blocks that run side by side, so mostly from L2. A phase multiplies the rows seen
+ * by at most 32, the first by what is left of that, and lets about that many times k candidates through, whatever order
+ * rows have; rows that come in step with the powers of two spill and are scanned. State: as lay_out has it.
  */
 #include <math.h>
 #include <stdio.h>

@@ -8,8 +8,9 @@
 #include "exact_parts.h"
 
 /*
- * Rows of a phase as boxes, for copies by a tensor map of `count` rows: slots first, first + step, ... A tile of up to 64 rows is `boxes` boxes of `box` rows each,
- * one of which begins `period` rows of the map behind the one before, the very first at `start`.
+ * Rows of a phase as boxes, for copies by a tensor map of `count` rows: slots first, first + step, ... A tile of up to
+ * 64 rows is `boxes` boxes of `box` rows each, one of which begins `period` rows of the map behind the one before, the
+ * very first at `start`.
  */
 struct RowBoxes
 {

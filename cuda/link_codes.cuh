@@ -2,7 +2,8 @@
  * link_codes.cuh
  *		Distances between rows by their codes (codes.h), as linking compares them: whole numbers, the same in any order of summation.
  *
- * The distance of rows a and b is term(a) + term(b) - factor x (products of their codes, summed). For L2 a term is the squared length of the codes and the factor
+ * The distance of rows a and b is term(a) + term(b) - factor x (products of their codes, summed). For L2 a term is the
+ * squared length of the codes and the factor
  * 2. Else the factor is 1, and a term is what the offsets add to a product, negated; what they add to all products alike is left out. Terms are made once
  * per link, four bytes a row. Bound of any of these numbers: 2^28 each (link_codes_serve), so none overflows.
  *
@@ -82,8 +83,9 @@ multiply_codes(int *sums, uint32_t low_a, uint32_t low_b, uint32_t high_a, uint3
 }
 
 /*
- * Products of sixteen rows with 8 N others, and, if OWN, with each other (the last two of `sums`): sums[n][2 h + e] is of row 8 h + lane / 4 and column 8 n + 2 (lane
- * % 4) + e. A lane names rows lane / 4 and 8 + lane / 4, and columns 8 n + lane / 4. One warp.
+ * Products of sixteen rows with 8 N others, and, if OWN, with each other (the last two of `sums`): sums[n][2 h + e] is
+ * of row 8 h + lane / 4 and column 8 n + 2 (lane % 4) + e. A lane names rows lane / 4 and 8 + lane / 4, and columns 8 n
+ * + lane / 4. One warp.
  */
 template <int N, bool OWN>
 __device__ static inline void
@@ -146,7 +148,8 @@ spread_bits(uint32_t ballot, uint32_t row)
 }
 
 /*
- * Of eight columns, what a row of the sixteen holds true: `is` as code_products has its sums. Bit j: of column j. Whole warps; a lane asks for the row it likes.
+ * Of eight columns, what a row of the sixteen holds true: `is` as code_products has its sums. Bit j: of column j. Whole
+ * warps; a lane asks for the row it likes.
  */
 __device__ static inline uint32_t
 row_of_bits(const bool *is, uint32_t row)

@@ -145,8 +145,8 @@ struct PairMeasure<Bits, TERM_BITS>
 };
 
 /*
- * Keys of the distances between a slot's row and those of PAIRS others, in every thread of a team, which agrees on what is active; what is not has a key without a meaning. Called by
- * whole warps.
+ * Keys of the distances between a slot's row and those of PAIRS others, in every thread of a team, which agrees on what
+ * is active; what is not has a key without a meaning. Called by whole warps.
  */
 template <typename T, int TERM, uint32_t PAIRS>
 __device__ static inline void

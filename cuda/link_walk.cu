@@ -2,9 +2,10 @@
  * link_walk.cu
  *		Candidates of rows that are linked: a walk over the graph for each, then a look at the rows of its own batch.
  *
- * The walk is that of walk.cuh with another measure: the distance between two stored rows, for every type and metric, or where codes serve
- * between their codes (link_codes.cuh). What differs from a query: rows at the distance of the row to itself (its duplicates) do not enter the list. A quarter of the degree of them is kept, a
- * random one in each place, and a few are expanded; so thousands of equal rows cost no more than others. Candidates are the list, and of
+ * The walk is that of walk.cuh with another measure: the distance between two stored rows, for every type and metric,
+ * or where codes serve between their codes (link_codes.cuh). What differs from a query: rows at the distance of the row
+ * to itself (its duplicates) do not enter the list. A quarter of the degree of them is kept, a random one in each
+ * place, and a few are expanded; so thousands of equal rows cost no more than others. Candidates are the list, and of
  * the first expansions those that left it: far rows, some of which become the graph's long edges.
  *
  * Map: grid = blocks of a part, each of which takes row after row; block = 128 threads.

@@ -8,9 +8,9 @@
  * The first time that those with the k-th's bits fit into a buffer, a pass puts them there, and what is before them to the results; from then
  * on passes read the buffer. At the end a filter takes over the rest. Results are in no order.
  *
- * Map: grid rows x parts, 256 threads; shared: 2,048 counters. Global: counters and a state per row, two buffers for each.
- * Reads numbers twice, if a pass leaves an eighth of them; three times and more where their highest bits are much alike. Bound: memory, but for numbers that meet in
- * few counters. Launched by select.cu; entries by exact.cu.
+ * Map: grid rows x parts, 256 threads; shared: 2,048 counters. Global: counters and a state per row, two buffers for
+ * each. Reads numbers twice, if a pass leaves an eighth of them; three times and more where their highest bits are much
+ * alike. Bound: memory, but for numbers that meet in few counters. Launched by select.cu; entries by exact.cu.
  */
 #include <math.h>
 

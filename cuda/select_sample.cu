@@ -16,13 +16,14 @@
  * never compared; a row with fewer than k finite numbers is for the rescue. Hashed places in strata: rows that rise or fall have the same number in each, and
  * pass at most eight times as many as random ones; places are for that.
  *
- * Map: 1: grid rows x members, 128 threads, up to four units of two loads of 16 bytes in flight each. 2: grid rows x parts, 256 threads, four loads of 16 bytes in
- * flight, 40 warps on an SM; a part takes every parts-th tile. 3: grid rows x parts, 128 or 256 threads. Loads begin at the row's first multiple of 16 bytes.
+ * Map: 1: grid rows x members, 128 threads, up to four units of two loads of 16 bytes in flight each. 2: grid rows x
+ * parts, 256 threads, four loads of 16 bytes in flight, 40 warps on an SM; a part takes every parts-th tile. 3: grid
+ * rows x parts, 128 or 256 threads. Loads begin at the row's first multiple of 16 bytes.
  *		registers	16 numbers of a tile, and what comes of it
  *		shared		2: a queue of 1,536 items, 256 bins: 13 KB. 3: select_block.cu
  *		global		128 votes, places for what is kept, a state of 24 bytes per row; 3: k items per part
- * Reads each number once, and 32 bytes of each 512 to 1,024 numbers before. Bound: memory. Each launch begins while the one before it ends, where the device can
- * do so. Launched by select.cu.
+ * Reads each number once, and 32 bytes of each 512 to 1,024 numbers before. Bound: memory. Each launch begins while the
+ * one before it ends, where the device can do so. Launched by select.cu.
  */
 #include <math.h>
 

@@ -28,10 +28,11 @@ tile_place(uint32_t vector, uint32_t unit)
 }
 
 /*
- * A bound of the error of a product that tensor cores sum, relative to the lengths of the two vectors. Of floats: half a unit of 10 bits for the query,
- * which is rounded before; a whole one for the row, which warp groups (wgmma.cuh) cut without rounding, and whose rounding here relies on what becomes of its
- * low bits. Each step adds 8 or 16 products to a sum, all of them aligned and cut at 22 bits behind the largest or later (25 by warp groups, and then 23 of the sum);
- * none is larger than the lengths' product. tests/products_test.cu measures it.
+ * A bound of the error of a product that tensor cores sum, relative to the lengths of the two vectors. Of floats: half
+ * a unit of 10 bits for the query, which is rounded before; a whole one for the row, which warp groups (wgmma.cuh) cut
+ * without rounding, and whose rounding here relies on what becomes of its low bits. Each step adds 8 or 16 products to
+ * a sum, all of them aligned and cut at 22 bits behind the largest or later (25 by warp groups, and then 23 of the
+ * sum); none is larger than the lengths' product. tests/products_test.cu measures it.
  */
 static inline double
 tensor_error(ElementType type, uint32_t dims)

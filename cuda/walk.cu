@@ -2,11 +2,12 @@
  * walk.cu
  *		Graph search over codes: one block per query, of two warps when queries are many, of eight and more when they are few.
  *
- * The routine is that of src/engine/search.h, but that it starts from more than the seeds (entries.h). Per round the nearest WALK_WIDTH unexpanded slots of the list are expanded: their graph rows are
- * read, slots not seen before get their distance from codes (whole numbers: exact in any order of summation), those that may enter
- * the list are merged into it by rank. List and rounds have a total order, so an answer depends on query and mirror, never on the batch
- * or the number of warps. At the end the first entries of the list that are alive are measured exactly (I10), pending rows are scanned exactly,
- * both merged.
+ * The routine is that of src/engine/search.h, but that it starts from more than the seeds (entries.h). Per round the
+ * nearest WALK_WIDTH unexpanded slots of the list are expanded: their graph rows are read, slots not seen before get
+ * their distance from codes (whole numbers: exact in any order of summation), those that may enter the list are merged
+ * into it by rank. List and rounds have a total order, so an answer depends on query and mirror, never on the batch or
+ * the number of warps. At the end the first entries of the list that are alive are measured exactly (I10), pending rows
+ * are scanned exactly, both merged.
  *
  * Map: grid = queries, block = 32 x warps.
  *		registers	this round's parents, a few rows' partial sums (ROWS loads of 16 bytes in flight per lane and chunk)

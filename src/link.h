@@ -60,8 +60,8 @@ extern void link_write(Relation index, const IndexFormat *format, const LinkPass
 extern void link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
 
 /*
- * Put seeds in the order that engine/seeds.h tells, by their vectors in the pages (seedorder.c). The first ones, from which all rows were made to be reached, stay
- * the first.
+ * Put seeds in the order that engine/seeds.h tells, by their vectors in the pages (seedorder.c). The first ones, from
+ * which all rows were made to be reached, stay the first.
  */
 extern void order_seeds(Relation index, const IndexFormat *format, uint32 *seeds, uint32 count);
 

@@ -2,10 +2,11 @@
  * recall.c
  *		gpuann_recall(index, samples, k, ef): how many of the true nearest rows the index finds.
  *
- * The queries are vectors of rows of the table itself, drawn from the index's own pages; each is asked through an ordinary scan of
- * this index twice, approximately and exactly, by the caller's snapshot. A server is asked for the first answers of many at once. The row asked about is left out of both answers: it
- * would always be found. No expression of the index is evaluated. Where row-level security applies to the caller, rows that he may not see
- * are neither drawn nor counted in an answer, as if a query had filtered them (rowpolicy.c).
+ * The queries are vectors of rows of the table itself, drawn from the index's own pages; each is asked through an
+ * ordinary scan of this index twice, approximately and exactly, by the caller's snapshot. A server is asked for the
+ * first answers of many at once. The row asked about is left out of both answers: it would always be found. No
+ * expression of the index is evaluated. Where row-level security applies to the caller, rows that he may not see are
+ * neither drawn nor counted in an answer, as if a query had filtered them (rowpolicy.c).
  */
 #include "postgres.h"
 

@@ -2,9 +2,10 @@
  * repairserver.c
  *		VACUUM's repair by the server's engine, where that has a device and the index's mirror is there.
  *
- * The dead are marked in the pages first; when the mirror's worker says that it has told the engine of them, the mirror is as the pages are, and stays so: VACUUM
- * holds the linker lock. Rows are repaired by ranges of slots of about PIECE_MS, between which the worker can tell the mirror of rows that came, and a last
- * job sees that all can be reached. What changed comes back to be written to the pages by VACUUM, as rows that it repaired itself.
+ * The dead are marked in the pages first; when the mirror's worker says that it has told the engine of them, the mirror
+ * is as the pages are, and stays so: VACUUM holds the linker lock. Rows are repaired by ranges of slots of about
+ * PIECE_MS, between which the worker can tell the mirror of rows that came, and a last job sees that all can be
+ * reached. What changed comes back to be written to the pages by VACUUM, as rows that it repaired itself.
  *
  * The server is not believed: every row is checked by who takes it, and VACUUM repairs over pages whatever still names dead slots then. Where the pages do not
  * get what the mirror has (an error, a cancel, rows refused), the mirror is forgotten and loaded anew.

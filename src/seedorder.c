@@ -1,6 +1,7 @@
 /*
  * seedorder.c
- *		The order of the seeds that are written: engine/seeds.h, over pages. Whoever linked, the pages get their seeds so, and mirrors get theirs from the pages.
+ *		The order of the seeds that are written: engine/seeds.h, over pages. Whoever linked, the pages get their seeds
+ *		so, and mirrors get theirs from the pages.
  */
 #include "postgres.h"
 

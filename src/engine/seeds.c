@@ -2,9 +2,10 @@
  * seeds.c
  *		The order of a graph's seeds. See seeds.h.
  *
- * Those tried are chosen one after another, each the farthest from those before it, so a cluster far from others has one among them, however few its rows: a
- * walk hardly gets there from elsewhere. Every other seed belongs to the list of the nearest of them; those farthest from it come first, for what has no seed near
- * that is tried needs its place there most.
+ * Those tried are chosen one after another, each the farthest from those before it, so a cluster far from others has
+ * one among them, however few its rows: a walk hardly gets there from elsewhere. Every other seed belongs to the list
+ * of the nearest of them; those farthest from it come first, for what has no seed near that is tried needs its place
+ * there most.
  */
 #include <math.h>
 #include <stdlib.h>

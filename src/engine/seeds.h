@@ -2,9 +2,9 @@
  * seeds.h
  *		The order of a graph's seeds, from which searches start.
  *
- * A search tries the first ENGINE_SEEDS_TRIED. Each of these has a list of others: the lists lie behind them, one after another, all of one length; a search
- * looks at the lists of the nearest, too. Seeds in any other order are no error: what the lists then hold is no nearer than other seeds, and costs a search a few
- * distances.
+ * A search tries the first ENGINE_SEEDS_TRIED. Each of these has a list of others: the lists lie behind them, one after
+ * another, all of one length; a search looks at the lists of the nearest, too. Seeds in any other order are no error:
+ * what the lists then hold is no nearer than other seeds, and costs a search a few distances.
  */
 #ifndef GPUANN_SEEDS_H
 #define GPUANN_SEEDS_H

@@ -470,7 +470,8 @@ area_ring(AreaHeader *area)
  *
  * The area's descriptor; the read end of a pipe whose other end the launcher holds (end of file: exit); a lock file in the data
  * directory, locked before any device is touched; the CUDA engine's shared object; 0 is the engine's default limit. For tests,
- * --hang-ms N: end after a call into the engine that takes so long. It logs to standard error, one line each, beginning with "LOG: ", "WARNING: " or "FATAL: ", which the launcher relays.
+ * --hang-ms N: end after a call into the engine that takes so long. It logs to standard error, one line each, beginning
+ * with "LOG: ", "WARNING: " or "FATAL: ", which the launcher relays.
  */
 #define SERVER_PROGRAM		"gpuann-server"
 #define SERVER_CUDA_LIBRARY "gpuann_cuda.so"

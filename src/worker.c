@@ -46,7 +46,7 @@
 
 /* When to leave: others wait and we had our time or have had nothing to do, or nothing was to do for long. */
 #define TURN_MS			60000
-#define IDLE_TURN_MS	1000
+#define IDLE_TURN_MS	200
 #define IDLE_MS			300000
 #define EMPTY_MS		5000	/* where there is no mirror */
 

@@ -4,8 +4,8 @@
  *
  * Kernels, on the job stream: 256 threads.
  *		begin		a block per pivot: one of the entries to begin with
- *		choose		a warp per entry: eight lanes measure a pivot; the nearest few are taken from shared memory, 4 x PIVOTS_MOST bytes a warp
- *		mean		a block per pivot: the entries that chose it, at most MEMBERS, are listed in shared memory, a thread adds up a byte of their codes
+ *		choose		a warp, an entry at a time: eight lanes measure a pivot; the nearest few are taken from shared memory, 4 x PIVOTS_MOST bytes a warp
+ *		mean		a pivot at a time: the entries that chose it, at most MEMBERS, are listed in shared memory, a thread adds up a byte of their codes
  *		place		a warp per pivot, one launch per choice: takes the entries whose choice it is, in their order, while its list has room
  *		sample		a thread per entry of a link's lists; the rows of its batches choose as entries do
  * Reads: (ROUNDS + 1) x entries x pivots x code stride, all but the first of a pivot from L2; a launch of choose has LAUNCH_BYTES of that, some 50 us. Bound: L2.
@@ -46,25 +46,18 @@ __global__ void __launch_bounds__(THREADS)
 		lists.pivots[blockIdx.x] = blockIdx.x;
 }
 
-/* The nearest `choices` pivots of `count` entries from `first` on, by codes. */
+/* The nearest `choices` pivots of an entry, by codes; own: its distances. One warp. */
 template <int TERM>
-__global__ void __launch_bounds__(THREADS)
-	choose_kernel(const MirrorView mirror, const EntryLists lists, uint32_t choices, uint32_t first, uint32_t count)
+__device__ static inline void
+choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, uint32_t entry, uint32_t *own)
 {
-	__shared__ uint32_t keys[WARPS][PIVOTS_MOST];
-	uint32_t *own = keys[threadIdx.x / WARP];
 	uint32_t lane = threadIdx.x % WARP;
-	uint32_t i = blockIdx.x * WARPS + threadIdx.x / WARP;
-	uint32_t entry = first + i;
-	uint32_t slot = i < count ? lists.entries[entry] : NO_SLOT;
+	uint32_t slot = lists.entries[entry];
 	bool active = slot < lists.rows;
 	const uint4 *codes = (const uint4 *) (mirror.codes + (size_t) (active ? slot : 0) * mirror.code_stride);
 	Entry last = 0;
 	Walk walk;
 
-	/* whole warps have nothing to do: there is no barrier of the block */
-	if (i >= count)
-		return;
 	walk.scale = 2;
 	for (uint32_t base = 0; base < lists.npivots; base += WARP / WIDE_LANES)
 	{
@@ -96,6 +89,20 @@ __global__ void __launch_bounds__(THREADS)
 		last = nearest;
 		if (lane == 0)
 			lists.choices[(size_t) choice * lists.nentries + entry] = nearest == ~0ull ? NO_SLOT : (uint32_t) (nearest - 1);
+	}
+}
+
+/* The nearest `choices` pivots of entries from `first` up to `end`. */
+template <int TERM>
+__global__ void __launch_bounds__(THREADS)
+	choose_kernel(const MirrorView mirror, const EntryLists lists, uint32_t choices, uint32_t first, uint32_t end)
+{
+	__shared__ uint32_t keys[WARPS][PIVOTS_MOST];
+
+	for (uint32_t entry = first + blockIdx.x * WARPS + threadIdx.x / WARP; entry < end; entry += gridDim.x * WARPS)
+	{
+		choose_for<TERM>(mirror, lists, choices, entry, keys[threadIdx.x / WARP]);
+		__syncwarp();
 	}
 }
 
@@ -172,19 +179,21 @@ __global__ void __launch_bounds__(THREADS)
 	__shared__ uint32_t members[MEMBERS];
 	__shared__ uint32_t count;
 
-	if (threadIdx.x < WARP)
+	for (uint32_t pivot = blockIdx.x; pivot < lists.npivots; pivot += gridDim.x)
 	{
-		uint32_t n = list_members(lists, blockIdx.x, members);
+		if (threadIdx.x < WARP)
+		{
+			uint32_t n = list_members(lists, pivot, members);
 
-		if (threadIdx.x == 0)
-			count = n;
+			if (threadIdx.x == 0)
+				count = n;
+		}
+		__syncthreads();
+		for (uint32_t at = threadIdx.x; count > 0 && at < mirror.code_stride; at += THREADS)
+			lists.codes[(size_t) pivot * mirror.code_stride + at] =
+				TERM == TERM_BITS ? mean_bits(mirror, members, count, at) : mean_code(mirror, members, count, at);
+		__syncthreads();
 	}
-	__syncthreads();
-	if (count == 0)
-		return;
-	for (uint32_t at = threadIdx.x; at < mirror.code_stride; at += THREADS)
-		lists.codes[(size_t) blockIdx.x * mirror.code_stride + at] =
-			TERM == TERM_BITS ? mean_bits(mirror, members, count, at) : mean_code(mirror, members, count, at);
 }
 
 /* Let entries into the lists of their n-th choices, counted from 0. */
@@ -237,6 +246,13 @@ choose_kernel_of(const MirrorView *mirror)
 	return mirror->metric == METRIC_L1 ? choose_kernel<TERM_ABSOLUTE> : choose_kernel<TERM_SQUARE>;
 }
 
+/* Blocks of a kernel that has work for so many. */
+static uint32_t
+blocks_of(const EntryLists *lists, uint32_t blocks)
+{
+	return lists->blocks == 0 || blocks < lists->blocks ? blocks : lists->blocks;
+}
+
 /* Let entries choose among the pivots. */
 static void
 choose(const MirrorView *mirror, const EntryLists *lists, uint32_t choices, cudaStream_t stream)
@@ -248,7 +264,7 @@ choose(const MirrorView *mirror, const EntryLists *lists, uint32_t choices, cuda
 		uint32_t left = lists->nentries - first;
 		uint32_t n = left < of_launch ? left : (uint32_t) of_launch;
 
-		LAUNCH(choose_kernel_of(mirror), (n + WARPS - 1) / WARPS, THREADS, 0, stream, *mirror, *lists, choices, first, n);
+		LAUNCH(choose_kernel_of(mirror), blocks_of(lists, (n + WARPS - 1) / WARPS), THREADS, 0, stream, *mirror, *lists, choices, first, first + n);
 		first += n;
 	}
 }
@@ -268,9 +284,9 @@ entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t str
 	{
 		choose(mirror, lists, 1, stream);
 		if (mirror->type == ELEMENT_BIT)
-			LAUNCH(mean_kernel<TERM_BITS>, lists->npivots, THREADS, 0, stream, *mirror, *lists);
+			LAUNCH(mean_kernel<TERM_BITS>, blocks_of(lists, lists->npivots), THREADS, 0, stream, *mirror, *lists);
 		else
-			LAUNCH(mean_kernel<TERM_SQUARE>, lists->npivots, THREADS, 0, stream, *mirror, *lists);
+			LAUNCH(mean_kernel<TERM_SQUARE>, blocks_of(lists, lists->npivots), THREADS, 0, stream, *mirror, *lists);
 	}
 	choose(mirror, lists, ENTRY_CHOICES, stream);
 	for (uint32_t choice = 0; choice < ENTRY_CHOICES; choice++)
@@ -388,9 +404,9 @@ coded_view(const CudaMirror *mirror)
 	return view;
 }
 
-/* Lists of a side, of so many entries, for so many pivots. */
+/* Lists of a side, of so many entries, for so many pivots. While queries are about their kernels have a block on each SM, which leaves these most of it. */
 static EntryLists
-lists_of(const CudaMirror *mirror, uint32_t side, const uint32_t *entries, uint32_t nentries, uint32_t npivots)
+lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries, uint32_t nentries, uint32_t npivots)
 {
 	EntryLists lists;
 
@@ -404,6 +420,7 @@ lists_of(const CudaMirror *mirror, uint32_t side, const uint32_t *entries, uint3
 	lists.placed = lists.choices + (size_t) ENTRY_CHOICES * nentries;
 	lists.copies = npivots * mirror->spec.degree / nentries;
 	lists.copies = lists.copies < 1 ? 1 : lists.copies;
+	lists.blocks = queries_about(engine) ? (uint32_t) engine->device.multiProcessorCount : 0;
 	return lists;
 }
 
@@ -412,7 +429,7 @@ static bool
 send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
 {
 	MirrorView view = coded_view(mirror);
-	EntryLists lists = lists_of(mirror, mirror->entries_side ^ 1, entries, count, pivots_for(count));
+	EntryLists lists = lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count, pivots_for(count));
 
 	return lanes_wait(engine, mirror) && GPU(&engine->failure, entries_make(&view, &lists, engine->job_stream));
 }
@@ -481,7 +498,7 @@ entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, LinkBatch 
 {
 	MirrorView view = coded_view(mirror);
 	uint32_t side = made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side;
-	EntryLists lists = lists_of(mirror, side, batch->slots, batch->count, made > 0 ? made : view.npivots);
+	EntryLists lists = lists_of(engine, mirror, side, batch->slots, batch->count, made > 0 ? made : view.npivots);
 
 	lists.choices = batch->near;
 	batch->lists = lists.pivots + lists.npivots;

@@ -327,6 +327,7 @@ struct CudaEngine
 	CudaTask **free_tasks; /* an array, so that it is known which come next */
 	uint32_t nfree_tasks;
 	uint32_t nqueries; /* taken, not ended */
+	uint64_t asked_us; /* when queries were last submitted */
 	bool borrows;	   /* the vectors of tasks that are taken now are copied at the end of submit, if they wait then */
 	uint32_t free_room; /* of free_tasks */
 	KindCache kinds;
@@ -417,6 +418,8 @@ extern bool stream_continue(CudaEngine *engine, Lane *lane);
 extern uint32_t stream_end(CudaEngine *engine, Lane *lane);
 
 /* query.cu */
+/* Whether queries are about: then jobs take little of the device, and of the owner's time, at once. */
+extern bool queries_about(const CudaEngine *engine);
 extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);
 extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
 /* Let a graph search that found too little be answered by all rows; vector is its query's. False: there is no memory. */

@@ -34,7 +34,6 @@ extern "C"
 #define SHORT_UNITS 8u	   /* what a warp does by codes takes some 20 µs, but for a walk: so many stand for one */
 #define IN_FLIGHT 3u	   /* pieces */
 #define BUSY_SHARE 4u	   /* while queries are about, a block on this part of the SMs: then one piece is in flight, of one unit each */
-#define BUSY_US 10000u	   /* queries are about so long after the last */
 #ifdef EMULATED
 #define CODES_FROM 256u		/* rows by whose neighbours codes can be judged */
 #else
@@ -256,22 +255,12 @@ link_begin(CudaEngine *engine, CudaJob *job)
 
 /* --- pieces ------------------------------------------------------------------------------------------------------- */
 
-bool
-link_queries_about(CudaEngine *engine, LinkWork *work)
-{
-	uint64_t now = clock_us();
-
-	if (engine->nqueries > 0)
-		work->busy_us = now;
-	return work->busy_us != 0 && now - work->busy_us < BUSY_US;
-}
-
 uint32_t
 link_blocks(CudaEngine *engine, LinkWork *work)
 {
 	uint32_t processors = (uint32_t) engine->device.multiProcessorCount;
 
-	if (link_queries_about(engine, work))
+	if (queries_about(engine))
 		return (processors + BUSY_SHARE - 1) / BUSY_SHARE;
 	return processors * (work->batch.code_terms != NULL ? CODE_BLOCKS_OF_SM : BLOCKS_OF_SM);
 }
@@ -281,7 +270,7 @@ static Piece *
 next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
 {
 	const LinkWork *work = job->work;
-	bool busy = link_queries_about(engine, job->work);
+	bool busy = queries_about(engine);
 	bool is_short = work->batch.code_terms != NULL && (work->phase == LINK_CHOOSE || work->phase == LINK_BACK || work->phase == LINK_ORDER);
 
 	part->blocks = link_blocks(engine, job->work);

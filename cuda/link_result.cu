@@ -56,7 +56,7 @@ link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want,
 static uint32_t
 fetch_units(CudaEngine *engine, const CudaJob *job)
 {
-	size_t bytes = link_queries_about(engine, job->work) ? BUSY_BYTES : PIECE_BYTES;
+	size_t bytes = queries_about(engine) ? BUSY_BYTES : PIECE_BYTES;
 
 	if (job->work->phase == LINK_ROWS)
 		return (uint32_t) ((bytes - 256) / ((job->mirror->spec.degree + 1) * sizeof(uint32_t)));
@@ -122,7 +122,8 @@ fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 	}
 	while (work->done < total && !engine->failure.failed)
 	{
-		Piece *piece = piece_free(engine);
+		/* for each the owner copies, and turns to the driver: no more than one of them is to be in a query's way */
+		Piece *piece = queries_about(engine) && job->in_flight > 0 ? NULL : piece_free(engine);
 		uint32_t most = fetch_units(engine, job);
 		uint32_t count = total - work->done < most ? total - work->done : most;
 
@@ -152,22 +153,22 @@ next_fetch(LinkWork *work, LinkPhase phase)
 	work->done = work->got = 0;
 }
 
-/* Memory for many rows, in large pages where there are any: to take it page by page costs more than the copy. */
+/* Memory for many rows, in large pages if wanted and where there are any: to take it page by page costs more than the copy, but a large page a query's time. */
 static void *
-allocate_rows(size_t bytes)
+allocate_rows(size_t bytes, bool large)
 {
 	void *memory;
 
 	if (posix_memalign(&memory, LARGE_PAGE, bytes + 1) != 0)
 		return NULL;
-	if (bytes >= LARGE_PAGE)
+	if (large && bytes >= LARGE_PAGE)
 		(void) madvise(memory, bytes, MADV_HUGEPAGE);
 	return memory;
 }
 
 /* Make room for the result, now that the bitmap says how large it is. False: no memory. */
 static bool
-begin_result(CudaJob *job)
+begin_result(const CudaEngine *engine, CudaJob *job)
 {
 	LinkWork *work = job->work;
 	const CudaMirror *mirror = job->mirror;
@@ -177,7 +178,7 @@ begin_result(CudaJob *job)
 	for (uint32_t i = 0; i <= mirror->rows / 32; i++)
 		count += (uint32_t) __builtin_popcount(work->bits[i]);
 	job->link.slots = work->result_slots = (uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
-	job->link.rows = work->result_rows = (uint32_t *) allocate_rows((size_t) count * mirror->spec.degree * sizeof(uint32_t));
+	job->link.rows = work->result_rows = (uint32_t *) allocate_rows((size_t) count * mirror->spec.degree * sizeof(uint32_t), !queries_about(engine));
 	job->link.linked = work->result_linked = (uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
 	if (work->result_slots == NULL || work->result_rows == NULL || work->result_linked == NULL)
 		return false;
@@ -256,9 +257,9 @@ begin_reach(CudaJob *job)
 
 /* The rows that changed are known: bring them. */
 static bool
-begin_rows(CudaJob *job)
+begin_rows(const CudaEngine *engine, CudaJob *job)
 {
-	if (!begin_result(job))
+	if (!begin_result(engine, job))
 		return fail_result(job);
 	next_fetch(job->work, LINK_ROWS);
 	return true;
@@ -295,7 +296,7 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 		next_fetch(work, LINK_BITS);
 	}
 	if (work->phase == LINK_BITS &&
-		((!work->tells && !link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32)) || !begin_rows(job)))
+		((!work->tells && !link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32)) || !begin_rows(engine, job)))
 		return false;
 	if (work->phase == LINK_ROWS)
 	{

@@ -104,7 +104,6 @@ struct LinkWork
 	uint8_t *linked_here; /* bitmap of slots this link has linked */
 
 	LinkFetch fetches[PIECES];
-	uint64_t busy_us; /* when queries were last seen */
 };
 
 /* Take what a link needs; false: it does not fit, or the host has no memory left, and the twin is to link. */
@@ -128,8 +127,6 @@ extern void link_replace_dead_seeds(CudaJob *job);
 /* link_reach.cu: as link_stage; and its memory */
 extern bool link_reach(CudaEngine *engine, CudaJob *job);
 extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
-/* Whether queries are about: then a link takes little at a time. */
-extern bool link_queries_about(CudaEngine *engine, LinkWork *work);
 /* A mirror as kernels of a link see it. */
 extern MirrorView link_mirror(const CudaJob *job);
 /* How many blocks a kernel of a link may have now. */

@@ -20,7 +20,14 @@
 #define FEW_LEAST 2048u	 /* rows that pass a filter: so many, or one in */
 #endif
 #define FEW_SHARE 64u	 /* so many, are searched exactly */
+#define BUSY_US 10000u	   /* queries are about so long after the last came */
 #define KEPT_VECTOR 65536u /* bytes of a vector's memory that is kept with them */
+
+bool
+queries_about(const CudaEngine *engine)
+{
+	return engine->nqueries > 0 || (engine->asked_us != 0 && clock_us() - engine->asked_us < BUSY_US);
+}
 
 /* Have tasks for so many new queries. False: no memory. */
 static bool
@@ -313,6 +320,7 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 	if (!tasks_for(engine, count))
 		return ENGINE_NO_MEMORY;
 	engine->nqueries += count;
+	engine->asked_us = now;
 	engine->borrows = engine->first_waiting == NULL;
 	for (uint32_t i = 0; i < count; i++)
 	{

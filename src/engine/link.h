@@ -91,8 +91,8 @@ extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, doub
 extern bool link_collect_broken(Linking *linking);
 
 /*
- * linkseeds.c: give the mirror seeds if it has none, or has grown by that part beyond those it has; replace the seeds that are dead by other slots of the graph, as far as
- * there are any.
+ * linkseeds.c: give the mirror seeds if it has none, or has grown by that part beyond those it has; replace the seeds
+ * that are dead by other slots of the graph, as far as there are any.
  */
 extern EngineStatus link_renew_seeds(Linking *linking, uint32_t share);
 extern EngineStatus link_replace_dead_seeds(Linking *linking);

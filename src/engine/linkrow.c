@@ -135,8 +135,8 @@ link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide
 }
 
 /*
- * Search the graph for candidates of a slot, which is wide in the worker's scratch. No lists of seeds: walks that start near meet fewer rows of other clusters, and
- * edges to these are what later searches get from one to another by.
+ * Search the graph for candidates of a slot, which is wide in the worker's scratch. No lists of seeds: walks that start
+ * near meet fewer rows of other clusters, and edges to these are what later searches get from one to another by.
  */
 EngineStatus
 link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)

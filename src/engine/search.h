@@ -2,11 +2,12 @@
  * search.h
  *		The graph search: one routine, used over a mirror's arrays and over relation pages.
  *
- * A best-first search with one list of ef slots ordered by (distance, slot). It starts from the seeds, and from those listed with the nearest of them, expands the
- * nearest unexpanded slot of the list (its graph row is read, distances of slots not seen before are computed, those nearer
- * than the list's last enter), and ends when every slot of the list is expanded, or after max_iterations. Dead slots route like
- * live ones and take their place in the list; they are left out of the answer. With `admit`, every slot whose distance is
- * computed is offered to it, and the answer is the nearest ef admitted, kept apart from the list.
+ * A best-first search with one list of ef slots ordered by (distance, slot). It starts from the seeds, and from those
+ * listed with the nearest of them, expands the nearest unexpanded slot of the list (its graph row is read, distances of
+ * slots not seen before are computed, those nearer than the list's last enter), and ends when every slot of the list is
+ * expanded, or after max_iterations. Dead slots route like live ones and take their place in the list; they are left
+ * out of the answer. With `admit`, every slot whose distance is computed is offered to it, and the answer is the
+ * nearest ef admitted, kept apart from the list.
  *
  * Reference mode is this routine with exact distances while walking: seeds enter in their order, then expansions one at a time,
  * each row in its order. Any engine asked for it must expand the same slots in the same sequence. Otherwise the list is walked in

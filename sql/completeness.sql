@@ -93,18 +93,18 @@ SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM t ORDER BY val <-> (SEL
 
 -- a cursor, held across changes of the same table, sees what it saw at first
 BEGIN;
-DECLARE c CURSOR FOR SELECT id FROM t ORDER BY val <-> '[0,0,0,0,0,0,0,0]';
+DECLARE c CURSOR FOR SELECT id FROM t ORDER BY val <-> '[1,-1,1,-1,1,-1,1,-1]';
 FETCH 0 FROM c;
 MOVE 100 IN c;
 DELETE FROM t WHERE id % 2 = 0;
-INSERT INTO t SELECT 10000 + g, 0, '[0,0,0,0,0,0,0,0]' FROM generate_series(1, 10) g;
+INSERT INTO t SELECT 10000 + g, 0, '[1,-1,1,-1,1,-1,1,-1]' FROM generate_series(1, 10) g;
 MOVE FORWARD ALL IN c;
 CLOSE c;
-SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[0,0,0,0,0,0,0,0]') every;
-SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[0,0,0,0,0,0,0,0]' LIMIT 10) nearest WHERE id > 10000;
+SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[1,-1,1,-1,1,-1,1,-1]') every;
+SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[1,-1,1,-1,1,-1,1,-1]' LIMIT 10) nearest WHERE id > 10000;
 ROLLBACK;
 BEGIN;
-DECLARE h SCROLL CURSOR WITH HOLD FOR SELECT id FROM t ORDER BY val <-> '[0,0,0,0,0,0,0,0]' LIMIT 300;
+DECLARE h SCROLL CURSOR WITH HOLD FOR SELECT id FROM t ORDER BY val <-> '[1,-1,1,-1,1,-1,1,-1]' LIMIT 300;
 COMMIT;
 MOVE 200 IN h;
 MOVE BACKWARD 100 IN h;

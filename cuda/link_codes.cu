@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 		__syncwarp();
 		choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
 		choose_spread_codes<T, TERM>(mirror, batch, kept_terms, &choice);
-		choice.nkept = choice.count;
+		choice.nkept = choice.farthest = choice.count;
 		if (threadIdx.x % WARP == 0)
 			batch.kept_counts[choice.self] = (uint8_t) choice.nkept;
 		choose_fill(mirror, &choice);
@@ -589,7 +589,7 @@ order_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint3
 	sort_entries(keys, NULL, 0, kept, entries);
 	sort_entries(keys, NULL, kept, count - kept, entries + kept);
 	for (uint32_t i = threadIdx.x % WARP; i < count; i += WARP)
-		batch.graph[(size_t) slot * mirror.degree + i] = slots[link_slot(entries[i < kept ? i : kept + count - 1 - i])];
+		batch.graph[(size_t) slot * mirror.degree + i] = slots[link_slot(entries[i < kept ? i : fill_place(i, kept, count - 1)])];
 	if (threadIdx.x % WARP == 0)
 		batch.kept_counts[slot] = LINK_UNKNOWN;
 	__syncwarp();

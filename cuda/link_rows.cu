@@ -126,6 +126,7 @@ choose_own_fill(const MirrorView &mirror, Choice *choice)
 			choice->kept[choice->count + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = choice->candidates[base + lane];
 		choice->count += (uint32_t) __popc(ballot);
 	}
+	choice->farthest = choice->count > choice->nkept ? choice->count - 1 : choice->nkept;
 	__syncwarp();
 }
 
@@ -148,7 +149,7 @@ choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *
 	__syncwarp();
 	choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
 	choose_spread<T, TERM>(mirror, &choice);
-	choice.nkept = choice.count;
+	choice.nkept = choice.farthest = choice.count;
 	if (batch.repairs)
 		choose_own_fill(mirror, &choice);
 	else

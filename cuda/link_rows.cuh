@@ -38,9 +38,17 @@ struct Choice
 	uint32_t self;
 	uint32_t equal_key;
 	uint32_t nequals;
-	uint32_t nkept; /* the others fill, nearest first here */
+	uint32_t nkept; /* the others fill: nearest first here, copies last */
+	uint32_t farthest; /* place of the farthest of these, if there are any */
 	uint32_t count;
 };
+
+/* Where that of the fill which is i-th of the row stands among what is sorted: the farthest comes first (see src/engine/prune.h). */
+__device__ static inline uint32_t
+fill_place(uint32_t i, uint32_t kept, uint32_t farthest)
+{
+	return i == kept ? farthest : i <= farthest ? i - 1 : i;
+}
 
 /* Whether a candidate may be a neighbour at all, other than as a duplicate. */
 __device__ static inline bool
@@ -96,6 +104,7 @@ choose_fill(const MirrorView &mirror, Choice *choice)
 				choice->kept[place] = entry;
 			choice->count += (uint32_t) __popc(ballot);
 			choice->count = choice->count < mirror.degree ? choice->count : mirror.degree;
+			choice->farthest = copies == 0 && choice->count > choice->nkept ? choice->count - 1 : choice->farthest;
 		}
 	__syncwarp();
 }
@@ -120,7 +129,7 @@ write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
 	{
 		bool has = i < choice.count;
-		LinkEntry entry = has ? choice.kept[i < choice.nkept ? i : choice.nkept + choice.count - 1 - i] : 0;
+		LinkEntry entry = has ? choice.kept[i < choice.nkept ? i : fill_place(i, choice.nkept, choice.farthest)] : 0;
 		bool back = has && !(batch.repairs && names(mirror, choice.self, link_slot(entry)));
 
 		batch.chosen[first + i] = has ? link_slot(entry) : NO_SLOT;
@@ -185,16 +194,18 @@ load_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32
 	return count;
 }
 
-/* How many of a row's slots are kept ones, by the keys of their distances as stored: where these fall the fill begins (see src/engine/prune.h). One warp. */
+/* How many of a row's slots are kept ones, by the keys of their distances as stored (row_kept() of src/engine/prune.h). One warp. */
 __device__ static inline uint32_t
 kept_by_keys(const uint32_t *keys, uint32_t count)
 {
-	uint32_t kept = 1;
+	uint32_t fall = 1;
+	bool again;
 
-	while (kept < count && keys[kept] >= keys[kept - 1])
-		kept++;
+	while (fall < count && keys[fall] >= keys[fall - 1])
+		fall++;
+	again = fall + 1 < count && keys[fall + 1] < keys[fall];
 	__syncwarp();
-	return kept < count ? kept : count;
+	return fall >= count ? count : again || fall + 1 == count ? fall : fall - 1;
 }
 
 /* Sort entries [first, first + count) into `to`: of these keys and slots, or (slots NULL) of keys and their places. One warp. */
@@ -375,7 +386,7 @@ close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow &row
 	uint32_t count = row.nkept + row.nfill;
 
 	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
-		stored[i] = i < row.nkept ? row_slot(row, row.kept[i]) : i < count ? row_slot(row, row.fill[count - 1 - i]) : NO_SLOT;
+		stored[i] = i < row.nkept ? row_slot(row, row.kept[i]) : i < count ? row_slot(row, row.fill[fill_place(i, row.nkept, count - 1) - row.nkept]) : NO_SLOT;
 	if (threadIdx.x % WARP == 0)
 		mark_changed(batch, row.target);
 	__syncwarp();

@@ -294,20 +294,19 @@ open_row(RowReader *reader, uint32 target, OpenRow *row)
 	ChangedRow	changed;
 	uint32		count;
 
-	row->nkept = row->nfill = 0;
 	if (row_edits_changed(reader->edits, target, &changed) && changed.distances != NULL)
 	{
 		row_vectors_expect(reader->vectors, changed.neighbours, Min(changed.count, EXPECTED_KEPT));
 		for (uint32 i = 0; i < changed.count; i++)
-			open_row_read(row, (SearchResult) {changed.distances[i], changed.neighbours[i], 0});
+			distances[i] = changed.distances[i];
+		open_row_read(row, changed.neighbours, distances, changed.count);
 		return changed.live;
 	}
 	count = row_reader_get(reader, target, neighbours, &state);
 	if (!state.live)
 		return false;
 	row_reader_distances(reader, target, neighbours, count, distances);
-	for (uint32 i = 0; i < count; i++)
-		open_row_read(row, (SearchResult) {distances[i], neighbours[i], 0});
+	open_row_read(row, neighbours, distances, count);
 	return true;
 }
 

@@ -53,7 +53,7 @@ open_remembered(const Linking *linking, uint32_t target, OpenRow *row)
 	}
 }
 
-/* Open another: the kept come first, and where distances fall the fill begins (see prune.h). */
+/* Open another. */
 static void
 open_row(const Linking *linking, const WideVector *wide, uint32_t target, OpenRow *row)
 {
@@ -61,10 +61,8 @@ open_row(const Linking *linking, const WideVector *wide, uint32_t target, OpenRo
 	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
 	double		distances[ENGINE_MAX_DEGREE];
 
-	row->nkept = row->nfill = 0;
 	mirror_fast_many(linking->mirror, wide, neighbours, count, distances);
-	for (uint32_t i = 0; i < count; i++)
-		open_row_read(row, (SearchResult) {distances[i], neighbours[i], 0});
+	open_row_read(row, neighbours, distances, count);
 }
 
 /* Write a row back, and remember it. */

@@ -25,14 +25,22 @@ remove_at(SearchResult *entries, uint32_t *count, uint32_t place)
 	(*count)--;
 }
 
-/* Add a neighbour as it is read. */
+/* Open a row. */
 void
-open_row_read(OpenRow *row, SearchResult entry)
+open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances, uint32_t count)
 {
-	if (row->nfill == 0 && (row->nkept == 0 || entry.distance >= row->kept[row->nkept - 1].distance))
-		open_row_insert(row->kept, &row->nkept, entry);
-	else
-		open_row_insert(row->fill, &row->nfill, entry);
+	uint32_t	kept = row_kept(distances, count);
+
+	row->nkept = row->nfill = 0;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		SearchResult entry = {distances[i], neighbours[i], 0};
+
+		if (i < kept)
+			open_row_insert(row->kept, &row->nkept, entry);
+		else
+			open_row_insert(row->fill, &row->nfill, entry);
+	}
 }
 
 bool
@@ -114,7 +122,8 @@ open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances)
 
 	for (uint32_t i = 0; i < count; i++)
 	{
-		const SearchResult *entry = i < row->nkept ? &row->kept[i] : &row->fill[count - 1 - i];
+		const SearchResult *entry = i < row->nkept ? &row->kept[i] :
+			i == row->nkept ? &row->fill[row->nfill - 1] : &row->fill[i - row->nkept - 1];
 
 		neighbours[i] = entry->slot;
 		if (distances != NULL)

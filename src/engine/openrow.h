@@ -19,18 +19,18 @@ typedef struct OpenRow
 /* Put an entry in its place. */
 extern void open_row_insert(SearchResult *entries, uint32_t *count, SearchResult entry);
 
-/* Add a row's neighbours as they are read, in their order: the kept come first, and where distances fall the fill begins, farthest first (see prune.h). */
-extern void open_row_read(OpenRow *row, SearchResult entry);
+/* Open a row: its neighbours in their order, and how far they are. */
+extern void open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances, uint32_t count);
 
 extern bool open_row_has(const OpenRow *row, uint32_t slot);
 
 /*
- * Take in one more neighbour, dropping another where the row overflows. The rule is prune_candidates', but only what the newcomer changes
+ * Take in one more neighbour, dropping another where the row overflows. The rule is prune_choose's, but only what the newcomer changes
  * is computed: is it hidden by a kept one, and which kept ones does it hide.
  */
 extern void open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context);
 
-/* Write the neighbours down, the kept first, then the fill in reverse, and their distances (unless NULL); returns how many they are. */
+/* Write the neighbours down in the order of prune.h, and their distances (unless NULL); returns how many they are. */
 extern uint32_t open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances);
 
 #endif							/* GPUANN_OPENROW_H */

@@ -7,6 +7,7 @@
  * duplicates fills its places at random: a crowd can fill a search's list, and if all its rows led to the same few, to nothing else.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "prune.h"
 #include "select.h"
@@ -153,6 +154,23 @@ choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t co
 	}
 }
 
+/* Put the farthest of the fill before the rest of it. */
+static void
+put_farthest_first(Choice *choice, uint32_t first)
+{
+	uint32_t	farthest = first;
+	uint32_t	index;
+
+	if (first == choice->count)
+		return;
+	for (uint32_t i = first; i < choice->count; i++)
+		if (choice->chosen[i] > choice->chosen[farthest])
+			farthest = i;
+	index = choice->chosen[farthest];
+	memmove(&choice->chosen[first + 1], &choice->chosen[first], (farthest - first) * sizeof(uint32_t));
+	choice->chosen[first] = index;
+}
+
 /* Choose a slot's neighbours, and say which of them are kept. */
 uint32_t
 prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
@@ -173,23 +191,23 @@ prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairD
 	if (crowded)
 		choose_scattered(rule, candidates, count, pair, context, &choice);
 	choose_nearest(rule, candidates, count, &choice);
+	put_farthest_first(&choice, *kept);
 	for (uint32_t i = 0; i < choice.count; i++)
-		chosen[i < *kept ? i : choice.count - 1 - (i - *kept)] = candidates[choice.chosen[i]];
+		chosen[i] = candidates[choice.chosen[i]];
 	return choice.count;
 }
 
-/* Choose a slot's graph row. */
 uint32_t
-prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
-				 uint32_t *row)
+row_kept(const double *distances, uint32_t count)
 {
-	Candidate	chosen[ENGINE_MAX_DEGREE];
-	uint32_t	kept;
+	uint32_t	fall = 1;
 
-	count = prune_choose(rule, candidates, count, pair, context, chosen, &kept);
-	for (uint32_t i = 0; i < count; i++)
-		row[i] = chosen[i].slot;
-	return count;
+	while (fall < count && distances[fall] >= distances[fall - 1])
+		fall++;
+	if (fall >= count)
+		return count;
+	/* the fill's farthest is before it, unless what follows falls again */
+	return fall + 1 < count && distances[fall + 1] >= distances[fall] ? fall - 1 : fall;
 }
 
 /* How many seeds a graph of n linked slots has. */

@@ -26,23 +26,25 @@ typedef struct PruneRule
 } PruneRule;
 
 /*
- * Sort candidates by (distance, slot), drop duplicates of a slot, and write the chosen slots to row: the kept nearest first, then
- * those that fill it in reverse. (So where distances fall, the fill begins, or began one place before: who updates a row later can
- * tell. Nearest first it could not, where all fill lies beyond the kept ones: rows along a line.)
+ * Sort candidates by (distance, slot), drop duplicates of a slot, and write those that are chosen in the order of the row; the first *kept of
+ * them are kept, the others fill.
  *
  * A candidate is kept if no kept one is nearer to it than the slot is; places left are filled with the nearest of the others,
- * duplicates of kept ones last. row has room for rule->degree; returns how many. (Vamana's robust prune with alpha 1; HNSW's
+ * duplicates of kept ones last. chosen has room for rule->degree; returns how many. (Vamana's robust prune with alpha 1; HNSW's
  * heuristic, algorithm 4)
- */
-extern uint32_t prune_candidates(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair,
-								 void *context, uint32_t *row);
-
-/*
- * The same, telling more: chosen (room for rule->degree) gets the candidates themselves in the row's order; the first *kept of them are
- * kept, the others fill.
+ *
+ * The order: the kept, nearest first, then the farthest of the fill, then the others of it, nearest first. So distances tell where the fill
+ * begins, see row_kept(): whoever updates a row later need not have it stored. The farthest goes first because all the fill may lie
+ * beyond the kept ones, as along a line.
  */
 extern uint32_t prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
 							 Candidate *chosen, uint32_t *kept);
+
+/*
+ * How many of a row's neighbours are kept, by their distances in the row's order: distances fall behind the fill's farthest, or, where that is nearer
+ * than the last kept one, at it and behind it. Of fill of one or two the farthest may be taken for kept.
+ */
+extern uint32_t row_kept(const double *distances, uint32_t count);
 
 /* How many seeds a graph of n linked slots has: at most room, n / 64, at least 1 if n is. */
 extern uint32_t seed_count(uint32_t linked, uint32_t room);

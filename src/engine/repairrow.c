@@ -229,15 +229,16 @@ repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, do
 			nrow = degree;
 		}
 	}
-	for (uint32_t i = nchosen; i > *kept && nrow < degree; i--)
-		if (!has_candidate(row + *kept, nrow - *kept, chosen[i - 1].slot))
-			fill_row(row, *kept, &nrow, chosen[i - 1]);
-	for (uint32_t i = *kept, j = nrow; i + 1 < j; i++)
+	/* the first of the fill that was chosen is its farthest, and so it shall be here */
+	for (uint32_t i = *kept + 1; i <= nchosen && nrow < degree; i++)
+		if (!has_candidate(row + *kept, nrow - *kept, chosen[i < nchosen ? i : *kept].slot))
+			fill_row(row, *kept, &nrow, chosen[i < nchosen ? i : *kept]);
+	if (nrow > *kept)
 	{
-		Candidate	nearest = row[i];
+		Candidate	farthest = row[nrow - 1];
 
-		row[i] = row[--j];
-		row[j] = nearest;
+		memmove(&row[*kept + 1], &row[*kept], (nrow - 1 - *kept) * sizeof(Candidate));
+		row[*kept] = farthest;
 	}
 	return nrow;
 }

@@ -7,7 +7,7 @@
 #include "link.h"
 #include "seeds.h"
 
-/* Seeds that are measured, at most 4,096 x 256 distances: 0.1 s at 768 elements. */
+/* Seeds that are measured, at most 4,096 x 1,024 distances. */
 typedef struct MeasuredSeeds
 {
 	const Mirror *mirror;

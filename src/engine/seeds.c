@@ -3,9 +3,10 @@
  *		The order of a graph's seeds. See seeds.h.
  *
  * Those tried are chosen one after another, each the farthest from those before it, so a cluster far from others has
- * one among them, however few its rows: a walk hardly gets there from elsewhere. Every other seed belongs to the list
- * of the nearest of them; those farthest from it come first, for what has no seed near that is tried needs its place
- * there most.
+ * one among them, however few its rows: a walk hardly gets there from elsewhere. Some more are chosen so, then the
+ * others follow, those farthest from all chosen first; each goes to the list of the nearest of those tried whose list
+ * has room. So of a cluster one seed is in a list before the second of another is, and those tried that many seeds
+ * are nearest to, in the middle of all, do not keep these from having a list.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,18 +15,23 @@
 #include "reach.h"
 #include "seeds.h"
 
+#define SEEDS_APART			1024	/* chosen one after another, those tried, then those that come first in lists */
+#define SEED_HOMES			4		/* lists that may take a seed: of the nearest of those tried */
+
 /* A seed of the pool, not chosen yet. */
 typedef struct OtherSeed
 {
 	uint32_t	slot;
 	uint32_t	number;			/* among the pool */
-	uint32_t	list;			/* of the nearest that was chosen */
-	float		nearest;		/* the distance to that */
+	float		apart;			/* the distance to the nearest that was chosen */
+	uint32_t	homes[SEED_HOMES];	/* nearest first */
+	float		distances[SEED_HOMES];
 } OtherSeed;
 
 typedef struct SeedOrder
 {
 	OtherSeed	others[SEEDS_ORDERED];
+	OtherSeed	listed_first[SEEDS_APART - ENGINE_SEEDS_TRIED];
 	float		distances[SEEDS_ORDERED];
 	uint32_t	ordered[SEEDS_ORDERED];
 	uint32_t	listed[ENGINE_SEEDS_TRIED]; /* seeds that each list has */
@@ -49,49 +55,96 @@ compare_others(const void *left, const void *right)
 	const OtherSeed *a = left;
 	const OtherSeed *b = right;
 
-	if (a->nearest != b->nearest)
-		return a->nearest > b->nearest ? -1 : 1;
+	if (a->apart != b->apart)
+		return a->apart > b->apart ? -1 : 1;
 	return a->number < b->number ? -1 : a->number > b->number;
 }
 
-/* Choose the seeds that are tried; others keeps those that are left. Returns how many these are. */
+/* Note that one of those tried is so far from another seed. */
+static void
+note_home(OtherSeed *other, uint32_t tried, float distance)
+{
+	uint32_t	place = SEED_HOMES;
+
+	for (; place > 0 && distance < other->distances[place - 1]; place--)
+		if (place < SEED_HOMES)
+		{
+			other->distances[place] = other->distances[place - 1];
+			other->homes[place] = other->homes[place - 1];
+		}
+	if (place == SEED_HOMES)
+		return;
+	other->distances[place] = distance;
+	other->homes[place] = tried;
+}
+
+/*
+ * Choose seeds far from each other: first those that are tried, then those that lists have first. others keeps what is
+ * left; returns how many these are.
+ */
 static uint32_t
-choose_tried(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure)
+choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure)
 {
 	OtherSeed  *others = order->others;
 	uint32_t	nothers = measure->pool;
 
 	for (uint32_t i = 0; i < nothers; i++)
-		others[i] = (OtherSeed) {seeds[i], i, 0, HUGE_VALF};
-	for (uint32_t i = 0; i < ENGINE_SEEDS_TRIED; i++)
+	{
+		others[i] = (OtherSeed) {.slot = seeds[i], .number = i, .apart = HUGE_VALF};
+		for (uint32_t n = 0; n < SEED_HOMES; n++)
+			others[i].distances[n] = HUGE_VALF;
+	}
+	for (uint32_t i = 0; i < SEEDS_APART && nothers > 0; i++)
 	{
 		OtherSeed	chosen;
 		uint32_t	place = 0;
 
 		/* they stay in the order of their numbers: the first ones are chosen first */
 		for (uint32_t j = 1; i >= REACH_SEEDS && j < nothers; j++)
-			if (others[j].nearest > others[place].nearest)
+			if (others[j].apart > others[place].apart)
 				place = j;
 		chosen = others[place];
 		memmove(&others[place], &others[place + 1], (--nothers - place) * sizeof(OtherSeed));
-		order->ordered[i] = chosen.slot;
+		if (i < ENGINE_SEEDS_TRIED)
+			order->ordered[i] = chosen.slot;
+		else
+			order->listed_first[i - ENGINE_SEEDS_TRIED] = chosen;
 		measure->distances(measure->context, chosen.number, order->distances);
 		for (uint32_t j = 0; j < nothers; j++)
-			if (order->distances[others[j].number] < others[j].nearest)
-			{
-				others[j].nearest = order->distances[others[j].number];
-				others[j].list = i;
-			}
+		{
+			float		distance = order->distances[others[j].number];
+
+			if (distance < others[j].apart)
+				others[j].apart = distance;
+			if (i < ENGINE_SEEDS_TRIED)
+				note_home(&others[j], i, distance);
+		}
 	}
 	return nothers;
+}
+
+/* Put a seed into the first of its lists that has room. */
+static bool
+put_in_list(SeedOrder *order, const OtherSeed *seed, uint32_t count)
+{
+	for (uint32_t n = 0; n < SEED_HOMES; n++)
+	{
+		uint32_t	home = seed->homes[n];
+
+		if (seed->distances[n] == HUGE_VALF || order->listed[home] >= seed_list_length(count))
+			continue;
+		order->ordered[seed_list_start(home, count) + order->listed[home]++] = seed->slot;
+		return true;
+	}
+	return false;
 }
 
 /* Fill the lists with what belongs there, and the places left with what found none; the last seeds found are not of the pool. */
 static void
 fill_lists(SeedOrder *order, uint32_t nothers, const uint32_t *seeds, uint32_t pool, uint32_t count)
 {
-	uint32_t	length = seed_list_length(count);
 	uint32_t	placed = count < SEEDS_ORDERED ? count : SEEDS_ORDERED;
+	uint32_t	nfirst = pool - ENGINE_SEEDS_TRIED - nothers;
 	uint32_t	left = 0;
 	uint32_t	next = 0;
 
@@ -99,15 +152,15 @@ fill_lists(SeedOrder *order, uint32_t nothers, const uint32_t *seeds, uint32_t p
 		order->ordered[i] = NO_SLOT;
 	memset(order->listed, 0, sizeof(order->listed));
 	qsort(order->others, nothers, sizeof(OtherSeed), compare_others);
+	for (uint32_t i = 0; i < nfirst; i++)
+		if (put_in_list(order, &order->listed_first[i], count))
+			order->listed_first[i].slot = NO_SLOT;
 	for (uint32_t i = 0; i < nothers; i++)
-	{
-		OtherSeed	other = order->others[i];
-
-		if (order->listed[other.list] < length)
-			order->ordered[seed_list_start(other.list, count) + order->listed[other.list]++] = other.slot;
-		else
-			order->others[left++] = other;
-	}
+		if (!put_in_list(order, &order->others[i], count))
+			order->others[left++] = order->others[i];
+	for (uint32_t i = 0; i < nfirst; i++)
+		if (order->listed_first[i].slot != NO_SLOT)
+			order->others[left++] = order->listed_first[i];
 	for (uint32_t i = ENGINE_SEEDS_TRIED; i < placed; i++)
 		if (order->ordered[i] == NO_SLOT)
 			order->ordered[i] = next < left ? order->others[next++].slot : seeds[pool++];
@@ -117,7 +170,7 @@ void
 seeds_order(uint32_t *seeds, uint32_t count, const SeedMeasure *measure, void *memory)
 {
 	SeedOrder  *order = memory;
-	uint32_t	nothers = choose_tried(order, seeds, measure);
+	uint32_t	nothers = choose_apart(order, seeds, measure);
 
 	fill_lists(order, nothers, seeds, measure->pool, count);
 	memcpy(seeds, order->ordered, (count < SEEDS_ORDERED ? count : SEEDS_ORDERED) * sizeof(uint32_t));

@@ -53,8 +53,8 @@ node_news(const MirrorSlice *slice, NodeSums *sums, Page page, uint32 slot)
 
 	news.linked = (state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0;
 	if (sums != NULL && (news.dead || news.linked))
-		news.known = node_sums_note(sums, slot, node_sum(graph_row(format, page, slot), news.linked ? format->degree : 0,
-														 slice->progress->rows, news.dead ? (uint64) node->version + 1 : 0));
+		news.known = node_sums_note_row(sums, slot, graph_row(format, page, slot), news.linked ? format->degree : 0, slice->progress->rows,
+										news.dead ? (uint64) node->version + 1 : 0);
 	return news;
 }
 

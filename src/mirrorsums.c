@@ -113,31 +113,51 @@ node_sums_note(NodeSums *known, uint32 slot, uint32 sum)
 
 /*
  * A sum of products of pairs, each with a key added (NH), and as many as half the row has: this is done of every row that VACUUM did not touch on pages
- * that it did. Degrees are even.
+ * that it did. Two sums, for products to be under way side by side. Degrees are even. Never 0.
  */
-uint32
-node_sum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
+static uint32
+row_sum(const uint32 *row, uint32 degree, uint64 start)
 {
 	static uint32 keys[ENGINE_MAX_DEGREE];
 	static uint64 mixer = 0;
 	uint64		sum;
-	uint32		last = 0;
+	uint64		other = 0;
+	uint32		i = 0;
 
 	if (mixer == 0)
 	{
-		for (uint32 i = 0; i < ENGINE_MAX_DEGREE; i++)
-			keys[i] = (uint32) hash_bytes_uint32_extended(i, 0);
+		for (uint32 k = 0; k < ENGINE_MAX_DEGREE; k++)
+			keys[k] = (uint32) hash_bytes_uint32_extended(k, 0);
 		mixer = hash_bytes_uint32_extended(ENGINE_MAX_DEGREE, 0) | 1;
 	}
 	sum = start * mixer;
-	for (uint32 i = 0; i + 1 < degree; i += 2)
+	for (; i + 3 < degree; i += 4)
 	{
-		uint32		a = row[i] + 1; /* 0: NO_SLOT */
-		uint32		b = row[i + 1] + 1;
-
-		sum += (uint64) (a + keys[i]) * (b + keys[i + 1]);
-		last = Max(last, Max(a, b));
+		sum += (uint64) (row[i] + keys[i]) * (row[i + 1] + keys[i + 1]);
+		other += (uint64) (row[i + 2] + keys[i + 2]) * (row[i + 3] + keys[i + 3]);
 	}
+	for (; i + 1 < degree; i += 2)
+		sum += (uint64) (row[i] + keys[i]) * (row[i + 1] + keys[i + 1]);
+	return Max((uint32) (((sum + other) * mixer) >> 32), 1);
+}
+
+uint32
+node_sum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
+{
 	/* an edge to what the mirror does not know is left out there: it has to come again */
-	return last > slots ? 0 : Max((uint32) ((sum * mixer) >> 32), 1);
+	for (uint32 i = 0; i < degree; i++)
+	{
+		if (row[i] != NO_SLOT && row[i] >= slots)
+			return 0;
+	}
+	return row_sum(row, degree, start);
+}
+
+bool
+node_sums_note_row(NodeSums *known, uint32 slot, const uint32 *row, uint32 degree, uint32 slots, uint64 start)
+{
+	/* mostly it is; what was noted led nowhere beyond the mirror */
+	if (known != NULL && slot < known->room && known->sums[slot] == row_sum(row, degree, start))
+		return true;
+	return node_sums_note(known, slot, node_sum(row, degree, slots, start));
 }

@@ -25,6 +25,9 @@ extern void node_sums_forget(NodeSums *known, uint32 slot);
 /* Note what the mirror has of a slot from now on; true if that is what it had. known may be NULL. */
 extern bool node_sums_note(NodeSums *known, uint32 slot, uint32 sum);
 
+/* The same of a node's row, and of what else there is to tell of it, in a mirror of so many slots. */
+extern bool node_sums_note_row(NodeSums *known, uint32 slot, const uint32 *row, uint32 degree, uint32 slots, uint64 start);
+
 /* The sum of a row, of a mirror that has so many slots, and of what else there is to tell of its node; 0: not to be relied on. */
 extern uint32 node_sum(const uint32 *row, uint32 degree, uint32 slots, uint64 start);
 

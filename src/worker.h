@@ -15,7 +15,7 @@
 #include "readahead.h"
 
 #define SLICE_US	20000
-#define NEWS_US		1000		/* of a slice that goes to other work although rows have come */
+#define NEWS_US		2000		/* of a slice that goes to other work although rows have come: to tell these costs half a millisecond */
 
 /* How a slice ended. */
 typedef enum SliceEnding

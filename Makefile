@@ -146,7 +146,7 @@ include tools/test-programs.mk
 bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c $(if $(wildcard $(includedir)/libpq-fe.h),,bench/ask.c),$(wildcard bench/*.c))) \
 	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),$(patsubst bench/%.cu,bench/build/%,$(wildcard bench/*.cu)))
 
-bench/build/%: bench/%.c $(ENGINE_OBJS)
+bench/build/%: bench/%.c bench/program.h $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -o $@ $(filter %.c %.o,$^) $(PLAIN_LIBS)
 

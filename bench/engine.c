@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "../src/engine/engine.h"
+#include "program.h"
 
 #define MOST_QUERIES	10000u
 #define MOST_LIST		16
@@ -67,24 +67,6 @@ static void
 count_wake(void *arg)
 {
 	__atomic_fetch_add(&wakes, 1, __ATOMIC_SEQ_CST);
-}
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
-}
-
-static void
-must(EngineStatus status, const EngineError *error, const char *what)
-{
-	if (status == ENGINE_OK)
-		return;
-	fprintf(stderr, "%s: %s\n", what, error->text);
-	exit(1);
 }
 
 static void *

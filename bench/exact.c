@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../src/engine/engine.h"
+#include "program.h"
 
 #define WARM_UPS	10
 #define LEAST_RUNS	10
@@ -36,24 +36,6 @@ static ElementType type = ELEMENT_FLOAT;
 static Metric metric = METRIC_L2;
 static uint64_t seed = 1;
 static uint64_t far_bytes;		/* of the vectors, those in host memory */
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
-}
-
-static void
-must(EngineStatus status, const EngineError *error, const char *what)
-{
-	if (status == ENGINE_OK)
-		return;
-	fprintf(stderr, "%s: %s\n", what, error->text);
-	exit(1);
-}
 
 /* Nearly normal: the sum of four bytes, centred. */
 static float

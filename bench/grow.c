@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../src/engine/engine.h"
+#include "program.h"
 
 #define K			10
 #define MOST_EFS	8
@@ -40,24 +40,6 @@ static MirrorId mirror;
 static float *vectors;			/* rows, then queries */
 static uint32_t *cluster_of;	/* of rows and queries, by number */
 static SearchResult *truth;
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
-}
-
-static void
-must(EngineStatus status, const EngineError *error, const char *what)
-{
-	if (status == ENGINE_OK)
-		return;
-	fprintf(stderr, "%s: %s\n", what, error->text);
-	exit(1);
-}
 
 static void *
 need(size_t bytes)

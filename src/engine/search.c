@@ -415,12 +415,19 @@ note_seeds(Search *search, uint32_t first, uint32_t count)
 static bool
 look_at_lists(Search *search)
 {
-	uint32_t	slots[SEED_LISTS_TRIED * SEED_LIST_MAX];
+	uint32_t	slots[ENGINE_MAX_DEGREE];
 	uint32_t	count = 0;
 
-	static_assert(SEED_LISTS_TRIED * SEED_LIST_MAX <= ENGINE_MAX_DEGREE, "lists are looked at in one go");
 	for (uint32_t i = 0; i < search->nnearest_seeds; i++)
+	{
+		if (count + SEED_LIST_MAX > ENGINE_MAX_DEGREE)
+		{
+			if (!look_at(search, slots, count))
+				return false;
+			count = 0;
+		}
 		count += search->access->seed_list(search->access->context, search->nearest_seeds[i].slot, slots + count);
+	}
 	return look_at(search, slots, count);
 }
 

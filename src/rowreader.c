@@ -299,14 +299,14 @@ open_row(RowReader *reader, uint32 target, OpenRow *row)
 		row_vectors_expect(reader->vectors, changed.neighbours, Min(changed.count, EXPECTED_KEPT));
 		for (uint32 i = 0; i < changed.count; i++)
 			distances[i] = changed.distances[i];
-		open_row_read(row, changed.neighbours, distances, changed.count);
+		open_row_read(row, changed.neighbours, distances, changed.count, row_kept(distances, changed.count));
 		return changed.live;
 	}
 	count = row_reader_get(reader, target, neighbours, &state);
 	if (!state.live)
 		return false;
 	row_reader_distances(reader, target, neighbours, count, distances);
-	open_row_read(row, neighbours, distances, count);
+	open_row_read(row, neighbours, distances, count, row_kept(distances, count));
 	return true;
 }
 

@@ -39,18 +39,12 @@ open_remembered(const Linking *linking, uint32_t target, OpenRow *row)
 {
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
-	const float *distances = linking->memory.distances + (size_t) target * linking->rule.degree;
+	const float *remembered = linking->memory.distances + (size_t) target * linking->rule.degree;
+	double		distances[ENGINE_MAX_DEGREE];
 
-	row->nkept = row->nfill = 0;
 	for (uint32_t i = 0; i < count; i++)
-	{
-		SearchResult entry = {distances[i], neighbours[i], 0};
-
-		if (i < linking->memory.kept[target])
-			open_row_insert(row->kept, &row->nkept, entry);
-		else
-			open_row_insert(row->fill, &row->nfill, entry);
-	}
+		distances[i] = remembered[i];
+	open_row_read(row, neighbours, distances, count, linking->memory.kept[target]);
 }
 
 /* Open another. */
@@ -62,7 +56,7 @@ open_row(const Linking *linking, const WideVector *wide, uint32_t target, OpenRo
 	double		distances[ENGINE_MAX_DEGREE];
 
 	mirror_fast_many(linking->mirror, wide, neighbours, count, distances);
-	open_row_read(row, neighbours, distances, count);
+	open_row_read(row, neighbours, distances, count, row_kept(distances, count));
 }
 
 /* Write a row back, and remember it. */

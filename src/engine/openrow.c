@@ -8,8 +8,8 @@
 #include "select.h"
 
 /* Put an entry in its place. */
-void
-open_row_insert(SearchResult *entries, uint32_t *count, SearchResult entry)
+static void
+insert_entry(SearchResult *entries, uint32_t *count, SearchResult entry)
 {
 	uint32_t	place = (*count)++;
 
@@ -27,19 +27,17 @@ remove_at(SearchResult *entries, uint32_t *count, uint32_t place)
 
 /* Open a row. */
 void
-open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances, uint32_t count)
+open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances, uint32_t count, uint32_t kept)
 {
-	uint32_t	kept = row_kept(distances, count);
-
 	row->nkept = row->nfill = 0;
 	for (uint32_t i = 0; i < count; i++)
 	{
 		SearchResult entry = {distances[i], neighbours[i], 0};
 
 		if (i < kept)
-			open_row_insert(row->kept, &row->nkept, entry);
+			insert_entry(row->kept, &row->nkept, entry);
 		else
-			open_row_insert(row->fill, &row->nfill, entry);
+			insert_entry(row->fill, &row->nfill, entry);
 	}
 }
 
@@ -71,7 +69,7 @@ take_in_equal(const PruneRule *rule, OpenRow *row, SearchResult entry)
 			return;
 		remove_at(row->kept, &row->nkept, worst);
 	}
-	open_row_insert(row->kept, &row->nkept, entry);
+	insert_entry(row->kept, &row->nkept, entry);
 }
 
 /* Take in another that is not equal to the row's slot. */
@@ -88,15 +86,15 @@ take_in_other(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDista
 		if (row->kept[i].distance != rule->equal_distance &&
 			pair(context, entry.slot, row->kept[i].slot) < row->kept[i].distance)
 		{
-			open_row_insert(row->fill, &row->nfill, row->kept[i]);
+			insert_entry(row->fill, &row->nfill, row->kept[i]);
 			remove_at(row->kept, &row->nkept, i);
 		}
 		else
 			i++;
 	if (hidden)
-		open_row_insert(row->fill, &row->nfill, entry);
+		insert_entry(row->fill, &row->nfill, entry);
 	else
-		open_row_insert(row->kept, &row->nkept, entry);
+		insert_entry(row->kept, &row->nkept, entry);
 }
 
 /* Take in one more neighbour. */

@@ -16,11 +16,8 @@ typedef struct OpenRow
 	uint32_t	nfill;
 } OpenRow;
 
-/* Put an entry in its place. */
-extern void open_row_insert(SearchResult *entries, uint32_t *count, SearchResult entry);
-
-/* Open a row: its neighbours in their order, and how far they are. */
-extern void open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances, uint32_t count);
+/* Open a row: its neighbours in their order, how far they are, and how many of them are kept (as remembered, or row_kept()). */
+extern void open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances, uint32_t count, uint32_t kept);
 
 extern bool open_row_has(const OpenRow *row, uint32_t slot);
 

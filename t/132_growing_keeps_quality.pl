@@ -18,7 +18,7 @@ use Test::More;
 my $long = $ENV{GPUANN_LONG};
 my ($order_part, $way_part) = split m{/}, ($ENV{GPUANN_PART} // '') . '/', 3;
 my $begun = time;
-my ($rows, $dims, $clusters, $queries, $ef) = $long ? (1_000_000, 64, 1000, 500, 40) : (8_000, 32, 20, 400, 10);
+my ($rows, $dims, $clusters, $queries, $ef) = $long ? (1_000_000, 64, 1000, 2000, 40) : (8_000, 32, 20, 400, 10);
 my $noise = $long ? 0.005 : 0.01;	# of recalls by so many queries: linking in other pieces gives another graph
 my $batch = $rows / 100;
 my $memory = $long ? '4GB' : '256MB';

@@ -14,7 +14,7 @@
 #include "distance.h"
 
 #define SEEDS_ORDERED		4096u	/* at most so many are put in order, those behind them lie as they come */
-#define SEED_LISTS_TRIED	16u
+#define SEED_LISTS_TRIED	24u
 #define SEED_LIST_MAX		(SEEDS_ORDERED / ENGINE_SEEDS_TRIED - 1)
 
 /* The length of each list when there are so many seeds. */

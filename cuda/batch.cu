@@ -23,30 +23,6 @@
 #define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
 #define BLOCKS_PER_SM 8u
 #define ZERO_COPY_MOST (256u << 10) /* bytes of input that a graph search reads from pinned memory itself */
-#define LOOKAHEAD 4u				/* tasks */
-#define ASK_US 2000u				/* how often CUDA is asked whether a lane still works */
-
-static inline uint32_t
-at_most(uint32_t n, uint32_t most)
-{
-	return n < most ? n : most;
-}
-
-/* Rows that a task sees in a batch that starts now. */
-static uint32_t
-task_rows(const CudaTask *task)
-{
-	return task->in_passes ? task->rows : task->mirror->rows;
-}
-
-/* Results that a task wants of a batch: no more than there are rows, at least one. */
-static uint32_t
-task_k(const CudaTask *task)
-{
-	uint32_t rows = task_rows(task);
-
-	return at_most(task->k, rows > 0 ? rows : 1) - task->found;
-}
 
 static uint32_t
 task_ef(const CudaTask *task)
@@ -68,12 +44,10 @@ task_trace_room(const CudaTask *task)
 	return at_most(task->trace_room, task_rows(task));
 }
 
-/* Which kernel a graph search goes to. */
-static BatchKind
-graph_kind(CudaEngine *engine, const CudaTask *task)
+BatchKind
+graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef, bool apart)
 {
-	const CudaMirror *mirror = task->mirror;
-	KindCache now = {mirror->id, mirror->codes_good, task_k(task), task_ef(task), task_apart(task), BATCH_GRAPH};
+	KindCache now = {mirror->id, mirror->codes_good, k, ef, apart, BATCH_GRAPH};
 	KindCache *last = &engine->kinds;
 
 	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k || last->ef != now.ef || last->apart != now.apart)
@@ -93,7 +67,7 @@ static BatchKind
 task_kind(CudaEngine *engine, const CudaTask *task)
 {
 	if (task->method == METHOD_GRAPH)
-		return task->reference ? BATCH_REFERENCE : graph_kind(engine, task);
+		return task->reference ? BATCH_REFERENCE : graph_kind(engine, task->mirror, task_k(task), task_ef(task), task_apart(task));
 	if (task_k(task) <= EXACT_SMALL_K && !task->in_passes)
 		return stream_takes(task) ? BATCH_STREAM : BATCH_EXACT;
 	return stream_takes(task) ? BATCH_STREAM_SORT : BATCH_EXACT_SORT;
@@ -123,19 +97,6 @@ change_waits(const CudaMirror *mirror)
 
 	return job != NULL && job->stage == STAGE_ROWS && (job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD);
 }
-
-/* What a batch takes of its lane's memory so far. */
-struct BatchFill
-{
-	size_t vectors;
-	size_t bitmaps;
-	uint64_t results;
-	uint64_t traces;
-	uint32_t max_k;
-	uint32_t max_ef;
-	uint32_t max_table;
-	bool apart;
-};
 
 /* The fill with one more task. */
 static BatchFill
@@ -331,7 +292,7 @@ exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
 
 	memset(&launch, 0, sizeof(launch));
 	launch.mirror = mirror_view(lane->mirror);
-	launch.mirror.rows = task_rows(lane->tasks[0]);
+	launch.mirror.rows = lane->nasked > 0 ? lane->rows : task_rows(lane->tasks[0]);
 	launch.batch = lane->view;
 	launch.type = lane->mirror->spec.type;
 	launch.queries = lane->ntasks;
@@ -340,11 +301,18 @@ exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
 	launch.state_bytes = STATE_ROOM;
 	launch.processors = (uint32_t) engine->device.multiProcessorCount;
 	launch.table = lane->table;
-	for (uint32_t i = 0; i < lane->ntasks; i++)
+	for (uint32_t i = 0; i < lane->ntasks && lane->nasked == 0; i++)
 		launch.filtered = launch.filtered || lane->tasks[i]->admitted != NULL;
 	launch.in_place = lane->mirror->rows > mirror_near_rows(lane->mirror);
 	launch.stream = lane->stream;
 	return launch;
+}
+
+/* Whether graph searches read so many bytes of input in pinned memory themselves. */
+static bool
+reads_in_place(const Lane *lane, size_t bytes)
+{
+	return bytes <= ZERO_COPY_MOST && lane->mirror->nlisted <= PENDING_ALONE;
 }
 
 /* Stage a batch and copy it in, or leave it to be read where it is. */
@@ -371,8 +339,7 @@ send_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill, uint64_t now)
 		stage_task(lane, i, &used);
 	}
 	lane->nresults = (uint32_t) used.results;
-	lane->read_in_place = is_graph(lane->kind) && queries + used.vectors <= ZERO_COPY_MOST &&
-						  lane->mirror->nlisted <= PENDING_ALONE;
+	lane->read_in_place = is_graph(lane->kind) && reads_in_place(lane, queries + used.vectors);
 	lane->at_once = false;
 	if (lane->kind == BATCH_EXACT)
 	{
@@ -392,12 +359,6 @@ static cudaError_t
 clear_heads(const Lane *lane)
 {
 	return cudaMemsetAsync(lane->view.heads, 0, lane->ntasks * sizeof(DeviceHead), lane->stream);
-}
-
-static inline bool
-is_stream(BatchKind kind)
-{
-	return kind == BATCH_STREAM || kind == BATCH_STREAM_SORT;
 }
 
 /* A search that is one launch: it writes to pinned memory, as walks do. */
@@ -553,9 +514,8 @@ launch_part(CudaEngine *engine, Lane *lane)
 	return raise_flag(engine, lane) && stream_continue(engine, lane);
 }
 
-/* Whether a lane whose flag was seen goes on with a part of its batch. */
-static bool
-goes_on(CudaEngine *engine, Lane *lane)
+bool
+batch_goes_on(CudaEngine *engine, Lane *lane)
 {
 	if (!is_stream(lane->kind) || lane->last_part)
 		return false;
@@ -567,29 +527,22 @@ goes_on(CudaEngine *engine, Lane *lane)
 	return true;
 }
 
-/* Start a lane's batch. False: the engine failed. */
-static bool
-start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+void
+batch_begin(Lane *lane)
 {
-	Failure *failure = &engine->failure;
-	CudaTask *first = lane->tasks[0];
-	bool graph = is_graph(lane->kind);
-	bool sorts = lane->kind == BATCH_EXACT_SORT || lane->kind == BATCH_STREAM_SORT;
-
 	lane->started_us = lane->launched_us = lane->asked_us = clock_us();
 	lane->busy = true;
 	next_generation(lane);
-	if (!send_batch(engine, lane, fill, lane->started_us))
-		return false;
-	if (sorts && !first->in_passes && task_k(first) > EXACT_CHUNK)
-	{
-		first->in_passes = true;
-		lane->mirror->passes++;
-	}
-	if (!wait_for_change(engine, lane))
-		return false;
-	if (!gpu_check(failure, graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill),
-				   "the launch of a batch"))
+}
+
+/* Launch a batch that is staged. */
+static bool
+launch_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+{
+	bool graph = is_graph(lane->kind);
+
+	if (!wait_for_change(engine, lane) ||
+		!gpu_check(&engine->failure, graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill), "the launch of a batch"))
 		return false;
 	if (is_stream(lane->kind))
 	{
@@ -602,6 +555,30 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
 	engine_set_in_flight(engine);
 	return true;
+}
+
+bool
+batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes)
+{
+	lane->read_in_place = reads_in_place(lane, bytes);
+	return (lane->read_in_place || copy_in(engine, lane, lane->view.queries, lane->input, bytes)) && launch_batch(engine, lane, fill);
+}
+
+/* Start a lane's batch. False: the engine failed. */
+static bool
+start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+{
+	CudaTask *first = lane->tasks[0];
+
+	batch_begin(lane);
+	if (!send_batch(engine, lane, fill, lane->started_us))
+		return false;
+	if ((lane->kind == BATCH_EXACT_SORT || lane->kind == BATCH_STREAM_SORT) && !first->in_passes && task_k(first) > EXACT_CHUNK)
+	{
+		first->in_passes = true;
+		lane->mirror->passes++;
+	}
+	return launch_batch(engine, lane, fill);
 }
 
 /* Refuse a task whose trace no lane has room for. */
@@ -636,162 +613,5 @@ batches_start(CudaEngine *engine)
 			continue;
 		if (engine->first_waiting == NULL || !gather(engine, lane, &fill) || !start_batch(engine, lane, &fill))
 			return;
-	}
-}
-
-/* Put a task before all that wait. */
-static void
-wait_again(CudaEngine *engine, CudaTask *task)
-{
-	task->next = engine->first_waiting;
-	if (engine->first_waiting == NULL)
-		engine->last_waiting = task;
-	engine->first_waiting = task;
-}
-
-/* Put results and trace of a batch where poll will look for them. False: there is no memory. */
-static bool
-keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace, uint32_t traced)
-{
-	SearchResult *kept;
-
-	if (task->kept == NULL)
-		task->kept_from = task->found;
-	kept = (SearchResult *) realloc(task->kept, (task->found - task->kept_from + count + 1) * sizeof(SearchResult));
-	if (kept == NULL)
-		return false;
-	memcpy(kept + (task->found - task->kept_from), results, count * sizeof(SearchResult));
-	task->kept = kept;
-	if (traced == 0)
-		return true;
-	task->kept_trace = (uint32_t *) malloc(traced * sizeof(uint32_t));
-	if (task->kept_trace != NULL)
-		memcpy(task->kept_trace, trace, traced * sizeof(uint32_t));
-	return task->kept_trace != NULL;
-}
-
-/* The next pass of an exact search begins behind the last result. */
-static void
-wait_for_pass(CudaEngine *engine, CudaTask *task, const SearchResult *last)
-{
-	task->has_beyond = true;
-	task->beyond_distance = last->distance;
-	task->beyond_slot = last->slot;
-	wait_again(engine, task);
-}
-
-/*
- * Whether a filter left a graph search with too few answers, or with such as lie farther out than the graph was searched. One that was told
- * when to stop has what it asked for.
- */
-static bool
-filter_left_few(const CudaTask *task, const DeviceHead *head)
-{
-	uint32_t k = at_most(task_k(task), task->passing);
-
-	return task->method == METHOD_GRAPH && !task->reference && task->max_iterations == 0 && task->admitted != NULL && !task->admit_others &&
-		   (head->count < k || (uint64_t) head->reached * FILTER_TRUST < k);
-}
-
-/* Take a task's answer out of its lane. */
-static void
-end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
-{
-	CudaTask *task = lane->tasks[i];
-	const DeviceHead *head = &lane->heads[i];
-	const DeviceQuery *query = &lane->queries[i];
-	const SearchResult *results = lane->results + query->results;
-	const uint32_t *trace = lane->traces + query->trace;
-	uint32_t count = at_most(head->count, query->k);
-	uint32_t traced = at_most(head->traced, query->trace_room);
-	bool more = task->in_passes && count == query->k && task_k(task) > count;
-
-	if (filter_left_few(task, head) && task_searches_all(task, lane->vectors + query->vector))
-	{
-		task->counters.expanded += head->expanded;
-		task->counters.distances += head->distances;
-		task->counters.iterations += head->iterations;
-		wait_again(engine, task);
-		return;
-	}
-	if (polled && task->kept == NULL)
-	{
-		memcpy(task->query->results + task->found, results, count * sizeof(SearchResult));
-		if (traced > 0)
-			memcpy(task->query->trace, trace, traced * sizeof(uint32_t));
-	}
-	else if (!keep(task, results, count, trace, traced))
-	{
-		task->status = ENGINE_NO_MEMORY;
-		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for %u results", count);
-		more = false;
-	}
-	task->found += count;
-	task->traced = head->traced;
-	task->counters.expanded += head->expanded;
-	task->counters.distances += head->distances;
-	task->counters.iterations += head->iterations;
-	task->counters.pending += head->pending;
-	task->counters.engine_us += (uint32_t) (lane->ended_us - lane->started_us);
-	if (more)
-		wait_for_pass(engine, task, &results[count - 1]);
-	else
-		task_ended(engine, task);
-}
-
-/* Whether a lane's batch is over. Asks the driver now and then, because a device that failed raises no flag. */
-static bool
-lane_is_over(CudaEngine *engine, Lane *lane)
-{
-	uint64_t now;
-	cudaError_t state;
-
-	if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) == lane->generation)
-		return true;
-	now = clock_us();
-	if (now - lane->asked_us < ASK_US)
-		return false;
-	lane->asked_us = now;
-	state = cudaStreamQuery(lane->stream);
-	if (state == cudaErrorNotReady)
-	{
-		if (now - lane->launched_us > LANE_DEADLINE_US)
-			gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
-		return false;
-	}
-	if (!gpu_check(&engine->failure, state, "a batch"))
-		return false;
-	if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) == lane->generation)
-		return true;
-	gpu_check(&engine->failure, cudaErrorUnknown, "a batch that ended without its flag");
-	return false;
-}
-
-/* Take back the lanes whose batches are over, and hand their tasks to poll. */
-void
-batches_end(CudaEngine *engine, bool polled)
-{
-	for (uint32_t i = 0; i < LANES; i++)
-	{
-		Lane *lane = &engine->lanes[i];
-		uint32_t tiles;
-
-		if (!lane->busy || engine->failure.failed || !lane_is_over(engine, lane))
-			continue;
-		__atomic_store_n(&lane->watched, 0u, __ATOMIC_RELEASE);
-		if (goes_on(engine, lane))
-			continue;
-		lane->ended_us = clock_us();
-		lane->busy = false;
-		tiles = is_stream(lane->kind) ? stream_end(engine, lane) : 0;
-		for (uint32_t j = 0; j < lane->ntasks; j++)
-		{
-			if (j + 2 * LOOKAHEAD < lane->ntasks)
-				task_prefetch(lane->tasks[j + 2 * LOOKAHEAD]);
-			if (j + LOOKAHEAD < lane->ntasks)
-				lane_prefetch(lane, j + LOOKAHEAD);
-			lane->tasks[j]->counters.iterations += tiles;
-			end_task(engine, lane, j, polled);
-		}
 	}
 }

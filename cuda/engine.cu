@@ -390,6 +390,7 @@ open_device(CudaEngine *engine, EngineError *error)
 		return ENGINE_NO_MEMORY;
 	}
 	engine->has_pulse = true;
+	crew_open(&engine->crew);
 	return open_twin(engine, error);
 }
 
@@ -397,6 +398,7 @@ open_device(CudaEngine *engine, EngineError *error)
 static void
 free_engine(CudaEngine *engine)
 {
+	crew_close(&engine->crew);
 	if (engine->has_pulse)
 	{
 		pthread_mutex_lock(&engine->pulse_lock);

@@ -12,11 +12,12 @@
 #include <stddef.h>
 
 #include "arena.h"
+#include "crew.h"
 #include "exact.h"
 
 #define LANES 4u						/* batches in flight */
 #ifndef BATCH_QUERIES
-#define BATCH_QUERIES 2560u				/* queries of a batch: ten thousand are four */
+#define BATCH_QUERIES 4096u				/* queries of a batch: ten thousand are four, of which the first and the last are small */
 #endif
 #define VECTOR_ROOM ((size_t) 8 << 20)	/* bytes of a batch's query vectors */
 #define INPUT_ROOM (BATCH_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
@@ -187,6 +188,17 @@ struct Lane
 	CudaTask *tasks[BATCH_QUERIES];
 	uint32_t ntasks;
 	uint32_t nresults;
+
+	/* of a direct batch (direct.cu), which has no tasks: whose answers these are, and what all of them are told */
+	EngineQuery *asked[BATCH_QUERIES];
+	uint32_t nasked; /* 0: the batch has tasks */
+	uint32_t nback;	 /* handed back */
+	bool ended;		 /* answers wait for poll; the mirror may be gone */
+	uint32_t k;
+	uint32_t rows;
+	uint64_t position;
+	uint64_t submitted_us;
+
 	bool last_part;		/* of a batch in tiles, the last is on its way */
 	bool read_in_place; /* the device reads its input from pinned memory */
 
@@ -277,6 +289,19 @@ struct CudaJob
 	EngineError error;
 };
 
+/* What a batch takes of its lane's memory so far. */
+typedef struct BatchFill
+{
+	size_t vectors;
+	size_t bitmaps;
+	uint64_t results;
+	uint64_t traces;
+	uint32_t max_k;
+	uint32_t max_ef;
+	uint32_t max_table;
+	bool apart;
+} BatchFill;
+
 /* Pinned and device memory for one piece of a job. */
 struct Piece
 {
@@ -331,6 +356,7 @@ struct CudaEngine
 	bool borrows;	   /* the vectors of tasks that are taken now are copied at the end of submit, if they wait then */
 	uint32_t free_room; /* of free_tasks */
 	KindCache kinds;
+	Crew crew;
 
 	cudaStream_t job_stream;
 	cudaStream_t job_bell; /* as a lane's */
@@ -355,6 +381,34 @@ task_prefetch(const CudaTask *task)
 {
 	for (size_t i = 0; i < offsetof(CudaTask, error); i += 64)
 		__builtin_prefetch((const char *) task + i, 1);
+}
+
+static inline uint32_t
+at_most(uint32_t n, uint32_t most)
+{
+	return n < most ? n : most;
+}
+
+/* Rows that a task sees in a batch that starts now. */
+static inline uint32_t
+task_rows(const CudaTask *task)
+{
+	return task->in_passes ? task->rows : task->mirror->rows;
+}
+
+/* Results that a task wants of a batch: no more than there are rows, at least one. */
+static inline uint32_t
+task_k(const CudaTask *task)
+{
+	uint32_t rows = task_rows(task);
+
+	return at_most(task->k, rows > 0 ? rows : 1) - task->found;
+}
+
+static inline bool
+is_stream(BatchKind kind)
+{
+	return kind == BATCH_STREAM || kind == BATCH_STREAM_SORT;
 }
 
 /* engine.cu */
@@ -397,9 +451,25 @@ extern void lane_prefetch(const Lane *lane, uint32_t i);
 
 /* batch.cu */
 extern void batches_start(CudaEngine *engine);
-/* Take back what has ended. polled: the caller of poll waits, and results may be written. */
+/* Which kernel graph searches go to; apart: with a bitmap or a bound. */
+extern BatchKind graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef, bool apart);
+/* A lane has a batch from now on. */
+extern void batch_begin(Lane *lane);
+/* Launch graph searches whose queries and vectors, so many bytes, are staged in a lane. False: the engine failed. */
+extern bool batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes);
+/* Whether a lane whose flag was seen goes on with a part of its batch. */
+extern bool batch_goes_on(CudaEngine *engine, Lane *lane);
+
+/* batch_end.cu: take back what has ended. polled: the caller of poll waits, and results may be written. */
 extern void batches_end(CudaEngine *engine, bool polled);
-extern void task_ended(CudaEngine *engine, CudaTask *task);
+
+/* direct.cu: queries that need no tasks */
+/* Start those of many queries that can be, from the first on; returns how many. */
+extern uint32_t direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now);
+/* A lane's direct batch is over. */
+extern void direct_end(CudaEngine *engine, Lane *lane);
+/* Hand back queries of those that are over, at most room. */
+extern uint32_t direct_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
 
 /* stream.cu: exact searches of rows in host memory */
 extern EngineStatus stream_open(CudaEngine *engine, EngineError *error);
@@ -427,6 +497,9 @@ extern bool task_searches_all(CudaTask *task, const unsigned char *vector);
 /* Put a task back for the next query; free it if there are many. */
 extern void task_free(CudaEngine *engine, CudaTask *task);
 extern void tasks_release(CudaEngine *engine);
+extern void task_ended(CudaEngine *engine, CudaTask *task);
+/* Of so many graph searches that come together, how many begin to run before the next are taken. */
+extern uint32_t queries_of_share(const CudaMirror *mirror, uint32_t count);
 
 /* jobs.cu */
 extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error);

@@ -121,7 +121,7 @@ lanes_close(CudaEngine *engine)
 	{
 		Lane *lane = &engine->lanes[i];
 
-		for (uint32_t j = 0; lane->busy && j < lane->ntasks; j++)
+		for (uint32_t j = 0; lane->busy && lane->nasked == 0 && j < lane->ntasks; j++)
 			task_free(engine, lane->tasks[j]);
 		if (lane->stream != NULL)
 			GPU(&engine->failure, cudaStreamDestroy(lane->stream));

@@ -199,13 +199,16 @@ __device__ static inline uint32_t
 kept_by_keys(const uint32_t *keys, uint32_t count)
 {
 	uint32_t fall = 1;
-	bool again;
+	bool rises;
 
 	while (fall < count && keys[fall] >= keys[fall - 1])
 		fall++;
-	again = fall + 1 < count && keys[fall + 1] < keys[fall];
+	rises = fall + 1 < count && keys[fall + 1] >= keys[fall];
 	__syncwarp();
-	return fall >= count ? count : again || fall + 1 == count ? fall : fall - 1;
+	if (fall >= count)
+		return count;
+	/* the fill's farthest is before it, unless what follows falls again */
+	return rises ? fall - 1 : fall;
 }
 
 /* Sort entries [first, first + count) into `to`: of these keys and slots, or (slots NULL) of keys and their places. One warp. */

@@ -295,14 +295,10 @@ keep_borrowed(CudaEngine *engine)
 	engine->last_waiting = last;
 }
 
-/*
- * Of so many graph searches that come together, how many begin to run before the next are taken: while the device is at these, the next are staged. All lanes
- * get some, if these take longer to stage than a launch does.
- */
-static uint32_t
-queries_of_share(CudaEngine *engine, const EngineQuery *first, uint32_t count)
+/* While the device is at a share, the next is staged. All lanes get some, if these take longer to stage than a launch does. */
+uint32_t
+queries_of_share(const CudaMirror *mirror, uint32_t count)
 {
-	const CudaMirror *mirror = engine_mirror(engine, first->mirror);
 	uint32_t share = (count + LANES - 1) / LANES;
 	uint32_t least = mirror != NULL && mirror->stride * LEAST_SHARE < SHARE_BYTES ? SHARE_BYTES / mirror->stride : LEAST_SHARE;
 
@@ -315,14 +311,18 @@ EngineStatus
 tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 {
 	uint64_t now = clock_us();
-	uint32_t share = count > LEAST_SHARE ? queries_of_share(engine, queries[0], count) : BATCH_QUERIES;
+	uint32_t share = count > LEAST_SHARE ? queries_of_share(engine_mirror(engine, queries[0]->mirror), count) : BATCH_QUERIES;
+	uint32_t started;
 
 	if (!tasks_for(engine, count))
 		return ENGINE_NO_MEMORY;
 	engine->nqueries += count;
 	engine->asked_us = now;
+	started = direct_submit(engine, queries, count, now);
+	if (started == count)
+		return ENGINE_OK;
 	engine->borrows = engine->first_waiting == NULL;
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = started; i < count; i++)
 	{
 		if (i + 2 * LOOKAHEAD < count)
 		{
@@ -333,7 +333,7 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 			prefetch_bytes(queries[i + LOOKAHEAD]->vector);
 		take_query(engine, task_new(engine), queries[i], now);
 		/* exact searches are the cheaper the more of them go together */
-		if ((i + 1) % (queries[i]->method == METHOD_GRAPH ? share : BATCH_QUERIES) == 0 && !engine->failure.failed)
+		if ((i + 1 - started) % (queries[i]->method == METHOD_GRAPH ? share : BATCH_QUERIES) == 0 && !engine->failure.failed)
 			batches_start(engine);
 	}
 	if (!engine->failure.failed)
@@ -382,5 +382,5 @@ tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 		completed[count++] = task->query;
 		task_free(engine, task);
 	}
-	return count;
+	return count + direct_poll(engine, completed + count, room - count);
 }

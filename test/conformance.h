@@ -55,6 +55,7 @@ extern const Case start_cases[];
 extern const Case repair_cases[];
 extern const Case device_cases[];
 extern const Case degree_cases[];
+extern const Case batch_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));

@@ -448,7 +448,7 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 		return error;
 	if (lane->kind == BATCH_WIDE)
 		return wide_launch(&launch);
-	return lane->kind == BATCH_WALK ? walk_launch(&launch, engine->nqueries) : graph_search_launch(&launch);
+	return lane->kind == BATCH_WALK ? walk_launch(&launch, lane->beside) : graph_search_launch(&launch);
 }
 
 static bool
@@ -571,6 +571,7 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	CudaTask *first = lane->tasks[0];
 
 	batch_begin(lane);
+	lane->beside = engine->nqueries;
 	if (!send_batch(engine, lane, fill, lane->started_us))
 		return false;
 	if ((lane->kind == BATCH_EXACT_SORT || lane->kind == BATCH_STREAM_SORT) && !first->in_passes && task_k(first) > EXACT_CHUNK)

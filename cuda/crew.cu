@@ -11,8 +11,8 @@
 #include "crew.h"
 #include "walk.h"
 
-#define PROCESSORS_EACH 4u /* of those that this process may use, for each helper */
-#define HELPERS 3u
+#define PROCESSORS_EACH 2u /* of those that this process may use, for each helper */
+#define HELPERS 7u
 #define LINGER_NS (500u * 1000) /* a helper looks so long for more before it sleeps */
 #define LOOKS 64u				/* between two looks at the clock */
 #define CLOSED 0xFFFFFFFFu		/* as the next chunk: the work is being written */

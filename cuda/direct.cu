@@ -21,7 +21,10 @@
 #define CREW_LEAST 1024u /* fewer are done before the crew would have come */
 #endif
 #define LOOKAHEAD 4u	   /* queries whose memory is asked for ahead */
-#define EDGE_SHARE 8u	   /* of many queries, one in so many is in the first lane, and as many in the last */
+#define PARTS 16u		   /* of many queries, what lanes get of so many parts (size_of) */
+#define FIRST_PART TUNED("P0", 1)
+#define SECOND_PART TUNED("P1", 3)
+#define LAST_PART TUNED("P3", 2)
 #define PREFETCHED 512u	   /* bytes of a vector */
 
 /* The queries of one lane. */
@@ -43,6 +46,7 @@ struct Staging
 	Share shares[LANES];
 	uint32_t nshares;
 	uint32_t count; /* in these */
+	bool grows;		/* they are of several sizes */
 };
 
 /* Whether a query wants nothing that only tasks have. */
@@ -128,39 +132,35 @@ stage_chunk(void *arg, uint32_t chunk)
 	__atomic_fetch_add(&share->staged, end - from, __ATOMIC_RELEASE);
 }
 
-/* Of so many queries, how many go to the first and the last of some lanes, if there are many: what the others hold is left. */
+/*
+ * How many queries each of the lanes gets, if all are free and there is a crew: the device is to begin soon, to have enough to do while more are staged, and
+ * to leave little to be handed back when it ends.
+ */
 static uint32_t
-edge_of(uint32_t count, uint32_t lanes, uint32_t most)
+size_of(uint32_t share, uint32_t count)
 {
-	uint32_t edge = count / TUNED("EDGE", EDGE_SHARE);
+	const uint32_t parts[LANES] = {FIRST_PART, SECOND_PART, PARTS - FIRST_PART - SECOND_PART - LAST_PART, LAST_PART};
 
-	return lanes > 2 && edge * 2 + (lanes - 2) * most < count ? (count - (lanes - 2) * most + 1) / 2 : edge;
+	return count * parts[share] / PARTS;
 }
 
 /* Share queries out among the lanes that are free. */
 static void
 share_out(CudaEngine *engine, Staging *staging, uint32_t count, bool crew)
 {
-	uint32_t stride = staging->mirror->stride;
-	uint32_t most = at_most(BATCH_QUERIES, at_most((uint32_t) (VECTOR_ROOM / stride), RESULT_ROOM / staging->like.k)) / CHUNK * CHUNK;
+	uint32_t most = at_most(LANE_QUERIES, at_most((uint32_t) (VECTOR_ROOM / staging->mirror->stride), RESULT_ROOM / staging->like.k)) / CHUNK * CHUNK;
+	uint32_t even = count > CHUNK ? queries_of_share(staging->mirror, count) : count;
 	uint32_t lanes = 0;
-	uint32_t share = count > CHUNK ? queries_of_share(staging->mirror, count) : count;
-	uint32_t edge;
-	uint32_t middle;
+	bool grows;
 
 	for (uint32_t i = 0; i < LANES; i++)
 		lanes += !engine->lanes[i].busy;
-	edge = middle = share;
-	if (crew && lanes > 2)
-	{
-		edge = edge_of(count, lanes, most);
-		middle = (count - 2 * edge + lanes - 3) / (lanes - 2);
-	}
+	grows = crew && lanes == LANES && TUNED("SHARE", 0) == 0 && size_of(2, count) + CHUNK <= most;
 	for (uint32_t i = 0; i < LANES && staging->count < count; i++)
 	{
 		Lane *lane = &engine->lanes[i];
 		Share *next = &staging->shares[staging->nshares];
-		uint32_t wanted = (staging->nshares == 0 || staging->nshares + 1 == lanes ? edge : middle) + CHUNK - 1;
+		uint32_t wanted = (grows ? size_of(staging->nshares, count) : even) + CHUNK - 1;
 
 		if (lane->busy)
 			continue;
@@ -172,6 +172,7 @@ share_out(CudaEngine *engine, Staging *staging, uint32_t count, bool crew)
 		staging->count += next->count;
 		staging->nshares++;
 	}
+	staging->grows = grows;
 }
 
 /* Let a lane have a share. */
@@ -209,6 +210,11 @@ launch(CudaEngine *engine, const Staging *staging, const Share *share)
 	fill.max_k = staging->like.k;
 	fill.max_ef = staging->like.ef;
 	share->lane->mirror->queries += share->count;
+	share->lane->beside = engine->nqueries;
+	if (staging->grows && share == staging->shares)
+		share->lane->beside = TUNED("FIRST", engine->nqueries);
+	if (staging->grows && share == staging->shares + LANES - 1)
+		share->lane->beside = TUNED("LAST", engine->nqueries);
 	return batch_launch_staged(engine, share->lane, &fill, described_bytes(share->count) + fill.vectors);
 }
 

@@ -2,9 +2,9 @@
  * engine.cu
  *		Opening and closing the engine, and its table of functions.
  *
- * Two threads are not the owner's: CUDA's, which runs the functions at the end of pieces of jobs, and the pulse. The pulse looks at the lanes'
- * flags while batches are in flight, and wakes the owner when one is over that it has not seen; and every 250 ms while anything is in
- * flight, because a device that failed raises no flag and the owner must come to notice. Both are started with every signal blocked.
+ * Some threads are not the owner's: CUDA's, which runs the functions at the end of pieces of jobs, the pulse, and the crew (crew.h). The pulse looks at
+ * the lanes' flags while batches are in flight, and wakes the owner when one is over that it has not seen; and every 250 ms while anything is in
+ * flight, because a device that failed raises no flag and the owner must come to notice. All are started with every signal blocked.
  */
 #include <errno.h>
 #include <sched.h>

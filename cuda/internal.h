@@ -2,8 +2,8 @@
  * internal.h
  *		The CUDA engine's own structures: engine, mirrors, lanes, jobs.
  *
- * All of it belongs to the engine's owner thread. Two other threads exist: CUDA's, which runs the functions that end a lane's or a
- * piece's work (they wake the owner), and the pulse (see engine.cu).
+ * All of it belongs to the engine's owner thread. Others exist: CUDA's, which runs the functions that end a piece's work (they wake the
+ * owner), the pulse (see engine.cu), and the crew (crew.h), which works only while the owner is within submit or poll.
  */
 #ifndef GPUANN_CUDA_INTERNAL_H
 #define GPUANN_CUDA_INTERNAL_H
@@ -17,10 +17,11 @@
 
 #define LANES 4u						/* batches in flight */
 #ifndef BATCH_QUERIES
-#define BATCH_QUERIES 4096u				/* queries of a batch: ten thousand are four, of which the first and the last are small */
+#define BATCH_QUERIES 2560u				/* queries of a batch with tasks: ten thousand are four */
 #endif
+#define LANE_QUERIES (BATCH_QUERIES > 6400u ? BATCH_QUERIES : 6400u) /* of any batch: most of ten thousand (direct.cu) */
 #define VECTOR_ROOM ((size_t) 8 << 20)	/* bytes of a batch's query vectors */
-#define INPUT_ROOM (BATCH_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
+#define INPUT_ROOM (LANE_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
 #define RESULT_ROOM (1u << 18)			/* results of a batch */
 #define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
 #define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned memory */
@@ -188,9 +189,10 @@ struct Lane
 	CudaTask *tasks[BATCH_QUERIES];
 	uint32_t ntasks;
 	uint32_t nresults;
+	uint32_t beside; /* queries that the device is at with these, these included: few get more warps each */
 
 	/* of a direct batch (direct.cu), which has no tasks: whose answers these are, and what all of them are told */
-	EngineQuery *asked[BATCH_QUERIES];
+	EngineQuery *asked[LANE_QUERIES];
 	uint32_t nasked; /* 0: the batch has tasks */
 	uint32_t nback;	 /* handed back */
 	bool ended;		 /* answers wait for poll; the mirror may be gone */

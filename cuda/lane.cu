@@ -33,7 +33,7 @@ lay_out_pinned(Lane *lane, unsigned char *at)
 	lane->input = carve(&at, INPUT_ROOM);
 	lane->queries = (DeviceQuery *) lane->input;
 	lane->bitmaps = carve(&at, BITMAP_STAGED);
-	lane->heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
+	lane->heads = (DeviceHead *) carve(&at, LANE_QUERIES * sizeof(DeviceHead));
 	lane->results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
 	lane->traces = (uint32_t *) carve(&at, TRACE_ROOM * sizeof(uint32_t));
 	return (size_t) (at - start);
@@ -48,7 +48,7 @@ lay_out_device(Lane *lane, unsigned char *at, size_t state_bytes)
 	lane->view.queries = (const DeviceQuery *) carve(&at, INPUT_ROOM);
 	lane->view.ended = (uint32_t *) carve(&at, sizeof(uint32_t));
 	lane->table = carve(&at, flow_table_bytes());
-	lane->view.heads = (DeviceHead *) carve(&at, BATCH_QUERIES * sizeof(DeviceHead));
+	lane->view.heads = (DeviceHead *) carve(&at, LANE_QUERIES * sizeof(DeviceHead));
 	lane->view.results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
 	lane->view.state = carve(&at, state_bytes);
 	return (size_t) (at - start);

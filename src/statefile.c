@@ -22,7 +22,7 @@
 #define STATE_FILE		"pg_stat/gpuann.stat"
 #define STATE_TEMPORARY	"pg_stat/gpuann.tmp"
 #define STATE_MAGIC		0x53414E47	/* "GNAS" */
-#define STATE_VERSION	1
+#define STATE_VERSION	2
 
 typedef struct StateHeader
 {

@@ -63,7 +63,7 @@
 #include "steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	7
+#define PROTOCOL_VERSION	8
 
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -181,24 +181,33 @@ typedef struct MirrorKey
 	uint64_t	nonce;			/* of the metapage */
 } MirrorKey;
 
-/* Counters of one index, added to by backends and the server. */
+/*
+ * Counters of one index. What each scan of each session adds to stands on one cache line, which takes turns between all processors; what the server adds to
+ * stands on another, or it would wait for its turn with each batch.
+ */
 typedef struct MirrorCounters
 {
+	/* backends' */
 	_Atomic uint64_t scans;
 	_Atomic uint64_t answers_server;
 	_Atomic uint64_t answers_pages;
-	_Atomic uint64_t fallbacks[FALLBACK_REASONS];
 	_Atomic uint64_t proposed;	/* slots the server returned */
 	_Atomic uint64_t dropped;	/* of them, dead or of another version in the pages */
 	_Atomic uint64_t pending_searched;
 	_Atomic uint64_t continuations;
+	_Atomic uint64_t fallbacks[FALLBACK_REASONS];
+	_Atomic uint64_t evictions;	/* of its mirror, for others or on demand */
+	_Atomic int64_t reset_at;	/* microseconds since 1970; 0: never */
+	uint64_t	unused[3];
+
+	/* the server's */
 	_Atomic uint64_t batches;
 	_Atomic uint64_t batched_queries;
 	_Atomic uint64_t queue_us;
 	_Atomic uint64_t engine_us;
-	_Atomic uint64_t evictions;	/* of its mirror, for others or on demand */
-	_Atomic int64_t reset_at;	/* microseconds since 1970; 0: never */
 } MirrorCounters;
+
+_Static_assert(offsetof(MirrorCounters, batches) % AREA_ALIGN == 0, "the server's counters begin on a line of their own");
 
 /*
  * One entry of the mirror table. PostgreSQL's processes create, claim and empty entries under an LWLock of theirs; the server only
@@ -213,15 +222,17 @@ typedef struct AreaMirror
 	_Atomic int32_t worker;		/* pid of the mirror worker serving it, or 0 */
 	_Atomic uint32_t wanted;	/* scans that asked for it since a worker last looked */
 	MirrorKey	key;
-	_Atomic uint64_t position;	/* pending list position the mirror is current to */
+	_Atomic int64_t last_used_ms;	/* CLOCK_MONOTONIC */
+	_Atomic int64_t retry_at_ms;
+
+	/* the server's: apart from what every scan reads, as it writes there with every batch */
+	_Atomic uint64_t position __attribute__((aligned(AREA_ALIGN)));	/* pending list position the mirror is current to */
 	_Atomic uint64_t rows;
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t host_bytes;	/* of vectors in host memory, beside these */
 	_Atomic uint32_t in_engine; /* batches and lane operations that the server's engine has: whom a crash may be due to */
-	_Atomic int64_t last_used_ms;	/* CLOCK_MONOTONIC */
-	_Atomic int64_t retry_at_ms;
 	char		reason[160];	/* MIRROR_REFUSED: why; written before state */
-	MirrorCounters counters;
+	MirrorCounters counters __attribute__((aligned(AREA_ALIGN)));
 } AreaMirror;
 
 /* ---- request payloads ---- */

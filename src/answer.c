@@ -95,6 +95,28 @@ merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, u
 }
 
 /*
+ * Search the list entries that the server's mirror had not seen; `full` is whether it says nothing of rows after its last. False: they have been trimmed.
+ */
+static bool
+search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const ExactRange *range, PageAnswer *pending)
+{
+	ExactRange	unseen = *range;
+	SearchBound until = {.set = false};
+
+	memset(pending, 0, sizeof(*pending));
+	if (server->position >= scan->bounds.end)
+		return true;
+	if (full && server->count > 0)
+		until = (SearchBound) {true, server->results[server->count - 1].distance, server->results[server->count - 1].slot};
+	if (!range->beyond.set && !range->until.set && scan_unseen_search(scan, server->position, &until, pending))
+		return true;
+	scan_read_meta(scan);
+	/* All that the mirror returns is checked against its node record, rows newer than our bounds too. */
+	unseen.skip = NULL;
+	return page_pending_search(&scan->query, server->position, &unseen, pending);
+}
+
+/*
  * Ask the server, and search the list entries that its mirror had not seen. False: take the page path.
  */
 static bool
@@ -104,25 +126,22 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 		.vector = scan->query.vector, .vector_bytes = scan->format->vector_bytes, .method = method,
 		.k = range->room, .ef = ef, .beyond = range->beyond
 	};
-	ExactRange	unseen = *range;
 	ServerAnswer server;
 	PageAnswer	pending;
 	uint64		changes = client_changes(scan->mirror);
 	FallbackReason why = FALLBACK_NONE;
 	bool		full;
 
-	/* All that the mirror returns is checked against its node record, rows newer than our bounds too. */
 	if (!scan_batch_has(scan, &query, &server, &changes))
 		why = client_search(scan->mirror, &query, &server);
-	unseen.skip = NULL;
-	if (why == FALLBACK_NONE && !page_pending_search(&scan->query, server.position, &unseen, &pending))
+	full = server.count >= query.k || (method == METHOD_GRAPH && server.counters.expanded >= ef);
+	if (why == FALLBACK_NONE && !search_unseen(scan, &server, full, range, &pending))
 		why = FALLBACK_BEHIND;
 	if (why != FALLBACK_NONE)
 	{
 		leave_server(scan, why);
 		return false;
 	}
-	full = server.count >= query.k || (method == METHOD_GRAPH && server.counters.expanded >= ef);
 	if (pending.count == 0 && !pending.more)
 	{
 		/* The usual case: what the server says is all there is. */
@@ -219,6 +238,7 @@ ask(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, S
 	answered = scan->ask_server && ask_server(scan, method, ef, &asked, answer);
 	if (!answered || claims_too_little(scan, method, answer))
 	{
+		scan_read_meta(scan);
 		if (method == METHOD_GRAPH)
 			page_graph_search(&scan->query, ef, &pages);
 		else

@@ -62,6 +62,69 @@ hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks)
 }
 
 /*
+ * The bit of a lock's state that says that somebody has it to himself: versions of PostgreSQL differ in it, so a lock of our own tells.
+ */
+static uint32
+exclusive_bit(void)
+{
+	static uint32 bit = 0;
+
+	if (bit == 0)
+	{
+		LWLock		lock;
+		uint32		before;
+
+		LWLockInitialize(&lock, LWTRANCHE_BUFFER_CONTENT);
+		before = pg_atomic_read_u32(&lock.state);
+		LWLockAcquire(&lock, LW_EXCLUSIVE);
+		bit = before ^ pg_atomic_read_u32(&lock.state);
+		LWLockRelease(&lock);
+	}
+	return bit;
+}
+
+/*
+ * Whether somebody may be changing a page.
+ */
+static inline bool
+is_changing(Buffer buffer)
+{
+	LWLock	   *lock = BufferDescriptorGetContentLock(GetBufferDescriptor(buffer - 1));
+
+	return (pg_atomic_read_u32(&lock->state) & exclusive_bit()) != 0;
+}
+
+/*
+ * Begin a look.
+ */
+const char *
+hot_look(HotBlocks *hot, BlockNumber block, PageLook *look)
+{
+	Buffer		buffer = hot_hint(hot, block);
+	const char *page = RelationNeedsWAL(hot->index) ? hot_peek(hot, block, buffer) : NULL;
+
+	if (page == NULL || is_changing(buffer))
+		return NULL;
+	pg_read_barrier();
+	*look = (PageLook) {buffer, block, PageGetLSN((Page) page)};
+	pg_read_barrier();
+	return page;
+}
+
+/*
+ * End it: first whether somebody changes the page, then its LSN, for who has changed it set that before he let go.
+ */
+bool
+hot_looked(HotBlocks *hot, const PageLook *look)
+{
+	pg_read_barrier();
+	if (is_changing(look->buffer))
+		return false;
+	pg_read_barrier();
+	return PageGetLSN(BufferGetPage(look->buffer)) == look->lsn && hot_peeked(hot, look->block, look->buffer);
+}
+
+/*
  * End a search.
  */
 void

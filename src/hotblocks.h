@@ -2,10 +2,10 @@
  * hotblocks.h
  *		Blocks that a graph search reads again and again: this process remembers in which buffers they were.
  *
- * Two ways to use what is remembered. hot_pin() pins, as ReadBuffer does, mostly without a look-up in the buffer table. hot_peek()
+ * Three ways to use what is remembered. hot_pin() pins, as ReadBuffer does, mostly without a look-up in the buffer table. hot_peek()
  * reads without a pin and without a lock: what it finds may change, or the buffer go to another block, under the
- * reader's eyes. It is for the walk of a graph search only, where a wrong distance costs a detour at worst: whatever is going to be an
- * answer, and every graph row, is read again or read only under pin and lock. In return the walk writes to no shared cache line:
+ * reader's eyes. It is for the walk of a graph search only, where a wrong distance costs a detour at worst. hot_look() reads
+ * so too, and hot_looked() says afterwards whether that is as good as pin and lock: for what becomes an answer. Graph rows are read only under both. In return the walk writes to no shared cache line:
  * with many backends the pins and locks of the pages that all of them cross cost more than the distances.
  */
 #ifndef GPUANN_HOTBLOCKS_H
@@ -16,6 +16,9 @@
 #include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
+
+/* What a page has behind everything else begins here, whatever its header says: that may change under the eyes of who looks without a lock. */
+#define LOOK_TAIL(page, bytes)	((page) + BLCKSZ - MAXALIGN(bytes))
 
 /* A buffer used less than this is pinned instead of peeked into, so that the clock sweep learns that it is in use. */
 #define HOT_USAGE	3
@@ -94,5 +97,24 @@ hot_peeked(HotBlocks *hot, BlockNumber block, Buffer hint)
 	hot->peeked++;
 	return hot_holds(hot, hint);
 }
+
+/*
+ * A look at a page of a relation under WAL, without pin and lock, that tells afterwards whether the page was at rest: nobody had it locked to change it, its LSN
+ * is the same, and its buffer holds it still. Every change of such a page is made under that lock and gives it another LSN before the lock is let go.
+ * (A buffer that went to another page and came back would have to do so between two neighbouring loads, twice, with three rounds of the clock sweep each
+ * time, for it must have been in use before and be so after.) What is read in between is as good as read under pin and share lock.
+ */
+typedef struct PageLook
+{
+	Buffer		buffer;
+	BlockNumber block;
+	XLogRecPtr	lsn;
+} PageLook;
+
+/* Begin a look; NULL: the page has to be pinned and locked. */
+extern const char *hot_look(HotBlocks *hot, BlockNumber block, PageLook *look);
+
+/* End it. False: what was read counts for nothing. */
+extern bool hot_looked(HotBlocks *hot, const PageLook *look);
 
 #endif							/* GPUANN_HOTBLOCKS_H */

@@ -11,6 +11,7 @@
 
 #include "access/generic_xlog.h"
 #include "faults.h"
+#include "hotblocks.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 
@@ -146,131 +147,99 @@ append_lock(Relation index, const IndexFormat *format)
 }
 
 /*
+ * Copy what a reader of the newest list page wants; false if it cannot be right.
+ */
+static bool
+copy_end(const ListPage *list, ListBounds *bounds)
+{
+	uint32		count = list->count;
+
+	if (count > GPUANN_LIST_CAPACITY)
+		return false;
+	bounds->end = list->first_position + count;
+	bounds->next_fresh = list->append.next_fresh;
+	bounds->free_count = list->append.free_count;
+	bounds->superblocks = list->append.superblocks;
+	bounds->newest_count = Min(count, LIST_NEWEST_SLOTS);
+	memcpy(bounds->newest, list->slots + count - bounds->newest_count, bounds->newest_count * sizeof(uint32));
+	return true;
+}
+
+/*
+ * Read the newest list page by a look. False: it was not where it was last, or somebody appends, or it needs a closer look.
+ */
+static bool
+look_at_end(Relation index, const IndexFormat *format, ListBounds *bounds)
+{
+	BlockNumber block = index_newest_hint(index);
+	HotBlocks	hot;
+	PageLook	look;
+	const char *page;
+	ListPage	list;
+	PageTail	tail;
+	bool		good;
+
+	hot_begin(&hot, index, block);
+	page = hot_look(&hot, block, &look);
+	if (page == NULL)
+		return false;
+	memcpy(&list, ListPageOf((Page) page), offsetof(ListPage, slots));
+	tail = *(const PageTail *) LOOK_TAIL(page, sizeof(PageTail));
+	good = copy_end(ListPageOf((Page) page), bounds);
+	good = hot_looked(&hot, &look) && good && tail.page_id == GPUANN_PAGE_ID && tail.kind == PAGE_LIST && list.state == LIST_NEWEST &&
+		newest_fault(format, &list, index_known_blocks(index)) == NULL;
+	hot_end(&hot);
+	return good;
+}
+
+/*
+ * Read where the list ends, and which rows there are.
+ */
+void
+list_end(Relation index, const IndexFormat *format, ListBounds *bounds)
+{
+	Buffer		buffer;
+
+	if (look_at_end(index, format, bounds))
+		return;
+	buffer = lock_newest(index, format, BUFFER_LOCK_SHARE);
+	(void) copy_end(ListPageOf(BufferGetPage(buffer)), bounds);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Take over where the list begins.
+ */
+static void
+set_begin(const MetaPage *meta, ListBounds *bounds)
+{
+	bounds->trimmed = meta->trimmed_position;
+	bounds->linked = meta->linked_position;
+	bounds->oldest_list = meta->oldest_list;
+}
+
+/*
+ * Read where the list begins, after where it ends: by now more may be linked than there was then.
+ */
+void
+list_begin(Relation index, MetaPage *meta, ListBounds *bounds)
+{
+	read_meta(index, meta);
+	set_begin(meta, bounds);
+	bounds->linked = Min(bounds->linked, bounds->end);
+}
+
+/*
  * Read the bounds of the list: `linked` before `end`, so that no row falls between.
  */
 void
 list_bounds(Relation index, const IndexFormat *format, MetaPage *meta, ListBounds *bounds)
 {
-	Buffer		buffer;
-	ListPage   *list;
-
 	read_meta(index, meta);
-	buffer = lock_newest(index, format, BUFFER_LOCK_SHARE);
-	list = ListPageOf(BufferGetPage(buffer));
-	bounds->trimmed = meta->trimmed_position;
-	bounds->linked = meta->linked_position;
-	bounds->oldest_list = meta->oldest_list;
-	bounds->end = list->first_position + list->count;
-	bounds->next_fresh = list->append.next_fresh;
-	bounds->free_count = list->append.free_count;
-	bounds->superblocks = list->append.superblocks;
-	UnlockReleaseBuffer(buffer);
+	set_begin(meta, bounds);
+	list_end(index, format, bounds);
 	if (bounds->linked > bounds->end)
 		report_corrupt(index, GPUANN_META_BLOCK, "more of the pending list is linked than there is");
-}
-
-/* A walk along the list. */
-typedef struct ListWalk
-{
-	Relation	index;
-	const IndexFormat *format;
-	uint32		next_fresh;
-	uint64		position;		/* the next one wanted */
-	uint64		to;
-	uint32	   *slots;
-	uint32		count;
-} ListWalk;
-
-/*
- * Take what is wanted from the pages that start at block, holding one lock at a time. False when a page is not what it should be:
- * trimmed meanwhile, or damaged.
- */
-static bool
-walk_list(ListWalk *walk, BlockNumber block)
-{
-	uint64		expected = 0;
-	bool		first = true;
-
-	while (walk->position < walk->to)
-	{
-		Buffer		buffer;
-		ListPage   *list;
-		uint64		end;
-		bool		newest;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!is_list_block(walk->format, block))
-			return false;
-		buffer = read_page(walk->index, block, PAGE_LIST, BUFFER_LOCK_SHARE, false);
-		list = ListPageOf(BufferGetPage(buffer));
-		end = list->first_position + list->count;
-		newest = list->state == LIST_NEWEST;
-		if ((list->state != LIST_CLOSED && !newest) || list->count > GPUANN_LIST_CAPACITY ||
-			list->first_position > walk->position || (!first && list->first_position != expected) ||
-			(end < walk->to && newest) || (list->count == 0 && !newest))
-		{
-			UnlockReleaseBuffer(buffer);
-			return false;
-		}
-		for (; walk->position < Min(end, walk->to); walk->position++)
-		{
-			uint32		slot = list->slots[walk->position - list->first_position];
-
-			if (slot >= walk->next_fresh)
-				report_corrupt(walk->index, block, "the list names a slot that does not exist");
-			walk->slots[walk->count++] = slot;
-		}
-		block = list->next;
-		UnlockReleaseBuffer(buffer);
-		expected = end;
-		first = false;
-	}
-	return true;
-}
-
-/*
- * Read the slots at positions [from, to).
- */
-bool
-list_read(Relation index, const IndexFormat *format, const ListBounds *bounds, uint64 from, uint64 to,
-		  uint32 **slots, uint32 *count)
-{
-	BlockNumber oldest = bounds->oldest_list;
-	uint64		trimmed = bounds->trimmed;
-	ListWalk	walk = {.index = index, .format = format, .next_fresh = bounds->next_fresh, .position = from, .to = to};
-
-	*slots = NULL;
-	*count = 0;
-	if (from < trimmed || to > bounds->end)
-		return false;
-	if (from >= to)
-		return true;
-	/* A listed slot is not listed again. */
-	if (to - from > bounds->next_fresh)
-		report_corrupt(index, GPUANN_META_BLOCK, "the pending list is longer than there are slots");
-	walk.slots = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(uint32) * (to - from));
-
-	while (!walk_list(&walk, oldest))
-	{
-		MetaPage	meta;
-
-		read_meta(index, &meta);
-		if (from < meta.trimmed_position)
-		{
-			pfree(walk.slots);
-			return false;
-		}
-		/* Trimming moved the beginning, but not past us: start over there. */
-		if (meta.trimmed_position == trimmed && meta.oldest_list == oldest)
-			report_corrupt(index, oldest, "the list pages do not lead to the newest");
-		trimmed = meta.trimmed_position;
-		oldest = meta.oldest_list;
-		walk.position = from;
-		walk.count = 0;
-	}
-	*slots = walk.slots;
-	*count = walk.count;
-	return true;
 }
 
 /*

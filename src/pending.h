@@ -7,6 +7,8 @@
 
 #include "pages.h"
 
+#define LIST_NEWEST_SLOTS	32	/* of the newest list page that its reader keeps: more than come while a mirror takes in those before */
+
 /* The ends of the list, as one scan sees them. Entries in [trimmed, end) can be read; those before linked are in the graph. */
 typedef struct ListBounds
 {
@@ -17,10 +19,19 @@ typedef struct ListBounds
 	uint32		free_count;
 	uint32		superblocks;	/* whose list page is initialised */
 	BlockNumber oldest_list;
+	uint32		newest_count;	/* slots of the last entries before end, not yet checked */
+	uint32		newest[LIST_NEWEST_SLOTS];
 } ListBounds;
 
 /* Read the bounds: `linked` before `end`, so that no row falls between. meta is filled too. */
 extern void list_bounds(Relation index, const IndexFormat *format, MetaPage *meta, ListBounds *bounds);
+
+/*
+ * The same in two steps, for who may not need the metapage: where the list ends, and which rows there are; then, later, where it begins. More may
+ * be linked then than at the end that was read, so whatever is to find the linked rows comes after the second.
+ */
+extern void list_end(Relation index, const IndexFormat *format, ListBounds *bounds);
+extern void list_begin(Relation index, MetaPage *meta, ListBounds *bounds);
 
 /*
  * Read the slots at positions [from, to) into a palloc'd array. False if some of them have been trimmed meanwhile (start over with

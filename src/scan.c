@@ -4,7 +4,7 @@
  *
  * A scan begins with one graph search. Wants the executor more rows than that found, the search is repeated more broadly as long as that
  * is cheaper than comparing everything; then the rest is selected exactly. See README.md, "Scans", for what gpuann.iterative_scan
- * changes. Every answer is only a proposal: a row is emitted after its node record has been read, under one share lock, and found
+ * changes. Every answer is only a proposal: a row is emitted after its node record has been read, as of one moment, and found
  * live and of the same version (design, I2).
  */
 #include "gpuann.h"
@@ -49,6 +49,7 @@ finish(GpuannScan *scan)
 	if (!scan->started)
 		return;
 	client_count_scan(scan->mirror, &scan->stats.tally);
+	scan_note_rows(scan->rows_given);
 	last_scan = scan->stats;
 	scan->started = false;
 }
@@ -105,6 +106,17 @@ query_elements(GpuannScan *scan, const ScanKeyData *key)
 }
 
 /*
+ * Read the metapage, unless that was done. A nonce other than 0 cannot have changed since it was cached.
+ */
+void
+scan_read_meta(GpuannScan *scan)
+{
+	if (!scan->meta_read)
+		list_begin(scan->query.index, &scan->meta, &scan->bounds);
+	scan->meta_read = true;
+}
+
+/*
  * Empty the scan's state; its query and the index's bounds are captured, in this order: the snapshot, then the bounds.
  */
 static void
@@ -133,6 +145,8 @@ start(IndexScanDesc desc)
 	memset(&scan->cursor, 0, sizeof(scan->cursor));
 	scan->format = index_format(index);
 	scan->next = 0;
+	scan->ahead.begin = scan->ahead.end = 0;
+	scan->rows_given = 0;
 	scan->first_ef = (uint32) gpuann_effective_ef_search(index);
 	scan->ef = 0;
 	scan->graph_visited = 0;
@@ -150,7 +164,11 @@ start(IndexScanDesc desc)
 	scan->query.meta = &scan->meta;
 	scan->query.bounds = &scan->bounds;
 	scan->query.memory = scan->memory;
-	list_bounds(index, scan->format, &scan->meta, &scan->bounds);
+	list_end(index, scan->format, &scan->bounds);
+	scan->meta.nonce = index_cached_nonce(index);
+	scan->meta_read = false;
+	if (scan->meta.nonce == 0)
+		scan_read_meta(scan);
 
 	scan->stats.any = true;
 	scan->stats.exact = gpuann_exact;
@@ -191,6 +209,7 @@ drop_answer(GpuannScan *scan)
 	scan->answer.results = NULL;
 	scan->answer.count = 0;
 	scan->next = 0;
+	scan->ahead.begin = scan->ahead.end = 0;
 }
 
 /*
@@ -469,24 +488,71 @@ redo_round(GpuannScan *scan)
 }
 
 /*
- * Read the row of an answer from its page. False: it is dead, or another row.
+ * Read the node record of a result under its page's lock.
  */
-static bool
-confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
+static ProposalVerdict
+read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
 	BlockNumber block = node_block(scan->format, result->slot);
 	Buffer		buffer = read_hot_page(scan->query.index, block, PAGE_NODE, true);
 	Page		page = BufferGetPage(buffer);
 	const NodeRecord *node = node_record(scan->format, page, result->slot);
 	ProposalVerdict verdict = proposal_verdict(scan, result, page, node);
-	bool		live = verdict == PROPOSAL_GOOD;
-	bool		honest;
 
-	if (live)
+	if (verdict == PROPOSAL_GOOD)
 		*tid = node->tid;
 	UnlockReleaseBuffer(buffer);
-	if (live && !ItemPointerIsValid(tid))
+	if (verdict == PROPOSAL_GOOD && !ItemPointerIsValid(tid))
 		report_corrupt(scan->query.index, block, "a live slot has no row");
+	return verdict;
+}
+
+/*
+ * Look at the node record of a result. True: the row is there; false: its page has to be locked to know.
+ */
+bool
+scan_look_at_record(const GpuannScan *scan, HotBlocks *hot, const SearchResult *result, ItemPointer tid)
+{
+	PageLook	look;
+	const char *page = hot_look(hot, node_block(scan->format, result->slot), &look);
+	NodeRecord	node;
+	PageTail	tail;
+
+	if (page == NULL)
+		return false;
+	node = *node_record(scan->format, (Page) page, result->slot);
+	tail = *(const PageTail *) LOOK_TAIL(page, sizeof(PageTail));
+	*tid = node.tid;
+	return hot_looked(hot, &look) && tail.page_id == GPUANN_PAGE_ID && tail.kind == PAGE_NODE && NodeState(&node) == NODE_LIVE &&
+		node.version == result->version && ItemPointerIsValid(tid);
+}
+
+/*
+ * The row of an answer, whose record is read unless that was done beforehand. False: it is dead, or another row.
+ */
+static bool
+confirm(GpuannScan *scan, uint32 number, ItemPointer tid)
+{
+	const SearchResult *result = &scan->answer.results[number];
+	const RowsAhead *ahead = &scan->ahead;
+	ProposalVerdict verdict = PROPOSAL_GOOD;
+	bool		live;
+	bool		honest;
+
+	if (number >= ahead->begin && number < ahead->end && ItemPointerIsValid(&ahead->tids[number - ahead->begin]))
+		*tid = ahead->tids[number - ahead->begin];
+	else
+	{
+		HotBlocks	hot;
+		bool		seen;
+
+		hot_begin(&hot, scan->query.index, 0);
+		seen = scan_look_at_record(scan, &hot, result, tid);
+		hot_end(&hot);
+		if (!seen)
+			verdict = read_record(scan, result, tid);
+	}
+	live = verdict == PROPOSAL_GOOD;
 	scan->stats.tally.proposed++;
 	honest = !scan->answer.of_server || proposal_was_honest(scan, result, verdict);
 	if (live && honest && scan->answer.to_measure)
@@ -559,15 +625,21 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 	{
 		while (scan->next < scan->answer.count)
 		{
-			const SearchResult *result = &scan->answer.results[scan->next++];
+			uint32		number = scan->next;
+			const SearchResult *result = &scan->answer.results[number];
 
 			/* Nothing else may come between many rows that are not wanted, here or by the table. */
 			CHECK_FOR_INTERRUPTS();
-			if (!is_wanted(scan, result) || !confirm(scan, result, &desc->xs_heaptid))
+			if (number >= scan->ahead.end)
+				scan_look_ahead(scan, desc->heapRelation);
+			scan->next++;
+			if (!is_wanted(scan, result) || !confirm(scan, number, &desc->xs_heaptid))
 				continue;
 			check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,
 							node_block(scan->format, result->slot), &desc->xs_heaptid);
+			scan_find_table_page(desc);
 			note_emitted(scan, result);
+			scan->rows_given++;
 			desc->xs_recheck = false;
 			desc->xs_recheckorderby = false;
 			return true;

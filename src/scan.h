@@ -6,6 +6,7 @@
 #define GPUANN_SCAN_H
 
 #include "client.h"
+#include "hotblocks.h"
 #include "pagesearch.h"
 
 #include "miscadmin.h"
@@ -64,6 +65,16 @@ typedef enum ProposalVerdict
 	PROPOSAL_FALSE				/* the server knew better */
 } ProposalVerdict;
 
+#define SCAN_AHEAD	16			/* rows whose records are read together, at most */
+
+/* Records of an answer that were read before they are asked for (scanahead.c). */
+typedef struct RowsAhead
+{
+	uint32		begin;			/* results [begin, end) */
+	uint32		end;
+	ItemPointerData tids[SCAN_AHEAD];	/* of good ones; else invalid: to be read again */
+} RowsAhead;
+
 /* What gpuann_last_scan() tells. */
 typedef struct LastScan
 {
@@ -98,7 +109,8 @@ typedef struct GpuannScan
 	/* where answers come from */
 	PageQuery	query;
 	MetaPage	meta;
-	ListBounds	bounds;
+	bool		meta_read;		/* only who searches pages needs more of it than the nonce */
+	ListBounds	bounds;			/* without where the list begins until then */
 	MirrorRef	mirror;
 	bool		ask_server;
 	bool		answered;		/* there was a first answer */
@@ -107,6 +119,8 @@ typedef struct GpuannScan
 	/* the current answer, and what has been emitted */
 	ScanAnswer	answer;
 	uint32		next;			/* in answer.results */
+	RowsAhead	ahead;			/* of these */
+	uint32		rows_given;		/* to the executor */
 	uint32		first_ef;		/* of the first graph round */
 	uint32		ef;				/* of the last graph round; 0: there was none */
 	uint64		graph_visited;	/* rows that it visited */
@@ -133,6 +147,18 @@ last_scan_path(const LastScan *stats)
 	return stats->exact ? "exact" : stats->tally.server ? "server" : "pages";
 }
 
+/* Look at the node record of a result. True: its row is there; false: its page has to be locked to know. */
+extern bool scan_look_at_record(const GpuannScan *scan, HotBlocks *hot, const SearchResult *result, ItemPointer tid);
+
+/* Read the records of as many of the next results as are likely to be wanted, and have what their rows need brought near. */
+extern void scan_look_ahead(GpuannScan *scan, Relation table);
+
+/* Have the page of the row that is about to be returned pinned where the table is going to look for it. */
+extern void scan_find_table_page(IndexScanDesc desc);
+
+/* A scan has ended that returned so many rows. */
+extern void scan_note_rows(uint32 rows);
+
 /* Ask for the nearest ef by graph; the server if it is to be asked, else pages. */
 extern void answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer);
 
@@ -147,6 +173,15 @@ extern void scan_batch_ask(Relation index, const void *vectors, uint32 count, Se
 
 /* Take what a scan was given beforehand, if that is what it asks for now. */
 extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer, uint64 *changes);
+
+/* Read the metapage, unless that was done: before pages are searched. */
+extern void scan_read_meta(GpuannScan *scan);
+
+/*
+ * The nearest rows of the list entries [from, end), exactly, without those after a bound: what a mirror that covers `from` has not seen. False: those are more
+ * than a session keeps.
+ */
+extern bool scan_unseen_search(GpuannScan *scan, uint64 from, const SearchBound *until, PageAnswer *answer);
 
 /* Find out whether the server is to be asked. */
 extern void answer_begin(GpuannScan *scan);

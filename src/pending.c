@@ -13,6 +13,7 @@
 #include "faults.h"
 #include "hotblocks.h"
 #include "miscadmin.h"
+#include "rowlog.h"
 #include "utils/rel.h"
 
 /* Parts of the longest vector: as many pages as it can touch. */
@@ -413,28 +414,6 @@ write_long_vector(Relation index, const IndexFormat *format, const Appended *row
 }
 
 /*
- * Make a node record live, taking its slot from the free list or from the fresh ones. Its graph row means nothing until it is linked:
- * it stays as it is, and on a fresh page is not even within pd_lower. WAL is the greater part of an insert.
- */
-static void
-take_slot(const IndexFormat *format, const Appended *row, AppendPoint *append, Page page)
-{
-	NodeRecord *node = node_record(format, page, row->slot);
-
-	page_reach_record(format, page, row->slot);
-	if (row->fresh)
-		append->next_fresh++;
-	else
-	{
-		append->free_head = *graph_row(format, page, row->slot);
-		append->free_count--;
-	}
-	node->tid = *row->tid;
-	node->flags = NODE_LIVE;
-	node->version++;
-}
-
-/*
  * Check the record of the slot on top of the free list.
  */
 static void
@@ -450,6 +429,92 @@ check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *ap
 }
 
 /*
+ * Change a page by a row, directly: log where.
+ */
+static LoggedPage *
+change_page(RowLog *log, Buffer buffer, PageKind kind, bool first, uint32 superblock)
+{
+	LoggedPage *logged = row_log_page(log, buffer, first);
+
+	if (first)
+		page_init(logged->page, kind, superblock);
+	return logged;
+}
+
+/*
+ * What is used of a page may reach farther now.
+ */
+static void
+log_lower(LoggedPage *logged)
+{
+	const PageHeader header = (PageHeader) logged->page;
+
+	if (header->pd_lower != logged->lower)
+		row_log_run(logged, &header->pd_lower, sizeof(header->pd_lower));
+}
+
+/*
+ * Enter a row into the newest list page; where the append point moves to follows from its node page.
+ */
+static void
+change_list(RowLog *log, const IndexFormat *format, Buffer newest, const Appended *row, Page node_page)
+{
+	LoggedPage *logged = change_page(log, newest, PAGE_LIST, false, 0);
+	ListPage   *list = ListPageOf(logged->page);
+
+	list->slots[list->count] = row->slot;
+	row_log_run(logged, &list->slots[list->count], sizeof(uint32));
+	list->count++;
+	row_log_run(logged, &list->count, sizeof(list->count));
+	page_reach(logged->page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
+	if (row->fresh)
+	{
+		list->append.next_fresh++;
+		row_log_run(logged, &list->append.next_fresh, sizeof(uint32));
+	}
+	else
+	{
+		list->append.free_head = *graph_row(format, node_page, row->slot);
+		list->append.free_count--;
+		row_log_run(logged, &list->append.free_head, 2 * sizeof(uint32));
+	}
+	log_lower(logged);
+}
+
+/*
+ * Make a node record live. Its graph row means nothing until it is linked: it stays as it is, and on a fresh page is not even within pd_lower. WAL
+ * is the greater part of an insert.
+ */
+static void
+change_node(RowLog *log, const IndexFormat *format, Buffer buffer, const Appended *row, bool first)
+{
+	LoggedPage *logged = change_page(log, buffer, PAGE_NODE, first, slot_superblock(format, row->slot));
+	NodeRecord *node = node_record(format, logged->page, row->slot);
+
+	page_reach_record(format, logged->page, row->slot);
+	node->tid = *row->tid;
+	node->flags = NODE_LIVE;
+	node->version++;
+	row_log_run(logged, node, sizeof(NodeRecord));
+	log_lower(logged);
+}
+
+/*
+ * Write a part of a vector.
+ */
+static void
+change_vector(RowLog *log, Buffer buffer, const VectorPart *part, uint32 superblock)
+{
+	LoggedPage *logged = change_page(log, buffer, PAGE_VECTOR, part->first, superblock);
+	unsigned char *to = VectorBytesOf(logged->page) + part->offset;
+
+	page_reach(logged->page, part->offset + part->bytes);
+	memcpy(to, part->from, part->bytes);
+	log_lower(logged);
+	row_log_tail(logged, to, part->bytes);
+}
+
+/*
  * Write list entry, node record and a vector of at most two pages in one record: after it the row is there.
  */
 static void
@@ -461,28 +526,22 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 	int			nparts = row->nparts <= 2 ? row->nparts : 0;
 	Buffer		node_buffer,
 				buffers[2];
-	GenericXLogState *xlog;
-	Page		page;
-	ListPage   *list;
+	RowLog		log = {.index = index};
 
 	node_buffer = lock_for_row(index, block, PAGE_NODE, first);
 	if (!row->fresh)
 		check_free_slot(index, format, &ListPageOf(BufferGetPage(newest))->append, node_buffer, row->slot);
 	for (int i = 0; i < nparts; i++)
 		buffers[i] = lock_for_row(index, row->parts[i].block, PAGE_VECTOR, row->parts[i].first);
-
-	xlog = GenericXLogStart(index);
-	page = GenericXLogRegisterBuffer(xlog, newest, 0);
-	list = ListPageOf(page);
-	list->slots[list->count++] = row->slot;
-	page_reach(page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
-
-	page = register_for_row(xlog, node_buffer, PAGE_NODE, first, superblock);
-	take_slot(format, row, &list->append, page);
-	for (int i = 0; i < nparts; i++)
-		write_part(xlog, buffers[i], &row->parts[i], superblock);
 	FAULT_POINT("append-row");
-	GenericXLogFinish(xlog);
+
+	START_CRIT_SECTION();
+	change_list(&log, format, newest, row, BufferGetPage(node_buffer));
+	change_node(&log, format, node_buffer, row, first);
+	for (int i = 0; i < nparts; i++)
+		change_vector(&log, buffers[i], &row->parts[i], superblock);
+	row_log_finish(&log);
+	END_CRIT_SECTION();
 
 	for (int i = 0; i < nparts; i++)
 		UnlockReleaseBuffer(buffers[i]);

@@ -1,0 +1,94 @@
+/*
+ * rowlog.c
+ *		Generic WAL records of changes whose places are known.
+ *
+ * A record of the generic resource manager holds, for each page that is not logged as a whole, runs of bytes: two bytes of offset, two of length, then what stands there now.
+ * Replay copies them, clears the gap between pd_lower and pd_upper, and sets the LSN.
+ */
+#include "postgres.h"
+
+#include "rowlog.h"
+
+#include "access/xloginsert.h"
+#include "miscadmin.h"
+#include "utils/rel.h"
+
+LoggedPage *
+row_log_page(RowLog *log, Buffer buffer, bool image)
+{
+	LoggedPage *logged = &log->pages[log->count++];
+
+	Assert(log->count <= MAX_GENERIC_XLOG_PAGES);
+	logged->buffer = buffer;
+	logged->image = image;
+	logged->page = BufferGetPage(buffer);
+	logged->lower = ((PageHeader) logged->page)->pd_lower;
+	logged->bytes = 0;
+	logged->tail_bytes = 0;
+	return logged;
+}
+
+/* Begin a run. */
+static void
+add_head(LoggedPage *logged, const void *from, Size bytes)
+{
+	uint16		head[2] = {(uint16) ((const char *) from - logged->page), (uint16) bytes};
+
+	Assert(logged->tail_bytes == 0 && logged->bytes + sizeof(head) <= ROW_LOG_RUNS);
+	memcpy(logged->runs + logged->bytes, head, sizeof(head));
+	logged->bytes += sizeof(head);
+}
+
+void
+row_log_run(LoggedPage *logged, const void *from, Size bytes)
+{
+	if (logged->image)
+		return;
+	add_head(logged, from, bytes);
+	Assert(logged->bytes + bytes <= ROW_LOG_RUNS);
+	memcpy(logged->runs + logged->bytes, from, bytes);
+	logged->bytes += bytes;
+}
+
+void
+row_log_tail(LoggedPage *logged, const void *from, Size bytes)
+{
+	if (logged->image)
+		return;
+	add_head(logged, from, bytes);
+	logged->tail = from;
+	logged->tail_bytes = bytes;
+}
+
+/* Add a page to the record. */
+static void
+register_page(const LoggedPage *logged, uint8 number)
+{
+	if (logged->image)
+	{
+		XLogRegisterBuffer(number, logged->buffer, REGBUF_FORCE_IMAGE | REGBUF_STANDARD);
+		return;
+	}
+	XLogRegisterBuffer(number, logged->buffer, REGBUF_STANDARD);
+	XLogRegisterBufData(number, (char *) logged->runs, logged->bytes);
+	if (logged->tail_bytes > 0)
+		XLogRegisterBufData(number, (char *) logged->tail, logged->tail_bytes);
+}
+
+void
+row_log_finish(RowLog *log)
+{
+	XLogRecPtr	lsn;
+
+	Assert(CritSectionCount > 0);
+	for (int i = 0; i < log->count; i++)
+		MarkBufferDirty(log->pages[i].buffer);
+	if (!RelationNeedsWAL(log->index))
+		return;
+	XLogBeginInsert();
+	for (int i = 0; i < log->count; i++)
+		register_page(&log->pages[i], (uint8) i);
+	lsn = XLogInsert(RM_GENERIC_ID, 0);
+	for (int i = 0; i < log->count; i++)
+		PageSetLSN(log->pages[i].page, lsn);
+}

@@ -25,6 +25,7 @@
 #define FIRST_PART TUNED("P0", 1)
 #define SECOND_PART TUNED("P1", 3)
 #define LAST_PART TUNED("P3", 2)
+#define EDGE_BESIDE 4u /* queries for each processor of the device, as walk_launch counts them */
 #define PREFETCHED 512u	   /* bytes of a vector */
 
 /* The queries of one lane. */
@@ -202,6 +203,8 @@ begin(const Staging *staging, const Share *share, uint64_t now)
 static bool
 launch(CudaEngine *engine, const Staging *staging, const Share *share)
 {
+	/* the first find the device empty, and the last leave it so: as few queries as get more warps each */
+	uint32_t edge = at_most(engine->nqueries, EDGE_BESIDE * (uint32_t) engine->device.multiProcessorCount);
 	BatchFill fill;
 
 	memset(&fill, 0, sizeof(fill));
@@ -212,9 +215,9 @@ launch(CudaEngine *engine, const Staging *staging, const Share *share)
 	share->lane->mirror->queries += share->count;
 	share->lane->beside = engine->nqueries;
 	if (staging->grows && share == staging->shares)
-		share->lane->beside = TUNED("FIRST", engine->nqueries);
+		share->lane->beside = TUNED("FIRST", edge);
 	if (staging->grows && share == staging->shares + LANES - 1)
-		share->lane->beside = TUNED("LAST", engine->nqueries);
+		share->lane->beside = TUNED("LAST", edge);
 	return batch_launch_staged(engine, share->lane, &fill, described_bytes(share->count) + fill.vectors);
 }
 

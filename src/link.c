@@ -30,7 +30,12 @@
 #include "signature.h"
 #include "sqlindex.h"
 
-#define SLICE_SLOTS			256		/* slots of a pass that should end soon */
+#define SLICE_MIN_MS		50		/* an inserter links so long where just too many rows wait, */
+#define SLICE_MAX_MS		1000	/* and so long where twice as many do: the more rows a pass has, the less each costs */
+#define SLICE_ROWS_MS		8		/* rows that a thread can link in a millisecond, at most */
+#define FAR_TOO_MANY		4		/* times the limit: inserters that cannot link wait */
+#define WAIT_MS				10		/* so long each time, */
+#define WAIT_FOR_MS			2000	/* unless nothing was linked for so long: who has the lock then does something else */
 #define COLLECTED_SHARE		64		/* of memory in bytes: the most slots collected for a pass */
 #define COLLECT_CHUNK		65536	/* list entries read at once */
 
@@ -574,12 +579,33 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, 
 
 /* ---- passes ---- */
 
-/* Passes until nothing is left, or the time is up: in memory, or over pages. */
+/* Milliseconds since some moment. */
+static int
+ms_since(instr_time start)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	return (int) Min(INSTR_TIME_GET_MILLISEC(now), (double) PG_INT32_MAX);
+}
+
+/* The most slots worth collecting for the next pass. */
 static uint32
-run_passes(Relation index, const IndexFormat *format, int slice_ms, LinkManner *manner)
+most_slots(const LinkManner *manner)
+{
+	uint32		most = Max(link_memory() / COLLECTED_SHARE, 1024);
+
+	return manner->slice_ms == 0 ? most : Min(most, (uint32) (manner->slice_ms * manner->threads * SLICE_ROWS_MS));
+}
+
+/* Passes until nothing is left, or the time of manner is up: in memory, or over pages. */
+static uint32
+run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 {
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
+	int			slice_ms = manner->slice_ms;
 	instr_time	start;
 	uint32		total = 0;
 	bool		more = true;
@@ -591,10 +617,9 @@ run_passes(Relation index, const IndexFormat *format, int slice_ms, LinkManner *
 		ListBounds	bounds;
 		LinkPass	pass;
 		LinkedRows	rows;
-		instr_time	now;
 
 		list_bounds(index, format, &meta, &bounds);
-		link_collect(index, format, slice_ms > 0 ? SLICE_SLOTS : Max(link_memory() / COLLECTED_SHARE, SLICE_SLOTS), &pass);
+		link_collect(index, format, most_slots(manner), &pass);
 		if (pass.count == 0)
 			memset(&rows, 0, sizeof(rows));
 		else if (slice_ms > 0 || !link_in_memory(index, format, &pass, &rows))
@@ -610,10 +635,11 @@ run_passes(Relation index, const IndexFormat *format, int slice_ms, LinkManner *
 		if (manner->tell != NULL)
 			manner->tell(total);
 		more = pass.to > pass.from && pass.to < bounds.end;
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_SUBTRACT(now, start);
-		if (slice_ms > 0 && INSTR_TIME_GET_MILLISEC(now) >= slice_ms)
-			more = false;
+		if (slice_ms > 0)
+		{
+			manner->slice_ms = slice_ms - ms_since(start);
+			more &= manner->slice_ms > 0;
+		}
 		MemoryContextReset(memory);
 	}
 	MemoryContextSwitchTo(caller);
@@ -622,11 +648,9 @@ run_passes(Relation index, const IndexFormat *format, int slice_ms, LinkManner *
 }
 
 uint32
-link_pending(Relation index, const IndexFormat *format, int slice_ms)
+link_pending(Relation index, const IndexFormat *format)
 {
-	LinkManner	manner = {.threads = slice_ms > 0 ? 1 : local_engine_threads()};
-
-	return run_passes(index, format, slice_ms, &manner);
+	return link_pending_telling(index, format, NULL);
 }
 
 uint32
@@ -634,25 +658,64 @@ link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (in
 {
 	LinkManner	manner = {.threads = local_engine_threads(), .tell = tell};
 
-	return run_passes(index, format, 0, &manner);
+	return run_passes(index, format, &manner);
+}
+
+/* How long an inserter links that finds so many rows waiting. */
+static int
+slice_length(uint64 waiting)
+{
+	uint64		limit = Max(gpuann_pending_limit, 1);
+	uint64		beyond = Min(waiting - gpuann_pending_limit, limit);
+
+	return SLICE_MIN_MS + (int) ((SLICE_MAX_MS - SLICE_MIN_MS) * beyond / limit);
+}
+
+/*
+ * Somebody links, and far too many rows wait: inserters wait a moment, or as many of them as there are processors would outrun him. But who holds the lock may be
+ * a VACUUM, and link nothing for hours: the rows linked must have become more lately, as far as this process has seen.
+ */
+static void
+wait_for_linker(Relation index, uint64 linked)
+{
+	static Oid	seen_index = InvalidOid;
+	static uint64 seen_linked = 0;
+	static instr_time seen;
+
+	if (seen_index != RelationGetRelid(index) || seen_linked != linked)
+	{
+		seen_index = RelationGetRelid(index);
+		seen_linked = linked;
+		INSTR_TIME_SET_CURRENT(seen);
+	}
+	if (ms_since(seen) < WAIT_FOR_MS)
+		pg_usleep(WAIT_MS * 1000L);
+	CHECK_FOR_INTERRUPTS();
 }
 
 /* For inserters: link a slice if too much is pending. */
 void
 link_if_crowded(Relation index, const IndexFormat *format)
 {
+	LinkManner	manner = {.threads = local_engine_threads()};
 	MetaPage	meta;
 	ListBounds	bounds;
+	uint64		waiting;
 
 	if (client_worker_serves(index))
 		return;
 	list_bounds(index, format, &meta, &bounds);
-	if (bounds.end - bounds.linked <= (uint64) gpuann_pending_limit)
+	waiting = bounds.end - bounds.linked;
+	if (waiting <= (uint64) gpuann_pending_limit)
 		return;
-	if (!linker_lock(index, false, false))
-		return;
-	(void) link_pending(index, format, 50);
-	linker_unlock(index, false);
+	if (linker_lock(index, false, false))
+	{
+		manner.slice_ms = slice_length(waiting);
+		(void) run_passes(index, format, &manner);
+		linker_unlock(index, false);
+	}
+	else if (waiting / FAR_TOO_MANY > (uint64) gpuann_pending_limit)
+		wait_for_linker(index, bounds.linked);
 }
 
 PG_FUNCTION_INFO_V1(gpuann_link);
@@ -672,7 +735,7 @@ gpuann_link(PG_FUNCTION_ARGS)
 				 errhint("Rows are linked on the primary.")));
 	sql_index_open(PG_GETARG_OID(0), RowExclusiveLock, SQL_INDEX_MAINTAIN, &opened);
 	(void) linker_lock(opened.index, true, false);
-	linked = link_pending(opened.index, index_format(opened.index), 0);
+	linked = link_pending(opened.index, index_format(opened.index));
 	linker_unlock(opened.index, false);
 	sql_index_close(&opened);
 	PG_RETURN_INT64(linked);

@@ -69,24 +69,28 @@ extern void order_seeds(Relation index, const IndexFormat *format, uint32 *seeds
 typedef struct LinkManner
 {
 	int			threads;
+	int			slice_ms;		/* begin no further batch after that; 0: no limit */
 	void		(*tell) (int64 linked);
 	int64		before;			/* rows linked by the passes before */
 } LinkManner;
 
-/* The same, but it ends the pass where the changed rows fill the memory allowed: pass->to and pass->count say where that is. */
+/* The same, but it ends the pass where the changed rows fill the memory allowed, or the time is up: pass->to and pass->count say where that is. */
 extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, const LinkManner *manner,
 								 LinkedRows *rows);
 
 /* The same in memory, in a CPU engine of this process: false, with nothing done, if it is too small for that or the index too large. */
 extern bool link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
 
-/* Passes until nothing is left, or (slice_ms > 0) the time is up. Returns slots linked. Caller holds the lock. */
-extern uint32 link_pending(Relation index, const IndexFormat *format, int slice_ms);
+/* Passes until nothing is left. Returns slots linked. Caller holds the lock. */
+extern uint32 link_pending(Relation index, const IndexFormat *format);
 
 /* Passes until nothing is left, telling how many rows are linked now and then. */
 extern uint32 link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked));
 
-/* For inserters: link a slice if the pending list has crossed gpuann.pending_limit, no worker serves the index, and nobody else links. */
+/*
+ * For inserters: link a slice if the pending list has crossed gpuann.pending_limit, no worker serves the index, and nobody else links; the more rows wait,
+ * the longer. Where somebody does and far too many wait, the insert waits a moment.
+ */
 extern void link_if_crowded(Relation index, const IndexFormat *format);
 
 #endif							/* GPUANN_LINK_H */

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "common/pg_prng.h"
+#include "portability/instr_time.h"
 
 #include "rowreader.h"
 #include "engine/reach.h"
@@ -19,6 +20,8 @@
 #define BATCH_MOST			1024
 #define BATCH_LEAST			16
 #define THREADS_FROM		64		/* smaller passes are not worth starting threads */
+#define SLICE_BATCH			64		/* rows of a batch for each thread, where the pass has a time */
+#define BLOCKS_OF_ROW		1000	/* that a row linked reads, roughly */
 #define MATES				64		/* nearest of the own batch that a row considers */
 #define RENEW_SHARE			20		/* between batches, seeds are renewed when the graph has grown by this part */
 
@@ -244,7 +247,33 @@ link_batch(Batch *batch)
 	row_edits_apply_offers(batch->edits);
 }
 
-/* Compute a pass, or with may_stop as much of it as memory allows; returns how many of its slots were linked. */
+/* Whether a pass that began then has used up its time. */
+static bool
+time_is_up(instr_time start, const LinkManner *manner)
+{
+	instr_time	now;
+
+	if (manner->slice_ms == 0)
+		return false;
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	return INSTR_TIME_GET_MILLISEC(now) >= manner->slice_ms;
+}
+
+/* Start the threads for a pass that is worth it. What they need is in buffers that this process knows, for what they do not find it would have to do alone. */
+static void
+start_threads(RowEdits *edits, Relation index, const LinkPass *pass, const LinkManner *manner)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+
+	if (pass->count < THREADS_FROM || manner->threads == 1)
+		return;
+	if ((uint64) pass->count * BLOCKS_OF_ROW >= blocks)
+		row_edits_learn(edits, blocks);
+	row_edits_use_threads(edits, manner->threads);
+}
+
+/* Compute a pass, or with may_stop as much of it as memory and time allow; returns how many of its slots were linked. */
 static uint32
 compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, const LinkManner *manner,
 			 LinkedRows *rows)
@@ -254,12 +283,16 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	RowEdits   *edits;
 	Batch	   *batch;
 	SeedSample	sample;
+	instr_time	start;
 	uint32		done = 0;
 
+	INSTR_TIME_SET_CURRENT(start);
 	list_bounds(index, format, &meta, &bounds);
 	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
-	row_edits_use_threads(edits, pass->count >= THREADS_FROM ? manner->threads : 1);
+	start_threads(edits, index, pass, manner);
 	batch = make_batch(edits, format, link_memory());
+	if (manner->slice_ms > 0)
+		batch->room = Min(batch->room, (uint32) (SLICE_BATCH * manner->threads));
 	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
 	for (;;)
 	{
@@ -268,7 +301,8 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 
 		batch->slots = pass->slots + done;
 		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
-		if (may_stop && done > 0 && !row_edits_have_room(edits, batch->count * (format->degree + 1)))
+		if (may_stop && done > 0 &&
+			(time_is_up(start, manner) || !row_edits_have_room(edits, batch->count * (format->degree + 1))))
 			ends = true;
 		/* at the end they are put in order when they are written */
 		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE) && !ends)
@@ -302,7 +336,7 @@ link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass,
 	(void) compute_pass(index, format, pass, false, &manner, rows);
 }
 
-/* The same, ending the pass where memory is used up. */
+/* The same, ending the pass where memory or time is used up. */
 void
 link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, const LinkManner *manner, LinkedRows *rows)
 {

@@ -480,6 +480,13 @@ row_edits_apply_offers(RowEdits *edits)
 
 /* ---- threads ---- */
 
+/* Get to know where the index's blocks are. */
+void
+row_edits_learn(RowEdits *edits, BlockNumber blocks)
+{
+	hot_learn(row_vectors_hot(row_reader_vectors(edits->reader)), blocks);
+}
+
 /* Let so many threads, this process among them, do the work. */
 void
 row_edits_use_threads(RowEdits *edits, int count)

@@ -92,6 +92,7 @@ extern const DistanceKernels *row_edits_kernels(const RowEdits *edits);
  */
 struct RowReader;
 extern void row_edits_use_threads(RowEdits *edits, int count);
+extern void row_edits_learn(RowEdits *edits, BlockNumber blocks);	/* before: get to know where all blocks are, so that threads find them */
 extern void row_edits_run(RowEdits *edits, void (*work) (void *context, uint32 item, struct RowReader *reader), void *context, uint32 count);
 
 /* What a linker or VACUUM may use: maintenance_work_mem, or autovacuum_work_mem in an autovacuum worker. */

@@ -545,7 +545,7 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 
 	if (!client_worker_serves(index))
 	{
-		(void) link_pending(index, format, 0);
+		(void) link_pending(index, format);
 		return;
 	}
 	read_meta(index, &meta);
@@ -656,7 +656,7 @@ gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	format = index_format(info->index);
 	if (!client_worker_serves(info->index) && linker_lock(info->index, false, false))
 	{
-		(void) link_pending(info->index, format, 0);
+		(void) link_pending(info->index, format);
 		linker_unlock(info->index, false);
 	}
 	if (stats == NULL)

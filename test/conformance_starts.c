@@ -429,7 +429,9 @@ seeds_in_order(void)
 		uint32_t   *before = allocate(count * sizeof(uint32_t));
 		uint32_t   *seeds = allocate(count * sizeof(uint32_t));
 		LineSeeds	line = {before, ways[way].pool};
-		SeedMeasure measure = {&line, measure_line, ways[way].pool};
+		uint32_t   *tried = allocate(count * sizeof(uint32_t));
+		SeedMeasure measure = {&line, measure_line, ways[way].pool, false};
+		SeedMeasure of_tried = {&line, measure_line, ways[way].pool, true};
 		uint32_t	ordered = count < SEEDS_ORDERED ? count : SEEDS_ORDERED;
 		uint32_t	missed;
 
@@ -444,11 +446,15 @@ seeds_in_order(void)
 		seeds_order(seeds, count, &measure, memory);
 		CHECK(memcmp(seeds, before, REACH_SEEDS * sizeof(uint32_t)) == 0, "%u seeds: the first were moved", count);
 		CHECK(memcmp(seeds + ordered, before + ordered, (count - ordered) * sizeof(uint32_t)) == 0, "%u seeds: the last were moved", count);
+		memcpy(tried, before, count * sizeof(uint32_t));
+		seeds_order(tried, count, &of_tried, memory);
+		CHECK(memcmp(tried, seeds, ENGINE_SEEDS_TRIED * sizeof(uint32_t)) == 0, "%u seeds: others are tried when only these are put in order", count);
 		missed = line_missed(seeds, count);
 		CHECK(missed <= ways[way].most_missed, "%u seeds, %u measured: %u clusters of %u are missed", count, ways[way].pool, missed, count / LINE_MEMBERS);
 		qsort(seeds, count, sizeof(uint32_t), compare_numbers);
+		qsort(tried, count, sizeof(uint32_t), compare_numbers);
 		for (uint32_t i = 0; i < count; i++)
-			CHECK(seeds[i] == i, "%u seeds, %u measured: one is lost", count, ways[way].pool);
+			CHECK(seeds[i] == i && tried[i] == i, "%u seeds, %u measured: one is lost", count, ways[way].pool);
 	}
 }
 

@@ -13,7 +13,8 @@
 #include "link.h"
 #include "reach.h"
 
-#define BATCH_SHARE			16		/* a batch is at most this part of what is linked */
+#define BATCH_SHARE			16		/* a small batch is at most this part of what is linked, */
+#define LARGE_SHARE			64		/* a large one this */
 #define RENEW_SHARE			4		/* between batches, seeds are chosen anew when the graph has grown by this part; at the end, by REACH_SHARE */
 #define LINK_SEEDS			256		/* seeds a candidate search starts from */
 #define REMEMBER_SHARE		4		/* a link of at least this part of the rows remembers distances */
@@ -170,16 +171,45 @@ collect_slots(Linking *linking)
 	return true;
 }
 
+/* The largest batch that there may be, when all rows are linked. */
+static uint32_t
+largest_batch(const Linking *linking)
+{
+	uint32_t	most = linking->rows / LARGE_SHARE < BATCH_MAX ? linking->rows / LARGE_SHARE : BATCH_MAX;
+
+	return linking->repairs || most < BATCH_SMALL ? BATCH_SMALL : most;
+}
+
+/* How many rows the next batch has. */
+static uint32_t
+next_batch(const Linking *linking)
+{
+	uint32_t	linked = atomic_load(&linking->mirror->linked);
+	uint32_t	left = linking->count - linking->first;
+	uint32_t	most = linked / BATCH_SHARE;
+
+	if (linking->repairs || most > BATCH_SMALL)
+		most = BATCH_SMALL;
+	if (!linking->repairs && most < linked / LARGE_SHARE)
+		most = linked / LARGE_SHARE;
+	if (most > linking->batch_most)
+		most = linking->batch_most;
+	if (most > left)
+		most = left;
+	return most > 1 ? most : 1;
+}
+
 /* Allocate what batches need. */
 static bool
 allocate(Linking *linking)
 {
-	size_t		chosen = (size_t) BATCH_MAX * linking->rule.degree;
+	size_t		most = linking->batch_most = largest_batch(linking);
+	size_t		chosen = most * linking->rule.degree;
 
 	linking->chosen = malloc(chosen * sizeof(Chosen));
-	linking->nchosen = malloc(BATCH_MAX * sizeof(uint32_t));
-	linking->nkept = malloc(BATCH_MAX);
-	linking->edges = malloc((chosen + BATCH_MAX) * sizeof(BackEdge));
+	linking->nchosen = malloc(most * sizeof(uint32_t));
+	linking->nkept = malloc(most);
+	linking->edges = malloc((chosen + most) * sizeof(BackEdge));
 	linking->seeds = malloc(LINK_SEEDS * sizeof(uint32_t));
 	linking->changed = calloc((size_t) linking->rows / 64 + 1, sizeof(uint64_t));
 	return linking->chosen != NULL && linking->nchosen != NULL && linking->nkept != NULL && linking->edges != NULL &&
@@ -297,22 +327,18 @@ link_all(Linking *linking, Worker *worker)
 	EngineStatus status = ENGINE_OK;
 
 	if (atomic_load(&linking->mirror->linked) > 0 && (!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
-		status = link_renew_seeds(linking, RENEW_SHARE);	/* rows from pages may have come without any */
+		status = link_renew_seeds(linking, RENEW_SHARE, false);	/* rows from pages may have come without any */
 	update_link_seeds(linking);
 	atomic_store(&job->watch.total, linking->count);
 	while (status == ENGINE_OK && linking->first < linking->count)
 	{
-		uint32_t	most = linking->repairs ? BATCH_MAX : atomic_load(&linking->mirror->linked) / BATCH_SHARE;
-
-		linking->batch = most < 1 ? 1 : most < BATCH_MAX ? most : BATCH_MAX;
-		if (linking->batch > linking->count - linking->first)
-			linking->batch = linking->count - linking->first;
+		linking->batch = next_batch(linking);
 		status = link_batch(linking, worker, linking_threads(job, worker->engine));
 		if (status != ENGINE_OK)
 			break;
 		if (!linking->repairs)
 		{
-			status = link_renew_seeds(linking, RENEW_SHARE); /* searches go on meanwhile */
+			status = link_renew_seeds(linking, RENEW_SHARE, false); /* searches go on meanwhile */
 			update_link_seeds(linking);
 		}
 		linking->first += linking->batch;
@@ -353,7 +379,7 @@ link_run(CpuJob *job, Worker *worker)
 	}
 	if (linking.changed != NULL)
 	{
-		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking, REACH_SHARE);
+		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking, REACH_SHARE, true);
 		if (result == ENGINE_OK)
 			result = make_result(&linking);
 		if (status == ENGINE_OK)

@@ -8,7 +8,8 @@
 #include "bits.h"
 #include "cpu.h"
 
-#define BATCH_MAX			512
+#define BATCH_SMALL			512		/* a batch is larger only in a graph that is large, */
+#define BATCH_MAX			2048	/* up to this: less often all threads wait for the last one */
 
 /*
  * Where a target's slot lies: targets of one range are updated by one thread. At least 64 slots, so that no two threads write to one word of
@@ -58,6 +59,8 @@ typedef struct Linking
 	uint32_t	count;
 	uint32_t	first;			/* the batch */
 	uint32_t	batch;
+	uint32_t	batch_most;
+	bool		seeds_tried_only;	/* in order are only those that are tried */
 	Chosen	   *chosen;			/* batch * degree */
 	uint32_t   *nchosen;
 	uint8_t    *nkept;			/* of them kept */
@@ -91,10 +94,11 @@ extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, doub
 extern bool link_collect_broken(Linking *linking);
 
 /*
- * linkseeds.c: give the mirror seeds if it has none, or has grown by that part beyond those it has; replace the seeds
+ * linkseeds.c: give the mirror seeds if it has none, or has grown by that part beyond those it has; between the batches of a link
+ * only those that are tried are put in order, for walks of a link look at no lists; in order at the end, if they are not yet. Replace the seeds
  * that are dead by other slots of the graph, as far as there are any.
  */
-extern EngineStatus link_renew_seeds(Linking *linking, uint32_t share);
+extern EngineStatus link_renew_seeds(Linking *linking, uint32_t share, bool at_end);
 extern EngineStatus link_replace_dead_seeds(Linking *linking);
 
 /* linkreach.c: the end of a link that is not small, or of a repair of all rows: every row can be reached. */

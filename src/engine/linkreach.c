@@ -16,6 +16,23 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 	return mirror_read_row(linking->mirror, slot, linking->rows, neighbours);
 }
 
+#define ROWS_AHEAD		16		/* rows asked for before the one that is read */
+
+/* ReachAccess: read rows from anywhere, asking for them well before. */
+static void
+read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours, uint32_t *counts)
+{
+	const Linking *linking = ((LinkAccess *) context)->linking;
+
+	for (uint32_t i = 0; i < count + ROWS_AHEAD; i++)
+	{
+		if (i < count)
+			mirror_prefetch_row(linking->mirror, slots[i]);
+		if (i >= ROWS_AHEAD)
+			counts[i - ROWS_AHEAD] = read_row(context, slots[i - ROWS_AHEAD], neighbours + (size_t) (i - ROWS_AHEAD) * linking->rule.degree);
+	}
+}
+
 static uint32_t
 search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 {
@@ -97,7 +114,7 @@ link_connect(Linking *linking, Worker *worker)
 	static const ScratchAllocator allocator = {resize, NULL};
 	LinkAccess	context = {linking, worker};
 	ReachAccess access = {
-		.context = &context, .row = read_row, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = interrupted
+		.context = &context, .row = read_row, .rows = read_rows, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = interrupted
 	};
 	ReachGraph	graph = {.rows = linking->rows, .degree = linking->rule.degree, .seeds = linking->seeds};
 	uint32_t	have = atomic_load(&linking->mirror->nseeds);

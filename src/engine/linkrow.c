@@ -10,7 +10,7 @@
 #include "select.h"
 
 #define BATCH_CANDIDATES	32		/* nearest of the own batch that a row considers */
-#define BATCH_SAMPLE		64		/* rows of the batch that tell whether the others are worth a look */
+#define BATCH_SAMPLE		32		/* rows of the batch that tell whether the others are worth a look */
 
 /* Free what a worker keeps for linking. */
 void
@@ -168,10 +168,9 @@ typedef struct BatchNearest
 
 /* Look at one other row of the batch. True if it is near enough to be of use. */
 static bool
-consider_mate(const LinkAccess *access, uint32_t slot, uint32_t mate, double bound, BatchNearest *found)
+consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double distance, double bound, BatchNearest *found)
 {
-	const Linking *linking = access->linking;
-	SearchResult entry = {mirror_fast(linking->mirror, &access->worker->link.wide, mate), mate, 0};
+	SearchResult entry = {distance, mate, 0};
 
 	if (entry.distance == found->equal_distance)
 	{
@@ -198,13 +197,17 @@ search_batch(const LinkAccess *access, uint32_t item, double bound, double equal
 
 	found->count = found->nequals = 0;
 	found->equal_distance = equal_distance;
-	for (uint32_t i = 1; i < linking->batch; i++)
+	for (uint32_t done = 1; done < linking->batch && (done == 1 || near); done += BATCH_SAMPLE)
 	{
-		uint32_t	mate = batch[(item + i) % linking->batch];
+		uint32_t	mates[BATCH_SAMPLE];
+		double		distances[BATCH_SAMPLE];
+		uint32_t	count = linking->batch - done < BATCH_SAMPLE ? linking->batch - done : BATCH_SAMPLE;
 
-		if (i > BATCH_SAMPLE && !near)
-			break;
-		near |= consider_mate(access, batch[item], mate, bound, found);
+		for (uint32_t i = 0; i < count; i++)
+			mates[i] = batch[(item + done + i) % linking->batch];
+		mirror_fast_many(linking->mirror, &access->worker->link.wide, mates, count, distances);
+		for (uint32_t i = 0; i < count; i++)
+			near |= consider_mate(linking, batch[item], mates[i], distances[i], bound, found);
 	}
 }
 

@@ -36,14 +36,14 @@ measure_seeds(void *context, uint32_t seed, float *out)
 		measured->watch->breathe(measured->watch->context);
 }
 
-/* Put seeds in order; without memory they stay as they are. */
+/* Put seeds in order, or only those that are tried; without memory they stay as they are. */
 static void
-order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, JobWatch *watch)
+order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_only, JobWatch *watch)
 {
 	MeasuredSeeds measured = {
 		mirror, seeds_kernels(mirror->spec.type, mirror->spec.metric), seeds, count < SEEDS_ORDERED ? count : SEEDS_ORDERED, NULL, watch
 	};
-	const SeedMeasure measure = {&measured, measure_seeds, measured.pool};
+	const SeedMeasure measure = {&measured, measure_seeds, measured.pool, tried_only};
 	void	   *memory;
 
 	if (count <= ENGINE_SEEDS_TRIED)
@@ -81,7 +81,7 @@ choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken
 }
 
 EngineStatus
-link_renew_seeds(Linking *linking, uint32_t share)
+link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 {
 	Mirror	   *mirror = linking->mirror;
 	uint32_t	rows = linking->rows;
@@ -91,14 +91,15 @@ link_renew_seeds(Linking *linking, uint32_t share)
 	uint32_t   *seeds;
 	EngineStatus status = ENGINE_NO_MEMORY;
 
-	if (have > 0 && want <= have + have / share)
+	if (have > 0 && want <= have + have / share && !(at_end && linking->seeds_tried_only))
 		return ENGINE_OK;
 	taken = calloc(((size_t) rows + 63) / 64 + 1, sizeof(uint64_t));
 	seeds = malloc((size_t) want * sizeof(uint32_t) + 1);
 	if (taken != NULL && seeds != NULL)
 	{
 		want = choose_seeds(mirror, rows, want, taken, seeds);
-		order_seeds(mirror, seeds, want, &linking->job->watch);
+		order_seeds(mirror, seeds, want, !at_end, &linking->job->watch);
+		linking->seeds_tried_only = !at_end;
 		status = mirror_set_seeds(mirror, seeds, want, NULL);
 	}
 	free(taken);
@@ -139,7 +140,7 @@ link_replace_dead_seeds(Linking *linking)
 				seeds[kept++] = seeds[i];
 			else if (used < nfresh)
 				seeds[kept++] = seeds[have + used++];
-		order_seeds(mirror, seeds, kept, &linking->job->watch);
+		order_seeds(mirror, seeds, kept, false, &linking->job->watch);
 		status = mirror_set_seeds(mirror, seeds, kept, NULL);
 	}
 	free(taken);

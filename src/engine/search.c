@@ -585,6 +585,7 @@ prepare(Search *search)
 {
 	SearchScratch *scratch = search->scratch;
 	uint32_t	bits = VISITED_MIN_BITS;
+	uint32_t	last = scratch->visited.count;	/* those of the search before: the next one is likely alike */
 
 	scratch->list.count = 0;
 	scratch->frontier.count = 0;
@@ -593,6 +594,8 @@ prepare(Search *search)
 	scratch->equal_count = 0;
 	scratch->equal_expanded = 0;
 	while (bits < 24 && ((uint32_t) 1 << bits) < search->ef * VISITED_PER_EF)
+		bits++;
+	while (((size_t) 2 << bits) <= scratch->visited.room && last + ENGINE_MAX_DEGREE > VISITED_FULL(((uint32_t) 1 << bits) - 1))
 		bits++;
 	return visited_reset(scratch, bits) && reserve(scratch, &scratch->list, search->ef) &&
 		reserve(scratch, &scratch->answer, search->ef);

@@ -79,7 +79,7 @@ note_home(OtherSeed *other, uint32_t tried, float distance)
 }
 
 /*
- * Choose seeds far from each other: first those that are tried, then those that lists have first. others keeps what is
+ * Choose seeds far from each other: first those that are tried, then, if wanted, those that lists have first. others keeps what is
  * left; returns how many these are.
  */
 static uint32_t
@@ -87,6 +87,7 @@ choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure
 {
 	OtherSeed  *others = order->others;
 	uint32_t	nothers = measure->pool;
+	uint32_t	most = measure->tried_only ? ENGINE_SEEDS_TRIED : SEEDS_APART;
 
 	for (uint32_t i = 0; i < nothers; i++)
 	{
@@ -94,7 +95,7 @@ choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure
 		for (uint32_t n = 0; n < SEED_HOMES; n++)
 			others[i].distances[n] = HUGE_VALF;
 	}
-	for (uint32_t i = 0; i < SEEDS_APART && nothers > 0; i++)
+	for (uint32_t i = 0; i < most && nothers > 0; i++)
 	{
 		OtherSeed	chosen;
 		uint32_t	place = 0;
@@ -172,6 +173,13 @@ seeds_order(uint32_t *seeds, uint32_t count, const SeedMeasure *measure, void *m
 	SeedOrder  *order = memory;
 	uint32_t	nothers = choose_apart(order, seeds, measure);
 
+	if (measure->tried_only)
+	{
+		memcpy(seeds, order->ordered, ENGINE_SEEDS_TRIED * sizeof(uint32_t));
+		for (uint32_t i = 0; i < nothers; i++)
+			seeds[ENGINE_SEEDS_TRIED + i] = order->others[i].slot;
+		return;
+	}
 	fill_lists(order, nothers, seeds, measure->pool, count);
 	memcpy(seeds, order->ordered, (count < SEEDS_ORDERED ? count : SEEDS_ORDERED) * sizeof(uint32_t));
 }

@@ -37,6 +37,7 @@ typedef struct SeedMeasure
 	void	   *context;
 	void		(*distances) (void *context, uint32_t seed, float *out);
 	uint32_t	pool;			/* the first so many: more than ENGINE_SEEDS_TRIED, at most SEEDS_ORDERED and as there are */
+	bool		tried_only;		/* the others follow those tried as they come: a quarter of the work */
 } SeedMeasure;
 
 /* What seeds are measured with: of inner products, which say nothing of who is near whom, the rows' differences. */

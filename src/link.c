@@ -93,13 +93,48 @@ linker_lock_wanted(Relation index, bool session)
 
 /* ---- collecting ---- */
 
+/*
+ * Whether a listed slot is live, and whether it is to be linked. An earlier pass may have yielded before it came to the end of its list
+ * entries: the rows that it wrote stay as they are. What a crash or an error cut short is stamped with the number of a slice that never
+ * ended, and is linked again.
+ */
+static bool
+look_at_listed(Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq, bool *to_link)
+{
+	Buffer		buffer = read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Page		page = BufferGetPage(buffer);
+	bool		live = false;
+
+	if (!PageIsNew(page))
+	{
+		const NodeRecord *node = node_record(format, page, slot);
+
+		live = NodeState(node) == NODE_LIVE;
+		*to_link = (node->flags & NODE_LINKED) == 0 || PageTailOf(page)->change_seq > change_seq;
+	}
+	UnlockReleaseBuffer(buffer);
+	return live;
+}
+
+/* Take a slot into a pass. */
+static void
+pass_add(LinkPass *pass, uint32 slot)
+{
+	if (pass->count == pass->room)
+	{
+		pass->room *= 2;
+		pass->slots = repalloc_huge(pass->slots, sizeof(uint32) * pass->room);
+		pass->places = repalloc_huge(pass->places, sizeof(LinkPlace) * pass->room);
+	}
+	pass->places[pass->count] = (LinkPlace) {(uint32) (pass->to - pass->from), pass->live};
+	pass->slots[pass->count++] = slot;
+}
+
 /* Collect the slots of a pass from where it ends so far. */
 static void
 collect_on(Relation index, const IndexFormat *format, const MetaPage *meta, const ListBounds *bounds, uint64 end, uint32 most,
 		   LinkPass *pass)
 {
-	NodeCopy   *node = palloc(format->node_bytes);
-
 	while (pass->to < end && (most == 0 || pass->count < most))
 	{
 		uint64		chunk_end = Min(end, pass->to + COLLECT_CHUNK);
@@ -110,31 +145,24 @@ collect_on(Relation index, const IndexFormat *format, const MetaPage *meta, cons
 			report_corrupt(index, meta->oldest_list, "the pending list was trimmed beyond what is linked");
 		for (uint32 i = 0; i < count && (most == 0 || pass->count < most); i++)
 		{
+			bool		to_link;
+
 			CHECK_FOR_INTERRUPTS();
-			pass->to++;
 			if (slots[i] >= bounds->next_fresh)
 				report_corrupt(index, bounds->oldest_list, "the pending list names a slot that does not exist");
-			if (!read_node(index, format, slots[i], node) || NodeState(node) != NODE_LIVE)
-				continue;
-			if (pass->count == pass->room)
+			if (look_at_listed(index, format, slots[i], meta->change_seq, &to_link))
 			{
-				pass->room *= 2;
-				pass->slots = repalloc_huge(pass->slots, sizeof(uint32) * pass->room);
-				pass->offsets = repalloc_huge(pass->offsets, sizeof(uint32) * pass->room);
+				if (to_link)
+					pass_add(pass, slots[i]);
+				pass->live++;
 			}
-			pass->offsets[pass->count] = pass->to - 1 - pass->from;
-			pass->slots[pass->count++] = slots[i];
+			pass->to++;
 		}
 		pfree(slots);
 	}
-	pass->live = pass->count;
-	pfree(node);
 }
 
-/*
- * Collect up to most slots that are listed and not yet linked. Live ones whose row an interrupted pass has written already are
- * among them: that pass may not have come to their reverse edges.
- */
+/* Collect up to most slots that are listed and not yet linked. */
 void
 link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass)
 {
@@ -143,10 +171,10 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 
 	list_bounds(index, format, &meta, &bounds);
 	pass->from = pass->to = bounds.linked;
-	pass->count = 0;
+	pass->count = pass->live = 0;
 	pass->room = 1024;
 	pass->slots = palloc(sizeof(uint32) * pass->room);
-	pass->offsets = palloc(sizeof(uint32) * pass->room);
+	pass->places = palloc(sizeof(LinkPlace) * pass->room);
 	collect_on(index, format, &meta, &bounds, bounds.end, most, pass);
 }
 
@@ -630,7 +658,7 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 			link_write(index, format, &pass, &rows);
 		else if (total == 0)
 			list_trim(index, format, meta.linked_position);
-		total += pass.count;
+		total += pass.live;
 		manner->before = total;
 		if (manner->tell != NULL)
 			manner->tell(total);

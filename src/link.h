@@ -22,14 +22,21 @@ typedef struct LinkedRows
 	uint32	   *seeds;
 } LinkedRows;
 
+/* Where a slot of a pass stands. */
+typedef struct LinkPlace
+{
+	uint32		offset;			/* in the list, from where the pass begins */
+	uint32		live;			/* live slots listed before it there */
+} LinkPlace;
+
 /* What a pass is about to link. */
 typedef struct LinkPass
 {
 	uint64		from;			/* list positions */
 	uint64		to;
-	uint32		count;			/* live unlinked slots among them */
+	uint32		count;			/* slots to link among them */
 	uint32	   *slots;			/* in the order of the list */
-	uint32	   *offsets;		/* their positions - from, as link_collect fills them */
+	LinkPlace  *places;			/* theirs, as link_collect fills them */
 	uint32		room;			/* of both, if link_collect made them */
 	uint32		live;			/* live slots in [from, to): these are in the graph when the pass is whole */
 } LinkPass;

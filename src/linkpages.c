@@ -342,7 +342,9 @@ link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, 
 {
 	uint32		done = compute_pass(index, format, pass, true, manner, rows);
 
-	if (done < pass->count)
-		pass->to = pass->from + pass->offsets[done];
-	pass->count = pass->live = done;
+	if (done == pass->count)
+		return;
+	pass->to = pass->from + pass->places[done].offset;
+	pass->live = pass->places[done].live;
+	pass->count = done;
 }

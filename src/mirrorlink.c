@@ -65,8 +65,7 @@ typedef struct LinkWork
 	bool		linked_any;		/* the mirror has rows that the pages have not */
 	int64		opened_ms;
 	LinkPass	pass;
-	uint32	   *todo;			/* slots of the pass that the pages do not show as linked */
-	uint32		ntodo;
+	uint32	   *todo;			/* the slots of the pass, as they are sent */
 	uint32		done;			/* of todo, sent */
 	uint32		piece;
 	int64		posted_us;
@@ -112,7 +111,7 @@ link_in_flight(int entry)
 bool
 link_rests(int entry)
 {
-	return work.entry == entry && !work.in_flight && work.writer == NULL && work.done > 0 && work.done == work.ntodo;
+	return work.entry == entry && !work.in_flight && work.writer == NULL && work.done > 0 && work.done == work.pass.count;
 }
 
 /* Forget the pass. The lock is let go by its owner. */
@@ -171,46 +170,17 @@ worth_it(const MirrorSlice *slice, const ListBounds *bounds)
 }
 
 /*
- * Whether a slot of the pass has its row and all edges to it: an earlier pass yielded before it came to the end of its list entries. What a crash
- * or an error cut short is stamped with the number of a slice that never ended, and is linked again.
+ * Have the slots of the pass linked, those from one on behind those before. In random order: rows that were inserted together are often alike,
+ * and pieces of likes make poor edges.
  */
-static bool
-is_done(const MirrorSlice *slice, uint32 slot, uint64 change_seq)
-{
-	Buffer		buffer = read_page(slice->index, node_block(slice->format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
-	Page		page = BufferGetPage(buffer);
-	bool		done = true;
-
-	if (!PageIsNew(page))
-	{
-		const NodeRecord *node = node_record(slice->format, page, slot);
-
-		done = NodeState(node) != NODE_LIVE || ((node->flags & NODE_LINKED) != 0 && PageTailOf(page)->change_seq <= change_seq);
-	}
-	UnlockReleaseBuffer(buffer);
-	return done;
-}
-
-/* Keep those slots of the pass, from one on, that are to be linked. */
 static void
-choose_todo(const MirrorSlice *slice, uint32 first)
+choose_todo(uint32 first)
 {
-	uint32		before = work.ntodo;
-	MetaPage	meta;
-
-	read_meta(slice->index, &meta);
 	work.todo = repalloc_huge(work.todo, Max(work.pass.count, 1) * sizeof(uint32));
-	for (uint32 i = first; i < work.pass.count; i++)
+	memcpy(work.todo + first, work.pass.slots + first, (work.pass.count - first) * sizeof(uint32));
+	for (uint32 i = work.pass.count; i > first + 1; i--)
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (!is_done(slice, work.pass.slots[i], meta.change_seq))
-			work.todo[work.ntodo++] = work.pass.slots[i];
-	}
-
-	/* In random order: rows that were inserted together are often alike, and pieces of likes make poor edges. */
-	for (uint32 i = work.ntodo; i > before + 1; i--)
-	{
-		uint32		other = (uint32) pg_prng_uint64_range(&pg_global_prng_state, before, i - 1);
+		uint32		other = (uint32) pg_prng_uint64_range(&pg_global_prng_state, first, i - 1);
 		uint32		slot = work.todo[i - 1];
 
 		work.todo[i - 1] = work.todo[other];
@@ -241,7 +211,7 @@ begin_pass(const MirrorSlice *slice)
 	work.opened_ms = monotonic_ms();
 	link_collect(slice->index, slice->format, 0, &work.pass);
 	work.todo = palloc(sizeof(uint32));
-	choose_todo(slice, 0);
+	choose_todo(0);
 	MemoryContextSwitchTo(before);
 }
 
@@ -273,7 +243,7 @@ take_more(const MirrorSlice *slice)
 		return;
 	before = MemoryContextSwitchTo(work.memory);
 	link_collect_more(slice->index, slice->format, slice->progress->position, &work.pass);
-	choose_todo(slice, first);
+	choose_todo(first);
 	MemoryContextSwitchTo(before);
 }
 
@@ -305,7 +275,7 @@ link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds
 static SliceEnding
 post_piece(MirrorSlice *slice)
 {
-	uint32		count = Min(work.piece, work.ntodo - work.done);
+	uint32		count = Min(work.piece, work.pass.count - work.done);
 	LaneRequest *request = lane_prepare(work.lane, LANE_LINK, (uint32) slice->entry, slice->generation);
 	uint32	   *slots = lane_array(work.lane, count * sizeof(uint32), &request->slots_offset);
 
@@ -483,8 +453,8 @@ find_missing(LinkPass *missing)
 	missing->to = work.pass.to;
 	missing->live = work.pass.live;
 	missing->count = 0;
-	missing->slots = MemoryContextAllocHuge(work.memory, Max(work.ntodo, 1) * sizeof(uint32));
-	for (uint32 i = 0; i < work.ntodo; i++)
+	missing->slots = MemoryContextAllocHuge(work.memory, Max(work.pass.count, 1) * sizeof(uint32));
+	for (uint32 i = 0; i < work.pass.count; i++)
 	{
 		if (hash_search(work.changed, &work.todo[i], HASH_FIND, NULL) == NULL)
 			missing->slots[missing->count++] = work.todo[i];
@@ -597,13 +567,13 @@ link_go_on(MirrorSlice *slice)
 
 	if (work.writer != NULL)
 		return go_on_writing(slice);
-	if (work.done == work.ntodo && stays_open(slice))
+	if (work.done == work.pass.count && stays_open(slice))
 	{
 		take_more(slice);
-		if (work.done == work.ntodo)
+		if (work.done == work.pass.count)
 			return SLICE_IDLE;
 	}
-	whole = work.done == work.ntodo;
+	whole = work.done == work.pass.count;
 	if (!whole && !memory_used_up() && (work.done == 0 || !linker_lock_wanted(slice->index, true)))
 		return post_piece(slice);
 

@@ -15,7 +15,6 @@
 #include "catalog/pg_class.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/memutils.h"
@@ -26,6 +25,7 @@
 #include "faults.h"
 #include "linkwrite.h"
 #include "localengine.h"
+#include "mirrors.h"
 #include "rowedits.h"
 #include "signature.h"
 #include "sqlindex.h"
@@ -607,17 +607,6 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, 
 
 /* ---- passes ---- */
 
-/* Milliseconds since some moment. */
-static int
-ms_since(instr_time start)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
-	return (int) Min(INSTR_TIME_GET_MILLISEC(now), (double) PG_INT32_MAX);
-}
-
 /* The most slots worth collecting for the next pass. */
 static uint32
 most_slots(const LinkManner *manner)
@@ -634,11 +623,10 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
 	int			slice_ms = manner->slice_ms;
-	instr_time	start;
+	int64		began_ms = monotonic_ms();
 	uint32		total = 0;
 	bool		more = true;
 
-	INSTR_TIME_SET_CURRENT(start);
 	while (more)
 	{
 		MetaPage	meta;
@@ -665,7 +653,7 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 		more = pass.to > pass.from && pass.to < bounds.end;
 		if (slice_ms > 0)
 		{
-			manner->slice_ms = slice_ms - ms_since(start);
+			manner->slice_ms = slice_ms - (int) (monotonic_ms() - began_ms);
 			more &= manner->slice_ms > 0;
 		}
 		MemoryContextReset(memory);
@@ -708,15 +696,16 @@ wait_for_linker(Relation index, uint64 linked)
 {
 	static Oid	seen_index = InvalidOid;
 	static uint64 seen_linked = 0;
-	static instr_time seen;
+	static int64 seen_ms = 0;
+	int64		now = monotonic_ms();
 
 	if (seen_index != RelationGetRelid(index) || seen_linked != linked)
 	{
 		seen_index = RelationGetRelid(index);
 		seen_linked = linked;
-		INSTR_TIME_SET_CURRENT(seen);
+		seen_ms = now;
 	}
-	if (ms_since(seen) < WAIT_FOR_MS)
+	if (now - seen_ms < WAIT_FOR_MS)
 		pg_usleep(WAIT_MS * 1000L);
 	CHECK_FOR_INTERRUPTS();
 }

@@ -11,8 +11,8 @@
 #include <math.h>
 
 #include "common/pg_prng.h"
-#include "portability/instr_time.h"
 
+#include "mirrors.h"
 #include "rowreader.h"
 #include "engine/reach.h"
 #include "engine/select.h"
@@ -249,15 +249,9 @@ link_batch(Batch *batch)
 
 /* Whether a pass that began then has used up its time. */
 static bool
-time_is_up(instr_time start, const LinkManner *manner)
+time_is_up(int64 began_ms, const LinkManner *manner)
 {
-	instr_time	now;
-
-	if (manner->slice_ms == 0)
-		return false;
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
-	return INSTR_TIME_GET_MILLISEC(now) >= manner->slice_ms;
+	return manner->slice_ms > 0 && monotonic_ms() - began_ms >= manner->slice_ms;
 }
 
 /* Start the threads for a pass that is worth it. What they need is in buffers that this process knows, for what they do not find it would have to do alone. */
@@ -283,10 +277,9 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 	RowEdits   *edits;
 	Batch	   *batch;
 	SeedSample	sample;
-	instr_time	start;
+	int64		began_ms = monotonic_ms();
 	uint32		done = 0;
 
-	INSTR_TIME_SET_CURRENT(start);
 	list_bounds(index, format, &meta, &bounds);
 	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
 	start_threads(edits, index, pass, manner);
@@ -302,7 +295,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		batch->slots = pass->slots + done;
 		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
 		if (may_stop && done > 0 &&
-			(time_is_up(start, manner) || !row_edits_have_room(edits, batch->count * (format->degree + 1))))
+			(time_is_up(began_ms, manner) || !row_edits_have_room(edits, batch->count * (format->degree + 1))))
 			ends = true;
 		/* at the end they are put in order when they are written */
 		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE) && !ends)

@@ -76,6 +76,12 @@ extern void client_note_change(Relation index, const IndexFormat *format);
 /* Whether a mirror worker serves this index now (then inserters need not link). */
 extern bool client_worker_serves(Relation index);
 
+/*
+ * Ask that worker to link the list up to a position. True: it has taken that on, and does not yield the linker lock to who waits for it before it
+ * is done, has no more memory for it, or gives up.
+ */
+extern bool client_ask_to_link(Relation index, const IndexFormat *format, uint64 position);
+
 /* What one finished scan adds to the index's counters. */
 typedef struct ScanTally
 {

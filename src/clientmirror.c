@@ -13,6 +13,8 @@
 #include "mirrors.h"
 
 #include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
@@ -20,6 +22,8 @@
 
 #define USE_GRAIN_MS	20		/* of when a mirror was last used */
 #define FULL_RETRY_MS	1000	/* after the table was full of others in use */
+#define ASK_TO_LINK_MS	2000		/* a worker takes on what is wanted within this time, or is asked in vain */
+#define ASK_POLL_MS		1
 
 /* What this backend remembers of an index. */
 typedef struct Remembered
@@ -370,6 +374,34 @@ client_worker_serves(Relation index)
 	return atomic_load(&mirror_area(entry)->state) == MIRROR_READY &&
 		atomic_load(&mirror_area(entry)->epoch) == epoch &&
 		mirror_track(entry)->worker >= 0;
+}
+
+bool
+client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
+{
+	int			entry = known_entry(index);
+	int64		until_ms = monotonic_ms() + ASK_TO_LINK_MS;
+	_Atomic uint64_t *wanted;
+	uint64		before = 0;
+
+	if (!gpuann_server || !client_worker_serves(index))
+		return false;
+	wanted = &mirror_track(entry)->link_wanted;
+	while (before < position && !atomic_compare_exchange_weak(wanted, &before, position))
+		;
+	client_note_change(index, format);
+	while (atomic_load(wanted) != 0)
+	{
+		if (monotonic_ms() >= until_ms || !client_worker_serves(index))
+		{
+			atomic_store(wanted, 0);
+			return false;
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ASK_POLL_MS, area_wait_event(AREA_WAIT_MIRROR));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return true;
 }
 
 bool

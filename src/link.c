@@ -735,6 +735,35 @@ link_if_crowded(Relation index, const IndexFormat *format)
 		wait_for_linker(index, bounds.linked);
 }
 
+/*
+ * Let the worker link what is listed now, if one serves the index: the server has the graph in memory already. As often as it takes, for a pass
+ * ends when the worker has no more memory for it. Returns how many rows joined the graph meanwhile.
+ */
+static uint32
+let_worker_link(Relation index, const IndexFormat *format)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+	uint64		end;
+	uint64		change_seq;
+	uint32		linked_before;
+
+	list_bounds(index, format, &meta, &bounds);
+	end = bounds.end;
+	linked_before = meta.linked_slots;
+	while (bounds.linked < end && client_ask_to_link(index, format, end))
+	{
+		change_seq = meta.change_seq;
+		(void) linker_lock(index, true, false);
+		linker_unlock(index, false);
+		list_bounds(index, format, &meta, &bounds);
+		if (meta.change_seq == change_seq)
+			break;
+	}
+	/* A VACUUM in between may have taken some out. */
+	return meta.linked_slots > linked_before ? meta.linked_slots - linked_before : 0;
+}
+
 PG_FUNCTION_INFO_V1(gpuann_link);
 
 /* gpuann_link(index): link everything pending now; returns how many rows that were. */
@@ -751,8 +780,9 @@ gpuann_link(PG_FUNCTION_ARGS)
 				 errmsg("recovery is in progress"),
 				 errhint("Rows are linked on the primary.")));
 	sql_index_open(PG_GETARG_OID(0), RowExclusiveLock, SQL_INDEX_MAINTAIN, &opened);
+	linked = let_worker_link(opened.index, index_format(opened.index));
 	(void) linker_lock(opened.index, true, false);
-	linked = link_pending(opened.index, index_format(opened.index));
+	linked += link_pending(opened.index, index_format(opened.index));
 	linker_unlock(opened.index, false);
 	sql_index_close(&opened);
 	PG_RETURN_INT64(linked);

@@ -5,7 +5,8 @@
  * A pass holds the linker lock (session level) from collecting the pending slots to writing their rows. The engine links a piece of
  * about PIECE_MS at a time, and between pieces the mirror is kept current; rows that several pieces changed are kept once, as the
  * last piece left them. When somebody waits for the lock, or memory for rows is used up, what there is gets written, and the list
- * position stays: the next pass goes on behind rows that are linked already.
+ * position stays: the next pass goes on behind rows that are linked already. Who waits for the rows to be linked (gpuann_link) has said so, and
+ * the pass goes on to that position: the engine has the graph, and need not load it as that session would.
  *
  * Where rows come so fast that there will soon be enough to write, a pass begins before there are, and stays open for those that
  * come: every query searches exactly what the engine has not linked, whatever the pages say.
@@ -64,6 +65,7 @@ typedef struct LinkWork
 	bool		in_flight;
 	bool		linked_any;		/* the mirror has rows that the pages have not */
 	int64		opened_ms;
+	uint64		wanted;			/* somebody waits for the list to be linked up to here: the pass does not yield before; 0: nobody */
 	LinkPass	pass;
 	uint32	   *todo;			/* the slots of the pass, as they are sent */
 	uint32		done;			/* of todo, sent */
@@ -164,7 +166,7 @@ worth_it(const MirrorSlice *slice, const ListBounds *bounds)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
 
-	return unlinked >= crowd(slice) ||
+	return unlinked >= crowd(slice) || atomic_load(&slice->track->link_wanted) > bounds->linked ||
 		(unlinked >= EARLY_ENTRIES && will_be_crowd(slice, unlinked, OPEN_MS)) ||
 		(unlinked >= LINK_LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= WAITING_MS);
 }
@@ -186,6 +188,15 @@ choose_todo(uint32 first)
 		work.todo[i - 1] = work.todo[other];
 		work.todo[other] = slot;
 	}
+}
+
+/* Take on what somebody waits for. */
+static void
+take_on_wanted(const MirrorSlice *slice)
+{
+	uint64		wanted = atomic_exchange(&slice->track->link_wanted, 0);
+
+	work.wanted = Max(work.wanted, wanted);
 }
 
 /* Begin a pass, with the lock held. */
@@ -213,6 +224,7 @@ begin_pass(const MirrorSlice *slice)
 	work.todo = palloc(sizeof(uint32));
 	choose_todo(0);
 	MemoryContextSwitchTo(before);
+	take_on_wanted(slice);
 }
 
 /* Whether the rows collected fill the memory allowed. */
@@ -220,6 +232,13 @@ static bool
 memory_used_up(void)
 {
 	return (Size) work.nrows * (work.degree * sizeof(uint32) + 64) > (Size) maintenance_work_mem * 1024;
+}
+
+/* Whether rows that somebody waits for are not in the pass yet. */
+static bool
+lacks_wanted(void)
+{
+	return work.wanted > work.pass.to && !memory_used_up();
 }
 
 /* Whether a pass without anything to do waits for rows that come. */
@@ -232,14 +251,14 @@ stays_open(const MirrorSlice *slice)
 		work.pass.to - work.pass.from < crowd(slice) && will_be_crowd(slice, work.pass.to - work.pass.from, work.opened_ms + OPEN_MS - now);
 }
 
-/* Take rows that have come into the pass, if they are enough for a piece. */
+/* Take rows that have come into the pass, if they are enough for a piece or somebody waits for them. */
 static void
 take_more(const MirrorSlice *slice)
 {
 	uint32		first = work.pass.count;
 	MemoryContext before;
 
-	if (slice->progress->position < work.pass.to + EARLY_ENTRIES)
+	if (slice->progress->position < work.pass.to + (work.wanted > work.pass.to ? 1 : EARLY_ENTRIES))
 		return;
 	before = MemoryContextSwitchTo(work.memory);
 	link_collect_more(slice->index, slice->format, slice->progress->position, &work.pass);
@@ -567,14 +586,15 @@ link_go_on(MirrorSlice *slice)
 
 	if (work.writer != NULL)
 		return go_on_writing(slice);
-	if (work.done == work.pass.count && stays_open(slice))
+	take_on_wanted(slice);
+	if (work.done == work.pass.count && (lacks_wanted() || stays_open(slice)))
 	{
 		take_more(slice);
 		if (work.done == work.pass.count)
 			return SLICE_IDLE;
 	}
 	whole = work.done == work.pass.count;
-	if (!whole && !memory_used_up() && (work.done == 0 || !linker_lock_wanted(slice->index, true)))
+	if (!whole && !memory_used_up() && (work.done == 0 || work.wanted > 0 || !linker_lock_wanted(slice->index, true)))
 		return post_piece(slice);
 
 	if (work.done > 0)

@@ -75,6 +75,7 @@ typedef struct MirrorTrack
 	int64		looked_ms;		/* when a worker last looked at the index */
 	_Atomic uint64_t position_sent; /* no honest answer covers more, */
 	_Atomic uint32_t rows_sent; /* or names slots from here on */
+	_Atomic uint64_t link_wanted;	/* somebody waits for the list to be linked up to here; 0: nobody, or the linker has taken it on */
 	_Atomic uint64_t changes_sent;	/* nor what changes of pages up to this did away with; 0: nothing is known */
 	MirrorProgress progress;
 } MirrorTrack;

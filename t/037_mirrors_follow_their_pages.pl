@@ -67,6 +67,19 @@ foreach my $round (1 .. 3)
 ok(await('the mirror is current', sub { figure($node, "mirror_lag || ' ' || mirror_change_lag") eq '0 0' }), 'the mirror follows when slots are used again');
 same_graph_answers($node, $node, 'and its graph answers are the pages\' once more');
 is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'its exact answers are the table\'s');
+# gpuann_link has the worker link, for the server has the graph in memory; where no server is asked the session links itself.
+my $linker = PgSession->new($node);
+$linker->rows("SET gpuann.fault = 'link-computed error'");
+insert_and_look($id, 50);
+$id += 50;
+is($linker->rows("SELECT gpuann_link('items_v')"), '50', 'the worker links what a session wants to be linked');
+is($node->safe_psql('postgres', "SELECT pending FROM gpuann_stats('items_v')"), '0', 'all of it');
+insert_and_look($id, 50);
+$id += 50;
+$linker->rows('SET gpuann.server = off');
+like($linker->query("SELECT gpuann_link('items_v')")->{error}, qr/link-computed/, 'without a server the session links itself');
+$linker->rows('RESET gpuann.fault');
+is($linker->rows("SELECT gpuann_link('items_v')"), '50', 'as many rows');
 # Rows that come fast are linked in the mirror before there are enough to write. The server dies with them: nobody waits for the linker lock, and all is as before.
 sub open_pass
 {

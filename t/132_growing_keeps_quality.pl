@@ -22,7 +22,7 @@ my ($rows, $dims, $clusters, $queries, $ef) = $long ? (1_000_000, 64, 1000, 2000
 my $noise = $long ? 0.005 : 0.01;	# of recalls by so many queries: linking in other pieces gives another graph
 my $batch = $rows / 100;
 my $memory = $long ? '4GB' : '256MB';
-my $node = server_node('grow', conf => [ 'gpuann.pending_limit = 100000000', 'shared_buffers = 128MB', 'max_wal_size = 4GB',
+my $node = server_node('grow', conf => [ 'gpuann.pending_limit = 100000000', 'shared_buffers = ' . ($long ? '1GB' : '128MB'), 'max_wal_size = 4GB',
 		'max_parallel_maintenance_workers = ' . ($long ? processors() - 1 : 2) ]);
 
 # What has been done, and when.

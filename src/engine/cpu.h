@@ -144,6 +144,10 @@ typedef struct LinkScratch
 	const float *pair_elements;	/* its elements: in pair, or in the mirror */
 	uint32_t	pair_slot;
 	uint32_t	dims;
+	double		near_from;		/* of a walk over halves: around this walking distance rows themselves are measured, */
+	double		near_within;	/* so far on either side */
+	uint32_t	met;			/* distances of that walk, */
+	uint32_t	near;			/* and those measured so */
 	RepairScratch repair;
 	void	   *repair_memory;	/* of it */
 } LinkScratch;

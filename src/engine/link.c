@@ -341,6 +341,7 @@ link_all(Linking *linking, Worker *worker)
 			status = link_renew_seeds(linking, RENEW_SHARE, false); /* searches go on meanwhile */
 			update_link_seeds(linking);
 		}
+		link_halves_review(linking);
 		linking->first += linking->batch;
 		atomic_store(&job->watch.done, linking->first);
 	}
@@ -373,7 +374,10 @@ link_run(CpuJob *job, Worker *worker)
 	{
 		atomic_fetch_add(&worker->engine->links, 1);
 		begin_memory(&linking);
+		if (linking.memory.distances != NULL)
+			link_halves_begin(&linking, worker, linking_threads(job, worker->engine));
 		status = link_all(&linking, worker);
+		link_halves_end(&linking);
 		end_memory(&linking);
 		atomic_fetch_sub(&worker->engine->links, 1);
 	}

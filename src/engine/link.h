@@ -47,6 +47,18 @@ typedef struct RowMemory
 
 #define ROW_UNKNOWN			0xFF	/* more than ENGINE_MAX_DEGREE */
 
+/* Copies of the rows as halves, which the walks of a long link read (linkhalves.c). */
+typedef struct HalfRows
+{
+	char	   *vectors;		/* rows * stride; NULL: walks read the rows */
+	size_t		stride;			/* whole cache lines */
+	uint64_t	bytes;			/* taken from the budget */
+	const DistanceKernels *kernels;
+	_Atomic bool unfit;			/* a row was met that halves cannot hold */
+	_Atomic uint64_t met;		/* distances of walks, */
+	_Atomic uint64_t near;		/* and how many of them were measured from the rows */
+} HalfRows;
+
 /* A link under way. */
 typedef struct Linking
 {
@@ -65,6 +77,7 @@ typedef struct Linking
 	uint32_t   *nchosen;
 	uint8_t    *nkept;			/* of them kept */
 	RowMemory	memory;
+	HalfRows	halves;
 	BackEdge   *edges;			/* by range of targets */
 	uint32_t	range_shift;	/* slots of a range: 1 << range_shift */
 	uint32_t	ranges[RANGES_MAX + 1]; /* where each range's edges begin, and the end */
@@ -89,6 +102,21 @@ extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b)
 
 /* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
 extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer);
+
+/* Make room in a worker's scratch for candidates and wide vectors. */
+extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims);
+
+/*
+ * linkhalves.c: copy all rows as halves, if these are shorter, hold them well enough, and the budget has room; give the copies up if it turns out, between
+ * batches, that most of what walks meet is nearer than they tell; free them.
+ */
+extern void link_halves_begin(Linking *linking, Worker *worker, int threads);
+extern void link_halves_review(Linking *linking);
+extern void link_halves_end(Linking *linking);
+/* One walk over the copies: before, during, and after it. */
+extern void link_halves_aim(const LinkAccess *access, uint32_t slot, double equal_distance);
+extern void link_halves_distances(void *access, const uint32_t *slots, uint32_t count, double *out);
+extern void link_halves_note(const LinkAccess *access);
 
 /* linkrepair.c */
 extern bool link_collect_broken(Linking *linking);

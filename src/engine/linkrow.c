@@ -23,8 +23,8 @@ link_scratch_free(LinkScratch *scratch)
 }
 
 /* Make room for candidates and wide vectors. */
-static bool
-scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims)
+bool
+link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims)
 {
 	if (scratch->room < candidates)
 	{
@@ -119,7 +119,7 @@ link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide
 
 	if (atomic_load_explicit(&linking->job->watch.cancelled, memory_order_relaxed))
 		return false;
-	if (!scratch_reserve(scratch, 0, linking->mirror->spec.dims))
+	if (!link_scratch_reserve(scratch, 0, linking->mirror->spec.dims))
 	{
 		atomic_store(&linking->no_memory, true);
 		return false;
@@ -142,7 +142,11 @@ EngineStatus
 link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
 {
 	const Linking *linking = access->linking;
-	const GraphAccess graph = {access, access_row, access_fast, NULL, NULL, NULL, access_expect, NULL};
+	bool		halves = linking->halves.vectors != NULL;
+	const GraphAccess graph = {
+		.context = access, .row = access_row, .walk_distances = halves ? link_halves_distances : access_fast,
+		.exact_distances = halves ? access_fast : NULL, .expect = access_expect
+	};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
 		.seeds = linking->seeds,
@@ -153,7 +157,14 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 		.all_expanded = true
 	};
 
-	return graph_search(&graph, &query, access->worker->search, answer);
+	EngineStatus status;
+
+	if (halves)
+		link_halves_aim(access, slot, equal_distance);
+	status = graph_search(&graph, &query, access->worker->search, answer);
+	if (halves)
+		link_halves_note(access);
+	return status;
 }
 
 /* The nearest of a row's own batch, farthest first, and its duplicates there, a few at random. */
@@ -237,7 +248,7 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 	if (!link_begin_slot(linking, scratch, slot, true, &rule))
 		return;
 	if (link_find_candidates(&access, slot, rule.equal_distance, &answer) != ENGINE_OK ||
-		!scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL, linking->mirror->spec.dims))
+		!link_scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL, linking->mirror->spec.dims))
 	{
 		atomic_store(&linking->no_memory, true);
 		return;

@@ -240,6 +240,18 @@ mirror_bytes(const Mirror *mirror)
 	return (uint64_t) mirror->charged * chunk_bytes(mirror);
 }
 
+void *
+mirror_memory(size_t bytes)
+{
+	void	   *memory;
+
+	if (posix_memalign(&memory, bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, bytes) != 0)
+		return NULL;
+	if (bytes >= HUGE_PAGE)
+		(void) madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+	return memory;
+}
+
 /* Allocate one chunk: every part of it zero, graph rows are emptied when slots are published. */
 static MirrorChunk *
 chunk_create(const Mirror *mirror)
@@ -247,13 +259,11 @@ chunk_create(const Mirror *mirror)
 	size_t		slots = slots_of_chunk(mirror);
 	size_t		rows_bytes = align_up(slots * mirror->spec.degree * sizeof(uint32_t));
 	size_t		words_bytes = align_up(slots * sizeof(uint64_t));
-	char	   *memory;
+	char	   *memory = mirror_memory(chunk_bytes(mirror));
 	MirrorChunk *chunk;
 
-	if (posix_memalign((void **) &memory, chunk_bytes(mirror) >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT, chunk_bytes(mirror)) != 0)
+	if (memory == NULL)
 		return NULL;
-	if (chunk_bytes(mirror) >= HUGE_PAGE)
-		(void) madvise(memory, chunk_bytes(mirror) / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 	memset(memory, 0, chunk_bytes(mirror));
 	chunk = (MirrorChunk *) memory;
 	memory += align_up(sizeof(MirrorChunk));

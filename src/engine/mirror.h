@@ -104,14 +104,19 @@ mirror_vector(const Mirror *mirror, uint32_t slot)
 
 #define PREFETCH_BYTES		1024	/* of a vector: the hardware follows after that */
 
-/* Ask for a vector that will be read soon. */
+/* Ask for a vector of so many bytes that will be read soon. */
+static inline void
+prefetch_bytes(const char *vector, size_t bytes)
+{
+	bytes = bytes < PREFETCH_BYTES ? bytes : PREFETCH_BYTES;
+	for (size_t at = 0; at < bytes; at += 64)
+		__builtin_prefetch(vector + at);
+}
+
 static inline void
 mirror_prefetch_vector(const Mirror *mirror, const char *vector)
 {
-	size_t		bytes = mirror->vector_bytes < PREFETCH_BYTES ? mirror->vector_bytes : PREFETCH_BYTES;
-
-	for (size_t at = 0; at < bytes; at += 64)
-		__builtin_prefetch(vector + at);
+	prefetch_bytes(vector, mirror->vector_bytes);
 }
 
 static inline void
@@ -196,6 +201,8 @@ extern Mirror *mirror_create(const MirrorSpec *spec, const DistanceKernels *kern
 extern void mirror_free(Mirror *mirror);
 extern uint64_t mirror_bytes(const Mirror *mirror);
 extern uint64_t budget_used(MemoryBudget *budget);
+/* Memory that begins with a cache line, large pieces in large pages; to be freed with free(). NULL: there is none. */
+extern void *mirror_memory(size_t bytes);
 
 /* What a job reports while it runs, and is asked. */
 typedef struct JobWatch

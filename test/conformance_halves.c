@@ -103,7 +103,7 @@ check_recall(World *world, double least, const char *what)
 	EngineQuery *queries = allocate(60 * sizeof(EngineQuery));
 	double		recall;
 
-	world_link(world);			/* nothing: it tells the seeds */
+	world_link(world);			/* what is left; and it tells the seeds */
 	check_linked(world);
 	for (uint32_t i = 0; i < 60; i++)
 		query_init(&queries[i], world, METHOD_GRAPH, 10, 80, world_vector(world, i * (world->rows / 60)));
@@ -250,6 +250,33 @@ no_room(void)
 	world_drop(world);
 }
 
+/* A link that is cut short, at the first batch at the earliest or while it copies, gives the copies back; the rest is linked later. */
+static void
+cut_short(void)
+{
+	for (int i = 0; i < 2; i++)
+	{
+		World	   *world = make_table(METRIC_COSINE, 1, 0);
+		EngineJob	job = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 64};
+		JobProgress progress = {0};
+		uint64_t	before;
+		JobId		id;
+
+		world_append(world, world->room);
+		before = bytes_used();
+		id = start_job(&job);
+		while (i == 0 && progress.done == 0 && !progress.completed)
+			CHECK(ops->job_poll(engine, id, &progress) == ENGINE_OK, "job_poll does not know a job");
+		CHECK(ops->job_cancel(engine, id) == ENGINE_OK, "job_cancel does not know a job");
+		(void) end_job(id, &progress);
+		CHECK(progress.status == ENGINE_CANCELLED || progress.status == ENGINE_OK, "a cancelled link ends with status %d", (int) progress.status);
+		ops->job_release(engine, id);
+		CHECK(bytes_used() == before, "a link that was cut short keeps %lld bytes", (long long) (bytes_used() - before));
+		check_recall(world, 0.95, "what was cut short");
+		world_drop(world);
+	}
+}
+
 /* The graph does not depend on the number of threads. */
 static void
 threads(void)
@@ -282,6 +309,7 @@ const Case halves_cases[] = {
 	{"halves_crowd", crowd, false},
 	{"halves_unfit_rows", unfit_rows, false},
 	{"halves_no_room", no_room, false},
+	{"halves_cut_short", cut_short, false},
 	{"halves_threads", threads, false},
 	{NULL, NULL, false}
 };

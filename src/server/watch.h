@@ -21,6 +21,9 @@
 #define WATCH_LOOK_US		5	/* looks, in all */
 #define WATCH_LOOKS			10	/* between two of them at the clock */
 #define WATCH_YIELDS		4	/* times that the processor is given away */
+#define WATCH_ALONE_US		2	/* a yield that takes less has found nobody who wanted the processor: it does not count, */
+#define WATCH_IDLE_US		40	/* so long, */
+#define WATCH_IDLE_FROM		8	/* with so many processors */
 #define WATCH_CREDIT		8	/* tries in vain, one after another, before they become seldom */
 #define WATCH_REWARD		2	/* for one that helped: it saves a little more than one in vain costs */
 #define WATCH_SELDOM_LOOK	32	/* one wait in so many */
@@ -88,15 +91,26 @@ watch_look(const _Atomic uint32_t *word, uint32_t value)
 	return false;
 }
 
-/* Give the processor away a few times, looking in between. True: the word differs. */
+/*
+ * Give the processor away a few times, looking in between. True: the word differs. While nobody wants the processor it costs nobody anything to look
+ * on, and a sleep would cost the server's thread a system call: where processors are idle in a crowd, that thread is what bounds all.
+ */
 static inline bool
-watch_yield(const _Atomic uint32_t *word, uint32_t value)
+watch_yield(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
-	for (int i = 0; i < WATCH_YIELDS; i++)
+	int64_t		before = watch_now_us();
+	int64_t		idle_until = watch->processors < WATCH_IDLE_FROM ? before : before + WATCH_IDLE_US;
+
+	for (int yields = 0; yields < WATCH_YIELDS;)
 	{
+		int64_t		now;
+
 		(void) sched_yield();
 		if (atomic_load_explicit(word, memory_order_acquire) != value)
 			return true;
+		now = watch_now_us();
+		yields += now >= idle_until || now - before >= WATCH_ALONE_US;
+		before = now;
 	}
 	return false;
 }
@@ -109,7 +123,7 @@ word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 		watch->processors = processors_usable();
 	if (watch->processors > 1 && watch_worth(&watch->looks, WATCH_SELDOM_LOOK) && watch_judge(&watch->looks, watch_look(word, value)))
 		return true;
-	if (watch_worth(&watch->yields, WATCH_SELDOM_YIELD) && watch_judge(&watch->yields, watch_yield(word, value)))
+	if (watch_worth(&watch->yields, WATCH_SELDOM_YIELD) && watch_judge(&watch->yields, watch_yield(watch, word, value)))
 		return true;
 	return atomic_load_explicit(word, memory_order_acquire) != value;
 }

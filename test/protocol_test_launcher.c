@@ -125,6 +125,7 @@ server_become(World *world, int death_fd, int log_fd, const char *engine, const 
 		.memory_limit = strtoull(TEST_MEMORY_LIMIT, NULL, 10),
 		.hang_ms = world->rest_ms > 0 ? world->rest_ms * 4 : atoi(TEST_HANG_MS),
 		.rest_ms = world->rest_ms,
+		.wakers = world->rest_ms > 0 ? 2 : 0,
 	}));
 }
 

@@ -47,7 +47,7 @@ server_thread(void *arg)
 {
 	Scene	   *scene = arg;
 	ServerOptions options = {
-		.engine = test_options.engine, .engine_library = test_options.engine_library, .memory_limit = UINT64_C(1) << 30
+		.engine = test_options.engine, .engine_library = test_options.engine_library, .memory_limit = UINT64_C(1) << 30, .wakers = 2
 	};
 
 #ifdef __SANITIZE_ADDRESS__

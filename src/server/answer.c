@@ -22,10 +22,8 @@ request_finish(Server *server, Ticket *ticket)
 	{
 		PROTOCOL_STEP(SERVER_DONE);
 		/* Looked at after the move: who says so later finds the word moved, and does not sleep. */
-		if (atomic_load(&server_payload(server, ticket->number)->asleep) == 0)
-			return;
-		area_futex_wake(word, 1);
-		PROTOCOL_STEP(SERVER_WOKE);
+		if (atomic_load(&server_payload(server, ticket->number)->asleep) != 0)
+			client_wake(server, word);
 	}
 	else if (request_move(word, ticket->generation, REQUEST_ABANDONED, REQUEST_FREE))
 		PROTOCOL_STEP(SERVER_FREED);

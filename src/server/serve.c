@@ -46,6 +46,7 @@ server_fail(Server *server, const EngineError *error)
 		if (server->lanes[i].phase != LANE_RESTS)
 			lane_finish(server, i, ENGINE_FAILED, text);
 	}
+	wakers_stop(server);
 	process_log("FATAL", "the engine failed: %s", text);
 	_exit(SERVER_EXIT_FAILED);
 }
@@ -69,6 +70,7 @@ rest(Server *server, uint32_t seen)
 {
 	AreaHeader *area = server->area;
 
+	server->wakes = 0;
 	/* Answers and next requests often come within microseconds; a sleep and a wake-up cost more. */
 	if (server->spin_us > 0)
 	{
@@ -143,5 +145,6 @@ serve(Server *server)
 	process_log("LOG", "shutting down");
 	/* Closing waits for what flies; the watch thread ends us if that takes too long. */
 	server->ops->close(server->engine);
+	wakers_stop(server);
 	return 0;
 }

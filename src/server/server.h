@@ -31,6 +31,7 @@ typedef struct ServerOptions
 	uint64_t	host_rows_limit;
 	int			hang_ms;		/* 0: HANG_MS */
 	int			rest_ms;		/* for tests: sleep so long where nothing but a wake-up is awaited; 0: as ever */
+	uint32_t	wakers;			/* for tests: threads that wake clients; 0: as the machine has processors */
 } ServerOptions;
 
 typedef enum TicketState
@@ -142,6 +143,8 @@ typedef struct LaneWork
 	uint32_t	still_looks;
 } LaneWork;
 
+typedef struct Waker Waker;
+
 typedef struct Server
 {
 	AreaHeader *area;
@@ -171,6 +174,11 @@ typedef struct Server
 	int64_t		lone_ended_us;	/* when such a poll last returned; who came before that had to wait */
 	uint32_t	company;		/* batches to come until another query is taken for a lone one */
 
+	Waker	   *wakers;			/* wakers.c */
+	uint32_t	nwakers;
+	uint32_t	next_waker;
+	uint32_t	wakes;			/* clients woken since the last rest, up to what is a crowd */
+
 	LaneWork   *lanes;			/* layout.lanes */
 	uint32_t	next_lane;
 	uint32_t	lanes_busy;		/* not at rest */
@@ -186,6 +194,12 @@ typedef struct Server
 	_Atomic uint32_t beats;		/* rounds of the loop; 0: not serving yet */
 	_Atomic bool terminate;
 } Server;
+
+/* ---- wakers.c: threads that wake clients ---- */
+
+extern void wakers_start(Server *server, uint32_t count);
+extern void wakers_stop(Server *server);
+extern void client_wake(Server *server, _Atomic uint32_t *word);
 
 /* ---- process.c: the process, its descriptors, signals, lock, watch thread ---- */
 

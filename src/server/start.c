@@ -21,6 +21,8 @@
 #define SPIN_CPUS		8		/* fewer: waiting busily takes the processor from who is waited for */
 #define SPIN_US			40
 #define SPIN_FLYING_US	300		/* about what a GPU's batch takes */
+#define WAKER_CPUS		16		/* fewer: a crowd has something to do on each of them */
+#define WAKERS			2
 
 /* Whether an area's header describes exactly what this program would have laid out. */
 static bool
@@ -203,7 +205,7 @@ engine_choose(Server *server, const ServerOptions *options, EngineError *error)
 
 /* Publish the engine's names and figures, then that the server is ready. */
 static void
-server_ready(Server *server)
+server_ready(Server *server, const ServerOptions *options)
 {
 	AreaHeader *area = server->area;
 	EngineInfo *info = &server->engine_info;
@@ -228,6 +230,8 @@ server_ready(Server *server)
 		server->spin_flying_most = info->max_batch / 4;
 	}
 	memory_publish(server);
+	if (options->wakers > 0 || cpus >= WAKER_CPUS)
+		wakers_start(server, options->wakers > 0 ? options->wakers : WAKERS);
 	atomic_store(&area->sleeping, 0);
 	atomic_store(&area->server_state, SERVER_READY);
 	PROTOCOL_STEP(SERVER_READY);
@@ -253,7 +257,7 @@ server_run(Server *server, const ServerOptions *options)
 		process_log("FATAL", "engine %s cannot be used: %s", options->engine, error.text);
 		return SERVER_EXIT_NO_ENGINE;
 	}
-	server_ready(server);
+	server_ready(server, options);
 	return serve(server);
 }
 

@@ -22,7 +22,7 @@
 
 #define USE_GRAIN_MS	20		/* of when a mirror was last used */
 #define FULL_RETRY_MS	1000	/* after the table was full of others in use */
-#define ASK_TO_LINK_MS	2000		/* a worker takes on what is wanted within this time, or is asked in vain */
+#define ASK_TO_LINK_MS	2000	/* a worker takes on what is wanted within this time, or is asked in vain */
 #define ASK_POLL_MS		1
 
 /* What this backend remembers of an index. */

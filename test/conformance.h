@@ -171,6 +171,8 @@ extern void check_rows(const World *world, const uint32_t *rows);
 extern uint32_t count_reached(const World *world, const uint32_t *rows, uint32_t nseeds);
 /* After a link: nothing is pending, rows are sound, every live row is reached from the first seeds. */
 extern void check_linked(const World *world);
+/* Every fiftieth row from the eighth on is found, and of the many equal ones, of which the second is one, nearly all that are asked for. */
+extern void check_equals_found(World *world);
 /* After a repair of all rows: that, no live row names a dead slot, and seeds live. */
 extern void check_repaired(const World *world);
 

@@ -174,7 +174,6 @@ crowd(void)
 	World	   *world = make_table(METRIC_L2, 1, 0);
 	uint32_t	others = 0;
 	uint32_t   *graph;
-	EngineQuery query;
 
 	for (uint32_t slot = 0; slot < world->room; slot++)
 		if (slot % 50 > 7)
@@ -190,16 +189,7 @@ crowd(void)
 		for (uint32_t i = 0; i < world->degree && graph[slot * world->degree + i] != NO_SLOT; i++)
 			others += graph[slot * world->degree + i] % 50 <= 7;
 	CHECK(others >= world->room / 50 * (world->degree / 4), "%u rows of a crowd know %u others", world->room / 50, others);
-	for (uint32_t slot = 7; slot < world->room; slot += 50)
-	{
-		query_init(&query, world, METHOD_GRAPH, 5, 50, world_vector(world, slot));
-		query_run(&query);
-		check_sound(world, &query);
-		CHECK(query.count == 5 && query.results[0].distance == 0, "slot %u is not found among equal rows", slot);
-	}
-	query_init(&query, world, METHOD_GRAPH, 50, 100, world_vector(world, 1));
-	query_run(&query);
-	CHECK(recall_of(world, &query) >= 0.9, "%.2f of 50 equal rows are found", recall_of(world, &query));
+	check_equals_found(world);
 }
 
 /* Rows beyond the range of halves, or alike as halves, are walked over as they are. One row of that kind suffices. */

@@ -108,3 +108,21 @@ check_repaired(const World *world)
 	for (uint32_t i = 0; i < world->nseeds; i++)
 		CHECK(world->live[world->seeds[i]], "seed %u is dead", world->seeds[i]);
 }
+
+/* Every fiftieth row from the eighth on is found, and of the many equal ones, of which the second is one, nearly all that are asked for. */
+void
+check_equals_found(World *world)
+{
+	EngineQuery query;
+
+	for (uint32_t slot = 7; slot < world->room; slot += 50)
+	{
+		query_init(&query, world, METHOD_GRAPH, 5, 50, world_vector(world, slot));
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(query.count == 5 && query.results[0].distance == 0, "slot %u is not found among equal rows", slot);
+	}
+	query_init(&query, world, METHOD_GRAPH, 50, 100, world_vector(world, 1));
+	query_run(&query);
+	CHECK(recall_of(world, &query) >= 0.9, "%.2f of 50 equal rows are found", recall_of(world, &query));
+}

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "link.h"
+#include "reach.h"
 #include "seeds.h"
 
 /* Seeds that are measured, at most 4,096 x 1,024 distances. */
@@ -56,12 +57,17 @@ order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_on
 	free(measured.wide);
 }
 
-/* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */
-static uint32_t
-choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds)
+/* Whether a slot is linked and alive. */
+static bool
+in_graph(const Mirror *mirror, uint32_t slot)
 {
-	uint32_t	count = 0;
+	return (mirror_word(mirror, slot) & (WORD_LINKED | WORD_DEAD)) == WORD_LINKED;
+}
 
+/* Choose seeds behind the first ones, spread over the linked slots, any prefix of them too; returns how many there are then. */
+static uint32_t
+choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds, uint32_t count)
+{
 	for (uint64_t i = 0; i < (uint64_t) want * 4 && count < want; i++)
 	{
 		uint32_t	start = seed_place((uint32_t) i, rows);
@@ -70,7 +76,7 @@ choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken
 		{
 			uint32_t	slot = start + j;
 
-			if ((mirror_word(mirror, slot) & (WORD_LINKED | WORD_DEAD)) != WORD_LINKED || bit64_is_set(taken, slot))
+			if (!in_graph(mirror, slot) || bit64_is_set(taken, slot))
 				continue;
 			bit64_set(taken, slot);
 			seeds[count++] = slot;
@@ -97,7 +103,19 @@ link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 	seeds = malloc((size_t) want * sizeof(uint32_t) + 1);
 	if (taken != NULL && seeds != NULL)
 	{
-		want = choose_seeds(mirror, rows, want, taken, seeds);
+		uint32_t	kept = 0;
+
+		/* All rows are reached from the first ones, if perhaps from nowhere else: these stay. */
+		for (uint32_t i = 0; i < have && i < REACH_SEEDS && kept < want; i++)
+		{
+			uint32_t	slot = atomic_load(&mirror->seeds[i]);
+
+			if (!in_graph(mirror, slot))
+				continue;
+			bit64_set(taken, slot);
+			seeds[kept++] = slot;
+		}
+		want = choose_seeds(mirror, rows, want, taken, seeds, kept);
 		order_seeds(mirror, seeds, want, !at_end, &linking->job->watch);
 		linking->seeds_tried_only = !at_end;
 		status = mirror_set_seeds(mirror, seeds, want, NULL);
@@ -134,7 +152,7 @@ link_replace_dead_seeds(Linking *linking)
 	}
 	if (status == ENGINE_OK && dead > 0)
 	{
-		nfresh = choose_seeds(mirror, linking->rows, dead, taken, seeds + have);
+		nfresh = choose_seeds(mirror, linking->rows, dead, taken, seeds + have, 0);
 		for (uint32_t i = 0; i < have; i++)
 			if (!is_dead(mirror, seeds[i]))
 				seeds[kept++] = seeds[i];

@@ -2,26 +2,22 @@
  * reach.c
  *		Every linked row can be reached: finds those to which no walk from the seeds leads, and gives them a way in.
  *
- * A walk over all edges marks what is reached and counts edges in (of reached rows). Each row left out gets an edge from the nearest row
- * that is reached, and the walk goes on from there. An edge given up leads to a row with other edges in; as these
- * may come from what only that row leads to, the walk is repeated until it finds nothing more to do.
+ * A walk over all edges notes from which row each is reached first: these edges are a tree. Each row left out gets an edge from the nearest row
+ * that is reached, and the walk goes on from there. An edge given up for it is none of the tree: so what was reached still is.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "bits.h"
 #include "reach.h"
 
-#define MOST_WALKS		4
-#define MOST_EDGES_IN	255
+#define A_SEED			(NO_SLOT - 1)	/* reached from no row */
 
 typedef struct Reach
 {
 	const ReachAccess *access;
 	const ReachGraph *graph;
-	unsigned char *reached;		/* bit per slot */
-	uint8_t    *edges_in;		/* per slot, from reached rows; MOST_EDGES_IN is that or more */
-	uint32_t   *queue;			/* reached, row not read yet from `head` on; its memory is that of all four arrays */
+	uint32_t   *from;			/* per slot: the row that it is reached from, A_SEED, or NO_SLOT: not reached */
+	uint32_t   *queue;			/* reached, row not read yet from `head` on; its memory is that of all three arrays */
 	uint32_t	head;
 	uint32_t	tail;
 	uint32_t	attached;		/* the last slot that got a way in, or NO_SLOT */
@@ -33,24 +29,17 @@ typedef struct Reach
 size_t
 graph_connect_bytes(const ReachGraph *graph)
 {
-	return (graph->rows + (size_t) REACH_PIECE * graph->degree) * sizeof(uint32_t) + graph->rows + graph->rows / 8 + 1;
+	return (2 * (size_t) graph->rows + (size_t) REACH_PIECE * graph->degree) * sizeof(uint32_t);
 }
 
-/* Mark a slot; its row is to be read. */
+/* Note that a slot is reached from a row, if it was not yet; its own row is to be read. */
 static void
-mark(Reach *reach, uint32_t slot)
+mark(Reach *reach, uint32_t slot, uint32_t from)
 {
-	if (slot >= reach->graph->rows || bit_is_set(reach->reached, slot))
+	if (slot >= reach->graph->rows || reach->from[slot] != NO_SLOT)
 		return;
-	bit_set(reach->reached, slot);
+	reach->from[slot] = from;
 	reach->queue[reach->tail++] = slot;
-}
-
-static void
-count_in(Reach *reach, uint32_t slot)
-{
-	if (slot < reach->graph->rows && reach->edges_in[slot] < MOST_EDGES_IN)
-		reach->edges_in[slot]++;
 }
 
 /* Read the rows of slots. */
@@ -72,36 +61,20 @@ walk(Reach *reach)
 {
 	while (reach->head < reach->tail)
 	{
+		const uint32_t *slots = reach->queue + reach->head;
 		uint32_t	count = reach->tail - reach->head;
 
 		if (count > REACH_PIECE)
 			count = REACH_PIECE;
-		read_rows(reach, reach->queue + reach->head, count);
+		read_rows(reach, slots, count);
 		reach->head += count;
 		for (uint32_t i = 0; i < count; i++)
 			for (uint32_t n = 0; n < reach->counts[i]; n++)
-			{
-				uint32_t	slot = reach->piece[(size_t) i * reach->graph->degree + n];
-
-				count_in(reach, slot);
-				mark(reach, slot);
-			}
+				mark(reach, reach->piece[(size_t) i * reach->graph->degree + n], slots[i]);
 		if (count > 1 && reach->access->interrupted(reach->access->context))
 			return false;
 	}
 	return true;
-}
-
-/* Walk from the seeds. */
-static bool
-start_over(Reach *reach)
-{
-	memset(reach->reached, 0, reach->graph->rows / 8 + 1);
-	memset(reach->edges_in, 0, reach->graph->rows);
-	reach->head = reach->tail = 0;
-	for (uint32_t i = 0; i < reach->graph->nseeds && i < REACH_SEEDS; i++)
-		mark(reach, reach->graph->seeds[i]);
-	return walk(reach);
 }
 
 /*
@@ -116,29 +89,22 @@ put_edge(Reach *reach, uint32_t row, uint32_t slot)
 
 	if (count == reach->graph->degree)
 	{
-		for (; place > count / 2; place--)
-		{
-			uint32_t	target = reach->neighbours[place - 1];
-
-			if (target < reach->graph->rows && reach->edges_in[target] > 1)
-				break;
-		}
+		while (place > count / 2 && reach->neighbours[place - 1] < reach->graph->rows && reach->from[reach->neighbours[place - 1]] == row)
+			place--;
 		if (place == count / 2)
 			return false;
 		place--;
-		if (reach->edges_in[reach->neighbours[place]] < MOST_EDGES_IN)
-			reach->edges_in[reach->neighbours[place]]--;
 	}
 	else
 		count++;
 	reach->neighbours[place] = slot;
 	reach->access->set(reach->access->context, row, reach->neighbours, count);
-	count_in(reach, slot);
+	mark(reach, slot, row);
 	return true;
 }
 
-/* Give a slot an edge in from the nearest reached row that has a place for it; if none has, from the slot that got the last one. */
-static void
+/* Give a slot an edge in from the nearest reached row that has a place for it; if none has, from the slot that got the last one. False: neither has. */
+static bool
 attach(Reach *reach, uint32_t slot)
 {
 	const SearchResult *found;
@@ -147,32 +113,30 @@ attach(Reach *reach, uint32_t slot)
 
 	for (uint32_t i = 0; i < count && !attached; i++)
 	{
-		if (found[i].slot != slot && found[i].slot < reach->graph->rows && bit_is_set(reach->reached, found[i].slot))
+		if (found[i].slot != slot && found[i].slot < reach->graph->rows && reach->from[found[i].slot] != NO_SLOT)
 			attached = put_edge(reach, found[i].slot, slot);
 	}
 	if (!attached && reach->attached != NO_SLOT)
 		attached = put_edge(reach, reach->attached, slot);
-	if (!attached)
-		return;
-	mark(reach, slot);
-	reach->attached = slot;
+	if (attached)
+		reach->attached = slot;
+	return attached;
 }
 
-/* One walk, attaching what it leaves out; *left is how many that were. False: interrupted. */
+/* Walk from the seeds, then attach what that leaves out; *left is how much of it could not be. False: interrupted. */
 static bool
-connect_once(Reach *reach, bool last, uint32_t *left)
+connect_all(Reach *reach, uint32_t *left)
 {
-	*left = 0;
-	if (!start_over(reach))
+	memset(reach->from, 0xFF, reach->graph->rows * sizeof(uint32_t));
+	for (uint32_t i = 0; i < reach->graph->nseeds && i < REACH_SEEDS; i++)
+		mark(reach, reach->graph->seeds[i], A_SEED);
+	if (!walk(reach))
 		return false;
 	for (uint32_t slot = 0; slot < reach->graph->rows; slot++)
 	{
-		if (bit_is_set(reach->reached, slot) || !reach->access->wanted(reach->access->context, slot))
+		if (reach->from[slot] != NO_SLOT || !reach->access->wanted(reach->access->context, slot))
 			continue;
-		(*left)++;
-		if (last)
-			continue;
-		attach(reach, slot);
+		*left += !attach(reach, slot);
 		if (!walk(reach) || reach->access->interrupted(reach->access->context))
 			return false;
 	}
@@ -184,7 +148,7 @@ EngineStatus
 graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator, uint32_t *left)
 {
 	Reach		reach = {.access = access, .graph = graph, .attached = NO_SLOT};
-	EngineStatus status = ENGINE_OK;
+	EngineStatus status;
 
 	*left = 0;
 	if (graph->rows == 0 || graph->nseeds == 0)
@@ -192,16 +156,9 @@ graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchA
 	reach.queue = allocator->resize(allocator->context, NULL, graph_connect_bytes(graph));
 	if (reach.queue == NULL)
 		return ENGINE_NO_MEMORY;
-	reach.piece = reach.queue + graph->rows;
-	reach.edges_in = (uint8_t *) (reach.piece + (size_t) REACH_PIECE * graph->degree);
-	reach.reached = reach.edges_in + graph->rows;
-	for (int walks = 1; walks <= MOST_WALKS && status == ENGINE_OK; walks++)
-	{
-		if (!connect_once(&reach, walks == MOST_WALKS, left))
-			status = ENGINE_CANCELLED;
-		else if (*left == 0)
-			break;
-	}
+	reach.from = reach.queue + graph->rows;
+	reach.piece = reach.from + graph->rows;
+	status = connect_all(&reach, left) ? ENGINE_OK : ENGINE_CANCELLED;
 	(void) allocator->resize(allocator->context, reach.queue, 0);
 	return status;
 }

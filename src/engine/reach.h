@@ -43,7 +43,7 @@ typedef struct ReachGraph
 extern size_t graph_connect_bytes(const ReachGraph *graph);
 
 /*
- * Give every wanted slot that is not reached an edge from the nearest that is, in place of one whose target has other edges in.
+ * Give every wanted slot that is not reached an edge from the nearest that is, in place of one that nothing is reached by alone.
  * *left is how many could not be reached (0, unless rows of duplicates leave no place). ENGINE_CANCELLED when interrupted.
  */
 extern EngineStatus graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator,

@@ -12,7 +12,6 @@
 
 #include "link.h"
 
-#define LINE				64
 #define COPY_ROWS			1024	/* an item of copying */
 #define ROUNDING			0x1p-11	/* what is rounded off a row is at most this part of its length; of smaller numbers it is more */
 #define SAMPLE				64		/* this many rows, and their distances to as many */
@@ -182,7 +181,7 @@ link_halves_begin(Linking *linking, Worker *worker, int threads)
 
 	if (linking->repairs || linking->count == 0 || mirror->spec.type != ELEMENT_FLOAT)
 		return;
-	halves->stride = (engine_vector_bytes(ELEMENT_HALF, mirror->spec.dims) + LINE - 1) / LINE * LINE;
+	halves->stride = align_up(engine_vector_bytes(ELEMENT_HALF, mirror->spec.dims));
 	halves->kernels = distance_kernels(ELEMENT_HALF, mirror->spec.metric, worker->engine->level);
 	if (halves->kernels == NULL || mirror->vector_bytes <= halves->stride)
 		return;					/* as many cache lines */

@@ -54,7 +54,7 @@ search_distances(void *context, const uint32_t *slots, uint32_t count, double *o
 static bool
 is_wanted(void *context, uint32_t slot)
 {
-	return (mirror_word(((LinkAccess *) context)->linking->mirror, slot) & (WORD_LINKED | WORD_DEAD)) == WORD_LINKED;
+	return mirror_in_graph(((LinkAccess *) context)->linking->mirror, slot);
 }
 
 /* The nearest that a search for a slot's vector finds. */

@@ -156,7 +156,6 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 		.salt = slot,
 		.all_expanded = true
 	};
-
 	EngineStatus status;
 
 	if (halves)

@@ -57,13 +57,6 @@ order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_on
 	free(measured.wide);
 }
 
-/* Whether a slot is linked and alive. */
-static bool
-in_graph(const Mirror *mirror, uint32_t slot)
-{
-	return (mirror_word(mirror, slot) & (WORD_LINKED | WORD_DEAD)) == WORD_LINKED;
-}
-
 /* Choose seeds behind the first ones, spread over the linked slots, any prefix of them too; returns how many there are then. */
 static uint32_t
 choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds, uint32_t count)
@@ -76,7 +69,7 @@ choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken
 		{
 			uint32_t	slot = start + j;
 
-			if (!in_graph(mirror, slot) || bit64_is_set(taken, slot))
+			if (!mirror_in_graph(mirror, slot) || bit64_is_set(taken, slot))
 				continue;
 			bit64_set(taken, slot);
 			seeds[count++] = slot;
@@ -110,7 +103,7 @@ link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 		{
 			uint32_t	slot = atomic_load(&mirror->seeds[i]);
 
-			if (!in_graph(mirror, slot))
+			if (!mirror_in_graph(mirror, slot))
 				continue;
 			bit64_set(taken, slot);
 			seeds[kept++] = slot;

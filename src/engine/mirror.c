@@ -17,17 +17,10 @@
 #define CHUNK_BYTES			((size_t) 4 << 20)	/* a chunk is at most this large, where 64 slots allow it */
 #define CHUNK_MIN_SHIFT		6		/* a chunk has whole words of the pending map */
 #define CHUNK_MAX_SHIFT		16
-#define ALIGNMENT			64		/* a cache line */
 #define TABLE_PAGE			4096
 #define HUGE_PAGE			((size_t) 2 << 20)	/* searches jump about: fewer translations to miss */
 #define PREFETCH_AHEAD		12		/* vectors asked for before the one that is read */
 #define BREATHE_ROWS		256		/* rows a job copies between looks at waiting queries */
-
-static size_t
-align_up(size_t bytes)
-{
-	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
 
 static size_t
 slots_of_chunk(const Mirror *mirror)

@@ -102,6 +102,14 @@ mirror_vector(const Mirror *mirror, uint32_t slot)
 	return mirror_chunk(mirror, slot)->vectors + (size_t) mirror_place(mirror, slot) * mirror->vector_stride;
 }
 
+#define ALIGNMENT			64		/* a cache line */
+
+static inline size_t
+align_up(size_t bytes)
+{
+	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 #define PREFETCH_BYTES		1024	/* of a vector: the hardware follows after that */
 
 /* Ask for a vector of so many bytes that will be read soon. */
@@ -146,6 +154,13 @@ static inline uint64_t
 mirror_word(const Mirror *mirror, uint32_t slot)
 {
 	return atomic_load_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)], memory_order_acquire);
+}
+
+/* Whether a slot is linked and alive. */
+static inline bool
+mirror_in_graph(const Mirror *mirror, uint32_t slot)
+{
+	return (mirror_word(mirror, slot) & (WORD_LINKED | WORD_DEAD)) == WORD_LINKED;
 }
 
 /* What is kept of a slot's norm (mirror_vector_scale); 1 where metrics have no norms. */

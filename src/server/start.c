@@ -230,8 +230,7 @@ server_ready(Server *server, const ServerOptions *options)
 		server->spin_flying_most = info->max_batch / 4;
 	}
 	memory_publish(server);
-	if (options->wakers > 0 || cpus >= WAKER_CPUS)
-		wakers_start(server, options->wakers > 0 ? options->wakers : WAKERS);
+	wakers_start(server, options->wakers > 0 ? options->wakers : cpus >= WAKER_CPUS ? WAKERS : 0);
 	atomic_store(&area->sleeping, 0);
 	atomic_store(&area->server_state, SERVER_READY);
 	PROTOCOL_STEP(SERVER_READY);

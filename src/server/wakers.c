@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "server.h"
+#include "watch.h"
 
 #define RING_WORDS		1024
 #define LOOK_US			50		/* a waker looks for more so long before it sleeps */
@@ -36,16 +37,8 @@ struct Waker
 static void
 waker_rest(Waker *waker, uint32_t seen)
 {
-	int64_t		until = server_now_us() + LOOK_US;
-
-	do
-	{
-		if (atomic_load(&waker->bell) != seen)
-			return;
-#if defined(__x86_64__) || defined(__i386__)
-		__builtin_ia32_pause();
-#endif
-	} while (server_now_us() < until);
+	if (watch_look(&waker->bell, seen, LOOK_US))
+		return;
 	atomic_store(&waker->asleep, 1);
 	area_futex_wait(&waker->bell, seen, waker->rest_ms);
 	atomic_store(&waker->asleep, 0);

@@ -71,11 +71,11 @@ watch_now_us(void)
 	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Look at a word for some microseconds. True: it differs. */
+/* Look at a word for so many microseconds. True: it differs. */
 static inline bool
-watch_look(const _Atomic uint32_t *word, uint32_t value)
+watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
 {
-	int64_t		until = watch_now_us() + WATCH_LOOK_US;
+	int64_t		until = watch_now_us() + us;
 
 	do
 	{
@@ -121,7 +121,7 @@ word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
 	if (watch->processors == 0)
 		watch->processors = processors_usable();
-	if (watch->processors > 1 && watch_worth(&watch->looks, WATCH_SELDOM_LOOK) && watch_judge(&watch->looks, watch_look(word, value)))
+	if (watch->processors > 1 && watch_worth(&watch->looks, WATCH_SELDOM_LOOK) && watch_judge(&watch->looks, watch_look(word, value, WATCH_LOOK_US)))
 		return true;
 	if (watch_worth(&watch->yields, WATCH_SELDOM_YIELD) && watch_judge(&watch->yields, watch_yield(watch, word, value)))
 		return true;

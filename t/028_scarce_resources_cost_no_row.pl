@@ -128,6 +128,7 @@ SKIP:
 
 	# The same with memory; a GPU's is its own.
 	skip 'mirrors are not in the memory that can be limited', 1 if ($ENV{GPUANN_TEST_ENGINE} || 'cpu') ne 'cpu';
+	skip 'a sanitizer does not live with limited memory', 1 if $ENV{GPUANN_SANITIZED};
 	my ($size) = slurp_file("/proc/$pid/status") =~ /VmData:\s+(\d+) kB/;
 	$node->safe_psql('postgres', "CREATE TABLE large (id int, v vector(1000));
 		INSERT INTO large SELECT i, array_fill(i % 7, ARRAY[1000])::vector FROM generate_series(1, 4000) i;

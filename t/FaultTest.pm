@@ -3,7 +3,7 @@
 #		hold after every fault, and installations in which the server is another program.
 #
 # GPUANN_TEST_ENGINE says which engine: cpu (the default), cuda (gpuann_cuda.so of the installation: on a GPU host), emulated (the CUDA engine's
-# code on this processor), or the path of a library.
+# code on this processor), or the path of a library. With GPUANN_SANITIZED (tools/check-assert) the server is under sanitizers, and so is the engine.
 
 package FaultTest;
 
@@ -27,7 +27,7 @@ our @EXPORT = qw(
 );
 
 my $build = "$FindBin::RealBin/../test/build";
-my $wrapper = "$build/fault_engine.so";
+my $wrapper = $ENV{GPUANN_SANITIZED} ? "$build/sanitized/fault_engine.so" : "$build/fault_engine.so";
 my $file;						# with the faults of the engine
 
 # The library of the engine that is tested; '' is the CPU engine, which the wrapper has in it.

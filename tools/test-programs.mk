@@ -7,6 +7,7 @@
 #                     ThreadSanitizer, NAME_test-tsan
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
 #   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
+#   sanitized         gpuann-server with AddressSanitizer and UndefinedBehaviorSanitizer, and the fault engine with them
 #   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
 #   song_test         cuda/tests/song_test.cu likewise: SONG's structures and its search; song_device for a GPU
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
@@ -46,8 +47,14 @@ endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
 
-.PHONY: test-programs
+.PHONY: test-programs test-engines sanitized
 test-programs: $(TEST_PROGRAMS)
+
+# What t/ needs of them, but for the emulated CUDA engine.
+test-engines: $(filter-out %/cuda_emulated.so,$(filter %.so,$(TEST_ENGINES)))
+
+# For a run of t/, sql/ and specs/ with a server under sanitizers: in a directory of its own, each file by its usual name.
+sanitized: $(TEST_BUILD)/sanitized/gpuann-server $(TEST_BUILD)/sanitized/fault_engine.so
 
 $(TEST_BUILD)/%.o: test/%.c
 	@$(MKDIR_P) $(@D)
@@ -65,6 +72,19 @@ $(TEST_BUILD)/san/%.o: %.c
 $(TEST_BUILD)/tsan/%.o: %.c
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) -fsanitize=thread $(filter-out -D_FORTIFY_SOURCE=2,$(PLAIN_CPPFLAGS)) $(TEST_CPPFLAGS) -MMD -MP -c -o $@ $<
+
+# Unlike the server in a test program this one does not notice the steps of the protocol.
+$(TEST_BUILD)/sanitized/%.o: src/server/%.c
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) $(SANITIZE) $(filter-out -D_FORTIFY_SOURCE=2,$(PLAIN_CPPFLAGS)) -MMD -MP -c -o $@ $<
+
+$(TEST_BUILD)/sanitized/gpuann-server: $(patsubst src/server/%,$(TEST_BUILD)/sanitized/%,$(SERVER_OBJS)) $(call SAN,$(ENGINE_OBJS))
+	$(CC) $(PLAIN_CFLAGS) $(SANITIZE) -o $@ $^ $(PLAIN_LIBS)
+
+$(TEST_BUILD)/sanitized/fault_engine.so: test/fault_engine.c $(call SAN,$(ENGINE_OBJS))
+	@$(MKDIR_P) $(@D)
+	$(CC) $(PLAIN_CFLAGS) -fvisibility=default $(SANITIZE) $(filter-out -D_FORTIFY_SOURCE=2,$(PLAIN_CPPFLAGS)) $(TEST_CPPFLAGS) -MMD -MP \
+		-shared -o $@ $(filter %.c %.o,$^) $(PLAIN_LIBS)
 
 $(TEST_BUILD)/conformance: $(call TEST_OBJECT,$(CONFORMANCE_SOURCES)) $(TEST_ENGINE)
 	$(CC) $(PLAIN_CFLAGS) -o $@ $^ $(PLAIN_LIBS)

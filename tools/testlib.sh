@@ -3,9 +3,13 @@
 #
 # Sourced. Needs GPUANN_WORK (a directory to write in), GPUANN_BINDIR (PostgreSQL's programs) and REPO_DIR. One line is
 # printed for each test; the log of each run that failed is shown at the end.
+#
+# The C library fills memory that is freed, or not yet written (MALLOC_PERTURB_), in every cluster and test program; those under a
+# sanitizer have its allocator. GPUANN_SANITIZED says that gpuann-server has one: what it reports is a failure of the test that ran.
 
 TEST_LOGS=$GPUANN_WORK/log
 TEST_CLUSTERS=$GPUANN_WORK/clusters
+TEST_REPORTS=$GPUANN_WORK/reports
 TEST_PORT=54329
 TEST_SECONDS=$([ -n "${GPUANN_LONG:-}" ] && echo 14400 || echo 1500) # for one program, file of TAP, or run of pg_regress
 passed=0
@@ -16,9 +20,43 @@ failed_names=()
 
 # Forget earlier runs.
 tests_begin() {
-	rm -rf "$TEST_LOGS" "$GPUANN_WORK/output"
-	mkdir -p "$TEST_LOGS" "$GPUANN_WORK/output" "$TEST_CLUSTERS"
+	rm -rf "$TEST_LOGS" "$TEST_REPORTS" "$GPUANN_WORK/output" "$GPUANN_WORK/tap"
+	mkdir -p "$TEST_LOGS" "$TEST_REPORTS" "$GPUANN_WORK/output" "$GPUANN_WORK/tap" "$TEST_CLUSTERS"
+	export MALLOC_PERTURB_=${MALLOC_PERTURB_:-165}
 	tests_stop_clusters
+}
+
+# Set the sanitizers' options for what is started from here on: reports go to files whose names begin with $1.
+#
+# A server that has something to report ends. What other tests need: an allocation that fails returns NULL, as in the C library, and a
+# library may be preloaded. Without GPUANN_SANITIZED nothing is set: test programs report to their own output.
+report_to() {
+	[ -n "${GPUANN_SANITIZED:-}" ] || return 0
+	mkdir -p "$(dirname "$1")"
+	export ASAN_OPTIONS="log_path=$1:halt_on_error=1:exitcode=98:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0"
+	export UBSAN_OPTIONS="log_path=$1:halt_on_error=1:exitcode=98:print_stacktrace=1"
+}
+
+# Count as one test that the sanitizers have written no report to files whose names begin with $1, for group $2.
+count_reports() {
+	local file found=
+
+	[ -n "${GPUANN_SANITIZED:-}" ] || return 0
+	for file in "$1"*; do
+		[ -s "$file" ] || continue
+		failed_logs+=("$file")
+		found=yes
+	done
+	if [ -n "$found" ]; then
+		count FAILED "$2: the sanitizers have nothing to report"
+	else
+		count ok "$2: the sanitizers have nothing to report"
+	fi
+}
+
+# Print the name of group $1 as it is in names of files.
+file_name() {
+	printf '%s' "$1" | tr -c 'A-Za-z0-9._-' '_'
 }
 
 # Count one test: $1 is ok, FAILED or skipped, $2 its name, $3 a remark.
@@ -87,14 +125,26 @@ regress_to_lines() {
 	done
 }
 
-# Run a command that prints what $1 (a function above) understands; $2 names the group, the rest is the command.
+# After the lines of group $1 were counted: judge its run by its exit status $2. $3 tests had failed and $4 been counted before, $5 is its log.
 #
 # A command that fails without a failed test to show for it (a crash, a time-out, a leak found) is one failed test.
+judge_run() {
+	if [ "$2" != 0 ] && [ "$failed" = "$3" ]; then
+		count FAILED "$1: runs to its end" "$([ "$2" = 124 ] && echo "time-out" || echo "exit status $2")"
+	elif [ "$((passed + failed + skipped))" = "$4" ]; then
+		count FAILED "$1: has tests" "nothing was run"
+	fi
+	if [ "$failed" != "$3" ]; then
+		failed_logs+=("$5")
+	fi
+}
+
+# Run a command that prints what $1 (a function above) understands; $2 names the group, the rest is the command.
 run_tests() {
 	local filter=$1 group=$2 log before=$failed counted=$((passed + failed + skipped)) status statusfile
 	shift 2
 
-	log=$TEST_LOGS/$(printf '%s' "$group" | tr -c 'A-Za-z0-9._-' '_').log
+	log=$TEST_LOGS/$(file_name "$group").log
 	statusfile=$log.status
 	count_lines "$group" < <(
 		{
@@ -105,28 +155,46 @@ run_tests() {
 	)
 	status=$(cat "$statusfile" 2>/dev/null || echo 99)
 	rm -f "$statusfile"
-	if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then
-		count FAILED "$group: runs to its end" "$([ "$status" = 124 ] && echo "time-out" || echo "exit status $status")"
-	elif [ "$((passed + failed + skipped))" = "$counted" ]; then
-		count FAILED "$group: has tests" "nothing was run"
-	fi
-	if [ "$failed" != "$before" ]; then
-		failed_logs+=("$log")
-	fi
+	judge_run "$group" "$status" "$before" "$counted" "$log"
 }
 
-# Run the TAP tests in file $2, which make clusters of their own, as group $1. What waits has time even on a slow machine.
-run_tap_file() {
-	local tools
+# Run the TAP tests in file $2, which make clusters of their own, as group $1, and count nothing yet. What waits has time even on a slow machine.
+#
+# Several may run at once: each has a directory of its own, and they share the locks by which PostgreSQL::Test reserves ports.
+run_tap_only() {
+	local tools name status=0 began=$SECONDS
 
 	# Not by way of pg_config --pgxs: a bundle has no makefiles, nor their directory.
 	tools=$("$GPUANN_BINDIR/pg_config" --pkglibdir)/pgxs/src/test
-	rm -rf "$GPUANN_WORK/tap"
-	mkdir -p "$GPUANN_WORK/tap"
-	TESTDIR=$GPUANN_WORK/tap TESTDATADIR=$GPUANN_WORK/tap TESTLOGDIR=$GPUANN_WORK/tap PATH="$GPUANN_BINDIR:$PATH" \
-		PG_REGRESS=$tools/regress/pg_regress PG_CONFIG=$GPUANN_BINDIR/pg_config PGPORT=65432 PG_TEST_TIMEOUT_DEFAULT=600 PGCTLTIMEOUT=300 \
-		run_tests tap_to_lines "$1" perl -I "$tools/perl" -I "$REPO_DIR/t" "$2"
-	rm -rf "$GPUANN_WORK/tap"
+	name=$(file_name "$1")
+	rm -rf "$GPUANN_WORK/tap/$name"
+	mkdir -p "$GPUANN_WORK/tap/$name"
+	report_to "$TEST_REPORTS/$name"
+	TESTDIR=$GPUANN_WORK/tap/$name TESTDATADIR=$GPUANN_WORK/tap/$name TESTLOGDIR=$GPUANN_WORK/tap/$name PATH="$GPUANN_BINDIR:$PATH" \
+		PG_REGRESS=$tools/regress/pg_regress PG_CONFIG=$GPUANN_BINDIR/pg_config PGPORT=65432 PG_TEST_PORT_DIR=$GPUANN_WORK/ports \
+		PG_TEST_TIMEOUT_DEFAULT=600 PGCTLTIMEOUT=300 \
+		timeout --kill-after=20 "$TEST_SECONDS" perl -I "$tools/perl" -I "$REPO_DIR/t" "$2" >"$TEST_LOGS/$name.log" 2>&1 </dev/null || status=$?
+	rm -rf "$GPUANN_WORK/tap/$name"
+	echo "$status $((SECONDS - began))" >"$TEST_LOGS/$name.status"
+}
+
+# Count what run_tap_only has run as group $1.
+count_tap() {
+	local name status=99 took=0 before=$failed counted=$((passed + failed + skipped))
+
+	name=$(file_name "$1")
+	read -r status took <"$TEST_LOGS/$name.status" || true
+	rm -f "$TEST_LOGS/$name.status"
+	count_lines "$1" < <(tap_to_lines <"$TEST_LOGS/$name.log")
+	judge_run "$1" "$status" "$before" "$counted" "$TEST_LOGS/$name.log"
+	count_reports "$TEST_REPORTS/$name" "$1"
+	printf '%6d s %s\n' "$took" "$1"
+}
+
+# Run the TAP tests in file $2 as group $1.
+run_tap_file() {
+	run_tap_only "$1" "$2"
+	count_tap "$1"
 }
 
 # Start the cluster named $1 with settings; its directory is in $cluster_dir. A failure counts as a failed test. Autovacuum is off: on a slow
@@ -135,6 +203,7 @@ test_cluster_start() {
 	local name=$1 log=$TEST_LOGS/cluster_$1.log
 	shift
 
+	report_to "$TEST_REPORTS/cluster_$name"
 	cluster_dir=$TEST_CLUSTERS/$name
 	rm -rf "$cluster_dir"
 	if ! GPUANN_BINDIR=$GPUANN_BINDIR "$REPO_DIR/tools/cluster" start "$cluster_dir" "$TEST_PORT" fsync=off autovacuum=off \
@@ -159,6 +228,7 @@ test_cluster_stop() {
 	if ! "$REPO_DIR/tools/cluster" drop "$cluster_dir"; then
 		count FAILED "$1: the cluster stops"
 	fi
+	count_reports "$TEST_REPORTS/cluster_$1" "$1"
 }
 
 # Stop what an interrupted run has left.
@@ -240,7 +310,7 @@ end_processes() {
 
 # Count it as a failure if a process stays: a server not stopped, a child forgotten.
 no_process_is_left() {
-	local pid left= second
+	local pid left="" second
 
 	for ((second = 0; second < 60; second++)); do
 		[ -n "$(processes_left)" ] || break

@@ -22,7 +22,11 @@
 
 #include "server.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#define TERMINATE_MS		900	/* leaks are looked for at the end; the launcher waits for a second */
+#else
 #define TERMINATE_MS		80	/* an orderly end may take this long */
+#endif
 #define LOCK_RETRY_MS		100
 #define LOCK_LOG_EVERY		50	/* retries */
 #define WARN_INTERVAL_US	INT64_C(1000000)

@@ -12,6 +12,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 #include "server.h"
 #include "engine/processors.h"
@@ -89,6 +92,10 @@ lazy_memory(size_t bytes)
 		process_log("FATAL", "out of memory: %zu bytes for requests", bytes);
 		exit(SERVER_EXIT_FAILED);
 	}
+#ifdef __SANITIZE_ADDRESS__
+	/* What is allocated is referred to from here; a sanitizer looks for references in malloc's memory only. */
+	__lsan_register_root_region(memory, bytes);
+#endif
 	return memory;
 }
 

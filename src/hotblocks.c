@@ -7,6 +7,8 @@
  */
 #include "hotblocks.h"
 
+#include "gpuann.h"
+
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -48,6 +50,7 @@ hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks)
 {
 	memset(hot, 0, sizeof(*hot));
 	hot->index = index;
+	hot->unpinned = gpuann_debug_unpinned_distances;
 	if (RelationUsesLocalBuffers(index))
 		return;
 	hot_reserve(blocks);
@@ -102,8 +105,11 @@ const char *
 hot_look(HotBlocks *hot, BlockNumber block, PageLook *look)
 {
 	Buffer		buffer = hot_hint(hot, block);
-	const char *page = RelationNeedsWAL(hot->index) ? hot_peek(hot, block, buffer) : NULL;
+	const char *page;
 
+	if (!gpuann_debug_optimistic_records || !RelationNeedsWAL(hot->index))
+		return NULL;
+	page = hot_page(hot, block, buffer);
 	if (page == NULL || is_changing(buffer))
 		return NULL;
 	pg_read_barrier();

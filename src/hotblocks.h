@@ -31,6 +31,7 @@ typedef struct HotBlocks
 	Buffer	   *hints;			/* NULL: nothing is remembered of local buffers */
 	uint32		key;			/* spreads indexes over the hints */
 	uint32		mask;			/* hints - 1 */
+	bool		unpinned;		/* gpuann.debug_unpinned_distances, as the search began */
 	uint64		peeked;			/* blocks, to be counted at the end */
 	volatile char touched;		/* see hot_find_vectors() */
 } HotBlocks;
@@ -83,7 +84,7 @@ hot_is_known(HotBlocks *hot, BlockNumber block)
 
 /* The page of a block, to be read without a pin; NULL if it has to be pinned. */
 static inline const char *
-hot_peek(HotBlocks *hot, BlockNumber block, Buffer hint)
+hot_page(HotBlocks *hot, BlockNumber block, Buffer hint)
 {
 	if (hint == InvalidBuffer)
 		return NULL;
@@ -92,6 +93,13 @@ hot_peek(HotBlocks *hot, BlockNumber block, Buffer hint)
 		return NULL;
 	pg_read_barrier();
 	return BufferBlocks + (Size) (hint - 1) * BLCKSZ;
+}
+
+/* The same for the walk of a search, whose distances are ranked again. */
+static inline const char *
+hot_peek(HotBlocks *hot, BlockNumber block, Buffer hint)
+{
+	return hot->unpinned ? hot_page(hot, block, hint) : NULL;
 }
 
 /* Whether the block was there while it was read. */

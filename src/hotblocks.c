@@ -13,7 +13,6 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "port/pg_bitutils.h"
-#include "utils/memutils.h"
 
 #define HOT_MIN		8192		/* blocks remembered by a process: at least, ... */
 #define HOT_MAX		1048576		/* ... and at most: 8 GB of index, in 4 MB */
@@ -23,23 +22,22 @@ static Buffer *hot_hints = NULL;
 static uint32 hot_count = 0;
 
 /*
- * Make room for an index of so many blocks.
+ * Make the table of hints, with a place for each shared buffer.
+ *
+ * It is made once and then neither moved nor freed: searches hold it over
+ * anything that may begin another one (a look at the list's end, a nested
+ * query, a cursor that stays open for hours), and over errors. Memory of
+ * calloc's rather than a context's: the kernel gives it page by page as hints
+ * are noted, so a session that reads small indexes takes a few kB of it. If
+ * there is none, nothing is remembered.
  */
 static void
-hot_reserve(BlockNumber blocks)
+hot_make_table(void)
 {
-	uint32		wanted = pg_nextpower2_32(Max(Min(Min(blocks, (uint32) NBuffers), HOT_MAX), HOT_MIN));
+	uint32		wanted = pg_nextpower2_32(Max(Min(NBuffers, HOT_MAX), HOT_MIN));
 
-	if (wanted <= hot_count)
-		return;
-	if (hot_hints != NULL)
-	{
-		hot_count = 0;
-		pfree(hot_hints);
-		hot_hints = NULL;
-	}
-	hot_hints = MemoryContextAllocZero(TopMemoryContext, sizeof(Buffer) * wanted);
-	hot_count = wanted;
+	hot_hints = calloc(wanted, sizeof(Buffer));
+	hot_count = hot_hints != NULL ? wanted : 0;
 }
 
 /*
@@ -53,7 +51,8 @@ hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks)
 	hot->unpinned = gpuann_debug_unpinned_distances;
 	if (RelationUsesLocalBuffers(index))
 		return;
-	hot_reserve(blocks);
+	if (hot_hints == NULL)
+		hot_make_table();
 	hot->hints = hot_hints;
 	hot->mask = hot_count - 1;
 #if PG_VERSION_NUM >= 160000

@@ -28,7 +28,7 @@ typedef struct HotBlocks
 {
 	Relation	index;
 	BufferTag	tag;			/* of the index's main fork; the block is filled in */
-	Buffer	   *hints;			/* NULL: nothing is remembered of local buffers */
+	Buffer	   *hints;			/* lives as long as the process; NULL: nothing is remembered (of local buffers, say) */
 	uint32		key;			/* spreads indexes over the hints */
 	uint32		mask;			/* hints - 1 */
 	bool		unpinned;		/* gpuann.debug_unpinned_distances, as the search began */
@@ -36,7 +36,10 @@ typedef struct HotBlocks
 	volatile char touched;		/* see hot_find_vectors() */
 } HotBlocks;
 
-/* Begin a search of an index that has so many blocks. It ends, or is forgotten, before another begins. */
+/*
+ * Begin a search of an index. Others may begin and end meanwhile, of this
+ * index or another; a search that an error ends is simply forgotten.
+ */
 extern void hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks);
 
 /* End it: what was peeked into counts as read and found, for the statistics. */

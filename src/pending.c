@@ -238,6 +238,7 @@ list_bounds(Relation index, const IndexFormat *format, MetaPage *meta, ListBound
 {
 	read_meta(index, meta);
 	set_begin(meta, bounds);
+	FAULT_POINT("bounds-begun");
 	list_end(index, format, bounds);
 	if (bounds->linked > bounds->end)
 		report_corrupt(index, GPUANN_META_BLOCK, "more of the pending list is linked than there is");

@@ -23,6 +23,8 @@ int			gpuann_iterative_scan = GPUANN_ITERATIVE_COMPLETE;
 int			gpuann_max_scan_tuples = GPUANN_UNSET;
 int			gpuann_pending_limit = GPUANN_DEFAULT_PENDING_LIMIT;
 bool		gpuann_server = true;
+bool		gpuann_debug_unpinned_distances = true;
+bool		gpuann_debug_optimistic_records = true;
 
 static relopt_kind gpuann_relopt_kind;
 
@@ -50,6 +52,20 @@ check_not_zero(int *value, void **extra, GucSource source)
 		return true;
 	GUC_check_errdetail("The value must be -1 or a positive number.");
 	return false;
+}
+
+/*
+ * Declare the developer settings. Each turns off one shortcut of the page path, so that a failure can be bisected; answers are the same.
+ */
+static void
+define_developer_settings(void)
+{
+	DefineCustomBoolVariable("gpuann.debug_unpinned_distances", "Reads vectors without a pin where their distances are ranked again.",
+							 "A developer setting: when off, every vector is read under pin and lock.",
+							 &gpuann_debug_unpinned_distances, true, PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+	DefineCustomBoolVariable("gpuann.debug_optimistic_records", "Reads records without pin and lock, and verifies afterwards.",
+							 "A developer setting: when off, every record is read under pin and lock.",
+							 &gpuann_debug_optimistic_records, true, PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 }
 
 /*
@@ -81,6 +97,7 @@ define_settings(void)
 	DefineCustomBoolVariable("gpuann.server", "Lets this session ask the server.",
 							 "When off, scans are answered from the index's pages.",
 							 &gpuann_server, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	define_developer_settings();
 }
 
 /*

@@ -102,6 +102,10 @@ extern int	gpuann_max_scan_tuples; /* or GPUANN_UNSET */
 extern int	gpuann_pending_limit;
 extern bool gpuann_server;		/* use the server in this session */
 
+/* Developer settings (gpuann.c): shortcuts of the page path that can be turned off to bisect a failure (hotblocks.h) */
+extern bool gpuann_debug_unpinned_distances;
+extern bool gpuann_debug_optimistic_records;
+
 /* Settings of the server (area.c) */
 extern int	gpuann_engine;
 extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU engine */

@@ -7,11 +7,12 @@
  */
 #include "hotblocks.h"
 
+#include "gpuann.h"
+
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "port/pg_bitutils.h"
-#include "utils/memutils.h"
 
 #define HOT_MIN		8192		/* blocks remembered by a process: at least, ... */
 #define HOT_MAX		1048576		/* ... and at most: 8 GB of index, in 4 MB */
@@ -21,23 +22,22 @@ static Buffer *hot_hints = NULL;
 static uint32 hot_count = 0;
 
 /*
- * Make room for an index of so many blocks.
+ * Make the table of hints, with a place for each shared buffer.
+ *
+ * It is made once and then neither moved nor freed: searches hold it over
+ * anything that may begin another one (a look at the list's end, a nested
+ * query, a cursor that stays open for hours), and over errors. Memory of
+ * calloc's rather than a context's: the kernel gives it page by page as hints
+ * are noted, so a session that reads small indexes takes a few kB of it. If
+ * there is none, nothing is remembered.
  */
 static void
-hot_reserve(BlockNumber blocks)
+hot_make_table(void)
 {
-	uint32		wanted = pg_nextpower2_32(Max(Min(Min(blocks, (uint32) NBuffers), HOT_MAX), HOT_MIN));
+	uint32		wanted = pg_nextpower2_32(Max(Min(NBuffers, HOT_MAX), HOT_MIN));
 
-	if (wanted <= hot_count)
-		return;
-	if (hot_hints != NULL)
-	{
-		hot_count = 0;
-		pfree(hot_hints);
-		hot_hints = NULL;
-	}
-	hot_hints = MemoryContextAllocZero(TopMemoryContext, sizeof(Buffer) * wanted);
-	hot_count = wanted;
+	hot_hints = calloc(wanted, sizeof(Buffer));
+	hot_count = hot_hints != NULL ? wanted : 0;
 }
 
 /*
@@ -48,9 +48,11 @@ hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks)
 {
 	memset(hot, 0, sizeof(*hot));
 	hot->index = index;
+	hot->unpinned = gpuann_debug_unpinned_distances;
 	if (RelationUsesLocalBuffers(index))
 		return;
-	hot_reserve(blocks);
+	if (hot_hints == NULL)
+		hot_make_table();
 	hot->hints = hot_hints;
 	hot->mask = hot_count - 1;
 #if PG_VERSION_NUM >= 160000
@@ -60,69 +62,6 @@ hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks)
 	INIT_BUFFERTAG(hot->tag, index->rd_node, MAIN_FORKNUM, 0);
 	hot->key = index->rd_node.relNode * 0x9E3779B1u;
 #endif
-}
-
-/*
- * The bit of a lock's state that says that somebody has it to himself: versions of PostgreSQL differ in it, so a lock of our own tells.
- */
-static uint32
-exclusive_bit(void)
-{
-	static uint32 bit = 0;
-
-	if (bit == 0)
-	{
-		LWLock		lock;
-		uint32		before;
-
-		LWLockInitialize(&lock, LWTRANCHE_BUFFER_CONTENT);
-		before = pg_atomic_read_u32(&lock.state);
-		LWLockAcquire(&lock, LW_EXCLUSIVE);
-		bit = before ^ pg_atomic_read_u32(&lock.state);
-		LWLockRelease(&lock);
-	}
-	return bit;
-}
-
-/*
- * Whether somebody may be changing a page.
- */
-static inline bool
-is_changing(Buffer buffer)
-{
-	LWLock	   *lock = BufferDescriptorGetContentLock(GetBufferDescriptor(buffer - 1));
-
-	return (pg_atomic_read_u32(&lock->state) & exclusive_bit()) != 0;
-}
-
-/*
- * Begin a look.
- */
-const char *
-hot_look(HotBlocks *hot, BlockNumber block, PageLook *look)
-{
-	Buffer		buffer = hot_hint(hot, block);
-	const char *page = RelationNeedsWAL(hot->index) ? hot_peek(hot, block, buffer) : NULL;
-
-	if (page == NULL || is_changing(buffer))
-		return NULL;
-	pg_read_barrier();
-	*look = (PageLook) {buffer, block, PageGetLSN((Page) page)};
-	pg_read_barrier();
-	return page;
-}
-
-/*
- * End it: first whether somebody changes the page, then its LSN, for who has changed it set that before he let go.
- */
-bool
-hot_looked(HotBlocks *hot, const PageLook *look)
-{
-	pg_read_barrier();
-	if (is_changing(look->buffer))
-		return false;
-	pg_read_barrier();
-	return PageGetLSN(BufferGetPage(look->buffer)) == look->lsn && hot_peeked(hot, look->block, look->buffer);
 }
 
 /*

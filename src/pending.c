@@ -11,7 +11,7 @@
 
 #include "access/generic_xlog.h"
 #include "faults.h"
-#include "hotblocks.h"
+#include "hotlook.h"
 #include "miscadmin.h"
 #include "rowlog.h"
 #include "utils/rel.h"
@@ -148,10 +148,11 @@ append_lock(Relation index, const IndexFormat *format)
 }
 
 /*
- * Copy what a reader of the newest list page wants; false if it cannot be right.
+ * Copy what a reader of the newest list page wants; false if it cannot be right. The page's head is handed over apart, for a reader without
+ * lock has to decide by a copy of it.
  */
 static bool
-copy_end(const ListPage *list, ListBounds *bounds)
+copy_end(const ListPage *list, const uint32 *slots, ListBounds *bounds)
 {
 	uint32		count = list->count;
 
@@ -162,7 +163,7 @@ copy_end(const ListPage *list, ListBounds *bounds)
 	bounds->free_count = list->append.free_count;
 	bounds->superblocks = list->append.superblocks;
 	bounds->newest_count = Min(count, LIST_NEWEST_SLOTS);
-	memcpy(bounds->newest, list->slots + count - bounds->newest_count, bounds->newest_count * sizeof(uint32));
+	memcpy(bounds->newest, slots + count - bounds->newest_count, bounds->newest_count * sizeof(uint32));
 	return true;
 }
 
@@ -186,7 +187,7 @@ look_at_end(Relation index, const IndexFormat *format, ListBounds *bounds)
 		return false;
 	memcpy(&list, ListPageOf((Page) page), offsetof(ListPage, slots));
 	tail = *(const PageTail *) LOOK_TAIL(page, sizeof(PageTail));
-	good = copy_end(ListPageOf((Page) page), bounds);
+	good = copy_end(&list, ListPageOf((Page) page)->slots, bounds);
 	good = hot_looked(&hot, &look) && good && tail.page_id == GPUANN_PAGE_ID && tail.kind == PAGE_LIST && list.state == LIST_NEWEST &&
 		newest_fault(format, &list, index_known_blocks(index)) == NULL;
 	hot_end(&hot);
@@ -204,7 +205,7 @@ list_end(Relation index, const IndexFormat *format, ListBounds *bounds)
 	if (look_at_end(index, format, bounds))
 		return;
 	buffer = lock_newest(index, format, BUFFER_LOCK_SHARE);
-	(void) copy_end(ListPageOf(BufferGetPage(buffer)), bounds);
+	(void) copy_end(ListPageOf(BufferGetPage(buffer)), ListPageOf(BufferGetPage(buffer))->slots, bounds);
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -238,6 +239,7 @@ list_bounds(Relation index, const IndexFormat *format, MetaPage *meta, ListBound
 {
 	read_meta(index, meta);
 	set_begin(meta, bounds);
+	FAULT_POINT("bounds-begun");
 	list_end(index, format, bounds);
 	if (bounds->linked > bounds->end)
 		report_corrupt(index, GPUANN_META_BLOCK, "more of the pending list is linked than there is");

@@ -69,7 +69,37 @@ walk_list(ListWalk *walk, BlockNumber block)
 }
 
 /*
+ * Read the wanted entries. False when they cannot be what the list has there,
+ * which the metapage explains if trimming has moved since the bounds were read.
+ *
+ * The beginning of the list is most often read before its end: if much is
+ * trimmed in between, slots have been freed, used again and listed again, and
+ * there are more positions than slots. Entries that are all still there name
+ * different slots, for a slot is not listed again before its entry is trimmed.
+ */
+static bool
+collect_entries(ListWalk *walk, BlockNumber oldest)
+{
+	if (walk->to - walk->position > walk->next_fresh)
+		return false;
+	walk->slots = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(uint32) * (walk->to - walk->position));
+	return walk_list(walk, oldest);
+}
+
+static void
+forget_entries(ListWalk *walk)
+{
+	if (walk->slots != NULL)
+		pfree(walk->slots);
+	walk->slots = NULL;
+	walk->count = 0;
+}
+
+/*
  * Read the slots at positions [from, to).
+ *
+ * Whatever does not fit together counts as damage only if the metapage still
+ * says what the caller's bounds say: then nothing was trimmed meanwhile.
  */
 bool
 list_read(Relation index, const IndexFormat *format, const ListBounds *bounds, uint64 from, uint64 to,
@@ -85,28 +115,26 @@ list_read(Relation index, const IndexFormat *format, const ListBounds *bounds, u
 		return false;
 	if (from >= to)
 		return true;
-	/* A listed slot is not listed again. */
-	if (to - from > bounds->next_fresh)
-		report_corrupt(index, GPUANN_META_BLOCK, "the pending list is longer than there are slots");
-	walk.slots = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(uint32) * (to - from));
 
-	while (!walk_list(&walk, oldest))
+	while (!collect_entries(&walk, oldest))
 	{
+		bool		too_long = walk.slots == NULL;
 		MetaPage	meta;
 
 		read_meta(index, &meta);
 		if (from < meta.trimmed_position)
 		{
-			pfree(walk.slots);
+			forget_entries(&walk);
 			return false;
 		}
-		/* Trimming moved the beginning, but not past us: start over there. */
 		if (meta.trimmed_position == trimmed && meta.oldest_list == oldest)
-			report_corrupt(index, oldest, "the list pages do not lead to the newest");
+			report_corrupt(index, too_long ? GPUANN_META_BLOCK : oldest,
+						   too_long ? "the pending list is longer than there are slots" : "the list pages do not lead to the newest");
+		/* Trimming moved the beginning, but not past us: start over there. */
 		trimmed = meta.trimmed_position;
 		oldest = meta.oldest_list;
+		forget_entries(&walk);
 		walk.position = from;
-		walk.count = 0;
 	}
 	*slots = walk.slots;
 	*count = walk.count;

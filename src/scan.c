@@ -15,6 +15,7 @@
 #include "access/tableam.h"
 #include "engine/bits.h"
 #include "funcapi.h"
+#include "hotlook.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "scan.h"

@@ -13,6 +13,7 @@
 
 #include "access/heapam.h"
 #include "access/relscan.h"
+#include "hotlook.h"
 #include "scan.h"
 
 #define AHEAD_GROWTH	8		/* rows at once for who wants more than the last time, at most */

@@ -1,5 +1,5 @@
 # The README tells the truth: its tables of settings, options, operator classes, functions and views are complete and name the defaults and
-# ranges that PostgreSQL knows, and its SQL runs as it stands there.
+# ranges that PostgreSQL knows, and its SQL runs as it stands there. Developer settings are in docs/operations.md.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,8 +16,8 @@ my $node = new_node('readme', preload => 'gpuann', conf => ['gpuann.engine = cpu
 # The rows of the table that has this header cell: lists of cells, without backquotes.
 sub table_after
 {
-	my ($heading) = @_;
-	my ($table) = $readme =~ /\Q$heading\E.*?\n((?:\|[^\n]*\n)+)/s;
+	my ($heading, $text) = @_;
+	my ($table) = ($text // $readme) =~ /\Q$heading\E.*?\n((?:\|[^\n]*\n)+)/s;
 	my @rows = split /\n/, $table // '';
 
 	return map { s/`//g; [ map { s/^ +| +$//gr } split /\|/, substr($_, 1), -1 ] } @rows[ 2 .. $#rows ];
@@ -34,7 +34,7 @@ my %known = map { my ($name, @rest) = split /;/, $_, -1; $name => \@rest } rows(
 	SELECT name || ';' || CASE WHEN unit = 'ms' THEN boot_val::int / 1000 || CASE boot_val WHEN '0' THEN '' ELSE 's' END ELSE coalesce(boot_val, '') END
 		|| ';' || CASE WHEN vartype = 'bool' THEN 'on, off' WHEN vartype = 'enum' THEN array_to_string(enumvals, ', ')
 			WHEN vartype = 'integer' THEN min_val ELSE '' END || ';' || coalesce(max_val, '') || ';' || coalesce(unit, '') || ';' || context
-	FROM pg_settings WHERE name LIKE 'gpuann.%' AND extra_desc IS DISTINCT FROM 'For tests only.'});
+	FROM pg_settings WHERE name LIKE 'gpuann.%' AND name NOT LIKE 'gpuann.debug%' AND extra_desc IS DISTINCT FROM 'For tests only.'});
 my %told = map { $_->[0] => $_ } table_after('Settings of a session:'), table_after('Settings of the server, in');
 is(join(' ', sort keys %told), join(' ', sort keys %known), 'every setting is in a table, and no other');
 foreach my $name (sort keys %told)
@@ -58,6 +58,12 @@ foreach my $name (sort keys %told)
 	}
 	is($effect, $contexts{$context}, "$name: when it takes effect") if @{ $told{$name} } > 5;
 }
+
+# Developer settings: all on, and for superusers.
+my $operations = PostgreSQL::Test::Utils::slurp_file("$FindBin::RealBin/../docs/operations.md");
+is(join(' ', sort map { "$_->[0] $_->[1]" } table_after('## Developer settings', $operations)),
+	join(' ', rows(q{SELECT name || ' ' || boot_val FROM pg_settings WHERE name LIKE 'gpuann.debug%' AND context = 'superuser' ORDER BY name})),
+	'every developer setting is in the table of docs/operations.md');
 
 # Options: what PostgreSQL says when a value is out of range, and what an index without options has.
 $node->safe_psql('postgres', 'CREATE TABLE plain (v vector(3)); INSERT INTO plain SELECT ARRAY[i, 1, 1] FROM generate_series(1, 200) i;

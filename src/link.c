@@ -24,7 +24,6 @@
 #include "engine/bits.h"
 #include "faults.h"
 #include "linkwrite.h"
-#include "localengine.h"
 #include "mirrors.h"
 #include "rowedits.h"
 #include "signature.h"
@@ -32,7 +31,7 @@
 
 #define SLICE_MIN_MS		50		/* an inserter links so long where just too many rows wait, */
 #define SLICE_MAX_MS		1000	/* and so long where twice as many do: the more rows a pass has, the less each costs */
-#define SLICE_ROWS_MS		8		/* rows that a thread can link in a millisecond, at most */
+#define SLICE_ROWS_MS		8		/* rows that can be linked over pages in a millisecond, at most */
 #define FAR_TOO_MANY		4		/* times the limit: inserters that cannot link wait */
 #define WAIT_MS				10		/* so long each time, */
 #define WAIT_FOR_MS			2000	/* unless nothing was linked for so long: who has the lock then does something else */
@@ -613,7 +612,7 @@ most_slots(const LinkManner *manner)
 {
 	uint32		most = Max(link_memory() / COLLECTED_SHARE, 1024);
 
-	return manner->slice_ms == 0 ? most : Min(most, (uint32) (manner->slice_ms * manner->threads * SLICE_ROWS_MS));
+	return manner->slice_ms == 0 ? most : Min(most, (uint32) (manner->slice_ms * SLICE_ROWS_MS));
 }
 
 /* Passes until nothing is left, or the time of manner is up: in memory, or over pages. */
@@ -672,7 +671,7 @@ link_pending(Relation index, const IndexFormat *format)
 uint32
 link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked))
 {
-	LinkManner	manner = {.threads = local_engine_threads(), .tell = tell};
+	LinkManner	manner = {.tell = tell};
 
 	return run_passes(index, format, &manner);
 }
@@ -714,7 +713,7 @@ wait_for_linker(Relation index, uint64 linked)
 void
 link_if_crowded(Relation index, const IndexFormat *format)
 {
-	LinkManner	manner = {.threads = local_engine_threads()};
+	LinkManner	manner = {0};
 	MetaPage	meta;
 	ListBounds	bounds;
 	uint64		waiting;

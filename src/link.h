@@ -75,7 +75,6 @@ extern void order_seeds(Relation index, const IndexFormat *format, uint32 *seeds
 /* How a pass is computed, and who is told: so many rows are linked now, those of the passes before it included. tell may be NULL. */
 typedef struct LinkManner
 {
-	int			threads;
 	int			slice_ms;		/* begin no further batch after that; 0: no limit */
 	void		(*tell) (int64 linked);
 	int64		before;			/* rows linked by the passes before */

@@ -52,7 +52,8 @@ typedef struct EdgeTargets
 /* ---- the lock ---- */
 
 /*
- * The linker lock. It is an object lock on the index (sub-object 1): a page lock must not be held while others are taken, which a
+ * The linker lock. Its tag is made of the identity that lmgr.c's own locks of a relation use, rd_lockInfo, which is read only.
+ * It is an object lock on the index (sub-object 1): a page lock must not be held while others are taken, which a
  * worker's slices do.
  */
 static void
@@ -709,11 +710,22 @@ wait_for_linker(Relation index, uint64 linked)
 	CHECK_FOR_INTERRUPTS();
 }
 
+bool
+link_for(Relation index, const IndexFormat *format, int slice_ms)
+{
+	LinkManner	manner = {.slice_ms = slice_ms};
+
+	if (!linker_lock(index, false, false))
+		return false;
+	(void) run_passes(index, format, &manner);
+	linker_unlock(index, false);
+	return true;
+}
+
 /* For inserters: link a slice if too much is pending. */
 void
 link_if_crowded(Relation index, const IndexFormat *format)
 {
-	LinkManner	manner = {0};
 	MetaPage	meta;
 	ListBounds	bounds;
 	uint64		waiting;
@@ -724,13 +736,7 @@ link_if_crowded(Relation index, const IndexFormat *format)
 	waiting = bounds.end - bounds.linked;
 	if (waiting <= (uint64) gpuann_pending_limit)
 		return;
-	if (linker_lock(index, false, false))
-	{
-		manner.slice_ms = slice_length(waiting);
-		(void) run_passes(index, format, &manner);
-		linker_unlock(index, false);
-	}
-	else if (waiting / FAR_TOO_MANY > (uint64) gpuann_pending_limit)
+	if (!link_for(index, format, slice_length(waiting)) && waiting / FAR_TOO_MANY > (uint64) gpuann_pending_limit)
 		wait_for_linker(index, bounds.linked);
 }
 

@@ -93,6 +93,9 @@ extern uint32 link_pending(Relation index, const IndexFormat *format);
 /* Passes until nothing is left, telling how many rows are linked now and then. */
 extern uint32 link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked));
 
+/* Link for so long, if nobody else links: false, with nothing done, if somebody does. */
+extern bool link_for(Relation index, const IndexFormat *format, int slice_ms);
+
 /*
  * For inserters: link a slice if the pending list has crossed gpuann.pending_limit, no worker serves the index, and nobody else links; the more rows wait,
  * the longer. Where somebody does and far too many wait, the insert waits a moment.

@@ -143,13 +143,13 @@ engine_of() {
 	esac
 }
 
-# Print the engine that the running cluster uses.
+# Print the engine that the running cluster's server uses; nothing where it has none.
 running_engine() {
 	local name
 
 	name=$(psql -X -A -t -c "SHOW gpuann.engine")
 	if [ "$name" = auto ]; then
-		name=$(has_gpu && echo cuda || echo cpu)
+		name=$(if has_gpu; then echo cuda; fi)
 	fi
 	printf '%s\n' "$name"
 }

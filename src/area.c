@@ -71,7 +71,7 @@ define_settings(void)
 	GucContext	at_start = process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
 
 	DefineCustomEnumVariable("gpuann.engine", "Sets which engine the server uses.",
-							 "auto is cuda where a usable GPU is found, else cpu.",
+							 "auto is cuda where a usable GPU is found; elsewhere no server runs, and pages answer.",
 							 &gpuann_engine, GPUANN_ENGINE_AUTO, engine_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpuann.gpu_memory_limit", "Sets how much memory the mirrors of all indexes may use.",
 							"Zero is 80 % of the device, or a quarter of the main memory for the CPU engine.",
@@ -286,6 +286,21 @@ area_server_ready(uint32 *epoch)
 	/* The epoch first: if the server dies in between, what is posted under this epoch is found out. */
 	*epoch = atomic_load(&gpuann_area->epoch);
 	return atomic_load(&gpuann_area->server_state) == SERVER_READY;
+}
+
+bool
+area_no_gpu(void)
+{
+	return atomic_load(&gpuann_area->server_state) == SERVER_NO_GPU;
+}
+
+char *
+area_last_error(void)
+{
+	char	   *text = palloc(sizeof(gpuann_area->last_error));
+
+	area_copy_text(text, sizeof(gpuann_area->last_error), gpuann_area->last_error, sizeof(gpuann_area->last_error));
+	return text;
 }
 
 int64

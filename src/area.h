@@ -80,6 +80,12 @@ extern int	area_my_slot(void);
 /* Whether a server runs and answers; epoch is set to its epoch. */
 extern bool area_server_ready(uint32 *epoch);
 
+/* Whether none runs because gpuann.engine is auto and no GPU is usable. */
+extern bool area_no_gpu(void);
+
+/* What gpuann_server_status shows as last_error, palloc'd and printable. */
+extern char *area_last_error(void);
+
 /*
  * Wait until *word differs from value, interruptibly; at most until deadline_us (CLOCK_MONOTONIC). True: it differs. *asleep, unless NULL, tells who
  * changes the word that somebody has to be woken.

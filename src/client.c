@@ -360,7 +360,7 @@ may_ask(MirrorRef mirror, const ServerQuery *query, uint32 *epoch)
 	if (gpuann_area == NULL || mirror.entry < 0)
 		return FALLBACK_OFF;
 	if (!area_server_ready(epoch))
-		return FALLBACK_NO_SERVER;
+		return area_no_gpu() ? FALLBACK_NO_GPU : FALLBACK_NO_SERVER;
 	if (query->vector_bytes > PAYLOAD_VECTOR || query->k == 0)
 		return FALLBACK_TOO_LARGE;
 	if (still_hung(*epoch))

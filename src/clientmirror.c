@@ -103,6 +103,14 @@ still_true(const Remembered *memory, const MirrorKey *key)
 	return memory->identity == atomic_load(&mirror_track(memory->entry)->identity);
 }
 
+/* An index is wanted from now on. Without a GPU that means that a worker looks once what is pending; then it is told of changes. */
+static void
+note_wanted(int entry)
+{
+	if (area_no_gpu())
+		atomic_store(&mirror_area(entry)->changed, 1);
+}
+
 /*
  * Look an index up in the table; make an entry in the given state if there is none and state is not MIRROR_EMPTY. A nonce of 0 in the key matches
  * any.
@@ -127,7 +135,10 @@ look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
 			entry = -1;
 		}
 		if (entry < 0 && (entry = mirror_make(key, state)) >= 0)
+		{
 			mirror_inherit(entry);
+			note_wanted(entry);
+		}
 		memory->full_ms = entry < 0 ? monotonic_ms() : 0;
 		memory->table_version = atomic_load(&gpuann_control->table_version);
 	}
@@ -150,6 +161,7 @@ want(const Remembered *memory)
 		atomic_load(&mirror->state) == MIRROR_STATISTICS)
 	{
 		(void) mirror_invalidate(memory->entry, MIRROR_WANTED);
+		note_wanted(memory->entry);
 		mirror_wake(memory->entry);
 	}
 	LWLockRelease(gpuann_mirror_lock());
@@ -196,7 +208,7 @@ reason_of_state(int entry)
 	uint32		epoch;
 
 	if (!area_server_ready(&epoch))
-		return FALLBACK_NO_SERVER;
+		return area_no_gpu() ? FALLBACK_NO_GPU : FALLBACK_NO_SERVER;
 	switch (atomic_load(&mirror->state))
 	{
 		case MIRROR_READY:
@@ -334,7 +346,8 @@ client_note_change(Relation index, const IndexFormat *format)
 		return;
 	mirror = mirror_area(entry);
 	state = atomic_load(&mirror->state);
-	if (state != MIRROR_READY && state != MIRROR_LOADING)
+	/* Without a GPU an index has no mirror, but a worker that links. */
+	if (state != MIRROR_READY && state != MIRROR_LOADING && !(area_no_gpu() && (state == MIRROR_WANTED || state == MIRROR_REFUSED)))
 		return;
 	/* Only who finds the worker idle wakes it. */
 	if (atomic_load(&mirror->changed) == 0 && atomic_exchange(&mirror->changed, 1) == 0)
@@ -416,7 +429,7 @@ client_evict(Relation index)
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	state = atomic_load(&mirror_area(entry)->state);
 	if (mirror_track(entry)->in_use && mirror_track(entry)->key.index == RelationGetRelid(index) &&
-		(state == MIRROR_READY || state == MIRROR_LOADING || state == MIRROR_WANTED))
+		(state == MIRROR_READY || state == MIRROR_LOADING || (state == MIRROR_WANTED && !area_no_gpu())))
 	{
 		mirror_evict(entry);
 		evicted = true;

@@ -131,20 +131,3 @@ hot_pin(HotBlocks *hot, BlockNumber block)
 		hot->hints[(block + hot->key) & hot->mask] = hint;
 	return hint;
 }
-
-/*
- * Get to know where blocks are. A buffer that was seldom used is pinned until it may be peeked into.
- */
-void
-hot_learn(HotBlocks *hot, BlockNumber blocks)
-{
-	if (hot->hints == NULL || blocks > hot_count || blocks > (BlockNumber) NBuffers / 4 * 3)
-		return;
-	for (BlockNumber block = 0; block < blocks; block++)
-	{
-		for (int use = 0; use < HOT_USAGE && !hot_is_known(hot, block); use++)
-			ReleaseBuffer(hot_pin(hot, block));
-		if (block % 1024 == 0)
-			CHECK_FOR_INTERRUPTS();
-	}
-}

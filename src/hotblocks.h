@@ -90,12 +90,6 @@ extern void hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks);
 /* End it: what was peeked into counts as read and found, for the statistics. */
 extern void hot_end(HotBlocks *hot);
 
-/*
- * Get to know where all blocks below `blocks` are, so that threads can peek into them. It is for who is about to read most of them anyway; an index that
- * shared buffers may not hold is left alone.
- */
-extern void hot_learn(HotBlocks *hot, BlockNumber blocks);
-
 /* Begin to read a block that is going to be pinned, if it has to be read. */
 extern void hot_prefetch(HotBlocks *hot, BlockNumber block);
 

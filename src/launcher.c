@@ -28,7 +28,7 @@
 
 #define FIRST_DELAY_MS		200 /* before a restart; doubled with every quick death */
 #define MOST_DELAY_MS		30000
-#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick retry cannot cure */
+#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick retry cannot cure, and between looks for a GPU */
 #define STEADY_MS			60000	/* who ran so long did not die quickly */
 #define RELOAD_PATIENCE_MS	5000	/* from SIGTERM to SIGKILL, when settings have changed */
 #define EXIT_PATIENCE_MS	1000	/* the same, when we end */
@@ -45,6 +45,7 @@ typedef struct Launcher
 	int64		start_at_ms;	/* when to start the next server */
 	int64		kill_at_ms;		/* when to kill one that was asked to end; 0: none was */
 	bool		stood_still;	/* and was killed for it */
+	bool		no_gpu;			/* auto found no usable GPU when it last looked: everybody has been told */
 	uint32		heartbeat;		/* as last seen, */
 	int64		beaten_ms;		/* when it was new, */
 	int64		looked_ms;		/* when it was last looked at, */
@@ -108,11 +109,14 @@ start_server(void)
 	launcher.host_rows_limit = gpuann_host_rows_limit;
 	strlcpy(launcher.engine_library, gpuann_engine_library, MAXPGPATH);
 	launcher.start_at_ms = now + MOST_DELAY_MS;
-	atomic_store(&gpuann_area->server_state, SERVER_STARTING);
 	atomic_store(&gpuann_area->started_at, (int64) time(NULL));
+	launcher.no_gpu = launcher.no_gpu && launcher.engine == GPUANN_ENGINE_AUTO;
+	/* Until another look has found a GPU there is none: scans need not think that a server is about to come. */
+	if (!launcher.no_gpu)
+		atomic_store(&gpuann_area->server_state, SERVER_STARTING);
 	if (server_start(&launcher.server))
 		atomic_store(&gpuann_area->server_pid, (int32) launcher.server.pid);
-	else
+	else if (!launcher.no_gpu)
 		atomic_store(&gpuann_area->server_state, SERVER_ABSENT);
 }
 
@@ -144,6 +148,23 @@ is_crash(int status)
 	return WEXITSTATUS(status) == SERVER_EXIT_FAILED;
 }
 
+/* The server has looked for a GPU, and ended without one: it held nothing, and its end is no death. */
+static void
+handle_no_gpu(void)
+{
+	atomic_store(&gpuann_area->server_pid, 0);
+	launcher.delay_ms = 0;
+	launcher.start_at_ms = monotonic_ms() + NO_ENGINE_DELAY_MS;
+	if (launcher.no_gpu)
+		return;
+	launcher.no_gpu = true;
+	announce_death(SERVER_NO_GPU, false);
+	ereport(LOG,
+			(errmsg("%s", area_last_error()),
+			 errdetail("gpuann indexes are answered from their pages. A GPU is looked for again every %d s.", NO_ENGINE_DELAY_MS / 1000),
+			 errhint("gpuann.engine = 'cpu' asks for a server on CPU threads.")));
+}
+
 /* The server has ended: plan the next. */
 static void
 handle_death(int status, int64 ran_ms)
@@ -151,6 +172,12 @@ handle_death(int status, int64 ran_ms)
 	int			code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 	bool		hopeless = code == SERVER_EXIT_NO_ENGINE || code == SERVER_EXIT_REFUSED || code == 127;
 
+	if (code == SERVER_EXIT_NO_GPU && launcher.kill_at_ms == 0)
+	{
+		handle_no_gpu();
+		return;
+	}
+	launcher.no_gpu = false;
 	announce_death(hopeless ? SERVER_FAILED : SERVER_ABSENT, launcher.kill_at_ms == 0 && is_crash(status));
 	atomic_fetch_add(&gpuann_area->restarts, 1);
 	if (launcher.kill_at_ms != 0)

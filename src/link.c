@@ -24,7 +24,6 @@
 #include "engine/bits.h"
 #include "faults.h"
 #include "linkwrite.h"
-#include "localengine.h"
 #include "mirrors.h"
 #include "rowedits.h"
 #include "signature.h"
@@ -32,7 +31,7 @@
 
 #define SLICE_MIN_MS		50		/* an inserter links so long where just too many rows wait, */
 #define SLICE_MAX_MS		1000	/* and so long where twice as many do: the more rows a pass has, the less each costs */
-#define SLICE_ROWS_MS		8		/* rows that a thread can link in a millisecond, at most */
+#define SLICE_ROWS_MS		8		/* rows that can be linked over pages in a millisecond, at most */
 #define FAR_TOO_MANY		4		/* times the limit: inserters that cannot link wait */
 #define WAIT_MS				10		/* so long each time, */
 #define WAIT_FOR_MS			2000	/* unless nothing was linked for so long: who has the lock then does something else */
@@ -53,7 +52,8 @@ typedef struct EdgeTargets
 /* ---- the lock ---- */
 
 /*
- * The linker lock. It is an object lock on the index (sub-object 1): a page lock must not be held while others are taken, which a
+ * The linker lock. Its tag is made of the identity that lmgr.c's own locks of a relation use, rd_lockInfo, which is read only.
+ * It is an object lock on the index (sub-object 1): a page lock must not be held while others are taken, which a
  * worker's slices do.
  */
 static void
@@ -613,7 +613,7 @@ most_slots(const LinkManner *manner)
 {
 	uint32		most = Max(link_memory() / COLLECTED_SHARE, 1024);
 
-	return manner->slice_ms == 0 ? most : Min(most, (uint32) (manner->slice_ms * manner->threads * SLICE_ROWS_MS));
+	return manner->slice_ms == 0 ? most : Min(most, (uint32) (manner->slice_ms * SLICE_ROWS_MS));
 }
 
 /* Passes until nothing is left, or the time of manner is up: in memory, or over pages. */
@@ -672,7 +672,7 @@ link_pending(Relation index, const IndexFormat *format)
 uint32
 link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked))
 {
-	LinkManner	manner = {.threads = local_engine_threads(), .tell = tell};
+	LinkManner	manner = {.tell = tell};
 
 	return run_passes(index, format, &manner);
 }
@@ -710,11 +710,22 @@ wait_for_linker(Relation index, uint64 linked)
 	CHECK_FOR_INTERRUPTS();
 }
 
+bool
+link_for(Relation index, const IndexFormat *format, int slice_ms)
+{
+	LinkManner	manner = {.slice_ms = slice_ms};
+
+	if (!linker_lock(index, false, false))
+		return false;
+	(void) run_passes(index, format, &manner);
+	linker_unlock(index, false);
+	return true;
+}
+
 /* For inserters: link a slice if too much is pending. */
 void
 link_if_crowded(Relation index, const IndexFormat *format)
 {
-	LinkManner	manner = {.threads = local_engine_threads()};
 	MetaPage	meta;
 	ListBounds	bounds;
 	uint64		waiting;
@@ -725,13 +736,7 @@ link_if_crowded(Relation index, const IndexFormat *format)
 	waiting = bounds.end - bounds.linked;
 	if (waiting <= (uint64) gpuann_pending_limit)
 		return;
-	if (linker_lock(index, false, false))
-	{
-		manner.slice_ms = slice_length(waiting);
-		(void) run_passes(index, format, &manner);
-		linker_unlock(index, false);
-	}
-	else if (waiting / FAR_TOO_MANY > (uint64) gpuann_pending_limit)
+	if (!link_for(index, format, slice_length(waiting)) && waiting / FAR_TOO_MANY > (uint64) gpuann_pending_limit)
 		wait_for_linker(index, bounds.linked);
 }
 

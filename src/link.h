@@ -75,7 +75,6 @@ extern void order_seeds(Relation index, const IndexFormat *format, uint32 *seeds
 /* How a pass is computed, and who is told: so many rows are linked now, those of the passes before it included. tell may be NULL. */
 typedef struct LinkManner
 {
-	int			threads;
 	int			slice_ms;		/* begin no further batch after that; 0: no limit */
 	void		(*tell) (int64 linked);
 	int64		before;			/* rows linked by the passes before */
@@ -93,6 +92,9 @@ extern uint32 link_pending(Relation index, const IndexFormat *format);
 
 /* Passes until nothing is left, telling how many rows are linked now and then. */
 extern uint32 link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked));
+
+/* Link for so long, if nobody else links: false, with nothing done, if somebody does. */
+extern bool link_for(Relation index, const IndexFormat *format, int slice_ms);
 
 /*
  * For inserters: link a slice if the pending list has crossed gpuann.pending_limit, no worker serves the index, and nobody else links; the more rows wait,

@@ -2,8 +2,8 @@
  * linkengine.c
  *		Computing a pass of the linker in memory: the index is copied into a CPU engine in this process, whose threads link.
  *
- * Copying costs about a microsecond per row of the index; a row linked over pages costs twice what it costs here. So passes
- * are computed here where that is cheaper, and the index fits into the memory allowed. While the engine takes
+ * Copying costs about a microsecond per row of the index; a row linked over pages, by this process alone, costs twice the processor time
+ * that it costs here. So passes are computed here where that is cheaper, and the index fits into the memory allowed. While the engine takes
  * in one part of the index the next is copied.
  *
  * The caller holds the linker lock: no row, no state and no vector that the graph names changes meanwhile. Rows that are not
@@ -70,7 +70,7 @@ worth_it(Relation index, uint32 count, uint32 rows, int threads)
 	bool		cached = !RelationUsesLocalBuffers(index) && RelationGetNumberOfBlocks(index) < (BlockNumber) NBuffers;
 	double		here = (double) rows * COPY_ROW_NS + (double) count * LINK_ROW_NS / threads;
 
-	return count >= LEAST_ROWS && here < (double) count * (cached ? LINK_PAGES_NS : LINK_DISK_NS) / threads;
+	return count >= LEAST_ROWS && here < (double) count * (cached ? LINK_PAGES_NS : LINK_DISK_NS);
 }
 
 /* Allocate what is handed over at once. */

@@ -13,15 +13,13 @@
 #include "common/pg_prng.h"
 
 #include "mirrors.h"
-#include "rowreader.h"
+#include "rowedits.h"
 #include "engine/reach.h"
 #include "engine/select.h"
 
 #define BATCH_MOST			1024
 #define BATCH_LEAST			16
-#define THREADS_FROM		64		/* smaller passes are not worth starting threads */
-#define SLICE_BATCH			64		/* rows of a batch for each thread, where the pass has a time */
-#define BLOCKS_OF_ROW		1000	/* that a row linked reads, roughly */
+#define SLICE_BATCH			64		/* rows of a batch, where the pass has a time */
 #define MATES				64		/* nearest of the own batch that a row considers */
 #define RENEW_SHARE			20		/* between batches, seeds are renewed when the graph has grown by this part */
 
@@ -96,14 +94,14 @@ load_batch(Batch *batch)
 {
 	for (uint32 i = 0; i < batch->count; i++)
 		memcpy(batch->vectors + (Size) i * batch->format->vector_bytes,
-			   row_edits_vector(batch->edits, batch->slots[i], &batch->inverse_norms[i]), batch->format->vector_bytes);
+			   row_vectors_get(row_edits_vectors(batch->edits), batch->slots[i], &batch->inverse_norms[i]), batch->format->vector_bytes);
 }
 
 /* Consider a mate of row i, from which distances are computed. */
 static void
-consider_mate(const Batch *batch, RowReader *reader, uint32 i, uint32 mate, Mates *mates)
+consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
 {
-	double		distance = row_vectors_distance(row_reader_vectors(reader), batch_vector(batch, mate), batch->inverse_norms[mate]);
+	double		distance = row_vectors_distance(row_edits_vectors(batch->edits), batch_vector(batch, mate), batch->inverse_norms[mate]);
 
 	if (distance == mates->equal_distance)
 	{
@@ -117,11 +115,11 @@ consider_mate(const Batch *batch, RowReader *reader, uint32 i, uint32 mate, Mate
 
 /* Look for candidates in the batch, whose rows the graph does not lead to yet: all are compared, as rows come in the order of the list, often of alikes. */
 static void
-search_batch(const Batch *batch, RowReader *reader, uint32 i, Mates *mates)
+search_batch(const Batch *batch, uint32 i, Mates *mates)
 {
-	row_vectors_from(row_reader_vectors(reader), batch->slots[i]);
+	row_vectors_from(row_edits_vectors(batch->edits), batch->slots[i]);
 	for (uint32 n = 1; n < batch->count; n++)
-		consider_mate(batch, reader, i, (i + n) % batch->count, mates);
+		consider_mate(batch, i, (i + n) % batch->count, mates);
 }
 
 static void
@@ -131,11 +129,11 @@ add_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance
 	candidates[(*count)++].distance = distance;
 }
 
-/* RowWork: choose the row of one slot of the batch. */
+/* Choose the row of one slot of the batch. */
 static void
-link_row(void *context, uint32 i, RowReader *reader)
+link_row(Batch *batch, uint32 i)
 {
-	Batch	   *batch = context;
+	RowEdits   *edits = batch->edits;
 	uint32		slot = batch->slots[i];
 	uint32		ef = batch->format->ef_construction;
 	Candidate	candidates[MOST_CANDIDATES];
@@ -147,23 +145,23 @@ link_row(void *context, uint32 i, RowReader *reader)
 	uint32		nold;
 	uint32		kept;
 
-	row_reader_pause(reader);
-	count = row_reader_search(reader, slot, ef, candidates);
-	mates.equal_distance = row_reader_distance(reader, slot, slot);
+	link_pause();
+	count = row_edits_search(edits, slot, ef, candidates);
+	mates.equal_distance = row_edits_distance(edits, slot, slot);
 	/* Mates farther than what the search found would be kept for their directions, in the places of neighbours. */
 	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
-	search_batch(batch, reader, i, &mates);
+	search_batch(batch, i, &mates);
 	for (uint32 n = 0; n < mates.nnearest; n++)
 		add_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
 	for (uint32 n = 0; n < mates.nequals; n++)
 		add_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
 
 	/* A row that a pass cut short has written already keeps what it has as candidates. */
-	nold = row_reader_get(reader, slot, old, &state);
-	row_reader_distances(reader, slot, old, nold, old_distances);
+	nold = row_edits_get(edits, slot, old, &state);
+	row_edits_distances(edits, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
 		add_candidate(candidates, &count, old[n], old_distances[n]);
-	batch->nchosen[i] = row_reader_choose(reader, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
+	batch->nchosen[i] = row_edits_choose(edits, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
 }
 
 /* Put the seeds in random order, for only the first so many are put in a better one; those from which all rows were made to be reached stay. */
@@ -241,7 +239,8 @@ link_batch(Batch *batch)
 {
 	link_pause();
 	load_batch(batch);
-	row_edits_run(batch->edits, link_row, batch, batch->count);
+	for (uint32 i = 0; i < batch->count; i++)
+		link_row(batch, i);
 	for (uint32 i = 0; i < batch->count; i++)
 		row_edits_set_chosen(batch->edits, batch->slots[i], batch->chosen + (Size) i * batch->format->degree, batch->nchosen[i]);
 	row_edits_apply_offers(batch->edits);
@@ -252,19 +251,6 @@ static bool
 time_is_up(int64 began_ms, const LinkManner *manner)
 {
 	return manner->slice_ms > 0 && monotonic_ms() - began_ms >= manner->slice_ms;
-}
-
-/* Start the threads for a pass that is worth it. What they need is in buffers that this process knows, for what they do not find it would have to do alone. */
-static void
-start_threads(RowEdits *edits, Relation index, const LinkPass *pass, const LinkManner *manner)
-{
-	BlockNumber blocks = RelationGetNumberOfBlocks(index);
-
-	if (pass->count < THREADS_FROM || manner->threads == 1)
-		return;
-	if ((uint64) pass->count * BLOCKS_OF_ROW >= blocks)
-		row_edits_learn(edits, blocks);
-	row_edits_use_threads(edits, manner->threads);
 }
 
 /* Compute a pass, or with may_stop as much of it as memory and time allow; returns how many of its slots were linked. */
@@ -282,10 +268,9 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 
 	list_bounds(index, format, &meta, &bounds);
 	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
-	start_threads(edits, index, pass, manner);
 	batch = make_batch(edits, format, link_memory());
 	if (manner->slice_ms > 0)
-		batch->room = Min(batch->room, (uint32) (SLICE_BATCH * manner->threads));
+		batch->room = Min(batch->room, SLICE_BATCH);
 	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
 	for (;;)
 	{
@@ -324,7 +309,7 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 void
 link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
 {
-	const LinkManner manner = {.threads = 1};
+	const LinkManner manner = {0};
 
 	(void) compute_pass(index, format, pass, false, &manner, rows);
 }

@@ -23,14 +23,6 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-/*
- * When a pass is worth it: rewriting graph pages for few rows costs more WAL than searching these rows exactly costs time. So at
- * 5 % of the rows (1000 at least), or at 100 when no more have come for half a minute.
- */
-#define LEAST_ENTRIES		1000
-#define ROWS_PER_ENTRY		20
-#define WAITING_MS			30000
-
 /* A pass is opened for so many rows if at their pace there are enough to write within OPEN_MS; it is closed then, or when no more have come for a while. */
 #define EARLY_ENTRIES		64
 #define OPEN_MS				10000
@@ -150,7 +142,7 @@ link_abandon(void)
 static uint64
 crowd(const MirrorSlice *slice)
 {
-	return Max(LEAST_ENTRIES, slice->progress->rows / ROWS_PER_ENTRY);
+	return link_crowd(slice->progress->rows);
 }
 
 /* Whether so many entries will be enough to write within a time. */
@@ -168,7 +160,7 @@ worth_it(const MirrorSlice *slice, const ListBounds *bounds)
 
 	return unlinked >= crowd(slice) || atomic_load(&slice->track->link_wanted) > bounds->linked ||
 		(unlinked >= EARLY_ENTRIES && will_be_crowd(slice, unlinked, OPEN_MS)) ||
-		(unlinked >= LINK_LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= WAITING_MS);
+		(unlinked >= LINK_LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
 }
 
 /*

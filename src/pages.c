@@ -14,13 +14,8 @@
 #include "hotblocks.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
-#include "storage/s_lock.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-
-/* A page that somebody has locked is tried so many times, with so many pauses between, before it is waited for asleep: about 20 us in all. */
-#define LOCK_TRIES	20
-#define LOCK_PAUSES	16
 
 #ifdef GPUANN_TEST_FAULTS
 #define ROW_LIMIT	faults_row_limit
@@ -439,27 +434,6 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 }
 
 /*
- * Lock a page to read a little of it. Who is appending a row there is done in some microseconds; to sleep until then costs both sides more.
- */
-static void
-lock_patiently(Buffer buffer)
-{
-	if (!BufferIsLocal(buffer))
-	{
-		LWLock	   *lock = BufferDescriptorGetContentLock(GetBufferDescriptor(buffer - 1));
-
-		for (int i = 0; i < LOCK_TRIES; i++)
-		{
-			if (LWLockConditionalAcquire(lock, LW_SHARED))
-				return;
-			for (int j = 0; j < LOCK_PAUSES; j++)
-				pg_spin_delay();
-		}
-	}
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-}
-
-/*
  * Read, lock and check a block that this process reads again and again.
  */
 Buffer
@@ -473,7 +447,7 @@ read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 	if (kind == PAGE_LIST && !hot_is_known(&hot, block) && block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
 	buffer = hot_pin(&hot, block);
-	lock_patiently(buffer);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	check_page(index, buffer, kind, zero_ok);
 	return buffer;
 }

@@ -45,15 +45,17 @@ check_can_mirror(Relation index, const MetaPage *meta)
 
 /* Error out if there is no server to wait for. */
 static void
-check_server(void)
+check_server(Relation index)
 {
-	char		text[sizeof(gpuann_area->last_error)];
-
-	if (atomic_load(&gpuann_area->server_state) != SERVER_FAILED)
-		return;
-	area_copy_text(text, sizeof(text), gpuann_area->last_error, sizeof(gpuann_area->last_error));
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("%s does not run: %s", SERVER_PROGRAM, text)));
+	if (area_no_gpu())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" cannot be mirrored: %s", RelationGetRelationName(index), area_last_error()),
+				 errhint("Its pages answer. gpuann.engine = 'cpu' asks for a server on CPU threads.")));
+	if (atomic_load(&gpuann_area->server_state) == SERVER_FAILED)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("%s does not run: %s", SERVER_PROGRAM, area_last_error())));
 }
 
 /* Wait until the mirror answers, or is refused. */
@@ -81,7 +83,7 @@ await_ready(Relation index, MirrorRef ref)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 					 errmsg("index \"%s\" was not mirrored: %s", RelationGetRelationName(index), mirror->reason)));
-		check_server();
+		check_server(index);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, area_wait_event(AREA_WAIT_MIRROR));
 		ResetLatch(MyLatch);
 	}

@@ -14,10 +14,9 @@
 #include "postmaster/autovacuum.h"
 #include "utils/memutils.h"
 
-#include "rowreader.h"
-#include "rowthreads.h"
+#include "rowedits_private.h"
+#include "scratch.h"
 
-#define ACCEPTED_AT_ONCE	2048	/* targets that take in edges side by side */
 #define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
 
 /*
@@ -44,29 +43,6 @@ typedef struct EditedRow
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-struct RowEdits
-{
-	MemoryContext memory;
-	Relation	index;
-	const IndexFormat *format;
-	RowReader  *reader;			/* the process's own */
-	RowThreads *threads;		/* or NULL */
-	uint32		next_fresh;
-	uint32		max_rows;
-
-	MemoryContext row_memory;	/* the changes: emptied when they are taken out */
-	edited_hash *rows;
-	char	   *block;			/* where the next row is cut from */
-	Size		block_left;
-
-	EdgeOffer  *offers;
-	uint32		noffers;
-	uint32		offer_room;
-
-	const uint32 *seeds;
-	uint32		nseeds;
-};
-
 /* Bytes of what an EditedRow points to. */
 static Size
 edited_bytes(const IndexFormat *format)
@@ -92,12 +68,6 @@ bool
 row_edits_have_room(const RowEdits *edits, uint32 more)
 {
 	return (uint64) edits->rows->members + more <= edits->max_rows;
-}
-
-const DistanceKernels *
-row_edits_kernels(const RowEdits *edits)
-{
-	return row_vectors_kernels(row_reader_vectors(edits->reader));
 }
 
 /* What a linker or VACUUM may use. */
@@ -134,6 +104,7 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	RowEdits   *edits = palloc0(sizeof(RowEdits));
+	ScratchAllocator allocator = scratch_in(context);
 
 	edits->memory = context;
 	edits->index = index;
@@ -142,7 +113,9 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 	edits->max_rows = row_edits_capacity(format, memory);
 	edits->row_memory = AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
-	edits->reader = row_reader_create(edits, next_fresh, memory / 8 * 3);
+	edits->vectors = row_vectors_begin(index, format, next_fresh, memory / 8 * 3);
+	edits->scratch = search_scratch_create(&allocator);
+	edits->node = palloc(format->node_bytes);
 	MemoryContextSwitchTo(caller);
 	return edits;
 }
@@ -150,8 +123,7 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 void
 row_edits_end(RowEdits *edits)
 {
-	row_threads_end(edits->threads);
-	row_reader_end(edits->reader);
+	row_vectors_end(edits->vectors);
 	MemoryContextDelete(edits->memory);
 }
 
@@ -168,10 +140,10 @@ row_edits_format(const RowEdits *edits)
 	return edits->format;
 }
 
-Relation
-row_edits_index(const RowEdits *edits)
+RowVectors *
+row_edits_vectors(RowEdits *edits)
 {
-	return edits->index;
+	return edits->vectors;
 }
 
 uint32
@@ -180,35 +152,6 @@ row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds)
 	*seeds = edits->seeds;
 	*nseeds = edits->nseeds;
 	return edits->next_fresh;
-}
-
-/* ---- reading, by the process's own reader ---- */
-
-const void *
-row_edits_vector(RowEdits *edits, uint32 slot, float *inverse_norm)
-{
-	return row_vectors_get(row_reader_vectors(edits->reader), slot, inverse_norm);
-}
-
-/* The distance between two slots. */
-double
-row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
-{
-	return row_reader_distance(edits->reader, slot_a, slot_b);
-}
-
-/* The row of a slot as it is now, with the changes. */
-uint32
-row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
-{
-	return row_reader_get(edits->reader, slot, neighbours, state);
-}
-
-/* The live slots nearest to a slot, by a graph search. */
-uint32
-row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
-{
-	return row_reader_search(edits->reader, slot, ef, candidates);
 }
 
 /* ---- rows ---- */
@@ -267,7 +210,7 @@ row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, const floa
 		SlotState	state;
 		bool		found;
 
-		(void) row_reader_get(edits->reader, slot, old, &state);
+		(void) row_edits_get(edits, slot, old, &state);
 		edited = edited_insert(edits->rows, slot, &found);
 		edited->live = state.live;
 		edited->row = cut_row(edits);
@@ -378,13 +321,6 @@ row_edits_set_chosen(RowEdits *edits, uint32 slot, const Candidate *chosen, uint
 			offer_edge(edits, row[i], slot, chosen[i].distance);
 }
 
-/* Choose neighbours of a slot: prune_choose() by the rule of its index. */
-uint32
-row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
-{
-	return row_reader_choose(edits->reader, slot, candidates, count, chosen, kept);
-}
-
 uint32
 row_edits_offered(const RowEdits *edits)
 {
@@ -402,103 +338,30 @@ compare_offers(const void *left, const void *right)
 	return a->source < b->source ? -1 : a->source > b->source;
 }
 
-/* Some of the targets that offers are for, and the rows they get. */
-typedef struct Acceptance
-{
-	RowEdits   *edits;
-	uint32		count;
-	uint32		starts[ACCEPTED_AT_ONCE + 1];	/* where each target's offers begin, and the end */
-	uint32		lengths[ACCEPTED_AT_ONCE];
-	uint32	   *rows;
-	float	   *distances;
-} Acceptance;
-
-/* RowWork: the new row of one target. */
-static void
-accept_one(void *context, uint32 item, RowReader *reader)
-{
-	Acceptance *accept = context;
-	uint32		start = accept->starts[item];
-	Size		place = (Size) item * accept->edits->format->degree;
-	uint32		row[ENGINE_MAX_DEGREE];
-	float		distances[ENGINE_MAX_DEGREE];
-	uint32		length = row_reader_accept(reader, accept->edits->offers + start, accept->starts[item + 1] - start, row, distances);
-
-	accept->lengths[item] = length;
-	if (length == NO_CHANGE)
-		return;
-	memcpy(accept->rows + place, row, length * sizeof(uint32));
-	memcpy(accept->distances + place, distances, length * sizeof(float));
-}
-
-/* Give the targets whose offers begin at start, so many at once, their new rows; returns where the next begins. */
-static uint32
-accept_some(Acceptance *accept, uint32 start)
-{
-	RowEdits   *edits = accept->edits;
-	uint32		end = start;
-
-	for (accept->count = 0; end < edits->noffers && accept->count < ACCEPTED_AT_ONCE; accept->count++)
-	{
-		accept->starts[accept->count] = end;
-		for (start = end; end < edits->noffers && edits->offers[end].target == edits->offers[start].target; end++)
-			continue;
-	}
-	accept->starts[accept->count] = end;
-	row_threads_run(edits->threads, edits->reader, accept_one, accept, accept->count);
-	for (uint32 i = 0; i < accept->count; i++)
-	{
-		Size		place = (Size) i * edits->format->degree;
-
-		if (accept->lengths[i] != NO_CHANGE)
-			row_edits_set(edits, edits->offers[accept->starts[i]].target, accept->rows + place, accept->distances + place,
-						  accept->lengths[i]);
-	}
-	return end;
-}
-
-/* Give targets the reverse edges offered. */
+/*
+ * Give targets the reverse edges offered. A target's new row is computed from
+ * the offers and from rows as they stand, and set before the next one's: no
+ * other target's choice depends on it, for a choice reads distances only.
+ */
 void
 row_edits_apply_offers(RowEdits *edits)
 {
-	Acceptance *accept = palloc(sizeof(Acceptance));
+	uint32		row[ENGINE_MAX_DEGREE];
+	float		distances[ENGINE_MAX_DEGREE];
+	uint32		end;
 
-	accept->edits = edits;
-	accept->rows = palloc(sizeof(uint32) * ACCEPTED_AT_ONCE * edits->format->degree);
-	accept->distances = palloc(sizeof(float) * ACCEPTED_AT_ONCE * edits->format->degree);
 	qsort(edits->offers, edits->noffers, sizeof(EdgeOffer), compare_offers);
-	for (uint32 start = 0; start < edits->noffers;)
+	for (uint32 start = 0; start < edits->noffers; start = end)
 	{
+		uint32		target = edits->offers[start].target;
+		uint32		count;
+
 		CHECK_FOR_INTERRUPTS();
-		start = accept_some(accept, start);
+		for (end = start; end < edits->noffers && edits->offers[end].target == target; end++)
+			continue;
+		count = row_edits_accept(edits, edits->offers + start, end - start, row, distances);
+		if (count != NO_CHANGE)
+			row_edits_set(edits, target, row, distances, count);
 	}
 	edits->noffers = 0;
-	pfree(accept->rows);
-	pfree(accept->distances);
-	pfree(accept);
-}
-
-/* ---- threads ---- */
-
-/* Get to know where the index's blocks are. */
-void
-row_edits_learn(RowEdits *edits, BlockNumber blocks)
-{
-	hot_learn(row_vectors_hot(row_reader_vectors(edits->reader)), blocks);
-}
-
-/* Let so many threads, this process among them, do the work. */
-void
-row_edits_use_threads(RowEdits *edits, int count)
-{
-	MemoryContext caller = MemoryContextSwitchTo(edits->memory);
-
-	edits->threads = row_threads_start(edits->reader, count);
-	MemoryContextSwitchTo(caller);
-}
-
-void
-row_edits_run(RowEdits *edits, RowWork work, void *context, uint32 count)
-{
-	row_threads_run(edits->threads, edits->reader, work, context, count);
 }

@@ -9,7 +9,7 @@
 #define GPUANN_ROWEDITS_H
 
 #include "link.h"
-#include "engine/distance.h"
+#include "rowvectors.h"
 #include "engine/prune.h"
 #include "engine/search.h"
 
@@ -20,7 +20,7 @@ extern RowEdits *row_edits_begin(Relation index, const IndexFormat *format, uint
 extern void row_edits_end(RowEdits *edits);
 
 extern const IndexFormat *row_edits_format(const RowEdits *edits);
-extern Relation row_edits_index(const RowEdits *edits);
+extern RowVectors *row_edits_vectors(RowEdits *edits);
 
 /* Slots there are, and the seeds set. */
 extern uint32 row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds);
@@ -29,23 +29,8 @@ extern uint32 row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint3
 extern uint32 row_edits_capacity(const IndexFormat *format, Size memory);
 extern bool row_edits_have_room(const RowEdits *edits, uint32 more);
 
-/* A slot's vector, valid until the next call, and 1 / |vector| for cosine, else 0. */
-extern const void *row_edits_vector(RowEdits *edits, uint32 slot, float *inverse_norm);
-
 /* The row of a slot as it is now, with the changes; returns how many neighbours. */
 extern uint32 row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state);
-
-/* A changed row. */
-typedef struct ChangedRow
-{
-	const uint32 *neighbours;
-	uint32		count;
-	const float *distances;		/* of the neighbours; NULL: not known */
-	bool		live;
-} ChangedRow;
-
-/* False if the slot's row is as on its page. */
-extern bool row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *row);
 
 /* Change a row; distances of the neighbours where the caller has them, else NULL. */
 extern void row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances, uint32 count);
@@ -60,10 +45,11 @@ extern void row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count);
 #define ROW_EDITS_FOUND(ef)	(2 * (ef) + SEARCH_MAX_EQUAL)
 extern uint32 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates);
 
-/* The distance between two slots, in single precision. */
+/* Distances between slots, in single precision. */
+extern void row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out);
 extern double row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b);
 
-/* prune_choose() by the rule of the index: candidates have slot, index (the slot too) and distance set. */
+/* prune_choose() by the rule of the index: candidates have slot, index (the slot too) and distance set; chosen has room for degree. */
 extern uint32 row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept);
 
 /* Set a row that was chosen so, in its order, and offer the reverse edges of those it did not have. */
@@ -83,17 +69,6 @@ extern void row_edits_connect(RowEdits *edits, uint32 linked, Size memory);
 
 /* The changed rows, palloc'd in the current context, ascending by slot. nseeds is 0. Forgets the changes. */
 extern void row_edits_take(RowEdits *edits, LinkedRows *rows);
-
-extern const DistanceKernels *row_edits_kernels(const RowEdits *edits);
-
-/*
- * Let so many threads, this process among them, share work from now on: applying offers, and what is run so (rowthreads.h). Nothing is
- * changed meanwhile.
- */
-struct RowReader;
-extern void row_edits_use_threads(RowEdits *edits, int count);
-extern void row_edits_learn(RowEdits *edits, BlockNumber blocks);	/* before: get to know where all blocks are, so that threads find them */
-extern void row_edits_run(RowEdits *edits, void (*work) (void *context, uint32 item, struct RowReader *reader), void *context, uint32 count);
 
 /* What a linker or VACUUM may use: maintenance_work_mem, or autovacuum_work_mem in an autovacuum worker. */
 extern Size link_memory(void);

@@ -6,11 +6,9 @@
 
 #include "miscadmin.h"
 
-#include "rowreader.h"
+#include "rowedits.h"
 #include "scratch.h"
 #include "engine/reach.h"
-
-#define READ_PART	32			/* rows that a thread reads at once */
 
 /* What the callbacks need. */
 typedef struct RowReach
@@ -27,37 +25,6 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 	SlotState	state;
 
 	return row_edits_get(((RowReach *) context)->edits, slot, neighbours, &state);
-}
-
-/* Rows that are read side by side, in parts. */
-typedef struct RowsRead
-{
-	const uint32 *slots;
-	uint32		count;
-	uint32		degree;
-	uint32	   *neighbours;
-	uint32	   *counts;
-} RowsRead;
-
-/* RowWork: read the rows of one part. */
-static void
-read_part(void *context, uint32 part, RowReader *reader)
-{
-	const RowsRead *read = context;
-	uint32		end = Min((part + 1) * READ_PART, read->count);
-	SlotState	state;
-
-	for (uint32 i = part * READ_PART; i < end; i++)
-		read->counts[i] = row_reader_get(reader, read->slots[i], read->neighbours + (Size) i * read->degree, &state);
-}
-
-static void
-read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours, uint32_t *counts)
-{
-	RowEdits   *edits = ((RowReach *) context)->edits;
-	RowsRead	read = {slots, count, row_edits_format(edits)->degree, neighbours, counts};
-
-	row_edits_run(edits, read_part, &read, (count + READ_PART - 1) / READ_PART);
 }
 
 static bool
@@ -103,7 +70,9 @@ row_edits_connect(RowEdits *edits, uint32 linked, Size memory)
 {
 	const IndexFormat *format = row_edits_format(edits);
 	RowReach	reach = {.edits = edits, .ef = format->ef_construction};
-	ReachAccess access = {&reach, read_row, read_rows, is_wanted, find_near, write_row, interrupted};
+	ReachAccess access = {
+		.context = &reach, .row = read_row, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = interrupted
+	};
 	ReachGraph	graph = {.degree = format->degree};
 	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);
 	uint32		left;

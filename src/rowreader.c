@@ -1,157 +1,42 @@
 /*
  * rowreader.c
- *		Reading the graph that is under change. See rowreader.h.
+ *		Reading the graph that is under change: rows, distances, searches, and
+ *		the choice of neighbours.
  *
- * The linker lock keeps graph rows, states and the vectors of the graph as they are, so a page may be read without pin and lock where it is known to be;
- * that it was there all the while is asked afterwards. Distances are single precision: they choose edges, not answers.
+ * The linker lock keeps graph rows, states and the vectors of the graph as
+ * they are. Distances are single precision: they choose edges, not answers.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/memutils.h"
 
-#include "hotblocks.h"
-#include "rowreader.h"
-#include "scratch.h"
+#include "rowedits_private.h"
+#include "engine/openrow.h"
 
 #define EXPECTED_KEPT	4		/* kept neighbours whose vectors are fetched before a newcomer meets the first */
 
-struct RowReader
-{
-	RowEdits   *edits;
-	Relation	index;
-	const IndexFormat *format;
-	uint32		next_fresh;
-	RowVectors *vectors;
-	SearchScratch *scratch;
-	NodeCopy   *node;			/* scratch copy of a node record and its row */
-	atomic_bool *stop;			/* a thread's: NULL for the process's own */
-	bool		failed;
-};
-
-RowReader *
-row_reader_create(RowEdits *edits, uint32 next_fresh, Size memory)
-{
-	RowReader  *reader = palloc0(sizeof(RowReader));
-	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);
-
-	reader->edits = edits;
-	reader->index = row_edits_index(edits);
-	reader->format = row_edits_format(edits);
-	reader->next_fresh = next_fresh;
-	reader->vectors = row_vectors_begin(reader->index, reader->format, next_fresh, memory);
-	reader->scratch = search_scratch_create(&allocator);
-	reader->node = palloc(reader->format->node_bytes);
-	return reader;
-}
-
-RowReader *
-row_reader_create_for_thread(const RowReader *own, atomic_bool *stop)
-{
-	RowReader  *reader = palloc(sizeof(RowReader));
-
-	*reader = *own;
-	reader->vectors = row_vectors_begin_peeking(own->vectors);
-	reader->scratch = search_scratch_create(NULL);
-	if (reader->scratch == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
-	reader->node = palloc(own->format->node_bytes);
-	reader->stop = stop;
-	reader->failed = false;
-	return reader;
-}
-
-void
-row_reader_end(RowReader *reader)
-{
-	row_vectors_end(reader->vectors);
-	row_reader_free(reader);
-}
-
-void
-row_reader_free(RowReader *reader)
-{
-	if (reader->stop != NULL)
-		search_scratch_free(reader->scratch);
-}
-
-RowVectors *
-row_reader_vectors(const RowReader *reader)
-{
-	return reader->vectors;
-}
-
-bool
-row_reader_failed(RowReader *reader)
-{
-	bool		failed = row_vectors_failed(reader->vectors) || reader->failed;
-
-	reader->failed = false;
-	return failed;
-}
-
-void
-row_reader_pause(const RowReader *reader)
-{
-	if (reader->stop == NULL)
-		link_pause();
-}
-
-/* Serve interrupts: threads have none. */
-static inline void
-breathe(const RowReader *reader)
-{
-	if (reader->stop == NULL)
-		CHECK_FOR_INTERRUPTS();
-}
-
 /* ---- rows and vectors ---- */
-
-/* Copy a slot's record and row without a pin; false if that cannot be. */
-static bool
-peek_node(RowReader *reader, uint32 slot)
-{
-	HotBlocks  *hot = row_vectors_hot(reader->vectors);
-	BlockNumber block = node_block(reader->format, slot);
-	Buffer		hint = hot_hint(hot, block);
-	const char *page = hot_peek(hot, block, hint);
-
-	if (page == NULL || PageIsNew((Page) page) || page_fault((Page) page, PAGE_NODE) != NULL)
-		return false;
-	copy_node(reader->format, (Page) page, slot, reader->node);
-	return hot_peeked(hot, block, hint);
-}
 
 /* Read a row from its page into neighbours; returns how many there are. */
 static uint32
-page_row(RowReader *reader, uint32 slot, uint32 *neighbours, SlotState *state)
+page_row(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 {
-	const IndexFormat *format = reader->format;
-	NodeCopy   *node = reader->node;
+	const IndexFormat *format = edits->format;
+	NodeCopy   *node = edits->node;
 	uint32		count = 0;
 
 	state->live = false;
 	state->version = 0;
-	if (!peek_node(reader, slot))
-	{
-		if (reader->stop != NULL)
-			reader->failed = true;
-		if (reader->stop != NULL || !read_node(reader->index, format, slot, node))
-			return 0;
-	}
+	if (!read_node(edits->index, format, slot, node))
+		return 0;
 	state->live = NodeState(node) == NODE_LIVE;
 	state->version = node->version;
 	if ((node->flags & NODE_LINKED) == 0)
 		return 0;
 	while (count < format->degree && node->neighbours[count] != NO_SLOT)
 	{
-		if (node->neighbours[count] >= reader->next_fresh)
-		{
-			if (reader->stop == NULL)
-				report_corrupt(reader->index, node_block(format, slot), "a graph row names a slot that does not exist");
-			reader->failed = true;
-			return 0;
-		}
+		if (node->neighbours[count] >= edits->next_fresh)
+			report_corrupt(edits->index, node_block(format, slot), "a graph row names a slot that does not exist");
 		neighbours[count] = node->neighbours[count];
 		count++;
 	}
@@ -159,12 +44,12 @@ page_row(RowReader *reader, uint32 slot, uint32 *neighbours, SlotState *state)
 }
 
 uint32
-row_reader_get(RowReader *reader, uint32 slot, uint32 *neighbours, SlotState *state)
+row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 {
 	ChangedRow	row;
 
-	if (!row_edits_changed(reader->edits, slot, &row))
-		return page_row(reader, slot, neighbours, state);
+	if (!row_edits_changed(edits, slot, &row))
+		return page_row(edits, slot, neighbours, state);
 	state->live = row.live;
 	state->version = 0;
 	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
@@ -172,18 +57,18 @@ row_reader_get(RowReader *reader, uint32 slot, uint32 *neighbours, SlotState *st
 }
 
 void
-row_reader_distances(RowReader *reader, uint32 from, const uint32 *slots, uint32 count, double *out)
+row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out)
 {
-	row_vectors_from(reader->vectors, from);
-	row_vectors_distances(reader->vectors, slots, count, out);
+	row_vectors_from(edits->vectors, from);
+	row_vectors_distances(edits->vectors, slots, count, out);
 }
 
 double
-row_reader_distance(RowReader *reader, uint32 slot_a, uint32 slot_b)
+row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
 {
 	double		distance;
 
-	row_reader_distances(reader, slot_a, &slot_b, 1, &distance);
+	row_edits_distances(edits, slot_a, &slot_b, 1, &distance);
 	return distance;
 }
 
@@ -192,58 +77,40 @@ row_reader_distance(RowReader *reader, uint32 slot_a, uint32 slot_b)
 static uint32_t
 search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 {
-	breathe(context);
-	return row_reader_get(context, slot, neighbours, state);
+	CHECK_FOR_INTERRUPTS();
+	return row_edits_get(context, slot, neighbours, state);
 }
 
 static void
 search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
-	row_vectors_distances(((RowReader *) context)->vectors, slots, count, out);
-}
-
-/* A thread that has failed, or is to stop, need not go on. */
-static bool
-search_is_over(void *context)
-{
-	const RowReader *reader = context;
-
-	return reader->failed || (reader->stop != NULL && atomic_load_explicit(reader->stop, memory_order_relaxed));
+	row_vectors_distances(((RowEdits *) context)->vectors, slots, count, out);
 }
 
 uint32
-row_reader_search(RowReader *reader, uint32 slot, uint32 ef, Candidate *candidates)
+row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 {
 	GraphAccess access = {
-		.context = reader,
+		.context = edits,
 		.row = search_row,
-		.walk_distances = search_distances,
-		.interrupted = search_is_over
+		.walk_distances = search_distances
 	};
 	GraphQuery	query;
 	GraphAnswer answer;
-	const uint32 *seeds;
-	uint32		nseeds;
 	uint32		found;
 
-	(void) row_edits_slots(reader->edits, &seeds, &nseeds);
-	if (nseeds == 0)
+	if (edits->nseeds == 0)
 		return 0;
 	memset(&query, 0, sizeof(query));
 	query.ef = ef;
-	query.seeds = seeds;
-	query.nseeds = Min(nseeds, ENGINE_SEEDS_TRIED);
-	query.max_equal = Min(PRUNE_MAX_EQUAL(reader->format->degree), SEARCH_MAX_EQUAL);
+	query.seeds = edits->seeds;
+	query.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED);
+	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
 	query.salt = slot;
 	query.all_expanded = true;
-	query.equal_distance = row_reader_distance(reader, slot, slot);
-	if (graph_search(&access, &query, reader->scratch, &answer) != ENGINE_OK)
-	{
-		if (reader->stop == NULL)
-			ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
-		reader->failed = true;
-		return 0;
-	}
+	query.equal_distance = row_edits_distance(edits, slot, slot);
+	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
 	found = Min(answer.count, ROW_EDITS_FOUND(ef));
 	for (uint32 i = 0; i < found; i++)
 	{
@@ -260,33 +127,33 @@ row_reader_search(RowReader *reader, uint32 slot, uint32 ef, Candidate *candidat
 static double
 pair_distance(void *context, uint32_t index_a, uint32_t index_b)
 {
-	breathe(context);
-	return row_reader_distance(context, index_a, index_b);
+	CHECK_FOR_INTERRUPTS();
+	return row_edits_distance(context, index_a, index_b);
 }
 
 /* How a slot's row is chosen. */
 static PruneRule
-prune_rule(RowReader *reader, uint32 slot)
+prune_rule(RowEdits *edits, uint32 slot)
 {
 	return (PruneRule) {
-		.degree = reader->format->degree,
+		.degree = edits->format->degree,
 		.self = slot,
-		.equal_distance = row_reader_distance(reader, slot, slot),
-		.max_equal = PRUNE_MAX_EQUAL(reader->format->degree)
+		.equal_distance = row_edits_distance(edits, slot, slot),
+		.max_equal = PRUNE_MAX_EQUAL(edits->format->degree)
 	};
 }
 
 uint32
-row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
+row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
 {
-	PruneRule	rule = prune_rule(reader, slot);
+	PruneRule	rule = prune_rule(edits, slot);
 
-	return prune_choose(&rule, candidates, count, pair_distance, reader, chosen, kept);
+	return prune_choose(&rule, candidates, count, pair_distance, edits, chosen, kept);
 }
 
 /* Open a target's row; false if it is not live. */
 static bool
-open_row(RowReader *reader, uint32 target, OpenRow *row)
+open_row(RowEdits *edits, uint32 target, OpenRow *row)
 {
 	uint32		neighbours[ENGINE_MAX_DEGREE];
 	double		distances[ENGINE_MAX_DEGREE];
@@ -294,35 +161,35 @@ open_row(RowReader *reader, uint32 target, OpenRow *row)
 	ChangedRow	changed;
 	uint32		count;
 
-	if (row_edits_changed(reader->edits, target, &changed) && changed.distances != NULL)
+	if (row_edits_changed(edits, target, &changed) && changed.distances != NULL)
 	{
-		row_vectors_expect(reader->vectors, changed.neighbours, Min(changed.count, EXPECTED_KEPT));
+		row_vectors_expect(edits->vectors, changed.neighbours, Min(changed.count, EXPECTED_KEPT));
 		for (uint32 i = 0; i < changed.count; i++)
 			distances[i] = changed.distances[i];
 		open_row_read(row, changed.neighbours, distances, changed.count, row_kept(distances, changed.count));
 		return changed.live;
 	}
-	count = row_reader_get(reader, target, neighbours, &state);
+	count = row_edits_get(edits, target, neighbours, &state);
 	if (!state.live)
 		return false;
-	row_reader_distances(reader, target, neighbours, count, distances);
+	row_edits_distances(edits, target, neighbours, count, distances);
 	open_row_read(row, neighbours, distances, count, row_kept(distances, count));
 	return true;
 }
 
 uint32
-row_reader_accept(RowReader *reader, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances)
+row_edits_accept(RowEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances)
 {
 	uint32		target = offers[0].target;
-	PruneRule	rule = prune_rule(reader, target);
+	PruneRule	rule = prune_rule(edits, target);
 	OpenRow		row;
 
-	if (!open_row(reader, target, &row))
+	if (!open_row(edits, target, &row))
 		return NO_CHANGE;
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!open_row_has(&row, offers[i].source))
-			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, reader);
+			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, edits);
 	}
 	return open_row_write(&row, neighbours, distances);
 }

@@ -30,12 +30,10 @@ struct RowVectors
 	const IndexFormat *format;
 	const DistanceKernels *kernels;
 	HotBlocks	hot;			/* where vectors are found */
-	CachedVector *cache;		/* one place for all, if peeking */
+	CachedVector *cache;
 	char	   *cached_elements;
 	uint32		cache_places;
 	Size		cache_stride;
-	bool		peeking;		/* of a thread: nothing may be pinned */
-	bool		failed;
 
 	/* the vector that distances are computed from, widened: it need not stay in the cache */
 	uint32		from_slot;
@@ -79,88 +77,11 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 	return vectors;
 }
 
-bool
-row_vectors_can_peek(const RowVectors *vectors)
-{
-	return vectors->hot.hints != NULL;
-}
-
-RowVectors *
-row_vectors_begin_peeking(const RowVectors *own)
-{
-	RowVectors *vectors = palloc(sizeof(RowVectors));
-
-	*vectors = *own;
-	vectors->hot.peeked = 0;
-	vectors->peeking = true;
-	vectors->failed = false;
-	make_cache(vectors, 1);
-	make_from(vectors);
-	return vectors;
-}
-
-bool
-row_vectors_failed(RowVectors *vectors)
-{
-	bool		failed = vectors->failed;
-
-	vectors->failed = false;
-	return failed;
-}
-
-HotBlocks *
-row_vectors_hot(RowVectors *vectors)
-{
-	return &vectors->hot;
-}
-
 /* End: what was read without pins is counted. The memory goes with its context. */
 void
 row_vectors_end(RowVectors *vectors)
 {
 	hot_end(&vectors->hot);
-}
-
-const DistanceKernels *
-row_vectors_kernels(const RowVectors *vectors)
-{
-	return vectors->kernels;
-}
-
-/*
- * Copy a slot's vector from its pages, which are not looked at otherwise: header and tail lie on other cache lines. A damaged vector
- * makes poor edges; answers are checked. False if that cannot be without a pin, and none may be taken.
- */
-static bool
-copy_vector(RowVectors *vectors, uint32 slot, char *to)
-{
-	VectorPlace place = vector_place(vectors->format, slot);
-	uint32		left = vectors->format->vector_bytes;
-
-	while (left > 0)
-	{
-		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		hint = hot_hint(&vectors->hot, place.block);
-		const char *page = hot_peek(&vectors->hot, place.block, hint);
-
-		if (page != NULL)
-			memcpy(to, VectorBytesOf((Page) page) + place.offset, part);
-		if (page == NULL || !hot_peeked(&vectors->hot, place.block, hint))
-		{
-			Buffer		buffer;
-
-			if (vectors->peeking)
-				return false;
-			buffer = hot_pin(&vectors->hot, place.block);
-			LockBuffer(buffer, BUFFER_LOCK_SHARE);
-			memcpy(to, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
-			UnlockReleaseBuffer(buffer);
-		}
-		to += part;
-		left -= part;
-		vector_place_next(vectors->format, &place);
-	}
-	return true;
 }
 
 /* 1 / |vector| for cosine, else 0. */
@@ -186,14 +107,9 @@ row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
 	if (cached->slot != slot)
 	{
 		cached->slot = NO_SLOT; /* should reading fail */
-		if (!copy_vector(vectors, slot, elements))
-		{
-			/* what the caller makes of the rest does not count */
-			memset(elements, 0, vectors->format->vector_bytes);
-			vectors->failed = true;
-		}
+		read_vector(vectors->index, vectors->format, slot, elements);
 		cached->inverse_norm = inverse_norm(vectors, elements);
-		cached->slot = vectors->failed ? NO_SLOT : slot;
+		cached->slot = slot;
 	}
 	*norm = cached->inverse_norm;
 	return elements;

@@ -7,7 +7,6 @@
 #ifndef GPUANN_ROWVECTORS_H
 #define GPUANN_ROWVECTORS_H
 
-#include "hotblocks.h"
 #include "pages.h"
 #include "engine/distance.h"
 
@@ -16,17 +15,6 @@ typedef struct RowVectors RowVectors;
 /* Begin, in the current memory context, with a cache of so many bytes for vectors of slots below next_fresh. */
 extern RowVectors *row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory);
 extern void row_vectors_end(RowVectors *vectors);
-
-/* The same for another thread of this process: it takes what lies where a buffer is known, and fails for others. */
-extern bool row_vectors_can_peek(const RowVectors *vectors);
-extern RowVectors *row_vectors_begin_peeking(const RowVectors *own);
-
-/* Whether it failed since this was asked last. */
-extern bool row_vectors_failed(RowVectors *vectors);
-
-extern HotBlocks *row_vectors_hot(RowVectors *vectors);
-
-extern const DistanceKernels *row_vectors_kernels(const RowVectors *vectors);
 
 /* A slot's vector, valid until the next call, and 1 / |vector| for cosine, else 0. */
 extern const void *row_vectors_get(RowVectors *vectors, uint32 slot, float *inverse_norm);

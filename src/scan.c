@@ -50,7 +50,6 @@ finish(GpuannScan *scan)
 	if (!scan->started)
 		return;
 	client_count_scan(scan->mirror, &scan->stats.tally);
-	scan_note_rows(scan->rows_given);
 	last_scan = scan->stats;
 	scan->started = false;
 }
@@ -146,8 +145,6 @@ start(IndexScanDesc desc)
 	memset(&scan->cursor, 0, sizeof(scan->cursor));
 	scan->format = index_format(index);
 	scan->next = 0;
-	scan->ahead.begin = scan->ahead.end = 0;
-	scan->rows_given = 0;
 	scan->first_ef = (uint32) gpuann_effective_ef_search(index);
 	scan->ef = 0;
 	scan->graph_visited = 0;
@@ -210,7 +207,6 @@ drop_answer(GpuannScan *scan)
 	scan->answer.results = NULL;
 	scan->answer.count = 0;
 	scan->next = 0;
-	scan->ahead.begin = scan->ahead.end = 0;
 }
 
 /*
@@ -511,48 +507,39 @@ read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 /*
  * Look at the node record of a result. True: the row is there; false: its page has to be locked to know.
  */
-bool
-scan_look_at_record(const GpuannScan *scan, HotBlocks *hot, const SearchResult *result, ItemPointer tid)
+static bool
+look_at_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
+	HotBlocks	hot;
 	PageLook	look;
-	const char *page = hot_look(hot, node_block(scan->format, result->slot), &look);
+	const char *page;
 	NodeRecord	node;
 	PageTail	tail;
+	bool		good;
 
+	hot_begin(&hot, scan->query.index, 0);
+	page = hot_look(&hot, node_block(scan->format, result->slot), &look);
 	if (page == NULL)
 		return false;
 	node = *node_record(scan->format, (Page) page, result->slot);
 	tail = *(const PageTail *) LOOK_TAIL(page, sizeof(PageTail));
 	*tid = node.tid;
-	return hot_looked(hot, &look) && tail.page_id == GPUANN_PAGE_ID && tail.kind == PAGE_NODE && NodeState(&node) == NODE_LIVE &&
+	good = hot_looked(&hot, &look) && tail.page_id == GPUANN_PAGE_ID && tail.kind == PAGE_NODE && NodeState(&node) == NODE_LIVE &&
 		node.version == result->version && ItemPointerIsValid(tid);
+	hot_end(&hot);
+	return good;
 }
 
 /*
- * The row of an answer, whose record is read unless that was done beforehand. False: it is dead, or another row.
+ * The row of an answer. False: it is dead, or another row.
  */
 static bool
-confirm(GpuannScan *scan, uint32 number, ItemPointer tid)
+confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
-	const SearchResult *result = &scan->answer.results[number];
-	const RowsAhead *ahead = &scan->ahead;
-	ProposalVerdict verdict = PROPOSAL_GOOD;
+	ProposalVerdict verdict = look_at_record(scan, result, tid) ? PROPOSAL_GOOD : read_record(scan, result, tid);
 	bool		live;
 	bool		honest;
 
-	if (number >= ahead->begin && number < ahead->end && ItemPointerIsValid(&ahead->tids[number - ahead->begin]))
-		*tid = ahead->tids[number - ahead->begin];
-	else
-	{
-		HotBlocks	hot;
-		bool		seen;
-
-		hot_begin(&hot, scan->query.index, 0);
-		seen = scan_look_at_record(scan, &hot, result, tid);
-		hot_end(&hot);
-		if (!seen)
-			verdict = read_record(scan, result, tid);
-	}
 	live = verdict == PROPOSAL_GOOD;
 	scan->stats.tally.proposed++;
 	honest = !scan->answer.of_server || proposal_was_honest(scan, result, verdict);
@@ -626,21 +613,16 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 	{
 		while (scan->next < scan->answer.count)
 		{
-			uint32		number = scan->next;
-			const SearchResult *result = &scan->answer.results[number];
+			const SearchResult *result = &scan->answer.results[scan->next];
 
 			/* Nothing else may come between many rows that are not wanted, here or by the table. */
 			CHECK_FOR_INTERRUPTS();
-			if (number >= scan->ahead.end)
-				scan_look_ahead(scan, desc->heapRelation);
 			scan->next++;
-			if (!is_wanted(scan, result) || !confirm(scan, number, &desc->xs_heaptid))
+			if (!is_wanted(scan, result) || !confirm(scan, result, &desc->xs_heaptid))
 				continue;
 			check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,
 							node_block(scan->format, result->slot), &desc->xs_heaptid);
-			scan_find_table_page(desc);
 			note_emitted(scan, result);
-			scan->rows_given++;
 			desc->xs_recheck = false;
 			desc->xs_recheckorderby = false;
 			return true;

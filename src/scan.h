@@ -65,16 +65,6 @@ typedef enum ProposalVerdict
 	PROPOSAL_FALSE				/* the server knew better */
 } ProposalVerdict;
 
-#define SCAN_AHEAD	16			/* rows whose records are read together, at most */
-
-/* Records of an answer that were read before they are asked for (scanahead.c). */
-typedef struct RowsAhead
-{
-	uint32		begin;			/* results [begin, end) */
-	uint32		end;
-	ItemPointerData tids[SCAN_AHEAD];	/* of good ones; else invalid: to be read again */
-} RowsAhead;
-
 /* What gpuann_last_scan() tells. */
 typedef struct LastScan
 {
@@ -119,8 +109,6 @@ typedef struct GpuannScan
 	/* the current answer, and what has been emitted */
 	ScanAnswer	answer;
 	uint32		next;			/* in answer.results */
-	RowsAhead	ahead;			/* of these */
-	uint32		rows_given;		/* to the executor */
 	uint32		first_ef;		/* of the first graph round */
 	uint32		ef;				/* of the last graph round; 0: there was none */
 	uint64		graph_visited;	/* rows that it visited */
@@ -146,18 +134,6 @@ last_scan_path(const LastScan *stats)
 {
 	return stats->exact ? "exact" : stats->tally.server ? "server" : "pages";
 }
-
-/* Look at the node record of a result. True: its row is there; false: its page has to be locked to know. */
-extern bool scan_look_at_record(const GpuannScan *scan, HotBlocks *hot, const SearchResult *result, ItemPointer tid);
-
-/* Read the records of as many of the next results as are likely to be wanted, and have what their rows need brought near. */
-extern void scan_look_ahead(GpuannScan *scan, Relation table);
-
-/* Have the page of the row that is about to be returned pinned where the table is going to look for it. */
-extern void scan_find_table_page(IndexScanDesc desc);
-
-/* A scan has ended that returned so many rows. */
-extern void scan_note_rows(uint32 rows);
 
 /* Ask for the nearest ef by graph; the server if it is to be asked, else pages. */
 extern void answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer);

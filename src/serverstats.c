@@ -104,6 +104,8 @@ server_state_name(uint32 state)
 			return "ready";
 		case SERVER_FAILED:
 			return "failed";
+		case SERVER_NO_GPU:
+			return "no_gpu";
 		default:
 			return "invalid";
 	}
@@ -278,11 +280,15 @@ put_index(Row *row, int entry, const MirrorKey *key)
 	AreaMirror *mirror = mirror_area(entry);
 	MirrorCounters *counters = &mirror->counters;
 	uint32		state = atomic_load(&mirror->state);
+	bool		no_gpu = state == MIRROR_WANTED && area_no_gpu();
 
 	put(row, ObjectIdGetDatum(key->index));
 	put(row, ObjectIdGetDatum(key->relfile));
-	put(row, CStringGetTextDatum(mirror_state_name(state)));
-	put_text(row, state == MIRROR_REFUSED ? mirror->reason : "", sizeof(mirror->reason));
+	put(row, CStringGetTextDatum(no_gpu ? "none" : mirror_state_name(state)));
+	if (no_gpu)
+		put(row, CStringGetTextDatum("no usable GPU is found"));
+	else
+		put_text(row, state == MIRROR_REFUSED ? mirror->reason : "", sizeof(mirror->reason));
 	put_counter(row, &counters->scans);
 	put_counter(row, &counters->answers_server);
 	put_counter(row, &counters->answers_pages);
@@ -310,7 +316,7 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 
 	signature_check(fcinfo, "",
 					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
-					"int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
+					"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{

@@ -313,6 +313,8 @@ work_on(MirrorSlice *slice)
 	uint32		state = atomic_load(&mirror_area(slice->entry)->state);
 	SliceEnding ending;
 
+	if (slice->no_gpu)
+		return pending_link(slice);
 	if (state == MIRROR_WANTED || state == MIRROR_REFUSED)
 	{
 		if (!load_claim(slice))
@@ -587,13 +589,14 @@ serve(int entry)
 	int			wait_ms;
 
 	memset(&slice, 0, sizeof(slice));
-	if (!area_server_ready(&slice.epoch))
+	slice.no_gpu = area_no_gpu();
+	if (!area_server_ready(&slice.epoch) && !slice.no_gpu)
 		return NO_SERVER_MS;
-	if (!needs_look(entry, slice.epoch, now, &wait_ms))
+	if (slice.no_gpu ? !pending_is_due(entry, now, &wait_ms) : !needs_look(entry, slice.epoch, now, &wait_ms))
 		return wait_ms;
-	if (me.lane < 0)
+	if (me.lane < 0 && !slice.no_gpu)
 		me.lane = lane_claim();
-	if (me.lane < 0)
+	if (me.lane < 0 && !slice.no_gpu)
 		return LOCKED_MS;
 
 	slice.entry = entry;
@@ -614,7 +617,7 @@ serve(int entry)
 	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != track->progress.position ||
 		before.change_seq != track->progress.change_seq || link_active(entry))
 		me.busy_ms = now;
-	wait_ms = plan_next(&slice, ending);
+	wait_ms = slice.no_gpu && ending == SLICE_IDLE ? REST_MS : plan_next(&slice, ending);
 	conclude(&slice, ending);
 	return wait_ms;
 }

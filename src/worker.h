@@ -1,7 +1,7 @@
 /*
  * worker.h
  *		A mirror worker's parts: worker.c decides what is next, mirrorload.c loads, mirrorcatchup.c follows the pages,
- *		mirrorlink.c links.
+ *		mirrorlink.c links; workerlink.c links where no GPU is usable.
  *
  * A worker works in slices: open the index in a transaction, go on for at most SLICE_US, end the transaction. What a slice leaves
  * to do stands in the mirror's progress, so another worker can take over.
@@ -49,6 +49,7 @@ typedef struct MirrorSlice
 	NodeSums   *sums;			/* what the mirror is known to have; NULL: nothing is */
 	ReadAhead  *ahead;			/* while a load reads pages in their order; else NULL */
 	int64		until_us;
+	bool		no_gpu;			/* there are no mirrors: only link */
 	bool		primary;		/* not in recovery */
 	bool		may_link;
 	uint64		least_bytes;	/* that the mirror takes: vectors, graph and versions of its rows */
@@ -57,8 +58,21 @@ typedef struct MirrorSlice
 	char		reason[160];	/* SLICE_REFUSED */
 } MirrorSlice;
 
-/* Fewer rows are not linked, however long they wait. */
+/*
+ * When linking is worth it: rewriting graph pages for few rows costs more WAL than searching these rows exactly costs time. So at 5 % of the
+ * rows (1000 at least), or at LINK_LEAST_WAITING when no more have come for LINK_WAITING_MS.
+ */
+#define LINK_LEAST_ENTRIES	1000
+#define LINK_ROWS_PER_ENTRY	20
 #define LINK_LEAST_WAITING	100
+#define LINK_WAITING_MS		30000
+
+/* List entries that are enough to link, for so many rows. */
+static inline uint64
+link_crowd(uint64 rows)
+{
+	return Max(LINK_LEAST_ENTRIES, rows / LINK_ROWS_PER_ENTRY);
+}
 
 static inline bool
 slice_over(const MirrorSlice *slice)
@@ -205,6 +219,14 @@ extern SliceEnding gather_post(MirrorSlice *slice, NodeGathering *gathering);
 /* Send it, and wait until all has come there. */
 extern SliceEnding gather_send(MirrorSlice *slice, NodeGathering *gathering);
 extern void gather_end(NodeGathering *gathering);
+
+/* workerlink.c: without a GPU */
+
+/* Whether an index's pending list has to be looked at; if not, *wait_ms says when. */
+extern bool pending_is_due(int entry, int64 now, int *wait_ms);
+
+/* Link what is pending in the slice's index, for a while, if it is worth it. */
+extern SliceEnding pending_link(MirrorSlice *slice);
 
 /* mirrorlink.c: one pass at a time, over many slices. */
 

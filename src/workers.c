@@ -120,6 +120,9 @@ entry_needs_worker(int entry, int64 now, bool standby)
 
 	if (!track->in_use || track->worker >= 0 || track->builder != 0)
 		return false;
+	/* Without a GPU there is nothing but linking to do. */
+	if (area_no_gpu())
+		return !standby && mirror_is_due(entry, now) && (atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS);
 	if (state == MIRROR_READY)
 		return atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS ||
 			(standby && now - atomic_load(&mirror->last_used_ms) < STANDBY_USED_MS);
@@ -244,7 +247,7 @@ workers_round(void)
 	int			running;
 	int			waiting;
 
-	if (!area_server_ready(&epoch) || now < no_slot_until_ms)
+	if ((!area_server_ready(&epoch) && !area_no_gpu()) || now < no_slot_until_ms)
 		return POLL_MS;
 	begin_round();
 	running = count_workers(now);

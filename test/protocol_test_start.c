@@ -135,17 +135,19 @@ unusable_engine_ends_with_a_reason(void)
 }
 
 static void
-auto_falls_back_to_the_cpu(void)
+auto_without_a_gpu_is_no_server(void)
 {
 	World	   *world = world_make(4, 2);
 
 	server_start(world, "auto", "open_fails=1");
-	if (!server_wait_ready(world))
-		case_fails("the server did not become ready");
-	else if (strcmp(world->area->engine, "cpu") != 0)
-		case_fails("the engine is %s", world->area->engine);
-	else if (!log_has(world, "LOG: using the cpu engine: the stub was told to have no device", LONG_MS))
-		case_fails("the log does not say why: %.200s", world->log);
+	if (!exited(server_reap(world, LONG_MS), SERVER_EXIT_NO_GPU))
+		case_fails("the server did not exit with SERVER_EXIT_NO_GPU");
+	else if (atomic_load(&world->area->server_state) != SERVER_NO_GPU)
+		case_fails("the state is %u", atomic_load(&world->area->server_state));
+	else if (strstr(world->area->last_error, "no usable GPU is found: the stub was told to have no device") == NULL)
+		case_fails("last_error does not say why: %.200s", world->area->last_error);
+	else if (world->log[0] != '\0')
+		case_fails("it logs what the launcher is going to say: %.200s", world->log);
 	world_free(world);
 }
 
@@ -322,7 +324,7 @@ const TestCase start_cases[] = {
 	{"broken_area_is_refused", broken_area_is_refused},
 	{"missing_engine_ends_with_a_reason", missing_engine_ends_with_a_reason},
 	{"unusable_engine_ends_with_a_reason", unusable_engine_ends_with_a_reason},
-	{"auto_falls_back_to_the_cpu", auto_falls_back_to_the_cpu},
+	{"auto_without_a_gpu_is_no_server", auto_without_a_gpu_is_no_server},
 	{"second_server_waits_for_the_first", second_server_waits_for_the_first},
 	{"terminate_is_quick_and_orderly", terminate_is_quick_and_orderly},
 	{"other_signals_do_nothing", other_signals_do_nothing},

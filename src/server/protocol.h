@@ -63,7 +63,7 @@
 #include "steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	8
+#define PROTOCOL_VERSION	9
 
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -153,7 +153,7 @@ typedef enum MirrorState
 	MIRROR_STATISTICS = 5		/* counters only: not to be mirrored (any more) */
 } MirrorState;
 
-/* Why a scan (or a part of it) took the page path. The order is the order of the columns of pg_stat_gpuann. */
+/* Why a scan (or a part of it) took the page path. The order is the order of the columns of gpuann_stat_indexes(). */
 typedef enum FallbackReason
 {
 	FALLBACK_NONE = 0,
@@ -168,6 +168,7 @@ typedef enum FallbackReason
 	FALLBACK_INVALID_ANSWER,	/* the answer did not pass validation */
 	FALLBACK_SLOT_BUSY,			/* this backend's slot still belongs to an abandoned request */
 	FALLBACK_TOO_LARGE,			/* does not fit payload and lanes */
+	FALLBACK_NO_GPU,			/* gpuann.engine = auto, and there is no GPU: nothing has failed */
 	FALLBACK_REASONS
 } FallbackReason;
 
@@ -198,7 +199,7 @@ typedef struct MirrorCounters
 	_Atomic uint64_t fallbacks[FALLBACK_REASONS];
 	_Atomic uint64_t evictions;	/* of its mirror, for others or on demand */
 	_Atomic int64_t reset_at;	/* microseconds since 1970; 0: never */
-	uint64_t	unused[3];
+	uint64_t	unused[2];
 
 	/* the server's */
 	_Atomic uint64_t batches;
@@ -368,7 +369,8 @@ typedef enum ServerState
 	SERVER_ABSENT = 0,
 	SERVER_STARTING = 1,
 	SERVER_READY = 2,
-	SERVER_FAILED = 3			/* it runs, or ran, but has no engine: last_error says why */
+	SERVER_FAILED = 3,			/* it runs, or ran, but has no engine: last_error says why */
+	SERVER_NO_GPU = 4			/* none runs: auto found no usable GPU, last_error says why */
 } ServerState;
 
 typedef struct AreaHeader
@@ -490,5 +492,6 @@ area_ring(AreaHeader *area)
 #define SERVER_EXIT_FAILED	1		/* the engine broke: start again */
 #define SERVER_EXIT_REFUSED	2		/* wrong command line, or an area of another version; do not retry soon */
 #define SERVER_EXIT_NO_ENGINE 3		/* the engine asked for cannot run here; do not retry soon */
+#define SERVER_EXIT_NO_GPU	4		/* auto: no GPU is usable; the launcher says so */
 
 #endif							/* GPUANN_PROTOCOL_H */

@@ -194,20 +194,34 @@ library_open(Server *server, const ServerOptions *options, EngineError *error)
 	return engine_open(server, entry(), options, error);
 }
 
-/* Open the engine asked for; auto takes the library's if it works here, else the CPU's. */
+/* Open the engine asked for: auto is the library's, too. */
 static EngineStatus
 engine_choose(Server *server, const ServerOptions *options, EngineError *error)
 {
-	if (strcmp(options->engine, "cpu") != 0)
-	{
-		EngineStatus status = library_open(server, options, error);
+	if (strcmp(options->engine, "cpu") == 0)
+		return engine_open(server, cpu_engine_ops(), options, error);
+	return library_open(server, options, error);
+}
 
-		if (status == ENGINE_OK || strcmp(options->engine, "cuda") == 0)
-			return status;
-		error->text[sizeof(error->text) - 1] = '\0';
-		process_log("LOG", "using the cpu engine: %s", error->text);
+/* There is no engine: say why, and what state that is. Returns the exit status. */
+static int
+server_without_engine(Server *server, const ServerOptions *options, EngineError *error)
+{
+	char		text[sizeof(server->area->last_error)];
+
+	error->text[sizeof(error->text) - 1] = '\0';
+	if (strcmp(options->engine, "auto") == 0)
+	{
+		/* Not logged here: the launcher looks for a GPU again and again, and says so once. */
+		snprintf(text, sizeof(text), "no usable GPU is found: %s", error->text);
+		server_last_error(server, text);
+		atomic_store(&server->area->server_state, SERVER_NO_GPU);
+		return SERVER_EXIT_NO_GPU;
 	}
-	return engine_open(server, cpu_engine_ops(), options, error);
+	server_last_error(server, error->text);
+	atomic_store(&server->area->server_state, SERVER_FAILED);
+	process_log("FATAL", "engine %s cannot be used: %s", options->engine, error->text);
+	return SERVER_EXIT_NO_ENGINE;
 }
 
 /* Publish the engine's names and figures, then that the server is ready. */
@@ -256,13 +270,7 @@ server_run(Server *server, const ServerOptions *options)
 	requests_sweep(server, true);
 	lanes_sweep(server, true);
 	if (engine_choose(server, options, &error) != ENGINE_OK)
-	{
-		error.text[sizeof(error.text) - 1] = '\0';
-		server_last_error(server, error.text);
-		atomic_store(&server->area->server_state, SERVER_FAILED);
-		process_log("FATAL", "engine %s cannot be used: %s", options->engine, error.text);
-		return SERVER_EXIT_NO_ENGINE;
-	}
+		return server_without_engine(server, options, &error);
 	server_ready(server, options);
 	return serve(server);
 }

@@ -283,18 +283,38 @@ open_index(MirrorSlice *slice)
 }
 
 /*
- * Whether an index that is not valid is on its way to be: its table is locked as for CREATE INDEX CONCURRENTLY. What a failed one left is
- * of no use to anybody.
+ * Whether an index that is not valid is on its way to be: its table is locked
+ * as for CREATE INDEX CONCURRENTLY. What a failed one left is of no use to
+ * anybody. This is seen from the locks that are held: one of our own, tried for
+ * a moment, would have a user's statement wait or fail.
  */
 static bool
 becomes_valid(Relation index)
 {
 	Oid			table = index->rd_index->indrelid;
+	LOCKMASK	conflicting = 0;
+	LockData   *locks;
+	LOCKTAG		tag;
+	int			holders;
+	bool		held = false;
 
-	if (!ConditionalLockRelationOid(table, ShareUpdateExclusiveLock))
+	for (LOCKMODE mode = ShareUpdateExclusiveLock; mode <= AccessExclusiveLock; mode++)
+		conflicting |= LOCKBIT_ON(mode);
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, table);
+	FAULT_POINT("worker-valid");
+	pfree(GetLockConflicts(&tag, ShareUpdateExclusiveLock, &holders));
+	if (holders > 0)
 		return true;
-	UnlockRelationOid(table, ShareUpdateExclusiveLock);
-	return false;
+
+	/*
+	 * Between its transactions the command holds its lock for the session, and
+	 * shows in the table of all locks only.
+	 */
+	locks = GetLockStatusData();
+	for (int i = 0; i < locks->nelements && !held; i++)
+		held = memcmp(&locks->locks[i].locktag, &tag, sizeof(tag)) == 0 &&
+			(locks->locks[i].holdMask & conflicting) != 0;
+	return held;
 }
 
 /* Whether an index is to have a mirror. */

@@ -82,20 +82,18 @@ release_entries(bool refuse)
 	{
 		MirrorTrack *track = mirror_track((int) i);
 		bool		ours;
-		uint32		identity;
 
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		ours = track->in_use && track->key.database == me.slot->database && track->builder == 0 &&
 			atomic_load(&mirror_area((int) i)->state) != MIRROR_STATISTICS;
-		identity = atomic_load(&track->identity);
 		if (track->in_use && track->worker == me.number)
 		{
 			track->worker = -1;
 			atomic_store(&mirror_area((int) i)->worker, 0);
 		}
-		LWLockRelease(gpuann_mirror_lock());
 		if (ours && refuse)
-			mirror_refuse((int) i, identity, "no mirror worker could connect to the database");
+			mirror_refuse((int) i, "no mirror worker could connect to the database");
+		LWLockRelease(gpuann_mirror_lock());
 	}
 }
 
@@ -109,10 +107,12 @@ worker_exit(int code, Datum arg)
 	if (me.current >= 0 && lane_in_flight())
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-		if (mirror_track(me.current)->in_use && mirror_track(me.current)->worker == me.number)
+		if (mirror_track(me.current)->worker == me.number && progress_known(me.current) != NULL)
 			(void) mirror_invalidate(me.current, MIRROR_WANTED);
 		LWLockRelease(gpuann_mirror_lock());
 	}
+	else if (me.current >= 0)
+		(void) progress_publish(me.current);
 	area_leave();
 	release_entries(!me.slot->connected && !me.slot->leave);
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
@@ -141,6 +141,7 @@ refresh_entries(void)
 			continue;
 		track->worker = me.number;
 		atomic_store(&mirror_area((int) i)->worker, MyProcPid);
+		progress_adopt((int) i);
 		me.entries[me.count++] = (int) i;
 	}
 	LWLockRelease(gpuann_mirror_lock());
@@ -333,6 +334,8 @@ work_on(MirrorSlice *slice)
 	uint32		state = atomic_load(&mirror_area(slice->entry)->state);
 	SliceEnding ending;
 
+	if (!mirror_is_generation(slice->entry, slice->generation))
+		return SLICE_LOST;		/* given up since the slice began */
 	if (state == MIRROR_WANTED || state == MIRROR_REFUSED)
 	{
 		if (!load_claim(slice))
@@ -449,29 +452,55 @@ run_slice_safely(MirrorSlice *slice)
 	return ending;
 }
 
-/* Go on with a mirror in another state, if the entry is still this index's. */
+/*
+ * Go on with a mirror in another state. Not if somebody has given it up since
+ * the slice began: what the slice found was of the one before, and the entry's
+ * state is that of the next.
+ */
 static void
 invalidate(const MirrorSlice *slice, MirrorState next)
 {
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (mirror_is_still(slice->entry, slice->identity))
-		(void) mirror_invalidate(slice->entry, next);
+	if (mirror_is_generation(slice->entry, slice->generation))
+	{
+		if (next == MIRROR_STATISTICS)
+		{
+			slice->track->worker = -1;
+			atomic_store(&mirror_area(slice->entry)->worker, 0);
+		}
+		if (next == MIRROR_EMPTY)
+			mirror_forget(slice->entry);
+		else
+			(void) mirror_invalidate(slice->entry, next);
+	}
 	LWLockRelease(gpuann_mirror_lock());
 }
 
-/* A mirror failed: a server that has just come or gone may be why, so try again before it is refused for a while. */
+/*
+ * A mirror failed: a server that has just come or gone may be why, so try again
+ * before it is refused for a while. The same holds of one given up.
+ */
 static void
 give_up(const MirrorSlice *slice)
 {
-	if (slice->no_memory || slice->over_quota || slice->track->failures >= QUICK_TRIES)
+	bool		again = false;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(slice->entry, slice->generation))
 	{
-		mirror_refuse(slice->entry, slice->identity, slice->reason);
-		return;
+		again = !slice->no_memory && !slice->over_quota && slice->track->failures < QUICK_TRIES;
+		if (again)
+		{
+			slice->track->failures++;
+			(void) mirror_invalidate(slice->entry, MIRROR_WANTED);
+		}
+		else
+			mirror_refuse(slice->entry, slice->reason);
 	}
-	slice->track->failures++;
-	ereport(LOG,
-			(errmsg("loading the mirror of gpuann index %u again: %s", slice->key.index, slice->reason)));
-	invalidate(slice, MIRROR_WANTED);
+	LWLockRelease(gpuann_mirror_lock());
+	if (again)
+		ereport(LOG,
+				(errmsg("loading the mirror of gpuann index %u again: %s", slice->key.index, slice->reason)));
 }
 
 /* Draw the consequence of how a slice ended. */
@@ -486,24 +515,17 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 	switch (ending)
 	{
 		case SLICE_GONE:
+			invalidate(slice, MIRROR_EMPTY);
+			break;
 		case SLICE_UNWANTED:
+			invalidate(slice, MIRROR_STATISTICS);
+			break;
 		case SLICE_RELOAD:
-			LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-			if (mirror_is_still(slice->entry, slice->identity))
-			{
-				if (ending == SLICE_UNWANTED)
-				{
-					slice->track->worker = -1;
-					atomic_store(&mirror_area(slice->entry)->worker, 0);
-				}
-				if (ending == SLICE_GONE)
-					mirror_forget(slice->entry);
-				else
-					(void) mirror_invalidate(slice->entry, ending == SLICE_RELOAD ? MIRROR_WANTED : MIRROR_STATISTICS);
-			}
-			LWLockRelease(gpuann_mirror_lock());
+			invalidate(slice, MIRROR_WANTED);
 			break;
 		case SLICE_REFUSED:
+			if (!mirror_is_generation(slice->entry, slice->generation))
+				break;
 			if ((slice->no_memory || slice->over_quota) && (room_make(slice) || room_in_host_memory(slice)))
 				invalidate(slice, MIRROR_WANTED);
 			else
@@ -511,8 +533,7 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 			break;
 		case SLICE_LOST:
 			/* If it was the server, the launcher says so; if the server lost only this mirror, we do; others may have let it go. */
-			if (area_server_ready(&epoch) && epoch == slice->epoch &&
-				atomic_load(&mirror_area(slice->entry)->generation) == slice->generation)
+			if (area_server_ready(&epoch) && epoch == slice->epoch)
 				give_up(slice);
 			break;
 		default:
@@ -525,11 +546,8 @@ conclude(MirrorSlice *slice, SliceEnding ending)
  * anything: a mirror in use is looked at after every bit of replay, others now and then, and without replay none.
  */
 static bool
-time_to_look(int entry, int64 now, int *wait_ms)
+time_to_look(int entry, const MirrorProgress *progress, int64 now, int *wait_ms)
 {
-	MirrorTrack *track = mirror_track(entry);
-	const MirrorProgress *progress = &track->progress;
-
 	*wait_ms = (int) Max(Min(progress->look_at_ms - now, REST_MS), 1);
 	if (now < progress->look_at_ms)
 		return false;
@@ -538,7 +556,8 @@ time_to_look(int entry, int64 now, int *wait_ms)
 	*wait_ms = STANDBY_POLL_MS;
 	if (progress->replayed == GetXLogReplayRecPtr(NULL))
 		return false;
-	return now - atomic_load(&mirror_area(entry)->last_used_ms) < STANDBY_USED_MS || now - track->looked_ms >= REST_MS;
+	return now - atomic_load(&mirror_area(entry)->last_used_ms) < STANDBY_USED_MS ||
+		now - mirror_track(entry)->looked_ms >= REST_MS;
 }
 
 /* Whether a mirror has to be looked at now; if not, *wait_ms says when. */
@@ -546,7 +565,7 @@ static bool
 needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 {
 	AreaMirror *mirror = mirror_area(entry);
-	const MirrorProgress *progress = &mirror_track(entry)->progress;
+	const MirrorProgress *progress = progress_known(entry);
 	uint32		state = atomic_load(&mirror->state);
 
 	*wait_ms = REST_MS;
@@ -563,16 +582,18 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		return false;
 	}
 	/* The flag stays up meanwhile, so that who inserts need not wake us. */
-	if (progress->pace >= CROWD_PACE && state == MIRROR_READY && now < progress->look_at_ms && now - mirror_track(entry)->looked_ms < CROWD_MS &&
+	if (progress != NULL && progress->pace >= CROWD_PACE && state == MIRROR_READY &&
+		now < progress->look_at_ms && now - mirror_track(entry)->looked_ms < CROWD_MS &&
 		(!link_active(entry) || link_rests(entry)))
 	{
 		*wait_ms = CROWD_MS;
 		return false;
 	}
 	/* The flag goes down before pages are read, by whatever look: who finds it up does not wake us. */
-	if (atomic_exchange(&mirror->changed, 0) != 0 || state == MIRROR_LOADING || link_active(entry))
+	if (atomic_exchange(&mirror->changed, 0) != 0 || state == MIRROR_LOADING ||
+		link_active(entry) || progress == NULL)
 		return true;
-	return time_to_look(entry, now, wait_ms);
+	return time_to_look(entry, progress, now, wait_ms);
 }
 
 /* What a slice's ending means for the next one; returns the milliseconds after which to come again. */
@@ -599,9 +620,8 @@ plan_next(MirrorSlice *slice, SliceEnding ending)
 static int
 serve(int entry)
 {
-	MirrorTrack *track = mirror_track(entry);
 	int64		now = monotonic_ms();
-	MirrorProgress before = track->progress;
+	MirrorProgress before;
 	MirrorSlice slice;
 	SliceEnding ending;
 	int			wait_ms;
@@ -617,24 +637,21 @@ serve(int entry)
 		return LOCKED_MS;
 
 	slice.entry = entry;
-	slice.generation = atomic_load(&mirror_area(entry)->generation);
-	slice.identity = atomic_load(&track->identity);
-	slice.key = track->key;
-	slice.track = track;
-	slice.progress = &track->progress;
 	slice.lane = me.lane;
 	slice.primary = slice.may_link = !RecoveryInProgress();
-	if (track->worker != me.number || atomic_load(&track->identity) != slice.identity || slice.key.database != MyDatabaseId)
+	if (!progress_take(&slice, me.number))
 		return LOCKED_MS;		/* it has just become another index's entry */
-	track->looked_ms = now;
-	slice.sums = node_sums(entry, slice.generation, track->progress.rows);
+	before = *slice.progress;
+	slice.track->looked_ms = now;
+	slice.sums = node_sums(entry, slice.generation, before.rows);
 	ending = run_slice_safely(&slice);
 	if (ending != SLICE_IDLE && ending != SLICE_MORE)
 		node_sums_forget_all(entry);
-	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != track->progress.position ||
-		before.change_seq != track->progress.change_seq || link_active(entry))
+	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != slice.progress->position ||
+		before.change_seq != slice.progress->change_seq || link_active(entry))
 		me.busy_ms = now;
 	wait_ms = plan_next(&slice, ending);
+	(void) progress_publish(entry);
 	conclude(&slice, ending);
 	return wait_ms;
 }

@@ -50,6 +50,13 @@
 #define IDLE_MS			300000
 #define EMPTY_MS		5000	/* where there is no mirror */
 
+/*
+ * To connect takes a lock on the database, which an ALTER DATABASE may hold
+ * until it commits. A worker waits so long for it: other databases may need
+ * the worker's slot.
+ */
+#define CONNECT_LOCK_MS	"5000"
+
 typedef struct Worker
 {
 	int			number;			/* of its slot */
@@ -60,6 +67,7 @@ typedef struct Worker
 	int			count;
 	int64		started_ms;
 	int64		busy_ms;		/* when there last was something to do */
+	bool		idle;			/* it leaves because there is no work */
 	int			current;		/* the entry a slice is at work on, or -1 */
 	int64		invalidated_ms;
 	MemoryContext memory;		/* reset with each slice */
@@ -88,6 +96,12 @@ release_entries(bool refuse)
 			atomic_load(&mirror_area((int) i)->state) != MIRROR_STATISTICS;
 		if (track->in_use && track->worker == me.number)
 		{
+			/*
+			 * A worker that was asked to leave may leave work undone: the
+			 * launcher starts another.
+			 */
+			if (!me.idle)
+				atomic_store(&mirror_area((int) i)->changed, 1);
 			track->worker = -1;
 			atomic_store(&mirror_area((int) i)->worker, 0);
 		}
@@ -675,17 +689,16 @@ static bool
 time_to_leave(int64 now)
 {
 	bool		others = atomic_load(&gpuann_control->databases_waiting) > 0;
+	int64		idle_ms = now - me.busy_ms;
 
 	if (me.slot->leave)
 		return true;
 	if (link_active(-1))
 		return false;
-	if (now - me.busy_ms >= EMPTY_MS && !anything_resident())
-		return true;
-	if (others && (now - me.busy_ms >= IDLE_TURN_MS || now - me.started_ms >= TURN_MS))
-		return true;
 	/* A standby's mirrors are only current while somebody polls. */
-	return now - me.busy_ms >= IDLE_MS;
+	me.idle = (idle_ms >= EMPTY_MS && !anything_resident()) ||
+		(others && idle_ms >= IDLE_TURN_MS) || idle_ms >= IDLE_MS;
+	return me.idle || (others && now - me.started_ms >= TURN_MS);
 }
 
 /* Take note of catalog changes even if nothing else is to do. */
@@ -720,6 +733,7 @@ worker_start(int number)
 	if (me.slot->leave)
 		proc_exit(0);
 
+	SetConfigOption("lock_timeout", CONNECT_LOCK_MS, PGC_SUSET, PGC_S_OVERRIDE);
 	BackgroundWorkerInitializeConnectionByOid(me.slot->database, InvalidOid, 0);
 	me.slot->connected = true;
 	me.memory = AllocSetContextCreate(TopMemoryContext, "gpuann mirror slice", ALLOCSET_DEFAULT_SIZES);

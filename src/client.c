@@ -406,6 +406,9 @@ hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw, Serv
 	if (!answer_is_valid(mirror, query, raw))
 	{
 		pfree(raw->results);
+		/* The bounds may be those of what the entry has been used for since. */
+		if (!mirror_is_generation(mirror.entry, mirror.generation))
+			return FALLBACK_NOT_LOADED;
 		return FALLBACK_INVALID_ANSWER;
 	}
 	*answer = (ServerAnswer) {

@@ -319,9 +319,12 @@ client_want(Relation index, const MetaPage *meta)
 	return ref;
 }
 
-/* The entry of an index whose nonce need not be known; -1: none. */
+/*
+ * The entry of an index whose nonce need not be known, and its identity, if
+ * wanted; -1: none.
+ */
 static int
-known_entry(Relation index)
+known_entry(Relation index, uint32 *identity)
 {
 	Remembered *memory;
 	MirrorKey	key;
@@ -332,13 +335,15 @@ known_entry(Relation index)
 	memory = recall_index(index);
 	if (!still_true(memory, &key))
 		look_up(memory, &key, MIRROR_EMPTY);
+	if (identity != NULL)
+		*identity = memory->identity;
 	return memory->entry;
 }
 
 void
 client_note_change(Relation index, const IndexFormat *format)
 {
-	int			entry = known_entry(index);
+	int			entry = known_entry(index, NULL);
 	AreaMirror *mirror;
 	uint32		state;
 
@@ -361,7 +366,7 @@ client_would_answer(Relation index)
 
 	if (!gpuann_server || !gpuann_option_mirror(index))
 		return false;
-	entry = known_entry(index);
+	entry = known_entry(index, NULL);
 	return entry >= 0 && reason_of_state(entry) == FALLBACK_NONE;
 }
 
@@ -379,7 +384,7 @@ client_engine_is_cuda(void)
 bool
 client_worker_serves(Relation index)
 {
-	int			entry = known_entry(index);
+	int			entry = known_entry(index, NULL);
 	uint32		epoch;
 
 	if (entry < 0 || !area_server_ready(&epoch))
@@ -392,16 +397,24 @@ client_worker_serves(Relation index)
 bool
 client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
 {
-	int			entry = known_entry(index);
+	uint32		identity;
+	int			entry = known_entry(index, &identity);
 	int64		until_ms = monotonic_ms() + ASK_TO_LINK_MS;
 	_Atomic uint64_t *wanted;
 	uint64		before = 0;
+	bool		ours;
 
 	if (!gpuann_server || !client_worker_serves(index))
 		return false;
 	wanted = &mirror_track(entry)->link_wanted;
-	while (before < position && !atomic_compare_exchange_weak(wanted, &before, position))
+	/* A position of another index's list might never come. */
+	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	ours = mirror_is_still(entry, identity);
+	while (ours && before < position && !atomic_compare_exchange_weak(wanted, &before, position))
 		;
+	LWLockRelease(gpuann_mirror_lock());
+	if (!ours)
+		return false;
 	client_note_change(index, format);
 	while (atomic_load(wanted) != 0)
 	{
@@ -420,7 +433,8 @@ client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
 bool
 client_evict(Relation index)
 {
-	int			entry = known_entry(index);
+	uint32		identity;
+	int			entry = known_entry(index, &identity);
 	bool		evicted = false;
 	uint32		state;
 
@@ -428,7 +442,7 @@ client_evict(Relation index)
 		return false;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	state = atomic_load(&mirror_area(entry)->state);
-	if (mirror_track(entry)->in_use && mirror_track(entry)->key.index == RelationGetRelid(index) &&
+	if (mirror_is_still(entry, identity) &&
 		(state == MIRROR_READY || state == MIRROR_LOADING || (state == MIRROR_WANTED && !area_no_gpu())))
 	{
 		mirror_evict(entry);

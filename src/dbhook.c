@@ -1,9 +1,17 @@
 /*
  * dbhook.c
- *		Sends mirror workers out of a database that is about to be dropped, moved or copied.
+ *		Sends mirror workers out of a database that is about to be dropped,
+ *		moved or copied.
  *
- * Such commands fail while anybody is connected to the database, and nobody should have to know that we are. While the command runs
- * the database is barred: no worker is started in it. On a standby replay ends the worker itself, as any backend.
+ * Such commands fail while anybody is connected to the database, and nobody
+ * should have to know that we are. While the command runs, and until the
+ * transaction of a RENAME ends, the database is barred: no worker is started in
+ * it. On a standby replay ends the worker itself, as any backend.
+ *
+ * Mirrors are everybody's, so what PostgreSQL is going to refuse sends nobody
+ * away: before the workers are asked to leave, a statement is held to the rules
+ * that PostgreSQL holds it to before it looks who is connected. It decides for
+ * itself afterwards, and says why.
  */
 #include "gpuann.h"
 
@@ -11,19 +19,42 @@
 #include "dbhook.h"
 #include "mirrors.h"
 
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_tablespace.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
+#include "commands/tablespace.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/procarray.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/syscache.h"
 
 #define LEAVE_MS	5000		/* how long the command waits for them at most, as core does for other sessions */
 #define LEAVE_POLL_MS 5
 
+/* What a statement wants with the database that it needs for itself. */
+typedef struct DatabaseStatement
+{
+	NodeTag		tag;
+	const char *name;			/* NULL: it needs none */
+	const char *new_name;		/* of a copy, or after RENAME */
+	const char *owner;			/* of a copy; NULL: who makes it */
+	const char *tablespace;		/* SET TABLESPACE: where to */
+	Oid			database;
+} DatabaseStatement;
+
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
+
+/* What this backend bars, until its transaction or this subtransaction ends. */
+static Oid	barred = InvalidOid;
+static SubTransactionId barred_subid = InvalidSubTransactionId;
 
 bool
 database_barred(Oid database)
@@ -37,57 +68,208 @@ database_barred(Oid database)
 	return false;
 }
 
-/* The database that a statement needs for itself; InvalidOid: none. */
-static Oid
-database_wanted_alone(Node *statement)
+/* ---- what PostgreSQL is going to say ---- */
+
+/* The value of an option of a statement; NULL: it has none, or DEFAULT. */
+static const char *
+option_value(List *options, const char *name)
 {
-	const char *name = NULL;
+	const char *value = NULL;
 	ListCell   *cell;
 
-	switch (nodeTag(statement))
+	foreach(cell, options)
 	{
-		case T_DropdbStmt:
-			name = ((DropdbStmt *) statement)->dbname;
-			break;
-		case T_RenameStmt:
-			if (((RenameStmt *) statement)->renameType == OBJECT_DATABASE)
-				name = ((RenameStmt *) statement)->subname;
-			break;
-		case T_AlterDatabaseStmt:
-			foreach(cell, ((AlterDatabaseStmt *) statement)->options)
-			{
-				if (strcmp(((DefElem *) lfirst(cell))->defname, "tablespace") == 0)
-					name = ((AlterDatabaseStmt *) statement)->dbname;
-			}
-			break;
-		case T_CreatedbStmt:
-			name = "template1";
-			foreach(cell, ((CreatedbStmt *) statement)->options)
-			{
-				DefElem    *option = (DefElem *) lfirst(cell);
+		DefElem    *option = (DefElem *) lfirst(cell);
 
-				if (strcmp(option->defname, "template") == 0 && option->arg != NULL)
-					name = defGetString(option);
-			}
-			break;
-		default:
-			break;
+		if (strcmp(option->defname, name) == 0 && option->arg != NULL)
+			value = defGetString(option);
 	}
-	return name != NULL ? get_database_oid(name, true) : InvalidOid;
+	return value;
 }
 
-/* Bar a database, for this backend; InvalidOid: none. */
+/* Whether a statement needs a database for itself; which, and what for. */
+static bool
+read_statement(Node *node, DatabaseStatement *statement)
+{
+	memset(statement, 0, sizeof(*statement));
+	statement->tag = nodeTag(node);
+	switch (statement->tag)
+	{
+		case T_DropdbStmt:
+			statement->name = ((DropdbStmt *) node)->dbname;
+			break;
+		case T_RenameStmt:
+			if (((RenameStmt *) node)->renameType != OBJECT_DATABASE)
+				return false;
+			statement->name = ((RenameStmt *) node)->subname;
+			statement->new_name = ((RenameStmt *) node)->newname;
+			break;
+		case T_AlterDatabaseStmt:
+			statement->tablespace =
+				option_value(((AlterDatabaseStmt *) node)->options, "tablespace");
+			if (statement->tablespace == NULL)
+				return false;
+			statement->name = ((AlterDatabaseStmt *) node)->dbname;
+			break;
+		case T_CreatedbStmt:
+			statement->name = option_value(((CreatedbStmt *) node)->options, "template");
+			if (statement->name == NULL)
+				statement->name = "template1";
+			statement->new_name = ((CreatedbStmt *) node)->dbname;
+			statement->owner = option_value(((CreatedbStmt *) node)->options, "owner");
+			break;
+		default:
+			return false;
+	}
+	statement->database = get_database_oid(statement->name, true);
+	return OidIsValid(statement->database);
+}
+
+/* Whether the current user owns a database, by membership too. */
+static bool
+owns_database(Oid database)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, database, GetUserId());
+#else
+	return pg_database_ownercheck(database, GetUserId());
+#endif
+}
+
+static bool
+may_create_in_tablespace(Oid tablespace)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(TableSpaceRelationId, tablespace, GetUserId(), ACL_CREATE) ==
+		ACLCHECK_OK;
+#else
+	return pg_tablespace_aclcheck(tablespace, GetUserId(), ACL_CREATE) == ACLCHECK_OK;
+#endif
+}
+
+/* Whether the current user may make somebody the owner of what he makes. */
+static bool
+may_give_to(const char *owner)
+{
+	Oid			role = get_role_oid(owner, true);
+
+#if PG_VERSION_NUM >= 160000
+	return OidIsValid(role) && member_can_set_role(GetUserId(), role);
+#else
+	return OidIsValid(role) && is_member_of_role(GetUserId(), role);
+#endif
+}
+
+static bool
+may_create_databases(void)
+{
+	HeapTuple	tuple;
+	bool		may;
+
+	if (superuser())
+		return true;
+	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	may = HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcreatedb;
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return may;
+}
+
+static bool
+is_template(Oid database)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	bool		template = HeapTupleIsValid(tuple) &&
+		((Form_pg_database) GETSTRUCT(tuple))->datistemplate;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return template;
+}
+
+/*
+ * Whether PostgreSQL lets the current user do this to the database, if nobody
+ * is connected to it.
+ */
+static bool
+is_allowed(const DatabaseStatement *statement, bool in_block)
+{
+	Oid			database = statement->database;
+	Oid			tablespace;
+
+	/*
+	 * But for RENAME none may be undone; and none is for who may only read, or
+	 * for recovery.
+	 */
+	if (XactReadOnly || IsInParallelMode() || (in_block && statement->tag != T_RenameStmt))
+		return false;
+	switch (statement->tag)
+	{
+		case T_DropdbStmt:
+			return owns_database(database) && !is_template(database) && database != MyDatabaseId;
+		case T_RenameStmt:
+			return owns_database(database) && may_create_databases() && database != MyDatabaseId &&
+				!OidIsValid(get_database_oid(statement->new_name, true));
+		case T_AlterDatabaseStmt:
+			tablespace = get_tablespace_oid(statement->tablespace, true);
+			return owns_database(database) && database != MyDatabaseId && OidIsValid(tablespace) &&
+				tablespace != GLOBALTABLESPACE_OID && may_create_in_tablespace(tablespace);
+		default:
+			return may_create_databases() && (is_template(database) || owns_database(database)) &&
+				(statement->owner == NULL || may_give_to(statement->owner)) &&
+				!OidIsValid(get_database_oid(statement->new_name, true));
+	}
+}
+
+/* ---- barring ---- */
+
+/*
+ * Bar a database, for this backend; InvalidOid: none, and workers may come
+ * back.
+ */
 static void
 bar(Oid database)
 {
 	int			slot = area_my_slot();
+	bool		before = OidIsValid(barred);
 
+	barred = database;
+	barred_subid = GetCurrentSubTransactionId();
 	if (slot < 0)
 		return;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	gpuann_barred[slot].database = database;
 	gpuann_barred[slot].pid = MyProcPid;
 	LWLockRelease(gpuann_mirror_lock());
+	if (before)
+		launcher_wake();
+}
+
+/* The statement has failed, with an ERROR or because this backend ends. */
+static void
+unbar(int code, Datum arg)
+{
+	bar(InvalidOid);
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (OidIsValid(barred) &&
+		(event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE))
+		bar(InvalidOid);
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
+					  void *arg)
+{
+	if (!OidIsValid(barred) || barred_subid != subid)
+		return;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		bar(InvalidOid);
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+		barred_subid = parent;
 }
 
 /* Ask the workers of a database to leave; true if there are any. */
@@ -133,28 +315,29 @@ gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tre
 					  ParamListInfo parameters, QueryEnvironment *environment, DestReceiver *destination,
 					  QueryCompletion *completion)
 {
-	ProcessUtility_hook_type volatile next = prev_ProcessUtility ? prev_ProcessUtility : standard_ProcessUtility;
-	Oid			database = gpuann_area != NULL ? database_wanted_alone(planned->utilityStmt) : InvalidOid;
+	ProcessUtility_hook_type next =
+		prev_ProcessUtility ? prev_ProcessUtility : standard_ProcessUtility;
+	bool		in_block = IsInTransactionBlock(context == PROCESS_UTILITY_TOPLEVEL);
+	DatabaseStatement statement;
 
-	if (database == InvalidOid)
+	if (gpuann_area == NULL || !read_statement(planned->utilityStmt, &statement) ||
+		!is_allowed(&statement, in_block))
 	{
 		next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
 		return;
 	}
-	bar(database);
-	PG_TRY();
+	PG_ENSURE_ERROR_CLEANUP(unbar, (Datum) 0);
 	{
-		await_leave(database);
+		bar(statement.database);
+		await_leave(statement.database);
 		next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
-		if (IsA(planned->utilityStmt, DropdbStmt))
-			mirrors_forget_database(database);
+		if (statement.tag == T_DropdbStmt)
+			mirrors_forget_database(statement.database);
 	}
-	PG_FINALLY();
-	{
+	PG_END_ENSURE_ERROR_CLEANUP(unbar, (Datum) 0);
+	/* What a transaction has renamed nobody can connect to until it ends. */
+	if (!in_block)
 		bar(InvalidOid);
-		launcher_wake();
-	}
-	PG_END_TRY();
 }
 
 void
@@ -162,4 +345,6 @@ dbhook_init(void)
 {
 	prev_ProcessUtility = ProcessUtility_hook;
 	ProcessUtility_hook = gpuann_ProcessUtility;
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
 }

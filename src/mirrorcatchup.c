@@ -70,15 +70,6 @@ read_entries(const MirrorSlice *slice, const ListBounds *bounds, Entry **entries
 	return (int) count;
 }
 
-/* Tell with an operation how far the mirror is when that is done. */
-static void
-add_position(const MirrorSlice *slice, LaneRequest *request, uint64 position)
-{
-	request->has_position = 1;
-	request->position = position;
-	atomic_store(&slice->track->position_sent, Max(atomic_load(&slice->track->position_sent), position));
-}
-
 /* Have an operation done that tells the position too, unless it is NO_POSITION: most often one row has come, and each operation has processes wait for each other. */
 static SliceEnding
 call_with_position(MirrorSlice *slice, LaneRequest *request, uint64 position)
@@ -86,7 +77,12 @@ call_with_position(MirrorSlice *slice, LaneRequest *request, uint64 position)
 	SliceEnding ending;
 
 	if (position != NO_POSITION)
-		add_position(slice, request, position);
+	{
+		request->has_position = 1;
+		request->position = position;
+		if (!slice_note_sent(slice, 0, position))
+			return SLICE_LOST;
+	}
 	ending = slice_call(slice);
 	if (ending == SLICE_IDLE && position != NO_POSITION)
 		slice->progress->position = position;
@@ -163,7 +159,8 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	request->first_slot = entries[0].slot;
 	request->count = count;
 	request->has_dead = 1;
-	atomic_store(&slice->track->rows_sent, Max(atomic_load(&slice->track->rows_sent), end));
+	if (!slice_note_sent(slice, end, 0))
+		return SLICE_LOST;
 	ending = call_with_position(slice, request, position);
 	if (ending == SLICE_IDLE)
 		slice->progress->rows = end;
@@ -189,6 +186,7 @@ send_entries(MirrorSlice *slice, const ListBounds *bounds)
 
 	if (count < 0)
 		return SLICE_RELOAD;
+	FAULT_POINT("worker-entries");
 	position = slice->progress->position + (uint64) count;
 	for (; known < count && entries[known].slot < slice->progress->rows; known++)
 		living |= entries[known].live;
@@ -237,19 +235,15 @@ reach_target(MirrorSlice *slice, const MetaPage *meta)
 {
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending = load_seeds(slice, meta);
-	uint32		left;
 
 	if (ending != SLICE_IDLE)
 		return ending;
 	FAULT_POINT("worker-target");
-	/* Whoever gives the mirror up clears its progress, at any moment: what is counted down is read once. */
-	left = *(volatile uint32 *) &progress->scan_ntargets;
-	if (left == 0)
-		return SLICE_LOST;
 	progress->change_seq = Max(progress->change_seq, progress->scan_targets[0].change_seq);
-	atomic_store(&slice->track->changes_sent, progress->change_seq);
-	progress->scan_ntargets = left - 1;
-	memmove(progress->scan_targets, progress->scan_targets + 1, (left - 1) * sizeof(ScanTarget));
+	slice_note_changes(slice, progress->change_seq);
+	progress->scan_ntargets--;
+	memmove(progress->scan_targets, progress->scan_targets + 1,
+			progress->scan_ntargets * sizeof(ScanTarget));
 	return SLICE_IDLE;
 }
 
@@ -351,9 +345,10 @@ become_ready(MirrorSlice *slice)
 	AreaMirror *mirror = mirror_area(slice->entry);
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (atomic_load(&mirror->generation) == slice->generation)
+	if (mirror_is_generation(slice->entry, slice->generation))
 	{
 		progress->phase = PHASE_SERVING;
+		slice->track->progress = *progress;
 		slice->track->failures = 0;
 		atomic_store(&slice->track->changes_sent, progress->change_seq);
 		atomic_store(&mirror->state, MIRROR_READY);

@@ -93,8 +93,8 @@ make_entry(MirrorSlice *slice, BuiltFile *file)
 	{
 		slice->track = mirror_track(slice->entry);
 		slice->track->builder = MyProcPid;
-		slice->progress = &slice->track->progress;
 		slice->identity = atomic_load(&slice->track->identity);
+		slice->generation = atomic_load(&mirror_area(slice->entry)->generation);
 		file->entry = slice->entry;
 		file->identity = slice->identity;
 	}
@@ -143,8 +143,8 @@ go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress)
 	while (ending == SLICE_IDLE || ending == SLICE_MORE)
 	{
 		CHECK_FOR_INTERRUPTS();
-		/* The table's progress is shared: if the mirror was given up by others, it is not ours any more. */
-		if (atomic_load(&mirror_area(slice->entry)->generation) != slice->generation)
+		if (!mirror_is_generation(slice->entry, slice->generation) ||
+			(slice->progress->phase == PHASE_SERVING && !progress_publish(slice->entry)))
 			return slice_failed(slice, ENGINE_NOT_FOUND, "the server has stopped, or the mirror was evicted");
 		if (slice->progress->phase == PHASE_SERVING)
 			return SLICE_IDLE;

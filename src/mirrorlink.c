@@ -14,6 +14,7 @@
 #include "gpuann.h"
 
 #include "area.h"
+#include "faults.h"
 #include "linkwrite.h"
 #include "worker.h"
 
@@ -50,7 +51,6 @@ typedef struct ChangedRow
 typedef struct LinkWork
 {
 	int			entry;			/* -1: no pass is under way */
-	uint32		identity;
 	uint32		generation;
 	MemoryContext memory;
 	int			lane;
@@ -92,7 +92,7 @@ link_outlived(void)
 	uint32		epoch;
 
 	return work.entry >= 0 &&
-		(!area_server_ready(&epoch) || atomic_load(&mirror_area(work.entry)->generation) != work.generation);
+		(!area_server_ready(&epoch) || !mirror_is_generation(work.entry, work.generation));
 }
 
 bool
@@ -128,8 +128,7 @@ link_abandon(void)
 	if (work.linked_any || work.in_flight)
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-		if (mirror_is_still(work.entry, work.identity) &&
-			atomic_load(&mirror_area(work.entry)->generation) == work.generation)
+		if (mirror_is_generation(work.entry, work.generation))
 			(void) mirror_invalidate(work.entry, MIRROR_WANTED);
 		LWLockRelease(gpuann_mirror_lock());
 	}
@@ -267,7 +266,6 @@ link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds
 		return;
 	/* From here on an error finds the pass, and lets go of the lock. */
 	work.entry = slice->entry;
-	work.identity = slice->identity;
 	work.generation = slice->generation;
 	read_meta(slice->index, &now);
 	work.lane = lane_claim();
@@ -326,7 +324,7 @@ static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 {
 	LaneRequest *request = lane_prepare(work.lane, LANE_LINK_FETCH, (uint32) slice->entry, slice->generation);
-	uint32		rows = atomic_load(&slice->track->rows_sent);
+	uint32		rows = slice->progress->rows;
 	LinkPart	part;
 	const char *text;
 	EngineStatus status;
@@ -385,6 +383,7 @@ take_piece(MirrorSlice *slice)
 	work.linked_any = true;
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
+	FAULT_POINT("worker-piece");
 	wanted = *(volatile uint32_t *) &shared_lane((uint32) work.lane)->out_count;
 	if (wanted > slice->progress->rows)
 		return slice_failed(slice, ENGINE_INVALID, "the server changed more rows than there are");
@@ -518,7 +517,7 @@ end_writing(MirrorSlice *slice)
 	if (!work.whole || work.missing.count == 0)
 	{
 		slice->progress->change_seq = meta.change_seq;
-		atomic_store(&slice->track->changes_sent, meta.change_seq);
+		slice_note_changes(slice, meta.change_seq);
 	}
 	list_trim(slice->index, slice->format, trimmable);
 	if (work.whole && work.missing.count > 0)

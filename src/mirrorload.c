@@ -211,14 +211,13 @@ send_rows(MirrorSlice *slice)
 
 	if (versions == NULL || dead == NULL || vectors == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a lane");
-	if (count == 0)
-		return SLICE_LOST;		/* whoever gave the mirror up has cleared its progress just now */
 	memset(dead, 0, dead_bytes);
 	read_rows(slice, first, count, versions, dead, vectors);
 	request->first_slot = first;
 	request->count = count;
 	request->has_dead = 1;
-	atomic_store(&slice->track->rows_sent, Max(atomic_load(&slice->track->rows_sent), first + count));
+	if (!slice_note_sent(slice, first + count, 0))
+		return SLICE_LOST;
 
 	ending = slice_call(slice);
 	if (ending == SLICE_IDLE)
@@ -301,11 +300,13 @@ load_claim(MirrorSlice *slice)
 
 	/* Under the lock: a server that is ready here has the launcher's sweep, which takes the lock, still before it. */
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	ready = area_server_ready(&epoch) && mirror_is_still(slice->entry, slice->identity);
+	ready = area_server_ready(&epoch) && mirror_is_generation(slice->entry, slice->generation);
 	if (ready)
 	{
 		atomic_store(&mirror->changed, 0);
 		slice->generation = mirror_invalidate(slice->entry, MIRROR_LOADING);
+		slice->host_rows = slice->track->host_rows;
+		progress_begin(slice);
 		atomic_store(&mirror->epoch, epoch);
 	}
 	LWLockRelease(gpuann_mirror_lock());
@@ -329,7 +330,7 @@ load_create(MirrorSlice *slice, uint32 rows)
 	request->spec.method = (SearchMethod) format->method;
 	request->spec.degree = format->degree;
 	request->spec.capacity = mirror_capacity(rows);
-	request->spec.residency = slice->track->host_rows ? RESIDENCY_COMPRESSED : RESIDENCY_FULL;
+	request->spec.residency = slice->host_rows ? RESIDENCY_COMPRESSED : RESIDENCY_FULL;
 	request->spec.placement = PLACEMENT_SINGLE;
 	request->spec.device = -1;
 	return slice_call(slice);

@@ -21,6 +21,7 @@ typedef struct Victim
 {
 	int			entry;			/* -1: none */
 	uint32		generation;		/* of its mirror */
+	Oid			index;
 	uint64		bytes;
 } Victim;
 
@@ -48,7 +49,7 @@ database_bytes(Oid database, int but)
 static Victim
 take_victim(Oid database, int but, int64 before)
 {
-	Victim		victim = {-1, 0, 0};
+	Victim		victim = {.entry = -1};
 	int64		oldest = before;
 
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
@@ -69,6 +70,7 @@ take_victim(Oid database, int but, int64 before)
 
 		victim.generation = atomic_load(&mirror->generation);
 		victim.bytes = atomic_load(&mirror->bytes);
+		victim.index = mirror_track(victim.entry)->key.index;
 		mirror_evict(victim.entry);
 	}
 	return victim;
@@ -106,7 +108,7 @@ room_make(const MirrorSlice *slice)
 		return false;
 	ereport(DEBUG1,
 			(errmsg("the mirror of gpuann index %u, " UINT64_FORMAT " kB, makes way for that of index %u",
-					mirror_track(victim.entry)->key.index, victim.bytes >> 10, slice->key.index)));
+					victim.index, victim.bytes >> 10, slice->key.index)));
 	drop_now(slice, &victim);
 	return true;
 }
@@ -120,7 +122,7 @@ room_in_host_memory(const MirrorSlice *slice)
 		return false;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	/* if that did not suffice, the next try is for the device again */
-	if (mirror_is_still(slice->entry, slice->identity))
+	if (mirror_is_generation(slice->entry, slice->generation))
 		slice->track->host_rows = first = !slice->track->host_rows;
 	LWLockRelease(gpuann_mirror_lock());
 	if (first)
@@ -139,7 +141,7 @@ room_from_before(const MirrorSlice *slice)
 	{
 		MirrorTrack *track = mirror_track((int) i);
 		AreaMirror *mirror = mirror_area((int) i);
-		Victim		victim = {-1, 0, 0};
+		Victim		victim = {.entry = -1};
 
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		if (track->in_use && (int) i != slice->entry && track->key.index == slice->key.index &&

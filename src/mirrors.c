@@ -283,23 +283,17 @@ mirror_evict(int entry)
 }
 
 void
-mirror_refuse(int entry, uint32 identity, const char *reason)
+mirror_refuse(int entry, const char *reason)
 {
 	MirrorTrack *track = mirror_track(entry);
 	AreaMirror *mirror = mirror_area(entry);
-	int64		delay;
+	int64		delay = (int64) REFUSED_RETRY_MS << Min(track->failures, 10);
 
-	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (mirror_is_still(entry, identity))
-	{
-		delay = Min((int64) REFUSED_RETRY_MS << Min(track->failures, 10), REFUSED_RETRY_MOST_MS);
-		track->failures++;
-		strlcpy(mirror->reason, reason, sizeof(mirror->reason));
-		atomic_store(&mirror->retry_at_ms, monotonic_ms() + delay);
-		atomic_store(&mirror->wanted, 0);
-		(void) mirror_invalidate(entry, MIRROR_REFUSED);
-	}
-	LWLockRelease(gpuann_mirror_lock());
+	track->failures++;
+	strlcpy(mirror->reason, reason, sizeof(mirror->reason));
+	atomic_store(&mirror->retry_at_ms, monotonic_ms() + Min(delay, REFUSED_RETRY_MOST_MS));
+	atomic_store(&mirror->wanted, 0);
+	(void) mirror_invalidate(entry, MIRROR_REFUSED);
 }
 
 bool

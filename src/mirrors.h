@@ -1,12 +1,16 @@
 /*
  * mirrors.h
- *		The mirror table: which indexes have, want or had a mirror, and who looks after them.
+ *		The mirror table: which indexes have, want or had a mirror, and who
+ *		looks after them.
  *
- * The table has two halves. AreaMirror (protocol.h) stands in the shared area, where the server sees it and could overwrite it;
- * MirrorTrack stands in PostgreSQL's own shared memory and holds what must be true. Launcher and workers find each other here too.
+ * The table has two halves. AreaMirror (protocol.h) stands in the shared area,
+ * where the server sees it and could overwrite it; MirrorTrack stands in
+ * PostgreSQL's own shared memory and holds what must be true. Launcher and
+ * workers find each other here too.
  *
- * gpuann_mirror_lock() protects in_use, key, worker and builder of every track, the worker slots, and the barred databases. The
- * progress of a track is its worker's, or its builder's, until somebody gives the mirror up, who clears it, whatever they are at.
+ * gpuann_mirror_lock() protects the tracks, the worker slots, and the barred
+ * databases; which field is written by whom, and what may be read without the
+ * lock, is in README-server.md (Who writes what).
  */
 #ifndef GPUANN_MIRRORS_H
 #define GPUANN_MIRRORS_H
@@ -66,28 +70,28 @@ typedef struct MirrorTrack
 	_Atomic uint32_t identity;	/* advanced, before the generation, when the entry changes its index */
 	bool		in_use;
 	MirrorKey	key;
-	int			worker;			/* worker slot, or -1 */
+	_Atomic int worker;			/* worker slot, or -1 */
 	pid_t		builder;		/* whose transaction has made the index's file and is not over; 0: none. Workers leave it alone */
 	int			failures;		/* in a row: stretches the time to the next try */
 	bool		host_rows;		/* it did not fit: loaded next, it may have vectors in host memory */
 	int			crashes;		/* of servers that were at work on it */
 	int64		crashed_ms;		/* the last of them */
-	int64		looked_ms;		/* when a worker last looked at the index */
+	_Atomic int64_t looked_ms;	/* when a worker last looked at the index */
 	_Atomic uint64_t position_sent; /* no honest answer covers more, */
 	_Atomic uint32_t rows_sent; /* or names slots from here on */
 	_Atomic uint64_t link_wanted;	/* somebody waits for the list to be linked up to here; 0: nobody, or the linker has taken it on */
 	_Atomic uint64_t changes_sent;	/* nor what changes of pages up to this did away with; 0: nothing is known */
-	MirrorProgress progress;
+	MirrorProgress progress;	/* as published: its owner has a copy of his own */
 } MirrorTrack;
 
 typedef struct WorkerSlot
 {
 	bool		in_use;			/* from before its start to its end */
 	bool		connected;
-	bool		leave;			/* asked to: the database is to be dropped, moved or copied */
+	_Atomic bool leave;			/* asked to: the database is to be dropped, moved or copied */
 	Oid			database;
 	pid_t		pid;
-	Latch	   *latch;
+	Latch	   *_Atomic latch;
 	int64		started_ms;
 } WorkerSlot;
 
@@ -110,8 +114,8 @@ typedef struct MirrorControl
 	_Atomic uint32_t table_version; /* advanced when entries come, go, or become wanted */
 	_Atomic uint32_t databases_waiting; /* databases that want a worker and have none */
 	bool		restored;		/* what the cluster before this one left */
-	uint32		high_water;		/* entries from here on were never used */
-	Latch	   *launcher_latch;
+	_Atomic uint32_t high_water;	/* entries from here on were never used */
+	Latch	   *_Atomic launcher_latch;
 	FallbackLog fallbacks[FALLBACK_REASONS];
 	WorkerSlot	workers[GPUANN_MAX_WORKERS];
 	MirrorTrack tracks[AREA_MIRRORS];
@@ -156,6 +160,17 @@ mirror_area(int entry)
 	return shared_mirror((uint32) entry);
 }
 
+/*
+ * Whether an entry's mirror is still the one that had this generation: an entry
+ * that changes its index, or loses its mirror, gets another. While the lock is
+ * held, for share too, that stays so.
+ */
+static inline bool
+mirror_is_generation(int entry, uint32 generation)
+{
+	return atomic_load(&mirror_area(entry)->generation) == generation;
+}
+
 /* The entry of this relation file, or -1. The nonce is the caller's to compare. The lock is held. */
 extern int	mirror_find(const MirrorKey *key);
 
@@ -180,8 +195,11 @@ extern uint32 mirror_invalidate(int entry, MirrorState next);
 /* Give up a mirror; the next scan that asks gets it back. The lock is held exclusively. */
 extern void mirror_evict(int entry);
 
-/* Refuse an entry, if it still has this identity, for a while; the more often in a row the longer. Takes the lock. */
-extern void mirror_refuse(int entry, uint32 identity, const char *reason);
+/*
+ * Refuse an entry for a while; the more often in a row the longer. The lock is
+ * held exclusively.
+ */
+extern void mirror_refuse(int entry, const char *reason);
 
 /* Whether an index is kept away from the server because of crashes. */
 extern bool mirror_quarantined(int entry);

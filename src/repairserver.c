@@ -59,7 +59,8 @@ failed(RepairServer *server)
 static bool
 is_still_there(const RepairServer *server)
 {
-	return client_worker_serves(server->index) && atomic_load(&mirror_area(server->mirror.entry)->generation) == server->mirror.generation;
+	return client_worker_serves(server->index) &&
+		mirror_is_generation(server->mirror.entry, server->mirror.generation);
 }
 
 /* Wait until the mirror has what pages had at a change sequence. */
@@ -241,8 +242,7 @@ static void
 forget_mirror(RepairServer *server)
 {
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (mirror_is_still(server->mirror.entry, server->mirror.identity) &&
-		atomic_load(&mirror_area(server->mirror.entry)->generation) == server->mirror.generation)
+	if (mirror_is_generation(server->mirror.entry, server->mirror.generation))
 		(void) mirror_invalidate(server->mirror.entry, MIRROR_WANTED);
 	LWLockRelease(gpuann_mirror_lock());
 	mirror_wake(server->mirror.entry);

@@ -58,15 +58,29 @@ check_server(Relation index)
 				 errmsg("%s does not run: %s", SERVER_PROGRAM, area_last_error())));
 }
 
+/* The state of an entry, and why it is refused if it is. */
+static uint32
+state_and_reason(AreaMirror *mirror, char *reason, Size size)
+{
+	uint32		state;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	state = atomic_load(&mirror->state);
+	area_copy_text(reason, size, mirror->reason, sizeof(mirror->reason));
+	LWLockRelease(gpuann_mirror_lock());
+	return state;
+}
+
 /* Wait until the mirror answers, or is refused. */
 static void
 await_ready(Relation index, MirrorRef ref)
 {
 	AreaMirror *mirror = mirror_area(ref.entry);
+	char		reason[sizeof(mirror->reason)];
 
 	for (;;)
 	{
-		uint32		state = atomic_load(&mirror->state);
+		uint32		state = state_and_reason(mirror, reason, sizeof(reason));
 
 		CHECK_FOR_INTERRUPTS();
 		if (atomic_load(&mirror_track(ref.entry)->identity) != ref.identity)
@@ -82,7 +96,7 @@ await_ready(Relation index, MirrorRef ref)
 		if (state == MIRROR_REFUSED)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-					 errmsg("index \"%s\" was not mirrored: %s", RelationGetRelationName(index), mirror->reason)));
+					 errmsg("index \"%s\" was not mirrored: %s", RelationGetRelationName(index), reason)));
 		check_server(index);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, area_wait_event(AREA_WAIT_MIRROR));
 		ResetLatch(MyLatch);

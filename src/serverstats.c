@@ -254,10 +254,14 @@ put_mirror(Row *row, int entry, const MirrorKey *key)
 {
 	AreaMirror *mirror = mirror_area(entry);
 	uint64		position = atomic_load(&mirror->position);
-	bool		ready = atomic_load(&mirror->state) == MIRROR_READY;
-	uint64		changes = mirror_track(entry)->progress.change_seq;
+	bool		ready;
+	uint64		changes;
 	MirrorLag	lag = {-1, -1};
 
+	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	ready = atomic_load(&mirror->state) == MIRROR_READY;
+	changes = mirror_track(entry)->progress.change_seq;
+	LWLockRelease(gpuann_mirror_lock());
 	if (ready)
 		lag = mirror_lag(key, position, changes);
 	put_counter(row, &mirror->rows);

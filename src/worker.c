@@ -50,6 +50,13 @@
 #define IDLE_MS			300000
 #define EMPTY_MS		5000	/* where there is no mirror */
 
+/*
+ * To connect takes a lock on the database, which an ALTER DATABASE may hold
+ * until it commits. A worker waits so long for it: other databases may need
+ * the worker's slot.
+ */
+#define CONNECT_LOCK_MS	"5000"
+
 typedef struct Worker
 {
 	int			number;			/* of its slot */
@@ -60,6 +67,7 @@ typedef struct Worker
 	int			count;
 	int64		started_ms;
 	int64		busy_ms;		/* when there last was something to do */
+	bool		idle;			/* it leaves because there is no work */
 	int			current;		/* the entry a slice is at work on, or -1 */
 	int64		invalidated_ms;
 	MemoryContext memory;		/* reset with each slice */
@@ -82,20 +90,24 @@ release_entries(bool refuse)
 	{
 		MirrorTrack *track = mirror_track((int) i);
 		bool		ours;
-		uint32		identity;
 
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		ours = track->in_use && track->key.database == me.slot->database && track->builder == 0 &&
 			atomic_load(&mirror_area((int) i)->state) != MIRROR_STATISTICS;
-		identity = atomic_load(&track->identity);
 		if (track->in_use && track->worker == me.number)
 		{
+			/*
+			 * A worker that was asked to leave may leave work undone: the
+			 * launcher starts another.
+			 */
+			if (!me.idle)
+				atomic_store(&mirror_area((int) i)->changed, 1);
 			track->worker = -1;
 			atomic_store(&mirror_area((int) i)->worker, 0);
 		}
-		LWLockRelease(gpuann_mirror_lock());
 		if (ours && refuse)
-			mirror_refuse((int) i, identity, "no mirror worker could connect to the database");
+			mirror_refuse((int) i, "no mirror worker could connect to the database");
+		LWLockRelease(gpuann_mirror_lock());
 	}
 }
 
@@ -109,10 +121,12 @@ worker_exit(int code, Datum arg)
 	if (me.current >= 0 && lane_in_flight())
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-		if (mirror_track(me.current)->in_use && mirror_track(me.current)->worker == me.number)
+		if (mirror_track(me.current)->worker == me.number && progress_known(me.current) != NULL)
 			(void) mirror_invalidate(me.current, MIRROR_WANTED);
 		LWLockRelease(gpuann_mirror_lock());
 	}
+	else if (me.current >= 0)
+		(void) progress_publish(me.current);
 	area_leave();
 	release_entries(!me.slot->connected && !me.slot->leave);
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
@@ -141,6 +155,7 @@ refresh_entries(void)
 			continue;
 		track->worker = me.number;
 		atomic_store(&mirror_area((int) i)->worker, MyProcPid);
+		progress_adopt((int) i);
 		me.entries[me.count++] = (int) i;
 	}
 	LWLockRelease(gpuann_mirror_lock());
@@ -283,18 +298,38 @@ open_index(MirrorSlice *slice)
 }
 
 /*
- * Whether an index that is not valid is on its way to be: its table is locked as for CREATE INDEX CONCURRENTLY. What a failed one left is
- * of no use to anybody.
+ * Whether an index that is not valid is on its way to be: its table is locked
+ * as for CREATE INDEX CONCURRENTLY. What a failed one left is of no use to
+ * anybody. This is seen from the locks that are held: one of our own, tried for
+ * a moment, would have a user's statement wait or fail.
  */
 static bool
 becomes_valid(Relation index)
 {
 	Oid			table = index->rd_index->indrelid;
+	LOCKMASK	conflicting = 0;
+	LockData   *locks;
+	LOCKTAG		tag;
+	int			holders;
+	bool		held = false;
 
-	if (!ConditionalLockRelationOid(table, ShareUpdateExclusiveLock))
+	for (LOCKMODE mode = ShareUpdateExclusiveLock; mode <= AccessExclusiveLock; mode++)
+		conflicting |= LOCKBIT_ON(mode);
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, table);
+	FAULT_POINT("worker-valid");
+	pfree(GetLockConflicts(&tag, ShareUpdateExclusiveLock, &holders));
+	if (holders > 0)
 		return true;
-	UnlockRelationOid(table, ShareUpdateExclusiveLock);
-	return false;
+
+	/*
+	 * Between its transactions the command holds its lock for the session, and
+	 * shows in the table of all locks only.
+	 */
+	locks = GetLockStatusData();
+	for (int i = 0; i < locks->nelements && !held; i++)
+		held = memcmp(&locks->locks[i].locktag, &tag, sizeof(tag)) == 0 &&
+			(locks->locks[i].holdMask & conflicting) != 0;
+	return held;
 }
 
 /* Whether an index is to have a mirror. */
@@ -315,6 +350,8 @@ work_on(MirrorSlice *slice)
 
 	if (slice->no_gpu)
 		return pending_link(slice);
+	if (!mirror_is_generation(slice->entry, slice->generation))
+		return SLICE_LOST;		/* given up since the slice began */
 	if (state == MIRROR_WANTED || state == MIRROR_REFUSED)
 	{
 		if (!load_claim(slice))
@@ -431,29 +468,55 @@ run_slice_safely(MirrorSlice *slice)
 	return ending;
 }
 
-/* Go on with a mirror in another state, if the entry is still this index's. */
+/*
+ * Go on with a mirror in another state. Not if somebody has given it up since
+ * the slice began: what the slice found was of the one before, and the entry's
+ * state is that of the next.
+ */
 static void
 invalidate(const MirrorSlice *slice, MirrorState next)
 {
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	if (mirror_is_still(slice->entry, slice->identity))
-		(void) mirror_invalidate(slice->entry, next);
+	if (mirror_is_generation(slice->entry, slice->generation))
+	{
+		if (next == MIRROR_STATISTICS)
+		{
+			slice->track->worker = -1;
+			atomic_store(&mirror_area(slice->entry)->worker, 0);
+		}
+		if (next == MIRROR_EMPTY)
+			mirror_forget(slice->entry);
+		else
+			(void) mirror_invalidate(slice->entry, next);
+	}
 	LWLockRelease(gpuann_mirror_lock());
 }
 
-/* A mirror failed: a server that has just come or gone may be why, so try again before it is refused for a while. */
+/*
+ * A mirror failed: a server that has just come or gone may be why, so try again
+ * before it is refused for a while. The same holds of one given up.
+ */
 static void
 give_up(const MirrorSlice *slice)
 {
-	if (slice->no_memory || slice->over_quota || slice->track->failures >= QUICK_TRIES)
+	bool		again = false;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(slice->entry, slice->generation))
 	{
-		mirror_refuse(slice->entry, slice->identity, slice->reason);
-		return;
+		again = !slice->no_memory && !slice->over_quota && slice->track->failures < QUICK_TRIES;
+		if (again)
+		{
+			slice->track->failures++;
+			(void) mirror_invalidate(slice->entry, MIRROR_WANTED);
+		}
+		else
+			mirror_refuse(slice->entry, slice->reason);
 	}
-	slice->track->failures++;
-	ereport(LOG,
-			(errmsg("loading the mirror of gpuann index %u again: %s", slice->key.index, slice->reason)));
-	invalidate(slice, MIRROR_WANTED);
+	LWLockRelease(gpuann_mirror_lock());
+	if (again)
+		ereport(LOG,
+				(errmsg("loading the mirror of gpuann index %u again: %s", slice->key.index, slice->reason)));
 }
 
 /* Draw the consequence of how a slice ended. */
@@ -468,24 +531,17 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 	switch (ending)
 	{
 		case SLICE_GONE:
+			invalidate(slice, MIRROR_EMPTY);
+			break;
 		case SLICE_UNWANTED:
+			invalidate(slice, MIRROR_STATISTICS);
+			break;
 		case SLICE_RELOAD:
-			LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-			if (mirror_is_still(slice->entry, slice->identity))
-			{
-				if (ending == SLICE_UNWANTED)
-				{
-					slice->track->worker = -1;
-					atomic_store(&mirror_area(slice->entry)->worker, 0);
-				}
-				if (ending == SLICE_GONE)
-					mirror_forget(slice->entry);
-				else
-					(void) mirror_invalidate(slice->entry, ending == SLICE_RELOAD ? MIRROR_WANTED : MIRROR_STATISTICS);
-			}
-			LWLockRelease(gpuann_mirror_lock());
+			invalidate(slice, MIRROR_WANTED);
 			break;
 		case SLICE_REFUSED:
+			if (!mirror_is_generation(slice->entry, slice->generation))
+				break;
 			if ((slice->no_memory || slice->over_quota) && (room_make(slice) || room_in_host_memory(slice)))
 				invalidate(slice, MIRROR_WANTED);
 			else
@@ -493,8 +549,7 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 			break;
 		case SLICE_LOST:
 			/* If it was the server, the launcher says so; if the server lost only this mirror, we do; others may have let it go. */
-			if (area_server_ready(&epoch) && epoch == slice->epoch &&
-				atomic_load(&mirror_area(slice->entry)->generation) == slice->generation)
+			if (area_server_ready(&epoch) && epoch == slice->epoch)
 				give_up(slice);
 			break;
 		default:
@@ -507,11 +562,8 @@ conclude(MirrorSlice *slice, SliceEnding ending)
  * anything: a mirror in use is looked at after every bit of replay, others now and then, and without replay none.
  */
 static bool
-time_to_look(int entry, int64 now, int *wait_ms)
+time_to_look(int entry, const MirrorProgress *progress, int64 now, int *wait_ms)
 {
-	MirrorTrack *track = mirror_track(entry);
-	const MirrorProgress *progress = &track->progress;
-
 	*wait_ms = (int) Max(Min(progress->look_at_ms - now, REST_MS), 1);
 	if (now < progress->look_at_ms)
 		return false;
@@ -520,7 +572,8 @@ time_to_look(int entry, int64 now, int *wait_ms)
 	*wait_ms = STANDBY_POLL_MS;
 	if (progress->replayed == GetXLogReplayRecPtr(NULL))
 		return false;
-	return now - atomic_load(&mirror_area(entry)->last_used_ms) < STANDBY_USED_MS || now - track->looked_ms >= REST_MS;
+	return now - atomic_load(&mirror_area(entry)->last_used_ms) < STANDBY_USED_MS ||
+		now - mirror_track(entry)->looked_ms >= REST_MS;
 }
 
 /* Whether a mirror has to be looked at now; if not, *wait_ms says when. */
@@ -528,7 +581,7 @@ static bool
 needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 {
 	AreaMirror *mirror = mirror_area(entry);
-	const MirrorProgress *progress = &mirror_track(entry)->progress;
+	const MirrorProgress *progress = progress_known(entry);
 	uint32		state = atomic_load(&mirror->state);
 
 	*wait_ms = REST_MS;
@@ -545,16 +598,18 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		return false;
 	}
 	/* The flag stays up meanwhile, so that who inserts need not wake us. */
-	if (progress->pace >= CROWD_PACE && state == MIRROR_READY && now < progress->look_at_ms && now - mirror_track(entry)->looked_ms < CROWD_MS &&
+	if (progress != NULL && progress->pace >= CROWD_PACE && state == MIRROR_READY &&
+		now < progress->look_at_ms && now - mirror_track(entry)->looked_ms < CROWD_MS &&
 		(!link_active(entry) || link_rests(entry)))
 	{
 		*wait_ms = CROWD_MS;
 		return false;
 	}
 	/* The flag goes down before pages are read, by whatever look: who finds it up does not wake us. */
-	if (atomic_exchange(&mirror->changed, 0) != 0 || state == MIRROR_LOADING || link_active(entry))
+	if (atomic_exchange(&mirror->changed, 0) != 0 || state == MIRROR_LOADING ||
+		link_active(entry) || progress == NULL)
 		return true;
-	return time_to_look(entry, now, wait_ms);
+	return time_to_look(entry, progress, now, wait_ms);
 }
 
 /* What a slice's ending means for the next one; returns the milliseconds after which to come again. */
@@ -581,9 +636,8 @@ plan_next(MirrorSlice *slice, SliceEnding ending)
 static int
 serve(int entry)
 {
-	MirrorTrack *track = mirror_track(entry);
 	int64		now = monotonic_ms();
-	MirrorProgress before = track->progress;
+	MirrorProgress before;
 	MirrorSlice slice;
 	SliceEnding ending;
 	int			wait_ms;
@@ -600,24 +654,21 @@ serve(int entry)
 		return LOCKED_MS;
 
 	slice.entry = entry;
-	slice.generation = atomic_load(&mirror_area(entry)->generation);
-	slice.identity = atomic_load(&track->identity);
-	slice.key = track->key;
-	slice.track = track;
-	slice.progress = &track->progress;
 	slice.lane = me.lane;
 	slice.primary = slice.may_link = !RecoveryInProgress();
-	if (track->worker != me.number || atomic_load(&track->identity) != slice.identity || slice.key.database != MyDatabaseId)
+	if (!progress_take(&slice, me.number))
 		return LOCKED_MS;		/* it has just become another index's entry */
-	track->looked_ms = now;
-	slice.sums = node_sums(entry, slice.generation, track->progress.rows);
+	before = *slice.progress;
+	slice.track->looked_ms = now;
+	slice.sums = node_sums(entry, slice.generation, before.rows);
 	ending = run_slice_safely(&slice);
 	if (ending != SLICE_IDLE && ending != SLICE_MORE)
 		node_sums_forget_all(entry);
-	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != track->progress.position ||
-		before.change_seq != track->progress.change_seq || link_active(entry))
+	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != slice.progress->position ||
+		before.change_seq != slice.progress->change_seq || link_active(entry))
 		me.busy_ms = now;
 	wait_ms = slice.no_gpu && ending == SLICE_IDLE ? REST_MS : plan_next(&slice, ending);
+	(void) progress_publish(entry);
 	conclude(&slice, ending);
 	return wait_ms;
 }
@@ -641,17 +692,16 @@ static bool
 time_to_leave(int64 now)
 {
 	bool		others = atomic_load(&gpuann_control->databases_waiting) > 0;
+	int64		idle_ms = now - me.busy_ms;
 
 	if (me.slot->leave)
 		return true;
 	if (link_active(-1))
 		return false;
-	if (now - me.busy_ms >= EMPTY_MS && !anything_resident())
-		return true;
-	if (others && (now - me.busy_ms >= IDLE_TURN_MS || now - me.started_ms >= TURN_MS))
-		return true;
 	/* A standby's mirrors are only current while somebody polls. */
-	return now - me.busy_ms >= IDLE_MS;
+	me.idle = (idle_ms >= EMPTY_MS && !anything_resident()) ||
+		(others && idle_ms >= IDLE_TURN_MS) || idle_ms >= IDLE_MS;
+	return me.idle || (others && now - me.started_ms >= TURN_MS);
 }
 
 /* Take note of catalog changes even if nothing else is to do. */
@@ -686,6 +736,7 @@ worker_start(int number)
 	if (me.slot->leave)
 		proc_exit(0);
 
+	SetConfigOption("lock_timeout", CONNECT_LOCK_MS, PGC_SUSET, PGC_S_OVERRIDE);
 	BackgroundWorkerInitializeConnectionByOid(me.slot->database, InvalidOid, 0);
 	me.slot->connected = true;
 	me.memory = AllocSetContextCreate(TopMemoryContext, "gpuann mirror slice", ALLOCSET_DEFAULT_SIZES);

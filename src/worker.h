@@ -1,10 +1,13 @@
 /*
  * worker.h
- *		A mirror worker's parts: worker.c decides what is next, mirrorload.c loads, mirrorcatchup.c follows the pages,
- *		mirrorlink.c links; workerlink.c links where no GPU is usable.
+ *		A mirror worker's parts: worker.c decides what is next, mirrorload.c
+ *		loads, mirrorcatchup.c follows the pages, mirrorlink.c links;
+ *		workerlink.c links where no GPU is usable.
  *
- * A worker works in slices: open the index in a transaction, go on for at most SLICE_US, end the transaction. What a slice leaves
- * to do stands in the mirror's progress, so another worker can take over.
+ * A worker works in slices: open the index in a transaction, go on for at most
+ * SLICE_US, end the transaction. What a slice leaves to do stands in the
+ * mirror's progress, which is published when the slice ends, so another worker
+ * can take over.
  */
 #ifndef GPUANN_WORKER_H
 #define GPUANN_WORKER_H
@@ -39,7 +42,7 @@ typedef struct MirrorSlice
 	uint32		epoch;			/* of the server, at the start */
 	MirrorKey	key;
 	MirrorTrack *track;
-	MirrorProgress *progress;
+	MirrorProgress *progress;	/* this process's own */
 	int			lane;
 	int64		call_us;		/* a call of it may take so long; 0: as long as a worker may keep an index locked */
 	Relation	index;
@@ -52,6 +55,7 @@ typedef struct MirrorSlice
 	bool		no_gpu;			/* there are no mirrors: only link */
 	bool		primary;		/* not in recovery */
 	bool		may_link;
+	bool		host_rows;		/* of a load: vectors may be in host memory */
 	uint64		least_bytes;	/* that the mirror takes: vectors, graph and versions of its rows */
 	bool		no_memory;		/* SLICE_REFUSED: others might make way */
 	bool		over_quota;		/* and only others of this database */
@@ -102,6 +106,46 @@ mirror_least_bytes(const IndexFormat *format, uint32 rows)
 {
 	return (uint64) rows * (format->vector_bytes + (format->degree + 1) * sizeof(uint32));
 }
+
+/* mirrorprogress.c: this process's own copy of how far a mirror has come */
+
+/*
+ * What this process knows of a mirror's progress; NULL: the mirror has become
+ * another since, or it was never asked.
+ */
+extern const MirrorProgress *progress_known(int entry);
+
+/*
+ * Take over what another has published, unless the copy is of this mirror
+ * already. The mirror lock is held.
+ */
+extern void progress_adopt(int entry);
+
+/*
+ * Begin a slice of a worker: entry is set, generation, identity, key and
+ * progress follow. False: the entry is not this worker's.
+ */
+extern bool progress_take(MirrorSlice *slice, int worker);
+
+/*
+ * The slice's mirror begins anew, with the generation that the slice has now.
+ */
+extern void progress_begin(MirrorSlice *slice);
+
+/* Let others see it; false if the mirror has become another. */
+extern bool progress_publish(int entry);
+
+/*
+ * Slots up to rows, and the list up to a position (0: nothing new), are about
+ * to be sent: answers may say so from now on. False: the mirror has become
+ * another, and nothing is to be sent.
+ */
+extern bool slice_note_sent(const MirrorSlice *slice, uint32 rows, uint64 position);
+
+/* The mirror has the changes of pages up to this number. */
+extern void slice_note_changes(const MirrorSlice *slice, uint64 change_seq);
+
+/* worker.c */
 
 /* What a lane's failure means for the slice; sets the reason. */
 extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const char *text);

@@ -33,7 +33,7 @@ sub new_node
 	# From version 18 on initdb turns checksums on, which would find damage before we do.
 	my @initdb = $options{no_checksums} && `initdb --help` =~ /--no-data-checksums/ ? ('--no-data-checksums') : ();
 
-	$node->init(allows_streaming => $options{streaming}, has_archiving => $options{archiving}, extra => \@initdb);
+	$node->init(allows_streaming => $options{streaming}, has_archiving => $options{archiving}, extra => [ @initdb, @{ $options{initdb} // [] } ]);
 	$node->append_conf('postgresql.conf', join("\n",
 			'autovacuum = off', 'fsync = off', 'max_connections = 30', 'shared_buffers = 32MB',
 			'checkpoint_timeout = 1h', 'log_min_messages = warning', 'log_statement = none', 'restart_after_crash = off',

@@ -27,6 +27,7 @@
 #else
 #define TERMINATE_MS		80	/* an orderly end may take this long */
 #endif
+#define LOCK_FILE_MODE		0640	/* but for what the mask takes away */
 #define LOCK_RETRY_MS		100
 #define LOCK_LOG_EVERY		50	/* retries */
 #define WARN_INTERVAL_US	INT64_C(1000000)
@@ -126,11 +127,30 @@ process_die_with_parent(void)
 	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
+/*
+ * Open the lock file, with the mode of the data directory's files: PostgreSQL's
+ * mask says whether the group may read them. A file that is there already is
+ * given that mode, for a version before made it with another. -1: it cannot be
+ * opened.
+ */
+static int
+open_lock_file(const char *path)
+{
+	mode_t		mask = umask(077);
+	int			fd;
+
+	(void) umask(mask);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, LOCK_FILE_MODE);
+	if (fd >= 0 && fchmod(fd, LOCK_FILE_MODE & ~mask) != 0)
+		process_log("WARNING", "could not set the mode of lock file \"%.500s\": %s", path, strerror(errno));
+	return fd;
+}
+
 /* Hold the lock file for as long as this process lives; wait while another server does. Ends the process if it cannot be opened. */
 void
 process_take_lock(const char *path)
 {
-	int			fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int			fd = open_lock_file(path);
 	char		pid[16];
 
 	if (fd < 0)

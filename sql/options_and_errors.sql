@@ -5,6 +5,11 @@ CREATE INDEX ON t USING gpuann (val);
 CREATE INDEX ON t USING gpuann (number vector_l2_ops);
 CREATE INDEX ON t USING gpuann (half vector_l2_ops);
 CREATE INDEX ON t USING gpuann (bare vector_l2_ops);
+CREATE INDEX ON t USING gpuann ((bare::halfvec) halfvec_l2_ops);
+CREATE TABLE sparse (v sparsevec(3));
+CREATE INDEX ON sparse USING gpuann (v sparsevec_l2_ops);
+CREATE INDEX ON sparse USING gpuann ((v::vector(3)) vector_l2_ops);
+DROP TABLE sparse;
 CREATE INDEX ON t USING gpuann (val vector_l2_ops, half halfvec_l2_ops);
 CREATE INDEX ON t USING gpuann (val vector_l2_ops) INCLUDE (id);
 CREATE UNIQUE INDEX ON t USING gpuann (val vector_l2_ops);
@@ -27,8 +32,12 @@ CREATE INDEX t_most ON t USING gpuann (val vector_l2_ops) WITH (m = 100, ef_cons
 CREATE INDEX t_least ON t USING gpuann (val vector_l2_ops) WITH (m = 2, ef_construction = 4);
 SELECT relname, reloptions FROM pg_class WHERE relname IN ('t_most', 't_least') ORDER BY relname;
 ALTER INDEX t_least SET (m = 200);
+-- only a build heeds these
 ALTER INDEX t_least SET (m = 4, ef_construction = 20);
 REINDEX INDEX t_least;
+ALTER INDEX t_least SET (m = 4, ef_search = 50);
+ALTER INDEX t_least RESET (m);
+ALTER INDEX t_least SET (ef_search = 60);
 ALTER INDEX t_least SET (method = ivfpq);
 ALTER INDEX t_least SET (ef_search = 10001);
 DROP INDEX t_most, t_least;

@@ -248,6 +248,8 @@ ask(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, S
 		else
 			take_pages(scan, &pages, answer);
 	}
+	/* After all that was read, here or by the mirror's worker before. */
+	check_snapshot_age(scan->query.index, scan->snapshot);
 	scan->stats.tally.continuations += scan->answered;
 	scan->answered = true;
 	MemoryContextSwitchTo(old);

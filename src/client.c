@@ -454,7 +454,7 @@ client_count_scan(MirrorRef mirror, const ScanTally *tally)
 	counters = &mirror_area(mirror.entry)->counters;
 	atomic_fetch_add(&counters->scans, 1);
 	atomic_fetch_add(tally->server ? &counters->answers_server : &counters->answers_pages, 1);
-	if (tally->why > FALLBACK_NONE && tally->why < FALLBACK_REASONS)
+	if (tally->why > FALLBACK_NONE && tally->why < FALLBACK_COUNTED)
 		atomic_fetch_add(&counters->fallbacks[tally->why], 1);
 	if (tally->proposed)
 		atomic_fetch_add(&counters->proposed, tally->proposed);

@@ -243,7 +243,11 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 	MirrorKey	key;
 
 	*why = FALLBACK_OFF;
-	if (gpuann_area == NULL || RelationUsesLocalBuffers(index) || meta->nonce == 0)
+	if (RelationUsesLocalBuffers(index))
+		return ref;
+	if (gpuann_area == NULL && gpuann_server && allowed)
+		*why = gpuann_control == NULL ? FALLBACK_NOT_PRELOADED : FALLBACK_NO_SERVER;
+	if (gpuann_area == NULL || meta->nonce == 0)
 		return ref;
 
 	mirror_key(index, meta->nonce, &key);

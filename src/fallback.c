@@ -20,7 +20,7 @@ fallback_reason_name(FallbackReason why)
 {
 	static const char *const names[FALLBACK_REASONS] = {
 		"none", "off", "no_server", "not_loaded", "refused", "behind", "timeout", "server_died", "engine_error",
-		"invalid_answer", "slot_busy", "too_large", "no_gpu"
+		"invalid_answer", "slot_busy", "too_large", "no_gpu", "not_preloaded"
 	};
 
 	return why >= 0 && why < FALLBACK_REASONS ? names[why] : "unknown";
@@ -34,7 +34,8 @@ fallback_text(FallbackReason why)
 		"nothing is wrong", "the server is not used for this index", "no server is ready", "the mirror is not loaded yet",
 		"the mirror was refused", "the mirror is too far behind", "the server did not answer in time", "the server died",
 		"the engine reported an error", "the server's answer was not valid",
-		"an abandoned request still occupies this session's slot", "query or answer is too large", "no usable GPU is found"
+		"an abandoned request still occupies this session's slot", "query or answer is too large",
+		"no usable GPU is found", "gpuann is not in shared_preload_libraries"
 	};
 
 	return why >= 0 && why < FALLBACK_REASONS ? texts[why] : "of an unknown reason";
@@ -71,7 +72,7 @@ log_fallback(Relation index, FallbackReason why)
 void
 fallback_report(Relation index, FallbackReason why)
 {
-	/* Who has turned the server off, for this session or this index, knows; without the library preloaded there never is one. */
+	/* Who has turned the server off for this session, or for this index, knows. */
 	if (why == FALLBACK_NONE || !gpuann_server)
 		return;
 	/* That there is no GPU, the launcher has said. */
@@ -84,6 +85,8 @@ fallback_report(Relation index, FallbackReason why)
 				 detail[0] ? errdetail("The engine says: %s.", detail) : 0,
 				 why == FALLBACK_NO_GPU ?
 				 errhint("Set gpuann.fallback to on or notice to search the index's pages instead; gpuann.engine = 'cpu' asks for a server on CPU threads.") :
+				 why == FALLBACK_NOT_PRELOADED ?
+				 errhint("Add gpuann to shared_preload_libraries and restart PostgreSQL, or set gpuann.fallback to on.") :
 				 errhint("Set gpuann.fallback to on or notice to search the index's pages instead.")));
 	if (gpuann_fallback == GPUANN_FALLBACK_NOTICE)
 		ereport(NOTICE,

@@ -64,6 +64,15 @@ typedef struct WorkMeter
 
 int			faults_mirror_limit = AREA_MIRRORS;
 int			faults_row_limit = ENGINE_MAX_SLOTS;
+int			faults_row_log = ROW_LOG_DIRECT;
+
+static const struct config_enum_entry row_log_options[] = {
+	{"direct", ROW_LOG_DIRECT, false},
+	{"generic", ROW_LOG_GENERIC, false},
+	{"broken", ROW_LOG_BROKEN, false},
+	{NULL, 0, false}
+};
+
 static char *longest_work_setting = NULL;
 static WorkMeter meter;
 static char *fault_setting = NULL;
@@ -152,6 +161,9 @@ faults_define_setting(void)
 	DefineCustomIntVariable("gpuann.mirror_limit", "Sets how many indexes the mirror table holds.", "For tests only.",
 							&faults_mirror_limit, AREA_MIRRORS, 1, AREA_MIRRORS, PGC_SUSET, GUC_NOT_IN_SAMPLE,
 							NULL, NULL, NULL);
+	DefineCustomEnumVariable("gpuann.row_log", "Sets who writes the WAL records of appends.", "For tests only.",
+							 &faults_row_log, ROW_LOG_DIRECT, row_log_options, PGC_SUSET,
+							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomStringVariable("gpuann.longest_work", "Begins to measure work that cannot be cancelled; shows the longest.",
 							   "For tests only.", &longest_work_setting, NULL, PGC_USERSET, GUC_NOT_IN_SAMPLE, NULL,
 							   assign_longest_work, show_longest_work);

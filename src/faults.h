@@ -24,8 +24,22 @@
 extern void faults_define_setting(void);
 extern int	faults_row_limit;	/* gpuann.row_limit: slots an index may have */
 extern int	faults_mirror_limit;	/* gpuann.mirror_limit: entries of the mirror table */
+extern int	faults_row_log;		/* gpuann.row_log: who writes the record of an append */
 extern void fault_point(const char *point);
 extern void work_point(const char *file, int line);
+
+/*
+ * rowlog.c, as ever; the server's GenericXLog, of the same change; or rowlog.c
+ * with wrong offsets, to show that tests find a record that is not as the
+ * server would write and replay it.
+ */
+typedef enum RowLogForm
+{
+	ROW_LOG_DIRECT,
+	ROW_LOG_GENERIC,
+	ROW_LOG_BROKEN
+} RowLogForm;
+
 #define FAULT_POINT(point)	fault_point(point)
 #define WORK_POINT()	work_point(__FILE__, __LINE__)
 

@@ -128,7 +128,29 @@ _PG_init(void)
 #endif
 	gpuann_area_init();
 	gpuann_explain_init();
+	indexhook_init();
 	MarkGUCPrefixReserved("gpuann");
+}
+
+/*
+ * Say what to do instead of an option of ivfflat's. Any other name that is not
+ * ours is refused by build_reloptions.
+ */
+static void
+refuse_lists(Datum reloptions)
+{
+	ListCell   *cell;
+
+	foreach(cell, untransformRelOptions(reloptions))
+	{
+		if (strcmp(((DefElem *) lfirst(cell))->defname, "lists") == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("unrecognized parameter \"lists\""),
+					 errdetail("A gpuann index is a graph; it has no lists."),
+					 errhint("Leave it out. The options m and ef_construction say how the graph is built, "
+							 "ef_search how broadly it is searched.")));
+	}
 }
 
 /*
@@ -144,9 +166,12 @@ gpuannoptions(Datum reloptions, bool validate)
 		{.optname = "method", .opttype = RELOPT_TYPE_ENUM, .offset = offsetof(GpuannOptions, method)},
 		{.optname = "mirror", .opttype = RELOPT_TYPE_BOOL, .offset = offsetof(GpuannOptions, mirror)},
 	};
-	GpuannOptions *parsed = build_reloptions(reloptions, validate, gpuann_relopt_kind, sizeof(GpuannOptions),
-											 options, lengthof(options));
+	GpuannOptions *parsed;
 
+	if (validate)
+		refuse_lists(reloptions);
+	parsed = build_reloptions(reloptions, validate, gpuann_relopt_kind, sizeof(GpuannOptions),
+							  options, lengthof(options));
 	if (validate && parsed != NULL && parsed->method != GPUANN_METHOD_GRAPH)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

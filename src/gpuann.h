@@ -129,6 +129,9 @@ extern const GpuannTypeInfo *gpuann_type_info(Relation index);
 /* explain.c: called by _PG_init */
 extern void gpuann_explain_init(void);
 
+/* indexhook.c: called by _PG_init */
+extern void indexhook_init(void);
+
 /* area.c: called by _PG_init */
 extern void gpuann_area_init(void);
 

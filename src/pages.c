@@ -16,6 +16,7 @@
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #ifdef GPUANN_TEST_FAULTS
 #define ROW_LIMIT	faults_row_limit
@@ -222,6 +223,34 @@ read_meta(Relation index, MetaPage *meta)
 	UnlockReleaseBuffer(buffer);
 	check_meta(index, meta);
 	cache_meta(index, meta);
+}
+
+/*
+ * Error out if VACUUM may have taken rows out of the index that a snapshot
+ * sees.
+ *
+ * With old_snapshot_threshold (PostgreSQL 15 and 16) VACUUM does not wait for
+ * snapshots older than that: whoever still uses one is to get an error, not the
+ * rows that are left. VACUUM stamps the metapage before it marks the first row
+ * dead (see lock_linker), and that is after any snapshot was taken that sees
+ * the row. So an answer that lacks it, whether its pages were read here or by a
+ * mirror's worker, was read after that stamp, and a look at the metapage after
+ * the answer finds an LSN newer than the snapshot's. Single node pages prove
+ * less: what a mirror answers may have no page left that is read here, and a
+ * graph without edges to a row does not lead to its page.
+ */
+void
+check_snapshot_age(Relation index, Snapshot snapshot)
+{
+#if PG_VERSION_NUM < 170000
+	Buffer		buffer;
+
+	if (old_snapshot_threshold < 0)
+		return;
+	buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_SHARE, false);
+	TestForOldSnapshot(snapshot, index, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+#endif
 }
 
 /*

@@ -17,6 +17,7 @@
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "storage/itemptr.h"
+#include "utils/snapshot.h"
 
 #define GPUANN_MAGIC			0x6E6E6167	/* "gann" */
 #define GPUANN_FORMAT_VERSION	3
@@ -374,6 +375,12 @@ extern void check_row_limit(Relation index, const IndexFormat *format, uint32 su
 
 /* Make the file reach block, under the extension lock; new pages are all zero. */
 extern void extend_to(Relation index, BlockNumber block);
+
+/*
+ * Error out if VACUUM may have taken rows out of the index that a snapshot
+ * sees: call it after an answer has been read, with no page locked.
+ */
+extern void check_snapshot_age(Relation index, Snapshot snapshot);
 
 extern void report_corrupt(Relation index, BlockNumber block, const char *what) __attribute__((noreturn));
 

@@ -7,14 +7,62 @@
  *
  * That form is generic_xlog.c's own, not an interface. It is the same in PostgreSQL 15 to 18, and no minor version can change it: standbys and
  * crash recovery of that major version replay what another minor version of it has written. Everything else here is xloginsert.h.
+ * t/165_append_records_are_the_servers.pl compares this with what the server
+ * writes and replays: it fails on a PostgreSQL whose form is another.
  */
 #include "postgres.h"
 
 #include "rowlog.h"
 
 #include "access/xloginsert.h"
+#include "faults.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
+
+#ifdef GPUANN_TEST_FAULTS
+
+/* Pages of the record under way as they were before. */
+static PGAlignedBlock before[MAX_GENERIC_XLOG_PAGES];
+
+/*
+ * Write the record of the same change by GenericXLog: take the pages back, and
+ * have it make them what they are now.
+ */
+static void
+finish_by_generic(RowLog *log)
+{
+	static MemoryContext memory = NULL;
+	MemoryContext caller;
+	GenericXLogState *state;
+
+	/* It allocates, and we are in a critical section. */
+	if (memory == NULL)
+		memory = AllocSetContextCreate(TopMemoryContext, "gpuann row log", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextAllowInCriticalSection(memory, true);
+	caller = MemoryContextSwitchTo(memory);
+	state = GenericXLogStart(log->index);
+	for (int i = 0; i < log->count; i++)
+	{
+		LoggedPage *logged = &log->pages[i];
+		PGAlignedBlock after;
+
+		memcpy(after.data, logged->page, BLCKSZ);
+		memcpy(logged->page, before[i].data, BLCKSZ);
+		memcpy(GenericXLogRegisterBuffer(state, logged->buffer,
+										 logged->image ? GENERIC_XLOG_FULL_IMAGE : 0),
+			   after.data, BLCKSZ);
+	}
+	GenericXLogFinish(state);
+	MemoryContextSwitchTo(caller);
+}
+
+#define KEEP_BEFORE(number, page)	memcpy(before[number].data, (page), BLCKSZ)
+#define FAULTY_OFFSET	(faults_row_log == ROW_LOG_BROKEN ? 1 : 0)
+#else
+#define KEEP_BEFORE(number, page)	((void) 0)
+#define FAULTY_OFFSET	0
+#endif
 
 LoggedPage *
 row_log_page(RowLog *log, Buffer buffer, bool image)
@@ -28,6 +76,7 @@ row_log_page(RowLog *log, Buffer buffer, bool image)
 	logged->lower = ((PageHeader) logged->page)->pd_lower;
 	logged->bytes = 0;
 	logged->tail_bytes = 0;
+	KEEP_BEFORE(log->count - 1, logged->page);
 	return logged;
 }
 
@@ -35,7 +84,7 @@ row_log_page(RowLog *log, Buffer buffer, bool image)
 static void
 add_head(LoggedPage *logged, const void *from, Size bytes)
 {
-	uint16		head[2] = {(uint16) ((const char *) from - logged->page), (uint16) bytes};
+	uint16		head[2] = {(uint16) ((const char *) from - logged->page + FAULTY_OFFSET), (uint16) bytes};
 
 	Assert(logged->tail_bytes == 0 && logged->bytes + sizeof(head) <= ROW_LOG_RUNS);
 	memcpy(logged->runs + logged->bytes, head, sizeof(head));
@@ -84,6 +133,13 @@ row_log_finish(RowLog *log)
 	XLogRecPtr	lsn;
 
 	Assert(CritSectionCount > 0);
+#ifdef GPUANN_TEST_FAULTS
+	if (faults_row_log == ROW_LOG_GENERIC)
+	{
+		finish_by_generic(log);
+		return;
+	}
+#endif
 	for (int i = 0; i < log->count; i++)
 		MarkBufferDirty(log->pages[i].buffer);
 	if (!RelationNeedsWAL(log->index))

@@ -156,6 +156,7 @@ start(IndexScanDesc desc)
 	scan->may_have_missed = false;
 	scan->mirror.entry = -1;
 
+	scan->snapshot = desc->xs_snapshot;
 	scan->query.index = index;
 	scan->query.format = scan->format;
 	scan->query.vector = query_elements(scan, &desc->orderByData[0]);
@@ -310,6 +311,7 @@ any_round(GpuannScan *scan)
 
 	drop_answer(scan);
 	page_any_order(&scan->query, scan->cursor.slot, scan_exact_room(EXACT_FIRST_ROOM), &pages);
+	check_snapshot_age(scan->query.index, scan->snapshot);
 	scan->answer = (ScanAnswer) {.results = pages.results, .count = pages.count, .more = pages.more};
 	scan->stats.visited += pages.count;
 	if (pages.count > 0)
@@ -499,6 +501,9 @@ read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 	if (verdict == PROPOSAL_GOOD)
 		*tid = node->tid;
 	UnlockReleaseBuffer(buffer);
+	/* A row that is dropped here may have been there for the snapshot. */
+	if (verdict != PROPOSAL_GOOD)
+		check_snapshot_age(scan->query.index, scan->snapshot);
 	if (verdict == PROPOSAL_GOOD && !ItemPointerIsValid(tid))
 		report_corrupt(scan->query.index, block, "a live slot has no row");
 	return verdict;
@@ -575,6 +580,31 @@ check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNu
 }
 
 /*
+ * Error out if the table may have lost the row that was returned last.
+ *
+ * Early pruning takes a row out of the table's page before VACUUM comes to the
+ * index (or without that), and the executor passes over a row that its index
+ * names and the table has not. So when it asks for another row, the page of the
+ * one before is tested as a sequential scan would have done.
+ */
+static void
+check_row_age(IndexScanDesc desc)
+{
+#if PG_VERSION_NUM < 170000
+	Relation	heap = desc->heapRelation;
+	Buffer		buffer;
+
+	if (old_snapshot_threshold < 0 || heap == NULL || heap->rd_tableam != GetHeapamTableAmRoutine() ||
+		!ItemPointerIsValid(&desc->xs_heaptid))
+		return;
+	buffer = ReadBuffer(heap, ItemPointerGetBlockNumber(&desc->xs_heaptid));
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	TestForOldSnapshot(desc->xs_snapshot, heap, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+#endif
+}
+
+/*
  * Remember that an answer was emitted.
  */
 static void
@@ -608,6 +638,8 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 	Assert(ScanDirectionIsForward(direction));
 	if (!scan->started)
 		start(desc);
+	else if (scan->rows_given > 0)
+		check_row_age(desc);
 
 	do
 	{

@@ -97,6 +97,7 @@ typedef struct GpuannScan
 	GpuannIterativeScan iterative;	/* as set when the scan began */
 
 	/* where answers come from */
+	Snapshot	snapshot;		/* the executor's */
 	PageQuery	query;
 	MetaPage	meta;
 	bool		meta_read;		/* only who searches pages needs more of it than the nonce */

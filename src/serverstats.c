@@ -23,7 +23,7 @@
 #include "utils/timestamp.h"
 
 #define STATUS_COLUMNS	18
-#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_REASONS - 1) + 4 + 4 + 2 + 8)
+#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_COUNTED - 1) + 4 + 4 + 2 + 8)
 
 PG_FUNCTION_INFO_V1(gpuann_server_status);
 PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
@@ -296,7 +296,7 @@ put_index(Row *row, int entry, const MirrorKey *key)
 	put_counter(row, &counters->scans);
 	put_counter(row, &counters->answers_server);
 	put_counter(row, &counters->answers_pages);
-	for (int why = FALLBACK_NONE + 1; why < FALLBACK_REASONS; why++)
+	for (int why = FALLBACK_NONE + 1; why < FALLBACK_COUNTED; why++)
 		put_counter(row, &counters->fallbacks[why]);
 	put_counter(row, &counters->proposed);
 	put_counter(row, &counters->dropped);

@@ -120,8 +120,14 @@ check_privileges(Oid index, Oid heap, SqlIndexUse use)
 		case SQL_INDEX_MAINTAIN:
 			break;
 	}
-	if (!may_maintain(index, heap))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(index));
+	if (may_maintain(index, heap))
+		return;
+	if (use == SQL_INDEX_WATCH)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be owner of index %s", get_rel_name(index)),
+				 errhint("Members of pg_stat_scan_tables may look at the indexes of others.")));
+	aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(index));
 }
 
 /* Become the table's owner, in a security-restricted operation. */

@@ -103,6 +103,7 @@ gpuann_column_dims(const GpuannTypeInfo *info, Relation index)
 {
 	Form_pg_attribute column = TupleDescAttr(RelationGetDescr(index), 0);
 	int			dims = column->atttypmod;
+	const char *type = info->type == ELEMENT_FLOAT ? "vector" : info->type == ELEMENT_HALF ? "halfvec" : "bit";
 
 	/* A class for bit takes bit varying too, whose values have lengths of their own. */
 	if (column->atttypid == VARBITOID)
@@ -113,7 +114,11 @@ gpuann_column_dims(const GpuannTypeInfo *info, Relation index)
 	if (dims < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("column does not have dimensions")));
+				 errmsg("column does not have dimensions"),
+				 index->rd_index->indkey.values[0] == InvalidAttrNumber ?
+				 errhint("Cast the expression to %s(n), where n is its number of dimensions.", type) :
+				 errhint("Declare the column as %s(n), or index a cast of it: ((%s::%s(n)) operator_class).",
+						 type, NameStr(column->attname), type)));
 	if (dims > info->max_dims)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),

@@ -9,11 +9,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/catalog.h"
 #include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "client.h"
 #include "faults.h"
@@ -63,7 +66,25 @@ set_slot(const IndexVacuum *vacuum, unsigned char **bits, uint32 slot)
 	bit_set(*bits, slot);
 }
 
-/* Take the linker lock if we do not have it, and number the next slice. Waits interruptibly. */
+/* End a slice: what it changed is to be seen by mirrors. */
+static void
+end_slice(IndexVacuum *vacuum, SliceEnd *end)
+{
+	end->change_seq = vacuum->change_seq++;
+	link_finish_slice(vacuum->index, end);
+	client_note_change(vacuum->index, vacuum->format);
+}
+
+/*
+ * Take the linker lock if we do not have it, and number the next slice. Waits
+ * interruptibly.
+ *
+ * Where rows may be removed that snapshots still see, an empty slice comes
+ * first: it gives the metapage an LSN newer than theirs before any such row is
+ * marked dead, which is what check_snapshot_age looks for. Without it a mirror
+ * that takes in marked pages before their slice ends would hide the rows from
+ * scans that find an old metapage.
+ */
 static void
 lock_linker(IndexVacuum *vacuum)
 {
@@ -75,15 +96,14 @@ lock_linker(IndexVacuum *vacuum)
 	vacuum->locked = true;
 	read_meta(vacuum->index, &meta);
 	vacuum->change_seq = meta.change_seq + 1;
-}
+#if PG_VERSION_NUM < 170000
+	if (EarlyPruningEnabled(vacuum->index))
+	{
+		SliceEnd	empty = {0};
 
-/* End a slice: what it changed is to be seen by mirrors. */
-static void
-end_slice(IndexVacuum *vacuum, SliceEnd *end)
-{
-	end->change_seq = vacuum->change_seq++;
-	link_finish_slice(vacuum->index, end);
-	client_note_change(vacuum->index, vacuum->format);
+		end_slice(vacuum, &empty);
+	}
+#endif
 }
 
 /* Slots [first, last) of a node page that exist. */

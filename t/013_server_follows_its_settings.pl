@@ -73,6 +73,13 @@ $node->restart;
 is(status($node, 'state'), 'off', 'without preloading there is no server');
 like(status($node, 'last_error'), qr/shared_preload_libraries/, 'and the status says how to get one');
 is(by_pages($node, 'SET gpuann.exact = on;'), $expected, 'the index answers');
+my $scan = "SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> vec(1, $dims) LIMIT 3) s;";
+is($node->safe_psql('postgres', "$scan SELECT path || ' ' || fallback_reason FROM gpuann_last_scan()"), "3\npages not_preloaded", 'a scan says why');
+is($node->safe_psql('postgres', "SET gpuann.server = off; $scan SELECT path || ' ' || fallback_reason FROM gpuann_last_scan()"), "3\npages off",
+	'one that does not want the server says that');
+my ($rc, $out, $err) = $node->psql('postgres', "SET gpuann.fallback = error; $scan");
+like($err, qr/cannot be searched by the server: gpuann is not in shared_preload_libraries\nHINT:  Add gpuann to shared_preload_libraries/,
+	'one that wants nothing else fails, with a hint');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_gpuann"), 0, 'the view is empty');
 is(log_count($node, qr/invalid configuration parameter/), 0, 'no setting is unknown');
 

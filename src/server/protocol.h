@@ -157,7 +157,7 @@ typedef enum MirrorState
 typedef enum FallbackReason
 {
 	FALLBACK_NONE = 0,
-	FALLBACK_OFF,				/* gpuann.server = off, or not preloaded, or temporary table */
+	FALLBACK_OFF,				/* gpuann.server = off, or mirror = off, or temporary table */
 	FALLBACK_NO_SERVER,			/* no server runs, or it starts, or it cannot use an engine */
 	FALLBACK_NOT_LOADED,		/* the mirror is not there yet */
 	FALLBACK_REFUSED,			/* the mirror does not fit, or was refused otherwise */
@@ -169,8 +169,12 @@ typedef enum FallbackReason
 	FALLBACK_SLOT_BUSY,			/* this backend's slot still belongs to an abandoned request */
 	FALLBACK_TOO_LARGE,			/* does not fit payload and lanes */
 	FALLBACK_NO_GPU,			/* gpuann.engine = auto, and there is no GPU: nothing has failed */
+	FALLBACK_NOT_PRELOADED,		/* not in shared_preload_libraries: nowhere to count it */
 	FALLBACK_REASONS
 } FallbackReason;
+
+/* The reasons before this one have counters, and a column of pg_stat_gpuann. */
+#define FALLBACK_COUNTED	FALLBACK_NOT_PRELOADED
 
 /* Which index an entry is of. */
 typedef struct MirrorKey
@@ -196,7 +200,7 @@ typedef struct MirrorCounters
 	_Atomic uint64_t dropped;	/* of them, dead or of another version in the pages */
 	_Atomic uint64_t pending_searched;
 	_Atomic uint64_t continuations;
-	_Atomic uint64_t fallbacks[FALLBACK_REASONS];
+	_Atomic uint64_t fallbacks[FALLBACK_COUNTED];
 	_Atomic uint64_t evictions;	/* of its mirror, for others or on demand */
 	_Atomic int64_t reset_at;	/* microseconds since 1970; 0: never */
 	uint64_t	unused[2];

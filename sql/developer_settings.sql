@@ -1,4 +1,4 @@
--- The developer settings turn off shortcuts of the page path: answers, and the graph that is linked, are the same with and without them.
+-- gpuann.debug_unpinned_distances turns off a shortcut of the page path: answers, and the graph that is linked, are the same with and without it.
 SET enable_seqscan = off;
 SET gpuann.server = off;
 SET max_parallel_maintenance_workers = 0;
@@ -43,21 +43,15 @@ SELECT count(shortcut_answers()) FROM generate_series(1, 2);
 SELECT shortcut_answers() AS answers \gset
 SET gpuann.debug_unpinned_distances = off;
 SELECT shortcut_answers() = :'answers' AS "pinned distances";
-SET gpuann.debug_optimistic_records = off;
-SELECT shortcut_answers() = :'answers' AS "pinned distances, locked records";
-RESET gpuann.debug_unpinned_distances;
-SELECT shortcut_answers() = :'answers' AS "locked records";
 
--- Linked with neither shortcut, and searched with both.
-SET gpuann.debug_unpinned_distances = off;
+-- Linked without the shortcut, and searched with it.
 SELECT sum(gpuann_link(c.oid)) FROM pg_class c WHERE relname ~ '^shortcuts_';
 SELECT shortcut_answers() AS answers \gset
 RESET gpuann.debug_unpinned_distances;
-RESET gpuann.debug_optimistic_records;
-SELECT shortcut_answers() = :'answers' AS "both shortcuts";
+SELECT shortcut_answers() = :'answers' AS "unpinned distances";
 SELECT gpuann_check(c.oid) FROM pg_class c WHERE relname ~ '^shortcuts_';
 
--- They are a superuser's.
+-- It is a superuser's.
 CREATE ROLE shortcuts_user;
 SET ROLE shortcuts_user;
 SET gpuann.debug_unpinned_distances = off;

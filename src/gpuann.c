@@ -24,7 +24,6 @@ int			gpuann_max_scan_tuples = GPUANN_UNSET;
 int			gpuann_pending_limit = GPUANN_DEFAULT_PENDING_LIMIT;
 bool		gpuann_server = true;
 bool		gpuann_debug_unpinned_distances = true;
-bool		gpuann_debug_optimistic_records = true;
 
 static relopt_kind gpuann_relopt_kind;
 
@@ -63,9 +62,6 @@ define_developer_settings(void)
 	DefineCustomBoolVariable("gpuann.debug_unpinned_distances", "Reads vectors without a pin where their distances are ranked again.",
 							 "A developer setting: when off, every vector is read under pin and lock.",
 							 &gpuann_debug_unpinned_distances, true, PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
-	DefineCustomBoolVariable("gpuann.debug_optimistic_records", "Reads records without pin and lock, and verifies afterwards.",
-							 "A developer setting: when off, every record is read under pin and lock.",
-							 &gpuann_debug_optimistic_records, true, PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 }
 
 /*

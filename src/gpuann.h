@@ -104,7 +104,6 @@ extern bool gpuann_server;		/* use the server in this session */
 
 /* Developer settings (gpuann.c): shortcuts of the page path that can be turned off to bisect a failure (hotblocks.h) */
 extern bool gpuann_debug_unpinned_distances;
-extern bool gpuann_debug_optimistic_records;
 
 /* Settings of the server (area.c) */
 extern int	gpuann_engine;

@@ -7,7 +7,7 @@
  * distances of a walk only: the walk then writes to no shared cache line, and
  * with many backends the pins and locks of the pages that all of them cross
  * cost more than the distances. Everything else is read under pin and share
- * lock, but for what hotlook.h says.
+ * lock.
  *
  * What a peek may do, and why that is sound
  *
@@ -127,24 +127,17 @@ hot_is_known(HotBlocks *hot, BlockNumber block)
 	return hint != InvalidBuffer && hot_holds(hot, hint);
 }
 
-/* The page of a block, to be read without a pin; NULL if it has to be pinned. */
+/* The page of a block, to be read without a pin by a walk whose distances are ranked again; NULL if it has to be pinned. */
 static inline const char *
-hot_page(HotBlocks *hot, BlockNumber block, Buffer hint)
+hot_peek(HotBlocks *hot, BlockNumber block, Buffer hint)
 {
-	if (hint == InvalidBuffer)
+	if (!hot->unpinned || hint == InvalidBuffer)
 		return NULL;
 	hot->tag.blockNum = block;
 	if (!hot_holds(hot, hint))
 		return NULL;
 	pg_read_barrier();
 	return BufferBlocks + (Size) (hint - 1) * BLCKSZ;
-}
-
-/* The same for the walk of a search, whose distances are ranked again. */
-static inline const char *
-hot_peek(HotBlocks *hot, BlockNumber block, Buffer hint)
-{
-	return hot->unpinned ? hot_page(hot, block, hint) : NULL;
 }
 
 /* Whether the block was there while it was read. */

@@ -11,7 +11,6 @@
 
 #include "access/generic_xlog.h"
 #include "faults.h"
-#include "hotlook.h"
 #include "miscadmin.h"
 #include "rowlog.h"
 #include "utils/rel.h"
@@ -148,64 +147,21 @@ append_lock(Relation index, const IndexFormat *format)
 }
 
 /*
- * Copy what a reader of the newest list page wants; false if it cannot be right. The page's head is handed over apart, for a reader without
- * lock has to decide by a copy of it.
- */
-static bool
-copy_end(const ListPage *list, const uint32 *slots, ListBounds *bounds)
-{
-	uint32		count = list->count;
-
-	if (count > GPUANN_LIST_CAPACITY)
-		return false;
-	bounds->end = list->first_position + count;
-	bounds->next_fresh = list->append.next_fresh;
-	bounds->free_count = list->append.free_count;
-	bounds->superblocks = list->append.superblocks;
-	bounds->newest_count = Min(count, LIST_NEWEST_SLOTS);
-	memcpy(bounds->newest, slots + count - bounds->newest_count, bounds->newest_count * sizeof(uint32));
-	return true;
-}
-
-/*
- * Read the newest list page by a look. False: it was not where it was last, or somebody appends, or it needs a closer look.
- */
-static bool
-look_at_end(Relation index, const IndexFormat *format, ListBounds *bounds)
-{
-	BlockNumber block = index_newest_hint(index);
-	HotBlocks	hot;
-	PageLook	look;
-	const char *page;
-	ListPage	list;
-	PageTail	tail;
-	bool		good;
-
-	hot_begin(&hot, index, block);
-	page = hot_look(&hot, block, &look);
-	if (page == NULL)
-		return false;
-	memcpy(&list, ListPageOf((Page) page), offsetof(ListPage, slots));
-	tail = *(const PageTail *) LOOK_TAIL(page, sizeof(PageTail));
-	good = copy_end(&list, ListPageOf((Page) page)->slots, bounds);
-	good = hot_looked(&hot, &look) && good && tail.page_id == GPUANN_PAGE_ID && tail.kind == PAGE_LIST && list.state == LIST_NEWEST &&
-		newest_fault(format, &list, index_known_blocks(index)) == NULL;
-	hot_end(&hot);
-	return good;
-}
-
-/*
  * Read where the list ends, and which rows there are.
  */
 void
 list_end(Relation index, const IndexFormat *format, ListBounds *bounds)
 {
-	Buffer		buffer;
+	Buffer		buffer = lock_newest(index, format, BUFFER_LOCK_SHARE);
+	const ListPage *list = ListPageOf(BufferGetPage(buffer));
 
-	if (look_at_end(index, format, bounds))
-		return;
-	buffer = lock_newest(index, format, BUFFER_LOCK_SHARE);
-	(void) copy_end(ListPageOf(BufferGetPage(buffer)), ListPageOf(BufferGetPage(buffer))->slots, bounds);
+	bounds->end = list->first_position + list->count;
+	bounds->next_fresh = list->append.next_fresh;
+	bounds->free_count = list->append.free_count;
+	bounds->superblocks = list->append.superblocks;
+	bounds->newest_count = Min(list->count, LIST_NEWEST_SLOTS);
+	memcpy(bounds->newest, list->slots + list->count - bounds->newest_count,
+		   bounds->newest_count * sizeof(uint32));
 	UnlockReleaseBuffer(buffer);
 }
 

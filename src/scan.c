@@ -15,7 +15,6 @@
 #include "access/tableam.h"
 #include "engine/bits.h"
 #include "funcapi.h"
-#include "hotlook.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "scan.h"
@@ -510,38 +509,12 @@ read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 }
 
 /*
- * Look at the node record of a result. True: the row is there; false: its page has to be locked to know.
- */
-static bool
-look_at_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
-{
-	HotBlocks	hot;
-	PageLook	look;
-	const char *page;
-	NodeRecord	node;
-	PageTail	tail;
-	bool		good;
-
-	hot_begin(&hot, scan->query.index, 0);
-	page = hot_look(&hot, node_block(scan->format, result->slot), &look);
-	if (page == NULL)
-		return false;
-	node = *node_record(scan->format, (Page) page, result->slot);
-	tail = *(const PageTail *) LOOK_TAIL(page, sizeof(PageTail));
-	*tid = node.tid;
-	good = hot_looked(&hot, &look) && tail.page_id == GPUANN_PAGE_ID && tail.kind == PAGE_NODE && NodeState(&node) == NODE_LIVE &&
-		node.version == result->version && ItemPointerIsValid(tid);
-	hot_end(&hot);
-	return good;
-}
-
-/*
  * The row of an answer. False: it is dead, or another row.
  */
 static bool
 confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
-	ProposalVerdict verdict = look_at_record(scan, result, tid) ? PROPOSAL_GOOD : read_record(scan, result, tid);
+	ProposalVerdict verdict = read_record(scan, result, tid);
 	bool		live;
 	bool		honest;
 
@@ -638,7 +611,7 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 	Assert(ScanDirectionIsForward(direction));
 	if (!scan->started)
 		start(desc);
-	else if (scan->rows_given > 0)
+	else
 		check_row_age(desc);
 
 	do

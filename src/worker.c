@@ -589,7 +589,8 @@ serve(int entry)
 	int			wait_ms;
 
 	memset(&slice, 0, sizeof(slice));
-	if (!area_server_ready(&slice.epoch) && !(slice.no_gpu = area_no_gpu()))
+	slice.no_gpu = area_no_gpu();
+	if (!area_server_ready(&slice.epoch) && !slice.no_gpu)
 		return NO_SERVER_MS;
 	if (slice.no_gpu ? !pending_is_due(entry, now, &wait_ms) : !needs_look(entry, slice.epoch, now, &wait_ms))
 		return wait_ms;

@@ -45,6 +45,7 @@ SET gpuann.debug_unpinned_distances = off;
 SELECT shortcut_answers() = :'answers' AS "pinned distances";
 
 -- Linked without the shortcut, and searched with it.
+SET gpuann.debug_unpinned_distances = off;
 SELECT sum(gpuann_link(c.oid)) FROM pg_class c WHERE relname ~ '^shortcuts_';
 SELECT shortcut_answers() AS answers \gset
 RESET gpuann.debug_unpinned_distances;

@@ -15,9 +15,9 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-use constant { PAGE => 8192, GENERIC => 20, IMAGE => 0x10, DATA => 0x20, SAME_REL => 0x80, HOLE => 1, APPLY => 2, COMPRESSED => 0x1C };
+use constant { PAGE => 8192, SEGMENT => 16 * 1024 * 1024, GENERIC => 20, IMAGE => 0x10, DATA => 0x20, SAME_REL => 0x80, HOLE => 1, APPLY => 2, COMPRESSED => 0x1C };
 
-my $node = new_node('form', preload => 'gpuann', conf => [ 'full_page_writes = off', "wal_consistency_checking = 'generic'", 'gpuann.server = off', 'wal_keep_size = 512MB' ]);
+my $node = new_node('form', preload => 'gpuann', no_checksums => 1, conf => [ 'full_page_writes = off', "wal_consistency_checking = 'generic'", 'gpuann.server = off', 'wal_keep_size = 512MB' ]);
 my $probe = ($node->psql('postgres', 'SHOW gpuann.row_log'))[0];
 
 if ($probe ne '0')
@@ -47,22 +47,27 @@ sub read_at
 	return $bytes;
 }
 
+# The file that holds a position of WAL.
+sub segment_of
+{
+	my $number = int($_[0] / SEGMENT);
+	return sprintf('%s/pg_wal/%08X%08X%08X', $node->data_dir, 1, int($number / 256), $number % 256);
+}
+
 # What stands between two positions of WAL, without page headers.
 sub wal_between
 {
 	my ($from, $to) = @_;
-	my $segment = 16 * 1024 * 1024;
 	my $stream = '';
 
 	while ($from < $to)
 	{
-		my $header = $from % $segment == 0 ? 40 : $from % PAGE == 0 ? 24 : 0;
+		my $header = $from % SEGMENT == 0 ? 40 : $from % PAGE == 0 ? 24 : 0;
 		my $end = $from - $from % PAGE + PAGE;
-		my $number = int($from / $segment);
 
 		$from += $header;
 		$end = $to if $end > $to;
-		$stream .= read_at(sprintf('%s/pg_wal/%08X%08X%08X', $node->data_dir, 1, int($number / 256), $number % 256), $from % $segment, $end - $from);
+		$stream .= read_at(segment_of($from), $from % SEGMENT, $end - $from);
 		$from = $end;
 	}
 	return $stream;
@@ -213,9 +218,11 @@ sub observe
 sub run_waldump
 {
 	my ($from, $to) = @_;
-	my $out = '';
+	my ($out, $err) = ('', '');
 
-	IPC::Run::run([ 'pg_waldump', '-p', $node->data_dir . '/pg_wal', '-s', $from, '-e', $to ], '>', \$out, '2>', \my $err);
+	# Files are named, or it may look at one that is not written yet.
+	IPC::Run::run([ 'pg_waldump', '-s', $from, '-e', $to, map { segment_of(lsn_number($_)) } $from, $to ], '>', \$out, '2>', \$err)
+	  or diag("pg_waldump -s $from -e $to: $err");
 	return $out;
 }
 

@@ -24,7 +24,7 @@ SELECT rows_found();
 RESET gpuann.ef_search;
 RESET gpuann.iterative_scan;
 
--- a limit on the rows visited ends a scan early, in every mode; it does not touch the first answer
+-- a limit on the rows visited ends a scan early, in every mode; it does not touch the first answer, and what that visited is given
 CREATE FUNCTION limited(most integer, mode text) RETURNS TABLE(gives_more boolean, keeps_limit boolean, ends_early boolean, twice bigint)
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -52,6 +52,15 @@ answer_distrust(GpuannScan *scan)
 }
 
 /*
+ * A search of the scan has visited so many rows. Each search visits what the one before did, and more: so these are all, but for those of a range, which adds.
+ */
+static void
+note_visited(GpuannScan *scan, uint64 rows)
+{
+	scan->stats.visited = Max(scan->stats.visited, rows);
+}
+
+/*
  * How many of ordered results are not after a bound.
  */
 static uint32
@@ -157,7 +166,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	answer->changes = changes;
 	answer->position = server.position;
 	answer->to_measure = proposal_is_to_be_measured();
-	scan->stats.visited += server.counters.distances + pending.visited;
+	note_visited(scan, server.counters.distances + pending.visited);
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;
 	if (server.results != NULL && server.results != answer->results)
@@ -181,9 +190,10 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	answer->count = pages->count;
 	answer->more = pages->more;
 	answer->before = pages->before;
+	answer->end_slot = pages->end_slot;
 	answer->of_server = false;
 	answer->to_measure = false;
-	scan->stats.visited += pages->visited;
+	note_visited(scan, pages->added > 0 ? scan->stats.visited + pages->added : pages->visited);
 	scan->stats.pending += pages->pending;
 	scan->stats.tally.pending += pages->pending;
 }
@@ -224,6 +234,17 @@ take_left_out(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 }
 
 /*
+ * Whether an answer is the server's to give.
+ */
+static bool
+is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *range)
+{
+	if (method == METHOD_GRAPH)
+		return scan->ask_server && !scan->walks;
+	return scan->ask_server && range->most == 0;
+}
+
+/*
  * Ask the server, if it is to be asked, and the pages if that gives no answer or not enough.
  */
 static void
@@ -235,12 +256,12 @@ ask(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, S
 	PageAnswer	pages;
 
 	asked.room = Min(asked.room, MAX_SERVER_ROOM);
-	answered = scan->ask_server && ask_server(scan, method, ef, &asked, answer);
+	answered = is_for_server(scan, method, range) && ask_server(scan, method, ef, &asked, answer);
 	if (!answered || claims_too_little(scan, method, answer))
 	{
 		scan_read_meta(scan);
 		if (method == METHOD_GRAPH)
-			page_graph_search(&scan->query, ef, &pages);
+			page_walk_round(&scan->query, &scan->walk, &scan->round, &pages);
 		else
 			page_exact_search(&scan->query, range, &pages);
 		if (answered)
@@ -256,14 +277,29 @@ ask(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, S
 }
 
 /*
- * Ask for the nearest ef by graph.
+ * Ask for the graph round that was set up.
  */
 void
-answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer)
+answer_by_graph(GpuannScan *scan, ScanAnswer *answer)
 {
-	ExactRange	nearest = {.room = ef};
+	ExactRange	nearest = {.room = scan->round.ef};
 
-	ask(scan, METHOD_GRAPH, ef, &nearest, answer);
+	ask(scan, METHOD_GRAPH, scan->round.ef, &nearest, answer);
+}
+
+/*
+ * Ask for what the walk over pages has visited and the scan has not emitted.
+ */
+void
+answer_by_visited(GpuannScan *scan, ScanAnswer *answer)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->memory);
+	PageAnswer	pages;
+
+	page_walk_rest(&scan->query, &scan->walk, scan->emitted, VISITED_ROOM, &pages);
+	take_pages(scan, &pages, answer);
+	scan->stats.tally.continuations++;
+	MemoryContextSwitchTo(old);
 }
 
 /*

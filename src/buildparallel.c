@@ -190,6 +190,8 @@ parallel_load_begin(Relation heap, const BuildShared *shared, int workers)
 	load->buffer_usage = shm_toc_allocate(context->toc, mul_size(sizeof(BufferUsage), context->nworkers));
 	shm_toc_insert(context->toc, KEY_BUFFER_USAGE, load->buffer_usage);
 	LaunchParallelWorkers(context);
+	ereport(DEBUG1,
+			(errmsg_internal("using %d parallel workers", context->nworkers_launched)));
 	return load;
 }
 

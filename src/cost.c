@@ -151,20 +151,32 @@ reading_price(const PricedIndex *index, double visited)
 }
 
 /*
- * The price of a graph search of breadth ef; *read is what has been paid for reading pages, in this search and those before.
+ * How many rows a graph search of breadth ef visits.
  */
 static double
-graph_price(const PricedIndex *index, double ef, double *read)
+rows_visited(const PricedIndex *index, double ef)
 {
-	double		visits = index->m * (ef + VISITED_ON_THE_WAY * log2(index->rows + 1));
-	double		visited = index->rows * (1 - exp(-visits / index->rows));
+	double		visits = ef == 0 ? 0 : index->m * (ef + VISITED_ON_THE_WAY * log2(index->rows + 1));
+
+	return index->rows * (1 - exp(-visits / index->rows));
+}
+
+/*
+ * The price of a graph search of breadth ef that goes on from one of breadth `before` (0: there was none); *read is what has been paid for reading
+ * pages, in this search and those before.
+ */
+static double
+graph_price(const PricedIndex *index, double before, double ef, double *read)
+{
+	double		visited = rows_visited(index, ef);
 	double		reading = Max(reading_price(index, visited), *read);
 	double		price;
 
 	ef = Min(ef, index->rows);
+	before = Min(before, ef);
 	price = reading - *read +
-		(index->step->round_trip + ef * index->m * index->step->expand + ef * index->step->result) * cpu_operator_cost +
-		distances_price(index, visited, index->step->visit);
+		(index->step->round_trip + (ef - before) * index->m * index->step->expand + ef * index->step->result) * cpu_operator_cost +
+		distances_price(index, visited - rows_visited(index, before), index->step->visit);
 	*read = reading;
 	return price;
 }
@@ -184,7 +196,7 @@ exact_price(const PricedIndex *index, double room)
 }
 
 /*
- * The price of so many rows, by the rounds that scan.c would go through.
+ * The price of so many rows, by the rounds that scanrounds.c would go through.
  */
 static double
 scan_price(const PricedIndex *index, double wanted)
@@ -200,12 +212,17 @@ scan_price(const PricedIndex *index, double wanted)
 		uint32		ef = (uint32) index->ef;
 
 		had = ef;
-		price += graph_price(index, ef, &read);
+		price += graph_price(index, 0, ef, &read);
 		while (had < wanted && ef < ENGINE_MAX_EF && !scan_graph_is_dearer(ef * 2, index->rows))
 		{
+			uint32		before = ef;
+
 			ef = Min(ef * 2, ENGINE_MAX_EF);
 			had = ef;
-			price += graph_price(index, ef, &read);
+			/* Over pages a search goes on, if it has the memory; a server begins anew. */
+			if (index->server || rows_visited(index, ef) > scan_walk_room())
+				before = 0;
+			price += graph_price(index, before, ef, &read);
 		}
 	}
 	while (had < wanted)

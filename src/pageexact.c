@@ -338,27 +338,58 @@ collect_page(const PageQuery *query, ReadAhead *ahead, uint32 first, uint32 end,
 }
 
 /*
+ * Of the slots collected from this one on, count those that the range does not skip, and end the search where there are enough. Returns where it ends.
+ */
+static uint32
+end_of_range(ExactSearch *search, uint32 from, uint32 end)
+{
+	const ExactRange *range = search->range;
+
+	for (uint32 i = from; i < search->count && range->most > 0; i++)
+	{
+		if (range->skip != NULL && slot_set_has(range->skip, search->slots[i]))
+			continue;
+		if (search->answer->added == range->most)
+		{
+			end = search->slots[i];
+			search->count = i;
+			break;
+		}
+		search->answer->added++;
+	}
+	return end;
+}
+
+/*
  * The nearest live slots of a range, exactly.
  */
 void
 page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *answer)
 {
 	const IndexFormat *format = query->format;
-	NodeOrder	order = {query, 0};
+	uint32		last = query->bounds->next_fresh;
+	NodeOrder	order = {query, range->from_slot};
 	ReadAhead  *ahead;
 	ExactSearch search;
-	uint32		end;
+	uint32		page_end;
+	uint32		end = range->from_slot;
 
 	exact_begin(&search, query, range, format->superblock_slots + format->nodes_per_page, answer);
 	ahead = read_ahead_begin(query->index, search.strategy, next_node_block, &order);
-	for (uint32 slot = 0; slot < query->bounds->next_fresh; slot = end)
+	for (uint32 slot = range->from_slot; slot < last; slot = end)
 	{
+		uint32		collected = search.count;
+
 		CHECK_FOR_INTERRUPTS();
-		end = node_page_end(query, slot);
-		collect_page(query, ahead, slot, end, search.slots, search.versions, &search.count);
-		if (end % format->superblock_slots == 0 || end == query->bounds->next_fresh)
+		page_end = node_page_end(query, slot);
+		collect_page(query, ahead, slot, page_end, search.slots, search.versions, &search.count);
+		end = end_of_range(&search, collected, page_end);
+		if (end < page_end)
+			last = end;
+		if (end % format->superblock_slots == 0 || end == last)
 			offer_collected(&search);
 	}
+	answer->end_slot = end;
 	read_ahead_end(ahead);
 	exact_end(&search);
 }

@@ -17,6 +17,7 @@
 #include "hotvectors.h"
 #include "miscadmin.h"
 #include "scratch.h"
+#include "sorts.h"
 #include "utils/memutils.h"
 
 #define PINS			HOT_VECTORS	/* vectors read at once, or buffers pinned */
@@ -395,10 +396,21 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 }
 
 /*
- * Search the graph; results are in the scratch.
+ * End: the caller keeps nothing of it.
  */
 static void
-search_linked(PageGraph *graph, uint32 ef, SearchScratch *scratch, GraphAnswer *found)
+graph_end(PageGraph *graph)
+{
+	hot_end(&graph->hot);
+	pfree(graph->vector);
+	pfree(graph->wide_memory);
+}
+
+/*
+ * Search the graph, or go on in it; results are in the walk's scratch.
+ */
+static void
+search_linked(PageGraph *graph, PageWalk *walk, const WalkRound *round, GraphAnswer *found)
 {
 	const PageQuery *query = graph->query;
 	GraphAccess access = {
@@ -410,20 +422,32 @@ search_linked(PageGraph *graph, uint32 ef, SearchScratch *scratch, GraphAnswer *
 		.expect = expect_row,
 		.seed_list = read_seed_list
 	};
-	GraphQuery	wanted = {.ef = ef};
-	uint32	   *seeds;
-	MemoryContext old = MemoryContextSwitchTo(query->memory);
+	GraphQuery	wanted = {.ef = round->ef, .resumable = round->go_on};
+	ScratchAllocator allocator = scratch_in(query->memory);
+	EngineStatus status;
 
-	wanted.nseeds = read_seeds(query->index, query->format, query->meta, ENGINE_SEEDS_TRIED, &seeds);
-	MemoryContextSwitchTo(old);
-	for (uint32 i = 0; i < wanted.nseeds; i++)
-		check_seed(graph, seeds[i]);
-	wanted.seeds = seeds;
-	if (graph_search(&access, &wanted, scratch, found) != ENGINE_OK)
+	if (round->most > 0)
+		wanted.max_distances = round->most - Min(walk->visited, round->most - 1);
+	if (walk->scratch != NULL)
+		status = graph_search_resume(&access, &wanted, walk->scratch, found);
+	else
+	{
+		MemoryContext old = MemoryContextSwitchTo(query->memory);
+		uint32	   *seeds;
+
+		wanted.nseeds = read_seeds(query->index, query->format, query->meta, ENGINE_SEEDS_TRIED, &seeds);
+		MemoryContextSwitchTo(old);
+		for (uint32 i = 0; i < wanted.nseeds; i++)
+			check_seed(graph, seeds[i]);
+		wanted.seeds = seeds;
+		walk->scratch = search_scratch_create(&allocator);
+		status = graph_search(&access, &wanted, walk->scratch, found);
+		pfree(seeds);
+	}
+	if (status != ENGINE_OK)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory in a search of index \"%s\"", RelationGetRelationName(query->index))));
-	pfree(seeds);
 }
 
 /*
@@ -447,16 +471,27 @@ merge_answers(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb
 }
 
 /*
- * The graph search over buffers, and unlinked list entries exactly.
- *
- * The list comes first: what it no longer has then is in the graph already.
+ * Forget what a walk has visited.
  */
 void
-page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer)
+page_walk_end(PageWalk *walk)
 {
-	ScratchAllocator allocator = scratch_in(query->memory);
-	ExactRange	range = {.room = ef};
-	SearchScratch *scratch = search_scratch_create(&allocator);
+	search_scratch_free(walk->scratch);
+	if (walk->seen != NULL)
+		pfree(walk->seen);
+	memset(walk, 0, sizeof(*walk));
+}
+
+/*
+ * A round of the graph search over buffers, and unlinked list entries exactly.
+ *
+ * The list comes first: what it no longer has then is in the graph already. A walk that has passed such a row's neighbours may not meet it
+ * any more, so when trimming has overtaken us the walk begins anew.
+ */
+void
+page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, PageAnswer *answer)
+{
+	ExactRange	range = {.room = round->ef};
 	PageGraph	graph;
 	PageAnswer	pending;
 	GraphAnswer found;
@@ -466,21 +501,146 @@ page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer)
 		/* Trimming has overtaken us: a later look at the list sees the same rows in the graph. */
 		CHECK_FOR_INTERRUPTS();
 		list_bounds(query->index, query->format, query->meta, query->bounds);
+		page_walk_end(walk);
 	}
+	if (walk->scratch == NULL)
+		walk->visited = pending.visited;
 	graph_begin(&graph, query);
-	search_linked(&graph, ef, scratch, &found);
-	hot_end(&graph.hot);
+	search_linked(&graph, walk, round, &found);
+	graph_end(&graph);
 
+	walk->visited += found.counters.distances;
 	memset(answer, 0, sizeof(*answer));
-	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * (Size) ef);
-	answer->visited = found.counters.distances + pending.visited;
+	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * ((Size) found.count + pending.count + 1));
+	answer->visited = (uint32) Min(walk->visited, PG_UINT32_MAX);
 	answer->pending = pending.pending;
-	merge_answers(found.results, found.count, pending.results, pending.count, ef, answer);
-	/* Every slot of a full list was expanded, dead ones too. */
-	answer->more = found.counters.expanded >= ef || answer->count == ef;
-	search_scratch_free(scratch);
+	merge_answers(found.results, found.count, pending.results, pending.count, round->ef, answer);
+	/* Dead slots fill a list too. */
+	answer->more = found.full || answer->count == round->ef;
+	if (!round->go_on)
+		page_walk_end(walk);
 	if (pending.results != NULL)
 		pfree(pending.results);
-	pfree(graph.vector);
-	pfree(graph.wide_memory);
+}
+
+/*
+ * Rows of the list that the rest of a walk may have: what a quarter of work_mem holds.
+ */
+static uint32
+pending_room(void)
+{
+	return (uint32) Min((uint64) work_mem * 1024 / 4 / sizeof(SearchResult), ENGINE_MAX_SLOTS);
+}
+
+/*
+ * End the search of a walk: what it has visited, and the unlinked list entries, in the order of their walking distances.
+ */
+void
+page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip)
+{
+	ExactRange	range = {.room = pending_room(), .skip = skip};
+	uint32		count = graph_search_seen_count(walk->scratch);
+	PageAnswer	pending;
+
+	if (!page_pending_search(query, query->bounds->linked, &range, &pending))
+		memset(&pending, 0, sizeof(pending));	/* linked and trimmed meanwhile */
+	walk->seen = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * ((Size) count + 1));
+	graph_search_seen(walk->scratch, walk->seen);
+	search_scratch_free(walk->scratch);
+	walk->scratch = NULL;
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (!slot_set_has(skip, walk->seen[i].slot))
+			walk->seen[walk->seen_count++] = walk->seen[i];
+	}
+	page_walk_add(walk, pending.results, pending.count);
+	if (pending.results != NULL)
+		pfree(pending.results);
+}
+
+/*
+ * Give others too.
+ */
+void
+page_walk_add(PageWalk *walk, const SearchResult *results, uint32 count)
+{
+	walk->seen = repalloc_huge(walk->seen, sizeof(SearchResult) * ((Size) walk->seen_count + count + 1));
+	if (count > 0)
+		memcpy(walk->seen + walk->seen_count, results, sizeof(SearchResult) * count);
+	walk->seen_count += count;
+	sort_answer(walk->seen, walk->seen_count);
+}
+
+/*
+ * The version of a slot's row; false if there is none that lives.
+ */
+static bool
+find_version(PageGraph *graph, SearchResult *result)
+{
+	uint32		neighbours[ENGINE_MAX_DEGREE];
+	SlotState	state = {0, false};
+
+	(void) row_of_slot(graph, result->slot, neighbours, &state);
+	result->version = state.version;
+	return state.live;
+}
+
+/*
+ * What a walk has visited, ranked exactly, a part at a time.
+ */
+void
+page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room, PageAnswer *answer)
+{
+	uint32		slots[PINS];
+	double		distances[PINS];
+	PageGraph	graph;
+
+	memset(answer, 0, sizeof(*answer));
+	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * (Size) room);
+	answer->visited = (uint32) Min(walk->visited, PG_UINT32_MAX);
+	graph_begin(&graph, query);
+	for (; walk->seen_next < walk->seen_count && answer->count < room; walk->seen_next++)
+	{
+		SearchResult result = walk->seen[walk->seen_next];
+
+		CHECK_FOR_INTERRUPTS();
+		if (!slot_set_has(skip, result.slot) && find_version(&graph, &result))
+			answer->results[answer->count++] = result;
+	}
+	for (uint32 done = 0; done < answer->count; done += PINS)
+	{
+		uint32		count = Min(answer->count - done, PINS);
+
+		CHECK_FOR_INTERRUPTS();
+		for (uint32 i = 0; i < count; i++)
+			slots[i] = answer->results[done + i].slot;
+		exact_distances(&graph, slots, count, distances);
+		for (uint32 i = 0; i < count; i++)
+			answer->results[done + i].distance = distances[i];
+	}
+	graph_end(&graph);
+	sort_answer(answer->results, answer->count);
+	answer->more = walk->seen_next < walk->seen_count;
+}
+
+/*
+ * Give a result once more later. It has come out of the array, so there is a place for it at the beginning.
+ */
+void
+page_walk_hold(PageWalk *walk, const SearchResult *result)
+{
+	Assert(walk->held_count < walk->seen_next);
+	walk->seen[walk->held_count++] = *result;
+}
+
+bool
+page_walk_give_held(PageWalk *walk)
+{
+	bool		any = walk->held_count > 0;
+
+	if (any)
+		sort_answer(walk->seen, walk->held_count);
+	walk->seen_count = walk->held_count;
+	walk->seen_next = walk->held_count = 0;
+	return any;
 }

@@ -29,6 +29,7 @@ typedef struct SlotSet
 extern SlotSet *slot_set_create(MemoryContext memory);
 extern void slot_set_add(SlotSet *set, uint32 slot);
 extern bool slot_set_has(const SlotSet *set, uint32 slot);
+extern void slot_set_free(SlotSet *set);
 
 typedef struct PageQuery
 {
@@ -47,6 +48,8 @@ typedef struct ExactRange
 	SearchBound until;			/* only up to this, itself included */
 	const SlotSet *skip;		/* not these; or NULL */
 	uint32		room;			/* the nearest so many */
+	uint32		from_slot;		/* only slots from this on, ... */
+	uint32		most;			/* ... until so many rows were compared that skip does not have; 0: no limit */
 } ExactRange;
 
 typedef struct PageAnswer
@@ -57,13 +60,63 @@ typedef struct PageAnswer
 	uint32		pending;		/* of them, list entries searched exactly */
 	bool		more;			/* there were more than room; graph: the list was full */
 	uint32		before;			/* exact: live slots at or before range->beyond that skip does not have */
+	uint32		end_slot;		/* exact: the slot at which the range ended, and ... */
+	uint32		added;			/* ... with range->most, how many rows of it skip does not have */
 } PageAnswer;
+
+struct SearchScratch;
+
+/*
+ * A graph search over pages that goes on where it stood: what it has visited, from one round to the next. All zero: not begun. It lives in
+ * the memory of its query, and ends with that.
+ */
+typedef struct PageWalk
+{
+	struct SearchScratch *scratch;	/* candidates and visited slots; NULL: not begun, or over */
+	uint64		visited;		/* rows whose distance was computed, each counted once */
+	SearchResult *seen;			/* what it has visited and is still to give, nearest first by walking distance */
+	uint32		seen_count;
+	uint32		seen_next;		/* the next one to be given, */
+	uint32		held_count;		/* and those before it that were given back, as the first ones */
+} PageWalk;
+
+/* What a round of a walk is to do. */
+typedef struct WalkRound
+{
+	uint32		ef;				/* results at most; more than in the round before */
+	uint64		most;			/* stop when the walk has visited so many rows; 0: no limit */
+	bool		go_on;			/* there may be a further round */
+} WalkRound;
 
 /* The distance kernels of an index; chosen once per process. */
 extern const DistanceKernels *page_kernels(const IndexFormat *format);
 
-/* The graph search over buffers, and unlinked list entries exactly. ef results at most. */
-extern void page_graph_search(const PageQuery *query, uint32 ef, PageAnswer *answer);
+/*
+ * The next round of a walk, or its first: the nearest ef of what the graph search over buffers has found so far, and of unlinked list entries, exactly. The answer's
+ * count of visited rows is that of the whole walk.
+ */
+extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, PageAnswer *answer);
+
+/* Forget what a walk has visited. */
+extern void page_walk_end(PageWalk *walk);
+
+/* End the search of a walk that was begun: from here on it gives what it has visited, and unlinked list entries, but those in skip; ... */
+extern void page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip);
+
+/* ... with others, that it has not visited; */
+extern void page_walk_add(PageWalk *walk, const SearchResult *results, uint32 count);
+
+/*
+ * ... the nearest `room` that were not given yet, and skip does not have by now. They are ordered within the answer; from one answer to the next they come
+ * by walking distance.
+ */
+extern void page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room, PageAnswer *answer);
+
+/* Have a walk give a result of page_walk_rest() once more, after all others, ... */
+extern void page_walk_hold(PageWalk *walk, const SearchResult *result);
+
+/* ... from here on. False: there are none. */
+extern bool page_walk_give_held(PageWalk *walk);
 
 /* The nearest live slots of a range, exactly. With a range->skip, slots at or before range->beyond that it does not have are counted. */
 extern void page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *answer);

@@ -2,14 +2,10 @@
  * scan.c
  *		Index scans: rows in order of distance, as many as the executor wants.
  *
- * A scan begins with one graph search. Wants the executor more rows than that found, the search is repeated more broadly as long as that
- * is cheaper than comparing everything; then the rest is selected exactly. See README.md, "Scans", for what gpuann.iterative_scan
- * changes. Every answer is only a proposal: a row is emitted after its node record has been read, as of one moment, and found
+ * Which answers it asks for is in scanrounds.c. Every answer is only a proposal: a row is emitted after its node record has been read, as of one moment, and found
  * live and of the same version (design, I2).
  */
 #include "gpuann.h"
-
-#include <math.h>
 
 #include "access/relscan.h"
 #include "access/tableam.h"
@@ -146,7 +142,10 @@ start(IndexScanDesc desc)
 	scan->next = 0;
 	scan->first_ef = (uint32) gpuann_effective_ef_search(index);
 	scan->ef = 0;
-	scan->graph_visited = 0;
+	memset(&scan->walk, 0, sizeof(scan->walk));
+	scan->walks = false;
+	scan->range_next = 0;
+	scan->compared_all = false;
 	scan->max_visited = gpuann_max_scan_tuples;
 	scan->emitted = NULL;
 	scan->returned = NULL;
@@ -188,249 +187,24 @@ start(IndexScanDesc desc)
 }
 
 /*
- * Whether what was emitted takes much of work_mem already.
- */
-static bool
-emitted_is_large(const GpuannScan *scan)
-{
-	return (Size) scan->emitted->mask * sizeof(uint32) > (Size) work_mem * 1024 / 4;
-}
-
-/*
- * Make room for the next answer.
- */
-static void
-drop_answer(GpuannScan *scan)
-{
-	if (scan->answer.results != NULL)
-		pfree(scan->answer.results);
-	scan->answer.results = NULL;
-	scan->answer.count = 0;
-	scan->next = 0;
-}
-
-/*
- * Whether gpuann.max_scan_tuples lets the scan visit so many rows more.
- */
-static bool
-may_visit(const GpuannScan *scan, double rows)
-{
-	return scan->max_visited == GPUANN_UNSET || scan->stats.visited + rows <= scan->max_visited;
-}
-
-/*
- * Whether it lets the scan compare every row.
- */
-static bool
-may_visit_all(const GpuannScan *scan)
-{
-	return may_visit(scan, (double) scan->bounds.next_fresh - scan->bounds.free_count);
-}
-
-/*
- * The breadth of the next graph round: twice the last's, less if only so much may be visited. 0: another round is not worth it.
- */
-static uint32
-next_ef(const GpuannScan *scan)
-{
-	uint32		ef = Min(scan->ef * 2, ENGINE_MAX_EF);
-	double		per_ef = Max((double) scan->graph_visited / scan->ef, 1);
-
-	if (!scan->answer.more || emitted_is_large(scan) || (scan_graph_is_dearer(ef, scan->bounds.next_fresh) && may_visit_all(scan)))
-		return 0;
-	if (!may_visit(scan, per_ef * ef))
-		ef = (uint32) Max((scan->max_visited - (double) scan->stats.visited) / per_ef, 0);
-	return ef > scan->ef ? ef : 0;
-}
-
-/*
- * A round of the graph stage. False: it has no more rounds.
- */
-static bool
-graph_round(GpuannScan *scan)
-{
-	uint32		ef = scan->ef == 0 ? scan->first_ef : next_ef(scan);
-	uint64		visited = scan->stats.visited;
-
-	if (ef == 0)
-		return false;
-	scan->ef = ef;
-	drop_answer(scan);
-	answer_by_graph(scan, ef, &scan->answer);
-	scan->graph_visited = scan->stats.visited - visited;
-	return true;
-}
-
-/*
- * A round of an exact stage.
- *
- * After the graph, complete and strict_order go on beyond the last row emitted; relaxed_order takes whatever is nearest and was not
- * emitted. The first round of all says how many rows the graph has missed, if it read the pages.
- */
-static void
-exact_round(GpuannScan *scan, bool first)
-{
-	bool		relaxed = scan->iterative == GPUANN_ITERATIVE_RELAXED;
-	ExactRange	range = {.beyond = scan->cursor, .skip = scan->emitted, .room = scan->room};
-
-	scan->round_cursor = scan->cursor;
-	scan->round_first = first;
-	if (scan->stage == STAGE_MISSED)
-		range.until = scan->last;
-	else if (first && !relaxed)
-		range.beyond = scan->last;
-	drop_answer(scan);
-	answer_exactly(scan, &range, &scan->answer);
-
-	if (first && scan->stage == STAGE_EXACT && !relaxed && scan->last.set)
-	{
-		scan->may_have_missed = scan->answer.before > 0;
-		if (scan->iterative == GPUANN_ITERATIVE_STRICT && scan->answer.before != PG_UINT32_MAX)
-			scan->stats.tally.dropped += scan->answer.before;
-	}
-	if (scan->answer.count > 0)
-	{
-		const SearchResult *end = &scan->answer.results[scan->answer.count - 1];
-
-		scan->cursor = (SearchBound) {true, end->distance, end->slot};
-		/* The server knows nothing of `until`. */
-		if (range.until.set && !engine_before(end->distance, end->slot, range.until.distance, range.until.slot))
-			scan->answer.more = false;
-	}
-	scan->room = scan_exact_room((uint64) scan->room * 8);
-}
-
-/*
- * A round of rows in any order.
- */
-static void
-any_round(GpuannScan *scan)
-{
-	PageAnswer	pages;
-
-	drop_answer(scan);
-	page_any_order(&scan->query, scan->cursor.slot, scan_exact_room(EXACT_FIRST_ROOM), &pages);
-	check_snapshot_age(scan->query.index, scan->snapshot);
-	scan->answer = (ScanAnswer) {.results = pages.results, .count = pages.count, .more = pages.more};
-	scan->stats.visited += pages.count;
-	if (pages.count > 0)
-		scan->cursor.slot = pages.results[pages.count - 1].slot;
-	scan->answered = true;
-}
-
-/*
- * From here on the server is to give every row that is left: note which it gives, a bit a slot, as long as they fit into work_mem.
- */
-static void
-note_returned(GpuannScan *scan)
-{
-	Size		bytes = (Size) scan->bounds.next_fresh / 8 + 1;
-
-	if (!scan->ask_server || scan->iterative == GPUANN_ITERATIVE_STRICT || bytes > (Size) work_mem * 1024)
-		return;
-	scan->returned = MemoryContextAllocExtended(scan->memory, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	scan->returned_slots = scan->bounds.next_fresh;
-}
-
-static bool
-was_returned(const GpuannScan *scan, uint32 slot)
-{
-	return slot < scan->returned_slots && bit_is_set(scan->returned, slot);
-}
-
-/*
- * Whether there may be rows that a server was to give and did not. If as many were emitted as the index has slots in use, there are none.
- */
-static bool
-may_have_overlooked(const GpuannScan *scan)
-{
-	return scan->returned != NULL && (uint64) scan->emitted->count + scan->returned_count < scan_slots_in_use(scan) &&
-		may_visit_all(scan);
-}
-
-/*
- * Go on to the next stage; its first round is begun.
- */
-static void
-next_stage(GpuannScan *scan)
-{
-	switch (scan->stage)
-	{
-		case STAGE_GRAPH:
-			if (!may_visit_all(scan))
-			{
-				/* Go over the last answer once more. */
-				scan->stage = scan->iterative == GPUANN_ITERATIVE_COMPLETE ? STAGE_HELD : STAGE_DONE;
-				scan->next = 0;
-				break;
-			}
-			scan->stage = STAGE_EXACT;
-			/* Of equally distant rows the graph may have found any: the others come now, not as missed ones. */
-			if (scan->last.set)
-				scan->last = (SearchBound) {true, nextafter(scan->last.distance, -INFINITY), NO_SLOT};
-			note_returned(scan);
-			exact_round(scan, true);
-			break;
-		case STAGE_EXACT:
-			if (scan->iterative == GPUANN_ITERATIVE_COMPLETE && scan->may_have_missed && may_visit_all(scan))
-			{
-				scan->stage = STAGE_MISSED;
-				memset(&scan->cursor, 0, sizeof(scan->cursor));
-				exact_round(scan, true);
-				break;
-			}
-			/* FALLTHROUGH */
-		case STAGE_MISSED:
-			if (may_have_overlooked(scan))
-			{
-				scan->stage = STAGE_OVERLOOKED;
-				scan->cursor.slot = NO_SLOT;
-				any_round(scan);
-				break;
-			}
-			/* FALLTHROUGH */
-		default:
-			scan->stage = STAGE_DONE;
-	}
-}
-
-/*
- * Get further answers. False: there are no more rows.
+ * Get further answers, and let gpuann_last_scan() know. False: there are no more rows.
  */
 static bool
 next_round(GpuannScan *scan)
 {
-	bool		first = !scan->answered;
+	bool		more = scan_next_round(scan);
 
-	switch (scan->stage)
-	{
-		case STAGE_GRAPH:
-			if (!first && scan->iterative == GPUANN_ITERATIVE_OFF)
-				scan->stage = STAGE_DONE;
-			else if (!graph_round(scan))
-				next_stage(scan);
-			break;
-		case STAGE_EXACT:
-		case STAGE_MISSED:
-			if (first || (scan->answer.more && may_visit_all(scan)))
-				exact_round(scan, false);
-			else
-				next_stage(scan);
-			break;
-		case STAGE_ANY:
-		case STAGE_OVERLOOKED:
-			if (first || (scan->answer.more && may_visit(scan, 1)))
-				any_round(scan);
-			else
-				scan->stage = STAGE_DONE;
-			break;
-		case STAGE_HELD:
-		case STAGE_DONE:
-			scan->stage = STAGE_DONE;
-			break;
-	}
 	last_scan = scan->stats;
-	return scan->stage != STAGE_DONE;
+	return more;
+}
+
+/*
+ * Whether rows found in this stage may come too late.
+ */
+static inline bool
+comes_in_order(const GpuannScan *scan)
+{
+	return scan->stage == STAGE_GRAPH || scan->stage == STAGE_VISITED || scan->stage == STAGE_RANGE;
 }
 
 /*
@@ -444,45 +218,28 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 	if (scan->emitted != NULL && slot_set_has(scan->emitted, result->slot))
 		return false;
 	if (scan->stage == STAGE_OVERLOOKED)
-		return !was_returned(scan, result->slot);
+		return !scan_has_returned(scan, result->slot);
 	if (scan->stage == STAGE_MISSED)
 		return !engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot);
-	if (scan->stage != STAGE_GRAPH)
+	if (!comes_in_order(scan))
 		return true;
 
 	before = scan->last.set && result->distance < scan->last.distance;
 	if (!before || scan->iterative == GPUANN_ITERATIVE_RELAXED)
 		return true;
+	/* A range comes after all that was held. */
+	if (scan->stage == STAGE_RANGE && scan->iterative == GPUANN_ITERATIVE_COMPLETE)
+		return true;
 	/* Found too late: strict_order drops it (once), complete comes back to it in the end. */
 	if (scan->iterative == GPUANN_ITERATIVE_STRICT)
 	{
 		scan->stats.tally.dropped++;
-		slot_set_add(scan->emitted, result->slot);
+		if (scan->stage != STAGE_RANGE)
+			slot_set_add(scan->emitted, result->slot);
 	}
+	else if (scan->stage == STAGE_VISITED)
+		page_walk_hold(&scan->walk, result);
 	return false;
-}
-
-/*
- * The answer is false: have the pages answer the round anew, from the row on that was not confirmed. What was emitted stays so.
- */
-static void
-redo_round(GpuannScan *scan)
-{
-	uint32		passed = scan->next - 1;
-
-	answer_distrust(scan);
-	if (scan->stage == STAGE_HELD)
-		return;					/* what is left of an answer: there are no more rounds */
-	if (scan->stage == STAGE_GRAPH)
-	{
-		drop_answer(scan);
-		answer_by_graph(scan, scan->ef, &scan->answer);
-		return;
-	}
-	scan->cursor = scan->round_cursor;
-	if (passed > 0)
-		scan->cursor = (SearchBound) {true, scan->answer.results[passed - 1].distance, scan->answer.results[passed - 1].slot};
-	exact_round(scan, scan->round_first && passed == 0);
 }
 
 /*
@@ -529,7 +286,7 @@ confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 	if (!live)
 		scan->stats.tally.dropped++;
 	if (!honest)
-		redo_round(scan);
+		scan_redo_round(scan);
 	return live;
 }
 
@@ -583,21 +340,23 @@ check_row_age(IndexScanDesc desc)
 static void
 note_emitted(GpuannScan *scan, const SearchResult *result)
 {
-	if (scan->stage != STAGE_GRAPH)
+	/* Ranges have each slot once. */
+	if (scan->stage == STAGE_GRAPH || scan->stage == STAGE_VISITED || scan->stage == STAGE_HELD)
+		slot_set_add(scan->emitted, result->slot);
+	if (comes_in_order(scan))
 	{
-		if (result->slot < scan->returned_slots && !was_returned(scan, result->slot))
-		{
-			bit_set(scan->returned, result->slot);
-			scan->returned_count++;
-		}
-		/* A row of the scan's own that its server has not given: from now on the pages are asked. */
-		if (scan->stage == STAGE_OVERLOOKED && scan->ask_server && !slot_came_since(scan, result->slot, scan->bounds.end))
-			answer_distrust(scan);
+		if (!scan->last.set || engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot))
+			scan->last = (SearchBound) {true, result->distance, result->slot};
 		return;
 	}
-	slot_set_add(scan->emitted, result->slot);
-	if (!scan->last.set || engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot))
-		scan->last = (SearchBound) {true, result->distance, result->slot};
+	if (result->slot < scan->returned_slots && !scan_has_returned(scan, result->slot))
+	{
+		bit_set(scan->returned, result->slot);
+		scan->returned_count++;
+	}
+	/* A row of the scan's own that its server has not given: from now on the pages are asked. */
+	if (scan->stage == STAGE_OVERLOOKED && scan->ask_server && !slot_came_since(scan, result->slot, scan->bounds.end))
+		answer_distrust(scan);
 }
 
 /*

@@ -1,11 +1,12 @@
 /*
  * scan.h
- *		A scan: its stages (scan.c) and where its answers come from (answer.c).
+ *		A scan: its rows (scan.c), its stages (scanrounds.c) and where its answers come from (answer.c).
  */
 #ifndef GPUANN_SCAN_H
 #define GPUANN_SCAN_H
 
 #include "client.h"
+#include "engine/bits.h"
 #include "hotblocks.h"
 #include "pagesearch.h"
 
@@ -14,6 +15,8 @@
 #define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan ... */
 #define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times as many */
 #define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of ef */
+#define VISITED_ROOM		1024	/* rows of a round of STAGE_VISITED and STAGE_HELD */
+#define WALK_ROW_BYTES		128		/* memory of a walk over pages, a row visited */
 
 /* Rows of an exact round: what half of work_mem holds, at most. */
 static inline uint32
@@ -22,6 +25,20 @@ scan_exact_room(uint64 wanted)
 	uint64		most = Max((uint64) work_mem * 1024 / 2 / sizeof(SearchResult), EXACT_FIRST_ROOM);
 
 	return (uint32) Min(Min(wanted, most), ENGINE_MAX_SLOTS);
+}
+
+/* Rows of a range of STAGE_RANGE: what a quarter of work_mem holds. */
+static inline uint32
+scan_range_room(void)
+{
+	return (uint32) Min((uint64) work_mem * 1024 / 4 / sizeof(SearchResult), ENGINE_MAX_SLOTS);
+}
+
+/* Rows that a walk over pages may visit: what half of work_mem holds. */
+static inline uint64
+scan_walk_room(void)
+{
+	return (uint64) work_mem * 1024 / 2 / WALK_ROW_BYTES;
 }
 
 /* Whether searching the graph so broadly costs more than comparing every row. */
@@ -35,9 +52,11 @@ scan_graph_is_dearer(uint32 ef, double rows)
 typedef enum ScanStage
 {
 	STAGE_GRAPH,				/* answers of the graph, broader from round to round */
+	STAGE_VISITED,				/* gpuann.max_scan_tuples ends them: what they visited and did not give */
+	STAGE_HELD,					/* of these, what was found too late */
+	STAGE_RANGE,				/* exactly, as many other rows as may still be visited: a range of slots after the other */
 	STAGE_EXACT,				/* exactly, beyond what the graph gave */
 	STAGE_MISSED,				/* exactly, what the graph missed on its way */
-	STAGE_HELD,					/* gpuann.max_scan_tuples ended it: what was found too late */
 	STAGE_OVERLOOKED,			/* in any order, what a server left out that was to give everything */
 	STAGE_ANY,					/* no order: the query is NULL or has no direction */
 	STAGE_DONE
@@ -49,6 +68,7 @@ typedef struct ScanAnswer
 	SearchResult *results;		/* palloc'd in the scan's memory */
 	uint32		count;
 	bool		more;			/* a further round may find more */
+	uint32		end_slot;		/* exact over pages: as PageAnswer's */
 	uint32		before;			/* exact over pages: as PageAnswer's; from the server: unknown, so PG_UINT32_MAX */
 	bool		of_server;		/* with what its mirror had been told when it was asked: */
 	uint64		changes;		/* changes of pages up to this, */
@@ -72,7 +92,7 @@ typedef struct LastScan
 	bool		exact;
 	char		engine[16];		/* of the server, if it answered first */
 	uint32		batch;			/* queries in that answer's batch */
-	uint64		visited;
+	uint64		visited;		/* rows; what a further search of the scan visits again does not count */
 	uint64		pending;
 	ScanTally	tally;
 } LastScan;
@@ -112,13 +132,17 @@ typedef struct GpuannScan
 	uint32		next;			/* in answer.results */
 	uint32		first_ef;		/* of the first graph round */
 	uint32		ef;				/* of the last graph round; 0: there was none */
-	uint64		graph_visited;	/* rows that it visited */
+	WalkRound	round;			/* this round */
+	PageWalk	walk;			/* the graph rounds over pages */
+	bool		walks;			/* graph rounds are over pages from here on, though a server may be asked */
 	int			max_visited;	/* gpuann.max_scan_tuples as set when the scan began */
-	SlotSet    *emitted;		/* in STAGE_GRAPH */
+	bool		compared_all;	/* an exact round has compared every row */
+	uint32		range_next;		/* the first slot that no range of STAGE_RANGE has had */
+	SlotSet    *emitted;		/* in STAGE_GRAPH and STAGE_VISITED */
 	unsigned char *returned;	/* in exact stages after it: a bit a slot, if the server is to answer them; NULL: not noted */
 	uint32		returned_slots; /* slots that it has bits for, */
 	uint32		returned_count; /* and how many are set */
-	SearchBound last;			/* the farthest emitted in STAGE_GRAPH */
+	SearchBound last;			/* the farthest emitted in these */
 	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */
 	SearchBound round_cursor;	/* cursor before the exact round under way, */
 	bool		round_first;	/* and whether that is the first of its stage */
@@ -129,6 +153,19 @@ typedef struct GpuannScan
 	LastScan	stats;
 } GpuannScan;
 
+/* Go on to further answers. False: there are no more rows. */
+extern bool scan_next_round(GpuannScan *scan);
+
+/* The answer is false: have the pages answer the round anew, from the row on that was not confirmed. */
+extern void scan_redo_round(GpuannScan *scan);
+
+/* Whether an exact stage has returned a slot. */
+static inline bool
+scan_has_returned(const GpuannScan *scan, uint32 slot)
+{
+	return slot < scan->returned_slots && bit_is_set(scan->returned, slot);
+}
+
 /* "exact", "server" or "pages". */
 static inline const char *
 last_scan_path(const LastScan *stats)
@@ -136,10 +173,13 @@ last_scan_path(const LastScan *stats)
 	return stats->exact ? "exact" : stats->tally.server ? "server" : "pages";
 }
 
-/* Ask for the nearest ef by graph; the server if it is to be asked, else pages. */
-extern void answer_by_graph(GpuannScan *scan, uint32 ef, ScanAnswer *answer);
+/* Ask for the graph round that was set up: the server if it is to be asked, else pages. */
+extern void answer_by_graph(GpuannScan *scan, ScanAnswer *answer);
 
-/* Ask for a range, exactly. */
+/* Ask for what the walk over pages is still to give and the scan has not emitted, a part of it. */
+extern void answer_by_visited(GpuannScan *scan, ScanAnswer *answer);
+
+/* Ask for a range, exactly. One of so many rows is the pages' to answer. */
 extern void answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer);
 
 /*

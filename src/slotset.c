@@ -94,3 +94,13 @@ slot_set_add(SlotSet *set, uint32 slot)
 	}
 	put(set, slot);
 }
+
+/*
+ * Forget a set.
+ */
+void
+slot_set_free(SlotSet *set)
+{
+	pfree(set->places);
+	pfree(set);
+}

@@ -10,7 +10,9 @@
 #include "repairrow.h"
 #include "select.h"
 
-#define LEAST_SHARE			2		/* a row with fewer candidates than degree / this is searched for more */
+#define LEAST_SHARE			2		/* a row with fewer candidates than degree / this, ... */
+#define FEW_PLACES			12		/* ... and any of so few places, is searched for more */
+#define NEAR_DEGREES		2		/* of those around a row at least degree times this are candidates, however small ef is */
 #define SEEN_BITS			12		/* twice REPAIR_AROUND */
 
 /* Take so many bytes, if there is memory; they are counted in any case. */
@@ -23,6 +25,13 @@ carve(unsigned char *memory, size_t *used, size_t bytes)
 	return place;
 }
 
+/* How many of those found around a row are candidates: rows linked with a small ef need some to choose from. */
+static uint32_t
+near_room(uint32_t degree, uint32_t ef)
+{
+	return ef > degree * NEAR_DEGREES ? ef : degree * NEAR_DEGREES;
+}
+
 /* Lay the parts out, those with the largest elements first; returns the bytes. */
 static size_t
 lay_out(RepairScratch *scratch, unsigned char *memory, uint32_t degree, uint32_t ef)
@@ -30,7 +39,7 @@ lay_out(RepairScratch *scratch, unsigned char *memory, uint32_t degree, uint32_t
 	size_t		used = 0;
 
 	scratch->candidates = carve(memory, &used, sizeof(Candidate) * (REPAIR_AROUND + REPAIR_SEARCHED((size_t) ef)));
-	scratch->near = carve(memory, &used, sizeof(SearchResult) * ef);
+	scratch->near = carve(memory, &used, sizeof(SearchResult) * near_room(degree, ef));
 	scratch->distances = carve(memory, &used, sizeof(double) * REPAIR_AROUND);
 	scratch->found = carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
 	scratch->seen_places = carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
@@ -53,6 +62,7 @@ repair_scratch_init(RepairScratch *scratch, void *memory, uint32_t degree, uint3
 	(void) lay_out(scratch, memory, degree, ef);
 	scratch->degree = degree;
 	scratch->ef = ef;
+	scratch->near_room = near_room(degree, ef);
 	scratch->nfound = 0;
 	memset(scratch->seen, 0xFF, sizeof(uint32_t) << SEEN_BITS);
 }
@@ -160,14 +170,14 @@ collect_candidates(const RepairAccess *access, RepairScratch *scratch, uint32_t 
 		SearchResult found = {.slot = scratch->found[i], .distance = scratch->distances[i]};
 
 		if (i >= *own)
-			(void) farthest_offer(scratch->near, &near, scratch->ef, found);
+			(void) farthest_offer(scratch->near, &near, scratch->near_room, found);
 		else
 			set_candidate(&scratch->candidates[i], found.slot, found.distance);
 	}
 	for (uint32_t i = 0; i < near; i++)
 		set_candidate(&scratch->candidates[*own + i], scratch->near[i].slot, scratch->near[i].distance);
 	count = *own + near;
-	if (count < scratch->degree / LEAST_SHARE)
+	if (count < scratch->degree / LEAST_SHARE || scratch->degree <= FEW_PLACES)
 		count += access->search(access->context, scratch->candidates + count);
 	return count;
 }

@@ -31,6 +31,7 @@ typedef struct RepairScratch
 {
 	uint32_t	degree;
 	uint32_t	ef;
+	uint32_t	near_room;		/* entries of `near` */
 	Candidate  *candidates;
 	SearchResult *near;			/* a heap: the nearest of those around the row */
 	double	   *distances;
@@ -48,8 +49,8 @@ extern void repair_scratch_init(RepairScratch *scratch, void *memory, uint32_t d
 extern bool repair_needed(const RepairAccess *access, const uint32_t *row, uint32_t count);
 
 /*
- * Choose a slot's row again: among its own live neighbours, with an heir for each dead one, and the nearest `ef` of those reached over dead slots only; if
- * these are few, among what a search finds too. equal_distance is the slot's to itself. The row is written as prune_choose does, *kept first;
+ * Choose a slot's row again: among its own live neighbours, with an heir for each dead one, and the nearest `ef` (2 x degree at least) of those reached
+ * over dead slots only; if these, or the row's places, are few, among what a search finds too. equal_distance is the slot's to itself. The row is written as prune_choose does, *kept first;
  * returns how many. chosen has room for degree + 1.
  */
 extern uint32_t repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, double equal_distance,

@@ -17,6 +17,7 @@
 
 #define VISITED_MIN_BITS	8
 #define VISITED_PER_EF		32		/* places of the set at first; with twice as many a scan exceeds its work_mem (sql/cursors) */
+#define OUTSIDE_FIRST		1024	/* slots outside the list for which there is room at first: what a search of ef 40 meets */
 #define VISITED_FULL(mask)	((mask) / 4 * 3)	/* entries at which the set grows */
 #define EQUAL_EXPANSIONS	4	/* duplicates expanded while linking, per duplicate kept */
 
@@ -52,6 +53,7 @@ struct SearchScratch
 	ResultArray list;			/* the nearest ef, farthest first */
 	ResultArray frontier;		/* not yet expanded, nearest first */
 	ResultArray expanded;		/* in order of expansion */
+	ResultArray outside;		/* resumable: what was too far for the list, in no order */
 	ResultArray answer;
 	uint8_t    *live;			/* of expanded: may be an answer */
 	uint32_t	live_room;
@@ -125,6 +127,7 @@ search_scratch_free(SearchScratch *scratch)
 	release(&allocator, scratch->list.results);
 	release(&allocator, scratch->frontier.results);
 	release(&allocator, scratch->expanded.results);
+	release(&allocator, scratch->outside.results);
 	release(&allocator, scratch->answer.results);
 	release(&allocator, scratch->live);
 	release(&allocator, scratch->visited.slots);
@@ -267,6 +270,16 @@ offer_equal(Search *search, uint32_t slot)
 		scratch->equals[worst] = entry;
 }
 
+/* Keep a slot that did not enter the list. */
+static bool
+keep_outside(SearchScratch *scratch, SearchResult entry)
+{
+	if (scratch->outside.count == scratch->outside.room && !reserve(scratch, &scratch->outside, scratch->outside.count + 1))
+		return false;
+	scratch->outside.results[scratch->outside.count++] = entry;
+	return true;
+}
+
 /* Take a slot whose distance is known into the list, if it is near enough. */
 static bool
 enter(Search *search, uint32_t slot, double distance)
@@ -280,7 +293,7 @@ enter(Search *search, uint32_t slot, double distance)
 		return true;
 	}
 	if (!farthest_offer(scratch->list.results, &scratch->list.count, search->ef, entry))
-		return true;
+		return !search->query->resumable || keep_outside(scratch, entry);
 	if (!reserve(scratch, &scratch->frontier, scratch->frontier.count + 1))
 		return false;
 	nearest_push(scratch->frontier.results, &scratch->frontier.count, entry);
@@ -451,18 +464,17 @@ start(Search *search)
 	return search->access->seed_list == NULL || look_at_lists(search);
 }
 
-/* Start, then expand until the list has nothing more. False: no memory. */
+/* Expand until the list has nothing more. False: no memory. */
 static bool
 walk(Search *search)
 {
 	const GraphQuery *query = search->query;
 	SearchResult entry;
 
-	if (!start(search))
-		return false;
 	for (;;)
 	{
 		if ((query->max_iterations > 0 && search->answer->counters.iterations >= query->max_iterations) ||
+			(query->max_distances > 0 && search->answer->counters.distances >= query->max_distances) ||
 			(search->access->interrupted != NULL && search->access->interrupted(search->access->context)))
 		{
 			search->answer->capped = true;
@@ -590,6 +602,7 @@ prepare(Search *search)
 	scratch->list.count = 0;
 	scratch->frontier.count = 0;
 	scratch->expanded.count = 0;
+	scratch->outside.count = 0;
 	scratch->answer.count = 0;
 	scratch->equal_count = 0;
 	scratch->equal_expanded = 0;
@@ -598,7 +611,31 @@ prepare(Search *search)
 	while (((size_t) 2 << bits) <= scratch->visited.room && last + ENGINE_MAX_DEGREE > VISITED_FULL(((uint32_t) 1 << bits) - 1))
 		bits++;
 	return visited_reset(scratch, bits) && reserve(scratch, &scratch->list, search->ef) &&
-		reserve(scratch, &scratch->answer, search->ef);
+		reserve(scratch, &scratch->answer, search->ef) &&
+		(!search->query->resumable || reserve(scratch, &scratch->outside, OUTSIDE_FIRST));
+}
+
+/* Make the answer of a walk that has ended. */
+static EngineStatus
+conclude(Search *search)
+{
+	const GraphAccess *access = search->access;
+	const GraphQuery *query = search->query;
+	SearchScratch *scratch = search->scratch;
+	GraphAnswer *answer = search->answer;
+
+	if (!search->apart && !answer_from_list(search))
+		return ENGINE_NO_MEMORY;
+	answer->full = scratch->list.count == search->ef;
+	answer->reached = count_reached(search);
+	if (access->exact_distances != NULL && !(search->apart && query->has_beyond))
+		rank_exactly(search);
+	if (query->has_beyond)
+		drop_until_bound(query, &scratch->answer);
+	sort_results(scratch->answer.results, scratch->answer.count);
+	answer->results = scratch->answer.results;
+	answer->count = scratch->answer.count;
+	return ENGINE_OK;
 }
 
 /* Search a graph. */
@@ -611,17 +648,66 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 
 	assert(query->max_equal <= SEARCH_MAX_EQUAL);
 	memset(answer, 0, sizeof(*answer));
-	if (!prepare(&search) || !walk(&search))
+	if (!prepare(&search) || !start(&search) || !walk(&search))
 		return ENGINE_NO_MEMORY;
-	if (!search.apart && !answer_from_list(&search))
+	return conclude(&search);
+}
+
+/*
+ * Fill the list anew, for a larger ef, from all that was looked at; what is not expanded waits in the frontier, inside the list or not.
+ */
+static bool
+widen_list(Search *search)
+{
+	SearchScratch *scratch = search->scratch;
+	ResultArray *outside = &scratch->outside;
+	ResultArray *frontier = &scratch->frontier;
+
+	scratch->list.count = 0;
+	scratch->answer.count = 0;
+	if (!reserve(scratch, &scratch->list, search->ef) || !reserve(scratch, frontier, frontier->count + outside->count))
+		return false;
+	for (uint32_t i = 0; i < outside->count; i++)
+		nearest_push(frontier->results, &frontier->count, outside->results[i]);
+	release(&scratch->allocator, outside->results);
+	memset(outside, 0, sizeof(*outside));
+	for (uint32_t i = 0; i < frontier->count; i++)
+		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, frontier->results[i]);
+	for (uint32_t i = 0; i < scratch->expanded.count; i++)
+		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, scratch->expanded.results[i]);
+	return true;
+}
+
+/* Go on where a resumable search ended. */
+EngineStatus
+graph_search_resume(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch, GraphAnswer *answer)
+{
+	Search		search = {.access = access, .query = query, .scratch = scratch, .answer = answer, .ef = query->ef};
+
+	assert(query->resumable && access->admit == NULL && query->max_equal == 0 && !query->has_beyond);
+	memset(answer, 0, sizeof(*answer));
+	if (!widen_list(&search) || !walk(&search))
 		return ENGINE_NO_MEMORY;
-	answer->reached = count_reached(&search);
-	if (access->exact_distances != NULL && !(search.apart && query->has_beyond))
-		rank_exactly(&search);
-	if (query->has_beyond)
-		drop_until_bound(query, &scratch->answer);
-	sort_results(scratch->answer.results, scratch->answer.count);
-	answer->results = scratch->answer.results;
-	answer->count = scratch->answer.count;
-	return ENGINE_OK;
+	return conclude(&search);
+}
+
+/* How many slots a resumable search has looked at. */
+uint32_t
+graph_search_seen_count(const SearchScratch *scratch)
+{
+	return scratch->expanded.count + scratch->frontier.count + scratch->outside.count;
+}
+
+/* Those slots. */
+void
+graph_search_seen(const SearchScratch *scratch, SearchResult *seen)
+{
+	const ResultArray *parts[] = {&scratch->expanded, &scratch->frontier, &scratch->outside};
+
+	for (int i = 0; i < 3; i++)
+	{
+		if (parts[i]->count > 0)
+			memcpy(seen, parts[i]->results, parts[i]->count * sizeof(SearchResult));
+		seen += parts[i]->count;
+	}
 }

@@ -65,6 +65,8 @@ typedef struct GraphQuery
 	bool		has_beyond;		/* only answers after this bound */
 	double		beyond_distance;
 	uint32_t	beyond_slot;
+	bool		resumable;		/* keep what does not enter the list, for graph_search_resume() */
+	uint64_t	max_distances;	/* capped after so many; 0: none */
 	uint32_t   *trace;			/* or NULL */
 	uint32_t	trace_room;
 } GraphQuery;
@@ -87,7 +89,8 @@ typedef struct GraphAnswer
 	const SearchResult *results;	/* in the scratch, ordered by (distance, slot), at most ef; valid until its next search */
 	uint32_t	count;
 	uint32_t	traced;
-	bool		capped;			/* stopped by max_iterations or interrupted */
+	bool		capped;			/* stopped by max_iterations, max_distances or interrupted */
+	bool		full;			/* the list was full: there may be more, however many of its slots were dead */
 	uint32_t	reached;		/* results, in walking distance, no farther than the list's last: around these everything was looked at */
 	SearchCounters counters;
 } GraphAnswer;
@@ -95,5 +98,18 @@ typedef struct GraphAnswer
 /* Search a graph. Returns ENGINE_OK or ENGINE_NO_MEMORY. (SONG, sections III and IV: the three-stage search; HNSW's layer search) */
 extern EngineStatus graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch,
 								 GraphAnswer *answer);
+
+/*
+ * Go on, with a larger ef, where the resumable search that the scratch was used for last ended. The answer is that of a search of this breadth, but no slot
+ * is looked at twice: the counters are those of what was added. Neither `admit` nor duplicates (max_equal) nor a bound can be asked for.
+ */
+extern EngineStatus graph_search_resume(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch,
+										GraphAnswer *answer);
+
+/* How many slots a resumable search has looked at, dead ones too, ... */
+extern uint32_t graph_search_seen_count(const SearchScratch *scratch);
+
+/* ... and these, in no order, with their walking distances. Versions are set of those whose row was read only. */
+extern void graph_search_seen(const SearchScratch *scratch, SearchResult *seen);
 
 #endif							/* GPUANN_SEARCH_H */

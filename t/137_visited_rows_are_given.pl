@@ -1,0 +1,140 @@
+# What gpuann.max_scan_tuples buys: a scan that may visit n rows gives n rows, each once, in every mode that goes on, from the pages and through the server; so
+# behind a filter it finds as much as pgvector's does with the same limit.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use List::Util qw(sum);
+use PgSession;
+use ServerTest;
+use Test::More;
+
+my $rows = 20000;
+my $kept = 2000;	# one row in so many passes the filter
+my @limits = (3000, 6000, 12000, 19000);
+my $node = server_node('budget', conf => ["work_mem = '4MB'"]);
+my $session = PgSession->new($node);
+my $index_only = "SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off;";
+
+$session->rows(qq{
+CREATE TABLE items (id int, v vector(3));
+INSERT INTO items SELECT i, ARRAY[noise(i, 1), noise(i, 2), noise(i, 3)]::vector FROM generate_series(1, $rows) i;
+CREATE TABLE theirs AS SELECT * FROM items;
+CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops);
+CREATE INDEX theirs_v ON theirs USING hnsw (v vector_l2_ops);
+ANALYZE;
+$index_only});
+ok(await_mirror($node), 'the mirror is ready');
+
+# One scan without end: rows, distinct ones, distances that are less than one before, what it says to have visited.
+sub scan_all
+{
+	my $figures = $session->rows(q{
+		WITH found AS MATERIALIZED (SELECT id, v <-> '[0.3,0.4,0.5]' AS distance FROM items ORDER BY v <-> '[0.3,0.4,0.5]'),
+			 numbered AS (SELECT id, distance, row_number() OVER () AS n FROM found)
+		SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE distance < before - 1e-6)
+		FROM (SELECT id, distance, max(distance) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM numbered) x});
+
+	return (split(/\|/, $figures), $session->rows('SELECT visited FROM gpuann_last_scan()'));
+}
+
+# How many rows pass behind a filter, in 20 scans.
+sub find_kept
+{
+	my ($table) = @_;
+
+	return $session->rows(qq{
+		SELECT sum(n) FROM generate_series(1, 20) q, LATERAL (SELECT count(*) AS n FROM
+			(SELECT id FROM $table WHERE id % $kept = 0 ORDER BY v <-> (SELECT v FROM theirs WHERE ctid = ('(0,' || q || ')')::tid) LIMIT 11) x) y});
+}
+
+foreach my $path ('off', 'on')
+{
+	my $where = $path eq 'on' ? 'the server' : 'pages';
+
+	my ($ours, $theirs) = (0, 0);
+
+	$session->rows("SET gpuann.server = $path");
+	foreach my $limit (@limits)
+	{
+		$session->rows("SET gpuann.max_scan_tuples = $limit; SET hnsw.max_scan_tuples = $limit; SET hnsw.scan_mem_multiplier = 4");
+		foreach my $mode ('relaxed_order', 'complete', 'strict_order')
+		{
+			$session->rows("SET gpuann.iterative_scan = $mode");
+			my ($found, $distinct, $late, $visited) = scan_all();
+			cmp_ok($found, '>=', 0.97 * $limit, "$where, $mode, $limit: as many rows are given as may be visited ($found)");
+			cmp_ok($visited, '<=', 1.02 * $limit, "$where, $mode, $limit: no more are visited ($visited)");
+			is($distinct, $found, "$where, $mode, $limit: each row once");
+			is($late, 0, "$where, strict_order, $limit: in order") if $mode eq 'strict_order';
+		}
+		$session->rows("SET gpuann.iterative_scan = relaxed_order; SET hnsw.iterative_scan = relaxed_order");
+		$ours += find_kept('items');
+		$theirs += find_kept('theirs');
+	}
+	cmp_ok($ours, '>=', 0.9 * $theirs, "$where: as many rows pass a filter as with pgvector and the same limits ($ours, there $theirs)");
+	cmp_ok($ours, '>=', 0.85 * 20 * sum(@limits) / $kept, "$where: and as many as there are to be found");
+
+	# as many as there are
+	$session->rows("SET gpuann.max_scan_tuples = $rows; SET gpuann.iterative_scan = complete");
+	is((scan_all())[1], $rows, "$where: a limit of as many rows as there are leaves nothing out");
+	$session->rows("SET gpuann.iterative_scan = relaxed_order");
+	is(find_kept('items'), 200, "$where: nor with a filter");
+
+	# off has one answer, whatever the limit
+	$session->rows("SET gpuann.iterative_scan = off; SET gpuann.max_scan_tuples = 6000");
+	is((scan_all())[0], 40, "$where, off: the first answer only");
+
+	# little memory: what the walk cannot keep, exact ranges visit
+	$session->rows("SET work_mem = '64kB'");
+	foreach my $mode ('relaxed_order', 'complete')
+	{
+		$session->rows("SET gpuann.iterative_scan = $mode");
+		my ($found, $distinct, $late, $visited) = scan_all();
+		cmp_ok($found, '>=', 0.97 * 6000, "$where, $mode, little memory: as many rows are given as may be visited ($found)");
+		cmp_ok($visited, '<=', 1.02 * 6000, "$where, $mode, little memory: no more are visited ($visited)");
+		is($distinct, $found, "$where, $mode, little memory: each row once");
+	}
+	$session->rows("SET work_mem = '1MB'");
+	$session->rows("BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]'");
+	my $most = 0;
+	foreach my $part (1 .. 60)
+	{
+		my $used;
+
+		$session->rows('MOVE 100 IN c');
+		$used = $session->rows("SELECT sum(used_bytes) FROM pg_backend_memory_contexts WHERE name = 'gpuann scan'");
+		$most = $used if $used > $most;
+	}
+	$session->rows('COMMIT; RESET work_mem');
+	cmp_ok($most, '<=', 1048576, "$where: a scan keeps to work_mem ($most bytes)");
+}
+
+$session->rows("SET gpuann.server = off; SET gpuann.iterative_scan = complete; SET gpuann.max_scan_tuples = 6000");
+
+# each scan of a rescanned plan has the whole limit
+my $each = $session->rows(qq{
+	SELECT string_agg(n::text, ' ') FROM (VALUES ('[0.3,0.4,0.5]'::vector), ('[0.1,0.9,0.5]'), ('[0.3,0.4,0.5]')) q(v), LATERAL (SELECT count(*) AS n FROM
+		(SELECT id FROM items ORDER BY items.v <-> q.v) x) y});
+cmp_ok($_, '>=', 0.97 * 6000, "a rescan has the whole limit ($_)") foreach split / /, $each;
+
+# cursors, and changes of the table meanwhile: the walk goes on where it stood
+my $still = $session->rows("SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]') x");
+$session->rows("BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]'; CREATE TEMPORARY TABLE had (id int) ON COMMIT DROP");
+my @had = split /\n/, $session->rows('FETCH 300 FROM c');
+$node->safe_psql('postgres', qq{
+	DELETE FROM items WHERE id % 3 = 0;
+	INSERT INTO items SELECT $rows + i, '[0.3,0.4,0.5]' FROM generate_series(1, 500) i;
+	SELECT gpuann_link('items_v')});
+push @had, split /\n/, $session->rows('FETCH 300 FROM c');
+$node->safe_psql('postgres', "INSERT INTO items SELECT $rows + 1000 + i, '[0.3,0.4,0.5]' FROM generate_series(1, 5) i; SELECT gpuann_link('items_v'); VACUUM items");
+push @had, split /\n/, $session->rows('FETCH ALL FROM c');
+$session->rows('COMMIT');
+my %once = map { $_ => 1 } @had;
+is(scalar(keys %once), scalar(@had), 'a cursor gives each row once while others change the table');
+is(scalar(grep { $_ > $rows } @had), 0, '... and none that came since');
+cmp_ok(scalar(@had), '>=', 0.9 * $still, '... and what the limit is worth');
+
+done_testing();

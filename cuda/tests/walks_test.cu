@@ -211,10 +211,22 @@ struct Model
 	{
 	}
 
+	/* Put what was met since in order, among what there was, and keep the nearest. */
+	void
+	settle(std::vector<Met> *mets, size_t before)
+	{
+		std::sort(mets->begin() + (long) before, mets->end());
+		std::inplace_merge(mets->begin(), mets->begin() + (long) before, mets->end());
+		mets->resize(std::min<size_t>(mets->size(), ef));
+	}
+
 	/* Measure the slots of one round that were not seen before, and merge them. */
 	void
 	round(const std::vector<uint32_t> &slots)
 	{
+		size_t listed = list.size(),
+			   kept = apart.size();
+
 		for (uint32_t slot : slots)
 			if (slot < copy.view.rows && !seen[slot])
 			{
@@ -226,10 +238,8 @@ struct Model
 				if (asked.filter != NULL && !copy.dead[slot] && slot < asked.filter_slots && (asked.filter[slot / 64] >> (slot % 64) & 1))
 					apart.push_back(met);
 			}
-		std::sort(list.begin(), list.end());
-		std::sort(apart.begin(), apart.end());
-		list.resize(std::min<size_t>(list.size(), ef));
-		apart.resize(std::min<size_t>(apart.size(), ef));
+		settle(&list, listed);
+		settle(&apart, kept);
 	}
 
 	/* Start from the lists of the nearest pivots, or from seeds. */

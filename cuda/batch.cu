@@ -19,6 +19,7 @@
 #include "walk.h"
 #include "wide.h"
 
+#define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a walk reads at most */
 #define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
 #define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
 #define BLOCKS_PER_SM 8u
@@ -535,12 +536,24 @@ batch_begin(Lane *lane)
 	next_generation(lane);
 }
 
+/* How long a batch may take, part by part if it has several. */
+static uint64_t
+patience_us(const Lane *lane, const BatchFill *fill)
+{
+	const CudaMirror *mirror = lane->mirror;
+	uint64_t rows = mirror->rows;
+	uint64_t walked = WALK_SLACK * (uint64_t) fill->max_ef * mirror->spec.degree + mirror->nlisted;
+
+	return LANE_PATIENCE_US + (is_graph(lane->kind) && walked < rows ? walked : rows) * mirror->stride * lane->ntasks / LANE_PACE;
+}
+
 /* Launch a batch that is staged. */
 static bool
 launch_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 {
 	bool graph = is_graph(lane->kind);
 
+	lane->patience_us = patience_us(lane, fill);
 	if (!wait_for_change(engine, lane) ||
 		!gpu_check(&engine->failure, graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill), "the launch of a batch"))
 		return false;

@@ -126,7 +126,7 @@ lane_is_over(CudaEngine *engine, Lane *lane)
 	state = cudaStreamQuery(lane->stream);
 	if (state == cudaErrorNotReady)
 	{
-		if (now - lane->launched_us > LANE_DEADLINE_US)
+		if (now - lane->launched_us > lane->patience_us)
 			gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
 		return false;
 	}

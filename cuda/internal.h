@@ -26,7 +26,18 @@
 #define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
 #define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned memory */
 #define STATE_ROOM ((size_t) 64 << 20)	/* bytes of lists, sets and tables of a batch */
-#define LANE_DEADLINE_US (120ull * 1000 * 1000)
+
+/*
+ * A batch that has not ended after so long will not end: what walks take is milliseconds. To it come microseconds for what a batch may have to read (an exact
+ * search of a large table, many long walks), at a pace that the slowest device exceeds a hundredfold.
+ */
+#ifdef EMULATED
+#define LANE_PATIENCE_US (120ull * 1000 * 1000)
+#define LANE_PACE 10u /* bytes in a microsecond */
+#else
+#define LANE_PATIENCE_US (10ull * 1000 * 1000)
+#define LANE_PACE 10000u
+#endif
 
 #define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
 #define PIECES 4u						/* pieces of jobs in flight */
@@ -182,6 +193,7 @@ struct Lane
 	uint32_t watched;	 /* `generation`, while the pulse is to wake the owner for it; else 0. Atomic */
 	uint64_t started_us;
 	uint64_t launched_us; /* the same, or when its last part was launched (stream.cu) */
+	uint64_t patience_us; /* how long after that the batch must have ended */
 	uint64_t asked_us; /* when CUDA was last asked how the lane fares */
 	uint64_t ended_us; /* when the owner saw it */
 	CudaMirror *mirror;

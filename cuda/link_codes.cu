@@ -125,7 +125,7 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 		{
 			uint32_t j = first + 8 * n + 2 * (lane % 4) + c % 2;
 
-			if (j < choice.count && code_key<TERM>(tile->row_terms[c / 2], kept_terms[j], sums[n][c]) <= tile->row_keys[c / 2] &&
+			if (j < choice.count && code_key<TERM>(tile->row_terms[c / 2], kept_terms[j], sums[n][c]) < tile->row_keys[c / 2] &&
 				!(tile->row_keys[c / 2] == choice.equal_key + 1 && link_key_of(choice.kept[j]) == choice.equal_key + 1))
 				hides[c / 2] = true;
 		}
@@ -142,7 +142,7 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 
 #pragma unroll
 		for (uint32_t c = 0; c < 4; c++)
-			is[c] = code_key<TERM>(tile->row_terms[c / 2], terms[c % 2], sums[COLUMN_TILES + n][c]) <= tile->row_keys[c / 2];
+			is[c] = code_key<TERM>(tile->row_terms[c / 2], terms[c % 2], sums[COLUMN_TILES + n][c]) < tile->row_keys[c / 2];
 		tile->hiders |= row_of_bits(is, lane % TILE_ROWS) << (8 * n);
 	}
 	if (OWN && (tile->near >> (lane % TILE_ROWS) & 1))
@@ -168,11 +168,11 @@ is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &ti
 		uint32_t near = __ballot_sync(FULL_WARP, base + lane < choice.count && link_key_of(kept) == choice.equal_key + 1);
 
 		for (; near != 0; near &= near - 1)
-			if (pair_key<T, TERM>(mirror, slot, __shfl_sync(FULL_WARP, link_slot(kept), __ffs((int) near) - 1), true, team) <= key)
+			if (pair_key<T, TERM>(mirror, slot, __shfl_sync(FULL_WARP, link_slot(kept), __ffs((int) near) - 1), true, team) < key)
 				return true;
 	}
 	for (uint32_t near = taken & tile.near; near != 0; near &= near - 1)
-		if (pair_key<T, TERM>(mirror, slot, __shfl_sync(FULL_WARP, tile.slot, __ffs((int) near) - 1), true, team) <= key)
+		if (pair_key<T, TERM>(mirror, slot, __shfl_sync(FULL_WARP, tile.slot, __ffs((int) near) - 1), true, team) < key)
 			return true;
 	return false;
 }
@@ -185,7 +185,7 @@ take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kep
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t open = __ballot_sync(FULL_WARP, tile.open) & 0xFFFF;
 	uint32_t taken = 0;
-	uint32_t room = mirror.degree - choice->count;
+	uint32_t room = choice->room - choice->count;
 
 	while (open != 0 && (uint32_t) __popc(taken) < room)
 	{
@@ -216,7 +216,7 @@ __device__ static inline void
 choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_terms, Choice *choice)
 {
 #pragma unroll 1
-	for (uint32_t base = 0; base < choice->ncandidates && choice->count < mirror.degree; base += TILE_ROWS)
+	for (uint32_t base = 0; base < choice->ncandidates && choice->count < choice->room; base += TILE_ROWS)
 	{
 		Sixteen tile = take_sixteen(mirror, batch, *choice, base);
 
@@ -252,12 +252,12 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 		for (uint32_t i = threadIdx.x % WARP; i < (batch.room + 31) / 32; i += WARP)
 			choice.taken[i] = 0;
 		__syncwarp();
-		choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
+		choose_duplicates(mirror, batch, batch.equals + (size_t) item * LINK_EQUALS, &choice);
 		choose_spread_codes<T, TERM>(mirror, batch, kept_terms, &choice);
 		choice.nkept = choice.farthest = choice.count;
 		if (threadIdx.x % WARP == 0)
 			batch.kept_counts[choice.self] = (uint8_t) choice.nkept;
-		choose_fill(mirror, &choice);
+		fill_row<T, TERM>(mirror, &choice);
 		write_choice(mirror, batch, choice, item);
 		__syncwarp();
 	}
@@ -279,35 +279,66 @@ struct Meeting
 	int target_term;
 };
 
+/*
+ * Whether an edge back is one too many: from a copy of the source before it, or from one more duplicate of the target than there could be places for. A crowd of
+ * equal rows in one batch would leave no column for anybody else. Whole warps: a lane asks for its edge; *duplicates counts those so far.
+ */
+template <typename T, int TERM>
+__device__ static inline bool
+is_surplus(const MirrorView &mirror, const LinkBatch &batch, bool has, uint32_t i, uint32_t first, uint32_t equal_key, uint32_t *duplicates)
+{
+	bool duplicate = has && (uint32_t) batch.edge_keys[i] == equal_key;
+	bool tied = has && !duplicate && i > first && batch.edge_keys[i - 1] == batch.edge_keys[i];
+	uint32_t all = __ballot_sync(FULL_WARP, duplicate);
+	uint32_t before = *duplicates + (uint32_t) __popc(all & ((1u << threadIdx.x % WARP) - 1));
+	bool surplus = duplicate && before >= 2 * batch.max_equal;
+
+	for (uint32_t ask = __ballot_sync(FULL_WARP, tied); ask != 0; ask &= ask - 1)
+	{
+		int from = __ffs((int) ask) - 1;
+		uint32_t edge = __shfl_sync(FULL_WARP, i, from);
+		bool copies = are_copies<T, TERM>(mirror, batch.edge_sources[edge], batch.edge_sources[edge - 1]);
+
+		surplus = surplus || ((int) (threadIdx.x % WARP) == from && copies);
+	}
+	*duplicates += (uint32_t) __popc(all);
+	return surplus;
+}
+
 /* Bring a target's neighbours and newcomers here; those that are neighbours already are left out. */
+template <typename T, int TERM>
 __device__ static inline void
 gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, uint32_t first, uint32_t edges, Meeting *meeting)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t most = LINK_NEWCOMERS(mirror.degree);
 	uint32_t same = FULL_WARP;
+	uint32_t duplicates = 0;
 
 	meeting->nold = load_row(mirror, batch, target, meeting->slots);
 	meeting->nnew = 0;
-	for (uint32_t base = 0; base < most && same == FULL_WARP; base += WARP)
+	for (uint32_t base = first; meeting->nnew < most && same == FULL_WARP; base += WARP)
 	{
-		uint32_t i = first + base + lane;
-		bool has = base + lane < most && i < edges && (uint32_t) (batch.edge_keys[i] >> 32) == target;
+		uint32_t i = base + lane;
+		bool has = i < edges && (uint32_t) (batch.edge_keys[i] >> 32) == target;
 		uint32_t source = has ? batch.edge_sources[i] : NO_SLOT;
-		uint32_t ballot;
+		bool surplus = is_surplus<T, TERM>(mirror, batch, has, i, first, meeting->equal_key, &duplicates);
+		uint32_t ballot,
+			place;
 
 		same = __ballot_sync(FULL_WARP, has);
+		has = has && !surplus;
 		for (uint32_t j = 0; j < meeting->nold; j++)
 			has = has && meeting->slots[j] != source;
 		ballot = __ballot_sync(FULL_WARP, has);
-		if (has)
+		place = meeting->nnew + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+		if (has && place < most)
 		{
-			uint32_t place = meeting->nold + meeting->nnew + (uint32_t) __popc(ballot & ((1u << lane) - 1));
-
-			meeting->slots[place] = source;
-			meeting->keys[place] = (uint32_t) batch.edge_keys[i];
+			meeting->slots[meeting->nold + place] = source;
+			meeting->keys[meeting->nold + place] = (uint32_t) batch.edge_keys[i];
 		}
 		meeting->nnew += (uint32_t) __popc(ballot);
+		meeting->nnew = meeting->nnew < most ? meeting->nnew : most;
 	}
 	__syncwarp();
 	for (uint32_t i = lane; i < meeting->nold + meeting->nnew; i += WARP)
@@ -379,8 +410,8 @@ meet_columns(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint
 			uint32_t j = first + 8 * n + 2 * (lane % 4) + c % 2;
 			uint32_t key = code_key<TERM>(rows.row_terms[c / 2], j < end ? meeting->terms[j] : 0, sums[n][c]);
 
-			hides[c] = j < end && key <= rows.row_keys[c / 2];
-			is_hidden[c] = j < end && key <= meeting->keys[j];
+			hides[c] = j < end && key < rows.row_keys[c / 2];
+			is_hidden[c] = j < end && key < meeting->keys[j];
 		}
 		hide |= row_of_bits(hides, lane % TILE_ROWS) << (8 * n);
 		hidden |= row_of_bits(is_hidden, lane % TILE_ROWS) << (8 * n);
@@ -413,8 +444,8 @@ meeting_rows(const Meeting &meeting, uint32_t target, uint32_t tile)
 struct Encounter
 {
 	bool before; /* the kept one is nearer to the target */
-	bool hide;	 /* it is as near to the newcomer as the target is */
-	bool hides;	 /* the newcomer is as near to it as the target is */
+	bool hide;	 /* it is nearer to the newcomer than the target is */
+	bool hides;	 /* the newcomer is nearer to it than the target is */
 };
 
 /* The same by distances as stored, of the lanes of `near`: codes tell neither of the two from the target. */
@@ -433,7 +464,7 @@ meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEnt
 		uint32_t between = pair_key<T, TERM>(mirror, row_slot(row, entry), slot, true, team);
 
 		if ((int) (threadIdx.x % WARP) == from)
-			met = {other_key < key || (other_key == key && other < entry), between <= key, between <= other_key};
+			met = {other_key < key || (other_key == key && other < entry), between < key, between < other_key};
 	}
 	return met;
 }
@@ -517,7 +548,7 @@ give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint
 
 	row->target = target;
 	row->equal_key = meeting->equal_key = code_equal_key<TERM>(mirror, batch, target);
-	gather_columns(mirror, batch, target, first, edges, meeting);
+	gather_columns<T, TERM>(mirror, batch, target, first, edges, meeting);
 	row->nkept = kept_of_row<T, TERM>(mirror, batch, target, *meeting);
 	row->nfill = meeting->nold - row->nkept;
 #pragma unroll 1

@@ -21,7 +21,7 @@
 
 /* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
 
-/* Whether a kept one is nearer to a slot than `key`. Duplicates of the row hide nobody. */
+/* Whether a kept one is nearer to a slot than `key`: one that is as near does not hide. Duplicates of the row hide nobody. */
 template <typename T, int TERM>
 __device__ static inline bool
 is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_t key)
@@ -40,7 +40,7 @@ is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_
 		uint32_t keys[2];
 
 		pair_keys<T, TERM, 2>(mirror, slot, others, has, team, keys);
-		hides = __ballot_sync(FULL_WARP, (has[0] && keys[0] <= key) || (has[1] && keys[1] <= key));
+		hides = __ballot_sync(FULL_WARP, (has[0] && keys[0] < key) || (has[1] && keys[1] < key));
 	}
 	return hides != 0;
 }
@@ -51,7 +51,7 @@ __device__ static inline void
 choose_spread(const MirrorView &mirror, Choice *choice)
 {
 #pragma unroll 1
-	for (uint32_t i = 0; i < choice->ncandidates && choice->count < mirror.degree; i++)
+	for (uint32_t i = 0; i < choice->ncandidates && choice->count < choice->room; i++)
 	{
 		LinkEntry entry = choice->candidates[i];
 
@@ -147,13 +147,13 @@ choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *
 	for (uint32_t i = threadIdx.x % WARP; i < (batch.room + 31) / 32; i += WARP)
 		choice.taken[i] = 0;
 	__syncwarp();
-	choose_duplicates(mirror, batch.equals + (size_t) item * LINK_EQUALS, &choice);
+	choose_duplicates(mirror, batch, batch.equals + (size_t) item * LINK_EQUALS, &choice);
 	choose_spread<T, TERM>(mirror, &choice);
 	choice.nkept = choice.farthest = choice.count;
 	if (batch.repairs)
 		choose_own_fill(mirror, &choice);
 	else
-		choose_fill(mirror, &choice);
+		fill_row<T, TERM>(mirror, &choice);
 	write_choice(mirror, batch, choice, item);
 	__syncwarp();
 }
@@ -320,9 +320,9 @@ meet_kept(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry, uint3
 	{
 		bool before = others[r] < entry;
 
-		if (has[r] && !before && lane % team == 0 && keys[r] <= link_key_of(others[r]))
+		if (has[r] && !before && lane % team == 0 && keys[r] < link_key_of(others[r]))
 			row.kept[base + r * (WARP / team) + lane / team] = others[r] | 1;
-		hidden = hidden || (has[r] && before && keys[r] <= link_key_of(entry));
+		hidden = hidden || (has[r] && before && keys[r] < link_key_of(entry));
 	}
 	__syncwarp();
 	return __ballot_sync(FULL_WARP, hidden) != 0;
@@ -357,6 +357,31 @@ take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, LinkEn
 	drop_surplus(mirror, row);
 }
 
+/*
+ * Take in the newcomers of a group, nearest first, LINK_NEWCOMERS at most. Copies of the one before are left out, and duplicates of the target do not count: a
+ * crowd of equal rows in one batch would leave no place for anybody else.
+ */
+template <typename T, int TERM>
+__device__ static inline void
+take_newcomers(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint32_t edges, OpenedRow *row)
+{
+#pragma unroll 1
+	for (uint32_t i = first, met = 0; i < edges && met < LINK_NEWCOMERS(mirror.degree); i++)
+	{
+		LinkEntry key = batch.edge_keys[i];
+		uint32_t source = batch.edge_sources[i];
+		bool duplicate = (uint32_t) key == row->equal_key;
+
+		if ((uint32_t) (key >> 32) != row->target)
+			break;
+		if (!duplicate && i > first && batch.edge_keys[i - 1] == key && are_copies<T, TERM>(mirror, source, batch.edge_sources[i - 1]))
+			continue;
+		met += !duplicate;
+		if (!has_entry(row->kept, row->nkept, source) && !has_entry(row->fill, row->nfill, source))
+			take_in<T, TERM>(mirror, batch, row, key << 32 | (LinkEntry) (source << 1));
+	}
+}
+
 template <typename T, int TERM>
 __global__ void __launch_bounds__(LINK_THREADS, 8)
 	link_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges, uint32_t part_from, uint32_t part_to, uint32_t warp_bytes)
@@ -380,17 +405,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 		row.target = (uint32_t) (batch.edge_keys[first] >> 32);
 		row.equal_key = pair_key<T, TERM>(mirror, row.target, row.target, true, fast_team(mirror.stride));
 		open_row<T, TERM>(mirror, batch, slots, slots + mirror.degree, &row);
-#pragma unroll 1
-		for (uint32_t i = first; i < edges && i - first < LINK_NEWCOMERS(mirror.degree); i++)
-		{
-			LinkEntry key = batch.edge_keys[i];
-			uint32_t source = batch.edge_sources[i];
-
-			if ((uint32_t) (key >> 32) != row.target)
-				break;
-			if (!has_entry(row.kept, row.nkept, source) && !has_entry(row.fill, row.nfill, source))
-				take_in<T, TERM>(mirror, batch, &row, key << 32 | (LinkEntry) (source << 1));
-		}
+		take_newcomers<T, TERM>(mirror, batch, first, edges, &row);
 		close_row(mirror, batch, row);
 	}
 }

@@ -10,6 +10,7 @@
 
 #define NO_KEPT 0xFFFFFFFFu
 #define OPENED 4u /* neighbours of a row measured as stored, for each team at a time */
+#define SCATTER_CANDIDATES 4u /* times the degree: the rows of a crowd of duplicates are filled from so many of the nearest */
 
 static inline uint32_t
 blocks_of_warps(uint32_t warps)
@@ -26,6 +27,31 @@ blocks_of_part(LinkPart part)
 	return blocks < part.blocks ? blocks : part.blocks;
 }
 
+/* Put an entry in its place. */
+__device__ static inline void
+insert_entry(LinkEntry *entries, uint32_t *count, LinkEntry entry)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t place = 0;
+
+	for (uint32_t base = 0; base < *count; base += WARP)
+		place += (uint32_t) __popc(__ballot_sync(FULL_WARP, base + lane < *count && entries[base + lane] < entry));
+	for (uint32_t base = (*count + WARP - 1) / WARP * WARP; base > 0; base -= WARP)
+	{
+		uint32_t i = base - WARP + lane;
+		LinkEntry moved = i < *count ? entries[i] : 0;
+
+		__syncwarp();
+		if (i >= place && i < *count)
+			entries[i + 1] = moved;
+		__syncwarp();
+	}
+	if (lane == 0)
+		entries[place] = entry;
+	(*count)++;
+	__syncwarp();
+}
+
 /* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
 
 /* A row that is chosen, as the lanes of its warp agree on it. */
@@ -38,6 +64,7 @@ struct Choice
 	uint32_t self;
 	uint32_t equal_key;
 	uint32_t nequals;
+	uint32_t room;	/* places of kept ones: where the row is one of a crowd of duplicates, the rest is for its fill */
 	uint32_t nkept; /* the others fill: nearest first here, copies last */
 	uint32_t farthest; /* place of the farthest of these, if there are any */
 	uint32_t count;
@@ -59,9 +86,12 @@ is_eligible(const MirrorView &mirror, const Choice &choice, LinkEntry entry)
 	return slot != choice.self && link_key_of(entry) != choice.equal_key && !bit_of(mirror.dead, slot);
 }
 
-/* Take the row's duplicates. */
+/*
+ * Take the row's duplicates. Where they take most of the places they may have, the row is one of a crowd (prune.c's rule; a place that none of a few duplicates
+ * falls into stays empty here), and as many places again are kept for its fill.
+ */
 __device__ static inline void
-choose_duplicates(const MirrorView &mirror, const uint32_t *equals, Choice *choice)
+choose_duplicates(const MirrorView &mirror, const LinkBatch &batch, const uint32_t *equals, Choice *choice)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
@@ -78,6 +108,7 @@ choose_duplicates(const MirrorView &mirror, const uint32_t *equals, Choice *choi
 	}
 	choice->count = choice->count < mirror.degree ? choice->count : mirror.degree;
 	choice->nequals = choice->count;
+	choice->room = 2 * choice->nequals > batch.max_equal && 2 * batch.max_equal < mirror.degree ? mirror.degree - batch.max_equal : mirror.degree;
 	__syncwarp();
 }
 
@@ -107,6 +138,83 @@ choose_fill(const MirrorView &mirror, Choice *choice)
 			choice->farthest = copies == 0 && choice->count > choice->nkept ? choice->count - 1 : choice->farthest;
 		}
 	__syncwarp();
+}
+
+/* Whether two slots' rows, as far from a third, are equal: then one stands for both. One warp. */
+template <typename T, int TERM>
+__device__ static inline bool
+are_copies(const MirrorView &mirror, uint32_t a, uint32_t b)
+{
+	uint32_t team = fast_team(mirror.stride);
+
+	return pair_key<T, TERM>(mirror, a, b, true, team) == pair_key<T, TERM>(mirror, a, a, true, team);
+}
+
+/* Whether a candidate is a copy of the one before. One warp. */
+template <typename T, int TERM>
+__device__ static inline bool
+is_copy(const MirrorView &mirror, const Choice &choice, uint32_t i)
+{
+	return i > 0 && link_key_of(choice.candidates[i - 1]) == link_key_of(choice.candidates[i]) &&
+		   are_copies<T, TERM>(mirror, link_slot(choice.candidates[i]), link_slot(choice.candidates[i - 1]));
+}
+
+/*
+ * Fill places left in a row of a crowd with others at random, those of the nearest: a crowd can fill a search's list, and if all its rows led to the same few,
+ * to nothing else. In order of distance; one warp. (prune.c's choose_scattered)
+ */
+template <typename T, int TERM>
+__device__ static inline void
+choose_scattered(const MirrorView &mirror, Choice *choice)
+{
+	LinkEntry *drawn = choice->kept + choice->count; /* rank << 32 | candidate << 1, lowest rank first */
+	uint32_t room = mirror.degree - choice->count;
+	uint32_t count = 0,
+			 sorted = 0;
+
+#pragma unroll 1
+	for (uint32_t i = 0, met = 0; i < choice->ncandidates && met < SCATTER_CANDIDATES * mirror.degree && room > 0; i++)
+	{
+		LinkEntry entry = choice->candidates[i];
+		LinkEntry drawing = (LinkEntry) link_equal_rank(link_slot(entry), choice->self) << 32 | (LinkEntry) (i << 1);
+
+		if ((choice->taken[i / 32] >> (i % 32) & 1) || !is_eligible(mirror, *choice, entry) || is_copy<T, TERM>(mirror, *choice, i))
+			continue;
+		met++;
+		if (count == room && drawn[count - 1] < drawing)
+			continue;
+		count -= count == room;
+		__syncwarp();
+		insert_entry(drawn, &count, drawing);
+	}
+#pragma unroll 1
+	for (uint32_t n = 0; n < count; n++)
+	{
+		uint32_t i = link_slot(drawn[n]);
+
+		__syncwarp();
+		if (threadIdx.x % WARP == 0)
+			choice->taken[i / 32] |= 1u << (i % 32);
+		insert_entry(drawn, &sorted, choice->candidates[i]);
+	}
+	choice->count += count;
+}
+
+/* Fill a row that is linked, behind the kept ones. */
+template <typename T, int TERM>
+__device__ static inline void
+fill_row(const MirrorView &mirror, Choice *choice)
+{
+	if (choice->room == mirror.degree)
+	{
+		choose_fill(mirror, choice);
+		return;
+	}
+	choose_scattered<T, TERM>(mirror, choice);
+	choose_fill(mirror, choice);
+	choice->farthest = choice->nkept;
+	for (uint32_t i = choice->nkept + 1; i < choice->count; i++)
+		choice->farthest = choice->kept[i] > choice->kept[choice->farthest] ? i : choice->farthest;
 }
 
 /* Whether a row has an edge already. */
@@ -254,31 +362,6 @@ __device__ static inline uint32_t
 row_slot(const OpenedRow &row, LinkEntry entry)
 {
 	return row.names == NULL ? link_slot(entry) : row.names[link_slot(entry)];
-}
-
-/* Put an entry in its place. */
-__device__ static inline void
-insert_entry(LinkEntry *entries, uint32_t *count, LinkEntry entry)
-{
-	uint32_t lane = threadIdx.x % WARP;
-	uint32_t place = 0;
-
-	for (uint32_t base = 0; base < *count; base += WARP)
-		place += (uint32_t) __popc(__ballot_sync(FULL_WARP, base + lane < *count && entries[base + lane] < entry));
-	for (uint32_t base = (*count + WARP - 1) / WARP * WARP; base > 0; base -= WARP)
-	{
-		uint32_t i = base - WARP + lane;
-		LinkEntry moved = i < *count ? entries[i] : 0;
-
-		__syncwarp();
-		if (i >= place && i < *count)
-			entries[i + 1] = moved;
-		__syncwarp();
-	}
-	if (lane == 0)
-		entries[place] = entry;
-	(*count)++;
-	__syncwarp();
 }
 
 /* Take an entry out. */

@@ -57,6 +57,7 @@ extern const Case device_cases[];
 extern const Case degree_cases[];
 extern const Case batch_cases[];
 extern const Case halves_cases[];
+extern const Case equal_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
@@ -146,6 +147,8 @@ extern void reference_variations(const World *world, uint32_t rounds);
 extern void reopen(const EngineConfig *config, const char *name, const char *value);
 
 extern Engine *open_engine(const EngineConfig *config, EngineStatus expected);
+/* Bytes of the device that are in use, as the driver counts them; false: no driver does. The engine has made its context this thread's. */
+extern bool driver_bytes_used(uint64_t *used);
 extern EngineStatus run_job(const EngineJob *job, JobProgress *progress);	/* submit, wait, release */
 extern JobId start_job(const EngineJob *job);
 extern EngineStatus end_job(JobId id, JobProgress *progress);

@@ -4,6 +4,7 @@
  *
  * An engine may take queries that differ in their vectors only another way than others, or several threads may take them. None of it shows.
  */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -137,8 +138,113 @@ outlive_a_mirror(void)
 		check_equal("after a drop", &queries[i], single[i].results, single[i].count);
 }
 
+#define FLAT_ROWS	4000u
+#define FLAT_MOST	256u		/* queries of a batch */
+#define FLAT_K		1500u		/* results of a query, at most */
+#define FLAT_GROWTH	(16u << 20) /* of the process, which has more than the engine's memory */
+
+/* What is in use: of the engine, of the device, of this process. */
+typedef struct InUse
+{
+	EngineMemory engine;
+	uint64_t	device;
+	uint64_t	process;
+} InUse;
+
+static InUse
+look_at_memory(void)
+{
+	InUse		now = {.device = 0};
+	unsigned long long size = 0;
+	unsigned long long resident = 0;
+	FILE	   *file = fopen("/proc/self/statm", "r");
+
+	ops->memory(engine, &now.engine);
+	(void) driver_bytes_used(&now.device);
+	CHECK(file != NULL && fscanf(file, "%llu %llu", &size, &resident) == 2, "/proc/self/statm cannot be read");
+	fclose(file);
+	now.process = resident * (uint64_t) sysconf(_SC_PAGESIZE);
+	return now;
+}
+
+/* Make a query of some kind; what is rare here takes long. */
+static void
+make_any(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *bits, SearchResult *results, uint32_t *trace)
+{
+	static const uint32_t ks[] = {1, 3, 10, 10, 10, 64, 100, 300};
+	static const uint32_t efs[] = {8, 16, 20, 40, 40, 64, 100, 400};
+
+	memset(query, 0, sizeof(*query));
+	query->mirror = world->mirror;
+	query->method = kind % 8 == 1 ? METHOD_EXACT : METHOD_GRAPH;
+	query->k = kind % 64 == 9 ? FLAT_K : ks[random_below(8)];
+	query->ef = kind % 128 == 7 ? 2000 : efs[random_below(8)];
+	query->vector = world_vector(world, FLAT_ROWS + random_below(world->room - FLAT_ROWS));
+	query->results = results;
+	if (kind % 8 == 2 || kind % 8 == 3)
+	{
+		query->filter = kind % 8 == 2 ? bits : NULL;
+		query->exclude = kind % 8 == 3 ? bits : NULL;
+		query->filter_slots = query->exclude_slots = 1 + random_below(FLAT_ROWS);
+	}
+	query->has_beyond = kind % 16 == 4;
+	query->beyond_distance = query->has_beyond ? model_distance(world, query->vector, world_vector(world, random_below(FLAT_ROWS))) : 0;
+	query->reference = kind % 64 == 5;
+	query->trace = query->reference ? trace : NULL;
+	query->trace_room = query->reference ? FLAT_ROWS : 0;
+	query->max_iterations = kind % 16 == 6 ? 1 + random_below(50) : 0;
+}
+
+/* Batches of every size and kind, a hundred thousand on a device: in the end there is no more memory in use than when each kind had been there. */
+static void
+memory_is_flat(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, FLAT_ROWS + 500, FLAT_ROWS, SHAPE_CLUSTERED);
+	EngineQuery *queries = allocate(FLAT_MOST * sizeof(EngineQuery));
+	SearchResult *results = allocate((size_t) FLAT_MOST * (FLAT_K + 1) * sizeof(SearchResult));
+	uint32_t   *traces = allocate((size_t) FLAT_MOST * FLAT_ROWS * sizeof(uint32_t));
+	uint64_t   *bits = allocate(FLAT_ROWS / 8 + 8);
+	bool		on_device = strcmp(options.engine, "cpu") != 0 && driver_bytes_used(&(uint64_t) {0});
+	uint32_t	rounds = options.quick ? 150 : on_device ? 100000 : 2000;
+	uint32_t	warm = rounds / 10;
+	InUse		before = {.device = 0};
+	InUse		after;
+
+	for (uint32_t slot = 0; slot < FLAT_ROWS; slot++)
+		bits[slot / 64] |= (uint64_t) (slot % 3 != 0) << slot % 64;
+	world_append(world, FLAT_ROWS - 100);
+	world_ring(world, 300);
+	world_append(world, 100);	/* these stay pending */
+	for (uint32_t round = 0; round < rounds; round++)
+	{
+		uint32_t	count = 1 + random_below(round % 16 == 15 ? FLAT_MOST : 6);
+		uint32_t	kind = random_below(256);
+		bool		alike = random_below(2) == 0;
+
+		for (uint32_t i = 0; i < count; i++)
+			make_any(&queries[i], world, alike || options.quick ? kind : random_below(256), bits, results + (size_t) i * (FLAT_K + 1),
+					 traces + (size_t) i * FLAT_ROWS);
+		queries_run(queries, count);
+		for (uint32_t i = 0; i < count; i++)
+			must(queries[i].status, &queries[i].error, "query");
+		if (round % 500 == 0)
+			check_sound(world, &queries[0]);
+		if (round == warm)
+			before = look_at_memory();
+	}
+	after = look_at_memory();
+	CHECK(after.engine.used == before.engine.used && after.engine.host_used == before.engine.host_used,
+		  "after %u batches the engine uses %lld bytes more, and %lld of the host", rounds, (long long) (after.engine.used - before.engine.used),
+		  (long long) (after.engine.host_used - before.engine.host_used));
+	CHECK(after.device == before.device, "after %u batches the driver counts %lld bytes more", rounds, (long long) (after.device - before.device));
+	CHECK(after.process <= before.process + FLAT_GROWTH, "after %u batches the process has %lld bytes more", rounds,
+		  (long long) (after.process - before.process));
+	world_drop(world);
+}
+
 const Case batch_cases[] = {
 	{"batches_of_like_and_odd", like_and_odd, false},
 	{"batches_outlive_a_mirror", outlive_a_mirror, false},
+	{"batches_leave_no_memory_behind", memory_is_flat, false},
 	{NULL, NULL, false}
 };

@@ -2,6 +2,7 @@
  * conformance_drive.c
  *		Driving an engine from a case: jobs, queries, and the checks that every answer must pass.
  */
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,22 @@ reopen(const EngineConfig *config, const char *name, const char *value)
 	else
 		unsetenv(name);
 	engine = open_engine(config, ENGINE_OK);
+}
+
+bool
+driver_bytes_used(uint64_t *used)
+{
+	void	   *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	int			(*get_info) (size_t *, size_t *) = NULL;
+	size_t		free_bytes = 0;
+	size_t		total = 0;
+
+	if (driver != NULL)
+		*(void **) &get_info = dlsym(driver, "cuMemGetInfo_v2");
+	if (get_info == NULL || get_info(&free_bytes, &total) != 0)
+		return false;
+	*used = total - free_bytes;
+	return true;
 }
 
 /* Submit a job that is well formed. */

@@ -246,5 +246,6 @@ extern const TestCase fault_cases[];	/* protocol_test_faults.c */
 extern const TestCase cycle_cases[];	/* protocol_test_cycles.c */
 extern const TestCase step_cases[]; /* protocol_test_steps.c */
 extern const TestCase thread_cases[];	/* protocol_test_threads.c */
+extern const TestCase stall_cases[];	/* protocol_test_stall.c */
 
 #endif							/* GPUANN_PROTOCOL_TEST_H */

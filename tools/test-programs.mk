@@ -12,6 +12,7 @@
 #   song_test         cuda/tests/song_test.cu likewise: SONG's structures and its search; song_device for a GPU
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
 #   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
+#   walks_test        cuda/tests/walks_test.cu and the whole engine on this processor: its walks beside a model's; walks_device for a GPU
 #   products_test     cuda/tests/products_test.cu: products of tiles beside the bound of their error, and the boxes of rows that are copied
 #   products_device   the same for a GPU, where tensor cores make the products
 #   select_device     the same as select_test for a GPU (make test/build/select_device; not among test-programs, for it takes nvcc)
@@ -42,7 +43,7 @@ TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
 ifneq ($(wildcard cuda/tests/*.cu),)
 TEST_ENGINES += $(TEST_BUILD)/select_test $(TEST_BUILD)/select_test-san $(TEST_BUILD)/song_test $(TEST_BUILD)/song_test-san $(TEST_BUILD)/memory_test \
-	$(TEST_BUILD)/products_test
+	$(TEST_BUILD)/walks_test $(TEST_BUILD)/products_test
 endif
 TEST_PROGRAMS = $(TEST_ENGINES) $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance conformance-san) \
 	$(foreach t,$(TEST_NAMES),$(t) $(t)-san $(t)-tsan))
@@ -117,6 +118,9 @@ $(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.
 $(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/tests/memory_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
+$(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
+	$(CXX) -o $@ $^ $(PLAIN_LIBS)
+
 PRODUCTS_SOURCES = cuda/tests/products_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
 $(TEST_BUILD)/products_test: $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(PRODUCTS_SOURCES))
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
@@ -166,6 +170,10 @@ $(TEST_BUILD)/song_device: cuda/tests/song_test.cu
 $(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/*.h cuda/*.cuh)
 	@$(MKDIR_P) $(@D)
 	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $<
+
+$(TEST_BUILD)/walks_device: cuda/tests/walks_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
 
 # memory_device: what a GPU's driver counts, beside what the engine says.
 $(TEST_BUILD)/memory_device: cuda/tests/memory_test.cu gpuann_cuda.so

@@ -120,6 +120,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	ticket->query.vector = (const void *) server_payload(server, slot)->vector;
 	ticket->query.results = server->results + (size_t) slot * PAYLOAD_RESULTS;
 	ticket->query.user = ticket;
+	ticket->bytes = stall_query_bytes(mirror, &ticket->query);
 	ticket_wait(server, mirror, ticket);
 	PROTOCOL_STEP(SERVER_QUEUED);
 	return true;

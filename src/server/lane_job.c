@@ -173,5 +173,6 @@ lane_job_make(Server *server, uint32_t number, EngineError *error)
 		.position = request->position,
 		.ef_construction = request->ef_construction,
 	};
+	work->bytes = stall_job_bytes(mirror, &work->job);
 	return request->count == 0 ? ENGINE_OK : arrays_copy(server, number, shape, mirror, error);
 }

@@ -98,6 +98,7 @@ lane_search_submit(Server *server, uint32_t number, EngineError *error)
 		ticket->query.user = ticket;
 		ticket->entry = request->mirror;
 		ticket->posted_us = search->posted_us;
+		ticket->bytes = stall_query_bytes(&server->mirrors[request->mirror], &query);
 		queries[i] = &ticket->query;
 	}
 	status = server->ops->submit(server->engine, queries, count, error);

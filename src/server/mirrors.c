@@ -92,6 +92,7 @@ held_make(Server *server, const LaneRequest *request, EngineError *error)
 	mirror->generation = request->mirror_generation;
 	mirror->spec = request->spec;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(request->spec.type, request->spec.dims);
+	mirror->rows = mirror->pending = 0;
 	mirror->flying = 0;
 	mirror->last_batch = 0;
 	server->held++;
@@ -210,7 +211,7 @@ void
 held_publish(Server *server, uint32_t entry, MirrorId id)
 {
 	AreaMirror *shared = server_mirror(server, entry);
-	const HeldMirror *mirror = &server->mirrors[entry];
+	HeldMirror *mirror = &server->mirrors[entry];
 	MirrorInfo	info;
 	EngineError error = {ENGINE_OK, ""};
 	EngineStatus status;
@@ -222,6 +223,8 @@ held_publish(Server *server, uint32_t entry, MirrorId id)
 		server_fail(server, &error);
 	if (status != ENGINE_OK)
 		return;
+	mirror->rows = info.rows;
+	mirror->pending = info.pending;
 	atomic_store(&shared->rows, info.rows);
 	atomic_store(&shared->bytes, info.bytes);
 	atomic_store(&shared->host_bytes, info.host_bytes);

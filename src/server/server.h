@@ -51,6 +51,7 @@ typedef struct Ticket
 	uint32_t	generation;		/* of the request word */
 	uint32_t	entry;			/* of the mirror table */
 	uint32_t	batch;			/* flying: which of Server.batches */
+	uint64_t	bytes;			/* that the search may have to read (stall.c) */
 	int64_t		posted_us;
 	struct Ticket *next;		/* waiting: the next one of the same mirror */
 } Ticket;
@@ -72,6 +73,8 @@ typedef struct HeldMirror
 	uint32_t	generation;
 	MirrorSpec	spec;
 	uint32_t	vector_bytes;
+	uint32_t	rows;			/* as the engine said when the last job had ended */
+	uint32_t	pending;
 	uint32_t	flying;			/* batches */
 	uint32_t	last_batch;		/* queries in the last one */
 	uint32_t	waiting;
@@ -135,7 +138,8 @@ typedef struct LaneWork
 	uint32_t	link_degree;
 	LinkResult	linked;
 
-	/* stall.c's: where it was at the last look, and at how many looks in a row */
+	/* stall.c's: what the job has to read at most; where it was at the last look, and at how many looks in a row */
+	uint64_t	bytes;
 	uint32_t	done;			/* of the job, as the engine last said; queries answered */
 	LanePhase	seen_phase;
 	uint32_t	seen_generation;
@@ -234,6 +238,10 @@ extern int64_t server_now_us(void);
 /* ---- stall.c: an engine that takes work and gives nothing back ---- */
 
 extern void stall_look(Server *server);
+
+/* What a search, or a job before it says more of how far it is, may have to read. */
+extern uint64_t stall_query_bytes(const HeldMirror *mirror, const EngineQuery *query);
+extern uint64_t stall_job_bytes(const HeldMirror *mirror, const EngineJob *job);
 
 /* ---- batch.c: requests, waiting lists, batches ---- */
 

@@ -1,0 +1,591 @@
+/*
+ * walks_test.cu
+ *		The production walks (walk.cu, wide.cu) beside a plain model on the host, over the codes, lists and graph rows that the device has.
+ *
+ * What is equal by design, and compared for every query: the list after any number of expansions, and so which rows are expanded in which round. A query that stops
+ * after m expansions answers from the list of that moment; m is another for each query, and each is asked without a limit too. Compared are the number of
+ * expansions, of rounds, and the answers with their exact distances, for k below ef and for k = ef, where the answers are all of the list that lives. Within a
+ * round there is no order: its parents are chosen before, and what they lead to is merged at once. Not equal, and only bounded, is how many distances are
+ * measured: a set of slots seen that is full forgets those that have left the list, and may measure them again, which changes nothing else.
+ *
+ * Linked with the engine's objects. For a device: make test/build/walks_device.
+ */
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "testing.cuh"
+#include "../internal.h"
+#include "../walk.h"
+
+extern "C"
+{
+#include "../../src/engine/distance.h"
+}
+
+extern "C" const EngineOps *gpuann_engine_ops(void);
+
+#define DEGREE 32u /* wide.cu reads WALK_WIDTH rows of these in a round, as walk.cu does */
+#define DIMS 40u
+#define BIT_DIMS 192u
+#ifdef EMULATED
+#define ROWS 1200u
+#define QUERIES 16u
+#else
+#define ROWS 20000u
+#define QUERIES 2000u
+#endif
+#define RANKED_LEAST 32u
+
+static const EngineOps *ops;
+static Engine *engine;
+
+/* What a mirror is on the device, copied here. */
+struct Copy
+{
+	MirrorView view;
+	ElementType type;
+	Metric metric;
+	size_t vector_bytes;
+	std::vector<unsigned char> vectors; /* as they were given */
+	std::vector<unsigned char> codes;
+	std::vector<unsigned char> pivot_codes;
+	std::vector<uint32_t> graph;
+	std::vector<uint32_t> seeds;
+	std::vector<uint32_t> lists;
+	std::vector<float> offsets;
+	std::vector<bool> dead;
+};
+
+/* An entry of a list: as the kernels', without the flag. */
+struct Met
+{
+	uint32_t key;
+	uint32_t slot;
+	bool expanded;
+
+	bool operator<(const Met &other) const
+	{
+		return key != other.key ? key < other.key : slot < other.slot;
+	}
+};
+
+/* A query's codes. */
+struct QueryCodes
+{
+	std::vector<signed char> codes;
+	const unsigned char *bits;
+	int scale;
+};
+
+struct Answer
+{
+	double distance;
+	uint32_t slot;
+
+	bool operator<(const Answer &other) const
+	{
+		return distance != other.distance ? distance < other.distance : slot < other.slot;
+	}
+};
+
+/* What the model finds. */
+struct Walked
+{
+	std::vector<Answer> answers;
+	uint32_t expanded;
+	uint32_t rounds;
+	uint32_t measured;
+};
+
+/* --- the model ---------------------------------------------------------------------------------------------------- */
+
+/* A half of bits, and the bits of a number's half; of numbers that a half holds without being denormal, rounded towards 0. */
+static float
+float_of_half(uint16_t half)
+{
+	uint32_t bits = (half & 0x7C00) == 0 ? 0 : (uint32_t) (half & 0x8000) << 16 | ((((uint32_t) half & 0x7FFF) << 13) + (112u << 23));
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+static uint16_t
+half_of_float(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return (bits >> 23 & 0xFF) <= 112 ? 0 : (uint16_t) ((bits >> 16 & 0x8000) | ((bits & 0x7FFFFFFF) - (112u << 23)) >> 13);
+}
+
+static float
+element_of(const Copy &copy, const unsigned char *vector, uint32_t i)
+{
+	if (copy.type == ELEMENT_HALF)
+		return float_of_half(((const uint16_t *) vector)[i]);
+	return ((const float *) vector)[i];
+}
+
+static signed char
+code_from(float value)
+{
+	value = rintf(value);
+	return (signed char) (value > 127 ? 127 : value < -127 ? -127 : value);
+}
+
+/* A query's codes: of products on a scale of its own; of L2 on the rows' times a power of two; of L1 on the rows'. */
+static QueryCodes
+codes_of(const Copy &copy, const unsigned char *vector)
+{
+	QueryCodes query = {{}, vector, 1};
+	bool square = copy.metric == METRIC_L2;
+	bool absolute = copy.metric == METRIC_L1;
+	float factor = square || absolute ? copy.view.code_steps : 1;
+	float most = 0;
+
+	if (copy.type == ELEMENT_BIT)
+		return query;
+	for (uint32_t i = 0; i < copy.view.dims; i++)
+		most = std::max(most, fabsf((element_of(copy, vector, i) - (square ? copy.offsets[i] : 0)) * factor));
+	if (square)
+	{
+		while (most > 63.5f * (float) query.scale && (uint64_t) query.scale * copy.view.dims * 127 * 127 < (1u << 29))
+			query.scale *= 2;
+		factor *= 2.0f / (float) query.scale;
+	}
+	else if (!absolute)
+		factor = most > 0 ? 127.0f / most : 0;
+	for (uint32_t i = 0; i < copy.view.dims; i++)
+		query.codes.push_back(code_from((element_of(copy, vector, i) - (square || absolute ? copy.offsets[i] : 0)) * factor));
+	return query;
+}
+
+/* The key of a row of codes, or of bits. */
+static uint32_t
+key_of(const Copy &copy, const QueryCodes &query, const unsigned char *row)
+{
+	int sum = 0,
+		both = 0;
+	float share;
+	uint32_t key;
+
+	if (copy.type == ELEMENT_BIT)
+		for (uint32_t i = 0; i < copy.vector_bytes; i++)
+		{
+			sum += __builtin_popcount(row[i] ^ query.bits[i]);
+			both += __builtin_popcount(row[i] & query.bits[i]);
+		}
+	else
+		for (uint32_t i = 0; i < copy.view.dims; i++)
+		{
+			int x = (signed char) row[i],
+				q = query.codes[i];
+
+			sum += copy.metric == METRIC_L2 ? x * x - query.scale * x * q : copy.metric == METRIC_L1 ? abs(x - q) : -x * q;
+		}
+	if (copy.metric != METRIC_JACCARD)
+		return (uint32_t) sum ^ 0x80000000u;
+	share = both == 0 ? 1.0f : 1.0f - (float) both / (float) (both + sum);
+	memcpy(&key, &share, sizeof(key));
+	return key;
+}
+
+/* A walk of the model. */
+struct Model
+{
+	const Copy &copy;
+	const EngineQuery &asked;
+	QueryCodes query;
+	uint32_t ef;
+	std::vector<Met> list;
+	std::vector<Met> apart;
+	std::vector<bool> seen;
+	Walked walked;
+
+	Model(const Copy &a_copy, const EngineQuery &a_query)
+		: copy(a_copy), asked(a_query), query(codes_of(a_copy, (const unsigned char *) a_query.vector)),
+		  ef(std::max(a_query.ef, a_query.k)), seen(a_copy.view.rows), walked()
+	{
+	}
+
+	/* Put what was met since in order, among what there was, and keep the nearest. */
+	void
+	settle(std::vector<Met> *mets, size_t before)
+	{
+		std::sort(mets->begin() + (long) before, mets->end());
+		std::inplace_merge(mets->begin(), mets->begin() + (long) before, mets->end());
+		mets->resize(std::min<size_t>(mets->size(), ef));
+	}
+
+	/* Measure the slots of one round that were not seen before, and merge them. */
+	void
+	round(const std::vector<uint32_t> &slots)
+	{
+		size_t listed = list.size(),
+			   kept = apart.size();
+
+		for (uint32_t slot : slots)
+			if (slot < copy.view.rows && !seen[slot])
+			{
+				Met met = {key_of(copy, query, &copy.codes[(size_t) slot * copy.view.code_stride]), slot, false};
+
+				seen[slot] = true;
+				walked.measured++;
+				list.push_back(met);
+				if (asked.filter != NULL && !copy.dead[slot] && slot < asked.filter_slots && (asked.filter[slot / 64] >> (slot % 64) & 1))
+					apart.push_back(met);
+			}
+		settle(&list, listed);
+		settle(&apart, kept);
+	}
+
+	/* Start from the lists of the nearest pivots, or from seeds. */
+	void
+	start()
+	{
+		std::vector<Met> pivots;
+		std::vector<uint32_t> slots;
+
+		if (copy.view.npivots == 0)
+		{
+			for (uint32_t i = 0; i < copy.view.nseeds && i < ENGINE_SEEDS_TRIED; i += WALK_WIDTH * DEGREE)
+			{
+				uint32_t end = std::min(std::min(copy.view.nseeds, (uint32_t) ENGINE_SEEDS_TRIED), i + WALK_WIDTH * DEGREE);
+
+				round(std::vector<uint32_t>(copy.seeds.begin() + i, copy.seeds.begin() + end));
+			}
+			return;
+		}
+		for (uint32_t i = 0; i < copy.view.npivots; i++)
+			pivots.push_back({key_of(copy, query, &copy.pivot_codes[(size_t) i * copy.view.code_stride]), i, false});
+		walked.measured += copy.view.npivots;
+		std::sort(pivots.begin(), pivots.end());
+		for (uint32_t i = 0; i < WALK_WIDTH && i < pivots.size() && i < ef; i++)
+			for (uint32_t j = 0; j < DEGREE; j++)
+				slots.push_back(copy.lists[(size_t) pivots[i].slot * DEGREE + j]);
+		round(slots);
+	}
+
+	/* Expand the nearest of the list that are not, round by round. */
+	void
+	expand()
+	{
+		for (;;)
+		{
+			uint32_t width = WALK_WIDTH;
+			std::vector<uint32_t> slots;
+
+			if (asked.max_iterations != 0)
+				width = std::min(width, asked.max_iterations - walked.expanded);
+			for (Met &met : list)
+				if (width > 0 && !met.expanded)
+				{
+					met.expanded = true;
+					width--;
+					walked.expanded++;
+					slots.insert(slots.end(), copy.graph.begin() + (size_t) met.slot * DEGREE, copy.graph.begin() + (size_t) (met.slot + 1) * DEGREE);
+				}
+			if (slots.empty())
+				return;
+			walked.rounds++;
+			round(slots);
+		}
+	}
+
+	/* Rank the first living ones exactly. */
+	void
+	rank()
+	{
+		const DistanceKernels *kernels = distance_kernels(copy.type, copy.metric, SIMD_PORTABLE);
+		uint32_t most = std::min(std::max(2 * asked.k, RANKED_LEAST), ef);
+
+		for (const Met &met : asked.filter != NULL ? apart : list)
+			if (!copy.dead[met.slot] && walked.answers.size() < most)
+			{
+				double distance = kernels->exact(asked.vector, &copy.vectors[met.slot * copy.vector_bytes], copy.view.dims);
+
+				walked.answers.push_back({distance, met.slot});
+			}
+		std::sort(walked.answers.begin(), walked.answers.end());
+		walked.answers.resize(std::min<size_t>(walked.answers.size(), asked.k));
+	}
+};
+
+/* --- mirrors and queries ------------------------------------------------------------------------------------------ */
+
+static void
+run(EngineJob job, const char *what)
+{
+	JobProgress progress;
+	EngineError error;
+	JobId id;
+
+	if (ops->job_submit(engine, &job, &id, &error) != ENGINE_OK)
+	{
+		printf("Bail out! %s: %s\n", what, error.text);
+		exit(1);
+	}
+	do
+		ops->job_poll(engine, id, &progress);
+	while (!progress.completed);
+	if (progress.status != ENGINE_OK)
+	{
+		printf("Bail out! %s: %s\n", what, progress.error.text);
+		exit(1);
+	}
+	ops->job_release(engine, id);
+}
+
+/* A vector near one of some centres. */
+static void
+make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *to)
+{
+	uint32_t dims = copy.view.dims;
+	const float *centre = &centres[random_below((uint32_t) (centres.size() / dims)) * (size_t) dims];
+
+	memset(to, 0, copy.vector_bytes);
+	for (uint32_t i = 0; i < dims; i++)
+	{
+		float value = centre[i] + (float) random_below(1000) / 2000;
+
+		if (copy.type == ELEMENT_BIT)
+			to[i / 8] |= (unsigned char) ((value > 0.75f) << (7 - i % 8));
+		else if (copy.type == ELEMENT_HALF)
+			((uint16_t *) to)[i] = half_of_float(value);
+		else
+			((float *) to)[i] = value;
+	}
+}
+
+/* Copy device memory. */
+template <typename T>
+static std::vector<T>
+bring(const void *from, size_t count)
+{
+	std::vector<T> to(count);
+
+	must(cudaMemcpy(to.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost), "copying a mirror");
+	return to;
+}
+
+/* Make a mirror, linked, of which some rows are dead, and copy what walks read of it. */
+static MirrorId
+make_mirror(Copy *copy, std::vector<float> *centres)
+{
+	MirrorSpec spec = {copy->type == ELEMENT_BIT ? BIT_DIMS : DIMS, copy->type, copy->metric, METHOD_GRAPH, DEGREE, ROWS, RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+	std::vector<uint32_t> versions(ROWS, 1),
+		slots;
+	MirrorId id;
+	EngineError error;
+	EngineJob job;
+	const CudaMirror *mirror;
+
+	copy->view.dims = spec.dims;
+	copy->vector_bytes = engine_vector_bytes(spec.type, spec.dims);
+	centres->resize((size_t) spec.dims * (ROWS / 50));
+	for (float &value : *centres)
+		value = (float) random_below(1000) / 1000;
+	copy->vectors.resize(ROWS * copy->vector_bytes);
+	for (uint32_t slot = 0; slot < ROWS; slot++)
+		make_vector(*copy, *centres, &copy->vectors[slot * copy->vector_bytes]);
+	if (ops->mirror_create(engine, &spec, &id, &error) != ENGINE_OK)
+	{
+		printf("Bail out! mirror_create: %s\n", error.text);
+		exit(1);
+	}
+	memset(&job, 0, sizeof(job));
+	job.mirror = id;
+	job.kind = JOB_APPEND;
+	job.count = ROWS;
+	job.versions = versions.data();
+	job.vectors = copy->vectors.data();
+	run(job, "append");
+	memset(&job, 0, sizeof(job));
+	job.mirror = id;
+	job.kind = JOB_LINK;
+	job.ef_construction = 64;
+	run(job, "link");
+	copy->dead.assign(ROWS, false);
+	for (uint32_t slot = 3; slot < ROWS; slot += 20)
+	{
+		slots.push_back(slot);
+		copy->dead[slot] = true;
+	}
+	memset(&job, 0, sizeof(job));
+	job.mirror = id;
+	job.kind = JOB_DEAD;
+	job.count = (uint32_t) slots.size();
+	job.slots = slots.data();
+	versions.assign(ROWS, 2);
+	job.versions = versions.data();
+	run(job, "dead");
+	for (mirror = ((CudaEngine *) engine)->mirrors; mirror->id != id;)
+		mirror = mirror->next;
+	copy->view = mirror_view(mirror);
+	must(cudaDeviceSynchronize(), "waiting for jobs");
+	if (copy->type == ELEMENT_BIT)
+	{
+		/* rows of bits are codes themselves */
+		copy->view.code_stride = copy->view.stride;
+		copy->view.codes = (const signed char *) copy->view.vectors;
+	}
+	if (copy->view.codes == NULL)
+		return id;
+	copy->codes = bring<unsigned char>(copy->view.codes, (size_t) ROWS * copy->view.code_stride);
+	copy->graph = bring<uint32_t>(copy->view.graph, (size_t) ROWS * DEGREE);
+	copy->seeds = bring<uint32_t>(copy->view.seeds, copy->view.nseeds);
+	if (copy->type != ELEMENT_BIT)
+		copy->offsets = bring<float>(copy->view.code_offsets, copy->view.dims);
+	if (copy->view.npivots > 0)
+	{
+		copy->lists = bring<uint32_t>(copy->view.pivots + copy->view.npivots, (size_t) copy->view.npivots * DEGREE);
+		copy->pivot_codes = bring<unsigned char>(copy->view.pivot_codes, (size_t) copy->view.npivots * copy->view.code_stride);
+	}
+	return id;
+}
+
+/* Run queries together. */
+static void
+run_queries(std::vector<EngineQuery> *queries)
+{
+	std::vector<EngineQuery *> pointers;
+	EngineQuery *completed[64];
+	EngineError error;
+
+	for (EngineQuery &query : *queries)
+		pointers.push_back(&query);
+	if (ops->submit(engine, pointers.data(), (uint32_t) pointers.size(), &error) != ENGINE_OK)
+	{
+		printf("Bail out! submit: %s\n", error.text);
+		exit(1);
+	}
+	for (uint32_t done = 0, some = 0; done < pointers.size(); done += some)
+		if (ops->poll(engine, completed, 64, &some, &error) != ENGINE_OK)
+		{
+			printf("Bail out! poll: %s\n", error.text);
+			exit(1);
+		}
+}
+
+/* Whether a query is answered as the model is; if not, why. */
+static bool
+is_equal(const Copy &copy, const EngineQuery &query, char *why, size_t room)
+{
+	Model model(copy, query);
+	const Walked &walked = model.walked;
+	uint32_t same = 0;
+
+	model.start();
+	model.expand();
+	model.rank();
+	while (same < query.count && same < walked.answers.size() && query.results[same].slot == walked.answers[same].slot &&
+		   query.results[same].distance == walked.answers[same].distance)
+		same++;
+	if (query.status == ENGINE_OK && query.counters.expanded == walked.expanded && query.counters.iterations == walked.rounds &&
+		query.counters.distances >= walked.measured && query.count == walked.answers.size() && same == query.count)
+		return true;
+	snprintf(why, room, "status %d, %u expansions in %u rounds, %u distances, %u answers; the model %u in %u, %u, %zu, of which %u are the same",
+			 (int) query.status, query.counters.expanded, query.counters.iterations, query.counters.distances, query.count, walked.expanded,
+			 walked.rounds, walked.measured, walked.answers.size(), same);
+	return false;
+}
+
+/* Ask queries of one kind, and compare them with the model. */
+static void
+compare(const Copy &copy, MirrorId id, const std::vector<float> &centres, const char *what, uint32_t k, uint32_t ef, bool limited, const uint64_t *filter)
+{
+	static const char *const metrics[] = {"", "l2", "ip", "cosine", "l1", "hamming", "jaccard"};
+	std::vector<EngineQuery> queries(QUERIES);
+	std::vector<unsigned char> vectors(QUERIES * copy.vector_bytes);
+	std::vector<SearchResult> results((size_t) QUERIES * k);
+	char why[256] = "",
+		 text[512];
+	uint32_t equal = 0;
+
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		EngineQuery *query = &queries[i];
+
+		memset(query, 0, sizeof(*query));
+		make_vector(copy, centres, &vectors[i * copy.vector_bytes]);
+		query->mirror = id;
+		query->method = METHOD_GRAPH;
+		query->k = k;
+		query->ef = ef;
+		query->max_iterations = limited ? 1 + random_below(ef) : 0;
+		query->vector = &vectors[i * copy.vector_bytes];
+		query->results = &results[(size_t) i * k];
+		query->filter = filter;
+		query->filter_slots = filter != NULL ? ROWS : 0;
+	}
+	run_queries(&queries);
+	for (const EngineQuery &query : queries)
+		equal += is_equal(copy, query, why, sizeof(why));
+	snprintf(text, sizeof(text), "%s of %s, %s: %u of %u walks are the model's%s%s", metrics[copy.metric],
+			 copy.type == ELEMENT_BIT ? "bits" : copy.type == ELEMENT_HALF ? "halves" : "floats", what, equal, QUERIES, why[0] != 0 ? ": " : "", why);
+	say(equal == QUERIES, text);
+}
+
+/* Every kind of query on a mirror of one type and metric. */
+static void
+compare_all(ElementType type, Metric metric)
+{
+	Copy copy = {};
+	std::vector<float> centres;
+	std::vector<uint64_t> filter(ROWS / 64 + 1);
+	MirrorId id;
+	EngineJob drop;
+
+	copy.type = type;
+	copy.metric = metric;
+	id = make_mirror(&copy, &centres);
+	for (uint32_t slot = 0; slot < ROWS; slot++)
+		filter[slot / 64] |= (uint64_t) (slot % 4 != 1) << (slot % 64);
+	say(copy.view.codes != NULL, "there are codes to walk");
+	if (copy.view.codes != NULL)
+	{
+		compare(copy, id, centres, "to the end", 10, 40, false, NULL);
+		compare(copy, id, centres, "the whole list", 64, 64, false, NULL);
+		compare(copy, id, centres, "the list on the way", 64, 64, true, NULL);
+		compare(copy, id, centres, "a long list", 20, ROWS < 4000 ? 600 : 3000, false, NULL);
+		compare(copy, id, centres, "a filter", 10, 64, false, filter.data());
+	}
+	memset(&drop, 0, sizeof(drop));
+	drop.kind = JOB_DROP;
+	drop.mirror = id;
+	run(drop, "drop");
+}
+
+int
+main()
+{
+	static const struct
+	{
+		ElementType type;
+		Metric metric;
+	} pairs[] = {{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_FLOAT, METRIC_IP}, {ELEMENT_FLOAT, METRIC_COSINE}, {ELEMENT_FLOAT, METRIC_L1},
+				 {ELEMENT_HALF, METRIC_L2}, {ELEMENT_HALF, METRIC_IP}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_HALF, METRIC_L1},
+				 {ELEMENT_BIT, METRIC_HAMMING}, {ELEMENT_BIT, METRIC_JACCARD}};
+	EngineConfig config;
+	EngineError error;
+
+#ifdef EMULATED
+	setenv("GPUANN_LINKER", "host", 1); /* the walks are what is tested, and linking takes long here */
+#endif
+	memset(&config, 0, sizeof(config));
+	config.device = -1;
+	ops = gpuann_engine_ops();
+	if (ops->open(&config, &engine, &error) != ENGINE_OK)
+	{
+		printf("1..0 # skip %s\n", error.text);
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+		compare_all(pairs[i].type, pairs[i].metric);
+	ops->close(engine);
+	printf("1..%u\n", tests);
+	return failures > 0;
+}

@@ -1,0 +1,126 @@
+/*
+ * protocol_test_stall.c
+ *		How long the server waits for an engine that does not get on: seconds for a search, for a job and a search of all rows as long as their work explains.
+ *
+ * A server of its own, which nothing runs, is looked at in a child process: as often as it takes, a look for a second.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "server.h"
+
+#include "protocol_test.h"
+
+#define SURVIVED	77
+
+/* A mirror of a million rows of 768 floats. */
+static const HeldMirror large = {.id = 1, .spec = {.degree = 32}, .vector_bytes = 3072, .rows = 1000000};
+static const HeldMirror small = {.id = 1, .spec = {.degree = 32}, .vector_bytes = 64, .rows = 100};
+
+/* What a child does with its server in each second. */
+typedef void (*Second) (Server *server, uint32_t number);
+
+/* Whether a server that has lanes and tickets like these is still there after so many looks. */
+static bool
+survives(const LaneWork *lanes, uint32_t nlanes, const Ticket *ticket, uint32_t looks, Second second)
+{
+	int			status = 0;
+	pid_t		child = fork();
+
+	if (child == 0)
+	{
+		AreaHeader *area = calloc(1, 1 << 20);
+		Server		server = {.area = area, .hang_ms = HANG_MS, .ready_first = NO_ENTRY};
+
+		server.layout.lanes = nlanes;
+		server.layout.slots = ticket != NULL;
+		server.queries_flying = ticket != NULL;
+		server.tickets = calloc(1, sizeof(Ticket));
+		if (ticket != NULL)
+			server.tickets[0] = *ticket;
+		server.lanes = calloc(nlanes + 1, sizeof(LaneWork));
+		memcpy(server.lanes, lanes, nlanes * sizeof(LaneWork));
+		(void) close(STDERR_FILENO);
+		for (uint32_t i = 0; i < looks; i++)
+		{
+			if (second != NULL)
+				second(&server, i);
+			stall_look(&server);
+		}
+		_exit(SURVIVED);
+	}
+	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == SURVIVED;
+}
+
+/* A search that the engine has had for so long. */
+static bool
+search_survives(const HeldMirror *mirror, SearchMethod method, uint32_t ef, uint32_t looks)
+{
+	const EngineQuery query = {.method = method, .k = 10, .ef = ef};
+	const Ticket ticket = {.state = TICKET_FLYING, .bytes = stall_query_bytes(mirror, &query)};
+
+	return survives(NULL, 0, &ticket, looks, NULL);
+}
+
+static void
+searches_that_hang_free_their_callers_in_seconds(void)
+{
+	if (!search_survives(&large, METHOD_GRAPH, 40, 10))
+		case_fails("a walk has less than ten seconds");
+	if (search_survives(&large, METHOD_GRAPH, 40, 20))
+		case_fails("a walk has more than twenty seconds");
+	if (!search_survives(&large, METHOD_EXACT, 1, 25) || search_survives(&large, METHOD_EXACT, 1, 120))
+		case_fails("an exact search of 3 GB has not half a minute, or more than two");
+	if (search_survives(&small, METHOD_EXACT, 1, 20))
+		case_fails("an exact search of a few rows has more than twenty seconds");
+}
+
+/* A lane that runs a job. */
+static LaneWork
+lane_of(const HeldMirror *mirror, JobKind kind, uint32_t count)
+{
+	const EngineJob job = {.kind = kind, .count = count, .ef_construction = 64};
+
+	return (LaneWork) {.phase = LANE_RUNS, .generation = 1, .bytes = stall_job_bytes(mirror, &job)};
+}
+
+static void
+jobs_have_as_long_as_their_work_explains(void)
+{
+	const LaneWork link = lane_of(&large, JOB_LINK, 1000000);
+	const LaneWork one = lane_of(&small, JOB_DEAD, 1);
+	const LaneWork both[2] = {one, link};
+
+	if (!survives(&link, 1, NULL, 400, NULL))
+		case_fails("a link of a million rows is given up within 400 seconds");
+	if (survives(&link, 1, NULL, 1200, NULL))
+		case_fails("a link that does not get on is never given up");
+	if (!survives(&one, 1, NULL, 50, NULL) || survives(&one, 1, NULL, 90, NULL))
+		case_fails("one row that dies has less than 50 seconds, or more than 90");
+	if (!survives(both, 2, NULL, 400, NULL))
+		case_fails("a job that waits behind a long one is given up");
+}
+
+static void
+link_gets_on(Server *server, uint32_t number)
+{
+	server->lanes[1].done = number;
+}
+
+static void
+jobs_wait_for_one_that_gets_on(void)
+{
+	const LaneWork lanes[2] = {lane_of(&small, JOB_DEAD, 1), lane_of(&small, JOB_LINK, 100)};
+
+	if (!survives(lanes, 2, NULL, 1000, link_gets_on))
+		case_fails("a job is given up while another gets on");
+}
+
+const TestCase stall_cases[] = {
+	{"searches_that_hang_free_their_callers_in_seconds", searches_that_hang_free_their_callers_in_seconds},
+	{"jobs_have_as_long_as_their_work_explains", jobs_have_as_long_as_their_work_explains},
+	{"jobs_wait_for_one_that_gets_on", jobs_wait_for_one_that_gets_on},
+	{NULL, NULL}
+};

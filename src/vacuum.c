@@ -189,6 +189,9 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 		switch (NodeState(node))
 		{
 			case NODE_LIVE:
+				/* The callback takes no TID that cannot be one. */
+				if (!ItemPointerIsValid(&node->tid))
+					report_corrupt(vacuum->index, node_block(vacuum->format, slot), "a live slot has no TID");
 				if (!vacuum->callback(&node->tid, vacuum->callback_state))
 				{
 					vacuum->live++;

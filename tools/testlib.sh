@@ -37,7 +37,7 @@ report_to() {
 	export UBSAN_OPTIONS="log_path=$1:halt_on_error=1:exitcode=98:print_stacktrace=1"
 }
 
-# Count as one test that the sanitizers have written no report to files whose names begin with $1, for group $2.
+# Count as one test that sanitizers and assertions have left no report in files whose names begin with $1, for group $2.
 count_reports() {
 	local file found=
 
@@ -48,9 +48,9 @@ count_reports() {
 		found=yes
 	done
 	if [ -n "$found" ]; then
-		count FAILED "$2: the sanitizers have nothing to report"
+		count FAILED "$2: sanitizers and assertions have nothing to report"
 	else
-		count ok "$2: the sanitizers have nothing to report"
+		count ok "$2: sanitizers and assertions have nothing to report"
 	fi
 }
 
@@ -174,6 +174,13 @@ run_tap_only() {
 		PG_REGRESS=$tools/regress/pg_regress PG_CONFIG=$GPUANN_BINDIR/pg_config PGPORT=65432 PG_TEST_PORT_DIR=$GPUANN_WORK/ports \
 		PG_TEST_TIMEOUT_DEFAULT=600 PGCTLTIMEOUT=300 \
 		timeout --kill-after=20 "$TEST_SECONDS" perl -I "$tools/perl" -I "$REPO_DIR/t" "$2" >"$TEST_LOGS/$name.log" 2>&1 </dev/null || status=$?
+	# An assertion may end a process that nobody misses.
+	if [ -n "${GPUANN_SANITIZED:-}" ]; then
+		grep -rh 'TRAP:' "$GPUANN_WORK/tap/$name/tmp_check/log" >"$TEST_REPORTS/$name.assertions" 2>/dev/null || true
+	fi
+	if [ "$status" != 0 ]; then
+		cp -r "$GPUANN_WORK/tap/$name/tmp_check/log" "$TEST_LOGS/$name.clusters" 2>/dev/null || true
+	fi
 	rm -rf "$GPUANN_WORK/tap/$name"
 	echo "$status $((SECONDS - began))" >"$TEST_LOGS/$name.status"
 }

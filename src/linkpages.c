@@ -148,7 +148,7 @@ link_row(void *context, uint32 i, RowReader *reader)
 	uint32		kept;
 
 	row_reader_pause(reader);
-	count = row_reader_search(reader, slot, ef, candidates);
+	count = row_reader_search(reader, slot, ef, false, candidates);
 	mates.equal_distance = row_reader_distance(reader, slot, slot);
 	/* Mates farther than what the search found would be kept for their directions, in the places of neighbours. */
 	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;

@@ -208,7 +208,13 @@ row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state
 uint32
 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 {
-	return row_reader_search(edits->reader, slot, ef, candidates);
+	return row_reader_search(edits->reader, slot, ef, false, candidates);
+}
+
+uint32
+row_edits_search_alike(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+{
+	return row_reader_search(edits->reader, slot, ef, true, candidates);
 }
 
 /* ---- rows ---- */

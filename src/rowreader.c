@@ -7,6 +7,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -202,6 +204,21 @@ search_distances(void *context, const uint32_t *slots, uint32_t count, double *o
 	row_vectors_distances(((RowReader *) context)->vectors, slots, count, out);
 }
 
+/* Squared differences, less the square of the vector searched for. */
+static void
+search_differences(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	RowVectors *vectors = ((RowReader *) context)->vectors;
+
+	row_vectors_distances(vectors, slots, count, out);
+	for (uint32 i = 0; i < count; i++)
+	{
+		out[i] = 2 * out[i] + row_vectors_square(vectors, slots[i]);
+		if (isnan(out[i]))
+			out[i] = INFINITY;
+	}
+}
+
 /* A thread that has failed, or is to stop, need not go on. */
 static bool
 search_is_over(void *context)
@@ -212,12 +229,12 @@ search_is_over(void *context)
 }
 
 uint32
-row_reader_search(RowReader *reader, uint32 slot, uint32 ef, Candidate *candidates)
+row_reader_search(RowReader *reader, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
 {
 	GraphAccess access = {
 		.context = reader,
 		.row = search_row,
-		.walk_distances = search_distances,
+		.walk_distances = alike && reader->format->metric == METRIC_IP ? search_differences : search_distances,
 		.interrupted = search_is_over
 	};
 	GraphQuery	query;
@@ -264,6 +281,13 @@ pair_distance(void *context, uint32_t index_a, uint32_t index_b)
 	return row_reader_distance(context, index_a, index_b);
 }
 
+/* PairSquare */
+static double
+square(void *context, uint32_t index)
+{
+	return row_vectors_square(((RowReader *) context)->vectors, index);
+}
+
 /* How a slot's row is chosen. */
 static PruneRule
 prune_rule(RowReader *reader, uint32 slot)
@@ -272,7 +296,9 @@ prune_rule(RowReader *reader, uint32 slot)
 		.degree = reader->format->degree,
 		.self = slot,
 		.equal_distance = row_reader_distance(reader, slot, slot),
-		.max_equal = PRUNE_MAX_EQUAL(reader->format->degree)
+		.max_equal = PRUNE_MAX_EQUAL(reader->format->degree),
+		.metric = reader->format->metric,
+		.square = square
 	};
 }
 

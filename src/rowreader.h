@@ -48,8 +48,8 @@ extern uint32 row_reader_get(RowReader *reader, uint32 slot, uint32 *neighbours,
 extern void row_reader_distances(RowReader *reader, uint32 from, const uint32 *slots, uint32 count, double *out);
 extern double row_reader_distance(RowReader *reader, uint32 slot_a, uint32 slot_b);
 
-/* As row_edits_search(). */
-extern uint32 row_reader_search(RowReader *reader, uint32 slot, uint32 ef, Candidate *candidates);
+/* As row_edits_search() and row_edits_search_alike(). */
+extern uint32 row_reader_search(RowReader *reader, uint32 slot, uint32 ef, bool alike, Candidate *candidates);
 
 /* Choose a slot's row among candidates (slot and distance set); chosen has room for degree. Returns how many; the first *kept do not just fill it. */
 extern uint32 row_reader_choose(RowReader *reader, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept);

@@ -65,14 +65,17 @@ struct Sixteen
 	LinkEntry entry;
 	uint32_t slot;
 	int term;
+	int hiding_term; /* with its margin, where it may hide others */
 	bool open; /* eligible, and hidden by no kept one so far */
 	uint32_t rows[2];
 	uint32_t row_keys[2];
 	int row_terms[2];
+	int row_margins[2]; /* of newcomers */
 	uint32_t hiders; /* a bit for each of the sixteen that would hide this one */
 	uint32_t near;	 /* a bit for each of the sixteen that codes do not tell from the row itself; in every lane */
 };
 
+template <int TERM>
 __device__ static inline Sixteen
 take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &choice, uint32_t base)
 {
@@ -85,6 +88,7 @@ take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	tile.slot = tile.open ? link_slot(tile.entry) : choice.self;
 	tile.open = tile.open && is_eligible(mirror, choice, tile.entry);
 	tile.term = batch.code_terms[tile.slot];
+	tile.hiding_term = tile.term + code_margin<TERM>(mirror, choice.self, tile.slot);
 	tile.hiders = 0;
 	tile.near = __ballot_sync(FULL_WARP, tile.open && link_key_of(tile.entry) == choice.equal_key + 1) & 0xFFFF;
 #pragma unroll
@@ -136,8 +140,8 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 #pragma unroll
 	for (uint32_t n = 0; OWN && n < 2; n++)
 	{
-		int terms[2] = {__shfl_sync(FULL_WARP, tile->term, (int) (8 * n + 2 * (lane % 4))),
-						__shfl_sync(FULL_WARP, tile->term, (int) (8 * n + 2 * (lane % 4) + 1))};
+		int terms[2] = {__shfl_sync(FULL_WARP, tile->hiding_term, (int) (8 * n + 2 * (lane % 4))),
+						__shfl_sync(FULL_WARP, tile->hiding_term, (int) (8 * n + 2 * (lane % 4) + 1))};
 		bool is[4];
 
 #pragma unroll
@@ -149,6 +153,16 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 		tile->hiders &= ~tile->near;
 }
 
+/* Whether a neighbour hides a slot, which has this key, by distances as stored. Whole warps. */
+template <typename T, int TERM>
+__device__ static inline bool
+hides_as_stored(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t slot, uint32_t key)
+{
+	uint32_t between = pair_key<T, TERM>(mirror, slot, neighbour, true, fast_team(mirror.stride));
+
+	return hiding_key<TERM>(mirror, self, neighbour, between) < key;
+}
+
 /*
  * Whether a kept one that codes do not tell from the row hides one of the sixteen that they do not tell from it either: by distances as stored. By codes any of
  * them would hide all others, and nothing would lead to these.
@@ -157,10 +171,9 @@ template <typename T, int TERM>
 __device__ static inline bool
 is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &tile, uint32_t taken, uint32_t i)
 {
-	uint32_t team = fast_team(mirror.stride);
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t slot = __shfl_sync(FULL_WARP, tile.slot, (int) i);
-	uint32_t key = pair_key<T, TERM>(mirror, choice.self, slot, true, team);
+	uint32_t key = pair_key<T, TERM>(mirror, choice.self, slot, true, fast_team(mirror.stride));
 
 	for (uint32_t base = choice.nequals; base < choice.count; base += WARP)
 	{
@@ -168,11 +181,11 @@ is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &ti
 		uint32_t near = __ballot_sync(FULL_WARP, base + lane < choice.count && link_key_of(kept) == choice.equal_key + 1);
 
 		for (; near != 0; near &= near - 1)
-			if (pair_key<T, TERM>(mirror, slot, __shfl_sync(FULL_WARP, link_slot(kept), __ffs((int) near) - 1), true, team) < key)
+			if (hides_as_stored<T, TERM>(mirror, choice.self, __shfl_sync(FULL_WARP, link_slot(kept), __ffs((int) near) - 1), slot, key))
 				return true;
 	}
 	for (uint32_t near = taken & tile.near; near != 0; near &= near - 1)
-		if (pair_key<T, TERM>(mirror, slot, __shfl_sync(FULL_WARP, tile.slot, __ffs((int) near) - 1), true, team) < key)
+		if (hides_as_stored<T, TERM>(mirror, choice.self, __shfl_sync(FULL_WARP, tile.slot, __ffs((int) near) - 1), slot, key))
 			return true;
 	return false;
 }
@@ -202,7 +215,7 @@ take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kep
 		uint32_t place = choice->count + (uint32_t) __popc(taken & ((1u << lane) - 1));
 
 		choice->kept[place] = tile.entry;
-		kept_terms[place] = tile.term;
+		kept_terms[place] = tile.hiding_term;
 	}
 	if (lane == 0)
 		choice->taken[base / 32] |= taken << (base % 32);
@@ -218,7 +231,7 @@ choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_
 #pragma unroll 1
 	for (uint32_t base = 0; base < choice->ncandidates && choice->count < choice->room; base += TILE_ROWS)
 	{
-		Sixteen tile = take_sixteen(mirror, batch, *choice, base);
+		Sixteen tile = take_sixteen<TERM>(mirror, batch, *choice, base);
 
 		meet_kept_codes<TERM, true>(mirror, *choice, kept_terms, choice->nequals, &tile);
 #pragma unroll 1
@@ -271,6 +284,7 @@ struct Meeting
 	uint32_t *slots; /* of columns */
 	uint32_t *keys;	 /* of their distances to the target */
 	int *terms;
+	int *margins; /* of inner products: what a column's term is raised by where it may hide another */
 	uint32_t *bits; /* of a tile: for each of sixteen rows a bit per column that hides it, then one per column that it hides */
 	uint32_t words; /* of a row's bits */
 	uint32_t nold;
@@ -342,7 +356,11 @@ gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target
 	}
 	__syncwarp();
 	for (uint32_t i = lane; i < meeting->nold + meeting->nnew; i += WARP)
+	{
 		meeting->terms[i] = batch.code_terms[meeting->slots[i]];
+		if (TERM == TERM_PRODUCT)
+			meeting->margins[i] = code_margin<TERM>(mirror, target, meeting->slots[i]);
+	}
 	meeting->target_term = batch.code_terms[target];
 	__syncwarp();
 }
@@ -408,10 +426,11 @@ meet_columns(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint
 		for (uint32_t c = 0; c < 4; c++)
 		{
 			uint32_t j = first + 8 * n + 2 * (lane % 4) + c % 2;
-			uint32_t key = code_key<TERM>(rows.row_terms[c / 2], j < end ? meeting->terms[j] : 0, sums[n][c]);
+			int term = j < end ? meeting->terms[j] : 0;
+			int margin = TERM == TERM_PRODUCT && j < end ? meeting->margins[j] : 0;
 
-			hides[c] = j < end && key < rows.row_keys[c / 2];
-			is_hidden[c] = j < end && key < meeting->keys[j];
+			hides[c] = j < end && code_key<TERM>(rows.row_terms[c / 2], term + margin, sums[n][c]) < rows.row_keys[c / 2];
+			is_hidden[c] = j < end && code_key<TERM>(rows.row_terms[c / 2] + rows.row_margins[c / 2], term, sums[n][c]) < meeting->keys[j];
 		}
 		hide |= row_of_bits(hides, lane % TILE_ROWS) << (8 * n);
 		hidden |= row_of_bits(is_hidden, lane % TILE_ROWS) << (8 * n);
@@ -421,6 +440,7 @@ meet_columns(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint
 }
 
 /* The rows of a tile: the target is the first of all, newcomers follow. */
+template <int TERM>
 __device__ static inline Sixteen
 meeting_rows(const Meeting &meeting, uint32_t target, uint32_t tile)
 {
@@ -435,6 +455,7 @@ meeting_rows(const Meeting &meeting, uint32_t target, uint32_t tile)
 
 		rows.rows[h] = has ? meeting.slots[column] : target;
 		rows.row_terms[h] = has ? meeting.terms[column] : meeting.target_term;
+		rows.row_margins[h] = TERM == TERM_PRODUCT && has ? meeting.margins[column] : 0;
 		rows.row_keys[h] = has ? meeting.keys[column] : 0;
 	}
 	return rows;
@@ -464,7 +485,8 @@ meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEnt
 		uint32_t between = pair_key<T, TERM>(mirror, row_slot(row, entry), slot, true, team);
 
 		if ((int) (threadIdx.x % WARP) == from)
-			met = {other_key < key || (other_key == key && other < entry), between < key, between < other_key};
+			met = {other_key < key || (other_key == key && other < entry), hiding_key<TERM>(mirror, row.target, slot, between) < key,
+				   hiding_key<TERM>(mirror, row.target, row_slot(row, entry), between) < other_key};
 	}
 	return met;
 }
@@ -554,7 +576,7 @@ give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint
 #pragma unroll 1
 	for (uint32_t tile = 0; tile * TILE_ROWS <= meeting->nnew; tile++)
 	{
-		Sixteen rows = meeting_rows(*meeting, target, tile);
+		Sixteen rows = meeting_rows<TERM>(*meeting, target, tile);
 		uint32_t met = tile * TILE_ROWS + TILE_ROWS - 1;
 
 		met = meeting->nold + (met < meeting->nnew ? met : meeting->nnew);
@@ -598,7 +620,8 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 	meeting.slots = (uint32_t *) (row.fill + mirror.degree + 1);
 	meeting.keys = meeting.slots + columns;
 	meeting.terms = (int *) (meeting.keys + columns);
-	meeting.bits = (uint32_t *) (meeting.terms + columns);
+	meeting.margins = meeting.terms + columns;
+	meeting.bits = (uint32_t *) (meeting.margins + (TERM == TERM_PRODUCT ? columns : 0));
 	meeting.words = columns / TILE_COLUMNS;
 	row.names = meeting.slots;
 #pragma unroll 1
@@ -677,11 +700,11 @@ choose_bytes(uint32_t degree, uint32_t room)
 }
 
 static uint32_t
-back_bytes(uint32_t degree)
+back_bytes(uint32_t degree, bool products)
 {
 	uint32_t columns = most_columns(degree);
 
-	return (uint32_t) round_up(2 * (degree + 1) * sizeof(LinkEntry) + (3 * columns + 2 * TILE_ROWS * (columns / TILE_COLUMNS)) * sizeof(uint32_t), 16);
+	return (uint32_t) round_up(2 * (degree + 1) * sizeof(LinkEntry) + ((products ? 4 : 3) * columns + 2 * TILE_ROWS * (columns / TILE_COLUMNS)) * sizeof(uint32_t), 16);
 }
 
 static uint32_t
@@ -738,7 +761,7 @@ link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkP
 cudaError_t
 link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
 {
-	uint32_t bytes = back_bytes(mirror->degree);
+	uint32_t bytes = back_bytes(mirror->degree, mirror->metric != METRIC_L2);
 
 	LAUNCH(back_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch,
 		   batch->count * mirror->degree, part.first, part.first + part.count, bytes);

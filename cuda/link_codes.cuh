@@ -31,6 +31,19 @@ code_row(const MirrorView &mirror, uint32_t slot)
 	return (const uint4 *) (mirror.codes + (size_t) slot * mirror.code_stride);
 }
 
+/* The margin of hiding_key() in distances by codes; it is below 2^30. */
+template <int TERM>
+__device__ static inline int
+code_margin(const MirrorView &mirror, uint32_t self, uint32_t neighbour)
+{
+	double margin;
+
+	if (TERM != TERM_PRODUCT || mirror.metric != METRIC_IP)
+		return 0;
+	margin = 0.5 * (mirror.norms[neighbour] - mirror.norms[self]) * mirror.code_steps * mirror.code_steps;
+	return (int) (margin > (1 << 29) ? (1 << 29) : margin < -(1 << 29) ? -(1 << 29) : margin);
+}
+
 /* The key of a row's distance to itself by codes, in every lane of a warp. */
 template <int TERM>
 __device__ static inline uint32_t

@@ -33,6 +33,13 @@ link_key(float distance)
 	return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+/* The distance that a key stands for. */
+__device__ static inline float
+link_distance(uint32_t key)
+{
+	return __uint_as_float(key >> 31 ? key & 0x7FFFFFFFu : ~key);
+}
+
 /* A pseudo-random rank of a duplicate: that of src/engine/select.h. */
 __device__ static inline uint32_t
 link_equal_rank(uint32_t slot, uint32_t self)
@@ -173,6 +180,19 @@ pair_key(const MirrorView &mirror, uint32_t a, uint32_t b, bool active, uint32_t
 
 	pair_keys<T, TERM, 1>(mirror, active ? a : 0, &b, &active, team, &key);
 	return key;
+}
+
+/*
+ * The key to compare with that between a candidate and the row `self`, for whether a neighbour of the row hides the candidate: that
+ * between the two, and for inner products a margin (prune_margin() of src/engine/prune.h).
+ */
+template <int TERM>
+__device__ static inline uint32_t
+hiding_key(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t key)
+{
+	if (TERM != TERM_PRODUCT || mirror.metric != METRIC_IP)
+		return key;
+	return link_key(link_distance(key) + (float) (0.5 * (mirror.norms[neighbour] - mirror.norms[self])));
 }
 
 #endif /* GPUANN_CUDA_LINK_MEASURE_CUH */

@@ -214,12 +214,14 @@ link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at)
 	return 4 * bits + 256 + (size_t) rows * sizeof(uint32_t);
 }
 
-/* The mirror from the seeds that all rows shall be reached from. */
+/* The mirror from the seeds that all rows shall be reached from. Near is what differs little, if distances are inner products (src/engine/reach.h). */
 static MirrorView
 reach_view(const CudaJob *job)
 {
 	MirrorView view = link_mirror(job);
 
+	if (view.metric == METRIC_IP)
+		view.metric = METRIC_L2;
 	view.seeds = job->work->starts;
 	view.nseeds = job->link.nseeds < REACH_SEEDS ? job->link.nseeds : REACH_SEEDS;
 	return view;
@@ -368,6 +370,9 @@ link_reach(CudaEngine *engine, CudaJob *job)
 				work->batch.mates = false;
 				work->batch.lists = NULL;
 				work->batch.turns = NULL;
+				/* the terms of codes are of inner products */
+				if (view.metric != mirror->spec.metric)
+					work->batch.code_terms = NULL;
 				next_reach(work, REACH_WALK);
 				break;
 			case REACH_WALK:

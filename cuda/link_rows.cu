@@ -40,6 +40,8 @@ is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_
 		uint32_t keys[2];
 
 		pair_keys<T, TERM, 2>(mirror, slot, others, has, team, keys);
+		for (uint32_t r = 0; r < 2; r++)
+			keys[r] = hiding_key<TERM>(mirror, choice.self, others[r], keys[r]);
 		hides = __ballot_sync(FULL_WARP, (has[0] && keys[0] < key) || (has[1] && keys[1] < key));
 	}
 	return hides != 0;
@@ -319,10 +321,11 @@ meet_kept(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry, uint3
 	for (uint32_t r = 0; r < 2; r++)
 	{
 		bool before = others[r] < entry;
+		uint32_t key = hiding_key<TERM>(mirror, row.target, before ? slots[r] : link_slot(entry), keys[r]);
 
-		if (has[r] && !before && lane % team == 0 && keys[r] < link_key_of(others[r]))
+		if (has[r] && !before && lane % team == 0 && key < link_key_of(others[r]))
 			row.kept[base + r * (WARP / team) + lane / team] = others[r] | 1;
-		hidden = hidden || (has[r] && before && keys[r] < link_key_of(entry));
+		hidden = hidden || (has[r] && before && key < link_key_of(entry));
 	}
 	__syncwarp();
 	return __ballot_sync(FULL_WARP, hidden) != 0;

@@ -452,13 +452,13 @@ take_duplicate(const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
 	insert_entry(row->kept, &row->nkept, entry);
 }
 
-/* Drop neighbours from a row that overflows: the nearest fill is the least missed. */
+/* Drop neighbours from a row that overflows: which of the fill, prune_surplus() of src/engine/prune.h says. */
 __device__ static inline void
 drop_surplus(const MirrorView &mirror, OpenedRow *row)
 {
 	while (row->nkept + row->nfill > mirror.degree)
 		if (row->nfill > 0)
-			remove_entry(row->fill, &row->nfill, 0);
+			remove_entry(row->fill, &row->nfill, mirror.metric == METRIC_IP ? row->nfill * 3 / 4 : 0);
 		else
 			row->nkept--;
 }

@@ -45,6 +45,9 @@ extern void row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count);
 #define ROW_EDITS_FOUND(ef)	(2 * (ef) + SEARCH_MAX_EQUAL)
 extern uint32 row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates);
 
+/* The same, of inner products too those that differ least, which need not be the nearest. */
+extern uint32 row_edits_search_alike(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates);
+
 /* Distances between slots, in single precision. */
 extern void row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out);
 extern double row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b);

@@ -42,7 +42,7 @@ static uint32_t
 find_near(void *context, uint32_t slot, const SearchResult **found)
 {
 	RowReach   *reach = context;
-	uint32		count = row_edits_search(reach->edits, slot, reach->ef, reach->candidates);
+	uint32		count = row_edits_search_alike(reach->edits, slot, reach->ef, reach->candidates);
 
 	link_pause();
 	for (uint32 i = 0; i < count; i++)

@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "miscadmin.h"
 
 #include "rowedits_private.h"
@@ -87,13 +89,29 @@ search_distances(void *context, const uint32_t *slots, uint32_t count, double *o
 	row_vectors_distances(((RowEdits *) context)->vectors, slots, count, out);
 }
 
-uint32
-row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+/* Squared differences, less the square of the vector searched for. */
+static void
+search_differences(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	RowVectors *vectors = ((RowEdits *) context)->vectors;
+
+	row_vectors_distances(vectors, slots, count, out);
+	for (uint32 i = 0; i < count; i++)
+	{
+		out[i] = 2 * out[i] + row_vectors_square(vectors, slots[i]);
+		if (isnan(out[i]))
+			out[i] = INFINITY;
+	}
+}
+
+/* The live slots nearest to a slot by a graph search, or those that differ least. */
+static uint32
+search(RowEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
 {
 	GraphAccess access = {
 		.context = edits,
 		.row = search_row,
-		.walk_distances = search_distances
+		.walk_distances = alike && edits->format->metric == METRIC_IP ? search_differences : search_distances
 	};
 	GraphQuery	query;
 	GraphAnswer answer;
@@ -121,6 +139,18 @@ row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 	return found;
 }
 
+uint32
+row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+{
+	return search(edits, slot, ef, false, candidates);
+}
+
+uint32
+row_edits_search_alike(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+{
+	return search(edits, slot, ef, true, candidates);
+}
+
 /* ---- choosing ---- */
 
 /* PairDistance: a candidate's index is its slot, and the first one stays while it meets the others. */
@@ -131,6 +161,13 @@ pair_distance(void *context, uint32_t index_a, uint32_t index_b)
 	return row_edits_distance(context, index_a, index_b);
 }
 
+/* PairSquare */
+static double
+square(void *context, uint32_t index)
+{
+	return row_vectors_square(((RowEdits *) context)->vectors, index);
+}
+
 /* How a slot's row is chosen. */
 static PruneRule
 prune_rule(RowEdits *edits, uint32 slot)
@@ -139,7 +176,9 @@ prune_rule(RowEdits *edits, uint32 slot)
 		.degree = edits->format->degree,
 		.self = slot,
 		.equal_distance = row_edits_distance(edits, slot, slot),
-		.max_equal = PRUNE_MAX_EQUAL(edits->format->degree)
+		.max_equal = PRUNE_MAX_EQUAL(edits->format->degree),
+		.metric = edits->format->metric,
+		.square = square
 	};
 }
 

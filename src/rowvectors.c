@@ -155,6 +155,24 @@ row_vectors_distance(const RowVectors *vectors, const void *elements, float norm
 	return distance_from(vectors, elements, norm);
 }
 
+double
+row_vectors_square(RowVectors *vectors, uint32 slot)
+{
+	uint32		dims = vectors->format->dims;
+	HotVector	at;
+	float		norm;
+
+	hot_find_vectors(&vectors->hot, vectors->format, &slot, 1, &at);
+	if (hot_vector_is_whole(vectors->format, &at))
+	{
+		double		square = vectors->kernels->squared_norm(hot_vector_elements(&at), dims);
+
+		if (hot_peeked(&vectors->hot, at.place.block, at.hint))
+			return square;
+	}
+	return vectors->kernels->squared_norm(row_vectors_get(vectors, slot, &norm), dims);
+}
+
 /* The distances of at most HOT_VECTORS slots. */
 static void
 distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)

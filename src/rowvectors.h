@@ -26,6 +26,7 @@ extern void row_vectors_from(RowVectors *vectors, uint32 slot);
 extern void row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count);
 
 /* The distances of slots from the one named. */
+extern double row_vectors_square(RowVectors *vectors, uint32 slot);	/* the inner product of a slot's vector with itself */
 extern double row_vectors_distance(const RowVectors *vectors, const void *elements, float inverse_norm);	/* of a vector in memory */
 extern void row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out);
 

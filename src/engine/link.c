@@ -366,6 +366,8 @@ link_run(CpuJob *job, Worker *worker)
 
 	linking.rule.degree = mirror->spec.degree;
 	linking.rule.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
+	linking.rule.metric = mirror->spec.metric;
+	linking.rule.square = link_square;
 	linking.range_shift = RANGE_MIN_SHIFT;
 	while (linking.rows >> linking.range_shift >= RANGES_MAX)
 		linking.range_shift++;

@@ -100,6 +100,9 @@ extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slo
 /* PairDistance over a LinkAccess: candidates are known by their slots. */
 extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b);
 
+/* PairSquare over a LinkAccess, likewise. */
+extern double link_square(void *access, uint32_t slot);
+
 /* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
 extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer);
 

@@ -2,6 +2,7 @@
  * linkreach.c
  *		The end of a link: every row of the mirror's graph can be reached. See reach.h.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "link.h"
@@ -43,12 +44,20 @@ search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 	return read_row(context, slot, neighbours);
 }
 
+/* Of inner products the squared differences (see ReachAccess), less the square of the row searched for. */
 static void
 search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const LinkAccess *access = context;
+	const Mirror *mirror = access->linking->mirror;
 
-	mirror_fast_many(access->linking->mirror, &access->worker->link.wide, slots, count, out);
+	mirror_fast_many(mirror, &access->worker->link.wide, slots, count, out);
+	for (uint32_t i = 0; mirror->spec.metric == METRIC_IP && i < count; i++)
+	{
+		out[i] = 2 * out[i] + mirror_square(mirror, slots[i]);
+		if (isnan(out[i]))
+			out[i] = INFINITY;
+	}
 }
 
 static bool

@@ -83,6 +83,13 @@ link_pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
 								 scratch->pair.scale * mirror_scale(mirror, slot_b));
 }
 
+/* PairSquare, of METRIC_IP. */
+double
+link_square(void *context, uint32_t slot)
+{
+	return mirror_square(((const LinkAccess *) context)->linking->mirror, slot);
+}
+
 /* GraphAccess: read a row and the slot's state. */
 static uint32_t
 access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)

@@ -174,6 +174,15 @@ mirror_scale(const Mirror *mirror, uint32_t slot)
 	return atomic_load_explicit(&chunk->scales[mirror_place(mirror, slot)], memory_order_relaxed);
 }
 
+/* The inner product of a slot's vector with itself; METRIC_IP only. */
+static inline double
+mirror_square(const Mirror *mirror, uint32_t slot)
+{
+	double		norm = mirror_scale(mirror, slot);
+
+	return norm * norm;
+}
+
 /* Whether a word still stands for the vector that was read after it was. */
 static inline bool
 mirror_unchanged(const Mirror *mirror, uint32_t slot, uint64_t word)

@@ -76,15 +76,16 @@ take_in_equal(const PruneRule *rule, OpenRow *row, SearchResult entry)
 static void
 take_in_other(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context)
 {
+	double		margin = prune_margin(rule, context, entry.slot);
 	bool		hidden = false;
 	uint32_t	i;
 
 	for (i = 0; i < row->nkept && !hidden && result_before(&row->kept[i], &entry); i++)
 		if (row->kept[i].distance != rule->equal_distance)
-			hidden = pair(context, entry.slot, row->kept[i].slot) < entry.distance;
+			hidden = pair(context, entry.slot, row->kept[i].slot) + prune_margin(rule, context, row->kept[i].slot) < entry.distance;
 	while (!hidden && i < row->nkept)
 		if (row->kept[i].distance != rule->equal_distance &&
-			pair(context, entry.slot, row->kept[i].slot) < row->kept[i].distance)
+			pair(context, entry.slot, row->kept[i].slot) + margin < row->kept[i].distance)
 		{
 			insert_entry(row->fill, &row->nfill, row->kept[i]);
 			remove_at(row->kept, &row->nkept, i);
@@ -105,10 +106,9 @@ open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDista
 		take_in_equal(rule, row, entry);
 	else
 		take_in_other(rule, row, entry, pair, context);
-	/* the nearest fill is the least missed: what hides it leads to it, but a far one may be the only way in */
 	while (row->nkept + row->nfill > rule->degree)
 		if (row->nfill > 0)
-			remove_at(row->fill, &row->nfill, 0);
+			remove_at(row->fill, &row->nfill, prune_surplus(rule->metric, row->nfill));
 		else
 			row->nkept--;
 }

@@ -47,6 +47,7 @@ sort_and_unite(const PruneRule *rule, Candidate *candidates, uint32_t count)
 typedef struct Choice
 {
 	uint32_t	chosen[ENGINE_MAX_DEGREE];
+	double		margins[ENGINE_MAX_DEGREE]; /* of those that are kept */
 	uint32_t	count;
 	uint32_t	room;
 } Choice;
@@ -92,9 +93,11 @@ choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count
 		bool		hidden = candidates[i].distance == rule->equal_distance;
 
 		for (uint32_t j = first; j < choice->count && !hidden; j++)
-			hidden = pair(context, candidates[i].index, candidates[choice->chosen[j]].index) < candidates[i].distance;
-		if (!hidden)
-			choice->chosen[choice->count++] = i;
+			hidden = pair(context, candidates[i].index, candidates[choice->chosen[j]].index) + choice->margins[j] < candidates[i].distance;
+		if (hidden)
+			continue;
+		choice->margins[choice->count] = prune_margin(rule, context, candidates[i].index);
+		choice->chosen[choice->count++] = i;
 	}
 }
 

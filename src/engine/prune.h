@@ -17,19 +17,49 @@ typedef struct Candidate
 /* Distance between two candidates' vectors, by their index. */
 typedef double (*PairDistance) (void *context, uint32_t index_a, uint32_t index_b);
 
+/* The inner product of a candidate's vector with itself, by its index; of METRIC_IP only. */
+typedef double (*PairSquare) (void *context, uint32_t index);
+
 typedef struct PruneRule
 {
 	uint32_t	degree;			/* most neighbours kept */
 	uint32_t	self;			/* the slot whose row is chosen; never its own neighbour */
 	double		equal_distance; /* the slot's distance to itself: 0, or the negated square for METRIC_IP */
 	uint32_t	max_equal;		/* most neighbours kept that are equal to the slot itself (its duplicates), at random */
+	Metric		metric;
+	PairSquare	square;			/* with PairDistance's context; called for METRIC_IP only */
 } PruneRule;
+
+/*
+ * What is added to the distance between a candidate and a neighbour of the row before it is compared with that between
+ * the candidate and the row's slot: the less is the nearer. 0, or for METRIC_IP half the difference of their squares.
+ *
+ * By inner product alone a long neighbour is nearer to every candidate than a short slot is, and would hide them all. So
+ * the squared differences are compared: |c - n|^2 < |c - s|^2 is -cn + (nn - ss) / 2 < -cs. A graph that is pruned so
+ * leads to what is nearest to any point, and the largest inner products are what is nearest to a point very far away.
+ */
+static inline double
+prune_margin(const PruneRule *rule, void *context, uint32_t neighbour)
+{
+	return rule->metric == METRIC_IP ? (rule->square(context, neighbour) + rule->equal_distance) / 2 : 0;
+}
+
+/*
+ * Which of the fill, nearest first, goes from a row that overflows. The nearest is the least missed: what hides it leads to
+ * it, but a far one may be the only way in. By inner product the nearest are what queries in this direction ask for, so
+ * three quarters of the fill stay the nearest, and one the farthest, for the ways to other clusters.
+ */
+static inline uint32_t
+prune_surplus(Metric metric, uint32_t nfill)
+{
+	return metric == METRIC_IP ? nfill * 3 / 4 : 0;
+}
 
 /*
  * Sort candidates by (distance, slot), drop duplicates of a slot, and write those that are chosen in the order of the row; the first *kept of
  * them are kept, the others fill.
  *
- * A candidate is kept if no kept one is nearer to it than the slot is; places left are filled with the nearest of the others,
+ * A candidate is kept if no kept one is nearer to it than the slot is (prune_margin()); places left are filled with the nearest of the others,
  * duplicates of kept ones last. chosen has room for rule->degree; returns how many. (Vamana's robust prune with alpha 1; HNSW's
  * heuristic, algorithm 4)
  *

@@ -79,7 +79,7 @@ walk(Reach *reach)
 
 /*
  * Put an edge to slot into a row: at its end or in the place of the last that can be spared. False if there is none. The nearer half of a
- * row is kept: under inner product a few rows are near to all, and would lose all that makes them hubs.
+ * row is kept.
  */
 static bool
 put_edge(Reach *reach, uint32_t row, uint32_t slot)

@@ -23,7 +23,11 @@ typedef struct ReachAccess
 	void		(*rows) (void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours, uint32_t *counts);
 	/* Whether a slot shall be reached: it is live and linked. */
 	bool		(*wanted) (void *context, uint32_t slot);
-	/* Search for slots near to this one; they are reached then. Returns how many, nearest first, valid until the next call. */
+	/*
+	 * Search for slots near to this one; they are reached then. Returns how many, nearest first, valid until the next call. By
+	 * inner product, near is what differs little: else a few long rows would take in all rows that have no edge in, and
+	 * lose the edges by which searches get from one long row to the next.
+	 */
 	uint32_t	(*near) (void *context, uint32_t slot, const SearchResult **found);
 	/* Replace a graph row. */
 	void		(*set) (void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count);

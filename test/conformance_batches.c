@@ -205,7 +205,7 @@ memory_is_flat(void)
 	uint32_t   *traces = allocate((size_t) FLAT_MOST * FLAT_ROWS * sizeof(uint32_t));
 	uint64_t   *bits = allocate(FLAT_ROWS / 8 + 8);
 	bool		on_device = strcmp(options.engine, "cpu") != 0 && driver_bytes_used(&(uint64_t) {0});
-	uint32_t	rounds = options.quick ? 150 : on_device ? 100000 : 2000;
+	uint32_t	rounds = options.quick ? 60 : on_device ? 100000 : 2000;
 	uint32_t	warm = rounds / 10;
 	InUse		before = {.device = 0};
 	InUse		after;
@@ -217,7 +217,7 @@ memory_is_flat(void)
 	world_append(world, 100);	/* these stay pending */
 	for (uint32_t round = 0; round < rounds; round++)
 	{
-		uint32_t	count = 1 + random_below(round % 16 == 15 ? FLAT_MOST : 6);
+		uint32_t	count = 1 + random_below(round % 16 != 15 ? 6 : options.quick ? 40 : FLAT_MOST);
 		uint32_t	kind = random_below(256);
 		bool		alike = random_below(2) == 0;
 

@@ -41,7 +41,7 @@ code_margin(const MirrorView &mirror, uint32_t self, uint32_t neighbour)
 	if (TERM != TERM_PRODUCT || mirror.metric != METRIC_IP)
 		return 0;
 	margin = 0.5 * (mirror.norms[neighbour] - mirror.norms[self]) * mirror.code_steps * mirror.code_steps;
-	return (int) (margin > (1 << 29) ? (1 << 29) : margin < -(1 << 29) ? -(1 << 29) : margin);
+	return (int) (margin > (1 << 29) ? (1 << 29) : margin < 0 ? 0 : margin);
 }
 
 /* The key of a row's distance to itself by codes, in every lane of a warp. */

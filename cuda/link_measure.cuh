@@ -192,7 +192,7 @@ hiding_key(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t
 {
 	if (TERM != TERM_PRODUCT || mirror.metric != METRIC_IP)
 		return key;
-	return link_key(link_distance(key) + (float) (0.5 * (mirror.norms[neighbour] - mirror.norms[self])));
+	return link_key(link_distance(key) + (float) fmax(0.5 * (mirror.norms[neighbour] - mirror.norms[self]), 0.0));
 }
 
 #endif /* GPUANN_CUDA_LINK_MEASURE_CUH */

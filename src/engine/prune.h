@@ -31,17 +31,27 @@ typedef struct PruneRule
 } PruneRule;
 
 /*
- * What is added to the distance between a candidate and a neighbour of the row before it is compared with that between
- * the candidate and the row's slot: the less is the nearer. 0, or for METRIC_IP half the difference of their squares.
+ * What is added to the distance between a candidate and a neighbour of the row
+ * before it is compared with that between the candidate and the row's slot: the
+ * less is the nearer. 0, or for METRIC_IP half of what the neighbour's square
+ * exceeds the slot's by.
  *
- * By inner product alone a long neighbour is nearer to every candidate than a short slot is, and would hide them all. So
- * the squared differences are compared: |c - n|^2 < |c - s|^2 is -cn + (nn - ss) / 2 < -cs. A graph that is pruned so
- * leads to what is nearest to any point, and the largest inner products are what is nearest to a point very far away.
+ * By inner product alone a long neighbour is nearer to every candidate than a
+ * short slot is, and would hide them all. So a neighbour hides a candidate only
+ * if it is nearer both by inner product and by squared difference:
+ * |c - n|^2 < |c - s|^2 is -cn + (nn - ss) / 2 < -cs. The first alone leaves
+ * rows with edges to a few hubs; the second alone takes edges to long rows,
+ * which are what queries ask for, from rows of many dimensions.
  */
 static inline double
 prune_margin(const PruneRule *rule, void *context, uint32_t neighbour)
 {
-	return rule->metric == METRIC_IP ? (rule->square(context, neighbour) + rule->equal_distance) / 2 : 0;
+	double		excess;
+
+	if (rule->metric != METRIC_IP)
+		return 0;
+	excess = rule->square(context, neighbour) + rule->equal_distance;
+	return excess > 0 ? excess / 2 : 0;
 }
 
 /*

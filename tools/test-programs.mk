@@ -54,6 +54,10 @@ test-programs: $(TEST_PROGRAMS)
 # What t/ needs of them, but for the emulated CUDA engine.
 test-engines: $(filter-out %/cuda_emulated.so,$(filter %.so,$(TEST_ENGINES)))
 
+# What a GPU host is sent: no sanitizers, nothing emulated.
+.PHONY: gpu-test-programs
+gpu-test-programs: test-engines $(addprefix $(TEST_BUILD)/,$(if $(CONFORMANCE_SOURCES),conformance) $(TEST_NAMES))
+
 # For a run of t/, sql/ and specs/ with a server under sanitizers: in a directory of its own, each file by its usual name.
 sanitized: $(TEST_BUILD)/sanitized/gpuann-server $(TEST_BUILD)/sanitized/fault_engine.so
 

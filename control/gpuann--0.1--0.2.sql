@@ -20,7 +20,7 @@ CREATE FUNCTION gpuann_stat_indexes(
 	OUT mirror_rows bigint, OUT mirror_bytes bigint, OUT mirror_host_bytes bigint, OUT mirror_position bigint, OUT mirror_lag bigint,
 	OUT mirror_changes bigint, OUT mirror_change_lag bigint, OUT worker_pid integer)
 	RETURNS SETOF record
-	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+	AS 'MODULE_PATHNAME', 'gpuann_stat_indexes_0_2' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpuann_stat_indexes() IS 'what pg_stat_gpuann shows, without names';
 

@@ -484,7 +484,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 	int			nparts = row->nparts <= 2 ? row->nparts : 0;
 	Buffer		node_buffer,
 				buffers[2];
-	RowLog		log = {.index = index};
+	RowLog		log;
 
 	node_buffer = lock_for_row(index, block, PAGE_NODE, first);
 	if (!row->fresh)
@@ -493,6 +493,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 		buffers[i] = lock_for_row(index, row->parts[i].block, PAGE_VECTOR, row->parts[i].first);
 	FAULT_POINT("append-row");
 
+	row_log_begin(&log, index);
 	START_CRIT_SECTION();
 	change_list(&log, format, newest, row, BufferGetPage(node_buffer));
 	change_node(&log, format, node_buffer, row, first);

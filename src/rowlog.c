@@ -25,6 +25,9 @@
 /* Pages of the record under way as they were before. */
 static PGAlignedBlock before[MAX_GENERIC_XLOG_PAGES];
 
+/* Where GenericXLog may allocate, though we are in a critical section. */
+static MemoryContext generic_memory = NULL;
+
 /*
  * Write the record of the same change by GenericXLog: take the pages back, and
  * have it make them what they are now.
@@ -32,16 +35,9 @@ static PGAlignedBlock before[MAX_GENERIC_XLOG_PAGES];
 static void
 finish_by_generic(RowLog *log)
 {
-	static MemoryContext memory = NULL;
-	MemoryContext caller;
-	GenericXLogState *state;
+	MemoryContext caller = MemoryContextSwitchTo(generic_memory);
+	GenericXLogState *state = GenericXLogStart(log->index);
 
-	/* It allocates, and we are in a critical section. */
-	if (memory == NULL)
-		memory = AllocSetContextCreate(TopMemoryContext, "gpuann row log", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextAllowInCriticalSection(memory, true);
-	caller = MemoryContextSwitchTo(memory);
-	state = GenericXLogStart(log->index);
 	for (int i = 0; i < log->count; i++)
 	{
 		LoggedPage *logged = &log->pages[i];
@@ -63,6 +59,19 @@ finish_by_generic(RowLog *log)
 #define KEEP_BEFORE(number, page)	((void) 0)
 #define FAULTY_OFFSET	0
 #endif
+
+void
+row_log_begin(RowLog *log, Relation index)
+{
+	log->index = index;
+	log->count = 0;
+#ifdef GPUANN_TEST_FAULTS
+	if (generic_memory != NULL)
+		return;
+	generic_memory = AllocSetContextCreate(TopMemoryContext, "gpuann row log", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextAllowInCriticalSection(generic_memory, true);
+#endif
+}
 
 LoggedPage *
 row_log_page(RowLog *log, Buffer buffer, bool image)

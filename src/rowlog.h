@@ -36,6 +36,9 @@ typedef struct RowLog
 	LoggedPage	pages[MAX_GENERIC_XLOG_PAGES];
 } RowLog;
 
+/* Begin a record, before the critical section. */
+extern void row_log_begin(RowLog *log, Relation index);
+
 /* Add a page, whose buffer is locked exclusively. */
 extern LoggedPage *row_log_page(RowLog *log, Buffer buffer, bool image);
 

@@ -27,6 +27,7 @@
 
 PG_FUNCTION_INFO_V1(gpuann_server_status);
 PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
+PG_FUNCTION_INFO_V1(gpuann_stat_indexes_0_2);
 PG_FUNCTION_INFO_V1(gpuann_stat_reset);
 PG_FUNCTION_INFO_V1(gpuann_stat_reset_index);
 
@@ -279,7 +280,7 @@ put_mirror(Row *row, int entry, const MirrorKey *key)
 
 /* The row of one index. */
 static void
-put_index(Row *row, int entry, const MirrorKey *key)
+put_index(Row *row, int entry, const MirrorKey *key, FallbackReason reasons)
 {
 	AreaMirror *mirror = mirror_area(entry);
 	MirrorCounters *counters = &mirror->counters;
@@ -296,7 +297,7 @@ put_index(Row *row, int entry, const MirrorKey *key)
 	put_counter(row, &counters->scans);
 	put_counter(row, &counters->answers_server);
 	put_counter(row, &counters->answers_pages);
-	for (int why = FALLBACK_NONE + 1; why < FALLBACK_COUNTED; why++)
+	for (int why = FALLBACK_NONE + 1; why < (int) reasons; why++)
 		put_counter(row, &counters->fallbacks[why]);
 	put_counter(row, &counters->proposed);
 	put_counter(row, &counters->dropped);
@@ -309,18 +310,18 @@ put_index(Row *row, int entry, const MirrorKey *key)
 	put_counter(row, &counters->evictions);
 	put_time(row, &counters->reset_at);
 	put_mirror(row, entry, key);
-	Assert(row->count == INDEX_COLUMNS);
+	Assert(row->count == INDEX_COLUMNS - (int) (FALLBACK_COUNTED - reasons));
 }
 
-/* A row for each index of this database that the table knows. */
-Datum
-gpuann_stat_indexes(PG_FUNCTION_ARGS)
+/*
+ * A row for each index of this database that the table knows. Reasons for the page path that are newer than the extension's version have no
+ * column: `reasons` says which come before those.
+ */
+static Datum
+stat_indexes(FunctionCallInfo fcinfo, FallbackReason reasons)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 
-	signature_check(fcinfo, "",
-					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
-					"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
 	InitMaterializedSRF(fcinfo, 0);
 	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
 	{
@@ -334,10 +335,30 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 		LWLockRelease(gpuann_mirror_lock());
 		if (!ours)
 			continue;
-		put_index(&row, (int) i, &key);
+		put_index(&row, (int) i, &key, reasons);
 		tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
 	}
 	return (Datum) 0;
+}
+
+/* As the extension's version 0.1 has it. */
+Datum
+gpuann_stat_indexes(PG_FUNCTION_ARGS)
+{
+	signature_check(fcinfo, "",
+					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
+					"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
+	return stat_indexes(fcinfo, FALLBACK_NO_GPU);
+}
+
+/* With fallback_no_gpu. */
+Datum
+gpuann_stat_indexes_0_2(PG_FUNCTION_ARGS)
+{
+	signature_check(fcinfo, "",
+					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
+					"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
+	return stat_indexes(fcinfo, FALLBACK_COUNTED);
 }
 
 /* Begin the counters anew: of one index of this database, or (InvalidOid) of all. */

@@ -70,17 +70,6 @@ count_wake(void *arg)
 	__atomic_fetch_add(&wakes, 1, __ATOMIC_SEQ_CST);
 }
 
-static void *
-need(void *memory)
-{
-	if (memory == NULL)
-	{
-		fprintf(stderr, "out of memory\n");
-		exit(1);
-	}
-	return memory;
-}
-
 /* Read a file of exactly so many bytes, or its beginning. */
 static void *
 read_file(const char *path, size_t bytes)

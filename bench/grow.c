@@ -41,17 +41,6 @@ static float *vectors;			/* rows, then queries */
 static uint32_t *cluster_of;	/* of rows and queries, by number */
 static SearchResult *truth;
 
-static void *
-need(size_t bytes)
-{
-	void	   *memory = calloc(1, bytes);
-
-	if (memory != NULL)
-		return memory;
-	fprintf(stderr, "out of memory\n");
-	exit(1);
-}
-
 /* A number from 0 to 1 that two others stand for. */
 static float
 noise(uint64_t a, uint64_t b)
@@ -78,10 +67,10 @@ compare_clusters(const void *left, const void *right)
 static void
 make_vectors(void)
 {
-	uint32_t   *numbers = need(rows * sizeof(uint32_t));
+	uint32_t   *numbers = need(calloc(1, rows * sizeof(uint32_t)));
 
-	vectors = need(((size_t) rows + nqueries) * dims * sizeof(float));
-	cluster_of = need(((size_t) rows + nqueries) * sizeof(uint32_t));
+	vectors = need(calloc(1, ((size_t) rows + nqueries) * dims * sizeof(float)));
+	cluster_of = need(calloc(1, ((size_t) rows + nqueries) * sizeof(uint32_t)));
 	for (uint32_t i = 0; i < rows + nqueries; i++)
 		cluster_of[i] = (uint32_t) (noise(i + 1, 7777) * (float) clusters);
 	for (uint32_t i = 0; i < rows; i++)
@@ -136,7 +125,7 @@ run_job(EngineJob job, const char *what)
 static void
 grow(uint32_t first, uint32_t count)
 {
-	uint32_t   *versions = need(count * sizeof(uint32_t));
+	uint32_t   *versions = need(calloc(1, count * sizeof(uint32_t)));
 	EngineJob	append = {
 		.kind = JOB_APPEND, .first_slot = first, .count = count, .versions = versions, .vectors = vectors + (size_t) first * dims
 	};
@@ -153,8 +142,8 @@ grow(uint32_t first, uint32_t count)
 static double
 ask(SearchMethod method, uint32_t ef, SearchResult *results)
 {
-	EngineQuery *queries = need(nqueries * sizeof(EngineQuery));
-	EngineQuery **all = need(nqueries * sizeof(EngineQuery *));
+	EngineQuery *queries = need(calloc(1, nqueries * sizeof(EngineQuery)));
+	EngineQuery **all = need(calloc(1, nqueries * sizeof(EngineQuery *)));
 	EngineError error = {0};
 	double		distances = 0;
 
@@ -179,11 +168,11 @@ ask(SearchMethod method, uint32_t ef, SearchResult *results)
 static void
 report(const char *what, double seconds)
 {
-	SearchResult *results = need((size_t) nqueries * K * sizeof(SearchResult));
+	SearchResult *results = need(calloc(1, (size_t) nqueries * K * sizeof(SearchResult)));
 
 	if (truth == NULL)
 	{
-		truth = need((size_t) nqueries * K * sizeof(SearchResult));
+		truth = need(calloc(1, (size_t) nqueries * K * sizeof(SearchResult)));
 		(void) ask(METHOD_EXACT, 0, truth);
 	}
 	for (uint32_t e = 0; e < nefs; e++)

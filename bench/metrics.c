@@ -3,12 +3,16 @@
  *		Recall by metric on data whose rows differ in length: an engine alone, and the files and the count for bench/metrics,
  *		which asks pages and pgvector the same.
  *
- * metrics list                            names of the data sets, with dimensions and operator class
+ * metrics list                            names of the data sets, with
+ * dimensions and operator class
  * metrics rows|queries|others NAME        a data set as text, for COPY; others: half as many rows again that are not in it
- * metrics count NAME                      reads "query id" lines, k of each query together; prints recall@10 and @20
- * metrics engine [-e LIBRARY] [-t THREADS] [-g] NAME ...    links and searches; -g: grown by 500 rows instead of at once
+ * metrics count NAME                      reads "query id" lines, k of each
+ * query together; prints recall@10 and @20 metrics engine [-e LIBRARY] [-t
+ * THREADS] [-g] NAME ...    links and searches; -g: grown by 500 rows instead
+ * of at once
  *
- * Random numbers are of integers and the same everywhere; what is computed from them by libm may differ in its last bit.
+ * Random numbers are of integers and the same everywhere; what is computed from
+ * them by libm may differ in its last bit.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -105,17 +109,6 @@ static const EngineOps *ops;
 static Engine *engine;
 static MirrorId mirror;
 
-static void *
-need(size_t bytes)
-{
-	void	   *memory = calloc(1, bytes);
-
-	if (memory != NULL)
-		return memory;
-	fprintf(stderr, "out of memory\n");
-	exit(1);
-}
-
 /* A number from 0 to 1 that three others stand for; never 0. */
 static double
 noise(uint64_t a, uint64_t b, uint64_t c)
@@ -201,7 +194,7 @@ make_set(const DataSet *set)
 {
 	size_t		bytes = row_bytes(set);
 	uint32_t	count = set->rows + QUERIES + set->rows / 2;
-	char	   *vectors = need(count * bytes);
+	char	   *vectors = need(calloc(1, count * bytes));
 
 	for (uint32_t i = 0; i < count; i++)
 		if (set_type(set) == ELEMENT_BIT)
@@ -303,7 +296,7 @@ ask(const DataSet *set, const char *vectors, SearchMethod method, uint32_t ef, S
 static void
 append(const DataSet *set, const char *vectors, uint32_t first, uint32_t count)
 {
-	uint32_t   *versions = need(count * sizeof(uint32_t));
+	uint32_t   *versions = need(calloc(1, count * sizeof(uint32_t)));
 
 	for (uint32_t i = 0; i < count; i++)
 		versions[i] = 1;
@@ -324,7 +317,9 @@ open_mirror(const DataSet *set)
 	must(ops->mirror_create(engine, &spec, &mirror, &error), &error, "mirror");
 }
 
-/* Share of the first k of answers that are no farther than the k-th true one. */
+/*
+ * Share of the first k of answers that are no farther than the k-th true one.
+ */
 static double
 recall_at(const SearchResult *results, const SearchResult *truth, uint32_t k)
 {
@@ -345,8 +340,8 @@ static void
 measure_engine(const DataSet *set, bool grown)
 {
 	char	   *vectors = make_set(set);
-	SearchResult *truth = need(QUERIES * MOST_K * sizeof(SearchResult));
-	SearchResult *results = need(QUERIES * MOST_K * sizeof(SearchResult));
+	SearchResult *truth = need(calloc(1, QUERIES * MOST_K * sizeof(SearchResult)));
+	SearchResult *results = need(calloc(1, QUERIES * MOST_K * sizeof(SearchResult)));
 	double		begun;
 
 	open_mirror(set);
@@ -374,14 +369,17 @@ measure_engine(const DataSet *set, bool grown)
 	free(results);
 }
 
-/* Recall of answers that are read as lines: the number of the query, the row's id. */
+/*
+ * Recall of answers that are read as lines: the number of the query, the row's
+ * id.
+ */
 static void
 count_answers(const DataSet *set)
 {
 	char	   *vectors = make_set(set);
-	SearchResult *truth = need(QUERIES * MOST_K * sizeof(SearchResult));
-	SearchResult *results = need(QUERIES * MOST_K * sizeof(SearchResult));
-	uint32_t   *counts = need(QUERIES * sizeof(uint32_t));
+	SearchResult *truth = need(calloc(1, QUERIES * MOST_K * sizeof(SearchResult)));
+	SearchResult *results = need(calloc(1, QUERIES * MOST_K * sizeof(SearchResult)));
+	uint32_t   *counts = need(calloc(1, QUERIES * sizeof(uint32_t)));
 	const DistanceKernels *kernels = distance_kernels(set_type(set), set->metric, SIMD_BEST);
 	size_t		bytes = engine_vector_bytes(set_type(set), set->dims);
 	uint32_t	query,

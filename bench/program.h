@@ -31,4 +31,14 @@ must(EngineStatus status, const EngineError *error, const char *what)
 	exit(1);
 }
 
+/* Memory that was asked for; ends the program if there is none. */
+static inline void *
+need(void *memory)
+{
+	if (memory != NULL)
+		return memory;
+	fprintf(stderr, "out of memory\n");
+	exit(1);
+}
+
 #endif							/* GPUANN_BENCH_PROGRAM_H */

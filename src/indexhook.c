@@ -68,9 +68,9 @@ changes_build_options(const AlterTableStmt *statement)
 }
 
 /*
- * Say that what was altered is heeded by the next build only. The statement that
- * has altered the index holds its lock until the transaction ends. Its pages are
- * not read: they may be what a REINDEX is to repair.
+ * Say that what was altered is heeded by the next build only. The statement
+ * that has altered the index holds its lock until the transaction ends. Its
+ * pages are not read: they may be what a REINDEX is to repair.
  */
 static void
 tell_of_reindex(const AlterTableStmt *statement)

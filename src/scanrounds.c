@@ -2,12 +2,16 @@
  * scanrounds.c
  *		The stages of a scan: which answers it asks for, one round after the other.
  *
- * A scan begins with one graph search. Wants the executor more rows than that found, the search goes on, or is repeated, more broadly as long as
- * that is cheaper than comparing everything; then the rest is selected exactly. See README.md, "Scans", for what gpuann.iterative_scan changes.
+ * A scan begins with one graph search. Wants the executor more rows than that
+ * found, the search goes on, or is repeated, more broadly as long as that is
+ * cheaper than comparing everything; then the rest is selected exactly. See
+ * README.md, "Scans", for what gpuann.iterative_scan changes.
  *
- * gpuann.max_scan_tuples is a number of rows that a scan may visit. A row counts once, however many searches of the scan visit it: a walk over pages
- * goes on where it stood, and a search that begins anew visits at least what the one before did. Whatever was visited over pages is emitted once, before the
- * scan ends.
+ * gpuann.max_scan_tuples is a number of rows that a scan may visit. A row
+ * counts once, however many searches of the scan visit it: a walk over pages
+ * goes on where it stood, and a search that begins anew visits at least what
+ * the one before did. Whatever was visited over pages is emitted once, before
+ * the scan ends.
  */
 #include "gpuann.h"
 
@@ -52,7 +56,8 @@ visits_left(const GpuannScan *scan)
 }
 
 /*
- * Whether it lets the scan compare every row, or that was done: what was visited does not count again.
+ * Whether it lets the scan compare every row, or that was done: what was
+ * visited does not count again.
  */
 static bool
 may_visit_all(const GpuannScan *scan)
@@ -61,7 +66,8 @@ may_visit_all(const GpuannScan *scan)
 }
 
 /*
- * How many rows the walk over pages may have visited in all, where they are limited. What a first answer visited, or a server's, it may visit too: these
+ * How many rows the walk over pages may have visited in all, where they are
+ * limited. What a first answer visited, or a server's, it may visit too: these
  * are the same rows.
  */
 static uint64
@@ -80,10 +86,13 @@ visits_of(const GpuannScan *scan, uint32 ef)
 }
 
 /*
- * Whether the next graph round, so broad, is better done over pages, where the rows that may be visited are limited.
+ * Whether the next graph round, so broad, is better done over pages, where the
+ * rows that may be visited are limited.
  *
- * A server gives the nearest `ef` of the rows that it visits, and visits them again when it is asked again. A walk over pages visits them too, and
- * what it visits all comes, in the end. So the server is asked as long as the limit, and the memory of a walk that follows, suffice for its next answer.
+ * A server gives the nearest `ef` of the rows that it visits, and visits them
+ * again when it is asked again. A walk over pages visits them too, and what it
+ * visits all comes, in the end. So the server is asked as long as the limit,
+ * and the memory of a walk that follows, suffice for its next answer.
  */
 static bool
 is_time_to_walk(const GpuannScan *scan, uint32 ef)
@@ -92,7 +101,8 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 }
 
 /*
- * The breadth of the next graph round: twice the last's. 0: another round is not worth it, or cannot be.
+ * The breadth of the next graph round: twice the last's. 0: another round is
+ * not worth it, or cannot be.
  */
 static uint32
 next_ef(const GpuannScan *scan)
@@ -109,8 +119,9 @@ next_ef(const GpuannScan *scan)
 }
 
 /*
- * Set up a further graph round. Over pages it goes on where the last one ended, as long as half of work_mem holds what is visited. Beyond that a limited scan has no
- * more graph rounds; an unlimited one begins anew.
+ * Set up a further graph round. Over pages it goes on where the last one ended,
+ * as long as half of work_mem holds what is visited. Beyond that a limited scan
+ * has no more graph rounds; an unlimited one begins anew.
  */
 static void
 prepare_round(GpuannScan *scan, uint32 ef)
@@ -146,7 +157,10 @@ graph_round(GpuannScan *scan)
 	scan->ef = ef;
 	drop_answer(scan);
 	answer_by_graph(scan, &scan->answer);
-	/* The last round has all that was visited, far rows too: what it found comes in the order of all, with those of a range. */
+	/*
+	 * The last round has all that was visited, far rows too: what it found
+	 * comes in the order of all, with those of a range.
+	 */
 	if (scan->round.most > 0 && scan->walk.scratch != NULL && scan->walk.visited >= scan->round.most)
 		scan->answer.count = 0;
 	return true;
@@ -172,7 +186,8 @@ has_range(const GpuannScan *scan)
 }
 
 /*
- * A range of rows that skip does not have: as many as may be visited and a quarter of work_mem holds.
+ * A range of rows that skip does not have: as many as may be visited and a
+ * quarter of work_mem holds.
  */
 static void
 ask_for_range(GpuannScan *scan, const SlotSet *skip, ScanAnswer *answer)
@@ -195,7 +210,8 @@ range_round(GpuannScan *scan)
 }
 
 /*
- * Begin to give what the graph rounds have visited. Where rows come in order those of a range are put among them: the walk has seen some of the farthest
+ * Begin to give what the graph rounds have visited. Where rows come in order
+ * those of a range are put among them: the walk has seen some of the farthest
  * rows, and after these a range would have nothing to give.
  */
 static void
@@ -226,8 +242,9 @@ begin_visited(GpuannScan *scan)
 /*
  * A round of an exact stage.
  *
- * After the graph, complete and strict_order go on beyond the last row emitted; relaxed_order takes whatever is nearest and was not
- * emitted. The first round of all says how many rows the graph has missed, if it read the pages.
+ * After the graph, complete and strict_order go on beyond the last row emitted;
+ * relaxed_order takes whatever is nearest and was not emitted. The first round
+ * of all says how many rows the graph has missed, if it read the pages.
  */
 static void
 exact_round(GpuannScan *scan, bool first)
@@ -286,7 +303,8 @@ any_round(GpuannScan *scan)
 }
 
 /*
- * From here on the server is to give every row that is left: note which it gives, a bit a slot, as long as they fit into work_mem.
+ * From here on the server is to give every row that is left: note which it
+ * gives, a bit a slot, as long as they fit into work_mem.
  */
 static void
 note_returned(GpuannScan *scan)
@@ -300,7 +318,8 @@ note_returned(GpuannScan *scan)
 }
 
 /*
- * Whether there may be rows that a server was to give and did not. If as many were emitted as the index has slots in use, there are none.
+ * Whether there may be rows that a server was to give and did not. If as many
+ * were emitted as the index has slots in use, there are none.
  */
 static bool
 may_have_overlooked(const GpuannScan *scan)
@@ -317,7 +336,10 @@ begin_exact(GpuannScan *scan)
 {
 	scan->stage = STAGE_EXACT;
 	page_walk_end(&scan->walk);
-	/* Of equally distant rows the graph may have found any: the others come now, not as missed ones. */
+	/*
+	 * Of equally distant rows the graph may have found any: the others come
+	 * now, not as missed ones.
+	 */
 	if (scan->last.set)
 		scan->last = (SearchBound) {true, nextafter(scan->last.distance, -INFINITY), NO_SLOT};
 	note_returned(scan);
@@ -325,7 +347,8 @@ begin_exact(GpuannScan *scan)
 }
 
 /*
- * Go on to the next stage of a scan that may not visit all rows; its first round is begun.
+ * Go on to the next stage of a scan that may not visit all rows; its first
+ * round is begun.
  */
 static void
 next_limited_stage(GpuannScan *scan)
@@ -441,7 +464,8 @@ scan_next_round(GpuannScan *scan)
 }
 
 /*
- * The answer is false: have the pages answer the round anew, from the row on that was not confirmed. What was emitted stays so.
+ * The answer is false: have the pages answer the round anew, from the row on
+ * that was not confirmed. What was emitted stays so.
  */
 void
 scan_redo_round(GpuannScan *scan)

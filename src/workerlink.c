@@ -75,14 +75,20 @@ pending_link(MirrorSlice *slice)
 	MetaPage	meta;
 	ListBounds	bounds;
 
-	/* The flag goes down before pages are read: who finds it up does not wake us. */
+	/*
+	 * The flag goes down before pages are read: who finds it up does not wake
+	 * us.
+	 */
 	atomic_store(changed, 0);
 	look->looked = true;
 	list_bounds(slice->index, slice->format, &meta, &bounds);
 	if (!is_worth_it(look, &meta, &bounds, now))
 	{
 		look->next_ms = now + LOOK_MS;
-		/* They are to be linked when they have waited: by the next worker, should this one leave. */
+		/*
+		 * They are to be linked when they have waited: by the next worker,
+		 * should this one leave.
+		 */
 		if (bounds.end - bounds.linked >= LINK_LEAST_WAITING)
 			atomic_store(changed, 1);
 		return SLICE_IDLE;

@@ -2,10 +2,13 @@
  * conformance_equals.c
  *		Cases of many equal rows that are linked in parts, beside dead ones: they hide nobody.
  *
- * The other rows lie on a grid, where many are as near as others. What is asked is that each row near the equal ones is found by a graph search for it, though the
- * equal ones, which are more than the search's list holds, fill this list: with the engine's own walk, and in reference mode, which starts from seeds alone. The
- * worker that links through a server makes such parts of rows that come, in an order of its own; the rows of a transaction that was rolled back are linked as any
- * others, and die when somebody finds out.
+ * The other rows lie on a grid, where many are as near as others. What is asked
+ * is that each row near the equal ones is found by a graph search for it,
+ * though the equal ones, which are more than the search's list holds, fill this
+ * list: with the engine's own walk, and in reference mode, which starts from
+ * seeds alone. The worker that links through a server makes such parts of rows
+ * that come, in an order of its own; the rows of a transaction that was rolled
+ * back are linked as any others, and die when somebody finds out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,15 +207,20 @@ check_plan(const Plan *plan)
 		CHECK(lost == 0, "%s: %u of %u rows near them are not found%s", what, lost, asked, reference ? " in reference mode" : "");
 	}
 	/*
-	 * Beside dead equal rows new ones have few living ones to name, and a link of less than a 128th of the graph does not look whom it leaves out: of the equal
-	 * rows themselves, which answer for one another, not all are reached then until the graph is repaired.
+	 * Beside dead equal rows new ones have few living ones to name, and a link
+	 * of less than a 128th of the graph does not look whom it leaves out: of
+	 * the equal rows themselves, which answer for one another, not all are
+	 * reached then until the graph is repaired.
 	 */
 	if (plan->deaths == NOBODY_DIES && plan->part != LEAST_PART)
 		check_equals(world, plan, what);
 	world_drop(world);
 }
 
-/* Carry out plans with as many rows as the engine links in little time, in several random orders where that is quick. */
+/*
+ * Carry out plans with as many rows as the engine links in little time, in
+ * several random orders where that is quick.
+ */
 static void
 check_plans(const Plan *plans, uint32_t count)
 {

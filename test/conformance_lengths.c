@@ -2,7 +2,8 @@
  * conformance_lengths.c
  *		Inner products of rows that differ in length: long rows are near to all others, and the rest must still be found.
  *
- * Floors are below what was measured, and above what pruning by inner products alone came to.
+ * Floors are below what was measured, and above what pruning by inner products
+ * alone came to.
  */
 #include <math.h>
 #include <string.h>
@@ -19,7 +20,10 @@ share(void)
 	return (random_below(1 << 20) + 1) / (double) ((1 << 20) + 1);
 }
 
-/* An element of the three kinds of data: a cube's, or about normal of either sign, or of positive ones. */
+/*
+ * An element of the three kinds of data: a cube's, or about normal of either
+ * sign, or of positive ones.
+ */
 static double
 element(uint32_t dims, bool positive)
 {
@@ -32,7 +36,10 @@ element(uint32_t dims, bool positive)
 	return positive ? fabs(sum) : sum;
 }
 
-/* A world of inner products whose rows are as long as e^(spread x normal), and queries behind them. */
+/*
+ * A world of inner products whose rows are as long as e^(spread x normal), and
+ * queries behind them.
+ */
 static World *
 make_world(uint32_t dims, uint32_t rows, bool positive, double spread)
 {

@@ -2,11 +2,17 @@
  * walks_test.cu
  *		The production walks (walk.cu, wide.cu) beside a plain model on the host, over the codes, lists and graph rows that the device has.
  *
- * What is equal by design, and compared for every query: the list after any number of expansions, and so which rows are expanded in which round. A query that stops
- * after m expansions answers from the list of that moment; m is another for each query, and each is asked without a limit too. Compared are the number of
- * expansions, of rounds, and the answers with their exact distances, for k below ef and for k = ef, where the answers are all of the list that lives. Within a
- * round there is no order: its parents are chosen before, and what they lead to is merged at once. Not equal, and only bounded, is how many distances are
- * measured: a set of slots seen that is full forgets those that have left the list, and may measure them again, which changes nothing else.
+ * What is equal by design, and compared for every query: the list after any
+ * number of expansions, and so which rows are expanded in which round. A query
+ * that stops after m expansions answers from the list of that moment; m is
+ * another for each query, and each is asked without a limit too. Compared are
+ * the number of expansions, of rounds, and the answers with their exact
+ * distances, for k below ef and for k = ef, where the answers are all of the
+ * list that lives. Within a round there is no order: its parents are chosen
+ * before, and what they lead to is merged at once. Not equal, and only bounded,
+ * is how many distances are measured: a set of slots seen that is full forgets
+ * those that have left the list, and may measure them again, which changes
+ * nothing else.
  *
  * Linked with the engine's objects. For a device: make test/build/walks_device.
  */
@@ -99,9 +105,15 @@ struct Walked
 	uint32_t measured;
 };
 
-/* --- the model ---------------------------------------------------------------------------------------------------- */
+/*
+ * --- the model
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-/* A half of bits, and the bits of a number's half; of numbers that a half holds without being denormal, rounded towards 0. */
+/*
+ * A half of bits, and the bits of a number's half; of numbers that a half holds
+ * without being denormal, rounded towards 0.
+ */
 static float
 float_of_half(uint16_t half)
 {
@@ -136,7 +148,10 @@ code_from(float value)
 	return (signed char) (value > 127 ? 127 : value < -127 ? -127 : value);
 }
 
-/* A query's codes: of products on a scale of its own; of L2 on the rows' times a power of two; of L1 on the rows'. */
+/*
+ * A query's codes: of products on a scale of its own; of L2 on the rows' times
+ * a power of two; of L1 on the rows'.
+ */
 static QueryCodes
 codes_of(const Copy &copy, const unsigned char *vector)
 {
@@ -211,7 +226,10 @@ struct Model
 	{
 	}
 
-	/* Put what was met since in order, among what there was, and keep the nearest. */
+	/*
+	 * Put what was met since in order, among what there was, and keep the
+	 * nearest.
+	 */
 	void
 	settle(std::vector<Met> *mets, size_t before)
 	{
@@ -220,7 +238,9 @@ struct Model
 		mets->resize(std::min<size_t>(mets->size(), ef));
 	}
 
-	/* Measure the slots of one round that were not seen before, and merge them. */
+	/*
+	 * Measure the slots of one round that were not seen before, and merge them.
+	 */
 	void
 	round(const std::vector<uint32_t> &slots)
 	{
@@ -314,7 +334,10 @@ struct Model
 	}
 };
 
-/* --- mirrors and queries ------------------------------------------------------------------------------------------ */
+/*
+ * --- mirrors and queries
+ * ------------------------------------------------------------------------------------------
+ */
 
 static void
 run(EngineJob job, const char *what)
@@ -371,7 +394,10 @@ bring(const void *from, size_t count)
 	return to;
 }
 
-/* Make a mirror, linked, of which some rows are dead, and copy what walks read of it. */
+/*
+ * Make a mirror, linked, of which some rows are dead, and copy what walks read
+ * of it.
+ */
 static MirrorId
 make_mirror(Copy *copy, std::vector<float> *centres)
 {

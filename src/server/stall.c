@@ -2,10 +2,14 @@
  * stall.c
  *		An engine that takes work and gives nothing back: a kernel that never ends, an answer that was forgotten.
  *
- * Its calls return, so the watch thread sees nothing wrong, while clients time out one after another. How long is too long depends on the work.
- * A search takes milliseconds, unless it reads all rows of a large table; a job may link millions of rows, and says how far it is only now and then. So
- * there is a patience with each kind, and to it is added what the bytes explain that have to be read before there is news, at a pace which every
- * engine exceeds by far. Looks are counted, a second apart at least, not time: a process that was stopped and continued has not stalled.
+ * Its calls return, so the watch thread sees nothing wrong, while clients time
+ * out one after another. How long is too long depends on the work. A search
+ * takes milliseconds, unless it reads all rows of a large table; a job may link
+ * millions of rows, and says how far it is only now and then. So there is a
+ * patience with each kind, and to it is added what the bytes explain that have
+ * to be read before there is news, at a pace which every engine exceeds by far.
+ * Looks are counted, a second apart at least, not time: a process that was
+ * stopped and continued has not stalled.
  */
 #include "server.h"
 
@@ -57,7 +61,10 @@ give_up(Server *server, const char *what, uint32_t looks)
 	server_fail(server, &error);
 }
 
-/* What the longest of the searches has to read that the engine has; the others may wait for it. */
+/*
+ * What the longest of the searches has to read that the engine has; the others
+ * may wait for it.
+ */
 static uint64_t
 longest_query(const Server *server)
 {
@@ -77,7 +84,10 @@ longest_query(const Server *server)
 	return most;
 }
 
-/* Look whether searches get on. What the engine does not take has the patience of a job, for one may be what keeps it. */
+/*
+ * Look whether searches get on. What the engine does not take has the patience
+ * of a job, for one may be what keeps it.
+ */
 static void
 look_at_queries(Server *server)
 {
@@ -104,7 +114,10 @@ lane_stands(LaneWork *work)
 	return stands;
 }
 
-/* Look whether jobs get on. Those of a mirror wait for each other, and threads are shared: one that gets on excuses all, and what all have to do counts. */
+/*
+ * Look whether jobs get on. Those of a mirror wait for each other, and threads
+ * are shared: one that gets on excuses all, and what all have to do counts.
+ */
 static void
 look_at_jobs(Server *server)
 {

@@ -45,7 +45,8 @@ survives(const LaneWork *lanes, uint32_t nlanes, const Ticket *ticket, uint32_t 
 		if (ticket != NULL)
 			server.tickets[0] = *ticket;
 		server.lanes = calloc(nlanes + 1, sizeof(LaneWork));
-		memcpy(server.lanes, lanes, nlanes * sizeof(LaneWork));
+		if (nlanes > 0)
+			memcpy(server.lanes, lanes, nlanes * sizeof(LaneWork));
 		(void) close(STDERR_FILENO);
 		for (uint32_t i = 0; i < looks; i++)
 		{

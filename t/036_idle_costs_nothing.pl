@@ -117,7 +117,7 @@ ok(await('every database has had its turn', sub { status($node, 'mirrors_ready')
 idle_share($node, "$databases databases more");
 
 # A worker leaves where nothing is resident, with nobody else waiting.
-$node->safe_psql("d$_", "SELECT gpuann_evict('items_v')") foreach 1 .. $databases;
+$node->safe_psql($_, "SELECT gpuann_evict('items_v')") foreach 'pattern', map { "d$_" } 1 .. $databases;
 ok(await('no worker is in a database without a mirror', sub {
 	$node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpuann mirror worker' AND datname <> 'postgres'") == 0 }),
 	'no worker stays in a database without a mirror');

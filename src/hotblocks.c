@@ -44,7 +44,7 @@ hot_make_table(void)
  * Begin a search.
  */
 void
-hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks)
+hot_begin(HotBlocks *hot, Relation index)
 {
 	memset(hot, 0, sizeof(*hot));
 	hot->index = index;

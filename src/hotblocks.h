@@ -85,7 +85,7 @@ typedef struct HotBlocks
  * Begin a search of an index. Others may begin and end meanwhile, of this
  * index or another; a search that an error ends is simply forgotten.
  */
-extern void hot_begin(HotBlocks *hot, Relation index, BlockNumber blocks);
+extern void hot_begin(HotBlocks *hot, Relation index);
 
 /* End it: what was peeked into counts as read and found, for the statistics. */
 extern void hot_end(HotBlocks *hot);

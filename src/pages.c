@@ -471,7 +471,7 @@ read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 	HotBlocks	hot;
 	Buffer		buffer;
 
-	hot_begin(&hot, index, block);
+	hot_begin(&hot, index);
 	/* As in read_page_in_bulk: what names a list page is another page. */
 	if (kind == PAGE_LIST && !hot_is_known(&hot, block) && block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");

@@ -384,8 +384,7 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 	graph->query = query;
 	graph->next_fresh = query->bounds->next_fresh;
 	graph->kernels = page_kernels(format);
-	hot_begin(&graph->hot, query->index,
-			  superblock_start(format, slot_superblock(format, query->bounds->next_fresh) + 1));
+	hot_begin(&graph->hot, query->index);
 	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
 	graph->wide_memory = MemoryContextAlloc(query->memory, sizeof(float) * format->dims + WIDE_ALIGNMENT);
 	graph->wide = (float *) TYPEALIGN(WIDE_ALIGNMENT, graph->wide_memory);

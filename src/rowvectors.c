@@ -70,7 +70,7 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 	vectors->kernels = distance_kernels(format->type, format->metric, SIMD_BEST);
 	if (vectors->kernels == NULL)
 		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
-	hot_begin(&vectors->hot, index, RelationGetNumberOfBlocks(index));
+	hot_begin(&vectors->hot, index);
 	vectors->cache_stride = MAXALIGN(format->vector_bytes);
 	make_cache(vectors, Max(Min(memory / (vectors->cache_stride + sizeof(CachedVector)), next_fresh), MIN_CACHED_VECTORS));
 	make_from(vectors);

@@ -11,7 +11,8 @@
  * counts once, however many searches of the scan visit it: a walk over pages
  * goes on where it stood, and a search that begins anew visits at least what
  * the one before did. Whatever was visited over pages is emitted once, before
- * the scan ends.
+ * the scan ends; but for pending rows that were linked, and their entries
+ * trimmed, between two rounds.
  */
 #include "gpuann.h"
 

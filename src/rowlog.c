@@ -66,7 +66,7 @@ row_log_begin(RowLog *log, Relation index)
 	log->index = index;
 	log->count = 0;
 #ifdef GPUANN_TEST_FAULTS
-	if (generic_memory != NULL)
+	if (generic_memory != NULL || faults_row_log != ROW_LOG_GENERIC)
 		return;
 	generic_memory = AllocSetContextCreate(TopMemoryContext, "gpuann row log", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextAllowInCriticalSection(generic_memory, true);

@@ -137,4 +137,78 @@ is(scalar(keys %once), scalar(@had), 'a cursor gives each row once while others 
 is(scalar(grep { $_ > $rows } @had), 0, '... and none that came since');
 cmp_ok(scalar(@had), '>=', 0.9 * $still, '... and what the limit is worth');
 
+# Pending rows, which a scan over pages visits first, are given though others link them, and trim the list, while a cursor is open.
+my ($linked, $pending) = (3000, 6000);
+my $late = new_node('late', conf => ["work_mem = '4MB'"]);
+my $reader = PgSession->new($late);
+my %meanwhile = (
+	nothing => '',
+	linked => "SELECT gpuann_link('items_v')",
+	trimmed => "SELECT gpuann_link('items_v'), gpuann_link('items_v')",
+	vacuumed => "SELECT gpuann_link('items_v'); VACUUM items",
+	'replaced by others' => "SELECT gpuann_link('items_v'), gpuann_link('items_v'); DELETE FROM items WHERE id % 10 = 0; VACUUM items;
+		INSERT INTO items SELECT 20000 + i, ARRAY[noise(i, 4), noise(i, 5), noise(i, 6)]::vector FROM generate_series(1, 900) i; SELECT gpuann_link('items_v')",
+);
+
+$late->safe_psql('postgres', 'CREATE TABLE items (id int, v vector(3)) WITH (autovacuum_enabled = off)');
+
+# Rows in the graph, then rows that are pending.
+sub fill_again
+{
+	my $row = 'SELECT i, ARRAY[noise(i, 1), noise(i, 2), noise(i, 3)]::vector FROM generate_series';
+
+	$late->safe_psql('postgres', qq{
+		TRUNCATE items;
+		DROP INDEX IF EXISTS items_v;
+		INSERT INTO items $row(1, $linked) i;
+		CREATE INDEX items_v ON items USING gpuann (v vector_l2_ops);
+		INSERT INTO items $row($linked + 1, $linked + $pending) i});
+}
+
+# What a cursor gives that stands still after so many rows while something happens: ids, and how many rows it says to have visited.
+sub fetch_around
+{
+	my ($settings, $first, $event) = @_;
+
+	fill_again();
+	$reader->rows("RESET ALL; $index_only $settings; BEGIN; DECLARE c CURSOR FOR SELECT id FROM items ORDER BY v <-> '[0.3,0.4,0.5]'");
+	my @ids = split /\n/, $reader->rows("FETCH $first FROM c");
+	$late->safe_psql('postgres', $_) foreach split /;/, $meanwhile{$event};
+	push @ids, split /\n/, $reader->rows('FETCH ALL FROM c');
+	my $visited = $reader->rows('SELECT visited FROM gpuann_last_scan()');
+	$reader->rows('COMMIT');
+	return ($visited, @ids);
+}
+
+foreach my $case ([ 'complete', 6100, 10 ], [ 'relaxed_order', 5000, 10 ], [ 'complete', 8000, 10 ], [ 'relaxed_order', 8000, 1500 ])
+{
+	my ($mode, $limit, $first) = @$case;
+	my $worth = $limit > $pending ? $limit : $pending;
+
+	foreach my $event (sort keys %meanwhile)
+	{
+		my $what = "$mode, $limit, $event after $first rows";
+		my ($visited, @ids) = fetch_around("SET gpuann.iterative_scan = $mode; SET gpuann.max_scan_tuples = $limit", $first, $event);
+		my %given = map { $_ => 1 } @ids;
+		my $dead = $event =~ /replaced/ ? 0.1 : 0;
+
+		is(scalar(keys %given), scalar(@ids), "$what: each row once");
+		is(scalar(grep { $_ > $linked + $pending } @ids), 0, "$what: none that came since");
+		cmp_ok(scalar(@ids), '>=', (0.97 - $dead) * $worth, "$what: as many rows are given as may be visited (" . @ids . ')');
+		cmp_ok($visited, '<=', 1.1 * $worth, "$what: no more are visited ($visited)");
+		cmp_ok(scalar(grep { $_ > $linked } @ids), '>=', (1 - $dead) * $pending, "$what: all pending rows, which were visited, are given");
+	}
+}
+
+# More pending rows than a quarter of work_mem holds: others come in their place.
+foreach my $event ('nothing', 'trimmed')
+{
+	my ($visited, @ids) = fetch_around("SET work_mem = '64kB'; SET gpuann.iterative_scan = relaxed_order; SET gpuann.max_scan_tuples = 7000", 10, $event);
+	my %given = map { $_ => 1 } @ids;
+
+	is(scalar(keys %given), scalar(@ids), "little memory, $event: each row once");
+	cmp_ok(scalar(@ids), '>=', 0.97 * 7000, "little memory, $event: as many rows are given as may be visited (" . @ids . ')');
+	cmp_ok($visited, '<=', 1.1 * 7000, "little memory, $event: no more are visited ($visited)");
+}
+
 done_testing();

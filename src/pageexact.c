@@ -426,33 +426,59 @@ collect_listed(ExactSearch *search, const uint32 *listed, uint32 count)
 }
 
 /*
+ * The slots of the list entries from a position on, sorted.
+ */
+bool
+page_pending_slots(const PageQuery *query, uint64 from, uint32 **slots, uint32 *count)
+{
+	MemoryContext old;
+	bool		there;
+
+	*slots = NULL;
+	*count = 0;
+	if (from >= query->bounds->end)
+		return true;
+	old = MemoryContextSwitchTo(query->memory);
+	there = list_read(query->index, query->format, query->bounds, from, query->bounds->end, slots, count);
+	MemoryContextSwitchTo(old);
+	if (there)
+		sort_slots(*slots, *count);
+	return there;
+}
+
+/*
+ * Exact distances of such slots.
+ */
+void
+page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count, const ExactRange *range, PageAnswer *answer)
+{
+	ExactSearch search;
+
+	memset(answer, 0, sizeof(*answer));
+	if (count == 0)
+		return;
+	exact_begin(&search, query, range, count, answer);
+	collect_listed(&search, slots, count);
+	offer_collected(&search);
+	exact_end(&search);
+	answer->pending = answer->visited;
+}
+
+/*
  * Exact distances of the list entries from a position on.
  */
 bool
 page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range, PageAnswer *answer)
 {
-	ExactSearch search;
-	uint32	   *listed;
+	uint32	   *slots;
 	uint32		count;
-	MemoryContext old;
-	bool		there;
 
 	memset(answer, 0, sizeof(*answer));
-	if (from >= query->bounds->end)
-		return true;
-	old = MemoryContextSwitchTo(query->memory);
-	there = list_read(query->index, query->format, query->bounds, from, query->bounds->end, &listed, &count);
-	MemoryContextSwitchTo(old);
-	if (!there)
+	if (!page_pending_slots(query, from, &slots, &count))
 		return false;
-
-	sort_slots(listed, count);
-	exact_begin(&search, query, range, count, answer);
-	collect_listed(&search, listed, count);
-	offer_collected(&search);
-	exact_end(&search);
-	answer->pending = answer->visited;
-	pfree(listed);
+	page_listed_search(query, slots, count, range, answer);
+	if (slots != NULL)
+		pfree(slots);
 	return true;
 }
 

@@ -470,22 +470,47 @@ merge_answers(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb
 }
 
 /*
+ * Read the list entries that are not linked when a walk begins. It keeps them:
+ * once it has passed the neighbours of such a row it need not meet the row any
+ * more, whoever links it and trims its entry meanwhile.
+ */
+static void
+read_list(const PageQuery *query, PageWalk *walk)
+{
+	while (!page_pending_slots(query, query->bounds->linked, &walk->listed, &walk->listed_count))
+	{
+		/* Trimming has overtaken us: a later look at the list sees the same rows in the graph. */
+		CHECK_FOR_INTERRUPTS();
+		list_bounds(query->index, query->format, query->meta, query->bounds);
+	}
+}
+
+static void
+forget_list(PageWalk *walk)
+{
+	if (walk->listed != NULL)
+		pfree(walk->listed);
+	walk->listed = NULL;
+	walk->listed_count = 0;
+}
+
+/*
  * Forget what a walk has visited.
  */
 void
 page_walk_end(PageWalk *walk)
 {
 	search_scratch_free(walk->scratch);
+	forget_list(walk);
 	if (walk->seen != NULL)
 		pfree(walk->seen);
 	memset(walk, 0, sizeof(*walk));
 }
 
 /*
- * A round of the graph search over buffers, and unlinked list entries exactly.
+ * A round of the graph search over buffers, and of list entries, exactly.
  *
- * The list comes first: what it no longer has then is in the graph already. A walk that has passed such a row's neighbours may not meet it
- * any more, so when trimming has overtaken us the walk begins anew.
+ * The list comes first: what it no longer has then is in the graph already.
  */
 void
 page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, PageAnswer *answer)
@@ -495,13 +520,9 @@ page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, 
 	PageAnswer	pending;
 	GraphAnswer found;
 
-	while (!page_pending_search(query, query->bounds->linked, &range, &pending))
-	{
-		/* Trimming has overtaken us: a later look at the list sees the same rows in the graph. */
-		CHECK_FOR_INTERRUPTS();
-		list_bounds(query->index, query->format, query->meta, query->bounds);
-		page_walk_end(walk);
-	}
+	if (walk->scratch == NULL)
+		read_list(query, walk);
+	page_listed_search(query, walk->listed, walk->listed_count, &range, &pending);
 	if (walk->scratch == NULL)
 		walk->visited = pending.visited;
 	graph_begin(&graph, query);
@@ -532,29 +553,36 @@ pending_room(void)
 }
 
 /*
- * End the search of a walk: what it has visited, and the unlinked list entries, in the order of their walking distances.
+ * End the search of a walk: what it has visited, and its list entries, in the
+ * order of their walking distances.
  */
-void
+SlotSet *
 page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip)
 {
-	ExactRange	range = {.room = pending_room(), .skip = skip};
 	uint32		count = graph_search_seen_count(walk->scratch);
+	SlotSet    *known = slot_set_copy(skip, query->memory);
+	ExactRange	range = {.room = pending_room(), .skip = known};
 	PageAnswer	pending;
 
-	if (!page_pending_search(query, query->bounds->linked, &range, &pending))
-		memset(&pending, 0, sizeof(pending));	/* linked and trimmed meanwhile */
 	walk->seen = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * ((Size) count + 1));
 	graph_search_seen(walk->scratch, walk->seen);
 	search_scratch_free(walk->scratch);
 	walk->scratch = NULL;
 	for (uint32 i = 0; i < count; i++)
 	{
+		slot_set_add(known, walk->seen[i].slot);
 		if (!slot_set_has(skip, walk->seen[i].slot))
 			walk->seen[walk->seen_count++] = walk->seen[i];
 	}
+	page_listed_search(query, walk->listed, walk->listed_count, &range, &pending);
+	forget_list(walk);
 	page_walk_add(walk, pending.results, pending.count);
+	for (uint32 i = 0; i < pending.count; i++)
+		slot_set_add(known, pending.results[i].slot);
 	if (pending.results != NULL)
 		pfree(pending.results);
+	walk->visited = known->count;
+	return known;
 }
 
 /*

@@ -27,6 +27,7 @@ typedef struct SlotSet
 } SlotSet;
 
 extern SlotSet *slot_set_create(MemoryContext memory);
+extern SlotSet *slot_set_copy(const SlotSet *set, MemoryContext memory);
 extern void slot_set_add(SlotSet *set, uint32 slot);
 extern bool slot_set_has(const SlotSet *set, uint32 slot);
 extern void slot_set_free(SlotSet *set);
@@ -73,7 +74,9 @@ struct SearchScratch;
 typedef struct PageWalk
 {
 	struct SearchScratch *scratch;	/* candidates and visited slots; NULL: not begun, or over */
-	uint64		visited;		/* rows whose distance was computed, each counted once */
+	uint64		visited;		/* rows whose distance was computed, each counted once (but see page_walk_collect) */
+	uint32	   *listed;			/* the list entries that its first round read, sorted; ... */
+	uint32		listed_count;	/* ... these are compared in each round, linked meanwhile or not */
 	SearchResult *seen;			/* what it has visited and is still to give, nearest first by walking distance */
 	uint32		seen_count;
 	uint32		seen_next;		/* the next one to be given, */
@@ -100,8 +103,12 @@ extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRo
 /* Forget what a walk has visited. */
 extern void page_walk_end(PageWalk *walk);
 
-/* End the search of a walk that was begun: from here on it gives what it has visited, and unlinked list entries, but those in skip; ... */
-extern void page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip);
+/*
+ * End the search of a walk that was begun: from here on it gives what it has visited, and its list entries, but those in skip; these and what
+ * it gives are the set returned. Rows that it has visited in the list and, linked meanwhile, in the graph count once from here on, and list
+ * entries that there is no memory for do not count; ...
+ */
+extern SlotSet *page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip);
 
 /* ... with others, that it has not visited; */
 extern void page_walk_add(PageWalk *walk, const SearchResult *results, uint32 count);
@@ -125,6 +132,12 @@ extern void page_exact_search(const PageQuery *query, const ExactRange *range, P
  * Exact distances of the list entries [from, end) that are live: what a mirror that covers `from` has not seen. False: trimmed.
  */
 extern bool page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range, PageAnswer *answer);
+
+/* The slots of the list entries from a position on, sorted, in the query's memory; NULL: there are none. False: trimmed. */
+extern bool page_pending_slots(const PageQuery *query, uint64 from, uint32 **slots, uint32 *count);
+
+/* Exact distances of such slots that are live. */
+extern void page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count, const ExactRange *range, PageAnswer *answer);
 
 /* Live slots after after_slot (NO_SLOT: from the first) in slot order, at distance 0: the answer to a NULL query. */
 extern void page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswer *answer);

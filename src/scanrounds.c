@@ -11,8 +11,8 @@
  * counts once, however many searches of the scan visit it: a walk over pages
  * goes on where it stood, and a search that begins anew visits at least what
  * the one before did. Whatever was visited over pages is emitted once, before
- * the scan ends; but for pending rows that were linked, and their entries
- * trimmed, between two rounds.
+ * the scan ends, whoever links it meanwhile; but for pending rows that work_mem
+ * does not hold, for which the ranges take as many others.
  */
 #include "gpuann.h"
 
@@ -219,24 +219,20 @@ static void
 begin_visited(GpuannScan *scan)
 {
 	PageWalk   *walk = &scan->walk;
+	SlotSet    *known = page_walk_collect(&scan->query, walk, scan->emitted);
 
 	scan->stage = STAGE_VISITED;
-	page_walk_collect(&scan->query, walk, scan->emitted);
+	/* What a range may visit is what neither was given nor is going to be. */
+	scan->stats.visited = walk->visited;
 	if (scan->iterative != GPUANN_ITERATIVE_RELAXED && has_range(scan))
 	{
-		SlotSet    *known = slot_set_create(scan->memory);
 		ScanAnswer	others;
 
-		for (uint32 i = 0; i <= scan->emitted->mask; i++)
-			if (scan->emitted->places[i] != NO_SLOT)
-				slot_set_add(known, scan->emitted->places[i]);
-		for (uint32 i = 0; i < walk->seen_count; i++)
-			slot_set_add(known, walk->seen[i].slot);
 		ask_for_range(scan, known, &others);
-		slot_set_free(known);
 		page_walk_add(walk, others.results, others.count);
 		pfree(others.results);
 	}
+	slot_set_free(known);
 	visited_round(scan);
 }
 

@@ -40,6 +40,21 @@ slot_set_create(MemoryContext memory)
 }
 
 /*
+ * A set of the same slots.
+ */
+SlotSet *
+slot_set_copy(const SlotSet *set, MemoryContext memory)
+{
+	SlotSet    *copy = MemoryContextAlloc(memory, sizeof(SlotSet));
+
+	*copy = *set;
+	copy->memory = memory;
+	copy->places = empty_places(memory, set->mask + 1);
+	memcpy(copy->places, set->places, sizeof(uint32) * ((Size) set->mask + 1));
+	return copy;
+}
+
+/*
  * Whether a slot is in the set.
  */
 bool

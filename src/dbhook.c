@@ -4,14 +4,15 @@
  *		moved or copied.
  *
  * Such commands fail while anybody is connected to the database, and nobody
- * should have to know that we are. While the command runs, and until the
- * transaction of a RENAME ends, the database is barred: no worker is started in
- * it. On a standby replay ends the worker itself, as any backend.
+ * should have to know that we are. Until the transaction of the command ends,
+ * the database is barred: no worker is started in it. (Several RENAMEs may be
+ * one transaction.) On a standby replay ends the worker itself, as any backend.
  *
- * Mirrors are everybody's, so what PostgreSQL is going to refuse sends nobody
- * away: before the workers are asked to leave, a statement is held to the rules
- * that PostgreSQL holds it to before it looks who is connected. It decides for
- * itself afterwards, and says why.
+ * Mirrors are everybody's, so who may not do this sends nobody away: before the
+ * workers are asked to leave, a statement is held to PostgreSQL's rules of who
+ * may do what to which database. It decides for itself afterwards, and says
+ * why. What it refuses for other reasons (somebody is connected, an encoding,
+ * a subscription) has sent the workers away; they come back at once.
  */
 #include "gpuann.h"
 
@@ -28,7 +29,6 @@
 #include "commands/tablespace.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/procarray.h"
@@ -52,17 +52,22 @@ typedef struct DatabaseStatement
 
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
-/* What this backend bars, until its transaction or this subtransaction ends. */
-static Oid	barred = InvalidOid;
-static SubTransactionId barred_subid = InvalidSubTransactionId;
+/* Whether this backend may bar databases, until its transaction ends. */
+static bool bars_any = false;
+
+/* Whether a bar holds: a backend that was terminated in the middle could not lift it. */
+static bool
+bar_holds(const BarredDatabase *bar)
+{
+	return OidIsValid(bar->database) && BackendPidGetProc(bar->pid) != NULL;
+}
 
 bool
 database_barred(Oid database)
 {
 	for (uint32 i = 0; i < gpuann_layout.slots; i++)
 	{
-		/* A backend that was terminated in the middle could not unbar it. */
-		if (gpuann_barred[i].database == database && BackendPidGetProc(gpuann_barred[i].pid) != NULL)
+		if (gpuann_barred[i].database == database && bar_holds(&gpuann_barred[i]))
 			return true;
 	}
 	return false;
@@ -188,8 +193,10 @@ is_template(Oid database)
 }
 
 /*
- * Whether PostgreSQL lets the current user do this to the database, if nobody
- * is connected to it.
+ * Whether PostgreSQL lets the current user do this to this database. It may
+ * refuse more: a copy's encoding, locale or tablespace, a database with
+ * replication slots or subscriptions. That is not looked at: who is let so far
+ * may send the workers away anyhow, by a command that succeeds.
  */
 static bool
 is_allowed(const DatabaseStatement *statement, bool in_block)
@@ -224,52 +231,83 @@ is_allowed(const DatabaseStatement *statement, bool in_block)
 /* ---- barring ---- */
 
 /*
- * Bar a database, for this backend; InvalidOid: none, and workers may come
- * back.
+ * Bar a database until this subtransaction ends. If this backend bars it
+ * already, an outer one does. If there is no room, which there is for as many
+ * as there are backends, workers that are started have to wait for a lock.
  */
 static void
 bar(Oid database)
 {
-	int			slot = area_my_slot();
-	bool		before = OidIsValid(barred);
+	BarredDatabase *place = NULL;
 
-	barred = database;
-	barred_subid = GetCurrentSubTransactionId();
-	if (slot < 0)
-		return;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	gpuann_barred[slot].database = database;
-	gpuann_barred[slot].pid = MyProcPid;
+	for (uint32 i = 0; i < gpuann_layout.slots; i++)
+	{
+		BarredDatabase *other = &gpuann_barred[i];
+
+		if (!bar_holds(other))
+			place = place != NULL ? place : other;
+		else if (other->pid == MyProcPid && other->database == database)
+		{
+			place = NULL;
+			break;
+		}
+	}
+	if (place != NULL)
+		*place = (BarredDatabase) {database, MyProcPid, GetCurrentSubTransactionId()};
 	LWLockRelease(gpuann_mirror_lock());
-	if (before)
-		launcher_wake();
+	bars_any = true;
 }
 
-/* The statement has failed, with an ERROR or because this backend ends. */
+/*
+ * Lift the bars of a subtransaction, or hand them to its parent; those of any
+ * if none is given.
+ */
 static void
-unbar(int code, Datum arg)
+pass_bars(SubTransactionId subid, SubTransactionId parent)
 {
-	bar(InvalidOid);
+	bool		lifted = false;
+
+	if (!bars_any)
+		return;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (uint32 i = 0; i < gpuann_layout.slots; i++)
+	{
+		BarredDatabase *mine = &gpuann_barred[i];
+
+		if (mine->pid != MyProcPid || !OidIsValid(mine->database) ||
+			(subid != InvalidSubTransactionId && mine->subid != subid))
+			continue;
+		if (parent != InvalidSubTransactionId)
+			mine->subid = parent;
+		else
+		{
+			mine->database = InvalidOid;
+			lifted = true;
+		}
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	if (lifted)
+		launcher_wake();
 }
 
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
-	if (OidIsValid(barred) &&
-		(event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE))
-		bar(InvalidOid);
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	pass_bars(InvalidSubTransactionId, InvalidSubTransactionId);
+	bars_any = false;
 }
 
 static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
 					  void *arg)
 {
-	if (!OidIsValid(barred) || barred_subid != subid)
-		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		bar(InvalidOid);
+		pass_bars(subid, InvalidSubTransactionId);
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
-		barred_subid = parent;
+		pass_bars(subid, parent);
 }
 
 /* Ask the workers of a database to leave; true if there are any. */
@@ -326,18 +364,11 @@ gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tre
 		next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
 		return;
 	}
-	PG_ENSURE_ERROR_CLEANUP(unbar, (Datum) 0);
-	{
-		bar(statement.database);
-		await_leave(statement.database);
-		next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
-		if (statement.tag == T_DropdbStmt)
-			mirrors_forget_database(statement.database);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(unbar, (Datum) 0);
-	/* What a transaction has renamed nobody can connect to until it ends. */
-	if (!in_block)
-		bar(InvalidOid);
+	bar(statement.database);
+	await_leave(statement.database);
+	next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
+	if (statement.tag == T_DropdbStmt)
+		mirrors_forget_database(statement.database);
 }
 
 void

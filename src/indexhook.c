@@ -69,13 +69,14 @@ changes_build_options(const AlterTableStmt *statement)
 
 /*
  * Say that what was altered is heeded by the next build only. The statement
- * that has altered the index holds its lock until the transaction ends. Its
- * pages are not read: they may be what a REINDEX is to repair.
+ * that has altered the index holds a stronger lock until the transaction ends;
+ * a lock is taken all the same, because the name may mean another relation by
+ * now. Its pages are not read: they may be what a REINDEX is to repair.
  */
 static void
 tell_of_reindex(const AlterTableStmt *statement)
 {
-	Oid			oid = RangeVarGetRelid(statement->relation, NoLock, true);
+	Oid			oid = RangeVarGetRelid(statement->relation, AccessShareLock, true);
 	Relation	index;
 
 	if (!OidIsValid(oid))

@@ -95,11 +95,12 @@ typedef struct WorkerSlot
 	int64		started_ms;
 } WorkerSlot;
 
-/* A database that is being dropped, moved or copied. */
+/* A database that is being dropped, moved, renamed or copied. */
 typedef struct BarredDatabase
 {
 	Oid			database;
-	pid_t		pid;			/* of the backend that bars it */
+	pid_t		pid;			/* of the backend that bars it, */
+	SubTransactionId subid;		/* and of its transaction that does */
 } BarredDatabase;
 
 /* When a fallback of one kind was last logged, and how many were not since. */
@@ -123,7 +124,7 @@ typedef struct MirrorControl
 
 extern MirrorControl *gpuann_control;
 
-/* One for each request slot, so for each backend: what it bars. */
+/* What backends bar: one for each request slot, taken by any. */
 extern BarredDatabase *gpuann_barred;
 
 /* Slots that a mirror is created for: it grows beyond, but that costs a copy. */

@@ -29,7 +29,7 @@ check_can_mirror(Relation index, const MetaPage *meta)
 	if (gpuann_area == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("gpuann runs without its server"),
-				 errhint("Add gpuann to shared_preload_libraries.")));
+				 errhint("Add gpuann to shared_preload_libraries and restart PostgreSQL.")));
 	if (RelationUsesLocalBuffers(index))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("temporary index \"%s\" cannot be mirrored", name)));

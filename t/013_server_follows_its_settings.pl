@@ -80,6 +80,8 @@ is($node->safe_psql('postgres', "SET gpuann.server = off; $scan SELECT path || '
 my ($rc, $out, $err) = $node->psql('postgres', "SET gpuann.fallback = error; $scan");
 like($err, qr/cannot be searched by the server: gpuann is not in shared_preload_libraries\nHINT:  Add gpuann to shared_preload_libraries/,
 	'one that wants nothing else fails, with a hint');
+($rc, $out, $err) = $node->psql('postgres', "SELECT gpuann_prewarm('items_v')");
+like($err, qr/gpuann runs without its server\nHINT:  Add gpuann to shared_preload_libraries and restart PostgreSQL\./, 'a mirror cannot be had, and a hint says how');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_gpuann"), 0, 'the view is empty');
 is(log_count($node, qr/invalid configuration parameter/), 0, 'no setting is unknown');
 

@@ -13,6 +13,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
+use Time::HiRes qw(sleep time);
 
 my $dims = 16;
 my $node = server_node('main', conf => [ 'gpuann.max_workers = 1' ]);
@@ -129,12 +130,14 @@ my $holder = PgSession->new($node, dbname => 'served');
 sub comes_back
 {
 	my ($what, $fail) = @_;
-	my $before;
+	my ($before, $failed);
 
 	current(10);
 	ok(await('there is a worker', sub { ($before = worker()) ne '' }), "before it is $what: a worker is there");
 	$fail->();
+	$failed = time;
 	ok(await('a worker is back', sub { worker() ne '' }), "$what: a worker is back");
+	cmp_ok(time - $failed, '<', 20, sprintf('%s: after %.1f s', $what, time - $failed));
 	isnt(worker(), $before, "$what: the one before had left");
 }
 
@@ -166,6 +169,22 @@ $session->rows('COMMIT');
 ok(await('all is linked', sub { served("SELECT pending FROM gpuann_stats('items_v')") < 100 }), 'what is left pending is linked by the worker that is back');
 $holder->close;
 
+# Refused for what is not looked at before the workers are asked to leave.
+comes_back('copied with another encoding', sub {
+	my ($rc, $out, $err) = $node->psql('other', "CREATE DATABASE copy TEMPLATE served ENCODING 'LATIN1'");
+	like($err, qr/is incompatible with the encoding of the template database|does not match locale/, 'it is refused');
+});
+comes_back('copied to nowhere', sub {
+	my ($rc, $out, $err) = $node->psql('other', 'CREATE DATABASE copy TEMPLATE served TABLESPACE nowhere');
+	like($err, qr/tablespace "nowhere" does not exist/, 'it is refused');
+});
+served("CREATE SUBSCRIPTION s CONNECTION 'dbname=none' PUBLICATION p WITH (connect = false)");
+comes_back('dropped with a subscription', sub {
+	my ($rc, $out, $err) = $node->psql('other', 'DROP DATABASE served');
+	like($err, qr/is being used by logical replication subscription/, 'it is refused');
+});
+served('ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s');
+
 # Renamed, and not committed: nobody can connect, and workers serve other databases meanwhile, even if there is only one.
 $session->rows('BEGIN');
 $session->rows('ALTER DATABASE served RENAME TO taken');
@@ -181,5 +200,35 @@ ok(await('a worker is back', sub { worker() ne '' }), 'rolled back to a savepoin
 $session->rows('COMMIT');
 $session->close;
 is(served("SELECT state FROM pg_stat_gpuann"), 'ready', 'the mirror was kept all the time');
+
+# Two databases renamed in one transaction, as by who swaps their names. A worker that were started in one of them would wait for the lock, and its
+# slot would serve nobody.
+$node->safe_psql('other', 'CREATE DATABASE second');
+$session = PgSession->new($node, dbname => 'other');
+
+sub nobody_waits
+{
+	my ($what, @statements) = @_;
+	my $waiting = 0;
+
+	$node->safe_psql('postgres', "SELECT gpuann_evict('items_v')");
+	served("SELECT gpuann_evict('items_v'); SET enable_seqscan = off; SELECT id FROM items ORDER BY v <-> (SELECT v FROM items LIMIT 1) LIMIT 1");
+	is($session->query($_)->{error}, '', "$what: $_") foreach 'BEGIN', @statements;
+	foreach (1 .. 30)
+	{
+		$waiting += $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND classid = 'pg_database'::regclass AND NOT granted");
+		sleep 0.1;
+	}
+	is($waiting, 0, "$what: no worker waits for a database");
+	ok(await_mirror($node), "$what: another database is served") if $waiting == 0;
+	$session->rows('ROLLBACK');
+	ok(await('a worker is back', sub { worker() ne '' }), "$what: a worker is back");
+}
+
+nobody_waits('two', 'ALTER DATABASE served RENAME TO taken', 'ALTER DATABASE second RENAME TO served');
+nobody_waits('swapped', 'ALTER DATABASE served RENAME TO taken', 'ALTER DATABASE second RENAME TO served', 'ALTER DATABASE taken RENAME TO second');
+nobody_waits('one of two undone', 'ALTER DATABASE served RENAME TO taken', 'SAVEPOINT s', 'ALTER DATABASE second RENAME TO served', 'ROLLBACK TO s');
+nobody_waits('renamed twice, once undone', 'ALTER DATABASE served RENAME TO taken', 'SAVEPOINT s', 'ALTER DATABASE taken RENAME TO again', 'ROLLBACK TO s');
+$session->close;
 $node->stop;
 done_testing();

@@ -48,6 +48,8 @@ sub current
 }
 
 ok(await_server($node), 'there is a server');
+# No other database wants the only worker.
+$node->safe_psql('postgres', "SELECT gpuann_evict('items_v')");
 ok(current(100), 'the mirror is ready');
 ok(await('there is a worker', sub { worker() ne '' }), 'a worker serves it');
 my $worker = worker();

@@ -284,7 +284,7 @@ vector_place_next(const IndexFormat *format, VectorPlace *place)
 extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m, int ef_construction,
 						   double expected_rows);
 
-/* The format of an index, cached with the relation; checks magic, version and ranges. Valid while the relation is open. */
+/* The format of an index, cached with the relation; checks magic, version and ranges. It stays valid, whatever becomes of the relation. */
 extern const IndexFormat *index_format(Relation index);
 
 /* What rd_amcache knows besides: the nonce as last seen, and where the newest list page was. */

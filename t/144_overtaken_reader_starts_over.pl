@@ -28,7 +28,7 @@ sub turn_over
 
 # A cursor is opened while rows are pending; then these are linked, and their page of the list is trimmed.
 make_data($node, 2000, 4, with => 'WITH (m = 4)');
-fill_rows($node, 2001, 2010, 4);
+fill_rows($node, 2001, 2200, 4);
 $reader->rows($_) foreach 'SET enable_seqscan = off', 'SET enable_sort = off', 'SET gpuann.server = off', 'SET gpuann.ef_search = 1', q{SET work_mem = '64kB'}, 'BEGIN',
 	'DECLARE near CURSOR FOR SELECT id FROM items ORDER BY v <-> vec(7, 4)';
 my @found = split /\n/, $reader->rows('FETCH 1 FROM near');
@@ -49,7 +49,7 @@ unlink $stopped or die "could not remove $stopped: $!";
 my $more = $reader->receive;
 is($more->{error}, '', 'the reader starts over');
 push @found, @{ $more->{rows} }, split(/\n/, $reader->rows('FETCH ALL FROM near'));
-is(join(' ', sort { $a <=> $b } @found), join(' ', 1 .. 2010), 'and finds every row that its snapshot sees');
+is(join(' ', sort { $a <=> $b } @found), join(' ', 1 .. 2200), 'and finds every row that its snapshot sees');
 $reader->query('COMMIT');
 check_index($node, 'in the end');
 $node->stop;

@@ -458,7 +458,7 @@ drop_surplus(const MirrorView &mirror, OpenedRow *row)
 {
 	while (row->nkept + row->nfill > mirror.degree)
 		if (row->nfill > 0)
-			remove_entry(row->fill, &row->nfill, mirror.metric == METRIC_IP ? row->nfill * 3 / 4 : 0);
+			remove_entry(row->fill, &row->nfill, row->nfill * 3 / 4);
 		else
 			row->nkept--;
 }

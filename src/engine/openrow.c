@@ -108,7 +108,7 @@ open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDista
 		take_in_other(rule, row, entry, pair, context);
 	while (row->nkept + row->nfill > rule->degree)
 		if (row->nfill > 0)
-			remove_at(row->fill, &row->nfill, prune_surplus(rule->metric, row->nfill));
+			remove_at(row->fill, &row->nfill, prune_surplus(row->nfill));
 		else
 			row->nkept--;
 }

@@ -55,14 +55,14 @@ prune_margin(const PruneRule *rule, void *context, uint32_t neighbour)
 }
 
 /*
- * Which of the fill, nearest first, goes from a row that overflows. The nearest is the least missed: what hides it leads to
- * it, but a far one may be the only way in. By inner product the nearest are what queries in this direction ask for, so
- * three quarters of the fill stay the nearest, and one the farthest, for the ways to other clusters.
+ * Which of the fill, nearest first, goes from a row that overflows. The
+ * nearest is what a search asks for next; a far one may be the only way to
+ * another cluster. So of four places one is for the farthest.
  */
 static inline uint32_t
-prune_surplus(Metric metric, uint32_t nfill)
+prune_surplus(uint32_t nfill)
 {
-	return metric == METRIC_IP ? nfill * 3 / 4 : 0;
+	return nfill * 3 / 4;
 }
 
 /*

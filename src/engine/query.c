@@ -131,6 +131,7 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 	query.has_beyond = in->has_beyond;
 	query.beyond_distance = in->beyond_distance;
 	query.beyond_slot = in->beyond_slot;
+	query.ties_by_slot = in->reference;
 	query.trace = task->trace;
 	query.trace_room = task->trace != NULL ? in->trace_room : 0;
 	status = graph_search(&access, &query, worker->search, answer);

@@ -280,6 +280,26 @@ keep_outside(SearchScratch *scratch, SearchResult entry)
 	return true;
 }
 
+/* Whether a slot at this distance may enter the list: of those as near as its last no further ones, so that a crowd of equal rows ends. */
+static inline bool
+list_takes(const Search *search, double distance)
+{
+	const ResultArray *list = &search->scratch->list;
+
+	return search->query->ties_by_slot || list->count < search->ef || distance < list->results[0].distance;
+}
+
+/* Whether a slot of the frontier has been dropped by the list; not if it is as near as the list's last. */
+static inline bool
+list_dropped(const Search *search, const SearchResult *entry)
+{
+	const ResultArray *list = &search->scratch->list;
+
+	if (list->count < search->ef)
+		return false;
+	return search->query->ties_by_slot ? result_before(&list->results[0], entry) : list->results[0].distance < entry->distance;
+}
+
 /* Take a slot whose distance is known into the list, if it is near enough. */
 static bool
 enter(Search *search, uint32_t slot, double distance)
@@ -292,7 +312,7 @@ enter(Search *search, uint32_t slot, double distance)
 		offer_equal(search, slot);
 		return true;
 	}
-	if (!farthest_offer(scratch->list.results, &scratch->list.count, search->ef, entry))
+	if (!list_takes(search, distance) || !farthest_offer(scratch->list.results, &scratch->list.count, search->ef, entry))
 		return !search->query->resumable || keep_outside(scratch, entry);
 	if (!reserve(scratch, &scratch->frontier, scratch->frontier.count + 1))
 		return false;
@@ -405,7 +425,7 @@ next_slot(Search *search, SearchResult *entry)
 	}
 	if (scratch->frontier.count == 0)
 		return false;
-	if (scratch->list.count == search->ef && result_before(&scratch->list.results[0], &scratch->frontier.results[0]))
+	if (list_dropped(search, &scratch->frontier.results[0]))
 		return false;
 	*entry = nearest_pop(scratch->frontier.results, &scratch->frontier.count);
 	return true;
@@ -653,28 +673,39 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 	return conclude(&search);
 }
 
-/*
- * Fill the list anew, for a larger ef, from all that was looked at; what is not expanded waits in the frontier, inside the list or not.
- */
+/* Fill the list anew, for a larger ef, from all that was looked at; of what is not expanded the frontier gets what is in the list. */
 static bool
 widen_list(Search *search)
 {
 	SearchScratch *scratch = search->scratch;
+	ResultArray *list = &scratch->list;
 	ResultArray *outside = &scratch->outside;
 	ResultArray *frontier = &scratch->frontier;
+	uint32_t	kept = 0;
 
-	scratch->list.count = 0;
+	list->count = 0;
 	scratch->answer.count = 0;
-	if (!reserve(scratch, &scratch->list, search->ef) || !reserve(scratch, frontier, frontier->count + outside->count))
+	if (!reserve(scratch, list, search->ef) || !reserve(scratch, outside, outside->count + frontier->count) ||
+		!reserve(scratch, frontier, search->ef))
 		return false;
+	if (frontier->count > 0)
+		memcpy(outside->results + outside->count, frontier->results, frontier->count * sizeof(SearchResult));
+	outside->count += frontier->count;
+	frontier->count = 0;
 	for (uint32_t i = 0; i < outside->count; i++)
-		nearest_push(frontier->results, &frontier->count, outside->results[i]);
-	release(&scratch->allocator, outside->results);
-	memset(outside, 0, sizeof(*outside));
-	for (uint32_t i = 0; i < frontier->count; i++)
-		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, frontier->results[i]);
+		(void) farthest_offer(list->results, &list->count, search->ef, outside->results[i]);
 	for (uint32_t i = 0; i < scratch->expanded.count; i++)
-		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, scratch->expanded.results[i]);
+		(void) farthest_offer(list->results, &list->count, search->ef, scratch->expanded.results[i]);
+	for (uint32_t i = 0; i < outside->count; i++)
+	{
+		SearchResult entry = outside->results[i];
+
+		if (list->count == search->ef && result_before(&list->results[0], &entry))
+			outside->results[kept++] = entry;
+		else
+			nearest_push(frontier->results, &frontier->count, entry);
+	}
+	outside->count = kept;
 	return true;
 }
 

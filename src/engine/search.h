@@ -5,7 +5,8 @@
  * A best-first search with one list of ef slots ordered by (distance, slot). It starts from the seeds, and from those
  * listed with the nearest of them, expands the nearest unexpanded slot of the list (its graph row is read, distances of
  * slots not seen before are computed, those nearer than the list's last enter), and ends when every slot of the list is
- * expanded, or after max_iterations. Dead slots route like live ones and take their place in the list; they are left
+ * expanded, or after max_iterations. Distances of bits and of small integers are often equal: of slots as near as the last of a full
+ * list none enters any more, but what it has dropped at that distance is still expanded (as in HNSW). Dead slots route like live ones and take their place in the list; they are left
  * out of the answer. With `admit`, every slot whose distance is computed is offered to it, and the answer is the
  * nearest ef admitted, kept apart from the list.
  *
@@ -67,6 +68,7 @@ typedef struct GraphQuery
 	uint32_t	beyond_slot;
 	bool		resumable;		/* keep what does not enter the list, for graph_search_resume() */
 	uint64_t	max_distances;	/* capped after so many; 0: none */
+	bool		ties_by_slot;	/* reference mode: the list is the ef first by (distance, slot), and nothing else is expanded */
 	uint32_t   *trace;			/* or NULL */
 	uint32_t	trace_room;
 } GraphQuery;

@@ -1,5 +1,6 @@
-# At equal m, ef_construction and ef_search gpuann finds as many of the largest inner products as pgvector's HNSW, where rows differ in length and long ones
-# are hubs: built at once, and grown by inserts that are linked. From pages; the oracle is the sequential scan.
+# At equal m, ef_construction and ef_search gpuann finds as many of the nearest rows as pgvector's HNSW, built at once and grown by inserts that
+# are linked: by inner product where rows differ in length and long ones are hubs, by every other metric where rows have no structure, and in clusters.
+# From pages; the oracle is the sequential scan.
 
 use strict;
 use warnings;
@@ -20,11 +21,17 @@ $session->rows(q{
 CREATE FUNCTION normal(a int, b int) RETURNS float8 LANGUAGE sql IMMUTABLE AS
 	$$ SELECT (noise(a, b) + noise(a, b + 10007) + noise(a, b + 20011) + noise(a, b + 30011) - 2) * sqrt(3) $$});
 
-# Name, dimensions, operator, operator class, an element (of row s at place i), what a row is multiplied by.
+# Name, dimensions, operator, operator class, an element (of row s at place i), what a row is multiplied by. Of bits: those where an element is above 0.
 my @sets = (
 	[ 'a cube', 3, '<#>', 'vector_ip_ops', 'noise(s, i)', '1' ],
 	[ 'positive rows of lengths that vary', 32, '<#>', 'vector_ip_ops', 'abs(normal(s, i))', 'exp(0.3 * normal(s, 999))' ],
-	[ 'lognormal lengths', 64, '<#>', 'vector_ip_ops', 'normal(s, i)', 'exp(0.5 * normal(s, 999))' ]);
+	[ 'lognormal lengths', 64, '<#>', 'vector_ip_ops', 'normal(s, i)', 'exp(0.5 * normal(s, 999))' ],
+	[ 'L2', 32, '<->', 'vector_l2_ops', 'normal(s, i)', '1' ],
+	[ 'L2 in clusters', 32, '<->', 'vector_l2_ops', 'normal(s % 40, i) + 0.2 * normal(s, i)', '1' ],
+	[ 'cosine', 32, '<=>', 'vector_cosine_ops', 'normal(s, i)', 'exp(0.5 * normal(s, 999))' ],
+	[ 'L1', 32, '<+>', 'vector_l1_ops', 'normal(s, i)', '1' ],
+	[ 'Hamming', 48, '<~>', 'bit_hamming_ops', 'normal(s, i)', '1' ],
+	[ 'Jaccard', 48, '<%>', 'bit_jaccard_ops', 'normal(s, i)', '1' ]);
 
 # The share of the k nearest that the queries find. Rows at the distance of the last are as good as it.
 sub recall_of
@@ -47,11 +54,12 @@ sub chance
 foreach my $set (@sets)
 {
 	my ($name, $dims, $operator, $class, $element, $length) = @$set;
+	my $row = $class =~ /^bit/ ? "(SELECT string_agg((($element > 0)::int)::text, '' ORDER BY i) FROM generate_series(1, $dims) i)::bit($dims)" :
+	  "(SELECT array_agg((($element) * $length)::real ORDER BY i) FROM generate_series(1, $dims) i)::vector($dims)";
 	my %of;
 
 	$session->rows(qq{DROP TABLE IF EXISTS items, all_items, queries;
-		CREATE TABLE all_items AS SELECT s AS id, (SELECT array_agg((($element) * $length)::real ORDER BY i) FROM generate_series(1, $dims) i)::vector($dims) AS v
-			FROM generate_series(1, $rows + $queries) s;
+		CREATE TABLE all_items AS SELECT s AS id, $row AS v FROM generate_series(1, $rows + $queries) s;
 		CREATE TABLE queries AS SELECT id, v, ARRAY(SELECT (a.v $operator q.v)::float8 FROM all_items a WHERE a.id <= $rows ORDER BY 1 LIMIT 20) AS nearest
 			FROM all_items q WHERE id > $rows;
 		CREATE TABLE items AS SELECT * FROM all_items WHERE id <= $rows;

@@ -161,12 +161,27 @@ is(join(' ', sort map { $_->[0] } table_after('## Reasons for a fallback')),
 	join(' ', sort 'not_preloaded', map { /^fallback_(\w+) / ? $1 : () } @{ $columns{pg_stat_gpuann} }),
 	'every reason for a fallback is in the table');
 
-# Links from one document to another.
+# Links from one document to another, and to headings in it.
+sub is_heading
+{
+	my ($file, $anchor) = @_;
+	my @headings = PostgreSQL::Test::Utils::slurp_file($file) =~ /^#+ +(.*)$/mg;
+
+	return grep { (lc($_) =~ s/[^\w\- ]//gr) =~ s/ /-/gr eq $anchor } @headings;
+}
 foreach my $file ("$top/README.md", "$top/CONTRIBUTING.md", glob("$top/docs/*.md"))
 {
-	my @missing = grep { !-e dirname($file) . "/$_" } PostgreSQL::Test::Utils::slurp_file($file) =~ /\]\((?!https?:)([^)#\s]+)[^)]*\)/g;
+	my @links = grep { !/^https?:/ } PostgreSQL::Test::Utils::slurp_file($file) =~ /\]\(([^)\s]+)\)/g;
+	my @broken;
 
-	is(join(' ', @missing), '', basename($file) . ': its links lead to files');
+	foreach my $link (@links)
+	{
+		my ($path, $anchor) = split /#/, $link;
+		my $target = $path eq '' ? $file : dirname($file) . "/$path";
+
+		push @broken, $link if !-e $target || (defined $anchor && !is_heading($target, $anchor));
+	}
+	is(join(' ', @broken), '', basename($file) . ': its links lead somewhere');
 }
 
 # The SQL, each piece on a table of its own.

@@ -5,7 +5,7 @@
  * select [--quick] [--seconds N] [--shapes 1x100000000,...] [--k 10,128,...] [--parts 5,10,...]: for each (rows, n, k) of a grid every way that can do
  * it, 10 warm-ups and at least 10 runs by events; median, and the share of the read bandwidth that reading every number once stands for (measured
  * first, by summing). The fastest way is marked, and the answer of every way compared to the first one's. Then orders that are bad for queues, parts of
- * one row, and what select_choose takes beside the fastest. Prints markdown, as docs/kernels.md has it. Shapes and k that are named are measured
+ * one row, and what select_choose takes beside the fastest. Prints markdown, as bench/results/select-h200.md has it. Shapes and k that are named are measured
  * instead of the grid's; with numbers of parts only these, of each shape and k, by sample. Stops after so many seconds (240) with what it has.
  */
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * song --base FILE --query FILE --graph FILE [-n ROWS] [-d DIMS] [--degree N] [--queries N] [--seeds N] [--list 32,64,128] [-k N] [--truths N]
  *
  * For each way and list: shared memory of a block, recall@k, what a query does, the time of one launch of all queries (median of RUNS after WARM_UPS, by events)
- * and queries per second. Everything is on the device before; float rows, L2. Prints markdown, as docs/kernels.md has it.
+ * and queries per second. Everything is on the device before; float rows, L2. Prints markdown, as bench/results/song-h200.md has it.
  */
 #include <algorithm>
 #include <getopt.h>

@@ -1,23 +1,28 @@
-# The README tells the truth: its tables of settings, options, operator classes, functions and views are complete and name the defaults and
-# ranges that PostgreSQL knows, and its SQL runs as it stands there. Developer settings are in docs/operations.md.
+# README.md and docs/reference.md tell the truth: their tables of settings, options, operator classes, functions, views and
+# columns are complete and name the defaults, ranges and types that PostgreSQL knows, their SQL runs as it stands there, and
+# links between documents lead to files.
 
 use strict;
 use warnings FATAL => 'all';
 
+use File::Basename;
 use FindBin;
 use lib $FindBin::RealBin;
 use GpuannTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $readme = PostgreSQL::Test::Utils::slurp_file("$FindBin::RealBin/../README.md");
+my $top = "$FindBin::RealBin/..";
+my $readme = PostgreSQL::Test::Utils::slurp_file("$top/README.md");
+my $reference = PostgreSQL::Test::Utils::slurp_file("$top/docs/reference.md");
 my $node = new_node('readme', preload => 'gpuann', conf => ['gpuann.engine = cpu']);
 
-# The rows of the table that has this header cell: lists of cells, without backquotes.
+# The rows of the first table behind a heading, of docs/reference.md unless another text is given: lists of cells, without
+# backquotes.
 sub table_after
 {
 	my ($heading, $text) = @_;
-	my ($table) = ($text // $readme) =~ /\Q$heading\E.*?\n((?:\|[^\n]*\n)+)/s;
+	my ($table) = ($text // $reference) =~ /\Q$heading\E.*?\n((?:\|[^\n]*\n)+)/s;
 	my @rows = split /\n/, $table // '';
 
 	return map { s/`//g; [ map { s/^ +| +$//gr } split /\|/, substr($_, 1), -1 ] } @rows[ 2 .. $#rows ];
@@ -35,7 +40,7 @@ my %known = map { my ($name, @rest) = split /;/, $_, -1; $name => \@rest } rows(
 		|| ';' || CASE WHEN vartype = 'bool' THEN 'on, off' WHEN vartype = 'enum' THEN array_to_string(enumvals, ', ')
 			WHEN vartype = 'integer' THEN min_val ELSE '' END || ';' || coalesce(max_val, '') || ';' || coalesce(unit, '') || ';' || context
 	FROM pg_settings WHERE name LIKE 'gpuann.%' AND name NOT LIKE 'gpuann.debug%' AND extra_desc IS DISTINCT FROM 'For tests only.'});
-my %told = map { $_->[0] => $_ } table_after('Settings of a session:'), table_after('Settings of the server, in');
+my %told = map { $_->[0] => $_ } table_after('## Settings of a session'), table_after('## Settings of the server');
 is(join(' ', sort keys %told), join(' ', sort keys %known), 'every setting is in a table, and no other');
 foreach my $name (sort keys %told)
 {
@@ -60,10 +65,9 @@ foreach my $name (sort keys %told)
 }
 
 # Developer settings: all on, and for superusers.
-my $operations = PostgreSQL::Test::Utils::slurp_file("$FindBin::RealBin/../docs/operations.md");
-is(join(' ', sort map { "$_->[0] $_->[1]" } table_after('## Developer settings', $operations)),
+is(join(' ', sort map { "$_->[0] $_->[1]" } table_after('## Developer settings')),
 	join(' ', rows(q{SELECT name || ' ' || boot_val FROM pg_settings WHERE name LIKE 'gpuann.debug%' AND context = 'superuser' ORDER BY name})),
-	'every developer setting is in the table of docs/operations.md');
+	'every developer setting is in the table');
 
 # Options: what PostgreSQL says when a value is out of range, and what an index without options has.
 $node->safe_psql('postgres', 'CREATE TABLE plain (v vector(3)); INSERT INTO plain SELECT ARRAY[i, 1, 1] FROM generate_series(1, 200) i;
@@ -72,7 +76,7 @@ my %default = (method => 'graph', mirror => 'on');
 @default{qw(m ef_construction)} = split /\|/, $node->safe_psql('postgres', "SELECT m, ef_construction FROM gpuann_stats('plain_v')");
 $default{ef_search} = $node->safe_psql('postgres', q{SET gpuann.server = off; SET enable_seqscan = off; SET gpuann.iterative_scan = off;
 	SELECT count(*) FROM (SELECT 1 FROM plain ORDER BY v <-> '[1,1,1]') s});
-my @options = table_after('Index options:');
+my @options = table_after('## Index options');
 is(join(' ', sort map { $_->[0] } @options), join(' ', sort keys %default), 'every option is in the table');
 foreach my $option (@options)
 {
@@ -95,7 +99,7 @@ foreach my $option (@options)
 }
 
 # Operator classes, each under its operator; and how many dimensions they take.
-my @classes = table_after('Operator classes are named');
+my @classes = table_after('Operator classes are named', $readme);
 my %classes = map { ($_ => 1) } map { @$_[ 1 .. 6 ] } @classes;
 delete $classes{''};
 is(join(' ', sort keys %classes), join(' ', sort { $a cmp $b } rows(q{SELECT opcname FROM pg_opclass JOIN pg_am ON pg_am.oid = opcmethod
@@ -115,8 +119,8 @@ foreach my $type (@classes)
 		"$name: no more");
 }
 
-# Functions and views.
-my %functions = map { my ($names) = $_->[0]; map { /(\w+)/ ? ($1 => 1) : () } split /, (?=\w+\()/, $names } table_after('### Functions and views');
+# Functions and views: all there, with the arguments that they take.
+my %functions = map { my ($name) = $_->[0] =~ /^(\w+)/; $name => $_->[0] } table_after('## Functions');
 my @members = rows(q{
 	SELECT DISTINCT proname FROM pg_proc JOIN pg_depend ON objid = pg_proc.oid AND classid = 'pg_proc'::regclass AND deptype = 'e'
 		JOIN pg_extension e ON e.oid = refobjid AND extname = 'gpuann'
@@ -124,6 +128,61 @@ my @members = rows(q{
 	UNION SELECT relname FROM pg_class JOIN pg_depend ON objid = pg_class.oid AND classid = 'pg_class'::regclass AND deptype = 'e'
 		JOIN pg_extension e ON e.oid = refobjid AND extname = 'gpuann'});
 is(join(' ', sort keys %functions), join(' ', sort @members), 'every function and view is in the table');
+foreach my $name (sort grep { $functions{$_} =~ /\((?!\[)/ } keys %functions)
+{
+	my ($arguments) = $functions{$name} =~ /\((.*)\)/;
+	my ($known) = rows(qq{
+		SELECT coalesce(string_agg(proargnames[i] || coalesce(' default ' ||
+				lower(regexp_replace(pg_get_function_arg_default(oid, i), '::.*', '')), ''), ', ' ORDER BY i), '')
+		FROM pg_proc LEFT JOIN generate_series(1, 8) i ON i <= pronargs WHERE proname = '$name'});
+
+	is($arguments, $known // '', "$name: its arguments");
+}
+
+# Their columns: names, types and order; each is explained.
+my %columns = map { my ($owner, @rest) = split /;/; $owner => \@rest } rows(q{
+	SELECT proname || ';' || string_agg(proargnames[i] || ' ' || format_type(proallargtypes[i], NULL), ';' ORDER BY i)
+		FROM pg_proc, generate_series(1, 100) i WHERE proargmodes[i] = 'o' AND proname LIKE 'gpuann\_%'
+			AND proname NOT IN ('gpuann_stat_indexes', 'gpuann_server_status') GROUP BY proname
+	UNION ALL SELECT relname || ';' || string_agg(attname || ' ' || format_type(atttypid, atttypmod), ';' ORDER BY attnum)
+		FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid WHERE attnum > 0 AND relkind = 'v' AND relname LIKE '%gpuann%'
+		GROUP BY relname});
+cmp_ok(scalar keys %columns, '>=', 6, 'functions and views have columns');
+foreach my $name (sort keys %columns)
+{
+	my @documented = table_after("### $name");
+
+	is(join("\n", map { "$_->[0] $_->[1]" } @documented), join("\n", @{ $columns{$name} }), "$name: its columns");
+	is(scalar(grep { ($_->[2] // '') eq '' } @documented), 0, "$name: every column is explained");
+}
+
+# Reasons for a fallback: those that are counted, and the one that is not.
+is(join(' ', sort map { $_->[0] } table_after('## Reasons for a fallback')),
+	join(' ', sort 'not_preloaded', map { /^fallback_(\w+) / ? $1 : () } @{ $columns{pg_stat_gpuann} }),
+	'every reason for a fallback is in the table');
+
+# Links from one document to another, and to headings in it.
+sub is_heading
+{
+	my ($file, $anchor) = @_;
+	my @headings = PostgreSQL::Test::Utils::slurp_file($file) =~ /^#+ +(.*)$/mg;
+
+	return grep { (lc($_) =~ s/[^\w\- ]//gr) =~ s/ /-/gr eq $anchor } @headings;
+}
+foreach my $file ("$top/README.md", "$top/CONTRIBUTING.md", glob("$top/docs/*.md"))
+{
+	my @links = grep { !/^https?:/ } PostgreSQL::Test::Utils::slurp_file($file) =~ /\]\(([^)\s]+)\)/g;
+	my @broken;
+
+	foreach my $link (@links)
+	{
+		my ($path, $anchor) = split /#/, $link;
+		my $target = $path eq '' ? $file : dirname($file) . "/$path";
+
+		push @broken, $link if !-e $target || (defined $anchor && !is_heading($target, $anchor));
+	}
+	is(join(' ', @broken), '', basename($file) . ': its links lead somewhere');
+}
 
 # The SQL, each piece on a table of its own.
 my $pieces = 0;

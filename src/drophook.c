@@ -37,9 +37,12 @@ remember(int entry)
 {
 	if (dropped_count == dropped_room)
 	{
-		dropped_room = dropped_room > 0 ? 2 * dropped_room : 16;
-		dropped = dropped ? repalloc(dropped, dropped_room * sizeof(DroppedIndex))
-			: MemoryContextAlloc(TopMemoryContext, dropped_room * sizeof(DroppedIndex));
+		int			room = dropped_room > 0 ? 2 * dropped_room : 16;
+
+		/* There is room when there is memory: this may fail. */
+		dropped = dropped ? repalloc(dropped, room * sizeof(DroppedIndex))
+			: MemoryContextAlloc(TopMemoryContext, room * sizeof(DroppedIndex));
+		dropped_room = room;
 	}
 	dropped[dropped_count].entry = entry;
 	dropped[dropped_count].identity = atomic_load(&mirror_track(entry)->identity);

@@ -289,6 +289,9 @@ mirror_refuse(int entry, const char *reason)
 	AreaMirror *mirror = mirror_area(entry);
 	int64		delay = (int64) REFUSED_RETRY_MS << Min(track->failures, 10);
 
+	/* This would be the end of a quarantine, and the next server's sweep passes such an entry by. */
+	if (mirror_quarantined(entry))
+		return;
 	track->failures++;
 	strlcpy(mirror->reason, reason, sizeof(mirror->reason));
 	atomic_store(&mirror->retry_at_ms, monotonic_ms() + Min(delay, REFUSED_RETRY_MOST_MS));

@@ -673,39 +673,28 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 	return conclude(&search);
 }
 
-/* Fill the list anew, for a larger ef, from all that was looked at; of what is not expanded the frontier gets what is in the list. */
+/*
+ * Fill the list anew, for a larger ef, from all that was looked at; what is not expanded waits in the frontier, inside the list or not.
+ */
 static bool
 widen_list(Search *search)
 {
 	SearchScratch *scratch = search->scratch;
-	ResultArray *list = &scratch->list;
 	ResultArray *outside = &scratch->outside;
 	ResultArray *frontier = &scratch->frontier;
-	uint32_t	kept = 0;
 
-	list->count = 0;
+	scratch->list.count = 0;
 	scratch->answer.count = 0;
-	if (!reserve(scratch, list, search->ef) || !reserve(scratch, outside, outside->count + frontier->count) ||
-		!reserve(scratch, frontier, search->ef))
+	if (!reserve(scratch, &scratch->list, search->ef) || !reserve(scratch, frontier, frontier->count + outside->count))
 		return false;
-	if (frontier->count > 0)
-		memcpy(outside->results + outside->count, frontier->results, frontier->count * sizeof(SearchResult));
-	outside->count += frontier->count;
-	frontier->count = 0;
 	for (uint32_t i = 0; i < outside->count; i++)
-		(void) farthest_offer(list->results, &list->count, search->ef, outside->results[i]);
+		nearest_push(frontier->results, &frontier->count, outside->results[i]);
+	release(&scratch->allocator, outside->results);
+	memset(outside, 0, sizeof(*outside));
+	for (uint32_t i = 0; i < frontier->count; i++)
+		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, frontier->results[i]);
 	for (uint32_t i = 0; i < scratch->expanded.count; i++)
-		(void) farthest_offer(list->results, &list->count, search->ef, scratch->expanded.results[i]);
-	for (uint32_t i = 0; i < outside->count; i++)
-	{
-		SearchResult entry = outside->results[i];
-
-		if (list->count == search->ef && result_before(&list->results[0], &entry))
-			outside->results[kept++] = entry;
-		else
-			nearest_push(frontier->results, &frontier->count, entry);
-	}
-	outside->count = kept;
+		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, scratch->expanded.results[i]);
 	return true;
 }
 

@@ -5,7 +5,7 @@
 #
 #   make gpuann-server     the server program         make test-programs   test/*.c, see tools/README.md
 #   make gpuann_cuda.so    the CUDA engine; left out where no nvcc is found (NVCC=... names one)
-#   make bench-programs    bench/*.c, with nvcc bench/*.cu, into bench/build
+#   make bench-programs    bench/*.c, with nvcc those of bench/kernels, into bench/build
 #   make CUDA_ARCHS=90     for one GPU generation only: quicker to compile
 #   make NVCCFLAGS="-O3 -lineinfo"  for a profiler
 #   make COPT='-Wall -Wextra -Wno-unused-parameter -Werror' as make check builds it
@@ -15,12 +15,14 @@ DATA = $(wildcard control/gpuann--*.sql)
 PG_CONFIG ?= pg_config
 
 # Three zones: src/ knows PostgreSQL, src/engine/ and src/server/ are plain C, cuda/ implements src/engine/engine.h.
-EXTENSION_OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c))
+# Rooms of src/, each of which may use those before it (tools/check-rooms).
+EXTENSION_ROOMS = base page client link mirror scan build inspect launcher
+CUDA_ROOMS = common exact graph link engine
+
+EXTENSION_OBJS = $(patsubst %.c,%.o,$(wildcard $(EXTENSION_ROOMS:%=src/%/*.c) src/*.c))
 ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c))
 SERVER_OBJS = $(patsubst %.c,%.o,$(wildcard src/server/*.c))
-# Of the selection unit the engine takes radix; the rest is linked into what measures and tests it.
-SELECTION_OBJS = cuda/select.o cuda/select_block.o cuda/select_queue.o cuda/select_sample.o
-CUDA_OBJS = $(filter-out $(SELECTION_OBJS),$(patsubst %.cu,%.o,$(wildcard cuda/*.cu)))
+CUDA_OBJS = $(patsubst %.cu,%.o,$(wildcard $(CUDA_ROOMS:%=cuda/%/*.cu)))
 
 ifneq ($(EXTENSION_OBJS),)
 MODULE_big = gpuann
@@ -61,7 +63,7 @@ endif
 endif
 
 EXTRA_CLEAN = build gpuann-server gpuann_cuda.so test/build bench/build results output_iso tmp_check tmp_check_iso log \
-	$(SERVER_OBJS) $(CUDA_OBJS) $(SELECTION_OBJS) $(wildcard src/*.d src/engine/*.d src/server/*.d cuda/*.d)
+	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/*/*.d cuda/*/*.d)
 
 include $(PGXS)
 
@@ -82,7 +84,7 @@ src/%.o: src/%.c
 
 PLAIN_CFLAGS = -std=gnu11 -g -O2 -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing \
 	-Wall -Wextra -Wno-unused-parameter -Wmissing-prototypes -Wpointer-arith -Wvla $(COPT)
-PLAIN_CPPFLAGS = -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -Isrc -Isrc/engine -Isrc/server
+PLAIN_CPPFLAGS = -D_GNU_SOURCE -D_FORTIFY_SOURCE=2 -Isrc
 PLAIN_LIBS = -pthread -ldl -lm
 
 src/engine/%.o: src/engine/%.c
@@ -112,10 +114,10 @@ CUDA_GENCODE = $(CUDA_COMPRESS) $(foreach a,$(CUDA_FILE_ARCHS),-gencode arch=com
 # Warp groups that multiply are for sm_90 and no other: files with them have code for sm_90a instead of sm_90, with CUDA_ARCHS=90 too.
 CUDA_FILE_ARCHS = $(CUDA_BUILT_ARCHS)
 CUDA_OWN_ARCHS = $(if $(findstring sm_90a,$(CUDA_NVCC_HELP)),$(patsubst 90,90a,$(CUDA_BUILT_ARCHS)),$(CUDA_BUILT_ARCHS))
-cuda/exact_wgmma.o test/build/products_device: CUDA_FILE_ARCHS = $(CUDA_OWN_ARCHS)
+cuda/exact/exact_wgmma.o test/build/products_device: CUDA_FILE_ARCHS = $(CUDA_OWN_ARCHS)
 NVCCFLAGS ?= -O3
 NVCC_COPT = $(if $(filter -Werror,$(COPT)),-Werror all-warnings)
-CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(NVCC_COPT) --fmad=false -cudart static -Isrc -Isrc/engine \
+CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(NVCC_COPT) --fmad=false -cudart static -I. -Isrc \
 	-Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter,-fvisibility=hidden,-ffp-contract=off
 
 cuda/%.o: cuda/%.cu
@@ -144,7 +146,7 @@ include tools/test-programs.mk
 
 .PHONY: bench-programs
 bench-programs: $(patsubst bench/%.c,bench/build/%,$(filter-out %_engine.c $(if $(wildcard $(includedir)/libpq-fe.h),,bench/ask.c),$(wildcard bench/*.c))) \
-	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),$(patsubst bench/%.cu,bench/build/%,$(wildcard bench/*.cu)))
+	$(patsubst bench/%.c,bench/build/%.so,$(wildcard bench/*_engine.c)) $(if $(NVCC),bench/build/select bench/build/song)
 
 bench/build/%: bench/%.c bench/program.h $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
@@ -162,9 +164,14 @@ bench/build/%_engine.so: bench/%_engine.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -shared -o $@ $^ $(PLAIN_LIBS)
 
-# Benchmarks of single kernels: with the selection unit, which needs nothing else of the engine.
-bench/build/select bench/build/song: bench/build/%: bench/%.cu bench/device.cuh $(patsubst %.cu,%.o,$(wildcard cuda/select*.cu))
-	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter-out %.cuh,$^)
+# Benchmarks of single kernels (bench/kernels): the ways of selection, which need nothing else of the engine, and SONG's search.
+SELECT_WAYS = $(wildcard bench/kernels/select_*.cu)
+SELECT_WAYS := $(filter-out %_test.cu,$(SELECT_WAYS)) cuda/exact/select_radix.cu
 
--include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS) $(SELECTION_OBJS))
+bench/build/select: bench/kernels/measure_select.cu $(SELECT_WAYS)
+bench/build/song: bench/kernels/measure_song.cu $(SELECT_WAYS)
+bench/build/select bench/build/song: bench/kernels/device.cuh
+	@$(MKDIR_P) $(@D)
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $(filter %.cu,$^)
+
+-include $(patsubst %.o,%.d,$(EXTENSION_OBJS) $(ENGINE_OBJS) $(SERVER_OBJS) $(CUDA_OBJS))

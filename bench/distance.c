@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../src/engine/distance.h"
+#include "engine/distance.h"
 
 #define LEVELS		3
 #define NEAR_ROWS	32

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "distance.h"
-#include "engine.h"
+#include "engine/distance.h"
+#include "engine/engine.h"
 
 #define FIXED_MIRRORS	64
 #define FIXED_PENDING	65536	/* completed queries that poll has not returned */

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "program.h"
-#include "../src/engine/distance.h"
+#include "engine/distance.h"
 
 #define QUERIES		1000u
 #define MOST_K		20u

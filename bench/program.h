@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../src/engine/engine.h"
+#include "engine/engine.h"
 
 /* Seconds since some moment. */
 static inline double

@@ -21,9 +21,9 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "moves.h"
-#include "server.h"
-#include "watch.h"
+#include "server/transitions.h"
+#include "server/server.h"
+#include "server/spin_wait.h"
 
 #define TURN	200				/* of one thing, before the next one's turn */
 #define SLOTS	1024			/* so the largest crowd */

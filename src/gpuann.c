@@ -2,7 +2,7 @@
  * gpuann.c
  *		The module: handler of the access method, index options, settings.
  */
-#include "gpuann.h"
+#include "base/base.h"
 
 #include <math.h>
 
@@ -12,8 +12,8 @@
 #include "fmgr.h"
 #include "utils/guc.h"
 
-#include "build.h"
-#include "faults.h"
+#include "build/build.h"
+#include "base/faults.h"
 
 PG_MODULE_MAGIC;
 

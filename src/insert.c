@@ -2,12 +2,12 @@
  * insert.c
  *		Inserting a row: append it, tell who mirrors the index, link if nobody else does. No graph search.
  */
-#include "gpuann.h"
+#include "base/base.h"
 
-#include "client.h"
-#include "link.h"
-#include "pages.h"
-#include "pending.h"
+#include "client/client.h"
+#include "link/link.h"
+#include "page/pages.h"
+#include "page/pending.h"
 
 /*
  * Insert a row. NULL and, for cosine, zero vectors are not indexed.

@@ -270,7 +270,7 @@ $session->rows("CREATE TABLE longs (id int, v vector($long_dims));
 	CREATE UNLOGGED TABLE unlogged (id int, v vector($dims)); CREATE INDEX unlogged_v ON unlogged USING gpuann (v vector_l2_ops);" . some_rows(10, 'longs'));
 
 my %points;
-foreach my $file (glob("$FindBin::RealBin/../src/*.c"))
+foreach my $file (glob("$FindBin::RealBin/../src/{*,*/*}.c"))
 {
 	my $source = PostgreSQL::Test::Utils::slurp_file($file);
 	$points{$1} = 1 while $source =~ /FAULT_POINT\("([a-z-]+)"\)/g;

@@ -1,5 +1,5 @@
-# The WAL record of an append, which rowlog.c writes, has the form of the server's own generic records. The same rows are appended to two indexes, to
-# one by rowlog.c and to the other by GenericXLog: the records name the same blocks in the same way, pg_waldump reads both alike, and both make, by one
+# The WAL record of an append, which append_wal.c writes, has the form of the server's own generic records. The same rows are appended to two indexes, to
+# one by append_wal.c and to the other by GenericXLog: the records name the same blocks in the same way, pg_waldump reads both alike, and both make, by one
 # description of the form, the old pages into the new ones. Then the server's own replay takes them: after a crash every page is compared with its image.
 #
 # On a PostgreSQL whose generic records are of another form the server's do not fit the description any more, or ours do not pass its replay. That

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../src/engine/engine.h"
+#include "engine/engine.h"
 
 /* What the command line chose. */
 typedef struct Options

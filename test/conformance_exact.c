@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "conformance.h"
-#include "../src/engine/distance.h"
+#include "engine/distance.h"
 
 /* Run one exact query and compare it with brute force. */
 static void

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "conformance.h"
-#include "reach.h"
-#include "seeds.h"
+#include "engine/connectivity.h"
+#include "engine/seeds.h"
 
 #define MEMBERS			6		/* rows of a cluster */
 #define QUERIES			60

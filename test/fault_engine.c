@@ -51,7 +51,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 #define FAULT_DEAD		4096	/* dead slots remembered */
 #define FAULT_HELD		8192	/* answers kept back at once */

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "moves.h"
-#include "watch.h"
+#include "server/transitions.h"
+#include "server/spin_wait.h"
 
 #define TEST_DIMS		8
 #define TEST_ROWS		2000	/* rows there are vectors for */

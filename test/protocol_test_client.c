@@ -1,6 +1,6 @@
 /*
  * protocol_test_client.c
- *		A client of the server, as src/client.c and src/lane.c are, and the oracle that judges its answers.
+ *		A client of the server, as src/client/client.c and src/client/bulk_channel.c are, and the oracle that judges its answers.
  *
  * All elements are small whole numbers, so every distance is exact and equal in whatever order it is summed.
  */

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 
 #include "protocol_test.h"
-#include "server.h"
+#include "server/server.h"
 
 #define TEST_MEMORY_LIMIT	"2147483648"	/* a GPU's context and staging count too */
 #define TEST_HANG_MS		"4000"

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server.h"
+#include "server/server.h"
 
 #include "protocol_test.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "protocol_test.h"
-#include "server.h"
+#include "server/server.h"
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
 #endif

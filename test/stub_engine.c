@@ -25,7 +25,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 #define STUB_MIRRORS	65536
 #define STUB_JOBS		4096

@@ -8,8 +8,8 @@
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
 #   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
 #   sanitized         gpuann-server with AddressSanitizer and UndefinedBehaviorSanitizer, and the fault engine with them
-#   select_test       cuda/tests/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
-#   song_test         cuda/tests/song_test.cu likewise: SONG's structures and its search; song_device for a GPU
+#   select_test       bench/kernels/select_test.cu and the selection unit on this processor, its events counted (no sanitizer: see below)
+#   song_test         bench/kernels/song_test.cu likewise: SONG's structures and its search; song_device for a GPU
 #   cuda_emulated-san.so  that with AddressSanitizer, for conformance-san --engine (by name only)
 #   memory_test       cuda/tests/memory_test.cu and the whole engine on this processor: what it says it uses is what the driver counts
 #   walks_test        cuda/tests/walks_test.cu and the whole engine on this processor: its walks beside a model's; walks_device for a GPU
@@ -21,7 +21,7 @@
 # Every program prints TAP ("ok 1 - the promise tested", "# skip why" after those skipped) and exits non-zero on failure.
 
 TEST_BUILD = test/build
-TEST_CPPFLAGS = -Itest -Isrc -Isrc/engine -Isrc/server -DPROTOCOL_STEPS
+TEST_CPPFLAGS = -Itest -DPROTOCOL_STEPS
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 TEST_ENGINE = $(ENGINE_OBJS)
@@ -37,8 +37,8 @@ TEST_NAMES = $(patsubst test/%.c,%,$(wildcard test/*_test.c))
 
 TEST_ENGINES = $(patsubst test/%.c,$(TEST_BUILD)/%.so,$(wildcard test/*_engine.c test/*_preload.c))
 EMULATED_SOURCES = $(CUDA_OBJS:.o=.cu) $(wildcard cuda/emulate/*.cpp)
-EMULATED_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(EMULATED_SOURCES))
-ifneq ($(wildcard cuda/*.cu),)
+EMULATED_OBJECTS = $(EMULATED_SOURCES:%=$(TEST_BUILD)/emulated/%.o)
+ifneq ($(CUDA_OBJS),)
 TEST_ENGINES += $(TEST_BUILD)/cuda_emulated.so
 endif
 ifneq ($(wildcard cuda/tests/*.cu),)
@@ -110,51 +110,51 @@ $(TEST_BUILD)/%_preload.so: test/%_preload.c
 
 EMULATED_FLAGS = -std=c++17 -g -O2 -fno-ipa-icf -fPIC -fvisibility=hidden -pthread -ffp-contract=off -fno-strict-aliasing -Wall -Wextra \
 	-Wno-unused-parameter -Wno-unknown-pragmas \
-	$(filter -Werror,$(COPT)) -DEMULATED -Icuda/emulate -Icuda -Isrc -Isrc/engine -D_GNU_SOURCE
+	$(filter -Werror,$(COPT)) -DEMULATED -Icuda/emulate -I. -Isrc -D_GNU_SOURCE
 
-$(TEST_BUILD)/emulated/%.o: cuda/%
+$(TEST_BUILD)/emulated/%.o: %
 	@$(MKDIR_P) $(@D)
 	$(CXX) -x c++ $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<
 
 $(TEST_BUILD)/cuda_emulated.so: $(EMULATED_OBJECTS) $(ENGINE_OBJS) cuda/exports.map
 	$(CXX) -shared -o $@ $(EMULATED_OBJECTS) $(ENGINE_OBJS) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
 
-$(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/tests/memory_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
+$(TEST_BUILD)/memory_test: $(TEST_BUILD)/emulated/cuda/tests/memory_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
-$(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
+$(TEST_BUILD)/walks_test: $(TEST_BUILD)/emulated/cuda/tests/walks_test.cu.o $(EMULATED_OBJECTS) $(ENGINE_OBJS)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
 PRODUCTS_SOURCES = cuda/tests/products_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
-$(TEST_BUILD)/products_test: $(patsubst cuda/%,$(TEST_BUILD)/emulated/%.o,$(PRODUCTS_SOURCES))
+$(TEST_BUILD)/products_test: $(PRODUCTS_SOURCES:%=$(TEST_BUILD)/emulated/%.o)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
 # The selection unit alone: with its events counted, and with AddressSanitizer, whose own stacks the coroutines do without.
-SELECT_SOURCES = $(wildcard cuda/select*.cu) cuda/tests/select_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
-SELECT_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/$(1)/%.o,$(SELECT_SOURCES))
+SELECT_SOURCES = $(SELECT_WAYS) bench/kernels/select_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
+SELECT_OBJECTS = $(SELECT_SOURCES:%=$(TEST_BUILD)/$(1)/%.o)
 SELECT_SAN = $(SANITIZE) -DGPUANN_SANITIZED --param asan-stack=0
 
-$(TEST_BUILD)/counting/%.o: cuda/%
+$(TEST_BUILD)/counting/%.o: %
 	@$(MKDIR_P) $(@D)
 	$(CXX) -x c++ $(EMULATED_FLAGS) -DGPUANN_COUNTING -MMD -MP -c -o $@ $<
 
 $(TEST_BUILD)/select_test: $(call SELECT_OBJECTS,counting)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
 
-$(TEST_BUILD)/emulated-san/%.o: cuda/%
+$(TEST_BUILD)/emulated-san/%.o: %
 	@$(MKDIR_P) $(@D)
 	$(CXX) -x c++ $(EMULATED_FLAGS) $(SELECT_SAN) -MMD -MP -c -o $@ $<
 
 # All of the engine likewise, for conformance-san --engine: not among test-programs, because it takes long.
-$(TEST_BUILD)/cuda_emulated-san.so: $(patsubst cuda/%,$(TEST_BUILD)/emulated-san/%.o,$(EMULATED_SOURCES)) \
+$(TEST_BUILD)/cuda_emulated-san.so: $(EMULATED_SOURCES:%=$(TEST_BUILD)/emulated-san/%.o) \
 		$(call SAN,$(TEST_ENGINE)) cuda/exports.map
 	$(CXX) $(SELECT_SAN) -shared -o $@ $(filter %.o,$^) -Wl,--version-script=cuda/exports.map $(PLAIN_LIBS)
 
 $(TEST_BUILD)/select_test-san: $(call SELECT_OBJECTS,emulated-san)
 	$(CXX) $(SELECT_SAN) -o $@ $^ $(PLAIN_LIBS)
 
-SONG_SOURCES = cuda/tests/song_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
-SONG_OBJECTS = $(patsubst cuda/%,$(TEST_BUILD)/$(1)/%.o,$(SONG_SOURCES))
+SONG_SOURCES = bench/kernels/song_test.cu cuda/emulate/emulate.cpp cuda/emulate/streams.cpp
+SONG_OBJECTS = $(SONG_SOURCES:%=$(TEST_BUILD)/$(1)/%.o)
 
 $(TEST_BUILD)/song_test: $(call SONG_OBJECTS,emulated)
 	$(CXX) -o $@ $^ $(PLAIN_LIBS)
@@ -165,24 +165,24 @@ $(TEST_BUILD)/song_test-san: $(call SONG_OBJECTS,emulated-san)
 ifneq ($(NVCC),)
 $(TEST_BUILD)/select_device: $(filter-out cuda/emulate/%,$(SELECT_SOURCES))
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) -DGPUANN_COUNTING -Icuda $(CUDA_GENCODE) -o $@ $^
+	$(NVCC) $(CUDA_FLAGS) -DGPUANN_COUNTING $(CUDA_GENCODE) -o $@ $^
 
-$(TEST_BUILD)/song_device: cuda/tests/song_test.cu
+$(TEST_BUILD)/song_device: bench/kernels/song_test.cu
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $<
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $<
 
-$(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/*.h cuda/*.cuh)
+$(TEST_BUILD)/products_device: cuda/tests/products_test.cu $(wildcard cuda/common/*.h cuda/common/*.cuh cuda/exact/*.h cuda/exact/*.cuh)
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $<
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $<
 
 $(TEST_BUILD)/walks_device: cuda/tests/walks_test.cu $(CUDA_OBJS) $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $^ -lpthread -ldl
 
 # memory_device: what a GPU's driver counts, beside what the engine says.
 $(TEST_BUILD)/memory_device: cuda/tests/memory_test.cu gpuann_cuda.so
 	@$(MKDIR_P) $(@D)
-	$(NVCC) $(CUDA_FLAGS) -Icuda $(CUDA_GENCODE) -o $@ $< gpuann_cuda.so -Xlinker -rpath='$$ORIGIN/../..'
+	$(NVCC) $(CUDA_FLAGS) $(CUDA_GENCODE) -o $@ $< gpuann_cuda.so -Xlinker -rpath='$$ORIGIN/../..'
 endif
 
 # $(1): the program's name.
@@ -198,4 +198,4 @@ $(TEST_BUILD)/$(1)-tsan: $(call TSAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c)
 endef
 $(foreach t,$(TEST_NAMES),$(eval $(call test_program,$(t))))
 
--include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/*/*.d $(TEST_BUILD)/*/tests/*.d $(TEST_BUILD)/*/emulate/*.d $(TEST_BUILD)/san/*/*.d $(TEST_BUILD)/san/*/*/*.d $(TEST_BUILD)/tsan/*/*.d $(TEST_BUILD)/tsan/*/*/*.d)
+-include $(shell find $(TEST_BUILD) -name '*.d' 2>/dev/null)

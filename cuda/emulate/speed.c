@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../../src/engine/engine.h"
+#include "engine/engine.h"
 
 #define DEGREE 32
 #define K 10

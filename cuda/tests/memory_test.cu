@@ -13,7 +13,7 @@
 
 extern "C"
 {
-#include "../../src/engine/engine.h"
+#include "engine/engine.h"
 }
 
 #define PERCENT 5 /* that the figures may differ */

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <vector>
 
-#include "../exact_tiles.h"
-#include "../wgmma.cuh"
-#include "testing.cuh"
+#include "cuda/exact/exact_tiles.h"
+#include "cuda/exact/wgmma.cuh"
+#include "cuda/tests/testing.cuh"
 
 #define ROWS_AT_ONCE 64u /* what a case multiplies: rows by 2 x 64, 128 or 256 queries */
 #define MOST_DIMS 2000u

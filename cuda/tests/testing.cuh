@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../gpu.h"
+#include "cuda/common/gpu.h"
 
 static uint32_t tests,
 	failures;

@@ -1,6 +1,6 @@
 /*
  * walks_test.cu
- *		The production walks (walk.cu, wide.cu) beside a plain model on the host, over the codes, lists and graph rows that the device has.
+ *		The production walks (graph_search_codes.cu, graph_search_wide.cu) beside a plain model on the host, over the codes, lists and graph rows that the device has.
  *
  * What is equal by design, and compared for every query: the list after any
  * number of expansions, and so which rows are expanded in which round. A query
@@ -21,18 +21,18 @@
 #include <cstring>
 #include <vector>
 
-#include "testing.cuh"
-#include "../internal.h"
-#include "../walk.h"
+#include "cuda/tests/testing.cuh"
+#include "cuda/engine/internal.h"
+#include "cuda/graph/graph_search_codes.h"
 
 extern "C"
 {
-#include "../../src/engine/distance.h"
+#include "engine/distance.h"
 }
 
 extern "C" const EngineOps *gpuann_engine_ops(void);
 
-#define DEGREE 32u /* wide.cu reads WALK_WIDTH rows of these in a round, as walk.cu does */
+#define DEGREE 32u /* graph_search_wide.cu reads WALK_WIDTH rows of these in a round, as graph_search_codes.cu does */
 #define DIMS 40u
 #define BIT_DIMS 192u
 #ifdef EMULATED

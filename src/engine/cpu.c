@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cpu.h"
-#include "processors.h"
-#include "taskqueue.h"
+#include "engine/cpu.h"
+#include "engine/processors.h"
+#include "engine/task_queue.h"
 
 #define MAX_THREADS			1024
 #define WATCH_CORES			8		/* fewer: who watches takes the processor from who works */

@@ -9,9 +9,9 @@
 
 #include <pthread.h>
 
-#include "mirror.h"
-#include "repairrow.h"
-#include "search.h"
+#include "engine/mirror.h"
+#include "engine/repair_row.h"
+#include "engine/search.h"
 
 typedef struct Worker Worker;
 typedef struct MirrorEntry MirrorEntry;

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "distance_private.h"
+#include "engine/distance_private.h"
 
 #ifdef DISTANCE_HAVE_X86
 #include <cpuid.h>

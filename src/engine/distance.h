@@ -14,7 +14,7 @@
 #ifndef GPUANN_DISTANCE_H
 #define GPUANN_DISTANCE_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 typedef enum SimdLevel
 {

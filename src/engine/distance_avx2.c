@@ -5,7 +5,7 @@
  * Exact kernels are compiled without FMA, so that multiply and add cannot be contracted: lanes 0-3 and 4-7 of the
  * definition are the elements of two registers. Fast kernels use four single precision accumulators and FMA.
  */
-#include "distance_private.h"
+#include "engine/distance_private.h"
 
 #ifdef DISTANCE_HAVE_X86
 

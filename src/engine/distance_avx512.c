@@ -6,7 +6,7 @@
  * mask, as zeros, and added under it, so that no lane changes that the definition leaves alone. Exact kernels are compiled without
  * FMA, as those of AVX2 are. Fast kernels use four single precision accumulators of sixteen and FMA. bench/distance compares.
  */
-#include "distance_private.h"
+#include "engine/distance_private.h"
 
 #ifdef DISTANCE_HAVE_X86
 

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "distance_private.h"
+#include "engine/distance_private.h"
 
 /* An IEEE half as a single. */
 DISTANCE_INLINE float

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "distance.h"
+#include "engine/distance.h"
 
 #define DISTANCE_INLINE static inline __attribute__((always_inline))
 

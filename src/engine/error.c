@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Fill *error (which may be NULL). */
 void

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bits.h"
-#include "cpu.h"
-#include "select.h"
+#include "engine/bits.h"
+#include "engine/cpu.h"
+#include "engine/select.h"
 
 #define MIN_SCALE			1e-15f	/* norms out of this range may have lost precision or overflowed */
 #define MAX_SCALE			1e15f

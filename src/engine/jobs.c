@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "taskqueue.h"
+#include "engine/task_queue.h"
 
 /* Find a job; locked. */
 static CpuJob *

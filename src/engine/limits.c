@@ -2,7 +2,7 @@
  * limits.c
  *		Limits that every engine checks alike: the specification of a mirror and what a query asks.
  */
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Check the ranges of a mirror's specification, and that there is a distance for its type and metric. */
 EngineStatus

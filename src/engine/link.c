@@ -1,6 +1,6 @@
 /*
  * link.c
- *		Linking: pending rows get graph rows, and their neighbours edges back. Repair (linkrepair.c) goes the same way.
+ *		Linking: pending rows get graph rows, and their neighbours edges back. Repair (link_repair.c) goes the same way.
  *
  * Rows are linked in batches. Every row of a batch searches the graph as it stood before the batch, so the outcome does not
  * depend on threads; its candidates are what the search found and the nearest of its own batch. They are pruned to the row's
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "link.h"
-#include "reach.h"
+#include "engine/link.h"
+#include "engine/connectivity.h"
 
 #define BATCH_SHARE			16		/* a small batch is at most this part of what is linked, */
 #define LARGE_SHARE			64		/* a large one this */

@@ -1,12 +1,12 @@
 /*
  * link.h
- *		Linking, between its batches (link.c) and its rows (linkrow.c). Private to the CPU engine.
+ *		Linking, between its batches (link.c) and its rows (link_row.c). Private to the CPU engine.
  */
 #ifndef GPUANN_LINK_H
 #define GPUANN_LINK_H
 
-#include "bits.h"
-#include "cpu.h"
+#include "engine/bits.h"
+#include "engine/cpu.h"
 
 #define BATCH_SMALL			512		/* a batch is larger only in a graph that is large, */
 #define BATCH_MAX			2048	/* up to this: less often all threads wait for the last one */
@@ -47,7 +47,7 @@ typedef struct RowMemory
 
 #define ROW_UNKNOWN			0xFF	/* more than ENGINE_MAX_DEGREE */
 
-/* Copies of the rows as halves, which the walks of a long link read (linkhalves.c). */
+/* Copies of the rows as halves, which the walks of a long link read (link_half.c). */
 typedef struct HalfRows
 {
 	char	   *vectors;		/* rows * stride; NULL: walks read the rows */
@@ -110,7 +110,7 @@ extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, doub
 extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims);
 
 /*
- * linkhalves.c: copy all rows as halves, if these are shorter, hold them well enough, and the budget has room; give the copies up if it turns out, between
+ * link_half.c: copy all rows as halves, if these are shorter, hold them well enough, and the budget has room; give the copies up if it turns out, between
  * batches, that most of what walks meet is nearer than they tell; free them.
  */
 extern void link_halves_begin(Linking *linking, Worker *worker, int threads);
@@ -121,18 +121,18 @@ extern void link_halves_aim(const LinkAccess *access, uint32_t slot, double equa
 extern void link_halves_distances(void *access, const uint32_t *slots, uint32_t count, double *out);
 extern void link_halves_note(const LinkAccess *access);
 
-/* linkrepair.c */
+/* link_repair.c */
 extern bool link_collect_broken(Linking *linking);
 
 /*
- * linkseeds.c: give the mirror seeds if it has none, or has grown by that part beyond those it has; between the batches of a link
+ * link_seeds.c: give the mirror seeds if it has none, or has grown by that part beyond those it has; between the batches of a link
  * only those that are tried are put in order, for walks of a link look at no lists; in order at the end, if they are not yet. Replace the seeds
  * that are dead by other slots of the graph, as far as there are any.
  */
 extern EngineStatus link_renew_seeds(Linking *linking, uint32_t share, bool at_end);
 extern EngineStatus link_replace_dead_seeds(Linking *linking);
 
-/* linkreach.c: the end of a link that is not small, or of a repair of all rows: every row can be reached. */
+/* link_connectivity.c: the end of a link that is not small, or of a repair of all rows: every row can be reached. */
 extern EngineStatus link_connect(Linking *linking, Worker *worker);
 
 /* Note that a row has changed. */

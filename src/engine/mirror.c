@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "bits.h"
-#include "mirror.h"
+#include "engine/bits.h"
+#include "engine/mirror.h"
 
 #define CHUNK_BYTES			((size_t) 4 << 20)	/* a chunk is at most this large, where 64 slots allow it */
 #define CHUNK_MIN_SHIFT		6		/* a chunk has whole words of the pending map */

@@ -12,9 +12,9 @@
 
 #include <stdatomic.h>
 
-#include "distance.h"
-#include "engine.h"
-#include "prune.h"
+#include "engine/distance.h"
+#include "engine/engine.h"
+#include "engine/prune.h"
 
 /*
  * A slot's state word: version, flags, and a count of overwrites. Reading word, vector, word again, with nothing but LINKED and

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prune.h"
-#include "select.h"
+#include "engine/prune.h"
+#include "engine/select.h"
 
 #define SCATTER_CANDIDATES	4		/* times the room: a crowd's rows are filled from so many of the nearest */
 

@@ -5,7 +5,7 @@
 #ifndef GPUANN_PRUNE_H
 #define GPUANN_PRUNE_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 typedef struct Candidate
 {

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu.h"
-#include "seeds.h"
-#include "select.h"
+#include "engine/cpu.h"
+#include "engine/seeds.h"
+#include "engine/select.h"
 
 /* GraphAccess: read a row and the slot's state. */
 static uint32_t

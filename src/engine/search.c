@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "search.h"
-#include "seeds.h"
-#include "select.h"
+#include "engine/search.h"
+#include "engine/seeds.h"
+#include "engine/select.h"
 
 #define VISITED_MIN_BITS	8
 #define VISITED_PER_EF		32		/* places of the set at first; with twice as many a scan exceeds its work_mem (sql/cursors) */

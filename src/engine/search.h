@@ -17,7 +17,7 @@
 #ifndef GPUANN_SEARCH_H
 #define GPUANN_SEARCH_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* What a caller knows of a slot when its graph row is read. */
 typedef struct SlotState

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reach.h"
-#include "seeds.h"
+#include "engine/connectivity.h"
+#include "engine/seeds.h"
 
 #define SEEDS_APART			1024	/* chosen one after another, those tried, then those that come first in lists */
 #define SEED_HOMES			4		/* lists that may take a seed: of the nearest of those tried */

@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-#include "distance.h"
+#include "engine/distance.h"
 
 #define SEEDS_ORDERED		4096u	/* at most so many are put in order, those behind them lie as they come */
 #define SEED_LISTS_TRIED	24u
@@ -43,7 +43,7 @@ typedef struct SeedMeasure
 /* What seeds are measured with: of inner products, which say nothing of who is near whom, the rows' differences. */
 extern const DistanceKernels *seeds_kernels(ElementType type, Metric metric);
 
-/* Put seeds in order; memory has room for seeds_order_bytes(). Those that all rows shall be reached from (reach.h) stay the first. */
+/* Put seeds in order; memory has room for seeds_order_bytes(). Those that all rows shall be reached from (connectivity.h) stay the first. */
 extern size_t seeds_order_bytes(void);
 extern void seeds_order(uint32_t *seeds, uint32_t count, const SeedMeasure *measure, void *memory);
 

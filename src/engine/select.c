@@ -2,7 +2,7 @@
  * select.c
  *		Heaps of answers.
  */
-#include "select.h"
+#include "engine/select.h"
 
 /* Put entry where it belongs on the way from place down; the root is the farthest. */
 void

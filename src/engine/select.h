@@ -5,7 +5,7 @@
 #ifndef GPUANN_SELECT_H
 #define GPUANN_SELECT_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Whether answer a comes before b: engine_before, without branches, which heaps could not foretell. */
 static inline bool

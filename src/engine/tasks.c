@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bits.h"
-#include "taskqueue.h"
+#include "engine/bits.h"
+#include "engine/task_queue.h"
 
 #define PART_ROWS			4096	/* an exact search is not cut into smaller parts */
 #define LONE_US				500		/* the owner of the engine searches itself as long as that takes no longer */

@@ -2,7 +2,7 @@
  * workers.c
  *		The worker threads' loop, and phases: work on many items shared by several of them.
  */
-#include "taskqueue.h"
+#include "engine/task_queue.h"
 
 #define SPINS				4000	/* looks at what others are about to change before sleeping: some 50 us */
 #define WATCH_US			100		/* about what lies between two queries of one client */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server.h"
+#include "server/server.h"
 
 /* Turn the word of an answered or refused request, and forget the request. */
 static void

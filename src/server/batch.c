@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "server.h"
+#include "server/server.h"
 
 /* What queries add to their mirror's counters. */
 typedef struct Tally

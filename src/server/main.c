@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server.h"
+#include "server/server.h"
 
 /* Read a number that is all of the text and at most `most`; false if it is not. */
 static bool

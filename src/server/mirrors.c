@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server.h"
+#include "server/server.h"
 
 /* The mirror of an entry and generation; else NULL, with *error. */
 HeldMirror *

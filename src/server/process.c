@@ -20,7 +20,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
-#include "server.h"
+#include "server/server.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #define TERMINATE_MS		900	/* leaks are looked for at the end; the launcher waits for a second */

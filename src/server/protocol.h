@@ -44,7 +44,7 @@
  *
  * Waiting. The server sleeps on `doorbell`; who posts advances it and, if `sleeping` is set, wakes it. A client sleeps on the
  * word it waits for, at most AREA_WAIT_MS at a time: a cancel, which does not end a futex wait, is heeded so soon. Before it sleeps it says
- * so in its payload (`asleep`), whosever that is by then: the server wakes nobody else, for most clients find their answers without (watch.h).
+ * so in its payload (`asleep`), whosever that is by then: the server wakes nobody else, for most clients find their answers without (spin_wait.h).
  */
 #ifndef GPUANN_PROTOCOL_H
 #define GPUANN_PROTOCOL_H
@@ -59,8 +59,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../engine/engine.h"
-#include "steps.h"
+#include "engine/engine.h"
+#include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
 #define PROTOCOL_VERSION	9

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server.h"
+#include "server/server.h"
 
 #define IDLE_MS			50
 #define FLYING_MS		5		/* in case an engine forgets to wake us */

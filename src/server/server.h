@@ -9,7 +9,7 @@
 #ifndef GPUANN_SERVER_H
 #define GPUANN_SERVER_H
 
-#include "protocol.h"
+#include "server/protocol.h"
 
 #define BATCHES_PER_MIRROR	4	/* in flight at once */
 #define BATCHES				64	/* of all mirrors */
@@ -51,7 +51,7 @@ typedef struct Ticket
 	uint32_t	generation;		/* of the request word */
 	uint32_t	entry;			/* of the mirror table */
 	uint32_t	batch;			/* flying: which of Server.batches */
-	uint64_t	bytes;			/* that the search may have to read (stall.c) */
+	uint64_t	bytes;			/* that the search may have to read (watchdog.c) */
 	int64_t		posted_us;
 	struct Ticket *next;		/* waiting: the next one of the same mirror */
 } Ticket;
@@ -138,7 +138,7 @@ typedef struct LaneWork
 	uint32_t	link_degree;
 	LinkResult	linked;
 
-	/* stall.c's: what the job has to read at most; where it was at the last look, and at how many looks in a row */
+	/* watchdog.c's: what the job has to read at most; where it was at the last look, and at how many looks in a row */
 	uint64_t	bytes;
 	uint32_t	done;			/* of the job, as the engine last said; queries answered */
 	LanePhase	seen_phase;
@@ -189,7 +189,7 @@ typedef struct Server
 
 	int			hang_ms;		/* patience with a call into the engine */
 	uint64_t	queries_done;	/* completed, since the start */
-	uint64_t	seen_done;		/* as of stall.c's last look, ... */
+	uint64_t	seen_done;		/* as of watchdog.c's last look, ... */
 	uint32_t	still_looks;	/* ... and looks in a row without one more */
 
 	int64_t		last_chores_us;
@@ -235,7 +235,7 @@ extern void server_fail(Server *server, const EngineError *error) __attribute__(
 
 extern int64_t server_now_us(void);
 
-/* ---- stall.c: an engine that takes work and gives nothing back ---- */
+/* ---- watchdog.c: an engine that takes work and gives nothing back ---- */
 
 extern void stall_look(Server *server);
 
@@ -276,7 +276,7 @@ extern bool drops_step(Server *server);
 extern void held_sweep(Server *server);
 extern void memory_publish(Server *server);
 
-/* ---- lanes.c, lane_search.c, lane_job.c, lane_link.c ---- */
+/* ---- channels.c, channel_search.c, channel_job.c, channel_link.c ---- */
 
 extern bool lanes_step(Server *server);
 extern bool lanes_brief(const Server *server);

@@ -16,7 +16,7 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-#include "server.h"
+#include "server/server.h"
 #include "engine/processors.h"
 
 #define AREA_MAX_SLOTS	(1u << 20)

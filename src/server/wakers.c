@@ -3,7 +3,7 @@
  *		Threads that wake clients for the server's one.
  *
  * To wake a client is a system call, two microseconds where the rest of a request is one. In a crowd that sleeps, answers come at that pace: so everybody
- * waits longer than looks and yields last (watch.h), and sleeps; while a crowd whose answers come soon does not sleep at all. With processors
+ * waits longer than looks and yields last (spin_wait.h), and sleeps; while a crowd whose answers come soon does not sleep at all. With processors
  * enough the calls are made beside the server's thread, once several clients had to be woken without a rest between: a few clients are
  * woken sooner by the thread that has their answers.
  *
@@ -15,8 +15,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "server.h"
-#include "watch.h"
+#include "server/server.h"
+#include "server/spin_wait.h"
 
 #define RING_WORDS		1024
 #define LOOK_US			50		/* a waker looks for more so long before it sleeps */

@@ -1,0 +1,631 @@
+/*
+ * batch.cu
+ *		Batches: which waiting queries run together, in which lane, and what is launched for them.
+ *
+ * A lane is a stream with pinned and device memory of its own, taken when the engine opens; nothing is allocated while queries run.
+ * A batch is made of waiting queries of one mirror and one kind, the oldest first, as many as fit into the lane's memory; the rest
+ * wait for the next lane. So any number of queries, results and bitmaps is taken, in more or fewer batches. Counts of
+ * the mirror are captured when a batch starts and passed to its kernels by value.
+ *
+ * A batch of graph searches is one kernel, which reads its queries from pinned memory (many: from a copy on the device) and writes its
+ * answers and then its lane's flag there: one call to the driver (two). Other batches raise the flag with a kernel of their own.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exact/exact.h"
+#include "cuda/engine/internal.h"
+#include "cuda/graph/graph_search.h"
+#include "cuda/graph/graph_search_codes.h"
+#include "cuda/graph/graph_search_wide.h"
+
+#define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a walk reads at most */
+#define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
+#define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
+#define BLOCKS_PER_SM 8u
+#define ZERO_COPY_MOST (256u << 10) /* bytes of input that a graph search reads from pinned memory itself */
+
+static uint32_t
+task_ef(const CudaTask *task)
+{
+	uint32_t rows = task_rows(task);
+
+	return at_most(task->ef, rows > 0 ? rows : 1);
+}
+
+static bool
+task_apart(const CudaTask *task)
+{
+	return task->admitted != NULL || task->has_beyond;
+}
+
+static uint32_t
+task_trace_room(const CudaTask *task)
+{
+	return at_most(task->trace_room, task_rows(task));
+}
+
+BatchKind
+graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef, bool apart)
+{
+	KindCache now = {mirror->id, mirror->codes_good, k, ef, apart, BATCH_GRAPH};
+	KindCache *last = &engine->kinds;
+
+	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k || last->ef != now.ef || last->apart != now.apart)
+	{
+		MirrorView view = mirror_view(mirror);
+
+		if (!now.apart && walk_takes(&view, now.k, now.ef))
+			now.kind = BATCH_WALK;
+		else if (wide_takes(&view))
+			now.kind = BATCH_WIDE;
+		*last = now;
+	}
+	return last->kind;
+}
+
+static BatchKind
+task_kind(CudaEngine *engine, const CudaTask *task)
+{
+	if (task->method == METHOD_GRAPH)
+		return task->reference ? BATCH_REFERENCE : graph_kind(engine, task->mirror, task_k(task), task_ef(task), task_apart(task));
+	if (task_k(task) <= EXACT_SMALL_K && !task->in_passes)
+		return stream_takes(task) ? BATCH_STREAM : BATCH_EXACT;
+	return stream_takes(task) ? BATCH_STREAM_SORT : BATCH_EXACT_SORT;
+}
+
+/* Bytes of a task's bitmap that matter. */
+static size_t
+task_bitmap_bytes(const CudaTask *task)
+{
+	uint32_t slots = at_most(task->admitted_slots, task_rows(task));
+
+	return task->admitted == NULL ? 0 : ((size_t) slots + 63) / 64 * sizeof(uint64_t);
+}
+
+/* Whether a task is a search that takes several passes, or streams rows: changes in place wait for it, once it has begun. */
+static bool
+takes_long(const CudaTask *task)
+{
+	return task->method == METHOD_EXACT && !task->in_passes && (task_k(task) > EXACT_CHUNK || stream_takes(task));
+}
+
+/* Whether a mirror waits to change rows in place: a search in passes would make it wait long. */
+static bool
+change_waits(const CudaMirror *mirror)
+{
+	const CudaJob *job = mirror->first_job;
+
+	return job != NULL && job->stage == STAGE_ROWS && (job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD);
+}
+
+/* The fill with one more task. */
+static BatchFill
+fill_with(BatchFill fill, const CudaTask *task, BatchKind kind)
+{
+	uint32_t table;
+
+	fill.vectors += task->mirror->stride;
+	fill.bitmaps += task_bitmap_bytes(task);
+	fill.results += at_most(task_k(task), EXACT_CHUNK);
+	fill.traces += task_trace_room(task);
+	fill.max_k = task_k(task) > fill.max_k ? task_k(task) : fill.max_k;
+	fill.max_ef = task_ef(task) > fill.max_ef ? task_ef(task) : fill.max_ef;
+	fill.apart = fill.apart || task_apart(task);
+	if (kind != BATCH_GRAPH && kind != BATCH_REFERENCE)
+		return fill;
+	table = graph_table_places(task_ef(task), task->mirror->spec.degree, task_apart(task));
+	fill.max_table = table > fill.max_table ? table : fill.max_table;
+	return fill;
+}
+
+/* Whether the lists and sets of n graph searches have room. */
+static bool
+graph_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n, bool reference)
+{
+	MirrorView view = mirror_view(mirror);
+	size_t state = graph_state_bytes(fill->max_ef, fill->max_table, fill->apart);
+
+	return graph_state_shared(&view, state, reference) ||
+		   n * round_up(state, 16) <= STATE_ROOM - LISTS_ROOM;
+}
+
+/* Whether the same is so for n walks of long lists. */
+static bool
+wide_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n)
+{
+	MirrorView view = mirror_view(mirror);
+
+	return n * wide_state_bytes(&view, fill->max_k, fill->max_ef, fill->apart) <= STATE_ROOM - LISTS_ROOM;
+}
+
+/* Whether a task can join a lane's batch, whose fill then is *next. */
+static bool
+task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFill *next)
+{
+	uint32_t n = lane->ntasks + 1;
+
+	*next = fill_with(*fill, task, lane->kind);
+	if (n == 1)
+		return true;
+	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM || next->bitmaps > lane->bitmap_memory.mapped ||
+		next->results > RESULT_ROOM || next->traces > TRACE_ROOM || lane->kind == BATCH_EXACT_SORT ||
+		lane->kind == BATCH_STREAM_SORT)
+		return false;
+	if (lane->kind == BATCH_WALK)
+	{
+		MirrorView view;
+
+		if (next->max_k == fill->max_k && next->max_ef == fill->max_ef)
+			return true;
+		view = mirror_view(lane->mirror);
+		return walk_takes(&view, next->max_k, next->max_ef);
+	}
+	if (lane->kind == BATCH_WIDE)
+		return wide_fits(lane->mirror, next, n);
+	if (lane->kind == BATCH_STREAM)
+		return n <= stream_queries(next->max_k);
+	if (lane->kind == BATCH_EXACT)
+		return n <= exact_scan_queries(STATE_ROOM, next->max_k);
+	return graph_fits(lane->mirror, next, n, lane->kind == BATCH_REFERENCE);
+}
+
+/* Fill a lane with the oldest waiting task and those that can run with it. False: nothing can start. */
+static bool
+gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
+{
+	CudaTask **place = &engine->first_waiting;
+	CudaTask *last = NULL;
+
+	memset(fill, 0, sizeof(*fill));
+	lane->ntasks = 0;
+	while (*place != NULL)
+	{
+		CudaTask *task = *place;
+		bool held = stream_waits(engine, task) || (takes_long(task) && change_waits(task->mirror));
+		BatchFill next;
+
+		if (lane->ntasks == 0 && !held)
+		{
+			lane->mirror = task->mirror;
+			lane->kind = task_kind(engine, task);
+		}
+		if (!held && lane->mirror == task->mirror && lane->kind == task_kind(engine, task) &&
+			task_fits(lane, fill, task, &next))
+		{
+			lane->tasks[lane->ntasks++] = task;
+			*fill = next;
+			*place = task->next;
+			task->next = NULL;
+			continue;
+		}
+		if (lane->ntasks == BATCH_QUERIES)
+			break;
+		last = task;
+		place = &task->next;
+	}
+	/* the last one that waits may have been taken */
+	while (*place != NULL)
+	{
+		last = *place;
+		place = &last->next;
+	}
+	engine->last_waiting = last;
+	return lane->ntasks > 0;
+}
+
+/* Describe a task for the device and stage what it brings. */
+static void
+stage_task(Lane *lane, uint32_t i, BatchFill *used)
+{
+	CudaTask *task = lane->tasks[i];
+	DeviceQuery *query = &lane->queries[i];
+	const CudaMirror *mirror = task->mirror;
+
+	memset(query, 0, sizeof(*query));
+	query->vector = used->vectors;
+	memcpy(lane->vectors + used->vectors, task->borrowed != NULL ? task->borrowed : task->vector, mirror->vector_bytes);
+	task->borrowed = NULL;
+	query->has_beyond = task->has_beyond;
+	query->beyond_key = key_of(task->beyond_distance);
+	query->beyond_slot = task->beyond_slot;
+	query->has_admitted = task->admitted != NULL;
+	query->admitted = used->bitmaps / sizeof(uint32_t);
+	query->admitted_slots = at_most(task->admitted_slots, task_rows(task));
+	query->admit_others = task->admit_others;
+	query->k = at_most(task_k(task), EXACT_CHUNK);
+	query->ef = task_ef(task);
+	query->seeds = task->seeds;
+	query->max_iterations = task->max_iterations;
+	query->results = (uint32_t) used->results;
+	query->trace = (uint32_t) used->traces;
+	query->trace_room = task_trace_room(task);
+	if (lane->kind == BATCH_GRAPH || lane->kind == BATCH_REFERENCE)
+		query->table = graph_table_places(query->ef, mirror->spec.degree, task_apart(task));
+	used->vectors += mirror->stride;
+	used->bitmaps += task_bitmap_bytes(task);
+	used->results += query->k;
+	used->traces += query->trace_room;
+}
+
+static bool
+copy_in(CudaEngine *engine, Lane *lane, const void *to, const void *from, size_t bytes)
+{
+	return bytes == 0 ||
+		   GPU(&engine->failure, cudaMemcpyAsync((void *) to, from, bytes, cudaMemcpyHostToDevice, lane->stream));
+}
+
+/*
+ * Copy the bitmaps in: through pinned memory if they fit, else straight from where they are, which makes the driver stage them and
+ * this thread wait for it (about 0.1 s per GB).
+ */
+static bool
+send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
+{
+	bool staged = total <= BITMAP_STAGED;
+	size_t at = 0;
+
+	for (uint32_t i = 0; i < lane->ntasks; i++)
+	{
+		const CudaTask *task = lane->tasks[i];
+		size_t bytes = task_bitmap_bytes(task);
+
+		if (staged && bytes > 0)
+			memcpy(lane->bitmaps + at, task->admitted, bytes);
+		else if (!copy_in(engine, lane, (const unsigned char *) lane->view.bitmaps + at, task->admitted, bytes))
+			return false;
+		at += bytes;
+	}
+	return !staged || copy_in(engine, lane, lane->view.bitmaps, lane->bitmaps, total);
+}
+
+static inline bool
+is_graph(BatchKind kind)
+{
+	return kind == BATCH_WALK || kind == BATCH_WIDE || kind == BATCH_GRAPH || kind == BATCH_REFERENCE;
+}
+
+/* An exact launch for a lane's batch. */
+static ExactLaunch
+exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
+{
+	ExactLaunch launch;
+
+	memset(&launch, 0, sizeof(launch));
+	launch.mirror = mirror_view(lane->mirror);
+	launch.mirror.rows = lane->nasked > 0 ? lane->rows : task_rows(lane->tasks[0]);
+	launch.batch = lane->view;
+	launch.type = lane->mirror->spec.type;
+	launch.queries = lane->ntasks;
+	launch.max_k = max_k;
+	launch.blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_PER_SM;
+	launch.state_bytes = STATE_ROOM;
+	launch.processors = (uint32_t) engine->device.multiProcessorCount;
+	launch.table = lane->table;
+	for (uint32_t i = 0; i < lane->ntasks && lane->nasked == 0; i++)
+		launch.filtered = launch.filtered || lane->tasks[i]->admitted != NULL;
+	launch.in_place = lane->mirror->rows > mirror_near_rows(lane->mirror);
+	launch.stream = lane->stream;
+	return launch;
+}
+
+/* Whether graph searches read so many bytes of input in pinned memory themselves. */
+static bool
+reads_in_place(const Lane *lane, size_t bytes)
+{
+	return bytes <= ZERO_COPY_MOST && lane->mirror->nlisted <= PENDING_ALONE;
+}
+
+/* Stage a batch and copy it in, or leave it to be read where it is. */
+static bool
+send_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill, uint64_t now)
+{
+	size_t queries = round_up(lane->ntasks * sizeof(DeviceQuery), 256);
+	BatchFill used;
+
+	memset(&used, 0, sizeof(used));
+	lane->vectors = lane->input + queries;
+	lane->view.vectors = (const unsigned char *) lane->view.queries + queries;
+	for (uint32_t i = 0; i < lane->ntasks; i++)
+	{
+		CudaTask *task = lane->tasks[i];
+
+		if (task->started_us == 0)
+		{
+			task->started_us = now;
+			task->rows = task->mirror->rows;
+			task->position = task->mirror->position;
+			task->counters.queue_us = (uint32_t) (now - task->submitted_us);
+		}
+		stage_task(lane, i, &used);
+	}
+	lane->nresults = (uint32_t) used.results;
+	lane->read_in_place = is_graph(lane->kind) && reads_in_place(lane, queries + used.vectors);
+	lane->at_once = false;
+	if (lane->kind == BATCH_EXACT)
+	{
+		ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
+
+		lane->at_once = exact_at_once(&launch);
+		lane->read_in_place = lane->at_once && flow_carries(used.vectors);
+	}
+	if (lane->read_in_place)
+		return used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps);
+	return copy_in(engine, lane, lane->view.queries, lane->input, queries + used.vectors) &&
+		   (used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps));
+}
+
+/* Empty the counters that exact kernels add to. */
+static cudaError_t
+clear_heads(const Lane *lane)
+{
+	return cudaMemsetAsync(lane->view.heads, 0, lane->ntasks * sizeof(DeviceHead), lane->stream);
+}
+
+/* A search that is one launch: it writes to pinned memory, as walks do. */
+static cudaError_t
+launch_at_once(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
+{
+	ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
+	FlowInput input = {lane->queries, lane->vectors, lane->read_in_place ? fill->vectors : 0};
+
+	launch.batch.heads = lane->heads;
+	launch.batch.results = lane->results;
+	launch.batch.generation = lane->generation;
+	return flow_launch(&launch, &input);
+}
+
+static cudaError_t
+launch_exact(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+{
+	ExactLaunch launch = exact_launch(engine, lane, at_most(fill->max_k, EXACT_CHUNK));
+	cudaError_t error;
+
+	if (lane->at_once)
+		return launch_at_once(engine, lane, fill);
+	error = clear_heads(lane);
+	if (error != cudaSuccess)
+		return error;
+	if (is_stream(lane->kind))
+		return stream_begin(engine, lane, &launch) ? cudaSuccess : cudaErrorUnknown;
+	if (lane->kind == BATCH_EXACT_SORT)
+		return exact_sort_launch(&launch);
+	return exact_search_launch(&launch);
+}
+
+/* Scan many pending rows with kernels of their own, spread over the device, into lists that the search merges. */
+static cudaError_t
+launch_pending(const CudaEngine *engine, const Lane *lane, const BatchFill *fill, PendingLists *pending)
+{
+	ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
+	ExactLists lists;
+	cudaError_t error = clear_heads(lane);
+
+	launch.pending_only = true;
+	launch.state_bytes = LISTS_ROOM;
+	if (error == cudaSuccess)
+		error = exact_scan_launch(&launch, &lists);
+	pending->heads = lane->view.heads;
+	pending->keys = lists.keys;
+	pending->slots = lists.slots;
+	pending->lists = lists.lists;
+	pending->length = lists.length;
+	return error;
+}
+
+static cudaError_t
+launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
+{
+	GraphLaunch launch;
+	cudaError_t error = cudaSuccess;
+
+	memset(&launch, 0, sizeof(launch));
+	launch.mirror = mirror_view(lane->mirror);
+	launch.batch = lane->view;
+	launch.batch.heads = lane->heads;
+	launch.batch.results = lane->results;
+	launch.batch.traces = lane->traces;
+	if (lane->read_in_place)
+	{
+		launch.batch.queries = lane->queries;
+		launch.batch.vectors = lane->vectors;
+	}
+	launch.batch.generation = lane->generation;
+	launch.batch.state += LISTS_ROOM;
+	launch.batch.state_stride = lane->kind == BATCH_WIDE ? wide_state_bytes(&launch.mirror, fill->max_k, fill->max_ef, fill->apart)
+														  : round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
+	launch.type = lane->mirror->spec.type;
+	launch.queries = lane->ntasks;
+	launch.max_k = fill->max_k;
+	launch.max_ef = fill->max_ef;
+	launch.max_table = fill->max_table;
+	launch.any_admitted = fill->apart;
+	launch.reference = lane->kind == BATCH_REFERENCE;
+	launch.stream = lane->stream;
+	if (launch.mirror.npending > PENDING_ALONE && fill->max_k <= EXACT_SMALL_K &&
+		lane->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k))
+		error = launch_pending(engine, lane, fill, &launch.pending);
+	if (error != cudaSuccess)
+		return error;
+	if (lane->kind == BATCH_WIDE)
+		return wide_launch(&launch);
+	return lane->kind == BATCH_WALK ? walk_launch(&launch, lane->beside) : graph_search_launch(&launch);
+}
+
+static bool
+copy_out(CudaEngine *engine, Lane *lane, void *to, const void *from, size_t bytes)
+{
+	return bytes == 0 || GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, lane->stream));
+}
+
+/* Raise the flag of a batch whose kernels do not. One warp. */
+__global__ void
+raise_flag_kernel(volatile uint32_t *flag, uint32_t generation)
+{
+	if (threadIdx.x == 0)
+		*flag = generation;
+}
+
+/* Let a lane's stream wait for the last change in place of its mirror, if that is not over. */
+static bool
+wait_for_change(CudaEngine *engine, const Lane *lane)
+{
+	CudaMirror *mirror = lane->mirror;
+	cudaError_t state;
+
+	if (!mirror->has_changed)
+		return true;
+	state = cudaEventQuery(mirror->changed);
+	if (state == cudaErrorNotReady)
+		return GPU(&engine->failure, cudaStreamWaitEvent(lane->stream, mirror->changed, 0));
+	mirror->has_changed = false;
+	return gpu_check(&engine->failure, state, "a change of a mirror");
+}
+
+/* Let a lane raise its flag, for a number that it has not had. */
+static bool
+raise_flag(CudaEngine *engine, Lane *lane)
+{
+	LAUNCH(raise_flag_kernel, 1, WARP, 0, lane->stream, (volatile uint32_t *) lane->flag, lane->generation);
+	return GPU(&engine->failure, cudaGetLastError());
+}
+
+/* The generation of the next batch, or of a part of one. */
+static void
+next_generation(Lane *lane)
+{
+	lane->generation = lane->generation == 0x7FFFFFFFu ? 1 : lane->generation + 1;
+}
+
+/* Behind what a lane has to do: answers come to the host, and the flag is raised. */
+static bool
+finish_exact(CudaEngine *engine, Lane *lane)
+{
+	return copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) &&
+		   copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult)) &&
+		   raise_flag(engine, lane);
+}
+
+/* A part of a batch in tiles is on its way: launch the next behind the flag that will tell of this one, or the end. */
+static bool
+launch_part(CudaEngine *engine, Lane *lane)
+{
+	if (!stream_more(engine))
+		return finish_exact(engine, lane);
+	return raise_flag(engine, lane) && stream_continue(engine, lane);
+}
+
+bool
+batch_goes_on(CudaEngine *engine, Lane *lane)
+{
+	if (!is_stream(lane->kind) || lane->last_part)
+		return false;
+	lane->last_part = !stream_more(engine);
+	lane->launched_us = lane->asked_us = clock_us();
+	next_generation(lane);
+	if (launch_part(engine, lane))
+		__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
+	return true;
+}
+
+void
+batch_begin(Lane *lane)
+{
+	lane->started_us = lane->launched_us = lane->asked_us = clock_us();
+	lane->busy = true;
+	next_generation(lane);
+}
+
+/* How long a batch may take, part by part if it has several. */
+static uint64_t
+patience_us(const Lane *lane, const BatchFill *fill)
+{
+	const CudaMirror *mirror = lane->mirror;
+	uint64_t rows = mirror->rows;
+	uint64_t walked = WALK_SLACK * (uint64_t) fill->max_ef * mirror->spec.degree + mirror->nlisted;
+
+	return LANE_PATIENCE_US + (is_graph(lane->kind) && walked < rows ? walked : rows) * mirror->stride * lane->ntasks / LANE_PACE;
+}
+
+/* Launch a batch that is staged. */
+static bool
+launch_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+{
+	bool graph = is_graph(lane->kind);
+
+	lane->patience_us = patience_us(lane, fill);
+	if (!wait_for_change(engine, lane) ||
+		!gpu_check(&engine->failure, graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill), "the launch of a batch"))
+		return false;
+	if (is_stream(lane->kind))
+	{
+		lane->last_part = !stream_more(engine);
+		if (!launch_part(engine, lane))
+			return false;
+	}
+	else if (!graph && !lane->at_once && !finish_exact(engine, lane))
+		return false;
+	__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
+	engine_set_in_flight(engine);
+	return true;
+}
+
+bool
+batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes)
+{
+	lane->read_in_place = reads_in_place(lane, bytes);
+	return (lane->read_in_place || copy_in(engine, lane, lane->view.queries, lane->input, bytes)) && launch_batch(engine, lane, fill);
+}
+
+/* Start a lane's batch. False: the engine failed. */
+static bool
+start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+{
+	CudaTask *first = lane->tasks[0];
+
+	batch_begin(lane);
+	lane->beside = engine->nqueries;
+	if (!send_batch(engine, lane, fill, lane->started_us))
+		return false;
+	if ((lane->kind == BATCH_EXACT_SORT || lane->kind == BATCH_STREAM_SORT) && !first->in_passes && task_k(first) > EXACT_CHUNK)
+	{
+		first->in_passes = true;
+		lane->mirror->passes++;
+	}
+	return launch_batch(engine, lane, fill);
+}
+
+/* Refuse a task whose trace no lane has room for. */
+static bool
+refuse_trace(CudaEngine *engine)
+{
+	CudaTask *task = engine->first_waiting;
+
+	if (task == NULL || task_trace_room(task) <= TRACE_ROOM)
+		return false;
+	engine->first_waiting = task->next;
+	task->status = ENGINE_UNSUPPORTED;
+	engine_error(&task->error, ENGINE_UNSUPPORTED, "a trace of %u slots is longer than %u", task_trace_room(task),
+				 TRACE_ROOM);
+	task_ended(engine, task);
+	engine_wake(engine);
+	return true;
+}
+
+/* Start batches while there are free lanes and waiting queries. */
+void
+batches_start(CudaEngine *engine)
+{
+	for (uint32_t i = 0; i < LANES; i++)
+	{
+		Lane *lane = &engine->lanes[i];
+		BatchFill fill;
+
+		while (refuse_trace(engine))
+			;
+		if (lane->busy)
+			continue;
+		if (engine->first_waiting == NULL || !gather(engine, lane, &fill) || !start_batch(engine, lane, &fill))
+			return;
+	}
+}

@@ -1,0 +1,173 @@
+/*
+ * batch_end.cu
+ *		The end of batches: their lanes' flags are seen, and answers taken out, for poll to hand back.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/engine/internal.h"
+
+#define LOOKAHEAD 4u	/* tasks */
+#define ASK_US 2000u	/* how often CUDA is asked whether a lane still works */
+
+/* Put a task before all that wait. */
+static void
+wait_again(CudaEngine *engine, CudaTask *task)
+{
+	task->next = engine->first_waiting;
+	if (engine->first_waiting == NULL)
+		engine->last_waiting = task;
+	engine->first_waiting = task;
+}
+
+/* Put results and trace of a batch where poll will look for them. False: there is no memory. */
+static bool
+keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace, uint32_t traced)
+{
+	SearchResult *kept;
+
+	if (task->kept == NULL)
+		task->kept_from = task->found;
+	kept = (SearchResult *) realloc(task->kept, (task->found - task->kept_from + count + 1) * sizeof(SearchResult));
+	if (kept == NULL)
+		return false;
+	memcpy(kept + (task->found - task->kept_from), results, count * sizeof(SearchResult));
+	task->kept = kept;
+	if (traced == 0)
+		return true;
+	task->kept_trace = (uint32_t *) malloc(traced * sizeof(uint32_t));
+	if (task->kept_trace != NULL)
+		memcpy(task->kept_trace, trace, traced * sizeof(uint32_t));
+	return task->kept_trace != NULL;
+}
+
+/* The next pass of an exact search begins behind the last result. */
+static void
+wait_for_pass(CudaEngine *engine, CudaTask *task, const SearchResult *last)
+{
+	task->has_beyond = true;
+	task->beyond_distance = last->distance;
+	task->beyond_slot = last->slot;
+	wait_again(engine, task);
+}
+
+/*
+ * Whether a filter left a graph search with too few answers, or with such as lie farther out than the graph was searched. One that was told
+ * when to stop has what it asked for.
+ */
+static bool
+filter_left_few(const CudaTask *task, const DeviceHead *head)
+{
+	uint32_t k = at_most(task_k(task), task->passing);
+
+	return task->method == METHOD_GRAPH && !task->reference && task->max_iterations == 0 && task->admitted != NULL && !task->admit_others &&
+		   (head->count < k || (uint64_t) head->reached * FILTER_TRUST < k);
+}
+
+/* Take a task's answer out of its lane. */
+static void
+end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
+{
+	CudaTask *task = lane->tasks[i];
+	const DeviceHead *head = &lane->heads[i];
+	const DeviceQuery *query = &lane->queries[i];
+	const SearchResult *results = lane->results + query->results;
+	const uint32_t *trace = lane->traces + query->trace;
+	uint32_t count = at_most(head->count, query->k);
+	uint32_t traced = at_most(head->traced, query->trace_room);
+	bool more = task->in_passes && count == query->k && task_k(task) > count;
+
+	if (filter_left_few(task, head) && task_searches_all(task, lane->vectors + query->vector))
+	{
+		task->counters.expanded += head->expanded;
+		task->counters.distances += head->distances;
+		task->counters.iterations += head->iterations;
+		wait_again(engine, task);
+		return;
+	}
+	if (polled && task->kept == NULL)
+	{
+		memcpy(task->query->results + task->found, results, count * sizeof(SearchResult));
+		if (traced > 0)
+			memcpy(task->query->trace, trace, traced * sizeof(uint32_t));
+	}
+	else if (!keep(task, results, count, trace, traced))
+	{
+		task->status = ENGINE_NO_MEMORY;
+		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for %u results", count);
+		more = false;
+	}
+	task->found += count;
+	task->traced = head->traced;
+	task->counters.expanded += head->expanded;
+	task->counters.distances += head->distances;
+	task->counters.iterations += head->iterations;
+	task->counters.pending += head->pending;
+	task->counters.engine_us += (uint32_t) (lane->ended_us - lane->started_us);
+	if (more)
+		wait_for_pass(engine, task, &results[count - 1]);
+	else
+		task_ended(engine, task);
+}
+
+/* Whether a lane's batch is over. Asks the driver now and then, because a device that failed raises no flag. */
+static bool
+lane_is_over(CudaEngine *engine, Lane *lane)
+{
+	uint64_t now;
+	cudaError_t state;
+
+	if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) == lane->generation)
+		return true;
+	now = clock_us();
+	if (now - lane->asked_us < ASK_US)
+		return false;
+	lane->asked_us = now;
+	state = cudaStreamQuery(lane->stream);
+	if (state == cudaErrorNotReady)
+	{
+		if (now - lane->launched_us > lane->patience_us)
+			gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
+		return false;
+	}
+	if (!gpu_check(&engine->failure, state, "a batch"))
+		return false;
+	if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) == lane->generation)
+		return true;
+	gpu_check(&engine->failure, cudaErrorUnknown, "a batch that ended without its flag");
+	return false;
+}
+
+/* Take back the lanes whose batches are over, and hand their tasks to poll. */
+void
+batches_end(CudaEngine *engine, bool polled)
+{
+	for (uint32_t i = 0; i < LANES; i++)
+	{
+		Lane *lane = &engine->lanes[i];
+		uint32_t tiles;
+
+		if (!lane->busy || lane->ended || engine->failure.failed || !lane_is_over(engine, lane))
+			continue;
+		__atomic_store_n(&lane->watched, 0u, __ATOMIC_RELEASE);
+		if (batch_goes_on(engine, lane))
+			continue;
+		lane->ended_us = clock_us();
+		if (lane->nasked > 0)
+		{
+			direct_end(engine, lane);
+			continue;
+		}
+		lane->busy = false;
+		tiles = is_stream(lane->kind) ? stream_end(engine, lane) : 0;
+		for (uint32_t j = 0; j < lane->ntasks; j++)
+		{
+			if (j + 2 * LOOKAHEAD < lane->ntasks)
+				task_prefetch(lane->tasks[j + 2 * LOOKAHEAD]);
+			if (j + LOOKAHEAD < lane->ntasks)
+				lane_prefetch(lane, j + LOOKAHEAD);
+			lane->tasks[j]->counters.iterations += tiles;
+			end_task(engine, lane, j, polled);
+		}
+	}
+}

@@ -1,0 +1,184 @@
+/*
+ * host_pool.cu
+ *		Threads that help the owner with much of a kind.
+ *
+ * One number says which work is going on and which of its chunks is next, so a helper takes a chunk only of the work whose function it has
+ * read: where the owner has begun another meanwhile, the exchange fails. All chunks taken are done before the owner goes on.
+ *
+ * That number is closed before the work is written, and opened behind it. The stores of the work are relaxed, and a processor that reorders
+ * (ARM) may let a helper see them before the closing, for an ordered store holds back what is before it, not what is behind. The helper would then
+ * read the new work, find the old number unchanged, and take a chunk that nobody has opened. So the owner has a release fence behind the closing,
+ * and a helper an acquire fence between reading the work and the exchange: if it has read anything of the new work, the first is before the second,
+ * and the exchange meets the closing, or what came after it, and fails. On x86 both are nothing but the order that the compiler keeps.
+ */
+#include <sched.h>
+#include <time.h>
+
+#include "cuda/engine/host_pool.h"
+#include "cuda/graph/graph_search_codes.h"
+
+#define PROCESSORS_EACH 2u /* of those that this process may use, for each helper */
+#define HELPERS 7u
+#define LINGER_NS (500u * 1000) /* a helper looks so long for more before it sleeps */
+#define LOOKS 64u				/* between two looks at the clock */
+#define CLOSED 0xFFFFFFFFu		/* as the next chunk: the work is being written */
+#define PATIENCE 4096u			/* looks of the owner before it lets others have its processor */
+
+static uint64_t
+clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec;
+}
+
+/* Whether there is a chunk to take. */
+static bool
+has_chunk(const Crew *crew)
+{
+	return (uint32_t) __atomic_load_n(&crew->ticket, __ATOMIC_SEQ_CST) < __atomic_load_n(&crew->chunks, __ATOMIC_RELAXED);
+}
+
+bool
+crew_step(Crew *crew)
+{
+	uint64_t ticket = __atomic_load_n(&crew->ticket, __ATOMIC_ACQUIRE);
+
+	for (;;)
+	{
+		CrewWork work = __atomic_load_n(&crew->work, __ATOMIC_RELAXED);
+		void *arg = __atomic_load_n(&crew->arg, __ATOMIC_RELAXED);
+
+		if ((uint32_t) ticket >= __atomic_load_n(&crew->chunks, __ATOMIC_RELAXED))
+			return false;
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);	/* what was read of the work before the exchange: see above */
+		if (!__atomic_compare_exchange_n(&crew->ticket, &ticket, ticket + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			continue;
+		work(arg, (uint32_t) ticket);
+		__atomic_fetch_add(&crew->done, 1u, __ATOMIC_RELEASE);
+		return true;
+	}
+}
+
+/* Sleep until there is work, unless there is. */
+static void
+sleep_until_called(Crew *crew)
+{
+	pthread_mutex_lock(&crew->lock);
+	__atomic_fetch_add(&crew->asleep, 1u, __ATOMIC_SEQ_CST);
+	while (!has_chunk(crew) && !__atomic_load_n(&crew->stopping, __ATOMIC_ACQUIRE))
+		pthread_cond_wait(&crew->called, &crew->lock);
+	__atomic_fetch_sub(&crew->asleep, 1u, __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&crew->lock);
+}
+
+static void *
+help(void *argument)
+{
+	Crew *crew = (Crew *) argument;
+	uint64_t last = clock_ns();
+	uint32_t looks = 0;
+
+	while (!__atomic_load_n(&crew->stopping, __ATOMIC_ACQUIRE))
+	{
+		if (crew_step(crew))
+		{
+			looks = 0;
+			last = 0;
+			continue;
+		}
+		crew_pause();
+		if (++looks % LOOKS != 0)
+			continue;
+		if (last == 0)
+			last = clock_ns();
+		else if (clock_ns() - last > LINGER_NS)
+		{
+			sleep_until_called(crew);
+			last = 0;
+		}
+	}
+	return NULL;
+}
+
+/* Call those who sleep. */
+static void
+call(Crew *crew)
+{
+	if (__atomic_load_n(&crew->asleep, __ATOMIC_SEQ_CST) == 0)
+		return;
+	pthread_mutex_lock(&crew->lock);
+	pthread_cond_broadcast(&crew->called);
+	pthread_mutex_unlock(&crew->lock);
+}
+
+void
+crew_begin(Crew *crew, CrewWork work, void *arg, uint32_t chunks)
+{
+	uint64_t number = (__atomic_load_n(&crew->ticket, __ATOMIC_RELAXED) >> 32) + 1;
+
+	__atomic_store_n(&crew->ticket, number << 32 | CLOSED, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_RELEASE); /* closed before anything of the work is written: see above */
+	__atomic_store_n(&crew->work, work, __ATOMIC_RELAXED);
+	__atomic_store_n(&crew->arg, arg, __ATOMIC_RELAXED);
+	__atomic_store_n(&crew->chunks, chunks, __ATOMIC_RELAXED);
+	__atomic_store_n(&crew->done, 0u, __ATOMIC_RELAXED);
+	__atomic_store_n(&crew->ticket, (number + 1) << 32, __ATOMIC_SEQ_CST);
+	call(crew);
+}
+
+void
+crew_end(Crew *crew)
+{
+	uint32_t looks = 0;
+
+	while (crew_step(crew))
+		;
+	while (__atomic_load_n(&crew->done, __ATOMIC_ACQUIRE) < crew->chunks)
+	{
+		crew_pause();
+		if (++looks % PATIENCE == 0)
+			sched_yield();
+	}
+}
+
+/* How many helpers there are to be. */
+static uint32_t
+helpers(void)
+{
+	uint32_t count = 2;
+#ifndef EMULATED
+	cpu_set_t set;
+
+	count = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t) CPU_COUNT(&set) / PROCESSORS_EACH : 0;
+	count = TUNED("HELPERS", count < HELPERS ? count : HELPERS);
+#endif
+	return count < CREW_MOST ? count : CREW_MOST;
+}
+
+void
+crew_open(Crew *crew)
+{
+	pthread_mutex_init(&crew->lock, NULL);
+	pthread_cond_init(&crew->called, NULL);
+	crew->opened = true;
+	while (crew->nthreads < helpers() && pthread_create(&crew->threads[crew->nthreads], NULL, help, crew) == 0)
+		crew->nthreads++;
+}
+
+void
+crew_close(Crew *crew)
+{
+	if (!crew->opened)
+		return;
+	pthread_mutex_lock(&crew->lock);
+	__atomic_store_n(&crew->stopping, true, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&crew->called);
+	pthread_mutex_unlock(&crew->lock);
+	for (uint32_t i = 0; i < crew->nthreads; i++)
+		pthread_join(crew->threads[i], NULL);
+	pthread_cond_destroy(&crew->called);
+	pthread_mutex_destroy(&crew->lock);
+	crew->opened = false;
+}

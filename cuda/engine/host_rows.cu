@@ -1,0 +1,195 @@
+/*
+ * host_rows.cu
+ *		Exact searches of mirrors whose rows go on in host memory: tiles of rows on their way through two buffers of the device.
+ *
+ * A batch takes a lane, and the buffers for itself. One stream copies a tile into one buffer while the lane's stream searches the other; each
+ * waits for the other's events. Rows that are on the device are searched where they are, meanwhile the first two tiles are copied. The bound
+ * is the link: bytes in host memory / bandwidth of a pinned copy, once for all queries of a batch.
+ *
+ * Work is launched in parts, PART tiles at a time, for a table takes seconds and the owner has others to serve. A part is launched while the one
+ * before it runs: its first act is to raise the lane's flag, which says that the one before is over.
+ *
+ * Rows in host memory are pinned and mapped: all that reads few rows (ranking at the end of a walk over codes, rows that pass a filter) reads
+ * them from there, and what changes rows writes them there, in the same order of streams as on the device. A batch sees its rows
+ * unchanged from its first tile to its last: overwrites and deaths of that mirror wait meanwhile, as for searches in several passes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/engine/internal.h"
+
+#define TILE_BYTES ((size_t) 64 << 20) /* at 50 GB/s 1.3 ms: some twenty times what launching and merging take */
+#define TILE_SHARE 256u /* of the limit, at most, is a buffer: a power of two */
+#define PART 8u
+#define PASSING_SHARE 16u /* a filter that lets one row in so many pass is not worth bringing them all */
+
+EngineStatus
+stream_open(CudaEngine *engine, EngineError *error)
+{
+	RowStream *stream = &engine->stream;
+	const char *forced = getenv("GPUANN_STREAM_TILE");
+	size_t bytes = TILE_BYTES;
+	EngineStatus status;
+
+	if (stream->tile_bytes > 0)
+		return ENGINE_OK;
+	while (bytes > engine->arena.limit / TILE_SHARE)
+		bytes /= 2;
+	if (stream->memory.base == 0)
+	{
+		status = range_reserve(&engine->arena, &stream->memory, PART_STATE, 2 * bytes, error);
+		if (status != ENGINE_OK)
+			return status;
+	}
+	status = range_grow(&engine->arena, &stream->memory, 2 * bytes, error);
+	if (status != ENGINE_OK)
+		return status;
+	if (!GPU(&engine->failure, cudaStreamCreateWithFlags(&stream->copies, cudaStreamNonBlocking)))
+		return gpu_failed(&engine->failure, error);
+	for (int i = 0; i < 2; i++)
+		if (!GPU(&engine->failure, cudaEventCreateWithFlags(&stream->copied[i], cudaEventDisableTiming)) ||
+			!GPU(&engine->failure, cudaEventCreateWithFlags(&stream->searched[i], cudaEventDisableTiming)))
+			return gpu_failed(&engine->failure, error);
+	stream->forced = forced != NULL && atol(forced) > 0 ? (uint32_t) atol(forced) : 0;
+	stream->tile_bytes = bytes;
+	return ENGINE_OK;
+}
+
+void
+stream_close(CudaEngine *engine)
+{
+	RowStream *stream = &engine->stream;
+
+	for (int i = 0; i < 2; i++)
+	{
+		if (stream->copied[i] != NULL)
+			GPU(&engine->failure, cudaEventDestroy(stream->copied[i]));
+		if (stream->searched[i] != NULL)
+			GPU(&engine->failure, cudaEventDestroy(stream->searched[i]));
+	}
+	if (stream->copies != NULL)
+		GPU(&engine->failure, cudaStreamDestroy(stream->copies));
+	if (stream->memory.base != 0)
+		range_release(&engine->arena, &stream->memory);
+}
+
+bool
+stream_takes(const CudaTask *task)
+{
+	const CudaMirror *mirror = task->mirror;
+
+	if (task->method != METHOD_EXACT || mirror->rows <= mirror_near_rows(mirror))
+		return false;
+	return task->admitted == NULL || task->admit_others || task->passing > mirror->rows / PASSING_SHARE;
+}
+
+bool
+stream_waits(const CudaEngine *engine, const CudaTask *task)
+{
+	return engine->stream.lane != NULL && stream_takes(task);
+}
+
+uint32_t
+stream_queries(uint32_t max_k)
+{
+	return (uint32_t) ((STATE_ROOM - 16) / exact_stream_bytes(max_k));
+}
+
+/* Rows of a tile. */
+static uint32_t
+tile_rows(const RowStream *stream, const CudaMirror *mirror)
+{
+	size_t rows = stream->tile_bytes / mirror->stride;
+
+	rows = rows < EXACT_TILE ? rows : EXACT_TILE;
+	return stream->forced > 0 && stream->forced < rows ? stream->forced : (uint32_t) rows;
+}
+
+/* Search rows [from, end), which are where the launch says. */
+static bool
+search_rows(CudaEngine *engine, const ExactLaunch *launch, uint32_t from, uint32_t end)
+{
+	RowStream *stream = &engine->stream;
+
+	stream->tiles++;
+	return gpu_check(&engine->failure, exact_stream_rows(launch, &stream->search, from, end), "the launch of a tile of rows");
+}
+
+/* Copy a tile into the buffer whose turn it is, and search it there. */
+static bool
+send_tile(CudaEngine *engine, const Lane *lane, uint32_t from, uint32_t end)
+{
+	RowStream *stream = &engine->stream;
+	Failure *failure = &engine->failure;
+	uint32_t side = stream->tiles % 2;
+	unsigned char *buffer = (unsigned char *) stream->memory.base + side * stream->tile_bytes;
+	ExactLaunch launch = stream->launch;
+
+	launch.mirror.vectors = buffer - (size_t) from * launch.mirror.stride;
+	return GPU(failure, cudaStreamWaitEvent(stream->copies, stream->searched[side], 0)) &&
+		   mirror_copy_rows(engine, lane->mirror, from, end - from, buffer, false, stream->copies) &&
+		   GPU(failure, cudaEventRecord(stream->copied[side], stream->copies)) &&
+		   GPU(failure, cudaStreamWaitEvent(lane->stream, stream->copied[side], 0)) &&
+		   search_rows(engine, &launch, from, end) && GPU(failure, cudaEventRecord(stream->searched[side], lane->stream));
+}
+
+/* Launch some more tiles. */
+static bool
+send_part(CudaEngine *engine, const Lane *lane)
+{
+	RowStream *stream = &engine->stream;
+	uint32_t rows = stream->launch.mirror.rows;
+	uint32_t tile = tile_rows(stream, lane->mirror);
+
+	for (uint32_t i = 0; i < PART && stream->next < rows; i++)
+	{
+		bool near = stream->next < stream->near;
+		uint32_t most = near ? EXACT_TILE : tile;
+		uint32_t last = near ? stream->near : rows;
+		uint32_t end = last - stream->next < most ? last : stream->next + most;
+
+		if (!(near ? search_rows(engine, &stream->launch, stream->next, end) : send_tile(engine, lane, stream->next, end)))
+			return false;
+		stream->next = end;
+	}
+	return true;
+}
+
+bool
+stream_begin(CudaEngine *engine, Lane *lane, const ExactLaunch *launch)
+{
+	RowStream *stream = &engine->stream;
+	uint32_t rows = launch->mirror.rows;
+	uint32_t near = mirror_near_rows(lane->mirror);
+	uint32_t first = near > 0 ? near : tile_rows(stream, lane->mirror);
+
+	stream->lane = lane;
+	stream->launch = *launch;
+	stream->near = near < rows ? near : rows;
+	stream->next = stream->tiles = 0;
+	lane->mirror->passes++;
+	first = first < rows ? first : rows;
+	return gpu_check(&engine->failure, exact_stream_begin(launch, first < EXACT_TILE ? first : EXACT_TILE, &stream->search),
+					 "the start of a batch in tiles") &&
+		   send_part(engine, lane);
+}
+
+bool
+stream_more(const CudaEngine *engine)
+{
+	return engine->stream.next < engine->stream.launch.mirror.rows;
+}
+
+bool
+stream_continue(CudaEngine *engine, Lane *lane)
+{
+	return send_part(engine, lane);
+}
+
+uint32_t
+stream_end(CudaEngine *engine, Lane *lane)
+{
+	engine->stream.lane = NULL;
+	lane->mirror->passes--;
+	return engine->stream.tiles;
+}

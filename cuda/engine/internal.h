@@ -1,0 +1,570 @@
+/*
+ * internal.h
+ *		The CUDA engine's own structures: engine, mirrors, lanes, jobs.
+ *
+ * All of it belongs to the engine's owner thread. Others exist: CUDA's, which runs the functions that end a piece's work (they wake the
+ * owner), the pulse (see engine.cu), and the crew (host_pool.h), which works only while the owner is within submit or poll.
+ */
+#ifndef GPUANN_CUDA_INTERNAL_H
+#define GPUANN_CUDA_INTERNAL_H
+
+#include <pthread.h>
+#include <stddef.h>
+
+#include "cuda/engine/arena.h"
+#include "cuda/engine/host_pool.h"
+#include "cuda/exact/exact.h"
+
+#define LANES 4u						/* batches in flight */
+#ifndef BATCH_QUERIES
+#define BATCH_QUERIES 2560u				/* queries of a batch with tasks: ten thousand are four */
+#endif
+#define LANE_QUERIES (BATCH_QUERIES > 6400u ? BATCH_QUERIES : 6400u) /* of any batch: most of ten thousand (query_fast.cu) */
+#define VECTOR_ROOM ((size_t) 8 << 20)	/* bytes of a batch's query vectors */
+#define INPUT_ROOM (LANE_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
+#define RESULT_ROOM (1u << 18)			/* results of a batch */
+#define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
+#define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned memory */
+#define STATE_ROOM ((size_t) 64 << 20)	/* bytes of lists, sets and tables of a batch */
+
+/*
+ * A batch that has not ended after so long will not end: what walks take is milliseconds. To it come microseconds for what a batch may have to read (an exact
+ * search of a large table, many long walks), at a pace that the slowest device exceeds a hundredfold.
+ */
+#ifdef EMULATED
+#define LANE_PATIENCE_US (120ull * 1000 * 1000)
+#define LANE_PACE 10u /* bytes in a microsecond */
+#else
+#define LANE_PATIENCE_US (10ull * 1000 * 1000)
+#define LANE_PACE 10000u
+#endif
+
+#define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
+#define PIECES 4u						/* pieces of jobs in flight */
+#define PIECE_BYTES ((size_t) 1 << 20)	/* of a job, staged at once */
+
+/* A slot's state, on the host. */
+#define SLOT_DEAD 1u   /* no answer */
+#define SLOT_ABSENT 2u /* never had a row; always dead too */
+#define SLOT_LINKED 4u
+#define SLOT_PENDING 8u
+#define SLOT_LISTED 16u /* in the list of pending slots that searches scan */
+#define SLOT_MARKED 32u /* in the piece being filled */
+
+struct CudaJob;
+struct CudaEngine;
+struct LinkWork;
+struct LinkBatch;
+struct Piece;
+
+struct CudaMirror
+{
+	CudaMirror *next;
+	MirrorId id;
+	MirrorSpec spec;
+	MirrorId twin; /* the same mirror in the CPU engine, which links */
+	uint32_t vector_bytes;
+	uint32_t stride;
+	uint32_t most;	   /* slots the reserved addresses hold */
+	uint32_t capacity; /* slots mapped, but for the rows of some in host memory */
+	bool may_be_far;   /* rows that do not fit go on in host memory */
+
+	Range vectors;
+	Range versions;
+	Range dead;
+	size_t dead_cleared; /* bytes of its memory that have been cleared */
+	Range graph;
+	Range norms;
+	Range pending[2]; /* searches read one; a list without the linked slots is made in the other */
+	Range seeds;	  /* two halves, likewise; behind them what codes are made with (quantizer_jobs.cu), and entries (entry_points.cu) */
+	Range codes;	  /* may have less room than the others: then the mirror has no codes */
+	uint32_t pending_side;
+	uint32_t seeds_side;
+	uint32_t entries_side;
+
+	/* on the host */
+	uint8_t *states;
+	uint32_t *listed; /* the list of pending slots that searches scan */
+	uint32_t nlisted;
+
+	/* published */
+	uint32_t rows;
+	uint32_t linked;
+	uint32_t npending;
+	uint32_t ndead;
+	uint32_t nseeds;
+	uint64_t seeds_sum; /* entries_sum() of them */
+	uint32_t nentries;	/* seeds in lists; 0: there are none (entry_points.h) */
+	uint64_t position;
+
+	/* what lists of entries were made of */
+	uint64_t entries_sum;
+	uint32_t relinked; /* rows linked since */
+
+	/* codes (quantizer.h) */
+	float *code_offsets;   /* those in use */
+	float code_steps;	   /* 0: there are none yet */
+	uint32_t coded;		   /* rows below this have codes */
+	bool has_code_room;	   /* there is memory for the codes of all slots */
+	bool has_ranges;	   /* the ranges of values were begun */
+	bool ranges_changed;   /* rows were measured since they were looked at */
+	uint32_t judged;	   /* rows that were linked at the last judgement */
+	bool codes_good;	   /* searches walk them */
+	bool codes_clamped;	   /* their scale is that of a sample's bulk; what is beyond is clamped */
+
+	bool twin_behind; /* the device has linked rows since the twin was told of the graph */
+
+	uint32_t queries; /* waiting or in flight */
+	uint32_t passes;  /* of them, those that have begun and take several passes */
+	cudaEvent_t changed; /* the last change in place: later batches wait for it */
+	bool has_changed;
+	CudaJob *first_job;
+	CudaJob *last_job;
+	bool dropping;
+};
+
+/* A query from submit to poll. */
+struct CudaTask
+{
+	CudaTask *next;
+	EngineQuery *query; /* the caller's: read in submit, written in poll */
+	CudaMirror *mirror;
+	EngineStatus status;
+	uint64_t submitted_us;
+	uint64_t started_us;
+
+	/* copies of what the query named */
+	SearchMethod method;
+	uint32_t k;
+	uint32_t ef;
+	uint32_t seeds;
+	uint32_t max_iterations;
+	uint32_t trace_room;
+	bool reference;
+	bool has_beyond;
+	double beyond_distance;
+	uint32_t beyond_slot;
+	const unsigned char *borrowed; /* the caller's vector, until its submit returns; NULL: it has been copied */
+	unsigned char *vector;		   /* kept with the task when it is put back */
+	size_t vector_room;
+	uint64_t *admitted; /* NULL, or the bitmap of what may be answers */
+	uint32_t admitted_slots;
+	uint32_t passing; /* bits set among these */
+	bool admit_others;
+
+	/* what ended outside poll, which alone may write to the query: results from `kept_from` on, and the trace */
+	SearchResult *kept;
+	uint32_t *kept_trace;
+	uint32_t kept_from;
+
+	/* exact searches of many results go in passes */
+	uint32_t found;
+	bool in_passes; /* begun, and it takes several passes */
+	uint64_t position;
+	uint32_t rows;
+	SearchCounters counters;
+	uint32_t traced;
+
+	EngineError error; /* where status is not ENGINE_OK; last: it is not cleared */
+};
+
+/* What runs together in one lane. */
+typedef enum BatchKind
+{
+	BATCH_WALK, /* graph searches over codes */
+	BATCH_WIDE, /* the same with bitmaps, bounds, long lists */
+	BATCH_GRAPH,
+	BATCH_REFERENCE,
+	BATCH_EXACT,	 /* small k */
+	BATCH_EXACT_SORT, /* one query of a large k */
+	BATCH_STREAM,	 /* small k, and rows are brought from host memory (host_rows.cu) */
+	BATCH_STREAM_SORT /* the same for one query of a large k */
+} BatchKind;
+
+/* A stream with memory of its own: pinned on the host, and on the device. */
+struct Lane
+{
+	CudaEngine *engine;
+	cudaStream_t stream;
+	cudaEvent_t done; /* recorded when a job is to wait for the lane */
+	bool busy;
+	uint32_t generation; /* of the batch */
+	uint32_t *flag;		 /* pinned: becomes `generation` when the batch is over */
+	uint32_t watched;	 /* `generation`, while the pulse is to wake the owner for it; else 0. Atomic */
+	uint64_t started_us;
+	uint64_t launched_us; /* the same, or when its last part was launched (host_rows.cu) */
+	uint64_t patience_us; /* how long after that the batch must have ended */
+	uint64_t asked_us; /* when CUDA was last asked how the lane fares */
+	uint64_t ended_us; /* when the owner saw it */
+	CudaMirror *mirror;
+	BatchKind kind;
+	CudaTask *tasks[BATCH_QUERIES];
+	uint32_t ntasks;
+	uint32_t nresults;
+	uint32_t beside; /* queries that the device is at with these, these included: few get more warps each */
+
+	/* of a direct batch (query_fast.cu), which has no tasks: whose answers these are, and what all of them are told */
+	EngineQuery *asked[LANE_QUERIES];
+	uint32_t nasked; /* 0: the batch has tasks */
+	uint32_t nback;	 /* handed back */
+	bool ended;		 /* answers wait for poll; the mirror may be gone */
+	uint32_t k;
+	uint32_t rows;
+	uint64_t position;
+	uint64_t submitted_us;
+
+	bool last_part;		/* of a batch in tiles, the last is on its way */
+	bool read_in_place; /* the device reads its input from pinned memory */
+
+	/* pinned */
+	unsigned char *input; /* the queries, then their vectors: one copy */
+	DeviceQuery *queries;
+	unsigned char *vectors;
+	unsigned char *bitmaps;
+	DeviceHead *heads;
+	SearchResult *results;
+	uint32_t *traces;
+
+	bool at_once; /* an exact search that is one launch */
+	unsigned char *table; /* on the device: of these */
+	Range memory; /* on the device: input, then heads and results of exact searches, then the state */
+	Range bitmap_memory;
+	BatchView view;
+};
+
+/*
+ * Rows in host memory on their way through the device, for one lane at a time: two buffers there, filled by a stream of their own while
+ * the lane's searches the other.
+ */
+struct RowStream
+{
+	cudaStream_t copies;
+	cudaEvent_t copied[2];	 /* a buffer is filled */
+	cudaEvent_t searched[2]; /* and may be filled again */
+	Range memory;
+	size_t tile_bytes;	/* of a buffer; 0: not open */
+	uint32_t forced;	/* rows of a tile, as the environment says; 0: as many as a buffer holds */
+
+	Lane *lane; /* whose batch it is at; NULL: none */
+	ExactLaunch launch;
+	ExactStream search;
+	uint32_t near;	/* rows on the device */
+	uint32_t next;	/* the first that is not launched */
+	uint32_t tiles; /* launched */
+};
+
+typedef enum JobStage
+{
+	STAGE_QUEUED,
+	STAGE_TWIN,	   /* the CPU engine does its part */
+	STAGE_LINK,	   /* the device links; or the graph is brought, to be told */
+	STAGE_TELL,	   /* the twin is told of the graph */
+	STAGE_CODES,   /* codes are made */
+	STAGE_ROWS,	   /* rows are on their way */
+	STAGE_SEEDS,   /* seeds are */
+	STAGE_PENDING, /* the new list of pending slots is */
+	STAGE_JUDGE,   /* codes are judged by the graph */
+	STAGE_ENTRIES, /* lists of entries are made */
+	STAGE_DRAIN,   /* the last pieces are */
+	STAGE_DONE
+} JobStage;
+
+struct CudaJob
+{
+	CudaJob *next;			 /* of all */
+	CudaJob *next_of_mirror; /* after this one */
+	JobId id;
+	EngineJob in;
+	CudaMirror *mirror;
+	JobStage stage;
+	uint32_t done;		/* rows, of this stage */
+	uint32_t shown_done; /* what JobProgress says */
+	uint32_t shown_total;
+	uint32_t in_flight; /* pieces */
+	uint32_t step;		/* of a stage that has several */
+	Piece *held;		/* a piece whose memory is read when it has been applied */
+	JobId twin;
+	EngineStatus twin_status; /* of a link: how it ended, wherever it ran */
+	LinkResult link;
+	bool on_device;		/* a link that the device does: `link` is the job's own then */
+	bool tells;			/* a link of the twin, which has to be told the graph first */
+	LinkWork *work;		/* what it is at (link.cu) */
+	uint32_t *pending; /* the list to be, without what this job links */
+	uint32_t npending;
+	bool has_pending;
+	uint32_t *seeds;
+	uint32_t nseeds;
+	bool has_seeds;
+	uint32_t nentries; /* as the mirror's, where has_entries */
+	uint64_t entries_sum;
+	bool has_entries;
+	bool cancelled;
+	EngineStatus status;
+	EngineError error;
+};
+
+/* What a batch takes of its lane's memory so far. */
+typedef struct BatchFill
+{
+	size_t vectors;
+	size_t bitmaps;
+	uint64_t results;
+	uint64_t traces;
+	uint32_t max_k;
+	uint32_t max_ef;
+	uint32_t max_table;
+	bool apart;
+} BatchFill;
+
+/* Pinned and device memory for one piece of a job. */
+struct Piece
+{
+	CudaEngine *engine;
+	CudaJob *job; /* in flight for it; NULL: not in flight */
+	bool held;	  /* not free yet all the same */
+	unsigned char *staged;
+	unsigned char *device;
+	cudaEvent_t done;
+};
+
+/* The kind that the last graph query was found to be of: those that come together are mostly alike. */
+struct KindCache
+{
+	MirrorId mirror;
+	bool codes;
+	uint32_t k;
+	uint32_t ef;
+	bool apart;
+	BatchKind kind;
+};
+
+struct CudaEngine
+{
+	EngineConfig config;
+	Failure failure;
+	Arena arena;
+	cudaDeviceProp device;
+	const EngineOps *twin_ops;
+	Engine *twin;
+	bool links_on_device; /* else the twin does */
+
+	/* the host's memory: what is pinned, the mirrors' arrays, and the twin, which has a limit of its own below this one */
+	uint64_t host_limit;
+	uint64_t host_twin_limit;
+	uint64_t host_pinned;
+	uint64_t host_arrays;
+	RowStream stream;
+
+	CudaMirror *mirrors;
+	MirrorId last_mirror;
+	Lane lanes[LANES];
+	unsigned char *pinned; /* all pinned memory */
+	CudaTask *first_waiting;
+	CudaTask *last_waiting;
+	CudaTask *first_ended;
+	CudaTask *last_ended;
+	CudaTask **free_tasks; /* an array, so that it is known which come next */
+	uint32_t nfree_tasks;
+	uint32_t nqueries; /* taken, not ended */
+	uint64_t asked_us; /* when queries were last submitted */
+	bool borrows;	   /* the vectors of tasks that are taken now are copied at the end of submit, if they wait then */
+	uint32_t free_room; /* of free_tasks */
+	KindCache kinds;
+	Crew crew;
+
+	cudaStream_t job_stream;
+	cudaStream_t job_bell; /* as a lane's */
+	Piece pieces[PIECES];
+	Range piece_memory;
+	CudaJob *jobs;
+	JobId last_job;
+
+	/* the pulse: wakes the owner now and then while something is in flight */
+	pthread_t pulse;
+	bool has_pulse;
+	pthread_mutex_t pulse_lock;
+	pthread_cond_t pulse_changed;
+	bool stopping;
+	bool in_flight;	 /* set without the lock */
+	bool pulse_rests; /* it sleeps until it is signalled */
+};
+
+/* Bring what a task is cleared of nearer. */
+static inline void
+task_prefetch(const CudaTask *task)
+{
+	for (size_t i = 0; i < offsetof(CudaTask, error); i += 64)
+		__builtin_prefetch((const char *) task + i, 1);
+}
+
+static inline uint32_t
+at_most(uint32_t n, uint32_t most)
+{
+	return n < most ? n : most;
+}
+
+/* Rows that a task sees in a batch that starts now. */
+static inline uint32_t
+task_rows(const CudaTask *task)
+{
+	return task->in_passes ? task->rows : task->mirror->rows;
+}
+
+/* Results that a task wants of a batch: no more than there are rows, at least one. */
+static inline uint32_t
+task_k(const CudaTask *task)
+{
+	uint32_t rows = task_rows(task);
+
+	return at_most(task->k, rows > 0 ? rows : 1) - task->found;
+}
+
+static inline bool
+is_stream(BatchKind kind)
+{
+	return kind == BATCH_STREAM || kind == BATCH_STREAM_SORT;
+}
+
+/* engine.cu */
+extern uint64_t clock_us(void);
+extern void engine_wake(CudaEngine *engine);
+extern void engine_set_in_flight(CudaEngine *engine);
+extern CudaMirror *engine_mirror(CudaEngine *engine, MirrorId id);
+/* Say of a refusal by the twin whose memory it is about. */
+extern void engine_host_refused(EngineError *error);
+
+/* context.cu: bytes in use of a device, and of these by this process; what the context has taken since. 0: not told */
+extern void device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own);
+extern uint64_t context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before, uint64_t own_before);
+
+/* mirror.cu */
+extern EngineStatus mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error);
+extern EngineStatus mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error);
+extern void mirror_free(CudaEngine *engine, CudaMirror *mirror);
+extern MirrorView mirror_view(const CudaMirror *mirror);
+extern uint64_t mirror_bytes(const CudaMirror *mirror);
+/* Rows below this are on the device; the rest is in host memory. */
+extern uint32_t mirror_near_rows(const CudaMirror *mirror);
+/* Copy rows to or from a mirror, wherever its rows are; `other` is device or pinned memory. */
+extern bool mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count, void *other, bool in,
+							 cudaStream_t stream);
+extern EngineStatus mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
+								uint32_t *rows, uint32_t *versions, EngineError *error);
+
+/* batch_stream.cu */
+extern bool lanes_open(CudaEngine *engine, EngineError *error);
+extern void lanes_close(CudaEngine *engine);
+/* Make the lanes' bitmaps large enough for mirrors of so many slots. */
+extern EngineStatus lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error);
+/* Let the job stream wait for the batches in flight that read a mirror. */
+extern bool lanes_wait(CudaEngine *engine, const CudaMirror *mirror);
+/* Wake the owner for batches that are over and that it has not seen: the pulse. Returns whether any is not over. */
+extern bool lanes_watch(CudaEngine *engine);
+/* Bring the answer of a lane's i-th task nearer, and where it goes. */
+extern void lane_prefetch(const Lane *lane, uint32_t i);
+
+/* batch.cu */
+extern void batches_start(CudaEngine *engine);
+/* Which kernel graph searches go to; apart: with a bitmap or a bound. */
+extern BatchKind graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef, bool apart);
+/* A lane has a batch from now on. */
+extern void batch_begin(Lane *lane);
+/* Launch graph searches whose queries and vectors, so many bytes, are staged in a lane. False: the engine failed. */
+extern bool batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes);
+/* Whether a lane whose flag was seen goes on with a part of its batch. */
+extern bool batch_goes_on(CudaEngine *engine, Lane *lane);
+
+/* batch_end.cu: take back what has ended. polled: the caller of poll waits, and results may be written. */
+extern void batches_end(CudaEngine *engine, bool polled);
+
+/* query_fast.cu: queries that need no tasks */
+/* Start those of many queries that can be, from the first on; returns how many. */
+extern uint32_t direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now);
+/* A lane's direct batch is over. */
+extern void direct_end(CudaEngine *engine, Lane *lane);
+/* Hand back queries of those that are over, at most room. */
+extern uint32_t direct_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
+
+/* host_rows.cu: exact searches of rows in host memory */
+extern EngineStatus stream_open(CudaEngine *engine, EngineError *error);
+extern void stream_close(CudaEngine *engine);
+/* Whether a task's search brings rows from host memory. */
+extern bool stream_takes(const CudaTask *task);
+/* Whether it has to wait for another's. */
+extern bool stream_waits(const CudaEngine *engine, const CudaTask *task);
+/* Queries of a batch, for so many results. */
+extern uint32_t stream_queries(uint32_t max_k);
+/* Launch the first part of a lane's batch, and the next while there are more; false: the device failed. */
+extern bool stream_begin(CudaEngine *engine, Lane *lane, const ExactLaunch *launch);
+extern bool stream_more(const CudaEngine *engine);
+extern bool stream_continue(CudaEngine *engine, Lane *lane);
+/* A lane's batch is over; returns its tiles. */
+extern uint32_t stream_end(CudaEngine *engine, Lane *lane);
+
+/* query_task.cu */
+/* Whether queries are about: then jobs take little of the device, and of the owner's time, at once. */
+extern bool queries_about(const CudaEngine *engine);
+extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);
+extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
+/* Let a graph search that found too little be answered by all rows; vector is its query's. False: there is no memory. */
+extern bool task_searches_all(CudaTask *task, const unsigned char *vector);
+/* Put a task back for the next query; free it if there are many. */
+extern void task_free(CudaEngine *engine, CudaTask *task);
+extern void tasks_release(CudaEngine *engine);
+extern void task_ended(CudaEngine *engine, CudaTask *task);
+/* Of so many graph searches that come together, how many begin to run before the next are taken. */
+extern uint32_t queries_of_share(const CudaMirror *mirror, uint32_t count);
+
+/* jobs.cu */
+extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error);
+extern CudaJob *job_find(CudaEngine *engine, JobId id);
+extern void jobs_run(CudaEngine *engine);
+extern void job_free(CudaEngine *engine, CudaJob *job);
+
+/* job_upload.cu: one piece of a job each; false when there is no free piece, or the engine failed */
+extern bool piece_append(CudaEngine *engine, CudaJob *job);
+extern bool piece_overwrite(CudaEngine *engine, CudaJob *job);
+extern bool piece_dead(CudaEngine *engine, CudaJob *job);
+extern bool piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint32_t *rows, uint32_t count);
+extern bool piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to);
+extern bool piece_gap(CudaEngine *engine, CudaJob *job);
+extern void pieces_end(CudaEngine *engine);
+/* A piece that stays the job's until piece_release, for what the device writes into it; NULL: none is free. */
+extern Piece *piece_hold(CudaEngine *engine, CudaJob *job);
+extern void piece_release(CudaJob *job);
+/* A piece that is not in flight, to be sent; NULL: there is none. */
+extern Piece *piece_free(CudaEngine *engine);
+/* Note that a piece is on its way. */
+extern bool piece_send(CudaEngine *engine, CudaJob *job, Piece *piece);
+
+/* quantizer_jobs.cu: codes of a mirror's rows. The stages: true when over */
+extern bool codes_stage(CudaEngine *engine, CudaJob *job);
+extern bool judge_stage(CudaEngine *engine, CudaJob *job);
+/* Have codes judged by the graph as the job stream leaves it, by slots (device memory; NULL: all); and, when that is here, whether they serve. */
+extern bool codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count);
+extern bool codes_verdict(CudaJob *job);
+/* Encode slots that a piece overwrites. */
+extern bool codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count);
+/* Bytes that encoding wants behind a mirror's seeds. */
+extern size_t codes_room(const MirrorSpec *spec);
+/* Where the offsets are, on the device. */
+extern const float *codes_offsets(const CudaMirror *mirror);
+
+/* entry_points.cu: lists of slots to start from. The stage: true when over */
+extern bool entries_stage(CudaEngine *engine, CudaJob *job);
+/* Whether a mirror has what lists are made from: codes of all rows, or rows of bits on the device. */
+extern bool entries_may_be(const CudaMirror *mirror);
+/* Whether a link that has linked `count` slots, of `linked` rows in all, can have lists of its own. */
+extern bool entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked);
+/* Make lists for a link, of the mirror's seeds and the first `count` slots of the link, `linked` rows in all, where no batch reads. Returns how many; 0: the device failed. */
+extern uint32_t entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t linked);
+/* Let the rows of a batch of a link choose the nearest of the lists made for it, so many, or (0) of those that searches read. */
+extern bool entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, struct LinkBatch *batch);
+/* A number that stands for the seeds that lists are made of. */
+extern uint64_t entries_sum(const uint32_t *seeds, uint32_t nseeds);
+/* Bytes of lists, behind what encoding wants. */
+extern size_t entries_room(const CudaMirror *mirror, uint64_t slots);
+/* Let a view have those that batches read. */
+extern void entries_published(const CudaMirror *mirror, MirrorView *view);
+
+#endif /* GPUANN_CUDA_INTERNAL_H */

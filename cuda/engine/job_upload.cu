@@ -1,0 +1,482 @@
+/*
+ * job_upload.cu
+ *		One piece of a job at a time: staged in pinned memory, copied, applied by a small kernel.
+ *
+ * Pieces run on the job stream in the order they were made. Appends write beyond the published rows and need nothing more. Changes
+ * in place (overwritten and dead slots) wait on the device for the batches in flight that read the mirror, and batches that start
+ * later wait for them: so no search pairs a new version with an old vector. Graph rows are replaced under searches: every neighbour
+ * of a half-replaced row is a published slot.
+ *
+ * Kernels: 256 threads; one thread per slot for versions and bits, a warp per row for vectors, two threads per row for norms. They move
+ * a piece (1 MiB at most) once and are bound by launch latency. Launched by jobs.cu.
+ */
+#include <string.h>
+
+#include "cuda/common/distance.cuh"
+#include "cuda/engine/internal.h"
+
+#define THREADS 256u
+
+static inline uint32_t
+blocks_for(uint64_t threads)
+{
+	return (uint32_t) ((threads + THREADS - 1) / THREADS);
+}
+
+/* Set versions and dead bits of slots: those named, or count from first on. dead NULL: `all` says. */
+__global__ void __launch_bounds__(THREADS)
+	set_slots_kernel(uint32_t *versions, uint32_t *dead_bits, const uint32_t *slots, uint32_t first,
+					 const uint32_t *new_versions, const uint8_t *dead, bool all, uint32_t count)
+{
+	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+	uint32_t slot;
+
+	if (i >= count)
+		return;
+	slot = slots != NULL ? slots[i] : first + i;
+	versions[slot] = new_versions != NULL ? new_versions[i] : 0;
+	if (dead != NULL ? dead[i] != 0 : all)
+		atomicOr(&dead_bits[slot >> 5], 1u << (slot & 31));
+	else
+		atomicAnd(&dead_bits[slot >> 5], ~(1u << (slot & 31)));
+}
+
+/* Copy rows of `width` words to the slots named: a warp per row. */
+__global__ void __launch_bounds__(THREADS)
+	scatter_kernel(uint32_t *to, const uint32_t *slots, const uint32_t *rows, uint32_t width, uint32_t count)
+{
+	uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / WARP;
+
+	if (i >= count)
+		return;
+	for (uint32_t word = threadIdx.x % WARP; word < width; word += WARP)
+		to[(size_t) slots[i] * width + word] = rows[(size_t) i * width + word];
+}
+
+/* Squared norms, as I10 sums them, of slots: those named, or count from first on. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+	norms_kernel(double *norms, const unsigned char *vectors, uint32_t stride, uint32_t dims, const uint32_t *slots,
+				 uint32_t first, uint32_t count)
+{
+	uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / EXACT_TEAM;
+	bool active = i < count;
+	uint32_t slot = !active ? 0 : slots != NULL ? slots[i] : first + i;
+	const T *row = (const T *) (vectors + (size_t) slot * stride);
+	double norm = exact_sum<T, TERM_PRODUCT>(row, row, dims, active);
+
+	if (active && threadIdx.x % EXACT_TEAM == 0)
+		norms[slot] = norm;
+}
+
+/* A place in a piece: on the host, and the same on the device. */
+struct Place
+{
+	unsigned char *staged;
+	unsigned char *device;
+};
+
+/* Take `bytes` of a piece from *used on. */
+static Place
+take(const Piece *piece, size_t *used, size_t bytes)
+{
+	Place place = {piece->staged + *used, piece->device + *used};
+
+	*used += round_up(bytes, 16);
+	return place;
+}
+
+Piece *
+piece_free(CudaEngine *engine)
+{
+	for (uint32_t i = 0; i < PIECES; i++)
+		if (engine->pieces[i].job == NULL && !engine->pieces[i].held)
+			return &engine->pieces[i];
+	return NULL;
+}
+
+/* CUDA's thread: a piece has been applied. */
+static void
+piece_applied(void *arg)
+{
+	engine_wake(((Piece *) arg)->engine);
+}
+
+static bool
+copy_in(CudaEngine *engine, void *to, const void *from, size_t bytes)
+{
+	return bytes == 0 || GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, engine->job_stream));
+}
+
+static bool
+launched(CudaEngine *engine)
+{
+	return GPU(&engine->failure, cudaGetLastError());
+}
+
+/* Note that a piece is on its way. */
+bool
+piece_send(CudaEngine *engine, CudaJob *job, Piece *piece)
+{
+	if (!GPU(&engine->failure, cudaEventRecord(piece->done, engine->job_stream)) ||
+		!GPU(&engine->failure, cudaStreamWaitEvent(engine->job_bell, piece->done, 0)))
+		return false;
+	piece->job = job;
+	job->in_flight++;
+	engine_set_in_flight(engine);
+	return GPU(&engine->failure, cudaLaunchHostFunc(engine->job_bell, piece_applied, piece));
+}
+
+Piece *
+piece_hold(CudaEngine *engine, CudaJob *job)
+{
+	Piece *piece = piece_free(engine);
+
+	if (piece == NULL)
+		return NULL;
+	piece->held = true;
+	job->held = piece;
+	return piece;
+}
+
+void
+piece_release(CudaJob *job)
+{
+	if (job->held != NULL)
+		job->held->held = false;
+	job->held = NULL;
+}
+
+/* Let batches of a mirror that start later wait for what the job stream holds now. */
+static bool
+hold_later_batches(CudaEngine *engine, CudaMirror *mirror)
+{
+	mirror->has_changed = true;
+	return GPU(&engine->failure, cudaEventRecord(mirror->changed, engine->job_stream));
+}
+
+/* Compute the norms of slots, if the metric needs them. */
+static bool
+compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots, uint32_t first, uint32_t count)
+{
+	uint32_t blocks = blocks_for((uint64_t) count * EXACT_TEAM);
+	double *norms = (double *) mirror->norms.base;
+	const unsigned char *vectors = (const unsigned char *) mirror->vectors.base;
+
+	if (!has_norms(mirror->spec.type, mirror->spec.metric))
+		return true;
+	if (mirror->spec.type == ELEMENT_HALF)
+		LAUNCH(norms_kernel<__half>, blocks, THREADS, 0, engine->job_stream, norms, vectors, mirror->stride,
+			   mirror->spec.dims, slots, first, count);
+	else
+		LAUNCH(norms_kernel<float>, blocks, THREADS, 0, engine->job_stream, norms, vectors, mirror->stride,
+			   mirror->spec.dims, slots, first, count);
+	return launched(engine);
+}
+
+/* Stage vectors with their padding. */
+static void
+stage_vectors(const CudaMirror *mirror, unsigned char *to, const unsigned char *vectors, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+	{
+		memcpy(to, vectors + (size_t) i * mirror->vector_bytes, mirror->vector_bytes);
+		memset(to + mirror->vector_bytes, 0, mirror->stride - mirror->vector_bytes);
+		to += mirror->stride;
+	}
+}
+
+/* How many rows of so many bytes each a piece holds, of those left. */
+static uint32_t
+rows_of_piece(size_t row_bytes, uint32_t left)
+{
+	size_t rows = (PIECE_BYTES - 256) / row_bytes;
+
+	return rows < left ? (uint32_t) rows : left;
+}
+
+static bool
+is_marked(const uint64_t *bits, uint32_t i)
+{
+	return bits != NULL && (bits[i / 64] >> (i % 64) & 1);
+}
+
+/*
+ * Clear what has been mapped of the dead bits since: later each is written alone, beside others of its word. Done by the piece that writes
+ * there first, not when memory is mapped: a mirror may be dropped before it has a job, and then nothing waits for the device.
+ */
+static bool
+clear_new_bits(CudaEngine *engine, CudaMirror *mirror)
+{
+	size_t from = mirror->dead_cleared;
+
+	if (mirror->dead.mapped == from)
+		return true;
+	mirror->dead_cleared = mirror->dead.mapped;
+	return GPU(&engine->failure, cudaMemsetAsync((char *) mirror->dead.base + from, 0, mirror->dead.mapped - from, engine->job_stream));
+}
+
+/* Absent slots from the published rows up to the first of an append: dead, of version 0, without graph rows. */
+bool
+piece_gap(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	uint32_t gap = job->in.first_slot - mirror->rows;
+	uint32_t *graph = (uint32_t *) mirror->graph.base + (size_t) mirror->rows * mirror->spec.degree;
+
+	if (gap == 0)
+		return true;
+	if (!clear_new_bits(engine, mirror))
+		return false;
+	LAUNCH(set_slots_kernel, blocks_for(gap), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
+		   (uint32_t *) mirror->dead.base, (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL,
+		   (const uint8_t *) NULL, true, gap);
+	return launched(engine) && GPU(&engine->failure, cudaMemsetAsync(graph, 0xFF, (size_t) gap * mirror->spec.degree *
+																					  sizeof(uint32_t),
+																	 engine->job_stream));
+}
+
+/* Rows beyond the published ones. Those that are not dead join the list of pending slots, beyond its published length. */
+bool
+piece_append(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	uint32_t count = rows_of_piece(mirror->stride + 2 * sizeof(uint32_t) + 1, job->in.count - job->done);
+	uint32_t slot = job->in.first_slot + job->done;
+	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted + job->npending;
+	uint32_t *graph = (uint32_t *) mirror->graph.base + (size_t) slot * mirror->spec.degree;
+	Piece *piece = piece_free(engine);
+	size_t used = 0;
+	uint32_t listed = 0;
+
+	if (piece == NULL || !clear_new_bits(engine, mirror))
+		return false;
+
+	Place vectors = take(piece, &used, (size_t) count * mirror->stride);
+	Place versions = take(piece, &used, count * sizeof(uint32_t));
+	Place dead = take(piece, &used, count);
+	Place pending = take(piece, &used, count * sizeof(uint32_t));
+
+	stage_vectors(mirror, vectors.staged, (const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes,
+				  count);
+	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
+	for (uint32_t i = 0; i < count; i++)
+	{
+		dead.staged[i] = is_marked(job->in.dead, job->done + i);
+		if (!dead.staged[i])
+			((uint32_t *) pending.staged)[listed++] = slot + i;
+	}
+	if (!mirror_copy_rows(engine, mirror, slot, count, vectors.staged, true, engine->job_stream) ||
+		!copy_in(engine, versions.device, versions.staged, count * sizeof(uint32_t)) ||
+		!copy_in(engine, dead.device, dead.staged, count) ||
+		!copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)))
+		return false;
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
+		   (uint32_t *) mirror->dead.base, (const uint32_t *) NULL, slot, (const uint32_t *) versions.device,
+		   (const uint8_t *) dead.device, false, count);
+	if (!launched(engine) || !compute_norms(engine, mirror, NULL, slot, count) ||
+		!GPU(&engine->failure, cudaMemsetAsync(graph, 0xFF, (size_t) count * mirror->spec.degree * sizeof(uint32_t),
+											   engine->job_stream)))
+		return false;
+	job->done += count;
+	job->npending += listed;
+	return piece_send(engine, job, piece);
+}
+
+/* How many of a job's next slots fit into a piece and are all different; they are marked. */
+static uint32_t
+mark_different(CudaMirror *mirror, const uint32_t *slots, uint32_t most)
+{
+	uint32_t n = 0;
+
+	while (n < most && !(mirror->states[slots[n]] & SLOT_MARKED))
+		mirror->states[slots[n++]] |= SLOT_MARKED;
+	for (uint32_t i = 0; i < n; i++)
+		mirror->states[slots[i]] &= (uint8_t) ~SLOT_MARKED;
+	return n;
+}
+
+/* On the host, overwritten slots are alive, pending, not linked. Those that searches do not scan yet go to `list`. */
+static uint32_t
+publish_overwritten(CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t *list)
+{
+	uint32_t listed = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint8_t old = mirror->states[slots[i]];
+
+		mirror->linked -= (old & SLOT_LINKED) != 0;
+		mirror->ndead -= (old & SLOT_DEAD) != 0;
+		mirror->npending += (old & SLOT_PENDING) == 0;
+		mirror->states[slots[i]] = SLOT_PENDING | SLOT_LISTED;
+		if (!(old & SLOT_LISTED))
+		{
+			mirror->listed[mirror->nlisted + listed] = slots[i];
+			list[listed++] = slots[i];
+		}
+	}
+	return listed;
+}
+
+/* New vectors and versions for published slots. */
+bool
+piece_overwrite(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	const uint32_t *named = job->in.slots + job->done;
+	uint32_t count = rows_of_piece(mirror->stride + 3 * sizeof(uint32_t), job->in.count - job->done);
+	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted;
+	Piece *piece = piece_free(engine);
+	size_t used = 0;
+	uint32_t listed;
+
+	if (piece == NULL)
+		return false;
+	count = mark_different(mirror, named, count);
+
+	Place vectors = take(piece, &used, (size_t) count * mirror->stride);
+	Place slots = take(piece, &used, count * sizeof(uint32_t));
+	Place versions = take(piece, &used, count * sizeof(uint32_t));
+	Place pending = take(piece, &used, count * sizeof(uint32_t));
+
+	stage_vectors(mirror, vectors.staged, (const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes,
+				  count);
+	memcpy(slots.staged, named, count * sizeof(uint32_t));
+	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
+	listed = publish_overwritten(mirror, named, count, (uint32_t *) pending.staged);
+	if (!copy_in(engine, piece->device, piece->staged, (size_t) (pending.staged - piece->staged)) ||
+		!copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) || !lanes_wait(engine, mirror))
+		return false;
+	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0, engine->job_stream,
+		   (uint32_t *) mirror->vectors.base, (const uint32_t *) slots.device, (const uint32_t *) vectors.device,
+		   mirror->stride / (uint32_t) sizeof(uint32_t), count);
+	if (!launched(engine) || !compute_norms(engine, mirror, (const uint32_t *) slots.device, 0, count))
+		return false;
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
+		   (uint32_t *) mirror->dead.base, (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
+		   (const uint8_t *) NULL, false, count);
+	if (!launched(engine) || !codes_overwrite(engine, mirror, (const uint32_t *) slots.device, count) ||
+		!hold_later_batches(engine, mirror))
+		return false;
+	mirror->nlisted += listed;
+	job->done += count;
+	return piece_send(engine, job, piece);
+}
+
+/* Slots that die. */
+bool
+piece_dead(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	const uint32_t *named = job->in.slots + job->done;
+	uint32_t count = rows_of_piece(2 * sizeof(uint32_t), job->in.count - job->done);
+	Piece *piece = piece_free(engine);
+	size_t used = 0;
+
+	if (piece == NULL)
+		return false;
+	count = mark_different(mirror, named, count);
+
+	Place slots = take(piece, &used, count * sizeof(uint32_t));
+	Place versions = take(piece, &used, count * sizeof(uint32_t));
+
+	memcpy(slots.staged, named, count * sizeof(uint32_t));
+	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
+	if (!copy_in(engine, piece->device, piece->staged, used) || !lanes_wait(engine, mirror))
+		return false;
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
+		   (uint32_t *) mirror->dead.base, (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
+		   (const uint8_t *) NULL, true, count);
+	if (!launched(engine) || !hold_later_batches(engine, mirror))
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint8_t old = mirror->states[named[i]];
+
+		mirror->ndead += (old & SLOT_DEAD) == 0;
+		mirror->npending -= (old & SLOT_PENDING) != 0;
+		mirror->states[named[i]] = (uint8_t) ((old & ~SLOT_PENDING) | SLOT_DEAD);
+	}
+	job->done += count;
+	return piece_send(engine, job, piece);
+}
+
+/* Graph rows of slots: published neighbours other than the slot itself, up to the first empty place. */
+bool
+piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint32_t *rows, uint32_t count)
+{
+	CudaMirror *mirror = job->mirror;
+	uint32_t degree = mirror->spec.degree;
+	const uint32_t *named = slots + job->done;
+	uint32_t n = rows_of_piece((degree + 1) * sizeof(uint32_t), count - job->done);
+	Piece *piece = piece_free(engine);
+	size_t used = 0;
+
+	if (piece == NULL)
+		return false;
+	n = mark_different(mirror, named, n);
+
+	Place to = take(piece, &used, n * sizeof(uint32_t));
+	Place staged = take(piece, &used, (size_t) n * degree * sizeof(uint32_t));
+
+	memcpy(to.staged, named, n * sizeof(uint32_t));
+	for (uint32_t i = 0; i < n; i++)
+	{
+		const uint32_t *from = rows + (size_t) (job->done + i) * degree;
+		uint32_t *row = (uint32_t *) staged.staged + (size_t) i * degree;
+		uint32_t kept = 0;
+
+		for (uint32_t j = 0; j < degree && from[j] != NO_SLOT; j++)
+			if (from[j] < mirror->rows && from[j] != named[i])
+				row[kept++] = from[j];
+		for (; kept < degree; kept++)
+			row[kept] = NO_SLOT;
+	}
+	if (!copy_in(engine, piece->device, piece->staged, used))
+		return false;
+	LAUNCH(scatter_kernel, blocks_for((uint64_t) n * WARP), THREADS, 0, engine->job_stream,
+		   (uint32_t *) mirror->graph.base, (const uint32_t *) to.device, (const uint32_t *) staged.device, degree, n);
+	if (!launched(engine))
+		return false;
+	job->done += n;
+	return piece_send(engine, job, piece);
+}
+
+/* A list of slots (pending, seeds), written to where no batch that starts from now on reads: those in flight may, the first time. */
+bool
+piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to)
+{
+	uint32_t n = rows_of_piece(sizeof(uint32_t), count - job->done);
+	Piece *piece = piece_free(engine);
+
+	if (piece == NULL)
+		return false;
+	memcpy(piece->staged, slots + job->done, n * sizeof(uint32_t));
+	if ((job->done == 0 && !lanes_wait(engine, job->mirror)) ||
+		!copy_in(engine, to + job->done, piece->staged, n * sizeof(uint32_t)))
+		return false;
+	job->done += n;
+	return piece_send(engine, job, piece);
+}
+
+/* Take back the pieces that have been applied. */
+void
+pieces_end(CudaEngine *engine)
+{
+	for (uint32_t i = 0; i < PIECES; i++)
+	{
+		Piece *piece = &engine->pieces[i];
+		cudaError_t state;
+
+		if (piece->job == NULL || engine->failure.failed)
+			continue;
+		state = cudaEventQuery(piece->done);
+		if (state == cudaErrorNotReady)
+			continue;
+		if (!gpu_check(&engine->failure, state, "a piece of a job"))
+			return;
+		piece->job->in_flight--;
+		piece->job = NULL;
+	}
+}

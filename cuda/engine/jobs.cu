@@ -1,0 +1,545 @@
+/*
+ * jobs.cu
+ *		Jobs: what each kind does in what order, a piece at a time.
+ *
+ * One job per mirror runs, those after it wait. Every mirror has a twin in a CPU engine, and every change is made in both. JOB_LINK and JOB_REPAIR run
+ * on the device (link.cu); or, where its memory does not suffice or the engine is told so, on the twin, whose changed rows are then uploaded
+ * like those of JOB_GRAPH. What the device links or repairs the twin is told only when it is to link itself.
+ *
+ * Nothing is published before all of a job is there, but for overwritten and dead slots, which change in place, piece by piece; these
+ * jobs are checked before they begin and then cannot fail or be cancelled.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/engine/internal.h"
+#include "cuda/link/link_job.h"
+
+#define MOST_STAGES 12
+
+/* The stages of each kind of job, in order. */
+static const JobStage stages[][MOST_STAGES] = {
+	{STAGE_DONE},
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_TWIN, STAGE_DONE},				  /* JOB_APPEND */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_OVERWRITE */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_DEAD */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_GRAPH */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},	  /* JOB_SEEDS */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_LINK */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_REPAIR */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE},											  /* JOB_DROP */
+	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_LINK and JOB_REPAIR on the device */
+	{STAGE_QUEUED, STAGE_LINK, STAGE_TELL, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
+	 STAGE_DRAIN, STAGE_DONE}}; /* the same on a twin that is behind */
+
+#define LINK_ON_DEVICE (JOB_DROP + 1)
+#define LINK_TELLS (JOB_DROP + 2)
+
+CudaJob *
+job_find(CudaEngine *engine, JobId id)
+{
+	CudaJob *job = engine->jobs;
+
+	while (job != NULL && job->id != id)
+		job = job->next;
+	return job;
+}
+
+/* Forget a completed job. */
+void
+job_free(CudaEngine *engine, CudaJob *job)
+{
+	CudaJob **place = &engine->jobs;
+
+	while (*place != job)
+		place = &(*place)->next;
+	*place = job->next;
+	if (job->twin != 0)
+		engine->twin_ops->job_release(engine->twin, job->twin);
+	link_end(engine, job);
+	if (job->on_device)
+		link_free_result(job);
+	free(job->pending);
+	free(job->seeds);
+	free(job);
+}
+
+/* Check that a job brings what its kind needs; slots are checked when it runs. */
+static EngineStatus
+check_arrays(const EngineJob *in, EngineError *error)
+{
+	bool slots = in->kind != JOB_APPEND && !engine_job_links(in->kind) && in->kind != JOB_DROP;
+	bool versions = in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD;
+	bool vectors = in->kind == JOB_APPEND || in->kind == JOB_OVERWRITE;
+
+	if (in->kind < JOB_APPEND || in->kind > JOB_DROP)
+	{
+		engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) in->kind);
+		return ENGINE_INVALID;
+	}
+	if (engine_job_links(in->kind) && (in->ef_construction < 4 || in->ef_construction > 1000 || in->threads < 0))
+	{
+		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000", in->ef_construction);
+		return ENGINE_INVALID;
+	}
+	if (in->count > 0 && ((slots && in->slots == NULL) || (versions && in->versions == NULL) ||
+						  (vectors && in->vectors == NULL) || (in->kind == JOB_GRAPH && in->rows == NULL)))
+	{
+		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) in->kind);
+		return ENGINE_INVALID;
+	}
+	return ENGINE_OK;
+}
+
+EngineStatus
+job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error)
+{
+	CudaMirror *mirror = engine_mirror(engine, in->mirror);
+	EngineStatus status = check_arrays(in, error);
+	CudaJob *job;
+
+	if (status != ENGINE_OK)
+		return status;
+	if (mirror == NULL || mirror->dropping)
+	{
+		engine_error(error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) in->mirror);
+		return ENGINE_NOT_FOUND;
+	}
+	job = (CudaJob *) calloc(1, sizeof(*job));
+	if (job == NULL)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
+		return ENGINE_NO_MEMORY;
+	}
+	job->in = *in;
+	job->shown_total = in->count;
+	job->mirror = mirror;
+	job->id = *id = ++engine->last_job;
+	job->next = engine->jobs;
+	engine->jobs = job;
+	if (mirror->first_job == NULL)
+		mirror->first_job = job;
+	else
+		mirror->last_job->next_of_mirror = job;
+	mirror->last_job = job;
+	mirror->dropping = in->kind == JOB_DROP;
+	engine_set_in_flight(engine);
+	return ENGINE_OK;
+}
+
+static bool
+fail(CudaJob *job, EngineStatus status)
+{
+	job->status = status;
+	return false;
+}
+
+/* Take the memory that a job's lists will need: once the twin has changed, nothing but the device may fail. */
+static bool
+take_lists(CudaJob *job)
+{
+	bool pending = job->in.kind == JOB_GRAPH || engine_job_links(job->in.kind);
+	bool seeds = job->in.kind == JOB_SEEDS || engine_job_links(job->in.kind);
+
+	if (pending)
+		job->pending = (uint32_t *) malloc((job->mirror->nlisted + 1) * sizeof(uint32_t));
+	if (seeds)
+		job->seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
+	if ((!pending || job->pending != NULL) && (!seeds || job->seeds != NULL))
+		return true;
+	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
+	return fail(job, ENGINE_NO_MEMORY);
+}
+
+/* Check a job against its mirror, and make room. False: it fails. */
+static bool
+begin(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	const EngineJob *in = &job->in;
+	uint64_t end = (uint64_t) in->first_slot + in->count;
+
+	if (job->cancelled && in->kind != JOB_DROP)
+	{
+		engine_error(&job->error, ENGINE_CANCELLED, "the job was cancelled before it began");
+		return fail(job, ENGINE_CANCELLED);
+	}
+	if (in->kind == JOB_APPEND)
+	{
+		if (in->first_slot < mirror->rows || end > ENGINE_MAX_SLOTS)
+		{
+			engine_error(&job->error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u", in->first_slot,
+						 (unsigned long long) end, mirror->rows);
+			return fail(job, ENGINE_INVALID);
+		}
+		if (mirror_grow(engine, mirror, end, &job->error) != ENGINE_OK)
+			return fail(job, ENGINE_NO_MEMORY);
+		return end == mirror->rows || piece_gap(engine, job);
+	}
+	if (in->kind == JOB_SEEDS && in->count > SEEDS_ROOM)
+	{
+		engine_error(&job->error, ENGINE_INVALID, "%u seeds are more than %u", in->count, SEEDS_ROOM);
+		return fail(job, ENGINE_INVALID);
+	}
+	if (in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD || in->kind == JOB_GRAPH)
+		for (uint32_t i = 0; i < in->count; i++)
+			if (in->slots[i] >= mirror->rows)
+			{
+				engine_error(&job->error, ENGINE_INVALID, "slot %u is not below the %u published", in->slots[i],
+							 mirror->rows);
+				return fail(job, ENGINE_INVALID);
+			}
+	if (engine_job_links(in->kind) && engine->links_on_device)
+	{
+		job->on_device = link_begin(engine, job);
+		job->tells = !job->on_device && mirror->twin_behind;
+		if (job->tells && !link_begin_telling(job))
+			return fail(job, ENGINE_NO_MEMORY);
+		if (!job->on_device && !engine->failure.failed)
+			engine_error(&job->error, ENGINE_OK, "%s on the host: the device has no memory for it, or not for all rows", in->kind == JOB_LINK ? "linked" : "repaired");
+	}
+	return take_lists(job);
+}
+
+/* The slots and rows whose graph rows a job brings. */
+static uint32_t
+graph_rows(const CudaJob *job, const uint32_t **slots, const uint32_t **rows)
+{
+	bool link = engine_job_links(job->in.kind);
+
+	*slots = link ? job->link.slots : job->in.slots;
+	*rows = link ? job->link.rows : job->in.rows;
+	return link ? job->link.count : job->in.count;
+}
+
+/* Collect the seeds that a job sets: published ones. */
+static void
+collect_seeds(CudaJob *job)
+{
+	const uint32_t *seeds = engine_job_links(job->in.kind) ? job->link.seeds : job->in.slots;
+	uint32_t count = engine_job_links(job->in.kind) ? job->link.nseeds : job->in.count;
+
+	if (job->has_seeds)
+		return;
+	job->has_seeds = true;
+	for (uint32_t i = 0; i < count; i++)
+		if (seeds[i] < job->mirror->rows)
+			job->seeds[job->nseeds++] = seeds[i];
+}
+
+/* Call a slot linked that a job links, in the host's states. */
+static void
+mark_linked(CudaMirror *mirror, uint32_t slot)
+{
+	uint8_t old = mirror->states[slot];
+
+	mirror->linked += (old & SLOT_LINKED) == 0;
+	mirror->relinked += (old & SLOT_LINKED) == 0;
+	mirror->npending -= (old & SLOT_PENDING) != 0;
+	mirror->states[slot] = (uint8_t) ((old | SLOT_LINKED) & ~SLOT_PENDING);
+}
+
+/* Which slots a job links: all that JOB_GRAPH names; of a link, which may have been cut short, those that the twin says. */
+static void
+link_slots(CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	const LinkResult *link = &job->link;
+
+	if (job->in.kind == JOB_GRAPH)
+		for (uint32_t i = 0; i < job->in.count; i++)
+			mark_linked(mirror, job->in.slots[i]);
+	for (uint32_t i = 0; i < link->count; i++)
+		if ((link->linked[i / 64] >> (i % 64) & 1) && (mirror->states[link->slots[i]] & SLOT_PENDING))
+			mark_linked(mirror, link->slots[i]);
+}
+
+/* Make the list of pending slots without those that are no longer pending. The published one stays until the end. */
+static void
+collect_pending(CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+
+	if (job->has_pending)
+		return;
+	job->has_pending = true;
+	link_slots(job);
+	for (uint32_t i = 0; i < mirror->nlisted; i++)
+		if (mirror->states[mirror->listed[i]] & SLOT_PENDING)
+			job->pending[job->npending++] = mirror->listed[i];
+}
+
+/* Let the CPU engine do its part. True when it has; false with status OK: not yet. */
+static bool
+run_twin(CudaEngine *engine, CudaJob *job)
+{
+	EngineJob in = job->in;
+	JobProgress progress;
+	EngineStatus status;
+
+	if (job->twin == 0)
+	{
+		in.mirror = job->mirror->twin;
+		status = engine->twin_ops->job_submit(engine->twin, &in, &job->twin, &job->error);
+		if (status != ENGINE_OK)
+			return fail(job, status);
+		if (job->cancelled && engine_job_links(in.kind))
+			engine->twin_ops->job_cancel(engine->twin, job->twin);
+	}
+	status = engine->twin_ops->job_poll(engine->twin, job->twin, &progress);
+	if (status != ENGINE_OK)
+	{
+		engine_error(&job->error, status, "the linker lost a job");
+		return fail(job, status);
+	}
+	if (engine_job_links(job->in.kind))
+	{
+		job->shown_done = progress.done;
+		job->shown_total = progress.total;
+	}
+	if (!progress.completed)
+		return false;
+	job->twin_status = progress.status;
+	if (progress.status != ENGINE_OK)
+		job->error = progress.error;
+	if (progress.status == ENGINE_NO_MEMORY)
+		engine_host_refused(&job->error);
+	/* a link that was cut short may have linked a part */
+	if (engine_job_links(job->in.kind))
+		return engine->twin_ops->job_link_result(engine->twin, job->twin, &job->link) == ENGINE_OK;
+	return progress.status == ENGINE_OK || fail(job, progress.status);
+}
+
+/* Make appended rows visible to batches that start from now on. */
+static void
+publish_append(CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	uint32_t end = job->in.first_slot + job->in.count;
+
+	for (uint32_t slot = mirror->rows; slot < end; slot++)
+	{
+		uint32_t i = slot - job->in.first_slot;
+		bool absent = slot < job->in.first_slot;
+		bool dead = absent || (job->in.dead != NULL && (job->in.dead[i / 64] >> (i % 64) & 1));
+
+		mirror->states[slot] = absent ? SLOT_DEAD | SLOT_ABSENT : dead ? SLOT_DEAD : SLOT_PENDING | SLOT_LISTED;
+		mirror->ndead += dead;
+		if (!dead)
+		{
+			mirror->listed[mirror->nlisted++] = slot;
+			mirror->npending++;
+		}
+	}
+	if (end > mirror->rows)
+		mirror->rows = end;
+}
+
+/* Replace the list of pending slots by the new one. */
+static void
+publish_pending(CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+
+	for (uint32_t i = 0; i < mirror->nlisted; i++)
+		mirror->states[mirror->listed[i]] &= (uint8_t) ~SLOT_LISTED;
+	for (uint32_t i = 0; i < job->npending; i++)
+	{
+		mirror->listed[i] = job->pending[i];
+		mirror->states[job->pending[i]] |= SLOT_LISTED;
+	}
+	mirror->nlisted = job->npending;
+	mirror->pending_side ^= 1;
+}
+
+/* Forget a mirror. Its jobs have ended. */
+static void
+drop_mirror(CudaEngine *engine, CudaMirror *mirror)
+{
+	CudaMirror **place = &engine->mirrors;
+
+	while (*place != mirror)
+		place = &(*place)->next;
+	*place = mirror->next;
+	mirror_free(engine, mirror);
+}
+
+/* All of a job is on the device: let batches see it. */
+static void
+publish(CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+
+	if (job->in.kind == JOB_APPEND)
+		publish_append(job);
+	if (job->has_seeds)
+	{
+		mirror->seeds_side ^= 1;
+		mirror->nseeds = job->nseeds;
+		mirror->seeds_sum = entries_sum(job->seeds, job->nseeds);
+	}
+	if (job->has_entries)
+	{
+		mirror->entries_side ^= 1;
+		mirror->nentries = job->nentries;
+		mirror->entries_sum = job->entries_sum;
+	}
+	if (job->has_pending)
+		publish_pending(job);
+	job->status = engine_job_links(job->in.kind) ? job->twin_status : ENGINE_OK;
+	if (!engine_job_links(job->in.kind))
+		job->shown_done = job->in.count;
+	if (job->in.has_position && job->status == ENGINE_OK)
+		mirror->position = job->in.position;
+}
+
+/* Copy a list of slots to the half that batches do not read. True when all of it is on its way. */
+static bool
+send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to)
+{
+	while (job->done < count)
+		if (!piece_slots(engine, job, slots, count, to))
+			return false;
+	return true;
+}
+
+/* Send rows while there are free pieces. True when all are on their way. */
+static bool
+send_rows(CudaEngine *engine, CudaJob *job)
+{
+	const uint32_t *slots = NULL,
+				   *rows = NULL;
+	uint32_t count = job->in.count;
+	bool sent = true;
+
+	if (job->in.kind == JOB_GRAPH || engine_job_links(job->in.kind))
+		count = graph_rows(job, &slots, &rows);
+	/* a search in several passes sees its rows unchanged from the first to the last */
+	else if (job->in.kind != JOB_APPEND && job->mirror->passes > 0)
+		return false;
+	while (sent && job->done < count)
+		sent = job->in.kind == JOB_APPEND	   ? piece_append(engine, job)
+			   : job->in.kind == JOB_OVERWRITE ? piece_overwrite(engine, job)
+			   : job->in.kind == JOB_DEAD	   ? piece_dead(engine, job)
+											   : piece_graph(engine, job, slots, rows, count);
+	if (!engine_job_links(job->in.kind))
+		job->shown_done = job->done;
+	return sent;
+}
+
+/* Do what can be done now of a job's stage: true when the stage is over. A job that fails has its status set. */
+static bool
+run_stage(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+
+	switch (job->stage)
+	{
+		case STAGE_QUEUED:
+			if (job->in.kind == JOB_DROP && mirror->queries > 0)
+				return false;
+			return begin(engine, job);
+		case STAGE_TWIN:
+			return run_twin(engine, job);
+		case STAGE_LINK:
+			return link_stage(engine, job);
+		case STAGE_TELL:
+			return link_tell_stage(engine, job);
+		case STAGE_ROWS:
+			if (job->cancelled && job->in.kind == JOB_APPEND)
+			{
+				engine_error(&job->error, ENGINE_CANCELLED, "the job was cancelled");
+				return fail(job, ENGINE_CANCELLED);
+			}
+			return send_rows(engine, job);
+		case STAGE_SEEDS:
+			/* a link that never began says nothing of seeds */
+			if (engine_job_links(job->in.kind) && job->twin_status != ENGINE_OK && job->link.nseeds == 0)
+				return true;
+			collect_seeds(job);
+			return send_slots(engine, job, job->seeds, job->nseeds,
+							  (uint32_t *) mirror->seeds.base + (mirror->seeds_side ^ 1) * SEEDS_ROOM);
+		case STAGE_PENDING:
+			collect_pending(job);
+			return send_slots(engine, job, job->pending, job->npending,
+							  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
+		case STAGE_CODES:
+			return codes_stage(engine, job);
+		case STAGE_JUDGE:
+			return judge_stage(engine, job);
+		case STAGE_ENTRIES:
+			return entries_stage(engine, job);
+		case STAGE_DRAIN:
+			return job->in_flight == 0;
+		case STAGE_DONE:
+			break;
+	}
+	return false;
+}
+
+/* Take a job off its mirror's queue. */
+static void
+complete(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	bool drop = job->in.kind == JOB_DROP && job->status == ENGINE_OK;
+
+	job->stage = STAGE_DONE;
+	piece_release(job);
+	link_end(engine, job);
+	mirror->first_job = job->next_of_mirror;
+	if (drop)
+		drop_mirror(engine, mirror);
+	job->mirror = NULL;
+	engine_wake(engine);
+}
+
+/* Advance a mirror's first job as far as it goes now. True when it completed. */
+static bool
+advance(CudaEngine *engine, CudaJob *job)
+{
+	while (job->status == ENGINE_OK && run_stage(engine, job))
+	{
+		const JobStage *at = stages[job->on_device ? (int) LINK_ON_DEVICE : job->tells ? (int) LINK_TELLS : (int) job->in.kind];
+
+		while (*at != job->stage)
+			at++;
+		job->stage = at[1];
+		job->done = job->step = 0;
+		if (job->stage == STAGE_DONE)
+		{
+			publish(job);
+			complete(engine, job);
+			return true;
+		}
+	}
+	/* a failed job's pieces may still be in flight */
+	if (engine->failure.failed || job->status == ENGINE_OK || job->in_flight > 0)
+		return false;
+	complete(engine, job);
+	return true;
+}
+
+/* Run jobs: the first of every mirror, and those after it as they complete. */
+void
+jobs_run(CudaEngine *engine)
+{
+	CudaMirror *next;
+
+	for (CudaMirror *mirror = engine->mirrors; mirror != NULL; mirror = next)
+	{
+		bool more = mirror->first_job != NULL;
+
+		next = mirror->next;
+		while (more && !engine->failure.failed)
+		{
+			bool last = mirror->first_job->next_of_mirror == NULL;
+
+			more = advance(engine, mirror->first_job) && !last;
+		}
+	}
+}

@@ -1,0 +1,452 @@
+/*
+ * mirror.cu
+ *		Mirrors in device memory: their ranges, and what the host keeps beside them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/graph/quantizer.h"
+#include "cuda/engine/internal.h"
+
+#define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */
+#define HOST_STEP ((size_t) 64 << 20) /* rows in host memory: taken as rows come, because pinning costs a second for some ten GB */
+#define SPARE_SHARE 16u /* of the limit, at most: left for graphs to grow beside rows that go to host memory */
+#define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states and listed */
+
+/* Bytes of a slot's codes; 0: there are none for such rows. */
+static uint32_t
+mirror_code_bytes(const CudaMirror *mirror)
+{
+	const MirrorSpec *spec = &mirror->spec;
+	bool coded = spec->type == ELEMENT_FLOAT || spec->type == ELEMENT_HALF;
+
+	return coded ? code_stride(spec->dims) : 0;
+}
+
+/* Bytes that one more slot takes at least in the ranges on the device, times 8 (the bitmap has an eighth of a byte). */
+static uint64_t
+slot_bits(const CudaMirror *mirror)
+{
+	uint64_t norms = has_norms(mirror->spec.type, mirror->spec.metric) ? sizeof(double) : 0;
+	uint64_t rows = mirror->may_be_far ? 0 : mirror->stride + mirror_code_bytes(mirror);
+
+	return 8 * (rows + norms + (uint64_t) sizeof(uint32_t) * (mirror->spec.degree + 3)) + 1;
+}
+
+static uint64_t
+bitmap_bytes(uint64_t slots)
+{
+	return (slots + 31) / 32 * sizeof(uint32_t);
+}
+
+/* A range and the bytes it has for a number of slots. */
+struct RangeSize
+{
+	Range *range;
+	uint64_t bytes;
+	MemoryPart part;
+};
+
+#define MIRROR_RANGES 8
+
+/* The sizes of a mirror's ranges for so many slots. */
+static void
+range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
+{
+	const RangeSize all[MIRROR_RANGES] = {
+		{&mirror->vectors, slots * mirror->stride, PART_VECTORS},
+		{&mirror->graph, slots * mirror->spec.degree * sizeof(uint32_t), PART_GRAPH},
+		{&mirror->norms, has_norms(mirror->spec.type, mirror->spec.metric) ? slots * sizeof(double) : 0, PART_NORMS},
+		{&mirror->versions, slots * sizeof(uint32_t), PART_GRAPH},
+		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
+		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
+		{&mirror->pending[1], slots * sizeof(uint32_t), PART_STATE},
+		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec) + entries_room(mirror, slots), PART_STATE}};
+
+	memcpy(sizes, all, sizeof(all));
+}
+
+/*
+ * Of a mirror that may have rows in host memory, the bytes of rows that the device takes for so many slots: all of them where there is room
+ * beside everything else, codes included, else what that leaves. Everything else must be able to grow on the device: by a quarter if the
+ * mirror is made for these slots, by half of itself if it has grown to them. Rows never come back, but that the mirror is loaded again.
+ */
+static uint64_t
+near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, const RangeSize *sizes)
+{
+	const Arena *arena = &engine->arena;
+	uint64_t wanted = (uint64_t) slots * mirror->stride;
+	uint64_t codes = mirror->has_code_room ? (uint64_t) slots * mirror_code_bytes(mirror) : 0;
+	uint64_t spare = (uint64_t) slots * mirror->spec.degree * sizeof(uint32_t) + codes;
+	uint64_t taken = arena_used(arena) + range_grow_cost(arena, &mirror->codes, codes);
+	uint64_t most;
+
+	if (mirror->vectors.near < mirror->vectors.mapped)
+		return mirror->vectors.near;
+	for (int i = 1; i < MIRROR_RANGES; i++)
+		taken += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
+	spare = mirror->capacity == 0 ? spare / 4 : spare / 2;
+	taken += spare < arena->limit / SPARE_SHARE ? spare : arena->limit / SPARE_SHARE;
+	most = mirror->vectors.near + (arena->limit > taken ? (arena->limit - taken) / arena->unit * arena->unit : 0);
+	return most < wanted ? most : wanted;
+}
+
+/* Check that host memory has room for the rows that the device has none for. */
+static bool
+far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uint64_t near, EngineError *error)
+{
+	const Arena *arena = &engine->arena;
+	uint64_t wanted = (uint64_t) slots * mirror->stride;
+	uint64_t there = mirror->vectors.mapped > near ? mirror->vectors.mapped : near;
+
+	if (wanted <= there || wanted - there <= arena->host_limit - arena->host_used)
+		return true;
+	engine_error(error, ENGINE_NO_MEMORY,
+				 "%llu more bytes of rows do not fit: %llu of %llu are in use on the device, %llu of %llu in host memory",
+				 (unsigned long long) (wanted - mirror->vectors.mapped), (unsigned long long) arena_used(arena),
+				 (unsigned long long) arena->limit, (unsigned long long) arena->host_used,
+				 (unsigned long long) arena->host_limit);
+	return false;
+}
+
+/* Check that the host has room for so many slots, beside the twin at its largest. */
+static bool
+host_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, EngineError *error)
+{
+	uint64_t more = (uint64_t) (slots - mirror->capacity) * HOST_SLOT_BYTES;
+	uint64_t used = engine->host_pinned + engine->host_arrays + engine->host_twin_limit;
+
+	if (used + more <= engine->host_limit)
+		return true;
+	engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of host memory do not fit: %llu of %llu are taken",
+				 (unsigned long long) more, (unsigned long long) used, (unsigned long long) engine->host_limit);
+	return false;
+}
+
+/* Make the host's arrays large enough. */
+static bool
+grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
+{
+	uint8_t *states = (uint8_t *) realloc(mirror->states, capacity);
+	uint32_t *listed;
+
+	if (states == NULL)
+		return false;
+	mirror->states = states;
+	listed = (uint32_t *) realloc(mirror->listed, (size_t) capacity * sizeof(uint32_t));
+	if (listed == NULL)
+		return false;
+	mirror->listed = listed;
+	memset(states + mirror->capacity, 0, capacity - mirror->capacity);
+	engine->host_arrays += (uint64_t) (capacity - mirror->capacity) * HOST_SLOT_BYTES;
+	return true;
+}
+
+/* Grow to exactly so many slots: all or nothing, but that a range may stay larger than the others. */
+static EngineStatus
+grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *error)
+{
+	Arena *arena = &engine->arena;
+	RangeSize sizes[MIRROR_RANGES];
+	uint64_t cost = 0;
+	EngineStatus status = lanes_grow_bitmaps(engine, slots, error);
+
+	range_sizes(mirror, slots, sizes);
+	if (mirror->may_be_far)
+	{
+		sizes[0].bytes = near_bytes(engine, mirror, slots, sizes);
+		if (status == ENGINE_OK && !far_fits(engine, mirror, slots, sizes[0].bytes, error))
+			status = ENGINE_NO_MEMORY;
+	}
+	for (int i = 0; i < MIRROR_RANGES; i++)
+		cost += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
+	if (status == ENGINE_OK && arena_used(arena) + cost > arena->limit)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of mirror do not fit: %llu of %llu are in use",
+					 (unsigned long long) cost, (unsigned long long) arena_used(arena),
+					 (unsigned long long) arena->limit);
+		status = ENGINE_NO_MEMORY;
+	}
+	if (status == ENGINE_OK && !host_fits(engine, mirror, slots, error))
+		status = ENGINE_NO_MEMORY;
+	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
+		status = range_grow(arena, sizes[i].range, sizes[i].bytes, error);
+	if (status == ENGINE_OK && !grow_host(engine, mirror, slots))
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of host memory for %u slots", slots);
+		status = ENGINE_NO_MEMORY;
+	}
+	if (status != ENGINE_OK)
+		return status;
+	mirror->capacity = slots;
+	/* the last to grow: without room for codes, searches walk the rows as stored */
+	if (mirror->has_code_room &&
+		range_grow(arena, &mirror->codes, (uint64_t) slots * mirror_code_bytes(mirror), error) != ENGINE_OK)
+		mirror->has_code_room = mirror->codes_good = false;
+	return ENGINE_OK;
+}
+
+/* Map host memory for the rows of slots below `slots` that the device has no room for, with some to spare if that fits. */
+static EngineStatus
+grow_far(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+{
+	uint64_t wanted = slots * mirror->stride;
+	uint64_t spare = wanted + HOST_STEP;
+	EngineError ignored;
+
+	if (wanted <= mirror->vectors.mapped)
+		return ENGINE_OK;
+	spare = spare < (uint64_t) mirror->capacity * mirror->stride ? spare : (uint64_t) mirror->capacity * mirror->stride;
+	if (range_grow_host(&engine->arena, &mirror->vectors, spare, &ignored) == ENGINE_OK)
+		return ENGINE_OK;
+	return range_grow_host(&engine->arena, &mirror->vectors, wanted, error);
+}
+
+/* Make room for slots below `slots`, with some to spare if that fits. */
+static EngineStatus
+grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+{
+	uint64_t spare = mirror->capacity + mirror->capacity / 4;
+	EngineError ignored;
+
+	if (slots <= mirror->capacity)
+		return ENGINE_OK;
+	if (slots > mirror->most)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes", (unsigned long long) slots,
+					 (unsigned long long) engine->arena.limit);
+		return ENGINE_NO_MEMORY;
+	}
+	spare = spare < mirror->most ? spare : mirror->most;
+	if (spare > slots && grow_to(engine, mirror, (uint32_t) spare, &ignored) == ENGINE_OK)
+		return ENGINE_OK;
+	return grow_to(engine, mirror, (uint32_t) slots, error);
+}
+
+EngineStatus
+mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
+{
+	EngineStatus status = grow_slots(engine, mirror, slots, error);
+
+	return status == ENGINE_OK ? grow_far(engine, mirror, slots, error) : status;
+}
+
+/* Check what a mirror is asked to be. */
+static EngineStatus
+check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
+{
+	EngineStatus status = engine_check_spec(spec, error);
+
+	if (status != ENGINE_OK)
+		return status;
+	if (spec->device != -1 && spec->device != engine->arena.device)
+	{
+		engine_error(error, ENGINE_UNSUPPORTED, "device %d is not the engine's", spec->device);
+		return ENGINE_UNSUPPORTED;
+	}
+	return ENGINE_OK;
+}
+
+/* Reserve addresses for as many slots as the limit could hold, and map those the spec asks for. */
+static EngineStatus
+reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
+{
+	uint64_t most = engine->arena.limit / (slot_bits(mirror) / 8) + FIRST_ROWS;
+	RangeSize sizes[MIRROR_RANGES];
+	EngineStatus status = ENGINE_OK;
+
+	/* rows in host memory are bound by that */
+	if (mirror->may_be_far && most > (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS)
+		most = (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS;
+	mirror->most = (uint32_t) (most < ENGINE_MAX_SLOTS ? most : ENGINE_MAX_SLOTS);
+	range_sizes(mirror, mirror->most, sizes);
+	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
+		status = range_reserve(&engine->arena, sizes[i].range, sizes[i].part, sizes[i].bytes, error);
+	if (status == ENGINE_OK && mirror_code_bytes(mirror) > 0)
+	{
+		status = range_reserve(&engine->arena, &mirror->codes, PART_VECTORS,
+							   (uint64_t) mirror->most * mirror_code_bytes(mirror), error);
+		mirror->code_offsets = (float *) calloc(mirror->spec.dims, sizeof(float));
+		mirror->has_code_room = mirror->code_offsets != NULL;
+	}
+	if (status == ENGINE_OK)
+		status = grow_slots(engine, mirror, mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity, error);
+	return status;
+}
+
+/* Free a mirror that nothing uses any more. */
+void
+mirror_free(CudaEngine *engine, CudaMirror *mirror)
+{
+	RangeSize sizes[MIRROR_RANGES];
+
+	range_sizes(mirror, 0, sizes);
+	for (int i = 0; i < MIRROR_RANGES; i++)
+		if (sizes[i].range->base != 0)
+			range_release(&engine->arena, sizes[i].range);
+	if (mirror->codes.base != 0)
+		range_release(&engine->arena, &mirror->codes);
+	free(mirror->code_offsets);
+	if (mirror->changed != NULL)
+		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
+	engine->host_arrays -= (uint64_t) mirror->capacity * HOST_SLOT_BYTES;
+	free(mirror->states);
+	free(mirror->listed);
+	free(mirror);
+}
+
+EngineStatus
+mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error)
+{
+	EngineStatus status = check_spec(engine, spec, error);
+	MirrorSpec twin_spec = *spec;
+	CudaMirror *mirror;
+
+	if (status != ENGINE_OK)
+		return status;
+	mirror = (CudaMirror *) calloc(1, sizeof(*mirror));
+	if (mirror == NULL)
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory");
+		return ENGINE_NO_MEMORY;
+	}
+	mirror->spec = *spec;
+	mirror->may_be_far = spec->residency == RESIDENCY_COMPRESSED && engine->arena.host_limit > 0;
+	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
+	mirror->stride = (uint32_t) round_up(mirror->vector_bytes, 16);
+	if (mirror->may_be_far)
+		status = stream_open(engine, error);
+	if (status == ENGINE_OK)
+		status = reserve_ranges(engine, mirror, error);
+	if (status == ENGINE_OK && !GPU(&engine->failure, cudaEventCreateWithFlags(&mirror->changed, cudaEventDisableTiming)))
+		status = gpu_failed(&engine->failure, error);
+	twin_spec.device = -1;
+	twin_spec.residency = RESIDENCY_FULL;
+	if (status == ENGINE_OK)
+	{
+		status = engine->twin_ops->mirror_create(engine->twin, &twin_spec, &mirror->twin, error);
+		if (status == ENGINE_NO_MEMORY)
+			engine_host_refused(error);
+	}
+	if (status != ENGINE_OK)
+	{
+		mirror_free(engine, mirror);
+		return status;
+	}
+	mirror->id = *id = ++engine->last_mirror;
+	mirror->next = engine->mirrors;
+	engine->mirrors = mirror;
+	return ENGINE_OK;
+}
+
+/* What a batch that starts now sees of a mirror. */
+MirrorView
+mirror_view(const CudaMirror *mirror)
+{
+	MirrorView view;
+
+	view.vectors = (const unsigned char *) mirror->vectors.base;
+	view.versions = (const uint32_t *) mirror->versions.base;
+	view.dead = (const uint32_t *) mirror->dead.base;
+	view.graph = (const uint32_t *) mirror->graph.base;
+	view.norms = (const double *) mirror->norms.base;
+	view.seeds = (const uint32_t *) mirror->seeds.base + mirror->seeds_side * SEEDS_ROOM;
+	view.pending = (const uint32_t *) mirror->pending[mirror->pending_side].base;
+	view.rows = mirror->rows;
+	view.nseeds = mirror->nseeds;
+	view.npending = mirror->nlisted;
+	view.stride = mirror->stride;
+	view.dims = mirror->spec.dims;
+	view.degree = mirror->spec.degree;
+	view.type = mirror->spec.type;
+	view.metric = mirror->spec.metric;
+	view.codes = mirror->codes_good ? (const signed char *) mirror->codes.base : NULL;
+	view.code_offsets = codes_offsets(mirror);
+	view.code_steps = mirror->code_steps;
+	view.code_stride = mirror_code_bytes(mirror);
+	entries_published(mirror, &view);
+	return view;
+}
+
+uint32_t
+mirror_near_rows(const CudaMirror *mirror)
+{
+	return (uint32_t) (mirror->vectors.near / mirror->stride);
+}
+
+bool
+mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count, void *other, bool in,
+				 cudaStream_t stream)
+{
+	unsigned char *with = (unsigned char *) other;
+	size_t at = (size_t) slot * mirror->stride;
+	size_t bytes = (size_t) count * mirror->stride;
+	size_t near = mirror->vectors.near;
+
+	/* a copy lies in one kind of memory: a row may lie in both */
+	for (size_t n; bytes > 0; at += n, with += n, bytes -= n)
+	{
+		unsigned char *rows = (unsigned char *) mirror->vectors.base + at;
+
+		n = at < near && near - at < bytes ? near - at : bytes;
+		if (!GPU(&engine->failure, in ? cudaMemcpyAsync(rows, with, n, cudaMemcpyDefault, stream)
+									  : cudaMemcpyAsync(with, rows, n, cudaMemcpyDefault, stream)))
+			return false;
+	}
+	return true;
+}
+
+/* Vectors, graph, norms, versions, as mapped on the device. */
+uint64_t
+mirror_bytes(const CudaMirror *mirror)
+{
+	return mirror->vectors.near + mirror->codes.mapped + mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
+		   mirror->dead.mapped;
+}
+
+/* Copy graph rows and versions of slots out, through a piece's pinned memory. For tests and checks: it waits. */
+EngineStatus
+mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t *rows,
+			uint32_t *versions, EngineError *error)
+{
+	Failure *failure = &engine->failure;
+	uint32_t degree = mirror->spec.degree;
+	uint32_t *staged = (uint32_t *) engine->pieces[0].staged;
+	uint32_t most = (uint32_t) (PIECE_BYTES / sizeof(uint32_t) / (degree + 1));
+	cudaStream_t stream = engine->job_stream;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (slots[i] >= mirror->rows)
+		{
+			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", slots[i], mirror->rows);
+			return ENGINE_INVALID;
+		}
+	/* what the pieces hold has been used when the stream is empty */
+	if (!GPU(failure, cudaStreamSynchronize(stream)))
+		return gpu_failed(failure, error);
+	for (uint32_t first = 0; first < count; first += most)
+	{
+		uint32_t n = count - first < most ? count - first : most;
+
+		for (uint32_t i = 0; i < n; i++)
+		{
+			uint32_t slot = slots[first + i];
+
+			if (!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1),
+											  (const uint32_t *) mirror->graph.base + (size_t) slot * degree,
+											  degree * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)) ||
+				!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1) + degree,
+											  (const uint32_t *) mirror->versions.base + slot, sizeof(uint32_t),
+											  cudaMemcpyDeviceToHost, stream)))
+				return gpu_failed(failure, error);
+		}
+		if (!GPU(failure, cudaStreamSynchronize(stream)))
+			return gpu_failed(failure, error);
+		for (uint32_t i = 0; i < n; i++)
+		{
+			memcpy(rows + (size_t) (first + i) * degree, staged + (size_t) i * (degree + 1), degree * sizeof(uint32_t));
+			versions[first + i] = staged[(size_t) i * (degree + 1) + degree];
+		}
+	}
+	return ENGINE_OK;
+}

@@ -1,0 +1,407 @@
+/*
+ * query_fast.cu
+ *		Queries that need no tasks: from submit straight into lanes, and from there straight back to their callers.
+ *
+ * What is asked most are graph searches over codes that differ in their vectors only: same mirror, k and ef, no bitmap, no bound. Where nothing waits
+ * before such and lanes are free, each is read once, its description and vector are staged as it is read, and nothing of it is kept but its
+ * address; its answer is written to it in poll, where it lies in pinned memory. A task (query_task.cu) is another four lines of memory, gone through five times.
+ * Of thousands at once the crew does a part, chunk by chunk, of staging and of handing back: one thread is slower at that than the
+ * device at searching. The first lane gets few, so that the device begins early, and the last, so that little is left to do when it ends.
+ */
+#include <string.h>
+
+#include "cuda/engine/internal.h"
+#include "cuda/graph/graph_search_codes.h"
+
+#ifdef EMULATED
+#define CHUNK 16u
+#define CREW_LEAST 128u /* so that tests have a crew */
+#else
+#define CHUNK 64u		 /* queries that a thread stages, or hands back, at a time */
+#define CREW_LEAST 1024u /* fewer are done before the crew would have come */
+#endif
+#define LOOKAHEAD 4u	   /* queries whose memory is asked for ahead */
+#define PARTS 16u		   /* of many queries, what lanes get of so many parts (size_of) */
+#define FIRST_PART TUNED("P0", 1)
+#define SECOND_PART TUNED("P1", 3)
+#define LAST_PART TUNED("P3", 2)
+#define EDGE_BESIDE 4u /* queries for each processor of the device, as walk_launch counts them */
+#define PREFETCHED 512u	   /* bytes of a vector */
+
+/* The queries of one lane. */
+struct Share
+{
+	Lane *lane;
+	uint32_t first; /* of all */
+	uint32_t count;
+	uint32_t staged; /* atomic */
+	bool odd;		 /* atomic: one of them is not like the others, or is not valid */
+};
+
+/* What is staged in one submit. */
+struct Staging
+{
+	EngineQuery *const *queries;
+	const CudaMirror *mirror;
+	DeviceQuery like; /* what all are described by */
+	Share shares[LANES];
+	uint32_t nshares;
+	uint32_t count; /* in these */
+	bool grows;		/* they are of several sizes */
+};
+
+/* Whether a query wants nothing that only tasks have. */
+static inline bool
+is_plain(const EngineQuery *query)
+{
+	return query->method == METHOD_GRAPH && !query->reference && !query->has_beyond && query->exclude == NULL && query->filter == NULL &&
+		   query->vector != NULL && query->results != NULL;
+}
+
+/* Whether one differs from the first in its vector only. */
+static inline bool
+is_like(const EngineQuery *query, const EngineQuery *first)
+{
+	return is_plain(query) && query->mirror == first->mirror && query->k == first->k && query->ef == first->ef && query->seeds == first->seeds &&
+		   query->max_iterations == first->max_iterations;
+}
+
+/* Bytes before a batch's vectors. */
+static inline size_t
+described_bytes(uint32_t count)
+{
+	return round_up(count * sizeof(DeviceQuery), 256);
+}
+
+/* Bring a query's memory nearer: what is staged of it. */
+static inline void
+prefetch_asked(const EngineQuery *query, uint32_t bytes)
+{
+	for (uint32_t at = 0; at < bytes && at < PREFETCHED; at += 64)
+		__builtin_prefetch((const char *) query->vector + at);
+}
+
+/* Stage some queries of a share. */
+static void
+stage(const Staging *staging, Share *share, uint32_t from, uint32_t end)
+{
+	Lane *lane = share->lane;
+	EngineQuery *const *queries = staging->queries + share->first;
+	const EngineQuery *first = staging->queries[0];
+	uint32_t bytes = staging->mirror->vector_bytes;
+	uint32_t stride = staging->mirror->stride;
+
+	for (uint32_t i = from; i < end; i++)
+	{
+		EngineQuery *query = queries[i];
+		DeviceQuery *described = &lane->queries[i];
+
+		if (i + 2 * LOOKAHEAD < end)
+		{
+			__builtin_prefetch(queries[i + 2 * LOOKAHEAD]);
+			__builtin_prefetch(&queries[i + 2 * LOOKAHEAD]->trace_room);
+		}
+		if (i + LOOKAHEAD < end)
+			prefetch_asked(queries[i + LOOKAHEAD], bytes);
+		if (!is_like(query, first))
+		{
+			__atomic_store_n(&share->odd, true, __ATOMIC_RELAXED);
+			return;
+		}
+		lane->asked[i] = query;
+		*described = staging->like;
+		described->vector = (uint64_t) i * stride;
+		described->results = i * staging->like.k;
+		memcpy(lane->vectors + described->vector, query->vector, bytes);
+	}
+}
+
+/* One chunk of all queries: its share is a whole number of chunks, but for the last. */
+static void
+stage_chunk(void *arg, uint32_t chunk)
+{
+	Staging *staging = (Staging *) arg;
+	Share *share = staging->shares;
+	uint32_t from = chunk * CHUNK;
+	uint32_t end;
+
+	while (from >= share->first + share->count)
+		share++;
+	from -= share->first;
+	end = at_most(from + CHUNK, share->count);
+	stage(staging, share, from, end);
+	__atomic_fetch_add(&share->staged, end - from, __ATOMIC_RELEASE);
+}
+
+/*
+ * How many queries each of the lanes gets, if all are free and there is a crew: the device is to begin soon, to have enough to do while more are staged, and
+ * to leave little to be handed back when it ends.
+ */
+static uint32_t
+size_of(uint32_t share, uint32_t count)
+{
+	const uint32_t parts[LANES] = {FIRST_PART, SECOND_PART, PARTS - FIRST_PART - SECOND_PART - LAST_PART, LAST_PART};
+
+	return count * parts[share] / PARTS;
+}
+
+/* Share queries out among the lanes that are free. */
+static void
+share_out(CudaEngine *engine, Staging *staging, uint32_t count, bool crew)
+{
+	uint32_t most = at_most(LANE_QUERIES, at_most((uint32_t) (VECTOR_ROOM / staging->mirror->stride), RESULT_ROOM / staging->like.k)) / CHUNK * CHUNK;
+	uint32_t even = count > CHUNK ? queries_of_share(staging->mirror, count) : count;
+	uint32_t lanes = 0;
+	bool grows;
+
+	for (uint32_t i = 0; i < LANES; i++)
+		lanes += !engine->lanes[i].busy;
+	grows = crew && lanes == LANES && TUNED("SHARE", 0) == 0 && size_of(2, count) + CHUNK <= most;
+	for (uint32_t i = 0; i < LANES && staging->count < count; i++)
+	{
+		Lane *lane = &engine->lanes[i];
+		Share *next = &staging->shares[staging->nshares];
+		uint32_t wanted = (grows ? size_of(staging->nshares, count) : even) + CHUNK - 1;
+
+		if (lane->busy)
+			continue;
+		next->lane = lane;
+		next->first = staging->count;
+		next->count = at_most(at_most(wanted / CHUNK * CHUNK, most), count - staging->count);
+		if (next->count == 0)
+			return;
+		staging->count += next->count;
+		staging->nshares++;
+	}
+	staging->grows = grows;
+}
+
+/* Let a lane have a share. */
+static void
+begin(const Staging *staging, const Share *share, uint64_t now)
+{
+	Lane *lane = share->lane;
+
+	batch_begin(lane);
+	lane->mirror = (CudaMirror *) staging->mirror;
+	lane->kind = BATCH_WALK;
+	lane->ntasks = share->count;
+	lane->nasked = share->count;
+	lane->nback = 0;
+	lane->ended = false;
+	lane->k = staging->like.k;
+	lane->rows = staging->mirror->rows;
+	lane->position = staging->mirror->position;
+	lane->submitted_us = now;
+	lane->nresults = share->count * lane->k;
+	lane->at_once = false;
+	lane->vectors = lane->input + described_bytes(share->count);
+	lane->view.vectors = (const unsigned char *) lane->view.queries + described_bytes(share->count);
+}
+
+/* Launch a share that is staged. */
+static bool
+launch(CudaEngine *engine, const Staging *staging, const Share *share)
+{
+	/* the first find the device empty, and the last leave it so: as few queries as get more warps each */
+	uint32_t edge = at_most(engine->nqueries, EDGE_BESIDE * (uint32_t) engine->device.multiProcessorCount);
+	BatchFill fill;
+
+	memset(&fill, 0, sizeof(fill));
+	fill.vectors = (size_t) share->count * staging->mirror->stride;
+	fill.results = share->lane->nresults;
+	fill.max_k = staging->like.k;
+	fill.max_ef = staging->like.ef;
+	share->lane->mirror->queries += share->count;
+	share->lane->beside = engine->nqueries;
+	if (staging->grows && share == staging->shares)
+		share->lane->beside = TUNED("FIRST", edge);
+	if (staging->grows && share == staging->shares + LANES - 1)
+		share->lane->beside = TUNED("LAST", edge);
+	return batch_launch_staged(engine, share->lane, &fill, described_bytes(share->count) + fill.vectors);
+}
+
+/* A lane has no batch after all, or its answers are back. */
+static void
+leave(Lane *lane)
+{
+	lane->busy = false;
+	lane->nasked = 0;
+	lane->ended = false;
+}
+
+/* Stage and launch one share after the other, up to one that has an odd query. Returns how many queries were taken. */
+static uint32_t
+run_shares(CudaEngine *engine, Staging *staging, bool crew, uint64_t now)
+{
+	uint32_t taken = 0;
+	uint32_t chunk = 0;
+	uint32_t s;
+
+	for (s = 0; s < staging->nshares && crew; s++)
+		begin(staging, &staging->shares[s], now);
+	if (crew)
+		crew_begin(&engine->crew, stage_chunk, staging, (staging->count + CHUNK - 1) / CHUNK);
+	for (s = 0; s < staging->nshares; s++)
+	{
+		Share *share = &staging->shares[s];
+
+		if (!crew)
+			begin(staging, share, now);
+		while (__atomic_load_n(&share->staged, __ATOMIC_ACQUIRE) < share->count)
+		{
+			if (!crew)
+				stage_chunk(staging, chunk++);
+			else if (!crew_step(&engine->crew))
+				crew_pause();
+		}
+		if (__atomic_load_n(&share->odd, __ATOMIC_RELAXED))
+			break;
+		taken += share->count;
+		if (!launch(engine, staging, share))
+			break; /* the engine has failed: they are its */
+	}
+	if (crew)
+		crew_end(&engine->crew);
+	for (s = engine->failure.failed ? staging->nshares : s; s < staging->nshares; s++)
+		leave(staging->shares[s].lane);
+	return taken;
+}
+
+uint32_t
+direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now)
+{
+	const EngineQuery *first = count > 0 ? queries[0] : NULL;
+	CudaMirror *mirror = first != NULL ? engine_mirror(engine, first->mirror) : NULL;
+	bool crew = count >= CREW_LEAST && engine->crew.nthreads > 0;
+	Staging staging;
+	uint32_t rows;
+
+	if (mirror == NULL || mirror->dropping || engine->first_waiting != NULL || !is_plain(first) || engine_check_query(first, NULL) != ENGINE_OK)
+		return 0;
+	rows = mirror->rows > 0 ? mirror->rows : 1;
+	memset(&staging, 0, sizeof(staging));
+	staging.queries = queries;
+	staging.mirror = mirror;
+	staging.like.beyond_key = key_of(0);
+	staging.like.k = at_most(first->k, rows);
+	staging.like.ef = at_most(first->ef > first->k ? first->ef : first->k, rows);
+	staging.like.seeds = first->seeds > 0 ? first->seeds : ENGINE_SEEDS_TRIED;
+	staging.like.max_iterations = first->max_iterations;
+	if (graph_kind(engine, mirror, staging.like.k, staging.like.ef, false) != BATCH_WALK)
+		return 0;
+	share_out(engine, &staging, count, crew);
+	return run_shares(engine, &staging, crew, now);
+}
+
+void
+direct_end(CudaEngine *engine, Lane *lane)
+{
+	lane->ended = true;
+	lane->mirror->queries -= lane->nasked;
+	lane->mirror = NULL;
+	engine->nqueries -= lane->nasked;
+}
+
+/* Some queries of a lane on their way back. */
+struct Return
+{
+	const Lane *lane;
+	EngineQuery **completed;
+	uint32_t first;
+	uint32_t count;
+};
+
+/* Bring a query's answer nearer, and where it goes. */
+static inline void
+prefetch_answer(const Lane *lane, uint32_t i)
+{
+	const EngineQuery *query = lane->asked[i];
+	const SearchResult *results = lane->results + (size_t) i * lane->k;
+
+	__builtin_prefetch(&lane->heads[i]);
+	for (uint32_t at = 0; at < lane->k && at < PREFETCHED / sizeof(SearchResult); at += 64 / sizeof(SearchResult))
+	{
+		__builtin_prefetch(results + at);
+		__builtin_prefetch(query->results + at, 1);
+	}
+}
+
+/* Write a query's outputs. */
+static void
+answer(const Lane *lane, uint32_t i)
+{
+	EngineQuery *query = lane->asked[i];
+	const DeviceHead *head = &lane->heads[i];
+	uint32_t count = at_most(head->count, lane->k);
+
+	memcpy(query->results, lane->results + (size_t) i * lane->k, count * sizeof(SearchResult));
+	query->status = ENGINE_OK;
+	query->count = count;
+	query->traced = head->traced;
+	query->position = lane->position;
+	query->rows = lane->rows;
+	query->counters.expanded = head->expanded;
+	query->counters.distances = head->distances;
+	query->counters.iterations = head->iterations;
+	query->counters.pending = head->pending;
+	query->counters.queue_us = (uint32_t) (lane->started_us - lane->submitted_us);
+	query->counters.engine_us = (uint32_t) (lane->ended_us - lane->started_us);
+	query->error.status = ENGINE_OK;
+	query->error.text[0] = 0;
+}
+
+/* Hand back one chunk. */
+static void
+answer_chunk(void *arg, uint32_t chunk)
+{
+	const Return *back = (const Return *) arg;
+	const Lane *lane = back->lane;
+	uint32_t end = at_most((chunk + 1) * CHUNK, back->count);
+
+	for (uint32_t i = chunk * CHUNK; i < end; i++)
+	{
+		uint32_t at = back->first + i;
+
+		if (i + 2 * LOOKAHEAD < end)
+		{
+			const EngineQuery *later = lane->asked[at + 2 * LOOKAHEAD];
+
+			__builtin_prefetch(&later->results);
+			__builtin_prefetch(&later->status, 1);
+			__builtin_prefetch(&later->error, 1);
+		}
+		if (i + LOOKAHEAD < end)
+			prefetch_answer(lane, at + LOOKAHEAD);
+		answer(lane, at);
+		back->completed[i] = lane->asked[at];
+	}
+}
+
+uint32_t
+direct_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < LANES && count < room; i++)
+	{
+		Lane *lane = &engine->lanes[i];
+		Return back = {lane, completed + count, lane->nback, at_most(lane->nasked - lane->nback, room - count)};
+		uint32_t chunks = (back.count + CHUNK - 1) / CHUNK;
+
+		if (!lane->busy || !lane->ended)
+			continue;
+		if (back.count >= CREW_LEAST && engine->crew.nthreads > 0)
+		{
+			crew_begin(&engine->crew, answer_chunk, &back, chunks);
+			crew_end(&engine->crew);
+		}
+		for (uint32_t chunk = 0; chunk < chunks && (back.count < CREW_LEAST || engine->crew.nthreads == 0); chunk++)
+			answer_chunk(&back, chunk);
+		lane->nback += back.count;
+		count += back.count;
+		if (lane->nback == lane->nasked)
+			leave(lane);
+	}
+	return count;
+}

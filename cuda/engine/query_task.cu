@@ -1,0 +1,386 @@
+/*
+ * query_task.cu
+ *		Queries between submit and poll: checked and copied here, run by batch.cu, handed back here.
+ *
+ * What a caller's pointers name is copied at submit. Outputs and results are written in poll only.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/engine/internal.h"
+#include "cuda/graph/graph_search_codes.h"
+
+#define LOOKAHEAD 4u		 /* queries */
+#define LEAST_SHARE 64u		 /* graph searches that are worth a batch of their own, */
+#define SHARE_BYTES (64u << 10) /* if their vectors are so long together */
+#define FREE_TASKS 16384u	 /* tasks kept for later queries */
+#ifdef EMULATED
+#define FEW_LEAST 32u /* so that small tables are searched by their graph */
+#else
+#define FEW_LEAST 2048u	 /* rows that pass a filter: so many, or one in */
+#endif
+#define FEW_SHARE 64u	 /* so many, are searched exactly */
+#define BUSY_US 10000u	   /* queries are about so long after the last came */
+#define KEPT_VECTOR 65536u /* bytes of a vector's memory that is kept with them */
+
+bool
+queries_about(const CudaEngine *engine)
+{
+	return engine->nqueries > 0 || (engine->asked_us != 0 && clock_us() - engine->asked_us < BUSY_US);
+}
+
+/* Have tasks for so many new queries. False: no memory. */
+static bool
+tasks_for(CudaEngine *engine, uint32_t count)
+{
+	uint32_t room = count < FREE_TASKS ? FREE_TASKS : count;
+
+	if (room > engine->free_room)
+	{
+		CudaTask **tasks = (CudaTask **) realloc(engine->free_tasks, room * sizeof(CudaTask *));
+
+		if (tasks == NULL)
+			return false;
+		engine->free_tasks = tasks;
+		engine->free_room = room;
+	}
+	while (engine->nfree_tasks < count)
+	{
+		CudaTask *task = (CudaTask *) calloc(1, sizeof(*task));
+
+		if (task == NULL)
+			return false;
+		engine->free_tasks[engine->nfree_tasks++] = task;
+	}
+	return true;
+}
+
+/* A task for a new query. There is one. */
+static CudaTask *
+task_new(CudaEngine *engine)
+{
+	CudaTask *task = engine->free_tasks[--engine->nfree_tasks];
+	unsigned char *vector;
+	size_t vector_room;
+
+	if (engine->nfree_tasks >= LOOKAHEAD)
+		task_prefetch(engine->free_tasks[engine->nfree_tasks - LOOKAHEAD]);
+	vector = task->vector;
+	vector_room = task->vector_room;
+	memset(task, 0, offsetof(CudaTask, error));
+	task->vector = vector;
+	task->vector_room = vector_room;
+	return task;
+}
+
+/* Free a task and its copies, but for what the next query can use. */
+void
+task_free(CudaEngine *engine, CudaTask *task)
+{
+	free(task->admitted);
+	free(task->kept);
+	free(task->kept_trace);
+	if (engine->nfree_tasks < FREE_TASKS && task->vector_room <= KEPT_VECTOR)
+	{
+		engine->free_tasks[engine->nfree_tasks++] = task;
+		return;
+	}
+	free(task->vector);
+	free(task);
+}
+
+/* Free the tasks that were kept. */
+void
+tasks_release(CudaEngine *engine)
+{
+	while (engine->nfree_tasks > 0)
+	{
+		CudaTask *task = engine->free_tasks[--engine->nfree_tasks];
+
+		free(task->vector);
+		free(task);
+	}
+	free(engine->free_tasks);
+	engine->free_tasks = NULL;
+	engine->free_room = 0;
+}
+
+/* Hand a task over to poll. */
+void
+task_ended(CudaEngine *engine, CudaTask *task)
+{
+	task->next = NULL;
+	engine->nqueries--;
+	if (engine->first_ended == NULL)
+		engine->first_ended = task;
+	else
+		engine->last_ended->next = task;
+	engine->last_ended = task;
+	if (task->mirror != NULL)
+	{
+		task->mirror->queries--;
+		if (task->in_passes)
+			task->mirror->passes--;
+		task->mirror = NULL;
+	}
+}
+
+/* Word i of a bitmap of `slots` bits, with nothing set beyond them. */
+static uint64_t
+word_of(const uint64_t *bits, uint32_t slots, uint32_t i)
+{
+	uint64_t first = (uint64_t) i * 64;
+
+	if (bits == NULL || first >= slots)
+		return 0;
+	return slots - first >= 64 ? bits[i] : bits[i] & ((1ull << (slots - first)) - 1);
+}
+
+/* Make one bitmap of what may be answers out of exclusion and filter. */
+static bool
+copy_bitmaps(CudaTask *task, const EngineQuery *query)
+{
+	uint32_t slots = query->filter != NULL ? query->filter_slots : query->exclude_slots;
+	uint32_t words;
+
+	if (query->filter == NULL && query->exclude == NULL)
+		return true;
+	slots = slots < ENGINE_MAX_SLOTS ? slots : ENGINE_MAX_SLOTS;
+	words = slots / 64 + 1;
+	task->admitted = (uint64_t *) malloc(words * sizeof(uint64_t));
+	if (task->admitted == NULL)
+		return false;
+	task->admitted_slots = slots;
+	task->admit_others = query->filter == NULL;
+	for (uint32_t i = 0; i < words; i++)
+	{
+		task->admitted[i] = (query->filter != NULL ? word_of(query->filter, slots, i) : ~0ull) &
+							~word_of(query->exclude, query->exclude != NULL ? query->exclude_slots : 0, i);
+		if (query->filter != NULL)
+			task->passing += (uint32_t) __builtin_popcountll(task->admitted[i]);
+	}
+	return true;
+}
+
+/* Whether so few rows pass a graph search's filter that looking at all of these is cheaper than to find them in the graph. */
+static bool
+few_pass(const CudaTask *task)
+{
+	uint32_t few = task->mirror->rows / FEW_SHARE;
+
+	few = few > FEW_LEAST ? few : FEW_LEAST;
+	return task->method == METHOD_GRAPH && !task->reference && task->admitted != NULL && !task->admit_others && task->passing <= few;
+}
+
+/* Copy the vector that a task borrows. */
+static bool
+keep_vector(CudaTask *task, size_t bytes)
+{
+	if (task->vector_room < bytes)
+	{
+		free(task->vector);
+		task->vector_room = 0;
+		task->vector = (unsigned char *) malloc(bytes);
+		if (task->vector == NULL)
+			return false;
+		task->vector_room = bytes;
+	}
+	memcpy(task->vector, task->borrowed, bytes);
+	task->borrowed = NULL;
+	return true;
+}
+
+/* Copy what a query names. */
+static bool
+copy_query(const CudaEngine *engine, CudaTask *task, const EngineQuery *query)
+{
+	uint32_t bytes = task->mirror->vector_bytes;
+
+	task->method = query->method;
+	task->k = query->k;
+	task->ef = query->ef > query->k ? query->ef : query->k;
+	task->seeds = query->seeds > 0 ? query->seeds : ENGINE_SEEDS_TRIED;
+	task->max_iterations = query->max_iterations;
+	task->reference = query->method == METHOD_GRAPH && query->reference;
+	task->trace_room = task->reference && query->trace != NULL ? query->trace_room : 0;
+	task->has_beyond = query->has_beyond;
+	task->beyond_distance = query->beyond_distance;
+	task->beyond_slot = query->beyond_slot;
+	task->borrowed = (const unsigned char *) query->vector;
+	if (!copy_bitmaps(task, query))
+		return false;
+	if (few_pass(task))
+		task->method = METHOD_EXACT;
+	/* an exact search may need it for several passes */
+	return (engine->borrows && task->method != METHOD_EXACT) || keep_vector(task, bytes);
+}
+
+bool
+task_searches_all(CudaTask *task, const unsigned char *vector)
+{
+	task->borrowed = vector;
+	task->method = METHOD_EXACT;
+	task->started_us = 0; /* it sees what is published when it starts again */
+	return keep_vector(task, task->mirror->vector_bytes);
+}
+
+/* Take one query: it waits for a batch, or has ended already. */
+static void
+take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
+{
+	CudaMirror *mirror = engine_mirror(engine, query->mirror);
+
+	task->query = query;
+	task->submitted_us = now;
+	task->status = engine_check_query(query, &task->error);
+	if (task->status == ENGINE_OK && (mirror == NULL || mirror->dropping))
+	{
+		task->status = ENGINE_NOT_FOUND;
+		engine_error(&task->error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) query->mirror);
+	}
+	if (task->status == ENGINE_OK)
+	{
+		task->mirror = mirror;
+		mirror->queries++;
+		if (!copy_query(engine, task, query))
+		{
+			task->status = ENGINE_NO_MEMORY;
+			engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for a query");
+		}
+	}
+	if (task->status != ENGINE_OK)
+	{
+		task_ended(engine, task);
+		engine_wake(engine);
+		return;
+	}
+	if (engine->first_waiting == NULL)
+		engine->first_waiting = task;
+	else
+		engine->last_waiting->next = task;
+	engine->last_waiting = task;
+}
+
+/* Bring the beginning of a vector nearer. */
+static inline void
+prefetch_bytes(const void *vector)
+{
+	for (uint32_t i = 0; vector != NULL && i < 512; i += 64)
+		__builtin_prefetch((const char *) vector + i);
+}
+
+/* Copy the vectors of the tasks that wait: their callers' memory is about to go. One without memory for that ends here. */
+static void
+keep_borrowed(CudaEngine *engine)
+{
+	CudaTask **place = &engine->first_waiting;
+	CudaTask *last = NULL;
+
+	while (*place != NULL)
+	{
+		CudaTask *task = *place;
+
+		if (task->borrowed == NULL || keep_vector(task, task->mirror->vector_bytes))
+		{
+			last = task;
+			place = &task->next;
+			continue;
+		}
+		*place = task->next;
+		task->status = ENGINE_NO_MEMORY;
+		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for a query");
+		task_ended(engine, task);
+		engine_wake(engine);
+	}
+	engine->last_waiting = last;
+}
+
+/* While the device is at a share, the next is staged. All lanes get some, if these take longer to stage than a launch does. */
+uint32_t
+queries_of_share(const CudaMirror *mirror, uint32_t count)
+{
+	uint32_t share = (count + LANES - 1) / LANES;
+	uint32_t least = mirror != NULL && mirror->stride * LEAST_SHARE < SHARE_BYTES ? SHARE_BYTES / mirror->stride : LEAST_SHARE;
+
+	share = TUNED("SHARE", share < least ? least : share);
+	return share < BATCH_QUERIES ? share : BATCH_QUERIES;
+}
+
+/* Take queries, all or none of them. Many begin to run before the last are taken. */
+EngineStatus
+tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
+{
+	uint64_t now = clock_us();
+	uint32_t share = count > LEAST_SHARE ? queries_of_share(engine_mirror(engine, queries[0]->mirror), count) : BATCH_QUERIES;
+	uint32_t started;
+
+	if (!tasks_for(engine, count))
+		return ENGINE_NO_MEMORY;
+	engine->nqueries += count;
+	engine->asked_us = now;
+	started = direct_submit(engine, queries, count, now);
+	if (started == count)
+		return ENGINE_OK;
+	engine->borrows = engine->first_waiting == NULL;
+	for (uint32_t i = started; i < count; i++)
+	{
+		if (i + 2 * LOOKAHEAD < count)
+		{
+			__builtin_prefetch(queries[i + 2 * LOOKAHEAD]);
+			__builtin_prefetch(&queries[i + 2 * LOOKAHEAD]->trace_room);
+		}
+		if (i + LOOKAHEAD < count)
+			prefetch_bytes(queries[i + LOOKAHEAD]->vector);
+		take_query(engine, task_new(engine), queries[i], now);
+		/* exact searches are the cheaper the more of them go together */
+		if ((i + 1 - started) % (queries[i]->method == METHOD_GRAPH ? share : BATCH_QUERIES) == 0 && !engine->failure.failed)
+			batches_start(engine);
+	}
+	if (!engine->failure.failed)
+		batches_start(engine);
+	if (engine->borrows)
+		keep_borrowed(engine);
+	return ENGINE_OK;
+}
+
+/* Write a task's outputs to its query. */
+static void
+write_outputs(const CudaTask *task)
+{
+	EngineQuery *query = task->query;
+
+	query->status = task->status;
+	query->error.status = task->status;
+	if (task->status == ENGINE_OK)
+		query->error.text[0] = 0;
+	else
+		query->error = task->error;
+	query->count = task->status == ENGINE_OK ? task->found : 0;
+	query->traced = task->traced;
+	query->position = task->position;
+	query->rows = task->rows;
+	query->counters = task->counters;
+	if (task->kept != NULL && task->status == ENGINE_OK)
+		memcpy(query->results + task->kept_from, task->kept, (task->found - task->kept_from) * sizeof(SearchResult));
+	if (task->kept_trace != NULL && task->status == ENGINE_OK)
+		memcpy(query->trace, task->kept_trace,
+			   (task->traced < task->trace_room ? task->traced : task->trace_room) * sizeof(uint32_t));
+}
+
+/* Hand back queries that have ended. */
+uint32_t
+tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
+{
+	uint32_t count = 0;
+
+	while (count < room && engine->first_ended != NULL)
+	{
+		CudaTask *task = engine->first_ended;
+
+		engine->first_ended = task->next;
+		write_outputs(task);
+		completed[count++] = task->query;
+		task_free(engine, task);
+	}
+	return count + direct_poll(engine, completed + count, room - count);
+}

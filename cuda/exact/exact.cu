@@ -1,0 +1,372 @@
+/*
+ * exact.cu
+ *		Exact search: all rows, or the pending ones, in double precision, with the same answers as the CPU's to the last bit.
+ *
+ * k <= EXACT_SMALL_K, two kernels
+ *		exact_scan_kernel	grid (ranges of rows, queries), 256 threads: 128 rows at a time, two threads each (distance.cuh). Shared: the
+ *							query, the best k so far in two halves, a buffer of 512 entries; entries better than the k-th
+ *							are appended, and a full buffer is sorted and merged in. Reads each row once per query; writes k
+ *							entries per range. Bound: memory for one query, L2 and double arithmetic for many.
+ *		exact_merge_kernel	grid (queries), 256 threads: the lists of a query, through the same buffer, to results.
+ * Larger k, one query at a time
+ *		exact_keys_kernel	grid (rows / 128), 256 threads: the keys of a tile of rows, NO_KEY for what is no answer, behind the best of the
+ *							tiles before. Writes 12 bytes a row. Then, of a third of the rows and fewer, radix selection (select_radix.cu) keeps
+ *							the k best of them, and those are sorted at the end, by slot and then, stably, by key. More are sorted tile by tile: a
+ *							stable radix sort by key orders equal keys by slot, for earlier tiles have smaller slots and stand first (about ten passes
+ *							of 24 bytes).
+ *		exact_emit_kernel	the first k to results.
+ * Launched by batch.cu. State: exact_sort_bytes, about 40 MB whatever the number of rows.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exact/exact_parts.h"
+#include "cuda/exact/select.h"
+#include "cuda/common/sort.h"
+
+#define SORTED_SHARE 3u /* of a tile: larger k are sorted */
+
+/* Write the best of a query to its results. */
+__device__ static inline void
+write_results(const MirrorView &mirror, const BatchView &batch, uint32_t query, const BestList &best)
+{
+	write_best(mirror, batch.results + batch.queries[query].results, best);
+	if (threadIdx.x == 0)
+		batch.heads[query].count = best.count;
+}
+
+/* Write the best of a query to the tables, and the limit that follows from it. */
+__device__ static inline void
+write_tables(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, uint32_t query, const BestList &best)
+{
+	Key bound = bound_of(best);
+
+	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
+	{
+		tables.best.key[(size_t) query * tables.length + i] = best.now.key[i];
+		tables.best.slot[(size_t) query * tables.length + i] = best.now.slot[i];
+	}
+	if (threadIdx.x == 0)
+	{
+		tables.nbest[query] = best.count;
+		tables.bounds[query] = bound < tables.bounds[query] ? bound : tables.bounds[query];
+		if (!tables.spilled[query])
+			tables.limits[query] = product_limit(mirror.metric, tables.norms[query], tables.bounds[query], tables.error);
+	}
+}
+
+__global__ void __launch_bounds__(THREADS)
+	exact_merge_kernel(const MirrorView mirror, const BatchView batch, const ExactLists lists, const MergeTo to)
+{
+	__shared__ uint32_t buffered;
+	DYNAMIC_SHARED(memory);
+	uint32_t total = lists.lists * lists.length;
+	size_t first = (size_t) blockIdx.x * total;
+	uint32_t query = blockIdx.x;
+	Selection selection;
+
+	if (to.only && blockIdx.x >= to.tables.only[0])
+		return;
+	if (to.only)
+		query = to.tables.only[1 + blockIdx.x];
+	begin_selection(&selection, memory, batch.queries[query].k, &buffered);
+	for (uint32_t base = 0; base < total; base += THREADS)
+	{
+		uint32_t i = base + threadIdx.x;
+
+		if (i < total)
+			show(&selection, lists.keys[first + i], lists.slots[first + i]);
+		__syncthreads();
+		flush_if_full(&selection, THREADS);
+	}
+	flush(&selection);
+	if (to.results)
+		write_results(mirror, batch, query, selection.best);
+	else
+		write_tables(mirror, batch, to.tables, query, selection.best);
+}
+
+template <typename T, int TERM>
+__global__ void __launch_bounds__(THREADS)
+	exact_keys_kernel(const MirrorView mirror, const BatchView batch, const Entries out, uint32_t from, uint32_t end)
+{
+	__shared__ double norm;
+	__shared__ uint32_t answers;
+	__shared__ uint32_t measured;
+	DYNAMIC_SHARED(memory);
+	const DeviceQuery asked = batch.queries[0];
+	uint32_t slot = from + blockIdx.x * ROWS + threadIdx.x / EXACT_TEAM;
+	bool active = slot < end && may_answer(mirror, batch, asked, slot);
+	QueryVector query;
+	Key key;
+
+	if (threadIdx.x == 0)
+		answers = measured = 0;
+	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &norm);
+	key = exact_key<T, TERM>(mirror, query, slot, active);
+	if (slot < end && threadIdx.x % EXACT_TEAM == 0)
+	{
+		bool answer = active && is_beyond(asked, key, slot);
+
+		out.key[slot - from] = answer ? key : NO_KEY;
+		out.slot[slot - from] = slot;
+		if (active)
+			atomicAdd(&measured, 1);
+		if (answer)
+			atomicAdd(&answers, 1);
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+	{
+		atomicAdd(&batch.heads[0].distances, measured);
+		atomicAdd(&batch.heads[0].count, answers);
+	}
+}
+
+/* Results from sorted entries. head->count is the number of answers there are; it becomes the number given. */
+__global__ void __launch_bounds__(THREADS)
+	exact_emit_kernel(const MirrorView mirror, const BatchView batch, const Entries sorted, uint32_t entries)
+{
+	const DeviceQuery asked = batch.queries[0];
+	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+
+	if (i >= asked.k || i >= entries || sorted.key[i] == NO_KEY)
+		return;
+
+	SearchResult *result = &batch.results[asked.results + i];
+
+	result->distance = distance_of(sorted.key[i]);
+	result->slot = sorted.slot[i];
+	result->version = mirror.versions[sorted.slot[i]];
+}
+
+typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uint32_t, uint32_t);
+
+#define KEYS_KERNEL(T, TERM) exact_keys_kernel<T, TERM>
+
+static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
+
+/* Which way searches of few results go: by what they are, or as the environment says. */
+static enum { CHOOSE, ALWAYS_SCAN, FLOW_WHERE_POSSIBLE, TILES_WHERE_POSSIBLE } way;
+/* The same for many results, and rows of a tile of theirs. */
+static bool always_sort;
+static uint32_t tile_rows = EXACT_TILE;
+
+/* What the environment says of searches of many results. */
+static void
+read_tiles(const char *wanted)
+{
+	const char *tile = getenv("GPUANN_EXACT_TILE");
+	long rows = tile != NULL ? atol(tile) : 0;
+
+	always_sort = wanted != NULL && strcmp(wanted, "sort") == 0;
+	tile_rows = rows > 0 && rows < (long) EXACT_TILE ? (uint32_t) rows : EXACT_TILE;
+}
+
+cudaError_t
+exact_prepare(size_t shared_room)
+{
+	int bytes = (int) (shared_room - 1024); /* what the kernels declare themselves is less */
+	const char *wanted = getenv("GPUANN_EXACT");
+	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
+											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+
+	way = wanted == NULL						 ? CHOOSE
+		  : strcmp(wanted, "scan") == 0	 ? ALWAYS_SCAN
+		  : strcmp(wanted, "flow") == 0	 ? FLOW_WHERE_POSSIBLE
+		  : strcmp(wanted, "tiles") == 0 ? TILES_WHERE_POSSIBLE
+										 : CHOOSE;
+	read_tiles(wanted);
+	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
+		error = cudaFuncSetAttribute((const void *) keys_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+	if (error == cudaSuccess)
+		error = scan_prepare(bytes);
+	if (error == cudaSuccess)
+		error = flow_prepare(shared_room);
+	return error == cudaSuccess ? tiles_prepare(bytes) : error;
+}
+
+uint32_t
+exact_scan_queries(size_t state_bytes, uint32_t max_k)
+{
+	return (uint32_t) (state_bytes / (entries_bytes(max_k) + sizeof(Key) + 1));
+}
+
+cudaError_t
+exact_scan_launch(const ExactLaunch *launch, ExactLists *lists)
+{
+	ScanPlan plan;
+	cudaError_t error;
+
+	memset(&plan, 0, sizeof(plan));
+	plan.step = 1;
+	plan.pending_only = launch->pending_only;
+	error = scan_launch(launch, &plan, launch->batch.state, launch->state_bytes);
+	*lists = plan.lists;
+	return error;
+}
+
+cudaError_t
+merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *to)
+{
+	LAUNCH(exact_merge_kernel, launch->queries, THREADS, selection_bytes(launch->max_k), launch->stream, launch->mirror,
+		   launch->batch, *lists, *to);
+	return cudaGetLastError();
+}
+
+bool
+exact_at_once(const ExactLaunch *launch)
+{
+	if (way == ALWAYS_SCAN || !flow_can(launch))
+		return false;
+	return way == FLOW_WHERE_POSSIBLE || (flow_pays(launch) && !tiles_can(launch, way == TILES_WHERE_POSSIBLE));
+}
+
+cudaError_t
+exact_search_launch(const ExactLaunch *launch)
+{
+	ExactLists lists;
+	MergeTo to;
+	cudaError_t error;
+
+	if (launch->max_k > EXACT_SMALL_K)
+		return exact_sort_launch(launch);
+	if ((way == CHOOSE || way == TILES_WHERE_POSSIBLE) && !launch->in_place && tiles_can(launch, way == TILES_WHERE_POSSIBLE))
+		return tiles_launch(launch, way == TILES_WHERE_POSSIBLE);
+	memset(&to, 0, sizeof(to));
+	to.results = true;
+	error = exact_scan_launch(launch, &lists);
+	return error == cudaSuccess ? merge_launch(launch, &lists, &to) : error;
+}
+
+/* The state of a large search: two sets of entries, the table of a selection, then what sorts want. */
+struct SortState
+{
+	EntrySort sort;
+	unsigned char *table;
+};
+
+#define SORT_ROOM (EXACT_CHUNK + EXACT_TILE) /* entries of a side */
+
+/* Bytes that both sorts do with. */
+static cudaError_t
+sort_work_bytes(size_t *bytes)
+{
+	size_t by_slot = 0;
+	cudaError_t error = entry_sort_bytes(SORT_ROOM, false, bytes);
+
+	if (error == cudaSuccess)
+		error = entry_sort_bytes(EXACT_CHUNK, true, &by_slot);
+	*bytes = by_slot > *bytes ? by_slot : *bytes;
+	return error;
+}
+
+cudaError_t
+exact_sort_bytes(size_t *bytes)
+{
+	cudaError_t error = sort_work_bytes(bytes);
+
+	*bytes = round_up(*bytes, 256) + 2 * entries_bytes(SORT_ROOM) + round_up(wide_table_bytes(), 256);
+	return error;
+}
+
+/* Keep the k best of n entries of the current side, unsorted; the other is the current one then. */
+static cudaError_t
+keep_best(const ExactLaunch *launch, SortState *state, uint32_t n, uint32_t k)
+{
+	EntrySort *sort = &state->sort;
+	const Entries &to = sort->side[sort->current ^ 1];
+	WideSelect select;
+
+	memset(&select, 0, sizeof(select));
+	select.from = sort->side[sort->current];
+	select.out = to;
+	select.buffers.key = to.key + k;
+	select.buffers.slot = to.slot + k;
+	select.n = n;
+	select.k = k;
+	select.room = (SORT_ROOM - k) / 2;
+	select.table = state->table;
+	select.blocks = launch->blocks;
+	select.stream = launch->stream;
+	sort->current ^= 1;
+	return wide_select_launch(&select);
+}
+
+/* Lay a large search out in a batch's state. */
+static cudaError_t
+lay_out_sort(const ExactLaunch *launch, const ExactStream *stream, SortState *state)
+{
+	Entries *side = state->sort.side;
+
+	side[0].key = (Key *) launch->batch.state;
+	side[1].key = side[0].key + SORT_ROOM;
+	side[0].slot = (uint32_t *) (side[1].key + SORT_ROOM);
+	side[1].slot = side[0].slot + SORT_ROOM;
+	state->table = (unsigned char *) (side[1].slot + SORT_ROOM);
+	state->sort.current = stream->side;
+	state->sort.work = state->table + round_up(wide_table_bytes(), 256);
+	return sort_work_bytes(&state->sort.work_bytes);
+}
+
+bool
+sort_selects(uint32_t k, uint32_t rows)
+{
+	return !always_sort && k <= rows / SORTED_SHARE;
+}
+
+/* Rows of a search of many results: their keys behind the best so far, and of all these the best. */
+cudaError_t
+sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end)
+{
+	uint32_t rows = end - from;
+	SortState state;
+	cudaError_t error = lay_out_sort(launch, stream, &state);
+	const Entries &now = state.sort.side[stream->side];
+	Entries tile = {now.key + stream->kept, now.slot + stream->kept};
+
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(keys_kernels[type_and_term(launch->type, launch->mirror.metric)], (rows + ROWS - 1) / ROWS, THREADS,
+		   query_bytes(launch->mirror), launch->stream, launch->mirror, launch->batch, tile, from, end);
+	error = cudaGetLastError();
+	if (error == cudaSuccess)
+		error = stream->selects ? keep_best(launch, &state, stream->kept + rows, launch->max_k)
+								: entry_sort(&state.sort, stream->kept + rows, false, launch->stream);
+	stream->kept = stream->kept + rows < launch->max_k ? stream->kept + rows : launch->max_k;
+	stream->side = state.sort.current;
+	return error;
+}
+
+/* Its answers, when all rows have been there. */
+cudaError_t
+sort_end(const ExactLaunch *launch, ExactStream *stream)
+{
+	SortState state;
+	cudaError_t error = lay_out_sort(launch, stream, &state);
+
+	if (stream->selects && error == cudaSuccess)
+		error = entry_sort(&state.sort, stream->kept, true, launch->stream);
+	if (stream->selects && error == cudaSuccess)
+		error = entry_sort(&state.sort, stream->kept, false, launch->stream);
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(exact_emit_kernel, (launch->max_k + THREADS - 1) / THREADS, THREADS, 0, launch->stream, launch->mirror,
+		   launch->batch, state.sort.side[state.sort.current], stream->kept);
+	return cudaGetLastError();
+}
+
+cudaError_t
+exact_sort_launch(const ExactLaunch *launch)
+{
+	uint32_t rows = launch->mirror.rows;
+	ExactStream stream;
+	cudaError_t error = cudaSuccess;
+
+	memset(&stream, 0, sizeof(stream));
+	stream.selects = sort_selects(launch->max_k, rows < tile_rows ? rows : tile_rows);
+	for (uint32_t from = 0; from < rows && error == cudaSuccess; from += tile_rows)
+		error = sort_rows(launch, &stream, from, rows - from < tile_rows ? rows : from + tile_rows);
+	return error == cudaSuccess ? sort_end(launch, &stream) : error;
+}

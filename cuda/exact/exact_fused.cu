@@ -1,0 +1,759 @@
+/*
+ * exact_fused.cu
+ *		Exact search of a few queries over all rows in one launch: rows flow through shared memory, the last block to end answers.
+ *
+ * exact_flow_kernel	grid (an SM's worth each), 7 or 11 warps that read and one that serves bounds, for 1, 2, or 3 and 4 queries. A block has a range
+ *						of rows, its warps take pieces of it as they come to them. Warps are on their own: each has a
+ *						ring of stages in shared memory (ring.cuh) and fills a stage again as soon as it has read it, so
+ *						memory is never idle while a warp measures or waits. Teams of a warp sum rows in single
+ *						precision, several rows at once for all queries; what passes a query's limit is measured exactly
+ *						where it lies, eight threads a row, one of the definition's accumulators each, and put into the
+ *						block's candidates. At the end each block writes those candidates that are within the bound; the
+ *						last one sorts what all have written, writes answers to the host, and raises the flag.
+ *	shared		rings; queries; candidates, k + 768 per query. The rings are the last block's workspace
+ *	global		rows, once, in the order of slots; norms of products; writes candidates: few more than k in all, at most as many as blocks have room for
+ *	bound		memory
+ *
+ * The bound. Slots fall into classes (slot mod 256 to 2048), and device memory has, of each, the least key measured so
+ * far: its mark. The k-th least of the marks bounds the k-th best row, for the rows they stand for are different ones;
+ * with many more classes than k it is nearly the k-th best of all rows seen so far, by whichever block. The serving
+ * warps of a few blocks look at the marks, those of all blocks read the bound that these leave and publish it, with the
+ * limit that follows, in shared memory. The first marks are of rows that warps sound out: four of a first stage, each
+ * the nearest of a quarter of it by cheap sums. Then warps wait a little for a bound, while their rings fill. The first
+ * comes from the block's own soundings: what goes through device memory takes several microseconds while all rings are
+ * being filled, a word of dead bits too; so those of a first stage are asked for before its rows. Candidates that fill
+ * a block's room are cut to its own k best by one warp, which others wait for; this is rare unless rows come from far
+ * to near.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exact/exact_fused.cuh"
+#include "cuda/exact/exact_fused_end.cuh"
+
+#define TEAM 8u			/* threads of a row of ordinary length */
+#define MOST_AT_ONCE 4u /* rows of a team */
+#define MOST_ROWS 256u	/* of a stage */
+#define LONG_ROWS 2048u /* bytes: stages of longer ones are larger, and warps fewer */
+#define WARPS_OF_LONG 7u
+#define LEAST_STAGES 2u
+#define LEAST_RING 65536u
+#define MOST_STRIDE 8192u
+#define LEAST_MARKS 256u
+#define MARKS_PER_K 16u
+#define LOOKERS 16u	/* blocks that look at the marks of a query */
+#define SPARE 768u	/* candidates that a block has room for above k */
+#define HOLD 64u	/* pauses for a bound, before rows are measured without */
+#define PAUSED 100u /* ns */
+#define FIRST_LOOKS 200u /* for soundings, of a fifth of that */
+#define FEW_OF_BLOCK 64u
+#define ALL_TURNS 0xFFFFFFFFu
+
+/*
+ * Measure a warp's rows that have passed limits, and take them as candidates: bit g of `passed`, in the first thread of a row's team, is query g's.
+ * Teams have rows `row` on, from the stage at `at`, whose first is slot `from`.
+ */
+template <typename T, int TERM, int G>
+__device__ static inline void
+take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const unsigned char *at, uint32_t from,
+		  uint32_t row, uint32_t passed)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t leaders;
+
+	while ((leaders = __ballot_sync(FULL_WARP, passed != 0)) != 0)
+	{
+		uint32_t left = leaders;
+
+		for (uint32_t i = 0; i < lane / EXACT_LANES; i++)
+			left &= left - 1;
+
+		bool active = left != 0;
+		uint32_t leader = active ? (uint32_t) __ffs((int) left) - 1 : 0;
+		uint32_t bits = __shfl_sync(FULL_WARP, passed, (int) leader);
+		uint32_t g = active ? (uint32_t) __ffs((int) bits) - 1 : 0;
+		uint32_t measured = active ? row + leader / plan.team : 0;
+		uint32_t slot = from + measured;
+		QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)), flow->norm[g], 0};
+		bool dead = bit_of(mirror.dead, slot); /* asked for before, used after */
+		Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) measured * mirror.stride, slot, active);
+		bool wanted = active && !dead && lane % EXACT_LANES == 0 && key <= *(volatile Key *) &flow->bound[g] && is_beyond(flow->asked[g], key, slot);
+
+		if (wanted)
+			atomicMin(&plan.table->marks[g][slot & (plan.marks - 1)], (uint32_t) (key >> 32));
+		append(plan, flow, memory, wanted, g, key, slot);
+		if ((uint32_t) __popc(leaders & ((1u << lane) - 1)) < WARP / EXACT_LANES)
+			passed &= passed - 1; /* 0 stays 0 */
+	}
+}
+
+/* The limit that follows from a bound is read and written as one word. */
+__device__ static inline void
+publish_limit(volatile uint64_t *to, const Limit &limit)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &limit, sizeof(bits));
+	*to = bits;
+}
+
+__device__ static inline Limit
+published_limit(const volatile uint64_t *from)
+{
+	uint64_t bits = *from;
+	Limit limit;
+
+	memcpy(&limit, &bits, sizeof(limit));
+	return limit;
+}
+
+/* Add N chunks, `team` apart, of A rows to their sums with all queries; all are loaded first. */
+template <typename T, int TERM, int G, int A, int N>
+__device__ static inline void
+add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows)[A], const unsigned char *queries, uint32_t bytes, uint32_t chunk,
+		   uint32_t team)
+{
+	uint4 raw[N][A];
+
+#pragma unroll
+	for (uint32_t i = 0; i < N; i++)
+#pragma unroll
+		for (uint32_t r = 0; r < A; r++)
+			raw[i][r] = rows[r][chunk + i * team];
+#pragma unroll
+	for (uint32_t i = 0; i < N; i++)
+#pragma unroll
+		for (uint32_t g = 0; g < G; g++)
+#pragma unroll
+			for (uint32_t r = 0; r < A; r++)
+				Cheap<T, TERM>::add(&sums[r][g], queries + g * bytes, chunk + i * team, raw[i][r]);
+}
+
+/*
+ * For each query, the row of a stage at `at` that is nearest by its cheap sum, of those that the teams of EXACT_LANES x G lanes have; NO_SLOT: none. It is in
+ * all of these lanes. A warp.
+ */
+template <typename T, int TERM, int G>
+__device__ static inline void
+nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory &memory, const unsigned char *at, uint32_t from, uint32_t rows,
+				uint32_t (&nearest)[G])
+{
+	typedef Cheap<T, TERM> Way;
+	uint32_t team = plan.team;
+	uint32_t lane = threadIdx.x % WARP;
+	float score[G];
+
+#pragma unroll
+	for (int g = 0; g < G; g++)
+	{
+		score[g] = HUGE_VALF;
+		nearest[g] = NO_SLOT;
+	}
+	for (uint32_t base = 0; base < rows; base += WARP / team)
+	{
+		bool there = base + lane / team < rows;
+		uint32_t row = there ? base + lane / team : 0;
+		double norm = TERM == TERM_PRODUCT ? __ldg(mirror.norms + from + row) : 0;
+		typename Way::Sum sums[1][G];
+		const uint4 *raw[1] = {(const uint4 *) (at + row * mirror.stride)};
+
+		memset(sums, 0, sizeof(sums));
+		for (uint32_t chunk = lane & (team - 1); chunk < mirror.stride / 16; chunk += team)
+			add_chunks<T, TERM, G, 1, 1>(sums, raw, memory.queries, query_bytes(mirror), chunk, team);
+#pragma unroll
+		for (int g = 0; g < G; g++)
+		{
+			float its;
+
+			for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
+				Way::join(&sums[0][g], distance);
+			its = Way::score(mirror, sums[0][g], norm);
+			if (there && (nearest[g] == NO_SLOT || its < score[g]))
+			{
+				nearest[g] = row;
+				score[g] = its;
+			}
+		}
+	}
+#pragma unroll
+	for (int g = 0; g < G; g++)
+		for (uint32_t distance = team; distance < EXACT_LANES * G; distance <<= 1)
+		{
+			float other = __shfl_xor_sync(FULL_WARP, score[g], distance);
+			uint32_t row = __shfl_xor_sync(FULL_WARP, nearest[g], distance);
+
+			if (row != NO_SLOT && (nearest[g] == NO_SLOT || other < score[g] || (other == score[g] && row < nearest[g])))
+			{
+				score[g] = other;
+				nearest[g] = row;
+			}
+		}
+}
+
+/*
+ * The words that say which rows of a warp's first piece are dead, a lane each. Asked for before any rows are: behind these they would take as long as
+ * filling all rings. A warp.
+ */
+__device__ static inline uint32_t
+ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
+{
+	uint32_t word = piece * plan.rows / 32 + threadIdx.x % WARP;
+
+	return threadIdx.x % WARP < (MOST_ROWS + 31) / 32 && word * 32 < mirror.rows ? *((const volatile uint32_t *) mirror.dead + word) : 0;
+}
+
+/*
+ * Mark some rows of a warp's first stage for each query, four in all, the nearest by cheap sums, measured exactly. So there is a bound before rows are measured
+ * that no bound turns away. A warp; `dead` is what ask_for_dead gave it.
+ */
+template <typename T, int TERM, int G>
+__device__ static inline void
+sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const unsigned char *at, uint32_t from,
+		  uint32_t rows, uint32_t dead)
+{
+	const uint32_t SPAN = EXACT_LANES * G; /* lanes of a query's row */
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t mine = lane / EXACT_LANES % G;
+	uint32_t chosen = NO_SLOT;
+	uint32_t nearest[G];
+
+	nearest_by_sums<T, TERM>(mirror, plan, memory, at, from, rows, nearest);
+#pragma unroll
+	for (uint32_t g = 0; g < G; g++)
+		chosen = g == mine ? nearest[g] : chosen;
+
+	/* a team that is larger than SPAN has one row */
+	bool active = mine < plan.queries && chosen != NO_SLOT && (lane & (plan.team - 1)) < SPAN;
+	uint32_t row = active ? chosen : 0;
+	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)), flow->norm[mine], 0};
+	Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) row * mirror.stride, from + row, active);
+
+	dead = __shfl_sync(FULL_WARP, dead, (from % 32 + row) / 32) >> (from + row) % 32 & 1;
+	if (lane % EXACT_LANES == 0)
+	{
+		active = active && dead == 0 && is_beyond(flow->asked[mine], key, from + row);
+		if (active)
+		{
+			*(volatile uint32_t *) &flow->sounded[mine][threadIdx.x / WARP * (WARP / SPAN) + lane / SPAN] = (uint32_t) (key >> 32);
+			atomicMin(&plan.table->marks[mine][(from + row) & (plan.marks - 1)], (uint32_t) (key >> 32));
+		}
+		__threadfence_block();
+	}
+	__syncwarp();
+	if (lane == 0)
+		atomicAdd(&flow->sounders, 1u);
+}
+
+/* Filter the rows of a stage at `at`, A of them at once in each team. A warp. */
+template <typename T, int TERM, int G, int A>
+__device__ static inline void
+filter_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Limit *limit,
+			const unsigned char *at, uint32_t from, uint32_t rows)
+{
+	typedef Cheap<T, TERM> Way;
+	const uint32_t AHEAD = A == 4 && G > 1 ? 2 : 4; /* chunks */
+	uint32_t team = plan.team;
+	uint32_t teams = WARP / team;
+	uint32_t lane = threadIdx.x & (team - 1);
+	uint32_t bytes = query_bytes(mirror);
+	uint32_t chunks = mirror.stride / 16;
+
+#pragma unroll 1
+	for (uint32_t base = 0; base < rows; base += teams * A)
+	{
+		uint32_t first = base + threadIdx.x % WARP / team;
+		typename Way::Sum sums[A][G];
+		const uint4 *raw_rows[A];
+		double norm[A];
+		uint32_t passed = 0;
+
+		memset(sums, 0, sizeof(sums));
+#pragma unroll
+		for (uint32_t r = 0; r < A; r++)
+		{
+			uint32_t row = first + r * teams < rows ? first + r * teams : 0;
+
+			raw_rows[r] = (const uint4 *) (at + row * mirror.stride);
+			norm[r] = TERM == TERM_PRODUCT ? __ldg(mirror.norms + from + row) : 0;
+		}
+		uint32_t chunk = lane;
+
+		for (; chunk + (AHEAD - 1) * team < chunks; chunk += AHEAD * team)
+			add_chunks<T, TERM, G, A, AHEAD>(sums, raw_rows, memory.queries, bytes, chunk, team);
+		for (; chunk < chunks; chunk += team)
+			add_chunks<T, TERM, G, A, 1>(sums, raw_rows, memory.queries, bytes, chunk, team);
+		for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
+#pragma unroll
+			for (uint32_t r = 0; r < A; r++)
+#pragma unroll
+				for (uint32_t g = 0; g < G; g++)
+					Way::join(&sums[r][g], distance);
+#pragma unroll
+		for (uint32_t r = 0; r < A; r++)
+		{
+			RowSide side = {0, 0};
+
+			if (TERM == TERM_PRODUCT)
+			{
+				side = row_side(mirror.metric, norm[r]);
+				side.height = 0;
+			}
+#pragma unroll
+			for (uint32_t g = 0; g < G; g++)
+				if (first + r * teams < rows && g < plan.queries && Way::passes(mirror, limit[g], side, sums[r][g]))
+					passed |= 1u << (r * G + g);
+		}
+		if (__ballot_sync(FULL_WARP, passed != 0) == 0)
+			continue;
+#pragma unroll 1
+		for (uint32_t r = 0; r < A; r++)
+			take_rows<T, TERM>(mirror, plan, flow, memory, at, from, base + r * teams,
+							   lane == 0 ? passed >> (r * G) & ((1u << G) - 1) : 0);
+	}
+}
+
+template <typename T, int TERM, int G>
+__device__ static inline void
+filter_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Limit *limit,
+			 const unsigned char *at, uint32_t from, uint32_t rows)
+{
+	if (plan.at_once == 4)
+		filter_rows<T, TERM, G, 4>(mirror, plan, flow, memory, limit, at, from, rows);
+	else if (plan.at_once == 2)
+		filter_rows<T, TERM, G, 2>(mirror, plan, flow, memory, limit, at, from, rows);
+	else
+		filter_rows<T, TERM, G, 1>(mirror, plan, flow, memory, limit, at, from, rows);
+}
+
+/* The pieces of rows of a block, which lie side by side. */
+struct Pieces
+{
+	uint32_t first;
+	uint32_t end;
+};
+
+__device__ static inline Pieces
+pieces_of(const MirrorView &mirror, const FlowPlan &plan)
+{
+	uint32_t pieces = (mirror.rows + plan.rows - 1) / plan.rows;
+	uint32_t range = (pieces + gridDim.x - 1) / gridDim.x;
+	uint32_t first = blockIdx.x * range < pieces ? blockIdx.x * range : pieces;
+	Pieces block = {first, first + range < pieces ? first + range : pieces};
+
+	return block;
+}
+
+/* Rows of a piece that begins with row `from`. */
+__device__ static inline uint32_t
+piece_rows(const MirrorView &mirror, const FlowPlan &plan, uint32_t from)
+{
+	return mirror.rows - from < plan.rows ? mirror.rows - from : plan.rows;
+}
+
+/* Ask for one of a block's pieces, if it has so many. A warp. */
+template <int G>
+__device__ static inline void
+fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces, unsigned char *ring, uint32_t stage, uint32_t number)
+{
+	uint32_t warp = threadIdx.x / WARP;
+	bool there = number < pieces.end - pieces.first;
+	uint32_t from = (pieces.first + number) * plan.rows;
+
+	if (threadIdx.x % WARP == 0)
+		flow->piece[warp][stage] = there ? pieces.first + number : NO_PIECE;
+	ring_fill(&flow->filled[warp][stage], ring + stage * plan.stage_bytes, mirror.vectors + (size_t) from * mirror.stride,
+			  there ? piece_rows(mirror, plan, from) * mirror.stride : 0);
+}
+
+/* Ask for the next of a block's pieces that no warp has. A warp. */
+template <int G>
+__device__ static inline void
+fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces, unsigned char *ring, uint32_t stage)
+{
+	uint32_t number = threadIdx.x % WARP == 0 ? atomicAdd(&flow->taken, 1u) : 0;
+
+	fill_stage(mirror, plan, flow, pieces, ring, stage, __shfl_sync(FULL_WARP, number, 0));
+}
+
+/* Bring the queries in. All threads; `queries` of them are there, the rest repeat the first. */
+template <typename T, int TERM, int G>
+__device__ static inline void
+begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, const FlowQueries &carried, Flow<G> *flow,
+			  const FlowMemory &memory)
+{
+	const unsigned char *vectors = batch.vectors;
+
+	if (threadIdx.x < G)
+	{
+		uint32_t g = threadIdx.x;
+		uint32_t number = g < plan.queries ? g : 0;
+
+		flow->asked[g] = plan.carried ? carried.asked[number] : batch.queries[number];
+		flow->buffered[g] = flow->written[g] = flow->found[g] = 0;
+		flow->norm[g] = 0;
+		flow->bound[g] = NO_KEY;
+		publish_limit(&flow->limit[g], no_limit());
+		flow->sounders = flow->progress = 0;
+		flow->taken = plan.warps * plan.stages; /* before anything else they have one for each stage */
+	}
+	for (uint32_t i = threadIdx.x; i < MOST_WARPS * MEASURED; i += blockDim.x)
+		(&flow->sounded[0][0])[i] = 0xFFFFFFFFu;
+	if (plan.carried)
+	{
+		uint32_t *staged = (uint32_t *) memory.candidates;
+
+		for (uint32_t i = threadIdx.x; i < (plan.carried + 3) / 4; i += blockDim.x)
+			staged[i] = carried.words[i];
+		vectors = memory.candidates;
+	}
+	__syncthreads();
+	for (uint32_t g = 0; g < G; g++)
+		widen_query(mirror, (const T *) (vectors + flow->asked[g].vector), (float *) (memory.queries + g * query_bytes(mirror)));
+	__syncthreads();
+	if (TERM == TERM_PRODUCT)
+	{
+		for (uint32_t g = threadIdx.x / WARP; g < G; g += blockDim.x / WARP)
+		{
+			double norm = Cheap<T, TERM>::norm(mirror, (const float *) (memory.queries + g * query_bytes(mirror)));
+
+			if (threadIdx.x % WARP == 0)
+				flow->norm[g] = norm;
+		}
+		__syncthreads();
+	}
+}
+
+/*
+ * The first bound of each query: of what the block's own warps have sounded out, for that of all blocks takes several times as long to come. The warp behind
+ * those that search. Returns the bound of the query that a lane serves.
+ */
+template <typename T, int TERM, int G>
+__device__ static inline Key
+serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces)
+{
+	const uint32_t EACH = MEASURED / G; /* rows of a warp, for a query */
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t warps = plan.served == 0 ? 0 : pieces.end - pieces.first; /* that sound something out */
+	uint32_t seen = 0;
+	Key known = NO_KEY;
+
+	warps = warps < plan.warps ? warps : plan.warps;
+	for (uint32_t i = 0; i < FIRST_LOOKS && seen < warps && warps * EACH >= plan.k; i++)
+	{
+		uint32_t sounders = __shfl_sync(FULL_WARP, *(volatile uint32_t *) &flow->sounders, 0);
+
+		/* few of them bound little, and rings have room for what comes meanwhile */
+		if (sounders == seen || (sounders * EACH < 2 * plan.k && sounders < warps))
+		{
+			PAUSE(PAUSED / 5);
+			continue;
+		}
+		seen = sounders;
+		for (uint32_t g = 0; g < plan.queries; g++)
+		{
+			Key bound = bound_of_few(flow->sounded[g], plan.warps * EACH, plan.k);
+
+			if (lane != g || bound >= known)
+				continue;
+			known = bound;
+			*(volatile Key *) &flow->bound[g] = bound;
+			publish_limit(&flow->limit[g], Cheap<T, TERM>::limit(mirror, flow->norm[g], bound, plan.error));
+		}
+		__syncwarp();
+	}
+	return known;
+}
+
+/* Keep a block's bounds fresh while its warps search, and look at marks if the block is one that does. The warp behind those that search. */
+template <typename T, int TERM, int G>
+__device__ static inline void
+serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Pieces &pieces)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t looked = blockIdx.x % plan.queries;
+	Key known = serve_first_bounds<T, TERM>(mirror, plan, flow, pieces);
+
+	while (__ballot_sync(FULL_WARP, *(volatile uint32_t *) &flow->progress < plan.served) != 0)
+	{
+		Key fresh = NO_KEY;
+
+		if (blockIdx.x < plan.lookers)
+			look_at_marks(plan.table->marks[looked], plan.marks, plan.k, memory.marks, &plan.table->bounds[looked]);
+		if (lane < plan.queries)
+			fresh = *(volatile Key *) &plan.table->bounds[lane];
+		if (fresh < known)
+		{
+			known = fresh;
+			*(volatile Key *) &flow->bound[lane] = fresh;
+			publish_limit(&flow->limit[lane], Cheap<T, TERM>::limit(mirror, flow->norm[lane], fresh, plan.error));
+		}
+		PAUSE(blockIdx.x < plan.lookers ? PAUSED : 3 * PAUSED);
+	}
+}
+
+/* Wait a little until every query has a bound. A warp. */
+template <int G>
+__device__ static inline void
+wait_for_bounds(const FlowPlan &plan, const Flow<G> &flow)
+{
+	uint32_t lane = threadIdx.x % WARP;
+
+	for (uint32_t i = 0; i < plan.hold; i++)
+	{
+		bool none = lane < plan.queries && *(const volatile Key *) &flow.bound[lane] == NO_KEY;
+
+		if (__ballot_sync(FULL_WARP, none) == 0)
+			break;
+		PAUSE(PAUSED);
+	}
+}
+
+/* All that a warp finds, into the block's candidates. */
+template <typename T, int TERM, int G>
+__device__ static inline void
+search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Pieces &pieces, unsigned char *ring,
+			  uint32_t dead)
+{
+	uint32_t warp = threadIdx.x / WARP,
+			 lane = threadIdx.x % WARP,
+			 stage = 0,
+			 parity = 0,
+			 turn = 0,
+			 piece;
+
+	while ((piece = *(volatile uint32_t *) &flow->piece[warp][stage]) != NO_PIECE)
+	{
+		const unsigned char *at = ring + stage * plan.stage_bytes;
+		uint32_t from = piece * plan.rows;
+		uint32_t rows = piece_rows(mirror, plan, from);
+		Limit limit[G];
+
+		ring_wait(&flow->filled[warp][stage], parity);
+		if (turn == 0)
+		{
+			if (plan.served > 0)
+				sound_out<T, TERM>(mirror, plan, flow, memory, at, from, rows, dead);
+			wait_for_bounds(plan, *flow);
+		}
+#pragma unroll
+		for (int g = 0; g < G; g++)
+			limit[g] = published_limit(&flow->limit[g]);
+		filter_stage<T, TERM>(mirror, plan, flow, memory, limit, at, from, rows);
+		__syncwarp();
+		fill_next(mirror, plan, flow, pieces, ring, stage);
+		turn++;
+		if (warp == 0 && lane == 0)
+			*(volatile uint32_t *) &flow->progress = turn;
+		if (++stage == plan.stages)
+		{
+			stage = 0;
+			parity ^= 1;
+		}
+	}
+	if (warp == 0 && lane == 0)
+		*(volatile uint32_t *) &flow->progress = ALL_TURNS;
+}
+
+template <typename T, int TERM, int G>
+__global__ void __launch_bounds__(MOST_THREADS, 1)
+	exact_flow_kernel(const MirrorView mirror, const BatchView batch, const FlowPlan plan, const FlowQueries carried)
+{
+	__shared__ Flow<G> flow;
+	DYNAMIC_SHARED(at);
+	size_t bytes;
+	FlowMemory memory = lay_out(mirror, plan, G, at, &bytes);
+	uint32_t warp = threadIdx.x / WARP;
+	unsigned char *ring = memory.ring + warp * plan.stages * plan.stage_bytes;
+	Pieces pieces = pieces_of(mirror, plan);
+	uint32_t dead = 0;
+
+	if (warp < plan.warps)
+	{
+		dead = ask_for_dead(mirror, plan, pieces.first + warp);
+		ring_open(flow.filled[warp], plan.stages);
+		fill_stage(mirror, plan, &flow, pieces, ring, 0, warp);
+	}
+	begin_queries<T, TERM>(mirror, batch, plan, carried, &flow, memory);
+	/* behind what is read first, so that this comes soon */
+	for (uint32_t i = 1; warp < plan.warps && i < plan.stages; i++)
+		fill_stage(mirror, plan, &flow, pieces, ring, i, warp + i * plan.warps);
+	__syncwarp();
+	if (warp < plan.warps)
+		search_pieces<T, TERM>(mirror, plan, &flow, memory, pieces, ring, dead);
+	else
+		serve_bounds<T, TERM>(mirror, plan, &flow, memory, pieces);
+	if (write_found(plan, &flow, memory))
+		answer(mirror, batch, plan, &flow, memory);
+}
+
+/* --- launching ---------------------------------------------------------------------------------------------------- */
+
+typedef void (*FlowKernel)(const MirrorView, const BatchView, const FlowPlan, const FlowQueries);
+
+#define ALONE_KERNEL(T, TERM) exact_flow_kernel<T, TERM, 1>
+#define PAIR_KERNEL(T, TERM) exact_flow_kernel<T, TERM, 2>
+#define FOUR_KERNEL(T, TERM) exact_flow_kernel<T, TERM, 4>
+#define GROUPS 3
+
+/* For 1, 2 and up to 4 queries. */
+static const FlowKernel flow_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL)};
+
+/* How many queries the kernel for so many is made for. */
+static uint32_t
+group_of(uint32_t queries)
+{
+	return queries > 2 ? 4 : queries;
+}
+
+static size_t shared_room; /* of a block, for what is laid out */
+static bool in_groups;	   /* copies to the ring come so */
+
+cudaError_t
+flow_prepare(size_t room)
+{
+	cudaFuncAttributes attributes;
+	cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *) flow_kernels[0][0]);
+
+	room -= sizeof(Flow<FLOW_QUERIES>) + RING_ALIGNED;
+	shared_room = room / RING_ALIGNED * RING_ALIGNED;
+	in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
+	for (int i = 0; i < GROUPS * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
+		error = cudaFuncSetAttribute((const void *) flow_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT],
+									 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
+	return error;
+}
+
+size_t
+flow_table_bytes(void)
+{
+	return sizeof(FlowTable);
+}
+
+/* Cut rows into pieces so that a stage has at most `most` bytes, if a row has. */
+static void
+plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
+{
+	plan->team = TEAM;
+	plan->at_once = MOST_AT_ONCE;
+	while (plan->team > 1 && plan->team * 32 > mirror.stride)
+		plan->team /= 2;
+	while (plan->at_once > 1 && WARP / plan->team * plan->at_once * mirror.stride > most)
+		plan->at_once /= 2;
+	while (plan->team < WARP && WARP / plan->team * mirror.stride > most)
+		plan->team *= 2;
+	plan->rows = WARP / plan->team * plan->at_once;
+	while (plan->rows * 2 * mirror.stride <= most && plan->rows * 2 <= MOST_ROWS)
+		plan->rows *= 2;
+	plan->stage_bytes = (plan->rows * mirror.stride + RING_ALIGNED - 1) / RING_ALIGNED * RING_ALIGNED;
+}
+
+/* Cut the ring into stages for so many warps; false: there is no room. *bytes is the shared memory of a block. */
+static bool
+plan_ring(const ExactLaunch *launch, uint32_t warps, FlowPlan *plan, size_t *bytes)
+{
+	const MirrorView &mirror = launch->mirror;
+	uint32_t group = group_of(launch->queries);
+	uint32_t least = in_groups ? RING_STAGES : LEAST_STAGES;
+	uint32_t ring;
+
+	plan->warps = warps;
+	plan->ring_bytes = 0;
+	lay_out(mirror, *plan, group, NULL, bytes);
+	if (*bytes + LEAST_RING > shared_room)
+		return false;
+	ring = (uint32_t) (shared_room - *bytes);
+	plan_stage(mirror, ring / warps / least / RING_ALIGNED * RING_ALIGNED, plan);
+	plan->stages = ring / warps / plan->stage_bytes;
+	plan->stages = plan->stages < MOST_STAGES ? plan->stages : MOST_STAGES;
+	if (in_groups && plan->stages > RING_STAGES)
+		plan->stages = RING_STAGES;
+	plan->ring_bytes = warps * plan->stages * plan->stage_bytes;
+	plan->ring_bytes = plan->ring_bytes < LEAST_RING ? LEAST_RING : plan->ring_bytes;
+	lay_out(mirror, *plan, group, NULL, bytes);
+	return plan->stages >= least;
+}
+
+/* What a block is made of; false: it does not fit. */
+static bool
+plan_block(const ExactLaunch *launch, FlowPlan *plan, size_t *bytes)
+{
+	uint32_t marks = power_of_two(launch->max_k * MARKS_PER_K);
+	uint32_t warps = launch->mirror.stride > LONG_ROWS ? WARPS_OF_LONG : MOST_WARPS;
+
+	memset(plan, 0, sizeof(*plan));
+	plan->k = launch->max_k;
+	plan->marks = marks < LEAST_MARKS ? LEAST_MARKS : marks > MOST_MARKS ? MOST_MARKS : marks;
+	plan->room = list_room(launch->max_k + SPARE);
+	while (warps > 0 && !plan_ring(launch, warps, plan, bytes))
+		warps--;
+	return warps > 0;
+}
+
+bool
+flow_can(const ExactLaunch *launch)
+{
+	FlowPlan plan;
+	size_t bytes;
+
+	return launch->queries <= FLOW_QUERIES && launch->mirror.rows > 0 && launch->max_k <= EXACT_SMALL_K && !launch->filtered && !launch->in_place &&
+		   !launch->pending_only && launch->mirror.stride <= MOST_STRIDE && plan_block(launch, &plan, &bytes);
+}
+
+/* Wherever rows come by bulk copies it was faster than a scan; elsewhere it has not been measured. */
+bool
+flow_pays(const ExactLaunch *)
+{
+	return !in_groups;
+}
+
+bool
+flow_carries(size_t bytes)
+{
+	return bytes <= CARRIED;
+}
+
+/* The rest of a plan that plan_block has begun: tables, and when bounds are looked for. */
+static void
+plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FlowPlan *plan)
+{
+	uint32_t turns = pieces / (blocks * plan->warps);
+
+	plan->table = (FlowTable *) launch->table;
+	plan->most_found = blocks * plan->room;
+	plan->keys = (Key *) launch->batch.state;
+	plan->slots = (uint32_t *) (plan->keys + (size_t) launch->queries * plan->most_found);
+	plan->error = (launch->mirror.dims + 16.0) / 16777216 * 1.1;
+	plan->queries = launch->queries;
+	plan->lookers = LOOKERS * launch->queries;
+	plan->served = pieces > blocks * plan->warps ? turns * 7 / 8 + 1 : 0;
+	plan->hold = plan->served > 0 && blocks * plan->warps >= 2 * plan->k ? HOLD : 0;
+	plan->few = 2 * plan->k / blocks + FEW_OF_BLOCK;
+}
+
+cudaError_t
+flow_launch(const ExactLaunch *launch, const FlowInput *input)
+{
+	uint32_t blocks,
+		pieces;
+	size_t bytes;
+	FlowPlan plan;
+	FlowQueries carried;
+
+	if (!plan_block(launch, &plan, &bytes))
+		return cudaErrorInvalidValue;
+	pieces = (launch->mirror.rows + plan.rows - 1) / plan.rows;
+	blocks = (pieces + plan.warps - 1) / plan.warps;
+	blocks = blocks < launch->processors ? blocks : launch->processors;
+	plan_rest(launch, pieces, blocks, &plan);
+	plan.carried = (uint32_t) input->bytes;
+	memset(&carried, 0, sizeof(carried.asked));
+	if (plan.carried > 0)
+	{
+		memcpy(carried.asked, input->queries, launch->queries * sizeof(DeviceQuery));
+		memcpy(carried.words, input->vectors, input->bytes);
+	}
+	LAUNCH(flow_kernels[group_of(launch->queries) / 2][type_and_term(launch->type, launch->mirror.metric)], blocks, (plan.warps + 1) * WARP, bytes,
+		   launch->stream, launch->mirror, launch->batch, plan, carried);
+	return cudaGetLastError();
+}

@@ -1,0 +1,326 @@
+/*
+ * exact_fused.cuh
+ *		What searches at once are made of: their plan and tables, what a block knows, candidates and marks. See exact_fused.cu.
+ */
+#ifndef GPUANN_CUDA_EXACT_FLOW_CUH
+#define GPUANN_CUDA_EXACT_FLOW_CUH
+
+#include "cuda/exact/exact_cheap.cuh"
+#include "cuda/exact/ring.cuh"
+
+#define FLOW_QUERIES 4u /* that share what is read, at most */
+#define MOST_WARPS 11u	/* of a block, that read: with the one that serves, three to a quarter of an SM */
+#define MOST_THREADS ((MOST_WARPS + 1) * WARP)
+#define MOST_STAGES 8u
+#define MEASURED (WARP / EXACT_LANES) /* rows that a warp measures exactly at once */
+#define MOST_MARKS 2048u
+#define RING_ALIGNED 128u /* bytes: copies to stages that begin elsewhere take a quarter longer */
+#define NO_PIECE 0xFFFFFFFFu
+#define CARRIED 3072u /* bytes of queries that come as arguments of the launch */
+
+#ifdef EMULATED
+#define PAUSE(ns)
+#define APART inline
+#else
+#define APART __noinline__ /* rare, and large */
+#define PAUSE(ns) __nanosleep(ns)
+#endif
+
+/* Of a launch, in device memory. Between launches all bits are set: no bound, no marks, and counters that the first addition makes 0. */
+struct FlowTable
+{
+	alignas(16) uint32_t marks[FLOW_QUERIES][MOST_MARKS];
+	Key bounds[FLOW_QUERIES];
+	uint32_t found[FLOW_QUERIES]; /* entries that blocks have written */
+	uint32_t ended;				  /* blocks */
+};
+
+struct FlowPlan
+{
+	FlowTable *table;
+	Key *keys; /* what blocks have written: `most_found` of each query */
+	uint32_t *slots;
+	double error;
+	uint32_t most_found;
+	uint32_t k;
+	uint32_t room;	/* candidates of a query in a block */
+	uint32_t marks; /* a power of two */
+	uint32_t queries;
+	uint32_t warps; /* that read; one more serves bounds */
+	uint32_t team;
+	uint32_t at_once; /* rows of a team */
+	uint32_t rows;	  /* of a stage */
+	uint32_t stages;
+	uint32_t stage_bytes;
+	uint32_t ring_bytes; /* of a block */
+	uint32_t carried;	 /* bytes */
+	uint32_t lookers;	 /* blocks that look at marks */
+	uint32_t served;	 /* turns of warps, up to which bounds are served; 0: there is one turn */
+	uint32_t hold;		 /* pauses for a bound before a second stage is measured without any */
+	uint32_t few; /* entries of a block that need no look at marks before they are written */
+};
+
+/* Queries that come as arguments: no copy is to be waited for. */
+struct FlowQueries
+{
+	DeviceQuery asked[FLOW_QUERIES];
+	uint32_t words[CARRIED / 4];
+};
+
+/* What a block knows. */
+template <int G>
+struct alignas(RING_ALIGNED) Flow
+{
+	uint64_t filled[MOST_WARPS][MOST_STAGES];
+	DeviceQuery asked[G];
+	double norm[G];
+	Key bound[G];	   /* as served */
+	uint64_t limit[G]; /* the bits of a Limit, which follows from it */
+	uint32_t buffered[G]; /* places of candidates taken */
+	uint32_t written[G];  /* of these */
+	uint32_t found[G];
+	uint32_t first[G];
+	uint32_t gathered[G];
+	uint32_t piece[MOST_WARPS][MOST_STAGES];		/* that a stage is filled with, or NO_PIECE */
+	uint32_t taken;									/* pieces of the block */
+	uint32_t sounded[G][MOST_WARPS * MEASURED / G]; /* marks of the rows that warps have sounded out; all bits set: there is none */
+	uint32_t sounders;								/* warps that have */
+	uint32_t progress;								/* turns of the first warp */
+	uint32_t selected;
+	uint32_t last;
+};
+
+struct FlowMemory
+{
+	unsigned char *ring;
+	unsigned char *queries;
+	uint32_t *marks;
+	unsigned char *candidates;
+};
+
+/* Where things lie in a block's shared memory. */
+__host__ __device__ static inline FlowMemory
+lay_out(const MirrorView &mirror, const FlowPlan &plan, uint32_t group, unsigned char *at, size_t *bytes)
+{
+	FlowMemory memory;
+	size_t queries = plan.ring_bytes;
+	size_t marks = queries + group * query_bytes(mirror);
+	size_t candidates = marks + plan.marks * sizeof(uint32_t);
+
+	memory.ring = at;
+	memory.queries = at + queries;
+	memory.marks = (uint32_t *) (at + marks);
+	memory.candidates = at + candidates;
+	*bytes = candidates + group * entries_bytes(plan.room);
+	return memory;
+}
+
+/* A query's candidates. */
+__device__ static inline Entries
+candidates_of(const FlowPlan &plan, const FlowMemory &memory, uint32_t g)
+{
+	unsigned char *at = memory.candidates + g * entries_bytes(plan.room);
+
+	return entries_at(&at, plan.room);
+}
+
+__device__ static inline uint32_t
+warp_sum(uint32_t value)
+{
+#if defined(__CUDA_ARCH__)
+	return __reduce_add_sync(FULL_WARP, value);
+#else
+	for (int distance = 16; distance > 0; distance >>= 1)
+		value += __shfl_xor_sync(FULL_WARP, value, distance);
+	return value;
+#endif
+}
+
+/*
+ * The n-th least (from 1) of values of `bits` bits that lie over a warp: `below(x)` is how many of a lane's are less than x. If there are fewer
+ * than n, all bits are set.
+ */
+template <typename V, typename Below>
+__device__ static inline V
+nth_least(uint32_t bits, uint32_t n, const Below &below)
+{
+	V found = 0;
+
+#pragma unroll 1
+	for (uint32_t bit = bits; bit-- > 0;)
+	{
+		V test = found | (V) 1 << bit;
+
+		if (warp_sum(below(test)) < n)
+			found = test;
+	}
+	return found;
+}
+
+/* Let n marks of a query bound it by the k-th least. A warp, which has `work` for itself. */
+__device__ static APART void
+look_at_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key *bound)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint4 *four = (uint4 *) work;
+	uint32_t mark;
+
+#pragma unroll 4
+	for (uint32_t i = lane; i < n / 4; i += WARP)
+		four[i] = __ldcg((const uint4 *) marks + i);
+	__syncwarp();
+	mark = nth_least<uint32_t>(32, k, [&](uint32_t test) {
+		uint32_t less = 0;
+
+#pragma unroll 2
+		for (uint32_t i = lane; i < n / 4; i += WARP)
+		{
+			uint4 some = four[i];
+
+			less += (some.x < test) + (some.y < test) + (some.z < test) + (some.w < test);
+		}
+		return less;
+	});
+	__syncwarp();
+	if (lane == 0 && mark != 0xFFFFFFFFu)
+		atomicMin(bound, (Key) mark << 32 | 0xFFFFFFFFu);
+}
+
+/* A bound from the k-th least of n marks, at most two a lane; NO_KEY: there are fewer. A warp. */
+__device__ static inline Key
+bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t mine[2] = {lane < n ? marks[lane] : 0xFFFFFFFFu, lane + WARP < n ? marks[lane + WARP] : 0xFFFFFFFFu};
+	uint32_t before[2] = {0, 0}; /* equal ones are in the order of places */
+	uint32_t found = 0xFFFFFFFFu;
+
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++)
+#pragma unroll 8
+		for (uint32_t j = 0; j < WARP; j++)
+		{
+			uint32_t other = __shfl_sync(FULL_WARP, mine[i], (int) j);
+
+			before[0] += other < mine[0] || (other == mine[0] && i == 0 && j < lane);
+			before[1] += other < mine[1] || (other == mine[1] && (i == 0 || j < lane));
+		}
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++)
+	{
+		uint32_t who = __ballot_sync(FULL_WARP, before[i] + 1 == k);
+
+		if (who != 0)
+			found = __shfl_sync(FULL_WARP, mine[i], __ffs((int) who) - 1);
+	}
+	return found == 0xFFFFFFFFu ? NO_KEY : (Key) found << 32 | 0xFFFFFFFFu;
+}
+
+/* Keep those of n entries that are not behind (key, slot); returns how many. A warp. */
+__device__ static inline uint32_t
+keep_entries(const Entries &entries, uint32_t n, Key key, uint32_t slot)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t kept = 0;
+
+	for (uint32_t base = 0; base < n; base += WARP)
+	{
+		uint32_t i = base + lane;
+		Key mine = i < n ? entries.key[i] : NO_KEY;
+		uint32_t its = i < n ? entries.slot[i] : NO_SLOT;
+		bool keep = i < n && !entry_before(key, slot, mine, its);
+		uint32_t keepers = __ballot_sync(FULL_WARP, keep);
+
+		if (keep)
+		{
+			uint32_t place = kept + (uint32_t) __popc(keepers & ((1u << lane) - 1));
+
+			entries.key[place] = mine;
+			entries.slot[place] = its;
+		}
+		kept += (uint32_t) __popc(keepers);
+		__syncwarp();
+	}
+	return kept;
+}
+
+/*
+ * Cut a query's candidates, of which there are as many as there is room for, to the best k, and the bound to the last of these. A warp, which the
+ * others that have more wait for.
+ */
+__device__ static APART void
+cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile uint32_t *buffered, volatile uint32_t *written, Key *bound)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	Entries entries = {keys, slots};
+	uint32_t less = 0;
+	uint32_t slot;
+	uint32_t kept;
+	Key key;
+
+	while (__ballot_sync(FULL_WARP, *written != room) != 0)
+		PAUSE(100);
+	__threadfence_block();
+	key = nth_least<Key>(64, k, [&](Key test) {
+		uint32_t n = 0;
+
+		for (uint32_t i = lane; i < room; i += WARP)
+			n += keys[i] < test;
+		return n;
+	});
+	for (uint32_t i = lane; i < room; i += WARP)
+		less += keys[i] < key;
+	less = warp_sum(less);
+	slot = nth_least<uint32_t>(32, k - less, [&](uint32_t test) {
+		uint32_t n = 0;
+
+		for (uint32_t i = lane; i < room; i += WARP)
+			n += keys[i] == key && slots[i] < test;
+		return n;
+	});
+	kept = keep_entries(entries, room, key, slot);
+	__threadfence_block();
+	if (lane == 0)
+	{
+		atomicMin(bound, key);
+		*written = kept;
+		__threadfence_block();
+		*buffered = kept;
+	}
+	__syncwarp();
+}
+
+/* Put entries, of the lanes that want it, into the candidates of their queries. A warp. */
+template <int G>
+__device__ static inline void
+append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wanted, uint32_t g, Key key, uint32_t slot)
+{
+	while (__ballot_sync(FULL_WARP, wanted) != 0)
+	{
+		uint32_t place = wanted ? atomicAdd(&flow->buffered[g], 1u) : 0;
+		bool first = wanted && place == plan.room; /* of those that find no room */
+		uint32_t cutters;
+
+		if (wanted && place < plan.room)
+		{
+			Entries entries = candidates_of(plan, memory, g);
+
+			entries.key[place] = key;
+			entries.slot[place] = slot;
+			__threadfence_block();
+			atomicAdd(&flow->written[g], 1u);
+			wanted = false;
+		}
+		for (cutters = __ballot_sync(FULL_WARP, first); cutters != 0; cutters &= cutters - 1)
+		{
+			uint32_t full = __shfl_sync(FULL_WARP, g, __ffs((int) cutters) - 1);
+			Entries entries = candidates_of(plan, memory, full);
+
+			cut_candidates(entries.key, entries.slot, plan.room, plan.k, &flow->buffered[full], &flow->written[full], &plan.table->bounds[full]);
+		}
+		while (__ballot_sync(FULL_WARP, wanted && *(volatile uint32_t *) &flow->buffered[g] >= plan.room) != 0)
+			PAUSE(100);
+	}
+}
+
+#endif /* GPUANN_CUDA_EXACT_FLOW_CUH */

@@ -1,0 +1,235 @@
+/*
+ * exact_fused_end.cuh
+ *		The end of a search at once: what blocks have found, and answers from it. See exact_fused.cu.
+ */
+#ifndef GPUANN_CUDA_EXACT_FLOW_END_CUH
+#define GPUANN_CUDA_EXACT_FLOW_END_CUH
+
+#include "cuda/exact/exact_fused.cuh"
+
+#define FEW 96u		   /* entries above 2 k that need no other look at the marks in the end */
+#define GATHERED 2048u /* entries that are sorted at once in the end */
+
+/*
+ * List the places of a block's candidates that are within its bounds, in the memory of the ring. All threads. Returns whether there are more than a few for
+ * some query.
+ */
+template <int G>
+__device__ static inline bool
+list_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+{
+	bool much = false;
+
+	if (threadIdx.x < G)
+		flow->found[threadIdx.x] = 0;
+	__syncthreads();
+#pragma unroll
+	for (uint32_t g = 0; g < G; g++)
+	{
+		Entries entries = candidates_of(plan, memory, g);
+		uint32_t n = g < plan.queries ? flow->buffered[g] : 0;
+
+		for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+			if (entries.key[i] <= flow->bound[g])
+				((uint32_t *) memory.ring)[g * plan.room + atomicAdd(&flow->found[g], 1u)] = i;
+	}
+	__syncthreads();
+	for (uint32_t g = 0; g < plan.queries; g++)
+		much = much || flow->found[g] > plan.few;
+	return much;
+}
+
+/* A block's candidates that are within the bounds, to the lists. All threads. Returns whether it is the last block to do so. */
+template <int G>
+__device__ static inline bool
+write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+{
+	__syncthreads();
+	if (list_found(plan, flow, memory))
+	{
+		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
+		{
+			look_at_marks(plan.table->marks[g], plan.marks, plan.k, (uint32_t *) memory.ring + g * MOST_MARKS, &plan.table->bounds[g]);
+			if (threadIdx.x % WARP == 0)
+				flow->bound[g] = *(volatile Key *) &plan.table->bounds[g];
+		}
+		__syncthreads();
+		list_found(plan, flow, memory);
+	}
+	if (threadIdx.x < plan.queries && flow->found[threadIdx.x] > 0)
+		flow->first[threadIdx.x] = atomicAdd(&plan.table->found[threadIdx.x], flow->found[threadIdx.x]) + 1;
+	__syncthreads();
+#pragma unroll
+	for (uint32_t g = 0; g < G; g++)
+	{
+		Entries entries = candidates_of(plan, memory, g);
+
+		for (uint32_t j = threadIdx.x; j < flow->found[g]; j += blockDim.x)
+		{
+			uint32_t i = ((const uint32_t *) memory.ring)[g * plan.room + j];
+			size_t out = (size_t) g * plan.most_found + flow->first[g] + j;
+
+			plan.keys[out] = entries.key[i];
+			plan.slots[out] = entries.slot[i];
+		}
+	}
+	__syncthreads();
+	if (threadIdx.x == 0)
+	{
+		__threadfence();
+		flow->last = atomicAdd(&plan.table->ended, 1u) + 2 == gridDim.x;
+		__threadfence();
+	}
+	__syncthreads();
+	return flow->last;
+}
+
+/* Threads of a query where all are answered at once. */
+__device__ static inline uint32_t
+threads_each(const FlowPlan &plan)
+{
+	return blockDim.x / plan.queries / WARP * WARP;
+}
+
+/*
+ * Answer all queries at once, each by threads that have one entry and count those before it. All threads. Returns false if some query has too many
+ * entries.
+ */
+template <int G>
+__device__ static inline bool
+answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+{
+	uint32_t each = threads_each(plan);
+	bool mine = threadIdx.x / each < plan.queries;
+	uint32_t g = mine ? threadIdx.x / each : 0;
+	uint32_t i = threadIdx.x % each;
+	unsigned char *at = memory.ring + g * entries_bytes(each);
+	Entries entries = entries_at(&at, each);
+	Key bound = *(volatile Key *) &plan.table->bounds[g];
+	uint32_t place = 0;
+
+	for (uint32_t j = i; mine && j < flow->found[g]; j += each)
+	{
+		Key key = __ldcg(plan.keys + (size_t) g * plan.most_found + j);
+		uint32_t slot = __ldcg(plan.slots + (size_t) g * plan.most_found + j);
+		uint32_t to = key <= bound ? atomicAdd(&flow->gathered[g], 1u) : each;
+
+		if (to < each)
+		{
+			entries.key[to] = key;
+			entries.slot[to] = slot;
+		}
+	}
+	__syncthreads();
+	for (uint32_t j = 0; j < plan.queries; j++)
+		if (flow->gathered[j] > each)
+			return false;
+	if (!mine || i >= flow->gathered[g])
+		return true;
+
+	Key key = entries.key[i];
+	uint32_t slot = entries.slot[i];
+	SearchResult result;
+
+	result.distance = distance_of(key);
+	result.slot = slot;
+	result.version = mirror.versions[slot];
+#pragma unroll 4
+	for (uint32_t j = 0; j < flow->gathered[g]; j++)
+		place += entry_before(entries.key[j], entries.slot[j], key, slot);
+	if (place < flow->asked[g].k)
+		batch.results[flow->asked[g].results + place] = result;
+	return true;
+}
+
+/* Answer a query of which much has been found. All threads. */
+template <int G>
+__device__ static inline void
+answer_many(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, uint32_t g)
+{
+	size_t first = (size_t) g * plan.most_found;
+	uint32_t n = flow->found[g];
+	Key bound = *(volatile Key *) &plan.table->bounds[g];
+	unsigned char *at = memory.ring;
+	Selection selection;
+
+	selection.best.now = entries_at(&at, list_room(plan.k));
+	selection.best.next = entries_at(&at, list_room(plan.k));
+	selection.best.count = 0;
+	selection.best.room = flow->asked[g].k;
+	selection.buffer = entries_at(&at, GATHERED);
+	selection.buffered = &flow->selected;
+	__syncthreads();
+	if (threadIdx.x == 0)
+		flow->selected = 0;
+	__syncthreads();
+	for (uint32_t base = 0; base < n; base += blockDim.x)
+	{
+		uint32_t i = base + threadIdx.x;
+		Key key = i < n ? __ldcg(plan.keys + first + i) : NO_KEY;
+		bool full;
+
+		if (key != NO_KEY && key <= bound)
+			show(&selection, key, __ldcg(plan.slots + first + i));
+		__syncthreads();
+		full = flow->selected + blockDim.x > GATHERED;
+		__syncthreads();
+		if (full)
+			flush(&selection);
+	}
+	flush(&selection);
+	write_best(mirror, batch.results + flow->asked[g].results, selection.best);
+}
+
+/* The table as it is between launches. All threads. */
+__device__ static inline void
+clear_table(const FlowPlan &plan)
+{
+	for (uint32_t g = 0; g < plan.queries; g++)
+	{
+		for (uint32_t i = threadIdx.x; i < plan.marks; i += blockDim.x)
+			plan.table->marks[g][i] = 0xFFFFFFFFu;
+		if (threadIdx.x == 0)
+		{
+			plan.table->bounds[g] = NO_KEY;
+			plan.table->found[g] = 0xFFFFFFFFu;
+		}
+	}
+	if (threadIdx.x == 0)
+		plan.table->ended = 0xFFFFFFFFu;
+}
+
+/* The answers of all queries, to the host. All threads of the last block. */
+template <int G>
+__device__ static inline void
+answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+{
+	bool much = false;
+
+	if (threadIdx.x < plan.queries)
+	{
+		uint32_t g = threadIdx.x;
+		uint32_t n = *(volatile uint32_t *) &plan.table->found[g] + 1;
+		DeviceHead head = {n < flow->asked[g].k ? n : flow->asked[g].k, 0, 0, mirror.rows, 1, 0, 0};
+
+		flow->found[g] = n;
+		flow->gathered[g] = 0;
+		batch.heads[g] = head;
+	}
+	__syncthreads();
+	for (uint32_t g = 0; g < plan.queries; g++)
+		much = much || flow->found[g] > 2 * plan.k + FEW;
+	if (much)
+	{
+		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
+			look_at_marks(plan.table->marks[g], plan.marks, plan.k, (uint32_t *) memory.ring + g * MOST_MARKS, &plan.table->bounds[g]);
+		__syncthreads();
+	}
+	if (!answer_few(mirror, batch, plan, flow, memory))
+		for (uint32_t g = 0; g < plan.queries; g++)
+			answer_many(mirror, batch, plan, flow, memory, g);
+	end_query(batch, 1);
+	clear_table(plan);
+}
+
+#endif /* GPUANN_CUDA_EXACT_FLOW_END_CUH */

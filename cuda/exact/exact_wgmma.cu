@@ -1,0 +1,651 @@
+/*
+ * exact_wgmma.cu
+ *		The tiles of exact_tiles.cu by warp groups: products of 64 rows and up to 256 queries (sm_90a).
+ *
+ *		exact_wgmma_kernel	grid (tiles of 256, 128 or 64 queries, ranges), 384 threads, one block per SM: a warp that asks for copies, two that append
+ *							what passes to the candidates, one that does nothing, and two warp groups that multiply and compare. Rows come 64 x 128 bytes
+ *							at a time, by a tensor map, into a ring in shared memory (barriers: full, empty). Queries of a tile stay in shared
+ *							memory if they have up to 128 KB together; then the two groups take turns: one multiplies its 64 rows while the other compares
+ *							its sums. Else queries come through the ring too, and both groups take 64 rows each of the same stage.
+ *							Sums in registers, 128 a thread. What passes is noted in shared memory, two sides for each group. Shared: as lay_out has it.
+ *
+ * Bound: tensor cores, for 256 and more queries; per stage of the ring 512 cycles of an SM for 8 KB of rows, or 1,024 for 48 KB with queries.
+ * Rows that a phase looks at are most of those at a distance of `step` (Phase): a tensor map has all of these, and a tile is several boxes
+ * of it, each the rows between two that have been seen (RowBoxes).
+ * Elements are not rounded before they are cut: tensor_error allows for that. Launched by exact_tiles.cu, where the device has it.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exact/exact_tiles.h"
+#include "cuda/exact/wgmma.cuh"
+
+#define GROUPS 2u			/* that multiply */
+#define WGMMA_THREADS ((1 + GROUPS) * GROUP)
+#define MOST_STAGES 16u
+#define MOST_QUERIES 256u
+#define PART_BYTES (GROUP_ROWS * TILE_BYTES) /* a group's rows in a stage */
+#define RESIDENT_BYTES 131072u /* of a tile of queries that stays in shared memory */
+#define HITS 256u /* of a group's tile, that are not appended by the group itself */
+#define FEEDER_REGISTERS 56
+#define GROUP_REGISTERS 224
+#define LEAST_BOX 15u /* rows, for which boxes leave out those that have been seen */
+
+/* What passed a comparison. */
+struct Hit
+{
+	uint32_t query;
+	uint32_t slot;
+};
+
+/* A block's shared memory, from a multiple of SWIZZLED_BYTES on. */
+struct RingMemory
+{
+	unsigned char *queries; /* all of them in tiles, if they stay */
+	unsigned char *stages;	/* of each: rows of the groups that share it, then queries if they do not stay */
+	Hit *hits;				/* HITS for each group and side */
+	Limit *limits;
+};
+
+/* What a launch is made of. */
+struct RingShape
+{
+	uint32_t chunks; /* of 128 bytes of a vector */
+	uint32_t stages;
+	uint32_t stage_bytes;
+	bool resident; /* queries stay in shared memory */
+};
+
+__host__ __device__ static inline RingMemory
+lay_out(const RingShape &shape, uint32_t queries, unsigned char *at, size_t *bytes)
+{
+	RingMemory memory;
+	size_t taken = 0;
+
+	memory.queries = at;
+	taken += shape.resident ? (size_t) shape.chunks * queries * TILE_BYTES : 0;
+	memory.stages = at + taken;
+	taken += (size_t) shape.stages * shape.stage_bytes;
+	memory.hits = (Hit *) (at + taken);
+	taken += GROUPS * 2 * HITS * sizeof(Hit);
+	memory.limits = (Limit *) (at + taken);
+	*bytes = taken + queries * sizeof(Limit);
+	return memory;
+}
+
+#ifdef HAVE_TENSOR_MAPS
+
+/* A thread's two rows of a tile. */
+struct RowPair
+{
+	uint32_t slot[2]; /* NO_SLOT: there is none, or it has been seen */
+	double norm[2];
+};
+
+#ifdef HAVE_GROUPS
+
+/* A block's barriers. */
+struct RingBarriers
+{
+	uint64_t full[MOST_STAGES];
+	uint64_t empty[MOST_STAGES];
+	uint64_t queries;
+	uint64_t turn[GROUPS]; /* this group may multiply */
+	uint64_t hit[GROUPS][2];
+	uint64_t heard[GROUPS][2]; /* its hits have been appended */
+	uint32_t hits[GROUPS][2];  /* how many there are, which may be more than there is room for */
+};
+
+/* Where in the ring a copy or a product is. */
+struct RingPlace
+{
+	uint32_t stage;
+	uint32_t parity;
+};
+
+/* Go on by `by` places, less than there are. */
+__device__ static inline void
+move_on(RingPlace *place, uint32_t by, uint32_t stages)
+{
+	place->stage += by;
+	if (place->stage >= stages)
+	{
+		place->stage -= stages;
+		place->parity ^= 1;
+	}
+}
+
+/* Ask for all that a block multiplies, as places in the ring become empty. One thread. */
+template <typename T, uint32_t QUERIES, uint32_t PARTS>
+__device__ static inline void
+feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes, const RingShape &shape,
+	 const RingMemory &memory, RingBarriers *barriers)
+{
+	constexpr uint32_t ELEMENTS = TILE_BYTES / sizeof(T);
+	uint32_t bytes = PARTS * boxes.boxes * boxes.box * TILE_BYTES;
+	RingPlace place = {0, 0};
+
+	if (PARTS == 1)
+	{
+		barrier_expect(&barriers->queries, shape.chunks * QUERIES * TILE_BYTES);
+		for (uint32_t c = 0; c < shape.chunks; c++)
+			copy_box(memory.queries + c * QUERIES * TILE_BYTES, queries_map, c * ELEMENTS, blockIdx.x * QUERIES, &barriers->queries);
+	}
+	else
+		bytes += QUERIES * TILE_BYTES;
+	for (uint32_t tile = blockIdx.y; tile * PARTS < boxes.tiles; tile += gridDim.y)
+		for (uint32_t c = 0; c < shape.chunks; c++)
+		{
+			unsigned char *to = memory.stages + place.stage * shape.stage_bytes;
+			uint64_t *full = &barriers->full[place.stage];
+
+			barrier_wait(&barriers->empty[place.stage], place.parity ^ 1);
+			barrier_expect(full, bytes);
+			for (uint32_t part = 0; part < PARTS; part++)
+				for (uint32_t b = 0; b < boxes.boxes; b++)
+					copy_box(to + part * PART_BYTES + b * boxes.box * TILE_BYTES, rows_map, c * ELEMENTS,
+							 ((tile * PARTS + part) * boxes.boxes + b) * boxes.period + boxes.start, full);
+			if (PARTS > 1)
+				copy_box(to + PARTS * PART_BYTES, queries_map, c * ELEMENTS, blockIdx.x * QUERIES, full);
+			move_on(&place, 1, shape.stages);
+		}
+}
+
+/* Read a row's squared norm now, whenever it is wanted. */
+__device__ static inline double
+read_norm(const double *at)
+{
+#ifdef EMULATED
+	return *at;
+#else
+	double norm;
+
+	asm volatile("ld.global.nc.f64 %0, [%1];" : "=d"(norm) : "l"(at));
+	return norm;
+#endif
+}
+
+/* This thread's two rows of a tile, which lie at these offsets; their norms are on their way. */
+__device__ static inline RowPair
+row_pair(const MirrorView &mirror, const RowBoxes &boxes, const uint32_t *offsets, uint32_t tile)
+{
+	RowPair pair;
+
+#pragma unroll
+	for (uint32_t h = 0; h < 2; h++)
+	{
+		pair.slot[h] = boxed_slot(boxes, tile, offsets[h]);
+		pair.norm[h] = pair.slot[h] != NO_SLOT ? read_norm(mirror.norms + pair.slot[h]) : 0;
+	}
+	return pair;
+}
+
+/*
+ * Compare a thread's sums to the limits of their queries. Bit 4 n + 2 h + c of `passed`, 32 to a word, is of row h of the pair and of query
+ * 8 n + 2 (lane % 4) + c.
+ */
+template <int SUMS>
+__device__ static inline void
+compare(const Limit *limits, const RowPair &pair, const RowSide *sides, const float (&sums)[SUMS], uint32_t (&passed)[SUMS / 32])
+{
+	uint32_t first = threadIdx.x % 4 * 2;
+	uint32_t good = (pair.slot[0] != NO_SLOT ? 0x33333333u : 0) | (pair.slot[1] != NO_SLOT ? 0xCCCCCCCCu : 0);
+
+#pragma unroll
+	for (int w = 0; w < SUMS / 32; w++)
+	{
+		passed[w] = 0;
+#pragma unroll
+		for (int i = 0; i < 32; i += 4)
+		{
+			const float4 two = *(const float4 *) &limits[(w * 32 + i) * 2 + first];
+			const Limit of[2] = {{two.x, two.y}, {two.z, two.w}};
+
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				if (product_passes(of[j % 2], sides[j / 2], sums[w * 32 + i + j]))
+					passed[w] |= 1u << (i + j);
+		}
+		passed[w] &= good;
+	}
+}
+
+/* Note what passed for the warp that appends a group's hits; what there is no room for is appended here. */
+template <int WORDS>
+__device__ static inline void
+note_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowPair &pair, uint32_t (&passed)[WORDS],
+		  uint32_t block_query, Hit *hits, uint32_t *count)
+{
+	uint32_t total = 0;
+	uint32_t place;
+
+#pragma unroll
+	for (int w = 0; w < WORDS; w++)
+		total += __popc(passed[w]);
+	if (total == 0)
+		return;
+	place = atomicAdd(count, total);
+#pragma unroll
+	for (int w = 0; w < WORDS; w++)
+		while (passed[w] != 0)
+		{
+			uint32_t bit = (uint32_t) __ffs((int) passed[w]) - 1;
+			Hit hit = {block_query + (w * 32 + bit) / 4 * 8 + threadIdx.x % 4 * 2 + bit % 2, bit / 2 % 2 == 0 ? pair.slot[0] : pair.slot[1]};
+
+			passed[w] &= passed[w] - 1;
+			if (place < HITS)
+				hits[place++] = hit;
+			else
+				append(mirror, batch, tables, hit.query, hit.slot);
+		}
+}
+
+/* Append the hits of a group's tiles, as they come. One warp. */
+template <uint32_t PARTS>
+__device__ static inline void
+append_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowBoxes &boxes, const RingMemory &memory,
+			RingBarriers *barriers, uint32_t group)
+{
+	uint32_t lane = threadIdx.x % WARP;
+
+	for (uint32_t round = 0;; round++)
+	{
+		uint32_t j = PARTS == 1 ? group + round * GROUPS : round;
+		uint32_t side = round & 1;
+		const Hit *hits = memory.hits + (group * 2 + side) * HITS;
+		uint32_t count;
+
+		if ((blockIdx.y + j * gridDim.y) * PARTS >= boxes.tiles)
+			break;
+		barrier_wait(&barriers->hit[group][side], round >> 1 & 1);
+		count = *(volatile uint32_t *) &barriers->hits[group][side];
+		for (uint32_t i = lane; i < count && i < HITS; i += WARP)
+			append(mirror, batch, tables, hits[i].query, hits[i].slot);
+		__syncwarp();
+		if (lane == 0)
+		{
+			barriers->hits[group][side] = 0;
+			barrier_arrive(&barriers->heard[group][side]);
+		}
+	}
+}
+
+/* A warp has done with what this barrier stands for. */
+__device__ static inline void
+leave(uint64_t *barrier)
+{
+	if (threadIdx.x % WARP == 0)
+		barrier_arrive(barrier);
+}
+
+/* Multiply a tile of rows, from *place in the ring on. All but the last of its stages have been left then. */
+template <typename T, uint32_t QUERIES, uint32_t PARTS>
+__device__ static inline void
+multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemory &memory, RingBarriers *barriers, uint32_t group,
+			  RingPlace *place)
+{
+	uint32_t before = place->stage;
+
+	for (uint32_t c = 0; c < shape.chunks; c++)
+	{
+		const unsigned char *stage = memory.stages + place->stage * shape.stage_bytes;
+
+		barrier_wait(&barriers->full[place->stage], place->parity);
+		begin_products<T>(sums, stage + (PARTS == 1 ? 0 : group * PART_BYTES),
+						  PARTS == 1 ? memory.queries + c * QUERIES * TILE_BYTES : stage + PARTS * PART_BYTES, c == 0);
+		products_wait<1>();
+		if (c > 0)
+			leave(&barriers->empty[before]);
+		before = place->stage;
+		move_on(place, 1, shape.stages);
+	}
+}
+
+/*
+ * Multiply and compare the tiles of one of the two groups. What a tile needs beside products is ready before them (norms), or is left to other warps
+ * (hits): a tile of 128 elements takes some 2,000 cycles, and a read from memory half of that.
+ */
+template <typename T, uint32_t QUERIES, uint32_t PARTS>
+__device__ static inline void
+multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowBoxes &boxes,
+			  const RingShape &shape, const RingMemory &memory, RingBarriers *barriers)
+{
+	constexpr uint32_t TURNS = PARTS == 1 ? GROUPS : 1; /* tiles of rows from one of this group's to the next */
+	const uint32_t group = threadIdx.x / GROUP - 1;
+	const uint32_t part = PARTS == 1 ? 0 : group;
+	const uint32_t row = threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WARP / 4;
+	const uint32_t offsets[2] = {boxed_offset(boxes, row), boxed_offset(boxes, row + 8)};
+	const uint32_t others = (TURNS - 1) * shape.chunks; /* stages of the other group's tile */
+	const uint32_t over = others % shape.stages;
+	const uint32_t turned = others / shape.stages & 1;
+	uint32_t tile = (blockIdx.y + (PARTS == 1 ? group * gridDim.y : 0)) * PARTS;
+	RingPlace place = {0, 0};
+	RowPair next = row_pair(mirror, boxes, offsets, tile + part);
+	float sums[QUERIES / 2];
+	uint32_t passed[QUERIES / 64];
+
+	if (PARTS == 1)
+		barrier_wait(&barriers->queries, 0);
+	if (PARTS == 1 && group == 1)
+	{
+		place.parity ^= turned;
+		move_on(&place, over, shape.stages);
+	}
+	for (uint32_t round = 0; tile < boxes.tiles; round++, tile += TURNS * PARTS * gridDim.y)
+	{
+		const RowPair pair = next;
+		const uint32_t side = round & 1;
+		uint32_t last;
+		RowSide sides[2];
+
+		next = row_pair(mirror, boxes, offsets, tile + TURNS * PARTS * gridDim.y + part);
+		if (PARTS == 1)
+			barrier_wait(&barriers->turn[group], (round & 1) ^ (group == 0));
+		multiply_tile<T, QUERIES, PARTS>(sums, shape, memory, barriers, group, &place);
+		if (PARTS == 1)
+			leave(&barriers->turn[group ^ 1]);
+		last = place.stage > 0 ? place.stage - 1 : shape.stages - 1;
+		if (PARTS == 1)
+		{
+			place.parity ^= turned;
+			move_on(&place, over, shape.stages);
+		}
+#pragma unroll
+		for (int h = 0; h < 2; h++)
+			sides[h] = row_side(mirror.metric, pair.norm[h]);
+		products_end(sums);
+		leave(&barriers->empty[last]);
+		compare(memory.limits, pair, sides, sums, passed);
+		barrier_wait(&barriers->heard[group][side], (round >> 1 & 1) ^ 1);
+		note_hits(mirror, batch, tables, pair, passed, blockIdx.x * QUERIES, memory.hits + (group * 2 + side) * HITS,
+				  &barriers->hits[group][side]);
+		__syncwarp();
+		leave(&barriers->hit[group][side]);
+	}
+}
+
+#endif /* HAVE_GROUPS */
+
+/* PARTS: 1, queries stay in shared memory, and a stage is one group's; 2, they do not, and it is of both. */
+template <typename T, uint32_t QUERIES, uint32_t PARTS>
+__global__ void __launch_bounds__(WGMMA_THREADS, 1)
+	exact_wgmma_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap queries_map,
+					   const MirrorView mirror, const BatchView batch, const TileTables tables, const RowBoxes boxes,
+					   const RingShape shape)
+{
+#ifdef HAVE_GROUPS
+	__shared__ RingBarriers barriers;
+	DYNAMIC_SHARED(dynamic);
+	size_t bytes;
+	unsigned char *at = dynamic + (SWIZZLED_BYTES - shared_address(dynamic) % SWIZZLED_BYTES) % SWIZZLED_BYTES;
+	RingMemory memory = lay_out(shape, QUERIES, at, &bytes);
+
+	if (threadIdx.x == 0)
+	{
+		for (uint32_t i = 0; i < shape.stages; i++)
+		{
+			barrier_begin(&barriers.full[i], 1);
+			barrier_begin(&barriers.empty[i], PARTS * GROUP / WARP);
+		}
+		barrier_begin(&barriers.queries, 1);
+		for (uint32_t i = 0; i < GROUPS; i++)
+		{
+			barrier_begin(&barriers.turn[i], GROUP / WARP);
+			for (uint32_t side = 0; side < 2; side++)
+			{
+				barrier_begin(&barriers.hit[i][side], GROUP / WARP);
+				barrier_begin(&barriers.heard[i][side], 1);
+				barriers.hits[i][side] = 0;
+			}
+		}
+		barriers_begun();
+	}
+	for (uint32_t i = threadIdx.x; i < QUERIES; i += WGMMA_THREADS)
+	{
+		uint32_t query = blockIdx.x * QUERIES + i;
+		Limit limit = {0, -HUGE_VALF};
+
+		memory.limits[i] = query < tables.queries ? tables.limits[query] : limit;
+	}
+	__syncthreads();
+	if (threadIdx.x < GROUP)
+	{
+		fewer_registers<FEEDER_REGISTERS>();
+		if (threadIdx.x == 0)
+			feed<T, QUERIES, PARTS>(&rows_map, &queries_map, boxes, shape, memory, &barriers);
+		else if (threadIdx.x / WARP >= 1 && threadIdx.x / WARP <= GROUPS)
+			append_hits<PARTS>(mirror, batch, tables, boxes, memory, &barriers, threadIdx.x / WARP - 1);
+	}
+	else
+	{
+		more_registers<GROUP_REGISTERS>();
+		multiply_rows<T, QUERIES, PARTS>(mirror, batch, tables, boxes, shape, memory, &barriers);
+	}
+#endif
+}
+
+/* --- launching ---------------------------------------------------------------------------------------------------- */
+
+typedef void (*WgmmaKernel)(const CUtensorMap, const CUtensorMap, const MirrorView, const BatchView, const TileTables, const RowBoxes,
+							const RingShape);
+
+/* By type, then by size, then by whether queries go through the ring. */
+#define BY_PARTS(T, QUERIES) {exact_wgmma_kernel<T, QUERIES, 1>, exact_wgmma_kernel<T, QUERIES, 2>}
+#define BY_SIZE(T) {BY_PARTS(T, 64), BY_PARTS(T, 128), BY_PARTS(T, 256)}
+
+static const WgmmaKernel wgmma_kernels[2][3][2] = {BY_SIZE(float), BY_SIZE(__half)};
+
+static size_t shared_room;		  /* of a block; 0: this is not a device for it */
+static uint32_t sms;
+static uint32_t products_queries; /* of a tile, as the environment says; 0: chosen */
+
+#ifndef EMULATED
+
+static decltype(&cuTensorMapEncodeTiled) encode_map;
+
+/* Find the driver's function that makes tensor maps. */
+static bool
+find_encode()
+{
+	cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+	cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **) &encode_map, 12000, cudaEnableDefault, &result);
+#else
+	cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **) &encode_map, cudaEnableDefault, &result);
+#endif
+
+	return error == cudaSuccess && result == cudaDriverEntryPointSuccess;
+}
+
+/* A map of `count` vectors, `pitch` bytes from one to the next, of which `box` are copied at once, 128 bytes of each. */
+static bool
+encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
+{
+	uint32_t bytes = type == ELEMENT_HALF ? 2 : 4;
+	cuuint64_t dims[2] = {vector_bytes / bytes, count};
+	cuuint64_t strides[1] = {pitch};
+	cuuint32_t boxes[2] = {TILE_BYTES / bytes, box};
+	cuuint32_t steps[2] = {1, 1};
+
+	return encode_map(map, bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32, 2, (void *) base, dims, strides,
+					  boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+					  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* Whether this is a device for it, and how many SMs it has. */
+static bool
+find_device()
+{
+	int device,
+		major = 0,
+		minor = 0,
+		count = 0;
+
+	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+		cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
+		cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+		return false;
+	sms = (uint32_t) count;
+	return major == 9 && minor == 0 && find_encode();
+}
+
+#else
+
+static bool
+encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
+{
+	*map = {(const unsigned char *) base, pitch, vector_bytes, count, type == ELEMENT_HALF ? 2u : 4u, box};
+	return true;
+}
+
+/* A processor, where warps' tiles are the choice and groups' are for tests. */
+static bool
+find_device()
+{
+	sms = 4;
+	return products_queries != 0;
+}
+
+#endif
+
+/* Whether warp groups are wanted, and of which size their tiles are to be: GPUANN_EXACT_PRODUCTS=mma, or 64, 128, 256. */
+static bool
+read_products(const char *wanted)
+{
+	products_queries = 0;
+	if (wanted == NULL)
+		return true;
+	for (uint32_t queries = 64; queries <= MOST_QUERIES; queries *= 2)
+		if ((uint32_t) atol(wanted) == queries)
+			products_queries = queries;
+	return strcmp(wanted, "mma") != 0;
+}
+
+cudaError_t
+wgmma_prepare(int bytes)
+{
+	shared_room = 0;
+	if (!read_products(getenv("GPUANN_EXACT_PRODUCTS")) || !find_device())
+	{
+		(void) cudaGetLastError();
+		return cudaSuccess;
+	}
+	for (int i = 0; i < 12; i++)
+		if (cudaFuncSetAttribute((const void *) wgmma_kernels[i / 6][i / 2 % 3][i % 2], cudaFuncAttributeMaxDynamicSharedMemorySize,
+								 bytes) != cudaSuccess)
+		{
+			(void) cudaGetLastError(); /* not built for it: tiles are multiplied by warps */
+			return cudaSuccess;
+		}
+	shared_room = (size_t) bytes - SWIZZLED_BYTES;
+	return cudaSuccess;
+}
+
+/* The shape of a launch for so many queries a tile, and its bytes of shared memory; false: there is no room for it. */
+static bool
+ring_shape(const ExactLaunch *launch, uint32_t queries, RingShape *shape, size_t *bytes)
+{
+	uint32_t row_bytes = (launch->mirror.stride + TILE_BYTES - 1) / TILE_BYTES * TILE_BYTES;
+
+	shape->chunks = row_bytes / TILE_BYTES;
+	shape->resident = queries * row_bytes <= RESIDENT_BYTES;
+	shape->stage_bytes = shape->resident ? PART_BYTES : GROUPS * PART_BYTES + queries * TILE_BYTES;
+	for (shape->stages = MOST_STAGES; shape->stages >= 2; shape->stages--)
+	{
+		lay_out(*shape, queries, NULL, bytes);
+		if (*bytes <= shared_room)
+			return true;
+	}
+	return false;
+}
+
+/* How many queries a tile has: few are not to be multiplied for nothing, and a second read of the rows costs less than half a tile of nothing. */
+static uint32_t
+tile_queries(uint32_t queries)
+{
+	if (products_queries != 0)
+		return products_queries;
+	if (queries <= 64)
+		return 64;
+	return queries <= 128 || (queries > 256 && queries <= 384) ? 128 : 256;
+}
+
+bool
+exact_has_groups()
+{
+	return shared_room > 0;
+}
+
+bool
+wgmma_takes(const ExactLaunch *launch)
+{
+	RingShape shape;
+	size_t bytes;
+
+	return shared_room > 0 && ring_shape(launch, tile_queries(launch->queries), &shape, &bytes);
+}
+
+/* Ranges of rows: as many as give every SM a block. */
+static uint32_t
+ranges_of(const RingShape &shape, uint32_t across, uint32_t tiles)
+{
+	uint32_t most = shape.resident ? tiles : (tiles + GROUPS - 1) / GROUPS;
+	uint32_t ranges = sms / across;
+
+	ranges = ranges < most ? ranges : most;
+	return ranges > 0 ? ranges : 1;
+}
+
+cudaError_t
+wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step, uint32_t growth)
+{
+	const MirrorView &mirror = launch->mirror;
+	uint32_t queries = tile_queries(launch->queries);
+	uint32_t across = (launch->queries + queries - 1) / queries;
+	RowBoxes boxes = row_boxes(mirror.rows, step, growth, LEAST_BOX);
+	CUtensorMap rows_map,
+		queries_map;
+	RingShape shape;
+	size_t bytes;
+
+	if (boxes.count == 0)
+		return cudaSuccess;
+	if (!ring_shape(launch, queries, &shape, &bytes) ||
+		!encode(&rows_map, launch->type, mirror.vectors + (size_t) boxes.first * mirror.stride, mirror.stride, boxes.count,
+				(uint64_t) boxes.step * mirror.stride, boxes.box) ||
+		!encode(&queries_map, launch->type, tables.prepared, tables.prepared_stride, tables.queries, tables.prepared_stride, queries))
+		return cudaErrorInvalidValue;
+	LAUNCH(wgmma_kernels[launch->type == ELEMENT_HALF][queries / 128][!shape.resident], dim3(across, ranges_of(shape, across, boxes.tiles)),
+		   WGMMA_THREADS, bytes + SWIZZLED_BYTES, launch->stream, rows_map, queries_map, mirror, launch->batch, tables, boxes, shape);
+	return cudaGetLastError();
+}
+
+#else /* a compiler that knows no tensor maps */
+
+cudaError_t
+wgmma_prepare(int)
+{
+	return cudaSuccess;
+}
+
+bool
+exact_has_groups()
+{
+	return false;
+}
+
+bool
+wgmma_takes(const ExactLaunch *)
+{
+	return false;
+}
+
+cudaError_t
+wgmma_launch(const ExactLaunch *, const TileTables &, uint32_t, uint32_t)
+{
+	return cudaErrorInvalidValue;
+}
+
+#endif /* HAVE_TENSOR_MAPS */

@@ -1,0 +1,109 @@
+/*
+ * ring.cuh
+ *		Stages in shared memory that a warp fills from global memory ahead of reading them.
+ *
+ * From sm_90 on a stage is one bulk copy, which the first lane asks for and an mbarrier in shared memory counts; before, all lanes copy 16 bytes
+ * at a time, and a stage is a group of theirs. Whole warps call everything; no two share a ring. A stage is filled again only behind a barrier of
+ * the warp that all lanes have reached when they have read it. On a processor (EMULATED) the first lane copies at once.
+ */
+#ifndef GPUANN_CUDA_RING_CUH
+#define GPUANN_CUDA_RING_CUH
+
+#include "cuda/exact/tensor.cuh"
+
+#define RING_STAGES 4u /* where copies come in groups; elsewhere as many as there is room for */
+
+#if defined(EMULATED) || !defined(__CUDA_ARCH__)
+
+__device__ static inline void
+ring_open(uint64_t *, uint32_t)
+{
+}
+
+__device__ static inline void
+ring_fill(uint64_t *, void *to, const void *from, uint32_t bytes)
+{
+	if (threadIdx.x % WARP == 0)
+		memcpy(to, from, bytes);
+}
+
+__device__ static inline void
+ring_wait(uint64_t *, uint32_t)
+{
+	__syncwarp();
+}
+
+#elif __CUDA_ARCH__ >= 900
+
+/* Make the stages' barriers. */
+__device__ static inline void
+ring_open(uint64_t *filled, uint32_t stages)
+{
+	if (threadIdx.x % WARP == 0)
+	{
+		for (uint32_t i = 0; i < stages; i++)
+			asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((uint32_t) __cvta_generic_to_shared(filled + i)) : "memory");
+		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+	}
+	__syncwarp();
+}
+
+/* Ask for a stage: a multiple of 16 bytes, 0 for none. They leave the L2 cache first: what is read once is not to drive out what is read again. */
+__device__ static inline void
+ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
+{
+	uint32_t barrier = (uint32_t) __cvta_generic_to_shared(filled);
+	uint64_t policy;
+
+	if (threadIdx.x % WARP != 0 || bytes == 0)
+		return;
+	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+					 (uint32_t) __cvta_generic_to_shared(to)),
+				 "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+				 : "memory");
+}
+
+/* Wait until a stage is filled for the n-th time, n odd or even as `parity` is. */
+__device__ static inline void
+ring_wait(uint64_t *filled, uint32_t parity)
+{
+	uint32_t barrier = (uint32_t) __cvta_generic_to_shared(filled);
+	uint32_t there = 0;
+
+	while (!there)
+		asm volatile("{\n\t.reg .pred p;\n\t"
+					 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+					 "selp.u32 %0, 1, 0, p;\n\t}"
+					 : "=r"(there)
+					 : "r"(barrier), "r"(parity)
+					 : "memory");
+}
+
+#else
+
+__device__ static inline void
+ring_open(uint64_t *, uint32_t)
+{
+}
+
+__device__ static inline void
+ring_fill(uint64_t *, void *to, const void *from, uint32_t bytes)
+{
+	for (uint32_t at = threadIdx.x % WARP * TILE_UNIT; at < bytes; at += WARP * TILE_UNIT)
+		copy_unit((unsigned char *) to + at, (const unsigned char *) from + at, true);
+	copies_close();
+}
+
+__device__ static inline void
+ring_wait(uint64_t *, uint32_t)
+{
+	copies_wait<RING_STAGES - 1>();
+	__syncwarp();
+}
+
+#endif
+
+#endif /* GPUANN_CUDA_RING_CUH */

@@ -1,0 +1,537 @@
+/*
+ * select_radix.cu
+ *		Selection by radix, from the highest bits down, of rows of numbers (any k up to their length) and of entries of exact search.
+ *
+ * A pass counts the next (at most eleven) bits of those items whose higher bits are the k-th's so far, and its last block finds which value of these
+ * bits the k-th has. It ends when all that have these bits are among the k, at the latest with the last bit: no two items are equal, for the
+ * place or slot is part of them. So ties go by slot, there are exactly k, and neither order nor equal numbers make it slower than its passes.
+ * The first time that those with the k-th's bits fit into a buffer, a pass puts them there, and what is before them to the results; from then
+ * on passes read the buffer. At the end a filter takes over the rest. Results are in no order.
+ *
+ * Map: grid rows x parts, 256 threads; shared: 2,048 counters. Global: counters and a state per row, two buffers for
+ * each. Reads numbers twice, if a pass leaves an eighth of them; three times and more where their highest bits are much
+ * alike. Bound: memory, but for numbers that meet in few counters. Launched by select_ways.cu; entries by exact.cu.
+ */
+#include <math.h>
+
+#include "cuda/exact/select.cuh"
+
+#define THREADS 256u
+#define DIGITS 2048u
+#define READS 4u
+#define BUFFER_SHARE 8u	   /* numbers to one that fits into a buffer */
+#define BUFFER_LEAST 1024u
+
+/* An entry of exact search as a number of 96 bits. */
+struct WideItem
+{
+	Key key;
+	uint32_t slot;
+};
+
+/* --- bits, counted from the highest ------------------------------------------------------------------------------- */
+
+/* How many bits the first passes decide: the last of a key's is the end of a pass. */
+__host__ __device__ constexpr uint32_t
+bits_after(const Item *, uint32_t passes)
+{
+	return passes < 3 ? 11 * passes : passes == 3 ? 32 : passes < 6 ? 32 + 11 * (passes - 3) : 64;
+}
+
+__host__ __device__ constexpr uint32_t
+bits_after(const WideItem *, uint32_t passes)
+{
+	return passes < 6 ? 11 * passes : passes == 6 ? 64 : passes < 9 ? 64 + 11 * (passes - 6) : 96;
+}
+
+#define NARROW_PASSES 6
+#define WIDE_PASSES 9
+
+__device__ static INLINE Item
+high_bits(Item item, uint32_t bits)
+{
+	return bits == 0 ? 0 : item >> (64 - bits);
+}
+
+/* Of an item and the k-th: less than 0, 0, more than 0, by the highest bits. */
+__device__ static INLINE int
+compare_bits(Item item, Item kth, uint32_t bits)
+{
+	Item a = high_bits(item, bits),
+		 b = high_bits(kth, bits);
+
+	return a < b ? -1 : a > b;
+}
+
+__device__ static INLINE int
+compare_bits(const WideItem &item, const WideItem &kth, uint32_t bits)
+{
+	int keys = compare_bits(item.key, kth.key, bits < 64 ? bits : 64);
+	uint32_t a,
+		b;
+
+	if (keys != 0 || bits <= 64)
+		return keys;
+	a = item.slot >> (96 - bits);
+	b = kth.slot >> (96 - bits);
+	return a < b ? -1 : a > b;
+}
+
+/* Bits from `from` up to `to`. */
+__device__ static INLINE uint32_t
+digit_of(Item item, uint32_t from, uint32_t to)
+{
+	return (uint32_t) (item >> (64 - to)) & ((1u << (to - from)) - 1);
+}
+
+__device__ static INLINE uint32_t
+digit_of(const WideItem &item, uint32_t from, uint32_t to)
+{
+	if (from < 64)
+		return digit_of(item.key, from, to);
+	return (item.slot >> (96 - to)) & ((1u << (to - from)) - 1);
+}
+
+/* Set these bits. */
+__device__ static inline void
+set_digit(Item *item, uint32_t digit, uint32_t to)
+{
+	*item |= (Item) digit << (64 - to);
+}
+
+__device__ static inline void
+set_digit(WideItem *item, uint32_t digit, uint32_t to)
+{
+	if (to <= 64)
+		set_digit(&item->key, digit, to);
+	else
+		item->slot |= digit << (96 - to);
+}
+
+/* --- what is selected from ---------------------------------------------------------------------------------------- */
+
+/* Rows of numbers, and where their items go. */
+struct NarrowSource
+{
+	typedef Item Kind;
+	static const uint32_t PASSES = NARROW_PASSES;
+
+	NumberRows rows;
+	uint32_t n;
+	Item *out; /* rows x k */
+	uint32_t k;
+	Item *buffers; /* rows x 2 x room */
+	uint32_t room;
+
+	__device__ INLINE Item
+	buffered(uint32_t row, uint32_t side, uint32_t i) const
+	{
+		return buffers[((size_t) row * 2 + side) * room + i];
+	}
+
+	__device__ INLINE void
+	buffer(uint32_t row, uint32_t side, uint32_t i, Item item) const
+	{
+		buffers[((size_t) row * 2 + side) * room + i] = item;
+	}
+
+	__device__ INLINE void
+	give(uint32_t row, uint32_t i, Item item) const
+	{
+		if (i < k)
+			out[(size_t) row * k + i] = item;
+	}
+
+	/* Call act(item, whether it is there) for a part of a row, in whole warps. */
+	template <class Act>
+	__device__ INLINE void
+	each(uint32_t row, uint32_t part, uint32_t parts, const Act &act) const
+	{
+		const uint32_t TILE = THREADS * AT_A_TIME * READS;
+		uint32_t tiles = (uint32_t) (((uint64_t) n + TILE - 1) / TILE);
+
+#pragma unroll 1
+		for (uint32_t tile = part; tile < tiles; tile += parts)
+		{
+			uint32_t first = tile * TILE + threadIdx.x * AT_A_TIME;
+			NumberRows::Four four[READS];
+
+#pragma unroll
+			for (uint32_t r = 0; r < READS; r++)
+				four[r] = rows.read(row, first + r * THREADS * AT_A_TIME, n);
+#pragma unroll
+			for (uint32_t r = 0; r < READS; r++)
+#pragma unroll
+				for (uint32_t j = 0; j < AT_A_TIME; j++)
+				{
+					uint32_t i = first + r * THREADS * AT_A_TIME + j;
+
+					act(select_item(four[r].value[j], i), i < n);
+				}
+		}
+	}
+};
+
+/* Entries of exact search: one row. */
+struct WideSource
+{
+	typedef WideItem Kind;
+	static const uint32_t PASSES = WIDE_PASSES;
+
+	Entries from;
+	Entries out;
+	Entries buffers; /* 2 x room */
+	uint32_t n;
+	uint32_t k;
+	uint32_t room;
+
+	__device__ INLINE WideItem
+	buffered(uint32_t, uint32_t side, uint32_t i) const
+	{
+		WideItem item = {buffers.key[side * room + i], buffers.slot[side * room + i]};
+
+		return item;
+	}
+
+	__device__ INLINE void
+	buffer(uint32_t, uint32_t side, uint32_t i, const WideItem &item) const
+	{
+		buffers.key[side * room + i] = item.key;
+		buffers.slot[side * room + i] = item.slot;
+	}
+
+	__device__ INLINE void
+	give(uint32_t, uint32_t i, const WideItem &item) const
+	{
+		if (i >= k)
+			return;
+		out.key[i] = item.key;
+		out.slot[i] = item.slot;
+	}
+
+	template <class Act>
+	__device__ INLINE void
+	each(uint32_t, uint32_t part, uint32_t parts, const Act &act) const
+	{
+#pragma unroll 1
+		for (uint32_t base = part * THREADS * READS; base < n; base += parts * THREADS * READS)
+		{
+			WideItem item[READS];
+
+#pragma unroll
+			for (uint32_t r = 0; r < READS; r++)
+			{
+				uint32_t i = base + r * THREADS + threadIdx.x;
+
+				item[r].key = i < n ? from.key[i] : NO_KEY;
+				item[r].slot = i < n ? from.slot[i] : NO_SLOT;
+			}
+#pragma unroll
+			for (uint32_t r = 0; r < READS; r++)
+				act(item[r], base + r * THREADS + threadIdx.x < n);
+		}
+	}
+};
+
+/* What is known of a row. Passes read what the last block of the one before wrote; counters at the end change in between. */
+template <class Kind>
+struct RadixRow
+{
+	Kind kth;			/* as far as it is known */
+	uint32_t bits;		/* of it */
+	uint32_t left;		/* of the k: those that have these bits */
+	uint32_t finished;
+	uint32_t buffering; /* this pass puts what has these bits into a buffer */
+	uint32_t buffered;	/* passes read a buffer: of side, so many */
+	uint32_t side;
+	uint32_t stored;
+	uint32_t given;
+	uint32_t written;
+	uint32_t blocks; /* that have ended */
+};
+
+/* All of a selection. */
+template <class Source>
+struct RadixPlan
+{
+	Source source;
+	RadixRow<typename Source::Kind> *rows;
+	uint32_t *counts; /* DIGITS of each row */
+	uint32_t parts;
+	SelectEvents *events;
+};
+
+/* Give each lane that has something a number: one addition for the warp. Whole warps. */
+__device__ static INLINE uint32_t
+numbers_of(uint32_t *counter, bool has)
+{
+	uint32_t ballot = __ballot_sync(FULL_WARP, has);
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t first = 0;
+
+	if (ballot == 0)
+		return 0;
+	if (lane == 0)
+		first = atomicAdd(counter, (uint32_t) __popc(ballot));
+	return __shfl_sync(FULL_WARP, first, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+}
+
+/* Begin rows. */
+template <class Source>
+__global__ void __launch_bounds__(THREADS) radix_begin_kernel(const RadixPlan<Source> plan)
+{
+	typedef typename Source::Kind Kind;
+	RadixRow<Kind> *row = &plan.rows[blockIdx.x];
+
+	for (uint32_t i = threadIdx.x; i < DIGITS; i += THREADS)
+		plan.counts[(size_t) blockIdx.x * DIGITS + i] = 0;
+	if (threadIdx.x == 0)
+	{
+		memset((void *) row, 0, sizeof(*row));
+		row->left = plan.source.k;
+	}
+}
+
+/* What the threads of the last block of a row share. */
+struct DigitSearch
+{
+	uint32_t sums[THREADS];
+	uint32_t digit;
+	uint32_t before;
+	uint32_t count;
+};
+
+/* Find the digit that the left-th of what was counted has. All threads. */
+__device__ static inline void
+find_digit(uint32_t *counts, uint32_t left, DigitSearch *search)
+{
+	const uint32_t EACH = DIGITS / THREADS;
+	uint32_t own[EACH];
+	uint32_t sum = 0,
+			 before;
+
+	for (uint32_t i = 0; i < EACH; i++)
+	{
+		own[i] = atomicAdd(&counts[threadIdx.x * EACH + i], 0u); /* past the cache that other blocks' additions do not reach */
+		sum += own[i];
+	}
+	search->sums[threadIdx.x] = sum;
+	__syncthreads();
+	for (uint32_t distance = 1; distance < THREADS; distance *= 2)
+	{
+		uint32_t more = threadIdx.x >= distance ? search->sums[threadIdx.x - distance] : 0;
+
+		__syncthreads();
+		search->sums[threadIdx.x] += more;
+		__syncthreads();
+	}
+	before = search->sums[threadIdx.x] - sum;
+	for (uint32_t i = 0; i < EACH; i++)
+	{
+		if (before < left && left <= before + own[i])
+		{
+			search->digit = threadIdx.x * EACH + i;
+			search->before = before;
+			search->count = own[i];
+		}
+		before += own[i];
+		counts[threadIdx.x * EACH + i] = 0;
+	}
+	__syncthreads();
+}
+
+/* The last block of a row: what the pass has found, for the next. All threads. */
+template <class Source>
+__device__ static inline void
+end_pass(const RadixPlan<Source> &plan, RadixRow<typename Source::Kind> *row, uint32_t *counts, uint32_t pass, DigitSearch *search)
+{
+	typedef typename Source::Kind Kind;
+
+	find_digit(counts, row->left, search);
+	if (threadIdx.x != 0)
+		return;
+	row->bits = bits_after((const Kind *) 0, pass + 1);
+	set_digit(&row->kth, search->digit, row->bits);
+	row->left -= search->before;
+	row->finished = search->count == row->left || pass + 1 == Source::PASSES;
+	if (row->buffering)
+	{
+		row->side = row->buffered ? row->side ^ 1 : 0;
+		row->buffered = 1;
+		row->stored = *(volatile uint32_t *) &row->written;
+		row->written = 0;
+	}
+	else
+		row->buffering = search->count <= plan.source.room;
+	row->blocks = 0;
+}
+
+/* Show all of what a pass reads to act(item, whether it is there). */
+template <class Source, class Act>
+__device__ static INLINE void
+each_of(const RadixPlan<Source> &plan, const RadixRow<typename Source::Kind> &row, uint32_t number, uint32_t part, const Act &act)
+{
+	if (!row.buffered)
+	{
+		plan.source.each(number, part, plan.parts, act);
+		return;
+	}
+#pragma unroll 1
+	for (uint32_t base = part * THREADS; base < row.stored; base += plan.parts * THREADS)
+	{
+		uint32_t i = base + threadIdx.x;
+
+		act(plan.source.buffered(number, row.side, i < row.stored ? i : 0), i < row.stored);
+	}
+}
+
+template <class Source>
+__global__ void __launch_bounds__(THREADS, 3) radix_pass_kernel(const RadixPlan<Source> plan, uint32_t pass)
+{
+	typedef typename Source::Kind Kind;
+	__shared__ uint32_t counters[DIGITS];
+	__shared__ DigitSearch search;
+	__shared__ bool last;
+	uint32_t number = blockIdx.x / plan.parts,
+			 part = blockIdx.x % plan.parts;
+	RadixRow<Kind> *row = &plan.rows[number];
+	const RadixRow<Kind> known = *row;
+	uint32_t *counts = plan.counts + (size_t) number * DIGITS;
+	const uint32_t to = bits_after((const Kind *) 0, pass + 1);
+	const uint32_t side = known.buffered ? known.side ^ 1 : 0;
+
+	if (known.finished)
+		return;
+	for (uint32_t i = threadIdx.x; i < DIGITS; i += THREADS)
+		counters[i] = 0;
+	__syncthreads();
+	each_of(plan, known, number, part, [&](const Kind &item, bool there) {
+		int order = compare_bits(item, known.kth, known.bits);
+		bool is_one = there && order == 0;
+
+		if (is_one)
+			atomicAdd(&counters[digit_of(item, known.bits, to)], 1u);
+		if (known.buffering)
+		{
+			bool gives = there && order < 0;
+			uint32_t place = numbers_of(&row->given, gives);
+
+			if (gives)
+				plan.source.give(number, place, item);
+			place = numbers_of(&row->written, is_one);
+			if (is_one)
+				plan.source.buffer(number, side, place, item);
+		}
+	});
+	if (threadIdx.x == 0 && part == 0)
+		COUNT(plan.events, read, known.buffered ? known.stored : plan.source.n);
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < DIGITS; i += THREADS)
+		if (counters[i] != 0)
+			atomicAdd(&counts[i], counters[i]);
+	__threadfence();
+	__syncthreads();
+	if (threadIdx.x == 0)
+		last = atomicAdd(&row->blocks, 1u) == plan.parts - 1;
+	__syncthreads();
+	if (!last)
+		return;
+	__threadfence();
+	end_pass(plan, row, counts, pass, &search);
+}
+
+/* What has the bits of the k-th, and, if no pass has given it, what is before. */
+template <class Source>
+__global__ void __launch_bounds__(THREADS, 3) radix_filter_kernel(const RadixPlan<Source> plan)
+{
+	typedef typename Source::Kind Kind;
+	uint32_t number = blockIdx.x / plan.parts,
+			 part = blockIdx.x % plan.parts;
+	RadixRow<Kind> *row = &plan.rows[number];
+	const RadixRow<Kind> known = *row;
+
+	each_of(plan, known, number, part, [&](const Kind &item, bool there) {
+		bool gives = there && compare_bits(item, known.kth, known.bits) <= 0;
+		uint32_t place = numbers_of(&row->given, gives);
+
+		if (gives)
+			plan.source.give(number, place, item);
+	});
+	if (threadIdx.x == 0 && part == 0)
+		COUNT(plan.events, read, known.buffered ? known.stored : plan.source.n);
+}
+
+/* --- launching ---------------------------------------------------------------------------------------------------- */
+
+template <class Source>
+static cudaError_t
+passes_launch(const RadixPlan<Source> &plan, uint32_t rows, cudaStream_t stream)
+{
+	LAUNCH((radix_begin_kernel<Source>), rows, THREADS, 0, stream, plan);
+	for (uint32_t pass = 0; pass < Source::PASSES; pass++)
+		LAUNCH((radix_pass_kernel<Source>), rows * plan.parts, THREADS, 0, stream, plan, pass);
+	LAUNCH((radix_filter_kernel<Source>), rows * plan.parts, THREADS, 0, stream, plan);
+	return cudaGetLastError();
+}
+
+static uint32_t
+buffer_room(uint32_t n)
+{
+	uint32_t room = n / BUFFER_SHARE;
+
+	return room > BUFFER_LEAST ? room : n < BUFFER_LEAST ? n : BUFFER_LEAST;
+}
+
+size_t
+radix_bytes(const SelectLaunch *launch)
+{
+	return launch->rows * (round_up(sizeof(RadixRow<Item>), 16) + DIGITS * sizeof(uint32_t) +
+						   2 * (size_t) buffer_room(launch->n) * sizeof(Item)) + 512;
+}
+
+cudaError_t
+radix_launch(const SelectLaunch *launch, uint32_t parts)
+{
+	RadixPlan<NarrowSource> plan;
+	unsigned char *at = launch->state;
+
+	plan.source.rows.values = launch->values;
+	plan.source.rows.stride = launch->stride;
+	plan.source.n = launch->n;
+	plan.source.out = launch->out;
+	plan.source.k = launch->k;
+	plan.source.room = buffer_room(launch->n);
+	plan.source.buffers = (Item *) at;
+	at += round_up(2 * (size_t) plan.source.room * launch->rows * sizeof(Item), 256);
+	plan.counts = (uint32_t *) at;
+	at += round_up((size_t) launch->rows * DIGITS * sizeof(uint32_t), 256);
+	plan.rows = (RadixRow<Item> *) at;
+	plan.parts = parts;
+	plan.events = launch->events;
+	return passes_launch(plan, launch->rows, launch->stream);
+}
+
+size_t
+wide_table_bytes(void)
+{
+	return DIGITS * sizeof(uint32_t) + sizeof(RadixRow<WideItem>);
+}
+
+cudaError_t
+wide_select_launch(const WideSelect *launch)
+{
+	RadixPlan<WideSource> plan;
+	uint32_t tiles = (launch->n + THREADS * READS - 1) / (THREADS * READS);
+
+	plan.source.from = launch->from;
+	plan.source.out = launch->out;
+	plan.source.buffers = launch->buffers;
+	plan.source.n = launch->n;
+	plan.source.k = launch->k;
+	plan.source.room = launch->room;
+	plan.counts = (uint32_t *) launch->table;
+	plan.rows = (RadixRow<WideItem> *) (plan.counts + DIGITS);
+	plan.parts = launch->blocks < tiles ? launch->blocks : tiles;
+	plan.events = launch->events;
+	return passes_launch(plan, 1, launch->stream);
+}

@@ -1,0 +1,533 @@
+/*
+ * entry_points.cu
+ *		Making pivots and lists of entries (entry_points.h), and when that is done: a stage of the jobs that bring graph rows or seeds.
+ *
+ * Kernels, on the job stream: 256 threads.
+ *		begin		a block per pivot: one of the entries to begin with
+ *		choose		a warp, an entry at a time: eight lanes measure a pivot; the nearest few are taken from shared memory, 4 x PIVOTS_MOST bytes a warp
+ *		mean		a pivot at a time: the entries that chose it, at most MEMBERS, are listed in shared memory, a thread adds up a byte of their codes
+ *		place		a warp per pivot, one launch per choice: takes the entries whose choice it is, in their order, while its list has room
+ *		sample		a thread per entry of a link's lists; the rows of its batches choose as entries do
+ * Reads: (ROUNDS + 1) x entries x pivots x code stride, all but the first of a pivot from L2; a launch of choose has LAUNCH_BYTES of that, some 50 us. Bound: L2.
+ *
+ * The order of entries decides who finds room, and means are of whole numbers: so the lists are the same wherever and however often they are made.
+ */
+#include "cuda/graph/quantizer.h"
+#include "cuda/graph/entry_points.h"
+#include "cuda/engine/internal.h"
+#include "cuda/link/link.h"
+#include "cuda/graph/graph_search_wide.cuh"
+
+#define THREADS 256u
+#define WARPS (THREADS / WARP)
+#define LAUNCH_BYTES ((uint64_t) 256 << 20)
+#define RELINKED_SHARE 4u /* lists are made again when one linked row in so many is new */
+#define ROUNDS 6u		  /* of k-means */
+#define MEMBERS 1024u	  /* entries that a mean is made of, at most */
+#define LEAST_MEMBERS 8u  /* entries to a pivot, where entries are few */
+#define AHEAD 8u		  /* a warp that looks for entries of a pivot has so many times 32 on their way */
+#ifdef EMULATED
+#define LEAST_SAMPLE 128u /* entries of a link's lists, at least: fewer are no better than seeds */
+#else
+#define LEAST_SAMPLE 512u
+#endif
+#define LINKED_SHARE 4u	  /* of the rows linked so far, one in so many is an entry of a link's lists */
+
+/* Begin with entries spread over all of them: any prefix of the seeds is. */
+__global__ void __launch_bounds__(THREADS)
+	begin_kernel(const MirrorView mirror, const EntryLists lists)
+{
+	uint32_t slot = lists.entries[blockIdx.x];
+
+	for (uint32_t i = threadIdx.x; i < mirror.code_stride; i += THREADS)
+		lists.codes[(size_t) blockIdx.x * mirror.code_stride + i] =
+			slot < lists.rows ? mirror.codes[(size_t) slot * mirror.code_stride + i] : (signed char) 0;
+	if (threadIdx.x == 0)
+		lists.pivots[blockIdx.x] = blockIdx.x;
+}
+
+/* The nearest `choices` pivots of an entry, by codes; own: its distances. One warp. */
+template <int TERM>
+__device__ static inline void
+choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, uint32_t entry, uint32_t *own)
+{
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t slot = lists.entries[entry];
+	bool active = slot < lists.rows;
+	const uint4 *codes = (const uint4 *) (mirror.codes + (size_t) (active ? slot : 0) * mirror.code_stride);
+	Entry last = 0;
+	Walk walk;
+
+	walk.scale = 2;
+	for (uint32_t base = 0; base < lists.npivots; base += WARP / WIDE_LANES)
+	{
+		uint32_t p = base + lane / WIDE_LANES;
+		uint32_t key = wide_key<TERM>(mirror, walk, codes, lists.codes, p, active && p < lists.npivots);
+
+		if (p < lists.npivots && lane % WIDE_LANES == 0)
+			own[p] = active ? key : NO_SLOT;
+	}
+	__syncwarp();
+	for (uint32_t choice = 0; choice < choices; choice++)
+	{
+		Entry nearest = ~0ull;
+
+		for (uint32_t p = lane; p < lists.npivots; p += WARP)
+		{
+			/* none is 0, which stands for what is before all */
+			Entry other = ((Entry) own[p] << 32 | p) + 1;
+
+			if (own[p] != NO_SLOT && other > last && other < nearest)
+				nearest = other;
+		}
+		for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		{
+			Entry other = __shfl_xor_sync(FULL_WARP, nearest, (int) distance);
+
+			nearest = other < nearest ? other : nearest;
+		}
+		last = nearest;
+		if (lane == 0)
+			lists.choices[(size_t) choice * lists.nentries + entry] = nearest == ~0ull ? NO_SLOT : (uint32_t) (nearest - 1);
+	}
+}
+
+/* The nearest `choices` pivots of entries from `first` up to `end`. */
+template <int TERM>
+__global__ void __launch_bounds__(THREADS)
+	choose_kernel(const MirrorView mirror, const EntryLists lists, uint32_t choices, uint32_t first, uint32_t end)
+{
+	__shared__ uint32_t keys[WARPS][PIVOTS_MOST];
+
+	for (uint32_t entry = first + blockIdx.x * WARPS + threadIdx.x / WARP; entry < end; entry += gridDim.x * WARPS)
+	{
+		choose_for<TERM>(mirror, lists, choices, entry, keys[threadIdx.x / WARP]);
+		__syncwarp();
+	}
+}
+
+/* What entries chose: this lane's of AHEAD times 32 of them; NO_SLOT behind the last. */
+__device__ static inline void
+choices_ahead(const uint32_t *choices, uint32_t nentries, uint32_t first, uint32_t *ahead)
+{
+#pragma unroll
+	for (uint32_t i = 0; i < AHEAD; i++)
+		ahead[i] = first + i * WARP < nentries ? choices[first + i * WARP] : NO_SLOT;
+}
+
+/* List the entries that chose a pivot, in their order; returns how many. The first warp of a block. */
+__device__ static inline uint32_t
+list_members(const EntryLists &lists, uint32_t pivot, uint32_t *members)
+{
+	uint32_t n = 0;
+
+	for (uint32_t base = 0; base < lists.nentries && n < MEMBERS; base += AHEAD * WARP)
+	{
+		uint32_t choices[AHEAD];
+
+		choices_ahead(lists.choices, lists.nentries, base + threadIdx.x, choices);
+#pragma unroll
+		for (uint32_t i = 0; i < AHEAD; i++)
+		{
+			bool comes = choices[i] == pivot;
+			uint32_t ballot = __ballot_sync(FULL_WARP, comes);
+			uint32_t place = n + (uint32_t) __popc(ballot & ((1u << threadIdx.x) - 1));
+
+			if (comes && place < MEMBERS)
+				members[place] = lists.entries[base + i * WARP + threadIdx.x];
+			n += (uint32_t) __popc(ballot);
+		}
+	}
+	return n < MEMBERS ? n : MEMBERS;
+}
+
+/* Byte `at` of the mean of rows of codes, rounded. */
+__device__ static inline signed char
+mean_code(const MirrorView &mirror, const uint32_t *members, uint32_t n, uint32_t at)
+{
+	int sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		sum += mirror.codes[(size_t) members[i] * mirror.code_stride + at];
+	return (signed char) ((sum + (sum < 0 ? -1 : 1) * (int) (n / 2)) / (int) n);
+}
+
+/* The same of rows of bits: what most have. */
+__device__ static inline signed char
+mean_bits(const MirrorView &mirror, const uint32_t *members, uint32_t n, uint32_t at)
+{
+	uint32_t counts[8] = {0};
+	uint32_t mean = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+	{
+		uint32_t bits = (unsigned char) mirror.codes[(size_t) members[i] * mirror.code_stride + at];
+
+		for (uint32_t j = 0; j < 8; j++)
+			counts[j] += bits >> j & 1;
+	}
+	for (uint32_t j = 0; j < 8; j++)
+		mean |= (uint32_t) (2 * counts[j] > n) << j;
+	return (signed char) mean;
+}
+
+/* Move pivots to the mean of those that chose them; who was chosen by none stays where it is. */
+template <int TERM>
+__global__ void __launch_bounds__(THREADS)
+	mean_kernel(const MirrorView mirror, const EntryLists lists)
+{
+	__shared__ uint32_t members[MEMBERS];
+	__shared__ uint32_t count;
+
+	for (uint32_t pivot = blockIdx.x; pivot < lists.npivots; pivot += gridDim.x)
+	{
+		if (threadIdx.x < WARP)
+		{
+			uint32_t n = list_members(lists, pivot, members);
+
+			if (threadIdx.x == 0)
+				count = n;
+		}
+		__syncthreads();
+		for (uint32_t at = threadIdx.x; count > 0 && at < mirror.code_stride; at += THREADS)
+			lists.codes[(size_t) pivot * mirror.code_stride + at] =
+				TERM == TERM_BITS ? mean_bits(mirror, members, count, at) : mean_code(mirror, members, count, at);
+		__syncthreads();
+	}
+}
+
+/* Let entries into the lists of their n-th choices, counted from 0. */
+__global__ void __launch_bounds__(THREADS)
+	place_kernel(const MirrorView mirror, const EntryLists lists, uint32_t choice)
+{
+	uint32_t pivot = (blockIdx.x * THREADS + threadIdx.x) / WARP;
+	uint32_t lane = threadIdx.x % WARP;
+	uint32_t *list = lists.pivots + lists.npivots + (size_t) pivot * mirror.degree;
+	uint32_t n = 0;
+
+	if (pivot >= lists.npivots)
+		return;
+	for (uint32_t base = 0; base < mirror.degree; base += WARP)
+		n += (uint32_t) __popc(__ballot_sync(FULL_WARP, base + lane < mirror.degree && list[base + lane] != NO_SLOT));
+	for (uint32_t base = 0; base < lists.nentries && n < mirror.degree; base += AHEAD * WARP)
+	{
+		uint32_t choices[AHEAD];
+
+		choices_ahead(lists.choices + (size_t) choice * lists.nentries, lists.nentries, base + lane, choices);
+#pragma unroll
+		for (uint32_t i = 0; i < AHEAD; i++)
+		{
+			uint32_t entry = base + i * WARP + lane;
+			bool comes = choices[i] == pivot && lists.placed[entry] < lists.copies;
+			uint32_t ballot = __ballot_sync(FULL_WARP, comes);
+			uint32_t place = n + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+
+			if (comes && place < mirror.degree)
+			{
+				list[place] = lists.entries[entry];
+				lists.placed[entry]++;
+			}
+			n += (uint32_t) __popc(ballot);
+		}
+	}
+	/* no list is empty, or a walk might start nowhere */
+	if (n == 0 && choice == ENTRY_CHOICES - 1 && lane == 0)
+		list[0] = lists.entries[pivot];
+}
+
+typedef void (*ChooseKernel)(const MirrorView, const EntryLists, uint32_t, uint32_t, uint32_t);
+
+/* The kernel that measures: of products too by squared differences, which say who is near whom. */
+static ChooseKernel
+choose_kernel_of(const MirrorView *mirror)
+{
+	if (mirror->type == ELEMENT_BIT)
+		return choose_kernel<TERM_BITS>;
+	return mirror->metric == METRIC_L1 ? choose_kernel<TERM_ABSOLUTE> : choose_kernel<TERM_SQUARE>;
+}
+
+/* Blocks of a kernel that has work for so many. */
+static uint32_t
+blocks_of(const EntryLists *lists, uint32_t blocks)
+{
+	return lists->blocks == 0 || blocks < lists->blocks ? blocks : lists->blocks;
+}
+
+/* Let entries choose among the pivots. */
+static void
+choose(const MirrorView *mirror, const EntryLists *lists, uint32_t choices, cudaStream_t stream)
+{
+	uint64_t of_launch = LAUNCH_BYTES / ((uint64_t) lists->npivots * mirror->code_stride) + 1;
+
+	for (uint32_t first = 0; first < lists->nentries;)
+	{
+		uint32_t left = lists->nentries - first;
+		uint32_t n = left < of_launch ? left : (uint32_t) of_launch;
+
+		LAUNCH(choose_kernel_of(mirror), blocks_of(lists, (n + WARPS - 1) / WARPS), THREADS, 0, stream, *mirror, *lists, choices, first, first + n);
+		first += n;
+	}
+}
+
+cudaError_t
+entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t stream)
+{
+	uint32_t *places = lists->pivots + lists->npivots;
+	cudaError_t error = cudaMemsetAsync(places, 0xFF, (size_t) lists->npivots * mirror->degree * sizeof(uint32_t), stream);
+
+	if (error == cudaSuccess)
+		error = cudaMemsetAsync(lists->placed, 0, lists->nentries * sizeof(uint32_t), stream);
+	if (error != cudaSuccess)
+		return error;
+	LAUNCH(begin_kernel, lists->npivots, THREADS, 0, stream, *mirror, *lists);
+	for (uint32_t round = 0; round < ROUNDS; round++)
+	{
+		choose(mirror, lists, 1, stream);
+		if (mirror->type == ELEMENT_BIT)
+			LAUNCH(mean_kernel<TERM_BITS>, blocks_of(lists, lists->npivots), THREADS, 0, stream, *mirror, *lists);
+		else
+			LAUNCH(mean_kernel<TERM_SQUARE>, blocks_of(lists, lists->npivots), THREADS, 0, stream, *mirror, *lists);
+	}
+	choose(mirror, lists, ENTRY_CHOICES, stream);
+	for (uint32_t choice = 0; choice < ENTRY_CHOICES; choice++)
+		LAUNCH(place_kernel, (lists->npivots + WARPS - 1) / WARPS, THREADS, 0, stream, *mirror, *lists, choice);
+	return cudaGetLastError();
+}
+
+/* --- where they are ----------------------------------------------------------------------------------------------- */
+
+/* Bytes of a row of codes, or of bits. */
+static size_t
+row_bytes(const CudaMirror *mirror)
+{
+	return mirror->spec.type == ELEMENT_BIT ? mirror->stride : code_stride(mirror->spec.dims);
+}
+
+/* Bytes of a side of so many pivots: their codes, their numbers, their lists. */
+static size_t
+side_bytes(const CudaMirror *mirror, uint32_t npivots)
+{
+	return npivots * (row_bytes(mirror) + (1 + mirror->spec.degree) * sizeof(uint32_t));
+}
+
+/* Bytes of two sides, and of what making them for so many entries takes. */
+static size_t
+sides_bytes(const CudaMirror *mirror, uint32_t npivots, uint32_t nentries)
+{
+	return 2 * side_bytes(mirror, npivots) + (size_t) (ENTRY_CHOICES + 1) * nentries * sizeof(uint32_t);
+}
+
+/*
+ * A side of lists of so many pivots, behind the seeds and what codes are made with. Sides of more than PIVOTS are behind those of fewer, where only large
+ * mirrors have memory.
+ */
+static unsigned char *
+side_of(const CudaMirror *mirror, uint32_t npivots, uint32_t side)
+{
+	unsigned char *room = (unsigned char *) mirror->seeds.base + round_up(2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec), 16);
+
+	if (npivots <= PIVOTS)
+		return room + side * side_bytes(mirror, PIVOTS);
+	return room + round_up(sides_bytes(mirror, PIVOTS, ENTRIES_FEW), 16) + side * side_bytes(mirror, PIVOTS_MOST);
+}
+
+/* Entries that a mirror of so many rows may have. */
+static uint32_t
+entries_most(uint64_t rows)
+{
+	uint64_t most = rows / ROWS_OF_ENTRY;
+
+	return most < ENTRIES_FEW ? ENTRIES_FEW : most < ENTRIES_MOST ? (uint32_t) most : ENTRIES_MOST;
+}
+
+size_t
+entries_room(const CudaMirror *mirror, uint64_t slots)
+{
+	size_t room = 32 + sides_bytes(mirror, PIVOTS, ENTRIES_FEW);
+
+	return entries_most(slots) > ENTRIES_FEW ? room + sides_bytes(mirror, PIVOTS_MOST, ENTRIES_MOST) : room;
+}
+
+/* Pivots for so many entries. */
+static uint32_t
+pivots_for(uint32_t nentries)
+{
+	uint32_t few = nentries / LEAST_MEMBERS;
+
+	if (nentries <= ENTRIES_FEW)
+		return few < PIVOTS ? few : PIVOTS;
+	return nentries / ENTRIES_OF_PIVOT < PIVOTS_MOST ? nentries / ENTRIES_OF_PIVOT : PIVOTS_MOST;
+}
+
+void
+entries_published(const CudaMirror *mirror, MirrorView *view)
+{
+	uint32_t npivots = pivots_for(mirror->nentries);
+	unsigned char *side = side_of(mirror, npivots, mirror->entries_side);
+
+	view->pivot_codes = (const signed char *) side;
+	view->pivots = (const uint32_t *) (side + npivots * row_bytes(mirror));
+	view->npivots = npivots;
+}
+
+uint64_t
+entries_sum(const uint32_t *seeds, uint32_t nseeds)
+{
+	uint64_t sum = 14695981039346656037ull;
+
+	for (uint32_t i = 0; i < nseeds && i < ENTRIES_MOST; i++)
+		sum = (sum ^ seeds[i]) * 1099511628211ull;
+	return sum;
+}
+
+/* How many entries a mirror is to have that will have so many seeds; 0: no lists. */
+static uint32_t
+entries_wanted(const CudaMirror *mirror, uint32_t nseeds)
+{
+	bool bits = mirror->spec.type == ELEMENT_BIT;
+	uint32_t most = entries_most(mirror->rows);
+
+	/* bits in host memory would be read as often as there are pivots */
+	if (nseeds <= ENGINE_SEEDS_TRIED || (bits ? mirror_near_rows(mirror) < mirror->rows : !mirror->codes_good))
+		return 0;
+	return nseeds < most ? nseeds : most;
+}
+
+/* The mirror as lists are made from it: rows of bits are codes, and codes serve for that although searches may not walk them yet. */
+static MirrorView
+coded_view(const CudaMirror *mirror)
+{
+	MirrorView view = mirror_view(mirror);
+
+	view.codes = (const signed char *) (view.type == ELEMENT_BIT ? mirror->vectors.base : mirror->codes.base);
+	view.code_stride = (uint32_t) row_bytes(mirror);
+	return view;
+}
+
+/* Lists of a side, of so many entries, for so many pivots. While queries are about their kernels have a block on each SM, which leaves these most of it. */
+static EntryLists
+lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries, uint32_t nentries, uint32_t npivots)
+{
+	EntryLists lists;
+
+	lists.entries = entries;
+	lists.npivots = npivots;
+	lists.nentries = nentries;
+	lists.rows = mirror->spec.type == ELEMENT_BIT ? mirror->rows : mirror->coded;
+	lists.codes = (signed char *) side_of(mirror, npivots, side);
+	lists.pivots = (uint32_t *) (lists.codes + npivots * row_bytes(mirror));
+	lists.choices = (uint32_t *) side_of(mirror, npivots, 2);
+	lists.placed = lists.choices + (size_t) ENTRY_CHOICES * nentries;
+	lists.copies = npivots * mirror->spec.degree / nentries;
+	lists.copies = lists.copies < 1 ? 1 : lists.copies;
+	lists.blocks = queries_about(engine) ? (uint32_t) engine->device.multiProcessorCount : 0;
+	return lists;
+}
+
+/* Make the side that no batch reads from now on; those in flight may. */
+static bool
+send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
+{
+	MirrorView view = coded_view(mirror);
+	EntryLists lists = lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count, pivots_for(count));
+
+	return lanes_wait(engine, mirror) && GPU(&engine->failure, entries_make(&view, &lists, engine->job_stream));
+}
+
+/* --- for links ---------------------------------------------------------------------------------------------------- */
+
+/* Take entries of seeds and of a link's slots, by turns, so that any first of them are a sample of both. */
+__global__ void __launch_bounds__(THREADS)
+	sample_kernel(uint32_t *entries, uint32_t count, const uint32_t *seeds, uint32_t of_seeds, const uint32_t *slots, uint32_t nslots)
+{
+	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+	uint32_t seed = (uint32_t) ((uint64_t) i * of_seeds / count);
+
+	if (i >= count)
+		return;
+	if ((uint32_t) ((uint64_t) (i + 1) * of_seeds / count) > seed)
+		entries[i] = seeds[seed];
+	else
+		entries[i] = slots[(uint64_t) __brev(i - seed) * nslots >> 32];
+}
+
+bool
+entries_may_be(const CudaMirror *mirror)
+{
+	if (mirror->spec.type == ELEMENT_BIT)
+		return mirror_near_rows(mirror) >= mirror->rows;
+	return mirror->has_code_room && mirror->code_steps != 0 && mirror->coded == mirror->rows;
+}
+
+/* How many entries a link's lists have, and how many of these are seeds: as many as rows that were linked before it, if there are. */
+static uint32_t
+sample_size(const CudaMirror *mirror, uint32_t count, uint32_t linked, uint32_t *of_seeds)
+{
+	uint32_t most = entries_most(mirror->rows);
+	uint32_t wanted = linked / LINKED_SHARE < most ? linked / LINKED_SHARE : most;
+
+	*of_seeds = linked > 0 ? (uint32_t) ((uint64_t) wanted * (linked - count) / linked) : 0;
+	*of_seeds = *of_seeds < mirror->nseeds ? *of_seeds : mirror->nseeds;
+	return count < wanted - *of_seeds ? *of_seeds + count : wanted;
+}
+
+bool
+entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked)
+{
+	uint32_t of_seeds;
+
+	return sample_size(mirror, count, linked, &of_seeds) >= LEAST_SAMPLE;
+}
+
+uint32_t
+entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t linked)
+{
+	uint32_t *entries = (uint32_t *) mirror->seeds.base + (mirror->seeds_side ^ 1) * SEEDS_ROOM;
+	const uint32_t *seeds = (const uint32_t *) mirror->seeds.base + mirror->seeds_side * SEEDS_ROOM;
+	uint32_t of_seeds;
+	uint32_t wanted = sample_size(mirror, count, linked, &of_seeds);
+
+	if (!lanes_wait(engine, mirror))
+		return 0;
+	LAUNCH(sample_kernel, (wanted + THREADS - 1) / THREADS, THREADS, 0, engine->job_stream, entries, wanted, seeds, of_seeds, slots, count);
+	return GPU(&engine->failure, cudaGetLastError()) && send_entries(engine, mirror, entries, wanted) ? pivots_for(wanted) : 0;
+}
+
+bool
+entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, LinkBatch *batch)
+{
+	MirrorView view = coded_view(mirror);
+	uint32_t side = made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side;
+	EntryLists lists = lists_of(engine, mirror, side, batch->slots, batch->count, made > 0 ? made : view.npivots);
+
+	lists.choices = batch->near;
+	batch->lists = lists.pivots + lists.npivots;
+	choose(&view, &lists, ENTRY_CHOICES, engine->job_stream);
+	return GPU(&engine->failure, cudaGetLastError());
+}
+
+/* --- the stage ---------------------------------------------------------------------------------------------------- */
+
+bool
+entries_stage(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	uint64_t sum = job->has_seeds ? entries_sum(job->seeds, job->nseeds) : mirror->seeds_sum;
+	uint32_t wanted = entries_wanted(mirror, job->has_seeds ? job->nseeds : mirror->nseeds);
+	const uint32_t *seeds = (const uint32_t *) mirror->seeds.base + (job->has_seeds ? mirror->seeds_side ^ 1 : mirror->seeds_side) * SEEDS_ROOM;
+	Piece *piece;
+
+	if (wanted == mirror->nentries && (wanted == 0 || (sum == mirror->entries_sum && mirror->relinked <= mirror->linked / RELINKED_SHARE)))
+		return true;
+	if (wanted > 0)
+	{
+		piece = piece_free(engine);
+		if (piece == NULL || !send_entries(engine, mirror, seeds, wanted) || !piece_send(engine, job, piece))
+			return false;
+	}
+	job->has_entries = true;
+	job->nentries = wanted;
+	job->entries_sum = sum;
+	mirror->relinked = 0;
+	return true;
+}

@@ -1,0 +1,291 @@
+/*
+ * graph_search_codes.cu
+ *		Graph search over codes: one block per query, of two warps when queries are many, of eight and more when they are few.
+ *
+ * The routine is that of src/engine/search.h, but that it starts from more than the seeds (entry_points.h). Per round the
+ * nearest WALK_WIDTH unexpanded slots of the list are expanded: their graph rows are read, slots not seen before get
+ * their distance from codes (whole numbers: exact in any order of summation), those that may enter the list are merged
+ * into it by rank. List and rounds have a total order, so an answer depends on query and mirror, never on the batch or
+ * the number of warps. At the end the first entries of the list that are alive are measured exactly (I10), pending rows
+ * are scanned exactly, both merged.
+ *
+ * Map: grid = queries, block = 32 x warps.
+ *		registers	this round's parents, a few rows' partial sums (ROWS loads of 16 bytes in flight per lane and chunk)
+ *		shared		the query as stored and as codes; the list twice (8 bytes an entry: code distance, slot, expanded), one is merged
+ *					into the other; one round's candidates (8 bytes); slots to measure; the set of slots seen (4 bytes a place, emptied and
+ *					refilled from the list when 5/8 full: what has left the list cannot come back). The answers take the set's place at the end.
+ *		L2, HBM		codes, graph rows, bypassing L1; stored rows of the entries ranked exactly
+ * A round: two barriers. Every warp finds the parents itself and takes an equal share of their neighbours from graph row to candidate
+ * without meeting the others.
+ *
+ * Bytes per query: 16 ef + 8 tile + 4 (tile + 32) + max(4 places, 24 x 2^p + 16 x TILE_EXACT) of shared memory, tile = 8 x degree.
+ * Reads: expanded x degree x 4, distances x code stride, ranked and pending rows. Bound: latency of a round for few queries; random
+ * reads of 32 bytes and more for many. Launched by batch.cu.
+ */
+#include <math.h>
+
+#include "cuda/graph/answers.cuh"
+
+#define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its share */
+#define LEAST_PLACES 1024u
+#define MOST_SPARE_PLACES 4096u
+#define MOST_THREADS (WALK_MOST_WARPS * WARP)
+#define LONG_CODE 512u /* bytes from which on a query that has an SM to itself has all the warps */
+#define RANKED_LEAST 32u			  /* entries ranked exactly: twice k, at least these */
+#define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to graph_search_rows.cu */
+
+/* Write answers and counters. */
+__device__ static inline void
+write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const Walk &walk,
+			  const BestList &best, uint32_t scanned, const WalkShared *shared)
+{
+	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
+	{
+		SearchResult result;
+
+		result.distance = distance_of(best.now.key[i]);
+		result.slot = best.now.slot[i];
+		result.version = mirror.versions[result.slot];
+		batch.results[asked.results + i] = result;
+	}
+	if (threadIdx.x == 0)
+	{
+		DeviceHead head;
+
+		head.count = best.count;
+		head.traced = 0;
+		head.expanded = walk.expanded;
+		head.distances = shared->fresh + scanned;
+		head.iterations = walk.iterations;
+		head.pending = scanned;
+		head.reached = best.count;
+		batch.heads[blockIdx.x] = head;
+	}
+}
+
+/* Lay out a walk and its answers in a block's shared memory. */
+__device__ static inline void
+lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answers *answers)
+{
+	uint32_t share = (layout.tile + blockDim.x / WARP - 1) / (blockDim.x / WARP);
+	unsigned char *at = memory + layout.table;
+
+	walk->list = (Entry *) (memory + layout.list);
+	walk->other = (Entry *) (memory + layout.list + layout.list_bytes);
+	walk->candidates = (Entry *) (memory + layout.candidates);
+	walk->fresh = (uint32_t *) (memory + layout.fresh) + threadIdx.x / WARP * share;
+	walk->table = (uint32_t *) at;
+	walk->places = layout.places;
+	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded = walk->iterations = 0;
+	answers->best.now = entries_at(&at, layout.half);
+	answers->best.next = entries_at(&at, layout.half);
+	answers->found = entries_at(&at, TILE_EXACT);
+	answers->gathered = (uint32_t *) at;
+}
+
+/* Entries of the list that are ranked exactly. */
+__host__ __device__ static inline uint32_t
+ranked_entries(uint32_t k, uint32_t ef)
+{
+	uint32_t n = 2 * k < RANKED_LEAST ? RANKED_LEAST : 2 * k;
+
+	return n < ef ? n : ef;
+}
+
+/* A query from pinned memory to answers in pinned memory. */
+template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS>
+__global__ void __launch_bounds__(MOST_THREADS, 1)
+	walk_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending, const WalkLayout layout)
+{
+	__shared__ WalkShared shared;
+	DYNAMIC_SHARED(memory);
+	const DeviceQuery &asked = *(const DeviceQuery *) shared.asked;
+	QueryVector query;
+	Walk walk;
+	Answers answers;
+	uint32_t scanned;
+
+	PROFILE_BEGIN();
+	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / 16; i += blockDim.x)
+		shared.asked[i] = ((const uint4 *) &batch.queries[blockIdx.x])[i];
+	lay_out(layout, memory, &walk, &answers);
+	for (uint32_t i = threadIdx.x; i < walk.places / 4; i += blockDim.x)
+		((uint4 *) walk.table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
+	if (threadIdx.x == 0)
+	{
+		shared.found[0] = shared.found[1] = shared.fresh = shared.most = 0;
+		shared.open_from = 0;
+	}
+	query = load_query<T>(mirror, batch.vectors + (size_t) blockIdx.x * mirror.stride, (float *) memory, &shared.norm);
+	walk.ef = asked.ef;
+	STAGE(0);
+	encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk, &shared);
+	STAGE(1);
+	walk_all<TERM, TEAM, ROWS>(mirror, layout, asked, (const uint4 *) (memory + layout.codes), &walk, &shared);
+	rank_exactly<T, TERM>(mirror, asked, query, walk, &answers, ranked_entries(asked.k, asked.ef), &shared);
+	STAGE(10);
+	if (pending.keys != NULL)
+	{
+		merge_lists(pending, &answers, &shared);
+		scanned = pending.heads[blockIdx.x].pending;
+	}
+	else
+		scanned = merge_pending<T, TERM, false>(mirror, batch, asked, query, &answers, &shared);
+	__syncthreads();
+	write_answers(mirror, batch, asked, walk, answers.best, scanned, &shared);
+	end_query(batch, gridDim.x);
+	STAGE(11);
+	PROFILE_END(walk.round);
+}
+
+/* --- the host's part ---------------------------------------------------------------------------------------------- */
+
+typedef void (*WalkKernel)(const MirrorView, const BatchView, const PendingLists, const WalkLayout);
+
+#define TEAMS 4
+
+/* The kernels for a type and a term, by the lanes that measure a row. */
+template <typename T, int TERM>
+static WalkKernel
+kernel_of_team(int team)
+{
+	static const WalkKernel kernels[TEAMS] = {walk_kernel<T, TERM, 4, 4>, walk_kernel<T, TERM, 8, 4>,
+											  walk_kernel<T, TERM, 16, 2>, walk_kernel<T, TERM, 32, 2>};
+
+	return kernels[team];
+}
+
+static WalkKernel
+walk_kernel_of(ElementType type, bool is_square, int team)
+{
+	if (type == ELEMENT_HALF)
+		return is_square ? kernel_of_team<__half, TERM_SQUARE>(team) : kernel_of_team<__half, TERM_PRODUCT>(team);
+	return is_square ? kernel_of_team<float, TERM_SQUARE>(team) : kernel_of_team<float, TERM_PRODUCT>(team);
+}
+
+/* Lanes per row: a lane reads one to six chunks of 16 bytes. */
+static int
+team_of(uint32_t code_stride)
+{
+	return code_stride <= 64 ? 0 : code_stride <= 256 ? 1 : code_stride <= 1024 ? 2 : 3;
+}
+
+/* Lay out a launch's shared memory. */
+static WalkLayout
+lay_out_walk(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, uint32_t warps)
+{
+	WalkLayout layout;
+	uint32_t width = TUNED("WIDTH", WALK_WIDTH);
+	uint32_t tile = (width * mirror->degree + 31) / 32 * 32;
+	uint32_t answers;
+
+	layout.width = width;
+	layout.tile = tile < LEAST_TILE ? LEAST_TILE : tile;
+	layout.places = power_of_two(2 * (max_ef + layout.tile));
+	layout.places = layout.places < LEAST_PLACES ? LEAST_PLACES : layout.places;
+	/* few queries leave room for fewer collisions */
+	if (warps > 2 && layout.places < MOST_SPARE_PLACES)
+		layout.places = MOST_SPARE_PLACES;
+	layout.places = TUNED("PLACES", layout.places);
+	layout.half = power_of_two(ranked_entries(max_k, max_ef));
+	layout.half = layout.half < power_of_two(max_k) ? power_of_two(max_k) : layout.half;
+	layout.codes = query_bytes(*mirror);
+	layout.list = layout.codes + mirror->code_stride;
+	layout.list_bytes = (max_ef + 1) / 2 * 2 * (uint32_t) sizeof(Entry);
+	layout.candidates = layout.list + 2 * layout.list_bytes;
+	layout.fresh = layout.candidates + layout.tile * (uint32_t) sizeof(Entry);
+	layout.table = layout.fresh + (layout.tile + WARP) * (uint32_t) sizeof(uint32_t);
+	answers = (uint32_t) (2 * entries_bytes(layout.half) + entries_bytes(TILE_EXACT) + TILE_EXACT * sizeof(uint32_t));
+	layout.bytes = layout.places * (uint32_t) sizeof(uint32_t);
+	layout.bytes = layout.table + (layout.bytes > answers ? layout.bytes : answers);
+	layout.prefetch = false;
+	return layout;
+}
+
+/* What the device has, as walk_prepare was told. */
+static uint32_t processors;
+static uint32_t shared_most;
+
+bool
+walk_takes(const MirrorView *mirror, uint32_t k, uint32_t ef)
+{
+	return mirror->codes != NULL && mirror->metric != METRIC_L1 && lay_out_walk(mirror, k, ef, WALK_MOST_WARPS).bytes <= (WALK_SHARED_MOST < shared_most ? WALK_SHARED_MOST
+																											: shared_most);
+}
+
+cudaError_t
+walk_prepare(const cudaDeviceProp *device)
+{
+	processors = (uint32_t) device->multiProcessorCount;
+	shared_most = (uint32_t) device->sharedMemPerBlockOptin - sizeof(WalkShared) - 64;
+	for (int i = 0; i < 4 * TEAMS; i++)
+	{
+		WalkKernel kernel = walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 4);
+		cudaError_t error = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+												 (int) WALK_SHARED_MOST);
+
+		if (error != cudaSuccess)
+			return error;
+	}
+	return cudaSuccess;
+}
+
+#ifdef GPUANN_TUNING
+static double device_us;
+
+/* Microseconds on the device of what was launched since this was asked last. */
+extern "C" __attribute__((visibility("default"))) double
+gpuann_device_us(void)
+{
+	double us = device_us;
+
+	device_us = 0;
+	return us;
+}
+
+/* Launch on an idle device, and count its time there. */
+template <class Launch>
+static cudaError_t
+launch_timed(const Launch &launch, cudaStream_t stream)
+{
+	cudaEvent_t events[2];
+	float ms = 0;
+
+	for (int i = 0; i < 2; i++)
+		cudaEventCreate(&events[i]);
+	cudaDeviceSynchronize();
+	cudaEventRecord(events[0], stream);
+	launch();
+	cudaEventRecord(events[1], stream);
+	cudaDeviceSynchronize();
+	cudaEventElapsedTime(&ms, events[0], events[1]);
+	for (int i = 0; i < 2; i++)
+		cudaEventDestroy(events[i]);
+	device_us += ms * 1000;
+	return cudaGetLastError();
+}
+#endif
+
+cudaError_t
+walk_launch(const GraphLaunch *launch, uint32_t in_flight)
+{
+	const MirrorView *mirror = &launch->mirror;
+	WalkLayout layout;
+	WalkKernel kernel = walk_kernel_of(launch->type, mirror->metric == METRIC_L2, team_of(mirror->code_stride));
+	uint32_t warps = in_flight <= 2 * processors ? 8 : in_flight <= 4 * processors ? 4 : 2;
+
+	if (in_flight <= processors && mirror->code_stride >= LONG_CODE)
+		warps = WALK_MOST_WARPS;
+	warps = TUNED("WARPS", warps);
+	layout = lay_out_walk(mirror, launch->max_k, launch->max_ef, warps);
+	layout.prefetch = TUNED("PREFETCH", warps > 2) != 0;
+#ifdef GPUANN_TUNING
+	if (TUNED("EVENTS", 0))
+		return launch_timed([&] {
+			LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror, launch->batch, launch->pending, layout);
+		}, launch->stream);
+#endif
+	LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror, launch->batch, launch->pending,
+		   layout);
+	return cudaGetLastError();
+}

@@ -1,0 +1,371 @@
+/*
+ * quantizer.cu
+ *		Making codes: ranges of values, encoding, and the judgement whether codes serve a mirror.
+ *
+ * Kernels, launched by quantizer_jobs.cu and job_upload.cu on the job stream: 256 threads.
+ *		measure		a warp per 256 rows, each lane an element at a time: reads every row once, two atomics per warp and element
+ *		encode		a warp per row, a lane makes four codes: reads every row once, writes a quarter (half: half) of it
+ *		judge		a warp per sampled row: reads its neighbours once
+ * Bound: memory. A launch takes at most LAUNCH_BYTES of rows (some 30 µs), so that searches, whose streams come first, need not wait.
+ */
+#include <math.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda/graph/quantizer.h"
+#include "cuda/common/distance.cuh"
+
+#define THREADS 256u
+#define WARPS (THREADS / WARP)
+#define MEASURED_ROWS 256u
+#define LAUNCH_BYTES ((size_t) 64 << 20)
+#define RANGE_SLACK 1.04f	  /* room that a scale leaves beyond the values it is made from */
+#define TRIMMED_SHARE 64u	  /* values to one that is left out at each end, at least one */
+#define TRIMMED_SLACK 1.25f	  /* room beyond the rest of a sample */
+#define BLUR_ALLOWED 0.04f /* variance of codes' errors, of the variance of the distances among a row's neighbours */
+
+/* A float as an unsigned number of the same order. */
+__host__ __device__ static inline uint32_t
+ordered(float value)
+{
+	union
+	{
+		float value;
+		uint32_t bits;
+	} as;
+
+	as.value = value;
+	return as.bits >> 31 ? ~as.bits : as.bits | 0x80000000u;
+}
+
+static inline float
+of_ordered(uint32_t key)
+{
+	union
+	{
+		float value;
+		uint32_t bits;
+	} as;
+
+	as.bits = key >> 31 ? key & 0x7FFFFFFFu : ~key;
+	return as.value;
+}
+
+/* What a row's elements are multiplied with before they are encoded. */
+__device__ static inline float
+row_factor(const CodedRows &rows, uint32_t slot)
+{
+	float norm;
+
+	if (rows.metric != METRIC_COSINE)
+		return 1;
+	norm = (float) rows.norms[slot];
+	return norm > 0 ? rsqrtf(norm) : 0;
+}
+
+/* Element i of a slot's row, as it is encoded. */
+template <typename T>
+__device__ static inline float
+element_of(const CodedRows &rows, uint32_t slot, uint32_t i, float factor)
+{
+	return (float) ((const T *) (rows.vectors + (size_t) slot * rows.stride))[i] * factor;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+	measure_kernel(const CodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
+{
+	uint32_t warp = blockIdx.x * WARPS + threadIdx.x / WARP;
+	uint32_t from = warp * MEASURED_ROWS;
+	uint32_t to = from + MEASURED_ROWS < count ? from + MEASURED_ROWS : count;
+
+	for (uint32_t i = threadIdx.x % WARP; i < rows.dims && from < to; i += WARP)
+	{
+		float least = HUGE_VALF,
+			  greatest = -HUGE_VALF;
+
+		for (uint32_t row = from; row < to; row++)
+		{
+			uint32_t slot = slots != NULL ? slots[row] : first + row;
+			float value = element_of<T>(rows, slot, i, row_factor(rows, slot));
+
+			least = value < least ? value : least;
+			greatest = value > greatest ? value : greatest;
+		}
+		atomicMin(&rows.least[i], ordered(least));
+		atomicMax(&rows.greatest[i], ordered(greatest));
+	}
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+	encode_kernel(const CodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
+{
+	uint32_t row = blockIdx.x * WARPS + threadIdx.x / WARP;
+	uint32_t slot;
+	float factor;
+
+	if (row >= count)
+		return;
+	slot = slots != NULL ? slots[row] : first + row;
+	factor = row_factor(rows, slot);
+	for (uint32_t word = threadIdx.x % WARP; word < rows.code_stride / 4; word += WARP)
+	{
+		uint32_t packed = 0;
+
+		for (uint32_t j = 0; j < 4; j++)
+		{
+			uint32_t i = word * 4 + j;
+			float value = 0;
+
+			if (i < rows.dims)
+				value = (element_of<T>(rows, slot, i, factor) - rows.offsets[i]) * rows.steps;
+			packed |= ((uint32_t) code_of(value) & 0xFF) << (8 * j);
+		}
+		((uint32_t *) (rows.codes + (size_t) slot * rows.code_stride))[word] = packed;
+	}
+}
+
+/* The sum of a value over a warp, in every lane. */
+__device__ static inline float
+warp_sum(float value)
+{
+	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		value += __shfl_xor_sync(FULL_WARP, value, (int) distance);
+	return value;
+}
+
+/* The distance between two rows as the walk's order has it: from the rows, and from their codes. */
+template <typename T>
+__device__ static inline void
+row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, float *coded)
+{
+	float factor_a = row_factor(rows, a),
+		  factor_b = row_factor(rows, b);
+	const signed char *codes_a = (const signed char *) rows.codes + (size_t) a * rows.code_stride;
+	const signed char *codes_b = (const signed char *) rows.codes + (size_t) b * rows.code_stride;
+	float sum = 0,
+		  coded_sum = 0;
+
+	for (uint32_t i = threadIdx.x % WARP; i < rows.dims; i += WARP)
+	{
+		float value_a = element_of<T>(rows, a, i, factor_a) * rows.steps;
+		float value_b = element_of<T>(rows, b, i, factor_b) * rows.steps;
+		float code_a = (float) codes_a[i];
+		float code_b = (float) codes_b[i];
+
+		if (rows.metric == METRIC_L2)
+		{
+			sum += (value_a - value_b) * (value_a - value_b);
+			coded_sum += (code_a - code_b) * (code_a - code_b);
+		}
+		else if (rows.metric == METRIC_L1)
+		{
+			sum += fabsf(value_a - value_b);
+			coded_sum += fabsf(code_a - code_b);
+		}
+		else
+		{
+			/* a stands for the query, which has no offset */
+			sum -= value_a * value_b;
+			coded_sum -= (rintf(code_a + rows.offsets[i] * rows.steps)) * (code_b + rows.offsets[i] * rows.steps);
+		}
+	}
+	*true_one = warp_sum(sum);
+	*coded = warp_sum(coded_sum);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict)
+{
+	uint32_t sample = blockIdx.x * WARPS + threadIdx.x / WARP;
+	uint32_t place = (uint32_t) ((uint64_t) sample * count / CODE_SAMPLES);
+	uint32_t slot = slots != NULL ? slots[place] : place;
+	double sum = 0,
+		   squares = 0,
+		   error_sum = 0,
+		   error_squares = 0,
+		   spread,
+		   blur;
+	uint32_t n = 0;
+
+	for (uint32_t j = 0; j < rows.degree && sample < CODE_SAMPLES; j++)
+	{
+		uint32_t neighbour = rows.graph[(size_t) slot * rows.degree + j];
+		float true_one,
+			coded;
+
+		if (neighbour >= rows.rows)
+			break;
+		row_distances<T>(rows, slot, neighbour, &true_one, &coded);
+		n++;
+		sum += true_one;
+		squares += (double) true_one * true_one;
+		error_sum += coded - true_one;
+		error_squares += (double) (coded - true_one) * (coded - true_one);
+	}
+	if (n < 2 || threadIdx.x % WARP != 0)
+		return;
+	spread = squares - sum * sum / n;
+	blur = error_squares - error_sum * error_sum / n;
+	/* where all neighbours are equally far there is no order to blur */
+	atomicAdd(blur <= BLUR_ALLOWED * spread || spread <= 1e-9 * squares ? &verdict->good : &verdict->bad, 1u);
+}
+
+cudaError_t
+codes_clear_ranges(const CodedRows *rows, cudaStream_t stream)
+{
+	cudaError_t error = cudaMemsetAsync(rows->least, 0xFF, rows->dims * sizeof(uint32_t), stream);
+
+	return error == cudaSuccess ? cudaMemsetAsync(rows->greatest, 0, rows->dims * sizeof(uint32_t), stream) : error;
+}
+
+/* Rows that one launch takes. */
+static uint32_t
+launch_rows(const CodedRows *rows, uint32_t count)
+{
+	size_t most = LAUNCH_BYTES / rows->stride + 1;
+
+	return count < most ? count : (uint32_t) most;
+}
+
+typedef void (*RowsKernel)(const CodedRows, const uint32_t *, uint32_t, uint32_t);
+
+/* Launch a kernel over rows, each block of which takes so many. */
+static cudaError_t
+over_rows(RowsKernel kernel, uint32_t of_block, const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+		  cudaStream_t stream)
+{
+	for (uint32_t done = 0; done < count;)
+	{
+		uint32_t n = launch_rows(rows, count - done);
+
+		LAUNCH(kernel, (n + of_block - 1) / of_block, THREADS, 0, stream, *rows, slots != NULL ? slots + done : NULL, first + done, n);
+		done += n;
+	}
+	return cudaGetLastError();
+}
+
+cudaError_t
+codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count, cudaStream_t stream)
+{
+	RowsKernel kernel = rows->type == ELEMENT_HALF ? measure_kernel<__half> : measure_kernel<float>;
+
+	return over_rows(kernel, MEASURED_ROWS * WARPS, rows, slots, first, count, stream);
+}
+
+cudaError_t
+codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count, cudaStream_t stream)
+{
+	RowsKernel kernel = rows->type == ELEMENT_HALF ? encode_kernel<__half> : encode_kernel<float>;
+
+	return over_rows(kernel, WARPS, rows, slots, first, count, stream);
+}
+
+cudaError_t
+codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict, cudaStream_t stream)
+{
+	cudaError_t error = cudaMemsetAsync(verdict, 0, sizeof(*verdict), stream);
+
+	if (error != cudaSuccess || count == 0)
+		return error;
+	if (rows->type == ELEMENT_HALF)
+		LAUNCH(judge_kernel<__half>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, slots, count, verdict);
+	else
+		LAUNCH(judge_kernel<float>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, slots, count, verdict);
+	return cudaGetLastError();
+}
+
+/* Half of an element's range, 0 if there is none. */
+static float
+half_range(uint32_t least, uint32_t greatest)
+{
+	return least <= greatest ? (of_ordered(greatest) - of_ordered(least)) / 2 : 0;
+}
+
+float
+codes_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims, float *offsets)
+{
+	float most = 0;
+
+	for (uint32_t i = 0; i < dims; i++)
+	{
+		float half = half_range(least[i], greatest[i]);
+
+		offsets[i] = least[i] <= greatest[i] ? of_ordered(least[i]) / 2 + of_ordered(greatest[i]) / 2 : 0;
+		most = half > most ? half : most;
+	}
+	if (!(most > 1e-30f) || !(most < 1e30f))
+		return 0;
+	return 127.0f / (most * RANGE_SLACK);
+}
+
+/* Element i of the rows of a sample, as it is encoded. */
+template <typename T>
+static void
+sampled_values(const CodedRows *rows, const unsigned char *sample, const std::vector<float> &factors, uint32_t i, std::vector<float> *values)
+{
+	for (size_t row = 0; row < factors.size(); row++)
+		(*values)[row] = (float) ((const T *) (sample + row * rows->stride))[i] * factors[row];
+}
+
+/* What the rows of a sample are multiplied with. */
+template <typename T>
+static std::vector<float>
+sampled_factors(const CodedRows *rows, const unsigned char *sample, uint32_t count)
+{
+	std::vector<float> factors(count, 1.0f);
+
+	for (uint32_t row = 0; row < count && rows->metric == METRIC_COSINE; row++)
+	{
+		const T *elements = (const T *) (sample + (size_t) row * rows->stride);
+		double norm = 0;
+
+		for (uint32_t i = 0; i < rows->dims; i++)
+			norm += (double) (float) elements[i] * (double) (float) elements[i];
+		factors[row] = norm > 0 ? (float) (1 / sqrt(norm)) : 0;
+	}
+	return factors;
+}
+
+float
+codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count, float *offsets)
+{
+	bool half = rows->type == ELEMENT_HALF;
+	std::vector<float> factors = half ? sampled_factors<__half>(rows, sample, count) : sampled_factors<float>(rows, sample, count);
+	std::vector<float> values(count);
+	uint32_t left_out = count / TRIMMED_SHARE > 0 ? count / TRIMMED_SHARE : 1;
+	float most = 0;
+
+	if (count < 4)
+		return 0;
+	for (uint32_t i = 0; i < rows->dims; i++)
+	{
+		float least,
+			greatest;
+
+		if (half)
+			sampled_values<__half>(rows, sample, factors, i, &values);
+		else
+			sampled_values<float>(rows, sample, factors, i, &values);
+		std::sort(values.begin(), values.end());
+		least = values[left_out];
+		greatest = values[count - 1 - left_out];
+		offsets[i] = least / 2 + greatest / 2;
+		most = (greatest - least) / 2 > most ? (greatest - least) / 2 : most;
+	}
+	if (!(most > 1e-30f) || !(most < 1e30f))
+		return 0;
+	return 127.0f / (most * TRIMMED_SLACK);
+}
+
+bool
+codes_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims, const float *offsets, float steps)
+{
+	for (uint32_t i = 0; i < dims; i++)
+		if (least[i] <= greatest[i] && ((of_ordered(greatest[i]) - offsets[i]) * steps > 127.5f ||
+										(of_ordered(least[i]) - offsets[i]) * steps < -127.5f))
+			return false;
+	return true;
+}

@@ -1,0 +1,279 @@
+/*
+ * quantizer_jobs.cu
+ *		When a mirror's codes are made and judged: stages of the jobs that link rows.
+ *
+ * Codes are made of all rows before the graph rows that lead to them are written. First the new rows widen the ranges of values; if the
+ * scale in use does not hold them any more, offsets and scale are made anew and every row is encoded again, while searches walk the
+ * stored rows. After the graph rows a sample of them says whether codes serve (quantizer.h), again whenever the graph has grown by a quarter.
+ * A link on the device asks the same of what it has linked so far (link.cu).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/graph/quantizer.h"
+#include "cuda/engine/internal.h"
+
+#define BAD_MOST 20u	   /* one sampled row in so many may be served badly */
+#define SAMPLED_ROWS 256u /* for a scale of the bulk of the values */
+
+/* What encoding keeps behind a mirror's seeds: least, greatest, offsets, verdict. */
+static uint32_t *
+room_of(const CudaMirror *mirror)
+{
+	return (uint32_t *) mirror->seeds.base + 2 * SEEDS_ROOM;
+}
+
+size_t
+codes_room(const MirrorSpec *spec)
+{
+	return 3 * (size_t) spec->dims * sizeof(uint32_t) + sizeof(CodeVerdict);
+}
+
+const float *
+codes_offsets(const CudaMirror *mirror)
+{
+	return (const float *) (room_of(mirror) + 2 * (size_t) mirror->spec.dims);
+}
+
+static CodedRows
+coded_rows(const CudaMirror *mirror)
+{
+	MirrorView view = mirror_view(mirror);
+	CodedRows rows;
+
+	rows.vectors = view.vectors;
+	rows.norms = view.norms;
+	rows.graph = view.graph;
+	rows.codes = (unsigned char *) mirror->codes.base;
+	rows.least = room_of(mirror);
+	rows.greatest = rows.least + view.dims;
+	rows.offsets = (float *) (rows.greatest + view.dims);
+	rows.steps = mirror->code_steps;
+	rows.stride = view.stride;
+	rows.code_stride = view.code_stride;
+	rows.dims = view.dims;
+	rows.degree = view.degree;
+	rows.rows = view.rows;
+	rows.type = mirror->spec.type;
+	rows.metric = view.metric;
+	return rows;
+}
+
+static bool
+copy_out(CudaEngine *engine, void *to, const void *from, size_t bytes)
+{
+	return GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, engine->job_stream));
+}
+
+/* Widen the ranges by the rows that have no codes yet, and have them brought here. */
+static bool
+send_ranges(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	CodedRows rows = coded_rows(mirror);
+	Piece *piece = piece_hold(engine, job);
+
+	if (piece == NULL)
+		return false;
+	if ((!mirror->has_ranges && !GPU(&engine->failure, codes_clear_ranges(&rows, engine->job_stream))) ||
+		!GPU(&engine->failure, codes_measure(&rows, NULL, mirror->coded, mirror->rows - mirror->coded, engine->job_stream)) ||
+		!copy_out(engine, piece->staged, rows.least, 2 * (size_t) rows.dims * sizeof(uint32_t)))
+		return false;
+	mirror->has_ranges = true;
+	return piece_send(engine, job, piece);
+}
+
+/* Encode what needs it, everything if the scale does not hold the ranges that were brought. */
+static bool
+send_codes(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	Piece *piece = job->held;
+	const uint32_t *least = (const uint32_t *) piece->staged;
+	const uint32_t *greatest = least + mirror->spec.dims;
+	uint32_t first = mirror->coded;
+	CodedRows rows;
+
+	mirror->ranges_changed = false;
+	/* what clamped codes do not hold is clamped too; the next judgement sees whether that is too much */
+	if (mirror->code_steps == 0 ||
+		(!mirror->codes_clamped && !codes_hold(least, greatest, mirror->spec.dims, mirror->code_offsets, mirror->code_steps)))
+	{
+		mirror->code_steps = codes_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
+		mirror->codes_good = false;
+		mirror->judged = first = 0;
+		mirror->nentries = 0; /* their pivots are on the old scale */
+		memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
+	}
+	mirror->coded = mirror->code_steps == 0 ? 0 : mirror->rows;
+	if (mirror->code_steps == 0)
+		return true;
+	rows = coded_rows(mirror);
+	if (first == 0 && (!lanes_wait(engine, mirror) ||
+					   !GPU(&engine->failure, cudaMemcpyAsync(rows.offsets, piece->staged, rows.dims * sizeof(float),
+															  cudaMemcpyHostToDevice, engine->job_stream))))
+		return false;
+	return GPU(&engine->failure, codes_encode(&rows, NULL, first, mirror->rows - first, engine->job_stream)) &&
+		   piece_send(engine, job, piece);
+}
+
+bool
+codes_stage(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+
+	if (job->step == 0)
+	{
+		if (!mirror->has_code_room || (mirror->coded == mirror->rows && !mirror->ranges_changed))
+			return true;
+		if (!send_ranges(engine, job))
+			return false;
+		job->step = 1;
+	}
+	if (job->in_flight > 0)
+		return false;
+	if (job->step == 1)
+	{
+		if (!send_codes(engine, job))
+			return false;
+		job->step = 2;
+	}
+	if (job->in_flight > 0)
+		return false;
+	piece_release(job);
+	return true;
+}
+
+bool
+codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count)
+{
+	CudaMirror *mirror = job->mirror;
+	CodedRows rows = coded_rows(mirror);
+	CodeVerdict *verdict = (CodeVerdict *) (rows.offsets + rows.dims);
+	Piece *piece = piece_hold(engine, job);
+
+	return piece != NULL && GPU(&engine->failure, codes_judge(&rows, slots, count, verdict, engine->job_stream)) &&
+		   copy_out(engine, piece->staged, verdict, sizeof(*verdict)) && piece_send(engine, job, piece);
+}
+
+/* Rows of a sample: as many as a piece holds. */
+static uint32_t
+sampled_rows(const CudaMirror *mirror)
+{
+	uint32_t most = (uint32_t) (PIECE_BYTES / mirror->stride);
+
+	most = most < SAMPLED_ROWS ? most : SAMPLED_ROWS;
+	return mirror->rows < most ? mirror->rows : most;
+}
+
+/* Bring a sample of the rows here. */
+static bool
+send_sample(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	uint32_t count = sampled_rows(mirror);
+	Piece *piece = piece_hold(engine, job);
+
+	for (uint32_t i = 0; i < count && piece != NULL; i++)
+	{
+		uint32_t slot = (uint32_t) ((uint64_t) i * mirror->rows / count);
+
+		if (!mirror_copy_rows(engine, mirror, slot, 1, piece->staged + (size_t) i * mirror->stride, false, engine->job_stream))
+			return false;
+	}
+	return piece != NULL && piece_send(engine, job, piece);
+}
+
+/* Encode all rows on a scale of the bulk of the sample that was brought. Returns false if there is none such. */
+static bool
+send_clamped(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	Piece *piece = job->held;
+	CodedRows rows = coded_rows(mirror);
+	float steps = codes_trimmed(&rows, piece->staged, sampled_rows(mirror), mirror->code_offsets);
+
+	if (steps == 0)
+		return false;
+	rows.steps = mirror->code_steps = steps;
+	mirror->codes_clamped = true;
+	mirror->nentries = 0;
+	memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
+	return lanes_wait(engine, mirror) &&
+		   GPU(&engine->failure, cudaMemcpyAsync((void *) rows.offsets, piece->staged, rows.dims * sizeof(float),
+												 cudaMemcpyHostToDevice, engine->job_stream)) &&
+		   GPU(&engine->failure, codes_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) && piece_send(engine, job, piece);
+}
+
+bool
+codes_verdict(CudaJob *job)
+{
+	CodeVerdict verdict;
+
+	memcpy(&verdict, job->held->staged, sizeof(verdict));
+	piece_release(job);
+	return verdict.good > 0 && verdict.bad <= (verdict.good + verdict.bad) / BAD_MOST;
+}
+
+/* Judge codes; if they are bad, take a sample (steps 2 and 3), make codes on its scale (3, 5) and judge these (5, 4). */
+bool
+judge_stage(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+
+	if (job->step == 0)
+	{
+		if (!mirror->has_code_room || mirror->code_steps == 0 || mirror->coded != mirror->rows ||
+			mirror->linked < mirror->judged + mirror->judged / 4 + 1)
+			return true;
+		if (job->in_flight > 0 || !codes_send_judgement(engine, job, NULL, mirror->rows))
+			return false;
+		job->step = 1;
+	}
+	if (job->in_flight > 0)
+		return false;
+	if (job->step == 1 || job->step == 4)
+	{
+		mirror->codes_good = codes_verdict(job);
+		mirror->judged = mirror->linked;
+		if (mirror->codes_good || job->step == 4)
+			return true;
+		job->step = 2;
+	}
+	if (job->step == 2)
+	{
+		if (!send_sample(engine, job))
+			return false;
+		job->step = 3;
+		return false;
+	}
+	if (job->step == 3)
+	{
+		if (!send_clamped(engine, job))
+		{
+			piece_release(job);
+			return !engine->failure.failed;
+		}
+		job->step = 5;
+		return false;
+	}
+	/* 5: codes are there */
+	piece_release(job);
+	if (!codes_send_judgement(engine, job, NULL, mirror->rows))
+		return false;
+	job->step = 4;
+	return false;
+}
+
+bool
+codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count)
+{
+	CodedRows rows;
+
+	if (!mirror->has_code_room || mirror->code_steps == 0)
+		return true;
+	rows = coded_rows(mirror);
+	mirror->ranges_changed = true;
+	return GPU(&engine->failure, codes_measure(&rows, slots, 0, count, engine->job_stream)) &&
+		   GPU(&engine->failure, codes_encode(&rows, slots, 0, count, engine->job_stream));
+}

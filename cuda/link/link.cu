@@ -1,0 +1,693 @@
+/*
+ * link.cu
+ *		The stage of a link that the device does: batch after batch, in pieces, and the rows it changed brought to the host.
+ *
+ * The host decides everything by counts that it knows, so a link waits for the device only at its end: batches follow each other on the
+ * job stream. A piece is a part of one step of a batch, done by a fixed number of blocks that leave queries room on every SM, and so many rows for each of
+ * them; while queries are about, one block on every fourth SM, one row each, one piece in flight. How a batch is cut changes nothing of what it computes.
+ *
+ * Rows are measured as stored until codes are known to serve, then by codes (link_codes.cu); what these wrote is put in order at the end.
+ *
+ * Batches grow with what is linked. Memory of a link is taken when it begins, of a smaller batch where a large one does not fit, and given
+ * back at its end; where even the smallest does not fit the twin links (jobs.cu).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/graph/entry_points.h"
+#include "cuda/link/link_job.h"
+
+extern "C"
+{
+#include "engine/prune.h"
+}
+
+#define BATCH_MOST 16384u
+#define BATCH_LEAST 256u
+#define BATCH_FIRST 64u	  /* rows of the first batch of an empty graph: candidates of one another */
+#define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
+#define BATCH_SHARE 8u	   /* then at most this part of it */
+#define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
+#define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a fifth of its registers and more is for queries, whenever they come */
+#define CODE_BLOCKS_OF_SM 5u /* likewise, of kernels that measure codes: these have 80 registers */
+#define PASSES 4u		   /* units of a piece that each of these does one after the other; a walk takes half a millisecond */
+#define SHORT_UNITS 8u	   /* what a warp does by codes takes some 20 µs, but for a walk: so many stand for one */
+#define IN_FLIGHT 3u	   /* pieces */
+#define BUSY_SHARE 4u	   /* while queries are about, a block on this part of the SMs: then one piece is in flight, of one unit each */
+#ifdef EMULATED
+#define CODES_FROM 256u		/* rows by whose neighbours codes can be judged */
+#else
+#define CODES_FROM 4096u
+#endif
+#define CODES_GROWTH 4u		/* they are judged again when the graph has grown so much */
+#define CODES_SHARE 16u		/* links of a smaller part of the rows measure rows as stored: codes take a pass over all, and few rows met were written by codes */
+#define ORDERED_ROWS 16u	/* of a warp, of a piece's unit */
+#define EDGES_OF_GROUP 4u  /* edges back that are taken to have one target */
+
+/* Let go of everything that a link has but its result. */
+void
+link_end(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	if (work == NULL)
+		return;
+	for (uint32_t i = 0; i < PIECES; i++)
+		if (work->fetches[i].count > 0)
+			engine->pieces[i].held = false;
+	if (work->memory.base != 0)
+		range_release(&engine->arena, &work->memory);
+	free(work->slots);
+	free(work->left_out);
+	free(work->bits);
+	free(work->linked_here);
+	free(work);
+	job->work = NULL;
+}
+
+void
+link_free_result(CudaJob *job)
+{
+	free((void *) job->link.slots);
+	free((void *) job->link.rows);
+	free((void *) job->link.seeds);
+	free((void *) job->link.linked);
+	memset(&job->link, 0, sizeof(job->link));
+}
+
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
+
+static unsigned char *
+carve(unsigned char **at, size_t bytes)
+{
+	unsigned char *place = *at;
+
+	*at += round_up(bytes, 256);
+	return place;
+}
+
+/* Whether a link measures rows by codes once there are any that serve. */
+static bool
+may_use_codes(const CudaMirror *mirror, const LinkWork *work)
+{
+	return !work->repairs && mirror->has_code_room && mirror->spec.metric != METRIC_L1 && (uint64_t) work->count * CODES_SHARE >= mirror->rows;
+}
+
+/* Lay a link's memory out from `at` on; returns its bytes. */
+static size_t
+lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
+{
+	unsigned char *start = at;
+	LinkBatch *batch = &work->batch;
+	size_t rows = work->most;
+	size_t edges = rows * mirror->spec.degree;
+
+	work->device_slots = (uint32_t *) carve(&at, (size_t) work->count * sizeof(uint32_t));
+	work->starts = (uint32_t *) carve(&at, LINK_FROM * sizeof(uint32_t));
+	batch->changed = (uint32_t *) carve(&at, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t));
+	batch->candidates = (LinkEntry *) carve(&at, rows * batch->room * sizeof(LinkEntry));
+	batch->ncandidates = (uint32_t *) carve(&at, rows * sizeof(uint32_t));
+	batch->equals = (uint32_t *) carve(&at, rows * LINK_EQUALS * sizeof(uint32_t));
+	batch->chosen = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
+	batch->groups = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
+	batch->group_places = (uint32_t *) carve(&at, (LINK_REGIONS + 1) * sizeof(uint32_t));
+	batch->ngroups = batch->group_places + LINK_REGIONS;
+	batch->regions = carve(&at, mirror->rows);
+	batch->near = (uint32_t *) carve(&at, rows * ENTRY_CHOICES * sizeof(uint32_t));
+	work->turns = (uint32_t *) carve(&at, rows * sizeof(uint32_t));
+	for (int i = 0; i < 2; i++)
+	{
+		work->edges.side[i].key = (Key *) carve(&at, edges * sizeof(Key));
+		work->edges.side[i].slot = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
+	}
+	work->edges.work = carve(&at, work->edges.work_bytes);
+	work->terms = NULL;
+	if (may_use_codes(mirror, work))
+	{
+		work->terms = (int32_t *) carve(&at, (size_t) mirror->rows * sizeof(int32_t));
+		batch->kept_counts = carve(&at, mirror->rows);
+	}
+	at += link_reach_lay_out(&work->reach, mirror->rows, at);
+	return (size_t) (at - start);
+}
+
+/* Take the device memory of a link, for smaller batches if need be. */
+static EngineStatus
+take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError *error)
+{
+	EngineStatus status = ENGINE_NO_MEMORY;
+	uint32_t linked = mirror->linked + work->count;
+
+	work->most = BATCH_MOST;
+	while (work->most > BATCH_LEAST && work->most / 2 >= work->count)
+		work->most /= 2;
+	/* no batch is larger than this part of what there will be */
+	while (work->most > BATCH_LEAST && work->most / 2 >= linked / BATCH_SHARE)
+		work->most /= 2;
+	for (; work->most >= BATCH_LEAST && status == ENGINE_NO_MEMORY; work->most /= 2)
+	{
+		size_t bytes;
+
+		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree, false, &work->edges.work_bytes)))
+			return gpu_failed(&engine->failure, error);
+		bytes = lay_out(mirror, work, (unsigned char *) 256);
+		status = range_reserve(&engine->arena, &work->memory, PART_STATE, bytes, error);
+		if (status == ENGINE_OK)
+			status = range_grow(&engine->arena, &work->memory, bytes, error);
+		if (status == ENGINE_OK)
+		{
+			lay_out(mirror, work, (unsigned char *) work->memory.base);
+			return ENGINE_OK;
+		}
+		if (work->memory.base != 0)
+			range_release(&engine->arena, &work->memory);
+	}
+	return status;
+}
+
+/* Put slots in random order: neighbours in a table are often alike. */
+static void
+shuffle(uint32_t *slots, uint32_t count)
+{
+	uint64_t random = 88172645463325252u;
+
+	for (uint32_t i = count; i > 1; i--)
+	{
+		uint32_t slot = slots[i - 1];
+		uint32_t other;
+
+		random ^= random << 13;
+		random ^= random >> 7;
+		random ^= random << 17;
+		other = (uint32_t) (random % i);
+		slots[i - 1] = slots[other];
+		slots[other] = slot;
+	}
+}
+
+/* Collect what a job links, each slot once, in the order in which it will be linked. */
+static bool
+collect_slots(const CudaJob *job, LinkWork *work)
+{
+	const CudaMirror *mirror = job->mirror;
+	const uint32_t *from = job->in.slots != NULL ? job->in.slots : mirror->listed;
+	uint32_t room = job->in.slots != NULL ? job->in.count : mirror->nlisted;
+
+	if (work->repairs)
+		return link_collect_repair(job, work);
+	work->slots = (uint32_t *) malloc(((size_t) room + 1) * sizeof(uint32_t));
+	if (work->slots == NULL)
+		return false;
+	for (uint32_t i = 0; i < room; i++)
+		if (from[i] < mirror->rows && (mirror->states[from[i]] & SLOT_PENDING) && !(mirror->states[from[i]] & SLOT_DEAD))
+			work->bits[from[i] / 32] |= 1u << (from[i] % 32);
+	for (uint32_t word = 0; word <= mirror->rows / 32; word++)
+	{
+		for (uint32_t bits = work->bits[word]; bits != 0; bits &= bits - 1)
+			work->slots[work->count++] = word * 32 + (uint32_t) __builtin_ctz(bits);
+		work->bits[word] = 0;
+	}
+	if (work->count >= SHUFFLE_FROM)
+		shuffle(work->slots, work->count);
+	return true;
+}
+
+bool
+link_begin(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	LinkWork *work = (LinkWork *) calloc(1, sizeof(*work));
+	MirrorView view = mirror_view(mirror);
+	EngineError error;
+	bool begun;
+
+	memset(&error, 0, sizeof(error));
+	/* its distances are those of rows as stored: over the link to host memory the twin is faster */
+	if (mirror->rows > mirror_near_rows(mirror))
+	{
+		free(work);
+		return false;
+	}
+	job->work = work;
+	if (work == NULL)
+		return false;
+	work->batch.ef = job->in.ef_construction;
+	work->repairs = work->batch.repairs = job->in.kind == JOB_REPAIR;
+	work->batch.room = work->batch.ef + LINK_PATH + (work->repairs ? mirror->spec.degree : 0);
+	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
+	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
+	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
+	begun = work->linked_here != NULL && work->bits != NULL &&
+			link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 &&
+			(!work->repairs || link_repair_bytes(mirror->spec.degree) <= engine->device.sharedMemPerBlockOptin) && collect_slots(job, work) &&
+			take_memory(engine, mirror, work, &error) == ENGINE_OK;
+	work->left_out = begun ? (uint32_t *) malloc(work->most * sizeof(uint32_t)) : NULL;
+	if (work->left_out == NULL)
+	{
+		link_end(engine, job);
+		return false;
+	}
+	work->batch.graph = (uint32_t *) mirror->graph.base;
+	job->shown_total = work->count;
+	work->phase = work->repairs ? LINK_BROKEN : LINK_SLOTS;
+	return true;
+}
+
+/* --- pieces ------------------------------------------------------------------------------------------------------- */
+
+uint32_t
+link_blocks(CudaEngine *engine, LinkWork *work)
+{
+	uint32_t processors = (uint32_t) engine->device.multiProcessorCount;
+
+	if (queries_about(engine))
+		return (processors + BUSY_SHARE - 1) / BUSY_SHARE;
+	return processors * (work->batch.code_terms != NULL ? CODE_BLOCKS_OF_SM : BLOCKS_OF_SM);
+}
+
+/* A piece to send and the units and blocks it may have, or NULL: not now. */
+static Piece *
+next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
+{
+	const LinkWork *work = job->work;
+	bool busy = queries_about(engine);
+	bool is_short = work->batch.code_terms != NULL && (work->phase == LINK_CHOOSE || work->phase == LINK_BACK || work->phase == LINK_ORDER);
+
+	part->blocks = link_blocks(engine, job->work);
+	part->count = part->blocks * (busy ? 1 : PASSES) * (is_short ? SHORT_UNITS : 1);
+	return job->in_flight < (busy ? 1 : IN_FLIGHT) ? piece_free(engine) : NULL;
+}
+
+/* The part of a step's `total` units that is next: as many as it may have, each counted as so many. */
+static LinkPart
+next_part(LinkWork *work, LinkPart part, uint32_t each, uint32_t total)
+{
+	part.first = work->done;
+	part.count *= each;
+	if (part.count > total - part.first)
+		part.count = total - part.first;
+	work->done += part.count;
+	return part;
+}
+
+/* --- batches ------------------------------------------------------------------------------------------------------ */
+
+MirrorView
+link_mirror(const CudaJob *job)
+{
+	MirrorView view = mirror_view(job->mirror);
+
+	/* searches may not walk them yet */
+	if (job->work->batch.code_terms != NULL)
+		view.codes = (const signed char *) job->mirror->codes.base;
+	return view;
+}
+
+/* A mirror as candidate searches see it. */
+static MirrorView
+link_view(const CudaJob *job)
+{
+	const LinkWork *work = job->work;
+	MirrorView view = link_mirror(job);
+	uint32_t starts = work->nstarts + (work->repairs ? 0 : work->first);
+
+	view.seeds = work->starts;
+	view.nseeds = starts < LINK_FROM ? starts : LINK_FROM;
+	return view;
+}
+
+/* Let kernels see the current side of the edges back. */
+static void
+show_edges(LinkWork *work)
+{
+	const Entries &edges = work->edges.side[work->edges.current];
+
+	work->batch.edge_keys = edges.key;
+	work->batch.edge_sources = edges.slot;
+}
+
+/* Begin the next batch; false: there is none. */
+static bool
+begin_batch(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	uint32_t linked = job->mirror->linked + work->first;
+	uint32_t rows = work->repairs ? work->most : linked / BATCH_SHARE;
+
+	if (rows < BATCH_DOUBLING)
+		rows = linked < BATCH_FIRST ? BATCH_FIRST : linked < BATCH_DOUBLING ? linked : BATCH_DOUBLING;
+	rows = rows < work->most ? rows : work->most;
+	work->batch.count = rows < work->count - work->first ? rows : work->count - work->first;
+	work->batch.slots = work->device_slots + work->first;
+	work->batch.mates = !work->repairs;
+	show_edges(work);
+	work->done = 0;
+	work->phase = work->repairs && !work->walks									 ? LINK_AROUND
+				  : work->codes != CODES_NEVER && linked >= work->judge_at		 ? LINK_JUDGE
+				  : work->codes == CODES_SERVE && work->batch.code_terms == NULL ? LINK_TERMS
+																				 : LINK_WALK;
+	return work->batch.count > 0;
+}
+
+/* No batch follows: put rows in order that are not, or, if the job goes on, look at those that a repair left poor. */
+static void
+end_batches(LinkWork *work, bool goes_on)
+{
+	work->phase = work->batch.code_terms != NULL					? LINK_ORDER
+				  : goes_on && work->repairs && !work->walks ? LINK_POOR
+															 : LINK_DRAIN;
+	work->batch.count = work->done = work->got = 0;
+}
+
+/* Send one part of walking, gathering or choosing. */
+static bool
+send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part, const MirrorView *view, LinkPhase phase)
+{
+	LinkWork *work = job->work;
+	cudaError_t launched;
+
+	part = next_part(work, part, phase == LINK_WALK ? 1 : LINK_WARPS, work->batch.count);
+	launched = phase == LINK_WALK				? link_walk_launch(view, &work->batch, part, engine->job_stream)
+			   : phase == LINK_AROUND			? link_gather_around_launch(view, &work->batch, part, work->walks ? NULL : work->reach.selected,
+																			engine->job_stream)
+			   : work->batch.code_terms != NULL ? link_choose_codes_launch(view, &work->batch, part, engine->job_stream)
+												: link_choose_launch(view, &work->batch, part, engine->job_stream);
+	return GPU(&engine->failure, launched) && piece_send(engine, job, piece);
+}
+
+bool
+link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view)
+{
+	LinkPart part;
+	Piece *piece = next_piece(engine, job, &part);
+
+	return piece != NULL && send_rows_part(engine, job, piece, part, view, LINK_WALK);
+}
+
+/* Write a batch's rows, and sort and group the edges back. */
+static bool
+send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
+{
+	LinkWork *work = job->work;
+	MirrorView view = link_view(job);
+	uint32_t edges = work->batch.count * job->mirror->spec.degree;
+
+	if (!GPU(&engine->failure, link_write_launch(&view, &work->batch, engine->job_stream)) ||
+		!GPU(&engine->failure, entry_sort(&work->edges, edges, false, engine->job_stream)))
+		return false;
+	show_edges(work);
+	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) && piece_send(engine, job, piece);
+}
+
+/* Send one part of the edges back; parts are as equal as groups can be. */
+static bool
+send_back(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
+{
+	LinkWork *work = job->work;
+	MirrorView view = link_view(job);
+
+	part = next_part(work, part, LINK_WARPS * EDGES_OF_GROUP, work->batch.count * job->mirror->spec.degree);
+	return GPU(&engine->failure, work->batch.code_terms != NULL ? link_back_codes_launch(&view, &work->batch, part, engine->job_stream)
+																: link_back_launch(&view, &work->batch, part, engine->job_stream)) &&
+		   piece_send(engine, job, piece);
+}
+
+/* Measure rows by codes from now on. */
+static bool
+send_terms(CudaEngine *engine, CudaJob *job, Piece *piece)
+{
+	LinkWork *work = job->work;
+	MirrorView view;
+
+	work->batch.code_terms = work->terms;
+	view = link_mirror(job);
+	return GPU(&engine->failure, cudaMemsetAsync(work->batch.kept_counts, LINK_UNKNOWN, view.rows, engine->job_stream)) &&
+		   GPU(&engine->failure, link_terms_launch(&view, work->terms, link_blocks(engine, work), engine->job_stream)) &&
+		   piece_send(engine, job, piece);
+}
+
+/* Send one part of putting rows in order. */
+static bool
+send_order(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
+{
+	MirrorView view = link_mirror(job);
+
+	part = next_part(job->work, part, LINK_WARPS * ORDERED_ROWS, view.rows);
+	return GPU(&engine->failure, link_order_launch(&view, &job->work->batch, part, engine->job_stream)) && piece_send(engine, job, piece);
+}
+
+/* A batch is on its way: its rows count as linked for those that follow. */
+static void
+end_batch(CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	for (uint32_t i = 0; i < work->batch.count; i++)
+	{
+		uint32_t slot = work->slots[work->first + i];
+
+		work->linked_here[slot / 8] |= (uint8_t) (1u << (slot % 8));
+	}
+	work->first += work->batch.count;
+	job->shown_done = work->first;
+}
+
+/* Send one piece of what the batch needs now. False: not now. */
+static bool
+send_step(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	MirrorView view = link_view(job);
+	LinkPart part;
+	Piece *piece = next_piece(engine, job, &part);
+
+	if (piece == NULL)
+		return false;
+	if (work->phase == LINK_WRITE)
+		return send_write(engine, job, piece);
+	if (work->phase == LINK_BACK)
+		return send_back(engine, job, piece, part);
+	if (work->phase == LINK_TERMS)
+		return send_terms(engine, job, piece);
+	if (work->phase == LINK_ORDER)
+		return send_order(engine, job, piece, part);
+	return send_rows_part(engine, job, piece, part, &view, work->phase);
+}
+
+/* The step that follows in a batch, or the next batch. */
+static void
+next_step(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	uint32_t rows = work->batch.count;
+
+	switch (work->phase)
+	{
+		case LINK_TERMS:
+			work->phase = LINK_WALK;
+			break;
+		case LINK_ORDER:
+			if (work->done < job->mirror->rows)
+				return;
+			work->phase = rows > 0 ? LINK_WALK : LINK_DRAIN;
+			/* a link that goes on measures rows as stored; what is to be reached is walked by codes still */
+			if (rows > 0)
+				work->batch.code_terms = NULL;
+			break;
+		case LINK_WALK:
+			if (work->done < rows)
+				return;
+			work->phase = work->repairs ? LINK_AROUND : LINK_CHOOSE;
+			break;
+		case LINK_AROUND:
+			if (work->done < rows)
+				return;
+			work->phase = LINK_CHOOSE;
+			break;
+		case LINK_CHOOSE:
+			if (work->done < rows)
+				return;
+			work->phase = LINK_WRITE;
+			break;
+		case LINK_WRITE:
+			work->phase = LINK_BACK;
+			break;
+		default:
+			if (work->done < rows * job->mirror->spec.degree)
+				return;
+			end_batch(job);
+			if (!begin_batch(job))
+				end_batches(work, true);
+			break;
+	}
+	work->done = 0;
+}
+
+/* See what there is of codes. */
+static void
+look_at_codes(CudaJob *job)
+{
+	const CudaMirror *mirror = job->mirror;
+	LinkWork *work = job->work;
+	MirrorView view = mirror_view(mirror);
+
+	work->codes = CODES_NEVER;
+	if (work->terms == NULL || mirror->coded != mirror->rows || !link_codes_serve(&view, mirror->code_offsets))
+		return;
+	if (mirror->codes_good)
+		work->codes = CODES_SERVE;
+	else if (mirror->judged == 0)
+		work->codes = CODES_UNJUDGED;
+	work->judge_at = mirror->judged < UINT32_MAX / CODES_GROWTH ? mirror->judged * CODES_GROWTH : UINT32_MAX;
+	work->judge_at = work->judge_at < CODES_FROM ? CODES_FROM : work->judge_at;
+}
+
+/* Judge codes by the rows linked so far, those of this link if it has any. True when that is over. */
+static bool
+judge_codes(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	uint32_t linked = job->mirror->linked + work->first;
+	bool here = work->first > 0;
+
+	if (!work->judging)
+	{
+		if (!codes_send_judgement(engine, job, here ? work->device_slots : NULL, here ? work->first : job->mirror->rows))
+			return false;
+		work->judging = true;
+	}
+	if (job->in_flight > 0)
+		return false;
+	work->judging = false;
+	work->codes = codes_verdict(job) ? CODES_SERVE : CODES_NEVER;
+	work->judge_at = linked < UINT32_MAX / CODES_GROWTH ? linked * CODES_GROWTH : UINT32_MAX;
+	if (work->codes == CODES_SERVE)
+		work->phase = work->batch.code_terms == NULL ? LINK_TERMS : LINK_WALK;
+	else
+		work->phase = work->batch.code_terms == NULL ? LINK_WALK : LINK_ORDER;
+	return true;
+}
+
+/* Put the slots that searches start from together: the mirror's seeds, then the rows linked first. */
+static bool
+send_starts(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	CudaMirror *mirror = job->mirror;
+	MirrorView view = mirror_view(mirror);
+	uint32_t more = LINK_FROM - work->nstarts < work->count ? LINK_FROM - work->nstarts : work->count;
+	bool again = work->walks; /* the bitmap of changed rows is in use */
+
+	if (work->repairs)
+		more = 0;
+
+	/* those of a mirror without seeds were sent by piece_slots */
+	if (mirror->nseeds > 0 && !GPU(&engine->failure, cudaMemcpyAsync(work->starts, view.seeds, work->nstarts * sizeof(uint32_t),
+																	 cudaMemcpyDeviceToDevice, engine->job_stream)))
+		return false;
+	return (more == 0 || GPU(&engine->failure, cudaMemcpyAsync(work->starts + work->nstarts, work->device_slots, more * sizeof(uint32_t),
+															   cudaMemcpyDeviceToDevice, engine->job_stream))) &&
+		   GPU(&engine->failure, cudaMemsetAsync(work->batch.regions, 0, mirror->rows, engine->job_stream)) &&
+		   (again || GPU(&engine->failure, cudaMemsetAsync(work->batch.changed, 0, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t),
+												 engine->job_stream)));
+}
+
+/*
+ * Let the rows of a batch choose the lists that their walks start from: of lists that the mirror has, or of some made of the rows linked so far, once there are
+ * enough and whenever they have doubled. So a row finds its cluster, as a query does: seeds meet few of many clusters. A repair makes none.
+ */
+static bool
+send_lists(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	CudaMirror *mirror = job->mirror;
+	uint32_t linked = mirror->linked + work->first;
+
+	if (work->chosen == work->first + work->batch.count)
+		return true;
+	work->chosen = work->first + work->batch.count;
+	work->batch.lists = NULL;
+	work->batch.turns = NULL;
+	if (!entries_may_be(mirror))
+		return true;
+	if (work->lists == 0 && mirror->nentries > 0)
+		work->listed = mirror->linked;
+	if (!work->repairs && linked / 2 >= work->listed && entries_are_enough(mirror, work->first, linked))
+	{
+		work->lists = entries_make_of(engine, mirror, work->device_slots, work->first, linked);
+		if (work->lists == 0)
+			return false;
+		work->listed = linked;
+	}
+	if (work->listed == 0)
+		return true;
+	work->batch.turns = work->turns;
+	return entries_choose(engine, mirror, work->lists, &work->batch) && GPU(&engine->failure, link_turns_launch(&work->batch, engine->job_stream));
+}
+
+/* --- the stages --------------------------------------------------------------------------------------------------- */
+
+/* Send the slots of the link, and what searches start from. True when both are on their way. */
+static bool
+send_slots(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	CudaMirror *mirror = job->mirror;
+
+	if (work->phase == LINK_SLOTS)
+	{
+		while (job->done < work->count)
+			if (!piece_slots(engine, job, work->slots, work->count, work->device_slots))
+				return false;
+		job->done = 0;
+		/* rows from pages may have come without any seeds */
+		work->nstarts = mirror->nseeds < LINK_FROM ? mirror->nseeds : LINK_FROM;
+		if (mirror->nseeds == 0 && mirror->linked > 0)
+			work->nstarts = link_choose_seeds(mirror, work, LINK_FROM, job->seeds);
+		work->phase = LINK_STARTS;
+	}
+	while (mirror->nseeds == 0 && job->done < work->nstarts)
+		if (!piece_slots(engine, job, job->seeds, work->nstarts, work->starts))
+			return false;
+	job->done = 0;
+	return send_starts(engine, job);
+}
+
+bool
+link_stage(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	while (work->phase < LINK_DRAIN)
+	{
+		/* a batch whose rows are not written yet can be forgotten */
+		if (job->cancelled && work->phase >= LINK_TERMS && work->phase <= LINK_CHOOSE)
+			end_batches(work, false);
+		else if (work->phase == LINK_BROKEN || work->phase == LINK_POOR)
+		{
+			if (!(work->phase == LINK_BROKEN ? link_find_broken(engine, job) : link_find_poor(engine, job)))
+				return false;
+			work->phase = LINK_SLOTS;
+		}
+		else if (work->phase <= LINK_STARTS)
+		{
+			if (!send_slots(engine, job))
+				return false;
+			look_at_codes(job);
+			if (!begin_batch(job))
+				end_batches(work, true);
+		}
+		else if (work->phase == LINK_JUDGE)
+		{
+			if (!judge_codes(engine, job))
+				return false;
+		}
+		else if (work->phase == LINK_WALK && !send_lists(engine, job))
+			return false;
+		else if (send_step(engine, job))
+			next_step(job);
+		else
+			return false;
+	}
+	return link_bring_result(engine, job);
+}

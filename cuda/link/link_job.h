@@ -1,0 +1,142 @@
+/*
+ * link_job.h
+ *		Linking on the device as a stage of JOB_LINK, and repair, of JOB_REPAIR: between jobs.cu and link.cu.
+ */
+#ifndef GPUANN_CUDA_LINKJOB_H
+#define GPUANN_CUDA_LINKJOB_H
+
+#include "cuda/engine/internal.h"
+#include "cuda/link/link.h"
+#include "cuda/common/sort.h"
+
+/* What a link does next. */
+typedef enum LinkPhase
+{
+	LINK_BEGIN,
+	LINK_BROKEN, /* a repair: the device looks which rows name dead slots */
+	LINK_SLOTS,	 /* the slots to link are on their way */
+	LINK_STARTS, /* the slots that searches start from */
+	LINK_JUDGE,	 /* codes are judged by what is linked so far */
+	LINK_TERMS,	 /* rows are measured by codes from now on */
+	LINK_WALK,
+	LINK_AROUND, /* a repair: what is around the dead neighbours of rows is gathered */
+	LINK_CHOOSE,
+	LINK_WRITE,
+	LINK_BACK,
+	LINK_ORDER, /* rows written by codes are put in order */
+	LINK_POOR,	/* a repair: rows that found little are gone through again, with a walk */
+	LINK_DRAIN, /* the last batch */
+	LINK_SEEDS, /* the seeds that stay are brought here */
+	LINK_REACH, /* what is left out gets a way in (link_connectivity.cu) */
+	LINK_BITS,	/* which rows changed is brought here */
+	LINK_ROWS,	/* the rows that changed */
+	LINK_OVER
+} LinkPhase;
+
+/* Whether rows are measured by their codes. */
+typedef enum LinkCodes
+{
+	CODES_NEVER,
+	CODES_UNJUDGED, /* not yet */
+	CODES_SERVE
+} LinkCodes;
+
+/* What comes back from the device, piece by piece. */
+struct LinkFetch
+{
+	uint32_t first;
+	uint32_t count; /* 0: none */
+};
+
+/* What is known of who can be reached, in device memory; bitmaps of rows. */
+struct LinkReach
+{
+	uint32_t *reached;
+	uint32_t *expanded;
+	uint32_t *selected; /* of those left out, those that get a way in this round */
+	uint32_t *wanted;	/* those that shall be reached */
+	uint32_t *found;	/* whether sweeps found any more */
+	uint32_t *attached; /* the last row that got a way in, or NO_SLOT */
+	uint32_t *edges_in; /* of reached rows */
+};
+
+struct LinkWork
+{
+	LinkPhase phase;
+	bool repairs;	 /* JOB_REPAIR */
+	bool walks;		 /* a repair that has come to rows that found little */
+	int step;		 /* of LINK_BROKEN, LINK_REACH */
+	uint32_t rounds; /* likewise */
+	LinkReach reach;
+	uint32_t *left_out; /* on the host: selected rows */
+	const uint32_t *fetch_from;
+	uint32_t *fetch_to;
+	Range memory;
+	LinkBatch batch;
+	uint32_t *slots; /* on the host */
+	uint32_t count;
+	uint32_t first; /* the batch */
+	uint32_t most;	/* rows of a batch */
+	uint32_t done;	/* of the phase: rows, parts, or words */
+	uint32_t got;
+	uint32_t nstarts; /* seeds of the mirror, of LINK_FROM */
+	LinkCodes codes;
+	uint32_t judge_at; /* linked rows at which codes are judged next */
+	bool judging;
+	uint32_t lists;	  /* of entries, made for this link */
+	uint32_t listed;  /* rows that were linked when lists were made */
+	uint32_t chosen;  /* rows of the link below this have chosen lists, or are to start from seeds */
+
+	/* on the device */
+	uint32_t *device_slots;
+	uint32_t *starts; /* LINK_FROM: seeds of the mirror, then the first rows linked */
+	uint32_t *turns;  /* batch.turns, where rows have chosen lists */
+	EntrySort edges;  /* back: key target << 32 | distance, slot the source */
+	int32_t *terms;	  /* batch.code_terms, once rows are measured by codes; NULL: they never will be */
+
+	uint32_t *bits; /* a bitmap of rows, brought from the device or sent there */
+	bool keeps_seeds;
+	bool tells; /* nothing is linked: the graph is brought for the twin */
+	uint32_t *result_slots;
+	uint32_t *result_rows;
+	uint32_t *result_seeds;
+	uint64_t *result_linked;
+	uint8_t *linked_here; /* bitmap of slots this link has linked */
+
+	LinkFetch fetches[PIECES];
+};
+
+/* Take what a link needs; false: it does not fit, or the host has no memory left, and the twin is to link. */
+extern bool link_begin(CudaEngine *engine, CudaJob *job);
+/* Link, and bring what changed to job->link. True when over; job->twin_status says how it ended. */
+extern bool link_stage(CudaEngine *engine, CudaJob *job);
+/* Take what bringing the whole graph needs, instead of link_begin; false: no memory, job->error says so. link_stage then brings it. */
+extern bool link_begin_telling(CudaJob *job);
+/* Tell the twin what was brought. True when over. */
+extern bool link_tell_stage(CudaEngine *engine, CudaJob *job);
+/* link_result.cu: the end of link_stage, from the last batch on; the same */
+extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
+/* Bring so many words here, several pieces at a time. True when all have come. */
+extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to, uint32_t words);
+/* link_repair.cu. Put the slots together that a repair looks at; which of them name dead slots; which have found little: true when known */
+extern bool link_collect_repair(const CudaJob *job, LinkWork *work);
+extern bool link_find_broken(CudaEngine *engine, CudaJob *job);
+extern bool link_find_poor(CudaEngine *engine, CudaJob *job);
+/* Seeds that are dead make way for others. */
+extern void link_replace_dead_seeds(CudaJob *job);
+/* link_connectivity.cu: as link_stage; and its memory */
+extern bool link_reach(CudaEngine *engine, CudaJob *job);
+extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at);
+/* A mirror as kernels of a link see it. */
+extern MirrorView link_mirror(const CudaJob *job);
+/* How many blocks a kernel of a link may have now. */
+extern uint32_t link_blocks(CudaEngine *engine, LinkWork *work);
+/* Send a piece of the batch's walks, over the mirror as `view` has it. False: not now. */
+extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view);
+/* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */
+extern uint32_t link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want, uint32_t *seeds);
+/* Free what a link needs, and its result. */
+extern void link_end(CudaEngine *engine, CudaJob *job);
+extern void link_free_result(CudaJob *job);
+
+#endif /* GPUANN_CUDA_LINKJOB_H */

@@ -1,0 +1,388 @@
+/*
+ * link_result.cu
+ *		The end of a link on the device: which rows changed, these rows and the seeds come to the host. Likewise the whole graph, for the twin.
+ *
+ * A bitmap of rows comes first, then the rows that it names, gathered by a kernel, several pieces on their way at a time. Bound: the bus. The twin
+ * is told of the graph only when it is to link: while the device does, that would be work for nothing.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cuda/link/link_job.h"
+
+extern "C"
+{
+#include "engine/prune.h"
+#include "engine/connectivity.h"
+}
+
+#define LARGE_PAGE ((size_t) 2 << 20)
+#define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are about */
+
+/* --- what comes back ---------------------------------------------------------------------------------------------- */
+
+/* Whether a slot is in the graph, as this link leaves it. */
+static bool
+is_linked(const CudaMirror *mirror, const LinkWork *work, uint32_t slot)
+{
+	return (mirror->states[slot] & SLOT_LINKED) != 0 || (work->linked_here[slot / 8] >> (slot % 8) & 1);
+}
+
+uint32_t
+link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want, uint32_t *seeds)
+{
+	uint8_t *taken = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
+	uint32_t count = 0;
+
+	for (uint64_t i = 0; taken != NULL && i < (uint64_t) want * 4 && count < want; i++)
+	{
+		uint32_t start = seed_place((uint32_t) i, mirror->rows);
+
+		for (uint32_t slot = start; slot < start + SEED_SHARE && slot < mirror->rows; slot++)
+		{
+			if (!is_linked(mirror, work, slot) || (mirror->states[slot] & SLOT_DEAD) || (taken[slot / 8] >> (slot % 8) & 1))
+				continue;
+			taken[slot / 8] |= (uint8_t) (1u << (slot % 8));
+			seeds[count++] = slot;
+			break;
+		}
+	}
+	free(taken);
+	return count;
+}
+
+/* How many units (words of the bitmap, seeds, rows) of what a phase brings are in a piece: the owner copies them, and queries would wait. */
+static uint32_t
+fetch_units(CudaEngine *engine, const CudaJob *job)
+{
+	size_t bytes = queries_about(engine) ? BUSY_BYTES : PIECE_BYTES;
+
+	if (job->work->phase == LINK_ROWS)
+		return (uint32_t) ((bytes - 256) / ((job->mirror->spec.degree + 1) * sizeof(uint32_t)));
+	return (uint32_t) (bytes / sizeof(uint32_t));
+}
+
+/* Where the rows of a piece are, behind the slots that name them. */
+static uint32_t *
+rows_in_piece(unsigned char *piece, uint32_t count)
+{
+	return (uint32_t *) (piece + round_up(count * sizeof(uint32_t), 256));
+}
+
+/* Ask for units [first, first + count). */
+static bool
+send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint32_t count)
+{
+	LinkWork *work = job->work;
+	MirrorView view = mirror_view(job->mirror);
+	size_t row_bytes = view.degree * sizeof(uint32_t);
+	cudaStream_t stream = engine->job_stream;
+
+	if (work->phase != LINK_ROWS)
+		return GPU(&engine->failure, cudaMemcpyAsync(piece->staged, work->fetch_from + first, count * sizeof(uint32_t), cudaMemcpyDeviceToHost,
+													 stream));
+	memcpy(piece->staged, work->result_slots + first, count * sizeof(uint32_t));
+	return GPU(&engine->failure, cudaMemcpyAsync(piece->device, piece->staged, count * sizeof(uint32_t), cudaMemcpyHostToDevice,
+												 stream)) &&
+		   GPU(&engine->failure, link_gather_launch(&view, (const uint32_t *) piece->device, count,
+													rows_in_piece(piece->device, count), stream)) &&
+		   GPU(&engine->failure, cudaMemcpyAsync(rows_in_piece(piece->staged, count), rows_in_piece(piece->device, count),
+												 count * row_bytes, cudaMemcpyDeviceToHost, stream));
+}
+
+/* Take what has come. */
+static void
+take_fetch(CudaJob *job, const Piece *piece, LinkFetch fetch)
+{
+	LinkWork *work = job->work;
+	uint32_t degree = job->mirror->spec.degree;
+
+	if (work->phase != LINK_ROWS)
+		memcpy(work->fetch_to + fetch.first, piece->staged, fetch.count * sizeof(uint32_t));
+	else
+		memcpy(work->result_rows + (size_t) fetch.first * degree, rows_in_piece(piece->staged, fetch.count),
+			   (size_t) fetch.count * degree * sizeof(uint32_t));
+	work->got += fetch.count;
+}
+
+/* Bring `total` units here, several pieces at a time. True when all have come. */
+static bool
+fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
+{
+	LinkWork *work = job->work;
+
+	for (uint32_t i = 0; i < PIECES; i++)
+	{
+		if (work->fetches[i].count == 0 || engine->pieces[i].job != NULL)
+			continue;
+		take_fetch(job, &engine->pieces[i], work->fetches[i]);
+		work->fetches[i].count = 0;
+		engine->pieces[i].held = false;
+	}
+	while (work->done < total && !engine->failure.failed)
+	{
+		/* for each the owner copies, and turns to the driver: no more than one of them is to be in a query's way */
+		Piece *piece = queries_about(engine) && job->in_flight > 0 ? NULL : piece_free(engine);
+		uint32_t most = fetch_units(engine, job);
+		uint32_t count = total - work->done < most ? total - work->done : most;
+
+		if (piece == NULL)
+			return false;
+		if (!send_fetch(engine, job, piece, work->done, count) || !piece_send(engine, job, piece))
+			return false;
+		piece->held = true;
+		work->fetches[piece - engine->pieces] = {work->done, count};
+		work->done += count;
+	}
+	return work->got == total;
+}
+
+bool
+link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to, uint32_t words)
+{
+	job->work->fetch_from = from;
+	job->work->fetch_to = to;
+	return fetch(engine, job, words);
+}
+
+static void
+next_fetch(LinkWork *work, LinkPhase phase)
+{
+	work->phase = phase;
+	work->done = work->got = 0;
+}
+
+/* Memory for many rows, in large pages if wanted and where there are any: to take it page by page costs more than the copy, but a large page a query's time. */
+static void *
+allocate_rows(size_t bytes, bool large)
+{
+	void *memory;
+
+	if (posix_memalign(&memory, LARGE_PAGE, bytes + 1) != 0)
+		return NULL;
+	if (large && bytes >= LARGE_PAGE)
+		(void) madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
+
+/* Make room for the result, now that the bitmap says how large it is. False: no memory. */
+static bool
+begin_result(const CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	const CudaMirror *mirror = job->mirror;
+	uint32_t count = 0,
+			 at = 0;
+
+	for (uint32_t i = 0; i <= mirror->rows / 32; i++)
+		count += (uint32_t) __builtin_popcount(work->bits[i]);
+	job->link.slots = work->result_slots = (uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
+	job->link.rows = work->result_rows = (uint32_t *) allocate_rows((size_t) count * mirror->spec.degree * sizeof(uint32_t), !queries_about(engine));
+	job->link.linked = work->result_linked = (uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
+	if (work->result_slots == NULL || work->result_rows == NULL || work->result_linked == NULL)
+		return false;
+	for (uint32_t word = 0; word <= mirror->rows / 32; word++)
+		for (uint32_t bits = work->bits[word]; bits != 0; bits &= bits - 1, at++)
+		{
+			uint32_t slot = word * 32 + (uint32_t) __builtin_ctz(bits);
+
+			if (is_linked(mirror, work, slot))
+				work->result_linked[at / 64] |= UINT64_C(1) << (at % 64);
+			work->result_slots[at] = slot;
+		}
+	job->link.count = count;
+	return true;
+}
+
+/* Whether the mirror's seeds stay; if not, choose others. Rows that come cluster by cluster must have theirs, as over pages. */
+static bool
+keeps_seeds(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	const CudaMirror *mirror = job->mirror;
+	uint32_t want = seed_count(mirror->linked + (work->repairs ? 0 : work->first), SEEDS_ROOM);
+
+	if (mirror->nseeds > 0 && (work->repairs || want <= mirror->nseeds + mirror->nseeds / REACH_SHARE))
+	{
+		job->link.nseeds = mirror->nseeds;
+		return true;
+	}
+	job->link.nseeds = link_choose_seeds(mirror, work, want, work->result_seeds);
+	return false;
+}
+
+/* The link has ended: say how. */
+static void
+end_link(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+
+	work->phase = LINK_OVER;
+	job->mirror->twin_behind = true;
+	if (work->memory.base != 0)
+		range_release(&engine->arena, &work->memory);
+	if (work->first == work->count && !(work->repairs && job->cancelled))
+		return;
+	job->twin_status = ENGINE_CANCELLED;
+	engine_error(&job->error, ENGINE_CANCELLED, "%s was cancelled after %u of %u rows", work->repairs ? "repair" : "linking", work->first, work->count);
+}
+
+/* The link fails: the host has no memory for its result. */
+static bool
+fail_result(CudaJob *job)
+{
+	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for the result of linking %u rows", job->work->count);
+	job->status = ENGINE_NO_MEMORY;
+	return false;
+}
+
+/* Begin to see who can be reached, unless the link is small or empty, or was cancelled. */
+static void
+begin_reach(CudaJob *job)
+{
+	LinkWork *work = job->work;
+	const CudaMirror *mirror = job->mirror;
+
+	next_fetch(work, LINK_BITS);
+	if (job->link.nseeds == 0 || work->first < work->count || job->cancelled || work->tells ||
+		(work->repairs ? job->in.slots != NULL
+					   : work->count == 0 || (uint64_t) work->count * REACH_SHARE < (uint64_t) mirror->linked + work->count))
+		return;
+	for (uint32_t slot = 0; slot < mirror->rows; slot++)
+		if (is_linked(mirror, work, slot) && !(mirror->states[slot] & SLOT_DEAD))
+			work->bits[slot / 32] |= 1u << (slot % 32);
+	work->phase = LINK_REACH;
+}
+
+/* The rows that changed are known: bring them. */
+static bool
+begin_rows(const CudaEngine *engine, CudaJob *job)
+{
+	if (!begin_result(engine, job))
+		return fail_result(job);
+	next_fetch(job->work, LINK_ROWS);
+	return true;
+}
+
+bool
+link_bring_result(CudaEngine *engine, CudaJob *job)
+{
+	LinkWork *work = job->work;
+	MirrorView view = mirror_view(job->mirror);
+
+	if (work->phase == LINK_DRAIN)
+	{
+		if (job->in_flight > 0)
+			return false;
+		job->link.seeds = work->result_seeds = (uint32_t *) malloc(SEEDS_ROOM * sizeof(uint32_t));
+		if (work->result_seeds == NULL)
+			return fail_result(job);
+		next_fetch(work, LINK_SEEDS);
+		work->keeps_seeds = keeps_seeds(job);
+	}
+	if (work->phase == LINK_SEEDS)
+	{
+		if (work->keeps_seeds && !link_fetch(engine, job, view.seeds, work->result_seeds, job->link.nseeds))
+			return false;
+		if (work->repairs)
+			link_replace_dead_seeds(job);
+		begin_reach(job);
+	}
+	if (work->phase == LINK_REACH)
+	{
+		if (!link_reach(engine, job))
+			return false;
+		next_fetch(work, LINK_BITS);
+	}
+	if (work->phase == LINK_BITS &&
+		((!work->tells && !link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32)) || !begin_rows(engine, job)))
+		return false;
+	if (work->phase == LINK_ROWS)
+	{
+		if (!fetch(engine, job, job->link.count))
+			return false;
+		end_link(engine, job);
+	}
+	return true;
+}
+
+/* --- the twin ------------------------------------------------------------------------------------------------------ */
+
+bool
+link_begin_telling(CudaJob *job)
+{
+	const CudaMirror *mirror = job->mirror;
+	LinkWork *work = (LinkWork *) calloc(1, sizeof(*work));
+
+	job->work = work;
+	if (work != NULL)
+	{
+		work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
+		work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
+	}
+	if (work == NULL || work->linked_here == NULL || work->bits == NULL)
+	{
+		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
+		return false;
+	}
+	for (uint32_t slot = 0; slot < mirror->rows; slot++)
+		if (mirror->states[slot] & SLOT_LINKED)
+			work->bits[slot / 32] |= 1u << (slot % 32);
+	work->tells = true;
+	work->phase = LINK_DRAIN;
+	return true;
+}
+
+/* Give the twin a job, and see whether it is over. False with status OK: not yet. */
+static bool
+run_on_twin(CudaEngine *engine, CudaJob *job, const EngineJob *in)
+{
+	JobProgress progress;
+	EngineStatus status = ENGINE_OK;
+
+	if (job->twin == 0)
+		status = engine->twin_ops->job_submit(engine->twin, in, &job->twin, &job->error);
+	if (status == ENGINE_OK)
+		status = engine->twin_ops->job_poll(engine->twin, job->twin, &progress);
+	if (status == ENGINE_OK && !progress.completed)
+		return false;
+	if (status == ENGINE_OK && progress.status != ENGINE_OK)
+	{
+		status = progress.status;
+		job->error = progress.error;
+	}
+	if (job->twin != 0)
+		engine->twin_ops->job_release(engine->twin, job->twin);
+	job->twin = 0;
+	job->status = status;
+	return status == ENGINE_OK;
+}
+
+bool
+link_tell_stage(CudaEngine *engine, CudaJob *job)
+{
+	EngineJob in;
+
+	memset(&in, 0, sizeof(in));
+	in.mirror = job->mirror->twin;
+	if (job->step == 0)
+	{
+		in.kind = JOB_GRAPH;
+		in.count = job->link.count;
+		in.slots = job->link.slots;
+		in.rows = job->link.rows;
+		if (!run_on_twin(engine, job, &in))
+			return false;
+		job->step = 1;
+	}
+	in.kind = JOB_SEEDS;
+	in.count = job->link.nseeds;
+	in.slots = job->link.seeds;
+	if (!run_on_twin(engine, job, &in))
+		return false;
+	job->mirror->twin_behind = false;
+	link_free_result(job);
+	link_end(engine, job);
+	return true;
+}

@@ -1,0 +1,179 @@
+/*
+ * base.h
+ *		What every file of the access method shares: options, settings, the type and metric of an index.
+ */
+#ifndef GPUANN_H
+#define GPUANN_H
+
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
+#include "utils/rel.h"
+
+#include "engine/engine.h"
+#include "base/faults.h"
+
+#if PG_VERSION_NUM < 150000
+#error "gpuann needs PostgreSQL 15 or newer"
+#endif
+
+/* Index options, with pgvector's ranges */
+#define GPUANN_DEFAULT_M	16
+#define GPUANN_MIN_M		2
+#define GPUANN_MAX_M		100
+#define GPUANN_DEFAULT_EF_CONSTRUCTION	64
+#define GPUANN_MIN_EF_CONSTRUCTION		4
+#define GPUANN_MAX_EF_CONSTRUCTION		1000
+
+/* ef_search, as an option and as a setting; GPUANN_UNSET: the setting leaves it to the option, the option to the default */
+#define GPUANN_UNSET				(-1)
+#define GPUANN_DEFAULT_EF_SEARCH	40
+#define GPUANN_MIN_EF_SEARCH		1
+#define GPUANN_MAX_EF_SEARCH		ENGINE_MAX_EF
+
+/* gpuann.max_scan_tuples; GPUANN_UNSET: no limit */
+#define GPUANN_MIN_MAX_SCAN_TUPLES	1
+#define GPUANN_MAX_MAX_SCAN_TUPLES	INT_MAX
+
+/* gpuann.pending_limit: unlinked rows after which an inserter links a slice, where no worker does */
+#define GPUANN_DEFAULT_PENDING_LIMIT	10000
+#define GPUANN_MIN_PENDING_LIMIT		0
+#define GPUANN_MAX_PENDING_LIMIT		INT_MAX
+
+/* The strategy number of the ordering operator, and the support functions of an operator class (pgvector's numbers) */
+#define GPUANN_STRATEGY_DISTANCE	1
+#define GPUANN_DISTANCE_PROC		1
+#define GPUANN_TYPE_PROC			2	/* (internal) returns internal: const GpuannTypeInfo * */
+#define GPUANN_NUM_PROCS			2
+
+/* Option method */
+typedef enum GpuannMethod
+{
+	GPUANN_METHOD_GRAPH,
+	GPUANN_METHOD_IVFPQ			/* reserved: refused */
+} GpuannMethod;
+
+typedef struct GpuannOptions
+{
+	int32		vl_len_;		/* varlena header, do not touch */
+	int			m;
+	int			ef_construction;
+	int			ef_search;		/* or GPUANN_UNSET */
+	int			method;			/* GpuannMethod */
+	bool		mirror;			/* the server may hold a copy */
+} GpuannOptions;
+
+/* What an operator class indexes: returned by its support function 2. */
+typedef struct GpuannTypeInfo
+{
+	ElementType type;
+	Metric		metric;
+	int			max_dims;
+	/* Dimensions of a detoasted value, and where its elements are. */
+	int			(*dims) (Pointer value);
+	const void *(*elements) (Pointer value);
+} GpuannTypeInfo;
+
+/* gpuann.fallback */
+typedef enum GpuannFallback
+{
+	GPUANN_FALLBACK_ON,
+	GPUANN_FALLBACK_NOTICE,
+	GPUANN_FALLBACK_ERROR
+} GpuannFallback;
+
+/* gpuann.iterative_scan (design, I4) */
+typedef enum GpuannIterativeScan
+{
+	GPUANN_ITERATIVE_COMPLETE,
+	GPUANN_ITERATIVE_STRICT,
+	GPUANN_ITERATIVE_RELAXED,
+	GPUANN_ITERATIVE_OFF
+} GpuannIterativeScan;
+
+/* Settings of the access method (gpuann.c) */
+extern int	gpuann_ef_search;	/* or GPUANN_UNSET: gpuann_effective_ef_search() */
+extern bool gpuann_exact;
+extern int	gpuann_iterative_scan;
+extern int	gpuann_max_scan_tuples; /* or GPUANN_UNSET */
+extern int	gpuann_pending_limit;
+extern bool gpuann_server;		/* use the server in this session */
+
+/* Developer settings (gpuann.c): shortcuts of the page path that can be turned off to bisect a failure (buffer_hints.h) */
+extern bool gpuann_debug_unpinned_distances;
+
+/* Settings of the server (shmem.c) */
+extern int	gpuann_engine;
+extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU engine */
+extern int	gpuann_host_rows_limit;	/* MB of vectors of mirrors in host memory; 0: none */
+extern int	gpuann_database_memory_limit;	/* MB of mirrors of the own database; 0: no quota */
+extern int	gpuann_request_timeout; /* ms */
+extern char *gpuann_engine_library; /* empty: beside gpuann's own */
+extern int	gpuann_server_timeout;	/* ms; 0: none */
+extern int	gpuann_fallback;
+extern int	gpuann_max_workers;
+
+/* gpuann.c */
+extern int	gpuann_option_m(Relation index);
+extern int	gpuann_option_ef_construction(Relation index);
+extern bool gpuann_option_mirror(Relation index);
+
+/* How broadly a scan searches first: what the session has set, else the index's option, else the default. */
+extern int	gpuann_effective_ef_search(Relation index);
+extern const GpuannTypeInfo *gpuann_type_info(Relation index);
+
+/* explain.c: called by _PG_init */
+extern void gpuann_explain_init(void);
+
+/* index_hook.c: called by _PG_init */
+extern void indexhook_init(void);
+
+/* shmem.c: called by _PG_init */
+extern void gpuann_area_init(void);
+
+/* cost.c */
+extern void gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup, Cost *total,
+							   Selectivity *selectivity, double *correlation, double *pages);
+
+/* validate.c */
+extern bool gpuannvalidate(Oid opclass);
+
+/* build.c */
+extern IndexBuildResult *gpuannbuild(Relation heap, Relation index, IndexInfo *info);
+extern void gpuannbuildempty(Relation index);
+
+/* insert.c */
+extern bool gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
+						 IndexUniqueCheck unique, bool unchanged, IndexInfo *info);
+
+/* types.c: The dimensions of the column to be indexed. Errors out on a column that cannot be. */
+extern uint32 gpuann_column_dims(const GpuannTypeInfo *info, Relation index);
+
+/*
+ * Whether the value is indexed: sets *elements to its elements. NULL and, for cosine, zero vectors are not. Errors out on wrong
+ * dimensions. *freeme is a detoasted copy to pfree, or NULL.
+ */
+extern bool gpuann_value_elements(const GpuannTypeInfo *info, uint32 dims, Datum value, bool isnull,
+								  const void **elements, Pointer *freeme);
+
+/* Error out on a query of other dimensions than the index's. */
+extern void gpuann_check_query_dims(const GpuannTypeInfo *info, uint32 dims, Pointer value);
+
+/* Whether all elements are zero. Such a vector has no direction, so no place in a cosine index. */
+extern bool gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements);
+
+/* scan.c */
+extern IndexScanDesc gpuannbeginscan(Relation index, int nkeys, int norderbys);
+extern void gpuannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys);
+extern bool gpuanngettuple(IndexScanDesc scan, ScanDirection direction);
+extern void gpuannendscan(IndexScanDesc scan);
+
+/* vacuum.c */
+extern IndexBulkDeleteResult *gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+											   IndexBulkDeleteCallback callback, void *callback_state);
+extern IndexBulkDeleteResult *gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats);
+
+#endif							/* GPUANN_H */

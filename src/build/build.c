@@ -1,0 +1,722 @@
+/*
+ * build.c
+ *		CREATE INDEX: the rows are appended to pages and fed to an engine, which makes the graph: the server's, if that has a device and room
+ *		for them, else a CPU engine in this process.
+ *
+ * The pages are written through buffers; vector pages are logged as they are filled, all others once at the end. The engine in this process
+ * holds as many rows as maintenance_work_mem allows; rows beyond stay on the pending list and are linked over pages afterwards, which takes longer.
+ */
+#include "postgres.h"
+
+#include "build/build_parts.h"
+
+#include <math.h>
+
+#include "access/tableam.h"
+#include "access/xloginsert.h"
+#include "client/client.h"
+#include "commands/progress.h"
+#include "engine/prune.h"
+#include "base/faults.h"
+#include "link/link.h"
+#include "miscadmin.h"
+#include "page/pending.h"
+#include "pgstat.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+typedef struct BuildState
+{
+	Relation	heap;
+	Relation	index;
+	IndexFormat format;
+	uint64		nonce;
+	BuildShared *shared;		/* while rows are loaded */
+	double		expected_rows;
+	double		heap_rows;
+	MemoryContext memory;
+	BuildServer *server;		/* NULL: the engine in this process makes the graph */
+	BuildEngine *engine;		/* NULL: the server's does */
+
+	/* rows in pages */
+	uint32		rows;
+	uint32		superblocks;
+	uint32	   *loaded;			/* per superblock: slots that hold rows, the first ones; 0: not written yet */
+	uint32		loaded_room;
+	uint32		fed;			/* superblocks below this have been offered to the engine */
+
+	/* rows that are not linked: those in slots from unlinked_from on */
+	uint32		unlinked;
+	uint32		unlinked_from;
+
+	/* what joins the free list */
+	uint32		free_head;
+	uint32		free_count;
+	uint32		next_fresh;
+} BuildState;
+
+/*
+ * Begin a phase that the progress view shows; total is what it counts to, 0 if that is not known.
+ */
+void
+build_phase(int phase, int64 total)
+{
+	const int	names[] = {PROGRESS_CREATEIDX_SUBPHASE, PROGRESS_CREATEIDX_TUPLES_TOTAL, PROGRESS_CREATEIDX_TUPLES_DONE};
+	const int64 values[] = {phase, total, 0};
+
+	pgstat_progress_update_multi_param(3, names, values);
+}
+
+void
+build_progress(int64 done)
+{
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+}
+
+/*
+ * Make the graph in this process, from the first row on.
+ */
+static void
+go_on_here(BuildState *build)
+{
+	MemoryContext old = MemoryContextSwitchTo(build->memory);
+
+	if (build->server != NULL)
+		build_server_close(build->server);
+	build->server = NULL;
+	build->engine = build_engine_open(build->index, &build->format, Max(build->expected_rows, build->rows));
+	for (uint32 i = 0; i < build->fed; i++)
+		build_engine_feed(build->engine, i, build->loaded[i]);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Feed a superblock to the engine.
+ */
+static void
+feed(BuildState *build, uint32 superblock, uint32 rows)
+{
+	if (build->server != NULL && build_server_feed(build->server, superblock, rows))
+		return;
+	if (build->server != NULL)
+		go_on_here(build);
+	build_engine_feed(build->engine, superblock, rows);
+}
+
+/*
+ * Everything has been fed.
+ */
+static void
+end_feeding(BuildState *build)
+{
+	if (build->server != NULL && !build_server_fed(build->server))
+		go_on_here(build);
+	if (build->engine != NULL)
+		build_engine_fed(build->engine);
+}
+
+/*
+ * Take over what has been loaded since the last call, and feed what can be fed: superblocks in order, for slots ascend in the engine.
+ */
+static void
+take_loaded(void *context)
+{
+	BuildState *build = context;
+	LoadedSuperblock loaded;
+
+	while (build_take_loaded(build->shared, &loaded))
+	{
+		if (loaded.superblock >= build->loaded_room)
+		{
+			uint32		room = Max(loaded.superblock + 1, build->loaded_room * 2);
+
+			build->loaded = repalloc_huge(build->loaded, sizeof(uint32) * room);
+			memset(build->loaded + build->loaded_room, 0, sizeof(uint32) * (room - build->loaded_room));
+			build->loaded_room = room;
+		}
+		build->loaded[loaded.superblock] = loaded.rows;
+		build->rows += loaded.rows;
+	}
+	build_progress(pg_atomic_read_u64(&build->shared->rows));
+	for (; build->fed < build->loaded_room && build->loaded[build->fed] > 0; build->fed++)
+		feed(build, build->fed, build->loaded[build->fed]);
+}
+
+/*
+ * Load all rows of the heap, with workers if there may be any.
+ */
+static void
+load_rows(BuildState *build, IndexInfo *info)
+{
+	int			workers = build_workers(build->heap, build->index, info);
+	BuildShared *alone = palloc0(sizeof(BuildShared));
+	ParallelLoad *load = NULL;
+	Loader		loader;
+
+	alone->heap = RelationGetRelid(build->heap);
+	alone->index = RelationGetRelid(build->index);
+	alone->concurrent = info->ii_Concurrent;
+	alone->logged = RelationNeedsWAL(build->index);
+	alone->format = build->format;
+	build_shared_init(alone);
+	if (workers > 0)
+		load = parallel_load_begin(build->heap, alone, workers);
+	build->shared = load != NULL ? parallel_load_shared(load) : alone;
+
+	build_phase(BUILD_PHASE_LOAD, 0);
+	loader_begin(&loader, build->index, build->shared);
+	loader.loaded = take_loaded;
+	loader.context = build;
+	build->heap_rows = loader_scan(&loader, build->heap, info, true,
+								   load != NULL ? parallel_load_scan(load, build->heap) : NULL);
+	if (load != NULL)
+		parallel_load_wait(load, take_loaded, build);
+	build->heap_rows += build->shared->heap_rows;
+	build->superblocks = build->shared->superblocks;
+	info->ii_BrokenHotChain |= build->shared->broken_hot_chain;
+	build->shared = NULL;
+	if (load != NULL)
+		parallel_load_end(load);
+	pfree(alone);
+	end_feeding(build);
+	if (build->fed != build->superblocks)
+		elog(ERROR, "%u superblocks were loaded, not %u", build->fed, build->superblocks);
+}
+
+/*
+ * Write graph rows of an engine, which are sorted by slot, into the node pages; so many were written before.
+ */
+static void
+write_graph_rows(BuildState *build, const LinkResult *link, uint32 written)
+{
+	const IndexFormat *format = &build->format;
+	Size		row_bytes = format->degree * sizeof(uint32);
+
+	for (uint32 i = 0; i < link->count;)
+	{
+		BlockNumber block = node_block(format, link->slots[i]);
+		Buffer		buffer = read_page(build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+
+		for (; i < link->count && node_block(format, link->slots[i]) == block; i++)
+		{
+			NodeRecord *node = node_record(format, BufferGetPage(buffer), link->slots[i]);
+
+			node->flags |= NODE_LINKED;
+			page_reach_row(format, BufferGetPage(buffer), link->slots[i]);
+			memcpy(graph_row(format, BufferGetPage(buffer), link->slots[i]), link->rows + (Size) i * format->degree, row_bytes);
+		}
+		MarkBufferDirty(buffer);
+		UnlockReleaseBuffer(buffer);
+		FAULT_POINT("build-graph-page");
+		build_progress(written + i);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Take back graph rows that were written before the server failed: who begins again may not have memory for all rows.
+ */
+static void
+unwrite_graph_rows(BuildState *build)
+{
+	const IndexFormat *format = &build->format;
+
+	for (uint32 superblock = 0; superblock < build->superblocks; superblock++)
+	{
+		uint32		slot = superblock * format->superblock_slots;
+		uint32		end = slot + build->loaded[superblock];
+
+		while (slot < end)
+		{
+			BlockNumber block = node_block(format, slot);
+			Buffer		buffer = read_page(build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+
+			for (; slot < end && node_block(format, slot) == block; slot++)
+			{
+				node_record(format, BufferGetPage(buffer), slot)->flags &= ~NODE_LINKED;
+				memset(graph_row(format, BufferGetPage(buffer), slot), 0, graph_row_bytes(format));
+			}
+			MarkBufferDirty(buffer);
+			UnlockReleaseBuffer(buffer);
+		}
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Write the seeds, in good order; if there is not room for all, the first, which are spread over the graph as all are. Returns how many.
+ */
+static uint32
+write_seeds(BuildState *build, const LinkResult *link)
+{
+	uint32		room = build->format.seed_pages * GPUANN_SEEDS_PER_PAGE;
+	uint32		count = Min(link->nseeds, room);
+	uint32	   *ordered = palloc(sizeof(uint32) * Max(count, 1));
+
+	memcpy(ordered, link->seeds, sizeof(uint32) * count);
+	order_seeds(build->index, &build->format, ordered, count);
+	for (uint32 done = 0; done < count;)
+	{
+		Buffer		buffer = ReadBuffer(build->index, 1 + done / GPUANN_SEEDS_PER_PAGE);
+		uint32	   *seeds = SeedSlotsOf(BufferGetPage(buffer));
+		uint32		here = Min(count - done, (uint32) GPUANN_SEEDS_PER_PAGE);
+
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		memcpy(seeds, ordered + done, sizeof(uint32) * here);
+		MarkBufferDirty(buffer);
+		UnlockReleaseBuffer(buffer);
+		done += here;
+	}
+	pfree(ordered);
+	return count;
+}
+
+/*
+ * Have the server link all rows, and write what it made. False: nothing is written.
+ */
+static bool
+link_on_server(BuildState *build, uint32 *seeds)
+{
+	uint32		written = 0;
+	LinkResult	seeded;
+	LinkResult	part;
+
+	if (build->server == NULL || build->rows == 0)
+		return false;
+	build_phase(BUILD_PHASE_LINK, build->rows);
+	if (!build_server_link(build->server, build->loaded, &seeded))
+		return false;
+	build_phase(BUILD_PHASE_WRITE, build->rows);
+	while (written < build->rows)
+	{
+		if (!build_server_fetch(build->server, &part))
+		{
+			unwrite_graph_rows(build);
+			return false;
+		}
+		write_graph_rows(build, &part, written);
+		written += part.count;
+	}
+	*seeds = write_seeds(build, &seeded);
+	return true;
+}
+
+/*
+ * Link what the engine has, and write it. Returns the number of seeds; rows stay on the list if memory does not suffice.
+ */
+static uint32
+link_fed(BuildState *build)
+{
+	uint32		seeds = 0;
+	LinkResult	link;
+
+	if (link_on_server(build, &seeds))
+		return seeds;
+	if (build->server != NULL)
+	{
+		go_on_here(build);
+		build_engine_fed(build->engine);
+	}
+	build_phase(BUILD_PHASE_LINK, build_engine_rows(build->engine));
+	if (build_engine_link(build->engine, &link))
+	{
+		build_phase(BUILD_PHASE_WRITE, link.count);
+		write_graph_rows(build, &link, 0);
+		seeds = write_seeds(build, &link);
+	}
+	build->unlinked = build->rows - build_engine_rows(build->engine);
+	build->unlinked_from = build_engine_end(build->engine);
+	build_engine_close(build->engine);
+	return seeds;
+}
+
+/*
+ * Make what a superblock has left, from place `rows` on, free slots: their records, and pages for their vectors.
+ */
+static void
+free_leftover(BuildState *build, uint32 superblock, uint32 rows)
+{
+	const IndexFormat *format = &build->format;
+	uint32		first_slot = superblock * format->superblock_slots;
+	VectorPlace place = vector_place(format, first_slot + rows);
+	Buffer		buffer = InvalidBuffer;
+	PageLog		log;
+
+	/*
+	 * From the last to the first, so that they are taken from the first on: vector pages are filled without gaps, as the check expects.
+	 */
+	for (uint32 slot = first_slot + format->superblock_slots; slot-- > first_slot + rows;)
+	{
+		NodeRecord *node;
+
+		if (!BufferIsValid(buffer) || BufferGetBlockNumber(buffer) != node_block(format, slot))
+		{
+			if (BufferIsValid(buffer))
+				UnlockReleaseBuffer(buffer);
+			buffer = ReadBuffer(build->index, node_block(format, slot));
+			LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+			if (PageIsNew(BufferGetPage(buffer)))
+				page_init(BufferGetPage(buffer), PAGE_NODE, superblock);
+			MarkBufferDirty(buffer);
+		}
+		page_reach_row(format, BufferGetPage(buffer), slot);
+		node = node_record(format, BufferGetPage(buffer), slot);
+		memset(node, 0, sizeof(NodeRecord));
+		ItemPointerSetInvalid(&node->tid);
+		node->flags = NODE_FREE;
+		node->version = 1;		/* never used, but a version there must be */
+		*graph_row(format, BufferGetPage(buffer), slot) = build->free_head;
+		build->free_head = slot;
+		build->free_count++;
+	}
+	if (BufferIsValid(buffer))
+		UnlockReleaseBuffer(buffer);
+	/* a page that a row of ours has reached is there */
+	page_log_begin(&log, build->index, RelationNeedsWAL(build->index));
+	if (place.offset > 0)
+		vector_place_next(format, &place);
+	for (; place.page < format->vector_pages; vector_place_next(format, &place))
+	{
+		buffer = ReadBuffer(build->index, place.block);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		page_init(BufferGetPage(buffer), PAGE_VECTOR, superblock);
+		page_log_add(&log, buffer);
+	}
+	page_log_flush(&log);
+}
+
+/*
+ * Free what workers left of their last superblocks. What the last superblock has left stays fresh.
+ */
+static void
+free_leftovers(BuildState *build)
+{
+	uint32		slots = build->format.superblock_slots;
+
+	build->free_head = NO_SLOT;
+	if (build->superblocks == 0)
+		return;
+	build->next_fresh = (build->superblocks - 1) * slots + build->loaded[build->superblocks - 1];
+	for (uint32 i = build->superblocks - 1; i-- > 0;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (build->loaded[i] < slots)
+			free_leftover(build, i, build->loaded[i]);
+	}
+}
+
+/*
+ * List rows that are not linked, from *slot on, on a list page; advances *slot.
+ */
+static void
+list_unlinked(const BuildState *build, Page page, uint32 *slot)
+{
+	const IndexFormat *format = &build->format;
+	ListPage   *list = ListPageOf(page);
+
+	while (build->unlinked > 0 && list->count < GPUANN_LIST_CAPACITY && slot_superblock(format, *slot) < build->superblocks)
+	{
+		uint32		superblock = slot_superblock(format, *slot);
+
+		if (*slot % format->superblock_slots < build->loaded[superblock])
+			list->slots[list->count++] = (*slot)++;
+		else
+			*slot = (superblock + 1) * format->superblock_slots;
+	}
+	page_reach(page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
+}
+
+/*
+ * The list page that is the newest when all rows that are not linked have been listed.
+ */
+static uint32
+newest_list(const BuildState *build)
+{
+	return build->unlinked == 0 ? 0 : (build->unlinked - 1) / GPUANN_LIST_CAPACITY;
+}
+
+/*
+ * Write a superblock's list page; superblocks come in order. Rows that are not linked, from *slot on, are listed one after another.
+ */
+static void
+write_list_page(Buffer buffer, const BuildState *build, uint32 superblock, uint32 *slot)
+{
+	const IndexFormat *format = &build->format;
+	uint32		newest = newest_list(build);
+	bool		last = superblock + 1 >= build->superblocks;
+	Page		page = BufferGetPage(buffer);
+	ListPage   *list = ListPageOf(page);
+
+	page_init(page, PAGE_LIST, superblock);
+	if (superblock > newest)
+		list->next = last ? InvalidBlockNumber : list_block(format, superblock + 1);
+	else
+	{
+		list->first_position = (uint64) superblock * GPUANN_LIST_CAPACITY;
+		list_unlinked(build, page, slot);
+		list->state = LIST_CLOSED;
+		list->next = list_block(format, superblock + 1);
+	}
+	if (superblock == newest)
+	{
+		list->state = LIST_NEWEST;
+		list->next = InvalidBlockNumber;
+		list->append.superblocks = build->superblocks;
+		list->append.next_fresh = build->next_fresh;
+		list->append.free_head = build->free_head;
+		list->append.free_count = build->free_count;
+		list->append.spare_head = last ? InvalidBlockNumber : list_block(format, superblock + 1);
+	}
+	MarkBufferDirty(buffer);
+}
+
+/*
+ * Write the metapage.
+ */
+static void
+write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
+{
+	const IndexFormat *format = &build->format;
+	MetaPage   *meta = MetaPageOf(BufferGetPage(buffer));
+
+	page_init(BufferGetPage(buffer), PAGE_META, 0);
+	meta->magic = GPUANN_MAGIC;
+	meta->format_version = GPUANN_FORMAT_VERSION;
+	meta->format = *format;
+	meta->nonce = nonce;
+	meta->linked_slots = build->rows - build->unlinked;
+	meta->seeds = seeds;
+	meta->oldest_list = list_block(format, 0);
+	meta->newest_list = list_block(format, newest_list(build));
+	MarkBufferDirty(buffer);
+}
+
+/*
+ * Make metapage, seed pages and, for an empty index, the first list page. In the init fork they are logged at once.
+ */
+static void
+write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
+{
+	uint32		slot = 0;
+	BlockNumber blocks = 1 + build->format.seed_pages + (fork == INIT_FORKNUM ? 1 : 0);
+
+	for (BlockNumber block = 0; block < blocks; block++)
+	{
+		Buffer		buffer = build_new_block(build->index, fork, block);
+
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		if (fork == INIT_FORKNUM)
+			START_CRIT_SECTION();
+		if (block == GPUANN_META_BLOCK)
+			write_meta(buffer, build, nonce, 0);
+		else if (block <= build->format.seed_pages)
+			page_init(BufferGetPage(buffer), PAGE_SEED, 0);
+		else
+			write_list_page(buffer, build, 0, &slot);
+		MarkBufferDirty(buffer);
+		if (fork == INIT_FORKNUM)
+		{
+			log_newpage_buffer(buffer, true);
+			END_CRIT_SECTION();
+		}
+		UnlockReleaseBuffer(buffer);
+		if (fork == INIT_FORKNUM)
+			FAULT_POINT("init-fork-page");
+		else
+			FAULT_POINT("build-first-page");
+	}
+}
+
+/*
+ * Write list pages and metapage, when everything else is in place.
+ */
+static void
+write_last_pages(BuildState *build, uint32 seeds)
+{
+	uint32		slot = build->unlinked_from;
+	Buffer		buffer;
+
+	free_leftovers(build);
+	if (build->superblocks == 0)
+	{
+		ReleaseBuffer(build_new_block(build->index, MAIN_FORKNUM, list_block(&build->format, 0)));
+		build->superblocks = 1;
+	}
+	for (uint32 i = 0; i < build->superblocks; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		buffer = ReadBuffer(build->index, list_block(&build->format, i));
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		write_list_page(buffer, build, i, &slot);
+		UnlockReleaseBuffer(buffer);
+		FAULT_POINT("build-list-page");
+	}
+	buffer = ReadBuffer(build->index, GPUANN_META_BLOCK);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	write_meta(buffer, build, build->nonce, seeds);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Add a block to the pages to be logged.
+ */
+static void
+log_block(PageLog *log, BlockNumber block)
+{
+	Buffer		buffer = ReadBuffer(log->index, block);
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	page_log_add(log, buffer);
+}
+
+/*
+ * Log what has not been logged yet: all pages but those of vectors.
+ */
+static void
+log_pages(BuildState *build)
+{
+	const IndexFormat *format = &build->format;
+	PageLog		log;
+
+	if (!RelationNeedsWAL(build->index))
+	{
+		FAULT_POINT("build-log-page");
+		return;
+	}
+	build_phase(BUILD_PHASE_LOG, build->rows);
+	page_log_begin(&log, build->index, true);
+	for (BlockNumber block = 0; block <= format->seed_pages; block++)
+		log_block(&log, block);
+	for (uint32 i = 0; i < build->superblocks; i++)
+	{
+		uint32		first = i * format->superblock_slots;
+		uint32		end = Min(first + format->superblock_slots, build->next_fresh);
+
+		log_block(&log, list_block(format, i));
+		for (uint32 slot = first; slot < end; slot += format->nodes_per_page)
+			log_block(&log, node_block(format, slot));
+		page_log_flush(&log);
+		build_progress(end);
+		FAULT_POINT("build-log-page");
+	}
+}
+
+/*
+ * Check what is to be indexed, and lay out its pages.
+ */
+static void
+init_build(BuildState *build, Relation heap, Relation index, double expected_rows)
+{
+	const GpuannTypeInfo *type = gpuann_type_info(index);
+	int			m = gpuann_option_m(index);
+	int			ef_construction = gpuann_option_ef_construction(index);
+
+	memset(build, 0, sizeof(*build));
+	build->heap = heap;
+	build->index = index;
+	build->expected_rows = expected_rows;
+	build->free_head = NO_SLOT;
+
+	if (ef_construction < 2 * m)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ef_construction must be greater than or equal to 2 * m")));
+	format_compute(&build->format, type, gpuann_column_dims(type, index), m, ef_construction, expected_rows);
+}
+
+/*
+ * Link over pages the rows that did not fit into memory, and say what would have sufficed.
+ */
+static void
+link_rest(BuildState *build)
+{
+	if (build->unlinked == 0)
+		return;
+	ereport(NOTICE,
+			(errmsg("gpuann graph no longer fits into maintenance_work_mem after %u rows", build->rows - build->unlinked),
+			 errdetail("The other %u rows are linked in the index's pages, which takes longer.", build->unlinked),
+			 errhint("Set maintenance_work_mem to %.0f MB or more to build the whole graph in memory.",
+					 ceil(build_memory(&build->format, build->rows) / (1024 * 1024)))));
+	build_phase(BUILD_PHASE_PAGES, build->unlinked);
+
+	/* Without the linker lock: nobody else can have this file open, and a worker that links the one before it would never let go. */
+	link_pending_telling(build->index, index_format(build->index), build_progress);
+	build_progress(build->unlinked);
+}
+
+/*
+ * The number of rows that the heap seems to have.
+ */
+static double
+estimate_rows(Relation heap)
+{
+	BlockNumber pages;
+	double		rows,
+				all_visible;
+
+	table_relation_estimate_size(heap, NULL, &pages, &rows, &all_visible);
+	return Max(rows, 0);
+}
+
+/*
+ * Build an index.
+ */
+IndexBuildResult *
+gpuannbuild(Relation heap, Relation index, IndexInfo *info)
+{
+	TimestampTz begun = GetCurrentTimestamp();
+	double		expected_rows = estimate_rows(heap);
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann build", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(memory);
+	BuildState *build = palloc(sizeof(BuildState));
+	IndexBuildResult *result;
+	uint32		seeds;
+
+	if (RelationGetNumberOfBlocks(index) != 0)
+		elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
+	/* What was cached is of a file that is gone. */
+	if (index->rd_amcache != NULL)
+		pfree(index->rd_amcache);
+	index->rd_amcache = NULL;
+
+	init_build(build, heap, index, expected_rows);
+	build->nonce = random_nonce();
+	build->memory = memory;
+	build->loaded = palloc0(sizeof(uint32));
+	build->loaded_room = 1;
+	write_first_pages(build, MAIN_FORKNUM, 0);
+	build->server = build_server_open(heap, index, &build->format, expected_rows, build->nonce);
+	if (build->server == NULL)
+		go_on_here(build);
+	load_rows(build, info);
+	seeds = link_fed(build);
+	write_last_pages(build, seeds);
+	FAULT_POINT("build-written");
+	log_pages(build);
+	FAULT_POINT("build-logged");
+	link_rest(build);
+	build_phase(BUILD_PHASE_MIRROR, build->rows);
+	if (build->server == NULL || !build_server_keep(build->server, (GetCurrentTimestamp() - begun) / 1000))
+		mirror_feed(index, begun, build_progress);
+
+	MemoryContextSwitchTo(old);
+	result = palloc(sizeof(IndexBuildResult));
+	result->heap_tuples = build->heap_rows;
+	result->index_tuples = build->rows;
+	MemoryContextDelete(memory);
+	return result;
+}
+
+/*
+ * Build the init fork of an unlogged index: an empty index without an identity.
+ */
+void
+gpuannbuildempty(Relation index)
+{
+	BuildState	build;
+
+	init_build(&build, NULL, index, 0);
+	build.superblocks = 1;
+	write_first_pages(&build, INIT_FORKNUM, 0);
+}

@@ -1,0 +1,21 @@
+/*
+ * build.h
+ *		Phases of CREATE INDEX, as pg_stat_progress_create_index names them, and the memory it needs.
+ */
+#ifndef GPUANN_BUILD_H
+#define GPUANN_BUILD_H
+
+#include "page/pages.h"
+
+/* 1 is "initializing" (PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE) */
+#define BUILD_PHASE_LOAD	2
+#define BUILD_PHASE_LINK	3
+#define BUILD_PHASE_WRITE	4
+#define BUILD_PHASE_LOG		5
+#define BUILD_PHASE_PAGES	6
+#define BUILD_PHASE_MIRROR	7
+
+/* maintenance_work_mem that a build of so many rows needs to make the whole graph in memory, in bytes. */
+extern double build_memory(const IndexFormat *format, double rows);
+
+#endif							/* GPUANN_BUILD_H */

@@ -1,0 +1,245 @@
+/*
+ * build_load.c
+ *		Rows of the heap into pages: each process gathers a superblock's worth, claims a superblock, and writes it in one go.
+ *
+ * So a process that loads takes one lock per page instead of two per row, and superblocks are complete almost in the order of their
+ * numbers. Vector pages are logged right after they are filled, by whoever filled them; node pages later, once, with their edges. The last
+ * superblock of each process is filled in part; what is left of it becomes free slots (build.c).
+ */
+#include "postgres.h"
+
+#include "build/build_parts.h"
+
+#include "access/tableam.h"
+#include "access/xloginsert.h"
+#include "catalog/index.h"
+#include "commands/progress.h"
+#include "base/faults.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#define COUNT_ROWS	64			/* rows between two updates of the shared count: one per row would be contended for */
+
+/*
+ * Begin to load, in the current memory context.
+ */
+void
+loader_begin(Loader *loader, Relation index, BuildShared *shared)
+{
+	const IndexFormat *format = &shared->format;
+
+	memset(loader, 0, sizeof(*loader));
+	loader->index = index;
+	loader->type = gpuann_type_info(index);
+	loader->format = format;
+	loader->shared = shared;
+	loader->row_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann build row", ALLOCSET_DEFAULT_SIZES);
+	loader->vectors = palloc_extended((Size) format->superblock_slots * format->vector_bytes, MCXT_ALLOC_HUGE);
+	loader->tids = palloc(sizeof(ItemPointerData) * format->superblock_slots);
+}
+
+/*
+ * Make the file one page longer; the block is the one expected, because nobody else extends it now.
+ */
+Buffer
+build_new_block(Relation index, ForkNumber fork, BlockNumber expected)
+{
+#if PG_VERSION_NUM >= 160000
+	Buffer		buffer = ExtendBufferedRel(BMR_REL(index), fork, NULL, EB_SKIP_EXTENSION_LOCK);
+#else
+	Buffer		buffer = ReadBufferExtended(index, fork, P_NEW, RBM_NORMAL, NULL);
+#endif
+
+	if (BufferGetBlockNumber(buffer) != expected)
+		elog(ERROR, "block %u of index \"%s\" should have been %u", BufferGetBlockNumber(buffer),
+			 RelationGetRelationName(index), expected);
+	return buffer;
+}
+
+/*
+ * Pages of a superblock up to the last that so many rows reach.
+ */
+static uint32
+pages_needed(const IndexFormat *format, uint32 rows)
+{
+	VectorPlace place = vector_place(format, 0);
+
+	if (rows == 0)
+		return 1;				/* the list page */
+	if (rows == format->superblock_slots)
+		return format->superblock_pages;
+	for (uint64 left = (uint64) rows * format->vector_bytes; left > GPUANN_PAYLOAD; left -= GPUANN_PAYLOAD)
+		vector_place_next(format, &place);
+	/* where vectors are small, node pages come after the page of theirs */
+	return Max(place.block, node_block(format, rows - 1)) - list_block(format, 0) + 1;
+}
+
+/*
+ * Claim the next superblock and make its pages, all zero: those that so many rows need, or with other processes about, who claim the
+ * next one meanwhile, all of them.
+ */
+uint32
+build_claim_superblock(BuildShared *shared, Relation index, uint32 rows)
+{
+	const IndexFormat *format = &shared->format;
+	bool		whole = shared->parallel;
+	uint32		superblock;
+	uint32		pages = format->superblock_pages;
+
+	if (!whole)
+		pages = pages_needed(format, rows);
+	if (whole)
+		LockRelationForExtension(index, ExclusiveLock);
+	superblock = shared->superblocks;
+	check_row_limit(index, format, superblock);
+	for (uint32 i = 0; i < pages; i++)
+		ReleaseBuffer(build_new_block(index, MAIN_FORKNUM, list_block(format, superblock) + i));
+	shared->superblocks++;
+	if (whole)
+		UnlockRelationForExtension(index, ExclusiveLock);
+	return superblock;
+}
+
+/*
+ * Lock a page of a superblock that is being written, and initialise it.
+ */
+static Buffer
+begin_page(const Loader *loader, BlockNumber block, PageKind kind, uint32 superblock)
+{
+	Buffer		buffer = ReadBuffer(loader->index, block);
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	page_init(BufferGetPage(buffer), kind, superblock);
+	return buffer;
+}
+
+static void
+end_page(Buffer buffer)
+{
+	MarkBufferDirty(buffer);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Write the node records: live, without edges.
+ */
+static void
+write_nodes(const Loader *loader, uint32 superblock)
+{
+	const IndexFormat *format = loader->format;
+	uint32		first_slot = superblock * format->superblock_slots;
+
+	for (uint32 first = 0; first < loader->count; first += format->nodes_per_page)
+	{
+		uint32		end = Min(first + format->nodes_per_page, loader->count);
+		Buffer		buffer = begin_page(loader, node_block(format, first_slot + first), PAGE_NODE, superblock);
+		Page		page = BufferGetPage(buffer);
+
+		page_reach_record(format, page, first_slot + end - 1);
+		for (uint32 i = first; i < end; i++)
+		{
+			NodeRecord *node = node_record(format, page, first_slot + i);
+
+			node->tid = loader->tids[i];
+			node->flags = NODE_LIVE;
+			node->version = 1;
+		}
+		end_page(buffer);
+	}
+}
+
+/*
+ * Write the vectors, one after another across pages, and log them.
+ */
+static void
+write_vectors(const Loader *loader, uint32 superblock)
+{
+	const IndexFormat *format = loader->format;
+	VectorPlace place = vector_place(format, superblock * format->superblock_slots);
+	Size		bytes = (Size) loader->count * format->vector_bytes;
+	PageLog		log;
+
+	page_log_begin(&log, loader->index, loader->shared->logged);
+	for (Size done = 0; done < bytes; done += GPUANN_PAYLOAD, vector_place_next(format, &place))
+	{
+		Size		part = Min(bytes - done, (Size) GPUANN_PAYLOAD);
+		Buffer		buffer = begin_page(loader, place.block, PAGE_VECTOR, superblock);
+
+		page_reach(BufferGetPage(buffer), part);
+		memcpy(VectorBytesOf(BufferGetPage(buffer)), loader->vectors + done, part);
+		page_log_add(&log, buffer);
+	}
+	page_log_flush(&log);
+}
+
+/*
+ * Write what has been gathered into a superblock of its own.
+ */
+static void
+write_superblock(Loader *loader)
+{
+	uint32		superblock;
+
+	if (loader->count == 0)
+		return;
+	CHECK_FOR_INTERRUPTS();
+	superblock = build_claim_superblock(loader->shared, loader->index, loader->count);
+	write_nodes(loader, superblock);
+	write_vectors(loader, superblock);
+	build_put_loaded(loader, superblock, loader->count);
+	loader->count = 0;
+}
+
+/*
+ * Count the rows since the last call, for the progress view, which the leader keeps.
+ */
+static void
+count_rows(Loader *loader)
+{
+	pg_atomic_fetch_add_u64(&loader->shared->rows, loader->uncounted);
+	loader->uncounted = 0;
+	if (loader->loaded != NULL)
+		build_progress(pg_atomic_read_u64(&loader->shared->rows));
+}
+
+/*
+ * Take a row of the heap.
+ */
+static void
+load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool alive, void *arg)
+{
+	Loader	   *loader = arg;
+	const IndexFormat *format = loader->format;
+	MemoryContext old = MemoryContextSwitchTo(loader->row_memory);
+	const void *elements;
+	Pointer		copy;
+
+	if (gpuann_value_elements(loader->type, format->dims, values[0], isnull[0], &elements, &copy))
+	{
+		memcpy(loader->vectors + (Size) loader->count * format->vector_bytes, elements, format->vector_bytes);
+		loader->tids[loader->count++] = *tid;
+		if (++loader->uncounted == COUNT_ROWS)
+			count_rows(loader);
+		FAULT_POINT("build-row");
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(loader->row_memory);
+	if (loader->count == format->superblock_slots)
+		write_superblock(loader);
+}
+
+/*
+ * Scan the heap, or this process's share of it, and load all of its rows. Returns how many rows the heap has.
+ */
+double
+loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress, TableScanDesc scan)
+{
+	double		rows = table_index_build_scan(heap, loader->index, info, true, progress, load_row, loader, scan);
+
+	count_rows(loader);
+	write_superblock(loader);
+	return rows;
+}

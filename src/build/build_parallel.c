@@ -1,0 +1,299 @@
+/*
+ * build_parallel.c
+ *		Parallel workers of CREATE INDEX: they scan the heap with the leader and load rows into pages.
+ *
+ * Each announces the superblocks that it has filled in a ring; the leader, which scans too, takes them from there now and then and
+ * feeds their rows to the engine. Workers end with the load: what comes after it is done by the leader's threads.
+ */
+#include "postgres.h"
+
+#include "build/build_parts.h"
+
+#include "access/genam.h"
+#include "access/relscan.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "commands/progress.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "optimizer/optimizer.h"
+#include "pgstat.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#define KEY_SHARED		UINT64CONST(0xA000000000000001)
+#define KEY_SCAN		UINT64CONST(0xA000000000000002)
+#define KEY_QUERY		UINT64CONST(0xA000000000000003)
+#define KEY_WAL_USAGE	UINT64CONST(0xA000000000000004)
+#define KEY_BUFFER_USAGE UINT64CONST(0xA000000000000005)
+
+struct ParallelLoad
+{
+	ParallelContext *context;
+	BuildShared *shared;
+	ParallelTableScanDesc scan;
+	Snapshot	snapshot;
+	WalUsage   *wal_usage;
+	BufferUsage *buffer_usage;
+};
+
+PGDLLEXPORT void gpuann_build_worker_main(dsm_segment *segment, shm_toc *toc);
+
+/*
+ * How many workers scan the heap beside the leader.
+ *
+ * The planner says whether workers may be used at all (temporary tables, unsafe expressions, a small table); how many it would choose is for
+ * sorting, with a minimum of memory for each, which does not matter here.
+ */
+int
+build_workers(Relation heap, Relation index, const IndexInfo *info)
+{
+	int			workers;
+
+	if (IsolationIsSerializable())
+		return 0;
+#if PG_VERSION_NUM >= 170000
+	workers = info->ii_ParallelWorkers;
+#else
+	workers = plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index));
+#endif
+	if (workers == 0)
+		return 0;
+	workers = RelationGetParallelWorkers(heap, max_parallel_maintenance_workers);
+	return Min(workers, max_parallel_maintenance_workers);
+}
+
+/*
+ * Announce a superblock. False if the ring is full.
+ */
+static bool
+try_put_loaded(BuildShared *shared, uint32 superblock, uint32 rows)
+{
+	bool		room;
+
+	SpinLockAcquire(&shared->mutex);
+	room = shared->next_loaded - shared->first_loaded < LOADED_RING;
+	if (room)
+	{
+		LoadedSuperblock *loaded = &shared->ring[shared->next_loaded++ % LOADED_RING];
+
+		loaded->superblock = superblock;
+		loaded->rows = rows;
+	}
+	SpinLockRelease(&shared->mutex);
+	return room;
+}
+
+/*
+ * Announce a superblock that has been loaded. While the ring is full, the leader empties it and workers wait.
+ */
+void
+build_put_loaded(Loader *loader, uint32 superblock, uint32 rows)
+{
+	BuildShared *shared = loader->shared;
+
+	while (!try_put_loaded(shared, superblock, rows))
+	{
+		if (loader->loaded != NULL)
+			loader->loaded(loader->context);
+		else
+			ConditionVariableSleep(&shared->changed, PG_WAIT_EXTENSION);
+	}
+	if (loader->loaded != NULL)
+		loader->loaded(loader->context);
+	else
+	{
+		ConditionVariableCancelSleep();
+		ConditionVariableBroadcast(&shared->changed);
+	}
+}
+
+/*
+ * Take the next one that was announced. False if there is none.
+ */
+bool
+build_take_loaded(BuildShared *shared, LoadedSuperblock *loaded)
+{
+	bool		found;
+	bool		full;
+
+	SpinLockAcquire(&shared->mutex);
+	found = shared->first_loaded != shared->next_loaded;
+	full = shared->next_loaded - shared->first_loaded == LOADED_RING;
+	if (found)
+		*loaded = shared->ring[shared->first_loaded++ % LOADED_RING];
+	SpinLockRelease(&shared->mutex);
+	if (full)
+		ConditionVariableBroadcast(&shared->changed);	/* workers may wait for room */
+	return found;
+}
+
+/*
+ * Initialise what can not be copied.
+ */
+void
+build_shared_init(BuildShared *shared)
+{
+	pg_atomic_init_u64(&shared->rows, 0);
+	ConditionVariableInit(&shared->changed);
+	SpinLockInit(&shared->mutex);
+}
+
+/*
+ * Put everything that workers need into dynamic shared memory, and start them. NULL if none can be had. *shared is copied.
+ */
+ParallelLoad *
+parallel_load_begin(Relation heap, const BuildShared *shared, int workers)
+{
+	ParallelLoad *load = palloc0(sizeof(ParallelLoad));
+	ParallelContext *context;
+	Size		scan_size;
+	char	   *query;
+
+	EnterParallelMode();
+	load->context = context = CreateParallelContext("gpuann", "gpuann_build_worker_main", workers);
+	load->snapshot = shared->concurrent ? RegisterSnapshot(GetTransactionSnapshot()) : SnapshotAny;
+	scan_size = table_parallelscan_estimate(heap, load->snapshot);
+	shm_toc_estimate_chunk(&context->estimator, sizeof(BuildShared));
+	shm_toc_estimate_chunk(&context->estimator, scan_size);
+	shm_toc_estimate_chunk(&context->estimator, mul_size(sizeof(WalUsage), context->nworkers));
+	shm_toc_estimate_chunk(&context->estimator, mul_size(sizeof(BufferUsage), context->nworkers));
+	shm_toc_estimate_chunk(&context->estimator, debug_query_string ? strlen(debug_query_string) + 1 : 1);
+	shm_toc_estimate_keys(&context->estimator, 5);
+	InitializeParallelDSM(context);
+	if (context->seg == NULL)
+	{
+		if (IsMVCCSnapshot(load->snapshot))
+			UnregisterSnapshot(load->snapshot);
+		DestroyParallelContext(context);
+		ExitParallelMode();
+		return NULL;
+	}
+
+	load->shared = shm_toc_allocate(context->toc, sizeof(BuildShared));
+	memcpy(load->shared, shared, sizeof(BuildShared));
+	load->shared->parallel = true;
+	build_shared_init(load->shared);
+	shm_toc_insert(context->toc, KEY_SHARED, load->shared);
+	load->scan = shm_toc_allocate(context->toc, scan_size);
+	table_parallelscan_initialize(heap, load->scan, load->snapshot);
+	shm_toc_insert(context->toc, KEY_SCAN, load->scan);
+	query = shm_toc_allocate(context->toc, debug_query_string ? strlen(debug_query_string) + 1 : 1);
+	strcpy(query, debug_query_string ? debug_query_string : "");
+	shm_toc_insert(context->toc, KEY_QUERY, query);
+	load->wal_usage = shm_toc_allocate(context->toc, mul_size(sizeof(WalUsage), context->nworkers));
+	shm_toc_insert(context->toc, KEY_WAL_USAGE, load->wal_usage);
+	load->buffer_usage = shm_toc_allocate(context->toc, mul_size(sizeof(BufferUsage), context->nworkers));
+	shm_toc_insert(context->toc, KEY_BUFFER_USAGE, load->buffer_usage);
+	LaunchParallelWorkers(context);
+	ereport(DEBUG1,
+			(errmsg_internal("using %d parallel workers", context->nworkers_launched)));
+	return load;
+}
+
+BuildShared *
+parallel_load_shared(ParallelLoad *load)
+{
+	return load->shared;
+}
+
+/*
+ * The leader's own part in the scan.
+ */
+TableScanDesc
+parallel_load_scan(ParallelLoad *load, Relation heap)
+{
+	return table_beginscan_parallel(heap, load->scan);
+}
+
+/*
+ * Wait until all workers have loaded their share; loaded is called whenever there may be new superblocks. A worker's error is raised here.
+ */
+void
+parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *context)
+{
+	BuildShared *shared = load->shared;
+	bool		done = false;
+
+	/* One that could not start at all would be waited for in vain. */
+	WaitForParallelWorkersToAttach(load->context);
+	while (!done)
+	{
+		bool		idle;
+
+		SpinLockAcquire(&shared->mutex);
+		done = shared->workers_done == load->context->nworkers_launched;
+		SpinLockRelease(&shared->mutex);
+		loaded(context);
+		SpinLockAcquire(&shared->mutex);
+		idle = !done && shared->workers_done < load->context->nworkers_launched &&
+			shared->first_loaded == shared->next_loaded;
+		SpinLockRelease(&shared->mutex);
+		/* the timeout is for the progress view: rows come before superblocks do */
+		if (idle)
+			(void) ConditionVariableTimedSleep(&shared->changed, 100, PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+	WaitForParallelWorkersToFinish(load->context);
+	for (int i = 0; i < load->context->nworkers_launched; i++)
+		InstrAccumParallelQuery(&load->buffer_usage[i], &load->wal_usage[i]);
+}
+
+/*
+ * Give back all that workers used; the caller has copied what it needs of the shared part.
+ */
+void
+parallel_load_end(ParallelLoad *load)
+{
+	if (IsMVCCSnapshot(load->snapshot))
+		UnregisterSnapshot(load->snapshot);
+	DestroyParallelContext(load->context);
+	ExitParallelMode();
+	pfree(load);
+}
+
+/*
+ * A worker.
+ */
+void
+gpuann_build_worker_main(dsm_segment *segment, shm_toc *toc)
+{
+	BuildShared *shared = shm_toc_lookup(toc, KEY_SHARED, false);
+	char	   *query = shm_toc_lookup(toc, KEY_QUERY, false);
+	WalUsage   *wal_usage = shm_toc_lookup(toc, KEY_WAL_USAGE, false);
+	BufferUsage *buffer_usage = shm_toc_lookup(toc, KEY_BUFFER_USAGE, false);
+	LOCKMODE	heap_lock = shared->concurrent ? ShareUpdateExclusiveLock : ShareLock;
+	LOCKMODE	index_lock = shared->concurrent ? RowExclusiveLock : AccessExclusiveLock;
+	Relation	heap;
+	Relation	index;
+	IndexInfo  *info;
+	Loader		loader;
+	double		rows;
+
+	debug_query_string = query;
+	pgstat_report_activity(STATE_RUNNING, debug_query_string);
+	heap = table_open(shared->heap, heap_lock);
+	index = index_open(shared->index, index_lock);
+	info = BuildIndexInfo(index);
+	info->ii_Concurrent = shared->concurrent;
+
+	InstrStartParallelQuery();
+	loader_begin(&loader, index, shared);
+	rows = loader_scan(&loader, heap, info, false,
+					   table_beginscan_parallel(heap, shm_toc_lookup(toc, KEY_SCAN, false)));
+	InstrEndParallelQuery(&buffer_usage[ParallelWorkerNumber], &wal_usage[ParallelWorkerNumber]);
+
+	SpinLockAcquire(&shared->mutex);
+	shared->workers_done++;
+	shared->heap_rows += rows;
+	shared->broken_hot_chain |= info->ii_BrokenHotChain;
+	SpinLockRelease(&shared->mutex);
+	ConditionVariableBroadcast(&shared->changed);
+
+	index_close(index, index_lock);
+	table_close(heap, heap_lock);
+}

@@ -1,0 +1,143 @@
+/*
+ * build_parts.h
+ *		CREATE INDEX: what the files of the build share.
+ *
+ *	build_load.c		rows of the heap into pages, superblock by superblock: in the leader and in parallel workers
+ *	build_log.c		many pages in one record of WAL
+ *	build_parallel.c	the parallel workers
+ *	build_engine.c	rows from pages into an engine in this process, and the graph
+ *	build_server.c	the same with the server's engine, where that has a device
+ *	build.c			the order of all this, and the pages around it
+ */
+#ifndef GPUANN_BUILDPARTS_H
+#define GPUANN_BUILDPARTS_H
+
+#include "access/parallel.h"
+#include "access/tableam.h"
+#include "access/xlogrecord.h"
+#include "build/build.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/spin.h"
+
+/* build.c: the progress view */
+extern void build_phase(int phase, int64 total);
+extern void build_progress(int64 done);
+
+/* A superblock that has been written: so many of its slots hold rows. */
+typedef struct LoadedSuperblock
+{
+	uint32		superblock;
+	uint32		rows;
+} LoadedSuperblock;
+
+#define LOADED_RING	1024		/* superblocks that may wait for the leader to notice them */
+
+/* What those who load share; in dynamic shared memory if there are workers. */
+typedef struct BuildShared
+{
+	/* set before workers start */
+	Oid			heap;
+	Oid			index;
+	bool		concurrent;
+	bool		parallel;		/* there are workers */
+	bool		logged;			/* vector pages are logged as they are written */
+	IndexFormat format;
+
+	pg_atomic_uint64 rows;		/* indexed so far: for the progress view */
+	ConditionVariable changed;	/* the ring, or workers_done */
+
+	slock_t		mutex;			/* protects what follows, but for superblocks */
+	uint32		superblocks;	/* claimed; with workers, under the relation extension lock */
+	uint32		first_loaded;	/* ring[first_loaded .. next_loaded), modulo LOADED_RING */
+	uint32		next_loaded;
+	int			workers_done;
+	double		heap_rows;		/* of the workers that are done */
+	bool		broken_hot_chain;
+	LoadedSuperblock ring[LOADED_RING];
+} BuildShared;
+
+/* One process that loads: rows are gathered until they fill a superblock. */
+typedef struct Loader
+{
+	Relation	index;
+	const GpuannTypeInfo *type;
+	const IndexFormat *format;
+	BuildShared *shared;
+	MemoryContext row_memory;	/* of one row */
+	char	   *vectors;		/* of a superblock */
+	ItemPointer tids;
+	uint32		count;
+	uint32		uncounted;		/* rows not yet in the shared count */
+	void		(*loaded) (void *context);	/* the leader's: takes what the ring has */
+	void	   *context;
+} Loader;
+
+/* Pages that are logged several in one record, in full. */
+typedef struct PageLog
+{
+	Relation	index;
+	bool		logged;
+	int			count;
+	Buffer		buffers[XLR_MAX_BLOCK_ID];
+} PageLog;
+
+/* build_log.c */
+extern void page_log_begin(PageLog *log, Relation index, bool logged);
+extern void page_log_add(PageLog *log, Buffer buffer);
+extern void page_log_flush(PageLog *log);
+
+/* build_load.c */
+extern void loader_begin(Loader *loader, Relation index, BuildShared *shared);
+extern double loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress, TableScanDesc scan);
+extern Buffer build_new_block(Relation index, ForkNumber fork, BlockNumber expected);
+extern uint32 build_claim_superblock(BuildShared *shared, Relation index, uint32 rows);
+
+/* build_parallel.c */
+typedef struct ParallelLoad ParallelLoad;
+
+extern int	build_workers(Relation heap, Relation index, const IndexInfo *info);
+extern ParallelLoad *parallel_load_begin(Relation heap, const BuildShared *shared, int workers);
+extern BuildShared *parallel_load_shared(ParallelLoad *load);
+extern TableScanDesc parallel_load_scan(ParallelLoad *load, Relation heap);
+extern void parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *context);
+extern void parallel_load_end(ParallelLoad *load);
+extern bool build_take_loaded(BuildShared *shared, LoadedSuperblock *loaded);
+extern void build_put_loaded(Loader *loader, uint32 superblock, uint32 rows);
+extern void build_shared_init(BuildShared *shared);
+
+/* build_engine.c */
+typedef struct BuildEngine BuildEngine;
+
+/* Graph rows that the engine linked, sorted by slot, and seeds: until the engine is closed. */
+extern BuildEngine *build_engine_open(Relation index, const IndexFormat *format, double expected_rows);
+extern void build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows);
+extern void build_engine_fed(BuildEngine *build);
+extern bool build_engine_link(BuildEngine *build, LinkResult *link);
+extern void build_engine_close(BuildEngine *build);
+extern uint32 build_engine_end(const BuildEngine *build);
+extern uint32 build_engine_rows(const BuildEngine *build);
+extern void build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint32 count, void *vectors);
+
+/* build_server.c */
+typedef struct BuildServer BuildServer;
+
+/*
+ * Begin to build on the server; NULL: it is not to be, or cannot. What returns false ends it, has said why, and is to be followed by
+ * build_server_close: then the CPU engine in this process does everything from the first row on.
+ */
+extern BuildServer *build_server_open(Relation heap, Relation index, const IndexFormat *format, double expected_rows, uint64 nonce);
+extern bool build_server_feed(BuildServer *build, uint32 superblock, uint32 rows);
+extern bool build_server_fed(BuildServer *build);
+
+/* Link all rows: of each superblock the first loaded[i] slots. The seeds are valid until the build is closed. */
+extern bool build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds);
+
+/* The graph rows of the next slots; valid until the next call. */
+extern bool build_server_fetch(BuildServer *build, LinkResult *part);
+
+/* The pages are complete: keep the mirror, which has what they have. False: it is to be loaded from them. */
+extern bool build_server_keep(BuildServer *build, int64 lasted_ms);
+extern void build_server_close(BuildServer *build);
+
+#endif							/* GPUANN_BUILDPARTS_H */

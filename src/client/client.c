@@ -1,0 +1,467 @@
+/*
+ * client.c
+ *		The backend's side of the server: post a request, wait, validate the answer.
+ *
+ * A request goes through this backend's slot, or through a lane if its answer is large. Everything that the server wrote is copied
+ * once and checked in the copy (design, I6). Whatever goes wrong has a FallbackReason, and the caller takes the page path.
+ */
+#include "base/base.h"
+
+#include <math.h>
+
+#include "client/shmem.h"
+#include "client/client.h"
+#include "client/mirror_table.h"
+
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/shmem.h"
+#include "utils/memutils.h"
+
+/* An answer as the server gave it, copied. */
+typedef struct RawAnswer
+{
+	uint32		status;
+	uint32		count;
+	uint64		position;
+	uint32		batch;
+	SearchCounters counters;
+	SearchResult *results;
+	char		error[128];		/* the engine's text, printable */
+} RawAnswer;
+
+/* Places of slots among which none comes twice in most answers; a factor whose product's high bits spread neighbours evenly. */
+#define SLOT_PLACES_LOG	13
+#define SLOT_PLACES		(1 << SLOT_PLACES_LOG)
+#define SLOT_SPREAD		0x9E3779B1u
+
+/* A server that let a request time out is not asked again by this backend until it has moved on, or for so long. */
+#define HUNG_US		(10 * 1000000)
+
+static struct
+{
+	int64		until_us;
+	uint32		epoch;
+	uint64		requests;		/* taken when the request timed out */
+}			hung;
+
+static void
+note_timeout(uint32 epoch)
+{
+	hung.until_us = monotonic_us() + HUNG_US;
+	hung.epoch = epoch;
+	hung.requests = atomic_load(&gpuann_area->requests);
+}
+
+static bool
+still_hung(uint32 epoch)
+{
+	if (hung.until_us == 0)
+		return false;
+	if (hung.epoch == epoch && hung.requests == atomic_load(&gpuann_area->requests) && monotonic_us() < hung.until_us)
+		return true;
+	hung.until_us = 0;
+	return false;
+}
+
+/* Copy what has been answered into palloc'd memory; false if the count is impossible. */
+static bool
+copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
+{
+	if (raw->count > k)
+		return false;
+	raw->results = palloc_extended(mul_size(Max(raw->count, 1), sizeof(SearchResult)), MCXT_ALLOC_HUGE);
+	memcpy(raw->results, results, raw->count * sizeof(SearchResult));
+	return true;
+}
+
+/* A query as the area has it. */
+static QueryRequest
+query_request(const ServerQuery *query)
+{
+	return (QueryRequest) {
+		.method = query->method, .k = query->k, .ef = query->ef, .vector_bytes = query->vector_bytes,
+		.has_beyond = query->beyond.set, .beyond_slot = query->beyond.slot, .beyond_distance = query->beyond.distance
+	};
+}
+
+/* Fill this backend's payload. */
+static void
+fill_payload(RequestPayload *payload, MirrorRef mirror, const ServerQuery *query)
+{
+	payload->mirror = (uint32) mirror.entry;
+	payload->mirror_generation = mirror.generation;
+	payload->query = query_request(query);
+	payload->posted_us = monotonic_us();
+	atomic_store_explicit(&payload->asleep, 0, memory_order_relaxed);
+	memcpy(payload->vector, query->vector, query->vector_bytes);
+}
+
+/* Wait until our word is DONE. Called under PG_TRY: an interrupt may throw. */
+static FallbackReason
+wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation, uint32 epoch)
+{
+	int64		deadline = monotonic_us() + (int64) gpuann_request_timeout * 1000;
+	uint32		event = area_wait_event(AREA_WAIT_REQUEST);
+
+	for (;;)
+	{
+		uint32		value = atomic_load(word);
+		uint32		now_epoch;
+		int64		now;
+
+		switch (request_look(value, generation))
+		{
+			case LOOK_DONE:
+				return FALLBACK_NONE;
+			case LOOK_FAILED:
+				return FALLBACK_SERVER_DIED;
+			case LOOK_FOREIGN:
+				return FALLBACK_INVALID_ANSWER;
+			case LOOK_PENDING:
+				break;
+		}
+		/* Posted behind the launcher's sweep of a dead server: nobody is going to look at it. */
+		if (!area_server_ready(&now_epoch) || now_epoch != epoch)
+			return FALLBACK_SERVER_DIED;
+		now = monotonic_us();
+		if (now >= deadline)
+			return FALLBACK_TIMEOUT;
+		area_wait(word, value, Min(deadline, now + AREA_WAIT_MS * 1000), event, &payload->asleep);
+	}
+}
+
+/* Ask through this backend's slot. */
+static FallbackReason
+search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnswer *raw)
+{
+	int			slot = area_my_slot();
+	_Atomic uint32_t *word;
+	RequestPayload *payload;
+	uint32		generation;
+	volatile FallbackReason why = FALLBACK_NONE;
+
+	if (slot < 0)
+		return FALLBACK_OFF;
+	word = shared_word((uint32) slot);
+	payload = shared_payload((uint32) slot);
+	/* Between requests a word is FREE or ABANDONED; what else a server may have made of it, it is ours. */
+	if (request_state(atomic_load(word)) != REQUEST_FREE && !request_leave(word))
+		return FALLBACK_SLOT_BUSY;
+
+	fill_payload(payload, mirror, query);
+	generation = request_post(gpuann_area, word);
+
+	PG_TRY();
+	{
+		why = wait_for_slot(word, payload, generation, epoch);
+		if (why == FALLBACK_NONE)
+		{
+			raw->status = *(volatile uint32_t *) &payload->status;
+			raw->count = raw->status == ENGINE_OK ? *(volatile uint32_t *) &payload->count : 0;
+			raw->position = payload->position;
+			raw->batch = payload->batch;
+			raw->counters = payload->counters;
+			area_copy_text(raw->error, sizeof(raw->error), payload->error, sizeof(payload->error));
+			if (!copy_results(raw, payload->results, query->k))
+				why = FALLBACK_INVALID_ANSWER;
+		}
+	}
+	PG_FINALLY();
+	{
+		area_leave_slot();
+	}
+	PG_END_TRY();
+	return why;
+}
+
+/* Queries of one kind, for a lane: their vectors stand one after another. */
+typedef struct LaneBatch
+{
+	const ServerQuery *query;	/* but for its vector */
+	const void *vectors;
+	uint32		count;
+} LaneBatch;
+
+uint32
+client_batch_room(const ServerQuery *query)
+{
+	Size		each = add_size(sizeof(LaneFound), mul_size(query->k, sizeof(SearchResult)));
+
+	return (uint32) ((LANE_DATA_BYTES - AREA_ALIGN) / Max(each, query->vector_bytes));
+}
+
+/* Put queries into a lane; false if vectors or answers do not fit. */
+static bool
+fill_lane(int number, MirrorRef mirror, const LaneBatch *batch)
+{
+	const ServerQuery *query = batch->query;
+	LaneRequest *request = lane_prepare(number, LANE_SEARCH, (uint32) mirror.entry, mirror.generation);
+	void	   *vectors;
+
+	if (batch->count > client_batch_room(query))
+		return false;
+	vectors = lane_array(number, mul_size(batch->count, query->vector_bytes), &request->body_offset);
+	if (vectors == NULL)
+		return false;
+	memcpy(vectors, batch->vectors, (Size) batch->count * query->vector_bytes);
+	request->count = batch->count;
+	request->query = query_request(query);
+	return true;
+}
+
+/* Take the answers out of a lane. */
+static FallbackReason
+read_lane(int number, const LaneBatch *batch, RawAnswer *raws)
+{
+	AreaLane   *lane = shared_lane((uint32) number);
+	uint32		count = *(volatile uint32_t *) &lane->out_count;
+	uint32		k = batch->query->k;
+	const LaneFound *found = lane_answer_array(number, *(volatile uint64_t *) &lane->out_slots_offset, count, sizeof(LaneFound));
+	const SearchResult *results = lane_answer_array(number, *(volatile uint64_t *) &lane->out_offset, (uint64) count * k,
+													sizeof(SearchResult));
+
+	if (count != batch->count || found == NULL || results == NULL)
+		return FALLBACK_INVALID_ANSWER;
+	for (uint32 i = 0; i < count; i++)
+	{
+		RawAnswer  *raw = &raws[i];
+
+		raw->status = ENGINE_OK;
+		raw->count = *(const volatile uint32_t *) &found[i].count;
+		raw->position = found[i].position;
+		raw->batch = count;
+		raw->counters = found[i].counters;
+		if (!copy_results(raw, results + (Size) i * k, k))
+			return FALLBACK_INVALID_ANSWER;
+	}
+	return FALLBACK_NONE;
+}
+
+/* Ask through a lane: several queries, or one whose answer is larger than PAYLOAD_RESULTS. What fails is in raws[0]. */
+static FallbackReason
+search_by_lane(MirrorRef mirror, const LaneBatch *batch, uint32 epoch, RawAnswer *raws)
+{
+	volatile FallbackReason why = FALLBACK_TOO_LARGE;
+	int64		patience = (int64) gpuann_request_timeout * 1000;
+	int			lane = lane_claim();
+	uint32		now_epoch;
+
+	if (lane < 0)
+		return FALLBACK_SLOT_BUSY;
+	PG_TRY();
+	{
+		if (fill_lane(lane, mirror, batch))
+		{
+			int64		deadline = monotonic_us() + patience;
+			const char *text;
+
+			raws->status = lane_call_patiently(lane, deadline, patience, &text);
+			strlcpy(raws->error, raws->status == ENGINE_OK ? "" : text, sizeof(raws->error));
+			if (raws->status == ENGINE_OK)
+				why = read_lane(lane, batch, raws);
+			else if (!area_server_ready(&now_epoch) || now_epoch != epoch)
+				why = FALLBACK_SERVER_DIED;
+			else
+				why = lane_has_answer(lane) ? FALLBACK_NONE : FALLBACK_TIMEOUT;
+		}
+	}
+	PG_FINALLY();
+	{
+		lane_release(lane);
+	}
+	PG_END_TRY();
+	return why;
+}
+
+/* Whether a slot occurs twice, by an open table at most half full; all are below NO_SLOT. */
+static bool
+slot_repeated_surely(const SearchResult *results, uint32 count)
+{
+	uint32		mask = pg_nextpower2_32(count * 2) - 1;
+	int			shift = 32 - pg_popcount32(mask);
+	uint32	   *places = palloc_extended(mul_size((Size) mask + 1, sizeof(uint32)), MCXT_ALLOC_HUGE);
+	bool		repeated = false;
+
+	memset(places, 0xFF, ((Size) mask + 1) * sizeof(uint32));
+	for (uint32 i = 0; i < count && !repeated; i++)
+	{
+		uint32		slot = results[i].slot;
+		uint32		place = (slot * SLOT_SPREAD) >> shift;
+
+		while (places[place] != NO_SLOT && places[place] != slot)
+			place = (place + 1) & mask;
+		repeated = places[place] == slot;
+		places[place] = slot;
+	}
+	pfree(places);
+	return repeated;
+}
+
+/* Whether a slot occurs twice. Answers are small, so mostly no two slots even have the same place among SLOT_PLACES. */
+static bool
+slot_repeated(const SearchResult *results, uint32 count)
+{
+	uint64		met[SLOT_PLACES / 64];
+	uint64		again = 0;
+
+	if (count < 2)
+		return false;
+	if (count > SLOT_PLACES / 64)
+		return slot_repeated_surely(results, count);
+	memset(met, 0, sizeof(met));
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint32		place = (results[i].slot * SLOT_SPREAD) >> (32 - SLOT_PLACES_LOG);
+		uint64		bit = UINT64CONST(1) << (place % 64);
+
+		again |= met[place / 64] & bit;
+		met[place / 64] |= bit;
+	}
+	return again != 0 && slot_repeated_surely(results, count);
+}
+
+/* Whether an answer is one that an honest server could give. What is not a number is not after anything, nor is it before. */
+static bool
+answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw)
+{
+	const MirrorTrack *track = mirror_track(mirror.entry);
+	uint32		rows = atomic_load(&track->rows_sent);
+	double		last = query->beyond.set ? query->beyond.distance : -INFINITY;
+	uint32		last_slot = query->beyond.set ? query->beyond.slot : NO_SLOT;
+
+	if (raw->position > atomic_load(&track->position_sent))
+		return false;
+	for (uint32 i = 0; i < raw->count; i++)
+	{
+		const SearchResult *result = &raw->results[i];
+
+		if (!engine_before(last, last_slot, result->distance, result->slot) || result->slot >= rows)
+			return false;
+		last = result->distance;
+		last_slot = result->slot;
+	}
+	return !slot_repeated(raw->results, raw->count);
+}
+
+uint64
+client_changes(MirrorRef mirror)
+{
+	uint64		changes = atomic_load(&mirror_track(mirror.entry)->changes_sent);
+
+	/* If the mirror is another by now, the number may be that one's. */
+	return atomic_load(&mirror_area(mirror.entry)->generation) == mirror.generation ? changes : 0;
+}
+
+/* Whether a query can be put to a server now; its epoch. */
+static FallbackReason
+may_ask(MirrorRef mirror, const ServerQuery *query, uint32 *epoch)
+{
+	if (gpuann_area == NULL || mirror.entry < 0)
+		return FALLBACK_OFF;
+	if (!area_server_ready(epoch))
+		return area_no_gpu() ? FALLBACK_NO_GPU : FALLBACK_NO_SERVER;
+	if (query->vector_bytes > PAYLOAD_VECTOR || query->k == 0)
+		return FALLBACK_TOO_LARGE;
+	if (still_hung(*epoch))
+		return FALLBACK_TIMEOUT;
+	area_leave_at_exit();
+	return FALLBACK_NONE;
+}
+
+/* What a server has said that is not an answer. */
+static FallbackReason
+judge_status(const RawAnswer *raw)
+{
+	if (raw->status == ENGINE_OK)
+		return FALLBACK_NONE;
+	if (raw->status == ENGINE_NOT_FOUND)
+		return FALLBACK_NOT_LOADED;
+	fallback_detail(raw->error);
+	return FALLBACK_ENGINE_ERROR;
+}
+
+/* Ask through this backend's slot, which takes one query, or through a lane. */
+static FallbackReason
+ask(MirrorRef mirror, const LaneBatch *batch, bool by_lane, RawAnswer *raws)
+{
+	uint32		epoch;
+	FallbackReason why = may_ask(mirror, batch->query, &epoch);
+
+	if (why != FALLBACK_NONE)
+		return why;
+	if (by_lane)
+		why = search_by_lane(mirror, batch, epoch, raws);
+	else
+		why = search_by_slot(mirror, batch->query, epoch, raws);
+	if (why == FALLBACK_TIMEOUT)
+		note_timeout(epoch);
+	return why == FALLBACK_NONE ? judge_status(raws) : why;
+}
+
+/* Hand an answer over if it is valid. */
+static FallbackReason
+hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw, ServerAnswer *answer)
+{
+	if (!answer_is_valid(mirror, query, raw))
+	{
+		pfree(raw->results);
+		/* The bounds may be those of what the entry has been used for since. */
+		if (!mirror_is_generation(mirror.entry, mirror.generation))
+			return FALLBACK_NOT_LOADED;
+		return FALLBACK_INVALID_ANSWER;
+	}
+	*answer = (ServerAnswer) {
+		.results = raw->results, .count = raw->count, .position = raw->position, .batch = raw->batch, .counters = raw->counters
+	};
+	return FALLBACK_NONE;
+}
+
+FallbackReason
+client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer)
+{
+	LaneBatch	batch = {query, query->vector, 1};
+	RawAnswer	raw;
+	FallbackReason why;
+
+	memset(&raw, 0, sizeof(raw));
+	memset(answer, 0, sizeof(*answer));
+	why = ask(mirror, &batch, query->k > PAYLOAD_RESULTS, &raw);
+	return why == FALLBACK_NONE ? hand_over(mirror, query, &raw, answer) : why;
+}
+
+FallbackReason
+client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count, ServerAnswer *answers)
+{
+	LaneBatch	batch = {query, vectors, count};
+	RawAnswer  *raws = palloc0(mul_size(Max(count, 1), sizeof(RawAnswer)));
+	FallbackReason why = ask(mirror, &batch, true, raws);
+
+	for (uint32 i = 0; i < count && why == FALLBACK_NONE; i++)
+		why = hand_over(mirror, query, &raws[i], &answers[i]);
+	pfree(raws);
+	return why;
+}
+
+void
+client_count_scan(MirrorRef mirror, const ScanTally *tally)
+{
+	MirrorCounters *counters;
+
+	if (gpuann_area == NULL || mirror.entry < 0 ||
+		atomic_load(&mirror_track(mirror.entry)->identity) != mirror.identity)
+		return;
+	counters = &mirror_area(mirror.entry)->counters;
+	atomic_fetch_add(&counters->scans, 1);
+	atomic_fetch_add(tally->server ? &counters->answers_server : &counters->answers_pages, 1);
+	if (tally->why > FALLBACK_NONE && tally->why < FALLBACK_COUNTED)
+		atomic_fetch_add(&counters->fallbacks[tally->why], 1);
+	if (tally->proposed)
+		atomic_fetch_add(&counters->proposed, tally->proposed);
+	if (tally->dropped)
+		atomic_fetch_add(&counters->dropped, tally->dropped);
+	if (tally->pending)
+		atomic_fetch_add(&counters->pending_searched, tally->pending);
+	if (tally->continuations)
+		atomic_fetch_add(&counters->continuations, tally->continuations);
+}

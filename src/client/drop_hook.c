@@ -1,0 +1,130 @@
+/*
+ * drop_hook.c
+ *		Mirrors of dropped indexes: their memory is freed when the drop commits.
+ *
+ * Without this they would be found out by an audit, half an hour later at most; so what cannot be seen here (a standby's replay) is
+ * no leak.
+ */
+#include "base/base.h"
+
+#include "client/shmem.h"
+#include "client/database_hook.h"
+#include "client/mirror_table.h"
+
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+
+/* An index that this transaction has dropped, if it commits. */
+typedef struct DroppedIndex
+{
+	int			entry;
+	uint32		identity;
+	SubTransactionId subid;
+} DroppedIndex;
+
+static object_access_hook_type prev_object_access = NULL;
+static DroppedIndex *dropped = NULL;
+static int	dropped_count = 0;
+static int	dropped_room = 0;
+
+/* Remember an entry for the end of the transaction. */
+static void
+remember(int entry)
+{
+	if (dropped_count == dropped_room)
+	{
+		int			room = dropped_room > 0 ? 2 * dropped_room : 16;
+
+		/* There is room when there is memory: this may fail. */
+		dropped = dropped ? repalloc(dropped, room * sizeof(DroppedIndex))
+			: MemoryContextAlloc(TopMemoryContext, room * sizeof(DroppedIndex));
+		dropped_room = room;
+	}
+	dropped[dropped_count].entry = entry;
+	dropped[dropped_count].identity = atomic_load(&mirror_track(entry)->identity);
+	dropped[dropped_count++].subid = GetCurrentSubTransactionId();
+}
+
+/* A relation is being dropped: is it an index of ours? */
+static void
+note_drop(Oid relation)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+
+		/* A file made by this transaction has an entry beside the one before. */
+		if (track->in_use && track->key.index == relation && track->key.database == MyDatabaseId)
+			remember((int) i);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+static void
+gpuann_object_access(ObjectAccessType access, Oid class, Oid object, int subobject, void *arg)
+{
+	if (prev_object_access)
+		prev_object_access(access, class, object, subobject, arg);
+	if (access == OAT_DROP && class == RelationRelationId && subobject == 0 &&
+		gpuann_area != NULL && gpuann_control->high_water > 0)
+		note_drop(object);
+}
+
+/* The drops are final: forget their entries; the server then drops what it holds. */
+static void
+forget_dropped(void)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < dropped_count; i++)
+	{
+		if (mirror_is_still(dropped[i].entry, dropped[i].identity))
+			mirror_forget(dropped[i].entry);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (dropped_count == 0)
+		return;
+	if (event == XACT_EVENT_COMMIT)
+		forget_dropped();
+	/* What is prepared may be undone yet, and then the audit finds it. */
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		dropped_count = 0;
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	int			kept = 0;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB)
+		return;
+	for (int i = 0; i < dropped_count; i++)
+	{
+		if (dropped[i].subid == subid)
+		{
+			if (event == SUBXACT_EVENT_ABORT_SUB)
+				continue;
+			dropped[i].subid = parent;
+		}
+		dropped[kept++] = dropped[i];
+	}
+	dropped_count = kept;
+}
+
+void
+drophook_init(void)
+{
+	prev_object_access = object_access_hook;
+	object_access_hook = gpuann_object_access;
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
+}

@@ -1,0 +1,416 @@
+/*
+ * mirror_table.c
+ *		The mirror table: entries are found by relation file, made on first use, and emptied when their index is gone.
+ *
+ * Relies on gpuann_mirror_lock() for every change; scans read an entry without it (client.c says why that is safe).
+ */
+#include "base/base.h"
+
+#include "client/shmem.h"
+#include "base/faults.h"
+#include "client/mirror_table.h"
+
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
+#include "utils/rel.h"
+
+#define REFUSED_RETRY_MS		(30 * 1000) /* doubled with every refusal in a row */
+#define REFUSED_RETRY_MOST_MS	(600 * 1000)
+#define RECENTLY_USED_MS		(600 * 1000)	/* mirrors used since are loaded again when a server starts */
+#define CRASH_MEMORY_MS			(3600 * 1000)	/* a crash so long ago says nothing any more */
+
+/* The part of a key by which entries are found: a relation file has one nonce at a time. */
+typedef struct FileKey
+{
+	uint32		database;
+	uint32		tablespace;
+	uint32		relfile;
+} FileKey;
+
+typedef struct FileEntry
+{
+	FileKey		key;
+	int			entry;
+} FileEntry;
+
+MirrorControl *gpuann_control = NULL;
+BarredDatabase *gpuann_barred = NULL;
+static HTAB *file_table = NULL;
+
+static Size
+barred_size(void)
+{
+	return mul_size(MaxBackends, sizeof(BarredDatabase));
+}
+
+Size
+mirrors_shmem_size(void)
+{
+	return add_size(add_size(MAXALIGN(sizeof(MirrorControl)), MAXALIGN(barred_size())),
+					hash_estimate_size(AREA_MIRRORS, sizeof(FileEntry)));
+}
+
+/* Called in the postmaster, at start and after every crash. */
+void
+mirrors_shmem_init(void)
+{
+	HASHCTL		info;
+	bool		found;
+
+	gpuann_control = ShmemInitStruct("gpuann mirrors", sizeof(MirrorControl), &found);
+	if (!found)
+	{
+		memset(gpuann_control, 0, sizeof(MirrorControl));
+		for (int i = 0; i < AREA_MIRRORS; i++)
+			gpuann_control->tracks[i].worker = -1;
+	}
+	gpuann_barred = ShmemInitStruct("gpuann barred databases", barred_size(), &found);
+	if (!found)
+		memset(gpuann_barred, 0, barred_size());
+	memset(&info, 0, sizeof(info));
+	info.keysize = sizeof(FileKey);
+	info.entrysize = sizeof(FileEntry);
+	file_table = ShmemInitHash("gpuann mirror files", AREA_MIRRORS, AREA_MIRRORS, &info, HASH_ELEM | HASH_BLOBS);
+}
+
+void
+mirror_key(Relation index, uint64 nonce, MirrorKey *key)
+{
+#if PG_VERSION_NUM >= 160000
+	key->database = index->rd_locator.dbOid;
+	key->tablespace = index->rd_locator.spcOid;
+	key->relfile = index->rd_locator.relNumber;
+#else
+	key->database = index->rd_node.dbNode;
+	key->tablespace = index->rd_node.spcNode;
+	key->relfile = index->rd_node.relNode;
+#endif
+	key->index = RelationGetRelid(index);
+	key->nonce = nonce;
+}
+
+static FileKey
+file_key(const MirrorKey *key)
+{
+	FileKey		file = {key->database, key->tablespace, key->relfile};
+
+	return file;
+}
+
+int
+mirror_find(const MirrorKey *key)
+{
+	FileKey		file = file_key(key);
+	FileEntry  *found = hash_search(file_table, &file, HASH_FIND, NULL);
+
+	return found ? found->entry : -1;
+}
+
+/* How much an entry is worth: one in use does not give way. */
+typedef enum EntryWorth
+{
+	WORTH_COUNTERS,				/* nobody serves it: counters only, or it waits, or is refused for a while */
+	WORTH_MIRROR,
+	WORTH_QUARANTINE,			/* forgotten, its index might crash the server again */
+	WORTH_USED
+} EntryWorth;
+
+static EntryWorth
+entry_worth(int entry, int64 idle_since)
+{
+	const MirrorTrack *track = mirror_track(entry);
+	uint32		state = atomic_load(&mirror_area(entry)->state);
+	bool		mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->worker >= 0 || track->builder != 0;
+	bool		quarantined = mirror_quarantined(entry);
+
+	if (!mirrored && !quarantined)
+		return WORTH_COUNTERS;
+	if (state == MIRROR_LOADING || atomic_load(&mirror_area(entry)->last_used_ms) >= idle_since)
+		return WORTH_USED;
+	return quarantined ? WORTH_QUARANTINE : WORTH_MIRROR;
+}
+
+/* Entries that may be used. */
+static int
+most_entries(void)
+{
+#ifdef GPUANN_TEST_FAULTS
+	return faults_mirror_limit;
+#else
+	return AREA_MIRRORS;
+#endif
+}
+
+/*
+ * An unused entry, or the one that is worth least, of those the one whose index has not been used for longest. -1: all are in use.
+ */
+static int
+choose_entry(void)
+{
+	int64		idle_since = monotonic_ms() - EVICT_IDLE_MS;
+	int			chosen = -1;
+	int64		chosen_used = 0;
+	EntryWorth	chosen_worth = WORTH_USED;
+
+	for (int i = 0; i < most_entries(); i++)
+	{
+		int64		used = atomic_load(&mirror_area(i)->last_used_ms);
+		EntryWorth	worth;
+
+		if (!mirror_track(i)->in_use)
+			return i;
+		worth = entry_worth(i, idle_since);
+		if (worth < chosen_worth || (worth == chosen_worth && worth < WORTH_USED && used < chosen_used))
+		{
+			chosen = i;
+			chosen_worth = worth;
+			chosen_used = used;
+		}
+	}
+	if (chosen >= 0)
+		mirror_forget(chosen);
+	return chosen;
+}
+
+void
+mirror_inherit(int entry)
+{
+	const MirrorKey *key = &mirror_track(entry)->key;
+
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+
+		if (track->in_use && (int) i != entry && track->key.index == key->index && track->key.database == key->database)
+		{
+			memcpy(&mirror_area(entry)->counters, &mirror_area((int) i)->counters, sizeof(MirrorCounters));
+			mirror_forget((int) i);
+		}
+	}
+}
+
+int
+mirror_make(const MirrorKey *key, MirrorState state)
+{
+	int			entry = choose_entry();
+	FileKey		file = file_key(key);
+	MirrorTrack *track;
+	AreaMirror *mirror;
+	bool		found;
+
+	if (entry < 0)
+		return -1;
+	track = mirror_track(entry);
+	mirror = mirror_area(entry);
+	((FileEntry *) hash_search(file_table, &file, HASH_ENTER, &found))->entry = entry;
+	Assert(!found);
+
+	gpuann_control->high_water = Max(gpuann_control->high_water, (uint32) entry + 1);
+	track->in_use = true;
+	track->key = *key;
+	track->worker = -1;
+	track->builder = 0;
+	track->failures = 0;
+	track->host_rows = false;
+	track->crashes = 0;
+	track->looked_ms = monotonic_ms();
+	atomic_store(&track->position_sent, 0);
+	atomic_store(&track->rows_sent, 0);
+	atomic_store(&track->changes_sent, 0);
+	atomic_store(&track->link_wanted, 0);
+	memset(&track->progress, 0, sizeof(track->progress));
+	mirror->key = *key;
+	memset(&mirror->counters, 0, sizeof(mirror->counters));
+	atomic_store(&mirror->wanted, 0);
+	atomic_store(&mirror->changed, 0);
+	atomic_store(&mirror->last_used_ms, monotonic_ms());
+	atomic_store(&mirror->state, state);
+	atomic_fetch_add(&gpuann_control->table_version, 1);
+	return entry;
+}
+
+/* Forget what the server last said about an entry. */
+static void
+clear_figures(AreaMirror *mirror)
+{
+	atomic_store(&mirror->position, 0);
+	atomic_store(&mirror->rows, 0);
+	atomic_store(&mirror->bytes, 0);
+	atomic_store(&mirror->host_bytes, 0);
+	atomic_store(&mirror->epoch, 0);
+}
+
+uint32
+mirror_invalidate(int entry, MirrorState next)
+{
+	AreaMirror *mirror = mirror_area(entry);
+	uint32		generation;
+
+	/* The server lets go of mirrors of which it sees the generation move on. */
+	atomic_store(&mirror->state, next);
+	generation = atomic_fetch_add(&mirror->generation, 1) + 1;
+	clear_figures(mirror);
+	memset(&mirror_track(entry)->progress, 0, sizeof(MirrorProgress));
+	atomic_store(&mirror_track(entry)->changes_sent, 0);
+	atomic_store(&mirror_track(entry)->link_wanted, 0);
+	atomic_fetch_add(&gpuann_control->table_version, 1);
+	return generation;
+}
+
+void
+mirror_forget(int entry)
+{
+	MirrorTrack *track = mirror_track(entry);
+	FileKey		file = file_key(&track->key);
+
+	hash_search(file_table, &file, HASH_REMOVE, NULL);
+	atomic_fetch_add(&track->identity, 1);
+	(void) mirror_invalidate(entry, MIRROR_EMPTY);
+	track->in_use = false;
+	track->worker = -1;
+	track->builder = 0;
+	atomic_store(&mirror_area(entry)->worker, 0);
+}
+
+void
+mirror_evict(int entry)
+{
+	(void) mirror_invalidate(entry, MIRROR_STATISTICS);
+	mirror_track(entry)->host_rows = false;
+	atomic_fetch_add(&mirror_area(entry)->counters.evictions, 1);
+}
+
+void
+mirror_refuse(int entry, const char *reason)
+{
+	MirrorTrack *track = mirror_track(entry);
+	AreaMirror *mirror = mirror_area(entry);
+	int64		delay = (int64) REFUSED_RETRY_MS << Min(track->failures, 10);
+
+	/* This would be the end of a quarantine, and the next server's sweep passes such an entry by. */
+	if (mirror_quarantined(entry))
+		return;
+	track->failures++;
+	strlcpy(mirror->reason, reason, sizeof(mirror->reason));
+	atomic_store(&mirror->retry_at_ms, monotonic_ms() + Min(delay, REFUSED_RETRY_MOST_MS));
+	atomic_store(&mirror->wanted, 0);
+	(void) mirror_invalidate(entry, MIRROR_REFUSED);
+}
+
+bool
+mirror_quarantined(int entry)
+{
+	return mirror_track(entry)->crashes >= MIRROR_MOST_CRASHES;
+}
+
+bool
+mirror_is_due(int entry, int64 now_ms)
+{
+	AreaMirror *mirror = mirror_area(entry);
+
+	switch (atomic_load(&mirror->state))
+	{
+		case MIRROR_WANTED:
+			return true;
+		case MIRROR_REFUSED:
+			return atomic_load(&mirror->wanted) > 0 && atomic_load(&mirror->retry_at_ms) <= now_ms;
+		default:
+			return false;
+	}
+}
+
+/* A server crashed while its engine was at work on this index. True: once too often. */
+static bool
+suspect(int entry, int64 now)
+{
+	MirrorTrack *track = mirror_track(entry);
+
+	track->crashes = now - track->crashed_ms < CRASH_MEMORY_MS ? track->crashes + 1 : 1;
+	track->crashed_ms = now;
+	return track->crashes == MIRROR_MOST_CRASHES;
+}
+
+/* Keep an index away from the server until somebody decides otherwise. */
+static void
+quarantine(int entry)
+{
+	AreaMirror *mirror = mirror_area(entry);
+
+	snprintf(mirror->reason, sizeof(mirror->reason), "the server crashed %d times while it worked on this index",
+			 MIRROR_MOST_CRASHES);
+	atomic_store(&mirror->retry_at_ms, PG_INT64_MAX);
+	(void) mirror_invalidate(entry, MIRROR_REFUSED);
+	ereport(LOG,
+			(errmsg("gpuann index %u is answered from its pages from now on: %s", mirror_track(entry)->key.index, mirror->reason),
+			 errhint("REINDEX or gpuann_prewarm gives it a new start.")));
+}
+
+void
+mirrors_sweep(bool crashed)
+{
+	int64		now = monotonic_ms();
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	FAULT_POINT("launcher-sweep");
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		AreaMirror *mirror = mirror_area((int) i);
+		bool		recent = now - atomic_load(&mirror->last_used_ms) < RECENTLY_USED_MS;
+		bool		at_work = atomic_exchange(&mirror->in_engine, 0) > 0;
+
+		if (!track->in_use)
+			continue;
+		track->failures = 0;
+		if (crashed && at_work && suspect((int) i, now))
+			quarantine((int) i);
+		if (mirror_quarantined((int) i))
+			continue;
+		switch (atomic_load(&mirror->state))
+		{
+			case MIRROR_STATISTICS:
+			case MIRROR_WANTED:
+				break;
+			default:
+				(void) mirror_invalidate((int) i, recent ? MIRROR_WANTED : MIRROR_STATISTICS);
+		}
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+void
+mirrors_forget_database(Oid database)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		if (mirror_track((int) i)->in_use && mirror_track((int) i)->key.database == database)
+			mirror_forget((int) i);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+void
+launcher_wake(void)
+{
+	Latch	   *latch = gpuann_control->launcher_latch;
+
+	atomic_fetch_add(&gpuann_area->launcher_request, 1);
+	/* A latch of a process that has just ended may be somebody else's by now: waking them for nothing does no harm. */
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+void
+mirror_wake(int entry)
+{
+	int			worker = mirror_track(entry)->worker;
+	Latch	   *latch = worker >= 0 && worker < GPUANN_MAX_WORKERS ? gpuann_control->workers[worker].latch : NULL;
+
+	if (latch != NULL)
+		SetLatch(latch);
+	else
+		launcher_wake();
+}

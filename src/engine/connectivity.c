@@ -1,0 +1,164 @@
+/*
+ * connectivity.c
+ *		Every linked row can be reached: finds those to which no walk from the seeds leads, and gives them a way in.
+ *
+ * A walk over all edges notes from which row each is reached first: these edges are a tree. Each row left out gets an edge from the nearest row
+ * that is reached, and the walk goes on from there. An edge given up for it is none of the tree: so what was reached still is.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/connectivity.h"
+
+#define A_SEED			(NO_SLOT - 1)	/* reached from no row */
+
+typedef struct Reach
+{
+	const ReachAccess *access;
+	const ReachGraph *graph;
+	uint32_t   *from;			/* per slot: the row that it is reached from, A_SEED, or NO_SLOT: not reached */
+	uint32_t   *queue;			/* reached, row not read yet from `head` on; its memory is that of all three arrays */
+	uint32_t	head;
+	uint32_t	tail;
+	uint32_t	attached;		/* the last slot that got a way in, or NO_SLOT */
+	uint32_t	neighbours[ENGINE_MAX_DEGREE];
+	uint32_t   *piece;			/* REACH_PIECE rows read at once, and how long each is */
+	uint32_t	counts[REACH_PIECE];
+} Reach;
+
+size_t
+graph_connect_bytes(const ReachGraph *graph)
+{
+	return (2 * (size_t) graph->rows + (size_t) REACH_PIECE * graph->degree) * sizeof(uint32_t);
+}
+
+/* Note that a slot is reached from a row, if it was not yet; its own row is to be read. */
+static void
+mark(Reach *reach, uint32_t slot, uint32_t from)
+{
+	if (slot >= reach->graph->rows || reach->from[slot] != NO_SLOT)
+		return;
+	reach->from[slot] = from;
+	reach->queue[reach->tail++] = slot;
+}
+
+/* Read the rows of slots. */
+static void
+read_rows(Reach *reach, const uint32_t *slots, uint32_t count)
+{
+	const ReachAccess *access = reach->access;
+
+	if (access->rows != NULL && count > 1)
+		access->rows(access->context, slots, count, reach->piece, reach->counts);
+	else
+		for (uint32_t i = 0; i < count; i++)
+			reach->counts[i] = access->row(access->context, slots[i], reach->piece + (size_t) i * reach->graph->degree);
+}
+
+/* Read the rows of the queue until it is empty: in its order, however many at once. False: interrupted. */
+static bool
+walk(Reach *reach)
+{
+	while (reach->head < reach->tail)
+	{
+		const uint32_t *slots = reach->queue + reach->head;
+		uint32_t	count = reach->tail - reach->head;
+
+		if (count > REACH_PIECE)
+			count = REACH_PIECE;
+		read_rows(reach, slots, count);
+		reach->head += count;
+		for (uint32_t i = 0; i < count; i++)
+			for (uint32_t n = 0; n < reach->counts[i]; n++)
+				mark(reach, reach->piece[(size_t) i * reach->graph->degree + n], slots[i]);
+		if (count > 1 && reach->access->interrupted(reach->access->context))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Put an edge to slot into a row: at its end or in the place of the last that can be spared. False if there is none. The nearer half of a
+ * row is kept.
+ */
+static bool
+put_edge(Reach *reach, uint32_t row, uint32_t slot)
+{
+	uint32_t	count = reach->access->row(reach->access->context, row, reach->neighbours);
+	uint32_t	place = count;
+
+	if (count == reach->graph->degree)
+	{
+		while (place > count / 2 && reach->neighbours[place - 1] < reach->graph->rows && reach->from[reach->neighbours[place - 1]] == row)
+			place--;
+		if (place == count / 2)
+			return false;
+		place--;
+	}
+	else
+		count++;
+	reach->neighbours[place] = slot;
+	reach->access->set(reach->access->context, row, reach->neighbours, count);
+	mark(reach, slot, row);
+	return true;
+}
+
+/* Give a slot an edge in from the nearest reached row that has a place for it; if none has, from the slot that got the last one. False: neither has. */
+static bool
+attach(Reach *reach, uint32_t slot)
+{
+	const SearchResult *found;
+	uint32_t	count = reach->access->near(reach->access->context, slot, &found);
+	bool		attached = false;
+
+	for (uint32_t i = 0; i < count && !attached; i++)
+	{
+		if (found[i].slot != slot && found[i].slot < reach->graph->rows && reach->from[found[i].slot] != NO_SLOT)
+			attached = put_edge(reach, found[i].slot, slot);
+	}
+	if (!attached && reach->attached != NO_SLOT)
+		attached = put_edge(reach, reach->attached, slot);
+	if (attached)
+		reach->attached = slot;
+	return attached;
+}
+
+/* Walk from the seeds, then attach what that leaves out; *left is how much of it could not be. False: interrupted. */
+static bool
+connect_all(Reach *reach, uint32_t *left)
+{
+	memset(reach->from, 0xFF, reach->graph->rows * sizeof(uint32_t));
+	for (uint32_t i = 0; i < reach->graph->nseeds && i < REACH_SEEDS; i++)
+		mark(reach, reach->graph->seeds[i], A_SEED);
+	if (!walk(reach))
+		return false;
+	for (uint32_t slot = 0; slot < reach->graph->rows; slot++)
+	{
+		if (reach->from[slot] != NO_SLOT || !reach->access->wanted(reach->access->context, slot))
+			continue;
+		*left += !attach(reach, slot);
+		if (!walk(reach) || reach->access->interrupted(reach->access->context))
+			return false;
+	}
+	return true;
+}
+
+/* Give every wanted slot that is not reached a way in. */
+EngineStatus
+graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator, uint32_t *left)
+{
+	Reach		reach = {.access = access, .graph = graph, .attached = NO_SLOT};
+	EngineStatus status;
+
+	*left = 0;
+	if (graph->rows == 0 || graph->nseeds == 0)
+		return ENGINE_OK;
+	reach.queue = allocator->resize(allocator->context, NULL, graph_connect_bytes(graph));
+	if (reach.queue == NULL)
+		return ENGINE_NO_MEMORY;
+	reach.from = reach.queue + graph->rows;
+	reach.piece = reach.from + graph->rows;
+	status = connect_all(&reach, left) ? ENGINE_OK : ENGINE_CANCELLED;
+	(void) allocator->resize(allocator->context, reach.queue, 0);
+	return status;
+}

@@ -1,0 +1,280 @@
+/*
+ * link_half.c
+ *		A long link's walks read copies of the rows as halves: what walks wait for is memory, and these are half as long.
+ *
+ * Only walks read the copies. What a walk has found is measured from the rows themselves, so pruning and edges back know no halves. Nor does a
+ * walk where they tell too little: rows so near to the one that is linked that rounding could order them, or make two of them equal,
+ * are measured from the rows at once. Under cosine copies are of length 1, so that a distance needs no norm from elsewhere.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/link.h"
+
+#define COPY_ROWS			1024	/* an item of copying */
+#define ROUNDING			0x1p-11	/* what is rounded off a row is at most this part of its length; of smaller numbers it is more */
+#define SAMPLE				64		/* this many rows, and their distances to as many */
+#define NOISE				1e-4	/* what rounding adds to the variance of these, at most */
+#define NEAR_L2				64		/* times the distance of a row to its own copy: farther rows keep their order, */
+#define NEAR_L1				8
+#define NEAR_COSINE			ROUNDING
+#define NEAR_SHARE			8		/* if more than this part of what walks meet is so near, halves save nothing */
+#define NEAR_JUDGED			100000	/* after so many were met */
+#define PREFETCH_AHEAD		12		/* copies asked for before the one that is read: 8 to 16 do as well */
+
+/* A number as the nearest half, of two the even one; beyond their range: infinity. */
+static inline uint16_t
+half_of(float number)
+{
+	uint32_t	bits;
+	uint32_t	sign;
+
+	memcpy(&bits, &number, sizeof(bits));
+	sign = bits >> 16 & 0x8000;
+	bits &= 0x7FFFFFFF;
+	if (bits >= (127u + 16) << 23)
+		return (uint16_t) (sign | 0x7C00);
+	if (bits < (127u - 14) << 23)
+	{
+		/* multiples of 2^-24: the last bits of numbers from 0.5 on */
+		number = fabsf(number) + 0.5f;
+		memcpy(&bits, &number, sizeof(bits));
+		return (uint16_t) (sign | (bits - (126u << 23)));
+	}
+	bits += 0xFFF + (bits >> 13 & 1);
+	return (uint16_t) (sign | (bits - ((127u - 15) << 23)) >> 13);
+}
+
+static inline void *
+copy_of(const HalfRows *halves, uint32_t slot)
+{
+	return halves->vectors + (size_t) slot * halves->stride;
+}
+
+/* The factor of distances to copies: that of the one vector, for the copies have none of their own. */
+static inline float
+copy_distance(const Mirror *mirror, const HalfRows *halves, const WideVector *wide, const void *copy)
+{
+	return halves->kernels->fast(wide->elements, copy, mirror->spec.dims, wide->scale);
+}
+
+/* Copy one row. False: halves cannot hold it well. */
+static bool
+copy_row(const Linking *linking, uint32_t slot, LinkScratch *scratch)
+{
+	const Mirror *mirror = linking->mirror;
+	const HalfRows *halves = &linking->halves;
+	const float *row = mirror_vector(mirror, slot);
+	uint32_t	dims = mirror->spec.dims;
+	float	   *elements = scratch->wide.elements;
+	float		factor = mirror->spec.metric == METRIC_COSINE ? mirror_scale(mirror, slot) : 1.0f;
+	uint16_t   *copy = copy_of(halves, slot);
+
+	if (mirror_word(mirror, slot) & WORD_ABSENT)
+		return true;
+	/* of length zero: infinitely far from all, as it is without halves (0 x infinity is no number) */
+	for (uint32_t i = 0; i < dims; i++)
+		elements[i] = row[i] * factor;
+	for (uint32_t i = 0; i < dims; i++)
+		copy[i] = isinf(factor) ? 0x7E00 : half_of(elements[i]);
+	if (isinf(factor))
+		return true;
+	halves->kernels->widen(copy, dims, scratch->pair.elements);
+	return factor > 0 && distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST)->exact(elements, scratch->pair.elements, dims) <=
+		ROUNDING * ROUNDING * -distance_kernels(ELEMENT_FLOAT, METRIC_IP, SIMD_BEST)->exact(elements, elements, dims);
+}
+
+/* An item of copying. */
+static void
+copy_rows(void *context, uint32_t item, Worker *worker)
+{
+	Linking    *linking = context;
+	uint32_t	end = linking->rows - item * COPY_ROWS < COPY_ROWS ? linking->rows : (item + 1) * COPY_ROWS;
+	bool		fit = link_scratch_reserve(&worker->link, 0, linking->mirror->spec.dims);
+
+	for (uint32_t slot = item * COPY_ROWS; fit && slot < end; slot++)
+		fit = copy_row(linking, slot, &worker->link);
+	if (!fit)
+		atomic_store(&linking->halves.unfit, true);
+}
+
+/* The sum of the squares of what numbers differ from their mean, as far as they are finite. */
+typedef struct Variation
+{
+	double		first;
+	double		sum;
+	double		squares;
+	uint32_t	count;
+} Variation;
+
+static void
+variation_add(Variation *variation, double number)
+{
+	if (variation->count++ == 0)
+		variation->first = number;
+	variation->sum += number - variation->first;
+	variation->squares += (number - variation->first) * (number - variation->first);
+}
+
+static double
+variation_of(const Variation *variation)
+{
+	return variation->count == 0 ? 0 : variation->squares - variation->sum * variation->sum / variation->count;
+}
+
+/*
+ * Whether distances of a sample are nearly those of the rows, beside how much they differ among each other: rows all far from the origin, or in nearly one
+ * direction, are alike as halves.
+ */
+static bool
+sample_survives(Linking *linking, Worker *worker)
+{
+	const Mirror *mirror = linking->mirror;
+	WideVector *wide = &worker->link.wide;
+	double		spread = 0;
+	double		noise = 0;
+
+	for (uint64_t i = 0; i < SAMPLE; i++)
+	{
+		uint32_t	others[SAMPLE];
+		double		distances[SAMPLE];
+		Variation	between = {0};
+		Variation	rounding = {0};
+		PruneRule	rule;
+
+		for (uint64_t j = 0; j < SAMPLE; j++)
+			others[j] = linking->slots[(2 * j + 1) * linking->count / (2 * SAMPLE)];
+		if (!link_begin_slot(linking, &worker->link, linking->slots[i * linking->count / SAMPLE], true, &rule))
+			return false;
+		mirror_fast_many(mirror, wide, others, SAMPLE, distances);
+		for (uint32_t j = 0; j < SAMPLE; j++)
+		{
+			float		rounded = copy_distance(mirror, &linking->halves, wide, copy_of(&linking->halves, others[j]));
+
+			if (!isfinite(distances[j]))
+				continue;
+			variation_add(&between, distances[j]);
+			variation_add(&rounding, rounded - distances[j]);
+		}
+		spread += variation_of(&between);
+		noise += variation_of(&rounding);
+	}
+	return noise <= NOISE * spread;
+}
+
+void
+link_halves_end(Linking *linking)
+{
+	free(linking->halves.vectors);
+	atomic_fetch_sub(&linking->mirror->budget->state, linking->halves.bytes);
+	linking->halves.vectors = NULL;
+	linking->halves.bytes = 0;
+}
+
+void
+link_halves_begin(Linking *linking, Worker *worker, int threads)
+{
+	Mirror	   *mirror = linking->mirror;
+	HalfRows   *halves = &linking->halves;
+	Phase		copy = {.work = copy_rows, .context = linking, .count = (linking->rows + COPY_ROWS - 1) / COPY_ROWS};
+
+	if (linking->repairs || linking->count == 0 || mirror->spec.type != ELEMENT_FLOAT)
+		return;
+	halves->stride = align_up(engine_vector_bytes(ELEMENT_HALF, mirror->spec.dims));
+	halves->kernels = distance_kernels(ELEMENT_HALF, mirror->spec.metric, worker->engine->level);
+	if (halves->kernels == NULL || mirror->vector_bytes <= halves->stride)
+		return;					/* as many cache lines */
+	halves->bytes = (uint64_t) linking->rows * halves->stride;
+	atomic_fetch_add(&mirror->budget->state, halves->bytes);
+	if (budget_used(mirror->budget) <= mirror->budget->limit)
+		halves->vectors = mirror_memory(halves->bytes);
+	if (halves->vectors != NULL)
+		phase_run(worker, &copy, threads);
+	if (halves->vectors == NULL || atomic_load(&halves->unfit) || atomic_load(&linking->job->watch.cancelled) ||
+		!sample_survives(linking, worker))
+		link_halves_end(linking);
+}
+
+void
+link_halves_review(Linking *linking)
+{
+	HalfRows   *halves = &linking->halves;
+	uint64_t	met = atomic_load(&halves->met);
+
+	if (halves->vectors != NULL && met >= NEAR_JUDGED && atomic_load(&halves->near) > met / NEAR_SHARE)
+		link_halves_end(linking);
+}
+
+/* Begin a walk for a row: it is wide in the worker's scratch. */
+void
+link_halves_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
+{
+	const Linking *linking = access->linking;
+	LinkScratch *scratch = &access->worker->link;
+	double		self = copy_distance(linking->mirror, &linking->halves, &scratch->wide, copy_of(&linking->halves, slot));
+	double		off = fabs(self - equal_distance);
+
+	scratch->near_from = equal_distance;
+	switch (linking->mirror->spec.metric)
+	{
+		case METRIC_L2:
+			scratch->near_within = NEAR_L2 * off;
+			break;
+		case METRIC_L1:
+			scratch->near_within = NEAR_L1 * off;
+			break;
+		case METRIC_COSINE:
+			scratch->near_within = off > NEAR_COSINE ? off : NEAR_COSINE;
+			break;
+		default:
+			scratch->near_within = off;
+			break;
+	}
+	scratch->met = scratch->near = 0;
+}
+
+/* Its end. */
+void
+link_halves_note(const LinkAccess *access)
+{
+	HalfRows   *halves = (HalfRows *) &access->linking->halves;
+
+	atomic_fetch_add_explicit(&halves->met, access->worker->link.met, memory_order_relaxed);
+	atomic_fetch_add_explicit(&halves->near, access->worker->link.near, memory_order_relaxed);
+}
+
+/* GraphAccess: distances to the copies, of near rows to the rows. */
+void
+link_halves_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	const LinkAccess *access = context;
+	const Mirror *mirror = access->linking->mirror;
+	const HalfRows *halves = &access->linking->halves;
+	LinkScratch *scratch = &access->worker->link;
+	uint32_t	near[ENGINE_MAX_DEGREE];
+	uint32_t	places[ENGINE_MAX_DEGREE];
+	double		distances[ENGINE_MAX_DEGREE];
+	uint32_t	nnear = 0;
+
+	for (uint32_t i = 0; i < count + PREFETCH_AHEAD; i++)
+	{
+		uint32_t	ready = i - PREFETCH_AHEAD;
+
+		if (i < count)
+			prefetch_bytes(copy_of(halves, slots[i]), halves->stride);
+		if (i < PREFETCH_AHEAD)
+			continue;
+		out[ready] = copy_distance(mirror, halves, &scratch->wide, copy_of(halves, slots[ready]));
+		near[nnear] = slots[ready];
+		places[nnear] = ready;
+		nnear += fabs(out[ready] - scratch->near_from) <= scratch->near_within;
+	}
+	scratch->met += count;
+	scratch->near += nnear;
+	if (nnear == 0)
+		return;
+	mirror_fast_many(mirror, &scratch->wide, near, nnear, distances);
+	for (uint32_t i = 0; i < nnear; i++)
+		out[places[i]] = distances[i];
+}

@@ -1,0 +1,162 @@
+/*
+ * link_reverse.c
+ *		Edges back: an old row takes in the new ones that chose it.
+ *
+ * A row is opened into its kept neighbours and its fill, takes in one newcomer after the other, and is written again. A long link remembers
+ * the distances of rows, so that most of what is computed is between newcomers and kept neighbours.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/link.h"
+#include "engine/prune_incremental.h"
+
+#define PREFETCH_KEPT		4		/* kept neighbours whose vectors are asked for before the first is compared */
+
+/* Write the row of a slot of the batch, and remember it. */
+static void
+write_new_row(const Linking *linking, uint32_t item)
+{
+	uint32_t	slot = linking->slots[linking->first + item];
+	uint32_t	degree = linking->rule.degree;
+	uint32_t	count = linking->nchosen[item];
+	const Chosen *chosen = linking->chosen + (size_t) item * degree;
+	uint32_t	neighbours[ENGINE_MAX_DEGREE] = {0};
+
+	for (uint32_t i = 0; i < count; i++)
+		neighbours[i] = chosen[i].slot;
+	mirror_write_row(linking->mirror, slot, neighbours, count);
+	if (linking->memory.distances == NULL)
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		linking->memory.distances[(size_t) slot * degree + i] = chosen[i].distance;
+	linking->memory.kept[slot] = linking->nkept[item];
+}
+
+/* Open a row that is remembered. */
+static void
+open_remembered(const Linking *linking, uint32_t target, OpenRow *row)
+{
+	uint32_t	neighbours[ENGINE_MAX_DEGREE];
+	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
+	const float *remembered = linking->memory.distances + (size_t) target * linking->rule.degree;
+	double		distances[ENGINE_MAX_DEGREE];
+
+	for (uint32_t i = 0; i < count; i++)
+		distances[i] = remembered[i];
+	open_row_read(row, neighbours, distances, count, linking->memory.kept[target]);
+}
+
+/* Open another. */
+static void
+open_row(const Linking *linking, const WideVector *wide, uint32_t target, OpenRow *row)
+{
+	uint32_t	neighbours[ENGINE_MAX_DEGREE];
+	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
+	double		distances[ENGINE_MAX_DEGREE];
+
+	mirror_fast_many(linking->mirror, wide, neighbours, count, distances);
+	open_row_read(row, neighbours, distances, count, row_kept(distances, count));
+}
+
+/* Write a row back, and remember it. */
+static void
+close_row(const Linking *linking, uint32_t target, const OpenRow *row)
+{
+	uint32_t	neighbours[ENGINE_MAX_DEGREE];
+	float	   *distances = linking->memory.distances;
+
+	if (distances != NULL)
+	{
+		distances += (size_t) target * linking->rule.degree;
+		linking->memory.kept[target] = (uint8_t) row->nkept;
+	}
+	mirror_write_row(linking->mirror, target, neighbours, open_row_write(row, neighbours, distances));
+}
+
+/* Take in one more neighbour. */
+static void
+take_in(const PruneRule *rule, LinkAccess *access, OpenRow *row, SearchResult entry)
+{
+	for (uint32_t i = 0; entry.distance != rule->equal_distance && i < row->nkept && i < PREFETCH_KEPT; i++)
+		mirror_prefetch(access->linking->mirror, row->kept[i].slot);
+	open_row_take(rule, row, entry, link_pair_distance, access);
+}
+
+/* Ask for what updating a target begins with. */
+static void
+prefetch_target(const Linking *linking, uint32_t target)
+{
+	const char *distances;
+
+	mirror_prefetch_row(linking->mirror, target);
+	if (linking->memory.distances == NULL)
+		return;
+	distances = (const char *) (linking->memory.distances + (size_t) target * linking->rule.degree);
+	__builtin_prefetch(&linking->memory.kept[target]);
+	for (size_t at = 0; at < linking->rule.degree * sizeof(float); at += 64)
+		__builtin_prefetch(distances + at);
+}
+
+/* Give one target its edges back. */
+static void
+update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *worker)
+{
+	LinkScratch *scratch = &worker->link;
+	uint32_t	target = edges->target;
+	LinkAccess	access = {linking, worker};
+	PruneRule	rule = linking->rule;
+	bool		remembered = linking->memory.distances != NULL && linking->memory.kept[target] != ROW_UNKNOWN;
+	OpenRow		row;
+
+	if (!link_begin_slot(linking, scratch, target, !remembered, &rule))
+		return;
+	if (remembered)
+		open_remembered(linking, target, &row);
+	else
+		open_row(linking, &scratch->wide, target, &row);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint32_t	source = linking->slots[linking->first + (uint32_t) edges[i].item];
+
+		if (!open_row_has(&row, source))
+			take_in(&rule, &access, &row, (SearchResult) {edges[i].distance, source, 0});
+	}
+	close_row(linking, target, &row);
+}
+
+/* By target, its own row first, then in the order of the batch. */
+static int
+compare_edges(const void *left, const void *right)
+{
+	const BackEdge *a = left;
+	const BackEdge *b = right;
+
+	if (a->target != b->target)
+		return a->target < b->target ? -1 : 1;
+	return a->item < b->item ? -1 : a->item > b->item;
+}
+
+/* Update the targets of a range: write the rows of the batch, then give each its edges back. */
+void
+link_update_range(void *context, uint32_t range, Worker *worker)
+{
+	Linking    *linking = context;
+	BackEdge   *edges = linking->edges + linking->ranges[range];
+	uint32_t	count = linking->ranges[range + 1] - linking->ranges[range];
+	uint32_t	end;
+
+	qsort(edges, count, sizeof(BackEdge), compare_edges);
+	for (uint32_t i = 0; i < count; i = end)
+	{
+		for (end = i + 1; end < count && edges[end].target == edges[i].target;)
+			end++;
+		if (end < count)
+			prefetch_target(linking, edges[end].target);
+		link_mark_changed(linking, edges[i].target);
+		if (edges[i].item < 0)
+			write_new_row(linking, (uint32_t) ~edges[i++].item);
+		if (i < end)
+			update_target(linking, edges + i, end - i, worker);
+	}
+}

@@ -1,0 +1,275 @@
+/*
+ * link_row.c
+ *		Linking of single rows: choosing the neighbours of a new one.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/link.h"
+#include "engine/select.h"
+
+#define BATCH_CANDIDATES	32		/* nearest of the own batch that a row considers */
+#define BATCH_SAMPLE		32		/* rows of the batch that tell whether the others are worth a look */
+
+/* Free what a worker keeps for linking. */
+void
+link_scratch_free(LinkScratch *scratch)
+{
+	free(scratch->candidates);
+	free(scratch->wide.elements);
+	free(scratch->pair.elements);
+	free(scratch->repair_memory);
+}
+
+/* Make room for candidates and wide vectors. */
+bool
+link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims)
+{
+	if (scratch->room < candidates)
+	{
+		void	   *grown = realloc(scratch->candidates, candidates * sizeof(Candidate));
+
+		if (grown == NULL)
+			return false;
+		scratch->candidates = grown;
+		scratch->room = candidates;
+	}
+	if (scratch->dims < dims)
+	{
+		free(scratch->wide.elements);
+		free(scratch->pair.elements);
+		scratch->wide.elements = wide_alloc(dims);
+		scratch->pair.elements = wide_alloc(dims);
+		scratch->dims = scratch->wide.elements != NULL && scratch->pair.elements != NULL ? dims : 0;
+	}
+	return scratch->dims >= dims;
+}
+
+static void
+widen_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
+{
+	mirror->kernels->widen(mirror_vector(mirror, slot), mirror->spec.dims, wide->elements);
+	wide->scale = mirror_scale(mirror, slot);
+}
+
+/* The same where a copy is not needed: floats and bits are ready where they are. */
+static const float *
+wide_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
+{
+	if (mirror->spec.type != ELEMENT_HALF)
+	{
+		wide->scale = mirror_scale(mirror, slot);
+		return mirror_vector(mirror, slot);
+	}
+	widen_slot(mirror, slot, wide);
+	return wide->elements;
+}
+
+/* PairDistance: candidates are known by their slots; the first one stays wide while it meets the others. */
+double
+link_pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
+{
+	const LinkAccess *access = context;
+	const Mirror *mirror = access->linking->mirror;
+	LinkScratch *scratch = &access->worker->link;
+
+	if (scratch->pair_slot != slot_a)
+	{
+		scratch->pair_elements = wide_slot(mirror, slot_a, &scratch->pair);
+		scratch->pair_slot = slot_a;
+	}
+	return mirror->kernels->fast(scratch->pair_elements, mirror_vector(mirror, slot_b), mirror->spec.dims,
+								 scratch->pair.scale * mirror_scale(mirror, slot_b));
+}
+
+/* PairSquare, of METRIC_IP. */
+double
+link_square(void *context, uint32_t slot)
+{
+	return mirror_square(((const LinkAccess *) context)->linking->mirror, slot);
+}
+
+/* GraphAccess: read a row and the slot's state. */
+static uint32_t
+access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+{
+	const LinkAccess *access = context;
+	uint64_t	word = mirror_word(access->linking->mirror, slot);
+
+	state->version = WORD_VERSION(word);
+	state->live = !(word & WORD_DEAD);
+	return mirror_read_row(access->linking->mirror, slot, access->linking->rows, neighbours);
+}
+
+/* GraphAccess: fast distances to the row that is linked. */
+static void
+access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	const LinkAccess *access = context;
+
+	mirror_fast_many(access->linking->mirror, &access->worker->link.wide, slots, count, out);
+}
+
+/* GraphAccess: a row is likely expanded next. */
+static void
+access_expect(void *context, uint32_t slot)
+{
+	mirror_prefetch_row(((LinkAccess *) context)->linking->mirror, slot);
+}
+
+/* Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory. */
+bool
+link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule)
+{
+	Metric		metric = linking->mirror->spec.metric;
+
+	if (atomic_load_explicit(&linking->job->watch.cancelled, memory_order_relaxed))
+		return false;
+	if (!link_scratch_reserve(scratch, 0, linking->mirror->spec.dims))
+	{
+		atomic_store(&linking->no_memory, true);
+		return false;
+	}
+	scratch->pair_slot = NO_SLOT;
+	rule->self = slot;
+	rule->equal_distance = 0;
+	if (!wide && (metric == METRIC_L2 || metric == METRIC_L1))
+		return true;			/* that is the distance, and nothing of the slot needs to be fetched for it */
+	widen_slot(linking->mirror, slot, &scratch->wide);
+	rule->equal_distance = mirror_fast(linking->mirror, &scratch->wide, slot);
+	return true;
+}
+
+/*
+ * Search the graph for candidates of a slot, which is wide in the worker's scratch. No lists of seeds: walks that start
+ * near meet fewer rows of other clusters, and edges to these are what later searches get from one to another by.
+ */
+EngineStatus
+link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
+{
+	const Linking *linking = access->linking;
+	bool		halves = linking->halves.vectors != NULL;
+	const GraphAccess graph = {
+		.context = access, .row = access_row, .walk_distances = halves ? link_halves_distances : access_fast,
+		.exact_distances = halves ? access_fast : NULL, .expect = access_expect
+	};
+	const GraphQuery query = {
+		.ef = linking->job->in.ef_construction,
+		.seeds = linking->seeds,
+		.nseeds = linking->nseeds,
+		.max_equal = linking->rule.max_equal,
+		.equal_distance = equal_distance,
+		.salt = slot,
+		.all_expanded = true
+	};
+	EngineStatus status;
+
+	if (halves)
+		link_halves_aim(access, slot, equal_distance);
+	status = graph_search(&graph, &query, access->worker->search, answer);
+	if (halves)
+		link_halves_note(access);
+	return status;
+}
+
+/* The nearest of a row's own batch, farthest first, and its duplicates there, a few at random. */
+typedef struct BatchNearest
+{
+	SearchResult nearest[BATCH_CANDIDATES];
+	uint32_t	count;
+	SearchResult equals[SEARCH_MAX_EQUAL];	/* distance is the random rank, highest first */
+	uint32_t	nequals;
+	double		equal_distance;
+} BatchNearest;
+
+/* Look at one other row of the batch. True if it is near enough to be of use. */
+static bool
+consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double distance, double bound, BatchNearest *found)
+{
+	SearchResult entry = {distance, mate, 0};
+
+	if (entry.distance == found->equal_distance)
+	{
+		entry.distance = equal_rank(mate, slot);
+		(void) farthest_offer(found->equals, &found->nequals, linking->rule.max_equal, entry);
+		return true;
+	}
+	if (entry.distance > bound)
+		return false;
+	(void) farthest_offer(found->nearest, &found->count, BATCH_CANDIDATES, entry);
+	return true;
+}
+
+/*
+ * Look through the batch; `bound` is the farthest that is of use. Rows in random order hardly ever have a mate within it: those that follow in
+ * the batch tell, and if none of them is near the others are left out. Rows that come cluster by cluster do have.
+ */
+static void
+search_batch(const LinkAccess *access, uint32_t item, double bound, double equal_distance, BatchNearest *found)
+{
+	const Linking *linking = access->linking;
+	const uint32_t *batch = linking->slots + linking->first;
+	bool		near = false;
+
+	found->count = found->nequals = 0;
+	found->equal_distance = equal_distance;
+	for (uint32_t done = 1; done < linking->batch && (done == 1 || near); done += BATCH_SAMPLE)
+	{
+		uint32_t	mates[BATCH_SAMPLE];
+		double		distances[BATCH_SAMPLE];
+		uint32_t	count = linking->batch - done < BATCH_SAMPLE ? linking->batch - done : BATCH_SAMPLE;
+
+		for (uint32_t i = 0; i < count; i++)
+			mates[i] = batch[(item + done + i) % linking->batch];
+		mirror_fast_many(linking->mirror, &access->worker->link.wide, mates, count, distances);
+		for (uint32_t i = 0; i < count; i++)
+			near |= consider_mate(linking, batch[item], mates[i], distances[i], bound, found);
+	}
+}
+
+static void
+add_candidate(LinkScratch *scratch, uint32_t *count, double distance, uint32_t slot)
+{
+	scratch->candidates[(*count)++] = (Candidate) {distance, slot, slot};
+}
+
+/* Choose the neighbours of one row of the batch. */
+void
+link_choose_row(void *context, uint32_t item, Worker *worker)
+{
+	Linking    *linking = context;
+	LinkScratch *scratch = &worker->link;
+	uint32_t	slot = linking->slots[linking->first + item];
+	uint32_t	ef = linking->job->in.ef_construction;
+	LinkAccess	access = {linking, worker};
+	PruneRule	rule = linking->rule;
+	BatchNearest batch;
+	GraphAnswer answer;
+	Candidate	chosen[ENGINE_MAX_DEGREE];
+	uint32_t	count = 0;
+	uint32_t	kept;
+
+	linking->nchosen[item] = 0;
+	if (!link_begin_slot(linking, scratch, slot, true, &rule))
+		return;
+	if (link_find_candidates(&access, slot, rule.equal_distance, &answer) != ENGINE_OK ||
+		!link_scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL, linking->mirror->spec.dims))
+	{
+		atomic_store(&linking->no_memory, true);
+		return;
+	}
+	for (uint32_t i = 0; i < answer.count; i++)
+		add_candidate(scratch, &count, answer.results[i].distance, answer.results[i].slot);
+	search_batch(&access, item, answer.count >= ef ? answer.results[ef - 1].distance : INFINITY,
+				 rule.equal_distance, &batch);
+	for (uint32_t i = 0; i < batch.count; i++)
+		add_candidate(scratch, &count, batch.nearest[i].distance, batch.nearest[i].slot);
+	for (uint32_t i = 0; i < batch.nequals; i++)
+		add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
+	count = prune_choose(&rule, scratch->candidates, count, link_pair_distance, &access, chosen, &kept);
+	for (uint32_t i = 0; i < count; i++)
+		linking->chosen[(size_t) item * rule.degree + i] = (Chosen) {chosen[i].slot, (float) chosen[i].distance, true};
+	linking->nchosen[item] = count;
+	linking->nkept[item] = (uint8_t) kept;
+}

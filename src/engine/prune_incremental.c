@@ -1,0 +1,131 @@
+/*
+ * prune_incremental.c
+ *		A graph row that takes in new neighbours one at a time.
+ */
+#include <string.h>
+
+#include "engine/prune_incremental.h"
+#include "engine/select.h"
+
+/* Put an entry in its place. */
+static void
+insert_entry(SearchResult *entries, uint32_t *count, SearchResult entry)
+{
+	uint32_t	place = (*count)++;
+
+	for (; place > 0 && result_before(&entry, &entries[place - 1]); place--)
+		entries[place] = entries[place - 1];
+	entries[place] = entry;
+}
+
+static void
+remove_at(SearchResult *entries, uint32_t *count, uint32_t place)
+{
+	memmove(&entries[place], &entries[place + 1], (*count - place - 1) * sizeof(SearchResult));
+	(*count)--;
+}
+
+/* Open a row. */
+void
+open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances, uint32_t count, uint32_t kept)
+{
+	row->nkept = row->nfill = 0;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		SearchResult entry = {distances[i], neighbours[i], 0};
+
+		if (i < kept)
+			insert_entry(row->kept, &row->nkept, entry);
+		else
+			insert_entry(row->fill, &row->nfill, entry);
+	}
+}
+
+bool
+open_row_has(const OpenRow *row, uint32_t slot)
+{
+	for (uint32_t i = 0; i < row->nkept; i++)
+		if (row->kept[i].slot == slot)
+			return true;
+	for (uint32_t i = 0; i < row->nfill; i++)
+		if (row->fill[i].slot == slot)
+			return true;
+	return false;
+}
+
+/* Take in a duplicate of the row's slot: of these the lowest random ranks stay. */
+static void
+take_in_equal(const PruneRule *rule, OpenRow *row, SearchResult entry)
+{
+	uint32_t	equals = 0;
+	uint32_t	worst = 0;
+
+	for (uint32_t i = 0; i < row->nkept && row->kept[i].distance == entry.distance; i++, equals++)
+		if (equal_rank(row->kept[i].slot, rule->self) > equal_rank(row->kept[worst].slot, rule->self))
+			worst = i;
+	if (equals >= rule->max_equal)
+	{
+		if (equals == 0 || equal_rank(row->kept[worst].slot, rule->self) < equal_rank(entry.slot, rule->self))
+			return;
+		remove_at(row->kept, &row->nkept, worst);
+	}
+	insert_entry(row->kept, &row->nkept, entry);
+}
+
+/* Take in another that is not equal to the row's slot. */
+static void
+take_in_other(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context)
+{
+	double		margin = prune_margin(rule, context, entry.slot);
+	bool		hidden = false;
+	uint32_t	i;
+
+	for (i = 0; i < row->nkept && !hidden && result_before(&row->kept[i], &entry); i++)
+		if (row->kept[i].distance != rule->equal_distance)
+			hidden = pair(context, entry.slot, row->kept[i].slot) + prune_margin(rule, context, row->kept[i].slot) < entry.distance;
+	while (!hidden && i < row->nkept)
+		if (row->kept[i].distance != rule->equal_distance &&
+			pair(context, entry.slot, row->kept[i].slot) + margin < row->kept[i].distance)
+		{
+			insert_entry(row->fill, &row->nfill, row->kept[i]);
+			remove_at(row->kept, &row->nkept, i);
+		}
+		else
+			i++;
+	if (hidden)
+		insert_entry(row->fill, &row->nfill, entry);
+	else
+		insert_entry(row->kept, &row->nkept, entry);
+}
+
+/* Take in one more neighbour. */
+void
+open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context)
+{
+	if (entry.distance == rule->equal_distance)
+		take_in_equal(rule, row, entry);
+	else
+		take_in_other(rule, row, entry, pair, context);
+	while (row->nkept + row->nfill > rule->degree)
+		if (row->nfill > 0)
+			remove_at(row->fill, &row->nfill, prune_surplus(row->nfill));
+		else
+			row->nkept--;
+}
+
+uint32_t
+open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances)
+{
+	uint32_t	count = row->nkept + row->nfill;
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const SearchResult *entry = i < row->nkept ? &row->kept[i] :
+			i == row->nkept ? &row->fill[row->nfill - 1] : &row->fill[i - row->nkept - 1];
+
+		neighbours[i] = entry->slot;
+		if (distances != NULL)
+			distances[i] = (float) entry->distance;
+	}
+	return count;
+}

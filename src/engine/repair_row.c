@@ -1,0 +1,254 @@
+/*
+ * repair_row.c
+ *		A graph row that names dead slots is chosen anew.
+ *
+ * What the row keeps of its own is kept as far as there is room: rows chosen anew by distance alone lost the few edges that lead from cluster to cluster. For the
+ * same reason each dead neighbour has an heir, the nearest live slot that was its neighbour, which counts as the row's own.
+ */
+#include <string.h>
+
+#include "engine/repair_row.h"
+#include "engine/select.h"
+
+#define LEAST_SHARE			2		/* a row with fewer candidates than degree / this, ... */
+#define FEW_PLACES			12		/* ... and any of so few places, is searched for more */
+#define NEAR_DEGREES		2		/* of those around a row at least degree times this are candidates, however small ef is */
+#define SEEN_BITS			12		/* twice REPAIR_AROUND */
+
+/* Take so many bytes, if there is memory; they are counted in any case. */
+static void *
+carve(unsigned char *memory, size_t *used, size_t bytes)
+{
+	void	   *place = memory != NULL ? memory + *used : NULL;
+
+	*used += bytes;
+	return place;
+}
+
+/* How many of those found around a row are candidates: rows linked with a small ef need some to choose from. */
+static uint32_t
+near_room(uint32_t degree, uint32_t ef)
+{
+	return ef > degree * NEAR_DEGREES ? ef : degree * NEAR_DEGREES;
+}
+
+/* Lay the parts out, those with the largest elements first; returns the bytes. */
+static size_t
+lay_out(RepairScratch *scratch, unsigned char *memory, uint32_t degree, uint32_t ef)
+{
+	size_t		used = 0;
+
+	scratch->candidates = carve(memory, &used, sizeof(Candidate) * (REPAIR_AROUND + REPAIR_SEARCHED((size_t) ef)));
+	scratch->near = carve(memory, &used, sizeof(SearchResult) * near_room(degree, ef));
+	scratch->distances = carve(memory, &used, sizeof(double) * REPAIR_AROUND);
+	scratch->found = carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
+	scratch->seen_places = carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
+	scratch->seen = carve(memory, &used, sizeof(uint32_t) << SEEN_BITS);
+	scratch->expanded = carve(memory, &used, sizeof(uint32_t) * 2 * degree);
+	return used;
+}
+
+size_t
+repair_scratch_bytes(uint32_t degree, uint32_t ef)
+{
+	RepairScratch scratch;
+
+	return lay_out(&scratch, NULL, degree, ef);
+}
+
+void
+repair_scratch_init(RepairScratch *scratch, void *memory, uint32_t degree, uint32_t ef)
+{
+	(void) lay_out(scratch, memory, degree, ef);
+	scratch->degree = degree;
+	scratch->ef = ef;
+	scratch->near_room = near_room(degree, ef);
+	scratch->nfound = 0;
+	memset(scratch->seen, 0xFF, sizeof(uint32_t) << SEEN_BITS);
+}
+
+/* Whether a slot is among the first so many. */
+static bool
+has_slot(const uint32_t *slots, uint32_t count, uint32_t slot)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (slots[i] == slot)
+			return true;
+	return false;
+}
+
+/* Note a live slot near the row under way; false if it is noted already. */
+static bool
+note_found(RepairScratch *scratch, uint32_t slot)
+{
+	uint32_t	place = slot * UINT32_C(0x9E3779B1) >> (32 - SEEN_BITS);
+
+	for (; scratch->seen[place] != NO_SLOT; place = (place + 1) % (1 << SEEN_BITS))
+		if (scratch->seen[place] == slot)
+			return false;
+	scratch->seen[place] = slot;
+	scratch->seen_places[scratch->nfound] = place;
+	scratch->found[scratch->nfound++] = slot;
+	return true;
+}
+
+/* Forget what was noted for the last row. */
+static void
+forget_found(RepairScratch *scratch)
+{
+	for (uint32_t i = 0; i < scratch->nfound; i++)
+		scratch->seen[scratch->seen_places[i]] = NO_SLOT;
+	scratch->nfound = 0;
+}
+
+/*
+ * Collect the live slots of a row, and around its dead neighbours those reached over dead slots only, nearest circles first.
+ * Returns how many of those found are the row's own, heirs among them: they come first.
+ */
+static uint32_t
+collect_around(const RepairAccess *access, RepairScratch *scratch, uint32_t slot)
+{
+	uint32_t	row[ENGINE_MAX_DEGREE];
+	uint32_t	most_expanded = 2 * scratch->degree;
+	uint32_t	nexpanded = 0;
+	uint32_t	next = 0;
+	uint32_t	own = 0;
+	uint32_t	own_dead = 0;
+	uint32_t	current = slot;
+
+	forget_found(scratch);
+	for (;;)
+	{
+		uint32_t	nrow = access->row(access->context, current, row);
+		bool		wants_heir = current != slot && next <= own_dead;
+
+		for (uint32_t i = 0; i < nrow && scratch->nfound < REPAIR_AROUND; i++)
+		{
+			if (row[i] == slot)
+				continue;
+			if (!access->dead(access->context, row[i]))
+			{
+				if (note_found(scratch, row[i]) && wants_heir)
+				{
+					scratch->found[scratch->nfound - 1] = scratch->found[own];
+					scratch->found[own++] = row[i];
+					wants_heir = false;
+				}
+			}
+			else if (nexpanded < most_expanded && !has_slot(scratch->expanded, nexpanded, row[i]))
+				scratch->expanded[nexpanded++] = row[i];
+		}
+		if (current == slot)
+		{
+			own = scratch->nfound;
+			own_dead = nexpanded;
+		}
+		if (next == nexpanded || scratch->nfound >= REPAIR_AROUND)
+			return own;
+		current = scratch->expanded[next++];
+	}
+}
+
+static void
+set_candidate(Candidate *candidate, uint32_t slot, double distance)
+{
+	candidate->slot = candidate->index = slot;
+	candidate->distance = distance;
+}
+
+/* Put the candidates together, the row's own first; returns how many. */
+static uint32_t
+collect_candidates(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, uint32_t *own)
+{
+	uint32_t	near = 0;
+	uint32_t	count;
+
+	*own = collect_around(access, scratch, slot);
+	access->distances(access->context, scratch->found, scratch->nfound, scratch->distances);
+	for (uint32_t i = 0; i < scratch->nfound; i++)
+	{
+		SearchResult found = {.slot = scratch->found[i], .distance = scratch->distances[i]};
+
+		if (i >= *own)
+			(void) farthest_offer(scratch->near, &near, scratch->near_room, found);
+		else
+			set_candidate(&scratch->candidates[i], found.slot, found.distance);
+	}
+	for (uint32_t i = 0; i < near; i++)
+		set_candidate(&scratch->candidates[*own + i], scratch->near[i].slot, scratch->near[i].distance);
+	count = *own + near;
+	if (count < scratch->degree / LEAST_SHARE || scratch->degree <= FEW_PLACES)
+		count += access->search(access->context, scratch->candidates + count);
+	return count;
+}
+
+/* Whether one of the candidates is this slot. */
+static bool
+has_candidate(const Candidate *candidates, uint32_t count, uint32_t slot)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (candidates[i].slot == slot)
+			return true;
+	return false;
+}
+
+/* Fill a row, behind the kept ones, from others: nearest first. */
+static void
+fill_row(Candidate *row, uint32_t kept, uint32_t *count, Candidate other)
+{
+	uint32_t	place = (*count)++;
+
+	for (; place > kept && row[place - 1].distance > other.distance; place--)
+		row[place] = row[place - 1];
+	row[place] = other;
+}
+
+bool
+repair_needed(const RepairAccess *access, const uint32_t *row, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (access->dead(access->context, row[i]))
+			return true;
+	return false;
+}
+
+uint32_t
+repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, double equal_distance, Candidate *row, uint32_t *kept)
+{
+	uint32_t	degree = scratch->degree;
+	Candidate	own[ENGINE_MAX_DEGREE];
+	Candidate	chosen[ENGINE_MAX_DEGREE];
+	uint32_t	nown;
+	uint32_t	count = collect_candidates(access, scratch, slot, &nown);
+	uint32_t	nchosen;
+	uint32_t	nrow;
+
+	memcpy(own, scratch->candidates, nown * sizeof(Candidate));
+	nchosen = access->choose(access->context, scratch->candidates, count, chosen, kept);
+	memcpy(row, chosen, *kept * sizeof(Candidate));
+	nrow = *kept;
+	for (uint32_t i = 0; i < nown; i++)
+	{
+		if (own[i].distance == equal_distance || has_candidate(chosen, *kept, own[i].slot))
+			continue;
+		fill_row(row, *kept, &nrow, own[i]);
+		/* as in open_row_take() */
+		if (nrow > degree)
+		{
+			memmove(&row[*kept], &row[*kept + 1], (degree - *kept) * sizeof(Candidate));
+			nrow = degree;
+		}
+	}
+	/* the first of the fill that was chosen is its farthest, and so it shall be here */
+	for (uint32_t i = *kept + 1; i <= nchosen && nrow < degree; i++)
+		if (!has_candidate(row + *kept, nrow - *kept, chosen[i < nchosen ? i : *kept].slot))
+			fill_row(row, *kept, &nrow, chosen[i < nchosen ? i : *kept]);
+	if (nrow > *kept)
+	{
+		Candidate	farthest = row[nrow - 1];
+
+		memmove(&row[*kept + 1], &row[*kept], (nrow - 1 - *kept) * sizeof(Candidate));
+		row[*kept] = farthest;
+	}
+	return nrow;
+}

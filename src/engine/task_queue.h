@@ -1,0 +1,43 @@
+/*
+ * task_queue.h
+ *		Queues of the CPU engine: queries (tasks.c), jobs (jobs.c) and the workers that empty them (workers.c).
+ *
+ * Functions that say "locked" are called with the engine's lock held.
+ */
+#ifndef GPUANN_TASKQUEUE_H
+#define GPUANN_TASKQUEUE_H
+
+#include "engine/cpu.h"
+
+/* workers.c */
+extern void *worker_main(void *worker);
+
+/* The mirror with an id, unless it is being dropped; locked. */
+extern MirrorEntry *find_mirror(CpuEngine *engine, MirrorId id);
+
+/* tasks.c */
+extern EngineStatus tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error);
+extern uint32_t tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room);
+/* A lone query that has not been begun goes to the workers: its owner has other things to do. */
+extern void tasks_hand_over(CpuEngine *engine);
+extern void task_free(QueryTask *task);
+/* Take the next part of a waiting query; NULL if there is none; locked. */
+extern QueryTask *tasks_take(CpuEngine *engine, uint32_t *part);
+/* Run a part that was taken; not locked. */
+extern void tasks_run(Worker *worker, QueryTask *task, uint32_t part);
+
+/* jobs.c */
+extern EngineStatus jobs_submit(CpuEngine *engine, const EngineJob *job, JobId *id, EngineError *error);
+extern EngineStatus jobs_poll(CpuEngine *engine, JobId id, JobProgress *progress);
+extern EngineStatus jobs_cancel(CpuEngine *engine, JobId id);
+extern EngineStatus jobs_link_result(CpuEngine *engine, JobId id, LinkResult *result);
+extern void jobs_release(CpuEngine *engine, JobId id);
+extern void job_free(CpuEngine *engine, CpuJob *job);
+/* Queue a mirror whose first job can run now; locked. */
+extern void jobs_make_ready(CpuEngine *engine, MirrorEntry *entry);
+/* Take a mirror whose first job can run; NULL if there is none; locked. */
+extern MirrorEntry *jobs_take(CpuEngine *engine);
+/* Run the first job of a mirror that was taken; not locked. */
+extern void jobs_run(Worker *worker, MirrorEntry *entry);
+
+#endif							/* GPUANN_TASKQUEUE_H */

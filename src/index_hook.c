@@ -1,0 +1,117 @@
+/*
+ * index_hook.c
+ *		Hints for CREATE INDEX and ALTER INDEX, where PostgreSQL asks the access
+ *		method too late or not at all.
+ *
+ * A hook sees nothing in a session that has not loaded the library: one without
+ * it in shared_preload_libraries whose first statement this is.
+ */
+#include "base/base.h"
+
+#include "access/relation.h"
+#include "catalog/namespace.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/rel.h"
+
+#define SPARSE_PREFIX	"sparsevec_"
+
+static ProcessUtility_hook_type prev_ProcessUtility = NULL;
+
+/*
+ * Refuse operator classes for sparsevec, which pgvector's access methods have;
+ * PostgreSQL would only say that they do not exist.
+ */
+static void
+refuse_sparsevec(const IndexStmt *statement)
+{
+	ListCell   *cell;
+
+	if (statement->accessMethod == NULL || strcmp(statement->accessMethod, "gpuann") != 0)
+		return;
+	foreach(cell, statement->indexParams)
+	{
+		const IndexElem *element = lfirst_node(IndexElem, cell);
+		const char *class = element->opclass != NIL ? strVal(llast(element->opclass)) : "";
+
+		if (strncmp(class, SPARSE_PREFIX, strlen(SPARSE_PREFIX)) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("type sparsevec is not supported by gpuann"),
+					 errhint("Index a cast to vector(n) with operator class vector_%s, or use pgvector's hnsw.",
+							 class + strlen(SPARSE_PREFIX))));
+	}
+}
+
+/* Whether a statement changes options that only a build heeds. */
+static bool
+changes_build_options(const AlterTableStmt *statement)
+{
+	ListCell   *cell;
+
+	foreach(cell, statement->cmds)
+	{
+		const AlterTableCmd *command = lfirst_node(AlterTableCmd, cell);
+		ListCell   *option;
+
+		if (command->subtype != AT_SetRelOptions && command->subtype != AT_ResetRelOptions)
+			continue;
+		foreach(option, (List *) command->def)
+		{
+			const char *name = lfirst_node(DefElem, option)->defname;
+
+			if (strcmp(name, "m") == 0 || strcmp(name, "ef_construction") == 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Say that what was altered is heeded by the next build only. The statement
+ * that has altered the index holds a stronger lock until the transaction ends;
+ * a lock is taken all the same, because the name may mean another relation by
+ * now. Its pages are not read: they may be what a REINDEX is to repair.
+ */
+static void
+tell_of_reindex(const AlterTableStmt *statement)
+{
+	Oid			oid = RangeVarGetRelid(statement->relation, AccessShareLock, true);
+	Relation	index;
+
+	if (!OidIsValid(oid))
+		return;
+	index = relation_open(oid, NoLock);
+	if (index->rd_rel->relkind == RELKIND_INDEX && index->rd_indam->ambuild == gpuannbuild)
+		ereport(NOTICE,
+				(errmsg("options m and ef_construction of index \"%s\" take effect when it is rebuilt",
+						RelationGetRelationName(index)),
+				 errhint("REINDEX it.")));
+	relation_close(index, NoLock);
+}
+
+static void
+gpuann_index_utility(PlannedStmt *planned, const char *query, bool read_only_tree,
+					 ProcessUtilityContext context, ParamListInfo parameters,
+					 QueryEnvironment *environment, DestReceiver *receiver,
+					 QueryCompletion *completion)
+{
+	ProcessUtility_hook_type next = prev_ProcessUtility ? prev_ProcessUtility :
+		standard_ProcessUtility;
+	Node	   *statement = planned->utilityStmt;
+	bool		altered = IsA(statement, AlterTableStmt) &&
+		changes_build_options((AlterTableStmt *) statement);
+
+	if (IsA(statement, IndexStmt))
+		refuse_sparsevec((IndexStmt *) statement);
+	next(planned, query, read_only_tree, context, parameters, environment, receiver, completion);
+	if (altered)
+		tell_of_reindex((AlterTableStmt *) statement);
+}
+
+void
+indexhook_init(void)
+{
+	prev_ProcessUtility = ProcessUtility_hook;
+	ProcessUtility_hook = gpuann_index_utility;
+}

@@ -1,0 +1,94 @@
+/*
+ * check.h
+ *		What the parts of gpuann_check share: the copy of what was read, and the violation found.
+ *
+ * Pages are copied, then judged without any lock. Each function returns false after violated(); what does not even look like a
+ * page of this index errors out at once.
+ */
+#ifndef GPUANN_CHECK_H
+#define GPUANN_CHECK_H
+
+#include "link/link.h"
+#include "base/sql_index.h"
+
+#include "storage/bufmgr.h"
+#include "utils/tuplesort.h"
+
+/* What is known of a slot, in one byte: its state and these. */
+#define SLOT_LINKED			0x10
+#define SLOT_LISTED			0x20
+#define SLOT_PENDING		0x40	/* listed after linked_position */
+#define SLOT_ON_FREE_LIST	0x80
+
+/* A live row: what the rows are sorted by, so comparable byte by byte. */
+typedef struct RowKey
+{
+	uint8		block[4];		/* highest byte first, as the others */
+	uint8		offset[2];
+	uint8		slot[4];
+	uint8		filler[6];		/* it is sorted as a uuid */
+} RowKey;
+
+typedef struct IndexCheck
+{
+	Relation	index;
+	Relation	heap;
+	Snapshot	snapshot;		/* heapallindexed: registered before anything was read; else NULL */
+	const IndexFormat *format;
+	MetaPage	meta;
+	BlockNumber blocks;			/* of the file */
+	BufferAccessStrategy strategy;
+	char	   *page;			/* the copy under judgement */
+	NodeCopy   *node;
+
+	/* the list as it was when its newest page was met first: the snapshot that everything is held against */
+	AppendPoint append;
+	uint64		end;			/* append position */
+	BlockNumber *lists;			/* list pages, oldest first; those that came later too */
+	uint32		nlists;
+	uint32		list_room;
+	bool	   *list_seen;		/* per superblock: by the list, or spare */
+	uint64	   *superblock_seq;
+	uint8	   *slots;			/* what is known of each */
+	uint32		last_used;		/* highest slot beyond append.next_fresh that holds something, or 0 */
+	Tuplesortstate *rows;		/* RowKey of each live slot */
+
+	/* the violation found */
+	BlockNumber bad_block;		/* or InvalidBlockNumber */
+	uint32		bad_slot;		/* or NO_SLOT */
+	ItemPointerData bad_row;	/* where no block is to blame: a row of the table */
+	const char *what;			/* a constant */
+} IndexCheck;
+
+/* Note what is wrong; false, for the caller to return. */
+extern bool violated(IndexCheck *check, BlockNumber block, uint32 slot, const char *what);
+
+/* Copy a page to check->page. What is not a page of this kind at all errors out. */
+extern bool check_fetch(IndexCheck *check, BlockNumber block, PageKind kind);
+
+/* Whether pd_lower is past so many bytes of the page's contents: WAL replay clears what is behind it. */
+extern bool check_reaches(IndexCheck *check, Size bytes);
+
+/* check_lists.c: metapage, list pages, append point; before any slot is looked at */
+extern bool check_metapage(IndexCheck *check);
+extern bool check_list_chain(IndexCheck *check);
+extern bool check_append_point(IndexCheck *check);
+extern bool check_list_entries(IndexCheck *check);
+extern bool check_spare_lists(IndexCheck *check);
+/* ... and what was appended meanwhile; free list */
+extern bool check_late_entries(IndexCheck *check);
+extern bool check_free_list(IndexCheck *check);
+/* Whether the linker and VACUUM have changed nothing since check->meta was read. */
+extern bool check_was_quiet(IndexCheck *check);
+
+/* check_rows.c: node records, graph rows, seeds, vectors */
+extern bool check_nodes(IndexCheck *check);
+extern bool check_rows(IndexCheck *check);
+extern bool check_seeds(IndexCheck *check);
+extern bool check_vectors(IndexCheck *check);
+
+/* check_heap.c: TIDs, the table's rows, and with a snapshot whether all of them are indexed */
+extern void check_heap_note(IndexCheck *check, uint32 slot, const ItemPointerData *tid);
+extern bool check_heap(IndexCheck *check);
+
+#endif							/* GPUANN_CHECK_H */

@@ -1,0 +1,240 @@
+/*
+ * estimate.c
+ *		gpuann_estimate(rows, dims, type, options, metric): what an index would take, before it is built.
+ *
+ * Bytes are the format's and the engine's own arithmetic, for rows appended in order: a build. The time is a model: as many distances per row
+ * as builds of random vectors were measured to cost, at the price of one distance on this machine, which is measured on the spot.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/amapi.h"
+#include "access/htup_details.h"
+#include "access/reloptions.h"
+#include "catalog/pg_type.h"
+#include "commands/defrem.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+#include "build/build.h"
+#include "engine/distance.h"
+#include "engine/prune.h"
+#include "client/mirror_table.h"
+#include "page/pages.h"
+#include "base/signature.h"
+
+#define ESTIMATE_COLUMNS	5
+
+/* Measuring one distance: over so many bytes of vectors, which stay in a cache, of so many elements, so often; the best run counts. */
+#define SAMPLE_BYTES		(256 * 1024)
+#define SAMPLE_ELEMENTS		1000000	/* some hundred microseconds: asking the time may take one itself */
+#define SAMPLE_RUNS			20
+
+/*
+ * The model, fitted to builds of 8,000 to 40,000 random vectors of 32 and 384 dimensions, m 8 and 16, ef_construction 40 to 128, one thread.
+ * Distances of a row: some to begin with, then for each step of its search the neighbours that were not met before, fewer of them the
+ * more a step has; the rest of linking is proportional. A distance costs the kernel, more than once because vectors come from memory, and
+ * its place in the search.
+ */
+#define FIRST_DISTANCES		350
+#define STEP_DISTANCES		2.55	/* times ef_construction times degree ^ STEP_POWER */
+#define STEP_POWER			0.7
+#define KERNEL_TIMES		2.5
+#define PLACE_NS			40
+#define MODEL_ROWS			40000	/* where the growth with the logarithm of the rows is 1 */
+
+/* Fitted to builds of 200,000 and 1,000,000 rows of 128 dimensions with 16 threads: threads share a cache, and rows are copied, logged, written. */
+#define THREADS_POWER		0.85
+#define LOAD_ROW_NS			800
+#define LOAD_BYTE_NS		1.5
+
+/* The type that is asked about, by its name: pgvector's may be in any schema. */
+static ElementType
+element_type(Oid type)
+{
+	HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	ElementType found = 0;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		const char *name = NameStr(((Form_pg_type) GETSTRUCT(tuple))->typname);
+
+		found = strcmp(name, "vector") == 0 ? ELEMENT_FLOAT : strcmp(name, "halfvec") == 0 ? ELEMENT_HALF :
+			strcmp(name, "bit") == 0 ? ELEMENT_BIT : 0;
+		ReleaseSysCache(tuple);
+	}
+	if (found == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("type %s cannot be indexed by gpuann", format_type_be(type)),
+				 errhint("Types are vector, halfvec and bit.")));
+	return found;
+}
+
+/* The metric that is asked about: vectors have four, bits two. */
+static Metric
+metric_of(const char *name, ElementType type)
+{
+	static const struct
+	{
+		const char *name;
+		Metric		metric;
+		bool		bits;
+	}			metrics[] = {
+		{"l2", METRIC_L2, false}, {"ip", METRIC_IP, false}, {"cosine", METRIC_COSINE, false}, {"l1", METRIC_L1, false},
+		{"hamming", METRIC_HAMMING, true}, {"jaccard", METRIC_JACCARD, true}
+	};
+
+	for (Size i = 0; i < lengthof(metrics); i++)
+		if (strcmp(name, metrics[i].name) == 0 && metrics[i].bits == (type == ELEMENT_BIT))
+			return metrics[i].metric;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("metric \"%s\" is not one of the type's", name),
+			 errhint("Metrics are l2, ip, cosine and l1, of bits hamming and jaccard.")));
+}
+
+/* The format that a build would choose; options as pg_class.reloptions has them. */
+static void
+estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int32 dims, Datum options)
+{
+	IndexAmRoutine *am = GetIndexAmRoutineByAmId(get_index_am_oid("gpuann", false), false);
+	const GpuannOptions *parsed = (const GpuannOptions *) am->amoptions(options, true);
+	int			m = parsed ? parsed->m : GPUANN_DEFAULT_M;
+	int			ef_construction = parsed ? parsed->ef_construction : GPUANN_DEFAULT_EF_CONSTRUCTION;
+
+	if (rows < 0 || rows > ENGINE_MAX_SLOTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("rows must be between 0 and %u", ENGINE_MAX_SLOTS)));
+	if (dims < 1 || dims > info->max_dims)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("dims must be between 1 and %d", info->max_dims)));
+	if (ef_construction < 2 * m)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ef_construction must be greater than or equal to 2 * m")));
+	format_compute(format, info, dims, m, ef_construction, (double) rows);
+}
+
+/* Bytes of the file: whole superblocks, and of the last its list page, the node pages and the vector pages begun. */
+static uint64
+index_bytes(const IndexFormat *format, uint64 rows)
+{
+	uint64		full = rows / format->superblock_slots;
+	uint64		rest = rows % format->superblock_slots;
+	uint64		pages = 1 + (uint64) format->seed_pages + full * format->superblock_pages;
+
+	if (rest > 0)
+		pages += 1 + (rest + format->nodes_per_page - 1) / format->nodes_per_page +
+			(rest * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
+	else if (rows == 0)
+		pages += 1;
+	if (pages > MaxBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("an index cannot hold so many rows of %u dimensions", format->dims),
+				 errhint("Partition the table.")));
+	return pages * BLCKSZ;
+}
+
+/* Bytes of a mirror on the CPU engine, as a worker loads it. */
+static uint64
+mirror_bytes(const IndexFormat *format, uint32 rows)
+{
+	MirrorSpec	spec = {
+		.dims = format->dims, .type = (ElementType) format->type, .metric = (Metric) format->metric,
+		.method = METHOD_GRAPH, .degree = format->degree, .capacity = mirror_capacity(rows),
+		.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
+	};
+
+	return cpu_engine_mirror_bytes(&spec);
+}
+
+/* Nanoseconds that one distance takes on this machine, vectors read from all over a cache: the best of some short runs. */
+static double
+measure_distance(const IndexFormat *format)
+{
+	const DistanceKernels *kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
+	uint32		count = Max(SAMPLE_BYTES / format->vector_bytes, 2);
+	char	   *vectors = palloc_extended((Size) count * format->vector_bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	float	   *query = palloc0(sizeof(float) * format->dims);
+	double		sum = 0;
+	uint32		times = SAMPLE_ELEMENTS / format->dims + 1;
+	double		best = INFINITY;
+	uint32		at = 0;
+
+	if (kernels == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("gpuann has no distance for type %d and metric %d", format->type, format->metric)));
+	kernels->widen(vectors, format->dims, query);
+	for (int run = 0; run < SAMPLE_RUNS; run++)
+	{
+		instr_time	start,
+					now;
+
+		INSTR_TIME_SET_CURRENT(start);
+		for (uint32 i = 0; i < times; i++)
+		{
+			at = (uint32) (((uint64) at * 1664525 + 1013904223) % count);
+			sum += kernels->fast(query, vectors + (Size) at * format->vector_bytes, format->dims, 1);
+		}
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, start);
+		/* Somebody has to want the sum, or nothing is computed. */
+		__asm__ volatile("" : : "m" (sum));
+		best = Min(best, (double) INSTR_TIME_GET_MICROSEC(now) * 1000 / times);
+	}
+	pfree(vectors);
+	pfree(query);
+	return best;
+}
+
+/* Seconds of a build in memory with the threads that max_parallel_maintenance_workers allows. */
+static double
+build_seconds(const IndexFormat *format, uint64 rows)
+{
+	double		price = measure_distance(format) * KERNEL_TIMES + PLACE_NS;
+	double		growth = log2(Max((double) rows, 1024)) / log2(MODEL_ROWS);
+	double		distances = FIRST_DISTANCES +
+		STEP_DISTANCES * format->ef_construction * pow(format->degree, STEP_POWER) * growth;
+
+	return rows * (distances * price / pow(max_parallel_maintenance_workers + 1, THREADS_POWER) +
+				   LOAD_ROW_NS + LOAD_BYTE_NS * format->vector_bytes) / 1e9;
+}
+
+PG_FUNCTION_INFO_V1(gpuann_estimate);
+
+/* gpuann_estimate(rows, dims, type, options, metric): bytes of index, mirror and build, and its time. */
+Datum
+gpuann_estimate(PG_FUNCTION_ARGS)
+{
+	int64		rows;
+	GpuannTypeInfo info = {0};
+	IndexFormat format;
+	TupleDesc	desc;
+	Datum		values[ESTIMATE_COLUMNS];
+	bool		nulls[ESTIMATE_COLUMNS] = {0};
+
+	signature_check(fcinfo, "int8,int4,regtype,_text,text", "int8,int8,int8,float8,int4");
+	rows = PG_GETARG_INT64(0);
+	info.type = element_type(PG_GETARG_OID(2));
+	info.metric = metric_of(text_to_cstring(PG_GETARG_TEXT_PP(4)), info.type);
+	info.max_dims = (int) engine_max_dims(info.type);
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	estimate_format(&format, &info, rows, PG_GETARG_INT32(1), PG_GETARG_DATUM(3));
+	values[0] = Int64GetDatum((int64) index_bytes(&format, rows));
+	values[1] = Int64GetDatum((int64) mirror_bytes(&format, (uint32) rows));
+	values[2] = Int64GetDatum((int64) build_memory(&format, (double) rows));
+	values[3] = Float8GetDatum(build_seconds(&format, rows));
+	values[4] = Int32GetDatum(max_parallel_maintenance_workers + 1);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

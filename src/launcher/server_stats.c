@@ -1,0 +1,401 @@
+/*
+ * server_stats.c
+ *		What the server, the mirrors and the scans did, for SQL: pg_stat_gpuann and gpuann_server_status.
+ *
+ * Counters stand in the shared area; they live as long as the postmaster runs. What the server could have written is copied and
+ * made printable.
+ */
+#include "base/base.h"
+
+#include "client/shmem.h"
+#include "client/client.h"
+#include "client/mirror_table.h"
+#include "base/signature.h"
+
+#include "access/relation.h"
+#include "catalog/pg_class.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lwlock.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#define STATUS_COLUMNS	18
+#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_COUNTED - 1) + 4 + 4 + 2 + 8)
+
+PG_FUNCTION_INFO_V1(gpuann_server_status);
+PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
+PG_FUNCTION_INFO_V1(gpuann_stat_indexes_0_2);
+PG_FUNCTION_INFO_V1(gpuann_stat_reset);
+PG_FUNCTION_INFO_V1(gpuann_stat_reset_index);
+
+/* A row under construction. */
+typedef struct Row
+{
+	int			count;
+	Datum		values[INDEX_COLUMNS];
+	bool		nulls[INDEX_COLUMNS];
+} Row;
+
+static void
+put(Row *row, Datum value)
+{
+	Assert(row->count < INDEX_COLUMNS);
+	row->nulls[row->count] = false;
+	row->values[row->count++] = value;
+}
+
+static void
+put_null(Row *row)
+{
+	Assert(row->count < INDEX_COLUMNS);
+	row->nulls[row->count++] = true;
+}
+
+/* A text of the shared area; NULL if it is empty. */
+static void
+put_text(Row *row, const char *text, Size size)
+{
+	char		copy[512];
+
+	area_copy_text(copy, sizeof(copy), text, size);
+	if (copy[0] == '\0')
+		put_null(row);
+	else
+		put(row, CStringGetTextDatum(copy));
+}
+
+static void
+put_counter(Row *row, const _Atomic uint64_t *counter)
+{
+	put(row, Int64GetDatum((int64) atomic_load(counter)));
+}
+
+/* Milliseconds, as the statistics views of core have them. */
+static void
+put_ms(Row *row, const _Atomic uint64_t *microseconds)
+{
+	put(row, Float8GetDatum((double) atomic_load(microseconds) / 1000.0));
+}
+
+/* Microseconds since 1970; NULL for none. */
+static void
+put_time(Row *row, const _Atomic int64_t *at)
+{
+	int64		us = atomic_load(at);
+
+	if (us == 0)
+		put_null(row);
+	else
+		put(row, TimestampTzGetDatum(us - (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY));
+}
+
+static const char *
+server_state_name(uint32 state)
+{
+	switch (state)
+	{
+		case SERVER_ABSENT:
+			return "absent";
+		case SERVER_STARTING:
+			return "starting";
+		case SERVER_READY:
+			return "ready";
+		case SERVER_FAILED:
+			return "failed";
+		case SERVER_NO_GPU:
+			return "no_gpu";
+		default:
+			return "invalid";
+	}
+}
+
+static const char *
+mirror_state_name(uint32 state)
+{
+	switch (state)
+	{
+		case MIRROR_WANTED:
+			return "wanted";
+		case MIRROR_LOADING:
+			return "loading";
+		case MIRROR_READY:
+			return "ready";
+		case MIRROR_REFUSED:
+			return "refused";
+		default:
+			return "none";
+	}
+}
+
+/* How many mirrors are in this state. */
+static int32
+count_mirrors(MirrorState state)
+{
+	int32		count = 0;
+
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		if (mirror_track((int) i)->in_use && atomic_load(&mirror_area((int) i)->state) == (uint32) state)
+			count++;
+	}
+	return count;
+}
+
+/* Memory and work of the server. */
+static void
+put_server_figures(Row *row)
+{
+	put_counter(row, &gpuann_area->memory_limit);
+	put_counter(row, &gpuann_area->memory_used);
+	put_counter(row, &gpuann_area->memory_context);
+	put_counter(row, &gpuann_area->host_rows_limit);
+	put_counter(row, &gpuann_area->host_rows_used);
+	put(row, Int32GetDatum(count_mirrors(MIRROR_READY)));
+	put(row, Int32GetDatum(count_mirrors(MIRROR_LOADING)));
+	put_counter(row, &gpuann_area->requests);
+	put_counter(row, &gpuann_area->batches);
+}
+
+/* One row: how the server is. */
+Datum
+gpuann_server_status(PG_FUNCTION_ARGS)
+{
+	TupleDesc	description;
+	Row			row = {0};
+
+	signature_check(fcinfo, "",
+					"text,int4,int8,int8,timestamptz,text,text,int8,int8,int8,int8,int8,int8,int4,int4,int8,int8,text");
+	if (get_call_result_type(fcinfo, NULL, &description) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (gpuann_area == NULL)
+	{
+		put(&row, CStringGetTextDatum("off"));
+		while (row.count < STATUS_COLUMNS - 1)
+			put_null(&row);
+		put(&row, CStringGetTextDatum(gpuann_control == NULL ? "gpuann is not in shared_preload_libraries" :
+									  "the shared area could not be made, see the server log"));
+	}
+	else
+	{
+		uint32		state = atomic_load(&gpuann_area->server_state);
+		int32		pid = atomic_load(&gpuann_area->server_pid);
+
+		put(&row, CStringGetTextDatum(server_state_name(state)));
+		if (pid != 0)
+			put(&row, Int32GetDatum(pid));
+		else
+			put_null(&row);
+		put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->epoch)));
+		put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->restarts)));
+		if (pid != 0)
+			put(&row, TimestampTzGetDatum(time_t_to_timestamptz((pg_time_t) atomic_load(&gpuann_area->started_at))));
+		else
+			put_null(&row);
+		put_text(&row, state == SERVER_READY ? gpuann_area->engine : "", sizeof(gpuann_area->engine));
+		put_text(&row, state == SERVER_READY ? gpuann_area->device : "", sizeof(gpuann_area->device));
+		put(&row, Int64GetDatum((int64) gpuann_layout.total_bytes));
+		put_server_figures(&row);
+		put_text(&row, gpuann_area->last_error, sizeof(gpuann_area->last_error));
+	}
+	Assert(row.count == STATUS_COLUMNS);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(description), row.values, row.nulls));
+}
+
+/* How far a mirror is behind its index. */
+typedef struct MirrorLag
+{
+	int64		entries;		/* of the pending list; -1: the index cannot be looked at just now */
+	int64		changes;		/* numbered ones, of linkers and VACUUM */
+} MirrorLag;
+
+static MirrorLag
+mirror_lag(const MirrorKey *key, uint64 position, uint64 change_seq)
+{
+	Relation	index;
+	MirrorKey	now;
+	MetaPage	meta;
+	ListBounds	bounds;
+	MirrorLag	lag = {-1, -1};
+
+	if (!ConditionalLockRelationOid(key->index, AccessShareLock))
+		return lag;
+	index = try_relation_open(key->index, NoLock);
+	if (index == NULL)
+	{
+		UnlockRelationOid(key->index, AccessShareLock);
+		return lag;
+	}
+	mirror_key(index, 0, &now);
+	if (index->rd_rel->relkind == RELKIND_INDEX && index->rd_indam != NULL && index->rd_indam->ambuild == gpuannbuild &&
+		now.relfile == key->relfile && now.tablespace == key->tablespace)
+	{
+		list_bounds(index, index_format(index), &meta, &bounds);
+		lag.entries = bounds.end > position ? (int64) (bounds.end - position) : 0;
+		lag.changes = meta.change_seq > change_seq ? (int64) (meta.change_seq - change_seq) : 0;
+	}
+	relation_close(index, AccessShareLock);
+	return lag;
+}
+
+static void
+put_lag(Row *row, int64 lag)
+{
+	if (lag >= 0)
+		put(row, Int64GetDatum(lag));
+	else
+		put_null(row);
+}
+
+/* What the server holds of one index. */
+static void
+put_mirror(Row *row, int entry, const MirrorKey *key)
+{
+	AreaMirror *mirror = mirror_area(entry);
+	uint64		position = atomic_load(&mirror->position);
+	bool		ready;
+	uint64		changes;
+	MirrorLag	lag = {-1, -1};
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	ready = atomic_load(&mirror->state) == MIRROR_READY;
+	changes = mirror_track(entry)->progress.change_seq;
+	LWLockRelease(gpuann_mirror_lock());
+	if (ready)
+		lag = mirror_lag(key, position, changes);
+	put_counter(row, &mirror->rows);
+	put_counter(row, &mirror->bytes);
+	put_counter(row, &mirror->host_bytes);
+	put_counter(row, &mirror->position);
+	put_lag(row, lag.entries);
+	put(row, Int64GetDatum((int64) changes));
+	put_lag(row, lag.changes);
+	if (atomic_load(&mirror->worker) != 0)
+		put(row, Int32GetDatum(atomic_load(&mirror->worker)));
+	else
+		put_null(row);
+}
+
+/* The row of one index. */
+static void
+put_index(Row *row, int entry, const MirrorKey *key, FallbackReason reasons)
+{
+	AreaMirror *mirror = mirror_area(entry);
+	MirrorCounters *counters = &mirror->counters;
+	uint32		state = atomic_load(&mirror->state);
+	bool		no_gpu = state == MIRROR_WANTED && area_no_gpu();
+
+	put(row, ObjectIdGetDatum(key->index));
+	put(row, ObjectIdGetDatum(key->relfile));
+	put(row, CStringGetTextDatum(no_gpu ? "none" : mirror_state_name(state)));
+	if (no_gpu)
+		put(row, CStringGetTextDatum("no usable GPU is found"));
+	else
+		put_text(row, state == MIRROR_REFUSED ? mirror->reason : "", sizeof(mirror->reason));
+	put_counter(row, &counters->scans);
+	put_counter(row, &counters->answers_server);
+	put_counter(row, &counters->answers_pages);
+	for (int why = FALLBACK_NONE + 1; why < (int) reasons; why++)
+		put_counter(row, &counters->fallbacks[why]);
+	put_counter(row, &counters->proposed);
+	put_counter(row, &counters->dropped);
+	put_counter(row, &counters->pending_searched);
+	put_counter(row, &counters->continuations);
+	put_counter(row, &counters->batches);
+	put_counter(row, &counters->batched_queries);
+	put_ms(row, &counters->queue_us);
+	put_ms(row, &counters->engine_us);
+	put_counter(row, &counters->evictions);
+	put_time(row, &counters->reset_at);
+	put_mirror(row, entry, key);
+	Assert(row->count == INDEX_COLUMNS - (int) (FALLBACK_COUNTED - reasons));
+}
+
+/*
+ * A row for each index of this database that the table knows. Reasons for the page path that are newer than the extension's version have no
+ * column: `reasons` says which come before those.
+ */
+static Datum
+stat_indexes(FunctionCallInfo fcinfo, FallbackReason reasons)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
+	{
+		Row			row = {0};
+		MirrorKey	key;
+		bool		ours;
+
+		LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+		key = mirror_track((int) i)->key;
+		ours = mirror_track((int) i)->in_use && key.database == MyDatabaseId;
+		LWLockRelease(gpuann_mirror_lock());
+		if (!ours)
+			continue;
+		put_index(&row, (int) i, &key, reasons);
+		tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
+	}
+	return (Datum) 0;
+}
+
+/* As the extension's version 0.1 has it. */
+Datum
+gpuann_stat_indexes(PG_FUNCTION_ARGS)
+{
+	signature_check(fcinfo, "",
+					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
+					"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
+	return stat_indexes(fcinfo, FALLBACK_NO_GPU);
+}
+
+/* With fallback_no_gpu. */
+Datum
+gpuann_stat_indexes_0_2(PG_FUNCTION_ARGS)
+{
+	signature_check(fcinfo, "",
+					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
+					"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
+	return stat_indexes(fcinfo, FALLBACK_COUNTED);
+}
+
+/* Begin the counters anew: of one index of this database, or (InvalidOid) of all. */
+static void
+reset_counters(Oid index)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		MirrorCounters *counters = &mirror_area((int) i)->counters;
+
+		if (!track->in_use || track->key.database != MyDatabaseId || (OidIsValid(index) && track->key.index != index))
+			continue;
+		memset(counters, 0, sizeof(*counters));
+		atomic_store(&counters->reset_at, (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+/* Reset the counters of all indexes of this database. Who may is a matter of GRANT, as for core's reset functions. */
+Datum
+gpuann_stat_reset(PG_FUNCTION_ARGS)
+{
+	signature_check(fcinfo, "", "void");
+	reset_counters(InvalidOid);
+	PG_RETURN_VOID();
+}
+
+/* Reset the counters of one index. */
+Datum
+gpuann_stat_reset_index(PG_FUNCTION_ARGS)
+{
+	signature_check(fcinfo, "regclass", "void");
+	reset_counters(PG_GETARG_OID(0));
+	PG_RETURN_VOID();
+}

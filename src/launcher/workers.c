@@ -1,0 +1,282 @@
+/*
+ * workers.c
+ *		The launcher's care for mirror workers: which databases want one, and who is started.
+ *
+ * At most gpuann.max_workers run. When more databases want one, those waiting longest are next, and workers see from
+ * databases_waiting that they should not stay longer than they must (worker.c). A database gets no two workers within a second, so
+ * one whose workers end at once, for whatever reason, costs a process each second and not all that the machine can start.
+ */
+#include "base/base.h"
+
+#include "client/shmem.h"
+#include "client/database_hook.h"
+#include "launcher/launcher.h"
+#include "client/mirror_table.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/procarray.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#define REMEMBERED_DATABASES (2 * AREA_MIRRORS)	/* then those that are served no more are forgotten, with all others */
+#define POLL_MS				1000
+#define AGAIN_MS			1000	/* between the starts of two workers in one database */
+#define NO_SLOT_DELAY_MS	10000	/* when max_worker_processes is used up */
+#define AUDIT_MS			(30 * 60 * 1000)	/* at least so often a worker sees whether a mirror's index still exists */
+#define LOST_MS				60000	/* a worker that has not begun after this never will */
+
+/* What the launcher remembers of a database. */
+typedef struct Served
+{
+	Oid			database;		/* hash key */
+	uint32		round;			/* in which it was last found to need a worker */
+	int64		at_ms;			/* when it was last given one; 0: never */
+} Served;
+
+static HTAB *served_table = NULL;
+static uint32 this_round = 0;
+static BackgroundWorkerHandle *handles[GPUANN_MAX_WORKERS];
+static int64 no_slot_until_ms = 0;
+
+/* The record of a database, made if there is none. */
+static Served *
+served_record(Oid database)
+{
+	Served	   *record;
+	bool		found;
+
+	record = hash_search(served_table, &database, HASH_ENTER, &found);
+	if (!found)
+	{
+		record->round = 0;
+		record->at_ms = 0;
+	}
+	return record;
+}
+
+/* A round begins: there is a table, and not too much in it. */
+static void
+begin_round(void)
+{
+	if (served_table != NULL && hash_get_num_entries(served_table) > REMEMBERED_DATABASES)
+	{
+		hash_destroy(served_table);
+		served_table = NULL;
+	}
+	if (served_table == NULL)
+	{
+		HASHCTL		info;
+
+		memset(&info, 0, sizeof(info));
+		info.keysize = sizeof(Oid);
+		info.entrysize = sizeof(Served);
+		info.hcxt = TopMemoryContext;
+		served_table = hash_create("gpuann databases served", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	/* 0 is for records that no round has met. */
+	if (++this_round == 0)
+		this_round = 1;
+}
+
+/* Free the slots of workers that ended before they could do so themselves. Returns how many run. */
+static int
+count_workers(int64 now)
+{
+	int			running = 0;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < GPUANN_MAX_WORKERS; i++)
+	{
+		WorkerSlot *slot = &gpuann_control->workers[i];
+		pid_t		pid;
+		bool		gone = false;
+
+		if (!slot->in_use)
+			continue;
+		if (handles[i] != NULL)
+			gone = GetBackgroundWorkerPid(handles[i], &pid) == BGWH_STOPPED;
+		else					/* started by a launcher before us */
+			gone = slot->pid != 0 ? BackendPidGetProc(slot->pid) == NULL : now - slot->started_ms > LOST_MS;
+		if (gone)
+			memset(slot, 0, sizeof(*slot));
+		else
+			running++;
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	return running;
+}
+
+/* Whether an entry lacks a worker that it needs. */
+static bool
+entry_needs_worker(int entry, int64 now, bool standby)
+{
+	MirrorTrack *track = mirror_track(entry);
+	AreaMirror *mirror = mirror_area(entry);
+	uint32		state = atomic_load(&mirror->state);
+
+	if (!track->in_use || track->worker >= 0 || track->builder != 0)
+		return false;
+	/* Without a GPU there is nothing but linking to do. */
+	if (area_no_gpu())
+		return !standby && mirror_is_due(entry, now) && (atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS);
+	if (state == MIRROR_READY)
+		return atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS ||
+			(standby && now - atomic_load(&mirror->last_used_ms) < STANDBY_USED_MS);
+	return state == MIRROR_LOADING || mirror_is_due(entry, now);
+}
+
+/* Wake the worker of a database; false if it has none. */
+static bool
+wake_worker_of(Oid database)
+{
+	for (int i = 0; i < GPUANN_MAX_WORKERS; i++)
+	{
+		WorkerSlot *slot = &gpuann_control->workers[i];
+
+		if (slot->in_use && slot->database == database)
+		{
+			if (slot->latch != NULL)
+				SetLatch(slot->latch);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Databases that need a worker and have none; room for as many as the table has entries. */
+static int
+databases_in_need(Served **databases, int64 now)
+{
+	bool		standby = RecoveryInProgress();
+	int			count = 0;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		Oid			database = mirror_track((int) i)->key.database;
+		Served	   *record;
+
+		if (!entry_needs_worker((int) i, now, standby) || database_barred(database))
+			continue;
+		record = served_record(database);
+		if (record->round == this_round)
+			continue;
+		record->round = this_round;
+		if (!wake_worker_of(database))
+			databases[count++] = record;
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	return count;
+}
+
+/* Take a worker slot for a database; -1 if it has just been barred. */
+static int
+take_slot(Oid database, int64 now)
+{
+	int			taken = -1;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < GPUANN_MAX_WORKERS && taken < 0 && !database_barred(database); i++)
+	{
+		WorkerSlot *slot = &gpuann_control->workers[i];
+
+		if (slot->in_use)
+			continue;
+		memset(slot, 0, sizeof(*slot));
+		slot->in_use = true;
+		slot->database = database;
+		slot->started_ms = now;
+		taken = i;
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	return taken;
+}
+
+/* Start a worker in a database. */
+static bool
+start_worker(Oid database, int64 now)
+{
+	BackgroundWorker worker;
+	MemoryContext before;
+	int			slot = take_slot(database, now);
+	bool		registered;
+
+	if (slot < 0)
+		return false;
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	snprintf(worker.bgw_library_name, BGW_MAXLEN, "gpuann");
+	snprintf(worker.bgw_function_name, BGW_MAXLEN, "gpuann_worker_main");
+	snprintf(worker.bgw_name, BGW_MAXLEN, "gpuann mirror worker for database %u", database);
+	snprintf(worker.bgw_type, BGW_MAXLEN, "gpuann mirror worker");
+	worker.bgw_main_arg = Int32GetDatum(slot);
+
+	if (handles[slot] != NULL)
+		pfree(handles[slot]);
+	handles[slot] = NULL;
+	before = MemoryContextSwitchTo(TopMemoryContext);
+	registered = RegisterDynamicBackgroundWorker(&worker, &handles[slot]);
+	MemoryContextSwitchTo(before);
+	if (registered)
+		return true;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	memset(&gpuann_control->workers[slot], 0, sizeof(WorkerSlot));
+	LWLockRelease(gpuann_mirror_lock());
+	no_slot_until_ms = now + NO_SLOT_DELAY_MS;
+	ereport(LOG,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("no background worker is free to serve gpuann mirrors"),
+			 errhint("Increase max_worker_processes.")));
+	return false;
+}
+
+int
+workers_round(void)
+{
+	static Served *databases[AREA_MIRRORS];
+	int64		now = monotonic_ms();
+	int			again_ms = POLL_MS;
+	uint32		epoch;
+	int			running;
+	int			waiting;
+
+	if ((!area_server_ready(&epoch) && !area_no_gpu()) || now < no_slot_until_ms)
+		return POLL_MS;
+	begin_round();
+	running = count_workers(now);
+	waiting = databases_in_need(databases, now);
+	while (waiting > 0 && running < gpuann_max_workers)
+	{
+		int			next = 0;
+		int64		since;
+
+		for (int i = 1; i < waiting; i++)
+		{
+			if (databases[i]->at_ms < databases[next]->at_ms)
+				next = i;
+		}
+		since = now - databases[next]->at_ms;
+		if (databases[next]->at_ms != 0 && since < AGAIN_MS)
+		{
+			again_ms = (int) (AGAIN_MS - since);
+			break;
+		}
+		if (start_worker(databases[next]->database, now))
+		{
+			databases[next]->at_ms = now;
+			running++;
+		}
+		else if (now < no_slot_until_ms)
+			break;
+		databases[next] = databases[--waiting];
+	}
+	atomic_store(&gpuann_control->databases_waiting, (uint32) waiting);
+	return again_ms;
+}

@@ -1,0 +1,89 @@
+/*
+ * graph_connectivity.c
+ *		The end of linking over pages, and of VACUUM's repair: every row of the graph can be reached. See engine/reach.h.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "link/graph_edits.h"
+#include "base/scratch.h"
+#include "engine/connectivity.h"
+
+/* What the callbacks need. */
+typedef struct RowReach
+{
+	RowEdits   *edits;
+	uint32		ef;
+	Candidate  *candidates;
+	SearchResult *found;
+} RowReach;
+
+static uint32_t
+read_row(void *context, uint32_t slot, uint32_t *neighbours)
+{
+	SlotState	state;
+
+	return row_edits_get(((RowReach *) context)->edits, slot, neighbours, &state);
+}
+
+static bool
+is_wanted(void *context, uint32_t slot)
+{
+	uint32		row[ENGINE_MAX_DEGREE];
+	SlotState	state;
+
+	/* Many may have died that nobody looks at otherwise. */
+	CHECK_FOR_INTERRUPTS();
+	return row_edits_get(((RowReach *) context)->edits, slot, row, &state) > 0 && state.live;
+}
+
+static uint32_t
+find_near(void *context, uint32_t slot, const SearchResult **found)
+{
+	RowReach   *reach = context;
+	uint32		count = row_edits_search_alike(reach->edits, slot, reach->ef, reach->candidates);
+
+	link_pause();
+	for (uint32 i = 0; i < count; i++)
+		reach->found[i] = (SearchResult) {reach->candidates[i].distance, reach->candidates[i].slot, 0};
+	*found = reach->found;
+	return count;
+}
+
+static void
+write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count)
+{
+	row_edits_set(((RowReach *) context)->edits, slot, neighbours, NULL, count);
+}
+
+/* Serves interrupts, and stops where there is no room for more changes. */
+static bool
+interrupted(void *context)
+{
+	link_pause();
+	return !row_edits_have_room(((RowReach *) context)->edits, 1);
+}
+
+void
+row_edits_connect(RowEdits *edits, uint32 linked, Size memory)
+{
+	const IndexFormat *format = row_edits_format(edits);
+	RowReach	reach = {.edits = edits, .ef = format->ef_construction};
+	ReachAccess access = {
+		.context = &reach, .row = read_row, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = interrupted
+	};
+	ReachGraph	graph = {.degree = format->degree};
+	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);
+	uint32		left;
+
+	graph.rows = row_edits_slots(edits, &graph.seeds, &graph.nseeds);
+	if ((uint64) linked * REACH_SHARE < graph.rows || graph_connect_bytes(&graph) > memory / 4)
+		return;
+	reach.candidates = palloc(sizeof(Candidate) * ROW_EDITS_FOUND(reach.ef));
+	reach.found = palloc(sizeof(SearchResult) * ROW_EDITS_FOUND(reach.ef));
+	if (graph_connect(&access, &graph, &allocator, &left) == ENGINE_OK && left > 0)
+		ereport(DEBUG1, (errmsg_internal("%u rows of the graph cannot be reached", left)));
+	pfree(reach.candidates);
+	pfree(reach.found);
+}

@@ -1,0 +1,367 @@
+/*
+ * graph_edits.c
+ *		Graph rows under change in memory.
+ *
+ * A hash of changed rows, the vectors (row_vectors.h), and the reverse edges offered but not yet given. Pages are read one at a time,
+ * without keeping any pin.
+ */
+#include "postgres.h"
+
+#include "commands/vacuum.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "postmaster/autovacuum.h"
+#include "utils/memutils.h"
+
+#include "link/graph_edits_private.h"
+#include "base/scratch.h"
+
+#define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
+
+/*
+ * A changed row: its neighbours' count, the neighbours, and from `degree` on their distances, as floats. Whoever takes in edges several times
+ * during a pass need not read the vectors of all its neighbours each time.
+ */
+typedef struct EditedRow
+{
+	uint32		slot;
+	char		status;			/* simplehash's */
+	bool		live;
+	bool		measured;		/* the distances are there */
+	uint32	   *row;
+} EditedRow;
+
+#define SH_PREFIX edited
+#define SH_ELEMENT_TYPE EditedRow
+#define SH_KEY_TYPE uint32
+#define SH_KEY slot
+#define SH_HASH_KEY(tb, key) murmurhash32(key)
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* Bytes of what an EditedRow points to. */
+static Size
+edited_bytes(const IndexFormat *format)
+{
+	return (1 + (Size) format->degree) * sizeof(uint32) + format->degree * sizeof(float);
+}
+
+/* Bytes a changed row costs: in the hash, and when taken out. */
+static Size
+row_bytes(const IndexFormat *format)
+{
+	return edited_bytes(format) + ((Size) format->degree + 1) * sizeof(uint32) + 2 * sizeof(EditedRow);
+}
+
+/* Changed rows that fit in memory: half of it is theirs. */
+uint32
+row_edits_capacity(const IndexFormat *format, Size memory)
+{
+	return Min(memory / 2 / row_bytes(format), ENGINE_MAX_SLOTS);
+}
+
+bool
+row_edits_have_room(const RowEdits *edits, uint32 more)
+{
+	return (uint64) edits->rows->members + more <= edits->max_rows;
+}
+
+/* What a linker or VACUUM may use. */
+Size
+link_memory(void)
+{
+	int			kilobytes = maintenance_work_mem;
+
+#if PG_VERSION_NUM >= 170000
+	if (AmAutoVacuumWorkerProcess() && autovacuum_work_mem != -1)
+#else
+	if (IsAutoVacuumWorkerProcess() && autovacuum_work_mem != -1)
+#endif
+		kilobytes = autovacuum_work_mem;
+	return (Size) kilobytes * 1024;
+}
+
+/* Be interrupted, and sleep as the vacuum cost delay says. */
+void
+link_pause(void)
+{
+#if PG_VERSION_NUM >= 180000
+	vacuum_delay_point(false);
+#else
+	vacuum_delay_point();
+#endif
+	WORK_POINT();
+}
+
+/* Start with no changes. */
+RowEdits *
+row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	RowEdits   *edits = palloc0(sizeof(RowEdits));
+	ScratchAllocator allocator = scratch_in(context);
+
+	edits->memory = context;
+	edits->index = index;
+	edits->format = format;
+	edits->next_fresh = next_fresh;
+	edits->max_rows = row_edits_capacity(format, memory);
+	edits->row_memory = AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
+	edits->rows = edited_create(edits->row_memory, 1024, NULL);
+	edits->vectors = row_vectors_begin(index, format, next_fresh, memory / 8 * 3);
+	edits->scratch = search_scratch_create(&allocator);
+	edits->node = palloc(format->node_bytes);
+	MemoryContextSwitchTo(caller);
+	return edits;
+}
+
+void
+row_edits_end(RowEdits *edits)
+{
+	row_vectors_end(edits->vectors);
+	MemoryContextDelete(edits->memory);
+}
+
+void
+row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count)
+{
+	edits->seeds = seeds;
+	edits->nseeds = count;
+}
+
+const IndexFormat *
+row_edits_format(const RowEdits *edits)
+{
+	return edits->format;
+}
+
+RowVectors *
+row_edits_vectors(RowEdits *edits)
+{
+	return edits->vectors;
+}
+
+uint32
+row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds)
+{
+	*seeds = edits->seeds;
+	*nseeds = edits->nseeds;
+	return edits->next_fresh;
+}
+
+/* ---- rows ---- */
+
+/* Where the distances of a changed row are. */
+static float *
+distances_of(const RowEdits *edits, const EditedRow *edited)
+{
+	return (float *) (edited->row + 1 + edits->format->degree);
+}
+
+/* A changed row, if the slot's is not as on its page. */
+bool
+row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *row)
+{
+	EditedRow  *edited = edited_lookup(edits->rows, slot);
+
+	if (edited == NULL)
+		return false;
+	*row = (ChangedRow) {
+		.neighbours = edited->row + 1,
+		.count = edited->row[0],
+		.distances = edited->measured ? distances_of(edits, edited) : NULL,
+		.live = edited->live
+	};
+	return true;
+}
+
+/* Room for one row, from the blocks. */
+static uint32 *
+cut_row(RowEdits *edits)
+{
+	Size		bytes = edited_bytes(edits->format);
+	uint32	   *row;
+
+	if (edits->block_left < bytes)
+	{
+		edits->block = MemoryContextAlloc(edits->row_memory, ROW_BLOCK_BYTES);
+		edits->block_left = ROW_BLOCK_BYTES;
+	}
+	row = (uint32 *) edits->block;
+	edits->block += bytes;
+	edits->block_left -= bytes;
+	return row;
+}
+
+/* Change a row. The first change of a slot takes over whether it is live. */
+void
+row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances, uint32 count)
+{
+	EditedRow  *edited = edited_lookup(edits->rows, slot);
+
+	if (edited == NULL)
+	{
+		uint32		old[ENGINE_MAX_DEGREE];
+		SlotState	state;
+		bool		found;
+
+		(void) row_edits_get(edits, slot, old, &state);
+		edited = edited_insert(edits->rows, slot, &found);
+		edited->live = state.live;
+		edited->row = cut_row(edits);
+	}
+	edited->row[0] = count;
+	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
+	edited->measured = distances != NULL;
+	if (distances != NULL)
+		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
+}
+
+/* There may be as many as maintenance_work_mem holds: their sort can be cancelled. */
+typedef EditedRow *EditedRowRef;
+
+#define ST_SORT sort_edited
+#define ST_ELEMENT_TYPE EditedRowRef
+#define ST_COMPARE(a, b) ((*(a))->slot < (*(b))->slot ? -1 : (*(a))->slot > (*(b))->slot)
+#define ST_SCOPE static
+#define ST_DEFINE
+#define ST_CHECK_FOR_INTERRUPTS
+#include "lib/sort_template.h"
+
+/* Take the changed rows out. */
+void
+row_edits_take(RowEdits *edits, LinkedRows *rows)
+{
+	uint32		degree = edits->format->degree;
+	uint32		count = edits->rows->members;
+	EditedRow **sorted = palloc_extended(sizeof(EditedRow *) * Max(count, 1), MCXT_ALLOC_HUGE);
+	edited_iterator iterator;
+	EditedRow  *edited;
+	uint32		n = 0;
+
+	memset(rows, 0, sizeof(*rows));
+	rows->slots = palloc_extended(sizeof(uint32) * Max(count, 1), MCXT_ALLOC_HUGE);
+	rows->rows = palloc_extended(sizeof(uint32) * Max((Size) count * degree, 1), MCXT_ALLOC_HUGE);
+	edited_start_iterate(edits->rows, &iterator);
+	while ((edited = edited_iterate(edits->rows, &iterator)) != NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
+		sorted[n++] = edited;
+	}
+	sort_edited(sorted, n);
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32	   *row = rows->rows + (Size) i * degree;
+
+		CHECK_FOR_INTERRUPTS();
+		rows->slots[i] = sorted[i]->slot;
+		for (uint32 j = 0; j < degree; j++)
+			row[j] = j < sorted[i]->row[0] ? sorted[i]->row[1 + j] : NO_SLOT;
+	}
+	rows->count = n;
+	pfree(sorted);
+	MemoryContextReset(edits->row_memory);
+	edits->rows = edited_create(edits->row_memory, 1024, NULL);
+	edits->block_left = 0;
+}
+
+/* ---- choosing rows ---- */
+
+/* Whether row names slot. */
+static bool
+names_slot(const uint32 *row, uint32 count, uint32 slot)
+{
+	for (uint32 i = 0; i < count; i++)
+		if (row[i] == slot)
+			return true;
+	return false;
+}
+
+/* Offer target an edge to source. */
+static void
+offer_edge(RowEdits *edits, uint32 target, uint32 source, double distance)
+{
+	if (edits->noffers == edits->offer_room)
+	{
+		Size		room = Max((Size) edits->offer_room * 2, 4096);
+
+		edits->offers = edits->offers ? repalloc_huge(edits->offers, room * sizeof(EdgeOffer))
+			: MemoryContextAllocHuge(edits->memory, room * sizeof(EdgeOffer));
+		edits->offer_room = room;
+	}
+	edits->offers[edits->noffers].target = target;
+	edits->offers[edits->noffers].source = source;
+	edits->offers[edits->noffers].distance = distance;
+	edits->noffers++;
+}
+
+/* Set a row that was chosen, and offer the reverse edges of those it did not have. */
+void
+row_edits_set_chosen(RowEdits *edits, uint32 slot, const Candidate *chosen, uint32 count)
+{
+	uint32		old[ENGINE_MAX_DEGREE];
+	uint32		row[ENGINE_MAX_DEGREE];
+	float		distances[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	uint32		nold = row_edits_get(edits, slot, old, &state);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		row[i] = chosen[i].slot;
+		distances[i] = (float) chosen[i].distance;
+	}
+	row_edits_set(edits, slot, row, distances, count);
+	for (uint32 i = 0; i < count; i++)
+		if (!names_slot(old, nold, row[i]))
+			offer_edge(edits, row[i], slot, chosen[i].distance);
+}
+
+uint32
+row_edits_offered(const RowEdits *edits)
+{
+	return edits->noffers;
+}
+
+static int
+compare_offers(const void *left, const void *right)
+{
+	const EdgeOffer *a = left;
+	const EdgeOffer *b = right;
+
+	if (a->target != b->target)
+		return a->target < b->target ? -1 : 1;
+	return a->source < b->source ? -1 : a->source > b->source;
+}
+
+/*
+ * Give targets the reverse edges offered. A target's new row is computed from
+ * the offers and from rows as they stand, and set before the next one's: no
+ * other target's choice depends on it, for a choice reads distances only.
+ */
+void
+row_edits_apply_offers(RowEdits *edits)
+{
+	uint32		row[ENGINE_MAX_DEGREE];
+	float		distances[ENGINE_MAX_DEGREE];
+	uint32		end;
+
+	qsort(edits->offers, edits->noffers, sizeof(EdgeOffer), compare_offers);
+	for (uint32 start = 0; start < edits->noffers; start = end)
+	{
+		uint32		target = edits->offers[start].target;
+		uint32		count;
+
+		CHECK_FOR_INTERRUPTS();
+		for (end = start; end < edits->noffers && edits->offers[end].target == target; end++)
+			continue;
+		count = row_edits_accept(edits, edits->offers + start, end - start, row, distances);
+		if (count != NO_CHANGE)
+			row_edits_set(edits, target, row, distances, count);
+	}
+	edits->noffers = 0;
+}

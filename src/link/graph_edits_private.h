@@ -1,0 +1,66 @@
+/*
+ * graph_edits_private.h
+ *		What graph_edits.c, which keeps the changed rows, and graph_read.c, which reads the graph under them, share.
+ */
+#ifndef GPUANN_ROWEDITS_PRIVATE_H
+#define GPUANN_ROWEDITS_PRIVATE_H
+
+#include "link/graph_edits.h"
+
+/* An edge that target may take in. */
+typedef struct EdgeOffer
+{
+	uint32		target;
+	uint32		source;
+	double		distance;		/* between them */
+} EdgeOffer;
+
+struct edited_hash;
+
+struct RowEdits
+{
+	MemoryContext memory;
+	Relation	index;
+	const IndexFormat *format;
+	uint32		next_fresh;
+	uint32		max_rows;
+
+	/* reading */
+	RowVectors *vectors;
+	SearchScratch *scratch;
+	NodeCopy   *node;			/* scratch copy of a node record and its row */
+
+	MemoryContext row_memory;	/* the changes: emptied when they are taken out */
+	struct edited_hash *rows;
+	char	   *block;			/* where the next row is cut from */
+	Size		block_left;
+
+	EdgeOffer  *offers;
+	uint32		noffers;
+	uint32		offer_room;
+
+	const uint32 *seeds;
+	uint32		nseeds;
+};
+
+/* A changed row. */
+typedef struct ChangedRow
+{
+	const uint32 *neighbours;
+	uint32		count;
+	const float *distances;		/* of the neighbours; NULL: not known */
+	bool		live;
+} ChangedRow;
+
+/* False if the slot's row is as on its page. */
+extern bool row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *row);
+
+/*
+ * The row that a target has when it has taken in the edges offered, which are
+ * all its own, and the distances of its neighbours; returns how many, or
+ * NO_CHANGE.
+ */
+#define NO_CHANGE	PG_UINT32_MAX
+extern uint32 row_edits_accept(RowEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances);
+
+#endif							/* GPUANN_ROWEDITS_PRIVATE_H */

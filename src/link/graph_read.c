@@ -1,0 +1,234 @@
+/*
+ * graph_read.c
+ *		Reading the graph that is under change: rows, distances, searches, and
+ *		the choice of neighbours.
+ *
+ * The linker lock keeps graph rows, states and the vectors of the graph as
+ * they are. Distances are single precision: they choose edges, not answers.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "miscadmin.h"
+
+#include "link/graph_edits_private.h"
+#include "engine/prune_incremental.h"
+
+#define EXPECTED_KEPT	4		/* kept neighbours whose vectors are fetched before a newcomer meets the first */
+
+/* ---- rows and vectors ---- */
+
+/* Read a row from its page into neighbours; returns how many there are. */
+static uint32
+page_row(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
+{
+	const IndexFormat *format = edits->format;
+	NodeCopy   *node = edits->node;
+	uint32		count = 0;
+
+	state->live = false;
+	state->version = 0;
+	if (!read_node(edits->index, format, slot, node))
+		return 0;
+	state->live = NodeState(node) == NODE_LIVE;
+	state->version = node->version;
+	if ((node->flags & NODE_LINKED) == 0)
+		return 0;
+	while (count < format->degree && node->neighbours[count] != NO_SLOT)
+	{
+		if (node->neighbours[count] >= edits->next_fresh)
+			report_corrupt(edits->index, node_block(format, slot), "a graph row names a slot that does not exist");
+		neighbours[count] = node->neighbours[count];
+		count++;
+	}
+	return count;
+}
+
+uint32
+row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
+{
+	ChangedRow	row;
+
+	if (!row_edits_changed(edits, slot, &row))
+		return page_row(edits, slot, neighbours, state);
+	state->live = row.live;
+	state->version = 0;
+	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
+	return row.count;
+}
+
+void
+row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out)
+{
+	row_vectors_from(edits->vectors, from);
+	row_vectors_distances(edits->vectors, slots, count, out);
+}
+
+double
+row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
+{
+	double		distance;
+
+	row_edits_distances(edits, slot_a, &slot_b, 1, &distance);
+	return distance;
+}
+
+/* ---- search ---- */
+
+static uint32_t
+search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
+{
+	CHECK_FOR_INTERRUPTS();
+	return row_edits_get(context, slot, neighbours, state);
+}
+
+static void
+search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	row_vectors_distances(((RowEdits *) context)->vectors, slots, count, out);
+}
+
+/* Squared differences, less the square of the vector searched for. */
+static void
+search_differences(void *context, const uint32_t *slots, uint32_t count, double *out)
+{
+	RowVectors *vectors = ((RowEdits *) context)->vectors;
+
+	row_vectors_distances(vectors, slots, count, out);
+	for (uint32 i = 0; i < count; i++)
+	{
+		out[i] = 2 * out[i] + row_vectors_square(vectors, slots[i]);
+		if (isnan(out[i]))
+			out[i] = INFINITY;
+	}
+}
+
+/* The live slots nearest to a slot by a graph search, or those that differ least. */
+static uint32
+search(RowEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
+{
+	GraphAccess access = {
+		.context = edits,
+		.row = search_row,
+		.walk_distances = alike && edits->format->metric == METRIC_IP ? search_differences : search_distances
+	};
+	GraphQuery	query;
+	GraphAnswer answer;
+	uint32		found;
+
+	if (edits->nseeds == 0)
+		return 0;
+	memset(&query, 0, sizeof(query));
+	query.ef = ef;
+	query.seeds = edits->seeds;
+	query.nseeds = Min(edits->nseeds, ENGINE_SEEDS_TRIED);
+	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
+	query.salt = slot;
+	query.all_expanded = true;
+	query.equal_distance = row_edits_distance(edits, slot, slot);
+	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
+	found = Min(answer.count, ROW_EDITS_FOUND(ef));
+	for (uint32 i = 0; i < found; i++)
+	{
+		candidates[i].distance = answer.results[i].distance;
+		candidates[i].slot = answer.results[i].slot;
+		candidates[i].index = answer.results[i].slot;
+	}
+	return found;
+}
+
+uint32
+row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+{
+	return search(edits, slot, ef, false, candidates);
+}
+
+uint32
+row_edits_search_alike(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+{
+	return search(edits, slot, ef, true, candidates);
+}
+
+/* ---- choosing ---- */
+
+/* PairDistance: a candidate's index is its slot, and the first one stays while it meets the others. */
+static double
+pair_distance(void *context, uint32_t index_a, uint32_t index_b)
+{
+	CHECK_FOR_INTERRUPTS();
+	return row_edits_distance(context, index_a, index_b);
+}
+
+/* PairSquare */
+static double
+square(void *context, uint32_t index)
+{
+	return row_vectors_square(((RowEdits *) context)->vectors, index);
+}
+
+/* How a slot's row is chosen. */
+static PruneRule
+prune_rule(RowEdits *edits, uint32 slot)
+{
+	return (PruneRule) {
+		.degree = edits->format->degree,
+		.self = slot,
+		.equal_distance = row_edits_distance(edits, slot, slot),
+		.max_equal = PRUNE_MAX_EQUAL(edits->format->degree),
+		.metric = edits->format->metric,
+		.square = square
+	};
+}
+
+uint32
+row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
+{
+	PruneRule	rule = prune_rule(edits, slot);
+
+	return prune_choose(&rule, candidates, count, pair_distance, edits, chosen, kept);
+}
+
+/* Open a target's row; false if it is not live. */
+static bool
+open_row(RowEdits *edits, uint32 target, OpenRow *row)
+{
+	uint32		neighbours[ENGINE_MAX_DEGREE];
+	double		distances[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	ChangedRow	changed;
+	uint32		count;
+
+	if (row_edits_changed(edits, target, &changed) && changed.distances != NULL)
+	{
+		row_vectors_expect(edits->vectors, changed.neighbours, Min(changed.count, EXPECTED_KEPT));
+		for (uint32 i = 0; i < changed.count; i++)
+			distances[i] = changed.distances[i];
+		open_row_read(row, changed.neighbours, distances, changed.count, row_kept(distances, changed.count));
+		return changed.live;
+	}
+	count = row_edits_get(edits, target, neighbours, &state);
+	if (!state.live)
+		return false;
+	row_edits_distances(edits, target, neighbours, count, distances);
+	open_row_read(row, neighbours, distances, count, row_kept(distances, count));
+	return true;
+}
+
+uint32
+row_edits_accept(RowEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances)
+{
+	uint32		target = offers[0].target;
+	PruneRule	rule = prune_rule(edits, target);
+	OpenRow		row;
+
+	if (!open_row(edits, target, &row))
+		return NO_CHANGE;
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (!open_row_has(&row, offers[i].source))
+			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, edits);
+	}
+	return open_row_write(&row, neighbours, distances);
+}

@@ -1,0 +1,328 @@
+/*
+ * link_pages.c
+ *		Computing a pass of the linker over pages, in this process.
+ *
+ * Rows are linked in batches. Candidates of a row are what a graph search finds, and its nearest within the batch, whose rows
+ * the graph cannot lead to yet. Then rows are pruned, and reverse edges given. A batch is at most a quarter of the graph
+ * so far: the first rows, far apart, get the edges that connect what comes later.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "common/pg_prng.h"
+
+#include "client/mirror_table.h"
+#include "link/graph_edits.h"
+#include "engine/connectivity.h"
+#include "engine/select.h"
+
+#define BATCH_MOST			1024
+#define BATCH_LEAST			16
+#define SLICE_BATCH			64		/* rows of a batch, where the pass has a time */
+#define MATES				64		/* nearest of the own batch that a row considers */
+#define RENEW_SHARE			20		/* between batches, seeds are renewed when the graph has grown by this part */
+
+/* Candidates of one row: found by the search, nearest and equal mates, and what it has already. */
+#define MOST_CANDIDATES		(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
+
+/* The rows of one batch, and what each is going to have. */
+typedef struct Batch
+{
+	RowEdits   *edits;
+	const IndexFormat *format;
+	const uint32 *slots;
+	uint32		count;
+	uint32		room;			/* rows it can hold */
+	char	   *vectors;
+	float	   *inverse_norms;
+	Candidate  *chosen;			/* degree of them per row */
+	uint32	   *nchosen;
+} Batch;
+
+/* What a row finds among its mates. */
+typedef struct Mates
+{
+	SearchResult nearest[MATES];	/* a heap, farthest first */
+	uint32		nnearest;
+	SearchResult equals[SEARCH_MAX_EQUAL];	/* the same, by random rank */
+	uint32		nequals;
+	uint32		equal_room;
+	double		equal_distance;
+	double		bound;			/* the farthest that is of use */
+} Mates;
+
+/* The seeds as the pass goes on: a sample of the linked slots, the first of them those that searches start from (engine/seeds.h). */
+typedef struct SeedSample
+{
+	uint32	   *seeds;
+	uint32		count;
+	uint32		room;
+	uint32		sampled;		/* linked slots when the sample was last renewed, */
+	uint32		sampled_of_pass;	/* and how many of the pass under way were among them */
+	bool		renewed;
+	pg_prng_state random;
+} SeedSample;
+
+/* Allocate a batch for at most an eighth of memory, whose changes fit into half of what is there for rows. */
+static Batch *
+make_batch(RowEdits *edits, const IndexFormat *format, Size memory)
+{
+	Batch	   *batch = palloc0(sizeof(Batch));
+	Size		row_bytes = format->vector_bytes + format->degree * sizeof(Candidate);
+
+	batch->edits = edits;
+	batch->format = format;
+	batch->room = Min(memory / 8 / row_bytes, row_edits_capacity(format, memory) / 2 / (format->degree + 1));
+	batch->room = Max(Min(batch->room, BATCH_MOST), BATCH_LEAST);
+	batch->vectors = palloc_extended((Size) batch->room * format->vector_bytes, MCXT_ALLOC_HUGE);
+	batch->inverse_norms = palloc(sizeof(float) * batch->room);
+	batch->chosen = palloc(sizeof(Candidate) * batch->room * format->degree);
+	batch->nchosen = palloc(sizeof(uint32) * batch->room);
+	return batch;
+}
+
+static const char *
+batch_vector(const Batch *batch, uint32 i)
+{
+	return batch->vectors + (Size) i * batch->format->vector_bytes;
+}
+
+/* Load the batch's vectors. */
+static void
+load_batch(Batch *batch)
+{
+	for (uint32 i = 0; i < batch->count; i++)
+		memcpy(batch->vectors + (Size) i * batch->format->vector_bytes,
+			   row_vectors_get(row_edits_vectors(batch->edits), batch->slots[i], &batch->inverse_norms[i]), batch->format->vector_bytes);
+}
+
+/* Consider a mate of row i, from which distances are computed. */
+static void
+consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
+{
+	double		distance = row_vectors_distance(row_edits_vectors(batch->edits), batch_vector(batch, mate), batch->inverse_norms[mate]);
+
+	if (distance == mates->equal_distance)
+	{
+		SearchResult entry = {equal_rank(batch->slots[mate], batch->slots[i]), batch->slots[mate], 0};
+
+		(void) farthest_offer(mates->equals, &mates->nequals, mates->equal_room, entry);
+	}
+	else if (distance <= mates->bound)
+		(void) farthest_offer(mates->nearest, &mates->nnearest, MATES, (SearchResult) {distance, batch->slots[mate], 0});
+}
+
+/* Look for candidates in the batch, whose rows the graph does not lead to yet: all are compared, as rows come in the order of the list, often of alikes. */
+static void
+search_batch(const Batch *batch, uint32 i, Mates *mates)
+{
+	row_vectors_from(row_edits_vectors(batch->edits), batch->slots[i]);
+	for (uint32 n = 1; n < batch->count; n++)
+		consider_mate(batch, i, (i + n) % batch->count, mates);
+}
+
+static void
+add_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance)
+{
+	candidates[*count].slot = candidates[*count].index = slot;
+	candidates[(*count)++].distance = distance;
+}
+
+/* Choose the row of one slot of the batch. */
+static void
+link_row(Batch *batch, uint32 i)
+{
+	RowEdits   *edits = batch->edits;
+	uint32		slot = batch->slots[i];
+	uint32		ef = batch->format->ef_construction;
+	Candidate	candidates[MOST_CANDIDATES];
+	uint32		count;
+	Mates		mates = {.equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree), SEARCH_MAX_EQUAL)};
+	uint32		old[ENGINE_MAX_DEGREE];
+	double		old_distances[ENGINE_MAX_DEGREE];
+	SlotState	state;
+	uint32		nold;
+	uint32		kept;
+
+	link_pause();
+	count = row_edits_search(edits, slot, ef, candidates);
+	mates.equal_distance = row_edits_distance(edits, slot, slot);
+	/* Mates farther than what the search found would be kept for their directions, in the places of neighbours. */
+	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
+	search_batch(batch, i, &mates);
+	for (uint32 n = 0; n < mates.nnearest; n++)
+		add_candidate(candidates, &count, mates.nearest[n].slot, mates.nearest[n].distance);
+	for (uint32 n = 0; n < mates.nequals; n++)
+		add_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
+
+	/* A row that a pass cut short has written already keeps what it has as candidates. */
+	nold = row_edits_get(edits, slot, old, &state);
+	row_edits_distances(edits, slot, old, nold, old_distances);
+	for (uint32 n = 0; n < nold; n++)
+		add_candidate(candidates, &count, old[n], old_distances[n]);
+	batch->nchosen[i] = row_edits_choose(edits, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
+}
+
+/* Put the seeds in random order, for only the first so many are put in a better one; those from which all rows were made to be reached stay. */
+static void
+shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
+{
+	for (uint32 i = count; i > REACH_SEEDS + 1; i--)
+	{
+		uint32		j = pg_prng_uint64_range(random, REACH_SEEDS, i - 1);
+		uint32		slot = slots[i - 1];
+
+		slots[i - 1] = slots[j];
+		slots[j] = slot;
+	}
+}
+
+/*
+ * Renew the sample from what was linked since, now that so many are linked, and `done` slots of the pass among them, if the graph has grown by that
+ * part; returns whether it did. While there is room none is given up, or the first rows would be left without: of one in 64 little is left when each small
+ * pass loses one by rounding.
+ */
+static bool
+renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked, uint32 share)
+{
+	const uint32 *slots = pass->slots + sample->sampled_of_pass;
+	uint32		count = done - sample->sampled_of_pass;
+	uint32		wanted = seed_count(linked, sample->room);
+	uint32		added = 0;
+	uint32		kept;
+
+	if (linked - sample->sampled < sample->sampled / share)
+		return false;
+	if (wanted > sample->count)
+		added = Min(wanted - sample->count, count);
+	else if (sample->count == sample->room && linked > sample->sampled)
+		added = Min((uint32) ((uint64) wanted * (linked - sample->sampled) / linked), count);
+	if (added == 0)
+		return false;
+	shuffle(sample->seeds, sample->count, &sample->random);
+	kept = Min(sample->count, wanted - added);
+	/* At even distances: of rows that come cluster by cluster, chance would leave out whole clusters. */
+	for (uint32 i = 0; i < added; i++)
+		sample->seeds[kept + i] = slots[(2 * (uint64) i + 1) * count / (2 * (uint64) added)];
+	sample->count = kept + added;
+	sample->sampled = linked;
+	sample->sampled_of_pass = done;
+	sample->renewed = true;
+	shuffle(sample->seeds, sample->count, &sample->random);
+	return true;
+}
+
+/* Start the sample with the seeds that the index has. */
+static void
+load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const MetaPage *meta, uint32 next_fresh)
+{
+	uint32	   *seeds;
+
+	memset(sample, 0, sizeof(*sample));
+	pg_prng_seed(&sample->random, meta->change_seq);
+	sample->room = Min(format->seed_pages * (uint32) GPUANN_SEEDS_PER_PAGE, SEEDS_MAX);
+	sample->seeds = palloc(sizeof(uint32) * sample->room);
+	sample->count = read_seeds(index, format, meta, sample->room, &seeds);
+	for (uint32 i = 0; i < sample->count; i++)
+		if (seeds[i] >= next_fresh)
+			report_corrupt(index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");
+	memcpy(sample->seeds, seeds, sizeof(uint32) * sample->count);
+	/* What passes before this one added counts too: a graph that grows by little at a time gets new seeds all the same. */
+	sample->sampled = sample->count < sample->room ? Min((uint64) sample->count * SEED_SHARE, meta->linked_slots) : meta->linked_slots;
+	pfree(seeds);
+}
+
+/* Link one batch. */
+static void
+link_batch(Batch *batch)
+{
+	link_pause();
+	load_batch(batch);
+	for (uint32 i = 0; i < batch->count; i++)
+		link_row(batch, i);
+	for (uint32 i = 0; i < batch->count; i++)
+		row_edits_set_chosen(batch->edits, batch->slots[i], batch->chosen + (Size) i * batch->format->degree, batch->nchosen[i]);
+	row_edits_apply_offers(batch->edits);
+}
+
+/* Whether a pass that began then has used up its time. */
+static bool
+time_is_up(int64 began_ms, const LinkManner *manner)
+{
+	return manner->slice_ms > 0 && monotonic_ms() - began_ms >= manner->slice_ms;
+}
+
+/* Compute a pass, or with may_stop as much of it as memory and time allow; returns how many of its slots were linked. */
+static uint32
+compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, const LinkManner *manner,
+			 LinkedRows *rows)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+	RowEdits   *edits;
+	Batch	   *batch;
+	SeedSample	sample;
+	int64		began_ms = monotonic_ms();
+	uint32		done = 0;
+
+	list_bounds(index, format, &meta, &bounds);
+	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
+	batch = make_batch(edits, format, link_memory());
+	if (manner->slice_ms > 0)
+		batch->room = Min(batch->room, SLICE_BATCH);
+	load_seeds(&sample, index, format, &meta, bounds.next_fresh);
+	for (;;)
+	{
+		uint64		linked = (uint64) meta.linked_slots + done;
+		bool		ends = done == pass->count;
+
+		batch->slots = pass->slots + done;
+		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
+		if (may_stop && done > 0 &&
+			(time_is_up(began_ms, manner) || !row_edits_have_room(edits, batch->count * (format->degree + 1))))
+			ends = true;
+		/* at the end they are put in order when they are written */
+		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE) && !ends)
+			order_seeds(index, format, sample.seeds, sample.count);
+		row_edits_seeds(edits, sample.seeds, sample.count);
+		if (ends)
+			break;
+		link_batch(batch);
+		done += batch->count;
+		if (manner->tell != NULL)
+			manner->tell(manner->before + done);
+	}
+	if (done == pass->count)
+		row_edits_connect(edits, done, link_memory());
+	row_edits_take(edits, rows);
+	if (sample.renewed)
+	{
+		rows->nseeds = sample.count;
+		rows->seeds = sample.seeds;
+	}
+	row_edits_end(edits);
+	return done;
+}
+
+/* Compute a pass over pages. */
+void
+link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
+{
+	const LinkManner manner = {0};
+
+	(void) compute_pass(index, format, pass, false, &manner, rows);
+}
+
+/* The same, ending the pass where memory or time is used up. */
+void
+link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, const LinkManner *manner, LinkedRows *rows)
+{
+	uint32		done = compute_pass(index, format, pass, true, manner, rows);
+
+	if (done == pass->count)
+		return;
+	pass->to = pass->from + pass->places[done].offset;
+	pass->live = pass->places[done].live;
+	pass->count = done;
+}

@@ -1,0 +1,273 @@
+/*
+ * repair_server.c
+ *		VACUUM's repair by the server's engine, where that has a device and the index's mirror is there.
+ *
+ * The dead are marked in the pages first; when the mirror's worker says that it has told the engine of them, the mirror
+ * is as the pages are, and stays so: VACUUM holds the linker lock. Rows are repaired by ranges of slots of about
+ * PIECE_MS, between which the worker can tell the mirror of rows that came, and a last job sees that all can be
+ * reached. What changed comes back to be written to the pages by VACUUM, as rows that it repaired itself.
+ *
+ * The server is not believed: every row is checked by who takes it, and VACUUM repairs over pages whatever still names dead slots then. Where the pages do not
+ * get what the mirror has (an error, a cancel, rows refused), the mirror is forgotten and loaded anew.
+ */
+#include "base/base.h"
+
+#include "client/shmem.h"
+#include "base/faults.h"
+#include "client/mirror_table.h"
+#include "link/repair_server.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "utils/rel.h"
+
+#define LEAST_DEAD		100		/* fewer, or fewer than one in DEAD_SHARE, are repaired here before a worker has told of them */
+#define DEAD_SHARE		128
+#define FETCHED_ROWS	2048	/* graph rows that come at once */
+#define PIECE_MS		100
+#define FIRST_PIECE		4096	/* slots */
+#define LEAST_PIECE		256
+#define MOST_PIECE		524288	/* that a lane holds */
+#define CURRENT_MS		20000	/* that the mirror may take to be told of the dead, unless it gets on */
+#define POLL_MS			10
+#define FETCH_US		(20 * 1000000)
+#define REPAIR_US		(120 * 1000000) /* without progress; then the server ends itself too */
+
+/* Note why the server does not do it. */
+static bool
+refuse(RepairServer *server, const char *reason)
+{
+	strlcpy(server->reason, reason, sizeof(server->reason));
+	return false;
+}
+
+/* Say why, and give the lane back. */
+static bool
+failed(RepairServer *server)
+{
+	if (server->lane >= 0)
+		lane_release(server->lane);
+	server->lane = -1;
+	ereport(WARNING,
+			(errmsg("gpuann index \"%s\" is repaired over pages", RelationGetRelationName(server->index)),
+			 errdetail("%s", server->reason)));
+	return false;
+}
+
+/* Whether the mirror is the one that we began with, and somebody keeps it current. */
+static bool
+is_still_there(const RepairServer *server)
+{
+	return client_worker_serves(server->index) &&
+		mirror_is_generation(server->mirror.entry, server->mirror.generation);
+}
+
+/* Wait until the mirror has what pages had at a change sequence. */
+static bool
+await_current(RepairServer *server, uint64 change_seq)
+{
+	const AreaMirror *area = mirror_area(server->mirror.entry);
+	int64		give_up_ms = monotonic_ms() + CURRENT_MS;
+	uint64		last = 0;
+
+	while (client_changes(server->mirror) < change_seq)
+	{
+		uint64		now = atomic_load(&area->rows) + atomic_load(&area->position) + mirror_track(server->mirror.entry)->progress.scan_superblock;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!is_still_there(server))
+			return refuse(server, "the mirror has gone");
+		if (now != last)
+			give_up_ms = monotonic_ms() + CURRENT_MS;
+		last = now;
+		if (monotonic_ms() >= give_up_ms)
+			return refuse(server, "the mirror does not follow");
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, area_wait_event(AREA_WAIT_MIRROR));
+		ResetLatch(MyLatch);
+	}
+	return true;
+}
+
+/* Claim a lane, which others may have for a while. */
+static bool
+await_lane(RepairServer *server)
+{
+	int64		give_up_ms = monotonic_ms() + CURRENT_MS;
+
+	while ((server->lane = lane_claim()) < 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (monotonic_ms() >= give_up_ms)
+			return refuse(server, "no lane is free");
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, area_wait_event(AREA_WAIT_LANE));
+		ResetLatch(MyLatch);
+	}
+	return true;
+}
+
+RepairServer *
+repair_server_make(void)
+{
+	RepairServer *server = palloc0(sizeof(RepairServer));
+
+	server->lane = -1;
+	/* what is called when the process ends comes off in the order in which it was put there: this stays, the caller's does not */
+	area_leave_at_exit();
+	return server;
+}
+
+bool
+repair_server_begin(RepairServer *server, Relation index, const IndexFormat *format, uint32 dead, uint32 all, uint64 change_seq)
+{
+	FallbackReason why;
+	MetaPage	meta;
+
+	server->index = index;
+	server->format = format;
+	if (dead < LEAST_DEAD || dead < all / DEAD_SHARE || !gpuann_server || !client_engine_is_cuda() || !client_worker_serves(index))
+		return false;
+	read_meta(index, &meta);
+	server->mirror = client_mirror(index, &meta, &why);
+	if (why != FALLBACK_NONE || server->mirror.entry < 0)
+		return false;
+	server->slots = palloc(FETCHED_ROWS * sizeof(uint32));
+	server->rows = palloc(FETCHED_ROWS * format->degree * sizeof(uint32));
+	return (await_current(server, change_seq) && await_lane(server)) || failed(server);
+}
+
+/* Prepare the lane for an operation on the mirror. */
+static LaneRequest *
+prepare(RepairServer *server, LaneOp op)
+{
+	return lane_prepare(server->lane, op, (uint32) server->mirror.entry, server->mirror.generation);
+}
+
+/* Fetch a part of what a job has changed, and hand it on. Returns how many rows that were; -1: it failed. */
+static int64
+take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
+{
+	Size		row_bytes = server->format->degree * sizeof(uint32);
+	LaneRequest *request = prepare(server, LANE_LINK_FETCH);
+	LinkPart	part;
+	const char *text;
+
+	request->first_slot = first;
+	request->count = FETCHED_ROWS;
+	if (lane_fetch_linked(server->lane, FETCHED_ROWS, false, server->format->degree, monotonic_us() + FETCH_US, &part, &text) != ENGINE_OK)
+	{
+		(void) refuse(server, text);
+		return -1;
+	}
+	memcpy(server->slots, part.slots, part.count * sizeof(uint32));
+	memcpy(server->rows, part.rows, part.count * row_bytes);
+	for (uint32 i = 0; i < part.count; i++)
+	{
+		if (!take(arg, server->slots[i], server->rows + (Size) i * server->format->degree))
+			server->refused++;
+	}
+	return part.count;
+}
+
+/* Take all that a job has changed. */
+static bool
+take_all(RepairServer *server, TakeRepaired take, void *arg)
+{
+	uint32		wanted = *(volatile uint32_t *) &shared_lane((uint32) server->lane)->out_count;
+	uint32		taken = 0;
+
+	while (taken < wanted)
+	{
+		int64		count;
+
+		CHECK_FOR_INTERRUPTS();
+		count = take_part(server, taken, take, arg);
+		if (count < 0)
+			return false;
+		if (count == 0)
+			return refuse(server, "the server has fewer rows than it said");
+		taken += (uint32) count;
+	}
+	return true;
+}
+
+/* Have slots [first, end) repaired; with end 0 whatever is left, so that all can be reached. */
+static bool
+repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, void *arg)
+{
+	LaneRequest *request = prepare(server, LANE_REPAIR);
+	uint32	   *slots = end > 0 ? lane_array(server->lane, (end - first) * sizeof(uint32), &request->slots_offset) : NULL;
+	const char *text;
+
+	for (uint32 slot = first; slot < end; slot++)
+		slots[slot - first] = slot;
+	request->count = end - first;
+	request->ef_construction = server->format->ef_construction;
+	server->ahead = true;
+	if (lane_call_patiently(server->lane, monotonic_us() + REPAIR_US, REPAIR_US, &text) != ENGINE_OK)
+		return refuse(server, text);
+	return take_all(server, take, arg);
+}
+
+bool
+repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *arg)
+{
+	uint32		piece = FIRST_PIECE;
+
+	for (uint32 first = 0, end; first < slots; first = end)
+	{
+		int64		begun_us = monotonic_us();
+		int64		took_us;
+
+		CHECK_FOR_INTERRUPTS();
+		end = Min(slots - first, piece) + first;
+		if (!repair_piece(server, first, end, take, arg))
+			return failed(server);
+		FAULT_POINT("server-repaired-piece");
+		took_us = Max(monotonic_us() - begun_us, 1);
+		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / took_us, (int64) Min(MOST_PIECE, (int64) piece * 4)));
+	}
+	if (!repair_piece(server, 0, 0, take, arg))
+		return failed(server);
+	lane_release(server->lane);
+	server->lane = -1;
+	if (server->refused == 0)
+		return true;
+	snprintf(server->reason, sizeof(server->reason), "%u rows of the server cannot be", server->refused);
+	return failed(server);
+}
+
+/* The mirror is not to be used any more, if it is still the same. */
+static void
+forget_mirror(RepairServer *server)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(server->mirror.entry, server->mirror.generation))
+		(void) mirror_invalidate(server->mirror.entry, MIRROR_WANTED);
+	LWLockRelease(gpuann_mirror_lock());
+	mirror_wake(server->mirror.entry);
+}
+
+void
+repair_server_end(RepairServer *server)
+{
+	if (server->ahead && server->reason[0] != '\0')
+		forget_mirror(server);
+	else if (server->ahead)
+		ereport(DEBUG1,
+				(errmsg_internal("gpuann index \"%s\" was repaired on the server", RelationGetRelationName(server->index))));
+	server->ahead = false;
+}
+
+void
+repair_server_abandon(int code, Datum arg)
+{
+	RepairServer *server = (RepairServer *) DatumGetPointer(arg);
+
+	if (server->lane >= 0)
+		lane_release(server->lane);
+	server->lane = -1;
+	if (server->ahead)
+		forget_mirror(server);
+	server->ahead = false;
+}

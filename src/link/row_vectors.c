@@ -1,0 +1,213 @@
+/*
+ * row_vectors.c
+ *		Vectors for linking over pages: read where they are, without a pin, where this process knows that; else through a cache.
+ *
+ * The linker lock keeps the vectors of the graph as they are, so all that can go wrong is that a buffer goes to another block meanwhile, which
+ * is noticed. In the cache a slot has one place, its number modulo the places; dense slots therefore never collide while it is as large as
+ * the index. Copying every vector there first cost more than all distances: it is for what is not in shared buffers, or on two pages.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "utils/memutils.h"
+
+#include "page/unpinned_vectors.h"
+#include "link/row_vectors.h"
+
+#define MIN_CACHED_VECTORS	64
+
+/* What a place of the cache holds; the vectors lie apart, so that memory is touched only for those that are read. */
+typedef struct CachedVector
+{
+	uint32		slot;			/* NO_SLOT: empty */
+	float		inverse_norm;	/* cosine: 1 / |vector| */
+} CachedVector;
+
+struct RowVectors
+{
+	Relation	index;
+	const IndexFormat *format;
+	const DistanceKernels *kernels;
+	HotBlocks	hot;			/* where vectors are found */
+	CachedVector *cache;
+	char	   *cached_elements;
+	uint32		cache_places;
+	Size		cache_stride;
+
+	/* the vector that distances are computed from, widened: it need not stay in the cache */
+	uint32		from_slot;
+	float	   *from;
+	float		from_inverse_norm;
+};
+
+/* Make a cache of so many places, all empty. */
+static void
+make_cache(RowVectors *vectors, uint32 places)
+{
+	vectors->cache_places = places;
+	vectors->cache = MemoryContextAllocHuge(CurrentMemoryContext, places * sizeof(CachedVector));
+	vectors->cached_elements = MemoryContextAllocHuge(CurrentMemoryContext, places * vectors->cache_stride);
+	for (uint32 i = 0; i < places; i++)
+		vectors->cache[i].slot = NO_SLOT;
+}
+
+/* Make room for the vector that distances are computed from, where a cache line begins: it is read faster so. */
+static void
+make_from(RowVectors *vectors)
+{
+	vectors->from_slot = NO_SLOT;
+	vectors->from = (float *) CACHELINEALIGN(palloc(sizeof(float) * vectors->format->dims + PG_CACHE_LINE_SIZE));
+}
+
+RowVectors *
+row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
+{
+	RowVectors *vectors = palloc0(sizeof(RowVectors));
+
+	vectors->index = index;
+	vectors->format = format;
+	vectors->kernels = distance_kernels(format->type, format->metric, SIMD_BEST);
+	if (vectors->kernels == NULL)
+		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
+	hot_begin(&vectors->hot, index);
+	vectors->cache_stride = MAXALIGN(format->vector_bytes);
+	make_cache(vectors, Max(Min(memory / (vectors->cache_stride + sizeof(CachedVector)), next_fresh), MIN_CACHED_VECTORS));
+	make_from(vectors);
+	return vectors;
+}
+
+/* End: what was read without pins is counted. The memory goes with its context. */
+void
+row_vectors_end(RowVectors *vectors)
+{
+	hot_end(&vectors->hot);
+}
+
+/* 1 / |vector| for cosine, else 0. */
+static inline float
+inverse_norm(const RowVectors *vectors, const void *elements)
+{
+	float		squared;
+
+	if (vectors->format->metric != METRIC_COSINE)
+		return 0;
+	squared = vectors->kernels->squared_norm(elements, vectors->format->dims);
+	return squared > 0 ? 1.0f / sqrtf(squared) : 0;
+}
+
+/* A slot's vector, through the cache. */
+const void *
+row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
+{
+	uint32		place = slot % vectors->cache_places;
+	CachedVector *cached = &vectors->cache[place];
+	char	   *elements = vectors->cached_elements + place * vectors->cache_stride;
+
+	if (cached->slot != slot)
+	{
+		cached->slot = NO_SLOT; /* should reading fail */
+		read_vector(vectors->index, vectors->format, slot, elements);
+		cached->inverse_norm = inverse_norm(vectors, elements);
+		cached->slot = slot;
+	}
+	*norm = cached->inverse_norm;
+	return elements;
+}
+
+/* Widen a vector where it is. False if it has to be copied. */
+static bool
+peek_from(RowVectors *vectors, uint32 slot)
+{
+	HotVector	at;
+
+	hot_find_vectors(&vectors->hot, vectors->format, &slot, 1, &at);
+	if (!hot_vector_is_whole(vectors->format, &at))
+		return false;
+	vectors->kernels->widen(hot_vector_elements(&at), vectors->format->dims, vectors->from);
+	vectors->from_inverse_norm = inverse_norm(vectors, hot_vector_elements(&at));
+	return hot_peeked(&vectors->hot, at.place.block, at.hint);
+}
+
+void
+row_vectors_from(RowVectors *vectors, uint32 slot)
+{
+	if (vectors->from_slot == slot)
+		return;
+	vectors->from_slot = NO_SLOT;
+	if (!peek_from(vectors, slot))
+		vectors->kernels->widen(row_vectors_get(vectors, slot, &vectors->from_inverse_norm), vectors->format->dims, vectors->from);
+	vectors->from_slot = slot;
+}
+
+/* The distance of a vector from the one named. */
+static inline double
+distance_from(const RowVectors *vectors, const void *elements, float norm)
+{
+	double		distance = vectors->kernels->fast(vectors->from, elements, vectors->format->dims, vectors->from_inverse_norm * norm);
+
+	return isnan(distance) ? INFINITY : distance;
+}
+
+double
+row_vectors_distance(const RowVectors *vectors, const void *elements, float norm)
+{
+	return distance_from(vectors, elements, norm);
+}
+
+double
+row_vectors_square(RowVectors *vectors, uint32 slot)
+{
+	uint32		dims = vectors->format->dims;
+	HotVector	at;
+	float		norm;
+
+	hot_find_vectors(&vectors->hot, vectors->format, &slot, 1, &at);
+	if (hot_vector_is_whole(vectors->format, &at))
+	{
+		double		square = vectors->kernels->squared_norm(hot_vector_elements(&at), dims);
+
+		if (hot_peeked(&vectors->hot, at.place.block, at.hint))
+			return square;
+	}
+	return vectors->kernels->squared_norm(row_vectors_get(vectors, slot, &norm), dims);
+}
+
+/* The distances of at most HOT_VECTORS slots. */
+static void
+distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
+{
+	HotVector	places[HOT_VECTORS];
+
+	hot_find_vectors(&vectors->hot, vectors->format, slots, count, places);
+	for (uint32 i = 0; i < count; i++)
+	{
+		const void *elements;
+		float		norm;
+
+		if (hot_vector_is_whole(vectors->format, &places[i]))
+		{
+			elements = hot_vector_elements(&places[i]);
+			out[i] = distance_from(vectors, elements, inverse_norm(vectors, elements));
+			if (hot_peeked(&vectors->hot, places[i].place.block, places[i].hint))
+				continue;
+		}
+		elements = row_vectors_get(vectors, slots[i], &norm);
+		out[i] = distance_from(vectors, elements, norm);
+	}
+}
+
+void
+row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count)
+{
+	HotVector	places[HOT_VECTORS];
+
+	hot_find_vectors(&vectors->hot, vectors->format, slots, Min(count, HOT_VECTORS), places);
+}
+
+void
+row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
+{
+	for (uint32 done = 0; done < count; done += HOT_VECTORS)
+		distances_of_few(vectors, slots + done, Min(count - done, HOT_VECTORS), out + done);
+}

@@ -1,0 +1,693 @@
+/*
+ * vacuum.c
+ *		VACUUM: from dead rows to free slots.
+ *
+ * A pass over the node pages marks the rows that the heap has given up as dead. Then, under the linker lock, in this order: rows
+ * that name dead slots get the dead slots' neighbours instead, dead seeds are replaced, dead slots are detached, pending rows are linked (in
+ * a graph of living rows: among dead ones a search finds few candidates), and detached slots that no list entry names any more are
+ * freed. A crash in between leaves a right index: the next VACUUM finds dead and detached slots by their states and goes on.
+ */
+#include "postgres.h"
+
+#include "catalog/catalog.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "client/client.h"
+#include "base/faults.h"
+#include "link/link_write.h"
+#include "link/repair_server.h"
+#include "link/graph_edits.h"
+#include "engine/bits.h"
+#include "engine/repair_row.h"
+
+#define OFFERS_AT_ONCE		100000	/* reverse edges kept back, so that each row is pruned once for many of them */
+
+/* One VACUUM of one index. */
+typedef struct IndexVacuum
+{
+	IndexVacuumInfo *info;
+	IndexBulkDeleteResult *stats;
+	IndexBulkDeleteCallback callback;
+	void	   *callback_state;
+	Relation	index;
+	const IndexFormat *format;
+	ListBounds	bounds;			/* renewed once the linker lock is held */
+	uint32		limit;			/* slots there were at the start: the bitmaps' size */
+	uint64		change_seq;		/* of the slice under way */
+	bool		locked;
+	char	   *page;			/* a copy of the node page under way */
+	uint32		live;			/* rows seen */
+	uint32		ndead;			/* slots in dead */
+	uint32		ndetached;		/* found detached: left by an earlier VACUUM */
+	unsigned char *dead;		/* bit per slot, made when needed */
+	unsigned char *detached;
+	NodeChange	change;
+} IndexVacuum;
+
+/* Whether a slot's bit is set. Slots that came while we were at work have none. */
+static bool
+test_slot(const IndexVacuum *vacuum, const unsigned char *bits, uint32 slot)
+{
+	return bits != NULL && slot < vacuum->limit && bit_is_set(bits, slot);
+}
+
+/* Set a slot's bit; the bitmap is made by the first. */
+static void
+set_slot(const IndexVacuum *vacuum, unsigned char **bits, uint32 slot)
+{
+	if (*bits == NULL)
+		*bits = palloc_extended((Size) vacuum->limit / 8 + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	bit_set(*bits, slot);
+}
+
+/* End a slice: what it changed is to be seen by mirrors. */
+static void
+end_slice(IndexVacuum *vacuum, SliceEnd *end)
+{
+	end->change_seq = vacuum->change_seq++;
+	link_finish_slice(vacuum->index, end);
+	client_note_change(vacuum->index, vacuum->format);
+}
+
+/*
+ * Take the linker lock if we do not have it, and number the next slice. Waits
+ * interruptibly.
+ *
+ * Where rows may be removed that snapshots still see, an empty slice comes
+ * first: it gives the metapage an LSN newer than theirs before any such row is
+ * marked dead, which is what check_snapshot_age looks for. Without it a mirror
+ * that takes in marked pages before their slice ends would hide the rows from
+ * scans that find an old metapage.
+ */
+static void
+lock_linker(IndexVacuum *vacuum)
+{
+	MetaPage	meta;
+
+	if (vacuum->locked)
+		return;
+	(void) linker_lock(vacuum->index, true, false);
+	vacuum->locked = true;
+	read_meta(vacuum->index, &meta);
+	vacuum->change_seq = meta.change_seq + 1;
+#if PG_VERSION_NUM < 170000
+	if (EarlyPruningEnabled(vacuum->index))
+	{
+		SliceEnd	empty = {0};
+
+		end_slice(vacuum, &empty);
+	}
+#endif
+}
+
+/* Slots [first, last) of a node page that exist. */
+static void
+page_slots(const IndexVacuum *vacuum, uint32 superblock, uint32 page, uint32 *first, uint32 *last)
+{
+	const IndexFormat *format = vacuum->format;
+
+	*first = node_page_first_slot(format, superblock, page);
+	*last = Min(*first + format->nodes_per_page, (superblock + 1) * format->superblock_slots);
+	*last = Min(*last, vacuum->bounds.next_fresh);
+}
+
+/* Copy a node page; false if nothing was ever written to it. */
+static bool
+copy_node_page(IndexVacuum *vacuum, uint32 slot)
+{
+	Buffer		buffer = read_page_in_bulk(vacuum->index, node_block(vacuum->format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true,
+										   vacuum->info->strategy);
+	bool		written = !PageIsNew(BufferGetPage(buffer));
+
+	if (written)
+		memcpy(vacuum->page, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	return written;
+}
+
+/* Call visit for every node page, with its slots; the page is copied to vacuum->page before. */
+static void
+for_each_node_page(IndexVacuum *vacuum, void (*visit) (IndexVacuum *vacuum, uint32 first, uint32 last, void *state), void *state)
+{
+	const IndexFormat *format = vacuum->format;
+
+	for (uint32 superblock = 0; (uint64) superblock * format->superblock_slots < vacuum->bounds.next_fresh; superblock++)
+	{
+		for (uint32 page = 0; page < format->node_pages; page++)
+		{
+			uint32		first,
+						last;
+
+			page_slots(vacuum, superblock, page, &first, &last);
+			if (first >= last)
+				break;
+			link_pause();
+			if (copy_node_page(vacuum, first))
+				visit(vacuum, first, last, state);
+		}
+	}
+}
+
+/* ---- marking ---- */
+
+/* Mark rows of one page dead: the callback says which. */
+static void
+mark_page(IndexVacuum *vacuum, uint32 first, uint32 last)
+{
+	lock_linker(vacuum);
+	node_change_begin(&vacuum->change, vacuum->index, vacuum->format, first, vacuum->change_seq);
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, vacuum->change.page, slot);
+
+		if (NodeState(node) != NODE_LIVE || !test_slot(vacuum, vacuum->dead, slot))
+			continue;
+		node->flags = (node->flags & ~NODE_STATE_MASK) | NODE_DEAD;
+		node->version++;
+		ItemPointerSetInvalid(&node->tid);
+	}
+	node_change_finish(&vacuum->change);
+	FAULT_POINT("vacuum-marked-page");
+}
+
+/* Count the rows of one page, and mark what died. */
+static void
+visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
+{
+	bool		died = false;
+
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, (Page) vacuum->page, slot);
+
+		switch (NodeState(node))
+		{
+			case NODE_LIVE:
+				/* The callback takes no TID that cannot be one. */
+				if (!ItemPointerIsValid(&node->tid))
+					report_corrupt(vacuum->index, node_block(vacuum->format, slot), "a live slot has no TID");
+				if (!vacuum->callback(&node->tid, vacuum->callback_state))
+				{
+					vacuum->live++;
+					break;
+				}
+				died = true;
+				vacuum->stats->tuples_removed++;
+				/* FALLTHROUGH */
+			case NODE_DEAD:
+				set_slot(vacuum, &vacuum->dead, slot);
+				vacuum->ndead++;
+				break;
+			case NODE_DETACHED:
+				set_slot(vacuum, &vacuum->detached, slot);
+				vacuum->ndetached++;
+				break;
+			default:
+				break;
+		}
+	}
+
+	/* A row seen live and dead to the heap stays so until we are done: its slot is ours to free, its TID the heap's to reuse later. */
+	if (died)
+		mark_page(vacuum, first, last);
+}
+
+/* ---- repair ---- */
+
+/* What the repair pass keeps. */
+typedef struct Repair
+{
+	IndexVacuum *vacuum;
+	RowEdits   *edits;
+	RepairScratch scratch;
+	uint32		slot;			/* whose row is under way */
+	NodeCopy   *node;			/* of a row that came from the server */
+	uint32	   *new_seeds;		/* a sample of live slots to replace dead seeds */
+	uint32		new_seed_room;
+	uint32		new_seed_count;
+	uint64		linked_seen;
+	pg_prng_state random;
+} Repair;
+
+/* Write what has been repaired so far: a slice of its own. */
+static void
+write_repaired(IndexVacuum *vacuum, Repair *repair)
+{
+	LinkedRows	rows;
+	SliceEnd	end = {0};
+
+	row_edits_apply_offers(repair->edits);
+	row_edits_take(repair->edits, &rows);
+	if (rows.count > 0)
+	{
+		link_write_rows(vacuum->index, vacuum->format, &rows, vacuum->bounds.next_fresh, vacuum->change_seq);
+		end_slice(vacuum, &end);
+		FAULT_POINT("vacuum-repaired-part");
+	}
+	pfree(rows.slots);
+	pfree(rows.rows);
+}
+
+/* RepairAccess: a row with its changes. */
+static uint32
+access_row(void *context, uint32 slot, uint32 *neighbours)
+{
+	SlotState	state;
+
+	return row_edits_get(((Repair *) context)->edits, slot, neighbours, &state);
+}
+
+static bool
+access_dead(void *context, uint32 slot)
+{
+	IndexVacuum *vacuum = ((Repair *) context)->vacuum;
+
+	return test_slot(vacuum, vacuum->dead, slot);
+}
+
+static void
+access_distances(void *context, const uint32 *slots, uint32 count, double *out)
+{
+	Repair	   *repair = context;
+
+	for (uint32 i = 0; i < count; i++)
+		out[i] = row_edits_distance(repair->edits, repair->slot, slots[i]);
+}
+
+static uint32
+access_search(void *context, Candidate *candidates)
+{
+	Repair	   *repair = context;
+
+	return row_edits_search(repair->edits, repair->slot, repair->scratch.ef, candidates);
+}
+
+static uint32
+access_choose(void *context, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
+{
+	Repair	   *repair = context;
+
+	return row_edits_choose(repair->edits, repair->slot, candidates, count, chosen, kept);
+}
+
+/* How repair_row.c reaches the pages. */
+static RepairAccess
+repair_access(Repair *repair)
+{
+	return (RepairAccess) {
+		.context = repair, .row = access_row, .dead = access_dead, .distances = access_distances, .search = access_search,
+		.choose = access_choose
+	};
+}
+
+/* Give a row that names dead slots a new choice. */
+static void
+repair_over_pages(Repair *repair, uint32 slot)
+{
+	RepairAccess access = repair_access(repair);
+	Candidate	row[ENGINE_MAX_DEGREE + 1];
+	uint32		count;
+	uint32		kept;
+
+	repair->slot = slot;
+	count = repair_row(&access, &repair->scratch, slot, row_edits_distance(repair->edits, slot, slot), row, &kept);
+	row_edits_set_chosen(repair->edits, slot, row, count);
+}
+
+/*
+ * Whether a graph row that came from the server is one that pages may have: it names slots that exist, others than its own, each once. Dead ones may be
+ * among them: the row took an edge back, and its turn has not come. What still names them in the end is repaired here.
+ */
+static bool
+is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *count)
+{
+	for (*count = 0; *count < vacuum->format->degree && row[*count] != NO_SLOT; (*count)++)
+	{
+		uint32		neighbour = row[*count];
+
+		if (neighbour >= vacuum->bounds.next_fresh || neighbour == slot)
+			return false;
+		for (uint32 i = 0; i < *count; i++)
+			if (row[i] == neighbour)
+				return false;
+	}
+	return true;
+}
+
+/* TakeRepaired: as if it had been repaired here. What the pages do not have as a row of the graph gets none. */
+static bool
+take_repaired(void *arg, uint32 slot, const uint32 *row)
+{
+	Repair	   *repair = arg;
+	IndexVacuum *vacuum = repair->vacuum;
+	uint32		count;
+
+	if (slot >= vacuum->bounds.next_fresh || !is_repaired(vacuum, slot, row, &count) ||
+		!read_node(vacuum->index, vacuum->format, slot, repair->node) || NodeState(repair->node) != NODE_LIVE ||
+		(repair->node->flags & NODE_LINKED) == 0)
+		return false;
+	link_pause();
+	if (!row_edits_have_room(repair->edits, 1))
+		write_repaired(vacuum, repair);
+	row_edits_set(repair->edits, slot, row, NULL, count);
+	return true;
+}
+
+/* Keep a sample of live linked slots, each with equal chance, in case seeds have died. */
+static void
+sample_seed(Repair *repair, uint32 slot)
+{
+	uint64		place = repair->linked_seen++;
+
+	if (repair->new_seed_room == 0)
+		return;
+	if (repair->new_seed_count < repair->new_seed_room)
+		place = repair->new_seed_count++;
+	else
+		place = pg_prng_uint64_range(&repair->random, 0, place);
+	if (place < repair->new_seed_room)
+		repair->new_seeds[place] = slot;
+}
+
+/* Repair the rows of one page that name dead slots. */
+static void
+visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
+{
+	Repair	   *repair = state;
+	RepairAccess access = repair_access(repair);
+
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, (Page) vacuum->page, slot);
+		uint32		row[ENGINE_MAX_DEGREE];
+
+		if (NodeState(node) != NODE_LIVE || (node->flags & NODE_LINKED) == 0)
+			continue;
+		sample_seed(repair, slot);
+		if (!repair_needed(&access, row, access_row(repair, slot, row)))
+			continue;
+		link_pause();
+		if (!row_edits_have_room(repair->edits, row_edits_offered(repair->edits) + vacuum->format->degree + 1))
+			write_repaired(vacuum, repair);
+		else if (row_edits_offered(repair->edits) >= OFFERS_AT_ONCE)
+			row_edits_apply_offers(repair->edits);
+		repair_over_pages(repair, slot);
+	}
+}
+
+/* Replace dead seeds by the sample; returns how many there are then. */
+static uint32
+choose_seeds(const IndexVacuum *vacuum, const Repair *repair, uint32 *seeds, uint32 nseeds)
+{
+	uint32		kept = 0;
+	uint32		replaced = 0;
+
+	for (uint32 i = 0; i < nseeds; i++)
+	{
+		if (!test_slot(vacuum, vacuum->dead, seeds[i]))
+			seeds[kept++] = seeds[i];
+		else if (replaced < repair->new_seed_count)
+			seeds[kept++] = repair->new_seeds[replaced++];
+	}
+	return kept;
+}
+
+/* Write other seeds, in a slice of its own. */
+static void
+replace_seeds(IndexVacuum *vacuum, const uint32 *seeds, uint32 nseeds)
+{
+	SliceEnd	end = {.has_seeds = true};
+
+	end.seeds = link_write_seeds(vacuum->index, vacuum->format, seeds, nseeds, vacuum->bounds.next_fresh);
+	FAULT_POINT("vacuum-seeds-written");
+	end_slice(vacuum, &end);
+}
+
+/* Make every live row and the seeds forget the dead slots: by the server, if it can, and over pages whatever names dead slots then. */
+static void
+repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
+{
+	const IndexFormat *format = vacuum->format;
+	Size		memory = link_memory();
+	Repair		repair = {.vacuum = vacuum};
+	MetaPage	meta;
+	uint32	   *seeds;
+	uint32		nseeds;
+
+	read_meta(vacuum->index, &meta);
+	nseeds = read_seeds(vacuum->index, format, &meta, SEEDS_MAX, &seeds);
+	for (uint32 i = 0; i < nseeds; i++)
+	{
+		if (seeds[i] >= vacuum->bounds.next_fresh)
+			report_corrupt(vacuum->index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");
+		repair.new_seed_room += test_slot(vacuum, vacuum->dead, seeds[i]);
+	}
+	repair.edits = row_edits_begin(vacuum->index, format, vacuum->bounds.next_fresh, memory);
+	row_edits_seeds(repair.edits, seeds, nseeds);
+	repair_scratch_init(&repair.scratch, palloc(repair_scratch_bytes(format->degree, format->ef_construction)), format->degree,
+						format->ef_construction);
+	repair.new_seeds = palloc(sizeof(uint32) * Max(repair.new_seed_room, 1));
+	pg_prng_seed(&repair.random, meta.change_seq);
+
+	repair.node = palloc(format->node_bytes);
+	if (repair_server_begin(server, vacuum->index, format, vacuum->ndead, vacuum->ndead + vacuum->live, vacuum->change_seq - 1))
+		(void) repair_server_run(server, vacuum->bounds.next_fresh, take_repaired, &repair);
+	for_each_node_page(vacuum, visit_for_repair, &repair);
+	nseeds = choose_seeds(vacuum, &repair, seeds, nseeds);
+	row_edits_seeds(repair.edits, seeds, nseeds);
+	row_edits_apply_offers(repair.edits);
+	row_edits_connect(repair.edits, vacuum->ndead, memory);
+	write_repaired(vacuum, &repair);
+	row_edits_end(repair.edits);
+	if (repair.new_seed_room > 0)
+		replace_seeds(vacuum, seeds, nseeds);
+	repair_server_end(server);
+}
+
+/* The same; whatever happens, a mirror that is ahead of the pages does not stay. */
+static void
+repair_graph(IndexVacuum *vacuum)
+{
+	RepairServer *server = repair_server_make();
+
+	PG_ENSURE_ERROR_CLEANUP(repair_server_abandon, PointerGetDatum(server));
+	repair_graph_with(vacuum, server);
+	PG_END_ENSURE_ERROR_CLEANUP(repair_server_abandon, PointerGetDatum(server));
+	pfree(server);
+}
+
+/* ---- detaching and freeing ---- */
+
+/* Detach the dead slots of one page: no row leads to them now, and theirs are not needed any more. The others in the graph are counted. */
+static void
+visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
+{
+	uint32	   *linked = state;
+	bool		any = false;
+
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		if (test_slot(vacuum, vacuum->dead, slot))
+			any = true;
+		else if (node_record(vacuum->format, (Page) vacuum->page, slot)->flags & NODE_LINKED)
+			(*linked)++;
+	}
+	if (!any)
+		return;
+	node_change_begin(&vacuum->change, vacuum->index, vacuum->format, first, vacuum->change_seq);
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, vacuum->change.page, slot);
+
+		if (!test_slot(vacuum, vacuum->dead, slot) || NodeState(node) != NODE_DEAD)
+			continue;
+		if (node->flags & NODE_LINKED)
+			memset(graph_row(vacuum->format, vacuum->change.page, slot), 0xFF, sizeof(uint32) * vacuum->format->degree);
+		node->flags = NODE_DETACHED;
+	}
+	node_change_finish(&vacuum->change);
+	FAULT_POINT("vacuum-detached-page");
+}
+
+/* Free the detached slots, ours and those an earlier VACUUM left, that the list does not name any more. */
+static void
+free_detached(IndexVacuum *vacuum)
+{
+	MetaPage	meta;
+	ListBounds	bounds;
+	uint32	   *listed;
+	uint32		nlisted;
+	uint32	   *slots;
+	uint32		count = 0;
+
+	do
+	{
+		list_bounds(vacuum->index, vacuum->format, &meta, &bounds);
+	} while (!list_read(vacuum->index, vacuum->format, &bounds, bounds.trimmed, bounds.end, &listed, &nlisted));
+	for (uint32 i = 0; i < nlisted; i++)
+	{
+		uint32		slot = listed[i];
+
+		if (slot >= vacuum->limit)
+			continue;
+		if (vacuum->dead != NULL)
+			bit_clear(vacuum->dead, slot);
+		if (vacuum->detached != NULL)
+			bit_clear(vacuum->detached, slot);
+	}
+
+	slots = palloc_extended(sizeof(uint32) * ((Size) vacuum->ndead + vacuum->ndetached), MCXT_ALLOC_HUGE);
+	for (uint32 slot = 0; slot < vacuum->limit; slot++)
+	{
+		if (slot % 65536 == 0)
+			link_pause();
+		if (test_slot(vacuum, vacuum->dead, slot) || test_slot(vacuum, vacuum->detached, slot))
+			slots[count++] = slot;
+	}
+	if (count > 0)
+	{
+		SliceEnd	end = {0};
+
+		free_slots(vacuum->index, vacuum->format, slots, count, vacuum->change_seq);
+		end_slice(vacuum, &end);
+	}
+	pfree(slots);
+}
+
+/* Link what is pending, unless a worker does; trim what was linked before in any case. */
+static void
+link_for_vacuum(Relation index, const IndexFormat *format)
+{
+	MetaPage	meta;
+
+	if (!client_worker_serves(index))
+	{
+		(void) link_pending(index, format);
+		return;
+	}
+	read_meta(index, &meta);
+	list_trim(index, format, meta.linked_position);
+}
+
+/* Rows that an interrupted pass has written: they are counted when the list entries that name them have been dealt with. */
+static uint32
+linked_but_listed(IndexVacuum *vacuum)
+{
+	NodeCopy   *node = palloc(vacuum->format->node_bytes);
+	MetaPage	meta;
+	ListBounds	bounds;
+	uint32	   *listed = NULL;
+	uint32		nlisted;
+	uint32		count = 0;
+
+	list_bounds(vacuum->index, vacuum->format, &meta, &bounds);
+	if (!list_read(vacuum->index, vacuum->format, &bounds, bounds.linked, bounds.end, &listed, &nlisted))
+		report_corrupt(vacuum->index, meta.oldest_list, "the pending list was trimmed beyond what is linked");
+	for (uint32 i = 0; i < nlisted; i++)
+	{
+		link_pause();
+		if (read_node(vacuum->index, vacuum->format, listed[i], node) && NodeState(node) == NODE_LIVE &&
+			(node->flags & NODE_LINKED) != 0)
+			count++;
+	}
+	if (listed != NULL)
+		pfree(listed);
+	pfree(node);
+	return count;
+}
+
+/* Take dead and detached slots as far as they can go. */
+static void
+bury(IndexVacuum *vacuum)
+{
+	MetaPage	meta;
+	SliceEnd	end = {0};
+
+	lock_linker(vacuum);
+	end_slice(vacuum, &end);
+	FAULT_POINT("vacuum-marked");
+	list_bounds(vacuum->index, vacuum->format, &meta, &vacuum->bounds);
+	if (vacuum->ndead > 0)
+	{
+		memset(&end, 0, sizeof(end));
+		repair_graph(vacuum);
+		FAULT_POINT("vacuum-repaired");
+		for_each_node_page(vacuum, visit_for_detaching, &end.linked_slots);
+		end.linked_slots -= linked_but_listed(vacuum);
+		end.has_linked_slots = true;
+		end_slice(vacuum, &end);
+		FAULT_POINT("vacuum-detached");
+	}
+	link_for_vacuum(vacuum->index, vacuum->format);
+	read_meta(vacuum->index, &meta);
+	vacuum->change_seq = meta.change_seq + 1;
+	free_detached(vacuum);
+	FAULT_POINT("vacuum-freed");
+}
+
+/* ambulkdelete */
+IndexBulkDeleteResult *
+gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDeleteCallback callback, void *callback_state)
+{
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann vacuum", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller;
+	IndexVacuum vacuum = {0};
+	MetaPage	meta;
+
+	if (stats == NULL)
+		stats = palloc0(sizeof(IndexBulkDeleteResult));
+	caller = MemoryContextSwitchTo(memory);
+	vacuum.info = info;
+	vacuum.stats = stats;
+	vacuum.callback = callback;
+	vacuum.callback_state = callback_state;
+	vacuum.index = info->index;
+	vacuum.format = index_format(info->index);
+	vacuum.page = palloc(BLCKSZ);
+	vacuum.change.stamped_superblock = NO_SLOT;
+	list_bounds(vacuum.index, vacuum.format, &meta, &vacuum.bounds);
+	vacuum.limit = vacuum.bounds.next_fresh;
+
+	for_each_node_page(&vacuum, visit_for_marking, NULL);
+	if (vacuum.ndead > 0 || vacuum.ndetached > 0)
+		bury(&vacuum);
+	if (vacuum.locked)
+		linker_unlock(vacuum.index, false);
+
+	stats->num_pages = RelationGetNumberOfBlocks(vacuum.index);
+	stats->num_index_tuples = vacuum.live;
+	stats->estimated_count = false;
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+	return stats;
+}
+
+/* amvacuumcleanup: an insert-only table is linked here, if no worker does it and nobody is at it. */
+IndexBulkDeleteResult *
+gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	const IndexFormat *format;
+
+	if (info->analyze_only)
+		return stats;
+	format = index_format(info->index);
+	if (!client_worker_serves(info->index) && linker_lock(info->index, false, false))
+	{
+		(void) link_pending(info->index, format);
+		linker_unlock(info->index, false);
+	}
+	if (stats == NULL)
+	{
+		stats = palloc0(sizeof(IndexBulkDeleteResult));
+		stats->num_index_tuples = info->num_heap_tuples;
+		stats->estimated_count = true;
+	}
+	stats->num_pages = RelationGetNumberOfBlocks(info->index);
+	return stats;
+}

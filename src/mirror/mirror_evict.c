@@ -1,0 +1,194 @@
+/*
+ * mirror_evict.c
+ *		Room for mirrors: the quota of a database, and which mirrors make way for one that is wanted.
+ *
+ * The engine keeps to its limit by refusing. A worker whose mirror was refused takes the memory of the mirror that has not been asked
+ * for longest, in any database, and tries again; so does one whose database is over its quota, among the database's own. A mirror
+ * that was asked for within EVICT_IDLE_MS stays: where more is in use than fits, loading in turns would serve nobody. Then the host's memory may
+ * take what vectors do not fit, if gpuann.host_rows_limit lets it; then pages answer.
+ */
+#include "base/base.h"
+
+#include "client/shmem.h"
+#include "client/mirror_table.h"
+#include "mirror/worker.h"
+
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+
+/* What is taken from an index that has to make way. */
+typedef struct Victim
+{
+	int			entry;			/* -1: none */
+	uint32		generation;		/* of its mirror */
+	Oid			index;
+	uint64		bytes;
+} Victim;
+
+/* Bytes of the mirrors of a database that are there or on their way, but for one entry. */
+static uint64
+database_bytes(Oid database, int but)
+{
+	uint64		bytes = 0;
+
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		uint32		state = atomic_load(&mirror_area((int) i)->state);
+
+		if (track->in_use && (int) i != but && track->key.database == database &&
+			(state == MIRROR_READY || state == MIRROR_LOADING))
+			bytes += atomic_load(&mirror_area((int) i)->bytes);
+	}
+	return bytes;
+}
+
+/*
+ * Take the mirror that was asked for longest ago, and before a time, of a database or (InvalidOid) of any. The lock is held exclusively.
+ */
+static Victim
+take_victim(Oid database, int but, int64 before)
+{
+	Victim		victim = {.entry = -1};
+	int64		oldest = before;
+
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		AreaMirror *mirror = mirror_area((int) i);
+		int64		used = atomic_load(&mirror->last_used_ms);
+
+		if (!track->in_use || (int) i == but || atomic_load(&mirror->state) != MIRROR_READY || used >= oldest ||
+			(OidIsValid(database) && track->key.database != database))
+			continue;
+		oldest = used;
+		victim.entry = (int) i;
+	}
+	if (victim.entry >= 0)
+	{
+		AreaMirror *mirror = mirror_area(victim.entry);
+
+		victim.generation = atomic_load(&mirror->generation);
+		victim.bytes = atomic_load(&mirror->bytes);
+		victim.index = mirror_track(victim.entry)->key.index;
+		mirror_evict(victim.entry);
+	}
+	return victim;
+}
+
+/* Have the server free a mirror now: otherwise it would find out within a second. */
+static void
+drop_now(const MirrorSlice *slice, const Victim *victim)
+{
+	const char *text;
+
+	(void) lane_prepare(slice->lane, LANE_DROP, (uint32) victim->entry, victim->generation);
+	(void) lane_call(slice->lane, slice_call_deadline(slice), &text);
+}
+
+bool
+room_make(const MirrorSlice *slice)
+{
+	Oid			database = slice->over_quota ? slice->key.database : InvalidOid;
+	uint64		limit = atomic_load(&gpuann_area->memory_limit);
+	Victim		victim;
+
+	/* What never fits must not empty the memory. */
+	if (slice->over_quota)
+		limit = (uint64) gpuann_database_memory_limit << 20;
+	else
+		limit -= Min(limit, atomic_load(&gpuann_area->memory_context));
+	if (slice->least_bytes > limit)
+		return false;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	victim = take_victim(database, slice->entry, monotonic_ms() - EVICT_IDLE_MS);
+	LWLockRelease(gpuann_mirror_lock());
+	if (victim.entry < 0)
+		return false;
+	ereport(DEBUG1,
+			(errmsg("the mirror of gpuann index %u, " UINT64_FORMAT " kB, makes way for that of index %u",
+					victim.index, victim.bytes >> 10, slice->key.index)));
+	drop_now(slice, &victim);
+	return true;
+}
+
+bool
+room_in_host_memory(const MirrorSlice *slice)
+{
+	bool		first = false;
+
+	if (slice->over_quota || atomic_load(&gpuann_area->host_rows_limit) == 0)
+		return false;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	/* if that did not suffice, the next try is for the device again */
+	if (mirror_is_generation(slice->entry, slice->generation))
+		slice->track->host_rows = first = !slice->track->host_rows;
+	LWLockRelease(gpuann_mirror_lock());
+	if (first)
+		ereport(LOG,
+				(errmsg("the mirror of gpuann index %u does not fit on the device: its vectors go on in host memory", slice->key.index),
+				 errdetail("%s", slice->reason)));
+	return first;
+}
+
+bool
+room_from_before(const MirrorSlice *slice)
+{
+	bool		any = false;
+
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		AreaMirror *mirror = mirror_area((int) i);
+		Victim		victim = {.entry = -1};
+
+		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+		if (track->in_use && (int) i != slice->entry && track->key.index == slice->key.index &&
+			track->key.database == slice->key.database && atomic_load(&mirror->state) == MIRROR_READY)
+		{
+			victim.entry = (int) i;
+			victim.generation = atomic_load(&mirror->generation);
+			(void) mirror_invalidate((int) i, MIRROR_WANTED);
+		}
+		LWLockRelease(gpuann_mirror_lock());
+		if (victim.entry < 0)
+			continue;
+		any = true;
+		drop_now(slice, &victim);
+	}
+	return any;
+}
+
+bool
+room_within_quota(MirrorSlice *slice)
+{
+	uint64		quota = (uint64) gpuann_database_memory_limit << 20;
+	uint64		others;
+
+	if (quota == 0)
+		return true;
+	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	others = database_bytes(slice->key.database, slice->entry);
+	LWLockRelease(gpuann_mirror_lock());
+	if (others + slice->least_bytes <= quota)
+		return true;
+	slice->over_quota = true;
+	snprintf(slice->reason, sizeof(slice->reason),
+			 "gpuann.database_memory_limit is %d MB: " UINT64_FORMAT " MB are used by other mirrors, this one needs "
+			 UINT64_FORMAT " MB or more", gpuann_database_memory_limit, others >> 20, (slice->least_bytes + (1 << 20) - 1) >> 20);
+	return false;
+}
+
+void
+room_keep_quota(void)
+{
+	uint64		quota = (uint64) gpuann_database_memory_limit << 20;
+
+	if (quota == 0)
+		return;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (database_bytes(MyDatabaseId, -1) > quota)
+		(void) take_victim(MyDatabaseId, -1, PG_INT64_MAX);
+	LWLockRelease(gpuann_mirror_lock());
+}

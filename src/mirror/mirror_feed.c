@@ -1,0 +1,377 @@
+/*
+ * mirror_feed.c
+ *		CREATE INDEX and REINDEX load the mirror from the pages that they have just written, before they commit, or complete the one that
+ *		they have had linked on the server (build_server.c).
+ *
+ * The entry is the builder's until its transaction is over: workers leave it alone, and nobody else knows the relation file. At commit workers
+ * may have it, and what the table knows of the index's file before this one is forgotten; at abort the entry is, and the server drops what
+ * it holds. Whatever the server does, the build goes on; it waits for it at most as long as it took itself, and a little.
+ */
+#include "base/base.h"
+
+#include "client/shmem.h"
+#include "client/client.h"
+#include "client/database_hook.h"
+#include "client/mirror_table.h"
+#include "page/pages.h"
+#include "page/pending.h"
+#include "mirror/worker.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#define PATIENCE_MS		10000	/* for the server, and as long as the build has taken */
+#define LANE_POLL_MS	10		/* while others have all lanes */
+#define LANE_PATIENCE_MS	1000	/* with them, of a build that can do without */
+
+/* A relation file that this transaction has built, in the order in which it did. */
+typedef struct BuiltFile
+{
+	Oid			index;
+	uint32		relfile;
+	uint32		tablespace;
+	int			entry;			/* of its mirror; -1: it has none */
+	uint32		identity;
+	SubTransactionId subid;
+} BuiltFile;
+
+static BuiltFile *built = NULL;
+static int	built_count = 0;
+static int	built_room = 0;
+
+/* ---- the entry ---- */
+
+/* Remember a file for the end of the transaction; the pointer is good until the next. */
+static BuiltFile *
+remember(const MirrorKey *key)
+{
+	BuiltFile  *file;
+
+	if (built_count == built_room)
+	{
+		int			room = built_room > 0 ? 2 * built_room : 16;
+
+		built = built ? repalloc(built, room * sizeof(BuiltFile)) : MemoryContextAlloc(TopMemoryContext, room * sizeof(BuiltFile));
+		built_room = room;
+	}
+	file = &built[built_count++];
+	file->index = key->index;
+	file->relfile = key->relfile;
+	file->tablespace = key->tablespace;
+	file->entry = -1;
+	file->identity = 0;
+	file->subid = GetCurrentSubTransactionId();
+	return file;
+}
+
+/* Whatever the table has of this file is gone: the index was built anew in it (TRUNCATE of a table made just now), or it is another file. */
+static void
+forget_file(const MirrorKey *key)
+{
+	int			entry;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	entry = mirror_find(key);
+	if (entry >= 0)
+		mirror_forget(entry);
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+/* Make the entry of a file that nobody else can know yet; false if there is no room in the table, or no server. */
+static bool
+make_entry(MirrorSlice *slice, BuiltFile *file)
+{
+	bool		claimed = false;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	slice->entry = mirror_make(&slice->key, MIRROR_STATISTICS);
+	if (slice->entry >= 0)
+	{
+		slice->track = mirror_track(slice->entry);
+		slice->track->builder = MyProcPid;
+		slice->identity = atomic_load(&slice->track->identity);
+		slice->generation = atomic_load(&mirror_area(slice->entry)->generation);
+		file->entry = slice->entry;
+		file->identity = slice->identity;
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	if (slice->entry >= 0)
+		claimed = load_claim(slice);
+	return claimed;
+}
+
+/* A file's entry is of no use. The lock is held exclusively. */
+static void
+forget(BuiltFile *file)
+{
+	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
+		mirror_forget(file->entry);
+	file->entry = -1;
+}
+
+/* ---- loading ---- */
+
+bool
+feed_allowed(Relation index)
+{
+	uint32		epoch;
+
+	return gpuann_area != NULL && !RelationUsesLocalBuffers(index) && gpuann_server && gpuann_max_workers > 0 && gpuann_option_mirror(index) && area_server_ready(&epoch);
+}
+
+/* Claim a lane, which others may have for a while; false if they keep them for too long. */
+static bool
+await_lane(MirrorSlice *slice, int64 give_up_ms)
+{
+	while ((slice->lane = lane_claim()) < 0 && monotonic_ms() < give_up_ms)
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LANE_POLL_MS, area_wait_event(AREA_WAIT_LANE));
+		ResetLatch(MyLatch);
+	}
+	return slice->lane >= 0;
+}
+
+/* Go on with a load until the mirror is complete, a slice at a time. SLICE_IDLE: it is. */
+static SliceEnding
+go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress) (int64 done))
+{
+	while (ending == SLICE_IDLE || ending == SLICE_MORE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!mirror_is_generation(slice->entry, slice->generation) ||
+			(slice->progress->phase == PHASE_SERVING && !progress_publish(slice->entry)))
+			return slice_failed(slice, ENGINE_NOT_FOUND, "the server has stopped, or the mirror was evicted");
+		if (slice->progress->phase == PHASE_SERVING)
+			return SLICE_IDLE;
+		if (monotonic_ms() >= give_up_ms)
+			return slice_failed(slice, ENGINE_CANCELLED, "the server is too slow");
+		slice->until_us = monotonic_us() + SLICE_US;
+		if (slice->progress->phase == PHASE_ROWS)
+			progress(slice->progress->next_slot);
+		ending = slice->progress->phase < PHASE_CATCHUP ? load_step(slice) : catchup_step(slice);
+	}
+	return ending;
+}
+
+/* Load the mirror from the first row on. */
+static SliceEnding
+load(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
+{
+	return go_on(slice, load_begin(slice), give_up_ms, progress);
+}
+
+/* Load, with a lane that is given back whatever happens. */
+static SliceEnding
+load_by_lane(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
+{
+	volatile SliceEnding ending = SLICE_LOST;
+
+	if (!await_lane(slice, give_up_ms))
+		return slice_failed(slice, ENGINE_CANCELLED, "no lane is free");
+	PG_TRY();
+	{
+		ending = load(slice, give_up_ms, progress);
+		if (ending == SLICE_REFUSED && (slice->no_memory || slice->over_quota) && room_from_before(slice))
+		{
+			slice->no_memory = slice->over_quota = false;
+			ending = load_claim(slice) ? load(slice, give_up_ms, progress) : SLICE_LOST;
+		}
+	}
+	PG_FINALLY();
+	{
+		lane_release(slice->lane);
+	}
+	PG_END_TRY();
+	return ending;
+}
+
+void
+mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
+{
+	int64		lasted_ms = (GetCurrentTimestamp() - begun) / 1000;
+	MirrorSlice slice;
+	BuiltFile  *file;
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	if (gpuann_area == NULL || RelationUsesLocalBuffers(index))
+		return;
+	memset(&slice, 0, sizeof(slice));
+	slice.index = index;
+	slice.format = index_format(index);
+	list_bounds(index, slice.format, &meta, &bounds);
+	mirror_key(index, meta.nonce, &slice.key);
+	forget_file(&slice.key);
+	file = remember(&slice.key);
+	/* For an empty index there is nothing to answer; thousands of them (partitions) are to cost nothing. */
+	if (bounds.next_fresh == 0 || !feed_allowed(index))
+		return;
+
+	area_leave_at_exit();
+	slice.blocks = RelationGetNumberOfBlocks(index);
+	slice.primary = true;
+	slice.strategy = GetAccessStrategy(BAS_BULKREAD);
+	strlcpy(slice.reason, "no server runs, or too many indexes are in use", sizeof(slice.reason));
+	if (!make_entry(&slice, file) || load_by_lane(&slice, monotonic_ms() + lasted_ms + PATIENCE_MS, progress) != SLICE_IDLE)
+	{
+		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+		forget(file);
+		LWLockRelease(gpuann_mirror_lock());
+		ereport(LOG,
+				(errmsg("the mirror of gpuann index \"%s\" was not loaded when it was built: %s", RelationGetRelationName(index),
+						slice.reason),
+				 errdetail("It is loaded when a scan asks for it.")));
+	}
+	FreeAccessStrategy(slice.strategy);
+}
+
+/* ---- a mirror that is filled while the index is built ---- */
+
+bool
+feed_begin(MirrorSlice *slice, uint64 nonce)
+{
+	BuiltFile  *file;
+
+	slice->lane = -1;
+	mirror_key(slice->index, nonce, &slice->key);
+	forget_file(&slice->key);
+	file = remember(&slice->key);
+	area_leave_at_exit();
+	slice->primary = true;
+	strlcpy(slice->reason, "no server runs, or too many indexes are in use", sizeof(slice->reason));
+	if (!make_entry(slice, file))
+		return false;
+	slice->progress->load_started_ms = monotonic_ms();
+	strlcpy(slice->reason, "no lane is free", sizeof(slice->reason));
+	return await_lane(slice, monotonic_ms() + LANE_PATIENCE_MS);
+}
+
+bool
+feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
+{
+	MirrorProgress *to = slice->progress;
+	MetaPage	meta;
+	ListBounds	bounds;
+	SliceEnding ending;
+
+	/* as a load from pages is when it has sent the last row of the graph */
+	list_bounds(slice->index, slice->format, &meta, &bounds);
+	to->phase = PHASE_GRAPH;
+	to->rows = to->next_slot = to->load_slots = bounds.next_fresh;
+	to->position = bounds.end;
+	to->change_seq = meta.change_seq;
+	/* the build may have lasted longer than what nobody asks for stays */
+	atomic_store(&mirror_area(slice->entry)->last_used_ms, monotonic_ms());
+	slice->blocks = RelationGetNumberOfBlocks(slice->index);
+	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
+	slice->call_us = (lasted_ms + PATIENCE_MS) * 1000;
+	ending = go_on(slice, SLICE_MORE, monotonic_ms() + lasted_ms + PATIENCE_MS, progress);
+	FreeAccessStrategy(slice->strategy);
+	return ending == SLICE_IDLE;
+}
+
+void
+feed_forget(MirrorSlice *slice)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < built_count; i++)
+	{
+		if (built[i].entry == slice->entry && built[i].identity == slice->identity)
+			forget(&built[i]);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+/* ---- the end of the transaction ---- */
+
+/* A file is there to stay: it is the index's only one. The lock is held exclusively. */
+static void
+publish(const BuiltFile *file)
+{
+	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
+	{
+		mirror_track(file->entry)->builder = 0;
+		/* Whatever happened to file or index since, the worker that looks at it finds out. */
+		atomic_store(&mirror_area(file->entry)->changed, 1);
+		mirror_inherit(file->entry);
+		atomic_fetch_add(&gpuann_control->table_version, 1);
+		return;
+	}
+	/* The memory of the one before is free now; its counters wait for whoever asks for the index. */
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		MirrorTrack *track = mirror_track((int) i);
+		uint32		state = atomic_load(&mirror_area((int) i)->state);
+
+		if (track->in_use && track->key.index == file->index && track->key.database == MyDatabaseId &&
+			(track->key.relfile != file->relfile || track->key.tablespace != file->tablespace) && state != MIRROR_STATISTICS)
+			(void) mirror_invalidate((int) i, MIRROR_STATISTICS);
+	}
+}
+
+/* Whether a file was replaced by another in this transaction. */
+static bool
+was_replaced(int number)
+{
+	for (int i = number + 1; i < built_count; i++)
+	{
+		if (built[i].index == built[number].index)
+			return true;
+	}
+	return false;
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (built_count == 0 || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
+		return;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < built_count; i++)
+	{
+		/* Nobody knows how long what is prepared takes to be decided, and by whom. */
+		if (event == XACT_EVENT_COMMIT && !was_replaced(i))
+			publish(&built[i]);
+		else
+			forget(&built[i]);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	built_count = 0;
+	if (event == XACT_EVENT_COMMIT)
+		launcher_wake();
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	int			kept = 0;
+
+	if (built_count == 0 || (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB))
+		return;
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	for (int i = 0; i < built_count; i++)
+	{
+		if (built[i].subid == subid && event == SUBXACT_EVENT_ABORT_SUB)
+		{
+			forget(&built[i]);
+			continue;
+		}
+		if (built[i].subid == subid)
+			built[i].subid = parent;
+		built[kept++] = built[i];
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	built_count = kept;
+}
+
+void
+mirror_feed_init(void)
+{
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
+}

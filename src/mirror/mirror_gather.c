@@ -1,0 +1,215 @@
+/*
+ * mirror_gather.c
+ *		Graph rows and deaths of superblocks, from their node pages to a lane.
+ *
+ * Several superblocks go together, until they have GATHER_BYTES of rows: each operation has processes wait for each other, which takes
+ * longer than to copy a few rows. While rows are on their way the next are gathered. A superblock's node records, at most 128 pages of them, fit a lane
+ * beside that.
+ */
+#include "base/base.h"
+
+#include "mirror/worker.h"
+
+#include "storage/bufmgr.h"
+
+#define GATHER_BYTES	(256 * 1024)	/* to gather them takes about as long as to have them told */
+
+void
+gather_begin(NodeGathering *gathering, const IndexFormat *format)
+{
+	Size		enough = Max(GATHER_BYTES / ((format->degree + 1) * sizeof(uint32)), 1);
+	Size		slots = enough + format->superblock_slots;
+
+	memset(gathering, 0, sizeof(*gathering));
+	gathering->enough = enough;
+	gathering->graph_slots = palloc(slots * sizeof(uint32));
+	gathering->graph_rows = palloc(slots * format->degree * sizeof(uint32));
+	gathering->dead_slots = palloc(slots * sizeof(uint32));
+	gathering->dead_versions = palloc(slots * sizeof(uint32));
+}
+
+bool
+gather_has_room(const NodeGathering *gathering)
+{
+	return Max(gathering->ngraph, gathering->ndead) < gathering->enough;
+}
+
+/* What of a node is told to a mirror. */
+typedef struct NodeNews
+{
+	bool		dead;
+	bool		linked;			/* dead rows still lead to others */
+	bool		known;			/* the mirror has all this */
+} NodeNews;
+
+/* What there is to tell of a slot; it is noted in sums as told. */
+static NodeNews
+node_news(const MirrorSlice *slice, NodeSums *sums, Page page, uint32 slot)
+{
+	const IndexFormat *format = slice->format;
+	const NodeRecord *node = node_record(format, page, slot);
+	uint32		state = NodeState(node);
+	NodeNews	news = {.dead = state != NODE_LIVE && state != NODE_ABSENT};
+
+	news.linked = (state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0;
+	if (sums != NULL && (news.dead || news.linked))
+		news.known = node_sums_note_row(sums, slot, graph_row(format, page, slot), news.linked ? format->degree : 0, slice->progress->rows,
+										news.dead ? (uint64) node->version + 1 : 0);
+	return news;
+}
+
+/* Gather one slot. */
+static void
+gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint32 slot, bool dead_too)
+{
+	const IndexFormat *format = slice->format;
+	/* what a load does not tell is not noted either */
+	NodeNews	news = node_news(slice, dead_too ? slice->sums : NULL, page, slot);
+
+	if (news.known)
+		return;
+	if (dead_too && news.dead)
+	{
+		gathering->dead_slots[gathering->ndead] = slot;
+		gathering->dead_versions[gathering->ndead++] = node_record(format, page, slot)->version;
+	}
+	if (news.linked)
+	{
+		gathering->graph_slots[gathering->ngraph] = slot;
+		memcpy(gathering->graph_rows + (Size) gathering->ngraph++ * format->degree, graph_row(format, page, slot),
+			   format->degree * sizeof(uint32));
+	}
+}
+
+/* A node page of a superblock, with its slots as far as the mirror knows them. False: there are no more; an invalid buffer: it was never written. */
+static bool
+read_node_page(const MirrorSlice *slice, uint32 superblock, uint32 number, Buffer *buffer, uint32 *first, uint32 *end)
+{
+	const IndexFormat *format = slice->format;
+
+	*first = node_page_first_slot(format, superblock, number);
+	*end = Min(*first + format->nodes_per_page, (superblock + 1) * format->superblock_slots);
+	*end = Min(*end, slice->progress->rows);
+	if (number >= format->node_pages || *first >= slice->progress->rows)
+		return false;
+	*buffer = slice_read_page(slice, node_block(format, *first), PAGE_NODE);
+	return true;
+}
+
+void
+gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq, bool dead_too,
+				  NodeGathering *gathering)
+{
+	Buffer		buffer;
+	uint32		first;
+	uint32		end;
+
+	Assert(gather_has_room(gathering));
+	for (uint32 i = 0; read_node_page(slice, superblock, i, &buffer, &first, &end); i++)
+	{
+		if (!BufferIsValid(buffer))
+			continue;
+		if (change_seq == 0 || PageTailOf(BufferGetPage(buffer))->change_seq > change_seq)
+		{
+			for (uint32 slot = first; slot < end; slot++)
+				gather_node(gathering, slice, BufferGetPage(buffer), slot, dead_too);
+		}
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+void
+gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq)
+{
+	Buffer		buffer;
+	uint32		first;
+	uint32		end;
+
+	for (uint32 i = 0; read_node_page(slice, superblock, i, &buffer, &first, &end); i++)
+	{
+		if (!BufferIsValid(buffer))
+			continue;
+		if (PageTailOf(BufferGetPage(buffer))->change_seq <= change_seq)
+		{
+			for (uint32 slot = first; slot < end; slot++)
+				(void) node_news(slice, slice->sums, BufferGetPage(buffer), slot);
+		}
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+/* Send the graph rows gathered, without waiting for the answer. */
+static SliceEnding
+send_rows(MirrorSlice *slice, const NodeGathering *gathering)
+{
+	Size		row_bytes = slice->format->degree * sizeof(uint32);
+	LaneRequest *request = slice_prepare(slice, LANE_GRAPH);
+	void	   *slots = lane_array(slice->lane, gathering->ngraph * sizeof(uint32), &request->slots_offset);
+	void	   *rows = lane_array(slice->lane, gathering->ngraph * row_bytes, &request->body_offset);
+
+	if (slots == NULL || rows == NULL)
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "graph rows of superblocks do not fit a lane");
+	memcpy(slots, gathering->graph_slots, gathering->ngraph * sizeof(uint32));
+	memcpy(rows, gathering->graph_rows, gathering->ngraph * row_bytes);
+	request->count = gathering->ngraph;
+	return slice_post(slice);
+}
+
+/* Send the deaths gathered. */
+static SliceEnding
+send_dead(MirrorSlice *slice, const NodeGathering *gathering)
+{
+	LaneRequest *request = slice_prepare(slice, LANE_DEAD);
+	void	   *slots = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->slots_offset);
+	void	   *versions = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->versions_offset);
+
+	if (slots == NULL || versions == NULL)
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "slots of superblocks do not fit a lane");
+	memcpy(slots, gathering->dead_slots, gathering->ndead * sizeof(uint32));
+	memcpy(versions, gathering->dead_versions, gathering->ndead * sizeof(uint32));
+	request->count = gathering->ndead;
+	return slice_call(slice);
+}
+
+/* Wait for the answer to the rows that are on their way. */
+static SliceEnding
+await_rows(MirrorSlice *slice, NodeGathering *gathering)
+{
+	if (!gathering->on_its_way)
+		return SLICE_IDLE;
+	gathering->on_its_way = false;
+	return slice_await(slice);
+}
+
+SliceEnding
+gather_post(MirrorSlice *slice, NodeGathering *gathering)
+{
+	SliceEnding ending = await_rows(slice, gathering);
+
+	if (ending == SLICE_IDLE && gathering->ndead > 0)
+		ending = send_dead(slice, gathering);
+	if (ending == SLICE_IDLE && gathering->ngraph > 0)
+	{
+		ending = send_rows(slice, gathering);
+		gathering->on_its_way = ending == SLICE_IDLE;
+	}
+	gathering->ndead = gathering->ngraph = 0;
+	return ending;
+}
+
+SliceEnding
+gather_send(MirrorSlice *slice, NodeGathering *gathering)
+{
+	SliceEnding ending = gather_post(slice, gathering);
+
+	return ending == SLICE_IDLE ? await_rows(slice, gathering) : ending;
+}
+
+void
+gather_end(NodeGathering *gathering)
+{
+	pfree(gathering->graph_slots);
+	pfree(gathering->graph_rows);
+	pfree(gathering->dead_slots);
+	pfree(gathering->dead_versions);
+}

@@ -1,0 +1,384 @@
+/*
+ * mirror_load.c
+ *		Loading a mirror: an empty one, then all rows in slot order, their graph rows, the seeds.
+ *
+ * The end of the pending list and the number of changes are read first, and the mirror is current to these when the load is
+ * complete; what happens meanwhile is for mirror_catchup.c.
+ *
+ * A row's version is read before its vector. A vector does not change while its version is in the page, so a pair that does not
+ * belong together has a version that the page no longer has, and what is proposed by it is dropped (design, I2); the row that
+ * replaced it is on the pending list after the position read first.
+ */
+#include "base/base.h"
+
+#include "mirror/worker.h"
+
+#include "common/hashfn.h"
+#include "engine/bits.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lwlock.h"
+
+uint32
+rows_in_lane(const IndexFormat *format, uint32 first, uint32 end)
+{
+	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
+	uint64		fit = (LANE_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
+
+	return first < end ? (uint32) Min(fit, Min(end, superblock_end) - first) : 0;
+}
+
+/* ---- pages of a run of slots, in the order in which they lie, but that a slot's node page comes before all of its vector ---- */
+
+/* A run of slots of one superblock, and how much of it has been passed. */
+typedef struct RowOrder
+{
+	const IndexFormat *format;
+	uint32		slot;			/* first of the next node page */
+	uint32		end;
+	VectorPlace place;			/* the next vector page, */
+	Size		left;			/* and the bytes from there on */
+} RowOrder;
+
+/* A page of the run: these slots' records, or so many bytes of vectors from offset on. */
+typedef struct RowPage
+{
+	PageKind	kind;
+	BlockNumber block;
+	uint32		first;
+	uint32		end;
+	uint32		offset;
+	Size		bytes;
+} RowPage;
+
+static void
+row_order_begin(RowOrder *order, const IndexFormat *format, uint32 first, uint32 count)
+{
+	order->format = format;
+	order->slot = first;
+	order->end = first + count;
+	order->place = vector_place(format, first);
+	order->left = (Size) count * format->vector_bytes;
+}
+
+/* The next page of the run; false at its end. */
+static bool
+row_order_next(RowOrder *order, RowPage *page)
+{
+	const IndexFormat *format = order->format;
+
+	if (order->slot < order->end && vector_place(format, order->slot).page <= order->place.page)
+	{
+		page->kind = PAGE_NODE;
+		page->block = node_block(format, order->slot);
+		page->first = order->slot;
+		page->end = Min(order->slot - node_index(format, order->slot) + format->nodes_per_page, order->end);
+		order->slot = page->end;
+		return true;
+	}
+	if (order->left == 0)
+		return false;
+	page->kind = PAGE_VECTOR;
+	page->block = order->place.block;
+	page->offset = order->place.offset;
+	page->bytes = Min(order->left, (Size) GPUANN_PAYLOAD - page->offset);
+	order->left -= page->bytes;
+	vector_place_next(format, &order->place);
+	return true;
+}
+
+/* What a slice of the load will read, for its read-ahead. */
+typedef struct LoadOrder
+{
+	const MirrorSlice *slice;
+	uint32		next_slot;		/* after the run under way */
+	RowOrder	run;
+} LoadOrder;
+
+/* The next page of versions and vectors. */
+static BlockNumber
+next_row_block(void *state)
+{
+	LoadOrder  *order = state;
+	const MirrorSlice *slice = order->slice;
+	RowPage		page;
+
+	for (;;)
+	{
+		while (row_order_next(&order->run, &page))
+		{
+			if (page.block < slice->blocks)
+				return page.block;
+		}
+		if (order->next_slot >= slice->progress->load_slots)
+			return InvalidBlockNumber;
+		row_order_begin(&order->run, slice->format, order->next_slot,
+						rows_in_lane(slice->format, order->next_slot, slice->progress->load_slots));
+		order->next_slot = order->run.end;
+	}
+}
+
+/* The next page of graph rows. */
+static BlockNumber
+next_graph_block(void *state)
+{
+	LoadOrder  *order = state;
+	const IndexFormat *format = order->slice->format;
+	uint32		slot = order->next_slot;
+	uint32		superblock_end = (slot_superblock(format, slot) + 1) * format->superblock_slots;
+	BlockNumber block = node_block(format, slot);
+
+	if (slot >= order->slice->progress->load_slots || block >= order->slice->blocks)
+		return InvalidBlockNumber;
+	order->next_slot = Min(slot + format->nodes_per_page, superblock_end);
+	return block;
+}
+
+/* Begin to read ahead from where the load has come to. */
+static void
+begin_ahead(MirrorSlice *slice, LoadOrder *order)
+{
+	bool		rows = slice->progress->phase == PHASE_ROWS;
+
+	memset(order, 0, sizeof(*order));
+	order->slice = slice;
+	order->next_slot = slice->progress->next_slot;
+	order->run.format = slice->format;
+	slice->ahead = read_ahead_begin(slice->index, slice->strategy, rows ? next_row_block : next_graph_block, order);
+}
+
+static void
+end_ahead(MirrorSlice *slice)
+{
+	if (slice->ahead != NULL)
+		read_ahead_end(slice->ahead);
+	slice->ahead = NULL;
+}
+
+/* Node states and versions of a page's slots. */
+static void
+take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32 *versions, uint64 *dead, uint32 first)
+{
+	for (uint32 slot = at->first; slot < at->end; slot++)
+	{
+		uint32		i = slot - first;
+		NodeRecord *node = BufferIsValid(buffer) ? node_record(slice->format, BufferGetPage(buffer), slot) : NULL;
+
+		versions[i] = node ? node->version : 0;
+		if (node == NULL || NodeState(node) != NODE_LIVE)
+			bit64_set(dead, i);
+	}
+}
+
+/* Versions, states and vectors of a run of slots. */
+static void
+read_rows(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions, uint64 *dead, unsigned char *vectors)
+{
+	RowOrder	order;
+	RowPage		page;
+
+	row_order_begin(&order, slice->format, first, count);
+	while (row_order_next(&order, &page))
+	{
+		Buffer		buffer = slice_read_page(slice, page.block, page.kind);
+
+		if (page.kind == PAGE_NODE)
+			take_versions(slice, &page, buffer, versions, dead, first);
+		else if (BufferIsValid(buffer))
+			memcpy(vectors, VectorBytesOf(BufferGetPage(buffer)) + page.offset, page.bytes);
+		else
+			memset(vectors, 0, page.bytes);
+		if (page.kind == PAGE_VECTOR)
+			vectors += page.bytes;
+		if (BufferIsValid(buffer))
+			UnlockReleaseBuffer(buffer);
+	}
+}
+
+/* Send the next run of rows. */
+static SliceEnding
+send_rows(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	uint32		first = progress->next_slot;
+	uint32		count = rows_in_lane(slice->format, first, progress->load_slots);
+	Size		dead_bytes = bits64_bytes(count);
+	LaneRequest *request = slice_prepare(slice, LANE_APPEND);
+	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
+	uint64	   *dead = lane_array(slice->lane, dead_bytes, &request->dead_offset);
+	unsigned char *vectors = lane_array(slice->lane, (Size) count * slice->format->vector_bytes, &request->body_offset);
+	SliceEnding ending;
+
+	if (versions == NULL || dead == NULL || vectors == NULL)
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a lane");
+	memset(dead, 0, dead_bytes);
+	read_rows(slice, first, count, versions, dead, vectors);
+	request->first_slot = first;
+	request->count = count;
+	request->has_dead = 1;
+	if (!slice_note_sent(slice, first + count, 0))
+		return SLICE_LOST;
+
+	ending = slice_call(slice);
+	if (ending == SLICE_IDLE)
+		progress->rows = progress->next_slot = first + count;
+	return ending;
+}
+
+/* Send the graph rows of the next superblock. */
+static SliceEnding
+send_graph(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	uint32		superblock = slot_superblock(slice->format, progress->next_slot);
+	NodeGathering gathering;
+	SliceEnding ending;
+
+	gather_begin(&gathering, slice->format);
+	gather_superblock(slice, superblock, 0, false, &gathering);
+	ending = gather_send(slice, &gathering);
+	gather_end(&gathering);
+	if (ending == SLICE_IDLE)
+		progress->next_slot = (superblock + 1) * slice->format->superblock_slots;
+	return ending;
+}
+
+SliceEnding
+load_seeds(MirrorSlice *slice, const MetaPage *meta)
+{
+	uint32	   *seeds = NULL;
+	uint32		count = read_seeds(slice->index, slice->format, meta, Min(meta->seeds, LANE_DATA_BYTES / sizeof(uint32)), &seeds);
+	uint32		kept = 0;
+	uint64		sum;
+	SliceEnding ending = SLICE_IDLE;
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (seeds[i] < slice->progress->rows)
+			seeds[kept++] = seeds[i];
+	}
+	sum = hash_bytes_extended((const unsigned char *) seeds, (int) (kept * sizeof(uint32)), 0) | 1;
+	if (sum != slice->progress->seeds_sum)
+	{
+		LaneRequest *request = slice_prepare(slice, LANE_SEEDS);
+
+		memcpy(lane_array(slice->lane, kept * sizeof(uint32), &request->slots_offset), seeds, kept * sizeof(uint32));
+		request->count = kept;
+		ending = slice_call(slice);
+		slice->progress->seeds_sum = ending == SLICE_IDLE ? sum : 0;
+	}
+	pfree(seeds);
+	return ending;
+}
+
+/* Rows, graph and seeds are there: the mirror is as the pages were at the start. */
+static SliceEnding
+finish_load(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	MetaPage	meta;
+	ListBounds	bounds;
+	SliceEnding ending;
+
+	list_bounds(slice->index, slice->format, &meta, &bounds);
+	ending = load_seeds(slice, &meta);
+	if (ending == SLICE_IDLE)
+		ending = catchup_position(slice, progress->position);
+	if (ending != SLICE_IDLE)
+		return ending;
+	progress->ready_at = bounds.end;
+	progress->phase = PHASE_CATCHUP;
+	return SLICE_MORE;
+}
+
+bool
+load_claim(MirrorSlice *slice)
+{
+	AreaMirror *mirror = mirror_area(slice->entry);
+	uint32		epoch;
+	bool		ready;
+
+	/* Under the lock: a server that is ready here has the launcher's sweep, which takes the lock, still before it. */
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	ready = area_server_ready(&epoch) && mirror_is_generation(slice->entry, slice->generation);
+	if (ready)
+	{
+		atomic_store(&mirror->changed, 0);
+		slice->generation = mirror_invalidate(slice->entry, MIRROR_LOADING);
+		slice->host_rows = slice->track->host_rows;
+		progress_begin(slice);
+		atomic_store(&mirror->epoch, epoch);
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	return ready;
+}
+
+SliceEnding
+load_create(MirrorSlice *slice, uint32 rows)
+{
+	const IndexFormat *format = slice->format;
+	LaneRequest *request;
+
+	slice->least_bytes = mirror_least_bytes(format, rows);
+	if (!room_within_quota(slice))
+		return SLICE_REFUSED;
+
+	request = slice_prepare(slice, LANE_CREATE);
+	request->spec.dims = format->dims;
+	request->spec.type = (ElementType) format->type;
+	request->spec.metric = (Metric) format->metric;
+	request->spec.method = (SearchMethod) format->method;
+	request->spec.degree = format->degree;
+	request->spec.capacity = mirror_capacity(rows);
+	request->spec.residency = slice->host_rows ? RESIDENCY_COMPRESSED : RESIDENCY_FULL;
+	request->spec.placement = PLACEMENT_SINGLE;
+	request->spec.device = -1;
+	return slice_call(slice);
+}
+
+SliceEnding
+load_begin(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	MetaPage	meta;
+	ListBounds	bounds;
+
+	list_bounds(slice->index, slice->format, &meta, &bounds);
+	if (meta.nonce != slice->key.nonce)
+		return SLICE_GONE;
+	memset(progress, 0, sizeof(*progress));
+	progress->phase = PHASE_ROWS;
+	progress->load_slots = bounds.next_fresh;
+	progress->position = bounds.end;
+	progress->change_seq = meta.change_seq;
+	progress->load_started_ms = monotonic_ms();
+
+	return load_create(slice, progress->load_slots);
+}
+
+SliceEnding
+load_step(MirrorSlice *slice)
+{
+	MirrorProgress *progress = slice->progress;
+	SliceEnding ending = SLICE_IDLE;
+	LoadOrder	order;
+
+	while (ending == SLICE_IDLE && !slice_over(slice))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (progress->next_slot < progress->load_slots)
+		{
+			if (slice->ahead == NULL)
+				begin_ahead(slice, &order);
+			ending = progress->phase == PHASE_ROWS ? send_rows(slice) : send_graph(slice);
+			continue;
+		}
+		end_ahead(slice);
+		if (progress->phase == PHASE_GRAPH)
+			return finish_load(slice);
+		progress->phase = PHASE_GRAPH;
+		progress->next_slot = 0;
+	}
+	end_ahead(slice);
+	return ending == SLICE_IDLE ? SLICE_MORE : ending;
+}

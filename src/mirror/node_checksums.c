@@ -1,0 +1,163 @@
+/*
+ * node_checksums.c
+ *		What a worker remembers of the nodes that its mirrors have: a sum of each, so that of a changed page only what is new is sent.
+ *
+ * VACUUM touches most pages, and few rows of each. The memory is the process's own, so another worker starts without; it is bounded by
+ * maintenance_work_mem for all mirrors together. A mirror of another generation is another mirror.
+ */
+#include "base/base.h"
+
+#include "client/mirror_table.h"
+#include "mirror/node_checksums.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+struct NodeSums
+{
+	uint32		generation;		/* of the mirror */
+	uint32		learned;		/* superblocks whose pages were read */
+	uint32		room;
+	uint32	   *sums;			/* by slot; 0: not known */
+};
+
+static NodeSums of_entry[AREA_MIRRORS];
+static Size total_bytes = 0;
+
+/* Forget what is known of a mirror. */
+static void
+forget_all(NodeSums *known)
+{
+	if (known->sums != NULL)
+		pfree(known->sums);
+	total_bytes -= known->room * sizeof(uint32);
+	memset(known, 0, sizeof(*known));
+}
+
+/* Have room for so many slots; false if that is too much. */
+static bool
+reserve(NodeSums *known, uint32 slots)
+{
+	Size		room = Min((Size) slots + slots / 8 + 64, UINT32_MAX);
+	Size		bytes = room * sizeof(uint32);
+
+	if (slots <= known->room)
+		return true;
+	if (total_bytes + bytes - known->room * sizeof(uint32) > (Size) maintenance_work_mem * 1024)
+		return false;
+	if (known->sums == NULL)
+		known->sums = MemoryContextAllocHuge(TopMemoryContext, bytes);
+	else
+		known->sums = repalloc_huge(known->sums, bytes);
+	memset(known->sums + known->room, 0, bytes - known->room * sizeof(uint32));
+	total_bytes += bytes - known->room * sizeof(uint32);
+	known->room = (uint32) room;
+	return true;
+}
+
+NodeSums *
+node_sums(int entry, uint32 generation, uint32 slots)
+{
+	NodeSums   *known = &of_entry[entry];
+
+	if (known->generation != generation)
+		forget_all(known);
+	known->generation = generation;
+	if (reserve(known, slots))
+		return known;
+	forget_all(known);
+	return NULL;
+}
+
+void
+node_sums_forget_all(int entry)
+{
+	forget_all(&of_entry[entry]);
+}
+
+void
+node_sums_sweep(void)
+{
+	for (uint32 i = 0; i < gpuann_control->high_water; i++)
+	{
+		if (of_entry[i].room > 0 && of_entry[i].generation != atomic_load(&mirror_area((int) i)->generation))
+			forget_all(&of_entry[i]);
+	}
+}
+
+uint32 *
+node_sums_learned(NodeSums *known)
+{
+	return &known->learned;
+}
+
+void
+node_sums_forget(NodeSums *known, uint32 slot)
+{
+	if (known != NULL && slot < known->room)
+		known->sums[slot] = 0;
+}
+
+bool
+node_sums_note(NodeSums *known, uint32 slot, uint32 sum)
+{
+	bool		same;
+
+	if (known == NULL || slot >= known->room)
+		return false;
+	same = sum != 0 && known->sums[slot] == sum;
+	known->sums[slot] = sum;
+	return same;
+}
+
+/*
+ * A sum of products of pairs, each with a key added (NH), and as many as half the row has: this is done of every row that VACUUM did not touch on pages
+ * that it did. Two sums, for products to be under way side by side. Degrees are even. Never 0.
+ */
+static uint32
+row_sum(const uint32 *row, uint32 degree, uint64 start)
+{
+	static uint32 keys[ENGINE_MAX_DEGREE];
+	static uint64 mixer = 0;
+	uint64		sum;
+	uint64		other = 0;
+	uint32		i = 0;
+
+	if (mixer == 0)
+	{
+		for (uint32 k = 0; k < ENGINE_MAX_DEGREE; k++)
+			keys[k] = (uint32) hash_bytes_uint32_extended(k, 0);
+		mixer = hash_bytes_uint32_extended(ENGINE_MAX_DEGREE, 0) | 1;
+	}
+	sum = start * mixer;
+	for (; i + 3 < degree; i += 4)
+	{
+		sum += (uint64) (row[i] + keys[i]) * (row[i + 1] + keys[i + 1]);
+		other += (uint64) (row[i + 2] + keys[i + 2]) * (row[i + 3] + keys[i + 3]);
+	}
+	for (; i + 1 < degree; i += 2)
+		sum += (uint64) (row[i] + keys[i]) * (row[i + 1] + keys[i + 1]);
+	return Max((uint32) (((sum + other) * mixer) >> 32), 1);
+}
+
+uint32
+node_sum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
+{
+	/* an edge to what the mirror does not know is left out there: it has to come again */
+	for (uint32 i = 0; i < degree; i++)
+	{
+		if (row[i] != NO_SLOT && row[i] >= slots)
+			return 0;
+	}
+	return row_sum(row, degree, start);
+}
+
+bool
+node_sums_note_row(NodeSums *known, uint32 slot, const uint32 *row, uint32 degree, uint32 slots, uint64 start)
+{
+	/* mostly it is; what was noted led nowhere beyond the mirror */
+	if (known != NULL && slot < known->room && known->sums[slot] == row_sum(row, degree, start))
+		return true;
+	return node_sums_note(known, slot, node_sum(row, degree, slots, start));
+}

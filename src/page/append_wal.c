@@ -1,0 +1,162 @@
+/*
+ * append_wal.c
+ *		Generic WAL records of changes whose places are known.
+ *
+ * A record of the generic resource manager holds, for each page that is not logged as a whole, runs of bytes: two bytes of offset, two of length, then what stands there now.
+ * Replay copies them, clears the gap between pd_lower and pd_upper, and sets the LSN.
+ *
+ * That form is generic_xlog.c's own, not an interface. It is the same in PostgreSQL 15 to 18, and no minor version can change it: standbys and
+ * crash recovery of that major version replay what another minor version of it has written. Everything else here is xloginsert.h.
+ * t/165_append_records_are_the_servers.pl compares this with what the server
+ * writes and replays: it fails on a PostgreSQL whose form is another.
+ */
+#include "postgres.h"
+
+#include "page/append_wal.h"
+
+#include "access/xloginsert.h"
+#include "base/faults.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#ifdef GPUANN_TEST_FAULTS
+
+/* Pages of the record under way as they were before. */
+static PGAlignedBlock before[MAX_GENERIC_XLOG_PAGES];
+
+/* Where GenericXLog may allocate, though we are in a critical section. */
+static MemoryContext generic_memory = NULL;
+
+/*
+ * Write the record of the same change by GenericXLog: take the pages back, and
+ * have it make them what they are now.
+ */
+static void
+finish_by_generic(RowLog *log)
+{
+	MemoryContext caller = MemoryContextSwitchTo(generic_memory);
+	GenericXLogState *state = GenericXLogStart(log->index);
+
+	for (int i = 0; i < log->count; i++)
+	{
+		LoggedPage *logged = &log->pages[i];
+		PGAlignedBlock after;
+
+		memcpy(after.data, logged->page, BLCKSZ);
+		memcpy(logged->page, before[i].data, BLCKSZ);
+		memcpy(GenericXLogRegisterBuffer(state, logged->buffer,
+										 logged->image ? GENERIC_XLOG_FULL_IMAGE : 0),
+			   after.data, BLCKSZ);
+	}
+	GenericXLogFinish(state);
+	MemoryContextSwitchTo(caller);
+}
+
+#define KEEP_BEFORE(number, page)	memcpy(before[number].data, (page), BLCKSZ)
+#define FAULTY_OFFSET	(faults_row_log == ROW_LOG_BROKEN ? 1 : 0)
+#else
+#define KEEP_BEFORE(number, page)	((void) 0)
+#define FAULTY_OFFSET	0
+#endif
+
+void
+row_log_begin(RowLog *log, Relation index)
+{
+	log->index = index;
+	log->count = 0;
+#ifdef GPUANN_TEST_FAULTS
+	if (generic_memory != NULL || faults_row_log != ROW_LOG_GENERIC)
+		return;
+	generic_memory = AllocSetContextCreate(TopMemoryContext, "gpuann row log", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextAllowInCriticalSection(generic_memory, true);
+#endif
+}
+
+LoggedPage *
+row_log_page(RowLog *log, Buffer buffer, bool image)
+{
+	LoggedPage *logged = &log->pages[log->count++];
+
+	Assert(log->count <= MAX_GENERIC_XLOG_PAGES);
+	logged->buffer = buffer;
+	logged->image = image;
+	logged->page = BufferGetPage(buffer);
+	logged->lower = ((PageHeader) logged->page)->pd_lower;
+	logged->bytes = 0;
+	logged->tail_bytes = 0;
+	KEEP_BEFORE(log->count - 1, logged->page);
+	return logged;
+}
+
+/* Begin a run. */
+static void
+add_head(LoggedPage *logged, const void *from, Size bytes)
+{
+	uint16		head[2] = {(uint16) ((const char *) from - logged->page + FAULTY_OFFSET), (uint16) bytes};
+
+	Assert(logged->tail_bytes == 0 && logged->bytes + sizeof(head) <= ROW_LOG_RUNS);
+	memcpy(logged->runs + logged->bytes, head, sizeof(head));
+	logged->bytes += sizeof(head);
+}
+
+void
+row_log_run(LoggedPage *logged, const void *from, Size bytes)
+{
+	if (logged->image)
+		return;
+	add_head(logged, from, bytes);
+	Assert(logged->bytes + bytes <= ROW_LOG_RUNS);
+	memcpy(logged->runs + logged->bytes, from, bytes);
+	logged->bytes += bytes;
+}
+
+void
+row_log_tail(LoggedPage *logged, const void *from, Size bytes)
+{
+	if (logged->image)
+		return;
+	add_head(logged, from, bytes);
+	logged->tail = from;
+	logged->tail_bytes = bytes;
+}
+
+/* Add a page to the record. */
+static void
+register_page(const LoggedPage *logged, uint8 number)
+{
+	if (logged->image)
+	{
+		XLogRegisterBuffer(number, logged->buffer, REGBUF_FORCE_IMAGE | REGBUF_STANDARD);
+		return;
+	}
+	XLogRegisterBuffer(number, logged->buffer, REGBUF_STANDARD);
+	XLogRegisterBufData(number, (char *) logged->runs, logged->bytes);
+	if (logged->tail_bytes > 0)
+		XLogRegisterBufData(number, (char *) logged->tail, logged->tail_bytes);
+}
+
+void
+row_log_finish(RowLog *log)
+{
+	XLogRecPtr	lsn;
+
+	Assert(CritSectionCount > 0);
+#ifdef GPUANN_TEST_FAULTS
+	if (faults_row_log == ROW_LOG_GENERIC)
+	{
+		finish_by_generic(log);
+		return;
+	}
+#endif
+	for (int i = 0; i < log->count; i++)
+		MarkBufferDirty(log->pages[i].buffer);
+	if (!RelationNeedsWAL(log->index))
+		return;
+	XLogBeginInsert();
+	for (int i = 0; i < log->count; i++)
+		register_page(&log->pages[i], (uint8) i);
+	lsn = XLogInsert(RM_GENERIC_ID, 0);
+	for (int i = 0; i < log->count; i++)
+		PageSetLSN(log->pages[i].page, lsn);
+}

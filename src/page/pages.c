@@ -1,0 +1,630 @@
+/*
+ * pages.c
+ *		The page format: layout arithmetic, checked reads of pages, records and vectors, extension of the file.
+ *
+ * Everything read here is checked before use: a damaged page gives ERRCODE_INDEX_CORRUPTED with its block. Readers hold one content
+ * lock at a time.
+ */
+#include "postgres.h"
+
+#include "page/pages.h"
+
+#include "engine/prune.h"
+#include "base/faults.h"
+#include "page/buffer_hints.h"
+#include "pgstat.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#ifdef GPUANN_TEST_FAULTS
+#define ROW_LIMIT	faults_row_limit
+#else
+#define ROW_LIMIT	ENGINE_MAX_SLOTS
+#endif
+
+/* What rd_amcache holds: one chunk, freed by the relation cache when it likes. */
+typedef struct IndexCache
+{
+	const IndexFormat *format;	/* interned: lives as long as the process */
+	uint64		nonce;			/* as last read */
+	BlockNumber newest_list;	/* a hint, as the metapage's */
+	BlockNumber blocks;			/* lengths of index and table when last asked: a system call each, */
+	BlockNumber heap_blocks;	/* and files of relations that a scan may see do not become shorter unnoticed */
+} IndexCache;
+
+/* Formats seen by this process; few, because most indexes look alike. */
+typedef struct InternedFormat
+{
+	struct InternedFormat *next;
+	IndexFormat format;
+} InternedFormat;
+
+static InternedFormat *interned_formats = NULL;
+
+/*
+ * Report damage, by block.
+ */
+void
+report_corrupt(Relation index, BlockNumber block, const char *what)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" is corrupted at block %u: %s", RelationGetRelationName(index), block, what),
+			 errhint("Please REINDEX it.")));
+}
+
+/*
+ * Pages that so many slots of a superblock need, its list page included.
+ */
+static uint64
+superblock_pages_of(const IndexFormat *format, uint64 slots)
+{
+	uint64		node_pages = (slots + format->nodes_per_page - 1) / format->nodes_per_page;
+	uint64		vector_pages = (slots * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
+
+	return 1 + node_pages + vector_pages;
+}
+
+/*
+ * Derive the layout from dimensions, type and degree. False if they are not in their ranges.
+ */
+static bool
+format_layout(IndexFormat *format)
+{
+	uint64		slots;
+
+	if (format->dims < 1 || format->degree < 2 * GPUANN_MIN_M || format->degree > 2 * GPUANN_MAX_M)
+		return false;
+	if (format->dims > engine_max_dims((ElementType) format->type))
+		return false;
+
+	format->vector_bytes = (uint32) engine_vector_bytes((ElementType) format->type, format->dims);
+	format->node_bytes = sizeof(NodeRecord) + format->degree * sizeof(uint32) + format->key_bytes;
+	format->nodes_per_page = GPUANN_PAYLOAD / format->node_bytes;
+	while (format->nodes_per_page > 0 &&
+		   graph_rows_offset(format->nodes_per_page) + format->nodes_per_page * graph_row_bytes(format) > GPUANN_PAYLOAD)
+		format->nodes_per_page--;
+	if (format->nodes_per_page == 0)
+		return false;
+
+	/* A superblock's list page must be able to list as many slots as the superblock has. */
+	slots = 1;
+	while (slots < GPUANN_LIST_CAPACITY && superblock_pages_of(format, slots + 1) <= GPUANN_SUPERBLOCK_PAGES)
+		slots++;
+	format->superblock_slots = slots;
+	format->superblock_pages = superblock_pages_of(format, slots);
+	format->node_pages = (slots + format->nodes_per_page - 1) / format->nodes_per_page;
+	format->vector_pages = format->superblock_pages - 1 - format->node_pages;
+	return true;
+}
+
+/*
+ * Fill a format. The seed area has room for an index of four times the rows expected.
+ */
+void
+format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m, int ef_construction,
+			   double expected_rows)
+{
+	double		seeds = Min(expected_rows * 4 / SEED_SHARE, (double) SEEDS_MAX);
+
+	memset(format, 0, sizeof(*format));
+	format->dims = dims;
+	format->type = info->type;
+	format->metric = info->metric;
+	format->method = METHOD_GRAPH;
+	format->m = m;
+	format->degree = 2 * m;
+	format->ef_construction = ef_construction;
+	format->seed_pages = Max((uint32) (seeds / GPUANN_SEEDS_PER_PAGE) + 1, GPUANN_MIN_SEED_PAGES);
+	if (!format_layout(format))
+		elog(ERROR, "no page layout for %u dimensions", dims);
+}
+
+/*
+ * Whether a format is that of the index's operator class.
+ */
+static bool
+is_format_of(Relation index, const IndexFormat *format)
+{
+	const GpuannTypeInfo *info = gpuann_type_info(index);
+
+	return format->type == info->type && format->metric == info->metric;
+}
+
+/*
+ * Check a metapage that has been copied out of its buffer.
+ */
+static void
+check_meta(Relation index, const MetaPage *meta)
+{
+	const IndexCache *cache = index->rd_amcache;
+	IndexFormat layout = meta->format;
+	bool		known = cache != NULL && memcmp(cache->format, &layout, sizeof(layout)) == 0;
+
+	if (meta->magic != GPUANN_MAGIC)
+		report_corrupt(index, GPUANN_META_BLOCK, "this is not a metapage of gpuann");
+	if (meta->format_version != GPUANN_FORMAT_VERSION)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
+						RelationGetRelationName(index), meta->format_version, GPUANN_FORMAT_VERSION),
+				 errhint("Please REINDEX it.")));
+	if (!known &&
+		(!engine_has_distance((ElementType) meta->format.type, (Metric) meta->format.metric) ||
+		meta->format.method != METHOD_GRAPH || meta->format.degree != 2 * meta->format.m ||
+		meta->format.seed_pages < 1 || meta->format.seed_pages > SEEDS_MAX / GPUANN_SEEDS_PER_PAGE + 1 ||
+		meta->format.key_bytes != 0 || !format_layout(&layout) ||
+		 memcmp(&layout, &meta->format, sizeof(layout)) != 0))
+		report_corrupt(index, GPUANN_META_BLOCK, "the format is not consistent");
+	if (!known && !is_format_of(index, &meta->format))
+		report_corrupt(index, GPUANN_META_BLOCK, "the format is not that of the operator class");
+	if (meta->trimmed_position > meta->linked_position)
+		report_corrupt(index, GPUANN_META_BLOCK, "the pending list is trimmed beyond what is linked");
+	if (meta->seeds > meta->format.seed_pages * GPUANN_SEEDS_PER_PAGE)
+		report_corrupt(index, GPUANN_META_BLOCK, "there are more seeds than room");
+	if (!is_list_block(&meta->format, meta->oldest_list) || !is_list_block(&meta->format, meta->newest_list))
+		report_corrupt(index, GPUANN_META_BLOCK, "the pending list begins or ends where no list page can be");
+}
+
+/*
+ * The stable copy of a format.
+ */
+static const IndexFormat *
+intern_format(const IndexFormat *format)
+{
+	InternedFormat *entry;
+
+	for (entry = interned_formats; entry != NULL; entry = entry->next)
+	{
+		if (memcmp(&entry->format, format, sizeof(*format)) == 0)
+			return &entry->format;
+	}
+	entry = MemoryContextAllocZero(TopMemoryContext, sizeof(*entry));
+	entry->format = *format;
+	entry->next = interned_formats;
+	interned_formats = entry;
+	return &entry->format;
+}
+
+/*
+ * Remember with the relation what the metapage said.
+ */
+static void
+cache_meta(Relation index, const MetaPage *meta)
+{
+	IndexCache *cache = index->rd_amcache;
+
+	if (cache == NULL)
+	{
+		cache = MemoryContextAllocZero(index->rd_indexcxt, sizeof(*cache));
+		cache->format = intern_format(&meta->format);
+		index->rd_amcache = cache;
+	}
+	else if (memcmp(cache->format, &meta->format, sizeof(IndexFormat)) != 0)
+		cache->format = intern_format(&meta->format);
+	cache->nonce = meta->nonce;
+	cache->newest_list = meta->newest_list;
+}
+
+/*
+ * A copy of the metapage, checked.
+ */
+void
+read_meta(Relation index, MetaPage *meta)
+{
+	Buffer		buffer;
+
+	if (index_known_blocks(index) == 0 && RelationGetNumberOfBlocks(index) == 0)
+		report_corrupt(index, GPUANN_META_BLOCK, "the file is empty");
+	buffer = read_hot_page(index, GPUANN_META_BLOCK, PAGE_META, false);
+	memcpy(meta, MetaPageOf(BufferGetPage(buffer)), sizeof(*meta));
+	UnlockReleaseBuffer(buffer);
+	check_meta(index, meta);
+	cache_meta(index, meta);
+}
+
+/*
+ * Error out if VACUUM may have taken rows out of the index that a snapshot
+ * sees.
+ *
+ * With old_snapshot_threshold (PostgreSQL 15 and 16) VACUUM does not wait for
+ * snapshots older than that: whoever still uses one is to get an error, not the
+ * rows that are left. VACUUM stamps the metapage before it marks the first row
+ * dead (see lock_linker), and that is after any snapshot was taken that sees
+ * the row. So an answer that lacks it, whether its pages were read here or by a
+ * mirror's worker, was read after that stamp, and a look at the metapage after
+ * the answer finds an LSN newer than the snapshot's. Single node pages prove
+ * less: what a mirror answers may have no page left that is read here, and a
+ * graph without edges to a row does not lead to its page.
+ */
+void
+check_snapshot_age(Relation index, Snapshot snapshot)
+{
+#if PG_VERSION_NUM < 170000
+	Buffer		buffer;
+
+	if (old_snapshot_threshold < 0)
+		return;
+	buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_SHARE, false);
+	TestForOldSnapshot(snapshot, index, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+#endif
+}
+
+/*
+ * The format of an index.
+ */
+const IndexFormat *
+index_format(Relation index)
+{
+	if (index->rd_amcache == NULL)
+	{
+		MetaPage	meta;
+
+		read_meta(index, &meta);
+	}
+	return ((IndexCache *) index->rd_amcache)->format;
+}
+
+/*
+ * The nonce as last seen; 0 may be out of date, another value cannot be.
+ */
+uint64
+index_cached_nonce(Relation index)
+{
+	(void) index_format(index);
+	return ((IndexCache *) index->rd_amcache)->nonce;
+}
+
+/*
+ * Where the newest list page was when we last looked.
+ */
+BlockNumber
+index_newest_hint(Relation index)
+{
+	(void) index_format(index);
+	return ((IndexCache *) index->rd_amcache)->newest_list;
+}
+
+void
+index_set_newest_hint(Relation index, BlockNumber block)
+{
+	if (index->rd_amcache != NULL)
+		((IndexCache *) index->rd_amcache)->newest_list = block;
+}
+
+/*
+ * How long the index's file was when last asked; 0: not asked yet.
+ */
+BlockNumber
+index_known_blocks(Relation index)
+{
+	return index->rd_amcache != NULL ? ((IndexCache *) index->rd_amcache)->blocks : 0;
+}
+
+/*
+ * How long it is.
+ */
+BlockNumber
+index_ask_blocks(Relation index)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(index);
+
+	if (index->rd_amcache != NULL)
+		((IndexCache *) index->rd_amcache)->blocks = blocks;
+	return blocks;
+}
+
+/*
+ * The same of the table.
+ */
+BlockNumber
+index_known_heap_blocks(Relation index)
+{
+	return index->rd_amcache != NULL ? ((IndexCache *) index->rd_amcache)->heap_blocks : 0;
+}
+
+BlockNumber
+index_ask_heap_blocks(Relation index, Relation heap)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(heap);
+
+	if (index->rd_amcache != NULL)
+		((IndexCache *) index->rd_amcache)->heap_blocks = blocks;
+	return blocks;
+}
+
+/*
+ * A fresh identity for an index.
+ */
+uint64
+random_nonce(void)
+{
+	uint64		nonce = 0;
+
+	while (nonce == 0)
+	{
+		if (!pg_strong_random(&nonce, sizeof(nonce)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate a random number for the index's identity")));
+	}
+	return nonce;
+}
+
+/*
+ * Initialise a page: header, tail, pd_lower past what its kind holds when empty.
+ */
+void
+page_init(Page page, PageKind kind, uint32 superblock)
+{
+	PageTail   *tail;
+	Size		used = 0;
+
+	PageInit(page, BLCKSZ, sizeof(PageTail));
+	tail = PageTailOf(page);
+	tail->change_seq = 0;
+	tail->superblock = superblock;
+	tail->kind = kind;
+	tail->page_id = GPUANN_PAGE_ID;
+
+	switch (kind)
+	{
+		case PAGE_META:
+			used = sizeof(MetaPage);
+			break;
+		case PAGE_LIST:
+			used = offsetof(ListPage, slots);
+			ListPageOf(page)->state = LIST_SPARE;
+			ListPageOf(page)->next = InvalidBlockNumber;
+			ListPageOf(page)->append.free_head = NO_SLOT;
+			ListPageOf(page)->append.spare_head = InvalidBlockNumber;
+			break;
+		case PAGE_SEED:
+			used = GPUANN_PAYLOAD;
+			break;
+		case PAGE_NODE:
+		case PAGE_VECTOR:
+			break;
+	}
+	page_reach(page, used);
+}
+
+/*
+ * What is wrong with a page that should be of this kind; NULL if nothing is.
+ */
+const char *
+page_fault(Page page, PageKind kind)
+{
+	const PageTail *tail;
+
+	if (PageGetSpecialSize(page) != MAXALIGN(sizeof(PageTail)) || PageGetPageSize(page) != BLCKSZ)
+		return "this is not a page of gpuann";
+	tail = PageTailOf(page);
+	if (tail->page_id != GPUANN_PAGE_ID)
+		return "this is not a page of gpuann";
+	if (tail->kind != kind)
+		return "the page is of the wrong kind";
+	return NULL;
+}
+
+/*
+ * Check the page of a locked buffer; unlocks, releases and errors out if it is not what it should be.
+ */
+void
+check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok)
+{
+	Page		page = BufferGetPage(buffer);
+	const char *fault;
+
+	if (PageIsNew(page))
+	{
+		if (zero_ok)
+			return;
+		fault = "the page is all zero";
+	}
+	else
+		fault = page_fault(page, kind);
+	if (fault != NULL)
+	{
+		BlockNumber block = BufferGetBlockNumber(buffer);
+
+		UnlockReleaseBuffer(buffer);
+		report_corrupt(index, block, fault);
+	}
+}
+
+/*
+ * Read, lock and check a block.
+ */
+Buffer
+read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok)
+{
+	return read_page_in_bulk(index, block, kind, mode, zero_ok, NULL);
+}
+
+/*
+ * The same for those who read the whole index, through a ring of buffers.
+ */
+Buffer
+read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok, BufferAccessStrategy strategy)
+{
+	Buffer		buffer;
+
+	/* List pages are found by what other pages say; the others by a slot, which the append point has vouched for. */
+	if (kind == PAGE_LIST && block >= RelationGetNumberOfBlocks(index))
+		report_corrupt(index, block, "the file ends before this page");
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+	LockBuffer(buffer, mode);
+	check_page(index, buffer, kind, zero_ok);
+	return buffer;
+}
+
+/*
+ * Read, lock and check a block that this process reads again and again.
+ */
+Buffer
+read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
+{
+	HotBlocks	hot;
+	Buffer		buffer;
+
+	hot_begin(&hot, index);
+	/* As in read_page_in_bulk: what names a list page is another page. */
+	if (kind == PAGE_LIST && !hot_is_known(&hot, block) && block >= RelationGetNumberOfBlocks(index))
+		report_corrupt(index, block, "the file ends before this page");
+	buffer = hot_pin(&hot, block);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	check_page(index, buffer, kind, zero_ok);
+	return buffer;
+}
+
+/*
+ * Copy a slot's node record and graph row.
+ */
+void
+copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node)
+{
+	memcpy(node, node_record(format, page, slot), sizeof(NodeRecord));
+	memcpy(node->neighbours, graph_row(format, page, slot), graph_row_bytes(format));
+}
+
+/*
+ * Copy a slot's node record and graph row from its page. False if the page was never written.
+ */
+bool
+read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
+{
+	Buffer		buffer = read_hot_page(index, node_block(format, slot), PAGE_NODE, true);
+	Page		page = BufferGetPage(buffer);
+	bool		written = !PageIsNew(page);
+
+	if (written)
+		copy_node(format, page, slot, node);
+	UnlockReleaseBuffer(buffer);
+	return written;
+}
+
+/*
+ * Copy a slot's vector, one content lock at a time.
+ */
+void
+read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector)
+{
+	VectorPlace place = vector_place(format, slot);
+	char	   *out = vector;
+	uint32		left = format->vector_bytes;
+
+	while (left > 0)
+	{
+		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
+		Buffer		buffer = read_hot_page(index, place.block, PAGE_VECTOR, false);
+
+		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
+		UnlockReleaseBuffer(buffer);
+		out += part;
+		left -= part;
+		vector_place_next(format, &place);
+	}
+}
+
+/*
+ * Copy `count` seeds from the number `first` on.
+ */
+void
+read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
+{
+	while (count > 0)
+	{
+		uint32		place = first % GPUANN_SEEDS_PER_PAGE;
+		uint32		here = Min(count, GPUANN_SEEDS_PER_PAGE - place);
+		Buffer		buffer = read_hot_page(index, 1 + first / GPUANN_SEEDS_PER_PAGE, PAGE_SEED, false);
+
+		memcpy(seeds, SeedSlotsOf(BufferGetPage(buffer)) + place, sizeof(uint32) * here);
+		UnlockReleaseBuffer(buffer);
+		seeds += here;
+		first += here;
+		count -= here;
+	}
+}
+
+/*
+ * Copy seeds, at most `most` of them: the first, for these are spread over the graph as all are, and every so many of all would not be.
+ */
+uint32
+read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds)
+{
+	uint32		wanted = Min(meta->seeds, most);
+
+	*seeds = palloc(sizeof(uint32) * Max(wanted, 1));
+	read_some_seeds(index, 0, wanted, *seeds);
+	return wanted;
+}
+
+/*
+ * How many superblocks there can be: slots are below 2^31, blocks below MaxBlockNumber.
+ */
+static uint32
+most_superblocks(const IndexFormat *format)
+{
+	uint64		by_slots = (uint64) ROW_LIMIT / format->superblock_slots;
+	uint64		by_blocks = ((uint64) MaxBlockNumber - 1 - format->seed_pages) / format->superblock_pages;
+
+	return (uint32) Min(by_slots, by_blocks);
+}
+
+/*
+ * Whether one more superblock can be.
+ */
+void
+check_row_limit(Relation index, const IndexFormat *format, uint32 superblock)
+{
+	uint32		most = most_superblocks(format);
+	unsigned long long rows = (unsigned long long) most * format->superblock_slots;
+
+	if (superblock >= most)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" cannot hold more than %llu rows", RelationGetRelationName(index), rows),
+				 errhint("Partition the table, or index a part of it with a partial index.")));
+	if (superblock == (uint64) most * 9 / 10)
+		ereport(WARNING,
+				(errmsg("index \"%s\" has used nine tenths of the %llu rows that it can hold", RelationGetRelationName(index), rows),
+				 errhint("Partition the table, or index a part of it with a partial index.")));
+}
+
+/*
+ * Make the file reach block. New pages are all zero.
+ *
+ * A larger file grows by a few pages more at a time, so that inserters meet the extension lock seldom.
+ */
+void
+extend_to(Relation index, BlockNumber block)
+{
+	BlockNumber blocks;
+
+	if (block < index_known_blocks(index))
+		return;
+	blocks = index_ask_blocks(index);
+	if (block < blocks)
+		return;
+	block += Min(blocks / 64, 15);
+	if (block >= MaxBlockNumber)
+		block = MaxBlockNumber - 1;
+#if PG_VERSION_NUM >= 160000
+	ReleaseBuffer(ExtendBufferedRelTo(BMR_REL(index), MAIN_FORKNUM, NULL, 0, block + 1, RBM_NORMAL));
+#else
+	{
+		bool		local = RELATION_IS_LOCAL(index);
+
+		if (!local)
+			LockRelationForExtension(index, ExclusiveLock);
+		for (blocks = RelationGetNumberOfBlocks(index); blocks <= block; blocks++)
+			ReleaseBuffer(ReadBuffer(index, P_NEW));
+		if (!local)
+			UnlockRelationForExtension(index, ExclusiveLock);
+	}
+#endif
+}

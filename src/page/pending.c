@@ -1,0 +1,724 @@
+/*
+ * pending.c
+ *		The pending list and the append lock: where rows get their slots, and which rows the graph has not seen.
+ *
+ * The exclusive lock on the newest list page is the append lock. Whoever waited for it and finds the page closed moves right. Appends,
+ * new superblocks, succession, frees and trims all happen under it; see README.md for the lock order.
+ */
+#include "postgres.h"
+
+#include "page/pending.h"
+
+#include "access/generic_xlog.h"
+#include "base/faults.h"
+#include "miscadmin.h"
+#include "page/append_wal.h"
+#include "utils/rel.h"
+
+/* Parts of the longest vector: as many pages as it can touch. */
+#define MAX_VECTOR_PARTS	(ENGINE_MAX_DIMS * sizeof(float) / GPUANN_PAYLOAD + 2)
+
+/* Times a reader starts again from the metapage before it calls the list damaged. */
+#define MAX_RESTARTS	100
+
+/* A vector's share of one page. */
+typedef struct VectorPart
+{
+	BlockNumber block;
+	uint32		offset;			/* in the page's payload */
+	uint32		bytes;
+	const char *from;
+	bool		first;			/* nothing is on the page yet: it is initialised */
+} VectorPart;
+
+/* A row on its way into the index. */
+typedef struct Appended
+{
+	uint32		slot;
+	bool		fresh;			/* never used before */
+	ItemPointer tid;
+	VectorPart	parts[MAX_VECTOR_PARTS];
+	int			nparts;
+} Appended;
+
+/*
+ * Whether the file, of so many blocks, holds all superblocks and all slots that were used.
+ */
+static bool
+file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blocks)
+{
+	uint32		last = append->next_fresh - 1;
+	VectorPlace place;
+
+	if (superblock_start(format, 0) + (uint64) (append->superblocks - 1) * format->superblock_pages >= blocks)
+		return false;
+	if (append->next_fresh == 0)
+		return true;
+	place = vector_place(format, last);
+	for (uint32 end = place.offset + format->vector_bytes; end > GPUANN_PAYLOAD; end -= GPUANN_PAYLOAD)
+		vector_place_next(format, &place);
+	return place.block < blocks && node_block(format, last) < blocks;
+}
+
+/*
+ * What is wrong with the newest list page, or NULL. A file of so many blocks must hold all that it speaks of: nobody asks again.
+ */
+static const char *
+newest_fault(const IndexFormat *format, const ListPage *list, BlockNumber blocks)
+{
+	const AppendPoint *append = &list->append;
+
+	if (list->count > GPUANN_LIST_CAPACITY)
+		return "the list page holds more than it can";
+	if (append->superblocks < 1 || append->next_fresh > ENGINE_MAX_SLOTS ||
+		append->next_fresh > (uint64) append->superblocks * format->superblock_slots)
+		return "the next fresh slot is beyond the superblocks";
+	if (append->free_count > append->next_fresh || (append->free_count == 0) != (append->free_head == NO_SLOT) ||
+		(append->free_head != NO_SLOT && append->free_head >= append->next_fresh))
+		return "the free list is not consistent";
+	if (append->spare_head != InvalidBlockNumber && !is_list_block(format, append->spare_head))
+		return "the spare list page is where no list page can be";
+	if (!file_holds(format, append, blocks))
+		return "the file ends before its last slot";
+	return NULL;
+}
+
+/*
+ * Lock the newest list page in the given mode, starting where it was last.
+ */
+static Buffer
+lock_newest(Relation index, const IndexFormat *format, int mode)
+{
+	BlockNumber block = index_newest_hint(index);
+	int			restarts = 0;
+	uint32		hops = 0;
+
+	for (;;)
+	{
+		Buffer		buffer;
+		ListPage   *list;
+		BlockNumber next;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = mode == BUFFER_LOCK_SHARE ? read_hot_page(index, block, PAGE_LIST, false) :
+			read_page(index, block, PAGE_LIST, mode, false);
+		list = ListPageOf(BufferGetPage(buffer));
+		if (list->state == LIST_NEWEST)
+		{
+			const char *fault = newest_fault(format, list, index_known_blocks(index));
+
+			/* It may have grown. */
+			if (fault != NULL)
+				fault = newest_fault(format, list, index_ask_blocks(index));
+			if (fault != NULL)
+				report_corrupt(index, block, fault);
+			index_set_newest_hint(index, block);
+			return buffer;
+		}
+		next = list->state == LIST_CLOSED ? list->next : InvalidBlockNumber;
+		UnlockReleaseBuffer(buffer);
+
+		if (is_list_block(format, next))
+		{
+			/* A chain cannot be longer than the file. */
+			if (++hops > 64 && hops > 64 + RelationGetNumberOfBlocks(index) / format->superblock_pages)
+				report_corrupt(index, block, "the list pages form a circle");
+			block = next;
+		}
+		else if (++restarts > MAX_RESTARTS)
+			report_corrupt(index, block, "the newest list page cannot be found");
+		else
+		{
+			MetaPage	meta;
+
+			read_meta(index, &meta);
+			block = meta.newest_list;
+		}
+	}
+}
+
+/*
+ * Lock the newest list page (the append lock).
+ */
+Buffer
+append_lock(Relation index, const IndexFormat *format)
+{
+	return lock_newest(index, format, BUFFER_LOCK_EXCLUSIVE);
+}
+
+/*
+ * Read where the list ends, and which rows there are.
+ */
+void
+list_end(Relation index, const IndexFormat *format, ListBounds *bounds)
+{
+	Buffer		buffer = lock_newest(index, format, BUFFER_LOCK_SHARE);
+	const ListPage *list = ListPageOf(BufferGetPage(buffer));
+
+	bounds->end = list->first_position + list->count;
+	bounds->next_fresh = list->append.next_fresh;
+	bounds->free_count = list->append.free_count;
+	bounds->superblocks = list->append.superblocks;
+	bounds->newest_count = Min(list->count, LIST_NEWEST_SLOTS);
+	memcpy(bounds->newest, list->slots + list->count - bounds->newest_count,
+		   bounds->newest_count * sizeof(uint32));
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Take over where the list begins.
+ */
+static void
+set_begin(const MetaPage *meta, ListBounds *bounds)
+{
+	bounds->trimmed = meta->trimmed_position;
+	bounds->linked = meta->linked_position;
+	bounds->oldest_list = meta->oldest_list;
+}
+
+/*
+ * Read where the list begins, after where it ends: by now more may be linked than there was then.
+ */
+void
+list_begin(Relation index, MetaPage *meta, ListBounds *bounds)
+{
+	read_meta(index, meta);
+	set_begin(meta, bounds);
+	bounds->linked = Min(bounds->linked, bounds->end);
+}
+
+/*
+ * Read the bounds of the list: `linked` before `end`, so that no row falls between.
+ */
+void
+list_bounds(Relation index, const IndexFormat *format, MetaPage *meta, ListBounds *bounds)
+{
+	read_meta(index, meta);
+	set_begin(meta, bounds);
+	FAULT_POINT("bounds-begun");
+	list_end(index, format, bounds);
+	if (bounds->linked > bounds->end)
+		report_corrupt(index, GPUANN_META_BLOCK, "more of the pending list is linked than there is");
+}
+
+/*
+ * Begin a superblock, under the append lock: its list page becomes spare.
+ */
+static void
+add_superblock(Relation index, const IndexFormat *format, Buffer newest)
+{
+	uint32		superblock = ListPageOf(BufferGetPage(newest))->append.superblocks;
+	BlockNumber block;
+	Buffer		buffer;
+	GenericXLogState *xlog;
+	AppendPoint *append;
+	Page		page;
+
+	check_row_limit(index, format, superblock);
+	block = list_block(format, superblock);
+	extend_to(index, block);
+	buffer = ReadBuffer(index, block);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+
+	xlog = GenericXLogStart(index);
+	append = &ListPageOf(GenericXLogRegisterBuffer(xlog, newest, 0))->append;
+	page = GenericXLogRegisterBuffer(xlog, buffer, GENERIC_XLOG_FULL_IMAGE);
+	page_init(page, PAGE_LIST, superblock);
+	ListPageOf(page)->next = append->spare_head;
+	append->spare_head = block;
+	append->superblocks++;
+	FAULT_POINT("superblock-begin");
+	GenericXLogFinish(xlog);
+	UnlockReleaseBuffer(buffer);
+	FAULT_POINT("superblock-begun");
+}
+
+/*
+ * Close a full newest list page: a spare one succeeds it. Returns its buffer, locked; the old one is released.
+ */
+static Buffer
+succeed(Relation index, const IndexFormat *format, Buffer old)
+{
+	BlockNumber block;
+	Buffer		new,
+				meta;
+	GenericXLogState *xlog;
+	ListPage   *from,
+			   *to;
+
+	if (ListPageOf(BufferGetPage(old))->append.spare_head == InvalidBlockNumber)
+		add_superblock(index, format, old);
+	block = ListPageOf(BufferGetPage(old))->append.spare_head;
+	if (block == BufferGetBlockNumber(old))
+		report_corrupt(index, block, "the newest list page is on the list of spare ones");
+	new = read_page(index, block, PAGE_LIST, BUFFER_LOCK_EXCLUSIVE, false);
+	to = ListPageOf(BufferGetPage(new));
+	if (to->state != LIST_SPARE || (to->next != InvalidBlockNumber && !is_list_block(format, to->next)))
+		report_corrupt(index, block, "the list page is not spare");
+	meta = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
+
+	xlog = GenericXLogStart(index);
+	from = ListPageOf(GenericXLogRegisterBuffer(xlog, old, 0));
+	to = ListPageOf(GenericXLogRegisterBuffer(xlog, new, 0));
+	MetaPageOf(GenericXLogRegisterBuffer(xlog, meta, 0))->newest_list = block;
+	to->append = from->append;
+	to->append.spare_head = to->next;
+	to->first_position = from->first_position + from->count;
+	to->count = 0;
+	to->next = InvalidBlockNumber;
+	to->state = LIST_NEWEST;
+	from->state = LIST_CLOSED;
+	from->next = block;
+	FAULT_POINT("list-succeed");
+	GenericXLogFinish(xlog);
+	FAULT_POINT("list-succeeded");
+
+	UnlockReleaseBuffer(meta);
+	UnlockReleaseBuffer(old);
+	index_set_newest_hint(index, block);
+	return new;
+}
+
+/*
+ * Split a vector into its pages.
+ */
+static void
+split_vector(const IndexFormat *format, Appended *row, const void *vector)
+{
+	VectorPlace place = vector_place(format, row->slot);
+	const char *from = vector;
+	uint32		left = format->vector_bytes;
+
+	row->nparts = 0;
+	while (left > 0)
+	{
+		VectorPart *part = &row->parts[row->nparts++];
+
+		part->block = place.block;
+		part->offset = place.offset;
+		part->bytes = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
+		part->from = from;
+		part->first = row->fresh && place.offset == 0;
+		from += part->bytes;
+		left -= part->bytes;
+		vector_place_next(format, &place);
+	}
+}
+
+/*
+ * Lock a page that a row is written to; one that nothing is on yet may hold anything that a crash left there.
+ */
+static Buffer
+lock_for_row(Relation index, BlockNumber block, PageKind kind, bool first)
+{
+	Buffer		buffer;
+
+	if (!first)
+		return read_page(index, block, kind, BUFFER_LOCK_EXCLUSIVE, false);
+	buffer = ReadBuffer(index, block);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	return buffer;
+}
+
+/*
+ * Add a page to a record; initialise it if nothing is on it yet.
+ */
+static Page
+register_for_row(GenericXLogState *xlog, Buffer buffer, PageKind kind, bool first, uint32 superblock)
+{
+	Page		page = GenericXLogRegisterBuffer(xlog, buffer, first ? GENERIC_XLOG_FULL_IMAGE : 0);
+
+	if (first)
+		page_init(page, kind, superblock);
+	return page;
+}
+
+/*
+ * Write a part of a vector to its page.
+ */
+static void
+write_part(GenericXLogState *xlog, Buffer buffer, const VectorPart *part, uint32 superblock)
+{
+	Page		page = register_for_row(xlog, buffer, PAGE_VECTOR, part->first, superblock);
+
+	page_reach(page, part->offset + part->bytes);
+	memcpy(VectorBytesOf(page) + part->offset, part->from, part->bytes);
+}
+
+/*
+ * Write a vector of more than two pages, in records of its own. Nothing refers to it yet.
+ */
+static void
+write_long_vector(Relation index, const IndexFormat *format, const Appended *row)
+{
+	uint32		superblock = slot_superblock(format, row->slot);
+
+	for (int done = 0; done < row->nparts; done += MAX_GENERIC_XLOG_PAGES)
+	{
+		int			count = Min(row->nparts - done, MAX_GENERIC_XLOG_PAGES);
+		Buffer		buffers[MAX_GENERIC_XLOG_PAGES];
+		GenericXLogState *xlog;
+
+		for (int i = 0; i < count; i++)
+			buffers[i] = lock_for_row(index, row->parts[done + i].block, PAGE_VECTOR, row->parts[done + i].first);
+		xlog = GenericXLogStart(index);
+		for (int i = 0; i < count; i++)
+			write_part(xlog, buffers[i], &row->parts[done + i], superblock);
+		GenericXLogFinish(xlog);
+		for (int i = 0; i < count; i++)
+			UnlockReleaseBuffer(buffers[i]);
+		FAULT_POINT("append-long-vector");
+	}
+}
+
+/*
+ * Check the record of the slot on top of the free list.
+ */
+static void
+check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *append, Buffer buffer, uint32 slot)
+{
+	BlockNumber block = BufferGetBlockNumber(buffer);
+	uint32		next = *graph_row(format, BufferGetPage(buffer), slot);
+
+	if (NodeState(node_record(format, BufferGetPage(buffer), slot)) != NODE_FREE)
+		report_corrupt(index, block, "a slot of the free list is not free");
+	if ((next == NO_SLOT) != (append->free_count == 1) || (next != NO_SLOT && next >= append->next_fresh))
+		report_corrupt(index, block, "the free list is broken");
+}
+
+/*
+ * Change a page by a row, directly: log where.
+ */
+static LoggedPage *
+change_page(RowLog *log, Buffer buffer, PageKind kind, bool first, uint32 superblock)
+{
+	LoggedPage *logged = row_log_page(log, buffer, first);
+
+	if (first)
+		page_init(logged->page, kind, superblock);
+	return logged;
+}
+
+/*
+ * What is used of a page may reach farther now.
+ */
+static void
+log_lower(LoggedPage *logged)
+{
+	const PageHeader header = (PageHeader) logged->page;
+
+	if (header->pd_lower != logged->lower)
+		row_log_run(logged, &header->pd_lower, sizeof(header->pd_lower));
+}
+
+/*
+ * Enter a row into the newest list page; where the append point moves to follows from its node page.
+ */
+static void
+change_list(RowLog *log, const IndexFormat *format, Buffer newest, const Appended *row, Page node_page)
+{
+	LoggedPage *logged = change_page(log, newest, PAGE_LIST, false, 0);
+	ListPage   *list = ListPageOf(logged->page);
+
+	list->slots[list->count] = row->slot;
+	row_log_run(logged, &list->slots[list->count], sizeof(uint32));
+	list->count++;
+	row_log_run(logged, &list->count, sizeof(list->count));
+	page_reach(logged->page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
+	if (row->fresh)
+	{
+		list->append.next_fresh++;
+		row_log_run(logged, &list->append.next_fresh, sizeof(uint32));
+	}
+	else
+	{
+		list->append.free_head = *graph_row(format, node_page, row->slot);
+		list->append.free_count--;
+		row_log_run(logged, &list->append.free_head, 2 * sizeof(uint32));
+	}
+	log_lower(logged);
+}
+
+/*
+ * Make a node record live. Its graph row means nothing until it is linked: it stays as it is, and on a fresh page is not even within pd_lower. WAL
+ * is the greater part of an insert.
+ */
+static void
+change_node(RowLog *log, const IndexFormat *format, Buffer buffer, const Appended *row, bool first)
+{
+	LoggedPage *logged = change_page(log, buffer, PAGE_NODE, first, slot_superblock(format, row->slot));
+	NodeRecord *node = node_record(format, logged->page, row->slot);
+
+	page_reach_record(format, logged->page, row->slot);
+	node->tid = *row->tid;
+	node->flags = NODE_LIVE;
+	node->version++;
+	row_log_run(logged, node, sizeof(NodeRecord));
+	log_lower(logged);
+}
+
+/*
+ * Write a part of a vector.
+ */
+static void
+change_vector(RowLog *log, Buffer buffer, const VectorPart *part, uint32 superblock)
+{
+	LoggedPage *logged = change_page(log, buffer, PAGE_VECTOR, part->first, superblock);
+	unsigned char *to = VectorBytesOf(logged->page) + part->offset;
+
+	page_reach(logged->page, part->offset + part->bytes);
+	memcpy(to, part->from, part->bytes);
+	log_lower(logged);
+	row_log_tail(logged, to, part->bytes);
+}
+
+/*
+ * Write list entry, node record and a vector of at most two pages in one record: after it the row is there.
+ */
+static void
+write_row(Relation index, const IndexFormat *format, Buffer newest, const Appended *row)
+{
+	uint32		superblock = slot_superblock(format, row->slot);
+	BlockNumber block = node_block(format, row->slot);
+	bool		first = row->fresh && node_index(format, row->slot) == 0;
+	int			nparts = row->nparts <= 2 ? row->nparts : 0;
+	Buffer		node_buffer,
+				buffers[2];
+	RowLog		log;
+
+	node_buffer = lock_for_row(index, block, PAGE_NODE, first);
+	if (!row->fresh)
+		check_free_slot(index, format, &ListPageOf(BufferGetPage(newest))->append, node_buffer, row->slot);
+	for (int i = 0; i < nparts; i++)
+		buffers[i] = lock_for_row(index, row->parts[i].block, PAGE_VECTOR, row->parts[i].first);
+	FAULT_POINT("append-row");
+
+	row_log_begin(&log, index);
+	START_CRIT_SECTION();
+	change_list(&log, format, newest, row, BufferGetPage(node_buffer));
+	change_node(&log, format, node_buffer, row, first);
+	for (int i = 0; i < nparts; i++)
+		change_vector(&log, buffers[i], &row->parts[i], superblock);
+	row_log_finish(&log);
+	END_CRIT_SECTION();
+
+	for (int i = 0; i < nparts; i++)
+		UnlockReleaseBuffer(buffers[i]);
+	UnlockReleaseBuffer(node_buffer);
+}
+
+/*
+ * Give an index that was reset to its init fork an identity.
+ */
+static void
+set_nonce(Relation index)
+{
+	Buffer		buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
+	MetaPage	meta;
+
+	if (MetaPageOf(BufferGetPage(buffer))->nonce == 0)
+	{
+		GenericXLogState *xlog = GenericXLogStart(index);
+
+		MetaPageOf(GenericXLogRegisterBuffer(xlog, buffer, 0))->nonce = random_nonce();
+		GenericXLogFinish(xlog);
+	}
+	UnlockReleaseBuffer(buffer);
+	FAULT_POINT("nonce-set");
+	read_meta(index, &meta);
+}
+
+/*
+ * Add a row and return its slot.
+ */
+uint32
+append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid)
+{
+	Appended	row = {.tid = tid};
+	Buffer		newest;
+	const AppendPoint *append;
+
+	if (index_cached_nonce(index) == 0)
+		set_nonce(index);
+
+	newest = append_lock(index, format);
+	FAULT_POINT("append-locked");
+	if (ListPageOf(BufferGetPage(newest))->count >= GPUANN_LIST_CAPACITY)
+		newest = succeed(index, format, newest);
+
+	append = &ListPageOf(BufferGetPage(newest))->append;
+	row.fresh = append->free_head == NO_SLOT;
+	if (row.fresh && append->next_fresh == append->superblocks * format->superblock_slots)
+		add_superblock(index, format, newest);
+	row.slot = row.fresh ? append->next_fresh : append->free_head;
+
+	split_vector(format, &row, vector);
+	if (row.fresh)
+		extend_to(index, Max(node_block(format, row.slot), row.parts[row.nparts - 1].block));
+	FAULT_POINT("append-extended");
+	if (row.nparts > 2)
+		write_long_vector(index, format, &row);
+	write_row(index, format, newest, &row);
+	UnlockReleaseBuffer(newest);
+	FAULT_POINT("append-done");
+	return row.slot;
+}
+
+/*
+ * Free the slots of one node page: one record of the newest list page, the superblock's list page and the node page.
+ *
+ * Returns how many of the slots, which are sorted, lie on this page.
+ */
+static uint32
+free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count, uint64 change_seq)
+{
+	BlockNumber block = node_block(format, slots[0]);
+	BlockNumber stamp_block = list_block(format, slot_superblock(format, slots[0]));
+	Buffer		newest,
+				node_buffer,
+				stamp_buffer = InvalidBuffer;
+	GenericXLogState *xlog;
+	ListPage   *list,
+			   *stamped;
+	Page		page;
+	uint32		done;
+
+	newest = append_lock(index, format);
+	if (slots[0] >= ListPageOf(BufferGetPage(newest))->append.next_fresh)
+		elog(ERROR, "cannot free slot %u, which does not exist", slots[0]);
+	if (stamp_block != BufferGetBlockNumber(newest))
+		stamp_buffer = read_page(index, stamp_block, PAGE_LIST, BUFFER_LOCK_EXCLUSIVE, false);
+	node_buffer = read_page(index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+
+	xlog = GenericXLogStart(index);
+	list = stamped = ListPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
+	if (BufferIsValid(stamp_buffer))
+		stamped = ListPageOf(GenericXLogRegisterBuffer(xlog, stamp_buffer, 0));
+	page = GenericXLogRegisterBuffer(xlog, node_buffer, 0);
+
+	for (done = 0; done < count && node_block(format, slots[done]) == block; done++)
+	{
+		NodeRecord *node = node_record(format, page, slots[done]);
+
+		if (NodeState(node) != NODE_DETACHED)
+			report_corrupt(index, block, "a slot about to be freed is not detached");
+		node->flags = NODE_FREE;
+		page_reach_row(format, page, slots[done]);
+		*graph_row(format, page, slots[done]) = list->append.free_head;
+		list->append.free_head = slots[done];
+		list->append.free_count++;
+	}
+	PageTailOf(page)->change_seq = Max(PageTailOf(page)->change_seq, change_seq);
+	stamped->superblock_seq = Max(stamped->superblock_seq, change_seq);
+	FAULT_POINT("free-page");
+	GenericXLogFinish(xlog);
+
+	UnlockReleaseBuffer(node_buffer);
+	if (BufferIsValid(stamp_buffer))
+		UnlockReleaseBuffer(stamp_buffer);
+	UnlockReleaseBuffer(newest);
+	return done;
+}
+
+/*
+ * Put detached, unlisted slots on the free list.
+ */
+void
+free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count, uint64 change_seq)
+{
+	for (uint32 done = 0; done < count;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		done += free_on_page(index, format, slots + done, count - done, change_seq);
+		FAULT_POINT("freed-page");
+	}
+}
+
+/*
+ * Give the oldest list page back as spare if all its entries are before position. False if there is no such page.
+ */
+static bool
+trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 position, BlockNumber *next)
+{
+	Buffer		newest = append_lock(index, format);
+	Buffer		buffer,
+				meta;
+	GenericXLogState *xlog;
+	ListPage   *list,
+			   *trimmed;
+	uint64		end;
+
+	if (BufferGetBlockNumber(newest) == oldest)
+	{
+		UnlockReleaseBuffer(newest);
+		return false;
+	}
+	buffer = read_page(index, oldest, PAGE_LIST, BUFFER_LOCK_EXCLUSIVE, false);
+	trimmed = ListPageOf(BufferGetPage(buffer));
+	if (trimmed->state != LIST_CLOSED || !is_list_block(format, trimmed->next))
+		report_corrupt(index, oldest, "the oldest list page is not part of the list");
+	end = trimmed->first_position + trimmed->count;
+	if (end > position)
+	{
+		UnlockReleaseBuffer(buffer);
+		UnlockReleaseBuffer(newest);
+		return false;
+	}
+	*next = trimmed->next;
+	meta = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
+
+	xlog = GenericXLogStart(index);
+	list = ListPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
+	trimmed = ListPageOf(GenericXLogRegisterBuffer(xlog, buffer, 0));
+	trimmed->state = LIST_SPARE;
+	trimmed->count = 0;
+	trimmed->next = list->append.spare_head;
+	list->append.spare_head = oldest;
+	{
+		MetaPage   *changed = MetaPageOf(GenericXLogRegisterBuffer(xlog, meta, 0));
+
+		changed->oldest_list = *next;
+		changed->trimmed_position = end;
+	}
+	FAULT_POINT("trim-page");
+	GenericXLogFinish(xlog);
+
+	UnlockReleaseBuffer(meta);
+	UnlockReleaseBuffer(buffer);
+	UnlockReleaseBuffer(newest);
+	return true;
+}
+
+/*
+ * Forget list entries before position. The caller holds the linker lock.
+ */
+void
+list_trim(Relation index, const IndexFormat *format, uint64 position)
+{
+	MetaPage	meta;
+	BlockNumber oldest;
+	Buffer		buffer;
+
+	read_meta(index, &meta);
+	if (position > meta.linked_position)
+		elog(ERROR, "cannot trim the pending list beyond what is linked");
+	if (position <= meta.trimmed_position)
+		return;
+	oldest = meta.oldest_list;
+	while (trim_page(index, format, oldest, position, &oldest))
+	{
+		CHECK_FOR_INTERRUPTS();
+		FAULT_POINT("trimmed-page");
+	}
+
+	buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
+	if (MetaPageOf(BufferGetPage(buffer))->trimmed_position < position)
+	{
+		GenericXLogState *xlog = GenericXLogStart(index);
+
+		MetaPageOf(GenericXLogRegisterBuffer(xlog, buffer, 0))->trimmed_position = position;
+		GenericXLogFinish(xlog);
+	}
+	UnlockReleaseBuffer(buffer);
+	FAULT_POINT("trimmed");
+}

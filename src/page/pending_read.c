@@ -1,0 +1,142 @@
+/*
+ * pending_read.c
+ *		Reading entries of the pending list, page after page, while others append and trim.
+ */
+#include "postgres.h"
+
+#include "page/pending.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+/* A walk along the list. */
+typedef struct ListWalk
+{
+	Relation	index;
+	const IndexFormat *format;
+	uint32		next_fresh;
+	uint64		position;		/* the next one wanted */
+	uint64		to;
+	uint32	   *slots;
+	uint32		count;
+} ListWalk;
+
+/*
+ * Take what is wanted from the pages that start at block, holding one lock at a time. False when a page is not what it should be:
+ * trimmed meanwhile, or damaged.
+ */
+static bool
+walk_list(ListWalk *walk, BlockNumber block)
+{
+	uint64		expected = 0;
+	bool		first = true;
+
+	while (walk->position < walk->to)
+	{
+		Buffer		buffer;
+		ListPage   *list;
+		uint64		end;
+		bool		newest;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!is_list_block(walk->format, block))
+			return false;
+		buffer = read_page(walk->index, block, PAGE_LIST, BUFFER_LOCK_SHARE, false);
+		list = ListPageOf(BufferGetPage(buffer));
+		end = list->first_position + list->count;
+		newest = list->state == LIST_NEWEST;
+		if ((list->state != LIST_CLOSED && !newest) || list->count > GPUANN_LIST_CAPACITY ||
+			list->first_position > walk->position || (!first && list->first_position != expected) ||
+			(end < walk->to && newest) || (list->count == 0 && !newest))
+		{
+			UnlockReleaseBuffer(buffer);
+			return false;
+		}
+		for (; walk->position < Min(end, walk->to); walk->position++)
+		{
+			uint32		slot = list->slots[walk->position - list->first_position];
+
+			if (slot >= walk->next_fresh)
+				report_corrupt(walk->index, block, "the list names a slot that does not exist");
+			walk->slots[walk->count++] = slot;
+		}
+		block = list->next;
+		UnlockReleaseBuffer(buffer);
+		expected = end;
+		first = false;
+	}
+	return true;
+}
+
+/*
+ * Read the wanted entries. False when they cannot be what the list has there,
+ * which the metapage explains if trimming has moved since the bounds were read.
+ *
+ * The beginning of the list is most often read before its end: if much is
+ * trimmed in between, slots have been freed, used again and listed again, and
+ * there are more positions than slots. Entries that are all still there name
+ * different slots, for a slot is not listed again before its entry is trimmed.
+ */
+static bool
+collect_entries(ListWalk *walk, BlockNumber oldest)
+{
+	if (walk->to - walk->position > walk->next_fresh)
+		return false;
+	walk->slots = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(uint32) * (walk->to - walk->position));
+	return walk_list(walk, oldest);
+}
+
+static void
+forget_entries(ListWalk *walk)
+{
+	if (walk->slots != NULL)
+		pfree(walk->slots);
+	walk->slots = NULL;
+	walk->count = 0;
+}
+
+/*
+ * Read the slots at positions [from, to).
+ *
+ * Whatever does not fit together counts as damage only if the metapage still
+ * says what the caller's bounds say: then nothing was trimmed meanwhile.
+ */
+bool
+list_read(Relation index, const IndexFormat *format, const ListBounds *bounds, uint64 from, uint64 to,
+		  uint32 **slots, uint32 *count)
+{
+	BlockNumber oldest = bounds->oldest_list;
+	uint64		trimmed = bounds->trimmed;
+	ListWalk	walk = {.index = index, .format = format, .next_fresh = bounds->next_fresh, .position = from, .to = to};
+
+	*slots = NULL;
+	*count = 0;
+	if (from < trimmed || to > bounds->end)
+		return false;
+	if (from >= to)
+		return true;
+
+	while (!collect_entries(&walk, oldest))
+	{
+		bool		too_long = walk.slots == NULL;
+		MetaPage	meta;
+
+		read_meta(index, &meta);
+		if (from < meta.trimmed_position)
+		{
+			forget_entries(&walk);
+			return false;
+		}
+		if (meta.trimmed_position == trimmed && meta.oldest_list == oldest)
+			report_corrupt(index, too_long ? GPUANN_META_BLOCK : oldest,
+						   too_long ? "the pending list is longer than there are slots" : "the list pages do not lead to the newest");
+		/* Trimming moved the beginning, but not past us: start over there. */
+		trimmed = meta.trimmed_position;
+		oldest = meta.oldest_list;
+		forget_entries(&walk);
+		walk.position = from;
+	}
+	*slots = walk.slots;
+	*count = walk.count;
+	return true;
+}

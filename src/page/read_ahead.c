@@ -1,0 +1,184 @@
+/*
+ * read_ahead.c
+ *		Reading many pages in an order known beforehand: those that come next are asked for while this one is used.
+ *
+ * From PostgreSQL 17 on that is a read stream, which also reads neighbours in one go. Before, blocks are prefetched: the fewer the more often
+ * they were in memory already, as many as maintenance_io_concurrency says when they were not.
+ */
+#include "postgres.h"
+
+#include "page/read_ahead.h"
+
+#include "storage/bufmgr.h"
+#include "utils/spccache.h"
+#if PG_VERSION_NUM >= 170000
+#include "storage/read_stream.h"
+#endif
+
+#define MOST_AHEAD	64
+#define CALM		64			/* blocks in a row that were in memory: then only every CALM_STEP-th is looked for */
+#define CALM_STEP	8
+
+struct ReadAhead
+{
+	Relation	index;
+	BufferAccessStrategy strategy;
+	NextBlock	next;
+	void	   *state;
+#if PG_VERSION_NUM >= 170000
+	ReadStream *stream;
+#else
+	BlockNumber blocks[MOST_AHEAD]; /* asked for, not read yet: blocks[first .. first + count), modulo MOST_AHEAD */
+	int			first;
+	int			count;
+	int			distance;		/* how many are to be */
+	int			most;
+	uint32		in_memory;		/* blocks in a row that were */
+	bool		finished;
+#endif
+};
+
+#if PG_VERSION_NUM >= 170000
+
+static BlockNumber
+stream_next(ReadStream *stream, void *state, void *unused)
+{
+	ReadAhead  *ahead = state;
+
+	return ahead->next(ahead->state);
+}
+
+static void
+begin_ahead(ReadAhead *ahead)
+{
+	ahead->stream = read_stream_begin_relation(READ_STREAM_MAINTENANCE, ahead->strategy, ahead->index, MAIN_FORKNUM,
+											   stream_next, ahead, 0);
+}
+
+/* The buffer of a block, pinned. */
+static Buffer
+pin_block(ReadAhead *ahead, BlockNumber block)
+{
+	for (;;)
+	{
+		Buffer		buffer = read_stream_next_buffer(ahead->stream, NULL);
+
+		if (!BufferIsValid(buffer))
+			elog(ERROR, "block %u is not among those that were to be read", block);
+		if (BufferGetBlockNumber(buffer) == block)
+			return buffer;
+		ReleaseBuffer(buffer);
+	}
+}
+
+void
+read_ahead_end(ReadAhead *ahead)
+{
+	read_stream_end(ahead->stream);
+	pfree(ahead);
+}
+
+#else
+
+static void
+begin_ahead(ReadAhead *ahead)
+{
+	ahead->most = Min(get_tablespace_maintenance_io_concurrency(ahead->index->rd_rel->reltablespace), MOST_AHEAD);
+	ahead->distance = Min(ahead->most, 1);
+}
+
+/* Whether a block needs to be asked for: not where all seem to be in memory, but then now and then all the same. */
+static bool
+is_worth_asking(const ReadAhead *ahead, BlockNumber block)
+{
+	return ahead->in_memory < CALM || block % CALM_STEP == 0;
+}
+
+/* Ask for a block that will be read. */
+static void
+ask_for(ReadAhead *ahead, BlockNumber block)
+{
+	if (is_worth_asking(ahead, block))
+	{
+		PrefetchBufferResult asked = PrefetchBuffer(ahead->index, MAIN_FORKNUM, block);
+
+		if (asked.initiated_io)
+		{
+			ahead->distance = Min(ahead->distance * 2, ahead->most);
+			ahead->in_memory = 0;
+		}
+		else
+		{
+			ahead->distance = Max(ahead->distance - 1, 1);
+			ahead->in_memory++;
+		}
+	}
+	ahead->blocks[(ahead->first + ahead->count++) % MOST_AHEAD] = block;
+}
+
+/* Take the block that is next, asked for or not. */
+static BlockNumber
+take_next(ReadAhead *ahead)
+{
+	BlockNumber block;
+
+	if (ahead->count == 0)
+		return ahead->finished ? InvalidBlockNumber : ahead->next(ahead->state);
+	block = ahead->blocks[ahead->first];
+	ahead->first = (ahead->first + 1) % MOST_AHEAD;
+	ahead->count--;
+	return block;
+}
+
+static Buffer
+pin_block(ReadAhead *ahead, BlockNumber block)
+{
+	BlockNumber next;
+
+	do
+	{
+		next = take_next(ahead);
+		if (next == InvalidBlockNumber)
+			elog(ERROR, "block %u is not among those that were to be read", block);
+	} while (next != block);
+	while (ahead->count < ahead->distance && !ahead->finished)
+	{
+		next = ahead->next(ahead->state);
+		if (next == InvalidBlockNumber)
+			ahead->finished = true;
+		else
+			ask_for(ahead, next);
+	}
+	return ReadBufferExtended(ahead->index, MAIN_FORKNUM, block, RBM_NORMAL, ahead->strategy);
+}
+
+void
+read_ahead_end(ReadAhead *ahead)
+{
+	pfree(ahead);
+}
+
+#endif
+
+ReadAhead *
+read_ahead_begin(Relation index, BufferAccessStrategy strategy, NextBlock next, void *state)
+{
+	ReadAhead  *ahead = palloc0(sizeof(ReadAhead));
+
+	ahead->index = index;
+	ahead->strategy = strategy;
+	ahead->next = next;
+	ahead->state = state;
+	begin_ahead(ahead);
+	return ahead;
+}
+
+Buffer
+read_ahead_page(ReadAhead *ahead, BlockNumber block, PageKind kind, bool zero_ok)
+{
+	Buffer		buffer = pin_block(ahead, block);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	check_page(ahead->index, buffer, kind, zero_ok);
+	return buffer;
+}

@@ -1,0 +1,145 @@
+/*
+ * page_search.h
+ *		The page path: searches over relation pages, in the backend, through the buffer manager.
+ */
+#ifndef GPUANN_PAGESEARCH_H
+#define GPUANN_PAGESEARCH_H
+
+#include "engine/distance.h"
+#include "page/pages.h"
+#include "page/pending.h"
+
+/* A place in the order of answers: (distance, slot). */
+typedef struct SearchBound
+{
+	bool		set;
+	double		distance;
+	uint32		slot;
+} SearchBound;
+
+/* A set of slots: what a scan has emitted. */
+typedef struct SlotSet
+{
+	uint32	   *places;			/* open addressing; NO_SLOT is empty */
+	uint32		mask;			/* places - 1 */
+	uint32		count;
+	MemoryContext memory;
+} SlotSet;
+
+extern SlotSet *slot_set_create(MemoryContext memory);
+extern SlotSet *slot_set_copy(const SlotSet *set, MemoryContext memory);
+extern void slot_set_add(SlotSet *set, uint32 slot);
+extern bool slot_set_has(const SlotSet *set, uint32 slot);
+extern void slot_set_free(SlotSet *set);
+
+typedef struct PageQuery
+{
+	Relation	index;
+	const IndexFormat *format;
+	const void *vector;			/* the query's elements */
+	MetaPage   *meta;			/* as captured at the start of the scan, after its snapshot ... */
+	ListBounds *bounds;			/* ... both renewed if trimming overtakes them */
+	MemoryContext memory;		/* results and scratch live here */
+} PageQuery;
+
+/* Which answers an exact search wants. */
+typedef struct ExactRange
+{
+	SearchBound beyond;			/* only after this */
+	SearchBound until;			/* only up to this, itself included */
+	const SlotSet *skip;		/* not these; or NULL */
+	uint32		room;			/* the nearest so many */
+	uint32		from_slot;		/* only slots from this on, ... */
+	uint32		most;			/* ... until so many rows were compared that skip does not have; 0: no limit */
+} ExactRange;
+
+typedef struct PageAnswer
+{
+	SearchResult *results;		/* palloc'd, ordered by (distance, slot) */
+	uint32		count;
+	uint32		visited;		/* slots whose distance was computed */
+	uint32		pending;		/* of them, list entries searched exactly */
+	bool		more;			/* there were more than room; graph: the list was full */
+	uint32		before;			/* exact: live slots at or before range->beyond that skip does not have */
+	uint32		end_slot;		/* exact: the slot at which the range ended, and ... */
+	uint32		added;			/* ... with range->most, how many rows of it skip does not have */
+} PageAnswer;
+
+struct SearchScratch;
+
+/*
+ * A graph search over pages that goes on where it stood: what it has visited, from one round to the next. All zero: not begun. It lives in
+ * the memory of its query, and ends with that.
+ */
+typedef struct PageWalk
+{
+	struct SearchScratch *scratch;	/* candidates and visited slots; NULL: not begun, or over */
+	uint64		visited;		/* rows whose distance was computed, each counted once (but see page_walk_collect) */
+	uint32	   *listed;			/* the list entries that its first round read, sorted; ... */
+	uint32		listed_count;	/* ... these are compared in each round, linked meanwhile or not */
+	SearchResult *seen;			/* what it has visited and is still to give, nearest first by walking distance */
+	uint32		seen_count;
+	uint32		seen_next;		/* the next one to be given, */
+	uint32		held_count;		/* and those before it that were given back, as the first ones */
+} PageWalk;
+
+/* What a round of a walk is to do. */
+typedef struct WalkRound
+{
+	uint32		ef;				/* results at most; more than in the round before */
+	uint64		most;			/* stop when the walk has visited so many rows; 0: no limit */
+	bool		go_on;			/* there may be a further round */
+} WalkRound;
+
+/* The distance kernels of an index; chosen once per process. */
+extern const DistanceKernels *page_kernels(const IndexFormat *format);
+
+/*
+ * The next round of a walk, or its first: the nearest ef of what the graph search over buffers has found so far, and of unlinked list entries, exactly. The answer's
+ * count of visited rows is that of the whole walk.
+ */
+extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, PageAnswer *answer);
+
+/* Forget what a walk has visited. */
+extern void page_walk_end(PageWalk *walk);
+
+/*
+ * End the search of a walk that was begun: from here on it gives what it has visited, and its list entries, but those in skip; these and what
+ * it gives are the set returned. Rows that it has visited in the list and, linked meanwhile, in the graph count once from here on, and list
+ * entries that there is no memory for do not count; ...
+ */
+extern SlotSet *page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip);
+
+/* ... with others, that it has not visited; */
+extern void page_walk_add(PageWalk *walk, const SearchResult *results, uint32 count);
+
+/*
+ * ... the nearest `room` that were not given yet, and skip does not have by now. They are ordered within the answer; from one answer to the next they come
+ * by walking distance.
+ */
+extern void page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room, PageAnswer *answer);
+
+/* Have a walk give a result of page_walk_rest() once more, after all others, ... */
+extern void page_walk_hold(PageWalk *walk, const SearchResult *result);
+
+/* ... from here on. False: there are none. */
+extern bool page_walk_give_held(PageWalk *walk);
+
+/* The nearest live slots of a range, exactly. With a range->skip, slots at or before range->beyond that it does not have are counted. */
+extern void page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *answer);
+
+/*
+ * Exact distances of the list entries [from, end) that are live: what a mirror that covers `from` has not seen. False: trimmed.
+ */
+extern bool page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range, PageAnswer *answer);
+
+/* The slots of the list entries from a position on, sorted, in the query's memory; NULL: there are none. False: trimmed. */
+extern bool page_pending_slots(const PageQuery *query, uint64 from, uint32 **slots, uint32 *count);
+
+/* Exact distances of such slots that are live. */
+extern void page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count, const ExactRange *range, PageAnswer *answer);
+
+/* Live slots after after_slot (NO_SLOT: from the first) in slot order, at distance 0: the answer to a NULL query. */
+extern void page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswer *answer);
+
+#endif							/* GPUANN_PAGESEARCH_H */

@@ -1,0 +1,430 @@
+/*
+ * scan.c
+ *		Index scans: rows in order of distance, as many as the executor wants.
+ *
+ * Which answers it asks for is in scan_rounds.c. Every answer is only a proposal: a row is emitted after its node record has been read, as of one moment, and found
+ * live and of the same version (design, I2).
+ */
+#include "base/base.h"
+
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "engine/bits.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "scan/scan.h"
+#include "base/signature.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+static LastScan last_scan;
+
+/*
+ * Begin a scan.
+ */
+IndexScanDesc
+gpuannbeginscan(Relation index, int nkeys, int norderbys)
+{
+	IndexScanDesc desc = RelationGetIndexScan(index, nkeys, norderbys);
+	GpuannScan *scan = palloc0(sizeof(GpuannScan));
+
+	scan->type = gpuann_type_info(index);
+	scan->memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann scan", ALLOCSET_DEFAULT_SIZES);
+	desc->opaque = scan;
+	return desc;
+}
+
+/*
+ * A scan is over, or begins again: count it.
+ */
+static void
+finish(GpuannScan *scan)
+{
+	if (!scan->started)
+		return;
+	client_count_scan(scan->mirror, &scan->stats.tally);
+	last_scan = scan->stats;
+	scan->started = false;
+}
+
+/*
+ * Begin (again), with other keys.
+ */
+void
+gpuannrescan(IndexScanDesc desc, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys)
+{
+	GpuannScan *scan = desc->opaque;
+
+	finish(scan);
+	MemoryContextReset(scan->memory);
+	if (keys != NULL && desc->numberOfKeys > 0)
+		memmove(desc->keyData, keys, desc->numberOfKeys * sizeof(ScanKeyData));
+	if (orderbys != NULL && desc->numberOfOrderBys > 0)
+		memmove(desc->orderByData, orderbys, desc->numberOfOrderBys * sizeof(ScanKeyData));
+}
+
+/*
+ * End a scan.
+ */
+void
+gpuannendscan(IndexScanDesc desc)
+{
+	GpuannScan *scan = desc->opaque;
+
+	finish(scan);
+	MemoryContextDelete(scan->memory);
+	pfree(scan);
+	desc->opaque = NULL;
+}
+
+/*
+ * The query's elements; NULL if it has none, or (cosine) no direction.
+ */
+static void *
+query_elements(GpuannScan *scan, const ScanKeyData *key)
+{
+	Pointer		value;
+	void	   *elements;
+
+	if (key->sk_flags & SK_ISNULL)
+		return NULL;
+	value = (Pointer) PG_DETOAST_DATUM(key->sk_argument);
+	gpuann_check_query_dims(scan->type, scan->format->dims, value);
+	if (scan->type->metric == METRIC_COSINE && gpuann_all_zero(scan->type, scan->format->dims, scan->type->elements(value)))
+		return NULL;
+	/* A copy: the key belongs to the executor, and later rounds need it too. */
+	elements = palloc(scan->format->vector_bytes);
+	memcpy(elements, scan->type->elements(value), scan->format->vector_bytes);
+	return elements;
+}
+
+/*
+ * Read the metapage, unless that was done. A nonce other than 0 cannot have changed since it was cached.
+ */
+void
+scan_read_meta(GpuannScan *scan)
+{
+	if (!scan->meta_read)
+		list_begin(scan->query.index, &scan->meta, &scan->bounds);
+	scan->meta_read = true;
+}
+
+/*
+ * Empty the scan's state; its query and the index's bounds are captured, in this order: the snapshot, then the bounds.
+ */
+static void
+start(IndexScanDesc desc)
+{
+	GpuannScan *scan = desc->opaque;
+	Relation	index = desc->indexRelation;
+	MemoryContext old;
+
+	/* Without a pin on what we return, only a snapshot keeps TIDs from meaning another row. */
+	if (!IsMVCCSnapshot(desc->xs_snapshot))
+		elog(ERROR, "non-MVCC snapshots are not supported with gpuann");
+	if (desc->numberOfOrderBys != 1)
+		elog(ERROR, "cannot scan gpuann index without order");
+
+	pgstat_count_index_scan(index);
+#if PG_VERSION_NUM >= 180000
+	if (desc->instrument)
+		desc->instrument->nsearches++;
+#endif
+
+	old = MemoryContextSwitchTo(scan->memory);
+	memset(&scan->answer, 0, sizeof(scan->answer));
+	memset(&scan->stats, 0, sizeof(scan->stats));
+	memset(&scan->last, 0, sizeof(scan->last));
+	memset(&scan->cursor, 0, sizeof(scan->cursor));
+	scan->format = index_format(index);
+	scan->next = 0;
+	scan->first_ef = (uint32) gpuann_effective_ef_search(index);
+	scan->ef = 0;
+	memset(&scan->walk, 0, sizeof(scan->walk));
+	scan->walks = false;
+	scan->range_next = 0;
+	scan->compared_all = false;
+	scan->max_visited = gpuann_max_scan_tuples;
+	scan->emitted = NULL;
+	scan->returned = NULL;
+	scan->returned_slots = scan->returned_count = 0;
+	scan->answered = false;
+	scan->may_have_missed = false;
+	scan->mirror.entry = -1;
+
+	scan->snapshot = desc->xs_snapshot;
+	scan->query.index = index;
+	scan->query.format = scan->format;
+	scan->query.vector = query_elements(scan, &desc->orderByData[0]);
+	scan->query.meta = &scan->meta;
+	scan->query.bounds = &scan->bounds;
+	scan->query.memory = scan->memory;
+	list_end(index, scan->format, &scan->bounds);
+	scan->meta.nonce = index_cached_nonce(index);
+	scan->meta_read = false;
+	if (scan->meta.nonce == 0)
+		scan_read_meta(scan);
+
+	scan->stats.any = true;
+	scan->stats.exact = gpuann_exact;
+	scan->iterative = (GpuannIterativeScan) gpuann_iterative_scan;
+	if (scan->query.vector == NULL)
+	{
+		scan->stage = STAGE_ANY;
+		scan->cursor.slot = NO_SLOT;
+	}
+	else
+	{
+		scan->stage = gpuann_exact ? STAGE_EXACT : STAGE_GRAPH;
+		scan->emitted = gpuann_exact ? NULL : slot_set_create(scan->memory);
+		answer_begin(scan);
+	}
+	scan->room = scan_exact_room(gpuann_exact ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM);
+	scan->started = true;
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Get further answers, and let gpuann_last_scan() know. False: there are no more rows.
+ */
+static bool
+next_round(GpuannScan *scan)
+{
+	bool		more = scan_next_round(scan);
+
+	last_scan = scan->stats;
+	return more;
+}
+
+/*
+ * Whether rows found in this stage may come too late.
+ */
+static inline bool
+comes_in_order(const GpuannScan *scan)
+{
+	return scan->stage == STAGE_GRAPH || scan->stage == STAGE_VISITED || scan->stage == STAGE_RANGE;
+}
+
+/*
+ * Whether an answer is to be emitted now, if its row is there.
+ */
+static bool
+is_wanted(GpuannScan *scan, const SearchResult *result)
+{
+	bool		before;
+
+	if (scan->emitted != NULL && slot_set_has(scan->emitted, result->slot))
+		return false;
+	if (scan->stage == STAGE_OVERLOOKED)
+		return !scan_has_returned(scan, result->slot);
+	if (scan->stage == STAGE_MISSED)
+		return !engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot);
+	if (!comes_in_order(scan))
+		return true;
+
+	before = scan->last.set && result->distance < scan->last.distance;
+	if (!before || scan->iterative == GPUANN_ITERATIVE_RELAXED)
+		return true;
+	/* A range comes after all that was held. */
+	if (scan->stage == STAGE_RANGE && scan->iterative == GPUANN_ITERATIVE_COMPLETE)
+		return true;
+	/* Found too late: strict_order drops it (once), complete comes back to it in the end. */
+	if (scan->iterative == GPUANN_ITERATIVE_STRICT)
+	{
+		scan->stats.tally.dropped++;
+		if (scan->stage != STAGE_RANGE)
+			slot_set_add(scan->emitted, result->slot);
+	}
+	else if (scan->stage == STAGE_VISITED)
+		page_walk_hold(&scan->walk, result);
+	return false;
+}
+
+/*
+ * Read the node record of a result under its page's lock.
+ */
+static ProposalVerdict
+read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
+{
+	BlockNumber block = node_block(scan->format, result->slot);
+	Buffer		buffer = read_hot_page(scan->query.index, block, PAGE_NODE, true);
+	Page		page = BufferGetPage(buffer);
+	const NodeRecord *node = node_record(scan->format, page, result->slot);
+	ProposalVerdict verdict = proposal_verdict(scan, result, page, node);
+
+	if (verdict == PROPOSAL_GOOD)
+		*tid = node->tid;
+	UnlockReleaseBuffer(buffer);
+	/* A row that is dropped here may have been there for the snapshot. */
+	if (verdict != PROPOSAL_GOOD)
+		check_snapshot_age(scan->query.index, scan->snapshot);
+	if (verdict == PROPOSAL_GOOD && !ItemPointerIsValid(tid))
+		report_corrupt(scan->query.index, block, "a live slot has no row");
+	return verdict;
+}
+
+/*
+ * The row of an answer. False: it is dead, or another row.
+ */
+static bool
+confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
+{
+	ProposalVerdict verdict = read_record(scan, result, tid);
+	bool		live;
+	bool		honest;
+
+	live = verdict == PROPOSAL_GOOD;
+	scan->stats.tally.proposed++;
+	honest = !scan->answer.of_server || proposal_was_honest(scan, result, verdict);
+	if (live && honest && scan->answer.to_measure)
+	{
+		scan->answer.to_measure = false;
+		live = honest = proposal_is_measured(scan, result);
+	}
+	if (!live)
+		scan->stats.tally.dropped++;
+	if (!honest)
+		scan_redo_round(scan);
+	return live;
+}
+
+/*
+ * A row that is confirmed must lie in the table: what is beyond its end would be an error of the table's. The length is asked for once in
+ * a session, and again if a row seems to lie beyond.
+ */
+void
+check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block, const ItemPointerData *tid)
+{
+	BlockNumber wanted = ItemPointerGetBlockNumberNoCheck(tid);
+
+	if (wanted < *heap_blocks || heap == NULL || heap->rd_tableam != GetHeapamTableAmRoutine())
+		return;
+	*heap_blocks = index_known_heap_blocks(index);
+	if (wanted < *heap_blocks)
+		return;
+	*heap_blocks = index_ask_heap_blocks(index, heap);
+	if (wanted >= *heap_blocks)
+		report_corrupt(index, block, "a TID lies beyond the end of the table");
+}
+
+/*
+ * Error out if the table may have lost the row that was returned last.
+ *
+ * Early pruning takes a row out of the table's page before VACUUM comes to the
+ * index (or without that), and the executor passes over a row that its index
+ * names and the table has not. So when it asks for another row, the page of the
+ * one before is tested as a sequential scan would have done.
+ */
+static void
+check_row_age(IndexScanDesc desc)
+{
+#if PG_VERSION_NUM < 170000
+	Relation	heap = desc->heapRelation;
+	Buffer		buffer;
+
+	if (old_snapshot_threshold < 0 || heap == NULL || heap->rd_tableam != GetHeapamTableAmRoutine() ||
+		!ItemPointerIsValid(&desc->xs_heaptid))
+		return;
+	buffer = ReadBuffer(heap, ItemPointerGetBlockNumber(&desc->xs_heaptid));
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	TestForOldSnapshot(desc->xs_snapshot, heap, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+#endif
+}
+
+/*
+ * Remember that an answer was emitted.
+ */
+static void
+note_emitted(GpuannScan *scan, const SearchResult *result)
+{
+	/* Ranges have each slot once. */
+	if (scan->stage == STAGE_GRAPH || scan->stage == STAGE_VISITED || scan->stage == STAGE_HELD)
+		slot_set_add(scan->emitted, result->slot);
+	if (comes_in_order(scan))
+	{
+		if (!scan->last.set || engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot))
+			scan->last = (SearchBound) {true, result->distance, result->slot};
+		return;
+	}
+	if (result->slot < scan->returned_slots && !scan_has_returned(scan, result->slot))
+	{
+		bit_set(scan->returned, result->slot);
+		scan->returned_count++;
+	}
+	/* A row of the scan's own that its server has not given: from now on the pages are asked. */
+	if (scan->stage == STAGE_OVERLOOKED && scan->ask_server && !slot_came_since(scan, result->slot, scan->bounds.end))
+		answer_distrust(scan);
+}
+
+/*
+ * The next row.
+ */
+bool
+gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
+{
+	GpuannScan *scan = desc->opaque;
+
+	Assert(ScanDirectionIsForward(direction));
+	if (!scan->started)
+		start(desc);
+	else
+		check_row_age(desc);
+
+	do
+	{
+		while (scan->next < scan->answer.count)
+		{
+			const SearchResult *result = &scan->answer.results[scan->next];
+
+			/* Nothing else may come between many rows that are not wanted, here or by the table. */
+			CHECK_FOR_INTERRUPTS();
+			scan->next++;
+			if (!is_wanted(scan, result) || !confirm(scan, result, &desc->xs_heaptid))
+				continue;
+			check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,
+							node_block(scan->format, result->slot), &desc->xs_heaptid);
+			note_emitted(scan, result);
+			desc->xs_recheck = false;
+			desc->xs_recheckorderby = false;
+			return true;
+		}
+		CHECK_FOR_INTERRUPTS();
+	} while (next_round(scan));
+	return false;
+}
+
+/*
+ * What this backend's last scan did.
+ */
+PG_FUNCTION_INFO_V1(gpuann_last_scan);
+Datum
+gpuann_last_scan(PG_FUNCTION_ARGS)
+{
+	const ScanTally *tally = &last_scan.tally;
+	TupleDesc	desc;
+	Datum		values[8];
+	bool		nulls[8];
+
+	signature_check(fcinfo, "", "text,text,int8,int8,int8,int8,int4,text");
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	memset(nulls, !last_scan.any, sizeof(nulls));
+	memset(values, 0, sizeof(values));
+	if (last_scan.any)
+	{
+		values[0] = CStringGetTextDatum(last_scan_path(&last_scan));
+		values[1] = CStringGetTextDatum(last_scan.engine);
+		nulls[1] = last_scan.engine[0] == '\0';
+		values[2] = Int64GetDatum(last_scan.visited);
+		values[3] = Int64GetDatum(last_scan.pending);
+		values[4] = Int64GetDatum(tally->proposed);
+		values[5] = Int64GetDatum(tally->dropped);
+		values[6] = Int32GetDatum(tally->continuations);
+		values[7] = CStringGetTextDatum(fallback_reason_name(tally->why));
+		nulls[7] = tally->why == FALLBACK_NONE;
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

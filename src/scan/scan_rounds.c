@@ -1,0 +1,483 @@
+/*
+ * scan_rounds.c
+ *		The stages of a scan: which answers it asks for, one round after the other.
+ *
+ * A scan begins with one graph search. Wants the executor more rows than that
+ * found, the search goes on, or is repeated, more broadly as long as that is
+ * cheaper than comparing everything; then the rest is selected exactly. See
+ * README.md, "Scans", for what gpuann.iterative_scan changes.
+ *
+ * gpuann.max_scan_tuples is a number of rows that a scan may visit. A row
+ * counts once, however many searches of the scan visit it: a walk over pages
+ * goes on where it stood, and a search that begins anew visits at least what
+ * the one before did. Whatever was visited over pages is emitted once, before
+ * the scan ends, whoever links it meanwhile; but for pending rows that work_mem
+ * does not hold, for which the ranges take as many others.
+ */
+#include "base/base.h"
+
+#include <math.h>
+
+#include "engine/bits.h"
+#include "miscadmin.h"
+#include "scan/scan.h"
+#include "utils/memutils.h"
+
+/*
+ * Whether what was emitted takes much of work_mem already.
+ */
+static bool
+emitted_is_large(const GpuannScan *scan)
+{
+	return (Size) scan->emitted->mask * sizeof(uint32) > (Size) work_mem * 1024 / 4;
+}
+
+/*
+ * Make room for the next answer.
+ */
+static void
+drop_answer(GpuannScan *scan)
+{
+	if (scan->answer.results != NULL)
+		pfree(scan->answer.results);
+	scan->answer.results = NULL;
+	scan->answer.count = 0;
+	scan->next = 0;
+}
+
+/*
+ * How many rows more gpuann.max_scan_tuples lets the scan visit.
+ */
+static uint32
+visits_left(const GpuannScan *scan)
+{
+	if (scan->max_visited == GPUANN_UNSET)
+		return PG_UINT32_MAX;
+	return (uint32) (scan->max_visited - Min((uint64) scan->max_visited, scan->stats.visited));
+}
+
+/*
+ * Whether it lets the scan compare every row, or that was done: what was
+ * visited does not count again.
+ */
+static bool
+may_visit_all(const GpuannScan *scan)
+{
+	return scan->max_visited == GPUANN_UNSET || scan->compared_all || scan_slots_in_use(scan) <= (uint32) scan->max_visited;
+}
+
+/*
+ * How many rows the walk over pages may have visited in all, where they are
+ * limited. What a first answer visited, or a server's, it may visit too: these
+ * are the same rows.
+ */
+static uint64
+walk_most(const GpuannScan *scan)
+{
+	return Max(Min((uint64) scan->max_visited, scan_walk_room()), scan->stats.visited);
+}
+
+/*
+ * How many rows a graph round is likely to visit, by those before.
+ */
+static double
+visits_of(const GpuannScan *scan, uint32 ef)
+{
+	return (double) scan->stats.visited / scan->ef * ef;
+}
+
+/*
+ * Whether the next graph round, so broad, is better done over pages, where the
+ * rows that may be visited are limited.
+ *
+ * A server gives the nearest `ef` of the rows that it visits, and visits them
+ * again when it is asked again. A walk over pages visits them too, and what it
+ * visits all comes, in the end. So the server is asked as long as the limit,
+ * and the memory of a walk that follows, suffice for its next answer.
+ */
+static bool
+is_time_to_walk(const GpuannScan *scan, uint32 ef)
+{
+	return ef > ENGINE_MAX_EF || emitted_is_large(scan) || visits_of(scan, ef) > Min((uint64) scan->max_visited, scan_walk_room());
+}
+
+/*
+ * The breadth of the next graph round: twice the last's. 0: another round is
+ * not worth it, or cannot be.
+ */
+static uint32
+next_ef(const GpuannScan *scan)
+{
+	uint32		ef = Min(scan->ef * 2, ENGINE_MAX_SLOTS);
+
+	if (!scan->answer.more)
+		return 0;
+	if (may_visit_all(scan))
+		return ef > ENGINE_MAX_EF || emitted_is_large(scan) || scan_graph_is_dearer(ef, scan->bounds.next_fresh) ? 0 : ef;
+	if (scan->walk.scratch != NULL && (emitted_is_large(scan) || scan->walk.visited >= walk_most(scan)))
+		return 0;
+	return ef;
+}
+
+/*
+ * Set up a further graph round. Over pages it goes on where the last one ended,
+ * as long as half of work_mem holds what is visited. Beyond that a limited scan
+ * has no more graph rounds; an unlimited one begins anew.
+ */
+static void
+prepare_round(GpuannScan *scan, uint32 ef)
+{
+	scan->round = (WalkRound) {.ef = ef, .go_on = true};
+	if (!may_visit_all(scan))
+	{
+		scan->walks = scan->walks || is_time_to_walk(scan, ef);
+		scan->round.most = walk_most(scan);
+	}
+	else if (visits_of(scan, ef) > scan_walk_room())
+	{
+		page_walk_end(&scan->walk);
+		scan->round.go_on = false;
+	}
+}
+
+/*
+ * A round of the graph stage. False: it has no more rounds.
+ */
+static bool
+graph_round(GpuannScan *scan)
+{
+	bool		first = scan->ef == 0;
+	uint32		ef = first ? scan->first_ef : next_ef(scan);
+
+	if (ef == 0)
+		return false;
+	if (first)
+		scan->round = (WalkRound) {.ef = ef, .go_on = scan->iterative != GPUANN_ITERATIVE_OFF};
+	else
+		prepare_round(scan, ef);
+	scan->ef = ef;
+	drop_answer(scan);
+	answer_by_graph(scan, &scan->answer);
+	/*
+	 * The last round has all that was visited, far rows too: what it found
+	 * comes in the order of all, with those of a range.
+	 */
+	if (scan->round.most > 0 && scan->walk.scratch != NULL && scan->walk.visited >= scan->round.most)
+		scan->answer.count = 0;
+	return true;
+}
+
+/*
+ * A round of what the graph rounds have visited.
+ */
+static void
+visited_round(GpuannScan *scan)
+{
+	drop_answer(scan);
+	answer_by_visited(scan, &scan->answer);
+}
+
+/*
+ * Whether there are rows that no range has had, and they may be visited.
+ */
+static bool
+has_range(const GpuannScan *scan)
+{
+	return visits_left(scan) > 0 && scan->range_next < scan->bounds.next_fresh;
+}
+
+/*
+ * A range of rows that skip does not have: as many as may be visited and a
+ * quarter of work_mem holds.
+ */
+static void
+ask_for_range(GpuannScan *scan, const SlotSet *skip, ScanAnswer *answer)
+{
+	ExactRange	range = {.skip = skip, .from_slot = scan->range_next, .room = scan_range_room()};
+
+	range.most = Min(visits_left(scan), range.room);
+	answer_exactly(scan, &range, answer);
+	scan->range_next = answer->end_slot;
+}
+
+/*
+ * A round of STAGE_RANGE.
+ */
+static void
+range_round(GpuannScan *scan)
+{
+	drop_answer(scan);
+	ask_for_range(scan, scan->emitted, &scan->answer);
+}
+
+/*
+ * Begin to give what the graph rounds have visited. Where rows come in order
+ * those of a range are put among them: the walk has seen some of the farthest
+ * rows, and after these a range would have nothing to give.
+ */
+static void
+begin_visited(GpuannScan *scan)
+{
+	PageWalk   *walk = &scan->walk;
+	SlotSet    *known = page_walk_collect(&scan->query, walk, scan->emitted);
+
+	scan->stage = STAGE_VISITED;
+	/* What a range may visit is what neither was given nor is going to be. */
+	scan->stats.visited = walk->visited;
+	if (scan->iterative != GPUANN_ITERATIVE_RELAXED && has_range(scan))
+	{
+		ScanAnswer	others;
+
+		ask_for_range(scan, known, &others);
+		page_walk_add(walk, others.results, others.count);
+		pfree(others.results);
+	}
+	slot_set_free(known);
+	visited_round(scan);
+}
+
+/*
+ * A round of an exact stage.
+ *
+ * After the graph, complete and strict_order go on beyond the last row emitted;
+ * relaxed_order takes whatever is nearest and was not emitted. The first round
+ * of all says how many rows the graph has missed, if it read the pages.
+ */
+static void
+exact_round(GpuannScan *scan, bool first)
+{
+	bool		relaxed = scan->iterative == GPUANN_ITERATIVE_RELAXED;
+	ExactRange	range = {.beyond = scan->cursor, .skip = scan->emitted, .room = scan->room};
+
+	scan->round_cursor = scan->cursor;
+	scan->round_first = first;
+	if (scan->stage == STAGE_MISSED)
+		range.until = scan->last;
+	else if (first && !relaxed)
+		range.beyond = scan->last;
+	drop_answer(scan);
+	answer_exactly(scan, &range, &scan->answer);
+	scan->compared_all = true;
+
+	if (first && scan->stage == STAGE_EXACT && !relaxed && scan->last.set)
+	{
+		scan->may_have_missed = scan->answer.before > 0;
+		if (scan->iterative == GPUANN_ITERATIVE_STRICT && scan->answer.before != PG_UINT32_MAX)
+			scan->stats.tally.dropped += scan->answer.before;
+	}
+	if (scan->answer.count > 0)
+	{
+		const SearchResult *end = &scan->answer.results[scan->answer.count - 1];
+
+		scan->cursor = (SearchBound) {true, end->distance, end->slot};
+		/* The server knows nothing of `until`. */
+		if (range.until.set && !engine_before(end->distance, end->slot, range.until.distance, range.until.slot))
+			scan->answer.more = false;
+	}
+	scan->room = scan_exact_room((uint64) scan->room * 8);
+}
+
+/*
+ * A round of rows in any order.
+ */
+static void
+any_round(GpuannScan *scan)
+{
+	uint32		room = scan_exact_room(EXACT_FIRST_ROOM);
+	PageAnswer	pages;
+
+	if (scan->stage == STAGE_ANY && scan->answered)
+		room = Min(room, visits_left(scan));
+	drop_answer(scan);
+	page_any_order(&scan->query, scan->cursor.slot, room, &pages);
+	check_snapshot_age(scan->query.index, scan->snapshot);
+	scan->answer = (ScanAnswer) {.results = pages.results, .count = pages.count, .more = pages.more};
+	if (scan->stage == STAGE_ANY)
+		scan->stats.visited += pages.count;
+	if (pages.count > 0)
+		scan->cursor.slot = pages.results[pages.count - 1].slot;
+	scan->answered = true;
+}
+
+/*
+ * From here on the server is to give every row that is left: note which it
+ * gives, a bit a slot, as long as they fit into work_mem.
+ */
+static void
+note_returned(GpuannScan *scan)
+{
+	Size		bytes = (Size) scan->bounds.next_fresh / 8 + 1;
+
+	if (!scan->ask_server || scan->iterative == GPUANN_ITERATIVE_STRICT || bytes > (Size) work_mem * 1024)
+		return;
+	scan->returned = MemoryContextAllocExtended(scan->memory, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	scan->returned_slots = scan->bounds.next_fresh;
+}
+
+/*
+ * Whether there may be rows that a server was to give and did not. If as many
+ * were emitted as the index has slots in use, there are none.
+ */
+static bool
+may_have_overlooked(const GpuannScan *scan)
+{
+	return scan->returned != NULL && (uint64) scan->emitted->count + scan->returned_count < scan_slots_in_use(scan) &&
+		may_visit_all(scan);
+}
+
+/*
+ * Begin to compare every row.
+ */
+static void
+begin_exact(GpuannScan *scan)
+{
+	scan->stage = STAGE_EXACT;
+	page_walk_end(&scan->walk);
+	/*
+	 * Of equally distant rows the graph may have found any: the others come
+	 * now, not as missed ones.
+	 */
+	if (scan->last.set)
+		scan->last = (SearchBound) {true, nextafter(scan->last.distance, -INFINITY), NO_SLOT};
+	note_returned(scan);
+	exact_round(scan, true);
+}
+
+/*
+ * Go on to the next stage of a scan that may not visit all rows; its first
+ * round is begun.
+ */
+static void
+next_limited_stage(GpuannScan *scan)
+{
+	if (scan->stage == STAGE_GRAPH && scan->walk.scratch != NULL)
+		begin_visited(scan);
+	else if (scan->stage == STAGE_VISITED && page_walk_give_held(&scan->walk))
+	{
+		scan->stage = STAGE_HELD;
+		visited_round(scan);
+	}
+	else if (has_range(scan))
+	{
+		scan->stage = STAGE_RANGE;
+		page_walk_end(&scan->walk);
+		range_round(scan);
+	}
+	else
+		scan->stage = STAGE_DONE;
+}
+
+/*
+ * Go on to the next stage; its first round is begun.
+ */
+static void
+next_stage(GpuannScan *scan)
+{
+	switch (scan->stage)
+	{
+		case STAGE_GRAPH:
+			if (may_visit_all(scan))
+				begin_exact(scan);
+			else
+				next_limited_stage(scan);
+			break;
+		case STAGE_VISITED:
+		case STAGE_HELD:
+		case STAGE_RANGE:
+			next_limited_stage(scan);
+			break;
+		case STAGE_EXACT:
+			if (scan->iterative == GPUANN_ITERATIVE_COMPLETE && scan->may_have_missed)
+			{
+				scan->stage = STAGE_MISSED;
+				memset(&scan->cursor, 0, sizeof(scan->cursor));
+				exact_round(scan, true);
+				break;
+			}
+			/* FALLTHROUGH */
+		case STAGE_MISSED:
+			if (may_have_overlooked(scan))
+			{
+				scan->stage = STAGE_OVERLOOKED;
+				scan->cursor.slot = NO_SLOT;
+				any_round(scan);
+				break;
+			}
+			/* FALLTHROUGH */
+		default:
+			scan->stage = STAGE_DONE;
+	}
+}
+
+/*
+ * Get further answers. False: there are no more rows.
+ */
+bool
+scan_next_round(GpuannScan *scan)
+{
+	bool		first = !scan->answered;
+
+	switch (scan->stage)
+	{
+		case STAGE_GRAPH:
+			if (!first && scan->iterative == GPUANN_ITERATIVE_OFF)
+				scan->stage = STAGE_DONE;
+			else if (!graph_round(scan))
+				next_stage(scan);
+			break;
+		case STAGE_VISITED:
+		case STAGE_HELD:
+			if (scan->answer.more)
+				visited_round(scan);
+			else
+				next_stage(scan);
+			break;
+		case STAGE_EXACT:
+		case STAGE_MISSED:
+			if (first || scan->answer.more)
+				exact_round(scan, false);
+			else
+				next_stage(scan);
+			break;
+		case STAGE_ANY:
+			if (first || (scan->answer.more && visits_left(scan) > 0))
+				any_round(scan);
+			else
+				scan->stage = STAGE_DONE;
+			break;
+		case STAGE_OVERLOOKED:
+			if (scan->answer.more)
+				any_round(scan);
+			else
+				scan->stage = STAGE_DONE;
+			break;
+		case STAGE_RANGE:
+			next_stage(scan);
+			break;
+		case STAGE_DONE:
+			break;
+	}
+	return scan->stage != STAGE_DONE;
+}
+
+/*
+ * The answer is false: have the pages answer the round anew, from the row on
+ * that was not confirmed. What was emitted stays so.
+ */
+void
+scan_redo_round(GpuannScan *scan)
+{
+	uint32		passed = scan->next - 1;
+
+	answer_distrust(scan);
+	if (scan->stage == STAGE_GRAPH)
+	{
+		drop_answer(scan);
+		answer_by_graph(scan, &scan->answer);
+		return;
+	}
+	scan->cursor = scan->round_cursor;
+	if (passed > 0)
+		scan->cursor = (SearchBound) {true, scan->answer.results[passed - 1].distance, scan->answer.results[passed - 1].slot};
+	exact_round(scan, scan->round_first && passed == 0);
+}

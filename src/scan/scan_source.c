@@ -1,0 +1,312 @@
+/*
+ * scan_source.c
+ *		Where a scan's answers come from: the server, completed by the list entries that it had not seen; or the pages.
+ *
+ * Once the server has failed a scan, the scan stays with the pages.
+ */
+#include "postgres.h"
+
+#include "scan/scan.h"
+
+#include "client/shmem.h"
+#include "engine/select.h"
+#include "utils/memutils.h"
+
+#define MAX_SERVER_ROOM 65536	/* of an exact round */
+
+/*
+ * Find out whether the server is to be asked.
+ */
+void
+answer_begin(GpuannScan *scan)
+{
+	FallbackReason why = FALLBACK_NONE;
+
+	scan->mirror = client_mirror(scan->query.index, &scan->meta, &why);
+	scan->ask_server = why == FALLBACK_NONE;
+	if (why != FALLBACK_NONE)
+	{
+		scan->stats.tally.why = why;
+		fallback_report(scan->query.index, why);
+	}
+}
+
+/*
+ * Take the page path from here on.
+ */
+static void
+leave_server(GpuannScan *scan, FallbackReason why)
+{
+	scan->ask_server = false;
+	scan->stats.tally.why = why;
+	fallback_report(scan->query.index, why);
+}
+
+/*
+ * The server's answer turned out to be false.
+ */
+void
+answer_distrust(GpuannScan *scan)
+{
+	leave_server(scan, FALLBACK_INVALID_ANSWER);
+}
+
+/*
+ * A search of the scan has visited so many rows. Each search visits what the one before did, and more: so these are all, but for those of a range, which adds.
+ */
+static void
+note_visited(GpuannScan *scan, uint64 rows)
+{
+	scan->stats.visited = Max(scan->stats.visited, rows);
+}
+
+/*
+ * How many of ordered results are not after a bound.
+ */
+static uint32
+count_until(const SearchResult *results, uint32 count, const SearchResult *bound)
+{
+	while (count > 0 && result_before(bound, &results[count - 1]))
+		count--;
+	return count;
+}
+
+/*
+ * Merge two ordered answers, each slot once, at most room. A full answer says nothing about what comes after its last, so the merged
+ * one ends there.
+ */
+static void
+merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room, ScanAnswer *answer)
+{
+	const SearchResult *a = server->results;
+	const SearchResult *b = pending->results;
+	uint32		na = server->count;
+	uint32		nb = pending->count;
+	uint32		i = 0,
+				j = 0;
+
+	if (server_full && na > 0)
+		nb = count_until(b, nb, &a[na - 1]);
+	if (pending->more && pending->count > 0)
+		na = count_until(a, na, &b[pending->count - 1]);
+
+	answer->results = palloc_extended(sizeof(SearchResult) * (Size) Max(Min(na + nb, room), 1), MCXT_ALLOC_HUGE);
+	answer->count = 0;
+	while ((i < na || j < nb) && answer->count < room)
+	{
+		bool		first = j >= nb || (i < na && result_before(&a[i], &b[j]));
+		const SearchResult *next = first ? &a[i++] : &b[j++];
+
+		if (answer->count == 0 || answer->results[answer->count - 1].slot != next->slot)
+			answer->results[answer->count++] = *next;
+	}
+	answer->more = server_full || pending->more || i < na || j < nb;
+}
+
+/*
+ * Search the list entries that the server's mirror had not seen; `full` is whether it says nothing of rows after its last. False: they have been trimmed.
+ */
+static bool
+search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const ExactRange *range, PageAnswer *pending)
+{
+	ExactRange	unseen = *range;
+	SearchBound until = {.set = false};
+
+	memset(pending, 0, sizeof(*pending));
+	if (server->position >= scan->bounds.end)
+		return true;
+	if (full && server->count > 0)
+		until = (SearchBound) {true, server->results[server->count - 1].distance, server->results[server->count - 1].slot};
+	if (!range->beyond.set && !range->until.set && scan_unseen_search(scan, server->position, &until, pending))
+		return true;
+	scan_read_meta(scan);
+	/* All that the mirror returns is checked against its node record, rows newer than our bounds too. */
+	unseen.skip = NULL;
+	return page_pending_search(&scan->query, server->position, &unseen, pending);
+}
+
+/*
+ * Ask the server, and search the list entries that its mirror had not seen. False: take the page path.
+ */
+static bool
+ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
+{
+	ServerQuery query = {
+		.vector = scan->query.vector, .vector_bytes = scan->format->vector_bytes, .method = method,
+		.k = range->room, .ef = ef, .beyond = range->beyond
+	};
+	ServerAnswer server;
+	PageAnswer	pending;
+	uint64		changes = client_changes(scan->mirror);
+	FallbackReason why = FALLBACK_NONE;
+	bool		full;
+
+	if (!scan_batch_has(scan, &query, &server, &changes))
+		why = client_search(scan->mirror, &query, &server);
+	full = server.count >= query.k || (method == METHOD_GRAPH && server.counters.expanded >= ef);
+	if (why == FALLBACK_NONE && !search_unseen(scan, &server, full, range, &pending))
+		why = FALLBACK_BEHIND;
+	if (why != FALLBACK_NONE)
+	{
+		leave_server(scan, why);
+		return false;
+	}
+	if (pending.count == 0 && !pending.more)
+	{
+		/* The usual case: what the server says is all there is. */
+		answer->results = server.results;
+		answer->count = server.count;
+		answer->more = full;
+	}
+	else
+		merge(&server, full && server.count > 0, &pending, range->room, answer);
+	answer->more = answer->more || full;
+	answer->before = PG_UINT32_MAX;
+	answer->of_server = true;
+	answer->changes = changes;
+	answer->position = server.position;
+	answer->to_measure = proposal_is_to_be_measured();
+	note_visited(scan, server.counters.distances + pending.visited);
+	scan->stats.pending += pending.pending + server.counters.pending;
+	scan->stats.tally.pending += pending.pending;
+	if (server.results != NULL && server.results != answer->results)
+		pfree(server.results);
+	if (!scan->answered)
+	{
+		scan->stats.tally.server = true;
+		scan->stats.batch = server.batch;
+		area_copy_text(scan->stats.engine, sizeof(scan->stats.engine), gpuann_area->engine, sizeof(gpuann_area->engine));
+	}
+	return true;
+}
+
+/*
+ * Take over what the pages gave.
+ */
+static void
+take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
+{
+	answer->results = pages->results;
+	answer->count = pages->count;
+	answer->more = pages->more;
+	answer->before = pages->before;
+	answer->end_slot = pages->end_slot;
+	answer->of_server = false;
+	answer->to_measure = false;
+	note_visited(scan, pages->added > 0 ? scan->stats.visited + pages->added : pages->visited);
+	scan->stats.pending += pages->pending;
+	scan->stats.tally.pending += pages->pending;
+}
+
+/*
+ * Whether the server's answer claims that there is no more, and the index has slots in use beside it. After the graph an exact answer may: the
+ * rows that the graph missed lie before it.
+ */
+static bool
+claims_too_little(const GpuannScan *scan, SearchMethod method, const ScanAnswer *answer)
+{
+	uint64		known = answer->count;
+
+	if (answer->more || (method == METHOD_EXACT && scan->emitted != NULL))
+		return false;
+	if (method == METHOD_EXACT)
+		known += scan->stats.tally.proposed - scan->stats.tally.dropped;
+	return known < scan_slots_in_use(scan);
+}
+
+/*
+ * Take over what the pages gave if that is more than what the server did, who said that there is no more. The server is to blame unless the first
+ * slot that it left out came since.
+ */
+static void
+take_left_out(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
+{
+	uint32		same = 0;
+
+	if (pages->count <= answer->count)
+		return;
+	while (same < answer->count && answer->results[same].slot == pages->results[same].slot)
+		same++;
+	if (!slot_came_since(scan, pages->results[same].slot, scan->bounds.end))
+		answer_distrust(scan);
+	pfree(answer->results);
+	take_pages(scan, pages, answer);
+}
+
+/*
+ * Whether an answer is the server's to give.
+ */
+static bool
+is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *range)
+{
+	if (method == METHOD_GRAPH)
+		return scan->ask_server && !scan->walks;
+	return scan->ask_server && range->most == 0;
+}
+
+/*
+ * Ask the server, if it is to be asked, and the pages if that gives no answer or not enough.
+ */
+static void
+ask(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->memory);
+	ExactRange	asked = *range;
+	bool		answered;
+	PageAnswer	pages;
+
+	asked.room = Min(asked.room, MAX_SERVER_ROOM);
+	answered = is_for_server(scan, method, range) && ask_server(scan, method, ef, &asked, answer);
+	if (!answered || claims_too_little(scan, method, answer))
+	{
+		scan_read_meta(scan);
+		if (method == METHOD_GRAPH)
+			page_walk_round(&scan->query, &scan->walk, &scan->round, &pages);
+		else
+			page_exact_search(&scan->query, range, &pages);
+		if (answered)
+			take_left_out(scan, &pages, answer);
+		else
+			take_pages(scan, &pages, answer);
+	}
+	/* After all that was read, here or by the mirror's worker before. */
+	check_snapshot_age(scan->query.index, scan->snapshot);
+	scan->stats.tally.continuations += scan->answered;
+	scan->answered = true;
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Ask for the graph round that was set up.
+ */
+void
+answer_by_graph(GpuannScan *scan, ScanAnswer *answer)
+{
+	ExactRange	nearest = {.room = scan->round.ef};
+
+	ask(scan, METHOD_GRAPH, scan->round.ef, &nearest, answer);
+}
+
+/*
+ * Ask for what the walk over pages has visited and the scan has not emitted.
+ */
+void
+answer_by_visited(GpuannScan *scan, ScanAnswer *answer)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->memory);
+	PageAnswer	pages;
+
+	page_walk_rest(&scan->query, &scan->walk, scan->emitted, VISITED_ROOM, &pages);
+	take_pages(scan, &pages, answer);
+	scan->stats.tally.continuations++;
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Ask for a range, exactly.
+ */
+void
+answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer)
+{
+	ask(scan, METHOD_EXACT, 1, range, answer);
+}

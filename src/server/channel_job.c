@@ -1,0 +1,178 @@
+/*
+ * channel_job.c
+ *		From what a client wrote into a lane to a job whose every offset, count and slot was checked.
+ *
+ * What is checked is copied first, for the client could change it between check and use. Vectors and versions have nothing to
+ * check; versions are copied because they are small, vectors stay in the lane, which is the server's until it answers.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/bits.h"
+#include "server/server.h"
+
+/* Which arrays an operation carries. */
+typedef struct LaneShape
+{
+	JobKind		kind;
+	bool		slots;
+	bool		versions;
+	bool		vectors;
+	bool		rows;
+} LaneShape;
+
+static const LaneShape lane_shapes[] = {
+	[LANE_APPEND] = {JOB_APPEND, false, true, true, false},
+	[LANE_OVERWRITE] = {JOB_OVERWRITE, true, true, true, false},
+	[LANE_DEAD] = {JOB_DEAD, true, true, false, false},
+	[LANE_GRAPH] = {JOB_GRAPH, true, false, false, true},
+	[LANE_SEEDS] = {JOB_SEEDS, true, false, false, false},
+	/* A position travels in order with the other jobs: as a change of no rows. */
+	[LANE_POSITION] = {JOB_DEAD, false, false, false, false},
+	[LANE_LINK] = {JOB_LINK, true, false, false, false},
+	[LANE_REPAIR] = {JOB_REPAIR, true, false, false, false},
+};
+
+/* Whether count elements of so many bytes stand at an offset inside a lane's data. */
+bool
+lane_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes)
+{
+	uint64_t	room = server->layout.lane_data_bytes;
+
+	return offset % AREA_ALIGN == 0 && offset <= room && (bytes == 0 || count <= (room - offset) / bytes);
+}
+
+/* Check the numbers of a request, and that its arrays are inside the lane. */
+static EngineStatus
+request_check(const Server *server, const LaneRequest *request, const LaneShape *shape, const HeldMirror *mirror,
+			  EngineError *error)
+{
+	uint64_t	count = request->count;
+	bool		inside = true;
+
+	if (shape->slots && count > 0)
+		inside &= lane_holds(server, request->slots_offset, count, sizeof(uint32_t));
+	if (shape->versions && count > 0)
+		inside &= lane_holds(server, request->versions_offset, count, sizeof(uint32_t));
+	if (shape->vectors && count > 0)
+		inside &= lane_holds(server, request->body_offset, count, mirror->vector_bytes);
+	if (shape->rows && count > 0)
+		inside &= lane_holds(server, request->body_offset, count, mirror->spec.degree * sizeof(uint32_t));
+	if (shape->kind == JOB_APPEND && request->has_dead && count > 0)
+		inside &= lane_holds(server, request->dead_offset, bits64_bytes(count), 1);
+	if (!inside)
+		engine_error(error, ENGINE_INVALID, "arrays of %u rows do not fit the lane", request->count);
+	else if (request->has_dead > 1 || request->has_position > 1)
+		engine_error(error, ENGINE_INVALID, "the lane's flags are invalid");
+	else if (request->op == LANE_POSITION && !request->has_position)
+		engine_error(error, ENGINE_INVALID, "the lane carries no position");
+	else if (shape->kind == JOB_APPEND && (uint64_t) request->first_slot + count > ENGINE_MAX_SLOTS)
+		engine_error(error, ENGINE_INVALID, "slot %u is too large", request->first_slot);
+	else if (engine_job_links(shape->kind) && (request->ef_construction < 4 || request->ef_construction > 1000))
+		engine_error(error, ENGINE_INVALID, "ef_construction %u is outside 4 .. 1000", request->ef_construction);
+	else
+		return ENGINE_OK;
+	return ENGINE_INVALID;
+}
+
+/* Copy an array out of the lane, behind the copies made so far. */
+static const void *
+copy_array(LaneWork *work, size_t *used, const unsigned char *data, uint64_t offset, size_t bytes)
+{
+	unsigned char *copy = (unsigned char *) work->copies + *used;
+
+	memcpy(copy, data + offset, bytes);
+	*used += area_align(bytes);
+	return copy;
+}
+
+/* Have room for copies of so many bytes. */
+static bool
+copies_reserve(LaneWork *work, size_t bytes)
+{
+	if (bytes <= work->copies_room)
+		return true;
+	free(work->copies);
+	work->copies_room = 0;
+	work->copies = aligned_alloc(AREA_ALIGN, area_align(bytes));
+	if (work->copies == NULL)
+		return false;
+	work->copies_room = bytes;
+	return true;
+}
+
+/* Copy the arrays of a checked request and put them into its job. */
+static EngineStatus
+arrays_copy(Server *server, uint32_t number, const LaneShape *shape, const HeldMirror *mirror, EngineError *error)
+{
+	LaneWork   *work = &server->lanes[number];
+	const LaneRequest *request = &work->request;
+	const unsigned char *data = server_lane_data(server, number);
+	EngineJob  *job = &work->job;
+	size_t		count = request->count;
+	size_t		numbers = count * sizeof(uint32_t);
+	size_t		dead = bits64_bytes(count);
+	size_t		rows = shape->rows ? numbers * mirror->spec.degree : 0;
+	size_t		used = 0;
+
+	if (!copies_reserve(work, 2 * area_align(numbers) + area_align(dead) + area_align(rows)))
+	{
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u rows of a lane", request->count);
+		return ENGINE_NO_MEMORY;
+	}
+	if (shape->slots)
+		job->slots = copy_array(work, &used, data, request->slots_offset, numbers);
+	if (shape->versions)
+		job->versions = copy_array(work, &used, data, request->versions_offset, numbers);
+	if (shape->kind == JOB_APPEND && request->has_dead)
+		job->dead = copy_array(work, &used, data, request->dead_offset, dead);
+	if (shape->rows)
+		job->rows = copy_array(work, &used, data, request->body_offset, rows);
+	if (shape->vectors)
+		job->vectors = data + request->body_offset;
+	for (size_t i = 0; shape->slots && i < count; i++)
+		if (job->slots[i] >= ENGINE_MAX_SLOTS)
+		{
+			engine_error(error, ENGINE_INVALID, "slot %u is too large", job->slots[i]);
+			return ENGINE_INVALID;
+		}
+	return ENGINE_OK;
+}
+
+/* Check a lane's request and make its job, arrays copied. */
+EngineStatus
+lane_job_make(Server *server, uint32_t number, EngineError *error)
+{
+	LaneWork   *work = &server->lanes[number];
+	LaneRequest *request = &work->request;
+	const LaneShape *shape;
+	HeldMirror *mirror;
+	EngineStatus status;
+
+	if (request->op >= sizeof(lane_shapes) / sizeof(lane_shapes[0]) || lane_shapes[request->op].kind == 0)
+	{
+		engine_error(error, ENGINE_INVALID, "lane operation %u is unknown", request->op);
+		return ENGINE_INVALID;
+	}
+	shape = &lane_shapes[request->op];
+	mirror = held_find(server, request->mirror, request->mirror_generation, error);
+	if (mirror == NULL)
+		return error->status;
+	if (request->op == LANE_POSITION)
+		request->count = 0;
+	status = request_check(server, request, shape, mirror, error);
+	if (status != ENGINE_OK)
+		return status;
+	work->mirror = mirror->id;
+	work->job = (EngineJob) {
+		.kind = shape->kind,
+		.mirror = mirror->id,
+		.count = request->count,
+		.first_slot = request->first_slot,
+		.has_position = request->has_position == 1,
+		.position = request->position,
+		.ef_construction = request->ef_construction,
+	};
+	work->bytes = stall_job_bytes(mirror, &work->job);
+	return request->count == 0 ? ENGINE_OK : arrays_copy(server, number, shape, mirror, error);
+}

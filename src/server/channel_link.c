@@ -1,0 +1,96 @@
+/*
+ * channel_link.c
+ *		The result of a lane's last LANE_LINK or LANE_REPAIR, which its client fetches piece by piece.
+ *
+ * It is kept until it is forgotten, replaced by another link, its mirror goes, or its client does.
+ */
+#include <string.h>
+
+#include "server/server.h"
+
+/* Keep the result of the link that a lane just did. */
+void
+lane_link_keep(Server *server, uint32_t number)
+{
+	LaneWork   *work = &server->lanes[number];
+	AreaLane   *lane = server_lane(server, number);
+
+	lane_link_forget(server, work);
+	if (server->ops->job_link_result(server->engine, work->job_id, &work->linked) != ENGINE_OK ||
+		server->mirrors[work->request.mirror].id != work->mirror)
+	{
+		lane->out_count = lane->out_seeds = 0;
+		server->ops->job_release(server->engine, work->job_id);
+		return;
+	}
+	work->link = work->job_id;
+	work->link_mirror = work->mirror;
+	work->link_owner = work->owner;
+	work->link_degree = server->mirrors[work->request.mirror].spec.degree;
+	lane->out_count = work->linked.count;
+	lane->out_seeds = work->linked.nseeds;
+}
+
+/* Forget a lane's link, if there is one. */
+void
+lane_link_forget(Server *server, LaneWork *work)
+{
+	if (work->link == 0)
+		return;
+	server->ops->job_release(server->engine, work->link);
+	work->link = 0;
+	memset(&work->linked, 0, sizeof(work->linked));
+}
+
+/* How many elements of a kept array from `first` on fit the lane, `most` at most unless that is 0. */
+static uint32_t
+fetch_count(uint32_t there, uint32_t first, uint32_t most, uint64_t room)
+{
+	uint64_t	count = there - first;
+
+	if (most > 0 && count > most)
+		count = most;
+	return (uint32_t) (count < room ? count : room);
+}
+
+/* Answer a LANE_LINK_FETCH: slots and rows, or seeds. */
+EngineStatus
+lane_link_fetch(Server *server, uint32_t number, EngineError *error)
+{
+	LaneWork   *work = &server->lanes[number];
+	AreaLane   *lane = server_lane(server, number);
+	unsigned char *data = server_lane_data(server, number);
+	const LaneRequest *request = &work->request;
+	uint32_t	first = request->first_slot;
+	uint32_t	there = request->has_seeds ? work->linked.nseeds : work->linked.count;
+	size_t		row_bytes = request->has_seeds ? 0 : work->link_degree * sizeof(uint32_t);
+	size_t		count;
+
+	if (work->link == 0 || work->link_owner != work->owner)
+	{
+		engine_error(error, ENGINE_NOT_FOUND, "this lane has no link to fetch");
+		return ENGINE_NOT_FOUND;
+	}
+	if (first > there)
+	{
+		engine_error(error, ENGINE_INVALID, "row %u is beyond the %u that were linked", first, there);
+		return ENGINE_INVALID;
+	}
+	count = fetch_count(there, first, request->count,
+						(server->layout.lane_data_bytes - AREA_ALIGN) / (sizeof(uint32_t) + row_bytes));
+	lane->out_slots_offset = 0;
+	lane->out_offset = area_align(count * sizeof(uint32_t));
+	lane->out_count = (uint32_t) count;
+	lane->out_seeds = work->linked.nseeds;
+	if (count == 0)
+		return ENGINE_OK;
+	if (request->has_seeds)
+	{
+		memcpy(data, work->linked.seeds + first, count * sizeof(uint32_t));
+		return ENGINE_OK;
+	}
+	memcpy(data, work->linked.slots + first, count * sizeof(uint32_t));
+	memcpy(data + area_align(count * sizeof(uint32_t)),
+		   work->linked.rows + (size_t) first * work->link_degree, count * row_bytes);
+	return ENGINE_OK;
+}

@@ -24,6 +24,9 @@ ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c))
 SERVER_OBJS = $(patsubst %.c,%.o,$(wildcard src/server/*.c))
 CUDA_OBJS = $(patsubst %.cu,%.o,$(wildcard $(CUDA_ROOMS:%=cuda/%/*.cu)))
 
+# Ways of selection that are measured and tested; the engine has radix only.
+SELECT_WAYS = $(filter-out %_test.cu,$(wildcard bench/kernels/select_*.cu)) cuda/exact/select_radix.cu
+
 ifneq ($(EXTENSION_OBJS),)
 MODULE_big = gpuann
 OBJS = $(EXTENSION_OBJS) $(ENGINE_OBJS)
@@ -164,10 +167,7 @@ bench/build/%_engine.so: bench/%_engine.c $(ENGINE_OBJS)
 	@$(MKDIR_P) $(@D)
 	$(CC) $(PLAIN_CFLAGS) $(PLAIN_CPPFLAGS) -shared -o $@ $^ $(PLAIN_LIBS)
 
-# Benchmarks of single kernels (bench/kernels): the ways of selection, which need nothing else of the engine, and SONG's search.
-SELECT_WAYS = $(wildcard bench/kernels/select_*.cu)
-SELECT_WAYS := $(filter-out %_test.cu,$(SELECT_WAYS)) cuda/exact/select_radix.cu
-
+# Benchmarks of single kernels.
 bench/build/select: bench/kernels/measure_select.cu $(SELECT_WAYS)
 bench/build/song: bench/kernels/measure_song.cu $(SELECT_WAYS)
 bench/build/select bench/build/song: bench/kernels/device.cuh

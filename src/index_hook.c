@@ -6,7 +6,7 @@
  * A hook sees nothing in a session that has not loaded the library: one without
  * it in shared_preload_libraries whose first statement this is.
  */
-#include "base/base.h"
+#include "base/handler.h"
 
 #include "access/relation.h"
 #include "catalog/namespace.h"
@@ -82,7 +82,7 @@ tell_of_reindex(const AlterTableStmt *statement)
 	if (!OidIsValid(oid))
 		return;
 	index = relation_open(oid, NoLock);
-	if (index->rd_rel->relkind == RELKIND_INDEX && index->rd_indam->ambuild == gpuannbuild)
+	if (is_gpuann_index(index))
 		ereport(NOTICE,
 				(errmsg("options m and ef_construction of index \"%s\" take effect when it is rebuilt",
 						RelationGetRelationName(index)),
@@ -110,7 +110,7 @@ gpuann_index_utility(PlannedStmt *planned, const char *query, bool read_only_tre
 }
 
 void
-indexhook_init(void)
+index_hook_init(void)
 {
 	prev_ProcessUtility = ProcessUtility_hook;
 	ProcessUtility_hook = gpuann_index_utility;

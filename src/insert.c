@@ -2,7 +2,7 @@
  * insert.c
  *		Inserting a row: append it, tell who mirrors the index, link if nobody else does. No graph search.
  */
-#include "base/base.h"
+#include "base/handler.h"
 
 #include "client/client.h"
 #include "link/link.h"

@@ -2,7 +2,7 @@
  * validate.c
  *		amvalidate: whether an operator class holds what the access method needs, with the right signatures.
  */
-#include "base/base.h"
+#include "base/handler.h"
 
 #include "access/amvalidate.h"
 #include "access/htup_details.h"

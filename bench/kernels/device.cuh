@@ -2,8 +2,8 @@
  * device.cuh
  *		What benchmarks of single kernels share: giving up where CUDA does, and the time of something on the device.
  */
-#ifndef GPUANN_BENCH_DEVICE_CUH
-#define GPUANN_BENCH_DEVICE_CUH
+#ifndef GPUANN_DEVICECUH
+#define GPUANN_DEVICECUH
 
 #include <algorithm>
 #include <stdio.h>
@@ -53,4 +53,4 @@ time_of(cudaStream_t stream, int warm_ups, int runs, const What &what)
 	return times[times.size() / 2] * 1000.0;
 }
 
-#endif /* GPUANN_BENCH_DEVICE_CUH */
+#endif /* GPUANN_DEVICECUH */

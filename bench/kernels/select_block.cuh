@@ -6,8 +6,8 @@
  * smallest strides are the commonest. Strides within a thread take no exchange, those within a warp take shuffles, larger ones shared memory: two
  * rows (item i of every thread) at a time, so 2 x BLOCK items of it whatever ITEMS is. Without conflicts of banks.
  */
-#ifndef GPUANN_CUDA_SELECT_BLOCK_CUH
-#define GPUANN_CUDA_SELECT_BLOCK_CUH
+#ifndef GPUANN_SELECT_BLOCKCUH
+#define GPUANN_SELECT_BLOCKCUH
 
 #include "cuda/exact/select.cuh"
 
@@ -282,4 +282,4 @@ block_queue_part(const Rows &rows, const QueuePlan &plan, uint32_t row, Item *ro
 			out[threadIdx.x * ITEMS + i] = best[i];
 }
 
-#endif /* GPUANN_CUDA_SELECT_BLOCK_CUH */
+#endif /* GPUANN_SELECT_BLOCKCUH */

@@ -12,8 +12,8 @@
  *
  * The order of entries is total, so whatever is exact gives the same answer.
  */
-#ifndef GPUANN_CUDA_SONG_H
-#define GPUANN_CUDA_SONG_H
+#ifndef GPUANN_SONGCUH
+#define GPUANN_SONGCUH
 
 #include <math.h>
 
@@ -368,4 +368,4 @@ song_launch(SongVisited visited, uint32_t queries_of_warp, const SongGraph &grap
 			   : song_launch_visited<SONG_CUCKOO>(queries_of_warp, graph, *setting, queries, nqueries, answers, counters, stream);
 }
 
-#endif /* GPUANN_CUDA_SONG_H */
+#endif /* GPUANN_SONGCUH */

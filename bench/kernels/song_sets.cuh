@@ -4,8 +4,8 @@
  *
  * All of them are in memory that the caller has; a queue is one lane's work, a set that of a whole warp or, where lanes have queries of their own, of one.
  */
-#ifndef GPUANN_CUDA_SONG_SETS_H
-#define GPUANN_CUDA_SONG_SETS_H
+#ifndef GPUANN_SONG_SETSCUH
+#define GPUANN_SONG_SETSCUH
 
 #include "cuda/common/gpu.h"
 
@@ -440,4 +440,4 @@ template <bool TOGETHER> struct SongSet<SONG_CUCKOO, TOGETHER>
 	}
 };
 
-#endif /* GPUANN_CUDA_SONG_SETS_H */
+#endif /* GPUANN_SONG_SETSCUH */

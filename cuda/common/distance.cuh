@@ -14,8 +14,8 @@
  * The query is held as single precision, which holds float and half exactly, or as bits, and is padded with zeros to a multiple of 8; rows are
  * padded with zeros to 16 bytes. Padding adds +0 to sums, which changes no bit of them.
  */
-#ifndef GPUANN_CUDA_DISTANCE_CUH
-#define GPUANN_CUDA_DISTANCE_CUH
+#ifndef GPUANN_CUDA_DISTANCECUH
+#define GPUANN_CUDA_DISTANCECUH
 
 #include <cuda_fp16.h>
 
@@ -480,4 +480,4 @@ fast_distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot,
 	return FastMeasure<T, TERM>::distance(mirror, query, slot, active, team);
 }
 
-#endif /* GPUANN_CUDA_DISTANCE_CUH */
+#endif /* GPUANN_CUDA_DISTANCECUH */

@@ -9,8 +9,8 @@
  * or global memory. Sorting n = 2^p entries takes p (p + 1) / 2 rounds, few entries two; merging m sorted entries into n takes two binary searches
  * per entry and one barrier.
  */
-#ifndef GPUANN_CUDA_ORDER_CUH
-#define GPUANN_CUDA_ORDER_CUH
+#ifndef GPUANN_CUDA_ORDERCUH
+#define GPUANN_CUDA_ORDERCUH
 
 #include "cuda/common/gpu.h"
 
@@ -241,4 +241,4 @@ entries_at(unsigned char **at, uint32_t n)
 	return entries;
 }
 
-#endif /* GPUANN_CUDA_ORDER_CUH */
+#endif /* GPUANN_CUDA_ORDERCUH */

@@ -5,8 +5,8 @@
  * Work is a number of chunks. The owner begins it, takes chunks itself, and ends it when all are done: a helper that comes late, or not at
  * all, costs nothing but its help. Helpers look for more for a moment after the last chunk, then sleep.
  */
-#ifndef GPUANN_CUDA_CREW_H
-#define GPUANN_CUDA_CREW_H
+#ifndef GPUANN_CUDA_HOST_POOL_H
+#define GPUANN_CUDA_HOST_POOL_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -53,4 +53,4 @@ crew_pause(void)
 #endif
 }
 
-#endif /* GPUANN_CUDA_CREW_H */
+#endif /* GPUANN_CUDA_HOST_POOL_H */

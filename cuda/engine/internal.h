@@ -558,8 +558,14 @@ extern bool entries_may_be(const CudaMirror *mirror);
 extern bool entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked);
 /* Make lists for a link, of the mirror's seeds and the first `count` slots of the link, `linked` rows in all, where no batch reads. Returns how many; 0: the device failed. */
 extern uint32_t entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t linked);
-/* Let the rows of a batch of a link choose the nearest of the lists made for it, so many, or (0) of those that searches read. */
-extern bool entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, struct LinkBatch *batch);
+/*
+ * Let `count` rows that a link takes (slots in device memory) choose the
+ * nearest of the lists made for it, `made` many, or (0) of those that searches
+ * read. Into near, ENTRY_CHOICES x count; returns the lists, or NULL: the
+ * device failed.
+ */
+extern const uint32_t *entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint32_t *slots,
+									  uint32_t count, uint32_t *near);
 /* A number that stands for the seeds that lists are made of. */
 extern uint64_t entries_sum(const uint32_t *seeds, uint32_t nseeds);
 /* Bytes of lists, behind what encoding wants. */

@@ -2,8 +2,8 @@
  * exact_cheap.cuh
  *		The cheap sum of a row and a query, and whether a row passes a query's limit: what exact_scan.cu and exact_fused.cu filter rows with.
  */
-#ifndef GPUANN_CUDA_EXACT_CHEAP_CUH
-#define GPUANN_CUDA_EXACT_CHEAP_CUH
+#ifndef GPUANN_CUDA_EXACT_CHEAPCUH
+#define GPUANN_CUDA_EXACT_CHEAPCUH
 
 #include "cuda/exact/exact_parts.h"
 
@@ -113,4 +113,4 @@ scan_team(uint32_t row_bytes)
 	return team;
 }
 
-#endif /* GPUANN_CUDA_EXACT_CHEAP_CUH */
+#endif /* GPUANN_CUDA_EXACT_CHEAPCUH */

@@ -2,8 +2,8 @@
  * exact_fused.cuh
  *		What searches at once are made of: their plan and tables, what a block knows, candidates and marks. See exact_fused.cu.
  */
-#ifndef GPUANN_CUDA_EXACT_FLOW_CUH
-#define GPUANN_CUDA_EXACT_FLOW_CUH
+#ifndef GPUANN_CUDA_EXACT_FUSEDCUH
+#define GPUANN_CUDA_EXACT_FUSEDCUH
 
 #include "cuda/exact/exact_cheap.cuh"
 #include "cuda/exact/ring.cuh"
@@ -323,4 +323,4 @@ append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wante
 	}
 }
 
-#endif /* GPUANN_CUDA_EXACT_FLOW_CUH */
+#endif /* GPUANN_CUDA_EXACT_FUSEDCUH */

@@ -2,8 +2,8 @@
  * exact_fused_end.cuh
  *		The end of a search at once: what blocks have found, and answers from it. See exact_fused.cu.
  */
-#ifndef GPUANN_CUDA_EXACT_FLOW_END_CUH
-#define GPUANN_CUDA_EXACT_FLOW_END_CUH
+#ifndef GPUANN_CUDA_EXACT_FUSED_ENDCUH
+#define GPUANN_CUDA_EXACT_FUSED_ENDCUH
 
 #include "cuda/exact/exact_fused.cuh"
 
@@ -232,4 +232,4 @@ answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, F
 	clear_table(plan);
 }
 
-#endif /* GPUANN_CUDA_EXACT_FLOW_END_CUH */
+#endif /* GPUANN_CUDA_EXACT_FUSED_ENDCUH */

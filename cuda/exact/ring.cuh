@@ -6,8 +6,8 @@
  * at a time, and a stage is a group of theirs. Whole warps call everything; no two share a ring. A stage is filled again only behind a barrier of
  * the warp that all lanes have reached when they have read it. On a processor (EMULATED) the first lane copies at once.
  */
-#ifndef GPUANN_CUDA_RING_CUH
-#define GPUANN_CUDA_RING_CUH
+#ifndef GPUANN_CUDA_RINGCUH
+#define GPUANN_CUDA_RINGCUH
 
 #include "cuda/exact/tensor.cuh"
 
@@ -106,4 +106,4 @@ ring_wait(uint64_t *, uint32_t)
 
 #endif
 
-#endif /* GPUANN_CUDA_RING_CUH */
+#endif /* GPUANN_CUDA_RINGCUH */

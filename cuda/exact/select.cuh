@@ -6,8 +6,8 @@
  * unrolled; what is between lanes is exchanged by shuffles. Sizes need not be powers of two: comparators with items that are not there
  * are left out (faiss.md F3 to F5).
  */
-#ifndef GPUANN_CUDA_SELECT_CUH
-#define GPUANN_CUDA_SELECT_CUH
+#ifndef GPUANN_CUDA_SELECTCUH
+#define GPUANN_CUDA_SELECTCUH
 
 #include "cuda/exact/select.h"
 
@@ -346,4 +346,4 @@ extern cudaError_t sample_launch(const SelectLaunch *launch, uint32_t rescue_par
 extern cudaError_t item_sort(unsigned char *work, size_t *bytes, Item *items, Item *other, uint32_t n, Item **sorted,
 							 cudaStream_t stream);
 
-#endif /* GPUANN_CUDA_SELECT_CUH */
+#endif /* GPUANN_CUDA_SELECTCUH */

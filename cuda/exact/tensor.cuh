@@ -9,8 +9,8 @@
  *
  * On a processor (EMULATED) the same tiles are multiplied by loops, without rounding elements.
  */
-#ifndef GPUANN_CUDA_TENSOR_CUH
-#define GPUANN_CUDA_TENSOR_CUH
+#ifndef GPUANN_CUDA_TENSORCUH
+#define GPUANN_CUDA_TENSORCUH
 
 #include <cuda_fp16.h>
 
@@ -217,4 +217,4 @@ multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_ro
 
 #endif /* EMULATED */
 
-#endif /* GPUANN_CUDA_TENSOR_CUH */
+#endif /* GPUANN_CUDA_TENSORCUH */

@@ -19,8 +19,8 @@
  *
  * On a processor (EMULATED) copies are done at once, and products are loops that round nothing.
  */
-#ifndef GPUANN_CUDA_WGMMA_CUH
-#define GPUANN_CUDA_WGMMA_CUH
+#ifndef GPUANN_CUDA_WGMMACUH
+#define GPUANN_CUDA_WGMMACUH
 
 #include "cuda/exact/tensor.cuh"
 
@@ -331,4 +331,4 @@ more_registers()
 
 #endif /* EMULATED */
 
-#endif /* GPUANN_CUDA_WGMMA_CUH */
+#endif /* GPUANN_CUDA_WGMMACUH */

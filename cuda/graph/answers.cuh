@@ -2,8 +2,8 @@
  * answers.cuh
  *		What a walk found becomes answers: exact ranking of the nearest living entries, merged with an exact scan of the pending rows.
  */
-#ifndef GPUANN_CUDA_ANSWERS_CUH
-#define GPUANN_CUDA_ANSWERS_CUH
+#ifndef GPUANN_CUDA_ANSWERSCUH
+#define GPUANN_CUDA_ANSWERSCUH
 
 #include "cuda/graph/graph_search_codes.cuh"
 
@@ -223,4 +223,4 @@ merge_lists(const PendingLists &pending, Answers *answers, WalkShared *shared)
 	}
 }
 
-#endif /* GPUANN_CUDA_ANSWERS_CUH */
+#endif /* GPUANN_CUDA_ANSWERSCUH */

@@ -15,7 +15,6 @@
 #include "cuda/graph/quantizer.h"
 #include "cuda/graph/entry_points.h"
 #include "cuda/engine/internal.h"
-#include "cuda/link/link.h"
 #include "cuda/graph/graph_search_wide.cuh"
 
 #define THREADS 256u
@@ -493,17 +492,17 @@ entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, u
 	return GPU(&engine->failure, cudaGetLastError()) && send_entries(engine, mirror, entries, wanted) ? pivots_for(wanted) : 0;
 }
 
-bool
-entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, LinkBatch *batch)
+const uint32_t *
+entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint32_t *slots, uint32_t count,
+			   uint32_t *near)
 {
 	MirrorView view = coded_view(mirror);
 	uint32_t side = made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side;
-	EntryLists lists = lists_of(engine, mirror, side, batch->slots, batch->count, made > 0 ? made : view.npivots);
+	EntryLists lists = lists_of(engine, mirror, side, slots, count, made > 0 ? made : view.npivots);
 
-	lists.choices = batch->near;
-	batch->lists = lists.pivots + lists.npivots;
+	lists.choices = near;
 	choose(&view, &lists, ENTRY_CHOICES, engine->job_stream);
-	return GPU(&engine->failure, cudaGetLastError());
+	return GPU(&engine->failure, cudaGetLastError()) ? lists.pivots + lists.npivots : NULL;
 }
 
 /* --- the stage ---------------------------------------------------------------------------------------------------- */

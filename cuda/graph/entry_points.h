@@ -16,8 +16,8 @@
  * Lists are made from codes (of bits: rows) when the seeds or the codes are others, or many rows have been linked; a slot that dies or is overwritten meanwhile
  * stays where it is: it is as good a start as any other.
  */
-#ifndef GPUANN_CUDA_ENTRIES_H
-#define GPUANN_CUDA_ENTRIES_H
+#ifndef GPUANN_CUDA_ENTRY_POINTS_H
+#define GPUANN_CUDA_ENTRY_POINTS_H
 
 #include "cuda/common/view.h"
 
@@ -54,4 +54,4 @@ struct EntryLists
 /* Make pivots and lists: of codes where the view has them, else of rows. */
 extern cudaError_t entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t stream);
 
-#endif /* GPUANN_CUDA_ENTRIES_H */
+#endif /* GPUANN_CUDA_ENTRY_POINTS_H */

@@ -2,8 +2,8 @@
  * graph_search.h
  *		Graph search: what the batch code needs to know to launch it.
  */
-#ifndef GPUANN_CUDA_SEARCH_H
-#define GPUANN_CUDA_SEARCH_H
+#ifndef GPUANN_CUDA_GRAPH_SEARCH_H
+#define GPUANN_CUDA_GRAPH_SEARCH_H
 
 #include "cuda/common/view.h"
 
@@ -44,4 +44,4 @@ extern uint32_t graph_table_places(uint32_t ef, uint32_t degree, bool admitted);
 extern cudaError_t graph_search_prepare(size_t shared_room);
 extern cudaError_t graph_search_launch(const GraphLaunch *launch);
 
-#endif /* GPUANN_CUDA_SEARCH_H */
+#endif /* GPUANN_CUDA_GRAPH_SEARCH_H */

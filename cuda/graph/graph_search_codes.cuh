@@ -2,8 +2,8 @@
  * graph_search_codes.cuh
  *		The walk itself, on the device: from a query's codes to a list without unexpanded slots. See graph_search_codes.cu for the map.
  */
-#ifndef GPUANN_CUDA_WALK_CUH
-#define GPUANN_CUDA_WALK_CUH
+#ifndef GPUANN_CUDA_GRAPH_SEARCH_CODESCUH
+#define GPUANN_CUDA_GRAPH_SEARCH_CODESCUH
 
 #include "cuda/graph/quantizer.h"
 #include "cuda/common/distance.cuh"
@@ -566,4 +566,4 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 	__syncthreads();
 }
 
-#endif /* GPUANN_CUDA_WALK_CUH */
+#endif /* GPUANN_CUDA_GRAPH_SEARCH_CODESCUH */

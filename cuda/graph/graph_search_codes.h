@@ -2,8 +2,8 @@
  * graph_search_codes.h
  *		The walk over codes: graph search as fast as it gets, for what most queries ask.
  */
-#ifndef GPUANN_CUDA_WALK_H
-#define GPUANN_CUDA_WALK_H
+#ifndef GPUANN_CUDA_GRAPH_SEARCH_CODES_H
+#define GPUANN_CUDA_GRAPH_SEARCH_CODES_H
 
 #include "cuda/graph/graph_search.h"
 
@@ -27,4 +27,4 @@ extern cudaError_t walk_prepare(const cudaDeviceProp *device);
 /* in_flight: queries on the device, these included; they say how many warps each gets, which changes no answer. */
 extern cudaError_t walk_launch(const GraphLaunch *launch, uint32_t in_flight);
 
-#endif /* GPUANN_CUDA_WALK_H */
+#endif /* GPUANN_CUDA_GRAPH_SEARCH_CODES_H */

@@ -5,8 +5,8 @@
  * It has the list, the set and the rounds of graph_search_codes.cuh. What differs: candidates are sorted before they are merged, because lists are long; answers of a
  * query with a bitmap or a bound are kept apart; and codes of L1 and rows of bits are measured too.
  */
-#ifndef GPUANN_CUDA_WIDE_CUH
-#define GPUANN_CUDA_WIDE_CUH
+#ifndef GPUANN_CUDA_GRAPH_SEARCH_WIDECUH
+#define GPUANN_CUDA_GRAPH_SEARCH_WIDECUH
 
 #include "cuda/graph/answers.cuh"
 
@@ -416,4 +416,4 @@ rank_wide(const MirrorView &mirror, const QueryVector &query, WideWalk *wide, An
 	best->room = shared->asked.k;
 }
 
-#endif /* GPUANN_CUDA_WIDE_CUH */
+#endif /* GPUANN_CUDA_GRAPH_SEARCH_WIDECUH */

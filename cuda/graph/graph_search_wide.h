@@ -2,8 +2,8 @@
  * graph_search_wide.h
  *		The walk over codes for what graph_search_codes.cu does not take: bitmaps, bounds, long lists, L1, bits.
  */
-#ifndef GPUANN_CUDA_WIDE_H
-#define GPUANN_CUDA_WIDE_H
+#ifndef GPUANN_CUDA_GRAPH_SEARCH_WIDE_H
+#define GPUANN_CUDA_GRAPH_SEARCH_WIDE_H
 
 #include "cuda/graph/graph_search.h"
 
@@ -15,4 +15,4 @@ extern size_t wide_state_bytes(const MirrorView *mirror, uint32_t max_k, uint32_
 extern cudaError_t wide_prepare(const cudaDeviceProp *device);
 extern cudaError_t wide_launch(const GraphLaunch *launch);
 
-#endif /* GPUANN_CUDA_WIDE_H */
+#endif /* GPUANN_CUDA_GRAPH_SEARCH_WIDE_H */

@@ -12,8 +12,8 @@
  * made from the bulk of a sample's values, and what lies beyond is clamped (such rows seem nearer than they are; exact ranking puts them right). If codes are
  * no better then, the mirror is walked in stored rows.
  */
-#ifndef GPUANN_CUDA_CODES_H
-#define GPUANN_CUDA_CODES_H
+#ifndef GPUANN_CUDA_QUANTIZER_H
+#define GPUANN_CUDA_QUANTIZER_H
 
 #include "cuda/common/view.h"
 
@@ -78,4 +78,4 @@ extern cudaError_t codes_encode(const CodedRows *rows, const uint32_t *slots, ui
 /* Judge codes by a sample of the slots named (NULL: of those below rows->rows), as many as count; *verdict (device memory) starts at zero. */
 extern cudaError_t codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict, cudaStream_t stream);
 
-#endif /* GPUANN_CUDA_CODES_H */
+#endif /* GPUANN_CUDA_QUANTIZER_H */

@@ -622,7 +622,8 @@ send_lists(CudaEngine *engine, CudaJob *job)
 	if (work->listed == 0)
 		return true;
 	work->batch.turns = work->turns;
-	return entries_choose(engine, mirror, work->lists, &work->batch) && GPU(&engine->failure, link_turns_launch(&work->batch, engine->job_stream));
+	work->batch.lists = entries_choose(engine, mirror, work->lists, work->batch.slots, work->batch.count, work->batch.near);
+	return work->batch.lists != NULL && GPU(&engine->failure, link_turns_launch(&work->batch, engine->job_stream));
 }
 
 /* --- the stages --------------------------------------------------------------------------------------------------- */

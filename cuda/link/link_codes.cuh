@@ -11,8 +11,8 @@
  * each 32 elements, 4 from 4 t on and 4 from 16 + 4 t on, of row g (and 8 + g), and of column g. A sum does not ask for the order of its elements, so
  * a lane loads 16 bytes from 16 t on instead, of every 64, and has the operands of two steps. A processor (EMULATED) has loops.
  */
-#ifndef GPUANN_CUDA_LINK_CODES_CUH
-#define GPUANN_CUDA_LINK_CODES_CUH
+#ifndef GPUANN_CUDA_LINK_CODESCUH
+#define GPUANN_CUDA_LINK_CODESCUH
 
 #include "cuda/link/link_measure.cuh"
 #include "cuda/graph/graph_search_codes.cuh"
@@ -180,4 +180,4 @@ row_of_bits(const bool *is, uint32_t row)
 	return bits;
 }
 
-#endif /* GPUANN_CUDA_LINK_CODES_CUH */
+#endif /* GPUANN_CUDA_LINK_CODESCUH */

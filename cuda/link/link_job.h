@@ -2,8 +2,8 @@
  * link_job.h
  *		Linking on the device as a stage of JOB_LINK, and repair, of JOB_REPAIR: between jobs.cu and link.cu.
  */
-#ifndef GPUANN_CUDA_LINKJOB_H
-#define GPUANN_CUDA_LINKJOB_H
+#ifndef GPUANN_CUDA_LINK_JOB_H
+#define GPUANN_CUDA_LINK_JOB_H
 
 #include "cuda/engine/internal.h"
 #include "cuda/link/link.h"
@@ -139,4 +139,4 @@ extern uint32_t link_choose_seeds(const CudaMirror *mirror, const LinkWork *work
 extern void link_end(CudaEngine *engine, CudaJob *job);
 extern void link_free_result(CudaJob *job);
 
-#endif /* GPUANN_CUDA_LINKJOB_H */
+#endif /* GPUANN_CUDA_LINK_JOB_H */

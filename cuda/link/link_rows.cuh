@@ -3,8 +3,8 @@
  *		What a warp does with one row of the graph, however distances are measured: choosing neighbours (prune.c's rule), and taking in newcomers (prune_incremental.c's).
  *		link_rows.cu has kernels that measure stored rows, link_codes.cu those that measure codes.
  */
-#ifndef GPUANN_CUDA_LINK_ROWS_CUH
-#define GPUANN_CUDA_LINK_ROWS_CUH
+#ifndef GPUANN_CUDA_LINK_ROWSCUH
+#define GPUANN_CUDA_LINK_ROWSCUH
 
 #include "cuda/link/link_measure.cuh"
 
@@ -478,4 +478,4 @@ close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow &row
 	__syncwarp();
 }
 
-#endif /* GPUANN_CUDA_LINK_ROWS_CUH */
+#endif /* GPUANN_CUDA_LINK_ROWSCUH */

@@ -1,16 +1,13 @@
 /*
  * base.h
- *		What every file of the access method shares: options, settings, the type and metric of an index.
+ *		What every room shares: index options, settings of scans, the type and
+ *		metric of an index.
  */
-#ifndef GPUANN_H
-#define GPUANN_H
+#ifndef GPUANN_BASE_H
+#define GPUANN_BASE_H
 
 #include "postgres.h"
 
-#include "access/amapi.h"
-#include "access/genam.h"
-#include "nodes/execnodes.h"
-#include "nodes/pathnodes.h"
 #include "utils/rel.h"
 
 #include "engine/engine.h"
@@ -77,14 +74,6 @@ typedef struct GpuannTypeInfo
 	const void *(*elements) (Pointer value);
 } GpuannTypeInfo;
 
-/* gpuann.fallback */
-typedef enum GpuannFallback
-{
-	GPUANN_FALLBACK_ON,
-	GPUANN_FALLBACK_NOTICE,
-	GPUANN_FALLBACK_ERROR
-} GpuannFallback;
-
 /* gpuann.iterative_scan (design, I4) */
 typedef enum GpuannIterativeScan
 {
@@ -94,7 +83,15 @@ typedef enum GpuannIterativeScan
 	GPUANN_ITERATIVE_OFF
 } GpuannIterativeScan;
 
-/* Settings of the access method (gpuann.c) */
+/* A place in the order of answers: (distance, slot). */
+typedef struct SearchBound
+{
+	bool		set;
+	double		distance;
+	uint32		slot;
+} SearchBound;
+
+/* Settings of scans and inserts (options.c) */
 extern int	gpuann_ef_search;	/* or GPUANN_UNSET: gpuann_effective_ef_search() */
 extern bool gpuann_exact;
 extern int	gpuann_iterative_scan;
@@ -102,21 +99,20 @@ extern int	gpuann_max_scan_tuples; /* or GPUANN_UNSET */
 extern int	gpuann_pending_limit;
 extern bool gpuann_server;		/* use the server in this session */
 
-/* Developer settings (gpuann.c): shortcuts of the page path that can be turned off to bisect a failure (buffer_hints.h) */
+/* Developer settings (options.c): shortcuts of the page path that can be turned off to bisect a failure (buffer_hints.h) */
 extern bool gpuann_debug_unpinned_distances;
 
-/* Settings of the server (shmem.c) */
-extern int	gpuann_engine;
-extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU engine */
-extern int	gpuann_host_rows_limit;	/* MB of vectors of mirrors in host memory; 0: none */
-extern int	gpuann_database_memory_limit;	/* MB of mirrors of the own database; 0: no quota */
-extern int	gpuann_request_timeout; /* ms */
-extern char *gpuann_engine_library; /* empty: beside gpuann's own */
-extern int	gpuann_server_timeout;	/* ms; 0: none */
-extern int	gpuann_fallback;
-extern int	gpuann_max_workers;
+/* options.c */
 
-/* gpuann.c */
+/* Declare the index options and settings: called by _PG_init. */
+extern void gpuann_options_init(void);
+
+/* amoptions */
+extern bytea *gpuann_parse_options(Datum reloptions, bool validate);
+
+/* Whether an open relation is an index of this access method. */
+extern bool is_gpuann_index(Relation relation);
+
 extern int	gpuann_option_m(Relation index);
 extern int	gpuann_option_ef_construction(Relation index);
 extern bool gpuann_option_mirror(Relation index);
@@ -124,30 +120,6 @@ extern bool gpuann_option_mirror(Relation index);
 /* How broadly a scan searches first: what the session has set, else the index's option, else the default. */
 extern int	gpuann_effective_ef_search(Relation index);
 extern const GpuannTypeInfo *gpuann_type_info(Relation index);
-
-/* explain.c: called by _PG_init */
-extern void gpuann_explain_init(void);
-
-/* index_hook.c: called by _PG_init */
-extern void indexhook_init(void);
-
-/* shmem.c: called by _PG_init */
-extern void gpuann_area_init(void);
-
-/* cost.c */
-extern void gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup, Cost *total,
-							   Selectivity *selectivity, double *correlation, double *pages);
-
-/* validate.c */
-extern bool gpuannvalidate(Oid opclass);
-
-/* build.c */
-extern IndexBuildResult *gpuannbuild(Relation heap, Relation index, IndexInfo *info);
-extern void gpuannbuildempty(Relation index);
-
-/* insert.c */
-extern bool gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
-						 IndexUniqueCheck unique, bool unchanged, IndexInfo *info);
 
 /* types.c: The dimensions of the column to be indexed. Errors out on a column that cannot be. */
 extern uint32 gpuann_column_dims(const GpuannTypeInfo *info, Relation index);
@@ -165,15 +137,4 @@ extern void gpuann_check_query_dims(const GpuannTypeInfo *info, uint32 dims, Poi
 /* Whether all elements are zero. Such a vector has no direction, so no place in a cosine index. */
 extern bool gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements);
 
-/* scan.c */
-extern IndexScanDesc gpuannbeginscan(Relation index, int nkeys, int norderbys);
-extern void gpuannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys);
-extern bool gpuanngettuple(IndexScanDesc scan, ScanDirection direction);
-extern void gpuannendscan(IndexScanDesc scan);
-
-/* vacuum.c */
-extern IndexBulkDeleteResult *gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
-											   IndexBulkDeleteCallback callback, void *callback_state);
-extern IndexBulkDeleteResult *gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats);
-
-#endif							/* GPUANN_H */
+#endif							/* GPUANN_BASE_H */

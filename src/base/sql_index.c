@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/sysattr.h"
@@ -169,7 +170,7 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 	opened->index = try_relation_open(oid, mode);
 	if (opened->index == NULL)
 		report_dropped(oid);
-	if (opened->index->rd_rel->relkind != RELKIND_INDEX || opened->index->rd_indam->amgettuple != gpuanngettuple)
+	if (!is_gpuann_index(opened->index))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a gpuann index", RelationGetRelationName(opened->index))));

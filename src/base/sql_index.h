@@ -2,8 +2,8 @@
  * sql_index.h
  *		Opening the index that a SQL function was given: who may, and as whom its functions run.
  */
-#ifndef GPUANN_SQLINDEX_H
-#define GPUANN_SQLINDEX_H
+#ifndef GPUANN_SQL_INDEX_H
+#define GPUANN_SQL_INDEX_H
 
 #include "base/base.h"
 
@@ -43,4 +43,4 @@ extern void sql_index_be_caller(SqlIndex *opened);
 /* Errors out if a transaction snapshot is older than the index may be used with (it was built over broken HOT chains). */
 extern void sql_index_require_usable(const SqlIndex *opened, Snapshot snapshot);
 
-#endif							/* GPUANN_SQLINDEX_H */
+#endif							/* GPUANN_SQL_INDEX_H */

@@ -6,6 +6,7 @@
  * The pages are written through buffers; vector pages are logged as they are filled, all others once at the end. The engine in this process
  * holds as many rows as maintenance_work_mem allows; rows beyond stay on the pending list and are linked over pages afterwards, which takes longer.
  */
+#include "base/handler.h"
 #include "postgres.h"
 
 #include "build/build_parts.h"

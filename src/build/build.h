@@ -7,6 +7,8 @@
 
 #include "page/pages.h"
 
+#include "nodes/execnodes.h"
+
 /* 1 is "initializing" (PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE) */
 #define BUILD_PHASE_LOAD	2
 #define BUILD_PHASE_LINK	3

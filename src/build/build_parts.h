@@ -9,8 +9,8 @@
  *	build_server.c	the same with the server's engine, where that has a device
  *	build.c			the order of all this, and the pages around it
  */
-#ifndef GPUANN_BUILDPARTS_H
-#define GPUANN_BUILDPARTS_H
+#ifndef GPUANN_BUILD_PARTS_H
+#define GPUANN_BUILD_PARTS_H
 
 #include "access/parallel.h"
 #include "access/tableam.h"
@@ -140,4 +140,4 @@ extern bool build_server_fetch(BuildServer *build, LinkResult *part);
 extern bool build_server_keep(BuildServer *build, int64 lasted_ms);
 extern void build_server_close(BuildServer *build);
 
-#endif							/* GPUANN_BUILDPARTS_H */
+#endif							/* GPUANN_BUILD_PARTS_H */

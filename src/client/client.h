@@ -6,7 +6,6 @@
 #define GPUANN_CLIENT_H
 
 #include "page/pages.h"
-#include "scan/page_search.h"
 #include "server/protocol.h"
 
 #include "datatype/timestamp.h"

@@ -2,8 +2,8 @@
  * database_hook.h
  *		Sends mirror workers out of a database that is about to be dropped, moved or copied.
  */
-#ifndef GPUANN_DBHOOK_H
-#define GPUANN_DBHOOK_H
+#ifndef GPUANN_DATABASE_HOOK_H
+#define GPUANN_DATABASE_HOOK_H
 
 #include "base/base.h"
 
@@ -13,10 +13,7 @@ extern void dbhook_init(void);
 /* drop_hook.c: mirrors of dropped indexes are given up. Called by the postmaster. */
 extern void drophook_init(void);
 
-/* mirror_feed.c: mirrors that builds have loaded stay or go with their transaction. */
-extern void mirror_feed_init(void);
-
 /* Whether no worker may be started in a database. The mirror lock is held. */
 extern bool database_barred(Oid database);
 
-#endif							/* GPUANN_DBHOOK_H */
+#endif							/* GPUANN_DATABASE_HOOK_H */

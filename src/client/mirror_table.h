@@ -12,8 +12,8 @@
  * databases; which field is written by whom, and what may be read without the
  * lock, is in README-server.md (Who writes what).
  */
-#ifndef GPUANN_MIRRORS_H
-#define GPUANN_MIRRORS_H
+#ifndef GPUANN_MIRROR_TABLE_H
+#define GPUANN_MIRROR_TABLE_H
 
 #include "client/shmem.h"
 
@@ -228,4 +228,4 @@ monotonic_ms(void)
 	return monotonic_us() / 1000;
 }
 
-#endif							/* GPUANN_MIRRORS_H */
+#endif							/* GPUANN_MIRROR_TABLE_H */

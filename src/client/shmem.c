@@ -6,7 +6,7 @@
  * when memory is short) and its size sealed, and maps it; children inherit the mapping, so it has one address everywhere. A
  * crash restart makes a new one. Without enough memory there is no area, and every scan takes the page path.
  */
-#include "base/base.h"
+#include "base/handler.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -225,7 +225,7 @@ register_launcher(void)
 
 /* Called by _PG_init: settings always; hooks and launcher only when preloaded. */
 void
-gpuann_area_init(void)
+gpuann_shmem_init(void)
 {
 	define_settings();
 	if (!process_shared_preload_libraries_in_progress)
@@ -237,7 +237,6 @@ gpuann_area_init(void)
 	shmem_startup_hook = area_startup;
 	dbhook_init();
 	drophook_init();
-	mirror_feed_init();
 	register_launcher();
 }
 

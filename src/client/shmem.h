@@ -2,8 +2,8 @@
  * shmem.h
  *		PostgreSQL's side of the shared area: made by the postmaster, mapped by everybody, looked after by the launcher.
  */
-#ifndef GPUANN_AREA_H
-#define GPUANN_AREA_H
+#ifndef GPUANN_SHMEM_H
+#define GPUANN_SHMEM_H
 
 #include "base/base.h"
 #include "server/transitions.h"
@@ -48,6 +48,25 @@ shared_lane_data(uint32 lane)
 
 /* Its descriptor, to pass to the server; -1 without an area. */
 extern int	gpuann_area_fd;
+
+/* Settings of the server (shmem.c) */
+extern int	gpuann_engine;
+extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU engine */
+extern int	gpuann_host_rows_limit;	/* MB of vectors of mirrors in host memory; 0: none */
+extern int	gpuann_database_memory_limit;	/* MB of mirrors of the own database; 0: no quota */
+extern int	gpuann_request_timeout; /* ms */
+extern char *gpuann_engine_library; /* empty: beside gpuann's own */
+extern int	gpuann_server_timeout;	/* ms; 0: none */
+extern int	gpuann_fallback;
+extern int	gpuann_max_workers;
+
+/* gpuann.fallback */
+typedef enum GpuannFallback
+{
+	GPUANN_FALLBACK_ON,
+	GPUANN_FALLBACK_NOTICE,
+	GPUANN_FALLBACK_ERROR
+} GpuannFallback;
 
 /* gpuann.engine */
 typedef enum GpuannEngine
@@ -158,7 +177,4 @@ extern void area_leave_at_exit(void);
 /* The server with these requests has died and been reaped: fail them and free what was abandoned. Launcher only. */
 extern void area_sweep_requests(void);
 
-extern PGDLLEXPORT void gpuann_launcher_main(Datum arg);
-extern PGDLLEXPORT void gpuann_worker_main(Datum arg);
-
-#endif							/* GPUANN_AREA_H */
+#endif							/* GPUANN_SHMEM_H */

@@ -4,8 +4,8 @@
  *
  * Used by the engine's linking and by the page path's. Pruning may take a row's last edge in; a search then never meets it.
  */
-#ifndef GPUANN_REACH_H
-#define GPUANN_REACH_H
+#ifndef GPUANN_ENGINE_CONNECTIVITY_H
+#define GPUANN_ENGINE_CONNECTIVITY_H
 
 #include "engine/search.h"
 
@@ -53,4 +53,4 @@ extern size_t graph_connect_bytes(const ReachGraph *graph);
 extern EngineStatus graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator,
 								  uint32_t *left);
 
-#endif							/* GPUANN_REACH_H */
+#endif							/* GPUANN_ENGINE_CONNECTIVITY_H */

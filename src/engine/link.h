@@ -2,8 +2,8 @@
  * link.h
  *		Linking, between its batches (link.c) and its rows (link_row.c). Private to the CPU engine.
  */
-#ifndef GPUANN_LINK_H
-#define GPUANN_LINK_H
+#ifndef GPUANN_ENGINE_LINK_H
+#define GPUANN_ENGINE_LINK_H
 
 #include "engine/bits.h"
 #include "engine/cpu.h"
@@ -147,4 +147,4 @@ extern void link_choose_row(void *linking, uint32_t item, Worker *worker);
 extern void link_repair_row(void *linking, uint32_t item, Worker *worker);
 extern void link_update_range(void *linking, uint32_t range, Worker *worker);
 
-#endif							/* GPUANN_LINK_H */
+#endif							/* GPUANN_ENGINE_LINK_H */

@@ -2,8 +2,8 @@
  * prune_incremental.h
  *		A graph row that takes in new neighbours one at a time: for the engine's edges back and the page path's.
  */
-#ifndef GPUANN_OPENROW_H
-#define GPUANN_OPENROW_H
+#ifndef GPUANN_ENGINE_PRUNE_INCREMENTAL_H
+#define GPUANN_ENGINE_PRUNE_INCREMENTAL_H
 
 #include "engine/prune.h"
 
@@ -30,4 +30,4 @@ extern void open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entr
 /* Write the neighbours down in the order of prune.h, and their distances (unless NULL); returns how many they are. */
 extern uint32_t open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances);
 
-#endif							/* GPUANN_OPENROW_H */
+#endif							/* GPUANN_ENGINE_PRUNE_INCREMENTAL_H */

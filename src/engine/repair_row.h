@@ -2,8 +2,8 @@
  * repair_row.h
  *		A graph row that names dead slots is chosen anew: for the engine's repair and the page path's.
  */
-#ifndef GPUANN_REPAIRROW_H
-#define GPUANN_REPAIRROW_H
+#ifndef GPUANN_ENGINE_REPAIR_ROW_H
+#define GPUANN_ENGINE_REPAIR_ROW_H
 
 #include "engine/prune.h"
 #include "engine/search.h"
@@ -56,4 +56,4 @@ extern bool repair_needed(const RepairAccess *access, const uint32_t *row, uint3
 extern uint32_t repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, double equal_distance,
 						   Candidate *chosen, uint32_t *kept);
 
-#endif							/* GPUANN_REPAIRROW_H */
+#endif							/* GPUANN_ENGINE_REPAIR_ROW_H */

@@ -4,8 +4,8 @@
  *
  * Functions that say "locked" are called with the engine's lock held.
  */
-#ifndef GPUANN_TASKQUEUE_H
-#define GPUANN_TASKQUEUE_H
+#ifndef GPUANN_ENGINE_TASK_QUEUE_H
+#define GPUANN_ENGINE_TASK_QUEUE_H
 
 #include "engine/cpu.h"
 
@@ -40,4 +40,4 @@ extern MirrorEntry *jobs_take(CpuEngine *engine);
 /* Run the first job of a mirror that was taken; not locked. */
 extern void jobs_run(Worker *worker, MirrorEntry *entry);
 
-#endif							/* GPUANN_TASKQUEUE_H */
+#endif							/* GPUANN_ENGINE_TASK_QUEUE_H */

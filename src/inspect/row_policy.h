@@ -2,8 +2,8 @@
  * row_policy.h
  *		Which rows of a table its row-level security lets the current user see.
  */
-#ifndef GPUANN_ROWPOLICY_H
-#define GPUANN_ROWPOLICY_H
+#ifndef GPUANN_ROW_POLICY_H
+#define GPUANN_ROW_POLICY_H
 
 #include "postgres.h"
 
@@ -23,4 +23,4 @@ extern bool row_policy_allows(RowPolicy *policy, uint32 slot, const ItemPointerD
 
 extern void row_policy_end(RowPolicy *policy);
 
-#endif							/* GPUANN_ROWPOLICY_H */
+#endif							/* GPUANN_ROW_POLICY_H */

@@ -7,6 +7,8 @@
 
 #include "client/shmem.h"
 
+extern PGDLLEXPORT void gpuann_launcher_main(Datum arg);
+
 /*
  * Notice mirror workers that have ended, and start some for databases that want one. Returns the milliseconds after which to look
  * again.

@@ -2,8 +2,8 @@
  * server_process.h
  *		The gpuann-server process as its parent, the launcher, sees it.
  */
-#ifndef GPUANN_SERVERPROCESS_H
-#define GPUANN_SERVERPROCESS_H
+#ifndef GPUANN_SERVER_PROCESS_H
+#define GPUANN_SERVER_PROCESS_H
 
 #include "client/shmem.h"
 
@@ -30,4 +30,4 @@ extern bool server_reap(ServerProcess *server, int *status);
 /* End it: gently, and after patience_ms at once. Returns when it is gone, without serving interrupts. */
 extern void server_stop(ServerProcess *server, int patience_ms);
 
-#endif							/* GPUANN_SERVERPROCESS_H */
+#endif							/* GPUANN_SERVER_PROCESS_H */

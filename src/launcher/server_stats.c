@@ -10,6 +10,7 @@
 #include "client/shmem.h"
 #include "client/client.h"
 #include "client/mirror_table.h"
+#include "page/pending.h"
 #include "base/signature.h"
 
 #include "access/relation.h"
@@ -229,8 +230,8 @@ mirror_lag(const MirrorKey *key, uint64 position, uint64 change_seq)
 		return lag;
 	}
 	mirror_key(index, 0, &now);
-	if (index->rd_rel->relkind == RELKIND_INDEX && index->rd_indam != NULL && index->rd_indam->ambuild == gpuannbuild &&
-		now.relfile == key->relfile && now.tablespace == key->tablespace)
+	if (is_gpuann_index(index) && now.relfile == key->relfile &&
+		now.tablespace == key->tablespace)
 	{
 		list_bounds(index, index_format(index), &meta, &bounds);
 		lag.entries = bounds.end > position ? (int64) (bounds.end - position) : 0;

@@ -5,8 +5,8 @@
  * Pages are read, never written: the changed rows are taken out at the end and written by link_write_rows(). The caller
  * holds the linker lock, so no row of the pages changes underneath.
  */
-#ifndef GPUANN_ROWEDITS_H
-#define GPUANN_ROWEDITS_H
+#ifndef GPUANN_GRAPH_EDITS_H
+#define GPUANN_GRAPH_EDITS_H
 
 #include "link/link.h"
 #include "link/row_vectors.h"
@@ -79,4 +79,4 @@ extern Size link_memory(void);
 /* Be interrupted, and sleep as the vacuum cost delay says (only VACUUM has one). */
 extern void link_pause(void);
 
-#endif							/* GPUANN_ROWEDITS_H */
+#endif							/* GPUANN_GRAPH_EDITS_H */

@@ -2,8 +2,8 @@
  * graph_edits_private.h
  *		What graph_edits.c, which keeps the changed rows, and graph_read.c, which reads the graph under them, share.
  */
-#ifndef GPUANN_ROWEDITS_PRIVATE_H
-#define GPUANN_ROWEDITS_PRIVATE_H
+#ifndef GPUANN_GRAPH_EDITS_PRIVATE_H
+#define GPUANN_GRAPH_EDITS_PRIVATE_H
 
 #include "link/graph_edits.h"
 
@@ -63,4 +63,4 @@ extern bool row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *ro
 #define NO_CHANGE	PG_UINT32_MAX
 extern uint32 row_edits_accept(RowEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances);
 
-#endif							/* GPUANN_ROWEDITS_PRIVATE_H */
+#endif							/* GPUANN_GRAPH_EDITS_PRIVATE_H */

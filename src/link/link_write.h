@@ -2,8 +2,8 @@
  * link_write.h
  *		Writing graph rows, seeds and the end of a slice: what linker and VACUUM share. All under the linker lock.
  */
-#ifndef GPUANN_LINKWRITE_H
-#define GPUANN_LINKWRITE_H
+#ifndef GPUANN_LINK_WRITE_H
+#define GPUANN_LINK_WRITE_H
 
 #include "access/generic_xlog.h"
 
@@ -55,4 +55,4 @@ typedef struct SliceEnd
 
 extern void link_finish_slice(Relation index, const SliceEnd *end);
 
-#endif							/* GPUANN_LINKWRITE_H */
+#endif							/* GPUANN_LINK_WRITE_H */

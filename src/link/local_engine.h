@@ -2,8 +2,8 @@
  * local_engine.h
  *		A CPU engine in this process, for as long as a memory context lives: it makes graphs in memory.
  */
-#ifndef GPUANN_LOCALENGINE_H
-#define GPUANN_LOCALENGINE_H
+#ifndef GPUANN_LOCAL_ENGINE_H
+#define GPUANN_LOCAL_ENGINE_H
 
 #include "page/pages.h"
 
@@ -40,4 +40,4 @@ extern void local_engine_link_result(LocalEngine *local, LinkResult *result);
 /* End the engine now. */
 extern void local_engine_close(LocalEngine *local);
 
-#endif							/* GPUANN_LOCALENGINE_H */
+#endif							/* GPUANN_LOCAL_ENGINE_H */

@@ -2,8 +2,8 @@
  * repair_server.h
  *		VACUUM's repair by the server's engine, in the index's mirror.
  */
-#ifndef GPUANN_REPAIRSERVER_H
-#define GPUANN_REPAIRSERVER_H
+#ifndef GPUANN_REPAIR_SERVER_H
+#define GPUANN_REPAIR_SERVER_H
 
 #include "client/client.h"
 
@@ -42,4 +42,4 @@ extern void repair_server_end(RepairServer *server);
 /* They will not have it: an error, a cancel, the end of the process. As before_shmem_exit wants it; arg is the RepairServer. */
 extern void repair_server_abandon(int code, Datum arg);
 
-#endif							/* GPUANN_REPAIRSERVER_H */
+#endif							/* GPUANN_REPAIR_SERVER_H */

@@ -4,8 +4,8 @@
  *
  * They choose edges, not answers: nobody checks the pages they come from.
  */
-#ifndef GPUANN_ROWVECTORS_H
-#define GPUANN_ROWVECTORS_H
+#ifndef GPUANN_ROW_VECTORS_H
+#define GPUANN_ROW_VECTORS_H
 
 #include "page/pages.h"
 #include "engine/distance.h"
@@ -30,4 +30,4 @@ extern double row_vectors_square(RowVectors *vectors, uint32 slot);	/* the inner
 extern double row_vectors_distance(const RowVectors *vectors, const void *elements, float inverse_norm);	/* of a vector in memory */
 extern void row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out);
 
-#endif							/* GPUANN_ROWVECTORS_H */
+#endif							/* GPUANN_ROW_VECTORS_H */

@@ -7,6 +7,7 @@
  * a graph of living rows: among dead ones a search finds few candidates), and detached slots that no list entry names any more are
  * freed. A crash in between leaves a right index: the next VACUUM finds dead and detached slots by their states and goes on.
  */
+#include "base/handler.h"
 #include "postgres.h"
 
 #include "catalog/catalog.h"

@@ -7,7 +7,7 @@
  * may have it, and what the table knows of the index's file before this one is forgotten; at abort the entry is, and the server drops what
  * it holds. Whatever the server does, the build goes on; it waits for it at most as long as it took itself, and a little.
  */
-#include "base/base.h"
+#include "base/handler.h"
 
 #include "client/shmem.h"
 #include "client/client.h"

@@ -2,8 +2,8 @@
  * node_checksums.h
  *		What a worker remembers of the nodes that its mirrors have.
  */
-#ifndef GPUANN_MIRRORSUMS_H
-#define GPUANN_MIRRORSUMS_H
+#ifndef GPUANN_NODE_CHECKSUMS_H
+#define GPUANN_NODE_CHECKSUMS_H
 
 typedef struct NodeSums NodeSums;
 
@@ -31,4 +31,4 @@ extern bool node_sums_note_row(NodeSums *known, uint32 slot, const uint32 *row, 
 /* The sum of a row, of a mirror that has so many slots, and of what else there is to tell of its node; 0: not to be relied on. */
 extern uint32 node_sum(const uint32 *row, uint32 degree, uint32 slots, uint64 start);
 
-#endif							/* GPUANN_MIRRORSUMS_H */
+#endif							/* GPUANN_NODE_CHECKSUMS_H */

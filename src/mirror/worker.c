@@ -278,8 +278,7 @@ open_index(MirrorSlice *slice)
 		return SLICE_GONE;
 	}
 	mirror_key(slice->index, 0, &key);
-	if (slice->index->rd_rel->relkind != RELKIND_INDEX || slice->index->rd_indam == NULL ||
-		slice->index->rd_indam->ambuild != gpuannbuild || key.database != slice->key.database)
+	if (!is_gpuann_index(slice->index) || key.database != slice->key.database)
 	{
 		relation_close(slice->index, AccessShareLock);
 		return SLICE_GONE;

@@ -147,6 +147,8 @@ extern void slice_note_changes(const MirrorSlice *slice, uint64 change_seq);
 
 /* worker.c */
 
+extern PGDLLEXPORT void gpuann_worker_main(Datum arg);
+
 /* What a lane's failure means for the slice; sets the reason. */
 extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const char *text);
 

@@ -6,8 +6,8 @@
  * what he changes. So pages are changed in place, in a critical section, and the record, of the same resource manager and the same form, is made of the
  * runs of bytes that were changed: replay and wal_consistency_checking see no difference.
  */
-#ifndef GPUANN_ROWLOG_H
-#define GPUANN_ROWLOG_H
+#ifndef GPUANN_APPEND_WAL_H
+#define GPUANN_APPEND_WAL_H
 
 #include "page/pages.h"
 
@@ -49,4 +49,4 @@ extern void row_log_tail(LoggedPage *logged, const void *from, Size bytes);
 /* Write the record, in the critical section in which the pages were changed. */
 extern void row_log_finish(RowLog *log);
 
-#endif							/* GPUANN_ROWLOG_H */
+#endif							/* GPUANN_APPEND_WAL_H */

@@ -56,8 +56,8 @@
  * gpuann.debug_unpinned_distances turns peeks off. Under Valgrind, to which
  * PostgreSQL declares unpinned buffers out of bounds, they have to be.
  */
-#ifndef GPUANN_HOTBLOCKS_H
-#define GPUANN_HOTBLOCKS_H
+#ifndef GPUANN_BUFFER_HINTS_H
+#define GPUANN_BUFFER_HINTS_H
 
 #include "postgres.h"
 
@@ -150,4 +150,4 @@ hot_peeked(HotBlocks *hot, BlockNumber block, Buffer hint)
 	return hot_holds(hot, hint);
 }
 
-#endif							/* GPUANN_HOTBLOCKS_H */
+#endif							/* GPUANN_BUFFER_HINTS_H */

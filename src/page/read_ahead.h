@@ -2,8 +2,8 @@
  * read_ahead.h
  *		Reading many pages in an order known beforehand: those that come next are asked for while this one is used.
  */
-#ifndef GPUANN_READAHEAD_H
-#define GPUANN_READAHEAD_H
+#ifndef GPUANN_READ_AHEAD_H
+#define GPUANN_READ_AHEAD_H
 
 #include "page/pages.h"
 
@@ -20,4 +20,4 @@ extern Buffer read_ahead_page(ReadAhead *ahead, BlockNumber block, PageKind kind
 
 extern void read_ahead_end(ReadAhead *ahead);
 
-#endif							/* GPUANN_READAHEAD_H */
+#endif							/* GPUANN_READ_AHEAD_H */

@@ -4,8 +4,8 @@
  *
  * What buffer_hints.h says of reading without a pin holds for them.
  */
-#ifndef GPUANN_HOTVECTORS_H
-#define GPUANN_HOTVECTORS_H
+#ifndef GPUANN_UNPINNED_VECTORS_H
+#define GPUANN_UNPINNED_VECTORS_H
 
 #include "page/buffer_hints.h"
 #include "page/pages.h"
@@ -40,4 +40,4 @@ hot_vector_elements(const HotVector *vector)
 	return VectorBytesOf((Page) vector->page) + vector->place.offset;
 }
 
-#endif							/* GPUANN_HOTVECTORS_H */
+#endif							/* GPUANN_UNPINNED_VECTORS_H */

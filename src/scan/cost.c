@@ -6,7 +6,7 @@
  * over the whole index begins. Where the planner has said how many rows it wants, the line between the first row and the last is laid
  * so that it meets the true price there. Without an order to follow the index can do nothing.
  */
-#include "base/base.h"
+#include "base/handler.h"
 
 #include <math.h>
 

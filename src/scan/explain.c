@@ -4,7 +4,7 @@
  *
  * Before 18 a module cannot add to a plan's node; there is gpuann_last_scan(). A scan that was begun more than once shows its last time.
  */
-#include "base/base.h"
+#include "base/handler.h"
 
 #include "access/relscan.h"
 #include "scan/scan.h"
@@ -66,7 +66,7 @@ gpuann_explain_node(PlanState *planstate, List *ancestors, const char *relations
 	if (!es->analyze || !IsA(planstate, IndexScanState))
 		return;
 	desc = castNode(IndexScanState, planstate)->iss_ScanDesc;
-	if (desc == NULL || desc->indexRelation->rd_indam->amgettuple != gpuanngettuple)
+	if (desc == NULL || !is_gpuann_index(desc->indexRelation))
 		return;
 	scan = desc->opaque;
 	if (!scan->stats.any)

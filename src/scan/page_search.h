@@ -2,20 +2,12 @@
  * page_search.h
  *		The page path: searches over relation pages, in the backend, through the buffer manager.
  */
-#ifndef GPUANN_PAGESEARCH_H
-#define GPUANN_PAGESEARCH_H
+#ifndef GPUANN_PAGE_SEARCH_H
+#define GPUANN_PAGE_SEARCH_H
 
 #include "engine/distance.h"
 #include "page/pages.h"
 #include "page/pending.h"
-
-/* A place in the order of answers: (distance, slot). */
-typedef struct SearchBound
-{
-	bool		set;
-	double		distance;
-	uint32		slot;
-} SearchBound;
 
 /* A set of slots: what a scan has emitted. */
 typedef struct SlotSet
@@ -142,4 +134,4 @@ extern void page_listed_search(const PageQuery *query, const uint32 *slots, uint
 /* Live slots after after_slot (NO_SLOT: from the first) in slot order, at distance 0: the answer to a NULL query. */
 extern void page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswer *answer);
 
-#endif							/* GPUANN_PAGESEARCH_H */
+#endif							/* GPUANN_PAGE_SEARCH_H */

@@ -7,8 +7,8 @@
  * then sleeps. In a crowd nearly all answers are there by then. Both ways are useless where answers take their time: what was
  * tried in vain several times is tried seldom until it helps again.
  */
-#ifndef GPUANN_WATCH_H
-#define GPUANN_WATCH_H
+#ifndef GPUANN_SERVER_SPIN_WAIT_H
+#define GPUANN_SERVER_SPIN_WAIT_H
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -128,4 +128,4 @@ word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 	return atomic_load_explicit(word, memory_order_acquire) != value;
 }
 
-#endif							/* GPUANN_WATCH_H */
+#endif							/* GPUANN_SERVER_SPIN_WAIT_H */

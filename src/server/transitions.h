@@ -4,8 +4,8 @@
  *
  * protocol.h has the states, and who may make which move. The server's moves are in batch.c, answer.c and channels.c. Nothing here waits.
  */
-#ifndef GPUANN_MOVES_H
-#define GPUANN_MOVES_H
+#ifndef GPUANN_SERVER_TRANSITIONS_H
+#define GPUANN_SERVER_TRANSITIONS_H
 
 #include "server/protocol.h"
 
@@ -169,4 +169,4 @@ lane_sweep(AreaLane *lane)
 		atomic_store(&lane->owner, 0);
 }
 
-#endif							/* GPUANN_MOVES_H */
+#endif							/* GPUANN_SERVER_TRANSITIONS_H */

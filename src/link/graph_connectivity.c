@@ -1,6 +1,6 @@
 /*
  * graph_connectivity.c
- *		The end of linking over pages, and of VACUUM's repair: every row of the graph can be reached. See engine/reach.h.
+ *		The end of linking over pages, and of VACUUM's repair: every row of the graph can be reached. See engine/connectivity.h.
  */
 #include "postgres.h"
 

@@ -231,27 +231,27 @@ server_start(Bench *bench)
 	return pid;
 }
 
-/* Post what a lane holds, and wait. */
+/* Post what a channel holds, and wait. */
 static void
-lane_await(Bench *bench, AreaLane *lane)
+channel_await(Bench *bench, AreaChannel *channel)
 {
-	lane_post_word(bench->area, lane);
-	while (request_state(atomic_load(&lane->state)) != REQUEST_DONE)
-		area_futex_wait(&lane->state, atomic_load(&lane->state), AREA_WAIT_MS);
-	if (lane->status != ENGINE_OK)
-		die(lane->error);
-	(void) request_leave(&lane->state);
+	channel_post_word(bench->area, channel);
+	while (request_state(atomic_load(&channel->state)) != REQUEST_DONE)
+		area_futex_wait(&channel->state, atomic_load(&channel->state), AREA_WAIT_MS);
+	if (channel->status != ENGINE_OK)
+		die(channel->error);
+	(void) request_leave(&channel->state);
 }
 
-/* Begin an operation of a lane. */
-static AreaLane *
-lane_begin(Bench *bench, LaneOp op)
+/* Begin an operation of a channel. */
+static AreaChannel *
+channel_begin(Bench *bench, ChannelOp op)
 {
-	AreaLane   *lane = area_lane(bench->area, 0);
+	AreaChannel   *channel = area_channel(bench->area, 0);
 
-	memset((char *) lane + offsetof(AreaLane, request), 0, sizeof(AreaLane) - offsetof(AreaLane, request));
-	lane->request.op = op;
-	return lane;
+	memset((char *) channel + offsetof(AreaChannel, request), 0, sizeof(AreaChannel) - offsetof(AreaChannel, request));
+	channel->request.op = op;
+	return channel;
 }
 
 /* Load the server's mirror: what the engine called here has. */
@@ -259,27 +259,27 @@ static void
 server_load(Bench *bench)
 {
 	uint32_t	vector_bytes = bench->options.dims * (uint32_t) sizeof(float);
-	uint32_t	most = (uint32_t) ((LANE_DATA_BYTES - AREA_ALIGN) / (vector_bytes + sizeof(uint32_t)));
-	AreaLane   *lane = lane_begin(bench, LANE_CREATE);
+	uint32_t	most = (uint32_t) ((CHANNEL_DATA_BYTES - AREA_ALIGN) / (vector_bytes + sizeof(uint32_t)));
+	AreaChannel   *channel = channel_begin(bench, CHANNEL_CREATE);
 
-	lane->request.spec = mirror_spec(&bench->options);
-	lane_await(bench, lane);
+	channel->request.spec = mirror_spec(&bench->options);
+	channel_await(bench, channel);
 	for (uint32_t first = 0; first < bench->options.rows; first += most)
 	{
 		uint32_t	count = bench->options.rows - first < most ? bench->options.rows - first : most;
-		unsigned char *data = area_lane_data(bench->area, 0);
+		unsigned char *data = area_channel_data(bench->area, 0);
 
-		lane = lane_begin(bench, LANE_APPEND);
-		lane->request.first_slot = first;
-		lane->request.count = count;
-		lane->request.body_offset = area_align(count * sizeof(uint32_t));
+		channel = channel_begin(bench, CHANNEL_APPEND);
+		channel->request.first_slot = first;
+		channel->request.count = count;
+		channel->request.body_offset = area_align(count * sizeof(uint32_t));
 		memcpy(data, bench->versions + first, count * sizeof(uint32_t));
-		memcpy(data + lane->request.body_offset, bench->vectors + (size_t) first * bench->options.dims, (size_t) count * vector_bytes);
-		lane_await(bench, lane);
+		memcpy(data + channel->request.body_offset, bench->vectors + (size_t) first * bench->options.dims, (size_t) count * vector_bytes);
+		channel_await(bench, channel);
 	}
-	lane = lane_begin(bench, LANE_LINK);
-	lane->request.ef_construction = 64;
-	lane_await(bench, lane);
+	channel = channel_begin(bench, CHANNEL_LINK);
+	channel->request.ef_construction = 64;
+	channel_await(bench, channel);
 }
 
 /* Ask through a request slot for the k nearest, and wait. */

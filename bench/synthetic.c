@@ -275,7 +275,7 @@ draw_rows(const Model *model, Purpose purpose, int64_t first, int64_t count, flo
 		pthread_join(thread[t], NULL);
 }
 
-/* The square of the distance, summed in eight lanes as gpuann defines it; the compiler may use them as one register. */
+/* The square of the distance, summed in eight channels as gpuann defines it; the compiler may use them as one register. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 __attribute__((target_clones("default", "avx2", "avx512f")))
 #endif
@@ -285,7 +285,7 @@ tile_distances(const double *query, const double *rows, int count, int dims, dou
 	for (int r = 0; r < count; r++)
 	{
 		const double *row = rows + (size_t) r * dims;
-		double		lane[8] = {0};
+		double		channel[8] = {0};
 		int			i = 0;
 
 		for (; i + 8 <= dims; i += 8)
@@ -294,16 +294,16 @@ tile_distances(const double *query, const double *rows, int count, int dims, dou
 			{
 				double		difference = query[i + j] - row[i + j];
 
-				lane[j] += difference * difference;
+				channel[j] += difference * difference;
 			}
 		}
 		for (int j = 0; i + j < dims; j++)
 		{
 			double		difference = query[i + j] - row[i + j];
 
-			lane[j] += difference * difference;
+			channel[j] += difference * difference;
 		}
-		out[r] = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+		out[r] = ((channel[0] + channel[4]) + (channel[2] + channel[6])) + ((channel[1] + channel[5]) + (channel[3] + channel[7]));
 	}
 }
 

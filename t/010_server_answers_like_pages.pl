@@ -28,7 +28,7 @@ sub same
 	same_graph_answers($node, $node, "$what: graph answers are the pages'");
 }
 
-# Every row, by one scan that goes on until there are no more; through a lane, for no payload holds so many.
+# Every row, by one scan that goes on until there are no more; through a channel, for no payload holds so many.
 sub drained
 {
 	my ($settings) = @_;

@@ -50,11 +50,11 @@ $begun = time;
 like($err, qr/statement timeout/, 'a waiting scan can be cancelled');
 cmp_ok(time - $begun, '<', 50, 'at once');
 
-# What a session waits for has a name, and a cancel ends the wait: through slot and lane. The wait itself wakes every 50 ms; the rest of
+# What a session waits for has a name, and a cancel ends the wait: through slot and channel. The wait itself wakes every 50 ms; the rest of
 # the time is for a machine that does much else.
 my $named = $node->safe_psql('postgres', "SELECT current_setting('server_version_num')::int >= 170000") eq 't';
 
-foreach my $way ([ 'a request', 10, 'GpuannRequest' ], [ 'a lane', 2000, 'GpuannLane' ])
+foreach my $way ([ 'a request', 10, 'GpuannRequest' ], [ 'a channel', 2000, 'GpuannChannel' ])
 {
 	my ($what, $ef, $event) = @$way;
 	my $session = in_background($node, "SET gpuann.request_timeout = '60s'", 'SET enable_seqscan = off', "SET gpuann.ef_search = $ef",

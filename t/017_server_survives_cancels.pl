@@ -1,4 +1,4 @@
-# Sessions that are cancelled or terminated while they wait leave nothing behind: their slots and lanes are used again, every answer that
+# Sessions that are cancelled or terminated while they wait leave nothing behind: their slots and channels are used again, every answer that
 # is given has its rows, and the mirror goes on. So do cancels of the worker, and VACUUM gets the linker's lock from it. I5, I8.
 
 use strict;
@@ -19,7 +19,7 @@ my $seconds = 5;
 make_data($node, 4000, $dims);
 ok(await_mirror($node), 'the mirror is there');
 
-# Small and large limits: slots and lanes. Exactly the rows asked for, or cancelled.
+# Small and large limits: slots and channels. Exactly the rows asked for, or cancelled.
 my $loop = qq{
 DO \$\$
 DECLARE
@@ -61,7 +61,7 @@ is(by_server($node, 'SET gpuann.exact = on;'), by_table($node), 'answers are rig
 my $answers = figure($node, 'server_answers');
 $node->safe_psql('postgres', "SET gpuann.fallback = error; SET enable_seqscan = off;
 	SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT vec($_, $dims)) LIMIT 2500) x") foreach 1 .. 12;
-cmp_ok(figure($node, 'server_answers'), '>=', $answers + 12, 'every lane works');
+cmp_ok(figure($node, 'server_answers'), '>=', $answers + 12, 'every channel works');
 is(figure($node, 'fallback_invalid_answer + fallback_engine_error'), 0, 'no answer was wrong');
 
 # The worker links 12,000 rows, and VACUUM comes in between.

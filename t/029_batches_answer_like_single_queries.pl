@@ -1,5 +1,5 @@
-# gpuann_recall asks the server in batches, through lanes. Whatever becomes of a batch (a query of it fails, the engine lies or stands still, the server
-# dies, the statement is cancelled, no lane is free), every row asked about has its answer, and afterwards lanes and server serve. I4, I5, I8.
+# gpuann_recall asks the server in batches, through channels. Whatever becomes of a batch (a query of it fails, the engine lies or stands still, the server
+# dies, the statement is cancelled, no bulk channel is free), every row asked about has its answer, and afterwards channels and server serve. I4, I5, I8.
 
 use strict;
 use warnings;
@@ -82,13 +82,13 @@ like("$answer->{error}@{ $answer->{rows} }", qr/canceling statement|^$samples\|t
 faults('');
 expect_batches('after a cancel');
 
-# More sessions than lanes, while the engine stands still: some have no lane, some no answer, all go on with pages.
+# More sessions than channels, while the engine stands still: some have no channel, some no answer, all go on with pages.
 faults('mute=1');
 my @crowd = map { session($node) } 1 .. 12;
 $_->send($recall) foreach @crowd;
 foreach my $one (@crowd)
 {
-	like($one->receive->{rows}[0], qr/^$samples\|t\|/, 'a crowd without lanes: every sample is asked about');
+	like($one->receive->{rows}[0], qr/^$samples\|t\|/, 'a crowd without channels: every sample is asked about');
 }
 faults('');
 expect_batches('after a crowd');

@@ -55,7 +55,7 @@ sub cycle
 	$session->rows("SELECT gpuann_prewarm('${table}_v')");
 	$session->rows('SET gpuann.fallback = error');
 	$answer = $session->query("SELECT id FROM $table ORDER BY v <-> (SELECT v FROM pattern WHERE id = $seed) LIMIT 1");
-	# Answers of more than a payload holds go through a lane.
+	# Answers of more than a payload holds go through a channel.
 	$session->rows("SELECT count(*) FROM (SELECT id FROM $table ORDER BY v <-> (SELECT v FROM pattern WHERE id = $seed)) x") if $number % 10 == 0;
 	$session->rows('SET gpuann.fallback = on');
 	return "cycle $number: $answer->{error}" if $answer->{error} ne '';

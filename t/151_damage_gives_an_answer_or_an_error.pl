@@ -146,7 +146,7 @@ my ($row, $free_row) = map { graph_row_at($_, $degree) } 5, $free;
 
 sweep($small, \@steps, $sound, 'metapage', META - 1, @header, [ HEADER, HEADER + 104 ], @tail);
 sweep($small, \@steps, $sound, 'seed page', $seed_page, @header, [ HEADER, HEADER + 8 ], @tail);
-sweep($small, \@steps, $sound, 'list page', $list_page, @header, [ HEADER, HEADER + 48 + 16 ], @tail);
+sweep($small, \@steps, $sound, 'pending page', $list_page, @header, [ HEADER, HEADER + 48 + 16 ], @tail);
 sweep($small, \@steps, $sound, 'node page', $node_page, @header, @tail,
 	[ $live, $live + RECORD ], [ $row, $row + 4 * $degree ], [ $free_row, $free_row + 8 ],
 	map { [ HEADER + $_ * RECORD, HEADER + ($_ + 1) * RECORD ] } $free, $pending);
@@ -161,7 +161,7 @@ foreach my $block (META - 1, $seed_page, $list_page, $node_page, $vector_page)
 push @whole_pages, map { "cut off: $_" } judge($small, \@steps, $sound, $_ * PAGE, '') foreach 0, 2, $vector_page;
 is(join("\n", @whole_pages), '', 'whole pages: an answer or an error, and the check knows');
 
-# What could be, but is far beyond the end of the file: list pages, superblocks and slots.
+# What could be, but is far beyond the end of the file: pending pages, superblocks and slots.
 my ($pages, $slots, $seed_pages) = unpack('x40 V V V', substr($small->{bytes}, HEADER, 52));
 my $far = pack('V', 1 + $seed_pages + 5000 * $pages);
 my @beyond = map { judge($small, \@steps, $sound, $_->[0], $_->[1]) } (
@@ -172,14 +172,14 @@ my @beyond = map { judge($small, \@steps, $sound, $_->[0], $_->[1]) } (
 	[ $node_page * PAGE + $live, pack('vvv', 0, 5000, 1) ], [ $node_page * PAGE + $live, pack('vvv', 9, 0, 1) ]);
 is(join("\n", @beyond), '', 'beyond the end of the file: an error, and the check knows');
 
-# A closed, a newest and a spare list page.
+# A closed, a newest and a spare pending page.
 my ($lists_sound) = with_damage($lists, 0, substr($lists->{bytes}, 0, 1), sub { run_steps($node, $_[0], @lists_steps) });
 ok(!grep({ failed($_) } values %$lists_sound), 'undamaged, everything works with long lists') or diag(explain($lists_sound));
 foreach my $block ((pages_of($lists, LIST))[ 0 .. 2 ])
 {
 	my $state = unpack('V', substr($lists->{bytes}, $block * PAGE + HEADER + 20, 4));
 
-	sweep($lists, \@lists_steps, $lists_sound, "list page in state $state", $block, [ HEADER + ($long ? 0 : 16), HEADER + 28 + ($long ? 24 : 0) ]);
+	sweep($lists, \@lists_steps, $lists_sound, "pending page in state $state", $block, [ HEADER + ($long ? 0 : 16), HEADER + 28 + ($long ? 24 : 0) ]);
 }
 $node->stop;
 

@@ -93,7 +93,7 @@ foreach my $case (
 	[ 'the page of seeds', $seed_page * PAGE, "\0" x PAGE ],
 	[ 'a seed', $seed_page * PAGE + HEADER, pack('V', 0x7FFFFFF0) ],
 	[ 'entries of the list', $list_page * PAGE + HEADER + 48, "\xFF" x 400 ],
-	[ 'the count of a list page', $list_page * PAGE + HEADER + 16, pack('V', 3000) ],
+	[ 'the count of a pending page', $list_page * PAGE + HEADER + 16, pack('V', 3000) ],
 	[ 'the next fresh slot', $list_page * PAGE + HEADER + 32, pack('V', 1000000) ],
 	[ 'an edge', $node_page * PAGE + $row, pack('V', 0x7FFFFFF0) ],
 	[ 'all of a record', $node_page * PAGE + $live, "\xA5" x RECORD ],

@@ -1,5 +1,5 @@
 # gpuann_check keeps no writer of the table out, and what goes on beside it is no damage: inserts, updates, deletes, in new and in used
-# slots, over list pages that succeed each other. With heapallindexed too.
+# slots, over pending pages that succeed each other. With heapallindexed too.
 
 use strict;
 use warnings;

@@ -121,7 +121,7 @@ sub unreached
 	my ($node, $index) = @_;
 	my $path = $node->data_dir . '/' . $node->safe_psql('postgres', "CHECKPOINT; SELECT pg_relation_filepath('$index')");
 	my $file = slurp_file($path);
-	# IndexFormat follows magic and version; the count of seeds stands after positions, oldest list page and linked slots.
+	# IndexFormat follows magic and version; the count of seeds stands after positions, oldest pending page and linked slots.
 	my ($node_bytes, $per_page, $slots) = (unpack 'L S6 L S4 L4', substr($file, CONTENTS + 8, 44))[ 8, 10, 14 ];
 	my $seeds = unpack 'L', substr($file, CONTENTS + 96, 4);
 	my $rows = int((CONTENTS + $per_page * RECORD + 63) / 64) * 64;	# graph rows follow the records

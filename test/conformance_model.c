@@ -185,9 +185,9 @@ world_set_vector(World *world, uint32_t slot, uint64_t variant)
 }
 
 static double
-fold(const double *lane)
+fold(const double *channel)
 {
-	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+	return ((channel[0] + channel[4]) + (channel[2] + channel[6])) + ((channel[1] + channel[5]) + (channel[3] + channel[7]));
 }
 
 /* The distance of bits, bit by bit. */

@@ -3,7 +3,7 @@
  *		The parts of the protocol test: a launcher with its area, clients, an oracle, and the cases.
  *
  * The test stands where PostgreSQL does: it makes the area, starts and kills servers, sweeps after them, loads mirrors through
- * lanes and asks from many processes. Every answer is compared with a search of its own.
+ * channels and asks from many processes. Every answer is compared with a search of its own.
  */
 #ifndef GPUANN_PROTOCOL_TEST_H
 #define GPUANN_PROTOCOL_TEST_H
@@ -80,7 +80,7 @@ typedef struct World
 	char		log[32768];
 } World;
 
-extern World *world_make(uint32_t slots, uint32_t lanes);
+extern World *world_make(uint32_t slots, uint32_t channels);
 extern void world_free(World *world);	/* kills the server */
 
 /* Start a server; faults is the stub engine's setting, or NULL for the engine of the options. */
@@ -102,7 +102,7 @@ extern int64_t now_us(void);
 extern void pause_us(int64_t us);
 extern uint64_t next_random(uint64_t *state);
 
-/* ---- protocol_test_client.c: lanes and requests ---- */
+/* ---- protocol_test_client.c: channels and requests ---- */
 
 typedef struct Search
 {
@@ -156,24 +156,24 @@ extern Outcome client_search(Client *client, const Search *search, int64_t timeo
 /* What becomes of a slot whose client is gone. False: it did not come free. */
 extern bool slot_recover(AreaHeader *area, uint32_t slot);
 
-extern int	lane_slice_ms;			/* longest wait for a lane's word */
-extern int	lane_claim(AreaHeader *area);
-extern void lane_release(AreaHeader *area, int lane);
-extern AreaLane *lane_prepare(AreaHeader *area, int lane, LaneOp op, uint32_t entry);
-extern void *lane_array(AreaHeader *area, int lane, uint64_t *offset, uint64_t after, size_t bytes);
-extern void lane_post(AreaHeader *area, int lane);
-extern EngineStatus lane_wait(AreaHeader *area, int lane, int ms);	/* ENGINE_FAILED also when it takes too long */
-extern EngineStatus lane_call(AreaHeader *area, int lane);
+extern int	channel_slice_ms;			/* longest wait for a channel's word */
+extern int	channel_claim(AreaHeader *area);
+extern void channel_release(AreaHeader *area, int channel);
+extern AreaChannel *channel_prepare(AreaHeader *area, int channel, ChannelOp op, uint32_t entry);
+extern void *channel_array(AreaHeader *area, int channel, uint64_t *offset, uint64_t after, size_t bytes);
+extern void channel_post(AreaHeader *area, int channel);
+extern EngineStatus channel_wait(AreaHeader *area, int channel, int ms);	/* ENGINE_FAILED also when it takes too long */
+extern EngineStatus channel_call(AreaHeader *area, int channel);
 
-/* Searches through a lane: exact, alike but for their vectors, at most MOST_LANE_SEARCHES. Fill in, post, wait; then read each answer. */
-#define MOST_LANE_SEARCHES	100
-extern void lane_fill_searches(AreaHeader *area, int lane, const Search *searches, uint32_t count);
-extern bool lane_read_answer(AreaHeader *area, int lane, uint32_t number, Answer *answer);
+/* Searches through a channel: exact, alike but for their vectors, at most MOST_CHANNEL_SEARCHES. Fill in, post, wait; then read each answer. */
+#define MOST_CHANNEL_SEARCHES	100
+extern void channel_fill_searches(AreaHeader *area, int channel, const Search *searches, uint32_t count);
+extern bool channel_read_answer(AreaHeader *area, int channel, uint32_t number, Answer *answer);
 
 /* Mirrors of the test's rows: rows [0, rows), with position as many. */
 extern uint32_t entry_claim(AreaHeader *area, uint32_t entry);	/* a new generation */
-extern EngineStatus entry_create(AreaHeader *area, int lane, uint32_t entry);
-extern EngineStatus entry_append(AreaHeader *area, int lane, uint32_t entry, uint32_t first, uint32_t count);
+extern EngineStatus entry_create(AreaHeader *area, int channel, uint32_t entry);
+extern EngineStatus entry_append(AreaHeader *area, int channel, uint32_t entry, uint32_t first, uint32_t count);
 extern bool entry_load(AreaHeader *area, uint32_t entry, uint32_t rows);	/* claim, create, append; false fails the case */
 
 /* ---- the oracle (protocol_test_client.c) ---- */
@@ -207,7 +207,7 @@ typedef struct LoadStats
 	_Atomic uint32_t stop;
 	_Atomic uint32_t posted;
 	_Atomic uint32_t answered;
-	_Atomic uint32_t by_lane;	/* of them through lanes */
+	_Atomic uint32_t by_channel;	/* of them through channels */
 	_Atomic uint32_t cancelled;
 	_Atomic uint32_t timeouts;
 	_Atomic uint32_t died;
@@ -229,7 +229,7 @@ extern void load_judge(const Load *load, const LoadStats *stats);
 
 /* ---- the cases ---- */
 
-/* Whether an ordinary search of an entry is answered rightly (protocol_test_lanes.c). */
+/* Whether an ordinary search of an entry is answered rightly (protocol_test_channels.c). */
 extern bool works(World *world, uint32_t entry, uint32_t slot);
 
 typedef struct TestCase
@@ -239,7 +239,7 @@ typedef struct TestCase
 } TestCase;
 
 extern const TestCase start_cases[];	/* protocol_test_start.c */
-extern const TestCase lane_cases[];	/* protocol_test_lanes.c */
+extern const TestCase channel_cases[];	/* protocol_test_channels.c */
 extern const TestCase link_cases[];	/* protocol_test_links.c */
 extern const TestCase load_cases[];	/* protocol_test_load.c */
 extern const TestCase fault_cases[];	/* protocol_test_faults.c */

@@ -9,7 +9,7 @@
 
 #include "protocol_test.h"
 
-int			lane_slice_ms = AREA_WAIT_MS;
+int			channel_slice_ms = AREA_WAIT_MS;
 
 static float oracle_rows[TEST_ROWS][TEST_DIMS];
 
@@ -239,114 +239,114 @@ slot_recover(AreaHeader *area, uint32_t slot)
 	return false;
 }
 
-/* Claim a lane, or -1. */
+/* Claim a channel, or -1. */
 int
-lane_claim(AreaHeader *area)
+channel_claim(AreaHeader *area)
 {
-	for (uint32_t number = 0; number < area->lanes; number++)
-		if (lane_take_ownership(area_lane(area, number), (int32_t) getpid()))
+	for (uint32_t number = 0; number < area->channels; number++)
+		if (channel_take_ownership(area_channel(area, number), (int32_t) getpid()))
 			return (int) number;
 	return -1;
 }
 
 void
-lane_release(AreaHeader *area, int number)
+channel_release(AreaHeader *area, int number)
 {
-	lane_leave(area_lane(area, (uint32_t) number));
+	channel_leave(area_channel(area, (uint32_t) number));
 }
 
 /* Begin an operation on a mirror entry as it is now. */
-AreaLane *
-lane_prepare(AreaHeader *area, int number, LaneOp op, uint32_t entry)
+AreaChannel *
+channel_prepare(AreaHeader *area, int number, ChannelOp op, uint32_t entry)
 {
-	AreaLane   *lane = area_lane(area, (uint32_t) number);
+	AreaChannel   *channel = area_channel(area, (uint32_t) number);
 
-	memset((char *) lane + offsetof(AreaLane, request), 0, sizeof(AreaLane) - offsetof(AreaLane, request));
-	atomic_store(&lane->cancel, 0);
-	atomic_store(&lane->done, 0);
-	lane->request.op = op;
-	lane->request.mirror = entry;
-	lane->request.mirror_generation = atomic_load(&area_mirror(area, entry)->generation);
-	return lane;
+	memset((char *) channel + offsetof(AreaChannel, request), 0, sizeof(AreaChannel) - offsetof(AreaChannel, request));
+	atomic_store(&channel->cancel, 0);
+	atomic_store(&channel->done, 0);
+	channel->request.op = op;
+	channel->request.mirror = entry;
+	channel->request.mirror_generation = atomic_load(&area_mirror(area, entry)->generation);
+	return channel;
 }
 
-/* Where an array stands in a lane, the previous one having ended at `after`. */
+/* Where an array stands in a channel, the previous one having ended at `after`. */
 void *
-lane_array(AreaHeader *area, int number, uint64_t *offset, uint64_t after, size_t bytes)
+channel_array(AreaHeader *area, int number, uint64_t *offset, uint64_t after, size_t bytes)
 {
 	*offset = area_align(after);
-	if (*offset + bytes > LANE_DATA_BYTES)
+	if (*offset + bytes > CHANNEL_DATA_BYTES)
 		return NULL;
-	return area_lane_data(area, (uint32_t) number) + *offset;
+	return area_channel_data(area, (uint32_t) number) + *offset;
 }
 
 void
-lane_post(AreaHeader *area, int number)
+channel_post(AreaHeader *area, int number)
 {
-	lane_post_word(area, area_lane(area, (uint32_t) number));
+	channel_post_word(area, area_channel(area, (uint32_t) number));
 }
 
 EngineStatus
-lane_wait(AreaHeader *area, int number, int ms)
+channel_wait(AreaHeader *area, int number, int ms)
 {
-	AreaLane   *lane = area_lane(area, (uint32_t) number);
+	AreaChannel   *channel = area_channel(area, (uint32_t) number);
 
 	for (int64_t until = now_us() + (int64_t) ms * 1000; now_us() < until;)
 	{
-		uint32_t	word = atomic_load(&lane->state);
+		uint32_t	word = atomic_load(&channel->state);
 
 		if (request_state(word) == REQUEST_DONE || request_state(word) == REQUEST_FAILED)
 		{
-			EngineStatus status = request_state(word) == REQUEST_DONE ? (EngineStatus) lane->status : ENGINE_FAILED;
+			EngineStatus status = request_state(word) == REQUEST_DONE ? (EngineStatus) channel->status : ENGINE_FAILED;
 
-			atomic_store(&lane->state, request_word(request_generation(word), REQUEST_FREE));
+			atomic_store(&channel->state, request_word(request_generation(word), REQUEST_FREE));
 			return status;
 		}
 		/* Posted behind the sweep of a dead server. */
-		if (atomic_load(&area->server_state) == SERVER_ABSENT && request_withdraw(&lane->state, request_generation(word)))
+		if (atomic_load(&area->server_state) == SERVER_ABSENT && request_withdraw(&channel->state, request_generation(word)))
 			return ENGINE_FAILED;
-		area_futex_wait(&lane->state, word, lane_slice_ms);
+		area_futex_wait(&channel->state, word, channel_slice_ms);
 	}
 	return ENGINE_FAILED;
 }
 
 EngineStatus
-lane_call(AreaHeader *area, int number)
+channel_call(AreaHeader *area, int number)
 {
-	lane_post(area, number);
-	return lane_wait(area, number, LONG_MS);
+	channel_post(area, number);
+	return channel_wait(area, number, LONG_MS);
 }
 
-/* Put searches into a lane; k is that of the first. */
+/* Put searches into a channel; k is that of the first. */
 void
-lane_fill_searches(AreaHeader *area, int number, const Search *searches, uint32_t count)
+channel_fill_searches(AreaHeader *area, int number, const Search *searches, uint32_t count)
 {
-	AreaLane   *lane = lane_prepare(area, number, LANE_SEARCH, searches[0].entry);
-	unsigned char *vectors = lane_array(area, number, &lane->request.body_offset, 64, count * sizeof(searches[0].vector));
+	AreaChannel   *channel = channel_prepare(area, number, CHANNEL_SEARCH, searches[0].entry);
+	unsigned char *vectors = channel_array(area, number, &channel->request.body_offset, 64, count * sizeof(searches[0].vector));
 
 	for (uint32_t i = 0; i < count; i++)
 		memcpy(vectors + i * sizeof(searches[0].vector), searches[i].vector, sizeof(searches[0].vector));
-	lane->request.mirror_generation = searches[0].generation;
-	lane->request.count = count;
-	lane->request.query.method = METHOD_EXACT;
-	lane->request.query.k = searches[0].k;
-	lane->request.query.vector_bytes = sizeof(searches[0].vector);
+	channel->request.mirror_generation = searches[0].generation;
+	channel->request.count = count;
+	channel->request.query.method = METHOD_EXACT;
+	channel->request.query.k = searches[0].k;
+	channel->request.query.vector_bytes = sizeof(searches[0].vector);
 }
 
-/* Copy the answer of one of a lane's searches, as many results as an Answer holds; false if it does not lie in the lane. */
+/* Copy the answer of one of a channel's searches, as many results as an Answer holds; false if it does not lie in the channel. */
 bool
-lane_read_answer(AreaHeader *area, int number, uint32_t place, Answer *answer)
+channel_read_answer(AreaHeader *area, int number, uint32_t place, Answer *answer)
 {
-	const AreaLane *lane = area_lane(area, (uint32_t) number);
-	const unsigned char *data = area_lane_data(area, (uint32_t) number);
-	uint64_t	results = lane->out_offset + (uint64_t) place * lane->request.query.k * sizeof(SearchResult);
-	LaneFound	found;
+	const AreaChannel *channel = area_channel(area, (uint32_t) number);
+	const unsigned char *data = area_channel_data(area, (uint32_t) number);
+	uint64_t	results = channel->out_offset + (uint64_t) place * channel->request.query.k * sizeof(SearchResult);
+	ChannelFound	found;
 
 	memset(answer, 0, sizeof(*answer));
-	if (place >= lane->out_count || lane->out_slots_offset + lane->out_count * sizeof(LaneFound) > lane->out_offset)
+	if (place >= channel->out_count || channel->out_slots_offset + channel->out_count * sizeof(ChannelFound) > channel->out_offset)
 		return false;
-	memcpy(&found, data + lane->out_slots_offset + place * sizeof(LaneFound), sizeof(found));
-	if (found.count > lane->request.query.k || results + found.count * sizeof(SearchResult) > LANE_DATA_BYTES)
+	memcpy(&found, data + channel->out_slots_offset + place * sizeof(ChannelFound), sizeof(found));
+	if (found.count > channel->request.query.k || results + found.count * sizeof(SearchResult) > CHANNEL_DATA_BYTES)
 		return false;
 	answer->rows = found.rows;
 	answer->position = found.position;
@@ -372,9 +372,9 @@ entry_claim(AreaHeader *area, uint32_t entry)
 EngineStatus
 entry_create(AreaHeader *area, int number, uint32_t entry)
 {
-	AreaLane   *lane = lane_prepare(area, number, LANE_CREATE, entry);
+	AreaChannel   *channel = channel_prepare(area, number, CHANNEL_CREATE, entry);
 
-	lane->request.spec = (MirrorSpec) {
+	channel->request.spec = (MirrorSpec) {
 		.dims = TEST_DIMS,
 		.type = ELEMENT_FLOAT,
 		.metric = METRIC_L2,
@@ -385,46 +385,46 @@ entry_create(AreaHeader *area, int number, uint32_t entry)
 		.placement = PLACEMENT_SINGLE,
 		.device = -1,
 	};
-	return lane_call(area, number);
+	return channel_call(area, number);
 }
 
 EngineStatus
 entry_append(AreaHeader *area, int number, uint32_t entry, uint32_t first, uint32_t count)
 {
-	AreaLane   *lane = lane_prepare(area, number, LANE_APPEND, entry);
-	uint32_t   *versions = lane_array(area, number, &lane->request.versions_offset, 0, count * sizeof(uint32_t));
-	float	   *vectors = lane_array(area, number, &lane->request.body_offset, count * sizeof(uint32_t),
+	AreaChannel   *channel = channel_prepare(area, number, CHANNEL_APPEND, entry);
+	uint32_t   *versions = channel_array(area, number, &channel->request.versions_offset, 0, count * sizeof(uint32_t));
+	float	   *vectors = channel_array(area, number, &channel->request.body_offset, count * sizeof(uint32_t),
 									 count * sizeof(oracle_rows[0]));
 
-	lane->request.first_slot = first;
-	lane->request.count = count;
-	lane->request.has_position = 1;
-	lane->request.position = first + count;
+	channel->request.first_slot = first;
+	channel->request.count = count;
+	channel->request.has_position = 1;
+	channel->request.position = first + count;
 	for (uint32_t i = 0; i < count; i++)
 		versions[i] = oracle_version(first + i);
 	memcpy(vectors, oracle_rows[first], count * sizeof(oracle_rows[0]));
-	return lane_call(area, number);
+	return channel_call(area, number);
 }
 
 bool
 entry_load(AreaHeader *area, uint32_t entry, uint32_t rows)
 {
-	int			lane = lane_claim(area);
+	int			channel = channel_claim(area);
 	EngineStatus status = ENGINE_FAILED;
 
-	if (lane < 0)
-		case_fails("no lane is free");
+	if (channel < 0)
+		case_fails("no channel is free");
 	else
 	{
 		entry_claim(area, entry);
-		status = entry_create(area, lane, entry);
+		status = entry_create(area, channel, entry);
 		if (status == ENGINE_OK && rows > 0)
-			status = entry_append(area, lane, entry, 0, rows);
+			status = entry_append(area, channel, entry, 0, rows);
 		if (status != ENGINE_OK)
-			case_fails("a mirror could not be loaded: status %d, %.100s", (int) status, area_lane(area, (uint32_t) lane)->error);
+			case_fails("a mirror could not be loaded: status %d, %.100s", (int) status, area_channel(area, (uint32_t) channel)->error);
 		else
 			atomic_store(&area_mirror(area, entry)->state, MIRROR_READY);
-		lane_release(area, lane);
+		channel_release(area, channel);
 	}
 	return status == ENGINE_OK;
 }

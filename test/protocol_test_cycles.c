@@ -89,28 +89,28 @@ static void
 cycle(World *world, uint32_t number, uint64_t *random)
 {
 	uint32_t	entry = number % ENTRIES;
-	int			lane;
+	int			channel;
 
 	if (!entry_load(world->area, entry, ROWS))
 		return;
-	lane = lane_claim(world->area);
-	REQUIRE(lane >= 0, "no lane is free");
+	channel = channel_claim(world->area);
+	REQUIRE(channel >= 0, "no channel is free");
 	if (number % 5 == 0)
 	{
-		lane_prepare(world->area, lane, LANE_LINK, entry)->request.ef_construction = 32;
-		if (lane_call(world->area, lane) != ENGINE_OK)
-			case_fails("link: %.100s", area_lane(world->area, (uint32_t) lane)->error);
+		channel_prepare(world->area, channel, CHANNEL_LINK, entry)->request.ef_construction = 32;
+		if (channel_call(world->area, channel) != ENGINE_OK)
+			case_fails("link: %.100s", area_channel(world->area, (uint32_t) channel)->error);
 	}
 	search_entry(world, entry, random);
 	if (number % 3 == 0)
 	{
-		lane_prepare(world->area, lane, LANE_DROP, entry);
-		if (lane_call(world->area, lane) != ENGINE_OK)
-			case_fails("drop: %.100s", area_lane(world->area, (uint32_t) lane)->error);
+		channel_prepare(world->area, channel, CHANNEL_DROP, entry);
+		if (channel_call(world->area, channel) != ENGINE_OK)
+			case_fails("drop: %.100s", area_channel(world->area, (uint32_t) channel)->error);
 	}
 	else if (number % 3 == 1)
 		entry_claim(world->area, entry);
-	lane_release(world->area, lane);
+	channel_release(world->area, channel);
 }
 
 /* Drop what is left, and wait until the server counts no mirror: its own memory is all that it has. */

@@ -216,12 +216,12 @@ dropped_mirror_refuses_who_waits(void)
 	Answer		answer;
 	uint64_t	random = 3;
 	uint32_t	refused = 0;
-	int			lane;
+	int			channel;
 
 	/* Long enough for all to have come while the first fly. */
 	if (server_up(world, "delay_us=1500000") && entry_load(world->area, 0, 50))
 	{
-		lane = lane_claim(world->area);
+		channel = channel_claim(world->area);
 		search_random(&search, world->area, 0, &random);
 		for (uint32_t i = 0; i < 8; i++)
 		{
@@ -229,9 +229,9 @@ dropped_mirror_refuses_who_waits(void)
 			(void) client_post(&clients[i], &search);
 			pause_us(2000);
 		}
-		lane_prepare(world->area, lane, LANE_DROP, 0);
-		if (lane_call(world->area, lane) != ENGINE_OK)
-			case_fails("drop: %.100s", area_lane(world->area, (uint32_t) lane)->error);
+		channel_prepare(world->area, channel, CHANNEL_DROP, 0);
+		if (channel_call(world->area, channel) != ENGINE_OK)
+			case_fails("drop: %.100s", area_channel(world->area, (uint32_t) channel)->error);
 		for (uint32_t i = 0; i < 8; i++)
 		{
 			if (client_wait(&clients[i], LONG_MS * 1000, &answer) != OUTCOME_ANSWERED)
@@ -240,7 +240,7 @@ dropped_mirror_refuses_who_waits(void)
 		}
 		if (!case_failed() && refused == 0)
 			case_fails("no query waited");
-		lane_release(world->area, lane);
+		channel_release(world->area, channel);
 	}
 	world_free(world);
 }

@@ -1,6 +1,6 @@
 /*
- * protocol_test_lanes.c
- *		Lanes: loading, replacing, large answers, and whatever a client may write into them.
+ * protocol_test_channels.c
+ *		Channels: loading, replacing, large answers, and whatever a client may write into them.
  */
 #include <math.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include "protocol_test.h"
 
 #define FUZZED_REQUESTS	20000
-#define FUZZED_LANES	3000
+#define FUZZED_CHANNELS	3000
 
 /* Whether an ordinary search of an entry is answered rightly. */
 bool
@@ -40,29 +40,29 @@ entry_generations_are_kept_apart(void)
 	World	   *world = world_make(4, 2);
 	AreaMirror *mirror = area_mirror(world->area, 3);
 	uint32_t	old;
-	int			lane;
+	int			channel;
 
 	if (server_up(world, NULL) && entry_load(world->area, 3, 100) && works(world, 3, 0))
 	{
 		if (atomic_load(&mirror->rows) != 100 || atomic_load(&mirror->position) != 100 || atomic_load(&mirror->bytes) == 0)
 			case_fails("the entry's figures are not published");
-		lane = lane_claim(world->area);
+		channel = channel_claim(world->area);
 		old = atomic_load(&mirror->generation);
-		if (entry_claim(world->area, 3) == old || entry_append(world->area, lane, 3, 100, 10) != ENGINE_NOT_FOUND)
+		if (entry_claim(world->area, 3) == old || entry_append(world->area, channel, 3, 100, 10) != ENGINE_NOT_FOUND)
 			case_fails("a new generation finds the old mirror");
-		if (entry_create(world->area, lane, 3) != ENGINE_OK || entry_append(world->area, lane, 3, 0, 20) != ENGINE_OK)
-			case_fails("the mirror is not replaced: %.100s", area_lane(world->area, (uint32_t) lane)->error);
-		lane_prepare(world->area, lane, LANE_APPEND, 3)->request.mirror_generation = old;
-		if (lane_call(world->area, lane) != ENGINE_NOT_FOUND)
+		if (entry_create(world->area, channel, 3) != ENGINE_OK || entry_append(world->area, channel, 3, 0, 20) != ENGINE_OK)
+			case_fails("the mirror is not replaced: %.100s", area_channel(world->area, (uint32_t) channel)->error);
+		channel_prepare(world->area, channel, CHANNEL_APPEND, 3)->request.mirror_generation = old;
+		if (channel_call(world->area, channel) != ENGINE_NOT_FOUND)
 			case_fails("the old generation is still found");
-		lane_prepare(world->area, lane, LANE_CREATE, 3)->request.mirror_generation = old;
-		if (lane_call(world->area, lane) != ENGINE_NOT_FOUND)
+		channel_prepare(world->area, channel, CHANNEL_CREATE, 3)->request.mirror_generation = old;
+		if (channel_call(world->area, channel) != ENGINE_NOT_FOUND)
 			case_fails("an old generation can be created");
 		works(world, 3, 0);
-		lane_prepare(world->area, lane, LANE_DROP, 3);
-		if (lane_call(world->area, lane) != ENGINE_OK || lane_call(world->area, lane) != ENGINE_NOT_FOUND)
+		channel_prepare(world->area, channel, CHANNEL_DROP, 3);
+		if (channel_call(world->area, channel) != ENGINE_OK || channel_call(world->area, channel) != ENGINE_NOT_FOUND)
 			case_fails("a drop does not drop once");
-		lane_release(world->area, lane);
+		channel_release(world->area, channel);
 	}
 	world_free(world);
 }
@@ -266,56 +266,56 @@ random_words_do_no_harm(void)
 	world_free(world);
 }
 
-/* Random lane fields, many of them right. */
+/* Random channel fields, many of them right. */
 static void
-fuzz_lane(World *world, AreaLane *lane, uint64_t *random)
+fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 {
 	uint64_t	right = next_random(random);
 
-	for (size_t i = offsetof(AreaLane, request) / 4; i < offsetof(AreaLane, status) / 4; i++)
-		((uint32_t *) lane)[i] = (uint32_t) next_random(random);
+	for (size_t i = offsetof(AreaChannel, request) / 4; i < offsetof(AreaChannel, status) / 4; i++)
+		((uint32_t *) channel)[i] = (uint32_t) next_random(random);
 	if ((right & 0xf) != 0)
-		lane->request.op = 1 + lane->request.op % LANE_INFO;
+		channel->request.op = 1 + channel->request.op % CHANNEL_INFO;
 	if ((right & 0xf0) != 0)
-		lane->request.mirror = next_random(random) % 2 == 0 ? 0 : 1;
+		channel->request.mirror = next_random(random) % 2 == 0 ? 0 : 1;
 	if ((right & 0xf00) != 0)
-		lane->request.mirror_generation = atomic_load(&area_mirror(world->area, lane->request.mirror % AREA_MIRRORS)->generation);
+		channel->request.mirror_generation = atomic_load(&area_mirror(world->area, channel->request.mirror % AREA_MIRRORS)->generation);
 	if ((right & 0xf000) != 0)
-		lane->request.count %= 300;
+		channel->request.count %= 300;
 	if ((right & 0xf0000) != 0)
-		lane->request.first_slot %= 5000;
+		channel->request.first_slot %= 5000;
 	if ((right & 0x300000) != 0)
 	{
-		lane->request.slots_offset %= LANE_DATA_BYTES / 64 * 64;
-		lane->request.slots_offset = lane->request.slots_offset / 64 * 64;
-		lane->request.versions_offset = lane->request.versions_offset % LANE_DATA_BYTES / 64 * 64;
-		lane->request.dead_offset = lane->request.dead_offset % LANE_DATA_BYTES / 64 * 64;
-		lane->request.body_offset = lane->request.body_offset % LANE_DATA_BYTES / 64 * 64;
+		channel->request.slots_offset %= CHANNEL_DATA_BYTES / 64 * 64;
+		channel->request.slots_offset = channel->request.slots_offset / 64 * 64;
+		channel->request.versions_offset = channel->request.versions_offset % CHANNEL_DATA_BYTES / 64 * 64;
+		channel->request.dead_offset = channel->request.dead_offset % CHANNEL_DATA_BYTES / 64 * 64;
+		channel->request.body_offset = channel->request.body_offset % CHANNEL_DATA_BYTES / 64 * 64;
 	}
 	if ((right & 0xc00000) != 0)
 	{
-		lane->request.has_dead &= 1;
-		lane->request.has_seeds &= 1;
-		lane->request.has_position &= 1;
-		lane->request.query.has_beyond &= 1;
-		lane->request.ef_construction = 4 + lane->request.ef_construction % 100;
-		lane->request.query.vector_bytes = TEST_DIMS * 4;
-		lane->request.query.method = METHOD_EXACT;
-		lane->request.query.k = 1 + lane->request.query.k % 5000;
+		channel->request.has_dead &= 1;
+		channel->request.has_seeds &= 1;
+		channel->request.has_position &= 1;
+		channel->request.query.has_beyond &= 1;
+		channel->request.ef_construction = 4 + channel->request.ef_construction % 100;
+		channel->request.query.vector_bytes = TEST_DIMS * 4;
+		channel->request.query.method = METHOD_EXACT;
+		channel->request.query.k = 1 + channel->request.query.k % 5000;
 	}
 	if ((right & 0xf000000) != 0)
-		lane->request.spec = (MirrorSpec) {TEST_DIMS, ELEMENT_FLOAT, METRIC_L2, METHOD_GRAPH, TEST_DEGREE, (uint32_t) right % 1000,
+		channel->request.spec = (MirrorSpec) {TEST_DIMS, ELEMENT_FLOAT, METRIC_L2, METHOD_GRAPH, TEST_DEGREE, (uint32_t) right % 1000,
 			RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
 	/* Entry 0 must keep its mirror and rows. */
-	if (lane->request.mirror == 0 && lane->request.op != LANE_SEARCH && lane->request.op != LANE_INFO)
-		lane->request.mirror = 1;
+	if (channel->request.mirror == 0 && channel->request.op != CHANNEL_SEARCH && channel->request.op != CHANNEL_INFO)
+		channel->request.mirror = 1;
 	for (int i = 0; i < 400; i++)
-		((uint32_t *) area_lane_data(world->area, 0))[lane->request.slots_offset % LANE_DATA_BYTES / 4 / 512 + (uint32_t) i] =
+		((uint32_t *) area_channel_data(world->area, 0))[channel->request.slots_offset % CHANNEL_DATA_BYTES / 4 / 512 + (uint32_t) i] =
 			(uint32_t) (right & 0x10000000 ? next_random(random) : next_random(random) % 100);
 }
 
 static void
-random_lanes_do_no_harm(void)
+random_channels_do_no_harm(void)
 {
 	World	   *world = world_make(4, 2);
 	uint64_t	random = 33;
@@ -324,35 +324,35 @@ random_lanes_do_no_harm(void)
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, 200) && entry_load(world->area, 1, 100))
 	{
-		int			lane = lane_claim(world->area);
+		int			channel = channel_claim(world->area);
 
-		for (int i = 0; i < FUZZED_LANES && !case_failed(); i++)
+		for (int i = 0; i < FUZZED_CHANNELS && !case_failed(); i++)
 		{
 			EngineStatus status;
 
-			fuzz_lane(world, area_lane(world->area, (uint32_t) lane), &random);
-			lane_post(world->area, lane);
-			status = lane_wait(world->area, lane, LONG_MS);
+			fuzz_channel(world, area_channel(world->area, (uint32_t) channel), &random);
+			channel_post(world->area, channel);
+			status = channel_wait(world->area, channel, LONG_MS);
 			if (status == ENGINE_FAILED || status > ENGINE_FAILED)
-				case_fails("a random lane operation is not answered, op %u", area_lane(world->area, (uint32_t) lane)->request.op);
+				case_fails("a random channel operation is not answered, op %u", area_channel(world->area, (uint32_t) channel)->request.op);
 			done += status == ENGINE_OK;
 			statuses |= UINT64_C(1) << status;
 			if (i % 100 == 0)
 				works(world, 0, 0);
 		}
-		if (!case_failed() && (done < FUZZED_LANES / 20 || (statuses & 1 << ENGINE_INVALID) == 0))
-			case_fails("only %u of the random lanes were good: the fuzzing is too shallow", done);
-		lane_release(world->area, lane);
+		if (!case_failed() && (done < FUZZED_CHANNELS / 20 || (statuses & 1 << ENGINE_INVALID) == 0))
+			case_fails("only %u of the random channels were good: the fuzzing is too shallow", done);
+		channel_release(world->area, channel);
 	}
 	world_free(world);
 }
 
 static void
-large_answers_go_through_lanes(void)
+large_answers_go_through_channels(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaLane   *lane;
+	AreaChannel   *channel;
 	Search		search;
 	Answer		answer;
 	uint64_t	random = 11;
@@ -363,15 +363,15 @@ large_answers_go_through_lanes(void)
 		search_random(&search, world->area, 0, &random);
 		search.has_beyond = 0;
 		search.k = 100000;
-		number = lane_claim(world->area);
-		lane = area_lane(world->area, (uint32_t) number);
-		lane_fill_searches(world->area, number, &search, 1);
-		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "lane search: %.100s", lane->error);
-		REQUIRE(lane_read_answer(world->area, number, 0, &answer), "the answer is not in the lane");
+		number = channel_claim(world->area);
+		channel = area_channel(world->area, (uint32_t) number);
+		channel_fill_searches(world->area, number, &search, 1);
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "channel search: %.100s", channel->error);
+		REQUIRE(channel_read_answer(world->area, number, 0, &answer), "the answer is not in the channel");
 		REQUIRE(answer.count == TEST_ROWS && answer.rows == TEST_ROWS && answer.position == TEST_ROWS, "%u results, %u rows",
 				answer.count, answer.rows);
-		for (const SearchResult *result = (const SearchResult *) (area_lane_data(world->area, (uint32_t) number) +
-																   lane->out_offset);
+		for (const SearchResult *result = (const SearchResult *) (area_channel_data(world->area, (uint32_t) number) +
+																   channel->out_offset);
 			 first + 1 < TEST_ROWS; first++)
 			if (!engine_before(result[first].distance, result[first].slot, result[first + 1].distance, result[first + 1].slot))
 				case_fails("results %u and %u are not in order", first, first + 1);
@@ -379,19 +379,19 @@ large_answers_go_through_lanes(void)
 		if (answer_wrong(&search, &answer) != NULL)
 			case_fails("%s", answer_wrong(&search, &answer));
 		search.k = 1u << 30;
-		lane_fill_searches(world->area, number, &search, 1);
-		if (lane_call(world->area, number) != ENGINE_INVALID)
-			case_fails("an answer larger than a lane is promised");
-		lane_release(world->area, number);
+		channel_fill_searches(world->area, number, &search, 1);
+		if (channel_call(world->area, number) != ENGINE_INVALID)
+			case_fails("an answer larger than a channel is promised");
+		channel_release(world->area, number);
 	}
 	world_free(world);
 }
 
-/* Post so many searches in a lane; the status, and with ENGINE_OK every answer is right. */
+/* Post so many searches in a channel; the status, and with ENGINE_OK every answer is right. */
 static EngineStatus
 batch_status(World *world, int number, uint32_t count, uint32_t k)
 {
-	static Search searches[MOST_LANE_SEARCHES];
+	static Search searches[MOST_CHANNEL_SEARCHES];
 	uint64_t	random = count;
 	EngineStatus status;
 	Answer		answer;
@@ -403,12 +403,12 @@ batch_status(World *world, int number, uint32_t count, uint32_t k)
 		searches[i].has_beyond = 0;
 		searches[i].k = k;
 	}
-	lane_fill_searches(world->area, number, searches, count);
-	status = lane_call(world->area, number);
+	channel_fill_searches(world->area, number, searches, count);
+	status = channel_call(world->area, number);
 	for (uint32_t i = 0; i < count && status == ENGINE_OK && !case_failed(); i++)
 	{
-		if (!lane_read_answer(world->area, number, i, &answer))
-			case_fails("answer %u is not in the lane", i);
+		if (!channel_read_answer(world->area, number, i, &answer))
+			case_fails("answer %u is not in the channel", i);
 		else if ((wrong = answer_wrong(&searches[i], &answer)) != NULL)
 			case_fails("answer %u of %u: %s", i, count, wrong);
 	}
@@ -416,51 +416,51 @@ batch_status(World *world, int number, uint32_t count, uint32_t k)
 }
 
 static void
-batches_go_through_lanes(void)
+batches_go_through_channels(void)
 {
-	static const uint32_t counts[] = {1, 2, 3, 17, 64, 65, MOST_LANE_SEARCHES};
+	static const uint32_t counts[] = {1, 2, 3, 17, 64, 65, MOST_CHANNEL_SEARCHES};
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaLane   *lane;
+	AreaChannel   *channel;
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
 	{
-		number = lane_claim(world->area);
-		lane = area_lane(world->area, (uint32_t) number);
+		number = channel_claim(world->area);
+		channel = area_channel(world->area, (uint32_t) number);
 		for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && !case_failed(); i++)
 		{
 			if (batch_status(world, number, counts[i], 10) != ENGINE_OK)
-				case_fails("a batch of %u: %.100s", counts[i], lane->error);
-			if (atomic_load(&lane->done) != counts[i])
-				case_fails("%u of %u answers are counted", atomic_load(&lane->done), counts[i]);
+				case_fails("a batch of %u: %.100s", counts[i], channel->error);
+			if (atomic_load(&channel->done) != counts[i])
+				case_fails("%u of %u answers are counted", atomic_load(&channel->done), counts[i]);
 			works(world, 0, 0);
 		}
-		/* What is impossible is refused, and the lane is as good as before. */
-		if (batch_status(world, number, MOST_LANE_SEARCHES, LANE_DATA_BYTES / sizeof(SearchResult) / 50) != ENGINE_INVALID)
-			case_fails("answers larger than a lane are promised");
-		lane_fill_searches(world->area, number, &(Search) {.entry = 0, .k = 1}, 1);
-		lane->request.mirror_generation = atomic_load(&area_mirror(world->area, 0)->generation);
-		lane->request.count = 0;
-		if (lane_call(world->area, number) != ENGINE_INVALID)
+		/* What is impossible is refused, and the channel is as good as before. */
+		if (batch_status(world, number, MOST_CHANNEL_SEARCHES, CHANNEL_DATA_BYTES / sizeof(SearchResult) / 50) != ENGINE_INVALID)
+			case_fails("answers larger than a channel are promised");
+		channel_fill_searches(world->area, number, &(Search) {.entry = 0, .k = 1}, 1);
+		channel->request.mirror_generation = atomic_load(&area_mirror(world->area, 0)->generation);
+		channel->request.count = 0;
+		if (channel_call(world->area, number) != ENGINE_INVALID)
 			case_fails("no queries at all are answered");
-		lane->request.count = UINT32_MAX;
-		if (lane_call(world->area, number) != ENGINE_INVALID)
+		channel->request.count = UINT32_MAX;
+		if (channel_call(world->area, number) != ENGINE_INVALID)
 			case_fails("more queries than fit are answered");
 		if (batch_status(world, number, 5, 10) != ENGINE_OK)
-			case_fails("a batch afterwards: %.100s", lane->error);
-		lane_release(world->area, number);
+			case_fails("a batch afterwards: %.100s", channel->error);
+		channel_release(world->area, number);
 	}
 	world_free(world);
 }
 
-/* A batch is left or cancelled in the middle, its mirror goes, the server dies: the lane comes free, and others are served meanwhile. */
+/* A batch is left or cancelled in the middle, its mirror goes, the server dies: the channel comes free, and others are served meanwhile. */
 static void
 batches_can_be_left(void)
 {
 	World	   *world = world_make(4, 2);
-	Search		searches[MOST_LANE_SEARCHES];
+	Search		searches[MOST_CHANNEL_SEARCHES];
 	uint64_t	random = 5;
-	AreaLane   *lane;
+	AreaChannel   *channel;
 	int			number;
 	EngineStatus status;
 
@@ -470,43 +470,43 @@ batches_can_be_left(void)
 		world_free(world);
 		return;
 	}
-	for (uint32_t i = 0; i < MOST_LANE_SEARCHES; i++)
+	for (uint32_t i = 0; i < MOST_CHANNEL_SEARCHES; i++)
 	{
 		search_random(&searches[i], world->area, 0, &random);
 		searches[i].k = 5;
 	}
-	number = lane_claim(world->area);
-	lane = area_lane(world->area, (uint32_t) number);
-	lane_fill_searches(world->area, number, searches, MOST_LANE_SEARCHES);
-	lane_post(world->area, number);
-	while (atomic_load(&lane->done) == 0)
+	number = channel_claim(world->area);
+	channel = area_channel(world->area, (uint32_t) number);
+	channel_fill_searches(world->area, number, searches, MOST_CHANNEL_SEARCHES);
+	channel_post(world->area, number);
+	while (atomic_load(&channel->done) == 0)
 		pause_us(1000);
 	works(world, 0, 0);
-	atomic_store(&lane->cancel, 1);
-	status = lane_wait(world->area, number, LONG_MS);
+	atomic_store(&channel->cancel, 1);
+	status = channel_wait(world->area, number, LONG_MS);
 	if (status != ENGINE_CANCELLED && status != ENGINE_OK)
 		case_fails("a cancelled batch ends with status %d", (int) status);
 
-	lane_fill_searches(world->area, number, searches, MOST_LANE_SEARCHES);
-	lane_post(world->area, number);
-	while (atomic_load(&lane->done) == 0)
+	channel_fill_searches(world->area, number, searches, MOST_CHANNEL_SEARCHES);
+	channel_post(world->area, number);
+	while (atomic_load(&channel->done) == 0)
 		pause_us(1000);
-	lane_release(world->area, number);
-	for (int64_t until = now_us() + LONG_MS * 1000; atomic_load(&lane->owner) != 0 && now_us() < until;)
+	channel_release(world->area, number);
+	for (int64_t until = now_us() + LONG_MS * 1000; atomic_load(&channel->owner) != 0 && now_us() < until;)
 		pause_us(1000);
-	if (atomic_load(&lane->owner) != 0 || request_state(atomic_load(&lane->state)) != REQUEST_FREE)
-		case_fails("a lane that was left in the middle of a batch does not come free");
+	if (atomic_load(&channel->owner) != 0 || request_state(atomic_load(&channel->state)) != REQUEST_FREE)
+		case_fails("a channel that was left in the middle of a batch does not come free");
 
-	number = lane_claim(world->area);
-	lane_fill_searches(world->area, number, searches, MOST_LANE_SEARCHES);
-	lane_post(world->area, number);
-	while (atomic_load(&area_lane(world->area, (uint32_t) number)->done) == 0)
+	number = channel_claim(world->area);
+	channel_fill_searches(world->area, number, searches, MOST_CHANNEL_SEARCHES);
+	channel_post(world->area, number);
+	while (atomic_load(&area_channel(world->area, (uint32_t) number)->done) == 0)
 		pause_us(1000);
 	server_kill(world);
-	status = lane_wait(world->area, number, LONG_MS);
+	status = channel_wait(world->area, number, LONG_MS);
 	if (status != ENGINE_FAILED && status != ENGINE_OK)
 		case_fails("a batch whose server dies ends with status %d", (int) status);
-	lane_release(world->area, number);
+	channel_release(world->area, number);
 	world_free(world);
 }
 
@@ -516,7 +516,7 @@ operations_change_the_mirror(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaLane   *lane;
+	AreaChannel   *channel;
 	uint32_t   *slots;
 	uint32_t   *versions;
 	Client		client;
@@ -525,84 +525,84 @@ operations_change_the_mirror(void)
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, 50))
 	{
-		number = lane_claim(world->area);
-		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
-		lane->request.count = 1;
-		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 4);
-		versions = lane_array(world->area, number, &lane->request.versions_offset, 4, 4);
+		number = channel_claim(world->area);
+		channel = channel_prepare(world->area, number, CHANNEL_DEAD, 0);
+		channel->request.count = 1;
+		slots = channel_array(world->area, number, &channel->request.slots_offset, 0, 4);
+		versions = channel_array(world->area, number, &channel->request.versions_offset, 4, 4);
 		slots[0] = 7;
 		versions[0] = 1000;
-		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "dead: %.100s", lane->error);
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "dead: %.100s", channel->error);
 		client_begin(&client, world->area, 0);
 		search.generation = atomic_load(&area_mirror(world->area, 0)->generation);
 		memcpy(search.vector, oracle_row(7), sizeof(search.vector));
 		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
 		REQUIRE(answer.count == 5 && answer.results[0].slot != 7, "a dead row is found");
 
-		lane = lane_prepare(world->area, number, LANE_OVERWRITE, 0);
-		lane->request.count = 1;
-		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 4);
-		versions = lane_array(world->area, number, &lane->request.versions_offset, 4, 4);
-		memcpy(lane_array(world->area, number, &lane->request.body_offset, 128, sizeof(search.vector)), oracle_row(7),
+		channel = channel_prepare(world->area, number, CHANNEL_OVERWRITE, 0);
+		channel->request.count = 1;
+		slots = channel_array(world->area, number, &channel->request.slots_offset, 0, 4);
+		versions = channel_array(world->area, number, &channel->request.versions_offset, 4, 4);
+		memcpy(channel_array(world->area, number, &channel->request.body_offset, 128, sizeof(search.vector)), oracle_row(7),
 			   sizeof(search.vector));
 		slots[0] = 7;
 		versions[0] = 1001;
-		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "overwrite: %.100s", lane->error);
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "overwrite: %.100s", channel->error);
 		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
 		REQUIRE(answer.results[0].slot == 7 && answer.results[0].version == 1001, "the new row is not found");
 
-		lane = lane_prepare(world->area, number, LANE_POSITION, 0);
-		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a position without one");
-		lane->request.has_position = 1;
-		lane->request.position = 4711;
-		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "position: %.100s", lane->error);
+		channel = channel_prepare(world->area, number, CHANNEL_POSITION, 0);
+		REQUIRE(channel_call(world->area, number) == ENGINE_INVALID, "a position without one");
+		channel->request.has_position = 1;
+		channel->request.position = 4711;
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "position: %.100s", channel->error);
 		REQUIRE(atomic_load(&area_mirror(world->area, 0)->position) == 4711, "the position is not published");
 		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
 		REQUIRE(answer.position == 4711, "the answer's position is %llu", (unsigned long long) answer.position);
 
-		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
-		lane->request.count = 1;
-		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 4);
-		(void) lane_array(world->area, number, &lane->request.versions_offset, 4, 4);
+		channel = channel_prepare(world->area, number, CHANNEL_DEAD, 0);
+		channel->request.count = 1;
+		slots = channel_array(world->area, number, &channel->request.slots_offset, 0, 4);
+		(void) channel_array(world->area, number, &channel->request.versions_offset, 4, 4);
 		slots[0] = 50;
-		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a slot that is not published dies");
-		lane_release(world->area, number);
+		REQUIRE(channel_call(world->area, number) == ENGINE_INVALID, "a slot that is not published dies");
+		channel_release(world->area, number);
 	}
 	world_free(world);
 }
 
-/* In a child: claim a lane, get it into some state, and be killed there. */
+/* In a child: claim a channel, get it into some state, and be killed there. */
 static void
-die_with_lane(World *world, int state)
+die_with_channel(World *world, int state)
 {
-	int			number = lane_claim(world->area);
-	AreaLane   *lane = lane_prepare(world->area, number, LANE_LINK, 0);
+	int			number = channel_claim(world->area);
+	AreaChannel   *channel = channel_prepare(world->area, number, CHANNEL_LINK, 0);
 
 	if (state == 1 || state == 2)
 	{
-		lane->request.ef_construction = 1000;
-		lane_post(world->area, number);
+		channel->request.ef_construction = 1000;
+		channel_post(world->area, number);
 		if (state == 2)
 			pause_us(5000);
 	}
 	if (state == 3)
 	{
-		lane->request.op = LANE_INFO;
-		lane_post(world->area, number);
-		while (request_state(atomic_load(&lane->state)) != REQUEST_DONE)
+		channel->request.op = CHANNEL_INFO;
+		channel_post(world->area, number);
+		while (request_state(atomic_load(&channel->state)) != REQUEST_DONE)
 			pause_us(100);
 	}
 	if (state == 4)
 	{
-		lane->request.ef_construction = 4;
-		lane_post(world->area, number);
-		lane_release(world->area, number);
+		channel->request.ef_construction = 4;
+		channel_post(world->area, number);
+		channel_release(world->area, number);
 	}
 	kill(getpid(), SIGKILL);
 }
 
 static void
-lanes_of_the_dead_come_free(void)
+channels_of_the_dead_come_free(void)
 {
 	World	   *world = world_make(4, 5);
 
@@ -613,37 +613,37 @@ lanes_of_the_dead_come_free(void)
 			pid_t		pid = fork();
 
 			if (pid == 0)
-				die_with_lane(world, state);
+				die_with_channel(world, state);
 			waitpid(pid, NULL, 0);
 		}
 		for (uint32_t number = 0; number < 5; number++)
 		{
-			AreaLane   *lane = area_lane(world->area, number);
+			AreaChannel   *channel = area_channel(world->area, number);
 			int64_t		until = now_us() + LONG_MS * 1000;
 
-			while ((atomic_load(&lane->owner) != 0 || request_state(atomic_load(&lane->state)) != REQUEST_FREE) &&
+			while ((atomic_load(&channel->owner) != 0 || request_state(atomic_load(&channel->state)) != REQUEST_FREE) &&
 				   now_us() < until)
 				pause_us(1000);
 			if (now_us() >= until)
-				case_fails("lane %u has owner %d, state %u", number, (int) atomic_load(&lane->owner),
-						   (uint32_t) request_state(atomic_load(&lane->state)));
+				case_fails("channel %u has owner %d, state %u", number, (int) atomic_load(&channel->owner),
+						   (uint32_t) request_state(atomic_load(&channel->state)));
 		}
 		works(world, 0, 0);
 	}
 	world_free(world);
 }
 
-const TestCase lane_cases[] = {
+const TestCase channel_cases[] = {
 	{"entry_generations_are_kept_apart", entry_generations_are_kept_apart},
 	{"dropped_mirrors_give_their_memory_back", dropped_mirrors_give_their_memory_back},
 	{"operations_change_the_mirror", operations_change_the_mirror},
-	{"large_answers_go_through_lanes", large_answers_go_through_lanes},
-	{"batches_go_through_lanes", batches_go_through_lanes},
+	{"large_answers_go_through_channels", large_answers_go_through_channels},
+	{"batches_go_through_channels", batches_go_through_channels},
 	{"batches_can_be_left", batches_can_be_left},
-	{"lanes_of_the_dead_come_free", lanes_of_the_dead_come_free},
+	{"channels_of_the_dead_come_free", channels_of_the_dead_come_free},
 	{"spoilt_requests_are_refused", spoilt_requests_are_refused},
 	{"random_requests_do_no_harm", random_requests_do_no_harm},
 	{"random_words_do_no_harm", random_words_do_no_harm},
-	{"random_lanes_do_no_harm", random_lanes_do_no_harm},
+	{"random_channels_do_no_harm", random_channels_do_no_harm},
 	{NULL, NULL}
 };

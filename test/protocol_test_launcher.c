@@ -45,13 +45,13 @@ next_random(uint64_t *state)
 
 /* An area as the postmaster makes it. */
 World *
-world_make(uint32_t slots, uint32_t lanes)
+world_make(uint32_t slots, uint32_t channels)
 {
 	World	   *world = calloc(1, sizeof(World));
 	AreaHeader	layout;
 
 	memset(&layout, 0, sizeof(layout));
-	area_layout(&layout, slots, lanes);
+	area_layout(&layout, slots, channels);
 	world->area_fd = memfd_create("protocol_test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (world->area_fd < 0 || posix_fallocate(world->area_fd, 0, (off_t) layout.total_bytes) != 0 ||
 		fcntl(world->area_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
@@ -218,8 +218,8 @@ server_sweep(World *world)
 	atomic_fetch_add(&area->restarts, 1);
 	for (uint32_t slot = 0; slot < area->slots; slot++)
 		(void) request_sweep(area_word(area, slot));
-	for (uint32_t number = 0; number < area->lanes; number++)
-		lane_sweep(area_lane(area, number));
+	for (uint32_t number = 0; number < area->channels; number++)
+		channel_sweep(area_channel(area, number));
 }
 
 void

@@ -1,6 +1,6 @@
 /*
  * protocol_test_links.c
- *		Lanes: linking and repair, their results, and cancels.
+ *		Channels: linking and repair, their results, and cancels.
  */
 #include <string.h>
 
@@ -10,25 +10,25 @@
 static void
 check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
 {
-	AreaLane   *lane = area_lane(world->area, (uint32_t) number);
+	AreaChannel   *channel = area_channel(world->area, (uint32_t) number);
 	uint32_t	fetched = 0;
 	int64_t		last = -1;
 
 	while (fetched < total && !case_failed())
 	{
-		const unsigned char *data = area_lane_data(world->area, (uint32_t) number);
+		const unsigned char *data = area_channel_data(world->area, (uint32_t) number);
 		const uint32_t *slots;
 		const uint32_t *rows;
 
-		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
-		lane->request.first_slot = fetched;
-		lane->request.count = piece;
-		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "fetch: %.100s", lane->error);
-		REQUIRE(lane->out_count > 0 && lane->out_count <= total - fetched && (piece == 0 || lane->out_count <= piece),
-				"a fetch brings %u rows", lane->out_count);
-		slots = (const uint32_t *) (data + lane->out_slots_offset);
-		rows = (const uint32_t *) (data + lane->out_offset);
-		for (uint32_t i = 0; i < lane->out_count; i++)
+		channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
+		channel->request.first_slot = fetched;
+		channel->request.count = piece;
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "fetch: %.100s", channel->error);
+		REQUIRE(channel->out_count > 0 && channel->out_count <= total - fetched && (piece == 0 || channel->out_count <= piece),
+				"a fetch brings %u rows", channel->out_count);
+		slots = (const uint32_t *) (data + channel->out_slots_offset);
+		rows = (const uint32_t *) (data + channel->out_offset);
+		for (uint32_t i = 0; i < channel->out_count; i++)
 		{
 			REQUIRE(slots[i] > last && slots[i] < TEST_ROWS, "slot %u after %lld", slots[i], (long long) last);
 			last = slots[i];
@@ -36,7 +36,7 @@ check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
 				REQUIRE(rows[i * TEST_DEGREE + j] == NO_SLOT || rows[i * TEST_DEGREE + j] < TEST_ROWS,
 						"an edge to slot %u", rows[i * TEST_DEGREE + j]);
 		}
-		fetched += lane->out_count;
+		fetched += channel->out_count;
 	}
 }
 
@@ -45,63 +45,63 @@ links_are_fetched_in_pieces(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaLane   *lane;
+	AreaChannel   *channel;
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
 	{
 		uint32_t	total;
 
-		number = lane_claim(world->area);
-		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
-		if (lane_call(world->area, number) != ENGINE_NOT_FOUND)
+		number = channel_claim(world->area);
+		channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
+		if (channel_call(world->area, number) != ENGINE_NOT_FOUND)
 			case_fails("there is a link before any was made");
-		lane = lane_prepare(world->area, number, LANE_LINK, 0);
-		lane->request.ef_construction = 32;
-		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "link: %.100s", lane->error);
-		total = lane->out_count;
-		REQUIRE(total == TEST_ROWS && lane->out_seeds > 0, "%u rows linked, %u seeds", total, lane->out_seeds);
+		channel = channel_prepare(world->area, number, CHANNEL_LINK, 0);
+		channel->request.ef_construction = 32;
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "link: %.100s", channel->error);
+		total = channel->out_count;
+		REQUIRE(total == TEST_ROWS && channel->out_seeds > 0, "%u rows linked, %u seeds", total, channel->out_seeds);
 		check_link_fetch(world, number, total, 0);
 		check_link_fetch(world, number, total, 333);
-		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
-		lane->request.has_seeds = 1;
-		if (lane_call(world->area, number) != ENGINE_OK || lane->out_count != lane->out_seeds)
-			case_fails("%u of %u seeds", lane->out_count, lane->out_seeds);
-		lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
-		lane->request.first_slot = total + 1;
-		if (lane_call(world->area, number) != ENGINE_INVALID)
+		channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
+		channel->request.has_seeds = 1;
+		if (channel_call(world->area, number) != ENGINE_OK || channel->out_count != channel->out_seeds)
+			case_fails("%u of %u seeds", channel->out_count, channel->out_seeds);
+		channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
+		channel->request.first_slot = total + 1;
+		if (channel_call(world->area, number) != ENGINE_INVALID)
 			case_fails("rows beyond the last can be fetched");
-		lane = lane_prepare(world->area, number, LANE_INFO, 0);
-		if (lane_call(world->area, number) != ENGINE_OK || lane->info.linked != TEST_ROWS || lane->info.pending != 0)
-			case_fails("%u rows are linked, %u pending", lane->info.linked, lane->info.pending);
-		lane = lane_prepare(world->area, number, LANE_LINK_FORGET, 0);
-		if (lane_call(world->area, number) != ENGINE_OK)
+		channel = channel_prepare(world->area, number, CHANNEL_INFO, 0);
+		if (channel_call(world->area, number) != ENGINE_OK || channel->info.linked != TEST_ROWS || channel->info.pending != 0)
+			case_fails("%u rows are linked, %u pending", channel->info.linked, channel->info.pending);
+		channel = channel_prepare(world->area, number, CHANNEL_LINK_FORGET, 0);
+		if (channel_call(world->area, number) != ENGINE_OK)
 			case_fails("a link cannot be forgotten");
-		lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
-		if (lane_call(world->area, number) != ENGINE_NOT_FOUND)
+		channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
+		if (channel_call(world->area, number) != ENGINE_NOT_FOUND)
 			case_fails("a forgotten link is still there");
-		lane_release(world->area, number);
+		channel_release(world->area, number);
 		works(world, 0, 0);
 	}
 	world_free(world);
 }
 
-/* Whether what a lane's last job changed names slots of a range. */
+/* Whether what a channel's last job changed names slots of a range. */
 static bool
 fetched_names(World *world, int number, uint32_t total, uint32_t first, uint32_t end)
 {
 	for (uint32_t fetched = 0; fetched < total && !case_failed();)
 	{
-		AreaLane   *lane = lane_prepare(world->area, number, LANE_LINK_FETCH, 0);
+		AreaChannel   *channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
 		const uint32_t *rows;
 
-		lane->request.first_slot = fetched;
-		if (lane_call(world->area, number) != ENGINE_OK || lane->out_count == 0)
-			case_fails("fetch: %.100s", lane->error);
-		rows = (const uint32_t *) (const void *) (area_lane_data(world->area, (uint32_t) number) + lane->out_offset);
-		for (uint32_t i = 0; i < lane->out_count * TEST_DEGREE; i++)
+		channel->request.first_slot = fetched;
+		if (channel_call(world->area, number) != ENGINE_OK || channel->out_count == 0)
+			case_fails("fetch: %.100s", channel->error);
+		rows = (const uint32_t *) (const void *) (area_channel_data(world->area, (uint32_t) number) + channel->out_offset);
+		for (uint32_t i = 0; i < channel->out_count * TEST_DEGREE; i++)
 			if (rows[i] >= first && rows[i] < end)
 				return true;
-		fetched += lane->out_count;
+		fetched += channel->out_count;
 	}
 	return false;
 }
@@ -111,45 +111,45 @@ repairs_are_fetched_like_links(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaLane   *lane;
+	AreaChannel   *channel;
 	uint32_t   *slots;
 	uint32_t   *versions;
 	uint32_t	total;
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
 	{
-		number = lane_claim(world->area);
-		lane = lane_prepare(world->area, number, LANE_LINK, 0);
-		lane->request.ef_construction = 32;
-		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "link: %.100s", lane->error);
-		REQUIRE(fetched_names(world, number, lane->out_count, 20, 60), "nothing names the rows that are to die");
-		lane = lane_prepare(world->area, number, LANE_DEAD, 0);
-		lane->request.count = 40;
-		slots = lane_array(world->area, number, &lane->request.slots_offset, 0, 160);
-		versions = lane_array(world->area, number, &lane->request.versions_offset, 192, 160);
+		number = channel_claim(world->area);
+		channel = channel_prepare(world->area, number, CHANNEL_LINK, 0);
+		channel->request.ef_construction = 32;
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "link: %.100s", channel->error);
+		REQUIRE(fetched_names(world, number, channel->out_count, 20, 60), "nothing names the rows that are to die");
+		channel = channel_prepare(world->area, number, CHANNEL_DEAD, 0);
+		channel->request.count = 40;
+		slots = channel_array(world->area, number, &channel->request.slots_offset, 0, 160);
+		versions = channel_array(world->area, number, &channel->request.versions_offset, 192, 160);
 		for (uint32_t i = 0; i < 40; i++)
 		{
 			slots[i] = 20 + i;
 			versions[i] = 1000;
 		}
-		REQUIRE(lane_call(world->area, number) == ENGINE_OK, "dead: %.100s", lane->error);
-		lane = lane_prepare(world->area, number, LANE_REPAIR, 0);
-		lane->request.ef_construction = 3;
-		REQUIRE(lane_call(world->area, number) == ENGINE_INVALID, "a repair with ef_construction 3");
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "dead: %.100s", channel->error);
+		channel = channel_prepare(world->area, number, CHANNEL_REPAIR, 0);
+		channel->request.ef_construction = 3;
+		REQUIRE(channel_call(world->area, number) == ENGINE_INVALID, "a repair with ef_construction 3");
 		for (int round = 0; round < 3; round++)
 		{
 			/* one slot, all, and all once more */
-			lane = lane_prepare(world->area, number, LANE_REPAIR, 0);
-			lane->request.ef_construction = 32;
-			lane->request.count = round == 0 ? 1 : 0;
-			*(uint32_t *) lane_array(world->area, number, &lane->request.slots_offset, 0, 4) = 19;
-			REQUIRE(lane_call(world->area, number) == ENGINE_OK, "repair: %.100s", lane->error);
-			total = lane->out_count;
-			REQUIRE((round == 0 || (total > 0) == (round == 1)) && lane->out_seeds > 0, "round %d: %u rows repaired, %u seeds", round, total, lane->out_seeds);
+			channel = channel_prepare(world->area, number, CHANNEL_REPAIR, 0);
+			channel->request.ef_construction = 32;
+			channel->request.count = round == 0 ? 1 : 0;
+			*(uint32_t *) channel_array(world->area, number, &channel->request.slots_offset, 0, 4) = 19;
+			REQUIRE(channel_call(world->area, number) == ENGINE_OK, "repair: %.100s", channel->error);
+			total = channel->out_count;
+			REQUIRE((round == 0 || (total > 0) == (round == 1)) && channel->out_seeds > 0, "round %d: %u rows repaired, %u seeds", round, total, channel->out_seeds);
 			check_link_fetch(world, number, total, 0);
 			REQUIRE(round == 0 || !fetched_names(world, number, total, 20, 60), "a repaired row names dead slots");
 		}
-		lane_release(world->area, number);
+		channel_release(world->area, number);
 	}
 	world_free(world);
 }
@@ -159,26 +159,26 @@ cancel_ends_a_link(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaLane   *lane;
+	AreaChannel   *channel;
 	int64_t		begun;
 	EngineStatus status;
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
 	{
-		number = lane_claim(world->area);
-		lane = lane_prepare(world->area, number, LANE_LINK, 0);
-		lane->request.ef_construction = 1000;
-		lane_post(world->area, number);
+		number = channel_claim(world->area);
+		channel = channel_prepare(world->area, number, CHANNEL_LINK, 0);
+		channel->request.ef_construction = 1000;
+		channel_post(world->area, number);
 		pause_us(20000);
-		atomic_store(&lane->cancel, 1);
+		atomic_store(&channel->cancel, 1);
 		begun = now_us();
-		status = lane_wait(world->area, number, LONG_MS);
+		status = channel_wait(world->area, number, LONG_MS);
 		if (status != ENGINE_CANCELLED && status != ENGINE_OK)
-			case_fails("a cancelled link ends with status %d: %.100s", (int) status, lane->error);
+			case_fails("a cancelled link ends with status %d: %.100s", (int) status, channel->error);
 		if (now_us() - begun > 5000000)
 			case_fails("the cancel took %lld ms", (long long) (now_us() - begun) / 1000);
 		works(world, 0, 0);
-		lane_release(world->area, number);
+		channel_release(world->area, number);
 	}
 	world_free(world);
 }

@@ -313,19 +313,19 @@ rows_are_found_while_they_arrive(void)
 	LoadStats  *stats = load_stats_make();
 	Load		load = {.clients = 8, .timeout_us = ANSWER_US};
 	pid_t		pids[8];
-	int			lane;
+	int			channel;
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, 10))
 	{
-		lane = lane_claim(world->area);
+		channel = channel_claim(world->area);
 		for (uint32_t i = 0; i < 8; i++)
 			pids[i] = load_client(world, &load, stats, i, i);
 		for (uint32_t row = 10; row < TEST_ROWS && !case_failed();)
 		{
 			uint32_t	count = row < 1000 ? 3 : 50;
 
-			if (entry_append(world->area, lane, 0, row, count) != ENGINE_OK)
-				case_fails("append failed: %.100s", area_lane(world->area, (uint32_t) lane)->error);
+			if (entry_append(world->area, channel, 0, row, count) != ENGINE_OK)
+				case_fails("append failed: %.100s", area_channel(world->area, (uint32_t) channel)->error);
 			row += count;
 			if (atomic_load(&area_mirror(world->area, 0)->position) < row)
 				case_fails("position and rows are published after the answer");

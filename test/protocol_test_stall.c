@@ -24,11 +24,11 @@ static const HeldMirror small = {.id = 1, .spec = {.degree = 32}, .vector_bytes 
 typedef void (*Second) (Server *server, uint32_t number);
 
 /*
- * Whether a server that has lanes and tickets like these is still there after
+ * Whether a server that has channels and tickets like these is still there after
  * so many looks.
  */
 static bool
-survives(const LaneWork *lanes, uint32_t nlanes, const Ticket *ticket, uint32_t looks, Second second)
+survives(const ChannelWork *channels, uint32_t nchannels, const Ticket *ticket, uint32_t looks, Second second)
 {
 	int			status = 0;
 	pid_t		child = fork();
@@ -38,21 +38,21 @@ survives(const LaneWork *lanes, uint32_t nlanes, const Ticket *ticket, uint32_t 
 		AreaHeader *area = calloc(1, 1 << 20);
 		Server		server = {.area = area, .hang_ms = HANG_MS, .ready_first = NO_ENTRY};
 
-		server.layout.lanes = nlanes;
+		server.layout.channels = nchannels;
 		server.layout.slots = ticket != NULL;
 		server.queries_flying = ticket != NULL;
 		server.tickets = calloc(1, sizeof(Ticket));
 		if (ticket != NULL)
 			server.tickets[0] = *ticket;
-		server.lanes = calloc(nlanes + 1, sizeof(LaneWork));
-		if (nlanes > 0)
-			memcpy(server.lanes, lanes, nlanes * sizeof(LaneWork));
+		server.channels = calloc(nchannels + 1, sizeof(ChannelWork));
+		if (nchannels > 0)
+			memcpy(server.channels, channels, nchannels * sizeof(ChannelWork));
 		(void) close(STDERR_FILENO);
 		for (uint32_t i = 0; i < looks; i++)
 		{
 			if (second != NULL)
 				second(&server, i);
-			stall_look(&server);
+			watchdog_look(&server);
 		}
 		_exit(SURVIVED);
 	}
@@ -64,7 +64,7 @@ static bool
 search_survives(const HeldMirror *mirror, SearchMethod method, uint32_t ef, uint32_t looks)
 {
 	const EngineQuery query = {.method = method, .k = 10, .ef = ef};
-	const Ticket ticket = {.state = TICKET_FLYING, .bytes = stall_query_bytes(mirror, &query)};
+	const Ticket ticket = {.state = TICKET_FLYING, .bytes = watchdog_query_bytes(mirror, &query)};
 
 	return survives(NULL, 0, &ticket, looks, NULL);
 }
@@ -82,21 +82,21 @@ searches_that_hang_free_their_callers_in_seconds(void)
 		case_fails("an exact search of a few rows has more than twenty seconds");
 }
 
-/* A lane that runs a job. */
-static LaneWork
-lane_of(const HeldMirror *mirror, JobKind kind, uint32_t count)
+/* A channel that runs a job. */
+static ChannelWork
+channel_of(const HeldMirror *mirror, JobKind kind, uint32_t count)
 {
 	const EngineJob job = {.kind = kind, .count = count, .ef_construction = 64};
 
-	return (LaneWork) {.phase = LANE_RUNS, .generation = 1, .bytes = stall_job_bytes(mirror, &job)};
+	return (ChannelWork) {.phase = CHANNEL_RUNS, .generation = 1, .bytes = watchdog_job_bytes(mirror, &job)};
 }
 
 static void
 jobs_have_as_long_as_their_work_explains(void)
 {
-	const LaneWork link = lane_of(&large, JOB_LINK, 1000000);
-	const LaneWork one = lane_of(&small, JOB_DEAD, 1);
-	const LaneWork both[2] = {one, link};
+	const ChannelWork link = channel_of(&large, JOB_LINK, 1000000);
+	const ChannelWork one = channel_of(&small, JOB_DEAD, 1);
+	const ChannelWork both[2] = {one, link};
 
 	if (!survives(&link, 1, NULL, 400, NULL))
 		case_fails("a link of a million rows is given up within 400 seconds");
@@ -111,15 +111,15 @@ jobs_have_as_long_as_their_work_explains(void)
 static void
 link_gets_on(Server *server, uint32_t number)
 {
-	server->lanes[1].done = number;
+	server->channels[1].done = number;
 }
 
 static void
 jobs_wait_for_one_that_gets_on(void)
 {
-	const LaneWork lanes[2] = {lane_of(&small, JOB_DEAD, 1), lane_of(&small, JOB_LINK, 100)};
+	const ChannelWork channels[2] = {channel_of(&small, JOB_DEAD, 1), channel_of(&small, JOB_LINK, 100)};
 
-	if (!survives(lanes, 2, NULL, 1000, link_gets_on))
+	if (!survives(channels, 2, NULL, 1000, link_gets_on))
 		case_fails("a job is given up while another gets on");
 }
 

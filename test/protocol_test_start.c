@@ -75,11 +75,11 @@ broken_area_is_refused(void)
 	world->area->slots = 0x7fffffff;
 	expect_refusal(world, "a huge number of slots");
 	*world->area = good;
-	world->area->lane_stride += 64;
+	world->area->channel_stride += 64;
 	expect_refusal(world, "another stride");
 	*world->area = good;
-	world->area->lanes++;
-	expect_refusal(world, "more lanes than there is room for");
+	world->area->channels++;
+	expect_refusal(world, "more channels than there is room for");
 	*world->area = good;
 	world->area->total_bytes += 4096;
 	expect_refusal(world, "another size");

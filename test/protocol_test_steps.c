@@ -3,7 +3,7 @@
  *		Death at every step of the protocol: a storm of clients, of which one or the server dies at a chosen step, again and again.
  *
  * Requests wait for ten seconds here, clients for their word and the server for its doorbell: a wake-up that is lost cannot be mistaken
- * for one that is late. What the storm promises: every answer is right, none is late, no slot and no lane stays taken, and at every step
+ * for one that is late. What the storm promises: every answer is right, none is late, no slot and no channel stays taken, and at every step
  * of steps.h somebody has died.
  */
 #include <errno.h>
@@ -20,12 +20,12 @@
 #define REST_MS			10000	/* of who awaits a wake-up */
 #define LOST_US			INT64_C(6000000)	/* what took longer was not woken */
 #define STALL_US		INT64_C(30000000)	/* nothing happens: everybody is stuck */
-#define CALM_US			INT64_C(15000000)	/* slots and lanes are free by then */
+#define CALM_US			INT64_C(15000000)	/* slots and channels are free by then */
 #define ROWS			200
 #define MOST_LINGER_US	30
 #define MOST_PASSES		4
-#define STORM_BATCH		20		/* searches through a lane at once: some pieces of the CPU engine's */
-#define STOP_DYING		2		/* LoadStats.stop: lane users end too */
+#define STORM_BATCH		20		/* searches through a channel at once: some pieces of the CPU engine's */
+#define STOP_DYING		2		/* LoadStats.stop: channel users end too */
 
 static const char *const step_names[PROTOCOL_STEPS_COUNT] = {
 #define STEP_TEXT(name) #name,
@@ -94,7 +94,7 @@ protocol_step(ProtocolStep step)
 typedef enum Role
 {
 	ROLE_SEARCHER,
-	ROLE_LANE_USER,
+	ROLE_CHANNEL_USER,
 	ROLE_WORKER
 } Role;
 
@@ -109,7 +109,7 @@ typedef struct StepOwner
 typedef struct Storm
 {
 	uint32_t	searchers;
-	uint32_t	lane_users;
+	uint32_t	channel_users;
 	uint32_t	requests;		/* to be posted, at least */
 	int64_t		server_us;		/* at most, before a server's step becomes deadly to it */
 	int64_t		client_us;
@@ -155,10 +155,10 @@ step_owner(ProtocolStep step)
 		case STEP_CLIENT_LEAVES:
 		case STEP_CLIENT_LEFT:
 			return (StepOwner) {.client = ROLE_SEARCHER};
-		case STEP_LANE_CLAIMS:
-		case STEP_LANE_POSTED:
-		case STEP_LANE_LEFT:
-			return (StepOwner) {.client = ROLE_LANE_USER};
+		case STEP_CHANNEL_CLAIMS:
+		case STEP_CHANNEL_POSTED:
+		case STEP_CHANNEL_LEFT:
+			return (StepOwner) {.client = ROLE_CHANNEL_USER};
 		default:
 			return (StepOwner) {.server = true};
 	}
@@ -200,28 +200,28 @@ worker_main(AreaHeader *area, LoadStats *stats)
 	while (!atomic_load(&stats->stop))
 	{
 		uint32_t	epoch = atomic_load(&area->epoch);
-		int			lane = -1;
+		int			channel = -1;
 
-		if (atomic_load(&area->server_state) == SERVER_READY && (lane = lane_claim(area)) >= 0)
+		if (atomic_load(&area->server_state) == SERVER_READY && (channel = channel_claim(area)) >= 0)
 		{
 			if (rows == 0 || atomic_load(&mirror->epoch) != epoch)
 			{
 				rows = 0;
 				entry_claim(area, 0);
-				if (entry_create(area, lane, 0) == ENGINE_OK && entry_append(area, lane, 0, 0, ROWS) == ENGINE_OK)
+				if (entry_create(area, channel, 0) == ENGINE_OK && entry_append(area, channel, 0, 0, ROWS) == ENGINE_OK)
 					rows = ROWS;
 			}
 			else if (rows < TEST_ROWS / 4)
-				rows = entry_append(area, lane, 0, rows, 1) == ENGINE_OK ? rows + 1 : 0;
-			lane_release(area, lane);
+				rows = entry_append(area, channel, 0, rows, 1) == ENGINE_OK ? rows + 1 : 0;
+			channel_release(area, channel);
 		}
 		pause_us(rows == 0 ? 200 : 2000);
 	}
 }
 
-/* Searches through a lane, one or several, left early or judged. */
+/* Searches through a channel, one or several, left early or judged. */
 static void
-lane_search(AreaHeader *area, int number, LoadStats *stats, uint64_t *random)
+channel_search(AreaHeader *area, int number, LoadStats *stats, uint64_t *random)
 {
 	Search		searches[STORM_BATCH];
 	uint32_t	count = next_random(random) % 2 == 0 ? 1 : 1 + (uint32_t) (next_random(random) % STORM_BATCH);
@@ -232,8 +232,8 @@ lane_search(AreaHeader *area, int number, LoadStats *stats, uint64_t *random)
 		searches[i].has_beyond = 0;
 		searches[i].k = searches[0].k;
 	}
-	lane_fill_searches(area, number, searches, count);
-	lane_post(area, number);
+	channel_fill_searches(area, number, searches, count);
+	channel_post(area, number);
 	atomic_fetch_add(&stats->posted, 1);
 	if (next_random(random) % 2 == 0)
 	{
@@ -241,37 +241,37 @@ lane_search(AreaHeader *area, int number, LoadStats *stats, uint64_t *random)
 		atomic_fetch_add(&stats->cancelled, 1);
 		return;
 	}
-	if (lane_wait(area, number, REST_MS * 3) != ENGINE_OK)
+	if (channel_wait(area, number, REST_MS * 3) != ENGINE_OK)
 		return;
 	for (uint32_t i = 0; i < count; i++)
 	{
 		Answer		answer;
-		const char *wrong = "a lane's answer is not in the lane";
+		const char *wrong = "a channel's answer is not in the channel";
 
-		if (!lane_read_answer(area, number, i, &answer) || (wrong = answer_wrong(&searches[i], &answer)) != NULL)
+		if (!channel_read_answer(area, number, i, &answer) || (wrong = answer_wrong(&searches[i], &answer)) != NULL)
 			note_wrong(stats, wrong);
 	}
-	atomic_fetch_add(&stats->by_lane, 1);
+	atomic_fetch_add(&stats->by_channel, 1);
 }
 
-/* A user of lanes. */
+/* A user of channels. */
 static void
-lane_user_main(AreaHeader *area, LoadStats *stats, uint64_t random)
+channel_user_main(AreaHeader *area, LoadStats *stats, uint64_t random)
 {
 	while (!atomic_load(&stats->stop))
 	{
-		int			lane = atomic_load(&area->server_state) == SERVER_READY ? lane_claim(area) : -1;
+		int			channel = atomic_load(&area->server_state) == SERVER_READY ? channel_claim(area) : -1;
 		int64_t		begun = now_us();
 
-		if (lane >= 0)
+		if (channel >= 0)
 		{
-			lane_search(area, lane, stats, &random);
-			lane_release(area, lane);
+			channel_search(area, channel, stats, &random);
+			channel_release(area, channel);
 			atomic_fetch_add(&stats->slow, now_us() - begun > LOST_US);
 		}
 		pause_us((int64_t) (next_random(&random) % 2000));
 	}
-	/* Its lanes must come free without its death. */
+	/* Its channels must come free without its death. */
 	while (atomic_load(&stats->stop) != STOP_DYING)
 		pause_us(1000);
 }
@@ -291,14 +291,14 @@ member_start(StormState *state, uint32_t number)
 	if (state->world->death_fd >= 0)
 		close(state->world->death_fd);
 	arm_process(&member->arm);
-	lane_slice_ms = REST_MS;
+	channel_slice_ms = REST_MS;
 	switch (member->role)
 	{
 		case ROLE_SEARCHER:
 			load_client_main(state->world->area, &state->load, state->stats, number, seed);
 			break;
-		case ROLE_LANE_USER:
-			lane_user_main(state->world->area, state->stats, seed);
+		case ROLE_CHANNEL_USER:
+			channel_user_main(state->world->area, state->stats, seed);
 			break;
 		case ROLE_WORKER:
 			worker_main(state->world->area, state->stats);
@@ -425,7 +425,7 @@ storm_rage(StormState *state)
 	}
 }
 
-/* Slots that are not free, and lanes. */
+/* Slots that are not free, and channels. */
 static uint32_t
 count_taken(AreaHeader *area)
 {
@@ -433,9 +433,9 @@ count_taken(AreaHeader *area)
 
 	for (uint32_t i = 0; i < area->slots; i++)
 		taken += request_state(atomic_load(area_word(area, i))) != REQUEST_FREE;
-	for (uint32_t i = 0; i < area->lanes; i++)
-		taken += atomic_load(&area_lane(area, i)->owner) != 0 ||
-			request_state(atomic_load(&area_lane(area, i)->state)) != REQUEST_FREE;
+	for (uint32_t i = 0; i < area->channels; i++)
+		taken += atomic_load(&area_channel(area, i)->owner) != 0 ||
+			request_state(atomic_load(&area_channel(area, i)->state)) != REQUEST_FREE;
 	return taken;
 }
 
@@ -446,21 +446,21 @@ tell_taken(AreaHeader *area)
 	for (uint32_t i = 0; i < area->slots; i++)
 		if (request_state(atomic_load(area_word(area, i))) != REQUEST_FREE)
 			case_fails("slot %u stays in state %u", i, (uint32_t) request_state(atomic_load(area_word(area, i))));
-	for (uint32_t i = 0; i < area->lanes; i++)
-		if (atomic_load(&area_lane(area, i)->owner) != 0)
-			case_fails("lane %u stays with owner %d in state %u", i, (int) atomic_load(&area_lane(area, i)->owner),
-					   (uint32_t) request_state(atomic_load(&area_lane(area, i)->state)));
+	for (uint32_t i = 0; i < area->channels; i++)
+		if (atomic_load(&area_channel(area, i)->owner) != 0)
+			case_fails("channel %u stays with owner %d in state %u", i, (int) atomic_load(&area_channel(area, i)->owner),
+					   (uint32_t) request_state(atomic_load(&area_channel(area, i)->state)));
 }
 
 /* Wait for the end of the members of a role, or of all others. */
 static void
-await_members(StormState *state, bool lane_users)
+await_members(StormState *state, bool channel_users)
 {
 	for (uint32_t i = 0; i < state->count; i++)
 	{
 		int64_t		until = now_us() + STALL_US;
 
-		if ((state->members[i].role == ROLE_LANE_USER) != lane_users)
+		if ((state->members[i].role == ROLE_CHANNEL_USER) != channel_users)
 			continue;
 		while (state->members[i].pid != 0 && waitpid(state->members[i].pid, NULL, WNOHANG) == 0)
 		{
@@ -476,18 +476,18 @@ await_members(StormState *state, bool lane_users)
 	}
 }
 
-/* Some lane users die even now, at their step: their lanes come free when they have been reaped. */
+/* Some channel users die even now, at their step: their channels come free when they have been reaped. */
 static void
-reap_lane_users(StormState *state)
+reap_channel_users(StormState *state)
 {
 	for (uint32_t i = 0; i < state->count; i++)
-		if (state->members[i].role == ROLE_LANE_USER && state->members[i].pid != 0 &&
+		if (state->members[i].role == ROLE_CHANNEL_USER && state->members[i].pid != 0 &&
 			waitpid(state->members[i].pid, NULL, WNOHANG) != 0)
 			state->members[i].pid = 0;
 }
 
 /*
- * End the storm: a last server serves everybody's last request, then all slots and lanes must come free, those of lane users who
+ * End the storm: a last server serves everybody's last request, then all slots and channels must come free, those of channel users who
  * live but use none any more too.
  */
 static void
@@ -508,7 +508,7 @@ storm_calm(StormState *state)
 	await_members(state, false);
 	for (int64_t until = now_us() + CALM_US; now_us() < until && count_taken(area) > 0; pause_us(20000))
 	{
-		reap_lane_users(state);
+		reap_channel_users(state);
 		area_ring(area);		/* the server's chores wait for its sleep to end */
 	}
 	tell_taken(area);
@@ -522,8 +522,8 @@ storm_judge(const StormState *state, int64_t took_us)
 {
 	const LoadStats *stats = state->stats;
 
-	printf("# %u requests of %u processes in %.1f s: %u answered, %u through lanes, %u left early, %u failed, %u refused; "
-		   "%u servers and %u clients died\n", stats->posted, state->count, (double) took_us / 1e6, stats->answered, stats->by_lane,
+	printf("# %u requests of %u processes in %.1f s: %u answered, %u through channels, %u left early, %u failed, %u refused; "
+		   "%u servers and %u clients died\n", stats->posted, state->count, (double) took_us / 1e6, stats->answered, stats->by_channel,
 		   stats->cancelled, stats->died, stats->refused, state->deaths_of_servers, state->deaths_of_clients);
 	if (getenv("GPUANN_TEST_TIMES") != NULL)
 		for (uint32_t step = 0; step < PROTOCOL_STEPS_COUNT; step++)
@@ -534,7 +534,7 @@ storm_judge(const StormState *state, int64_t took_us)
 		case_fails("%u requests were answered late, %u not at all, %u wake-ups were lost", stats->slow, stats->timeouts, stats->late);
 	if (stats->stuck > 0)
 		case_fails("%u slots were stuck", stats->stuck);
-	if (stats->answered == 0 || stats->by_lane == 0)
+	if (stats->answered == 0 || stats->by_channel == 0)
 		case_fails("nothing was answered");
 	for (uint32_t step = 0; step < PROTOCOL_STEPS_COUNT; step++)
 		if (deaths->servers[step] + deaths->clients[step] < state->storm->rounds)
@@ -545,7 +545,7 @@ storm_judge(const StormState *state, int64_t took_us)
 static void
 storm_run(const Storm *storm)
 {
-	StormState	state = {.storm = storm, .stats = load_stats_make(), .count = storm->searchers + storm->lane_users + 1, .random = 11};
+	StormState	state = {.storm = storm, .stats = load_stats_make(), .count = storm->searchers + storm->channel_users + 1, .random = 11};
 	int64_t		begun = now_us();
 
 	state.load = (Load) {
@@ -558,14 +558,14 @@ storm_run(const Storm *storm)
 		case_fails("mmap: %s", strerror(errno));
 		return;
 	}
-	/* A lane of the dead stays theirs for up to a second. */
-	state.world = world_make(state.count, storm->lane_users * 4);
+	/* A channel of the dead stays theirs for up to a second. */
+	state.world = world_make(state.count, storm->channel_users * 4);
 	state.world->rest_ms = REST_MS;
 	state.members = calloc(state.count, sizeof(Member));
 	storm_server_start(&state);
 	for (uint32_t i = 0; i < state.count; i++)
 	{
-		state.members[i].role = i < storm->searchers ? ROLE_SEARCHER : i + 1 < state.count ? ROLE_LANE_USER : ROLE_WORKER;
+		state.members[i].role = i < storm->searchers ? ROLE_SEARCHER : i + 1 < state.count ? ROLE_CHANNEL_USER : ROLE_WORKER;
 		member_start(&state, i);
 	}
 	storm_rage(&state);
@@ -581,7 +581,7 @@ death_at_any_step_costs_only_its_request(void)
 	bool		big = getenv("GPUANN_LONG") != NULL;
 	Storm		storm = {
 		.searchers = big ? 300 : 24,
-		.lane_users = big ? 12 : 4,
+		.channel_users = big ? 12 : 4,
 		.requests = big ? test_options.storm_requests : 20000,
 		.server_us = big ? 400000 : 20000,
 		.client_us = big ? 8000000 : 200000,

@@ -32,7 +32,7 @@ typedef struct Scene
 	LoadStats  *stats;
 	Load		load;
 	Server	   *server;
-	_Atomic uint32_t refused;	/* statuses of lanes that are nobody's fault: the server went away */
+	_Atomic uint32_t refused;	/* statuses of channels that are nobody's fault: the server went away */
 } Scene;
 
 typedef struct Part
@@ -67,9 +67,9 @@ client_thread(void *arg)
 	return NULL;
 }
 
-/* Searches through lanes, some left early; lanes come and go. */
+/* Searches through channels, some left early; channels come and go. */
 static void *
-lane_thread(void *arg)
+channel_thread(void *arg)
 {
 	Part	   *part = arg;
 	AreaHeader *area = part->scene->world->area;
@@ -78,7 +78,7 @@ lane_thread(void *arg)
 
 	while (!atomic_load(&stats->stop))
 	{
-		int			number = lane_claim(area);
+		int			number = channel_claim(area);
 		Search		searches[10];
 		uint32_t	count = 1 + (uint32_t) (next_random(&random) % 10);
 
@@ -87,13 +87,13 @@ lane_thread(void *arg)
 		for (uint32_t i = 0; i < count; i++)
 			search_random(&searches[i], area, 0, &random);
 		if (next_random(&random) % 4 == 0)
-			(void) lane_prepare(area, number, LANE_INFO, 0);
+			(void) channel_prepare(area, number, CHANNEL_INFO, 0);
 		else
-			lane_fill_searches(area, number, searches, count);
-		lane_post(area, number);
-		if (next_random(&random) % 4 != 0 && lane_wait(area, number, LONG_MS) != ENGINE_OK)
+			channel_fill_searches(area, number, searches, count);
+		channel_post(area, number);
+		if (next_random(&random) % 4 != 0 && channel_wait(area, number, LONG_MS) != ENGINE_OK)
 			atomic_fetch_add(&part->scene->refused, 1);
-		lane_release(area, number);
+		channel_release(area, number);
 		pause_us((int64_t) (next_random(&random) % 500));
 	}
 	return NULL;
@@ -109,7 +109,7 @@ worker_thread(void *arg)
 
 	while (!atomic_load(&part->scene->stats->stop))
 	{
-		int			number = lane_claim(area);
+		int			number = channel_claim(area);
 
 		if (number < 0)
 			continue;
@@ -117,10 +117,10 @@ worker_thread(void *arg)
 			rows += 3;
 		if (rows % 30 == 0)
 		{
-			(void) lane_prepare(area, number, LANE_LINK, 0);
-			(void) lane_call(area, number);
+			(void) channel_prepare(area, number, CHANNEL_LINK, 0);
+			(void) channel_call(area, number);
 		}
-		lane_release(area, number);
+		channel_release(area, number);
 		pause_us(500);
 	}
 	return NULL;
@@ -150,7 +150,7 @@ server_life(Scene *scene, bool last)
 		for (uint32_t i = 0; i < THREADS + 2; i++)
 		{
 			parts[i] = (Part) {.scene = scene, .number = i};
-			pthread_create(&parts[i].thread, NULL, i < THREADS ? client_thread : i == THREADS ? lane_thread : worker_thread, &parts[i]);
+			pthread_create(&parts[i].thread, NULL, i < THREADS ? client_thread : i == THREADS ? channel_thread : worker_thread, &parts[i]);
 		}
 		/* The last server sees its clients out; the others leave theirs with requests on the way. */
 		if (!last)

@@ -172,7 +172,7 @@ task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFi
 
 /* Fill a lane with the oldest waiting task and those that can run with it. False: nothing can start. */
 static bool
-gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
+batch_gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
 {
 	CudaTask **place = &engine->first_waiting;
 	CudaTask *last = NULL;
@@ -249,7 +249,7 @@ stage_task(Lane *lane, uint32_t i, BatchFill *used)
 }
 
 static bool
-copy_in(CudaEngine *engine, Lane *lane, const void *to, const void *from, size_t bytes)
+batch_copy_in(CudaEngine *engine, Lane *lane, const void *to, const void *from, size_t bytes)
 {
 	return bytes == 0 ||
 		   GPU(&engine->failure, cudaMemcpyAsync((void *) to, from, bytes, cudaMemcpyHostToDevice, lane->stream));
@@ -272,11 +272,11 @@ send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
 
 		if (staged && bytes > 0)
 			memcpy(lane->bitmaps + at, task->admitted, bytes);
-		else if (!copy_in(engine, lane, (const unsigned char *) lane->view.bitmaps + at, task->admitted, bytes))
+		else if (!batch_copy_in(engine, lane, (const unsigned char *) lane->view.bitmaps + at, task->admitted, bytes))
 			return false;
 		at += bytes;
 	}
-	return !staged || copy_in(engine, lane, lane->view.bitmaps, lane->bitmaps, total);
+	return !staged || batch_copy_in(engine, lane, lane->view.bitmaps, lane->bitmaps, total);
 }
 
 static inline bool
@@ -351,7 +351,7 @@ send_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill, uint64_t now)
 	}
 	if (lane->read_in_place)
 		return used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps);
-	return copy_in(engine, lane, lane->view.queries, lane->input, queries + used.vectors) &&
+	return batch_copy_in(engine, lane, lane->view.queries, lane->input, queries + used.vectors) &&
 		   (used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps));
 }
 
@@ -453,7 +453,7 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 }
 
 static bool
-copy_out(CudaEngine *engine, Lane *lane, void *to, const void *from, size_t bytes)
+batch_copy_out(CudaEngine *engine, Lane *lane, void *to, const void *from, size_t bytes)
 {
 	return bytes == 0 || GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, lane->stream));
 }
@@ -501,8 +501,8 @@ next_generation(Lane *lane)
 static bool
 finish_exact(CudaEngine *engine, Lane *lane)
 {
-	return copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) &&
-		   copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult)) &&
+	return batch_copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) &&
+		   batch_copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult)) &&
 		   raise_flag(engine, lane);
 }
 
@@ -574,7 +574,7 @@ bool
 batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes)
 {
 	lane->read_in_place = reads_in_place(lane, bytes);
-	return (lane->read_in_place || copy_in(engine, lane, lane->view.queries, lane->input, bytes)) && launch_batch(engine, lane, fill);
+	return (lane->read_in_place || batch_copy_in(engine, lane, lane->view.queries, lane->input, bytes)) && launch_batch(engine, lane, fill);
 }
 
 /* Start a lane's batch. False: the engine failed. */
@@ -625,7 +625,7 @@ batches_start(CudaEngine *engine)
 			;
 		if (lane->busy)
 			continue;
-		if (engine->first_waiting == NULL || !gather(engine, lane, &fill) || !start_batch(engine, lane, &fill))
+		if (engine->first_waiting == NULL || !batch_gather(engine, lane, &fill) || !start_batch(engine, lane, &fill))
 			return;
 	}
 }

@@ -22,7 +22,7 @@ wait_again(CudaEngine *engine, CudaTask *task)
 
 /* Put results and trace of a batch where poll will look for them. False: there is no memory. */
 static bool
-keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace, uint32_t traced)
+batch_keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace, uint32_t traced)
 {
 	SearchResult *kept;
 
@@ -91,7 +91,7 @@ end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
 		if (traced > 0)
 			memcpy(task->query->trace, trace, traced * sizeof(uint32_t));
 	}
-	else if (!keep(task, results, count, trace, traced))
+	else if (!batch_keep(task, results, count, trace, traced))
 	{
 		task->status = ENGINE_NO_MEMORY;
 		engine_error(&task->error, ENGINE_NO_MEMORY, "out of memory for %u results", count);

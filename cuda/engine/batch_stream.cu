@@ -15,7 +15,7 @@
 
 /* Take `bytes` of memory from *at on. */
 static unsigned char *
-carve(unsigned char **at, size_t bytes)
+stream_carve(unsigned char **at, size_t bytes)
 {
 	unsigned char *place = *at;
 
@@ -29,13 +29,13 @@ lay_out_pinned(Lane *lane, unsigned char *at)
 {
 	unsigned char *start = at;
 
-	lane->flag = (uint32_t *) carve(&at, sizeof(uint32_t));
-	lane->input = carve(&at, INPUT_ROOM);
+	lane->flag = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
+	lane->input = stream_carve(&at, INPUT_ROOM);
 	lane->queries = (DeviceQuery *) lane->input;
-	lane->bitmaps = carve(&at, BITMAP_STAGED);
-	lane->heads = (DeviceHead *) carve(&at, LANE_QUERIES * sizeof(DeviceHead));
-	lane->results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	lane->traces = (uint32_t *) carve(&at, TRACE_ROOM * sizeof(uint32_t));
+	lane->bitmaps = stream_carve(&at, BITMAP_STAGED);
+	lane->heads = (DeviceHead *) stream_carve(&at, LANE_QUERIES * sizeof(DeviceHead));
+	lane->results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
+	lane->traces = (uint32_t *) stream_carve(&at, TRACE_ROOM * sizeof(uint32_t));
 	return (size_t) (at - start);
 }
 
@@ -45,12 +45,12 @@ lay_out_device(Lane *lane, unsigned char *at, size_t state_bytes)
 {
 	unsigned char *start = at;
 
-	lane->view.queries = (const DeviceQuery *) carve(&at, INPUT_ROOM);
-	lane->view.ended = (uint32_t *) carve(&at, sizeof(uint32_t));
-	lane->table = carve(&at, flow_table_bytes());
-	lane->view.heads = (DeviceHead *) carve(&at, LANE_QUERIES * sizeof(DeviceHead));
-	lane->view.results = (SearchResult *) carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	lane->view.state = carve(&at, state_bytes);
+	lane->view.queries = (const DeviceQuery *) stream_carve(&at, INPUT_ROOM);
+	lane->view.ended = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
+	lane->table = stream_carve(&at, flow_table_bytes());
+	lane->view.heads = (DeviceHead *) stream_carve(&at, LANE_QUERIES * sizeof(DeviceHead));
+	lane->view.results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
+	lane->view.state = stream_carve(&at, state_bytes);
 	return (size_t) (at - start);
 }
 

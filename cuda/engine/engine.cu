@@ -603,7 +603,7 @@ cuda_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t co
 
 /* Move everything on that does not touch a query's outputs. */
 static void
-move_on(CudaEngine *engine)
+engine_move_on(CudaEngine *engine)
 {
 	pieces_end(engine);
 	if (!engine->failure.failed)
@@ -641,7 +641,7 @@ cuda_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *coun
 	if (!engine->failure.failed)
 		batches_end(engine, true);
 	if (!engine->failure.failed)
-		move_on(engine);
+		engine_move_on(engine);
 	if (engine->failure.failed)
 		return gpu_failed(&engine->failure, error);
 	*count = tasks_poll(engine, completed, room);
@@ -659,7 +659,7 @@ cuda_job_submit(Engine *handle, const EngineJob *job, JobId *id, EngineError *er
 		return gpu_failed(&engine->failure, error);
 	status = job_submit(engine, job, id, error);
 	if (status == ENGINE_OK)
-		move_on(engine);
+		engine_move_on(engine);
 	return status;
 }
 
@@ -673,7 +673,7 @@ cuda_job_poll(Engine *handle, JobId id, JobProgress *progress)
 	if (job == NULL)
 		return ENGINE_NOT_FOUND;
 	if (!engine->failure.failed)
-		move_on(engine);
+		engine_move_on(engine);
 	progress->done = job->shown_done;
 	progress->total = job->shown_total;
 	progress->completed = job->stage == STAGE_DONE;
@@ -731,7 +731,7 @@ cuda_job_release(Engine *handle, JobId id)
 	while (job->stage != STAGE_DONE && !engine->failure.failed)
 	{
 		batches_end(engine, false);
-		move_on(engine);
+		engine_move_on(engine);
 		if (job->stage != STAGE_DONE)
 			nanosleep(&nap, NULL);
 	}

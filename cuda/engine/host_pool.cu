@@ -74,7 +74,7 @@ sleep_until_called(Crew *crew)
 }
 
 static void *
-help(void *argument)
+pool_help(void *argument)
 {
 	Crew *crew = (Crew *) argument;
 	uint64_t last = clock_ns();
@@ -104,7 +104,7 @@ help(void *argument)
 
 /* Call those who sleep. */
 static void
-call(Crew *crew)
+pool_call(Crew *crew)
 {
 	if (__atomic_load_n(&crew->asleep, __ATOMIC_SEQ_CST) == 0)
 		return;
@@ -125,7 +125,7 @@ crew_begin(Crew *crew, CrewWork work, void *arg, uint32_t chunks)
 	__atomic_store_n(&crew->chunks, chunks, __ATOMIC_RELAXED);
 	__atomic_store_n(&crew->done, 0u, __ATOMIC_RELAXED);
 	__atomic_store_n(&crew->ticket, (number + 1) << 32, __ATOMIC_SEQ_CST);
-	call(crew);
+	pool_call(crew);
 }
 
 void
@@ -145,7 +145,7 @@ crew_end(Crew *crew)
 
 /* How many helpers there are to be. */
 static uint32_t
-helpers(void)
+pool_helpers(void)
 {
 	uint32_t count = 2;
 #ifndef EMULATED
@@ -163,7 +163,7 @@ crew_open(Crew *crew)
 	pthread_mutex_init(&crew->lock, NULL);
 	pthread_cond_init(&crew->called, NULL);
 	crew->opened = true;
-	while (crew->nthreads < helpers() && pthread_create(&crew->threads[crew->nthreads], NULL, help, crew) == 0)
+	while (crew->nthreads < pool_helpers() && pthread_create(&crew->threads[crew->nthreads], NULL, help, crew) == 0)
 		crew->nthreads++;
 }
 

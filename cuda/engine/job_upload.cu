@@ -78,7 +78,7 @@ struct Place
 
 /* Take `bytes` of a piece from *used on. */
 static Place
-take(const Piece *piece, size_t *used, size_t bytes)
+upload_take(const Piece *piece, size_t *used, size_t bytes)
 {
 	Place place = {piece->staged + *used, piece->device + *used};
 
@@ -103,13 +103,13 @@ piece_applied(void *arg)
 }
 
 static bool
-copy_in(CudaEngine *engine, void *to, const void *from, size_t bytes)
+upload_copy_in(CudaEngine *engine, void *to, const void *from, size_t bytes)
 {
 	return bytes == 0 || GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, engine->job_stream));
 }
 
 static bool
-launched(CudaEngine *engine)
+upload_launched(CudaEngine *engine)
 {
 	return GPU(&engine->failure, cudaGetLastError());
 }
@@ -171,7 +171,7 @@ compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slot
 	else
 		LAUNCH(norms_kernel<float>, blocks, THREADS, 0, engine->job_stream, norms, vectors, mirror->stride,
 			   mirror->spec.dims, slots, first, count);
-	return launched(engine);
+	return upload_launched(engine);
 }
 
 /* Stage vectors with their padding. */
@@ -231,7 +231,7 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 	LAUNCH(set_slots_kernel, blocks_for(gap), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
 		   (uint32_t *) mirror->dead.base, (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL,
 		   (const uint8_t *) NULL, true, gap);
-	return launched(engine) && GPU(&engine->failure, cudaMemsetAsync(graph, 0xFF, (size_t) gap * mirror->spec.degree *
+	return upload_launched(engine) && GPU(&engine->failure, cudaMemsetAsync(graph, 0xFF, (size_t) gap * mirror->spec.degree *
 																					  sizeof(uint32_t),
 																	 engine->job_stream));
 }
@@ -252,10 +252,10 @@ piece_append(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL || !clear_new_bits(engine, mirror))
 		return false;
 
-	Place vectors = take(piece, &used, (size_t) count * mirror->stride);
-	Place versions = take(piece, &used, count * sizeof(uint32_t));
-	Place dead = take(piece, &used, count);
-	Place pending = take(piece, &used, count * sizeof(uint32_t));
+	Place vectors = upload_take(piece, &used, (size_t) count * mirror->stride);
+	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place dead = upload_take(piece, &used, count);
+	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
 
 	stage_vectors(mirror, vectors.staged, (const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes,
 				  count);
@@ -267,14 +267,14 @@ piece_append(CudaEngine *engine, CudaJob *job)
 			((uint32_t *) pending.staged)[listed++] = slot + i;
 	}
 	if (!mirror_copy_rows(engine, mirror, slot, count, vectors.staged, true, engine->job_stream) ||
-		!copy_in(engine, versions.device, versions.staged, count * sizeof(uint32_t)) ||
-		!copy_in(engine, dead.device, dead.staged, count) ||
-		!copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)))
+		!upload_copy_in(engine, versions.device, versions.staged, count * sizeof(uint32_t)) ||
+		!upload_copy_in(engine, dead.device, dead.staged, count) ||
+		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
 		   (uint32_t *) mirror->dead.base, (const uint32_t *) NULL, slot, (const uint32_t *) versions.device,
 		   (const uint8_t *) dead.device, false, count);
-	if (!launched(engine) || !compute_norms(engine, mirror, NULL, slot, count) ||
+	if (!upload_launched(engine) || !compute_norms(engine, mirror, NULL, slot, count) ||
 		!GPU(&engine->failure, cudaMemsetAsync(graph, 0xFF, (size_t) count * mirror->spec.degree * sizeof(uint32_t),
 											   engine->job_stream)))
 		return false;
@@ -335,28 +335,28 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 		return false;
 	count = mark_different(mirror, named, count);
 
-	Place vectors = take(piece, &used, (size_t) count * mirror->stride);
-	Place slots = take(piece, &used, count * sizeof(uint32_t));
-	Place versions = take(piece, &used, count * sizeof(uint32_t));
-	Place pending = take(piece, &used, count * sizeof(uint32_t));
+	Place vectors = upload_take(piece, &used, (size_t) count * mirror->stride);
+	Place slots = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
 
 	stage_vectors(mirror, vectors.staged, (const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes,
 				  count);
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
 	listed = publish_overwritten(mirror, named, count, (uint32_t *) pending.staged);
-	if (!copy_in(engine, piece->device, piece->staged, (size_t) (pending.staged - piece->staged)) ||
-		!copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) || !lanes_wait(engine, mirror))
+	if (!upload_copy_in(engine, piece->device, piece->staged, (size_t) (pending.staged - piece->staged)) ||
+		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) || !lanes_wait(engine, mirror))
 		return false;
 	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->vectors.base, (const uint32_t *) slots.device, (const uint32_t *) vectors.device,
 		   mirror->stride / (uint32_t) sizeof(uint32_t), count);
-	if (!launched(engine) || !compute_norms(engine, mirror, (const uint32_t *) slots.device, 0, count))
+	if (!upload_launched(engine) || !compute_norms(engine, mirror, (const uint32_t *) slots.device, 0, count))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
 		   (uint32_t *) mirror->dead.base, (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
 		   (const uint8_t *) NULL, false, count);
-	if (!launched(engine) || !codes_overwrite(engine, mirror, (const uint32_t *) slots.device, count) ||
+	if (!upload_launched(engine) || !codes_overwrite(engine, mirror, (const uint32_t *) slots.device, count) ||
 		!hold_later_batches(engine, mirror))
 		return false;
 	mirror->nlisted += listed;
@@ -378,17 +378,17 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 		return false;
 	count = mark_different(mirror, named, count);
 
-	Place slots = take(piece, &used, count * sizeof(uint32_t));
-	Place versions = take(piece, &used, count * sizeof(uint32_t));
+	Place slots = upload_take(piece, &used, count * sizeof(uint32_t));
+	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
 
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
-	if (!copy_in(engine, piece->device, piece->staged, used) || !lanes_wait(engine, mirror))
+	if (!upload_copy_in(engine, piece->device, piece->staged, used) || !lanes_wait(engine, mirror))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
 		   (uint32_t *) mirror->dead.base, (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
 		   (const uint8_t *) NULL, true, count);
-	if (!launched(engine) || !hold_later_batches(engine, mirror))
+	if (!upload_launched(engine) || !hold_later_batches(engine, mirror))
 		return false;
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -417,8 +417,8 @@ piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint3
 		return false;
 	n = mark_different(mirror, named, n);
 
-	Place to = take(piece, &used, n * sizeof(uint32_t));
-	Place staged = take(piece, &used, (size_t) n * degree * sizeof(uint32_t));
+	Place to = upload_take(piece, &used, n * sizeof(uint32_t));
+	Place staged = upload_take(piece, &used, (size_t) n * degree * sizeof(uint32_t));
 
 	memcpy(to.staged, named, n * sizeof(uint32_t));
 	for (uint32_t i = 0; i < n; i++)
@@ -433,11 +433,11 @@ piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint3
 		for (; kept < degree; kept++)
 			row[kept] = NO_SLOT;
 	}
-	if (!copy_in(engine, piece->device, piece->staged, used))
+	if (!upload_copy_in(engine, piece->device, piece->staged, used))
 		return false;
 	LAUNCH(scatter_kernel, blocks_for((uint64_t) n * WARP), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->graph.base, (const uint32_t *) to.device, (const uint32_t *) staged.device, degree, n);
-	if (!launched(engine))
+	if (!upload_launched(engine))
 		return false;
 	job->done += n;
 	return piece_send(engine, job, piece);
@@ -454,7 +454,7 @@ piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t co
 		return false;
 	memcpy(piece->staged, slots + job->done, n * sizeof(uint32_t));
 	if ((job->done == 0 && !lanes_wait(engine, job->mirror)) ||
-		!copy_in(engine, to + job->done, piece->staged, n * sizeof(uint32_t)))
+		!upload_copy_in(engine, to + job->done, piece->staged, n * sizeof(uint32_t)))
 		return false;
 	job->done += n;
 	return piece_send(engine, job, piece);

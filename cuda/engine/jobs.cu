@@ -132,7 +132,7 @@ job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 }
 
 static bool
-fail(CudaJob *job, EngineStatus status)
+job_fail(CudaJob *job, EngineStatus status)
 {
 	job->status = status;
 	return false;
@@ -152,12 +152,12 @@ take_lists(CudaJob *job)
 	if ((!pending || job->pending != NULL) && (!seeds || job->seeds != NULL))
 		return true;
 	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-	return fail(job, ENGINE_NO_MEMORY);
+	return job_fail(job, ENGINE_NO_MEMORY);
 }
 
 /* Check a job against its mirror, and make room. False: it fails. */
 static bool
-begin(CudaEngine *engine, CudaJob *job)
+job_begin(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	const EngineJob *in = &job->in;
@@ -166,7 +166,7 @@ begin(CudaEngine *engine, CudaJob *job)
 	if (job->cancelled && in->kind != JOB_DROP)
 	{
 		engine_error(&job->error, ENGINE_CANCELLED, "the job was cancelled before it began");
-		return fail(job, ENGINE_CANCELLED);
+		return job_fail(job, ENGINE_CANCELLED);
 	}
 	if (in->kind == JOB_APPEND)
 	{
@@ -174,16 +174,16 @@ begin(CudaEngine *engine, CudaJob *job)
 		{
 			engine_error(&job->error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u", in->first_slot,
 						 (unsigned long long) end, mirror->rows);
-			return fail(job, ENGINE_INVALID);
+			return job_fail(job, ENGINE_INVALID);
 		}
 		if (mirror_grow(engine, mirror, end, &job->error) != ENGINE_OK)
-			return fail(job, ENGINE_NO_MEMORY);
+			return job_fail(job, ENGINE_NO_MEMORY);
 		return end == mirror->rows || piece_gap(engine, job);
 	}
 	if (in->kind == JOB_SEEDS && in->count > SEEDS_ROOM)
 	{
 		engine_error(&job->error, ENGINE_INVALID, "%u seeds are more than %u", in->count, SEEDS_ROOM);
-		return fail(job, ENGINE_INVALID);
+		return job_fail(job, ENGINE_INVALID);
 	}
 	if (in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD || in->kind == JOB_GRAPH)
 		for (uint32_t i = 0; i < in->count; i++)
@@ -191,14 +191,14 @@ begin(CudaEngine *engine, CudaJob *job)
 			{
 				engine_error(&job->error, ENGINE_INVALID, "slot %u is not below the %u published", in->slots[i],
 							 mirror->rows);
-				return fail(job, ENGINE_INVALID);
+				return job_fail(job, ENGINE_INVALID);
 			}
 	if (engine_job_links(in->kind) && engine->links_on_device)
 	{
 		job->on_device = link_begin(engine, job);
 		job->tells = !job->on_device && mirror->twin_behind;
 		if (job->tells && !link_begin_telling(job))
-			return fail(job, ENGINE_NO_MEMORY);
+			return job_fail(job, ENGINE_NO_MEMORY);
 		if (!job->on_device && !engine->failure.failed)
 			engine_error(&job->error, ENGINE_OK, "%s on the host: the device has no memory for it, or not for all rows", in->kind == JOB_LINK ? "linked" : "repaired");
 	}
@@ -286,7 +286,7 @@ run_twin(CudaEngine *engine, CudaJob *job)
 		in.mirror = job->mirror->twin;
 		status = engine->twin_ops->job_submit(engine->twin, &in, &job->twin, &job->error);
 		if (status != ENGINE_OK)
-			return fail(job, status);
+			return job_fail(job, status);
 		if (job->cancelled && engine_job_links(in.kind))
 			engine->twin_ops->job_cancel(engine->twin, job->twin);
 	}
@@ -294,7 +294,7 @@ run_twin(CudaEngine *engine, CudaJob *job)
 	if (status != ENGINE_OK)
 	{
 		engine_error(&job->error, status, "the linker lost a job");
-		return fail(job, status);
+		return job_fail(job, status);
 	}
 	if (engine_job_links(job->in.kind))
 	{
@@ -311,7 +311,7 @@ run_twin(CudaEngine *engine, CudaJob *job)
 	/* a link that was cut short may have linked a part */
 	if (engine_job_links(job->in.kind))
 		return engine->twin_ops->job_link_result(engine->twin, job->twin, &job->link) == ENGINE_OK;
-	return progress.status == ENGINE_OK || fail(job, progress.status);
+	return progress.status == ENGINE_OK || job_fail(job, progress.status);
 }
 
 /* Make appended rows visible to batches that start from now on. */
@@ -370,7 +370,7 @@ drop_mirror(CudaEngine *engine, CudaMirror *mirror)
 
 /* All of a job is on the device: let batches see it. */
 static void
-publish(CudaJob *job)
+job_publish(CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 
@@ -442,7 +442,7 @@ run_stage(CudaEngine *engine, CudaJob *job)
 		case STAGE_QUEUED:
 			if (job->in.kind == JOB_DROP && mirror->queries > 0)
 				return false;
-			return begin(engine, job);
+			return job_begin(engine, job);
 		case STAGE_TWIN:
 			return run_twin(engine, job);
 		case STAGE_LINK:
@@ -453,7 +453,7 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			if (job->cancelled && job->in.kind == JOB_APPEND)
 			{
 				engine_error(&job->error, ENGINE_CANCELLED, "the job was cancelled");
-				return fail(job, ENGINE_CANCELLED);
+				return job_fail(job, ENGINE_CANCELLED);
 			}
 			return send_rows(engine, job);
 		case STAGE_SEEDS:
@@ -483,7 +483,7 @@ run_stage(CudaEngine *engine, CudaJob *job)
 
 /* Take a job off its mirror's queue. */
 static void
-complete(CudaEngine *engine, CudaJob *job)
+job_complete(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	bool drop = job->in.kind == JOB_DROP && job->status == ENGINE_OK;
@@ -500,7 +500,7 @@ complete(CudaEngine *engine, CudaJob *job)
 
 /* Advance a mirror's first job as far as it goes now. True when it completed. */
 static bool
-advance(CudaEngine *engine, CudaJob *job)
+job_advance(CudaEngine *engine, CudaJob *job)
 {
 	while (job->status == ENGINE_OK && run_stage(engine, job))
 	{
@@ -512,15 +512,15 @@ advance(CudaEngine *engine, CudaJob *job)
 		job->done = job->step = 0;
 		if (job->stage == STAGE_DONE)
 		{
-			publish(job);
-			complete(engine, job);
+			job_publish(job);
+			job_complete(engine, job);
 			return true;
 		}
 	}
 	/* a failed job's pieces may still be in flight */
 	if (engine->failure.failed || job->status == ENGINE_OK || job->in_flight > 0)
 		return false;
-	complete(engine, job);
+	job_complete(engine, job);
 	return true;
 }
 
@@ -539,7 +539,7 @@ jobs_run(CudaEngine *engine)
 		{
 			bool last = mirror->first_job->next_of_mirror == NULL;
 
-			more = advance(engine, mirror->first_job) && !last;
+			more = job_advance(engine, mirror->first_job) && !last;
 		}
 	}
 }

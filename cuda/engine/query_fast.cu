@@ -83,7 +83,7 @@ prefetch_asked(const EngineQuery *query, uint32_t bytes)
 
 /* Stage some queries of a share. */
 static void
-stage(const Staging *staging, Share *share, uint32_t from, uint32_t end)
+fast_stage(const Staging *staging, Share *share, uint32_t from, uint32_t end)
 {
 	Lane *lane = share->lane;
 	EngineQuery *const *queries = staging->queries + share->first;
@@ -129,7 +129,7 @@ stage_chunk(void *arg, uint32_t chunk)
 		share++;
 	from -= share->first;
 	end = at_most(from + CHUNK, share->count);
-	stage(staging, share, from, end);
+	fast_stage(staging, share, from, end);
 	__atomic_fetch_add(&share->staged, end - from, __ATOMIC_RELEASE);
 }
 
@@ -178,7 +178,7 @@ share_out(CudaEngine *engine, Staging *staging, uint32_t count, bool crew)
 
 /* Let a lane have a share. */
 static void
-begin(const Staging *staging, const Share *share, uint64_t now)
+fast_begin(const Staging *staging, const Share *share, uint64_t now)
 {
 	Lane *lane = share->lane;
 
@@ -201,7 +201,7 @@ begin(const Staging *staging, const Share *share, uint64_t now)
 
 /* Launch a share that is staged. */
 static bool
-launch(CudaEngine *engine, const Staging *staging, const Share *share)
+fast_launch(CudaEngine *engine, const Staging *staging, const Share *share)
 {
 	/* the first find the device empty, and the last leave it so: as few queries as get more warps each */
 	uint32_t edge = at_most(engine->nqueries, EDGE_BESIDE * (uint32_t) engine->device.multiProcessorCount);
@@ -223,7 +223,7 @@ launch(CudaEngine *engine, const Staging *staging, const Share *share)
 
 /* A lane has no batch after all, or its answers are back. */
 static void
-leave(Lane *lane)
+fast_leave(Lane *lane)
 {
 	lane->busy = false;
 	lane->nasked = 0;
@@ -239,7 +239,7 @@ run_shares(CudaEngine *engine, Staging *staging, bool crew, uint64_t now)
 	uint32_t s;
 
 	for (s = 0; s < staging->nshares && crew; s++)
-		begin(staging, &staging->shares[s], now);
+		fast_begin(staging, &staging->shares[s], now);
 	if (crew)
 		crew_begin(&engine->crew, stage_chunk, staging, (staging->count + CHUNK - 1) / CHUNK);
 	for (s = 0; s < staging->nshares; s++)
@@ -247,7 +247,7 @@ run_shares(CudaEngine *engine, Staging *staging, bool crew, uint64_t now)
 		Share *share = &staging->shares[s];
 
 		if (!crew)
-			begin(staging, share, now);
+			fast_begin(staging, share, now);
 		while (__atomic_load_n(&share->staged, __ATOMIC_ACQUIRE) < share->count)
 		{
 			if (!crew)
@@ -258,13 +258,13 @@ run_shares(CudaEngine *engine, Staging *staging, bool crew, uint64_t now)
 		if (__atomic_load_n(&share->odd, __ATOMIC_RELAXED))
 			break;
 		taken += share->count;
-		if (!launch(engine, staging, share))
+		if (!fast_launch(engine, staging, share))
 			break; /* the engine has failed: they are its */
 	}
 	if (crew)
 		crew_end(&engine->crew);
 	for (s = engine->failure.failed ? staging->nshares : s; s < staging->nshares; s++)
-		leave(staging->shares[s].lane);
+		fast_leave(staging->shares[s].lane);
 	return taken;
 }
 
@@ -329,7 +329,7 @@ prefetch_answer(const Lane *lane, uint32_t i)
 
 /* Write a query's outputs. */
 static void
-answer(const Lane *lane, uint32_t i)
+fast_answer(const Lane *lane, uint32_t i)
 {
 	EngineQuery *query = lane->asked[i];
 	const DeviceHead *head = &lane->heads[i];
@@ -373,7 +373,7 @@ answer_chunk(void *arg, uint32_t chunk)
 		}
 		if (i + LOOKAHEAD < end)
 			prefetch_answer(lane, at + LOOKAHEAD);
-		answer(lane, at);
+		fast_answer(lane, at);
 		back->completed[i] = lane->asked[at];
 	}
 }
@@ -401,7 +401,7 @@ direct_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 		lane->nback += back.count;
 		count += back.count;
 		if (lane->nback == lane->nasked)
-			leave(lane);
+			fast_leave(lane);
 	}
 	return count;
 }

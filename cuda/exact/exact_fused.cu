@@ -82,7 +82,7 @@ take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 
 		if (wanted)
 			atomicMin(&plan.table->marks[g][slot & (plan.marks - 1)], (uint32_t) (key >> 32));
-		append(plan, flow, memory, wanted, g, key, slot);
+		fused_append(plan, flow, memory, wanted, g, key, slot);
 		if ((uint32_t) __popc(leaders & ((1u << lane) - 1)) < WARP / EXACT_LANES)
 			passed &= passed - 1; /* 0 stays 0 */
 	}
@@ -584,7 +584,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
 	else
 		serve_bounds<T, TERM>(mirror, plan, &flow, memory, pieces);
 	if (write_found(plan, &flow, memory))
-		answer(mirror, batch, plan, &flow, memory);
+		fused_answer(mirror, batch, plan, &flow, memory);
 }
 
 /* --- launching ---------------------------------------------------------------------------------------------------- */

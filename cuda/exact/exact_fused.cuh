@@ -293,7 +293,7 @@ cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile u
 /* Put entries, of the lanes that want it, into the candidates of their queries. A warp. */
 template <int G>
 __device__ static inline void
-append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wanted, uint32_t g, Key key, uint32_t slot)
+fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wanted, uint32_t g, Key key, uint32_t slot)
 {
 	while (__ballot_sync(FULL_WARP, wanted) != 0)
 	{

@@ -202,7 +202,7 @@ clear_table(const FlowPlan &plan)
 /* The answers of all queries, to the host. All threads of the last block. */
 template <int G>
 __device__ static inline void
-answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+fused_answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 {
 	bool much = false;
 

@@ -83,7 +83,7 @@ query_vector(const MirrorView &mirror, const Scanning<G> &scanning, const ScanMe
 /* Take a bound if it is nearer than the one known. One thread. */
 template <typename T, int TERM, int G>
 __device__ static inline void
-tighten(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning, uint32_t g, Key bound)
+scan_tighten(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning, uint32_t g, Key bound)
 {
 	if (bound >= scanning->bound[g])
 		return;
@@ -127,7 +127,7 @@ begin_group(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 /* Measure what has passed, and merge it into a query's best. All threads. */
 template <typename T, int TERM, int G>
 __device__ static inline void
-settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning, const ScanMemory &memory, uint32_t g)
+scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning, const ScanMemory &memory, uint32_t g)
 {
 	uint32_t k = plan.lists.length;
 	unsigned char *at = memory.lists + g * 2 * entries_bytes(list_room(k));

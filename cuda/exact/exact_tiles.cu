@@ -480,7 +480,7 @@ tiles_can(const ExactLaunch *launch, bool forced)
 
 /* Take `bytes` from *at on. */
 static unsigned char *
-carve(unsigned char **at, size_t bytes)
+tiles_carve(unsigned char **at, size_t bytes)
 {
 	unsigned char *place = *at;
 
@@ -501,17 +501,17 @@ lay_out_tables(const ExactLaunch *launch, unsigned char **at)
 	tables.room = CANDIDATES;
 	tables.error = tensor_error(launch->type, launch->mirror.dims);
 	tables.prepared_stride = tiled_bytes(launch->mirror.stride);
-	tables.bounds = (Key *) carve(at, n * sizeof(Key));
-	tables.norms = (double *) carve(at, n * sizeof(double));
-	tables.limits = (Limit *) carve(at, n * sizeof(Limit));
-	tables.counts = (uint32_t *) carve(at, n * sizeof(uint32_t));
-	tables.spilled = (uint32_t *) carve(at, n * sizeof(uint32_t));
-	tables.only = (uint32_t *) carve(at, (n + 1) * sizeof(uint32_t));
-	tables.nbest = (uint32_t *) carve(at, n * sizeof(uint32_t));
-	tables.best.key = (Key *) carve(at, n * launch->max_k * sizeof(Key));
-	tables.best.slot = (uint32_t *) carve(at, n * launch->max_k * sizeof(uint32_t));
-	tables.candidates = (uint32_t *) carve(at, n * CANDIDATES * sizeof(uint32_t));
-	tables.prepared = carve(at, n * tables.prepared_stride);
+	tables.bounds = (Key *) tiles_carve(at, n * sizeof(Key));
+	tables.norms = (double *) tiles_carve(at, n * sizeof(double));
+	tables.limits = (Limit *) tiles_carve(at, n * sizeof(Limit));
+	tables.counts = (uint32_t *) tiles_carve(at, n * sizeof(uint32_t));
+	tables.spilled = (uint32_t *) tiles_carve(at, n * sizeof(uint32_t));
+	tables.only = (uint32_t *) tiles_carve(at, (n + 1) * sizeof(uint32_t));
+	tables.nbest = (uint32_t *) tiles_carve(at, n * sizeof(uint32_t));
+	tables.best.key = (Key *) tiles_carve(at, n * launch->max_k * sizeof(Key));
+	tables.best.slot = (uint32_t *) tiles_carve(at, n * launch->max_k * sizeof(uint32_t));
+	tables.candidates = (uint32_t *) tiles_carve(at, n * CANDIDATES * sizeof(uint32_t));
+	tables.prepared = tiles_carve(at, n * tables.prepared_stride);
 	return tables;
 }
 

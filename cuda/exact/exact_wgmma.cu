@@ -107,7 +107,7 @@ struct RingPlace
 
 /* Go on by `by` places, less than there are. */
 __device__ static inline void
-move_on(RingPlace *place, uint32_t by, uint32_t stages)
+wgmma_move_on(RingPlace *place, uint32_t by, uint32_t stages)
 {
 	place->stage += by;
 	if (place->stage >= stages)
@@ -120,7 +120,7 @@ move_on(RingPlace *place, uint32_t by, uint32_t stages)
 /* Ask for all that a block multiplies, as places in the ring become empty. One thread. */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
-feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes, const RingShape &shape,
+wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes, const RingShape &shape,
 	 const RingMemory &memory, RingBarriers *barriers)
 {
 	constexpr uint32_t ELEMENTS = TILE_BYTES / sizeof(T);
@@ -149,7 +149,7 @@ feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes
 							 ((tile * PARTS + part) * boxes.boxes + b) * boxes.period + boxes.start, full);
 			if (PARTS > 1)
 				copy_box(to + PARTS * PART_BYTES, queries_map, c * ELEMENTS, blockIdx.x * QUERIES, full);
-			move_on(&place, 1, shape.stages);
+			wgmma_move_on(&place, 1, shape.stages);
 		}
 }
 
@@ -188,7 +188,7 @@ row_pair(const MirrorView &mirror, const RowBoxes &boxes, const uint32_t *offset
  */
 template <int SUMS>
 __device__ static inline void
-compare(const Limit *limits, const RowPair &pair, const RowSide *sides, const float (&sums)[SUMS], uint32_t (&passed)[SUMS / 32])
+wgmma_compare(const Limit *limits, const RowPair &pair, const RowSide *sides, const float (&sums)[SUMS], uint32_t (&passed)[SUMS / 32])
 {
 	uint32_t first = threadIdx.x % 4 * 2;
 	uint32_t good = (pair.slot[0] != NO_SLOT ? 0x33333333u : 0) | (pair.slot[1] != NO_SLOT ? 0xCCCCCCCCu : 0);
@@ -274,7 +274,7 @@ append_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &
 
 /* A warp has done with what this barrier stands for. */
 __device__ static inline void
-leave(uint64_t *barrier)
+wgmma_leave(uint64_t *barrier)
 {
 	if (threadIdx.x % WARP == 0)
 		barrier_arrive(barrier);
@@ -297,9 +297,9 @@ multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemo
 						  PARTS == 1 ? memory.queries + c * QUERIES * TILE_BYTES : stage + PARTS * PART_BYTES, c == 0);
 		products_wait<1>();
 		if (c > 0)
-			leave(&barriers->empty[before]);
+			wgmma_leave(&barriers->empty[before]);
 		before = place->stage;
-		move_on(place, 1, shape.stages);
+		wgmma_move_on(place, 1, shape.stages);
 	}
 }
 
@@ -331,7 +331,7 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
 	if (PARTS == 1 && group == 1)
 	{
 		place.parity ^= turned;
-		move_on(&place, over, shape.stages);
+		wgmma_move_on(&place, over, shape.stages);
 	}
 	for (uint32_t round = 0; tile < boxes.tiles; round++, tile += TURNS * PARTS * gridDim.y)
 	{
@@ -345,24 +345,24 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
 			barrier_wait(&barriers->turn[group], (round & 1) ^ (group == 0));
 		multiply_tile<T, QUERIES, PARTS>(sums, shape, memory, barriers, group, &place);
 		if (PARTS == 1)
-			leave(&barriers->turn[group ^ 1]);
+			wgmma_leave(&barriers->turn[group ^ 1]);
 		last = place.stage > 0 ? place.stage - 1 : shape.stages - 1;
 		if (PARTS == 1)
 		{
 			place.parity ^= turned;
-			move_on(&place, over, shape.stages);
+			wgmma_move_on(&place, over, shape.stages);
 		}
 #pragma unroll
 		for (int h = 0; h < 2; h++)
 			sides[h] = row_side(mirror.metric, pair.norm[h]);
 		products_end(sums);
-		leave(&barriers->empty[last]);
-		compare(memory.limits, pair, sides, sums, passed);
+		wgmma_leave(&barriers->empty[last]);
+		wgmma_compare(memory.limits, pair, sides, sums, passed);
 		barrier_wait(&barriers->heard[group][side], (round >> 1 & 1) ^ 1);
 		note_hits(mirror, batch, tables, pair, passed, blockIdx.x * QUERIES, memory.hits + (group * 2 + side) * HITS,
 				  &barriers->hits[group][side]);
 		__syncwarp();
-		leave(&barriers->hit[group][side]);
+		wgmma_leave(&barriers->hit[group][side]);
 	}
 }
 
@@ -461,7 +461,7 @@ find_encode()
 
 /* A map of `count` vectors, `pitch` bytes from one to the next, of which `box` are copied at once, 128 bytes of each. */
 static bool
-encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
+wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
 {
 	uint32_t bytes = type == ELEMENT_HALF ? 2 : 4;
 	cuuint64_t dims[2] = {vector_bytes / bytes, count};
@@ -494,7 +494,7 @@ find_device()
 #else
 
 static bool
-encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
+wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
 {
 	*map = {(const unsigned char *) base, pitch, vector_bytes, count, type == ELEMENT_HALF ? 2u : 4u, box};
 	return true;
@@ -613,9 +613,9 @@ wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
 	if (boxes.count == 0)
 		return cudaSuccess;
 	if (!ring_shape(launch, queries, &shape, &bytes) ||
-		!encode(&rows_map, launch->type, mirror.vectors + (size_t) boxes.first * mirror.stride, mirror.stride, boxes.count,
+		!wgmma_encode(&rows_map, launch->type, mirror.vectors + (size_t) boxes.first * mirror.stride, mirror.stride, boxes.count,
 				(uint64_t) boxes.step * mirror.stride, boxes.box) ||
-		!encode(&queries_map, launch->type, tables.prepared, tables.prepared_stride, tables.queries, tables.prepared_stride, queries))
+		!wgmma_encode(&queries_map, launch->type, tables.prepared, tables.prepared_stride, tables.queries, tables.prepared_stride, queries))
 		return cudaErrorInvalidValue;
 	LAUNCH(wgmma_kernels[launch->type == ELEMENT_HALF][queries / 128][!shape.resident], dim3(across, ranges_of(shape, across, boxes.tiles)),
 		   WGMMA_THREADS, bytes + SWIZZLED_BYTES, launch->stream, rows_map, queries_map, mirror, launch->batch, tables, boxes, shape);

@@ -179,7 +179,7 @@ struct FourOf
 /* Let each value take the place of the one before it, and the first the last one's. */
 template <typename Value, int N>
 __device__ static INLINE void
-move_on(FourOf<Value> (&four)[N])
+select_move_on(FourOf<Value> (&four)[N])
 {
 	Value first = four[0].value[0];
 

@@ -254,7 +254,7 @@ blocks_of(const EntryLists *lists, uint32_t blocks)
 
 /* Let entries choose among the pivots. */
 static void
-choose(const MirrorView *mirror, const EntryLists *lists, uint32_t choices, cudaStream_t stream)
+entries_choose_pivots(const MirrorView *mirror, const EntryLists *lists, uint32_t choices, cudaStream_t stream)
 {
 	uint64_t of_launch = LAUNCH_BYTES / ((uint64_t) lists->npivots * mirror->code_stride) + 1;
 
@@ -281,13 +281,13 @@ entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t str
 	LAUNCH(begin_kernel, lists->npivots, THREADS, 0, stream, *mirror, *lists);
 	for (uint32_t round = 0; round < ROUNDS; round++)
 	{
-		choose(mirror, lists, 1, stream);
+		entries_choose_pivots(mirror, lists, 1, stream);
 		if (mirror->type == ELEMENT_BIT)
 			LAUNCH(mean_kernel<TERM_BITS>, blocks_of(lists, lists->npivots), THREADS, 0, stream, *mirror, *lists);
 		else
 			LAUNCH(mean_kernel<TERM_SQUARE>, blocks_of(lists, lists->npivots), THREADS, 0, stream, *mirror, *lists);
 	}
-	choose(mirror, lists, ENTRY_CHOICES, stream);
+	entries_choose_pivots(mirror, lists, ENTRY_CHOICES, stream);
 	for (uint32_t choice = 0; choice < ENTRY_CHOICES; choice++)
 		LAUNCH(place_kernel, (lists->npivots + WARPS - 1) / WARPS, THREADS, 0, stream, *mirror, *lists, choice);
 	return cudaGetLastError();
@@ -501,7 +501,7 @@ entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint
 	EntryLists lists = lists_of(engine, mirror, side, slots, count, made > 0 ? made : view.npivots);
 
 	lists.choices = near;
-	choose(&view, &lists, ENTRY_CHOICES, engine->job_stream);
+	entries_choose_pivots(&view, &lists, ENTRY_CHOICES, engine->job_stream);
 	return GPU(&engine->failure, cudaGetLastError()) ? lists.pivots + lists.npivots : NULL;
 }
 

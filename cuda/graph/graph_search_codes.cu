@@ -65,7 +65,7 @@ write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 
 /* Lay out a walk and its answers in a block's shared memory. */
 __device__ static inline void
-lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answers *answers)
+codes_lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answers *answers)
 {
 	uint32_t share = (layout.tile + blockDim.x / WARP - 1) / (blockDim.x / WARP);
 	unsigned char *at = memory + layout.table;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
 	PROFILE_BEGIN();
 	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / 16; i += blockDim.x)
 		shared.asked[i] = ((const uint4 *) &batch.queries[blockIdx.x])[i];
-	lay_out(layout, memory, &walk, &answers);
+	codes_lay_out(layout, memory, &walk, &answers);
 	for (uint32_t i = threadIdx.x; i < walk.places / 4; i += blockDim.x)
 		((uint4 *) walk.table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 	if (threadIdx.x == 0)

@@ -70,7 +70,7 @@ slot_of(Entry entry)
 
 /* Put a slot into the set of slots seen: true if it was not there. */
 __device__ static inline bool
-see(const Walk &walk, uint32_t slot)
+codes_see(const Walk &walk, uint32_t slot)
 {
 	uint32_t at = (slot * 2654435761u) >> 15;
 	uint32_t old;
@@ -83,7 +83,7 @@ see(const Walk &walk, uint32_t slot)
 
 /* Make sure that the set has room for `more` slots: empty it and put the list back if it has not. All threads, after a barrier. */
 __device__ static inline void
-make_room(Walk *walk, uint32_t more)
+list_make_room(Walk *walk, uint32_t more)
 {
 	if (walk->measured - walk->forgotten + more <= walk->places / 8 * 5)
 		return;
@@ -91,7 +91,7 @@ make_room(Walk *walk, uint32_t more)
 		((uint4 *) walk->table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < walk->count; i += blockDim.x)
-		see(*walk, slot_of(walk->list[i]));
+		codes_see(*walk, slot_of(walk->list[i]));
 	__syncthreads();
 	walk->forgotten = walk->measured - walk->count;
 }
@@ -111,7 +111,7 @@ prefetch_row(const MirrorView &mirror, uint32_t slot)
 
 /* Offer measured slots (one per lane that has one) to the list: those that may enter become candidates of the round. Whole warps. */
 __device__ static inline void
-offer(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool has, uint32_t key, uint32_t slot, bool prefetch)
+codes_offer(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool has, uint32_t key, uint32_t slot, bool prefetch)
 {
 	Entry entry = (Entry) key << 32 | (Entry) (slot << 1);
 	bool enters = has && (walk.count < walk.ef || entry < walk.list[walk.ef - 1]);
@@ -192,7 +192,7 @@ sum_of_row(const int *sum, uint32_t r)
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
-measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared, const uint4 *query,
+codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared, const uint4 *query,
 		const signed char *codes, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
@@ -220,7 +220,7 @@ measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 		uint32_t i = first + lane % TEAM * (WARP / TEAM);
 		bool has = lane % TEAM < ROWS && i < n;
 
-		offer(mirror, walk, shared, has, (uint32_t) own ^ 0x80000000u, has ? walk.fresh[i] : 0, layout.prefetch);
+		codes_offer(mirror, walk, shared, has, (uint32_t) own ^ 0x80000000u, has ? walk.fresh[i] : 0, layout.prefetch);
 	}
 }
 
@@ -298,7 +298,7 @@ gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, boo
 	for (uint32_t i = from + lane; i - lane < to; i += WARP)
 	{
 		uint32_t slot = source(i, i < to);
-		bool fresh = slot < mirror.rows && (pivots || see(walk, slot));
+		bool fresh = slot < mirror.rows && (pivots || codes_see(walk, slot));
 		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 
 		if (fresh)
@@ -331,7 +331,7 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 	{
 		/* the next ones are on their way meanwhile */
 		uint32_t next = neighbour(mirror, parents, i + WARP, i + WARP < to);
-		bool fresh = slot < mirror.rows && (parents.pivots || see(walk, slot));
+		bool fresh = slot < mirror.rows && (parents.pivots || codes_see(walk, slot));
 		uint32_t ballot = __ballot_sync(FULL_WARP, fresh);
 
 		STAGE(4);
@@ -509,7 +509,7 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 
 		if (!next_round(mirror, asked, shared, layout.width, walk, &seeded, &parents, &total))
 			return;
-		make_room(walk, total);
+		list_make_room(walk, total);
 		STAGE(2);
 		look_at<TERM, TEAM, ROWS>(mirror, layout, *walk, shared, query, parents, total);
 		STAGE(6);

@@ -77,7 +77,7 @@ round_room(uint32_t degree, bool reference)
 
 /* Put a slot into the set of slots seen: true if it was not there. */
 __device__ static inline bool
-see(uint32_t *table, uint32_t places, uint32_t slot)
+rows_see(uint32_t *table, uint32_t places, uint32_t slot)
 {
 	uint32_t at = (slot * 2654435761u) >> 7;
 
@@ -94,7 +94,7 @@ see(uint32_t *table, uint32_t places, uint32_t slot)
 
 /* Empty the set of slots seen, then put back what the lists hold, if more entries may come than leave it half empty. */
 __device__ static inline void
-make_room(Walk *walk, uint32_t more)
+rows_make_room(Walk *walk, uint32_t more)
 {
 	if (walk->seen + more <= walk->places / 2)
 		return;
@@ -102,19 +102,19 @@ make_room(Walk *walk, uint32_t more)
 		walk->table[i] = NO_SLOT;
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < walk->list.count; i += blockDim.x)
-		see(walk->table, walk->places, walk->list.now.slot[i] & SLOT_MASK);
+		rows_see(walk->table, walk->places, walk->list.now.slot[i] & SLOT_MASK);
 	if (walk->apart)
 		for (uint32_t i = threadIdx.x; i < walk->answers.count; i += blockDim.x)
-			see(walk->table, walk->places, walk->answers.now.slot[i]);
+			rows_see(walk->table, walk->places, walk->answers.now.slot[i]);
 	__syncthreads();
 	walk->seen = walk->list.count + (walk->apart ? walk->answers.count : 0);
 }
 
 /* Take a slot into this round if it is published and was not seen before. */
 __device__ static inline void
-gather(const MirrorView &mirror, Walk *walk, SearchShared *shared, uint32_t slot)
+rows_gather(const MirrorView &mirror, Walk *walk, SearchShared *shared, uint32_t slot)
 {
-	if (slot < mirror.rows && see(walk->table, walk->places, slot))
+	if (slot < mirror.rows && rows_see(walk->table, walk->places, slot))
 		walk->gathered[atomicAdd(&shared->gathered, 1)] = slot;
 }
 
@@ -128,7 +128,7 @@ worth_keeping(const Walk *walk, Key key, uint32_t slot)
 /* Compute the walking distances of the gathered slots, and keep those that may enter in walk->found, unsorted. */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
-measure(const MirrorView &mirror, const QueryVector &query, Walk *walk, SearchShared *shared)
+rows_measure(const MirrorView &mirror, const QueryVector &query, Walk *walk, SearchShared *shared)
 {
 	uint32_t n = shared->gathered;
 	uint32_t team = REFERENCE ? EXACT_TEAM : walk->team;
@@ -159,7 +159,7 @@ measure(const MirrorView &mirror, const QueryVector &query, Walk *walk, SearchSh
 
 /* Empty the round. */
 __device__ static inline void
-begin_round(SearchShared *shared)
+rows_begin_round(SearchShared *shared)
 {
 	__syncthreads();
 	if (threadIdx.x == 0)
@@ -211,7 +211,7 @@ offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 	uint32_t sorted,
 			 entered;
 
-	begin_round(shared);
+	rows_begin_round(shared);
 	for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
 	{
 		Key key = walk->found.key[i];
@@ -282,10 +282,10 @@ enter_seeds(const MirrorView &mirror, const BatchView &batch, const DeviceQuery 
 	{
 		uint32_t end = nseeds - base < walk->room ? nseeds : base + walk->room;
 
-		begin_round(shared);
-		make_room(walk, end - base);
+		rows_begin_round(shared);
+		rows_make_room(walk, end - base);
 		for (uint32_t i = base + threadIdx.x; i < end; i += blockDim.x)
-			gather(mirror, walk, shared, mirror.seeds[i]);
+			rows_gather(mirror, walk, shared, mirror.seeds[i]);
 		__syncthreads();
 		enter_round<T, TERM, REFERENCE>(mirror, batch, asked, query, walk, shared);
 	}
@@ -333,7 +333,7 @@ expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 
 		if (asked.max_iterations != 0 && asked.max_iterations - walk->expanded < width)
 			width = asked.max_iterations - walk->expanded;
-		begin_round(shared);
+		rows_begin_round(shared);
 		if (threadIdx.x < WARP)
 			choose_parents(walk, shared, width);
 		__syncthreads();
@@ -344,9 +344,9 @@ expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 			batch.traces[asked.trace + walk->expanded] = shared->parents[0];
 		walk->expanded += shared->nparents;
 		walk->iterations++;
-		make_room(walk, total);
+		rows_make_room(walk, total);
 		for (uint32_t i = threadIdx.x; i < total; i += blockDim.x)
-			gather(mirror, walk, shared,
+			rows_gather(mirror, walk, shared,
 				   mirror.graph[(size_t) shared->parents[i / mirror.degree] * mirror.degree + i % mirror.degree]);
 		__syncthreads();
 		enter_round<T, TERM, REFERENCE>(mirror, batch, asked, query, walk, shared);
@@ -367,7 +367,7 @@ rank_exactly(const MirrorView &mirror, const BatchView &batch, const DeviceQuery
 	uint32_t sorted = power_of_two(best.count);
 	uint32_t lane = threadIdx.x % WARP;
 
-	begin_round(shared);
+	rows_begin_round(shared);
 	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_TEAM); base < best.count; base += THREADS / EXACT_TEAM)
 	{
 		uint32_t i = base + lane / EXACT_TEAM;
@@ -449,7 +449,7 @@ merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 	{
 		uint32_t end = mirror.npending - tile < walk->room ? mirror.npending : tile + walk->room;
 
-		begin_round(shared);
+		rows_begin_round(shared);
 		for (uint32_t i = tile + threadIdx.x; i < end; i += blockDim.x)
 		{
 			uint32_t slot = mirror.pending[i];
@@ -487,7 +487,7 @@ merge_lists(const PendingLists &pending, BestList *best, Walk *walk, SearchShare
 	{
 		uint32_t end = total - tile < walk->room ? total : tile + walk->room;
 
-		begin_round(shared);
+		rows_begin_round(shared);
 		for (uint32_t i = tile + threadIdx.x; i < end; i += blockDim.x)
 			keep_exact(*best, walk, shared, pending.keys[first + i], pending.slots[first + i]);
 		__syncthreads();
@@ -498,7 +498,7 @@ merge_lists(const PendingLists &pending, BestList *best, Walk *walk, SearchShare
 /* Lay out a search's memory. */
 template <bool REFERENCE>
 __device__ static inline void
-lay_out(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, unsigned char *at,
+rows_lay_out(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, unsigned char *at,
 		bool state_shared, Walk *walk)
 {
 	uint32_t half = power_of_two(asked.ef) < 2 ? 2 : power_of_two(asked.ef);

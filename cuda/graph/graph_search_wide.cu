@@ -49,7 +49,7 @@ encode_absolute(const MirrorView &mirror, const float *elements, signed char *co
 
 /* Lay out a walk and its answers. */
 __device__ static inline void
-lay_out(const BatchView &batch, const WideLayout &layout, unsigned char *memory, WideWalk *wide, Answers *answers)
+wide_lay_out(const BatchView &batch, const WideLayout &layout, unsigned char *memory, WideWalk *wide, Answers *answers)
 {
 	uint32_t share = (layout.tile + blockDim.x / WARP - 1) / (blockDim.x / WARP);
 	unsigned char *state = layout.state_shared ? memory + layout.shared_bytes : batch.state + (size_t) blockIdx.x * batch.state_stride;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 		reached;
 
 	bring_query(batch, &shared.asked);
-	lay_out(batch, layout, memory, &wide, &answers);
+	wide_lay_out(batch, layout, memory, &wide, &answers);
 	for (uint32_t i = threadIdx.x; i < wide.walk.places; i += THREADS)
 		wide.walk.table[i] = NO_SLOT;
 	if (threadIdx.x == 0)
@@ -154,7 +154,7 @@ static bool rows_only;		 /* the environment wants stored rows walked */
 
 /* Take `bytes` from *at on, in whole 16. */
 static uint32_t
-carve(uint32_t *at, size_t bytes)
+wide_carve(uint32_t *at, size_t bytes)
 {
 	uint32_t place = *at;
 
@@ -183,21 +183,21 @@ lay_out_wide(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, bool apa
 	layout.half = ranked < power_of_two(max_k) ? power_of_two(max_k) : ranked;
 	layout.half = layout.half < 2 ? 2 : layout.half;
 	/* rows of bits are their own codes, and so is the query */
-	layout.codes = carve(&at, query_bytes(*mirror));
+	layout.codes = wide_carve(&at, query_bytes(*mirror));
 	if (!bits)
-		layout.codes = carve(&at, mirror->code_stride);
-	layout.candidates = carve(&at, layout.sorted * sizeof(Entry));
-	layout.admitted = carve(&at, layout.sorted * sizeof(Entry));
-	layout.fresh = carve(&at, (layout.tile + WARP) * sizeof(uint32_t));
-	layout.tile_answers = carve(&at, entries_bytes(TILE_EXACT) + TILE_EXACT * sizeof(uint32_t));
+		layout.codes = wide_carve(&at, mirror->code_stride);
+	layout.candidates = wide_carve(&at, layout.sorted * sizeof(Entry));
+	layout.admitted = wide_carve(&at, layout.sorted * sizeof(Entry));
+	layout.fresh = wide_carve(&at, (layout.tile + WARP) * sizeof(uint32_t));
+	layout.tile_answers = wide_carve(&at, entries_bytes(TILE_EXACT) + TILE_EXACT * sizeof(uint32_t));
 	layout.shared_bytes = at;
 	at = 0;
 	layout.list_bytes = (uint32_t) round_up(max_ef * sizeof(Entry), 16);
-	layout.list = carve(&at, 2 * (size_t) layout.list_bytes);
-	layout.answers = apart ? carve(&at, 2 * (size_t) layout.list_bytes) : layout.list;
+	layout.list = wide_carve(&at, 2 * (size_t) layout.list_bytes);
+	layout.answers = apart ? wide_carve(&at, 2 * (size_t) layout.list_bytes) : layout.list;
 	places = layout.places * sizeof(uint32_t);
 	ending = 2 * entries_bytes(layout.half);
-	layout.table = carve(&at, places > ending ? places : ending);
+	layout.table = wide_carve(&at, places > ending ? places : ending);
 	layout.state_bytes = at;
 	layout.state_shared = at <= STATE_SHARED && layout.shared_bytes + at <= shared_most;
 	return layout;

@@ -60,7 +60,7 @@ coded_rows(const CudaMirror *mirror)
 }
 
 static bool
-copy_out(CudaEngine *engine, void *to, const void *from, size_t bytes)
+codes_copy_out(CudaEngine *engine, void *to, const void *from, size_t bytes)
 {
 	return GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, engine->job_stream));
 }
@@ -77,7 +77,7 @@ send_ranges(CudaEngine *engine, CudaJob *job)
 		return false;
 	if ((!mirror->has_ranges && !GPU(&engine->failure, codes_clear_ranges(&rows, engine->job_stream))) ||
 		!GPU(&engine->failure, codes_measure(&rows, NULL, mirror->coded, mirror->rows - mirror->coded, engine->job_stream)) ||
-		!copy_out(engine, piece->staged, rows.least, 2 * (size_t) rows.dims * sizeof(uint32_t)))
+		!codes_copy_out(engine, piece->staged, rows.least, 2 * (size_t) rows.dims * sizeof(uint32_t)))
 		return false;
 	mirror->has_ranges = true;
 	return piece_send(engine, job, piece);
@@ -153,7 +153,7 @@ codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, ui
 	Piece *piece = piece_hold(engine, job);
 
 	return piece != NULL && GPU(&engine->failure, codes_judge(&rows, slots, count, verdict, engine->job_stream)) &&
-		   copy_out(engine, piece->staged, verdict, sizeof(*verdict)) && piece_send(engine, job, piece);
+		   codes_copy_out(engine, piece->staged, verdict, sizeof(*verdict)) && piece_send(engine, job, piece);
 }
 
 /* Rows of a sample: as many as a piece holds. */

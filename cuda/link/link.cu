@@ -78,7 +78,7 @@ link_free_result(CudaJob *job)
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
 static unsigned char *
-carve(unsigned char **at, size_t bytes)
+link_carve(unsigned char **at, size_t bytes)
 {
 	unsigned char *place = *at;
 
@@ -95,37 +95,37 @@ may_use_codes(const CudaMirror *mirror, const LinkWork *work)
 
 /* Lay a link's memory out from `at` on; returns its bytes. */
 static size_t
-lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
+link_lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
 {
 	unsigned char *start = at;
 	LinkBatch *batch = &work->batch;
 	size_t rows = work->most;
 	size_t edges = rows * mirror->spec.degree;
 
-	work->device_slots = (uint32_t *) carve(&at, (size_t) work->count * sizeof(uint32_t));
-	work->starts = (uint32_t *) carve(&at, LINK_FROM * sizeof(uint32_t));
-	batch->changed = (uint32_t *) carve(&at, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t));
-	batch->candidates = (LinkEntry *) carve(&at, rows * batch->room * sizeof(LinkEntry));
-	batch->ncandidates = (uint32_t *) carve(&at, rows * sizeof(uint32_t));
-	batch->equals = (uint32_t *) carve(&at, rows * LINK_EQUALS * sizeof(uint32_t));
-	batch->chosen = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
-	batch->groups = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
-	batch->group_places = (uint32_t *) carve(&at, (LINK_REGIONS + 1) * sizeof(uint32_t));
+	work->device_slots = (uint32_t *) link_carve(&at, (size_t) work->count * sizeof(uint32_t));
+	work->starts = (uint32_t *) link_carve(&at, LINK_FROM * sizeof(uint32_t));
+	batch->changed = (uint32_t *) link_carve(&at, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t));
+	batch->candidates = (LinkEntry *) link_carve(&at, rows * batch->room * sizeof(LinkEntry));
+	batch->ncandidates = (uint32_t *) link_carve(&at, rows * sizeof(uint32_t));
+	batch->equals = (uint32_t *) link_carve(&at, rows * LINK_EQUALS * sizeof(uint32_t));
+	batch->chosen = (uint32_t *) link_carve(&at, edges * sizeof(uint32_t));
+	batch->groups = (uint32_t *) link_carve(&at, edges * sizeof(uint32_t));
+	batch->group_places = (uint32_t *) link_carve(&at, (LINK_REGIONS + 1) * sizeof(uint32_t));
 	batch->ngroups = batch->group_places + LINK_REGIONS;
-	batch->regions = carve(&at, mirror->rows);
-	batch->near = (uint32_t *) carve(&at, rows * ENTRY_CHOICES * sizeof(uint32_t));
-	work->turns = (uint32_t *) carve(&at, rows * sizeof(uint32_t));
+	batch->regions = link_carve(&at, mirror->rows);
+	batch->near = (uint32_t *) link_carve(&at, rows * ENTRY_CHOICES * sizeof(uint32_t));
+	work->turns = (uint32_t *) link_carve(&at, rows * sizeof(uint32_t));
 	for (int i = 0; i < 2; i++)
 	{
-		work->edges.side[i].key = (Key *) carve(&at, edges * sizeof(Key));
-		work->edges.side[i].slot = (uint32_t *) carve(&at, edges * sizeof(uint32_t));
+		work->edges.side[i].key = (Key *) link_carve(&at, edges * sizeof(Key));
+		work->edges.side[i].slot = (uint32_t *) link_carve(&at, edges * sizeof(uint32_t));
 	}
-	work->edges.work = carve(&at, work->edges.work_bytes);
+	work->edges.work = link_carve(&at, work->edges.work_bytes);
 	work->terms = NULL;
 	if (may_use_codes(mirror, work))
 	{
-		work->terms = (int32_t *) carve(&at, (size_t) mirror->rows * sizeof(int32_t));
-		batch->kept_counts = carve(&at, mirror->rows);
+		work->terms = (int32_t *) link_carve(&at, (size_t) mirror->rows * sizeof(int32_t));
+		batch->kept_counts = link_carve(&at, mirror->rows);
 	}
 	at += link_reach_lay_out(&work->reach, mirror->rows, at);
 	return (size_t) (at - start);
@@ -150,13 +150,13 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError 
 
 		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree, false, &work->edges.work_bytes)))
 			return gpu_failed(&engine->failure, error);
-		bytes = lay_out(mirror, work, (unsigned char *) 256);
+		bytes = link_lay_out(mirror, work, (unsigned char *) 256);
 		status = range_reserve(&engine->arena, &work->memory, PART_STATE, bytes, error);
 		if (status == ENGINE_OK)
 			status = range_grow(&engine->arena, &work->memory, bytes, error);
 		if (status == ENGINE_OK)
 		{
-			lay_out(mirror, work, (unsigned char *) work->memory.base);
+			link_lay_out(mirror, work, (unsigned char *) work->memory.base);
 			return ENGINE_OK;
 		}
 		if (work->memory.base != 0)
@@ -167,7 +167,7 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError 
 
 /* Put slots in random order: neighbours in a table are often alike. */
 static void
-shuffle(uint32_t *slots, uint32_t count)
+link_shuffle(uint32_t *slots, uint32_t count)
 {
 	uint64_t random = 88172645463325252u;
 
@@ -208,7 +208,7 @@ collect_slots(const CudaJob *job, LinkWork *work)
 		work->bits[word] = 0;
 	}
 	if (work->count >= SHUFFLE_FROM)
-		shuffle(work->slots, work->count);
+		link_shuffle(work->slots, work->count);
 	return true;
 }
 

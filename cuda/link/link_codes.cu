@@ -591,7 +591,7 @@ give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint
 		take_tile<T, TERM>(mirror, batch, *meeting, tile, row);
 		__syncwarp();
 	}
-	close_row(mirror, batch, *row);
+	link_close_row(mirror, batch, *row);
 	if (threadIdx.x % WARP == 0)
 		batch.kept_counts[target] = (uint8_t) row->nkept;
 }

@@ -108,7 +108,7 @@ take_fetch(CudaJob *job, const Piece *piece, LinkFetch fetch)
 
 /* Bring `total` units here, several pieces at a time. True when all have come. */
 static bool
-fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
+result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 {
 	LinkWork *work = job->work;
 
@@ -143,7 +143,7 @@ link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to,
 {
 	job->work->fetch_from = from;
 	job->work->fetch_to = to;
-	return fetch(engine, job, words);
+	return result_fetch(engine, job, words);
 }
 
 static void
@@ -300,7 +300,7 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 		return false;
 	if (work->phase == LINK_ROWS)
 	{
-		if (!fetch(engine, job, job->link.count))
+		if (!result_fetch(engine, job, job->link.count))
 			return false;
 		end_link(engine, job);
 	}

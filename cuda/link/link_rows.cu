@@ -351,7 +351,7 @@ take_other(const MirrorView &mirror, OpenedRow *row, LinkEntry entry)
 /* Take in one more neighbour, dropping another where the row overflows. */
 template <typename T, int TERM>
 __device__ static inline void
-take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
+link_take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
 {
 	if (link_key_of(entry) == row->equal_key)
 		take_duplicate(batch, row, entry);
@@ -409,7 +409,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 		row.equal_key = pair_key<T, TERM>(mirror, row.target, row.target, true, fast_team(mirror.stride));
 		open_row<T, TERM>(mirror, batch, slots, slots + mirror.degree, &row);
 		take_newcomers<T, TERM>(mirror, batch, first, edges, &row);
-		close_row(mirror, batch, row);
+		link_close_row(mirror, batch, row);
 	}
 }
 

@@ -219,7 +219,7 @@ fill_row(const MirrorView &mirror, Choice *choice)
 
 /* Whether a row has an edge already. */
 __device__ static inline bool
-names(const MirrorView &mirror, uint32_t row, uint32_t slot)
+link_names(const MirrorView &mirror, uint32_t row, uint32_t slot)
 {
 	bool named = false;
 
@@ -238,7 +238,7 @@ write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	{
 		bool has = i < choice.count;
 		LinkEntry entry = has ? choice.kept[i < choice.nkept ? i : fill_place(i, choice.nkept, choice.farthest)] : 0;
-		bool back = has && !(batch.repairs && names(mirror, choice.self, link_slot(entry)));
+		bool back = has && !(batch.repairs && link_names(mirror, choice.self, link_slot(entry)));
 
 		batch.chosen[first + i] = has ? link_slot(entry) : NO_SLOT;
 		batch.edge_keys[first + i] = back ? (LinkEntry) link_slot(entry) << 32 | link_key_of(entry) : LINK_NO_ENTRY;
@@ -465,7 +465,7 @@ drop_surplus(const MirrorView &mirror, OpenedRow *row)
 
 /* Write a row back. */
 __device__ static inline void
-close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow &row)
+link_close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow &row)
 {
 	uint32_t *stored = batch.graph + (size_t) row.target * mirror.degree;
 

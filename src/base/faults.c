@@ -66,7 +66,7 @@ int			faults_mirror_limit = AREA_MIRRORS;
 int			faults_row_limit = ENGINE_MAX_SLOTS;
 int			faults_row_log = ROW_LOG_DIRECT;
 
-static const struct config_enum_entry row_log_options[] = {
+static const struct config_enum_entry append_wal_options[] = {
 	{"direct", ROW_LOG_DIRECT, false},
 	{"generic", ROW_LOG_GENERIC, false},
 	{"broken", ROW_LOG_BROKEN, false},
@@ -162,7 +162,7 @@ faults_define_setting(void)
 							&faults_mirror_limit, AREA_MIRRORS, 1, AREA_MIRRORS, PGC_SUSET, GUC_NOT_IN_SAMPLE,
 							NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpuann.row_log", "Sets who writes the WAL records of appends.", "For tests only.",
-							 &faults_row_log, ROW_LOG_DIRECT, row_log_options, PGC_SUSET,
+							 &faults_row_log, ROW_LOG_DIRECT, append_wal_options, PGC_SUSET,
 							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomStringVariable("gpuann.longest_work", "Begins to measure work that cannot be cancelled; shows the longest.",
 							   "For tests only.", &longest_work_setting, NULL, PGC_USERSET, GUC_NOT_IN_SAMPLE, NULL,

@@ -60,7 +60,7 @@ define_developer_settings(void)
  * Declare the settings of the access method.
  */
 static void
-define_settings(void)
+define_scan_settings(void)
 {
 	DefineCustomIntVariable("gpuann.ef_search", "Sets how broadly the graph is searched.",
 							"More finds more of the nearest rows and takes longer. -1 takes the index's option ef_search.",
@@ -108,7 +108,7 @@ gpuann_options_init(void)
 					  GPUANN_UNSET, GPUANN_MIN_EF_SEARCH, GPUANN_MAX_EF_SEARCH, ShareUpdateExclusiveLock);
 	add_bool_reloption(gpuann_relopt_kind, "mirror", "Lets the server hold a copy of the index and answer from it",
 					   true, ShareUpdateExclusiveLock);
-	define_settings();
+	define_scan_settings();
 }
 
 /*

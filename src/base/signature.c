@@ -37,7 +37,7 @@ append_type(StringInfo list, Oid type)
 
 /* The types of a function's arguments and results, as SQL has them. */
 static void
-declared(HeapTuple function, StringInfo arguments, StringInfo results)
+signature_declared(HeapTuple function, StringInfo arguments, StringInfo results)
 {
 	Form_pg_proc form = (Form_pg_proc) GETSTRUCT(function);
 	Oid		   *types;
@@ -69,7 +69,7 @@ signature_check(FunctionCallInfo fcinfo, const char *arguments, const char *resu
 		elog(ERROR, "cache lookup failed for function %u", info->fn_oid);
 	initStringInfo(&declared_arguments);
 	initStringInfo(&declared_results);
-	declared(function, &declared_arguments, &declared_results);
+	signature_declared(function, &declared_arguments, &declared_results);
 	ReleaseSysCache(function);
 	if (strcmp(declared_arguments.data, arguments) != 0 || strcmp(declared_results.data, results) != 0)
 		ereport(ERROR,

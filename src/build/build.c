@@ -96,7 +96,7 @@ go_on_here(BuildState *build)
  * Feed a superblock to the engine.
  */
 static void
-feed(BuildState *build, uint32 superblock, uint32 rows)
+build_feed(BuildState *build, uint32 superblock, uint32 rows)
 {
 	if (build->server != NULL && build_server_feed(build->server, superblock, rows))
 		return;
@@ -141,7 +141,7 @@ take_loaded(void *context)
 	}
 	build_progress(pg_atomic_read_u64(&build->shared->rows));
 	for (; build->fed < build->loaded_room && build->loaded[build->fed] > 0; build->fed++)
-		feed(build, build->fed, build->loaded[build->fed]);
+		build_feed(build, build->fed, build->loaded[build->fed]);
 }
 
 /*
@@ -408,15 +408,15 @@ free_leftovers(BuildState *build)
 }
 
 /*
- * List rows that are not linked, from *slot on, on a list page; advances *slot.
+ * List rows that are not linked, from *slot on, on a pending page; advances *slot.
  */
 static void
 list_unlinked(const BuildState *build, Page page, uint32 *slot)
 {
 	const IndexFormat *format = &build->format;
-	ListPage   *list = ListPageOf(page);
+	PendingPage   *list = PendingPageOf(page);
 
-	while (build->unlinked > 0 && list->count < GPUANN_LIST_CAPACITY && slot_superblock(format, *slot) < build->superblocks)
+	while (build->unlinked > 0 && list->count < GPUANN_PENDING_CAPACITY && slot_superblock(format, *slot) < build->superblocks)
 	{
 		uint32		superblock = slot_superblock(format, *slot);
 
@@ -425,49 +425,49 @@ list_unlinked(const BuildState *build, Page page, uint32 *slot)
 		else
 			*slot = (superblock + 1) * format->superblock_slots;
 	}
-	page_reach(page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
+	page_reach(page, offsetof(PendingPage, slots) + list->count * sizeof(uint32));
 }
 
 /*
- * The list page that is the newest when all rows that are not linked have been listed.
+ * The pending page that is the newest when all rows that are not linked have been listed.
  */
 static uint32
-newest_list(const BuildState *build)
+newest_pending(const BuildState *build)
 {
-	return build->unlinked == 0 ? 0 : (build->unlinked - 1) / GPUANN_LIST_CAPACITY;
+	return build->unlinked == 0 ? 0 : (build->unlinked - 1) / GPUANN_PENDING_CAPACITY;
 }
 
 /*
- * Write a superblock's list page; superblocks come in order. Rows that are not linked, from *slot on, are listed one after another.
+ * Write a superblock's pending page; superblocks come in order. Rows that are not linked, from *slot on, are listed one after another.
  */
 static void
-write_list_page(Buffer buffer, const BuildState *build, uint32 superblock, uint32 *slot)
+write_pending_page(Buffer buffer, const BuildState *build, uint32 superblock, uint32 *slot)
 {
 	const IndexFormat *format = &build->format;
-	uint32		newest = newest_list(build);
+	uint32		newest = newest_pending(build);
 	bool		last = superblock + 1 >= build->superblocks;
 	Page		page = BufferGetPage(buffer);
-	ListPage   *list = ListPageOf(page);
+	PendingPage   *list = PendingPageOf(page);
 
-	page_init(page, PAGE_LIST, superblock);
+	page_init(page, PAGE_PENDING, superblock);
 	if (superblock > newest)
-		list->next = last ? InvalidBlockNumber : list_block(format, superblock + 1);
+		list->next = last ? InvalidBlockNumber : pending_block(format, superblock + 1);
 	else
 	{
-		list->first_position = (uint64) superblock * GPUANN_LIST_CAPACITY;
+		list->first_position = (uint64) superblock * GPUANN_PENDING_CAPACITY;
 		list_unlinked(build, page, slot);
-		list->state = LIST_CLOSED;
-		list->next = list_block(format, superblock + 1);
+		list->state = PENDING_CLOSED;
+		list->next = pending_block(format, superblock + 1);
 	}
 	if (superblock == newest)
 	{
-		list->state = LIST_NEWEST;
+		list->state = PENDING_NEWEST;
 		list->next = InvalidBlockNumber;
 		list->append.superblocks = build->superblocks;
 		list->append.next_fresh = build->next_fresh;
 		list->append.free_head = build->free_head;
 		list->append.free_count = build->free_count;
-		list->append.spare_head = last ? InvalidBlockNumber : list_block(format, superblock + 1);
+		list->append.spare_head = last ? InvalidBlockNumber : pending_block(format, superblock + 1);
 	}
 	MarkBufferDirty(buffer);
 }
@@ -488,13 +488,13 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 	meta->nonce = nonce;
 	meta->linked_slots = build->rows - build->unlinked;
 	meta->seeds = seeds;
-	meta->oldest_list = list_block(format, 0);
-	meta->newest_list = list_block(format, newest_list(build));
+	meta->oldest_pending = pending_block(format, 0);
+	meta->newest_pending = pending_block(format, newest_pending(build));
 	MarkBufferDirty(buffer);
 }
 
 /*
- * Make metapage, seed pages and, for an empty index, the first list page. In the init fork they are logged at once.
+ * Make metapage, seed pages and, for an empty index, the first pending page. In the init fork they are logged at once.
  */
 static void
 write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
@@ -514,7 +514,7 @@ write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
 		else if (block <= build->format.seed_pages)
 			page_init(BufferGetPage(buffer), PAGE_SEED, 0);
 		else
-			write_list_page(buffer, build, 0, &slot);
+			write_pending_page(buffer, build, 0, &slot);
 		MarkBufferDirty(buffer);
 		if (fork == INIT_FORKNUM)
 		{
@@ -530,7 +530,7 @@ write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
 }
 
 /*
- * Write list pages and metapage, when everything else is in place.
+ * Write pending pages and metapage, when everything else is in place.
  */
 static void
 write_last_pages(BuildState *build, uint32 seeds)
@@ -541,17 +541,17 @@ write_last_pages(BuildState *build, uint32 seeds)
 	free_leftovers(build);
 	if (build->superblocks == 0)
 	{
-		ReleaseBuffer(build_new_block(build->index, MAIN_FORKNUM, list_block(&build->format, 0)));
+		ReleaseBuffer(build_new_block(build->index, MAIN_FORKNUM, pending_block(&build->format, 0)));
 		build->superblocks = 1;
 	}
 	for (uint32 i = 0; i < build->superblocks; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		buffer = ReadBuffer(build->index, list_block(&build->format, i));
+		buffer = ReadBuffer(build->index, pending_block(&build->format, i));
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		write_list_page(buffer, build, i, &slot);
+		write_pending_page(buffer, build, i, &slot);
 		UnlockReleaseBuffer(buffer);
-		FAULT_POINT("build-list-page");
+		FAULT_POINT("build-pending-page");
 	}
 	buffer = ReadBuffer(build->index, GPUANN_META_BLOCK);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
@@ -594,7 +594,7 @@ log_pages(BuildState *build)
 		uint32		first = i * format->superblock_slots;
 		uint32		end = Min(first + format->superblock_slots, build->next_fresh);
 
-		log_block(&log, list_block(format, i));
+		log_block(&log, pending_block(format, i));
 		for (uint32 slot = first; slot < end; slot += format->nodes_per_page)
 			log_block(&log, node_block(format, slot));
 		page_log_flush(&log);

@@ -68,13 +68,13 @@ pages_needed(const IndexFormat *format, uint32 rows)
 	VectorPlace place = vector_place(format, 0);
 
 	if (rows == 0)
-		return 1;				/* the list page */
+		return 1;				/* the pending page */
 	if (rows == format->superblock_slots)
 		return format->superblock_pages;
 	for (uint64 left = (uint64) rows * format->vector_bytes; left > GPUANN_PAYLOAD; left -= GPUANN_PAYLOAD)
 		vector_place_next(format, &place);
 	/* where vectors are small, node pages come after the page of theirs */
-	return Max(place.block, node_block(format, rows - 1)) - list_block(format, 0) + 1;
+	return Max(place.block, node_block(format, rows - 1)) - pending_block(format, 0) + 1;
 }
 
 /*
@@ -96,7 +96,7 @@ build_claim_superblock(BuildShared *shared, Relation index, uint32 rows)
 	superblock = shared->superblocks;
 	check_row_limit(index, format, superblock);
 	for (uint32 i = 0; i < pages; i++)
-		ReleaseBuffer(build_new_block(index, MAIN_FORKNUM, list_block(format, superblock) + i));
+		ReleaseBuffer(build_new_block(index, MAIN_FORKNUM, pending_block(format, superblock) + i));
 	shared->superblocks++;
 	if (whole)
 		UnlockRelationForExtension(index, ExclusiveLock);

@@ -30,7 +30,7 @@ struct BuildServer
 	uint32		end;			/* slots below this have been sent */
 	uint32		rows;			/* of them, that hold rows */
 
-	/* what the lane carries; count 0: nothing */
+	/* what the channel carries; count 0: nothing */
 	uint32		first;
 	uint32		count;
 	bool		absent;			/* slots without rows */
@@ -66,23 +66,23 @@ first_capacity(Relation heap, Relation index, const IndexFormat *format, double 
 }
 
 /*
- * The lane is given back whatever ends the build.
+ * The channel is given back whatever ends the build.
  */
 static void
-release_lane(void *arg)
+release_channel(void *arg)
 {
 	MirrorSlice *slice = arg;
 
-	if (slice->lane >= 0)
-		lane_release(slice->lane);
-	slice->lane = -1;
+	if (slice->channel >= 0)
+		channel_release(slice->channel);
+	slice->channel = -1;
 }
 
 /*
  * Say why the server does not build this index. That it is full is as configured; anything else is not.
  */
 static bool
-failed(BuildServer *build)
+build_failed(BuildServer *build)
 {
 	const MirrorSlice *slice = &build->slice;
 
@@ -99,7 +99,7 @@ static bool
 failed_with(BuildServer *build, EngineStatus status, const char *text)
 {
 	(void) slice_failed(&build->slice, status, text);
-	return failed(build);
+	return build_failed(build);
 }
 
 /*
@@ -107,15 +107,15 @@ failed_with(BuildServer *build, EngineStatus status, const char *text)
  * for longest. False if nobody can.
  */
 static bool
-make_room(MirrorSlice *slice)
+build_make_room(MirrorSlice *slice)
 {
 	bool		wanting = slice->no_memory || slice->over_quota;
 
-	if (!wanting || !(room_from_before(slice) || room_make(slice)))
+	if (!wanting || !(mirror_evict_predecessor(slice) || mirror_evict_idle(slice)))
 		return false;
 	slice->no_memory = slice->over_quota = false;
-	/* a server that did not answer to that has the lane still */
-	return request_state(atomic_load(&shared_lane((uint32) slice->lane)->state)) == REQUEST_FREE;
+	/* a server that did not answer to that has the channel still */
+	return request_state(atomic_load(&shared_channel((uint32) slice->channel)->state)) == REQUEST_FREE;
 }
 
 /*
@@ -130,7 +130,7 @@ create_mirror(MirrorSlice *slice, uint32 rows)
 	{
 		CHECK_FOR_INTERRUPTS();
 		ending = load_create(slice, rows);
-	} while (ending == SLICE_REFUSED && make_room(slice));
+	} while (ending == SLICE_REFUSED && build_make_room(slice));
 	return ending == SLICE_IDLE;
 }
 
@@ -147,15 +147,15 @@ build_server_open(Relation heap, Relation index, const IndexFormat *format, doub
 	slice = &build->slice;
 	slice->index = index;
 	slice->format = format;
-	slice->entry = slice->lane = -1;
+	slice->entry = slice->channel = -1;
 	slice->call_us = PATIENCE_US;
 	callback = palloc0(sizeof(MemoryContextCallback));
-	callback->func = release_lane;
+	callback->func = release_channel;
 	callback->arg = slice;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 	if (feed_begin(slice, nonce) && create_mirror(slice, first_capacity(heap, index, format, expected_rows)))
 		return build;
-	(void) failed(build);
+	(void) build_failed(build);
 	build_server_close(build);
 	return NULL;
 }
@@ -164,11 +164,11 @@ void
 build_server_close(BuildServer *build)
 {
 	feed_forget(&build->slice);
-	release_lane(&build->slice);
+	release_channel(&build->slice);
 }
 
 /*
- * Fill the lane with what it is to carry, and post it.
+ * Fill the channel with what it is to carry, and post it.
  */
 static bool
 post_rows(BuildServer *build)
@@ -176,13 +176,13 @@ post_rows(BuildServer *build)
 	MirrorSlice *slice = &build->slice;
 	const IndexFormat *format = slice->format;
 	Size		vector_bytes = (Size) build->count * format->vector_bytes;
-	LaneRequest *request = slice_prepare(slice, LANE_APPEND);
-	uint32	   *versions = lane_array(slice->lane, build->count * sizeof(uint32), &request->versions_offset);
-	uint64	   *dead = lane_array(slice->lane, bits64_bytes(build->count), &request->dead_offset);
-	void	   *vectors = lane_array(slice->lane, vector_bytes, &request->body_offset);
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
+	uint32	   *versions = channel_array(slice->channel, build->count * sizeof(uint32), &request->versions_offset);
+	uint64	   *dead = channel_array(slice->channel, bits64_bytes(build->count), &request->dead_offset);
+	void	   *vectors = channel_array(slice->channel, vector_bytes, &request->body_offset);
 
 	if (versions == NULL || dead == NULL || vectors == NULL)
-		return failed_with(build, ENGINE_UNSUPPORTED, "a row does not fit a lane");
+		return failed_with(build, ENGINE_UNSUPPORTED, "a row does not fit a bulk channel");
 	memset(dead, build->absent ? 0xFF : 0, bits64_bytes(build->count));
 	for (uint32 i = 0; i < build->count; i++)
 		versions[i] = 1;
@@ -195,26 +195,26 @@ post_rows(BuildServer *build)
 	request->has_dead = 1;
 	atomic_store(&slice->track->rows_sent, build->first + build->count);
 	slice->least_bytes = mirror_least_bytes(format, build->first + build->count);
-	return lane_post(slice->lane) || failed_with(build, ENGINE_FAILED, "no server runs");
+	return channel_post(slice->channel) || failed_with(build, ENGINE_FAILED, "no server runs");
 }
 
 /*
- * Let what the lane carries arrive. Where the device is full, others make way, and it is sent again.
+ * Let what the channel carries arrive. Where the device is full, others make way, and it is sent again.
  */
 static bool
-land(BuildServer *build)
+build_land(BuildServer *build)
 {
 	MirrorSlice *slice = &build->slice;
 
 	while (build->count > 0)
 	{
 		const char *text;
-		EngineStatus status = lane_await(slice->lane, monotonic_us() + PATIENCE_US, PATIENCE_US, NULL, &text);
+		EngineStatus status = channel_await(slice->channel, monotonic_us() + PATIENCE_US, PATIENCE_US, NULL, &text);
 
 		if (status == ENGINE_OK)
 			build->count = 0;
-		else if (slice_failed(slice, status, text) != SLICE_REFUSED || !make_room(slice))
-			return failed(build);
+		else if (slice_failed(slice, status, text) != SLICE_REFUSED || !build_make_room(slice))
+			return build_failed(build);
 		else if (!post_rows(build))
 			return false;
 	}
@@ -230,13 +230,13 @@ send_slots(BuildServer *build, uint32 end, bool absent)
 	while (build->end < end)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!land(build))
+		if (!build_land(build))
 			return false;
 		build->first = build->end;
-		build->count = rows_in_lane(build->slice.format, build->first, end);
+		build->count = rows_in_channel(build->slice.format, build->first, end);
 		build->absent = absent;
 		if (build->count == 0)
-			return failed_with(build, ENGINE_UNSUPPORTED, "a row does not fit a lane");
+			return failed_with(build, ENGINE_UNSUPPORTED, "a row does not fit a bulk channel");
 		if (!post_rows(build))
 			return false;
 		build->end += build->count;
@@ -259,7 +259,7 @@ build_server_feed(BuildServer *build, uint32 superblock, uint32 rows)
 bool
 build_server_fed(BuildServer *build)
 {
-	return land(build);
+	return build_land(build);
 }
 
 /*
@@ -320,11 +320,11 @@ is_graph_row(const BuildServer *build, uint32 slot, const uint32 *row)
  * Fetch a part of what was linked, from an element on: slots, and their rows unless rows is NULL. Returns how many; -1: it failed.
  */
 static int64
-fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *slots, uint32 *rows)
+build_fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *slots, uint32 *rows)
 {
 	MirrorSlice *slice = &build->slice;
 	Size		row_bytes = slice->format->degree * sizeof(uint32);
-	LaneRequest *request = slice_prepare(slice, LANE_LINK_FETCH);
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_LINK_FETCH);
 	LinkPart	part;
 	const char *text;
 	EngineStatus status;
@@ -332,7 +332,7 @@ fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *slots, 
 	request->first_slot = first;
 	request->has_seeds = seeds;
 	request->count = most;
-	status = lane_fetch_linked(slice->lane, most, seeds, slice->format->degree, slice_call_deadline(slice), &part, &text);
+	status = channel_fetch_linked(slice->channel, most, seeds, slice->format->degree, slice_call_deadline(slice), &part, &text);
 	if (status != ENGINE_OK)
 	{
 		(void) failed_with(build, status, text);
@@ -353,7 +353,7 @@ fetch_seeds(BuildServer *build, LinkResult *seeds)
 	int64		count;
 
 	build->seeds = palloc(SEEDS_MAX * sizeof(uint32));
-	count = fetch(build, 0, SEEDS_MAX, true, build->seeds, NULL);
+	count = build_fetch(build, 0, SEEDS_MAX, true, build->seeds, NULL);
 	if (count < 0)
 		return false;
 	for (int64 i = 0; i < count; i++)
@@ -371,24 +371,24 @@ bool
 build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds)
 {
 	MirrorSlice *slice = &build->slice;
-	LaneRequest *request;
+	ChannelRequest *request;
 	EngineStatus status;
 	const char *text;
 
 	build->loaded = loaded;
-	while (!room_within_quota(slice))
+	while (!mirror_within_quota(slice))
 	{
-		if (!make_room(slice))
-			return failed(build);
+		if (!build_make_room(slice))
+			return build_failed(build);
 	}
-	request = slice_prepare(slice, LANE_LINK);
+	request = slice_prepare(slice, CHANNEL_LINK);
 	request->ef_construction = slice->format->ef_construction;
-	if (!lane_post(slice->lane))
+	if (!channel_post(slice->channel))
 		return failed_with(build, ENGINE_FAILED, "no server runs");
-	status = lane_await(slice->lane, monotonic_us() + PATIENCE_US, PATIENCE_US, build_progress, &text);
+	status = channel_await(slice->channel, monotonic_us() + PATIENCE_US, PATIENCE_US, build_progress, &text);
 	if (status != ENGINE_OK)
 		return failed_with(build, status, text);
-	if (*(volatile uint32_t *) &shared_lane((uint32) slice->lane)->out_count != build->rows)
+	if (*(volatile uint32_t *) &shared_channel((uint32) slice->channel)->out_count != build->rows)
 		return failed_with(build, ENGINE_INVALID, "the server has not linked every row once");
 	build->slots = palloc(FETCHED_ROWS * sizeof(uint32));
 	build->graph_rows = palloc(FETCHED_ROWS * slice->format->degree * sizeof(uint32));
@@ -399,7 +399,7 @@ bool
 build_server_fetch(BuildServer *build, LinkResult *part)
 {
 	uint32		degree = build->slice.format->degree;
-	int64		count = fetch(build, build->fetched, FETCHED_ROWS, false, build->slots, build->graph_rows);
+	int64		count = build_fetch(build, build->fetched, FETCHED_ROWS, false, build->slots, build->graph_rows);
 
 	if (count < 0)
 		return false;
@@ -426,7 +426,7 @@ build_server_keep(BuildServer *build, int64 lasted_ms)
 
 	if (!kept)
 		feed_forget(slice);
-	release_lane(slice);
+	release_channel(slice);
 	if (kept)
 		ereport(DEBUG1,
 				(errmsg_internal("gpuann index \"%s\" was linked on the server", RelationGetRelationName(slice->index))));

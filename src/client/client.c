@@ -2,7 +2,7 @@
  * client.c
  *		The backend's side of the server: post a request, wait, validate the answer.
  *
- * A request goes through this backend's slot, or through a lane if its answer is large. Everything that the server wrote is copied
+ * A request goes through this backend's slot, or through a channel if its answer is large. Everything that the server wrote is copied
  * once and checked in the copy (design, I6). Whatever goes wrong has a FallbackReason, and the caller takes the page path.
  */
 #include "base/base.h"
@@ -102,7 +102,7 @@ static FallbackReason
 wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation, uint32 epoch)
 {
 	int64		deadline = monotonic_us() + (int64) gpuann_request_timeout * 1000;
-	uint32		event = area_wait_event(AREA_WAIT_REQUEST);
+	uint32		event = shmem_wait_event(SHMEM_WAIT_REQUEST);
 
 	for (;;)
 	{
@@ -122,12 +122,12 @@ wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation
 				break;
 		}
 		/* Posted behind the launcher's sweep of a dead server: nobody is going to look at it. */
-		if (!area_server_ready(&now_epoch) || now_epoch != epoch)
+		if (!shmem_server_ready(&now_epoch) || now_epoch != epoch)
 			return FALLBACK_SERVER_DIED;
 		now = monotonic_us();
 		if (now >= deadline)
 			return FALLBACK_TIMEOUT;
-		area_wait(word, value, Min(deadline, now + AREA_WAIT_MS * 1000), event, &payload->asleep);
+		shmem_wait(word, value, Min(deadline, now + SHMEM_WAIT_MS * 1000), event, &payload->asleep);
 	}
 }
 
@@ -135,7 +135,7 @@ wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation
 static FallbackReason
 search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnswer *raw)
 {
-	int			slot = area_my_slot();
+	int			slot = shmem_my_slot();
 	_Atomic uint32_t *word;
 	RequestPayload *payload;
 	uint32		generation;
@@ -162,46 +162,46 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 			raw->position = payload->position;
 			raw->batch = payload->batch;
 			raw->counters = payload->counters;
-			area_copy_text(raw->error, sizeof(raw->error), payload->error, sizeof(payload->error));
+			shmem_copy_text(raw->error, sizeof(raw->error), payload->error, sizeof(payload->error));
 			if (!copy_results(raw, payload->results, query->k))
 				why = FALLBACK_INVALID_ANSWER;
 		}
 	}
 	PG_FINALLY();
 	{
-		area_leave_slot();
+		shmem_leave_slot();
 	}
 	PG_END_TRY();
 	return why;
 }
 
-/* Queries of one kind, for a lane: their vectors stand one after another. */
-typedef struct LaneBatch
+/* Queries of one kind, for a channel: their vectors stand one after another. */
+typedef struct ChannelBatch
 {
 	const ServerQuery *query;	/* but for its vector */
 	const void *vectors;
 	uint32		count;
-} LaneBatch;
+} ChannelBatch;
 
 uint32
 client_batch_room(const ServerQuery *query)
 {
-	Size		each = add_size(sizeof(LaneFound), mul_size(query->k, sizeof(SearchResult)));
+	Size		each = add_size(sizeof(ChannelFound), mul_size(query->k, sizeof(SearchResult)));
 
-	return (uint32) ((LANE_DATA_BYTES - AREA_ALIGN) / Max(each, query->vector_bytes));
+	return (uint32) ((CHANNEL_DATA_BYTES - AREA_ALIGN) / Max(each, query->vector_bytes));
 }
 
-/* Put queries into a lane; false if vectors or answers do not fit. */
+/* Put queries into a channel; false if vectors or answers do not fit. */
 static bool
-fill_lane(int number, MirrorRef mirror, const LaneBatch *batch)
+fill_channel(int number, MirrorRef mirror, const ChannelBatch *batch)
 {
 	const ServerQuery *query = batch->query;
-	LaneRequest *request = lane_prepare(number, LANE_SEARCH, (uint32) mirror.entry, mirror.generation);
+	ChannelRequest *request = channel_prepare(number, CHANNEL_SEARCH, (uint32) mirror.entry, mirror.generation);
 	void	   *vectors;
 
 	if (batch->count > client_batch_room(query))
 		return false;
-	vectors = lane_array(number, mul_size(batch->count, query->vector_bytes), &request->body_offset);
+	vectors = channel_array(number, mul_size(batch->count, query->vector_bytes), &request->body_offset);
 	if (vectors == NULL)
 		return false;
 	memcpy(vectors, batch->vectors, (Size) batch->count * query->vector_bytes);
@@ -210,15 +210,15 @@ fill_lane(int number, MirrorRef mirror, const LaneBatch *batch)
 	return true;
 }
 
-/* Take the answers out of a lane. */
+/* Take the answers out of a channel. */
 static FallbackReason
-read_lane(int number, const LaneBatch *batch, RawAnswer *raws)
+read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
 {
-	AreaLane   *lane = shared_lane((uint32) number);
-	uint32		count = *(volatile uint32_t *) &lane->out_count;
+	AreaChannel   *channel = shared_channel((uint32) number);
+	uint32		count = *(volatile uint32_t *) &channel->out_count;
 	uint32		k = batch->query->k;
-	const LaneFound *found = lane_answer_array(number, *(volatile uint64_t *) &lane->out_slots_offset, count, sizeof(LaneFound));
-	const SearchResult *results = lane_answer_array(number, *(volatile uint64_t *) &lane->out_offset, (uint64) count * k,
+	const ChannelFound *found = channel_answer_array(number, *(volatile uint64_t *) &channel->out_slots_offset, count, sizeof(ChannelFound));
+	const SearchResult *results = channel_answer_array(number, *(volatile uint64_t *) &channel->out_offset, (uint64) count * k,
 													sizeof(SearchResult));
 
 	if (count != batch->count || found == NULL || results == NULL)
@@ -238,37 +238,37 @@ read_lane(int number, const LaneBatch *batch, RawAnswer *raws)
 	return FALLBACK_NONE;
 }
 
-/* Ask through a lane: several queries, or one whose answer is larger than PAYLOAD_RESULTS. What fails is in raws[0]. */
+/* Ask through a channel: several queries, or one whose answer is larger than PAYLOAD_RESULTS. What fails is in raws[0]. */
 static FallbackReason
-search_by_lane(MirrorRef mirror, const LaneBatch *batch, uint32 epoch, RawAnswer *raws)
+search_by_channel(MirrorRef mirror, const ChannelBatch *batch, uint32 epoch, RawAnswer *raws)
 {
 	volatile FallbackReason why = FALLBACK_TOO_LARGE;
 	int64		patience = (int64) gpuann_request_timeout * 1000;
-	int			lane = lane_claim();
+	int			channel = channel_claim();
 	uint32		now_epoch;
 
-	if (lane < 0)
+	if (channel < 0)
 		return FALLBACK_SLOT_BUSY;
 	PG_TRY();
 	{
-		if (fill_lane(lane, mirror, batch))
+		if (fill_channel(channel, mirror, batch))
 		{
 			int64		deadline = monotonic_us() + patience;
 			const char *text;
 
-			raws->status = lane_call_patiently(lane, deadline, patience, &text);
+			raws->status = channel_call_patiently(channel, deadline, patience, &text);
 			strlcpy(raws->error, raws->status == ENGINE_OK ? "" : text, sizeof(raws->error));
 			if (raws->status == ENGINE_OK)
-				why = read_lane(lane, batch, raws);
-			else if (!area_server_ready(&now_epoch) || now_epoch != epoch)
+				why = read_channel(channel, batch, raws);
+			else if (!shmem_server_ready(&now_epoch) || now_epoch != epoch)
 				why = FALLBACK_SERVER_DIED;
 			else
-				why = lane_has_answer(lane) ? FALLBACK_NONE : FALLBACK_TIMEOUT;
+				why = channel_has_answer(channel) ? FALLBACK_NONE : FALLBACK_TIMEOUT;
 		}
 	}
 	PG_FINALLY();
 	{
-		lane_release(lane);
+		channel_release(channel);
 	}
 	PG_END_TRY();
 	return why;
@@ -359,13 +359,13 @@ may_ask(MirrorRef mirror, const ServerQuery *query, uint32 *epoch)
 {
 	if (gpuann_area == NULL || mirror.entry < 0)
 		return FALLBACK_OFF;
-	if (!area_server_ready(epoch))
-		return area_no_gpu() ? FALLBACK_NO_GPU : FALLBACK_NO_SERVER;
+	if (!shmem_server_ready(epoch))
+		return shmem_no_gpu() ? FALLBACK_NO_GPU : FALLBACK_NO_SERVER;
 	if (query->vector_bytes > PAYLOAD_VECTOR || query->k == 0)
 		return FALLBACK_TOO_LARGE;
 	if (still_hung(*epoch))
 		return FALLBACK_TIMEOUT;
-	area_leave_at_exit();
+	shmem_leave_at_exit();
 	return FALLBACK_NONE;
 }
 
@@ -381,17 +381,17 @@ judge_status(const RawAnswer *raw)
 	return FALLBACK_ENGINE_ERROR;
 }
 
-/* Ask through this backend's slot, which takes one query, or through a lane. */
+/* Ask through this backend's slot, which takes one query, or through a channel. */
 static FallbackReason
-ask(MirrorRef mirror, const LaneBatch *batch, bool by_lane, RawAnswer *raws)
+client_ask(MirrorRef mirror, const ChannelBatch *batch, bool by_channel, RawAnswer *raws)
 {
 	uint32		epoch;
 	FallbackReason why = may_ask(mirror, batch->query, &epoch);
 
 	if (why != FALLBACK_NONE)
 		return why;
-	if (by_lane)
-		why = search_by_lane(mirror, batch, epoch, raws);
+	if (by_channel)
+		why = search_by_channel(mirror, batch, epoch, raws);
 	else
 		why = search_by_slot(mirror, batch->query, epoch, raws);
 	if (why == FALLBACK_TIMEOUT)
@@ -401,7 +401,7 @@ ask(MirrorRef mirror, const LaneBatch *batch, bool by_lane, RawAnswer *raws)
 
 /* Hand an answer over if it is valid. */
 static FallbackReason
-hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw, ServerAnswer *answer)
+client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw, ServerAnswer *answer)
 {
 	if (!answer_is_valid(mirror, query, raw))
 	{
@@ -420,25 +420,25 @@ hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw, Serv
 FallbackReason
 client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer)
 {
-	LaneBatch	batch = {query, query->vector, 1};
+	ChannelBatch	batch = {query, query->vector, 1};
 	RawAnswer	raw;
 	FallbackReason why;
 
 	memset(&raw, 0, sizeof(raw));
 	memset(answer, 0, sizeof(*answer));
-	why = ask(mirror, &batch, query->k > PAYLOAD_RESULTS, &raw);
-	return why == FALLBACK_NONE ? hand_over(mirror, query, &raw, answer) : why;
+	why = client_ask(mirror, &batch, query->k > PAYLOAD_RESULTS, &raw);
+	return why == FALLBACK_NONE ? client_hand_over(mirror, query, &raw, answer) : why;
 }
 
 FallbackReason
 client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count, ServerAnswer *answers)
 {
-	LaneBatch	batch = {query, vectors, count};
+	ChannelBatch	batch = {query, vectors, count};
 	RawAnswer  *raws = palloc0(mul_size(Max(count, 1), sizeof(RawAnswer)));
-	FallbackReason why = ask(mirror, &batch, true, raws);
+	FallbackReason why = client_ask(mirror, &batch, true, raws);
 
 	for (uint32 i = 0; i < count && why == FALLBACK_NONE; i++)
-		why = hand_over(mirror, query, &raws[i], &answers[i]);
+		why = client_hand_over(mirror, query, &raws[i], &answers[i]);
 	pfree(raws);
 	return why;
 }

@@ -23,7 +23,7 @@ typedef struct ServerQuery
 	const void *vector;			/* dims elements of the index's type */
 	uint32		vector_bytes;
 	SearchMethod method;
-	uint32		k;				/* above PAYLOAD_RESULTS it goes through a lane */
+	uint32		k;				/* above PAYLOAD_RESULTS it goes through a channel */
 	uint32		ef;
 	SearchBound beyond;
 } ServerQuery;
@@ -32,7 +32,7 @@ typedef struct ServerAnswer
 {
 	SearchResult *results;		/* palloc'd, validated: ordered by (distance, slot), slots below the index's, no slot twice */
 	uint32		count;
-	uint64		position;		/* pending list position covered */
+	uint64		position;		/* pending position covered */
 	uint32		batch;
 	SearchCounters counters;
 } ServerAnswer;
@@ -62,7 +62,7 @@ extern uint64 client_changes(MirrorRef mirror);
 extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer);
 
 /*
- * Ask the same of many vectors, which stand one after another, through a lane: all are answered, or none. client_batch_room says how many fit.
+ * Ask the same of many vectors, which stand one after another, through a channel: all are answered, or none. client_batch_room says how many fit.
  * Memory is palloc'd.
  */
 extern FallbackReason client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count,

@@ -107,7 +107,7 @@ still_true(const Remembered *memory, const MirrorKey *key)
 static void
 note_wanted(int entry)
 {
-	if (area_no_gpu())
+	if (shmem_no_gpu())
 		atomic_store(&mirror_area(entry)->changed, 1);
 }
 
@@ -152,7 +152,7 @@ look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
 
 /* Statistics were all that was kept: from now on the index is wanted. */
 static void
-want(const Remembered *memory)
+mirror_want(const Remembered *memory)
 {
 	AreaMirror *mirror = mirror_area(memory->entry);
 
@@ -169,7 +169,7 @@ want(const Remembered *memory)
 
 /* The index is not to be mirrored (any more): its worker lets it go, or we do if it has none. */
 static void
-unwant(const Remembered *memory)
+mirror_unwant(const Remembered *memory)
 {
 	AreaMirror *mirror = mirror_area(memory->entry);
 	uint32		state = atomic_load(&mirror->state);
@@ -207,8 +207,8 @@ reason_of_state(int entry)
 	AreaMirror *mirror = mirror_area(entry);
 	uint32		epoch;
 
-	if (!area_server_ready(&epoch))
-		return area_no_gpu() ? FALLBACK_NO_GPU : FALLBACK_NO_SERVER;
+	if (!shmem_server_ready(&epoch))
+		return shmem_no_gpu() ? FALLBACK_NO_GPU : FALLBACK_NO_SERVER;
 	switch (atomic_load(&mirror->state))
 	{
 		case MIRROR_READY:
@@ -277,7 +277,7 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 		return ref;
 	}
 	if (!allowed)
-		unwant(memory);
+		mirror_unwant(memory);
 	if (!gpuann_server || !allowed)
 		return ref;
 	note_use(ref.entry);
@@ -286,7 +286,7 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 	{
 		atomic_fetch_add(&mirror_area(ref.entry)->wanted, 1);
 		if (atomic_load(&mirror_area(ref.entry)->state) == MIRROR_STATISTICS)
-			want(memory);
+			mirror_want(memory);
 	}
 	return ref;
 }
@@ -356,7 +356,7 @@ client_note_change(Relation index, const IndexFormat *format)
 	mirror = mirror_area(entry);
 	state = atomic_load(&mirror->state);
 	/* Without a GPU an index has no mirror, but a worker that links. */
-	if (state != MIRROR_READY && state != MIRROR_LOADING && !(area_no_gpu() && (state == MIRROR_WANTED || state == MIRROR_REFUSED)))
+	if (state != MIRROR_READY && state != MIRROR_LOADING && !(shmem_no_gpu() && (state == MIRROR_WANTED || state == MIRROR_REFUSED)))
 		return;
 	/* Only who finds the worker idle wakes it. */
 	if (atomic_load(&mirror->changed) == 0 && atomic_exchange(&mirror->changed, 1) == 0)
@@ -381,7 +381,7 @@ client_engine_is_cuda(void)
 
 	if (gpuann_area == NULL)
 		return false;
-	area_copy_text(name, sizeof(name), gpuann_area->engine, sizeof(gpuann_area->engine));
+	shmem_copy_text(name, sizeof(name), gpuann_area->engine, sizeof(gpuann_area->engine));
 	return strcmp(name, "cuda") == 0;
 }
 
@@ -391,7 +391,7 @@ client_worker_serves(Relation index)
 	int			entry = known_entry(index, NULL);
 	uint32		epoch;
 
-	if (entry < 0 || !area_server_ready(&epoch))
+	if (entry < 0 || !shmem_server_ready(&epoch))
 		return false;
 	return atomic_load(&mirror_area(entry)->state) == MIRROR_READY &&
 		atomic_load(&mirror_area(entry)->epoch) == epoch &&
@@ -427,7 +427,7 @@ client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
 			atomic_store(wanted, 0);
 			return false;
 		}
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ASK_POLL_MS, area_wait_event(AREA_WAIT_MIRROR));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ASK_POLL_MS, shmem_wait_event(SHMEM_WAIT_MIRROR));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -447,7 +447,7 @@ client_evict(Relation index)
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	state = atomic_load(&mirror_area(entry)->state);
 	if (mirror_is_still(entry, identity) &&
-		(state == MIRROR_READY || state == MIRROR_LOADING || (state == MIRROR_WANTED && !area_no_gpu())))
+		(state == MIRROR_READY || state == MIRROR_LOADING || (state == MIRROR_WANTED && !shmem_no_gpu())))
 	{
 		mirror_evict(entry);
 		evicted = true;

@@ -236,7 +236,7 @@ is_allowed(const DatabaseStatement *statement, bool in_block)
  * as there are backends, workers that are started have to wait for a lock.
  */
 static void
-bar(Oid database)
+database_bar(Oid database)
 {
 	BarredDatabase *place = NULL;
 
@@ -292,7 +292,7 @@ pass_bars(SubTransactionId subid, SubTransactionId parent)
 }
 
 static void
-at_transaction_end(XactEvent event, void *arg)
+database_hook_at_transaction_end(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
@@ -301,7 +301,7 @@ at_transaction_end(XactEvent event, void *arg)
 }
 
 static void
-at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
+database_hook_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
 					  void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
@@ -342,7 +342,7 @@ await_leave(Oid database)
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LEAVE_POLL_MS,
-						 area_wait_event(AREA_WAIT_LEAVE));
+						 shmem_wait_event(SHMEM_WAIT_LEAVE));
 		ResetLatch(MyLatch);
 	}
 }
@@ -364,7 +364,7 @@ gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tre
 		next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
 		return;
 	}
-	bar(statement.database);
+	database_bar(statement.database);
 	await_leave(statement.database);
 	next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
 	if (statement.tag == T_DropdbStmt)
@@ -372,10 +372,10 @@ gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tre
 }
 
 void
-dbhook_init(void)
+database_hook_init(void)
 {
 	prev_ProcessUtility = ProcessUtility_hook;
 	ProcessUtility_hook = gpuann_ProcessUtility;
-	RegisterXactCallback(at_transaction_end, NULL);
-	RegisterSubXactCallback(at_subtransaction_end, NULL);
+	RegisterXactCallback(database_hook_at_transaction_end, NULL);
+	RegisterSubXactCallback(database_hook_at_subtransaction_end, NULL);
 }

@@ -8,10 +8,10 @@
 #include "base/base.h"
 
 /* Install the hook; while preloading only. */
-extern void dbhook_init(void);
+extern void database_hook_init(void);
 
 /* drop_hook.c: mirrors of dropped indexes are given up. Called by the postmaster. */
-extern void drophook_init(void);
+extern void drop_hook_init(void);
 
 /* Whether no worker may be started in a database. The mirror lock is held. */
 extern bool database_barred(Oid database);

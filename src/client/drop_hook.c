@@ -33,7 +33,7 @@ static int	dropped_room = 0;
 
 /* Remember an entry for the end of the transaction. */
 static void
-remember(int entry)
+drop_hook_remember(int entry)
 {
 	if (dropped_count == dropped_room)
 	{
@@ -60,7 +60,7 @@ note_drop(Oid relation)
 
 		/* A file made by this transaction has an entry beside the one before. */
 		if (track->in_use && track->key.index == relation && track->key.database == MyDatabaseId)
-			remember((int) i);
+			drop_hook_remember((int) i);
 	}
 	LWLockRelease(gpuann_mirror_lock());
 }
@@ -89,7 +89,7 @@ forget_dropped(void)
 }
 
 static void
-at_transaction_end(XactEvent event, void *arg)
+drop_hook_at_transaction_end(XactEvent event, void *arg)
 {
 	if (dropped_count == 0)
 		return;
@@ -101,7 +101,7 @@ at_transaction_end(XactEvent event, void *arg)
 }
 
 static void
-at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+drop_hook_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
 	int			kept = 0;
 
@@ -121,10 +121,10 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransaction
 }
 
 void
-drophook_init(void)
+drop_hook_init(void)
 {
 	prev_object_access = object_access_hook;
 	object_access_hook = gpuann_object_access;
-	RegisterXactCallback(at_transaction_end, NULL);
-	RegisterSubXactCallback(at_subtransaction_end, NULL);
+	RegisterXactCallback(drop_hook_at_transaction_end, NULL);
+	RegisterSubXactCallback(drop_hook_at_subtransaction_end, NULL);
 }

@@ -323,7 +323,7 @@ mirror_is_due(int entry, int64 now_ms)
 
 /* A server crashed while its engine was at work on this index. True: once too often. */
 static bool
-suspect(int entry, int64 now)
+mirror_suspect(int entry, int64 now)
 {
 	MirrorTrack *track = mirror_track(entry);
 
@@ -334,7 +334,7 @@ suspect(int entry, int64 now)
 
 /* Keep an index away from the server until somebody decides otherwise. */
 static void
-quarantine(int entry)
+mirror_quarantine(int entry)
 {
 	AreaMirror *mirror = mirror_area(entry);
 
@@ -364,8 +364,8 @@ mirrors_sweep(bool crashed)
 		if (!track->in_use)
 			continue;
 		track->failures = 0;
-		if (crashed && at_work && suspect((int) i, now))
-			quarantine((int) i);
+		if (crashed && at_work && mirror_suspect((int) i, now))
+			mirror_quarantine((int) i);
 		if (mirror_quarantined((int) i))
 			continue;
 		switch (atomic_load(&mirror->state))

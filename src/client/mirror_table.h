@@ -49,7 +49,7 @@ typedef struct MirrorProgress
 	uint32		load_slots;		/* loading: slots at the start */
 	uint32		rows;			/* slots that the mirror knows */
 	uint64		position;		/* list entries before this are in the mirror */
-	uint64		ready_at;		/* list position at which the load is complete */
+	uint64		ready_at;		/* pending position at which the load is complete */
 	uint64		change_seq;		/* changes of pages up to this are in the mirror */
 	ScanTarget	scan_targets[SCAN_TARGETS]; /* of the scan under way, oldest first */
 	uint32		scan_ntargets;	/* 0: none is under way */

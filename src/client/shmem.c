@@ -27,9 +27,9 @@
 #include "utils/guc.h"
 #include "utils/wait_event.h"
 
-#define AREA_SPARE_LANES	4	/* for searches, beside two of each mirror worker */
+#define AREA_SPARE_CHANNELS	4	/* for searches, beside two of each mirror worker */
 
-StaticAssertDecl(AREA_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
+StaticAssertDecl(SHMEM_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
 
 AreaHeader *gpuann_area = NULL;
 AreaHeader	gpuann_layout;
@@ -65,7 +65,7 @@ static LWLock *mirror_lock = NULL;
 
 /* Declare the settings of the server. */
 static void
-define_settings(void)
+define_server_settings(void)
 {
 	/* A setting that needs a restart can only be declared while preloading. */
 	GucContext	at_start = process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
@@ -101,7 +101,7 @@ define_settings(void)
 
 /* Reserve what the area needs in PostgreSQL's own shared memory. */
 static void
-area_request(void)
+shmem_request(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
@@ -151,7 +151,7 @@ area_create(void)
 	void	   *address;
 
 	memset(&layout, 0, sizeof(layout));
-	area_layout(&layout, (uint32) MaxBackends, (uint32) (2 * gpuann_max_workers + AREA_SPARE_LANES));
+	area_layout(&layout, (uint32) MaxBackends, (uint32) (2 * gpuann_max_workers + AREA_SPARE_CHANNELS));
 
 	gpuann_area_fd = memfd_create("gpuann", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (gpuann_area_fd < 0)
@@ -184,7 +184,7 @@ area_create(void)
 
 /* At start, and again after a crash restart: forget the old area, whose server is dying with its launcher, and make one. */
 static void
-area_startup(void)
+shmem_startup(void)
 {
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
@@ -227,16 +227,16 @@ register_launcher(void)
 void
 gpuann_shmem_init(void)
 {
-	define_settings();
+	define_server_settings();
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 
 	prev_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = area_request;
+	shmem_request_hook = shmem_request;
 	prev_shmem_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = area_startup;
-	dbhook_init();
-	drophook_init();
+	shmem_startup_hook = shmem_startup;
+	database_hook_init();
+	drop_hook_init();
 	register_launcher();
 }
 
@@ -248,13 +248,13 @@ gpuann_mirror_lock(void)
 
 /* The wait event of a kind of wait; made on first use where events have names. */
 uint32
-area_wait_event(AreaWaitEvent event)
+shmem_wait_event(ShmemWaitEvent event)
 {
 #if PG_VERSION_NUM >= 170000
-	static const char *const names[AREA_WAIT_EVENTS] = {
-		"GpuannRequest", "GpuannLane", "GpuannLauncher", "GpuannWorker", "GpuannLeave", "GpuannMirror"
+	static const char *const names[SHMEM_WAIT_EVENTS] = {
+		"GpuannRequest", "GpuannChannel", "GpuannLauncher", "GpuannWorker", "GpuannLeave", "GpuannMirror"
 	};
-	static uint32 events[AREA_WAIT_EVENTS];
+	static uint32 events[SHMEM_WAIT_EVENTS];
 
 	if (events[event] == 0)
 		events[event] = WaitEventExtensionNew(names[event]);
@@ -265,7 +265,7 @@ area_wait_event(AreaWaitEvent event)
 }
 
 int
-area_my_slot(void)
+shmem_my_slot(void)
 {
 	int			slot;
 
@@ -280,7 +280,7 @@ area_my_slot(void)
 }
 
 bool
-area_server_ready(uint32 *epoch)
+shmem_server_ready(uint32 *epoch)
 {
 	/* The epoch first: if the server dies in between, what is posted under this epoch is found out. */
 	*epoch = atomic_load(&gpuann_area->epoch);
@@ -288,17 +288,17 @@ area_server_ready(uint32 *epoch)
 }
 
 bool
-area_no_gpu(void)
+shmem_no_gpu(void)
 {
 	return atomic_load(&gpuann_area->server_state) == SERVER_NO_GPU;
 }
 
 char *
-area_last_error(void)
+shmem_last_error(void)
 {
 	char	   *text = palloc(sizeof(gpuann_area->last_error));
 
-	area_copy_text(text, sizeof(gpuann_area->last_error), gpuann_area->last_error, sizeof(gpuann_area->last_error));
+	shmem_copy_text(text, sizeof(gpuann_area->last_error), gpuann_area->last_error, sizeof(gpuann_area->last_error));
 	return text;
 }
 
@@ -312,7 +312,7 @@ monotonic_us(void)
 }
 
 void
-area_copy_text(char *to, Size size, const char *from, Size from_size)
+shmem_copy_text(char *to, Size size, const char *from, Size from_size)
 {
 	Size		i;
 
@@ -328,9 +328,9 @@ area_copy_text(char *to, Size size, const char *from, Size from_size)
 }
 
 bool
-area_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep)
+shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep)
 {
-	static WordWatch watches[2];	/* answers to single requests are nearer than those of lanes */
+	static WordWatch watches[2];	/* answers to single requests are nearer than those of channels */
 	bool		differs = word_watch(&watches[asleep == NULL], word, value);
 
 	if (differs)
@@ -340,14 +340,14 @@ area_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_e
 	pgstat_report_wait_start(wait_event);
 	while (!(differs = atomic_load(word) != value))
 	{
-		int64		left = deadline_us == AREA_NO_DEADLINE ? AREA_WAIT_MS * 1000 : deadline_us - monotonic_us();
+		int64		left = deadline_us == NO_DEADLINE ? SHMEM_WAIT_MS * 1000 : deadline_us - monotonic_us();
 
 		if (left <= 0)
 			break;
 		CHECK_FOR_INTERRUPTS();
 		if (!PostmasterIsAlive())
 			proc_exit(1);
-		area_futex_wait(word, value, (int) Min(AREA_WAIT_MS, (left + 999) / 1000));
+		area_futex_wait(word, value, (int) Min(SHMEM_WAIT_MS, (left + 999) / 1000));
 	}
 	pgstat_report_wait_end();
 	return differs;

@@ -34,16 +34,16 @@ shared_mirror(uint32 entry)
 	return (AreaMirror *) ((char *) gpuann_area + gpuann_layout.mirrors_offset + gpuann_layout.mirror_stride * entry);
 }
 
-static inline AreaLane *
-shared_lane(uint32 lane)
+static inline AreaChannel *
+shared_channel(uint32 channel)
 {
-	return (AreaLane *) ((char *) gpuann_area + gpuann_layout.lanes_offset + gpuann_layout.lane_stride * lane);
+	return (AreaChannel *) ((char *) gpuann_area + gpuann_layout.channels_offset + gpuann_layout.channel_stride * channel);
 }
 
 static inline unsigned char *
-shared_lane_data(uint32 lane)
+shared_channel_data(uint32 channel)
 {
-	return (unsigned char *) gpuann_area + gpuann_layout.lane_data_offset + gpuann_layout.lane_data_bytes * lane;
+	return (unsigned char *) gpuann_area + gpuann_layout.channel_data_offset + gpuann_layout.channel_data_bytes * channel;
 }
 
 /* Its descriptor, to pass to the server; -1 without an area. */
@@ -77,84 +77,84 @@ typedef enum GpuannEngine
 } GpuannEngine;
 
 /* What a process waits for: named on PostgreSQL 17 and newer. */
-typedef enum AreaWaitEvent
+typedef enum ShmemWaitEvent
 {
-	AREA_WAIT_REQUEST,			/* an answer in this backend's slot */
-	AREA_WAIT_LANE,				/* an answer in a lane */
-	AREA_WAIT_LAUNCHER,			/* the launcher's main loop */
-	AREA_WAIT_WORKER,			/* a mirror worker's main loop */
-	AREA_WAIT_LEAVE,			/* mirror workers to leave a database */
-	AREA_WAIT_MIRROR,			/* a mirror to be loaded */
-	AREA_WAIT_EVENTS
-} AreaWaitEvent;
+	SHMEM_WAIT_REQUEST,			/* an answer in this backend's slot */
+	SHMEM_WAIT_CHANNEL,				/* an answer in a channel */
+	SHMEM_WAIT_LAUNCHER,			/* the launcher's main loop */
+	SHMEM_WAIT_WORKER,			/* a mirror worker's main loop */
+	SHMEM_WAIT_LEAVE,			/* mirror workers to leave a database */
+	SHMEM_WAIT_MIRROR,			/* a mirror to be loaded */
+	SHMEM_WAIT_EVENTS
+} ShmemWaitEvent;
 
-extern uint32 area_wait_event(AreaWaitEvent event);
+extern uint32 shmem_wait_event(ShmemWaitEvent event);
 
 /* Protects creating, claiming and emptying entries of the mirror table. */
 extern LWLock *gpuann_mirror_lock(void);
 
 /* This backend's request slot, or -1 for a process without one. */
-extern int	area_my_slot(void);
+extern int	shmem_my_slot(void);
 
 /* Whether a server runs and answers; epoch is set to its epoch. */
-extern bool area_server_ready(uint32 *epoch);
+extern bool shmem_server_ready(uint32 *epoch);
 
 /* Whether none runs because gpuann.engine is auto and no GPU is usable. */
-extern bool area_no_gpu(void);
+extern bool shmem_no_gpu(void);
 
 /* What gpuann_server_status shows as last_error, palloc'd and printable. */
-extern char *area_last_error(void);
+extern char *shmem_last_error(void);
 
 /*
  * Wait until *word differs from value, interruptibly; at most until deadline_us (CLOCK_MONOTONIC). True: it differs. *asleep, unless NULL, tells who
  * changes the word that somebody has to be woken.
  */
-extern bool area_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep);
+extern bool shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep);
 
 extern int64 monotonic_us(void);
 
 /* Copy a text that the server may have written: printable ASCII, always terminated. */
-extern void area_copy_text(char *to, Size size, const char *from, Size from_size);
+extern void shmem_copy_text(char *to, Size size, const char *from, Size from_size);
 
 /* No deadline but the server's death. */
-#define AREA_NO_DEADLINE	PG_INT64_MAX
+#define NO_DEADLINE	PG_INT64_MAX
 
 /*
- * Lanes. Claim one (or get -1), prepare it for an operation, fill in its arrays, post it, and take its answer, which stays
+ * Channels. Claim one (or get -1), prepare it for an operation, fill in its arrays, post it, and take its answer, which stays
  * readable until the next preparation. Release cancels and abandons what is in flight.
  */
-extern int	lane_claim(void);
-extern void lane_release(int lane);
-extern LaneRequest *lane_prepare(int lane, LaneOp op, uint32 mirror, uint32 generation);
+extern int	channel_claim(void);
+extern void channel_release(int channel);
+extern ChannelRequest *channel_prepare(int channel, ChannelOp op, uint32 mirror, uint32 generation);
 
-/* Room for an array in the lane's data, after the last one; sets its offset. NULL: no room. */
-extern void *lane_array(int lane, Size bytes, uint64_t *offset);
+/* Room for an array in the channel's data, after the last one; sets its offset. NULL: no room. */
+extern void *channel_array(int channel, Size bytes, uint64_t *offset);
 
-/* Post what the lane holds; false if no server runs. */
-extern bool lane_post(int lane);
+/* Post what the channel holds; false if no server runs. */
+extern bool channel_post(int channel);
 
 /* Whether there is an answer to take, or never will be. */
-extern bool lane_has_answer(int lane);
+extern bool channel_has_answer(int channel);
 
-/* Take it, if a posted lane has been answered, or never will be (ENGINE_FAILED). */
-extern bool lane_answered(int lane, EngineStatus *status, const char **text);
+/* Take it, if a posted channel has been answered, or never will be (ENGINE_FAILED). */
+extern bool channel_answered(int channel, EngineStatus *status, const char **text);
 
 /*
- * Post what the lane holds and wait for the answer. ENGINE_OK, or the lane's status with *text; a server that dies or a
- * deadline that passes gives ENGINE_FAILED, and after the latter the lane is to be released.
+ * Post what the channel holds and wait for the answer. ENGINE_OK, or the channel's status with *text; a server that dies or a
+ * deadline that passes gives ENGINE_FAILED, and after the latter the channel is to be released.
  */
-extern EngineStatus lane_call(int lane, int64 deadline_us, const char **text);
+extern EngineStatus channel_call(int channel, int64 deadline_us, const char **text);
 
-/* The same; each time that the lane's progress is seen to grow the deadline is at least so much later. */
-extern EngineStatus lane_call_patiently(int lane, int64 deadline_us, int64 patience_us, const char **text);
+/* The same; each time that the channel's progress is seen to grow the deadline is at least so much later. */
+extern EngineStatus channel_call_patiently(int channel, int64 deadline_us, int64 patience_us, const char **text);
 
-/* The same for a lane that was posted before; its progress goes to `tell`, unless that is NULL. */
-extern EngineStatus lane_await(int lane, int64 deadline_us, int64 patience_us, void (*tell) (int64 done), const char **text);
+/* The same for a channel that was posted before; its progress goes to `tell`, unless that is NULL. */
+extern EngineStatus channel_await(int channel, int64 deadline_us, int64 patience_us, void (*tell) (int64 done), const char **text);
 
-/* An array of an answer, checked to lie in the lane's data; NULL if it does not. */
-extern const void *lane_answer_array(int lane, uint64_t offset, uint64 count, Size width);
+/* An array of an answer, checked to lie in the channel's data; NULL if it does not. */
+extern const void *channel_answer_array(int channel, uint64_t offset, uint64 count, Size width);
 
-/* A part of what a lane's link or repair changed. The arrays are in the lane, where a server may write: each element is read once. */
+/* A part of what a channel's link or repair changed. The arrays are in the channel, where a server may write: each element is read once. */
 typedef struct LinkPart
 {
 	uint32		count;
@@ -162,19 +162,19 @@ typedef struct LinkPart
 	const uint32 *rows;			/* count x degree; none of seeds */
 } LinkPart;
 
-/* Call a prepared LANE_LINK_FETCH of at most so many elements. An answer that does not fit the lane is ENGINE_INVALID. */
-extern EngineStatus lane_fetch_linked(int lane, uint32 most, bool seeds, uint32 degree, int64 deadline_us, LinkPart *part, const char **text);
+/* Call a prepared CHANNEL_LINK_FETCH of at most so many elements. An answer that does not fit the channel is ENGINE_INVALID. */
+extern EngineStatus channel_fetch_linked(int channel, uint32 most, bool seeds, uint32 degree, int64 deadline_us, LinkPart *part, const char **text);
 
 /* Give back this backend's request slot, in whatever state its request is. */
-extern void area_leave_slot(void);
+extern void shmem_leave_slot(void);
 
-/* Give back what this process holds of the area: its request slot and its lanes. */
-extern void area_leave(void);
+/* Give back what this process holds of the area: its request slot and its channels. */
+extern void shmem_leave(void);
 
 /* The same when this process ends, however it does: to be called before it takes anything. */
-extern void area_leave_at_exit(void);
+extern void shmem_leave_at_exit(void);
 
 /* The server with these requests has died and been reaped: fail them and free what was abandoned. Launcher only. */
-extern void area_sweep_requests(void);
+extern void shmem_sweep_requests(void);
 
 #endif							/* GPUANN_SHMEM_H */

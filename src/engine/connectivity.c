@@ -34,7 +34,7 @@ graph_connect_bytes(const ReachGraph *graph)
 
 /* Note that a slot is reached from a row, if it was not yet; its own row is to be read. */
 static void
-mark(Reach *reach, uint32_t slot, uint32_t from)
+connectivity_mark(Reach *reach, uint32_t slot, uint32_t from)
 {
 	if (slot >= reach->graph->rows || reach->from[slot] != NO_SLOT)
 		return;
@@ -57,7 +57,7 @@ read_rows(Reach *reach, const uint32_t *slots, uint32_t count)
 
 /* Read the rows of the queue until it is empty: in its order, however many at once. False: interrupted. */
 static bool
-walk(Reach *reach)
+connectivity_walk(Reach *reach)
 {
 	while (reach->head < reach->tail)
 	{
@@ -70,7 +70,7 @@ walk(Reach *reach)
 		reach->head += count;
 		for (uint32_t i = 0; i < count; i++)
 			for (uint32_t n = 0; n < reach->counts[i]; n++)
-				mark(reach, reach->piece[(size_t) i * reach->graph->degree + n], slots[i]);
+				connectivity_mark(reach, reach->piece[(size_t) i * reach->graph->degree + n], slots[i]);
 		if (count > 1 && reach->access->interrupted(reach->access->context))
 			return false;
 	}
@@ -99,13 +99,13 @@ put_edge(Reach *reach, uint32_t row, uint32_t slot)
 		count++;
 	reach->neighbours[place] = slot;
 	reach->access->set(reach->access->context, row, reach->neighbours, count);
-	mark(reach, slot, row);
+	connectivity_mark(reach, slot, row);
 	return true;
 }
 
 /* Give a slot an edge in from the nearest reached row that has a place for it; if none has, from the slot that got the last one. False: neither has. */
 static bool
-attach(Reach *reach, uint32_t slot)
+connectivity_attach(Reach *reach, uint32_t slot)
 {
 	const SearchResult *found;
 	uint32_t	count = reach->access->near(reach->access->context, slot, &found);
@@ -129,15 +129,15 @@ connect_all(Reach *reach, uint32_t *left)
 {
 	memset(reach->from, 0xFF, reach->graph->rows * sizeof(uint32_t));
 	for (uint32_t i = 0; i < reach->graph->nseeds && i < REACH_SEEDS; i++)
-		mark(reach, reach->graph->seeds[i], A_SEED);
-	if (!walk(reach))
+		connectivity_mark(reach, reach->graph->seeds[i], A_SEED);
+	if (!connectivity_walk(reach))
 		return false;
 	for (uint32_t slot = 0; slot < reach->graph->rows; slot++)
 	{
 		if (reach->from[slot] != NO_SLOT || !reach->access->wanted(reach->access->context, slot))
 			continue;
-		*left += !attach(reach, slot);
-		if (!walk(reach) || reach->access->interrupted(reach->access->context))
+		*left += !connectivity_attach(reach, slot);
+		if (!connectivity_walk(reach) || reach->access->interrupted(reach->access->context))
 			return false;
 	}
 	return true;

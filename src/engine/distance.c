@@ -45,7 +45,7 @@ ask_processor(void)
 
 /* What the processor has. Threads that ask at once find the same. */
 static unsigned int
-processor(void)
+distance_processor(void)
 {
 	static _Atomic unsigned int known;
 	unsigned int found = atomic_load_explicit(&known, memory_order_relaxed);
@@ -68,9 +68,9 @@ simd_available(SimdLevel level)
 		case SIMD_PORTABLE:
 			return true;
 		case SIMD_AVX2:
-			return (processor() & HAS_AVX2) != 0;
+			return (distance_processor() & HAS_AVX2) != 0;
 		case SIMD_AVX512:
-			return (processor() & HAS_AVX512) != 0;
+			return (distance_processor() & HAS_AVX512) != 0;
 	}
 	return false;
 }
@@ -115,7 +115,7 @@ distance_kernels(ElementType type, Metric metric, SimdLevel level)
 	level = resolve_level(level);
 #ifdef DISTANCE_HAVE_X86
 	if (level == SIMD_AVX512 && distance_avx512_table.kernels[i].exact != NULL &&
-		(type != ELEMENT_BIT || (processor() & HAS_VPOPCNTDQ) != 0))
+		(type != ELEMENT_BIT || (distance_processor() & HAS_VPOPCNTDQ) != 0))
 		return &distance_avx512_table.kernels[i];
 	if (level >= SIMD_AVX2)
 		return &distance_avx2_table.kernels[i];

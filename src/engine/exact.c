@@ -55,7 +55,7 @@ exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint3
 
 /* How far the exact distance may be from a fast one; infinity where nothing is known. */
 static double
-margin(const ExactScan *scan, float fast, float scale)
+exact_margin(const ExactScan *scan, float fast, float scale)
 {
 	switch (scan->mirror->spec.metric)
 	{
@@ -89,7 +89,7 @@ turned_away(const ExactScan *scan, uint32_t slot)
 
 	if (!isfinite(fast))
 		return false;
-	error = margin(scan, fast, scale);
+	error = exact_margin(scan, fast, scale);
 	if (!isfinite(error))
 		return false;
 	return (scan->count == scan->room && fast - error > scan->results[0].distance) ||

@@ -76,7 +76,7 @@ check_job(const EngineJob *job, EngineError *error)
 }
 
 static void
-breathe(void *context)
+jobs_breathe(void *context)
 {
 	worker_breathe(context);
 }
@@ -159,11 +159,11 @@ jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 
 /* Do what a job is for. */
 static EngineStatus
-perform(CpuJob *job, Worker *worker)
+job_perform(CpuJob *job, Worker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
 
-	job->watch.breathe = breathe;
+	job->watch.breathe = jobs_breathe;
 	job->watch.context = worker;
 	switch (job->in.kind)
 	{
@@ -199,7 +199,7 @@ forget_mirror(CpuEngine *engine, MirrorEntry *entry)
 
 /* A job has ended; locked. */
 static void
-finish(CpuEngine *engine, CpuJob *job, EngineStatus status)
+job_finish(CpuEngine *engine, CpuJob *job, EngineStatus status)
 {
 	job->status = status;
 	if (status == ENGINE_OK && !engine_job_links(job->in.kind))
@@ -224,7 +224,7 @@ jobs_run(Worker *worker, MirrorEntry *entry)
 		engine_error(&job->error, status, "the job was cancelled before it began");
 	}
 	else
-		status = perform(job, worker);
+		status = job_perform(job, worker);
 	if (status == ENGINE_OK && job->in.has_position && !drop)
 		atomic_store_explicit(&entry->mirror->position, job->in.position, memory_order_release);
 	pthread_mutex_lock(&engine->lock);
@@ -239,7 +239,7 @@ jobs_run(Worker *worker, MirrorEntry *entry)
 		mirror_free(entry->mirror);
 		free(entry);
 	}
-	finish(engine, job, status);
+	job_finish(engine, job, status);
 	pthread_mutex_unlock(&engine->lock);
 	if (engine->config.wake != NULL)
 		engine->config.wake(engine->config.wake_arg);

@@ -201,7 +201,7 @@ next_batch(const Linking *linking)
 
 /* Allocate what batches need. */
 static bool
-allocate(Linking *linking)
+link_allocate(Linking *linking)
 {
 	size_t		most = linking->batch_most = largest_batch(linking);
 	size_t		chosen = most * linking->rule.degree;
@@ -251,7 +251,7 @@ begin_memory(Linking *linking)
 }
 
 static void
-release(Linking *linking)
+link_release(Linking *linking)
 {
 	free(linking->slots);
 	free(linking->chosen);
@@ -341,7 +341,7 @@ link_all(Linking *linking, Worker *worker)
 			status = link_renew_seeds(linking, RENEW_SHARE, false); /* searches go on meanwhile */
 			update_link_seeds(linking);
 		}
-		link_halves_review(linking);
+		link_half_review(linking);
 		linking->first += linking->batch;
 		atomic_store(&job->watch.done, linking->first);
 	}
@@ -372,14 +372,14 @@ link_run(CpuJob *job, Worker *worker)
 	while (linking.rows >> linking.range_shift >= RANGES_MAX)
 		linking.range_shift++;
 	status = ENGINE_NO_MEMORY;
-	if (allocate(&linking))
+	if (link_allocate(&linking))
 	{
 		atomic_fetch_add(&worker->engine->links, 1);
 		begin_memory(&linking);
 		if (linking.memory.distances != NULL)
-			link_halves_begin(&linking, worker, linking_threads(job, worker->engine));
+			link_half_begin(&linking, worker, linking_threads(job, worker->engine));
 		status = link_all(&linking, worker);
-		link_halves_end(&linking);
+		link_half_end(&linking);
 		end_memory(&linking);
 		atomic_fetch_sub(&worker->engine->links, 1);
 	}
@@ -395,6 +395,6 @@ link_run(CpuJob *job, Worker *worker)
 		engine_error(&job->error, status, "%s was cancelled after %u of %u rows", what, linking.first, linking.count);
 	else if (status != ENGINE_OK)
 		engine_error(&job->error, status, "out of memory for %s of %u rows", what, linking.count);
-	release(&linking);
+	link_release(&linking);
 	return status;
 }

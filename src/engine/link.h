@@ -113,13 +113,13 @@ extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint
  * link_half.c: copy all rows as halves, if these are shorter, hold them well enough, and the budget has room; give the copies up if it turns out, between
  * batches, that most of what walks meet is nearer than they tell; free them.
  */
-extern void link_halves_begin(Linking *linking, Worker *worker, int threads);
-extern void link_halves_review(Linking *linking);
-extern void link_halves_end(Linking *linking);
+extern void link_half_begin(Linking *linking, Worker *worker, int threads);
+extern void link_half_review(Linking *linking);
+extern void link_half_end(Linking *linking);
 /* One walk over the copies: before, during, and after it. */
-extern void link_halves_aim(const LinkAccess *access, uint32_t slot, double equal_distance);
-extern void link_halves_distances(void *access, const uint32_t *slots, uint32_t count, double *out);
-extern void link_halves_note(const LinkAccess *access);
+extern void link_half_aim(const LinkAccess *access, uint32_t slot, double equal_distance);
+extern void link_half_distances(void *access, const uint32_t *slots, uint32_t count, double *out);
+extern void link_half_note(const LinkAccess *access);
 
 /* link_repair.c */
 extern bool link_collect_broken(Linking *linking);

@@ -98,7 +98,7 @@ write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t cou
 }
 
 static bool
-interrupted(void *context)
+connectivity_interrupted(void *context)
 {
 	JobWatch   *watch = &((LinkAccess *) context)->linking->job->watch;
 
@@ -108,7 +108,7 @@ interrupted(void *context)
 }
 
 static void *
-resize(void *context, void *old, size_t size)
+connectivity_resize(void *context, void *old, size_t size)
 {
 	if (size > 0)
 		return realloc(old, size);
@@ -120,10 +120,10 @@ resize(void *context, void *old, size_t size)
 EngineStatus
 link_connect(Linking *linking, Worker *worker)
 {
-	static const ScratchAllocator allocator = {resize, NULL};
+	static const ScratchAllocator allocator = {connectivity_resize, NULL};
 	LinkAccess	context = {linking, worker};
 	ReachAccess access = {
-		.context = &context, .row = read_row, .rows = read_rows, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = interrupted
+		.context = &context, .row = read_row, .rows = read_rows, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = connectivity_interrupted
 	};
 	ReachGraph	graph = {.rows = linking->rows, .degree = linking->rule.degree, .seeds = linking->seeds};
 	uint32_t	have = atomic_load(&linking->mirror->nseeds);

@@ -47,7 +47,7 @@ half_of(float number)
 }
 
 static inline void *
-copy_of(const HalfRows *halves, uint32_t slot)
+half_copy_of(const HalfRows *halves, uint32_t slot)
 {
 	return halves->vectors + (size_t) slot * halves->stride;
 }
@@ -69,7 +69,7 @@ copy_row(const Linking *linking, uint32_t slot, LinkScratch *scratch)
 	uint32_t	dims = mirror->spec.dims;
 	float	   *elements = scratch->wide.elements;
 	float		factor = mirror->spec.metric == METRIC_COSINE ? mirror_scale(mirror, slot) : 1.0f;
-	uint16_t   *copy = copy_of(halves, slot);
+	uint16_t   *copy = half_copy_of(halves, slot);
 
 	if (mirror_word(mirror, slot) & WORD_ABSENT)
 		return true;
@@ -150,7 +150,7 @@ sample_survives(Linking *linking, Worker *worker)
 		mirror_fast_many(mirror, wide, others, SAMPLE, distances);
 		for (uint32_t j = 0; j < SAMPLE; j++)
 		{
-			float		rounded = copy_distance(mirror, &linking->halves, wide, copy_of(&linking->halves, others[j]));
+			float		rounded = copy_distance(mirror, &linking->halves, wide, half_copy_of(&linking->halves, others[j]));
 
 			if (!isfinite(distances[j]))
 				continue;
@@ -164,7 +164,7 @@ sample_survives(Linking *linking, Worker *worker)
 }
 
 void
-link_halves_end(Linking *linking)
+link_half_end(Linking *linking)
 {
 	free(linking->halves.vectors);
 	atomic_fetch_sub(&linking->mirror->budget->state, linking->halves.bytes);
@@ -173,7 +173,7 @@ link_halves_end(Linking *linking)
 }
 
 void
-link_halves_begin(Linking *linking, Worker *worker, int threads)
+link_half_begin(Linking *linking, Worker *worker, int threads)
 {
 	Mirror	   *mirror = linking->mirror;
 	HalfRows   *halves = &linking->halves;
@@ -193,26 +193,26 @@ link_halves_begin(Linking *linking, Worker *worker, int threads)
 		phase_run(worker, &copy, threads);
 	if (halves->vectors == NULL || atomic_load(&halves->unfit) || atomic_load(&linking->job->watch.cancelled) ||
 		!sample_survives(linking, worker))
-		link_halves_end(linking);
+		link_half_end(linking);
 }
 
 void
-link_halves_review(Linking *linking)
+link_half_review(Linking *linking)
 {
 	HalfRows   *halves = &linking->halves;
 	uint64_t	met = atomic_load(&halves->met);
 
 	if (halves->vectors != NULL && met >= NEAR_JUDGED && atomic_load(&halves->near) > met / NEAR_SHARE)
-		link_halves_end(linking);
+		link_half_end(linking);
 }
 
 /* Begin a walk for a row: it is wide in the worker's scratch. */
 void
-link_halves_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
+link_half_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
 {
 	const Linking *linking = access->linking;
 	LinkScratch *scratch = &access->worker->link;
-	double		self = copy_distance(linking->mirror, &linking->halves, &scratch->wide, copy_of(&linking->halves, slot));
+	double		self = copy_distance(linking->mirror, &linking->halves, &scratch->wide, half_copy_of(&linking->halves, slot));
 	double		off = fabs(self - equal_distance);
 
 	scratch->near_from = equal_distance;
@@ -236,7 +236,7 @@ link_halves_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
 
 /* Its end. */
 void
-link_halves_note(const LinkAccess *access)
+link_half_note(const LinkAccess *access)
 {
 	HalfRows   *halves = (HalfRows *) &access->linking->halves;
 
@@ -246,7 +246,7 @@ link_halves_note(const LinkAccess *access)
 
 /* GraphAccess: distances to the copies, of near rows to the rows. */
 void
-link_halves_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
+link_half_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
 	const LinkAccess *access = context;
 	const Mirror *mirror = access->linking->mirror;
@@ -262,10 +262,10 @@ link_halves_distances(void *context, const uint32_t *slots, uint32_t count, doub
 		uint32_t	ready = i - PREFETCH_AHEAD;
 
 		if (i < count)
-			prefetch_bytes(copy_of(halves, slots[i]), halves->stride);
+			prefetch_bytes(half_copy_of(halves, slots[i]), halves->stride);
 		if (i < PREFETCH_AHEAD)
 			continue;
-		out[ready] = copy_distance(mirror, halves, &scratch->wide, copy_of(halves, slots[ready]));
+		out[ready] = copy_distance(mirror, halves, &scratch->wide, half_copy_of(halves, slots[ready]));
 		near[nnear] = slots[ready];
 		places[nnear] = ready;
 		nnear += fabs(out[ready] - scratch->near_from) <= scratch->near_within;

@@ -86,7 +86,7 @@ repair_access(RowRepair *repair)
 
 /* Memory of the worker for rows of this degree and breadth. */
 static bool
-reserve(LinkScratch *scratch, uint32_t degree, uint32_t ef)
+repair_reserve(LinkScratch *scratch, uint32_t degree, uint32_t ef)
 {
 	if (scratch->repair_memory != NULL && scratch->repair.degree == degree && scratch->repair.ef == ef)
 		return true;
@@ -116,7 +116,7 @@ link_repair_row(void *context, uint32_t item, Worker *worker)
 	linking->nchosen[item] = 0;
 	if (!link_begin_slot(linking, scratch, slot, true, &repair.rule))
 		return;
-	if (!reserve(scratch, degree, linking->job->in.ef_construction))
+	if (!repair_reserve(scratch, degree, linking->job->in.ef_construction))
 	{
 		atomic_store(&linking->no_memory, true);
 		return;

@@ -35,7 +35,7 @@ write_new_row(const Linking *linking, uint32_t item)
 
 /* Open a row that is remembered. */
 static void
-open_remembered(const Linking *linking, uint32_t target, OpenRow *row)
+open_remembered(const Linking *linking, uint32_t target, IncrementalRow *row)
 {
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
@@ -44,24 +44,24 @@ open_remembered(const Linking *linking, uint32_t target, OpenRow *row)
 
 	for (uint32_t i = 0; i < count; i++)
 		distances[i] = remembered[i];
-	open_row_read(row, neighbours, distances, count, linking->memory.kept[target]);
+	incremental_read(row, neighbours, distances, count, linking->memory.kept[target]);
 }
 
 /* Open another. */
 static void
-open_row(const Linking *linking, const WideVector *wide, uint32_t target, OpenRow *row)
+open_row(const Linking *linking, const WideVector *wide, uint32_t target, IncrementalRow *row)
 {
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
 	double		distances[ENGINE_MAX_DEGREE];
 
 	mirror_fast_many(linking->mirror, wide, neighbours, count, distances);
-	open_row_read(row, neighbours, distances, count, row_kept(distances, count));
+	incremental_read(row, neighbours, distances, count, row_kept(distances, count));
 }
 
 /* Write a row back, and remember it. */
 static void
-close_row(const Linking *linking, uint32_t target, const OpenRow *row)
+reverse_close_row(const Linking *linking, uint32_t target, const IncrementalRow *row)
 {
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	float	   *distances = linking->memory.distances;
@@ -71,16 +71,16 @@ close_row(const Linking *linking, uint32_t target, const OpenRow *row)
 		distances += (size_t) target * linking->rule.degree;
 		linking->memory.kept[target] = (uint8_t) row->nkept;
 	}
-	mirror_write_row(linking->mirror, target, neighbours, open_row_write(row, neighbours, distances));
+	mirror_write_row(linking->mirror, target, neighbours, incremental_write(row, neighbours, distances));
 }
 
 /* Take in one more neighbour. */
 static void
-take_in(const PruneRule *rule, LinkAccess *access, OpenRow *row, SearchResult entry)
+reverse_take_in(const PruneRule *rule, LinkAccess *access, IncrementalRow *row, SearchResult entry)
 {
 	for (uint32_t i = 0; entry.distance != rule->equal_distance && i < row->nkept && i < PREFETCH_KEPT; i++)
 		mirror_prefetch(access->linking->mirror, row->kept[i].slot);
-	open_row_take(rule, row, entry, link_pair_distance, access);
+	incremental_take(rule, row, entry, link_pair_distance, access);
 }
 
 /* Ask for what updating a target begins with. */
@@ -107,7 +107,7 @@ update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *w
 	LinkAccess	access = {linking, worker};
 	PruneRule	rule = linking->rule;
 	bool		remembered = linking->memory.distances != NULL && linking->memory.kept[target] != ROW_UNKNOWN;
-	OpenRow		row;
+	IncrementalRow		row;
 
 	if (!link_begin_slot(linking, scratch, target, !remembered, &rule))
 		return;
@@ -119,10 +119,10 @@ update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *w
 	{
 		uint32_t	source = linking->slots[linking->first + (uint32_t) edges[i].item];
 
-		if (!open_row_has(&row, source))
-			take_in(&rule, &access, &row, (SearchResult) {edges[i].distance, source, 0});
+		if (!incremental_has(&row, source))
+			reverse_take_in(&rule, &access, &row, (SearchResult) {edges[i].distance, source, 0});
 	}
-	close_row(linking, target, &row);
+	reverse_close_row(linking, target, &row);
 }
 
 /* By target, its own row first, then in the order of the batch. */

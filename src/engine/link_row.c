@@ -151,7 +151,7 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 	const Linking *linking = access->linking;
 	bool		halves = linking->halves.vectors != NULL;
 	const GraphAccess graph = {
-		.context = access, .row = access_row, .walk_distances = halves ? link_halves_distances : access_fast,
+		.context = access, .row = access_row, .walk_distances = halves ? link_half_distances : access_fast,
 		.exact_distances = halves ? access_fast : NULL, .expect = access_expect
 	};
 	const GraphQuery query = {
@@ -166,10 +166,10 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 	EngineStatus status;
 
 	if (halves)
-		link_halves_aim(access, slot, equal_distance);
+		link_half_aim(access, slot, equal_distance);
 	status = graph_search(&graph, &query, access->worker->search, answer);
 	if (halves)
-		link_halves_note(access);
+		link_half_note(access);
 	return status;
 }
 

@@ -443,7 +443,7 @@ write_vector(Mirror *mirror, uint32_t slot, const void *vector)
 }
 
 static void
-breathe(JobWatch *watch, uint32_t done)
+mirror_breathe(JobWatch *watch, uint32_t done)
 {
 	atomic_store_explicit(&watch->done, done, memory_order_relaxed);
 	if (done % BREATHE_ROWS == 0)
@@ -482,7 +482,7 @@ mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError
 		{
 			write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
 			word = job->versions[i] | (is_marked(job->dead, i) ? WORD_DEAD : WORD_PENDING);
-			breathe(watch, i);
+			mirror_breathe(watch, i);
 		}
 		mirror_write_row(mirror, slot, NULL, 0);
 		change_word(mirror, slot, 0, word);
@@ -523,7 +523,7 @@ mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineEr
 		write_fence();
 		write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
 		change_word(mirror, slot, old, word);
-		breathe(watch, i);
+		mirror_breathe(watch, i);
 	}
 	return status;
 }
@@ -540,7 +540,7 @@ mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *
 
 		change_word(mirror, job->slots[i], old,
 					(old & (WORD_CHANGES | WORD_LINKED | WORD_ABSENT)) | WORD_DEAD | job->versions[i]);
-		breathe(watch, i);
+		mirror_breathe(watch, i);
 	}
 	return status;
 }
@@ -569,7 +569,7 @@ mirror_load_graph(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineE
 		}
 		mirror_write_row(mirror, job->slots[i], neighbours, count);
 		mirror_mark_linked(mirror, job->slots[i]);
-		breathe(watch, i);
+		mirror_breathe(watch, i);
 	}
 	return status;
 }

@@ -27,7 +27,7 @@ remove_at(SearchResult *entries, uint32_t *count, uint32_t place)
 
 /* Open a row. */
 void
-open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances, uint32_t count, uint32_t kept)
+incremental_read(IncrementalRow *row, const uint32_t *neighbours, const double *distances, uint32_t count, uint32_t kept)
 {
 	row->nkept = row->nfill = 0;
 	for (uint32_t i = 0; i < count; i++)
@@ -42,7 +42,7 @@ open_row_read(OpenRow *row, const uint32_t *neighbours, const double *distances,
 }
 
 bool
-open_row_has(const OpenRow *row, uint32_t slot)
+incremental_has(const IncrementalRow *row, uint32_t slot)
 {
 	for (uint32_t i = 0; i < row->nkept; i++)
 		if (row->kept[i].slot == slot)
@@ -55,7 +55,7 @@ open_row_has(const OpenRow *row, uint32_t slot)
 
 /* Take in a duplicate of the row's slot: of these the lowest random ranks stay. */
 static void
-take_in_equal(const PruneRule *rule, OpenRow *row, SearchResult entry)
+take_in_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
 {
 	uint32_t	equals = 0;
 	uint32_t	worst = 0;
@@ -74,7 +74,7 @@ take_in_equal(const PruneRule *rule, OpenRow *row, SearchResult entry)
 
 /* Take in another that is not equal to the row's slot. */
 static void
-take_in_other(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context)
+take_in_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair, void *context)
 {
 	double		margin = prune_margin(rule, context, entry.slot);
 	bool		hidden = false;
@@ -100,7 +100,7 @@ take_in_other(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDista
 
 /* Take in one more neighbour. */
 void
-open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDistance pair, void *context)
+incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair, void *context)
 {
 	if (entry.distance == rule->equal_distance)
 		take_in_equal(rule, row, entry);
@@ -114,7 +114,7 @@ open_row_take(const PruneRule *rule, OpenRow *row, SearchResult entry, PairDista
 }
 
 uint32_t
-open_row_write(const OpenRow *row, uint32_t *neighbours, float *distances)
+incremental_write(const IncrementalRow *row, uint32_t *neighbours, float *distances)
 {
 	uint32_t	count = row->nkept + row->nfill;
 

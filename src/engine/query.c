@@ -141,7 +141,7 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 
 /* Put the graph's answers and the pending rows' together, in order, each slot once, and none that has changed since. */
 static void
-merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
+query_merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
 {
 	const Mirror *mirror = task->entry->mirror;
 	SearchResult *results = task->results;
@@ -216,7 +216,7 @@ query_run_graph(QueryTask *task, Worker *worker)
 		engine_error(&task->error, task->status, "out of memory for a search with ef %u", in->ef);
 		return;
 	}
-	merge(task, &answer, scan.count);
+	query_merge(task, &answer, scan.count);
 	task->traced = in->reference ? answer.traced : 0;
 	task->counters = answer.counters;
 	task->counters.pending = scan.distances;

@@ -17,7 +17,7 @@
 
 /* Take so many bytes, if there is memory; they are counted in any case. */
 static void *
-carve(unsigned char *memory, size_t *used, size_t bytes)
+repair_carve(unsigned char *memory, size_t *used, size_t bytes)
 {
 	void	   *place = memory != NULL ? memory + *used : NULL;
 
@@ -34,17 +34,17 @@ near_room(uint32_t degree, uint32_t ef)
 
 /* Lay the parts out, those with the largest elements first; returns the bytes. */
 static size_t
-lay_out(RepairScratch *scratch, unsigned char *memory, uint32_t degree, uint32_t ef)
+repair_lay_out(RepairScratch *scratch, unsigned char *memory, uint32_t degree, uint32_t ef)
 {
 	size_t		used = 0;
 
-	scratch->candidates = carve(memory, &used, sizeof(Candidate) * (REPAIR_AROUND + REPAIR_SEARCHED((size_t) ef)));
-	scratch->near = carve(memory, &used, sizeof(SearchResult) * near_room(degree, ef));
-	scratch->distances = carve(memory, &used, sizeof(double) * REPAIR_AROUND);
-	scratch->found = carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
-	scratch->seen_places = carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
-	scratch->seen = carve(memory, &used, sizeof(uint32_t) << SEEN_BITS);
-	scratch->expanded = carve(memory, &used, sizeof(uint32_t) * 2 * degree);
+	scratch->candidates = repair_carve(memory, &used, sizeof(Candidate) * (REPAIR_AROUND + REPAIR_SEARCHED((size_t) ef)));
+	scratch->near = repair_carve(memory, &used, sizeof(SearchResult) * near_room(degree, ef));
+	scratch->distances = repair_carve(memory, &used, sizeof(double) * REPAIR_AROUND);
+	scratch->found = repair_carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
+	scratch->seen_places = repair_carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
+	scratch->seen = repair_carve(memory, &used, sizeof(uint32_t) << SEEN_BITS);
+	scratch->expanded = repair_carve(memory, &used, sizeof(uint32_t) * 2 * degree);
 	return used;
 }
 
@@ -53,13 +53,13 @@ repair_scratch_bytes(uint32_t degree, uint32_t ef)
 {
 	RepairScratch scratch;
 
-	return lay_out(&scratch, NULL, degree, ef);
+	return repair_lay_out(&scratch, NULL, degree, ef);
 }
 
 void
 repair_scratch_init(RepairScratch *scratch, void *memory, uint32_t degree, uint32_t ef)
 {
-	(void) lay_out(scratch, memory, degree, ef);
+	(void) repair_lay_out(scratch, memory, degree, ef);
 	scratch->degree = degree;
 	scratch->ef = ef;
 	scratch->near_room = near_room(degree, ef);
@@ -232,7 +232,7 @@ repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, do
 		if (own[i].distance == equal_distance || has_candidate(chosen, *kept, own[i].slot))
 			continue;
 		fill_row(row, *kept, &nrow, own[i]);
-		/* as in open_row_take() */
+		/* as in incremental_take() */
 		if (nrow > degree)
 		{
 			memmove(&row[*kept], &row[*kept + 1], (degree - *kept) * sizeof(Candidate));

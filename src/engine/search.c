@@ -109,7 +109,7 @@ search_scratch_create(const ScratchAllocator *allocator)
 }
 
 static void
-release(const ScratchAllocator *allocator, void *memory)
+search_release(const ScratchAllocator *allocator, void *memory)
 {
 	if (memory != NULL)
 		(void) allocator->resize(allocator->context, memory, 0);
@@ -124,19 +124,19 @@ search_scratch_free(SearchScratch *scratch)
 	if (scratch == NULL)
 		return;
 	allocator = scratch->allocator;
-	release(&allocator, scratch->list.results);
-	release(&allocator, scratch->frontier.results);
-	release(&allocator, scratch->expanded.results);
-	release(&allocator, scratch->outside.results);
-	release(&allocator, scratch->answer.results);
-	release(&allocator, scratch->live);
-	release(&allocator, scratch->visited.slots);
-	release(&allocator, scratch);
+	search_release(&allocator, scratch->list.results);
+	search_release(&allocator, scratch->frontier.results);
+	search_release(&allocator, scratch->expanded.results);
+	search_release(&allocator, scratch->outside.results);
+	search_release(&allocator, scratch->answer.results);
+	search_release(&allocator, scratch->live);
+	search_release(&allocator, scratch->visited.slots);
+	search_release(&allocator, scratch);
 }
 
 /* Make room for `room` entries; false when there is no memory. */
 static bool
-reserve(SearchScratch *scratch, ResultArray *array, uint32_t room)
+search_reserve(SearchScratch *scratch, ResultArray *array, uint32_t room)
 {
 	void	   *results;
 
@@ -158,7 +158,7 @@ reserve_log(SearchScratch *scratch, uint32_t room)
 {
 	void	   *live;
 
-	if (!reserve(scratch, &scratch->expanded, room))
+	if (!search_reserve(scratch, &scratch->expanded, room))
 		return false;
 	if (scratch->live_room >= scratch->expanded.room)
 		return true;
@@ -242,7 +242,7 @@ visited_reserve(SearchScratch *scratch, uint32_t more)
 		for (uint32_t place = 0; place <= old.mask; place++)
 			if (old.slots[place] != NO_SLOT)
 				(void) visited_add(visited, &old.slots[place], 1, &added);
-		release(&scratch->allocator, old.slots);
+		search_release(&scratch->allocator, old.slots);
 	}
 	return true;
 }
@@ -274,7 +274,7 @@ offer_equal(Search *search, uint32_t slot)
 static bool
 keep_outside(SearchScratch *scratch, SearchResult entry)
 {
-	if (scratch->outside.count == scratch->outside.room && !reserve(scratch, &scratch->outside, scratch->outside.count + 1))
+	if (scratch->outside.count == scratch->outside.room && !search_reserve(scratch, &scratch->outside, scratch->outside.count + 1))
 		return false;
 	scratch->outside.results[scratch->outside.count++] = entry;
 	return true;
@@ -302,7 +302,7 @@ list_dropped(const Search *search, const SearchResult *entry)
 
 /* Take a slot whose distance is known into the list, if it is near enough. */
 static bool
-enter(Search *search, uint32_t slot, double distance)
+search_enter(Search *search, uint32_t slot, double distance)
 {
 	SearchScratch *scratch = search->scratch;
 	SearchResult entry = {distance, slot, 0};
@@ -314,7 +314,7 @@ enter(Search *search, uint32_t slot, double distance)
 	}
 	if (!list_takes(search, distance) || !farthest_offer(scratch->list.results, &scratch->list.count, search->ef, entry))
 		return !search->query->resumable || keep_outside(scratch, entry);
-	if (!reserve(scratch, &scratch->frontier, scratch->frontier.count + 1))
+	if (!search_reserve(scratch, &scratch->frontier, scratch->frontier.count + 1))
 		return false;
 	nearest_push(scratch->frontier.results, &scratch->frontier.count, entry);
 	if (scratch->frontier.results[0].slot == slot && search->access->expect != NULL)
@@ -324,7 +324,7 @@ enter(Search *search, uint32_t slot, double distance)
 
 /* Offer slots whose walking distances are known to the answer that is kept apart. */
 static void
-admit(Search *search, const uint32_t *slots, const double *distances, uint32_t count)
+search_admit(Search *search, const uint32_t *slots, const double *distances, uint32_t count)
 {
 	const GraphQuery *query = search->query;
 	ResultArray *answer = &search->scratch->answer;
@@ -349,7 +349,7 @@ admit(Search *search, const uint32_t *slots, const double *distances, uint32_t c
 
 /* Look at slots: those not seen before get their distances and may enter. At most ENGINE_MAX_DEGREE. */
 static bool
-look_at(Search *search, const uint32_t *slots, uint32_t count)
+search_look_at(Search *search, const uint32_t *slots, uint32_t count)
 {
 	SearchScratch *scratch = search->scratch;
 	uint32_t	fresh;
@@ -365,16 +365,16 @@ look_at(Search *search, const uint32_t *slots, uint32_t count)
 	search->access->walk_distances(search->access->context, scratch->slots, fresh, scratch->distances);
 	search->answer->counters.distances += fresh;
 	for (uint32_t i = 0; i < fresh; i++)
-		if (!enter(search, scratch->slots[i], scratch->distances[i]))
+		if (!search_enter(search, scratch->slots[i], scratch->distances[i]))
 			return false;
 	if (search->apart)
-		admit(search, scratch->slots, scratch->distances, fresh);
+		search_admit(search, scratch->slots, scratch->distances, fresh);
 	return true;
 }
 
 /* Read a slot's row, log its state, and look at its neighbours. */
 static bool
-expand(Search *search, SearchResult entry)
+search_expand(Search *search, SearchResult entry)
 {
 	SearchScratch *scratch = search->scratch;
 	GraphAnswer *answer = search->answer;
@@ -392,7 +392,7 @@ expand(Search *search, SearchResult entry)
 	answer->traced++;
 	answer->counters.expanded++;
 	answer->counters.iterations++;
-	return look_at(search, scratch->neighbours, count);
+	return search_look_at(search, scratch->neighbours, count);
 }
 
 /* The duplicate to expand next, or NULL. */
@@ -455,18 +455,18 @@ look_at_lists(Search *search)
 	{
 		if (count + SEED_LIST_MAX > ENGINE_MAX_DEGREE)
 		{
-			if (!look_at(search, slots, count))
+			if (!search_look_at(search, slots, count))
 				return false;
 			count = 0;
 		}
 		count += search->access->seed_list(search->access->context, search->nearest_seeds[i].slot, slots + count);
 	}
-	return look_at(search, slots, count);
+	return search_look_at(search, slots, count);
 }
 
 /* Look at the seeds. */
 static bool
-start(Search *search)
+search_start(Search *search)
 {
 	const GraphQuery *query = search->query;
 
@@ -476,7 +476,7 @@ start(Search *search)
 
 		if (count > ENGINE_MAX_DEGREE)
 			count = ENGINE_MAX_DEGREE;
-		if (!look_at(search, query->seeds + first, count))
+		if (!search_look_at(search, query->seeds + first, count))
 			return false;
 		if (search->access->seed_list != NULL)
 			note_seeds(search, first, count);
@@ -486,7 +486,7 @@ start(Search *search)
 
 /* Expand until the list has nothing more. False: no memory. */
 static bool
-walk(Search *search)
+search_walk(Search *search)
 {
 	const GraphQuery *query = search->query;
 	SearchResult entry;
@@ -502,7 +502,7 @@ walk(Search *search)
 		}
 		if (!next_slot(search, &entry))
 			return true;
-		if (!expand(search, entry))
+		if (!search_expand(search, entry))
 			return false;
 	}
 }
@@ -526,7 +526,7 @@ answer_from_list(Search *search)
 	const GraphQuery *query = search->query;
 	bool		full = scratch->list.count == search->ef;
 
-	if (!reserve(scratch, answer, scratch->expanded.count + search->ef + scratch->equal_count))
+	if (!search_reserve(scratch, answer, scratch->expanded.count + search->ef + scratch->equal_count))
 		return false;
 	for (uint32_t i = 0; i < scratch->expanded.count; i++)
 	{
@@ -613,7 +613,7 @@ drop_until_bound(const GraphQuery *query, ResultArray *answer)
 
 /* Empty the working memory for a search. */
 static bool
-prepare(Search *search)
+search_prepare(Search *search)
 {
 	SearchScratch *scratch = search->scratch;
 	uint32_t	bits = VISITED_MIN_BITS;
@@ -630,14 +630,14 @@ prepare(Search *search)
 		bits++;
 	while (((size_t) 2 << bits) <= scratch->visited.room && last + ENGINE_MAX_DEGREE > VISITED_FULL(((uint32_t) 1 << bits) - 1))
 		bits++;
-	return visited_reset(scratch, bits) && reserve(scratch, &scratch->list, search->ef) &&
-		reserve(scratch, &scratch->answer, search->ef) &&
-		(!search->query->resumable || reserve(scratch, &scratch->outside, OUTSIDE_FIRST));
+	return visited_reset(scratch, bits) && search_reserve(scratch, &scratch->list, search->ef) &&
+		search_reserve(scratch, &scratch->answer, search->ef) &&
+		(!search->query->resumable || search_reserve(scratch, &scratch->outside, OUTSIDE_FIRST));
 }
 
 /* Make the answer of a walk that has ended. */
 static EngineStatus
-conclude(Search *search)
+search_conclude(Search *search)
 {
 	const GraphAccess *access = search->access;
 	const GraphQuery *query = search->query;
@@ -668,9 +668,9 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 
 	assert(query->max_equal <= SEARCH_MAX_EQUAL);
 	memset(answer, 0, sizeof(*answer));
-	if (!prepare(&search) || !start(&search) || !walk(&search))
+	if (!search_prepare(&search) || !search_start(&search) || !search_walk(&search))
 		return ENGINE_NO_MEMORY;
-	return conclude(&search);
+	return search_conclude(&search);
 }
 
 /*
@@ -685,11 +685,11 @@ widen_list(Search *search)
 
 	scratch->list.count = 0;
 	scratch->answer.count = 0;
-	if (!reserve(scratch, &scratch->list, search->ef) || !reserve(scratch, frontier, frontier->count + outside->count))
+	if (!search_reserve(scratch, &scratch->list, search->ef) || !search_reserve(scratch, frontier, frontier->count + outside->count))
 		return false;
 	for (uint32_t i = 0; i < outside->count; i++)
 		nearest_push(frontier->results, &frontier->count, outside->results[i]);
-	release(&scratch->allocator, outside->results);
+	search_release(&scratch->allocator, outside->results);
 	memset(outside, 0, sizeof(*outside));
 	for (uint32_t i = 0; i < frontier->count; i++)
 		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, frontier->results[i]);
@@ -706,9 +706,9 @@ graph_search_resume(const GraphAccess *access, const GraphQuery *query, SearchSc
 
 	assert(query->resumable && access->admit == NULL && query->max_equal == 0 && !query->has_beyond);
 	memset(answer, 0, sizeof(*answer));
-	if (!widen_list(&search) || !walk(&search))
+	if (!widen_list(&search) || !search_walk(&search))
 		return ENGINE_NO_MEMORY;
-	return conclude(&search);
+	return search_conclude(&search);
 }
 
 /* How many slots a resumable search has looked at. */

@@ -29,7 +29,7 @@ task_free(QueryTask *task)
 
 /* A copy of memory; *failed is set when there is none. */
 static void *
-copy_of(const void *memory, size_t size, bool *failed)
+task_copy_of(const void *memory, size_t size, bool *failed)
 {
 	void	   *copy;
 
@@ -50,9 +50,9 @@ copy_inputs(QueryTask *task, const Mirror *mirror)
 	const EngineQuery *query = task->query;
 	bool		failed = false;
 
-	task->in.vector = copy_of(query->vector, mirror->vector_bytes, &failed);
-	task->in.exclude = copy_of(query->exclude, bits64_bytes(query->exclude_slots), &failed);
-	task->in.filter = copy_of(query->filter, bits64_bytes(query->filter_slots), &failed);
+	task->in.vector = task_copy_of(query->vector, mirror->vector_bytes, &failed);
+	task->in.exclude = task_copy_of(query->exclude, bits64_bytes(query->exclude_slots), &failed);
+	task->in.filter = task_copy_of(query->filter, bits64_bytes(query->filter_slots), &failed);
 	task->wide.elements = wide_alloc(mirror->spec.dims);
 	if (failed || task->wide.elements == NULL)
 		return false;
@@ -97,7 +97,7 @@ task_create(CpuEngine *engine, EngineQuery *query)
 
 /* Cut a task into parts: one, or for a large exact search as many as threads are likely free. */
 static bool
-cut(CpuEngine *engine, QueryTask *task)
+tasks_cut(CpuEngine *engine, QueryTask *task)
 {
 	uint32_t	parts = 1;
 
@@ -120,7 +120,7 @@ cut(CpuEngine *engine, QueryTask *task)
 
 /* Put a task at the end of a list; locked. */
 static void
-append(TaskList *list, QueryTask *task)
+tasks_append(TaskList *list, QueryTask *task)
 {
 	task->next = NULL;
 	if (list->first == NULL)
@@ -132,25 +132,25 @@ append(TaskList *list, QueryTask *task)
 
 /* Put a task where workers find it; locked. */
 static void
-queue(CpuEngine *engine, QueryTask *task)
+tasks_queue(CpuEngine *engine, QueryTask *task)
 {
-	append(&engine->waiting, task);
+	tasks_append(&engine->waiting, task);
 	atomic_fetch_add(&engine->waiting_parts, task->nparts);
 }
 
 /* Begin with a task: keep it for the owner if it is lone, else queue it, or hand it straight to poll if it has failed; locked. */
 static void
-begin(CpuEngine *engine, QueryTask *task, bool lone)
+tasks_begin(CpuEngine *engine, QueryTask *task, bool lone)
 {
 	if (task->status != ENGINE_OK)
 	{
-		append(&engine->completed, task);
+		tasks_append(&engine->completed, task);
 		return;
 	}
 	if (lone)
 		engine->lone = task;
 	else
-		queue(engine, task);
+		tasks_queue(engine, task);
 	engine->queries++;
 	task->entry->queries++;
 }
@@ -173,7 +173,7 @@ tasks_hand_over(CpuEngine *engine)
 		return;
 	engine->lone = NULL;
 	pthread_mutex_lock(&engine->lock);
-	queue(engine, task);
+	tasks_queue(engine, task);
 	pthread_cond_signal(&engine->work);
 	pthread_mutex_unlock(&engine->lock);
 }
@@ -194,7 +194,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	for (uint32_t i = 0; i < count && !failed; i++)
 	{
 		*last = task_create(engine, queries[i]);
-		if (*last == NULL || ((*last)->status == ENGINE_OK && !cut(engine, *last)))
+		if (*last == NULL || ((*last)->status == ENGINE_OK && !tasks_cut(engine, *last)))
 			failed = true;
 		else
 		{
@@ -215,7 +215,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 		if (failed)
 			task_free(task);
 		else
-			begin(engine, task, lone);
+			tasks_begin(engine, task, lone);
 	}
 	/* who watches sees them without being woken; waking all for a few would make them queue for the lock */
 	for (uint32_t i = engine->watching; i < parts && i < (uint32_t) engine->nthreads; i++)
@@ -234,14 +234,14 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 
 /* Make a task whose last part is done visible to poll. */
 static void
-publish(CpuEngine *engine, QueryTask *task)
+tasks_publish(CpuEngine *engine, QueryTask *task)
 {
 	MirrorEntry *entry = task->entry;
 
 	task->counters.queue_us = (uint32_t) (task->started_us - task->submitted_us);
 	task->counters.engine_us = (uint32_t) (engine_clock_us() - task->started_us);
 	pthread_mutex_lock(&engine->lock);
-	append(&engine->completed, task);
+	tasks_append(&engine->completed, task);
 	engine->queries--;
 	if (--entry->queries == 0)
 		jobs_make_ready(engine, entry);
@@ -252,9 +252,9 @@ publish(CpuEngine *engine, QueryTask *task)
 
 /* Publish a task, and tell the owner of the engine. */
 static void
-complete(CpuEngine *engine, QueryTask *task)
+tasks_complete(CpuEngine *engine, QueryTask *task)
 {
-	publish(engine, task);
+	tasks_publish(engine, task);
 	if (engine->config.wake != NULL)
 		engine->config.wake(engine->config.wake_arg);
 }
@@ -268,12 +268,12 @@ run_lone(CpuEngine *engine)
 	engine->lone = NULL;
 	task->started_us = engine_clock_us();
 	query_run_graph(task, engine->owner);
-	publish(engine, task);
+	tasks_publish(engine, task);
 }
 
 /* Write a completed task's answer to its query. */
 static void
-deliver(QueryTask *task)
+tasks_deliver(QueryTask *task)
 {
 	EngineQuery *query = task->query;
 
@@ -316,7 +316,7 @@ tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 		completed[i] = task->query;
 		if (task->in.method == METHOD_GRAPH && task->status == ENGINE_OK)
 			engine->graph_us = task->counters.engine_us;
-		deliver(task);
+		tasks_deliver(task);
 		task_free(task);
 	}
 	return count;
@@ -350,7 +350,7 @@ tasks_run(Worker *worker, QueryTask *task, uint32_t part)
 	if (task->in.method == METHOD_GRAPH)
 	{
 		query_run_graph(task, worker);
-		complete(engine, task);
+		tasks_complete(engine, task);
 		return;
 	}
 	query_run_exact(task, part);
@@ -360,5 +360,5 @@ tasks_run(Worker *worker, QueryTask *task, uint32_t part)
 	if (!last)
 		return;
 	query_merge_exact(task);
-	complete(engine, task);
+	tasks_complete(engine, task);
 }

@@ -29,7 +29,7 @@ wanting_phase(CpuEngine *engine)
 }
 
 static inline void
-spin(void)
+workers_spin(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
@@ -38,7 +38,7 @@ spin(void)
 
 /* Help a phase until it has no more items or a query waits; locked on entry and return. */
 static void
-help(Worker *worker, Phase *phase)
+workers_help(Worker *worker, Phase *phase)
 {
 	CpuEngine  *engine = worker->engine;
 	uint32_t	item;
@@ -91,7 +91,7 @@ phase_run(Worker *worker, Phase *phase, int threads)
 		return;
 	/* the helpers are at their last items: sleeping and waking would take longer than most of them */
 	for (int i = 0; i < SPINS && atomic_load(&phase->helpers) > 0; i++)
-		spin();
+		workers_spin();
 	pthread_mutex_lock(&engine->lock);
 	for (place = &engine->phases; *place != phase;)
 		place = &(*place)->next;
@@ -131,7 +131,7 @@ watch_for_phase(CpuEngine *engine)
 	pthread_mutex_unlock(&engine->lock);
 	for (int i = 0; i < SPINS && !came; i++)
 	{
-		spin();
+		workers_spin();
 		came = atomic_load(&engine->phases_begun) != begun ||
 			atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) > 0;
 	}
@@ -156,7 +156,7 @@ watch_for_query(CpuEngine *engine)
 	do
 	{
 		for (int i = 0; i < 16 && atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0; i++)
-			spin();
+			workers_spin();
 	} while (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0 && engine_clock_us() < until);
 	pthread_mutex_lock(&engine->lock);
 	engine->watching--;
@@ -186,7 +186,7 @@ worker_main(void *argument)
 		if (phase != NULL)
 		{
 			watched = false;
-			help(worker, phase);
+			workers_help(worker, phase);
 			continue;
 		}
 		if (task == NULL && entry == NULL)

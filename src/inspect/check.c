@@ -85,10 +85,10 @@ prepare_slots(IndexCheck *check)
 static bool
 check_parts(IndexCheck *check)
 {
-	if (!check_metapage(check) || !check_list_chain(check) || !check_append_point(check))
+	if (!check_metapage(check) || !check_pending_chain(check) || !check_append_point(check))
 		return false;
 	prepare_slots(check);
-	return check_list_entries(check) && check_spare_lists(check) && check_nodes(check) && check_late_entries(check) &&
+	return check_pending_entries(check) && check_spare_pending(check) && check_nodes(check) && check_late_entries(check) &&
 		check_free_list(check) && check_rows(check) && check_seeds(check) && check_vectors(check) && check_heap(check);
 }
 
@@ -126,7 +126,7 @@ typedef struct Suspicion
 
 /* Count a violation found; whether it has been found often enough. */
 static bool
-suspect(Suspicion *suspicion, const IndexCheck *check)
+check_suspect(Suspicion *suspicion, const IndexCheck *check)
 {
 	if (suspicion->what != check->what || suspicion->block != check->bad_block || suspicion->slot != check->bad_slot ||
 		memcmp(&suspicion->row, &check->bad_row, sizeof(ItemPointerData)) != 0)
@@ -158,7 +158,7 @@ check_once(const SqlIndex *opened, bool replaying, bool heapallindexed, Suspicio
 	}
 	check.blocks = RelationGetNumberOfBlocks(check.index);
 	right = check_parts(&check);
-	if (!right && (!replaying || suspect(suspicion, &check) || check_was_quiet(&check)))
+	if (!right && (!replaying || check_suspect(suspicion, &check) || check_was_quiet(&check)))
 		report_violation(&check);
 	if (check.rows != NULL)
 		tuplesort_end(check.rows);

@@ -44,7 +44,7 @@ typedef struct IndexCheck
 	/* the list as it was when its newest page was met first: the snapshot that everything is held against */
 	AppendPoint append;
 	uint64		end;			/* append position */
-	BlockNumber *lists;			/* list pages, oldest first; those that came later too */
+	BlockNumber *lists;			/* pending pages, oldest first; those that came later too */
 	uint32		nlists;
 	uint32		list_room;
 	bool	   *list_seen;		/* per superblock: by the list, or spare */
@@ -69,12 +69,12 @@ extern bool check_fetch(IndexCheck *check, BlockNumber block, PageKind kind);
 /* Whether pd_lower is past so many bytes of the page's contents: WAL replay clears what is behind it. */
 extern bool check_reaches(IndexCheck *check, Size bytes);
 
-/* check_lists.c: metapage, list pages, append point; before any slot is looked at */
+/* check_pending.c: metapage, pending pages, append point; before any slot is looked at */
 extern bool check_metapage(IndexCheck *check);
-extern bool check_list_chain(IndexCheck *check);
+extern bool check_pending_chain(IndexCheck *check);
 extern bool check_append_point(IndexCheck *check);
-extern bool check_list_entries(IndexCheck *check);
-extern bool check_spare_lists(IndexCheck *check);
+extern bool check_pending_entries(IndexCheck *check);
+extern bool check_spare_pending(IndexCheck *check);
 /* ... and what was appended meanwhile; free list */
 extern bool check_late_entries(IndexCheck *check);
 extern bool check_free_list(IndexCheck *check);

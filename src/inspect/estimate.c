@@ -123,7 +123,7 @@ estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int
 	format_compute(format, info, dims, m, ef_construction, (double) rows);
 }
 
-/* Bytes of the file: whole superblocks, and of the last its list page, the node pages and the vector pages begun. */
+/* Bytes of the file: whole superblocks, and of the last its pending page, the node pages and the vector pages begun. */
 static uint64
 index_bytes(const IndexFormat *format, uint64 rows)
 {

@@ -131,11 +131,11 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	pg_prng_state *random = &pg_global_prng_state;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	uint64		met = 0;
 	uint32		count;
 
-	list_bounds(recall->index, format, &meta, &bounds);
+	pending_bounds(recall->index, format, &meta, &bounds);
 	for (uint32 slot = 0, end; slot < bounds.next_fresh; slot = end)
 	{
 		uint64		superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
@@ -251,7 +251,7 @@ ask_batch(Recall *recall, const SampleBatch *batch, bool exact, FirstAnswer *fir
 
 /* Ask for the k nearest visible rows, without the row asked about; what a server has said already is in first. */
 static void
-ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstAnswer *first, Neighbours *found)
+recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstAnswer *first, Neighbours *found)
 {
 	GpuannScan *scan = recall->scan->opaque;
 	ScanKeyData key;
@@ -283,7 +283,7 @@ ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstAnswer *
  * distant rows may stand for each other.
  */
 static void
-compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
+recall_compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
 {
 	uint32		hits = 0;
 
@@ -317,11 +317,11 @@ ask_about(Recall *recall, SampleBatch *batch, uint32 i)
 	CHECK_FOR_INTERRUPTS();
 	found.distances = palloc(sizeof(double) * recall->k);
 	exact.distances = palloc(sizeof(double) * recall->k);
-	ask(recall, query, sample, false, &batch->found[i], &found);
-	ask(recall, query, sample, true, &batch->exact[i], &exact);
+	recall_ask(recall, query, sample, false, &batch->found[i], &found);
+	recall_ask(recall, query, sample, true, &batch->exact[i], &exact);
 	found.ms += batch->found_ms;
 	exact.ms += batch->exact_ms;
-	compare(recall, &found, &exact);
+	recall_compare(recall, &found, &exact);
 	pfree(found.distances);
 	pfree(exact.distances);
 	pfree(DatumGetPointer(query));
@@ -388,15 +388,15 @@ static uint32
 count_slots(const Recall *recall)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
-	list_bounds(recall->index, recall->format, &meta, &bounds);
+	pending_bounds(recall->index, recall->format, &meta, &bounds);
 	return bounds.next_fresh;
 }
 
 /* Whether an argument is between 1 and most. */
 static uint32
-argument(const char *name, int32 value, int32 most)
+recall_argument(const char *name, int32 value, int32 most)
 {
 	if (value < 1 || value > most)
 		ereport(ERROR,
@@ -423,13 +423,13 @@ gpuann_recall(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("index, samples and k must not be null")));
-	samples = argument("samples", PG_GETARG_INT32(1), MAX_SAMPLES);
-	recall.k = argument("k", PG_GETARG_INT32(2), MAX_K);
+	samples = recall_argument("samples", PG_GETARG_INT32(1), MAX_SAMPLES);
+	recall.k = recall_argument("k", PG_GETARG_INT32(2), MAX_K);
 
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_READ, &recall.opened);
 	sql_index_be_caller(&recall.opened);
 	if (!PG_ARGISNULL(3))
-		set_option("gpuann.ef_search", psprintf("%u", argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
+		set_option("gpuann.ef_search", psprintf("%u", recall_argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
 	recall.max_scan_tuples = pstrdup(GetConfigOption("gpuann.max_scan_tuples", false, false));
 	recall.index = recall.opened.index;
 	recall.format = index_format(recall.index);

@@ -29,7 +29,7 @@ typedef struct IndexStats
 	Relation	index;
 	const IndexFormat *format;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	BufferAccessStrategy strategy;
 	char	   *page;			/* a copy of the node page under way */
 	NodeCopy   *node;			/* and of the slot */
@@ -209,7 +209,7 @@ typedef struct StatsRow
 } StatsRow;
 
 static void
-put(StatsRow *row, Datum value, bool isnull)
+stats_put(StatsRow *row, Datum value, bool isnull)
 {
 	Assert(row->count < STATS_COLUMNS);
 	row->nulls[row->count] = isnull;
@@ -219,7 +219,7 @@ put(StatsRow *row, Datum value, bool isnull)
 static void
 put_count(StatsRow *row, uint64 count)
 {
-	put(row, Int64GetDatum((int64) count), false);
+	stats_put(row, Int64GetDatum((int64) count), false);
 }
 
 static void
@@ -263,11 +263,11 @@ put_graph(StatsRow *row, const IndexStats *stats)
 		most--;
 	for (uint32 i = 0; i <= degree; i++)
 		counts[i] = Int32GetDatum((int32) stats->histogram[i]);
-	put(row, Int32GetDatum((int32) least), none);
-	put(row, Float8GetDatum(none ? 0 : (double) stats->edges / stats->live_linked), none);
-	put(row, Int32GetDatum((int32) most), none);
-	put(row, PointerGetDatum(construct_array(counts, degree + 1, INT4OID, sizeof(int32), true, TYPALIGN_INT)), false);
-	put(row, Float8GetDatum(none ? 0 : (double) stats->live_reached / stats->live_linked), none || stats->reached == NULL);
+	stats_put(row, Int32GetDatum((int32) least), none);
+	stats_put(row, Float8GetDatum(none ? 0 : (double) stats->edges / stats->live_linked), none);
+	stats_put(row, Int32GetDatum((int32) most), none);
+	stats_put(row, PointerGetDatum(construct_array(counts, degree + 1, INT4OID, sizeof(int32), true, TYPALIGN_INT)), false);
+	stats_put(row, Float8GetDatum(none ? 0 : (double) stats->live_reached / stats->live_linked), none || stats->reached == NULL);
 	put_count(row, stats->meta.seeds);
 }
 
@@ -305,13 +305,13 @@ put_format(StatsRow *row, const IndexStats *stats)
 {
 	const IndexFormat *format = stats->format;
 
-	put(row, Int32GetDatum((int32) stats->meta.format_version), false);
-	put(row, Int32GetDatum(format->m), false);
-	put(row, Int32GetDatum(format->ef_construction), false);
-	put(row, Int32GetDatum((int32) format->dims), false);
-	put(row, CStringGetTextDatum(type_name(format->type)), false);
-	put(row, CStringGetTextDatum(metric_name(format->metric)), false);
-	put(row, CStringGetTextDatum(psprintf(UINT64_FORMAT, stats->meta.nonce)), false);
+	stats_put(row, Int32GetDatum((int32) stats->meta.format_version), false);
+	stats_put(row, Int32GetDatum(format->m), false);
+	stats_put(row, Int32GetDatum(format->ef_construction), false);
+	stats_put(row, Int32GetDatum((int32) format->dims), false);
+	stats_put(row, CStringGetTextDatum(type_name(format->type)), false);
+	stats_put(row, CStringGetTextDatum(metric_name(format->metric)), false);
+	stats_put(row, CStringGetTextDatum(psprintf(UINT64_FORMAT, stats->meta.nonce)), false);
 	put_count(row, stats->meta.change_seq);
 }
 
@@ -337,7 +337,7 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	stats.strategy = GetAccessStrategy(BAS_BULKREAD);
 	stats.page = palloc(BLCKSZ);
 	stats.node = palloc(stats.format->node_bytes);
-	list_bounds(stats.index, stats.format, &stats.meta, &stats.bounds);
+	pending_bounds(stats.index, stats.format, &stats.meta, &stats.bounds);
 	visit_slots(&stats, count_slot);
 	count_pages(&stats);
 	find_reachable(&stats);

@@ -77,7 +77,7 @@ announce_death(ServerState state, bool crashed)
 	atomic_store(&gpuann_area->server_pid, 0);
 	atomic_fetch_add(&gpuann_area->epoch, 1);
 	atomic_store(&gpuann_area->memory_used, 0);
-	area_sweep_requests();
+	shmem_sweep_requests();
 	mirrors_sweep(crashed);
 }
 
@@ -91,7 +91,7 @@ launcher_exit(int code, Datum arg)
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
 	state_save();
 	announce_death(SERVER_ABSENT, false);
-	area_leave();
+	shmem_leave();
 }
 
 /* Start a server now. */
@@ -160,7 +160,7 @@ handle_no_gpu(void)
 	launcher.no_gpu = true;
 	announce_death(SERVER_NO_GPU, false);
 	ereport(LOG,
-			(errmsg("%s", area_last_error()),
+			(errmsg("%s", shmem_last_error()),
 			 errdetail("gpuann indexes are answered from their pages. A GPU is looked for again every %d s.", NO_ENGINE_DELAY_MS / 1000),
 			 errhint("gpuann.engine = 'cpu' asks for a server on CPU threads.")));
 }
@@ -296,7 +296,7 @@ static void
 launcher_wait(int timeout_ms)
 {
 	int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
-	uint32		wait_event = area_wait_event(AREA_WAIT_LAUNCHER);
+	uint32		wait_event = shmem_wait_event(SHMEM_WAIT_LAUNCHER);
 
 	if (launcher.server.pid != 0 && launcher.server.log_fd > 0)
 		(void) WaitLatchOrSocket(MyLatch, events | WL_SOCKET_READABLE, launcher.server.log_fd, timeout_ms, wait_event);
@@ -314,7 +314,7 @@ idle_without_area(void)
 {
 	while (!ShutdownRequestPending)
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1, area_wait_event(AREA_WAIT_LAUNCHER));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1, shmem_wait_event(SHMEM_WAIT_LAUNCHER));
 		ResetLatch(MyLatch);
 	}
 	proc_exit(1);

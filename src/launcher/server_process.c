@@ -149,7 +149,7 @@ child_exec(const ServerCommand *command)
 
 /* Fork and exec with every signal held, so that none of our handlers runs in the child. Returns the pid, or -1. */
 static pid_t
-spawn(const ServerCommand *command)
+server_spawn(const ServerCommand *command)
 {
 	sigset_t	all;
 	sigset_t	before;
@@ -211,7 +211,7 @@ server_start(ServerProcess *server)
 	command.death_fd = death[0];
 	command.log_fd = log[1];
 
-	server->pid = spawn(&command);
+	server->pid = server_spawn(&command);
 	if (server->pid < 0)
 	{
 		server->pid = 0;
@@ -236,7 +236,7 @@ relay_line(ServerProcess *server)
 	const char *message = text;
 	int			level = LOG;
 
-	area_copy_text(text, sizeof(text), server->line, server->line_length);
+	shmem_copy_text(text, sizeof(text), server->line, server->line_length);
 	server->line_length = 0;
 	if (strncmp(text, "LOG: ", 5) == 0)
 		message = text + 5;

@@ -41,7 +41,7 @@ typedef struct Row
 } Row;
 
 static void
-put(Row *row, Datum value)
+status_put(Row *row, Datum value)
 {
 	Assert(row->count < INDEX_COLUMNS);
 	row->nulls[row->count] = false;
@@ -61,24 +61,24 @@ put_text(Row *row, const char *text, Size size)
 {
 	char		copy[512];
 
-	area_copy_text(copy, sizeof(copy), text, size);
+	shmem_copy_text(copy, sizeof(copy), text, size);
 	if (copy[0] == '\0')
 		put_null(row);
 	else
-		put(row, CStringGetTextDatum(copy));
+		status_put(row, CStringGetTextDatum(copy));
 }
 
 static void
 put_counter(Row *row, const _Atomic uint64_t *counter)
 {
-	put(row, Int64GetDatum((int64) atomic_load(counter)));
+	status_put(row, Int64GetDatum((int64) atomic_load(counter)));
 }
 
 /* Milliseconds, as the statistics views of core have them. */
 static void
 put_ms(Row *row, const _Atomic uint64_t *microseconds)
 {
-	put(row, Float8GetDatum((double) atomic_load(microseconds) / 1000.0));
+	status_put(row, Float8GetDatum((double) atomic_load(microseconds) / 1000.0));
 }
 
 /* Microseconds since 1970; NULL for none. */
@@ -90,7 +90,7 @@ put_time(Row *row, const _Atomic int64_t *at)
 	if (us == 0)
 		put_null(row);
 	else
-		put(row, TimestampTzGetDatum(us - (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY));
+		status_put(row, TimestampTzGetDatum(us - (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY));
 }
 
 static const char *
@@ -154,8 +154,8 @@ put_server_figures(Row *row)
 	put_counter(row, &gpuann_area->memory_context);
 	put_counter(row, &gpuann_area->host_rows_limit);
 	put_counter(row, &gpuann_area->host_rows_used);
-	put(row, Int32GetDatum(count_mirrors(MIRROR_READY)));
-	put(row, Int32GetDatum(count_mirrors(MIRROR_LOADING)));
+	status_put(row, Int32GetDatum(count_mirrors(MIRROR_READY)));
+	status_put(row, Int32GetDatum(count_mirrors(MIRROR_LOADING)));
 	put_counter(row, &gpuann_area->requests);
 	put_counter(row, &gpuann_area->batches);
 }
@@ -173,10 +173,10 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	if (gpuann_area == NULL)
 	{
-		put(&row, CStringGetTextDatum("off"));
+		status_put(&row, CStringGetTextDatum("off"));
 		while (row.count < STATUS_COLUMNS - 1)
 			put_null(&row);
-		put(&row, CStringGetTextDatum(gpuann_control == NULL ? "gpuann is not in shared_preload_libraries" :
+		status_put(&row, CStringGetTextDatum(gpuann_control == NULL ? "gpuann is not in shared_preload_libraries" :
 									  "the shared area could not be made, see the server log"));
 	}
 	else
@@ -184,20 +184,20 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 		uint32		state = atomic_load(&gpuann_area->server_state);
 		int32		pid = atomic_load(&gpuann_area->server_pid);
 
-		put(&row, CStringGetTextDatum(server_state_name(state)));
+		status_put(&row, CStringGetTextDatum(server_state_name(state)));
 		if (pid != 0)
-			put(&row, Int32GetDatum(pid));
+			status_put(&row, Int32GetDatum(pid));
 		else
 			put_null(&row);
-		put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->epoch)));
-		put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->restarts)));
+		status_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->epoch)));
+		status_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->restarts)));
 		if (pid != 0)
-			put(&row, TimestampTzGetDatum(time_t_to_timestamptz((pg_time_t) atomic_load(&gpuann_area->started_at))));
+			status_put(&row, TimestampTzGetDatum(time_t_to_timestamptz((pg_time_t) atomic_load(&gpuann_area->started_at))));
 		else
 			put_null(&row);
 		put_text(&row, state == SERVER_READY ? gpuann_area->engine : "", sizeof(gpuann_area->engine));
 		put_text(&row, state == SERVER_READY ? gpuann_area->device : "", sizeof(gpuann_area->device));
-		put(&row, Int64GetDatum((int64) gpuann_layout.total_bytes));
+		status_put(&row, Int64GetDatum((int64) gpuann_layout.total_bytes));
 		put_server_figures(&row);
 		put_text(&row, gpuann_area->last_error, sizeof(gpuann_area->last_error));
 	}
@@ -218,7 +218,7 @@ mirror_lag(const MirrorKey *key, uint64 position, uint64 change_seq)
 	Relation	index;
 	MirrorKey	now;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	MirrorLag	lag = {-1, -1};
 
 	if (!ConditionalLockRelationOid(key->index, AccessShareLock))
@@ -233,7 +233,7 @@ mirror_lag(const MirrorKey *key, uint64 position, uint64 change_seq)
 	if (is_gpuann_index(index) && now.relfile == key->relfile &&
 		now.tablespace == key->tablespace)
 	{
-		list_bounds(index, index_format(index), &meta, &bounds);
+		pending_bounds(index, index_format(index), &meta, &bounds);
 		lag.entries = bounds.end > position ? (int64) (bounds.end - position) : 0;
 		lag.changes = meta.change_seq > change_seq ? (int64) (meta.change_seq - change_seq) : 0;
 	}
@@ -245,7 +245,7 @@ static void
 put_lag(Row *row, int64 lag)
 {
 	if (lag >= 0)
-		put(row, Int64GetDatum(lag));
+		status_put(row, Int64GetDatum(lag));
 	else
 		put_null(row);
 }
@@ -271,10 +271,10 @@ put_mirror(Row *row, int entry, const MirrorKey *key)
 	put_counter(row, &mirror->host_bytes);
 	put_counter(row, &mirror->position);
 	put_lag(row, lag.entries);
-	put(row, Int64GetDatum((int64) changes));
+	status_put(row, Int64GetDatum((int64) changes));
 	put_lag(row, lag.changes);
 	if (atomic_load(&mirror->worker) != 0)
-		put(row, Int32GetDatum(atomic_load(&mirror->worker)));
+		status_put(row, Int32GetDatum(atomic_load(&mirror->worker)));
 	else
 		put_null(row);
 }
@@ -286,13 +286,13 @@ put_index(Row *row, int entry, const MirrorKey *key, FallbackReason reasons)
 	AreaMirror *mirror = mirror_area(entry);
 	MirrorCounters *counters = &mirror->counters;
 	uint32		state = atomic_load(&mirror->state);
-	bool		no_gpu = state == MIRROR_WANTED && area_no_gpu();
+	bool		no_gpu = state == MIRROR_WANTED && shmem_no_gpu();
 
-	put(row, ObjectIdGetDatum(key->index));
-	put(row, ObjectIdGetDatum(key->relfile));
-	put(row, CStringGetTextDatum(no_gpu ? "none" : mirror_state_name(state)));
+	status_put(row, ObjectIdGetDatum(key->index));
+	status_put(row, ObjectIdGetDatum(key->relfile));
+	status_put(row, CStringGetTextDatum(no_gpu ? "none" : mirror_state_name(state)));
 	if (no_gpu)
-		put(row, CStringGetTextDatum("no usable GPU is found"));
+		status_put(row, CStringGetTextDatum("no usable GPU is found"));
 	else
 		put_text(row, state == MIRROR_REFUSED ? mirror->reason : "", sizeof(mirror->reason));
 	put_counter(row, &counters->scans);

@@ -64,7 +64,7 @@ entries_crc(const StateEntry *entries, uint32 count)
 
 /* Copy what is worth keeping. Returns the number of entries; room for as many as the table has. */
 static uint32
-gather(StateEntry *entries)
+state_gather(StateEntry *entries)
 {
 	int64		now = monotonic_ms();
 	uint32		count = 0;
@@ -109,7 +109,7 @@ state_save(void)
 
 	if (entries == NULL)
 		return;
-	header.count = gather(entries);
+	header.count = state_gather(entries);
 	header.crc = entries_crc(entries, header.count);
 	if (write_file(&header, entries))
 		(void) durable_rename(STATE_TEMPORARY, STATE_FILE, LOG);

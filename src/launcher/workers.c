@@ -60,7 +60,7 @@ served_record(Oid database)
 
 /* A round begins: there is a table, and not too much in it. */
 static void
-begin_round(void)
+workers_begin_round(void)
 {
 	if (served_table != NULL && hash_get_num_entries(served_table) > REMEMBERED_DATABASES)
 	{
@@ -121,7 +121,7 @@ entry_needs_worker(int entry, int64 now, bool standby)
 	if (!track->in_use || track->worker >= 0 || track->builder != 0)
 		return false;
 	/* Without a GPU there is nothing but linking to do. */
-	if (area_no_gpu())
+	if (shmem_no_gpu())
 		return !standby && mirror_is_due(entry, now) && (atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS);
 	if (state == MIRROR_READY)
 		return atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS ||
@@ -247,9 +247,9 @@ workers_round(void)
 	int			running;
 	int			waiting;
 
-	if ((!area_server_ready(&epoch) && !area_no_gpu()) || now < no_slot_until_ms)
+	if ((!shmem_server_ready(&epoch) && !shmem_no_gpu()) || now < no_slot_until_ms)
 		return POLL_MS;
-	begin_round();
+	workers_begin_round();
 	running = count_workers(now);
 	waiting = databases_in_need(databases, now);
 	while (waiting > 0 && running < gpuann_max_workers)

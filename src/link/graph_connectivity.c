@@ -13,7 +13,7 @@
 /* What the callbacks need. */
 typedef struct RowReach
 {
-	RowEdits   *edits;
+	GraphEdits   *edits;
 	uint32		ef;
 	Candidate  *candidates;
 	SearchResult *found;
@@ -24,7 +24,7 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 {
 	SlotState	state;
 
-	return row_edits_get(((RowReach *) context)->edits, slot, neighbours, &state);
+	return graph_edits_get(((RowReach *) context)->edits, slot, neighbours, &state);
 }
 
 static bool
@@ -35,14 +35,14 @@ is_wanted(void *context, uint32_t slot)
 
 	/* Many may have died that nobody looks at otherwise. */
 	CHECK_FOR_INTERRUPTS();
-	return row_edits_get(((RowReach *) context)->edits, slot, row, &state) > 0 && state.live;
+	return graph_edits_get(((RowReach *) context)->edits, slot, row, &state) > 0 && state.live;
 }
 
 static uint32_t
 find_near(void *context, uint32_t slot, const SearchResult **found)
 {
 	RowReach   *reach = context;
-	uint32		count = row_edits_search_alike(reach->edits, slot, reach->ef, reach->candidates);
+	uint32		count = graph_edits_search_alike(reach->edits, slot, reach->ef, reach->candidates);
 
 	link_pause();
 	for (uint32 i = 0; i < count; i++)
@@ -54,30 +54,30 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 static void
 write_row(void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count)
 {
-	row_edits_set(((RowReach *) context)->edits, slot, neighbours, NULL, count);
+	graph_edits_set(((RowReach *) context)->edits, slot, neighbours, NULL, count);
 }
 
 /* Serves interrupts, and stops where there is no room for more changes. */
 static bool
-interrupted(void *context)
+connectivity_interrupted(void *context)
 {
 	link_pause();
-	return !row_edits_have_room(((RowReach *) context)->edits, 1);
+	return !graph_edits_have_room(((RowReach *) context)->edits, 1);
 }
 
 void
-row_edits_connect(RowEdits *edits, uint32 linked, Size memory)
+graph_edits_connect(GraphEdits *edits, uint32 linked, Size memory)
 {
-	const IndexFormat *format = row_edits_format(edits);
+	const IndexFormat *format = graph_edits_format(edits);
 	RowReach	reach = {.edits = edits, .ef = format->ef_construction};
 	ReachAccess access = {
-		.context = &reach, .row = read_row, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = interrupted
+		.context = &reach, .row = read_row, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = connectivity_interrupted
 	};
 	ReachGraph	graph = {.degree = format->degree};
 	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);
 	uint32		left;
 
-	graph.rows = row_edits_slots(edits, &graph.seeds, &graph.nseeds);
+	graph.rows = graph_edits_slots(edits, &graph.seeds, &graph.nseeds);
 	if ((uint64) linked * REACH_SHARE < graph.rows || graph_connect_bytes(&graph) > memory / 4)
 		return;
 	reach.candidates = palloc(sizeof(Candidate) * ROW_EDITS_FOUND(reach.ef));

@@ -59,13 +59,13 @@ row_bytes(const IndexFormat *format)
 
 /* Changed rows that fit in memory: half of it is theirs. */
 uint32
-row_edits_capacity(const IndexFormat *format, Size memory)
+graph_edits_capacity(const IndexFormat *format, Size memory)
 {
 	return Min(memory / 2 / row_bytes(format), ENGINE_MAX_SLOTS);
 }
 
 bool
-row_edits_have_room(const RowEdits *edits, uint32 more)
+graph_edits_have_room(const GraphEdits *edits, uint32 more)
 {
 	return (uint64) edits->rows->members + more <= edits->max_rows;
 }
@@ -98,19 +98,19 @@ link_pause(void)
 }
 
 /* Start with no changes. */
-RowEdits *
-row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
+GraphEdits *
+graph_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
-	RowEdits   *edits = palloc0(sizeof(RowEdits));
+	GraphEdits   *edits = palloc0(sizeof(GraphEdits));
 	ScratchAllocator allocator = scratch_in(context);
 
 	edits->memory = context;
 	edits->index = index;
 	edits->format = format;
 	edits->next_fresh = next_fresh;
-	edits->max_rows = row_edits_capacity(format, memory);
+	edits->max_rows = graph_edits_capacity(format, memory);
 	edits->row_memory = AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
 	edits->vectors = row_vectors_begin(index, format, next_fresh, memory / 8 * 3);
@@ -121,33 +121,33 @@ row_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Si
 }
 
 void
-row_edits_end(RowEdits *edits)
+graph_edits_end(GraphEdits *edits)
 {
 	row_vectors_end(edits->vectors);
 	MemoryContextDelete(edits->memory);
 }
 
 void
-row_edits_seeds(RowEdits *edits, const uint32 *seeds, uint32 count)
+graph_edits_seeds(GraphEdits *edits, const uint32 *seeds, uint32 count)
 {
 	edits->seeds = seeds;
 	edits->nseeds = count;
 }
 
 const IndexFormat *
-row_edits_format(const RowEdits *edits)
+graph_edits_format(const GraphEdits *edits)
 {
 	return edits->format;
 }
 
 RowVectors *
-row_edits_vectors(RowEdits *edits)
+graph_edits_vectors(GraphEdits *edits)
 {
 	return edits->vectors;
 }
 
 uint32
-row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds)
+graph_edits_slots(const GraphEdits *edits, const uint32 **seeds, uint32 *nseeds)
 {
 	*seeds = edits->seeds;
 	*nseeds = edits->nseeds;
@@ -158,14 +158,14 @@ row_edits_slots(const RowEdits *edits, const uint32 **seeds, uint32 *nseeds)
 
 /* Where the distances of a changed row are. */
 static float *
-distances_of(const RowEdits *edits, const EditedRow *edited)
+distances_of(const GraphEdits *edits, const EditedRow *edited)
 {
 	return (float *) (edited->row + 1 + edits->format->degree);
 }
 
 /* A changed row, if the slot's is not as on its page. */
 bool
-row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *row)
+graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row)
 {
 	EditedRow  *edited = edited_lookup(edits->rows, slot);
 
@@ -182,7 +182,7 @@ row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *row)
 
 /* Room for one row, from the blocks. */
 static uint32 *
-cut_row(RowEdits *edits)
+cut_row(GraphEdits *edits)
 {
 	Size		bytes = edited_bytes(edits->format);
 	uint32	   *row;
@@ -200,7 +200,7 @@ cut_row(RowEdits *edits)
 
 /* Change a row. The first change of a slot takes over whether it is live. */
 void
-row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances, uint32 count)
+graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances, uint32 count)
 {
 	EditedRow  *edited = edited_lookup(edits->rows, slot);
 
@@ -210,7 +210,7 @@ row_edits_set(RowEdits *edits, uint32 slot, const uint32 *neighbours, const floa
 		SlotState	state;
 		bool		found;
 
-		(void) row_edits_get(edits, slot, old, &state);
+		(void) graph_edits_get(edits, slot, old, &state);
 		edited = edited_insert(edits->rows, slot, &found);
 		edited->live = state.live;
 		edited->row = cut_row(edits);
@@ -235,7 +235,7 @@ typedef EditedRow *EditedRowRef;
 
 /* Take the changed rows out. */
 void
-row_edits_take(RowEdits *edits, LinkedRows *rows)
+graph_edits_take(GraphEdits *edits, LinkedRows *rows)
 {
 	uint32		degree = edits->format->degree;
 	uint32		count = edits->rows->members;
@@ -284,7 +284,7 @@ names_slot(const uint32 *row, uint32 count, uint32 slot)
 
 /* Offer target an edge to source. */
 static void
-offer_edge(RowEdits *edits, uint32 target, uint32 source, double distance)
+offer_edge(GraphEdits *edits, uint32 target, uint32 source, double distance)
 {
 	if (edits->noffers == edits->offer_room)
 	{
@@ -302,27 +302,27 @@ offer_edge(RowEdits *edits, uint32 target, uint32 source, double distance)
 
 /* Set a row that was chosen, and offer the reverse edges of those it did not have. */
 void
-row_edits_set_chosen(RowEdits *edits, uint32 slot, const Candidate *chosen, uint32 count)
+graph_edits_set_chosen(GraphEdits *edits, uint32 slot, const Candidate *chosen, uint32 count)
 {
 	uint32		old[ENGINE_MAX_DEGREE];
 	uint32		row[ENGINE_MAX_DEGREE];
 	float		distances[ENGINE_MAX_DEGREE];
 	SlotState	state;
-	uint32		nold = row_edits_get(edits, slot, old, &state);
+	uint32		nold = graph_edits_get(edits, slot, old, &state);
 
 	for (uint32 i = 0; i < count; i++)
 	{
 		row[i] = chosen[i].slot;
 		distances[i] = (float) chosen[i].distance;
 	}
-	row_edits_set(edits, slot, row, distances, count);
+	graph_edits_set(edits, slot, row, distances, count);
 	for (uint32 i = 0; i < count; i++)
 		if (!names_slot(old, nold, row[i]))
 			offer_edge(edits, row[i], slot, chosen[i].distance);
 }
 
 uint32
-row_edits_offered(const RowEdits *edits)
+graph_edits_offered(const GraphEdits *edits)
 {
 	return edits->noffers;
 }
@@ -344,7 +344,7 @@ compare_offers(const void *left, const void *right)
  * other target's choice depends on it, for a choice reads distances only.
  */
 void
-row_edits_apply_offers(RowEdits *edits)
+graph_edits_apply_offers(GraphEdits *edits)
 {
 	uint32		row[ENGINE_MAX_DEGREE];
 	float		distances[ENGINE_MAX_DEGREE];
@@ -359,9 +359,9 @@ row_edits_apply_offers(RowEdits *edits)
 		CHECK_FOR_INTERRUPTS();
 		for (end = start; end < edits->noffers && edits->offers[end].target == target; end++)
 			continue;
-		count = row_edits_accept(edits, edits->offers + start, end - start, row, distances);
+		count = graph_edits_accept(edits, edits->offers + start, end - start, row, distances);
 		if (count != NO_CHANGE)
-			row_edits_set(edits, target, row, distances, count);
+			graph_edits_set(edits, target, row, distances, count);
 	}
 	edits->noffers = 0;
 }

@@ -17,7 +17,7 @@ typedef struct EdgeOffer
 
 struct edited_hash;
 
-struct RowEdits
+struct GraphEdits
 {
 	MemoryContext memory;
 	Relation	index;
@@ -53,7 +53,7 @@ typedef struct ChangedRow
 } ChangedRow;
 
 /* False if the slot's row is as on its page. */
-extern bool row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *row);
+extern bool graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row);
 
 /*
  * The row that a target has when it has taken in the edges offered, which are
@@ -61,6 +61,6 @@ extern bool row_edits_changed(const RowEdits *edits, uint32 slot, ChangedRow *ro
  * NO_CHANGE.
  */
 #define NO_CHANGE	PG_UINT32_MAX
-extern uint32 row_edits_accept(RowEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances);
+extern uint32 graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances);
 
 #endif							/* GPUANN_GRAPH_EDITS_PRIVATE_H */

@@ -21,7 +21,7 @@
 
 /* Read a row from its page into neighbours; returns how many there are. */
 static uint32
-page_row(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
+page_row(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 {
 	const IndexFormat *format = edits->format;
 	NodeCopy   *node = edits->node;
@@ -46,11 +46,11 @@ page_row(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 }
 
 uint32
-row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
+graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 {
 	ChangedRow	row;
 
-	if (!row_edits_changed(edits, slot, &row))
+	if (!graph_edits_changed(edits, slot, &row))
 		return page_row(edits, slot, neighbours, state);
 	state->live = row.live;
 	state->version = 0;
@@ -59,18 +59,18 @@ row_edits_get(RowEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state
 }
 
 void
-row_edits_distances(RowEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out)
+graph_edits_distances(GraphEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out)
 {
 	row_vectors_from(edits->vectors, from);
 	row_vectors_distances(edits->vectors, slots, count, out);
 }
 
 double
-row_edits_distance(RowEdits *edits, uint32 slot_a, uint32 slot_b)
+graph_edits_distance(GraphEdits *edits, uint32 slot_a, uint32 slot_b)
 {
 	double		distance;
 
-	row_edits_distances(edits, slot_a, &slot_b, 1, &distance);
+	graph_edits_distances(edits, slot_a, &slot_b, 1, &distance);
 	return distance;
 }
 
@@ -80,20 +80,20 @@ static uint32_t
 search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 {
 	CHECK_FOR_INTERRUPTS();
-	return row_edits_get(context, slot, neighbours, state);
+	return graph_edits_get(context, slot, neighbours, state);
 }
 
 static void
 search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
-	row_vectors_distances(((RowEdits *) context)->vectors, slots, count, out);
+	row_vectors_distances(((GraphEdits *) context)->vectors, slots, count, out);
 }
 
 /* Squared differences, less the square of the vector searched for. */
 static void
 search_differences(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
-	RowVectors *vectors = ((RowEdits *) context)->vectors;
+	RowVectors *vectors = ((GraphEdits *) context)->vectors;
 
 	row_vectors_distances(vectors, slots, count, out);
 	for (uint32 i = 0; i < count; i++)
@@ -106,7 +106,7 @@ search_differences(void *context, const uint32_t *slots, uint32_t count, double 
 
 /* The live slots nearest to a slot by a graph search, or those that differ least. */
 static uint32
-search(RowEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
+graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
 {
 	GraphAccess access = {
 		.context = edits,
@@ -126,7 +126,7 @@ search(RowEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidate
 	query.max_equal = Min(PRUNE_MAX_EQUAL(edits->format->degree), SEARCH_MAX_EQUAL);
 	query.salt = slot;
 	query.all_expanded = true;
-	query.equal_distance = row_edits_distance(edits, slot, slot);
+	query.equal_distance = graph_edits_distance(edits, slot, slot);
 	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
 	found = Min(answer.count, ROW_EDITS_FOUND(ef));
@@ -140,15 +140,15 @@ search(RowEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidate
 }
 
 uint32
-row_edits_search(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 {
-	return search(edits, slot, ef, false, candidates);
+	return graph_edits_run_search(edits, slot, ef, false, candidates);
 }
 
 uint32
-row_edits_search_alike(RowEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
+graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *candidates)
 {
-	return search(edits, slot, ef, true, candidates);
+	return graph_edits_run_search(edits, slot, ef, true, candidates);
 }
 
 /* ---- choosing ---- */
@@ -158,32 +158,32 @@ static double
 pair_distance(void *context, uint32_t index_a, uint32_t index_b)
 {
 	CHECK_FOR_INTERRUPTS();
-	return row_edits_distance(context, index_a, index_b);
+	return graph_edits_distance(context, index_a, index_b);
 }
 
 /* PairSquare */
 static double
-square(void *context, uint32_t index)
+graph_edits_square(void *context, uint32_t index)
 {
-	return row_vectors_square(((RowEdits *) context)->vectors, index);
+	return row_vectors_square(((GraphEdits *) context)->vectors, index);
 }
 
 /* How a slot's row is chosen. */
 static PruneRule
-prune_rule(RowEdits *edits, uint32 slot)
+prune_rule(GraphEdits *edits, uint32 slot)
 {
 	return (PruneRule) {
 		.degree = edits->format->degree,
 		.self = slot,
-		.equal_distance = row_edits_distance(edits, slot, slot),
+		.equal_distance = graph_edits_distance(edits, slot, slot),
 		.max_equal = PRUNE_MAX_EQUAL(edits->format->degree),
 		.metric = edits->format->metric,
-		.square = square
+		.square = graph_edits_square
 	};
 }
 
 uint32
-row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
+graph_edits_choose(GraphEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
 {
 	PruneRule	rule = prune_rule(edits, slot);
 
@@ -192,7 +192,7 @@ row_edits_choose(RowEdits *edits, uint32 slot, Candidate *candidates, uint32 cou
 
 /* Open a target's row; false if it is not live. */
 static bool
-open_row(RowEdits *edits, uint32 target, OpenRow *row)
+open_row(GraphEdits *edits, uint32 target, IncrementalRow *row)
 {
 	uint32		neighbours[ENGINE_MAX_DEGREE];
 	double		distances[ENGINE_MAX_DEGREE];
@@ -200,35 +200,35 @@ open_row(RowEdits *edits, uint32 target, OpenRow *row)
 	ChangedRow	changed;
 	uint32		count;
 
-	if (row_edits_changed(edits, target, &changed) && changed.distances != NULL)
+	if (graph_edits_changed(edits, target, &changed) && changed.distances != NULL)
 	{
 		row_vectors_expect(edits->vectors, changed.neighbours, Min(changed.count, EXPECTED_KEPT));
 		for (uint32 i = 0; i < changed.count; i++)
 			distances[i] = changed.distances[i];
-		open_row_read(row, changed.neighbours, distances, changed.count, row_kept(distances, changed.count));
+		incremental_read(row, changed.neighbours, distances, changed.count, row_kept(distances, changed.count));
 		return changed.live;
 	}
-	count = row_edits_get(edits, target, neighbours, &state);
+	count = graph_edits_get(edits, target, neighbours, &state);
 	if (!state.live)
 		return false;
-	row_edits_distances(edits, target, neighbours, count, distances);
-	open_row_read(row, neighbours, distances, count, row_kept(distances, count));
+	graph_edits_distances(edits, target, neighbours, count, distances);
+	incremental_read(row, neighbours, distances, count, row_kept(distances, count));
 	return true;
 }
 
 uint32
-row_edits_accept(RowEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances)
+graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances)
 {
 	uint32		target = offers[0].target;
 	PruneRule	rule = prune_rule(edits, target);
-	OpenRow		row;
+	IncrementalRow		row;
 
 	if (!open_row(edits, target, &row))
 		return NO_CHANGE;
 	for (uint32 i = 0; i < count; i++)
 	{
-		if (!open_row_has(&row, offers[i].source))
-			open_row_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, edits);
+		if (!incremental_has(&row, offers[i].source))
+			incremental_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, edits);
 	}
-	return open_row_write(&row, neighbours, distances);
+	return incremental_write(&row, neighbours, distances);
 }

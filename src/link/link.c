@@ -132,7 +132,7 @@ pass_add(LinkPass *pass, uint32 slot)
 
 /* Collect the slots of a pass from where it ends so far. */
 static void
-collect_on(Relation index, const IndexFormat *format, const MetaPage *meta, const ListBounds *bounds, uint64 end, uint32 most,
+collect_on(Relation index, const IndexFormat *format, const MetaPage *meta, const PendingBounds *bounds, uint64 end, uint32 most,
 		   LinkPass *pass)
 {
 	while (pass->to < end && (most == 0 || pass->count < most))
@@ -141,15 +141,15 @@ collect_on(Relation index, const IndexFormat *format, const MetaPage *meta, cons
 		uint32	   *slots;
 		uint32		count;
 
-		if (!list_read(index, format, bounds, pass->to, chunk_end, &slots, &count) || count != chunk_end - pass->to)
-			report_corrupt(index, meta->oldest_list, "the pending list was trimmed beyond what is linked");
+		if (!pending_read(index, format, bounds, pass->to, chunk_end, &slots, &count) || count != chunk_end - pass->to)
+			report_corrupt(index, meta->oldest_pending, "the pending list was trimmed beyond what is linked");
 		for (uint32 i = 0; i < count && (most == 0 || pass->count < most); i++)
 		{
 			bool		to_link;
 
 			CHECK_FOR_INTERRUPTS();
 			if (slots[i] >= bounds->next_fresh)
-				report_corrupt(index, bounds->oldest_list, "the pending list names a slot that does not exist");
+				report_corrupt(index, bounds->oldest_pending, "the pending list names a slot that does not exist");
 			if (look_at_listed(index, format, slots[i], meta->change_seq, &to_link))
 			{
 				if (to_link)
@@ -167,9 +167,9 @@ void
 link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
-	list_bounds(index, format, &meta, &bounds);
+	pending_bounds(index, format, &meta, &bounds);
 	pass->from = pass->to = bounds.linked;
 	pass->count = pass->live = 0;
 	pass->room = 1024;
@@ -178,14 +178,14 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 	collect_on(index, format, &meta, &bounds, bounds.end, most, pass);
 }
 
-/* Let a pass take in what was listed since it was collected, up to a list position. */
+/* Let a pass take in what was listed since it was collected, up to a pending position. */
 void
 link_collect_more(Relation index, const IndexFormat *format, uint64 end, LinkPass *pass)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
-	list_bounds(index, format, &meta, &bounds);
+	pending_bounds(index, format, &meta, &bounds);
 	collect_on(index, format, &meta, &bounds, Min(end, bounds.end), 0, pass);
 }
 
@@ -239,7 +239,7 @@ learn_node_page(EdgeTargets *targets, uint32 slot)
 
 /* Whether a slot that exists has its bit set in one of the bitmaps. */
 static bool
-ask(EdgeTargets *targets, const unsigned char *bits, uint32 slot)
+link_ask_server(EdgeTargets *targets, const unsigned char *bits, uint32 slot)
 {
 	if (!bit_is_set(targets->known, node_page_number(targets->format, slot)))
 		learn_node_page(targets, slot);
@@ -250,7 +250,7 @@ ask(EdgeTargets *targets, const unsigned char *bits, uint32 slot)
 static bool
 may_lead_to(EdgeTargets *targets, uint32 slot)
 {
-	return slot < targets->next_fresh && ask(targets, targets->routes, slot);
+	return slot < targets->next_fresh && link_ask_server(targets, targets->routes, slot);
 }
 
 /* Copy a row without what must not be in it; returns how many neighbours are left. Rows may come from the server: nothing is trusted. */
@@ -272,7 +272,7 @@ clean_row(EdgeTargets *targets, uint32 slot, const uint32 *row, uint32 *clean)
 }
 
 /*
- * Begin a record on a node page: locks list page (unless the superblock is stamped with this sequence number already) and node page, and
+ * Begin a record on a node page: locks pending page (unless the superblock is stamped with this sequence number already) and node page, and
  * stamps both.
  */
 void
@@ -284,10 +284,10 @@ node_change_begin(NodeChange *change, Relation index, const IndexFormat *format,
 	change->list = InvalidBuffer;
 	if (change->stamped_superblock != superblock || change->stamped_seq != change_seq)
 	{
-		ListPage   *list;
+		PendingPage   *list;
 
-		change->list = read_page(index, list_block(format, superblock), PAGE_LIST, BUFFER_LOCK_EXCLUSIVE, false);
-		list = ListPageOf(GenericXLogRegisterBuffer(change->state, change->list, 0));
+		change->list = read_page(index, pending_block(format, superblock), PAGE_PENDING, BUFFER_LOCK_EXCLUSIVE, false);
+		list = PendingPageOf(GenericXLogRegisterBuffer(change->state, change->list, 0));
 		list->superblock_seq = change_seq;
 	}
 	change->node = read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
@@ -335,7 +335,7 @@ write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
 	{
 		uint32		place;
 
-		if (ask(&writer->targets, writer->targets.linked, slots[i]) != linked)
+		if (link_ask_server(&writer->targets, writer->targets.linked, slots[i]) != linked)
 			continue;
 		any = true;
 		place = writer->rows->places != NULL ? writer->rows->places[i] : i;
@@ -564,23 +564,23 @@ void
 link_write(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
-	list_bounds(index, format, &meta, &bounds);
+	pending_bounds(index, format, &meta, &bounds);
 	FAULT_POINT("link-computed");
 	link_write_rows(index, format, rows, bounds.next_fresh, meta.change_seq + 1);
-	list_trim(index, format, link_write_end(index, format, pass, rows));
+	pending_trim(index, format, link_write_end(index, format, pass, rows));
 }
 
-/* End a pass whose rows are written; returns the list position up to which it may be trimmed. */
+/* End a pass whose rows are written; returns the pending position up to which it may be trimmed. */
 uint64
 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	SliceEnd	end;
 
-	list_bounds(index, format, &meta, &bounds);
+	pending_bounds(index, format, &meta, &bounds);
 	memset(&end, 0, sizeof(end));
 	end.change_seq = meta.change_seq + 1;
 	FAULT_POINT("link-rows-written");
@@ -630,11 +630,11 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 	while (more)
 	{
 		MetaPage	meta;
-		ListBounds	bounds;
+		PendingBounds	bounds;
 		LinkPass	pass;
 		LinkedRows	rows;
 
-		list_bounds(index, format, &meta, &bounds);
+		pending_bounds(index, format, &meta, &bounds);
 		link_collect(index, format, most_slots(manner), &pass);
 		if (pass.count == 0)
 			memset(&rows, 0, sizeof(rows));
@@ -645,7 +645,7 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 		if (pass.to > pass.from)
 			link_write(index, format, &pass, &rows);
 		else if (total == 0)
-			list_trim(index, format, meta.linked_position);
+			pending_trim(index, format, meta.linked_position);
 		total += pass.live;
 		manner->before = total;
 		if (manner->tell != NULL)
@@ -727,12 +727,12 @@ void
 link_if_crowded(Relation index, const IndexFormat *format)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	uint64		waiting;
 
 	if (client_worker_serves(index))
 		return;
-	list_bounds(index, format, &meta, &bounds);
+	pending_bounds(index, format, &meta, &bounds);
 	waiting = bounds.end - bounds.linked;
 	if (waiting <= (uint64) gpuann_pending_limit)
 		return;
@@ -748,12 +748,12 @@ static uint32
 let_worker_link(Relation index, const IndexFormat *format)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	uint64		end;
 	uint64		change_seq;
 	uint32		linked_before;
 
-	list_bounds(index, format, &meta, &bounds);
+	pending_bounds(index, format, &meta, &bounds);
 	end = bounds.end;
 	linked_before = meta.linked_slots;
 	while (bounds.linked < end && client_ask_to_link(index, format, end))
@@ -761,7 +761,7 @@ let_worker_link(Relation index, const IndexFormat *format)
 		change_seq = meta.change_seq;
 		(void) linker_lock(index, true, false);
 		linker_unlock(index, false);
-		list_bounds(index, format, &meta, &bounds);
+		pending_bounds(index, format, &meta, &bounds);
 		if (meta.change_seq == change_seq)
 			break;
 	}

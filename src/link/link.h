@@ -32,7 +32,7 @@ typedef struct LinkPlace
 /* What a pass is about to link. */
 typedef struct LinkPass
 {
-	uint64		from;			/* list positions */
+	uint64		from;			/* pending positions */
 	uint64		to;
 	uint32		count;			/* slots to link among them */
 	uint32	   *slots;			/* in the order of the list */

@@ -55,7 +55,7 @@ typedef struct EngineLoad
 
 /* Whether memory holds the index. */
 static bool
-fits(const IndexFormat *format, uint32 rows, Size memory)
+link_fits(const IndexFormat *format, uint32 rows, Size memory)
 {
 	/* Edges twice: in the mirror and, of the rows that change, in the result. */
 	Size		row_bytes = format->vector_bytes + 2 * format->degree * sizeof(uint32) + OTHER_ROW_BYTES;
@@ -178,7 +178,7 @@ handed_over(EngineLoad *load)
 
 /* Give the engine the part that was filled, and go on with the other. */
 static bool
-hand_over(EngineLoad *load, EngineJob *job)
+link_hand_over(EngineLoad *load, EngineJob *job)
 {
 	if (!handed_over(load))
 		return false;
@@ -205,7 +205,7 @@ load_rows(EngineLoad *load)
 		memset(part->dead, 0, bits64_bytes(load->room));
 		visit_nodes(load, first, first + count, take_state, &first);
 		take_vectors(load, first, count);
-		if (!hand_over(load, &job))
+		if (!link_hand_over(load, &job))
 			return false;
 	}
 	return handed_over(load);
@@ -236,7 +236,7 @@ load_graph(EngineLoad *load)
 		EngineJob	job = {.kind = JOB_GRAPH, .slots = load->part->slots, .rows = load->part->neighbours};
 
 		visit_nodes(load, first, Min(first + load->room, load->rows), take_row, &job.count);
-		if (job.count > 0 && !hand_over(load, &job))
+		if (job.count > 0 && !link_hand_over(load, &job))
 			return false;
 	}
 	return handed_over(load);
@@ -288,10 +288,10 @@ link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, 
 		.threads = local_engine_threads()
 	};
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
-	list_bounds(index, format, &meta, &bounds);
-	if (!fits(format, bounds.next_fresh, link_memory()) || !worth_it(index, pass->count, bounds.next_fresh, link.threads))
+	pending_bounds(index, format, &meta, &bounds);
+	if (!link_fits(format, bounds.next_fresh, link_memory()) || !worth_it(index, pass->count, bounds.next_fresh, link.threads))
 		return false;
 	load.rows = bounds.next_fresh;
 	load.engine = local_engine_open(index, format, load.rows, link_memory());

@@ -29,7 +29,7 @@
 /* The rows of one batch, and what each is going to have. */
 typedef struct Batch
 {
-	RowEdits   *edits;
+	GraphEdits   *edits;
 	const IndexFormat *format;
 	const uint32 *slots;
 	uint32		count;
@@ -66,14 +66,14 @@ typedef struct SeedSample
 
 /* Allocate a batch for at most an eighth of memory, whose changes fit into half of what is there for rows. */
 static Batch *
-make_batch(RowEdits *edits, const IndexFormat *format, Size memory)
+make_batch(GraphEdits *edits, const IndexFormat *format, Size memory)
 {
 	Batch	   *batch = palloc0(sizeof(Batch));
 	Size		row_bytes = format->vector_bytes + format->degree * sizeof(Candidate);
 
 	batch->edits = edits;
 	batch->format = format;
-	batch->room = Min(memory / 8 / row_bytes, row_edits_capacity(format, memory) / 2 / (format->degree + 1));
+	batch->room = Min(memory / 8 / row_bytes, graph_edits_capacity(format, memory) / 2 / (format->degree + 1));
 	batch->room = Max(Min(batch->room, BATCH_MOST), BATCH_LEAST);
 	batch->vectors = palloc_extended((Size) batch->room * format->vector_bytes, MCXT_ALLOC_HUGE);
 	batch->inverse_norms = palloc(sizeof(float) * batch->room);
@@ -94,14 +94,14 @@ load_batch(Batch *batch)
 {
 	for (uint32 i = 0; i < batch->count; i++)
 		memcpy(batch->vectors + (Size) i * batch->format->vector_bytes,
-			   row_vectors_get(row_edits_vectors(batch->edits), batch->slots[i], &batch->inverse_norms[i]), batch->format->vector_bytes);
+			   row_vectors_get(graph_edits_vectors(batch->edits), batch->slots[i], &batch->inverse_norms[i]), batch->format->vector_bytes);
 }
 
 /* Consider a mate of row i, from which distances are computed. */
 static void
 consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
 {
-	double		distance = row_vectors_distance(row_edits_vectors(batch->edits), batch_vector(batch, mate), batch->inverse_norms[mate]);
+	double		distance = row_vectors_distance(graph_edits_vectors(batch->edits), batch_vector(batch, mate), batch->inverse_norms[mate]);
 
 	if (distance == mates->equal_distance)
 	{
@@ -117,7 +117,7 @@ consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
 static void
 search_batch(const Batch *batch, uint32 i, Mates *mates)
 {
-	row_vectors_from(row_edits_vectors(batch->edits), batch->slots[i]);
+	row_vectors_from(graph_edits_vectors(batch->edits), batch->slots[i]);
 	for (uint32 n = 1; n < batch->count; n++)
 		consider_mate(batch, i, (i + n) % batch->count, mates);
 }
@@ -133,7 +133,7 @@ add_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance
 static void
 link_row(Batch *batch, uint32 i)
 {
-	RowEdits   *edits = batch->edits;
+	GraphEdits   *edits = batch->edits;
 	uint32		slot = batch->slots[i];
 	uint32		ef = batch->format->ef_construction;
 	Candidate	candidates[MOST_CANDIDATES];
@@ -146,8 +146,8 @@ link_row(Batch *batch, uint32 i)
 	uint32		kept;
 
 	link_pause();
-	count = row_edits_search(edits, slot, ef, candidates);
-	mates.equal_distance = row_edits_distance(edits, slot, slot);
+	count = graph_edits_search(edits, slot, ef, candidates);
+	mates.equal_distance = graph_edits_distance(edits, slot, slot);
 	/* Mates farther than what the search found would be kept for their directions, in the places of neighbours. */
 	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
 	search_batch(batch, i, &mates);
@@ -157,16 +157,16 @@ link_row(Batch *batch, uint32 i)
 		add_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
 
 	/* A row that a pass cut short has written already keeps what it has as candidates. */
-	nold = row_edits_get(edits, slot, old, &state);
-	row_edits_distances(edits, slot, old, nold, old_distances);
+	nold = graph_edits_get(edits, slot, old, &state);
+	graph_edits_distances(edits, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
 		add_candidate(candidates, &count, old[n], old_distances[n]);
-	batch->nchosen[i] = row_edits_choose(edits, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
+	batch->nchosen[i] = graph_edits_choose(edits, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
 }
 
 /* Put the seeds in random order, for only the first so many are put in a better one; those from which all rows were made to be reached stay. */
 static void
-shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
+pages_shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
 {
 	for (uint32 i = count; i > REACH_SEEDS + 1; i--)
 	{
@@ -200,7 +200,7 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 		added = Min((uint32) ((uint64) wanted * (linked - sample->sampled) / linked), count);
 	if (added == 0)
 		return false;
-	shuffle(sample->seeds, sample->count, &sample->random);
+	pages_shuffle(sample->seeds, sample->count, &sample->random);
 	kept = Min(sample->count, wanted - added);
 	/* At even distances: of rows that come cluster by cluster, chance would leave out whole clusters. */
 	for (uint32 i = 0; i < added; i++)
@@ -209,7 +209,7 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 	sample->sampled = linked;
 	sample->sampled_of_pass = done;
 	sample->renewed = true;
-	shuffle(sample->seeds, sample->count, &sample->random);
+	pages_shuffle(sample->seeds, sample->count, &sample->random);
 	return true;
 }
 
@@ -242,8 +242,8 @@ link_batch(Batch *batch)
 	for (uint32 i = 0; i < batch->count; i++)
 		link_row(batch, i);
 	for (uint32 i = 0; i < batch->count; i++)
-		row_edits_set_chosen(batch->edits, batch->slots[i], batch->chosen + (Size) i * batch->format->degree, batch->nchosen[i]);
-	row_edits_apply_offers(batch->edits);
+		graph_edits_set_chosen(batch->edits, batch->slots[i], batch->chosen + (Size) i * batch->format->degree, batch->nchosen[i]);
+	graph_edits_apply_offers(batch->edits);
 }
 
 /* Whether a pass that began then has used up its time. */
@@ -259,15 +259,15 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 			 LinkedRows *rows)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
-	RowEdits   *edits;
+	PendingBounds	bounds;
+	GraphEdits   *edits;
 	Batch	   *batch;
 	SeedSample	sample;
 	int64		began_ms = monotonic_ms();
 	uint32		done = 0;
 
-	list_bounds(index, format, &meta, &bounds);
-	edits = row_edits_begin(index, format, bounds.next_fresh, link_memory());
+	pending_bounds(index, format, &meta, &bounds);
+	edits = graph_edits_begin(index, format, bounds.next_fresh, link_memory());
 	batch = make_batch(edits, format, link_memory());
 	if (manner->slice_ms > 0)
 		batch->room = Min(batch->room, SLICE_BATCH);
@@ -280,12 +280,12 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		batch->slots = pass->slots + done;
 		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
 		if (may_stop && done > 0 &&
-			(time_is_up(began_ms, manner) || !row_edits_have_room(edits, batch->count * (format->degree + 1))))
+			(time_is_up(began_ms, manner) || !graph_edits_have_room(edits, batch->count * (format->degree + 1))))
 			ends = true;
 		/* at the end they are put in order when they are written */
 		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE) && !ends)
 			order_seeds(index, format, sample.seeds, sample.count);
-		row_edits_seeds(edits, sample.seeds, sample.count);
+		graph_edits_seeds(edits, sample.seeds, sample.count);
 		if (ends)
 			break;
 		link_batch(batch);
@@ -294,14 +294,14 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 			manner->tell(manner->before + done);
 	}
 	if (done == pass->count)
-		row_edits_connect(edits, done, link_memory());
-	row_edits_take(edits, rows);
+		graph_edits_connect(edits, done, link_memory());
+	graph_edits_take(edits, rows);
 	if (sample.renewed)
 	{
 		rows->nseeds = sample.count;
 		rows->seeds = sample.seeds;
 	}
-	row_edits_end(edits);
+	graph_edits_end(edits);
 	return done;
 }
 

@@ -28,7 +28,7 @@
 #define PIECE_MS		100
 #define FIRST_PIECE		4096	/* slots */
 #define LEAST_PIECE		256
-#define MOST_PIECE		524288	/* that a lane holds */
+#define MOST_PIECE		524288	/* that a channel holds */
 #define CURRENT_MS		20000	/* that the mirror may take to be told of the dead, unless it gets on */
 #define POLL_MS			10
 #define FETCH_US		(20 * 1000000)
@@ -36,19 +36,19 @@
 
 /* Note why the server does not do it. */
 static bool
-refuse(RepairServer *server, const char *reason)
+repair_refuse(RepairServer *server, const char *reason)
 {
 	strlcpy(server->reason, reason, sizeof(server->reason));
 	return false;
 }
 
-/* Say why, and give the lane back. */
+/* Say why, and give the channel back. */
 static bool
-failed(RepairServer *server)
+repair_failed(RepairServer *server)
 {
-	if (server->lane >= 0)
-		lane_release(server->lane);
-	server->lane = -1;
+	if (server->channel >= 0)
+		channel_release(server->channel);
+	server->channel = -1;
 	ereport(WARNING,
 			(errmsg("gpuann index \"%s\" is repaired over pages", RelationGetRelationName(server->index)),
 			 errdetail("%s", server->reason)));
@@ -77,30 +77,30 @@ await_current(RepairServer *server, uint64 change_seq)
 
 		CHECK_FOR_INTERRUPTS();
 		if (!is_still_there(server))
-			return refuse(server, "the mirror has gone");
+			return repair_refuse(server, "the mirror has gone");
 		if (now != last)
 			give_up_ms = monotonic_ms() + CURRENT_MS;
 		last = now;
 		if (monotonic_ms() >= give_up_ms)
-			return refuse(server, "the mirror does not follow");
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, area_wait_event(AREA_WAIT_MIRROR));
+			return repair_refuse(server, "the mirror does not follow");
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, shmem_wait_event(SHMEM_WAIT_MIRROR));
 		ResetLatch(MyLatch);
 	}
 	return true;
 }
 
-/* Claim a lane, which others may have for a while. */
+/* Claim a channel, which others may have for a while. */
 static bool
-await_lane(RepairServer *server)
+await_channel(RepairServer *server)
 {
 	int64		give_up_ms = monotonic_ms() + CURRENT_MS;
 
-	while ((server->lane = lane_claim()) < 0)
+	while ((server->channel = channel_claim()) < 0)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (monotonic_ms() >= give_up_ms)
-			return refuse(server, "no lane is free");
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, area_wait_event(AREA_WAIT_LANE));
+			return repair_refuse(server, "no bulk channel is free");
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, shmem_wait_event(SHMEM_WAIT_CHANNEL));
 		ResetLatch(MyLatch);
 	}
 	return true;
@@ -111,9 +111,9 @@ repair_server_make(void)
 {
 	RepairServer *server = palloc0(sizeof(RepairServer));
 
-	server->lane = -1;
+	server->channel = -1;
 	/* what is called when the process ends comes off in the order in which it was put there: this stays, the caller's does not */
-	area_leave_at_exit();
+	shmem_leave_at_exit();
 	return server;
 }
 
@@ -133,14 +133,14 @@ repair_server_begin(RepairServer *server, Relation index, const IndexFormat *for
 		return false;
 	server->slots = palloc(FETCHED_ROWS * sizeof(uint32));
 	server->rows = palloc(FETCHED_ROWS * format->degree * sizeof(uint32));
-	return (await_current(server, change_seq) && await_lane(server)) || failed(server);
+	return (await_current(server, change_seq) && await_channel(server)) || repair_failed(server);
 }
 
-/* Prepare the lane for an operation on the mirror. */
-static LaneRequest *
-prepare(RepairServer *server, LaneOp op)
+/* Prepare the channel for an operation on the mirror. */
+static ChannelRequest *
+repair_prepare(RepairServer *server, ChannelOp op)
 {
-	return lane_prepare(server->lane, op, (uint32) server->mirror.entry, server->mirror.generation);
+	return channel_prepare(server->channel, op, (uint32) server->mirror.entry, server->mirror.generation);
 }
 
 /* Fetch a part of what a job has changed, and hand it on. Returns how many rows that were; -1: it failed. */
@@ -148,15 +148,15 @@ static int64
 take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 {
 	Size		row_bytes = server->format->degree * sizeof(uint32);
-	LaneRequest *request = prepare(server, LANE_LINK_FETCH);
+	ChannelRequest *request = repair_prepare(server, CHANNEL_LINK_FETCH);
 	LinkPart	part;
 	const char *text;
 
 	request->first_slot = first;
 	request->count = FETCHED_ROWS;
-	if (lane_fetch_linked(server->lane, FETCHED_ROWS, false, server->format->degree, monotonic_us() + FETCH_US, &part, &text) != ENGINE_OK)
+	if (channel_fetch_linked(server->channel, FETCHED_ROWS, false, server->format->degree, monotonic_us() + FETCH_US, &part, &text) != ENGINE_OK)
 	{
-		(void) refuse(server, text);
+		(void) repair_refuse(server, text);
 		return -1;
 	}
 	memcpy(server->slots, part.slots, part.count * sizeof(uint32));
@@ -173,7 +173,7 @@ take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 static bool
 take_all(RepairServer *server, TakeRepaired take, void *arg)
 {
-	uint32		wanted = *(volatile uint32_t *) &shared_lane((uint32) server->lane)->out_count;
+	uint32		wanted = *(volatile uint32_t *) &shared_channel((uint32) server->channel)->out_count;
 	uint32		taken = 0;
 
 	while (taken < wanted)
@@ -185,7 +185,7 @@ take_all(RepairServer *server, TakeRepaired take, void *arg)
 		if (count < 0)
 			return false;
 		if (count == 0)
-			return refuse(server, "the server has fewer rows than it said");
+			return repair_refuse(server, "the server has fewer rows than it said");
 		taken += (uint32) count;
 	}
 	return true;
@@ -195,8 +195,8 @@ take_all(RepairServer *server, TakeRepaired take, void *arg)
 static bool
 repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, void *arg)
 {
-	LaneRequest *request = prepare(server, LANE_REPAIR);
-	uint32	   *slots = end > 0 ? lane_array(server->lane, (end - first) * sizeof(uint32), &request->slots_offset) : NULL;
+	ChannelRequest *request = repair_prepare(server, CHANNEL_REPAIR);
+	uint32	   *slots = end > 0 ? channel_array(server->channel, (end - first) * sizeof(uint32), &request->slots_offset) : NULL;
 	const char *text;
 
 	for (uint32 slot = first; slot < end; slot++)
@@ -204,8 +204,8 @@ repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, 
 	request->count = end - first;
 	request->ef_construction = server->format->ef_construction;
 	server->ahead = true;
-	if (lane_call_patiently(server->lane, monotonic_us() + REPAIR_US, REPAIR_US, &text) != ENGINE_OK)
-		return refuse(server, text);
+	if (channel_call_patiently(server->channel, monotonic_us() + REPAIR_US, REPAIR_US, &text) != ENGINE_OK)
+		return repair_refuse(server, text);
 	return take_all(server, take, arg);
 }
 
@@ -222,19 +222,19 @@ repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *a
 		CHECK_FOR_INTERRUPTS();
 		end = Min(slots - first, piece) + first;
 		if (!repair_piece(server, first, end, take, arg))
-			return failed(server);
+			return repair_failed(server);
 		FAULT_POINT("server-repaired-piece");
 		took_us = Max(monotonic_us() - begun_us, 1);
 		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / took_us, (int64) Min(MOST_PIECE, (int64) piece * 4)));
 	}
 	if (!repair_piece(server, 0, 0, take, arg))
-		return failed(server);
-	lane_release(server->lane);
-	server->lane = -1;
+		return repair_failed(server);
+	channel_release(server->channel);
+	server->channel = -1;
 	if (server->refused == 0)
 		return true;
 	snprintf(server->reason, sizeof(server->reason), "%u rows of the server cannot be", server->refused);
-	return failed(server);
+	return repair_failed(server);
 }
 
 /* The mirror is not to be used any more, if it is still the same. */
@@ -264,9 +264,9 @@ repair_server_abandon(int code, Datum arg)
 {
 	RepairServer *server = (RepairServer *) DatumGetPointer(arg);
 
-	if (server->lane >= 0)
-		lane_release(server->lane);
-	server->lane = -1;
+	if (server->channel >= 0)
+		channel_release(server->channel);
+	server->channel = -1;
 	if (server->ahead)
 		forget_mirror(server);
 	server->ahead = false;

@@ -13,7 +13,7 @@ typedef struct RepairServer
 	Relation	index;
 	const IndexFormat *format;
 	MirrorRef	mirror;
-	int			lane;			/* -1: none */
+	int			channel;			/* -1: none */
 	bool		ahead;			/* the mirror has rows that the pages have not */
 	uint32		refused;		/* rows that came back and are not to be had */
 	uint32	   *slots;			/* what comes back at once */

@@ -29,7 +29,7 @@ struct RowVectors
 	Relation	index;
 	const IndexFormat *format;
 	const DistanceKernels *kernels;
-	HotBlocks	hot;			/* where vectors are found */
+	BufferHints	hints;			/* where vectors are found */
 	CachedVector *cache;
 	char	   *cached_elements;
 	uint32		cache_places;
@@ -70,7 +70,7 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 	vectors->kernels = distance_kernels(format->type, format->metric, SIMD_BEST);
 	if (vectors->kernels == NULL)
 		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
-	hot_begin(&vectors->hot, index);
+	hints_begin(&vectors->hints, index);
 	vectors->cache_stride = MAXALIGN(format->vector_bytes);
 	make_cache(vectors, Max(Min(memory / (vectors->cache_stride + sizeof(CachedVector)), next_fresh), MIN_CACHED_VECTORS));
 	make_from(vectors);
@@ -81,7 +81,7 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 void
 row_vectors_end(RowVectors *vectors)
 {
-	hot_end(&vectors->hot);
+	hints_end(&vectors->hints);
 }
 
 /* 1 / |vector| for cosine, else 0. */
@@ -119,14 +119,14 @@ row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
 static bool
 peek_from(RowVectors *vectors, uint32 slot)
 {
-	HotVector	at;
+	UnpinnedVector	at;
 
-	hot_find_vectors(&vectors->hot, vectors->format, &slot, 1, &at);
-	if (!hot_vector_is_whole(vectors->format, &at))
+	unpinned_find(&vectors->hints, vectors->format, &slot, 1, &at);
+	if (!hints_vector_is_whole(vectors->format, &at))
 		return false;
-	vectors->kernels->widen(hot_vector_elements(&at), vectors->format->dims, vectors->from);
-	vectors->from_inverse_norm = inverse_norm(vectors, hot_vector_elements(&at));
-	return hot_peeked(&vectors->hot, at.place.block, at.hint);
+	vectors->kernels->widen(hints_vector_elements(&at), vectors->format->dims, vectors->from);
+	vectors->from_inverse_norm = inverse_norm(vectors, hints_vector_elements(&at));
+	return hints_peeked(&vectors->hints, at.place.block, at.hint);
 }
 
 void
@@ -159,37 +159,37 @@ double
 row_vectors_square(RowVectors *vectors, uint32 slot)
 {
 	uint32		dims = vectors->format->dims;
-	HotVector	at;
+	UnpinnedVector	at;
 	float		norm;
 
-	hot_find_vectors(&vectors->hot, vectors->format, &slot, 1, &at);
-	if (hot_vector_is_whole(vectors->format, &at))
+	unpinned_find(&vectors->hints, vectors->format, &slot, 1, &at);
+	if (hints_vector_is_whole(vectors->format, &at))
 	{
-		double		square = vectors->kernels->squared_norm(hot_vector_elements(&at), dims);
+		double		square = vectors->kernels->squared_norm(hints_vector_elements(&at), dims);
 
-		if (hot_peeked(&vectors->hot, at.place.block, at.hint))
+		if (hints_peeked(&vectors->hints, at.place.block, at.hint))
 			return square;
 	}
 	return vectors->kernels->squared_norm(row_vectors_get(vectors, slot, &norm), dims);
 }
 
-/* The distances of at most HOT_VECTORS slots. */
+/* The distances of at most UNPINNED_MOST slots. */
 static void
 distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
 {
-	HotVector	places[HOT_VECTORS];
+	UnpinnedVector	places[UNPINNED_MOST];
 
-	hot_find_vectors(&vectors->hot, vectors->format, slots, count, places);
+	unpinned_find(&vectors->hints, vectors->format, slots, count, places);
 	for (uint32 i = 0; i < count; i++)
 	{
 		const void *elements;
 		float		norm;
 
-		if (hot_vector_is_whole(vectors->format, &places[i]))
+		if (hints_vector_is_whole(vectors->format, &places[i]))
 		{
-			elements = hot_vector_elements(&places[i]);
+			elements = hints_vector_elements(&places[i]);
 			out[i] = distance_from(vectors, elements, inverse_norm(vectors, elements));
-			if (hot_peeked(&vectors->hot, places[i].place.block, places[i].hint))
+			if (hints_peeked(&vectors->hints, places[i].place.block, places[i].hint))
 				continue;
 		}
 		elements = row_vectors_get(vectors, slots[i], &norm);
@@ -200,14 +200,14 @@ distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double 
 void
 row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count)
 {
-	HotVector	places[HOT_VECTORS];
+	UnpinnedVector	places[UNPINNED_MOST];
 
-	hot_find_vectors(&vectors->hot, vectors->format, slots, Min(count, HOT_VECTORS), places);
+	unpinned_find(&vectors->hints, vectors->format, slots, Min(count, UNPINNED_MOST), places);
 }
 
 void
 row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
 {
-	for (uint32 done = 0; done < count; done += HOT_VECTORS)
-		distances_of_few(vectors, slots + done, Min(count - done, HOT_VECTORS), out + done);
+	for (uint32 done = 0; done < count; done += UNPINNED_MOST)
+		distances_of_few(vectors, slots + done, Min(count - done, UNPINNED_MOST), out + done);
 }

@@ -38,7 +38,7 @@ typedef struct IndexVacuum
 	void	   *callback_state;
 	Relation	index;
 	const IndexFormat *format;
-	ListBounds	bounds;			/* renewed once the linker lock is held */
+	PendingBounds	bounds;			/* renewed once the linker lock is held */
 	uint32		limit;			/* slots there were at the start: the bitmaps' size */
 	uint64		change_seq;		/* of the slice under way */
 	bool		locked;
@@ -225,7 +225,7 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 typedef struct Repair
 {
 	IndexVacuum *vacuum;
-	RowEdits   *edits;
+	GraphEdits   *edits;
 	RepairScratch scratch;
 	uint32		slot;			/* whose row is under way */
 	NodeCopy   *node;			/* of a row that came from the server */
@@ -243,8 +243,8 @@ write_repaired(IndexVacuum *vacuum, Repair *repair)
 	LinkedRows	rows;
 	SliceEnd	end = {0};
 
-	row_edits_apply_offers(repair->edits);
-	row_edits_take(repair->edits, &rows);
+	graph_edits_apply_offers(repair->edits);
+	graph_edits_take(repair->edits, &rows);
 	if (rows.count > 0)
 	{
 		link_write_rows(vacuum->index, vacuum->format, &rows, vacuum->bounds.next_fresh, vacuum->change_seq);
@@ -261,7 +261,7 @@ access_row(void *context, uint32 slot, uint32 *neighbours)
 {
 	SlotState	state;
 
-	return row_edits_get(((Repair *) context)->edits, slot, neighbours, &state);
+	return graph_edits_get(((Repair *) context)->edits, slot, neighbours, &state);
 }
 
 static bool
@@ -278,7 +278,7 @@ access_distances(void *context, const uint32 *slots, uint32 count, double *out)
 	Repair	   *repair = context;
 
 	for (uint32 i = 0; i < count; i++)
-		out[i] = row_edits_distance(repair->edits, repair->slot, slots[i]);
+		out[i] = graph_edits_distance(repair->edits, repair->slot, slots[i]);
 }
 
 static uint32
@@ -286,7 +286,7 @@ access_search(void *context, Candidate *candidates)
 {
 	Repair	   *repair = context;
 
-	return row_edits_search(repair->edits, repair->slot, repair->scratch.ef, candidates);
+	return graph_edits_search(repair->edits, repair->slot, repair->scratch.ef, candidates);
 }
 
 static uint32
@@ -294,7 +294,7 @@ access_choose(void *context, Candidate *candidates, uint32 count, Candidate *cho
 {
 	Repair	   *repair = context;
 
-	return row_edits_choose(repair->edits, repair->slot, candidates, count, chosen, kept);
+	return graph_edits_choose(repair->edits, repair->slot, candidates, count, chosen, kept);
 }
 
 /* How repair_row.c reaches the pages. */
@@ -317,8 +317,8 @@ repair_over_pages(Repair *repair, uint32 slot)
 	uint32		kept;
 
 	repair->slot = slot;
-	count = repair_row(&access, &repair->scratch, slot, row_edits_distance(repair->edits, slot, slot), row, &kept);
-	row_edits_set_chosen(repair->edits, slot, row, count);
+	count = repair_row(&access, &repair->scratch, slot, graph_edits_distance(repair->edits, slot, slot), row, &kept);
+	graph_edits_set_chosen(repair->edits, slot, row, count);
 }
 
 /*
@@ -354,9 +354,9 @@ take_repaired(void *arg, uint32 slot, const uint32 *row)
 		(repair->node->flags & NODE_LINKED) == 0)
 		return false;
 	link_pause();
-	if (!row_edits_have_room(repair->edits, 1))
+	if (!graph_edits_have_room(repair->edits, 1))
 		write_repaired(vacuum, repair);
-	row_edits_set(repair->edits, slot, row, NULL, count);
+	graph_edits_set(repair->edits, slot, row, NULL, count);
 	return true;
 }
 
@@ -394,10 +394,10 @@ visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 		if (!repair_needed(&access, row, access_row(repair, slot, row)))
 			continue;
 		link_pause();
-		if (!row_edits_have_room(repair->edits, row_edits_offered(repair->edits) + vacuum->format->degree + 1))
+		if (!graph_edits_have_room(repair->edits, graph_edits_offered(repair->edits) + vacuum->format->degree + 1))
 			write_repaired(vacuum, repair);
-		else if (row_edits_offered(repair->edits) >= OFFERS_AT_ONCE)
-			row_edits_apply_offers(repair->edits);
+		else if (graph_edits_offered(repair->edits) >= OFFERS_AT_ONCE)
+			graph_edits_apply_offers(repair->edits);
 		repair_over_pages(repair, slot);
 	}
 }
@@ -449,8 +449,8 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 			report_corrupt(vacuum->index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");
 		repair.new_seed_room += test_slot(vacuum, vacuum->dead, seeds[i]);
 	}
-	repair.edits = row_edits_begin(vacuum->index, format, vacuum->bounds.next_fresh, memory);
-	row_edits_seeds(repair.edits, seeds, nseeds);
+	repair.edits = graph_edits_begin(vacuum->index, format, vacuum->bounds.next_fresh, memory);
+	graph_edits_seeds(repair.edits, seeds, nseeds);
 	repair_scratch_init(&repair.scratch, palloc(repair_scratch_bytes(format->degree, format->ef_construction)), format->degree,
 						format->ef_construction);
 	repair.new_seeds = palloc(sizeof(uint32) * Max(repair.new_seed_room, 1));
@@ -461,11 +461,11 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 		(void) repair_server_run(server, vacuum->bounds.next_fresh, take_repaired, &repair);
 	for_each_node_page(vacuum, visit_for_repair, &repair);
 	nseeds = choose_seeds(vacuum, &repair, seeds, nseeds);
-	row_edits_seeds(repair.edits, seeds, nseeds);
-	row_edits_apply_offers(repair.edits);
-	row_edits_connect(repair.edits, vacuum->ndead, memory);
+	graph_edits_seeds(repair.edits, seeds, nseeds);
+	graph_edits_apply_offers(repair.edits);
+	graph_edits_connect(repair.edits, vacuum->ndead, memory);
 	write_repaired(vacuum, &repair);
-	row_edits_end(repair.edits);
+	graph_edits_end(repair.edits);
 	if (repair.new_seed_room > 0)
 		replace_seeds(vacuum, seeds, nseeds);
 	repair_server_end(server);
@@ -521,7 +521,7 @@ static void
 free_detached(IndexVacuum *vacuum)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	uint32	   *listed;
 	uint32		nlisted;
 	uint32	   *slots;
@@ -529,8 +529,8 @@ free_detached(IndexVacuum *vacuum)
 
 	do
 	{
-		list_bounds(vacuum->index, vacuum->format, &meta, &bounds);
-	} while (!list_read(vacuum->index, vacuum->format, &bounds, bounds.trimmed, bounds.end, &listed, &nlisted));
+		pending_bounds(vacuum->index, vacuum->format, &meta, &bounds);
+	} while (!pending_read(vacuum->index, vacuum->format, &bounds, bounds.trimmed, bounds.end, &listed, &nlisted));
 	for (uint32 i = 0; i < nlisted; i++)
 	{
 		uint32		slot = listed[i];
@@ -573,7 +573,7 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 		return;
 	}
 	read_meta(index, &meta);
-	list_trim(index, format, meta.linked_position);
+	pending_trim(index, format, meta.linked_position);
 }
 
 /* Rows that an interrupted pass has written: they are counted when the list entries that name them have been dealt with. */
@@ -582,14 +582,14 @@ linked_but_listed(IndexVacuum *vacuum)
 {
 	NodeCopy   *node = palloc(vacuum->format->node_bytes);
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	uint32	   *listed = NULL;
 	uint32		nlisted;
 	uint32		count = 0;
 
-	list_bounds(vacuum->index, vacuum->format, &meta, &bounds);
-	if (!list_read(vacuum->index, vacuum->format, &bounds, bounds.linked, bounds.end, &listed, &nlisted))
-		report_corrupt(vacuum->index, meta.oldest_list, "the pending list was trimmed beyond what is linked");
+	pending_bounds(vacuum->index, vacuum->format, &meta, &bounds);
+	if (!pending_read(vacuum->index, vacuum->format, &bounds, bounds.linked, bounds.end, &listed, &nlisted))
+		report_corrupt(vacuum->index, meta.oldest_pending, "the pending list was trimmed beyond what is linked");
 	for (uint32 i = 0; i < nlisted; i++)
 	{
 		link_pause();
@@ -605,7 +605,7 @@ linked_but_listed(IndexVacuum *vacuum)
 
 /* Take dead and detached slots as far as they can go. */
 static void
-bury(IndexVacuum *vacuum)
+vacuum_bury(IndexVacuum *vacuum)
 {
 	MetaPage	meta;
 	SliceEnd	end = {0};
@@ -613,7 +613,7 @@ bury(IndexVacuum *vacuum)
 	lock_linker(vacuum);
 	end_slice(vacuum, &end);
 	FAULT_POINT("vacuum-marked");
-	list_bounds(vacuum->index, vacuum->format, &meta, &vacuum->bounds);
+	pending_bounds(vacuum->index, vacuum->format, &meta, &vacuum->bounds);
 	if (vacuum->ndead > 0)
 	{
 		memset(&end, 0, sizeof(end));
@@ -652,12 +652,12 @@ gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkD
 	vacuum.format = index_format(info->index);
 	vacuum.page = palloc(BLCKSZ);
 	vacuum.change.stamped_superblock = NO_SLOT;
-	list_bounds(vacuum.index, vacuum.format, &meta, &vacuum.bounds);
+	pending_bounds(vacuum.index, vacuum.format, &meta, &vacuum.bounds);
 	vacuum.limit = vacuum.bounds.next_fresh;
 
 	for_each_node_page(&vacuum, visit_for_marking, NULL);
 	if (vacuum.ndead > 0 || vacuum.ndetached > 0)
-		bury(&vacuum);
+		vacuum_bury(&vacuum);
 	if (vacuum.locked)
 		linker_unlock(vacuum.index, false);
 

@@ -2,7 +2,7 @@
  * mirror_catchup.c
  *		Keeping a mirror current: new list entries first, then changed node pages, then perhaps a pass of the linker.
  *
- * A look reads metapage and newest list page, in this order. Entries up to the end that it saw are sent before the node pages that
+ * A look reads metapage and newest pending page, in this order. Entries up to the end that it saw are sent before the node pages that
  * have changed up to the number that it saw, so every slot that those pages link is in the mirror. A page is read whole and at
  * least as new as the number says; what is newer is sent again by the next look, which does no harm.
  */
@@ -42,17 +42,17 @@ compare_entries(const void *a, const void *b)
 
 /* The next list entries in slot order; their number, or -1 if they have been trimmed. */
 static int
-read_entries(const MirrorSlice *slice, const ListBounds *bounds, Entry **entries)
+read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entries)
 {
 	const IndexFormat *format = slice->format;
 	uint64		from = slice->progress->position;
-	uint64		fit = (LANE_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + 2 * sizeof(uint32) + 1);
+	uint64		fit = (CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + 2 * sizeof(uint32) + 1);
 	uint64		to = Min(bounds->end, from + Min(fit, MOST_ENTRIES));
 	NodeCopy   *node = palloc(format->node_bytes);
 	uint32	   *slots;
 	uint32		count;
 
-	if (!list_read(slice->index, format, bounds, from, to, &slots, &count))
+	if (!pending_read(slice->index, format, bounds, from, to, &slots, &count))
 		return -1;
 	*entries = palloc(Max(count, 1) * sizeof(Entry));
 	for (uint32 i = 0; i < count; i++)
@@ -72,7 +72,7 @@ read_entries(const MirrorSlice *slice, const ListBounds *bounds, Entry **entries
 
 /* Have an operation done that tells the position too, unless it is NO_POSITION: most often one row has come, and each operation has processes wait for each other. */
 static SliceEnding
-call_with_position(MirrorSlice *slice, LaneRequest *request, uint64 position)
+call_with_position(MirrorSlice *slice, ChannelRequest *request, uint64 position)
 {
 	SliceEnding ending;
 
@@ -93,16 +93,16 @@ call_with_position(MirrorSlice *slice, LaneRequest *request, uint64 position)
 static SliceEnding
 send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
-	LaneRequest *request = slice_prepare(slice, LANE_DEAD);
-	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
-	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
-	uint32		sent = 0;		/* not counted in the lane: whoever writes there would say where we write */
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_DEAD);
+	uint32	   *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
+	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+	uint32		sent = 0;		/* not counted in the channel: whoever writes there would say where we write */
 
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (entries[i].live)
 			continue;
-		node_sums_forget(slice->sums, entries[i].slot);
+		node_checksums_forget(slice->sums, entries[i].slot);
 		slots[sent] = entries[i].slot;
 		versions[sent++] = entries[i].version;
 	}
@@ -115,17 +115,17 @@ static SliceEnding
 send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	Size		vector_bytes = slice->format->vector_bytes;
-	LaneRequest *request = slice_prepare(slice, LANE_OVERWRITE);
-	uint32	   *slots = lane_array(slice->lane, count * sizeof(uint32), &request->slots_offset);
-	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
-	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &request->body_offset);
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_OVERWRITE);
+	uint32	   *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
+	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+	unsigned char *vectors = channel_array(slice->channel, count * vector_bytes, &request->body_offset);
 	uint32		sent = 0;
 
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!entries[i].live)
 			continue;
-		node_sums_forget(slice->sums, entries[i].slot);
+		node_checksums_forget(slice->sums, entries[i].slot);
 		slots[sent] = entries[i].slot;
 		versions[sent] = entries[i].version;
 		read_vector(slice->index, slice->format, entries[i].slot, vectors + sent++ * vector_bytes);
@@ -140,17 +140,17 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 {
 	Size		vector_bytes = slice->format->vector_bytes;
 	Size		dead_bytes = bits64_bytes(count);
-	LaneRequest *request = slice_prepare(slice, LANE_APPEND);
-	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
-	uint64	   *dead = lane_array(slice->lane, dead_bytes, &request->dead_offset);
-	unsigned char *vectors = lane_array(slice->lane, count * vector_bytes, &request->body_offset);
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
+	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+	uint64	   *dead = channel_array(slice->channel, dead_bytes, &request->dead_offset);
+	unsigned char *vectors = channel_array(slice->channel, count * vector_bytes, &request->body_offset);
 	uint32		end = entries[0].slot + count;
 	SliceEnding ending;
 
 	memset(dead, 0, dead_bytes);
 	for (uint32 i = 0; i < count; i++)
 	{
-		node_sums_forget(slice->sums, entries[i].slot);
+		node_checksums_forget(slice->sums, entries[i].slot);
 		versions[i] = entries[i].version;
 		if (!entries[i].live)
 			bit64_set(dead, i);
@@ -170,12 +170,12 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 SliceEnding
 catchup_position(MirrorSlice *slice, uint64 position)
 {
-	return call_with_position(slice, slice_prepare(slice, LANE_POSITION), position);
+	return call_with_position(slice, slice_prepare(slice, CHANNEL_POSITION), position);
 }
 
 /* Send the next list entries: known slots, those that died first, then runs of new ones; with the last of them the position. */
 static SliceEnding
-send_entries(MirrorSlice *slice, const ListBounds *bounds)
+send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 {
 	Entry	   *entries;
 	int			count = read_entries(slice, bounds, &entries);
@@ -208,12 +208,12 @@ send_entries(MirrorSlice *slice, const ListBounds *bounds)
 static bool
 superblock_changed(const MirrorSlice *slice, uint32 superblock)
 {
-	Buffer		buffer = slice_read_page(slice, list_block(slice->format, superblock), PAGE_LIST);
+	Buffer		buffer = slice_read_page(slice, pending_block(slice->format, superblock), PAGE_PENDING);
 	bool		changed;
 
 	if (!BufferIsValid(buffer))
 		return false;
-	changed = ListPageOf(BufferGetPage(buffer))->superblock_seq > slice->progress->change_seq;
+	changed = PendingPageOf(BufferGetPage(buffer))->superblock_seq > slice->progress->change_seq;
 	UnlockReleaseBuffer(buffer);
 	return changed;
 }
@@ -325,7 +325,7 @@ scan_changes(MirrorSlice *slice, const MetaPage *meta)
 static SliceEnding
 learn_nodes(MirrorSlice *slice)
 {
-	uint32	   *learned = node_sums_learned(slice->sums);
+	uint32	   *learned = node_checksums_learned(slice->sums);
 
 	while ((uint64) *learned * slice->format->superblock_slots < slice->progress->rows)
 	{
@@ -374,7 +374,7 @@ take_pace(MirrorProgress *progress, uint64 end, int64 now)
 
 /* When to look again, unless somebody says that there is something to see. */
 static void
-plan_look(MirrorSlice *slice, const ListBounds *bounds)
+plan_look(MirrorSlice *slice, const PendingBounds *bounds)
 {
 	MirrorProgress *progress = slice->progress;
 	int64		now = monotonic_ms();
@@ -396,12 +396,12 @@ catchup_step(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	SliceEnding ending = SLICE_IDLE;
 	uint64		replayed = slice->primary ? 0 : GetXLogReplayRecPtr(NULL);
 
 	progress->replayed = 0;
-	list_bounds(slice->index, slice->format, &meta, &bounds);
+	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	if (meta.nonce != slice->key.nonce)
 		return SLICE_GONE;
 	if (bounds.trimmed > progress->position || bounds.end < progress->position || meta.change_seq < progress->change_seq)

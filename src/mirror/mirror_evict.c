@@ -82,12 +82,12 @@ drop_now(const MirrorSlice *slice, const Victim *victim)
 {
 	const char *text;
 
-	(void) lane_prepare(slice->lane, LANE_DROP, (uint32) victim->entry, victim->generation);
-	(void) lane_call(slice->lane, slice_call_deadline(slice), &text);
+	(void) channel_prepare(slice->channel, CHANNEL_DROP, (uint32) victim->entry, victim->generation);
+	(void) channel_call(slice->channel, slice_call_deadline(slice), &text);
 }
 
 bool
-room_make(const MirrorSlice *slice)
+mirror_evict_idle(const MirrorSlice *slice)
 {
 	Oid			database = slice->over_quota ? slice->key.database : InvalidOid;
 	uint64		limit = atomic_load(&gpuann_area->memory_limit);
@@ -114,7 +114,7 @@ room_make(const MirrorSlice *slice)
 }
 
 bool
-room_in_host_memory(const MirrorSlice *slice)
+mirror_try_host_memory(const MirrorSlice *slice)
 {
 	bool		first = false;
 
@@ -133,7 +133,7 @@ room_in_host_memory(const MirrorSlice *slice)
 }
 
 bool
-room_from_before(const MirrorSlice *slice)
+mirror_evict_predecessor(const MirrorSlice *slice)
 {
 	bool		any = false;
 
@@ -161,7 +161,7 @@ room_from_before(const MirrorSlice *slice)
 }
 
 bool
-room_within_quota(MirrorSlice *slice)
+mirror_within_quota(MirrorSlice *slice)
 {
 	uint64		quota = (uint64) gpuann_database_memory_limit << 20;
 	uint64		others;
@@ -181,7 +181,7 @@ room_within_quota(MirrorSlice *slice)
 }
 
 void
-room_keep_quota(void)
+mirror_keep_quota(void)
 {
 	uint64		quota = (uint64) gpuann_database_memory_limit << 20;
 

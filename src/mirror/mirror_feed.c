@@ -25,8 +25,8 @@
 #include "utils/timestamp.h"
 
 #define PATIENCE_MS		10000	/* for the server, and as long as the build has taken */
-#define LANE_POLL_MS	10		/* while others have all lanes */
-#define LANE_PATIENCE_MS	1000	/* with them, of a build that can do without */
+#define CHANNEL_POLL_MS	10		/* while others have all channels */
+#define CHANNEL_PATIENCE_MS	1000	/* with them, of a build that can do without */
 
 /* A relation file that this transaction has built, in the order in which it did. */
 typedef struct BuiltFile
@@ -47,7 +47,7 @@ static int	built_room = 0;
 
 /* Remember a file for the end of the transaction; the pointer is good until the next. */
 static BuiltFile *
-remember(const MirrorKey *key)
+feed_remember(const MirrorKey *key)
 {
 	BuiltFile  *file;
 
@@ -106,7 +106,7 @@ make_entry(MirrorSlice *slice, BuiltFile *file)
 
 /* A file's entry is of no use. The lock is held exclusively. */
 static void
-forget(BuiltFile *file)
+feed_forget_entry(BuiltFile *file)
 {
 	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
 		mirror_forget(file->entry);
@@ -120,20 +120,20 @@ feed_allowed(Relation index)
 {
 	uint32		epoch;
 
-	return gpuann_area != NULL && !RelationUsesLocalBuffers(index) && gpuann_server && gpuann_max_workers > 0 && gpuann_option_mirror(index) && area_server_ready(&epoch);
+	return gpuann_area != NULL && !RelationUsesLocalBuffers(index) && gpuann_server && gpuann_max_workers > 0 && gpuann_option_mirror(index) && shmem_server_ready(&epoch);
 }
 
-/* Claim a lane, which others may have for a while; false if they keep them for too long. */
+/* Claim a channel, which others may have for a while; false if they keep them for too long. */
 static bool
-await_lane(MirrorSlice *slice, int64 give_up_ms)
+await_channel(MirrorSlice *slice, int64 give_up_ms)
 {
-	while ((slice->lane = lane_claim()) < 0 && monotonic_ms() < give_up_ms)
+	while ((slice->channel = channel_claim()) < 0 && monotonic_ms() < give_up_ms)
 	{
 		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LANE_POLL_MS, area_wait_event(AREA_WAIT_LANE));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, CHANNEL_POLL_MS, shmem_wait_event(SHMEM_WAIT_CHANNEL));
 		ResetLatch(MyLatch);
 	}
-	return slice->lane >= 0;
+	return slice->channel >= 0;
 }
 
 /* Go on with a load until the mirror is complete, a slice at a time. SLICE_IDLE: it is. */
@@ -160,31 +160,31 @@ go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress)
 
 /* Load the mirror from the first row on. */
 static SliceEnding
-load(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
+feed_load(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
 {
 	return go_on(slice, load_begin(slice), give_up_ms, progress);
 }
 
-/* Load, with a lane that is given back whatever happens. */
+/* Load, with a channel that is given back whatever happens. */
 static SliceEnding
-load_by_lane(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
+load_by_channel(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
 {
 	volatile SliceEnding ending = SLICE_LOST;
 
-	if (!await_lane(slice, give_up_ms))
-		return slice_failed(slice, ENGINE_CANCELLED, "no lane is free");
+	if (!await_channel(slice, give_up_ms))
+		return slice_failed(slice, ENGINE_CANCELLED, "no bulk channel is free");
 	PG_TRY();
 	{
-		ending = load(slice, give_up_ms, progress);
-		if (ending == SLICE_REFUSED && (slice->no_memory || slice->over_quota) && room_from_before(slice))
+		ending = feed_load(slice, give_up_ms, progress);
+		if (ending == SLICE_REFUSED && (slice->no_memory || slice->over_quota) && mirror_evict_predecessor(slice))
 		{
 			slice->no_memory = slice->over_quota = false;
-			ending = load_claim(slice) ? load(slice, give_up_ms, progress) : SLICE_LOST;
+			ending = load_claim(slice) ? feed_load(slice, give_up_ms, progress) : SLICE_LOST;
 		}
 	}
 	PG_FINALLY();
 	{
-		lane_release(slice->lane);
+		channel_release(slice->channel);
 	}
 	PG_END_TRY();
 	return ending;
@@ -197,30 +197,30 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	MirrorSlice slice;
 	BuiltFile  *file;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
 	if (gpuann_area == NULL || RelationUsesLocalBuffers(index))
 		return;
 	memset(&slice, 0, sizeof(slice));
 	slice.index = index;
 	slice.format = index_format(index);
-	list_bounds(index, slice.format, &meta, &bounds);
+	pending_bounds(index, slice.format, &meta, &bounds);
 	mirror_key(index, meta.nonce, &slice.key);
 	forget_file(&slice.key);
-	file = remember(&slice.key);
+	file = feed_remember(&slice.key);
 	/* For an empty index there is nothing to answer; thousands of them (partitions) are to cost nothing. */
 	if (bounds.next_fresh == 0 || !feed_allowed(index))
 		return;
 
-	area_leave_at_exit();
+	shmem_leave_at_exit();
 	slice.blocks = RelationGetNumberOfBlocks(index);
 	slice.primary = true;
 	slice.strategy = GetAccessStrategy(BAS_BULKREAD);
 	strlcpy(slice.reason, "no server runs, or too many indexes are in use", sizeof(slice.reason));
-	if (!make_entry(&slice, file) || load_by_lane(&slice, monotonic_ms() + lasted_ms + PATIENCE_MS, progress) != SLICE_IDLE)
+	if (!make_entry(&slice, file) || load_by_channel(&slice, monotonic_ms() + lasted_ms + PATIENCE_MS, progress) != SLICE_IDLE)
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-		forget(file);
+		feed_forget_entry(file);
 		LWLockRelease(gpuann_mirror_lock());
 		ereport(LOG,
 				(errmsg("the mirror of gpuann index \"%s\" was not loaded when it was built: %s", RelationGetRelationName(index),
@@ -237,18 +237,18 @@ feed_begin(MirrorSlice *slice, uint64 nonce)
 {
 	BuiltFile  *file;
 
-	slice->lane = -1;
+	slice->channel = -1;
 	mirror_key(slice->index, nonce, &slice->key);
 	forget_file(&slice->key);
-	file = remember(&slice->key);
-	area_leave_at_exit();
+	file = feed_remember(&slice->key);
+	shmem_leave_at_exit();
 	slice->primary = true;
 	strlcpy(slice->reason, "no server runs, or too many indexes are in use", sizeof(slice->reason));
 	if (!make_entry(slice, file))
 		return false;
 	slice->progress->load_started_ms = monotonic_ms();
-	strlcpy(slice->reason, "no lane is free", sizeof(slice->reason));
-	return await_lane(slice, monotonic_ms() + LANE_PATIENCE_MS);
+	strlcpy(slice->reason, "no bulk channel is free", sizeof(slice->reason));
+	return await_channel(slice, monotonic_ms() + CHANNEL_PATIENCE_MS);
 }
 
 bool
@@ -256,11 +256,11 @@ feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
 {
 	MirrorProgress *to = slice->progress;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	SliceEnding ending;
 
 	/* as a load from pages is when it has sent the last row of the graph */
-	list_bounds(slice->index, slice->format, &meta, &bounds);
+	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	to->phase = PHASE_GRAPH;
 	to->rows = to->next_slot = to->load_slots = bounds.next_fresh;
 	to->position = bounds.end;
@@ -282,7 +282,7 @@ feed_forget(MirrorSlice *slice)
 	for (int i = 0; i < built_count; i++)
 	{
 		if (built[i].entry == slice->entry && built[i].identity == slice->identity)
-			forget(&built[i]);
+			feed_forget_entry(&built[i]);
 	}
 	LWLockRelease(gpuann_mirror_lock());
 }
@@ -291,7 +291,7 @@ feed_forget(MirrorSlice *slice)
 
 /* A file is there to stay: it is the index's only one. The lock is held exclusively. */
 static void
-publish(const BuiltFile *file)
+feed_publish(const BuiltFile *file)
 {
 	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
 	{
@@ -327,7 +327,7 @@ was_replaced(int number)
 }
 
 static void
-at_transaction_end(XactEvent event, void *arg)
+feed_at_transaction_end(XactEvent event, void *arg)
 {
 	if (built_count == 0 || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
 		return;
@@ -336,9 +336,9 @@ at_transaction_end(XactEvent event, void *arg)
 	{
 		/* Nobody knows how long what is prepared takes to be decided, and by whom. */
 		if (event == XACT_EVENT_COMMIT && !was_replaced(i))
-			publish(&built[i]);
+			feed_publish(&built[i]);
 		else
-			forget(&built[i]);
+			feed_forget_entry(&built[i]);
 	}
 	LWLockRelease(gpuann_mirror_lock());
 	built_count = 0;
@@ -347,7 +347,7 @@ at_transaction_end(XactEvent event, void *arg)
 }
 
 static void
-at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+feed_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
 	int			kept = 0;
 
@@ -358,7 +358,7 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransaction
 	{
 		if (built[i].subid == subid && event == SUBXACT_EVENT_ABORT_SUB)
 		{
-			forget(&built[i]);
+			feed_forget_entry(&built[i]);
 			continue;
 		}
 		if (built[i].subid == subid)
@@ -372,6 +372,6 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransaction
 void
 mirror_feed_init(void)
 {
-	RegisterXactCallback(at_transaction_end, NULL);
-	RegisterSubXactCallback(at_subtransaction_end, NULL);
+	RegisterXactCallback(feed_at_transaction_end, NULL);
+	RegisterSubXactCallback(feed_at_subtransaction_end, NULL);
 }

@@ -1,9 +1,9 @@
 /*
  * mirror_gather.c
- *		Graph rows and deaths of superblocks, from their node pages to a lane.
+ *		Graph rows and deaths of superblocks, from their node pages to a channel.
  *
  * Several superblocks go together, until they have GATHER_BYTES of rows: each operation has processes wait for each other, which takes
- * longer than to copy a few rows. While rows are on their way the next are gathered. A superblock's node records, at most 128 pages of them, fit a lane
+ * longer than to copy a few rows. While rows are on their way the next are gathered. A superblock's node records, at most 128 pages of them, fit a channel
  * beside that.
  */
 #include "base/base.h"
@@ -44,7 +44,7 @@ typedef struct NodeNews
 
 /* What there is to tell of a slot; it is noted in sums as told. */
 static NodeNews
-node_news(const MirrorSlice *slice, NodeSums *sums, Page page, uint32 slot)
+node_news(const MirrorSlice *slice, NodeChecksums *sums, Page page, uint32 slot)
 {
 	const IndexFormat *format = slice->format;
 	const NodeRecord *node = node_record(format, page, slot);
@@ -53,7 +53,7 @@ node_news(const MirrorSlice *slice, NodeSums *sums, Page page, uint32 slot)
 
 	news.linked = (state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0;
 	if (sums != NULL && (news.dead || news.linked))
-		news.known = node_sums_note_row(sums, slot, graph_row(format, page, slot), news.linked ? format->degree : 0, slice->progress->rows,
+		news.known = node_checksums_note_row(sums, slot, graph_row(format, page, slot), news.linked ? format->degree : 0, slice->progress->rows,
 										news.dead ? (uint64) node->version + 1 : 0);
 	return news;
 }
@@ -143,12 +143,12 @@ static SliceEnding
 send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 {
 	Size		row_bytes = slice->format->degree * sizeof(uint32);
-	LaneRequest *request = slice_prepare(slice, LANE_GRAPH);
-	void	   *slots = lane_array(slice->lane, gathering->ngraph * sizeof(uint32), &request->slots_offset);
-	void	   *rows = lane_array(slice->lane, gathering->ngraph * row_bytes, &request->body_offset);
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_GRAPH);
+	void	   *slots = channel_array(slice->channel, gathering->ngraph * sizeof(uint32), &request->slots_offset);
+	void	   *rows = channel_array(slice->channel, gathering->ngraph * row_bytes, &request->body_offset);
 
 	if (slots == NULL || rows == NULL)
-		return slice_failed(slice, ENGINE_UNSUPPORTED, "graph rows of superblocks do not fit a lane");
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "graph rows of superblocks do not fit a bulk channel");
 	memcpy(slots, gathering->graph_slots, gathering->ngraph * sizeof(uint32));
 	memcpy(rows, gathering->graph_rows, gathering->ngraph * row_bytes);
 	request->count = gathering->ngraph;
@@ -159,12 +159,12 @@ send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 static SliceEnding
 send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 {
-	LaneRequest *request = slice_prepare(slice, LANE_DEAD);
-	void	   *slots = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->slots_offset);
-	void	   *versions = lane_array(slice->lane, gathering->ndead * sizeof(uint32), &request->versions_offset);
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_DEAD);
+	void	   *slots = channel_array(slice->channel, gathering->ndead * sizeof(uint32), &request->slots_offset);
+	void	   *versions = channel_array(slice->channel, gathering->ndead * sizeof(uint32), &request->versions_offset);
 
 	if (slots == NULL || versions == NULL)
-		return slice_failed(slice, ENGINE_UNSUPPORTED, "slots of superblocks do not fit a lane");
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "slots of superblocks do not fit a bulk channel");
 	memcpy(slots, gathering->dead_slots, gathering->ndead * sizeof(uint32));
 	memcpy(versions, gathering->dead_versions, gathering->ndead * sizeof(uint32));
 	request->count = gathering->ndead;

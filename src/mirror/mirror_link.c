@@ -4,7 +4,7 @@
  *
  * A pass holds the linker lock (session level) from collecting the pending slots to writing their rows. The engine links a piece of
  * about PIECE_MS at a time, and between pieces the mirror is kept current; rows that several pieces changed are kept once, as the
- * last piece left them. When somebody waits for the lock, or memory for rows is used up, what there is gets written, and the list
+ * last piece left them. When somebody waits for the lock, or memory for rows is used up, what there is gets written, and the pending
  * position stays: the next pass goes on behind rows that are linked already. Who waits for the rows to be linked (gpuann_link) has said so, and
  * the pass goes on to that position: the engine has the graph, and need not load it as that session would.
  *
@@ -53,7 +53,7 @@ typedef struct LinkWork
 	int			entry;			/* -1: no pass is under way */
 	uint32		generation;
 	MemoryContext memory;
-	int			lane;
+	int			channel;
 	bool		in_flight;
 	bool		linked_any;		/* the mirror has rows that the pages have not */
 	int64		opened_ms;
@@ -78,7 +78,7 @@ typedef struct LinkWork
 	LinkPass	missing;
 } LinkWork;
 
-static LinkWork work = {.entry = -1, .lane = -1};
+static LinkWork work = {.entry = -1, .channel = -1};
 
 bool
 link_active(int entry)
@@ -92,13 +92,13 @@ link_outlived(void)
 	uint32		epoch;
 
 	return work.entry >= 0 &&
-		(!area_server_ready(&epoch) || !mirror_is_generation(work.entry, work.generation));
+		(!shmem_server_ready(&epoch) || !mirror_is_generation(work.entry, work.generation));
 }
 
 bool
 link_in_flight(int entry)
 {
-	return work.entry == entry && work.in_flight && !lane_has_answer(work.lane) &&
+	return work.entry == entry && work.in_flight && !channel_has_answer(work.channel) &&
 		monotonic_us() - work.posted_us < PIECE_DEADLINE_US;
 }
 
@@ -112,12 +112,12 @@ link_rests(int entry)
 static void
 forget_work(void)
 {
-	if (work.lane >= 0)
-		lane_release(work.lane);
+	if (work.channel >= 0)
+		channel_release(work.channel);
 	if (work.memory != NULL)
 		MemoryContextDelete(work.memory);
 	memset(&work, 0, sizeof(work));
-	work.entry = work.lane = -1;
+	work.entry = work.channel = -1;
 }
 
 void
@@ -153,7 +153,7 @@ will_be_crowd(const MirrorSlice *slice, uint64 unlinked, int64 ms)
 
 /* Whether a pass is worth it now. */
 static bool
-worth_it(const MirrorSlice *slice, const ListBounds *bounds)
+worth_it(const MirrorSlice *slice, const PendingBounds *bounds)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
 
@@ -258,7 +258,7 @@ take_more(const MirrorSlice *slice)
 }
 
 void
-link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds)
+link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bounds)
 {
 	MetaPage	now;
 
@@ -268,8 +268,8 @@ link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds
 	work.entry = slice->entry;
 	work.generation = slice->generation;
 	read_meta(slice->index, &now);
-	work.lane = lane_claim();
-	if (work.lane < 0 || now.change_seq != meta->change_seq || now.linked_position != bounds->linked)
+	work.channel = channel_claim();
+	if (work.channel < 0 || now.change_seq != meta->change_seq || now.linked_position != bounds->linked)
 	{
 		/* Somebody linked or vacuumed until just now: follow first. */
 		linker_unlock(slice->index, true);
@@ -285,14 +285,14 @@ static SliceEnding
 post_piece(MirrorSlice *slice)
 {
 	uint32		count = Min(work.piece, work.pass.count - work.done);
-	LaneRequest *request = lane_prepare(work.lane, LANE_LINK, (uint32) slice->entry, slice->generation);
-	uint32	   *slots = lane_array(work.lane, count * sizeof(uint32), &request->slots_offset);
+	ChannelRequest *request = channel_prepare(work.channel, CHANNEL_LINK, (uint32) slice->entry, slice->generation);
+	uint32	   *slots = channel_array(work.channel, count * sizeof(uint32), &request->slots_offset);
 
 	memcpy(slots, work.todo + work.done, count * sizeof(uint32));
 	request->count = count;
 	request->ef_construction = slice->format->ef_construction;
 	work.posted_us = monotonic_us();
-	work.in_flight = lane_post(work.lane);
+	work.in_flight = channel_post(work.channel);
 	work.done += count;
 	return work.in_flight ? SLICE_IDLE : SLICE_LOST;
 }
@@ -316,14 +316,14 @@ keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 	}
 	kept = work.rows + (Size) changed->place * work.degree;
 	memcpy(kept, row, work.degree * sizeof(uint32));
-	(void) node_sums_note(slice->sums, slot, node_sum(kept, work.degree, slice->progress->rows, 0));
+	(void) node_checksums_note(slice->sums, slot, node_checksum(kept, work.degree, slice->progress->rows, 0));
 }
 
 /* Fetch a part of the result, from an element on; SLICE_IDLE with *count 0 is the end. */
 static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 {
-	LaneRequest *request = lane_prepare(work.lane, LANE_LINK_FETCH, (uint32) slice->entry, slice->generation);
+	ChannelRequest *request = channel_prepare(work.channel, CHANNEL_LINK_FETCH, (uint32) slice->entry, slice->generation);
 	uint32		rows = slice->progress->rows;
 	LinkPart	part;
 	const char *text;
@@ -331,7 +331,7 @@ fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 
 	request->first_slot = first;
 	request->has_seeds = seeds;
-	status = lane_fetch_linked(work.lane, UINT32_MAX, seeds, work.degree, monotonic_us() + PIECE_DEADLINE_US, &part, &text);
+	status = channel_fetch_linked(work.channel, UINT32_MAX, seeds, work.degree, monotonic_us() + PIECE_DEADLINE_US, &part, &text);
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
 	*count = part.count;
@@ -377,14 +377,14 @@ take_piece(MirrorSlice *slice)
 	int64		took_us = slice->until_us - SLICE_US - work.posted_us;
 	SliceEnding ending = SLICE_IDLE;
 
-	if (!lane_answered(work.lane, &status, &text))
+	if (!channel_answered(work.channel, &status, &text))
 		return slice_failed(slice, ENGINE_FAILED, "the server does not answer");
 	work.in_flight = false;
 	work.linked_any = true;
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
 	FAULT_POINT("worker-piece");
-	wanted = *(volatile uint32_t *) &shared_lane((uint32) work.lane)->out_count;
+	wanted = *(volatile uint32_t *) &shared_channel((uint32) work.channel)->out_count;
 	if (wanted > slice->progress->rows)
 		return slice_failed(slice, ENGINE_INVALID, "the server changed more rows than there are");
 	while (fetched < wanted && ending == SLICE_IDLE)
@@ -478,9 +478,9 @@ begin_writing(MirrorSlice *slice, bool whole)
 {
 	MemoryContext before = MemoryContextSwitchTo(work.memory);
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
-	list_bounds(slice->index, slice->format, &meta, &bounds);
+	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	sort_rows(&work.linked);
 	find_missing(&work.missing);
 	work.whole = whole;
@@ -519,7 +519,7 @@ end_writing(MirrorSlice *slice)
 		slice->progress->change_seq = meta.change_seq;
 		slice_note_changes(slice, meta.change_seq);
 	}
-	list_trim(slice->index, slice->format, trimmable);
+	pending_trim(slice->index, slice->format, trimmable);
 	if (work.whole && work.missing.count > 0)
 	{
 		memset(&rows, 0, sizeof(rows));
@@ -537,10 +537,10 @@ link_await(int most_ms)
 
 	if (work.entry < 0 || !work.in_flight)
 		return false;
-	word = &shared_lane((uint32) work.lane)->state;
+	word = &shared_channel((uint32) work.channel)->state;
 	value = atomic_load(word);
-	if (!lane_has_answer(work.lane))
-		(void) area_wait(word, value, monotonic_us() + most_ms * 1000, area_wait_event(AREA_WAIT_LANE), NULL);
+	if (!channel_has_answer(work.channel))
+		(void) shmem_wait(word, value, monotonic_us() + most_ms * 1000, shmem_wait_event(SHMEM_WAIT_CHANNEL), NULL);
 	return true;
 }
 

@@ -20,10 +20,10 @@
 #include "storage/lwlock.h"
 
 uint32
-rows_in_lane(const IndexFormat *format, uint32 first, uint32 end)
+rows_in_channel(const IndexFormat *format, uint32 first, uint32 end)
 {
 	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
-	uint64		fit = (LANE_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
+	uint64		fit = (CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
 
 	return first < end ? (uint32) Min(fit, Min(end, superblock_end) - first) : 0;
 }
@@ -113,7 +113,7 @@ next_row_block(void *state)
 		if (order->next_slot >= slice->progress->load_slots)
 			return InvalidBlockNumber;
 		row_order_begin(&order->run, slice->format, order->next_slot,
-						rows_in_lane(slice->format, order->next_slot, slice->progress->load_slots));
+						rows_in_channel(slice->format, order->next_slot, slice->progress->load_slots));
 		order->next_slot = order->run.end;
 	}
 }
@@ -136,7 +136,7 @@ next_graph_block(void *state)
 
 /* Begin to read ahead from where the load has come to. */
 static void
-begin_ahead(MirrorSlice *slice, LoadOrder *order)
+load_begin_ahead(MirrorSlice *slice, LoadOrder *order)
 {
 	bool		rows = slice->progress->phase == PHASE_ROWS;
 
@@ -201,16 +201,16 @@ send_rows(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	uint32		first = progress->next_slot;
-	uint32		count = rows_in_lane(slice->format, first, progress->load_slots);
+	uint32		count = rows_in_channel(slice->format, first, progress->load_slots);
 	Size		dead_bytes = bits64_bytes(count);
-	LaneRequest *request = slice_prepare(slice, LANE_APPEND);
-	uint32	   *versions = lane_array(slice->lane, count * sizeof(uint32), &request->versions_offset);
-	uint64	   *dead = lane_array(slice->lane, dead_bytes, &request->dead_offset);
-	unsigned char *vectors = lane_array(slice->lane, (Size) count * slice->format->vector_bytes, &request->body_offset);
+	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
+	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+	uint64	   *dead = channel_array(slice->channel, dead_bytes, &request->dead_offset);
+	unsigned char *vectors = channel_array(slice->channel, (Size) count * slice->format->vector_bytes, &request->body_offset);
 	SliceEnding ending;
 
 	if (versions == NULL || dead == NULL || vectors == NULL)
-		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a lane");
+		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a bulk channel");
 	memset(dead, 0, dead_bytes);
 	read_rows(slice, first, count, versions, dead, vectors);
 	request->first_slot = first;
@@ -247,7 +247,7 @@ SliceEnding
 load_seeds(MirrorSlice *slice, const MetaPage *meta)
 {
 	uint32	   *seeds = NULL;
-	uint32		count = read_seeds(slice->index, slice->format, meta, Min(meta->seeds, LANE_DATA_BYTES / sizeof(uint32)), &seeds);
+	uint32		count = read_seeds(slice->index, slice->format, meta, Min(meta->seeds, CHANNEL_DATA_BYTES / sizeof(uint32)), &seeds);
 	uint32		kept = 0;
 	uint64		sum;
 	SliceEnding ending = SLICE_IDLE;
@@ -260,9 +260,9 @@ load_seeds(MirrorSlice *slice, const MetaPage *meta)
 	sum = hash_bytes_extended((const unsigned char *) seeds, (int) (kept * sizeof(uint32)), 0) | 1;
 	if (sum != slice->progress->seeds_sum)
 	{
-		LaneRequest *request = slice_prepare(slice, LANE_SEEDS);
+		ChannelRequest *request = slice_prepare(slice, CHANNEL_SEEDS);
 
-		memcpy(lane_array(slice->lane, kept * sizeof(uint32), &request->slots_offset), seeds, kept * sizeof(uint32));
+		memcpy(channel_array(slice->channel, kept * sizeof(uint32), &request->slots_offset), seeds, kept * sizeof(uint32));
 		request->count = kept;
 		ending = slice_call(slice);
 		slice->progress->seeds_sum = ending == SLICE_IDLE ? sum : 0;
@@ -277,10 +277,10 @@ finish_load(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	SliceEnding ending;
 
-	list_bounds(slice->index, slice->format, &meta, &bounds);
+	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	ending = load_seeds(slice, &meta);
 	if (ending == SLICE_IDLE)
 		ending = catchup_position(slice, progress->position);
@@ -300,7 +300,7 @@ load_claim(MirrorSlice *slice)
 
 	/* Under the lock: a server that is ready here has the launcher's sweep, which takes the lock, still before it. */
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	ready = area_server_ready(&epoch) && mirror_is_generation(slice->entry, slice->generation);
+	ready = shmem_server_ready(&epoch) && mirror_is_generation(slice->entry, slice->generation);
 	if (ready)
 	{
 		atomic_store(&mirror->changed, 0);
@@ -317,13 +317,13 @@ SliceEnding
 load_create(MirrorSlice *slice, uint32 rows)
 {
 	const IndexFormat *format = slice->format;
-	LaneRequest *request;
+	ChannelRequest *request;
 
 	slice->least_bytes = mirror_least_bytes(format, rows);
-	if (!room_within_quota(slice))
+	if (!mirror_within_quota(slice))
 		return SLICE_REFUSED;
 
-	request = slice_prepare(slice, LANE_CREATE);
+	request = slice_prepare(slice, CHANNEL_CREATE);
 	request->spec.dims = format->dims;
 	request->spec.type = (ElementType) format->type;
 	request->spec.metric = (Metric) format->metric;
@@ -341,9 +341,9 @@ load_begin(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
-	list_bounds(slice->index, slice->format, &meta, &bounds);
+	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	if (meta.nonce != slice->key.nonce)
 		return SLICE_GONE;
 	memset(progress, 0, sizeof(*progress));
@@ -369,7 +369,7 @@ load_step(MirrorSlice *slice)
 		if (progress->next_slot < progress->load_slots)
 		{
 			if (slice->ahead == NULL)
-				begin_ahead(slice, &order);
+				load_begin_ahead(slice, &order);
 			ending = progress->phase == PHASE_ROWS ? send_rows(slice) : send_graph(slice);
 			continue;
 		}

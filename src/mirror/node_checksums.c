@@ -14,7 +14,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-struct NodeSums
+struct NodeChecksums
 {
 	uint32		generation;		/* of the mirror */
 	uint32		learned;		/* superblocks whose pages were read */
@@ -22,12 +22,12 @@ struct NodeSums
 	uint32	   *sums;			/* by slot; 0: not known */
 };
 
-static NodeSums of_entry[AREA_MIRRORS];
+static NodeChecksums of_entry[AREA_MIRRORS];
 static Size total_bytes = 0;
 
 /* Forget what is known of a mirror. */
 static void
-forget_all(NodeSums *known)
+forget_all(NodeChecksums *known)
 {
 	if (known->sums != NULL)
 		pfree(known->sums);
@@ -37,7 +37,7 @@ forget_all(NodeSums *known)
 
 /* Have room for so many slots; false if that is too much. */
 static bool
-reserve(NodeSums *known, uint32 slots)
+checksums_reserve(NodeChecksums *known, uint32 slots)
 {
 	Size		room = Min((Size) slots + slots / 8 + 64, UINT32_MAX);
 	Size		bytes = room * sizeof(uint32);
@@ -56,28 +56,28 @@ reserve(NodeSums *known, uint32 slots)
 	return true;
 }
 
-NodeSums *
-node_sums(int entry, uint32 generation, uint32 slots)
+NodeChecksums *
+node_checksums(int entry, uint32 generation, uint32 slots)
 {
-	NodeSums   *known = &of_entry[entry];
+	NodeChecksums   *known = &of_entry[entry];
 
 	if (known->generation != generation)
 		forget_all(known);
 	known->generation = generation;
-	if (reserve(known, slots))
+	if (checksums_reserve(known, slots))
 		return known;
 	forget_all(known);
 	return NULL;
 }
 
 void
-node_sums_forget_all(int entry)
+node_checksums_forget_all(int entry)
 {
 	forget_all(&of_entry[entry]);
 }
 
 void
-node_sums_sweep(void)
+node_checksums_sweep(void)
 {
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
@@ -87,20 +87,20 @@ node_sums_sweep(void)
 }
 
 uint32 *
-node_sums_learned(NodeSums *known)
+node_checksums_learned(NodeChecksums *known)
 {
 	return &known->learned;
 }
 
 void
-node_sums_forget(NodeSums *known, uint32 slot)
+node_checksums_forget(NodeChecksums *known, uint32 slot)
 {
 	if (known != NULL && slot < known->room)
 		known->sums[slot] = 0;
 }
 
 bool
-node_sums_note(NodeSums *known, uint32 slot, uint32 sum)
+node_checksums_note(NodeChecksums *known, uint32 slot, uint32 sum)
 {
 	bool		same;
 
@@ -142,7 +142,7 @@ row_sum(const uint32 *row, uint32 degree, uint64 start)
 }
 
 uint32
-node_sum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
+node_checksum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
 {
 	/* an edge to what the mirror does not know is left out there: it has to come again */
 	for (uint32 i = 0; i < degree; i++)
@@ -154,10 +154,10 @@ node_sum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
 }
 
 bool
-node_sums_note_row(NodeSums *known, uint32 slot, const uint32 *row, uint32 degree, uint32 slots, uint64 start)
+node_checksums_note_row(NodeChecksums *known, uint32 slot, const uint32 *row, uint32 degree, uint32 slots, uint64 start)
 {
 	/* mostly it is; what was noted led nowhere beyond the mirror */
 	if (known != NULL && slot < known->room && known->sums[slot] == row_sum(row, degree, start))
 		return true;
-	return node_sums_note(known, slot, node_sum(row, degree, slots, start));
+	return node_checksums_note(known, slot, node_checksum(row, degree, slots, start));
 }

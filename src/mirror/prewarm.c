@@ -47,15 +47,15 @@ check_can_mirror(Relation index, const MetaPage *meta)
 static void
 check_server(Relation index)
 {
-	if (area_no_gpu())
+	if (shmem_no_gpu())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("index \"%s\" cannot be mirrored: %s", RelationGetRelationName(index), area_last_error()),
+				 errmsg("index \"%s\" cannot be mirrored: %s", RelationGetRelationName(index), shmem_last_error()),
 				 errhint("Its pages answer. gpuann.engine = 'cpu' asks for a server on CPU threads.")));
 	if (atomic_load(&gpuann_area->server_state) == SERVER_FAILED)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("%s does not run: %s", SERVER_PROGRAM, area_last_error())));
+				 errmsg("%s does not run: %s", SERVER_PROGRAM, shmem_last_error())));
 }
 
 /* The state of an entry, and why it is refused if it is. */
@@ -66,7 +66,7 @@ state_and_reason(AreaMirror *mirror, char *reason, Size size)
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 	state = atomic_load(&mirror->state);
-	area_copy_text(reason, size, mirror->reason, sizeof(mirror->reason));
+	shmem_copy_text(reason, size, mirror->reason, sizeof(mirror->reason));
 	LWLockRelease(gpuann_mirror_lock());
 	return state;
 }
@@ -98,7 +98,7 @@ await_ready(Relation index, MirrorRef ref)
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 					 errmsg("index \"%s\" was not mirrored: %s", RelationGetRelationName(index), reason)));
 		check_server(index);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, area_wait_event(AREA_WAIT_MIRROR));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, shmem_wait_event(SHMEM_WAIT_MIRROR));
 		ResetLatch(MyLatch);
 	}
 }

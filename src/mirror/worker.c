@@ -40,8 +40,8 @@
 #define CROWD_MS		1		/* they are looked for so often only */
 #define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before it is refused */
 #define NO_SERVER_MS	100
-#define LANE_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay locked for it */
-#define LANE_LOOK_US	1000000 /* between looks at what it is waited for */
+#define CHANNEL_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay locked for it */
+#define CHANNEL_LOOK_US	1000000 /* between looks at what it is waited for */
 #define INVALIDATION_MS 10000	/* at least so often, catalog changes are taken note of: files of dropped relations are closed */
 
 /* When to leave: others wait and we had our time or have had nothing to do, or nothing was to do for long. */
@@ -61,7 +61,7 @@ typedef struct Worker
 {
 	int			number;			/* of its slot */
 	WorkerSlot *slot;
-	int			lane;			/* -1: none */
+	int			channel;			/* -1: none */
 	uint32		table_version;	/* that the list is of */
 	int			entries[AREA_MIRRORS];
 	int			count;
@@ -75,11 +75,11 @@ typedef struct Worker
 
 static Worker me;
 
-/* Whether our lane holds a job that nobody waits for any more: its mirror is not what its progress says. */
+/* Whether our channel holds a job that nobody waits for any more: its mirror is not what its progress says. */
 static bool
-lane_in_flight(void)
+channel_in_flight(void)
 {
-	return me.lane >= 0 && request_state(atomic_load(&shared_lane((uint32) me.lane)->state)) != REQUEST_FREE;
+	return me.channel >= 0 && request_state(atomic_load(&shared_channel((uint32) me.channel)->state)) != REQUEST_FREE;
 }
 
 /* Give up the mirrors of this worker. A database that could not be connected to keeps its indexes waiting for a while. */
@@ -118,7 +118,7 @@ worker_exit(int code, Datum arg)
 	/* An ERROR between slices comes here with what it held: we want some of it ourselves. */
 	LWLockReleaseAll();
 	link_abandon();
-	if (me.current >= 0 && lane_in_flight())
+	if (me.current >= 0 && channel_in_flight())
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		if (mirror_track(me.current)->worker == me.number && progress_known(me.current) != NULL)
@@ -127,7 +127,7 @@ worker_exit(int code, Datum arg)
 	}
 	else if (me.current >= 0)
 		(void) progress_publish(me.current);
-	area_leave();
+	shmem_leave();
 	release_entries(!me.slot->connected && !me.slot->leave);
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	memset(me.slot, 0, sizeof(*me.slot));
@@ -187,7 +187,7 @@ slice_failed(MirrorSlice *slice, EngineStatus status, const char *text)
 int64
 slice_call_deadline(const MirrorSlice *slice)
 {
-	return monotonic_us() + (slice->call_us > 0 ? slice->call_us : LANE_CALL_US);
+	return monotonic_us() + (slice->call_us > 0 ? slice->call_us : CHANNEL_CALL_US);
 }
 
 /* Whether somebody has the engine link or repair the mirror, after which the slice's call comes. */
@@ -196,13 +196,13 @@ waits_for_linking(const MirrorSlice *slice)
 {
 	bool		linking = false;
 
-	for (uint32 i = 0; i < gpuann_layout.lanes && !linking; i++)
+	for (uint32 i = 0; i < gpuann_layout.channels && !linking; i++)
 	{
-		const AreaLane *lane = shared_lane(i);
-		RequestState state = request_state(atomic_load(&lane->state));
+		const AreaChannel *channel = shared_channel(i);
+		RequestState state = request_state(atomic_load(&channel->state));
 
-		linking = (state == REQUEST_POSTED || state == REQUEST_TAKEN) && (lane->request.op == LANE_LINK || lane->request.op == LANE_REPAIR) &&
-			lane->request.mirror == (uint32) slice->entry && lane->request.mirror_generation == slice->generation;
+		linking = (state == REQUEST_POSTED || state == REQUEST_TAKEN) && (channel->request.op == CHANNEL_LINK || channel->request.op == CHANNEL_REPAIR) &&
+			channel->request.mirror == (uint32) slice->entry && channel->request.mirror_generation == slice->generation;
 	}
 	return linking;
 }
@@ -220,8 +220,8 @@ slice_await(MirrorSlice *slice)
 
 	for (;;)
 	{
-		status = lane_await(slice->lane, Min(give_up_us, monotonic_us() + LANE_LOOK_US), 0, NULL, &text);
-		if (status != ENGINE_FAILED || lane_has_answer(slice->lane))
+		status = channel_await(slice->channel, Min(give_up_us, monotonic_us() + CHANNEL_LOOK_US), 0, NULL, &text);
+		if (status != ENGINE_FAILED || channel_has_answer(slice->channel))
 			break;
 		if (waits_for_linking(slice))
 			give_up_us = slice_call_deadline(slice);
@@ -234,7 +234,7 @@ slice_await(MirrorSlice *slice)
 SliceEnding
 slice_post(MirrorSlice *slice)
 {
-	return lane_post(slice->lane) ? SLICE_IDLE : slice_failed(slice, ENGINE_FAILED, "no server runs");
+	return channel_post(slice->channel) ? SLICE_IDLE : slice_failed(slice, ENGINE_FAILED, "no server runs");
 }
 
 SliceEnding
@@ -406,14 +406,14 @@ slice_error(MirrorSlice *slice)
 {
 	ErrorData  *error;
 	bool		cancelled;
-	bool		torn = lane_in_flight();
+	bool		torn = channel_in_flight();
 
 	MemoryContextSwitchTo(TopMemoryContext);
 	HOLD_INTERRUPTS();
 	error = CopyErrorData();
 	cancelled = error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
 		error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
-	area_copy_text(slice->reason, sizeof(slice->reason), error->message ? error->message : "", PG_INT32_MAX);
+	shmem_copy_text(slice->reason, sizeof(slice->reason), error->message ? error->message : "", PG_INT32_MAX);
 	FreeErrorData(error);
 	EmitErrorReport();
 	AbortCurrentTransaction();
@@ -421,9 +421,9 @@ slice_error(MirrorSlice *slice)
 	RESUME_INTERRUPTS();
 	MemoryContextReset(me.memory);
 	MemoryContextSwitchTo(TopMemoryContext);
-	if (me.lane >= 0)
-		lane_release(me.lane);
-	me.lane = -1;
+	if (me.channel >= 0)
+		channel_release(me.channel);
+	me.channel = -1;
 	/* A pass of the linker may have been left in the middle of anything. */
 	if (link_active(slice->entry))
 		link_abandon();
@@ -458,11 +458,11 @@ run_slice_safely(MirrorSlice *slice)
 	}
 	PG_END_TRY();
 	me.current = -1;
-	/* A call that was given up leaves its lane to the server. */
-	if (lane_in_flight())
+	/* A call that was given up leaves its channel to the server. */
+	if (channel_in_flight())
 	{
-		lane_release(me.lane);
-		me.lane = -1;
+		channel_release(me.channel);
+		me.channel = -1;
 	}
 	return ending;
 }
@@ -473,7 +473,7 @@ run_slice_safely(MirrorSlice *slice)
  * state is that of the next.
  */
 static void
-invalidate(const MirrorSlice *slice, MirrorState next)
+worker_invalidate(const MirrorSlice *slice, MirrorState next)
 {
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (mirror_is_generation(slice->entry, slice->generation))
@@ -496,7 +496,7 @@ invalidate(const MirrorSlice *slice, MirrorState next)
  * before it is refused for a while. The same holds of one given up.
  */
 static void
-give_up(const MirrorSlice *slice)
+worker_give_up(const MirrorSlice *slice)
 {
 	bool		again = false;
 
@@ -520,7 +520,7 @@ give_up(const MirrorSlice *slice)
 
 /* Draw the consequence of how a slice ended. */
 static void
-conclude(MirrorSlice *slice, SliceEnding ending)
+worker_conclude(MirrorSlice *slice, SliceEnding ending)
 {
 	uint32		epoch;
 
@@ -530,26 +530,26 @@ conclude(MirrorSlice *slice, SliceEnding ending)
 	switch (ending)
 	{
 		case SLICE_GONE:
-			invalidate(slice, MIRROR_EMPTY);
+			worker_invalidate(slice, MIRROR_EMPTY);
 			break;
 		case SLICE_UNWANTED:
-			invalidate(slice, MIRROR_STATISTICS);
+			worker_invalidate(slice, MIRROR_STATISTICS);
 			break;
 		case SLICE_RELOAD:
-			invalidate(slice, MIRROR_WANTED);
+			worker_invalidate(slice, MIRROR_WANTED);
 			break;
 		case SLICE_REFUSED:
 			if (!mirror_is_generation(slice->entry, slice->generation))
 				break;
-			if ((slice->no_memory || slice->over_quota) && (room_make(slice) || room_in_host_memory(slice)))
-				invalidate(slice, MIRROR_WANTED);
+			if ((slice->no_memory || slice->over_quota) && (mirror_evict_idle(slice) || mirror_try_host_memory(slice)))
+				worker_invalidate(slice, MIRROR_WANTED);
 			else
-				give_up(slice);
+				worker_give_up(slice);
 			break;
 		case SLICE_LOST:
 			/* If it was the server, the launcher says so; if the server lost only this mirror, we do; others may have let it go. */
-			if (area_server_ready(&epoch) && epoch == slice->epoch)
-				give_up(slice);
+			if (shmem_server_ready(&epoch) && epoch == slice->epoch)
+				worker_give_up(slice);
 			break;
 		default:
 			break;
@@ -633,7 +633,7 @@ plan_next(MirrorSlice *slice, SliceEnding ending)
 
 /* Serve one mirror; returns the milliseconds after which to come again. */
 static int
-serve(int entry)
+worker_serve(int entry)
 {
 	int64		now = monotonic_ms();
 	MirrorProgress before;
@@ -642,33 +642,33 @@ serve(int entry)
 	int			wait_ms;
 
 	memset(&slice, 0, sizeof(slice));
-	slice.no_gpu = area_no_gpu();
-	if (!area_server_ready(&slice.epoch) && !slice.no_gpu)
+	slice.no_gpu = shmem_no_gpu();
+	if (!shmem_server_ready(&slice.epoch) && !slice.no_gpu)
 		return NO_SERVER_MS;
 	if (slice.no_gpu ? !pending_is_due(entry, now, &wait_ms) : !needs_look(entry, slice.epoch, now, &wait_ms))
 		return wait_ms;
-	if (me.lane < 0 && !slice.no_gpu)
-		me.lane = lane_claim();
-	if (me.lane < 0 && !slice.no_gpu)
+	if (me.channel < 0 && !slice.no_gpu)
+		me.channel = channel_claim();
+	if (me.channel < 0 && !slice.no_gpu)
 		return LOCKED_MS;
 
 	slice.entry = entry;
-	slice.lane = me.lane;
+	slice.channel = me.channel;
 	slice.primary = slice.may_link = !RecoveryInProgress();
 	if (!progress_take(&slice, me.number))
 		return LOCKED_MS;		/* it has just become another index's entry */
 	before = *slice.progress;
 	slice.track->looked_ms = now;
-	slice.sums = node_sums(entry, slice.generation, before.rows);
+	slice.sums = node_checksums(entry, slice.generation, before.rows);
 	ending = run_slice_safely(&slice);
 	if (ending != SLICE_IDLE && ending != SLICE_MORE)
-		node_sums_forget_all(entry);
+		node_checksums_forget_all(entry);
 	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != slice.progress->position ||
 		before.change_seq != slice.progress->change_seq || link_active(entry))
 		me.busy_ms = now;
 	wait_ms = slice.no_gpu && ending == SLICE_IDLE ? REST_MS : plan_next(&slice, ending);
 	(void) progress_publish(entry);
-	conclude(&slice, ending);
+	worker_conclude(&slice, ending);
 	return wait_ms;
 }
 
@@ -710,8 +710,8 @@ process_invalidations(int64 now)
 	if (now - me.invalidated_ms < INVALIDATION_MS)
 		return;
 	me.invalidated_ms = now;
-	room_keep_quota();
-	node_sums_sweep();
+	mirror_keep_quota();
+	node_checksums_sweep();
 	StartTransactionCommand();
 	CommitTransactionCommand();
 	pgstat_report_stat(true);
@@ -723,7 +723,7 @@ worker_start(int number)
 {
 	me.number = number;
 	me.slot = &gpuann_control->workers[number];
-	me.lane = me.current = -1;
+	me.channel = me.current = -1;
 	me.table_version = atomic_load(&gpuann_control->table_version) - 1;
 	me.started_ms = me.busy_ms = me.invalidated_ms = monotonic_ms();
 
@@ -784,14 +784,14 @@ gpuann_worker_main(Datum arg)
 		for (int i = 0; i < me.count; i++)
 		{
 			CHECK_FOR_INTERRUPTS();
-			wait_ms = Min(wait_ms, serve(me.entries[i]));
+			wait_ms = Min(wait_ms, worker_serve(me.entries[i]));
 		}
 		if (time_to_leave(monotonic_ms()))
 			break;
 		process_invalidations(monotonic_ms());
 		if (wait_ms > 0 && !link_await(Min(wait_ms, LINK_POLL_MS)))
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, wait_ms,
-							 area_wait_event(AREA_WAIT_WORKER));
+							 shmem_wait_event(SHMEM_WAIT_WORKER));
 	}
 	proc_exit(0);
 }

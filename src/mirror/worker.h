@@ -43,13 +43,13 @@ typedef struct MirrorSlice
 	MirrorKey	key;
 	MirrorTrack *track;
 	MirrorProgress *progress;	/* this process's own */
-	int			lane;
+	int			channel;
 	int64		call_us;		/* a call of it may take so long; 0: as long as a worker may keep an index locked */
 	Relation	index;
 	const IndexFormat *format;
 	BlockNumber blocks;			/* of the file, at the start of the slice */
 	BufferAccessStrategy strategy;
-	NodeSums   *sums;			/* what the mirror is known to have; NULL: nothing is */
+	NodeChecksums   *sums;			/* what the mirror is known to have; NULL: nothing is */
 	ReadAhead  *ahead;			/* while a load reads pages in their order; else NULL */
 	int64		until_us;
 	bool		no_gpu;			/* there are no mirrors: only link */
@@ -93,11 +93,11 @@ slice_over_for_news(const MirrorSlice *slice)
 	return left_us <= 0 || (left_us <= SLICE_US - NEWS_US && atomic_load(&mirror_area(slice->entry)->changed) != 0);
 }
 
-/* Prepare the slice's lane for an operation on its mirror. */
-static inline LaneRequest *
-slice_prepare(const MirrorSlice *slice, LaneOp op)
+/* Prepare the slice's channel for an operation on its mirror. */
+static inline ChannelRequest *
+slice_prepare(const MirrorSlice *slice, ChannelOp op)
 {
-	return lane_prepare(slice->lane, op, (uint32) slice->entry, slice->generation);
+	return channel_prepare(slice->channel, op, (uint32) slice->entry, slice->generation);
 }
 
 /* Bytes of vectors, graph rows and versions of so many rows: what their mirror takes at least. */
@@ -149,13 +149,13 @@ extern void slice_note_changes(const MirrorSlice *slice, uint64 change_seq);
 
 extern PGDLLEXPORT void gpuann_worker_main(Datum arg);
 
-/* What a lane's failure means for the slice; sets the reason. */
+/* What a channel's failure means for the slice; sets the reason. */
 extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const char *text);
 
-/* Until when a call of the slice's lane that begins now is waited for. */
+/* Until when a call of the slice's channel that begins now is waited for. */
 extern int64 slice_call_deadline(const MirrorSlice *slice);
 
-/* Post the slice's lane and wait. SLICE_IDLE: done. */
+/* Post the slice's channel and wait. SLICE_IDLE: done. */
 extern SliceEnding slice_call(MirrorSlice *slice);
 
 /* The same in two steps, with something else to do between them. */
@@ -178,8 +178,8 @@ extern SliceEnding load_step(MirrorSlice *slice);
 /* Send the seeds, unless the mirror has these. */
 extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
 
-/* The rows that one lane holds, from a slot on, within its superblock and before an end; none if the end is not beyond the slot. */
-extern uint32 rows_in_lane(const IndexFormat *format, uint32 first, uint32 end);
+/* The rows that one channel holds, from a slot on, within its superblock and before an end; none if the end is not beyond the slot. */
+extern uint32 rows_in_channel(const IndexFormat *format, uint32 first, uint32 end);
 
 /* mirror_feed.c: the mirror of an index that is being built, filled by its builder from the start */
 
@@ -187,8 +187,8 @@ extern uint32 rows_in_lane(const IndexFormat *format, uint32 first, uint32 end);
 extern bool feed_allowed(Relation index);
 
 /*
- * Begin a mirror for the file of slice->index, which gets this nonce: an entry of the table and a lane, for which others are waited for a
- * little. False: there is none to be had. The lane is the caller's to give back; the entry is forgotten if the transaction does not commit.
+ * Begin a mirror for the file of slice->index, which gets this nonce: an entry of the table and a channel, for which others are waited for a
+ * little. False: there is none to be had. The channel is the caller's to give back; the entry is forgotten if the transaction does not commit.
  */
 extern bool feed_begin(MirrorSlice *slice, uint64 nonce);
 
@@ -204,25 +204,25 @@ extern void feed_forget(MirrorSlice *slice);
 /* mirror_evict.c */
 
 /* Whether the database may have this mirror too; sets the reason if not. */
-extern bool room_within_quota(MirrorSlice *slice);
+extern bool mirror_within_quota(MirrorSlice *slice);
 
 /* Mirrors grow: if this worker's database is over its quota by now, give one up, whether it is in use or not. */
-extern void room_keep_quota(void);
+extern void mirror_keep_quota(void);
 
 /* Take the memory of a mirror that is not in use; false if there is none, or if that cannot suffice. Outside of transactions. */
-extern bool room_make(const MirrorSlice *slice);
+extern bool mirror_evict_idle(const MirrorSlice *slice);
 
 /*
  * A mirror for which no room could be made may have vectors in host memory when it is loaded next, if there is such memory; false if it could
  * already, or if there is none. Outside of transactions.
  */
-extern bool room_in_host_memory(const MirrorSlice *slice);
+extern bool mirror_try_host_memory(const MirrorSlice *slice);
 
 /*
  * The same for a builder who loads from pages, and takes nothing from others: the mirror of the index's file before this one, which nobody can read now, makes way.
  * It is wanted again, should the new file not stay.
  */
-extern bool room_from_before(const MirrorSlice *slice);
+extern bool mirror_evict_predecessor(const MirrorSlice *slice);
 
 /* mirror_catchup.c: one look at the pages, and what follows from it. */
 extern SliceEnding catchup_step(MirrorSlice *slice);
@@ -289,7 +289,7 @@ extern bool link_in_flight(int entry);
 extern bool link_rests(int entry);
 
 /* Begin a pass if it is worth it and nobody else links. The mirror is current to these. */
-extern void link_consider(MirrorSlice *slice, const MetaPage *meta, const ListBounds *bounds);
+extern void link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bounds);
 
 /* Wait for the piece in flight, at most so long; false: there is none. */
 extern bool link_await(int most_ms);

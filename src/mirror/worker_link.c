@@ -53,7 +53,7 @@ pending_is_due(int entry, int64 now, int *wait_ms)
 
 /* Whether what is pending is worth a slice now. */
 static bool
-is_worth_it(PendingLook *look, const MetaPage *meta, const ListBounds *bounds, int64 now)
+is_worth_it(PendingLook *look, const MetaPage *meta, const PendingBounds *bounds, int64 now)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
 
@@ -73,7 +73,7 @@ pending_link(MirrorSlice *slice)
 	_Atomic uint32_t *changed = &mirror_area(slice->entry)->changed;
 	int64		now = monotonic_ms();
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
 	/*
 	 * The flag goes down before pages are read: who finds it up does not wake
@@ -81,7 +81,7 @@ pending_link(MirrorSlice *slice)
 	 */
 	atomic_store(changed, 0);
 	look->looked = true;
-	list_bounds(slice->index, slice->format, &meta, &bounds);
+	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	if (!is_worth_it(look, &meta, &bounds, now))
 	{
 		look->next_ms = now + LOOK_MS;

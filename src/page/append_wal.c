@@ -33,7 +33,7 @@ static MemoryContext generic_memory = NULL;
  * have it make them what they are now.
  */
 static void
-finish_by_generic(RowLog *log)
+finish_by_generic(AppendWal *log)
 {
 	MemoryContext caller = MemoryContextSwitchTo(generic_memory);
 	GenericXLogState *state = GenericXLogStart(log->index);
@@ -61,7 +61,7 @@ finish_by_generic(RowLog *log)
 #endif
 
 void
-row_log_begin(RowLog *log, Relation index)
+append_wal_begin(AppendWal *log, Relation index)
 {
 	log->index = index;
 	log->count = 0;
@@ -74,7 +74,7 @@ row_log_begin(RowLog *log, Relation index)
 }
 
 LoggedPage *
-row_log_page(RowLog *log, Buffer buffer, bool image)
+append_wal_page(AppendWal *log, Buffer buffer, bool image)
 {
 	LoggedPage *logged = &log->pages[log->count++];
 
@@ -101,7 +101,7 @@ add_head(LoggedPage *logged, const void *from, Size bytes)
 }
 
 void
-row_log_run(LoggedPage *logged, const void *from, Size bytes)
+append_wal_run(LoggedPage *logged, const void *from, Size bytes)
 {
 	if (logged->image)
 		return;
@@ -112,7 +112,7 @@ row_log_run(LoggedPage *logged, const void *from, Size bytes)
 }
 
 void
-row_log_tail(LoggedPage *logged, const void *from, Size bytes)
+append_wal_tail(LoggedPage *logged, const void *from, Size bytes)
 {
 	if (logged->image)
 		return;
@@ -137,7 +137,7 @@ register_page(const LoggedPage *logged, uint8 number)
 }
 
 void
-row_log_finish(RowLog *log)
+append_wal_finish(AppendWal *log)
 {
 	XLogRecPtr	lsn;
 

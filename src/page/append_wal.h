@@ -29,24 +29,24 @@ typedef struct LoggedPage
 } LoggedPage;
 
 /* The pages of a record, in lock order. */
-typedef struct RowLog
+typedef struct AppendWal
 {
 	Relation	index;
 	int			count;
 	LoggedPage	pages[MAX_GENERIC_XLOG_PAGES];
-} RowLog;
+} AppendWal;
 
 /* Begin a record, before the critical section. */
-extern void row_log_begin(RowLog *log, Relation index);
+extern void append_wal_begin(AppendWal *log, Relation index);
 
 /* Add a page, whose buffer is locked exclusively. */
-extern LoggedPage *row_log_page(RowLog *log, Buffer buffer, bool image);
+extern LoggedPage *append_wal_page(AppendWal *log, Buffer buffer, bool image);
 
 /* Bytes of a page have been changed: few, or the last ones of it. */
-extern void row_log_run(LoggedPage *logged, const void *from, Size bytes);
-extern void row_log_tail(LoggedPage *logged, const void *from, Size bytes);
+extern void append_wal_run(LoggedPage *logged, const void *from, Size bytes);
+extern void append_wal_tail(LoggedPage *logged, const void *from, Size bytes);
 
 /* Write the record, in the critical section in which the pages were changed. */
-extern void row_log_finish(RowLog *log);
+extern void append_wal_finish(AppendWal *log);
 
 #endif							/* GPUANN_APPEND_WAL_H */

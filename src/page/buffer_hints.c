@@ -14,12 +14,12 @@
 #include "pgstat.h"
 #include "port/pg_bitutils.h"
 
-#define HOT_MIN		8192		/* blocks remembered by a process: at least, ... */
-#define HOT_MAX		1048576		/* ... and at most: 8 GB of index, in 4 MB */
+#define HINTS_MIN		8192		/* blocks remembered by a process: at least, ... */
+#define HINTS_MAX		1048576		/* ... and at most: 8 GB of index, in 4 MB */
 
 /* Shared by all indexes that this process searches. */
-static Buffer *hot_hints = NULL;
-static uint32 hot_count = 0;
+static Buffer *hint_table = NULL;
+static uint32 hint_count = 0;
 
 /*
  * Make the table of hints, with a place for each shared buffer.
@@ -32,35 +32,35 @@ static uint32 hot_count = 0;
  * there is none, nothing is remembered.
  */
 static void
-hot_make_table(void)
+hints_make_table(void)
 {
-	uint32		wanted = pg_nextpower2_32(Max(Min(NBuffers, HOT_MAX), HOT_MIN));
+	uint32		wanted = pg_nextpower2_32(Max(Min(NBuffers, HINTS_MAX), HINTS_MIN));
 
-	hot_hints = calloc(wanted, sizeof(Buffer));
-	hot_count = hot_hints != NULL ? wanted : 0;
+	hint_table = calloc(wanted, sizeof(Buffer));
+	hint_count = hint_table != NULL ? wanted : 0;
 }
 
 /*
  * Begin a search.
  */
 void
-hot_begin(HotBlocks *hot, Relation index)
+hints_begin(BufferHints *hints, Relation index)
 {
-	memset(hot, 0, sizeof(*hot));
-	hot->index = index;
-	hot->unpinned = gpuann_debug_unpinned_distances;
+	memset(hints, 0, sizeof(*hints));
+	hints->index = index;
+	hints->unpinned = gpuann_debug_unpinned_distances;
 	if (RelationUsesLocalBuffers(index))
 		return;
-	if (hot_hints == NULL)
-		hot_make_table();
-	hot->hints = hot_hints;
-	hot->mask = hot_count - 1;
+	if (hint_table == NULL)
+		hints_make_table();
+	hints->hints = hint_table;
+	hints->mask = hint_count - 1;
 #if PG_VERSION_NUM >= 160000
-	InitBufferTag(&hot->tag, &index->rd_locator, MAIN_FORKNUM, 0);
-	hot->key = index->rd_locator.relNumber * 0x9E3779B1u;
+	InitBufferTag(&hints->tag, &index->rd_locator, MAIN_FORKNUM, 0);
+	hints->key = index->rd_locator.relNumber * 0x9E3779B1u;
 #else
-	INIT_BUFFERTAG(hot->tag, index->rd_node, MAIN_FORKNUM, 0);
-	hot->key = index->rd_node.relNode * 0x9E3779B1u;
+	INIT_BUFFERTAG(hints->tag, index->rd_node, MAIN_FORKNUM, 0);
+	hints->key = index->rd_node.relNode * 0x9E3779B1u;
 #endif
 }
 
@@ -68,20 +68,20 @@ hot_begin(HotBlocks *hot, Relation index)
  * End a search.
  */
 void
-hot_end(HotBlocks *hot)
+hints_end(BufferHints *hints)
 {
-	pgBufferUsage.shared_blks_hit += hot->peeked;
-	if (pgstat_should_count_relation(hot->index))
+	pgBufferUsage.shared_blks_hit += hints->peeked;
+	if (pgstat_should_count_relation(hints->index))
 	{
 #if PG_VERSION_NUM >= 160000
-		hot->index->pgstat_info->counts.blocks_fetched += hot->peeked;
-		hot->index->pgstat_info->counts.blocks_hit += hot->peeked;
+		hints->index->pgstat_info->counts.blocks_fetched += hints->peeked;
+		hints->index->pgstat_info->counts.blocks_hit += hints->peeked;
 #else
-		hot->index->pgstat_info->t_counts.t_blocks_fetched += hot->peeked;
-		hot->index->pgstat_info->t_counts.t_blocks_hit += hot->peeked;
+		hints->index->pgstat_info->t_counts.t_blocks_fetched += hints->peeked;
+		hints->index->pgstat_info->t_counts.t_blocks_hit += hints->peeked;
 #endif
 	}
-	hot->peeked = 0;
+	hints->peeked = 0;
 }
 
 /*
@@ -89,17 +89,17 @@ hot_end(HotBlocks *hot)
  * or starts the kernel's read.
  */
 void
-hot_prefetch(HotBlocks *hot, BlockNumber block)
+hints_prefetch(BufferHints *hints, BlockNumber block)
 {
-	Buffer		hint = hot_hint(hot, block);
+	Buffer		hint = hint_of(hints, block);
 	PrefetchBufferResult begun;
 
-	hot->tag.blockNum = block;
-	if (hot->hints == NULL || effective_io_concurrency < 2 || (hint != InvalidBuffer && hot_holds(hot, hint)))
+	hints->tag.blockNum = block;
+	if (hints->hints == NULL || effective_io_concurrency < 2 || (hint != InvalidBuffer && hints_holds(hints, hint)))
 		return;
-	begun = PrefetchBuffer(hot->index, MAIN_FORKNUM, block);
+	begun = PrefetchBuffer(hints->index, MAIN_FORKNUM, block);
 	if (BufferIsValid(begun.recent_buffer))
-		hot->hints[(block + hot->key) & hot->mask] = begun.recent_buffer;
+		hints->hints[(block + hints->key) & hints->mask] = begun.recent_buffer;
 }
 
 /*
@@ -108,26 +108,26 @@ hot_prefetch(HotBlocks *hot, BlockNumber block)
  * ReadRecentBuffer does not count as use for the clock sweep: a buffer that seems little used is looked up in the table, which does.
  */
 Buffer
-hot_pin(HotBlocks *hot, BlockNumber block)
+hints_pin(BufferHints *hints, BlockNumber block)
 {
-	Buffer		hint = hot_hint(hot, block);
+	Buffer		hint = hint_of(hints, block);
 
 	if (hint != InvalidBuffer)
 	{
-		hot->tag.blockNum = block;
+		hints->tag.blockNum = block;
 #if PG_VERSION_NUM >= 160000
-		if (hot_holds(hot, hint) && ReadRecentBuffer(hot->index->rd_locator, MAIN_FORKNUM, block, hint))
+		if (hints_holds(hints, hint) && ReadRecentBuffer(hints->index->rd_locator, MAIN_FORKNUM, block, hint))
 #else
-		if (hot_holds(hot, hint) && ReadRecentBuffer(hot->index->rd_node, MAIN_FORKNUM, block, hint))
+		if (hints_holds(hints, hint) && ReadRecentBuffer(hints->index->rd_node, MAIN_FORKNUM, block, hint))
 #endif
 		{
-			pgstat_count_buffer_read(hot->index);
-			pgstat_count_buffer_hit(hot->index);
+			pgstat_count_buffer_read(hints->index);
+			pgstat_count_buffer_hit(hints->index);
 			return hint;
 		}
 	}
-	hint = ReadBuffer(hot->index, block);
-	if (hot->hints != NULL)
-		hot->hints[(block + hot->key) & hot->mask] = hint;
+	hint = ReadBuffer(hints->index, block);
+	if (hints->hints != NULL)
+		hints->hints[(block + hints->key) & hints->mask] = hint;
 	return hint;
 }

@@ -2,8 +2,8 @@
  * buffer_hints.h
  *		Blocks that a graph search reads again and again: this process remembers in which buffers they were.
  *
- * hot_pin() pins a block, as ReadBuffer does, mostly without a look-up in the
- * buffer table. hot_peek() reads it without pin and lock ("a peek"), for the
+ * hints_pin() pins a block, as ReadBuffer does, mostly without a look-up in the
+ * buffer table. hints_peek() reads it without pin and lock ("a peek"), for the
  * distances of a walk only: the walk then writes to no shared cache line, and
  * with many backends the pins and locks of the pages that all of them cross
  * cost more than the distances. Everything else is read under pin and share
@@ -19,7 +19,7 @@
  *	  numbers from it: no pointer, no length, no slot.
  *
  * 2. A vector may be torn, or another page's: its slot may be overwritten, and
- *	  the buffer given to another block, while it is read. hot_peeked() rejects
+ *	  the buffer given to another block, while it is read. hints_peeked() rejects
  *	  nearly all that: what is left costs a detour, or a poor edge. A distance
  *	  read so ranks candidates and nothing else. In scans (page_search.c)
  *	  graph_search() computes every distance of its answer anew, by
@@ -34,7 +34,7 @@
  *	  is read into it, and BM_VALID is set only when it is full, holds in 15 to
  *	  18 (bufmgr.c: BufferAlloc, GetVictimBuffer, TerminateBufferIO).
  *
- * 4. Processors that reorder: hot_holds() reads the tag, then the state.
+ * 4. Processors that reorder: hints_holds() reads the tag, then the state.
  *
  *	  Before: "tag is ours" was stored under the header lock, so a state read
  *	  later (1st pg_read_barrier) that is valid and not locked was stored after
@@ -45,7 +45,7 @@
  *
  *	  After: if we read a byte that came with another block, the tag had been
  *	  changed before, and the header unlocked (write barrier); our barrier in
- *	  hot_peeked() orders the second read of the tag behind that of the byte,
+ *	  hints_peeked() orders the second read of the tag behind that of the byte,
  *	  so it shows the change. (Unless the buffer had our block again by then.
  *	  It has to be used three times in each of its lives to be peeked into, so
  *	  the clock sweep would have to come by that often between two of our
@@ -66,10 +66,10 @@
 #include "utils/rel.h"
 
 /* A buffer used less than this is pinned instead of peeked into, so that the clock sweep learns that it is in use. */
-#define HOT_USAGE	3
+#define HINTS_USAGE	3
 
 /* What is remembered, seen by one search of one index. */
-typedef struct HotBlocks
+typedef struct BufferHints
 {
 	Relation	index;
 	BufferTag	tag;			/* of the index's main fork; the block is filled in */
@@ -78,63 +78,63 @@ typedef struct HotBlocks
 	uint32		mask;			/* hints - 1 */
 	bool		unpinned;		/* gpuann.debug_unpinned_distances, as the search began */
 	uint64		peeked;			/* blocks, to be counted at the end */
-	volatile char touched;		/* see hot_find_vectors() */
-} HotBlocks;
+	volatile char touched;		/* see unpinned_find() */
+} BufferHints;
 
 /*
  * Begin a search of an index. Others may begin and end meanwhile, of this
  * index or another; a search that an error ends is simply forgotten.
  */
-extern void hot_begin(HotBlocks *hot, Relation index);
+extern void hints_begin(BufferHints *hints, Relation index);
 
 /* End it: what was peeked into counts as read and found, for the statistics. */
-extern void hot_end(HotBlocks *hot);
+extern void hints_end(BufferHints *hints);
 
 /* Begin to read a block that is going to be pinned, if it has to be read. */
-extern void hot_prefetch(HotBlocks *hot, BlockNumber block);
+extern void hints_prefetch(BufferHints *hints, BlockNumber block);
 
 /* Pin a block. */
-extern Buffer hot_pin(HotBlocks *hot, BlockNumber block);
+extern Buffer hints_pin(BufferHints *hints, BlockNumber block);
 
 /* Where a block may be; 0 if nothing is known. */
 static inline Buffer
-hot_hint(const HotBlocks *hot, BlockNumber block)
+hint_of(const BufferHints *hints, BlockNumber block)
 {
-	return hot->hints != NULL ? hot->hints[(block + hot->key) & hot->mask] : InvalidBuffer;
+	return hints->hints != NULL ? hints->hints[(block + hints->key) & hints->mask] : InvalidBuffer;
 }
 
-/* Whether a shared buffer holds the block of hot->tag, and is in use enough: the tag first, then the state (see 4. above). */
+/* Whether a shared buffer holds the block of hints->tag, and is in use enough: the tag first, then the state (see 4. above). */
 static inline bool
-hot_holds(const HotBlocks *hot, Buffer hint)
+hints_holds(const BufferHints *hints, Buffer hint)
 {
 	BufferDesc *buffer = GetBufferDescriptor(hint - 1);
 	uint32		state;
 
-	if (memcmp(&buffer->tag, &hot->tag, sizeof(BufferTag)) != 0)
+	if (memcmp(&buffer->tag, &hints->tag, sizeof(BufferTag)) != 0)
 		return false;
 	pg_read_barrier();
 	state = pg_atomic_read_u32(&buffer->state);
-	return (state & (BM_VALID | BM_LOCKED)) == BM_VALID && BUF_STATE_GET_USAGECOUNT(state) >= HOT_USAGE;
+	return (state & (BM_VALID | BM_LOCKED)) == BM_VALID && BUF_STATE_GET_USAGECOUNT(state) >= HINTS_USAGE;
 }
 
 /* Whether a block is where it was last. */
 static inline bool
-hot_is_known(HotBlocks *hot, BlockNumber block)
+hints_is_known(BufferHints *hints, BlockNumber block)
 {
-	Buffer		hint = hot_hint(hot, block);
+	Buffer		hint = hint_of(hints, block);
 
-	hot->tag.blockNum = block;
-	return hint != InvalidBuffer && hot_holds(hot, hint);
+	hints->tag.blockNum = block;
+	return hint != InvalidBuffer && hints_holds(hints, hint);
 }
 
 /* The page of a block, to be read without a pin by a walk whose distances are ranked again; NULL if it has to be pinned. */
 static inline const char *
-hot_peek(HotBlocks *hot, BlockNumber block, Buffer hint)
+hints_peek(BufferHints *hints, BlockNumber block, Buffer hint)
 {
-	if (!hot->unpinned || hint == InvalidBuffer)
+	if (!hints->unpinned || hint == InvalidBuffer)
 		return NULL;
-	hot->tag.blockNum = block;
-	if (!hot_holds(hot, hint))
+	hints->tag.blockNum = block;
+	if (!hints_holds(hints, hint))
 		return NULL;
 	pg_read_barrier();
 	return BufferBlocks + (Size) (hint - 1) * BLCKSZ;
@@ -142,12 +142,12 @@ hot_peek(HotBlocks *hot, BlockNumber block, Buffer hint)
 
 /* Whether the block was there while it was read. */
 static inline bool
-hot_peeked(HotBlocks *hot, BlockNumber block, Buffer hint)
+hints_peeked(BufferHints *hints, BlockNumber block, Buffer hint)
 {
-	hot->tag.blockNum = block;
+	hints->tag.blockNum = block;
 	pg_read_barrier();
-	hot->peeked++;
-	return hot_holds(hot, hint);
+	hints->peeked++;
+	return hints_holds(hints, hint);
 }
 
 #endif							/* GPUANN_BUFFER_HINTS_H */

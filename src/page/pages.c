@@ -29,7 +29,7 @@ typedef struct IndexCache
 {
 	const IndexFormat *format;	/* interned: lives as long as the process */
 	uint64		nonce;			/* as last read */
-	BlockNumber newest_list;	/* a hint, as the metapage's */
+	BlockNumber newest_pending;	/* a hint, as the metapage's */
 	BlockNumber blocks;			/* lengths of index and table when last asked: a system call each, */
 	BlockNumber heap_blocks;	/* and files of relations that a scan may see do not become shorter unnoticed */
 } IndexCache;
@@ -56,7 +56,7 @@ report_corrupt(Relation index, BlockNumber block, const char *what)
 }
 
 /*
- * Pages that so many slots of a superblock need, its list page included.
+ * Pages that so many slots of a superblock need, its pending page included.
  */
 static uint64
 superblock_pages_of(const IndexFormat *format, uint64 slots)
@@ -89,9 +89,9 @@ format_layout(IndexFormat *format)
 	if (format->nodes_per_page == 0)
 		return false;
 
-	/* A superblock's list page must be able to list as many slots as the superblock has. */
+	/* A superblock's pending page must be able to list as many slots as the superblock has. */
 	slots = 1;
-	while (slots < GPUANN_LIST_CAPACITY && superblock_pages_of(format, slots + 1) <= GPUANN_SUPERBLOCK_PAGES)
+	while (slots < GPUANN_PENDING_CAPACITY && superblock_pages_of(format, slots + 1) <= GPUANN_SUPERBLOCK_PAGES)
 		slots++;
 	format->superblock_slots = slots;
 	format->superblock_pages = superblock_pages_of(format, slots);
@@ -164,8 +164,8 @@ check_meta(Relation index, const MetaPage *meta)
 		report_corrupt(index, GPUANN_META_BLOCK, "the pending list is trimmed beyond what is linked");
 	if (meta->seeds > meta->format.seed_pages * GPUANN_SEEDS_PER_PAGE)
 		report_corrupt(index, GPUANN_META_BLOCK, "there are more seeds than room");
-	if (!is_list_block(&meta->format, meta->oldest_list) || !is_list_block(&meta->format, meta->newest_list))
-		report_corrupt(index, GPUANN_META_BLOCK, "the pending list begins or ends where no list page can be");
+	if (!is_pending_block(&meta->format, meta->oldest_pending) || !is_pending_block(&meta->format, meta->newest_pending))
+		report_corrupt(index, GPUANN_META_BLOCK, "the pending list begins or ends where no pending page can be");
 }
 
 /*
@@ -205,7 +205,7 @@ cache_meta(Relation index, const MetaPage *meta)
 	else if (memcmp(cache->format, &meta->format, sizeof(IndexFormat)) != 0)
 		cache->format = intern_format(&meta->format);
 	cache->nonce = meta->nonce;
-	cache->newest_list = meta->newest_list;
+	cache->newest_pending = meta->newest_pending;
 }
 
 /*
@@ -218,7 +218,7 @@ read_meta(Relation index, MetaPage *meta)
 
 	if (index_known_blocks(index) == 0 && RelationGetNumberOfBlocks(index) == 0)
 		report_corrupt(index, GPUANN_META_BLOCK, "the file is empty");
-	buffer = read_hot_page(index, GPUANN_META_BLOCK, PAGE_META, false);
+	buffer = read_hinted_page(index, GPUANN_META_BLOCK, PAGE_META, false);
 	memcpy(meta, MetaPageOf(BufferGetPage(buffer)), sizeof(*meta));
 	UnlockReleaseBuffer(buffer);
 	check_meta(index, meta);
@@ -279,20 +279,20 @@ index_cached_nonce(Relation index)
 }
 
 /*
- * Where the newest list page was when we last looked.
+ * Where the newest pending page was when we last looked.
  */
 BlockNumber
 index_newest_hint(Relation index)
 {
 	(void) index_format(index);
-	return ((IndexCache *) index->rd_amcache)->newest_list;
+	return ((IndexCache *) index->rd_amcache)->newest_pending;
 }
 
 void
 index_set_newest_hint(Relation index, BlockNumber block)
 {
 	if (index->rd_amcache != NULL)
-		((IndexCache *) index->rd_amcache)->newest_list = block;
+		((IndexCache *) index->rd_amcache)->newest_pending = block;
 }
 
 /*
@@ -375,12 +375,12 @@ page_init(Page page, PageKind kind, uint32 superblock)
 		case PAGE_META:
 			used = sizeof(MetaPage);
 			break;
-		case PAGE_LIST:
-			used = offsetof(ListPage, slots);
-			ListPageOf(page)->state = LIST_SPARE;
-			ListPageOf(page)->next = InvalidBlockNumber;
-			ListPageOf(page)->append.free_head = NO_SLOT;
-			ListPageOf(page)->append.spare_head = InvalidBlockNumber;
+		case PAGE_PENDING:
+			used = offsetof(PendingPage, slots);
+			PendingPageOf(page)->state = PENDING_SPARE;
+			PendingPageOf(page)->next = InvalidBlockNumber;
+			PendingPageOf(page)->append.free_head = NO_SLOT;
+			PendingPageOf(page)->append.spare_head = InvalidBlockNumber;
 			break;
 		case PAGE_SEED:
 			used = GPUANN_PAYLOAD;
@@ -453,8 +453,8 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 {
 	Buffer		buffer;
 
-	/* List pages are found by what other pages say; the others by a slot, which the append point has vouched for. */
-	if (kind == PAGE_LIST && block >= RelationGetNumberOfBlocks(index))
+	/* Pending pages are found by what other pages say; the others by a slot, which the append point has vouched for. */
+	if (kind == PAGE_PENDING && block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
 	buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
 	LockBuffer(buffer, mode);
@@ -466,16 +466,16 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
  * Read, lock and check a block that this process reads again and again.
  */
 Buffer
-read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
+read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 {
-	HotBlocks	hot;
+	BufferHints	hints;
 	Buffer		buffer;
 
-	hot_begin(&hot, index);
-	/* As in read_page_in_bulk: what names a list page is another page. */
-	if (kind == PAGE_LIST && !hot_is_known(&hot, block) && block >= RelationGetNumberOfBlocks(index))
+	hints_begin(&hints, index);
+	/* As in read_page_in_bulk: what names a pending page is another page. */
+	if (kind == PAGE_PENDING && !hints_is_known(&hints, block) && block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
-	buffer = hot_pin(&hot, block);
+	buffer = hints_pin(&hints, block);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	check_page(index, buffer, kind, zero_ok);
 	return buffer;
@@ -497,7 +497,7 @@ copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node)
 bool
 read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
 {
-	Buffer		buffer = read_hot_page(index, node_block(format, slot), PAGE_NODE, true);
+	Buffer		buffer = read_hinted_page(index, node_block(format, slot), PAGE_NODE, true);
 	Page		page = BufferGetPage(buffer);
 	bool		written = !PageIsNew(page);
 
@@ -520,7 +520,7 @@ read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector
 	while (left > 0)
 	{
 		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		buffer = read_hot_page(index, place.block, PAGE_VECTOR, false);
+		Buffer		buffer = read_hinted_page(index, place.block, PAGE_VECTOR, false);
 
 		memcpy(out, VectorBytesOf(BufferGetPage(buffer)) + place.offset, part);
 		UnlockReleaseBuffer(buffer);
@@ -540,7 +540,7 @@ read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
 	{
 		uint32		place = first % GPUANN_SEEDS_PER_PAGE;
 		uint32		here = Min(count, GPUANN_SEEDS_PER_PAGE - place);
-		Buffer		buffer = read_hot_page(index, 1 + first / GPUANN_SEEDS_PER_PAGE, PAGE_SEED, false);
+		Buffer		buffer = read_hinted_page(index, 1 + first / GPUANN_SEEDS_PER_PAGE, PAGE_SEED, false);
 
 		memcpy(seeds, SeedSlotsOf(BufferGetPage(buffer)) + place, sizeof(uint32) * here);
 		UnlockReleaseBuffer(buffer);

@@ -3,9 +3,9 @@
  *		The page format (design, section 4): kinds of pages, records on them, slot arithmetic.
  *
  * Block 0 is the metapage, then come the seed pages, then equal superblocks. Superblock b holds slots [b * S, (b + 1) * S): one
- * list page, then node and vector pages in the order in which slots reach them. Everything about a slot is found by arithmetic on IndexFormat.
+ * pending page, then node and vector pages in the order in which slots reach them. Everything about a slot is found by arithmetic on IndexFormat.
  *
- * Lock order: list pages (the newest first), node pages ascending, vector pages ascending, seed pages ascending, metapage, extension lock, new
+ * Lock order: pending pages (the newest first), node pages ascending, vector pages ascending, seed pages ascending, metapage, extension lock, new
  * page. Readers hold one content lock at a time. See README.md.
  */
 #ifndef GPUANN_PAGES_H
@@ -30,7 +30,7 @@ typedef enum PageKind
 {
 	PAGE_META = 1,
 	PAGE_SEED = 2,
-	PAGE_LIST = 3,
+	PAGE_PENDING = 3,
 	PAGE_NODE = 4,
 	PAGE_VECTOR = 5
 } PageKind;
@@ -80,43 +80,43 @@ typedef struct MetaPage
 	uint64		change_seq;		/* last finished slice of link or vacuum */
 	uint64		linked_position;	/* list entries before this are in the graph */
 	uint64		trimmed_position;	/* list entries before this are gone */
-	BlockNumber oldest_list;	/* the list page that holds trimmed_position (or will) */
+	BlockNumber oldest_pending;	/* the pending page that holds trimmed_position (or will) */
 	uint32		linked_slots;	/* slots in the graph at the last pass, dead ones included */
 	uint32		seeds;			/* entries of the seed area */
 
-	/* a hint, written when list pages succeed each other; the page itself says whether it is the newest */
-	BlockNumber newest_list;
+	/* a hint, written when pending pages succeed each other; the page itself says whether it is the newest */
+	BlockNumber newest_pending;
 } MetaPage;
 
-typedef enum ListState
+typedef enum PendingState
 {
-	LIST_SPARE = 1,				/* holds nothing; next is the next spare page */
-	LIST_NEWEST = 2,			/* the append lock */
-	LIST_CLOSED = 3				/* full; next is its successor */
-} ListState;
+	PENDING_SPARE = 1,				/* holds nothing; next is the next spare page */
+	PENDING_NEWEST = 2,			/* the append lock */
+	PENDING_CLOSED = 3				/* full; next is its successor */
+} PendingState;
 
-/* Where the next row goes. Meaningful on the newest list page only; moves along when it is succeeded. */
+/* Where the next row goes. Meaningful on the newest pending page only; moves along when it is succeeded. */
 typedef struct AppendPoint
 {
-	uint32		superblocks;	/* whose list page is initialised */
+	uint32		superblocks;	/* whose pending page is initialised */
 	uint32		next_fresh;		/* slots from here on were never used; slots below it exist */
 	uint32		free_head;		/* first of the free list, linked by the first entry of their graph rows; NO_SLOT: empty */
 	uint32		free_count;
-	BlockNumber spare_head;		/* first spare list page, or InvalidBlockNumber */
+	BlockNumber spare_head;		/* first spare pending page, or InvalidBlockNumber */
 } AppendPoint;
 
-typedef struct ListPage
+typedef struct PendingPage
 {
 	uint64		first_position; /* of slots[0] */
 	uint64		superblock_seq; /* highest change_seq of this superblock's node pages */
 	uint32		count;
-	uint32		state;			/* ListState */
+	uint32		state;			/* PendingState */
 	BlockNumber next;
 	AppendPoint append;
 	uint32		slots[FLEXIBLE_ARRAY_MEMBER];
-} ListPage;
+} PendingPage;
 
-#define GPUANN_LIST_CAPACITY	((GPUANN_PAYLOAD - offsetof(ListPage, slots)) / sizeof(uint32))
+#define GPUANN_PENDING_CAPACITY	((GPUANN_PAYLOAD - offsetof(PendingPage, slots)) / sizeof(uint32))
 
 /* A node record's state, in its flags. ABSENT and FREE slots hold no row; LIVE rows are answers; the others only route. */
 #define NODE_STATE_MASK		0x000F
@@ -151,7 +151,7 @@ typedef struct NodeCopy
 
 #define NodeState(node)		((node)->flags & NODE_STATE_MASK)
 
-#define ListPageOf(page)	((ListPage *) PageGetContents(page))
+#define PendingPageOf(page)	((PendingPage *) PageGetContents(page))
 #define MetaPageOf(page)	((MetaPage *) PageGetContents(page))
 #define SeedSlotsOf(page)	((uint32 *) PageGetContents(page))
 #define VectorBytesOf(page) ((unsigned char *) PageGetContents(page))
@@ -165,16 +165,16 @@ superblock_start(const IndexFormat *format, uint32 superblock)
 	return (BlockNumber) (1 + format->seed_pages + (uint64) superblock * format->superblock_pages);
 }
 
-/* A superblock's list page is its first page. */
+/* A superblock's pending page is its first page. */
 static inline BlockNumber
-list_block(const IndexFormat *format, uint32 superblock)
+pending_block(const IndexFormat *format, uint32 superblock)
 {
 	return superblock_start(format, superblock);
 }
 
-/* Whether a list page can be at this block. */
+/* Whether a pending page can be at this block. */
 static inline bool
-is_list_block(const IndexFormat *format, BlockNumber block)
+is_pending_block(const IndexFormat *format, BlockNumber block)
 {
 	return block != InvalidBlockNumber && block > format->seed_pages &&
 		(block - 1 - format->seed_pages) % format->superblock_pages == 0;
@@ -287,7 +287,7 @@ extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint
 /* The format of an index, cached with the relation; checks magic, version and ranges. It stays valid, whatever becomes of the relation. */
 extern const IndexFormat *index_format(Relation index);
 
-/* What rd_amcache knows besides: the nonce as last seen, and where the newest list page was. */
+/* What rd_amcache knows besides: the nonce as last seen, and where the newest pending page was. */
 extern uint64 index_cached_nonce(Relation index);
 extern BlockNumber index_newest_hint(Relation index);
 
@@ -343,7 +343,7 @@ extern const char *page_fault(Page page, PageKind kind);
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
 /* Read, lock (shared) and check a block that this process reads again and again. */
-extern Buffer read_hot_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok);
+extern Buffer read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok);
 
 /* Check the page of a buffer that is locked already, as read_page does. */
 extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok);

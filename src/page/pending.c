@@ -2,7 +2,7 @@
  * pending.c
  *		The pending list and the append lock: where rows get their slots, and which rows the graph has not seen.
  *
- * The exclusive lock on the newest list page is the append lock. Whoever waited for it and finds the page closed moves right. Appends,
+ * The exclusive lock on the newest pending page is the append lock. Whoever waited for it and finds the page closed moves right. Appends,
  * new superblocks, succession, frees and trims all happen under it; see README.md for the lock order.
  */
 #include "postgres.h"
@@ -61,30 +61,30 @@ file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blo
 }
 
 /*
- * What is wrong with the newest list page, or NULL. A file of so many blocks must hold all that it speaks of: nobody asks again.
+ * What is wrong with the newest pending page, or NULL. A file of so many blocks must hold all that it speaks of: nobody asks again.
  */
 static const char *
-newest_fault(const IndexFormat *format, const ListPage *list, BlockNumber blocks)
+newest_fault(const IndexFormat *format, const PendingPage *list, BlockNumber blocks)
 {
 	const AppendPoint *append = &list->append;
 
-	if (list->count > GPUANN_LIST_CAPACITY)
-		return "the list page holds more than it can";
+	if (list->count > GPUANN_PENDING_CAPACITY)
+		return "the pending page holds more than it can";
 	if (append->superblocks < 1 || append->next_fresh > ENGINE_MAX_SLOTS ||
 		append->next_fresh > (uint64) append->superblocks * format->superblock_slots)
 		return "the next fresh slot is beyond the superblocks";
 	if (append->free_count > append->next_fresh || (append->free_count == 0) != (append->free_head == NO_SLOT) ||
 		(append->free_head != NO_SLOT && append->free_head >= append->next_fresh))
 		return "the free list is not consistent";
-	if (append->spare_head != InvalidBlockNumber && !is_list_block(format, append->spare_head))
-		return "the spare list page is where no list page can be";
+	if (append->spare_head != InvalidBlockNumber && !is_pending_block(format, append->spare_head))
+		return "the spare pending page is where no pending page can be";
 	if (!file_holds(format, append, blocks))
 		return "the file ends before its last slot";
 	return NULL;
 }
 
 /*
- * Lock the newest list page in the given mode, starting where it was last.
+ * Lock the newest pending page in the given mode, starting where it was last.
  */
 static Buffer
 lock_newest(Relation index, const IndexFormat *format, int mode)
@@ -96,14 +96,14 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 	for (;;)
 	{
 		Buffer		buffer;
-		ListPage   *list;
+		PendingPage   *list;
 		BlockNumber next;
 
 		CHECK_FOR_INTERRUPTS();
-		buffer = mode == BUFFER_LOCK_SHARE ? read_hot_page(index, block, PAGE_LIST, false) :
-			read_page(index, block, PAGE_LIST, mode, false);
-		list = ListPageOf(BufferGetPage(buffer));
-		if (list->state == LIST_NEWEST)
+		buffer = mode == BUFFER_LOCK_SHARE ? read_hinted_page(index, block, PAGE_PENDING, false) :
+			read_page(index, block, PAGE_PENDING, mode, false);
+		list = PendingPageOf(BufferGetPage(buffer));
+		if (list->state == PENDING_NEWEST)
 		{
 			const char *fault = newest_fault(format, list, index_known_blocks(index));
 
@@ -115,30 +115,30 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 			index_set_newest_hint(index, block);
 			return buffer;
 		}
-		next = list->state == LIST_CLOSED ? list->next : InvalidBlockNumber;
+		next = list->state == PENDING_CLOSED ? list->next : InvalidBlockNumber;
 		UnlockReleaseBuffer(buffer);
 
-		if (is_list_block(format, next))
+		if (is_pending_block(format, next))
 		{
 			/* A chain cannot be longer than the file. */
 			if (++hops > 64 && hops > 64 + RelationGetNumberOfBlocks(index) / format->superblock_pages)
-				report_corrupt(index, block, "the list pages form a circle");
+				report_corrupt(index, block, "the pending pages form a circle");
 			block = next;
 		}
 		else if (++restarts > MAX_RESTARTS)
-			report_corrupt(index, block, "the newest list page cannot be found");
+			report_corrupt(index, block, "the newest pending page cannot be found");
 		else
 		{
 			MetaPage	meta;
 
 			read_meta(index, &meta);
-			block = meta.newest_list;
+			block = meta.newest_pending;
 		}
 	}
 }
 
 /*
- * Lock the newest list page (the append lock).
+ * Lock the newest pending page (the append lock).
  */
 Buffer
 append_lock(Relation index, const IndexFormat *format)
@@ -150,16 +150,16 @@ append_lock(Relation index, const IndexFormat *format)
  * Read where the list ends, and which rows there are.
  */
 void
-list_end(Relation index, const IndexFormat *format, ListBounds *bounds)
+pending_end(Relation index, const IndexFormat *format, PendingBounds *bounds)
 {
 	Buffer		buffer = lock_newest(index, format, BUFFER_LOCK_SHARE);
-	const ListPage *list = ListPageOf(BufferGetPage(buffer));
+	const PendingPage *list = PendingPageOf(BufferGetPage(buffer));
 
 	bounds->end = list->first_position + list->count;
 	bounds->next_fresh = list->append.next_fresh;
 	bounds->free_count = list->append.free_count;
 	bounds->superblocks = list->append.superblocks;
-	bounds->newest_count = Min(list->count, LIST_NEWEST_SLOTS);
+	bounds->newest_count = Min(list->count, PENDING_NEWEST_SLOTS);
 	memcpy(bounds->newest, list->slots + list->count - bounds->newest_count,
 		   bounds->newest_count * sizeof(uint32));
 	UnlockReleaseBuffer(buffer);
@@ -169,18 +169,18 @@ list_end(Relation index, const IndexFormat *format, ListBounds *bounds)
  * Take over where the list begins.
  */
 static void
-set_begin(const MetaPage *meta, ListBounds *bounds)
+set_begin(const MetaPage *meta, PendingBounds *bounds)
 {
 	bounds->trimmed = meta->trimmed_position;
 	bounds->linked = meta->linked_position;
-	bounds->oldest_list = meta->oldest_list;
+	bounds->oldest_pending = meta->oldest_pending;
 }
 
 /*
  * Read where the list begins, after where it ends: by now more may be linked than there was then.
  */
 void
-list_begin(Relation index, MetaPage *meta, ListBounds *bounds)
+pending_begin(Relation index, MetaPage *meta, PendingBounds *bounds)
 {
 	read_meta(index, meta);
 	set_begin(meta, bounds);
@@ -191,23 +191,23 @@ list_begin(Relation index, MetaPage *meta, ListBounds *bounds)
  * Read the bounds of the list: `linked` before `end`, so that no row falls between.
  */
 void
-list_bounds(Relation index, const IndexFormat *format, MetaPage *meta, ListBounds *bounds)
+pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta, PendingBounds *bounds)
 {
 	read_meta(index, meta);
 	set_begin(meta, bounds);
 	FAULT_POINT("bounds-begun");
-	list_end(index, format, bounds);
+	pending_end(index, format, bounds);
 	if (bounds->linked > bounds->end)
 		report_corrupt(index, GPUANN_META_BLOCK, "more of the pending list is linked than there is");
 }
 
 /*
- * Begin a superblock, under the append lock: its list page becomes spare.
+ * Begin a superblock, under the append lock: its pending page becomes spare.
  */
 static void
 add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 {
-	uint32		superblock = ListPageOf(BufferGetPage(newest))->append.superblocks;
+	uint32		superblock = PendingPageOf(BufferGetPage(newest))->append.superblocks;
 	BlockNumber block;
 	Buffer		buffer;
 	GenericXLogState *xlog;
@@ -215,16 +215,16 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 	Page		page;
 
 	check_row_limit(index, format, superblock);
-	block = list_block(format, superblock);
+	block = pending_block(format, superblock);
 	extend_to(index, block);
 	buffer = ReadBuffer(index, block);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 
 	xlog = GenericXLogStart(index);
-	append = &ListPageOf(GenericXLogRegisterBuffer(xlog, newest, 0))->append;
+	append = &PendingPageOf(GenericXLogRegisterBuffer(xlog, newest, 0))->append;
 	page = GenericXLogRegisterBuffer(xlog, buffer, GENERIC_XLOG_FULL_IMAGE);
-	page_init(page, PAGE_LIST, superblock);
-	ListPageOf(page)->next = append->spare_head;
+	page_init(page, PAGE_PENDING, superblock);
+	PendingPageOf(page)->next = append->spare_head;
 	append->spare_head = block;
 	append->superblocks++;
 	FAULT_POINT("superblock-begin");
@@ -234,40 +234,40 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 }
 
 /*
- * Close a full newest list page: a spare one succeeds it. Returns its buffer, locked; the old one is released.
+ * Close a full newest pending page: a spare one succeeds it. Returns its buffer, locked; the old one is released.
  */
 static Buffer
-succeed(Relation index, const IndexFormat *format, Buffer old)
+append_succeed(Relation index, const IndexFormat *format, Buffer old)
 {
 	BlockNumber block;
 	Buffer		new,
 				meta;
 	GenericXLogState *xlog;
-	ListPage   *from,
+	PendingPage   *from,
 			   *to;
 
-	if (ListPageOf(BufferGetPage(old))->append.spare_head == InvalidBlockNumber)
+	if (PendingPageOf(BufferGetPage(old))->append.spare_head == InvalidBlockNumber)
 		add_superblock(index, format, old);
-	block = ListPageOf(BufferGetPage(old))->append.spare_head;
+	block = PendingPageOf(BufferGetPage(old))->append.spare_head;
 	if (block == BufferGetBlockNumber(old))
-		report_corrupt(index, block, "the newest list page is on the list of spare ones");
-	new = read_page(index, block, PAGE_LIST, BUFFER_LOCK_EXCLUSIVE, false);
-	to = ListPageOf(BufferGetPage(new));
-	if (to->state != LIST_SPARE || (to->next != InvalidBlockNumber && !is_list_block(format, to->next)))
-		report_corrupt(index, block, "the list page is not spare");
+		report_corrupt(index, block, "the newest pending page is on the list of spare ones");
+	new = read_page(index, block, PAGE_PENDING, BUFFER_LOCK_EXCLUSIVE, false);
+	to = PendingPageOf(BufferGetPage(new));
+	if (to->state != PENDING_SPARE || (to->next != InvalidBlockNumber && !is_pending_block(format, to->next)))
+		report_corrupt(index, block, "the pending page is not spare");
 	meta = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
 
 	xlog = GenericXLogStart(index);
-	from = ListPageOf(GenericXLogRegisterBuffer(xlog, old, 0));
-	to = ListPageOf(GenericXLogRegisterBuffer(xlog, new, 0));
-	MetaPageOf(GenericXLogRegisterBuffer(xlog, meta, 0))->newest_list = block;
+	from = PendingPageOf(GenericXLogRegisterBuffer(xlog, old, 0));
+	to = PendingPageOf(GenericXLogRegisterBuffer(xlog, new, 0));
+	MetaPageOf(GenericXLogRegisterBuffer(xlog, meta, 0))->newest_pending = block;
 	to->append = from->append;
 	to->append.spare_head = to->next;
 	to->first_position = from->first_position + from->count;
 	to->count = 0;
 	to->next = InvalidBlockNumber;
-	to->state = LIST_NEWEST;
-	from->state = LIST_CLOSED;
+	to->state = PENDING_NEWEST;
+	from->state = PENDING_CLOSED;
 	from->next = block;
 	FAULT_POINT("list-succeed");
 	GenericXLogFinish(xlog);
@@ -390,9 +390,9 @@ check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *ap
  * Change a page by a row, directly: log where.
  */
 static LoggedPage *
-change_page(RowLog *log, Buffer buffer, PageKind kind, bool first, uint32 superblock)
+change_page(AppendWal *log, Buffer buffer, PageKind kind, bool first, uint32 superblock)
 {
-	LoggedPage *logged = row_log_page(log, buffer, first);
+	LoggedPage *logged = append_wal_page(log, buffer, first);
 
 	if (first)
 		page_init(logged->page, kind, superblock);
@@ -408,33 +408,33 @@ log_lower(LoggedPage *logged)
 	const PageHeader header = (PageHeader) logged->page;
 
 	if (header->pd_lower != logged->lower)
-		row_log_run(logged, &header->pd_lower, sizeof(header->pd_lower));
+		append_wal_run(logged, &header->pd_lower, sizeof(header->pd_lower));
 }
 
 /*
- * Enter a row into the newest list page; where the append point moves to follows from its node page.
+ * Enter a row into the newest pending page; where the append point moves to follows from its node page.
  */
 static void
-change_list(RowLog *log, const IndexFormat *format, Buffer newest, const Appended *row, Page node_page)
+change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appended *row, Page node_page)
 {
-	LoggedPage *logged = change_page(log, newest, PAGE_LIST, false, 0);
-	ListPage   *list = ListPageOf(logged->page);
+	LoggedPage *logged = change_page(log, newest, PAGE_PENDING, false, 0);
+	PendingPage   *list = PendingPageOf(logged->page);
 
 	list->slots[list->count] = row->slot;
-	row_log_run(logged, &list->slots[list->count], sizeof(uint32));
+	append_wal_run(logged, &list->slots[list->count], sizeof(uint32));
 	list->count++;
-	row_log_run(logged, &list->count, sizeof(list->count));
-	page_reach(logged->page, offsetof(ListPage, slots) + list->count * sizeof(uint32));
+	append_wal_run(logged, &list->count, sizeof(list->count));
+	page_reach(logged->page, offsetof(PendingPage, slots) + list->count * sizeof(uint32));
 	if (row->fresh)
 	{
 		list->append.next_fresh++;
-		row_log_run(logged, &list->append.next_fresh, sizeof(uint32));
+		append_wal_run(logged, &list->append.next_fresh, sizeof(uint32));
 	}
 	else
 	{
 		list->append.free_head = *graph_row(format, node_page, row->slot);
 		list->append.free_count--;
-		row_log_run(logged, &list->append.free_head, 2 * sizeof(uint32));
+		append_wal_run(logged, &list->append.free_head, 2 * sizeof(uint32));
 	}
 	log_lower(logged);
 }
@@ -444,7 +444,7 @@ change_list(RowLog *log, const IndexFormat *format, Buffer newest, const Appende
  * is the greater part of an insert.
  */
 static void
-change_node(RowLog *log, const IndexFormat *format, Buffer buffer, const Appended *row, bool first)
+change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const Appended *row, bool first)
 {
 	LoggedPage *logged = change_page(log, buffer, PAGE_NODE, first, slot_superblock(format, row->slot));
 	NodeRecord *node = node_record(format, logged->page, row->slot);
@@ -453,7 +453,7 @@ change_node(RowLog *log, const IndexFormat *format, Buffer buffer, const Appende
 	node->tid = *row->tid;
 	node->flags = NODE_LIVE;
 	node->version++;
-	row_log_run(logged, node, sizeof(NodeRecord));
+	append_wal_run(logged, node, sizeof(NodeRecord));
 	log_lower(logged);
 }
 
@@ -461,7 +461,7 @@ change_node(RowLog *log, const IndexFormat *format, Buffer buffer, const Appende
  * Write a part of a vector.
  */
 static void
-change_vector(RowLog *log, Buffer buffer, const VectorPart *part, uint32 superblock)
+change_vector(AppendWal *log, Buffer buffer, const VectorPart *part, uint32 superblock)
 {
 	LoggedPage *logged = change_page(log, buffer, PAGE_VECTOR, part->first, superblock);
 	unsigned char *to = VectorBytesOf(logged->page) + part->offset;
@@ -469,7 +469,7 @@ change_vector(RowLog *log, Buffer buffer, const VectorPart *part, uint32 superbl
 	page_reach(logged->page, part->offset + part->bytes);
 	memcpy(to, part->from, part->bytes);
 	log_lower(logged);
-	row_log_tail(logged, to, part->bytes);
+	append_wal_tail(logged, to, part->bytes);
 }
 
 /*
@@ -484,22 +484,22 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 	int			nparts = row->nparts <= 2 ? row->nparts : 0;
 	Buffer		node_buffer,
 				buffers[2];
-	RowLog		log;
+	AppendWal		log;
 
 	node_buffer = lock_for_row(index, block, PAGE_NODE, first);
 	if (!row->fresh)
-		check_free_slot(index, format, &ListPageOf(BufferGetPage(newest))->append, node_buffer, row->slot);
+		check_free_slot(index, format, &PendingPageOf(BufferGetPage(newest))->append, node_buffer, row->slot);
 	for (int i = 0; i < nparts; i++)
 		buffers[i] = lock_for_row(index, row->parts[i].block, PAGE_VECTOR, row->parts[i].first);
 	FAULT_POINT("append-row");
 
-	row_log_begin(&log, index);
+	append_wal_begin(&log, index);
 	START_CRIT_SECTION();
 	change_list(&log, format, newest, row, BufferGetPage(node_buffer));
 	change_node(&log, format, node_buffer, row, first);
 	for (int i = 0; i < nparts; i++)
 		change_vector(&log, buffers[i], &row->parts[i], superblock);
-	row_log_finish(&log);
+	append_wal_finish(&log);
 	END_CRIT_SECTION();
 
 	for (int i = 0; i < nparts; i++)
@@ -543,10 +543,10 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 
 	newest = append_lock(index, format);
 	FAULT_POINT("append-locked");
-	if (ListPageOf(BufferGetPage(newest))->count >= GPUANN_LIST_CAPACITY)
-		newest = succeed(index, format, newest);
+	if (PendingPageOf(BufferGetPage(newest))->count >= GPUANN_PENDING_CAPACITY)
+		newest = append_succeed(index, format, newest);
 
-	append = &ListPageOf(BufferGetPage(newest))->append;
+	append = &PendingPageOf(BufferGetPage(newest))->append;
 	row.fresh = append->free_head == NO_SLOT;
 	if (row.fresh && append->next_fresh == append->superblocks * format->superblock_slots)
 		add_superblock(index, format, newest);
@@ -565,7 +565,7 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 }
 
 /*
- * Free the slots of one node page: one record of the newest list page, the superblock's list page and the node page.
+ * Free the slots of one node page: one record of the newest pending page, the superblock's pending page and the node page.
  *
  * Returns how many of the slots, which are sorted, lie on this page.
  */
@@ -573,27 +573,27 @@ static uint32
 free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count, uint64 change_seq)
 {
 	BlockNumber block = node_block(format, slots[0]);
-	BlockNumber stamp_block = list_block(format, slot_superblock(format, slots[0]));
+	BlockNumber stamp_block = pending_block(format, slot_superblock(format, slots[0]));
 	Buffer		newest,
 				node_buffer,
 				stamp_buffer = InvalidBuffer;
 	GenericXLogState *xlog;
-	ListPage   *list,
+	PendingPage   *list,
 			   *stamped;
 	Page		page;
 	uint32		done;
 
 	newest = append_lock(index, format);
-	if (slots[0] >= ListPageOf(BufferGetPage(newest))->append.next_fresh)
+	if (slots[0] >= PendingPageOf(BufferGetPage(newest))->append.next_fresh)
 		elog(ERROR, "cannot free slot %u, which does not exist", slots[0]);
 	if (stamp_block != BufferGetBlockNumber(newest))
-		stamp_buffer = read_page(index, stamp_block, PAGE_LIST, BUFFER_LOCK_EXCLUSIVE, false);
+		stamp_buffer = read_page(index, stamp_block, PAGE_PENDING, BUFFER_LOCK_EXCLUSIVE, false);
 	node_buffer = read_page(index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
 
 	xlog = GenericXLogStart(index);
-	list = stamped = ListPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
+	list = stamped = PendingPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
 	if (BufferIsValid(stamp_buffer))
-		stamped = ListPageOf(GenericXLogRegisterBuffer(xlog, stamp_buffer, 0));
+		stamped = PendingPageOf(GenericXLogRegisterBuffer(xlog, stamp_buffer, 0));
 	page = GenericXLogRegisterBuffer(xlog, node_buffer, 0);
 
 	for (done = 0; done < count && node_block(format, slots[done]) == block; done++)
@@ -635,7 +635,7 @@ free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint3
 }
 
 /*
- * Give the oldest list page back as spare if all its entries are before position. False if there is no such page.
+ * Give the oldest pending page back as spare if all its entries are before position. False if there is no such page.
  */
 static bool
 trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 position, BlockNumber *next)
@@ -644,7 +644,7 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
 	Buffer		buffer,
 				meta;
 	GenericXLogState *xlog;
-	ListPage   *list,
+	PendingPage   *list,
 			   *trimmed;
 	uint64		end;
 
@@ -653,10 +653,10 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
 		UnlockReleaseBuffer(newest);
 		return false;
 	}
-	buffer = read_page(index, oldest, PAGE_LIST, BUFFER_LOCK_EXCLUSIVE, false);
-	trimmed = ListPageOf(BufferGetPage(buffer));
-	if (trimmed->state != LIST_CLOSED || !is_list_block(format, trimmed->next))
-		report_corrupt(index, oldest, "the oldest list page is not part of the list");
+	buffer = read_page(index, oldest, PAGE_PENDING, BUFFER_LOCK_EXCLUSIVE, false);
+	trimmed = PendingPageOf(BufferGetPage(buffer));
+	if (trimmed->state != PENDING_CLOSED || !is_pending_block(format, trimmed->next))
+		report_corrupt(index, oldest, "the oldest pending page is not part of the list");
 	end = trimmed->first_position + trimmed->count;
 	if (end > position)
 	{
@@ -668,16 +668,16 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
 	meta = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
 
 	xlog = GenericXLogStart(index);
-	list = ListPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
-	trimmed = ListPageOf(GenericXLogRegisterBuffer(xlog, buffer, 0));
-	trimmed->state = LIST_SPARE;
+	list = PendingPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
+	trimmed = PendingPageOf(GenericXLogRegisterBuffer(xlog, buffer, 0));
+	trimmed->state = PENDING_SPARE;
 	trimmed->count = 0;
 	trimmed->next = list->append.spare_head;
 	list->append.spare_head = oldest;
 	{
 		MetaPage   *changed = MetaPageOf(GenericXLogRegisterBuffer(xlog, meta, 0));
 
-		changed->oldest_list = *next;
+		changed->oldest_pending = *next;
 		changed->trimmed_position = end;
 	}
 	FAULT_POINT("trim-page");
@@ -693,7 +693,7 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
  * Forget list entries before position. The caller holds the linker lock.
  */
 void
-list_trim(Relation index, const IndexFormat *format, uint64 position)
+pending_trim(Relation index, const IndexFormat *format, uint64 position)
 {
 	MetaPage	meta;
 	BlockNumber oldest;
@@ -704,7 +704,7 @@ list_trim(Relation index, const IndexFormat *format, uint64 position)
 		elog(ERROR, "cannot trim the pending list beyond what is linked");
 	if (position <= meta.trimmed_position)
 		return;
-	oldest = meta.oldest_list;
+	oldest = meta.oldest_pending;
 	while (trim_page(index, format, oldest, position, &oldest))
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -10,7 +10,7 @@
 #include "utils/memutils.h"
 
 /* A walk along the list. */
-typedef struct ListWalk
+typedef struct PendingWalk
 {
 	Relation	index;
 	const IndexFormat *format;
@@ -19,14 +19,14 @@ typedef struct ListWalk
 	uint64		to;
 	uint32	   *slots;
 	uint32		count;
-} ListWalk;
+} PendingWalk;
 
 /*
  * Take what is wanted from the pages that start at block, holding one lock at a time. False when a page is not what it should be:
  * trimmed meanwhile, or damaged.
  */
 static bool
-walk_list(ListWalk *walk, BlockNumber block)
+walk_list(PendingWalk *walk, BlockNumber block)
 {
 	uint64		expected = 0;
 	bool		first = true;
@@ -34,18 +34,18 @@ walk_list(ListWalk *walk, BlockNumber block)
 	while (walk->position < walk->to)
 	{
 		Buffer		buffer;
-		ListPage   *list;
+		PendingPage   *list;
 		uint64		end;
 		bool		newest;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!is_list_block(walk->format, block))
+		if (!is_pending_block(walk->format, block))
 			return false;
-		buffer = read_page(walk->index, block, PAGE_LIST, BUFFER_LOCK_SHARE, false);
-		list = ListPageOf(BufferGetPage(buffer));
+		buffer = read_page(walk->index, block, PAGE_PENDING, BUFFER_LOCK_SHARE, false);
+		list = PendingPageOf(BufferGetPage(buffer));
 		end = list->first_position + list->count;
-		newest = list->state == LIST_NEWEST;
-		if ((list->state != LIST_CLOSED && !newest) || list->count > GPUANN_LIST_CAPACITY ||
+		newest = list->state == PENDING_NEWEST;
+		if ((list->state != PENDING_CLOSED && !newest) || list->count > GPUANN_PENDING_CAPACITY ||
 			list->first_position > walk->position || (!first && list->first_position != expected) ||
 			(end < walk->to && newest) || (list->count == 0 && !newest))
 		{
@@ -78,7 +78,7 @@ walk_list(ListWalk *walk, BlockNumber block)
  * different slots, for a slot is not listed again before its entry is trimmed.
  */
 static bool
-collect_entries(ListWalk *walk, BlockNumber oldest)
+collect_entries(PendingWalk *walk, BlockNumber oldest)
 {
 	if (walk->to - walk->position > walk->next_fresh)
 		return false;
@@ -87,7 +87,7 @@ collect_entries(ListWalk *walk, BlockNumber oldest)
 }
 
 static void
-forget_entries(ListWalk *walk)
+forget_entries(PendingWalk *walk)
 {
 	if (walk->slots != NULL)
 		pfree(walk->slots);
@@ -102,12 +102,12 @@ forget_entries(ListWalk *walk)
  * says what the caller's bounds say: then nothing was trimmed meanwhile.
  */
 bool
-list_read(Relation index, const IndexFormat *format, const ListBounds *bounds, uint64 from, uint64 to,
+pending_read(Relation index, const IndexFormat *format, const PendingBounds *bounds, uint64 from, uint64 to,
 		  uint32 **slots, uint32 *count)
 {
-	BlockNumber oldest = bounds->oldest_list;
+	BlockNumber oldest = bounds->oldest_pending;
 	uint64		trimmed = bounds->trimmed;
-	ListWalk	walk = {.index = index, .format = format, .next_fresh = bounds->next_fresh, .position = from, .to = to};
+	PendingWalk	walk = {.index = index, .format = format, .next_fresh = bounds->next_fresh, .position = from, .to = to};
 
 	*slots = NULL;
 	*count = 0;
@@ -127,12 +127,12 @@ list_read(Relation index, const IndexFormat *format, const ListBounds *bounds, u
 			forget_entries(&walk);
 			return false;
 		}
-		if (meta.trimmed_position == trimmed && meta.oldest_list == oldest)
+		if (meta.trimmed_position == trimmed && meta.oldest_pending == oldest)
 			report_corrupt(index, too_long ? GPUANN_META_BLOCK : oldest,
-						   too_long ? "the pending list is longer than there are slots" : "the list pages do not lead to the newest");
+						   too_long ? "the pending list is longer than there are slots" : "the pending pages do not lead to the newest");
 		/* Trimming moved the beginning, but not past us: start over there. */
 		trimmed = meta.trimmed_position;
-		oldest = meta.oldest_list;
+		oldest = meta.oldest_pending;
 		forget_entries(&walk);
 		walk.position = from;
 	}

@@ -11,7 +11,7 @@
 
 /* Let the processor fetch the beginning of a vector. */
 void
-hot_prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
+unpinned_prefetch(Buffer buffer, uint32 offset, uint32 bytes)
 {
 	const char *start = (const char *) VectorBytesOf(BufferGetPage(buffer)) + offset;
 
@@ -27,28 +27,28 @@ hot_prefetch_vector(Buffer buffer, uint32 offset, uint32 bytes)
  * distances are computed they would wait one after the other (a seventh of a search).
  */
 void
-hot_find_vectors(HotBlocks *hot, const IndexFormat *format, const uint32 *slots, uint32 count, HotVector *vectors)
+unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots, uint32 count, UnpinnedVector *vectors)
 {
 	char		touched = 0;
 
-	Assert(count <= HOT_VECTORS);
+	Assert(count <= UNPINNED_MOST);
 	for (uint32 i = 0; i < count; i++)
 	{
 		vectors[i].place = vector_place(format, slots[i]);
-		vectors[i].hint = hot_hint(hot, vectors[i].place.block);
+		vectors[i].hint = hint_of(hints, vectors[i].place.block);
 		if (vectors[i].hint != InvalidBuffer)
 			__builtin_prefetch(GetBufferDescriptor(vectors[i].hint - 1));
 	}
 	for (uint32 i = 0; i < count; i++)
 	{
-		vectors[i].page = hot_peek(hot, vectors[i].place.block, vectors[i].hint);
+		vectors[i].page = hints_peek(hints, vectors[i].place.block, vectors[i].hint);
 		if (vectors[i].page != NULL)
-			touched += *(const char *) hot_vector_elements(&vectors[i]);
+			touched += *(const char *) hints_vector_elements(&vectors[i]);
 	}
-	hot->touched = touched;		/* so that the compiler does not leave the reads out */
+	hints->touched = touched;		/* so that the compiler does not leave the reads out */
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (vectors[i].page != NULL)
-			hot_prefetch_vector(vectors[i].hint, vectors[i].place.offset, format->vector_bytes);
+			unpinned_prefetch(vectors[i].hint, vectors[i].place.offset, format->vector_bytes);
 	}
 }

@@ -24,15 +24,15 @@ bool
 slot_came_since(GpuannScan *scan, uint32 slot, uint64 position)
 {
 	MetaPage	meta;
-	ListBounds	now;
+	PendingBounds	now;
 	uint32	   *slots;
 	uint32		count;
 	bool		found = false;
 
-	list_bounds(scan->query.index, scan->format, &meta, &now);
+	pending_bounds(scan->query.index, scan->format, &meta, &now);
 	if (now.end <= position)
 		return false;
-	if (!list_read(scan->query.index, scan->format, &now, position, now.end, &slots, &count))
+	if (!pending_read(scan->query.index, scan->format, &now, position, now.end, &slots, &count))
 		return true;
 	for (uint32 i = 0; i < count && !found; i++)
 		found = slots[i] == slot;
@@ -41,30 +41,30 @@ slot_came_since(GpuannScan *scan, uint32 slot, uint64 position)
 	return found;
 }
 
-ProposalVerdict
-proposal_verdict(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node)
+AnswerVerdict
+answer_verify(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node)
 {
 	if (!PageIsNew(page) && NodeState(node) == NODE_LIVE && node->version == result->version)
-		return PROPOSAL_GOOD;
+		return ANSWER_GOOD;
 	if (!scan->answer.of_server)
-		return PROPOSAL_STALE;
+		return ANSWER_STALE;
 	if (PageIsNew(page) || (int32) (result->version - node->version) > 0)
-		return PROPOSAL_FALSE;
+		return ANSWER_FALSE;
 	if (PageTailOf(page)->change_seq > scan->answer.changes)
-		return PROPOSAL_STALE;
-	return NodeState(node) == NODE_LIVE ? PROPOSAL_UNCLEAR : PROPOSAL_FALSE;
+		return ANSWER_STALE;
+	return NodeState(node) == NODE_LIVE ? ANSWER_UNCLEAR : ANSWER_FALSE;
 }
 
 bool
-proposal_was_honest(GpuannScan *scan, const SearchResult *result, ProposalVerdict verdict)
+answer_was_honest(GpuannScan *scan, const SearchResult *result, AnswerVerdict verdict)
 {
-	if (verdict == PROPOSAL_UNCLEAR)
+	if (verdict == ANSWER_UNCLEAR)
 		return slot_came_since(scan, result->slot, scan->answer.position);
-	return verdict != PROPOSAL_FALSE;
+	return verdict != ANSWER_FALSE;
 }
 
 bool
-proposal_is_to_be_measured(void)
+answer_is_to_be_measured(void)
 {
 	static uint32 answers = 0;
 
@@ -72,7 +72,7 @@ proposal_is_to_be_measured(void)
 }
 
 bool
-proposal_is_measured(GpuannScan *scan, const SearchResult *result)
+answer_is_measured(GpuannScan *scan, const SearchResult *result)
 {
 	const IndexFormat *format = scan->format;
 	void	   *vector = MemoryContextAlloc(scan->memory, format->vector_bytes);

@@ -59,7 +59,7 @@ not_after(double distance, uint32 slot, const SearchBound *bound)
  * Offer a live slot whose distance is known.
  */
 static void
-offer(ExactSearch *search, uint32 slot, uint32 version, double distance)
+exact_offer(ExactSearch *search, uint32 slot, uint32 version, double distance)
 {
 	const ExactRange *range = search->range;
 	SearchResult entry = {distance, slot, version};
@@ -226,7 +226,7 @@ offer_collected(ExactSearch *search)
 		const void *vector = vector_of(search, search->slots[i]);
 
 		if (!turned_away(search, search->slots[i], vector))
-			offer(search, search->slots[i], search->versions[i],
+			exact_offer(search, search->slots[i], search->versions[i],
 				  search->kernels->exact(query->vector, vector, query->format->dims));
 	}
 	end_vectors(search);
@@ -439,7 +439,7 @@ page_pending_slots(const PageQuery *query, uint64 from, uint32 **slots, uint32 *
 	if (from >= query->bounds->end)
 		return true;
 	old = MemoryContextSwitchTo(query->memory);
-	there = list_read(query->index, query->format, query->bounds, from, query->bounds->end, slots, count);
+	there = pending_read(query->index, query->format, query->bounds, from, query->bounds->end, slots, count);
 	MemoryContextSwitchTo(old);
 	if (there)
 		sort_slots(*slots, *count);

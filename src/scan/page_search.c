@@ -20,7 +20,7 @@
 #include "base/sorts.h"
 #include "utils/memutils.h"
 
-#define PINS			HOT_VECTORS	/* vectors read at once, or buffers pinned */
+#define PINS			UNPINNED_MOST	/* vectors read at once, or buffers pinned */
 #define CACHE_LINE		64
 
 /* A graph search under way. */
@@ -33,7 +33,7 @@ typedef struct PageGraph
 	float		inverse_norm;	/* cosine: of the query */
 	uint32		next_fresh;		/* slots below it exist; rises while we look */
 	void	   *vector;			/* a copy of one that crosses pages */
-	HotBlocks	hot;
+	BufferHints	hints;
 } PageGraph;
 
 /*
@@ -61,11 +61,11 @@ static bool
 slot_exists(PageGraph *graph, uint32 slot)
 {
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 
 	if (slot < graph->next_fresh)
 		return true;
-	list_bounds(graph->query->index, graph->query->format, &meta, &bounds);
+	pending_bounds(graph->query->index, graph->query->format, &meta, &bounds);
 	graph->next_fresh = bounds.next_fresh;
 	return slot < graph->next_fresh;
 }
@@ -87,7 +87,7 @@ row_of_slot(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state
 	PageGraph  *graph = context;
 	const IndexFormat *format = graph->query->format;
 	BlockNumber block = node_block(format, slot);
-	Buffer		buffer = hot_pin(&graph->hot, block);
+	Buffer		buffer = hints_pin(&graph->hints, block);
 	Page		page = BufferGetPage(buffer);
 	const NodeRecord *node = node_record(format, page, slot);
 	uint32		count = 0;
@@ -177,7 +177,7 @@ copy_vector(PageGraph *graph, VectorPlace place, bool check)
 	while (left > 0)
 	{
 		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		buffer = hot_pin(&graph->hot, place.block);
+		Buffer		buffer = hints_pin(&graph->hints, place.block);
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		if (check)
@@ -207,17 +207,17 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 	for (uint32 i = 0; i < count; i++)
 	{
 		places[i] = vector_place(format, slots[i]);
-		hot_prefetch(&graph->hot, places[i].block);
+		hints_prefetch(&graph->hints, places[i].block);
 	}
 	for (uint32 i = 0; i < count; i++)
 	{
 		buffers[i] = InvalidBuffer;
 		if (places[i].offset + format->vector_bytes > GPUANN_PAYLOAD)
 			continue;
-		buffers[i] = hot_pin(&graph->hot, places[i].block);
+		buffers[i] = hints_pin(&graph->hints, places[i].block);
 		if (exact)
 			prefetch_ends(BufferGetPage(buffers[i]));
-		hot_prefetch_vector(buffers[i], places[i].offset, format->vector_bytes);
+		unpinned_prefetch(buffers[i], places[i].offset, format->vector_bytes);
 	}
 	for (uint32 i = 0; i < count; i++)
 	{
@@ -247,13 +247,13 @@ peek_crossing(PageGraph *graph, VectorPlace place)
 	while (left > 0)
 	{
 		uint32		part = Min(left, (uint32) GPUANN_PAYLOAD - place.offset);
-		Buffer		hint = hot_hint(&graph->hot, place.block);
-		const char *page = hot_peek(&graph->hot, place.block, hint);
+		Buffer		hint = hint_of(&graph->hints, place.block);
+		const char *page = hints_peek(&graph->hints, place.block, hint);
 
 		if (page == NULL)
 			return false;
 		memcpy(out, VectorBytesOf((Page) page) + place.offset, part);
-		if (!hot_peeked(&graph->hot, place.block, hint))
+		if (!hints_peeked(&graph->hints, place.block, hint))
 			return false;
 		out += part;
 		left -= part;
@@ -266,19 +266,19 @@ peek_crossing(PageGraph *graph, VectorPlace place)
  * The walking distance of a slot, read without a pin; false if that cannot be.
  */
 static inline bool
-peek_distance(PageGraph *graph, const HotVector *at, double *distance)
+peek_distance(PageGraph *graph, const UnpinnedVector *at, double *distance)
 {
 	if (at->page == NULL)
 		return false;
-	if (!hot_vector_is_whole(graph->query->format, at))
+	if (!hints_vector_is_whole(graph->query->format, at))
 	{
 		if (!peek_crossing(graph, at->place))
 			return false;
 		*distance = distance_of(graph, graph->vector, false);
 		return true;
 	}
-	*distance = distance_of(graph, hot_vector_elements(at), false);
-	return hot_peeked(&graph->hot, at->place.block, at->hint);
+	*distance = distance_of(graph, hints_vector_elements(at), false);
+	return hints_peeked(&graph->hints, at->place.block, at->hint);
 }
 
 /*
@@ -287,13 +287,13 @@ peek_distance(PageGraph *graph, const HotVector *at, double *distance)
 static void
 walk_few(PageGraph *graph, const uint32 *slots, uint32 count, double *out)
 {
-	HotVector	places[PINS];
+	UnpinnedVector	places[PINS];
 	uint32		unknown[PINS];
 	uint32		where[PINS];
 	double		distances[PINS];
 	uint32		unknowns = 0;
 
-	hot_find_vectors(&graph->hot, graph->query->format, slots, count, places);
+	unpinned_find(&graph->hints, graph->query->format, slots, count, places);
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (peek_distance(graph, &places[i], &out[i]))
@@ -323,7 +323,7 @@ expect_row(void *context, uint32_t slot)
 {
 	PageGraph  *graph = context;
 	const IndexFormat *format = graph->query->format;
-	Buffer		hint = hot_hint(&graph->hot, node_block(format, slot));
+	Buffer		hint = hint_of(&graph->hints, node_block(format, slot));
 	const char *page;
 	const char *row;
 
@@ -384,7 +384,7 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 	graph->query = query;
 	graph->next_fresh = query->bounds->next_fresh;
 	graph->kernels = page_kernels(format);
-	hot_begin(&graph->hot, query->index);
+	hints_begin(&graph->hints, query->index);
 	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
 	graph->wide_memory = MemoryContextAlloc(query->memory, sizeof(float) * format->dims + WIDE_ALIGNMENT);
 	graph->wide = (float *) TYPEALIGN(WIDE_ALIGNMENT, graph->wide_memory);
@@ -400,7 +400,7 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 static void
 graph_end(PageGraph *graph)
 {
-	hot_end(&graph->hot);
+	hints_end(&graph->hints);
 	pfree(graph->vector);
 	pfree(graph->wide_memory);
 }
@@ -481,7 +481,7 @@ read_list(const PageQuery *query, PageWalk *walk)
 	{
 		/* Trimming has overtaken us: a later look at the list sees the same rows in the graph. */
 		CHECK_FOR_INTERRUPTS();
-		list_bounds(query->index, query->format, query->meta, query->bounds);
+		pending_bounds(query->index, query->format, query->meta, query->bounds);
 	}
 }
 

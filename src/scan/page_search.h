@@ -30,7 +30,7 @@ typedef struct PageQuery
 	const IndexFormat *format;
 	const void *vector;			/* the query's elements */
 	MetaPage   *meta;			/* as captured at the start of the scan, after its snapshot ... */
-	ListBounds *bounds;			/* ... both renewed if trimming overtakes them */
+	PendingBounds *bounds;			/* ... both renewed if trimming overtakes them */
 	MemoryContext memory;		/* results and scratch live here */
 } PageQuery;
 

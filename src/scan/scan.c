@@ -40,7 +40,7 @@ gpuannbeginscan(Relation index, int nkeys, int norderbys)
  * A scan is over, or begins again: count it.
  */
 static void
-finish(GpuannScan *scan)
+scan_finish(GpuannScan *scan)
 {
 	if (!scan->started)
 		return;
@@ -57,7 +57,7 @@ gpuannrescan(IndexScanDesc desc, ScanKey keys, int nkeys, ScanKey orderbys, int 
 {
 	GpuannScan *scan = desc->opaque;
 
-	finish(scan);
+	scan_finish(scan);
 	MemoryContextReset(scan->memory);
 	if (keys != NULL && desc->numberOfKeys > 0)
 		memmove(desc->keyData, keys, desc->numberOfKeys * sizeof(ScanKeyData));
@@ -73,7 +73,7 @@ gpuannendscan(IndexScanDesc desc)
 {
 	GpuannScan *scan = desc->opaque;
 
-	finish(scan);
+	scan_finish(scan);
 	MemoryContextDelete(scan->memory);
 	pfree(scan);
 	desc->opaque = NULL;
@@ -107,7 +107,7 @@ void
 scan_read_meta(GpuannScan *scan)
 {
 	if (!scan->meta_read)
-		list_begin(scan->query.index, &scan->meta, &scan->bounds);
+		pending_begin(scan->query.index, &scan->meta, &scan->bounds);
 	scan->meta_read = true;
 }
 
@@ -115,7 +115,7 @@ scan_read_meta(GpuannScan *scan)
  * Empty the scan's state; its query and the index's bounds are captured, in this order: the snapshot, then the bounds.
  */
 static void
-start(IndexScanDesc desc)
+scan_start(IndexScanDesc desc)
 {
 	GpuannScan *scan = desc->opaque;
 	Relation	index = desc->indexRelation;
@@ -161,7 +161,7 @@ start(IndexScanDesc desc)
 	scan->query.meta = &scan->meta;
 	scan->query.bounds = &scan->bounds;
 	scan->query.memory = scan->memory;
-	list_end(index, scan->format, &scan->bounds);
+	pending_end(index, scan->format, &scan->bounds);
 	scan->meta.nonce = index_cached_nonce(index);
 	scan->meta_read = false;
 	if (scan->meta.nonce == 0)
@@ -179,7 +179,7 @@ start(IndexScanDesc desc)
 	{
 		scan->stage = gpuann_exact ? STAGE_EXACT : STAGE_GRAPH;
 		scan->emitted = gpuann_exact ? NULL : slot_set_create(scan->memory);
-		answer_begin(scan);
+		source_begin(scan);
 	}
 	scan->room = scan_exact_room(gpuann_exact ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM);
 	scan->started = true;
@@ -245,22 +245,22 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 /*
  * Read the node record of a result under its page's lock.
  */
-static ProposalVerdict
+static AnswerVerdict
 read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
 	BlockNumber block = node_block(scan->format, result->slot);
-	Buffer		buffer = read_hot_page(scan->query.index, block, PAGE_NODE, true);
+	Buffer		buffer = read_hinted_page(scan->query.index, block, PAGE_NODE, true);
 	Page		page = BufferGetPage(buffer);
 	const NodeRecord *node = node_record(scan->format, page, result->slot);
-	ProposalVerdict verdict = proposal_verdict(scan, result, page, node);
+	AnswerVerdict verdict = answer_verify(scan, result, page, node);
 
-	if (verdict == PROPOSAL_GOOD)
+	if (verdict == ANSWER_GOOD)
 		*tid = node->tid;
 	UnlockReleaseBuffer(buffer);
 	/* A row that is dropped here may have been there for the snapshot. */
-	if (verdict != PROPOSAL_GOOD)
+	if (verdict != ANSWER_GOOD)
 		check_snapshot_age(scan->query.index, scan->snapshot);
-	if (verdict == PROPOSAL_GOOD && !ItemPointerIsValid(tid))
+	if (verdict == ANSWER_GOOD && !ItemPointerIsValid(tid))
 		report_corrupt(scan->query.index, block, "a live slot has no row");
 	return verdict;
 }
@@ -269,19 +269,19 @@ read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
  * The row of an answer. False: it is dead, or another row.
  */
 static bool
-confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
+scan_confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
-	ProposalVerdict verdict = read_record(scan, result, tid);
+	AnswerVerdict verdict = read_record(scan, result, tid);
 	bool		live;
 	bool		honest;
 
-	live = verdict == PROPOSAL_GOOD;
+	live = verdict == ANSWER_GOOD;
 	scan->stats.tally.proposed++;
-	honest = !scan->answer.of_server || proposal_was_honest(scan, result, verdict);
+	honest = !scan->answer.of_server || answer_was_honest(scan, result, verdict);
 	if (live && honest && scan->answer.to_measure)
 	{
 		scan->answer.to_measure = false;
-		live = honest = proposal_is_measured(scan, result);
+		live = honest = answer_is_measured(scan, result);
 	}
 	if (!live)
 		scan->stats.tally.dropped++;
@@ -356,7 +356,7 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
 	}
 	/* A row of the scan's own that its server has not given: from now on the pages are asked. */
 	if (scan->stage == STAGE_OVERLOOKED && scan->ask_server && !slot_came_since(scan, result->slot, scan->bounds.end))
-		answer_distrust(scan);
+		source_distrust(scan);
 }
 
 /*
@@ -369,7 +369,7 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 
 	Assert(ScanDirectionIsForward(direction));
 	if (!scan->started)
-		start(desc);
+		scan_start(desc);
 	else
 		check_row_age(desc);
 
@@ -382,7 +382,7 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 			/* Nothing else may come between many rows that are not wanted, here or by the table. */
 			CHECK_FOR_INTERRUPTS();
 			scan->next++;
-			if (!is_wanted(scan, result) || !confirm(scan, result, &desc->xs_heaptid))
+			if (!is_wanted(scan, result) || !scan_confirm(scan, result, &desc->xs_heaptid))
 				continue;
 			check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,
 							node_block(scan->format, result->slot), &desc->xs_heaptid);

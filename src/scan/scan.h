@@ -77,13 +77,13 @@ typedef struct ScanAnswer
 } ScanAnswer;
 
 /* What a page says of a proposal. */
-typedef enum ProposalVerdict
+typedef enum AnswerVerdict
 {
-	PROPOSAL_GOOD,				/* the row is there */
-	PROPOSAL_STALE,				/* it was, not long ago */
-	PROPOSAL_UNCLEAR,			/* its slot has another row: the list says whether that came since */
-	PROPOSAL_FALSE				/* the server knew better */
-} ProposalVerdict;
+	ANSWER_GOOD,				/* the row is there */
+	ANSWER_STALE,				/* it was, not long ago */
+	ANSWER_UNCLEAR,			/* its slot has another row: the list says whether that came since */
+	ANSWER_FALSE				/* the server knew better */
+} AnswerVerdict;
 
 /* What gpuann_last_scan() tells. */
 typedef struct LastScan
@@ -121,7 +121,7 @@ typedef struct GpuannScan
 	PageQuery	query;
 	MetaPage	meta;
 	bool		meta_read;		/* only who searches pages needs more of it than the nonce */
-	ListBounds	bounds;			/* without where the list begins until then */
+	PendingBounds	bounds;			/* without where the list begins until then */
 	MirrorRef	mirror;
 	bool		ask_server;
 	bool		answered;		/* there was a first answer */
@@ -174,13 +174,13 @@ last_scan_path(const LastScan *stats)
 }
 
 /* Ask for the graph round that was set up: the server if it is to be asked, else pages. */
-extern void answer_by_graph(GpuannScan *scan, ScanAnswer *answer);
+extern void source_by_graph(GpuannScan *scan, ScanAnswer *answer);
 
 /* Ask for what the walk over pages is still to give and the scan has not emitted, a part of it. */
-extern void answer_by_visited(GpuannScan *scan, ScanAnswer *answer);
+extern void source_by_visited(GpuannScan *scan, ScanAnswer *answer);
 
 /* Ask for a range, exactly. One of so many rows is the pages' to answer. */
-extern void answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer);
+extern void source_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer);
 
 /*
  * Have the server give the first answers of so many scans, whose vectors stand one after another, in batches. Who is about to begin such a scan sets its
@@ -198,25 +198,25 @@ extern void scan_read_meta(GpuannScan *scan);
  * The nearest rows of the list entries [from, end), exactly, without those after a bound: what a mirror that covers `from` has not seen. False: those are more
  * than a session keeps.
  */
-extern bool scan_unseen_search(GpuannScan *scan, uint64 from, const SearchBound *until, PageAnswer *answer);
+extern bool scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBound *until, PageAnswer *answer);
 
 /* Find out whether the server is to be asked. */
-extern void answer_begin(GpuannScan *scan);
+extern void source_begin(GpuannScan *scan);
 
 /* The server's answer turned out to be false: take the page path from here on. */
-extern void answer_distrust(GpuannScan *scan);
+extern void source_distrust(GpuannScan *scan);
 
 /* Judge a proposal by the node record of its slot, whose page is locked. */
-extern ProposalVerdict proposal_verdict(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node);
+extern AnswerVerdict answer_verify(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node);
 
 /* Whether an honest server could have made a proposal of this verdict. No page is locked. */
-extern bool proposal_was_honest(GpuannScan *scan, const SearchResult *result, ProposalVerdict verdict);
+extern bool answer_was_honest(GpuannScan *scan, const SearchResult *result, AnswerVerdict verdict);
 
 /* Whether a distance of the server's next answer is to be looked at: of the session's first, and of one in many. */
-extern bool proposal_is_to_be_measured(void);
+extern bool answer_is_to_be_measured(void);
 
 /* Whether a good proposal's distance is that of the row. Reads its vector; no page is locked. */
-extern bool proposal_is_measured(GpuannScan *scan, const SearchResult *result);
+extern bool answer_is_measured(GpuannScan *scan, const SearchResult *result);
 
 /* Whether a slot is among the list entries from a position on; true as well if they can no longer be read. */
 extern bool slot_came_since(GpuannScan *scan, uint32 slot, uint64 position);

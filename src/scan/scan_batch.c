@@ -3,7 +3,7 @@
  *		The first answers of many scans, asked for at once.
  *
  * A scan asks for itself, when the executor wants its first row. Who knows beforehand what many scans of an index are going to ask (gpuann_recall)
- * has the server answer all of them in one batch through a lane, and gives each scan its own answer. Such an answer is no
+ * has the server answer all of them in one batch through a channel, and gives each scan its own answer. Such an answer is no
  * different: it says which list entries it covers, and its rows are confirmed.
  */
 #include "postgres.h"
@@ -21,13 +21,13 @@ scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod m
 	};
 	FallbackReason why = FALLBACK_NONE;
 	MetaPage	meta;
-	ListBounds	bounds;
+	PendingBounds	bounds;
 	ServerAnswer *answers;
 	MirrorRef	mirror;
 	uint64		changes;
 
 	memset(first, 0, sizeof(FirstAnswer) * count);
-	list_bounds(index, format, &meta, &bounds);
+	pending_bounds(index, format, &meta, &bounds);
 	mirror = client_mirror(index, &meta, &why);
 	/* Otherwise each scan finds out, and tells, why it takes the page path. */
 	if (why != FALLBACK_NONE || count == 0)

@@ -157,7 +157,7 @@ graph_round(GpuannScan *scan)
 		prepare_round(scan, ef);
 	scan->ef = ef;
 	drop_answer(scan);
-	answer_by_graph(scan, &scan->answer);
+	source_by_graph(scan, &scan->answer);
 	/*
 	 * The last round has all that was visited, far rows too: what it found
 	 * comes in the order of all, with those of a range.
@@ -174,7 +174,7 @@ static void
 visited_round(GpuannScan *scan)
 {
 	drop_answer(scan);
-	answer_by_visited(scan, &scan->answer);
+	source_by_visited(scan, &scan->answer);
 }
 
 /*
@@ -196,7 +196,7 @@ ask_for_range(GpuannScan *scan, const SlotSet *skip, ScanAnswer *answer)
 	ExactRange	range = {.skip = skip, .from_slot = scan->range_next, .room = scan_range_room()};
 
 	range.most = Min(visits_left(scan), range.room);
-	answer_exactly(scan, &range, answer);
+	source_exactly(scan, &range, answer);
 	scan->range_next = answer->end_slot;
 }
 
@@ -256,7 +256,7 @@ exact_round(GpuannScan *scan, bool first)
 	else if (first && !relaxed)
 		range.beyond = scan->last;
 	drop_answer(scan);
-	answer_exactly(scan, &range, &scan->answer);
+	source_exactly(scan, &range, &scan->answer);
 	scan->compared_all = true;
 
 	if (first && scan->stage == STAGE_EXACT && !relaxed && scan->last.set)
@@ -469,11 +469,11 @@ scan_redo_round(GpuannScan *scan)
 {
 	uint32		passed = scan->next - 1;
 
-	answer_distrust(scan);
+	source_distrust(scan);
 	if (scan->stage == STAGE_GRAPH)
 	{
 		drop_answer(scan);
-		answer_by_graph(scan, &scan->answer);
+		source_by_graph(scan, &scan->answer);
 		return;
 	}
 	scan->cursor = scan->round_cursor;

@@ -18,7 +18,7 @@
  * Find out whether the server is to be asked.
  */
 void
-answer_begin(GpuannScan *scan)
+source_begin(GpuannScan *scan)
 {
 	FallbackReason why = FALLBACK_NONE;
 
@@ -46,7 +46,7 @@ leave_server(GpuannScan *scan, FallbackReason why)
  * The server's answer turned out to be false.
  */
 void
-answer_distrust(GpuannScan *scan)
+source_distrust(GpuannScan *scan)
 {
 	leave_server(scan, FALLBACK_INVALID_ANSWER);
 }
@@ -76,7 +76,7 @@ count_until(const SearchResult *results, uint32 count, const SearchResult *bound
  * one ends there.
  */
 static void
-merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room, ScanAnswer *answer)
+source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room, ScanAnswer *answer)
 {
 	const SearchResult *a = server->results;
 	const SearchResult *b = pending->results;
@@ -117,7 +117,7 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 		return true;
 	if (full && server->count > 0)
 		until = (SearchBound) {true, server->results[server->count - 1].distance, server->results[server->count - 1].slot};
-	if (!range->beyond.set && !range->until.set && scan_unseen_search(scan, server->position, &until, pending))
+	if (!range->beyond.set && !range->until.set && scan_unmirrored_search(scan, server->position, &until, pending))
 		return true;
 	scan_read_meta(scan);
 	/* All that the mirror returns is checked against its node record, rows newer than our bounds too. */
@@ -159,13 +159,13 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 		answer->more = full;
 	}
 	else
-		merge(&server, full && server.count > 0, &pending, range->room, answer);
+		source_merge(&server, full && server.count > 0, &pending, range->room, answer);
 	answer->more = answer->more || full;
 	answer->before = PG_UINT32_MAX;
 	answer->of_server = true;
 	answer->changes = changes;
 	answer->position = server.position;
-	answer->to_measure = proposal_is_to_be_measured();
+	answer->to_measure = answer_is_to_be_measured();
 	note_visited(scan, server.counters.distances + pending.visited);
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;
@@ -175,7 +175,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	{
 		scan->stats.tally.server = true;
 		scan->stats.batch = server.batch;
-		area_copy_text(scan->stats.engine, sizeof(scan->stats.engine), gpuann_area->engine, sizeof(gpuann_area->engine));
+		shmem_copy_text(scan->stats.engine, sizeof(scan->stats.engine), gpuann_area->engine, sizeof(gpuann_area->engine));
 	}
 	return true;
 }
@@ -228,7 +228,7 @@ take_left_out(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	while (same < answer->count && answer->results[same].slot == pages->results[same].slot)
 		same++;
 	if (!slot_came_since(scan, pages->results[same].slot, scan->bounds.end))
-		answer_distrust(scan);
+		source_distrust(scan);
 	pfree(answer->results);
 	take_pages(scan, pages, answer);
 }
@@ -248,7 +248,7 @@ is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *ran
  * Ask the server, if it is to be asked, and the pages if that gives no answer or not enough.
  */
 static void
-ask(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
+source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->memory);
 	ExactRange	asked = *range;
@@ -280,18 +280,18 @@ ask(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, S
  * Ask for the graph round that was set up.
  */
 void
-answer_by_graph(GpuannScan *scan, ScanAnswer *answer)
+source_by_graph(GpuannScan *scan, ScanAnswer *answer)
 {
 	ExactRange	nearest = {.room = scan->round.ef};
 
-	ask(scan, METHOD_GRAPH, scan->round.ef, &nearest, answer);
+	source_ask_server(scan, METHOD_GRAPH, scan->round.ef, &nearest, answer);
 }
 
 /*
  * Ask for what the walk over pages has visited and the scan has not emitted.
  */
 void
-answer_by_visited(GpuannScan *scan, ScanAnswer *answer)
+source_by_visited(GpuannScan *scan, ScanAnswer *answer)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->memory);
 	PageAnswer	pages;
@@ -306,7 +306,7 @@ answer_by_visited(GpuannScan *scan, ScanAnswer *answer)
  * Ask for a range, exactly.
  */
 void
-answer_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer)
+source_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer)
 {
-	ask(scan, METHOD_EXACT, 1, range, answer);
+	source_ask_server(scan, METHOD_EXACT, 1, range, answer);
 }

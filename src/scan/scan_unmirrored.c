@@ -66,7 +66,7 @@ keep_row(const GpuannScan *scan, uint32 slot)
 
 	/* the place may be that of the first */
 	kept.first = Max(kept.first, kept.end + 1 > kept.room ? kept.end + 1 - kept.room : 0);
-	buffer = read_hot_page(scan->query.index, node_block(scan->format, slot), PAGE_NODE, true);
+	buffer = read_hinted_page(scan->query.index, node_block(scan->format, slot), PAGE_NODE, true);
 	node = node_record(scan->format, BufferGetPage(buffer), slot);
 	row->slot = slot;
 	row->live = !PageIsNew(BufferGetPage(buffer)) && NodeState(node) == NODE_LIVE;
@@ -81,7 +81,7 @@ keep_row(const GpuannScan *scan, uint32 slot)
 static bool
 keep_newest(const GpuannScan *scan)
 {
-	const ListBounds *bounds = &scan->bounds;
+	const PendingBounds *bounds = &scan->bounds;
 
 	if (bounds->end > kept.end + bounds->newest_count)
 		return false;
@@ -110,7 +110,7 @@ insert_result(SearchResult *results, uint32 count, SearchResult result)
 }
 
 bool
-scan_unseen_search(GpuannScan *scan, uint64 from, const SearchBound *until, PageAnswer *answer)
+scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBound *until, PageAnswer *answer)
 {
 	const IndexFormat *format = scan->format;
 	const DistanceKernels *kernels = page_kernels(format);

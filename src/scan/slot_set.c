@@ -72,7 +72,7 @@ slot_set_has(const SlotSet *set, uint32 slot)
  * Put a slot into a set that has an empty place.
  */
 static void
-put(SlotSet *set, uint32 slot)
+slot_set_put(SlotSet *set, uint32 slot)
 {
 	uint32		place = first_place(set, slot);
 
@@ -103,11 +103,11 @@ slot_set_add(SlotSet *set, uint32 slot)
 		for (uint32 i = 0; i < places; i++)
 		{
 			if (old[i] != NO_SLOT)
-				put(set, old[i]);
+				slot_set_put(set, old[i]);
 		}
 		pfree(old);
 	}
-	put(set, slot);
+	slot_set_put(set, slot);
 }
 
 /*

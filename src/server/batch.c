@@ -120,7 +120,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	ticket->query.vector = (const void *) server_payload(server, slot)->vector;
 	ticket->query.results = server->results + (size_t) slot * PAYLOAD_RESULTS;
 	ticket->query.user = ticket;
-	ticket->bytes = stall_query_bytes(mirror, &ticket->query);
+	ticket->bytes = watchdog_query_bytes(mirror, &ticket->query);
 	ticket_wait(server, mirror, ticket);
 	PROTOCOL_STEP(SERVER_QUEUED);
 	return true;
@@ -250,7 +250,7 @@ batch_unused(const Server *server)
 static bool
 is_lone(Server *server, uint32_t count)
 {
-	if (count > 1 || server->queries_flying > 0 || server->lanes_busy > 0 || server->drops != NULL)
+	if (count > 1 || server->queries_flying > 0 || server->channels_busy > 0 || server->drops != NULL)
 		return false;
 	if (server->company == 0)
 		return true;
@@ -351,7 +351,7 @@ static void
 tally_query(Server *server, Tally *tally, const EngineQuery *query)
 {
 	const Ticket *ticket = query->user;
-	int64_t		submitted_us = ticket->of_lane ? ticket->posted_us : server->batches[ticket->batch].submitted_us;
+	int64_t		submitted_us = ticket->of_channel ? ticket->posted_us : server->batches[ticket->batch].submitted_us;
 	int64_t		waited = submitted_us - ticket->posted_us;
 
 	if (tally->entry != ticket->entry || tally->mirror != query->mirror)
@@ -377,9 +377,9 @@ query_done(Server *server, EngineQuery *query)
 		server_fail(server, &query->error);
 	server->queries_flying--;
 	server->queries_done++;
-	if (ticket->of_lane)
+	if (ticket->of_channel)
 	{
-		lane_search_done(server, ticket);
+		channel_search_done(server, ticket);
 		return;
 	}
 	batch = &server->batches[ticket->batch];

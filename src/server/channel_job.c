@@ -1,9 +1,9 @@
 /*
  * channel_job.c
- *		From what a client wrote into a lane to a job whose every offset, count and slot was checked.
+ *		From what a client wrote into a channel to a job whose every offset, count and slot was checked.
  *
  * What is checked is copied first, for the client could change it between check and use. Vectors and versions have nothing to
- * check; versions are copied because they are small, vectors stay in the lane, which is the server's until it answers.
+ * check; versions are copied because they are small, vectors stay in the channel, which is the server's until it answers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,60 +12,60 @@
 #include "server/server.h"
 
 /* Which arrays an operation carries. */
-typedef struct LaneShape
+typedef struct ChannelShape
 {
 	JobKind		kind;
 	bool		slots;
 	bool		versions;
 	bool		vectors;
 	bool		rows;
-} LaneShape;
+} ChannelShape;
 
-static const LaneShape lane_shapes[] = {
-	[LANE_APPEND] = {JOB_APPEND, false, true, true, false},
-	[LANE_OVERWRITE] = {JOB_OVERWRITE, true, true, true, false},
-	[LANE_DEAD] = {JOB_DEAD, true, true, false, false},
-	[LANE_GRAPH] = {JOB_GRAPH, true, false, false, true},
-	[LANE_SEEDS] = {JOB_SEEDS, true, false, false, false},
+static const ChannelShape channel_shapes[] = {
+	[CHANNEL_APPEND] = {JOB_APPEND, false, true, true, false},
+	[CHANNEL_OVERWRITE] = {JOB_OVERWRITE, true, true, true, false},
+	[CHANNEL_DEAD] = {JOB_DEAD, true, true, false, false},
+	[CHANNEL_GRAPH] = {JOB_GRAPH, true, false, false, true},
+	[CHANNEL_SEEDS] = {JOB_SEEDS, true, false, false, false},
 	/* A position travels in order with the other jobs: as a change of no rows. */
-	[LANE_POSITION] = {JOB_DEAD, false, false, false, false},
-	[LANE_LINK] = {JOB_LINK, true, false, false, false},
-	[LANE_REPAIR] = {JOB_REPAIR, true, false, false, false},
+	[CHANNEL_POSITION] = {JOB_DEAD, false, false, false, false},
+	[CHANNEL_LINK] = {JOB_LINK, true, false, false, false},
+	[CHANNEL_REPAIR] = {JOB_REPAIR, true, false, false, false},
 };
 
-/* Whether count elements of so many bytes stand at an offset inside a lane's data. */
+/* Whether count elements of so many bytes stand at an offset inside a channel's data. */
 bool
-lane_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes)
+channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes)
 {
-	uint64_t	room = server->layout.lane_data_bytes;
+	uint64_t	room = server->layout.channel_data_bytes;
 
 	return offset % AREA_ALIGN == 0 && offset <= room && (bytes == 0 || count <= (room - offset) / bytes);
 }
 
-/* Check the numbers of a request, and that its arrays are inside the lane. */
+/* Check the numbers of a request, and that its arrays are inside the channel. */
 static EngineStatus
-request_check(const Server *server, const LaneRequest *request, const LaneShape *shape, const HeldMirror *mirror,
+request_check(const Server *server, const ChannelRequest *request, const ChannelShape *shape, const HeldMirror *mirror,
 			  EngineError *error)
 {
 	uint64_t	count = request->count;
 	bool		inside = true;
 
 	if (shape->slots && count > 0)
-		inside &= lane_holds(server, request->slots_offset, count, sizeof(uint32_t));
+		inside &= channel_holds(server, request->slots_offset, count, sizeof(uint32_t));
 	if (shape->versions && count > 0)
-		inside &= lane_holds(server, request->versions_offset, count, sizeof(uint32_t));
+		inside &= channel_holds(server, request->versions_offset, count, sizeof(uint32_t));
 	if (shape->vectors && count > 0)
-		inside &= lane_holds(server, request->body_offset, count, mirror->vector_bytes);
+		inside &= channel_holds(server, request->body_offset, count, mirror->vector_bytes);
 	if (shape->rows && count > 0)
-		inside &= lane_holds(server, request->body_offset, count, mirror->spec.degree * sizeof(uint32_t));
+		inside &= channel_holds(server, request->body_offset, count, mirror->spec.degree * sizeof(uint32_t));
 	if (shape->kind == JOB_APPEND && request->has_dead && count > 0)
-		inside &= lane_holds(server, request->dead_offset, bits64_bytes(count), 1);
+		inside &= channel_holds(server, request->dead_offset, bits64_bytes(count), 1);
 	if (!inside)
-		engine_error(error, ENGINE_INVALID, "arrays of %u rows do not fit the lane", request->count);
+		engine_error(error, ENGINE_INVALID, "arrays of %u rows do not fit the bulk channel", request->count);
 	else if (request->has_dead > 1 || request->has_position > 1)
-		engine_error(error, ENGINE_INVALID, "the lane's flags are invalid");
-	else if (request->op == LANE_POSITION && !request->has_position)
-		engine_error(error, ENGINE_INVALID, "the lane carries no position");
+		engine_error(error, ENGINE_INVALID, "the bulk channel's flags are invalid");
+	else if (request->op == CHANNEL_POSITION && !request->has_position)
+		engine_error(error, ENGINE_INVALID, "the channel carries no position");
 	else if (shape->kind == JOB_APPEND && (uint64_t) request->first_slot + count > ENGINE_MAX_SLOTS)
 		engine_error(error, ENGINE_INVALID, "slot %u is too large", request->first_slot);
 	else if (engine_job_links(shape->kind) && (request->ef_construction < 4 || request->ef_construction > 1000))
@@ -75,9 +75,9 @@ request_check(const Server *server, const LaneRequest *request, const LaneShape 
 	return ENGINE_INVALID;
 }
 
-/* Copy an array out of the lane, behind the copies made so far. */
+/* Copy an array out of the channel, behind the copies made so far. */
 static const void *
-copy_array(LaneWork *work, size_t *used, const unsigned char *data, uint64_t offset, size_t bytes)
+copy_array(ChannelWork *work, size_t *used, const unsigned char *data, uint64_t offset, size_t bytes)
 {
 	unsigned char *copy = (unsigned char *) work->copies + *used;
 
@@ -88,7 +88,7 @@ copy_array(LaneWork *work, size_t *used, const unsigned char *data, uint64_t off
 
 /* Have room for copies of so many bytes. */
 static bool
-copies_reserve(LaneWork *work, size_t bytes)
+copies_reserve(ChannelWork *work, size_t bytes)
 {
 	if (bytes <= work->copies_room)
 		return true;
@@ -103,11 +103,11 @@ copies_reserve(LaneWork *work, size_t bytes)
 
 /* Copy the arrays of a checked request and put them into its job. */
 static EngineStatus
-arrays_copy(Server *server, uint32_t number, const LaneShape *shape, const HeldMirror *mirror, EngineError *error)
+arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const HeldMirror *mirror, EngineError *error)
 {
-	LaneWork   *work = &server->lanes[number];
-	const LaneRequest *request = &work->request;
-	const unsigned char *data = server_lane_data(server, number);
+	ChannelWork   *work = &server->channels[number];
+	const ChannelRequest *request = &work->request;
+	const unsigned char *data = server_channel_data(server, number);
 	EngineJob  *job = &work->job;
 	size_t		count = request->count;
 	size_t		numbers = count * sizeof(uint32_t);
@@ -117,7 +117,7 @@ arrays_copy(Server *server, uint32_t number, const LaneShape *shape, const HeldM
 
 	if (!copies_reserve(work, 2 * area_align(numbers) + area_align(dead) + area_align(rows)))
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u rows of a lane", request->count);
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u rows of a bulk channel", request->count);
 		return ENGINE_NO_MEMORY;
 	}
 	if (shape->slots)
@@ -139,26 +139,26 @@ arrays_copy(Server *server, uint32_t number, const LaneShape *shape, const HeldM
 	return ENGINE_OK;
 }
 
-/* Check a lane's request and make its job, arrays copied. */
+/* Check a channel's request and make its job, arrays copied. */
 EngineStatus
-lane_job_make(Server *server, uint32_t number, EngineError *error)
+channel_job_make(Server *server, uint32_t number, EngineError *error)
 {
-	LaneWork   *work = &server->lanes[number];
-	LaneRequest *request = &work->request;
-	const LaneShape *shape;
+	ChannelWork   *work = &server->channels[number];
+	ChannelRequest *request = &work->request;
+	const ChannelShape *shape;
 	HeldMirror *mirror;
 	EngineStatus status;
 
-	if (request->op >= sizeof(lane_shapes) / sizeof(lane_shapes[0]) || lane_shapes[request->op].kind == 0)
+	if (request->op >= sizeof(channel_shapes) / sizeof(channel_shapes[0]) || channel_shapes[request->op].kind == 0)
 	{
-		engine_error(error, ENGINE_INVALID, "lane operation %u is unknown", request->op);
+		engine_error(error, ENGINE_INVALID, "channel operation %u is unknown", request->op);
 		return ENGINE_INVALID;
 	}
-	shape = &lane_shapes[request->op];
+	shape = &channel_shapes[request->op];
 	mirror = held_find(server, request->mirror, request->mirror_generation, error);
 	if (mirror == NULL)
 		return error->status;
-	if (request->op == LANE_POSITION)
+	if (request->op == CHANNEL_POSITION)
 		request->count = 0;
 	status = request_check(server, request, shape, mirror, error);
 	if (status != ENGINE_OK)
@@ -173,6 +173,6 @@ lane_job_make(Server *server, uint32_t number, EngineError *error)
 		.position = request->position,
 		.ef_construction = request->ef_construction,
 	};
-	work->bytes = stall_job_bytes(mirror, &work->job);
+	work->bytes = watchdog_job_bytes(mirror, &work->job);
 	return request->count == 0 ? ENGINE_OK : arrays_copy(server, number, shape, mirror, error);
 }

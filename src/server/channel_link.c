@@ -1,6 +1,6 @@
 /*
  * channel_link.c
- *		The result of a lane's last LANE_LINK or LANE_REPAIR, which its client fetches piece by piece.
+ *		The result of a channel's last CHANNEL_LINK or CHANNEL_REPAIR, which its client fetches piece by piece.
  *
  * It is kept until it is forgotten, replaced by another link, its mirror goes, or its client does.
  */
@@ -8,18 +8,18 @@
 
 #include "server/server.h"
 
-/* Keep the result of the link that a lane just did. */
+/* Keep the result of the link that a channel just did. */
 void
-lane_link_keep(Server *server, uint32_t number)
+channel_link_keep(Server *server, uint32_t number)
 {
-	LaneWork   *work = &server->lanes[number];
-	AreaLane   *lane = server_lane(server, number);
+	ChannelWork   *work = &server->channels[number];
+	AreaChannel   *channel = server_channel(server, number);
 
-	lane_link_forget(server, work);
+	channel_link_forget(server, work);
 	if (server->ops->job_link_result(server->engine, work->job_id, &work->linked) != ENGINE_OK ||
 		server->mirrors[work->request.mirror].id != work->mirror)
 	{
-		lane->out_count = lane->out_seeds = 0;
+		channel->out_count = channel->out_seeds = 0;
 		server->ops->job_release(server->engine, work->job_id);
 		return;
 	}
@@ -27,13 +27,13 @@ lane_link_keep(Server *server, uint32_t number)
 	work->link_mirror = work->mirror;
 	work->link_owner = work->owner;
 	work->link_degree = server->mirrors[work->request.mirror].spec.degree;
-	lane->out_count = work->linked.count;
-	lane->out_seeds = work->linked.nseeds;
+	channel->out_count = work->linked.count;
+	channel->out_seeds = work->linked.nseeds;
 }
 
-/* Forget a lane's link, if there is one. */
+/* Forget a channel's link, if there is one. */
 void
-lane_link_forget(Server *server, LaneWork *work)
+channel_link_forget(Server *server, ChannelWork *work)
 {
 	if (work->link == 0)
 		return;
@@ -42,7 +42,7 @@ lane_link_forget(Server *server, LaneWork *work)
 	memset(&work->linked, 0, sizeof(work->linked));
 }
 
-/* How many elements of a kept array from `first` on fit the lane, `most` at most unless that is 0. */
+/* How many elements of a kept array from `first` on fit the channel, `most` at most unless that is 0. */
 static uint32_t
 fetch_count(uint32_t there, uint32_t first, uint32_t most, uint64_t room)
 {
@@ -53,14 +53,14 @@ fetch_count(uint32_t there, uint32_t first, uint32_t most, uint64_t room)
 	return (uint32_t) (count < room ? count : room);
 }
 
-/* Answer a LANE_LINK_FETCH: slots and rows, or seeds. */
+/* Answer a CHANNEL_LINK_FETCH: slots and rows, or seeds. */
 EngineStatus
-lane_link_fetch(Server *server, uint32_t number, EngineError *error)
+channel_link_fetch(Server *server, uint32_t number, EngineError *error)
 {
-	LaneWork   *work = &server->lanes[number];
-	AreaLane   *lane = server_lane(server, number);
-	unsigned char *data = server_lane_data(server, number);
-	const LaneRequest *request = &work->request;
+	ChannelWork   *work = &server->channels[number];
+	AreaChannel   *channel = server_channel(server, number);
+	unsigned char *data = server_channel_data(server, number);
+	const ChannelRequest *request = &work->request;
 	uint32_t	first = request->first_slot;
 	uint32_t	there = request->has_seeds ? work->linked.nseeds : work->linked.count;
 	size_t		row_bytes = request->has_seeds ? 0 : work->link_degree * sizeof(uint32_t);
@@ -68,7 +68,7 @@ lane_link_fetch(Server *server, uint32_t number, EngineError *error)
 
 	if (work->link == 0 || work->link_owner != work->owner)
 	{
-		engine_error(error, ENGINE_NOT_FOUND, "this lane has no link to fetch");
+		engine_error(error, ENGINE_NOT_FOUND, "this channel has no link to fetch");
 		return ENGINE_NOT_FOUND;
 	}
 	if (first > there)
@@ -77,11 +77,11 @@ lane_link_fetch(Server *server, uint32_t number, EngineError *error)
 		return ENGINE_INVALID;
 	}
 	count = fetch_count(there, first, request->count,
-						(server->layout.lane_data_bytes - AREA_ALIGN) / (sizeof(uint32_t) + row_bytes));
-	lane->out_slots_offset = 0;
-	lane->out_offset = area_align(count * sizeof(uint32_t));
-	lane->out_count = (uint32_t) count;
-	lane->out_seeds = work->linked.nseeds;
+						(server->layout.channel_data_bytes - AREA_ALIGN) / (sizeof(uint32_t) + row_bytes));
+	channel->out_slots_offset = 0;
+	channel->out_offset = area_align(count * sizeof(uint32_t));
+	channel->out_count = (uint32_t) count;
+	channel->out_seeds = work->linked.nseeds;
 	if (count == 0)
 		return ENGINE_OK;
 	if (request->has_seeds)

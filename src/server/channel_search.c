@@ -1,10 +1,10 @@
 /*
  * channel_search.c
- *		Searches through a lane: answers that are larger than a payload, and many queries at once.
+ *		Searches through a channel: answers that are larger than a payload, and many queries at once.
  *
- * The engine gets a lane's queries in pieces, the next one when the last has been answered: so single requests are launched in between, and a
+ * The engine gets a channel's queries in pieces, the next one when the last has been answered: so single requests are launched in between, and a
  * client that leaves costs the engine one piece at most. Answers are gathered in the server's memory and written when all are there, for
- * until then the lane's data holds the vectors.
+ * until then the channel's data holds the vectors.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,53 +17,53 @@ piece_size(const Server *server)
 {
 	uint32_t	half = server->launch_at_once / 4;
 
-	if (server->launch_at_once == 0 || half > LANE_PIECE)
-		return LANE_PIECE;
+	if (server->launch_at_once == 0 || half > CHANNEL_PIECE)
+		return CHANNEL_PIECE;
 	return half > 0 ? half : 1;
 }
 
 /* Forget a search and what it has found. */
 void
-lane_search_forget(LaneWork *work)
+channel_search_forget(ChannelWork *work)
 {
 	free(work->search.found);
 	free(work->search.results);
-	work->search = (LaneSearch) {.tickets = work->search.tickets};
+	work->search = (ChannelSearch) {.tickets = work->search.tickets};
 }
 
-/* Fill a query with what the lane says and find its mirror, which may have gone since the last piece. */
+/* Fill a query with what the channel says and find its mirror, which may have gone since the last piece. */
 static EngineStatus
-fill(Server *server, const LaneRequest *request, EngineQuery *query, EngineError *error)
+channel_search_fill(Server *server, const ChannelRequest *request, EngineQuery *query, EngineError *error)
 {
 	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, error);
-	uint32_t	most_k = (uint32_t) (server->layout.lane_data_bytes / sizeof(SearchResult));
+	uint32_t	most_k = (uint32_t) (server->layout.channel_data_bytes / sizeof(SearchResult));
 
 	return mirror == NULL ? error->status : query_fill(mirror, &request->query, most_k, query, error);
 }
 
-/* Check a LANE_SEARCH, and make room for what it will find. */
+/* Check a CHANNEL_SEARCH, and make room for what it will find. */
 EngineStatus
-lane_search_begin(Server *server, uint32_t number, EngineError *error)
+channel_search_begin(Server *server, uint32_t number, EngineError *error)
 {
-	LaneWork   *work = &server->lanes[number];
-	const LaneRequest *request = &work->request;
-	LaneSearch *search = &work->search;
+	ChannelWork   *work = &server->channels[number];
+	const ChannelRequest *request = &work->request;
+	ChannelSearch *search = &work->search;
 	EngineQuery query;
 
 	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
-	if (fill(server, request, &query, error) != ENGINE_OK)
+	if (channel_search_fill(server, request, &query, error) != ENGINE_OK)
 		return error->status;
-	if (request->count < 1 || !lane_holds(server, request->body_offset, request->count, request->query.vector_bytes))
-		engine_error(error, ENGINE_INVALID, "%u queries of %u bytes do not fit the lane", request->count, request->query.vector_bytes);
-	else if (!lane_holds(server, lane_found_bytes(request->count), request->count, (uint64_t) request->query.k * sizeof(SearchResult)))
-		engine_error(error, ENGINE_INVALID, "%u answers of %u results do not fit the lane", request->count, request->query.k);
+	if (request->count < 1 || !channel_holds(server, request->body_offset, request->count, request->query.vector_bytes))
+		engine_error(error, ENGINE_INVALID, "%u queries of %u bytes do not fit the bulk channel", request->count, request->query.vector_bytes);
+	else if (!channel_holds(server, channel_found_bytes(request->count), request->count, (uint64_t) request->query.k * sizeof(SearchResult)))
+		engine_error(error, ENGINE_INVALID, "%u answers of %u results do not fit the bulk channel", request->count, request->query.k);
 	if (error->status != ENGINE_OK)
 		return error->status;
-	search->found = calloc(request->count, sizeof(LaneFound));
+	search->found = calloc(request->count, sizeof(ChannelFound));
 	search->results = malloc((size_t) request->count * request->query.k * sizeof(SearchResult));
 	if (search->found == NULL || search->results == NULL)
 	{
-		lane_search_forget(work);
+		channel_search_forget(work);
 		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u answers of %u results", request->count, request->query.k);
 	}
 	search->posted_us = server_now_us();
@@ -72,18 +72,18 @@ lane_search_begin(Server *server, uint32_t number, EngineError *error)
 
 /* Hand the next piece to the engine. */
 EngineStatus
-lane_search_submit(Server *server, uint32_t number, EngineError *error)
+channel_search_submit(Server *server, uint32_t number, EngineError *error)
 {
-	LaneWork   *work = &server->lanes[number];
-	const LaneRequest *request = &work->request;
-	LaneSearch *search = &work->search;
-	EngineQuery *queries[LANE_PIECE] = {NULL};
+	ChannelWork   *work = &server->channels[number];
+	const ChannelRequest *request = &work->request;
+	ChannelSearch *search = &work->search;
+	EngineQuery *queries[CHANNEL_PIECE] = {NULL};
 	uint32_t	left = request->count - search->next;
 	uint32_t	count = piece_size(server);
 	EngineQuery query;
 	EngineStatus status;
 
-	if (fill(server, request, &query, error) != ENGINE_OK)
+	if (channel_search_fill(server, request, &query, error) != ENGINE_OK)
 		return error->status;
 	if (count > left)
 		count = left;
@@ -93,12 +93,12 @@ lane_search_submit(Server *server, uint32_t number, EngineError *error)
 		size_t		place = search->next + i;
 
 		ticket->query = query;
-		ticket->query.vector = server_lane_data(server, number) + request->body_offset + place * request->query.vector_bytes;
+		ticket->query.vector = server_channel_data(server, number) + request->body_offset + place * request->query.vector_bytes;
 		ticket->query.results = search->results + place * request->query.k;
 		ticket->query.user = ticket;
 		ticket->entry = request->mirror;
 		ticket->posted_us = search->posted_us;
-		ticket->bytes = stall_query_bytes(&server->mirrors[request->mirror], &query);
+		ticket->bytes = watchdog_query_bytes(&server->mirrors[request->mirror], &query);
 		queries[i] = &ticket->query;
 	}
 	status = server->ops->submit(server->engine, queries, count, error);
@@ -114,33 +114,33 @@ lane_search_submit(Server *server, uint32_t number, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Write the answers into the lane's data. */
+/* Write the answers into the channel's data. */
 static void
-answer(Server *server, uint32_t number)
+channel_search_answer(Server *server, uint32_t number)
 {
-	const LaneRequest *request = &server->lanes[number].request;
-	const LaneSearch *search = &server->lanes[number].search;
-	AreaLane   *lane = server_lane(server, number);
-	unsigned char *data = server_lane_data(server, number);
-	uint64_t	end = lane_found_bytes(request->count);
+	const ChannelRequest *request = &server->channels[number].request;
+	const ChannelSearch *search = &server->channels[number].search;
+	AreaChannel   *channel = server_channel(server, number);
+	unsigned char *data = server_channel_data(server, number);
+	uint64_t	end = channel_found_bytes(request->count);
 
-	memcpy(data, search->found, request->count * sizeof(LaneFound));
+	memcpy(data, search->found, request->count * sizeof(ChannelFound));
 	for (uint32_t i = 0; i < request->count; i++)
 		memcpy(data + end + (uint64_t) i * request->query.k * sizeof(SearchResult), search->results + (size_t) i * request->query.k,
 			   search->found[i].count * sizeof(SearchResult));
-	lane->out_count = request->count;
-	lane->out_slots_offset = 0;
-	lane->out_offset = end;
+	channel->out_count = request->count;
+	channel->out_slots_offset = 0;
+	channel->out_offset = end;
 }
 
-/* Take what a query has found; with the last one of all the lane is answered, with the last one of a piece the next one's turn comes. */
+/* Take what a query has found; with the last one of all the channel is answered, with the last one of a piece the next one's turn comes. */
 void
-lane_search_done(Server *server, Ticket *ticket)
+channel_search_done(Server *server, Ticket *ticket)
 {
-	LaneWork   *work = &server->lanes[ticket->number];
-	LaneSearch *search = &work->search;
+	ChannelWork   *work = &server->channels[ticket->number];
+	ChannelSearch *search = &work->search;
 	EngineQuery *query = &ticket->query;
-	LaneFound  *found = &search->found[(size_t) (query->results - search->results) / work->request.query.k];
+	ChannelFound  *found = &search->found[(size_t) (query->results - search->results) / work->request.query.k];
 	EngineStatus status = query->status;
 
 	ticket->state = TICKET_IDLE;
@@ -151,18 +151,18 @@ lane_search_done(Server *server, Ticket *ticket)
 		search->error = query->error;
 		search->error.status = status;
 	}
-	*found = (LaneFound) {
+	*found = (ChannelFound) {
 		.count = status == ENGINE_OK ? query->count : 0, .rows = query->rows, .position = query->position,
 		.counters = query->counters
 	};
 	work->done++;
-	atomic_store_explicit(&server_lane(server, ticket->number)->done, work->done, memory_order_relaxed);
+	atomic_store_explicit(&server_channel(server, ticket->number)->done, work->done, memory_order_relaxed);
 	if (--search->outstanding > 0)
 		return;
-	work->phase = LANE_SUBMITS;
+	work->phase = CHANNEL_SUBMITS;
 	if (search->error.status == ENGINE_OK && search->next < work->request.count)
 		return;
-	if (search->error.status == ENGINE_OK && lane_is_ours(server, ticket->number))
-		answer(server, ticket->number);
-	lane_finish(server, ticket->number, search->error.status, search->error.text);
+	if (search->error.status == ENGINE_OK && channel_is_ours(server, ticket->number))
+		channel_search_answer(server, ticket->number);
+	channel_finish(server, ticket->number, search->error.status, search->error.text);
 }

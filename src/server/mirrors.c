@@ -69,7 +69,7 @@ spec_check(const MirrorSpec *spec, EngineError *error)
 
 /* Make an empty mirror for an entry that holds none. */
 EngineStatus
-held_make(Server *server, const LaneRequest *request, EngineError *error)
+held_make(Server *server, const ChannelRequest *request, EngineError *error)
 {
 	HeldMirror *mirror = &server->mirrors[request->mirror];
 	EngineStatus status;
@@ -114,9 +114,9 @@ held_let_go(Server *server, uint32_t entry)
 		_exit(SERVER_EXIT_FAILED);
 	}
 	queries_refuse(server, mirror, ENGINE_NOT_FOUND, "the mirror was dropped");
-	for (uint32_t i = 0; i < server->layout.lanes; i++)
-		if (server->lanes[i].link != 0 && server->lanes[i].link_mirror == mirror->id)
-			lane_link_forget(server, &server->lanes[i]);
+	for (uint32_t i = 0; i < server->layout.channels; i++)
+		if (server->channels[i].link != 0 && server->channels[i].link_mirror == mirror->id)
+			channel_link_forget(server, &server->channels[i]);
 	*drop = (Drop) {mirror->id, 0, server->drops};
 	server->drops = drop;
 	mirror->id = 0;

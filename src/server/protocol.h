@@ -33,17 +33,17 @@
  * nothing writes any more) the launcher advances the epoch, makes the moves above, and wakes the waiters. What was posted after that
  * the next server takes, or its backend, which finds the epoch moved, takes it back.
  *
- * Lanes carry what is large: rows to load, linked rows to fetch, many queries at once, answers of more than PAYLOAD_RESULTS. A client claims a lane
+ * Channels carry what is large: rows to load, linked rows to fetch, many queries at once, answers of more than PAYLOAD_RESULTS. A client claims a channel
  * by its owner word (compare and swap of 0 by its pid), and then follows the same states; only then does anybody but the server write
- * its state. Who leaves a lane that is FREE clears the owner word; who leaves it TAKEN makes it ABANDONED and keeps its hands off: the
- * server sets the owner LANE_DISOWNED, then the state FREE, then the owner 0, so whoever comes after a server that died on the way
- * knows that nobody holds the lane. The server does so too for an owner that no longer lives.
+ * its state. Who leaves a channel that is FREE clears the owner word; who leaves it TAKEN makes it ABANDONED and keeps its hands off: the
+ * server sets the owner CHANNEL_DISOWNED, then the state FREE, then the owner 0, so whoever comes after a server that died on the way
+ * knows that nobody holds the channel. The server does so too for an owner that no longer lives.
  *
- * Whoever dies, at whatever step (steps.h names them, a test dies at each): a request costs its backend the page path, a slot or lane
- * comes free when the server or its successor has looked, and nobody waits longer than AREA_WAIT_MS without looking whom for.
+ * Whoever dies, at whatever step (steps.h names them, a test dies at each): a request costs its backend the page path, a slot or channel
+ * comes free when the server or its successor has looked, and nobody waits longer than SHMEM_WAIT_MS without looking whom for.
  *
  * Waiting. The server sleeps on `doorbell`; who posts advances it and, if `sleeping` is set, wakes it. A client sleeps on the
- * word it waits for, at most AREA_WAIT_MS at a time: a cancel, which does not end a futex wait, is heeded so soon. Before it sleeps it says
+ * word it waits for, at most SHMEM_WAIT_MS at a time: a cancel, which does not end a futex wait, is heeded so soon. Before it sleeps it says
  * so in its payload (`asleep`), whosever that is by then: the server wakes nobody else, for most clients find their answers without (spin_wait.h).
  */
 #ifndef GPUANN_PROTOCOL_H
@@ -68,8 +68,8 @@
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
 #define AREA_MIRRORS		4096	/* indexes the server and the statistics know at once */
-#define LANE_DATA_BYTES		(UINT64_C(4) << 20)
-#define AREA_WAIT_MS		50		/* longest single futex wait, so the longest that a cancel waits */
+#define CHANNEL_DATA_BYTES		(UINT64_C(4) << 20)
+#define SHMEM_WAIT_MS		50		/* longest single futex wait, so the longest that a cancel waits */
 #define AREA_HEARTBEAT_MS	250		/* between two advances of the heartbeat, at most, while the server is not stopped */
 #define AREA_ALIGN			64
 
@@ -167,7 +167,7 @@ typedef enum FallbackReason
 	FALLBACK_ENGINE_ERROR,
 	FALLBACK_INVALID_ANSWER,	/* the answer did not pass validation */
 	FALLBACK_SLOT_BUSY,			/* this backend's slot still belongs to an abandoned request */
-	FALLBACK_TOO_LARGE,			/* does not fit payload and lanes */
+	FALLBACK_TOO_LARGE,			/* does not fit payload and channels */
 	FALLBACK_NO_GPU,			/* gpuann.engine = auto, and there is no GPU: nothing has failed */
 	FALLBACK_NOT_PRELOADED,		/* not in shared_preload_libraries: nowhere to count it */
 	FALLBACK_REASONS
@@ -231,11 +231,11 @@ typedef struct AreaMirror
 	_Atomic int64_t retry_at_ms;
 
 	/* the server's: apart from what every scan reads, as it writes there with every batch */
-	_Atomic uint64_t position __attribute__((aligned(AREA_ALIGN)));	/* pending list position the mirror is current to */
+	_Atomic uint64_t position __attribute__((aligned(AREA_ALIGN)));	/* pending position the mirror is current to */
 	_Atomic uint64_t rows;
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t host_bytes;	/* of vectors in host memory, beside these */
-	_Atomic uint32_t in_engine; /* batches and lane operations that the server's engine has: whom a crash may be due to */
+	_Atomic uint32_t in_engine; /* batches and channel operations that the server's engine has: whom a crash may be due to */
 	char		reason[160];	/* MIRROR_REFUSED: why; written before state */
 	MirrorCounters counters __attribute__((aligned(AREA_ALIGN)));
 } AreaMirror;
@@ -266,7 +266,7 @@ typedef struct RequestPayload
 	/* written by the server before DONE */
 	uint32_t	status;			/* EngineStatus */
 	uint32_t	count;			/* results */
-	uint64_t	position;		/* pending list position covered */
+	uint64_t	position;		/* pending position covered */
 	uint32_t	rows;			/* published rows the search saw */
 	uint32_t	batch;			/* queries in its batch */
 	SearchCounters counters;
@@ -276,35 +276,35 @@ typedef struct RequestPayload
 	unsigned char vector[PAYLOAD_VECTOR] __attribute__((aligned(AREA_ALIGN)));
 } RequestPayload;
 
-/* ---- lanes ---- */
+/* ---- channels ---- */
 
-typedef enum LaneOp
+typedef enum ChannelOp
 {
-	LANE_CREATE = 1,			/* spec: an empty mirror for entry mirror, generation mirror_generation */
-	LANE_DROP,
-	LANE_APPEND,				/* as JOB_APPEND: versions, dead bitmap (when has_dead), vectors */
-	LANE_OVERWRITE,				/* slots, versions, vectors */
-	LANE_DEAD,					/* slots, versions */
-	LANE_GRAPH,					/* slots, rows */
-	LANE_SEEDS,					/* slots */
-	LANE_POSITION,				/* nothing but position */
-	LANE_LINK,					/* slots, or everything pending with count 0; answer: out_count rows changed, out_seeds seeds */
-	LANE_LINK_FETCH,			/* rows of the LINK this lane did: out_count slots and rows from first_slot on in the order of the
+	CHANNEL_CREATE = 1,			/* spec: an empty mirror for entry mirror, generation mirror_generation */
+	CHANNEL_DROP,
+	CHANNEL_APPEND,				/* as JOB_APPEND: versions, dead bitmap (when has_dead), vectors */
+	CHANNEL_OVERWRITE,				/* slots, versions, vectors */
+	CHANNEL_DEAD,					/* slots, versions */
+	CHANNEL_GRAPH,					/* slots, rows */
+	CHANNEL_SEEDS,					/* slots */
+	CHANNEL_POSITION,				/* nothing but position */
+	CHANNEL_LINK,					/* slots, or everything pending with count 0; answer: out_count rows changed, out_seeds seeds */
+	CHANNEL_LINK_FETCH,			/* rows of the LINK this channel did: out_count slots and rows from first_slot on in the order of the
 								 * result; or, with has_seeds set, out_count seeds from first_slot on as slots. At most count, unless 0 */
-	LANE_LINK_FORGET,
-	LANE_SEARCH,				/* count queries alike but for their vectors: a batch, or an answer larger than a payload; answer: what
-								 * each has found, as LaneFound, and its results, the next query's k after them. If one fails, all do */
-	LANE_INFO,					/* answer: info */
-	LANE_REPAIR					/* as JOB_REPAIR: slots, or all with count 0; answer, and what its fetches give, as LANE_LINK's */
-} LaneOp;
+	CHANNEL_LINK_FORGET,
+	CHANNEL_SEARCH,				/* count queries alike but for their vectors: a batch, or an answer larger than a payload; answer: what
+								 * each has found, as ChannelFound, and its results, the next query's k after them. If one fails, all do */
+	CHANNEL_INFO,					/* answer: info */
+	CHANNEL_REPAIR					/* as JOB_REPAIR: slots, or all with count 0; answer, and what its fetches give, as CHANNEL_LINK's */
+} ChannelOp;
 
 /*
- * A lane's arrays stand in its data one after another, each aligned to AREA_ALIGN, in the order: slots, versions, dead bitmap,
+ * A channel's arrays stand in its data one after another, each aligned to AREA_ALIGN, in the order: slots, versions, dead bitmap,
  * rows or vectors (requests); slots or what was found, rows or results (answers). The offsets are written by who writes the arrays, and checked.
  */
-typedef struct LaneRequest
+typedef struct ChannelRequest
 {
-	uint32_t	op;				/* LaneOp */
+	uint32_t	op;				/* ChannelOp */
 	uint32_t	mirror;
 	uint32_t	mirror_generation;
 	MirrorSpec	spec;
@@ -318,40 +318,40 @@ typedef struct LaneRequest
 	uint64_t	slots_offset;
 	uint64_t	versions_offset;
 	uint64_t	dead_offset;
-	uint64_t	body_offset;	/* vectors or rows; LANE_SEARCH: vectors, one after another */
-	QueryRequest query;			/* LANE_SEARCH */
-} LaneRequest;
+	uint64_t	body_offset;	/* vectors or rows; CHANNEL_SEARCH: vectors, one after another */
+	QueryRequest query;			/* CHANNEL_SEARCH */
+} ChannelRequest;
 
-#define LANE_DISOWNED	(-1)	/* owner of a lane that the server is about to free */
+#define CHANNEL_DISOWNED	(-1)	/* owner of a channel that the server is about to free */
 
-typedef struct AreaLane
+typedef struct AreaChannel
 {
 	_Atomic uint32_t state;		/* as a request word */
-	_Atomic int32_t owner;		/* pid, 0, or LANE_DISOWNED */
+	_Atomic int32_t owner;		/* pid, 0, or CHANNEL_DISOWNED */
 	_Atomic uint32_t cancel;	/* set by the client: end the job early */
 	_Atomic uint32_t done;		/* progress of a job */
 	_Atomic uint32_t total;
 
-	LaneRequest request;		/* written by the client */
+	ChannelRequest request;		/* written by the client */
 
 	/* written by the server */
 	uint32_t	status;			/* EngineStatus */
 	uint32_t	out_count;
 	uint32_t	out_seeds;
-	uint64_t	out_slots_offset;	/* LANE_SEARCH: out_count LaneFound */
+	uint64_t	out_slots_offset;	/* CHANNEL_SEARCH: out_count ChannelFound */
 	uint64_t	out_offset;		/* rows or results */
 	MirrorInfo	info;
 	char		error[256];
-} AreaLane;
+} AreaChannel;
 
-/* What one query of a LANE_SEARCH has found. */
-typedef struct LaneFound
+/* What one query of a CHANNEL_SEARCH has found. */
+typedef struct ChannelFound
 {
 	uint32_t	count;			/* results */
 	uint32_t	rows;			/* published rows the search saw */
-	uint64_t	position;		/* pending list position covered */
+	uint64_t	position;		/* pending position covered */
 	SearchCounters counters;
-} LaneFound;
+} ChannelFound;
 
 static inline uint64_t
 area_align(uint64_t offset)
@@ -361,9 +361,9 @@ area_align(uint64_t offset)
 
 /* Bytes that what so many queries have found takes before their results. */
 static inline uint64_t
-lane_found_bytes(uint32_t queries)
+channel_found_bytes(uint32_t queries)
 {
-	return area_align((uint64_t) queries * sizeof(LaneFound));
+	return area_align((uint64_t) queries * sizeof(ChannelFound));
 }
 
 /* ---- the header ---- */
@@ -382,7 +382,7 @@ typedef struct AreaHeader
 	uint64_t	magic;
 	uint32_t	protocol_version;
 	uint32_t	slots;			/* request slots: one per backend */
-	uint32_t	lanes;
+	uint32_t	channels;
 	uint32_t	mirrors;
 	uint64_t	total_bytes;
 	uint64_t	words_offset;	/* slots words, dense */
@@ -390,10 +390,10 @@ typedef struct AreaHeader
 	uint64_t	payload_stride;
 	uint64_t	mirrors_offset;
 	uint64_t	mirror_stride;
-	uint64_t	lanes_offset;
-	uint64_t	lane_stride;
-	uint64_t	lane_data_offset;
-	uint64_t	lane_data_bytes;	/* per lane */
+	uint64_t	channels_offset;
+	uint64_t	channel_stride;
+	uint64_t	channel_data_offset;
+	uint64_t	channel_data_bytes;	/* per channel */
 
 	/* the launcher's */
 	_Atomic uint32_t epoch __attribute__((aligned(AREA_ALIGN)));	/* advanced when a server has died */
@@ -419,25 +419,25 @@ typedef struct AreaHeader
 	char		last_error[256];	/* written by server or launcher */
 } AreaHeader;
 
-/* Offsets and strides for so many slots and lanes, magic and version; total_bytes is what to allocate. */
+/* Offsets and strides for so many slots and channels, magic and version; total_bytes is what to allocate. */
 static inline void
-area_layout(AreaHeader *header, uint32_t slots, uint32_t lanes)
+area_layout(AreaHeader *header, uint32_t slots, uint32_t channels)
 {
 	header->magic = AREA_MAGIC;
 	header->protocol_version = PROTOCOL_VERSION;
 	header->slots = slots;
-	header->lanes = lanes;
+	header->channels = channels;
 	header->mirrors = AREA_MIRRORS;
 	header->words_offset = area_align(sizeof(AreaHeader));
 	header->mirrors_offset = area_align(header->words_offset + (uint64_t) slots * sizeof(uint32_t));
 	header->mirror_stride = area_align(sizeof(AreaMirror));
-	header->lanes_offset = header->mirrors_offset + header->mirror_stride * AREA_MIRRORS;
-	header->lane_stride = area_align(sizeof(AreaLane));
-	header->payloads_offset = header->lanes_offset + header->lane_stride * lanes;
+	header->channels_offset = header->mirrors_offset + header->mirror_stride * AREA_MIRRORS;
+	header->channel_stride = area_align(sizeof(AreaChannel));
+	header->payloads_offset = header->channels_offset + header->channel_stride * channels;
 	header->payload_stride = area_align(sizeof(RequestPayload));
-	header->lane_data_offset = header->payloads_offset + header->payload_stride * slots;
-	header->lane_data_bytes = LANE_DATA_BYTES;
-	header->total_bytes = header->lane_data_offset + LANE_DATA_BYTES * lanes;
+	header->channel_data_offset = header->payloads_offset + header->payload_stride * slots;
+	header->channel_data_bytes = CHANNEL_DATA_BYTES;
+	header->total_bytes = header->channel_data_offset + CHANNEL_DATA_BYTES * channels;
 }
 
 static inline _Atomic uint32_t *
@@ -458,16 +458,16 @@ area_mirror(AreaHeader *area, uint32_t entry)
 	return (AreaMirror *) ((char *) area + area->mirrors_offset + area->mirror_stride * entry);
 }
 
-static inline AreaLane *
-area_lane(AreaHeader *area, uint32_t lane)
+static inline AreaChannel *
+area_channel(AreaHeader *area, uint32_t channel)
 {
-	return (AreaLane *) ((char *) area + area->lanes_offset + area->lane_stride * lane);
+	return (AreaChannel *) ((char *) area + area->channels_offset + area->channel_stride * channel);
 }
 
 static inline unsigned char *
-area_lane_data(AreaHeader *area, uint32_t lane)
+area_channel_data(AreaHeader *area, uint32_t channel)
 {
-	return (unsigned char *) area + area->lane_data_offset + area->lane_data_bytes * lane;
+	return (unsigned char *) area + area->channel_data_offset + area->channel_data_bytes * channel;
 }
 
 /* Tell the server that something was posted. */

@@ -40,11 +40,11 @@ server_fail(Server *server, const EngineError *error)
 	for (uint32_t i = 0; i < server->layout.slots; i++)
 		if (server->tickets[i].state != TICKET_IDLE)
 			request_refuse(server, &server->tickets[i], ENGINE_FAILED, text);
-	for (uint32_t i = 0; i < server->layout.lanes; i++)
+	for (uint32_t i = 0; i < server->layout.channels; i++)
 	{
-		server->lanes[i].link = 0;
-		if (server->lanes[i].phase != LANE_RESTS)
-			lane_finish(server, i, ENGINE_FAILED, text);
+		server->channels[i].link = 0;
+		if (server->channels[i].phase != CHANNEL_RESTS)
+			channel_finish(server, i, ENGINE_FAILED, text);
 	}
 	wakers_stop(server);
 	process_log("FATAL", "the engine failed: %s", text);
@@ -55,7 +55,7 @@ server_fail(Server *server, const EngineError *error)
 static int
 longest_sleep(const Server *server)
 {
-	if (server->lanes_busy > 0 || server->drops != NULL)
+	if (server->channels_busy > 0 || server->drops != NULL)
 		return BUSY_MS;
 	if (server->ready_first != NO_ENTRY)
 		return BUSY_MS;
@@ -66,7 +66,7 @@ longest_sleep(const Server *server)
 
 /* Sleep until the doorbell moves on from `seen`, which was read before the last look. */
 static void
-rest(Server *server, uint32_t seen)
+serve_rest(Server *server, uint32_t seen)
 {
 	AreaHeader *area = server->area;
 
@@ -75,7 +75,7 @@ rest(Server *server, uint32_t seen)
 	if (server->spin_us > 0)
 	{
 		bool		flying = server->queries_flying > 0 && server->queries_flying <= server->spin_flying_most;
-		bool		brief = lanes_brief(server);
+		bool		brief = channels_brief(server);
 		int64_t		now = server_now_us();
 		int64_t		until = now + (flying || brief ? server->spin_flying_us : server->spin_us);
 		int64_t		look = now + LOOK_US;
@@ -87,7 +87,7 @@ rest(Server *server, uint32_t seen)
 			/* a GPU's batch, or a job's piece, can be seen to end long before the thread that rings for it runs */
 			if ((flying || brief) && now >= look)
 			{
-				if ((flying && queries_poll(server)) || (brief && lanes_poll(server)))
+				if ((flying && queries_poll(server)) || (brief && channels_poll(server)))
 					return;
 				look = now + LOOK_US;
 			}
@@ -106,7 +106,7 @@ rest(Server *server, uint32_t seen)
 
 /* What is done once a second: give back what the dead left, drop mirrors that nobody names, publish figures, ask the engine how it is. */
 static void
-chores(Server *server)
+serve_chores(Server *server)
 {
 	int64_t		now = server_now_us();
 
@@ -114,11 +114,11 @@ chores(Server *server)
 		return;
 	server->last_chores_us = now;
 	requests_sweep(server, false);
-	lanes_sweep(server, false);
+	channels_sweep(server, false);
 	held_sweep(server);
 	memory_publish(server);
 	(void) queries_poll(server);
-	stall_look(server);
+	watchdog_look(server);
 }
 
 /* Serve until told to end. */
@@ -136,11 +136,11 @@ serve(Server *server)
 		worked |= batches_launch(server);
 		if (server->queries_flying > 0)
 			worked |= queries_poll(server);
-		worked |= lanes_step(server);
+		worked |= channels_step(server);
 		worked |= drops_step(server);
-		chores(server);
+		serve_chores(server);
 		if (!worked)
-			rest(server, seen);
+			serve_rest(server, seen);
 	}
 	process_log("LOG", "shutting down");
 	/* Closing waits for what flies; the watch thread ends us if that takes too long. */

@@ -15,8 +15,8 @@
 #define BATCHES				64	/* of all mirrors */
 #define POLL_ROOM			256
 #define COMPANY				64	/* batches for which no query is lone after one that had to wait for such a one */
-#define LANE_PIECE			64	/* queries of a lane that the engine gets at once */
-#define LANE_SLICE_US		1000	/* lane work between two looks at the requests */
+#define CHANNEL_PIECE			64	/* queries of a channel that the engine gets at once */
+#define CHANNEL_SLICE_US		1000	/* channel work between two looks at the requests */
 #define NO_ENTRY			0xFFFFFFFFu
 #define HANG_MS				20000	/* a call into the engine that takes as long will not return */
 
@@ -41,13 +41,13 @@ typedef enum TicketState
 	TICKET_FLYING				/* the engine has it */
 } TicketState;
 
-/* A taken request on its way through the engine. One per request slot, LANE_PIECE per lane. */
+/* A taken request on its way through the engine. One per request slot, CHANNEL_PIECE per channel. */
 typedef struct Ticket
 {
 	EngineQuery query;			/* query.user is the ticket */
 	TicketState state;
-	bool		of_lane;
-	uint32_t	number;			/* of the request slot or the lane */
+	bool		of_channel;
+	uint32_t	number;			/* of the request slot or the channel */
 	uint32_t	generation;		/* of the request word */
 	uint32_t	entry;			/* of the mirror table */
 	uint32_t	batch;			/* flying: which of Server.batches */
@@ -92,34 +92,34 @@ typedef struct Drop
 	struct Drop *next;
 } Drop;
 
-typedef enum LanePhase
+typedef enum ChannelPhase
 {
-	LANE_RESTS,					/* nothing taken */
-	LANE_AWAITS_DROP,			/* of the entry's earlier mirror */
-	LANE_SUBMITS,				/* a job, or queries, that the engine has not taken yet */
-	LANE_RUNS,					/* a job */
-	LANE_SEARCHES				/* a piece of its queries */
-} LanePhase;
+	CHANNEL_RESTS,					/* nothing taken */
+	CHANNEL_AWAITS_DROP,			/* of the entry's earlier mirror */
+	CHANNEL_SUBMITS,				/* a job, or queries, that the engine has not taken yet */
+	CHANNEL_RUNS,					/* a job */
+	CHANNEL_SEARCHES				/* a piece of its queries */
+} ChannelPhase;
 
-/* A LANE_SEARCH on its way, piece by piece. */
-typedef struct LaneSearch
+/* A CHANNEL_SEARCH on its way, piece by piece. */
+typedef struct ChannelSearch
 {
-	Ticket	   *tickets;		/* LANE_PIECE, of the piece that the engine has; they stay from one search to the next */
-	LaneFound  *found;			/* malloc'd, one for each query */
+	Ticket	   *tickets;		/* CHANNEL_PIECE, of the piece that the engine has; they stay from one search to the next */
+	ChannelFound  *found;			/* malloc'd, one for each query */
 	SearchResult *results;		/* malloc'd, k for each */
 	uint32_t	next;			/* query to be submitted */
 	uint32_t	outstanding;	/* of the piece */
 	int64_t		posted_us;
 	EngineError error;			/* of the first query that failed */
-} LaneSearch;
+} ChannelSearch;
 
-/* What a lane is doing. */
-typedef struct LaneWork
+/* What a channel is doing. */
+typedef struct ChannelWork
 {
-	LanePhase	phase;
+	ChannelPhase	phase;
 	int32_t		owner;			/* when it was taken */
-	uint32_t	generation;		/* of the lane's word */
-	LaneRequest request;		/* copied: the client could change it after it was checked */
+	uint32_t	generation;		/* of the channel's word */
+	ChannelRequest request;		/* copied: the client could change it after it was checked */
 	MirrorId	mirror;
 	bool		cancelled;
 
@@ -129,9 +129,9 @@ typedef struct LaneWork
 	void	   *copies;
 	size_t		copies_room;
 
-	LaneSearch	search;
+	ChannelSearch	search;
 
-	/* the last LANE_LINK's result, kept for its fetches */
+	/* the last CHANNEL_LINK's result, kept for its fetches */
 	JobId		link;			/* 0: none */
 	MirrorId	link_mirror;
 	int32_t		link_owner;
@@ -141,11 +141,11 @@ typedef struct LaneWork
 	/* watchdog.c's: what the job has to read at most; where it was at the last look, and at how many looks in a row */
 	uint64_t	bytes;
 	uint32_t	done;			/* of the job, as the engine last said; queries answered */
-	LanePhase	seen_phase;
+	ChannelPhase	seen_phase;
 	uint32_t	seen_generation;
 	uint32_t	seen_done;
 	uint32_t	still_looks;
-} LaneWork;
+} ChannelWork;
 
 typedef struct Waker Waker;
 
@@ -183,9 +183,9 @@ typedef struct Server
 	uint32_t	next_waker;
 	uint32_t	wakes;			/* clients woken since the last rest, up to what is a crowd */
 
-	LaneWork   *lanes;			/* layout.lanes */
-	uint32_t	next_lane;
-	uint32_t	lanes_busy;		/* not at rest */
+	ChannelWork   *channels;			/* layout.channels */
+	uint32_t	next_channel;
+	uint32_t	channels_busy;		/* not at rest */
 
 	int			hang_ms;		/* patience with a call into the engine */
 	uint64_t	queries_done;	/* completed, since the start */
@@ -237,11 +237,11 @@ extern int64_t server_now_us(void);
 
 /* ---- watchdog.c: an engine that takes work and gives nothing back ---- */
 
-extern void stall_look(Server *server);
+extern void watchdog_look(Server *server);
 
 /* What a search, or a job before it says more of how far it is, may have to read. */
-extern uint64_t stall_query_bytes(const HeldMirror *mirror, const EngineQuery *query);
-extern uint64_t stall_job_bytes(const HeldMirror *mirror, const EngineJob *job);
+extern uint64_t watchdog_query_bytes(const HeldMirror *mirror, const EngineQuery *query);
+extern uint64_t watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *job);
 
 /* ---- batch.c: requests, waiting lists, batches ---- */
 
@@ -268,7 +268,7 @@ extern void engine_leaves(Server *server, uint32_t entry);
 
 /* The mirror of an entry and generation; else NULL, with *error. */
 extern HeldMirror *held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error);
-extern EngineStatus held_make(Server *server, const LaneRequest *request, EngineError *error);
+extern EngineStatus held_make(Server *server, const ChannelRequest *request, EngineError *error);
 extern void held_let_go(Server *server, uint32_t entry);
 extern bool held_leaving(const Server *server, MirrorId id);
 extern void held_publish(Server *server, uint32_t entry, MirrorId id);
@@ -278,28 +278,28 @@ extern void memory_publish(Server *server);
 
 /* ---- channels.c, channel_search.c, channel_job.c, channel_link.c ---- */
 
-extern bool lanes_step(Server *server);
-extern bool lanes_brief(const Server *server);
-extern bool lanes_poll(Server *server);
-extern void lanes_sweep(Server *server, bool starting);
-extern bool lane_is_ours(const Server *server, uint32_t number);
-extern void lane_finish(Server *server, uint32_t number, EngineStatus status, const char *text);
+extern bool channels_step(Server *server);
+extern bool channels_brief(const Server *server);
+extern bool channels_poll(Server *server);
+extern void channels_sweep(Server *server, bool starting);
+extern bool channel_is_ours(const Server *server, uint32_t number);
+extern void channel_finish(Server *server, uint32_t number, EngineStatus status, const char *text);
 
-/* A search: checked, then submitted in pieces, each of whose queries is done; what it found is forgotten when the lane is answered. */
-extern EngineStatus lane_search_begin(Server *server, uint32_t number, EngineError *error);
-extern EngineStatus lane_search_submit(Server *server, uint32_t number, EngineError *error);
-extern void lane_search_done(Server *server, Ticket *ticket);
-extern void lane_search_forget(LaneWork *work);
+/* A search: checked, then submitted in pieces, each of whose queries is done; what it found is forgotten when the channel is answered. */
+extern EngineStatus channel_search_begin(Server *server, uint32_t number, EngineError *error);
+extern EngineStatus channel_search_submit(Server *server, uint32_t number, EngineError *error);
+extern void channel_search_done(Server *server, Ticket *ticket);
+extern void channel_search_forget(ChannelWork *work);
 
-/* Check a lane's request and make its job, arrays copied. */
-extern EngineStatus lane_job_make(Server *server, uint32_t number, EngineError *error);
+/* Check a channel's request and make its job, arrays copied. */
+extern EngineStatus channel_job_make(Server *server, uint32_t number, EngineError *error);
 
-/* Whether count elements of so many bytes stand at an offset inside a lane's data. */
-extern bool lane_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes);
+/* Whether count elements of so many bytes stand at an offset inside a channel's data. */
+extern bool channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes);
 
-extern void lane_link_keep(Server *server, uint32_t number);
-extern void lane_link_forget(Server *server, LaneWork *work);
-extern EngineStatus lane_link_fetch(Server *server, uint32_t number, EngineError *error);
+extern void channel_link_keep(Server *server, uint32_t number);
+extern void channel_link_forget(Server *server, ChannelWork *work);
+extern EngineStatus channel_link_fetch(Server *server, uint32_t number, EngineError *error);
 
 /* ---- the area, by the server's own copy of its layout ---- */
 
@@ -323,16 +323,16 @@ server_mirror(const Server *server, uint32_t entry)
 						   server->layout.mirror_stride * entry);
 }
 
-static inline AreaLane *
-server_lane(const Server *server, uint32_t lane)
+static inline AreaChannel *
+server_channel(const Server *server, uint32_t channel)
 {
-	return (AreaLane *) ((char *) server->area + server->layout.lanes_offset + server->layout.lane_stride * lane);
+	return (AreaChannel *) ((char *) server->area + server->layout.channels_offset + server->layout.channel_stride * channel);
 }
 
 static inline unsigned char *
-server_lane_data(const Server *server, uint32_t lane)
+server_channel_data(const Server *server, uint32_t channel)
 {
-	return (unsigned char *) server->area + server->layout.lane_data_offset + server->layout.lane_data_bytes * lane;
+	return (unsigned char *) server->area + server->layout.channel_data_offset + server->layout.channel_data_bytes * channel;
 }
 
 #endif							/* GPUANN_SERVER_H */

@@ -20,7 +20,7 @@
 #include "engine/processors.h"
 
 #define AREA_MAX_SLOTS	(1u << 20)
-#define AREA_MAX_LANES	4096
+#define AREA_MAX_CHANNELS	4096
 #define SPIN_CPUS		8		/* fewer: waiting busily takes the processor from who is waited for */
 #define SPIN_US			40
 #define SPIN_FLYING_US	300		/* about what a GPU's batch takes */
@@ -33,15 +33,15 @@ layout_is_ours(const AreaHeader *header)
 {
 	AreaHeader	ours;
 
-	if (header->slots == 0 || header->slots > AREA_MAX_SLOTS || header->lanes > AREA_MAX_LANES)
+	if (header->slots == 0 || header->slots > AREA_MAX_SLOTS || header->channels > AREA_MAX_CHANNELS)
 		return false;
-	area_layout(&ours, header->slots, header->lanes);
+	area_layout(&ours, header->slots, header->channels);
 	return header->mirrors == ours.mirrors && header->total_bytes == ours.total_bytes &&
 		header->words_offset == ours.words_offset && header->payloads_offset == ours.payloads_offset &&
 		header->payload_stride == ours.payload_stride && header->mirrors_offset == ours.mirrors_offset &&
-		header->mirror_stride == ours.mirror_stride && header->lanes_offset == ours.lanes_offset &&
-		header->lane_stride == ours.lane_stride && header->lane_data_offset == ours.lane_data_offset &&
-		header->lane_data_bytes == ours.lane_data_bytes;
+		header->mirror_stride == ours.mirror_stride && header->channels_offset == ours.channels_offset &&
+		header->channel_stride == ours.channel_stride && header->channel_data_offset == ours.channel_data_offset &&
+		header->channel_data_bytes == ours.channel_data_bytes;
 }
 
 /* Map the area and check it; false, with a log line, if it is not one of this protocol's version. */
@@ -99,7 +99,7 @@ lazy_memory(size_t bytes)
 	return memory;
 }
 
-/* Allocate what the server keeps per slot, mirror and lane. */
+/* Allocate what the server keeps per slot, mirror and channel. */
 static void
 server_allocate(Server *server)
 {
@@ -110,19 +110,19 @@ server_allocate(Server *server)
 	server->results = lazy_memory((size_t) layout->slots * PAYLOAD_RESULTS * sizeof(SearchResult));
 	server->posted = lazy_memory(layout->slots * sizeof(uint32_t));
 	server->gathered = lazy_memory(layout->slots * sizeof(EngineQuery *));
-	server->lanes = lazy_memory((layout->lanes + 1) * sizeof(LaneWork));
+	server->channels = lazy_memory((layout->channels + 1) * sizeof(ChannelWork));
 	server->ready_first = server->ready_last = NO_ENTRY;
 	for (uint32_t i = 0; i < layout->slots; i++)
 		server->tickets[i].number = i;
-	for (uint32_t i = 0; i < layout->lanes; i++)
+	for (uint32_t i = 0; i < layout->channels; i++)
 	{
-		Ticket	   *tickets = lazy_memory(LANE_PIECE * sizeof(Ticket));
+		Ticket	   *tickets = lazy_memory(CHANNEL_PIECE * sizeof(Ticket));
 
-		server->lanes[i].search.tickets = tickets;
-		for (uint32_t j = 0; j < LANE_PIECE; j++)
+		server->channels[i].search.tickets = tickets;
+		for (uint32_t j = 0; j < CHANNEL_PIECE; j++)
 		{
 			tickets[j].number = i;
-			tickets[j].of_lane = true;
+			tickets[j].of_channel = true;
 		}
 	}
 }
@@ -268,7 +268,7 @@ server_run(Server *server, const ServerOptions *options)
 	server->rest_ms = options->rest_ms;
 	server_allocate(server);
 	requests_sweep(server, true);
-	lanes_sweep(server, true);
+	channels_sweep(server, true);
 	if (engine_choose(server, options, &error) != ENGINE_OK)
 		return server_without_engine(server, options, &error);
 	server_ready(server, options);

@@ -21,10 +21,10 @@
 	STEP(CLIENT_COPIED)			/* copied, the word still DONE */ \
 	STEP(CLIENT_LEAVES)			/* about to leave, in whatever state the word is */ \
 	STEP(CLIENT_LEFT)			/* the word is FREE or ABANDONED */ \
-	/* a client's lane */ \
-	STEP(LANE_CLAIMS)			/* the owner word is ours, the state not looked at */ \
-	STEP(LANE_POSTED)			/* POSTED, the doorbell not yet advanced */ \
-	STEP(LANE_LEFT)				/* FREE again, the owner word still ours */ \
+	/* a client's channel */ \
+	STEP(CHANNEL_CLAIMS)			/* the owner word is ours, the state not looked at */ \
+	STEP(CHANNEL_POSTED)			/* POSTED, the doorbell not yet advanced */ \
+	STEP(CHANNEL_LEFT)				/* FREE again, the owner word still ours */ \
 	/* the server's request */ \
 	STEP(SERVER_SWEEPS)			/* starting: a word is about to be swept */ \
 	STEP(SERVER_READY)			/* server_state says so */ \
@@ -42,13 +42,13 @@
 	STEP(SERVER_RESTS)			/* nothing was found, `sleeping` not yet set */ \
 	STEP(SERVER_SLEEPS)			/* `sleeping` is set, the futex not yet waited for */ \
 	STEP(SERVER_WAKES)			/* woken, `sleeping` still set */ \
-	/* the server's lane */ \
-	STEP(LANE_TAKEN)			/* TAKEN, nothing copied */ \
-	STEP(LANE_SUBMITTED)		/* the engine has the job or the query */ \
-	STEP(LANE_ANSWERS)			/* the answer is written, the word still TAKEN (or ABANDONED) */ \
-	STEP(LANE_DONE)				/* DONE, nobody woken */ \
-	STEP(LANE_DISOWNED)			/* the owner of an abandoned lane is -1, the state still ABANDONED */ \
-	STEP(LANE_FREED)			/* FREE, the owner still -1 */
+	/* the server's channel */ \
+	STEP(CHANNEL_TAKEN)			/* TAKEN, nothing copied */ \
+	STEP(CHANNEL_SUBMITTED)		/* the engine has the job or the query */ \
+	STEP(CHANNEL_ANSWERS)			/* the answer is written, the word still TAKEN (or ABANDONED) */ \
+	STEP(CHANNEL_DONE)				/* DONE, nobody woken */ \
+	STEP(CHANNEL_DISOWNED)			/* the owner of an abandoned channel is -1, the state still ABANDONED */ \
+	STEP(CHANNEL_FREED)			/* FREE, the owner still -1 */
 
 typedef enum ProtocolStep
 {

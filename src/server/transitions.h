@@ -1,6 +1,6 @@
 /*
  * transitions.h
- *		The moves that clients and the launcher make with words of requests and lanes: one text for PostgreSQL and the tests.
+ *		The moves that clients and the launcher make with words of requests and channels: one text for PostgreSQL and the tests.
  *
  * protocol.h has the states, and who may make which move. The server's moves are in batch.c, answer.c and channels.c. Nothing here waits.
  */
@@ -93,41 +93,41 @@ request_withdraw(_Atomic uint32_t *word, uint32_t generation)
 	return request_move(word, generation, REQUEST_POSTED, REQUEST_FREE);
 }
 
-/* Claim a lane for a process; false if it is somebody's, or still the server's. */
+/* Claim a channel for a process; false if it is somebody's, or still the server's. */
 static inline bool
-lane_take_ownership(AreaLane *lane, int32_t pid)
+channel_take_ownership(AreaChannel *channel, int32_t pid)
 {
 	int32_t		nobody = 0;
 
-	if (!atomic_compare_exchange_strong(&lane->owner, &nobody, pid))
+	if (!atomic_compare_exchange_strong(&channel->owner, &nobody, pid))
 		return false;
-	PROTOCOL_STEP(LANE_CLAIMS);
-	if (request_state(atomic_load(&lane->state)) == REQUEST_FREE)
+	PROTOCOL_STEP(CHANNEL_CLAIMS);
+	if (request_state(atomic_load(&channel->state)) == REQUEST_FREE)
 		return true;
-	atomic_store(&lane->owner, 0);
+	atomic_store(&channel->owner, 0);
 	return false;
 }
 
-/* Post what a lane of ours holds. */
+/* Post what a channel of ours holds. */
 static inline void
-lane_post_word(AreaHeader *area, AreaLane *lane)
+channel_post_word(AreaHeader *area, AreaChannel *channel)
 {
-	uint32_t	generation = request_next_generation(atomic_load_explicit(&lane->state, memory_order_relaxed));
+	uint32_t	generation = request_next_generation(atomic_load_explicit(&channel->state, memory_order_relaxed));
 
-	atomic_store(&lane->state, request_word(generation, REQUEST_POSTED));
-	PROTOCOL_STEP(LANE_POSTED);
+	atomic_store(&channel->state, request_word(generation, REQUEST_POSTED));
+	PROTOCOL_STEP(CHANNEL_POSTED);
 	area_ring(area);
 }
 
-/* Leave a lane of ours in whatever state it is. What the server has taken it frees when it is done. */
+/* Leave a channel of ours in whatever state it is. What the server has taken it frees when it is done. */
 static inline void
-lane_leave(AreaLane *lane)
+channel_leave(AreaChannel *channel)
 {
-	atomic_store(&lane->cancel, 1);
-	if (request_leave(&lane->state))
+	atomic_store(&channel->cancel, 1);
+	if (request_leave(&channel->state))
 	{
-		PROTOCOL_STEP(LANE_LEFT);
-		atomic_store(&lane->owner, 0);
+		PROTOCOL_STEP(CHANNEL_LEFT);
+		atomic_store(&channel->owner, 0);
 	}
 }
 
@@ -160,13 +160,13 @@ request_sweep(_Atomic uint32_t *word)
 	return false;
 }
 
-/* The same for a lane. One that was abandoned, or that the server was just giving back (owner -1), has no owner any more. */
+/* The same for a channel. One that was abandoned, or that the server was just giving back (owner -1), has no owner any more. */
 static inline void
-lane_sweep(AreaLane *lane)
+channel_sweep(AreaChannel *channel)
 {
 	/* What was abandoned is judged by the move itself: the client may leave while we look. */
-	if (request_sweep(&lane->state) || atomic_load(&lane->owner) == LANE_DISOWNED)
-		atomic_store(&lane->owner, 0);
+	if (request_sweep(&channel->state) || atomic_load(&channel->owner) == CHANNEL_DISOWNED)
+		atomic_store(&channel->owner, 0);
 }
 
 #endif							/* GPUANN_SERVER_TRANSITIONS_H */

@@ -23,7 +23,7 @@
 #define SEEDS_COMPARED	4096	/* with each other, at the end of a link */
 
 uint64_t
-stall_query_bytes(const HeldMirror *mirror, const EngineQuery *query)
+watchdog_query_bytes(const HeldMirror *mirror, const EngineQuery *query)
 {
 	uint64_t	list = query->ef > query->k ? query->ef : query->k;
 	uint64_t	walked = WALK_SLACK * list * mirror->spec.degree + mirror->pending;
@@ -32,7 +32,7 @@ stall_query_bytes(const HeldMirror *mirror, const EngineQuery *query)
 }
 
 uint64_t
-stall_job_bytes(const HeldMirror *mirror, const EngineJob *job)
+watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *job)
 {
 	uint64_t	row_bytes = mirror->vector_bytes + mirror->spec.degree * sizeof(uint32_t);
 	uint64_t	batch = job->count < LINK_BATCH ? job->count : LINK_BATCH;
@@ -53,7 +53,7 @@ most_looks(const Server *server, uint32_t quarters, uint64_t bytes)
 
 /* End the process: what the engine has in hand will not come back. */
 static void
-give_up(Server *server, const char *what, uint32_t looks)
+watchdog_give_up(Server *server, const char *what, uint32_t looks)
 {
 	EngineError error;
 
@@ -73,10 +73,10 @@ longest_query(const Server *server)
 	for (uint32_t i = 0; i < server->layout.slots; i++)
 		if (server->tickets[i].state == TICKET_FLYING && server->tickets[i].bytes > most)
 			most = server->tickets[i].bytes;
-	for (uint32_t i = 0; i < server->layout.lanes; i++)
-		for (uint32_t j = 0; server->lanes[i].phase == LANE_SEARCHES && j < LANE_PIECE; j++)
+	for (uint32_t i = 0; i < server->layout.channels; i++)
+		for (uint32_t j = 0; server->channels[i].phase == CHANNEL_SEARCHES && j < CHANNEL_PIECE; j++)
 		{
-			const Ticket *ticket = &server->lanes[i].search.tickets[j];
+			const Ticket *ticket = &server->channels[i].search.tickets[j];
 
 			if (ticket->state == TICKET_FLYING && ticket->bytes > most)
 				most = ticket->bytes;
@@ -98,14 +98,14 @@ look_at_queries(Server *server)
 	server->still_looks = waiting && server->queries_done == server->seen_done ? server->still_looks + 1 : 0;
 	server->seen_done = server->queries_done;
 	if (server->still_looks > most_looks(server, quarters, 0) && server->still_looks > most_looks(server, quarters, longest_query(server)))
-		give_up(server, "any query", server->still_looks);
+		watchdog_give_up(server, "any query", server->still_looks);
 }
 
-/* Whether a lane has been where it is since the last look. */
+/* Whether a channel has been where it is since the last look. */
 static bool
-lane_stands(LaneWork *work)
+channel_stands(ChannelWork *work)
 {
-	bool		stands = work->phase != LANE_RESTS && work->phase != LANE_SEARCHES && work->seen_phase == work->phase &&
+	bool		stands = work->phase != CHANNEL_RESTS && work->phase != CHANNEL_SEARCHES && work->seen_phase == work->phase &&
 		work->seen_generation == work->generation && work->seen_done == work->done;
 
 	work->seen_phase = work->phase;
@@ -124,29 +124,29 @@ look_at_jobs(Server *server)
 	bool		any_moves = false;
 	uint64_t	bytes = 0;
 
-	for (uint32_t i = 0; i < server->layout.lanes; i++)
+	for (uint32_t i = 0; i < server->layout.channels; i++)
 	{
-		LaneWork   *work = &server->lanes[i];
-		bool		stands = lane_stands(work);
+		ChannelWork   *work = &server->channels[i];
+		bool		stands = channel_stands(work);
 
 		work->still_looks = stands ? work->still_looks + 1 : 0;
-		any_moves |= !stands && work->phase == LANE_RUNS;
-		bytes += work->phase == LANE_RUNS ? work->bytes : 0;
+		any_moves |= !stands && work->phase == CHANNEL_RUNS;
+		bytes += work->phase == CHANNEL_RUNS ? work->bytes : 0;
 	}
-	for (uint32_t i = 0; i < server->layout.lanes; i++)
+	for (uint32_t i = 0; i < server->layout.channels; i++)
 	{
-		LaneWork   *work = &server->lanes[i];
+		ChannelWork   *work = &server->channels[i];
 
 		if (any_moves)
 			work->still_looks = 0;
 		else if (work->still_looks > most_looks(server, JOB_QUARTERS, bytes))
-			give_up(server, "a job", work->still_looks);
+			watchdog_give_up(server, "a job", work->still_looks);
 	}
 }
 
 /* Look whether queries and jobs get on. Called about once a second. */
 void
-stall_look(Server *server)
+watchdog_look(Server *server)
 {
 	look_at_queries(server);
 	look_at_jobs(server);

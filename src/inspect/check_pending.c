@@ -1,8 +1,8 @@
 /*
- * check_lists.c
+ * check_pending.c
  *		gpuann_check: the metapage, the pending list and its pages, the append point, the free list.
  *
- * The first look at the newest list page is the snapshot: end of the list, fresh slots, head of the free list, all of one moment.
+ * The first look at the newest pending page is the snapshot: end of the list, fresh slots, head of the free list, all of one moment.
  * Later looks may find more entries, pages that were spare then, slots that were free then; each of them must be accounted for
  * by an entry after that moment (check_late_entries).
  */
@@ -13,7 +13,7 @@
 
 #include "inspect/check.h"
 
-#define SPARE_WALKS		1000	/* begun anew because an insert took a spare list page */
+#define SPARE_WALKS		1000	/* begun anew because an insert took a spare pending page */
 
 /* The metapage: what read_meta does not check. */
 bool
@@ -30,23 +30,23 @@ check_metapage(IndexCheck *check)
 	return true;
 }
 
-/* Copy the list page at block and check what every list page must keep. */
+/* Copy the pending page at block and check what every pending page must keep. */
 static bool
-fetch_list(IndexCheck *check, BlockNumber block)
+fetch_pending(IndexCheck *check, BlockNumber block)
 {
 	const IndexFormat *format = check->format;
-	ListPage   *list;
+	PendingPage   *list;
 
-	if (!is_list_block(format, block))
-		return violated(check, block, NO_SLOT, "no list page can be here");
-	if (!check_fetch(check, block, PAGE_LIST))
+	if (!is_pending_block(format, block))
+		return violated(check, block, NO_SLOT, "no pending page can be here");
+	if (!check_fetch(check, block, PAGE_PENDING))
 		return false;
-	list = ListPageOf(check->page);
-	if (list->count > GPUANN_LIST_CAPACITY)
-		return violated(check, block, NO_SLOT, "the list page holds more than it can");
-	if (!check_reaches(check, offsetof(ListPage, slots) + list->count * sizeof(uint32)))
+	list = PendingPageOf(check->page);
+	if (list->count > GPUANN_PENDING_CAPACITY)
+		return violated(check, block, NO_SLOT, "the pending page holds more than it can");
+	if (!check_reaches(check, offsetof(PendingPage, slots) + list->count * sizeof(uint32)))
 		return violated(check, block, NO_SLOT, "the page's data reach beyond pd_lower");
-	if (list_block(format, PageTailOf(check->page)->superblock) != block)
+	if (pending_block(format, PageTailOf(check->page)->superblock) != block)
 		return violated(check, block, NO_SLOT, "the page says it belongs to another superblock");
 	if (list->superblock_seq > check->meta.change_seq + 1)
 		return violated(check, block, NO_SLOT, "the superblock is stamped with a change still to come");
@@ -75,25 +75,25 @@ walk_chain(IndexCheck *check, BlockNumber block, bool first, uint64 expected)
 {
 	for (;; first = false)
 	{
-		ListPage   *list;
+		PendingPage   *list;
 
-		if (!fetch_list(check, block))
+		if (!fetch_pending(check, block))
 			return false;
-		list = ListPageOf(check->page);
-		if (list->state != LIST_CLOSED && list->state != LIST_NEWEST)
+		list = PendingPageOf(check->page);
+		if (list->state != PENDING_CLOSED && list->state != PENDING_NEWEST)
 			return violated(check, block, NO_SLOT, "a page of the list is spare");
 		if (!first && list->first_position != expected)
-			return violated(check, block, NO_SLOT, "list positions are not contiguous");
-		if (list->state == LIST_CLOSED && list->count != GPUANN_LIST_CAPACITY)
+			return violated(check, block, NO_SLOT, "pending positions are not contiguous");
+		if (list->state == PENDING_CLOSED && list->count != GPUANN_PENDING_CAPACITY)
 			return violated(check, block, NO_SLOT, "a page of the list is closed and not full");
 		if (first && check->nlists == 0 &&
 			(check->meta.trimmed_position < list->first_position ||
 			 check->meta.trimmed_position > list->first_position + list->count))
-			return violated(check, block, NO_SLOT, "the oldest list page does not hold the trimmed position");
+			return violated(check, block, NO_SLOT, "the oldest pending page does not hold the trimmed position");
 		keep_list(check, block);
-		if (list->state == LIST_NEWEST)
+		if (list->state == PENDING_NEWEST)
 			return list->next == InvalidBlockNumber ||
-				violated(check, block, NO_SLOT, "the newest list page has a successor");
+				violated(check, block, NO_SLOT, "the newest pending page has a successor");
 		expected = list->first_position + list->count;
 		block = list->next;
 	}
@@ -101,22 +101,22 @@ walk_chain(IndexCheck *check, BlockNumber block, bool first, uint64 expected)
 
 /* The list as it is now, from its oldest page to its newest: the snapshot. */
 bool
-check_list_chain(IndexCheck *check)
+check_pending_chain(IndexCheck *check)
 {
-	if (!walk_chain(check, check->meta.oldest_list, true, 0))
+	if (!walk_chain(check, check->meta.oldest_pending, true, 0))
 		return false;
-	check->append = ListPageOf(check->page)->append;
-	check->end = ListPageOf(check->page)->first_position + ListPageOf(check->page)->count;
+	check->append = PendingPageOf(check->page)->append;
+	check->end = PendingPageOf(check->page)->first_position + PendingPageOf(check->page)->count;
 	check->blocks = RelationGetNumberOfBlocks(check->index);
 	if (check->meta.linked_position > check->end)
 		return violated(check, GPUANN_META_BLOCK, NO_SLOT, "more of the list is linked than there is");
 	for (uint32 i = 0; i < check->nlists; i++)
-		if (check->lists[i] == check->meta.newest_list)
+		if (check->lists[i] == check->meta.newest_pending)
 			return true;
 	return violated(check, GPUANN_META_BLOCK, NO_SLOT, "the list does not come by the page that was its newest");
 }
 
-/* The newest list page's account of superblocks, slots and free list. */
+/* The newest pending page's account of superblocks, slots and free list. */
 bool
 check_append_point(IndexCheck *check)
 {
@@ -136,32 +136,32 @@ check_append_point(IndexCheck *check)
 	return true;
 }
 
-/* Note a list page; false if it was met before. Superblocks that came later are not looked at. */
+/* Note a pending page; false if it was met before. Superblocks that came later are not looked at. */
 static bool
-see_list_page(IndexCheck *check, BlockNumber block)
+see_pending_page(IndexCheck *check, BlockNumber block)
 {
 	uint32		superblock = PageTailOf(check->page)->superblock;
 
 	if (superblock >= check->append.superblocks)
 		return true;
 	if (check->list_seen[superblock])
-		return violated(check, block, NO_SLOT, "the list page is met twice");
+		return violated(check, block, NO_SLOT, "the pending page is met twice");
 	check->list_seen[superblock] = true;
-	check->superblock_seq[superblock] = ListPageOf(check->page)->superblock_seq;
+	check->superblock_seq[superblock] = PendingPageOf(check->page)->superblock_seq;
 	return true;
 }
 
 /* The entries of the list up to the snapshot's end. */
 bool
-check_list_entries(IndexCheck *check)
+check_pending_entries(IndexCheck *check)
 {
 	for (uint32 i = 0; i < check->nlists; i++)
 	{
-		ListPage   *list;
+		PendingPage   *list;
 
-		if (!fetch_list(check, check->lists[i]) || !see_list_page(check, check->lists[i]))
+		if (!fetch_pending(check, check->lists[i]) || !see_pending_page(check, check->lists[i]))
 			return false;
-		list = ListPageOf(check->page);
+		list = PendingPageOf(check->page);
 		for (uint32 j = 0; j < list->count; j++)
 		{
 			uint64		position = list->first_position + j;
@@ -188,9 +188,9 @@ follow_list(IndexCheck *check, bool *moved)
 	uint64		first;
 
 	*moved = false;
-	if (!fetch_list(check, block))
+	if (!fetch_pending(check, block))
 		return false;
-	first = ListPageOf(check->page)->first_position;
+	first = PendingPageOf(check->page)->first_position;
 	if (!walk_chain(check, block, false, first))
 		return false;
 	*moved = check->nlists > known;
@@ -198,7 +198,7 @@ follow_list(IndexCheck *check, bool *moved)
 }
 
 /*
- * Walk the spare list pages. *taken: one of them is not spare, and the append point has moved since spare_head was read, so an
+ * Walk the spare pending pages. *taken: one of them is not spare, and the append point has moved since spare_head was read, so an
  * insert took it.
  */
 static bool
@@ -214,17 +214,17 @@ walk_spare_lists(IndexCheck *check, BlockNumber head, bool *taken)
 	*taken = false;
 	while (block != InvalidBlockNumber && right)
 	{
-		right = fetch_list(check, block);
-		if (right && (ListPageOf(check->page)->state != LIST_SPARE || ListPageOf(check->page)->count != 0))
-			right = violated(check, block, NO_SLOT, "a spare list page is in use");
+		right = fetch_pending(check, block);
+		if (right && (PendingPageOf(check->page)->state != PENDING_SPARE || PendingPageOf(check->page)->count != 0))
+			right = violated(check, block, NO_SLOT, "a spare pending page is in use");
 		if (right)
 		{
-			BlockNumber next = ListPageOf(check->page)->next;
+			BlockNumber next = PendingPageOf(check->page)->next;
 
-			right = see_list_page(check, block) ||
-				violated(check, block, NO_SLOT, "the spare list pages form a circle");
+			right = see_pending_page(check, block) ||
+				violated(check, block, NO_SLOT, "the spare pending pages form a circle");
 			if (right && ++steps > check->blocks / check->format->superblock_pages + 1)
-				right = violated(check, block, NO_SLOT, "the spare list pages form a circle");
+				right = violated(check, block, NO_SLOT, "the spare pending pages form a circle");
 			block = next;
 		}
 	}
@@ -246,13 +246,13 @@ walk_spare_lists(IndexCheck *check, BlockNumber head, bool *taken)
 }
 
 /*
- * Spare list pages; with them every superblock's list page has been met.
+ * Spare pending pages; with them every superblock's pending page has been met.
  *
  * An insert takes spare pages from the head of their list, and then they are part of the list of entries. So each walk begins with
  * the append point of now, and the pages that joined the list since the walk before are noted first.
  */
 bool
-check_spare_lists(IndexCheck *check)
+check_spare_pending(IndexCheck *check)
 {
 	uint32		met = check->nlists;
 	bool		taken = true;
@@ -263,19 +263,19 @@ check_spare_lists(IndexCheck *check)
 		bool		moved;
 
 		if (walks == SPARE_WALKS)
-			return violated(check, check->append.spare_head, NO_SLOT, "the spare list pages do not end");
+			return violated(check, check->append.spare_head, NO_SLOT, "the spare pending pages do not end");
 		if (!follow_list(check, &moved))
 			return false;
-		head = ListPageOf(check->page)->append.spare_head;
+		head = PendingPageOf(check->page)->append.spare_head;
 		for (; met < check->nlists; met++)
-			if (!fetch_list(check, check->lists[met]) || !see_list_page(check, check->lists[met]))
+			if (!fetch_pending(check, check->lists[met]) || !see_pending_page(check, check->lists[met]))
 				return false;
 		if (!walk_spare_lists(check, head, &taken) && !taken)
 			return false;
 	}
 	for (uint32 superblock = 0; superblock < check->append.superblocks; superblock++)
 		if (!check->list_seen[superblock])
-			return violated(check, list_block(check->format, superblock), NO_SLOT, "the list page is neither in use nor spare");
+			return violated(check, pending_block(check->format, superblock), NO_SLOT, "the pending page is neither in use nor spare");
 	return true;
 }
 
@@ -314,8 +314,8 @@ check_late_entries(IndexCheck *check)
 	if (!follow_list(check, &moved))
 		return false;
 	/* The list goes on growing, into slots that are fresh now. */
-	next_fresh = ListPageOf(check->page)->append.next_fresh;
-	end = ListPageOf(check->page)->first_position + ListPageOf(check->page)->count;
+	next_fresh = PendingPageOf(check->page)->append.next_fresh;
+	end = PendingPageOf(check->page)->first_position + PendingPageOf(check->page)->count;
 	if (next_fresh < check->append.next_fresh)
 		return violated(check, check->lists[check->nlists - 1], NO_SLOT, "the next fresh slot has gone back");
 	if (check->last_used >= next_fresh && check->last_used > 0)
@@ -324,11 +324,11 @@ check_late_entries(IndexCheck *check)
 	for (uint32 i = 0; i < check->nlists; i++)
 	{
 		BlockNumber block = check->lists[i];
-		ListPage   *list;
+		PendingPage   *list;
 
-		if (!fetch_list(check, block))
+		if (!fetch_pending(check, block))
 			return false;
-		list = ListPageOf(check->page);
+		list = PendingPageOf(check->page);
 		for (uint32 j = 0; j < list->count; j++)
 		{
 			uint64		position = list->first_position + j;
@@ -387,7 +387,7 @@ check_free_list(IndexCheck *check)
 
 /*
  * Whether the linker and VACUUM have changed nothing since check->meta was read. Every change of theirs to a node page stamps the
- * superblock's list page above that change_seq in the same record, and each slice ends with the metapage; so does every trim.
+ * superblock's pending page above that change_seq in the same record, and each slice ends with the metapage; so does every trim.
  */
 bool
 check_was_quiet(IndexCheck *check)
@@ -398,11 +398,11 @@ check_was_quiet(IndexCheck *check)
 	if (check->format == NULL)
 		return true;
 	check->blocks = RelationGetNumberOfBlocks(check->index);
-	for (uint32 superblock = 0; (block = list_block(check->format, superblock)) < check->blocks; superblock++)
+	for (uint32 superblock = 0; (block = pending_block(check->format, superblock)) < check->blocks; superblock++)
 	{
-		Buffer		buffer = read_page_in_bulk(check->index, block, PAGE_LIST, BUFFER_LOCK_SHARE, true, check->strategy);
+		Buffer		buffer = read_page_in_bulk(check->index, block, PAGE_PENDING, BUFFER_LOCK_SHARE, true, check->strategy);
 		bool		stamped = !PageIsNew(BufferGetPage(buffer)) &&
-			ListPageOf(BufferGetPage(buffer))->superblock_seq > check->meta.change_seq;
+			PendingPageOf(BufferGetPage(buffer))->superblock_seq > check->meta.change_seq;
 
 		UnlockReleaseBuffer(buffer);
 		CHECK_FOR_INTERRUPTS();
@@ -411,6 +411,6 @@ check_was_quiet(IndexCheck *check)
 	}
 	read_meta(check->index, &now);
 	return now.change_seq == check->meta.change_seq && now.linked_position == check->meta.linked_position &&
-		now.trimmed_position == check->meta.trimmed_position && now.oldest_list == check->meta.oldest_list &&
+		now.trimmed_position == check->meta.trimmed_position && now.oldest_pending == check->meta.oldest_pending &&
 		now.nonce == check->meta.nonce;
 }

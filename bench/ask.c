@@ -1,12 +1,15 @@
 /*
  * ask.c
- *		Many connections that do nothing but ask with a vector of their own, sent in binary as drivers send it: pgbench knows text only, and to
- *		read 128 numbers costs more than all else that a query does.
+ *		Many connections that do nothing but ask with a vector of their own,
+ *		sent in binary as drivers send it: pgbench knows text only, and to read
+ *		128 numbers costs more than all else that a query does.
  *
  * ask -f FILE -v VECTOR [-c CLIENTS] [-j THREADS] [-t QUERIES | -T SECONDS]
  *
- * FILE holds one statement with $1 for the vector, which is prepared; VECTOR is its text. -t is how many queries each client asks. The server is found as psql finds
- * it. Prints what pgbench prints of these: the number of transactions, and tps.
+ * FILE holds one statement with $1 for the vector, which is prepared; VECTOR is
+ * its text. -t is how many queries each client asks. The server is found as
+ * psql finds it. Prints what pgbench prints of these: the number of
+ * transactions, and tps.
  */
 #include <arpa/inet.h>
 #include <poll.h>
@@ -56,7 +59,10 @@ now(void)
 	return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* The vector as its type's receive function has it: dimensions, a zero, the elements. */
+/*
+ * The vector as its type's receive function has it: dimensions, a zero, the
+ * elements.
+ */
 static void
 read_vector(const char *text)
 {

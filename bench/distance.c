@@ -1,12 +1,15 @@
 /*
  * distance.c
- *		How long a distance takes: every type, metric and SIMD level, from the first cache and from memory.
+ *		How long a distance takes: every type, metric and SIMD level, from the
+ *		first cache and from memory.
  *
  *	distance [--rounds N] [--dims N] [--far]
  *
- * Levels take turns in short slices, and the best slice counts, so that what else the machine does cancels out. Rows lie in the first
- * two caches (32 of them), or with --far are spread over 256 MB in random order, which is how a graph search meets them. Prints ns
- * per distance, and how many times faster the last level is than the one before.
+ * Levels take turns in short slices, and the best slice counts, so that what
+ * else the machine does cancels out. Rows lie in the first two caches (32 of
+ * them), or with --far are spread over 256 MB in random order, which is how a
+ * graph search meets them. Prints ns per distance, and how many times faster
+ * the last level is than the one before.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,11 @@
  * engine.c
  *		How fast an engine answers, host to host: a plain program over engine.h.
  *
- * Loads vectors, links them (or takes a graph linked before from a file), takes the true nearest rows from the engine's exact search, then for
- * each ef and batch size: 10 warm-ups, at least 10 runs, median and spread from submit until poll has returned the last answer. All of a
- * run is in the figure: copying queries in and answers out, clearing, waking. Prints markdown.
+ * Loads vectors, links them (or takes a graph linked before from a file), takes
+ * the true nearest rows from the engine's exact search, then for each ef and
+ * batch size: 10 warm-ups, at least 10 runs, median and spread from submit
+ * until poll has returned the last answer. All of a run is in the figure:
+ * copying queries in and answers out, clearing, waking. Prints markdown.
  */
 #include <dlfcn.h>
 #include <getopt.h>
@@ -22,9 +24,11 @@
 #define WARM_UPS		10
 #define LEAST_RUNS		10
 #define MOST_RUNS		200
-#define RUN_SECONDS		0.3		/* of one figure: more runs than LEAST_RUNS as long as they take less */
+#define RUN_SECONDS		0.3		/* of one figure: more runs than LEAST_RUNS as long as they take
+								 * less */
 #define GRAPH_SLICE		65536u	/* rows of a graph file per job */
-#define JOB_POLL_US		1000	/* between looks at a job: whoever asks all the time takes a processor, and the engine's lock */
+#define JOB_POLL_US		1000	/* between looks at a job: whoever asks all the time takes a
+								 * processor, and the engine's lock */
 
 /* What the command line chose. */
 typedef struct Settings
@@ -46,7 +50,8 @@ typedef struct Settings
 	uint32_t	candidates;		/* rows whose candidates are compared with their nearest rows */
 	bool		beside;			/* measure lone queries beside that job */
 	uint32_t	dead;			/* this many rows in a hundred die when all are linked */
-	uint32_t	repair;			/* and the others are repaired: 1, in one job; more, in so many, and one of all; 0: not */
+	uint32_t	repair;			/* and the others are repaired: 1, in one job; more, in so many, and
+								 * one of all; 0: not */
 	uint32_t	filter;			/* this many rows in a hundred pass; 0: no filter */
 	uint32_t	efs[MOST_LIST];
 	uint32_t	nefs;
@@ -62,7 +67,8 @@ static const EngineOps *ops;
 static Engine *engine;
 static MirrorId mirror;
 static volatile uint32_t wakes;
-static double (*device_us) (void);	/* of a build for tuning: what launches took since it was asked last; NULL: not told */
+static double (*device_us) (void);	/* of a build for tuning: what launches took since it was asked
+									 * last; NULL: not told */
 
 static void
 count_wake(void *arg)
@@ -178,7 +184,10 @@ load_graph(void)
 	free(seeds);
 }
 
-/* One query of a row, from submit to poll, in seconds; the first answer is the row itself. *counters: what the engine says of it. */
+/*
+ * One query of a row, from submit to poll, in seconds; the first answer is the
+ * row itself. *counters: what the engine says of it.
+ */
 static double
 ask_row(const void *vector, SearchMethod method, uint32_t ef, SearchResult *results, uint32_t k, uint32_t *count, SearchCounters *counters)
 {
@@ -197,7 +206,10 @@ ask_row(const void *vector, SearchMethod method, uint32_t ef, SearchResult *resu
 	return now() - start;
 }
 
-/* A lone query: what it took, what of that it waited to start and was with the engine, and when it was asked, since the first. */
+/*
+ * A lone query: what it took, what of that it waited to start and was with the
+ * engine, and when it was asked, since the first.
+ */
 typedef struct Lone
 {
 	double		seconds;
@@ -215,7 +227,10 @@ compare_lone(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Of the slowest hundredth of queries, in order: what they took, and in which tenth of the time they were asked. */
+/*
+ * Of the slowest hundredth of queries, in order: what they took, and in which
+ * tenth of the time they were asked.
+ */
 static void
 print_slowest(const Lone *lone, uint32_t n, double total)
 {
@@ -239,7 +254,10 @@ print_slowest(const Lone *lone, uint32_t n, double total)
 	printf("\n");
 }
 
-/* Lone queries one after the other until a job (0: none) is over, or so many; prints what they took. */
+/*
+ * Lone queries one after the other until a job (0: none) is over, or so many;
+ * prints what they took.
+ */
 static void
 lone_queries(const char *vectors, JobId job, const char *what)
 {
@@ -290,7 +308,10 @@ link_more(const char *vectors)
 	run_job(job, "linked the rest", false);
 }
 
-/* How many of the nearest 10 rows of a row are among the candidates that linking it anew would find: before pruning. */
+/*
+ * How many of the nearest 10 rows of a row are among the candidates that
+ * linking it anew would find: before pruning.
+ */
 static void
 compare_candidates(const char *vectors)
 {
@@ -338,7 +359,10 @@ kill_rows(void)
 	free(versions);
 }
 
-/* Repair what is left: by ranges of slots, then all that is still to do. Times of jobs and of copying results out are in the figure. */
+/*
+ * Repair what is left: by ranges of slots, then all that is still to do. Times
+ * of jobs and of copying results out are in the figure.
+ */
 static void
 repair_rows(void)
 {
@@ -410,7 +434,10 @@ load(void)
 	free(versions);
 }
 
-/* Submit queries and poll until all are back; returns the seconds from submit on. */
+/*
+ * Submit queries and poll until all are back; returns the seconds from submit
+ * on.
+ */
 static double
 run_batch(EngineQuery *queries, uint32_t count)
 {
@@ -449,9 +476,12 @@ typedef struct Spread
 	double		least;
 	double		median;
 	double		most;			/* of nine in ten */
-	double		engine;			/* what the engine counts of the first query: from start to end, the median */
+	double		engine;			/* what the engine counts of the first query: from start to end, the
+								 * median */
 	double		queued;			/* and from submit to start */
-	double		device;			/* the least that its launches took there, on an idle device, whatever the queries and answers cost on their way; 0: not told */
+	double		device;			/* the least that its launches took there, on an idle device,
+								 * whatever the queries and answers cost on their way; 0: not
+								 * told */
 	uint32_t	runs;
 } Spread;
 
@@ -497,7 +527,10 @@ measure(EngineQuery *queries, uint32_t batch)
 	return spread;
 }
 
-/* Share of the first r answers that are among the true nearest r rows, or as near as the last of these. */
+/*
+ * Share of the first r answers that are among the true nearest r rows, or as
+ * near as the last of these.
+ */
 static double
 recall_at(const EngineQuery *queries, const SearchResult *truth, uint32_t most, uint32_t r)
 {

@@ -1,11 +1,17 @@
 /*
  * exact.c
- *		How fast an engine's exact search is, host to host: a plain program over engine.h.
+ *		How fast an engine's exact search is, host to host: a plain program over
+ *		engine.h.
  *
- * exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]: makes clustered vectors, appends them, then for each number of queries at once, FROM to QUERIES: 10 warm-ups, at least
- * 10 runs, median and spread from submit until poll has returned the last answer, the share of the bandwidth that reading every row once per call
- * stands for, and a sum of the answers, which is the same whatever the engine and the way (GPUANN_EXACT=flow|scan|tiles) it went. With limits of the device's
- * and of the host's memory: what does not fit on the device is in host memory, and comes from there with every call, at a rate that is printed. Markdown.
+ * exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB
+ * HOST_MB]]]]]]: makes clustered vectors, appends them, then for each number of
+ * queries at once, FROM to QUERIES: 10 warm-ups, at least 10 runs, median and
+ * spread from submit until poll has returned the last answer, the share of the
+ * bandwidth that reading every row once per call stands for, and a sum of the
+ * answers, which is the same whatever the engine and the way
+ * (GPUANN_EXACT=flow|scan|tiles) it went. With limits of the device's and of
+ * the host's memory: what does not fit on the device is in host memory, and
+ * comes from there with every call, at a rate that is printed. Markdown.
  */
 #include <dlfcn.h>
 #include <math.h>

@@ -1,12 +1,16 @@
 /*
  * fixed_engine.c
- *		An engine that searches nothing: each query gets live slots of its mirror, at rising distances, at once.
+ *		An engine that searches nothing: each query gets live slots of its
+ *		mirror, at rising distances, at once.
  *
- * What is measured with it is everything but the search: SQL, requests, the server, node records. Queries take turns through a list of
- * live slots in a fixed, scattered order: given the same slots, all sessions would pin and lock the same few pages of index and table, which
- * answers of a search do not make them do. The engine keeps of a mirror what answers need, versions and which slots are dead, and loses graph rows. Backends
- * measure the first row of an answer now and then, so that one has its true distance, and the others rise from there. Loaded as an engine
- * library (gpuann.engine_library).
+ * What is measured with it is everything but the search: SQL, requests, the
+ * server, node records. Queries take turns through a list of live slots in a
+ * fixed, scattered order: given the same slots, all sessions would pin and lock
+ * the same few pages of index and table, which answers of a search do not make
+ * them do. The engine keeps of a mirror what answers need, versions and which
+ * slots are dead, and loses graph rows. Backends measure the first row of an
+ * answer now and then, so that one has its true distance, and the others rise
+ * from there. Loaded as an engine library (gpuann.engine_library).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +21,10 @@
 
 #define FIXED_MIRRORS	64
 #define FIXED_PENDING	65536	/* completed queries that poll has not returned */
-#define FIXED_SLOTS		16384	/* slots that answers are taken from, if they are live; their vectors are kept */
-#define FIXED_TURNS		1024	/* answers begin at one of so many, whose vectors stay in the processor's cache */
+#define FIXED_SLOTS		16384	/* slots that answers are taken from, if they are live; their
+								 * vectors are kept */
+#define FIXED_TURNS		1024	/* answers begin at one of so many, whose vectors stay in the
+								 * processor's cache */
 
 typedef struct FixedMirror
 {
@@ -168,7 +174,10 @@ fixed_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t c
 	return ENGINE_UNSUPPORTED;
 }
 
-/* Make the list that answers are taken from. An odd multiplier visits each of the slots, a power of two, once. */
+/*
+ * Make the list that answers are taken from. An odd multiplier visits each of
+ * the slots, a power of two, once.
+ */
 static void
 make_list(FixedMirror *mirror)
 {

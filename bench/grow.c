@@ -1,11 +1,17 @@
 /*
  * grow.c
- *		What growing costs a graph: recall of one that grew batch by batch beside one linked at once, by an engine alone.
+ *		What growing costs a graph: recall of one that grew batch by batch
+ *		beside one linked at once, by an engine alone.
  *
- * grow [-n ROWS] [-d DIMS] [-c CLUSTERS] [-s START] [-b BATCH] [-q QUERIES] [-t THREADS] [-o random|cluster] [-p fresh|grown] [-r ROOM] [-e LIBRARY] [EF ...]: makes rows as
- * t/132_growing_keeps_quality.pl does (clusters of rows of low dimension), in random order or cluster by cluster; links all at once; then, in another mirror, START of them and the
- * others in batches. With -r the mirror keeps no more seeds than that between two links, as pages that were made for fewer rows do. Prints, for each ef, recall@10 and
- * how many queries found none of their ten: those whose cluster the search did not come to. Markdown.
+ * grow [-n ROWS] [-d DIMS] [-c CLUSTERS] [-s START] [-b BATCH] [-q QUERIES] [-t
+ * THREADS] [-o random|cluster] [-p fresh|grown] [-r ROOM] [-e LIBRARY] [EF
+ * ...]: makes rows as t/132_growing_keeps_quality.pl does (clusters of rows of
+ * low dimension), in random order or cluster by cluster; links all at once;
+ * then, in another mirror, START of them and the others in batches. With -r the
+ * mirror keeps no more seeds than that between two links, as pages that were
+ * made for fewer rows do. Prints, for each ef, recall@10 and how many queries
+ * found none of their ten: those whose cluster the search did not come to.
+ * Markdown.
  */
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -194,7 +200,10 @@ report(const char *what, double seconds)
 	free(results);
 }
 
-/* A mirror linked in pieces: the first of so many rows, the others of so many each. */
+/*
+ * A mirror linked in pieces: the first of so many rows, the others of so many
+ * each.
+ */
 static void
 build(const char *what, uint32_t first, uint32_t piece)
 {

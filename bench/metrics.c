@@ -1,11 +1,14 @@
 /*
  * metrics.c
- *		Recall by metric on data whose rows differ in length: an engine alone, and the files and the count for bench/metrics,
- *		which asks pages and pgvector the same.
+ *		Recall by metric on data whose rows differ in length: an engine alone,
+ *		and the files and the count for bench/metrics, which asks pages and
+ *		pgvector the same.
  *
  * metrics list                            names of the data sets, with
  * dimensions and operator class
- * metrics rows|queries|others NAME        a data set as text, for COPY; others: half as many rows again that are not in it
+ * metrics rows|queries|others NAME        a data set as text, for COPY; others:
+ *                                         half as many rows again that are not
+ *                                         in it
  * metrics count NAME                      reads "query id" lines, k of each
  * query together; prints recall@10 and @20 metrics engine [-e LIBRARY] [-t
  * THREADS] [-g] NAME ...    links and searches; -g: grown by 500 rows instead

@@ -1,15 +1,20 @@
 /*
  * roundtrip.c
- *		What the server adds to an engine's call, for one client: beside the bare futex round trip of the same run. And what it takes from a crowd.
+ *		What the server adds to an engine's call, for one client: beside the
+ *		bare futex round trip of the same run. And what it takes from a crowd.
  *
- * roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS] [-c "CLIENTS ..."] [-s SECONDS]
+ * roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS] [-c
+ * "CLIENTS ..."] [-s SECONDS]
  *
- * Three things in turns, so that whatever else the machine does meets all of them: two processes that wake each other by futex; the
- * engine called in the process, waiting for its wake-up as the server does; the same query through gpuann-server's code in a process of its
- * own. Medians over all rounds. Without a library the CPU engine.
+ * Three things in turns, so that whatever else the machine does meets all of
+ * them: two processes that wake each other by futex; the engine called in the
+ * process, waiting for its wake-up as the server does; the same query through
+ * gpuann-server's code in a process of its own. Medians over all rounds.
+ * Without a library the CPU engine.
  *
- * With -c instead: so many processes do nothing but ask the server, each again as soon as it has its answer. Round trips per second, and the
- * processor time of each, the server's and the clients'.
+ * With -c instead: so many processes do nothing but ask the server, each again
+ * as soon as it has its answer. Round trips per second, and the processor time
+ * of each, the server's and the clients'.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -397,7 +402,10 @@ processor_ns(pid_t pid)
 	return (int64_t) used.tv_sec * 1000000000 + used.tv_nsec;
 }
 
-/* What a crowd has done so far: requests, batches, and processor time of the clients and of the server. */
+/*
+ * What a crowd has done so far: requests, batches, and processor time of the
+ * clients and of the server.
+ */
 typedef struct CrowdTally
 {
 	double		rounds;
@@ -422,7 +430,10 @@ crowd_tally(Bench *bench, const CrowdMember *members, uint32_t count, pid_t serv
 	return tally;
 }
 
-/* Measure a crowd. Its clients are killed, and their slots come free when the server has looked. */
+/*
+ * Measure a crowd. Its clients are killed, and their slots come free when the
+ * server has looked.
+ */
 static void
 crowd_measure(Bench *bench, uint32_t count, pid_t server)
 {

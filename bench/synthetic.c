@@ -1,16 +1,21 @@
 /*
  * synthetic.c
- *		Clustered vectors of low intrinsic dimension, made from a seed, with their exact nearest neighbours.
+ *		Clustered vectors of low intrinsic dimension, made from a seed, with
+ *		their exact nearest neighbours.
  *
- * The distribution: max(64, sqrt(n)) Gaussian centres; around each, by its number, one of 16 random 24-dimensional
- * subspaces; noise in all dimensions. A vector is 0.6 centre + 24 Gaussians through the subspace's basis + 0.1 noise.
+ * The distribution: max(64, sqrt(n)) Gaussian centres; around each, by its
+ * number, one of 16 random 24-dimensional subspaces; noise in all dimensions. A
+ * vector is 0.6 centre + 24 Gaussians through the subspace's basis + 0.1 noise.
  *
- * The same arguments give the same bytes on every machine: random numbers are 64-bit integers (SplitMix64, one
- * sequence per row, so rows may be made in any order by any number of threads); a Gaussian is a sum of twelve 16-bit
- * integers, exact in a float; the rest are IEEE additions, multiplications, one division and one square root, each
- * rounded by itself. Must be compiled without contraction and without -ffast-math.
+ * The same arguments give the same bytes on every machine: random numbers are
+ * 64-bit integers (SplitMix64, one sequence per row, so rows may be made in any
+ * order by any number of threads); a Gaussian is a sum of twelve 16-bit
+ * integers, exact in a float; the rest are IEEE additions, multiplications, one
+ * division and one square root, each rounded by itself. Must be compiled
+ * without contraction and without -ffast-math.
  *
- * The truth is computed from the floats in double, with the sums in the order that gpuann defines; ties by row.
+ * The truth is computed from the floats in double, with the sums in the order
+ * that gpuann defines; ties by row.
  */
 #include <errno.h>
 #include <math.h>
@@ -26,7 +31,10 @@
 #error "the same bytes everywhere need plain IEEE arithmetic"
 #endif
 
-/* The loops over dimensions are worth vector instructions, whatever the makefile asks for; the results are the same. */
+/*
+ * The loops over dimensions are worth vector instructions, whatever the
+ * makefile asks for; the results are the same.
+ */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
@@ -48,7 +56,10 @@
 
 #define ARRAY_ELEMENT_INT4 23	/* type oid of the elements of an int4[] */
 
-/* What a sequence of random numbers is for: sequences of different purposes never meet. */
+/*
+ * What a sequence of random numbers is for: sequences of different purposes
+ * never meet.
+ */
 typedef enum Purpose
 {
 	PURPOSE_CENTRES = 1,
@@ -275,7 +286,10 @@ draw_rows(const Model *model, Purpose purpose, int64_t first, int64_t count, flo
 		pthread_join(thread[t], NULL);
 }
 
-/* The square of the distance, summed in eight channels as gpuann defines it; the compiler may use them as one register. */
+/*
+ * The square of the distance, summed in eight channels as gpuann defines it;
+ * the compiler may use them as one register.
+ */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 __attribute__((target_clones("default", "avx2", "avx512f")))
 #endif
@@ -321,7 +335,10 @@ compare(const void *a, const void *b)
 	return before(*(const Neighbour *) a, *(const Neighbour *) b) ? -1 : 1;
 }
 
-/* Put a neighbour in the place of the last of a heap of size neighbours, whose last is on top. */
+/*
+ * Put a neighbour in the place of the last of a heap of size neighbours, whose
+ * last is on top.
+ */
 static void
 replace_top(Neighbour *heap, int size, Neighbour new)
 {
@@ -343,7 +360,10 @@ replace_top(Neighbour *heap, int size, Neighbour new)
 	heap[hole] = new;
 }
 
-/* Find the nearest rows of the queries from first to before last, at most TILE_QUERIES. */
+/*
+ * Find the nearest rows of the queries from first to before last, at most
+ * TILE_QUERIES.
+ */
 static void
 search_tile(TruthTask *task, Tile *tile, int first, int last)
 {
@@ -404,7 +424,10 @@ search_share(void *arg)
 	return NULL;
 }
 
-/* Find the nearest rows of every query, exactly; the caller frees the queries x nearest neighbours. */
+/*
+ * Find the nearest rows of every query, exactly; the caller frees the queries x
+ * nearest neighbours.
+ */
 static Neighbour *
 find_truth(const Model *model)
 {

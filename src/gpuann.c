@@ -1,7 +1,7 @@
 /*
  * gpuann.c
- *		The module: what is done when it is loaded, and the handler of the access
- *		method.
+ *		The module: what is done when it is loaded, and the handler of the
+ *		access method.
  */
 #include "base/handler.h"
 
@@ -64,7 +64,8 @@ gpuannbuildphasename(int64 phase)
 }
 
 /*
- * Properties of a column that PostgreSQL cannot find out by itself: it can be ordered by its distance from a query.
+ * Properties of a column that PostgreSQL cannot find out by itself: it can be
+ * ordered by its distance from a query.
  */
 static bool
 gpuannproperty(Oid index, int attribute, IndexAMProperty property, const char *name, bool *result, bool *isnull)
@@ -79,8 +80,10 @@ gpuannproperty(Oid index, int attribute, IndexAMProperty property, const char *n
 /*
  * The access method.
  *
- * A scan gives rows in order of distance, forward, one at a time: no bitmap, no marks. It wants no qual (amoptionalkey), and
- * cannot prove that no row was missed to a serializable transaction, so the whole index is locked there (ampredlocks false).
+ * A scan gives rows in order of distance, forward, one at a time: no bitmap, no
+ * marks. It wants no qual (amoptionalkey), and cannot prove that no row was
+ * missed to a serializable transaction, so the whole index is locked there
+ * (ampredlocks false).
  */
 PG_FUNCTION_INFO_V1(gpuannhandler);
 Datum
@@ -111,7 +114,10 @@ gpuannhandler(PG_FUNCTION_ARGS)
 #if PG_VERSION_NUM >= 170000
 	am->amcanbuildparallel = true;
 #endif
-	/* An index is vacuumed by one process; cleanup, which links what is pending, is worth a worker if no bulk deletion came before. */
+	/*
+	 * An index is vacuumed by one process; cleanup, which links what is
+	 * pending, is worth a worker if no bulk deletion came before.
+	 */
 	am->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL | VACUUM_OPTION_PARALLEL_COND_CLEANUP;
 	am->amkeytype = InvalidOid;
 

@@ -1,6 +1,7 @@
 /*
  * insert.c
- *		Inserting a row: append it, tell who mirrors the index, link if nobody else does. No graph search.
+ *		Inserting a row: append it, tell who mirrors the index, link if nobody
+ *		else does. No graph search.
  */
 #include "base/handler.h"
 

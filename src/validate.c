@@ -1,6 +1,7 @@
 /*
  * validate.c
- *		amvalidate: whether an operator class holds what the access method needs, with the right signatures.
+ *		amvalidate: whether an operator class holds what the access method
+ *		needs, with the right signatures.
  */
 #include "base/handler.h"
 
@@ -119,7 +120,8 @@ examine_family(Examined *examined)
 }
 
 /*
- * Examine whether operator and type are those that support function 2 speaks of: others would be indexed as what they are not.
+ * Examine whether operator and type are those that support function 2 speaks
+ * of: others would be indexed as what they are not.
  */
 static void
 examine_meaning(Examined *examined)

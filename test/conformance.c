@@ -1,11 +1,11 @@
 /*
  * conformance.c
- *		Runs the engine conformance suite: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--quick | --full] [--list]
- *		[--only NAMES]
+ *		Runs the engine conformance suite: conformance [--engine cpu|FILE]
+ *		[--simd LEVEL] [--device N] [--quick | --full] [--list] [--only NAMES]
  *
- * NAMES are separated by commas; one that ends in an asterisk stands for all that begin so.
- * One line for each case, "ok NAME", "not ok NAME: why" or "ok NAME # skip why"; the last line counts them. Exit status 1 if one
- * failed.
+ * NAMES are separated by commas; one that ends in an asterisk stands for all
+ * that begin so. One line for each case, "ok NAME", "not ok NAME: why" or "ok
+ * NAME # skip why"; the last line counts them. Exit status 1 if one failed.
  */
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -17,7 +17,10 @@
 
 #include "conformance.h"
 
-/* Under a sanitizer everything is slower by far: the long cases only if asked for by --full. */
+/*
+ * Under a sanitizer everything is slower by far: the long cases only if asked
+ * for by --full.
+ */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define QUICK_BY_DEFAULT	true
 #else
@@ -132,7 +135,10 @@ clock_seconds(void)
 	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
 }
 
-/* Run one case in an engine of its own, so that what one leaves behind cannot help or hurt another. */
+/*
+ * Run one case in an engine of its own, so that what one leaves behind cannot
+ * help or hurt another.
+ */
 static void
 run_case(const Case *run)
 {

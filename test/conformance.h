@@ -1,10 +1,12 @@
 /*
  * conformance.h
- *		The engine conformance suite: one set of cases that every engine passes (I9).
+ *		The engine conformance suite: one set of cases that every engine passes
+ *		(I9).
  *
- * Cases know the interface of engine.h only. The oracle (conformance_model.c) is written for clarity and shares no code with
- * any engine. Every query's result buffer is poisoned before it runs and every answer is checked for what holds always: order,
- * no slot twice, nothing written beyond the buffer.
+ * Cases know the interface of engine.h only. The oracle (conformance_model.c)
+ * is written for clarity and shares no code with any engine. Every query's
+ * result buffer is poisoned before it runs and every answer is checked for what
+ * holds always: order, no slot twice, nothing written beyond the buffer.
  */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
@@ -113,7 +115,10 @@ typedef struct World
 	uint32_t   *seeds;
 } World;
 
-/* Make `room` vectors and, with more, queries after them; versions are 1. The mirror is created with room for `capacity`. */
+/*
+ * Make `room` vectors and, with more, queries after them; versions are 1. The
+ * mirror is created with room for `capacity`.
+ */
 extern World *world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
 /* The same with a residency. */
 extern World *world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity,
@@ -125,7 +130,10 @@ extern const void *world_vector(const World *world, uint32_t slot);
 extern void world_set_vector(World *world, uint32_t slot, uint64_t variant);
 extern void make_vector(const World *world, uint64_t variant, void *out);
 extern double model_distance(const World *world, const void *a, const void *b);
-/* The k nearest live rows below rows, after a bound, admitted by a bitmap; returns how many. */
+/*
+ * The k nearest live rows below rows, after a bound, admitted by a bitmap;
+ * returns how many.
+ */
 extern uint32_t model_exact(const World *world, const EngineQuery *query, uint32_t rows, SearchResult *out);
 
 typedef struct ModelWalk
@@ -136,28 +144,44 @@ typedef struct ModelWalk
 	uint32_t	traced;
 } ModelWalk;
 
-/* The reference walk over the mirror's graph as mirror_rows tells it. Linked rows only: no pending ones. */
+/*
+ * The reference walk over the mirror's graph as mirror_rows tells it. Linked
+ * rows only: no pending ones.
+ */
 extern void model_walk(const World *world, const EngineQuery *query, ModelWalk *walk);
 
-/* Walks in reference mode, with the variations that a query has, step for step beside the model's. */
+/*
+ * Walks in reference mode, with the variations that a query has, step for step
+ * beside the model's.
+ */
 extern void reference_variations(const World *world, uint32_t rounds);
 
 /* ---- driving the engine ---- */
 
-/* Close the engine and open it again, with a variable of the environment set, or (NULL) without it. */
+/*
+ * Close the engine and open it again, with a variable of the environment set,
+ * or (NULL) without it.
+ */
 extern void reopen(const EngineConfig *config, const char *name, const char *value);
 
 extern Engine *open_engine(const EngineConfig *config, EngineStatus expected);
-/* Bytes of the device that are in use, as the driver counts them; false: no driver does. The engine has made its context this thread's. */
+/*
+ * Bytes of the device that are in use, as the driver counts them; false: no
+ * driver does. The engine has made its context this thread's.
+ */
 extern bool driver_bytes_used(uint64_t *used);
-extern EngineStatus run_job(const EngineJob *job, JobProgress *progress);	/* submit, wait, release */
+/* submit, wait, release */
+extern EngineStatus run_job(const EngineJob *job, JobProgress *progress);
 extern JobId start_job(const EngineJob *job);
 extern EngineStatus end_job(JobId id, JobProgress *progress);
 extern void must(EngineStatus status, const EngineError *error, const char *what);
 
 extern void world_append(World *world, uint32_t count);	/* the next count vectors */
 extern void world_link(World *world);
-/* Repair rows that name dead slots: those of slots, or (NULL) all; returns how many rows changed. */
+/*
+ * Repair rows that name dead slots: those of slots, or (NULL) all; returns how
+ * many rows changed.
+ */
 extern uint32_t world_repair(World *world, const uint32_t *slots, uint32_t count);
 extern void world_kill(World *world, uint32_t slot);
 extern void world_drop(World *world);
@@ -169,15 +193,27 @@ extern void world_set_graph(World *world, const uint32_t *rows, const uint32_t *
 /* ---- graphs ---- */
 
 extern uint32_t *world_graph(const World *world);	/* all graph rows */
-/* Rows name published slots, others than their own, none twice, and nothing after the first empty place. */
+/*
+ * Rows name published slots, others than their own, none twice, and nothing
+ * after the first empty place.
+ */
 extern void check_rows(const World *world, const uint32_t *rows);
 /* How many live rows a walk over all edges from the first seeds reaches. */
 extern uint32_t count_reached(const World *world, const uint32_t *rows, uint32_t nseeds);
-/* After a link: nothing is pending, rows are sound, every live row is reached from the first seeds. */
+/*
+ * After a link: nothing is pending, rows are sound, every live row is reached
+ * from the first seeds.
+ */
 extern void check_linked(const World *world);
-/* Every fiftieth row from the eighth on is found, and of the many equal ones, of which the second is one, nearly all that are asked for. */
+/*
+ * Every fiftieth row from the eighth on is found, and of the many equal ones,
+ * of which the second is one, nearly all that are asked for.
+ */
 extern void check_equals_found(World *world);
-/* After a repair of all rows: that, no live row names a dead slot, and seeds live. */
+/*
+ * After a repair of all rows: that, no live row names a dead slot, and seeds
+ * live.
+ */
 extern void check_repaired(const World *world);
 
 /* ---- queries ---- */
@@ -186,13 +222,15 @@ extern void check_repaired(const World *world);
 extern void query_init(EngineQuery *query, const World *world, SearchMethod method, uint32_t k, uint32_t ef, const void *vector);
 extern void queries_submit(EngineQuery *queries, uint32_t count);
 extern uint32_t queries_poll(EngineQuery **completed, uint32_t room);
-extern void queries_run(EngineQuery *queries, uint32_t count);	/* submit and wait for all of them */
+extern void queries_run(EngineQuery *queries, uint32_t count);	/* submit and wait for all of
+																 * them */
 extern void query_run(EngineQuery *query);
 /* What holds of every completed answer. */
 extern void check_sound(const World *world, const EngineQuery *query);
 extern void check_equal(const char *what, const EngineQuery *query, const SearchResult *expected, uint32_t count);
 /* Share of the true k nearest (by distance) that the answer has. */
 extern double recall_of(const World *world, const EngineQuery *query);
-extern double sound_recall(const World *world, EngineQuery *queries, uint32_t count);	/* run graph queries, check each answer; the mean */
+/* run graph queries, check each answer; the mean */
+extern double sound_recall(const World *world, EngineQuery *queries, uint32_t count);
 
 #endif							/* CONFORMANCE_H */

@@ -2,7 +2,8 @@
  * conformance_batches.c
  *		Conformance cases: many queries at once, most of them alike.
  *
- * An engine may take queries that differ in their vectors only another way than others, or several threads may take them. None of it shows.
+ * An engine may take queries that differ in their vectors only another way than
+ * others, or several threads may take them. None of it shows.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +51,10 @@ take_back(uint32_t count)
 	}
 }
 
-/* Make a query another than those around it, in one of several ways; returns what becomes of it. */
+/*
+ * Make a query another than those around it, in one of several ways; returns
+ * what becomes of it.
+ */
 static EngineStatus
 make_odd(EngineQuery *query, uint32_t way, const uint64_t *filter)
 {
@@ -72,7 +76,10 @@ make_odd(EngineQuery *query, uint32_t way, const uint64_t *filter)
 	return way == 2 ? ENGINE_NOT_FOUND : way < 2 ? ENGINE_INVALID : ENGINE_OK;
 }
 
-/* Wherever one stands that is not as the others, or is not valid, all are answered, each for itself. */
+/*
+ * Wherever one stands that is not as the others, or is not valid, all are
+ * answered, each for itself.
+ */
 static void
 like_and_odd(void)
 {
@@ -108,7 +115,10 @@ like_and_odd(void)
 	}
 }
 
-/* Answers that nobody has taken yet outlive their mirror, and other queries are answered meanwhile. */
+/*
+ * Answers that nobody has taken yet outlive their mirror, and other queries are
+ * answered meanwhile.
+ */
 static void
 outlive_a_mirror(void)
 {
@@ -195,7 +205,10 @@ make_any(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *
 	query->max_iterations = kind % 16 == 6 ? 1 + random_below(50) : 0;
 }
 
-/* Batches of every size and kind, a hundred thousand on a device: in the end there is no more memory in use than when each kind had been there. */
+/*
+ * Batches of every size and kind, a hundred thousand on a device: in the end
+ * there is no more memory in use than when each kind had been there.
+ */
 static void
 memory_is_flat(void)
 {

@@ -1,8 +1,10 @@
 /*
  * conformance_changes.c
- *		Cases of change: append, overwrite, death, linking and growth while searches are in flight.
+ *		Cases of change: append, overwrite, death, linking and growth while
+ *		searches are in flight.
  *
- * The interface has one owner, so these cases keep queries in flight and feed jobs from one loop, as the server does.
+ * The interface has one owner, so these cases keep queries in flight and feed
+ * jobs from one loop, as the server does.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -95,7 +97,10 @@ flight_end(Flight *flight)
 	}
 }
 
-/* Run a job in the midst of queries: begun right after all of them, so that they meet, and released when it has completed. */
+/*
+ * Run a job in the midst of queries: begun right after all of them, so that
+ * they meet, and released when it has completed.
+ */
 static void
 flight_job(Flight *flight, const EngineJob *job)
 {
@@ -116,7 +121,9 @@ flight_job(Flight *flight, const EngineJob *job)
 	ops->job_release(engine, id);
 }
 
-/* An answer while rows are appended: exact ones are those of the rows they saw. */
+/*
+ * An answer while rows are appended: exact ones are those of the rows they saw.
+ */
 static void
 check_appending(World *world, const EngineQuery *query)
 {
@@ -343,7 +350,10 @@ link_in_flight(void)
 		  world_info(world).linked, world_info(world).pending);
 }
 
-/* Links the job's slots only; a result names exactly the rows that changed, ascending, as they are. */
+/*
+ * Links the job's slots only; a result names exactly the rows that changed,
+ * ascending, as they are.
+ */
 static void
 link_result_is_the_change(void)
 {

@@ -1,9 +1,12 @@
 /*
  * conformance_crowd.c
- *		Cases of exact search in crowds: many queries at once, which engines answer in other ways than one, give the same bits.
+ *		Cases of exact search in crowds: many queries at once, which engines
+ *		answer in other ways than one, give the same bits.
  *
- * The tables are what a shortlist by cheap arithmetic goes wrong on: distances that rise or fall with the slot, repeat in step with a power of two, are all
- * equal or nearly so; elements so large or small that single precision overflows or loses them.
+ * The tables are what a shortlist by cheap arithmetic goes wrong on: distances
+ * that rise or fall with the slot, repeat in step with a power of two, are all
+ * equal or nearly so; elements so large or small that single precision
+ * overflows or loses them.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +16,10 @@
 
 #define CROWD	70
 
-/* Rows of a table: of an engine that may search in several ways enough for any of them. */
+/*
+ * Rows of a table: of an engine that may search in several ways enough for any
+ * of them.
+ */
 static uint32_t
 crowd_rows(void)
 {
@@ -69,7 +75,10 @@ pairs_in_crowds(void)
 	}
 }
 
-/* Vectors that stay on the chip and vectors that do not, and every number of results there is a way for. */
+/*
+ * Vectors that stay on the chip and vectors that do not, and every number of
+ * results there is a way for.
+ */
 static void
 dims_and_k(void)
 {
@@ -87,7 +96,10 @@ dims_and_k(void)
 	}
 }
 
-/* Give every row the value that `value` says for its slot, in all elements but the first, which is 1. */
+/*
+ * Give every row the value that `value` says for its slot, in all elements but
+ * the first, which is 1.
+ */
 static void
 fill_rows(World *world, float (*value) (uint32_t slot))
 {
@@ -173,7 +185,10 @@ hard_tables(void)
 		}
 }
 
-/* Queries that differ in k, bounds, filters and exclusions run together, over dead rows too. */
+/*
+ * Queries that differ in k, bounds, filters and exclusions run together, over
+ * dead rows too.
+ */
 static void
 mixed_crowds(void)
 {

@@ -1,6 +1,7 @@
 /*
  * conformance_cycles.c
- *		Cases of coming and going: mirrors made, filled, linked, searched and dropped leave nothing behind.
+ *		Cases of coming and going: mirrors made, filled, linked, searched and
+ *		dropped leave nothing behind.
  *
  * GPUANN_LONG=1 goes round 100,000 times.
  */
@@ -16,7 +17,10 @@
 #define LONG_CYCLES		100000
 #define ROWS			192
 #define RESULTS			10
-/* An allocator keeps some of what was freed; what leaks with every cycle is more than this long before the end. */
+/*
+ * An allocator keeps some of what was freed; what leaks with every cycle is
+ * more than this long before the end.
+ */
 #define ROOM_KB			4096
 
 /* What this process uses. */
@@ -90,7 +94,10 @@ link_rows(const World *world)
 	ops->job_release(engine, id);
 }
 
-/* A mirror from its making to its end; every third is dropped half loaded, every seventh unlinked. */
+/*
+ * A mirror from its making to its end; every third is dropped half loaded,
+ * every seventh unlinked.
+ */
 static void
 cycle(World *world, uint32_t number, SearchResult *results)
 {

@@ -1,6 +1,7 @@
 /*
  * conformance_degrees.c
- *		Graphs of every degree, from the least to the most that an index may have: linking, walks, repair.
+ *		Graphs of every degree, from the least to the most that an index may
+ *		have: linking, walks, repair.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,10 @@ make_queries(const World *world, EngineQuery *queries, const uint64_t *filter)
 	}
 }
 
-/* The mean recall of queries that are run together, each of which has the same answer by itself. */
+/*
+ * The mean recall of queries that are run together, each of which has the same
+ * answer by itself.
+ */
 static double
 walked(const World *world)
 {

@@ -1,8 +1,10 @@
 /*
  * conformance_device.c
- *		Cases of the device itself: what an engine says where there is none that it can use, and that serving gets by with what is reserved.
+ *		Cases of the device itself: what an engine says where there is none that
+ *		it can use, and that serving gets by with what is reserved.
  *
- * A device that lacks something is the emulated one, told so by the environment; that case is not for others.
+ * A device that lacks something is the emulated one, told so by the
+ * environment; that case is not for others.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,10 @@ is_emulated(void)
 	return strncmp(info.device, "emulated", 8) == 0;
 }
 
-/* Whatever a device lacks, opening says so, and the next one that lacks nothing is opened. */
+/*
+ * Whatever a device lacks, opening says so, and the next one that lacks nothing
+ * is opened.
+ */
 static void
 opening_says_what_is_missing(void)
 {
@@ -60,7 +65,10 @@ opening_says_what_is_missing(void)
 	reopen(&(EngineConfig) {.device = options.device}, "GPUANN_EMULATE_LACK", NULL);
 }
 
-/* A query of some kind: exact and by graph, of few and many results, broad, filtered, bounded. */
+/*
+ * A query of some kind: exact and by graph, of few and many results, broad,
+ * filtered, bounded.
+ */
 static void
 query_of_kind(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *filter)
 {
@@ -83,7 +91,10 @@ query_of_kind(EngineQuery *query, const World *world, uint32_t kind, const uint6
 	}
 }
 
-/* What queries may want of memory is taken before they come: none of them fails for want of it, and the figures stay. */
+/*
+ * What queries may want of memory is taken before they come: none of them fails
+ * for want of it, and the figures stay.
+ */
 static void
 serving_takes_no_memory(void)
 {
@@ -100,7 +111,10 @@ serving_takes_no_memory(void)
 	for (uint32_t slot = 0; slot < ROWS; slot += 2)
 		filter[slot / 64] |= UINT64_C(1) << (slot % 64);
 	ops->memory(engine, &before);
-	/* An emulated device refuses everything from here on; of another one the figures tell. */
+	/*
+	 * An emulated device refuses everything from here on; of another one the
+	 * figures tell.
+	 */
 	setenv("GPUANN_EMULATE_ALLOCATIONS", "0", 1);
 	for (uint32_t size = 0; size < (options.quick ? 1 : sizeof(batches) / sizeof(batches[0])); size++)
 	{
@@ -123,7 +137,10 @@ serving_takes_no_memory(void)
 		  (unsigned long long) after.used, (unsigned long long) after.host_used);
 }
 
-/* A batch whose queries want more memory than is reserved for their state is split: as broad as they may be, some of them filtered. */
+/*
+ * A batch whose queries want more memory than is reserved for their state is
+ * split: as broad as they may be, some of them filtered.
+ */
 static void
 broad_batches_are_split(void)
 {

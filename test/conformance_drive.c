@@ -1,6 +1,7 @@
 /*
  * conformance_drive.c
- *		Driving an engine from a case: jobs, queries, and the checks that every answer must pass.
+ *		Driving an engine from a case: jobs, queries, and the checks that every
+ *		answer must pass.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -210,7 +211,10 @@ world_set_graph(World *world, const uint32_t *rows, const uint32_t *seeds, uint3
 	keep_seeds(world, seeds, nseeds);
 }
 
-/* Give every row a graph row: the ring of all rows, and chords of random lengths. */
+/*
+ * Give every row a graph row: the ring of all rows, and chords of random
+ * lengths.
+ */
 void
 world_ring(World *world, uint32_t nseeds)
 {
@@ -233,7 +237,10 @@ world_ring(World *world, uint32_t nseeds)
 	world_set_graph(world, rows, seeds, nseeds);
 }
 
-/* Prepare a query. Its results have one place more than k, which must stay as it is. */
+/*
+ * Prepare a query. Its results have one place more than k, which must stay as
+ * it is.
+ */
 void
 query_init(EngineQuery *query, const World *world, SearchMethod method, uint32_t k, uint32_t ef, const void *vector)
 {
@@ -329,7 +336,10 @@ compare_slots(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* What holds of every answer: in order, no slot twice, live rows with their own version and distance. */
+/*
+ * What holds of every answer: in order, no slot twice, live rows with their own
+ * version and distance.
+ */
 void
 check_sound(const World *world, const EngineQuery *query)
 {
@@ -374,7 +384,10 @@ check_equal(const char *what, const EngineQuery *query, const SearchResult *expe
 			  expected[i].slot, expected[i].version);
 }
 
-/* Share of the true k nearest that the answer has; rows as far as the k-th count as it. */
+/*
+ * Share of the true k nearest that the answer has; rows as far as the k-th
+ * count as it.
+ */
 double
 recall_of(const World *world, const EngineQuery *query)
 {

@@ -1,6 +1,7 @@
 /*
  * conformance_equals.c
- *		Cases of many equal rows that are linked in parts, beside dead ones: they hide nobody.
+ *		Cases of many equal rows that are linked in parts, beside dead ones:
+ *		they hide nobody.
  *
  * The other rows lie on a grid, where many are as near as others. What is asked
  * is that each row near the equal ones is found by a graph search for it,

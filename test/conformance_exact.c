@@ -1,6 +1,7 @@
 /*
  * conformance_exact.c
- *		Cases of exact search: equal to brute force in every bit, for every type, metric and dimension.
+ *		Cases of exact search: equal to brute force in every bit, for every
+ *		type, metric and dimension.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -97,7 +98,10 @@ dims_16000(void)
 	every_pair(16000, 12);
 }
 
-/* Bits in every number from 1 to beyond what a register holds, and as many as there may be. */
+/*
+ * Bits in every number from 1 to beyond what a register holds, and as many as
+ * there may be.
+ */
 static void
 dims_of_bits(void)
 {
@@ -115,7 +119,10 @@ dims_of_bits(void)
 	}
 }
 
-/* Few distinct elements: many equal distances, zero vectors, -0; ties go by slot. */
+/*
+ * Few distinct elements: many equal distances, zero vectors, -0; ties go by
+ * slot.
+ */
 static void
 ties_by_slot(void)
 {
@@ -225,7 +232,10 @@ exclude_and_filter(void)
 		}
 }
 
-/* Dead and absent rows are no answers; an append may leave a gap and bring dead rows. */
+/*
+ * Dead and absent rows are no answers; an append may leave a gap and bring dead
+ * rows.
+ */
 static void
 dead_and_absent(void)
 {
@@ -297,7 +307,10 @@ const Case exact_cases[] = {
 
 /* ---- the order and the kernels of this build ---- */
 
-/* engine_before is a total order: by distance, -0 as 0, infinity last, then by slot. */
+/*
+ * engine_before is a total order: by distance, -0 as 0, infinity last, then by
+ * slot.
+ */
 static void
 order_is_total(void)
 {
@@ -323,7 +336,10 @@ order_is_total(void)
 	CHECK(engine_before(-0.0, 1, 0.0, 2) && !engine_before(0.0, 2, -0.0, 1), "-0 does not equal 0");
 }
 
-/* How far a fast distance may be from the exact one: 1e-5 of the sizes that it sums. */
+/*
+ * How far a fast distance may be from the exact one: 1e-5 of the sizes that it
+ * sums.
+ */
 static double
 fast_tolerance(const DistanceKernels *kernels, const Pair *pair, const void *a, const void *b, uint32_t dims, double exact)
 {
@@ -341,7 +357,10 @@ fast_tolerance(const DistanceKernels *kernels, const Pair *pair, const void *a, 
 	}
 }
 
-/* One pair of vectors at some alignment: the exact kernel gives the definition's bits, the fast one is near. */
+/*
+ * One pair of vectors at some alignment: the exact kernel gives the
+ * definition's bits, the fast one is near.
+ */
 static void
 kernels_of(const DistanceKernels *kernels, const Pair *pair, uint32_t dims)
 {
@@ -374,7 +393,10 @@ kernels_of(const DistanceKernels *kernels, const Pair *pair, uint32_t dims)
 		  "fast kernel, type %d, metric %d, %u dimensions is off by %g", pair->type, pair->metric, dims, difference);
 }
 
-/* Kernels of one level equal the definition in every bit, whatever the alignment; fast ones are near it. */
+/*
+ * Kernels of one level equal the definition in every bit, whatever the
+ * alignment; fast ones are near it.
+ */
 static void
 kernels_at(SimdLevel level)
 {

@@ -1,9 +1,11 @@
 /*
  * conformance_far.c
- *		Mirrors whose rows do not all fit on the device and go on in host memory: they answer as any, whatever their tiles' size.
+ *		Mirrors whose rows do not all fit on the device and go on in host
+ *		memory: they answer as any, whatever their tiles' size.
  *
- * How much fits is a matter of the limit that the engine is opened with: it is measured with a mirror that fits. An engine without such memory
- * (the CPU's, whose rows are in host memory anyway) runs the same cases without a limit.
+ * How much fits is a matter of the limit that the engine is opened with: it is
+ * measured with a mirror that fits. An engine without such memory (the CPU's,
+ * whose rows are in host memory anyway) runs the same cases without a limit.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,10 @@
 #define QUERIES			9
 #define PATIENCE		120.0
 
-/* What a world is made of, and which part of its rows is to have no room on the device. */
+/*
+ * What a world is made of, and which part of its rows is to have no room on the
+ * device.
+ */
 typedef struct FarSpec
 {
 	ElementType type;
@@ -59,7 +64,10 @@ make_far(const FarSpec *spec)
 						   spec->capacity > 0 ? spec->capacity : spec->rows, spec->shape);
 }
 
-/* Open the engine with a limit under which a part of the rows do not fit, tiles of so many rows (NULL: its own choice), and make the world, empty. */
+/*
+ * Open the engine with a limit under which a part of the rows do not fit, tiles
+ * of so many rows (NULL: its own choice), and make the world, empty.
+ */
 static World *
 far_world(const FarSpec *spec, const char *tile)
 {
@@ -74,7 +82,9 @@ far_world(const FarSpec *spec, const char *tile)
 	if (!has_far_rows())
 		return world;
 	CHECK(world_info(world).host_bytes == 0, "rows that fit are in host memory");
-	/* once more near the limit to come: buffers are smaller where the limit is */
+	/*
+	 * once more near the limit to come: buffers are smaller where the limit is
+	 */
 	config = far_config(memory_now().used);
 	reopen(&config, "GPUANN_STREAM_TILE", tile);
 	world = make_far(&whole);
@@ -168,7 +178,9 @@ exact_any_tile(void)
 	for (uint32_t i = 0; i < PAIRS; i++)
 		for (size_t tile = 0; tile < sizeof(tiles) / sizeof(tiles[0]); tile++)
 		{
-			/* bits in long rows, so that there is something that does not fit */
+			/*
+			 * bits in long rows, so that there is something that does not fit
+			 */
 			FarSpec		spec = {pairs[i].type, pairs[i].metric, pairs[i].type == ELEMENT_BIT ? 2500 : 77, tile == 1 ? 800 : 1300, 0,
 			i % 3 == 0 ? SHAPE_SMALL : SHAPE_CLUSTERED, tile == 1 ? 0.2 : 0.6};
 			char		what[64];
@@ -226,7 +238,10 @@ set_seeds(World *world, uint32_t count)
 	CHECK(run_job(&job, NULL) == ENGINE_OK, "seeds were refused");
 }
 
-/* A graph is searched as on any mirror: with filters, bounds, long lists, pending rows, and with more seeds than are tried. */
+/*
+ * A graph is searched as on any mirror: with filters, bounds, long lists,
+ * pending rows, and with more seeds than are tried.
+ */
 static void
 graph(void)
 {
@@ -265,7 +280,10 @@ graph(void)
 	check_sound(world, &queries[0]);
 }
 
-/* A mirror made for few rows grows: in place, past what the device has room for. */
+/*
+ * A mirror made for few rows grows: in place, past what the device has room
+ * for.
+ */
 static void
 grows_out(void)
 {
@@ -313,7 +331,9 @@ is_row(const World *world, const EngineQuery *query, const SearchResult *result)
 		result->distance == model_distance(world, query->vector, world_vector(world, result->slot));
 }
 
-/* Whether every result is a row as it was before a change or as it is after it. */
+/*
+ * Whether every result is a row as it was before a change or as it is after it.
+ */
 static bool
 is_of_either(const World *before, const World *after, const EngineQuery *query)
 {
@@ -324,8 +344,9 @@ is_of_either(const World *before, const World *after, const EngineQuery *query)
 }
 
 /*
- * Rows overwritten, killed and appended during searches. Where rows are in host memory each search sees all of a change or nothing; an engine without
- * such rows may change one after the other, and promises it of each row only.
+ * Rows overwritten, killed and appended during searches. Where rows are in host
+ * memory each search sees all of a change or nothing; an engine without such
+ * rows may change one after the other, and promises it of each row only.
  */
 static void
 changes_meanwhile(void)
@@ -399,7 +420,10 @@ changes_meanwhile(void)
 	check_exact("after changes", world, 10);
 }
 
-/* What does not fit into host memory either is refused with figures, and nothing has changed. */
+/*
+ * What does not fit into host memory either is refused with figures, and
+ * nothing has changed.
+ */
 static void
 refused(void)
 {
@@ -434,7 +458,10 @@ refused(void)
 	CHECK(ops->mirror_create(engine, &large, &id, &error) == ENGINE_NO_MEMORY, "host memory is used that nobody gave");
 }
 
-/* The driver refuses memory at each step of making and filling a mirror: it is said, nothing is lost, and what has been there answers. */
+/*
+ * The driver refuses memory at each step of making and filling a mirror: it is
+ * said, nothing is lost, and what has been there answers.
+ */
 static void
 refused_at_each_step(void)
 {
@@ -487,7 +514,10 @@ refused_at_each_step(void)
 	CHECK(refusals >= 5, "only %u refusals", refusals);
 }
 
-/* Mirrors are dropped, and engines closed, with searches under way; a device fails among them. */
+/*
+ * Mirrors are dropped, and engines closed, with searches under way; a device
+ * fails among them.
+ */
 static void
 ended_meanwhile(void)
 {
@@ -522,7 +552,10 @@ ended_meanwhile(void)
 		double		start = clock_seconds();
 		char		number[16];
 
-		/* close, and where it can be told to the device fails: while rows come, or while they are searched */
+		/*
+		 * close, and where it can be told to the device fails: while rows come,
+		 * or while they are searched
+		 */
 		snprintf(number, sizeof(number), "%u", work);
 		reopen(&config, "GPUANN_EMULATE_FAILURE", work >= 40 && strncmp(info.device, "emulated", 8) == 0 ? number : NULL);
 		unsetenv("GPUANN_EMULATE_FAILURE");

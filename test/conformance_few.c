@@ -1,9 +1,12 @@
 /*
  * conformance_few.c
- *		Cases of exact search of one to four queries, which an engine may answer in one pass over the rows: whatever the order of rows, the same bits.
+ *		Cases of exact search of one to four queries, which an engine may answer
+ *		in one pass over the rows: whatever the order of rows, the same bits.
  *
- * A pass that turns away what is behind a bound goes wrong, or slow, where no bound holds: rows that come from far to near, equal distances, more
- * results than a bound is known for. Ways are forced through the environment, which an engine reads when it opens; one that has only one ignores it.
+ * A pass that turns away what is behind a bound goes wrong, or slow, where no
+ * bound holds: rows that come from far to near, equal distances, more results
+ * than a bound is known for. Ways are forced through the environment, which an
+ * engine reads when it opens; one that has only one ignores it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +54,10 @@ few_of(const World *world, const char *what, const uint32_t *ks, uint32_t count)
 	check_few(world, what, queries, count);
 }
 
-/* Give every row one value in all elements, so that distances from zero rise or fall with the slot. */
+/*
+ * Give every row one value in all elements, so that distances from zero rise or
+ * fall with the slot.
+ */
 static void
 fill_rows(World *world, bool falling)
 {
@@ -64,7 +70,10 @@ fill_rows(World *world, bool falling)
 	}
 }
 
-/* Rows from far to near: each is nearer than all before it, so none is turned away while bounds are old. And from near to far. */
+/*
+ * Rows from far to near: each is nearer than all before it, so none is turned
+ * away while bounds are old. And from near to far.
+ */
 static void
 far_to_near(void)
 {
@@ -100,7 +109,10 @@ far_to_near(void)
 	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
-/* One query at a time and up to four, of k from one to more than there are rows, on one table; dead rows, and some overwritten. */
+/*
+ * One query at a time and up to four, of k from one to more than there are
+ * rows, on one table; dead rows, and some overwritten.
+ */
 static void
 mixed_k(void)
 {
@@ -130,7 +142,10 @@ mixed_k(void)
 	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
-/* Equal distances, all of them or most: every row is as near as the k-th, and slots decide. */
+/*
+ * Equal distances, all of them or most: every row is as near as the k-th, and
+ * slots decide.
+ */
 static void
 ties(void)
 {
@@ -158,7 +173,10 @@ ties(void)
 	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
-/* Rows on either side of what a warp reads at once, a block, and all blocks of a device; rows of any length. */
+/*
+ * Rows on either side of what a warp reads at once, a block, and all blocks of
+ * a device; rows of any length.
+ */
 static void
 sizes(void)
 {
@@ -191,7 +209,10 @@ sizes(void)
 	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
-/* Which way a search of a few queries went is for the environment to say, and the answer's counters tell it. */
+/*
+ * Which way a search of a few queries went is for the environment to say, and
+ * the answer's counters tell it.
+ */
 static void
 said_way(void)
 {
@@ -218,7 +239,8 @@ said_way(void)
 }
 
 /*
- * All that a pass does, on as little as it can be done on, so that tools which follow every access end: a block and a part of one, and rows so long that
+ * All that a pass does, on as little as it can be done on, so that tools which
+ * follow every access end: a block and a part of one, and rows so long that
  * warps fill their rings more than once, the last of them not full.
  */
 static void

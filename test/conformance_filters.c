@@ -1,8 +1,10 @@
 /*
  * conformance_filters.c
- *		Graph searches under filters that are hard for a graph: few rows pass, or those that pass are far from the query.
+ *		Graph searches under filters that are hard for a graph: few rows pass,
+ *		or those that pass are far from the query.
  *
- * A filtered graph search never gives fewer answers than there are, and most of them are the nearest that pass, wherever these lie.
+ * A filtered graph search never gives fewer answers than there are, and most of
+ * them are the nearest that pass, wherever these lie.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
  * conformance_graph.c
- *		Cases of graph search: recall floors, small sizes, equal vectors, disconnected graphs, and the reference walk.
+ *		Cases of graph search: recall floors, small sizes, equal vectors,
+ *		disconnected graphs, and the reference walk.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -83,7 +84,10 @@ recall_large_dims(void)
 	}
 }
 
-/* One row far from all others, in every element: what an engine walks beside the rows must not lose the others' differences for it. */
+/*
+ * One row far from all others, in every element: what an engine walks beside
+ * the rows must not lose the others' differences for it.
+ */
 static void
 recall_beside_outlier(void)
 {
@@ -97,7 +101,10 @@ recall_beside_outlier(void)
 	need_recall(world, 200, 0.95);
 }
 
-/* A table smaller than ef is found in full: 0, 1, k - 1, k, k + 1, 33 rows, linked one batch or several. */
+/*
+ * A table smaller than ef is found in full: 0, 1, k - 1, k, k + 1, 33 rows,
+ * linked one batch or several.
+ */
 static void
 small_tables(void)
 {
@@ -118,7 +125,10 @@ small_tables(void)
 		}
 }
 
-/* ef - 1, ef and ef + 1 rows on a connected graph: ef answers, as long as there are so many. */
+/*
+ * ef - 1, ef and ef + 1 rows on a connected graph: ef answers, as long as there
+ * are so many.
+ */
 static void
 rows_around_ef(void)
 {
@@ -142,7 +152,10 @@ rows_around_ef(void)
 		}
 }
 
-/* Rows that are pending are found exactly, with and without a graph beside them. */
+/*
+ * Rows that are pending are found exactly, with and without a graph beside
+ * them.
+ */
 static void
 pending_is_exact(void)
 {
@@ -163,7 +176,10 @@ pending_is_exact(void)
 	}
 }
 
-/* Equal vectors alone, and in the midst of others: the graph is built in reasonable time and nobody is lost. */
+/*
+ * Equal vectors alone, and in the midst of others: the graph is built in
+ * reasonable time and nobody is lost.
+ */
 static void
 equal_vectors(void)
 {
@@ -205,7 +221,10 @@ equals_amid_others(void)
 	}
 }
 
-/* A graph in two halves without an edge between: only the half with a seed is reached, and the search ends. */
+/*
+ * A graph in two halves without an edge between: only the half with a seed is
+ * reached, and the search ends.
+ */
 static void
 disconnected(void)
 {
@@ -231,7 +250,10 @@ disconnected(void)
 	CHECK(query.count == 1000, "exact search found %u of 1000", query.count);
 }
 
-/* Rows that name a neighbour twice, seeds that come twice: no slot twice in the answer. */
+/*
+ * Rows that name a neighbour twice, seeds that come twice: no slot twice in the
+ * answer.
+ */
 static void
 no_slot_twice(void)
 {
@@ -299,7 +321,10 @@ batches(void)
 	}
 }
 
-/* Filtered and bounded graph search: sound, within filter and bound, and most of what there is. */
+/*
+ * Filtered and bounded graph search: sound, within filter and bound, and most
+ * of what there is.
+ */
 static void
 filtered(void)
 {
@@ -380,7 +405,9 @@ const Case graph_cases[] = {
 
 /* ---- reference mode, step for step ---- */
 
-/* Run a query in reference mode and compare trace and answer with the model's. */
+/*
+ * Run a query in reference mode and compare trace and answer with the model's.
+ */
 static void
 follow(const World *world, EngineQuery *query)
 {

@@ -1,6 +1,7 @@
 /*
  * conformance_grow.c
- *		Cases of linking: a graph grown in batches is as good as one built at once, and every row is reached.
+ *		Cases of linking: a graph grown in batches is as good as one built at
+ *		once, and every row is reached.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +92,10 @@ compare_pivots(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Put a world's rows in the order of the pivot that each is nearest to, so that they come cluster by cluster. */
+/*
+ * Put a world's rows in the order of the pivot that each is nearest to, so that
+ * they come cluster by cluster.
+ */
 static void
 sort_by_cluster(World *world)
 {
@@ -147,7 +151,10 @@ grow(bool by_cluster, uint32_t batch, double *narrow, double *broad)
 	world_drop(world);
 }
 
-/* Linking in increments of 1 % and 10 %, in random and in cluster order, is as good as linking at once. */
+/*
+ * Linking in increments of 1 % and 10 %, in random and in cluster order, is as
+ * good as linking at once.
+ */
 static void
 grown_in_batches(void)
 {

@@ -1,6 +1,7 @@
 /*
  * conformance_halves.c
- *		Cases of the CPU engine's long links, which walk over copies of the rows as halves: what it links must not show it.
+ *		Cases of the CPU engine's long links, which walk over copies of the rows
+ *		as halves: what it links must not show it.
  *
  * Whether there are copies is seen by what the engine holds while it links.
  */
@@ -24,7 +25,10 @@ element_of(World *world, uint32_t slot, uint32_t i)
 	return (float *) (void *) (world->vectors + slot * world->vector_bytes) + i;
 }
 
-/* A table whose elements no half holds exactly (those of other cases are such that it does), times a factor, plus an offset. */
+/*
+ * A table whose elements no half holds exactly (those of other cases are such
+ * that it does), times a factor, plus an offset.
+ */
 static World *
 make_table(Metric metric, float factor, float offset)
 {
@@ -48,7 +52,10 @@ bytes_used(void)
 	return memory.used;
 }
 
-/* What the engine takes for the copies, and for the distances that it remembers beside. */
+/*
+ * What the engine takes for the copies, and for the distances that it remembers
+ * beside.
+ */
 static uint64_t
 copy_bytes(const World *world)
 {
@@ -61,7 +68,10 @@ other_bytes(const World *world)
 	return (uint64_t) world->room * (world->degree * sizeof(float) + 1);
 }
 
-/* Append all rows and link them; returns whether the engine held copies between batches. */
+/*
+ * Append all rows and link them; returns whether the engine held copies between
+ * batches.
+ */
 static bool
 link_table(World *world, int threads)
 {
@@ -96,7 +106,10 @@ check_held(bool held, bool expected, const char *what)
 	CHECK(held == expected, "%s: linked %s", what, held ? "over copies" : "without copies");
 }
 
-/* The graph is sound, and searches from rows spread over the table find their neighbours. */
+/*
+ * The graph is sound, and searches from rows spread over the table find their
+ * neighbours.
+ */
 static void
 check_recall(World *world, double least, const char *what)
 {
@@ -129,7 +142,10 @@ metrics_over_halves(void)
 
 #define GROUP	50				/* rows, the first 40 of them nearly equal */
 
-/* Whether a row knows one of the two rows beside it in its group, which are its nearest. */
+/*
+ * Whether a row knows one of the two rows beside it in its group, which are its
+ * nearest.
+ */
 static bool
 knows_nearest(const uint32_t *row, uint32_t degree, uint32_t slot)
 {
@@ -139,7 +155,10 @@ knows_nearest(const uint32_t *row, uint32_t degree, uint32_t slot)
 	return false;
 }
 
-/* Groups of rows whose copies are the same or nearly so, along a line in each: they find each other, and rows know their nearest. */
+/*
+ * Groups of rows whose copies are the same or nearly so, along a line in each:
+ * they find each other, and rows know their nearest.
+ */
 static void
 near_equals(void)
 {
@@ -167,7 +186,10 @@ near_equals(void)
 	}
 }
 
-/* Most rows are one vector, which no half holds, some very nearly: the others are found, and so are the many. */
+/*
+ * Most rows are one vector, which no half holds, some very nearly: the others
+ * are found, and so are the many.
+ */
 static void
 crowd(void)
 {
@@ -192,7 +214,10 @@ crowd(void)
 	check_equals_found(world);
 }
 
-/* Rows beyond the range of halves, or alike as halves, are walked over as they are. One row of that kind suffices. */
+/*
+ * Rows beyond the range of halves, or alike as halves, are walked over as they
+ * are. One row of that kind suffices.
+ */
 static void
 unfit_rows(void)
 {
@@ -208,12 +233,18 @@ unfit_rows(void)
 			if (i == 3)
 				*element_of(world, world->room / 2, 3) = 70000;
 			check_held(link_table(world, 0), false, i == 0 ? "large elements" : i == 1 ? "small elements" : i == 2 ? "far from the origin" : "a large element");
-			/* as inner products go, rows far from the origin are equal but for single precision's rounding: the graph is what it is */
+			/*
+			 * as inner products go, rows far from the origin are equal but for
+			 * single precision's rounding: the graph is what it is
+			 */
 			if (metrics[metric] != METRIC_IP || i != 2)
 				check_recall(world, metrics[metric] == METRIC_IP ? 0.8 : 0.95, "rows that halves do not hold");
 			world_drop(world);
 		}
-	/* directions are held whatever the lengths, but not of rows that all point one way */
+	/*
+	 * directions are held whatever the lengths, but not of rows that all point
+	 * one way
+	 */
 	for (int i = 0; i < 3; i++)
 	{
 		World	   *world = make_table(METRIC_COSINE, factors[i], offsets[i]);
@@ -240,7 +271,10 @@ no_room(void)
 	world_drop(world);
 }
 
-/* A link that is cut short, at the first batch at the earliest or while it copies, gives the copies back; the rest is linked later. */
+/*
+ * A link that is cut short, at the first batch at the earliest or while it
+ * copies, gives the copies back; the rest is linked later.
+ */
 static void
 cut_short(void)
 {

@@ -1,6 +1,7 @@
 /*
  * conformance_lengths.c
- *		Inner products of rows that differ in length: long rows are near to all others, and the rest must still be found.
+ *		Inner products of rows that differ in length: long rows are near to all
+ *		others, and the rest must still be found.
  *
  * Floors are below what was measured, and above what pruning by inner products
  * alone came to.

@@ -1,6 +1,7 @@
 /*
  * conformance_limits.c
- *		Cases at the edges: memory limits, cancels, wrong arguments, dropped mirrors, waking.
+ *		Cases at the edges: memory limits, cancels, wrong arguments, dropped
+ *		mirrors, waking.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,7 +10,10 @@
 
 #include "conformance.h"
 
-/* Open an engine whose limit leaves so many bytes for mirrors, in place of the case's own. */
+/*
+ * Open an engine whose limit leaves so many bytes for mirrors, in place of the
+ * case's own.
+ */
 static void
 limit_engine(uint64_t bytes)
 {
@@ -27,7 +31,10 @@ limit_engine(uint64_t bytes)
 	engine = open_engine(&config, ENGINE_OK);
 }
 
-/* Append a world's rows to its mirror again and again, until that is refused, before it has `most` rows: with figures, and nothing has changed. */
+/*
+ * Append a world's rows to its mirror again and again, until that is refused,
+ * before it has `most` rows: with figures, and nothing has changed.
+ */
 static void
 append_until_refused(const World *world, uint32_t most)
 {
@@ -52,7 +59,10 @@ append_until_refused(const World *world, uint32_t most)
 	CHECK(strpbrk(progress.error.text, "0123456789") != NULL, "the refusal has no figures: %s", progress.error.text);
 }
 
-/* A mirror that does not fit is refused with figures; one that outgrows the limit fails its job and stays as it was. */
+/*
+ * A mirror that does not fit is refused with figures; one that outgrows the
+ * limit fails its job and stays as it was.
+ */
 static void
 memory_limit(void)
 {
@@ -85,11 +95,17 @@ take_all_memory(void)
 	World	   *greedy = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 20, 20, SHAPE_UNIFORM);
 
 	world_append(greedy, 20);
-	/* of a device's context an engine that is opened again may have counted less than the one before */
+	/*
+	 * of a device's context an engine that is opened again may have counted
+	 * less than the one before
+	 */
 	append_until_refused(greedy, 200000);
 }
 
-/* A link that its engine has no memory for adds to what was linked while it had: as good a graph, and no row is linked twice. */
+/*
+ * A link that its engine has no memory for adds to what was linked while it
+ * had: as good a graph, and no row is linked twice.
+ */
 static void
 link_without_memory(void)
 {
@@ -120,7 +136,10 @@ link_without_memory(void)
 	CHECK(found >= 248, "%u of 250 rows are found", found);
 }
 
-/* A repair that its engine has no memory for knows the graph that was linked while it had. */
+/*
+ * A repair that its engine has no memory for knows the graph that was linked
+ * while it had.
+ */
 static void
 repair_without_memory(void)
 {
@@ -137,7 +156,10 @@ repair_without_memory(void)
 	check_repaired(world);
 }
 
-/* A cancelled link ends soon and leaves a mirror that answers and can be linked later. */
+/*
+ * A cancelled link ends soon and leaves a mirror that answers and can be linked
+ * later.
+ */
 static void
 cancel_link(void)
 {
@@ -185,7 +207,10 @@ cancel_link(void)
 	}
 }
 
-/* Invalid queries come back, once each, with their status, and do not disturb others of their batch. */
+/*
+ * Invalid queries come back, once each, with their status, and do not disturb
+ * others of their batch.
+ */
 static void
 invalid_queries(void)
 {
@@ -271,7 +296,10 @@ invalid_jobs(void)
 	CHECK(query.count == 50, "%u of 50 rows left", query.count);
 }
 
-/* A mirror is dropped when its queries have finished; then it is gone, and its memory too. */
+/*
+ * A mirror is dropped when its queries have finished; then it is gone, and its
+ * memory too.
+ */
 static void
 drop(void)
 {
@@ -397,7 +425,10 @@ wake(void)
 	}
 }
 
-/* Closing with work in flight waits for it and frees everything (the sanitizers look). */
+/*
+ * Closing with work in flight waits for it and frees everything (the sanitizers
+ * look).
+ */
 static void
 close_in_flight(void)
 {

@@ -1,8 +1,10 @@
 /*
  * conformance_link.c
- *		Cases of linking: hard data, what a link reports, that every row can be reached, that pruning serves.
+ *		Cases of linking: hard data, what a link reports, that every row can be
+ *		reached, that pruning serves.
  *
- * The CUDA engine links in two ways (GPUANN_LINKER in the environment); both must pass.
+ * The CUDA engine links in two ways (GPUANN_LINKER in the environment); both
+ * must pass.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +14,10 @@
 
 #define QUERIES			40
 
-/* Mean recall at an ef, from so many seeds (0: as usual), of vectors near rows spread over the table; every answer is checked. */
+/*
+ * Mean recall at an ef, from so many seeds (0: as usual), of vectors near rows
+ * spread over the table; every answer is checked.
+ */
 static double
 mean_recall(const World *world, uint32_t ef, uint32_t seeds)
 {
@@ -26,7 +31,9 @@ mean_recall(const World *world, uint32_t ef, uint32_t seeds)
 	return sound_recall(world, queries, QUERIES);
 }
 
-/* Rows of few whole numbers: equal distances everywhere, equal rows among them. */
+/*
+ * Rows of few whole numbers: equal distances everywhere, equal rows among them.
+ */
 static void
 integers(void)
 {
@@ -60,7 +67,10 @@ collapsed(void)
 	check_equals_found(world);
 }
 
-/* Rows far from the origin, which inner products and cosines hardly tell from each other: each is reached all the same. */
+/*
+ * Rows far from the origin, which inner products and cosines hardly tell from
+ * each other: each is reached all the same.
+ */
 static void
 far_off(void)
 {
@@ -85,7 +95,10 @@ far_off(void)
 	}
 }
 
-/* Groups of rows that differ by less than a byte per element tells, few among many others: they find each other, and others find them. */
+/*
+ * Groups of rows that differ by less than a byte per element tells, few among
+ * many others: they find each other, and others find them.
+ */
 static void
 near_equals(void)
 {
@@ -130,7 +143,10 @@ make_islands(uint32_t rows)
 	return world;
 }
 
-/* Clusters far apart, linked one after the other: each is reached from one seed. */
+/*
+ * Clusters far apart, linked one after the other: each is reached from one
+ * seed.
+ */
 static void
 islands(void)
 {
@@ -153,7 +169,10 @@ islands(void)
 	}
 }
 
-/* Overwritten rows are linked where they are now, and dead ones are nobody's new neighbour. */
+/*
+ * Overwritten rows are linked where they are now, and dead ones are nobody's
+ * new neighbour.
+ */
 static void
 overwritten(void)
 {
@@ -191,7 +210,10 @@ overwritten(void)
 	CHECK(mean_recall(world, 150, 0) >= 0.93, "recall %.3f after overwrites", mean_recall(world, 150, 0));
 }
 
-/* The graph that a link prunes finds more than that of each row's nearest neighbours, at the same breadth, from one seed. */
+/*
+ * The graph that a link prunes finds more than that of each row's nearest
+ * neighbours, at the same breadth, from one seed.
+ */
 static void
 beats_nearest(void)
 {
@@ -223,7 +245,10 @@ beats_nearest(void)
 	CHECK(pruned > nearest, "recall %.3f with pruned rows, %.3f with nearest neighbours", pruned, nearest);
 }
 
-/* What the engine says it took for a mirror and gave back is what the driver says, within a twentieth. */
+/*
+ * What the engine says it took for a mirror and gave back is what the driver
+ * says, within a twentieth.
+ */
 static void
 driver_agrees(void)
 {
@@ -259,8 +284,10 @@ driver_agrees(void)
 }
 
 /*
- * Rows along a closed line, whose neighbours but two only fill, and rows far from all of them that come among others: each is found as soon as
- * it is linked, however few are linked at once. (Where fill passes for kept ones, a row that they hide has no edge in but one.)
+ * Rows along a closed line, whose neighbours but two only fill, and rows far
+ * from all of them that come among others: each is found as soon as it is
+ * linked, however few are linked at once. (Where fill passes for kept ones, a
+ * row that they hide has no edge in but one.)
  */
 static void
 off_a_line(uint32_t turn)

@@ -1,6 +1,7 @@
 /*
  * conformance_model.c
- *		The oracle: vectors, the exact distance, exact search and the reference walk, as plainly as they can be said.
+ *		The oracle: vectors, the exact distance, exact search and the reference
+ *		walk, as plainly as they can be said.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -70,7 +71,10 @@ shape_of(const World *world)
 	return (Shape) world->versions[world->room];
 }
 
-/* Element i of the vector that a variant stands for: a multiple of 1/512 below 4, which halves hold exactly. */
+/*
+ * Element i of the vector that a variant stands for: a multiple of 1/512 below
+ * 4, which halves hold exactly.
+ */
 static double
 variant_element(const World *world, uint64_t variant, uint32_t i)
 {
@@ -97,7 +101,10 @@ variant_element(const World *world, uint64_t variant, uint32_t i)
 	return floor(fmax(-2047, fmin(2047, sum))) / 1024.0;
 }
 
-/* The vector that a variant stands for; of bits, those where its elements are above zero. */
+/*
+ * The vector that a variant stands for; of bits, those where its elements are
+ * above zero.
+ */
 void
 make_vector(const World *world, uint64_t variant, void *out)
 {
@@ -116,7 +123,9 @@ make_vector(const World *world, uint64_t variant, void *out)
 	}
 }
 
-/* Make vectors and an empty mirror for them. Vector `slot` is variant `slot`. */
+/*
+ * Make vectors and an empty mirror for them. Vector `slot` is variant `slot`.
+ */
 static World *
 create(const MirrorSpec *spec, uint32_t room, Shape shape)
 {
@@ -210,7 +219,10 @@ model_bit_distance(const World *world, const void *a, const void *b)
 	return both == 0 ? 1 : 1 - (double) both / either;
 }
 
-/* The exact distance (I10). The products are made volatile so that no compiler contracts them. */
+/*
+ * The exact distance (I10). The products are made volatile so that no compiler
+ * contracts them.
+ */
 double
 model_distance(const World *world, const void *a, const void *b)
 {

@@ -1,6 +1,7 @@
 /*
  * conformance_more.c
- *		Cases of many things at once, of large numbers, and of work that is cut short.
+ *		Cases of many things at once, of large numbers, and of work that is cut
+ *		short.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,10 @@
 #define ROUNDS			14		/* changes */
 #define GONE			0xFFFFFFFFu
 
-/* Batches that are sent again as soon as they are back, and what each slot was after each change. */
+/*
+ * Batches that are sent again as soon as they are back, and what each slot was
+ * after each change.
+ */
 typedef struct Storm
 {
 	World	   *world;
@@ -30,11 +34,15 @@ typedef struct Storm
 	uint32_t	left[BATCHES];
 	uint32_t	started[BATCHES];	/* changes completed at submit */
 	uint32_t	changes;
-	uint32_t   *history[ROUNDS + 2];	/* versions after so many changes; GONE: dead, or not yet there */
+	uint32_t   *history[ROUNDS + 2];	/* versions after so many changes; GONE: dead, or not yet
+										 * there */
 	uint32_t	finished;
 } Storm;
 
-/* Send a batch: exact and graph searches of several k, each by the vector that some slot has now or had. */
+/*
+ * Send a batch: exact and graph searches of several k, each by the vector that
+ * some slot has now or had.
+ */
 static void
 storm_send(Storm *storm, uint32_t batch)
 {
@@ -55,7 +63,10 @@ storm_send(Storm *storm, uint32_t batch)
 	queries_submit(storm->queries[batch], storm->batch);
 }
 
-/* An answer names what was there when its query was sent, or became so later, with the vector of that version. */
+/*
+ * An answer names what was there when its query was sent, or became so later,
+ * with the vector of that version.
+ */
 static void
 storm_check(const Storm *storm, uint32_t batch, const EngineQuery *query)
 {
@@ -176,7 +187,10 @@ storm_change(Storm *storm, uint32_t round)
 	storm->changes++;
 }
 
-/* Changes of every kind under more batches than an engine runs at once: no answer mixes states. */
+/*
+ * Changes of every kind under more batches than an engine runs at once: no
+ * answer mixes states.
+ */
 static void
 batches_under_changes(void)
 {
@@ -206,7 +220,10 @@ batches_under_changes(void)
 
 /* ---- large numbers ---- */
 
-/* More pending rows than one search scans by itself: as exact as few, alone and in batches, under filters and bounds. */
+/*
+ * More pending rows than one search scans by itself: as exact as few, alone and
+ * in batches, under filters and bounds.
+ */
 static void
 many_pending(void)
 {
@@ -276,7 +293,10 @@ wide_list(void)
 	}
 }
 
-/* Hundreds of thousands of results; others are answered meanwhile, and a change waits or is seen whole. */
+/*
+ * Hundreds of thousands of results; others are answered meanwhile, and a change
+ * waits or is seen whole.
+ */
 static void
 huge_k(void)
 {
@@ -332,7 +352,10 @@ is_poisoned(const EngineQuery *query)
 	return (int) query->status == -1;
 }
 
-/* Queries are written to by poll alone, whatever else is called meanwhile, the release of a running job above all. */
+/*
+ * Queries are written to by poll alone, whatever else is called meanwhile, the
+ * release of a running job above all.
+ */
 static void
 written_by_poll_alone(void)
 {
@@ -401,7 +424,10 @@ cancel_in_queue(void)
 		  info.pending);
 }
 
-/* A query without company is answered as any other, whatever its caller does next: poll, submit other queries or a job. */
+/*
+ * A query without company is answered as any other, whatever its caller does
+ * next: poll, submit other queries or a job.
+ */
 static void
 lone_queries(void)
 {
@@ -451,7 +477,10 @@ lone_queries(void)
 	}
 }
 
-/* Link until some rows are linked, then cut it short; returns how many slots the result calls linked. */
+/*
+ * Link until some rows are linked, then cut it short; returns how many slots
+ * the result calls linked.
+ */
 static uint32_t
 cut_short(const World *world, uint8_t *linked)
 {
@@ -482,7 +511,10 @@ cut_short(const World *world, uint8_t *linked)
 	return count;
 }
 
-/* A link cut short says what it linked; the rest is pending, is found, and is linked later. */
+/*
+ * A link cut short says what it linked; the rest is pending, is found, and is
+ * linked later.
+ */
 static void
 cut_short_link(void)
 {
@@ -559,7 +591,10 @@ work_until_failure(World *world)
 		CHECK(progress.completed, "a job of a failed engine is said to run");
 }
 
-/* A device error is not survived: everything says so, nothing hangs, closing works. */
+/*
+ * A device error is not survived: everything says so, nothing hangs, closing
+ * works.
+ */
 static void
 device_failure(void)
 {

@@ -1,6 +1,7 @@
 /*
  * conformance_repair.c
- *		Cases of repair: after deletes no live row names a dead slot, every live row is reached, and the graph answers as a fresh one.
+ *		Cases of repair: after deletes no live row names a dead slot, every live
+ *		row is reached, and the graph answers as a fresh one.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -42,7 +43,9 @@ kill_share(World *world, uint32_t percent)
 	kill_slots(world, slots, count);
 }
 
-/* The mean recall of the same queries, from a generator of this world's kind. */
+/*
+ * The mean recall of the same queries, from a generator of this world's kind.
+ */
 static double
 mean_recall(const World *world, uint32_t ef)
 {
@@ -126,7 +129,10 @@ compare_near(const void *left, const void *right)
 	return a->distance < b->distance ? -1 : a->distance > b->distance;
 }
 
-/* Of the rows around a place the nearest die: all that its rows knew is dead, but for the far ones. */
+/*
+ * Of the rows around a place the nearest die: all that its rows knew is dead,
+ * but for the far ones.
+ */
 static void
 nearest(void)
 {
@@ -171,7 +177,10 @@ few_left(void)
 	CHECK(mean_recall(world, 60) >= 0.95, "recall %.3f among the few that are left", mean_recall(world, 60));
 }
 
-/* Equal vectors: all, and all but a few. Small whole numbers: equal distances everywhere. */
+/*
+ * Equal vectors: all, and all but a few. Small whole numbers: equal distances
+ * everywhere.
+ */
 static void
 equals(void)
 {
@@ -224,7 +233,10 @@ tiny(void)
 		}
 }
 
-/* Only the slots named are repaired; a result names exactly the rows that changed, ascending, as they are. Pieces add up to a repaired graph. */
+/*
+ * Only the slots named are repaired; a result names exactly the rows that
+ * changed, ascending, as they are. Pieces add up to a repaired graph.
+ */
 static void
 in_pieces(void)
 {
@@ -283,7 +295,10 @@ in_pieces(void)
 	check_repaired(world);
 }
 
-/* Queries go on beside a repair: each answer is sound, and what they find is near. */
+/*
+ * Queries go on beside a repair: each answer is sound, and what they find is
+ * near.
+ */
 static void
 beside_searches(void)
 {
@@ -377,7 +392,10 @@ deterministic(void)
 	CHECK(memcmp(rows[0], rows[1], n * 32 * sizeof(uint32_t)) == 0, "one thread and several repair differently");
 }
 
-/* Rows come, die and are repaired over and over, and linking goes on from there. */
+/*
+ * Rows come, die and are repaired over and over, and linking goes on from
+ * there.
+ */
 static void
 rounds(void)
 {

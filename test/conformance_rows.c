@@ -1,6 +1,7 @@
 /*
  * conformance_rows.c
- *		What holds of every graph: its rows are sound, and every live row is reached.
+ *		What holds of every graph: its rows are sound, and every live row is
+ *		reached.
  */
 #include "conformance.h"
 
@@ -19,7 +20,10 @@ world_graph(const World *world)
 	return rows;
 }
 
-/* Rows name published slots, others than their own, none twice, and nothing after the first empty place. */
+/*
+ * Rows name published slots, others than their own, none twice, and nothing
+ * after the first empty place.
+ */
 void
 check_rows(const World *world, const uint32_t *rows)
 {
@@ -71,7 +75,10 @@ count_reached(const World *world, const uint32_t *rows, uint32_t nseeds)
 	return live;
 }
 
-/* After a link: nothing is pending, rows are sound, every live row is reached from the first seeds. */
+/*
+ * After a link: nothing is pending, rows are sound, every live row is reached
+ * from the first seeds.
+ */
 void
 check_linked(const World *world)
 {
@@ -86,7 +93,10 @@ check_linked(const World *world)
 		  count_reached(world, rows, 16), live);
 }
 
-/* After a repair of all rows: rows are sound, no live one names a dead slot, seeds live, every live row is reached from the first of them. */
+/*
+ * After a repair of all rows: rows are sound, no live one names a dead slot,
+ * seeds live, every live row is reached from the first of them.
+ */
 void
 check_repaired(const World *world)
 {
@@ -109,7 +119,10 @@ check_repaired(const World *world)
 		CHECK(world->live[world->seeds[i]], "seed %u is dead", world->seeds[i]);
 }
 
-/* Every fiftieth row from the eighth on is found, and of the many equal ones, of which the second is one, nearly all that are asked for. */
+/*
+ * Every fiftieth row from the eighth on is found, and of the many equal ones,
+ * of which the second is one, nearly all that are asked for.
+ */
 void
 check_equals_found(World *world)
 {

@@ -1,10 +1,13 @@
 /*
  * conformance_starts.c
- *		Cases of where a graph search starts: a table of many clusters without an edge between, each with one seed, and more seeds than a search tries.
+ *		Cases of where a graph search starts: a table of many clusters without
+ *		an edge between, each with one seed, and more seeds than a search tries.
  *
- * A cluster is found if the search starts in it. An engine tries ENGINE_SEEDS_TRIED seeds, and may find more of them to be worth a look; reference mode tries no
- * others. So searches are to find no less than reference mode does, and those of an engine that looks at all of them (any but the CPU's, which believes the order that
- * it is given) nearly all.
+ * A cluster is found if the search starts in it. An engine tries
+ * ENGINE_SEEDS_TRIED seeds, and may find more of them to be worth a look;
+ * reference mode tries no others. So searches are to find no less than
+ * reference mode does, and those of an engine that looks at all of them (any
+ * but the CPU's, which believes the order that it is given) nearly all.
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +24,8 @@
 #define LEAST_FOUND		0.9
 #define TRIED_ROWS		30000
 #define TRIED_CLUSTERS	128u
-#define ELEMENT_BITS(world) ((world)->type == ELEMENT_BIT ? 8 : 1) /* dims that are copied at once */
+/* dims that are copied at once */
+#define ELEMENT_BITS(world) ((world)->type == ELEMENT_BIT ? 8 : 1)
 
 /* A vector of a cluster: its centre's, but for a few elements. */
 static void
@@ -50,7 +54,10 @@ set_members(World *world, uint32_t first, uint32_t count, uint32_t cluster)
 		member_vector(world, cluster + (slot - first) / MEMBERS, (slot - first) % MEMBERS, world->vectors + slot * world->vector_bytes);
 }
 
-/* Give rows the others of their cluster as neighbours, and the mirror a seed of each cluster, in an order of its own. */
+/*
+ * Give rows the others of their cluster as neighbours, and the mirror a seed of
+ * each cluster, in an order of its own.
+ */
 static void
 set_clusters(World *world, uint32_t nseeds)
 {
@@ -92,7 +99,10 @@ make_queries(const World *world, uint32_t k, uint32_t ef)
 	return queries;
 }
 
-/* Searches find no less than reference mode, and nearly all where the engine looks at more seeds than that. */
+/*
+ * Searches find no less than reference mode, and nearly all where the engine
+ * looks at more seeds than that.
+ */
 static void
 check_found(const char *what, const World *world, EngineQuery *queries)
 {
@@ -139,8 +149,9 @@ every_pair(void)
 }
 
 /*
- * Few tiny clusters far from a crowd that has nearly all rows and seeds: these are found too. The crowd is of clusters whose vectors are like one another, but for
- * MEMBERS elements.
+ * Few tiny clusters far from a crowd that has nearly all rows and seeds: these
+ * are found too. The crowd is of clusters whose vectors are like one another,
+ * but for MEMBERS elements.
  */
 static void
 beside_a_crowd(void)
@@ -170,7 +181,9 @@ beside_a_crowd(void)
 	check_found("beside a crowd", world, queries);
 }
 
-/* More clusters than any engine has lists for in small memory: some thousands. */
+/*
+ * More clusters than any engine has lists for in small memory: some thousands.
+ */
 static void
 many_clusters(void)
 {
@@ -179,7 +192,10 @@ many_clusters(void)
 	check_found("many clusters", world, make_queries(world, 4, 32));
 }
 
-/* Filters, bounds, long lists: what goes other ways in an engine starts as well. */
+/*
+ * Filters, bounds, long lists: what goes other ways in an engine starts as
+ * well.
+ */
 static void
 other_ways(void)
 {
@@ -285,7 +301,10 @@ changes(void)
 	CHECK(found < 0.1, "%.3f found from one seed", found);
 }
 
-/* Rows that came with a graph but no seeds, or few: a link finds where to start all the same, and new rows are found afterwards. */
+/*
+ * Rows that came with a graph but no seeds, or few: a link finds where to start
+ * all the same, and new rows are found afterwards.
+ */
 static void
 few_seeds(void)
 {
@@ -312,8 +331,9 @@ few_seeds(void)
 }
 
 /*
- * Of the seeds that a link chooses those that searches try come first: of each of some tiny clusters far from a crowd, if it has any seed, one is among them. (A
- * device chooses no such order: it has lists.)
+ * Of the seeds that a link chooses those that searches try come first: of each
+ * of some tiny clusters far from a crowd, if it has any seed, one is among
+ * them. (A device chooses no such order: it has lists.)
  */
 static void
 tried_seeds(void)
@@ -381,7 +401,10 @@ compare_numbers(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* What searches find: of each cluster a seed that is tried, or listed with one of the nearest that are. Returns how many clusters are missed. */
+/*
+ * What searches find: of each cluster a seed that is tried, or listed with one
+ * of the nearest that are. Returns how many clusters are missed.
+ */
 static uint32_t
 line_missed(const uint32_t *seeds, uint32_t count)
 {
@@ -411,7 +434,11 @@ line_missed(const uint32_t *seeds, uint32_t count)
 	return missed;
 }
 
-/* Seeds put in order: none is lost, those that all rows are reached from and those beyond what is ordered stay, and clusters are found though they are more than are tried. */
+/*
+ * Seeds put in order: none is lost, those that all rows are reached from and
+ * those beyond what is ordered stay, and clusters are found though they are
+ * more than are tried.
+ */
 static void
 seeds_in_order(void)
 {

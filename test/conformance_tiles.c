@@ -1,8 +1,10 @@
 /*
  * conformance_tiles.c
- *		Many results, and tables that go through the device in tiles: any size of tile gives the same answer.
+ *		Many results, and tables that go through the device in tiles: any size
+ *		of tile gives the same answer.
  *
- * Sizes of tiles are forced through the environment, which an engine reads when it opens; one that has no tiles ignores it.
+ * Sizes of tiles are forced through the environment, which an engine reads when
+ * it opens; one that has no tiles ignores it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +36,10 @@ check_many(const char *what, const World *world, uint32_t k, bool apart)
 	check_equal(what, &query, expected, model_exact(world, &query, world->rows, expected));
 }
 
-/* More results than a block keeps, fewer and more than a third of the rows, ties across the last of them. */
+/*
+ * More results than a block keeps, fewer and more than a third of the rows,
+ * ties across the last of them.
+ */
 static void
 many_results(void)
 {
@@ -62,7 +67,10 @@ many_results(void)
 	reopen(&config, "GPUANN_EXACT_TILE", NULL);
 }
 
-/* Which way a batch of a few queries goes is for the borders to say, and changes none of its answers. */
+/*
+ * Which way a batch of a few queries goes is for the borders to say, and
+ * changes none of its answers.
+ */
 static void
 borders(void)
 {
@@ -125,7 +133,10 @@ check_products(const char *products, ElementType type, Metric metric, uint32_t d
 	world_drop(world);
 }
 
-/* Check what `check` does with tiles wherever they can be, however tensor cores multiply, and whatever the size of their tiles. */
+/*
+ * Check what `check` does with tiles wherever they can be, however tensor cores
+ * multiply, and whatever the size of their tiles.
+ */
 static void
 each_products(void (*check) (const char *products))
 {
@@ -174,7 +185,10 @@ check_small(const char *products)
 	check_products(products, ELEMENT_HALF, METRIC_COSINE, 150, 5, 330, 9);
 }
 
-/* The same on as little as it can be done on, so that tools which follow every access end: two tiles of queries, a few of rows, and what is left over. */
+/*
+ * The same on as little as it can be done on, so that tools which follow every
+ * access end: two tiles of queries, a few of rows, and what is left over.
+ */
 static void
 small_products(void)
 {

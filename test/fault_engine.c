@@ -1,10 +1,13 @@
 /*
  * fault_engine.c
- *		A real engine with faults on demand: a shared object around the CPU engine, or around another engine's library.
+ *		A real engine with faults on demand: a shared object around the CPU
+ *		engine, or around another engine's library.
  *
- * GPUANN_FAULT_ENGINE names the library (none: the CPU engine), GPUANN_FAULT_FILE a file with the faults wanted now: words name=number.
- * The file is looked at with every call and may change (by rename) while the engine runs. Without a fault every call is the real
- * engine's. The first time that a job or an answer is held, a file of the same name with ".held" appears.
+ * GPUANN_FAULT_ENGINE names the library (none: the CPU engine),
+ * GPUANN_FAULT_FILE a file with the faults wanted now: words name=number. The
+ * file is looked at with every call and may change (by rename) while the engine
+ * runs. Without a fault every call is the real engine's. The first time that a
+ * job or an answer is held, a file of the same name with ".held" appears.
  *
  *	hold_append=1	jobs that bring rows do not complete
  *	hold_link=1		jobs that link do not complete
@@ -12,8 +15,10 @@
  *	append_memory=1	nor can rows be added
  *	append_error=1	jobs that bring rows fail with another error
  *	crash_append=1	a segmentation fault when rows are brought
- *	lie_link=N		of what a link made, (1) the last row names itself, (2) a slot that does not exist, or (3) a slot twice, (4) comes for the slot
- *					before it once more, (5) does not come, (6) the first seed does not exist
+ *	lie_link=N		of what a link made, (1) the last row names itself, (2) a
+ *					slot that does not exist, or (3) a slot twice, (4) comes for
+ *					the slot before it once more, (5) does not come, (6) the
+ *					first seed does not exist
  *	query_error=N	each Nth query fails
  *	query_memory=N	each Nth query fails for want of memory
  *	busy=1			no query is taken
@@ -24,7 +29,8 @@
  *	hang_poll=1		nor does poll
  *	crash=1			a segmentation fault at a query
  *
- * and in answers, each Nth result of which (many, position, reverse, halve, twice: the whole answer)
+ * and in answers, each Nth result of which (many, position, reverse, halve,
+ * twice: the whole answer)
  *
  *	range=N			names a slot that does not exist
  *	huge=N			names a slot beyond all that can exist
@@ -110,7 +116,10 @@ now_us(void)
 	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* A segmentation fault that a sanitizer does not take for one of the server's own. */
+/*
+ * A segmentation fault that a sanitizer does not take for one of the server's
+ * own.
+ */
 static void
 crash(void)
 {
@@ -481,7 +490,10 @@ fault_job_cancel(Engine *engine, JobId id)
 	return engine->ops->job_cancel(engine->real, id);
 }
 
-/* Falsify what a link made. Its arrays are the engine's, which has no further use for them. */
+/*
+ * Falsify what a link made. Its arrays are the engine's, which has no further
+ * use for them.
+ */
 static void
 lie_of_link(const Engine *engine, unsigned long lie, LinkResult *result)
 {

@@ -1,12 +1,15 @@
 /*
  * protocol_test.c
- *		The protocol between PostgreSQL and gpuann-server, tested from PostgreSQL's place. Runs all cases, or those named.
+ *		The protocol between PostgreSQL and gpuann-server, tested from
+ *		PostgreSQL's place. Runs all cases, or those named.
  *
- * protocol_test [--server PROGRAM] [--stub LIBRARY] [--requests N] [--clients N] [case ...]
+ * protocol_test [--server PROGRAM] [--stub LIBRARY] [--requests N] [--clients
+ * N] [case ...]
  *
- * Without --server the one two directories above is taken, where the makefile puts it. A program called *-san takes the server's code
- * that is linked in here, in a forked process, so that the sanitizers see it; the others do so where there is no server. One called
- * *-tsan runs only the cases of threads.
+ * Without --server the one two directories above is taken, where the makefile
+ * puts it. A program called *-san takes the server's code that is linked in
+ * here, in a forked process, so that the sanitizers see it; the others do so
+ * where there is no server. One called *-tsan runs only the cases of threads.
  */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -57,7 +60,9 @@ wanted(const char *name, int count, char **names)
 	return count == 0;
 }
 
-/* Take the options off the command line; returns how many arguments they were. */
+/*
+ * Take the options off the command line; returns how many arguments they were.
+ */
 static int
 take_options(int argc, char **argv)
 {
@@ -86,7 +91,10 @@ take_options(int argc, char **argv)
 	return i;
 }
 
-/* A file as seen from the directory of the test program, or NULL if it is not there. */
+/*
+ * A file as seen from the directory of the test program, or NULL if it is not
+ * there.
+ */
 static char *
 beside(const char *program, const char *name)
 {

@@ -1,9 +1,11 @@
 /*
  * protocol_test.h
- *		The parts of the protocol test: a launcher with its area, clients, an oracle, and the cases.
+ *		The parts of the protocol test: a launcher with its area, clients, an
+ *		oracle, and the cases.
  *
- * The test stands where PostgreSQL does: it makes the area, starts and kills servers, sweeps after them, loads mirrors through
- * channels and asks from many processes. Every answer is compared with a search of its own.
+ * The test stands where PostgreSQL does: it makes the area, starts and kills
+ * servers, sweeps after them, loads mirrors through channels and asks from many
+ * processes. Every answer is compared with a search of its own.
  */
 #ifndef GPUANN_PROTOCOL_TEST_H
 #define GPUANN_PROTOCOL_TEST_H
@@ -52,7 +54,10 @@ extern TestOptions test_options;
 
 /* ---- protocol_test_steps.c: death at a step of the protocol ---- */
 
-/* What this process does at the steps (steps.h) it comes to: nothing, unless armed. */
+/*
+ * What this process does at the steps (steps.h) it comes to: nothing, unless
+ * armed.
+ */
 typedef struct Arm
 {
 	bool		set;
@@ -60,7 +65,8 @@ typedef struct Arm
 	ProtocolStep step;			/* to die at, ... */
 	uint32_t	passes;			/* ... the so many-th time (0: not at all), */
 	int64_t		after_us;		/* not counting those in the process's first microseconds */
-	uint32_t	delay_one_in;	/* so often (0: never) it lingers for some microseconds at a step, whichever */
+	uint32_t	delay_one_in;	/* so often (0: never) it lingers for some microseconds at a step,
+								 * whichever */
 } Arm;
 
 extern void arm_process(const Arm *arm);
@@ -83,7 +89,10 @@ typedef struct World
 extern World *world_make(uint32_t slots, uint32_t channels);
 extern void world_free(World *world);	/* kills the server */
 
-/* Start a server; faults is the stub engine's setting, or NULL for the engine of the options. */
+/*
+ * Start a server; faults is the stub engine's setting, or NULL for the engine
+ * of the options.
+ */
 extern void server_start(World *world, const char *engine, const char *faults);
 extern bool server_wait_ready(World *world);
 
@@ -141,11 +150,13 @@ typedef struct Client
 	AreaHeader *area;
 	uint32_t	slot;
 	uint32_t	generation;
-	uint32_t	epoch;			/* of the server that was ready when the request was posted; 0: none was */
+	uint32_t	epoch;			/* of the server that was ready when the request was posted; 0: none
+								 * was */
 	int			slice_ms;		/* longest wait for the word */
 	bool		watches;		/* before it sleeps, as sessions do */
 	WordWatch	watch;
-	uint32_t	late;			/* waits that ran out although the answer was there: a lost wake-up looks like this */
+	uint32_t	late;			/* waits that ran out although the answer was there: a lost wake-up
+								 * looks like this */
 } Client;
 
 extern void client_begin(Client *client, AreaHeader *area, uint32_t slot);
@@ -162,10 +173,14 @@ extern void channel_release(AreaHeader *area, int channel);
 extern AreaChannel *channel_prepare(AreaHeader *area, int channel, ChannelOp op, uint32_t entry);
 extern void *channel_array(AreaHeader *area, int channel, uint64_t *offset, uint64_t after, size_t bytes);
 extern void channel_post(AreaHeader *area, int channel);
-extern EngineStatus channel_wait(AreaHeader *area, int channel, int ms);	/* ENGINE_FAILED also when it takes too long */
+/* ENGINE_FAILED also when it takes too long */
+extern EngineStatus channel_wait(AreaHeader *area, int channel, int ms);
 extern EngineStatus channel_call(AreaHeader *area, int channel);
 
-/* Searches through a channel: exact, alike but for their vectors, at most MOST_CHANNEL_SEARCHES. Fill in, post, wait; then read each answer. */
+/*
+ * Searches through a channel: exact, alike but for their vectors, at most
+ * MOST_CHANNEL_SEARCHES. Fill in, post, wait; then read each answer.
+ */
 #define MOST_CHANNEL_SEARCHES	100
 extern void channel_fill_searches(AreaHeader *area, int channel, const Search *searches, uint32_t count);
 extern bool channel_read_answer(AreaHeader *area, int channel, uint32_t number, Answer *answer);
@@ -174,7 +189,8 @@ extern bool channel_read_answer(AreaHeader *area, int channel, uint32_t number, 
 extern uint32_t entry_claim(AreaHeader *area, uint32_t entry);	/* a new generation */
 extern EngineStatus entry_create(AreaHeader *area, int channel, uint32_t entry);
 extern EngineStatus entry_append(AreaHeader *area, int channel, uint32_t entry, uint32_t first, uint32_t count);
-extern bool entry_load(AreaHeader *area, uint32_t entry, uint32_t rows);	/* claim, create, append; false fails the case */
+/* claim, create, append; false fails the case */
+extern bool entry_load(AreaHeader *area, uint32_t entry, uint32_t rows);
 
 /* ---- the oracle (protocol_test_client.c) ---- */
 
@@ -183,7 +199,10 @@ extern const float *oracle_row(uint32_t slot);
 extern uint32_t oracle_version(uint32_t slot);
 extern void search_random(Search *search, const AreaHeader *area, uint32_t entry, uint64_t *random);
 
-/* NULL, or what is wrong with an exact answer about the first answer->rows rows. */
+/*
+ * NULL, or what is wrong with an exact answer about the first answer->rows
+ * rows.
+ */
 extern const char *answer_wrong(const Search *search, const Answer *answer);
 
 /* ---- protocol_test_load.c: many clients ---- */
@@ -224,12 +243,16 @@ extern LoadStats *load_stats_make(void);
 extern void load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot, uint64_t random);
 extern pid_t load_client(World *world, const Load *load, LoadStats *stats, uint32_t slot, uint64_t seed);
 extern void note_wrong(LoadStats *stats, const char *what);
-extern void load_run(World *world, const Load *load, LoadStats *stats);	/* all clients, to the end */
+/* all clients, to the end */
+extern void load_run(World *world, const Load *load, LoadStats *stats);
 extern void load_judge(const Load *load, const LoadStats *stats);
 
 /* ---- the cases ---- */
 
-/* Whether an ordinary search of an entry is answered rightly (protocol_test_channels.c). */
+/*
+ * Whether an ordinary search of an entry is answered rightly
+ * (protocol_test_channels.c).
+ */
 extern bool works(World *world, uint32_t entry, uint32_t slot);
 
 typedef struct TestCase

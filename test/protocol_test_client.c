@@ -1,8 +1,10 @@
 /*
  * protocol_test_client.c
- *		A client of the server, as src/client/client.c and src/client/bulk_channel.c are, and the oracle that judges its answers.
+ *		A client of the server, as src/client/client.c and
+ *		src/client/bulk_channel.c are, and the oracle that judges its answers.
  *
- * All elements are small whole numbers, so every distance is exact and equal in whatever order it is summed.
+ * All elements are small whole numbers, so every distance is exact and equal in
+ * whatever order it is summed.
  */
 #include <errno.h>
 #include <string.h>
@@ -86,7 +88,10 @@ oracle_search(const Search *search, uint32_t rows, SearchResult *best)
 	return count;
 }
 
-/* NULL, or what is wrong with an exact answer about the first answer->rows rows. */
+/*
+ * NULL, or what is wrong with an exact answer about the first answer->rows
+ * rows.
+ */
 const char *
 answer_wrong(const Search *search, const Answer *answer)
 {
@@ -270,7 +275,9 @@ channel_prepare(AreaHeader *area, int number, ChannelOp op, uint32_t entry)
 	return channel;
 }
 
-/* Where an array stands in a channel, the previous one having ended at `after`. */
+/*
+ * Where an array stands in a channel, the previous one having ended at `after`.
+ */
 void *
 channel_array(AreaHeader *area, int number, uint64_t *offset, uint64_t after, size_t bytes)
 {
@@ -333,7 +340,10 @@ channel_fill_searches(AreaHeader *area, int number, const Search *searches, uint
 	channel->request.query.vector_bytes = sizeof(searches[0].vector);
 }
 
-/* Copy the answer of one of a channel's searches, as many results as an Answer holds; false if it does not lie in the channel. */
+/*
+ * Copy the answer of one of a channel's searches, as many results as an Answer
+ * holds; false if it does not lie in the channel.
+ */
 bool
 channel_read_answer(AreaHeader *area, int number, uint32_t place, Answer *answer)
 {

@@ -1,6 +1,7 @@
 /*
  * protocol_test_cycles.c
- *		Mirrors come and go by the thousand, with their clients: the server's memory, descriptors and threads stay as they are.
+ *		Mirrors come and go by the thousand, with their clients: the server's
+ *		memory, descriptors and threads stay as they are.
  *
  * GPUANN_LONG=1 goes round 100,000 times.
  */
@@ -15,7 +16,8 @@
 #define LONG_CYCLES 100000
 #define ENTRIES		61			/* of the mirror table, in turns */
 #define ROWS		128
-#define ROOM_KB		16384		/* what the allocator of several threads may keep of what was freed, now more, now less */
+#define ROOM_KB		16384		/* what the allocator of several threads may keep of what was freed,
+								 * now more, now less */
 
 /* What the server uses. */
 typedef struct Usage
@@ -84,7 +86,10 @@ search_entry(World *world, uint32_t entry, uint64_t *random)
 		case_fails("wrong answer: %s", wrong);
 }
 
-/* A mirror from its making to its end: dropped by name, replaced by the next of its entry, or left for the server to find. */
+/*
+ * A mirror from its making to its end: dropped by name, replaced by the next of
+ * its entry, or left for the server to find.
+ */
 static void
 cycle(World *world, uint32_t number, uint64_t *random)
 {
@@ -113,7 +118,10 @@ cycle(World *world, uint32_t number, uint64_t *random)
 	channel_release(world->area, channel);
 }
 
-/* Drop what is left, and wait until the server counts no mirror: its own memory is all that it has. */
+/*
+ * Drop what is left, and wait until the server counts no mirror: its own memory
+ * is all that it has.
+ */
 static Usage
 settle(World *world, uint64_t none)
 {

@@ -1,6 +1,7 @@
 /*
  * protocol_test_faults.c
- *		Engines that fail: the stub engine's faults, and what clients and launcher see of them.
+ *		Engines that fail: the stub engine's faults, and what clients and
+ *		launcher see of them.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -206,7 +207,10 @@ abandoned_requests_come_back(void)
 	world_free(world);
 }
 
-/* A query that waits behind flying batches starts nothing when its client has left; a dropped mirror refuses its waiting queries. */
+/*
+ * A query that waits behind flying batches starts nothing when its client has
+ * left; a dropped mirror refuses its waiting queries.
+ */
 static void
 dropped_mirror_refuses_who_waits(void)
 {

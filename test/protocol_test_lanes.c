@@ -1,6 +1,7 @@
 /*
  * protocol_test_channels.c
- *		Channels: loading, replacing, large answers, and whatever a client may write into them.
+ *		Channels: loading, replacing, large answers, and whatever a client may
+ *		write into them.
  */
 #include <math.h>
 #include <signal.h>
@@ -181,7 +182,10 @@ spoilt_requests_are_refused(void)
 	world_free(world);
 }
 
-/* Random bytes, with some fields right, so that the checks behind the first ones are met too. */
+/*
+ * Random bytes, with some fields right, so that the checks behind the first
+ * ones are met too.
+ */
 static void
 fuzz_payload(World *world, RequestPayload *payload, uint64_t *random)
 {
@@ -387,7 +391,10 @@ large_answers_go_through_channels(void)
 	world_free(world);
 }
 
-/* Post so many searches in a channel; the status, and with ENGINE_OK every answer is right. */
+/*
+ * Post so many searches in a channel; the status, and with ENGINE_OK every
+ * answer is right.
+ */
 static EngineStatus
 batch_status(World *world, int number, uint32_t count, uint32_t k)
 {
@@ -435,7 +442,9 @@ batches_go_through_channels(void)
 				case_fails("%u of %u answers are counted", atomic_load(&channel->done), counts[i]);
 			works(world, 0, 0);
 		}
-		/* What is impossible is refused, and the channel is as good as before. */
+		/*
+		 * What is impossible is refused, and the channel is as good as before.
+		 */
 		if (batch_status(world, number, MOST_CHANNEL_SEARCHES, CHANNEL_DATA_BYTES / sizeof(SearchResult) / 50) != ENGINE_INVALID)
 			case_fails("answers larger than a channel are promised");
 		channel_fill_searches(world->area, number, &(Search) {.entry = 0, .k = 1}, 1);
@@ -453,7 +462,10 @@ batches_go_through_channels(void)
 	world_free(world);
 }
 
-/* A batch is left or cancelled in the middle, its mirror goes, the server dies: the channel comes free, and others are served meanwhile. */
+/*
+ * A batch is left or cancelled in the middle, its mirror goes, the server dies:
+ * the channel comes free, and others are served meanwhile.
+ */
 static void
 batches_can_be_left(void)
 {
@@ -464,7 +476,10 @@ batches_can_be_left(void)
 	int			number;
 	EngineStatus status;
 
-	/* A batch is two pieces, so there is something left to do when the first answers are counted. */
+	/*
+	 * A batch is two pieces, so there is something left to do when the first
+	 * answers are counted.
+	 */
 	if (!server_up(world, "delay_us=100000") || !entry_load(world->area, 0, 100))
 	{
 		world_free(world);
@@ -510,7 +525,10 @@ batches_can_be_left(void)
 	world_free(world);
 }
 
-/* Dead and overwritten rows, seeds, positions: each operation reaches the engine as it was meant. */
+/*
+ * Dead and overwritten rows, seeds, positions: each operation reaches the
+ * engine as it was meant.
+ */
 static void
 operations_change_the_mirror(void)
 {

@@ -1,6 +1,7 @@
 /*
  * protocol_test_launcher.c
- *		The launcher's part of the test: makes the area, starts, reaps and sweeps after servers, keeps their log.
+ *		The launcher's part of the test: makes the area, starts, reaps and
+ *		sweeps after servers, keeps their log.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -129,7 +130,10 @@ server_become(World *world, int death_fd, int log_fd, const char *engine, const 
 	}));
 }
 
-/* Start a server; faults is the stub engine's setting, or NULL for the engine of the options. */
+/*
+ * Start a server; faults is the stub engine's setting, or NULL for the engine
+ * of the options.
+ */
 void
 server_start(World *world, const char *engine, const char *faults)
 {

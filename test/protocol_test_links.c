@@ -6,7 +6,10 @@
 
 #include "protocol_test.h"
 
-/* Fetch a link in pieces; the whole of it must be ascending slots and rows of other slots. */
+/*
+ * Fetch a link in pieces; the whole of it must be ascending slots and rows of
+ * other slots.
+ */
 static void
 check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
 {

@@ -1,6 +1,7 @@
 /*
  * protocol_test_load.c
- *		Many clients at once: every answer right, no wake-up lost, no slot stuck, whoever is killed.
+ *		Many clients at once: every answer right, no wake-up lost, no slot
+ *		stuck, whoever is killed.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 #define ANSWER_US	INT64_C(20000000)	/* no answer takes as long */
 #define SLOW_US		40000
 #define MOST_LATE	100		/* then a run ends: something is wrong */
-#define REST_MS		10000	/* where the loss of a single wake-up is to be seen, whatever else the machine does */
+#define REST_MS		10000	/* where the loss of a single wake-up is to be seen, whatever else the
+							 * machine does */
 #define LOST_US		INT64_C(6000000)
 
 LoadStats *
@@ -78,7 +80,10 @@ judge(const Load *load, LoadStats *stats, const Search *search, Outcome outcome,
 	}
 }
 
-/* Wait a random time, by the clock: a sleep is too coarse to meet the server going to sleep. */
+/*
+ * Wait a random time, by the clock: a sleep is too coarse to meet the server
+ * going to sleep.
+ */
 static void
 think(uint32_t most_us, uint64_t *random)
 {
@@ -122,7 +127,9 @@ load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t 
 			int64_t		until = now_us() + (int64_t) (next_random(&random) % 400);
 			Outcome		outcome;
 
-			/* Futex waits are too coarse to leave in the middle of everything. */
+			/*
+			 * Futex waits are too coarse to leave in the middle of everything.
+			 */
 			while (next_random(&random) % 4 != 0 && now_us() < until)
 				continue;
 			outcome = client_wait(&client, 0, &answer);
@@ -214,7 +221,10 @@ expect_free_slots(AreaHeader *area, uint32_t slots)
 			case_fails("slot %u did not come free", slot);
 }
 
-/* Nobody slept on beside an answer, whether the server found him asleep or about to be. */
+/*
+ * Nobody slept on beside an answer, whether the server found him asleep or
+ * about to be.
+ */
 static void
 expect_woken(const LoadStats *stats)
 {
@@ -244,7 +254,10 @@ lone_client_is_woken_each_time(void)
 	world_free(world);
 }
 
-/* Posts that come the moment the server has looked everywhere and is about to sleep: with an engine that answers at once. */
+/*
+ * Posts that come the moment the server has looked everywhere and is about to
+ * sleep: with an engine that answers at once.
+ */
 static void
 post_meets_a_server_falling_asleep(void)
 {

@@ -1,6 +1,8 @@
 /*
  * protocol_test_stall.c
- *		How long the server waits for an engine that does not get on: seconds for a search, for a job and a search of all rows as long as their work explains.
+ *		How long the server waits for an engine that does not get on: seconds
+ *		for a search, for a job and a search of all rows as long as their work
+ *		explains.
  *
  * A server of its own, which nothing runs, is looked at in a child process: as
  * often as it takes, a look for a second.
@@ -24,8 +26,8 @@ static const HeldMirror small = {.id = 1, .spec = {.degree = 32}, .vector_bytes 
 typedef void (*Second) (Server *server, uint32_t number);
 
 /*
- * Whether a server that has channels and tickets like these is still there after
- * so many looks.
+ * Whether a server that has channels and tickets like these is still there
+ * after so many looks.
  */
 static bool
 survives(const ChannelWork *channels, uint32_t nchannels, const Ticket *ticket, uint32_t looks, Second second)

@@ -216,7 +216,10 @@ other_signals_do_nothing(void)
 	world_free(world);
 }
 
-/* Start a server with a fault, have it hang, and see whether the closed death pipe ends it. */
+/*
+ * Start a server with a fault, have it hang, and see whether the closed death
+ * pipe ends it.
+ */
 static void
 death_pipe_ends_even_a_hung_server(void)
 {
@@ -262,7 +265,10 @@ terminate_ends_even_a_hung_server(void)
 	world_free(world);
 }
 
-/* Whether a process has ended. Whoever should reap it may be slow: a zombie has ended. */
+/*
+ * Whether a process has ended. Whoever should reap it may be slow: a zombie has
+ * ended.
+ */
 static bool
 process_ended(pid_t pid)
 {
@@ -298,7 +304,10 @@ server_dies_with_its_parent(void)
 	{
 		char		byte;
 
-		/* A launcher that is killed; its end of the death pipe outlives it in a child, until we let that go. */
+		/*
+		 * A launcher that is killed; its end of the death pipe outlives it in a
+		 * child, until we let that go.
+		 */
 		close(hold[1]);
 		server_start(world, test_options.engine, NULL);
 		(void) server_wait_ready(world);

@@ -1,10 +1,12 @@
 /*
  * protocol_test_steps.c
- *		Death at every step of the protocol: a storm of clients, of which one or the server dies at a chosen step, again and again.
+ *		Death at every step of the protocol: a storm of clients, of which one or
+ *		the server dies at a chosen step, again and again.
  *
- * Requests wait for ten seconds here, clients for their word and the server for its doorbell: a wake-up that is lost cannot be mistaken
- * for one that is late. What the storm promises: every answer is right, none is late, no slot and no channel stays taken, and at every step
- * of steps.h somebody has died.
+ * Requests wait for ten seconds here, clients for their word and the server for
+ * its doorbell: a wake-up that is lost cannot be mistaken for one that is late.
+ * What the storm promises: every answer is right, none is late, no slot and no
+ * channel stays taken, and at every step of steps.h somebody has died.
  */
 #include <errno.h>
 #include <sched.h>
@@ -24,7 +26,8 @@
 #define ROWS			200
 #define MOST_LINGER_US	30
 #define MOST_PASSES		4
-#define STORM_BATCH		20		/* searches through a channel at once: some pieces of the CPU engine's */
+#define STORM_BATCH		20		/* searches through a channel at once: some pieces of the CPU
+								 * engine's */
 #define STOP_DYING		2		/* LoadStats.stop: channel users end too */
 
 static const char *const step_names[PROTOCOL_STEPS_COUNT] = {
@@ -114,7 +117,8 @@ typedef struct Storm
 	int64_t		server_us;		/* at most, before a server's step becomes deadly to it */
 	int64_t		client_us;
 	uint32_t	rounds;			/* over all steps, at least */
-	uint32_t	kill_one_in;	/* looks of the parent: so often it kills anybody, wherever that is */
+	uint32_t	kill_one_in;	/* looks of the parent: so often it kills anybody, wherever that
+								 * is */
 } Storm;
 
 typedef struct Member
@@ -315,7 +319,9 @@ storm_server_start(StormState *state)
 	server_start(state->world, test_options.engine, NULL);
 }
 
-/* A child has ended: the server, or a member whose place is taken by another. */
+/*
+ * A child has ended: the server, or a member whose place is taken by another.
+ */
 static void
 child_ended(StormState *state, pid_t pid, int status)
 {
@@ -344,14 +350,20 @@ child_ended(StormState *state, pid_t pid, int status)
 		if (!killed)
 			case_fails("a client ended with status %d", status);
 		state->deaths_of_clients++;
-		/* What PostgreSQL does for a backend that ends; the next in this slot waits until it is free. */
+		/*
+		 * What PostgreSQL does for a backend that ends; the next in this slot
+		 * waits until it is free.
+		 */
 		if (member->role == ROLE_SEARCHER)
 			(void) request_leave(area_word(world->area, i));
 		member_start(state, i);
 	}
 }
 
-/* Now and then somebody is killed wherever he is; a server that starts is mostly spared, or one that takes a second for it never would be up. */
+/*
+ * Now and then somebody is killed wherever he is; a server that starts is
+ * mostly spared, or one that takes a second for it never would be up.
+ */
 static void
 kill_somebody(StormState *state)
 {
@@ -476,7 +488,10 @@ await_members(StormState *state, bool channel_users)
 	}
 }
 
-/* Some channel users die even now, at their step: their channels come free when they have been reaped. */
+/*
+ * Some channel users die even now, at their step: their channels come free when
+ * they have been reaped.
+ */
 static void
 reap_channel_users(StormState *state)
 {
@@ -487,8 +502,9 @@ reap_channel_users(StormState *state)
 }
 
 /*
- * End the storm: a last server serves everybody's last request, then all slots and channels must come free, those of channel users who
- * live but use none any more too.
+ * End the storm: a last server serves everybody's last request, then all slots
+ * and channels must come free, those of channel users who live but use none any
+ * more too.
  */
 static void
 storm_calm(StormState *state)
@@ -592,7 +608,10 @@ death_at_any_step_costs_only_its_request(void)
 	storm_run(&storm);
 }
 
-/* Client and server linger at every other step, alone with each other: nobody else's wake-up mends a lost one. */
+/*
+ * Client and server linger at every other step, alone with each other: nobody
+ * else's wake-up mends a lost one.
+ */
 static void
 lingering_at_any_step_loses_no_wake_up(void)
 {

@@ -1,9 +1,12 @@
 /*
  * protocol_test_threads.c
- *		Server, clients, worker and launcher as threads of one process, so that the thread sanitizer sees all sides of the protocol.
+ *		Server, clients, worker and launcher as threads of one process, so that
+ *		the thread sanitizer sees all sides of the protocol.
  *
- * The code is what the programs are made of; only that nobody can be killed here. The area is mapped once, for the sanitizer judges by
- * address. Servers end in order, and their successors find what a dead one leaves, by the launcher's sweep.
+ * The code is what the programs are made of; only that nobody can be killed
+ * here. The area is mapped once, for the sanitizer judges by address. Servers
+ * end in order, and their successors find what a dead one leaves, by the
+ * launcher's sweep.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +35,8 @@ typedef struct Scene
 	LoadStats  *stats;
 	Load		load;
 	Server	   *server;
-	_Atomic uint32_t refused;	/* statuses of channels that are nobody's fault: the server went away */
+	_Atomic uint32_t refused;	/* statuses of channels that are nobody's fault: the server went
+								 * away */
 } Scene;
 
 typedef struct Part
@@ -99,7 +103,10 @@ channel_thread(void *arg)
 	return NULL;
 }
 
-/* What a mirror worker does: rows, deaths, links and seeds, while others search. */
+/*
+ * What a mirror worker does: rows, deaths, links and seeds, while others
+ * search.
+ */
 static void *
 worker_thread(void *arg)
 {
@@ -126,7 +133,10 @@ worker_thread(void *arg)
 	return NULL;
 }
 
-/* One server's life: its mirror is loaded, everybody is at work, it ends in the middle of it. */
+/*
+ * One server's life: its mirror is loaded, everybody is at work, it ends in the
+ * middle of it.
+ */
 static void
 server_life(Scene *scene, bool last)
 {
@@ -152,7 +162,10 @@ server_life(Scene *scene, bool last)
 			parts[i] = (Part) {.scene = scene, .number = i};
 			pthread_create(&parts[i].thread, NULL, i < THREADS ? client_thread : i == THREADS ? channel_thread : worker_thread, &parts[i]);
 		}
-		/* The last server sees its clients out; the others leave theirs with requests on the way. */
+		/*
+		 * The last server sees its clients out; the others leave theirs with
+		 * requests on the way.
+		 */
 		if (!last)
 		{
 			uint32_t	posted = atomic_load(&scene->stats->posted);

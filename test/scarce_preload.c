@@ -1,6 +1,7 @@
 /*
  * scarce_preload.c
- *		Preloaded (LD_PRELOAD), makes memfd_create fail for want of descriptors as long as the file that GPUANN_SCARCE names exists.
+ *		Preloaded (LD_PRELOAD), makes memfd_create fail for want of descriptors
+ *		as long as the file that GPUANN_SCARCE names exists.
  */
 #include <dlfcn.h>
 #include <errno.h>

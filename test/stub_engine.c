@@ -1,15 +1,19 @@
 /*
  * stub_engine.c
- *		An engine for tests and benchmarks of everything around engines: a shared object with faults on demand.
+ *		An engine for tests and benchmarks of everything around engines: a
+ *		shared object with faults on demand.
  *
- * It answers exactly (L2 of floats, one row after another), at once and in the caller's thread, unless GPUANN_STUB says otherwise: a
- * list of name=number, separated by commas.
+ * It answers exactly (L2 of floats, one row after another), at once and in the
+ * caller's thread, unless GPUANN_STUB says otherwise: a list of name=number,
+ * separated by commas.
  *
- *	fixed=1			answer k live slots of rising distance without looking at a vector: the cost of everything but the search
+ *	fixed=1			answer k live slots of rising distance without looking at a
+ *					vector: the cost of everything but the search
  *	delay_us=N		answers become visible N microseconds after their submit
  *	error_every=N	each Nth query fails with ENGINE_NO_MEMORY
  *	busy_every=N	each Nth submit of queries, and of jobs, returns ENGINE_BUSY
- *	garbage=1		random slots, versions, distances and order, sometimes more results than wanted
+ *	garbage=1		random slots, versions, distances and order, sometimes more
+ *					results than wanted
  *	fail_after=N	from the Nth query on, poll returns ENGINE_FAILED
  *	crash_after=N	at the Nth query, a segmentation fault
  *	hang_after=N	at the Nth query, submit never returns
@@ -429,7 +433,10 @@ answer(Engine *engine, const StubMirror *mirror, EngineQuery *query)
 	}
 }
 
-/* A segmentation fault that a sanitizer does not take for one of the server's own. */
+/*
+ * A segmentation fault that a sanitizer does not take for one of the server's
+ * own.
+ */
 static void
 crash(void)
 {
@@ -555,7 +562,10 @@ append(Engine *engine, StubMirror *mirror, const EngineJob *job, EngineError *er
 	return ENGINE_OK;
 }
 
-/* Link a slot with its neighbours by number that live, which is a graph as good as any for who only carries it. */
+/*
+ * Link a slot with its neighbours by number that live, which is a graph as good
+ * as any for who only carries it.
+ */
 static void
 link_slot(StubMirror *mirror, StubJob *made, uint32_t slot)
 {

@@ -1,6 +1,7 @@
 /*
  * device.cuh
- *		What benchmarks of single kernels share: giving up where CUDA does, and the time of something on the device.
+ *		What benchmarks of single kernels share: giving up where CUDA does, and
+ *		the time of something on the device.
  */
 #ifndef GPUANN_DEVICECUH
 #define GPUANN_DEVICECUH
@@ -19,7 +20,10 @@ must(cudaError_t error, const char *what)
 	exit(1);
 }
 
-/* The median time of something that goes through a stream, in microseconds, of so many runs after as many for nothing as are wanted. */
+/*
+ * The median time of something that goes through a stream, in microseconds, of
+ * so many runs after as many for nothing as are wanted.
+ */
 template <class What>
 static double
 time_of(cudaStream_t stream, int warm_ups, int runs, const What &what)

@@ -1,12 +1,18 @@
 /*
  * measure_select.cu
- *		How fast k-selection is, by way: a plain program over cuda/exact/select.h, on numbers that are on the device.
+ *		How fast k-selection is, by way: a plain program over
+ *		cuda/exact/select.h, on numbers that are on the device.
  *
- * select [--quick] [--seconds N] [--shapes 1x100000000,...] [--k 10,128,...] [--parts 5,10,...]: for each (rows, n, k) of a grid every way that can do
- * it, 10 warm-ups and at least 10 runs by events; median, and the share of the read bandwidth that reading every number once stands for (measured
- * first, by summing). The fastest way is marked, and the answer of every way compared to the first one's. Then orders that are bad for queues, parts of
- * one row, and what select_choose takes beside the fastest. Prints markdown, as bench/results/select-h200.md has it. Shapes and k that are named are measured
- * instead of the grid's; with numbers of parts only these, of each shape and k, by sample. Stops after so many seconds (240) with what it has.
+ * select [--quick] [--seconds N] [--shapes 1x100000000,...] [--k 10,128,...]
+ * [--parts 5,10,...]: for each (rows, n, k) of a grid every way that can do it,
+ * 10 warm-ups and at least 10 runs by events; median, and the share of the read
+ * bandwidth that reading every number once stands for (measured first, by
+ * summing). The fastest way is marked, and the answer of every way compared to
+ * the first one's. Then orders that are bad for queues, parts of one row, and
+ * what select_choose takes beside the fastest. Prints markdown, as
+ * bench/results/select-h200.md has it. Shapes and k that are named are measured
+ * instead of the grid's; with numbers of parts only these, of each shape and k,
+ * by sample. Stops after so many seconds (240) with what it has.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +115,10 @@ fill(size_t total, uint32_t n, int order)
 	must(cudaGetLastError(), "fill_kernel");
 }
 
-/* Time one way; less than 0: there is no memory for it. *equal says whether it found what the first did. */
+/*
+ * Time one way; less than 0: there is no memory for it. *equal says whether it
+ * found what the first did.
+ */
 static double
 time_way(SelectWay way, uint32_t rows, uint32_t n, uint32_t k, uint32_t parts, bool first, bool *equal)
 {
@@ -259,7 +268,9 @@ struct Size
 	uint32_t n;
 };
 
-/* ROWSxN,... and K,... as they were named; nothing of what is not understood. */
+/*
+ * ROWSxN,... and K,... as they were named; nothing of what is not understood.
+ */
 static std::vector<Size>
 named_shapes(const char *text)
 {

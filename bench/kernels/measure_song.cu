@@ -1,11 +1,15 @@
 /*
  * measure_song.cu
- *		SONG's graph search by its alternatives (bench/kernels/song.cuh): a plain program, on a graph that bench/engine has written.
+ *		SONG's graph search by its alternatives (bench/kernels/song.cuh): a
+ *		plain program, on a graph that bench/engine has written.
  *
- * song --base FILE --query FILE --graph FILE [-n ROWS] [-d DIMS] [--degree N] [--queries N] [--seeds N] [--list 32,64,128] [-k N] [--truths N]
+ * song --base FILE --query FILE --graph FILE [-n ROWS] [-d DIMS] [--degree N]
+ * [--queries N] [--seeds N] [--list 32,64,128] [-k N] [--truths N]
  *
- * For each way and list: shared memory of a block, recall@k, what a query does, the time of one launch of all queries (median of RUNS after WARM_UPS, by events)
- * and queries per second. Everything is on the device before; float rows, L2. Prints markdown, as bench/results/song-h200.md has it.
+ * For each way and list: shared memory of a block, recall@k, what a query does,
+ * the time of one launch of all queries (median of RUNS after WARM_UPS, by
+ * events) and queries per second. Everything is on the device before; float
+ * rows, L2. Prints markdown, as bench/results/song-h200.md has it.
  */
 #include <algorithm>
 #include <getopt.h>

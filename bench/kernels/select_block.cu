@@ -2,16 +2,23 @@
  * select_block.cu
  *		Selection by a queue of the whole block (thesis.md T18): k up to 2,048.
  *
- * The block's K best (a power of two, k or more) are in its registers, sorted; what is before the k-th of them goes to a queue of K items in
- * shared memory. When that is full it is sorted and merged in: so every merge is of K new items, and the k-th is what all must beat.
+ * The block's K best (a power of two, k or more) are in its registers, sorted;
+ * what is before the k-th of them goes to a queue of K items in shared memory.
+ * When that is full it is sorted and merged in: so every merge is of K new
+ * items, and the k-th is what all must beat.
  *
- * Map: grid rows x parts, 128 threads (K <= 512) or 256. A tile of 16 numbers per thread is read before any of it is looked at; tiles come in an
- * order that no simple order of the numbers makes the worst. Items that find the queue full wait in their thread's registers, and are shown again
- * behind the merge. Parts of one row share the least k-th.
- *		registers	K / threads of the best, as many of the queue while it is merged, 16 numbers
- *		shared		the queue, 8 K bytes; 16 bytes a thread for what the network exchanges
- * Reads each number once, one barrier per tile, writes k items per part. Bound: memory.
- * block_sort_kernel sorts rows of up to 2,048 items with the same network. Launched by select_ways.cu.
+ * Map: grid rows x parts, 128 threads (K <= 512) or 256. A tile of 16 numbers
+ * per thread is read before any of it is looked at; tiles come in an order that
+ * no simple order of the numbers makes the worst. Items that find the queue
+ * full wait in their thread's registers, and are shown again behind the merge.
+ * Parts of one row share the least k-th.
+ *		registers	K / threads of the best, as many of the queue while it is
+ *					merged, 16 numbers
+ *		shared		the queue, 8 K bytes; 16 bytes a thread for what the network
+ *					exchanges
+ * Reads each number once, one barrier per tile, writes k items per part. Bound:
+ * memory. block_sort_kernel sorts rows of up to 2,048 items with the same
+ * network. Launched by select_ways.cu.
  */
 #include <math.h>
 

@@ -1,17 +1,24 @@
 /*
  * select_block.cuh
- *		A sorting network over the registers of a block (thesis.md T19), and the queue of a block (T18; select_block.cu says how it works).
+ *		A sorting network over the registers of a block (thesis.md T19), and the
+ *		queue of a block (T18; select_block.cu says how it works).
  *
- * BLOCK threads with ITEMS items each, both powers of two: thread x holds the consecutive items x ITEMS ... x ITEMS + ITEMS - 1, because the
- * smallest strides are the commonest. Strides within a thread take no exchange, those within a warp take shuffles, larger ones shared memory: two
- * rows (item i of every thread) at a time, so 2 x BLOCK items of it whatever ITEMS is. Without conflicts of banks.
+ * BLOCK threads with ITEMS items each, both powers of two: thread x holds the
+ * consecutive items x ITEMS ... x ITEMS + ITEMS - 1, because the smallest
+ * strides are the commonest. Strides within a thread take no exchange, those
+ * within a warp take shuffles, larger ones shared memory: two rows (item i of
+ * every thread) at a time, so 2 x BLOCK items of it whatever ITEMS is. Without
+ * conflicts of banks.
  */
 #ifndef GPUANN_SELECT_BLOCKCUH
 #define GPUANN_SELECT_BLOCKCUH
 
 #include "cuda/exact/select.cuh"
 
-/* The stages of threads' distance `from` and above 31, of all rows, through shared memory. The first is mirrored if `mirrored`. */
+/*
+ * The stages of threads' distance `from` and above 31, of all rows, through
+ * shared memory. The first is mirrored if `mirrored`.
+ */
 template <int BLOCK, int ITEMS>
 __device__ static INLINE void
 far_stages(Item (&x)[ITEMS], Item *shared, uint32_t from, bool mirrored)
@@ -121,8 +128,9 @@ block_sort_items(Item (&x)[ITEMS], Item *shared)
 	for (uint32_t s = 1; s < BLOCK; s *= 2)
 	{
 		/*
-		 * Mirrored items of a pair of threads stand side by side when one of the two is reversed; the stages that follow are between threads that are
-		 * reversed alike.
+		 * Mirrored items of a pair of threads stand side by side when one of
+		 * the two is reversed; the stages that follow are between threads that
+		 * are reversed alike.
 		 */
 		reverse_items(x, (threadIdx.x & s) != 0);
 		thread_stages<BLOCK>(x, shared, s, true);
@@ -146,7 +154,10 @@ struct BlockQueue
 	uint32_t queued; /* may be more than there is room for, until the merge */
 };
 
-/* Merge the queue into the best. All threads, after a barrier; ends with one. Returns the k-th. */
+/*
+ * Merge the queue into the best. All threads, after a barrier; ends with one.
+ * Returns the k-th.
+ */
 template <int BLOCK, int ITEMS>
 __device__ static INLINE Item
 merge_queue(Item (&best)[ITEMS], BlockQueue<BLOCK, ITEMS> *shared, uint32_t k, SelectEvents *events)
@@ -184,7 +195,10 @@ merge_queue(Item (&best)[ITEMS], BlockQueue<BLOCK, ITEMS> *shared, uint32_t k, S
 	return shared->kth;
 }
 
-/* Put what of a tile is before an item into the queue, as far as there is room. Whole warps. Returns what had no room. */
+/*
+ * Put what of a tile is before an item into the queue, as far as there is room.
+ * Whole warps. Returns what had no room.
+ */
 template <class Rows, int BLOCK, int ITEMS>
 __device__ static INLINE uint32_t
 queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[BLOCK_READS], uint32_t first, uint32_t passing, Item before)
@@ -217,7 +231,8 @@ queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[BLOCK_R
 }
 
 /*
- * Select from a part of a row by a queue of the block: the k least go to out. bound, if there is one, is shared by all parts of the row. All threads.
+ * Select from a part of a row by a queue of the block: the k least go to out.
+ * bound, if there is one, is shared by all parts of the row. All threads.
  */
 template <class Rows, int BLOCK, int ITEMS>
 __device__ static INLINE void

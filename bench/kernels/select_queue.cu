@@ -1,20 +1,30 @@
 /*
  * select_queue.cu
- *		Selection by queues of a warp: the k best in its registers, what may enter them in queues that are merged when they are full.
+ *		Selection by queues of a warp: the k best in its registers, what may
+ *		enter them in queues that are merged when they are full.
  *
- * thread queues	(faiss.md F6, WarpSelect and BlockSelect; k <= 1,024) Each lane keeps the T items it saw that are nearest to entering, in
- *					registers. When some lane's queue is full of items before the k-th, the 32 queues are sorted and merged. No shared memory.
- * warp queues		(k <= 256) What is before the k-th goes to a list of 32 x T items in shared memory, which is sorted and merged when it is full.
- *					So a merge is always worth its network, and the k-th is what an item must beat from the first merge on.
+ * thread queues	(faiss.md F6, WarpSelect and BlockSelect; k <= 1,024) Each
+ *					lane keeps the T items it saw that are nearest to entering,
+ *					in registers. When some lane's queue is full of items before
+ *					the k-th, the 32 queues are sorted and merged. No shared
+ *					memory.
+ * warp queues		(k <= 256) What is before the k-th goes to a list of 32 x T
+ *					items in shared memory, which is sorted and merged when it
+ *					is full. So a merge is always worth its network, and the
+ *					k-th is what an item must beat from the first merge on.
  *
- * Map: grid rows x parts, 128 threads. A warp takes tiles of 512 numbers of its block's part in turn, in an order that no simple order of
- * the numbers makes the worst one. All of a tile is read (four loads of 16 bytes per lane) before any of it is looked at, and compared
- * to the limit as it is; keys are made of what passes only. The four warps' best are merged through shared memory, parts by a launch
- * over their items. Parts of one row share the least k-th.
- *		registers	2 K / 32 of the best + 2 T of the queue + 16 of a tile, no array with a number known at run time only
- *		shared		16 K / 32 x 32 bytes for merging warps; warp queues 8 x 32 T per warp
- * Reads each number once, writes k items per part. Bound: memory. A merge costs about 15 T + 12 K / 32 exchanges between lanes.
- * Launched by select_ways.cu.
+ * Map: grid rows x parts, 128 threads. A warp takes tiles of 512 numbers of its
+ * block's part in turn, in an order that no simple order of the numbers makes
+ * the worst one. All of a tile is read (four loads of 16 bytes per lane) before
+ * any of it is looked at, and compared to the limit as it is; keys are made of
+ * what passes only. The four warps' best are merged through shared memory,
+ * parts by a launch over their items. Parts of one row share the least k-th.
+ *		registers	2 K / 32 of the best + 2 T of the queue + 16 of a tile, no
+ *					array with a number known at run time only
+ *		shared		16 K / 32 x 32 bytes for merging warps; warp queues 8 x 32 T
+ *					per warp
+ * Reads each number once, writes k items per part. Bound: memory. A merge costs
+ * about 15 T + 12 K / 32 exchanges between lanes. Launched by select_ways.cu.
  */
 #include <math.h>
 
@@ -142,7 +152,10 @@ struct WarpQueue
 		return kth < bound ? kth : bound;
 	}
 
-	/* Show an item each; those that find the queue full are shown again behind the merge. Whole warps. */
+	/*
+	 * Show an item each; those that find the queue full are shown again behind
+	 * the merge. Whole warps.
+	 */
 	__device__ INLINE void
 	offer(Item item, SelectEvents *events)
 	{
@@ -314,7 +327,10 @@ __global__ void __launch_bounds__(WARPS *WARP, Queue::BEST <= 4 ? 5 : Queue::BES
 			part_out(plan)[i * WARP + lane] = queue.best[i];
 }
 
-/* k = 1: the least item of a part, into that of the row, which begins as NO_ITEM. */
+/*
+ * k = 1: the least item of a part, into that of the row, which begins as
+ * NO_ITEM.
+ */
 __global__ void __launch_bounds__(WARPS *WARP) argmin_kernel(const NumberRows rows, const QueuePlan plan)
 {
 	uint32_t row = blockIdx.x / plan.parts;

@@ -1,29 +1,45 @@
 /*
  * select_sample.cu
- *		Selection by a sample (thesis.md T16's splitters, T23's one pass behind them, T22's buffers): k up to 1,024 of long rows.
+ *		Selection by a sample (thesis.md T16's splitters, T23's one pass behind
+ *		them, T22's buffers): k up to 1,024 of long rows.
  *
- * 1 votes		A row is cut into strata of equal length, and eight neighbours are read at a hashed place in each. A vote is the least item of what a
- *				thread or some threads read; strata go to votes in turn, so neighbours never share one. 128 votes per row.
- * 2 pass		The threshold is the vote of a rank such that fewer than k items up to it are improbable: of k items, how many were read is at most
- *				Poisson's with the mean 8 strata k / n, and the rank is where its tail is below 10^-9; never more than k, for k votes are k items. Blocks
- *				read all numbers and keep the items up to the threshold: in shared memory, then with one addition a block in the row's places. The
- *				last block of a row cuts what was kept down to little more than k, by bins between the least and the threshold, and again between
- *				the edges of a bin, and ranks these by counting.
- * 3 rescue		A row of which fewer than k items or more than there are places for were kept is selected from anew, by queues of a block. Others
- *				cost this launch only. Nothing waits for the host.
+ * 1 votes		A row is cut into strata of equal length, and eight neighbours
+ *				are read at a hashed place in each. A vote is the least item of
+ *				what a thread or some threads read; strata go to votes in turn,
+ *				so neighbours never share one. 128 votes per row.
+ * 2 pass		The threshold is the vote of a rank such that fewer than k items
+ *				up to it are improbable: of k items, how many were read is at
+ *				most Poisson's with the mean 8 strata k / n, and the rank is
+ *				where its tail is below 10^-9; never more than k, for k votes
+ *				are k items. Blocks read all numbers and keep the items up to
+ *				the threshold: in shared memory, then with one addition a block
+ *				in the row's places. The last block of a row cuts what was kept
+ *				down to little more than k, by bins between the least and the
+ *				threshold, and again between the edges of a bin, and ranks these
+ *				by counting.
+ * 3 rescue		A row of which fewer than k items or more than there are places
+ *				for were kept is selected from anew, by queues of a block.
+ *				Others cost this launch only. Nothing waits for the host.
  *
- * The threshold is an item: of equal numbers those at lower places are before it, so they are as few as others. It is a finite number, so NaN is
- * never compared; a row with fewer than k finite numbers is for the rescue. Hashed places in strata: rows that rise or fall have the same number in each, and
+ * The threshold is an item: of equal numbers those at lower places are before
+ * it, so they are as few as others. It is a finite number, so NaN is never
+ * compared; a row with fewer than k finite numbers is for the rescue. Hashed
+ * places in strata: rows that rise or fall have the same number in each, and
  * pass at most eight times as many as random ones; places are for that.
  *
- * Map: 1: grid rows x members, 128 threads, up to four units of two loads of 16 bytes in flight each. 2: grid rows x
- * parts, 256 threads, four loads of 16 bytes in flight, 40 warps on an SM; a part takes every parts-th tile. 3: grid
- * rows x parts, 128 or 256 threads. Loads begin at the row's first multiple of 16 bytes.
+ * Map: 1: grid rows x members, 128 threads, up to four units of two loads of 16
+ * bytes in flight each. 2: grid rows x parts, 256 threads, four loads of 16
+ * bytes in flight, 40 warps on an SM; a part takes every parts-th tile. 3: grid
+ * rows x parts, 128 or 256 threads. Loads begin at the row's first multiple of
+ * 16 bytes.
  *		registers	16 numbers of a tile, and what comes of it
- *		shared		2: a queue of 1,536 items, 256 bins: 13 KB. 3: select_block.cu
- *		global		128 votes, places for what is kept, a state of 24 bytes per row; 3: k items per part
- * Reads each number once, and 32 bytes of each 512 to 1,024 numbers before. Bound: memory. Each launch begins while the
- * one before it ends, where the device can do so. Launched by select_ways.cu.
+ *		shared		2: a queue of 1,536 items, 256 bins: 13 KB. 3:
+ *					select_block.cu
+ *		global		128 votes, places for what is kept, a state of 24 bytes per
+ *					row; 3: k items per part
+ * Reads each number once, and 32 bytes of each 512 to 1,024 numbers before.
+ * Bound: memory. Each launch begins while the one before it ends, where the
+ * device can do so. Launched by select_ways.cu.
  */
 #include <math.h>
 
@@ -94,7 +110,10 @@ struct PassShared
 
 /* --- launches that overlap ---------------------------------------------------------------------------------------- */
 
-/* Let the next kernel of this stream begin; it waits where it needs what this one writes. */
+/*
+ * Let the next kernel of this stream begin; it waits where it needs what this
+ * one writes.
+ */
 __device__ static INLINE void
 let_next_begin()
 {
@@ -103,7 +122,10 @@ let_next_begin()
 #endif
 }
 
-/* Wait until the kernel before has ended and what it wrote is there. All threads. */
+/*
+ * Wait until the kernel before has ended and what it wrote is there. All
+ * threads.
+ */
 __device__ static INLINE void
 wait_for_last()
 {
@@ -136,7 +158,10 @@ unit_place(uint32_t stratum, uint32_t strata, uint32_t numbers)
 	return first + (uint32_t) ((uint64_t) hash * places >> 32) * UNIT;
 }
 
-/* The votes of a row. Of VOTES x members threads of a row each reads its units; those with the same vote are neighbours. */
+/*
+ * The votes of a row. Of VOTES x members threads of a row each reads its units;
+ * those with the same vote are neighbours.
+ */
 __global__ void __launch_bounds__(VOTERS) sample_votes_kernel(const SamplePlan plan)
 {
 	__shared__ Item least_of[VOTERS / WARP];
@@ -188,7 +213,10 @@ __global__ void __launch_bounds__(VOTERS) sample_votes_kernel(const SamplePlan p
 		plan.votes[(size_t) row * VOTES + vote] = least;
 }
 
-/* The vote of the wanted rank, or the greatest finite number. All threads; ends with a barrier. */
+/*
+ * The vote of the wanted rank, or the greatest finite number. All threads; ends
+ * with a barrier.
+ */
 __device__ static INLINE Item
 find_threshold(const SamplePlan &plan, uint32_t row, PassShared *shared)
 {
@@ -233,7 +261,10 @@ read_tile(const SamplePlan &plan, uint32_t row, uint32_t first, NumberRows::Four
 		four[r] = plan.rows.read(row, first + r * THREADS * AT_A_TIME, plan.n);
 }
 
-/* Whether any of them is up to a limit; in four chains, for each waits for its comparison before. */
+/*
+ * Whether any of them is up to a limit; in four chains, for each waits for its
+ * comparison before.
+ */
 __device__ static INLINE bool
 any_passes(const NumberRows::Four (&four)[READS], float limit)
 {
@@ -261,7 +292,10 @@ keep_passing(const SamplePlan &plan, uint32_t row, Item item, PassShared *shared
 		plan.kept[(size_t) row * plan.room + place] = item;
 }
 
-/* Keep what of a thread's numbers is not behind the threshold. Numbers are read again: these are few, and registers have no index. */
+/*
+ * Keep what of a thread's numbers is not behind the threshold. Numbers are read
+ * again: these are few, and registers have no index.
+ */
 __device__ static INLINE void
 keep_tile(const SamplePlan &plan, uint32_t row, const NumberRows::Four (&four)[READS], uint32_t first, Item threshold, PassShared *shared)
 {
@@ -284,7 +318,10 @@ keep_tile(const SamplePlan &plan, uint32_t row, const NumberRows::Four (&four)[R
 	}
 }
 
-/* Put the block's queue into the row's places. All threads, after a barrier. Returns whether this was the row's last block. */
+/*
+ * Put the block's queue into the row's places. All threads, after a barrier.
+ * Returns whether this was the row's last block.
+ */
 __device__ static INLINE bool
 end_block(const SamplePlan &plan, uint32_t row, PassShared *shared)
 {
@@ -306,7 +343,10 @@ end_block(const SamplePlan &plan, uint32_t row, PassShared *shared)
 
 /* --- the end of a row --------------------------------------------------------------------------------------------- */
 
-/* Kept items of a row, shared by a block's threads: most in registers, the rest where they are. */
+/*
+ * Kept items of a row, shared by a block's threads: most in registers, the rest
+ * where they are.
+ */
 struct KeptItems
 {
 	Item own[OWN];
@@ -350,7 +390,10 @@ least_of_block(Item least, PassShared *shared)
 	return least;
 }
 
-/* Find the bin with the wanted-th item, and how many are before it. The first warp, after a barrier. */
+/*
+ * Find the bin with the wanted-th item, and how many are before it. The first
+ * warp, after a barrier.
+ */
 __device__ static INLINE void
 find_bin(uint32_t wanted, PassShared *shared)
 {
@@ -396,8 +439,10 @@ bits_of(Item item)
 }
 
 /*
- * An item that at least k items are not behind, and not many more: found by bins between the least and the greatest, then between the edges of
- * the bin with the k-th. A bin of one item ends it, if nothing does before. All threads.
+ * An item that at least k items are not behind, and not many more: found by
+ * bins between the least and the greatest, then between the edges of the bin
+ * with the k-th. A bin of one item ends it, if nothing does before. All
+ * threads.
  */
 __device__ static INLINE Item
 narrow(const KeptItems &items, uint32_t k, Item low, Item high, uint32_t enough, PassShared *shared, SelectEvents *events)
@@ -526,7 +571,10 @@ __global__ void __launch_bounds__(THREADS, PASS_BLOCKS) sample_pass_kernel(const
 
 /* --- the rescue --------------------------------------------------------------------------------------------------- */
 
-/* Rows that failed, by queues: a block per part, and the last of a row merges them. */
+/*
+ * Rows that failed, by queues: a block per part, and the last of a row merges
+ * them.
+ */
 template <int BLOCK, int ITEMS>
 __global__ void __launch_bounds__(BLOCK, (ITEMS > 1 ? 768 : 1024) / BLOCK) sample_rescue_kernel(const SamplePlan plan)
 {
@@ -569,7 +617,10 @@ __global__ void __launch_bounds__(BLOCK, (ITEMS > 1 ? 768 : 1024) / BLOCK) sampl
 static bool overlapping;
 #endif
 
-/* Whether kernels as they run here wait by themselves for the one before: not those made from older code when they were loaded. */
+/*
+ * Whether kernels as they run here wait by themselves for the one before: not
+ * those made from older code when they were loaded.
+ */
 cudaError_t
 sample_prepare()
 {
@@ -619,7 +670,10 @@ places_of(uint32_t n)
 	return places;
 }
 
-/* The least rank that more than so many of k items among those read have a probability of less than TAIL. */
+/*
+ * The least rank that more than so many of k items among those read have a
+ * probability of less than TAIL.
+ */
 static uint32_t
 rank_of(uint32_t n, uint32_t k)
 {
@@ -643,7 +697,10 @@ sample_serves(uint32_t n, uint32_t k)
 	return n >= SELECT_SAMPLE_LEAST && rank_of(n, k) <= RANK_MOST;
 }
 
-/* As many blocks as run at once, for what a block costs is paid once; of more rows than these so many that the last ones to end are a small part of all. */
+/*
+ * As many blocks as run at once, for what a block costs is paid once; of more
+ * rows than these so many that the last ones to end are a small part of all.
+ */
 uint32_t
 sample_parts(uint32_t rows, uint32_t n, uint32_t processors)
 {

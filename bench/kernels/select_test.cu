@@ -1,9 +1,11 @@
 /*
  * select_test.cu
- *		Tests of the selection unit on a device, or on a processor that stands for one: networks, queues and merges, every way against an oracle, and how
- *		often queues are filled and merged beside what the papers expect.
+ *		Tests of the selection unit on a device, or on a processor that stands
+ *		for one: networks, queues and merges, every way against an oracle, and
+ *		how often queues are filled and merged beside what the papers expect.
  *
- * Prints TAP. select_test [--seed N]. Counters are there in a build with GPUANN_COUNTING.
+ * Prints TAP. select_test [--seed N]. Counters are there in a build with
+ * GPUANN_COUNTING.
  */
 #include <algorithm>
 #include <math.h>
@@ -24,8 +26,9 @@
 static cudaStream_t stream;
 
 /*
- * Device memory with a copy of some values. Copies go through the stream that works on them: one that does not would end whenever it does, for the
- * stream waits for no other.
+ * Device memory with a copy of some values. Copies go through the stream that
+ * works on them: one that does not would end whenever it does, for the stream
+ * waits for no other.
  */
 template <typename T>
 struct Buffer
@@ -119,7 +122,10 @@ is_sorted_copy(const std::vector<Item> &before, const std::vector<Item> &after, 
 	return true;
 }
 
-/* Items of rows: random, of few values, equal, ascending, descending, all empty. */
+/*
+ * Items of rows: random, of few values, equal, ascending, descending, all
+ * empty.
+ */
 static std::vector<Item>
 item_rows(size_t rows, size_t row)
 {
@@ -150,8 +156,9 @@ test_sort()
 }
 
 /*
- * By the 0-1 principle a network that merges all pairs of sorted zeros and ones merges everything: all counts of zeros (for large sizes
- * some). With several equal ones, as queues are before they are full.
+ * By the 0-1 principle a network that merges all pairs of sorted zeros and ones
+ * merges everything: all counts of zeros (for large sizes some). With several
+ * equal ones, as queues are before they are full.
  */
 template <int N, int M>
 static void
@@ -179,7 +186,10 @@ test_merge()
 		LAUNCH((merge_kernel<N, M>), (uint32_t) (before.size() / (A + B)), WARP, 0, stream, items.at, false);
 		must(cudaGetLastError(), "merge_kernel");
 		after = items.values();
-		/* both stay where they are: the first has the least, the second the rest */
+		/*
+		 * both stay where they are: the first has the least, the second the
+		 * rest
+		 */
 		for (size_t at = 0; at < before.size() && good; at += A + B)
 		{
 			std::vector<Item> row(after.begin() + (long) at, after.begin() + (long) (at + A + B));
@@ -306,7 +316,8 @@ make_numbers(Shape shape, uint32_t rows, uint32_t n, size_t padding, size_t skip
 {
 	Numbers numbers = {{}, rows, n, n + padding, skip};
 
-	numbers.values.assign(skip + rows * numbers.stride, -1e38f); /* nearer than all: who reads it is wrong */
+	/* nearer than all: who reads it is wrong */
+	numbers.values.assign(skip + rows * numbers.stride, -1e38f);
 	for (uint32_t row = 0; row < rows; row++)
 		for (uint32_t i = 0; i < n; i++)
 			numbers.values[skip + row * numbers.stride + i] = number(shape, i, n);
@@ -416,7 +427,10 @@ test_way(SelectWay way, Shape shape)
 	say(good, what);
 }
 
-/* Rows that are long enough for a sample, at any alignment, in any number of parts; places for what it lets pass that do not suffice. */
+/*
+ * Rows that are long enough for a sample, at any alignment, in any number of
+ * parts; places for what it lets pass that do not suffice.
+ */
 static void
 test_sample(Shape shape)
 {
@@ -522,7 +536,10 @@ test_wide(uint32_t n, uint32_t k, uint32_t values, uint32_t room)
 
 #ifdef GPUANN_COUNTING
 
-/* The events of selecting from one row by one warp's or block's worth of parts, averaged over a few runs. */
+/*
+ * The events of selecting from one row by one warp's or block's worth of parts,
+ * averaged over a few runs.
+ */
 static SelectEvents
 events_of(SelectWay way, Shape shape, uint32_t n, uint32_t k, uint32_t runs, uint32_t places = 0)
 {
@@ -549,9 +566,11 @@ is_near(double found, double expected, double share)
 }
 
 /*
- * Thread queues of four warps: each sees a quarter of the row as one of its own, so what faiss.md F7 says of a quarter, four times. Its table
- * was simulated; the sums here are of its formula for insertions, (k + t) ln(groups) beyond the first groups, and of merges from a run
- * of that simulation (select_model below).
+ * Thread queues of four warps: each sees a quarter of the row as one of its
+ * own, so what faiss.md F7 says of a quarter, four times. Its table was
+ * simulated; the sums here are of its formula for insertions, (k + t)
+ * ln(groups) beyond the first groups, and of merges from a run of that
+ * simulation (select_model below).
  */
 struct Model
 {
@@ -597,7 +616,10 @@ select_model(uint32_t n, uint32_t k, uint32_t t, uint32_t runs)
 			for (uint32_t lane = 0; lane < 32; lane++)
 				all.insert(all.end(), queues[lane].begin(), queues[lane].end());
 			std::sort(all.begin(), all.end());
-			/* what is left behind K, not k, stays in the network's first array: the queues get what follows it */
+			/*
+			 * what is left behind K, not k, stays in the network's first array:
+			 * the queues get what follows it
+			 */
 			best.assign(all.begin(), all.begin() + k);
 			for (uint32_t i = 0; i < 32 * t; i++)
 				queues[i % 32][t - 1 - i / 32] = all[k + i];
@@ -633,7 +655,10 @@ test_thread_counts()
 	say(is_near(known.inserts, 1092, 0.15) && is_near(known.merges, 44.4, 0.15), "thread queues: the model is that of faiss.md F7");
 }
 
-/* thesis.md T18: insertions <= 2 k (1 + H_n - H_2k), merges <= 1 + 2 (1 + H_n - H_2k) for queues of k items. */
+/*
+ * thesis.md T18: insertions <= 2 k (1 + H_n - H_2k), merges <= 1 + 2 (1 + H_n -
+ * H_2k) for queues of k items.
+ */
 static void
 test_block_counts()
 {
@@ -649,13 +674,19 @@ test_block_counts()
 
 		printf("# block queues, n %u, k %u: %llu insertions (bound %.0f), %llu merges (bound %.1f)\n", one[0], one[1], events.inserts,
 			   inserts, events.merges, merges);
-		/* a tile is 2,048 numbers or more: those of the first have nothing to be compared to but what was merged meanwhile */
+		/*
+		 * a tile is 2,048 numbers or more: those of the first have nothing to
+		 * be compared to but what was merged meanwhile
+		 */
 		snprintf(what, sizeof(what), "block queues: events of n %u, k %u stay within the bounds of T18", one[0], one[1]);
 		say((double) events.inserts <= inserts + 4096 && (double) events.merges <= merges + 2048.0 / one[1] + 1, what);
 	}
 }
 
-/* An order that is the worst for a scan from the first to the last number is not for ours. */
+/*
+ * An order that is the worst for a scan from the first to the last number is
+ * not for ours.
+ */
 static void
 test_adverse_counts()
 {
@@ -670,13 +701,19 @@ test_adverse_counts()
 
 		printf("# %s, n %u, k %u: merges %llu at random, %llu descending, %llu ascending; %u without another order of tiles\n",
 			   select_name(way), n, k, random.merges, descending.merges, ascending.merges, n / k);
-		/* a tile of the block's is many queues long, and each of those that hold the least so far fills as many */
+		/*
+		 * a tile of the block's is many queues long, and each of those that
+		 * hold the least so far fills as many
+		 */
 		snprintf(what, sizeof(what), "%s: descending numbers take at most eight times the merges of random ones", select_name(way));
 		say(descending.merges <= 8 * random.merges && ascending.merges <= 2 * random.merges, what);
 	}
 }
 
-/* Radix reads a row twice, and what is left of it, whatever is in it; where all is equal it goes down to the places. */
+/*
+ * Radix reads a row twice, and what is left of it, whatever is in it; where all
+ * is equal it goes down to the places.
+ */
 static void
 test_radix_counts()
 {
@@ -688,7 +725,8 @@ test_radix_counts()
 }
 
 /*
- * What a sample lets pass is a few times k, or a few strata where neighbours (or, of equal numbers, places) are in order. No simple order is for the
+ * What a sample lets pass is a few times k, or a few strata where neighbours
+ * (or, of equal numbers, places) are in order. No simple order is for the
  * rescue; too few places are, and too few finite numbers.
  */
 static void

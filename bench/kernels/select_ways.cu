@@ -2,8 +2,10 @@
  * select_ways.cu
  *		Selection: which way it goes, in how many parts, and the sorts of CUB.
  *
- * Borders between ways are in one table, `regions`, in the order in which they are asked: those that were measured on an H200
- * (bench/results/select-h200.md; bench/build/select prints what to put there for another device). Between measured sizes they are round numbers.
+ * Borders between ways are in one table, `regions`, in the order in which they
+ * are asked: those that were measured on an H200 (bench/results/select-h200.md;
+ * bench/build/select prints what to put there for another device). Between
+ * measured sizes they are round numbers.
  */
 #include <math.h>
 #include <string.h>
@@ -36,20 +38,23 @@ struct Region
 /* The first that holds a selection; radix or a sort takes what none does. */
 static const Region regions[] = {
 	{ANY, ANY, 1, SELECT_ARGMIN},
-	{ANY, SELECT_SAMPLE_LEAST, SELECT_WARP_MOST, SELECT_WARP_QUEUES}, /* short rows: no sample is worth its time */
+	/* short rows: no sample is worth its time */
+	{ANY, SELECT_SAMPLE_LEAST, SELECT_WARP_MOST, SELECT_WARP_QUEUES},
 	{ANY, SELECT_SAMPLE_LEAST, SELECT_BLOCK_MOST, SELECT_BLOCK_QUEUES},
 	{ANY, ANY, 256, SELECT_SAMPLE},
 	{1, 16384, 512, SELECT_RADIX},
 	{ANY, 16384, 512, SELECT_BLOCK_QUEUES}, /* a sample would leave too much of it */
 	{ANY, ANY, 512, SELECT_SAMPLE},
-	{ANY, 65536, SELECT_BLOCK_MOST, SELECT_RADIX}, /* sorting a thousand numbers and more costs a sample more than reading all */
+	{ANY, 65536, SELECT_BLOCK_MOST, SELECT_RADIX}, /* sorting a thousand numbers and more costs a
+												    * sample more than reading all */
 	{256, 262144, SELECT_BLOCK_MOST, SELECT_RADIX},
 	{32, 4194304, SELECT_BLOCK_MOST, SELECT_RADIX},
 	{ANY, ANY, SELECT_SAMPLE_MOST, SELECT_SAMPLE},
 	{ANY, ANY, SELECT_BLOCK_MOST, SELECT_RADIX},
 };
 
-#define SORTED_SHARE 3u /* of a row: a third and more of it is sorted whole (thesis.md T29); of all of it radix leaves nothing but the sort */
+#define SORTED_SHARE 3u /* of a row: a third and more of it is sorted whole (thesis.md T29); of all
+						 * of it radix leaves nothing but the sort */
 
 SelectWay
 select_choose(uint32_t rows, uint32_t n, uint32_t k)
@@ -323,7 +328,10 @@ select_launch(const SelectLaunch *launch)
 	if (launch->rows == 0)
 		return cudaSuccess;
 	if (!select_can(all.way, launch->n, launch->k))
-		/* a row without numbers has no least: as many places as were asked for, all empty */
+		/*
+		 * a row without numbers has no least: as many places as were asked for,
+		 * all empty
+		 */
 		return launch->n == 0 ? cudaMemsetAsync(launch->out, 0xFF, (size_t) launch->rows * launch->k * sizeof(Item), launch->stream)
 							  : cudaErrorInvalidValue;
 	switch (all.way)

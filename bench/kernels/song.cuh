@@ -1,14 +1,20 @@
 /*
  * song.cuh
- *		SONG's graph search with its alternatives, for measuring them: not a part of the engine (docs/kernels.md says what takes its place).
+ *		SONG's graph search with its alternatives, for measuring them: not a
+ *		part of the engine (docs/kernels.md says what takes its place).
  *
- * Paper: SONG, sections IV to VI. A block is a warp and serves one query, or two or four. Three stages a step: *locate* takes the nearest
- * unexpanded vertices from a bounded queue and what they lead to and was not visited; *measure* lets all lanes compute one distance after the other;
- * *maintain* lets in what is good enough. Float rows, L2. Which set of visited vertices, selected insertion, deletion from the set and vertices
- * expanded a step are arguments.
+ * Paper: SONG, sections IV to VI. A block is a warp and serves one query, or
+ * two or four. Three stages a step: *locate* takes the nearest unexpanded
+ * vertices from a bounded queue and what they lead to and was not visited;
+ * *measure* lets all lanes compute one distance after the other; *maintain*
+ * lets in what is good enough. Float rows, L2. Which set of visited vertices,
+ * selected insertion, deletion from the set and vertices expanded a step are
+ * arguments.
  *
- * Where things live: all of a query's state in shared memory (song_query_bytes): 4 dims + 16 (list + 2) + 8 room + the set.
- * Reads per query: expanded x degree x 4 bytes of graph, distances x 4 dims bytes of rows. Bound: latency of a step, most of it one lane's work.
+ * Where things live: all of a query's state in shared memory
+ * (song_query_bytes): 4 dims + 16 (list + 2) + 8 room + the set. Reads per
+ * query: expanded x degree x 4 bytes of graph, distances x 4 dims bytes of
+ * rows. Bound: latency of a step, most of it one lane's work.
  *
  * The order of entries is total, so whatever is exact gives the same answer.
  */
@@ -26,7 +32,8 @@ typedef struct SongSetting
 	uint32_t steps;	 /* vertices expanded at once */
 	bool selected;	 /* what is worse than the list's last is neither visited nor queued */
 	bool deletes;	 /* what has left both lists is not visited any more */
-	uint32_t places; /* words of the set: a power of two, of a Bloom filter any number; 0: as song_places says */
+	uint32_t places; /* words of the set: a power of two, of a Bloom filter any number; 0: as
+					  * song_places says */
 	uint32_t hashes; /* of a Bloom filter; 0: as many as its words want */
 } SongSetting;
 
@@ -49,10 +56,14 @@ typedef struct SongCounters
 	uint32_t inserts;
 	uint32_t most_visited;
 	uint32_t most_queued;
-	uint32_t overflows; /* 1: the set was full, and the search ended there; of a cuckoo filter, vertices that it lost */
+	uint32_t overflows; /* 1: the set was full, and the search ended there; of a cuckoo filter,
+						 * vertices that it lost */
 } SongCounters;
 
-/* Words of a set that has room for what a setting may put into it, as the authors size it; of a Bloom filter 10 bits for each of 13 x list vertices. */
+/*
+ * Words of a set that has room for what a setting may put into it, as the
+ * authors size it; of a Bloom filter 10 bits for each of 13 x list vertices.
+ */
 static inline uint32_t
 song_places(SongVisited visited, const SongSetting *setting)
 {
@@ -82,7 +93,10 @@ song_query_bytes(const SongSetting *setting, uint32_t dims, uint32_t degree)
 
 /* --- the search ----------------------------------------------------------------------------------------------------------- */
 
-/* A query in progress. In a warp of one query all lanes have the same; with more the first lane of each query's share has it. */
+/*
+ * A query in progress. In a warp of one query all lanes have the same; with
+ * more the first lane of each query's share has it.
+ */
 template <SongVisited VISITED, bool TOGETHER> struct SongSearch
 {
 	typedef SongLanes<TOGETHER> Lanes;
@@ -104,7 +118,9 @@ template <SongVisited VISITED, bool TOGETHER> struct SongSearch
 		Lanes::meet();
 	}
 
-	/* Whether what is expanded is as many as wanted, and better than an entry. */
+	/*
+	 * Whether what is expanded is as many as wanted, and better than an entry.
+	 */
 	__device__ bool
 	is_late(const SongSetting &setting, SongEntry entry) const
 	{
@@ -168,7 +184,10 @@ template <SongVisited VISITED, bool TOGETHER> struct SongSearch
 		Lanes::meet();
 	}
 
-	/* Whether an entry is in one of the lists: what a filter that forgets does not say. */
+	/*
+	 * Whether an entry is in one of the lists: what a filter that forgets does
+	 * not say.
+	 */
 	__device__ bool
 	is_listed(SongEntry entry) const
 	{
@@ -248,7 +267,8 @@ song_measure(const SongGraph &graph, const float *vector, SongEntry *candidates,
 }
 
 /*
- * A warp's queries, from their seeds to their answers: setting.list vertices each in order, SONG_NONE behind the last. Queries that a share of lanes has
+ * A warp's queries, from their seeds to their answers: setting.list vertices
+ * each in order, SONG_NONE behind the last. Queries that a share of lanes has
  * are searched as if each were alone, so answers do not depend on QUERIES.
  */
 template <SongVisited VISITED, uint32_t QUERIES>
@@ -317,7 +337,10 @@ __global__ void __launch_bounds__(WARP)
 	{
 		uint32_t *own = answers + (size_t) query * setting.list;
 
-		/* what is queued still may be better than the last expanded if the set overflowed; else it is not */
+		/*
+		 * what is queued still may be better than the last expanded if the set
+		 * overflowed; else it is not
+		 */
 		for (uint32_t i = search.best.count; i < setting.list; i++)
 			own[i] = SONG_NONE;
 		for (uint32_t i = search.best.count; i > 0; i--)
@@ -344,8 +367,10 @@ song_launch_visited(uint32_t queries_of_warp, const SongGraph &graph, const Song
 }
 
 /*
- * Search: queries_of_warp is 1, 2 or 4. All pointers are device memory: queries nqueries x dims, answers nqueries x list, counters nqueries. The setting's
- * set gets its size if it has none. An error if the state does not fit into shared_most bytes of shared memory, or a set is to delete that cannot, or
+ * Search: queries_of_warp is 1, 2 or 4. All pointers are device memory: queries
+ * nqueries x dims, answers nqueries x list, counters nqueries. The setting's
+ * set gets its size if it has none. An error if the state does not fit into
+ * shared_most bytes of shared memory, or a set is to delete that cannot, or
  * what is not selected.
  */
 static inline cudaError_t

@@ -1,8 +1,10 @@
 /*
  * song_sets.cuh
- *		What SONG's search keeps of a query: the bounded queue with two ends, and the sets of visited vertices (song.cuh).
+ *		What SONG's search keeps of a query: the bounded queue with two ends,
+ *		and the sets of visited vertices (song.cuh).
  *
- * All of them are in memory that the caller has; a queue is one lane's work, a set that of a whole warp or, where lanes have queries of their own, of one.
+ * All of them are in memory that the caller has; a queue is one lane's work, a
+ * set that of a whole warp or, where lanes have queries of their own, of one.
  */
 #ifndef GPUANN_SONG_SETSCUH
 #define GPUANN_SONG_SETSCUH
@@ -13,7 +15,9 @@
 #define SONG_NO_ENTRY 0xFFFFFFFFFFFFFFFFull
 #define SONG_CUCKOO_TRIES 64u
 
-/* A distance's bits above the vertex: ordered as distances are, ties by vertex. */
+/*
+ * A distance's bits above the vertex: ordered as distances are, ties by vertex.
+ */
 typedef unsigned long long SongEntry;
 
 typedef enum SongVisited
@@ -41,7 +45,10 @@ song_hash(uint32_t vertex, uint32_t seed)
 
 /* --- queues: one lane's work ------------------------------------------------------------------------------------------ */
 
-/* A symmetric min-max heap (SONG, section IV-C): at[1] is the least, at[2] the greatest; a node's children are at 2 i + 1 and 2 i + 2. */
+/*
+ * A symmetric min-max heap (SONG, section IV-C): at[1] is the least, at[2] the
+ * greatest; a node's children are at 2 i + 1 and 2 i + 2.
+ */
 struct SongQueue
 {
 	SongEntry *at; /* room for list + 2: at[0] is not used */
@@ -140,7 +147,10 @@ struct SongQueue
 
 /* --- sets of visited vertices: all lanes' work, or one's where lanes have queries of their own ------------------------- */
 
-/* How many lanes work at one set together: their votes, and which of them writes. */
+/*
+ * How many lanes work at one set together: their votes, and which of them
+ * writes.
+ */
 template <bool TOGETHER> struct SongLanes
 {
 	static const uint32_t width = TOGETHER ? WARP : 1;
@@ -174,7 +184,10 @@ template <bool TOGETHER> struct SongLanes
 
 template <SongVisited VISITED, bool TOGETHER> struct SongSet;
 
-/* Open addressing with linear probing; deletion moves back what follows, so there are no tombstones. */
+/*
+ * Open addressing with linear probing; deletion moves back what follows, so
+ * there are no tombstones.
+ */
 template <bool TOGETHER> struct SongSet<SONG_HASH, TOGETHER>
 {
 	typedef SongLanes<TOGETHER> Lanes;
@@ -269,7 +282,10 @@ template <bool TOGETHER> struct SongSet<SONG_HASH, TOGETHER>
 	}
 };
 
-/* A Bloom filter: a vertex may seem visited that is not, never the other way round. */
+/*
+ * A Bloom filter: a vertex may seem visited that is not, never the other way
+ * round.
+ */
 template <bool TOGETHER> struct SongSet<SONG_BLOOM, TOGETHER>
 {
 	typedef SongLanes<TOGETHER> Lanes;
@@ -322,7 +338,10 @@ template <bool TOGETHER> struct SongSet<SONG_BLOOM, TOGETHER>
 	}
 };
 
-/* A cuckoo filter: a fingerprint is in one of two buckets, each of which leads to the other. One lane works, whoever looks on. */
+/*
+ * A cuckoo filter: a fingerprint is in one of two buckets, each of which leads
+ * to the other. One lane works, whoever looks on.
+ */
 template <bool TOGETHER> struct SongSet<SONG_CUCKOO, TOGETHER>
 {
 	typedef SongLanes<TOGETHER> Lanes;

@@ -1,7 +1,8 @@
 /*
  * song_test.cu
- *		Tests of SONG's structures and search (song.cuh) on a device, or on a processor that stands for one: queue and sets against an oracle, and what
- *		of the search's switches may change the answer.
+ *		Tests of SONG's structures and search (song.cuh) on a device, or on a
+ *		processor that stands for one: queue and sets against an oracle, and
+ *		what of the search's switches may change the answer.
  *
  * Prints TAP. song_test [--quick]: less of it, for a sanitizer on a device.
  */
@@ -134,7 +135,10 @@ run_set(uint32_t places, uint32_t hashes, const std::vector<Operation> &operatio
 	return result;
 }
 
-/* Random operations on so many vertices that at most `most` are in the set at once; each is added only when it is not there. */
+/*
+ * Random operations on so many vertices that at most `most` are in the set at
+ * once; each is added only when it is not there.
+ */
 static std::vector<Operation>
 random_operations(uint32_t vertices, uint32_t most)
 {
@@ -195,7 +199,10 @@ test_sets(const char *who)
 	say(result.lost > 0, what);
 }
 
-/* One lane inserts numbers below `limit`, takes the least where they are `limit`, the greatest where above. */
+/*
+ * One lane inserts numbers below `limit`, takes the least where they are
+ * `limit`, the greatest where above.
+ */
 __global__ void
 queue_kernel(const uint64_t *operations, uint32_t n, uint64_t limit, SongEntry *taken)
 {
@@ -283,7 +290,10 @@ entry_of(uint32_t query, uint32_t row)
 	return (SongEntry) bits << 32 | row;
 }
 
-/* Rows in clusters, the nearest of each as neighbours and some others, as real graphs have them. */
+/*
+ * Rows in clusters, the nearest of each as neighbours and some others, as real
+ * graphs have them.
+ */
 static void
 make_graph()
 {
@@ -320,7 +330,9 @@ make_graph()
 		seeds.push_back(i * (ROWS / SEEDS));
 }
 
-/* Best-first search with sets that never end (SONG, algorithm 1), from seeds. */
+/*
+ * Best-first search with sets that never end (SONG, algorithm 1), from seeds.
+ */
 static std::vector<uint32_t>
 reference(uint32_t query, uint32_t list)
 {
@@ -405,7 +417,10 @@ most(const Searched &result, uint32_t SongCounters::*counter)
 	return greatest;
 }
 
-/* Which share of the nearest rows answers have; 0 if one of them has a row twice. */
+/*
+ * Which share of the nearest rows answers have; 0 if one of them has a row
+ * twice.
+ */
 static double
 recall_of(const std::vector<uint32_t> &answers, const std::vector<uint32_t> &truth, uint32_t list)
 {
@@ -428,7 +443,10 @@ recall_of(const std::vector<uint32_t> &answers, const std::vector<uint32_t> &tru
 	return (double) found / (QUERIES * list);
 }
 
-/* Exact sets: the switches of insertion, deletion and of queries in a warp change nothing but the counters. */
+/*
+ * Exact sets: the switches of insertion, deletion and of queries in a warp
+ * change nothing but the counters.
+ */
 static void
 test_exact(uint32_t list, const std::vector<uint32_t> &expected)
 {

@@ -1,18 +1,24 @@
 /*
  * distance.cuh
- *		Distances between a query in shared memory and stored rows: the exact one of I10, and a fast one for walking a graph.
+ *		Distances between a query in shared memory and stored rows: the exact
+ *		one of I10, and a fast one for walking a graph.
  *
- * Exact: two threads per row. Thread t takes elements 8 j + 4 t .. 8 j + 4 t + 3, so its four sums are the accumulators
- * 4 t .. 4 t + 3 of the definition, each filled in its order; 16 bytes of float (8 of half) per load, a sector per row and
- * step. Products and sums are rounded separately. Bound: memory while one query reads a row (two conversions and three double
- * operations per element against 4 bytes), arithmetic when many queries share it.
+ * Exact: two threads per row. Thread t takes elements 8 j + 4 t .. 8 j + 4 t +
+ * 3, so its four sums are the accumulators 4 t .. 4 t + 3 of the definition,
+ * each filled in its order; 16 bytes of float (8 of half) per load, a sector
+ * per row and step. Products and sums are rounded separately. Bound: memory
+ * while one query reads a row (two conversions and three double operations per
+ * element against 4 bytes), arithmetic when many queries share it.
  *
- * Fast: a team of 8, 16 or 32 threads per row, 16 bytes per load, single precision with fused multiply-add.
+ * Fast: a team of 8, 16 or 32 threads per row, 16 bytes per load, single
+ * precision with fused multiply-add.
  *
- * Bits: 16 bytes per load and thread, counted; the team of the exact distance is two threads, of the fast one as above. Bound: memory.
+ * Bits: 16 bytes per load and thread, counted; the team of the exact distance
+ * is two threads, of the fast one as above. Bound: memory.
  *
- * The query is held as single precision, which holds float and half exactly, or as bits, and is padded with zeros to a multiple of 8; rows are
- * padded with zeros to 16 bytes. Padding adds +0 to sums, which changes no bit of them.
+ * The query is held as single precision, which holds float and half exactly, or
+ * as bits, and is padded with zeros to a multiple of 8; rows are padded with
+ * zeros to 16 bytes. Padding adds +0 to sums, which changes no bit of them.
  */
 #ifndef GPUANN_CUDA_DISTANCECUH
 #define GPUANN_CUDA_DISTANCECUH
@@ -24,7 +30,10 @@
 #define EXACT_TEAM 2u
 #define EXACT_LANES 8u /* where few rows are to be measured soon */
 
-/* What a pair of elements adds to a distance's sum. A kernel is made for a type of element and a term. */
+/*
+ * What a pair of elements adds to a distance's sum. A kernel is made for a type
+ * of element and a term.
+ */
 enum Term
 {
 	TERM_PRODUCT = 0,	/* inner product, cosine */
@@ -58,8 +67,8 @@ struct alignas(16) Bits
 };
 
 /*
- * All pairs of an element type and a term that have kernels: of(T, TERM) for each, to fill a table; type_and_term says which entry is
- * a mirror's.
+ * All pairs of an element type and a term that have kernels: of(T, TERM) for
+ * each, to fill a table; type_and_term says which entry is a mirror's.
  */
 #define TYPES_AND_TERMS(of) \
 	{of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(float, TERM_ABSOLUTE), of(__half, TERM_PRODUCT), \
@@ -74,7 +83,10 @@ type_and_term(ElementType type, Metric metric)
 	return type == ELEMENT_BIT ? 6 : (type == ELEMENT_HALF ? 3 : 0) + term_of(metric);
 }
 
-/* Bytes that a query takes in shared memory: single precision, or bits, padded with zeros. A multiple of 16. */
+/*
+ * Bytes that a query takes in shared memory: single precision, or bits, padded
+ * with zeros. A multiple of 16.
+ */
 __host__ __device__ static inline uint32_t
 query_bytes(const MirrorView &mirror)
 {
@@ -124,8 +136,9 @@ add_term(double *sum, float a, float b)
 }
 
 /*
- * The exact sum (of squared or absolute differences or of products) over the elements of two vectors, in both threads of a pair: lane is
- * threadIdx.x & 1. Called by whole warps; a pair without a row passes active = false.
+ * The exact sum (of squared or absolute differences or of products) over the
+ * elements of two vectors, in both threads of a pair: lane is threadIdx.x & 1.
+ * Called by whole warps; a pair without a row passes active = false.
  */
 template <typename T, int TERM, typename Q>
 __device__ static inline double
@@ -158,7 +171,10 @@ exact_sum(const Q *query, const T *row, uint32_t dims, bool active)
 	return __dadd_rn(__dadd_rn(sum0, sum2), __dadd_rn(sum1, sum3));
 }
 
-/* The exact distance that a sum stands for; squared norms matter for cosine only. */
+/*
+ * The exact distance that a sum stands for; squared norms matter for cosine
+ * only.
+ */
 __device__ static inline double
 exact_finish(Metric metric, double sum, double query_norm, double row_norm)
 {
@@ -189,7 +205,10 @@ count_bits(BitCounts *counts, const uint4 &a, const uint4 &b)
 	counts->one += __popc(a.x ^ b.x) + __popc(a.y ^ b.y) + __popc(a.z ^ b.z) + __popc(a.w ^ b.w);
 }
 
-/* The counts of a query and a row, in every thread of a team that reads 16 bytes each. The row may be on the chip. Called by whole warps. */
+/*
+ * The counts of a query and a row, in every thread of a team that reads 16
+ * bytes each. The row may be on the chip. Called by whole warps.
+ */
 template <bool ON_CHIP = false>
 __device__ static inline BitCounts
 team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, uint32_t team)
@@ -246,8 +265,8 @@ widen_query(const MirrorView &mirror, const Bits *stored, float *elements)
 }
 
 /*
- * Bring a query into shared memory, widened and padded, and compute its norm if the metric wants it. All threads of the block;
- * norm_place is a shared double.
+ * Bring a query into shared memory, widened and padded, and compute its norm if
+ * the metric wants it. All threads of the block; norm_place is a shared double.
  */
 template <typename T>
 __device__ static inline QueryVector
@@ -309,7 +328,10 @@ struct ExactMeasure<Bits, TERM_BITS>
 	}
 };
 
-/* The exact distance of a slot's row as a key, in both threads of a pair. Called by whole warps. */
+/*
+ * The exact distance of a slot's row as a key, in both threads of a pair.
+ * Called by whole warps.
+ */
 template <typename T, int TERM>
 __device__ static inline Key
 exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
@@ -318,8 +340,9 @@ exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, boo
 }
 
 /*
- * The exact key of a row, which lies in memory or on the chip, by eight lanes, one of the definition's accumulators each; in all of them. With few rows
- * that is done sooner than by pairs, which read most at a time. Whole warps.
+ * The exact key of a row, which lies in memory or on the chip, by eight lanes,
+ * one of the definition's accumulators each; in all of them. With few rows that
+ * is done sooner than by pairs, which read most at a time. Whole warps.
  */
 template <typename T, int TERM, bool ON_CHIP>
 struct WideMeasure
@@ -358,7 +381,10 @@ struct WideMeasure<Bits, TERM_BITS, ON_CHIP>
 	}
 };
 
-/* Threads per row for the fast distance: enough for long rows, few enough that short ones keep all of them busy. */
+/*
+ * Threads per row for the fast distance: enough for long rows, few enough that
+ * short ones keep all of them busy.
+ */
 __host__ __device__ static inline uint32_t
 fast_team(uint32_t row_bytes)
 {
@@ -414,7 +440,9 @@ fast_chunk(float sum, const float *query, const uint4 &raw, const __half *)
 	return fast_pair<TERM>(sum, q1.z, q1.w, raw.w);
 }
 
-/* The sum of a fast distance, in every thread of a team. Called by whole warps. */
+/*
+ * The sum of a fast distance, in every thread of a team. Called by whole warps.
+ */
 template <typename T, int TERM>
 __device__ static inline float
 fast_sum(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active, uint32_t team)
@@ -472,7 +500,10 @@ struct FastMeasure<Bits, TERM_BITS>
 	}
 };
 
-/* The fast distance of a slot's row, in every thread of a team. Called by whole warps. */
+/*
+ * The fast distance of a slot's row, in every thread of a team. Called by whole
+ * warps.
+ */
 template <typename T, int TERM>
 __device__ static inline float
 fast_distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active, uint32_t team)

@@ -2,8 +2,10 @@
  * gpu.h
  *		CUDA as this zone uses it: one way to launch, one way to check.
  *
- * The same sources compile with nvcc, and with a C++ compiler against emulate/, where kernels run on the processor one block after
- * another: that is how kernels are tested on machines without a GPU. EMULATED tells the few places that differ.
+ * The same sources compile with nvcc, and with a C++ compiler against emulate/,
+ * where kernels run on the processor one block after another: that is how
+ * kernels are tested on machines without a GPU. EMULATED tells the few places
+ * that differ.
  */
 #ifndef GPUANN_CUDA_GPU_H
 #define GPUANN_CUDA_GPU_H
@@ -31,8 +33,9 @@ extern "C"
 #define WARP 32u
 
 /*
- * The first CUDA error of an engine. After it the engine answers ENGINE_FAILED to everything: a device error is sticky, and the
- * process that met one is to end.
+ * The first CUDA error of an engine. After it the engine answers ENGINE_FAILED
+ * to everything: a device error is sticky, and the process that met one is to
+ * end.
  */
 struct Failure
 {

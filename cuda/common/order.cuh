@@ -1,13 +1,17 @@
 /*
  * order.cuh
- *		The order of answers on the device: keys, and sorted lists that a block keeps.
+ *		The order of answers on the device: keys, and sorted lists that a block
+ *		keeps.
  *
- * A distance becomes a 64-bit key whose unsigned order is the order of distances: -0 equals +0, infinity is last, NaN is infinity.
- * NO_KEY is behind every distance and fills empty places. Entries are ordered by (key, slot), as engine_before has it.
+ * A distance becomes a 64-bit key whose unsigned order is the order of
+ * distances: -0 equals +0, infinity is last, NaN is infinity. NO_KEY is behind
+ * every distance and fills empty places. Entries are ordered by (key, slot), as
+ * engine_before has it.
  *
- * Block routines are called by all threads of a block, with equal arguments, and end with a barrier. Lists live in shared
- * or global memory. Sorting n = 2^p entries takes p (p + 1) / 2 rounds, few entries two; merging m sorted entries into n takes two binary searches
- * per entry and one barrier.
+ * Block routines are called by all threads of a block, with equal arguments,
+ * and end with a barrier. Lists live in shared or global memory. Sorting n =
+ * 2^p entries takes p (p + 1) / 2 rounds, few entries two; merging m sorted
+ * entries into n takes two binary searches per entry and one barrier.
  */
 #ifndef GPUANN_CUDA_ORDERCUH
 #define GPUANN_CUDA_ORDERCUH
@@ -54,7 +58,10 @@ entry_before(Key key_a, uint32_t slot_a, Key key_b, uint32_t slot_b)
 	return key_a != key_b ? key_a < key_b : slot_a < slot_b;
 }
 
-/* Parallel arrays of entries; what slot means is the owner's (a search list keeps its EXPANDED flag there). */
+/*
+ * Parallel arrays of entries; what slot means is the owner's (a search list
+ * keeps its EXPANDED flag there).
+ */
 struct Entries
 {
 	Key *key;
@@ -80,9 +87,13 @@ entries_before(const Entries &entries, uint32_t n, Key key, uint32_t slot)
 	return low;
 }
 
-#define SORT_BY_COUNTING 128u /* up to here, at a thread each, counting has fewer steps than a network has barriers */
+#define SORT_BY_COUNTING 128u /* up to here, at a thread each, counting has fewer steps than a
+							   * network has barriers */
 
-/* Sort n entries, at most one per thread: the place of each is how many are before it. */
+/*
+ * Sort n entries, at most one per thread: the place of each is how many are
+ * before it.
+ */
 __device__ static inline void
 block_sort_few(const Entries &entries, uint32_t n)
 {
@@ -160,7 +171,8 @@ block_fill(const Entries &entries, uint32_t from, uint32_t to)
 }
 
 /*
- * Merge two sorted lists without common entries into out, which is neither, and keep the first room of them; returns how many.
+ * Merge two sorted lists without common entries into out, which is neither, and
+ * keep the first room of them; returns how many.
  */
 __device__ static inline uint32_t
 block_merge(const Entries &list, uint32_t nlist, const Entries &add, uint32_t nadd, const Entries &out, uint32_t room)
@@ -193,7 +205,10 @@ block_merge(const Entries &list, uint32_t nlist, const Entries &add, uint32_t na
 	return nlist + nadd < room ? nlist + nadd : room;
 }
 
-/* A sorted list that keeps its best `room`, with a second place of the same size: merging reads one and writes the other. */
+/*
+ * A sorted list that keeps its best `room`, with a second place of the same
+ * size: merging reads one and writes the other.
+ */
 struct BestList
 {
 	Entries now; /* the best so far */
@@ -210,7 +225,10 @@ struct BestList
 		return count < room || entry_before(key, slot, now.key[count - 1], now.slot[count - 1] & SLOT_MASK);
 	}
 
-	/* Merge n sorted entries, none of which is in the list, in. All threads of the block, after a barrier. */
+	/*
+	 * Merge n sorted entries, none of which is in the list, in. All threads of
+	 * the block, after a barrier.
+	 */
 	__device__ void
 	merge(const Entries &add, uint32_t n)
 	{

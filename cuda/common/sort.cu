@@ -1,6 +1,7 @@
 /*
  * sort.cu
- *		Sorting entries by CUB's radix sort: about ten passes of 24 bytes by key, five by slot. Bound: memory.
+ *		Sorting entries by CUB's radix sort: about ten passes of 24 bytes by
+ *		key, five by slot. Bound: memory.
  *
  * Called by exact.cu for many results, by link.cu for edges back.
  */

@@ -1,13 +1,17 @@
 /*
  * view.h
- *		What kernels get to see: a mirror's arrays with the counts captured for a batch, and the queries of the batch.
+ *		What kernels get to see: a mirror's arrays with the counts captured for
+ *		a batch, and the queries of the batch.
  */
 #ifndef GPUANN_CUDA_VIEW_H
 #define GPUANN_CUDA_VIEW_H
 
 #include "cuda/common/order.cuh"
 
-/* A mirror as a batch sees it. Rows are padded with zeros to 16 bytes. Passed to kernels by value. */
+/*
+ * A mirror as a batch sees it. Rows are padded with zeros to 16 bytes. Passed
+ * to kernels by value.
+ */
 struct MirrorView
 {
 	const unsigned char *vectors;
@@ -29,12 +33,16 @@ struct MirrorView
 	const float *code_offsets;
 	float code_steps;
 	uint32_t code_stride;
-	const uint32_t *pivots; /* npivots numbers from 0 on, then a list of `degree` slots for each (entry_points.h) */
+	const uint32_t *pivots; /* npivots numbers from 0 on, then a list of `degree` slots for each
+							 * (entry_points.h) */
 	const signed char *pivot_codes; /* of code_stride bytes each */
 	uint32_t npivots;		/* 0: there are none */
 };
 
-/* Whether a mirror has norms: distances of cosine, and limits of what is cheaply compared. */
+/*
+ * Whether a mirror has norms: distances of cosine, and limits of what is
+ * cheaply compared.
+ */
 static inline bool
 has_norms(ElementType type, Metric metric)
 {
@@ -71,10 +79,14 @@ struct DeviceHead
 	uint32_t distances;
 	uint32_t iterations;
 	uint32_t pending;
-	uint32_t reached; /* with answers apart: of these, how many lie within what the list has reached */
+	uint32_t reached; /* with answers apart: of these, how many lie within what the list has
+					   * reached */
 };
 
-/* The arrays of a batch, in device memory; what graph searches write (heads, results, traces) is pinned memory of the host. */
+/*
+ * The arrays of a batch, in device memory; what graph searches write (heads,
+ * results, traces) is pinned memory of the host.
+ */
 struct BatchView
 {
 	const DeviceQuery *queries;
@@ -84,9 +96,11 @@ struct BatchView
 	SearchResult *results;
 	uint32_t *traces;
 	uint32_t *ended;	/* device memory: queries of the batch that have ended; 0 between batches */
-	uint32_t *flag;		/* pinned: becomes `generation` when all have, and what they wrote is there */
+	uint32_t *flag;		/* pinned: becomes `generation` when all have, and what they wrote is
+						 * there */
 	uint32_t generation;
-	unsigned char *state; /* lists and sets that shared memory does not hold; tables of exact searches */
+	unsigned char *state; /* lists and sets that shared memory does not hold; tables of exact
+						   * searches */
 	uint64_t state_stride;
 };
 
@@ -96,7 +110,10 @@ bit_of(const uint32_t *words, uint32_t slot)
 	return (words[slot >> 5] >> (slot & 31)) & 1;
 }
 
-/* Whether a slot may be an answer of a query: alive, not excluded, not filtered out. */
+/*
+ * Whether a slot may be an answer of a query: alive, not excluded, not filtered
+ * out.
+ */
 __device__ static inline bool
 may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &query, uint32_t slot)
 {
@@ -109,7 +126,10 @@ may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 	return bit_of(batch.bitmaps + query.admitted, slot);
 }
 
-/* Bring a block's query into shared memory. All threads of a block; a barrier is to follow. */
+/*
+ * Bring a block's query into shared memory. All threads of a block; a barrier
+ * is to follow.
+ */
 __device__ static inline void
 bring_query(const BatchView &batch, DeviceQuery *asked)
 {
@@ -131,7 +151,10 @@ write_best(const MirrorView &mirror, SearchResult *results, const BestList &best
 	}
 }
 
-/* A block's query has been answered: all that it wrote is there before the batch's flag is raised. All threads of a block. */
+/*
+ * A block's query has been answered: all that it wrote is there before the
+ * batch's flag is raised. All threads of a block.
+ */
 __device__ static inline void
 end_query(const BatchView &batch, uint32_t queries)
 {

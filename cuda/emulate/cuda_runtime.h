@@ -1,11 +1,15 @@
 /*
  * cuda_runtime.h
- *		Enough of CUDA to run this zone's kernels and host code on a processor: for tests on machines without a GPU.
+ *		Enough of CUDA to run this zone's kernels and host code on a processor:
+ *		for tests on machines without a GPU.
  *
- * A launch runs its blocks one after another, on a thread that is the device. The threads of a block are coroutines: one runs until it meets a
- * barrier or a warp exchange, then the next. So whatever a kernel computes is computed, divergent barriers hang visibly (the
- * scheduler finds nobody to run, and aborts), but races between barriers may pass unseen: those are for compute-sanitizer.
- * Streams run one piece of work at a time, those of different streams in random order (streams.cpp). Warp exchanges take whole
+ * A launch runs its blocks one after another, on a thread that is the device.
+ * The threads of a block are coroutines: one runs until it meets a barrier or a
+ * warp exchange, then the next. So whatever a kernel computes is computed,
+ * divergent barriers hang visibly (the scheduler finds nobody to run, and
+ * aborts), but races between barriers may pass unseen: those are for
+ * compute-sanitizer. Streams run one piece of work at a time, those of
+ * different streams in random order (streams.cpp). Warp exchanges take whole
  * warps only.
  */
 #ifndef GPUANN_EMULATE_CUDA_RUNTIME_H
@@ -62,7 +66,10 @@ extern void emulate_warp_barrier();
 extern uint64_t emulate_exchange(uint64_t value, unsigned int from);
 extern uint32_t emulate_ballot(bool vote);
 extern bool emulate_any_of_block(bool vote);
-/* A thread waits for others to change memory: it says so again and again, and they that something has changed. */
+/*
+ * A thread waits for others to change memory: it says so again and again, and
+ * they that something has changed.
+ */
 extern void emulate_pause();
 extern void emulate_changed();
 

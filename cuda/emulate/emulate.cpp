@@ -1,8 +1,10 @@
 /*
  * emulate.cpp
- *		Kernels as coroutines, and a device made of ordinary memory. See cuda_runtime.h; streams are in streams.cpp.
+ *		Kernels as coroutines, and a device made of ordinary memory. See
+ *		cuda_runtime.h; streams are in streams.cpp.
  *
- * GPUANN_EMULATE_ALLOCATIONS=n in the environment lets the driver refuse physical memory after n allocations.
+ * GPUANN_EMULATE_ALLOCATIONS=n in the environment lets the driver refuse
+ * physical memory after n allocations.
  */
 #include <cuda_runtime.h>
 
@@ -18,8 +20,9 @@
 #define SHARED_BYTES (227u * 1024)
 
 /*
- * Switching between coroutines. On x86-64 it is a dozen instructions: a kernel's barriers are millions of switches, and the library's
- * functions spend most of their time on signals and on mangling pointers.
+ * Switching between coroutines. On x86-64 it is a dozen instructions: a
+ * kernel's barriers are millions of switches, and the library's functions spend
+ * most of their time on signals and on mangling pointers.
  */
 #if defined(__x86_64__)
 typedef void *Context; /* the stack pointer; all else that must survive is on the stack */
@@ -78,7 +81,10 @@ struct Fiber
 	uint32_t ballots;	  /* it has taken part in */
 };
 
-/* Who has come to a barrier. A barrier opens when all threads of the group that still run have come. */
+/*
+ * Who has come to a barrier. A barrier opens when all threads of the group that
+ * still run have come.
+ */
 struct Barrier
 {
 	uint32_t come;
@@ -169,7 +175,8 @@ emulate_warp_barrier()
 }
 
 /*
- * The value that another lane of the warp brings. Places alternate: who comes to the next barrier but one knows that all have read.
+ * The value that another lane of the warp brings. Places alternate: who comes
+ * to the next barrier but one knows that all have read.
  */
 uint64_t
 emulate_exchange(uint64_t value, unsigned int from)
@@ -317,10 +324,14 @@ emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &k
 static size_t device_bytes; /* in use */
 
 #define DEVICE_BYTES ((size_t) 4 << 30)
-#define GARBAGE_BYTES ((size_t) 4 << 20) /* of new memory that starts out with garbage; the rest is zero */
+#define GARBAGE_BYTES ((size_t) 4 << 20) /* of new memory that starts out with garbage; the rest is
+										  * zero */
 #define GRANULARITY ((size_t) 64 << 10)
 
-/* Whether the device is to lack this: the environment says what one opened now lacks. */
+/*
+ * Whether the device is to lack this: the environment says what one opened now
+ * lacks.
+ */
 static bool
 lacks(const char *what)
 {
@@ -478,7 +489,10 @@ struct Physical
 static std::map<CUmemGenericAllocationHandle, Physical> physical;
 static std::map<CUdeviceptr, CUmemGenericAllocationHandle> mappings;
 
-/* Whether this allocation is to be refused: the environment says how many are not. */
+/*
+ * Whether this allocation is to be refused: the environment says how many are
+ * not.
+ */
 static bool
 is_refused()
 {

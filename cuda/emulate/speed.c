@@ -1,9 +1,11 @@
 /*
  * speed.c
- *		How fast a CUDA engine answers, roughly: build on host threads, then recall and time for several batch sizes.
+ *		How fast a CUDA engine answers, roughly: build on host threads, then
+ *		recall and time for several batch sizes.
  *
- * Usage: speed LIBRARY [rows [dims [ef]]]. Clustered synthetic vectors of float, L2, degree 32. The benchmarks (bench/) measure properly; this
- * tells within a minute whether something is badly wrong.
+ * Usage: speed LIBRARY [rows [dims [ef]]]. Clustered synthetic vectors of
+ * float, L2, degree 32. The benchmarks (bench/) measure properly; this tells
+ * within a minute whether something is badly wrong.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -139,7 +141,10 @@ count_wake(void *arg)
 	__atomic_fetch_add(&wakes, 1, __ATOMIC_SEQ_CST);
 }
 
-/* How long after submit an owner that does not poll is woken, in µs: the median of lone queries. */
+/*
+ * How long after submit an owner that does not poll is woken, in µs: the median
+ * of lone queries.
+ */
 static double
 time_until_woken(EngineQuery *queries)
 {

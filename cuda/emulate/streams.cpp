@@ -1,12 +1,16 @@
 /*
  * streams.cpp
- *		Streams and events: a device of one thread, which does what stands first in one of the streams, whichever chance says.
+ *		Streams and events: a device of one thread, which does what stands first
+ *		in one of the streams, whichever chance says.
  *
- * Nothing has happened when a call returns, so what host code must wait for, it must wait for here too. Memory that a copy names is
- * read when the copy's turn comes.
+ * Nothing has happened when a call returns, so what host code must wait for, it
+ * must wait for here too. Memory that a copy names is read when the copy's turn
+ * comes.
  *
- * GPUANN_EMULATE_FAILURE=n in the environment lets the device fail after n pieces of work: as on a real one, the error stays, calls
- * return it, and no function of the host is called any more. The device is whole again when all its streams are destroyed.
+ * GPUANN_EMULATE_FAILURE=n in the environment lets the device fail after n
+ * pieces of work: as on a real one, the error stays, calls return it, and no
+ * function of the host is called any more. The device is whole again when all
+ * its streams are destroyed.
  */
 #include <chrono>
 #include <condition_variable>
@@ -20,7 +24,10 @@
 
 #include <cuda_runtime.h>
 
-/* How often an event was recorded, and how many of these records the device has reached. */
+/*
+ * How often an event was recorded, and how many of these records the device has
+ * reached.
+ */
 struct EventState
 {
 	uint64_t recorded;

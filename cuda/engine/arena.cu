@@ -97,7 +97,10 @@ range_grow_cost(const Arena *arena, const Range *range, uint64_t bytes)
 	return wanted > range->mapped ? wanted - range->mapped : 0;
 }
 
-/* Map `bytes` (whole units) of new physical memory, which the device may use, behind what is mapped. */
+/*
+ * Map `bytes` (whole units) of new physical memory, which the device may use,
+ * behind what is mapped.
+ */
 static CUresult
 map_more(Arena *arena, Range *range, const CUmemAllocationProp *from, size_t bytes)
 {
@@ -123,7 +126,10 @@ map_more(Arena *arena, Range *range, const CUmemAllocationProp *from, size_t byt
 	return result;
 }
 
-/* Map memory of one kind so that at least `bytes` are usable; both limits have been looked at. */
+/*
+ * Map memory of one kind so that at least `bytes` are usable; both limits have
+ * been looked at.
+ */
 static EngineStatus
 grow_range(Arena *arena, Range *range, const CUmemAllocationProp *from, uint64_t more, EngineError *error)
 {
@@ -195,8 +201,8 @@ range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 }
 
 /*
- * Whether the driver maps memory of this location into a range, tried with the least there is. Containers may forbid what a
- * device says that it supports.
+ * Whether the driver maps memory of this location into a range, tried with the
+ * least there is. Containers may forbid what a device says that it supports.
  */
 static bool
 maps_host(Arena *arena, CUmemLocation location)
@@ -224,7 +230,10 @@ maps_host(Arena *arena, CUmemLocation location)
 void
 arena_open_host(Arena *arena, uint64_t limit)
 {
-	/* any of the host's memory; that of its first node, where drivers have no other; the types' numbers, for older headers */
+	/*
+	 * any of the host's memory; that of its first node, where drivers have no
+	 * other; the types' numbers, for older headers
+	 */
 	static const CUmemLocation locations[] = {{(CUmemLocationType) 2, 0}, {(CUmemLocationType) 3, 0}};
 
 	for (size_t i = 0; limit > 0 && arena->host_limit == 0 && i < sizeof(locations) / sizeof(locations[0]); i++)

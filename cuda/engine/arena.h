@@ -1,13 +1,17 @@
 /*
  * arena.h
- *		Device memory: reserved address ranges into which physical memory is mapped as they grow.
+ *		Device memory: reserved address ranges into which physical memory is
+ *		mapped as they grow.
  *
- * A range's addresses never change, so what it holds grows in place under running kernels. The arena counts every byte by what it is for
- * and refuses what would exceed the limit, which includes the context. The driver's functions are looked up at run time, so
- * that this library loads on machines without a driver. Used by the engine's owner thread only.
+ * A range's addresses never change, so what it holds grows in place under
+ * running kernels. The arena counts every byte by what it is for and refuses
+ * what would exceed the limit, which includes the context. The driver's
+ * functions are looked up at run time, so that this library loads on machines
+ * without a driver. Used by the engine's owner thread only.
  *
- * A range may go on in the host's memory where the device's ends: pinned, mapped behind the rest, so that kernels and copies find all of it
- * at consecutive addresses. That memory has a limit of its own.
+ * A range may go on in the host's memory where the device's ends: pinned,
+ * mapped behind the rest, so that kernels and copies find all of it at
+ * consecutive addresses. That memory has a limit of its own.
  */
 #ifndef GPUANN_CUDA_ARENA_H
 #define GPUANN_CUDA_ARENA_H
@@ -66,11 +70,17 @@ extern uint64_t arena_used(const Arena *arena);
 
 /* Reserve addresses; nothing is mapped yet. */
 extern EngineStatus range_reserve(Arena *arena, Range *range, MemoryPart part, uint64_t bytes, EngineError *error);
-/* Map memory so that at least the first `bytes` are usable. ENGINE_NO_MEMORY leaves the range as it was. */
+/*
+ * Map memory so that at least the first `bytes` are usable. ENGINE_NO_MEMORY
+ * leaves the range as it was.
+ */
 extern EngineStatus range_grow(Arena *arena, Range *range, uint64_t bytes, EngineError *error);
 /* The same with the host's memory; from then on the range grows there only. */
 extern EngineStatus range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error);
-/* Find out whether the driver maps the host's memory, and let ranges have so much of it. */
+/*
+ * Find out whether the driver maps the host's memory, and let ranges have so
+ * much of it.
+ */
 extern void arena_open_host(Arena *arena, uint64_t limit);
 /* How many bytes range_grow would take from the limit. */
 extern uint64_t range_grow_cost(const Arena *arena, const Range *range, uint64_t bytes);

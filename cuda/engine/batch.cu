@@ -1,14 +1,20 @@
 /*
  * batch.cu
- *		Batches: which waiting queries run together, in which lane, and what is launched for them.
+ *		Batches: which waiting queries run together, in which lane, and what is
+ *		launched for them.
  *
- * A lane is a stream with pinned and device memory of its own, taken when the engine opens; nothing is allocated while queries run.
- * A batch is made of waiting queries of one mirror and one kind, the oldest first, as many as fit into the lane's memory; the rest
- * wait for the next lane. So any number of queries, results and bitmaps is taken, in more or fewer batches. Counts of
- * the mirror are captured when a batch starts and passed to its kernels by value.
+ * A lane is a stream with pinned and device memory of its own, taken when the
+ * engine opens; nothing is allocated while queries run. A batch is made of
+ * waiting queries of one mirror and one kind, the oldest first, as many as fit
+ * into the lane's memory; the rest wait for the next lane. So any number of
+ * queries, results and bitmaps is taken, in more or fewer batches. Counts of
+ * the mirror are captured when a batch starts and passed to its kernels by
+ * value.
  *
- * A batch of graph searches is one kernel, which reads its queries from pinned memory (many: from a copy on the device) and writes its
- * answers and then its lane's flag there: one call to the driver (two). Other batches raise the flag with a kernel of their own.
+ * A batch of graph searches is one kernel, which reads its queries from pinned
+ * memory (many: from a copy on the device) and writes its answers and then its
+ * lane's flag there: one call to the driver (two). Other batches raise the flag
+ * with a kernel of their own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +25,13 @@
 #include "cuda/graph/graph_search_codes.h"
 #include "cuda/graph/graph_search_wide.h"
 
-#define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a walk reads at most */
+#define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a
+									   * walk reads at most */
 #define PENDING_ALONE 4096u			  /* so many pending rows are worth kernels of their own */
 #define LISTS_ROOM (STATE_ROOM / 4)	  /* of the state: lists that these leave */
 #define BLOCKS_PER_SM 8u
-#define ZERO_COPY_MOST (256u << 10) /* bytes of input that a graph search reads from pinned memory itself */
+#define ZERO_COPY_MOST (256u << 10) /* bytes of input that a graph search reads from pinned memory
+									 * itself */
 
 static uint32_t
 task_ef(const CudaTask *task)
@@ -83,14 +91,20 @@ task_bitmap_bytes(const CudaTask *task)
 	return task->admitted == NULL ? 0 : ((size_t) slots + 63) / 64 * sizeof(uint64_t);
 }
 
-/* Whether a task is a search that takes several passes, or streams rows: changes in place wait for it, once it has begun. */
+/*
+ * Whether a task is a search that takes several passes, or streams rows:
+ * changes in place wait for it, once it has begun.
+ */
 static bool
 takes_long(const CudaTask *task)
 {
 	return task->method == METHOD_EXACT && !task->in_passes && (task_k(task) > EXACT_CHUNK || stream_takes(task));
 }
 
-/* Whether a mirror waits to change rows in place: a search in passes would make it wait long. */
+/*
+ * Whether a mirror waits to change rows in place: a search in passes would make
+ * it wait long.
+ */
 static bool
 change_waits(const CudaMirror *mirror)
 {
@@ -170,7 +184,10 @@ task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFi
 	return graph_fits(lane->mirror, next, n, lane->kind == BATCH_REFERENCE);
 }
 
-/* Fill a lane with the oldest waiting task and those that can run with it. False: nothing can start. */
+/*
+ * Fill a lane with the oldest waiting task and those that can run with it.
+ * False: nothing can start.
+ */
 static bool
 batch_gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
 {
@@ -256,8 +273,9 @@ batch_copy_in(CudaEngine *engine, Lane *lane, const void *to, const void *from, 
 }
 
 /*
- * Copy the bitmaps in: through pinned memory if they fit, else straight from where they are, which makes the driver stage them and
- * this thread wait for it (about 0.1 s per GB).
+ * Copy the bitmaps in: through pinned memory if they fit, else straight from
+ * where they are, which makes the driver stage them and this thread wait for it
+ * (about 0.1 s per GB).
  */
 static bool
 send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
@@ -309,7 +327,10 @@ exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
 	return launch;
 }
 
-/* Whether graph searches read so many bytes of input in pinned memory themselves. */
+/*
+ * Whether graph searches read so many bytes of input in pinned memory
+ * themselves.
+ */
 static bool
 reads_in_place(const Lane *lane, size_t bytes)
 {
@@ -393,7 +414,10 @@ launch_exact(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	return exact_search_launch(&launch);
 }
 
-/* Scan many pending rows with kernels of their own, spread over the device, into lists that the search merges. */
+/*
+ * Scan many pending rows with kernels of their own, spread over the device,
+ * into lists that the search merges.
+ */
 static cudaError_t
 launch_pending(const CudaEngine *engine, const Lane *lane, const BatchFill *fill, PendingLists *pending)
 {
@@ -466,7 +490,10 @@ raise_flag_kernel(volatile uint32_t *flag, uint32_t generation)
 		*flag = generation;
 }
 
-/* Let a lane's stream wait for the last change in place of its mirror, if that is not over. */
+/*
+ * Let a lane's stream wait for the last change in place of its mirror, if that
+ * is not over.
+ */
 static bool
 wait_for_change(CudaEngine *engine, const Lane *lane)
 {
@@ -497,7 +524,10 @@ next_generation(Lane *lane)
 	lane->generation = lane->generation == 0x7FFFFFFFu ? 1 : lane->generation + 1;
 }
 
-/* Behind what a lane has to do: answers come to the host, and the flag is raised. */
+/*
+ * Behind what a lane has to do: answers come to the host, and the flag is
+ * raised.
+ */
 static bool
 finish_exact(CudaEngine *engine, Lane *lane)
 {
@@ -506,7 +536,10 @@ finish_exact(CudaEngine *engine, Lane *lane)
 		   raise_flag(engine, lane);
 }
 
-/* A part of a batch in tiles is on its way: launch the next behind the flag that will tell of this one, or the end. */
+/*
+ * A part of a batch in tiles is on its way: launch the next behind the flag
+ * that will tell of this one, or the end.
+ */
 static bool
 launch_part(CudaEngine *engine, Lane *lane)
 {

@@ -1,6 +1,7 @@
 /*
  * batch_end.cu
- *		The end of batches: their lanes' flags are seen, and answers taken out, for poll to hand back.
+ *		The end of batches: their lanes' flags are seen, and answers taken out,
+ *		for poll to hand back.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,10 @@ wait_again(CudaEngine *engine, CudaTask *task)
 	engine->first_waiting = task;
 }
 
-/* Put results and trace of a batch where poll will look for them. False: there is no memory. */
+/*
+ * Put results and trace of a batch where poll will look for them. False: there
+ * is no memory.
+ */
 static bool
 batch_keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace, uint32_t traced)
 {
@@ -52,8 +56,9 @@ wait_for_pass(CudaEngine *engine, CudaTask *task, const SearchResult *last)
 }
 
 /*
- * Whether a filter left a graph search with too few answers, or with such as lie farther out than the graph was searched. One that was told
- * when to stop has what it asked for.
+ * Whether a filter left a graph search with too few answers, or with such as
+ * lie farther out than the graph was searched. One that was told when to stop
+ * has what it asked for.
  */
 static bool
 filter_left_few(const CudaTask *task, const DeviceHead *head)
@@ -110,7 +115,10 @@ end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
 		task_ended(engine, task);
 }
 
-/* Whether a lane's batch is over. Asks the driver now and then, because a device that failed raises no flag. */
+/*
+ * Whether a lane's batch is over. Asks the driver now and then, because a
+ * device that failed raises no flag.
+ */
 static bool
 lane_is_over(CudaEngine *engine, Lane *lane)
 {

@@ -1,10 +1,14 @@
 /*
  * batch_stream.cu
- *		Lanes: a stream each, with pinned and device memory that is taken when the engine opens; and how a batch's end is seen.
+ *		Lanes: a stream each, with pinned and device memory that is taken when
+ *		the engine opens; and how a batch's end is seen.
  *
- * The last block of a batch writes the batch's generation to its lane's flag, in pinned memory, when everything else that the batch wrote is
- * there. The owner finds it whenever it polls, without a call to the driver. For an owner that sleeps the pulse looks every
- * few microseconds while a batch is in flight, and wakes it. Whether the device still works is asked of the driver now and then (batches_end).
+ * The last block of a batch writes the batch's generation to its lane's flag,
+ * in pinned memory, when everything else that the batch wrote is there. The
+ * owner finds it whenever it polls, without a call to the driver. For an owner
+ * that sleeps the pulse looks every few microseconds while a batch is in
+ * flight, and wakes it. Whether the device still works is asked of the driver
+ * now and then (batches_end).
  */
 #include <string.h>
 

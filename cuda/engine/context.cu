@@ -1,6 +1,7 @@
 /*
  * context.cu
- *		How much of a device's memory the context takes, which the limit counts: by the driver's management library, where it is installed.
+ *		How much of a device's memory the context takes, which the limit counts:
+ *		by the driver's management library, where it is installed.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -20,7 +21,10 @@ typedef struct DeviceProcess
 	unsigned int instances[2];
 } DeviceProcess;
 
-/* What this process has, of a list of those on a device; 0: it is not in it, or its memory is not told. */
+/*
+ * What this process has, of a list of those on a device; 0: it is not in it, or
+ * its memory is not told.
+ */
 static uint64_t
 own_bytes(const DeviceProcess *processes, unsigned int count)
 {
@@ -31,8 +35,9 @@ own_bytes(const DeviceProcess *processes, unsigned int count)
 }
 
 /*
- * Bytes in use, as the driver's management library counts them: of the device, and of it by this process. 0: it does not say (the process:
- * where the driver does not know it by the number that it has here, as in containers).
+ * Bytes in use, as the driver's management library counts them: of the device,
+ * and of it by this process. 0: it does not say (the process: where the driver
+ * does not know it by the number that it has here, as in containers).
  */
 void
 device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own)
@@ -78,8 +83,9 @@ device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own)
 }
 
 /*
- * What the context has taken, which is made once for a process and device: as the driver counts this process, else what the device has lost
- * since there were `all_before`, in which is also what other processes took meanwhile.
+ * What the context has taken, which is made once for a process and device: as
+ * the driver counts this process, else what the device has lost since there
+ * were `all_before`, in which is also what other processes took meanwhile.
  */
 uint64_t
 context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before, uint64_t own_before)

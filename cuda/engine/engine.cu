@@ -2,9 +2,12 @@
  * engine.cu
  *		Opening and closing the engine, and its table of functions.
  *
- * Some threads are not the owner's: CUDA's, which runs the functions at the end of pieces of jobs, the pulse, and the crew (host_pool.h). The pulse looks at
- * the lanes' flags while batches are in flight, and wakes the owner when one is over that it has not seen; and every 250 ms while anything is in
- * flight, because a device that failed raises no flag and the owner must come to notice. All are started with every signal blocked.
+ * Some threads are not the owner's: CUDA's, which runs the functions at the end
+ * of pieces of jobs, the pulse, and the crew (host_pool.h). The pulse looks at
+ * the lanes' flags while batches are in flight, and wakes the owner when one is
+ * over that it has not seen; and every 250 ms while anything is in flight,
+ * because a device that failed raises no flag and the owner must come to
+ * notice. All are started with every signal blocked.
  */
 #include <errno.h>
 #include <sched.h>
@@ -24,7 +27,8 @@
 #include "cuda/graph/graph_search_wide.h"
 
 #define PULSE_US (250u * 1000)	 /* between beats */
-#define LOOK_US 1u				 /* between looks at flags while a batch is in flight: the processor is only yielded */
+#define LOOK_US 1u				 /* between looks at flags while a batch is in flight: the processor
+								  * is only yielded */
 #define LOOK_MOST_US 500u		 /* for so long; then there are naps of */
 #define NAP_US 10u
 #define LONG_NAP_US 200u		 /* the same, when batches have been in flight for */
@@ -93,7 +97,10 @@ is_in_flight(const CudaEngine *engine)
 	return __atomic_load_n(&engine->in_flight, __ATOMIC_SEQ_CST);
 }
 
-/* Let go of the lock until there is a signal, or for so long; a short while is spent looking, because sleep takes longer. */
+/*
+ * Let go of the lock until there is a signal, or for so long; a short while is
+ * spent looking, because sleep takes longer.
+ */
 static void
 pulse_waits(CudaEngine *engine, uint32_t us)
 {
@@ -144,7 +151,10 @@ pulse_main(void *arg)
 		uint64_t now = clock_us();
 		uint32_t pause;
 
-		/* whoever starts something after this look sees that we rest, and signals */
+		/*
+		 * whoever starts something after this look sees that we rest, and
+		 * signals
+		 */
 		__atomic_store_n(&engine->pulse_rests, true, __ATOMIC_SEQ_CST);
 		pause = pulse_pause(engine, now, &watched_us, &idle_us);
 		if (pause == 0)
@@ -167,7 +177,10 @@ pulse_main(void *arg)
 	return NULL;
 }
 
-/* Let the pulse look. It is signalled only if it rests: with queries coming all the time that is never. */
+/*
+ * Let the pulse look. It is signalled only if it rests: with queries coming all
+ * the time that is never.
+ */
 void
 engine_set_in_flight(CudaEngine *engine)
 {
@@ -300,7 +313,10 @@ host_bytes(void)
 	return (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE);
 }
 
-/* Let mirrors have rows in host memory, as the configuration says, but never more than a quarter of it: the twins have half. */
+/*
+ * Let mirrors have rows in host memory, as the configuration says, but never
+ * more than a quarter of it: the twins have half.
+ */
 static void
 open_host_rows(CudaEngine *engine)
 {
@@ -310,7 +326,10 @@ open_host_rows(CudaEngine *engine)
 	arena_open_host(&engine->arena, wanted < most ? wanted : most);
 }
 
-/* Open the CPU engine that links. All of this on the host may take half of its memory; a mirror's twin takes most of that. */
+/*
+ * Open the CPU engine that links. All of this on the host may take half of its
+ * memory; a mirror's twin takes most of that.
+ */
 static EngineStatus
 open_twin(CudaEngine *engine, EngineError *error)
 {
@@ -435,7 +454,10 @@ free_engine(CudaEngine *engine)
 	free(engine);
 }
 
-/* Where rows are linked: on the device, unless GPUANN_LINKER=host is in the environment. */
+/*
+ * Where rows are linked: on the device, unless GPUANN_LINKER=host is in the
+ * environment.
+ */
 static bool
 linker_is_device(void)
 {
@@ -714,8 +736,8 @@ cuda_job_link_result(Engine *handle, JobId id, LinkResult *result)
 }
 
 /*
- * Forget a job. One that still runs, or waits behind others, is cancelled and waited for; so are queries that it waits for, which are
- * then polled as any.
+ * Forget a job. One that still runs, or waits behind others, is cancelled and
+ * waited for; so are queries that it waits for, which are then polled as any.
  */
 static void
 cuda_job_release(Engine *handle, JobId id)

@@ -2,14 +2,21 @@
  * host_pool.cu
  *		Threads that help the owner with much of a kind.
  *
- * One number says which work is going on and which of its chunks is next, so a helper takes a chunk only of the work whose function it has
- * read: where the owner has begun another meanwhile, the exchange fails. All chunks taken are done before the owner goes on.
+ * One number says which work is going on and which of its chunks is next, so a
+ * helper takes a chunk only of the work whose function it has read: where the
+ * owner has begun another meanwhile, the exchange fails. All chunks taken are
+ * done before the owner goes on.
  *
- * That number is closed before the work is written, and opened behind it. The stores of the work are relaxed, and a processor that reorders
- * (ARM) may let a helper see them before the closing, for an ordered store holds back what is before it, not what is behind. The helper would then
- * read the new work, find the old number unchanged, and take a chunk that nobody has opened. So the owner has a release fence behind the closing,
- * and a helper an acquire fence between reading the work and the exchange: if it has read anything of the new work, the first is before the second,
- * and the exchange meets the closing, or what came after it, and fails. On x86 both are nothing but the order that the compiler keeps.
+ * That number is closed before the work is written, and opened behind it. The
+ * stores of the work are relaxed, and a processor that reorders (ARM) may let a
+ * helper see them before the closing, for an ordered store holds back what is
+ * before it, not what is behind. The helper would then read the new work, find
+ * the old number unchanged, and take a chunk that nobody has opened. So the
+ * owner has a release fence behind the closing, and a helper an acquire fence
+ * between reading the work and the exchange: if it has read anything of the new
+ * work, the first is before the second, and the exchange meets the closing, or
+ * what came after it, and fails. On x86 both are nothing but the order that the
+ * compiler keeps.
  */
 #include <sched.h>
 #include <time.h>
@@ -52,7 +59,8 @@ crew_step(Crew *crew)
 
 		if ((uint32_t) ticket >= __atomic_load_n(&crew->chunks, __ATOMIC_RELAXED))
 			return false;
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);	/* what was read of the work before the exchange: see above */
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);	/* what was read of the work before the
+													 * exchange: see above */
 		if (!__atomic_compare_exchange_n(&crew->ticket, &ticket, ticket + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			continue;
 		work(arg, (uint32_t) ticket);
@@ -119,7 +127,8 @@ crew_begin(Crew *crew, CrewWork work, void *arg, uint32_t chunks)
 	uint64_t number = (__atomic_load_n(&crew->ticket, __ATOMIC_RELAXED) >> 32) + 1;
 
 	__atomic_store_n(&crew->ticket, number << 32 | CLOSED, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_RELEASE); /* closed before anything of the work is written: see above */
+	__atomic_thread_fence(__ATOMIC_RELEASE); /* closed before anything of the work is written: see
+											  * above */
 	__atomic_store_n(&crew->work, work, __ATOMIC_RELAXED);
 	__atomic_store_n(&crew->arg, arg, __ATOMIC_RELAXED);
 	__atomic_store_n(&crew->chunks, chunks, __ATOMIC_RELAXED);

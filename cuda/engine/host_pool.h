@@ -1,9 +1,12 @@
 /*
  * host_pool.h
- *		A few threads that help the owner with what there is much of: staging queries, taking answers out.
+ *		A few threads that help the owner with what there is much of: staging
+ *		queries, taking answers out.
  *
- * Work is a number of chunks. The owner begins it, takes chunks itself, and ends it when all are done: a helper that comes late, or not at
- * all, costs nothing but its help. Helpers look for more for a moment after the last chunk, then sleep.
+ * Work is a number of chunks. The owner begins it, takes chunks itself, and
+ * ends it when all are done: a helper that comes late, or not at all, costs
+ * nothing but its help. Helpers look for more for a moment after the last
+ * chunk, then sleep.
  */
 #ifndef GPUANN_CUDA_HOST_POOL_H
 #define GPUANN_CUDA_HOST_POOL_H
@@ -24,7 +27,9 @@ typedef struct Crew
 	pthread_cond_t called;
 	bool opened;
 
-	/* atomic, all of them: read by helpers while the owner writes the next work */
+	/*
+	 * atomic, all of them: read by helpers while the owner writes the next work
+	 */
 	uint64_t ticket; /* number of the work << 32 | the next chunk */
 	CrewWork work;
 	void *arg;
@@ -34,7 +39,10 @@ typedef struct Crew
 	bool stopping;
 } Crew;
 
-/* Start helpers, as many as the processors that this process may use allow; none is no error. */
+/*
+ * Start helpers, as many as the processors that this process may use allow;
+ * none is no error.
+ */
 extern void crew_open(Crew *crew);
 extern void crew_close(Crew *crew);
 /* Begin work. The one before has ended. */

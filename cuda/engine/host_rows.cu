@@ -1,27 +1,37 @@
 /*
  * host_rows.cu
- *		Exact searches of mirrors whose rows go on in host memory: tiles of rows on their way through two buffers of the device.
+ *		Exact searches of mirrors whose rows go on in host memory: tiles of rows
+ *		on their way through two buffers of the device.
  *
- * A batch takes a lane, and the buffers for itself. One stream copies a tile into one buffer while the lane's stream searches the other; each
- * waits for the other's events. Rows that are on the device are searched where they are, meanwhile the first two tiles are copied. The bound
- * is the link: bytes in host memory / bandwidth of a pinned copy, once for all queries of a batch.
+ * A batch takes a lane, and the buffers for itself. One stream copies a tile
+ * into one buffer while the lane's stream searches the other; each waits for
+ * the other's events. Rows that are on the device are searched where they are,
+ * meanwhile the first two tiles are copied. The bound is the link: bytes in
+ * host memory / bandwidth of a pinned copy, once for all queries of a batch.
  *
- * Work is launched in parts, PART tiles at a time, for a table takes seconds and the owner has others to serve. A part is launched while the one
- * before it runs: its first act is to raise the lane's flag, which says that the one before is over.
+ * Work is launched in parts, PART tiles at a time, for a table takes seconds
+ * and the owner has others to serve. A part is launched while the one before it
+ * runs: its first act is to raise the lane's flag, which says that the one
+ * before is over.
  *
- * Rows in host memory are pinned and mapped: all that reads few rows (ranking at the end of a walk over codes, rows that pass a filter) reads
- * them from there, and what changes rows writes them there, in the same order of streams as on the device. A batch sees its rows
- * unchanged from its first tile to its last: overwrites and deaths of that mirror wait meanwhile, as for searches in several passes.
+ * Rows in host memory are pinned and mapped: all that reads few rows (ranking
+ * at the end of a walk over codes, rows that pass a filter) reads them from
+ * there, and what changes rows writes them there, in the same order of streams
+ * as on the device. A batch sees its rows unchanged from its first tile to its
+ * last: overwrites and deaths of that mirror wait meanwhile, as for searches in
+ * several passes.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/engine/internal.h"
 
-#define TILE_BYTES ((size_t) 64 << 20) /* at 50 GB/s 1.3 ms: some twenty times what launching and merging take */
+#define TILE_BYTES ((size_t) 64 << 20) /* at 50 GB/s 1.3 ms: some twenty times what launching and
+									    * merging take */
 #define TILE_SHARE 256u /* of the limit, at most, is a buffer: a power of two */
 #define PART 8u
-#define PASSING_SHARE 16u /* a filter that lets one row in so many pass is not worth bringing them all */
+#define PASSING_SHARE 16u /* a filter that lets one row in so many pass is not worth bringing them
+						   * all */
 
 EngineStatus
 stream_open(CudaEngine *engine, EngineError *error)

@@ -2,8 +2,10 @@
  * internal.h
  *		The CUDA engine's own structures: engine, mirrors, lanes, jobs.
  *
- * All of it belongs to the engine's owner thread. Others exist: CUDA's, which runs the functions that end a piece's work (they wake the
- * owner), the pulse (see engine.cu), and the crew (host_pool.h), which works only while the owner is within submit or poll.
+ * All of it belongs to the engine's owner thread. Others exist: CUDA's, which
+ * runs the functions that end a piece's work (they wake the owner), the pulse
+ * (see engine.cu), and the crew (host_pool.h), which works only while the owner
+ * is within submit or poll.
  */
 #ifndef GPUANN_CUDA_INTERNAL_H
 #define GPUANN_CUDA_INTERNAL_H
@@ -19,17 +21,21 @@
 #ifndef BATCH_QUERIES
 #define BATCH_QUERIES 2560u				/* queries of a batch with tasks: ten thousand are four */
 #endif
-#define LANE_QUERIES (BATCH_QUERIES > 6400u ? BATCH_QUERIES : 6400u) /* of any batch: most of ten thousand (query_fast.cu) */
+/* of any batch: most of ten thousand (query_fast.cu) */
+#define LANE_QUERIES (BATCH_QUERIES > 6400u ? BATCH_QUERIES : 6400u)
 #define VECTOR_ROOM ((size_t) 8 << 20)	/* bytes of a batch's query vectors */
 #define INPUT_ROOM (LANE_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
 #define RESULT_ROOM (1u << 18)			/* results of a batch */
 #define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
-#define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned memory */
+#define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned
+										  * memory */
 #define STATE_ROOM ((size_t) 64 << 20)	/* bytes of lists, sets and tables of a batch */
 
 /*
- * A batch that has not ended after so long will not end: what walks take is milliseconds. To it come microseconds for what a batch may have to read (an exact
- * search of a large table, many long walks), at a pace that the slowest device exceeds a hundredfold.
+ * A batch that has not ended after so long will not end: what walks take is
+ * milliseconds. To it come microseconds for what a batch may have to read (an
+ * exact search of a large table, many long walks), at a pace that the slowest
+ * device exceeds a hundredfold.
  */
 #ifdef EMULATED
 #define LANE_PATIENCE_US (120ull * 1000 * 1000)
@@ -76,7 +82,8 @@ struct CudaMirror
 	Range graph;
 	Range norms;
 	Range pending[2]; /* searches read one; a list without the linked slots is made in the other */
-	Range seeds;	  /* two halves, likewise; behind them what codes are made with (quantizer_jobs.cu), and entries (entry_points.cu) */
+	Range seeds;	  /* two halves, likewise; behind them what codes are made with
+					   * (quantizer_jobs.cu), and entries (entry_points.cu) */
 	Range codes;	  /* may have less room than the others: then the mirror has no codes */
 	uint32_t pending_side;
 	uint32_t seeds_side;
@@ -144,7 +151,8 @@ struct CudaTask
 	bool has_beyond;
 	double beyond_distance;
 	uint32_t beyond_slot;
-	const unsigned char *borrowed; /* the caller's vector, until its submit returns; NULL: it has been copied */
+	const unsigned char *borrowed; /* the caller's vector, until its submit returns; NULL: it has
+								    * been copied */
 	unsigned char *vector;		   /* kept with the task when it is put back */
 	size_t vector_room;
 	uint64_t *admitted; /* NULL, or the bitmap of what may be answers */
@@ -152,7 +160,10 @@ struct CudaTask
 	uint32_t passing; /* bits set among these */
 	bool admit_others;
 
-	/* what ended outside poll, which alone may write to the query: results from `kept_from` on, and the trace */
+	/*
+	 * what ended outside poll, which alone may write to the query: results from
+	 * `kept_from` on, and the trace
+	 */
 	SearchResult *kept;
 	uint32_t *kept_trace;
 	uint32_t kept_from;
@@ -190,7 +201,8 @@ struct Lane
 	bool busy;
 	uint32_t generation; /* of the batch */
 	uint32_t *flag;		 /* pinned: becomes `generation` when the batch is over */
-	uint32_t watched;	 /* `generation`, while the pulse is to wake the owner for it; else 0. Atomic */
+	uint32_t watched;	 /* `generation`, while the pulse is to wake the owner for it; else 0.
+						  * Atomic */
 	uint64_t started_us;
 	uint64_t launched_us; /* the same, or when its last part was launched (host_rows.cu) */
 	uint64_t patience_us; /* how long after that the batch must have ended */
@@ -201,9 +213,13 @@ struct Lane
 	CudaTask *tasks[BATCH_QUERIES];
 	uint32_t ntasks;
 	uint32_t nresults;
-	uint32_t beside; /* queries that the device is at with these, these included: few get more warps each */
+	uint32_t beside; /* queries that the device is at with these, these included: few get more warps
+					  * each */
 
-	/* of a direct batch (query_fast.cu), which has no tasks: whose answers these are, and what all of them are told */
+	/*
+	 * of a direct batch (query_fast.cu), which has no tasks: whose answers
+	 * these are, and what all of them are told
+	 */
 	EngineQuery *asked[LANE_QUERIES];
 	uint32_t nasked; /* 0: the batch has tasks */
 	uint32_t nback;	 /* handed back */
@@ -227,14 +243,16 @@ struct Lane
 
 	bool at_once; /* an exact search that is one launch */
 	unsigned char *table; /* on the device: of these */
-	Range memory; /* on the device: input, then heads and results of exact searches, then the state */
+	Range memory; /* on the device: input, then heads and results of exact searches, then the
+				   * state */
 	Range bitmap_memory;
 	BatchView view;
 };
 
 /*
- * Rows in host memory on their way through the device, for one lane at a time: two buffers there, filled by a stream of their own while
- * the lane's searches the other.
+ * Rows in host memory on their way through the device, for one lane at a time:
+ * two buffers there, filled by a stream of their own while the lane's searches
+ * the other.
  */
 struct RowStream
 {
@@ -327,7 +345,10 @@ struct Piece
 	cudaEvent_t done;
 };
 
-/* The kind that the last graph query was found to be of: those that come together are mostly alike. */
+/*
+ * The kind that the last graph query was found to be of: those that come
+ * together are mostly alike.
+ */
 struct KindCache
 {
 	MirrorId mirror;
@@ -348,7 +369,10 @@ struct CudaEngine
 	Engine *twin;
 	bool links_on_device; /* else the twin does */
 
-	/* the host's memory: what is pinned, the mirrors' arrays, and the twin, which has a limit of its own below this one */
+	/*
+	 * the host's memory: what is pinned, the mirrors' arrays, and the twin,
+	 * which has a limit of its own below this one
+	 */
 	uint64_t host_limit;
 	uint64_t host_twin_limit;
 	uint64_t host_pinned;
@@ -367,7 +391,8 @@ struct CudaEngine
 	uint32_t nfree_tasks;
 	uint32_t nqueries; /* taken, not ended */
 	uint64_t asked_us; /* when queries were last submitted */
-	bool borrows;	   /* the vectors of tasks that are taken now are copied at the end of submit, if they wait then */
+	bool borrows;	   /* the vectors of tasks that are taken now are copied at the end of submit,
+					    * if they wait then */
 	uint32_t free_room; /* of free_tasks */
 	KindCache kinds;
 	Crew crew;
@@ -410,7 +435,10 @@ task_rows(const CudaTask *task)
 	return task->in_passes ? task->rows : task->mirror->rows;
 }
 
-/* Results that a task wants of a batch: no more than there are rows, at least one. */
+/*
+ * Results that a task wants of a batch: no more than there are rows, at least
+ * one.
+ */
 static inline uint32_t
 task_k(const CudaTask *task)
 {
@@ -433,7 +461,10 @@ extern CudaMirror *engine_mirror(CudaEngine *engine, MirrorId id);
 /* Say of a refusal by the twin whose memory it is about. */
 extern void engine_host_refused(EngineError *error);
 
-/* context.cu: bytes in use of a device, and of these by this process; what the context has taken since. 0: not told */
+/*
+ * context.cu: bytes in use of a device, and of these by this process; what the
+ * context has taken since. 0: not told
+ */
 extern void device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own);
 extern uint64_t context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before, uint64_t own_before);
 
@@ -445,7 +476,10 @@ extern MirrorView mirror_view(const CudaMirror *mirror);
 extern uint64_t mirror_bytes(const CudaMirror *mirror);
 /* Rows below this are on the device; the rest is in host memory. */
 extern uint32_t mirror_near_rows(const CudaMirror *mirror);
-/* Copy rows to or from a mirror, wherever its rows are; `other` is device or pinned memory. */
+/*
+ * Copy rows to or from a mirror, wherever its rows are; `other` is device or
+ * pinned memory.
+ */
 extern bool mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count, void *other, bool in,
 							 cudaStream_t stream);
 extern EngineStatus mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
@@ -458,7 +492,10 @@ extern void lanes_close(CudaEngine *engine);
 extern EngineStatus lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error);
 /* Let the job stream wait for the batches in flight that read a mirror. */
 extern bool lanes_wait(CudaEngine *engine, const CudaMirror *mirror);
-/* Wake the owner for batches that are over and that it has not seen: the pulse. Returns whether any is not over. */
+/*
+ * Wake the owner for batches that are over and that it has not seen: the pulse.
+ * Returns whether any is not over.
+ */
 extern bool lanes_watch(CudaEngine *engine);
 /* Bring the answer of a lane's i-th task nearer, and where it goes. */
 extern void lane_prefetch(const Lane *lane, uint32_t i);
@@ -469,16 +506,24 @@ extern void batches_start(CudaEngine *engine);
 extern BatchKind graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef, bool apart);
 /* A lane has a batch from now on. */
 extern void batch_begin(Lane *lane);
-/* Launch graph searches whose queries and vectors, so many bytes, are staged in a lane. False: the engine failed. */
+/*
+ * Launch graph searches whose queries and vectors, so many bytes, are staged in
+ * a lane. False: the engine failed.
+ */
 extern bool batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes);
 /* Whether a lane whose flag was seen goes on with a part of its batch. */
 extern bool batch_goes_on(CudaEngine *engine, Lane *lane);
 
-/* batch_end.cu: take back what has ended. polled: the caller of poll waits, and results may be written. */
+/*
+ * batch_end.cu: take back what has ended. polled: the caller of poll waits, and
+ * results may be written.
+ */
 extern void batches_end(CudaEngine *engine, bool polled);
 
 /* query_fast.cu: queries that need no tasks */
-/* Start those of many queries that can be, from the first on; returns how many. */
+/*
+ * Start those of many queries that can be, from the first on; returns how many.
+ */
 extern uint32_t direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now);
 /* A lane's direct batch is over. */
 extern void direct_end(CudaEngine *engine, Lane *lane);
@@ -494,7 +539,10 @@ extern bool stream_takes(const CudaTask *task);
 extern bool stream_waits(const CudaEngine *engine, const CudaTask *task);
 /* Queries of a batch, for so many results. */
 extern uint32_t stream_queries(uint32_t max_k);
-/* Launch the first part of a lane's batch, and the next while there are more; false: the device failed. */
+/*
+ * Launch the first part of a lane's batch, and the next while there are more;
+ * false: the device failed.
+ */
 extern bool stream_begin(CudaEngine *engine, Lane *lane, const ExactLaunch *launch);
 extern bool stream_more(const CudaEngine *engine);
 extern bool stream_continue(CudaEngine *engine, Lane *lane);
@@ -502,17 +550,26 @@ extern bool stream_continue(CudaEngine *engine, Lane *lane);
 extern uint32_t stream_end(CudaEngine *engine, Lane *lane);
 
 /* query_task.cu */
-/* Whether queries are about: then jobs take little of the device, and of the owner's time, at once. */
+/*
+ * Whether queries are about: then jobs take little of the device, and of the
+ * owner's time, at once.
+ */
 extern bool queries_about(const CudaEngine *engine);
 extern EngineStatus tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count);
 extern uint32_t tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
-/* Let a graph search that found too little be answered by all rows; vector is its query's. False: there is no memory. */
+/*
+ * Let a graph search that found too little be answered by all rows; vector is
+ * its query's. False: there is no memory.
+ */
 extern bool task_searches_all(CudaTask *task, const unsigned char *vector);
 /* Put a task back for the next query; free it if there are many. */
 extern void task_free(CudaEngine *engine, CudaTask *task);
 extern void tasks_release(CudaEngine *engine);
 extern void task_ended(CudaEngine *engine, CudaTask *task);
-/* Of so many graph searches that come together, how many begin to run before the next are taken. */
+/*
+ * Of so many graph searches that come together, how many begin to run before
+ * the next are taken.
+ */
 extern uint32_t queries_of_share(const CudaMirror *mirror, uint32_t count);
 
 /* jobs.cu */
@@ -521,7 +578,10 @@ extern CudaJob *job_find(CudaEngine *engine, JobId id);
 extern void jobs_run(CudaEngine *engine);
 extern void job_free(CudaEngine *engine, CudaJob *job);
 
-/* job_upload.cu: one piece of a job each; false when there is no free piece, or the engine failed */
+/*
+ * job_upload.cu: one piece of a job each; false when there is no free piece, or
+ * the engine failed
+ */
 extern bool piece_append(CudaEngine *engine, CudaJob *job);
 extern bool piece_overwrite(CudaEngine *engine, CudaJob *job);
 extern bool piece_dead(CudaEngine *engine, CudaJob *job);
@@ -529,7 +589,10 @@ extern bool piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots,
 extern bool piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to);
 extern bool piece_gap(CudaEngine *engine, CudaJob *job);
 extern void pieces_end(CudaEngine *engine);
-/* A piece that stays the job's until piece_release, for what the device writes into it; NULL: none is free. */
+/*
+ * A piece that stays the job's until piece_release, for what the device writes
+ * into it; NULL: none is free.
+ */
 extern Piece *piece_hold(CudaEngine *engine, CudaJob *job);
 extern void piece_release(CudaJob *job);
 /* A piece that is not in flight, to be sent; NULL: there is none. */
@@ -540,7 +603,10 @@ extern bool piece_send(CudaEngine *engine, CudaJob *job, Piece *piece);
 /* quantizer_jobs.cu: codes of a mirror's rows. The stages: true when over */
 extern bool codes_stage(CudaEngine *engine, CudaJob *job);
 extern bool judge_stage(CudaEngine *engine, CudaJob *job);
-/* Have codes judged by the graph as the job stream leaves it, by slots (device memory; NULL: all); and, when that is here, whether they serve. */
+/*
+ * Have codes judged by the graph as the job stream leaves it, by slots (device
+ * memory; NULL: all); and, when that is here, whether they serve.
+ */
 extern bool codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count);
 extern bool codes_verdict(CudaJob *job);
 /* Encode slots that a piece overwrites. */
@@ -552,11 +618,21 @@ extern const float *codes_offsets(const CudaMirror *mirror);
 
 /* entry_points.cu: lists of slots to start from. The stage: true when over */
 extern bool entries_stage(CudaEngine *engine, CudaJob *job);
-/* Whether a mirror has what lists are made from: codes of all rows, or rows of bits on the device. */
+/*
+ * Whether a mirror has what lists are made from: codes of all rows, or rows of
+ * bits on the device.
+ */
 extern bool entries_may_be(const CudaMirror *mirror);
-/* Whether a link that has linked `count` slots, of `linked` rows in all, can have lists of its own. */
+/*
+ * Whether a link that has linked `count` slots, of `linked` rows in all, can
+ * have lists of its own.
+ */
 extern bool entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked);
-/* Make lists for a link, of the mirror's seeds and the first `count` slots of the link, `linked` rows in all, where no batch reads. Returns how many; 0: the device failed. */
+/*
+ * Make lists for a link, of the mirror's seeds and the first `count` slots of
+ * the link, `linked` rows in all, where no batch reads. Returns how many; 0:
+ * the device failed.
+ */
 extern uint32_t entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t linked);
 /*
  * Let `count` rows that a link takes (slots in device memory) choose the

@@ -1,14 +1,18 @@
 /*
  * job_upload.cu
- *		One piece of a job at a time: staged in pinned memory, copied, applied by a small kernel.
+ *		One piece of a job at a time: staged in pinned memory, copied, applied
+ *		by a small kernel.
  *
- * Pieces run on the job stream in the order they were made. Appends write beyond the published rows and need nothing more. Changes
- * in place (overwritten and dead slots) wait on the device for the batches in flight that read the mirror, and batches that start
- * later wait for them: so no search pairs a new version with an old vector. Graph rows are replaced under searches: every neighbour
- * of a half-replaced row is a published slot.
+ * Pieces run on the job stream in the order they were made. Appends write
+ * beyond the published rows and need nothing more. Changes in place
+ * (overwritten and dead slots) wait on the device for the batches in flight
+ * that read the mirror, and batches that start later wait for them: so no
+ * search pairs a new version with an old vector. Graph rows are replaced under
+ * searches: every neighbour of a half-replaced row is a published slot.
  *
- * Kernels: 256 threads; one thread per slot for versions and bits, a warp per row for vectors, two threads per row for norms. They move
- * a piece (1 MiB at most) once and are bound by launch latency. Launched by jobs.cu.
+ * Kernels: 256 threads; one thread per slot for versions and bits, a warp per
+ * row for vectors, two threads per row for norms. They move a piece (1 MiB at
+ * most) once and are bound by launch latency. Launched by jobs.cu.
  */
 #include <string.h>
 
@@ -23,7 +27,10 @@ blocks_for(uint64_t threads)
 	return (uint32_t) ((threads + THREADS - 1) / THREADS);
 }
 
-/* Set versions and dead bits of slots: those named, or count from first on. dead NULL: `all` says. */
+/*
+ * Set versions and dead bits of slots: those named, or count from first on.
+ * dead NULL: `all` says.
+ */
 __global__ void __launch_bounds__(THREADS)
 	set_slots_kernel(uint32_t *versions, uint32_t *dead_bits, const uint32_t *slots, uint32_t first,
 					 const uint32_t *new_versions, const uint8_t *dead, bool all, uint32_t count)
@@ -53,7 +60,10 @@ __global__ void __launch_bounds__(THREADS)
 		to[(size_t) slots[i] * width + word] = rows[(size_t) i * width + word];
 }
 
-/* Squared norms, as I10 sums them, of slots: those named, or count from first on. */
+/*
+ * Squared norms, as I10 sums them, of slots: those named, or count from first
+ * on.
+ */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
 	norms_kernel(double *norms, const unsigned char *vectors, uint32_t stride, uint32_t dims, const uint32_t *slots,
@@ -147,7 +157,10 @@ piece_release(CudaJob *job)
 	job->held = NULL;
 }
 
-/* Let batches of a mirror that start later wait for what the job stream holds now. */
+/*
+ * Let batches of a mirror that start later wait for what the job stream holds
+ * now.
+ */
 static bool
 hold_later_batches(CudaEngine *engine, CudaMirror *mirror)
 {
@@ -202,8 +215,10 @@ is_marked(const uint64_t *bits, uint32_t i)
 }
 
 /*
- * Clear what has been mapped of the dead bits since: later each is written alone, beside others of its word. Done by the piece that writes
- * there first, not when memory is mapped: a mirror may be dropped before it has a job, and then nothing waits for the device.
+ * Clear what has been mapped of the dead bits since: later each is written
+ * alone, beside others of its word. Done by the piece that writes there first,
+ * not when memory is mapped: a mirror may be dropped before it has a job, and
+ * then nothing waits for the device.
  */
 static bool
 clear_new_bits(CudaEngine *engine, CudaMirror *mirror)
@@ -216,7 +231,10 @@ clear_new_bits(CudaEngine *engine, CudaMirror *mirror)
 	return GPU(&engine->failure, cudaMemsetAsync((char *) mirror->dead.base + from, 0, mirror->dead.mapped - from, engine->job_stream));
 }
 
-/* Absent slots from the published rows up to the first of an append: dead, of version 0, without graph rows. */
+/*
+ * Absent slots from the published rows up to the first of an append: dead, of
+ * version 0, without graph rows.
+ */
 bool
 piece_gap(CudaEngine *engine, CudaJob *job)
 {
@@ -236,7 +254,10 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 																	 engine->job_stream));
 }
 
-/* Rows beyond the published ones. Those that are not dead join the list of pending slots, beyond its published length. */
+/*
+ * Rows beyond the published ones. Those that are not dead join the list of
+ * pending slots, beyond its published length.
+ */
 bool
 piece_append(CudaEngine *engine, CudaJob *job)
 {
@@ -283,7 +304,10 @@ piece_append(CudaEngine *engine, CudaJob *job)
 	return piece_send(engine, job, piece);
 }
 
-/* How many of a job's next slots fit into a piece and are all different; they are marked. */
+/*
+ * How many of a job's next slots fit into a piece and are all different; they
+ * are marked.
+ */
 static uint32_t
 mark_different(CudaMirror *mirror, const uint32_t *slots, uint32_t most)
 {
@@ -296,7 +320,10 @@ mark_different(CudaMirror *mirror, const uint32_t *slots, uint32_t most)
 	return n;
 }
 
-/* On the host, overwritten slots are alive, pending, not linked. Those that searches do not scan yet go to `list`. */
+/*
+ * On the host, overwritten slots are alive, pending, not linked. Those that
+ * searches do not scan yet go to `list`.
+ */
 static uint32_t
 publish_overwritten(CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t *list)
 {
@@ -402,7 +429,10 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 	return piece_send(engine, job, piece);
 }
 
-/* Graph rows of slots: published neighbours other than the slot itself, up to the first empty place. */
+/*
+ * Graph rows of slots: published neighbours other than the slot itself, up to
+ * the first empty place.
+ */
 bool
 piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint32_t *rows, uint32_t count)
 {
@@ -443,7 +473,10 @@ piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint3
 	return piece_send(engine, job, piece);
 }
 
-/* A list of slots (pending, seeds), written to where no batch that starts from now on reads: those in flight may, the first time. */
+/*
+ * A list of slots (pending, seeds), written to where no batch that starts from
+ * now on reads: those in flight may, the first time.
+ */
 bool
 piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to)
 {

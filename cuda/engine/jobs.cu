@@ -2,12 +2,16 @@
  * jobs.cu
  *		Jobs: what each kind does in what order, a piece at a time.
  *
- * One job per mirror runs, those after it wait. Every mirror has a twin in a CPU engine, and every change is made in both. JOB_LINK and JOB_REPAIR run
- * on the device (link.cu); or, where its memory does not suffice or the engine is told so, on the twin, whose changed rows are then uploaded
- * like those of JOB_GRAPH. What the device links or repairs the twin is told only when it is to link itself.
+ * One job per mirror runs, those after it wait. Every mirror has a twin in a
+ * CPU engine, and every change is made in both. JOB_LINK and JOB_REPAIR run on
+ * the device (link.cu); or, where its memory does not suffice or the engine is
+ * told so, on the twin, whose changed rows are then uploaded like those of
+ * JOB_GRAPH. What the device links or repairs the twin is told only when it is
+ * to link itself.
  *
- * Nothing is published before all of a job is there, but for overwritten and dead slots, which change in place, piece by piece; these
- * jobs are checked before they begin and then cannot fail or be cancelled.
+ * Nothing is published before all of a job is there, but for overwritten and
+ * dead slots, which change in place, piece by piece; these jobs are checked
+ * before they begin and then cannot fail or be cancelled.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +24,15 @@
 /* The stages of each kind of job, in order. */
 static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_DONE},
-	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_TWIN, STAGE_DONE},				  /* JOB_APPEND */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_OVERWRITE */
+	/* JOB_APPEND */
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_TWIN, STAGE_DONE},
+	/* JOB_OVERWRITE */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_DEAD */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
 	 STAGE_DONE}, /* JOB_GRAPH */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},	  /* JOB_SEEDS */
+	/* JOB_SEEDS */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
 	 STAGE_DONE}, /* JOB_LINK */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
@@ -68,7 +75,9 @@ job_free(CudaEngine *engine, CudaJob *job)
 	free(job);
 }
 
-/* Check that a job brings what its kind needs; slots are checked when it runs. */
+/*
+ * Check that a job brings what its kind needs; slots are checked when it runs.
+ */
 static EngineStatus
 check_arrays(const EngineJob *in, EngineError *error)
 {
@@ -138,7 +147,10 @@ job_fail(CudaJob *job, EngineStatus status)
 	return false;
 }
 
-/* Take the memory that a job's lists will need: once the twin has changed, nothing but the device may fail. */
+/*
+ * Take the memory that a job's lists will need: once the twin has changed,
+ * nothing but the device may fail.
+ */
 static bool
 take_lists(CudaJob *job)
 {
@@ -243,7 +255,10 @@ mark_linked(CudaMirror *mirror, uint32_t slot)
 	mirror->states[slot] = (uint8_t) ((old | SLOT_LINKED) & ~SLOT_PENDING);
 }
 
-/* Which slots a job links: all that JOB_GRAPH names; of a link, which may have been cut short, those that the twin says. */
+/*
+ * Which slots a job links: all that JOB_GRAPH names; of a link, which may have
+ * been cut short, those that the twin says.
+ */
 static void
 link_slots(CudaJob *job)
 {
@@ -258,7 +273,10 @@ link_slots(CudaJob *job)
 			mark_linked(mirror, link->slots[i]);
 }
 
-/* Make the list of pending slots without those that are no longer pending. The published one stays until the end. */
+/*
+ * Make the list of pending slots without those that are no longer pending. The
+ * published one stays until the end.
+ */
 static void
 collect_pending(CudaJob *job)
 {
@@ -273,7 +291,10 @@ collect_pending(CudaJob *job)
 			job->pending[job->npending++] = mirror->listed[i];
 }
 
-/* Let the CPU engine do its part. True when it has; false with status OK: not yet. */
+/*
+ * Let the CPU engine do its part. True when it has; false with status OK: not
+ * yet.
+ */
 static bool
 run_twin(CudaEngine *engine, CudaJob *job)
 {
@@ -397,7 +418,10 @@ job_publish(CudaJob *job)
 		mirror->position = job->in.position;
 }
 
-/* Copy a list of slots to the half that batches do not read. True when all of it is on its way. */
+/*
+ * Copy a list of slots to the half that batches do not read. True when all of
+ * it is on its way.
+ */
 static bool
 send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to)
 {
@@ -418,7 +442,10 @@ send_rows(CudaEngine *engine, CudaJob *job)
 
 	if (job->in.kind == JOB_GRAPH || engine_job_links(job->in.kind))
 		count = graph_rows(job, &slots, &rows);
-	/* a search in several passes sees its rows unchanged from the first to the last */
+	/*
+	 * a search in several passes sees its rows unchanged from the first to the
+	 * last
+	 */
 	else if (job->in.kind != JOB_APPEND && job->mirror->passes > 0)
 		return false;
 	while (sent && job->done < count)
@@ -431,7 +458,10 @@ send_rows(CudaEngine *engine, CudaJob *job)
 	return sent;
 }
 
-/* Do what can be done now of a job's stage: true when the stage is over. A job that fails has its status set. */
+/*
+ * Do what can be done now of a job's stage: true when the stage is over. A job
+ * that fails has its status set.
+ */
 static bool
 run_stage(CudaEngine *engine, CudaJob *job)
 {
@@ -498,7 +528,9 @@ job_complete(CudaEngine *engine, CudaJob *job)
 	engine_wake(engine);
 }
 
-/* Advance a mirror's first job as far as it goes now. True when it completed. */
+/*
+ * Advance a mirror's first job as far as it goes now. True when it completed.
+ */
 static bool
 job_advance(CudaEngine *engine, CudaJob *job)
 {

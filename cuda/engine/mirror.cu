@@ -1,6 +1,7 @@
 /*
  * mirror.cu
- *		Mirrors in device memory: their ranges, and what the host keeps beside them.
+ *		Mirrors in device memory: their ranges, and what the host keeps beside
+ *		them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,10 @@
 #include "cuda/engine/internal.h"
 
 #define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */
-#define HOST_STEP ((size_t) 64 << 20) /* rows in host memory: taken as rows come, because pinning costs a second for some ten GB */
-#define SPARE_SHARE 16u /* of the limit, at most: left for graphs to grow beside rows that go to host memory */
+#define HOST_STEP ((size_t) 64 << 20) /* rows in host memory: taken as rows come, because pinning
+									   * costs a second for some ten GB */
+#define SPARE_SHARE 16u /* of the limit, at most: left for graphs to grow beside rows that go to
+						 * host memory */
 #define HOST_SLOT_BYTES (sizeof(uint8_t) + sizeof(uint32_t)) /* states and listed */
 
 /* Bytes of a slot's codes; 0: there are none for such rows. */
@@ -23,7 +26,10 @@ mirror_code_bytes(const CudaMirror *mirror)
 	return coded ? code_stride(spec->dims) : 0;
 }
 
-/* Bytes that one more slot takes at least in the ranges on the device, times 8 (the bitmap has an eighth of a byte). */
+/*
+ * Bytes that one more slot takes at least in the ranges on the device, times 8
+ * (the bitmap has an eighth of a byte).
+ */
 static uint64_t
 slot_bits(const CudaMirror *mirror)
 {
@@ -67,9 +73,12 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 }
 
 /*
- * Of a mirror that may have rows in host memory, the bytes of rows that the device takes for so many slots: all of them where there is room
- * beside everything else, codes included, else what that leaves. Everything else must be able to grow on the device: by a quarter if the
- * mirror is made for these slots, by half of itself if it has grown to them. Rows never come back, but that the mirror is loaded again.
+ * Of a mirror that may have rows in host memory, the bytes of rows that the
+ * device takes for so many slots: all of them where there is room beside
+ * everything else, codes included, else what that leaves. Everything else must
+ * be able to grow on the device: by a quarter if the mirror is made for these
+ * slots, by half of itself if it has grown to them. Rows never come back, but
+ * that the mirror is loaded again.
  */
 static uint64_t
 near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, const RangeSize *sizes)
@@ -109,7 +118,10 @@ far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uin
 	return false;
 }
 
-/* Check that the host has room for so many slots, beside the twin at its largest. */
+/*
+ * Check that the host has room for so many slots, beside the twin at its
+ * largest.
+ */
 static bool
 host_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, EngineError *error)
 {
@@ -142,7 +154,10 @@ grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
 	return true;
 }
 
-/* Grow to exactly so many slots: all or nothing, but that a range may stay larger than the others. */
+/*
+ * Grow to exactly so many slots: all or nothing, but that a range may stay
+ * larger than the others.
+ */
 static EngineStatus
 grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *error)
 {
@@ -179,14 +194,20 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	if (status != ENGINE_OK)
 		return status;
 	mirror->capacity = slots;
-	/* the last to grow: without room for codes, searches walk the rows as stored */
+	/*
+	 * the last to grow: without room for codes, searches walk the rows as
+	 * stored
+	 */
 	if (mirror->has_code_room &&
 		range_grow(arena, &mirror->codes, (uint64_t) slots * mirror_code_bytes(mirror), error) != ENGINE_OK)
 		mirror->has_code_room = mirror->codes_good = false;
 	return ENGINE_OK;
 }
 
-/* Map host memory for the rows of slots below `slots` that the device has no room for, with some to spare if that fits. */
+/*
+ * Map host memory for the rows of slots below `slots` that the device has no
+ * room for, with some to spare if that fits.
+ */
 static EngineStatus
 grow_far(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error)
 {
@@ -247,7 +268,10 @@ check_spec(const CudaEngine *engine, const MirrorSpec *spec, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Reserve addresses for as many slots as the limit could hold, and map those the spec asks for. */
+/*
+ * Reserve addresses for as many slots as the limit could hold, and map those
+ * the spec asks for.
+ */
 static EngineStatus
 reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 {
@@ -404,7 +428,10 @@ mirror_bytes(const CudaMirror *mirror)
 		   mirror->dead.mapped;
 }
 
-/* Copy graph rows and versions of slots out, through a piece's pinned memory. For tests and checks: it waits. */
+/*
+ * Copy graph rows and versions of slots out, through a piece's pinned memory.
+ * For tests and checks: it waits.
+ */
 EngineStatus
 mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t *rows,
 			uint32_t *versions, EngineError *error)

@@ -1,12 +1,18 @@
 /*
  * query_fast.cu
- *		Queries that need no tasks: from submit straight into lanes, and from there straight back to their callers.
+ *		Queries that need no tasks: from submit straight into lanes, and from
+ *		there straight back to their callers.
  *
- * What is asked most are graph searches over codes that differ in their vectors only: same mirror, k and ef, no bitmap, no bound. Where nothing waits
- * before such and lanes are free, each is read once, its description and vector are staged as it is read, and nothing of it is kept but its
- * address; its answer is written to it in poll, where it lies in pinned memory. A task (query_task.cu) is another four lines of memory, gone through five times.
- * Of thousands at once the crew does a part, chunk by chunk, of staging and of handing back: one thread is slower at that than the
- * device at searching. The first lane gets few, so that the device begins early, and the last, so that little is left to do when it ends.
+ * What is asked most are graph searches over codes that differ in their vectors
+ * only: same mirror, k and ef, no bitmap, no bound. Where nothing waits before
+ * such and lanes are free, each is read once, its description and vector are
+ * staged as it is read, and nothing of it is kept but its address; its answer
+ * is written to it in poll, where it lies in pinned memory. A task
+ * (query_task.cu) is another four lines of memory, gone through five times. Of
+ * thousands at once the crew does a part, chunk by chunk, of staging and of
+ * handing back: one thread is slower at that than the device at searching. The
+ * first lane gets few, so that the device begins early, and the last, so that
+ * little is left to do when it ends.
  */
 #include <string.h>
 
@@ -116,7 +122,10 @@ fast_stage(const Staging *staging, Share *share, uint32_t from, uint32_t end)
 	}
 }
 
-/* One chunk of all queries: its share is a whole number of chunks, but for the last. */
+/*
+ * One chunk of all queries: its share is a whole number of chunks, but for the
+ * last.
+ */
 static void
 stage_chunk(void *arg, uint32_t chunk)
 {
@@ -134,7 +143,8 @@ stage_chunk(void *arg, uint32_t chunk)
 }
 
 /*
- * How many queries each of the lanes gets, if all are free and there is a crew: the device is to begin soon, to have enough to do while more are staged, and
+ * How many queries each of the lanes gets, if all are free and there is a crew:
+ * the device is to begin soon, to have enough to do while more are staged, and
  * to leave little to be handed back when it ends.
  */
 static uint32_t
@@ -203,7 +213,10 @@ fast_begin(const Staging *staging, const Share *share, uint64_t now)
 static bool
 fast_launch(CudaEngine *engine, const Staging *staging, const Share *share)
 {
-	/* the first find the device empty, and the last leave it so: as few queries as get more warps each */
+	/*
+	 * the first find the device empty, and the last leave it so: as few queries
+	 * as get more warps each
+	 */
 	uint32_t edge = at_most(engine->nqueries, EDGE_BESIDE * (uint32_t) engine->device.multiProcessorCount);
 	BatchFill fill;
 
@@ -230,7 +243,10 @@ fast_leave(Lane *lane)
 	lane->ended = false;
 }
 
-/* Stage and launch one share after the other, up to one that has an odd query. Returns how many queries were taken. */
+/*
+ * Stage and launch one share after the other, up to one that has an odd query.
+ * Returns how many queries were taken.
+ */
 static uint32_t
 run_shares(CudaEngine *engine, Staging *staging, bool crew, uint64_t now)
 {

@@ -1,8 +1,10 @@
 /*
  * query_task.cu
- *		Queries between submit and poll: checked and copied here, run by batch.cu, handed back here.
+ *		Queries between submit and poll: checked and copied here, run by
+ *		batch.cu, handed back here.
  *
- * What a caller's pointers name is copied at submit. Outputs and results are written in poll only.
+ * What a caller's pointers name is copied at submit. Outputs and results are
+ * written in poll only.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -162,7 +164,10 @@ copy_bitmaps(CudaTask *task, const EngineQuery *query)
 	return true;
 }
 
-/* Whether so few rows pass a graph search's filter that looking at all of these is cheaper than to find them in the graph. */
+/*
+ * Whether so few rows pass a graph search's filter that looking at all of these
+ * is cheaper than to find them in the graph.
+ */
 static bool
 few_pass(const CudaTask *task)
 {
@@ -269,7 +274,10 @@ prefetch_bytes(const void *vector)
 		__builtin_prefetch((const char *) vector + i);
 }
 
-/* Copy the vectors of the tasks that wait: their callers' memory is about to go. One without memory for that ends here. */
+/*
+ * Copy the vectors of the tasks that wait: their callers' memory is about to
+ * go. One without memory for that ends here.
+ */
 static void
 keep_borrowed(CudaEngine *engine)
 {
@@ -295,7 +303,10 @@ keep_borrowed(CudaEngine *engine)
 	engine->last_waiting = last;
 }
 
-/* While the device is at a share, the next is staged. All lanes get some, if these take longer to stage than a launch does. */
+/*
+ * While the device is at a share, the next is staged. All lanes get some, if
+ * these take longer to stage than a launch does.
+ */
 uint32_t
 queries_of_share(const CudaMirror *mirror, uint32_t count)
 {
@@ -306,7 +317,10 @@ queries_of_share(const CudaMirror *mirror, uint32_t count)
 	return share < BATCH_QUERIES ? share : BATCH_QUERIES;
 }
 
-/* Take queries, all or none of them. Many begin to run before the last are taken. */
+/*
+ * Take queries, all or none of them. Many begin to run before the last are
+ * taken.
+ */
 EngineStatus
 tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 {

@@ -1,21 +1,33 @@
 /*
  * exact.cu
- *		Exact search: all rows, or the pending ones, in double precision, with the same answers as the CPU's to the last bit.
+ *		Exact search: all rows, or the pending ones, in double precision, with
+ *		the same answers as the CPU's to the last bit.
  *
  * k <= EXACT_SMALL_K, two kernels
- *		exact_scan_kernel	grid (ranges of rows, queries), 256 threads: 128 rows at a time, two threads each (distance.cuh). Shared: the
- *							query, the best k so far in two halves, a buffer of 512 entries; entries better than the k-th
- *							are appended, and a full buffer is sorted and merged in. Reads each row once per query; writes k
- *							entries per range. Bound: memory for one query, L2 and double arithmetic for many.
- *		exact_merge_kernel	grid (queries), 256 threads: the lists of a query, through the same buffer, to results.
+ *		exact_scan_kernel	grid (ranges of rows, queries), 256 threads: 128
+ *							rows at a time, two threads each (distance.cuh).
+ *							Shared: the query, the best k so far in two halves,
+ *							a buffer of 512 entries; entries better than the
+ *							k-th are appended, and a full buffer is sorted and
+ *							merged in. Reads each row once per query; writes k
+ *							entries per range. Bound: memory for one query, L2
+ *							and double arithmetic for many.
+ *		exact_merge_kernel	grid (queries), 256 threads: the lists of a query,
+ *							through the same buffer, to results.
  * Larger k, one query at a time
- *		exact_keys_kernel	grid (rows / 128), 256 threads: the keys of a tile of rows, NO_KEY for what is no answer, behind the best of the
- *							tiles before. Writes 12 bytes a row. Then, of a third of the rows and fewer, radix selection (select_radix.cu) keeps
- *							the k best of them, and those are sorted at the end, by slot and then, stably, by key. More are sorted tile by tile: a
- *							stable radix sort by key orders equal keys by slot, for earlier tiles have smaller slots and stand first (about ten passes
- *							of 24 bytes).
+ *		exact_keys_kernel	grid (rows / 128), 256 threads: the keys of a tile
+ *							of rows, NO_KEY for what is no answer, behind the
+ *							best of the tiles before. Writes 12 bytes a row.
+ *							Then, of a third of the rows and fewer, radix
+ *							selection (select_radix.cu) keeps the k best of
+ *							them, and those are sorted at the end, by slot and
+ *							then, stably, by key. More are sorted tile by tile:
+ *							a stable radix sort by key orders equal keys by
+ *							slot, for earlier tiles have smaller slots and stand
+ *							first (about ten passes of 24 bytes).
  *		exact_emit_kernel	the first k to results.
- * Launched by batch.cu. State: exact_sort_bytes, about 40 MB whatever the number of rows.
+ * Launched by batch.cu. State: exact_sort_bytes, about 40 MB whatever the
+ * number of rows.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +48,9 @@ write_results(const MirrorView &mirror, const BatchView &batch, uint32_t query, 
 		batch.heads[query].count = best.count;
 }
 
-/* Write the best of a query to the tables, and the limit that follows from it. */
+/*
+ * Write the best of a query to the tables, and the limit that follows from it.
+ */
 __device__ static inline void
 write_tables(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, uint32_t query, const BestList &best)
 {
@@ -124,7 +138,10 @@ __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-/* Results from sorted entries. head->count is the number of answers there are; it becomes the number given. */
+/*
+ * Results from sorted entries. head->count is the number of answers there are;
+ * it becomes the number given.
+ */
 __global__ void __launch_bounds__(THREADS)
 	exact_emit_kernel(const MirrorView mirror, const BatchView batch, const Entries sorted, uint32_t entries)
 {
@@ -147,7 +164,10 @@ typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uin
 
 static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
 
-/* Which way searches of few results go: by what they are, or as the environment says. */
+/*
+ * Which way searches of few results go: by what they are, or as the environment
+ * says.
+ */
 static enum { CHOOSE, ALWAYS_SCAN, FLOW_WHERE_POSSIBLE, TILES_WHERE_POSSIBLE } way;
 /* The same for many results, and rows of a tile of theirs. */
 static bool always_sort;
@@ -240,7 +260,10 @@ exact_search_launch(const ExactLaunch *launch)
 	return error == cudaSuccess ? merge_launch(launch, &lists, &to) : error;
 }
 
-/* The state of a large search: two sets of entries, the table of a selection, then what sorts want. */
+/*
+ * The state of a large search: two sets of entries, the table of a selection,
+ * then what sorts want.
+ */
 struct SortState
 {
 	EntrySort sort;
@@ -271,7 +294,10 @@ exact_sort_bytes(size_t *bytes)
 	return error;
 }
 
-/* Keep the k best of n entries of the current side, unsorted; the other is the current one then. */
+/*
+ * Keep the k best of n entries of the current side, unsorted; the other is the
+ * current one then.
+ */
 static cudaError_t
 keep_best(const ExactLaunch *launch, SortState *state, uint32_t n, uint32_t k)
 {
@@ -316,7 +342,10 @@ sort_selects(uint32_t k, uint32_t rows)
 	return !always_sort && k <= rows / SORTED_SHARE;
 }
 
-/* Rows of a search of many results: their keys behind the best so far, and of all these the best. */
+/*
+ * Rows of a search of many results: their keys behind the best so far, and of
+ * all these the best.
+ */
 cudaError_t
 sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end)
 {

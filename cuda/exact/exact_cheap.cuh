@@ -1,6 +1,7 @@
 /*
  * exact_cheap.cuh
- *		The cheap sum of a row and a query, and whether a row passes a query's limit: what exact_scan.cu and exact_fused.cu filter rows with.
+ *		The cheap sum of a row and a query, and whether a row passes a query's
+ *		limit: what exact_scan.cu and exact_fused.cu filter rows with.
  */
 #ifndef GPUANN_CUDA_EXACT_CHEAPCUH
 #define GPUANN_CUDA_EXACT_CHEAPCUH

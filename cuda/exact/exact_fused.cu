@@ -1,29 +1,43 @@
 /*
  * exact_fused.cu
- *		Exact search of a few queries over all rows in one launch: rows flow through shared memory, the last block to end answers.
+ *		Exact search of a few queries over all rows in one launch: rows flow
+ *		through shared memory, the last block to end answers.
  *
- * exact_flow_kernel	grid (an SM's worth each), 7 or 11 warps that read and one that serves bounds, for 1, 2, or 3 and 4 queries. A block has a range
- *						of rows, its warps take pieces of it as they come to them. Warps are on their own: each has a
- *						ring of stages in shared memory (ring.cuh) and fills a stage again as soon as it has read it, so
- *						memory is never idle while a warp measures or waits. Teams of a warp sum rows in single
- *						precision, several rows at once for all queries; what passes a query's limit is measured exactly
- *						where it lies, eight threads a row, one of the definition's accumulators each, and put into the
- *						block's candidates. At the end each block writes those candidates that are within the bound; the
- *						last one sorts what all have written, writes answers to the host, and raises the flag.
- *	shared		rings; queries; candidates, k + 768 per query. The rings are the last block's workspace
- *	global		rows, once, in the order of slots; norms of products; writes candidates: few more than k in all, at most as many as blocks have room for
- *	bound		memory
+ * exact_flow_kernel	grid (an SM's worth each), 7 or 11 warps that read and
+ *						one that serves bounds, for 1, 2, or 3 and 4 queries. A
+ *						block has a range of rows, its warps take pieces of it
+ *						as they come to them. Warps are on their own: each has a
+ *						ring of stages in shared memory (ring.cuh) and fills a
+ *						stage again as soon as it has read it, so memory is
+ *						never idle while a warp measures or waits. Teams of a
+ *						warp sum rows in single precision, several rows at once
+ *						for all queries; what passes a query's limit is measured
+ *						exactly where it lies, eight threads a row, one of the
+ *						definition's accumulators each, and put into the block's
+ *						candidates. At the end each block writes those
+ *						candidates that are within the bound; the last one sorts
+ *						what all have written, writes answers to the host, and
+ *						raises the flag. shared rings; queries; candidates, k +
+ *						768 per query. The rings are the last block's workspace
+ *						global rows, once, in the order of slots; norms of
+ *						products; writes candidates: few more than k in all, at
+ *						most as many as blocks have room for bound memory
  *
- * The bound. Slots fall into classes (slot mod 256 to 2048), and device memory has, of each, the least key measured so
- * far: its mark. The k-th least of the marks bounds the k-th best row, for the rows they stand for are different ones;
- * with many more classes than k it is nearly the k-th best of all rows seen so far, by whichever block. The serving
- * warps of a few blocks look at the marks, those of all blocks read the bound that these leave and publish it, with the
- * limit that follows, in shared memory. The first marks are of rows that warps sound out: four of a first stage, each
- * the nearest of a quarter of it by cheap sums. Then warps wait a little for a bound, while their rings fill. The first
- * comes from the block's own soundings: what goes through device memory takes several microseconds while all rings are
- * being filled, a word of dead bits too; so those of a first stage are asked for before its rows. Candidates that fill
- * a block's room are cut to its own k best by one warp, which others wait for; this is rare unless rows come from far
- * to near.
+ * The bound. Slots fall into classes (slot mod 256 to 2048), and device memory
+ * has, of each, the least key measured so far: its mark. The k-th least of the
+ * marks bounds the k-th best row, for the rows they stand for are different
+ * ones; with many more classes than k it is nearly the k-th best of all rows
+ * seen so far, by whichever block. The serving warps of a few blocks look at
+ * the marks, those of all blocks read the bound that these leave and publish
+ * it, with the limit that follows, in shared memory. The first marks are of
+ * rows that warps sound out: four of a first stage, each the nearest of a
+ * quarter of it by cheap sums. Then warps wait a little for a bound, while
+ * their rings fill. The first comes from the block's own soundings: what goes
+ * through device memory takes several microseconds while all rings are being
+ * filled, a word of dead bits too; so those of a first stage are asked for
+ * before its rows. Candidates that fill a block's room are cut to its own k
+ * best by one warp, which others wait for; this is rare unless rows come from
+ * far to near.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -51,8 +65,9 @@
 #define ALL_TURNS 0xFFFFFFFFu
 
 /*
- * Measure a warp's rows that have passed limits, and take them as candidates: bit g of `passed`, in the first thread of a row's team, is query g's.
- * Teams have rows `row` on, from the stage at `at`, whose first is slot `from`.
+ * Measure a warp's rows that have passed limits, and take them as candidates:
+ * bit g of `passed`, in the first thread of a row's team, is query g's. Teams
+ * have rows `row` on, from the stage at `at`, whose first is slot `from`.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -108,7 +123,10 @@ published_limit(const volatile uint64_t *from)
 	return limit;
 }
 
-/* Add N chunks, `team` apart, of A rows to their sums with all queries; all are loaded first. */
+/*
+ * Add N chunks, `team` apart, of A rows to their sums with all queries; all are
+ * loaded first.
+ */
 template <typename T, int TERM, int G, int A, int N>
 __device__ static inline void
 add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows)[A], const unsigned char *queries, uint32_t bytes, uint32_t chunk,
@@ -131,8 +149,9 @@ add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows
 }
 
 /*
- * For each query, the row of a stage at `at` that is nearest by its cheap sum, of those that the teams of EXACT_LANES x G lanes have; NO_SLOT: none. It is in
- * all of these lanes. A warp.
+ * For each query, the row of a stage at `at` that is nearest by its cheap sum,
+ * of those that the teams of EXACT_LANES x G lanes have; NO_SLOT: none. It is
+ * in all of these lanes. A warp.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -192,7 +211,8 @@ nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory
 }
 
 /*
- * The words that say which rows of a warp's first piece are dead, a lane each. Asked for before any rows are: behind these they would take as long as
+ * The words that say which rows of a warp's first piece are dead, a lane each.
+ * Asked for before any rows are: behind these they would take as long as
  * filling all rings. A warp.
  */
 __device__ static inline uint32_t
@@ -204,8 +224,10 @@ ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
 }
 
 /*
- * Mark some rows of a warp's first stage for each query, four in all, the nearest by cheap sums, measured exactly. So there is a bound before rows are measured
- * that no bound turns away. A warp; `dead` is what ask_for_dead gave it.
+ * Mark some rows of a warp's first stage for each query, four in all, the
+ * nearest by cheap sums, measured exactly. So there is a bound before rows are
+ * measured that no bound turns away. A warp; `dead` is what ask_for_dead gave
+ * it.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -245,7 +267,9 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 		atomicAdd(&flow->sounders, 1u);
 }
 
-/* Filter the rows of a stage at `at`, A of them at once in each team. A warp. */
+/*
+ * Filter the rows of a stage at `at`, A of them at once in each team. A warp.
+ */
 template <typename T, int TERM, int G, int A>
 __device__ static inline void
 filter_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Limit *limit,
@@ -376,7 +400,10 @@ fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const P
 	fill_stage(mirror, plan, flow, pieces, ring, stage, __shfl_sync(FULL_WARP, number, 0));
 }
 
-/* Bring the queries in. All threads; `queries` of them are there, the rest repeat the first. */
+/*
+ * Bring the queries in. All threads; `queries` of them are there, the rest
+ * repeat the first.
+ */
 template <typename T, int TERM, int G>
 __device__ static inline void
 begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, const FlowQueries &carried, Flow<G> *flow,
@@ -395,7 +422,8 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 		flow->bound[g] = NO_KEY;
 		publish_limit(&flow->limit[g], no_limit());
 		flow->sounders = flow->progress = 0;
-		flow->taken = plan.warps * plan.stages; /* before anything else they have one for each stage */
+		flow->taken = plan.warps * plan.stages; /* before anything else they have one for each
+												 * stage */
 	}
 	for (uint32_t i = threadIdx.x; i < MOST_WARPS * MEASURED; i += blockDim.x)
 		(&flow->sounded[0][0])[i] = 0xFFFFFFFFu;
@@ -425,8 +453,9 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 }
 
 /*
- * The first bound of each query: of what the block's own warps have sounded out, for that of all blocks takes several times as long to come. The warp behind
- * those that search. Returns the bound of the query that a lane serves.
+ * The first bound of each query: of what the block's own warps have sounded
+ * out, for that of all blocks takes several times as long to come. The warp
+ * behind those that search. Returns the bound of the query that a lane serves.
  */
 template <typename T, int TERM, int G>
 __device__ static inline Key
@@ -434,7 +463,8 @@ serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow
 {
 	const uint32_t EACH = MEASURED / G; /* rows of a warp, for a query */
 	uint32_t lane = threadIdx.x % WARP;
-	uint32_t warps = plan.served == 0 ? 0 : pieces.end - pieces.first; /* that sound something out */
+	/* that sound something out */
+	uint32_t warps = plan.served == 0 ? 0 : pieces.end - pieces.first;
 	uint32_t seen = 0;
 	Key known = NO_KEY;
 
@@ -443,7 +473,10 @@ serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow
 	{
 		uint32_t sounders = __shfl_sync(FULL_WARP, *(volatile uint32_t *) &flow->sounders, 0);
 
-		/* few of them bound little, and rings have room for what comes meanwhile */
+		/*
+		 * few of them bound little, and rings have room for what comes
+		 * meanwhile
+		 */
 		if (sounders == seen || (sounders * EACH < 2 * plan.k && sounders < warps))
 		{
 			PAUSE(PAUSED / 5);
@@ -465,7 +498,10 @@ serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow
 	return known;
 }
 
-/* Keep a block's bounds fresh while its warps search, and look at marks if the block is one that does. The warp behind those that search. */
+/*
+ * Keep a block's bounds fresh while its warps search, and look at marks if the
+ * block is one that does. The warp behind those that search.
+ */
 template <typename T, int TERM, int G>
 __device__ static inline void
 serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Pieces &pieces)
@@ -630,7 +666,9 @@ flow_table_bytes(void)
 	return sizeof(FlowTable);
 }
 
-/* Cut rows into pieces so that a stage has at most `most` bytes, if a row has. */
+/*
+ * Cut rows into pieces so that a stage has at most `most` bytes, if a row has.
+ */
 static void
 plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
 {
@@ -648,7 +686,10 @@ plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
 	plan->stage_bytes = (plan->rows * mirror.stride + RING_ALIGNED - 1) / RING_ALIGNED * RING_ALIGNED;
 }
 
-/* Cut the ring into stages for so many warps; false: there is no room. *bytes is the shared memory of a block. */
+/*
+ * Cut the ring into stages for so many warps; false: there is no room. *bytes
+ * is the shared memory of a block.
+ */
 static bool
 plan_ring(const ExactLaunch *launch, uint32_t warps, FlowPlan *plan, size_t *bytes)
 {
@@ -700,7 +741,10 @@ flow_can(const ExactLaunch *launch)
 		   !launch->pending_only && launch->mirror.stride <= MOST_STRIDE && plan_block(launch, &plan, &bytes);
 }
 
-/* Wherever rows come by bulk copies it was faster than a scan; elsewhere it has not been measured. */
+/*
+ * Wherever rows come by bulk copies it was faster than a scan; elsewhere it has
+ * not been measured.
+ */
 bool
 flow_pays(const ExactLaunch *)
 {
@@ -713,7 +757,10 @@ flow_carries(size_t bytes)
 	return bytes <= CARRIED;
 }
 
-/* The rest of a plan that plan_block has begun: tables, and when bounds are looked for. */
+/*
+ * The rest of a plan that plan_block has begun: tables, and when bounds are
+ * looked for.
+ */
 static void
 plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FlowPlan *plan)
 {

@@ -1,6 +1,7 @@
 /*
  * exact_fused.cuh
- *		What searches at once are made of: their plan and tables, what a block knows, candidates and marks. See exact_fused.cu.
+ *		What searches at once are made of: their plan and tables, what a block
+ *		knows, candidates and marks. See exact_fused.cu.
  */
 #ifndef GPUANN_CUDA_EXACT_FUSEDCUH
 #define GPUANN_CUDA_EXACT_FUSEDCUH
@@ -9,7 +10,8 @@
 #include "cuda/exact/ring.cuh"
 
 #define FLOW_QUERIES 4u /* that share what is read, at most */
-#define MOST_WARPS 11u	/* of a block, that read: with the one that serves, three to a quarter of an SM */
+#define MOST_WARPS 11u	/* of a block, that read: with the one that serves, three to a quarter of an
+						 * SM */
 #define MOST_THREADS ((MOST_WARPS + 1) * WARP)
 #define MOST_STAGES 8u
 #define MEASURED (WARP / EXACT_LANES) /* rows that a warp measures exactly at once */
@@ -26,7 +28,10 @@
 #define PAUSE(ns) __nanosleep(ns)
 #endif
 
-/* Of a launch, in device memory. Between launches all bits are set: no bound, no marks, and counters that the first addition makes 0. */
+/*
+ * Of a launch, in device memory. Between launches all bits are set: no bound,
+ * no marks, and counters that the first addition makes 0.
+ */
 struct FlowTable
 {
 	alignas(16) uint32_t marks[FLOW_QUERIES][MOST_MARKS];
@@ -83,7 +88,8 @@ struct alignas(RING_ALIGNED) Flow
 	uint32_t gathered[G];
 	uint32_t piece[MOST_WARPS][MOST_STAGES];		/* that a stage is filled with, or NO_PIECE */
 	uint32_t taken;									/* pieces of the block */
-	uint32_t sounded[G][MOST_WARPS * MEASURED / G]; /* marks of the rows that warps have sounded out; all bits set: there is none */
+	uint32_t sounded[G][MOST_WARPS * MEASURED / G]; /* marks of the rows that warps have sounded
+													 * out; all bits set: there is none */
 	uint32_t sounders;								/* warps that have */
 	uint32_t progress;								/* turns of the first warp */
 	uint32_t selected;
@@ -137,8 +143,9 @@ warp_sum(uint32_t value)
 }
 
 /*
- * The n-th least (from 1) of values of `bits` bits that lie over a warp: `below(x)` is how many of a lane's are less than x. If there are fewer
- * than n, all bits are set.
+ * The n-th least (from 1) of values of `bits` bits that lie over a warp:
+ * `below(x)` is how many of a lane's are less than x. If there are fewer than
+ * n, all bits are set.
  */
 template <typename V, typename Below>
 __device__ static inline V
@@ -157,7 +164,10 @@ nth_least(uint32_t bits, uint32_t n, const Below &below)
 	return found;
 }
 
-/* Let n marks of a query bound it by the k-th least. A warp, which has `work` for itself. */
+/*
+ * Let n marks of a query bound it by the k-th least. A warp, which has `work`
+ * for itself.
+ */
 __device__ static APART void
 look_at_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key *bound)
 {
@@ -186,7 +196,10 @@ look_at_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key
 		atomicMin(bound, (Key) mark << 32 | 0xFFFFFFFFu);
 }
 
-/* A bound from the k-th least of n marks, at most two a lane; NO_KEY: there are fewer. A warp. */
+/*
+ * A bound from the k-th least of n marks, at most two a lane; NO_KEY: there are
+ * fewer. A warp.
+ */
 __device__ static inline Key
 bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
 {
@@ -216,7 +229,10 @@ bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
 	return found == 0xFFFFFFFFu ? NO_KEY : (Key) found << 32 | 0xFFFFFFFFu;
 }
 
-/* Keep those of n entries that are not behind (key, slot); returns how many. A warp. */
+/*
+ * Keep those of n entries that are not behind (key, slot); returns how many. A
+ * warp.
+ */
 __device__ static inline uint32_t
 keep_entries(const Entries &entries, uint32_t n, Key key, uint32_t slot)
 {
@@ -245,8 +261,9 @@ keep_entries(const Entries &entries, uint32_t n, Key key, uint32_t slot)
 }
 
 /*
- * Cut a query's candidates, of which there are as many as there is room for, to the best k, and the bound to the last of these. A warp, which the
- * others that have more wait for.
+ * Cut a query's candidates, of which there are as many as there is room for, to
+ * the best k, and the bound to the last of these. A warp, which the others that
+ * have more wait for.
  */
 __device__ static APART void
 cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile uint32_t *buffered, volatile uint32_t *written, Key *bound)
@@ -290,7 +307,10 @@ cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile u
 	__syncwarp();
 }
 
-/* Put entries, of the lanes that want it, into the candidates of their queries. A warp. */
+/*
+ * Put entries, of the lanes that want it, into the candidates of their queries.
+ * A warp.
+ */
 template <int G>
 __device__ static inline void
 fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wanted, uint32_t g, Key key, uint32_t slot)

@@ -1,6 +1,7 @@
 /*
  * exact_fused_end.cuh
- *		The end of a search at once: what blocks have found, and answers from it. See exact_fused.cu.
+ *		The end of a search at once: what blocks have found, and answers from
+ *		it. See exact_fused.cu.
  */
 #ifndef GPUANN_CUDA_EXACT_FUSED_ENDCUH
 #define GPUANN_CUDA_EXACT_FUSED_ENDCUH
@@ -11,8 +12,9 @@
 #define GATHERED 2048u /* entries that are sorted at once in the end */
 
 /*
- * List the places of a block's candidates that are within its bounds, in the memory of the ring. All threads. Returns whether there are more than a few for
- * some query.
+ * List the places of a block's candidates that are within its bounds, in the
+ * memory of the ring. All threads. Returns whether there are more than a few
+ * for some query.
  */
 template <int G>
 __device__ static inline bool
@@ -39,7 +41,10 @@ list_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 	return much;
 }
 
-/* A block's candidates that are within the bounds, to the lists. All threads. Returns whether it is the last block to do so. */
+/*
+ * A block's candidates that are within the bounds, to the lists. All threads.
+ * Returns whether it is the last block to do so.
+ */
 template <int G>
 __device__ static inline bool
 write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
@@ -92,7 +97,8 @@ threads_each(const FlowPlan &plan)
 }
 
 /*
- * Answer all queries at once, each by threads that have one entry and count those before it. All threads. Returns false if some query has too many
+ * Answer all queries at once, each by threads that have one entry and count
+ * those before it. All threads. Returns false if some query has too many
  * entries.
  */
 template <int G>

@@ -1,10 +1,13 @@
 /*
  * exact_parts.h
- *		What the parts of exact search share: the filter's limits, the tables of a batch, selections kept by a block.
+ *		What the parts of exact search share: the filter's limits, the tables of
+ *		a batch, selections kept by a block.
  *
- * A *limit* says, of a cheap product or sum in single precision, that the row behind it cannot be among the k best: it follows from a bound (the
- * k-th best distance known) and from the largest error the cheap value can have. What passes is measured exactly. So a limit may let too
- * much pass, never too little. NaN makes a limit, or a row, that lets everything pass.
+ * A *limit* says, of a cheap product or sum in single precision, that the row
+ * behind it cannot be among the k best: it follows from a bound (the k-th best
+ * distance known) and from the largest error the cheap value can have. What
+ * passes is measured exactly. So a limit may let too much pass, never too
+ * little. NaN makes a limit, or a row, that lets everything pass.
  */
 #ifndef GPUANN_CUDA_EXACT_PARTS_H
 #define GPUANN_CUDA_EXACT_PARTS_H
@@ -23,8 +26,9 @@
 #define MARGIN (1.0 / 524288) /* for the filter's own arithmetic: 32 units in the last place */
 
 /*
- * Of products, a row is turned away if product + scale x length + shift < height, the latter two its own; of sums of squared or
- * absolute differences, if the sum > shift.
+ * Of products, a row is turned away if product + scale x length + shift <
+ * height, the latter two its own; of sums of squared or absolute differences,
+ * if the sum > shift.
  */
 struct Limit
 {
@@ -60,8 +64,9 @@ sum_limit(Key bound, double error)
 }
 
 /*
- * The limit of products whose error is at most `error` times both lengths. For L2 it is |q|^2 + |x|^2 - 2 qx that is compared; its
- * cancellation is in the margins of shift and height.
+ * The limit of products whose error is at most `error` times both lengths. For
+ * L2 it is |q|^2 + |x|^2 - 2 qx that is compared; its cancellation is in the
+ * margins of shift and height.
  */
 __device__ static inline Limit
 product_limit(Metric metric, double query_norm, Key bound, double error)
@@ -160,7 +165,10 @@ flush(Selection *selection)
 	__syncthreads();
 }
 
-/* Merge the buffer if another round of `more` entries might not fit. All threads, after a barrier. */
+/*
+ * Merge the buffer if another round of `more` entries might not fit. All
+ * threads, after a barrier.
+ */
 __device__ static inline void
 flush_if_full(Selection *selection, uint32_t more)
 {
@@ -191,8 +199,9 @@ bound_of(const BestList &best)
 }
 
 /*
- * Measure rows exactly and show those that may be answers to a selection. All threads; the selection is merged at the end. Slots of what
- * a query must not answer have been left out, rows before its bound (beyond) have not.
+ * Measure rows exactly and show those that may be answers to a selection. All
+ * threads; the selection is merged at the end. Slots of what a query must not
+ * answer have been left out, rows before its bound (beyond) have not.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -223,7 +232,8 @@ struct ScanPlan
 	uint32_t queries;
 	uint32_t first; /* rows first, first + step, ... */
 	uint32_t step;
-	uint32_t ranges; /* whose lists come first among those of a query; 0: chosen, and the lists laid out, by the launch */
+	uint32_t ranges; /* whose lists come first among those of a query; 0: chosen, and the lists laid
+					  * out, by the launch */
 	uint32_t pending_only;
 	double error; /* of sums, or of products by lengths, in single precision */
 };
@@ -249,7 +259,10 @@ struct TileTables
 	double error;
 };
 
-/* Where merged lists go: the tables, from which a next phase gets its limits, or results. */
+/*
+ * Where merged lists go: the tables, from which a next phase gets its limits,
+ * or results.
+ */
 struct MergeTo
 {
 	TileTables tables;
@@ -257,19 +270,27 @@ struct MergeTo
 	bool only; /* the queries named in tables.only */
 };
 
-/* exact_scan.cu: launch a scan; the lists' memory begins at `state`, after 8 bytes per query if plan->bounds is NULL. */
+/*
+ * exact_scan.cu: launch a scan; the lists' memory begins at `state`, after 8
+ * bytes per query if plan->bounds is NULL.
+ */
 extern cudaError_t scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, size_t state_bytes);
 extern cudaError_t scan_prepare(int bytes);
 /* The most ranges that a scan of so many rows is cut into. */
 extern uint32_t scan_ranges(const ExactLaunch *launch, uint32_t rows);
-/* exact_fused.cu: whether it can run a batch, and whether it is faster than a scan */
+/*
+ * exact_fused.cu: whether it can run a batch, and whether it is faster than a
+ * scan
+ */
 extern bool flow_can(const ExactLaunch *launch);
 extern bool flow_pays(const ExactLaunch *launch);
 extern cudaError_t flow_prepare(size_t shared_room);
 /* exact.cu */
 extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end);
 extern cudaError_t sort_end(const ExactLaunch *launch, ExactStream *stream);
-/* Whether so many results are selected from tiles of so many rows, not sorted. */
+/*
+ * Whether so many results are selected from tiles of so many rows, not sorted.
+ */
 extern bool sort_selects(uint32_t k, uint32_t tile_rows);
 extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *to);
 /* exact_tiles.cu: whether it can run a batch, and running it */

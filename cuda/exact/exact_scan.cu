@@ -1,21 +1,32 @@
 /*
  * exact_scan.cu
- *		Scans of rows for few queries, or for those that tiles gave up: each row is read once for up to four queries.
+ *		Scans of rows for few queries, or for those that tiles gave up: each row
+ *		is read once for up to four queries.
  *
- * exact_scan_kernel	grid (ranges of rows, groups of 1 or 4 queries), 256 threads. A team of 8, 16 or 32 threads reads two rows at once, 16 bytes
- *						per load, and sums in single precision; what passes the query's limit goes to a list of slots, up to CHUNK rows between two
- *						barriers. When 64 slots have come together, they are measured exactly (two threads a row) and merged into the best k of the
- *						range, whose k-th is the new bound; the least bound of all ranges is shared in device memory.
- *	shared		queries; per query the best k in two halves and the list of slots; one buffer for merging
- *	global		rows (read once per group), norms (products only), bounds; writes k entries per range and query
- *	bound		memory for a group of 1 to 4 (about 10 instructions per 16 bytes and query); exact arithmetic where all rows pass, as with equal distances
- * Launched by exact.cu, by exact_tiles.cu for a sample of the rows and for what is left over, by batch.cu for pending rows. State: bounds and lists.
+ * exact_scan_kernel	grid (ranges of rows, groups of 1 or 4 queries), 256
+ *						threads. A team of 8, 16 or 32 threads reads two rows at
+ *						once, 16 bytes per load, and sums in single precision;
+ *						what passes the query's limit goes to a list of slots,
+ *						up to CHUNK rows between two barriers. When 64 slots
+ *						have come together, they are measured exactly (two
+ *						threads a row) and merged into the best k of the range,
+ *						whose k-th is the new bound; the least bound of all
+ *						ranges is shared in device memory. shared queries; per
+ *						query the best k in two halves and the list of slots;
+ *						one buffer for merging global rows (read once per
+ *						group), norms (products only), bounds; writes k entries
+ *						per range and query bound memory for a group of 1 to 4
+ *						(about 10 instructions per 16 bytes and query); exact
+ *						arithmetic where all rows pass, as with equal distances
+ * Launched by exact.cu, by exact_tiles.cu for a sample of the rows and for what
+ * is left over, by batch.cu for pending rows. State: bounds and lists.
  */
 #include <math.h>
 
 #include "cuda/exact/exact_cheap.cuh"
 
-#define CHUNK 512u		  /* rows between two barriers; of the first chunks less, until there is a limit */
+#define CHUNK 512u		  /* rows between two barriers; of the first chunks less, until there is a
+						   * limit */
 #define FIRST_CHUNK 64u
 #define SETTLE 64u		  /* slots worth measuring */
 #define SLOTS (CHUNK + SETTLE)
@@ -91,7 +102,10 @@ scan_tighten(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanni
 	scanning->limit[g] = Cheap<T, TERM>::limit(mirror, scanning->norm[g], bound, plan.error);
 }
 
-/* Bring a group of queries in. All threads; `group` of them are there, the rest repeat the first. */
+/*
+ * Bring a group of queries in. All threads; `group` of them are there, the rest
+ * repeat the first.
+ */
 template <typename T, int TERM, int G>
 __device__ static inline void
 begin_group(const MirrorView &mirror, const BatchView &batch, const ScanPlan &plan, Scanning<G> *scanning,
@@ -175,7 +189,9 @@ takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &s
 	return takers;
 }
 
-/* Put a row into the lists of the queries whose limits it passes. One thread. */
+/*
+ * Put a row into the lists of the queries whose limits it passes. One thread.
+ */
 template <typename T, int TERM, int G>
 __device__ static inline void
 pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning, const ScanMemory &memory, bool early,
@@ -201,7 +217,10 @@ pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning
 	}
 }
 
-/* Rows [from, end) of a range: put what passes the limits into the lists of slots. A team per two rows. */
+/*
+ * Rows [from, end) of a range: put what passes the limits into the lists of
+ * slots. A team per two rows.
+ */
 template <typename T, int TERM, int G>
 __device__ static inline void
 filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &plan, Scanning<G> *scanning,

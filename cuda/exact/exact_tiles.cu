@@ -1,22 +1,32 @@
 /*
  * exact_tiles.cu
- *		Exact search of many queries: products of tiles of queries and rows by tensor cores make a shortlist, which is measured exactly.
+ *		Exact search of many queries: products of tiles of queries and rows by
+ *		tensor cores make a shortlist, which is measured exactly.
  *
- *	1. exact_begin_kernel	norms of the queries, and their elements as tensor cores take them
- *	2. exact_scan_kernel	of a sample, every 2^n-th row: a first bound for each query (exact_scan.cu), merged by exact_merge_kernel
- *	3. per phase			rows that are multiples of a smaller power of two, and have not been seen:
- *		exact_tiles_kernel	grid (tiles of 128 or 32 queries, ranges), 256 threads, two blocks per SM (sm_90, sm_100). 128 rows a tile, 128 bytes of each at a
- *							time, three stages of asynchronous copies; queries stay in shared memory if they have up to 512 bytes, else they are
- *							staged too. Sums in registers, compared to the limit of the query there; the slots of what passes are appended to
- *							the query's candidates. Nothing else is written.
- *							Where the device has warp groups that multiply (sm_90), exact_wgmma.cu does this instead.
- *		exact_rank_kernel	grid (queries), 256 threads: candidates measured exactly (two threads a row), merged into the best, next limits
- *	4. exact_scan_kernel	of all rows, for queries that had more candidates than there is room for, or that begin beyond a bound
+ *	1. exact_begin_kernel norms of the queries, and their elements as tensor
+ *	   cores take them
+ *	2. exact_scan_kernel of a sample, every 2^n-th row: a first bound for each
+ *	   query (exact_scan.cu), merged by exact_merge_kernel
+ *	3. per phase rows that are multiples of a smaller power of two, and have not
+ *	   been seen: exact_tiles_kernel grid (tiles of 128 or 32 queries, ranges),
+ *	   256 threads, two blocks per SM (sm_90, sm_100). 128 rows a tile, 128
+ *	   bytes of each at a time, three stages of asynchronous copies; queries
+ *	   stay in shared memory if they have up to 512 bytes, else they are staged
+ *	   too. Sums in registers, compared to the limit of the query there; the
+ *	   slots of what passes are appended to the query's candidates. Nothing else
+ *	   is written. Where the device has warp groups that multiply (sm_90),
+ *	   exact_wgmma.cu does this instead. exact_rank_kernel grid (queries), 256
+ *	   threads: candidates measured exactly (two threads a row), merged into the
+ *	   best, next limits
+ *	4. exact_scan_kernel of all rows, for queries that had more candidates than
+ *	   there is room for, or that begin beyond a bound
  *
- * Bound: tensor cores (tf32 through mma.sync) for 64 and more queries of 128 dimensions, memory for fewer; rows are
- * read once per tile of queries, by blocks that run side by side, so mostly from L2. A phase multiplies the rows seen
- * by at most 32, the first by what is left of that, and lets about that many times k candidates through, whatever order
- * rows have; rows that come in step with the powers of two spill and are scanned. State: as lay_out has it.
+ * Bound: tensor cores (tf32 through mma.sync) for 64 and more queries of 128
+ * dimensions, memory for fewer; rows are read once per tile of queries, by
+ * blocks that run side by side, so mostly from L2. A phase multiplies the rows
+ * seen by at most 32, the first by what is left of that, and lets about that
+ * many times k candidates through, whatever order rows have; rows that come in
+ * step with the powers of two spill and are scanned. State: as lay_out has it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -49,7 +59,10 @@
 #endif
 #define MANY 64u			/* queries, from which tiles are large */
 
-/* What a phase looks at: multiples of step that are no multiples of step x growth. */
+/*
+ * What a phase looks at: multiples of step that are no multiples of step x
+ * growth.
+ */
 struct Phase
 {
 	uint32_t step;
@@ -151,7 +164,10 @@ lay_out(const MirrorView &mirror, uint32_t queries, bool resident, unsigned char
 	return memory;
 }
 
-/* Ask for 128 bytes of each of a block's queries. Those that are none repeat the last. */
+/*
+ * Ask for 128 bytes of each of a block's queries. Those that are none repeat
+ * the last.
+ */
 template <uint32_t QUERIES>
 __device__ static inline void
 copy_queries(const TileTables &tables, uint32_t first, uint32_t chunk, unsigned char *to)
@@ -175,7 +191,10 @@ struct Feed
 	uint32_t slot[TILE_ROWS * 8 / THREADS]; /* this thread's; NO_SLOT: beyond the last */
 };
 
-/* Ask for the next stage, if there is one, and close the group of copies in any case. */
+/*
+ * Ask for the next stage, if there is one, and close the group of copies in any
+ * case.
+ */
 template <uint32_t QUERIES>
 __device__ static inline void
 feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phase, const TileMemory &memory, bool resident,
@@ -225,8 +244,9 @@ feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phas
 }
 
 /*
- * Compare a warp's sums to the limits, append what passes, and clear them. M x 16 rows from first_row on, N x 8 queries from
- * first_query on; rows counted from the tile's first, queries from the block's.
+ * Compare a warp's sums to the limits, append what passes, and clear them. M x
+ * 16 rows from first_row on, N x 8 queries from first_query on; rows counted
+ * from the tile's first, queries from the block's.
  */
 template <int M, int N>
 __device__ static inline void
@@ -423,7 +443,10 @@ static size_t shared_room; /* of a block */
 static uint32_t least_queries,
 	least_rows;
 
-/* Set these: as measured on one H200, or as the environment says (bench/calibrate). */
+/*
+ * Set these: as measured on one H200, or as the environment says
+ * (bench/calibrate).
+ */
 static void
 set_borders(const char *wanted)
 {
@@ -456,7 +479,10 @@ tiles_prepare(int bytes)
 	return error == cudaSuccess ? wgmma_prepare(bytes) : error;
 }
 
-/* The distance between the rows of the sample: the largest power of two that leaves enough of them. */
+/*
+ * The distance between the rows of the sample: the largest power of two that
+ * leaves enough of them.
+ */
 static uint32_t
 sample_step(const ExactLaunch *launch, bool forced)
 {
@@ -515,7 +541,10 @@ lay_out_tables(const ExactLaunch *launch, unsigned char **at)
 	return tables;
 }
 
-/* The shared memory of a block; whether it has room for large tiles, and for all of their queries. */
+/*
+ * The shared memory of a block; whether it has room for large tiles, and for
+ * all of their queries.
+ */
 static size_t
 tile_bytes(const ExactLaunch *launch, bool *large, bool *resident)
 {
@@ -571,8 +600,10 @@ phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, b
 }
 
 /*
- * By how much the next phase multiplies the rows seen: so that its candidates, a few times more than expected, have room. The first takes what is left of whole
- * steps by the most there is, for a phase that multiplies by much leaves out little of what it reads.
+ * By how much the next phase multiplies the rows seen: so that its candidates,
+ * a few times more than expected, have room. The first takes what is left of
+ * whole steps by the most there is, for a phase that multiplies by much leaves
+ * out little of what it reads.
  */
 static uint32_t
 growth_of(uint32_t step, uint32_t k)

@@ -1,6 +1,7 @@
 /*
  * exact_tiles.h
- *		What the two ways of multiplying tiles share (exact_tiles.cu, exact_wgmma.cu): which rows a phase looks at, and candidates.
+ *		What the two ways of multiplying tiles share (exact_tiles.cu,
+ *		exact_wgmma.cu): which rows a phase looks at, and candidates.
  */
 #ifndef GPUANN_CUDA_EXACT_TILES_H
 #define GPUANN_CUDA_EXACT_TILES_H
@@ -8,16 +9,18 @@
 #include "cuda/exact/exact_parts.h"
 
 /*
- * Rows of a phase as boxes, for copies by a tensor map of `count` rows: slots first, first + step, ... A tile of up to
- * 64 rows is `boxes` boxes of `box` rows each, one of which begins `period` rows of the map behind the one before, the
- * very first at `start`.
+ * Rows of a phase as boxes, for copies by a tensor map of `count` rows: slots
+ * first, first + step, ... A tile of up to 64 rows is `boxes` boxes of `box`
+ * rows each, one of which begins `period` rows of the map behind the one
+ * before, the very first at `start`.
  */
 struct RowBoxes
 {
 	uint32_t first;
 	uint32_t step;
 	uint32_t count;
-	uint32_t skip; /* rows of the map that are multiples of this, a power of two, have been seen; 0: none */
+	uint32_t skip; /* rows of the map that are multiples of this, a power of two, have been seen; 0:
+				    * none */
 	uint32_t box;
 	uint32_t boxes;
 	uint32_t period;
@@ -28,8 +31,9 @@ struct RowBoxes
 #define BOXED_ROWS 64u /* of a tile, at most */
 
 /*
- * The rows that are multiples of step and no multiples of step x growth. Boxes of fewer than `least` rows are not worth their copies: then all
- * multiples of step are copied.
+ * The rows that are multiples of step and no multiples of step x growth. Boxes
+ * of fewer than `least` rows are not worth their copies: then all multiples of
+ * step are copied.
  */
 static inline RowBoxes
 row_boxes(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
@@ -55,7 +59,10 @@ row_boxes(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
 	return boxes;
 }
 
-/* Where a row of any tile lies, in rows of the map from the tile's first box on; NO_SLOT: tiles have no such row. */
+/*
+ * Where a row of any tile lies, in rows of the map from the tile's first box
+ * on; NO_SLOT: tiles have no such row.
+ */
 __host__ __device__ static inline uint32_t
 boxed_offset(const RowBoxes &boxes, uint32_t row)
 {
@@ -88,7 +95,10 @@ append(const MirrorView &mirror, const BatchView &batch, const TileTables &table
 		tables.candidates[(size_t) query * tables.room + place] = slot;
 }
 
-/* exact_wgmma.cu: whether it multiplies the tiles of a batch, and one phase of it: multiples of step that are no multiples of step x growth */
+/*
+ * exact_wgmma.cu: whether it multiplies the tiles of a batch, and one phase of
+ * it: multiples of step that are no multiples of step x growth
+ */
 extern cudaError_t wgmma_prepare(int bytes);
 extern bool wgmma_takes(const ExactLaunch *launch);
 extern cudaError_t wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step, uint32_t growth);

@@ -1,18 +1,31 @@
 /*
  * exact_wgmma.cu
- *		The tiles of exact_tiles.cu by warp groups: products of 64 rows and up to 256 queries (sm_90a).
+ *		The tiles of exact_tiles.cu by warp groups: products of 64 rows and up
+ *		to 256 queries (sm_90a).
  *
- *		exact_wgmma_kernel	grid (tiles of 256, 128 or 64 queries, ranges), 384 threads, one block per SM: a warp that asks for copies, two that append
- *							what passes to the candidates, one that does nothing, and two warp groups that multiply and compare. Rows come 64 x 128 bytes
- *							at a time, by a tensor map, into a ring in shared memory (barriers: full, empty). Queries of a tile stay in shared
- *							memory if they have up to 128 KB together; then the two groups take turns: one multiplies its 64 rows while the other compares
- *							its sums. Else queries come through the ring too, and both groups take 64 rows each of the same stage.
- *							Sums in registers, 128 a thread. What passes is noted in shared memory, two sides for each group. Shared: as lay_out has it.
+ *		exact_wgmma_kernel	grid (tiles of 256, 128 or 64 queries, ranges), 384
+ *							threads, one block per SM: a warp that asks for
+ *							copies, two that append what passes to the
+ *							candidates, one that does nothing, and two warp
+ *							groups that multiply and compare. Rows come 64 x 128
+ *							bytes at a time, by a tensor map, into a ring in
+ *							shared memory (barriers: full, empty). Queries of a
+ *							tile stay in shared memory if they have up to 128 KB
+ *							together; then the two groups take turns: one
+ *							multiplies its 64 rows while the other compares its
+ *							sums. Else queries come through the ring too, and
+ *							both groups take 64 rows each of the same stage.
+ *							Sums in registers, 128 a thread. What passes is
+ *							noted in shared memory, two sides for each group.
+ *							Shared: as lay_out has it.
  *
- * Bound: tensor cores, for 256 and more queries; per stage of the ring 512 cycles of an SM for 8 KB of rows, or 1,024 for 48 KB with queries.
- * Rows that a phase looks at are most of those at a distance of `step` (Phase): a tensor map has all of these, and a tile is several boxes
- * of it, each the rows between two that have been seen (RowBoxes).
- * Elements are not rounded before they are cut: tensor_error allows for that. Launched by exact_tiles.cu, where the device has it.
+ * Bound: tensor cores, for 256 and more queries; per stage of the ring 512
+ * cycles of an SM for 8 KB of rows, or 1,024 for 48 KB with queries. Rows that
+ * a phase looks at are most of those at a distance of `step` (Phase): a tensor
+ * map has all of these, and a tile is several boxes of it, each the rows
+ * between two that have been seen (RowBoxes). Elements are not rounded before
+ * they are cut: tensor_error allows for that. Launched by exact_tiles.cu, where
+ * the device has it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -44,7 +57,8 @@ struct Hit
 struct RingMemory
 {
 	unsigned char *queries; /* all of them in tiles, if they stay */
-	unsigned char *stages;	/* of each: rows of the groups that share it, then queries if they do not stay */
+	unsigned char *stages;	/* of each: rows of the groups that share it, then queries if they do
+							 * not stay */
 	Hit *hits;				/* HITS for each group and side */
 	Limit *limits;
 };
@@ -117,7 +131,10 @@ wgmma_move_on(RingPlace *place, uint32_t by, uint32_t stages)
 	}
 }
 
-/* Ask for all that a block multiplies, as places in the ring become empty. One thread. */
+/*
+ * Ask for all that a block multiplies, as places in the ring become empty. One
+ * thread.
+ */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
 wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes, const RingShape &shape,
@@ -167,7 +184,10 @@ read_norm(const double *at)
 #endif
 }
 
-/* This thread's two rows of a tile, which lie at these offsets; their norms are on their way. */
+/*
+ * This thread's two rows of a tile, which lie at these offsets; their norms are
+ * on their way.
+ */
 __device__ static inline RowPair
 row_pair(const MirrorView &mirror, const RowBoxes &boxes, const uint32_t *offsets, uint32_t tile)
 {
@@ -183,8 +203,9 @@ row_pair(const MirrorView &mirror, const RowBoxes &boxes, const uint32_t *offset
 }
 
 /*
- * Compare a thread's sums to the limits of their queries. Bit 4 n + 2 h + c of `passed`, 32 to a word, is of row h of the pair and of query
- * 8 n + 2 (lane % 4) + c.
+ * Compare a thread's sums to the limits of their queries. Bit 4 n + 2 h + c of
+ * `passed`, 32 to a word, is of row h of the pair and of query 8 n + 2 (lane %
+ * 4) + c.
  */
 template <int SUMS>
 __device__ static inline void
@@ -212,7 +233,10 @@ wgmma_compare(const Limit *limits, const RowPair &pair, const RowSide *sides, co
 	}
 }
 
-/* Note what passed for the warp that appends a group's hits; what there is no room for is appended here. */
+/*
+ * Note what passed for the warp that appends a group's hits; what there is no
+ * room for is appended here.
+ */
 template <int WORDS>
 __device__ static inline void
 note_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowPair &pair, uint32_t (&passed)[WORDS],
@@ -280,7 +304,10 @@ wgmma_leave(uint64_t *barrier)
 		barrier_arrive(barrier);
 }
 
-/* Multiply a tile of rows, from *place in the ring on. All but the last of its stages have been left then. */
+/*
+ * Multiply a tile of rows, from *place in the ring on. All but the last of its
+ * stages have been left then.
+ */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
 multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemory &memory, RingBarriers *barriers, uint32_t group,
@@ -304,15 +331,18 @@ multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemo
 }
 
 /*
- * Multiply and compare the tiles of one of the two groups. What a tile needs beside products is ready before them (norms), or is left to other warps
- * (hits): a tile of 128 elements takes some 2,000 cycles, and a read from memory half of that.
+ * Multiply and compare the tiles of one of the two groups. What a tile needs
+ * beside products is ready before them (norms), or is left to other warps
+ * (hits): a tile of 128 elements takes some 2,000 cycles, and a read from
+ * memory half of that.
  */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
 multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowBoxes &boxes,
 			  const RingShape &shape, const RingMemory &memory, RingBarriers *barriers)
 {
-	constexpr uint32_t TURNS = PARTS == 1 ? GROUPS : 1; /* tiles of rows from one of this group's to the next */
+	constexpr uint32_t TURNS = PARTS == 1 ? GROUPS : 1; /* tiles of rows from one of this group's to
+														 * the next */
 	const uint32_t group = threadIdx.x / GROUP - 1;
 	const uint32_t part = PARTS == 1 ? 0 : group;
 	const uint32_t row = threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WARP / 4;
@@ -368,7 +398,10 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
 
 #endif /* HAVE_GROUPS */
 
-/* PARTS: 1, queries stay in shared memory, and a stage is one group's; 2, they do not, and it is of both. */
+/*
+ * PARTS: 1, queries stay in shared memory, and a stage is one group's; 2, they
+ * do not, and it is of both.
+ */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __global__ void __launch_bounds__(WGMMA_THREADS, 1)
 	exact_wgmma_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap queries_map,
@@ -459,7 +492,10 @@ find_encode()
 	return error == cudaSuccess && result == cudaDriverEntryPointSuccess;
 }
 
-/* A map of `count` vectors, `pitch` bytes from one to the next, of which `box` are copied at once, 128 bytes of each. */
+/*
+ * A map of `count` vectors, `pitch` bytes from one to the next, of which `box`
+ * are copied at once, 128 bytes of each.
+ */
 static bool
 wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
 {
@@ -510,7 +546,10 @@ find_device()
 
 #endif
 
-/* Whether warp groups are wanted, and of which size their tiles are to be: GPUANN_EXACT_PRODUCTS=mma, or 64, 128, 256. */
+/*
+ * Whether warp groups are wanted, and of which size their tiles are to be:
+ * GPUANN_EXACT_PRODUCTS=mma, or 64, 128, 256.
+ */
 static bool
 read_products(const char *wanted)
 {
@@ -543,7 +582,10 @@ wgmma_prepare(int bytes)
 	return cudaSuccess;
 }
 
-/* The shape of a launch for so many queries a tile, and its bytes of shared memory; false: there is no room for it. */
+/*
+ * The shape of a launch for so many queries a tile, and its bytes of shared
+ * memory; false: there is no room for it.
+ */
 static bool
 ring_shape(const ExactLaunch *launch, uint32_t queries, RingShape *shape, size_t *bytes)
 {
@@ -561,7 +603,10 @@ ring_shape(const ExactLaunch *launch, uint32_t queries, RingShape *shape, size_t
 	return false;
 }
 
-/* How many queries a tile has: few are not to be multiplied for nothing, and a second read of the rows costs less than half a tile of nothing. */
+/*
+ * How many queries a tile has: few are not to be multiplied for nothing, and a
+ * second read of the rows costs less than half a tile of nothing.
+ */
 static uint32_t
 tile_queries(uint32_t queries)
 {

@@ -1,10 +1,14 @@
 /*
  * ring.cuh
- *		Stages in shared memory that a warp fills from global memory ahead of reading them.
+ *		Stages in shared memory that a warp fills from global memory ahead of
+ *		reading them.
  *
- * From sm_90 on a stage is one bulk copy, which the first lane asks for and an mbarrier in shared memory counts; before, all lanes copy 16 bytes
- * at a time, and a stage is a group of theirs. Whole warps call everything; no two share a ring. A stage is filled again only behind a barrier of
- * the warp that all lanes have reached when they have read it. On a processor (EMULATED) the first lane copies at once.
+ * From sm_90 on a stage is one bulk copy, which the first lane asks for and an
+ * mbarrier in shared memory counts; before, all lanes copy 16 bytes at a time,
+ * and a stage is a group of theirs. Whole warps call everything; no two share a
+ * ring. A stage is filled again only behind a barrier of the warp that all
+ * lanes have reached when they have read it. On a processor (EMULATED) the
+ * first lane copies at once.
  */
 #ifndef GPUANN_CUDA_RINGCUH
 #define GPUANN_CUDA_RINGCUH
@@ -49,7 +53,10 @@ ring_open(uint64_t *filled, uint32_t stages)
 	__syncwarp();
 }
 
-/* Ask for a stage: a multiple of 16 bytes, 0 for none. They leave the L2 cache first: what is read once is not to drive out what is read again. */
+/*
+ * Ask for a stage: a multiple of 16 bytes, 0 for none. They leave the L2 cache
+ * first: what is read once is not to drive out what is read again.
+ */
 __device__ static inline void
 ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 {
@@ -66,7 +73,9 @@ ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 				 : "memory");
 }
 
-/* Wait until a stage is filled for the n-th time, n odd or even as `parity` is. */
+/*
+ * Wait until a stage is filled for the n-th time, n odd or even as `parity` is.
+ */
 __device__ static inline void
 ring_wait(uint64_t *filled, uint32_t parity)
 {

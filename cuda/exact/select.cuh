@@ -1,10 +1,12 @@
 /*
  * select.cuh
- *		What the kernels of k-selection share: rows as they read them, networks over the registers of a warp.
+ *		What the kernels of k-selection share: rows as they read them, networks
+ *		over the registers of a warp.
  *
- * An array of 32 x N items lies over a warp: item i in register i / 32 of lane i % 32. Registers have constant numbers, so all networks are
- * unrolled; what is between lanes is exchanged by shuffles. Sizes need not be powers of two: comparators with items that are not there
- * are left out (faiss.md F3 to F5).
+ * An array of 32 x N items lies over a warp: item i in register i / 32 of lane
+ * i % 32. Registers have constant numbers, so all networks are unrolled; what
+ * is between lanes is exchanged by shuffles. Sizes need not be powers of two:
+ * comparators with items that are not there are left out (faiss.md F3 to F5).
  */
 #ifndef GPUANN_CUDA_SELECTCUH
 #define GPUANN_CUDA_SELECTCUH
@@ -57,7 +59,10 @@ power_below(int n)
 	return power;
 }
 
-/* Sort LENGTH registers from FROM on that are bitonic but for missing items: before the first if LEFT, else behind the last. */
+/*
+ * Sort LENGTH registers from FROM on that are bitonic but for missing items:
+ * before the first if LEFT, else behind the last.
+ */
 template <int FROM, int LENGTH, bool LEFT, int N>
 __device__ static INLINE void
 clean_items(Item (&x)[N])
@@ -88,7 +93,10 @@ clean_items(Item (&x)[N])
 	}
 }
 
-/* The first step of a merge: register `left` against the mirror of register `right`. */
+/*
+ * The first step of a merge: register `left` against the mirror of register
+ * `right`.
+ */
 __device__ static INLINE void
 mirror_items(Item &left, Item &right)
 {
@@ -153,7 +161,10 @@ take_items(Item (&x)[N], const Item (&y)[M])
 	clean_items<0, N, true>(x);
 }
 
-/* Item i of an array, in all lanes. By masks: a choice between registers would be made an address by the compiler, and memory of them. */
+/*
+ * Item i of an array, in all lanes. By masks: a choice between registers would
+ * be made an address by the compiler, and memory of them.
+ */
 template <int N>
 __device__ static INLINE Item
 item_at(const Item (&x)[N], uint32_t i)
@@ -176,7 +187,10 @@ struct FourOf
 	Value value[AT_A_TIME];
 };
 
-/* Let each value take the place of the one before it, and the first the last one's. */
+/*
+ * Let each value take the place of the one before it, and the first the last
+ * one's.
+ */
 template <typename Value, int N>
 __device__ static INLINE void
 select_move_on(FourOf<Value> (&four)[N])
@@ -227,7 +241,10 @@ struct NumberRows
 		return select_item(four.value[j], i + j);
 	}
 
-	/* Whether one may be before an item: cheap, and never wrong when it says no. */
+	/*
+	 * Whether one may be before an item: cheap, and never wrong when it says
+	 * no.
+	 */
 	__device__ static INLINE bool
 	may_enter(const Four &four, uint32_t j, Item, float limit)
 	{
@@ -251,7 +268,8 @@ struct ItemRows
 
 #pragma unroll
 		for (uint32_t j = 0; j < AT_A_TIME; j++)
-			four.value[j] = i + j < end ? __ldcg(at + j) : NO_ITEM; /* other blocks may have written them */
+			/* other blocks may have written them */
+			four.value[j] = i + j < end ? __ldcg(at + j) : NO_ITEM;
 		return four;
 	}
 
@@ -268,7 +286,10 @@ struct ItemRows
 	}
 };
 
-/* What a kernel of queues is to do. Block b has part b % parts of row b / parts. */
+/*
+ * What a kernel of queues is to do. Block b has part b % parts of row b /
+ * parts.
+ */
 struct QueuePlan
 {
 	uint32_t n;
@@ -284,7 +305,8 @@ struct Part
 {
 	uint32_t first; /* tiles */
 	uint32_t tiles;
-	uint32_t step; /* odd or 1: tiles are visited 0, step, 2 step ... (mod tiles), so that no simple order is the worst */
+	uint32_t step; /* odd or 1: tiles are visited 0, step, 2 step ... (mod tiles), so that no simple
+				    * order is the worst */
 };
 
 __host__ __device__ static inline uint32_t
@@ -300,7 +322,10 @@ common_divisor(uint32_t a, uint32_t b)
 	return a;
 }
 
-/* Tiles of a part, and a step that visits each of them once: near the golden section, so that early tiles lie all over the part. */
+/*
+ * Tiles of a part, and a step that visits each of them once: near the golden
+ * section, so that early tiles lie all over the part.
+ */
 __device__ static inline Part
 part_of(const QueuePlan &plan, uint32_t tile_size)
 {
@@ -329,7 +354,10 @@ part_out(const QueuePlan &plan)
 
 extern cudaError_t argmin_launch(const SelectLaunch *launch, uint32_t parts);
 extern cudaError_t thread_queues_launch(const SelectLaunch *launch, const QueuePlan *plan);
-/* Of the launch's rows of numbers, or, if it is not NULL, of `items` that parts left: plan->n in each row. */
+/*
+ * Of the launch's rows of numbers, or, if it is not NULL, of `items` that parts
+ * left: plan->n in each row.
+ */
 extern cudaError_t warp_queues_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *plan);
 extern cudaError_t block_queues_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *plan);
 /* Sort rows of items in place, as many as SELECT_BLOCK_MOST each. */

@@ -1,18 +1,29 @@
 /*
  * select.h
- *		k-selection as a unit: the k least numbers of each of several rows, ordered, with their places.
+ *		k-selection as a unit: the k least numbers of each of several rows,
+ *		ordered, with their places.
  *
- * An *item* is a number's key and its place in the row, in 64 bits whose unsigned order is the order of answers: by number, then by place; -0
- * equals +0, NaN is infinity. NO_ITEM is behind every item. So no two items of a row are equal, and every way gives the same answer.
+ * An *item* is a number's key and its place in the row, in 64 bits whose
+ * unsigned order is the order of answers: by number, then by place; -0 equals
+ * +0, NaN is infinity. NO_ITEM is behind every item. So no two items of a row
+ * are equal, and every way gives the same answer.
  *
- * Ways (faiss.md F6 and F8, thesis.md T17, T18 and T27); select_choose says which is taken for what:
+ * Ways (faiss.md F6 and F8, thesis.md T17, T18 and T27); select_choose says
+ * which is taken for what:
  *		argmin			k = 1: the least item, no queue
- *		thread queues	each lane keeps a short queue of its own, a warp merges them into the k best (select_queue.cu)
- *		warp queues		a warp collects what is before the k-th in shared memory and merges it when 32 x QUEUE have come together
- *		block queues	a block does so, with k items to a queue (select_block.cu)
- *		radix			eleven bits at a time from the highest, until what is left are the k least (select_radix.cu); k up to the row's length
+ *		thread queues	each lane keeps a short queue of its own, a warp merges
+ *						them into the k best (select_queue.cu)
+ *		warp queues		a warp collects what is before the k-th in shared memory
+ *						and merges it when 32 x QUEUE have come together
+ *		block queues	a block does so, with k items to a queue
+ *						(select_block.cu)
+ *		radix			eleven bits at a time from the highest, until what is
+ *						left are the k least (select_radix.cu); k up to the
+ *						row's length
  *		sort			the whole row, by CUB
- *		sample			a threshold from a sample of the row, one pass that keeps what is before it, the k least of that (select_sample.cu)
+ *		sample			a threshold from a sample of the row, one pass that
+ *						keeps what is before it, the k least of that
+ *						(select_sample.cu)
  */
 #ifndef GPUANN_CUDA_SELECT_H
 #define GPUANN_CUDA_SELECT_H
@@ -42,11 +53,15 @@ typedef enum SelectWay
 #define SELECT_SAMPLE_MOST 1024u
 #define SELECT_SAMPLE_LEAST 4096u /* numbers in a row; shorter ones it leaves to block queues */
 
-/* Events of a selection, added up over all of it in a counting build (GPUANN_COUNTING), else left alone. */
+/*
+ * Events of a selection, added up over all of it in a counting build
+ * (GPUANN_COUNTING), else left alone.
+ */
 struct SelectEvents
 {
 	unsigned long long groups;	/* of 32 numbers that thread queues were shown */
-	unsigned long long inserts; /* thread queues: groups of which some lane took one; else: items put into queues; sample: kept */
+	unsigned long long inserts; /* thread queues: groups of which some lane took one; else: items
+								 * put into queues; sample: kept */
 	unsigned long long merges;	/* of queues into the k best; sample: rounds of bins */
 	unsigned long long read;	/* numbers and items that passes of radix, or sample, read */
 	unsigned long long rescues; /* rows whose sample was no good */
@@ -62,7 +77,8 @@ struct SelectLaunch
 	uint32_t k;
 	SelectWay way;
 	uint32_t parts; /* of a row, a block each; 0: enough to keep the device busy */
-	uint32_t places; /* of a row, for what a sample lets pass; 0: enough. Tests let it fail by few */
+	uint32_t places; /* of a row, for what a sample lets pass; 0: enough. Tests let it fail by
+					  * few */
 	Item *out;		/* rows x k, ordered; NO_ITEM behind the last of a row shorter than k */
 	unsigned char *state;
 	size_t state_bytes;
@@ -116,15 +132,18 @@ extern SelectWay select_choose(uint32_t rows, uint32_t n, uint32_t k);
 /* Whether a way can do it. */
 extern bool select_can(SelectWay way, uint32_t n, uint32_t k);
 extern const char *select_name(SelectWay way);
-/* State that a selection wants; *launch is complete but for state and its size. */
+/*
+ * State that a selection wants; *launch is complete but for state and its size.
+ */
 extern cudaError_t select_bytes(const SelectLaunch *launch, size_t *bytes);
 /* Allow the kernels their shared memory. */
 extern cudaError_t select_prepare(const cudaDeviceProp *device);
 extern cudaError_t select_launch(const SelectLaunch *launch);
 
 /*
- * Entries of exact search: the k least of n entries by (key, slot), by radix, in no order. No two are equal; k <= n. `from`, `out` and `buffers`, which
- * has 2 x `room` places, do not overlap. `table` has wide_table_bytes.
+ * Entries of exact search: the k least of n entries by (key, slot), by radix,
+ * in no order. No two are equal; k <= n. `from`, `out` and `buffers`, which has
+ * 2 x `room` places, do not overlap. `table` has wide_table_bytes.
  */
 struct WideSelect
 {

@@ -1,16 +1,23 @@
 /*
  * select_radix.cu
- *		Selection by radix, from the highest bits down, of rows of numbers (any k up to their length) and of entries of exact search.
+ *		Selection by radix, from the highest bits down, of rows of numbers (any
+ *		k up to their length) and of entries of exact search.
  *
- * A pass counts the next (at most eleven) bits of those items whose higher bits are the k-th's so far, and its last block finds which value of these
- * bits the k-th has. It ends when all that have these bits are among the k, at the latest with the last bit: no two items are equal, for the
- * place or slot is part of them. So ties go by slot, there are exactly k, and neither order nor equal numbers make it slower than its passes.
- * The first time that those with the k-th's bits fit into a buffer, a pass puts them there, and what is before them to the results; from then
- * on passes read the buffer. At the end a filter takes over the rest. Results are in no order.
+ * A pass counts the next (at most eleven) bits of those items whose higher bits
+ * are the k-th's so far, and its last block finds which value of these bits the
+ * k-th has. It ends when all that have these bits are among the k, at the
+ * latest with the last bit: no two items are equal, for the place or slot is
+ * part of them. So ties go by slot, there are exactly k, and neither order nor
+ * equal numbers make it slower than its passes. The first time that those with
+ * the k-th's bits fit into a buffer, a pass puts them there, and what is before
+ * them to the results; from then on passes read the buffer. At the end a filter
+ * takes over the rest. Results are in no order.
  *
- * Map: grid rows x parts, 256 threads; shared: 2,048 counters. Global: counters and a state per row, two buffers for
- * each. Reads numbers twice, if a pass leaves an eighth of them; three times and more where their highest bits are much
- * alike. Bound: memory, but for numbers that meet in few counters. Launched by select_ways.cu; entries by exact.cu.
+ * Map: grid rows x parts, 256 threads; shared: 2,048 counters. Global: counters
+ * and a state per row, two buffers for each. Reads numbers twice, if a pass
+ * leaves an eighth of them; three times and more where their highest bits are
+ * much alike. Bound: memory, but for numbers that meet in few counters.
+ * Launched by select_ways.cu; entries by exact.cu.
  */
 #include <math.h>
 
@@ -31,7 +38,10 @@ struct WideItem
 
 /* --- bits, counted from the highest ------------------------------------------------------------------------------- */
 
-/* How many bits the first passes decide: the last of a key's is the end of a pass. */
+/*
+ * How many bits the first passes decide: the last of a key's is the end of a
+ * pass.
+ */
 __host__ __device__ constexpr uint32_t
 bits_after(const Item *, uint32_t passes)
 {
@@ -142,7 +152,9 @@ struct NarrowSource
 			out[(size_t) row * k + i] = item;
 	}
 
-	/* Call act(item, whether it is there) for a part of a row, in whole warps. */
+	/*
+	 * Call act(item, whether it is there) for a part of a row, in whole warps.
+	 */
 	template <class Act>
 	__device__ INLINE void
 	each(uint32_t row, uint32_t part, uint32_t parts, const Act &act) const
@@ -233,7 +245,10 @@ struct WideSource
 	}
 };
 
-/* What is known of a row. Passes read what the last block of the one before wrote; counters at the end change in between. */
+/*
+ * What is known of a row. Passes read what the last block of the one before
+ * wrote; counters at the end change in between.
+ */
 template <class Kind>
 struct RadixRow
 {
@@ -261,7 +276,10 @@ struct RadixPlan
 	SelectEvents *events;
 };
 
-/* Give each lane that has something a number: one addition for the warp. Whole warps. */
+/*
+ * Give each lane that has something a number: one addition for the warp. Whole
+ * warps.
+ */
 __device__ static INLINE uint32_t
 numbers_of(uint32_t *counter, bool has)
 {
@@ -312,7 +330,8 @@ find_digit(uint32_t *counts, uint32_t left, DigitSearch *search)
 
 	for (uint32_t i = 0; i < EACH; i++)
 	{
-		own[i] = atomicAdd(&counts[threadIdx.x * EACH + i], 0u); /* past the cache that other blocks' additions do not reach */
+		/* past the cache that other blocks' additions do not reach */
+		own[i] = atomicAdd(&counts[threadIdx.x * EACH + i], 0u);
 		sum += own[i];
 	}
 	search->sums[threadIdx.x] = sum;
@@ -340,7 +359,9 @@ find_digit(uint32_t *counts, uint32_t left, DigitSearch *search)
 	__syncthreads();
 }
 
-/* The last block of a row: what the pass has found, for the next. All threads. */
+/*
+ * The last block of a row: what the pass has found, for the next. All threads.
+ */
 template <class Source>
 __device__ static inline void
 end_pass(const RadixPlan<Source> &plan, RadixRow<typename Source::Kind> *row, uint32_t *counts, uint32_t pass, DigitSearch *search)
@@ -440,7 +461,9 @@ __global__ void __launch_bounds__(THREADS, 3) radix_pass_kernel(const RadixPlan<
 	end_pass(plan, row, counts, pass, &search);
 }
 
-/* What has the bits of the k-th, and, if no pass has given it, what is before. */
+/*
+ * What has the bits of the k-th, and, if no pass has given it, what is before.
+ */
 template <class Source>
 __global__ void __launch_bounds__(THREADS, 3) radix_filter_kernel(const RadixPlan<Source> plan)
 {

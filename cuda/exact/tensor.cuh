@@ -2,12 +2,17 @@
  * tensor.cuh
  *		Tiles of vectors in shared memory, and products of them by tensor cores.
  *
- * A tile holds 128 bytes of each of its vectors (32 elements of float, 64 of half): 8 units of 16 bytes, unit u of vector v at place u ^ (v & 7), so
- * that neither storing a row nor loading a column of units meets a bank twice. Both types have the same layout of bytes in registers:
- * a step takes 32 bytes of 16 rows and of 8 queries. Elements of float become tf32, rounded to nearest by an addition here and the cut of the low
- * bits by the tensor core; of half they are what they are. Sums are single precision, cut rather than rounded (tensor_error).
+ * A tile holds 128 bytes of each of its vectors (32 elements of float, 64 of
+ * half): 8 units of 16 bytes, unit u of vector v at place u ^ (v & 7), so that
+ * neither storing a row nor loading a column of units meets a bank twice. Both
+ * types have the same layout of bytes in registers: a step takes 32 bytes of 16
+ * rows and of 8 queries. Elements of float become tf32, rounded to nearest by
+ * an addition here and the cut of the low bits by the tensor core; of half they
+ * are what they are. Sums are single precision, cut rather than rounded
+ * (tensor_error).
  *
- * On a processor (EMULATED) the same tiles are multiplied by loops, without rounding elements.
+ * On a processor (EMULATED) the same tiles are multiplied by loops, without
+ * rounding elements.
  */
 #ifndef GPUANN_CUDA_TENSORCUH
 #define GPUANN_CUDA_TENSORCUH
@@ -28,11 +33,14 @@ tile_place(uint32_t vector, uint32_t unit)
 }
 
 /*
- * A bound of the error of a product that tensor cores sum, relative to the lengths of the two vectors. Of floats: half
- * a unit of 10 bits for the query, which is rounded before; a whole one for the row, which warp groups (wgmma.cuh) cut
- * without rounding, and whose rounding here relies on what becomes of its low bits. Each step adds 8 or 16 products to
- * a sum, all of them aligned and cut at 22 bits behind the largest or later (25 by warp groups, and then 23 of the
- * sum); none is larger than the lengths' product. tests/products_test.cu measures it.
+ * A bound of the error of a product that tensor cores sum, relative to the
+ * lengths of the two vectors. Of floats: half a unit of 10 bits for the query,
+ * which is rounded before; a whole one for the row, which warp groups
+ * (wgmma.cuh) cut without rounding, and whose rounding here relies on what
+ * becomes of its low bits. Each step adds 8 or 16 products to a sum, all of
+ * them aligned and cut at 22 bits behind the largest or later (25 by warp
+ * groups, and then 23 of the sum); none is larger than the lengths' product.
+ * tests/products_test.cu measures it.
  */
 static inline double
 tensor_error(ElementType type, uint32_t dims)
@@ -118,8 +126,9 @@ before_cut(uint32_t bits, const __half *)
 }
 
 /*
- * Add the products of a warp's rows and queries over one tile to its sums: sums[m][n][2 h + c] is of row 16 m + 8 h + lane / 4 and
- * query 8 n + 2 (lane % 4) + c, counted from the warp's first of each (multiples of 8).
+ * Add the products of a warp's rows and queries over one tile to its sums:
+ * sums[m][n][2 h + c] is of row 16 m + 8 h + lane / 4 and query 8 n + 2 (lane %
+ * 4) + c, counted from the warp's first of each (multiples of 8).
  */
 template <typename T, int M, int N>
 __device__ static inline void

@@ -1,23 +1,31 @@
 /*
  * wgmma.cuh
- *		Products of tiles by warp groups (wgmma, sm_90a), and what brings the tiles: bulk copies by tensor maps, and barriers that count bytes.
+ *		Products of tiles by warp groups (wgmma, sm_90a), and what brings the
+ *		tiles: bulk copies by tensor maps, and barriers that count bytes.
  *
- * A tile holds 128 bytes of each of its vectors, one vector behind the other, 8 vectors in 1,024 bytes that begin at a multiple of that; unit u (16 bytes)
- * of vector v lies at place u ^ (v & 7). That is what a copy with CU_TENSOR_MAP_SWIZZLE_128B leaves, what tensor.cuh makes by hand, and what the tensor
- * cores are told here by a *descriptor*:
+ * A tile holds 128 bytes of each of its vectors, one vector behind the other, 8
+ * vectors in 1,024 bytes that begin at a multiple of that; unit u (16 bytes) of
+ * vector v lies at place u ^ (v & 7). That is what a copy with
+ * CU_TENSOR_MAP_SWIZZLE_128B leaves, what tensor.cuh makes by hand, and what
+ * the tensor cores are told here by a *descriptor*:
  *
  *		bits 0 - 13		address / 16
- *		bits 16 - 29	distance along the elements / 16: not looked at, for 128 bytes are all there are (1)
+ *		bits 16 - 29	distance along the elements / 16: not looked at, for 128
+ *						bytes are all there are (1)
  *		bits 32 - 45	distance from 8 vectors to the next 8 / 16: 64
- *		bits 49 - 51	where the first of the 8 vectors is not at a multiple of 1,024 bytes: 0
+ *		bits 49 - 51	where the first of the 8 vectors is not at a multiple of
+ *						1,024 bytes: 0
  *		bits 62 - 63	how units lie: 1, in places u ^ (v & 7)
  *
- * A product takes 32 bytes of each vector; the next 32 are 2 further in the address, for places follow from the bits of addresses.
- * 64 rows by 64, 128 or 256 queries: 4 warps, each with 16 rows; sums[4 n + 2 h + c] of a lane is of row 8 h + lane / 4 of the warp's and of query 8 n +
- * 2 (lane % 4) + c.
- * Elements of float are cut to tf32 (the low 13 bits are not looked at); sums as in tensor.cuh (tensor_error).
+ * A product takes 32 bytes of each vector; the next 32 are 2 further in the
+ * address, for places follow from the bits of addresses. 64 rows by 64, 128 or
+ * 256 queries: 4 warps, each with 16 rows; sums[4 n + 2 h + c] of a lane is of
+ * row 8 h + lane / 4 of the warp's and of query 8 n + 2 (lane % 4) + c.
+ * Elements of float are cut to tf32 (the low 13 bits are not looked at); sums
+ * as in tensor.cuh (tensor_error).
  *
- * On a processor (EMULATED) copies are done at once, and products are loops that round nothing.
+ * On a processor (EMULATED) copies are done at once, and products are loops
+ * that round nothing.
  */
 #ifndef GPUANN_CUDA_WGMMACUH
 #define GPUANN_CUDA_WGMMACUH
@@ -72,7 +80,10 @@ barrier_expect(uint64_t *barrier, uint32_t bytes)
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
-/* Wait for the end of a phase of this parity; the phase before a barrier's first has parity 1 and has ended. */
+/*
+ * Wait for the end of a phase of this parity; the phase before a barrier's
+ * first has parity 1 and has ended.
+ */
 __device__ static inline void
 barrier_wait(uint64_t *barrier, uint32_t parity)
 {
@@ -86,7 +97,10 @@ barrier_wait(uint64_t *barrier, uint32_t parity)
 				 : "memory");
 }
 
-/* Copy a box of a tensor map to shared memory: `first` is its first element of each vector, `vector` its first vector. */
+/*
+ * Copy a box of a tensor map to shared memory: `first` is its first element of
+ * each vector, `vector` its first vector.
+ */
 __device__ static inline void
 copy_box(void *to, const CUtensorMap *map, uint32_t first, uint32_t vector, uint64_t *barrier)
 {
@@ -133,7 +147,8 @@ products_end(float (&sums)[SUMS])
 	products_wait<0>();
 #pragma unroll
 	for (int i = 0; i < SUMS; i++)
-		asm volatile("" : "+f"(sums[i])::"memory"); /* not earlier, whatever the compiler knows of them */
+		asm volatile("" : "+f"(sums[i])::"memory"); /* not earlier, whatever the compiler knows of
+													 * them */
 }
 
 #define NAMES_32 \
@@ -152,7 +167,10 @@ products_end(float (&sums)[SUMS])
 #define SUMS_64(s, i) SUMS_32(s, i), SUMS_32(s, i + 32)
 #define SUMS_128(s, i) SUMS_64(s, i), SUMS_64(s, i + 64)
 
-/* Begin the products of 32 bytes of each vector; sums are what they were, or 0 without `add`. Operands behind the sums are called A, B and C. */
+/*
+ * Begin the products of 32 bytes of each vector; sums are what they were, or 0
+ * without `add`. Operands behind the sums are called A, B and C.
+ */
 #define PRODUCT_OF(T, SHAPE, END, SUMS, A, B, C) \
 	__device__ static inline void product(float (&sums)[SUMS], uint64_t rows, uint64_t queries, uint32_t add, const T *) \
 	{ \
@@ -172,7 +190,10 @@ PRODUCT_OF(__half, "m64n64k16.f32.f16.f16", ", 0, 0", 32, "32", "33", "34")
 PRODUCT_OF(__half, "m64n128k16.f32.f16.f16", ", 0, 0", 64, "64", "65", "66")
 PRODUCT_OF(__half, "m64n256k16.f32.f16.f16", ", 0, 0", 128, "128", "129", "130")
 
-/* Begin the products of a tile of 64 rows and one of 2 x SUMS queries, as one group; the first of several sets the sums. */
+/*
+ * Begin the products of a tile of 64 rows and one of 2 x SUMS queries, as one
+ * group; the first of several sets the sums.
+ */
 template <typename T, int SUMS>
 __device__ static inline void
 begin_products(float (&sums)[SUMS], const unsigned char *rows, const unsigned char *queries, bool first)
@@ -187,7 +208,10 @@ begin_products(float (&sums)[SUMS], const unsigned char *rows, const unsigned ch
 	products_close();
 }
 
-/* From here on a thread of this warp group has this many registers. All of its threads. */
+/*
+ * From here on a thread of this warp group has this many registers. All of its
+ * threads.
+ */
 template <int REGISTERS>
 __device__ static inline void
 fewer_registers()

@@ -1,6 +1,7 @@
 /*
  * answers.cuh
- *		What a walk found becomes answers: exact ranking of the nearest living entries, merged with an exact scan of the pending rows.
+ *		What a walk found becomes answers: exact ranking of the nearest living
+ *		entries, merged with an exact scan of the pending rows.
  */
 #ifndef GPUANN_CUDA_ANSWERSCUH
 #define GPUANN_CUDA_ANSWERSCUH
@@ -26,7 +27,10 @@ prefetch_line(const void *at)
 #endif
 }
 
-/* Note in the list which entries are dead, where it said which are expanded; meanwhile the nearest rows come nearer. */
+/*
+ * Note in the list which entries are dead, where it said which are expanded;
+ * meanwhile the nearest rows come nearer.
+ */
 __device__ static inline void
 note_dead(const MirrorView &mirror, const Walk &walk, uint32_t most)
 {
@@ -45,7 +49,10 @@ note_dead(const MirrorView &mirror, const Walk &walk, uint32_t most)
 	}
 }
 
-/* Take the first `most` entries of the list that are alive. First warp; the others wait behind it. */
+/*
+ * Take the first `most` entries of the list that are alive. First warp; the
+ * others wait behind it.
+ */
 __device__ static inline void
 collect_live(const Walk &walk, const Entries &to, uint32_t most, WalkShared *shared)
 {
@@ -76,7 +83,10 @@ wide_exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot
 	return WideMeasure<T, TERM, false>::key(mirror, query, (const unsigned char *) row_of<T>(mirror, slot), slot, active);
 }
 
-/* Exact keys of n slots, by teams of lanes: pairs read most at a time, eight lanes are the soonest done with few rows. */
+/*
+ * Exact keys of n slots, by teams of lanes: pairs read most at a time, eight
+ * lanes are the soonest done with few rows.
+ */
 template <typename T, int TERM, uint32_t TEAM>
 __device__ static inline void
 exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *slots, Key *keys, uint32_t n)
@@ -122,7 +132,10 @@ rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVect
 	best->room = asked.k;
 }
 
-/* Keep an exactly measured entry for merge_found, unless it is in already: a slot the walk reached too has the same key there. */
+/*
+ * Keep an exactly measured entry for merge_found, unless it is in already: a
+ * slot the walk reached too has the same key there.
+ */
 __device__ static inline void
 keep_exact(const Answers &answers, WalkShared *shared, Key key, uint32_t slot)
 {
@@ -163,7 +176,10 @@ merge_found(Answers *answers, WalkShared *shared)
 	answers->best.merge(answers->found, n);
 }
 
-/* Scan the pending rows exactly and merge them, those behind the query's bound if it has one, into the answers. Returns how many there were. */
+/*
+ * Scan the pending rows exactly and merge them, those behind the query's bound
+ * if it has one, into the answers. Returns how many there were.
+ */
 template <typename T, int TERM, bool BOUND>
 __device__ static inline uint32_t
 merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
@@ -204,7 +220,9 @@ merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 	return scanned;
 }
 
-/* Merge lists that an exact search of the pending rows made into the answers. */
+/*
+ * Merge lists that an exact search of the pending rows made into the answers.
+ */
 __device__ static inline void
 merge_lists(const PendingLists &pending, Answers *answers, WalkShared *shared)
 {

@@ -1,16 +1,26 @@
 /*
  * entry_points.cu
- *		Making pivots and lists of entries (entry_points.h), and when that is done: a stage of the jobs that bring graph rows or seeds.
+ *		Making pivots and lists of entries (entry_points.h), and when that is
+ *		done: a stage of the jobs that bring graph rows or seeds.
  *
  * Kernels, on the job stream: 256 threads.
  *		begin		a block per pivot: one of the entries to begin with
- *		choose		a warp, an entry at a time: eight lanes measure a pivot; the nearest few are taken from shared memory, 4 x PIVOTS_MOST bytes a warp
- *		mean		a pivot at a time: the entries that chose it, at most MEMBERS, are listed in shared memory, a thread adds up a byte of their codes
- *		place		a warp per pivot, one launch per choice: takes the entries whose choice it is, in their order, while its list has room
- *		sample		a thread per entry of a link's lists; the rows of its batches choose as entries do
- * Reads: (ROUNDS + 1) x entries x pivots x code stride, all but the first of a pivot from L2; a launch of choose has LAUNCH_BYTES of that, some 50 us. Bound: L2.
+ *		choose		a warp, an entry at a time: eight lanes measure a pivot; the
+ *					nearest few are taken from shared memory, 4 x PIVOTS_MOST
+ *					bytes a warp
+ *		mean		a pivot at a time: the entries that chose it, at most
+ *					MEMBERS, are listed in shared memory, a thread adds up a
+ *					byte of their codes
+ *		place		a warp per pivot, one launch per choice: takes the entries
+ *					whose choice it is, in their order, while its list has room
+ *		sample		a thread per entry of a link's lists; the rows of its
+ *					batches choose as entries do
+ * Reads: (ROUNDS + 1) x entries x pivots x code stride, all but the first of a
+ * pivot from L2; a launch of choose has LAUNCH_BYTES of that, some 50 us.
+ * Bound: L2.
  *
- * The order of entries decides who finds room, and means are of whole numbers: so the lists are the same wherever and however often they are made.
+ * The order of entries decides who finds room, and means are of whole numbers:
+ * so the lists are the same wherever and however often they are made.
  */
 #include "cuda/graph/quantizer.h"
 #include "cuda/graph/entry_points.h"
@@ -24,13 +34,15 @@
 #define ROUNDS 6u		  /* of k-means */
 #define MEMBERS 1024u	  /* entries that a mean is made of, at most */
 #define LEAST_MEMBERS 8u  /* entries to a pivot, where entries are few */
-#define AHEAD 8u		  /* a warp that looks for entries of a pivot has so many times 32 on their way */
+#define AHEAD 8u		  /* a warp that looks for entries of a pivot has so many times 32 on their
+						   * way */
 #ifdef EMULATED
 #define LEAST_SAMPLE 128u /* entries of a link's lists, at least: fewer are no better than seeds */
 #else
 #define LEAST_SAMPLE 512u
 #endif
-#define LINKED_SHARE 4u	  /* of the rows linked so far, one in so many is an entry of a link's lists */
+#define LINKED_SHARE 4u	  /* of the rows linked so far, one in so many is an entry of a link's
+						   * lists */
 
 /* Begin with entries spread over all of them: any prefix of the seeds is. */
 __global__ void __launch_bounds__(THREADS)
@@ -45,7 +57,10 @@ __global__ void __launch_bounds__(THREADS)
 		lists.pivots[blockIdx.x] = blockIdx.x;
 }
 
-/* The nearest `choices` pivots of an entry, by codes; own: its distances. One warp. */
+/*
+ * The nearest `choices` pivots of an entry, by codes; own: its distances. One
+ * warp.
+ */
 template <int TERM>
 __device__ static inline void
 choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, uint32_t entry, uint32_t *own)
@@ -105,7 +120,10 @@ __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-/* What entries chose: this lane's of AHEAD times 32 of them; NO_SLOT behind the last. */
+/*
+ * What entries chose: this lane's of AHEAD times 32 of them; NO_SLOT behind the
+ * last.
+ */
 __device__ static inline void
 choices_ahead(const uint32_t *choices, uint32_t nentries, uint32_t first, uint32_t *ahead)
 {
@@ -114,7 +132,10 @@ choices_ahead(const uint32_t *choices, uint32_t nentries, uint32_t first, uint32
 		ahead[i] = first + i * WARP < nentries ? choices[first + i * WARP] : NO_SLOT;
 }
 
-/* List the entries that chose a pivot, in their order; returns how many. The first warp of a block. */
+/*
+ * List the entries that chose a pivot, in their order; returns how many. The
+ * first warp of a block.
+ */
 __device__ static inline uint32_t
 list_members(const EntryLists &lists, uint32_t pivot, uint32_t *members)
 {
@@ -170,7 +191,10 @@ mean_bits(const MirrorView &mirror, const uint32_t *members, uint32_t n, uint32_
 	return (signed char) mean;
 }
 
-/* Move pivots to the mean of those that chose them; who was chosen by none stays where it is. */
+/*
+ * Move pivots to the mean of those that chose them; who was chosen by none
+ * stays where it is.
+ */
 template <int TERM>
 __global__ void __launch_bounds__(THREADS)
 	mean_kernel(const MirrorView mirror, const EntryLists lists)
@@ -236,7 +260,10 @@ __global__ void __launch_bounds__(THREADS)
 
 typedef void (*ChooseKernel)(const MirrorView, const EntryLists, uint32_t, uint32_t, uint32_t);
 
-/* The kernel that measures: of products too by squared differences, which say who is near whom. */
+/*
+ * The kernel that measures: of products too by squared differences, which say
+ * who is near whom.
+ */
 static ChooseKernel
 choose_kernel_of(const MirrorView *mirror)
 {
@@ -302,7 +329,9 @@ row_bytes(const CudaMirror *mirror)
 	return mirror->spec.type == ELEMENT_BIT ? mirror->stride : code_stride(mirror->spec.dims);
 }
 
-/* Bytes of a side of so many pivots: their codes, their numbers, their lists. */
+/*
+ * Bytes of a side of so many pivots: their codes, their numbers, their lists.
+ */
 static size_t
 side_bytes(const CudaMirror *mirror, uint32_t npivots)
 {
@@ -317,7 +346,8 @@ sides_bytes(const CudaMirror *mirror, uint32_t npivots, uint32_t nentries)
 }
 
 /*
- * A side of lists of so many pivots, behind the seeds and what codes are made with. Sides of more than PIVOTS are behind those of fewer, where only large
+ * A side of lists of so many pivots, behind the seeds and what codes are made
+ * with. Sides of more than PIVOTS are behind those of fewer, where only large
  * mirrors have memory.
  */
 static unsigned char *
@@ -379,7 +409,10 @@ entries_sum(const uint32_t *seeds, uint32_t nseeds)
 	return sum;
 }
 
-/* How many entries a mirror is to have that will have so many seeds; 0: no lists. */
+/*
+ * How many entries a mirror is to have that will have so many seeds; 0: no
+ * lists.
+ */
 static uint32_t
 entries_wanted(const CudaMirror *mirror, uint32_t nseeds)
 {
@@ -392,7 +425,10 @@ entries_wanted(const CudaMirror *mirror, uint32_t nseeds)
 	return nseeds < most ? nseeds : most;
 }
 
-/* The mirror as lists are made from it: rows of bits are codes, and codes serve for that although searches may not walk them yet. */
+/*
+ * The mirror as lists are made from it: rows of bits are codes, and codes serve
+ * for that although searches may not walk them yet.
+ */
 static MirrorView
 coded_view(const CudaMirror *mirror)
 {
@@ -403,7 +439,10 @@ coded_view(const CudaMirror *mirror)
 	return view;
 }
 
-/* Lists of a side, of so many entries, for so many pivots. While queries are about their kernels have a block on each SM, which leaves these most of it. */
+/*
+ * Lists of a side, of so many entries, for so many pivots. While queries are
+ * about their kernels have a block on each SM, which leaves these most of it.
+ */
 static EntryLists
 lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries, uint32_t nentries, uint32_t npivots)
 {
@@ -435,7 +474,10 @@ send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, ui
 
 /* --- for links ---------------------------------------------------------------------------------------------------- */
 
-/* Take entries of seeds and of a link's slots, by turns, so that any first of them are a sample of both. */
+/*
+ * Take entries of seeds and of a link's slots, by turns, so that any first of
+ * them are a sample of both.
+ */
 __global__ void __launch_bounds__(THREADS)
 	sample_kernel(uint32_t *entries, uint32_t count, const uint32_t *seeds, uint32_t of_seeds, const uint32_t *slots, uint32_t nslots)
 {
@@ -458,7 +500,10 @@ entries_may_be(const CudaMirror *mirror)
 	return mirror->has_code_room && mirror->code_steps != 0 && mirror->coded == mirror->rows;
 }
 
-/* How many entries a link's lists have, and how many of these are seeds: as many as rows that were linked before it, if there are. */
+/*
+ * How many entries a link's lists have, and how many of these are seeds: as
+ * many as rows that were linked before it, if there are.
+ */
 static uint32_t
 sample_size(const CudaMirror *mirror, uint32_t count, uint32_t linked, uint32_t *of_seeds)
 {

@@ -1,38 +1,53 @@
 /*
  * graph_search_codes.cu
- *		Graph search over codes: one block per query, of two warps when queries are many, of eight and more when they are few.
+ *		Graph search over codes: one block per query, of two warps when queries
+ *		are many, of eight and more when they are few.
  *
- * The routine is that of src/engine/search.h, but that it starts from more than the seeds (entry_points.h). Per round the
- * nearest WALK_WIDTH unexpanded slots of the list are expanded: their graph rows are read, slots not seen before get
- * their distance from codes (whole numbers: exact in any order of summation), those that may enter the list are merged
- * into it by rank. List and rounds have a total order, so an answer depends on query and mirror, never on the batch or
- * the number of warps. At the end the first entries of the list that are alive are measured exactly (I10), pending rows
- * are scanned exactly, both merged.
+ * The routine is that of src/engine/search.h, but that it starts from more than
+ * the seeds (entry_points.h). Per round the nearest WALK_WIDTH unexpanded slots
+ * of the list are expanded: their graph rows are read, slots not seen before
+ * get their distance from codes (whole numbers: exact in any order of
+ * summation), those that may enter the list are merged into it by rank. List
+ * and rounds have a total order, so an answer depends on query and mirror,
+ * never on the batch or the number of warps. At the end the first entries of
+ * the list that are alive are measured exactly (I10), pending rows are scanned
+ * exactly, both merged.
  *
  * Map: grid = queries, block = 32 x warps.
- *		registers	this round's parents, a few rows' partial sums (ROWS loads of 16 bytes in flight per lane and chunk)
- *		shared		the query as stored and as codes; the list twice (8 bytes an entry: code distance, slot, expanded), one is merged
- *					into the other; one round's candidates (8 bytes); slots to measure; the set of slots seen (4 bytes a place, emptied and
- *					refilled from the list when 5/8 full: what has left the list cannot come back). The answers take the set's place at the end.
- *		L2, HBM		codes, graph rows, bypassing L1; stored rows of the entries ranked exactly
- * A round: two barriers. Every warp finds the parents itself and takes an equal share of their neighbours from graph row to candidate
- * without meeting the others.
+ *		registers	this round's parents, a few rows' partial sums (ROWS loads
+ *					of 16 bytes in flight per lane and chunk)
+ *		shared		the query as stored and as codes; the list twice (8 bytes an
+ *					entry: code distance, slot, expanded), one is merged into
+ *					the other; one round's candidates (8 bytes); slots to
+ *					measure; the set of slots seen (4 bytes a place, emptied and
+ *					refilled from the list when 5/8 full: what has left the list
+ *					cannot come back). The answers take the set's place at the
+ *					end.
+ *		L2, HBM		codes, graph rows, bypassing L1; stored rows of the entries
+ *					ranked exactly
+ * A round: two barriers. Every warp finds the parents itself and takes an equal
+ * share of their neighbours from graph row to candidate without meeting the
+ * others.
  *
- * Bytes per query: 16 ef + 8 tile + 4 (tile + 32) + max(4 places, 24 x 2^p + 16 x TILE_EXACT) of shared memory, tile = 8 x degree.
- * Reads: expanded x degree x 4, distances x code stride, ranked and pending rows. Bound: latency of a round for few queries; random
- * reads of 32 bytes and more for many. Launched by batch.cu.
+ * Bytes per query: 16 ef + 8 tile + 4 (tile + 32) + max(4 places, 24 x 2^p + 16
+ * x TILE_EXACT) of shared memory, tile = 8 x degree. Reads: expanded x degree x
+ * 4, distances x code stride, ranked and pending rows. Bound: latency of a
+ * round for few queries; random reads of 32 bytes and more for many. Launched
+ * by batch.cu.
  */
 #include <math.h>
 
 #include "cuda/graph/answers.cuh"
 
-#define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its share */
+#define LEAST_TILE (WALK_MOST_WARPS * WALK_MOST_WIDTH) /* every warp notes its parents in its
+													    * share */
 #define LEAST_PLACES 1024u
 #define MOST_SPARE_PLACES 4096u
 #define MOST_THREADS (WALK_MOST_WARPS * WARP)
 #define LONG_CODE 512u /* bytes from which on a query that has an SM to itself has all the warps */
 #define RANKED_LEAST 32u			  /* entries ranked exactly: twice k, at least these */
-#define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to graph_search_rows.cu */
+#define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to
+									   * graph_search_rows.cu */
 
 /* Write answers and counters. */
 __device__ static inline void

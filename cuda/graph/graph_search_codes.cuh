@@ -1,6 +1,7 @@
 /*
  * graph_search_codes.cuh
- *		The walk itself, on the device: from a query's codes to a list without unexpanded slots. See graph_search_codes.cu for the map.
+ *		The walk itself, on the device: from a query's codes to a list without
+ *		unexpanded slots. See graph_search_codes.cu for the map.
  */
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_CODESCUH
 #define GPUANN_CUDA_GRAPH_SEARCH_CODESCUH
@@ -12,7 +13,10 @@
 
 typedef unsigned long long Entry; /* distance << 32 | slot << 1 | expanded */
 
-/* Where things are in shared memory, in bytes from its start; the same for all queries of a launch. */
+/*
+ * Where things are in shared memory, in bytes from its start; the same for all
+ * queries of a launch.
+ */
 struct WalkLayout
 {
 	uint32_t codes;
@@ -81,7 +85,10 @@ codes_see(const Walk &walk, uint32_t slot)
 	return old == NO_SLOT;
 }
 
-/* Make sure that the set has room for `more` slots: empty it and put the list back if it has not. All threads, after a barrier. */
+/*
+ * Make sure that the set has room for `more` slots: empty it and put the list
+ * back if it has not. All threads, after a barrier.
+ */
 __device__ static inline void
 list_make_room(Walk *walk, uint32_t more)
 {
@@ -109,7 +116,10 @@ prefetch_row(const MirrorView &mirror, uint32_t slot)
 #endif
 }
 
-/* Offer measured slots (one per lane that has one) to the list: those that may enter become candidates of the round. Whole warps. */
+/*
+ * Offer measured slots (one per lane that has one) to the list: those that may
+ * enter become candidates of the round. Whole warps.
+ */
 __device__ static inline void
 codes_offer(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool has, uint32_t key, uint32_t slot, bool prefetch)
 {
@@ -143,8 +153,9 @@ dot16(const uint4 &a, const uint4 &b, int sum)
 }
 
 /*
- * Sums over a team's rows of codes and a query's, in each of its lanes: `add` takes a sum, 16 bytes of a row and the query's. A row may be NULL. Of each row UNROLL
- * chunks a lane are on their way at a time.
+ * Sums over a team's rows of codes and a query's, in each of its lanes: `add`
+ * takes a sum, 16 bytes of a row and the query's. A row may be NULL. Of each
+ * row UNROLL chunks a lane are on their way at a time.
  */
 template <uint32_t ROWS, uint32_t UNROLL, class Add>
 __device__ static inline void
@@ -187,8 +198,10 @@ sum_of_row(const int *sum, uint32_t r)
 }
 
 /*
- * Measure n slots of walk.fresh (of pivots: numbers), whose codes are at `codes`, one warp: TEAM lanes per row, ROWS rows per team at a time. L2 ranks by rr - 2 qr, the others by -qr, in whole
- * numbers; the offset makes them unsigned.
+ * Measure n slots of walk.fresh (of pivots: numbers), whose codes are at
+ * `codes`, one warp: TEAM lanes per row, ROWS rows per team at a time. L2 ranks
+ * by rr - 2 qr, the others by -qr, in whole numbers; the offset makes them
+ * unsigned.
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
@@ -224,7 +237,10 @@ codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &wa
 	}
 }
 
-/* This round's parents: lane j of every warp holds the j-th. Seeds and pivots' numbers come as if they were the graph rows of parents. */
+/*
+ * This round's parents: lane j of every warp holds the j-th. Seeds and pivots'
+ * numbers come as if they were the graph rows of parents.
+ */
 struct Parents
 {
 	uint32_t count;
@@ -234,7 +250,10 @@ struct Parents
 	bool pivots;		/* the round is of pivots: each is new, and has codes of its own */
 };
 
-/* Choose the nearest unexpanded slots of the list, at most `most`. Every warp comes to the same. */
+/*
+ * Choose the nearest unexpanded slots of the list, at most `most`. Every warp
+ * comes to the same.
+ */
 __device__ static inline Parents
 choose_parents(const MirrorView &mirror, const Walk &walk, uint32_t open_from, uint32_t most)
 {
@@ -280,8 +299,10 @@ neighbour(const MirrorView &mirror, const Parents &parents, uint32_t i, bool has
 }
 
 /*
- * Bring what was not seen before of a round's `total` slots into walk.fresh: of every warp an equal share, returned is how many. source(i, has) is the
- * i-th slot, or what is none; whole warps call it. (look_at has this with the next slots on their way.)
+ * Bring what was not seen before of a round's `total` slots into walk.fresh: of
+ * every warp an equal share, returned is how many. source(i, has) is the i-th
+ * slot, or what is none; whole warps call it. (look_at has this with the next
+ * slots on their way.)
  */
 template <class Source>
 __device__ static inline uint32_t
@@ -311,7 +332,10 @@ gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, boo
 	return n;
 }
 
-/* Take `total` neighbours from slot numbers to candidates: every warp an equal share. */
+/*
+ * Take `total` neighbours from slot numbers to candidates: every warp an equal
+ * share.
+ */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
 look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared, const uint4 *query,
@@ -350,7 +374,10 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 	__syncwarp();
 }
 
-/* How many of a list's entries are before another entry: eight parts at a time, for the loads of a step do not wait for each other. */
+/*
+ * How many of a list's entries are before another entry: eight parts at a time,
+ * for the loads of a step do not wait for each other.
+ */
 __device__ static inline uint32_t
 list_before(const Entry *list, uint32_t count, Entry entry)
 {
@@ -373,7 +400,10 @@ list_before(const Entry *list, uint32_t count, Entry entry)
 	return low;
 }
 
-/* Merge the candidates into the list by rank, and mark the parents expanded. All threads, between two barriers. */
+/*
+ * Merge the candidates into the list by rank, and mark the parents expanded.
+ * All threads, between two barriers.
+ */
 __device__ static inline void
 merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 {
@@ -417,7 +447,9 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 		{
 			uint32_t before = list_before(from, walk->count, entry);
 
-			/* of the nearest candidate: what stands before it stays where it is */
+			/*
+			 * of the nearest candidate: what stands before it stays where it is
+			 */
 			if (place == 0)
 				shared->open_from = before < open_from ? before : open_from;
 			place += before;
@@ -431,8 +463,10 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
 }
 
 /*
- * Lists of the nearest pivots, at most `most`, as if they were the graph rows of parents. Before them the walk's list holds nothing but pivots (their numbers),
- * which are no slots: it is empty afterwards. Every warp comes to the same.
+ * Lists of the nearest pivots, at most `most`, as if they were the graph rows
+ * of parents. Before them the walk's list holds nothing but pivots (their
+ * numbers), which are no slots: it is empty afterwards. Every warp comes to the
+ * same.
  */
 __device__ static inline Parents
 choose_lists(const MirrorView &mirror, Walk *walk, uint32_t most, uint32_t *total)
@@ -451,9 +485,11 @@ choose_lists(const MirrorView &mirror, Walk *walk, uint32_t most, uint32_t *tota
 }
 
 /*
- * What a round looks at, *total slots: seeds until all have been, or where there are lists all pivots, then, in one round, the lists of the nearest; then the
- * graph rows of the nearest unexpanded slots; `most` rows or as many seeds at most. *seeded counts seeds or pivots, and one more behind the lists. Returns false
- * where nothing is left. Every warp comes to the same.
+ * What a round looks at, *total slots: seeds until all have been, or where
+ * there are lists all pivots, then, in one round, the lists of the nearest;
+ * then the graph rows of the nearest unexpanded slots; `most` rows or as many
+ * seeds at most. *seeded counts seeds or pivots, and one more behind the lists.
+ * Returns false where nothing is left. Every warp comes to the same.
  */
 __device__ static inline bool
 next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared, uint32_t most, Walk *walk, uint32_t *seeded,
@@ -523,7 +559,10 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 	}
 }
 
-/* Make the query's codes, for all warps on the same scale. After a barrier, with shared->most 0; ends with one. */
+/*
+ * Make the query's codes, for all warps on the same scale. After a barrier,
+ * with shared->most 0; ends with one.
+ */
 template <int TERM>
 __device__ static inline void
 encode_query(const MirrorView &mirror, const float *elements, signed char *codes, Walk *walk, WalkShared *shared)
@@ -551,7 +590,10 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 	most = __uint_as_float(shared->most);
 	if (TERM == TERM_SQUARE)
 	{
-		/* a power of two, so that sums stay whole numbers; bounded, so that they stay below 2^31 */
+		/*
+		 * a power of two, so that sums stay whole numbers; bounded, so that
+		 * they stay below 2^31
+		 */
 		while (most > 63.5f * (float) doubled && (uint64_t) doubled * mirror.dims * 127 * 127 < (1u << 29))
 			doubled *= 2;
 		factor *= 2.0f / (float) doubled;

@@ -1,6 +1,7 @@
 /*
  * graph_search_codes.h
- *		The walk over codes: graph search as fast as it gets, for what most queries ask.
+ *		The walk over codes: graph search as fast as it gets, for what most
+ *		queries ask.
  */
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_CODES_H
 #define GPUANN_CUDA_GRAPH_SEARCH_CODES_H
@@ -20,11 +21,20 @@
 #define TUNED(name, value) ((uint32_t) (value))
 #endif
 
-/* Whether the walk takes a query: a function of query and mirror alone. ef is what the query asks, raised to k. */
+/*
+ * Whether the walk takes a query: a function of query and mirror alone. ef is
+ * what the query asks, raised to k.
+ */
 extern bool walk_takes(const MirrorView *mirror, uint32_t k, uint32_t ef);
-/* Allow the kernels their shared memory; room is what a block may have, shared and processors what the device has. */
+/*
+ * Allow the kernels their shared memory; room is what a block may have, shared
+ * and processors what the device has.
+ */
 extern cudaError_t walk_prepare(const cudaDeviceProp *device);
-/* in_flight: queries on the device, these included; they say how many warps each gets, which changes no answer. */
+/*
+ * in_flight: queries on the device, these included; they say how many warps
+ * each gets, which changes no answer.
+ */
 extern cudaError_t walk_launch(const GraphLaunch *launch, uint32_t in_flight);
 
 #endif /* GPUANN_CUDA_GRAPH_SEARCH_CODES_H */

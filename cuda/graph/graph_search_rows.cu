@@ -1,22 +1,30 @@
 /*
  * graph_search_rows.cu
- *		Graph search: one block of 128 threads per query, from seeds to answers in one launch.
+ *		Graph search: one block of 128 threads per query, from seeds to answers
+ *		in one launch.
  *
- * The routine is that of src/engine/search.h: one list of ef slots ordered by (distance, slot), the nearest SEARCH_WIDTH unexpanded
- * expanded per round, until none is left. In reference mode one per round, with exact distances: the same sequence as the CPU's.
- * Results depend on the mirror and the query alone: whatever enters the list in one round is sorted first.
+ * The routine is that of src/engine/search.h: one list of ef slots ordered by
+ * (distance, slot), the nearest SEARCH_WIDTH unexpanded expanded per round,
+ * until none is left. In reference mode one per round, with exact distances:
+ * the same sequence as the CPU's. Results depend on the mirror and the query
+ * alone: whatever enters the list in one round is sorted first.
  *
  * Where things live
- *		shared		the query in single precision; one round's candidates (a power of two >= width x degree, at least 256)
+ *		shared		the query in single precision; one round's candidates (a
+ *					power of two >= width x degree, at least 256)
  *		shared, or global where it does not fit
- *					the list in two halves of 2^p >= ef entries (12 bytes each); with a bitmap the same again for the answers; the set
- *					of slots seen: open addressing, 4 bytes a place, at most half full. When it would be fuller it is emptied and
- *					what the lists hold is put back: a slot that has left the list cannot return, so forgetting it costs
- *					a distance, never an answer.
- *		global		rows, graph rows, norms (read only); answers, counters, trace (written once)
+ *					the list in two halves of 2^p >= ef entries (12 bytes each);
+ *					with a bitmap the same again for the answers; the set of
+ *					slots seen: open addressing, 4 bytes a place, at most half
+ *					full. When it would be fuller it is emptied and what the
+ *					lists hold is put back: a slot that has left the list cannot
+ *					return, so forgetting it costs a distance, never an answer.
+ *		global		rows, graph rows, norms (read only); answers, counters,
+ *					trace (written once)
  *
- * Reads per query: expanded x degree x 4 bytes of graph, distances x row bytes, ef x row bytes for the exact ranking, pending x
- * row bytes. Bound: latency of a round (about ten barriers) for few queries, random row reads for many.
+ * Reads per query: expanded x degree x 4 bytes of graph, distances x row bytes,
+ * ef x row bytes for the exact ranking, pending x row bytes. Bound: latency of
+ * a round (about ten barriers) for few queries, random row reads for many.
  * Launched by batch.cu.
  */
 #include <math.h>
@@ -31,7 +39,10 @@
 #define BLOCKS_LEAST 6 /* 80 registers; nothing is spilled in either case */
 #endif
 
-/* Largest share of an SM's shared memory that lists and set of one query may take: more go to global memory. */
+/*
+ * Largest share of an SM's shared memory that lists and set of one query may
+ * take: more go to global memory.
+ */
 #define STATE_SHARED_MOST (96u * 1024)
 
 /* What the threads of a block share besides the large arrays. */
@@ -92,7 +103,10 @@ rows_see(uint32_t *table, uint32_t places, uint32_t slot)
 	}
 }
 
-/* Empty the set of slots seen, then put back what the lists hold, if more entries may come than leave it half empty. */
+/*
+ * Empty the set of slots seen, then put back what the lists hold, if more
+ * entries may come than leave it half empty.
+ */
 __device__ static inline void
 rows_make_room(Walk *walk, uint32_t more)
 {
@@ -125,7 +139,10 @@ worth_keeping(const Walk *walk, Key key, uint32_t slot)
 	return walk->apart || walk->list.takes(key, slot);
 }
 
-/* Compute the walking distances of the gathered slots, and keep those that may enter in walk->found, unsorted. */
+/*
+ * Compute the walking distances of the gathered slots, and keep those that may
+ * enter in walk->found, unsorted.
+ */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 rows_measure(const MirrorView &mirror, const QueryVector &query, Walk *walk, SearchShared *shared)
@@ -171,8 +188,9 @@ rows_begin_round(SearchShared *shared)
 }
 
 /*
- * Replace the fast keys of walk->admitted by exact ones, drop what is not behind the bound or would not enter, and count the rest in
- * shared->entered. The bound is exact: a fast distance may lie on its wrong side.
+ * Replace the fast keys of walk->admitted by exact ones, drop what is not
+ * behind the bound or would not enter, and count the rest in shared->entered.
+ * The bound is exact: a fast distance may lie on its wrong side.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -201,7 +219,10 @@ bound_admitted(const MirrorView &mirror, const DeviceQuery &asked, const QueryVe
 	__syncthreads();
 }
 
-/* Offer what walk->found holds (n entries) to the answers kept apart. Ends the round: the counts in shared are used up. */
+/*
+ * Offer what walk->found holds (n entries) to the answers kept apart. Ends the
+ * round: the counts in shared are used up.
+ */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
@@ -237,7 +258,10 @@ offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 	walk->answers.merge(walk->admitted, entered);
 }
 
-/* One round's end: the gathered slots get distances, and enter the list (and the answers). */
+/*
+ * One round's end: the gathered slots get distances, and enter the list (and
+ * the answers).
+ */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
@@ -291,7 +315,10 @@ enter_seeds(const MirrorView &mirror, const BatchView &batch, const DeviceQuery 
 	}
 }
 
-/* Choose the nearest unexpanded slots of the list, at most `most`, and mark them. One warp. */
+/*
+ * Choose the nearest unexpanded slots of the list, at most `most`, and mark
+ * them. One warp.
+ */
 __device__ static inline void
 choose_parents(Walk *walk, SearchShared *shared, uint32_t most)
 {
@@ -320,7 +347,10 @@ choose_parents(Walk *walk, SearchShared *shared, uint32_t most)
 	__syncwarp();
 }
 
-/* Expand until every slot of the list is expanded, or the query's iterations are used up. */
+/*
+ * Expand until every slot of the list is expanded, or the query's iterations
+ * are used up.
+ */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
 expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
@@ -354,8 +384,9 @@ expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 }
 
 /*
- * Turn what the walk found into answers: the live entries behind the bound, with exact distances, sorted, in the half that the
- * list uses now. Returns the list.
+ * Turn what the walk found into answers: the live entries behind the bound,
+ * with exact distances, sorted, in the half that the list uses now. Returns the
+ * list.
  */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline BestList
@@ -394,7 +425,10 @@ rank_exactly(const MirrorView &mirror, const BatchView &batch, const DeviceQuery
 	return best;
 }
 
-/* Merge what walk->found holds (n entries, unsorted, with exact keys) into the answers, but for those that are in already. */
+/*
+ * Merge what walk->found holds (n entries, unsorted, with exact keys) into the
+ * answers, but for those that are in already.
+ */
 __device__ static inline void
 merge_exact(BestList *best, Walk *walk, SearchShared *shared, uint32_t n)
 {
@@ -408,7 +442,10 @@ merge_exact(BestList *best, Walk *walk, SearchShared *shared, uint32_t n)
 	best->merge(walk->found, n);
 }
 
-/* How many answers kept apart lie within what the list has reached. One thread, between barriers. */
+/*
+ * How many answers kept apart lie within what the list has reached. One thread,
+ * between barriers.
+ */
 __device__ static inline uint32_t
 count_reached(const Walk &walk)
 {
@@ -436,7 +473,10 @@ keep_exact(const BestList &best, Walk *walk, SearchShared *shared, Key key, uint
 	walk->found.slot[at] = slot;
 }
 
-/* Scan the pending rows exactly and merge them into the answers. Returns how many there were. */
+/*
+ * Scan the pending rows exactly and merge them into the answers. Returns how
+ * many there were.
+ */
 template <typename T, int TERM>
 __device__ static inline uint32_t
 merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
@@ -476,7 +516,9 @@ merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 	return scanned;
 }
 
-/* Merge lists that an exact search of the pending rows made into the answers. */
+/*
+ * Merge lists that an exact search of the pending rows made into the answers.
+ */
 __device__ static inline void
 merge_lists(const PendingLists &pending, BestList *best, Walk *walk, SearchShared *shared)
 {

@@ -1,20 +1,32 @@
 /*
  * graph_search_wide.cu
- *		Graph search over codes for queries with a bitmap or a bound, of long lists, by L1, and of bits: what graph_search_codes.cu leaves.
+ *		Graph search over codes for queries with a bitmap or a bound, of long
+ *		lists, by L1, and of bits: what graph_search_codes.cu leaves.
  *
- * The routine is that of src/engine/search.h, as in graph_search_codes.cu: per round the nearest unexpanded slots of the list are expanded, as many as the
- * degree allows (WIDE_TILE neighbours), whatever the batch. A query with a bitmap or a bound keeps its answers apart from the list: a slot
- * is tested when it is measured, so what is filtered out routes all the same; the bound is exact, so what may enter the answers is measured exactly
- * before it does. Rows of bits are codes themselves; of L1 codes have one scale and offsets, as of L2.
+ * The routine is that of src/engine/search.h, as in graph_search_codes.cu: per
+ * round the nearest unexpanded slots of the list are expanded, as many as the
+ * degree allows (WIDE_TILE neighbours), whatever the batch. A query with a
+ * bitmap or a bound keeps its answers apart from the list: a slot is tested
+ * when it is measured, so what is filtered out routes all the same; the bound
+ * is exact, so what may enter the answers is measured exactly before it does.
+ * Rows of bits are codes themselves; of L1 codes have one scale and offsets, as
+ * of L2.
  *
- * Map: grid = queries, block = 256 threads, a warp an equal share of a round's neighbours.
- *		shared		the query as stored and as codes; one round's candidates, those admitted (8 bytes each, a power of two), slots to measure (4)
+ * Map: grid = queries, block = 256 threads, a warp an equal share of a round's
+ * neighbours.
+ *		shared		the query as stored and as codes; one round's candidates,
+ *					those admitted (8 bytes each, a power of two), slots to
+ *					measure (4)
  *		shared up to STATE_SHARED, else the lane's state
- *					the list twice (8 bytes an entry), with a bitmap or bound the answers twice, and the set of slots seen (4 bytes a place, emptied
- *					and refilled from both when 5/8 full) in whose place the ranked answers come at the end
- * Bytes of state: 16 ef (32 ef with answers apart) + max(4 x 2^q, 24 x 2^p + 16 x TILE_EXACT), 2^q >= 2 (ef (twice with answers apart) + WIDE_TILE),
- * 2^p >= max(2 k, 32). Reads as graph_search_codes.cu; with a bound also the rows of what is admitted. Bound: latency of a round; candidates are
- * sorted and merged by binary search, about twenty barriers. Launched by batch.cu.
+ *					the list twice (8 bytes an entry), with a bitmap or bound
+ *					the answers twice, and the set of slots seen (4 bytes a
+ *					place, emptied and refilled from both when 5/8 full) in
+ *					whose place the ranked answers come at the end
+ * Bytes of state: 16 ef (32 ef with answers apart) + max(4 x 2^q, 24 x 2^p + 16
+ * x TILE_EXACT), 2^q >= 2 (ef (twice with answers apart) + WIDE_TILE), 2^p >=
+ * max(2 k, 32). Reads as graph_search_codes.cu; with a bound also the rows of
+ * what is admitted. Bound: latency of a round; candidates are sorted and merged
+ * by binary search, about twenty barriers. Launched by batch.cu.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +50,10 @@ ranked_entries(uint32_t k, uint32_t ef)
 	return n < ef ? n : ef;
 }
 
-/* Codes of a query by L1: on the rows' scale. Values beyond it are as far from all rows more, so clamping them changes no order. */
+/*
+ * Codes of a query by L1: on the rows' scale. Values beyond it are as far from
+ * all rows more, so clamping them changes no order.
+ */
 __device__ static inline void
 encode_absolute(const MirrorView &mirror, const float *elements, signed char *codes)
 {

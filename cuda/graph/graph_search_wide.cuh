@@ -1,9 +1,12 @@
 /*
  * graph_search_wide.cuh
- *		The walk over codes where answers are not simply the list's first: device routines. See graph_search_wide.cu for the map.
+ *		The walk over codes where answers are not simply the list's first:
+ *		device routines. See graph_search_wide.cu for the map.
  *
- * It has the list, the set and the rounds of graph_search_codes.cuh. What differs: candidates are sorted before they are merged, because lists are long; answers of a
- * query with a bitmap or a bound are kept apart; and codes of L1 and rows of bits are measured too.
+ * It has the list, the set and the rounds of graph_search_codes.cuh. What
+ * differs: candidates are sorted before they are merged, because lists are
+ * long; answers of a query with a bitmap or a bound are kept apart; and codes
+ * of L1 and rows of bits are measured too.
  */
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_WIDECUH
 #define GPUANN_CUDA_GRAPH_SEARCH_WIDECUH
@@ -12,7 +15,10 @@
 
 #define WIDE_LANES 8u /* that measure a row of codes */
 
-/* Where things are, in bytes from the start of shared memory, or of the query's state. */
+/*
+ * Where things are, in bytes from the start of shared memory, or of the query's
+ * state.
+ */
 struct WideLayout
 {
 	uint32_t codes; /* shared */
@@ -54,7 +60,10 @@ struct WideWalk
 	bool apart;
 };
 
-/* Sort n entries, of a list with room for a power of two of them. All threads, after a barrier; ends with one. */
+/*
+ * Sort n entries, of a list with room for a power of two of them. All threads,
+ * after a barrier; ends with one.
+ */
 __device__ static inline void
 sort_entries(Entry *entries, uint32_t n)
 {
@@ -101,7 +110,10 @@ sorted_before(const Entry *list, uint32_t count, Entry entry)
 	return low;
 }
 
-/* Merge n sorted entries into a list of `count` that keeps `room`; returns how many it has in `to`. All threads; no barrier at the end. */
+/*
+ * Merge n sorted entries into a list of `count` that keeps `room`; returns how
+ * many it has in `to`. All threads; no barrier at the end.
+ */
 __device__ static inline uint32_t
 merge_sorted(const Entry *from, uint32_t count, const Entry *add, uint32_t n, Entry *to, uint32_t room)
 {
@@ -144,7 +156,10 @@ absolute16(const uint4 &a, const uint4 &b, int sum)
 	return sum;
 }
 
-/* The key that ranks a slot on the way: whole numbers, or bits of a float that is not negative. Lanes of a team each have their part. */
+/*
+ * The key that ranks a slot on the way: whole numbers, or bits of a float that
+ * is not negative. Lanes of a team each have their part.
+ */
 template <int TERM>
 __device__ static inline uint32_t
 wide_key(const MirrorView &mirror, const Walk &walk, const uint4 *query, const signed char *codes, uint32_t slot, bool active)
@@ -232,7 +247,10 @@ measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &w
 	}
 }
 
-/* Take `total` neighbours from slot numbers to candidates: every warp an equal share. */
+/*
+ * Take `total` neighbours from slot numbers to candidates: every warp an equal
+ * share.
+ */
 template <int TERM>
 __device__ static inline void
 look_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide, WideShared *shared, const uint4 *query,
@@ -246,8 +264,9 @@ look_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide
 }
 
 /*
- * Leave out of a round's admitted entries those that are not behind the bound, which is exact: so they are measured exactly. They become ~0, and are
- * behind all others when they are sorted. All threads, after a barrier; ends with one.
+ * Leave out of a round's admitted entries those that are not behind the bound,
+ * which is exact: so they are measured exactly. They become ~0, and are behind
+ * all others when they are sorted. All threads, after a barrier; ends with one.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -274,7 +293,10 @@ check_bound(const MirrorView &mirror, const WideWalk &wide, WideShared *shared, 
 	__syncthreads();
 }
 
-/* Merge a round's admitted entries into the answers kept apart. All threads, after a barrier; ends with one. */
+/*
+ * Merge a round's admitted entries into the answers kept apart. All threads,
+ * after a barrier; ends with one.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 merge_apart(const MirrorView &mirror, WideWalk *wide, WideShared *shared, const QueryVector &query)
@@ -297,7 +319,10 @@ merge_apart(const MirrorView &mirror, WideWalk *wide, WideShared *shared, const 
 	__syncthreads();
 }
 
-/* Merge a round's candidates into the list, and mark the parents expanded. All threads, after a barrier; ends with one. */
+/*
+ * Merge a round's candidates into the list, and mark the parents expanded. All
+ * threads, after a barrier; ends with one.
+ */
 __device__ static inline void
 merge_wide(Walk *walk, WideShared *shared, const Parents &parents)
 {
@@ -325,7 +350,10 @@ merge_wide(Walk *walk, WideShared *shared, const Parents &parents)
 	__syncthreads();
 }
 
-/* Empty the set of slots seen and put back what the list and the answers hold, if `more` may come than it has room for. All threads. */
+/*
+ * Empty the set of slots seen and put back what the list and the answers hold,
+ * if `more` may come than it has room for. All threads.
+ */
 __device__ static inline void
 make_wide_room(WideWalk *wide, uint32_t more)
 {
@@ -374,7 +402,10 @@ wide_walk_all(const MirrorView &mirror, const BatchView &batch, const WideLayout
 	}
 }
 
-/* How many answers lie within what the list has reached. Any thread, after a barrier. */
+/*
+ * How many answers lie within what the list has reached. Any thread, after a
+ * barrier.
+ */
 __device__ static inline uint32_t
 count_reached(const WideWalk &wide)
 {
@@ -385,7 +416,10 @@ count_reached(const WideWalk &wide)
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
-/* Rank the first entries exactly: of the answers kept apart, or of the list those that are alive. All threads. */
+/*
+ * Rank the first entries exactly: of the answers kept apart, or of the list
+ * those that are alive. All threads.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 rank_wide(const MirrorView &mirror, const QueryVector &query, WideWalk *wide, Answers *answers, uint32_t most, WideShared *shared)

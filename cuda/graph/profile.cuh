@@ -1,9 +1,11 @@
 /*
  * profile.cuh
- *		Cycles by stage of a search, in a benchmark build (-DGPUANN_PROFILE): thread 0 of each block adds up, that of the first prints.
+ *		Cycles by stage of a search, in a benchmark build (-DGPUANN_PROFILE):
+ *		thread 0 of each block adds up, that of the first prints.
  *
- * Stages: 0 loading the query, 1 its codes, 2 choosing parents and making room, 3 asking for neighbours, 4 waiting for them, 5 which are
- * new, 6 measuring, 7 waiting for other warps, 8 merging, 9 waiting, 10 exact ranking, 11 the rest.
+ * Stages: 0 loading the query, 1 its codes, 2 choosing parents and making room,
+ * 3 asking for neighbours, 4 waiting for them, 5 which are new, 6 measuring, 7
+ * waiting for other warps, 8 merging, 9 waiting, 10 exact ranking, 11 the rest.
  */
 #ifndef GPUANN_CUDA_PROFILECUH
 #define GPUANN_CUDA_PROFILECUH

@@ -1,12 +1,17 @@
 /*
  * quantizer.cu
- *		Making codes: ranges of values, encoding, and the judgement whether codes serve a mirror.
+ *		Making codes: ranges of values, encoding, and the judgement whether
+ *		codes serve a mirror.
  *
- * Kernels, launched by quantizer_jobs.cu and job_upload.cu on the job stream: 256 threads.
- *		measure		a warp per 256 rows, each lane an element at a time: reads every row once, two atomics per warp and element
- *		encode		a warp per row, a lane makes four codes: reads every row once, writes a quarter (half: half) of it
+ * Kernels, launched by quantizer_jobs.cu and job_upload.cu on the job stream:
+ * 256 threads.
+ *		measure		a warp per 256 rows, each lane an element at a time: reads
+ *					every row once, two atomics per warp and element
+ *		encode		a warp per row, a lane makes four codes: reads every row
+ *					once, writes a quarter (half: half) of it
  *		judge		a warp per sampled row: reads its neighbours once
- * Bound: memory. A launch takes at most LAUNCH_BYTES of rows (some 30 µs), so that searches, whose streams come first, need not wait.
+ * Bound: memory. A launch takes at most LAUNCH_BYTES of rows (some 30 µs), so
+ * that searches, whose streams come first, need not wait.
  */
 #include <math.h>
 
@@ -23,7 +28,8 @@
 #define RANGE_SLACK 1.04f	  /* room that a scale leaves beyond the values it is made from */
 #define TRIMMED_SHARE 64u	  /* values to one that is left out at each end, at least one */
 #define TRIMMED_SLACK 1.25f	  /* room beyond the rest of a sample */
-#define BLUR_ALLOWED 0.04f /* variance of codes' errors, of the variance of the distances among a row's neighbours */
+#define BLUR_ALLOWED 0.04f /* variance of codes' errors, of the variance of the distances among a
+						    * row's neighbours */
 
 /* A float as an unsigned number of the same order. */
 __host__ __device__ static inline uint32_t
@@ -136,7 +142,10 @@ warp_sum(float value)
 	return value;
 }
 
-/* The distance between two rows as the walk's order has it: from the rows, and from their codes. */
+/*
+ * The distance between two rows as the walk's order has it: from the rows, and
+ * from their codes.
+ */
 template <typename T>
 __device__ static inline void
 row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, float *coded)

@@ -1,16 +1,23 @@
 /*
  * quantizer.h
- *		Codes: a byte per element beside the stored rows, for walking a graph with a quarter (of half: half) of the reads.
+ *		Codes: a byte per element beside the stored rows, for walking a graph
+ *		with a quarter (of half: half) of the reads.
  *
- * Code i of a row is (element i - offset i) x steps, rounded to -127 .. 127; of a cosine mirror the element is divided by the row's length
- * first. One scale for all elements, an offset for each: so the L2 order of codes is that of rows, but for rounding. Codes
- * only choose which slots are visited; every answer is ranked by its exact distance (I10).
+ * Code i of a row is (element i - offset i) x steps, rounded to -127 .. 127; of
+ * a cosine mirror the element is divided by the row's length first. One scale
+ * for all elements, an offset for each: so the L2 order of codes is that of
+ * rows, but for rounding. Codes only choose which slots are visited; every
+ * answer is ranked by its exact distance (I10).
  *
- * Offsets and scale come from the least and greatest value of each element among the rows. They are made when rows are linked, and again, with
- * all codes, when the rows' range has outgrown them. Whether codes are good enough for a mirror is measured on its graph: rows whose
- * neighbours' distances they blur too much speak against them. If these are many, a few values far from the others may have taken the scale: then it is
- * made from the bulk of a sample's values, and what lies beyond is clamped (such rows seem nearer than they are; exact ranking puts them right). If codes are
- * no better then, the mirror is walked in stored rows.
+ * Offsets and scale come from the least and greatest value of each element
+ * among the rows. They are made when rows are linked, and again, with all
+ * codes, when the rows' range has outgrown them. Whether codes are good enough
+ * for a mirror is measured on its graph: rows whose neighbours' distances they
+ * blur too much speak against them. If these are many, a few values far from
+ * the others may have taken the scale: then it is made from the bulk of a
+ * sample's values, and what lies beyond is clamped (such rows seem nearer than
+ * they are; exact ranking puts them right). If codes are no better then, the
+ * mirror is walked in stored rows.
  */
 #ifndef GPUANN_CUDA_QUANTIZER_H
 #define GPUANN_CUDA_QUANTIZER_H
@@ -66,16 +73,25 @@ extern cudaError_t codes_clear_ranges(const CodedRows *rows, cudaStream_t stream
 /* Widen them by rows: those named, or count from first on. */
 extern cudaError_t codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
 								 cudaStream_t stream);
-/* Make the offsets (host memory) and return the steps, from ranges that were copied to the host. */
+/*
+ * Make the offsets (host memory) and return the steps, from ranges that were
+ * copied to the host.
+ */
 extern float codes_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims, float *offsets);
-/* The same from rows (host memory, strides as the mirror's), without the values of each element that are farthest out. */
+/*
+ * The same from rows (host memory, strides as the mirror's), without the values
+ * of each element that are farthest out.
+ */
 extern float codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count, float *offsets);
 /* Whether codes of these parameters still hold the ranges. */
 extern bool codes_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims, const float *offsets, float steps);
 /* Encode rows: those named, or count from first on. */
 extern cudaError_t codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
 								cudaStream_t stream);
-/* Judge codes by a sample of the slots named (NULL: of those below rows->rows), as many as count; *verdict (device memory) starts at zero. */
+/*
+ * Judge codes by a sample of the slots named (NULL: of those below rows->rows),
+ * as many as count; *verdict (device memory) starts at zero.
+ */
 extern cudaError_t codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict, cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_QUANTIZER_H */

@@ -1,11 +1,15 @@
 /*
  * quantizer_jobs.cu
- *		When a mirror's codes are made and judged: stages of the jobs that link rows.
+ *		When a mirror's codes are made and judged: stages of the jobs that link
+ *		rows.
  *
- * Codes are made of all rows before the graph rows that lead to them are written. First the new rows widen the ranges of values; if the
- * scale in use does not hold them any more, offsets and scale are made anew and every row is encoded again, while searches walk the
- * stored rows. After the graph rows a sample of them says whether codes serve (quantizer.h), again whenever the graph has grown by a quarter.
- * A link on the device asks the same of what it has linked so far (link.cu).
+ * Codes are made of all rows before the graph rows that lead to them are
+ * written. First the new rows widen the ranges of values; if the scale in use
+ * does not hold them any more, offsets and scale are made anew and every row is
+ * encoded again, while searches walk the stored rows. After the graph rows a
+ * sample of them says whether codes serve (quantizer.h), again whenever the
+ * graph has grown by a quarter. A link on the device asks the same of what it
+ * has linked so far (link.cu).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +20,10 @@
 #define BAD_MOST 20u	   /* one sampled row in so many may be served badly */
 #define SAMPLED_ROWS 256u /* for a scale of the bulk of the values */
 
-/* What encoding keeps behind a mirror's seeds: least, greatest, offsets, verdict. */
+/*
+ * What encoding keeps behind a mirror's seeds: least, greatest, offsets,
+ * verdict.
+ */
 static uint32_t *
 room_of(const CudaMirror *mirror)
 {
@@ -65,7 +72,10 @@ codes_copy_out(CudaEngine *engine, void *to, const void *from, size_t bytes)
 	return GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, engine->job_stream));
 }
 
-/* Widen the ranges by the rows that have no codes yet, and have them brought here. */
+/*
+ * Widen the ranges by the rows that have no codes yet, and have them brought
+ * here.
+ */
 static bool
 send_ranges(CudaEngine *engine, CudaJob *job)
 {
@@ -83,7 +93,10 @@ send_ranges(CudaEngine *engine, CudaJob *job)
 	return piece_send(engine, job, piece);
 }
 
-/* Encode what needs it, everything if the scale does not hold the ranges that were brought. */
+/*
+ * Encode what needs it, everything if the scale does not hold the ranges that
+ * were brought.
+ */
 static bool
 send_codes(CudaEngine *engine, CudaJob *job)
 {
@@ -95,7 +108,10 @@ send_codes(CudaEngine *engine, CudaJob *job)
 	CodedRows rows;
 
 	mirror->ranges_changed = false;
-	/* what clamped codes do not hold is clamped too; the next judgement sees whether that is too much */
+	/*
+	 * what clamped codes do not hold is clamped too; the next judgement sees
+	 * whether that is too much
+	 */
 	if (mirror->code_steps == 0 ||
 		(!mirror->codes_clamped && !codes_hold(least, greatest, mirror->spec.dims, mirror->code_offsets, mirror->code_steps)))
 	{
@@ -184,7 +200,10 @@ send_sample(CudaEngine *engine, CudaJob *job)
 	return piece != NULL && piece_send(engine, job, piece);
 }
 
-/* Encode all rows on a scale of the bulk of the sample that was brought. Returns false if there is none such. */
+/*
+ * Encode all rows on a scale of the bulk of the sample that was brought.
+ * Returns false if there is none such.
+ */
 static bool
 send_clamped(CudaEngine *engine, CudaJob *job)
 {
@@ -215,7 +234,10 @@ codes_verdict(CudaJob *job)
 	return verdict.good > 0 && verdict.bad <= (verdict.good + verdict.bad) / BAD_MOST;
 }
 
-/* Judge codes; if they are bad, take a sample (steps 2 and 3), make codes on its scale (3, 5) and judge these (5, 4). */
+/*
+ * Judge codes; if they are bad, take a sample (steps 2 and 3), make codes on
+ * its scale (3, 5) and judge these (5, 4).
+ */
 bool
 judge_stage(CudaEngine *engine, CudaJob *job)
 {

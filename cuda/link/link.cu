@@ -1,15 +1,21 @@
 /*
  * link.cu
- *		The stage of a link that the device does: batch after batch, in pieces, and the rows it changed brought to the host.
+ *		The stage of a link that the device does: batch after batch, in pieces,
+ *		and the rows it changed brought to the host.
  *
- * The host decides everything by counts that it knows, so a link waits for the device only at its end: batches follow each other on the
- * job stream. A piece is a part of one step of a batch, done by a fixed number of blocks that leave queries room on every SM, and so many rows for each of
- * them; while queries are about, one block on every fourth SM, one row each, one piece in flight. How a batch is cut changes nothing of what it computes.
+ * The host decides everything by counts that it knows, so a link waits for the
+ * device only at its end: batches follow each other on the job stream. A piece
+ * is a part of one step of a batch, done by a fixed number of blocks that leave
+ * queries room on every SM, and so many rows for each of them; while queries
+ * are about, one block on every fourth SM, one row each, one piece in flight.
+ * How a batch is cut changes nothing of what it computes.
  *
- * Rows are measured as stored until codes are known to serve, then by codes (link_codes.cu); what these wrote is put in order at the end.
+ * Rows are measured as stored until codes are known to serve, then by codes
+ * (link_codes.cu); what these wrote is put in order at the end.
  *
- * Batches grow with what is linked. Memory of a link is taken when it begins, of a smaller batch where a large one does not fit, and given
- * back at its end; where even the smallest does not fit the twin links (jobs.cu).
+ * Batches grow with what is linked. Memory of a link is taken when it begins,
+ * of a smaller batch where a large one does not fit, and given back at its end;
+ * where even the smallest does not fit the twin links (jobs.cu).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,19 +34,24 @@ extern "C"
 #define BATCH_DOUBLING 256u /* up to here batches are as large as the graph */
 #define BATCH_SHARE 8u	   /* then at most this part of it */
 #define SHUFFLE_FROM 1024u /* links of more rows are made in random order */
-#define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a fifth of its registers and more is for queries, whenever they come */
+#define BLOCKS_OF_SM 6u	   /* of a link, on an SM at a time: a fifth of its registers and more is
+						    * for queries, whenever they come */
 #define CODE_BLOCKS_OF_SM 5u /* likewise, of kernels that measure codes: these have 80 registers */
-#define PASSES 4u		   /* units of a piece that each of these does one after the other; a walk takes half a millisecond */
-#define SHORT_UNITS 8u	   /* what a warp does by codes takes some 20 µs, but for a walk: so many stand for one */
+#define PASSES 4u		   /* units of a piece that each of these does one after the other; a walk
+						    * takes half a millisecond */
+#define SHORT_UNITS 8u	   /* what a warp does by codes takes some 20 µs, but for a walk: so many
+						    * stand for one */
 #define IN_FLIGHT 3u	   /* pieces */
-#define BUSY_SHARE 4u	   /* while queries are about, a block on this part of the SMs: then one piece is in flight, of one unit each */
+#define BUSY_SHARE 4u	   /* while queries are about, a block on this part of the SMs: then one
+						    * piece is in flight, of one unit each */
 #ifdef EMULATED
 #define CODES_FROM 256u		/* rows by whose neighbours codes can be judged */
 #else
 #define CODES_FROM 4096u
 #endif
 #define CODES_GROWTH 4u		/* they are judged again when the graph has grown so much */
-#define CODES_SHARE 16u		/* links of a smaller part of the rows measure rows as stored: codes take a pass over all, and few rows met were written by codes */
+#define CODES_SHARE 16u		/* links of a smaller part of the rows measure rows as stored: codes
+							 * take a pass over all, and few rows met were written by codes */
 #define ORDERED_ROWS 16u	/* of a warp, of a piece's unit */
 #define EDGES_OF_GROUP 4u  /* edges back that are taken to have one target */
 
@@ -185,7 +196,10 @@ link_shuffle(uint32_t *slots, uint32_t count)
 	}
 }
 
-/* Collect what a job links, each slot once, in the order in which it will be linked. */
+/*
+ * Collect what a job links, each slot once, in the order in which it will be
+ * linked.
+ */
 static bool
 collect_slots(const CudaJob *job, LinkWork *work)
 {
@@ -222,7 +236,10 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	bool begun;
 
 	memset(&error, 0, sizeof(error));
-	/* its distances are those of rows as stored: over the link to host memory the twin is faster */
+	/*
+	 * its distances are those of rows as stored: over the link to host memory
+	 * the twin is faster
+	 */
 	if (mirror->rows > mirror_near_rows(mirror))
 	{
 		free(work);
@@ -278,7 +295,10 @@ next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
 	return job->in_flight < (busy ? 1 : IN_FLIGHT) ? piece_free(engine) : NULL;
 }
 
-/* The part of a step's `total` units that is next: as many as it may have, each counted as so many. */
+/*
+ * The part of a step's `total` units that is next: as many as it may have, each
+ * counted as so many.
+ */
 static LinkPart
 next_part(LinkWork *work, LinkPart part, uint32_t each, uint32_t total)
 {
@@ -349,7 +369,10 @@ begin_batch(CudaJob *job)
 	return work->batch.count > 0;
 }
 
-/* No batch follows: put rows in order that are not, or, if the job goes on, look at those that a repair left poor. */
+/*
+ * No batch follows: put rows in order that are not, or, if the job goes on,
+ * look at those that a repair left poor.
+ */
 static void
 end_batches(LinkWork *work, bool goes_on)
 {
@@ -490,7 +513,10 @@ next_step(CudaJob *job)
 			if (work->done < job->mirror->rows)
 				return;
 			work->phase = rows > 0 ? LINK_WALK : LINK_DRAIN;
-			/* a link that goes on measures rows as stored; what is to be reached is walked by codes still */
+			/*
+			 * a link that goes on measures rows as stored; what is to be
+			 * reached is walked by codes still
+			 */
 			if (rows > 0)
 				work->batch.code_terms = NULL;
 			break;
@@ -542,7 +568,10 @@ look_at_codes(CudaJob *job)
 	work->judge_at = work->judge_at < CODES_FROM ? CODES_FROM : work->judge_at;
 }
 
-/* Judge codes by the rows linked so far, those of this link if it has any. True when that is over. */
+/*
+ * Judge codes by the rows linked so far, those of this link if it has any. True
+ * when that is over.
+ */
 static bool
 judge_codes(CudaEngine *engine, CudaJob *job)
 {
@@ -568,7 +597,10 @@ judge_codes(CudaEngine *engine, CudaJob *job)
 	return true;
 }
 
-/* Put the slots that searches start from together: the mirror's seeds, then the rows linked first. */
+/*
+ * Put the slots that searches start from together: the mirror's seeds, then the
+ * rows linked first.
+ */
 static bool
 send_starts(CudaEngine *engine, CudaJob *job)
 {
@@ -593,8 +625,10 @@ send_starts(CudaEngine *engine, CudaJob *job)
 }
 
 /*
- * Let the rows of a batch choose the lists that their walks start from: of lists that the mirror has, or of some made of the rows linked so far, once there are
- * enough and whenever they have doubled. So a row finds its cluster, as a query does: seeds meet few of many clusters. A repair makes none.
+ * Let the rows of a batch choose the lists that their walks start from: of
+ * lists that the mirror has, or of some made of the rows linked so far, once
+ * there are enough and whenever they have doubled. So a row finds its cluster,
+ * as a query does: seeds meet few of many clusters. A repair makes none.
  */
 static bool
 send_lists(CudaEngine *engine, CudaJob *job)
@@ -628,7 +662,10 @@ send_lists(CudaEngine *engine, CudaJob *job)
 
 /* --- the stages --------------------------------------------------------------------------------------------------- */
 
-/* Send the slots of the link, and what searches start from. True when both are on their way. */
+/*
+ * Send the slots of the link, and what searches start from. True when both are
+ * on their way.
+ */
 static bool
 send_slots(CudaEngine *engine, CudaJob *job)
 {

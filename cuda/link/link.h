@@ -1,11 +1,16 @@
 /*
  * link.h
- *		Linking on the device: what the kernels of a batch share, and what launches them.
+ *		Linking on the device: what the kernels of a batch share, and what
+ *		launches them.
  *
- * A link takes its rows batch by batch. Every row of a batch searches the graph as it stood before the batch (link_walk.cu); then each row's
- * neighbours are chosen, rows are written, and edges back are given to their targets, group by group (link_rows.cu, by codes link_codes.cu). What is not
- * reached in the end gets a way in (link_connectivity.cu). The rules are those of src/engine (prune.c, prune_incremental.c, connectivity.c); the
- * outcome depends on neither the number of blocks nor how a batch is cut into launches. Driven by link.cu.
+ * A link takes its rows batch by batch. Every row of a batch searches the graph
+ * as it stood before the batch (link_walk.cu); then each row's neighbours are
+ * chosen, rows are written, and edges back are given to their targets, group by
+ * group (link_rows.cu, by codes link_codes.cu). What is not reached in the end
+ * gets a way in (link_connectivity.cu). The rules are those of src/engine
+ * (prune.c, prune_incremental.c, connectivity.c); the outcome depends on
+ * neither the number of blocks nor how a batch is cut into launches. Driven by
+ * link.cu.
  */
 #ifndef GPUANN_CUDA_LINK_H
 #define GPUANN_CUDA_LINK_H
@@ -16,14 +21,18 @@ typedef unsigned long long LinkEntry; /* distance (an ordered key) << 32 | slot 
 
 #define LINK_THREADS 128u
 #define LINK_WARPS (LINK_THREADS / WARP)
-#define LINK_CODE_BLOCKS 6u /* on an SM, so many of a kernel that measures codes could be: it has 80 registers, for what is on its way from memory */
+#define LINK_CODE_BLOCKS 6u /* on an SM, so many of a kernel that measures codes could be: it has 80
+							 * registers, for what is on its way from memory */
 #define LINK_FROM 256u	 /* slots that candidate searches start from */
-#define LINK_PATH 64u	 /* first expansions of a search, candidates although farther than its list: the ways to far rows */
-#define LINK_EQUALS 64u	 /* places for a row's duplicates, of which a quarter of the degree is used */
+#define LINK_PATH 64u	 /* first expansions of a search, candidates although farther than its list:
+						  * the ways to far rows */
+#define LINK_EQUALS 64u	 /* places for a row's duplicates, of which a quarter of the degree is
+						  * used */
 #define LINK_UNKNOWN 0xFFu
 #define LINK_REGIONS 256u /* kinds of rows that are near to one another: one for each pivot */
 #define LINK_NO_ENTRY 0xFFFFFFFFFFFFFFFFull
-#define LINK_NEWCOMERS(degree) ((degree) < 32 ? 64u : 2 * (degree)) /* edges back that a row is shown of one batch, the nearest */
+/* edges back that a row is shown of one batch, the nearest */
+#define LINK_NEWCOMERS(degree) ((degree) < 32 ? 64u : 2 * (degree))
 
 /* A batch of a link, in device memory. Passed to kernels by value. */
 struct LinkBatch
@@ -34,24 +43,33 @@ struct LinkBatch
 	uint32_t room;			 /* candidates of one row: ef + LINK_PATH; of a repair, and degree */
 	uint32_t max_equal;		 /* duplicates in one row */
 	bool mates;				 /* rows of the batch are candidates of one another */
-	bool repairs;			 /* rows have edges: candidates of theirs are flagged, and fill them first; only others take edges back */
+	bool repairs;			 /* rows have edges: candidates of theirs are flagged, and fill them
+							  * first; only others take edges back */
 	LinkEntry *candidates;	 /* count x room, each row's sorted; without duplicates of the row */
 	uint32_t *ncandidates;
 	uint32_t *equals;		 /* count x LINK_EQUALS: the row's duplicates, or NO_SLOT */
 	uint32_t *chosen;		 /* count x degree, NO_SLOT after the last */
 	LinkEntry *edge_keys;	 /* count x degree: target << 32 | distance; LINK_NO_ENTRY: none */
 	uint32_t *edge_sources;
-	uint32_t *groups;		 /* where the edges of each target begin, by the region of their first source */
+	uint32_t *groups;		 /* where the edges of each target begin, by the region of their first
+							  * source */
 	uint32_t *ngroups;
-	uint32_t *group_places;	 /* of each region, and behind them ngroups: where its next group goes */
+	uint32_t *group_places;	 /* of each region, and behind them ngroups: where its next group
+							  * goes */
 	uint32_t *graph;		 /* the mirror's */
 	uint32_t *changed;		 /* bitmap of rows */
-	int32_t *code_terms;	 /* of every row of the mirror, what it adds to a distance by codes (link_codes.cuh); NULL: rows are measured as stored */
-	uint8_t *kept_counts;	 /* likewise, how many of its neighbours are kept ones, where that was written by codes; else LINK_UNKNOWN */
-	const uint32_t *lists;	 /* of entries, a graph row's places each, to start from instead of the seeds; NULL: there are none (entry_points.h) */
-	uint32_t *near;			 /* ENTRY_CHOICES x count: the nearest of these, then the second nearest, and so on */
-	uint32_t *turns;		 /* the batch's rows in the order in which kernels take them: those of a region together; NULL: one after the other */
-	uint8_t *regions;		 /* of every row of the mirror, the region that it was in when it was linked; 0 at first */
+	int32_t *code_terms;	 /* of every row of the mirror, what it adds to a distance by codes
+							  * (link_codes.cuh); NULL: rows are measured as stored */
+	uint8_t *kept_counts;	 /* likewise, how many of its neighbours are kept ones, where that was
+							  * written by codes; else LINK_UNKNOWN */
+	const uint32_t *lists;	 /* of entries, a graph row's places each, to start from instead of the
+							  * seeds; NULL: there are none (entry_points.h) */
+	uint32_t *near;			 /* ENTRY_CHOICES x count: the nearest of these, then the second
+							  * nearest, and so on */
+	uint32_t *turns;		 /* the batch's rows in the order in which kernels take them: those of a
+							  * region together; NULL: one after the other */
+	uint8_t *regions;		 /* of every row of the mirror, the region that it was in when it was
+							  * linked; 0 at first */
 };
 
 /* The row of a batch that has the i-th turn. */
@@ -61,7 +79,10 @@ link_item(const LinkBatch &batch, uint32_t i)
 	return batch.turns != NULL ? batch.turns[i] : i;
 }
 
-/* A part of a batch: rows, or edges, and how many blocks at most share them. Which groups of edges a part has follows from its share of all edges. */
+/*
+ * A part of a batch: rows, or edges, and how many blocks at most share them.
+ * Which groups of edges a part has follows from its share of all edges.
+ */
 struct LinkPart
 {
 	uint32_t first;
@@ -82,7 +103,8 @@ extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *b
 /* Bytes of shared memory that a block of a walk of this breadth takes. */
 extern size_t link_walk_bytes(const MirrorView *mirror, uint32_t ef);
 /*
- * Gather candidates of a part's rows that name dead slots: around these, and with poor NULL among those that a walk has written. Else rows that find few
+ * Gather candidates of a part's rows that name dead slots: around these, and
+ * with poor NULL among those that a walk has written. Else rows that find few
  * are marked in that bitmap.
  */
 extern cudaError_t link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, uint32_t *poor,
@@ -97,14 +119,20 @@ extern cudaError_t link_group_launch(const LinkBatch *batch, uint32_t edges, cud
 /* Give the targets of a part their edges back. */
 extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
 
-/* Whether distances by a mirror's codes can be told in 32 bits; offsets are in host memory. */
+/*
+ * Whether distances by a mirror's codes can be told in 32 bits; offsets are in
+ * host memory.
+ */
 extern bool link_codes_serve(const MirrorView *mirror, const float *offsets);
 /* Make the terms of all rows, by so many blocks. */
 extern cudaError_t link_terms_launch(const MirrorView *mirror, int32_t *terms, uint32_t blocks, cudaStream_t stream);
 /* As those above, by codes. */
 extern cudaError_t link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
 extern cudaError_t link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
-/* Put rows of the mirror that were written by codes in the order of distances as stored. */
+/*
+ * Put rows of the mirror that were written by codes in the order of distances
+ * as stored.
+ */
 extern cudaError_t link_order_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
 
 /* Copy graph rows of slots to `to`. */

@@ -1,18 +1,30 @@
 /*
  * link_codes.cu
- *		Rows of the graph from candidates, and edges back, where codes are measured instead of stored rows (link_codes.cuh). The rules are those of link_rows.cu.
+ *		Rows of the graph from candidates, and edges back, where codes are
+ *		measured instead of stored rows (link_codes.cuh). The rules are those of
+ *		link_rows.cu.
  *
- *		code_terms_kernel	a warp per row of the mirror: its term. Reads all codes once
- *		code_choose_kernel	a warp per row of the batch. Sixteen candidates at a time meet the kept ones, 32 a step, and each other: products by tensor
- *							cores, then bits that say who hides whom. Shared: kept entries and their terms, a bit per candidate. Reads every
- *							candidate's code once, the kept ones' again from L1 and L2.
- *		code_back_kernel	a warp per target. The target and fifteen newcomers (then sixteen at a time) meet the row and the newcomers in the same way.
- *							Shared: slots, terms and keys of all of these, bits of a tile, the row. Reads the codes of a row and its newcomers once.
- *		code_order_kernel	a warp per row that these wrote: puts it in the order of its distances as stored, as all others who read rows expect.
- *							Reads degree stored rows.
- * A row begins with its kept ones. Where distances fall the fill begins; but by codes they may fall where by stored rows they do not. So while a link goes on how many
- * are kept is known of every row that was written here, and of any other is found by distances as stored when it is first opened.
- * Bound: latency of some ten dependent steps a row, hidden by many warps. Launched by link.cu.
+ *		code_terms_kernel	a warp per row of the mirror: its term. Reads all
+ *							codes once
+ *		code_choose_kernel	a warp per row of the batch. Sixteen candidates at a
+ *							time meet the kept ones, 32 a step, and each other:
+ *							products by tensor cores, then bits that say who
+ *							hides whom. Shared: kept entries and their terms, a
+ *							bit per candidate. Reads every candidate's code
+ *							once, the kept ones' again from L1 and L2.
+ *		code_back_kernel	a warp per target. The target and fifteen newcomers
+ *							(then sixteen at a time) meet the row and the
+ *							newcomers in the same way. Shared: slots, terms and
+ *							keys of all of these, bits of a tile, the row. Reads
+ *							the codes of a row and its newcomers once.
+ *		code_order_kernel	a warp per row that these wrote: puts it in the
+ *							order of its distances as stored, as all others who
+ *							read rows expect. Reads degree stored rows.
+ * A row begins with its kept ones. Where distances fall the fill begins; but by
+ * codes they may fall where by stored rows they do not. So while a link goes on
+ * how many are kept is known of every row that was written here, and of any
+ * other is found by distances as stored when it is first opened. Bound: latency
+ * of some ten dependent steps a row, hidden by many warps. Launched by link.cu.
  */
 #include <math.h>
 
@@ -59,7 +71,10 @@ __global__ void __launch_bounds__(LINK_THREADS, 8) code_terms_kernel(const Mirro
 
 /* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
 
-/* Sixteen candidates: lane l has that of l % 16; rows as code_products has them. */
+/*
+ * Sixteen candidates: lane l has that of l % 16; rows as code_products has
+ * them.
+ */
 struct Sixteen
 {
 	LinkEntry entry;
@@ -72,7 +87,8 @@ struct Sixteen
 	int row_terms[2];
 	int row_margins[2]; /* of newcomers */
 	uint32_t hiders; /* a bit for each of the sixteen that would hide this one */
-	uint32_t near;	 /* a bit for each of the sixteen that codes do not tell from the row itself; in every lane */
+	uint32_t near;	 /* a bit for each of the sixteen that codes do not tell from the row itself; in
+					  * every lane */
 };
 
 template <int TERM>
@@ -103,7 +119,10 @@ take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	return tile;
 }
 
-/* Let the sixteen meet kept ones from a place on, and each other if OWN. Whether near ones hide one another is_near_hidden() says. */
+/*
+ * Let the sixteen meet kept ones from a place on, and each other if OWN.
+ * Whether near ones hide one another is_near_hidden() says.
+ */
 template <int TERM, bool OWN>
 __device__ static inline void
 meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_terms, uint32_t first, Sixteen *tile)
@@ -153,7 +172,10 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 		tile->hiders &= ~tile->near;
 }
 
-/* Whether a neighbour hides a slot, which has this key, by distances as stored. Whole warps. */
+/*
+ * Whether a neighbour hides a slot, which has this key, by distances as stored.
+ * Whole warps.
+ */
 template <typename T, int TERM>
 __device__ static inline bool
 hides_as_stored(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t slot, uint32_t key)
@@ -164,8 +186,9 @@ hides_as_stored(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uin
 }
 
 /*
- * Whether a kept one that codes do not tell from the row hides one of the sixteen that they do not tell from it either: by distances as stored. By codes any of
- * them would hide all others, and nothing would lead to these.
+ * Whether a kept one that codes do not tell from the row hides one of the
+ * sixteen that they do not tell from it either: by distances as stored. By
+ * codes any of them would hide all others, and nothing would lead to these.
  */
 template <typename T, int TERM>
 __device__ static inline bool
@@ -278,14 +301,19 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 
 /* --- edges back --------------------------------------------------------------------------------------------------- */
 
-/* A target and all that meets in its row: columns are its neighbours, then its newcomers. */
+/*
+ * A target and all that meets in its row: columns are its neighbours, then its
+ * newcomers.
+ */
 struct Meeting
 {
 	uint32_t *slots; /* of columns */
 	uint32_t *keys;	 /* of their distances to the target */
 	int *terms;
-	int *margins; /* of inner products: what a column's term is raised by where it may hide another */
-	uint32_t *bits; /* of a tile: for each of sixteen rows a bit per column that hides it, then one per column that it hides */
+	int *margins; /* of inner products: what a column's term is raised by where it may hide
+				   * another */
+	uint32_t *bits; /* of a tile: for each of sixteen rows a bit per column that hides it, then one
+					 * per column that it hides */
 	uint32_t words; /* of a row's bits */
 	uint32_t nold;
 	uint32_t nnew;
@@ -294,8 +322,10 @@ struct Meeting
 };
 
 /*
- * Whether an edge back is one too many: from a copy of the source before it, or from one more duplicate of the target than there could be places for. A crowd of
- * equal rows in one batch would leave no column for anybody else. Whole warps: a lane asks for its edge; *duplicates counts those so far.
+ * Whether an edge back is one too many: from a copy of the source before it, or
+ * from one more duplicate of the target than there could be places for. A crowd
+ * of equal rows in one batch would leave no column for anybody else. Whole
+ * warps: a lane asks for its edge; *duplicates counts those so far.
  */
 template <typename T, int TERM>
 __device__ static inline bool
@@ -319,7 +349,10 @@ is_surplus(const MirrorView &mirror, const LinkBatch &batch, bool has, uint32_t 
 	return surplus;
 }
 
-/* Bring a target's neighbours and newcomers here; those that are neighbours already are left out. */
+/*
+ * Bring a target's neighbours and newcomers here; those that are neighbours
+ * already are left out.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, uint32_t first, uint32_t edges, Meeting *meeting)
@@ -365,7 +398,10 @@ gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target
 	__syncwarp();
 }
 
-/* Note the keys of the neighbours in 32 columns, from the target's row of the first tile's products. */
+/*
+ * Note the keys of the neighbours in 32 columns, from the target's row of the
+ * first tile's products.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 note_keys(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_t first, const int (*sums)[4], Meeting *meeting)
@@ -394,7 +430,10 @@ note_keys(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_
 	__syncwarp();
 }
 
-/* Let the target (in the first tile) and newcomers meet 32 columns: note who hides whom. */
+/*
+ * Let the target (in the first tile) and newcomers meet 32 columns: note who
+ * hides whom.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 meet_columns(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_t tile, uint32_t first, const Sixteen &rows, Meeting *meeting)
@@ -469,7 +508,10 @@ struct Encounter
 	bool hides;	 /* the newcomer is nearer to it than the target is */
 };
 
-/* The same by distances as stored, of the lanes of `near`: codes tell neither of the two from the target. */
+/*
+ * The same by distances as stored, of the lanes of `near`: codes tell neither
+ * of the two from the target.
+ */
 template <typename T, int TERM>
 __device__ static inline Encounter
 meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEntry entry, LinkEntry other, Encounter met)
@@ -491,7 +533,10 @@ meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEnt
 	return met;
 }
 
-/* Take in a newcomer that is not equal to the target; `row` is its row in the tile's bits. */
+/*
+ * Take in a newcomer that is not equal to the target; `row` is its row in the
+ * tile's bits.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 take_other_codes(const MirrorView &mirror, const Meeting &meeting, uint32_t tile_row, OpenedRow *row, LinkEntry entry)
@@ -547,7 +592,10 @@ take_tile(const MirrorView &mirror, const LinkBatch &batch, const Meeting &meeti
 	}
 }
 
-/* How many neighbours of a row are kept: known, or found by distances as stored. Leaves keys without a meaning. */
+/*
+ * How many neighbours of a row are kept: known, or found by distances as
+ * stored. Leaves keys without a meaning.
+ */
 template <typename T, int TERM>
 __device__ static inline uint32_t
 kept_of_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, const Meeting &meeting)
@@ -631,7 +679,10 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 
 /* --- the order of rows -------------------------------------------------------------------------------------------- */
 
-/* Put a row in the order of its distances as stored, kept ones and fill apart. One warp. */
+/*
+ * Put a row in the order of its distances as stored, kept ones and fill apart.
+ * One warp.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 order_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32_t kept, LinkEntry *entries, uint32_t *slots, uint32_t *keys)
@@ -662,7 +713,10 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	{
 		uint32_t kept = __shfl_sync(FULL_WARP, (uint32_t) batch.kept_counts[slot], 0);
 
-		/* a row that was chosen, but not written because the link was cancelled, is left as it is */
+		/*
+		 * a row that was chosen, but not written because the link was
+		 * cancelled, is left as it is
+		 */
 		if (kept != LINK_UNKNOWN && bit_of(batch.changed, slot))
 			order_row<T, TERM>(mirror, batch, slot, kept, entries, slots, slots + mirror.degree);
 	}

@@ -1,15 +1,23 @@
 /*
  * link_codes.cuh
- *		Distances between rows by their codes (quantizer.h), as linking compares them: whole numbers, the same in any order of summation.
+ *		Distances between rows by their codes (quantizer.h), as linking compares
+ *		them: whole numbers, the same in any order of summation.
  *
- * The distance of rows a and b is term(a) + term(b) - factor x (products of their codes, summed). For L2 a term is the
- * squared length of the codes and the factor
- * 2. Else the factor is 1, and a term is what the offsets add to a product, negated; what they add to all products alike is left out. Terms are made once
- * per link, four bytes a row. Bound of any of these numbers: 2^28 each (link_codes_serve), so none overflows.
+ * The distance of rows a and b is term(a) + term(b) - factor x (products of
+ * their codes, summed). For L2 a term is the squared length of the codes and
+ * the factor
+ * 2. Else the factor is 1, and a term is what the offsets add to a product,
+ *    negated; what they add to all products alike is left out. Terms are made
+ *    once
+ * per link, four bytes a row. Bound of any of these numbers: 2^28 each
+ * (link_codes_serve), so none overflows.
  *
- * Many products at a time are made by tensor cores: sixteen rows and 8 N others, straight from memory to registers. In mma.m16n8k32 lane 4 g + t holds, of
- * each 32 elements, 4 from 4 t on and 4 from 16 + 4 t on, of row g (and 8 + g), and of column g. A sum does not ask for the order of its elements, so
- * a lane loads 16 bytes from 16 t on instead, of every 64, and has the operands of two steps. A processor (EMULATED) has loops.
+ * Many products at a time are made by tensor cores: sixteen rows and 8 N
+ * others, straight from memory to registers. In mma.m16n8k32 lane 4 g + t
+ * holds, of each 32 elements, 4 from 4 t on and 4 from 16 + 4 t on, of row g
+ * (and 8 + g), and of column g. A sum does not ask for the order of its
+ * elements, so a lane loads 16 bytes from 16 t on instead, of every 64, and has
+ * the operands of two steps. A processor (EMULATED) has loops.
  */
 #ifndef GPUANN_CUDA_LINK_CODESCUH
 #define GPUANN_CUDA_LINK_CODESCUH
@@ -64,8 +72,9 @@ code_equal_key(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot)
 }
 
 /*
- * The key of a row that is as near to another as that is to itself, by codes: of a duplicate it stays, of another row it becomes the next. Asked of
- * whole warps; seldom anything is to be done.
+ * The key of a row that is as near to another as that is to itself, by codes:
+ * of a duplicate it stays, of another row it becomes the next. Asked of whole
+ * warps; seldom anything is to be done.
  */
 template <typename T, int TERM>
 __device__ static inline uint32_t
@@ -86,7 +95,10 @@ tell_duplicates(const MirrorView &mirror, uint32_t self, uint32_t equal_key, uin
 
 #ifndef EMULATED
 
-/* Add one step's products: sums[0, 1] are of row g and columns 2 t, 2 t + 1, sums[2, 3] of row 8 + g. */
+/*
+ * Add one step's products: sums[0, 1] are of row g and columns 2 t, 2 t + 1,
+ * sums[2, 3] of row 8 + g.
+ */
 __device__ static inline void
 multiply_codes(int *sums, uint32_t low_a, uint32_t low_b, uint32_t high_a, uint32_t high_b, uint32_t low, uint32_t high)
 {
@@ -96,9 +108,10 @@ multiply_codes(int *sums, uint32_t low_a, uint32_t low_b, uint32_t high_a, uint3
 }
 
 /*
- * Products of sixteen rows with 8 N others, and, if OWN, with each other (the last two of `sums`): sums[n][2 h + e] is
- * of row 8 h + lane / 4 and column 8 n + 2 (lane % 4) + e. A lane names rows lane / 4 and 8 + lane / 4, and columns 8 n
- * + lane / 4. One warp.
+ * Products of sixteen rows with 8 N others, and, if OWN, with each other (the
+ * last two of `sums`): sums[n][2 h + e] is of row 8 h + lane / 4 and column 8 n
+ * + 2 (lane % 4) + e. A lane names rows lane / 4 and 8 + lane / 4, and columns
+ * 8 n + lane / 4. One warp.
  */
 template <int N, bool OWN>
 __device__ static inline void
@@ -161,8 +174,9 @@ spread_bits(uint32_t ballot, uint32_t row)
 }
 
 /*
- * Of eight columns, what a row of the sixteen holds true: `is` as code_products has its sums. Bit j: of column j. Whole
- * warps; a lane asks for the row it likes.
+ * Of eight columns, what a row of the sixteen holds true: `is` as code_products
+ * has its sums. Bit j: of column j. Whole warps; a lane asks for the row it
+ * likes.
  */
 __device__ static inline uint32_t
 row_of_bits(const bool *is, uint32_t row)

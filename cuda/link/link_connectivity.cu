@@ -1,15 +1,20 @@
 /*
  * link_connectivity.cu
- *		The end of a link that is not small: every linked row can be reached from the first seeds. The rule is that of src/engine/connectivity.c.
+ *		The end of a link that is not small: every linked row can be reached
+ *		from the first seeds. The rule is that of src/engine/connectivity.c.
  *
- * Rounds, until none is left out: sweeps mark what is reached and count edges in; of the rows left out those are selected that name no
- * other such row with a smaller number, so that few rows of an island are; a walk from the first seeds finds what is near to each, all of it
- * reached; and the nearest that has a place gets an edge to it, one after the other.
+ * Rounds, until none is left out: sweeps mark what is reached and count edges
+ * in; of the rows left out those are selected that name no other such row with
+ * a smaller number, so that few rows of an island are; a walk from the first
+ * seeds finds what is near to each, all of it reached; and the nearest that has
+ * a place gets an edge to it, one after the other.
  *
- *		sweep	a warp per 32 rows: reads rows newly reached, two atomics per edge. Some ten sweeps for a million rows
+ *		sweep	a warp per 32 rows: reads rows newly reached, two atomics per
+ *				edge. Some ten sweeps for a million rows
  *		select	likewise: reads the rows left out
  *		attach	one warp, a few hundred rows a launch
- * Bound: memory (sweeps), latency (attach). The host waits for a flag after every few sweeps and for a bitmap once a round.
+ * Bound: memory (sweeps), latency (attach). The host waits for a flag after
+ * every few sweeps and for a bitmap once a round.
  */
 #include <string.h>
 
@@ -41,7 +46,10 @@ sweep_row(const MirrorView &mirror, const LinkReach &reach, uint32_t slot)
 	}
 }
 
-/* Mark what rows newly reached lead to. What is reached meanwhile may be taken at once or by the next sweep: the end is the same. */
+/*
+ * Mark what rows newly reached lead to. What is reached meanwhile may be taken
+ * at once or by the next sweep: the end is the same.
+ */
 __global__ void __launch_bounds__(LINK_THREADS, 8) reach_sweep_kernel(const MirrorView mirror, const LinkReach reach)
 {
 	uint32_t words = (mirror.rows + 31) / 32;
@@ -64,7 +72,10 @@ is_left_out(const LinkReach &reach, uint32_t slot)
 	return bit_of(reach.wanted, slot) && !bit_of(reach.reached, slot);
 }
 
-/* Whether a row left out names another such row with a smaller number. One warp. */
+/*
+ * Whether a row left out names another such row with a smaller number. One
+ * warp.
+ */
 __device__ static inline bool
 names_smaller(const MirrorView &mirror, const LinkReach &reach, uint32_t slot)
 {
@@ -104,7 +115,10 @@ __global__ void __launch_bounds__(WARP) reach_start_kernel(const MirrorView mirr
 		atomicOr(&reach.reached[mirror.seeds[threadIdx.x] >> 5], 1u << (mirror.seeds[threadIdx.x] & 31));
 }
 
-/* Put an edge to a slot into a row: at its end, or in the farther half in the place of the last that can be spared. One warp. */
+/*
+ * Put an edge to a slot into a row: at its end, or in the farther half in the
+ * place of the last that can be spared. One warp.
+ */
 __device__ static inline bool
 put_edge(const MirrorView &mirror, const LinkBatch &batch, const LinkReach &reach, uint32_t row, uint32_t slot)
 {
@@ -144,7 +158,10 @@ put_edge(const MirrorView &mirror, const LinkBatch &batch, const LinkReach &reac
 	return true;
 }
 
-/* Give rows an edge in each: from the nearest that was reached and has a place, else from the one that got the last. */
+/*
+ * Give rows an edge in each: from the nearest that was reached and has a place,
+ * else from the one that got the last.
+ */
 __global__ void __launch_bounds__(WARP)
 	reach_attach_kernel(const MirrorView mirror, const LinkBatch batch, const LinkReach reach, uint32_t first, uint32_t count)
 {
@@ -189,7 +206,9 @@ typedef enum ReachStep
 	REACH_ATTACH
 } ReachStep;
 
-/* Blocks of a kernel that looks at all rows: no more than a link may have now. */
+/*
+ * Blocks of a kernel that looks at all rows: no more than a link may have now.
+ */
 static uint32_t
 row_blocks(CudaEngine *engine, const CudaJob *job)
 {
@@ -214,7 +233,10 @@ link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char *at)
 	return 4 * bits + 256 + (size_t) rows * sizeof(uint32_t);
 }
 
-/* The mirror from the seeds that all rows shall be reached from. Near is what differs little, if distances are inner products (src/engine/connectivity.h). */
+/*
+ * The mirror from the seeds that all rows shall be reached from. Near is what
+ * differs little, if distances are inner products (src/engine/connectivity.h).
+ */
 static MirrorView
 reach_view(const CudaJob *job)
 {
@@ -262,7 +284,10 @@ send_sweeps(CudaEngine *engine, CudaJob *job)
 		   piece_send(engine, job, piece);
 }
 
-/* Put the selected rows, as many as a batch has, into work->slots; returns how many. */
+/*
+ * Put the selected rows, as many as a batch has, into work->slots; returns how
+ * many.
+ */
 static uint32_t
 collect_selected(LinkWork *work, uint32_t rows)
 {
@@ -298,7 +323,10 @@ next_reach(LinkWork *work, ReachStep step)
 	work->done = work->got = 0;
 }
 
-/* Bring which rows are selected, and make a batch of them. False: not yet; *over: there is none. */
+/*
+ * Bring which rows are selected, and make a batch of them. False: not yet;
+ * *over: there is none.
+ */
 static bool
 take_selected(CudaEngine *engine, CudaJob *job, bool *over)
 {

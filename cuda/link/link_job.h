@@ -1,6 +1,7 @@
 /*
  * link_job.h
- *		Linking on the device as a stage of JOB_LINK, and repair, of JOB_REPAIR: between jobs.cu and link.cu.
+ *		Linking on the device as a stage of JOB_LINK, and repair, of JOB_REPAIR:
+ *		between jobs.cu and link.cu.
  */
 #ifndef GPUANN_CUDA_LINK_JOB_H
 #define GPUANN_CUDA_LINK_JOB_H
@@ -85,14 +86,16 @@ struct LinkWork
 	bool judging;
 	uint32_t lists;	  /* of entries, made for this link */
 	uint32_t listed;  /* rows that were linked when lists were made */
-	uint32_t chosen;  /* rows of the link below this have chosen lists, or are to start from seeds */
+	uint32_t chosen;  /* rows of the link below this have chosen lists, or are to start from
+					   * seeds */
 
 	/* on the device */
 	uint32_t *device_slots;
 	uint32_t *starts; /* LINK_FROM: seeds of the mirror, then the first rows linked */
 	uint32_t *turns;  /* batch.turns, where rows have chosen lists */
 	EntrySort edges;  /* back: key target << 32 | distance, slot the source */
-	int32_t *terms;	  /* batch.code_terms, once rows are measured by codes; NULL: they never will be */
+	int32_t *terms;	  /* batch.code_terms, once rows are measured by codes; NULL: they never will
+					   * be */
 
 	uint32_t *bits; /* a bitmap of rows, brought from the device or sent there */
 	bool keeps_seeds;
@@ -106,19 +109,33 @@ struct LinkWork
 	LinkFetch fetches[PIECES];
 };
 
-/* Take what a link needs; false: it does not fit, or the host has no memory left, and the twin is to link. */
+/*
+ * Take what a link needs; false: it does not fit, or the host has no memory
+ * left, and the twin is to link.
+ */
 extern bool link_begin(CudaEngine *engine, CudaJob *job);
-/* Link, and bring what changed to job->link. True when over; job->twin_status says how it ended. */
+/*
+ * Link, and bring what changed to job->link. True when over; job->twin_status
+ * says how it ended.
+ */
 extern bool link_stage(CudaEngine *engine, CudaJob *job);
-/* Take what bringing the whole graph needs, instead of link_begin; false: no memory, job->error says so. link_stage then brings it. */
+/*
+ * Take what bringing the whole graph needs, instead of link_begin; false: no
+ * memory, job->error says so. link_stage then brings it.
+ */
 extern bool link_begin_telling(CudaJob *job);
 /* Tell the twin what was brought. True when over. */
 extern bool link_tell_stage(CudaEngine *engine, CudaJob *job);
 /* link_result.cu: the end of link_stage, from the last batch on; the same */
 extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
-/* Bring so many words here, several pieces at a time. True when all have come. */
+/*
+ * Bring so many words here, several pieces at a time. True when all have come.
+ */
 extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to, uint32_t words);
-/* link_repair.cu. Put the slots together that a repair looks at; which of them name dead slots; which have found little: true when known */
+/*
+ * link_repair.cu. Put the slots together that a repair looks at; which of them
+ * name dead slots; which have found little: true when known
+ */
 extern bool link_collect_repair(const CudaJob *job, LinkWork *work);
 extern bool link_find_broken(CudaEngine *engine, CudaJob *job);
 extern bool link_find_poor(CudaEngine *engine, CudaJob *job);
@@ -131,9 +148,15 @@ extern size_t link_reach_lay_out(LinkReach *reach, uint32_t rows, unsigned char 
 extern MirrorView link_mirror(const CudaJob *job);
 /* How many blocks a kernel of a link may have now. */
 extern uint32_t link_blocks(CudaEngine *engine, LinkWork *work);
-/* Send a piece of the batch's walks, over the mirror as `view` has it. False: not now. */
+/*
+ * Send a piece of the batch's walks, over the mirror as `view` has it. False:
+ * not now.
+ */
 extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *view);
-/* Choose seeds spread over the linked slots, any prefix of them too; returns how many. */
+/*
+ * Choose seeds spread over the linked slots, any prefix of them too; returns
+ * how many.
+ */
 extern uint32_t link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want, uint32_t *seeds);
 /* Free what a link needs, and its result. */
 extern void link_end(CudaEngine *engine, CudaJob *job);

@@ -1,8 +1,10 @@
 /*
  * link_measure.cuh
- *		Distances between two stored rows, as linking compares them: single precision, the same in either order to the bit.
+ *		Distances between two stored rows, as linking compares them: single
+ *		precision, the same in either order to the bit.
  *
- * A team of 8, 16 or 32 threads per pair, 16 bytes of each row per load. Bound: memory and L2; a row that is compared with many stays in L1.
+ * A team of 8, 16 or 32 threads per pair, 16 bytes of each row per load. Bound:
+ * memory and L2; a row that is compared with many stays in L1.
  */
 #ifndef GPUANN_CUDA_LINK_MEASURECUH
 #define GPUANN_CUDA_LINK_MEASURECUH
@@ -22,7 +24,10 @@ link_key_of(LinkEntry entry)
 	return (uint32_t) (entry >> 32);
 }
 
-/* A distance as an unsigned number of the same order: -0 is +0, NaN is infinity. */
+/*
+ * A distance as an unsigned number of the same order: -0 is +0, NaN is
+ * infinity.
+ */
 __device__ static inline uint32_t
 link_key(float distance)
 {
@@ -152,8 +157,9 @@ struct PairMeasure<Bits, TERM_BITS>
 };
 
 /*
- * Keys of the distances between a slot's row and those of PAIRS others, in every thread of a team, which agrees on what
- * is active; what is not has a key without a meaning. Called by whole warps.
+ * Keys of the distances between a slot's row and those of PAIRS others, in
+ * every thread of a team, which agrees on what is active; what is not has a key
+ * without a meaning. Called by whole warps.
  */
 template <typename T, int TERM, uint32_t PAIRS>
 __device__ static inline void
@@ -171,7 +177,10 @@ pair_keys(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *a
 		keys[i] = link_key(distances[i]);
 }
 
-/* The key of the distance between two slots' rows, in every thread of a team. Called by whole warps. */
+/*
+ * The key of the distance between two slots' rows, in every thread of a team.
+ * Called by whole warps.
+ */
 template <typename T, int TERM>
 __device__ static inline uint32_t
 pair_key(const MirrorView &mirror, uint32_t a, uint32_t b, bool active, uint32_t team)
@@ -183,8 +192,9 @@ pair_key(const MirrorView &mirror, uint32_t a, uint32_t b, bool active, uint32_t
 }
 
 /*
- * The key to compare with that between a candidate and the row `self`, for whether a neighbour of the row hides the candidate: that
- * between the two, and for inner products a margin (prune_margin() of src/engine/prune.h).
+ * The key to compare with that between a candidate and the row `self`, for
+ * whether a neighbour of the row hides the candidate: that between the two, and
+ * for inner products a margin (prune_margin() of src/engine/prune.h).
  */
 template <int TERM>
 __device__ static inline uint32_t

@@ -1,14 +1,23 @@
 /*
  * link_repair.cu
- *		Repair on the device: live rows that name dead slots choose anew. The rule is that of src/engine/repair_row.c.
+ *		Repair on the device: live rows that name dead slots choose anew. The
+ *		rule is that of src/engine/repair_row.c.
  *
- *		find	a warp per row of a range: whether it names a dead slot, a bit each. Reads graph rows once, and their dead bits from L2
- *		gather	a warp per row of a batch: its live neighbours, an heir for each dead one, and the live rows that are reached over dead ones only, nearest
- *				circles first; or what a walk found, with these. Measured, sorted, the row's own and the nearest of the others are its candidates: then
- *				link_rows.cu chooses, writes, and gives edges back, as of rows that are linked. Shared, per warp: the set of slots seen (8 KB), what was found
- *				(8 KB), dead rows to read (8 bytes x degree), duplicates (512 bytes). Reads (2 degree + 1) graph rows and GATHER_MOST rows at most
- * Bound: latency, of dependent reads of graph rows (four at a time) and of rows; many warps hide it. The host waits for a bitmap before the first batch, and
- * for another after the last: rows with few candidates are repaired once more then, behind a walk. Driven by link.cu.
+ *		find	a warp per row of a range: whether it names a dead slot, a bit
+ *				each. Reads graph rows once, and their dead bits from L2
+ *		gather	a warp per row of a batch: its live neighbours, an heir for each
+ *				dead one, and the live rows that are reached over dead ones
+ *				only, nearest circles first; or what a walk found, with these.
+ *				Measured, sorted, the row's own and the nearest of the others
+ *				are its candidates: then link_rows.cu chooses, writes, and gives
+ *				edges back, as of rows that are linked. Shared, per warp: the
+ *				set of slots seen (8 KB), what was found (8 KB), dead rows to
+ *				read (8 bytes x degree), duplicates (512 bytes). Reads (2 degree
+ *				+ 1) graph rows and GATHER_MOST rows at most
+ * Bound: latency, of dependent reads of graph rows (four at a time) and of
+ * rows; many warps hide it. The host waits for a bitmap before the first batch,
+ * and for another after the last: rows with few candidates are repaired once
+ * more then, behind a walk. Driven by link.cu.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +31,11 @@ extern "C"
 }
 
 #define GATHER_MOST 1024u  /* rows looked at for one */
-#define GATHER_SEEN 2048u  /* places: GATHER_MOST, 2 x 200 dead ones, and what a few rows more bring */
+#define GATHER_SEEN 2048u  /* places: GATHER_MOST, 2 x 200 dead ones, and what a few rows more
+						    * bring */
 #define GATHER_AHEAD 4u	   /* dead rows read at a time */
-#define LEAST_SHARE 2u	   /* a row that finds fewer than degree / this is repaired again behind a walk */
+#define LEAST_SHARE 2u	   /* a row that finds fewer than degree / this is repaired again behind a
+						    * walk */
 
 /* --- which rows --------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +63,10 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 
 /* --- candidates of a row ------------------------------------------------------------------------------------------ */
 
-/* What a warp knows of the rows around one. What is found is an entry without a distance at first; its flag says that it is the row's own. */
+/*
+ * What a warp knows of the rows around one. What is found is an entry without a
+ * distance at first; its flag says that it is the row's own.
+ */
 struct Around
 {
 	uint32_t *seen;
@@ -102,7 +116,10 @@ note_live(Around *around, bool has, uint32_t slot, bool own)
 	__syncwarp();
 }
 
-/* Note dead slots that lanes have: their rows will be read, of as many as there is room for. */
+/*
+ * Note dead slots that lanes have: their rows will be read, of as many as there
+ * is room for.
+ */
 __device__ static inline void
 note_dead(Around *around, bool has, uint32_t slot)
 {
@@ -118,7 +135,10 @@ note_dead(Around *around, bool has, uint32_t slot)
 	__syncwarp();
 }
 
-/* Take a part of a row: its dead slots, and its live ones; the first of these that is news is the heir, if one is wanted. */
+/*
+ * Take a part of a row: its dead slots, and its live ones; the first of these
+ * that is news is the heir, if one is wanted.
+ */
 __device__ static inline void
 take_part(const MirrorView &mirror, Around *around, uint32_t slot, bool dead, bool own, bool *wants_heir)
 {
@@ -136,7 +156,10 @@ take_part(const MirrorView &mirror, Around *around, uint32_t slot, bool dead, bo
 	}
 }
 
-/* Read the row's own neighbours, then the rows of dead ones, a few at a time, in their order. */
+/*
+ * Read the row's own neighbours, then the rows of dead ones, a few at a time,
+ * in their order.
+ */
 __device__ static inline void
 look_around(const MirrorView &mirror, Around *around)
 {
@@ -243,7 +266,10 @@ measure_around(const MirrorView &mirror, const LinkBatch &batch, Around *around)
 	__syncwarp();
 }
 
-/* Sort what was found: a bitonic network over the next power of two. Returns how many entries there are, duplicates left out. */
+/*
+ * Sort what was found: a bitonic network over the next power of two. Returns
+ * how many entries there are, duplicates left out.
+ */
 __device__ static inline uint32_t
 sort_around(Around *around)
 {

@@ -1,9 +1,12 @@
 /*
  * link_result.cu
- *		The end of a link on the device: which rows changed, these rows and the seeds come to the host. Likewise the whole graph, for the twin.
+ *		The end of a link on the device: which rows changed, these rows and the
+ *		seeds come to the host. Likewise the whole graph, for the twin.
  *
- * A bitmap of rows comes first, then the rows that it names, gathered by a kernel, several pieces on their way at a time. Bound: the bus. The twin
- * is told of the graph only when it is to link: while the device does, that would be work for nothing.
+ * A bitmap of rows comes first, then the rows that it names, gathered by a
+ * kernel, several pieces on their way at a time. Bound: the bus. The twin is
+ * told of the graph only when it is to link: while the device does, that would
+ * be work for nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +55,10 @@ link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want,
 	return count;
 }
 
-/* How many units (words of the bitmap, seeds, rows) of what a phase brings are in a piece: the owner copies them, and queries would wait. */
+/*
+ * How many units (words of the bitmap, seeds, rows) of what a phase brings are
+ * in a piece: the owner copies them, and queries would wait.
+ */
 static uint32_t
 fetch_units(CudaEngine *engine, const CudaJob *job)
 {
@@ -106,7 +112,9 @@ take_fetch(CudaJob *job, const Piece *piece, LinkFetch fetch)
 	work->got += fetch.count;
 }
 
-/* Bring `total` units here, several pieces at a time. True when all have come. */
+/*
+ * Bring `total` units here, several pieces at a time. True when all have come.
+ */
 static bool
 result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 {
@@ -122,7 +130,10 @@ result_fetch(CudaEngine *engine, CudaJob *job, uint32_t total)
 	}
 	while (work->done < total && !engine->failure.failed)
 	{
-		/* for each the owner copies, and turns to the driver: no more than one of them is to be in a query's way */
+		/*
+		 * for each the owner copies, and turns to the driver: no more than one
+		 * of them is to be in a query's way
+		 */
 		Piece *piece = queries_about(engine) && job->in_flight > 0 ? NULL : piece_free(engine);
 		uint32_t most = fetch_units(engine, job);
 		uint32_t count = total - work->done < most ? total - work->done : most;
@@ -153,7 +164,11 @@ next_fetch(LinkWork *work, LinkPhase phase)
 	work->done = work->got = 0;
 }
 
-/* Memory for many rows, in large pages if wanted and where there are any: to take it page by page costs more than the copy, but a large page a query's time. */
+/*
+ * Memory for many rows, in large pages if wanted and where there are any: to
+ * take it page by page costs more than the copy, but a large page a query's
+ * time.
+ */
 static void *
 allocate_rows(size_t bytes, bool large)
 {
@@ -166,7 +181,10 @@ allocate_rows(size_t bytes, bool large)
 	return memory;
 }
 
-/* Make room for the result, now that the bitmap says how large it is. False: no memory. */
+/*
+ * Make room for the result, now that the bitmap says how large it is. False: no
+ * memory.
+ */
 static bool
 begin_result(const CudaEngine *engine, CudaJob *job)
 {
@@ -195,7 +213,10 @@ begin_result(const CudaEngine *engine, CudaJob *job)
 	return true;
 }
 
-/* Whether the mirror's seeds stay; if not, choose others. Rows that come cluster by cluster must have theirs, as over pages. */
+/*
+ * Whether the mirror's seeds stay; if not, choose others. Rows that come
+ * cluster by cluster must have theirs, as over pages.
+ */
 static bool
 keeps_seeds(CudaJob *job)
 {
@@ -237,7 +258,10 @@ fail_result(CudaJob *job)
 	return false;
 }
 
-/* Begin to see who can be reached, unless the link is small or empty, or was cancelled. */
+/*
+ * Begin to see who can be reached, unless the link is small or empty, or was
+ * cancelled.
+ */
 static void
 begin_reach(CudaJob *job)
 {
@@ -334,7 +358,10 @@ link_begin_telling(CudaJob *job)
 	return true;
 }
 
-/* Give the twin a job, and see whether it is over. False with status OK: not yet. */
+/*
+ * Give the twin a job, and see whether it is over. False with status OK: not
+ * yet.
+ */
 static bool
 run_on_twin(CudaEngine *engine, CudaJob *job, const EngineJob *in)
 {

@@ -2,18 +2,32 @@
  * link_rows.cu
  *		Rows of the graph from candidates, and edges back.
  *
- *		link_choose_kernel	a warp per row of the batch. prune.c's rule: duplicates first, then in order of distance whatever no kept one is
- *							nearer to than the row is, then the nearest of the others. A candidate meets the kept ones in a few
- *							steps, a team of lanes per pair. Shared: kept entries, a bit per candidate. Reads some ten rows per candidate, from L1 and L2
- *							mostly. Writes chosen slots, and an edge back for each: (target, distance), source.
+ *		link_choose_kernel	a warp per row of the batch. prune.c's rule:
+ *							duplicates first, then in order of distance whatever
+ *							no kept one is nearer to than the row is, then the
+ *							nearest of the others. A candidate meets the kept
+ *							ones in a few steps, a team of lanes per pair.
+ *							Shared: kept entries, a bit per candidate. Reads
+ *							some ten rows per candidate, from L1 and L2 mostly.
+ *							Writes chosen slots, and an edge back for each:
+ *							(target, distance), source.
  *		link_write_kernel	a warp per row: the chosen slots to the graph
- *		link_turns_kernel	one block: rows of a batch by regions, a counting sort. Rows of a region read the same rows, which L2 then has
- *		link_heads_kernel	a thread per edge, after a sort of the edges by target and distance: where each target's edges begin, by regions too; a launch
- *							counts, one warp (link_places_kernel) makes places of the counts, a launch writes
- *		link_back_kernel	a warp per target: its row is opened into kept ones and fill, takes in the nearest newcomers one by one, and is
- *							written. prune_incremental.c's rule. Shared: the row, slots and keys. Reads degree + newcomers x kept rows.
+ *		link_turns_kernel	one block: rows of a batch by regions, a counting
+ *							sort. Rows of a region read the same rows, which L2
+ *							then has
+ *		link_heads_kernel	a thread per edge, after a sort of the edges by
+ *							target and distance: where each target's edges
+ *							begin, by regions too; a launch counts, one warp
+ *							(link_places_kernel) makes places of the counts, a
+ *							launch writes
+ *		link_back_kernel	a warp per target: its row is opened into kept ones
+ *							and fill, takes in the nearest newcomers one by one,
+ *							and is written. prune_incremental.c's rule. Shared:
+ *							the row, slots and keys. Reads degree + newcomers x
+ *							kept rows.
  *		link_gather_kernel	a warp per row: graph rows to a contiguous place
- * Bound: latency of dependent steps in a warp, hidden by many warps. Launched by link.cu.
+ * Bound: latency of dependent steps in a warp, hidden by many warps. Launched
+ * by link.cu.
  */
 #include "cuda/link/link_rows.cuh"
 
@@ -21,7 +35,10 @@
 
 /* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
 
-/* Whether a kept one is nearer to a slot than `key`: one that is as near does not hide. Duplicates of the row hide nobody. */
+/*
+ * Whether a kept one is nearer to a slot than `key`: one that is as near does
+ * not hide. Duplicates of the row hide nobody.
+ */
 template <typename T, int TERM>
 __device__ static inline bool
 is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_t key)
@@ -69,7 +86,10 @@ choose_spread(const MirrorView &mirror, Choice *choice)
 	}
 }
 
-/* What of a repaired row's candidates may fill it: 0, one of its own that is hidden; 1, another; 2, a copy of the one before; 3, none. */
+/*
+ * What of a repaired row's candidates may fill it: 0, one of its own that is
+ * hidden; 1, another; 2, a copy of the one before; 3, none.
+ */
 __device__ static inline uint32_t
 fill_rank(const MirrorView &mirror, const Choice &choice, uint32_t i)
 {
@@ -81,8 +101,9 @@ fill_rank(const MirrorView &mirror, const Choice &choice, uint32_t i)
 }
 
 /*
- * Fill the places left in a row that is repaired: with its own, the farthest if these are too many, as a far one may be the only way to where it leads; then as
- * choose_fill() does. In order of distance.
+ * Fill the places left in a row that is repaired: with its own, the farthest if
+ * these are too many, as a far one may be the only way to where it leads; then
+ * as choose_fill() does. In order of distance.
  */
 __device__ static inline void
 choose_own_fill(const MirrorView &mirror, Choice *choice)
@@ -174,7 +195,10 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 
 /* --- rows and groups ---------------------------------------------------------------------------------------------- */
 
-/* Make places of counts, one for each region; returns their sum, in every lane. One warp. */
+/*
+ * Make places of counts, one for each region; returns their sum, in every lane.
+ * One warp.
+ */
 __device__ static inline uint32_t
 places_of_counts(uint32_t *counts)
 {
@@ -279,7 +303,9 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 
 /* --- edges back --------------------------------------------------------------------------------------------------- */
 
-/* Read a row: kept ones and fill. Slots and keys are room for `degree` of each. */
+/*
+ * Read a row: kept ones and fill. Slots and keys are room for `degree` of each.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 open_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t *slots, uint32_t *keys, OpenedRow *row)
@@ -293,7 +319,10 @@ open_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t *slots, uint
 	sort_entries(keys, slots, row->nkept, row->nfill, row->fill);
 }
 
-/* Compare a newcomer with kept ones [base, ...), two for each team: which of those hide it, and which of them it hides. */
+/*
+ * Compare a newcomer with kept ones [base, ...), two for each team: which of
+ * those hide it, and which of them it hides.
+ */
 template <typename T, int TERM>
 __device__ static inline bool
 meet_kept(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry, uint32_t base)
@@ -361,8 +390,10 @@ link_take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, L
 }
 
 /*
- * Take in the newcomers of a group, nearest first, LINK_NEWCOMERS at most. Copies of the one before are left out, and duplicates of the target do not count: a
- * crowd of equal rows in one batch would leave no place for anybody else.
+ * Take in the newcomers of a group, nearest first, LINK_NEWCOMERS at most.
+ * Copies of the one before are left out, and duplicates of the target do not
+ * count: a crowd of equal rows in one batch would leave no place for anybody
+ * else.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -424,7 +455,10 @@ typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t
 static const ChooseKernel choose_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(CHOOSE_KERNEL);
 static const BackKernel back_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(BACK_KERNEL);
 
-/* Shared memory of a warp that takes edges back: the row, its slots and their keys. */
+/*
+ * Shared memory of a warp that takes edges back: the row, its slots and their
+ * keys.
+ */
 static uint32_t
 back_bytes(uint32_t degree)
 {

@@ -1,7 +1,9 @@
 /*
  * link_rows.cuh
- *		What a warp does with one row of the graph, however distances are measured: choosing neighbours (prune.c's rule), and taking in newcomers (prune_incremental.c's).
- *		link_rows.cu has kernels that measure stored rows, link_codes.cu those that measure codes.
+ *		What a warp does with one row of the graph, however distances are
+ *		measured: choosing neighbours (prune.c's rule), and taking in newcomers
+ *		(prune_incremental.c's). link_rows.cu has kernels that measure stored
+ *		rows, link_codes.cu those that measure codes.
  */
 #ifndef GPUANN_CUDA_LINK_ROWSCUH
 #define GPUANN_CUDA_LINK_ROWSCUH
@@ -10,7 +12,8 @@
 
 #define NO_KEPT 0xFFFFFFFFu
 #define OPENED 4u /* neighbours of a row measured as stored, for each team at a time */
-#define SCATTER_CANDIDATES 4u /* times the degree: the rows of a crowd of duplicates are filled from so many of the nearest */
+#define SCATTER_CANDIDATES 4u /* times the degree: the rows of a crowd of duplicates are filled from
+							   * so many of the nearest */
 
 static inline uint32_t
 blocks_of_warps(uint32_t warps)
@@ -64,13 +67,17 @@ struct Choice
 	uint32_t self;
 	uint32_t equal_key;
 	uint32_t nequals;
-	uint32_t room;	/* places of kept ones: where the row is one of a crowd of duplicates, the rest is for its fill */
+	uint32_t room;	/* places of kept ones: where the row is one of a crowd of duplicates, the rest
+					 * is for its fill */
 	uint32_t nkept; /* the others fill: nearest first here, copies last */
 	uint32_t farthest; /* place of the farthest of these, if there are any */
 	uint32_t count;
 };
 
-/* Where that of the fill which is i-th of the row stands among what is sorted: the farthest comes first (see src/engine/prune.h). */
+/*
+ * Where that of the fill which is i-th of the row stands among what is sorted:
+ * the farthest comes first (see src/engine/prune.h).
+ */
 __device__ static inline uint32_t
 fill_place(uint32_t i, uint32_t kept, uint32_t farthest)
 {
@@ -87,8 +94,10 @@ is_eligible(const MirrorView &mirror, const Choice &choice, LinkEntry entry)
 }
 
 /*
- * Take the row's duplicates. Where they take most of the places they may have, the row is one of a crowd (prune.c's rule; a place that none of a few duplicates
- * falls into stays empty here), and as many places again are kept for its fill.
+ * Take the row's duplicates. Where they take most of the places they may have,
+ * the row is one of a crowd (prune.c's rule; a place that none of a few
+ * duplicates falls into stays empty here), and as many places again are kept
+ * for its fill.
  */
 __device__ static inline void
 choose_duplicates(const MirrorView &mirror, const LinkBatch &batch, const uint32_t *equals, Choice *choice)
@@ -112,7 +121,10 @@ choose_duplicates(const MirrorView &mirror, const LinkBatch &batch, const uint32
 	__syncwarp();
 }
 
-/* Fill places left with the nearest of the others: without, then with those as far as the one before (mostly its copies). */
+/*
+ * Fill places left with the nearest of the others: without, then with those as
+ * far as the one before (mostly its copies).
+ */
 __device__ static inline void
 choose_fill(const MirrorView &mirror, Choice *choice)
 {
@@ -140,7 +152,10 @@ choose_fill(const MirrorView &mirror, Choice *choice)
 	__syncwarp();
 }
 
-/* Whether two slots' rows, as far from a third, are equal: then one stands for both. One warp. */
+/*
+ * Whether two slots' rows, as far from a third, are equal: then one stands for
+ * both. One warp.
+ */
 template <typename T, int TERM>
 __device__ static inline bool
 are_copies(const MirrorView &mirror, uint32_t a, uint32_t b)
@@ -160,14 +175,17 @@ is_copy(const MirrorView &mirror, const Choice &choice, uint32_t i)
 }
 
 /*
- * Fill places left in a row of a crowd with others at random, those of the nearest: a crowd can fill a search's list, and if all its rows led to the same few,
- * to nothing else. In order of distance; one warp. (prune.c's choose_scattered)
+ * Fill places left in a row of a crowd with others at random, those of the
+ * nearest: a crowd can fill a search's list, and if all its rows led to the
+ * same few, to nothing else. In order of distance; one warp. (prune.c's
+ * choose_scattered)
  */
 template <typename T, int TERM>
 __device__ static inline void
 choose_scattered(const MirrorView &mirror, Choice *choice)
 {
-	LinkEntry *drawn = choice->kept + choice->count; /* rank << 32 | candidate << 1, lowest rank first */
+	LinkEntry *drawn = choice->kept + choice->count; /* rank << 32 | candidate << 1, lowest rank
+													  * first */
 	uint32_t room = mirror.degree - choice->count;
 	uint32_t count = 0,
 			 sorted = 0;
@@ -228,7 +246,10 @@ link_names(const MirrorView &mirror, uint32_t row, uint32_t slot)
 	return named;
 }
 
-/* Write what was chosen, and edges back: from a row that is repaired, of those that it did not have. */
+/*
+ * Write what was chosen, and edges back: from a row that is repaired, of those
+ * that it did not have.
+ */
 __device__ static inline void
 write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &choice, uint32_t item)
 {
@@ -302,7 +323,10 @@ load_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32
 	return count;
 }
 
-/* How many of a row's slots are kept ones, by the keys of their distances as stored (row_kept() of src/engine/prune.h). One warp. */
+/*
+ * How many of a row's slots are kept ones, by the keys of their distances as
+ * stored (row_kept() of src/engine/prune.h). One warp.
+ */
 __device__ static inline uint32_t
 kept_by_keys(const uint32_t *keys, uint32_t count)
 {
@@ -319,7 +343,10 @@ kept_by_keys(const uint32_t *keys, uint32_t count)
 	return rises ? fall - 1 : fall;
 }
 
-/* Sort entries [first, first + count) into `to`: of these keys and slots, or (slots NULL) of keys and their places. One warp. */
+/*
+ * Sort entries [first, first + count) into `to`: of these keys and slots, or
+ * (slots NULL) of keys and their places. One warp.
+ */
 __device__ static inline void
 sort_entries(const uint32_t *keys, const uint32_t *slots, uint32_t first, uint32_t count, LinkEntry *to)
 {
@@ -345,7 +372,10 @@ mark_changed(const LinkBatch &batch, uint32_t slot)
 	atomicOr(&batch.changed[slot >> 5], 1u << (slot & 31));
 }
 
-/* A row that takes in newcomers: kept ones and fill, each sorted. What the lanes of its warp agree on. */
+/*
+ * A row that takes in newcomers: kept ones and fill, each sorted. What the
+ * lanes of its warp agree on.
+ */
 struct OpenedRow
 {
 	LinkEntry *kept; /* degree + 1 places */
@@ -395,7 +425,10 @@ has_entry(const LinkEntry *entries, uint32_t count, uint32_t slot)
 	return false;
 }
 
-/* Move the kept ones that are marked to the fill; or, where the newcomer is hidden after all, just take the marks away. */
+/*
+ * Move the kept ones that are marked to the fill; or, where the newcomer is
+ * hidden after all, just take the marks away.
+ */
 __device__ static inline void
 settle_kept(OpenedRow *row, bool hidden)
 {
@@ -452,7 +485,10 @@ take_duplicate(const LinkBatch &batch, OpenedRow *row, LinkEntry entry)
 	insert_entry(row->kept, &row->nkept, entry);
 }
 
-/* Drop neighbours from a row that overflows: which of the fill, prune_surplus() of src/engine/prune.h says. */
+/*
+ * Drop neighbours from a row that overflows: which of the fill, prune_surplus()
+ * of src/engine/prune.h says.
+ */
 __device__ static inline void
 drop_surplus(const MirrorView &mirror, OpenedRow *row)
 {

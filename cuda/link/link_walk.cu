@@ -1,17 +1,24 @@
 /*
  * link_walk.cu
- *		Candidates of rows that are linked: a walk over the graph for each, then a look at the rows of its own batch.
+ *		Candidates of rows that are linked: a walk over the graph for each, then
+ *		a look at the rows of its own batch.
  *
- * The walk is that of graph_search_codes.cuh with another measure: the distance between two stored rows, for every type and metric,
- * or where codes serve between their codes (link_codes.cuh). What differs from a query: rows at the distance of the row
- * to itself (its duplicates) do not enter the list. A quarter of the degree of them is kept, a random one in each
- * place, and a few are expanded; so thousands of equal rows cost no more than others. Candidates are the list, and of
- * the first expansions those that left it: far rows, some of which become the graph's long edges.
+ * The walk is that of graph_search_codes.cuh with another measure: the distance
+ * between two stored rows, for every type and metric, or where codes serve
+ * between their codes (link_codes.cuh). What differs from a query: rows at the
+ * distance of the row to itself (its duplicates) do not enter the list. A
+ * quarter of the degree of them is kept, a random one in each place, and a few
+ * are expanded; so thousands of equal rows cost no more than others. Candidates
+ * are the list, and of the first expansions those that left it: far rows, some
+ * of which become the graph's long edges.
  *
- * Map: grid = blocks of a part, each of which takes row after row; block = 128 threads.
- *		shared		the list twice (8 bytes an entry), a round's candidates (8 bytes) and slots (4), the set of slots seen (4 a place)
+ * Map: grid = blocks of a part, each of which takes row after row; block = 128
+ * threads.
+ *		shared		the list twice (8 bytes an entry), a round's candidates (8
+ *					bytes) and slots (4), the set of slots seen (4 a place)
  *		L2, HBM		stored rows or codes, graph rows
- * Reads per row: (expanded x degree + mates) x bytes of a row or code, at most. Writes 8 x (ef + 64) + 256. Bound: random reads of rows. Launched by link.cu.
+ * Reads per row: (expanded x degree + mates) x bytes of a row or code, at most.
+ * Writes 8 x (ef + 64) + 256. Bound: random reads of rows. Launched by link.cu.
  */
 #include "cuda/graph/entry_points.h"
 #include "cuda/link/link_codes.cuh"
@@ -28,7 +35,8 @@
 struct LinkShared
 {
 	WalkShared walk;
-	LinkEntry equals[LINK_EQUALS]; /* rank << 32 | slot << 1 | expanded; each the least of its place */
+	LinkEntry equals[LINK_EQUALS]; /* rank << 32 | slot << 1 | expanded; each the least of its
+								    * place */
 	LinkEntry path[LINK_PATH];
 	uint32_t equal_key;
 	uint32_t exact_key; /* the same of rows as stored, where codes are measured */
@@ -38,14 +46,18 @@ struct LinkShared
 	uint32_t left;	/* of the path, what the list does not hold any more */
 };
 
-/* Where this round's slots come from: graph rows of parents (or seeds, as if they were), or rows of the batch. */
+/*
+ * Where this round's slots come from: graph rows of parents (or seeds, as if
+ * they were), or rows of the batch.
+ */
 struct LinkSource
 {
 	Parents parents;
 	const uint32_t *mates; /* NULL: the parents' rows */
 	uint32_t start;
 	uint32_t batch;
-	uint32_t nequals; /* parents that are duplicates: lane j holds where the j-th is kept, and what it was */
+	uint32_t nequals; /* parents that are duplicates: lane j holds where the j-th is kept, and what
+					   * it was */
 	uint32_t equal_place;
 	LinkEntry equal;
 };
@@ -68,7 +80,10 @@ note_equal(LinkShared *shared, uint32_t slot, uint32_t self, uint32_t places)
 	shared->noted = 1;
 }
 
-/* Offer measured slots (one per lane that has one) to the list, or to the duplicates. Whole warps. */
+/*
+ * Offer measured slots (one per lane that has one) to the list, or to the
+ * duplicates. Whole warps.
+ */
 __device__ static inline void
 offer_row(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, bool has, uint32_t key, uint32_t slot)
 {
@@ -112,7 +127,10 @@ code_team(uint32_t code_stride)
 	return code_stride <= 128 ? 4 : code_stride <= 256 ? 8 : 16;
 }
 
-/* Measure n slots of walk.fresh by their codes, one warp, CODED per team at a time. */
+/*
+ * Measure n slots of walk.fresh by their codes, one warp, CODED per team at a
+ * time.
+ */
 template <typename T, int TERM>
 __device__ static inline void
 measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, uint32_t n)
@@ -184,7 +202,10 @@ walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkSha
 	__syncthreads();
 }
 
-/* Choose duplicates whose rows have not been read, at most `most`. Every warp comes to the same. */
+/*
+ * Choose duplicates whose rows have not been read, at most `most`. Every warp
+ * comes to the same.
+ */
 __device__ static inline void
 choose_equals(const MirrorView &mirror, const Walk &walk, const LinkShared *shared, uint32_t most, LinkSource *source)
 {
@@ -213,7 +234,9 @@ choose_equals(const MirrorView &mirror, const Walk &walk, const LinkShared *shar
 	__syncwarp();
 }
 
-/* The next round's source; returns how many slots it has, 0: the walk is over. */
+/*
+ * The next round's source; returns how many slots it has, 0: the walk is over.
+ */
 __device__ static inline uint32_t
 next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *seeded, uint32_t *equals_left,
 			LinkSource *source)
@@ -245,7 +268,10 @@ next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *
 
 static_assert(ENTRY_CHOICES <= WALK_WIDTH, "a round has no room for so many lists");
 
-/* The lists nearest to a row, as if they were graph rows; returns how many slots they have at most. */
+/*
+ * The lists nearest to a row, as if they were graph rows; returns how many
+ * slots they have at most.
+ */
 __device__ static inline uint32_t
 list_source(const MirrorView &mirror, const LinkBatch &batch, const LinkShared *shared, uint32_t item, LinkSource *source)
 {
@@ -281,7 +307,9 @@ look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, Link
 	}
 }
 
-/* Write the candidates: the list, then what of the path has left it, in order. */
+/*
+ * Write the candidates: the list, then what of the path has left it, in order.
+ */
 __device__ static inline void
 write_candidates(const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t item)
 {
@@ -402,7 +430,10 @@ static const LinkWalkKernel code_walk_kernels[TYPES_AND_TERMS_COUNT] = {
 	link_walk_kernel<float, TERM_PRODUCT, true>, link_walk_kernel<float, TERM_SQUARE, true>, NULL,
 	link_walk_kernel<__half, TERM_PRODUCT, true>, link_walk_kernel<__half, TERM_SQUARE, true>, NULL, NULL};
 
-/* Lay out a block's shared memory: where rows are measured by codes, with room for the row's own. */
+/*
+ * Lay out a block's shared memory: where rows are measured by codes, with room
+ * for the row's own.
+ */
 static WalkLayout
 lay_out_link_walk(const MirrorView *mirror, uint32_t ef)
 {

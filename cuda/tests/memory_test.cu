@@ -1,9 +1,11 @@
 /*
  * memory_test.cu
- *		What the engine says it uses of a device, by part, beside what the driver says: while mirrors are made, grow, are linked, go.
+ *		What the engine says it uses of a device, by part, beside what the
+ *		driver says: while mirrors are made, grow, are linked, go.
  *
- * Linked with the engine. On the emulator the driver's figure is all that was mapped; a device's has the context too, which this program shares
- * with the engine, so there it is differences that are compared.
+ * Linked with the engine. On the emulator the driver's figure is all that was
+ * mapped; a device's has the context too, which this program shares with the
+ * engine, so there it is differences that are compared.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,12 @@
 /*
  * products_test.cu
- *		Tests of what the tiles of exact search rest on: which rows a phase's boxes hold, and the error of products of tiles beside tensor_error, by warps (mma)
- *		and by warp groups (wgmma, where the device has them), on vectors that rounding, cutting and aligning harm most.
+ *		Tests of what the tiles of exact search rest on: which rows a phase's
+ *		boxes hold, and the error of products of tiles beside tensor_error, by
+ *		warps (mma) and by warp groups (wgmma, where the device has them), on
+ *		vectors that rounding, cutting and aligning harm most.
  *
- * Prints TAP, and of each form the largest error found as a share of the bound. On a processor products are loops, whose error is checked all the same.
+ * Prints TAP, and of each form the largest error found as a share of the bound.
+ * On a processor products are loops, whose error is checked all the same.
  */
 #include <math.h>
 #include <string.h>
@@ -34,7 +37,10 @@ random_value()
 
 /* --- boxes of rows ------------------------------------------------------------------------------------------------- */
 
-/* Every row that a phase is to look at is in one tile, once, and no other is; no copy begins behind the map by more than a tile. */
+/*
+ * Every row that a phase is to look at is in one tile, once, and no other is;
+ * no copy begins behind the map by more than a tile.
+ */
 static bool
 boxes_are_right(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
 {
@@ -82,7 +88,8 @@ test_boxes()
 typedef enum
 {
 	UNIFORM,
-	WORST_CUT, /* just below what rounds up, or is not cut: every product loses as much as it can, all on the same side */
+	WORST_CUT, /* just below what rounds up, or is not cut: every product loses as much as it can,
+			    * all on the same side */
 	CANCELLING, /* large products that cancel, small ones between them */
 	SPREAD,	   /* magnitudes far apart, within a vector and between vectors */
 	ONE_LARGE, /* behind one product all others are aligned away */
@@ -204,7 +211,10 @@ struct Vectors
 			}
 	}
 
-	/* The largest error of products[row][query], as a share of its bound; products of a multiple of `every` queries only. */
+	/*
+	 * The largest error of products[row][query], as a share of its bound;
+	 * products of a multiple of `every` queries only.
+	 */
 	double worst(const float *products, uint32_t dims, uint32_t every) const
 	{
 		double bound = tensor_error(sizeof(T) == 2 ? ELEMENT_HALF : ELEMENT_FLOAT, dims);
@@ -367,7 +377,10 @@ has_groups()
 	return major == 9 && minor == 0;
 }
 
-/* One case on the device; queries by 64, 128 or 256 with `groups`, else by 16. Returns its worst share of the bound. */
+/*
+ * One case on the device; queries by 64, 128 or 256 with `groups`, else by 16.
+ * Returns its worst share of the bound.
+ */
 template <typename T>
 static double
 share_of(Shape shape, uint32_t dims, uint32_t nqueries, bool groups)

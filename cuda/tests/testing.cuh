@@ -1,6 +1,7 @@
 /*
  * testing.cuh
- *		What tests of kernels share: TAP, CUDA's errors, numbers at random from a seed.
+ *		What tests of kernels share: TAP, CUDA's errors, numbers at random from
+ *		a seed.
  */
 #ifndef GPUANN_CUDA_TESTING_H
 #define GPUANN_CUDA_TESTING_H

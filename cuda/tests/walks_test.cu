@@ -1,6 +1,8 @@
 /*
  * walks_test.cu
- *		The production walks (graph_search_codes.cu, graph_search_wide.cu) beside a plain model on the host, over the codes, lists and graph rows that the device has.
+ *		The production walks (graph_search_codes.cu, graph_search_wide.cu)
+ *		beside a plain model on the host, over the codes, lists and graph rows
+ *		that the device has.
  *
  * What is equal by design, and compared for every query: the list after any
  * number of expansions, and so which rows are expanded in which round. A query
@@ -32,7 +34,8 @@ extern "C"
 
 extern "C" const EngineOps *gpuann_engine_ops(void);
 
-#define DEGREE 32u /* graph_search_wide.cu reads WALK_WIDTH rows of these in a round, as graph_search_codes.cu does */
+#define DEGREE 32u /* graph_search_wide.cu reads WALK_WIDTH rows of these in a round, as
+				    * graph_search_codes.cu does */
 #define DIMS 40u
 #define BIT_DIMS 192u
 #ifdef EMULATED
@@ -599,7 +602,8 @@ main()
 	EngineError error;
 
 #ifdef EMULATED
-	setenv("GPUANN_LINKER", "host", 1); /* the walks are what is tested, and linking takes long here */
+	setenv("GPUANN_LINKER", "host", 1); /* the walks are what is tested, and linking takes long
+										 * here */
 #endif
 	memset(&config, 0, sizeof(config));
 	config.device = -1;

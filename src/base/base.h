@@ -25,7 +25,10 @@
 #define GPUANN_MIN_EF_CONSTRUCTION		4
 #define GPUANN_MAX_EF_CONSTRUCTION		1000
 
-/* ef_search, as an option and as a setting; GPUANN_UNSET: the setting leaves it to the option, the option to the default */
+/*
+ * ef_search, as an option and as a setting; GPUANN_UNSET: the setting leaves it
+ * to the option, the option to the default
+ */
 #define GPUANN_UNSET				(-1)
 #define GPUANN_DEFAULT_EF_SEARCH	40
 #define GPUANN_MIN_EF_SEARCH		1
@@ -35,12 +38,18 @@
 #define GPUANN_MIN_MAX_SCAN_TUPLES	1
 #define GPUANN_MAX_MAX_SCAN_TUPLES	INT_MAX
 
-/* gpuann.pending_limit: unlinked rows after which an inserter links a slice, where no worker does */
+/*
+ * gpuann.pending_limit: unlinked rows after which an inserter links a slice,
+ * where no worker does
+ */
 #define GPUANN_DEFAULT_PENDING_LIMIT	10000
 #define GPUANN_MIN_PENDING_LIMIT		0
 #define GPUANN_MAX_PENDING_LIMIT		INT_MAX
 
-/* The strategy number of the ordering operator, and the support functions of an operator class (pgvector's numbers) */
+/*
+ * The strategy number of the ordering operator, and the support functions of an
+ * operator class (pgvector's numbers)
+ */
 #define GPUANN_STRATEGY_DISTANCE	1
 #define GPUANN_DISTANCE_PROC		1
 #define GPUANN_TYPE_PROC			2	/* (internal) returns internal: const GpuannTypeInfo * */
@@ -99,7 +108,10 @@ extern int	gpuann_max_scan_tuples; /* or GPUANN_UNSET */
 extern int	gpuann_pending_limit;
 extern bool gpuann_server;		/* use the server in this session */
 
-/* Developer settings (options.c): shortcuts of the page path that can be turned off to bisect a failure (buffer_hints.h) */
+/*
+ * Developer settings (options.c): shortcuts of the page path that can be turned
+ * off to bisect a failure (buffer_hints.h)
+ */
 extern bool gpuann_debug_unpinned_distances;
 
 /* options.c */
@@ -117,16 +129,23 @@ extern int	gpuann_option_m(Relation index);
 extern int	gpuann_option_ef_construction(Relation index);
 extern bool gpuann_option_mirror(Relation index);
 
-/* How broadly a scan searches first: what the session has set, else the index's option, else the default. */
+/*
+ * How broadly a scan searches first: what the session has set, else the index's
+ * option, else the default.
+ */
 extern int	gpuann_effective_ef_search(Relation index);
 extern const GpuannTypeInfo *gpuann_type_info(Relation index);
 
-/* types.c: The dimensions of the column to be indexed. Errors out on a column that cannot be. */
+/*
+ * types.c: The dimensions of the column to be indexed. Errors out on a column
+ * that cannot be.
+ */
 extern uint32 gpuann_column_dims(const GpuannTypeInfo *info, Relation index);
 
 /*
- * Whether the value is indexed: sets *elements to its elements. NULL and, for cosine, zero vectors are not. Errors out on wrong
- * dimensions. *freeme is a detoasted copy to pfree, or NULL.
+ * Whether the value is indexed: sets *elements to its elements. NULL and, for
+ * cosine, zero vectors are not. Errors out on wrong dimensions. *freeme is a
+ * detoasted copy to pfree, or NULL.
  */
 extern bool gpuann_value_elements(const GpuannTypeInfo *info, uint32 dims, Datum value, bool isnull,
 								  const void **elements, Pointer *freeme);
@@ -134,7 +153,10 @@ extern bool gpuann_value_elements(const GpuannTypeInfo *info, uint32 dims, Datum
 /* Error out on a query of other dimensions than the index's. */
 extern void gpuann_check_query_dims(const GpuannTypeInfo *info, uint32 dims, Pointer value);
 
-/* Whether all elements are zero. Such a vector has no direction, so no place in a cosine index. */
+/*
+ * Whether all elements are zero. Such a vector has no direction, so no place in
+ * a cosine index.
+ */
 extern bool gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements);
 
 #endif							/* GPUANN_BASE_H */

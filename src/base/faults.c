@@ -1,7 +1,7 @@
 /*
  * faults.c
- *		Points at which a test makes this code crash, fail or wait, and measures how long it cannot be cancelled; in test builds only. See
- *		faults.h.
+ *		Points at which a test makes this code crash, fail or wait, and measures
+ *		how long it cannot be cancelled; in test builds only. See faults.h.
  */
 #include "postgres.h"
 
@@ -128,7 +128,10 @@ show_longest_work(void)
 	return shown;
 }
 
-/* Come to a place where a cancel is heeded, if none of our callers has put that off. */
+/*
+ * Come to a place where a cancel is heeded, if none of our callers has put that
+ * off.
+ */
 void
 work_point(const char *file, int line)
 {
@@ -171,7 +174,10 @@ faults_define_setting(void)
 							   &fault_setting, "", PGC_SUSET, GUC_NOT_IN_SAMPLE, check_fault, assign_fault, NULL);
 }
 
-/* Say where we are, and wait until a test lets us go on; under a content lock cancels have to wait too. */
+/*
+ * Say where we are, and wait until a test lets us go on; under a content lock
+ * cancels have to wait too.
+ */
 static void
 wait_at(const char *point)
 {
@@ -191,7 +197,10 @@ wait_at(const char *point)
 	}
 }
 
-/* Where the last record ends. Where that is the end of a page, the next one begins behind a page header, which is not written yet. */
+/*
+ * Where the last record ends. Where that is the end of a page, the next one
+ * begins behind a page header, which is not written yet.
+ */
 static XLogRecPtr
 end_of_wal(void)
 {

@@ -1,21 +1,28 @@
 /*
  * faults.h
- *		Named points at which a test makes this code crash, fail or wait. Without GPUANN_TEST_FAULTS nothing of it is compiled.
+ *		Named points at which a test makes this code crash, fail or wait.
+ *		Without GPUANN_TEST_FAULTS nothing of it is compiled.
  *
- * A session arms one point: SET gpuann.fault = 'POINT ACTION [N]'. The N-th time (1: the first) that it comes there,
+ * A session arms one point: SET gpuann.fault = 'POINT ACTION [N]'. The N-th
+ * time (1: the first) that it comes there,
  *
- *	crash	what is in WAL so far reaches the disk, then the process ends as a crashed one does, and with it the cluster
+ *	crash	what is in WAL so far reaches the disk, then the process ends as a
+ *			crashed one does, and with it the cluster
  *	lose	the same, but WAL that nobody has flushed is lost
  *	error	an ERROR is raised
  *	fail	(every time) the same
- *	wait	the file gpuann_fault.POINT appears in the data directory; it goes on when a test has removed it
+ *	wait	the file gpuann_fault.POINT appears in the data directory; it goes
+ *			on when a test has removed it
  *	delay	(every time) it sleeps N milliseconds
  *
- * t/115_faults_at_every_point.pl comes to every point; it finds their names in these sources.
+ * t/115_faults_at_every_point.pl comes to every point; it finds their names in
+ * these sources.
  *
- * And the work between two chances to be cancelled is measured: SET gpuann.longest_work = '' begins, SHOW gpuann.longest_work tells the
- * most milliseconds of this process's processor time, and between which lines. Time that others had is not in it, so a test can hold
- * a bound to it on a busy machine.
+ * And the work between two chances to be cancelled is measured: SET
+ * gpuann.longest_work = '' begins, SHOW gpuann.longest_work tells the most
+ * milliseconds of this process's processor time, and between which lines. Time
+ * that others had is not in it, so a test can hold a bound to it on a busy
+ * machine.
  */
 #ifndef GPUANN_FAULTS_H
 #define GPUANN_FAULTS_H
@@ -29,9 +36,9 @@ extern void fault_point(const char *point);
 extern void work_point(const char *file, int line);
 
 /*
- * append_wal.c, as ever; the server's GenericXLog, of the same change; or append_wal.c
- * with wrong offsets, to show that tests find a record that is not as the
- * server would write and replay it.
+ * append_wal.c, as ever; the server's GenericXLog, of the same change; or
+ * append_wal.c with wrong offsets, to show that tests find a record that is not
+ * as the server would write and replay it.
  */
 typedef enum RowLogForm
 {

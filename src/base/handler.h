@@ -1,7 +1,7 @@
 /*
  * handler.h
- *		What gpuann.c ties together: the callbacks of the access method, and what
- *		rooms do when the library is loaded.
+ *		What gpuann.c ties together: the callbacks of the access method, and
+ *		what rooms do when the library is loaded.
  */
 #ifndef GPUANN_HANDLER_H
 #define GPUANN_HANDLER_H
@@ -13,7 +13,10 @@
 #include "nodes/execnodes.h"
 #include "nodes/pathnodes.h"
 
-/* Called by _PG_init, in this order; mirror_feed.c: mirrors that builds have loaded stay or go with their transaction */
+/*
+ * Called by _PG_init, in this order; mirror_feed.c: mirrors that builds have
+ * loaded stay or go with their transaction
+ */
 extern void gpuann_shmem_init(void);
 extern void mirror_feed_init(void);
 extern void gpuann_explain_init(void);

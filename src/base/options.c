@@ -1,6 +1,7 @@
 /*
  * options.c
- *		Index options, the settings of scans and inserts, and what an index is of.
+ *		Index options, the settings of scans and inserts, and what an index is
+ *		of.
  */
 #include "base/base.h"
 
@@ -46,7 +47,8 @@ check_not_zero(int *value, void **extra, GucSource source)
 }
 
 /*
- * Declare the developer settings. Each turns off one shortcut of the page path, so that a failure can be bisected; answers are the same.
+ * Declare the developer settings. Each turns off one shortcut of the page path,
+ * so that a failure can be bisected; answers are the same.
  */
 static void
 define_developer_settings(void)

@@ -1,6 +1,7 @@
 /*
  * scratch.h
- *		Memory contexts as allocators of the engine's routines, so that an error frees what they took.
+ *		Memory contexts as allocators of the engine's routines, so that an error
+ *		frees what they took.
  */
 #ifndef GPUANN_SCRATCH_H
 #define GPUANN_SCRATCH_H

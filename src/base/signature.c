@@ -2,9 +2,11 @@
  * signature.c
  *		Refuses calls that were declared for another version of the library.
  *
- * The library that is loaded and the extension's SQL version can differ: a preloaded library stays until PostgreSQL is restarted, though
- * ALTER EXTENSION UPDATE was run, and a new one serves databases where it was not. A C function that reads arguments or fills columns
- * which are not there brings the server down, so each looks first.
+ * The library that is loaded and the extension's SQL version can differ: a
+ * preloaded library stays until PostgreSQL is restarted, though ALTER EXTENSION
+ * UPDATE was run, and a new one serves databases where it was not. A C function
+ * that reads arguments or fills columns which are not there brings the server
+ * down, so each looks first.
  */
 #include "postgres.h"
 

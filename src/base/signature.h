@@ -1,6 +1,7 @@
 /*
  * signature.h
- *		What SQL says about a function of ours, compared with what the library's code does.
+ *		What SQL says about a function of ours, compared with what the library's
+ *		code does.
  */
 #ifndef GPUANN_SIGNATURE_H
 #define GPUANN_SIGNATURE_H
@@ -8,8 +9,10 @@
 #include "fmgr.h"
 
 /*
- * Error out unless the function that is being called was declared with these types of arguments and results: names as in pg_type, joined by
- * commas; of a function with OUT parameters those. Looks at the catalog at the first call of a query only.
+ * Error out unless the function that is being called was declared with these
+ * types of arguments and results: names as in pg_type, joined by commas; of a
+ * function with OUT parameters those. Looks at the catalog at the first call of
+ * a query only.
  */
 extern void signature_check(FunctionCallInfo fcinfo, const char *arguments, const char *results);
 

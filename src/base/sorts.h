@@ -1,6 +1,7 @@
 /*
  * sorts.h
- *		Sorting that can be cancelled: what work_mem or maintenance_work_mem holds may take seconds to sort.
+ *		Sorting that can be cancelled: what work_mem or maintenance_work_mem
+ *		holds may take seconds to sort.
  */
 #ifndef GPUANN_SORTS_H
 #define GPUANN_SORTS_H

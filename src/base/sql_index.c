@@ -1,6 +1,7 @@
 /*
  * sql_index.c
- *		Opening the index that a SQL function was given: who may, and as whom its functions run.
+ *		Opening the index that a SQL function was given: who may, and as whom
+ *		its functions run.
  */
 #include "postgres.h"
 
@@ -36,7 +37,10 @@ report_dropped(Oid index)
 			 errhint("REINDEX CONCURRENTLY may have put another in its place: try again.")));
 }
 
-/* Whether the user owns the index, or may maintain its table (PostgreSQL 17 and newer). */
+/*
+ * Whether the user owns the index, or may maintain its table (PostgreSQL 17 and
+ * newer).
+ */
 static bool
 may_maintain(Oid index, Oid heap)
 {
@@ -51,7 +55,10 @@ may_maintain(Oid index, Oid heap)
 #endif
 }
 
-/* Add the columns of an attribute of pg_index that holds an expression tree, as it is stored: evaluating nothing. */
+/*
+ * Add the columns of an attribute of pg_index that holds an expression tree, as
+ * it is stored: evaluating nothing.
+ */
 static void
 add_columns_of(HeapTuple tuple, AttrNumber attribute, Bitmapset **columns)
 {
@@ -62,7 +69,10 @@ add_columns_of(HeapTuple tuple, AttrNumber attribute, Bitmapset **columns)
 		pull_varattnos((Node *) stringToNode(TextDatumGetCString(tree)), 1, columns);
 }
 
-/* The columns that an index is made of, its predicate's too, offset as pull_varattnos does. */
+/*
+ * The columns that an index is made of, its predicate's too, offset as
+ * pull_varattnos does.
+ */
 static Bitmapset *
 columns_of_index(Oid oid)
 {
@@ -144,7 +154,8 @@ become_owner(SqlIndex *opened)
 }
 
 /*
- * Open and lock table and index. The table first, as everybody else does; privileges before any lock that could disturb others.
+ * Open and lock table and index. The table first, as everybody else does;
+ * privileges before any lock that could disturb others.
  */
 void
 sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
@@ -186,7 +197,10 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("unlogged index \"%s\" cannot be read during recovery", RelationGetRelationName(opened->index))));
 
-	/* The index may have been dropped and its OID given to another table's while we had no lock. */
+	/*
+	 * The index may have been dropped and its OID given to another table's
+	 * while we had no lock.
+	 */
 	if (IndexGetRelation(oid, true) != heap)
 		report_dropped(oid);
 }

@@ -1,6 +1,7 @@
 /*
  * sql_index.h
- *		Opening the index that a SQL function was given: who may, and as whom its functions run.
+ *		Opening the index that a SQL function was given: who may, and as whom
+ *		its functions run.
  */
 #ifndef GPUANN_SQL_INDEX_H
 #define GPUANN_SQL_INDEX_H
@@ -30,17 +31,25 @@ typedef struct SqlIndex
 } SqlIndex;
 
 /*
- * Open and lock table and index; errors out unless it is a valid gpuann index that the user may use so. Until it is closed
- * the table's owner is the current user, in a security-restricted operation and, from version 17 on, with a safe search_path: what the index's
- * expressions call can do no more than its owner could, and settings last no longer.
+ * Open and lock table and index; errors out unless it is a valid gpuann index
+ * that the user may use so. Until it is closed the table's owner is the current
+ * user, in a security-restricted operation and, from version 17 on, with a safe
+ * search_path: what the index's expressions call can do no more than its owner
+ * could, and settings last no longer.
  */
 extern void sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened);
 extern void sql_index_close(SqlIndex *opened);
 
-/* Be the caller again, for a function that evaluates no expression of the index from now on. Settings last until it is closed, as before. */
+/*
+ * Be the caller again, for a function that evaluates no expression of the index
+ * from now on. Settings last until it is closed, as before.
+ */
 extern void sql_index_be_caller(SqlIndex *opened);
 
-/* Errors out if a transaction snapshot is older than the index may be used with (it was built over broken HOT chains). */
+/*
+ * Errors out if a transaction snapshot is older than the index may be used with
+ * (it was built over broken HOT chains).
+ */
 extern void sql_index_require_usable(const SqlIndex *opened, Snapshot snapshot);
 
 #endif							/* GPUANN_SQL_INDEX_H */

@@ -1,6 +1,7 @@
 /*
  * types.c
- *		The types that can be indexed: support function 2 of each operator class, and what of a value is indexed.
+ *		The types that can be indexed: support function 2 of each operator
+ *		class, and what of a value is indexed.
  */
 #include "base/base.h"
 
@@ -70,7 +71,8 @@ TYPE_SUPPORT(bit_hamming, ELEMENT_BIT, METRIC_HAMMING, ENGINE_MAX_BIT_DIMS, bit)
 TYPE_SUPPORT(bit_jaccard, ELEMENT_BIT, METRIC_JACCARD, ENGINE_MAX_BIT_DIMS, bit);
 
 /*
- * Whether all elements are zero (of either sign). Not of bits: no metric of theirs minds.
+ * Whether all elements are zero (of either sign). Not of bits: no metric of
+ * theirs minds.
  */
 bool
 gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements)
@@ -105,7 +107,10 @@ gpuann_column_dims(const GpuannTypeInfo *info, Relation index)
 	int			dims = column->atttypmod;
 	const char *type = info->type == ELEMENT_FLOAT ? "vector" : info->type == ELEMENT_HALF ? "halfvec" : "bit";
 
-	/* A class for bit takes bit varying too, whose values have lengths of their own. */
+	/*
+	 * A class for bit takes bit varying too, whose values have lengths of their
+	 * own.
+	 */
 	if (column->atttypid == VARBITOID)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -141,7 +146,8 @@ check_dims(const GpuannTypeInfo *info, uint32 dims, Pointer value)
 }
 
 /*
- * The dimensions of a query must be the index's; said as the type's distance functions say it.
+ * The dimensions of a query must be the index's; said as the type's distance
+ * functions say it.
  */
 void
 gpuann_check_query_dims(const GpuannTypeInfo *info, uint32 dims, Pointer value)

@@ -1,10 +1,13 @@
 /*
  * build.c
- *		CREATE INDEX: the rows are appended to pages and fed to an engine, which makes the graph: the server's, if that has a device and room
- *		for them, else a CPU engine in this process.
+ *		CREATE INDEX: the rows are appended to pages and fed to an engine, which
+ *		makes the graph: the server's, if that has a device and room for them,
+ *		else a CPU engine in this process.
  *
- * The pages are written through buffers; vector pages are logged as they are filled, all others once at the end. The engine in this process
- * holds as many rows as maintenance_work_mem allows; rows beyond stay on the pending list and are linked over pages afterwards, which takes longer.
+ * The pages are written through buffers; vector pages are logged as they are
+ * filled, all others once at the end. The engine in this process holds as many
+ * rows as maintenance_work_mem allows; rows beyond stay on the pending list and
+ * are linked over pages afterwards, which takes longer.
  */
 #include "base/handler.h"
 #include "postgres.h"
@@ -43,7 +46,8 @@ typedef struct BuildState
 	/* rows in pages */
 	uint32		rows;
 	uint32		superblocks;
-	uint32	   *loaded;			/* per superblock: slots that hold rows, the first ones; 0: not written yet */
+	uint32	   *loaded;			/* per superblock: slots that hold rows, the first ones; 0: not
+								 * written yet */
 	uint32		loaded_room;
 	uint32		fed;			/* superblocks below this have been offered to the engine */
 
@@ -58,7 +62,8 @@ typedef struct BuildState
 } BuildState;
 
 /*
- * Begin a phase that the progress view shows; total is what it counts to, 0 if that is not known.
+ * Begin a phase that the progress view shows; total is what it counts to, 0 if
+ * that is not known.
  */
 void
 build_phase(int phase, int64 total)
@@ -118,7 +123,8 @@ end_feeding(BuildState *build)
 }
 
 /*
- * Take over what has been loaded since the last call, and feed what can be fed: superblocks in order, for slots ascend in the engine.
+ * Take over what has been loaded since the last call, and feed what can be fed:
+ * superblocks in order, for slots ascend in the engine.
  */
 static void
 take_loaded(void *context)
@@ -186,7 +192,8 @@ load_rows(BuildState *build, IndexInfo *info)
 }
 
 /*
- * Write graph rows of an engine, which are sorted by slot, into the node pages; so many were written before.
+ * Write graph rows of an engine, which are sorted by slot, into the node pages;
+ * so many were written before.
  */
 static void
 write_graph_rows(BuildState *build, const LinkResult *link, uint32 written)
@@ -216,7 +223,8 @@ write_graph_rows(BuildState *build, const LinkResult *link, uint32 written)
 }
 
 /*
- * Take back graph rows that were written before the server failed: who begins again may not have memory for all rows.
+ * Take back graph rows that were written before the server failed: who begins
+ * again may not have memory for all rows.
  */
 static void
 unwrite_graph_rows(BuildState *build)
@@ -246,7 +254,8 @@ unwrite_graph_rows(BuildState *build)
 }
 
 /*
- * Write the seeds, in good order; if there is not room for all, the first, which are spread over the graph as all are. Returns how many.
+ * Write the seeds, in good order; if there is not room for all, the first,
+ * which are spread over the graph as all are. Returns how many.
  */
 static uint32
 write_seeds(BuildState *build, const LinkResult *link)
@@ -274,7 +283,8 @@ write_seeds(BuildState *build, const LinkResult *link)
 }
 
 /*
- * Have the server link all rows, and write what it made. False: nothing is written.
+ * Have the server link all rows, and write what it made. False: nothing is
+ * written.
  */
 static bool
 link_on_server(BuildState *build, uint32 *seeds)
@@ -304,7 +314,8 @@ link_on_server(BuildState *build, uint32 *seeds)
 }
 
 /*
- * Link what the engine has, and write it. Returns the number of seeds; rows stay on the list if memory does not suffice.
+ * Link what the engine has, and write it. Returns the number of seeds; rows
+ * stay on the list if memory does not suffice.
  */
 static uint32
 link_fed(BuildState *build)
@@ -333,7 +344,8 @@ link_fed(BuildState *build)
 }
 
 /*
- * Make what a superblock has left, from place `rows` on, free slots: their records, and pages for their vectors.
+ * Make what a superblock has left, from place `rows` on, free slots: their
+ * records, and pages for their vectors.
  */
 static void
 free_leftover(BuildState *build, uint32 superblock, uint32 rows)
@@ -345,7 +357,8 @@ free_leftover(BuildState *build, uint32 superblock, uint32 rows)
 	PageLog		log;
 
 	/*
-	 * From the last to the first, so that they are taken from the first on: vector pages are filled without gaps, as the check expects.
+	 * From the last to the first, so that they are taken from the first on:
+	 * vector pages are filled without gaps, as the check expects.
 	 */
 	for (uint32 slot = first_slot + format->superblock_slots; slot-- > first_slot + rows;)
 	{
@@ -388,7 +401,8 @@ free_leftover(BuildState *build, uint32 superblock, uint32 rows)
 }
 
 /*
- * Free what workers left of their last superblocks. What the last superblock has left stays fresh.
+ * Free what workers left of their last superblocks. What the last superblock
+ * has left stays fresh.
  */
 static void
 free_leftovers(BuildState *build)
@@ -408,7 +422,8 @@ free_leftovers(BuildState *build)
 }
 
 /*
- * List rows that are not linked, from *slot on, on a pending page; advances *slot.
+ * List rows that are not linked, from *slot on, on a pending page; advances
+ * *slot.
  */
 static void
 list_unlinked(const BuildState *build, Page page, uint32 *slot)
@@ -429,7 +444,8 @@ list_unlinked(const BuildState *build, Page page, uint32 *slot)
 }
 
 /*
- * The pending page that is the newest when all rows that are not linked have been listed.
+ * The pending page that is the newest when all rows that are not linked have
+ * been listed.
  */
 static uint32
 newest_pending(const BuildState *build)
@@ -438,7 +454,8 @@ newest_pending(const BuildState *build)
 }
 
 /*
- * Write a superblock's pending page; superblocks come in order. Rows that are not linked, from *slot on, are listed one after another.
+ * Write a superblock's pending page; superblocks come in order. Rows that are
+ * not linked, from *slot on, are listed one after another.
  */
 static void
 write_pending_page(Buffer buffer, const BuildState *build, uint32 superblock, uint32 *slot)
@@ -494,7 +511,8 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
 }
 
 /*
- * Make metapage, seed pages and, for an empty index, the first pending page. In the init fork they are logged at once.
+ * Make metapage, seed pages and, for an empty index, the first pending page. In
+ * the init fork they are logged at once.
  */
 static void
 write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
@@ -627,7 +645,8 @@ init_build(BuildState *build, Relation heap, Relation index, double expected_row
 }
 
 /*
- * Link over pages the rows that did not fit into memory, and say what would have sufficed.
+ * Link over pages the rows that did not fit into memory, and say what would
+ * have sufficed.
  */
 static void
 link_rest(BuildState *build)
@@ -641,7 +660,10 @@ link_rest(BuildState *build)
 					 ceil(build_memory(&build->format, build->rows) / (1024 * 1024)))));
 	build_phase(BUILD_PHASE_PAGES, build->unlinked);
 
-	/* Without the linker lock: nobody else can have this file open, and a worker that links the one before it would never let go. */
+	/*
+	 * Without the linker lock: nobody else can have this file open, and a
+	 * worker that links the one before it would never let go.
+	 */
 	link_pending_telling(build->index, index_format(build->index), build_progress);
 	build_progress(build->unlinked);
 }

@@ -1,6 +1,7 @@
 /*
  * build.h
- *		Phases of CREATE INDEX, as pg_stat_progress_create_index names them, and the memory it needs.
+ *		Phases of CREATE INDEX, as pg_stat_progress_create_index names them, and
+ *		the memory it needs.
  */
 #ifndef GPUANN_BUILD_H
 #define GPUANN_BUILD_H
@@ -17,7 +18,10 @@
 #define BUILD_PHASE_PAGES	6
 #define BUILD_PHASE_MIRROR	7
 
-/* maintenance_work_mem that a build of so many rows needs to make the whole graph in memory, in bytes. */
+/*
+ * maintenance_work_mem that a build of so many rows needs to make the whole
+ * graph in memory, in bytes.
+ */
 extern double build_memory(const IndexFormat *format, double rows);
 
 #endif							/* GPUANN_BUILD_H */

@@ -1,9 +1,12 @@
 /*
  * build_engine.c
- *		The engine of a build: a CPU engine in the leader, which is fed with rows from the pages and makes the graph.
+ *		The engine of a build: a CPU engine in the leader, which is fed with
+ *		rows from the pages and makes the graph.
  *
- * It holds as many rows as maintenance_work_mem allows. Its threads know nothing of PostgreSQL, and end with the memory context in which it
- * was opened, on error and cancel too. While the engine takes in one superblock the next is copied from its pages.
+ * It holds as many rows as maintenance_work_mem allows. Its threads know
+ * nothing of PostgreSQL, and end with the memory context in which it was
+ * opened, on error and cancel too. While the engine takes in one superblock the
+ * next is copied from its pages.
  */
 #include "postgres.h"
 
@@ -42,7 +45,8 @@ build_engine_close(BuildEngine *build)
 }
 
 /*
- * Memory that a row takes in the engine: vector, graph row and its distances or, later, its copy in the result; what is kept beside.
+ * Memory that a row takes in the engine: vector, graph row and its distances
+ * or, later, its copy in the result; what is kept beside.
  */
 static double
 row_memory(const IndexFormat *format)
@@ -51,7 +55,8 @@ row_memory(const IndexFormat *format)
 }
 
 /*
- * maintenance_work_mem that a build of so many rows needs to make the whole graph in memory, in bytes.
+ * maintenance_work_mem that a build of so many rows needs to make the whole
+ * graph in memory, in bytes.
  */
 double
 build_memory(const IndexFormat *format, double rows)
@@ -60,7 +65,8 @@ build_memory(const IndexFormat *format, double rows)
 }
 
 /*
- * Open an engine for a build, within maintenance_work_mem; it is closed with the current memory context at the latest.
+ * Open an engine for a build, within maintenance_work_mem; it is closed with
+ * the current memory context at the latest.
  */
 BuildEngine *
 build_engine_open(Relation index, const IndexFormat *format, double expected_rows)
@@ -73,7 +79,10 @@ build_engine_open(Relation index, const IndexFormat *format, double expected_row
 	build->format = format;
 	build->most = (uint32) Min(limit / row_memory(format), (double) ENGINE_MAX_SLOTS);
 	capacity = Max((uint32) Min(expected_rows * 1.1, (double) build->most), 1);
-	/* The estimate of rows may be far too high: a mirror grows, so begin with what there is room for. */
+	/*
+	 * The estimate of rows may be far too high: a mirror grows, so begin with
+	 * what there is room for.
+	 */
 	do
 		build->engine = local_engine_open(index, format, capacity, limit);
 	while (build->engine == NULL && (capacity /= 2) > 0);
@@ -104,7 +113,8 @@ finish_append(BuildEngine *build)
 }
 
 /*
- * Copy the vectors of rows [first, first + count) of one superblock from its pages.
+ * Copy the vectors of rows [first, first + count) of one superblock from its
+ * pages.
  */
 void
 build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint32 count, void *vectors)
@@ -127,7 +137,8 @@ build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint
 }
 
 /*
- * Feed the rows of the next superblock, as long as memory lasts. Superblocks come in order.
+ * Feed the rows of the next superblock, as long as memory lasts. Superblocks
+ * come in order.
  */
 void
 build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows)
@@ -189,7 +200,8 @@ build_engine_rows(const BuildEngine *build)
 }
 
 /*
- * Link what the engine has. False, and then it has nothing, if memory does not suffice; else *link is valid until the engine is closed.
+ * Link what the engine has. False, and then it has nothing, if memory does not
+ * suffice; else *link is valid until the engine is closed.
  */
 bool
 build_engine_link(BuildEngine *build, LinkResult *link)

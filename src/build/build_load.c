@@ -1,10 +1,13 @@
 /*
  * build_load.c
- *		Rows of the heap into pages: each process gathers a superblock's worth, claims a superblock, and writes it in one go.
+ *		Rows of the heap into pages: each process gathers a superblock's worth,
+ *		claims a superblock, and writes it in one go.
  *
- * So a process that loads takes one lock per page instead of two per row, and superblocks are complete almost in the order of their
- * numbers. Vector pages are logged right after they are filled, by whoever filled them; node pages later, once, with their edges. The last
- * superblock of each process is filled in part; what is left of it becomes free slots (build.c).
+ * So a process that loads takes one lock per page instead of two per row, and
+ * superblocks are complete almost in the order of their numbers. Vector pages
+ * are logged right after they are filled, by whoever filled them; node pages
+ * later, once, with their edges. The last superblock of each process is filled
+ * in part; what is left of it becomes free slots (build.c).
  */
 #include "postgres.h"
 
@@ -21,7 +24,8 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#define COUNT_ROWS	64			/* rows between two updates of the shared count: one per row would be contended for */
+#define COUNT_ROWS	64			/* rows between two updates of the shared count: one per row would
+								 * be contended for */
 
 /*
  * Begin to load, in the current memory context.
@@ -42,7 +46,8 @@ loader_begin(Loader *loader, Relation index, BuildShared *shared)
 }
 
 /*
- * Make the file one page longer; the block is the one expected, because nobody else extends it now.
+ * Make the file one page longer; the block is the one expected, because nobody
+ * else extends it now.
  */
 Buffer
 build_new_block(Relation index, ForkNumber fork, BlockNumber expected)
@@ -78,8 +83,9 @@ pages_needed(const IndexFormat *format, uint32 rows)
 }
 
 /*
- * Claim the next superblock and make its pages, all zero: those that so many rows need, or with other processes about, who claim the
- * next one meanwhile, all of them.
+ * Claim the next superblock and make its pages, all zero: those that so many
+ * rows need, or with other processes about, who claim the next one meanwhile,
+ * all of them.
  */
 uint32
 build_claim_superblock(BuildShared *shared, Relation index, uint32 rows)
@@ -194,7 +200,8 @@ write_superblock(Loader *loader)
 }
 
 /*
- * Count the rows since the last call, for the progress view, which the leader keeps.
+ * Count the rows since the last call, for the progress view, which the leader
+ * keeps.
  */
 static void
 count_rows(Loader *loader)
@@ -232,7 +239,8 @@ load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool aliv
 }
 
 /*
- * Scan the heap, or this process's share of it, and load all of its rows. Returns how many rows the heap has.
+ * Scan the heap, or this process's share of it, and load all of its rows.
+ * Returns how many rows the heap has.
  */
 double
 loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress, TableScanDesc scan)

@@ -2,8 +2,10 @@
  * build_log.c
  *		WAL of a build: pages in full, many in one record.
  *
- * Node pages and vector pages lie between each other and are logged at different times, so it is not a range of the file that is logged. The
- * pages of a record stay locked until it is written; nobody else wants them during a build.
+ * Node pages and vector pages lie between each other and are logged at
+ * different times, so it is not a range of the file that is logged. The pages
+ * of a record stay locked until it is written; nobody else wants them during a
+ * build.
  */
 #include "postgres.h"
 
@@ -27,7 +29,8 @@ page_log_begin(PageLog *log, Relation index, bool logged)
 }
 
 /*
- * Add a page that is pinned, locked exclusively and complete; it is marked dirty and let go, now or with the next flush.
+ * Add a page that is pinned, locked exclusively and complete; it is marked
+ * dirty and let go, now or with the next flush.
  */
 void
 page_log_add(PageLog *log, Buffer buffer)

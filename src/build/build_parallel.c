@@ -1,9 +1,12 @@
 /*
  * build_parallel.c
- *		Parallel workers of CREATE INDEX: they scan the heap with the leader and load rows into pages.
+ *		Parallel workers of CREATE INDEX: they scan the heap with the leader and
+ *		load rows into pages.
  *
- * Each announces the superblocks that it has filled in a ring; the leader, which scans too, takes them from there now and then and
- * feeds their rows to the engine. Workers end with the load: what comes after it is done by the leader's threads.
+ * Each announces the superblocks that it has filled in a ring; the leader,
+ * which scans too, takes them from there now and then and feeds their rows to
+ * the engine. Workers end with the load: what comes after it is done by the
+ * leader's threads.
  */
 #include "postgres.h"
 
@@ -46,8 +49,9 @@ PGDLLEXPORT void gpuann_build_worker_main(dsm_segment *segment, shm_toc *toc);
 /*
  * How many workers scan the heap beside the leader.
  *
- * The planner says whether workers may be used at all (temporary tables, unsafe expressions, a small table); how many it would choose is for
- * sorting, with a minimum of memory for each, which does not matter here.
+ * The planner says whether workers may be used at all (temporary tables, unsafe
+ * expressions, a small table); how many it would choose is for sorting, with a
+ * minimum of memory for each, which does not matter here.
  */
 int
 build_workers(Relation heap, Relation index, const IndexInfo *info)
@@ -89,7 +93,8 @@ try_put_loaded(BuildShared *shared, uint32 superblock, uint32 rows)
 }
 
 /*
- * Announce a superblock that has been loaded. While the ring is full, the leader empties it and workers wait.
+ * Announce a superblock that has been loaded. While the ring is full, the
+ * leader empties it and workers wait.
  */
 void
 build_put_loaded(Loader *loader, uint32 superblock, uint32 rows)
@@ -144,7 +149,8 @@ build_shared_init(BuildShared *shared)
 }
 
 /*
- * Put everything that workers need into dynamic shared memory, and start them. NULL if none can be had. *shared is copied.
+ * Put everything that workers need into dynamic shared memory, and start them.
+ * NULL if none can be had. *shared is copied.
  */
 ParallelLoad *
 parallel_load_begin(Relation heap, const BuildShared *shared, int workers)
@@ -211,7 +217,8 @@ parallel_load_scan(ParallelLoad *load, Relation heap)
 }
 
 /*
- * Wait until all workers have loaded their share; loaded is called whenever there may be new superblocks. A worker's error is raised here.
+ * Wait until all workers have loaded their share; loaded is called whenever
+ * there may be new superblocks. A worker's error is raised here.
  */
 void
 parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *context)
@@ -233,7 +240,9 @@ parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *con
 		idle = !done && shared->workers_done < load->context->nworkers_launched &&
 			shared->first_loaded == shared->next_loaded;
 		SpinLockRelease(&shared->mutex);
-		/* the timeout is for the progress view: rows come before superblocks do */
+		/*
+		 * the timeout is for the progress view: rows come before superblocks do
+		 */
 		if (idle)
 			(void) ConditionVariableTimedSleep(&shared->changed, 100, PG_WAIT_EXTENSION);
 	}
@@ -244,7 +253,8 @@ parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *con
 }
 
 /*
- * Give back all that workers used; the caller has copied what it needs of the shared part.
+ * Give back all that workers used; the caller has copied what it needs of the
+ * shared part.
  */
 void
 parallel_load_end(ParallelLoad *load)

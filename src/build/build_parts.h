@@ -2,10 +2,12 @@
  * build_parts.h
  *		CREATE INDEX: what the files of the build share.
  *
- *	build_load.c		rows of the heap into pages, superblock by superblock: in the leader and in parallel workers
+ *	build_load.c		rows of the heap into pages, superblock by superblock:
+ *						in the leader and in parallel workers
  *	build_log.c		many pages in one record of WAL
  *	build_parallel.c	the parallel workers
- *	build_engine.c	rows from pages into an engine in this process, and the graph
+ *	build_engine.c	rows from pages into an engine in this process, and the
+ *					graph
  *	build_server.c	the same with the server's engine, where that has a device
  *	build.c			the order of all this, and the pages around it
  */
@@ -109,7 +111,10 @@ extern void build_shared_init(BuildShared *shared);
 /* build_engine.c */
 typedef struct BuildEngine BuildEngine;
 
-/* Graph rows that the engine linked, sorted by slot, and seeds: until the engine is closed. */
+/*
+ * Graph rows that the engine linked, sorted by slot, and seeds: until the
+ * engine is closed.
+ */
 extern BuildEngine *build_engine_open(Relation index, const IndexFormat *format, double expected_rows);
 extern void build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows);
 extern void build_engine_fed(BuildEngine *build);
@@ -123,20 +128,27 @@ extern void build_copy_vectors(Relation index, const IndexFormat *format, uint32
 typedef struct BuildServer BuildServer;
 
 /*
- * Begin to build on the server; NULL: it is not to be, or cannot. What returns false ends it, has said why, and is to be followed by
- * build_server_close: then the CPU engine in this process does everything from the first row on.
+ * Begin to build on the server; NULL: it is not to be, or cannot. What returns
+ * false ends it, has said why, and is to be followed by build_server_close:
+ * then the CPU engine in this process does everything from the first row on.
  */
 extern BuildServer *build_server_open(Relation heap, Relation index, const IndexFormat *format, double expected_rows, uint64 nonce);
 extern bool build_server_feed(BuildServer *build, uint32 superblock, uint32 rows);
 extern bool build_server_fed(BuildServer *build);
 
-/* Link all rows: of each superblock the first loaded[i] slots. The seeds are valid until the build is closed. */
+/*
+ * Link all rows: of each superblock the first loaded[i] slots. The seeds are
+ * valid until the build is closed.
+ */
 extern bool build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds);
 
 /* The graph rows of the next slots; valid until the next call. */
 extern bool build_server_fetch(BuildServer *build, LinkResult *part);
 
-/* The pages are complete: keep the mirror, which has what they have. False: it is to be loaded from them. */
+/*
+ * The pages are complete: keep the mirror, which has what they have. False: it
+ * is to be loaded from them.
+ */
 extern bool build_server_keep(BuildServer *build, int64 lasted_ms);
 extern void build_server_close(BuildServer *build);
 

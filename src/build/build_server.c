@@ -1,11 +1,14 @@
 /*
  * build_server.c
- *		A build whose rows are linked by the server's engine, where that has a device: they go into the index's mirror as they are loaded,
- *		are linked there, and the graph rows come back.
+ *		A build whose rows are linked by the server's engine, where that has a
+ *		device: they go into the index's mirror as they are loaded, are linked
+ *		there, and the graph rows come back.
  *
- * The mirror belongs to the builder until the transaction is over (mirror_feed.c), so whatever ends that leaves none. Rows are sent from pages that
- * are written already: whatever goes wrong, the CPU engine in this process can begin with the first row. The server is not believed: every slot
- * and edge is checked in a copy, and each row has to come once.
+ * The mirror belongs to the builder until the transaction is over
+ * (mirror_feed.c), so whatever ends that leaves none. Rows are sent from pages
+ * that are written already: whatever goes wrong, the CPU engine in this process
+ * can begin with the first row. The server is not believed: every slot and edge
+ * is checked in a copy, and each row has to come once.
  */
 #include "postgres.h"
 
@@ -21,7 +24,8 @@
 
 #define LEAST_ROWS		1000	/* fewer are linked here before a server has woken */
 #define FETCHED_ROWS	2048	/* graph rows that come at once */
-#define PATIENCE_US		(120 * 1000000) /* with a server that does not get on: whatever holds it up, it is replaced or ends itself by then */
+#define PATIENCE_US		(120 * 1000000) /* with a server that does not get on: whatever holds it up,
+										 * it is replaced or ends itself by then */
 
 struct BuildServer
 {
@@ -44,7 +48,8 @@ struct BuildServer
 };
 
 /*
- * Whether an index is built on the server: a CPU engine there is no faster than the one here.
+ * Whether an index is built on the server: a CPU engine there is no faster than
+ * the one here.
  */
 static bool
 worth_it(Relation index, double expected_rows)
@@ -53,7 +58,8 @@ worth_it(Relation index, double expected_rows)
 }
 
 /*
- * The rows to make the mirror for: it grows, so rather too few. Statistics may be missing, and of a partial index they say nothing.
+ * The rows to make the mirror for: it grows, so rather too few. Statistics may
+ * be missing, and of a partial index they say nothing.
  */
 static uint32
 first_capacity(Relation heap, Relation index, const IndexFormat *format, double expected_rows)
@@ -79,7 +85,8 @@ release_channel(void *arg)
 }
 
 /*
- * Say why the server does not build this index. That it is full is as configured; anything else is not.
+ * Say why the server does not build this index. That it is full is as
+ * configured; anything else is not.
  */
 static bool
 build_failed(BuildServer *build)
@@ -103,8 +110,9 @@ failed_with(BuildServer *build, EngineStatus status, const char *text)
 }
 
 /*
- * Make room for what was refused for want of it: the mirror of the index's file before this one makes way, then the one that no scan has asked
- * for longest. False if nobody can.
+ * Make room for what was refused for want of it: the mirror of the index's file
+ * before this one makes way, then the one that no scan has asked for longest.
+ * False if nobody can.
  */
 static bool
 build_make_room(MirrorSlice *slice)
@@ -199,7 +207,8 @@ post_rows(BuildServer *build)
 }
 
 /*
- * Let what the channel carries arrive. Where the device is full, others make way, and it is sent again.
+ * Let what the channel carries arrive. Where the device is full, others make
+ * way, and it is sent again.
  */
 static bool
 build_land(BuildServer *build)
@@ -222,7 +231,8 @@ build_land(BuildServer *build)
 }
 
 /*
- * Send the slots from the last one sent up to end, all of one superblock; the last part of them is left on its way.
+ * Send the slots from the last one sent up to end, all of one superblock; the
+ * last part of them is left on its way.
  */
 static bool
 send_slots(BuildServer *build, uint32 end, bool absent)
@@ -245,7 +255,8 @@ send_slots(BuildServer *build, uint32 end, bool absent)
 }
 
 /*
- * Send the rows of the next superblock, while this process goes on. What the one before has left is free, as its pages will say.
+ * Send the rows of the next superblock, while this process goes on. What the
+ * one before has left is free, as its pages will say.
  */
 bool
 build_server_feed(BuildServer *build, uint32 superblock, uint32 rows)
@@ -289,7 +300,8 @@ holds_row(const BuildServer *build, uint32 slot)
 }
 
 /*
- * Whether a graph row is one that pages may have: others that hold rows, each once, without gaps.
+ * Whether a graph row is one that pages may have: others that hold rows, each
+ * once, without gaps.
  */
 static bool
 is_graph_row(const BuildServer *build, uint32 slot, const uint32 *row)
@@ -317,7 +329,8 @@ is_graph_row(const BuildServer *build, uint32 slot, const uint32 *row)
 }
 
 /*
- * Fetch a part of what was linked, from an element on: slots, and their rows unless rows is NULL. Returns how many; -1: it failed.
+ * Fetch a part of what was linked, from an element on: slots, and their rows
+ * unless rows is NULL. Returns how many; -1: it failed.
  */
 static int64
 build_fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *slots, uint32 *rows)

@@ -1,8 +1,10 @@
 /*
  * bulk_channel.c
- *		Channels: what is too large for a request's payload, and giving back what a process holds of the area.
+ *		Channels: what is too large for a request's payload, and giving back
+ *		what a process holds of the area.
  *
- * A channel is this process's while its owner word holds our pid and its state is FREE; see protocol.h for the other states.
+ * A channel is this process's while its owner word holds our pid and its state
+ * is FREE; see protocol.h for the other states.
  */
 #include "base/base.h"
 
@@ -36,7 +38,10 @@ channel_claim(void)
 void
 channel_release(int number)
 {
-	/* who ends with a FATAL error has left all channels before its memory contexts go */
+	/*
+	 * who ends with a FATAL error has left all channels before its memory
+	 * contexts go
+	 */
 	if (!channel_held[number])
 		return;
 	channel_held[number] = false;
@@ -119,7 +124,10 @@ channel_answered(int number, EngineStatus *status, const char **text)
 		default:
 			if (shmem_server_ready(&epoch) && epoch == channel_epoch[number])
 				return false;
-			/* Posted after the launcher's sweep it goes back; anything else is the launcher's to turn into FAILED. */
+			/*
+			 * Posted after the launcher's sweep it goes back; anything else is
+			 * the launcher's to turn into FAILED.
+			 */
 			return request_withdraw(&channel->state, generation);
 	}
 }
@@ -162,7 +170,10 @@ channel_await(int number, int64 deadline_us, int64 patience_us, void (*tell) (in
 			*text = "the server does not answer";
 			return ENGINE_FAILED;
 		}
-		/* In short waits, because a server may die after the launcher's sweep has passed this channel. */
+		/*
+		 * In short waits, because a server may die after the launcher's sweep
+		 * has passed this channel.
+		 */
 		shmem_wait(&channel->state, atomic_load(&channel->state), Min(deadline_us, now + SHMEM_WAIT_MS * 1000), event, NULL);
 	}
 	return status;

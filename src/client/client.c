@@ -1,9 +1,12 @@
 /*
  * client.c
- *		The backend's side of the server: post a request, wait, validate the answer.
+ *		The backend's side of the server: post a request, wait, validate the
+ *		answer.
  *
- * A request goes through this backend's slot, or through a channel if its answer is large. Everything that the server wrote is copied
- * once and checked in the copy (design, I6). Whatever goes wrong has a FallbackReason, and the caller takes the page path.
+ * A request goes through this backend's slot, or through a channel if its
+ * answer is large. Everything that the server wrote is copied once and checked
+ * in the copy (design, I6). Whatever goes wrong has a FallbackReason, and the
+ * caller takes the page path.
  */
 #include "base/base.h"
 
@@ -30,12 +33,18 @@ typedef struct RawAnswer
 	char		error[128];		/* the engine's text, printable */
 } RawAnswer;
 
-/* Places of slots among which none comes twice in most answers; a factor whose product's high bits spread neighbours evenly. */
+/*
+ * Places of slots among which none comes twice in most answers; a factor whose
+ * product's high bits spread neighbours evenly.
+ */
 #define SLOT_PLACES_LOG	13
 #define SLOT_PLACES		(1 << SLOT_PLACES_LOG)
 #define SLOT_SPREAD		0x9E3779B1u
 
-/* A server that let a request time out is not asked again by this backend until it has moved on, or for so long. */
+/*
+ * A server that let a request time out is not asked again by this backend until
+ * it has moved on, or for so long.
+ */
 #define HUNG_US		(10 * 1000000)
 
 static struct
@@ -64,7 +73,10 @@ still_hung(uint32 epoch)
 	return false;
 }
 
-/* Copy what has been answered into palloc'd memory; false if the count is impossible. */
+/*
+ * Copy what has been answered into palloc'd memory; false if the count is
+ * impossible.
+ */
 static bool
 copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
 {
@@ -121,7 +133,10 @@ wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation
 			case LOOK_PENDING:
 				break;
 		}
-		/* Posted behind the launcher's sweep of a dead server: nobody is going to look at it. */
+		/*
+		 * Posted behind the launcher's sweep of a dead server: nobody is going
+		 * to look at it.
+		 */
 		if (!shmem_server_ready(&now_epoch) || now_epoch != epoch)
 			return FALLBACK_SERVER_DIED;
 		now = monotonic_us();
@@ -145,7 +160,10 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 		return FALLBACK_OFF;
 	word = shared_word((uint32) slot);
 	payload = shared_payload((uint32) slot);
-	/* Between requests a word is FREE or ABANDONED; what else a server may have made of it, it is ours. */
+	/*
+	 * Between requests a word is FREE or ABANDONED; what else a server may have
+	 * made of it, it is ours.
+	 */
 	if (request_state(atomic_load(word)) != REQUEST_FREE && !request_leave(word))
 		return FALLBACK_SLOT_BUSY;
 
@@ -238,7 +256,10 @@ read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
 	return FALLBACK_NONE;
 }
 
-/* Ask through a channel: several queries, or one whose answer is larger than PAYLOAD_RESULTS. What fails is in raws[0]. */
+/*
+ * Ask through a channel: several queries, or one whose answer is larger than
+ * PAYLOAD_RESULTS. What fails is in raws[0].
+ */
 static FallbackReason
 search_by_channel(MirrorRef mirror, const ChannelBatch *batch, uint32 epoch, RawAnswer *raws)
 {
@@ -274,7 +295,10 @@ search_by_channel(MirrorRef mirror, const ChannelBatch *batch, uint32 epoch, Raw
 	return why;
 }
 
-/* Whether a slot occurs twice, by an open table at most half full; all are below NO_SLOT. */
+/*
+ * Whether a slot occurs twice, by an open table at most half full; all are
+ * below NO_SLOT.
+ */
 static bool
 slot_repeated_surely(const SearchResult *results, uint32 count)
 {
@@ -298,7 +322,10 @@ slot_repeated_surely(const SearchResult *results, uint32 count)
 	return repeated;
 }
 
-/* Whether a slot occurs twice. Answers are small, so mostly no two slots even have the same place among SLOT_PLACES. */
+/*
+ * Whether a slot occurs twice. Answers are small, so mostly no two slots even
+ * have the same place among SLOT_PLACES.
+ */
 static bool
 slot_repeated(const SearchResult *results, uint32 count)
 {
@@ -321,7 +348,10 @@ slot_repeated(const SearchResult *results, uint32 count)
 	return again != 0 && slot_repeated_surely(results, count);
 }
 
-/* Whether an answer is one that an honest server could give. What is not a number is not after anything, nor is it before. */
+/*
+ * Whether an answer is one that an honest server could give. What is not a
+ * number is not after anything, nor is it before.
+ */
 static bool
 answer_is_valid(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw)
 {
@@ -381,7 +411,9 @@ judge_status(const RawAnswer *raw)
 	return FALLBACK_ENGINE_ERROR;
 }
 
-/* Ask through this backend's slot, which takes one query, or through a channel. */
+/*
+ * Ask through this backend's slot, which takes one query, or through a channel.
+ */
 static FallbackReason
 client_ask(MirrorRef mirror, const ChannelBatch *batch, bool by_channel, RawAnswer *raws)
 {

@@ -1,6 +1,7 @@
 /*
  * client.h
- *		The backend's side of the server: find an index's mirror, ask it, count what happened.
+ *		The backend's side of the server: find an index's mirror, ask it, count
+ *		what happened.
  */
 #ifndef GPUANN_CLIENT_H
 #define GPUANN_CLIENT_H
@@ -10,7 +11,10 @@
 
 #include "datatype/timestamp.h"
 
-/* An index's entry in the mirror table. entry < 0: there is none (no area, temporary table, table full). */
+/*
+ * An index's entry in the mirror table. entry < 0: there is none (no area,
+ * temporary table, table full).
+ */
 typedef struct MirrorRef
 {
 	int			entry;
@@ -30,7 +34,8 @@ typedef struct ServerQuery
 
 typedef struct ServerAnswer
 {
-	SearchResult *results;		/* palloc'd, validated: ordered by (distance, slot), slots below the index's, no slot twice */
+	SearchResult *results;		/* palloc'd, validated: ordered by (distance, slot), slots below the
+								 * index's, no slot twice */
 	uint32		count;
 	uint64		position;		/* pending position covered */
 	uint32		batch;
@@ -38,46 +43,66 @@ typedef struct ServerAnswer
 } ServerAnswer;
 
 /*
- * The entry of an index, made if there is none (then the index is wanted and a worker will come). Never blocks on the server.
- * Sets *why when the server is not to be asked.
+ * The entry of an index, made if there is none (then the index is wanted and a
+ * worker will come). Never blocks on the server. Sets *why when the server is
+ * not to be asked.
  */
 extern MirrorRef client_mirror(Relation index, const MetaPage *meta, FallbackReason *why);
 
-/* Whether the server would answer a scan of an index now. Wants nothing, makes nothing: for the planner. */
+/*
+ * Whether the server would answer a scan of an index now. Wants nothing, makes
+ * nothing: for the planner.
+ */
 extern bool client_would_answer(Relation index);
 
 /* Whether the server's engine is the one on a GPU. */
 extern bool client_engine_is_cuda(void);
 
-/* The entry of an index that is to be mirrored now, whatever spoke against it before; entry -1: it cannot be. */
+/*
+ * The entry of an index that is to be mirrored now, whatever spoke against it
+ * before; entry -1: it cannot be.
+ */
 extern MirrorRef client_want(Relation index, const MetaPage *meta);
 
 /* Give up the index's mirror; false if there is none and none is on its way. */
 extern bool client_evict(Relation index);
 
-/* Changes of node pages up to this were in the mirror when this was called; 0: it is not known. */
+/*
+ * Changes of node pages up to this were in the mirror when this was called; 0:
+ * it is not known.
+ */
 extern uint64 client_changes(MirrorRef mirror);
 
-/* Ask the server. Anything but FALLBACK_NONE: no answer, take the page path. Errors out only on cancel and shutdown. */
+/*
+ * Ask the server. Anything but FALLBACK_NONE: no answer, take the page path.
+ * Errors out only on cancel and shutdown.
+ */
 extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer);
 
 /*
- * Ask the same of many vectors, which stand one after another, through a channel: all are answered, or none. client_batch_room says how many fit.
+ * Ask the same of many vectors, which stand one after another, through a
+ * channel: all are answered, or none. client_batch_room says how many fit.
  * Memory is palloc'd.
  */
 extern FallbackReason client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count,
 										  ServerAnswer *answers);
 extern uint32 client_batch_room(const ServerQuery *query);
 
-/* Tell whoever mirrors this index that its pages are ahead. Cheap; a no-op without an area. */
+/*
+ * Tell whoever mirrors this index that its pages are ahead. Cheap; a no-op
+ * without an area.
+ */
 extern void client_note_change(Relation index, const IndexFormat *format);
 
-/* Whether a mirror worker serves this index now (then inserters need not link). */
+/*
+ * Whether a mirror worker serves this index now (then inserters need not link).
+ */
 extern bool client_worker_serves(Relation index);
 
 /*
- * Ask that worker to link the list up to a position. True: it has taken that on, and does not yield the linker lock to who waits for it before it
- * is done, has no more memory for it, or gives up.
+ * Ask that worker to link the list up to a position. True: it has taken that
+ * on, and does not yield the linker lock to who waits for it before it is done,
+ * has no more memory for it, or gives up.
  */
 extern bool client_ask_to_link(Relation index, const IndexFormat *format, uint64 position);
 
@@ -97,16 +122,19 @@ extern void client_count_scan(MirrorRef mirror, const ScanTally *tally);
 /* ---- mirror_feed.c ---- */
 
 /*
- * Load the mirror of an index that this transaction has just built, from its pages, if it is to have one and there is room. Never fails for the
- * server's sake: then the first scan has the mirror loaded, as any other. The build began then; progress is told in rows done.
+ * Load the mirror of an index that this transaction has just built, from its
+ * pages, if it is to have one and there is room. Never fails for the server's
+ * sake: then the first scan has the mirror loaded, as any other. The build
+ * began then; progress is told in rows done.
  */
 extern void mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done));
 
 /* ---- fallback.c ---- */
 
 /*
- * Tell about a fallback: the user as gpuann.fallback says (nothing, a notice, or an error), the log at most once a minute for each
- * reason. The detail, what the engine said, belongs to the next one.
+ * Tell about a fallback: the user as gpuann.fallback says (nothing, a notice,
+ * or an error), the log at most once a minute for each reason. The detail, what
+ * the engine said, belongs to the next one.
  */
 extern void fallback_report(Relation index, FallbackReason why);
 extern void fallback_detail(const char *text);

@@ -1,10 +1,14 @@
 /*
  * client_mirror.c
- *		Finding an index's entry of the mirror table from a backend, and telling its worker of changes.
+ *		Finding an index's entry of the mirror table from a backend, and telling
+ *		its worker of changes.
  *
- * Every backend remembers the entries it has met, so that a scan or an insert usually takes no lock. A remembered entry is still
- * the index's as long as its identity has not moved. It is forgotten when the index changes in the catalog: so what a session remembers does
- * not grow with every index that it ever met. No function here may hold on to it while invalidations are taken in.
+ * Every backend remembers the entries it has met, so that a scan or an insert
+ * usually takes no lock. A remembered entry is still the index's as long as its
+ * identity has not moved. It is forgotten when the index changes in the
+ * catalog: so what a session remembers does not grow with every index that it
+ * ever met. No function here may hold on to it while invalidations are taken
+ * in.
  */
 #include "base/base.h"
 
@@ -22,7 +26,8 @@
 
 #define USE_GRAIN_MS	20		/* of when a mirror was last used */
 #define FULL_RETRY_MS	1000	/* after the table was full of others in use */
-#define ASK_TO_LINK_MS	2000	/* a worker takes on what is wanted within this time, or is asked in vain */
+#define ASK_TO_LINK_MS	2000	/* a worker takes on what is wanted within this time, or is asked in
+								 * vain */
 #define ASK_POLL_MS		1
 
 /* What this backend remembers of an index. */
@@ -38,7 +43,10 @@ typedef struct Remembered
 
 static HTAB *remembered = NULL;
 
-/* An index has changed, or has gone: what we remember of it may go too. InvalidOid: all may have. */
+/*
+ * An index has changed, or has gone: what we remember of it may go too.
+ * InvalidOid: all may have.
+ */
 static void
 forget_index(Datum arg, Oid relation)
 {
@@ -92,7 +100,9 @@ same_file(const MirrorKey *a, const MirrorKey *b)
 	return a->database == b->database && a->tablespace == b->tablespace && a->relfile == b->relfile;
 }
 
-/* Whether what is remembered still holds; a nonce of 0 in the key matches any. */
+/*
+ * Whether what is remembered still holds; a nonce of 0 in the key matches any.
+ */
 static bool
 still_true(const Remembered *memory, const MirrorKey *key)
 {
@@ -103,7 +113,10 @@ still_true(const Remembered *memory, const MirrorKey *key)
 	return memory->identity == atomic_load(&mirror_track(memory->entry)->identity);
 }
 
-/* An index is wanted from now on. Without a GPU that means that a worker looks once what is pending; then it is told of changes. */
+/*
+ * An index is wanted from now on. Without a GPU that means that a worker looks
+ * once what is pending; then it is told of changes.
+ */
 static void
 note_wanted(int entry)
 {
@@ -112,8 +125,8 @@ note_wanted(int entry)
 }
 
 /*
- * Look an index up in the table; make an entry in the given state if there is none and state is not MIRROR_EMPTY. A nonce of 0 in the key matches
- * any.
+ * Look an index up in the table; make an entry in the given state if there is
+ * none and state is not MIRROR_EMPTY. A nonce of 0 in the key matches any.
  */
 static void
 look_up(Remembered *memory, const MirrorKey *key, MirrorState state)
@@ -167,7 +180,10 @@ mirror_want(const Remembered *memory)
 	LWLockRelease(gpuann_mirror_lock());
 }
 
-/* The index is not to be mirrored (any more): its worker lets it go, or we do if it has none. */
+/*
+ * The index is not to be mirrored (any more): its worker lets it go, or we do
+ * if it has none.
+ */
 static void
 mirror_unwant(const Remembered *memory)
 {
@@ -187,7 +203,10 @@ mirror_unwant(const Remembered *memory)
 	LWLockRelease(gpuann_mirror_lock());
 }
 
-/* Whether other sessions cannot see this index (or its file) yet: a worker could not open it. */
+/*
+ * Whether other sessions cannot see this index (or its file) yet: a worker
+ * could not open it.
+ */
 static bool
 made_here(Relation index)
 {
@@ -220,7 +239,10 @@ reason_of_state(int entry)
 	}
 }
 
-/* An index is used now. Its entry is read by every scan of every session, so it is written seldom. */
+/*
+ * An index is used now. Its entry is read by every scan of every session, so it
+ * is written seldom.
+ */
 static void
 note_use(int entry)
 {
@@ -254,7 +276,10 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 	memory = recall_index(index);
 	if (!still_true(memory, &key) || (memory->entry < 0 && monotonic_ms() - memory->full_ms >= FULL_RETRY_MS))
 	{
-		/* A file that may go with this transaction gets no entry: it would inherit from the one before. */
+		/*
+		 * A file that may go with this transaction gets no entry: it would
+		 * inherit from the one before.
+		 */
 		look_up(memory, &key, wanted ? MIRROR_WANTED : ours ? MIRROR_EMPTY : MIRROR_STATISTICS);
 		if (memory->entry >= 0 && wanted)
 			mirror_wake(memory->entry);
@@ -266,7 +291,10 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 		return ref;
 	}
 
-	/* The generation before the identity: mirror_table.c moves them the other way round. */
+	/*
+	 * The generation before the identity: mirror_table.c moves them the other
+	 * way round.
+	 */
 	ref.entry = memory->entry;
 	ref.generation = atomic_load(&mirror_area(ref.entry)->generation);
 	ref.identity = memory->identity;

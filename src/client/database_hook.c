@@ -36,7 +36,8 @@
 #include "utils/acl.h"
 #include "utils/syscache.h"
 
-#define LEAVE_MS	5000		/* how long the command waits for them at most, as core does for other sessions */
+#define LEAVE_MS	5000		/* how long the command waits for them at most, as core does for
+								 * other sessions */
 #define LEAVE_POLL_MS 5
 
 /* What a statement wants with the database that it needs for itself. */
@@ -55,7 +56,10 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 /* Whether this backend may bar databases, until its transaction ends. */
 static bool bars_any = false;
 
-/* Whether a bar holds: a backend that was terminated in the middle could not lift it. */
+/*
+ * Whether a bar holds: a backend that was terminated in the middle could not
+ * lift it.
+ */
 static bool
 bar_holds(const BarredDatabase *bar)
 {
@@ -332,7 +336,10 @@ ask_to_leave(Oid database)
 	return any;
 }
 
-/* Wait until no worker is in a database. After LEAVE_MS the command goes on, and core says what it thinks. */
+/*
+ * Wait until no worker is in a database. After LEAVE_MS the command goes on,
+ * and core says what it thinks.
+ */
 static void
 await_leave(Oid database)
 {

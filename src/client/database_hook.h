@@ -1,6 +1,7 @@
 /*
  * database_hook.h
- *		Sends mirror workers out of a database that is about to be dropped, moved or copied.
+ *		Sends mirror workers out of a database that is about to be dropped,
+ *		moved or copied.
  */
 #ifndef GPUANN_DATABASE_HOOK_H
 #define GPUANN_DATABASE_HOOK_H
@@ -10,7 +11,10 @@
 /* Install the hook; while preloading only. */
 extern void database_hook_init(void);
 
-/* drop_hook.c: mirrors of dropped indexes are given up. Called by the postmaster. */
+/*
+ * drop_hook.c: mirrors of dropped indexes are given up. Called by the
+ * postmaster.
+ */
 extern void drop_hook_init(void);
 
 /* Whether no worker may be started in a database. The mirror lock is held. */

@@ -2,8 +2,8 @@
  * drop_hook.c
  *		Mirrors of dropped indexes: their memory is freed when the drop commits.
  *
- * Without this they would be found out by an audit, half an hour later at most; so what cannot be seen here (a standby's replay) is
- * no leak.
+ * Without this they would be found out by an audit, half an hour later at most;
+ * so what cannot be seen here (a standby's replay) is no leak.
  */
 #include "base/base.h"
 
@@ -58,7 +58,9 @@ note_drop(Oid relation)
 	{
 		MirrorTrack *track = mirror_track((int) i);
 
-		/* A file made by this transaction has an entry beside the one before. */
+		/*
+		 * A file made by this transaction has an entry beside the one before.
+		 */
 		if (track->in_use && track->key.index == relation && track->key.database == MyDatabaseId)
 			drop_hook_remember((int) i);
 	}
@@ -75,7 +77,10 @@ gpuann_object_access(ObjectAccessType access, Oid class, Oid object, int subobje
 		note_drop(object);
 }
 
-/* The drops are final: forget their entries; the server then drops what it holds. */
+/*
+ * The drops are final: forget their entries; the server then drops what it
+ * holds.
+ */
 static void
 forget_dropped(void)
 {

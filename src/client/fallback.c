@@ -1,6 +1,7 @@
 /*
  * fallback.c
- *		Why a scan was answered from pages: for the user, for the log, for the views.
+ *		Why a scan was answered from pages: for the user, for the log, for the
+ *		views.
  */
 #include "base/base.h"
 
@@ -47,7 +48,10 @@ fallback_detail(const char *text)
 	strlcpy(detail, text, sizeof(detail));
 }
 
-/* Log a fallback unless one like it was logged a short while ago; then only count it. */
+/*
+ * Log a fallback unless one like it was logged a short while ago; then only
+ * count it.
+ */
 static void
 log_fallback(Relation index, FallbackReason why)
 {
@@ -72,7 +76,9 @@ log_fallback(Relation index, FallbackReason why)
 void
 fallback_report(Relation index, FallbackReason why)
 {
-	/* Who has turned the server off for this session, or for this index, knows. */
+	/*
+	 * Who has turned the server off for this session, or for this index, knows.
+	 */
 	if (why == FALLBACK_NONE || !gpuann_server)
 		return;
 	/* That there is no GPU, the launcher has said. */

@@ -1,8 +1,10 @@
 /*
  * mirror_table.c
- *		The mirror table: entries are found by relation file, made on first use, and emptied when their index is gone.
+ *		The mirror table: entries are found by relation file, made on first use,
+ *		and emptied when their index is gone.
  *
- * Relies on gpuann_mirror_lock() for every change; scans read an entry without it (client.c says why that is safe).
+ * Relies on gpuann_mirror_lock() for every change; scans read an entry without
+ * it (client.c says why that is safe).
  */
 #include "base/base.h"
 
@@ -18,10 +20,14 @@
 
 #define REFUSED_RETRY_MS		(30 * 1000) /* doubled with every refusal in a row */
 #define REFUSED_RETRY_MOST_MS	(600 * 1000)
-#define RECENTLY_USED_MS		(600 * 1000)	/* mirrors used since are loaded again when a server starts */
+#define RECENTLY_USED_MS		(600 * 1000)	/* mirrors used since are loaded again when a server
+												 * starts */
 #define CRASH_MEMORY_MS			(3600 * 1000)	/* a crash so long ago says nothing any more */
 
-/* The part of a key by which entries are found: a relation file has one nonce at a time. */
+/*
+ * The part of a key by which entries are found: a relation file has one nonce
+ * at a time.
+ */
 typedef struct FileKey
 {
 	uint32		database;
@@ -111,7 +117,8 @@ mirror_find(const MirrorKey *key)
 /* How much an entry is worth: one in use does not give way. */
 typedef enum EntryWorth
 {
-	WORTH_COUNTERS,				/* nobody serves it: counters only, or it waits, or is refused for a while */
+	WORTH_COUNTERS,				/* nobody serves it: counters only, or it waits, or is refused for a
+								 * while */
 	WORTH_MIRROR,
 	WORTH_QUARANTINE,			/* forgotten, its index might crash the server again */
 	WORTH_USED
@@ -144,7 +151,8 @@ most_entries(void)
 }
 
 /*
- * An unused entry, or the one that is worth least, of those the one whose index has not been used for longest. -1: all are in use.
+ * An unused entry, or the one that is worth least, of those the one whose index
+ * has not been used for longest. -1: all are in use.
  */
 static int
 choose_entry(void)
@@ -289,7 +297,10 @@ mirror_refuse(int entry, const char *reason)
 	AreaMirror *mirror = mirror_area(entry);
 	int64		delay = (int64) REFUSED_RETRY_MS << Min(track->failures, 10);
 
-	/* This would be the end of a quarantine, and the next server's sweep passes such an entry by. */
+	/*
+	 * This would be the end of a quarantine, and the next server's sweep passes
+	 * such an entry by.
+	 */
 	if (mirror_quarantined(entry))
 		return;
 	track->failures++;
@@ -321,7 +332,10 @@ mirror_is_due(int entry, int64 now_ms)
 	}
 }
 
-/* A server crashed while its engine was at work on this index. True: once too often. */
+/*
+ * A server crashed while its engine was at work on this index. True: once too
+ * often.
+ */
 static bool
 mirror_suspect(int entry, int64 now)
 {
@@ -398,7 +412,10 @@ launcher_wake(void)
 	Latch	   *latch = gpuann_control->launcher_latch;
 
 	atomic_fetch_add(&gpuann_area->launcher_request, 1);
-	/* A latch of a process that has just ended may be somebody else's by now: waking them for nothing does no harm. */
+	/*
+	 * A latch of a process that has just ended may be somebody else's by now:
+	 * waking them for nothing does no harm.
+	 */
 	if (latch != NULL)
 		SetLatch(latch);
 }

@@ -20,11 +20,16 @@
 #include "storage/latch.h"
 
 #define GPUANN_MAX_WORKERS	64
-#define MIRROR_MOST_CRASHES 3	/* of the server, each within the memory of the one before, on one index */
-#define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by polling */
+#define MIRROR_MOST_CRASHES 3	/* of the server, each within the memory of the one before, on one
+								 * index */
+#define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by
+									 * polling */
 #define EVICT_IDLE_MS		10000	/* a mirror asked for since does not make way */
 
-/* Changes of pages that a scan is to bring to a mirror: it has when every superblock was visited since. */
+/*
+ * Changes of pages that a scan is to bring to a mirror: it has when every
+ * superblock was visited since.
+ */
 typedef struct ScanTarget
 {
 	uint64		change_seq;
@@ -54,10 +59,12 @@ typedef struct MirrorProgress
 	ScanTarget	scan_targets[SCAN_TARGETS]; /* of the scan under way, oldest first */
 	uint32		scan_ntargets;	/* 0: none is under way */
 	uint32		scan_superblock;	/* to be visited next */
-	uint64		seeds_sum;		/* of the seeds sent last; 0: they may not be those that the mirror has */
+	uint64		seeds_sum;		/* of the seeds sent last; 0: they may not be those that the mirror
+								 * has */
 	uint64		end_seen;		/* end of the list at the last look, and when it last moved */
 	int64		grown_ms;
-	uint64		paced_end;		/* end of the list when its pace was last taken, and when that was */
+	uint64		paced_end;		/* end of the list when its pace was last taken, and when that
+								 * was */
 	int64		paced_ms;
 	uint32		pace;			/* entries per second */
 	int64		load_started_ms;
@@ -67,20 +74,25 @@ typedef struct MirrorProgress
 
 typedef struct MirrorTrack
 {
-	_Atomic uint32_t identity;	/* advanced, before the generation, when the entry changes its index */
+	_Atomic uint32_t identity;	/* advanced, before the generation, when the entry changes its
+								 * index */
 	bool		in_use;
 	MirrorKey	key;
 	_Atomic int worker;			/* worker slot, or -1 */
-	pid_t		builder;		/* whose transaction has made the index's file and is not over; 0: none. Workers leave it alone */
+	pid_t		builder;		/* whose transaction has made the index's file and is not over; 0:
+								 * none. Workers leave it alone */
 	int			failures;		/* in a row: stretches the time to the next try */
-	bool		host_rows;		/* it did not fit: loaded next, it may have vectors in host memory */
+	bool		host_rows;		/* it did not fit: loaded next, it may have vectors in host
+								 * memory */
 	int			crashes;		/* of servers that were at work on it */
 	int64		crashed_ms;		/* the last of them */
 	_Atomic int64_t looked_ms;	/* when a worker last looked at the index */
 	_Atomic uint64_t position_sent; /* no honest answer covers more, */
 	_Atomic uint32_t rows_sent; /* or names slots from here on */
-	_Atomic uint64_t link_wanted;	/* somebody waits for the list to be linked up to here; 0: nobody, or the linker has taken it on */
-	_Atomic uint64_t changes_sent;	/* nor what changes of pages up to this did away with; 0: nothing is known */
+	_Atomic uint64_t link_wanted;	/* somebody waits for the list to be linked up to here; 0:
+									 * nobody, or the linker has taken it on */
+	_Atomic uint64_t changes_sent;	/* nor what changes of pages up to this did away with; 0:
+									 * nothing is known */
 	MirrorProgress progress;	/* as published: its owner has a copy of his own */
 } MirrorTrack;
 
@@ -127,7 +139,9 @@ extern MirrorControl *gpuann_control;
 /* What backends bar: one for each request slot, taken by any. */
 extern BarredDatabase *gpuann_barred;
 
-/* Slots that a mirror is created for: it grows beyond, but that costs a copy. */
+/*
+ * Slots that a mirror is created for: it grows beyond, but that costs a copy.
+ */
 static inline uint32
 mirror_capacity(uint32 rows)
 {
@@ -146,7 +160,9 @@ mirror_track(int entry)
 	return &gpuann_control->tracks[entry];
 }
 
-/* Whether an entry is still the one that had this identity. The lock is held. */
+/*
+ * Whether an entry is still the one that had this identity. The lock is held.
+ */
 static inline bool
 mirror_is_still(int entry, uint32 identity)
 {
@@ -172,15 +188,22 @@ mirror_is_generation(int entry, uint32 generation)
 	return atomic_load(&mirror_area(entry)->generation) == generation;
 }
 
-/* The entry of this relation file, or -1. The nonce is the caller's to compare. The lock is held. */
+/*
+ * The entry of this relation file, or -1. The nonce is the caller's to compare.
+ * The lock is held.
+ */
 extern int	mirror_find(const MirrorKey *key);
 
-/* A new entry, or -1 if the table is full of indexes in use. The lock is held exclusively. */
+/*
+ * A new entry, or -1 if the table is full of indexes in use. The lock is held
+ * exclusively.
+ */
 extern int	mirror_make(const MirrorKey *key, MirrorState state);
 
 /*
- * An index that has got this entry with a new relation file keeps its counters: those of its earlier entries, which are emptied. The lock
- * is held exclusively.
+ * An index that has got this entry with a new relation file keeps its counters:
+ * those of its earlier entries, which are emptied. The lock is held
+ * exclusively.
  */
 extern void mirror_inherit(int entry);
 
@@ -188,12 +211,16 @@ extern void mirror_inherit(int entry);
 extern void mirror_forget(int entry);
 
 /*
- * What the server holds for an entry is no longer to be used, and the server drops it; the entry goes on as MIRROR_WANTED, _REFUSED,
- * _STATISTICS or _LOADING. Returns the new generation. The lock is held exclusively.
+ * What the server holds for an entry is no longer to be used, and the server
+ * drops it; the entry goes on as MIRROR_WANTED, _REFUSED, _STATISTICS or
+ * _LOADING. Returns the new generation. The lock is held exclusively.
  */
 extern uint32 mirror_invalidate(int entry, MirrorState next);
 
-/* Give up a mirror; the next scan that asks gets it back. The lock is held exclusively. */
+/*
+ * Give up a mirror; the next scan that asks gets it back. The lock is held
+ * exclusively.
+ */
 extern void mirror_evict(int entry);
 
 /*
@@ -205,13 +232,17 @@ extern void mirror_refuse(int entry, const char *reason);
 /* Whether an index is kept away from the server because of crashes. */
 extern bool mirror_quarantined(int entry);
 
-/* The entry of a table that is to be mirrored if it is not: wanted, or refused long enough ago. */
+/*
+ * The entry of a table that is to be mirrored if it is not: wanted, or refused
+ * long enough ago.
+ */
 extern bool mirror_is_due(int entry, int64 now_ms);
 
 /*
- * All that the server held is gone with it. If it crashed, the indexes that its engine was at work on are suspects: one that was so
- * MIRROR_MOST_CRASHES times is quarantined, refused until it gets a new relation file or somebody asks for it by name. Takes the
- * lock. Launcher only.
+ * All that the server held is gone with it. If it crashed, the indexes that its
+ * engine was at work on are suspects: one that was so MIRROR_MOST_CRASHES times
+ * is quarantined, refused until it gets a new relation file or somebody asks
+ * for it by name. Takes the lock. Launcher only.
  */
 extern void mirrors_sweep(bool crashed);
 

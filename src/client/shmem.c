@@ -1,10 +1,13 @@
 /*
  * shmem.c
- *		The shared area: settings of the server, making and mapping the area, waiting on its words.
+ *		The shared area: settings of the server, making and mapping the area,
+ *		waiting on its words.
  *
- * The postmaster makes the area as an anonymous file in memory, with every page allocated (a sparse one would mean SIGBUS
- * when memory is short) and its size sealed, and maps it; children inherit the mapping, so it has one address everywhere. A
- * crash restart makes a new one. Without enough memory there is no area, and every scan takes the page path.
+ * The postmaster makes the area as an anonymous file in memory, with every page
+ * allocated (a sparse one would mean SIGBUS when memory is short) and its size
+ * sealed, and maps it; children inherit the mapping, so it has one address
+ * everywhere. A crash restart makes a new one. Without enough memory there is
+ * no area, and every scan takes the page path.
  */
 #include "base/handler.h"
 
@@ -126,7 +129,10 @@ area_refuse(const char *step, Size bytes)
 			 errhint("The area has about 80 kB for each of max_connections, and 8 MB for each of gpuann.max_workers.")));
 }
 
-/* Allocate every page of the file; signals are held, or a frequent one would restart this forever. */
+/*
+ * Allocate every page of the file; signals are held, or a frequent one would
+ * restart this forever.
+ */
 static int
 allocate_all(int fd, Size bytes)
 {
@@ -182,7 +188,10 @@ area_create(void)
 	atomic_store(&gpuann_area->epoch, 1);
 }
 
-/* At start, and again after a crash restart: forget the old area, whose server is dying with its launcher, and make one. */
+/*
+ * At start, and again after a crash restart: forget the old area, whose server
+ * is dying with its launcher, and make one.
+ */
 static void
 shmem_startup(void)
 {
@@ -206,7 +215,10 @@ shmem_startup(void)
 		area_create();
 }
 
-/* Ask for the launcher; it starts before recovery, so that the server is there when the first query is. */
+/*
+ * Ask for the launcher; it starts before recovery, so that the server is there
+ * when the first query is.
+ */
 static void
 register_launcher(void)
 {
@@ -223,7 +235,9 @@ register_launcher(void)
 	RegisterBackgroundWorker(&worker);
 }
 
-/* Called by _PG_init: settings always; hooks and launcher only when preloaded. */
+/*
+ * Called by _PG_init: settings always; hooks and launcher only when preloaded.
+ */
 void
 gpuann_shmem_init(void)
 {
@@ -246,7 +260,9 @@ gpuann_mirror_lock(void)
 	return mirror_lock;
 }
 
-/* The wait event of a kind of wait; made on first use where events have names. */
+/*
+ * The wait event of a kind of wait; made on first use where events have names.
+ */
 uint32
 shmem_wait_event(ShmemWaitEvent event)
 {
@@ -282,7 +298,10 @@ shmem_my_slot(void)
 bool
 shmem_server_ready(uint32 *epoch)
 {
-	/* The epoch first: if the server dies in between, what is posted under this epoch is found out. */
+	/*
+	 * The epoch first: if the server dies in between, what is posted under this
+	 * epoch is found out.
+	 */
 	*epoch = atomic_load(&gpuann_area->epoch);
 	return atomic_load(&gpuann_area->server_state) == SERVER_READY;
 }
@@ -330,7 +349,8 @@ shmem_copy_text(char *to, Size size, const char *from, Size from_size)
 bool
 shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep)
 {
-	static WordWatch watches[2];	/* answers to single requests are nearer than those of channels */
+	static WordWatch watches[2];	/* answers to single requests are nearer than those of
+									 * channels */
 	bool		differs = word_watch(&watches[asleep == NULL], word, value);
 
 	if (differs)

@@ -1,6 +1,7 @@
 /*
  * shmem.h
- *		PostgreSQL's side of the shared area: made by the postmaster, mapped by everybody, looked after by the launcher.
+ *		PostgreSQL's side of the shared area: made by the postmaster, mapped by
+ *		everybody, looked after by the launcher.
  */
 #ifndef GPUANN_SHMEM_H
 #define GPUANN_SHMEM_H
@@ -10,10 +11,16 @@
 
 #include "storage/lwlock.h"
 
-/* The area, or NULL when gpuann is not in shared_preload_libraries or memory was short. The same address in every process. */
+/*
+ * The area, or NULL when gpuann is not in shared_preload_libraries or memory
+ * was short. The same address in every process.
+ */
 extern AreaHeader *gpuann_area;
 
-/* What it was laid out as: the header in the area could be overwritten by the server, and is not asked where things are. */
+/*
+ * What it was laid out as: the header in the area could be overwritten by the
+ * server, and is not asked where things are.
+ */
 extern AreaHeader gpuann_layout;
 
 static inline _Atomic uint32_t *
@@ -51,7 +58,8 @@ extern int	gpuann_area_fd;
 
 /* Settings of the server (shmem.c) */
 extern int	gpuann_engine;
-extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU engine */
+extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU
+										 * engine */
 extern int	gpuann_host_rows_limit;	/* MB of vectors of mirrors in host memory; 0: none */
 extern int	gpuann_database_memory_limit;	/* MB of mirrors of the own database; 0: no quota */
 extern int	gpuann_request_timeout; /* ms */
@@ -106,28 +114,36 @@ extern bool shmem_no_gpu(void);
 extern char *shmem_last_error(void);
 
 /*
- * Wait until *word differs from value, interruptibly; at most until deadline_us (CLOCK_MONOTONIC). True: it differs. *asleep, unless NULL, tells who
- * changes the word that somebody has to be woken.
+ * Wait until *word differs from value, interruptibly; at most until deadline_us
+ * (CLOCK_MONOTONIC). True: it differs. *asleep, unless NULL, tells who changes
+ * the word that somebody has to be woken.
  */
 extern bool shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep);
 
 extern int64 monotonic_us(void);
 
-/* Copy a text that the server may have written: printable ASCII, always terminated. */
+/*
+ * Copy a text that the server may have written: printable ASCII, always
+ * terminated.
+ */
 extern void shmem_copy_text(char *to, Size size, const char *from, Size from_size);
 
 /* No deadline but the server's death. */
 #define NO_DEADLINE	PG_INT64_MAX
 
 /*
- * Channels. Claim one (or get -1), prepare it for an operation, fill in its arrays, post it, and take its answer, which stays
- * readable until the next preparation. Release cancels and abandons what is in flight.
+ * Channels. Claim one (or get -1), prepare it for an operation, fill in its
+ * arrays, post it, and take its answer, which stays readable until the next
+ * preparation. Release cancels and abandons what is in flight.
  */
 extern int	channel_claim(void);
 extern void channel_release(int channel);
 extern ChannelRequest *channel_prepare(int channel, ChannelOp op, uint32 mirror, uint32 generation);
 
-/* Room for an array in the channel's data, after the last one; sets its offset. NULL: no room. */
+/*
+ * Room for an array in the channel's data, after the last one; sets its offset.
+ * NULL: no room.
+ */
 extern void *channel_array(int channel, Size bytes, uint64_t *offset);
 
 /* Post what the channel holds; false if no server runs. */
@@ -136,25 +152,41 @@ extern bool channel_post(int channel);
 /* Whether there is an answer to take, or never will be. */
 extern bool channel_has_answer(int channel);
 
-/* Take it, if a posted channel has been answered, or never will be (ENGINE_FAILED). */
+/*
+ * Take it, if a posted channel has been answered, or never will be
+ * (ENGINE_FAILED).
+ */
 extern bool channel_answered(int channel, EngineStatus *status, const char **text);
 
 /*
- * Post what the channel holds and wait for the answer. ENGINE_OK, or the channel's status with *text; a server that dies or a
- * deadline that passes gives ENGINE_FAILED, and after the latter the channel is to be released.
+ * Post what the channel holds and wait for the answer. ENGINE_OK, or the
+ * channel's status with *text; a server that dies or a deadline that passes
+ * gives ENGINE_FAILED, and after the latter the channel is to be released.
  */
 extern EngineStatus channel_call(int channel, int64 deadline_us, const char **text);
 
-/* The same; each time that the channel's progress is seen to grow the deadline is at least so much later. */
+/*
+ * The same; each time that the channel's progress is seen to grow the deadline
+ * is at least so much later.
+ */
 extern EngineStatus channel_call_patiently(int channel, int64 deadline_us, int64 patience_us, const char **text);
 
-/* The same for a channel that was posted before; its progress goes to `tell`, unless that is NULL. */
+/*
+ * The same for a channel that was posted before; its progress goes to `tell`,
+ * unless that is NULL.
+ */
 extern EngineStatus channel_await(int channel, int64 deadline_us, int64 patience_us, void (*tell) (int64 done), const char **text);
 
-/* An array of an answer, checked to lie in the channel's data; NULL if it does not. */
+/*
+ * An array of an answer, checked to lie in the channel's data; NULL if it does
+ * not.
+ */
 extern const void *channel_answer_array(int channel, uint64_t offset, uint64 count, Size width);
 
-/* A part of what a channel's link or repair changed. The arrays are in the channel, where a server may write: each element is read once. */
+/*
+ * A part of what a channel's link or repair changed. The arrays are in the
+ * channel, where a server may write: each element is read once.
+ */
 typedef struct LinkPart
 {
 	uint32		count;
@@ -162,19 +194,31 @@ typedef struct LinkPart
 	const uint32 *rows;			/* count x degree; none of seeds */
 } LinkPart;
 
-/* Call a prepared CHANNEL_LINK_FETCH of at most so many elements. An answer that does not fit the channel is ENGINE_INVALID. */
+/*
+ * Call a prepared CHANNEL_LINK_FETCH of at most so many elements. An answer
+ * that does not fit the channel is ENGINE_INVALID.
+ */
 extern EngineStatus channel_fetch_linked(int channel, uint32 most, bool seeds, uint32 degree, int64 deadline_us, LinkPart *part, const char **text);
 
 /* Give back this backend's request slot, in whatever state its request is. */
 extern void shmem_leave_slot(void);
 
-/* Give back what this process holds of the area: its request slot and its channels. */
+/*
+ * Give back what this process holds of the area: its request slot and its
+ * channels.
+ */
 extern void shmem_leave(void);
 
-/* The same when this process ends, however it does: to be called before it takes anything. */
+/*
+ * The same when this process ends, however it does: to be called before it
+ * takes anything.
+ */
 extern void shmem_leave_at_exit(void);
 
-/* The server with these requests has died and been reaped: fail them and free what was abandoned. Launcher only. */
+/*
+ * The server with these requests has died and been reaped: fail them and free
+ * what was abandoned. Launcher only.
+ */
 extern void shmem_sweep_requests(void);
 
 #endif							/* GPUANN_SHMEM_H */

@@ -1,6 +1,7 @@
 /*
  * bits.h
- *		Bitmaps of slots or pages, the lowest bit first: in bytes, or in words of 64 bits where engine.h says so or words are counted.
+ *		Bitmaps of slots or pages, the lowest bit first: in bytes, or in words
+ *		of 64 bits where engine.h says so or words are counted.
  *
  * Whoever makes one in bytes gives it number / 8 + 1 bytes.
  */

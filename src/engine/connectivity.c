@@ -1,9 +1,12 @@
 /*
  * connectivity.c
- *		Every linked row can be reached: finds those to which no walk from the seeds leads, and gives them a way in.
+ *		Every linked row can be reached: finds those to which no walk from the
+ *		seeds leads, and gives them a way in.
  *
- * A walk over all edges notes from which row each is reached first: these edges are a tree. Each row left out gets an edge from the nearest row
- * that is reached, and the walk goes on from there. An edge given up for it is none of the tree: so what was reached still is.
+ * A walk over all edges notes from which row each is reached first: these edges
+ * are a tree. Each row left out gets an edge from the nearest row that is
+ * reached, and the walk goes on from there. An edge given up for it is none of
+ * the tree: so what was reached still is.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +19,10 @@ typedef struct Reach
 {
 	const ReachAccess *access;
 	const ReachGraph *graph;
-	uint32_t   *from;			/* per slot: the row that it is reached from, A_SEED, or NO_SLOT: not reached */
-	uint32_t   *queue;			/* reached, row not read yet from `head` on; its memory is that of all three arrays */
+	uint32_t   *from;			/* per slot: the row that it is reached from, A_SEED, or NO_SLOT:
+								 * not reached */
+	uint32_t   *queue;			/* reached, row not read yet from `head` on; its memory is that of
+								 * all three arrays */
 	uint32_t	head;
 	uint32_t	tail;
 	uint32_t	attached;		/* the last slot that got a way in, or NO_SLOT */
@@ -32,7 +37,10 @@ graph_connect_bytes(const ReachGraph *graph)
 	return (2 * (size_t) graph->rows + (size_t) REACH_PIECE * graph->degree) * sizeof(uint32_t);
 }
 
-/* Note that a slot is reached from a row, if it was not yet; its own row is to be read. */
+/*
+ * Note that a slot is reached from a row, if it was not yet; its own row is to
+ * be read.
+ */
 static void
 connectivity_mark(Reach *reach, uint32_t slot, uint32_t from)
 {
@@ -55,7 +63,10 @@ read_rows(Reach *reach, const uint32_t *slots, uint32_t count)
 			reach->counts[i] = access->row(access->context, slots[i], reach->piece + (size_t) i * reach->graph->degree);
 }
 
-/* Read the rows of the queue until it is empty: in its order, however many at once. False: interrupted. */
+/*
+ * Read the rows of the queue until it is empty: in its order, however many at
+ * once. False: interrupted.
+ */
 static bool
 connectivity_walk(Reach *reach)
 {
@@ -78,8 +89,8 @@ connectivity_walk(Reach *reach)
 }
 
 /*
- * Put an edge to slot into a row: at its end or in the place of the last that can be spared. False if there is none. The nearer half of a
- * row is kept.
+ * Put an edge to slot into a row: at its end or in the place of the last that
+ * can be spared. False if there is none. The nearer half of a row is kept.
  */
 static bool
 put_edge(Reach *reach, uint32_t row, uint32_t slot)
@@ -103,7 +114,10 @@ put_edge(Reach *reach, uint32_t row, uint32_t slot)
 	return true;
 }
 
-/* Give a slot an edge in from the nearest reached row that has a place for it; if none has, from the slot that got the last one. False: neither has. */
+/*
+ * Give a slot an edge in from the nearest reached row that has a place for it;
+ * if none has, from the slot that got the last one. False: neither has.
+ */
 static bool
 connectivity_attach(Reach *reach, uint32_t slot)
 {
@@ -123,7 +137,10 @@ connectivity_attach(Reach *reach, uint32_t slot)
 	return attached;
 }
 
-/* Walk from the seeds, then attach what that leaves out; *left is how much of it could not be. False: interrupted. */
+/*
+ * Walk from the seeds, then attach what that leaves out; *left is how much of
+ * it could not be. False: interrupted.
+ */
 static bool
 connect_all(Reach *reach, uint32_t *left)
 {

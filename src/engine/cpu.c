@@ -2,8 +2,10 @@
  * cpu.c
  *		The CPU engine: EngineOps over worker threads.
  *
- * Workers take, in this order: parts of queries (now and then a job first), the first job of a mirror, a share of a phase (linking). Whoever works long
- * looks for waiting queries between items. The owner's calls and the workers meet under one mutex; see README.md, Concurrency.
+ * Workers take, in this order: parts of queries (now and then a job first), the
+ * first job of a mirror, a share of a phase (linking). Whoever works long looks
+ * for waiting queries between items. The owner's calls and the workers meet
+ * under one mutex; see README.md, Concurrency.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -194,7 +196,8 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	if (engine->budget.limit == 0)
 		engine->budget.limit = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 4;
 	pthread_mutexattr_init(&attributes);
-	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);	/* held for a moment only, by many at once */
+	/* held for a moment only, by many at once */
+	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
 	pthread_mutex_init(&engine->lock, &attributes);
 	pthread_mutexattr_destroy(&attributes);
 	pthread_cond_init(&engine->work, NULL);
@@ -218,7 +221,10 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Wait for what is in flight (links and repairs are cut short), then free everything. */
+/*
+ * Wait for what is in flight (links and repairs are cut short), then free
+ * everything.
+ */
 static void
 cpu_close(Engine *handle)
 {
@@ -300,7 +306,10 @@ cpu_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineEr
 	return ENGINE_OK;
 }
 
-/* Find a mirror that is not being dropped, with the lock taken; on failure *error is filled and the lock is not held. */
+/*
+ * Find a mirror that is not being dropped, with the lock taken; on failure
+ * *error is filled and the lock is not held.
+ */
 static MirrorEntry *
 lock_mirror(CpuEngine *engine, MirrorId id, EngineError *error)
 {

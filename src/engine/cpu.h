@@ -2,7 +2,8 @@
  * cpu.h
  *		The CPU engine's own structures: workers, tasks, jobs, phases.
  *
- * Private to the CPU engine. One mutex guards queues and lifetimes; the data of mirrors needs none (see mirror.h).
+ * Private to the CPU engine. One mutex guards queues and lifetimes; the data of
+ * mirrors needs none (see mirror.h).
  */
 #ifndef GPUANN_CPU_H
 #define GPUANN_CPU_H
@@ -24,7 +25,10 @@ typedef struct PartAnswer
 	uint32_t	distances;
 } PartAnswer;
 
-/* A query in the engine: a copy of all it needs, and its answer until poll takes it. */
+/*
+ * A query in the engine: a copy of all it needs, and its answer until poll
+ * takes it.
+ */
 typedef struct QueryTask
 {
 	struct QueryTask *next;
@@ -144,7 +148,8 @@ typedef struct LinkScratch
 	const float *pair_elements;	/* its elements: in pair, or in the mirror */
 	uint32_t	pair_slot;
 	uint32_t	dims;
-	double		near_from;		/* of a walk over halves: around this walking distance rows themselves are measured, */
+	double		near_from;		/* of a walk over halves: around this walking distance rows
+								 * themselves are measured, */
 	double		near_within;	/* so far on either side */
 	uint32_t	met;			/* distances of that walk, */
 	uint32_t	near;			/* and those measured so */
@@ -165,7 +170,10 @@ extern uint64_t engine_clock_us(void);
 /* Let waiting queries run on this worker. */
 extern void worker_breathe(Worker *worker);
 
-/* Run a phase on the calling worker and up to threads - 1 others; returns when all of its items are done. */
+/*
+ * Run a phase on the calling worker and up to threads - 1 others; returns when
+ * all of its items are done.
+ */
 extern void phase_run(Worker *worker, Phase *phase, int threads);
 
 /* An exact scan of slots: the nearest so far. */
@@ -185,7 +193,9 @@ typedef struct ExactScan
 extern void exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint32_t room);
 extern void exact_consider(ExactScan *scan, uint32_t slot);
 
-/* Run one part of a query. The last part to end completes the answer (finish). */
+/*
+ * Run one part of a query. The last part to end completes the answer (finish).
+ */
 extern void query_run_graph(QueryTask *task, Worker *worker);
 extern void query_run_exact(QueryTask *task, uint32_t part);
 extern void query_merge_exact(QueryTask *task);
@@ -193,7 +203,10 @@ extern void query_merge_exact(QueryTask *task);
 /* Whether a slot with this word may be an answer of a query. */
 extern bool query_admits(const EngineQuery *query, uint32_t slot, uint64_t word);
 
-/* Link a mirror's pending slots, or repair rows that name dead ones; fills job->link. */
+/*
+ * Link a mirror's pending slots, or repair rows that name dead ones; fills
+ * job->link.
+ */
 extern EngineStatus link_run(CpuJob *job, Worker *worker);
 extern void link_scratch_free(LinkScratch *scratch);
 

@@ -1,8 +1,10 @@
 /*
  * distance.c
- *		Which distance kernels a process uses: chosen by type, metric and what the processor has.
+ *		Which distance kernels a process uses: chosen by type, metric and what
+ *		the processor has.
  *
- * The processor is asked once per process: CPUID leaves a virtual machine, which costs as much as hundreds of distances.
+ * The processor is asked once per process: CPUID leaves a virtual machine,
+ * which costs as much as hundreds of distances.
  */
 #include <stdatomic.h>
 #include <stdlib.h>

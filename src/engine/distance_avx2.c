@@ -2,8 +2,9 @@
  * distance_avx2.c
  *		Distance kernels for x86-64 with AVX2, FMA, F16C and POPCNT.
  *
- * Exact kernels are compiled without FMA, so that multiply and add cannot be contracted: lanes 0-3 and 4-7 of the
- * definition are the elements of two registers. Fast kernels use four single precision accumulators and FMA.
+ * Exact kernels are compiled without FMA, so that multiply and add cannot be
+ * contracted: lanes 0-3 and 4-7 of the definition are the elements of two
+ * registers. Fast kernels use four single precision accumulators and FMA.
  */
 #include "engine/distance_private.h"
 

@@ -1,10 +1,13 @@
 /*
  * distance_avx512.c
- *		Distance kernels for x86-64 with AVX-512 (F, BW, DQ, VL); of bits, with VPOPCNTDQ.
+ *		Distance kernels for x86-64 with AVX-512 (F, BW, DQ, VL); of bits, with
+ *		VPOPCNTDQ.
  *
- * The eight accumulators of the exact definition are one register; the elements beyond the last whole eight are read under a
- * mask, as zeros, and added under it, so that no lane changes that the definition leaves alone. Exact kernels are compiled without
- * FMA, as those of AVX2 are. Fast kernels use four single precision accumulators of sixteen and FMA. bench/distance compares.
+ * The eight accumulators of the exact definition are one register; the elements
+ * beyond the last whole eight are read under a mask, as zeros, and added under
+ * it, so that no lane changes that the definition leaves alone. Exact kernels
+ * are compiled without FMA, as those of AVX2 are. Fast kernels use four single
+ * precision accumulators of sixteen and FMA. bench/distance compares.
  */
 #include "engine/distance_private.h"
 
@@ -23,7 +26,10 @@
 #define ALL16			0xFFFF
 #define FIRST_LANES(n)	((1u << (n)) - 1)
 
-/* Up to eight elements from i on, widened to double; lanes outside the mask are zero. Vectors may be unaligned. */
+/*
+ * Up to eight elements from i on, widened to double; lanes outside the mask are
+ * zero. Vectors may be unaligned.
+ */
 TARGET_EXACT DISTANCE_INLINE __m512d
 load8(const void *vector, size_t i, __mmask8 mask, ElementType type)
 {
@@ -88,7 +94,10 @@ exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Met
 	return exact_finish(&sums, metric);
 }
 
-/* Up to sixteen elements from i on, in single precision; lanes outside the mask are zero. */
+/*
+ * Up to sixteen elements from i on, in single precision; lanes outside the mask
+ * are zero.
+ */
 TARGET_FAST DISTANCE_INLINE __m512
 load16(const void *vector, size_t i, __mmask16 mask, ElementType type)
 {
@@ -100,8 +109,9 @@ load16(const void *vector, size_t i, __mmask16 mask, ElementType type)
 }
 
 /*
- * Add what sixteen pairs of elements contribute; pairs of zeros contribute nothing. Halves are subtracted by the multipliers, which
- * leaves the adders to their conversion (10 % on Zen 4).
+ * Add what sixteen pairs of elements contribute; pairs of zeros contribute
+ * nothing. Halves are subtracted by the multipliers, which leaves the adders to
+ * their conversion (10 % on Zen 4).
  */
 TARGET_FAST DISTANCE_INLINE __m512
 fast_step(__m512 sum, __m512 q, __m512 r, ElementType type, Metric metric)

@@ -1,8 +1,10 @@
 /*
  * distance_portable.c
- *		Distance kernels in plain C, for processors without a special level and as the oracle of the others.
+ *		Distance kernels in plain C, for processors without a special level and
+ *		as the oracle of the others.
  *
- * One generic body per purpose is instantiated for every type and metric; the compiler removes what a pair does not need.
+ * One generic body per purpose is instantiated for every type and metric; the
+ * compiler removes what a pair does not need.
  */
 #include <string.h>
 
@@ -61,7 +63,10 @@ exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Met
 	return exact_finish(&sums, metric);
 }
 
-/* The fast distance: eight sums, so that a compiler can keep them in one vector register. */
+/*
+ * The fast distance: eight sums, so that a compiler can keep them in one vector
+ * register.
+ */
 DISTANCE_INLINE float
 fast_generic(const float *query, const void *row, uint32_t dims, float scale, ElementType type, Metric metric)
 {

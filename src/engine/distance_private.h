@@ -1,6 +1,7 @@
 /*
  * distance_private.h
- *		What distance.c and its SIMD levels share: tables of kernels, and the ends of the exact definition.
+ *		What distance.c and its SIMD levels share: tables of kernels, and the
+ *		ends of the exact definition.
  */
 #ifndef GPUANN_DISTANCE_PRIVATE_H
 #define GPUANN_DISTANCE_PRIVATE_H
@@ -47,7 +48,10 @@ exact_fold(const double *lane)
 	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-/* Add one pair of elements to its lane: products and sums rounded separately (this file's users see -ffp-contract=off). */
+/*
+ * Add one pair of elements to its lane: products and sums rounded separately
+ * (this file's users see -ffp-contract=off).
+ */
 DISTANCE_INLINE void
 exact_add(ExactSums *sums, uint32_t lane, double a, double b, Metric metric)
 {
@@ -112,7 +116,10 @@ fast_add(float sum, float q, float r, Metric metric)
 	return sum + q * r;
 }
 
-/* What distances of bits come from: how many are in both vectors, how many in one only. */
+/*
+ * What distances of bits come from: how many are in both vectors, how many in
+ * one only.
+ */
 typedef struct BitCounts
 {
 	uint64_t	both;
@@ -129,7 +136,10 @@ bit_word(const void *vector, size_t at)
 	return word;
 }
 
-/* The last bytes of a vector of bits, at most seven, in any order. (A copy of variable length would be a call.) */
+/*
+ * The last bytes of a vector of bits, at most seven, in any order. (A copy of
+ * variable length would be a call.)
+ */
 DISTANCE_INLINE uint64_t
 bit_rest(const void *vector, size_t at, size_t bytes)
 {

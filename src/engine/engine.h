@@ -1,17 +1,22 @@
 /*
  * engine.h
- *		The engine: what answers queries from mirrors, on CPU threads or on a GPU.
+ *		The engine: what answers queries from mirrors, on CPU threads or on a
+ *		GPU.
  *
- * Four nouns. An Engine owns mirrors and the machinery to search them. A mirror is a copy of one index: vectors,
- * versions, graph rows, seeds, all addressed by slot. A query is one search of one mirror. A job changes a mirror.
- * Queries and jobs are asynchronous: submit returns at once, poll reports what has completed.
+ * Four nouns. An Engine owns mirrors and the machinery to search them. A mirror
+ * is a copy of one index: vectors, versions, graph rows, seeds, all addressed
+ * by slot. A query is one search of one mirror. A job changes a mirror. Queries
+ * and jobs are asynchronous: submit returns at once, poll reports what has
+ * completed.
  *
- * Plain C: no PostgreSQL, no CUDA. Both engines (cpu.c here, cuda/ as a shared object) implement EngineOps and pass
- * one conformance suite. All functions of one Engine are called from one thread, its owner; an engine's own threads
- * have every signal blocked. The only call an engine makes back is config.wake, from any thread.
+ * Plain C: no PostgreSQL, no CUDA. Both engines (cpu.c here, cuda/ as a shared
+ * object) implement EngineOps and pass one conformance suite. All functions of
+ * one Engine are called from one thread, its owner; an engine's own threads
+ * have every signal blocked. The only call an engine makes back is config.wake,
+ * from any thread.
  *
- * Published order: data, then counts. A query sees the counts captured at its submit, or later ones; a graph row
- * names published slots only.
+ * Published order: data, then counts. A query sees the counts captured at its
+ * submit, or later ones; a graph row names published slots only.
  */
 #ifndef GPUANN_ENGINE_H
 #define GPUANN_ENGINE_H
@@ -28,8 +33,10 @@
 #define ENGINE_MAX_EF		10000
 #define ENGINE_MAX_DIMS		16000	/* of float and half */
 #define ENGINE_MAX_BIT_DIMS 64000
-#define ENGINE_SEEDS_TRIED	256		/* seeds a graph search starts from, unless the query says otherwise */
-#define FILTER_TRUST		2		/* of a filtered graph search's k answers one in so many lies within its list, or all rows are searched */
+#define ENGINE_SEEDS_TRIED	256		/* seeds a graph search starts from, unless the query says
+									 * otherwise */
+#define FILTER_TRUST		2		/* of a filtered graph search's k answers one in so many lies
+									 * within its list, or all rows are searched */
 
 typedef enum EngineStatus
 {
@@ -105,7 +112,10 @@ engine_vector_bytes(ElementType type, uint32_t dims)
 	return ((size_t) dims + 7) / 8;
 }
 
-/* Whether there is a distance for a type and metric: bits have Hamming and Jaccard, the others have the rest. */
+/*
+ * Whether there is a distance for a type and metric: bits have Hamming and
+ * Jaccard, the others have the rest.
+ */
 static inline bool
 engine_has_distance(ElementType type, Metric metric)
 {
@@ -122,7 +132,8 @@ engine_max_dims(ElementType type)
 }
 
 /*
- * The one order of answers: by distance, then by slot. -0 equals +0, infinity is last, NaN never enters.
+ * The one order of answers: by distance, then by slot. -0 equals +0, infinity
+ * is last, NaN never enters.
  */
 static inline bool
 engine_before(double distance_a, uint32_t slot_a, double distance_b, uint32_t slot_b)
@@ -134,20 +145,25 @@ engine_before(double distance_a, uint32_t slot_a, double distance_b, uint32_t sl
 
 typedef struct EngineConfig
 {
-	int			threads;		/* CPU engine: search and link threads; 0: one per core that the process may use */
+	int			threads;		/* CPU engine: search and link threads; 0: one per core that the
+								 * process may use */
 	int			device;			/* CUDA engine: device number; -1: the first usable one */
 	uint64_t	memory_limit;	/* bytes of mirrors (and context); 0: the engine's default */
-	uint64_t	host_rows_limit;	/* CUDA engine: bytes of vectors in host memory (RESIDENCY_COMPRESSED); 0: none */
-	void		(*wake) (void *arg);	/* called, from any thread, when something became visible to poll; or NULL */
+	uint64_t	host_rows_limit;	/* CUDA engine: bytes of vectors in host memory
+									 * (RESIDENCY_COMPRESSED); 0: none */
+	void		(*wake) (void *arg);	/* called, from any thread, when something became visible to
+										 * poll; or NULL */
 	void	   *wake_arg;
-	const char *simd;			/* CPU engine: force "portable", "avx2", "avx512"; NULL: the best there is */
+	const char *simd;			/* CPU engine: force "portable", "avx2", "avx512"; NULL: the best
+								 * there is */
 } EngineConfig;
 
 typedef struct EngineInfo
 {
 	char		name[16];		/* "cpu", "cuda" */
 	char		device[96];		/* model of the processor or GPU, SIMD level or architecture */
-	uint32_t	max_batch;		/* queries an engine runs at once; a larger submit is split, never refused */
+	uint32_t	max_batch;		/* queries an engine runs at once; a larger submit is split, never
+								 * refused */
 } EngineInfo;
 
 typedef struct EngineMemory
@@ -159,7 +175,10 @@ typedef struct EngineMemory
 	uint64_t	graph;
 	uint64_t	norms;
 	uint64_t	state;			/* per-query state, staging, tables */
-	/* a GPU's engine: of the host's memory, apart from all above; the CPU engine says 0 */
+	/*
+	 * a GPU's engine: of the host's memory, apart from all above; the CPU
+	 * engine says 0
+	 */
 	uint64_t	host_limit;
 	uint64_t	host_used;		/* pinned staging, tables, what links on the host, and */
 	uint64_t	host_rows_limit;
@@ -188,7 +207,8 @@ typedef struct MirrorInfo
 	uint32_t	seeds;
 	uint64_t	position;		/* pending list position the mirror is current to */
 	uint64_t	bytes;			/* vectors, graph, norms, versions */
-	uint64_t	host_bytes;		/* of a GPU's mirror: vectors in host memory, not in bytes; the CPU engine says 0 */
+	uint64_t	host_bytes;		/* of a GPU's mirror: vectors in host memory, not in bytes; the CPU
+								 * engine says 0 */
 } MirrorInfo;
 
 /* One answer. */
@@ -211,8 +231,9 @@ typedef struct SearchCounters
 } SearchCounters;
 
 /*
- * One search. The caller owns it and keeps it (and results, trace) until poll returns it; everything else that the
- * pointers name is read during submit only. results, trace and the outputs are written during poll, by its caller.
+ * One search. The caller owns it and keeps it (and results, trace) until poll
+ * returns it; everything else that the pointers name is read during submit
+ * only. results, trace and the outputs are written during poll, by its caller.
  */
 typedef struct EngineQuery
 {
@@ -220,18 +241,23 @@ typedef struct EngineQuery
 	MirrorId	mirror;
 	SearchMethod method;		/* METHOD_GRAPH or METHOD_EXACT */
 	uint32_t	k;				/* results wanted, at least 1 */
-	uint32_t	ef;				/* graph: breadth of the list, raised to k; 1 .. ENGINE_MAX_EF (k above that: METHOD_EXACT) */
+	uint32_t	ef;				/* graph: breadth of the list, raised to k; 1 .. ENGINE_MAX_EF (k
+								 * above that: METHOD_EXACT) */
 	uint32_t	seeds;			/* graph: seeds tried; 0: ENGINE_SEEDS_TRIED */
 	uint32_t	max_iterations; /* graph: expansions after which to stop; 0: none */
-	bool		reference;		/* graph: width 1, exact distances while walking, traced (see search.h) */
-	bool		lone;			/* the caller has nothing to do but wait for it: poll may search for a moment, instead of waking a thread */
+	bool		reference;		/* graph: width 1, exact distances while walking, traced (see
+								 * search.h) */
+	bool		lone;			/* the caller has nothing to do but wait for it: poll may search for
+								 * a moment, instead of waking a thread */
 	bool		has_beyond;		/* only answers after (beyond_distance, beyond_slot) */
 	double		beyond_distance;
 	uint32_t	beyond_slot;
 	const void *vector;			/* dims elements of the mirror's type */
-	const uint64_t *exclude;	/* optional: bit s set: slot s is not an answer; exclude_slots bits */
+	const uint64_t *exclude;	/* optional: bit s set: slot s is not an answer; exclude_slots
+								 * bits */
 	uint32_t	exclude_slots;
-	const uint64_t *filter;		/* optional: only slots whose bit is set are answers; filter_slots bits */
+	const uint64_t *filter;		/* optional: only slots whose bit is set are answers; filter_slots
+								 * bits */
 	uint32_t	filter_slots;
 	void	   *user;			/* the caller's, untouched */
 
@@ -245,7 +271,8 @@ typedef struct EngineQuery
 	uint32_t	count;			/* results, ordered by (distance, slot), no slot twice; fewer than k only if there are no more
 								 * (exact, or a graph search with a filter) or no more were reached (graph) */
 	uint32_t	traced;			/* expansions; only the first trace_room are in trace */
-	uint64_t	position;		/* pending list position covered: every entry before it was considered */
+	uint64_t	position;		/* pending list position covered: every entry before it was
+								 * considered */
 	uint32_t	rows;			/* published rows the search saw */
 	SearchCounters counters;
 	EngineError error;			/* when status is not ENGINE_OK */
@@ -253,20 +280,26 @@ typedef struct EngineQuery
 
 typedef enum JobKind
 {
-	JOB_APPEND = 1,				/* rows [first_slot, first_slot + count), first_slot >= published rows; a gap becomes absent slots */
-	JOB_OVERWRITE = 2,			/* slots[count] below the published rows get new vectors and versions, and become pending */
+	JOB_APPEND = 1,				/* rows [first_slot, first_slot + count), first_slot >= published
+								 * rows; a gap becomes absent slots */
+	JOB_OVERWRITE = 2,			/* slots[count] below the published rows get new vectors and
+								 * versions, and become pending */
 	JOB_DEAD = 3,				/* slots[count] die: versions[] are their new versions */
-	JOB_GRAPH = 4,				/* slots[count] get graph rows from pages, and become linked; count may name pending slots */
+	JOB_GRAPH = 4,				/* slots[count] get graph rows from pages, and become linked; count
+								 * may name pending slots */
 	JOB_SEEDS = 5,				/* slots[count] are the seeds from now on, in this order */
-	JOB_LINK = 6,				/* link slots[count] (pending; others are skipped), or with slots NULL everything pending */
+	JOB_LINK = 6,				/* link slots[count] (pending; others are skipped), or with slots
+								 * NULL everything pending */
 	JOB_REPAIR = 7,				/* give those of slots[count] that are live, linked, and name dead slots new edges, which do not; with slots
 								 * NULL all of them, and then every live linked row can be reached from the first seeds */
 	JOB_DROP = 8				/* drop the mirror; queries in flight finish first */
 } JobKind;
 
 /*
- * One change of a mirror. The caller keeps what the pointers name until the job has completed. Jobs of one mirror
- * run in the order submitted. A failed job leaves the mirror as it was, but for JOB_LINK and JOB_REPAIR, which may have done a part.
+ * One change of a mirror. The caller keeps what the pointers name until the job
+ * has completed. Jobs of one mirror run in the order submitted. A failed job
+ * leaves the mirror as it was, but for JOB_LINK and JOB_REPAIR, which may have
+ * done a part.
  */
 typedef struct EngineJob
 {
@@ -275,10 +308,13 @@ typedef struct EngineJob
 	uint32_t	count;
 	uint32_t	first_slot;		/* JOB_APPEND */
 	const uint32_t *slots;		/* all others */
-	const uint32_t *versions;	/* APPEND, OVERWRITE, DEAD; an appended row whose slot is dead has its bit in dead */
-	const uint64_t *dead;		/* APPEND: optional bitmap of count bits: these rows route but are never answers, never pending */
+	const uint32_t *versions;	/* APPEND, OVERWRITE, DEAD; an appended row whose slot is dead has
+								 * its bit in dead */
+	const uint64_t *dead;		/* APPEND: optional bitmap of count bits: these rows route but are
+								 * never answers, never pending */
 	const void *vectors;		/* APPEND, OVERWRITE: count * engine_vector_bytes */
-	const uint32_t *rows;		/* GRAPH: count * degree slots, NO_SLOT after the last; unpublished slots are left out */
+	const uint32_t *rows;		/* GRAPH: count * degree slots, NO_SLOT after the last; unpublished
+								 * slots are left out */
 	bool		has_position;	/* publish position with this job: the mirror is current to it */
 	uint64_t	position;
 	uint32_t	ef_construction;	/* LINK, REPAIR: breadth of the candidate search, 4 .. 1000 */
@@ -295,22 +331,26 @@ typedef struct JobProgress
 } JobProgress;
 
 /*
- * What a JOB_LINK or JOB_REPAIR changed, also one that was cut short. Owned by the engine until job_release. After a repair no seed is dead.
+ * What a JOB_LINK or JOB_REPAIR changed, also one that was cut short. Owned by
+ * the engine until job_release. After a repair no seed is dead.
  */
 typedef struct LinkResult
 {
 	uint32_t	count;
-	const uint32_t *slots;		/* ascending: rows linked or repaired and rows that took a reverse edge */
+	const uint32_t *slots;		/* ascending: rows linked or repaired and rows that took a reverse
+								 * edge */
 	const uint32_t *rows;		/* count * degree, NO_SLOT after the last */
 	uint32_t	nseeds;			/* the mirror's seeds now */
 	const uint32_t *seeds;
-	const uint64_t *linked;		/* bitmap of count bits: the slot is linked; one that is not took an edge, or its link was cut short */
+	const uint64_t *linked;		/* bitmap of count bits: the slot is linked; one that is not took an
+								 * edge, or its link was cut short */
 } LinkResult;
 
 typedef struct Engine Engine;	/* each engine's own */
 
 /*
- * One engine. Functions return ENGINE_OK or fill *error. Entries marked optional may be NULL.
+ * One engine. Functions return ENGINE_OK or fill *error. Entries marked
+ * optional may be NULL.
  */
 typedef struct EngineOps
 {
@@ -321,23 +361,38 @@ typedef struct EngineOps
 	void		(*info) (Engine *engine, EngineInfo *info);
 	void		(*memory) (Engine *engine, EngineMemory *memory);
 
-	/* An empty mirror. ENGINE_NO_MEMORY with figures when capacity does not fit under the limit. */
+	/*
+	 * An empty mirror. ENGINE_NO_MEMORY with figures when capacity does not fit
+	 * under the limit.
+	 */
 	EngineStatus (*mirror_create) (Engine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error);
 	EngineStatus (*mirror_info) (Engine *engine, MirrorId id, MirrorInfo *info, EngineError *error);
-	/* Copy graph rows and versions of slots out, for tests and checks: rows has room for count * degree. */
+	/*
+	 * Copy graph rows and versions of slots out, for tests and checks: rows has
+	 * room for count * degree.
+	 */
 	EngineStatus (*mirror_rows) (Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows,
 								 uint32_t *versions, EngineError *error);
 
-	/* Start queries, all on one mirror. Each is returned by poll once, an invalid one too, with its status. */
+	/*
+	 * Start queries, all on one mirror. Each is returned by poll once, an
+	 * invalid one too, with its status.
+	 */
 	EngineStatus (*submit) (Engine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error);
-	/* Completed queries, at most room; never waits, and works for a lone query only. ENGINE_FAILED: the engine is broken. */
+	/*
+	 * Completed queries, at most room; never waits, and works for a lone query
+	 * only. ENGINE_FAILED: the engine is broken.
+	 */
 	EngineStatus (*poll) (Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error);
 
 	EngineStatus (*job_submit) (Engine *engine, const EngineJob *job, JobId *id, EngineError *error);
 	EngineStatus (*job_poll) (Engine *engine, JobId id, JobProgress *progress);
-	EngineStatus (*job_cancel) (Engine *engine, JobId id);	/* it completes soon, perhaps with ENGINE_CANCELLED */
-	EngineStatus (*job_link_result) (Engine *engine, JobId id, LinkResult *result); /* of a completed JOB_LINK or JOB_REPAIR */
-	void		(*job_release) (Engine *engine, JobId id);	/* forget a completed job; cancels and waits for another */
+	EngineStatus (*job_cancel) (Engine *engine, JobId id);	/* it completes soon, perhaps with
+															 * ENGINE_CANCELLED */
+	/* of a completed JOB_LINK or JOB_REPAIR */
+	EngineStatus (*job_link_result) (Engine *engine, JobId id, LinkResult *result);
+	void		(*job_release) (Engine *engine, JobId id);	/* forget a completed job; cancels and
+															 * waits for another */
 } EngineOps;
 
 /* Whether a job makes edges, and leaves a LinkResult. */
@@ -350,10 +405,15 @@ engine_job_links(JobKind kind)
 /* The CPU engine. */
 extern const EngineOps *cpu_engine_ops(void);
 
-/* Bytes that its mirror of this specification takes when it is created (MirrorInfo.bytes): for estimates. */
+/*
+ * Bytes that its mirror of this specification takes when it is created
+ * (MirrorInfo.bytes): for estimates.
+ */
 extern uint64_t cpu_engine_mirror_bytes(const MirrorSpec *spec);
 
-/* The symbol that an engine in a shared object exports: returns its EngineOps. */
+/*
+ * The symbol that an engine in a shared object exports: returns its EngineOps.
+ */
 #define ENGINE_ENTRY_SYMBOL "gpuann_engine_ops"
 typedef const EngineOps *(*EngineEntry) (void);
 

@@ -1,12 +1,15 @@
 /*
  * exact.c
- *		Exact search: the k nearest live rows of a range, by the one exact distance.
+ *		Exact search: the k nearest live rows of a range, by the one exact
+ *		distance.
  *
- * Most rows are turned away by the fast distance, which costs a fraction of the exact one: if even its least possible exact
- * distance is beyond the farthest answer so far, the row is none. A sum of n products in single precision, in any order, with
- * FMA or not, errs by at most n u / (1 - n u) times the sum of the products' sizes, u = 2^-24; the constants below are
- * generous. Where the bound does not hold (overflow, scales out of range) the exact distance is computed. Fast distances of bits
- * are exact but for one rounding.
+ * Most rows are turned away by the fast distance, which costs a fraction of the
+ * exact one: if even its least possible exact distance is beyond the farthest
+ * answer so far, the row is none. A sum of n products in single precision, in
+ * any order, with FMA or not, errs by at most n u / (1 - n u) times the sum of
+ * the products' sizes, u = 2^-24; the constants below are generous. Where the
+ * bound does not hold (overflow, scales out of range) the exact distance is
+ * computed. Fast distances of bits are exact but for one rounding.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +19,8 @@
 #include "engine/cpu.h"
 #include "engine/select.h"
 
-#define MIN_SCALE			1e-15f	/* norms out of this range may have lost precision or overflowed */
+#define MIN_SCALE			1e-15f	/* norms out of this range may have lost precision or
+									 * overflowed */
 #define MAX_SCALE			1e15f
 
 /* Whether a bitmap of so many slots has this one. */
@@ -53,7 +57,10 @@ exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint3
 	scan->absolute = fast_error_absolute(dims);
 }
 
-/* How far the exact distance may be from a fast one; infinity where nothing is known. */
+/*
+ * How far the exact distance may be from a fast one; infinity where nothing is
+ * known.
+ */
 static double
 exact_margin(const ExactScan *scan, float fast, float scale)
 {
@@ -61,14 +68,16 @@ exact_margin(const ExactScan *scan, float fast, float scale)
 	{
 		case METRIC_L2:
 		case METRIC_L1:
-			return scan->relative * fast + scan->absolute;	/* of the sum itself: no term is negative */
+			return scan->relative * fast + scan->absolute;	/* of the sum itself: no term is
+															 * negative */
 		case METRIC_IP:
 			return scan->relative * scale + scan->absolute; /* of the norms' product */
 		case METRIC_COSINE:
 			if (!(scan->wide.scale > MIN_SCALE && scan->wide.scale < MAX_SCALE) ||
 				!(scale > scan->wide.scale * MIN_SCALE && scale < scan->wide.scale * MAX_SCALE))
 				return INFINITY;
-			return scan->relative * 2;	/* the products' sizes sum to the norms' product, which is divided out */
+			return scan->relative * 2;	/* the products' sizes sum to the norms' product, which is
+										 * divided out */
 		case METRIC_HAMMING:
 			return 0;			/* whole numbers below 2^24 */
 		case METRIC_JACCARD:

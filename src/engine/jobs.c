@@ -1,6 +1,7 @@
 /*
  * jobs.c
- *		Jobs of the CPU engine: one queue per mirror, run in order, one at a time.
+ *		Jobs of the CPU engine: one queue per mirror, run in order, one at a
+ *		time.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,14 @@
 /*
  * limits.c
- *		Limits that every engine checks alike: the specification of a mirror and what a query asks.
+ *		Limits that every engine checks alike: the specification of a mirror and
+ *		what a query asks.
  */
 #include "engine/engine.h"
 
-/* Check the ranges of a mirror's specification, and that there is a distance for its type and metric. */
+/*
+ * Check the ranges of a mirror's specification, and that there is a distance
+ * for its type and metric.
+ */
 EngineStatus
 engine_check_spec(const MirrorSpec *spec, EngineError *error)
 {

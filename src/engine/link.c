@@ -1,11 +1,14 @@
 /*
  * link.c
- *		Linking: pending rows get graph rows, and their neighbours edges back. Repair (link_repair.c) goes the same way.
+ *		Linking: pending rows get graph rows, and their neighbours edges back.
+ *		Repair (link_repair.c) goes the same way.
  *
- * Rows are linked in batches. Every row of a batch searches the graph as it stood before the batch, so the outcome does not
- * depend on threads; its candidates are what the search found and the nearest of its own batch. They are pruned to the row's
- * neighbours; then edges back are grouped by target, and each target takes them in, pruned again where they overflow.
- * (Vamana's robust prune and batch insertion as in ParlayANN; HNSW's heuristic)
+ * Rows are linked in batches. Every row of a batch searches the graph as it
+ * stood before the batch, so the outcome does not depend on threads; its
+ * candidates are what the search found and the nearest of its own batch. They
+ * are pruned to the row's neighbours; then edges back are grouped by target,
+ * and each target takes them in, pruned again where they overflow. (Vamana's
+ * robust prune and batch insertion as in ParlayANN; HNSW's heuristic)
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +18,18 @@
 
 #define BATCH_SHARE			16		/* a small batch is at most this part of what is linked, */
 #define LARGE_SHARE			64		/* a large one this */
-#define RENEW_SHARE			4		/* between batches, seeds are chosen anew when the graph has grown by this part; at the end, by REACH_SHARE */
+#define RENEW_SHARE			4		/* between batches, seeds are chosen anew when the graph has
+									 * grown by this part; at the end, by REACH_SHARE */
 #define LINK_SEEDS			256		/* seeds a candidate search starts from */
-#define REMEMBER_SHARE		4		/* a link of at least this part of the rows remembers distances */
+#define REMEMBER_SHARE		4		/* a link of at least this part of the rows remembers
+									 * distances */
 #define QUERIES_ABOUT_US	10000	/* so long after the last */
 #define SHUFFLE_FROM		1024	/* links of more rows are made in random order */
 
-/* Group the batch's edges back by range of targets; in each they are sorted by who updates it. */
+/*
+ * Group the batch's edges back by range of targets; in each they are sorted by
+ * who updates it.
+ */
 static void
 collect_edges(Linking *linking)
 {
@@ -38,7 +46,10 @@ collect_edges(Linking *linking)
 	}
 	for (uint32_t i = 1; i <= RANGES_MAX; i++)
 		ranges[i] += ranges[i - 1];
-	/* from the end of each range down: what is left in ranges is where they begin */
+	/*
+	 * from the end of each range down: what is left in ranges is where they
+	 * begin
+	 */
 	for (uint32_t i = linking->batch; i-- > 0;)
 	{
 		const Chosen *chosen = linking->chosen + (size_t) i * degree;
@@ -51,11 +62,15 @@ collect_edges(Linking *linking)
 	}
 }
 
-/* The rows of a batch are written: they are in the graph now, or, cut short, are left out of it. */
+/*
+ * The rows of a batch are written: they are in the graph now, or, cut short,
+ * are left out of it.
+ */
 static void
 end_batch(Linking *linking, bool stopped)
 {
-	if (!stopped && atomic_load(&linking->mirror->nseeds) == 0)	/* rows that leave the pending map must be reachable */
+	if (!stopped && atomic_load(&linking->mirror->nseeds) == 0)	/* rows that leave the pending map
+																 * must be reachable */
 		(void) mirror_set_seeds(linking->mirror, linking->slots + linking->first, linking->batch, NULL);
 	for (uint32_t i = 0; i < linking->batch; i++)
 	{
@@ -70,8 +85,10 @@ end_batch(Linking *linking, bool stopped)
 }
 
 /*
- * Link one batch. One that is cut short leaves its rows pending with empty graph rows; targets already updated keep their edges, which
- * lead to slots that route nowhere until they are linked. Rows repaired are written whole or not at all.
+ * Link one batch. One that is cut short leaves its rows pending with empty
+ * graph rows; targets already updated keep their edges, which lead to slots
+ * that route nowhere until they are linked. Rows repaired are written whole or
+ * not at all.
  */
 static EngineStatus
 link_batch(Linking *linking, Worker *worker, int threads)
@@ -95,7 +112,10 @@ link_batch(Linking *linking, Worker *worker, int threads)
 	return atomic_load(&linking->no_memory) ? ENGINE_NO_MEMORY : ENGINE_CANCELLED;
 }
 
-/* The slots to start candidate searches from: the mirror's first seeds, and while they are few the first rows linked. */
+/*
+ * The slots to start candidate searches from: the mirror's first seeds, and
+ * while they are few the first rows linked.
+ */
 static void
 update_link_seeds(Linking *linking)
 {
@@ -128,7 +148,10 @@ add_slot(void *context, uint32_t slot)
 	return true;
 }
 
-/* Collect what the job links, each slot once; many are put in random order, for neighbours in a table are often alike. */
+/*
+ * Collect what the job links, each slot once; many are put in random order, for
+ * neighbours in a table are often alike.
+ */
 static bool
 collect_slots(Linking *linking)
 {
@@ -227,7 +250,8 @@ end_memory(Linking *linking)
 }
 
 /*
- * Remember distances if the link will meet most rows several times, and the budget allows it; what it computes is the same without.
+ * Remember distances if the link will meet most rows several times, and the
+ * budget allows it; what it computes is the same without.
  */
 static void
 begin_memory(Linking *linking)
@@ -304,8 +328,9 @@ make_result(Linking *linking)
 }
 
 /*
- * How many threads link. While queries are about, a quarter: queries come first, but one that finds all threads at a row waits for the end of that,
- * and where as many sessions as threads want processors, for one of these too.
+ * How many threads link. While queries are about, a quarter: queries come
+ * first, but one that finds all threads at a row waits for the end of that, and
+ * where as many sessions as threads want processors, for one of these too.
  */
 static int
 linking_threads(const CpuJob *job, CpuEngine *engine)
@@ -327,7 +352,8 @@ link_all(Linking *linking, Worker *worker)
 	EngineStatus status = ENGINE_OK;
 
 	if (atomic_load(&linking->mirror->linked) > 0 && (!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
-		status = link_renew_seeds(linking, RENEW_SHARE, false);	/* rows from pages may have come without any */
+		status = link_renew_seeds(linking, RENEW_SHARE, false);	/* rows from pages may have come
+																 * without any */
 	update_link_seeds(linking);
 	atomic_store(&job->watch.total, linking->count);
 	while (status == ENGINE_OK && linking->first < linking->count)
@@ -352,7 +378,10 @@ link_all(Linking *linking, Worker *worker)
 	return link_connect(linking, worker);
 }
 
-/* Link a mirror's pending slots, or repair its rows; fills job->link, also with what was done before a failure. */
+/*
+ * Link a mirror's pending slots, or repair its rows; fills job->link, also with
+ * what was done before a failure.
+ */
 EngineStatus
 link_run(CpuJob *job, Worker *worker)
 {

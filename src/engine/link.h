@@ -1,6 +1,7 @@
 /*
  * link.h
- *		Linking, between its batches (link.c) and its rows (link_row.c). Private to the CPU engine.
+ *		Linking, between its batches (link.c) and its rows (link_row.c). Private
+ *		to the CPU engine.
  */
 #ifndef GPUANN_ENGINE_LINK_H
 #define GPUANN_ENGINE_LINK_H
@@ -12,13 +13,17 @@
 #define BATCH_MAX			2048	/* up to this: less often all threads wait for the last one */
 
 /*
- * Where a target's slot lies: targets of one range are updated by one thread. At least 64 slots, so that no two threads write to one word of
- * the bitmap of changed rows.
+ * Where a target's slot lies: targets of one range are updated by one thread.
+ * At least 64 slots, so that no two threads write to one word of the bitmap of
+ * changed rows.
  */
 #define RANGES_MAX			1024
 #define RANGE_MIN_SHIFT		6
 
-/* An edge back: target shall know a row of the batch. Of a target that is of the batch itself, its own row is to be written. */
+/*
+ * An edge back: target shall know a row of the batch. Of a target that is of
+ * the batch itself, its own row is to be written.
+ */
 typedef struct BackEdge
 {
 	uint32_t	target;
@@ -35,19 +40,25 @@ typedef struct Chosen
 } Chosen;
 
 /*
- * What a long link remembers of rows beside their neighbours. Taking in one edge back would else mean to compute the distances of all
- * neighbours anew, which is half the work of linking.
+ * What a long link remembers of rows beside their neighbours. Taking in one
+ * edge back would else mean to compute the distances of all neighbours anew,
+ * which is half the work of linking.
  */
 typedef struct RowMemory
 {
-	float	   *distances;		/* rows * degree: of the neighbours, in the row's order; NULL: nothing is remembered */
-	uint8_t    *kept;			/* per row: so many neighbours are kept, the others fill; ROW_UNKNOWN: not remembered yet */
+	float	   *distances;		/* rows * degree: of the neighbours, in the row's order; NULL:
+								 * nothing is remembered */
+	uint8_t    *kept;			/* per row: so many neighbours are kept, the others fill;
+								 * ROW_UNKNOWN: not remembered yet */
 	uint64_t	bytes;			/* taken from the budget */
 } RowMemory;
 
 #define ROW_UNKNOWN			0xFF	/* more than ENGINE_MAX_DEGREE */
 
-/* Copies of the rows as halves, which the walks of a long link read (link_half.c). */
+/*
+ * Copies of the rows as halves, which the walks of a long link read
+ * (link_half.c).
+ */
 typedef struct HalfRows
 {
 	char	   *vectors;		/* rows * stride; NULL: walks read the rows */
@@ -94,7 +105,10 @@ typedef struct LinkAccess
 	Worker	   *worker;
 } LinkAccess;
 
-/* Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory. */
+/*
+ * Make a slot the one that is worked on: known to the rule and, if wanted, wide
+ * in the scratch. False: cancelled, or no memory.
+ */
 extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule);
 
 /* PairDistance over a LinkAccess: candidates are known by their slots. */
@@ -103,14 +117,18 @@ extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b)
 /* PairSquare over a LinkAccess, likewise. */
 extern double link_square(void *access, uint32_t slot);
 
-/* Search the graph for candidates of a slot, which is wide in the worker's scratch. */
+/*
+ * Search the graph for candidates of a slot, which is wide in the worker's
+ * scratch.
+ */
 extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer);
 
 /* Make room in a worker's scratch for candidates and wide vectors. */
 extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims);
 
 /*
- * link_half.c: copy all rows as halves, if these are shorter, hold them well enough, and the budget has room; give the copies up if it turns out, between
+ * link_half.c: copy all rows as halves, if these are shorter, hold them well
+ * enough, and the budget has room; give the copies up if it turns out, between
  * batches, that most of what walks meet is nearer than they tell; free them.
  */
 extern void link_half_begin(Linking *linking, Worker *worker, int threads);
@@ -125,14 +143,19 @@ extern void link_half_note(const LinkAccess *access);
 extern bool link_collect_broken(Linking *linking);
 
 /*
- * link_seeds.c: give the mirror seeds if it has none, or has grown by that part beyond those it has; between the batches of a link
- * only those that are tried are put in order, for walks of a link look at no lists; in order at the end, if they are not yet. Replace the seeds
- * that are dead by other slots of the graph, as far as there are any.
+ * link_seeds.c: give the mirror seeds if it has none, or has grown by that part
+ * beyond those it has; between the batches of a link only those that are tried
+ * are put in order, for walks of a link look at no lists; in order at the end,
+ * if they are not yet. Replace the seeds that are dead by other slots of the
+ * graph, as far as there are any.
  */
 extern EngineStatus link_renew_seeds(Linking *linking, uint32_t share, bool at_end);
 extern EngineStatus link_replace_dead_seeds(Linking *linking);
 
-/* link_connectivity.c: the end of a link that is not small, or of a repair of all rows: every row can be reached. */
+/*
+ * link_connectivity.c: the end of a link that is not small, or of a repair of
+ * all rows: every row can be reached.
+ */
 extern EngineStatus link_connect(Linking *linking, Worker *worker);
 
 /* Note that a row has changed. */

@@ -1,6 +1,7 @@
 /*
  * link_connectivity.c
- *		The end of a link: every row of the mirror's graph can be reached. See connectivity.h.
+ *		The end of a link: every row of the mirror's graph can be reached. See
+ *		connectivity.h.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +45,10 @@ search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 	return read_row(context, slot, neighbours);
 }
 
-/* Of inner products the squared differences (see ReachAccess), less the square of the row searched for. */
+/*
+ * Of inner products the squared differences (see ReachAccess), less the square
+ * of the row searched for.
+ */
 static void
 search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
@@ -116,7 +120,10 @@ connectivity_resize(void *context, void *old, size_t size)
 	return NULL;
 }
 
-/* Give every linked row that no walk from the mirror's seeds reaches a way in. Memory for that is not insisted on. */
+/*
+ * Give every linked row that no walk from the mirror's seeds reaches a way in.
+ * Memory for that is not insisted on.
+ */
 EngineStatus
 link_connect(Linking *linking, Worker *worker)
 {

@@ -1,10 +1,14 @@
 /*
  * link_half.c
- *		A long link's walks read copies of the rows as halves: what walks wait for is memory, and these are half as long.
+ *		A long link's walks read copies of the rows as halves: what walks wait
+ *		for is memory, and these are half as long.
  *
- * Only walks read the copies. What a walk has found is measured from the rows themselves, so pruning and edges back know no halves. Nor does a
- * walk where they tell too little: rows so near to the one that is linked that rounding could order them, or make two of them equal,
- * are measured from the rows at once. Under cosine copies are of length 1, so that a distance needs no norm from elsewhere.
+ * Only walks read the copies. What a walk has found is measured from the rows
+ * themselves, so pruning and edges back know no halves. Nor does a walk where
+ * they tell too little: rows so near to the one that is linked that rounding
+ * could order them, or make two of them equal, are measured from the rows at
+ * once. Under cosine copies are of length 1, so that a distance needs no norm
+ * from elsewhere.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,17 +17,24 @@
 #include "engine/link.h"
 
 #define COPY_ROWS			1024	/* an item of copying */
-#define ROUNDING			0x1p-11	/* what is rounded off a row is at most this part of its length; of smaller numbers it is more */
+#define ROUNDING			0x1p-11	/* what is rounded off a row is at most this part of its length;
+									 * of smaller numbers it is more */
 #define SAMPLE				64		/* this many rows, and their distances to as many */
 #define NOISE				1e-4	/* what rounding adds to the variance of these, at most */
-#define NEAR_L2				64		/* times the distance of a row to its own copy: farther rows keep their order, */
+#define NEAR_L2				64		/* times the distance of a row to its own copy: farther rows
+									 * keep their order, */
 #define NEAR_L1				8
 #define NEAR_COSINE			ROUNDING
-#define NEAR_SHARE			8		/* if more than this part of what walks meet is so near, halves save nothing */
+#define NEAR_SHARE			8		/* if more than this part of what walks meet is so near, halves
+									 * save nothing */
 #define NEAR_JUDGED			100000	/* after so many were met */
-#define PREFETCH_AHEAD		12		/* copies asked for before the one that is read: 8 to 16 do as well */
+#define PREFETCH_AHEAD		12		/* copies asked for before the one that is read: 8 to 16 do as
+									 * well */
 
-/* A number as the nearest half, of two the even one; beyond their range: infinity. */
+/*
+ * A number as the nearest half, of two the even one; beyond their range:
+ * infinity.
+ */
 static inline uint16_t
 half_of(float number)
 {
@@ -52,7 +63,10 @@ half_copy_of(const HalfRows *halves, uint32_t slot)
 	return halves->vectors + (size_t) slot * halves->stride;
 }
 
-/* The factor of distances to copies: that of the one vector, for the copies have none of their own. */
+/*
+ * The factor of distances to copies: that of the one vector, for the copies
+ * have none of their own.
+ */
 static inline float
 copy_distance(const Mirror *mirror, const HalfRows *halves, const WideVector *wide, const void *copy)
 {
@@ -73,7 +87,10 @@ copy_row(const Linking *linking, uint32_t slot, LinkScratch *scratch)
 
 	if (mirror_word(mirror, slot) & WORD_ABSENT)
 		return true;
-	/* of length zero: infinitely far from all, as it is without halves (0 x infinity is no number) */
+	/*
+	 * of length zero: infinitely far from all, as it is without halves (0 x
+	 * infinity is no number)
+	 */
 	for (uint32_t i = 0; i < dims; i++)
 		elements[i] = row[i] * factor;
 	for (uint32_t i = 0; i < dims; i++)
@@ -99,7 +116,10 @@ copy_rows(void *context, uint32_t item, Worker *worker)
 		atomic_store(&linking->halves.unfit, true);
 }
 
-/* The sum of the squares of what numbers differ from their mean, as far as they are finite. */
+/*
+ * The sum of the squares of what numbers differ from their mean, as far as they
+ * are finite.
+ */
 typedef struct Variation
 {
 	double		first;
@@ -124,7 +144,8 @@ variation_of(const Variation *variation)
 }
 
 /*
- * Whether distances of a sample are nearly those of the rows, beside how much they differ among each other: rows all far from the origin, or in nearly one
+ * Whether distances of a sample are nearly those of the rows, beside how much
+ * they differ among each other: rows all far from the origin, or in nearly one
  * direction, are alike as halves.
  */
 static bool

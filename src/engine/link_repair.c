@@ -1,9 +1,12 @@
 /*
  * link_repair.c
- *		Repair: live rows that name dead slots get new edges, and seeds that died are replaced.
+ *		Repair: live rows that name dead slots get new edges, and seeds that
+ *		died are replaced.
  *
- * Which rows are to be repaired is found first. Then they go through batches as rows that are linked do (link.c): chosen by repair_row.c, written, and their
- * new neighbours take in edges back. A row that is not repaired yet keeps its edges to dead slots meanwhile, and these lead on.
+ * Which rows are to be repaired is found first. Then they go through batches as
+ * rows that are linked do (link.c): chosen by repair_row.c, written, and their
+ * new neighbours take in edges back. A row that is not repaired yet keeps its
+ * edges to dead slots meanwhile, and these lead on.
  */
 #include <stdlib.h>
 
@@ -145,7 +148,10 @@ needs_repair(RowRepair *repair, uint32_t slot)
 		repair_needed(&access, row, repair_read_row(repair, slot, row));
 }
 
-/* Collect the rows to repair, among those named or of all, each once: the bitmap of changed rows, empty still, remembers them meanwhile. */
+/*
+ * Collect the rows to repair, among those named or of all, each once: the
+ * bitmap of changed rows, empty still, remembers them meanwhile.
+ */
 bool
 link_collect_broken(Linking *linking)
 {

@@ -2,8 +2,10 @@
  * link_reverse.c
  *		Edges back: an old row takes in the new ones that chose it.
  *
- * A row is opened into its kept neighbours and its fill, takes in one newcomer after the other, and is written again. A long link remembers
- * the distances of rows, so that most of what is computed is between newcomers and kept neighbours.
+ * A row is opened into its kept neighbours and its fill, takes in one newcomer
+ * after the other, and is written again. A long link remembers the distances of
+ * rows, so that most of what is computed is between newcomers and kept
+ * neighbours.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +13,8 @@
 #include "engine/link.h"
 #include "engine/prune_incremental.h"
 
-#define PREFETCH_KEPT		4		/* kept neighbours whose vectors are asked for before the first is compared */
+#define PREFETCH_KEPT		4		/* kept neighbours whose vectors are asked for before the first
+									 * is compared */
 
 /* Write the row of a slot of the batch, and remember it. */
 static void
@@ -137,7 +140,10 @@ compare_edges(const void *left, const void *right)
 	return a->item < b->item ? -1 : a->item > b->item;
 }
 
-/* Update the targets of a range: write the rows of the batch, then give each its edges back. */
+/*
+ * Update the targets of a range: write the rows of the batch, then give each
+ * its edges back.
+ */
 void
 link_update_range(void *context, uint32_t range, Worker *worker)
 {

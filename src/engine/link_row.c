@@ -10,7 +10,8 @@
 #include "engine/select.h"
 
 #define BATCH_CANDIDATES	32		/* nearest of the own batch that a row considers */
-#define BATCH_SAMPLE		32		/* rows of the batch that tell whether the others are worth a look */
+#define BATCH_SAMPLE		32		/* rows of the batch that tell whether the others are worth a
+									 * look */
 
 /* Free what a worker keeps for linking. */
 void
@@ -53,7 +54,10 @@ widen_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 	wide->scale = mirror_scale(mirror, slot);
 }
 
-/* The same where a copy is not needed: floats and bits are ready where they are. */
+/*
+ * The same where a copy is not needed: floats and bits are ready where they
+ * are.
+ */
 static const float *
 wide_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 {
@@ -66,7 +70,10 @@ wide_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 	return wide->elements;
 }
 
-/* PairDistance: candidates are known by their slots; the first one stays wide while it meets the others. */
+/*
+ * PairDistance: candidates are known by their slots; the first one stays wide
+ * while it meets the others.
+ */
 double
 link_pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
 {
@@ -118,7 +125,10 @@ access_expect(void *context, uint32_t slot)
 	mirror_prefetch_row(((LinkAccess *) context)->linking->mirror, slot);
 }
 
-/* Make a slot the one that is worked on: known to the rule and, if wanted, wide in the scratch. False: cancelled, or no memory. */
+/*
+ * Make a slot the one that is worked on: known to the rule and, if wanted, wide
+ * in the scratch. False: cancelled, or no memory.
+ */
 bool
 link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule)
 {
@@ -135,15 +145,18 @@ link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide
 	rule->self = slot;
 	rule->equal_distance = 0;
 	if (!wide && (metric == METRIC_L2 || metric == METRIC_L1))
-		return true;			/* that is the distance, and nothing of the slot needs to be fetched for it */
+		return true;			/* that is the distance, and nothing of the slot needs to be fetched
+								 * for it */
 	widen_slot(linking->mirror, slot, &scratch->wide);
 	rule->equal_distance = mirror_fast(linking->mirror, &scratch->wide, slot);
 	return true;
 }
 
 /*
- * Search the graph for candidates of a slot, which is wide in the worker's scratch. No lists of seeds: walks that start
- * near meet fewer rows of other clusters, and edges to these are what later searches get from one to another by.
+ * Search the graph for candidates of a slot, which is wide in the worker's
+ * scratch. No lists of seeds: walks that start near meet fewer rows of other
+ * clusters, and edges to these are what later searches get from one to another
+ * by.
  */
 EngineStatus
 link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
@@ -173,7 +186,10 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 	return status;
 }
 
-/* The nearest of a row's own batch, farthest first, and its duplicates there, a few at random. */
+/*
+ * The nearest of a row's own batch, farthest first, and its duplicates there, a
+ * few at random.
+ */
 typedef struct BatchNearest
 {
 	SearchResult nearest[BATCH_CANDIDATES];
@@ -183,7 +199,9 @@ typedef struct BatchNearest
 	double		equal_distance;
 } BatchNearest;
 
-/* Look at one other row of the batch. True if it is near enough to be of use. */
+/*
+ * Look at one other row of the batch. True if it is near enough to be of use.
+ */
 static bool
 consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double distance, double bound, BatchNearest *found)
 {
@@ -202,8 +220,10 @@ consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double dista
 }
 
 /*
- * Look through the batch; `bound` is the farthest that is of use. Rows in random order hardly ever have a mate within it: those that follow in
- * the batch tell, and if none of them is near the others are left out. Rows that come cluster by cluster do have.
+ * Look through the batch; `bound` is the farthest that is of use. Rows in
+ * random order hardly ever have a mate within it: those that follow in the
+ * batch tell, and if none of them is near the others are left out. Rows that
+ * come cluster by cluster do have.
  */
 static void
 search_batch(const LinkAccess *access, uint32_t item, double bound, double equal_distance, BatchNearest *found)

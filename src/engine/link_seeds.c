@@ -1,6 +1,7 @@
 /*
  * link_seeds.c
- *		Seeds that linking and repair choose: spread over the slots, then put in order (seeds.h).
+ *		Seeds that linking and repair choose: spread over the slots, then put in
+ *		order (seeds.h).
  */
 #include <stdlib.h>
 
@@ -37,7 +38,10 @@ measure_seeds(void *context, uint32_t seed, float *out)
 		measured->watch->breathe(measured->watch->context);
 }
 
-/* Put seeds in order, or only those that are tried; without memory they stay as they are. */
+/*
+ * Put seeds in order, or only those that are tried; without memory they stay as
+ * they are.
+ */
 static void
 order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_only, JobWatch *watch)
 {
@@ -57,7 +61,10 @@ order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_on
 	free(measured.wide);
 }
 
-/* Choose seeds behind the first ones, spread over the linked slots, any prefix of them too; returns how many there are then. */
+/*
+ * Choose seeds behind the first ones, spread over the linked slots, any prefix
+ * of them too; returns how many there are then.
+ */
 static uint32_t
 choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds, uint32_t count)
 {
@@ -98,7 +105,10 @@ link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 	{
 		uint32_t	kept = 0;
 
-		/* All rows are reached from the first ones, if perhaps from nowhere else: these stay. */
+		/*
+		 * All rows are reached from the first ones, if perhaps from nowhere
+		 * else: these stay.
+		 */
 		for (uint32_t i = 0; i < have && i < REACH_SEEDS && kept < want; i++)
 		{
 			uint32_t	slot = atomic_load(&mirror->seeds[i]);

@@ -2,8 +2,8 @@
  * mirror.c
  *		Storage of a mirror: chunks, budget, and the changes that jobs make.
  *
- * A change writes its data first and publishes last: words and bits after vectors, counts after words, the list
- * position after everything.
+ * A change writes its data first and publishes last: words and bits after
+ * vectors, counts after words, the list position after everything.
  */
 #include <math.h>
 #include <sched.h>
@@ -14,11 +14,13 @@
 #include "engine/bits.h"
 #include "engine/mirror.h"
 
-#define CHUNK_BYTES			((size_t) 4 << 20)	/* a chunk is at most this large, where 64 slots allow it */
+#define CHUNK_BYTES			((size_t) 4 << 20)	/* a chunk is at most this large, where 64 slots
+												 * allow it */
 #define CHUNK_MIN_SHIFT		6		/* a chunk has whole words of the pending map */
 #define CHUNK_MAX_SHIFT		16
 #define TABLE_PAGE			4096
-#define HUGE_PAGE			((size_t) 2 << 20)	/* searches jump about: fewer translations to miss */
+#define HUGE_PAGE			((size_t) 2 << 20)	/* searches jump about: fewer translations to
+												 * miss */
 #define PREFETCH_AHEAD		12		/* vectors asked for before the one that is read */
 #define BREATHE_ROWS		256		/* rows a job copies between looks at waiting queries */
 
@@ -56,14 +58,20 @@ chunk_bytes(const Mirror *mirror)
 	return chunk_vector_bytes(mirror) + chunk_graph_bytes(mirror) + chunk_norm_bytes(mirror);
 }
 
-/* What an empty mirror takes: of its tables, which are made as large as they can become, the first pages. */
+/*
+ * What an empty mirror takes: of its tables, which are made as large as they
+ * can become, the first pages.
+ */
 static size_t
 head_bytes(void)
 {
 	return sizeof(Mirror) + 2 * TABLE_PAGE;
 }
 
-/* What a chunk adds to the pages of the tables in use: its pointer, and a seed for 64 slots. */
+/*
+ * What a chunk adds to the pages of the tables in use: its pointer, and a seed
+ * for 64 slots.
+ */
 static size_t
 chunk_table_bytes(const Mirror *mirror)
 {
@@ -71,8 +79,9 @@ chunk_table_bytes(const Mirror *mirror)
 }
 
 /*
- * A table of zeros whose pages take memory when they are first written: thousands of small mirrors must not pay for what they could
- * become. NULL: no memory.
+ * A table of zeros whose pages take memory when they are first written:
+ * thousands of small mirrors must not pay for what they could become. NULL: no
+ * memory.
  */
 static void *
 table_make(size_t bytes)
@@ -111,8 +120,9 @@ budget_count(Mirror *mirror, int64_t chunks)
 }
 
 /*
- * Take chunks from the budget so that the mirror holds `chunks`; refuses with figures. Two mirrors that grow at once could each pass the
- * comparison, so it is made on the sum after taking, and undone.
+ * Take chunks from the budget so that the mirror holds `chunks`; refuses with
+ * figures. Two mirrors that grow at once could each pass the comparison, so it
+ * is made on the sum after taking, and undone.
  */
 static bool
 budget_take(Mirror *mirror, uint32_t chunks, EngineError *error)
@@ -141,7 +151,10 @@ chunks_for(const Mirror *mirror, uint64_t slots)
 	return (uint32_t) ((slots + slots_of_chunk(mirror) - 1) >> mirror->chunk_shift);
 }
 
-/* Choose how many slots a chunk has, and how many chunks there can be under the limit. */
+/*
+ * Choose how many slots a chunk has, and how many chunks there can be under the
+ * limit.
+ */
 static void
 choose_chunks(Mirror *mirror)
 {
@@ -151,7 +164,9 @@ choose_chunks(Mirror *mirror)
 	while (mirror->chunk_shift < CHUNK_MAX_SHIFT && slots_of_chunk(mirror) < mirror->spec.capacity &&
 		   chunk_bytes(mirror) * 2 <= CHUNK_BYTES)
 		mirror->chunk_shift++;
-	/* a mirror that starts small may grow large: do not let its chunks be tiny */
+	/*
+	 * a mirror that starts small may grow large: do not let its chunks be tiny
+	 */
 	while (mirror->chunk_shift < 10 && chunk_bytes(mirror) * 2 <= CHUNK_BYTES / 16)
 		mirror->chunk_shift++;
 	most = mirror->budget->limit / chunk_bytes(mirror) + 1;
@@ -160,7 +175,9 @@ choose_chunks(Mirror *mirror)
 	mirror->max_chunks = (uint32_t) most;
 }
 
-/* Lay out a mirror of this specification: the strides, the size of its chunks. */
+/*
+ * Lay out a mirror of this specification: the strides, the size of its chunks.
+ */
 static void
 shape_mirror(Mirror *mirror, const MirrorSpec *spec, MemoryBudget *budget)
 {
@@ -172,7 +189,10 @@ shape_mirror(Mirror *mirror, const MirrorSpec *spec, MemoryBudget *budget)
 	choose_chunks(mirror);
 }
 
-/* Bytes that an empty mirror of this specification would count (MirrorInfo.bytes). */
+/*
+ * Bytes that an empty mirror of this specification would count
+ * (MirrorInfo.bytes).
+ */
 uint64_t
 cpu_engine_mirror_bytes(const MirrorSpec *spec)
 {
@@ -183,7 +203,10 @@ cpu_engine_mirror_bytes(const MirrorSpec *spec)
 	return (uint64_t) chunks_for(&mirror, spec->capacity) * chunk_bytes(&mirror);
 }
 
-/* Create an empty mirror whose capacity is taken from the budget; NULL and *error when it does not fit. */
+/*
+ * Create an empty mirror whose capacity is taken from the budget; NULL and
+ * *error when it does not fit.
+ */
 Mirror *
 mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudget *budget, EngineError *error)
 {
@@ -245,7 +268,10 @@ mirror_memory(size_t bytes)
 	return memory;
 }
 
-/* Allocate one chunk: every part of it zero, graph rows are emptied when slots are published. */
+/*
+ * Allocate one chunk: every part of it zero, graph rows are emptied when slots
+ * are published.
+ */
 static MirrorChunk *
 chunk_create(const Mirror *mirror)
 {
@@ -302,8 +328,9 @@ mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 }
 
 /*
- * What is kept of a vector's norm: for cosine its reciprocal (infinity for a zero vector, whose distances then are infinite),
- * for inner products the norm itself (it bounds the fast distance's error), for the others nothing.
+ * What is kept of a vector's norm: for cosine its reciprocal (infinity for a
+ * zero vector, whose distances then are infinite), for inner products the norm
+ * itself (it bounds the fast distance's error), for the others nothing.
  */
 float
 mirror_vector_scale(const Mirror *mirror, const void *vector)
@@ -316,7 +343,10 @@ mirror_vector_scale(const Mirror *mirror, const void *vector)
 	return mirror->spec.metric == METRIC_COSINE ? 1.0f / norm : norm;
 }
 
-/* Fast distances of many slots; vectors are asked for well before they are read. */
+/*
+ * Fast distances of many slots; vectors are asked for well before they are
+ * read.
+ */
 void
 mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots, uint32_t count, double *out)
 {
@@ -369,13 +399,17 @@ mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows, uint32_t *ne
 
 		if (neighbour == NO_SLOT)
 			break;
-		if (neighbour < rows)	/* a row written since may name slots that this reader does not know */
+		if (neighbour < rows)	/* a row written since may name slots that this reader does not
+								 * know */
 			neighbours[count++] = neighbour;
 	}
 	return count;
 }
 
-/* Replace a graph row. A reader may see a mixture of old and new: each neighbour is a good one. */
+/*
+ * Replace a graph row. A reader may see a mixture of old and new: each
+ * neighbour is a good one.
+ */
 void
 mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours, uint32_t count)
 {
@@ -456,7 +490,10 @@ is_marked(const uint64_t *bits, uint32_t i)
 	return bits != NULL && bit64_is_set(bits, i);
 }
 
-/* Append rows: written in full beyond the published count, then published by it. */
+/*
+ * Append rows: written in full beyond the published count, then published by
+ * it.
+ */
 EngineStatus
 mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error)
 {
@@ -507,7 +544,10 @@ check_slots(const Mirror *mirror, const EngineJob *job, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Give published slots new vectors and versions; they become pending. Their graph rows stay and route until they are linked. */
+/*
+ * Give published slots new vectors and versions; they become pending. Their
+ * graph rows stay and route until they are linked.
+ */
 EngineStatus
 mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error)
 {
@@ -608,7 +648,9 @@ mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count, EngineEr
 	return ENGINE_OK;
 }
 
-/* Visit the pending slots of one chunk; false when the visitor has had enough. */
+/*
+ * Visit the pending slots of one chunk; false when the visitor has had enough.
+ */
 static bool
 visit_chunk(const Mirror *mirror, uint32_t number, uint32_t rows, VisitSlot visit, void *context)
 {
@@ -632,7 +674,10 @@ visit_chunk(const Mirror *mirror, uint32_t number, uint32_t rows, VisitSlot visi
 	return true;
 }
 
-/* Call visit for every pending slot below rows, in slot order, until it returns false. */
+/*
+ * Call visit for every pending slot below rows, in slot order, until it returns
+ * false.
+ */
 void
 mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit, void *context)
 {

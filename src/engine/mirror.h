@@ -1,11 +1,13 @@
 /*
  * mirror.h
- *		A mirror in the CPU engine's memory: chunks of slots that never move, one writer, any number of readers.
+ *		A mirror in the CPU engine's memory: chunks of slots that never move,
+ *		one writer, any number of readers.
  *
- * Private to the CPU engine. Everything of a slot is found through its chunk: vector, graph row, state word, norm, and its
- * bit in the map of pending slots. A chunk stays where it is until the mirror is dropped, so a mirror grows under
- * searches. Jobs of one mirror run one after the other and are its only writer (linking writes graph rows from several threads,
- * each row from one).
+ * Private to the CPU engine. Everything of a slot is found through its chunk:
+ * vector, graph row, state word, norm, and its bit in the map of pending slots.
+ * A chunk stays where it is until the mirror is dropped, so a mirror grows
+ * under searches. Jobs of one mirror run one after the other and are its only
+ * writer (linking writes graph rows from several threads, each row from one).
  */
 #ifndef GPUANN_MIRROR_H
 #define GPUANN_MIRROR_H
@@ -17,8 +19,9 @@
 #include "engine/prune.h"
 
 /*
- * A slot's state word: version, flags, and a count of overwrites. Reading word, vector, word again, with nothing but LINKED and
- * PENDING changed in between, has read one version's vector.
+ * A slot's state word: version, flags, and a count of overwrites. Reading word,
+ * vector, word again, with nothing but LINKED and PENDING changed in between,
+ * has read one version's vector.
  */
 #define WORD_DEAD			(UINT64_C(1) << 32) /* routes, is no answer */
 #define WORD_ABSENT			(UINT64_C(1) << 33) /* never had a row; always with WORD_DEAD */
@@ -32,7 +35,8 @@
 
 /* Orders the reads of a vector before the second read of its word. */
 #ifdef __SANITIZE_THREAD__
-#define read_fence()		atomic_signal_fence(memory_order_acquire)	/* fences are unknown to it; x86 needs none */
+/* fences are unknown to it; x86 needs none */
+#define read_fence()		atomic_signal_fence(memory_order_acquire)
 #define write_fence()		atomic_signal_fence(memory_order_release)
 #else
 #define read_fence()		atomic_thread_fence(memory_order_acquire)
@@ -81,7 +85,8 @@ typedef struct Mirror
 	_Atomic uint64_t position;
 
 	_Atomic uint32_t nseeds;
-	_Atomic uint32_t *seeds;	/* SEEDS_MAX; replaced in place, so a reader may meet old and new ones */
+	_Atomic uint32_t *seeds;	/* SEEDS_MAX; replaced in place, so a reader may meet old and new
+								 * ones */
 } Mirror;
 
 static inline MirrorChunk *
@@ -163,7 +168,10 @@ mirror_in_graph(const Mirror *mirror, uint32_t slot)
 	return (mirror_word(mirror, slot) & (WORD_LINKED | WORD_DEAD)) == WORD_LINKED;
 }
 
-/* What is kept of a slot's norm (mirror_vector_scale); 1 where metrics have no norms. */
+/*
+ * What is kept of a slot's norm (mirror_vector_scale); 1 where metrics have no
+ * norms.
+ */
 static inline float
 mirror_scale(const Mirror *mirror, uint32_t slot)
 {
@@ -191,7 +199,10 @@ mirror_unchanged(const Mirror *mirror, uint32_t slot, uint64_t word)
 	return ((word ^ mirror_word(mirror, slot)) & WORD_IDENTITY) == 0 && (word & WORD_WRITING) == 0;
 }
 
-/* A vector as fast distances want it (single precision, or bits), and what is kept of its norm. */
+/*
+ * A vector as fast distances want it (single precision, or bits), and what is
+ * kept of its norm.
+ */
 typedef struct WideVector
 {
 	float	   *elements;
@@ -208,7 +219,10 @@ mirror_fast(const Mirror *mirror, const WideVector *query, uint32_t slot)
 								 query->scale * mirror_scale(mirror, slot));
 }
 
-/* Fast distances of many slots; vectors are asked for well before they are read. */
+/*
+ * Fast distances of many slots; vectors are asked for well before they are
+ * read.
+ */
 extern void mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots, uint32_t count,
 							 double *out);
 
@@ -225,7 +239,10 @@ extern Mirror *mirror_create(const MirrorSpec *spec, const DistanceKernels *kern
 extern void mirror_free(Mirror *mirror);
 extern uint64_t mirror_bytes(const Mirror *mirror);
 extern uint64_t budget_used(MemoryBudget *budget);
-/* Memory that begins with a cache line, large pieces in large pages; to be freed with free(). NULL: there is none. */
+/*
+ * Memory that begins with a cache line, large pieces in large pages; to be
+ * freed with free(). NULL: there is none.
+ */
 extern void *mirror_memory(size_t bytes);
 
 /* What a job reports while it runs, and is asked. */
@@ -247,7 +264,10 @@ extern EngineStatus mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint
 /* Pending slots become linked. */
 extern void mirror_mark_linked(Mirror *mirror, uint32_t slot);
 
-/* Call visit for every pending slot below rows, in slot order, until it returns false. */
+/*
+ * Call visit for every pending slot below rows, in slot order, until it returns
+ * false.
+ */
 typedef bool (*VisitSlot) (void *context, uint32_t slot);
 extern void mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit, void *context);
 

@@ -1,6 +1,7 @@
 /*
  * processors.h
- *		How many processors this process may run on: of all that are online, those that a container or taskset leaves it.
+ *		How many processors this process may run on: of all that are online,
+ *		those that a container or taskset leaves it.
  */
 #ifndef GPUANN_PROCESSORS_H
 #define GPUANN_PROCESSORS_H

@@ -2,9 +2,11 @@
  * prune.c
  *		Which candidates become a slot's graph row.
  *
- * Duplicates of the slot are set apart first: at distance zero they would be nearer to every other candidate than
- * allowed, and a row of duplicates leads nowhere. They take at most max_equal places and hide nobody. A row of a crowd of
- * duplicates fills its places at random: a crowd can fill a search's list, and if all its rows led to the same few, to nothing else.
+ * Duplicates of the slot are set apart first: at distance zero they would be
+ * nearer to every other candidate than allowed, and a row of duplicates leads
+ * nowhere. They take at most max_equal places and hide nobody. A row of a crowd
+ * of duplicates fills its places at random: a crowd can fill a search's list,
+ * and if all its rows led to the same few, to nothing else.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,8 @@
 #include "engine/prune.h"
 #include "engine/select.h"
 
-#define SCATTER_CANDIDATES	4		/* times the room: a crowd's rows are filled from so many of the nearest */
+#define SCATTER_CANDIDATES	4		/* times the room: a crowd's rows are filled from so many of the
+									 * nearest */
 
 static int
 compare_candidates(const void *left, const void *right)
@@ -25,7 +28,10 @@ compare_candidates(const void *left, const void *right)
 	return engine_before(b->distance, b->slot, a->distance, a->slot) ? 1 : 0;
 }
 
-/* Sort, and drop the slot itself and all but the first mention of a slot; returns how many are left. */
+/*
+ * Sort, and drop the slot itself and all but the first mention of a slot;
+ * returns how many are left.
+ */
 static uint32_t
 sort_and_unite(const PruneRule *rule, Candidate *candidates, uint32_t count)
 {
@@ -52,7 +58,10 @@ typedef struct Choice
 	uint32_t	room;
 } Choice;
 
-/* Choose a candidate if its random rank is among the lowest: of the choices from `first` on, lowest rank first, up to room in all. */
+/*
+ * Choose a candidate if its random rank is among the lowest: of the choices
+ * from `first` on, lowest rank first, up to room in all.
+ */
 static void
 choose_by_rank(const PruneRule *rule, const Candidate *candidates, uint32_t i, uint32_t first, uint32_t room, Choice *choice)
 {
@@ -81,7 +90,10 @@ choose_equals(const PruneRule *rule, const Candidate *candidates, uint32_t count
 			choose_by_rank(rule, candidates, i, 0, room, choice);
 }
 
-/* Choose those that no chosen one hides; duplicates of the slot neither hide nor are chosen here. */
+/*
+ * Choose those that no chosen one hides; duplicates of the slot neither hide
+ * nor are chosen here.
+ */
 static void
 choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair, void *context,
 			  Choice *choice)
@@ -111,7 +123,10 @@ is_chosen(const Choice *choice, uint32_t first, uint32_t i)
 	return false;
 }
 
-/* Fill places left with the nearest of the others: without, then with those as far as the one before (mostly its copies). */
+/*
+ * Fill places left with the nearest of the others: without, then with those as
+ * far as the one before (mostly its copies).
+ */
 static void
 choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t count, Choice *choice)
 {
@@ -127,7 +142,10 @@ choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t coun
 		}
 }
 
-/* Fill places left with others at random, those of the nearest: where the row is one of a crowd. Nearest first, as all fill. */
+/*
+ * Fill places left with others at random, those of the nearest: where the row
+ * is one of a crowd. Nearest first, as all fill.
+ */
 static void
 choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair, void *context,
 				 Choice *choice)
@@ -137,7 +155,10 @@ choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t co
 
 	for (uint32_t i = 0, met = 0; i < count && met < most; i++)
 	{
-		/* copies of the one before, a crowd of their own, would take all the places */
+		/*
+		 * copies of the one before, a crowd of their own, would take all the
+		 * places
+		 */
 		bool		copy = i > 0 && candidates[i].distance == candidates[i - 1].distance &&
 			pair(context, candidates[i].index, candidates[i - 1].index) == pair(context, candidates[i].index, candidates[i].index);
 
@@ -224,7 +245,10 @@ seed_count(uint32_t linked, uint32_t room)
 	return count < room ? count : room;
 }
 
-/* Where to look for a seed: n times the fraction whose binary digits are those of i in reverse. */
+/*
+ * Where to look for a seed: n times the fraction whose binary digits are those
+ * of i in reverse.
+ */
 uint32_t
 seed_place(uint32_t i, uint32_t n)
 {

@@ -53,7 +53,9 @@ incremental_has(const IncrementalRow *row, uint32_t slot)
 	return false;
 }
 
-/* Take in a duplicate of the row's slot: of these the lowest random ranks stay. */
+/*
+ * Take in a duplicate of the row's slot: of these the lowest random ranks stay.
+ */
 static void
 take_in_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
 {

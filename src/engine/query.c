@@ -1,10 +1,13 @@
 /*
  * query.c
- *		A graph query on the CPU engine: pending rows exactly, the graph by search, then the two merged.
+ *		A graph query on the CPU engine: pending rows exactly, the graph by
+ *		search, then the two merged.
  *
- * Pending rows come first: a row that is linked meanwhile has its edges before it leaves the pending map, so it is met in one of
- * the two. At the end every answer's version is compared again: a slot that was overwritten on the way is dropped, for
- * what it held was dead, and what it holds is beyond the position that this query covers.
+ * Pending rows come first: a row that is linked meanwhile has its edges before
+ * it leaves the pending map, so it is met in one of the two. At the end every
+ * answer's version is compared again: a slot that was overwritten on the way is
+ * dropped, for what it held was dead, and what it holds is beyond the position
+ * that this query covers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +142,10 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 	return status;
 }
 
-/* Put the graph's answers and the pending rows' together, in order, each slot once, and none that has changed since. */
+/*
+ * Put the graph's answers and the pending rows' together, in order, each slot
+ * once, and none that has changed since.
+ */
 static void
 query_merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
 {
@@ -166,8 +172,10 @@ query_merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
 }
 
 /*
- * Whether a filter left a graph query with too few answers, or with such as lie farther out than the graph was searched: those that pass may be
- * somewhere else, so all rows are looked at. One that was told when to stop has what it asked for.
+ * Whether a filter left a graph query with too few answers, or with such as lie
+ * farther out than the graph was searched: those that pass may be somewhere
+ * else, so all rows are looked at. One that was told when to stop has what it
+ * asked for.
  */
 static bool
 filter_left_few(const QueryTask *task, const GraphAnswer *graph)
@@ -201,7 +209,10 @@ query_run_graph(QueryTask *task, Worker *worker)
 	ExactScan	scan;
 
 	task->status = ENGINE_NO_MEMORY;
-	/* the pending rows' k, and as many of the graph's, some of which may have been pending */
+	/*
+	 * the pending rows' k, and as many of the graph's, some of which may have
+	 * been pending
+	 */
 	task->results = malloc((size_t) in->k * 3 * sizeof(SearchResult));
 	if (in->trace != NULL && in->reference && in->trace_room > 0)
 		task->trace = malloc((size_t) in->trace_room * sizeof(uint32_t));

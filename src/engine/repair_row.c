@@ -2,8 +2,10 @@
  * repair_row.c
  *		A graph row that names dead slots is chosen anew.
  *
- * What the row keeps of its own is kept as far as there is room: rows chosen anew by distance alone lost the few edges that lead from cluster to cluster. For the
- * same reason each dead neighbour has an heir, the nearest live slot that was its neighbour, which counts as the row's own.
+ * What the row keeps of its own is kept as far as there is room: rows chosen
+ * anew by distance alone lost the few edges that lead from cluster to cluster.
+ * For the same reason each dead neighbour has an heir, the nearest live slot
+ * that was its neighbour, which counts as the row's own.
  */
 #include <string.h>
 
@@ -12,7 +14,8 @@
 
 #define LEAST_SHARE			2		/* a row with fewer candidates than degree / this, ... */
 #define FEW_PLACES			12		/* ... and any of so few places, is searched for more */
-#define NEAR_DEGREES		2		/* of those around a row at least degree times this are candidates, however small ef is */
+#define NEAR_DEGREES		2		/* of those around a row at least degree times this are
+									 * candidates, however small ef is */
 #define SEEN_BITS			12		/* twice REPAIR_AROUND */
 
 /* Take so many bytes, if there is memory; they are counted in any case. */
@@ -25,14 +28,19 @@ repair_carve(unsigned char *memory, size_t *used, size_t bytes)
 	return place;
 }
 
-/* How many of those found around a row are candidates: rows linked with a small ef need some to choose from. */
+/*
+ * How many of those found around a row are candidates: rows linked with a small
+ * ef need some to choose from.
+ */
 static uint32_t
 near_room(uint32_t degree, uint32_t ef)
 {
 	return ef > degree * NEAR_DEGREES ? ef : degree * NEAR_DEGREES;
 }
 
-/* Lay the parts out, those with the largest elements first; returns the bytes. */
+/*
+ * Lay the parts out, those with the largest elements first; returns the bytes.
+ */
 static size_t
 repair_lay_out(RepairScratch *scratch, unsigned char *memory, uint32_t degree, uint32_t ef)
 {
@@ -102,8 +110,9 @@ forget_found(RepairScratch *scratch)
 }
 
 /*
- * Collect the live slots of a row, and around its dead neighbours those reached over dead slots only, nearest circles first.
- * Returns how many of those found are the row's own, heirs among them: they come first.
+ * Collect the live slots of a row, and around its dead neighbours those reached
+ * over dead slots only, nearest circles first. Returns how many of those found
+ * are the row's own, heirs among them: they come first.
  */
 static uint32_t
 collect_around(const RepairAccess *access, RepairScratch *scratch, uint32_t slot)
@@ -239,7 +248,10 @@ repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, do
 			nrow = degree;
 		}
 	}
-	/* the first of the fill that was chosen is its farthest, and so it shall be here */
+	/*
+	 * the first of the fill that was chosen is its farthest, and so it shall be
+	 * here
+	 */
 	for (uint32_t i = *kept + 1; i <= nchosen && nrow < degree; i++)
 		if (!has_candidate(row + *kept, nrow - *kept, chosen[i < nchosen ? i : *kept].slot))
 			fill_row(row, *kept, &nrow, chosen[i < nchosen ? i : *kept]);

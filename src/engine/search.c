@@ -1,11 +1,14 @@
 /*
  * search.c
- *		The graph search, over whatever GraphAccess reaches: a mirror's arrays or relation pages.
+ *		The graph search, over whatever GraphAccess reaches: a mirror's arrays
+ *		or relation pages.
  *
- * The list of ef slots is kept as two heaps: `list`, farthest first, says what still enters; `frontier`, nearest
- * first, what to expand next. A slot of the frontier that the list has dropped in the meantime comes after everything that has
- * not been, so meeting one ends the search. Expanded slots are logged with their state: at the end the list is what of the log
- * is not after the list's farthest.
+ * The list of ef slots is kept as two heaps: `list`, farthest first, says what
+ * still enters; `frontier`, nearest first, what to expand next. A slot of the
+ * frontier that the list has dropped in the meantime comes after everything
+ * that has not been, so meeting one ends the search. Expanded slots are logged
+ * with their state: at the end the list is what of the log is not after the
+ * list's farthest.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -16,8 +19,10 @@
 #include "engine/select.h"
 
 #define VISITED_MIN_BITS	8
-#define VISITED_PER_EF		32		/* places of the set at first; with twice as many a scan exceeds its work_mem (sql/cursors) */
-#define OUTSIDE_FIRST		1024	/* slots outside the list for which there is room at first: what a search of ef 40 meets */
+#define VISITED_PER_EF		32		/* places of the set at first; with twice as many a scan exceeds
+									 * its work_mem (sql/cursors) */
+#define OUTSIDE_FIRST		1024	/* slots outside the list for which there is room at first: what
+									 * a search of ef 40 meets */
 #define VISITED_FULL(mask)	((mask) / 4 * 3)	/* entries at which the set grows */
 #define EQUAL_EXPANSIONS	4	/* duplicates expanded while linking, per duplicate kept */
 
@@ -76,7 +81,8 @@ typedef struct Search
 	GraphAnswer *answer;
 	uint32_t	ef;
 	bool		apart;			/* the answer is kept apart from the list */
-	SearchResult nearest_seeds[SEED_LISTS_TRIED];	/* farthest first; slots are their numbers among the query's */
+	SearchResult nearest_seeds[SEED_LISTS_TRIED];	/* farthest first; slots are their numbers among
+													 * the query's */
 	uint32_t	nnearest_seeds;
 } Search;
 
@@ -171,8 +177,10 @@ reserve_log(SearchScratch *scratch, uint32_t room)
 }
 
 /*
- * Put slots in their places, and those that were not there into fresh, which has room for all; returns how many. The set has places for
- * them. Whether a slot is new cannot be foretold, so nothing branches on it: it is written again where it is.
+ * Put slots in their places, and those that were not there into fresh, which
+ * has room for all; returns how many. The set has places for them. Whether a
+ * slot is new cannot be foretold, so nothing branches on it: it is written
+ * again where it is.
  */
 static inline uint32_t
 visited_add(VisitedSet *visited, const uint32_t *slots, uint32_t count, uint32_t *fresh)
@@ -218,7 +226,9 @@ visited_reset(SearchScratch *scratch, uint32_t bits)
 	return true;
 }
 
-/* Double the set's places until `more` slots surely fit, keeping what is in it. */
+/*
+ * Double the set's places until `more` slots surely fit, keeping what is in it.
+ */
 static bool
 visited_reserve(SearchScratch *scratch, uint32_t more)
 {
@@ -248,8 +258,9 @@ visited_reserve(SearchScratch *scratch, uint32_t more)
 }
 
 /*
- * Offer a duplicate: the max_equal lowest random ranks stay. Rows that choose their duplicates at random make a class of equal
- * vectors one connected graph; by slot, all would choose the same few.
+ * Offer a duplicate: the max_equal lowest random ranks stay. Rows that choose
+ * their duplicates at random make a class of equal vectors one connected graph;
+ * by slot, all would choose the same few.
  */
 static void
 offer_equal(Search *search, uint32_t slot)
@@ -280,7 +291,10 @@ keep_outside(SearchScratch *scratch, SearchResult entry)
 	return true;
 }
 
-/* Whether a slot at this distance may enter the list: of those as near as its last no further ones, so that a crowd of equal rows ends. */
+/*
+ * Whether a slot at this distance may enter the list: of those as near as its
+ * last no further ones, so that a crowd of equal rows ends.
+ */
 static inline bool
 list_takes(const Search *search, double distance)
 {
@@ -289,7 +303,10 @@ list_takes(const Search *search, double distance)
 	return search->query->ties_by_slot || list->count < search->ef || distance < list->results[0].distance;
 }
 
-/* Whether a slot of the frontier has been dropped by the list; not if it is as near as the list's last. */
+/*
+ * Whether a slot of the frontier has been dropped by the list; not if it is as
+ * near as the list's last.
+ */
 static inline bool
 list_dropped(const Search *search, const SearchResult *entry)
 {
@@ -322,7 +339,10 @@ search_enter(Search *search, uint32_t slot, double distance)
 	return true;
 }
 
-/* Offer slots whose walking distances are known to the answer that is kept apart. */
+/*
+ * Offer slots whose walking distances are known to the answer that is kept
+ * apart.
+ */
 static void
 search_admit(Search *search, const uint32_t *slots, const double *distances, uint32_t count)
 {
@@ -347,7 +367,10 @@ search_admit(Search *search, const uint32_t *slots, const double *distances, uin
 	}
 }
 
-/* Look at slots: those not seen before get their distances and may enter. At most ENGINE_MAX_DEGREE. */
+/*
+ * Look at slots: those not seen before get their distances and may enter. At
+ * most ENGINE_MAX_DEGREE.
+ */
 static bool
 search_look_at(Search *search, const uint32_t *slots, uint32_t count)
 {
@@ -431,7 +454,10 @@ next_slot(Search *search, SearchResult *entry)
 	return true;
 }
 
-/* Of seeds just looked at, the first of which has this number, note those nearest to the query. */
+/*
+ * Of seeds just looked at, the first of which has this number, note those
+ * nearest to the query.
+ */
 static void
 note_seeds(Search *search, uint32_t first, uint32_t count)
 {
@@ -517,7 +543,10 @@ equal_stayed(const SearchScratch *scratch, uint32_t slot)
 	return false;
 }
 
-/* Make the answer from the list: its expanded slots, and in a capped search those still waiting. */
+/*
+ * Make the answer from the list: its expanded slots, and in a capped search
+ * those still waiting.
+ */
 static bool
 answer_from_list(Search *search)
 {
@@ -617,7 +646,8 @@ search_prepare(Search *search)
 {
 	SearchScratch *scratch = search->scratch;
 	uint32_t	bits = VISITED_MIN_BITS;
-	uint32_t	last = scratch->visited.count;	/* those of the search before: the next one is likely alike */
+	uint32_t	last = scratch->visited.count;	/* those of the search before: the next one is
+												 * likely alike */
 
 	scratch->list.count = 0;
 	scratch->frontier.count = 0;
@@ -674,7 +704,8 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 }
 
 /*
- * Fill the list anew, for a larger ef, from all that was looked at; what is not expanded waits in the frontier, inside the list or not.
+ * Fill the list anew, for a larger ef, from all that was looked at; what is not
+ * expanded waits in the frontier, inside the list or not.
  */
 static bool
 widen_list(Search *search)

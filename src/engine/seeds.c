@@ -2,10 +2,12 @@
  * seeds.c
  *		The order of a graph's seeds. See seeds.h.
  *
- * Those tried are chosen one after another, each the farthest from those before it, so a cluster far from others has
- * one among them, however few its rows: a walk hardly gets there from elsewhere. Some more are chosen so, then the
- * others follow, those farthest from all chosen first; each goes to the list of the nearest of those tried whose list
- * has room. So of a cluster one seed is in a list before the second of another is, and those tried that many seeds
+ * Those tried are chosen one after another, each the farthest from those before
+ * it, so a cluster far from others has one among them, however few its rows: a
+ * walk hardly gets there from elsewhere. Some more are chosen so, then the
+ * others follow, those farthest from all chosen first; each goes to the list of
+ * the nearest of those tried whose list has room. So of a cluster one seed is
+ * in a list before the second of another is, and those tried that many seeds
  * are nearest to, in the middle of all, do not keep these from having a list.
  */
 #include <math.h>
@@ -15,7 +17,8 @@
 #include "engine/connectivity.h"
 #include "engine/seeds.h"
 
-#define SEEDS_APART			1024	/* chosen one after another, those tried, then those that come first in lists */
+#define SEEDS_APART			1024	/* chosen one after another, those tried, then those that come
+									 * first in lists */
 #define SEED_HOMES			4		/* lists that may take a seed: of the nearest of those tried */
 
 /* A seed of the pool, not chosen yet. */
@@ -79,8 +82,9 @@ note_home(OtherSeed *other, uint32_t tried, float distance)
 }
 
 /*
- * Choose seeds far from each other: first those that are tried, then, if wanted, those that lists have first. others keeps what is
- * left; returns how many these are.
+ * Choose seeds far from each other: first those that are tried, then, if
+ * wanted, those that lists have first. others keeps what is left; returns how
+ * many these are.
  */
 static uint32_t
 choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure)
@@ -100,7 +104,10 @@ choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure
 		OtherSeed	chosen;
 		uint32_t	place = 0;
 
-		/* they stay in the order of their numbers: the first ones are chosen first */
+		/*
+		 * they stay in the order of their numbers: the first ones are chosen
+		 * first
+		 */
 		for (uint32_t j = 1; i >= REACH_SEEDS && j < nothers; j++)
 			if (others[j].apart > others[place].apart)
 				place = j;
@@ -140,7 +147,10 @@ put_in_list(SeedOrder *order, const OtherSeed *seed, uint32_t count)
 	return false;
 }
 
-/* Fill the lists with what belongs there, and the places left with what found none; the last seeds found are not of the pool. */
+/*
+ * Fill the lists with what belongs there, and the places left with what found
+ * none; the last seeds found are not of the pool.
+ */
 static void
 fill_lists(SeedOrder *order, uint32_t nothers, const uint32_t *seeds, uint32_t pool, uint32_t count)
 {

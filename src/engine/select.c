@@ -4,7 +4,10 @@
  */
 #include "engine/select.h"
 
-/* Put entry where it belongs on the way from place down; the root is the farthest. */
+/*
+ * Put entry where it belongs on the way from place down; the root is the
+ * farthest.
+ */
 void
 farthest_sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry)
 {
@@ -86,7 +89,10 @@ nearest_pop(SearchResult *heap, uint32_t *count)
 	return nearest;
 }
 
-/* Sort answers into their order (heapsort: no recursion, no memory, no bad case). */
+/*
+ * Sort answers into their order (heapsort: no recursion, no memory, no bad
+ * case).
+ */
 void
 sort_results(SearchResult *results, uint32_t count)
 {

@@ -1,6 +1,7 @@
 /*
  * task_queue.h
- *		Queues of the CPU engine: queries (tasks.c), jobs (jobs.c) and the workers that empty them (workers.c).
+ *		Queues of the CPU engine: queries (tasks.c), jobs (jobs.c) and the
+ *		workers that empty them (workers.c).
  *
  * Functions that say "locked" are called with the engine's lock held.
  */
@@ -18,7 +19,10 @@ extern MirrorEntry *find_mirror(CpuEngine *engine, MirrorId id);
 /* tasks.c */
 extern EngineStatus tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error);
 extern uint32_t tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room);
-/* A lone query that has not been begun goes to the workers: its owner has other things to do. */
+/*
+ * A lone query that has not been begun goes to the workers: its owner has other
+ * things to do.
+ */
 extern void tasks_hand_over(CpuEngine *engine);
 extern void task_free(QueryTask *task);
 /* Take the next part of a waiting query; NULL if there is none; locked. */

@@ -9,7 +9,8 @@
 #include "engine/task_queue.h"
 
 #define PART_ROWS			4096	/* an exact search is not cut into smaller parts */
-#define LONE_US				500		/* the owner of the engine searches itself as long as that takes no longer */
+#define LONE_US				500		/* the owner of the engine searches itself as long as that takes
+									 * no longer */
 
 /* Free a task and what it holds. */
 void
@@ -61,7 +62,10 @@ copy_inputs(QueryTask *task, const Mirror *mirror)
 	return true;
 }
 
-/* Make a task of a query, one that has failed already if it is invalid. NULL: no memory. */
+/*
+ * Make a task of a query, one that has failed already if it is invalid. NULL:
+ * no memory.
+ */
 static QueryTask *
 task_create(CpuEngine *engine, EngineQuery *query)
 {
@@ -84,7 +88,8 @@ task_create(CpuEngine *engine, EngineQuery *query)
 		return task;
 	}
 	mirror = task->entry->mirror;
-	task->in.position = atomic_load(&mirror->position);	/* before rows: what it covers is below them */
+	task->in.position = atomic_load(&mirror->position);	/* before rows: what it covers is below
+														 * them */
 	task->in.rows = atomic_load(&mirror->rows);
 	task->status = engine_check_query(query, &task->error);
 	if (task->status != ENGINE_OK)
@@ -95,7 +100,10 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	return NULL;
 }
 
-/* Cut a task into parts: one, or for a large exact search as many as threads are likely free. */
+/*
+ * Cut a task into parts: one, or for a large exact search as many as threads
+ * are likely free.
+ */
 static bool
 tasks_cut(CpuEngine *engine, QueryTask *task)
 {
@@ -138,7 +146,10 @@ tasks_queue(CpuEngine *engine, QueryTask *task)
 	atomic_fetch_add(&engine->waiting_parts, task->nparts);
 }
 
-/* Begin with a task: keep it for the owner if it is lone, else queue it, or hand it straight to poll if it has failed; locked. */
+/*
+ * Begin with a task: keep it for the owner if it is lone, else queue it, or
+ * hand it straight to poll if it has failed; locked.
+ */
 static void
 tasks_begin(CpuEngine *engine, QueryTask *task, bool lone)
 {
@@ -155,7 +166,10 @@ tasks_begin(CpuEngine *engine, QueryTask *task, bool lone)
 	task->entry->queries++;
 }
 
-/* Whether the engine's owner is to search itself; locked. Two processes that take turns are quicker than three. */
+/*
+ * Whether the engine's owner is to search itself; locked. Two processes that
+ * take turns are quicker than three.
+ */
 static bool
 is_lone(const CpuEngine *engine, EngineQuery *const *queries, uint32_t count, const QueryTask *task)
 {
@@ -217,7 +231,10 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 		else
 			tasks_begin(engine, task, lone);
 	}
-	/* who watches sees them without being woken; waking all for a few would make them queue for the lock */
+	/*
+	 * who watches sees them without being woken; waking all for a few would
+	 * make them queue for the lock
+	 */
 	for (uint32_t i = engine->watching; i < parts && i < (uint32_t) engine->nthreads; i++)
 		pthread_cond_signal(&engine->work);
 	wake = engine->config.wake != NULL && engine->completed.first != NULL;

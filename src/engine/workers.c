@@ -1,12 +1,15 @@
 /*
  * workers.c
- *		The worker threads' loop, and phases: work on many items shared by several of them.
+ *		The worker threads' loop, and phases: work on many items shared by
+ *		several of them.
  */
 #include "engine/task_queue.h"
 
-#define SPINS				4000	/* looks at what others are about to change before sleeping: some 50 us */
+#define SPINS				4000	/* looks at what others are about to change before sleeping:
+									 * some 50 us */
 #define WATCH_US			100		/* about what lies between two queries of one client */
-#define JOB_TURN			8		/* queries go before jobs, but after so many of their parts a job has its turn */
+#define JOB_TURN			8		/* queries go before jobs, but after so many of their parts a
+									 * job has its turn */
 
 /* The mirror with an id, unless it is being dropped; locked. */
 MirrorEntry *
@@ -36,7 +39,10 @@ workers_spin(void)
 #endif
 }
 
-/* Help a phase until it has no more items or a query waits; locked on entry and return. */
+/*
+ * Help a phase until it has no more items or a query waits; locked on entry and
+ * return.
+ */
 static void
 workers_help(Worker *worker, Phase *phase)
 {
@@ -54,7 +60,10 @@ workers_help(Worker *worker, Phase *phase)
 		pthread_cond_broadcast(&engine->done);
 }
 
-/* Run a phase on the calling worker and up to threads - 1 others; returns when all of its items are done. */
+/*
+ * Run a phase on the calling worker and up to threads - 1 others; returns when
+ * all of its items are done.
+ */
 void
 phase_run(Worker *worker, Phase *phase, int threads)
 {
@@ -72,7 +81,10 @@ phase_run(Worker *worker, Phase *phase, int threads)
 		phase->next = engine->phases;
 		engine->phases = phase;
 		atomic_fetch_add(&engine->phases_begun, 1);
-		/* no more than can help: who is woken in vain looks for queries and phases for a while, at the price of those that have some */
+		/*
+		 * no more than can help: who is woken in vain looks for queries and
+		 * phases for a while, at the price of those that have some
+		 */
 		if (threads >= engine->nthreads)
 			pthread_cond_broadcast(&engine->work);
 		else
@@ -89,7 +101,10 @@ phase_run(Worker *worker, Phase *phase, int threads)
 	}
 	if (phase->max_helpers == 0)
 		return;
-	/* the helpers are at their last items: sleeping and waking would take longer than most of them */
+	/*
+	 * the helpers are at their last items: sleeping and waking would take
+	 * longer than most of them
+	 */
 	for (int i = 0; i < SPINS && atomic_load(&phase->helpers) > 0; i++)
 		workers_spin();
 	pthread_mutex_lock(&engine->lock);
@@ -119,7 +134,10 @@ worker_breathe(Worker *worker)
 		tasks_run(worker, task, part);
 }
 
-/* While a link is in progress, watch for its next phase for a moment, unlocked. False if there is no link. */
+/*
+ * While a link is in progress, watch for its next phase for a moment, unlocked.
+ * False if there is no link.
+ */
 static bool
 watch_for_phase(CpuEngine *engine)
 {
@@ -140,8 +158,9 @@ watch_for_phase(CpuEngine *engine)
 }
 
 /*
- * After a query, watch for the next one for a moment, unlocked: a wake-up takes as long as a quarter of a search. Only a few workers do, and
- * only where there are processors enough. False if it was not to be.
+ * After a query, watch for the next one for a moment, unlocked: a wake-up takes
+ * as long as a quarter of a search. Only a few workers do, and only where there
+ * are processors enough. False if it was not to be.
  */
 static bool
 watch_for_query(CpuEngine *engine)
@@ -191,7 +210,10 @@ worker_main(void *argument)
 		}
 		if (task == NULL && entry == NULL)
 		{
-			/* after watching everything is looked at once more, as what came without the lock may have been missed */
+			/*
+			 * after watching everything is looked at once more, as what came
+			 * without the lock may have been missed
+			 */
 			if (!watched && (watch_for_phase(engine) || (searched && watch_for_query(engine))))
 				watched = true;
 			else

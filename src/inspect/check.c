@@ -1,10 +1,13 @@
 /*
  * check.c
- *		gpuann_check(index, heapallindexed): whether an index keeps every rule of its format, and agrees with its table.
+ *		gpuann_check(index, heapallindexed): whether an index keeps every rule
+ *		of its format, and agrees with its table.
  *
- * On a primary the linker is kept out, so edges, deaths and the trimming of the list stand still; inserts go on, and every rule is
- * written to hold among them (README, gpuann_check). On a standby nothing can be kept out: when something looks wrong and replay has
- * linked or vacuumed since the check began, the check starts again.
+ * On a primary the linker is kept out, so edges, deaths and the trimming of the
+ * list stand still; inserts go on, and every rule is written to hold among them
+ * (README, gpuann_check). On a standby nothing can be kept out: when something
+ * looks wrong and replay has linked or vacuumed since the check began, the
+ * check starts again.
  */
 #include "postgres.h"
 
@@ -23,7 +26,8 @@
 #include "base/signature.h"
 
 #define STANDBY_TRIES		30		/* checks begun anew because replay changed the index */
-#define STANDBY_SAME		6		/* the same violation so many times running is damage: what replay moves does not stay in place */
+#define STANDBY_SAME		6		/* the same violation so many times running is damage: what
+									 * replay moves does not stay in place */
 #define STANDBY_PAUSE_MS	100
 #define STANDBY_MAX_PAUSE_MS	5000
 
@@ -81,7 +85,10 @@ prepare_slots(IndexCheck *check)
 	check->rows = tuplesort_begin_datum(UUIDOID, less, InvalidOid, false, maintenance_work_mem, NULL, TUPLESORT_NONE);
 }
 
-/* Check everything, in an order in which each part relies only on what has been found right. */
+/*
+ * Check everything, in an order in which each part relies only on what has been
+ * found right.
+ */
 static bool
 check_parts(IndexCheck *check)
 {
@@ -114,7 +121,10 @@ report_violation(const IndexCheck *check)
 					   ItemPointerGetOffsetNumberNoCheck(&check->bad_row))));
 }
 
-/* The last violation that replay may have feigned, and how often it was found running. */
+/*
+ * The last violation that replay may have feigned, and how often it was found
+ * running.
+ */
 typedef struct Suspicion
 {
 	BlockNumber block;
@@ -138,7 +148,10 @@ check_suspect(Suspicion *suspicion, const IndexCheck *check)
 	return ++suspicion->times >= STANDBY_SAME;
 }
 
-/* One check. True if nothing is wrong, false if replay may have made it look so. Errors out on damage. */
+/*
+ * One check. True if nothing is wrong, false if replay may have made it look
+ * so. Errors out on damage.
+ */
 static bool
 check_once(const SqlIndex *opened, bool replaying, bool heapallindexed, Suspicion *suspicion)
 {

@@ -1,9 +1,11 @@
 /*
  * check.h
- *		What the parts of gpuann_check share: the copy of what was read, and the violation found.
+ *		What the parts of gpuann_check share: the copy of what was read, and the
+ *		violation found.
  *
- * Pages are copied, then judged without any lock. Each function returns false after violated(); what does not even look like a
- * page of this index errors out at once.
+ * Pages are copied, then judged without any lock. Each function returns false
+ * after violated(); what does not even look like a page of this index errors
+ * out at once.
  */
 #ifndef GPUANN_CHECK_H
 #define GPUANN_CHECK_H
@@ -41,7 +43,10 @@ typedef struct IndexCheck
 	char	   *page;			/* the copy under judgement */
 	NodeCopy   *node;
 
-	/* the list as it was when its newest page was met first: the snapshot that everything is held against */
+	/*
+	 * the list as it was when its newest page was met first: the snapshot that
+	 * everything is held against
+	 */
 	AppendPoint append;
 	uint64		end;			/* append position */
 	BlockNumber *lists;			/* pending pages, oldest first; those that came later too */
@@ -50,7 +55,8 @@ typedef struct IndexCheck
 	bool	   *list_seen;		/* per superblock: by the list, or spare */
 	uint64	   *superblock_seq;
 	uint8	   *slots;			/* what is known of each */
-	uint32		last_used;		/* highest slot beyond append.next_fresh that holds something, or 0 */
+	uint32		last_used;		/* highest slot beyond append.next_fresh that holds something, or
+								 * 0 */
 	Tuplesortstate *rows;		/* RowKey of each live slot */
 
 	/* the violation found */
@@ -63,13 +69,22 @@ typedef struct IndexCheck
 /* Note what is wrong; false, for the caller to return. */
 extern bool violated(IndexCheck *check, BlockNumber block, uint32 slot, const char *what);
 
-/* Copy a page to check->page. What is not a page of this kind at all errors out. */
+/*
+ * Copy a page to check->page. What is not a page of this kind at all errors
+ * out.
+ */
 extern bool check_fetch(IndexCheck *check, BlockNumber block, PageKind kind);
 
-/* Whether pd_lower is past so many bytes of the page's contents: WAL replay clears what is behind it. */
+/*
+ * Whether pd_lower is past so many bytes of the page's contents: WAL replay
+ * clears what is behind it.
+ */
 extern bool check_reaches(IndexCheck *check, Size bytes);
 
-/* check_pending.c: metapage, pending pages, append point; before any slot is looked at */
+/*
+ * check_pending.c: metapage, pending pages, append point; before any slot is
+ * looked at
+ */
 extern bool check_metapage(IndexCheck *check);
 extern bool check_pending_chain(IndexCheck *check);
 extern bool check_append_point(IndexCheck *check);
@@ -78,7 +93,10 @@ extern bool check_spare_pending(IndexCheck *check);
 /* ... and what was appended meanwhile; free list */
 extern bool check_late_entries(IndexCheck *check);
 extern bool check_free_list(IndexCheck *check);
-/* Whether the linker and VACUUM have changed nothing since check->meta was read. */
+/*
+ * Whether the linker and VACUUM have changed nothing since check->meta was
+ * read.
+ */
 extern bool check_was_quiet(IndexCheck *check);
 
 /* check_rows.c: node records, graph rows, seeds, vectors */
@@ -87,7 +105,10 @@ extern bool check_rows(IndexCheck *check);
 extern bool check_seeds(IndexCheck *check);
 extern bool check_vectors(IndexCheck *check);
 
-/* check_heap.c: TIDs, the table's rows, and with a snapshot whether all of them are indexed */
+/*
+ * check_heap.c: TIDs, the table's rows, and with a snapshot whether all of them
+ * are indexed
+ */
 extern void check_heap_note(IndexCheck *check, uint32 slot, const ItemPointerData *tid);
 extern bool check_heap(IndexCheck *check);
 

@@ -2,10 +2,12 @@
  * check_heap.c
  *		gpuann_check: whether index and table agree.
  *
- * Live slots are sorted by TID and met block by block, so the table is read once and in order. Each must have a line pointer there: the
- * table frees one only after VACUUM has buried its slot, which the linker lock keeps it from. With heapallindexed the table is
- * scanned by a snapshot taken before the index was read, and every row that the index is to have is looked up among the slots of its
- * block, its vector compared byte for byte.
+ * Live slots are sorted by TID and met block by block, so the table is read
+ * once and in order. Each must have a line pointer there: the table frees one
+ * only after VACUUM has buried its slot, which the linker lock keeps it from.
+ * With heapallindexed the table is scanned by a snapshot taken before the index
+ * was read, and every row that the index is to have is looked up among the
+ * slots of its block, its vector compared byte for byte.
  */
 #include "postgres.h"
 
@@ -101,7 +103,10 @@ read_ahead(RowCursor *cursor)
 #endif
 }
 
-/* Whether the rows of the cursor's block have line pointers, of rows that an index may point to. */
+/*
+ * Whether the rows of the cursor's block have line pointers, of rows that an
+ * index may point to.
+ */
 static bool
 rows_are_there(RowCursor *cursor)
 {
@@ -138,7 +143,10 @@ rows_are_there(RowCursor *cursor)
 	return violated(cursor->check, node_block(cursor->check->format, cursor->rows[i].slot), cursor->rows[i].slot, fault);
 }
 
-/* Go to the next table block that slots lie in. False: there is none, or something is wrong (cursor->right says). */
+/*
+ * Go to the next table block that slots lie in. False: there is none, or
+ * something is wrong (cursor->right says).
+ */
 static bool
 next_block(RowCursor *cursor)
 {
@@ -216,7 +224,10 @@ judge_table_row(RowCursor *cursor, ItemPointer tid, const void *elements)
 								 "the vector is not that of the slot's row");
 }
 
-/* Called for each row of the table that the snapshot sees and the predicate lets in. */
+/*
+ * Called for each row of the table that the snapshot sees and the predicate
+ * lets in.
+ */
 static void
 take_table_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool alive, void *arg)
 {
@@ -246,7 +257,10 @@ scan_table(RowCursor *cursor)
 	IndexInfo  *info = BuildIndexInfo(check->index);
 	TableScanDesc scan = table_beginscan_strat(check->heap, check->snapshot, 0, NULL, true, false);
 
-	/* As a scan for CREATE INDEX CONCURRENTLY, which only looks: by the snapshot, past locks of rows. */
+	/*
+	 * As a scan for CREATE INDEX CONCURRENTLY, which only looks: by the
+	 * snapshot, past locks of rows.
+	 */
 	info->ii_Concurrent = true;
 	cursor->type = gpuann_type_info(check->index);
 	cursor->row_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann check row", ALLOCSET_DEFAULT_SIZES);
@@ -254,7 +268,10 @@ scan_table(RowCursor *cursor)
 	table_index_build_scan(check->heap, check->index, info, true, false, take_table_row, cursor, scan);
 }
 
-/* No TID belongs to two live slots, each is a row's, and with a snapshot every row has one. */
+/*
+ * No TID belongs to two live slots, each is a row's, and with a snapshot every
+ * row has one.
+ */
 bool
 check_heap(IndexCheck *check)
 {

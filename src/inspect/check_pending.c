@@ -1,10 +1,13 @@
 /*
  * check_pending.c
- *		gpuann_check: the metapage, the pending list and its pages, the append point, the free list.
+ *		gpuann_check: the metapage, the pending list and its pages, the append
+ *		point, the free list.
  *
- * The first look at the newest pending page is the snapshot: end of the list, fresh slots, head of the free list, all of one moment.
- * Later looks may find more entries, pages that were spare then, slots that were free then; each of them must be accounted for
- * by an entry after that moment (check_late_entries).
+ * The first look at the newest pending page is the snapshot: end of the list,
+ * fresh slots, head of the free list, all of one moment. Later looks may find
+ * more entries, pages that were spare then, slots that were free then; each of
+ * them must be accounted for by an entry after that moment
+ * (check_late_entries).
  */
 #include "postgres.h"
 
@@ -30,7 +33,9 @@ check_metapage(IndexCheck *check)
 	return true;
 }
 
-/* Copy the pending page at block and check what every pending page must keep. */
+/*
+ * Copy the pending page at block and check what every pending page must keep.
+ */
 static bool
 fetch_pending(IndexCheck *check, BlockNumber block)
 {
@@ -67,8 +72,9 @@ keep_list(IndexCheck *check, BlockNumber block)
 }
 
 /*
- * Walk the list from a page on to its newest, which is left in check->page: states and positions. A closed page is full, so
- * positions rise from page to page, and a circle breaks their order.
+ * Walk the list from a page on to its newest, which is left in check->page:
+ * states and positions. A closed page is full, so positions rise from page to
+ * page, and a circle breaks their order.
  */
 static bool
 walk_chain(IndexCheck *check, BlockNumber block, bool first, uint64 expected)
@@ -136,7 +142,10 @@ check_append_point(IndexCheck *check)
 	return true;
 }
 
-/* Note a pending page; false if it was met before. Superblocks that came later are not looked at. */
+/*
+ * Note a pending page; false if it was met before. Superblocks that came later
+ * are not looked at.
+ */
 static bool
 see_pending_page(IndexCheck *check, BlockNumber block)
 {
@@ -179,7 +188,10 @@ check_pending_entries(IndexCheck *check)
 	return true;
 }
 
-/* Go on along the list to its newest page, which is left in check->page. *moved: there were more pages. */
+/*
+ * Go on along the list to its newest page, which is left in check->page.
+ * *moved: there were more pages.
+ */
 static bool
 follow_list(IndexCheck *check, bool *moved)
 {
@@ -198,8 +210,8 @@ follow_list(IndexCheck *check, bool *moved)
 }
 
 /*
- * Walk the spare pending pages. *taken: one of them is not spare, and the append point has moved since spare_head was read, so an
- * insert took it.
+ * Walk the spare pending pages. *taken: one of them is not spare, and the
+ * append point has moved since spare_head was read, so an insert took it.
  */
 static bool
 walk_spare_lists(IndexCheck *check, BlockNumber head, bool *taken)
@@ -248,8 +260,10 @@ walk_spare_lists(IndexCheck *check, BlockNumber head, bool *taken)
 /*
  * Spare pending pages; with them every superblock's pending page has been met.
  *
- * An insert takes spare pages from the head of their list, and then they are part of the list of entries. So each walk begins with
- * the append point of now, and the pages that joined the list since the walk before are noted first.
+ * An insert takes spare pages from the head of their list, and then they are
+ * part of the list of entries. So each walk begins with the append point of
+ * now, and the pages that joined the list since the walk before are noted
+ * first.
  */
 bool
 check_spare_pending(IndexCheck *check)
@@ -281,7 +295,10 @@ check_spare_pending(IndexCheck *check)
 
 /* ---- after the node pages ---- */
 
-/* One entry that came after the snapshot: its slot was fresh then, or free and nowhere listed. */
+/*
+ * One entry that came after the snapshot: its slot was fresh then, or free and
+ * nowhere listed.
+ */
 static bool
 late_entry(IndexCheck *check, BlockNumber block, uint32 slot, uint32 next_fresh)
 {
@@ -301,8 +318,9 @@ late_entry(IndexCheck *check, BlockNumber block, uint32 slot, uint32 next_fresh)
 }
 
 /*
- * What was appended since the snapshot, read after the node pages: an insert shows its node record and its list entry at once, so
- * whatever the node pages showed is listed by now. With it every live slot is linked or pending.
+ * What was appended since the snapshot, read after the node pages: an insert
+ * shows its node record and its list entry at once, so whatever the node pages
+ * showed is listed by now. With it every live slot is linked or pending.
  */
 bool
 check_late_entries(IndexCheck *check)
@@ -348,8 +366,10 @@ check_late_entries(IndexCheck *check)
 }
 
 /*
- * The free list of the snapshot: as long as it says, without a circle, and nothing free is missing from it. A slot taken from it since
- * keeps its place in the chain, because an insert leaves its graph row alone; it is pending now.
+ * The free list of the snapshot: as long as it says, without a circle, and
+ * nothing free is missing from it. A slot taken from it since keeps its place
+ * in the chain, because an insert leaves its graph row alone; it is pending
+ * now.
  */
 bool
 check_free_list(IndexCheck *check)
@@ -386,8 +406,10 @@ check_free_list(IndexCheck *check)
 /* ---- standbys ---- */
 
 /*
- * Whether the linker and VACUUM have changed nothing since check->meta was read. Every change of theirs to a node page stamps the
- * superblock's pending page above that change_seq in the same record, and each slice ends with the metapage; so does every trim.
+ * Whether the linker and VACUUM have changed nothing since check->meta was
+ * read. Every change of theirs to a node page stamps the superblock's pending
+ * page above that change_seq in the same record, and each slice ends with the
+ * metapage; so does every trim.
  */
 bool
 check_was_quiet(IndexCheck *check)

@@ -2,9 +2,10 @@
  * check_rows.c
  *		gpuann_check: node records, graph rows, seeds, vectors.
  *
- * A slot is looked at once; what its record showed is kept in check->slots. Edges and linked, dead and detached states stand still
- * under the linker lock, so what is compared later still holds. Inserts only turn free slots into live ones, and fresh ones, which are
- * beyond the snapshot.
+ * A slot is looked at once; what its record showed is kept in check->slots.
+ * Edges and linked, dead and detached states stand still under the linker lock,
+ * so what is compared later still holds. Inserts only turn free slots into live
+ * ones, and fresh ones, which are beyond the snapshot.
  */
 #include "postgres.h"
 
@@ -28,7 +29,10 @@ judge_record(IndexCheck *check, uint32 slot, const NodeCopy *node)
 
 	if (slot >= check->append.next_fresh)
 	{
-		/* An insert may have come here since the snapshot: check_late_entries says. */
+		/*
+		 * An insert may have come here since the snapshot: check_late_entries
+		 * says.
+		 */
 		if (state != NODE_ABSENT)
 			check->last_used = Max(check->last_used, slot);
 		return true;
@@ -60,7 +64,10 @@ named_before(const NodeCopy *node, uint32 count, uint32 slot)
 	return false;
 }
 
-/* The graph row of a linked slot. A dead slot's may lead to detached ones while VACUUM is between its steps. */
+/*
+ * The graph row of a linked slot. A dead slot's may lead to detached ones while
+ * VACUUM is between its steps.
+ */
 static bool
 judge_row(IndexCheck *check, uint32 slot, const NodeCopy *node)
 {
@@ -94,7 +101,10 @@ judge_row(IndexCheck *check, uint32 slot, const NodeCopy *node)
 	return true;
 }
 
-/* How far the data of a node page reach: its records, and the graph rows of those that have one or are free. */
+/*
+ * How far the data of a node page reach: its records, and the graph rows of
+ * those that have one or are free.
+ */
 static Size
 nodes_end(const IndexCheck *check, uint32 first, uint32 used)
 {
@@ -110,7 +120,10 @@ nodes_end(const IndexCheck *check, uint32 first, uint32 used)
 	return (used - first) * sizeof(NodeRecord);
 }
 
-/* Every node page of a superblock that has slots in use: the page, and each of its records by `judge`. */
+/*
+ * Every node page of a superblock that has slots in use: the page, and each of
+ * its records by `judge`.
+ */
 static bool
 judge_superblock(IndexCheck *check, uint32 superblock, NodeJudge judge)
 {
@@ -200,7 +213,10 @@ check_seeds(IndexCheck *check)
 
 /* ---- vectors ---- */
 
-/* Whether every element is a number; and of bits, whether those after the last are clear. */
+/*
+ * Whether every element is a number; and of bits, whether those after the last
+ * are clear.
+ */
 static bool
 vector_is_right(const IndexFormat *format, const void *vector)
 {
@@ -244,7 +260,10 @@ fetch_vectors(IndexCheck *check, uint32 superblock, Size bytes, char *to)
 	return true;
 }
 
-/* Vector pages in use, and the vectors of the slots that distances are computed of. */
+/*
+ * Vector pages in use, and the vectors of the slots that distances are computed
+ * of.
+ */
 bool
 check_vectors(IndexCheck *check)
 {

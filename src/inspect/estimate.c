@@ -1,9 +1,12 @@
 /*
  * estimate.c
- *		gpuann_estimate(rows, dims, type, options, metric): what an index would take, before it is built.
+ *		gpuann_estimate(rows, dims, type, options, metric): what an index would
+ *		take, before it is built.
  *
- * Bytes are the format's and the engine's own arithmetic, for rows appended in order: a build. The time is a model: as many distances per row
- * as builds of random vectors were measured to cost, at the price of one distance on this machine, which is measured on the spot.
+ * Bytes are the format's and the engine's own arithmetic, for rows appended in
+ * order: a build. The time is a model: as many distances per row as builds of
+ * random vectors were measured to cost, at the price of one distance on this
+ * machine, which is measured on the spot.
  */
 #include "postgres.h"
 
@@ -30,16 +33,22 @@
 
 #define ESTIMATE_COLUMNS	5
 
-/* Measuring one distance: over so many bytes of vectors, which stay in a cache, of so many elements, so often; the best run counts. */
+/*
+ * Measuring one distance: over so many bytes of vectors, which stay in a cache,
+ * of so many elements, so often; the best run counts.
+ */
 #define SAMPLE_BYTES		(256 * 1024)
-#define SAMPLE_ELEMENTS		1000000	/* some hundred microseconds: asking the time may take one itself */
+#define SAMPLE_ELEMENTS		1000000	/* some hundred microseconds: asking the time may take one
+									 * itself */
 #define SAMPLE_RUNS			20
 
 /*
- * The model, fitted to builds of 8,000 to 40,000 random vectors of 32 and 384 dimensions, m 8 and 16, ef_construction 40 to 128, one thread.
- * Distances of a row: some to begin with, then for each step of its search the neighbours that were not met before, fewer of them the
- * more a step has; the rest of linking is proportional. A distance costs the kernel, more than once because vectors come from memory, and
- * its place in the search.
+ * The model, fitted to builds of 8,000 to 40,000 random vectors of 32 and 384
+ * dimensions, m 8 and 16, ef_construction 40 to 128, one thread. Distances of a
+ * row: some to begin with, then for each step of its search the neighbours that
+ * were not met before, fewer of them the more a step has; the rest of linking
+ * is proportional. A distance costs the kernel, more than once because vectors
+ * come from memory, and its place in the search.
  */
 #define FIRST_DISTANCES		350
 #define STEP_DISTANCES		2.55	/* times ef_construction times degree ^ STEP_POWER */
@@ -48,12 +57,17 @@
 #define PLACE_NS			40
 #define MODEL_ROWS			40000	/* where the growth with the logarithm of the rows is 1 */
 
-/* Fitted to builds of 200,000 and 1,000,000 rows of 128 dimensions with 16 threads: threads share a cache, and rows are copied, logged, written. */
+/*
+ * Fitted to builds of 200,000 and 1,000,000 rows of 128 dimensions with 16
+ * threads: threads share a cache, and rows are copied, logged, written.
+ */
 #define THREADS_POWER		0.85
 #define LOAD_ROW_NS			800
 #define LOAD_BYTE_NS		1.5
 
-/* The type that is asked about, by its name: pgvector's may be in any schema. */
+/*
+ * The type that is asked about, by its name: pgvector's may be in any schema.
+ */
 static ElementType
 element_type(Oid type)
 {
@@ -99,7 +113,10 @@ metric_of(const char *name, ElementType type)
 			 errhint("Metrics are l2, ip, cosine and l1, of bits hamming and jaccard.")));
 }
 
-/* The format that a build would choose; options as pg_class.reloptions has them. */
+/*
+ * The format that a build would choose; options as pg_class.reloptions has
+ * them.
+ */
 static void
 estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int32 dims, Datum options)
 {
@@ -123,7 +140,10 @@ estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int
 	format_compute(format, info, dims, m, ef_construction, (double) rows);
 }
 
-/* Bytes of the file: whole superblocks, and of the last its pending page, the node pages and the vector pages begun. */
+/*
+ * Bytes of the file: whole superblocks, and of the last its pending page, the
+ * node pages and the vector pages begun.
+ */
 static uint64
 index_bytes(const IndexFormat *format, uint64 rows)
 {
@@ -157,7 +177,10 @@ mirror_bytes(const IndexFormat *format, uint32 rows)
 	return cpu_engine_mirror_bytes(&spec);
 }
 
-/* Nanoseconds that one distance takes on this machine, vectors read from all over a cache: the best of some short runs. */
+/*
+ * Nanoseconds that one distance takes on this machine, vectors read from all
+ * over a cache: the best of some short runs.
+ */
 static double
 measure_distance(const IndexFormat *format)
 {
@@ -197,7 +220,10 @@ measure_distance(const IndexFormat *format)
 	return best;
 }
 
-/* Seconds of a build in memory with the threads that max_parallel_maintenance_workers allows. */
+/*
+ * Seconds of a build in memory with the threads that
+ * max_parallel_maintenance_workers allows.
+ */
 static double
 build_seconds(const IndexFormat *format, uint64 rows)
 {
@@ -212,7 +238,10 @@ build_seconds(const IndexFormat *format, uint64 rows)
 
 PG_FUNCTION_INFO_V1(gpuann_estimate);
 
-/* gpuann_estimate(rows, dims, type, options, metric): bytes of index, mirror and build, and its time. */
+/*
+ * gpuann_estimate(rows, dims, type, options, metric): bytes of index, mirror
+ * and build, and its time.
+ */
 Datum
 gpuann_estimate(PG_FUNCTION_ARGS)
 {

@@ -1,12 +1,16 @@
 /*
  * recall.c
- *		gpuann_recall(index, samples, k, ef): how many of the true nearest rows the index finds.
+ *		gpuann_recall(index, samples, k, ef): how many of the true nearest rows
+ *		the index finds.
  *
- * The queries are vectors of rows of the table itself, drawn from the index's own pages; each is asked through an
- * ordinary scan of this index twice, approximately and exactly, by the caller's snapshot. A server is asked for the
- * first answers of many at once. The row asked about is left out of both answers: it would always be found. No
- * expression of the index is evaluated. Where row-level security applies to the caller, rows that he may not see are
- * neither drawn nor counted in an answer, as if a query had filtered them (row_policy.c).
+ * The queries are vectors of rows of the table itself, drawn from the index's
+ * own pages; each is asked through an ordinary scan of this index twice,
+ * approximately and exactly, by the caller's snapshot. A server is asked for
+ * the first answers of many at once. The row asked about is left out of both
+ * answers: it would always be found. No expression of the index is evaluated.
+ * Where row-level security applies to the caller, rows that he may not see are
+ * neither drawn nor counted in an answer, as if a query had filtered them
+ * (row_policy.c).
  */
 #include "postgres.h"
 
@@ -99,7 +103,10 @@ typedef struct Recall
 
 /* ---- samples ---- */
 
-/* Take live slots of one node page into the reservoir: each slot met so far is in it with equal chance. */
+/*
+ * Take live slots of one node page into the reservoir: each slot met so far is
+ * in it with equal chance.
+ */
 static void
 draw_page(Recall *recall, uint32 first, uint32 end, BufferAccessStrategy strategy, pg_prng_state *random,
 		  Sample *samples, uint32 room, uint64 *met)
@@ -157,7 +164,10 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 	return count;
 }
 
-/* Whether the caller may see a row, and the snapshot does: the one at this TID, or a later version in its HOT chain. */
+/*
+ * Whether the caller may see a row, and the snapshot does: the one at this TID,
+ * or a later version in its HOT chain.
+ */
 static bool
 row_is_visible(Recall *recall, const Sample *sample)
 {
@@ -249,7 +259,10 @@ ask_batch(Recall *recall, const SampleBatch *batch, bool exact, FirstAnswer *fir
 	return ms_since(start) / batch->count;
 }
 
-/* Ask for the k nearest visible rows, without the row asked about; what a server has said already is in first. */
+/*
+ * Ask for the k nearest visible rows, without the row asked about; what a
+ * server has said already is in first.
+ */
 static void
 recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstAnswer *first, Neighbours *found)
 {
@@ -279,8 +292,9 @@ recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstA
 }
 
 /*
- * Compare the approximate answer with the exact one: a row counts if it is no farther than the last of the exact ones, so equally
- * distant rows may stand for each other.
+ * Compare the approximate answer with the exact one: a row counts if it is no
+ * farther than the last of the exact ones, so equally distant rows may stand
+ * for each other.
  */
 static void
 recall_compare(Recall *recall, const Neighbours *found, const Neighbours *exact)
@@ -327,7 +341,10 @@ ask_about(Recall *recall, SampleBatch *batch, uint32 i)
 	pfree(DatumGetPointer(query));
 }
 
-/* Ask about the next visible rows of those drawn, at most so many; where to go on. */
+/*
+ * Ask about the next visible rows of those drawn, at most so many; where to go
+ * on.
+ */
 static uint32
 ask_some(Recall *recall, const Sample *drawn, uint32 count, uint32 from, uint32 most)
 {

@@ -2,8 +2,10 @@
  * row_policy.c
  *		Which rows of a table its row-level security lets the current user see.
  *
- * Policies are conditions that only a query applies: they may hold subqueries, and what they call runs as the user. So each row is asked for
- * by a prepared query of its TID, and PostgreSQL adds what has to hold and checks the user's privileges.
+ * Policies are conditions that only a query applies: they may hold subqueries,
+ * and what they call runs as the user. So each row is asked for by a prepared
+ * query of its TID, and PostgreSQL adds what has to hold and checks the user's
+ * privileges.
  */
 #include "postgres.h"
 

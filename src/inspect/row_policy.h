@@ -13,12 +13,17 @@
 typedef struct RowPolicy RowPolicy;
 
 /*
- * Begin to ask about rows of a table, as the current user and with the active snapshot. slots: of an index of it; answers about so many are
- * remembered where work_mem holds two bits of each. NULL: no policy applies, every row may be seen.
+ * Begin to ask about rows of a table, as the current user and with the active
+ * snapshot. slots: of an index of it; answers about so many are remembered
+ * where work_mem holds two bits of each. NULL: no policy applies, every row may
+ * be seen.
  */
 extern RowPolicy *row_policy_begin(Relation heap, uint32 slots);
 
-/* Whether the row version at tid, which this slot names, may be seen. NULL lets everything be seen. */
+/*
+ * Whether the row version at tid, which this slot names, may be seen. NULL lets
+ * everything be seen.
+ */
 extern bool row_policy_allows(RowPolicy *policy, uint32 slot, const ItemPointerData *tid);
 
 extern void row_policy_end(RowPolicy *policy);

@@ -2,8 +2,8 @@
  * stats.c
  *		gpuann_stats(index): what an index holds, slot by slot and byte by byte.
  *
- * Pages are read one after another while others write, so the figures are of about one moment. Nothing is locked for longer than
- * a page is copied.
+ * Pages are read one after another while others write, so the figures are of
+ * about one moment. Nothing is locked for longer than a page is copied.
  */
 #include "postgres.h"
 
@@ -41,7 +41,8 @@ typedef struct IndexStats
 	uint32		histogram[ENGINE_MAX_DEGREE + 1];
 
 	/* reachability */
-	unsigned char *reached;		/* bit per slot; NULL: not to be known within maintenance_work_mem */
+	unsigned char *reached;		/* bit per slot; NULL: not to be known within
+								 * maintenance_work_mem */
 	unsigned char *expanded;
 	uint64		live_reached;
 	bool		grew;			/* in this sweep */
@@ -164,7 +165,9 @@ expand_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 	{
 		uint32		neighbour = node->neighbours[i];
 
-		/* A slot beyond may have come since, or be damage: gpuann_check tells. */
+		/*
+		 * A slot beyond may have come since, or be damage: gpuann_check tells.
+		 */
 		if (neighbour >= stats->bounds.next_fresh || bit_is_set(stats->reached, neighbour))
 			continue;
 		bit_set(stats->reached, neighbour);
@@ -173,8 +176,9 @@ expand_slot(IndexStats *stats, uint32 slot, const NodeCopy *node)
 }
 
 /*
- * Which live slots the seeds lead to. The node pages are swept in order until nothing more is reached: few sweeps, since each goes on with
- * what it has reached itself, and two bits of memory per slot.
+ * Which live slots the seeds lead to. The node pages are swept in order until
+ * nothing more is reached: few sweeps, since each goes on with what it has
+ * reached itself, and two bits of memory per slot.
  */
 static void
 find_reachable(IndexStats *stats)

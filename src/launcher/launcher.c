@@ -1,9 +1,11 @@
 /*
  * launcher.c
- *		The launcher: a background worker that keeps one gpuann-server running and mirror workers where they are wanted.
+ *		The launcher: a background worker that keeps one gpuann-server running
+ *		and mirror workers where they are wanted.
  *
- * It has no database and takes no heavyweight lock. When a server dies the launcher reaps it, advances the epoch, and fails what
- * was in flight (protocol.h), so nobody waits for a process that is gone.
+ * It has no database and takes no heavyweight lock. When a server dies the
+ * launcher reaps it, advances the epoch, and fails what was in flight
+ * (protocol.h), so nobody waits for a process that is gone.
  */
 #include "base/base.h"
 
@@ -28,7 +30,8 @@
 
 #define FIRST_DELAY_MS		200 /* before a restart; doubled with every quick death */
 #define MOST_DELAY_MS		30000
-#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick retry cannot cure, and between looks for a GPU */
+#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick retry cannot cure, and between
+									 * looks for a GPU */
 #define STEADY_MS			60000	/* who ran so long did not die quickly */
 #define RELOAD_PATIENCE_MS	5000	/* from SIGTERM to SIGKILL, when settings have changed */
 #define EXIT_PATIENCE_MS	1000	/* the same, when we end */
@@ -36,7 +39,8 @@
 #define RUNNING_POLL_MS		1000
 #define IDLE_POLL_MS		10000
 #define SAVE_MS				60000
-#define HEARTBEAT_LOOKS		3	/* that found the server's heartbeat unchanged, before it may count as standing still */
+#define HEARTBEAT_LOOKS		3	/* that found the server's heartbeat unchanged, before it may count
+								 * as standing still */
 
 typedef struct Launcher
 {
@@ -45,7 +49,8 @@ typedef struct Launcher
 	int64		start_at_ms;	/* when to start the next server */
 	int64		kill_at_ms;		/* when to kill one that was asked to end; 0: none was */
 	bool		stood_still;	/* and was killed for it */
-	bool		no_gpu;			/* auto found no usable GPU when it last looked: everybody has been told */
+	bool		no_gpu;			/* auto found no usable GPU when it last looked: everybody has been
+								 * told */
 	uint32		heartbeat;		/* as last seen, */
 	int64		beaten_ms;		/* when it was new, */
 	int64		looked_ms;		/* when it was last looked at, */
@@ -111,7 +116,10 @@ start_server(void)
 	launcher.start_at_ms = now + MOST_DELAY_MS;
 	atomic_store(&gpuann_area->started_at, (int64) time(NULL));
 	launcher.no_gpu = launcher.no_gpu && launcher.engine == GPUANN_ENGINE_AUTO;
-	/* Until another look has found a GPU there is none: scans need not think that a server is about to come. */
+	/*
+	 * Until another look has found a GPU there is none: scans need not think
+	 * that a server is about to come.
+	 */
 	if (!launcher.no_gpu)
 		atomic_store(&gpuann_area->server_state, SERVER_STARTING);
 	if (server_start(&launcher.server))
@@ -139,7 +147,9 @@ report_death(int status, int delay_ms)
 			 errdetail("It is started again in %d ms.", delay_ms)));
 }
 
-/* Whether it is the server's own fault: SIGKILL and SIGTERM come from outside. */
+/*
+ * Whether it is the server's own fault: SIGKILL and SIGTERM come from outside.
+ */
 static bool
 is_crash(int status)
 {
@@ -148,7 +158,10 @@ is_crash(int status)
 	return WEXITSTATUS(status) == SERVER_EXIT_FAILED;
 }
 
-/* The server has looked for a GPU, and ended without one: it held nothing, and its end is no death. */
+/*
+ * The server has looked for a GPU, and ended without one: it held nothing, and
+ * its end is no death.
+ */
 static void
 handle_no_gpu(void)
 {
@@ -195,8 +208,9 @@ handle_death(int status, int64 ran_ms)
 }
 
 /*
- * Kill a server that stands still: stopped, or hanging in the kernel; whoever waits for it goes on at once. Looks are counted too,
- * so that we do not take our own sleep, or that of the machine, for its.
+ * Kill a server that stands still: stopped, or hanging in the kernel; whoever
+ * waits for it goes on at once. Looks are counted too, so that we do not take
+ * our own sleep, or that of the machine, for its.
  */
 static void
 watch_heartbeat(int64 now)
@@ -273,7 +287,10 @@ has_other_settings(void)
 		gpuann_host_rows_limit != launcher.host_rows_limit || strcmp(gpuann_engine_library, launcher.engine_library) != 0;
 }
 
-/* Settings were reloaded: a server with others must go, and one that could not start may try again. */
+/*
+ * Settings were reloaded: a server with others must go, and one that could not
+ * start may try again.
+ */
 static void
 handle_reload(void)
 {
@@ -306,8 +323,9 @@ launcher_wait(int timeout_ms)
 }
 
 /*
- * Without an area there is nothing to launch. But if PostgreSQL restarts after a crash there may be one, and a launcher that had ended
- * would not be started again by then.
+ * Without an area there is nothing to launch. But if PostgreSQL restarts after
+ * a crash there may be one, and a launcher that had ended would not be started
+ * again by then.
  */
 static void
 idle_without_area(void)

@@ -2,9 +2,11 @@
  * server_process.c
  *		Starting, watching and ending the gpuann-server process.
  *
- * The server is a child of the launcher that shares nothing with PostgreSQL but the area: every other descriptor is closed, every
- * signal is as a program expects it. Between fork and exec only async-signal-safe calls are made. It ends with the launcher, however
- * that ends: by the parent-death signal, and by a pipe of which it holds the read end.
+ * The server is a child of the launcher that shares nothing with PostgreSQL but
+ * the area: every other descriptor is closed, every signal is as a program
+ * expects it. Between fork and exec only async-signal-safe calls are made. It
+ * ends with the launcher, however that ends: by the parent-death signal, and by
+ * a pipe of which it holds the read end.
  */
 #include "base/base.h"
 
@@ -25,7 +27,8 @@
 #define CHILD_DEATH_FD	4
 #define CHILD_FIRST_UNUSED_FD	5
 #define MOST_ARGUMENTS	16
-#define STUCK_MS		10000	/* a killed process that is still there hangs in a driver: go on without it */
+#define STUCK_MS		10000	/* a killed process that is still there hangs in a driver: go on
+								 * without it */
 
 /* Everything the child needs, prepared before the fork. */
 typedef struct ServerCommand
@@ -95,7 +98,10 @@ make_command(ServerCommand *command)
 	*argument = NULL;
 }
 
-/* In the child: put the descriptors where the command line says, close all others. Standard error is the log, whatever fails. */
+/*
+ * In the child: put the descriptors where the command line says, close all
+ * others. Standard error is the log, whatever fails.
+ */
 static bool
 child_descriptors(const ServerCommand *command)
 {
@@ -147,7 +153,10 @@ child_exec(const ServerCommand *command)
 	_exit(written > 0 ? 127 : 126);
 }
 
-/* Fork and exec with every signal held, so that none of our handlers runs in the child. Returns the pid, or -1. */
+/*
+ * Fork and exec with every signal held, so that none of our handlers runs in
+ * the child. Returns the pid, or -1.
+ */
 static pid_t
 server_spawn(const ServerCommand *command)
 {
@@ -276,7 +285,10 @@ server_relay(ServerProcess *server)
 	char		buffer[4096];
 	ssize_t		count;
 
-	/* Not more than a few lines a time: a flood must not keep the launcher from its other duties. */
+	/*
+	 * Not more than a few lines a time: a flood must not keep the launcher from
+	 * its other duties.
+	 */
 	for (int i = 0; i < 4 && server->log_fd > 0; i++)
 	{
 		count = read(server->log_fd, buffer, sizeof(buffer));

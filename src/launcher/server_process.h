@@ -10,7 +10,8 @@
 typedef struct ServerProcess
 {
 	pid_t		pid;			/* 0: none runs */
-	int			death_fd;		/* write end: closing it, or our own death, tells the server to end */
+	int			death_fd;		/* write end: closing it, or our own death, tells the server to
+								 * end */
 	int			log_fd;			/* read end of its standard error */
 	int64		started_us;
 	bool		said_why;		/* its last words, FATAL, are in last_error */
@@ -24,10 +25,16 @@ extern bool server_start(ServerProcess *server);
 /* Relay what it has logged so far to the server log. */
 extern void server_relay(ServerProcess *server);
 
-/* Whether it has ended; then it is reaped, its last lines are relayed (said_why stays), and *status is as waitpid gives it. */
+/*
+ * Whether it has ended; then it is reaped, its last lines are relayed (said_why
+ * stays), and *status is as waitpid gives it.
+ */
 extern bool server_reap(ServerProcess *server, int *status);
 
-/* End it: gently, and after patience_ms at once. Returns when it is gone, without serving interrupts. */
+/*
+ * End it: gently, and after patience_ms at once. Returns when it is gone,
+ * without serving interrupts.
+ */
 extern void server_stop(ServerProcess *server, int patience_ms);
 
 #endif							/* GPUANN_SERVER_PROCESS_H */

@@ -1,9 +1,10 @@
 /*
  * server_stats.c
- *		What the server, the mirrors and the scans did, for SQL: pg_stat_gpuann and gpuann_server_status.
+ *		What the server, the mirrors and the scans did, for SQL: pg_stat_gpuann
+ *		and gpuann_server_status.
  *
- * Counters stand in the shared area; they live as long as the postmaster runs. What the server could have written is copied and
- * made printable.
+ * Counters stand in the shared area; they live as long as the postmaster runs.
+ * What the server could have written is copied and made printable.
  */
 #include "base/base.h"
 
@@ -208,7 +209,8 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 /* How far a mirror is behind its index. */
 typedef struct MirrorLag
 {
-	int64		entries;		/* of the pending list; -1: the index cannot be looked at just now */
+	int64		entries;		/* of the pending list; -1: the index cannot be looked at just
+								 * now */
 	int64		changes;		/* numbered ones, of linkers and VACUUM */
 } MirrorLag;
 
@@ -315,8 +317,9 @@ put_index(Row *row, int entry, const MirrorKey *key, FallbackReason reasons)
 }
 
 /*
- * A row for each index of this database that the table knows. Reasons for the page path that are newer than the extension's version have no
- * column: `reasons` says which come before those.
+ * A row for each index of this database that the table knows. Reasons for the
+ * page path that are newer than the extension's version have no column:
+ * `reasons` says which come before those.
  */
 static Datum
 stat_indexes(FunctionCallInfo fcinfo, FallbackReason reasons)
@@ -362,7 +365,10 @@ gpuann_stat_indexes_0_2(PG_FUNCTION_ARGS)
 	return stat_indexes(fcinfo, FALLBACK_COUNTED);
 }
 
-/* Begin the counters anew: of one index of this database, or (InvalidOid) of all. */
+/*
+ * Begin the counters anew: of one index of this database, or (InvalidOid) of
+ * all.
+ */
 static void
 reset_counters(Oid index)
 {
@@ -383,7 +389,10 @@ reset_counters(Oid index)
 	LWLockRelease(gpuann_mirror_lock());
 }
 
-/* Reset the counters of all indexes of this database. Who may is a matter of GRANT, as for core's reset functions. */
+/*
+ * Reset the counters of all indexes of this database. Who may is a matter of
+ * GRANT, as for core's reset functions.
+ */
 Datum
 gpuann_stat_reset(PG_FUNCTION_ARGS)
 {

@@ -1,10 +1,13 @@
 /*
  * state_file.c
- *		What outlives the postmaster: the counters of pg_stat_gpuann, and which mirrors were resident.
+ *		What outlives the postmaster: the counters of pg_stat_gpuann, and which
+ *		mirrors were resident.
  *
- * One small file, written by the launcher now and then and when it ends, read by the first launcher of a cluster. It is a hint: keys
- * name relation files and nonces, so a stale one (of a base backup, after pg_rewind) wants mirrors of indexes that are still what they
- * were, and is forgotten by the worker that finds another; a damaged or missing one wants none.
+ * One small file, written by the launcher now and then and when it ends, read
+ * by the first launcher of a cluster. It is a hint: keys name relation files
+ * and nonces, so a stale one (of a base backup, after pg_rewind) wants mirrors
+ * of indexes that are still what they were, and is forgotten by the worker that
+ * finds another; a damaged or missing one wants none.
  */
 #include "base/base.h"
 
@@ -44,7 +47,10 @@ typedef struct StateEntry
 	MirrorCounters counters;
 } StateEntry;
 
-/* Room for as many entries as the table has; NULL if memory is short, which must not keep the launcher from ending. */
+/*
+ * Room for as many entries as the table has; NULL if memory is short, which
+ * must not keep the launcher from ending.
+ */
 static StateEntry *
 allocate_entries(void)
 {
@@ -62,7 +68,10 @@ entries_crc(const StateEntry *entries, uint32 count)
 	return crc;
 }
 
-/* Copy what is worth keeping. Returns the number of entries; room for as many as the table has. */
+/*
+ * Copy what is worth keeping. Returns the number of entries; room for as many
+ * as the table has.
+ */
 static uint32
 state_gather(StateEntry *entries)
 {
@@ -118,7 +127,10 @@ state_save(void)
 	pfree(entries);
 }
 
-/* Read the file; the number of entries, 0 if it is missing or not what we wrote. */
+/*
+ * Read the file; the number of entries, 0 if it is missing or not what we
+ * wrote.
+ */
 static uint32
 read_file(StateEntry *entries)
 {

@@ -1,10 +1,13 @@
 /*
  * workers.c
- *		The launcher's care for mirror workers: which databases want one, and who is started.
+ *		The launcher's care for mirror workers: which databases want one, and
+ *		who is started.
  *
- * At most gpuann.max_workers run. When more databases want one, those waiting longest are next, and workers see from
- * databases_waiting that they should not stay longer than they must (worker.c). A database gets no two workers within a second, so
- * one whose workers end at once, for whatever reason, costs a process each second and not all that the machine can start.
+ * At most gpuann.max_workers run. When more databases want one, those waiting
+ * longest are next, and workers see from databases_waiting that they should not
+ * stay longer than they must (worker.c). A database gets no two workers within
+ * a second, so one whose workers end at once, for whatever reason, costs a
+ * process each second and not all that the machine can start.
  */
 #include "base/base.h"
 
@@ -22,11 +25,13 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#define REMEMBERED_DATABASES (2 * AREA_MIRRORS)	/* then those that are served no more are forgotten, with all others */
+#define REMEMBERED_DATABASES (2 * AREA_MIRRORS)	/* then those that are served no more are forgotten,
+												 * with all others */
 #define POLL_MS				1000
 #define AGAIN_MS			1000	/* between the starts of two workers in one database */
 #define NO_SLOT_DELAY_MS	10000	/* when max_worker_processes is used up */
-#define AUDIT_MS			(30 * 60 * 1000)	/* at least so often a worker sees whether a mirror's index still exists */
+#define AUDIT_MS			(30 * 60 * 1000)	/* at least so often a worker sees whether a
+												 * mirror's index still exists */
 #define LOST_MS				60000	/* a worker that has not begun after this never will */
 
 /* What the launcher remembers of a database. */
@@ -82,7 +87,10 @@ workers_begin_round(void)
 		this_round = 1;
 }
 
-/* Free the slots of workers that ended before they could do so themselves. Returns how many run. */
+/*
+ * Free the slots of workers that ended before they could do so themselves.
+ * Returns how many run.
+ */
 static int
 count_workers(int64 now)
 {
@@ -147,7 +155,10 @@ wake_worker_of(Oid database)
 	return false;
 }
 
-/* Databases that need a worker and have none; room for as many as the table has entries. */
+/*
+ * Databases that need a worker and have none; room for as many as the table has
+ * entries.
+ */
 static int
 databases_in_need(Served **databases, int64 now)
 {

@@ -1,6 +1,7 @@
 /*
  * graph_connectivity.c
- *		The end of linking over pages, and of VACUUM's repair: every row of the graph can be reached. See engine/connectivity.h.
+ *		The end of linking over pages, and of VACUUM's repair: every row of the
+ *		graph can be reached. See engine/connectivity.h.
  */
 #include "postgres.h"
 

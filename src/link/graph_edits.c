@@ -2,8 +2,9 @@
  * graph_edits.c
  *		Graph rows under change in memory.
  *
- * A hash of changed rows, the vectors (row_vectors.h), and the reverse edges offered but not yet given. Pages are read one at a time,
- * without keeping any pin.
+ * A hash of changed rows, the vectors (row_vectors.h), and the reverse edges
+ * offered but not yet given. Pages are read one at a time, without keeping any
+ * pin.
  */
 #include "postgres.h"
 
@@ -20,8 +21,9 @@
 #define ROW_BLOCK_BYTES		(256 * 1024)	/* rows are cut from blocks of this size */
 
 /*
- * A changed row: its neighbours' count, the neighbours, and from `degree` on their distances, as floats. Whoever takes in edges several times
- * during a pass need not read the vectors of all its neighbours each time.
+ * A changed row: its neighbours' count, the neighbours, and from `degree` on
+ * their distances, as floats. Whoever takes in edges several times during a
+ * pass need not read the vectors of all its neighbours each time.
  */
 typedef struct EditedRow
 {
@@ -222,7 +224,10 @@ graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const 
 		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
 }
 
-/* There may be as many as maintenance_work_mem holds: their sort can be cancelled. */
+/*
+ * There may be as many as maintenance_work_mem holds: their sort can be
+ * cancelled.
+ */
 typedef EditedRow *EditedRowRef;
 
 #define ST_SORT sort_edited
@@ -300,7 +305,10 @@ offer_edge(GraphEdits *edits, uint32 target, uint32 source, double distance)
 	edits->noffers++;
 }
 
-/* Set a row that was chosen, and offer the reverse edges of those it did not have. */
+/*
+ * Set a row that was chosen, and offer the reverse edges of those it did not
+ * have.
+ */
 void
 graph_edits_set_chosen(GraphEdits *edits, uint32 slot, const Candidate *chosen, uint32 count)
 {

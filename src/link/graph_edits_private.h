@@ -1,6 +1,7 @@
 /*
  * graph_edits_private.h
- *		What graph_edits.c, which keeps the changed rows, and graph_read.c, which reads the graph under them, share.
+ *		What graph_edits.c, which keeps the changed rows, and graph_read.c,
+ *		which reads the graph under them, share.
  */
 #ifndef GPUANN_GRAPH_EDITS_PRIVATE_H
 #define GPUANN_GRAPH_EDITS_PRIVATE_H

@@ -15,7 +15,8 @@
 #include "link/graph_edits_private.h"
 #include "engine/prune_incremental.h"
 
-#define EXPECTED_KEPT	4		/* kept neighbours whose vectors are fetched before a newcomer meets the first */
+#define EXPECTED_KEPT	4		/* kept neighbours whose vectors are fetched before a newcomer meets
+								 * the first */
 
 /* ---- rows and vectors ---- */
 
@@ -104,7 +105,10 @@ search_differences(void *context, const uint32_t *slots, uint32_t count, double 
 	}
 }
 
-/* The live slots nearest to a slot by a graph search, or those that differ least. */
+/*
+ * The live slots nearest to a slot by a graph search, or those that differ
+ * least.
+ */
 static uint32
 graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
 {
@@ -153,7 +157,10 @@ graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *c
 
 /* ---- choosing ---- */
 
-/* PairDistance: a candidate's index is its slot, and the first one stays while it meets the others. */
+/*
+ * PairDistance: a candidate's index is its slot, and the first one stays while
+ * it meets the others.
+ */
 static double
 pair_distance(void *context, uint32_t index_a, uint32_t index_b)
 {

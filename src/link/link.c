@@ -1,12 +1,17 @@
 /*
  * link.c
- *		The linker: lock, collecting what is not linked, writing what a pass computed.
+ *		The linker: lock, collecting what is not linked, writing what a pass
+ *		computed.
  *
- * Whoever holds the linker lock is the only writer of edges, of dead and detached states, of the seed area and of the metapage's
- * positions. Inserters go on meanwhile: they touch free and fresh slots only, to which no edge leads.
+ * Whoever holds the linker lock is the only writer of edges, of dead and
+ * detached states, of the seed area and of the metapage's positions. Inserters
+ * go on meanwhile: they touch free and fresh slots only, to which no edge
+ * leads.
  *
- * Order of writing: graph rows, seeds, then the metapage with the new linked position, then trimming. A crash in between
- * leaves rows that are linked and still listed: scans meet them twice and drop one, the next pass links them again.
+ * Order of writing: graph rows, seeds, then the metapage with the new linked
+ * position, then trimming. A crash in between leaves rows that are linked and
+ * still listed: scans meet them twice and drop one, the next pass links them
+ * again.
  */
 #include "postgres.h"
 
@@ -30,15 +35,20 @@
 #include "base/sql_index.h"
 
 #define SLICE_MIN_MS		50		/* an inserter links so long where just too many rows wait, */
-#define SLICE_MAX_MS		1000	/* and so long where twice as many do: the more rows a pass has, the less each costs */
-#define SLICE_ROWS_MS		8		/* rows that can be linked over pages in a millisecond, at most */
+#define SLICE_MAX_MS		1000	/* and so long where twice as many do: the more rows a pass has,
+									 * the less each costs */
+#define SLICE_ROWS_MS		8		/* rows that can be linked over pages in a millisecond, at
+									 * most */
 #define FAR_TOO_MANY		4		/* times the limit: inserters that cannot link wait */
 #define WAIT_MS				10		/* so long each time, */
-#define WAIT_FOR_MS			2000	/* unless nothing was linked for so long: who has the lock then does something else */
+#define WAIT_FOR_MS			2000	/* unless nothing was linked for so long: who has the lock then
+									 * does something else */
 #define COLLECTED_SHARE		64		/* of memory in bytes: the most slots collected for a pass */
 #define COLLECT_CHUNK		65536	/* list entries read at once */
 
-/* Which slots an edge may lead to, read from node pages as they are asked for. */
+/*
+ * Which slots an edge may lead to, read from node pages as they are asked for.
+ */
 typedef struct EdgeTargets
 {
 	Relation	index;
@@ -52,9 +62,10 @@ typedef struct EdgeTargets
 /* ---- the lock ---- */
 
 /*
- * The linker lock. Its tag is made of the identity that lmgr.c's own locks of a relation use, rd_lockInfo, which is read only.
- * It is an object lock on the index (sub-object 1): a page lock must not be held while others are taken, which a
- * worker's slices do.
+ * The linker lock. Its tag is made of the identity that lmgr.c's own locks of a
+ * relation use, rd_lockInfo, which is read only. It is an object lock on the
+ * index (sub-object 1): a page lock must not be held while others are taken,
+ * which a worker's slices do.
  */
 static void
 linker_locktag(Relation index, LOCKTAG *tag)
@@ -94,9 +105,10 @@ linker_lock_wanted(Relation index, bool session)
 /* ---- collecting ---- */
 
 /*
- * Whether a listed slot is live, and whether it is to be linked. An earlier pass may have yielded before it came to the end of its list
- * entries: the rows that it wrote stay as they are. What a crash or an error cut short is stamped with the number of a slice that never
- * ended, and is linked again.
+ * Whether a listed slot is live, and whether it is to be linked. An earlier
+ * pass may have yielded before it came to the end of its list entries: the rows
+ * that it wrote stay as they are. What a crash or an error cut short is stamped
+ * with the number of a slice that never ended, and is linked again.
  */
 static bool
 look_at_listed(Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq, bool *to_link)
@@ -178,7 +190,10 @@ link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *p
 	collect_on(index, format, &meta, &bounds, bounds.end, most, pass);
 }
 
-/* Let a pass take in what was listed since it was collected, up to a pending position. */
+/*
+ * Let a pass take in what was listed since it was collected, up to a pending
+ * position.
+ */
 void
 link_collect_more(Relation index, const IndexFormat *format, uint64 end, LinkPass *pass)
 {
@@ -253,7 +268,10 @@ may_lead_to(EdgeTargets *targets, uint32 slot)
 	return slot < targets->next_fresh && link_ask_server(targets, targets->routes, slot);
 }
 
-/* Copy a row without what must not be in it; returns how many neighbours are left. Rows may come from the server: nothing is trusted. */
+/*
+ * Copy a row without what must not be in it; returns how many neighbours are
+ * left. Rows may come from the server: nothing is trusted.
+ */
 static uint32
 clean_row(EdgeTargets *targets, uint32 slot, const uint32 *row, uint32 *clean)
 {
@@ -272,8 +290,8 @@ clean_row(EdgeTargets *targets, uint32 slot, const uint32 *row, uint32 *clean)
 }
 
 /*
- * Begin a record on a node page: locks pending page (unless the superblock is stamped with this sequence number already) and node page, and
- * stamps both.
+ * Begin a record on a node page: locks pending page (unless the superblock is
+ * stamped with this sequence number already) and node page, and stamps both.
  */
 void
 node_change_begin(NodeChange *change, Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq)
@@ -319,11 +337,15 @@ struct RowWriter
 	uint32	   *clean;			/* of one page: their neighbours, and how many */
 	uint32	   *counts;
 	uint32		count;			/* of rows: what lies beyond is of slots that do not exist */
-	bool		linked;			/* the part under way: rows of slots that have one already, or the others */
+	bool		linked;			/* the part under way: rows of slots that have one already, or the
+								 * others */
 	uint32		next;			/* row to go on with */
 };
 
-/* Write the rows [start, end), which lie on one page: those of slots that have a row already, or the others. */
+/*
+ * Write the rows [start, end), which lie on one page: those of slots that have
+ * a row already, or the others.
+ */
 static void
 write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
 {
@@ -407,10 +429,12 @@ row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_
 }
 
 /*
- * Write on, page by page, at least one, until the time is over; true: all is written.
+ * Write on, page by page, at least one, until the time is over; true: all is
+ * written.
  *
- * Slots that are in the graph come first: so whatever is marked as linked has the edges that lead to it from the graph as it was, even if a
- * crash cuts the writing short.
+ * Slots that are in the graph come first: so whatever is marked as linked has
+ * the edges that lead to it from the graph as it was, even if a crash cuts the
+ * writing short.
  */
 bool
 row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *arg), const void *arg)
@@ -442,7 +466,10 @@ row_writer_end(RowWriter *writer)
 	MemoryContextDelete(writer->memory);
 }
 
-/* Write rows (ascending by slot). Rows of slots that hold no row any more are left out. */
+/*
+ * Write rows (ascending by slot). Rows of slots that hold no row any more are
+ * left out.
+ */
 void
 link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
 {
@@ -476,7 +503,10 @@ has_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32
 	return same;
 }
 
-/* Write the seed area, in good order: slots that are not in the graph are left out. Returns how many seeds there are now. */
+/*
+ * Write the seed area, in good order: slots that are not in the graph are left
+ * out. Returns how many seeds there are now.
+ */
 uint32
 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed, uint32 next_fresh)
 {
@@ -489,7 +519,10 @@ link_write_seeds(Relation index, const IndexFormat *format, const uint32 *propos
 	for (uint32 i = 0; i < nproposed && nseeds < room; i++)
 		if (proposed[i] < next_fresh && in_graph(index, format, proposed[i], node))
 			seeds[nseeds++] = proposed[i];
-	/* An engine hands back those that it got, in their order, until it has chosen others. */
+	/*
+	 * An engine hands back those that it got, in their order, until it has
+	 * chosen others.
+	 */
 	if (!has_seeds(index, format, seeds, nseeds))
 		order_seeds(index, format, seeds, nseeds);
 	for (BlockNumber block = 1; written < nseeds; block++)
@@ -540,7 +573,10 @@ compare_slots(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Whether every live slot of a pass has its row now: one of those just written, or one from before. */
+/*
+ * Whether every live slot of a pass has its row now: one of those just written,
+ * or one from before.
+ */
 static bool
 pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
 {
@@ -572,7 +608,10 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
 	pending_trim(index, format, link_write_end(index, format, pass, rows));
 }
 
-/* End a pass whose rows are written; returns the pending position up to which it may be trimmed. */
+/*
+ * End a pass whose rows are written; returns the pending position up to which
+ * it may be trimmed.
+ */
 uint64
 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
 {
@@ -593,7 +632,10 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, 
 	{
 		end.has_linked_position = pass_is_linked(index, format, pass, rows);
 		end.linked_position = pass->to;
-		/* Not those that got a row just now: a pass that was cut short may have given it to some. */
+		/*
+		 * Not those that got a row just now: a pass that was cut short may have
+		 * given it to some.
+		 */
 		end.newly_linked = end.has_linked_position ? pass->live : 0;
 		if (!end.has_linked_position)
 			ereport(WARNING,
@@ -616,7 +658,10 @@ most_slots(const LinkManner *manner)
 	return manner->slice_ms == 0 ? most : Min(most, (uint32) (manner->slice_ms * SLICE_ROWS_MS));
 }
 
-/* Passes until nothing is left, or the time of manner is up: in memory, or over pages. */
+/*
+ * Passes until nothing is left, or the time of manner is up: in memory, or over
+ * pages.
+ */
 static uint32
 run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 {
@@ -641,7 +686,10 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 		else if (slice_ms > 0 || !link_in_memory(index, format, &pass, &rows))
 			link_part_over_pages(index, format, &pass, manner, &rows);
 
-		/* With nothing to link a pass still trims what the one before has linked. */
+		/*
+		 * With nothing to link a pass still trims what the one before has
+		 * linked.
+		 */
 		if (pass.to > pass.from)
 			link_write(index, format, &pass, &rows);
 		else if (total == 0)
@@ -688,8 +736,10 @@ slice_length(uint64 waiting)
 }
 
 /*
- * Somebody links, and far too many rows wait: inserters wait a moment, or as many of them as there are processors would outrun him. But who holds the lock may be
- * a VACUUM, and link nothing for hours: the rows linked must have become more lately, as far as this process has seen.
+ * Somebody links, and far too many rows wait: inserters wait a moment, or as
+ * many of them as there are processors would outrun him. But who holds the lock
+ * may be a VACUUM, and link nothing for hours: the rows linked must have become
+ * more lately, as far as this process has seen.
  */
 static void
 wait_for_linker(Relation index, uint64 linked)
@@ -741,8 +791,10 @@ link_if_crowded(Relation index, const IndexFormat *format)
 }
 
 /*
- * Let the worker link what is listed now, if one serves the index: the server has the graph in memory already. As often as it takes, for a pass
- * ends when the worker has no more memory for it. Returns how many rows joined the graph meanwhile.
+ * Let the worker link what is listed now, if one serves the index: the server
+ * has the graph in memory already. As often as it takes, for a pass ends when
+ * the worker has no more memory for it. Returns how many rows joined the graph
+ * meanwhile.
  */
 static uint32
 let_worker_link(Relation index, const IndexFormat *format)
@@ -771,7 +823,10 @@ let_worker_link(Relation index, const IndexFormat *format)
 
 PG_FUNCTION_INFO_V1(gpuann_link);
 
-/* gpuann_link(index): link everything pending now; returns how many rows that were. */
+/*
+ * gpuann_link(index): link everything pending now; returns how many rows that
+ * were.
+ */
 Datum
 gpuann_link(PG_FUNCTION_ARGS)
 {

@@ -1,9 +1,11 @@
 /*
  * link.h
- *		The linker: the only writer of edges. One per index at a time, by the linker lock.
+ *		The linker: the only writer of edges. One per index at a time, by the
+ *		linker lock.
  *
- * A pass: take the lock, collect what is not linked, compute rows (over pages here, or by the mirror worker through the
- * server), write them, advance linked_position, trim what the previous pass had linked.
+ * A pass: take the lock, collect what is not linked, compute rows (over pages
+ * here, or by the mirror worker through the server), write them, advance
+ * linked_position, trim what the previous pass had linked.
  */
 #ifndef GPUANN_LINK_H
 #define GPUANN_LINK_H
@@ -38,12 +40,14 @@ typedef struct LinkPass
 	uint32	   *slots;			/* in the order of the list */
 	LinkPlace  *places;			/* theirs, as link_collect fills them */
 	uint32		room;			/* of both, if link_collect made them */
-	uint32		live;			/* live slots in [from, to): these are in the graph when the pass is whole */
+	uint32		live;			/* live slots in [from, to): these are in the graph when the pass is
+								 * whole */
 } LinkPass;
 
 /*
- * Take the linker lock. Session level for workers (it outlives the transactions of their slices), else until the end of the
- * transaction. Without wait, false if somebody else has it.
+ * Take the linker lock. Session level for workers (it outlives the transactions
+ * of their slices), else until the end of the transaction. Without wait, false
+ * if somebody else has it.
  */
 extern bool linker_lock(Relation index, bool wait, bool session);
 extern void linker_unlock(Relation index, bool session);
@@ -54,25 +58,36 @@ extern bool linker_lock_wanted(Relation index, bool session);
 /* Collect up to most unlinked slots (0: all). The arrays are palloc'd. */
 extern void link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass);
 
-/* Add those of list entries that came since, up to a position that the list has reached. */
+/*
+ * Add those of list entries that came since, up to a position that the list has
+ * reached.
+ */
 extern void link_collect_more(Relation index, const IndexFormat *format, uint64 end, LinkPass *pass);
 
 /*
- * Write a pass: rows by block, stamped; seeds; then linked_position, trimming and change_seq. Rows of slots that are no longer live or
- * whose page says otherwise are handled; interrupts are served between pages.
+ * Write a pass: rows by block, stamped; seeds; then linked_position, trimming
+ * and change_seq. Rows of slots that are no longer live or whose page says
+ * otherwise are handled; interrupts are served between pages.
  */
 extern void link_write(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows);
 
-/* Compute a pass over pages, in this process: candidates by page search, within-batch distances, pruning, reverse edges. */
+/*
+ * Compute a pass over pages, in this process: candidates by page search,
+ * within-batch distances, pruning, reverse edges.
+ */
 extern void link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
 
 /*
- * Put seeds in the order that engine/seeds.h tells, by their vectors in the pages (seed_order.c). The first ones, from
- * which all rows were made to be reached, stay the first.
+ * Put seeds in the order that engine/seeds.h tells, by their vectors in the
+ * pages (seed_order.c). The first ones, from which all rows were made to be
+ * reached, stay the first.
  */
 extern void order_seeds(Relation index, const IndexFormat *format, uint32 *seeds, uint32 count);
 
-/* How a pass is computed, and who is told: so many rows are linked now, those of the passes before it included. tell may be NULL. */
+/*
+ * How a pass is computed, and who is told: so many rows are linked now, those
+ * of the passes before it included. tell may be NULL.
+ */
 typedef struct LinkManner
 {
 	int			slice_ms;		/* begin no further batch after that; 0: no limit */
@@ -80,25 +95,38 @@ typedef struct LinkManner
 	int64		before;			/* rows linked by the passes before */
 } LinkManner;
 
-/* The same, but it ends the pass where the changed rows fill the memory allowed, or the time is up: pass->to and pass->count say where that is. */
+/*
+ * The same, but it ends the pass where the changed rows fill the memory
+ * allowed, or the time is up: pass->to and pass->count say where that is.
+ */
 extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, const LinkManner *manner,
 								 LinkedRows *rows);
 
-/* The same in memory, in a CPU engine of this process: false, with nothing done, if it is too small for that or the index too large. */
+/*
+ * The same in memory, in a CPU engine of this process: false, with nothing
+ * done, if it is too small for that or the index too large.
+ */
 extern bool link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
 
 /* Passes until nothing is left. Returns slots linked. Caller holds the lock. */
 extern uint32 link_pending(Relation index, const IndexFormat *format);
 
-/* Passes until nothing is left, telling how many rows are linked now and then. */
+/*
+ * Passes until nothing is left, telling how many rows are linked now and then.
+ */
 extern uint32 link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked));
 
-/* Link for so long, if nobody else links: false, with nothing done, if somebody does. */
+/*
+ * Link for so long, if nobody else links: false, with nothing done, if somebody
+ * does.
+ */
 extern bool link_for(Relation index, const IndexFormat *format, int slice_ms);
 
 /*
- * For inserters: link a slice if the pending list has crossed gpuann.pending_limit, no worker serves the index, and nobody else links; the more rows wait,
- * the longer. Where somebody does and far too many wait, the insert waits a moment.
+ * For inserters: link a slice if the pending list has crossed
+ * gpuann.pending_limit, no worker serves the index, and nobody else links; the
+ * more rows wait, the longer. Where somebody does and far too many wait, the
+ * insert waits a moment.
  */
 extern void link_if_crowded(Relation index, const IndexFormat *format);
 

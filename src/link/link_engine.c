@@ -1,13 +1,18 @@
 /*
  * link_engine.c
- *		Computing a pass of the linker in memory: the index is copied into a CPU engine in this process, whose threads link.
+ *		Computing a pass of the linker in memory: the index is copied into a CPU
+ *		engine in this process, whose threads link.
  *
- * Copying costs about a microsecond per row of the index; a row linked over pages, by this process alone, costs twice the processor time
- * that it costs here. So passes are computed here where that is cheaper, and the index fits into the memory allowed. While the engine takes
- * in one part of the index the next is copied.
+ * Copying costs about a microsecond per row of the index; a row linked over
+ * pages, by this process alone, costs twice the processor time that it costs
+ * here. So passes are computed here where that is cheaper, and the index fits
+ * into the memory allowed. While the engine takes in one part of the index the
+ * next is copied.
  *
- * The caller holds the linker lock: no row, no state and no vector that the graph names changes meanwhile. Rows that are not
- * linked and not of the pass are none of ours; they are handed over as dead, so that nothing leads to them.
+ * The caller holds the linker lock: no row, no state and no vector that the
+ * graph names changes meanwhile. Rows that are not linked and not of the pass
+ * are none of ours; they are handed over as dead, so that nothing leads to
+ * them.
  */
 #include "postgres.h"
 
@@ -16,8 +21,9 @@
 #include "link/graph_edits.h"
 
 /*
- * What things cost, in nanoseconds of a processor, for vectors of some hundred bytes (100k x 128, ef_construction 64): ratios are
- * what counts. Longer vectors make all three dearer alike.
+ * What things cost, in nanoseconds of a processor, for vectors of some hundred
+ * bytes (100k x 128, ef_construction 64): ratios are what counts. Longer
+ * vectors make all three dearer alike.
  */
 #define COPY_ROW_NS			1000	/* a row of the index into the engine */
 #define LINK_ROW_NS			270000	/* a row linked in the engine, by one thread */
@@ -57,7 +63,9 @@ typedef struct EngineLoad
 static bool
 link_fits(const IndexFormat *format, uint32 rows, Size memory)
 {
-	/* Edges twice: in the mirror and, of the rows that change, in the result. */
+	/*
+	 * Edges twice: in the mirror and, of the rows that change, in the result.
+	 */
 	Size		row_bytes = format->vector_bytes + 2 * format->degree * sizeof(uint32) + OTHER_ROW_BYTES;
 
 	return memory > ENGINE_BYTES && rows <= (memory - ENGINE_BYTES) / row_bytes;
@@ -107,7 +115,10 @@ node_page_end(const EngineLoad *load, uint32 first)
 	return Min(Min(end, (slot_superblock(format, first) + 1) * format->superblock_slots), load->rows);
 }
 
-/* Call visit for slots [first, end), page by page; the page is NULL where nothing was ever written. */
+/*
+ * Call visit for slots [first, end), page by page; the page is NULL where
+ * nothing was ever written.
+ */
 static void
 visit_nodes(EngineLoad *load, uint32 first, uint32 end, void (*visit) (EngineLoad *load, uint32 slot, Page page, void *state),
 			void *state)
@@ -127,7 +138,10 @@ visit_nodes(EngineLoad *load, uint32 first, uint32 end, void (*visit) (EngineLoa
 	}
 }
 
-/* Note version and state of a slot; state points to the first slot of what is handed over. */
+/*
+ * Note version and state of a slot; state points to the first slot of what is
+ * handed over.
+ */
 static void
 take_state(EngineLoad *load, uint32 slot, Page page, void *state)
 {
@@ -140,7 +154,10 @@ take_state(EngineLoad *load, uint32 slot, Page page, void *state)
 		bit64_set(load->part->dead, i);
 }
 
-/* Copy the vectors of slots [first, first + count) of one superblock. What a crash may have left unwritten is of no row. */
+/*
+ * Copy the vectors of slots [first, first + count) of one superblock. What a
+ * crash may have left unwritten is of no row.
+ */
 static void
 take_vectors(EngineLoad *load, uint32 first, uint32 count)
 {
@@ -211,7 +228,10 @@ load_rows(EngineLoad *load)
 	return handed_over(load);
 }
 
-/* Note a slot's graph row, if it has one that is not about to be made anew; state counts them. */
+/*
+ * Note a slot's graph row, if it has one that is not about to be made anew;
+ * state counts them.
+ */
 static void
 take_row(EngineLoad *load, uint32 slot, Page page, void *state)
 {
@@ -276,8 +296,9 @@ take_result(LocalEngine *engine, uint32 slots, LinkedRows *rows)
 }
 
 /*
- * Compute a pass in memory. False, with nothing done, if it is too small for that or the index too large. The rows live as long as
- * the current memory context.
+ * Compute a pass in memory. False, with nothing done, if it is too small for
+ * that or the index too large. The rows live as long as the current memory
+ * context.
  */
 bool
 link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)

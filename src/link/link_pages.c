@@ -2,9 +2,11 @@
  * link_pages.c
  *		Computing a pass of the linker over pages, in this process.
  *
- * Rows are linked in batches. Candidates of a row are what a graph search finds, and its nearest within the batch, whose rows
- * the graph cannot lead to yet. Then rows are pruned, and reverse edges given. A batch is at most a quarter of the graph
- * so far: the first rows, far apart, get the edges that connect what comes later.
+ * Rows are linked in batches. Candidates of a row are what a graph search
+ * finds, and its nearest within the batch, whose rows the graph cannot lead to
+ * yet. Then rows are pruned, and reverse edges given. A batch is at most a
+ * quarter of the graph so far: the first rows, far apart, get the edges that
+ * connect what comes later.
  */
 #include "postgres.h"
 
@@ -21,9 +23,13 @@
 #define BATCH_LEAST			16
 #define SLICE_BATCH			64		/* rows of a batch, where the pass has a time */
 #define MATES				64		/* nearest of the own batch that a row considers */
-#define RENEW_SHARE			20		/* between batches, seeds are renewed when the graph has grown by this part */
+#define RENEW_SHARE			20		/* between batches, seeds are renewed when the graph has grown
+									 * by this part */
 
-/* Candidates of one row: found by the search, nearest and equal mates, and what it has already. */
+/*
+ * Candidates of one row: found by the search, nearest and equal mates, and what
+ * it has already.
+ */
 #define MOST_CANDIDATES		(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
 
 /* The rows of one batch, and what each is going to have. */
@@ -52,7 +58,10 @@ typedef struct Mates
 	double		bound;			/* the farthest that is of use */
 } Mates;
 
-/* The seeds as the pass goes on: a sample of the linked slots, the first of them those that searches start from (engine/seeds.h). */
+/*
+ * The seeds as the pass goes on: a sample of the linked slots, the first of
+ * them those that searches start from (engine/seeds.h).
+ */
 typedef struct SeedSample
 {
 	uint32	   *seeds;
@@ -64,7 +73,10 @@ typedef struct SeedSample
 	pg_prng_state random;
 } SeedSample;
 
-/* Allocate a batch for at most an eighth of memory, whose changes fit into half of what is there for rows. */
+/*
+ * Allocate a batch for at most an eighth of memory, whose changes fit into half
+ * of what is there for rows.
+ */
 static Batch *
 make_batch(GraphEdits *edits, const IndexFormat *format, Size memory)
 {
@@ -113,7 +125,10 @@ consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
 		(void) farthest_offer(mates->nearest, &mates->nnearest, MATES, (SearchResult) {distance, batch->slots[mate], 0});
 }
 
-/* Look for candidates in the batch, whose rows the graph does not lead to yet: all are compared, as rows come in the order of the list, often of alikes. */
+/*
+ * Look for candidates in the batch, whose rows the graph does not lead to yet:
+ * all are compared, as rows come in the order of the list, often of alikes.
+ */
 static void
 search_batch(const Batch *batch, uint32 i, Mates *mates)
 {
@@ -148,7 +163,10 @@ link_row(Batch *batch, uint32 i)
 	link_pause();
 	count = graph_edits_search(edits, slot, ef, candidates);
 	mates.equal_distance = graph_edits_distance(edits, slot, slot);
-	/* Mates farther than what the search found would be kept for their directions, in the places of neighbours. */
+	/*
+	 * Mates farther than what the search found would be kept for their
+	 * directions, in the places of neighbours.
+	 */
 	mates.bound = count >= ef ? candidates[ef - 1].distance : INFINITY;
 	search_batch(batch, i, &mates);
 	for (uint32 n = 0; n < mates.nnearest; n++)
@@ -156,7 +174,10 @@ link_row(Batch *batch, uint32 i)
 	for (uint32 n = 0; n < mates.nequals; n++)
 		add_candidate(candidates, &count, mates.equals[n].slot, mates.equal_distance);
 
-	/* A row that a pass cut short has written already keeps what it has as candidates. */
+	/*
+	 * A row that a pass cut short has written already keeps what it has as
+	 * candidates.
+	 */
 	nold = graph_edits_get(edits, slot, old, &state);
 	graph_edits_distances(edits, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
@@ -164,7 +185,10 @@ link_row(Batch *batch, uint32 i)
 	batch->nchosen[i] = graph_edits_choose(edits, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
 }
 
-/* Put the seeds in random order, for only the first so many are put in a better one; those from which all rows were made to be reached stay. */
+/*
+ * Put the seeds in random order, for only the first so many are put in a better
+ * one; those from which all rows were made to be reached stay.
+ */
 static void
 pages_shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
 {
@@ -179,9 +203,11 @@ pages_shuffle(uint32 *slots, uint32 count, pg_prng_state *random)
 }
 
 /*
- * Renew the sample from what was linked since, now that so many are linked, and `done` slots of the pass among them, if the graph has grown by that
- * part; returns whether it did. While there is room none is given up, or the first rows would be left without: of one in 64 little is left when each small
- * pass loses one by rounding.
+ * Renew the sample from what was linked since, now that so many are linked, and
+ * `done` slots of the pass among them, if the graph has grown by that part;
+ * returns whether it did. While there is room none is given up, or the first
+ * rows would be left without: of one in 64 little is left when each small pass
+ * loses one by rounding.
  */
 static bool
 renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked, uint32 share)
@@ -202,7 +228,10 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 		return false;
 	pages_shuffle(sample->seeds, sample->count, &sample->random);
 	kept = Min(sample->count, wanted - added);
-	/* At even distances: of rows that come cluster by cluster, chance would leave out whole clusters. */
+	/*
+	 * At even distances: of rows that come cluster by cluster, chance would
+	 * leave out whole clusters.
+	 */
 	for (uint32 i = 0; i < added; i++)
 		sample->seeds[kept + i] = slots[(2 * (uint64) i + 1) * count / (2 * (uint64) added)];
 	sample->count = kept + added;
@@ -228,7 +257,10 @@ load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const 
 		if (seeds[i] >= next_fresh)
 			report_corrupt(index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");
 	memcpy(sample->seeds, seeds, sizeof(uint32) * sample->count);
-	/* What passes before this one added counts too: a graph that grows by little at a time gets new seeds all the same. */
+	/*
+	 * What passes before this one added counts too: a graph that grows by
+	 * little at a time gets new seeds all the same.
+	 */
 	sample->sampled = sample->count < sample->room ? Min((uint64) sample->count * SEED_SHARE, meta->linked_slots) : meta->linked_slots;
 	pfree(seeds);
 }
@@ -253,7 +285,10 @@ time_is_up(int64 began_ms, const LinkManner *manner)
 	return manner->slice_ms > 0 && monotonic_ms() - began_ms >= manner->slice_ms;
 }
 
-/* Compute a pass, or with may_stop as much of it as memory and time allow; returns how many of its slots were linked. */
+/*
+ * Compute a pass, or with may_stop as much of it as memory and time allow;
+ * returns how many of its slots were linked.
+ */
 static uint32
 compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, const LinkManner *manner,
 			 LinkedRows *rows)

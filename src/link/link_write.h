@@ -1,6 +1,7 @@
 /*
  * link_write.h
- *		Writing graph rows, seeds and the end of a slice: what linker and VACUUM share. All under the linker lock.
+ *		Writing graph rows, seeds and the end of a slice: what linker and VACUUM
+ *		share. All under the linker lock.
  */
 #ifndef GPUANN_LINK_WRITE_H
 #define GPUANN_LINK_WRITE_H
@@ -9,7 +10,10 @@
 
 #include "link/link.h"
 
-/* One WAL record on a node page. Zero it, with stamped_superblock NO_SLOT, before the first of a slice. */
+/*
+ * One WAL record on a node page. Zero it, with stamped_superblock NO_SLOT,
+ * before the first of a slice.
+ */
 typedef struct NodeChange
 {
 	GenericXLogState *state;
@@ -20,21 +24,30 @@ typedef struct NodeChange
 	uint64		stamped_seq;
 } NodeChange;
 
-/* Begin a change of the node page that holds slot; between begin and finish nothing may fail or wait. */
+/*
+ * Begin a change of the node page that holds slot; between begin and finish
+ * nothing may fail or wait.
+ */
 extern void node_change_begin(NodeChange *change, Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq);
 extern void node_change_finish(NodeChange *change);
 
 extern void link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
 							uint64 change_seq);
 
-/* The same in parts, which may lie in transactions of their own, under one linker lock. rows stay the caller's until the end. */
+/*
+ * The same in parts, which may lie in transactions of their own, under one
+ * linker lock. rows stay the caller's until the end.
+ */
 typedef struct RowWriter RowWriter;
 
 extern RowWriter *row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq);
 extern bool row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *arg), const void *arg);
 extern void row_writer_end(RowWriter *writer);
 
-/* The rest of link_write, when the rows are written: seeds and positions. The list may then be trimmed up to the position returned. */
+/*
+ * The rest of link_write, when the rows are written: seeds and positions. The
+ * list may then be trimmed up to the position returned.
+ */
 extern uint64 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows);
 
 extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed,

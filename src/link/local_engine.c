@@ -2,8 +2,8 @@
  * local_engine.c
  *		A CPU engine in this process, for as long as a memory context lives.
  *
- * The engine's threads have all signals blocked and know nothing of PostgreSQL. The process polls them and serves interrupts
- * meanwhile.
+ * The engine's threads have all signals blocked and know nothing of PostgreSQL.
+ * The process polls them and serves interrupts meanwhile.
  */
 #include "postgres.h"
 

@@ -1,14 +1,19 @@
 /*
  * repair_server.c
- *		VACUUM's repair by the server's engine, where that has a device and the index's mirror is there.
+ *		VACUUM's repair by the server's engine, where that has a device and the
+ *		index's mirror is there.
  *
- * The dead are marked in the pages first; when the mirror's worker says that it has told the engine of them, the mirror
- * is as the pages are, and stays so: VACUUM holds the linker lock. Rows are repaired by ranges of slots of about
- * PIECE_MS, between which the worker can tell the mirror of rows that came, and a last job sees that all can be
- * reached. What changed comes back to be written to the pages by VACUUM, as rows that it repaired itself.
+ * The dead are marked in the pages first; when the mirror's worker says that it
+ * has told the engine of them, the mirror is as the pages are, and stays so:
+ * VACUUM holds the linker lock. Rows are repaired by ranges of slots of about
+ * PIECE_MS, between which the worker can tell the mirror of rows that came, and
+ * a last job sees that all can be reached. What changed comes back to be
+ * written to the pages by VACUUM, as rows that it repaired itself.
  *
- * The server is not believed: every row is checked by who takes it, and VACUUM repairs over pages whatever still names dead slots then. Where the pages do not
- * get what the mirror has (an error, a cancel, rows refused), the mirror is forgotten and loaded anew.
+ * The server is not believed: every row is checked by who takes it, and VACUUM
+ * repairs over pages whatever still names dead slots then. Where the pages do
+ * not get what the mirror has (an error, a cancel, rows refused), the mirror is
+ * forgotten and loaded anew.
  */
 #include "base/base.h"
 
@@ -22,14 +27,16 @@
 #include "storage/lwlock.h"
 #include "utils/rel.h"
 
-#define LEAST_DEAD		100		/* fewer, or fewer than one in DEAD_SHARE, are repaired here before a worker has told of them */
+#define LEAST_DEAD		100		/* fewer, or fewer than one in DEAD_SHARE, are repaired here before
+								 * a worker has told of them */
 #define DEAD_SHARE		128
 #define FETCHED_ROWS	2048	/* graph rows that come at once */
 #define PIECE_MS		100
 #define FIRST_PIECE		4096	/* slots */
 #define LEAST_PIECE		256
 #define MOST_PIECE		524288	/* that a channel holds */
-#define CURRENT_MS		20000	/* that the mirror may take to be told of the dead, unless it gets on */
+#define CURRENT_MS		20000	/* that the mirror may take to be told of the dead, unless it gets
+								 * on */
 #define POLL_MS			10
 #define FETCH_US		(20 * 1000000)
 #define REPAIR_US		(120 * 1000000) /* without progress; then the server ends itself too */
@@ -55,7 +62,10 @@ repair_failed(RepairServer *server)
 	return false;
 }
 
-/* Whether the mirror is the one that we began with, and somebody keeps it current. */
+/*
+ * Whether the mirror is the one that we began with, and somebody keeps it
+ * current.
+ */
 static bool
 is_still_there(const RepairServer *server)
 {
@@ -112,7 +122,10 @@ repair_server_make(void)
 	RepairServer *server = palloc0(sizeof(RepairServer));
 
 	server->channel = -1;
-	/* what is called when the process ends comes off in the order in which it was put there: this stays, the caller's does not */
+	/*
+	 * what is called when the process ends comes off in the order in which it
+	 * was put there: this stays, the caller's does not
+	 */
 	shmem_leave_at_exit();
 	return server;
 }
@@ -143,7 +156,10 @@ repair_prepare(RepairServer *server, ChannelOp op)
 	return channel_prepare(server->channel, op, (uint32) server->mirror.entry, server->mirror.generation);
 }
 
-/* Fetch a part of what a job has changed, and hand it on. Returns how many rows that were; -1: it failed. */
+/*
+ * Fetch a part of what a job has changed, and hand it on. Returns how many rows
+ * that were; -1: it failed.
+ */
 static int64
 take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 {
@@ -191,7 +207,10 @@ take_all(RepairServer *server, TakeRepaired take, void *arg)
 	return true;
 }
 
-/* Have slots [first, end) repaired; with end 0 whatever is left, so that all can be reached. */
+/*
+ * Have slots [first, end) repaired; with end 0 whatever is left, so that all
+ * can be reached.
+ */
 static bool
 repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, void *arg)
 {

@@ -1,10 +1,14 @@
 /*
  * row_vectors.c
- *		Vectors for linking over pages: read where they are, without a pin, where this process knows that; else through a cache.
+ *		Vectors for linking over pages: read where they are, without a pin,
+ *		where this process knows that; else through a cache.
  *
- * The linker lock keeps the vectors of the graph as they are, so all that can go wrong is that a buffer goes to another block meanwhile, which
- * is noticed. In the cache a slot has one place, its number modulo the places; dense slots therefore never collide while it is as large as
- * the index. Copying every vector there first cost more than all distances: it is for what is not in shared buffers, or on two pages.
+ * The linker lock keeps the vectors of the graph as they are, so all that can
+ * go wrong is that a buffer goes to another block meanwhile, which is noticed.
+ * In the cache a slot has one place, its number modulo the places; dense slots
+ * therefore never collide while it is as large as the index. Copying every
+ * vector there first cost more than all distances: it is for what is not in
+ * shared buffers, or on two pages.
  */
 #include "postgres.h"
 
@@ -17,7 +21,10 @@
 
 #define MIN_CACHED_VECTORS	64
 
-/* What a place of the cache holds; the vectors lie apart, so that memory is touched only for those that are read. */
+/*
+ * What a place of the cache holds; the vectors lie apart, so that memory is
+ * touched only for those that are read.
+ */
 typedef struct CachedVector
 {
 	uint32		slot;			/* NO_SLOT: empty */
@@ -35,7 +42,10 @@ struct RowVectors
 	uint32		cache_places;
 	Size		cache_stride;
 
-	/* the vector that distances are computed from, widened: it need not stay in the cache */
+	/*
+	 * the vector that distances are computed from, widened: it need not stay in
+	 * the cache
+	 */
 	uint32		from_slot;
 	float	   *from;
 	float		from_inverse_norm;
@@ -52,7 +62,10 @@ make_cache(RowVectors *vectors, uint32 places)
 		vectors->cache[i].slot = NO_SLOT;
 }
 
-/* Make room for the vector that distances are computed from, where a cache line begins: it is read faster so. */
+/*
+ * Make room for the vector that distances are computed from, where a cache line
+ * begins: it is read faster so.
+ */
 static void
 make_from(RowVectors *vectors)
 {
@@ -77,7 +90,9 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 	return vectors;
 }
 
-/* End: what was read without pins is counted. The memory goes with its context. */
+/*
+ * End: what was read without pins is counted. The memory goes with its context.
+ */
 void
 row_vectors_end(RowVectors *vectors)
 {

@@ -1,6 +1,7 @@
 /*
  * row_vectors.h
- *		Vectors for linking over pages and for VACUUM's repair: distances between slots, in single precision.
+ *		Vectors for linking over pages and for VACUUM's repair: distances
+ *		between slots, in single precision.
  *
  * They choose edges, not answers: nobody checks the pages they come from.
  */
@@ -12,22 +13,33 @@
 
 typedef struct RowVectors RowVectors;
 
-/* Begin, in the current memory context, with a cache of so many bytes for vectors of slots below next_fresh. */
+/*
+ * Begin, in the current memory context, with a cache of so many bytes for
+ * vectors of slots below next_fresh.
+ */
 extern RowVectors *row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory);
 extern void row_vectors_end(RowVectors *vectors);
 
-/* A slot's vector, valid until the next call, and 1 / |vector| for cosine, else 0. */
+/*
+ * A slot's vector, valid until the next call, and 1 / |vector| for cosine, else
+ * 0.
+ */
 extern const void *row_vectors_get(RowVectors *vectors, uint32 slot, float *inverse_norm);
 
 /* Compute distances from this slot, until another is named. */
 extern void row_vectors_from(RowVectors *vectors, uint32 slot);
 
-/* Distances of these slots, or of the first few of them, will be asked for soon. */
+/*
+ * Distances of these slots, or of the first few of them, will be asked for
+ * soon.
+ */
 extern void row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count);
 
 /* The distances of slots from the one named. */
-extern double row_vectors_square(RowVectors *vectors, uint32 slot);	/* the inner product of a slot's vector with itself */
-extern double row_vectors_distance(const RowVectors *vectors, const void *elements, float inverse_norm);	/* of a vector in memory */
+/* the inner product of a slot's vector with itself */
+extern double row_vectors_square(RowVectors *vectors, uint32 slot);
+/* of a vector in memory */
+extern double row_vectors_distance(const RowVectors *vectors, const void *elements, float inverse_norm);
 extern void row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out);
 
 #endif							/* GPUANN_ROW_VECTORS_H */

@@ -1,7 +1,8 @@
 /*
  * seed_order.c
- *		The order of the seeds that are written: engine/seeds.h, over pages. Whoever linked, the pages get their seeds
- *		so, and mirrors get theirs from the pages.
+ *		The order of the seeds that are written: engine/seeds.h, over pages.
+ *		Whoever linked, the pages get their seeds so, and mirrors get theirs
+ *		from the pages.
  */
 #include "postgres.h"
 
@@ -12,7 +13,8 @@
 #include "link/row_vectors.h"
 #include "engine/seeds.h"
 
-#define POOL_BYTES			(32 * 1024 * 1024)	/* of vectors: fewer seeds are measured where these are long, or memory is small */
+#define POOL_BYTES			(32 * 1024 * 1024)	/* of vectors: fewer seeds are measured where these
+												 * are long, or memory is small */
 #define POOL_LEAST			(2 * ENGINE_SEEDS_TRIED)
 
 /* Vectors of seeds, copied. */

@@ -2,10 +2,13 @@
  * vacuum.c
  *		VACUUM: from dead rows to free slots.
  *
- * A pass over the node pages marks the rows that the heap has given up as dead. Then, under the linker lock, in this order: rows
- * that name dead slots get the dead slots' neighbours instead, dead seeds are replaced, dead slots are detached, pending rows are linked (in
- * a graph of living rows: among dead ones a search finds few candidates), and detached slots that no list entry names any more are
- * freed. A crash in between leaves a right index: the next VACUUM finds dead and detached slots by their states and goes on.
+ * A pass over the node pages marks the rows that the heap has given up as dead.
+ * Then, under the linker lock, in this order: rows that name dead slots get the
+ * dead slots' neighbours instead, dead seeds are replaced, dead slots are
+ * detached, pending rows are linked (in a graph of living rows: among dead ones
+ * a search finds few candidates), and detached slots that no list entry names
+ * any more are freed. A crash in between leaves a right index: the next VACUUM
+ * finds dead and detached slots by their states and goes on.
  */
 #include "base/handler.h"
 #include "postgres.h"
@@ -27,7 +30,8 @@
 #include "engine/bits.h"
 #include "engine/repair_row.h"
 
-#define OFFERS_AT_ONCE		100000	/* reverse edges kept back, so that each row is pruned once for many of them */
+#define OFFERS_AT_ONCE		100000	/* reverse edges kept back, so that each row is pruned once for
+									 * many of them */
 
 /* One VACUUM of one index. */
 typedef struct IndexVacuum
@@ -51,7 +55,9 @@ typedef struct IndexVacuum
 	NodeChange	change;
 } IndexVacuum;
 
-/* Whether a slot's bit is set. Slots that came while we were at work have none. */
+/*
+ * Whether a slot's bit is set. Slots that came while we were at work have none.
+ */
 static bool
 test_slot(const IndexVacuum *vacuum, const unsigned char *bits, uint32 slot)
 {
@@ -132,7 +138,10 @@ copy_node_page(IndexVacuum *vacuum, uint32 slot)
 	return written;
 }
 
-/* Call visit for every node page, with its slots; the page is copied to vacuum->page before. */
+/*
+ * Call visit for every node page, with its slots; the page is copied to
+ * vacuum->page before.
+ */
 static void
 for_each_node_page(IndexVacuum *vacuum, void (*visit) (IndexVacuum *vacuum, uint32 first, uint32 last, void *state), void *state)
 {
@@ -214,7 +223,10 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 		}
 	}
 
-	/* A row seen live and dead to the heap stays so until we are done: its slot is ours to free, its TID the heap's to reuse later. */
+	/*
+	 * A row seen live and dead to the heap stays so until we are done: its slot
+	 * is ours to free, its TID the heap's to reuse later.
+	 */
 	if (died)
 		mark_page(vacuum, first, last);
 }
@@ -322,8 +334,10 @@ repair_over_pages(Repair *repair, uint32 slot)
 }
 
 /*
- * Whether a graph row that came from the server is one that pages may have: it names slots that exist, others than its own, each once. Dead ones may be
- * among them: the row took an edge back, and its turn has not come. What still names them in the end is repaired here.
+ * Whether a graph row that came from the server is one that pages may have: it
+ * names slots that exist, others than its own, each once. Dead ones may be
+ * among them: the row took an edge back, and its turn has not come. What still
+ * names them in the end is repaired here.
  */
 static bool
 is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *count)
@@ -341,7 +355,10 @@ is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *c
 	return true;
 }
 
-/* TakeRepaired: as if it had been repaired here. What the pages do not have as a row of the graph gets none. */
+/*
+ * TakeRepaired: as if it had been repaired here. What the pages do not have as
+ * a row of the graph gets none.
+ */
 static bool
 take_repaired(void *arg, uint32 slot, const uint32 *row)
 {
@@ -360,7 +377,10 @@ take_repaired(void *arg, uint32 slot, const uint32 *row)
 	return true;
 }
 
-/* Keep a sample of live linked slots, each with equal chance, in case seeds have died. */
+/*
+ * Keep a sample of live linked slots, each with equal chance, in case seeds
+ * have died.
+ */
 static void
 sample_seed(Repair *repair, uint32 slot)
 {
@@ -430,7 +450,10 @@ replace_seeds(IndexVacuum *vacuum, const uint32 *seeds, uint32 nseeds)
 	end_slice(vacuum, &end);
 }
 
-/* Make every live row and the seeds forget the dead slots: by the server, if it can, and over pages whatever names dead slots then. */
+/*
+ * Make every live row and the seeds forget the dead slots: by the server, if it
+ * can, and over pages whatever names dead slots then.
+ */
 static void
 repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 {
@@ -471,7 +494,10 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 	repair_server_end(server);
 }
 
-/* The same; whatever happens, a mirror that is ahead of the pages does not stay. */
+/*
+ * The same; whatever happens, a mirror that is ahead of the pages does not
+ * stay.
+ */
 static void
 repair_graph(IndexVacuum *vacuum)
 {
@@ -485,7 +511,10 @@ repair_graph(IndexVacuum *vacuum)
 
 /* ---- detaching and freeing ---- */
 
-/* Detach the dead slots of one page: no row leads to them now, and theirs are not needed any more. The others in the graph are counted. */
+/*
+ * Detach the dead slots of one page: no row leads to them now, and theirs are
+ * not needed any more. The others in the graph are counted.
+ */
 static void
 visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 {
@@ -516,7 +545,10 @@ visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 	FAULT_POINT("vacuum-detached-page");
 }
 
-/* Free the detached slots, ours and those an earlier VACUUM left, that the list does not name any more. */
+/*
+ * Free the detached slots, ours and those an earlier VACUUM left, that the list
+ * does not name any more.
+ */
 static void
 free_detached(IndexVacuum *vacuum)
 {
@@ -561,7 +593,10 @@ free_detached(IndexVacuum *vacuum)
 	pfree(slots);
 }
 
-/* Link what is pending, unless a worker does; trim what was linked before in any case. */
+/*
+ * Link what is pending, unless a worker does; trim what was linked before in
+ * any case.
+ */
 static void
 link_for_vacuum(Relation index, const IndexFormat *format)
 {
@@ -576,7 +611,10 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 	pending_trim(index, format, meta.linked_position);
 }
 
-/* Rows that an interrupted pass has written: they are counted when the list entries that name them have been dealt with. */
+/*
+ * Rows that an interrupted pass has written: they are counted when the list
+ * entries that name them have been dealt with.
+ */
 static uint32
 linked_but_listed(IndexVacuum *vacuum)
 {
@@ -669,7 +707,10 @@ gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkD
 	return stats;
 }
 
-/* amvacuumcleanup: an insert-only table is linked here, if no worker does it and nobody is at it. */
+/*
+ * amvacuumcleanup: an insert-only table is linked here, if no worker does it
+ * and nobody is at it.
+ */
 IndexBulkDeleteResult *
 gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {

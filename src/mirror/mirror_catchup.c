@@ -1,10 +1,13 @@
 /*
  * mirror_catchup.c
- *		Keeping a mirror current: new list entries first, then changed node pages, then perhaps a pass of the linker.
+ *		Keeping a mirror current: new list entries first, then changed node
+ *		pages, then perhaps a pass of the linker.
  *
- * A look reads metapage and newest pending page, in this order. Entries up to the end that it saw are sent before the node pages that
- * have changed up to the number that it saw, so every slot that those pages link is in the mirror. A page is read whole and at
- * least as new as the number says; what is newer is sent again by the next look, which does no harm.
+ * A look reads metapage and newest pending page, in this order. Entries up to
+ * the end that it saw are sent before the node pages that have changed up to
+ * the number that it saw, so every slot that those pages link is in the mirror.
+ * A page is read whole and at least as new as the number says; what is newer is
+ * sent again by the next look, which does no harm.
  */
 #include "base/base.h"
 
@@ -40,7 +43,10 @@ compare_entries(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The next list entries in slot order; their number, or -1 if they have been trimmed. */
+/*
+ * The next list entries in slot order; their number, or -1 if they have been
+ * trimmed.
+ */
 static int
 read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entries)
 {
@@ -70,7 +76,11 @@ read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entr
 	return (int) count;
 }
 
-/* Have an operation done that tells the position too, unless it is NO_POSITION: most often one row has come, and each operation has processes wait for each other. */
+/*
+ * Have an operation done that tells the position too, unless it is NO_POSITION:
+ * most often one row has come, and each operation has processes wait for each
+ * other.
+ */
 static SliceEnding
 call_with_position(MirrorSlice *slice, ChannelRequest *request, uint64 position)
 {
@@ -96,7 +106,8 @@ send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 positio
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_DEAD);
 	uint32	   *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
 	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
-	uint32		sent = 0;		/* not counted in the channel: whoever writes there would say where we write */
+	uint32		sent = 0;		/* not counted in the channel: whoever writes there would say where
+								 * we write */
 
 	for (uint32 i = 0; i < count; i++)
 	{
@@ -173,7 +184,10 @@ catchup_position(MirrorSlice *slice, uint64 position)
 	return call_with_position(slice, slice_prepare(slice, CHANNEL_POSITION), position);
 }
 
-/* Send the next list entries: known slots, those that died first, then runs of new ones; with the last of them the position. */
+/*
+ * Send the next list entries: known slots, those that died first, then runs of
+ * new ones; with the last of them the position.
+ */
 static SliceEnding
 send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 {
@@ -218,7 +232,10 @@ superblock_changed(const MirrorSlice *slice, uint32 superblock)
 	return changed;
 }
 
-/* What pages have changed by now is to come to the mirror too; where too many such numbers wait already, a later look takes it up. */
+/*
+ * What pages have changed by now is to come to the mirror too; where too many
+ * such numbers wait already, a later look takes it up.
+ */
 static void
 aim_at(MirrorProgress *progress, uint64 change_seq)
 {
@@ -247,7 +264,10 @@ reach_target(MirrorSlice *slice, const MetaPage *meta)
 	return SLICE_IDLE;
 }
 
-/* So many superblocks more were visited, and what they had to tell was told; `next` comes next. */
+/*
+ * So many superblocks more were visited, and what they had to tell was told;
+ * `next` comes next.
+ */
 static SliceEnding
 count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 next, uint32 superblocks)
 {
@@ -263,7 +283,8 @@ count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 ne
 }
 
 /*
- * Go round the superblocks, and send what has changed in them since the oldest target was reached, as far as time allows. What was gathered is sent before
+ * Go round the superblocks, and send what has changed in them since the oldest
+ * target was reached, as far as time allows. What was gathered is sent before
  * anything else is.
  */
 static SliceEnding
@@ -302,12 +323,19 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 			gather_superblock(slice, next, progress->change_seq, true, gathering);
 		next++;
 		visited++;
-		/* looked at after one at least: rows that come all the time must not keep edges from the mirror */
+		/*
+		 * looked at after one at least: rows that come all the time must not
+		 * keep edges from the mirror
+		 */
 		over = slice_over_for_news(slice);
 	}
 }
 
-/* Send what has changed since the last scan, as far as time allows. Changes that come while it goes on wait for one round, not for the end of this one first. */
+/*
+ * Send what has changed since the last scan, as far as time allows. Changes
+ * that come while it goes on wait for one round, not for the end of this one
+ * first.
+ */
 static SliceEnding
 scan_changes(MirrorSlice *slice, const MetaPage *meta)
 {
@@ -321,7 +349,10 @@ scan_changes(MirrorSlice *slice, const MetaPage *meta)
 	return ending;
 }
 
-/* Learn what the mirror has, which others may have brought there, as far as time allows. Nothing has changed since. */
+/*
+ * Learn what the mirror has, which others may have brought there, as far as
+ * time allows. Nothing has changed since.
+ */
 static SliceEnding
 learn_nodes(MirrorSlice *slice)
 {

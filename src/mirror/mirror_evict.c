@@ -1,11 +1,15 @@
 /*
  * mirror_evict.c
- *		Room for mirrors: the quota of a database, and which mirrors make way for one that is wanted.
+ *		Room for mirrors: the quota of a database, and which mirrors make way
+ *		for one that is wanted.
  *
- * The engine keeps to its limit by refusing. A worker whose mirror was refused takes the memory of the mirror that has not been asked
- * for longest, in any database, and tries again; so does one whose database is over its quota, among the database's own. A mirror
- * that was asked for within EVICT_IDLE_MS stays: where more is in use than fits, loading in turns would serve nobody. Then the host's memory may
- * take what vectors do not fit, if gpuann.host_rows_limit lets it; then pages answer.
+ * The engine keeps to its limit by refusing. A worker whose mirror was refused
+ * takes the memory of the mirror that has not been asked for longest, in any
+ * database, and tries again; so does one whose database is over its quota,
+ * among the database's own. A mirror that was asked for within EVICT_IDLE_MS
+ * stays: where more is in use than fits, loading in turns would serve nobody.
+ * Then the host's memory may take what vectors do not fit, if
+ * gpuann.host_rows_limit lets it; then pages answer.
  */
 #include "base/base.h"
 
@@ -25,7 +29,10 @@ typedef struct Victim
 	uint64		bytes;
 } Victim;
 
-/* Bytes of the mirrors of a database that are there or on their way, but for one entry. */
+/*
+ * Bytes of the mirrors of a database that are there or on their way, but for
+ * one entry.
+ */
 static uint64
 database_bytes(Oid database, int but)
 {
@@ -44,7 +51,8 @@ database_bytes(Oid database, int but)
 }
 
 /*
- * Take the mirror that was asked for longest ago, and before a time, of a database or (InvalidOid) of any. The lock is held exclusively.
+ * Take the mirror that was asked for longest ago, and before a time, of a
+ * database or (InvalidOid) of any. The lock is held exclusively.
  */
 static Victim
 take_victim(Oid database, int but, int64 before)
@@ -76,7 +84,10 @@ take_victim(Oid database, int but, int64 before)
 	return victim;
 }
 
-/* Have the server free a mirror now: otherwise it would find out within a second. */
+/*
+ * Have the server free a mirror now: otherwise it would find out within a
+ * second.
+ */
 static void
 drop_now(const MirrorSlice *slice, const Victim *victim)
 {

@@ -1,11 +1,15 @@
 /*
  * mirror_feed.c
- *		CREATE INDEX and REINDEX load the mirror from the pages that they have just written, before they commit, or complete the one that
- *		they have had linked on the server (build_server.c).
+ *		CREATE INDEX and REINDEX load the mirror from the pages that they have
+ *		just written, before they commit, or complete the one that they have had
+ *		linked on the server (build_server.c).
  *
- * The entry is the builder's until its transaction is over: workers leave it alone, and nobody else knows the relation file. At commit workers
- * may have it, and what the table knows of the index's file before this one is forgotten; at abort the entry is, and the server drops what
- * it holds. Whatever the server does, the build goes on; it waits for it at most as long as it took itself, and a little.
+ * The entry is the builder's until its transaction is over: workers leave it
+ * alone, and nobody else knows the relation file. At commit workers may have
+ * it, and what the table knows of the index's file before this one is
+ * forgotten; at abort the entry is, and the server drops what it holds.
+ * Whatever the server does, the build goes on; it waits for it at most as long
+ * as it took itself, and a little.
  */
 #include "base/handler.h"
 
@@ -28,7 +32,10 @@
 #define CHANNEL_POLL_MS	10		/* while others have all channels */
 #define CHANNEL_PATIENCE_MS	1000	/* with them, of a build that can do without */
 
-/* A relation file that this transaction has built, in the order in which it did. */
+/*
+ * A relation file that this transaction has built, in the order in which it
+ * did.
+ */
 typedef struct BuiltFile
 {
 	Oid			index;
@@ -45,7 +52,10 @@ static int	built_room = 0;
 
 /* ---- the entry ---- */
 
-/* Remember a file for the end of the transaction; the pointer is good until the next. */
+/*
+ * Remember a file for the end of the transaction; the pointer is good until the
+ * next.
+ */
 static BuiltFile *
 feed_remember(const MirrorKey *key)
 {
@@ -68,7 +78,10 @@ feed_remember(const MirrorKey *key)
 	return file;
 }
 
-/* Whatever the table has of this file is gone: the index was built anew in it (TRUNCATE of a table made just now), or it is another file. */
+/*
+ * Whatever the table has of this file is gone: the index was built anew in it
+ * (TRUNCATE of a table made just now), or it is another file.
+ */
 static void
 forget_file(const MirrorKey *key)
 {
@@ -81,7 +94,10 @@ forget_file(const MirrorKey *key)
 	LWLockRelease(gpuann_mirror_lock());
 }
 
-/* Make the entry of a file that nobody else can know yet; false if there is no room in the table, or no server. */
+/*
+ * Make the entry of a file that nobody else can know yet; false if there is no
+ * room in the table, or no server.
+ */
 static bool
 make_entry(MirrorSlice *slice, BuiltFile *file)
 {
@@ -123,7 +139,10 @@ feed_allowed(Relation index)
 	return gpuann_area != NULL && !RelationUsesLocalBuffers(index) && gpuann_server && gpuann_max_workers > 0 && gpuann_option_mirror(index) && shmem_server_ready(&epoch);
 }
 
-/* Claim a channel, which others may have for a while; false if they keep them for too long. */
+/*
+ * Claim a channel, which others may have for a while; false if they keep them
+ * for too long.
+ */
 static bool
 await_channel(MirrorSlice *slice, int64 give_up_ms)
 {
@@ -136,7 +155,10 @@ await_channel(MirrorSlice *slice, int64 give_up_ms)
 	return slice->channel >= 0;
 }
 
-/* Go on with a load until the mirror is complete, a slice at a time. SLICE_IDLE: it is. */
+/*
+ * Go on with a load until the mirror is complete, a slice at a time.
+ * SLICE_IDLE: it is.
+ */
 static SliceEnding
 go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress) (int64 done))
 {
@@ -208,7 +230,10 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	mirror_key(index, meta.nonce, &slice.key);
 	forget_file(&slice.key);
 	file = feed_remember(&slice.key);
-	/* For an empty index there is nothing to answer; thousands of them (partitions) are to cost nothing. */
+	/*
+	 * For an empty index there is nothing to answer; thousands of them
+	 * (partitions) are to cost nothing.
+	 */
 	if (bounds.next_fresh == 0 || !feed_allowed(index))
 		return;
 
@@ -289,20 +314,29 @@ feed_forget(MirrorSlice *slice)
 
 /* ---- the end of the transaction ---- */
 
-/* A file is there to stay: it is the index's only one. The lock is held exclusively. */
+/*
+ * A file is there to stay: it is the index's only one. The lock is held
+ * exclusively.
+ */
 static void
 feed_publish(const BuiltFile *file)
 {
 	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
 	{
 		mirror_track(file->entry)->builder = 0;
-		/* Whatever happened to file or index since, the worker that looks at it finds out. */
+		/*
+		 * Whatever happened to file or index since, the worker that looks at it
+		 * finds out.
+		 */
 		atomic_store(&mirror_area(file->entry)->changed, 1);
 		mirror_inherit(file->entry);
 		atomic_fetch_add(&gpuann_control->table_version, 1);
 		return;
 	}
-	/* The memory of the one before is free now; its counters wait for whoever asks for the index. */
+	/*
+	 * The memory of the one before is free now; its counters wait for whoever
+	 * asks for the index.
+	 */
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
 		MirrorTrack *track = mirror_track((int) i);
@@ -334,7 +368,10 @@ feed_at_transaction_end(XactEvent event, void *arg)
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	for (int i = 0; i < built_count; i++)
 	{
-		/* Nobody knows how long what is prepared takes to be decided, and by whom. */
+		/*
+		 * Nobody knows how long what is prepared takes to be decided, and by
+		 * whom.
+		 */
 		if (event == XACT_EVENT_COMMIT && !was_replaced(i))
 			feed_publish(&built[i]);
 		else

@@ -1,10 +1,12 @@
 /*
  * mirror_gather.c
- *		Graph rows and deaths of superblocks, from their node pages to a channel.
+ *		Graph rows and deaths of superblocks, from their node pages to a
+ *		channel.
  *
- * Several superblocks go together, until they have GATHER_BYTES of rows: each operation has processes wait for each other, which takes
- * longer than to copy a few rows. While rows are on their way the next are gathered. A superblock's node records, at most 128 pages of them, fit a channel
- * beside that.
+ * Several superblocks go together, until they have GATHER_BYTES of rows: each
+ * operation has processes wait for each other, which takes longer than to copy
+ * a few rows. While rows are on their way the next are gathered. A superblock's
+ * node records, at most 128 pages of them, fit a channel beside that.
  */
 #include "base/base.h"
 
@@ -12,7 +14,8 @@
 
 #include "storage/bufmgr.h"
 
-#define GATHER_BYTES	(256 * 1024)	/* to gather them takes about as long as to have them told */
+#define GATHER_BYTES	(256 * 1024)	/* to gather them takes about as long as to have them
+										 * told */
 
 void
 gather_begin(NodeGathering *gathering, const IndexFormat *format)
@@ -81,7 +84,10 @@ gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint3
 	}
 }
 
-/* A node page of a superblock, with its slots as far as the mirror knows them. False: there are no more; an invalid buffer: it was never written. */
+/*
+ * A node page of a superblock, with its slots as far as the mirror knows them.
+ * False: there are no more; an invalid buffer: it was never written.
+ */
 static bool
 read_node_page(const MirrorSlice *slice, uint32 superblock, uint32 number, Buffer *buffer, uint32 *first, uint32 *end)
 {

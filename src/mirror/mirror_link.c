@@ -1,15 +1,21 @@
 /*
  * mirror_link.c
- *		Linking through the server: the engine computes graph rows in pieces, then the worker writes them, a slice at a time.
+ *		Linking through the server: the engine computes graph rows in pieces,
+ *		then the worker writes them, a slice at a time.
  *
- * A pass holds the linker lock (session level) from collecting the pending slots to writing their rows. The engine links a piece of
- * about PIECE_MS at a time, and between pieces the mirror is kept current; rows that several pieces changed are kept once, as the
- * last piece left them. When somebody waits for the lock, or memory for rows is used up, what there is gets written, and the pending
- * position stays: the next pass goes on behind rows that are linked already. Who waits for the rows to be linked (gpuann_link) has said so, and
- * the pass goes on to that position: the engine has the graph, and need not load it as that session would.
+ * A pass holds the linker lock (session level) from collecting the pending
+ * slots to writing their rows. The engine links a piece of about PIECE_MS at a
+ * time, and between pieces the mirror is kept current; rows that several pieces
+ * changed are kept once, as the last piece left them. When somebody waits for
+ * the lock, or memory for rows is used up, what there is gets written, and the
+ * pending position stays: the next pass goes on behind rows that are linked
+ * already. Who waits for the rows to be linked (gpuann_link) has said so, and
+ * the pass goes on to that position: the engine has the graph, and need not
+ * load it as that session would.
  *
- * Where rows come so fast that there will soon be enough to write, a pass begins before there are, and stays open for those that
- * come: every query searches exactly what the engine has not linked, whatever the pages say.
+ * Where rows come so fast that there will soon be enough to write, a pass
+ * begins before there are, and stays open for those that come: every query
+ * searches exactly what the engine has not linked, whatever the pages say.
  */
 #include "base/base.h"
 
@@ -24,18 +30,24 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-/* A pass is opened for so many rows if at their pace there are enough to write within OPEN_MS; it is closed then, or when no more have come for a while. */
+/*
+ * A pass is opened for so many rows if at their pace there are enough to write
+ * within OPEN_MS; it is closed then, or when no more have come for a while.
+ */
 #define EARLY_ENTRIES		64
 #define OPEN_MS				10000
 #define CLOSE_MS			200
 
 /*
- * How long a piece is to take, with fetching what it changed: no longer, because the mirror cannot follow meanwhile. Smaller ones cost the engine
- * no more (10,000 rows onto 20,000 x 128 on two cores: 2.5 s of processor time by pieces of 50 ms, 2.2 to 2.4 s by those of 4 ms), down to a number
- * of rows at which what each piece costs would show.
+ * How long a piece is to take, with fetching what it changed: no longer,
+ * because the mirror cannot follow meanwhile. Smaller ones cost the engine no
+ * more (10,000 rows onto 20,000 x 128 on two cores: 2.5 s of processor time by
+ * pieces of 50 ms, 2.2 to 2.4 s by those of 4 ms), down to a number of rows at
+ * which what each piece costs would show.
  */
 #define PIECE_MS			4
-#define PIECE_MOST_MS		50		/* but not less than twice what comes meanwhile, up to this, or the engine would never come to the end */
+#define PIECE_MOST_MS		50		/* but not less than twice what comes meanwhile, up to this, or
+									 * the engine would never come to the end */
 #define FIRST_PIECE			64
 #define LEAST_PIECE			32
 #define MOST_PIECE			16384
@@ -57,7 +69,8 @@ typedef struct LinkWork
 	bool		in_flight;
 	bool		linked_any;		/* the mirror has rows that the pages have not */
 	int64		opened_ms;
-	uint64		wanted;			/* somebody waits for the list to be linked up to here: the pass does not yield before; 0: nobody */
+	uint64		wanted;			/* somebody waits for the list to be linked up to here: the pass
+								 * does not yield before; 0: nobody */
 	LinkPass	pass;
 	uint32	   *todo;			/* the slots of the pass, as they are sent */
 	uint32		done;			/* of todo, sent */
@@ -132,7 +145,10 @@ link_abandon(void)
 			(void) mirror_invalidate(work.entry, MIRROR_WANTED);
 		LWLockRelease(gpuann_mirror_lock());
 	}
-	/* The index may be gone, and this process holds no other lock over transactions. */
+	/*
+	 * The index may be gone, and this process holds no other lock over
+	 * transactions.
+	 */
 	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 	forget_work();
 }
@@ -163,8 +179,9 @@ worth_it(const MirrorSlice *slice, const PendingBounds *bounds)
 }
 
 /*
- * Have the slots of the pass linked, those from one on behind those before. In random order: rows that were inserted together are often alike,
- * and pieces of likes make poor edges.
+ * Have the slots of the pass linked, those from one on behind those before. In
+ * random order: rows that were inserted together are often alike, and pieces of
+ * likes make poor edges.
  */
 static void
 choose_todo(uint32 first)
@@ -242,7 +259,10 @@ stays_open(const MirrorSlice *slice)
 		work.pass.to - work.pass.from < crowd(slice) && will_be_crowd(slice, work.pass.to - work.pass.from, work.opened_ms + OPEN_MS - now);
 }
 
-/* Take rows that have come into the pass, if they are enough for a piece or somebody waits for them. */
+/*
+ * Take rows that have come into the pass, if they are enough for a piece or
+ * somebody waits for them.
+ */
 static void
 take_more(const MirrorSlice *slice)
 {
@@ -319,7 +339,10 @@ keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 	(void) node_checksums_note(slice->sums, slot, node_checksum(kept, work.degree, slice->progress->rows, 0));
 }
 
-/* Fetch a part of the result, from an element on; SLICE_IDLE with *count 0 is the end. */
+/*
+ * Fetch a part of the result, from an element on; SLICE_IDLE with *count 0 is
+ * the end.
+ */
 static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 {
@@ -394,7 +417,10 @@ take_piece(MirrorSlice *slice)
 			break;
 		fetched += ending == SLICE_IDLE ? count : 0;
 	}
-	/* It was answered before the slice began, in which the mirror has caught up since. */
+	/*
+	 * It was answered before the slice began, in which the mirror has caught up
+	 * since.
+	 */
 	took_us += monotonic_us() - began_us;
 	work.piece = next_piece(slice, Max(took_us, 1));
 	return ending;
@@ -455,7 +481,10 @@ compare_slots(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Slots of the pass for which the engine gave no row: its mirror had them as linked, or as dead. */
+/*
+ * Slots of the pass for which the engine gave no row: its mirror had them as
+ * linked, or as dead.
+ */
 static void
 find_missing(LinkPass *missing)
 {
@@ -494,7 +523,10 @@ time_is_over(const void *slice)
 	return slice_over_for_news(slice);
 }
 
-/* The rows are written: if that is the whole pass, say how far the list is linked now. */
+/*
+ * The rows are written: if that is the whole pass, say how far the list is
+ * linked now.
+ */
 static void
 end_writing(MirrorSlice *slice)
 {
@@ -552,11 +584,17 @@ link_take(MirrorSlice *slice)
 	if (!work.in_flight)
 		return SLICE_IDLE;
 	ending = take_piece(slice);
-	/* To fetch many rows takes a while: what came meanwhile is not to wait for the next piece too. */
+	/*
+	 * To fetch many rows takes a while: what came meanwhile is not to wait for
+	 * the next piece too.
+	 */
 	return ending == SLICE_IDLE && slice_over_for_news(slice) ? SLICE_MORE : ending;
 }
 
-/* Write as long as the slice lasts; between slices whoever has locked the index ends the pass. */
+/*
+ * Write as long as the slice lasts; between slices whoever has locked the index
+ * ends the pass.
+ */
 static SliceEnding
 go_on_writing(MirrorSlice *slice)
 {

@@ -1,13 +1,17 @@
 /*
  * mirror_load.c
- *		Loading a mirror: an empty one, then all rows in slot order, their graph rows, the seeds.
+ *		Loading a mirror: an empty one, then all rows in slot order, their graph
+ *		rows, the seeds.
  *
- * The end of the pending list and the number of changes are read first, and the mirror is current to these when the load is
- * complete; what happens meanwhile is for mirror_catchup.c.
+ * The end of the pending list and the number of changes are read first, and the
+ * mirror is current to these when the load is complete; what happens meanwhile
+ * is for mirror_catchup.c.
  *
- * A row's version is read before its vector. A vector does not change while its version is in the page, so a pair that does not
- * belong together has a version that the page no longer has, and what is proposed by it is dropped (design, I2); the row that
- * replaced it is on the pending list after the position read first.
+ * A row's version is read before its vector. A vector does not change while its
+ * version is in the page, so a pair that does not belong together has a version
+ * that the page no longer has, and what is proposed by it is dropped (design,
+ * I2); the row that replaced it is on the pending list after the position read
+ * first.
  */
 #include "base/base.h"
 
@@ -40,7 +44,10 @@ typedef struct RowOrder
 	Size		left;			/* and the bytes from there on */
 } RowOrder;
 
-/* A page of the run: these slots' records, or so many bytes of vectors from offset on. */
+/*
+ * A page of the run: these slots' records, or so many bytes of vectors from
+ * offset on.
+ */
 typedef struct RowPage
 {
 	PageKind	kind;
@@ -271,7 +278,10 @@ load_seeds(MirrorSlice *slice, const MetaPage *meta)
 	return ending;
 }
 
-/* Rows, graph and seeds are there: the mirror is as the pages were at the start. */
+/*
+ * Rows, graph and seeds are there: the mirror is as the pages were at the
+ * start.
+ */
 static SliceEnding
 finish_load(MirrorSlice *slice)
 {
@@ -298,7 +308,10 @@ load_claim(MirrorSlice *slice)
 	uint32		epoch;
 	bool		ready;
 
-	/* Under the lock: a server that is ready here has the launcher's sweep, which takes the lock, still before it. */
+	/*
+	 * Under the lock: a server that is ready here has the launcher's sweep,
+	 * which takes the lock, still before it.
+	 */
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	ready = shmem_server_ready(&epoch) && mirror_is_generation(slice->entry, slice->generation);
 	if (ready)

@@ -1,9 +1,11 @@
 /*
  * node_checksums.c
- *		What a worker remembers of the nodes that its mirrors have: a sum of each, so that of a changed page only what is new is sent.
+ *		What a worker remembers of the nodes that its mirrors have: a sum of
+ *		each, so that of a changed page only what is new is sent.
  *
- * VACUUM touches most pages, and few rows of each. The memory is the process's own, so another worker starts without; it is bounded by
- * maintenance_work_mem for all mirrors together. A mirror of another generation is another mirror.
+ * VACUUM touches most pages, and few rows of each. The memory is the process's
+ * own, so another worker starts without; it is bounded by maintenance_work_mem
+ * for all mirrors together. A mirror of another generation is another mirror.
  */
 #include "base/base.h"
 
@@ -112,8 +114,10 @@ node_checksums_note(NodeChecksums *known, uint32 slot, uint32 sum)
 }
 
 /*
- * A sum of products of pairs, each with a key added (NH), and as many as half the row has: this is done of every row that VACUUM did not touch on pages
- * that it did. Two sums, for products to be under way side by side. Degrees are even. Never 0.
+ * A sum of products of pairs, each with a key added (NH), and as many as half
+ * the row has: this is done of every row that VACUUM did not touch on pages
+ * that it did. Two sums, for products to be under way side by side. Degrees are
+ * even. Never 0.
  */
 static uint32
 row_sum(const uint32 *row, uint32 degree, uint64 start)
@@ -144,7 +148,10 @@ row_sum(const uint32 *row, uint32 degree, uint64 start)
 uint32
 node_checksum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
 {
-	/* an edge to what the mirror does not know is left out there: it has to come again */
+	/*
+	 * an edge to what the mirror does not know is left out there: it has to
+	 * come again
+	 */
 	for (uint32 i = 0; i < degree; i++)
 	{
 		if (row[i] != NO_SLOT && row[i] >= slots)

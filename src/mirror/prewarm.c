@@ -103,7 +103,10 @@ await_ready(Relation index, MirrorRef ref)
 	}
 }
 
-/* Load an index's mirror and wait for it; returns its bytes. What kept it out before (a refusal, a quarantine) is forgotten. */
+/*
+ * Load an index's mirror and wait for it; returns its bytes. What kept it out
+ * before (a refusal, a quarantine) is forgotten.
+ */
 Datum
 gpuann_prewarm(PG_FUNCTION_ARGS)
 {
@@ -128,7 +131,10 @@ gpuann_prewarm(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(bytes);
 }
 
-/* Give an index's mirror up; returns whether there was one, or one was on its way. The next scan asks for it again. */
+/*
+ * Give an index's mirror up; returns whether there was one, or one was on its
+ * way. The next scan asks for it again.
+ */
 Datum
 gpuann_evict(PG_FUNCTION_ARGS)
 {

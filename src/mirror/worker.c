@@ -1,10 +1,12 @@
 /*
  * worker.c
- *		The mirror worker: serves the mirrors of one database, slice by slice, and leaves when it is not needed.
+ *		The mirror worker: serves the mirrors of one database, slice by slice,
+ *		and leaves when it is not needed.
  *
- * It goes round the mirrors of its database. On the primary its latch is set by whoever changes pages, on a standby it polls. An
- * ERROR costs the mirror it came from, which is refused for a while, never the worker; SIGTERM ends the worker and the launcher
- * starts another where one is needed.
+ * It goes round the mirrors of its database. On the primary its latch is set by
+ * whoever changes pages, on a standby it polls. An ERROR costs the mirror it
+ * came from, which is refused for a while, never the worker; SIGTERM ends the
+ * worker and the launcher starts another where one is needed.
  */
 #include "base/base.h"
 
@@ -38,13 +40,19 @@
 #define REST_MS			1000
 #define CROWD_PACE		1000	/* rows per second, of which each would be sent alone: */
 #define CROWD_MS		1		/* they are looked for so often only */
-#define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before it is refused */
+#define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before
+								 * it is refused */
 #define NO_SERVER_MS	100
-#define CHANNEL_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay locked for it */
+#define CHANNEL_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay
+										 * locked for it */
 #define CHANNEL_LOOK_US	1000000 /* between looks at what it is waited for */
-#define INVALIDATION_MS 10000	/* at least so often, catalog changes are taken note of: files of dropped relations are closed */
+#define INVALIDATION_MS 10000	/* at least so often, catalog changes are taken note of: files of
+								 * dropped relations are closed */
 
-/* When to leave: others wait and we had our time or have had nothing to do, or nothing was to do for long. */
+/*
+ * When to leave: others wait and we had our time or have had nothing to do, or
+ * nothing was to do for long.
+ */
 #define TURN_MS			60000
 #define IDLE_TURN_MS	200
 #define IDLE_MS			300000
@@ -75,14 +83,20 @@ typedef struct Worker
 
 static Worker me;
 
-/* Whether our channel holds a job that nobody waits for any more: its mirror is not what its progress says. */
+/*
+ * Whether our channel holds a job that nobody waits for any more: its mirror is
+ * not what its progress says.
+ */
 static bool
 channel_in_flight(void)
 {
 	return me.channel >= 0 && request_state(atomic_load(&shared_channel((uint32) me.channel)->state)) != REQUEST_FREE;
 }
 
-/* Give up the mirrors of this worker. A database that could not be connected to keeps its indexes waiting for a while. */
+/*
+ * Give up the mirrors of this worker. A database that could not be connected to
+ * keeps its indexes waiting for a while.
+ */
 static void
 release_entries(bool refuse)
 {
@@ -115,7 +129,10 @@ release_entries(bool refuse)
 static void
 worker_exit(int code, Datum arg)
 {
-	/* An ERROR between slices comes here with what it held: we want some of it ourselves. */
+	/*
+	 * An ERROR between slices comes here with what it held: we want some of it
+	 * ourselves.
+	 */
 	LWLockReleaseAll();
 	link_abandon();
 	if (me.current >= 0 && channel_in_flight())
@@ -135,7 +152,10 @@ worker_exit(int code, Datum arg)
 	launcher_wake();
 }
 
-/* Claim the mirrors of this database that came since the last look at the table. */
+/*
+ * Claim the mirrors of this database that came since the last look at the
+ * table.
+ */
 static void
 refresh_entries(void)
 {
@@ -190,7 +210,10 @@ slice_call_deadline(const MirrorSlice *slice)
 	return monotonic_us() + (slice->call_us > 0 ? slice->call_us : CHANNEL_CALL_US);
 }
 
-/* Whether somebody has the engine link or repair the mirror, after which the slice's call comes. */
+/*
+ * Whether somebody has the engine link or repair the mirror, after which the
+ * slice's call comes.
+ */
 static bool
 waits_for_linking(const MirrorSlice *slice)
 {
@@ -208,8 +231,10 @@ waits_for_linking(const MirrorSlice *slice)
 }
 
 /*
- * Jobs of one mirror run in the order in which they came, and VACUUM's repair may take longer than a call is waited for. Whoever asked for it looks
- * whether it gets on, and has the index locked meanwhile; so this waits as long as that, and then as long as for any call.
+ * Jobs of one mirror run in the order in which they came, and VACUUM's repair
+ * may take longer than a call is waited for. Whoever asked for it looks whether
+ * it gets on, and has the index locked meanwhile; so this waits as long as
+ * that, and then as long as for any call.
  */
 SliceEnding
 slice_await(MirrorSlice *slice)
@@ -262,7 +287,9 @@ slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind)
 	return InvalidBuffer;
 }
 
-/* Open a mirror's index if nobody holds it exclusively. SLICE_IDLE: it is open. */
+/*
+ * Open a mirror's index if nobody holds it exclusively. SLICE_IDLE: it is open.
+ */
 static SliceEnding
 open_index(MirrorSlice *slice)
 {
@@ -283,7 +310,10 @@ open_index(MirrorSlice *slice)
 		relation_close(slice->index, AccessShareLock);
 		return SLICE_GONE;
 	}
-	/* With another file it is the same index: the entry that it gets inherits the counters. */
+	/*
+	 * With another file it is the same index: the entry that it gets inherits
+	 * the counters.
+	 */
 	if (key.tablespace != slice->key.tablespace || key.relfile != slice->key.relfile)
 	{
 		relation_close(slice->index, AccessShareLock);
@@ -363,7 +393,10 @@ work_on(MirrorSlice *slice)
 	if (!link_active(slice->entry))
 		return catchup_step(slice);
 
-	/* Between two pieces of a link the mirror catches up, for it cannot while the engine links: at once, what was linked is not needed yet. */
+	/*
+	 * Between two pieces of a link the mirror catches up, for it cannot while
+	 * the engine links: at once, what was linked is not needed yet.
+	 */
 	ending = catchup_step(slice);
 	if (ending == SLICE_IDLE || ending == SLICE_MORE)
 	{
@@ -400,7 +433,10 @@ run_slice(MirrorSlice *slice)
 	return ending;
 }
 
-/* An ERROR came out of a slice: log it, and end the transaction. Its message is the reason for refusing the mirror. */
+/*
+ * An ERROR came out of a slice: log it, and end the transaction. Its message is
+ * the reason for refusing the mirror.
+ */
 static SliceEnding
 slice_error(MirrorSlice *slice)
 {
@@ -524,7 +560,10 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
 {
 	uint32		epoch;
 
-	/* A locked index too ends a pass: who has locked it may go on to wait for the linker lock, which we hold. */
+	/*
+	 * A locked index too ends a pass: who has locked it may go on to wait for
+	 * the linker lock, which we hold.
+	 */
 	if (ending != SLICE_IDLE && ending != SLICE_MORE && link_active(slice->entry))
 		link_abandon();
 	switch (ending)
@@ -547,7 +586,10 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
 				worker_give_up(slice);
 			break;
 		case SLICE_LOST:
-			/* If it was the server, the launcher says so; if the server lost only this mirror, we do; others may have let it go. */
+			/*
+			 * If it was the server, the launcher says so; if the server lost
+			 * only this mirror, we do; others may have let it go.
+			 */
 			if (shmem_server_ready(&epoch) && epoch == slice->epoch)
 				worker_give_up(slice);
 			break;
@@ -557,8 +599,10 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
 }
 
 /*
- * Whether it is time to look at a mirror about which nobody has said anything; if not, *wait_ms says when. On a standby nobody says
- * anything: a mirror in use is looked at after every bit of replay, others now and then, and without replay none.
+ * Whether it is time to look at a mirror about which nobody has said anything;
+ * if not, *wait_ms says when. On a standby nobody says anything: a mirror in
+ * use is looked at after every bit of replay, others now and then, and without
+ * replay none.
  */
 static bool
 time_to_look(int entry, const MirrorProgress *progress, int64 now, int *wait_ms)
@@ -588,7 +632,8 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		return mirror_is_due(entry, now);
 	if (atomic_load(&mirror->epoch) != epoch)
 	{
-		*wait_ms = NO_SERVER_MS;	/* of a server before this one: the launcher is about to sweep it */
+		*wait_ms = NO_SERVER_MS;	/* of a server before this one: the launcher is about to sweep
+									 * it */
 		return false;
 	}
 	if (link_in_flight(entry))
@@ -604,14 +649,20 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		*wait_ms = CROWD_MS;
 		return false;
 	}
-	/* The flag goes down before pages are read, by whatever look: who finds it up does not wake us. */
+	/*
+	 * The flag goes down before pages are read, by whatever look: who finds it
+	 * up does not wake us.
+	 */
 	if (atomic_exchange(&mirror->changed, 0) != 0 || state == MIRROR_LOADING ||
 		link_active(entry) || progress == NULL)
 		return true;
 	return time_to_look(entry, progress, now, wait_ms);
 }
 
-/* What a slice's ending means for the next one; returns the milliseconds after which to come again. */
+/*
+ * What a slice's ending means for the next one; returns the milliseconds after
+ * which to come again.
+ */
 static int
 plan_next(MirrorSlice *slice, SliceEnding ending)
 {
@@ -686,7 +737,10 @@ anything_resident(void)
 	return false;
 }
 
-/* Whether it is time to make room for a worker in another database, or nothing is to do here. */
+/*
+ * Whether it is time to make room for a worker in another database, or nothing
+ * is to do here.
+ */
 static bool
 time_to_leave(int64 now)
 {
@@ -778,7 +832,10 @@ gpuann_worker_main(Datum arg)
 		}
 		refresh_entries();
 		FAULT_POINT("worker-round");
-		/* What it has linked is not written without the mirror that has it too, and others wait for its lock. */
+		/*
+		 * What it has linked is not written without the mirror that has it too,
+		 * and others wait for its lock.
+		 */
 		if (link_outlived())
 			link_abandon();
 		for (int i = 0; i < me.count; i++)

@@ -18,7 +18,8 @@
 #include "page/read_ahead.h"
 
 #define SLICE_US	20000
-#define NEWS_US		2000		/* of a slice that goes to other work although rows have come: to tell these costs half a millisecond */
+#define NEWS_US		2000		/* of a slice that goes to other work although rows have come: to
+								 * tell these costs half a millisecond */
 
 /* How a slice ended. */
 typedef enum SliceEnding
@@ -27,10 +28,12 @@ typedef enum SliceEnding
 	SLICE_MORE,					/* time was up */
 	SLICE_LATER,				/* the index is locked by somebody: in a while */
 	SLICE_GONE,					/* the index is gone, or is another relation now */
-	SLICE_UNWANTED,				/* its option says that it is not to be mirrored, or it has another file */
+	SLICE_UNWANTED,				/* its option says that it is not to be mirrored, or it has another
+								 * file */
 	SLICE_RELOAD,				/* the mirror cannot be followed any more */
 	SLICE_REFUSED,				/* the engine said no: reason */
-	SLICE_LOST					/* the server is gone or has another mirror; the launcher will say */
+	SLICE_LOST					/* the server is gone or has another mirror; the launcher will
+								 * say */
 } SliceEnding;
 
 /* One slice of work on one mirror. */
@@ -44,7 +47,8 @@ typedef struct MirrorSlice
 	MirrorTrack *track;
 	MirrorProgress *progress;	/* this process's own */
 	int			channel;
-	int64		call_us;		/* a call of it may take so long; 0: as long as a worker may keep an index locked */
+	int64		call_us;		/* a call of it may take so long; 0: as long as a worker may keep an
+								 * index locked */
 	Relation	index;
 	const IndexFormat *format;
 	BlockNumber blocks;			/* of the file, at the start of the slice */
@@ -63,8 +67,9 @@ typedef struct MirrorSlice
 } MirrorSlice;
 
 /*
- * When linking is worth it: rewriting graph pages for few rows costs more WAL than searching these rows exactly costs time. So at 5 % of the
- * rows (1000 at least), or at LINK_LEAST_WAITING when no more have come for LINK_WAITING_MS.
+ * When linking is worth it: rewriting graph pages for few rows costs more WAL
+ * than searching these rows exactly costs time. So at 5 % of the rows (1000 at
+ * least), or at LINK_LEAST_WAITING when no more have come for LINK_WAITING_MS.
  */
 #define LINK_LEAST_ENTRIES	1000
 #define LINK_ROWS_PER_ENTRY	20
@@ -84,7 +89,10 @@ slice_over(const MirrorSlice *slice)
 	return monotonic_us() >= slice->until_us;
 }
 
-/* The same for work that rows which have come since the slice began need not wait for: the next slice begins with them. */
+/*
+ * The same for work that rows which have come since the slice began need not
+ * wait for: the next slice begins with them.
+ */
 static inline bool
 slice_over_for_news(const MirrorSlice *slice)
 {
@@ -100,7 +108,10 @@ slice_prepare(const MirrorSlice *slice, ChannelOp op)
 	return channel_prepare(slice->channel, op, (uint32) slice->entry, slice->generation);
 }
 
-/* Bytes of vectors, graph rows and versions of so many rows: what their mirror takes at least. */
+/*
+ * Bytes of vectors, graph rows and versions of so many rows: what their mirror
+ * takes at least.
+ */
 static inline uint64
 mirror_least_bytes(const IndexFormat *format, uint32 rows)
 {
@@ -162,12 +173,18 @@ extern SliceEnding slice_call(MirrorSlice *slice);
 extern SliceEnding slice_post(MirrorSlice *slice);
 extern SliceEnding slice_await(MirrorSlice *slice);
 
-/* Read a page of the slice's index (reading ahead: the next one); InvalidBuffer: nothing was ever written there. Locked for share. */
+/*
+ * Read a page of the slice's index (reading ahead: the next one);
+ * InvalidBuffer: nothing was ever written there. Locked for share.
+ */
 extern Buffer slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind);
 
 /* mirror_load.c */
 
-/* A load begins: the mirror gets a generation of its own. False if the server has just died. */
+/*
+ * A load begins: the mirror gets a generation of its own. False if the server
+ * has just died.
+ */
 extern bool load_claim(MirrorSlice *slice);
 
 /* An empty mirror, made for so many rows. */
@@ -178,23 +195,35 @@ extern SliceEnding load_step(MirrorSlice *slice);
 /* Send the seeds, unless the mirror has these. */
 extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
 
-/* The rows that one channel holds, from a slot on, within its superblock and before an end; none if the end is not beyond the slot. */
+/*
+ * The rows that one channel holds, from a slot on, within its superblock and
+ * before an end; none if the end is not beyond the slot.
+ */
 extern uint32 rows_in_channel(const IndexFormat *format, uint32 first, uint32 end);
 
-/* mirror_feed.c: the mirror of an index that is being built, filled by its builder from the start */
+/*
+ * mirror_feed.c: the mirror of an index that is being built, filled by its
+ * builder from the start
+ */
 
-/* Whether an index that is being built may have a mirror, as far as can be said without looking at it. */
+/*
+ * Whether an index that is being built may have a mirror, as far as can be said
+ * without looking at it.
+ */
 extern bool feed_allowed(Relation index);
 
 /*
- * Begin a mirror for the file of slice->index, which gets this nonce: an entry of the table and a channel, for which others are waited for a
- * little. False: there is none to be had. The channel is the caller's to give back; the entry is forgotten if the transaction does not commit.
+ * Begin a mirror for the file of slice->index, which gets this nonce: an entry
+ * of the table and a channel, for which others are waited for a little. False:
+ * there is none to be had. The channel is the caller's to give back; the entry
+ * is forgotten if the transaction does not commit.
  */
 extern bool feed_begin(MirrorSlice *slice, uint64 nonce);
 
 /*
- * Its rows and its graph are those of the pages, which are complete: make it ready. False: it is not to be had any more. The build has lasted so
- * long: the server is waited for as long, and a little.
+ * Its rows and its graph are those of the pages, which are complete: make it
+ * ready. False: it is not to be had any more. The build has lasted so long: the
+ * server is waited for as long, and a little.
  */
 extern bool feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done));
 
@@ -206,21 +235,29 @@ extern void feed_forget(MirrorSlice *slice);
 /* Whether the database may have this mirror too; sets the reason if not. */
 extern bool mirror_within_quota(MirrorSlice *slice);
 
-/* Mirrors grow: if this worker's database is over its quota by now, give one up, whether it is in use or not. */
+/*
+ * Mirrors grow: if this worker's database is over its quota by now, give one
+ * up, whether it is in use or not.
+ */
 extern void mirror_keep_quota(void);
 
-/* Take the memory of a mirror that is not in use; false if there is none, or if that cannot suffice. Outside of transactions. */
+/*
+ * Take the memory of a mirror that is not in use; false if there is none, or if
+ * that cannot suffice. Outside of transactions.
+ */
 extern bool mirror_evict_idle(const MirrorSlice *slice);
 
 /*
- * A mirror for which no room could be made may have vectors in host memory when it is loaded next, if there is such memory; false if it could
- * already, or if there is none. Outside of transactions.
+ * A mirror for which no room could be made may have vectors in host memory when
+ * it is loaded next, if there is such memory; false if it could already, or if
+ * there is none. Outside of transactions.
  */
 extern bool mirror_try_host_memory(const MirrorSlice *slice);
 
 /*
- * The same for a builder who loads from pages, and takes nothing from others: the mirror of the index's file before this one, which nobody can read now, makes way.
- * It is wanted again, should the new file not stay.
+ * The same for a builder who loads from pages, and takes nothing from others:
+ * the mirror of the index's file before this one, which nobody can read now,
+ * makes way. It is wanted again, should the new file not stay.
  */
 extern bool mirror_evict_predecessor(const MirrorSlice *slice);
 
@@ -250,16 +287,23 @@ extern void gather_begin(NodeGathering *gathering, const IndexFormat *format);
 extern bool gather_has_room(const NodeGathering *gathering);
 
 /*
- * Add the graph rows, and with dead_too the slots that hold no row, of a superblock's node pages that have changed since
- * change_seq (0: of all), as far as the mirror knows the slots, and is not known to have them so.
+ * Add the graph rows, and with dead_too the slots that hold no row, of a
+ * superblock's node pages that have changed since change_seq (0: of all), as
+ * far as the mirror knows the slots, and is not known to have them so.
  */
 extern void gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq, bool dead_too,
 							  NodeGathering *gathering);
 
-/* Learn what the mirror has of a superblock: the nodes of all pages that have not changed since change_seq. */
+/*
+ * Learn what the mirror has of a superblock: the nodes of all pages that have
+ * not changed since change_seq.
+ */
 extern void gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq);
 
-/* Send what was gathered, deaths first, and begin anew: the rows are on their way then, and others can be gathered. */
+/*
+ * Send what was gathered, deaths first, and begin anew: the rows are on their
+ * way then, and others can be gathered.
+ */
 extern SliceEnding gather_post(MirrorSlice *slice, NodeGathering *gathering);
 
 /* Send it, and wait until all has come there. */
@@ -268,7 +312,10 @@ extern void gather_end(NodeGathering *gathering);
 
 /* worker_link.c: without a GPU */
 
-/* Whether an index's pending list has to be looked at; if not, *wait_ms says when. */
+/*
+ * Whether an index's pending list has to be looked at; if not, *wait_ms says
+ * when.
+ */
 extern bool pending_is_due(int entry, int64 now, int *wait_ms);
 
 /* Link what is pending in the slice's index, for a while, if it is worth it. */
@@ -282,23 +329,35 @@ extern bool link_active(int entry);
 /* Whether a pass is under way whose mirror has gone. */
 extern bool link_outlived(void);
 
-/* Whether its engine job is in flight: other jobs on the mirror would wait for it. */
+/*
+ * Whether its engine job is in flight: other jobs on the mirror would wait for
+ * it.
+ */
 extern bool link_in_flight(int entry);
 
 /* Whether its pass waits for rows to come. */
 extern bool link_rests(int entry);
 
-/* Begin a pass if it is worth it and nobody else links. The mirror is current to these. */
+/*
+ * Begin a pass if it is worth it and nobody else links. The mirror is current
+ * to these.
+ */
 extern void link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bounds);
 
 /* Wait for the piece in flight, at most so long; false: there is none. */
 extern bool link_await(int most_ms);
 
-/* Take over what the engine has linked; then send the next piece or write the pass. */
+/*
+ * Take over what the engine has linked; then send the next piece or write the
+ * pass.
+ */
 extern SliceEnding link_take(MirrorSlice *slice);
 extern SliceEnding link_go_on(MirrorSlice *slice);
 
-/* Give the pass up, wherever it is. If the mirror then has rows that the pages have not, it is to be loaded again. */
+/*
+ * Give the pass up, wherever it is. If the mirror then has rows that the pages
+ * have not, it is to be loaded again.
+ */
 extern void link_abandon(void);
 
 #endif							/* GPUANN_WORKER_H */

@@ -2,11 +2,15 @@
  * append_wal.c
  *		Generic WAL records of changes whose places are known.
  *
- * A record of the generic resource manager holds, for each page that is not logged as a whole, runs of bytes: two bytes of offset, two of length, then what stands there now.
- * Replay copies them, clears the gap between pd_lower and pd_upper, and sets the LSN.
+ * A record of the generic resource manager holds, for each page that is not
+ * logged as a whole, runs of bytes: two bytes of offset, two of length, then
+ * what stands there now. Replay copies them, clears the gap between pd_lower
+ * and pd_upper, and sets the LSN.
  *
- * That form is generic_xlog.c's own, not an interface. It is the same in PostgreSQL 15 to 18, and no minor version can change it: standbys and
- * crash recovery of that major version replay what another minor version of it has written. Everything else here is xloginsert.h.
+ * That form is generic_xlog.c's own, not an interface. It is the same in
+ * PostgreSQL 15 to 18, and no minor version can change it: standbys and crash
+ * recovery of that major version replay what another minor version of it has
+ * written. Everything else here is xloginsert.h.
  * t/165_append_records_are_the_servers.pl compares this with what the server
  * writes and replays: it fails on a PostgreSQL whose form is another.
  */

@@ -2,9 +2,12 @@
  * append_wal.h
  *		Generic WAL records of changes whose places are known.
  *
- * GenericXLogFinish() finds out what has changed by comparing pages byte by byte, twelve microseconds and more, all of them under the append lock. Who appends a row knows
- * what he changes. So pages are changed in place, in a critical section, and the record, of the same resource manager and the same form, is made of the
- * runs of bytes that were changed: replay and wal_consistency_checking see no difference.
+ * GenericXLogFinish() finds out what has changed by comparing pages byte by
+ * byte, twelve microseconds and more, all of them under the append lock. Who
+ * appends a row knows what he changes. So pages are changed in place, in a
+ * critical section, and the record, of the same resource manager and the same
+ * form, is made of the runs of bytes that were changed: replay and
+ * wal_consistency_checking see no difference.
  */
 #ifndef GPUANN_APPEND_WAL_H
 #define GPUANN_APPEND_WAL_H

@@ -2,8 +2,9 @@
  * buffer_hints.c
  *		Blocks that a graph search reads again and again.
  *
- * A graph search would spend much of its time looking blocks up in the buffer table. We remember where blocks were; the buffer itself
- * tells whether it still holds this one. What is remembered may be wrong at any time.
+ * A graph search would spend much of its time looking blocks up in the buffer
+ * table. We remember where blocks were; the buffer itself tells whether it
+ * still holds this one. What is remembered may be wrong at any time.
  */
 #include "page/buffer_hints.h"
 
@@ -85,8 +86,9 @@ hints_end(BufferHints *hints)
 }
 
 /*
- * Begin to read a block, if we do not know where it is and the user lets several reads be under way: one look-up in the table finds it,
- * or starts the kernel's read.
+ * Begin to read a block, if we do not know where it is and the user lets
+ * several reads be under way: one look-up in the table finds it, or starts the
+ * kernel's read.
  */
 void
 hints_prefetch(BufferHints *hints, BlockNumber block)
@@ -105,7 +107,8 @@ hints_prefetch(BufferHints *hints, BlockNumber block)
 /*
  * Pin a block.
  *
- * ReadRecentBuffer does not count as use for the clock sweep: a buffer that seems little used is looked up in the table, which does.
+ * ReadRecentBuffer does not count as use for the clock sweep: a buffer that
+ * seems little used is looked up in the table, which does.
  */
 Buffer
 hints_pin(BufferHints *hints, BlockNumber block)

@@ -1,6 +1,7 @@
 /*
  * buffer_hints.h
- *		Blocks that a graph search reads again and again: this process remembers in which buffers they were.
+ *		Blocks that a graph search reads again and again: this process remembers
+ *		in which buffers they were.
  *
  * hints_pin() pins a block, as ReadBuffer does, mostly without a look-up in the
  * buffer table. hints_peek() reads it without pin and lock ("a peek"), for the
@@ -19,14 +20,14 @@
  *	  numbers from it: no pointer, no length, no slot.
  *
  * 2. A vector may be torn, or another page's: its slot may be overwritten, and
- *	  the buffer given to another block, while it is read. hints_peeked() rejects
- *	  nearly all that: what is left costs a detour, or a poor edge. A distance
- *	  read so ranks candidates and nothing else. In scans (page_search.c)
- *	  graph_search() computes every distance of its answer anew, by
- *	  exact_distances(), under pin and share lock with the page checked; graph
- *	  rows, states and versions are read under both; a distance that is NaN
- *	  counts as infinite. In linking (row_vectors.c) distances choose among
- *	  slots that the linker knows to exist, and any choice makes a right graph.
+ *    the buffer given to another block, while it is read. hints_peeked()
+ *    rejects nearly all that: what is left costs a detour, or a poor edge. A
+ *    distance read so ranks candidates and nothing else. In scans
+ *    (page_search.c) graph_search() computes every distance of its answer anew,
+ *    by exact_distances(), under pin and share lock with the page checked;
+ *    graph rows, states and versions are read under both; a distance that is
+ *    NaN counts as infinite. In linking (row_vectors.c) distances choose among
+ *    slots that the linker knows to exist, and any choice makes a right graph.
  *
  * 3. The descriptor is only read, and what is read of it is a hint that the
  *	  next look-up may overrule. Which fields these are, and that a buffer's
@@ -65,7 +66,10 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
-/* A buffer used less than this is pinned instead of peeked into, so that the clock sweep learns that it is in use. */
+/*
+ * A buffer used less than this is pinned instead of peeked into, so that the
+ * clock sweep learns that it is in use.
+ */
 #define HINTS_USAGE	3
 
 /* What is remembered, seen by one search of one index. */
@@ -73,7 +77,8 @@ typedef struct BufferHints
 {
 	Relation	index;
 	BufferTag	tag;			/* of the index's main fork; the block is filled in */
-	Buffer	   *hints;			/* lives as long as the process; NULL: nothing is remembered (of local buffers, say) */
+	Buffer	   *hints;			/* lives as long as the process; NULL: nothing is remembered (of
+								 * local buffers, say) */
 	uint32		key;			/* spreads indexes over the hints */
 	uint32		mask;			/* hints - 1 */
 	bool		unpinned;		/* gpuann.debug_unpinned_distances, as the search began */
@@ -103,7 +108,10 @@ hint_of(const BufferHints *hints, BlockNumber block)
 	return hints->hints != NULL ? hints->hints[(block + hints->key) & hints->mask] : InvalidBuffer;
 }
 
-/* Whether a shared buffer holds the block of hints->tag, and is in use enough: the tag first, then the state (see 4. above). */
+/*
+ * Whether a shared buffer holds the block of hints->tag, and is in use enough:
+ * the tag first, then the state (see 4. above).
+ */
 static inline bool
 hints_holds(const BufferHints *hints, Buffer hint)
 {
@@ -127,7 +135,10 @@ hints_is_known(BufferHints *hints, BlockNumber block)
 	return hint != InvalidBuffer && hints_holds(hints, hint);
 }
 
-/* The page of a block, to be read without a pin by a walk whose distances are ranked again; NULL if it has to be pinned. */
+/*
+ * The page of a block, to be read without a pin by a walk whose distances are
+ * ranked again; NULL if it has to be pinned.
+ */
 static inline const char *
 hints_peek(BufferHints *hints, BlockNumber block, Buffer hint)
 {

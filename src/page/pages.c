@@ -1,9 +1,11 @@
 /*
  * pages.c
- *		The page format: layout arithmetic, checked reads of pages, records and vectors, extension of the file.
+ *		The page format: layout arithmetic, checked reads of pages, records and
+ *		vectors, extension of the file.
  *
- * Everything read here is checked before use: a damaged page gives ERRCODE_INDEX_CORRUPTED with its block. Readers hold one content
- * lock at a time.
+ * Everything read here is checked before use: a damaged page gives
+ * ERRCODE_INDEX_CORRUPTED with its block. Readers hold one content lock at a
+ * time.
  */
 #include "postgres.h"
 
@@ -24,14 +26,18 @@
 #define ROW_LIMIT	ENGINE_MAX_SLOTS
 #endif
 
-/* What rd_amcache holds: one chunk, freed by the relation cache when it likes. */
+/*
+ * What rd_amcache holds: one chunk, freed by the relation cache when it likes.
+ */
 typedef struct IndexCache
 {
 	const IndexFormat *format;	/* interned: lives as long as the process */
 	uint64		nonce;			/* as last read */
 	BlockNumber newest_pending;	/* a hint, as the metapage's */
-	BlockNumber blocks;			/* lengths of index and table when last asked: a system call each, */
-	BlockNumber heap_blocks;	/* and files of relations that a scan may see do not become shorter unnoticed */
+	BlockNumber blocks;			/* lengths of index and table when last asked: a system call
+								 * each, */
+	BlockNumber heap_blocks;	/* and files of relations that a scan may see do not become shorter
+								 * unnoticed */
 } IndexCache;
 
 /* Formats seen by this process; few, because most indexes look alike. */
@@ -68,7 +74,8 @@ superblock_pages_of(const IndexFormat *format, uint64 slots)
 }
 
 /*
- * Derive the layout from dimensions, type and degree. False if they are not in their ranges.
+ * Derive the layout from dimensions, type and degree. False if they are not in
+ * their ranges.
  */
 static bool
 format_layout(IndexFormat *format)
@@ -89,7 +96,10 @@ format_layout(IndexFormat *format)
 	if (format->nodes_per_page == 0)
 		return false;
 
-	/* A superblock's pending page must be able to list as many slots as the superblock has. */
+	/*
+	 * A superblock's pending page must be able to list as many slots as the
+	 * superblock has.
+	 */
 	slots = 1;
 	while (slots < GPUANN_PENDING_CAPACITY && superblock_pages_of(format, slots + 1) <= GPUANN_SUPERBLOCK_PAGES)
 		slots++;
@@ -101,7 +111,8 @@ format_layout(IndexFormat *format)
 }
 
 /*
- * Fill a format. The seed area has room for an index of four times the rows expected.
+ * Fill a format. The seed area has room for an index of four times the rows
+ * expected.
  */
 void
 format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m, int ef_construction,
@@ -355,7 +366,8 @@ random_nonce(void)
 }
 
 /*
- * Initialise a page: header, tail, pd_lower past what its kind holds when empty.
+ * Initialise a page: header, tail, pd_lower past what its kind holds when
+ * empty.
  */
 void
 page_init(Page page, PageKind kind, uint32 superblock)
@@ -411,7 +423,8 @@ page_fault(Page page, PageKind kind)
 }
 
 /*
- * Check the page of a locked buffer; unlocks, releases and errors out if it is not what it should be.
+ * Check the page of a locked buffer; unlocks, releases and errors out if it is
+ * not what it should be.
  */
 void
 check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok)
@@ -453,7 +466,10 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 {
 	Buffer		buffer;
 
-	/* Pending pages are found by what other pages say; the others by a slot, which the append point has vouched for. */
+	/*
+	 * Pending pages are found by what other pages say; the others by a slot,
+	 * which the append point has vouched for.
+	 */
 	if (kind == PAGE_PENDING && block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
 	buffer = ReadBufferExtended(index, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
@@ -492,7 +508,8 @@ copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node)
 }
 
 /*
- * Copy a slot's node record and graph row from its page. False if the page was never written.
+ * Copy a slot's node record and graph row from its page. False if the page was
+ * never written.
  */
 bool
 read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
@@ -551,7 +568,8 @@ read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
 }
 
 /*
- * Copy seeds, at most `most` of them: the first, for these are spread over the graph as all are, and every so many of all would not be.
+ * Copy seeds, at most `most` of them: the first, for these are spread over the
+ * graph as all are, and every so many of all would not be.
  */
 uint32
 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds)
@@ -564,7 +582,8 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
 }
 
 /*
- * How many superblocks there can be: slots are below 2^31, blocks below MaxBlockNumber.
+ * How many superblocks there can be: slots are below 2^31, blocks below
+ * MaxBlockNumber.
  */
 static uint32
 most_superblocks(const IndexFormat *format)
@@ -598,7 +617,8 @@ check_row_limit(Relation index, const IndexFormat *format, uint32 superblock)
 /*
  * Make the file reach block. New pages are all zero.
  *
- * A larger file grows by a few pages more at a time, so that inserters meet the extension lock seldom.
+ * A larger file grows by a few pages more at a time, so that inserters meet the
+ * extension lock seldom.
  */
 void
 extend_to(Relation index, BlockNumber block)

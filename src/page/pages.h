@@ -1,12 +1,16 @@
 /*
  * pages.h
- *		The page format (design, section 4): kinds of pages, records on them, slot arithmetic.
+ *		The page format (design, section 4): kinds of pages, records on them,
+ *		slot arithmetic.
  *
- * Block 0 is the metapage, then come the seed pages, then equal superblocks. Superblock b holds slots [b * S, (b + 1) * S): one
- * pending page, then node and vector pages in the order in which slots reach them. Everything about a slot is found by arithmetic on IndexFormat.
+ * Block 0 is the metapage, then come the seed pages, then equal superblocks.
+ * Superblock b holds slots [b * S, (b + 1) * S): one pending page, then node
+ * and vector pages in the order in which slots reach them. Everything about a
+ * slot is found by arithmetic on IndexFormat.
  *
- * Lock order: pending pages (the newest first), node pages ascending, vector pages ascending, seed pages ascending, metapage, extension lock, new
- * page. Readers hold one content lock at a time. See README.md.
+ * Lock order: pending pages (the newest first), node pages ascending, vector
+ * pages ascending, seed pages ascending, metapage, extension lock, new page.
+ * Readers hold one content lock at a time. See README.md.
  */
 #ifndef GPUANN_PAGES_H
 #define GPUANN_PAGES_H
@@ -48,7 +52,10 @@ typedef struct PageTail
 
 #define PageTailOf(page)	((PageTail *) PageGetSpecialPointer(page))
 
-/* What never changes after the build: found on the metapage, cached in rd_amcache. */
+/*
+ * What never changes after the build: found on the metapage, cached in
+ * rd_amcache.
+ */
 typedef struct IndexFormat
 {
 	uint32		dims;
@@ -74,7 +81,8 @@ typedef struct MetaPage
 	uint32		magic;
 	uint32		format_version;
 	IndexFormat format;
-	uint64		nonce;			/* identity of this build; 0: never to be mirrored (unlogged, just reset) */
+	uint64		nonce;			/* identity of this build; 0: never to be mirrored (unlogged, just
+								 * reset) */
 
 	/* written by linker and vacuum, under the linker lock */
 	uint64		change_seq;		/* last finished slice of link or vacuum */
@@ -84,7 +92,10 @@ typedef struct MetaPage
 	uint32		linked_slots;	/* slots in the graph at the last pass, dead ones included */
 	uint32		seeds;			/* entries of the seed area */
 
-	/* a hint, written when pending pages succeed each other; the page itself says whether it is the newest */
+	/*
+	 * a hint, written when pending pages succeed each other; the page itself
+	 * says whether it is the newest
+	 */
 	BlockNumber newest_pending;
 } MetaPage;
 
@@ -95,12 +106,16 @@ typedef enum PendingState
 	PENDING_CLOSED = 3				/* full; next is its successor */
 } PendingState;
 
-/* Where the next row goes. Meaningful on the newest pending page only; moves along when it is succeeded. */
+/*
+ * Where the next row goes. Meaningful on the newest pending page only; moves
+ * along when it is succeeded.
+ */
 typedef struct AppendPoint
 {
 	uint32		superblocks;	/* whose pending page is initialised */
 	uint32		next_fresh;		/* slots from here on were never used; slots below it exist */
-	uint32		free_head;		/* first of the free list, linked by the first entry of their graph rows; NO_SLOT: empty */
+	uint32		free_head;		/* first of the free list, linked by the first entry of their graph
+								 * rows; NO_SLOT: empty */
 	uint32		free_count;
 	BlockNumber spare_head;		/* first spare pending page, or InvalidBlockNumber */
 } AppendPoint;
@@ -118,18 +133,23 @@ typedef struct PendingPage
 
 #define GPUANN_PENDING_CAPACITY	((GPUANN_PAYLOAD - offsetof(PendingPage, slots)) / sizeof(uint32))
 
-/* A node record's state, in its flags. ABSENT and FREE slots hold no row; LIVE rows are answers; the others only route. */
+/*
+ * A node record's state, in its flags. ABSENT and FREE slots hold no row; LIVE
+ * rows are answers; the others only route.
+ */
 #define NODE_STATE_MASK		0x000F
 #define NODE_ABSENT			0	/* never used */
 #define NODE_LIVE			1
 #define NODE_DEAD			2	/* TID cleared, version advanced; still has edges in and out */
 #define NODE_DETACHED		3	/* no edge leads to it; still listed, or about to be freed */
 #define NODE_FREE			4	/* on the free list */
-#define NODE_LINKED			0x0010	/* the graph row means something (of a free slot its first entry does) */
+#define NODE_LINKED			0x0010	/* the graph row means something (of a free slot its first entry
+									 * does) */
 
 /*
- * A node page has the records of its slots first, one after another, then their graph rows: an insert writes a record only, so what it
- * logs and what an image of a page not linked yet holds is a tenth of both.
+ * A node page has the records of its slots first, one after another, then their
+ * graph rows: an insert writes a record only, so what it logs and what an image
+ * of a page not linked yet holds is a tenth of both.
  */
 typedef struct NodeRecord
 {
@@ -144,7 +164,8 @@ typedef struct NodeCopy
 	ItemPointerData tid;
 	uint16		flags;
 	uint32		version;
-	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree of them, NO_SLOT after the last; then the key */
+	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree of them, NO_SLOT after the last; then
+													 * the key */
 } NodeCopy;
 
 #define GRAPH_ROW_ALIGN		64		/* graph rows begin on a cache line of their page */
@@ -187,8 +208,9 @@ slot_superblock(const IndexFormat *format, uint32 slot)
 }
 
 /*
- * Pages of a superblock lie in the order in which slots reach them, so that a file is only as long as its rows need: node page k before
- * its first slot's vector, and before it the vector pages that slots before it have begun.
+ * Pages of a superblock lie in the order in which slots reach them, so that a
+ * file is only as long as its rows need: node page k before its first slot's
+ * vector, and before it the vector pages that slots before it have begun.
  */
 static inline BlockNumber
 node_block(const IndexFormat *format, uint32 slot)
@@ -200,7 +222,10 @@ node_block(const IndexFormat *format, uint32 slot)
 		(vector_bytes + (uint32) GPUANN_PAYLOAD - 1) / (uint32) GPUANN_PAYLOAD;
 }
 
-/* Node pages that lie before a superblock's vector page of this number: those of the slots up to the first that reaches it. */
+/*
+ * Node pages that lie before a superblock's vector page of this number: those
+ * of the slots up to the first that reaches it.
+ */
 static inline uint32
 node_pages_before(const IndexFormat *format, uint32 vector_page)
 {
@@ -233,14 +258,20 @@ graph_row_bytes(const IndexFormat *format)
 	return format->node_bytes - sizeof(NodeRecord);
 }
 
-/* Where the graph rows of a node page with so many records begin, in its payload. */
+/*
+ * Where the graph rows of a node page with so many records begin, in its
+ * payload.
+ */
 static inline uint32
 graph_rows_offset(uint32 records)
 {
 	return TYPEALIGN(GRAPH_ROW_ALIGN, MAXALIGN(SizeOfPageHeaderData) + records * sizeof(NodeRecord)) - MAXALIGN(SizeOfPageHeaderData);
 }
 
-/* A slot's graph row: degree neighbours, NO_SLOT after the last; then the key. Of a free slot the first is the next free one. */
+/*
+ * A slot's graph row: degree neighbours, NO_SLOT after the last; then the key.
+ * Of a free slot the first is the next free one.
+ */
 static inline uint32 *
 graph_row(const IndexFormat *format, Page page, uint32 slot)
 {
@@ -269,7 +300,10 @@ vector_place(const IndexFormat *format, uint32 slot)
 	return place;
 }
 
-/* Go on to the beginning of the superblock's next vector page: not always the next block. */
+/*
+ * Go on to the beginning of the superblock's next vector page: not always the
+ * next block.
+ */
 static inline void
 vector_place_next(const IndexFormat *format, VectorPlace *place)
 {
@@ -280,18 +314,30 @@ vector_place_next(const IndexFormat *format, VectorPlace *place)
 
 /* ---- pages.c ---- */
 
-/* Fill a format for an index that is expected to hold so many rows (0: not known). Errors out if one row cannot fit. */
+/*
+ * Fill a format for an index that is expected to hold so many rows (0: not
+ * known). Errors out if one row cannot fit.
+ */
 extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m, int ef_construction,
 						   double expected_rows);
 
-/* The format of an index, cached with the relation; checks magic, version and ranges. It stays valid, whatever becomes of the relation. */
+/*
+ * The format of an index, cached with the relation; checks magic, version and
+ * ranges. It stays valid, whatever becomes of the relation.
+ */
 extern const IndexFormat *index_format(Relation index);
 
-/* What rd_amcache knows besides: the nonce as last seen, and where the newest pending page was. */
+/*
+ * What rd_amcache knows besides: the nonce as last seen, and where the newest
+ * pending page was.
+ */
 extern uint64 index_cached_nonce(Relation index);
 extern BlockNumber index_newest_hint(Relation index);
 
-/* Lengths of the files of an index and its table, as last asked (0: never), and asked now. What lies within is there. */
+/*
+ * Lengths of the files of an index and its table, as last asked (0: never), and
+ * asked now. What lies within is there.
+ */
 extern BlockNumber index_known_blocks(Relation index);
 extern BlockNumber index_ask_blocks(Relation index);
 extern BlockNumber index_known_heap_blocks(Relation index);
@@ -304,12 +350,16 @@ extern uint64 random_nonce(void);
 /* A copy of the metapage, checked. */
 extern void read_meta(Relation index, MetaPage *meta);
 
-/* Initialise a page: header, tail, pd_lower past what its kind holds when empty. */
+/*
+ * Initialise a page: header, tail, pd_lower past what its kind holds when
+ * empty.
+ */
 extern void page_init(Page page, PageKind kind, uint32 superblock);
 
 /*
- * Let pd_lower be at least so many payload bytes in. Node and vector pages are filled from the start, so their images in WAL
- * need no more than that; a record beyond it reads as zeros, absent.
+ * Let pd_lower be at least so many payload bytes in. Node and vector pages are
+ * filled from the start, so their images in WAL need no more than that; a
+ * record beyond it reads as zeros, absent.
  */
 static inline void
 page_reach(Page page, Size bytes)
@@ -333,16 +383,23 @@ page_reach_row(const IndexFormat *format, Page page, uint32 slot)
 	page_reach(page, graph_rows_offset(format->nodes_per_page) + (node_index(format, slot) + 1) * (Size) graph_row_bytes(format));
 }
 
-/* What is wrong with an initialised page that should be of this kind, or NULL. */
+/*
+ * What is wrong with an initialised page that should be of this kind, or NULL.
+ */
 extern const char *page_fault(Page page, PageKind kind);
 
 /*
- * Read and lock a block (mode BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that it is an initialised page of this kind; errors out with
- * ERRCODE_INDEX_CORRUPTED and the block number if not. With zero_ok a new (all-zero) page passes.
+ * Read and lock a block (mode BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that
+ * it is an initialised page of this kind; errors out with
+ * ERRCODE_INDEX_CORRUPTED and the block number if not. With zero_ok a new
+ * (all-zero) page passes.
  */
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
-/* Read, lock (shared) and check a block that this process reads again and again. */
+/*
+ * Read, lock (shared) and check a block that this process reads again and
+ * again.
+ */
 extern Buffer read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok);
 
 /* Check the page of a buffer that is locked already, as read_page does. */
@@ -355,25 +412,34 @@ extern Buffer read_page_in_bulk(Relation index, BlockNumber block, PageKind kind
 /* Copy a slot's node record and graph row. */
 extern void copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node);
 
-/* Copy a slot's node record and graph row from its page. False if the page was never written. */
+/*
+ * Copy a slot's node record and graph row from its page. False if the page was
+ * never written.
+ */
 extern bool read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node);
 
 /* Copy a slot's vector, one content lock at a time. */
 extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector);
 
-/* Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many. Whether they exist is for the caller to check. */
+/*
+ * Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many.
+ * Whether they exist is for the caller to check.
+ */
 extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds);
 
 /* Copy these of them. */
 extern void read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds);
 
 /*
- * Whether one more superblock, with this number, can be: errors out if there would be too many slots or blocks, and warns once when nine
- * tenths are used. An index holds fewer than 2^31 rows.
+ * Whether one more superblock, with this number, can be: errors out if there
+ * would be too many slots or blocks, and warns once when nine tenths are used.
+ * An index holds fewer than 2^31 rows.
  */
 extern void check_row_limit(Relation index, const IndexFormat *format, uint32 superblock);
 
-/* Make the file reach block, under the extension lock; new pages are all zero. */
+/*
+ * Make the file reach block, under the extension lock; new pages are all zero.
+ */
 extern void extend_to(Relation index, BlockNumber block);
 
 /*

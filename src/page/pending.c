@@ -1,9 +1,12 @@
 /*
  * pending.c
- *		The pending list and the append lock: where rows get their slots, and which rows the graph has not seen.
+ *		The pending list and the append lock: where rows get their slots, and
+ *		which rows the graph has not seen.
  *
- * The exclusive lock on the newest pending page is the append lock. Whoever waited for it and finds the page closed moves right. Appends,
- * new superblocks, succession, frees and trims all happen under it; see README.md for the lock order.
+ * The exclusive lock on the newest pending page is the append lock. Whoever
+ * waited for it and finds the page closed moves right. Appends, new
+ * superblocks, succession, frees and trims all happen under it; see README.md
+ * for the lock order.
  */
 #include "postgres.h"
 
@@ -18,7 +21,10 @@
 /* Parts of the longest vector: as many pages as it can touch. */
 #define MAX_VECTOR_PARTS	(ENGINE_MAX_DIMS * sizeof(float) / GPUANN_PAYLOAD + 2)
 
-/* Times a reader starts again from the metapage before it calls the list damaged. */
+/*
+ * Times a reader starts again from the metapage before it calls the list
+ * damaged.
+ */
 #define MAX_RESTARTS	100
 
 /* A vector's share of one page. */
@@ -42,7 +48,8 @@ typedef struct Appended
 } Appended;
 
 /*
- * Whether the file, of so many blocks, holds all superblocks and all slots that were used.
+ * Whether the file, of so many blocks, holds all superblocks and all slots that
+ * were used.
  */
 static bool
 file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blocks)
@@ -61,7 +68,8 @@ file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blo
 }
 
 /*
- * What is wrong with the newest pending page, or NULL. A file of so many blocks must hold all that it speaks of: nobody asks again.
+ * What is wrong with the newest pending page, or NULL. A file of so many blocks
+ * must hold all that it speaks of: nobody asks again.
  */
 static const char *
 newest_fault(const IndexFormat *format, const PendingPage *list, BlockNumber blocks)
@@ -177,7 +185,8 @@ set_begin(const MetaPage *meta, PendingBounds *bounds)
 }
 
 /*
- * Read where the list begins, after where it ends: by now more may be linked than there was then.
+ * Read where the list begins, after where it ends: by now more may be linked
+ * than there was then.
  */
 void
 pending_begin(Relation index, MetaPage *meta, PendingBounds *bounds)
@@ -188,7 +197,8 @@ pending_begin(Relation index, MetaPage *meta, PendingBounds *bounds)
 }
 
 /*
- * Read the bounds of the list: `linked` before `end`, so that no row falls between.
+ * Read the bounds of the list: `linked` before `end`, so that no row falls
+ * between.
  */
 void
 pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta, PendingBounds *bounds)
@@ -234,7 +244,8 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 }
 
 /*
- * Close a full newest pending page: a spare one succeeds it. Returns its buffer, locked; the old one is released.
+ * Close a full newest pending page: a spare one succeeds it. Returns its
+ * buffer, locked; the old one is released.
  */
 static Buffer
 append_succeed(Relation index, const IndexFormat *format, Buffer old)
@@ -306,7 +317,8 @@ split_vector(const IndexFormat *format, Appended *row, const void *vector)
 }
 
 /*
- * Lock a page that a row is written to; one that nothing is on yet may hold anything that a crash left there.
+ * Lock a page that a row is written to; one that nothing is on yet may hold
+ * anything that a crash left there.
  */
 static Buffer
 lock_for_row(Relation index, BlockNumber block, PageKind kind, bool first)
@@ -346,7 +358,8 @@ write_part(GenericXLogState *xlog, Buffer buffer, const VectorPart *part, uint32
 }
 
 /*
- * Write a vector of more than two pages, in records of its own. Nothing refers to it yet.
+ * Write a vector of more than two pages, in records of its own. Nothing refers
+ * to it yet.
  */
 static void
 write_long_vector(Relation index, const IndexFormat *format, const Appended *row)
@@ -412,7 +425,8 @@ log_lower(LoggedPage *logged)
 }
 
 /*
- * Enter a row into the newest pending page; where the append point moves to follows from its node page.
+ * Enter a row into the newest pending page; where the append point moves to
+ * follows from its node page.
  */
 static void
 change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appended *row, Page node_page)
@@ -440,8 +454,9 @@ change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appe
 }
 
 /*
- * Make a node record live. Its graph row means nothing until it is linked: it stays as it is, and on a fresh page is not even within pd_lower. WAL
- * is the greater part of an insert.
+ * Make a node record live. Its graph row means nothing until it is linked: it
+ * stays as it is, and on a fresh page is not even within pd_lower. WAL is the
+ * greater part of an insert.
  */
 static void
 change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const Appended *row, bool first)
@@ -473,7 +488,8 @@ change_vector(AppendWal *log, Buffer buffer, const VectorPart *part, uint32 supe
 }
 
 /*
- * Write list entry, node record and a vector of at most two pages in one record: after it the row is there.
+ * Write list entry, node record and a vector of at most two pages in one
+ * record: after it the row is there.
  */
 static void
 write_row(Relation index, const IndexFormat *format, Buffer newest, const Appended *row)
@@ -565,7 +581,8 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 }
 
 /*
- * Free the slots of one node page: one record of the newest pending page, the superblock's pending page and the node page.
+ * Free the slots of one node page: one record of the newest pending page, the
+ * superblock's pending page and the node page.
  *
  * Returns how many of the slots, which are sorted, lie on this page.
  */
@@ -635,7 +652,8 @@ free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint3
 }
 
 /*
- * Give the oldest pending page back as spare if all its entries are before position. False if there is no such page.
+ * Give the oldest pending page back as spare if all its entries are before
+ * position. False if there is no such page.
  */
 static bool
 trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 position, BlockNumber *next)

@@ -1,6 +1,7 @@
 /*
  * pending_read.c
- *		Reading entries of the pending list, page after page, while others append and trim.
+ *		Reading entries of the pending list, page after page, while others
+ *		append and trim.
  */
 #include "postgres.h"
 
@@ -22,8 +23,9 @@ typedef struct PendingWalk
 } PendingWalk;
 
 /*
- * Take what is wanted from the pages that start at block, holding one lock at a time. False when a page is not what it should be:
- * trimmed meanwhile, or damaged.
+ * Take what is wanted from the pages that start at block, holding one lock at a
+ * time. False when a page is not what it should be: trimmed meanwhile, or
+ * damaged.
  */
 static bool
 walk_list(PendingWalk *walk, BlockNumber block)

@@ -1,9 +1,12 @@
 /*
  * read_ahead.c
- *		Reading many pages in an order known beforehand: those that come next are asked for while this one is used.
+ *		Reading many pages in an order known beforehand: those that come next
+ *		are asked for while this one is used.
  *
- * From PostgreSQL 17 on that is a read stream, which also reads neighbours in one go. Before, blocks are prefetched: the fewer the more often
- * they were in memory already, as many as maintenance_io_concurrency says when they were not.
+ * From PostgreSQL 17 on that is a read stream, which also reads neighbours in
+ * one go. Before, blocks are prefetched: the fewer the more often they were in
+ * memory already, as many as maintenance_io_concurrency says when they were
+ * not.
  */
 #include "postgres.h"
 
@@ -16,7 +19,8 @@
 #endif
 
 #define MOST_AHEAD	64
-#define CALM		64			/* blocks in a row that were in memory: then only every CALM_STEP-th is looked for */
+#define CALM		64			/* blocks in a row that were in memory: then only every CALM_STEP-th
+								 * is looked for */
 #define CALM_STEP	8
 
 struct ReadAhead
@@ -28,7 +32,8 @@ struct ReadAhead
 #if PG_VERSION_NUM >= 170000
 	ReadStream *stream;
 #else
-	BlockNumber blocks[MOST_AHEAD]; /* asked for, not read yet: blocks[first .. first + count), modulo MOST_AHEAD */
+	BlockNumber blocks[MOST_AHEAD]; /* asked for, not read yet: blocks[first .. first + count),
+									 * modulo MOST_AHEAD */
 	int			first;
 	int			count;
 	int			distance;		/* how many are to be */
@@ -87,7 +92,10 @@ begin_ahead(ReadAhead *ahead)
 	ahead->distance = Min(ahead->most, 1);
 }
 
-/* Whether a block needs to be asked for: not where all seem to be in memory, but then now and then all the same. */
+/*
+ * Whether a block needs to be asked for: not where all seem to be in memory,
+ * but then now and then all the same.
+ */
 static bool
 is_worth_asking(const ReadAhead *ahead, BlockNumber block)
 {

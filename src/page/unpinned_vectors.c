@@ -22,9 +22,11 @@ unpinned_prefetch(Buffer buffer, uint32 offset, uint32 bytes)
 /*
  * Find out where vectors are, and let the processor fetch them.
  *
- * Each is read from, besides being asked for: a processor may ignore the wish for memory whose address it has yet to translate, which
- * for buffers is nearly always so. These reads wait for each other's translations side by side; done as
- * distances are computed they would wait one after the other (a seventh of a search).
+ * Each is read from, besides being asked for: a processor may ignore the wish
+ * for memory whose address it has yet to translate, which for buffers is nearly
+ * always so. These reads wait for each other's translations side by side; done
+ * as distances are computed they would wait one after the other (a seventh of a
+ * search).
  */
 void
 unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots, uint32 count, UnpinnedVector *vectors)

@@ -1,6 +1,7 @@
 /*
  * unpinned_vectors.h
- *		Vectors that are going to be read without pins: where they are, on their way into the processor's cache.
+ *		Vectors that are going to be read without pins: where they are, on their
+ *		way into the processor's cache.
  *
  * What buffer_hints.h says of reading without a pin holds for them.
  */
@@ -33,7 +34,9 @@ hints_vector_is_whole(const IndexFormat *format, const UnpinnedVector *vector)
 	return vector->page != NULL && vector->place.offset + format->vector_bytes <= GPUANN_PAYLOAD;
 }
 
-/* Its elements. They count only if hints_peeked() says so after they were read. */
+/*
+ * Its elements. They count only if hints_peeked() says so after they were read.
+ */
 static inline const void *
 hints_vector_elements(const UnpinnedVector *vector)
 {

@@ -1,16 +1,23 @@
 /*
  * answer_verify.c
- *		Proposals that the page does not confirm: could an honest server have made them?
+ *		Proposals that the page does not confirm: could an honest server have
+ *		made them?
  *
- * A mirror lags a little, so a proposal may name a row that has died since: it is dropped, and nothing is missing. But a server that proposes
- * rows it was told are gone, or versions that never were, hides the rows that it should have proposed in their place; its answer counts for
- * nothing and the pages are asked (design, I3, I5).
+ * A mirror lags a little, so a proposal may name a row that has died since: it
+ * is dropped, and nothing is missing. But a server that proposes rows it was
+ * told are gone, or versions that never were, hides the rows that it should
+ * have proposed in their place; its answer counts for nothing and the pages are
+ * asked (design, I3, I5).
  *
- * What the server was told stands in MirrorTrack.changes_sent: changes of node pages up to this number had reached the mirror before the
- * query was posted. A slot dies with a change; it comes back to life with an entry of the pending list.
+ * What the server was told stands in MirrorTrack.changes_sent: changes of node
+ * pages up to this number had reached the mirror before the query was posted. A
+ * slot dies with a change; it comes back to life with an entry of the pending
+ * list.
  *
- * A distance is the same wherever it is computed (I10), so one that is not the row's is false too. Only one of an answer now and then is looked
- * at: the mirror is there so that backends need not read vectors, which may not even be in memory.
+ * A distance is the same wherever it is computed (I10), so one that is not the
+ * row's is false too. Only one of an answer now and then is looked at: the
+ * mirror is there so that backends need not read vectors, which may not even be
+ * in memory.
  */
 #include "postgres.h"
 

@@ -1,10 +1,13 @@
 /*
  * cost.c
- *		What the planner is told: the price of the path that a scan would take now (README.md, "Cost").
+ *		What the planner is told: the price of the path that a scan would take
+ *		now (README.md, "Cost").
  *
- * A scan's price is no line through its rows: a first answer costs a graph search, further ones broader searches, and at some point a pass
- * over the whole index begins. Where the planner has said how many rows it wants, the line between the first row and the last is laid
- * so that it meets the true price there. Without an order to follow the index can do nothing.
+ * A scan's price is no line through its rows: a first answer costs a graph
+ * search, further ones broader searches, and at some point a pass over the
+ * whole index begins. Where the planner has said how many rows it wants, the
+ * line between the first row and the last is laid so that it meets the true
+ * price there. Without an order to follow the index can do nothing.
  */
 #include "base/handler.h"
 
@@ -21,35 +24,47 @@
 #include "utils/spccache.h"
 
 /*
- * Rows that a search visits: m for each of ef, and so many times m log n on the way there. Neighbours are met again, the more the smaller
- * the table is: of n rows, x visits meet n (1 - exp(-x / n)). Within 15 % of what searches of 1,000 to 100,000 rows with ef 10 to 160 visited.
+ * Rows that a search visits: m for each of ef, and so many times m log n on the
+ * way there. Neighbours are met again, the more the smaller the table is: of n
+ * rows, x visits meet n (1 - exp(-x / n)). Within 15 % of what searches of
+ * 1,000 to 100,000 rows with ef 10 to 160 visited.
  */
 #define VISITED_ON_THE_WAY	1.6
 
 /*
- * What steps cost, in units of cpu_operator_cost: measured against sequential scans of the same tables.
+ * What steps cost, in units of cpu_operator_cost: measured against sequential
+ * scans of the same tables.
  */
 typedef struct StepPrices
 {
 	double		round_trip;		/* to the server and back */
-	double		expand;			/* each edge of a row that is expanded, whether its other end was visited before or not */
+	double		expand;			/* each edge of a row that is expanded, whether its other end was
+								 * visited before or not */
 	double		visit;			/* a row's distance, in a graph search */
 	double		compare;		/* ... in an exact pass */
-	double		result;			/* each row that a search has room for: sorting, copying, checking */
+	double		result;			/* each row that a search has room for: sorting, copying,
+								 * checking */
 } StepPrices;
 
 static const StepPrices page_prices = {.expand = 7.5, .visit = 5, .compare = 5};
 static const StepPrices cpu_prices = {.round_trip = 2000, .expand = 4, .visit = 3, .compare = 18, .result = 16};
-/* A lone search of 1M x 128 takes an H200 63 us, and 0.7 us for each further ef; comparing all of them 217 us, of 1M x 768 928 us. */
+/*
+ * A lone search of 1M x 128 takes an H200 63 us, and 0.7 us for each further
+ * ef; comparing all of them 217 us, of 1M x 768 928 us.
+ */
 static const StepPrices cuda_prices = {.round_trip = 2400, .expand = 0.8, .visit = 0.1, .compare = 0.01, .result = 12};
 
-/* A distance costs this much, and as much more as the vector is long: together 1 at the length that the steps were measured with. */
+/*
+ * A distance costs this much, and as much more as the vector is long: together
+ * 1 at the length that the steps were measured with.
+ */
 #define DISTANCE_BASE			0.6
 #define DISTANCE_BYTES			512
 
 /*
- * Fetching a vector that the table has out of line, measured at 768 dimensions. Every other plan does it for each row that passes the filters,
- * before it can sort, and no plan is charged for it.
+ * Fetching a vector that the table has out of line, measured at 768 dimensions.
+ * Every other plan does it for each row that passes the filters, before it can
+ * sort, and no plan is charged for it.
  */
 #define DETOAST_OPERATORS		100
 #define DETOAST_KB_OPERATORS	50
@@ -121,7 +136,8 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 }
 
 /*
- * The price of so many distances, each of which costs so much at the length that was measured.
+ * The price of so many distances, each of which costs so much at the length
+ * that was measured.
  */
 static double
 distances_price(const PricedIndex *index, double count, double each)
@@ -132,10 +148,14 @@ distances_price(const PricedIndex *index, double count, double each)
 /*
  * The price of reading the pages of so many visited rows.
  *
- * Rows near each other share no pages, but what is in the cache costs nothing; so the pages are those rows' share of the index, and where the
- * index is larger than the cache, a page a row for the rest. The more of the index a search visits, the more of what it needs do others
- * keep in memory: so the price approaches that of reading everything in order, from below. Vectors of a table may be out of line, and then the planner does
- * not know that a sequential scan reads them: so that the two compare, no more pages are charged than the table has.
+ * Rows near each other share no pages, but what is in the cache costs nothing;
+ * so the pages are those rows' share of the index, and where the index is
+ * larger than the cache, a page a row for the rest. The more of the index a
+ * search visits, the more of what it needs do others keep in memory: so the
+ * price approaches that of reading everything in order, from below. Vectors of
+ * a table may be out of line, and then the planner does not know that a
+ * sequential scan reads them: so that the two compare, no more pages are
+ * charged than the table has.
  */
 static double
 reading_price(const PricedIndex *index, double visited)
@@ -162,8 +182,9 @@ rows_visited(const PricedIndex *index, double ef)
 }
 
 /*
- * The price of a graph search of breadth ef that goes on from one of breadth `before` (0: there was none); *read is what has been paid for reading
- * pages, in this search and those before.
+ * The price of a graph search of breadth ef that goes on from one of breadth
+ * `before` (0: there was none); *read is what has been paid for reading pages,
+ * in this search and those before.
  */
 static double
 graph_price(const PricedIndex *index, double before, double ef, double *read)
@@ -182,8 +203,9 @@ graph_price(const PricedIndex *index, double before, double ef, double *read)
 }
 
 /*
- * The price of comparing all rows, to keep as many as there is room for. It reads the whole index, which may be far more than the planner
- * charges for the table.
+ * The price of comparing all rows, to keep as many as there is room for. It
+ * reads the whole index, which may be far more than the planner charges for the
+ * table.
  */
 static double
 exact_price(const PricedIndex *index, double room)
@@ -219,7 +241,10 @@ scan_price(const PricedIndex *index, double wanted)
 
 			ef = Min(ef * 2, ENGINE_MAX_EF);
 			had = ef;
-			/* Over pages a search goes on, if it has the memory; a server begins anew. */
+			/*
+			 * Over pages a search goes on, if it has the memory; a server
+			 * begins anew.
+			 */
 			if (index->server || rows_visited(index, ef) > scan_walk_room())
 				before = 0;
 			price += graph_price(index, before, ef, &read);
@@ -243,7 +268,8 @@ scan_price(const PricedIndex *index, double wanted)
 }
 
 /*
- * What is to be taken off a price so that it compares with those of plans that sort: what they are not charged for.
+ * What is to be taken off a price so that it compares with those of plans that
+ * sort: what they are not charged for.
  */
 static double
 comparable_price(const PricedIndex *index, const RelOptInfo *rel, double price)
@@ -256,16 +282,21 @@ comparable_price(const PricedIndex *index, const RelOptInfo *rel, double price)
 }
 
 /*
- * Which share of the relation's rows that pass its filters the query wants, if it says so and reads nothing else; else 0.
+ * Which share of the relation's rows that pass its filters the query wants, if
+ * it says so and reads nothing else; else 0.
  *
- * An unknown LIMIT and a cursor have a share too, but that is the planner's guess, and too large a one for nearest rows.
+ * An unknown LIMIT and a cursor have a share too, but that is the planner's
+ * guess, and too large a one for nearest rows.
  */
 static double
 wanted_share(PlannerInfo *root, const RelOptInfo *rel)
 {
 	if (root->limit_tuples <= 0 || bms_membership(root->all_baserels) != BMS_SINGLETON)
 		return 0;
-	/* Of a partition or child table the query wants the share that it wants of the whole. */
+	/*
+	 * Of a partition or child table the query wants the share that it wants of
+	 * the whole.
+	 */
 	if (rel->top_parent_relids != NULL)
 		rel = find_base_rel(root, bms_singleton_member(rel->top_parent_relids));
 	return Min(root->limit_tuples / Max(rel->rows, 1), 1);
@@ -289,13 +320,19 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 		*correlation = 0;
 		*pages = 0;
 #if PG_VERSION_NUM >= 180000
-		/* Costs alone do not keep it from being chosen when everything else is disabled. */
+		/*
+		 * Costs alone do not keep it from being chosen when everything else is
+		 * disabled.
+		 */
 		path->path.disabled_nodes = 2;
 #endif
 		return;
 	}
 
-	/* Of the generic estimate: the selectivity, which is that of a partial index's predicate. */
+	/*
+	 * Of the generic estimate: the selectivity, which is that of a partial
+	 * index's predicate.
+	 */
 	MemSet(&costs, 0, sizeof(costs));
 	costs.numIndexTuples = path->indexinfo->tuples;
 	genericcostestimate(root, path, loop_count, &costs);
@@ -309,7 +346,10 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	share = wanted_share(root, path->indexinfo->rel);
 	if (share > 0)
 	{
-		/* Index rows are wanted in the proportion in which they pass the filters. */
+		/*
+		 * Index rows are wanted in the proportion in which they pass the
+		 * filters.
+		 */
 		double		price = comparable_price(&index, path->indexinfo->rel, scan_price(&index, ceil(share * index.rows)));
 
 		*total = *startup + (price - *startup) / share;

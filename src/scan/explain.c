@@ -1,8 +1,10 @@
 /*
  * explain.c
- *		What EXPLAIN (ANALYZE) adds to an index scan, from PostgreSQL 18 on: which path answered, and at what price.
+ *		What EXPLAIN (ANALYZE) adds to an index scan, from PostgreSQL 18 on:
+ *		which path answered, and at what price.
  *
- * Before 18 a module cannot add to a plan's node; there is gpuann_last_scan(). A scan that was begun more than once shows its last time.
+ * Before 18 a module cannot add to a plan's node; there is gpuann_last_scan().
+ * A scan that was begun more than once shows its last time.
  */
 #include "base/handler.h"
 

@@ -1,10 +1,13 @@
 /*
  * page_exact.c
- *		Exact searches over pages: of the whole index, of a part of the pending list; and every row in any order.
+ *		Exact searches over pages: of the whole index, of a part of the pending
+ *		list; and every row in any order.
  *
- * Node pages say which slots are live; their vectors are then read in the order in which they lie, each page once, and distances are
- * computed in place. One content lock is held at a time. A slot that dies or is reused in between is found out when its row is
- * emitted, by its version. Most rows are turned away by their fast distance, as in the engine's exact search.
+ * Node pages say which slots are live; their vectors are then read in the order
+ * in which they lie, each page once, and distances are computed in place. One
+ * content lock is held at a time. A slot that dies or is reused in between is
+ * found out when its row is emitted, by its version. Most rows are turned away
+ * by their fast distance, as in the engine's exact search.
  */
 #include "postgres.h"
 
@@ -37,7 +40,8 @@ typedef struct ExactSearch
 	BlockNumber ahead_last;		/* asked for last */
 	Buffer		buffer;			/* the vector page that is locked, ... */
 	BlockNumber locked;			/* ... and its block */
-	float	   *wide;			/* the query in single precision; NULL: fast distances turn nothing away */
+	float	   *wide;			/* the query in single precision; NULL: fast distances turn nothing
+								 * away */
 	double		relative;		/* their error */
 	double		absolute;
 	SearchResult *heap;			/* the nearest so far, farthest first */
@@ -91,7 +95,8 @@ exact_offer(ExactSearch *search, uint32 slot, uint32 version, double distance)
 }
 
 /*
- * Whether the fast distance of a slot alone shows that it is none of the nearest; it is counted then.
+ * Whether the fast distance of a slot alone shows that it is none of the
+ * nearest; it is counted then.
  */
 static inline bool
 turned_away(ExactSearch *search, uint32 slot, const void *vector)
@@ -252,7 +257,9 @@ exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range
 	search->slots = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
 	search->versions = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
 	search->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
-	/* With an upper bound, a row turned away may be none that there is more of. */
+	/*
+	 * With an upper bound, a row turned away may be none that there is more of.
+	 */
 	if ((format->metric == METRIC_L2 || format->metric == METRIC_L1) && !range->until.set)
 	{
 		search->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims);
@@ -315,7 +322,8 @@ next_node_block(void *state)
 }
 
 /*
- * Collect the live slots among [first, end), which lie on one node page, the next one.
+ * Collect the live slots among [first, end), which lie on one node page, the
+ * next one.
  */
 static void
 collect_page(const PageQuery *query, ReadAhead *ahead, uint32 first, uint32 end,
@@ -338,7 +346,8 @@ collect_page(const PageQuery *query, ReadAhead *ahead, uint32 first, uint32 end,
 }
 
 /*
- * Of the slots collected from this one on, count those that the range does not skip, and end the search where there are enough. Returns where it ends.
+ * Of the slots collected from this one on, count those that the range does not
+ * skip, and end the search where there are enough. Returns where it ends.
  */
 static uint32
 end_of_range(ExactSearch *search, uint32 from, uint32 end)

@@ -1,9 +1,12 @@
 /*
  * page_search.c
- *		The graph search over relation pages: graph_search() of the engine, reaching rows and vectors through the buffer manager.
+ *		The graph search over relation pages: graph_search() of the engine,
+ *		reaching rows and vectors through the buffer manager.
  *
- * While walking, distances are computed in single precision, in place, without pin and lock (buffer_hints.h); the survivors are ranked
- * again by the exact distance, under both. Graph rows are read under pin and share lock, one at a time.
+ * While walking, distances are computed in single precision, in place, without
+ * pin and lock (buffer_hints.h); the survivors are ranked again by the exact
+ * distance, under both. Graph rows are read under pin and share lock, one at a
+ * time.
  */
 #include "postgres.h"
 
@@ -37,7 +40,8 @@ typedef struct PageGraph
 } PageGraph;
 
 /*
- * The distance kernels of an index. Asking the processor what it has is slow on virtual machines, so it is asked once.
+ * The distance kernels of an index. Asking the processor what it has is slow on
+ * virtual machines, so it is asked once.
  */
 const DistanceKernels *
 page_kernels(const IndexFormat *format)
@@ -55,7 +59,8 @@ page_kernels(const IndexFormat *format)
 }
 
 /*
- * Whether a slot exists. Others may have appended and linked since the bounds were read.
+ * Whether a slot exists. Others may have appended and linked since the bounds
+ * were read.
  */
 static bool
 slot_exists(PageGraph *graph, uint32 slot)
@@ -193,8 +198,10 @@ copy_vector(PageGraph *graph, VectorPlace place, bool check)
 /*
  * Distances of at most PINS slots.
  *
- * While walking, vector pages are not checked: header and tail lie on other memory pages than the vector, and fetching them costs a quarter
- * of the search. A damaged vector can only lead the walk astray; what is going to be an answer is checked.
+ * While walking, vector pages are not checked: header and tail lie on other
+ * memory pages than the vector, and fetching them costs a quarter of the
+ * search. A damaged vector can only lead the walk astray; what is going to be
+ * an answer is checked.
  */
 static void
 distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact, double *out)
@@ -282,7 +289,8 @@ peek_distance(PageGraph *graph, const UnpinnedVector *at, double *distance)
 }
 
 /*
- * Walking distances of at most PINS slots: without pins where we know where they are, then the others.
+ * Walking distances of at most PINS slots: without pins where we know where
+ * they are, then the others.
  */
 static void
 walk_few(PageGraph *graph, const uint32 *slots, uint32 count, double *out)
@@ -316,7 +324,8 @@ walk_distances(void *context, const uint32_t *slots, uint32_t count, double *out
 }
 
 /*
- * Let the processor fetch a graph row that may be read next: descriptor, header, record and tail.
+ * Let the processor fetch a graph row that may be read next: descriptor,
+ * header, record and tail.
  */
 static void
 expect_row(void *context, uint32_t slot)
@@ -339,7 +348,8 @@ expect_row(void *context, uint32_t slot)
 }
 
 /*
- * Read the seeds listed with one of those tried. They may have been replaced since the metapage was read; its count says where a list lies.
+ * Read the seeds listed with one of those tried. They may have been replaced
+ * since the metapage was read; its count says where a list lies.
  */
 static uint32_t
 read_seed_list(void *context, uint32_t i, uint32_t *slots)
@@ -479,7 +489,10 @@ read_list(const PageQuery *query, PageWalk *walk)
 {
 	while (!page_pending_slots(query, query->bounds->linked, &walk->listed, &walk->listed_count))
 	{
-		/* Trimming has overtaken us: a later look at the list sees the same rows in the graph. */
+		/*
+		 * Trimming has overtaken us: a later look at the list sees the same
+		 * rows in the graph.
+		 */
 		CHECK_FOR_INTERRUPTS();
 		pending_bounds(query->index, query->format, query->meta, query->bounds);
 	}
@@ -544,7 +557,8 @@ page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, 
 }
 
 /*
- * Rows of the list that the rest of a walk may have: what a quarter of work_mem holds.
+ * Rows of the list that the rest of a walk may have: what a quarter of work_mem
+ * holds.
  */
 static uint32
 pending_room(void)
@@ -651,7 +665,8 @@ page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint
 }
 
 /*
- * Give a result once more later. It has come out of the array, so there is a place for it at the beginning.
+ * Give a result once more later. It has come out of the array, so there is a
+ * place for it at the beginning.
  */
 void
 page_walk_hold(PageWalk *walk, const SearchResult *result)

@@ -1,6 +1,7 @@
 /*
  * page_search.h
- *		The page path: searches over relation pages, in the backend, through the buffer manager.
+ *		The page path: searches over relation pages, in the backend, through the
+ *		buffer manager.
  */
 #ifndef GPUANN_PAGE_SEARCH_H
 #define GPUANN_PAGE_SEARCH_H
@@ -42,7 +43,8 @@ typedef struct ExactRange
 	const SlotSet *skip;		/* not these; or NULL */
 	uint32		room;			/* the nearest so many */
 	uint32		from_slot;		/* only slots from this on, ... */
-	uint32		most;			/* ... until so many rows were compared that skip does not have; 0: no limit */
+	uint32		most;			/* ... until so many rows were compared that skip does not have; 0:
+								 * no limit */
 } ExactRange;
 
 typedef struct PageAnswer
@@ -52,7 +54,8 @@ typedef struct PageAnswer
 	uint32		visited;		/* slots whose distance was computed */
 	uint32		pending;		/* of them, list entries searched exactly */
 	bool		more;			/* there were more than room; graph: the list was full */
-	uint32		before;			/* exact: live slots at or before range->beyond that skip does not have */
+	uint32		before;			/* exact: live slots at or before range->beyond that skip does not
+								 * have */
 	uint32		end_slot;		/* exact: the slot at which the range ended, and ... */
 	uint32		added;			/* ... with range->most, how many rows of it skip does not have */
 } PageAnswer;
@@ -60,16 +63,19 @@ typedef struct PageAnswer
 struct SearchScratch;
 
 /*
- * A graph search over pages that goes on where it stood: what it has visited, from one round to the next. All zero: not begun. It lives in
- * the memory of its query, and ends with that.
+ * A graph search over pages that goes on where it stood: what it has visited,
+ * from one round to the next. All zero: not begun. It lives in the memory of
+ * its query, and ends with that.
  */
 typedef struct PageWalk
 {
 	struct SearchScratch *scratch;	/* candidates and visited slots; NULL: not begun, or over */
-	uint64		visited;		/* rows whose distance was computed, each counted once (but see page_walk_collect) */
+	uint64		visited;		/* rows whose distance was computed, each counted once (but see
+								 * page_walk_collect) */
 	uint32	   *listed;			/* the list entries that its first round read, sorted; ... */
 	uint32		listed_count;	/* ... these are compared in each round, linked meanwhile or not */
-	SearchResult *seen;			/* what it has visited and is still to give, nearest first by walking distance */
+	SearchResult *seen;			/* what it has visited and is still to give, nearest first by
+								 * walking distance */
 	uint32		seen_count;
 	uint32		seen_next;		/* the next one to be given, */
 	uint32		held_count;		/* and those before it that were given back, as the first ones */
@@ -87,8 +93,9 @@ typedef struct WalkRound
 extern const DistanceKernels *page_kernels(const IndexFormat *format);
 
 /*
- * The next round of a walk, or its first: the nearest ef of what the graph search over buffers has found so far, and of unlinked list entries, exactly. The answer's
- * count of visited rows is that of the whole walk.
+ * The next round of a walk, or its first: the nearest ef of what the graph
+ * search over buffers has found so far, and of unlinked list entries, exactly.
+ * The answer's count of visited rows is that of the whole walk.
  */
 extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, PageAnswer *answer);
 
@@ -96,9 +103,11 @@ extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRo
 extern void page_walk_end(PageWalk *walk);
 
 /*
- * End the search of a walk that was begun: from here on it gives what it has visited, and its list entries, but those in skip; these and what
- * it gives are the set returned. Rows that it has visited in the list and, linked meanwhile, in the graph count once from here on, and list
- * entries that there is no memory for do not count; ...
+ * End the search of a walk that was begun: from here on it gives what it has
+ * visited, and its list entries, but those in skip; these and what it gives are
+ * the set returned. Rows that it has visited in the list and, linked meanwhile,
+ * in the graph count once from here on, and list entries that there is no
+ * memory for do not count; ...
  */
 extern SlotSet *page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip);
 
@@ -106,32 +115,46 @@ extern SlotSet *page_walk_collect(const PageQuery *query, PageWalk *walk, const 
 extern void page_walk_add(PageWalk *walk, const SearchResult *results, uint32 count);
 
 /*
- * ... the nearest `room` that were not given yet, and skip does not have by now. They are ordered within the answer; from one answer to the next they come
- * by walking distance.
+ * ... the nearest `room` that were not given yet, and skip does not have by
+ * now. They are ordered within the answer; from one answer to the next they
+ * come by walking distance.
  */
 extern void page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room, PageAnswer *answer);
 
-/* Have a walk give a result of page_walk_rest() once more, after all others, ... */
+/*
+ * Have a walk give a result of page_walk_rest() once more, after all others,
+ * ...
+ */
 extern void page_walk_hold(PageWalk *walk, const SearchResult *result);
 
 /* ... from here on. False: there are none. */
 extern bool page_walk_give_held(PageWalk *walk);
 
-/* The nearest live slots of a range, exactly. With a range->skip, slots at or before range->beyond that it does not have are counted. */
+/*
+ * The nearest live slots of a range, exactly. With a range->skip, slots at or
+ * before range->beyond that it does not have are counted.
+ */
 extern void page_exact_search(const PageQuery *query, const ExactRange *range, PageAnswer *answer);
 
 /*
- * Exact distances of the list entries [from, end) that are live: what a mirror that covers `from` has not seen. False: trimmed.
+ * Exact distances of the list entries [from, end) that are live: what a mirror
+ * that covers `from` has not seen. False: trimmed.
  */
 extern bool page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range, PageAnswer *answer);
 
-/* The slots of the list entries from a position on, sorted, in the query's memory; NULL: there are none. False: trimmed. */
+/*
+ * The slots of the list entries from a position on, sorted, in the query's
+ * memory; NULL: there are none. False: trimmed.
+ */
 extern bool page_pending_slots(const PageQuery *query, uint64 from, uint32 **slots, uint32 *count);
 
 /* Exact distances of such slots that are live. */
 extern void page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count, const ExactRange *range, PageAnswer *answer);
 
-/* Live slots after after_slot (NO_SLOT: from the first) in slot order, at distance 0: the answer to a NULL query. */
+/*
+ * Live slots after after_slot (NO_SLOT: from the first) in slot order, at
+ * distance 0: the answer to a NULL query.
+ */
 extern void page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswer *answer);
 
 #endif							/* GPUANN_PAGE_SEARCH_H */

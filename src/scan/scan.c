@@ -2,8 +2,9 @@
  * scan.c
  *		Index scans: rows in order of distance, as many as the executor wants.
  *
- * Which answers it asks for is in scan_rounds.c. Every answer is only a proposal: a row is emitted after its node record has been read, as of one moment, and found
- * live and of the same version (design, I2).
+ * Which answers it asks for is in scan_rounds.c. Every answer is only a
+ * proposal: a row is emitted after its node record has been read, as of one
+ * moment, and found live and of the same version (design, I2).
  */
 #include "base/handler.h"
 
@@ -101,7 +102,8 @@ query_elements(GpuannScan *scan, const ScanKeyData *key)
 }
 
 /*
- * Read the metapage, unless that was done. A nonce other than 0 cannot have changed since it was cached.
+ * Read the metapage, unless that was done. A nonce other than 0 cannot have
+ * changed since it was cached.
  */
 void
 scan_read_meta(GpuannScan *scan)
@@ -112,7 +114,8 @@ scan_read_meta(GpuannScan *scan)
 }
 
 /*
- * Empty the scan's state; its query and the index's bounds are captured, in this order: the snapshot, then the bounds.
+ * Empty the scan's state; its query and the index's bounds are captured, in
+ * this order: the snapshot, then the bounds.
  */
 static void
 scan_start(IndexScanDesc desc)
@@ -121,7 +124,10 @@ scan_start(IndexScanDesc desc)
 	Relation	index = desc->indexRelation;
 	MemoryContext old;
 
-	/* Without a pin on what we return, only a snapshot keeps TIDs from meaning another row. */
+	/*
+	 * Without a pin on what we return, only a snapshot keeps TIDs from meaning
+	 * another row.
+	 */
 	if (!IsMVCCSnapshot(desc->xs_snapshot))
 		elog(ERROR, "non-MVCC snapshots are not supported with gpuann");
 	if (desc->numberOfOrderBys != 1)
@@ -187,7 +193,8 @@ scan_start(IndexScanDesc desc)
 }
 
 /*
- * Get further answers, and let gpuann_last_scan() know. False: there are no more rows.
+ * Get further answers, and let gpuann_last_scan() know. False: there are no
+ * more rows.
  */
 static bool
 next_round(GpuannScan *scan)
@@ -230,7 +237,10 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 	/* A range comes after all that was held. */
 	if (scan->stage == STAGE_RANGE && scan->iterative == GPUANN_ITERATIVE_COMPLETE)
 		return true;
-	/* Found too late: strict_order drops it (once), complete comes back to it in the end. */
+	/*
+	 * Found too late: strict_order drops it (once), complete comes back to it
+	 * in the end.
+	 */
 	if (scan->iterative == GPUANN_ITERATIVE_STRICT)
 	{
 		scan->stats.tally.dropped++;
@@ -291,8 +301,9 @@ scan_confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 }
 
 /*
- * A row that is confirmed must lie in the table: what is beyond its end would be an error of the table's. The length is asked for once in
- * a session, and again if a row seems to lie beyond.
+ * A row that is confirmed must lie in the table: what is beyond its end would
+ * be an error of the table's. The length is asked for once in a session, and
+ * again if a row seems to lie beyond.
  */
 void
 check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block, const ItemPointerData *tid)
@@ -354,7 +365,10 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
 		bit_set(scan->returned, result->slot);
 		scan->returned_count++;
 	}
-	/* A row of the scan's own that its server has not given: from now on the pages are asked. */
+	/*
+	 * A row of the scan's own that its server has not given: from now on the
+	 * pages are asked.
+	 */
 	if (scan->stage == STAGE_OVERLOOKED && scan->ask_server && !slot_came_since(scan, result->slot, scan->bounds.end))
 		source_distrust(scan);
 }
@@ -379,7 +393,10 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 		{
 			const SearchResult *result = &scan->answer.results[scan->next];
 
-			/* Nothing else may come between many rows that are not wanted, here or by the table. */
+			/*
+			 * Nothing else may come between many rows that are not wanted, here
+			 * or by the table.
+			 */
 			CHECK_FOR_INTERRUPTS();
 			scan->next++;
 			if (!is_wanted(scan, result) || !scan_confirm(scan, result, &desc->xs_heaptid))

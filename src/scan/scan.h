@@ -1,6 +1,7 @@
 /*
  * scan.h
- *		A scan: its rows (scan.c), its stages (scan_rounds.c) and where its answers come from (scan_source.c).
+ *		A scan: its rows (scan.c), its stages (scan_rounds.c) and where its
+ *		answers come from (scan_source.c).
  */
 #ifndef GPUANN_SCAN_H
 #define GPUANN_SCAN_H
@@ -12,9 +13,12 @@
 
 #include "miscadmin.h"
 
-#define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan ... */
-#define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times as many */
-#define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of ef */
+#define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan
+									 * ... */
+#define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times
+									 * as many */
+#define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of
+									 * ef */
 #define VISITED_ROOM		1024	/* rows of a round of STAGE_VISITED and STAGE_HELD */
 #define WALK_ROW_BYTES		128		/* memory of a walk over pages, a row visited */
 
@@ -41,7 +45,9 @@ scan_walk_room(void)
 	return (uint64) work_mem * 1024 / 2 / WALK_ROW_BYTES;
 }
 
-/* Whether searching the graph so broadly costs more than comparing every row. */
+/*
+ * Whether searching the graph so broadly costs more than comparing every row.
+ */
 static inline bool
 scan_graph_is_dearer(uint32 ef, double rows)
 {
@@ -52,12 +58,15 @@ scan_graph_is_dearer(uint32 ef, double rows)
 typedef enum ScanStage
 {
 	STAGE_GRAPH,				/* answers of the graph, broader from round to round */
-	STAGE_VISITED,				/* gpuann.max_scan_tuples ends them: what they visited and did not give */
+	STAGE_VISITED,				/* gpuann.max_scan_tuples ends them: what they visited and did not
+								 * give */
 	STAGE_HELD,					/* of these, what was found too late */
-	STAGE_RANGE,				/* exactly, as many other rows as may still be visited: a range of slots after the other */
+	STAGE_RANGE,				/* exactly, as many other rows as may still be visited: a range of
+								 * slots after the other */
 	STAGE_EXACT,				/* exactly, beyond what the graph gave */
 	STAGE_MISSED,				/* exactly, what the graph missed on its way */
-	STAGE_OVERLOOKED,			/* in any order, what a server left out that was to give everything */
+	STAGE_OVERLOOKED,			/* in any order, what a server left out that was to give
+								 * everything */
 	STAGE_ANY,					/* no order: the query is NULL or has no direction */
 	STAGE_DONE
 } ScanStage;
@@ -69,7 +78,8 @@ typedef struct ScanAnswer
 	uint32		count;
 	bool		more;			/* a further round may find more */
 	uint32		end_slot;		/* exact over pages: as PageAnswer's */
-	uint32		before;			/* exact over pages: as PageAnswer's; from the server: unknown, so PG_UINT32_MAX */
+	uint32		before;			/* exact over pages: as PageAnswer's; from the server: unknown, so
+								 * PG_UINT32_MAX */
 	bool		of_server;		/* with what its mirror had been told when it was asked: */
 	uint64		changes;		/* changes of pages up to this, */
 	uint64		position;		/* and list entries before this */
@@ -92,7 +102,8 @@ typedef struct LastScan
 	bool		exact;
 	char		engine[16];		/* of the server, if it answered first */
 	uint32		batch;			/* queries in that answer's batch */
-	uint64		visited;		/* rows; what a further search of the scan visits again does not count */
+	uint64		visited;		/* rows; what a further search of the scan visits again does not
+								 * count */
 	uint64		pending;
 	ScanTally	tally;
 } LastScan;
@@ -134,12 +145,14 @@ typedef struct GpuannScan
 	uint32		ef;				/* of the last graph round; 0: there was none */
 	WalkRound	round;			/* this round */
 	PageWalk	walk;			/* the graph rounds over pages */
-	bool		walks;			/* graph rounds are over pages from here on, though a server may be asked */
+	bool		walks;			/* graph rounds are over pages from here on, though a server may be
+								 * asked */
 	int			max_visited;	/* gpuann.max_scan_tuples as set when the scan began */
 	bool		compared_all;	/* an exact round has compared every row */
 	uint32		range_next;		/* the first slot that no range of STAGE_RANGE has had */
 	SlotSet    *emitted;		/* in STAGE_GRAPH and STAGE_VISITED */
-	unsigned char *returned;	/* in exact stages after it: a bit a slot, if the server is to answer them; NULL: not noted */
+	unsigned char *returned;	/* in exact stages after it: a bit a slot, if the server is to
+								 * answer them; NULL: not noted */
 	uint32		returned_slots; /* slots that it has bits for, */
 	uint32		returned_count; /* and how many are set */
 	SearchBound last;			/* the farthest emitted in these */
@@ -156,7 +169,10 @@ typedef struct GpuannScan
 /* Go on to further answers. False: there are no more rows. */
 extern bool scan_next_round(GpuannScan *scan);
 
-/* The answer is false: have the pages answer the round anew, from the row on that was not confirmed. */
+/*
+ * The answer is false: have the pages answer the round anew, from the row on
+ * that was not confirmed.
+ */
 extern void scan_redo_round(GpuannScan *scan);
 
 /* Whether an exact stage has returned a slot. */
@@ -173,17 +189,24 @@ last_scan_path(const LastScan *stats)
 	return stats->exact ? "exact" : stats->tally.server ? "server" : "pages";
 }
 
-/* Ask for the graph round that was set up: the server if it is to be asked, else pages. */
+/*
+ * Ask for the graph round that was set up: the server if it is to be asked,
+ * else pages.
+ */
 extern void source_by_graph(GpuannScan *scan, ScanAnswer *answer);
 
-/* Ask for what the walk over pages is still to give and the scan has not emitted, a part of it. */
+/*
+ * Ask for what the walk over pages is still to give and the scan has not
+ * emitted, a part of it.
+ */
 extern void source_by_visited(GpuannScan *scan, ScanAnswer *answer);
 
 /* Ask for a range, exactly. One of so many rows is the pages' to answer. */
 extern void source_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer *answer);
 
 /*
- * Have the server give the first answers of so many scans, whose vectors stand one after another, in batches. Who is about to begin such a scan sets its
+ * Have the server give the first answers of so many scans, whose vectors stand
+ * one after another, in batches. Who is about to begin such a scan sets its
  * `first`; where there is no answer the scan asks for itself.
  */
 extern void scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method, FirstAnswer *first);
@@ -195,40 +218,61 @@ extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAns
 extern void scan_read_meta(GpuannScan *scan);
 
 /*
- * The nearest rows of the list entries [from, end), exactly, without those after a bound: what a mirror that covers `from` has not seen. False: those are more
- * than a session keeps.
+ * The nearest rows of the list entries [from, end), exactly, without those
+ * after a bound: what a mirror that covers `from` has not seen. False: those
+ * are more than a session keeps.
  */
 extern bool scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBound *until, PageAnswer *answer);
 
 /* Find out whether the server is to be asked. */
 extern void source_begin(GpuannScan *scan);
 
-/* The server's answer turned out to be false: take the page path from here on. */
+/*
+ * The server's answer turned out to be false: take the page path from here on.
+ */
 extern void source_distrust(GpuannScan *scan);
 
 /* Judge a proposal by the node record of its slot, whose page is locked. */
 extern AnswerVerdict answer_verify(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node);
 
-/* Whether an honest server could have made a proposal of this verdict. No page is locked. */
+/*
+ * Whether an honest server could have made a proposal of this verdict. No page
+ * is locked.
+ */
 extern bool answer_was_honest(GpuannScan *scan, const SearchResult *result, AnswerVerdict verdict);
 
-/* Whether a distance of the server's next answer is to be looked at: of the session's first, and of one in many. */
+/*
+ * Whether a distance of the server's next answer is to be looked at: of the
+ * session's first, and of one in many.
+ */
 extern bool answer_is_to_be_measured(void);
 
-/* Whether a good proposal's distance is that of the row. Reads its vector; no page is locked. */
+/*
+ * Whether a good proposal's distance is that of the row. Reads its vector; no
+ * page is locked.
+ */
 extern bool answer_is_measured(GpuannScan *scan, const SearchResult *result);
 
-/* Whether a slot is among the list entries from a position on; true as well if they can no longer be read. */
+/*
+ * Whether a slot is among the list entries from a position on; true as well if
+ * they can no longer be read.
+ */
 extern bool slot_came_since(GpuannScan *scan, uint32 slot, uint64 position);
 
-/* The slots that an index has in use, at most: some may hold rows that are dead by now. */
+/*
+ * The slots that an index has in use, at most: some may hold rows that are dead
+ * by now.
+ */
 static inline uint32
 scan_slots_in_use(const GpuannScan *scan)
 {
 	return scan->bounds.next_fresh - Min(scan->bounds.free_count, scan->bounds.next_fresh);
 }
 
-/* Errors out if a row that the node page at block names cannot be in the table. heap_blocks: its length as last asked, 0 at first. */
+/*
+ * Errors out if a row that the node page at block names cannot be in the table.
+ * heap_blocks: its length as last asked, 0 at first.
+ */
 extern void check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block,
 							const ItemPointerData *tid);
 

@@ -2,9 +2,11 @@
  * scan_batch.c
  *		The first answers of many scans, asked for at once.
  *
- * A scan asks for itself, when the executor wants its first row. Who knows beforehand what many scans of an index are going to ask (gpuann_recall)
- * has the server answer all of them in one batch through a channel, and gives each scan its own answer. Such an answer is no
- * different: it says which list entries it covers, and its rows are confirmed.
+ * A scan asks for itself, when the executor wants its first row. Who knows
+ * beforehand what many scans of an index are going to ask (gpuann_recall) has
+ * the server answer all of them in one batch through a channel, and gives each
+ * scan its own answer. Such an answer is no different: it says which list
+ * entries it covers, and its rows are confirmed.
  */
 #include "postgres.h"
 

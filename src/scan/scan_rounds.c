@@ -1,6 +1,7 @@
 /*
  * scan_rounds.c
- *		The stages of a scan: which answers it asks for, one round after the other.
+ *		The stages of a scan: which answers it asks for, one round after the
+ *		other.
  *
  * A scan begins with one graph search. Wants the executor more rows than that
  * found, the search goes on, or is repeated, more broadly as long as that is

@@ -1,6 +1,7 @@
 /*
  * scan_source.c
- *		Where a scan's answers come from: the server, completed by the list entries that it had not seen; or the pages.
+ *		Where a scan's answers come from: the server, completed by the list
+ *		entries that it had not seen; or the pages.
  *
  * Once the server has failed a scan, the scan stays with the pages.
  */
@@ -52,7 +53,9 @@ source_distrust(GpuannScan *scan)
 }
 
 /*
- * A search of the scan has visited so many rows. Each search visits what the one before did, and more: so these are all, but for those of a range, which adds.
+ * A search of the scan has visited so many rows. Each search visits what the
+ * one before did, and more: so these are all, but for those of a range, which
+ * adds.
  */
 static void
 note_visited(GpuannScan *scan, uint64 rows)
@@ -72,8 +75,8 @@ count_until(const SearchResult *results, uint32 count, const SearchResult *bound
 }
 
 /*
- * Merge two ordered answers, each slot once, at most room. A full answer says nothing about what comes after its last, so the merged
- * one ends there.
+ * Merge two ordered answers, each slot once, at most room. A full answer says
+ * nothing about what comes after its last, so the merged one ends there.
  */
 static void
 source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room, ScanAnswer *answer)
@@ -104,7 +107,9 @@ source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pen
 }
 
 /*
- * Search the list entries that the server's mirror had not seen; `full` is whether it says nothing of rows after its last. False: they have been trimmed.
+ * Search the list entries that the server's mirror had not seen; `full` is
+ * whether it says nothing of rows after its last. False: they have been
+ * trimmed.
  */
 static bool
 search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const ExactRange *range, PageAnswer *pending)
@@ -120,13 +125,17 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 	if (!range->beyond.set && !range->until.set && scan_unmirrored_search(scan, server->position, &until, pending))
 		return true;
 	scan_read_meta(scan);
-	/* All that the mirror returns is checked against its node record, rows newer than our bounds too. */
+	/*
+	 * All that the mirror returns is checked against its node record, rows
+	 * newer than our bounds too.
+	 */
 	unseen.skip = NULL;
 	return page_pending_search(&scan->query, server->position, &unseen, pending);
 }
 
 /*
- * Ask the server, and search the list entries that its mirror had not seen. False: take the page path.
+ * Ask the server, and search the list entries that its mirror had not seen.
+ * False: take the page path.
  */
 static bool
 ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
@@ -199,8 +208,9 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 }
 
 /*
- * Whether the server's answer claims that there is no more, and the index has slots in use beside it. After the graph an exact answer may: the
- * rows that the graph missed lie before it.
+ * Whether the server's answer claims that there is no more, and the index has
+ * slots in use beside it. After the graph an exact answer may: the rows that
+ * the graph missed lie before it.
  */
 static bool
 claims_too_little(const GpuannScan *scan, SearchMethod method, const ScanAnswer *answer)
@@ -215,8 +225,9 @@ claims_too_little(const GpuannScan *scan, SearchMethod method, const ScanAnswer 
 }
 
 /*
- * Take over what the pages gave if that is more than what the server did, who said that there is no more. The server is to blame unless the first
- * slot that it left out came since.
+ * Take over what the pages gave if that is more than what the server did, who
+ * said that there is no more. The server is to blame unless the first slot that
+ * it left out came since.
  */
 static void
 take_left_out(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
@@ -245,7 +256,8 @@ is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *ran
 }
 
 /*
- * Ask the server, if it is to be asked, and the pages if that gives no answer or not enough.
+ * Ask the server, if it is to be asked, and the pages if that gives no answer
+ * or not enough.
  */
 static void
 source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)

@@ -1,11 +1,15 @@
 /*
  * scan_unmirrored.c
- *		Rows of list entries that a mirror had not seen when it was asked, searched exactly.
+ *		Rows of list entries that a mirror had not seen when it was asked,
+ *		searched exactly.
  *
- * While rows come in there are always a few, those of the last milliseconds, and each query of each session meets them. Their records and vectors are on the very
- * pages that the next inserts lock: who reads them anew for each query waits for inserters again and again. So a session keeps the rows of the newest
- * entries. What an entry says does not change, nor does its row's vector while it lives; if it has died, or its slot has another row, the version tells
- * when it is to be emitted, as that of any proposal.
+ * While rows come in there are always a few, those of the last milliseconds,
+ * and each query of each session meets them. Their records and vectors are on
+ * the very pages that the next inserts lock: who reads them anew for each query
+ * waits for inserters again and again. So a session keeps the rows of the
+ * newest entries. What an entry says does not change, nor does its row's vector
+ * while it lives; if it has died, or its slot has another row, the version
+ * tells when it is to be emitted, as that of any proposal.
  */
 #include "base/base.h"
 
@@ -17,7 +21,8 @@
 #include "utils/memutils.h"
 
 #define UNSEEN_MOST		256		/* rows kept, ... */
-#define UNSEEN_BYTES	262144	/* ... as far as their vectors fit: what a session keeps for itself, beside work_mem */
+#define UNSEEN_BYTES	262144	/* ... as far as their vectors fit: what a session keeps for itself,
+								 * beside work_mem */
 
 /* The row of an entry, as its node record said. */
 typedef struct UnseenRow
@@ -27,7 +32,10 @@ typedef struct UnseenRow
 	bool		live;
 } UnseenRow;
 
-/* What this process keeps: the entries [first, end) of an index, each in the place of its position modulo room. */
+/*
+ * What this process keeps: the entries [first, end) of an index, each in the
+ * place of its position modulo room.
+ */
 static struct
 {
 	MirrorKey	key;
@@ -77,7 +85,10 @@ keep_row(const GpuannScan *scan, uint32 slot)
 	kept.end++;
 }
 
-/* Read the rows of the entries before a scan's end that are not kept yet. False: they cannot be, one by one. */
+/*
+ * Read the rows of the entries before a scan's end that are not kept yet.
+ * False: they cannot be, one by one.
+ */
 static bool
 keep_newest(const GpuannScan *scan)
 {

@@ -2,8 +2,10 @@
  * answer.c
  *		Answers into payloads, and the words they turn.
  *
- * A payload is written only while its word says that this request is TAKEN, that is, while it is the server's. If the client
- * leaves while it is written, the word is ABANDONED, the payload still the server's, and the answer is for nobody.
+ * A payload is written only while its word says that this request is TAKEN,
+ * that is, while it is the server's. If the client leaves while it is written,
+ * the word is ABANDONED, the payload still the server's, and the answer is for
+ * nobody.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +23,10 @@ request_finish(Server *server, Ticket *ticket)
 	if (request_move(word, ticket->generation, REQUEST_TAKEN, REQUEST_DONE))
 	{
 		PROTOCOL_STEP(SERVER_DONE);
-		/* Looked at after the move: who says so later finds the word moved, and does not sleep. */
+		/*
+		 * Looked at after the move: who says so later finds the word moved, and
+		 * does not sleep.
+		 */
 		if (atomic_load(&server_payload(server, ticket->number)->asleep) != 0)
 			client_wake(server, word);
 	}

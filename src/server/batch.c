@@ -1,11 +1,15 @@
 /*
  * batch.c
- *		Requests become tickets, tickets wait at their mirror, and a mirror's waiting tickets become a batch.
+ *		Requests become tickets, tickets wait at their mirror, and a mirror's
+ *		waiting tickets become a batch.
  *
- * Natural batching, per mirror: launch when none of its batches is in flight, or when fewer than BATCHES_PER_MIRROR are and at
- * least half as many queries wait as the last batch had. A lone query waits for nothing; a crowd gathers while its predecessors are answered.
- * An engine that answers one by one (the CPU engine) is given whatever waits at once, until twice as many are in flight as it has threads.
- * A query without company is said to be lone: that engine then searches in this thread, and nobody has to be woken for it.
+ * Natural batching, per mirror: launch when none of its batches is in flight,
+ * or when fewer than BATCHES_PER_MIRROR are and at least half as many queries
+ * wait as the last batch had. A lone query waits for nothing; a crowd gathers
+ * while its predecessors are answered. An engine that answers one by one (the
+ * CPU engine) is given whatever waits at once, until twice as many are in
+ * flight as it has threads. A query without company is said to be lone: that
+ * engine then searches in this thread, and nobody has to be woken for it.
  */
 #include <math.h>
 #include <string.h>
@@ -81,7 +85,10 @@ ticket_wait(Server *server, HeldMirror *mirror, Ticket *ticket)
 		mirror_ready(server, ticket->entry);
 }
 
-/* Take one posted request: copy its fields once, check the copies, queue it or refuse it. True if it was taken. */
+/*
+ * Take one posted request: copy its fields once, check the copies, queue it or
+ * refuse it. True if it was taken.
+ */
 static bool
 request_take(Server *server, uint32_t slot, uint32_t word)
 {
@@ -106,7 +113,10 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	generation = payload->mirror_generation;
 	request = payload->query;
 	ticket->posted_us = payload->posted_us;
-	/* The client's clock is not to be believed, but this decides only who searches. */
+	/*
+	 * The client's clock is not to be believed, but this decides only who
+	 * searches.
+	 */
 	if (ticket->posted_us < server->lone_ended_us)
 		server->company = COMPANY;
 
@@ -116,7 +126,10 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 		request_refuse(server, ticket, error.status, error.text);
 		return true;
 	}
-	/* The vector is read from the payload by submit; until the word leaves TAKEN the payload is ours. */
+	/*
+	 * The vector is read from the payload by submit; until the word leaves
+	 * TAKEN the payload is ours.
+	 */
 	ticket->query.vector = (const void *) server_payload(server, slot)->vector;
 	ticket->query.results = server->results + (size_t) slot * PAYLOAD_RESULTS;
 	ticket->query.user = ticket;
@@ -126,7 +139,10 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	return true;
 }
 
-/* Take every posted request. Those found are noted first, so that their payloads come from other processors' caches all at once. */
+/*
+ * Take every posted request. Those found are noted first, so that their
+ * payloads come from other processors' caches all at once.
+ */
 bool
 requests_take(Server *server)
 {
@@ -155,8 +171,9 @@ requests_take(Server *server)
 }
 
 /*
- * Words that nobody would move otherwise. When the server starts no other one lives (the lock), so what is TAKEN has lost its
- * server; and ABANDONED without a ticket is nobody's work.
+ * Words that nobody would move otherwise. When the server starts no other one
+ * lives (the lock), so what is TAKEN has lost its server; and ABANDONED without
+ * a ticket is nobody's work.
  */
 void
 requests_sweep(Server *server, bool starting)
@@ -246,7 +263,10 @@ batch_unused(const Server *server)
 	return batch;
 }
 
-/* Whether a query has the server to itself, and others have not come meanwhile of late. */
+/*
+ * Whether a query has the server to itself, and others have not come meanwhile
+ * of late.
+ */
 static bool
 is_lone(Server *server, uint32_t count)
 {
@@ -336,7 +356,10 @@ tally_flush(Server *server, Tally *tally)
 {
 	MirrorCounters *counters = &server_mirror(server, tally->entry)->counters;
 
-	/* If the entry has no mirror or another by now, its counters may be another index's. */
+	/*
+	 * If the entry has no mirror or another by now, its counters may be another
+	 * index's.
+	 */
 	if (tally->queries > 0 && server->mirrors[tally->entry].id == tally->mirror)
 	{
 		atomic_fetch_add_explicit(&counters->batched_queries, tally->queries, memory_order_relaxed);
@@ -346,7 +369,10 @@ tally_flush(Server *server, Tally *tally)
 	*tally = (Tally) {0};
 }
 
-/* Tally a completed query; the queue is everything between post and the engine's start. */
+/*
+ * Tally a completed query; the queue is everything between post and the
+ * engine's start.
+ */
 static void
 tally_query(Server *server, Tally *tally, const EngineQuery *query)
 {
@@ -419,7 +445,10 @@ queries_poll(Server *server)
 			server->lone_flying = false;
 			server->lone_ended_us = server_now_us();
 		}
-		/* Counted, then answered: who has its answer finds itself in the counters, and these are touched once a round. */
+		/*
+		 * Counted, then answered: who has its answer finds itself in the
+		 * counters, and these are touched once a round.
+		 */
 		for (uint32_t i = 0; i < count; i++)
 			tally_query(server, &tally, completed[i]);
 		tally_flush(server, &tally);

@@ -1,9 +1,12 @@
 /*
  * channel_job.c
- *		From what a client wrote into a channel to a job whose every offset, count and slot was checked.
+ *		From what a client wrote into a channel to a job whose every offset,
+ *		count and slot was checked.
  *
- * What is checked is copied first, for the client could change it between check and use. Vectors and versions have nothing to
- * check; versions are copied because they are small, vectors stay in the channel, which is the server's until it answers.
+ * What is checked is copied first, for the client could change it between check
+ * and use. Vectors and versions have nothing to check; versions are copied
+ * because they are small, vectors stay in the channel, which is the server's
+ * until it answers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,13 +30,18 @@ static const ChannelShape channel_shapes[] = {
 	[CHANNEL_DEAD] = {JOB_DEAD, true, true, false, false},
 	[CHANNEL_GRAPH] = {JOB_GRAPH, true, false, false, true},
 	[CHANNEL_SEEDS] = {JOB_SEEDS, true, false, false, false},
-	/* A position travels in order with the other jobs: as a change of no rows. */
+	/*
+	 * A position travels in order with the other jobs: as a change of no rows.
+	 */
 	[CHANNEL_POSITION] = {JOB_DEAD, false, false, false, false},
 	[CHANNEL_LINK] = {JOB_LINK, true, false, false, false},
 	[CHANNEL_REPAIR] = {JOB_REPAIR, true, false, false, false},
 };
 
-/* Whether count elements of so many bytes stand at an offset inside a channel's data. */
+/*
+ * Whether count elements of so many bytes stand at an offset inside a channel's
+ * data.
+ */
 bool
 channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes)
 {
@@ -42,7 +50,9 @@ channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t by
 	return offset % AREA_ALIGN == 0 && offset <= room && (bytes == 0 || count <= (room - offset) / bytes);
 }
 
-/* Check the numbers of a request, and that its arrays are inside the channel. */
+/*
+ * Check the numbers of a request, and that its arrays are inside the channel.
+ */
 static EngineStatus
 request_check(const Server *server, const ChannelRequest *request, const ChannelShape *shape, const HeldMirror *mirror,
 			  EngineError *error)

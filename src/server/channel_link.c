@@ -1,8 +1,10 @@
 /*
  * channel_link.c
- *		The result of a channel's last CHANNEL_LINK or CHANNEL_REPAIR, which its client fetches piece by piece.
+ *		The result of a channel's last CHANNEL_LINK or CHANNEL_REPAIR, which its
+ *		client fetches piece by piece.
  *
- * It is kept until it is forgotten, replaced by another link, its mirror goes, or its client does.
+ * It is kept until it is forgotten, replaced by another link, its mirror goes,
+ * or its client does.
  */
 #include <string.h>
 
@@ -42,7 +44,10 @@ channel_link_forget(Server *server, ChannelWork *work)
 	memset(&work->linked, 0, sizeof(work->linked));
 }
 
-/* How many elements of a kept array from `first` on fit the channel, `most` at most unless that is 0. */
+/*
+ * How many elements of a kept array from `first` on fit the channel, `most` at
+ * most unless that is 0.
+ */
 static uint32_t
 fetch_count(uint32_t there, uint32_t first, uint32_t most, uint64_t room)
 {

@@ -1,17 +1,23 @@
 /*
  * channel_search.c
- *		Searches through a channel: answers that are larger than a payload, and many queries at once.
+ *		Searches through a channel: answers that are larger than a payload, and
+ *		many queries at once.
  *
- * The engine gets a channel's queries in pieces, the next one when the last has been answered: so single requests are launched in between, and a
- * client that leaves costs the engine one piece at most. Answers are gathered in the server's memory and written when all are there, for
- * until then the channel's data holds the vectors.
+ * The engine gets a channel's queries in pieces, the next one when the last has
+ * been answered: so single requests are launched in between, and a client that
+ * leaves costs the engine one piece at most. Answers are gathered in the
+ * server's memory and written when all are there, for until then the channel's
+ * data holds the vectors.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/server.h"
 
-/* How many queries a piece has. Of an engine that answers one by one, half the threads stay free for others. */
+/*
+ * How many queries a piece has. Of an engine that answers one by one, half the
+ * threads stay free for others.
+ */
 static uint32_t
 piece_size(const Server *server)
 {
@@ -31,7 +37,10 @@ channel_search_forget(ChannelWork *work)
 	work->search = (ChannelSearch) {.tickets = work->search.tickets};
 }
 
-/* Fill a query with what the channel says and find its mirror, which may have gone since the last piece. */
+/*
+ * Fill a query with what the channel says and find its mirror, which may have
+ * gone since the last piece.
+ */
 static EngineStatus
 channel_search_fill(Server *server, const ChannelRequest *request, EngineQuery *query, EngineError *error)
 {
@@ -133,7 +142,10 @@ channel_search_answer(Server *server, uint32_t number)
 	channel->out_offset = end;
 }
 
-/* Take what a query has found; with the last one of all the channel is answered, with the last one of a piece the next one's turn comes. */
+/*
+ * Take what a query has found; with the last one of all the channel is
+ * answered, with the last one of a piece the next one's turn comes.
+ */
 void
 channel_search_done(Server *server, Ticket *ticket)
 {

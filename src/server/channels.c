@@ -1,8 +1,10 @@
 /*
  * channels.c
- *		Bulk work: each channel carries one operation at a time through take, run and answer.
+ *		Bulk work: each channel carries one operation at a time through take,
+ *		run and answer.
  *
- * Several channels work at once; each step is short (a channel holds CHANNEL_DATA_BYTES at most), and after CHANNEL_SLICE_US of steps the loop
+ * Several channels work at once; each step is short (a channel holds
+ * CHANNEL_DATA_BYTES at most), and after CHANNEL_SLICE_US of steps the loop
  * looks at the requests again.
  */
 #include <errno.h>
@@ -24,8 +26,9 @@ channel_is_ours(const Server *server, uint32_t number)
 }
 
 /*
- * Free a channel that its owner has abandoned; false if it is in another state. Nobody can claim it before the last step, and who finds
- * it after a server that died between two of them knows that it is nobody's.
+ * Free a channel that its owner has abandoned; false if it is in another state.
+ * Nobody can claim it before the last step, and who finds it after a server
+ * that died between two of them knows that it is nobody's.
  */
 static bool
 channel_free(AreaChannel *channel, uint32_t generation, int32_t owner)
@@ -43,7 +46,10 @@ channel_free(AreaChannel *channel, uint32_t generation, int32_t owner)
 	return true;
 }
 
-/* Answer a channel's operation. A client that left gets nothing, and the channel is freed. */
+/*
+ * Answer a channel's operation. A client that left gets nothing, and the
+ * channel is freed.
+ */
 void
 channel_finish(Server *server, uint32_t number, EngineStatus status, const char *text)
 {
@@ -71,7 +77,10 @@ channel_finish(Server *server, uint32_t number, EngineStatus status, const char 
 		process_warn("channel %u was changed while the server had it", number);
 }
 
-/* Hand a channel's job, or its next queries, to the engine; if it is busy, the channel comes again. */
+/*
+ * Hand a channel's job, or its next queries, to the engine; if it is busy, the
+ * channel comes again.
+ */
 static void
 channel_submit(Server *server, uint32_t number)
 {
@@ -96,7 +105,10 @@ channel_submit(Server *server, uint32_t number)
 		work->phase = search ? CHANNEL_SEARCHES : CHANNEL_RUNS;
 }
 
-/* Carry on with a CHANNEL_CREATE or CHANNEL_DROP: the entry's earlier mirror has to be gone first, its memory may be needed. */
+/*
+ * Carry on with a CHANNEL_CREATE or CHANNEL_DROP: the entry's earlier mirror
+ * has to be gone first, its memory may be needed.
+ */
 static bool
 channel_replace(Server *server, uint32_t number)
 {
@@ -121,7 +133,10 @@ channel_replace(Server *server, uint32_t number)
 		server_fail(server, &error);
 	if (status == ENGINE_NO_MEMORY)
 	{
-		/* Nobody is to be refused, or to make way, for mirrors that nobody can ask for any more. */
+		/*
+		 * Nobody is to be refused, or to make way, for mirrors that nobody can
+		 * ask for any more.
+		 */
 		held_sweep(server);
 		if (server->drops != NULL)
 			return false;
@@ -197,7 +212,8 @@ channel_take(Server *server, uint32_t number)
 	work->cancelled = false;
 	work->done = 0;
 	server->channels_busy++;
-	work->request = *(const volatile ChannelRequest *) &channel->request; /* read once: what is checked is the copy */
+	/* read once: what is checked is the copy */
+	work->request = *(const volatile ChannelRequest *) &channel->request;
 	engine_enters(server, work->request.mirror);
 	atomic_store(&channel->done, 0);
 	atomic_store(&channel->total, 0);
@@ -272,7 +288,10 @@ channel_watch(Server *server, uint32_t number)
 	return true;
 }
 
-/* Honour a cancel: by the client's flag, or because it left. True if the channel is finished with it. */
+/*
+ * Honour a cancel: by the client's flag, or because it left. True if the
+ * channel is finished with it.
+ */
 static bool
 channel_cancel(Server *server, uint32_t number)
 {
@@ -346,7 +365,10 @@ channels_step(Server *server)
 	return worked;
 }
 
-/* Whether a channel's job runs that may end soon: one that brings rows, not one that links. */
+/*
+ * Whether a channel's job runs that may end soon: one that brings rows, not one
+ * that links.
+ */
 bool
 channels_brief(const Server *server)
 {
@@ -376,7 +398,10 @@ owner_is_dead(int32_t owner)
 	return owner < 0 || (owner > 0 && kill(owner, 0) != 0 && errno == ESRCH);
 }
 
-/* Give back the channel of a dead owner; what the server has of it is abandoned, and freed when it ends. */
+/*
+ * Give back the channel of a dead owner; what the server has of it is
+ * abandoned, and freed when it ends.
+ */
 static void
 channel_reclaim(Server *server, uint32_t number, int32_t owner)
 {

@@ -8,7 +8,9 @@
 
 #include "server/server.h"
 
-/* Read a number that is all of the text and at most `most`; false if it is not. */
+/*
+ * Read a number that is all of the text and at most `most`; false if it is not.
+ */
 static bool
 parse_number(const char *text, uint64_t most, uint64_t *number)
 {

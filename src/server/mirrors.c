@@ -2,8 +2,10 @@
  * mirrors.c
  *		The mirrors this server holds: made, found, let go, published.
  *
- * An entry of the mirror table names an index; its generation says which of its mirrors. A mirror is held for one entry and
- * generation and let go when the entry moves on. Its memory is free when its JOB_DROP has completed, after the queries and jobs in flight.
+ * An entry of the mirror table names an index; its generation says which of its
+ * mirrors. A mirror is held for one entry and generation and let go when the
+ * entry moves on. Its memory is free when its JOB_DROP has completed, after the
+ * queries and jobs in flight.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +32,10 @@ held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *erro
 	return mirror;
 }
 
-/* The engine gets something to do for an entry; one that does not exist is nobody's. */
+/*
+ * The engine gets something to do for an entry; one that does not exist is
+ * nobody's.
+ */
 void
 engine_enters(Server *server, uint32_t entry)
 {
@@ -101,7 +106,10 @@ held_make(Server *server, const ChannelRequest *request, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Let the mirror of an entry go: from now on it is not found, and it is dropped when the engine is done with it. */
+/*
+ * Let the mirror of an entry go: from now on it is not found, and it is dropped
+ * when the engine is done with it.
+ */
 void
 held_let_go(Server *server, uint32_t entry)
 {
@@ -193,7 +201,9 @@ drops_step(Server *server)
 	return worked;
 }
 
-/* Let go of mirrors whose entry has moved on: nobody can ask for them any more. */
+/*
+ * Let go of mirrors whose entry has moved on: nobody can ask for them any more.
+ */
 void
 held_sweep(Server *server)
 {
@@ -204,8 +214,9 @@ held_sweep(Server *server)
 }
 
 /*
- * Publish a mirror's figures in its entry. If the entry moves on at this moment the new owner may see an old figure until its own first
- * one: each answer carries its own position, these are for workers and views.
+ * Publish a mirror's figures in its entry. If the entry moves on at this moment
+ * the new owner may see an old figure until its own first one: each answer
+ * carries its own position, these are for workers and views.
  */
 void
 held_publish(Server *server, uint32_t entry, MirrorId id)

@@ -1,9 +1,11 @@
 /*
  * process.c
- *		The server as a process: descriptors, signals, the lock file, how it ends, its log.
+ *		The server as a process: descriptors, signals, the lock file, how it
+ *		ends, its log.
  *
- * However busy or hung the main thread is, the process ends with its launcher: the kernel kills it when the parent
- * dies, and the watch thread exits when the death pipe closes.
+ * However busy or hung the main thread is, the process ends with its launcher:
+ * the kernel kills it when the parent dies, and the watch thread exits when the
+ * death pipe closes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +25,8 @@
 #include "server/server.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define TERMINATE_MS		900	/* leaks are looked for at the end; the launcher waits for a second */
+#define TERMINATE_MS		900	/* leaks are looked for at the end; the launcher waits for a
+								 * second */
 #else
 #define TERMINATE_MS		80	/* an orderly end may take this long */
 #endif
@@ -32,7 +35,10 @@
 #define LOCK_LOG_EVERY		50	/* retries */
 #define WARN_INTERVAL_US	INT64_C(1000000)
 
-/* Write one log line. Never blocks on a full pipe, for nobody may be reading it: such a line is lost. */
+/*
+ * Write one log line. Never blocks on a full pipe, for nobody may be reading
+ * it: such a line is lost.
+ */
 static void
 log_line(const char *level, const char *format, va_list arguments)
 {
@@ -61,7 +67,10 @@ process_log(const char *level, const char *format,...)
 	va_end(arguments);
 }
 
-/* Warn of what a client could cause again and again: at most once a second, the rest is not logged. Main thread only. */
+/*
+ * Warn of what a client could cause again and again: at most once a second, the
+ * rest is not logged. Main thread only.
+ */
 void
 process_warn(const char *format,...)
 {
@@ -77,7 +86,10 @@ process_warn(const char *format,...)
 	va_end(arguments);
 }
 
-/* Close every descriptor but the standard ones and two; a log pipe becomes non-blocking. */
+/*
+ * Close every descriptor but the standard ones and two; a log pipe becomes
+ * non-blocking.
+ */
 void
 process_close_descriptors(int keep_a, int keep_b)
 {
@@ -99,8 +111,9 @@ process_close_descriptors(int keep_a, int keep_b)
 }
 
 /*
- * Ignore what the launcher decides about or what means nothing here; block everything else, in this thread and those it will make. SIGTERM
- * is read by the watch thread.
+ * Ignore what the launcher decides about or what means nothing here; block
+ * everything else, in this thread and those it will make. SIGTERM is read by
+ * the watch thread.
  */
 void
 process_block_signals(void)
@@ -120,7 +133,10 @@ process_block_signals(void)
 	pthread_sigmask(SIG_SETMASK, &blocked, NULL);
 }
 
-/* Have the kernel kill this process when the launcher dies. If it died before, the death pipe is closed already. */
+/*
+ * Have the kernel kill this process when the launcher dies. If it died before,
+ * the death pipe is closed already.
+ */
 void
 process_die_with_parent(void)
 {
@@ -146,7 +162,10 @@ open_lock_file(const char *path)
 	return fd;
 }
 
-/* Hold the lock file for as long as this process lives; wait while another server does. Ends the process if it cannot be opened. */
+/*
+ * Hold the lock file for as long as this process lives; wait while another
+ * server does. Ends the process if it cannot be opened.
+ */
 void
 process_take_lock(const char *path)
 {
@@ -171,7 +190,10 @@ process_take_lock(const char *path)
 			process_log("LOG", "waiting for an older server to release \"%.500s\"", path);
 		nanosleep(&pause, NULL);
 	}
-	/* The number is for people; only the lock counts. The descriptor stays open until the process ends. */
+	/*
+	 * The number is for people; only the lock counts. The descriptor stays open
+	 * until the process ends.
+	 */
 	snprintf(pid, sizeof(pid), "%d\n", (int) getpid());
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, strlen(pid), 0) < 0)
 		process_log("WARNING", "could not write lock file \"%.500s\": %s", path, strerror(errno));
@@ -189,8 +211,9 @@ typedef struct Watch
 } Watch;
 
 /*
- * End the process if the loop stands still: then a call into the engine does not return. Looks are counted, not
- * time, so that a process that was stopped and continued is not taken for a hung one.
+ * End the process if the loop stands still: then a call into the engine does
+ * not return. Looks are counted, not time, so that a process that was stopped
+ * and continued is not taken for a hung one.
  */
 static void
 watch_loop(Watch *watch)
@@ -231,7 +254,9 @@ watch_main(void *arg)
 		{
 			char		byte;
 
-			/* Nothing is ever written: whatever comes is the end of the file. */
+			/*
+			 * Nothing is ever written: whatever comes is the end of the file.
+			 */
 			if (read(watch.death_fd, &byte, 1) <= 0)
 				_exit(SERVER_EXIT_FAILED);
 		}

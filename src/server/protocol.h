@@ -1,50 +1,72 @@
 /*
  * protocol.h
- *		The shared area between PostgreSQL and gpuann-server: layout, states, transitions.
+ *		The shared area between PostgreSQL and gpuann-server: layout, states,
+ *		transitions.
  *
- * The area is one memfd, allocated in full and sealed against resizing, mapped by the postmaster (so by every backend,
- * at one address) and by the server, to which its descriptor is passed. Nobody keeps pointers in it, only offsets. The server
- * trusts nothing it reads here and PostgreSQL trusts nothing the server writes: each side copies a field once, then
- * validates its copy.
+ * The area is one memfd, allocated in full and sealed against resizing, mapped
+ * by the postmaster (so by every backend, at one address) and by the server, to
+ * which its descriptor is passed. Nobody keeps pointers in it, only offsets.
+ * The server trusts nothing it reads here and PostgreSQL trusts nothing the
+ * server writes: each side copies a field once, then validates its copy.
  *
- * Requests. One word per request slot says who owns the slot's payload; the slot's backend moves it, and the server:
+ * Requests. One word per request slot says who owns the slot's payload; the
+ * slot's backend moves it, and the server:
  *
- *		FREE ──backend──► POSTED ──server──► TAKEN ──server──► DONE ──backend──► FREE
+ *		FREE ──backend──► POSTED ──server──► TAKEN ──server──► DONE ──backend──►
+ *		FREE
  *		                    │                  │
- *		                    └─backend─► FREE   └─backend─► ABANDONED ──server or launcher──► FREE
+ *		                    └─backend─► FREE   └─backend─► ABANDONED ──server or
+ *		                        launcher──► FREE
  *
  *		state      whose payload  next       by whom   when
- *		FREE       the backend's  POSTED     backend   the payload is complete; the generation advances
- *		POSTED     nobody writes  TAKEN      server    it has seen the word
- *		                          FREE       backend   it leaves: cancel, timeout, exit
- *		                          FAILED     launcher  the server has died
- *		TAKEN      the server's   DONE       server    the answer is in the payload
- *		                          ABANDONED  backend   it leaves
- *		                          FAILED     launcher, or the next server, should the launcher have missed it
- *		DONE       the backend's  FREE       backend   it has copied the answer, or leaves without it
+ *		FREE       the backend's POSTED backend the payload is complete; the
+ *					generation advances
+ *		POSTED     nobody writes TAKEN server it has seen the word FREE backend
+ *		                          it leaves: cancel, timeout, exit FAILED
+ *		                          launcher the server has died
+ *		TAKEN      the server's DONE server the answer is in the payload
+ *		                          ABANDONED backend it leaves FAILED launcher,
+ *		                          or the next server, should the launcher have
+ *		                          missed it
+ *		DONE       the backend's FREE backend it has copied the answer, or
+ *					leaves without it
  *		FAILED     the backend's  FREE       backend   it takes the page path
- *		ABANDONED  the server's   FREE       server    the engine is done with the query vector
- *		                          FREE       launcher, or the next server: the server has died
+ *		ABANDONED  the server's FREE server the engine is done with the query
+ *		                          vector FREE launcher, or the next server: the
+ *		                          server has died
  *
- * The word also carries a generation that the backend advances with each post, so a late answer cannot meet a new request. Every move but
- * the post is a compare and swap of state and generation, so of two who move a word one is told that it was late, and looks again. All
- * are sequentially consistent: a move hands the payload over (what was written before it is read after it), and the argument of
- * "Waiting" needs a total order. A backend that finds its slot ABANDONED takes the page path. When a server has died (and been reaped:
- * nothing writes any more) the launcher advances the epoch, makes the moves above, and wakes the waiters. What was posted after that
- * the next server takes, or its backend, which finds the epoch moved, takes it back.
+ * The word also carries a generation that the backend advances with each post,
+ * so a late answer cannot meet a new request. Every move but the post is a
+ * compare and swap of state and generation, so of two who move a word one is
+ * told that it was late, and looks again. All are sequentially consistent: a
+ * move hands the payload over (what was written before it is read after it),
+ * and the argument of "Waiting" needs a total order. A backend that finds its
+ * slot ABANDONED takes the page path. When a server has died (and been reaped:
+ * nothing writes any more) the launcher advances the epoch, makes the moves
+ * above, and wakes the waiters. What was posted after that the next server
+ * takes, or its backend, which finds the epoch moved, takes it back.
  *
- * Channels carry what is large: rows to load, linked rows to fetch, many queries at once, answers of more than PAYLOAD_RESULTS. A client claims a channel
- * by its owner word (compare and swap of 0 by its pid), and then follows the same states; only then does anybody but the server write
- * its state. Who leaves a channel that is FREE clears the owner word; who leaves it TAKEN makes it ABANDONED and keeps its hands off: the
- * server sets the owner CHANNEL_DISOWNED, then the state FREE, then the owner 0, so whoever comes after a server that died on the way
- * knows that nobody holds the channel. The server does so too for an owner that no longer lives.
+ * Channels carry what is large: rows to load, linked rows to fetch, many
+ * queries at once, answers of more than PAYLOAD_RESULTS. A client claims a
+ * channel by its owner word (compare and swap of 0 by its pid), and then
+ * follows the same states; only then does anybody but the server write its
+ * state. Who leaves a channel that is FREE clears the owner word; who leaves it
+ * TAKEN makes it ABANDONED and keeps its hands off: the server sets the owner
+ * CHANNEL_DISOWNED, then the state FREE, then the owner 0, so whoever comes
+ * after a server that died on the way knows that nobody holds the channel. The
+ * server does so too for an owner that no longer lives.
  *
- * Whoever dies, at whatever step (steps.h names them, a test dies at each): a request costs its backend the page path, a slot or channel
- * comes free when the server or its successor has looked, and nobody waits longer than SHMEM_WAIT_MS without looking whom for.
+ * Whoever dies, at whatever step (steps.h names them, a test dies at each): a
+ * request costs its backend the page path, a slot or channel comes free when
+ * the server or its successor has looked, and nobody waits longer than
+ * SHMEM_WAIT_MS without looking whom for.
  *
- * Waiting. The server sleeps on `doorbell`; who posts advances it and, if `sleeping` is set, wakes it. A client sleeps on the
- * word it waits for, at most SHMEM_WAIT_MS at a time: a cancel, which does not end a futex wait, is heeded so soon. Before it sleeps it says
- * so in its payload (`asleep`), whosever that is by then: the server wakes nobody else, for most clients find their answers without (spin_wait.h).
+ * Waiting. The server sleeps on `doorbell`; who posts advances it and, if
+ * `sleeping` is set, wakes it. A client sleeps on the word it waits for, at
+ * most SHMEM_WAIT_MS at a time: a cancel, which does not end a futex wait, is
+ * heeded so soon. Before it sleeps it says so in its payload (`asleep`),
+ * whosever that is by then: the server wakes nobody else, for most clients find
+ * their answers without (spin_wait.h).
  */
 #ifndef GPUANN_PROTOCOL_H
 #define GPUANN_PROTOCOL_H
@@ -69,8 +91,10 @@
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
 #define AREA_MIRRORS		4096	/* indexes the server and the statistics know at once */
 #define CHANNEL_DATA_BYTES		(UINT64_C(4) << 20)
-#define SHMEM_WAIT_MS		50		/* longest single futex wait, so the longest that a cancel waits */
-#define AREA_HEARTBEAT_MS	250		/* between two advances of the heartbeat, at most, while the server is not stopped */
+#define SHMEM_WAIT_MS		50		/* longest single futex wait, so the longest that a cancel
+									 * waits */
+#define AREA_HEARTBEAT_MS	250		/* between two advances of the heartbeat, at most, while the
+									 * server is not stopped */
 #define AREA_ALIGN			64
 
 _Static_assert(PAYLOAD_VECTOR >= ENGINE_MAX_DIMS * 4 && PAYLOAD_VECTOR >= ENGINE_MAX_BIT_DIMS / 8,
@@ -85,7 +109,8 @@ typedef enum RequestState
 	REQUEST_TAKEN = 2,			/* the server has copied it; its answer will be written */
 	REQUEST_DONE = 3,			/* answered */
 	REQUEST_FAILED = 4,			/* the server died with it */
-	REQUEST_ABANDONED = 5		/* the backend left; the payload is the server's until it says FREE */
+	REQUEST_ABANDONED = 5		/* the backend left; the payload is the server's until it says
+								 * FREE */
 } RequestState;
 
 #define REQUEST_STATE_BITS	3
@@ -115,7 +140,10 @@ request_next_generation(uint32_t word)
 	return request_generation(request_word(request_generation(word) + 1, REQUEST_FREE));
 }
 
-/* Move a word from one state to another within its generation; false if it was not in that state. */
+/*
+ * Move a word from one state to another within its generation; false if it was
+ * not in that state.
+ */
 static inline bool
 request_move(_Atomic uint32_t *word, uint32_t generation, RequestState from, RequestState to)
 {
@@ -126,7 +154,10 @@ request_move(_Atomic uint32_t *word, uint32_t generation, RequestState from, Req
 
 /* ---- futexes (shared between processes) ---- */
 
-/* Sleep while *word is value, at most timeout_ms. Returns early on signals and spurious wake-ups. */
+/*
+ * Sleep while *word is value, at most timeout_ms. Returns early on signals and
+ * spurious wake-ups.
+ */
 static inline void
 area_futex_wait(_Atomic uint32_t *word, uint32_t value, int timeout_ms)
 {
@@ -153,7 +184,10 @@ typedef enum MirrorState
 	MIRROR_STATISTICS = 5		/* counters only: not to be mirrored (any more) */
 } MirrorState;
 
-/* Why a scan (or a part of it) took the page path. The order is the order of the columns of gpuann_stat_indexes(). */
+/*
+ * Why a scan (or a part of it) took the page path. The order is the order of
+ * the columns of gpuann_stat_indexes().
+ */
 typedef enum FallbackReason
 {
 	FALLBACK_NONE = 0,
@@ -187,7 +221,8 @@ typedef struct MirrorKey
 } MirrorKey;
 
 /*
- * Counters of one index. What each scan of each session adds to stands on one cache line, which takes turns between all processors; what the server adds to
+ * Counters of one index. What each scan of each session adds to stands on one
+ * cache line, which takes turns between all processors; what the server adds to
  * stands on another, or it would wait for its turn with each batch.
  */
 typedef struct MirrorCounters
@@ -215,13 +250,15 @@ typedef struct MirrorCounters
 _Static_assert(offsetof(MirrorCounters, batches) % AREA_ALIGN == 0, "the server's counters begin on a line of their own");
 
 /*
- * One entry of the mirror table. PostgreSQL's processes create, claim and empty entries under an LWLock of theirs; the server only
- * writes rows, position, bytes and its counters, in entries whose generation it was given.
+ * One entry of the mirror table. PostgreSQL's processes create, claim and empty
+ * entries under an LWLock of theirs; the server only writes rows, position,
+ * bytes and its counters, in entries whose generation it was given.
  */
 typedef struct AreaMirror
 {
 	_Atomic uint32_t state;		/* MirrorState */
-	_Atomic uint32_t generation;	/* advanced whenever the entry changes its index or its mirror is dropped */
+	_Atomic uint32_t generation;	/* advanced whenever the entry changes its index or its mirror
+									 * is dropped */
 	_Atomic uint32_t epoch;		/* of the server that holds it */
 	_Atomic uint32_t changed;	/* set by inserters, vacuum and linkers: the pages are ahead */
 	_Atomic int32_t worker;		/* pid of the mirror worker serving it, or 0 */
@@ -230,12 +267,17 @@ typedef struct AreaMirror
 	_Atomic int64_t last_used_ms;	/* CLOCK_MONOTONIC */
 	_Atomic int64_t retry_at_ms;
 
-	/* the server's: apart from what every scan reads, as it writes there with every batch */
-	_Atomic uint64_t position __attribute__((aligned(AREA_ALIGN)));	/* pending position the mirror is current to */
+	/*
+	 * the server's: apart from what every scan reads, as it writes there with
+	 * every batch
+	 */
+	/* pending position the mirror is current to */
+	_Atomic uint64_t position __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint64_t rows;
 	_Atomic uint64_t bytes;
 	_Atomic uint64_t host_bytes;	/* of vectors in host memory, beside these */
-	_Atomic uint32_t in_engine; /* batches and channel operations that the server's engine has: whom a crash may be due to */
+	_Atomic uint32_t in_engine; /* batches and channel operations that the server's engine has: whom
+								 * a crash may be due to */
 	char		reason[160];	/* MIRROR_REFUSED: why; written before state */
 	MirrorCounters counters __attribute__((aligned(AREA_ALIGN)));
 } AreaMirror;
@@ -261,7 +303,8 @@ typedef struct RequestPayload
 	uint32_t	mirror_generation;
 	QueryRequest query;			/* k: 1 .. PAYLOAD_RESULTS */
 	int64_t		posted_us;		/* CLOCK_MONOTONIC */
-	_Atomic uint32_t asleep;	/* set by the backend before it sleeps, whosever the payload is: it is to be woken */
+	_Atomic uint32_t asleep;	/* set by the backend before it sleeps, whosever the payload is: it
+								 * is to be woken */
 
 	/* written by the server before DONE */
 	uint32_t	status;			/* EngineStatus */
@@ -280,7 +323,8 @@ typedef struct RequestPayload
 
 typedef enum ChannelOp
 {
-	CHANNEL_CREATE = 1,			/* spec: an empty mirror for entry mirror, generation mirror_generation */
+	CHANNEL_CREATE = 1,			/* spec: an empty mirror for entry mirror, generation
+								 * mirror_generation */
 	CHANNEL_DROP,
 	CHANNEL_APPEND,				/* as JOB_APPEND: versions, dead bitmap (when has_dead), vectors */
 	CHANNEL_OVERWRITE,				/* slots, versions, vectors */
@@ -288,19 +332,23 @@ typedef enum ChannelOp
 	CHANNEL_GRAPH,					/* slots, rows */
 	CHANNEL_SEEDS,					/* slots */
 	CHANNEL_POSITION,				/* nothing but position */
-	CHANNEL_LINK,					/* slots, or everything pending with count 0; answer: out_count rows changed, out_seeds seeds */
+	CHANNEL_LINK,					/* slots, or everything pending with count 0; answer: out_count
+									 * rows changed, out_seeds seeds */
 	CHANNEL_LINK_FETCH,			/* rows of the LINK this channel did: out_count slots and rows from first_slot on in the order of the
 								 * result; or, with has_seeds set, out_count seeds from first_slot on as slots. At most count, unless 0 */
 	CHANNEL_LINK_FORGET,
 	CHANNEL_SEARCH,				/* count queries alike but for their vectors: a batch, or an answer larger than a payload; answer: what
 								 * each has found, as ChannelFound, and its results, the next query's k after them. If one fails, all do */
 	CHANNEL_INFO,					/* answer: info */
-	CHANNEL_REPAIR					/* as JOB_REPAIR: slots, or all with count 0; answer, and what its fetches give, as CHANNEL_LINK's */
+	CHANNEL_REPAIR					/* as JOB_REPAIR: slots, or all with count 0; answer, and what
+									 * its fetches give, as CHANNEL_LINK's */
 } ChannelOp;
 
 /*
- * A channel's arrays stand in its data one after another, each aligned to AREA_ALIGN, in the order: slots, versions, dead bitmap,
- * rows or vectors (requests); slots or what was found, rows or results (answers). The offsets are written by who writes the arrays, and checked.
+ * A channel's arrays stand in its data one after another, each aligned to
+ * AREA_ALIGN, in the order: slots, versions, dead bitmap, rows or vectors
+ * (requests); slots or what was found, rows or results (answers). The offsets
+ * are written by who writes the arrays, and checked.
  */
 typedef struct ChannelRequest
 {
@@ -396,30 +444,37 @@ typedef struct AreaHeader
 	uint64_t	channel_data_bytes;	/* per channel */
 
 	/* the launcher's */
-	_Atomic uint32_t epoch __attribute__((aligned(AREA_ALIGN)));	/* advanced when a server has died */
+	/* advanced when a server has died */
+	_Atomic uint32_t epoch __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint32_t server_state;	/* ServerState; the server sets READY and FAILED */
 	_Atomic int32_t server_pid;
 	_Atomic uint32_t restarts;
 	_Atomic int64_t started_at;	/* seconds since 1970 */
-	_Atomic uint32_t launcher_request;	/* advanced by who wants the launcher to look (mirror wanted) */
+	_Atomic uint32_t launcher_request;	/* advanced by who wants the launcher to look (mirror
+										 * wanted) */
 
 	/* the server's */
 	_Atomic uint32_t heartbeat; /* advanced by its watch thread: who does not was stopped */
 	_Atomic uint32_t doorbell __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint32_t sleeping;
-	_Atomic uint64_t requests __attribute__((aligned(AREA_ALIGN)));	/* apart from the doorbell, which every client writes */
+	/* apart from the doorbell, which every client writes */
+	_Atomic uint64_t requests __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint64_t batches;
 	_Atomic uint64_t memory_limit;
 	_Atomic uint64_t memory_used;
 	_Atomic uint64_t memory_context;
-	_Atomic uint64_t host_rows_limit;	/* of host memory for vectors that do not fit; 0: the engine keeps none there */
+	_Atomic uint64_t host_rows_limit;	/* of host memory for vectors that do not fit; 0: the engine
+										 * keeps none there */
 	_Atomic uint64_t host_rows_used;
 	char		engine[16];		/* written before SERVER_READY */
 	char		device[96];
 	char		last_error[256];	/* written by server or launcher */
 } AreaHeader;
 
-/* Offsets and strides for so many slots and channels, magic and version; total_bytes is what to allocate. */
+/*
+ * Offsets and strides for so many slots and channels, magic and version;
+ * total_bytes is what to allocate.
+ */
 static inline void
 area_layout(AreaHeader *header, uint32_t slots, uint32_t channels)
 {
@@ -483,18 +538,22 @@ area_ring(AreaHeader *area)
 /* ---- the server's command line ---- */
 
 /*
- * gpuann-server --area-fd N --death-fd N --lock PATH --engine auto|cuda|cpu --engine-library PATH --memory-limit BYTES --host-rows-limit BYTES
+ * gpuann-server --area-fd N --death-fd N --lock PATH --engine auto|cuda|cpu
+ * --engine-library PATH --memory-limit BYTES --host-rows-limit BYTES
  *
- * The area's descriptor; the read end of a pipe whose other end the launcher holds (end of file: exit); a lock file in the data
- * directory, locked before any device is touched; the CUDA engine's shared object; 0 is the engine's default limit. For tests,
- * --hang-ms N: end after a call into the engine that takes so long. It logs to standard error, one line each, beginning
- * with "LOG: ", "WARNING: " or "FATAL: ", which the launcher relays.
+ * The area's descriptor; the read end of a pipe whose other end the launcher
+ * holds (end of file: exit); a lock file in the data directory, locked before
+ * any device is touched; the CUDA engine's shared object; 0 is the engine's
+ * default limit. For tests, --hang-ms N: end after a call into the engine that
+ * takes so long. It logs to standard error, one line each, beginning with "LOG:
+ * ", "WARNING: " or "FATAL: ", which the launcher relays.
  */
 #define SERVER_PROGRAM		"gpuann-server"
 #define SERVER_CUDA_LIBRARY "gpuann_cuda.so"
 #define SERVER_LOCK_FILE	"gpuann-server.lock"
 #define SERVER_EXIT_FAILED	1		/* the engine broke: start again */
-#define SERVER_EXIT_REFUSED	2		/* wrong command line, or an area of another version; do not retry soon */
+#define SERVER_EXIT_REFUSED	2		/* wrong command line, or an area of another version; do not
+									 * retry soon */
 #define SERVER_EXIT_NO_ENGINE 3		/* the engine asked for cannot run here; do not retry soon */
 #define SERVER_EXIT_NO_GPU	4		/* auto: no GPU is usable; the launcher says so */
 

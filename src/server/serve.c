@@ -1,8 +1,10 @@
 /*
  * serve.c
- *		The loop: look everywhere, work on what is there, else sleep on the doorbell.
+ *		The loop: look everywhere, work on what is there, else sleep on the
+ *		doorbell.
  *
- * No wake-up is lost (README, Waiting): the doorbell is read before the places it stands for, and slept on with that value.
+ * No wake-up is lost (README, Waiting): the doorbell is read before the places
+ * it stands for, and slept on with that value.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,10 @@ server_now_us(void)
 	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* The engine broke: answer everything in flight with ENGINE_FAILED, and end the process. */
+/*
+ * The engine broke: answer everything in flight with ENGINE_FAILED, and end the
+ * process.
+ */
 void
 server_fail(Server *server, const EngineError *error)
 {
@@ -64,14 +69,20 @@ longest_sleep(const Server *server)
 	return server->queries_flying > 0 ? FLYING_MS : IDLE_MS;
 }
 
-/* Sleep until the doorbell moves on from `seen`, which was read before the last look. */
+/*
+ * Sleep until the doorbell moves on from `seen`, which was read before the last
+ * look.
+ */
 static void
 serve_rest(Server *server, uint32_t seen)
 {
 	AreaHeader *area = server->area;
 
 	server->wakes = 0;
-	/* Answers and next requests often come within microseconds; a sleep and a wake-up cost more. */
+	/*
+	 * Answers and next requests often come within microseconds; a sleep and a
+	 * wake-up cost more.
+	 */
 	if (server->spin_us > 0)
 	{
 		bool		flying = server->queries_flying > 0 && server->queries_flying <= server->spin_flying_most;
@@ -84,7 +95,10 @@ serve_rest(Server *server, uint32_t seen)
 		{
 			if (atomic_load(&area->doorbell) != seen)
 				return;
-			/* a GPU's batch, or a job's piece, can be seen to end long before the thread that rings for it runs */
+			/*
+			 * a GPU's batch, or a job's piece, can be seen to end long before
+			 * the thread that rings for it runs
+			 */
 			if ((flying || brief) && now >= look)
 			{
 				if ((flying && queries_poll(server)) || (brief && channels_poll(server)))
@@ -104,7 +118,10 @@ serve_rest(Server *server, uint32_t seen)
 	atomic_store(&area->sleeping, 0);
 }
 
-/* What is done once a second: give back what the dead left, drop mirrors that nobody names, publish figures, ask the engine how it is. */
+/*
+ * What is done once a second: give back what the dead left, drop mirrors that
+ * nobody names, publish figures, ask the engine how it is.
+ */
 static void
 serve_chores(Server *server)
 {
@@ -143,7 +160,10 @@ serve(Server *server)
 			serve_rest(server, seen);
 	}
 	process_log("LOG", "shutting down");
-	/* Closing waits for what flies; the watch thread ends us if that takes too long. */
+	/*
+	 * Closing waits for what flies; the watch thread ends us if that takes too
+	 * long.
+	 */
 	server->ops->close(server->engine);
 	wakers_stop(server);
 	return 0;

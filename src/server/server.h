@@ -2,9 +2,11 @@
  * server.h
  *		The parts of gpuann-server and what they share.
  *
- * One main thread runs the loop of serve.c and calls the engine; it owns everything in Server but `terminate`. A second thread
- * only watches the death pipe, SIGTERM, and that the loop goes round (process.c). Nothing read from the area is used before it was copied and checked,
- * the header included: `layout` is the server's own copy.
+ * One main thread runs the loop of serve.c and calls the engine; it owns
+ * everything in Server but `terminate`. A second thread only watches the death
+ * pipe, SIGTERM, and that the loop goes round (process.c). Nothing read from
+ * the area is used before it was copied and checked, the header included:
+ * `layout` is the server's own copy.
  */
 #ifndef GPUANN_SERVER_H
 #define GPUANN_SERVER_H
@@ -14,7 +16,8 @@
 #define BATCHES_PER_MIRROR	4	/* in flight at once */
 #define BATCHES				64	/* of all mirrors */
 #define POLL_ROOM			256
-#define COMPANY				64	/* batches for which no query is lone after one that had to wait for such a one */
+#define COMPANY				64	/* batches for which no query is lone after one that had to wait for
+								 * such a one */
 #define CHANNEL_PIECE			64	/* queries of a channel that the engine gets at once */
 #define CHANNEL_SLICE_US		1000	/* channel work between two looks at the requests */
 #define NO_ENTRY			0xFFFFFFFFu
@@ -30,8 +33,10 @@ typedef struct ServerOptions
 	uint64_t	memory_limit;
 	uint64_t	host_rows_limit;
 	int			hang_ms;		/* 0: HANG_MS */
-	int			rest_ms;		/* for tests: sleep so long where nothing but a wake-up is awaited; 0: as ever */
-	uint32_t	wakers;			/* for tests: threads that wake clients; 0: as the machine has processors */
+	int			rest_ms;		/* for tests: sleep so long where nothing but a wake-up is awaited;
+								 * 0: as ever */
+	uint32_t	wakers;			/* for tests: threads that wake clients; 0: as the machine has
+								 * processors */
 } ServerOptions;
 
 typedef enum TicketState
@@ -41,7 +46,10 @@ typedef enum TicketState
 	TICKET_FLYING				/* the engine has it */
 } TicketState;
 
-/* A taken request on its way through the engine. One per request slot, CHANNEL_PIECE per channel. */
+/*
+ * A taken request on its way through the engine. One per request slot,
+ * CHANNEL_PIECE per channel.
+ */
 typedef struct Ticket
 {
 	EngineQuery query;			/* query.user is the ticket */
@@ -80,7 +88,8 @@ typedef struct HeldMirror
 	uint32_t	waiting;
 	Ticket	   *first;			/* waiting, oldest first */
 	Ticket	   *last;
-	bool		ready;			/* in the list of mirrors with waiting queries; outlives the mirror */
+	bool		ready;			/* in the list of mirrors with waiting queries; outlives the
+								 * mirror */
 	uint32_t	next_ready;
 } HeldMirror;
 
@@ -104,7 +113,8 @@ typedef enum ChannelPhase
 /* A CHANNEL_SEARCH on its way, piece by piece. */
 typedef struct ChannelSearch
 {
-	Ticket	   *tickets;		/* CHANNEL_PIECE, of the piece that the engine has; they stay from one search to the next */
+	Ticket	   *tickets;		/* CHANNEL_PIECE, of the piece that the engine has; they stay from
+								 * one search to the next */
 	ChannelFound  *found;			/* malloc'd, one for each query */
 	SearchResult *results;		/* malloc'd, k for each */
 	uint32_t	next;			/* query to be submitted */
@@ -123,7 +133,10 @@ typedef struct ChannelWork
 	MirrorId	mirror;
 	bool		cancelled;
 
-	/* a job: its arrays are copied, for the client could change them after they were checked; vectors have nothing to check */
+	/*
+	 * a job: its arrays are copied, for the client could change them after they
+	 * were checked; vectors have nothing to check
+	 */
 	EngineJob	job;
 	JobId		job_id;
 	void	   *copies;
@@ -138,7 +151,10 @@ typedef struct ChannelWork
 	uint32_t	link_degree;
 	LinkResult	linked;
 
-	/* watchdog.c's: what the job has to read at most; where it was at the last look, and at how many looks in a row */
+	/*
+	 * watchdog.c's: what the job has to read at most; where it was at the last
+	 * look, and at how many looks in a row
+	 */
 	uint64_t	bytes;
 	uint32_t	done;			/* of the job, as the engine last said; queries answered */
 	ChannelPhase	seen_phase;
@@ -160,7 +176,8 @@ typedef struct Server
 	int			spin_us;		/* busy waiting before a sleep */
 	int			spin_flying_us;	/* the same while queries are in flight, or brief jobs, ... */
 	uint32_t	spin_flying_most;	/* ... but no more queries than these */
-	uint32_t	launch_at_once;	/* queries in flight below which none waits for company; 0: natural batching alone */
+	uint32_t	launch_at_once;	/* queries in flight below which none waits for company; 0: natural
+								 * batching alone */
 
 	HeldMirror *mirrors;		/* layout.mirrors */
 	uint32_t	held;			/* of them in use */
@@ -175,7 +192,8 @@ typedef struct Server
 	Batch		batches[BATCHES];
 	uint32_t	queries_flying;
 	bool		lone_flying;	/* one, that the engine may search for in its next poll */
-	int64_t		lone_ended_us;	/* when such a poll last returned; who came before that had to wait */
+	int64_t		lone_ended_us;	/* when such a poll last returned; who came before that had to
+								 * wait */
 	uint32_t	company;		/* batches to come until another query is taken for a lone one */
 
 	Waker	   *wakers;			/* wakers.c */
@@ -220,7 +238,10 @@ extern void process_warn(const char *format,...) __attribute__((format(printf, 1
 /* Run the server; returns its exit status, or ends the process. */
 extern int	server_main(const ServerOptions *options);
 
-/* The part of it after area, lock and watch: server->area and ->layout are set. For tests, which have servers that are threads. */
+/*
+ * The part of it after area, lock and watch: server->area and ->layout are set.
+ * For tests, which have servers that are threads.
+ */
 extern int	server_run(Server *server, const ServerOptions *options);
 
 /* Set the area's last_error. */
@@ -230,7 +251,10 @@ extern void server_last_error(Server *server, const char *text);
 
 extern int	serve(Server *server);
 
-/* The engine broke: answer everything in flight with ENGINE_FAILED, and end the process. */
+/*
+ * The engine broke: answer everything in flight with ENGINE_FAILED, and end the
+ * process.
+ */
 extern void server_fail(Server *server, const EngineError *error) __attribute__((noreturn));
 
 extern int64_t server_now_us(void);
@@ -239,7 +263,10 @@ extern int64_t server_now_us(void);
 
 extern void watchdog_look(Server *server);
 
-/* What a search, or a job before it says more of how far it is, may have to read. */
+/*
+ * What a search, or a job before it says more of how far it is, may have to
+ * read.
+ */
 extern uint64_t watchdog_query_bytes(const HeldMirror *mirror, const EngineQuery *query);
 extern uint64_t watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *job);
 
@@ -251,7 +278,10 @@ extern bool queries_poll(Server *server);
 extern void queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const char *text);
 extern void requests_sweep(Server *server, bool starting);
 
-/* Check what is asked, of which most_k results are the most, and fill a query with it. */
+/*
+ * Check what is asked, of which most_k results are the most, and fill a query
+ * with it.
+ */
 extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_k, EngineQuery *query,
 							   EngineError *error);
 
@@ -262,7 +292,10 @@ extern void request_refuse(Server *server, Ticket *ticket, EngineStatus status, 
 
 /* ---- mirrors.c: the mirrors held ---- */
 
-/* The engine gets something to do for an entry, or is done with it: if it crashes meanwhile, the launcher knows whom to suspect. */
+/*
+ * The engine gets something to do for an entry, or is done with it: if it
+ * crashes meanwhile, the launcher knows whom to suspect.
+ */
 extern void engine_enters(Server *server, uint32_t entry);
 extern void engine_leaves(Server *server, uint32_t entry);
 
@@ -285,7 +318,10 @@ extern void channels_sweep(Server *server, bool starting);
 extern bool channel_is_ours(const Server *server, uint32_t number);
 extern void channel_finish(Server *server, uint32_t number, EngineStatus status, const char *text);
 
-/* A search: checked, then submitted in pieces, each of whose queries is done; what it found is forgotten when the channel is answered. */
+/*
+ * A search: checked, then submitted in pieces, each of whose queries is done;
+ * what it found is forgotten when the channel is answered.
+ */
 extern EngineStatus channel_search_begin(Server *server, uint32_t number, EngineError *error);
 extern EngineStatus channel_search_submit(Server *server, uint32_t number, EngineError *error);
 extern void channel_search_done(Server *server, Ticket *ticket);
@@ -294,7 +330,10 @@ extern void channel_search_forget(ChannelWork *work);
 /* Check a channel's request and make its job, arrays copied. */
 extern EngineStatus channel_job_make(Server *server, uint32_t number, EngineError *error);
 
-/* Whether count elements of so many bytes stand at an offset inside a channel's data. */
+/*
+ * Whether count elements of so many bytes stand at an offset inside a channel's
+ * data.
+ */
 extern bool channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes);
 
 extern void channel_link_keep(Server *server, uint32_t number);

@@ -1,11 +1,15 @@
 /*
  * spin_wait.h
- *		Watching a word before sleeping on it: one text for PostgreSQL, the tests and the benchmarks.
+ *		Watching a word before sleeping on it: one text for PostgreSQL, the
+ *		tests and the benchmarks.
  *
- * A sleep and a wake-up are two system calls and two switches of processes, and the server's one thread would make half of these calls. So a client
- * first looks at the word for some microseconds, then gives its processor to whoever can run and looks again when its turn comes, and only
- * then sleeps. In a crowd nearly all answers are there by then. Both ways are useless where answers take their time: what was
- * tried in vain several times is tried seldom until it helps again.
+ * A sleep and a wake-up are two system calls and two switches of processes, and
+ * the server's one thread would make half of these calls. So a client first
+ * looks at the word for some microseconds, then gives its processor to whoever
+ * can run and looks again when its turn comes, and only then sleeps. In a crowd
+ * nearly all answers are there by then. Both ways are useless where answers
+ * take their time: what was tried in vain several times is tried seldom until
+ * it helps again.
  */
 #ifndef GPUANN_SERVER_SPIN_WAIT_H
 #define GPUANN_SERVER_SPIN_WAIT_H
@@ -21,15 +25,21 @@
 #define WATCH_LOOK_US		5	/* looks, in all */
 #define WATCH_LOOKS			10	/* between two of them at the clock */
 #define WATCH_YIELDS		4	/* times that the processor is given away */
-#define WATCH_ALONE_US		2	/* a yield that takes less has found nobody who wanted the processor: it does not count, */
+#define WATCH_ALONE_US		2	/* a yield that takes less has found nobody who wanted the
+								 * processor: it does not count, */
 #define WATCH_IDLE_US		40	/* so long, */
 #define WATCH_IDLE_FROM		8	/* with so many processors */
 #define WATCH_CREDIT		8	/* tries in vain, one after another, before they become seldom */
-#define WATCH_REWARD		2	/* for one that helped: it saves a little more than one in vain costs */
+#define WATCH_REWARD		2	/* for one that helped: it saves a little more than one in vain
+								 * costs */
 #define WATCH_SELDOM_LOOK	32	/* one wait in so many */
-#define WATCH_SELDOM_YIELD	4	/* hardly dearer than the sleep it may save; if seldomer, a crowd that sleeps would go on sleeping */
+#define WATCH_SELDOM_YIELD	4	/* hardly dearer than the sleep it may save; if seldomer, a crowd
+								 * that sleeps would go on sleeping */
 
-/* How well a way of watching has worked for this process; all zero to begin with. */
+/*
+ * How well a way of watching has worked for this process; all zero to begin
+ * with.
+ */
 typedef struct WatchCredit
 {
 	int			spent;			/* of WATCH_CREDIT */
@@ -43,7 +53,9 @@ typedef struct WordWatch
 	WatchCredit yields;
 } WordWatch;
 
-/* Whether to try a way of watching now; one in `seldom` times without credit. */
+/*
+ * Whether to try a way of watching now; one in `seldom` times without credit.
+ */
 static inline bool
 watch_worth(WatchCredit *credit, uint32_t seldom)
 {
@@ -92,8 +104,10 @@ watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
 }
 
 /*
- * Give the processor away a few times, looking in between. True: the word differs. While nobody wants the processor it costs nobody anything to look
- * on, and a sleep would cost the server's thread a system call: where processors are idle in a crowd, that thread is what bounds all.
+ * Give the processor away a few times, looking in between. True: the word
+ * differs. While nobody wants the processor it costs nobody anything to look
+ * on, and a sleep would cost the server's thread a system call: where
+ * processors are idle in a crowd, that thread is what bounds all.
  */
 static inline bool
 watch_yield(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
@@ -115,7 +129,10 @@ watch_yield(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value
 	return false;
 }
 
-/* Watch a word. True: it differs from value. Looks are useless on one processor. */
+/*
+ * Watch a word. True: it differs from value. Looks are useless on one
+ * processor.
+ */
 static inline bool
 word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {

@@ -2,7 +2,8 @@
  * start.c
  *		From the command line to a server that is ready: area, lock, engine.
  *
- * The area is checked first and the lock taken next; only then is an engine, and with it perhaps a device, touched.
+ * The area is checked first and the lock taken next; only then is an engine,
+ * and with it perhaps a device, touched.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,13 +22,17 @@
 
 #define AREA_MAX_SLOTS	(1u << 20)
 #define AREA_MAX_CHANNELS	4096
-#define SPIN_CPUS		8		/* fewer: waiting busily takes the processor from who is waited for */
+#define SPIN_CPUS		8		/* fewer: waiting busily takes the processor from who is waited
+								 * for */
 #define SPIN_US			40
 #define SPIN_FLYING_US	300		/* about what a GPU's batch takes */
 #define WAKER_CPUS		16		/* fewer: a crowd has something to do on each of them */
 #define WAKERS			2
 
-/* Whether an area's header describes exactly what this program would have laid out. */
+/*
+ * Whether an area's header describes exactly what this program would have laid
+ * out.
+ */
 static bool
 layout_is_ours(const AreaHeader *header)
 {
@@ -44,7 +49,10 @@ layout_is_ours(const AreaHeader *header)
 		header->channel_data_bytes == ours.channel_data_bytes;
 }
 
-/* Map the area and check it; false, with a log line, if it is not one of this protocol's version. */
+/*
+ * Map the area and check it; false, with a log line, if it is not one of this
+ * protocol's version.
+ */
 static bool
 area_map(Server *server, int fd)
 {
@@ -81,7 +89,10 @@ area_map(Server *server, int fd)
 	return false;
 }
 
-/* Zeroed memory that costs nothing until it is used; ends the process if there is none. */
+/*
+ * Zeroed memory that costs nothing until it is used; ends the process if there
+ * is none.
+ */
 static void *
 lazy_memory(size_t bytes)
 {
@@ -93,7 +104,10 @@ lazy_memory(size_t bytes)
 		exit(SERVER_EXIT_FAILED);
 	}
 #ifdef __SANITIZE_ADDRESS__
-	/* What is allocated is referred to from here; a sanitizer looks for references in malloc's memory only. */
+	/*
+	 * What is allocated is referred to from here; a sanitizer looks for
+	 * references in malloc's memory only.
+	 */
 	__lsan_register_root_region(memory, bytes);
 #endif
 	return memory;
@@ -127,7 +141,10 @@ server_allocate(Server *server)
 	}
 }
 
-/* Set the area's last_error. Readers may see half of it: they bound what they read, and it is for people. */
+/*
+ * Set the area's last_error. Readers may see half of it: they bound what they
+ * read, and it is for people.
+ */
 void
 server_last_error(Server *server, const char *text)
 {
@@ -203,7 +220,9 @@ engine_choose(Server *server, const ServerOptions *options, EngineError *error)
 	return library_open(server, options, error);
 }
 
-/* There is no engine: say why, and what state that is. Returns the exit status. */
+/*
+ * There is no engine: say why, and what state that is. Returns the exit status.
+ */
 static int
 server_without_engine(Server *server, const ServerOptions *options, EngineError *error)
 {
@@ -212,7 +231,10 @@ server_without_engine(Server *server, const ServerOptions *options, EngineError 
 	error->text[sizeof(error->text) - 1] = '\0';
 	if (strcmp(options->engine, "auto") == 0)
 	{
-		/* Not logged here: the launcher looks for a GPU again and again, and says so once. */
+		/*
+		 * Not logged here: the launcher looks for a GPU again and again, and
+		 * says so once.
+		 */
 		snprintf(text, sizeof(text), "no usable GPU is found: %s", error->text);
 		server_last_error(server, text);
 		atomic_store(&server->area->server_state, SERVER_NO_GPU);
@@ -246,7 +268,10 @@ server_ready(Server *server, const ServerOptions *options)
 	server->spin_flying_most = UINT32_MAX;
 	if (strcmp(info->name, "cpu") == 0)
 	{
-		/* its queries gain nothing from company, and its processors have better to do once several are busy */
+		/*
+		 * its queries gain nothing from company, and its processors have better
+		 * to do once several are busy
+		 */
 		server->launch_at_once = info->max_batch * 2;
 		server->spin_flying_most = info->max_batch / 4;
 	}

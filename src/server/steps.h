@@ -1,15 +1,21 @@
 /*
  * steps.h
- *		The steps of the protocol between which a process can die, by name. Only test builds (PROTOCOL_STEPS) notice them.
+ *		The steps of the protocol between which a process can die, by name. Only
+ *		test builds (PROTOCOL_STEPS) notice them.
  *
- * A step stands right after what its name says has happened in memory, or right before what it is about to do: between two steps a
- * process changes at most one word that others look at. So a process that dies at every step, one after another, has died in every
- * state that others can find. test/protocol_test_steps.c does so.
+ * A step stands right after what its name says has happened in memory, or right
+ * before what it is about to do: between two steps a process changes at most
+ * one word that others look at. So a process that dies at every step, one after
+ * another, has died in every state that others can find.
+ * test/protocol_test_steps.c does so.
  */
 #ifndef GPUANN_STEPS_H
 #define GPUANN_STEPS_H
 
-/* STEP(name): who comes there is in the name; RING is anybody who rings, the server's engine too. */
+/*
+ * STEP(name): who comes there is in the name; RING is anybody who rings, the
+ * server's engine too.
+ */
 #define PROTOCOL_STEP_LIST(STEP) \
 	/* a client's request */ \
 	STEP(CLIENT_FILLED)			/* the payload is complete, the word still FREE */ \

@@ -1,15 +1,20 @@
 /*
  * transitions.h
- *		The moves that clients and the launcher make with words of requests and channels: one text for PostgreSQL and the tests.
+ *		The moves that clients and the launcher make with words of requests and
+ *		channels: one text for PostgreSQL and the tests.
  *
- * protocol.h has the states, and who may make which move. The server's moves are in batch.c, answer.c and channels.c. Nothing here waits.
+ * protocol.h has the states, and who may make which move. The server's moves
+ * are in batch.c, answer.c and channels.c. Nothing here waits.
  */
 #ifndef GPUANN_SERVER_TRANSITIONS_H
 #define GPUANN_SERVER_TRANSITIONS_H
 
 #include "server/protocol.h"
 
-/* More tries than an honest server and launcher can make one need: they only move a word forward. */
+/*
+ * More tries than an honest server and launcher can make one need: they only
+ * move a word forward.
+ */
 #define MOST_MOVES	16
 
 /* What a client finds of its request. */
@@ -21,7 +26,10 @@ typedef enum RequestLook
 	LOOK_FOREIGN				/* nothing that an honest server makes of it */
 } RequestLook;
 
-/* Post the payload of a word that is FREE, in its next generation, which is returned. */
+/*
+ * Post the payload of a word that is FREE, in its next generation, which is
+ * returned.
+ */
 static inline uint32_t
 request_post(AreaHeader *area, _Atomic uint32_t *word)
 {
@@ -47,7 +55,10 @@ request_look(uint32_t value, uint32_t generation)
 	return LOOK_FOREIGN;
 }
 
-/* Sleep on a word while it has a value, having said so: the server wakes nobody else. */
+/*
+ * Sleep on a word while it has a value, having said so: the server wakes nobody
+ * else.
+ */
 static inline void
 request_sleep(_Atomic uint32_t *word, uint32_t value, RequestPayload *payload, int timeout_ms)
 {
@@ -58,9 +69,11 @@ request_sleep(_Atomic uint32_t *word, uint32_t value, RequestPayload *payload, i
 }
 
 /*
- * Leave a word in whatever state it is: what the server has taken is ABANDONED, everything else FREE. True: it is FREE, the payload ours.
+ * Leave a word in whatever state it is: what the server has taken is ABANDONED,
+ * everything else FREE. True: it is FREE, the payload ours.
  *
- * A state that does not exist can only come from a server that writes what it should not; the slot is usable again.
+ * A state that does not exist can only come from a server that writes what it
+ * should not; the slot is usable again.
  */
 static inline bool
 request_leave(_Atomic uint32_t *word)
@@ -86,14 +99,20 @@ request_leave(_Atomic uint32_t *word)
 	return false;
 }
 
-/* Take a word back that was posted to a server which has died; false if the launcher (or the server) has it by now. */
+/*
+ * Take a word back that was posted to a server which has died; false if the
+ * launcher (or the server) has it by now.
+ */
 static inline bool
 request_withdraw(_Atomic uint32_t *word, uint32_t generation)
 {
 	return request_move(word, generation, REQUEST_POSTED, REQUEST_FREE);
 }
 
-/* Claim a channel for a process; false if it is somebody's, or still the server's. */
+/*
+ * Claim a channel for a process; false if it is somebody's, or still the
+ * server's.
+ */
 static inline bool
 channel_take_ownership(AreaChannel *channel, int32_t pid)
 {
@@ -119,7 +138,10 @@ channel_post_word(AreaHeader *area, AreaChannel *channel)
 	area_ring(area);
 }
 
-/* Leave a channel of ours in whatever state it is. What the server has taken it frees when it is done. */
+/*
+ * Leave a channel of ours in whatever state it is. What the server has taken it
+ * frees when it is done.
+ */
 static inline void
 channel_leave(AreaChannel *channel)
 {
@@ -132,8 +154,9 @@ channel_leave(AreaChannel *channel)
 }
 
 /*
- * What a dead server leaves of a word: what it had or should have had FAILED, what was abandoned is free; true in the latter case. The
- * server has been reaped, and the epoch advanced.
+ * What a dead server leaves of a word: what it had or should have had FAILED,
+ * what was abandoned is free; true in the latter case. The server has been
+ * reaped, and the epoch advanced.
  */
 static inline bool
 request_sweep(_Atomic uint32_t *word)
@@ -145,7 +168,10 @@ request_sweep(_Atomic uint32_t *word)
 		RequestState state = request_state(value);
 		RequestState next = state == REQUEST_ABANDONED ? REQUEST_FREE : REQUEST_FAILED;
 
-		/* A server that died between its last move and the wake-up leaves a client asleep beside its answer. */
+		/*
+		 * A server that died between its last move and the wake-up leaves a
+		 * client asleep beside its answer.
+		 */
 		if (state == REQUEST_DONE || state == REQUEST_FAILED)
 			area_futex_wake(word, INT_MAX);
 		if (state == REQUEST_FREE || state == REQUEST_DONE || state == REQUEST_FAILED)
@@ -160,11 +186,17 @@ request_sweep(_Atomic uint32_t *word)
 	return false;
 }
 
-/* The same for a channel. One that was abandoned, or that the server was just giving back (owner -1), has no owner any more. */
+/*
+ * The same for a channel. One that was abandoned, or that the server was just
+ * giving back (owner -1), has no owner any more.
+ */
 static inline void
 channel_sweep(AreaChannel *channel)
 {
-	/* What was abandoned is judged by the move itself: the client may leave while we look. */
+	/*
+	 * What was abandoned is judged by the move itself: the client may leave
+	 * while we look.
+	 */
 	if (request_sweep(&channel->state) || atomic_load(&channel->owner) == CHANNEL_DISOWNED)
 		atomic_store(&channel->owner, 0);
 }

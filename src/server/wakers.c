@@ -2,14 +2,19 @@
  * wakers.c
  *		Threads that wake clients for the server's one.
  *
- * To wake a client is a system call, two microseconds where the rest of a request is one. In a crowd that sleeps, answers come at that pace: so everybody
- * waits longer than looks and yields last (spin_wait.h), and sleeps; while a crowd whose answers come soon does not sleep at all. With processors
- * enough the calls are made beside the server's thread, once several clients had to be woken without a rest between: a few clients are
- * woken sooner by the thread that has their answers.
+ * To wake a client is a system call, two microseconds where the rest of a
+ * request is one. In a crowd that sleeps, answers come at that pace: so
+ * everybody waits longer than looks and yields last (spin_wait.h), and sleeps;
+ * while a crowd whose answers come soon does not sleep at all. With processors
+ * enough the calls are made beside the server's thread, once several clients
+ * had to be woken without a rest between: a few clients are woken sooner by the
+ * thread that has their answers.
  *
- * Each has a ring of words, which the server's thread alone fills, and a bell, the number of words put in so far: a waker sleeps on it with the value up to
- * which it has woken everybody, after it has said so; the server looks at that after it has advanced the bell. So one of them sees the other. No word at
- * all tells it to end.
+ * Each has a ring of words, which the server's thread alone fills, and a bell,
+ * the number of words put in so far: a waker sleeps on it with the value up to
+ * which it has woken everybody, after it has said so; the server looks at that
+ * after it has advanced the bell. So one of them sees the other. No word at all
+ * tells it to end.
  */
 #include <pthread.h>
 #include <sched.h>

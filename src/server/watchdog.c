@@ -1,6 +1,7 @@
 /*
  * watchdog.c
- *		An engine that takes work and gives nothing back: a kernel that never ends, an answer that was forgotten.
+ *		An engine that takes work and gives nothing back: a kernel that never
+ *		ends, an answer that was forgotten.
  *
  * Its calls return, so the watch thread sees nothing wrong, while clients time
  * out one after another. How long is too long depends on the work. A search
@@ -18,7 +19,8 @@
 #define JOB_QUARTERS	12
 
 #define SLOWEST_PACE	200000000	/* bytes in a second */
-#define WALK_SLACK		8		/* times ef rows of the graph, and what these name, are what a walk reads at most */
+#define WALK_SLACK		8		/* times ef rows of the graph, and what these name, are what a walk
+								 * reads at most */
 #define LINK_BATCH		16384	/* rows that an engine may link without saying how far it is */
 #define SEEDS_COMPARED	4096	/* with each other, at the end of a link */
 

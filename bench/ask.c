@@ -46,7 +46,8 @@ static double until = 0;		/* 0: no end */
 static void
 die(const char *what, PGconn *connection)
 {
-	fprintf(stderr, "ask: %s%s%s\n", what, connection ? ": " : "", connection ? PQerrorMessage(connection) : "");
+	fprintf(stderr, "ask: %s%s%s\n", what, connection ? ": " : "",
+			connection ? PQerrorMessage(connection) : "");
 	exit(1);
 }
 
@@ -145,7 +146,7 @@ run(void *arg)
 
 	for (int i = 0; i < part->count; i++)
 	{
-		polled[i] = (struct pollfd) {.fd = PQsocket(connections[part->first + i]), .events = POLLIN};
+		polled[i] = (struct pollfd){.fd = PQsocket(connections[part->first + i]), .events = POLLIN};
 		asked[i] = 1;
 		ask(connections[part->first + i]);
 	}
@@ -209,11 +210,13 @@ main(int argc, char **argv)
 			case 'j': threads = atoi(optarg); break;
 			case 't': queries_each = strtoull(optarg, NULL, 10); break;
 			case 'T': seconds = atof(optarg); break;
-			default: die("usage: ask -f FILE -v VECTOR [-c CLIENTS] [-j THREADS] [-t QUERIES | -T SECONDS]", NULL);
+			default:
+				die("usage: ask -f FILE -v VECTOR [-c CLIENTS] [-j THREADS] [-t QUERIES | -T SECONDS]",
+					NULL);
 		}
 	}
-	if (file == NULL || parameter_bytes == 0 || clients < 1 || clients > MOST_CLIENTS || threads < 1 || threads > clients ||
-		(seconds <= 0 && queries_each == UINT64_MAX))
+	if (file == NULL || parameter_bytes == 0 || clients < 1 || clients > MOST_CLIENTS ||
+		threads < 1 || threads > clients || (seconds <= 0 && queries_each == UINT64_MAX))
 		die("what is to be asked, by how many, for how long?", NULL);
 	for (int i = 0; i < clients; i++)
 		begin(i, read_statement(file));

@@ -87,7 +87,8 @@ clock_ns(void)
 
 /* One slice: ns per distance. */
 static double
-slice(const DistanceKernels *kernels, const Rows *rows, uint32_t dims, const float *wide, bool exact)
+slice(const DistanceKernels *kernels, const Rows *rows, uint32_t dims, const float *wide,
+	  bool exact)
 {
 	uint32_t	count = SLICE * 64 / (dims < 64 ? 64 : dims) + 64;
 	double		start,
@@ -99,7 +100,8 @@ slice(const DistanceKernels *kernels, const Rows *rows, uint32_t dims, const flo
 	{
 		const void *row = rows->bytes + rows->order[i] * rows->stride;
 
-		sum += exact ? kernels->exact(rows->bytes, row, dims) : (double) kernels->fast(wide, row, dims, 1);
+		sum += exact ? kernels->exact(rows->bytes, row, dims)
+					 : (double) kernels->fast(wide, row, dims, 1);
 	}
 	sink = sum;
 	return (clock_ns() - start) / count;
@@ -129,7 +131,8 @@ measure(ElementType type, Metric metric, uint32_t dims, bool exact)
 			ns = slice(kernels, &rows, dims, wide, exact);
 			best[i] = ns < best[i] ? ns : best[i];
 		}
-	printf("%-6s %-8s %-6s %6u", type_names[type], metric_names[metric], exact ? "exact" : "fast", dims);
+	printf("%-6s %-8s %-6s %6u", type_names[type], metric_names[metric], exact ? "exact" : "fast",
+		   dims);
 	for (int i = 0; i < LEVELS; i++)
 		if (best[i] < 1e30)
 			printf(" %9.1f", best[i]);
@@ -162,12 +165,14 @@ main(int argc, char **argv)
 			return 2;
 		}
 	}
-	printf("%-6s %-8s %-6s %6s %9s %9s %9s %7s\n", "type", "metric", "kind", "dims", "portable", "avx2", "avx512", "gain");
+	printf("%-6s %-8s %-6s %6s %9s %9s %9s %7s\n", "type", "metric", "kind", "dims", "portable",
+		   "avx2", "avx512", "gain");
 	for (int type = ELEMENT_FLOAT; type <= ELEMENT_BIT; type++)
 		for (int metric = METRIC_L2; metric <= METRIC_JACCARD; metric++)
 			for (int exact = 0; exact < 2; exact++)
 				for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
-					if (engine_has_distance((ElementType) type, (Metric) metric) && (only_dims == 0 || only_dims == (int) dims[i]))
+					if (engine_has_distance((ElementType) type, (Metric) metric) &&
+						(only_dims == 0 || only_dims == (int) dims[i]))
 						measure((ElementType) type, (Metric) metric, dims[i], exact);
 	return 0;
 }

@@ -131,12 +131,15 @@ link_rows(void)
 	LinkResult	result;
 	FILE	   *file;
 
-	if (ops->job_link_result(engine, id, &result) == ENGINE_OK && set.graph != NULL && result.count == set.rows && set.more == 0)
+	if (ops->job_link_result(engine, id, &result) == ENGINE_OK && set.graph != NULL &&
+		result.count == set.rows && set.more == 0)
 	{
 		file = fopen(set.graph, "wb");
 		if (file == NULL || fwrite(&result.nseeds, sizeof(uint32_t), 1, file) != 1 ||
 			fwrite(result.seeds, sizeof(uint32_t), result.nseeds, file) != result.nseeds ||
-			fwrite(result.rows, sizeof(uint32_t) * set.degree, result.count, file) != result.count || fclose(file) != 0)
+			fwrite(result.rows, sizeof(uint32_t) * set.degree, result.count, file) !=
+				result.count ||
+			fclose(file) != 0)
 		{
 			fprintf(stderr, "cannot write %s\n", set.graph);
 			exit(1);
@@ -189,9 +192,11 @@ load_graph(void)
  * row itself. *counters: what the engine says of it.
  */
 static double
-ask_row(const void *vector, SearchMethod method, uint32_t ef, SearchResult *results, uint32_t k, uint32_t *count, SearchCounters *counters)
+ask_row(const void *vector, SearchMethod method, uint32_t ef, SearchResult *results, uint32_t k,
+		uint32_t *count, SearchCounters *counters)
 {
-	EngineQuery query = {.mirror = mirror, .method = method, .k = k, .ef = ef, .vector = vector, .results = results};
+	EngineQuery query = {
+		.mirror = mirror, .method = method, .k = k, .ef = ef, .vector = vector, .results = results};
 	EngineQuery *one = &query;
 	EngineError error = {0};
 	uint32_t	done = 0;
@@ -247,8 +252,9 @@ print_slowest(const Lone *lone, uint32_t n, double total)
 		queued += lone[i].queue_us;
 		inside += lone[i].engine_us;
 	}
-	printf("* the slowest hundredth: mean %.1f us, of that %.1f queued, %.1f in the engine; by tenth of the time:", seconds / (n - first) * 1e6,
-		   queued / (n - first), inside / (n - first));
+	printf(
+		"* the slowest hundredth: mean %.1f us, of that %.1f queued, %.1f in the engine; by tenth of the time:",
+		seconds / (n - first) * 1e6, queued / (n - first), inside / (n - first));
 	for (int i = 0; i < 10; i++)
 		printf(" %u", tenths[i]);
 	printf("\n");
@@ -274,7 +280,8 @@ lone_queries(const char *vectors, JobId job, const char *what)
 		SearchCounters counters;
 
 		lone[n].begun = now() - start;
-		lone[n].seconds = ask_row(vectors + (size_t) (n * 7919u % set.rows) * bytes, METHOD_GRAPH, set.efs[0], results, 10, &count, &counters);
+		lone[n].seconds = ask_row(vectors + (size_t) (n * 7919u % set.rows) * bytes, METHOD_GRAPH,
+								  set.efs[0], results, 10, &count, &counters);
 		lone[n].queue_us = counters.queue_us;
 		lone[n].engine_us = counters.engine_us;
 		n++;
@@ -283,8 +290,10 @@ lone_queries(const char *vectors, JobId job, const char *what)
 	}
 	start = now() - start;
 	qsort(lone, n, sizeof(Lone), compare_lone);
-	printf("* lone queries %s: median %.1f us, 90th of a hundred %.1f us, 99th %.1f us, most %.1f us, %u queries in %.2f s\n", what,
-		   lone[n / 2].seconds * 1e6, lone[n * 9 / 10].seconds * 1e6, lone[n * 99 / 100].seconds * 1e6, lone[n - 1].seconds * 1e6, n, start);
+	printf(
+		"* lone queries %s: median %.1f us, 90th of a hundred %.1f us, 99th %.1f us, most %.1f us, %u queries in %.2f s\n",
+		what, lone[n / 2].seconds * 1e6, lone[n * 9 / 10].seconds * 1e6,
+		lone[n * 99 / 100].seconds * 1e6, lone[n - 1].seconds * 1e6, n, start);
 	print_slowest(lone, n, start);
 }
 
@@ -334,7 +343,8 @@ compare_candidates(const char *vectors)
 			for (uint32_t m = 0; m < nfound; m++)
 				hits += truth[j].slot == found[m].slot;
 	}
-	printf("* candidates before pruning: recall@10 %.4f over %u rows\n", all > 0 ? (double) hits / (double) all : 0, set.candidates);
+	printf("* candidates before pruning: recall@10 %.4f over %u rows\n",
+		   all > 0 ? (double) hits / (double) all : 0, set.candidates);
 }
 
 /* Let rows die at random. */
@@ -377,10 +387,10 @@ repair_rows(void)
 	{
 		uint32_t	first = (uint32_t) ((uint64_t) set.rows * i / set.repair);
 		uint32_t	end = (uint32_t) ((uint64_t) set.rows * (i + 1) / set.repair);
-		EngineJob	job = {
-			.kind = JOB_REPAIR, .ef_construction = set.ef_construction, .slots = i < set.repair ? slots + first : NULL,
-			.count = i < set.repair ? end - first : 0
-		};
+		EngineJob job = {.kind = JOB_REPAIR,
+						 .ef_construction = set.ef_construction,
+						 .slots = i < set.repair ? slots + first : NULL,
+						 .count = i < set.repair ? end - first : 0};
 		double		begun = now();
 		JobId		id = run_job(job, i == set.repair ? "repaired, the last job" : "", true);
 		LinkResult	result;
@@ -390,7 +400,8 @@ repair_rows(void)
 		ops->job_release(engine, id);
 		longest = now() - begun > longest ? now() - begun : longest;
 	}
-	printf("* repaired in %.2f s: %llu changed rows came back, the longest job took %.3f s\n", now() - start, (unsigned long long) changed, longest);
+	printf("* repaired in %.2f s: %llu changed rows came back, the longest job took %.3f s\n",
+		   now() - start, (unsigned long long) changed, longest);
 	free(slots);
 }
 
@@ -399,9 +410,9 @@ static void
 load(void)
 {
 	size_t		bytes = engine_vector_bytes(set.type, set.dims);
-	MirrorSpec	spec = {
-		set.dims, set.type, set.metric, METHOD_GRAPH, set.degree, set.rows, RESIDENCY_FULL, PLACEMENT_SINGLE, -1
-	};
+	MirrorSpec spec = {set.dims,	   set.type,		 set.metric,
+					   METHOD_GRAPH,   set.degree,		 set.rows,
+					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
 	EngineJob	job = {.kind = JOB_APPEND, .count = set.rows - set.more};
 	EngineError error = {0};
 	struct stat found;
@@ -602,19 +613,25 @@ report_ef(EngineQuery *queries, const SearchResult *truth, uint32_t ef)
 		distances += queries[i].counters.distances;
 		iterations += queries[i].counters.iterations;
 	}
-	printf("\nef %u: recall@1 %.4f, recall@%u %.4f; rows expanded %.1f, rounds %.1f, distances %.0f a query; woken after %.0f us\n\n",
-		   ef, recall_at(queries, truth, set.k, 1), set.k, recall_at(queries, truth, set.k, set.k),
-		   expanded / MOST_QUERIES, iterations / MOST_QUERIES, distances / MOST_QUERIES, until_woken(queries) * 1e6);
-	printf("| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |%s\n|---|---|---|---|---|---|---|---|%s\n",
-		   device_us != NULL ? " on the device, us | queries/s there |" : "", device_us != NULL ? "---|---|" : "");
+	printf(
+		"\nef %u: recall@1 %.4f, recall@%u %.4f; rows expanded %.1f, rounds %.1f, distances %.0f a query; woken after %.0f us\n\n",
+		ef, recall_at(queries, truth, set.k, 1), set.k, recall_at(queries, truth, set.k, set.k),
+		expanded / MOST_QUERIES, iterations / MOST_QUERIES, distances / MOST_QUERIES,
+		until_woken(queries) * 1e6);
+	printf(
+		"| batch | median us | least | nine in ten | queued | in the engine | queries/s | runs |%s\n|---|---|---|---|---|---|---|---|%s\n",
+		device_us != NULL ? " on the device, us | queries/s there |" : "",
+		device_us != NULL ? "---|---|" : "");
 	for (uint32_t i = 0; i < set.nbatches; i++)
 	{
 		Spread		spread = measure(queries, set.batches[i]);
 
-		printf("| %u | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %u |", set.batches[i], spread.median * 1e6, spread.least * 1e6,
-			   spread.most * 1e6, spread.queued * 1e6, spread.engine * 1e6, set.batches[i] / spread.median, spread.runs);
+		printf("| %u | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %u |", set.batches[i],
+			   spread.median * 1e6, spread.least * 1e6, spread.most * 1e6, spread.queued * 1e6,
+			   spread.engine * 1e6, set.batches[i] / spread.median, spread.runs);
 		if (device_us != NULL)
-			printf(" %.1f | %.0f |", spread.device * 1e6, spread.device > 0 ? set.batches[i] / spread.device : 0);
+			printf(" %.1f | %.0f |", spread.device * 1e6,
+				   spread.device > 0 ? set.batches[i] / spread.device : 0);
 		printf("\n");
 	}
 }
@@ -625,7 +642,8 @@ numbers(char *text, uint32_t *out)
 {
 	uint32_t	count = 0;
 
-	for (char *word = strtok(text, ","); word != NULL && count < MOST_LIST; word = strtok(NULL, ","))
+	for (char *word = strtok(text, ","); word != NULL && count < MOST_LIST;
+		 word = strtok(NULL, ","))
 		out[count++] = (uint32_t) atoi(word);
 	return count;
 }
@@ -633,23 +651,36 @@ numbers(char *text, uint32_t *out)
 static void
 usage(void)
 {
-	fprintf(stderr, "usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine|l1]\n"
-			"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
-			"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT]\n");
+	fprintf(
+		stderr,
+		"usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine|l1]\n"
+		"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
+		"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT]\n");
 	exit(2);
 }
 
 static void
 parse(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"base", 1, NULL, 'b'}, {"query", 1, NULL, 'q'}, {"engine-library", 1, NULL, 'l'}, {"type", 1, NULL, 't'},
-		{"metric", 1, NULL, 'm'}, {"degree", 1, NULL, 'D'}, {"ef-construction", 1, NULL, 'c'}, {"graph", 1, NULL, 'g'},
-		{"ef", 1, NULL, 'e'}, {"batch", 1, NULL, 'B'}, {"truths", 1, NULL, 'T'}, {"seeds", 1, NULL, 's'},
-		{"more", 1, NULL, 'M'}, {"beside", 0, NULL, 'S'}, {"candidates", 1, NULL, 'C'}, {"filter", 1, NULL, 'f'},
-		{"dead", 1, NULL, 'x'}, {"repair", 1, NULL, 'r'},
-		{NULL, 0, NULL, 0}
-	};
+	static const struct option options[] = {{"base", 1, NULL, 'b'},
+											{"query", 1, NULL, 'q'},
+											{"engine-library", 1, NULL, 'l'},
+											{"type", 1, NULL, 't'},
+											{"metric", 1, NULL, 'm'},
+											{"degree", 1, NULL, 'D'},
+											{"ef-construction", 1, NULL, 'c'},
+											{"graph", 1, NULL, 'g'},
+											{"ef", 1, NULL, 'e'},
+											{"batch", 1, NULL, 'B'},
+											{"truths", 1, NULL, 'T'},
+											{"seeds", 1, NULL, 's'},
+											{"more", 1, NULL, 'M'},
+											{"beside", 0, NULL, 'S'},
+											{"candidates", 1, NULL, 'C'},
+											{"filter", 1, NULL, 'f'},
+											{"dead", 1, NULL, 'x'},
+											{"repair", 1, NULL, 'r'},
+											{NULL, 0, NULL, 0}};
 	int			option;
 
 	while ((option = getopt_long(argc, argv, "n:d:k:", options, NULL)) != -1)
@@ -679,7 +710,8 @@ parse(int argc, char **argv)
 			case 'k': set.k = (uint32_t) atoi(optarg); break;
 			default: usage();
 		}
-	if (set.base == NULL || set.query == NULL || set.truths > MOST_QUERIES || set.more >= set.rows || set.candidates > set.rows || set.dead > 100)
+	if (set.base == NULL || set.query == NULL || set.truths > MOST_QUERIES ||
+		set.more >= set.rows || set.candidates > set.rows || set.dead > 100)
 		usage();
 	for (uint32_t i = 0; i < set.nbatches; i++)
 		if (set.batches[i] == 0 || set.batches[i] > MOST_QUERIES)
@@ -721,7 +753,8 @@ main(int argc, char **argv)
 	if (set.library != NULL)
 	{
 		void	   *library = dlopen(set.library, RTLD_NOW | RTLD_LOCAL);
-		EngineEntry entry = library != NULL ? (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL) : NULL;
+		EngineEntry entry =
+			library != NULL ? (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL) : NULL;
 
 		if (entry == NULL)
 		{
@@ -734,12 +767,13 @@ main(int argc, char **argv)
 	}
 	must(ops->open(&config, &engine, &error), &error, "open");
 	ops->info(engine, &info);
-	printf("* engine %s on %s; %u x %u, degree %u, ef_construction %u, k %u\n", info.name, info.device, set.rows, set.dims,
-		   set.degree, set.ef_construction, set.k);
+	printf("* engine %s on %s; %u x %u, degree %u, ef_construction %u, k %u\n", info.name,
+		   info.device, set.rows, set.dims, set.degree, set.ef_construction, set.k);
 	load();
 	ops->memory(engine, &memory);
-	printf("* memory, MiB: context %.0f, vectors %.0f, graph %.0f, norms %.0f, state %.0f\n", memory.context / 1048576.0,
-		   memory.vectors / 1048576.0, memory.graph / 1048576.0, memory.norms / 1048576.0, memory.state / 1048576.0);
+	printf("* memory, MiB: context %.0f, vectors %.0f, graph %.0f, norms %.0f, state %.0f\n",
+		   memory.context / 1048576.0, memory.vectors / 1048576.0, memory.graph / 1048576.0,
+		   memory.norms / 1048576.0, memory.state / 1048576.0);
 	bytes = engine_vector_bytes(set.type, set.dims);
 	vectors = read_file(set.query, bytes * MOST_QUERIES);
 	results = need(calloc((size_t) MOST_QUERIES * set.k, sizeof(SearchResult)));
@@ -756,7 +790,8 @@ main(int argc, char **argv)
 		queries[i].filter = filter;
 		queries[i].filter_slots = filter != NULL ? set.rows : 0;
 	}
-	printf("* true nearest rows of %u queries: %.2f s\n", set.truths, run_batch(queries, set.truths));
+	printf("* true nearest rows of %u queries: %.2f s\n", set.truths,
+		   run_batch(queries, set.truths));
 	for (uint32_t i = 0; i < MOST_QUERIES; i++)
 		queries[i].results = results + (size_t) i * set.k;
 	for (uint32_t i = 0; i < set.nefs; i++)

@@ -50,7 +50,9 @@ noise(void)
 	seed = seed * 6364136223846793005ull + 1442695040888963407ull;
 	uint32_t	bits = (uint32_t) (seed >> 32);
 
-	return ((float) (bits & 255) + (float) (bits >> 8 & 255) + (float) (bits >> 16 & 255) + (float) (bits >> 24) - 510) / 148;
+	return ((float) (bits & 255) + (float) (bits >> 8 & 255) + (float) (bits >> 16 & 255) +
+			(float) (bits >> 24) - 510) /
+		   148;
 }
 
 /* Half precision of a value of ordinary size. */
@@ -66,7 +68,8 @@ half_of(float value)
 
 	if (exponent <= 0)
 		return 0;
-	return (uint16_t) ((as.bits >> 16 & 0x8000) | (uint32_t) exponent << 10 | (as.bits >> 13 & 0x3FF));
+	return (uint16_t) ((as.bits >> 16 & 0x8000) | (uint32_t) exponent << 10 |
+					   (as.bits >> 13 & 0x3FF));
 }
 
 /* Make `count` vectors around the centres. */
@@ -108,7 +111,11 @@ load(const float *centres)
 		versions[i] = 1;
 	for (uint32_t first = 0; first < rows; first += SLICE)
 	{
-		EngineJob	job = {.kind = JOB_APPEND, .mirror = mirror, .first_slot = first, .versions = versions, .vectors = slice};
+		EngineJob job = {.kind = JOB_APPEND,
+						 .mirror = mirror,
+						 .first_slot = first,
+						 .versions = versions,
+						 .vectors = slice};
 		JobProgress progress = {.completed = false};
 		uint32_t	count;
 		JobId		id;
@@ -194,9 +201,11 @@ measure(EngineQuery **all, uint32_t count)
 	}
 	qsort(times, runs, sizeof(double), by_size);
 	middle = times[runs / 2];
-	printf("| %u | %.1f | %.1f – %.1f | %.0f | %.1f %% | %u | %u | %016llx |", count, middle * 1e6, times[0] * 1e6,
-		   times[runs - 1] * 1e6, count / middle, (double) rows * engine_vector_bytes(type, dims) / middle / READ_RATE * 100,
-		   all[0]->counters.iterations, all[0]->counters.engine_us, (unsigned long long) sum_of(all, count));
+	printf("| %u | %.1f | %.1f – %.1f | %.0f | %.1f %% | %u | %u | %016llx |", count, middle * 1e6,
+		   times[0] * 1e6, times[runs - 1] * 1e6, count / middle,
+		   (double) rows * engine_vector_bytes(type, dims) / middle / READ_RATE * 100,
+		   all[0]->counters.iterations, all[0]->counters.engine_us,
+		   (unsigned long long) sum_of(all, count));
 	if (far_bytes > 0)
 		printf(" %.1f |", (double) far_bytes / middle / 1e9);
 	printf("\n");
@@ -208,7 +217,11 @@ main(int argc, char **argv)
 {
 	static const uint32_t batches[] = {1, 2, 4, 8, 16, 64, 128, 1024, 10000};
 	EngineConfig config = {.device = -1};
-	MirrorSpec	spec = {.method = METHOD_GRAPH, .degree = 32, .residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1};
+	MirrorSpec spec = {.method = METHOD_GRAPH,
+					   .degree = 32,
+					   .residency = RESIDENCY_FULL,
+					   .placement = PLACEMENT_SINGLE,
+					   .device = -1};
 	EngineError error;
 	MirrorInfo	info;
 	void	   *library;
@@ -221,7 +234,10 @@ main(int argc, char **argv)
 	if (argc < 4 || (library = dlopen(argv[1], RTLD_NOW)) == NULL ||
 		(entry = (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL)) == NULL)
 	{
-		fprintf(stderr, "usage: exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]\n%s\n", argc < 4 ? "" : dlerror());
+		fprintf(
+			stderr,
+			"usage: exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]\n%s\n",
+			argc < 4 ? "" : dlerror());
 		return 1;
 	}
 	ops = entry();
@@ -267,8 +283,10 @@ main(int argc, char **argv)
 		   getenv("GPUANN_EXACT") != NULL ? getenv("GPUANN_EXACT") : "the engine's own choice");
 	if (far_bytes > 0)
 		printf("%.0f MB of the vectors are in host memory.\n\n", (double) far_bytes / 1e6);
-	printf("| queries | µs | from – to | per second | of %.2f TB/s | phases | engine µs | answers |%s\n|---|---|---|---|---|---|---|---|%s\n",
-		   READ_RATE / 1e12, far_bytes > 0 ? " from host memory, GB/s |" : "", far_bytes > 0 ? "---|" : "");
+	printf(
+		"| queries | µs | from – to | per second | of %.2f TB/s | phases | engine µs | answers |%s\n|---|---|---|---|---|---|---|---|%s\n",
+		READ_RATE / 1e12, far_bytes > 0 ? " from host memory, GB/s |" : "",
+		far_bytes > 0 ? "---|" : "");
 	for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++)
 		if (batches[i] >= least && batches[i] <= queries)
 			measure(all, batches[i]);

@@ -167,8 +167,8 @@ fixed_mirror_info(Engine *engine, MirrorId id, MirrorInfo *info, EngineError *er
 }
 
 static EngineStatus
-fixed_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows, uint32_t *versions,
-				  EngineError *error)
+fixed_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count,
+				  uint32_t *rows, uint32_t *versions, EngineError *error)
 {
 	engine_error(error, ENGINE_UNSUPPORTED, "graph rows are not kept");
 	return ENGINE_UNSUPPORTED;
@@ -197,8 +197,10 @@ make_list(FixedMirror *mirror)
 static double
 true_distance(const FixedMirror *mirror, const EngineQuery *query, uint32_t slot)
 {
-	return mirror->kernels->exact(query->vector, mirror->vectors + slot * engine_vector_bytes(mirror->spec.type, mirror->spec.dims),
-								  mirror->spec.dims);
+	return mirror->kernels->exact(
+		query->vector,
+		mirror->vectors + slot * engine_vector_bytes(mirror->spec.type, mirror->spec.dims),
+		mirror->spec.dims);
 }
 
 /* Answer a query. */
@@ -220,13 +222,15 @@ answer(FixedMirror *mirror, EngineQuery *query)
 		return;
 	begin = mirror->turn++ % FIXED_TURNS % mirror->list_count;
 	nearest = true_distance(mirror, query, mirror->list[begin].slot);
-	while (query->has_beyond && passed < mirror->list_count && nearest + passed <= query->beyond_distance)
+	while (query->has_beyond && passed < mirror->list_count &&
+		   nearest + passed <= query->beyond_distance)
 		passed++;
 	for (uint32_t i = passed; i < mirror->list_count && query->count < query->k; i++)
 	{
-		uint32_t	at = begin + i < mirror->list_count ? begin + i : begin + i - mirror->list_count;
+		uint32_t at = begin + i < mirror->list_count ? begin + i : begin + i - mirror->list_count;
 
-		query->results[query->count++] = (SearchResult) {nearest + i, mirror->list[at].slot, mirror->list[at].version};
+		query->results[query->count++] =
+			(SearchResult){nearest + i, mirror->list[at].slot, mirror->list[at].version};
 	}
 }
 
@@ -245,14 +249,16 @@ fixed_submit(Engine *engine, EngineQuery *const *queries, uint32_t count, Engine
 		if (place < FIXED_MIRRORS)
 			answer(engine->mirrors[place], queries[i]);
 		else
-			engine_error(&queries[i]->error, queries[i]->status = ENGINE_NOT_FOUND, "no such mirror");
+			engine_error(&queries[i]->error, queries[i]->status = ENGINE_NOT_FOUND,
+						 "no such mirror");
 		engine->completed[engine->completed_count++] = queries[i];
 	}
 	return ENGINE_OK;
 }
 
 static EngineStatus
-fixed_poll(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error)
+fixed_poll(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count,
+		   EngineError *error)
 {
 	*count = engine->completed_count < room ? engine->completed_count : room;
 	engine->completed_count -= *count;
@@ -296,7 +302,8 @@ append(FixedMirror *mirror, const EngineJob *job)
 	{
 		keep_vector(mirror, job->first_slot + i, job, i);
 		mirror->versions[job->first_slot + i] = job->versions[i];
-		mirror->live[job->first_slot + i] = job->dead == NULL || (job->dead[i / 64] >> (i % 64) & 1) == 0;
+		mirror->live[job->first_slot + i] =
+			job->dead == NULL || (job->dead[i / 64] >> (i % 64) & 1) == 0;
 	}
 	if (end > mirror->info.rows)
 		mirror->info.rows = end;
@@ -312,7 +319,8 @@ work(FixedMirror *mirror, const EngineJob *job)
 			return ENGINE_INVALID;
 	if (job->kind == JOB_APPEND && !append(mirror, job))
 		return ENGINE_NO_MEMORY;
-	for (uint32_t i = 0; (job->kind == JOB_OVERWRITE || job->kind == JOB_DEAD) && i < job->count; i++)
+	for (uint32_t i = 0; (job->kind == JOB_OVERWRITE || job->kind == JOB_DEAD) && i < job->count;
+		 i++)
 	{
 		if (job->kind == JOB_OVERWRITE)
 			keep_vector(mirror, job->slots[i], job, i);

@@ -88,7 +88,9 @@ make_vectors(void)
 		uint32_t	number = i < rows ? numbers[i] : i;
 
 		for (uint32_t d = 1; d <= dims; d++)
-			vectors[(size_t) i * dims + d - 1] = noise(cluster_of[number], d) * 4 + noise(number + 1, d) + noise(number + 1, d % DIRECTIONS) * 2;
+			vectors[(size_t) i * dims + d - 1] = noise(cluster_of[number], d) * 4 +
+												 noise(number + 1, d) +
+												 noise(number + 1, d % DIRECTIONS) * 2;
 	}
 	free(numbers);
 }
@@ -132,9 +134,11 @@ static void
 grow(uint32_t first, uint32_t count)
 {
 	uint32_t   *versions = need(calloc(1, count * sizeof(uint32_t)));
-	EngineJob	append = {
-		.kind = JOB_APPEND, .first_slot = first, .count = count, .versions = versions, .vectors = vectors + (size_t) first * dims
-	};
+	EngineJob append = {.kind = JOB_APPEND,
+						.first_slot = first,
+						.count = count,
+						.versions = versions,
+						.vectors = vectors + (size_t) first * dims};
 	EngineJob	link = {.kind = JOB_LINK, .ef_construction = 64};
 
 	for (uint32_t i = 0; i < count; i++)
@@ -155,9 +159,12 @@ ask(SearchMethod method, uint32_t ef, SearchResult *results)
 
 	for (uint32_t i = 0; i < nqueries; i++)
 	{
-		queries[i] = (EngineQuery) {
-			.mirror = mirror, .method = method, .k = K, .ef = ef, .vector = vectors + ((size_t) rows + i) * dims, .results = results + (size_t) i * K
-		};
+		queries[i] = (EngineQuery){.mirror = mirror,
+								   .method = method,
+								   .k = K,
+								   .ef = ef,
+								   .vector = vectors + ((size_t) rows + i) * dims,
+								   .results = results + (size_t) i * K};
 		all[i] = &queries[i];
 	}
 	must(ops->submit(engine, all, nqueries, &error), &error, "submit");
@@ -195,7 +202,8 @@ report(const char *what, double seconds)
 				hits += results[i * K + m].distance <= truth[i * K + K - 1].distance;
 			lost += hits == before;
 		}
-		printf("| %s | %u | %.4f | %u | %.0f | %.1f |\n", what, efs[e], (double) hits / nqueries / K, lost, distances, seconds);
+		printf("| %s | %u | %.4f | %u | %.0f | %.1f |\n", what, efs[e],
+			   (double) hits / nqueries / K, lost, distances, seconds);
 	}
 	free(results);
 }
@@ -207,7 +215,8 @@ report(const char *what, double seconds)
 static void
 build(const char *what, uint32_t first, uint32_t piece)
 {
-	MirrorSpec	spec = {dims, ELEMENT_FLOAT, METRIC_L2, METHOD_GRAPH, 32, rows, RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+	MirrorSpec spec = {dims,		   ELEMENT_FLOAT,	 METRIC_L2, METHOD_GRAPH, 32, rows,
+					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
 	EngineJob	drop = {.kind = JOB_DROP};
 	EngineError error = {0};
 	double		begun = now();
@@ -266,7 +275,8 @@ main(int argc, char **argv)
 	if (library != NULL)
 	{
 		void	   *object = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-		EngineEntry entry = object != NULL ? (EngineEntry) dlsym(object, ENGINE_ENTRY_SYMBOL) : NULL;
+		EngineEntry entry =
+			object != NULL ? (EngineEntry) dlsym(object, ENGINE_ENTRY_SYMBOL) : NULL;
 
 		if (entry == NULL)
 		{
@@ -277,9 +287,11 @@ main(int argc, char **argv)
 	}
 	must(ops->open(&config, &engine, &error), &error, "open");
 	ops->info(engine, &info);
-	printf("engine %s on %s: %u x %u, %u clusters, %s; %u grown by %u%s; %u queries\n\n", info.name, info.device, rows, dims, clusters,
-		   by_cluster ? "cluster by cluster" : "in random order", start, batch, room > 0 ? ", few seeds kept" : "", nqueries);
-	printf("| graph | ef | recall@10 | queries that found nothing | distances a query | seconds |\n|---|---|---|---|---|---|\n");
+	printf("engine %s on %s: %u x %u, %u clusters, %s; %u grown by %u%s; %u queries\n\n", info.name,
+		   info.device, rows, dims, clusters, by_cluster ? "cluster by cluster" : "in random order",
+		   start, batch, room > 0 ? ", few seeds kept" : "", nqueries);
+	printf(
+		"| graph | ef | recall@10 | queries that found nothing | distances a query | seconds |\n|---|---|---|---|---|---|\n");
 	make_vectors();
 	if (part[0] != 'g')
 		build("linked at once", rows, rows);

@@ -102,9 +102,12 @@ static const struct
 	const char *class;
 	const char *operator;
 } classes[] = {
-	{METRIC_L2, "vector", "vector_l2_ops", "<->"}, {METRIC_IP, "vector", "vector_ip_ops", "<#>"},
-	{METRIC_COSINE, "vector", "vector_cosine_ops", "<=>"}, {METRIC_L1, "vector", "vector_l1_ops", "<+>"},
-	{METRIC_HAMMING, "bit", "bit_hamming_ops", "<~>"}, {METRIC_JACCARD, "bit", "bit_jaccard_ops", "<%>"},
+	{METRIC_L2, "vector", "vector_l2_ops", "<->"},
+	{METRIC_IP, "vector", "vector_ip_ops", "<#>"},
+	{METRIC_COSINE, "vector", "vector_cosine_ops", "<=>"},
+	{METRIC_L1, "vector", "vector_l1_ops", "<+>"},
+	{METRIC_HAMMING, "bit", "bit_hamming_ops", "<~>"},
+	{METRIC_JACCARD, "bit", "bit_jaccard_ops", "<%>"},
 };
 
 static const uint32_t efs[] = {20, 40, 100};
@@ -182,7 +185,8 @@ make_floats(const DataSet *set, uint32_t row, float *elements)
 static ElementType
 set_type(const DataSet *set)
 {
-	return set->drawn == DRAWN_BITS || set->drawn == DRAWN_BIT_CLUSTERS ? ELEMENT_BIT : ELEMENT_FLOAT;
+	return set->drawn == DRAWN_BITS || set->drawn == DRAWN_BIT_CLUSTERS ? ELEMENT_BIT
+																		: ELEMENT_FLOAT;
 }
 
 static size_t
@@ -223,7 +227,8 @@ list_sets(void)
 	for (size_t i = 0; i < SETS; i++)
 		for (size_t j = 0; j < sizeof(classes) / sizeof(classes[0]); j++)
 			if (classes[j].metric == sets[i].metric)
-				printf("%s %u %u %s %s %s\n", sets[i].name, sets[i].rows, sets[i].dims, classes[j].type, classes[j].class, classes[j].operator);
+				printf("%s %u %u %s %s %s\n", sets[i].name, sets[i].rows, sets[i].dims,
+					   classes[j].type, classes[j].class, classes[j].operator);
 }
 
 /* Print rows from first on as COPY reads them, with ids from `id` on. */
@@ -272,7 +277,8 @@ run_job(EngineJob job, const char *what)
 
 /* Ask all queries; returns the distances measured for one. */
 static double
-ask(const DataSet *set, const char *vectors, SearchMethod method, uint32_t ef, SearchResult *results)
+ask(const DataSet *set, const char *vectors, SearchMethod method, uint32_t ef,
+	SearchResult *results)
 {
 	static EngineQuery queries[QUERIES];
 	static EngineQuery *all[QUERIES];
@@ -281,10 +287,12 @@ ask(const DataSet *set, const char *vectors, SearchMethod method, uint32_t ef, S
 
 	for (uint32_t i = 0; i < QUERIES; i++)
 	{
-		queries[i] = (EngineQuery) {
-			.mirror = mirror, .method = method, .k = MOST_K, .ef = ef, .vector = vectors + (size_t) (set->rows + i) * row_bytes(set),
-			.results = results + (size_t) i * MOST_K
-		};
+		queries[i] = (EngineQuery){.mirror = mirror,
+								   .method = method,
+								   .k = MOST_K,
+								   .ef = ef,
+								   .vector = vectors + (size_t) (set->rows + i) * row_bytes(set),
+								   .results = results + (size_t) i * MOST_K};
 		all[i] = &queries[i];
 	}
 	must(ops->submit(engine, all, QUERIES, &error), &error, "submit");
@@ -303,8 +311,12 @@ append(const DataSet *set, const char *vectors, uint32_t first, uint32_t count)
 
 	for (uint32_t i = 0; i < count; i++)
 		versions[i] = 1;
-	run_job((EngineJob) {.kind = JOB_APPEND, .first_slot = first, .count = count, .versions = versions,
-						 .vectors = vectors + (size_t) first * row_bytes(set)}, "append");
+	run_job((EngineJob){.kind = JOB_APPEND,
+						.first_slot = first,
+						.count = count,
+						.versions = versions,
+						.vectors = vectors + (size_t) first * row_bytes(set)},
+			"append");
 	free(versions);
 }
 
@@ -333,7 +345,8 @@ recall_at(const SearchResult *results, const SearchResult *truth, uint32_t k)
 		{
 			const SearchResult *result = &results[i * MOST_K + m];
 
-			hits += result->slot != UINT32_MAX && result->distance <= truth[i * MOST_K + k - 1].distance;
+			hits += result->slot != UINT32_MAX &&
+					result->distance <= truth[i * MOST_K + k - 1].distance;
 		}
 	return (double) hits / QUERIES / k;
 }
@@ -363,8 +376,8 @@ measure_engine(const DataSet *set, bool grown)
 		double		distances = ask(set, vectors, METHOD_GRAPH, efs[e], results);
 		double		seconds = now() - start;
 
-		printf("%s %u %.4f %.4f %.0f %.0f %.1f\n", set->name, efs[e], recall_at(results, truth, 10), recall_at(results, truth, MOST_K),
-			   distances, QUERIES / seconds, begun);
+		printf("%s %u %.4f %.4f %.0f %.0f %.1f\n", set->name, efs[e], recall_at(results, truth, 10),
+			   recall_at(results, truth, MOST_K), distances, QUERIES / seconds, begun);
 	}
 	run_job((EngineJob) {.kind = JOB_DROP}, "drop");
 	free(vectors);
@@ -395,8 +408,8 @@ count_answers(const DataSet *set)
 		results[i].distance = INFINITY;
 	while (scanf("%u %u", &query, &row) == 2)
 		if (query < QUERIES && row < set->rows && counts[query] < MOST_K)
-			results[query * MOST_K + counts[query]++].distance =
-				kernels->exact(vectors + (set->rows + query) * bytes, vectors + row * bytes, set->dims);
+			results[query * MOST_K + counts[query]++].distance = kernels->exact(
+				vectors + (set->rows + query) * bytes, vectors + row * bytes, set->dims);
 	printf("%.4f %.4f\n", recall_at(results, truth, 10), recall_at(results, truth, MOST_K));
 	free(vectors);
 	free(truth);
@@ -415,7 +428,8 @@ open_engine(const char *library, int threads)
 	if (library != NULL)
 	{
 		void	   *object = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-		EngineEntry entry = object != NULL ? (EngineEntry) dlsym(object, ENGINE_ENTRY_SYMBOL) : NULL;
+		EngineEntry entry =
+			object != NULL ? (EngineEntry) dlsym(object, ENGINE_ENTRY_SYMBOL) : NULL;
 
 		if (entry == NULL)
 		{
@@ -450,15 +464,21 @@ main(int argc, char **argv)
 		list_sets();
 	else if (optind >= argc)
 	{
-		fprintf(stderr, "usage: metrics list | metrics rows|queries|others|count|engine [-e LIBRARY] [-t THREADS] [-g] NAME ...\n");
+		fprintf(
+			stderr,
+			"usage: metrics list | metrics rows|queries|others|count|engine [-e LIBRARY] [-t THREADS] [-g] NAME ...\n");
 		return 2;
 	}
-	else if (strcmp(action, "rows") == 0 || strcmp(action, "queries") == 0 || strcmp(action, "others") == 0)
+	else if (strcmp(action, "rows") == 0 || strcmp(action, "queries") == 0 ||
+			 strcmp(action, "others") == 0)
 	{
 		const DataSet *set = find_set(argv[optind]);
 
 		print_rows(set, action[0] == 'r' ? 0 : set->rows + (action[0] == 'o' ? QUERIES : 0),
-				   action[0] == 'r' ? set->rows : action[0] == 'q' ? QUERIES : set->rows / 2, action[0] == 'o' ? set->rows : 0);
+				   action[0] == 'r'	  ? set->rows
+				   : action[0] == 'q' ? QUERIES
+									  : set->rows / 2,
+				   action[0] == 'o' ? set->rows : 0);
 	}
 	else
 	{

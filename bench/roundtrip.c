@@ -133,10 +133,15 @@ job_await(Bench *bench, const EngineJob *job)
 static MirrorSpec
 mirror_spec(const Options *options)
 {
-	return (MirrorSpec) {
-		.dims = options->dims, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_GRAPH, .degree = 32,
-		.capacity = options->rows, .residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
-	};
+	return (MirrorSpec){.dims = options->dims,
+						.type = ELEMENT_FLOAT,
+						.metric = METRIC_L2,
+						.method = METHOD_GRAPH,
+						.degree = 32,
+						.capacity = options->rows,
+						.residency = RESIDENCY_FULL,
+						.placement = PLACEMENT_SINGLE,
+						.device = -1};
 }
 
 /* Open the engine and load it. */
@@ -162,21 +167,26 @@ engine_prepare(Bench *bench)
 	if (bench->ops->open(&config, &bench->engine, &error) != ENGINE_OK ||
 		bench->ops->mirror_create(bench->engine, &spec, &bench->mirror, &error) != ENGINE_OK)
 		die(error.text);
-	job_await(bench, &(EngineJob) {
-		.kind = JOB_APPEND, .mirror = bench->mirror, .count = bench->options.rows, .versions = bench->versions,
-		.vectors = bench->vectors
-	});
-	job_await(bench, &(EngineJob) {.kind = JOB_LINK, .mirror = bench->mirror, .ef_construction = 64});
+	job_await(bench, &(EngineJob){.kind = JOB_APPEND,
+								  .mirror = bench->mirror,
+								  .count = bench->options.rows,
+								  .versions = bench->versions,
+								  .vectors = bench->vectors});
+	job_await(bench,
+			  &(EngineJob){.kind = JOB_LINK, .mirror = bench->mirror, .ef_construction = 64});
 }
 
 static int64_t
 engine_round(Bench *bench, const float *vector)
 {
 	SearchResult results[10];
-	EngineQuery query = {
-		.mirror = bench->mirror, .method = METHOD_GRAPH, .k = 10, .ef = 10, .lone = true, .vector = vector,
-		.results = results
-	};
+	EngineQuery query = {.mirror = bench->mirror,
+						 .method = METHOD_GRAPH,
+						 .k = 10,
+						 .ef = 10,
+						 .lone = true,
+						 .vector = vector,
+						 .results = results};
 	EngineQuery *queries[1] = {&query};
 	EngineQuery *completed;
 	EngineError error;
@@ -210,9 +220,11 @@ server_start(Bench *bench)
 	area_layout(&layout, SLOTS, 2);
 	bench->area_fd = memfd_create("roundtrip", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (bench->area_fd < 0 || posix_fallocate(bench->area_fd, 0, (off_t) layout.total_bytes) != 0 ||
-		fcntl(bench->area_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 || pipe(bench->death) != 0)
+		fcntl(bench->area_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
+		pipe(bench->death) != 0)
 		die("no shared memory");
-	bench->area = mmap(NULL, layout.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bench->area_fd, 0);
+	bench->area =
+		mmap(NULL, layout.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bench->area_fd, 0);
 	if (bench->area == MAP_FAILED)
 		die("no shared memory");
 	memcpy(bench->area, &layout, sizeof(layout));
@@ -225,10 +237,12 @@ server_start(Bench *bench)
 
 		close(fd);
 		close(bench->death[1]);
-		_exit(server_main(&(ServerOptions) {
-			.area_fd = bench->area_fd, .death_fd = bench->death[0], .lock_path = lock,
-			.engine = bench->options.library != NULL ? "cuda" : "cpu", .engine_library = bench->options.library
-		}));
+		_exit(
+			server_main(&(ServerOptions){.area_fd = bench->area_fd,
+										 .death_fd = bench->death[0],
+										 .lock_path = lock,
+										 .engine = bench->options.library != NULL ? "cuda" : "cpu",
+										 .engine_library = bench->options.library}));
 	}
 	while (atomic_load(&bench->area->server_state) != SERVER_READY)
 		if (waitpid(pid, NULL, WNOHANG) != 0)
@@ -254,7 +268,8 @@ channel_begin(Bench *bench, ChannelOp op)
 {
 	AreaChannel   *channel = area_channel(bench->area, 0);
 
-	memset((char *) channel + offsetof(AreaChannel, request), 0, sizeof(AreaChannel) - offsetof(AreaChannel, request));
+	memset((char *) channel + offsetof(AreaChannel, request), 0,
+		   sizeof(AreaChannel) - offsetof(AreaChannel, request));
 	channel->request.op = op;
 	return channel;
 }
@@ -264,7 +279,8 @@ static void
 server_load(Bench *bench)
 {
 	uint32_t	vector_bytes = bench->options.dims * (uint32_t) sizeof(float);
-	uint32_t	most = (uint32_t) ((CHANNEL_DATA_BYTES - AREA_ALIGN) / (vector_bytes + sizeof(uint32_t)));
+	uint32_t most =
+		(uint32_t) ((CHANNEL_DATA_BYTES - AREA_ALIGN) / (vector_bytes + sizeof(uint32_t)));
 	AreaChannel   *channel = channel_begin(bench, CHANNEL_CREATE);
 
 	channel->request.spec = mirror_spec(&bench->options);
@@ -279,7 +295,9 @@ server_load(Bench *bench)
 		channel->request.count = count;
 		channel->request.body_offset = area_align(count * sizeof(uint32_t));
 		memcpy(data, bench->versions + first, count * sizeof(uint32_t));
-		memcpy(data + channel->request.body_offset, bench->vectors + (size_t) first * bench->options.dims, (size_t) count * vector_bytes);
+		memcpy(data + channel->request.body_offset,
+			   bench->vectors + (size_t) first * bench->options.dims,
+			   (size_t) count * vector_bytes);
 		channel_await(bench, channel);
 	}
 	channel = channel_begin(bench, CHANNEL_LINK);
@@ -354,17 +372,23 @@ measure(Bench *bench)
 		for (uint32_t i = begin; i < end; i++)
 			bare[i] = bare_round(bench);
 		for (uint32_t i = begin; i < end; i++)
-			engine[i] = engine_round(bench, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
+			engine[i] = engine_round(bench, bench->vectors + (size_t) (i % bench->options.rows) *
+																 bench->options.dims);
 		for (uint32_t i = begin; i < end; i++)
-			server[i] = server_round(bench, 0, 10, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
+			server[i] = server_round(bench, 0, 10,
+									 bench->vectors +
+										 (size_t) (i % bench->options.rows) * bench->options.dims);
 	}
 	added = quantile(server, rounds, 0.5) - quantile(engine, rounds, 0.5);
-	printf("| engine | rows x dims | futex round trip | engine, called | through the server | added | added / round trip |\n");
+	printf(
+		"| engine | rows x dims | futex round trip | engine, called | through the server | added | added / round trip |\n");
 	printf("|---|---|---|---|---|---|---|\n");
-	printf("| %s | %u x %u | %.1f us (p99 %.1f) | %.1f us (p99 %.1f) | %.1f us (p99 %.1f) | %.1f us | %.2f |\n", bench->area->engine,
-		   bench->options.rows, bench->options.dims, quantile(bare, rounds, 0.5), quantile(bare, rounds, 0.99),
-		   quantile(engine, rounds, 0.5), quantile(engine, rounds, 0.99), quantile(server, rounds, 0.5),
-		   quantile(server, rounds, 0.99), added, added / quantile(bare, rounds, 0.5));
+	printf(
+		"| %s | %u x %u | %.1f us (p99 %.1f) | %.1f us (p99 %.1f) | %.1f us (p99 %.1f) | %.1f us | %.2f |\n",
+		bench->area->engine, bench->options.rows, bench->options.dims, quantile(bare, rounds, 0.5),
+		quantile(bare, rounds, 0.99), quantile(engine, rounds, 0.5), quantile(engine, rounds, 0.99),
+		quantile(server, rounds, 0.5), quantile(server, rounds, 0.99), added,
+		added / quantile(bare, rounds, 0.5));
 	free(bare);
 	free(engine);
 	free(server);
@@ -385,7 +409,9 @@ crowd_client(Bench *bench, uint32_t slot, _Atomic uint64_t *rounds)
 	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (uint32_t i = slot;; i++)
 	{
-		(void) server_round(bench, slot, CROWD_RESULTS, bench->vectors + (size_t) (i % bench->options.rows) * bench->options.dims);
+		(void) server_round(bench, slot, CROWD_RESULTS,
+							bench->vectors +
+								(size_t) (i % bench->options.rows) * bench->options.dims);
 		atomic_fetch_add_explicit(rounds, 1, memory_order_relaxed);
 	}
 }
@@ -418,9 +444,9 @@ typedef struct CrowdTally
 static CrowdTally
 crowd_tally(Bench *bench, const CrowdMember *members, uint32_t count, pid_t server)
 {
-	CrowdTally	tally = {
-		.batches = (double) atomic_load(&bench->area->batches), .server_ns = (double) processor_ns(server), .now_ns = (double) now_ns()
-	};
+	CrowdTally tally = {.batches = (double) atomic_load(&bench->area->batches),
+						.server_ns = (double) processor_ns(server),
+						.now_ns = (double) now_ns()};
 
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -437,7 +463,8 @@ crowd_tally(Bench *bench, const CrowdMember *members, uint32_t count, pid_t serv
 static void
 crowd_measure(Bench *bench, uint32_t count, pid_t server)
 {
-	CrowdMember *members = mmap(NULL, count * sizeof(CrowdMember), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CrowdMember *members = mmap(NULL, count * sizeof(CrowdMember), PROT_READ | PROT_WRITE,
+								MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CrowdTally	before;
 	CrowdTally	after;
 	double		rounds;
@@ -468,7 +495,8 @@ crowd_measure(Bench *bench, uint32_t count, pid_t server)
 	rounds = after.rounds - before.rounds;
 	printf("| %s | %u | %.0f | %.1f | %.2f us | %.2f us |\n", bench->area->engine, count,
 		   rounds * 1e9 / (after.now_ns - before.now_ns), rounds / (after.batches - before.batches),
-		   (after.server_ns - before.server_ns) / rounds / 1000, (after.clients_ns - before.clients_ns) / rounds / 1000);
+		   (after.server_ns - before.server_ns) / rounds / 1000,
+		   (after.clients_ns - before.clients_ns) / rounds / 1000);
 	munmap(members, count * sizeof(CrowdMember));
 }
 
@@ -479,7 +507,8 @@ crowds_measure(Bench *bench, pid_t server)
 	const char *rest = bench->options.crowds;
 	char	   *end;
 
-	printf("| engine | clients | round trips/s | queries of a batch | server, each | client, each |\n|---|---|---|---|---|---|\n");
+	printf(
+		"| engine | clients | round trips/s | queries of a batch | server, each | client, each |\n|---|---|---|---|---|---|\n");
 	for (;; rest = end)
 	{
 		unsigned long count = strtoul(rest, &end, 10);
@@ -535,7 +564,8 @@ main(int argc, char **argv)
 		else
 			die("usage: roundtrip [--engine-library FILE] [-n ROUNDS] [-r ROWS] [-d DIMS] [-c \"CLIENTS ...\"] [-s SECONDS]");
 	}
-	if (bench.options.rounds < 1 || bench.options.rows < 10 || bench.options.dims < 1 || bench.options.dims > PAYLOAD_VECTOR / 4)
+	if (bench.options.rounds < 1 || bench.options.rows < 10 || bench.options.dims < 1 ||
+		bench.options.dims > PAYLOAD_VECTOR / 4)
 		die("too little to measure, or too large");
 	bench.ping = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (bench.ping == MAP_FAILED)

@@ -237,7 +237,7 @@ draw_row(const Model *model, Purpose purpose, int64_t row, float *out)
 {
 	int			dims = model->settings->dims;
 	uint64_t	state = sequence(model->settings->seed, purpose, row);
-	int64_t		c = (int64_t) (((next_random(&state) >> 32) * (uint64_t) model->centre_count) >> 32);
+	int64_t c = (int64_t) (((next_random(&state) >> 32) * (uint64_t) model->centre_count) >> 32);
 	const float *centre = model->centres + c * dims;
 	const float *basis = model->bases + (size_t) (c % SUBSPACES) * RANK * dims;
 
@@ -261,7 +261,8 @@ draw_share(void *arg)
 	DrawTask   *task = arg;
 
 	for (int64_t i = 0; i < task->count; i++)
-		draw_row(task->model, task->purpose, task->first + i, task->out + i * task->model->settings->dims);
+		draw_row(task->model, task->purpose, task->first + i,
+				 task->out + i * task->model->settings->dims);
 	return NULL;
 }
 
@@ -317,7 +318,8 @@ tile_distances(const double *query, const double *rows, int count, int dims, dou
 
 			channel[j] += difference * difference;
 		}
-		out[r] = ((channel[0] + channel[4]) + (channel[2] + channel[6])) + ((channel[1] + channel[5]) + (channel[3] + channel[7]));
+		out[r] = ((channel[0] + channel[4]) + (channel[2] + channel[6])) +
+				 ((channel[1] + channel[5]) + (channel[3] + channel[7]));
 	}
 }
 
@@ -383,7 +385,8 @@ search_tile(TruthTask *task, Tile *tile, int first, int last)
 		{
 			Neighbour  *heap = task->found + (size_t) query * nearest;
 
-			tile_distances(tile->queries + (size_t) (query - first) * dims, tile->rows, count, dims, tile->distances);
+			tile_distances(tile->queries + (size_t) (query - first) * dims, tile->rows, count, dims,
+						   tile->distances);
 			for (int r = 0; r < count; r++)
 			{
 				Neighbour	new = {tile->distances[r], (int32_t) (row + r)};
@@ -417,7 +420,8 @@ search_share(void *arg)
 		pthread_mutex_unlock(&task->lock);
 		if (first >= total)
 			break;
-		search_tile(task, &tile, first, first + TILE_QUERIES < total ? first + TILE_QUERIES : total);
+		search_tile(task, &tile, first,
+					first + TILE_QUERIES < total ? first + TILE_QUERIES : total);
 	}
 	free(tile.queries);
 	free(tile.rows);
@@ -435,7 +439,8 @@ find_truth(const Model *model)
 	size_t		places = (size_t) settings->queries * settings->nearest;
 	float	   *base = allocate((size_t) settings->rows * settings->dims, sizeof(float));
 	float	   *queries = allocate((size_t) settings->queries * settings->dims, sizeof(float));
-	TruthTask	task = {settings, base, queries, allocate(places, sizeof(Neighbour)), 0, PTHREAD_MUTEX_INITIALIZER};
+	TruthTask task = {
+		settings, base, queries, allocate(places, sizeof(Neighbour)), 0, PTHREAD_MUTEX_INITIALIZER};
 	pthread_t	thread[MAX_THREADS];
 
 	draw_rows(model, PURPOSE_BASE, 0, settings->rows, base);
@@ -588,7 +593,8 @@ read_integer(const char *text, int64_t low, int64_t high)
 	value = strtoll(text, &end, 10);
 	if (errno != 0 || end == text || *end != '\0' || value < low || value > high)
 	{
-		fprintf(stderr, "synthetic: %s is not between %lld and %lld\n", text, (long long) low, (long long) high);
+		fprintf(stderr, "synthetic: %s is not between %lld and %lld\n", text, (long long) low,
+				(long long) high);
 		exit(1);
 	}
 	return value;
@@ -598,9 +604,11 @@ read_integer(const char *text, int64_t low, int64_t high)
 static void
 usage(void)
 {
-	fputs("usage: synthetic [-n rows] [-d dimensions] [-q queries] [-k nearest] [-s seed] [-t threads] WHAT\n"
-		  "WHAT goes to standard output: base.f32, query.f32, truth.i32 (raw, little-endian),\n"
-		  "base.copy, query.copy (id integer, v vector), truth.copy (id integer, nearest integer[]) as binary COPY.\n", stderr);
+	fputs(
+		"usage: synthetic [-n rows] [-d dimensions] [-q queries] [-k nearest] [-s seed] [-t threads] WHAT\n"
+		"WHAT goes to standard output: base.f32, query.f32, truth.i32 (raw, little-endian),\n"
+		"base.copy, query.copy (id integer, v vector), truth.copy (id integer, nearest integer[]) as binary COPY.\n",
+		stderr);
 	exit(1);
 }
 
@@ -611,8 +619,14 @@ read_arguments(int argc, char **argv, Settings *settings)
 	long		online = sysconf(_SC_NPROCESSORS_ONLN);
 	int			option;
 
-	*settings = (Settings) {.rows = 1000000, .dims = 128, .queries = 1000, .nearest = 100, .seed = 1,
-		.threads = online < 1 ? 1 : online > MAX_THREADS ? MAX_THREADS : (int) online};
+	*settings = (Settings){.rows = 1000000,
+						   .dims = 128,
+						   .queries = 1000,
+						   .nearest = 100,
+						   .seed = 1,
+						   .threads = online < 1			 ? 1
+									  : online > MAX_THREADS ? MAX_THREADS
+															 : (int) online};
 	while ((option = getopt(argc, argv, "n:d:q:k:s:t:")) != -1)
 	{
 		switch (option)

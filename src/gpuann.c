@@ -68,7 +68,8 @@ gpuannbuildphasename(int64 phase)
  * ordered by its distance from a query.
  */
 static bool
-gpuannproperty(Oid index, int attribute, IndexAMProperty property, const char *name, bool *result, bool *isnull)
+gpuannproperty(Oid index, int attribute, IndexAMProperty property, const char *name, bool *result,
+			   bool *isnull)
 {
 	if (attribute == 0 || property != AMPROP_DISTANCE_ORDERABLE)
 		return false;
@@ -118,7 +119,8 @@ gpuannhandler(PG_FUNCTION_ARGS)
 	 * An index is vacuumed by one process; cleanup, which links what is
 	 * pending, is worth a worker if no bulk deletion came before.
 	 */
-	am->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL | VACUUM_OPTION_PARALLEL_COND_CLEANUP;
+	am->amparallelvacuumoptions =
+		VACUUM_OPTION_PARALLEL_BULKDEL | VACUUM_OPTION_PARALLEL_COND_CLEANUP;
 	am->amkeytype = InvalidOid;
 
 	am->ambuild = gpuannbuild;

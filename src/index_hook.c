@@ -35,11 +35,13 @@ refuse_sparsevec(const IndexStmt *statement)
 		const char *class = element->opclass != NIL ? strVal(llast(element->opclass)) : "";
 
 		if (strncmp(class, SPARSE_PREFIX, strlen(SPARSE_PREFIX)) == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("type sparsevec is not supported by gpuann"),
-					 errhint("Index a cast to vector(n) with operator class vector_%s, or use pgvector's hnsw.",
-							 class + strlen(SPARSE_PREFIX))));
+			ereport(
+				ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("type sparsevec is not supported by gpuann"),
+				 errhint(
+					 "Index a cast to vector(n) with operator class vector_%s, or use pgvector's hnsw.",
+					 class + strlen(SPARSE_PREFIX))));
 	}
 }
 
@@ -83,10 +85,11 @@ tell_of_reindex(const AlterTableStmt *statement)
 		return;
 	index = relation_open(oid, NoLock);
 	if (is_gpuann_index(index))
-		ereport(NOTICE,
-				(errmsg("options m and ef_construction of index \"%s\" take effect when it is rebuilt",
-						RelationGetRelationName(index)),
-				 errhint("REINDEX it.")));
+		ereport(
+			NOTICE,
+			(errmsg("options m and ef_construction of index \"%s\" take effect when it is rebuilt",
+					RelationGetRelationName(index)),
+			 errhint("REINDEX it.")));
 	relation_close(index, NoLock);
 }
 

@@ -21,7 +21,8 @@ gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relat
 	const void *elements;
 	Pointer		copy;
 
-	if (gpuann_value_elements(gpuann_type_info(index), format->dims, values[0], isnull[0], &elements, &copy))
+	if (gpuann_value_elements(gpuann_type_info(index), format->dims, values[0], isnull[0],
+							  &elements, &copy))
 	{
 		(void) append_row(index, format, elements, tid);
 		client_note_change(index, format);

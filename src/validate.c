@@ -52,19 +52,28 @@ examine_operator(Examined *examined, const FormData_pg_amop *operator)
 	char	   *name = format_operator(operator->amopopr);
 
 	if (operator->amopstrategy != GPUANN_STRATEGY_DISTANCE)
-		INVALID(examined, "operator family of class \"%s\" of access method gpuann contains operator %s with invalid strategy number %d",
-				examined->name, name, operator->amopstrategy);
+		INVALID(
+			examined,
+			"operator family of class \"%s\" of access method gpuann contains operator %s with invalid strategy number %d",
+			examined->name, name, operator->amopstrategy);
 	if (operator->amoppurpose != AMOP_ORDER)
-		INVALID(examined, "operator family of class \"%s\" of access method gpuann contains operator %s that is not for ordering",
-				examined->name, name);
+		INVALID(
+			examined,
+			"operator family of class \"%s\" of access method gpuann contains operator %s that is not for ordering",
+			examined->name, name);
 	else if (get_op_rettype(operator->amopopr) != FLOAT8OID ||
 			 !opfamily_can_sort_type(operator->amopsortfamily, FLOAT8OID))
-		INVALID(examined, "operator family of class \"%s\" of access method gpuann contains incorrect ORDER BY specification for operator %s",
-				examined->name, name);
-	if (!check_amop_signature(operator->amopopr, FLOAT8OID, operator->amoplefttype, operator->amoprighttype) ||
+		INVALID(
+			examined,
+			"operator family of class \"%s\" of access method gpuann contains incorrect ORDER BY specification for operator %s",
+			examined->name, name);
+	if (!check_amop_signature(operator->amopopr,
+							  FLOAT8OID, operator->amoplefttype, operator->amoprighttype) ||
 		operator->amoplefttype != operator->amoprighttype)
-		INVALID(examined, "operator family of class \"%s\" of access method gpuann contains operator %s with wrong signature",
-				examined->name, name);
+		INVALID(
+			examined,
+			"operator family of class \"%s\" of access method gpuann contains operator %s with wrong signature",
+			examined->name, name);
 	if (operator->amoplefttype == examined->type && operator->amoprighttype == examined->type)
 		examined->operator = operator->amopopr;
 }
@@ -81,19 +90,24 @@ examine_proc(Examined *examined, const FormData_pg_amproc *proc)
 	switch (proc->amprocnum)
 	{
 		case GPUANN_DISTANCE_PROC:
-			right = check_amproc_signature(proc->amproc, FLOAT8OID, true, 2, 2, proc->amproclefttype, proc->amproclefttype);
+			right = check_amproc_signature(proc->amproc, FLOAT8OID, true, 2, 2,
+										   proc->amproclefttype, proc->amproclefttype);
 			break;
 		case GPUANN_TYPE_PROC:
 			right = check_amproc_signature(proc->amproc, INTERNALOID, true, 1, 1, INTERNALOID);
 			break;
 		default:
-			INVALID(examined, "operator family of class \"%s\" of access method gpuann contains function %s with invalid support number %d",
-					examined->name, name, proc->amprocnum);
+			INVALID(
+				examined,
+				"operator family of class \"%s\" of access method gpuann contains function %s with invalid support number %d",
+				examined->name, name, proc->amprocnum);
 			return;
 	}
 	if (!right || proc->amproclefttype != proc->amprocrighttype)
-		INVALID(examined, "operator family of class \"%s\" of access method gpuann contains function %s with wrong signature for support number %d",
-				examined->name, name, proc->amprocnum);
+		INVALID(
+			examined,
+			"operator family of class \"%s\" of access method gpuann contains function %s with wrong signature for support number %d",
+			examined->name, name, proc->amprocnum);
 	if (proc->amproclefttype == examined->type && proc->amprocrighttype == examined->type)
 	{
 		examined->has_proc[proc->amprocnum] = true;
@@ -126,7 +140,8 @@ examine_family(Examined *examined)
 static void
 examine_meaning(Examined *examined)
 {
-	static const char *const types[] = {[ELEMENT_FLOAT] = "vector", [ELEMENT_HALF] = "halfvec", [ELEMENT_BIT] = "bit"};
+	static const char *const types[] = {
+		[ELEMENT_FLOAT] = "vector", [ELEMENT_HALF] = "halfvec", [ELEMENT_BIT] = "bit"};
 	static const char *const operators[] = {
 		[METRIC_L2] = "<->", [METRIC_IP] = "<#>", [METRIC_COSINE] = "<=>",
 		[METRIC_L1] = "<+>", [METRIC_HAMMING] = "<~>", [METRIC_JACCARD] = "<%>"
@@ -137,19 +152,25 @@ examine_meaning(Examined *examined)
 
 	if (!examined->valid)
 		return;
-	info = (const GpuannTypeInfo *) DatumGetPointer(OidFunctionCall1(examined->type_proc, PointerGetDatum(NULL)));
+	info = (const GpuannTypeInfo *) DatumGetPointer(
+		OidFunctionCall1(examined->type_proc, PointerGetDatum(NULL)));
 	operator = get_opname(examined->operator);
-	if (info->metric >= lengthof(operators) || operators[info->metric] == NULL || strcmp(operator, operators[info->metric]) != 0)
-		INVALID(examined, "operator class \"%s\" of access method gpuann has operator %s, but its support function %d is of another distance",
-				examined->name, operator, GPUANN_TYPE_PROC);
+	if (info->metric >= lengthof(operators) || operators[info->metric] == NULL ||
+		strcmp(operator, operators[info->metric]) != 0)
+		INVALID(
+			examined,
+			"operator class \"%s\" of access method gpuann has operator %s, but its support function %d is of another distance",
+			examined->name, operator, GPUANN_TYPE_PROC);
 
 	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(examined->type));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for type %u", examined->type);
 	if (info->type >= lengthof(types) || types[info->type] == NULL ||
 		strcmp(NameStr(((Form_pg_type) GETSTRUCT(tuple))->typname), types[info->type]) != 0)
-		INVALID(examined, "operator class \"%s\" of access method gpuann is for type %s, but its support function %d is of another",
-				examined->name, format_type_be(examined->type), GPUANN_TYPE_PROC);
+		INVALID(
+			examined,
+			"operator class \"%s\" of access method gpuann is for type %s, but its support function %d is of another",
+			examined->name, format_type_be(examined->type), GPUANN_TYPE_PROC);
 	ReleaseSysCache(tuple);
 }
 
@@ -170,16 +191,21 @@ gpuannvalidate(Oid opclass)
 	examined.type = form->opcintype;
 	examined.name = pstrdup(NameStr(form->opcname));
 	if (OidIsValid(form->opckeytype) && form->opckeytype != form->opcintype)
-		INVALID(&examined, "operator class \"%s\" of access method gpuann stores another type", examined.name);
+		INVALID(&examined, "operator class \"%s\" of access method gpuann stores another type",
+				examined.name);
 	ReleaseSysCache(tuple);
 
 	examine_family(&examined);
 	if (!OidIsValid(examined.operator))
-		INVALID(&examined, "operator class \"%s\" of access method gpuann is missing its ordering operator", examined.name);
+		INVALID(&examined,
+				"operator class \"%s\" of access method gpuann is missing its ordering operator",
+				examined.name);
 	for (int i = 1; i <= GPUANN_NUM_PROCS; i++)
 	{
 		if (!examined.has_proc[i])
-			INVALID(&examined, "operator class \"%s\" of access method gpuann is missing support function %d", examined.name, i);
+			INVALID(&examined,
+					"operator class \"%s\" of access method gpuann is missing support function %d",
+					examined.name, i);
 	}
 	examine_meaning(&examined);
 	return examined.valid;

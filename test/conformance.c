@@ -45,9 +45,11 @@ typedef struct Piece
 	void	   *memory;
 } Piece;
 
-static const Case *const groups[] = {kernel_cases, exact_cases, graph_cases, reference_cases, change_cases, limit_cases,
-	more_cases, grow_cases, crowd_cases, cycle_cases, tile_cases, few_cases, far_cases,
-	link_cases, filter_cases, start_cases, repair_cases, device_cases, degree_cases, batch_cases, halves_cases, equal_cases, length_cases};
+static const Case *const groups[] = {
+	kernel_cases, exact_cases, graph_cases,	 reference_cases, change_cases, limit_cases,
+	more_cases,	  grow_cases,  crowd_cases,	 cycle_cases,	  tile_cases,	few_cases,
+	far_cases,	  link_cases,  filter_cases, start_cases,	  repair_cases, device_cases,
+	degree_cases, batch_cases, halves_cases, equal_cases,	  length_cases};
 static jmp_buf leave;
 static char why[512];
 static Piece *pieces;
@@ -198,8 +200,9 @@ load_engine(const char *name)
 static void
 usage(void)
 {
-	fprintf(stderr,
-			"usage: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--quick | --full] [--list] [--only NAMES]\n");
+	fprintf(
+		stderr,
+		"usage: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--quick | --full] [--list] [--only NAMES]\n");
 	exit(2);
 }
 
@@ -224,7 +227,8 @@ read_options(int argc, char **argv, bool *list)
 		else
 		{
 			i++;
-			if (strcmp(argv[i - 1], "--engine") == 0 || strcmp(argv[i - 1], "--engine-library") == 0)
+			if (strcmp(argv[i - 1], "--engine") == 0 ||
+				strcmp(argv[i - 1], "--engine-library") == 0)
 				options.engine = value;
 			else if (strcmp(argv[i - 1], "--simd") == 0)
 				options.simd = value;
@@ -263,7 +267,8 @@ main(int argc, char **argv)
 	ops = load_engine(options.engine);
 	if (ops->abi_version != ENGINE_ABI_VERSION)
 	{
-		fprintf(stderr, "conformance: the engine is of version %u, not %u\n", ops->abi_version, ENGINE_ABI_VERSION);
+		fprintf(stderr, "conformance: the engine is of version %u, not %u\n", ops->abi_version,
+				ENGINE_ABI_VERSION);
 		return 2;
 	}
 	for (size_t group = 0; group < sizeof(groups) / sizeof(groups[0]); group++)

@@ -119,13 +119,14 @@ typedef struct World
  * Make `room` vectors and, with more, queries after them; versions are 1. The
  * mirror is created with room for `capacity`.
  */
-extern World *world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
+extern World *world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room,
+						   uint32_t capacity, Shape shape);
 /* The same with a residency. */
-extern World *world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity,
-							  Shape shape);
+extern World *world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims,
+							  uint32_t room, uint32_t capacity, Shape shape);
 /* The same with graph rows of another degree than 32. */
-extern World *world_create_of_degree(uint32_t degree, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity,
-									 Shape shape);
+extern World *world_create_of_degree(uint32_t degree, ElementType type, Metric metric,
+									 uint32_t dims, uint32_t room, uint32_t capacity, Shape shape);
 extern const void *world_vector(const World *world, uint32_t slot);
 extern void world_set_vector(World *world, uint32_t slot, uint64_t variant);
 extern void make_vector(const World *world, uint64_t variant, void *out);
@@ -134,7 +135,8 @@ extern double model_distance(const World *world, const void *a, const void *b);
  * The k nearest live rows below rows, after a bound, admitted by a bitmap;
  * returns how many.
  */
-extern uint32_t model_exact(const World *world, const EngineQuery *query, uint32_t rows, SearchResult *out);
+extern uint32_t model_exact(const World *world, const EngineQuery *query, uint32_t rows,
+							SearchResult *out);
 
 typedef struct ModelWalk
 {
@@ -188,7 +190,8 @@ extern void world_drop(World *world);
 extern MirrorInfo world_info(const World *world);
 /* Give every row a graph row: ring with chords, seeds spread. */
 extern void world_ring(World *world, uint32_t nseeds);
-extern void world_set_graph(World *world, const uint32_t *rows, const uint32_t *seeds, uint32_t nseeds);
+extern void world_set_graph(World *world, const uint32_t *rows, const uint32_t *seeds,
+							uint32_t nseeds);
 
 /* ---- graphs ---- */
 
@@ -219,7 +222,8 @@ extern void check_repaired(const World *world);
 /* ---- queries ---- */
 
 /* A query of a world: k, ef; results have a guard behind them. */
-extern void query_init(EngineQuery *query, const World *world, SearchMethod method, uint32_t k, uint32_t ef, const void *vector);
+extern void query_init(EngineQuery *query, const World *world, SearchMethod method, uint32_t k,
+					   uint32_t ef, const void *vector);
 extern void queries_submit(EngineQuery *queries, uint32_t count);
 extern uint32_t queries_poll(EngineQuery **completed, uint32_t room);
 extern void queries_run(EngineQuery *queries, uint32_t count);	/* submit and wait for all of
@@ -227,7 +231,8 @@ extern void queries_run(EngineQuery *queries, uint32_t count);	/* submit and wai
 extern void query_run(EngineQuery *query);
 /* What holds of every completed answer. */
 extern void check_sound(const World *world, const EngineQuery *query);
-extern void check_equal(const char *what, const EngineQuery *query, const SearchResult *expected, uint32_t count);
+extern void check_equal(const char *what, const EngineQuery *query, const SearchResult *expected,
+						uint32_t count);
 /* Share of the true k nearest (by distance) that the answer has. */
 extern double recall_of(const World *world, const EngineQuery *query);
 /* run graph queries, check each answer; the mean */

@@ -45,7 +45,8 @@ take_back(uint32_t count)
 		uint32_t	some = queries_poll(completed, ROOM);
 
 		done += some;
-		CHECK(some > 0 || clock_seconds() - start < 120, "%u of %u queries hang", count - done, count);
+		CHECK(some > 0 || clock_seconds() - start < 120, "%u of %u queries hang", count - done,
+			  count);
 		if (some == 0)
 			usleep(50);
 	}
@@ -83,7 +84,7 @@ make_odd(EngineQuery *query, uint32_t way, const uint64_t *filter)
 static void
 like_and_odd(void)
 {
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 40, ROWS + ALONE, ROWS, SHAPE_CLUSTERED);
+	World *world = world_create(ELEMENT_FLOAT, METRIC_L2, 40, ROWS + ALONE, ROWS, SHAPE_CLUSTERED);
 	uint64_t   *filter = allocate(ROWS / 8 + 8);
 	EngineQuery *queries = allocate(MANY * sizeof(EngineQuery));
 	EngineQuery *single;
@@ -105,7 +106,8 @@ like_and_odd(void)
 		take_back(MANY);
 		for (uint32_t i = 0; i < MANY; i++)
 		{
-			CHECK(queries[i].status == (i == odd ? status : ENGINE_OK), "status %d of query %u", (int) queries[i].status, i);
+			CHECK(queries[i].status == (i == odd ? status : ENGINE_OK), "status %d of query %u",
+				  (int) queries[i].status, i);
 			if (i != odd)
 				check_equal("beside an odd one", &queries[i], single[i].results, single[i].count);
 			else if (status == ENGINE_OK)
@@ -122,8 +124,9 @@ like_and_odd(void)
 static void
 outlive_a_mirror(void)
 {
-	World	   *other = world_create(ELEMENT_HALF, METRIC_COSINE, 24, ROWS + ALONE, ROWS, SHAPE_CLUSTERED);
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 40, ROWS + ALONE, ROWS, SHAPE_CLUSTERED);
+	World *other =
+		world_create(ELEMENT_HALF, METRIC_COSINE, 24, ROWS + ALONE, ROWS, SHAPE_CLUSTERED);
+	World *world = world_create(ELEMENT_FLOAT, METRIC_L2, 40, ROWS + ALONE, ROWS, SHAPE_CLUSTERED);
 	EngineJob	drop = {.kind = JOB_DROP, .mirror = world->mirror};
 	EngineQuery *queries = allocate(MANY * sizeof(EngineQuery));
 	EngineQuery more;
@@ -171,7 +174,8 @@ look_at_memory(void)
 
 	ops->memory(engine, &now.engine);
 	(void) driver_bytes_used(&now.device);
-	CHECK(file != NULL && fscanf(file, "%llu %llu", &size, &resident) == 2, "/proc/self/statm cannot be read");
+	CHECK(file != NULL && fscanf(file, "%llu %llu", &size, &resident) == 2,
+		  "/proc/self/statm cannot be read");
 	fclose(file);
 	now.process = resident * (uint64_t) sysconf(_SC_PAGESIZE);
 	return now;
@@ -179,7 +183,8 @@ look_at_memory(void)
 
 /* Make a query of some kind; what is rare here takes long. */
 static void
-make_any(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *bits, SearchResult *results, uint32_t *trace)
+make_any(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *bits,
+		 SearchResult *results, uint32_t *trace)
 {
 	static const uint32_t ks[] = {1, 3, 10, 10, 10, 64, 100, 300};
 	static const uint32_t efs[] = {8, 16, 20, 40, 40, 64, 100, 400};
@@ -198,7 +203,10 @@ make_any(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *
 		query->filter_slots = query->exclude_slots = 1 + random_below(FLAT_ROWS);
 	}
 	query->has_beyond = kind % 16 == 4;
-	query->beyond_distance = query->has_beyond ? model_distance(world, query->vector, world_vector(world, random_below(FLAT_ROWS))) : 0;
+	query->beyond_distance =
+		query->has_beyond
+			? model_distance(world, query->vector, world_vector(world, random_below(FLAT_ROWS)))
+			: 0;
 	query->reference = kind % 64 == 5;
 	query->trace = query->reference ? trace : NULL;
 	query->trace_room = query->reference ? FLAT_ROWS : 0;
@@ -212,12 +220,13 @@ make_any(EngineQuery *query, const World *world, uint32_t kind, const uint64_t *
 static void
 memory_is_flat(void)
 {
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, FLAT_ROWS + 500, FLAT_ROWS, SHAPE_CLUSTERED);
+	World *world =
+		world_create(ELEMENT_FLOAT, METRIC_L2, 24, FLAT_ROWS + 500, FLAT_ROWS, SHAPE_CLUSTERED);
 	EngineQuery *queries = allocate(FLAT_MOST * sizeof(EngineQuery));
 	SearchResult *results = allocate((size_t) FLAT_MOST * (FLAT_K + 1) * sizeof(SearchResult));
 	uint32_t   *traces = allocate((size_t) FLAT_MOST * FLAT_ROWS * sizeof(uint32_t));
 	uint64_t   *bits = allocate(FLAT_ROWS / 8 + 8);
-	bool		on_device = strcmp(options.engine, "cpu") != 0 && driver_bytes_used(&(uint64_t) {0});
+	bool on_device = strcmp(options.engine, "cpu") != 0 && driver_bytes_used(&(uint64_t){0});
 	uint32_t	rounds = options.quick ? 60 : on_device ? 100000 : 2000;
 	uint32_t	warm = rounds / 10;
 	InUse		before = {.device = 0};
@@ -235,8 +244,8 @@ memory_is_flat(void)
 		bool		alike = random_below(2) == 0;
 
 		for (uint32_t i = 0; i < count; i++)
-			make_any(&queries[i], world, alike || options.quick ? kind : random_below(256), bits, results + (size_t) i * (FLAT_K + 1),
-					 traces + (size_t) i * FLAT_ROWS);
+			make_any(&queries[i], world, alike || options.quick ? kind : random_below(256), bits,
+					 results + (size_t) i * (FLAT_K + 1), traces + (size_t) i * FLAT_ROWS);
 		queries_run(queries, count);
 		for (uint32_t i = 0; i < count; i++)
 			must(queries[i].status, &queries[i].error, "query");
@@ -246,11 +255,15 @@ memory_is_flat(void)
 			before = look_at_memory();
 	}
 	after = look_at_memory();
-	CHECK(after.engine.used == before.engine.used && after.engine.host_used == before.engine.host_used,
-		  "after %u batches the engine uses %lld bytes more, and %lld of the host", rounds, (long long) (after.engine.used - before.engine.used),
+	CHECK(after.engine.used == before.engine.used &&
+			  after.engine.host_used == before.engine.host_used,
+		  "after %u batches the engine uses %lld bytes more, and %lld of the host", rounds,
+		  (long long) (after.engine.used - before.engine.used),
 		  (long long) (after.engine.host_used - before.engine.host_used));
-	CHECK(after.device == before.device, "after %u batches the driver counts %lld bytes more", rounds, (long long) (after.device - before.device));
-	CHECK(after.process <= before.process + FLAT_GROWTH, "after %u batches the process has %lld bytes more", rounds,
+	CHECK(after.device == before.device, "after %u batches the driver counts %lld bytes more",
+		  rounds, (long long) (after.device - before.device));
+	CHECK(after.process <= before.process + FLAT_GROWTH,
+		  "after %u batches the process has %lld bytes more", rounds,
 		  (long long) (after.process - before.process));
 	world_drop(world);
 }

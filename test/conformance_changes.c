@@ -56,7 +56,8 @@ flight_begin(World *world, uint32_t k, void (*check) (World *world, const Engine
 	flight->check = check;
 	flight->vectors = allocate(IN_FLIGHT * world->vector_bytes);
 	for (int i = 0; i < IN_FLIGHT; i++)
-		query_init(&flight->queries[i], world, METHOD_GRAPH, k, 60, flight->vectors + (size_t) i * world->vector_bytes);
+		query_init(&flight->queries[i], world, METHOD_GRAPH, k, 60,
+				   flight->vectors + (size_t) i * world->vector_bytes);
 	launch_all(flight);
 	return flight;
 }
@@ -130,11 +131,12 @@ check_appending(World *world, const EngineQuery *query)
 	SearchResult expected[10];
 
 	CHECK(query->rows <= world->room, "%u rows seen, %u is all there is", query->rows, world->room);
-	CHECK(query->position <= query->rows, "position %llu covered, with %u rows", (unsigned long long) query->position,
-		  query->rows);
+	CHECK(query->position <= query->rows, "position %llu covered, with %u rows",
+		  (unsigned long long) query->position, query->rows);
 	check_sound(world, query);
 	if (query->method == METHOD_EXACT)
-		check_equal("exact while appending", query, expected, model_exact(world, query, query->rows, expected));
+		check_equal("exact while appending", query, expected,
+					model_exact(world, query, query->rows, expected));
 }
 
 /* Append in pieces, far beyond the first capacity, position = rows. */
@@ -150,7 +152,10 @@ grow_in_flight(void)
 	while (published < room)
 	{
 		uint32_t	count = 1 + random_below(300);
-		EngineJob	job = {.kind = JOB_APPEND, .mirror = world->mirror, .first_slot = published, .has_position = true};
+		EngineJob job = {.kind = JOB_APPEND,
+						 .mirror = world->mirror,
+						 .first_slot = published,
+						 .has_position = true};
 
 		if (count > room - published)
 			count = room - published;
@@ -161,8 +166,8 @@ grow_in_flight(void)
 		flight_job(flight, &job);
 		published += count;
 		CHECK(world_info(world).rows == published && world_info(world).position == published,
-			  "%u rows and position %llu after %u", world_info(world).rows, (unsigned long long) world_info(world).position,
-			  published);
+			  "%u rows and position %llu after %u", world_info(world).rows,
+			  (unsigned long long) world_info(world).position, published);
 	}
 	flight_end(flight);
 }
@@ -225,7 +230,8 @@ check_overwriting(World *world, const EngineQuery *query)
 static void
 overwrite_in_flight(void)
 {
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 1500, OVERWRITTEN, OVERWRITTEN, SHAPE_UNIFORM);
+	World *world =
+		world_create(ELEMENT_FLOAT, METRIC_L2, 1500, OVERWRITTEN, OVERWRITTEN, SHAPE_UNIFORM);
 	char	   *vectors = allocate(OVERWRITTEN * world->vector_bytes);
 	uint32_t   *slots = allocate(OVERWRITTEN * sizeof(uint32_t));
 	uint32_t   *versions = allocate(OVERWRITTEN * sizeof(uint32_t));
@@ -240,8 +246,14 @@ overwrite_in_flight(void)
 	{
 		uint32_t	count = 1 + random_below(OVERWRITTEN / 2);
 		uint32_t	first = random_below(OVERWRITTEN / 2);
-		EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = count, .slots = slots,
-		.versions = versions, .vectors = vectors, .has_position = true, .position = (uint64_t) round + 1};
+		EngineJob job = {.kind = JOB_OVERWRITE,
+						 .mirror = world->mirror,
+						 .count = count,
+						 .slots = slots,
+						 .versions = versions,
+						 .vectors = vectors,
+						 .has_position = true,
+						 .position = (uint64_t) round + 1};
 		EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 32};
 
 		for (uint32_t i = 0; i < count; i++)
@@ -251,11 +263,13 @@ overwrite_in_flight(void)
 			make_vector(world, VARIANT(first + i, versions[i]), vectors + i * world->vector_bytes);
 		}
 		flight_job(flight, &job);
-		CHECK(world_info(world).position == job.position, "an overwritten row's position did not come with it");
+		CHECK(world_info(world).position == job.position,
+			  "an overwritten row's position did not come with it");
 		for (uint32_t i = 0; i < count; i++)
 		{
 			world->versions[first + i] = versions[i];
-			memcpy(world->vectors + (first + i) * world->vector_bytes, vectors + i * world->vector_bytes, world->vector_bytes);
+			memcpy(world->vectors + (first + i) * world->vector_bytes,
+				   vectors + i * world->vector_bytes, world->vector_bytes);
 		}
 		if (round % 10 == 9)
 			flight_job(flight, &link);
@@ -280,8 +294,10 @@ check_dying(World *world, const EngineQuery *query)
 	{
 		const SearchResult *result = &query->results[i];
 
-		CHECK(result->slot < world->rows && result->version == 1, "slot %u in version %u", result->slot, result->version);
-		CHECK(model_distance(world, query->vector, world_vector(world, result->slot)) == result->distance,
+		CHECK(result->slot < world->rows && result->version == 1, "slot %u in version %u",
+			  result->slot, result->version);
+		CHECK(model_distance(world, query->vector, world_vector(world, result->slot)) ==
+				  result->distance,
 			  "slot %u has a wrong distance", result->slot);
 	}
 }
@@ -301,12 +317,18 @@ dead_in_flight(void)
 	{
 		uint32_t	slot = random_below(1500);
 		uint32_t	version = 2;
-		EngineJob	job = {.kind = JOB_DEAD, .mirror = world->mirror, .count = 1, .slots = &slot, .versions = &version,
-		.has_position = true, .position = (uint64_t) round + 1};
+		EngineJob job = {.kind = JOB_DEAD,
+						 .mirror = world->mirror,
+						 .count = 1,
+						 .slots = &slot,
+						 .versions = &version,
+						 .has_position = true,
+						 .position = (uint64_t) round + 1};
 		EngineQuery query;
 
 		flight_job(flight, &job);
-		CHECK(world_info(world).position == job.position, "a death's position did not come with it");
+		CHECK(world_info(world).position == job.position,
+			  "a death's position did not come with it");
 		world->live[slot] = false;
 		flight_end(flight);
 		query_init(&query, world, METHOD_GRAPH, 10, 60, world_vector(world, slot));
@@ -329,9 +351,11 @@ check_linking(World *world, const EngineQuery *query)
 	check_sound(world, query);
 	CHECK(query->count == 10, "%u of 10 answers while linking", query->count);
 	if (query->method == METHOD_EXACT)
-		check_equal("exact while linking", query, expected, model_exact(world, query, query->rows, expected));
+		check_equal("exact while linking", query, expected,
+					model_exact(world, query, query->rows, expected));
 	else
-		CHECK(recall_of(world, query) >= 0.3, "recall of a query while linking is %.2f", recall_of(world, query));
+		CHECK(recall_of(world, query) >= 0.3, "recall of a query while linking is %.2f",
+			  recall_of(world, query));
 }
 
 static void
@@ -346,8 +370,8 @@ link_in_flight(void)
 	flight = flight_begin(world, 10, check_linking);
 	flight_job(flight, &link);
 	flight_end(flight);
-	CHECK(world_info(world).linked == rows && world_info(world).pending == 0, "%u linked, %u pending",
-		  world_info(world).linked, world_info(world).pending);
+	CHECK(world_info(world).linked == rows && world_info(world).pending == 0,
+		  "%u linked, %u pending", world_info(world).linked, world_info(world).pending);
 }
 
 /*
@@ -363,7 +387,11 @@ link_result_is_the_change(void)
 	uint32_t   *after = allocate(1200 * world->degree * sizeof(uint32_t));
 	uint32_t   *versions = allocate(1200 * sizeof(uint32_t));
 	uint32_t	wanted[] = {1100, 3, 1000, 1001, 1100, 1199};
-	EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 32, .slots = wanted, .count = 6};
+	EngineJob link = {.kind = JOB_LINK,
+					  .mirror = world->mirror,
+					  .ef_construction = 32,
+					  .slots = wanted,
+					  .count = 6};
 	size_t		row_bytes = world->degree * sizeof(uint32_t);
 	JobProgress progress;
 	LinkResult	result;
@@ -376,20 +404,24 @@ link_result_is_the_change(void)
 	world_append(world, 200);
 	for (uint32_t slot = 0; slot < 1200; slot++)
 		slots[slot] = slot;
-	must(ops->mirror_rows(engine, world->mirror, slots, 1200, before, versions, &error), &error, "mirror_rows");
+	must(ops->mirror_rows(engine, world->mirror, slots, 1200, before, versions, &error), &error,
+		 "mirror_rows");
 	id = start_job(&link);
 	must(end_job(id, &progress), &progress.error, "link");
-	must(ops->mirror_rows(engine, world->mirror, slots, 1200, after, versions, &error), &error, "mirror_rows");
+	must(ops->mirror_rows(engine, world->mirror, slots, 1200, after, versions, &error), &error,
+		 "mirror_rows");
 	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result");
 	for (uint32_t slot = 0; slot < 1200; slot++)
 	{
 		bool		listed = at < result.count && result.slots[at] == slot;
 
 		if (listed)
-			CHECK(memcmp(result.rows + at++ * world->degree, after + slot * world->degree, row_bytes) == 0,
+			CHECK(memcmp(result.rows + at++ * world->degree, after + slot * world->degree,
+						 row_bytes) == 0,
 				  "slot %u is not as the result says", slot);
 		else
-			CHECK(memcmp(before + slot * world->degree, after + slot * world->degree, row_bytes) == 0,
+			CHECK(memcmp(before + slot * world->degree, after + slot * world->degree, row_bytes) ==
+					  0,
 				  "slot %u changed, but is not in the result", slot);
 		for (uint32_t i = 0; i < world->degree && after[slot * world->degree + i] != NO_SLOT; i++)
 			CHECK(after[slot * world->degree + i] < 1200 && after[slot * world->degree + i] != slot,
@@ -397,8 +429,8 @@ link_result_is_the_change(void)
 	}
 	CHECK(at == result.count, "the result is not in slot order");
 	ops->job_release(engine, id);
-	CHECK(world_info(world).linked == 1004 && world_info(world).pending == 196, "%u linked, %u pending",
-		  world_info(world).linked, world_info(world).pending);
+	CHECK(world_info(world).linked == 1004 && world_info(world).pending == 196,
+		  "%u linked, %u pending", world_info(world).linked, world_info(world).pending);
 }
 
 /* The graph does not depend on the number of threads. */
@@ -411,7 +443,10 @@ link_is_deterministic(void)
 	for (int i = 0; i < 2; i++)
 	{
 		World	   *world = world_create(ELEMENT_FLOAT, METRIC_COSINE, 32, n, n, SHAPE_CLUSTERED);
-		EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 48, .threads = i == 0 ? 1 : 0};
+		EngineJob link = {.kind = JOB_LINK,
+						  .mirror = world->mirror,
+						  .ef_construction = 48,
+						  .threads = i == 0 ? 1 : 0};
 		uint32_t   *slots = allocate(n * sizeof(uint32_t));
 		uint32_t   *versions = allocate(n * sizeof(uint32_t));
 		EngineError error;
@@ -421,9 +456,11 @@ link_is_deterministic(void)
 			slots[slot] = slot;
 		world_append(world, n);
 		CHECK(run_job(&link, NULL) == ENGINE_OK, "link failed");
-		must(ops->mirror_rows(engine, world->mirror, slots, n, rows[i], versions, &error), &error, "mirror_rows");
+		must(ops->mirror_rows(engine, world->mirror, slots, n, rows[i], versions, &error), &error,
+			 "mirror_rows");
 	}
-	CHECK(memcmp(rows[0], rows[1], n * 32 * sizeof(uint32_t)) == 0, "one thread and several link differently");
+	CHECK(memcmp(rows[0], rows[1], n * 32 * sizeof(uint32_t)) == 0,
+		  "one thread and several link differently");
 }
 
 /* Links in many small steps give a graph about as good as one link does. */

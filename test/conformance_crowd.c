@@ -35,7 +35,8 @@ check_crowd(const World *world, const char *what, EngineQuery *queries, uint32_t
 	{
 		SearchResult *expected = malloc(((size_t) queries[i].k + 1) * sizeof(SearchResult));
 
-		check_equal(what, &queries[i], expected, model_exact(world, &queries[i], world->rows, expected));
+		check_equal(what, &queries[i], expected,
+					model_exact(world, &queries[i], world->rows, expected));
 		free(expected);
 	}
 }
@@ -55,7 +56,8 @@ crowds_of(const World *world, const char *what, uint32_t k)
 		{
 			make_vector(world, 1000000 + j, vectors + j * world->vector_bytes);
 			query_init(&queries[j], world, METHOD_EXACT, k, 0,
-					   j % 3 == 2 ? world_vector(world, j * 31 % world->rows) : vectors + j * world->vector_bytes);
+					   j % 3 == 2 ? world_vector(world, j * 31 % world->rows)
+								  : vectors + j * world->vector_bytes);
 		}
 		check_crowd(world, what, queries, sizes_of[i]);
 	}
@@ -67,7 +69,8 @@ pairs_in_crowds(void)
 {
 	for (int i = 0; i < PAIRS; i++)
 	{
-		World	   *world = world_create(pairs[i].type, pairs[i].metric, 40, crowd_rows(), crowd_rows(), SHAPE_CLUSTERED);
+		World *world = world_create(pairs[i].type, pairs[i].metric, 40, crowd_rows(), crowd_rows(),
+									SHAPE_CLUSTERED);
 
 		world_append(world, crowd_rows());
 		crowds_of(world, "a crowd", 10);
@@ -87,8 +90,9 @@ dims_and_k(void)
 
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
 	{
-		World	   *world = world_create(i % 2 ? ELEMENT_HALF : ELEMENT_FLOAT, i % 2 ? METRIC_COSINE : METRIC_L2, dims[i],
-										 crowd_rows(), crowd_rows(), SHAPE_UNIFORM);
+		World *world =
+			world_create(i % 2 ? ELEMENT_HALF : ELEMENT_FLOAT, i % 2 ? METRIC_COSINE : METRIC_L2,
+						 dims[i], crowd_rows(), crowd_rows(), SHAPE_UNIFORM);
 
 		world_append(world, crowd_rows());
 		crowds_of(world, "dimensions", ks[i % 4]);
@@ -165,13 +169,15 @@ far_from_the_origin(uint32_t slot)
 static void
 hard_tables(void)
 {
-	static float (*const values[]) (uint32_t) = {falling, rising, in_step, equal, nearly_equal, huge, tiny, far_from_the_origin};
+	static float (*const values[])(uint32_t) = {falling,	  rising, in_step, equal,
+												nearly_equal, huge,	  tiny,	   far_from_the_origin};
 	static const Metric metrics[] = {METRIC_L2, METRIC_IP, METRIC_COSINE, METRIC_L1};
 
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
 		for (int m = 0; m < 4; m++)
 		{
-			World	   *world = world_create(ELEMENT_FLOAT, metrics[m], 5, crowd_rows(), crowd_rows(), SHAPE_UNIFORM);
+			World *world = world_create(ELEMENT_FLOAT, metrics[m], 5, crowd_rows(), crowd_rows(),
+										SHAPE_UNIFORM);
 			EngineQuery queries[CROWD];
 
 			fill_rows(world, values[i]);
@@ -179,7 +185,8 @@ hard_tables(void)
 			crowds_of(world, "a hard table", 10);
 			/* all of its own */
 			for (uint32_t j = 0; j < CROWD; j++)
-				query_init(&queries[j], world, METHOD_EXACT, 10, 0, world_vector(world, j * 97 % world->rows));
+				query_init(&queries[j], world, METHOD_EXACT, 10, 0,
+						   world_vector(world, j * 97 % world->rows));
 			check_crowd(world, "a hard table", queries, CROWD);
 			world_drop(world);
 		}
@@ -194,7 +201,8 @@ mixed_crowds(void)
 {
 	for (int i = 0; i < PAIRS; i++)
 	{
-		World	   *world = world_create(pairs[i].type, pairs[i].metric, 24, crowd_rows(), crowd_rows(), SHAPE_UNIFORM);
+		World *world = world_create(pairs[i].type, pairs[i].metric, 24, crowd_rows(), crowd_rows(),
+									SHAPE_UNIFORM);
 		uint64_t   *few = allocate(world->room / 8 + 16);
 		uint64_t   *most = allocate(world->room / 8 + 16);
 		EngineQuery queries[CROWD];
@@ -211,13 +219,16 @@ mixed_crowds(void)
 		{
 			EngineQuery *query = &queries[j];
 
-			query_init(query, world, METHOD_EXACT, 1 + j % 13, 0, world_vector(world, j * 13 % world->rows));
+			query_init(query, world, METHOD_EXACT, 1 + j % 13, 0,
+					   world_vector(world, j * 13 % world->rows));
 			query->filter = j % 5 == 1 ? few : j % 5 == 2 ? most : NULL;
 			query->filter_slots = query->filter != NULL ? world->rows - j : 0;
 			query->exclude = j % 5 == 3 ? most : NULL;
 			query->exclude_slots = query->exclude != NULL ? world->rows - j : 0;
 			query->has_beyond = j % 7 == 4;
-			query->beyond_distance = query->has_beyond ? model_distance(world, query->vector, world_vector(world, 11)) : 0;
+			query->beyond_distance =
+				query->has_beyond ? model_distance(world, query->vector, world_vector(world, 11))
+								  : 0;
 			query->beyond_slot = 11;
 		}
 		check_crowd(world, "a mixed crowd", queries, CROWD);

@@ -101,12 +101,18 @@ link_rows(const World *world)
 static void
 cycle(World *world, uint32_t number, SearchResult *results)
 {
-	MirrorSpec	spec = {
-		.dims = world->dims, .type = world->type, .metric = world->metric, .method = METHOD_GRAPH, .degree = world->degree,
-		.capacity = ROWS, .residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
-	};
+	MirrorSpec spec = {.dims = world->dims,
+					   .type = world->type,
+					   .metric = world->metric,
+					   .method = METHOD_GRAPH,
+					   .degree = world->degree,
+					   .capacity = ROWS,
+					   .residency = RESIDENCY_FULL,
+					   .placement = PLACEMENT_SINGLE,
+					   .device = -1};
 	EngineError error = {0};
-	EngineQuery query = {.method = number % 2 ? METHOD_GRAPH : METHOD_EXACT, .k = RESULTS, .ef = 40};
+	EngineQuery query = {
+		.method = number % 2 ? METHOD_GRAPH : METHOD_EXACT, .k = RESULTS, .ef = 40};
 
 	must(ops->mirror_create(engine, &spec, &world->mirror, &error), &error, "mirror_create");
 	world->rows = 0;
@@ -122,7 +128,8 @@ cycle(World *world, uint32_t number, SearchResult *results)
 	query.results = results;
 	query_run(&query);
 	must(query.status, &query.error, "query");
-	CHECK(query.count == RESULTS && query.results[0].distance == 0.0, "cycle %u: a row does not find itself", number);
+	CHECK(query.count == RESULTS && query.results[0].distance == 0.0,
+		  "cycle %u: a row does not find itself", number);
 	world_drop(world);
 }
 
@@ -144,15 +151,18 @@ cycles_leave_nothing(void)
 		cycle(world, number, results);
 	}
 	after = usage_now();
-	printf("# %u cycles: %ld kB resident, then %ld; %ld mappings, then %ld\n", cycles - cycles / 5, before.resident_kb,
-		   after.resident_kb, before.mappings, after.mappings);
-	CHECK(after.engine == before.engine, "the engine counts %llu bytes, then %llu", (unsigned long long) before.engine,
-		  (unsigned long long) after.engine);
-	CHECK(after.descriptors == before.descriptors, "%ld descriptors, then %ld", before.descriptors, after.descriptors);
+	printf("# %u cycles: %ld kB resident, then %ld; %ld mappings, then %ld\n", cycles - cycles / 5,
+		   before.resident_kb, after.resident_kb, before.mappings, after.mappings);
+	CHECK(after.engine == before.engine, "the engine counts %llu bytes, then %llu",
+		  (unsigned long long) before.engine, (unsigned long long) after.engine);
+	CHECK(after.descriptors == before.descriptors, "%ld descriptors, then %ld", before.descriptors,
+		  after.descriptors);
 	CHECK(after.threads == before.threads, "%ld threads, then %ld", before.threads, after.threads);
-	CHECK(after.mappings <= before.mappings + 8, "%ld mappings, then %ld", before.mappings, after.mappings);
+	CHECK(after.mappings <= before.mappings + 8, "%ld mappings, then %ld", before.mappings,
+		  after.mappings);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-	CHECK(after.resident_kb <= before.resident_kb + ROOM_KB, "%ld kB resident, then %ld", before.resident_kb, after.resident_kb);
+	CHECK(after.resident_kb <= before.resident_kb + ROOM_KB, "%ld kB resident, then %ld",
+		  before.resident_kb, after.resident_kb);
 #endif
 }
 

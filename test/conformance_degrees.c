@@ -12,7 +12,8 @@
 #define QUERIES			30
 #define BROAD			1100	/* more than a list on the chip */
 
-static const Pair kinds[] = {{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_BIT, METRIC_HAMMING}};
+static const Pair kinds[] = {
+	{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_BIT, METRIC_HAMMING}};
 
 typedef struct Degree
 {
@@ -90,7 +91,8 @@ of_every_degree(void)
 	for (size_t d = 0; d < DEGREES; d++)
 	{
 		const Pair *kind = &kinds[d % (sizeof(kinds) / sizeof(kinds[0]))];
-		World	   *world = world_create_of_degree(degrees[d].degree, kind->type, kind->metric, 32, rows, rows, SHAPE_CLUSTERED);
+		World *world = world_create_of_degree(degrees[d].degree, kind->type, kind->metric, 32, rows,
+											  rows, SHAPE_CLUSTERED);
 		double		recall;
 
 		world_append(world, rows / 2);
@@ -105,7 +107,8 @@ of_every_degree(void)
 		(void) world_repair(world, NULL, 0);
 		check_repaired(world);
 		recall = walked(world);
-		CHECK(recall >= degrees[d].recall - 0.02, "degree %u, repaired: recall %.3f", degrees[d].degree, recall);
+		CHECK(recall >= degrees[d].recall - 0.02, "degree %u, repaired: recall %.3f",
+			  degrees[d].degree, recall);
 		world_drop(world);
 	}
 }
@@ -116,7 +119,8 @@ reference_of_every_degree(void)
 {
 	for (size_t d = 0; d < DEGREES; d++)
 	{
-		World	   *world = world_create_of_degree(degrees[d].degree, ELEMENT_FLOAT, METRIC_L2, 10, 400, 400, SHAPE_UNIFORM);
+		World *world = world_create_of_degree(degrees[d].degree, ELEMENT_FLOAT, METRIC_L2, 10, 400,
+											  400, SHAPE_UNIFORM);
 
 		world_append(world, 400);
 		world_ring(world, 20);
@@ -135,14 +139,20 @@ other_degrees(void)
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 	{
-		MirrorSpec	spec = {
-			.dims = 8, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_GRAPH, .degree = others[i], .capacity = 10,
-			.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
-		};
+		MirrorSpec spec = {.dims = 8,
+						   .type = ELEMENT_FLOAT,
+						   .metric = METRIC_L2,
+						   .method = METHOD_GRAPH,
+						   .degree = others[i],
+						   .capacity = 10,
+						   .residency = RESIDENCY_FULL,
+						   .placement = PLACEMENT_SINGLE,
+						   .device = -1};
 		EngineError error = {0};
 		MirrorId	mirror = 0;
 
-		CHECK(ops->mirror_create(engine, &spec, &mirror, &error) == ENGINE_INVALID, "degree %u is taken", others[i]);
+		CHECK(ops->mirror_create(engine, &spec, &mirror, &error) == ENGINE_INVALID,
+			  "degree %u is taken", others[i]);
 		CHECK(error.text[0] != '\0', "degree %u is refused without a word", others[i]);
 	}
 }

@@ -59,8 +59,10 @@ opening_says_what_is_missing(void)
 		setenv("GPUANN_EMULATE_LACK", lacks[i].lack, 1);
 		status = ops->open(&config, &engine, &error);
 		unsetenv("GPUANN_EMULATE_LACK");
-		CHECK(status == ENGINE_NO_DEVICE, "without %s: status %d: %s", lacks[i].lack, (int) status, error.text);
-		CHECK(strncmp(error.text, lacks[i].says, strlen(lacks[i].says)) == 0, "without %s: \"%s\"", lacks[i].lack, error.text);
+		CHECK(status == ENGINE_NO_DEVICE, "without %s: status %d: %s", lacks[i].lack, (int) status,
+			  error.text);
+		CHECK(strncmp(error.text, lacks[i].says, strlen(lacks[i].says)) == 0, "without %s: \"%s\"",
+			  lacks[i].lack, error.text);
 	}
 	reopen(&(EngineConfig) {.device = options.device}, "GPUANN_EMULATE_LACK", NULL);
 }
@@ -76,8 +78,8 @@ query_of_kind(EngineQuery *query, const World *world, uint32_t kind, const uint6
 	static const uint32_t efs[] = {10, 64, 400, MOST_K, MOST_K};
 	bool		by_graph = kind % 2 == 0;
 
-	query_init(query, world, by_graph ? METHOD_GRAPH : METHOD_EXACT, ks[kind / 2 % 5], by_graph ? efs[kind / 2 % 5] : 0,
-			   world_vector(world, kind % ROWS));
+	query_init(query, world, by_graph ? METHOD_GRAPH : METHOD_EXACT, ks[kind / 2 % 5],
+			   by_graph ? efs[kind / 2 % 5] : 0, world_vector(world, kind % ROWS));
 	if (kind % 3 == 1)
 	{
 		query->filter = filter;
@@ -116,7 +118,8 @@ serving_takes_no_memory(void)
 	 * figures tell.
 	 */
 	setenv("GPUANN_EMULATE_ALLOCATIONS", "0", 1);
-	for (uint32_t size = 0; size < (options.quick ? 1 : sizeof(batches) / sizeof(batches[0])); size++)
+	for (uint32_t size = 0; size < (options.quick ? 1 : sizeof(batches) / sizeof(batches[0]));
+		 size++)
 	{
 		for (uint32_t kind = 0; kind < KINDS; kind += batches[size])
 		{
@@ -132,9 +135,11 @@ serving_takes_no_memory(void)
 	}
 	unsetenv("GPUANN_EMULATE_ALLOCATIONS");
 	ops->memory(engine, &after);
-	CHECK(after.used == before.used && after.host_used == before.host_used && after.host_rows == before.host_rows,
-		  "%llu and %llu bytes, then %llu and %llu", (unsigned long long) before.used, (unsigned long long) before.host_used,
-		  (unsigned long long) after.used, (unsigned long long) after.host_used);
+	CHECK(after.used == before.used && after.host_used == before.host_used &&
+			  after.host_rows == before.host_rows,
+		  "%llu and %llu bytes, then %llu and %llu", (unsigned long long) before.used,
+		  (unsigned long long) before.host_used, (unsigned long long) after.used,
+		  (unsigned long long) after.host_used);
 }
 
 /*
@@ -157,7 +162,8 @@ broad_batches_are_split(void)
 		filter[slot / 64] |= UINT64_C(1) << (slot % 64);
 	for (uint32_t i = 0; i < count; i++)
 	{
-		query_init(&queries[i], world, METHOD_GRAPH, 10, ENGINE_MAX_EF, world_vector(world, i % rows));
+		query_init(&queries[i], world, METHOD_GRAPH, 10, ENGINE_MAX_EF,
+				   world_vector(world, i % rows));
 		if (i % 4 == 3)
 		{
 			queries[i].filter = filter;
@@ -169,7 +175,8 @@ broad_batches_are_split(void)
 	for (uint32_t i = 0; i < count; i++)
 	{
 		must(queries[i].status, &queries[i].error, "query");
-		check_equal("a broad query", &queries[i], expected, model_exact(world, &queries[i], rows, expected));
+		check_equal("a broad query", &queries[i], expected,
+					model_exact(world, &queries[i], rows, expected));
 	}
 }
 

@@ -85,7 +85,8 @@ end_job(JobId id, JobProgress *progress)
 		CHECK(ops->job_poll(engine, id, progress) == ENGINE_OK, "job_poll does not know a job");
 		if (progress->completed)
 			return progress->status;
-		CHECK(clock_seconds() - start < PATIENCE, "a job hangs at %u of %u", progress->done, progress->total);
+		CHECK(clock_seconds() - start < PATIENCE, "a job hangs at %u of %u", progress->done,
+			  progress->total);
 		usleep(200);
 	}
 }
@@ -153,13 +154,18 @@ world_link(World *world)
 uint32_t
 world_repair(World *world, const uint32_t *slots, uint32_t count)
 {
-	EngineJob	job = {.kind = JOB_REPAIR, .mirror = world->mirror, .ef_construction = 64, .slots = slots, .count = count};
+	EngineJob job = {.kind = JOB_REPAIR,
+					 .mirror = world->mirror,
+					 .ef_construction = 64,
+					 .slots = slots,
+					 .count = count};
 	JobProgress progress;
 	LinkResult	result;
 	JobId		id = start_job(&job);
 
 	must(end_job(id, &progress), &progress.error, "repair");
-	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result of a completed repair");
+	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK,
+		  "no result of a completed repair");
 	keep_seeds(world, result.seeds, result.nseeds);
 	count = result.count;
 	ops->job_release(engine, id);
@@ -201,8 +207,12 @@ void
 world_set_graph(World *world, const uint32_t *rows, const uint32_t *seeds, uint32_t nseeds)
 {
 	uint32_t   *slots = allocate(world->rows * sizeof(uint32_t));
-	EngineJob	graph = {.kind = JOB_GRAPH, .mirror = world->mirror, .count = world->rows, .slots = slots, .rows = rows};
-	EngineJob	start = {.kind = JOB_SEEDS, .mirror = world->mirror, .count = nseeds, .slots = seeds};
+	EngineJob graph = {.kind = JOB_GRAPH,
+					   .mirror = world->mirror,
+					   .count = world->rows,
+					   .slots = slots,
+					   .rows = rows};
+	EngineJob start = {.kind = JOB_SEEDS, .mirror = world->mirror, .count = nseeds, .slots = seeds};
 
 	for (uint32_t slot = 0; slot < world->rows; slot++)
 		slots[slot] = slot;
@@ -229,7 +239,8 @@ world_ring(World *world, uint32_t nseeds)
 		{
 			uint32_t	step = i == 0 ? 1 : i == 1 ? world->rows - 1 : random_below(world->rows);
 
-			rows[(size_t) slot * world->degree + i] = i < used ? (uint32_t) (((uint64_t) slot + step) % world->rows) : NO_SLOT;
+			rows[(size_t) slot * world->degree + i] =
+				i < used ? (uint32_t) (((uint64_t) slot + step) % world->rows) : NO_SLOT;
 		}
 	}
 	for (uint32_t i = 0; i < nseeds; i++)
@@ -242,7 +253,8 @@ world_ring(World *world, uint32_t nseeds)
  * it is.
  */
 void
-query_init(EngineQuery *query, const World *world, SearchMethod method, uint32_t k, uint32_t ef, const void *vector)
+query_init(EngineQuery *query, const World *world, SearchMethod method, uint32_t k, uint32_t ef,
+		   const void *vector)
 {
 	memset(query, 0, sizeof(*query));
 	query->mirror = world->mirror;
@@ -293,8 +305,10 @@ queries_poll(EngineQuery **completed, uint32_t room)
 		CHECK(query->user == query, "a query came back twice, or its user field changed");
 		query->user = NULL;
 		CHECK((int) query->status != -1, "a completed query has no status");
-		CHECK(query->count <= query->k || query->status != ENGINE_OK, "%u results for k %u", query->count, query->k);
-		CHECK(query->results == NULL || memcmp(&query->results[query->k], guard, sizeof(guard)) == 0,
+		CHECK(query->count <= query->k || query->status != ENGINE_OK, "%u results for k %u",
+			  query->count, query->k);
+		CHECK(query->results == NULL ||
+				  memcmp(&query->results[query->k], guard, sizeof(guard)) == 0,
 			  "something was written beyond the results");
 	}
 	return count;
@@ -314,7 +328,8 @@ queries_run(EngineQuery *queries, uint32_t count)
 		uint32_t	some = queries_poll(completed, POLL_ROOM);
 
 		done += some;
-		CHECK(some > 0 || clock_seconds() - start < PATIENCE, "%u of %u queries hang", count - done, count);
+		CHECK(some > 0 || clock_seconds() - start < PATIENCE, "%u of %u queries hang", count - done,
+			  count);
 		if (some == 0)
 			usleep(50);
 	}
@@ -358,30 +373,36 @@ check_sound(const World *world, const EngineQuery *query)
 		const SearchResult *result = &query->results[i];
 		double		distance;
 
-		CHECK(result->slot < world->rows, "slot %u is not one of %u rows", result->slot, world->rows);
+		CHECK(result->slot < world->rows, "slot %u is not one of %u rows", result->slot,
+			  world->rows);
 		CHECK(world->live[result->slot], "slot %u is dead", result->slot);
-		CHECK(result->version == world->versions[result->slot], "slot %u has version %u, not %u", result->slot,
-			  world->versions[result->slot], result->version);
+		CHECK(result->version == world->versions[result->slot], "slot %u has version %u, not %u",
+			  result->slot, world->versions[result->slot], result->version);
 		distance = model_distance(world, query->vector, world_vector(world, result->slot));
-		CHECK(distance == result->distance, "slot %u is at %.17g, not %.17g", result->slot, distance, result->distance);
-		CHECK(i == 0 || engine_before(query->results[i - 1].distance, query->results[i - 1].slot, result->distance,
-									  result->slot),
+		CHECK(distance == result->distance, "slot %u is at %.17g, not %.17g", result->slot,
+			  distance, result->distance);
+		CHECK(i == 0 || engine_before(query->results[i - 1].distance, query->results[i - 1].slot,
+									  result->distance, result->slot),
 			  "results %u and %u are not in order", i - 1, i);
 	}
 }
 
 /* Compare an answer with what it must be. */
 void
-check_equal(const char *what, const EngineQuery *query, const SearchResult *expected, uint32_t count)
+check_equal(const char *what, const EngineQuery *query, const SearchResult *expected,
+			uint32_t count)
 {
-	CHECK(query->status == ENGINE_OK, "%s: status %d: %s", what, (int) query->status, query->error.text);
+	CHECK(query->status == ENGINE_OK, "%s: status %d: %s", what, (int) query->status,
+		  query->error.text);
 	CHECK(query->count == count, "%s: %u results, not %u", what, query->count, count);
 	for (uint32_t i = 0; i < count; i++)
-		CHECK(query->results[i].slot == expected[i].slot && query->results[i].distance == expected[i].distance &&
-			  query->results[i].version == expected[i].version,
-			  "%s: result %u is (%.17g, slot %u, version %u), not (%.17g, slot %u, version %u)", what, i,
-			  query->results[i].distance, query->results[i].slot, query->results[i].version, expected[i].distance,
-			  expected[i].slot, expected[i].version);
+		CHECK(query->results[i].slot == expected[i].slot &&
+				  query->results[i].distance == expected[i].distance &&
+				  query->results[i].version == expected[i].version,
+			  "%s: result %u is (%.17g, slot %u, version %u), not (%.17g, slot %u, version %u)",
+			  what, i, query->results[i].distance, query->results[i].slot,
+			  query->results[i].version, expected[i].distance, expected[i].slot,
+			  expected[i].version);
 }
 
 /*

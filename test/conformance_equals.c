@@ -53,13 +53,15 @@ static World *
 make_rows(const Plan *plan)
 {
 	uint32_t	all = plan->rows + plan->equals;
-	World	   *world = world_create_of_degree(plan->degree, ELEMENT_FLOAT, METRIC_L2, DIMS, all, all, SHAPE_UNIFORM);
+	World *world = world_create_of_degree(plan->degree, ELEMENT_FLOAT, METRIC_L2, DIMS, all, all,
+										  SHAPE_UNIFORM);
 
 	for (uint32_t slot = 0; slot < all; slot++)
 	{
 		float	   *vector = (float *) (void *) (world->vectors + slot * world->vector_bytes);
 		uint32_t	i = slot + 1;
-		const float grid[DIMS] = {(float) (i % 10), (float) (i % 7), (float) (i % 13), (float) (i % 11)};
+		const float grid[DIMS] = {(float) (i % 10), (float) (i % 7), (float) (i % 13),
+								  (float) (i % 11)};
 
 		memcpy(vector, slot < plan->rows ? grid : place, sizeof(grid));
 	}
@@ -82,7 +84,10 @@ link_parts(World *world, const Plan *plan, uint32_t first, uint32_t count)
 	}
 	for (uint32_t done = 0; done < count;)
 	{
-		EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 64, .slots = slots + done};
+		EngineJob link = {.kind = JOB_LINK,
+						  .mirror = world->mirror,
+						  .ef_construction = 64,
+						  .slots = slots + done};
 		JobProgress progress;
 
 		link.count = count - done < part ? count - done : part;
@@ -98,7 +103,11 @@ static void
 kill_rows(World *world, uint32_t first, uint32_t count)
 {
 	uint32_t   *slots = allocate((count + 1) * sizeof(uint32_t));
-	EngineJob	job = {.kind = JOB_DEAD, .mirror = world->mirror, .count = count, .slots = slots, .versions = world->versions + first};
+	EngineJob job = {.kind = JOB_DEAD,
+					 .mirror = world->mirror,
+					 .count = count,
+					 .slots = slots,
+					 .versions = world->versions + first};
 
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -189,7 +198,8 @@ check_equals(const World *world, const Plan *plan, const char *what)
 	CHECK(found == living, "%s: %u of %u equal rows are found", what, found, living);
 }
 
-static const char *const death_names[] = {"nobody dies", "some die pending", "some die in between", "some die linked", "some die, repaired"};
+static const char *const death_names[] = {"nobody dies", "some die pending", "some die in between",
+										  "some die linked", "some die, repaired"};
 
 /* Carry out a plan and look for what is near the equal rows. */
 static void
@@ -200,12 +210,14 @@ check_plan(const Plan *plan)
 	uint32_t	lost;
 	char		what[128];
 
-	snprintf(what, sizeof(what), "%u equal rows beside %u, degree %u, %u at a time%s%s, %s", plan->equals, plan->rows, plan->degree, plan->part,
-			 plan->in_order ? " in order" : "", plan->at_once ? ", all together" : "", death_names[plan->deaths]);
+	snprintf(what, sizeof(what), "%u equal rows beside %u, degree %u, %u at a time%s%s, %s",
+			 plan->equals, plan->rows, plan->degree, plan->part, plan->in_order ? " in order" : "",
+			 plan->at_once ? ", all together" : "", death_names[plan->deaths]);
 	for (int reference = 0; reference < 2; reference++)
 	{
 		lost = count_unfound(world, plan, reference, &asked);
-		CHECK(lost == 0, "%s: %u of %u rows near them are not found%s", what, lost, asked, reference ? " in reference mode" : "");
+		CHECK(lost == 0, "%s: %u of %u rows near them are not found%s", what, lost, asked,
+			  reference ? " in reference mode" : "");
 	}
 	/*
 	 * Beside dead equal rows new ones have few living ones to name, and a link
@@ -243,7 +255,9 @@ check_plans(const Plan *plans, uint32_t count)
 static void
 in_parts(void)
 {
-	static const Plan plans[] = {{.part = 1335}, {.part = 400}, {.part = 200}, {.part = 100, .in_order = true}, {.part = 64}, {.part = 0}, {.part = LEAST_PART}};
+	static const Plan plans[] = {
+		{.part = 1335}, {.part = 400}, {.part = 200},		{.part = 100, .in_order = true},
+		{.part = 64},	{.part = 0},   {.part = LEAST_PART}};
 
 	check_plans(plans, options.quick ? 3 : sizeof(plans) / sizeof(plans[0]));
 }
@@ -252,8 +266,11 @@ in_parts(void)
 static void
 beside_dead(void)
 {
-	static const Plan plans[] = {{.part = 64, .deaths = DIE_BETWEEN}, {.part = 100, .deaths = DIE_PENDING}, {.part = 0, .deaths = DIE_LINKED},
-	{.part = 200, .deaths = DIE_REPAIRED}, {.part = 1335, .deaths = DIE_BETWEEN}, {.part = 64, .deaths = DIE_LINKED}, {.part = 100, .deaths = DIE_REPAIRED}};
+	static const Plan plans[] = {
+		{.part = 64, .deaths = DIE_BETWEEN},   {.part = 100, .deaths = DIE_PENDING},
+		{.part = 0, .deaths = DIE_LINKED},	   {.part = 200, .deaths = DIE_REPAIRED},
+		{.part = 1335, .deaths = DIE_BETWEEN}, {.part = 64, .deaths = DIE_LINKED},
+		{.part = 100, .deaths = DIE_REPAIRED}};
 
 	check_plans(plans, options.quick ? 2 : sizeof(plans) / sizeof(plans[0]));
 }
@@ -262,7 +279,9 @@ beside_dead(void)
 static void
 all_together(void)
 {
-	static const Plan plans[] = {{.part = 5000, .at_once = true}, {.part = 400, .at_once = true, .deaths = DIE_LINKED}, {.part = 0, .at_once = true}};
+	static const Plan plans[] = {{.part = 5000, .at_once = true},
+								 {.part = 400, .at_once = true, .deaths = DIE_LINKED},
+								 {.part = 0, .at_once = true}};
 
 	check_plans(plans, options.quick ? 1 : sizeof(plans) / sizeof(plans[0]));
 }

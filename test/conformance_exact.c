@@ -18,7 +18,8 @@ check_exact(const World *world, const char *what, EngineQuery *query)
 	uint32_t	count = model_exact(world, query, world->rows, expected);
 
 	query_run(query);
-	if (query->count == count && memcmp(query->results, expected, count * sizeof(SearchResult)) == 0)
+	if (query->count == count &&
+		memcmp(query->results, expected, count * sizeof(SearchResult)) == 0)
 		free(expected);
 	else
 		check_equal(what, query, expected, count);
@@ -35,7 +36,8 @@ check_world(World *world, const char *what, uint32_t k)
 	for (uint32_t i = 0; i < 3; i++)
 	{
 		make_vector(world, 1000000 + i, vector);
-		query_init(&query, world, METHOD_EXACT, k, 0, i == 2 && world->rows > 0 ? world_vector(world, world->rows / 2) : vector);
+		query_init(&query, world, METHOD_EXACT, k, 0,
+				   i == 2 && world->rows > 0 ? world_vector(world, world->rows / 2) : vector);
 		check_exact(world, what, &query);
 	}
 }
@@ -129,7 +131,8 @@ ties_by_slot(void)
 	for (int i = 0; i < PAIRS; i++)
 		for (uint32_t dims = 1; dims <= 3; dims += 2)
 		{
-			World	   *world = world_create(pairs[i].type, pairs[i].metric, dims, 1000, 10, SHAPE_SMALL);
+			World *world =
+				world_create(pairs[i].type, pairs[i].metric, dims, 1000, 10, SHAPE_SMALL);
 
 			world_append(world, 1000);
 			check_world(world, "ties", 10);
@@ -147,7 +150,8 @@ sizes(void)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 	{
-		World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows[i] + 1, rows[i], SHAPE_UNIFORM);
+		World *world =
+			world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows[i] + 1, rows[i], SHAPE_UNIFORM);
 
 		world_append(world, rows[i]);
 		check_world(world, "sizes", 10);
@@ -173,7 +177,8 @@ beyond(void)
 	for (int i = 0; i < PAIRS; i++)
 		for (int shape = 0; shape < 2; shape++)
 		{
-			World	   *world = world_create(pairs[i].type, pairs[i].metric, 3, 500, 500, shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
+			World *world = world_create(pairs[i].type, pairs[i].metric, 3, 500, 500,
+										shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
 			EngineQuery query;
 			uint32_t	seen = 0;
 
@@ -241,7 +246,8 @@ dead_and_absent(void)
 {
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, 400, 400, SHAPE_UNIFORM);
 	uint64_t   *dead = random_bits(200);
-	EngineJob	job = {.kind = JOB_APPEND, .mirror = world->mirror, .count = 200, .first_slot = 200, .dead = dead};
+	EngineJob job = {
+		.kind = JOB_APPEND, .mirror = world->mirror, .count = 200, .first_slot = 200, .dead = dead};
 	MirrorInfo	info;
 	uint32_t	dead_rows = 50;
 
@@ -258,8 +264,10 @@ dead_and_absent(void)
 		}
 	check_world(world, "dead and absent", 400);
 	info = world_info(world);
-	CHECK(info.rows == 400 && info.dead == dead_rows && info.pending == 400 - dead_rows && info.linked == 0,
-		  "%u rows, %u dead, %u pending, %u linked", info.rows, info.dead, info.pending, info.linked);
+	CHECK(info.rows == 400 && info.dead == dead_rows && info.pending == 400 - dead_rows &&
+			  info.linked == 0,
+		  "%u rows, %u dead, %u pending, %u linked", info.rows, info.dead, info.pending,
+		  info.linked);
 	for (uint32_t slot = 0; slot < 400; slot += 7)
 		if (world->live[slot])
 			world_kill(world, slot);
@@ -283,7 +291,8 @@ batches(void)
 			query_init(&queries[j], world, METHOD_EXACT, 10, 0, world_vector(world, 3000 + j));
 		queries_run(queries, sizes_of[i]);
 		for (uint32_t j = 0; j < sizes_of[i]; j++)
-			check_equal("batch", &queries[j], expected, model_exact(world, &queries[j], world->rows, expected));
+			check_equal("batch", &queries[j], expected,
+						model_exact(world, &queries[j], world->rows, expected));
 	}
 }
 
@@ -314,7 +323,8 @@ const Case exact_cases[] = {
 static void
 order_is_total(void)
 {
-	static const double values[] = {-INFINITY, -1e300, -1.5, -0.0, 0.0, 1e-320, 1.0, 1.5, 1e300, INFINITY};
+	static const double values[] = {-INFINITY, -1e300, -1.5, -0.0,	0.0,
+									1e-320,	   1.0,	   1.5,	 1e300, INFINITY};
 	const uint32_t n = sizeof(values) / sizeof(values[0]);
 
 	for (uint32_t round = 0; round < 200000; round++)
@@ -328,10 +338,12 @@ order_is_total(void)
 			s[i] = random_below(4);
 		}
 		CHECK(engine_before(d[0], s[0], d[1], s[1]) + engine_before(d[1], s[1], d[0], s[0]) ==
-			  !(d[0] == d[1] && s[0] == s[1]), "neither or both of two different answers come first");
+				  !(d[0] == d[1] && s[0] == s[1]),
+			  "neither or both of two different answers come first");
 		CHECK(!(engine_before(d[0], s[0], d[1], s[1]) && engine_before(d[1], s[1], d[2], s[2])) ||
 			  engine_before(d[0], s[0], d[2], s[2]), "the order is not transitive");
-		CHECK(!(d[0] < d[1]) || engine_before(d[0], s[0], d[1], s[1]), "the nearer does not come first");
+		CHECK(!(d[0] < d[1]) || engine_before(d[0], s[0], d[1], s[1]),
+			  "the nearer does not come first");
 	}
 	CHECK(engine_before(-0.0, 1, 0.0, 2) && !engine_before(0.0, 2, -0.0, 1), "-0 does not equal 0");
 }
@@ -341,12 +353,14 @@ order_is_total(void)
  * sums.
  */
 static double
-fast_tolerance(const DistanceKernels *kernels, const Pair *pair, const void *a, const void *b, uint32_t dims, double exact)
+fast_tolerance(const DistanceKernels *kernels, const Pair *pair, const void *a, const void *b,
+			   uint32_t dims, double exact)
 {
 	switch (pair->metric)
 	{
 		case METRIC_IP:
-			return 1e-5 * (1 + sqrt((double) kernels->squared_norm(a, dims) * kernels->squared_norm(b, dims)));
+			return 1e-5 * (1 + sqrt((double) kernels->squared_norm(a, dims) *
+									kernels->squared_norm(b, dims)));
 		case METRIC_L2:
 		case METRIC_L1:
 			return 1e-5 * exact;
@@ -384,13 +398,15 @@ kernels_of(const DistanceKernels *kernels, const Pair *pair, uint32_t dims)
 	memset(a + bytes, 0x5A, 32);
 	memset(b + bytes, 0xA5, 32);
 	exact = kernels->exact(a, b, dims);
-	CHECK(exact == model_distance(&world, a, b), "exact kernel, type %d, metric %d, %u dimensions: %.17g, not %.17g",
-		  pair->type, pair->metric, dims, exact, model_distance(&world, a, b));
+	CHECK(exact == model_distance(&world, a, b),
+		  "exact kernel, type %d, metric %d, %u dimensions: %.17g, not %.17g", pair->type,
+		  pair->metric, dims, exact, model_distance(&world, a, b));
 	kernels->widen(a, dims, wide);
 	scale = 1 / sqrtf(kernels->squared_norm(a, dims) * kernels->squared_norm(b, dims));
 	difference = fabs(kernels->fast(wide, b, dims, scale) - exact);
 	CHECK(difference <= fast_tolerance(kernels, pair, a, b, dims, exact),
-		  "fast kernel, type %d, metric %d, %u dimensions is off by %g", pair->type, pair->metric, dims, difference);
+		  "fast kernel, type %d, metric %d, %u dimensions is off by %g", pair->type, pair->metric,
+		  dims, difference);
 }
 
 /*
@@ -415,7 +431,8 @@ kernels_at(SimdLevel level)
 			kernels_of(kernels, &pairs[i], large[j]);
 		kernels_of(kernels, &pairs[i], engine_max_dims(pairs[i].type));
 	}
-	CHECK(distance_kernels(ELEMENT_BIT, METRIC_L2, level) == NULL && distance_kernels(ELEMENT_FLOAT, METRIC_HAMMING, level) == NULL,
+	CHECK(distance_kernels(ELEMENT_BIT, METRIC_L2, level) == NULL &&
+			  distance_kernels(ELEMENT_FLOAT, METRIC_HAMMING, level) == NULL,
 		  "there are kernels for pairs that have no distance");
 }
 
@@ -459,7 +476,8 @@ engine_at(const char *level)
 	every_pair(77, 200);
 	for (int i = 0; i < PAIRS; i++)
 	{
-		World	   *world = world_create(pairs[i].type, pairs[i].metric, 77, 1000, 1000, SHAPE_CLUSTERED);
+		World *world =
+			world_create(pairs[i].type, pairs[i].metric, 77, 1000, 1000, SHAPE_CLUSTERED);
 		EngineQuery query;
 
 		world_append(world, 1000);

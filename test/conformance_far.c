@@ -35,7 +35,10 @@ typedef struct FarSpec
 static EngineConfig
 far_config(uint64_t memory_limit)
 {
-	return (EngineConfig) {.device = options.device, .simd = options.simd, .memory_limit = memory_limit, .host_rows_limit = HOST_ROWS};
+	return (EngineConfig){.device = options.device,
+						  .simd = options.simd,
+						  .memory_limit = memory_limit,
+						  .host_rows_limit = HOST_ROWS};
 }
 
 static EngineMemory
@@ -44,9 +47,12 @@ memory_now(void)
 	EngineMemory memory;
 
 	ops->memory(engine, &memory);
-	CHECK(memory.used == memory.context + memory.vectors + memory.graph + memory.norms + memory.state, "the parts are not the sum");
+	CHECK(memory.used ==
+			  memory.context + memory.vectors + memory.graph + memory.norms + memory.state,
+		  "the parts are not the sum");
 	CHECK(memory.used <= memory.limit, "more is used than the limit allows");
-	CHECK(memory.host_used <= memory.host_limit && memory.host_rows <= memory.host_rows_limit, "more of the host is used than its limits allow");
+	CHECK(memory.host_used <= memory.host_limit && memory.host_rows <= memory.host_rows_limit,
+		  "more of the host is used than its limits allow");
 	return memory;
 }
 
@@ -89,7 +95,8 @@ far_world(const FarSpec *spec, const char *tile)
 	reopen(&config, "GPUANN_STREAM_TILE", tile);
 	world = make_far(&whole);
 	used = memory_now().used;
-	config = far_config(used - (uint64_t) (spec->share * spec->rows * (double) world->vector_bytes));
+	config =
+		far_config(used - (uint64_t) (spec->share * spec->rows * (double) world->vector_bytes));
 	reopen(&config, "GPUANN_STREAM_TILE", tile);
 	return make_far(spec);
 }
@@ -103,7 +110,8 @@ fill_far(World *world)
 	if (has_far_rows())
 	{
 		CHECK(world_info(world).host_bytes > 0, "no row is in host memory");
-		CHECK(world_info(world).host_bytes == memory_now().host_rows, "host memory of the mirror and of the engine differ");
+		CHECK(world_info(world).host_bytes == memory_now().host_rows,
+			  "host memory of the mirror and of the engine differ");
 	}
 }
 
@@ -128,7 +136,8 @@ make_queries(const World *world, SearchMethod method, EngineQuery *queries)
 		if (i == 3)
 		{
 			queries[i].has_beyond = true;
-			queries[i].beyond_distance = model_distance(world, queries[i].vector, world_vector(world, (near + 500) % world->rows));
+			queries[i].beyond_distance = model_distance(
+				world, queries[i].vector, world_vector(world, (near + 500) % world->rows));
 			queries[i].beyond_slot = (near + 500) % world->rows;
 		}
 		if (i == 4 || i == 5)
@@ -155,14 +164,17 @@ check_exact(const char *what, const World *world, uint32_t least_tiles)
 	queries_run(queries, QUERIES);
 	for (uint32_t i = 0; i < QUERIES; i++)
 	{
-		check_equal(what, &queries[i], expected, model_exact(world, &queries[i], world->rows, expected));
-		CHECK(queries[i].rows == world->rows, "%s: a query saw %u of %u rows", what, queries[i].rows, world->rows);
+		check_equal(what, &queries[i], expected,
+					model_exact(world, &queries[i], world->rows, expected));
+		CHECK(queries[i].rows == world->rows, "%s: a query saw %u of %u rows", what,
+			  queries[i].rows, world->rows);
 		/* few rows that pass are read where they are */
-		CHECK(i == 5 || !has_far_rows() || queries[i].counters.iterations >= least_tiles, "%s: query %u took %u tiles", what, i,
-			  queries[i].counters.iterations);
+		CHECK(i == 5 || !has_far_rows() || queries[i].counters.iterations >= least_tiles,
+			  "%s: query %u took %u tiles", what, i, queries[i].counters.iterations);
 	}
 	query_run(&queries[1]);
-	check_equal(what, &queries[1], expected, model_exact(world, &queries[1], world->rows, expected));
+	check_equal(what, &queries[1], expected,
+				model_exact(world, &queries[1], world->rows, expected));
 }
 
 /* Every type and metric, tiles of a row, of some, of all. */
@@ -181,8 +193,13 @@ exact_any_tile(void)
 			/*
 			 * bits in long rows, so that there is something that does not fit
 			 */
-			FarSpec		spec = {pairs[i].type, pairs[i].metric, pairs[i].type == ELEMENT_BIT ? 2500 : 77, tile == 1 ? 800 : 1300, 0,
-			i % 3 == 0 ? SHAPE_SMALL : SHAPE_CLUSTERED, tile == 1 ? 0.2 : 0.6};
+			FarSpec spec = {pairs[i].type,
+							pairs[i].metric,
+							pairs[i].type == ELEMENT_BIT ? 2500 : 77,
+							tile == 1 ? 800 : 1300,
+							0,
+							i % 3 == 0 ? SHAPE_SMALL : SHAPE_CLUSTERED,
+							tile == 1 ? 0.2 : 0.6};
 			char		what[64];
 			World	   *world;
 
@@ -191,8 +208,8 @@ exact_any_tile(void)
 				continue;
 			if (options.quick && tile != 1 && i % 3 != tile % 3)
 				continue;
-			snprintf(what, sizeof(what), "type %d, metric %d, tiles of %s rows", (int) spec.type, (int) spec.metric,
-					 tiles[tile].rows != NULL ? tiles[tile].rows : "all");
+			snprintf(what, sizeof(what), "type %d, metric %d, tiles of %s rows", (int) spec.type,
+					 (int) spec.metric, tiles[tile].rows != NULL ? tiles[tile].rows : "all");
 			world = far_world(&spec, tiles[tile].rows);
 			fill_far(world);
 			for (uint32_t slot = 0; slot < world->rows; slot += 17)
@@ -221,7 +238,8 @@ exact_many_results(void)
 
 			query_init(&query, world, METHOD_EXACT, ks[i], 0, world_vector(world, 99));
 			query_run(&query);
-			check_equal("many results", &query, expected, model_exact(world, &query, world->rows, expected));
+			check_equal("many results", &query, expected,
+						model_exact(world, &query, world->rows, expected));
 		}
 	}
 }
@@ -245,7 +263,8 @@ set_seeds(World *world, uint32_t count)
 static void
 graph(void)
 {
-	FarSpec		spec = {ELEMENT_FLOAT, METRIC_COSINE, 60, options.quick ? 1500 : 4000, 0, SHAPE_CLUSTERED, 0.8};
+	FarSpec spec = {
+		ELEMENT_FLOAT, METRIC_COSINE, 60, options.quick ? 1500 : 4000, 0, SHAPE_CLUSTERED, 0.8};
 	World	   *world = far_world(&spec, NULL);
 	EngineQuery queries[QUERIES];
 	double		recall;
@@ -293,7 +312,8 @@ grows_out(void)
 
 	world_append(world, 500);
 	ops->info(engine, &info);
-	CHECK(strncmp(info.device, "emulated", 8) != 0 || world_info(world).host_bytes == 0, "500 rows do not fit");
+	CHECK(strncmp(info.device, "emulated", 8) != 0 || world_info(world).host_bytes == 0,
+		  "500 rows do not fit");
 	world_link(world);
 	check_exact("before it grows", world, 0);
 	while (world->rows < 3000)
@@ -317,7 +337,8 @@ is_answer(const World *world, const EngineQuery *query)
 	if (query->count != count)
 		return false;
 	for (uint32_t i = 0; i < count; i++)
-		if (expected[i].slot != query->results[i].slot || expected[i].version != query->results[i].version ||
+		if (expected[i].slot != query->results[i].slot ||
+			expected[i].version != query->results[i].version ||
 			expected[i].distance != query->results[i].distance)
 			return false;
 	return true;
@@ -327,8 +348,10 @@ is_answer(const World *world, const EngineQuery *query)
 static bool
 is_row(const World *world, const EngineQuery *query, const SearchResult *result)
 {
-	return result->slot < world->rows && world->live[result->slot] && result->version == world->versions[result->slot] &&
-		result->distance == model_distance(world, query->vector, world_vector(world, result->slot));
+	return result->slot < world->rows && world->live[result->slot] &&
+		   result->version == world->versions[result->slot] &&
+		   result->distance ==
+			   model_distance(world, query->vector, world_vector(world, result->slot));
 }
 
 /*
@@ -364,8 +387,12 @@ changes_meanwhile(void)
 		uint32_t	slots[64];
 		uint32_t	changed[64];
 		char	   *vectors = allocate(64 * world->vector_bytes);
-		EngineJob	job = {.kind = round % 3 == 2 ? JOB_DEAD : JOB_OVERWRITE, .mirror = world->mirror, .count = 64, .slots = slots,
-		.versions = changed, .vectors = vectors};
+		EngineJob job = {.kind = round % 3 == 2 ? JOB_DEAD : JOB_OVERWRITE,
+						 .mirror = world->mirror,
+						 .count = 64,
+						 .slots = slots,
+						 .versions = changed,
+						 .vectors = vectors};
 		uint32_t	done = 0;
 		uint32_t	old = 0;
 		JobProgress progress;
@@ -387,12 +414,14 @@ changes_meanwhile(void)
 			/* what was far from the query is near, and the other way round */
 			if (job.kind == JOB_OVERWRITE)
 				world_set_vector(world, slots[i], 90000 + round * 64 + i);
-			memcpy(vectors + i * world->vector_bytes, world_vector(world, slots[i]), world->vector_bytes);
+			memcpy(vectors + i * world->vector_bytes, world_vector(world, slots[i]),
+				   world->vector_bytes);
 		}
 		for (uint32_t i = 0; i < 8; i++)
 		{
 			/* among the new rows, and among the old */
-			query_init(&queries[i], world, METHOD_EXACT, 10, 0, i % 2 ? world_vector(world, slots[i]) : world_vector(before, slots[i]));
+			query_init(&queries[i], world, METHOD_EXACT, 10, 0,
+					   i % 2 ? world_vector(world, slots[i]) : world_vector(before, slots[i]));
 			queries_submit(&queries[i], 1);
 			if (i == 3)
 				id = start_job(&job);
@@ -410,7 +439,9 @@ changes_meanwhile(void)
 		{
 			bool		is_old = is_answer(before, &queries[i]);
 
-			CHECK(is_old || is_answer(world, &queries[i]) || (!has_far_rows() && is_of_either(before, world, &queries[i])), "round %u: query %u saw a part of a change", round, i);
+			CHECK(is_old || is_answer(world, &queries[i]) ||
+					  (!has_far_rows() && is_of_either(before, world, &queries[i])),
+				  "round %u: query %u saw a part of a change", round, i);
 			old += is_old;
 		}
 		CHECK(!has_far_rows() || old >= 1, "round %u: no search came before the change", round);
@@ -430,8 +461,15 @@ refused(void)
 	FarSpec		spec = {ELEMENT_FLOAT, METRIC_L2, 500, 3000, 1000, SHAPE_UNIFORM, 0.9};
 	World	   *world = far_world(&spec, NULL);
 	EngineConfig config = far_config(memory_now().limit);
-	MirrorSpec	large = {.dims = 500, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_GRAPH, .degree = 32, .capacity = 3000,
-		.residency = RESIDENCY_COMPRESSED, .placement = PLACEMENT_SINGLE, .device = -1};
+	MirrorSpec large = {.dims = 500,
+						.type = ELEMENT_FLOAT,
+						.metric = METRIC_L2,
+						.method = METHOD_GRAPH,
+						.degree = 32,
+						.capacity = 3000,
+						.residency = RESIDENCY_COMPRESSED,
+						.placement = PLACEMENT_SINGLE,
+						.device = -1};
 	EngineError error = {0};
 	MirrorId	id;
 	EngineJob	job;
@@ -441,13 +479,19 @@ refused(void)
 		skip("this engine has no memory for rows apart from its own");
 	config.host_rows_limit = 3 << 20;
 	reopen(&config, "GPUANN_STREAM_TILE", "500");
-	CHECK(ops->mirror_create(engine, &large, &id, &error) == ENGINE_NO_MEMORY, "rows fit nowhere, and are taken");
+	CHECK(ops->mirror_create(engine, &large, &id, &error) == ENGINE_NO_MEMORY,
+		  "rows fit nowhere, and are taken");
 	CHECK(strstr(error.text, "in host memory") != NULL, "no figures: %s", error.text);
 	world = make_far(&spec);
 	world_append(world, 1000);
-	job = (EngineJob) {.kind = JOB_APPEND, .mirror = world->mirror, .count = 2000, .first_slot = 1000, .versions = world->versions + 1000,
-		.vectors = world_vector(world, 1000)};
-	CHECK(run_job(&job, &progress) == ENGINE_NO_MEMORY, "an append of what fits nowhere: status %d", (int) progress.status);
+	job = (EngineJob){.kind = JOB_APPEND,
+					  .mirror = world->mirror,
+					  .count = 2000,
+					  .first_slot = 1000,
+					  .versions = world->versions + 1000,
+					  .vectors = world_vector(world, 1000)};
+	CHECK(run_job(&job, &progress) == ENGINE_NO_MEMORY, "an append of what fits nowhere: status %d",
+		  (int) progress.status);
 	check_exact("after a refusal", world, 0);
 	/* nobody gives host memory: then it is a mirror as any */
 	config = far_config(0);
@@ -455,7 +499,8 @@ refused(void)
 	reopen(&config, "GPUANN_STREAM_TILE", NULL);
 	config.memory_limit = memory_now().used + ((uint64_t) 4 << 20);
 	reopen(&config, "GPUANN_STREAM_TILE", NULL);
-	CHECK(ops->mirror_create(engine, &large, &id, &error) == ENGINE_NO_MEMORY, "host memory is used that nobody gave");
+	CHECK(ops->mirror_create(engine, &large, &id, &error) == ENGINE_NO_MEMORY,
+		  "host memory is used that nobody gave");
 }
 
 /*
@@ -467,8 +512,15 @@ refused_at_each_step(void)
 {
 	FarSpec		spec = {ELEMENT_FLOAT, METRIC_IP, 100, 1000, 200, SHAPE_UNIFORM, 0.9};
 	World	   *world = far_world(&spec, NULL);
-	MirrorSpec	wanted = {.dims = 100, .type = ELEMENT_FLOAT, .metric = METRIC_IP, .method = METHOD_GRAPH, .degree = 32, .capacity = 200,
-		.residency = RESIDENCY_COMPRESSED, .placement = PLACEMENT_SINGLE, .device = -1};
+	MirrorSpec wanted = {.dims = 100,
+						 .type = ELEMENT_FLOAT,
+						 .metric = METRIC_IP,
+						 .method = METHOD_GRAPH,
+						 .degree = 32,
+						 .capacity = 200,
+						 .residency = RESIDENCY_COMPRESSED,
+						 .placement = PLACEMENT_SINGLE,
+						 .device = -1};
 	EngineInfo	info;
 	EngineMemory empty;
 	uint32_t	refusals = 0;
@@ -483,21 +535,25 @@ refused_at_each_step(void)
 		char		number[16];
 		EngineError error = {0};
 		EngineStatus status;
-		EngineJob	job = {.kind = JOB_APPEND, .count = 1000, .versions = world->versions, .vectors = world->vectors};
+		EngineJob job = {.kind = JOB_APPEND,
+						 .count = 1000,
+						 .versions = world->versions,
+						 .vectors = world->vectors};
 		JobProgress progress;
 		EngineJob	drop = {.kind = JOB_DROP};
 
 		snprintf(number, sizeof(number), "%u", step);
 		setenv("GPUANN_EMULATE_ALLOCATIONS", number, 1);
 		status = ops->mirror_create(engine, &wanted, &job.mirror, &error);
-		CHECK(status == ENGINE_OK || (status == ENGINE_NO_MEMORY && error.text[0] != 0), "step %u: status %d", step, (int) status);
+		CHECK(status == ENGINE_OK || (status == ENGINE_NO_MEMORY && error.text[0] != 0),
+			  "step %u: status %d", step, (int) status);
 		refusals += status != ENGINE_OK;
 		if (status == ENGINE_OK)
 		{
 			refusals += run_job(&job, &progress) != ENGINE_OK;
 			unsetenv("GPUANN_EMULATE_ALLOCATIONS");
-			CHECK(progress.status == ENGINE_OK || progress.status == ENGINE_NO_MEMORY, "step %u: append has status %d", step,
-				  (int) progress.status);
+			CHECK(progress.status == ENGINE_OK || progress.status == ENGINE_NO_MEMORY,
+				  "step %u: append has status %d", step, (int) progress.status);
 			world->mirror = drop.mirror = job.mirror;
 			world->rows = progress.status == ENGINE_OK ? 1000 : 0;
 			while (world->rows < 1000)
@@ -506,8 +562,10 @@ refused_at_each_step(void)
 			CHECK(run_job(&drop, NULL) == ENGINE_OK, "drop");
 		}
 		unsetenv("GPUANN_EMULATE_ALLOCATIONS");
-		CHECK(memory_now().vectors == 0 && memory_now().graph == 0 && memory_now().host_rows == 0, "step %u: memory is left", step);
-		CHECK(memory_now().used <= empty.used, "step %u: %llu bytes are left", step, (unsigned long long) (memory_now().used - empty.used));
+		CHECK(memory_now().vectors == 0 && memory_now().graph == 0 && memory_now().host_rows == 0,
+			  "step %u: memory is left", step);
+		CHECK(memory_now().used <= empty.used, "step %u: %llu bytes are left", step,
+			  (unsigned long long) (memory_now().used - empty.used));
 		if (status == ENGINE_OK && progress.status == ENGINE_OK)
 			break;
 	}
@@ -557,13 +615,17 @@ ended_meanwhile(void)
 		 * or while they are searched
 		 */
 		snprintf(number, sizeof(number), "%u", work);
-		reopen(&config, "GPUANN_EMULATE_FAILURE", work >= 40 && strncmp(info.device, "emulated", 8) == 0 ? number : NULL);
+		reopen(&config, "GPUANN_EMULATE_FAILURE",
+			   work >= 40 && strncmp(info.device, "emulated", 8) == 0 ? number : NULL);
 		unsetenv("GPUANN_EMULATE_FAILURE");
 		world = make_far(&spec);
 		if (work >= 40 && strncmp(info.device, "emulated", 8) == 0)
 		{
-			EngineJob	append = {.kind = JOB_APPEND, .mirror = world->mirror, .count = 2000, .versions = world->versions,
-			.vectors = world->vectors};
+			EngineJob append = {.kind = JOB_APPEND,
+								.mirror = world->mirror,
+								.count = 2000,
+								.versions = world->versions,
+								.vectors = world->vectors};
 			EngineStatus status = ENGINE_OK;
 			EngineQuery *pointers[1] = {&queries[0]};
 			EngineError error = {0};
@@ -580,7 +642,8 @@ ended_meanwhile(void)
 					status = ops->poll(engine, completed, 1, &count, &error);
 					if (count > 0)
 						break;
-					CHECK(clock_seconds() - start < PATIENCE, "nobody notices that the device has failed");
+					CHECK(clock_seconds() - start < PATIENCE,
+						  "nobody notices that the device has failed");
 				}
 			}
 			continue;

@@ -33,8 +33,10 @@ check_few(const World *world, const char *what, EngineQuery *queries, uint32_t c
 	{
 		SearchResult *expected = malloc(((size_t) queries[i].k + 1) * sizeof(SearchResult));
 
-		check_equal(what, &queries[i], expected, model_exact(world, &queries[i], world->rows, expected));
-		CHECK(queries[i].rows == world->rows, "%s: saw %u rows of %u", what, queries[i].rows, world->rows);
+		check_equal(what, &queries[i], expected,
+					model_exact(world, &queries[i], world->rows, expected));
+		CHECK(queries[i].rows == world->rows, "%s: saw %u rows of %u", what, queries[i].rows,
+			  world->rows);
 		free(expected);
 	}
 }
@@ -87,7 +89,7 @@ far_to_near(void)
 		reopen(&config, "GPUANN_EXACT", ways[way]);
 		for (int falling = 1; falling >= 0; falling--)
 		{
-			World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 5, rows, rows, SHAPE_UNIFORM);
+			World *world = world_create(ELEMENT_FLOAT, METRIC_L2, 5, rows, rows, SHAPE_UNIFORM);
 			EngineQuery queries[4];
 
 			fill_rows(world, falling);
@@ -98,10 +100,12 @@ far_to_near(void)
 				check_few(world, "from far to near, or near to far", queries, 1);
 			}
 			for (uint32_t i = 0; i < 4; i++)
-				query_init(&queries[i], world, METHOD_EXACT, i == 3 ? 300 : 10, 0, i == 1 ? world_vector(world, rows / 3) : zeros);
+				query_init(&queries[i], world, METHOD_EXACT, i == 3 ? 300 : 10, 0,
+						   i == 1 ? world_vector(world, rows / 3) : zeros);
 			queries[2].has_beyond = true;
 			queries[2].beyond_slot = rows / 2;
-			queries[2].beyond_distance = model_distance(world, zeros, world_vector(world, rows / 2));
+			queries[2].beyond_distance =
+				model_distance(world, zeros, world_vector(world, rows / 2));
 			check_few(world, "four, from far to near or near to far", queries, 4);
 			world_drop(world);
 		}
@@ -127,7 +131,8 @@ mixed_k(void)
 		for (int pair = 0; pair < PAIRS; pair++)
 		{
 			uint32_t	dims = 8 + (uint32_t) pair * 37;
-			World	   *world = world_create(pairs[pair].type, pairs[pair].metric, dims, rows, rows, pair % 2 ? SHAPE_CLUSTERED : SHAPE_UNIFORM);
+			World *world = world_create(pairs[pair].type, pairs[pair].metric, dims, rows, rows,
+										pair % 2 ? SHAPE_CLUSTERED : SHAPE_UNIFORM);
 
 			world_append(world, rows);
 			for (uint32_t slot = 3; slot < rows; slot += 17)
@@ -160,7 +165,8 @@ ties(void)
 		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 			for (int pair = 0; pair < PAIRS; pair += 3)
 			{
-				World	   *world = world_create(pairs[pair].type, pairs[pair].metric, 3, rows, rows, shapes[i]);
+				World *world =
+					world_create(pairs[pair].type, pairs[pair].metric, 3, rows, rows, shapes[i]);
 
 				world_append(world, rows);
 				world_kill(world, 0);
@@ -188,7 +194,7 @@ sizes(void)
 	reopen(&config, "GPUANN_EXACT", "flow");
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 	{
-		World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, rows[i], rows[i], SHAPE_UNIFORM);
+		World *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, rows[i], rows[i], SHAPE_UNIFORM);
 
 		world_append(world, rows[i]);
 		few_of(world, "sizes, alone", ks, 1);
@@ -198,7 +204,9 @@ sizes(void)
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
 		for (int half = 0; half < 2; half++)
 		{
-			World	   *world = world_create(half ? ELEMENT_HALF : ELEMENT_FLOAT, half ? METRIC_IP : METRIC_COSINE, dims[i], 400, 400, SHAPE_CLUSTERED);
+			World *world =
+				world_create(half ? ELEMENT_HALF : ELEMENT_FLOAT, half ? METRIC_IP : METRIC_COSINE,
+							 dims[i], 400, 400, SHAPE_CLUSTERED);
 
 			world_append(world, 400);
 			few_of(world, "dimensions, alone", ks, 1);
@@ -231,8 +239,10 @@ said_way(void)
 		query_init(&query, world, METHOD_EXACT, 10, 0, world_vector(world, 3));
 		check_few(world, "a way", &query, 1);
 		if (strcmp(info.name, "cuda") == 0 && ways[way] != NULL)
-			CHECK(query.counters.iterations == (strcmp(ways[way], "flow") == 0), "GPUANN_EXACT=%s: %u phases", ways[way], query.counters.iterations);
-		CHECK(query.counters.distances == 500, "%u distances of 500 rows", query.counters.distances);
+			CHECK(query.counters.iterations == (strcmp(ways[way], "flow") == 0),
+				  "GPUANN_EXACT=%s: %u phases", ways[way], query.counters.iterations);
+		CHECK(query.counters.distances == 500, "%u distances of 500 rows",
+			  query.counters.distances);
 		world_drop(world);
 	}
 	reopen(&config, "GPUANN_EXACT", NULL);

@@ -14,9 +14,10 @@
 #define ROWS	4000
 #define TRIED	12
 
-static const Pair filtered_pairs[] = {
-	{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_FLOAT, METRIC_L1}, {ELEMENT_BIT, METRIC_HAMMING}
-};
+static const Pair filtered_pairs[] = {{ELEMENT_FLOAT, METRIC_L2},
+									  {ELEMENT_HALF, METRIC_COSINE},
+									  {ELEMENT_FLOAT, METRIC_L1},
+									  {ELEMENT_BIT, METRIC_HAMMING}};
 
 #define FILTERED_PAIRS	(sizeof(filtered_pairs) / sizeof(filtered_pairs[0]))
 
@@ -24,7 +25,8 @@ static const Pair filtered_pairs[] = {
 static World *
 filtered_world(const Pair *pair)
 {
-	World	   *world = world_create(pair->type, pair->metric, pair->type == ELEMENT_BIT ? 128 : 24, ROWS + TRIED, ROWS, SHAPE_CLUSTERED);
+	World *world = world_create(pair->type, pair->metric, pair->type == ELEMENT_BIT ? 128 : 24,
+								ROWS + TRIED, ROWS, SHAPE_CLUSTERED);
 
 	world_append(world, ROWS);
 	world_link(world);
@@ -58,7 +60,8 @@ run_filtered(const World *world, uint64_t *const *filters, uint32_t k, uint32_t 
 		queries[i].filter = filters[i];
 		queries[i].filter_slots = ROWS;
 		query_run(&queries[i]);
-		CHECK(queries[i].count == answers_there_are(world, &queries[i]), "%u answers of %u, metric %d", queries[i].count,
+		CHECK(queries[i].count == answers_there_are(world, &queries[i]),
+			  "%u answers of %u, metric %d", queries[i].count,
 			  answers_there_are(world, &queries[i]), (int) world->metric);
 		for (uint32_t j = 0; j < queries[i].count; j++)
 		{
@@ -77,7 +80,8 @@ run_filtered(const World *world, uint64_t *const *filters, uint32_t k, uint32_t 
 	}
 	queries_run(queries, TRIED);
 	for (uint32_t i = 0; i < TRIED; i++)
-		CHECK(memcmp(alone + i * (size_t) k, queries[i].results, queries[i].count * sizeof(SearchResult)) == 0,
+		CHECK(memcmp(alone + i * (size_t) k, queries[i].results,
+					 queries[i].count * sizeof(SearchResult)) == 0,
 			  "query %u of a batch is answered otherwise than alone", i);
 	return sum / TRIED;
 }
@@ -108,7 +112,8 @@ few_pass(void)
 				}
 			}
 			recall = run_filtered(world, filters, 10, 40);
-			CHECK(recall >= 0.95, "recall %.3f where %u rows pass, metric %d", recall, passing[p], (int) world->metric);
+			CHECK(recall >= 0.95, "recall %.3f where %u rows pass, metric %d", recall, passing[p],
+				  (int) world->metric);
 		}
 		world_drop(world);
 	}
@@ -153,7 +158,8 @@ against_query(void)
 						filters[i][slot / 64] |= UINT64_C(1) << (slot % 64);
 			}
 			recall = run_filtered(world, filters, 10, 64);
-			CHECK(recall >= 0.9, "recall %.3f where the farthest %u %% pass, metric %d", recall, percent, (int) world->metric);
+			CHECK(recall >= 0.9, "recall %.3f where the farthest %u %% pass, metric %d", recall,
+				  percent, (int) world->metric);
 		}
 		world_drop(world);
 	}

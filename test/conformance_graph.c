@@ -32,7 +32,8 @@ need_recall(const World *world, uint32_t ef, double floor_at_least)
 {
 	double		recall = mean_recall(world, 50, 10, ef);
 
-	CHECK(recall >= floor_at_least, "recall %.3f at ef %u is below %.3f", recall, ef, floor_at_least);
+	CHECK(recall >= floor_at_least, "recall %.3f at ef %u is below %.3f", recall, ef,
+		  floor_at_least);
 }
 
 /* 10,000 clustered rows of 128 dimensions. */
@@ -43,7 +44,8 @@ recall_10000(void)
 
 	world_append(world, 10000);
 	world_link(world);
-	CHECK(world_info(world).linked == 10000 && world_info(world).pending == 0, "not everything is linked");
+	CHECK(world_info(world).linked == 10000 && world_info(world).pending == 0,
+		  "not everything is linked");
 	need_recall(world, 40, 0.88);
 	need_recall(world, 100, 0.95);
 	need_recall(world, 300, 0.985);
@@ -56,7 +58,8 @@ recall_every_pair(void)
 	for (int i = 0; i < PAIRS; i++)
 	{
 		uint32_t	rows = options.quick ? 400 : 2000;
-		World	   *world = world_create(pairs[i].type, pairs[i].metric, 48, rows, rows, SHAPE_CLUSTERED);
+		World *world =
+			world_create(pairs[i].type, pairs[i].metric, 48, rows, rows, SHAPE_CLUSTERED);
 
 		world_append(world, rows);
 		world_link(world);
@@ -75,7 +78,8 @@ recall_large_dims(void)
 
 	for (int i = 0; i < 4; i++)
 	{
-		World	   *world = world_create(ELEMENT_HALF, METRIC_L2, dims[i], dims[i] < 16000 ? 200 : 40, 10, SHAPE_UNIFORM);
+		World *world = world_create(ELEMENT_HALF, METRIC_L2, dims[i], dims[i] < 16000 ? 200 : 40,
+									10, SHAPE_UNIFORM);
 
 		world_append(world, world->room);
 		world_link(world);
@@ -113,14 +117,17 @@ small_tables(void)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		for (int pieces = 1; pieces <= 2; pieces++)
 		{
-			World	   *world = world_create(ELEMENT_FLOAT, METRIC_COSINE, 16, rows[i] + 1, rows[i], SHAPE_UNIFORM);
+			World *world =
+				world_create(ELEMENT_FLOAT, METRIC_COSINE, 16, rows[i] + 1, rows[i], SHAPE_UNIFORM);
 
 			world_append(world, rows[i] / (uint32_t) pieces);
 			world_link(world);
 			world_append(world, rows[i] - world->rows);
 			world_link(world);
-			CHECK(mean_recall(world, 10, 10, 40) == 1.0, "not everything is found of %u rows", rows[i]);
-			CHECK(mean_recall(world, 10, 40, 40) == 1.0, "not everything is found of %u rows", rows[i]);
+			CHECK(mean_recall(world, 10, 10, 40) == 1.0, "not everything is found of %u rows",
+				  rows[i]);
+			CHECK(mean_recall(world, 10, 40, 40) == 1.0, "not everything is found of %u rows",
+				  rows[i]);
 			world_drop(world);
 		}
 }
@@ -137,7 +144,7 @@ rows_around_ef(void)
 	for (size_t i = 0; i < sizeof(efs) / sizeof(efs[0]); i++)
 		for (uint32_t rows = efs[i] - 1; rows <= efs[i] + 1; rows++)
 		{
-			World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows + 1, rows, SHAPE_UNIFORM);
+			World *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows + 1, rows, SHAPE_UNIFORM);
 			EngineQuery query;
 
 			world_append(world, rows);
@@ -146,8 +153,8 @@ rows_around_ef(void)
 			query_init(&query, world, METHOD_GRAPH, efs[i], efs[i], world_vector(world, 0));
 			query_run(&query);
 			check_sound(world, &query);
-			CHECK(query.count == (rows < efs[i] ? rows : efs[i]), "%u answers of %u rows at ef %u", query.count, rows,
-				  efs[i]);
+			CHECK(query.count == (rows < efs[i] ? rows : efs[i]), "%u answers of %u rows at ef %u",
+				  query.count, rows, efs[i]);
 			world_drop(world);
 		}
 }
@@ -172,7 +179,8 @@ pending_is_exact(void)
 		query_run(&query);
 		check_sound(world, &query);
 		CHECK(query.count == 1 && query.results[0].distance == 0, "a pending row is missed");
-		CHECK(query.counters.pending == 600, "%u pending rows searched, not 600", query.counters.pending);
+		CHECK(query.counters.pending == 600, "%u pending rows searched, not 600",
+			  query.counters.pending);
 	}
 }
 
@@ -189,7 +197,8 @@ equal_vectors(void)
 
 	world_append(world, 10000);
 	world_link(world);
-	CHECK(clock_seconds() - start < 60, "10,000 equal vectors take %.0f s", clock_seconds() - start);
+	CHECK(clock_seconds() - start < 60, "10,000 equal vectors take %.0f s",
+		  clock_seconds() - start);
 	query_init(&query, world, METHOD_GRAPH, 10, 40, world_vector(world, 5));
 	query_run(&query);
 	check_sound(world, &query);
@@ -202,7 +211,8 @@ equals_amid_others(void)
 {
 	for (int i = PAIRS / 2 - 1; i < PAIRS; i++)
 	{
-		World	   *world = world_create(pairs[i].type, pairs[i].metric, 32, 6000, 6000, SHAPE_CLUSTERED);
+		World *world =
+			world_create(pairs[i].type, pairs[i].metric, 32, 6000, 6000, SHAPE_CLUSTERED);
 		EngineQuery query;
 		double		recall;
 
@@ -211,12 +221,13 @@ equals_amid_others(void)
 		world_append(world, 6000);
 		world_link(world);
 		recall = mean_recall(world, 50, 10, 150);
-		CHECK(recall >= 0.93, "metric %d: recall %.3f among duplicates", (int) world->metric, recall);
+		CHECK(recall >= 0.93, "metric %d: recall %.3f among duplicates", (int) world->metric,
+			  recall);
 		query_init(&query, world, METHOD_GRAPH, 100, 150, world_vector(world, 1));
 		query_run(&query);
 		check_sound(world, &query);
-		CHECK(recall_of(world, &query) >= 0.9, "metric %d: %.3f of 100 duplicates found", (int) world->metric,
-			  recall_of(world, &query));
+		CHECK(recall_of(world, &query) >= 0.9, "metric %d: %.3f of 100 duplicates found",
+			  (int) world->metric, recall_of(world, &query));
 		world_drop(world);
 	}
 }
@@ -237,7 +248,8 @@ disconnected(void)
 	rows = allocate(1000 * world->degree * sizeof(uint32_t));
 	for (uint32_t slot = 0; slot < 1000; slot++)
 		for (uint32_t i = 0; i < world->degree; i++)
-			rows[slot * world->degree + i] = i < 4 ? slot / 500 * 500 + (slot + i + 1) % 500 : NO_SLOT;
+			rows[slot * world->degree + i] =
+				i < 4 ? slot / 500 * 500 + (slot + i + 1) % 500 : NO_SLOT;
 	world_set_graph(world, rows, &seed, 1);
 	query_init(&query, world, METHOD_GRAPH, 1000, 1000, world_vector(world, 800));
 	query_run(&query);
@@ -289,7 +301,8 @@ iteration_cap(void)
 		query_run(&query);
 		check_sound(world, &query);
 		CHECK(query.count > 0, "a capped search found nothing");
-		CHECK(query.counters.expanded <= cap, "%u expansions with a cap of %u", query.counters.expanded, cap);
+		CHECK(query.counters.expanded <= cap, "%u expansions with a cap of %u",
+			  query.counters.expanded, cap);
 	}
 }
 
@@ -314,7 +327,8 @@ batches(void)
 		EngineQuery *queries = allocate(sizes_of[i] * sizeof(EngineQuery));
 
 		for (uint32_t j = 0; j < sizes_of[i]; j++)
-			query_init(&queries[j], world, METHOD_GRAPH, 10, 50, world_vector(world, 3000 + j % 300));
+			query_init(&queries[j], world, METHOD_GRAPH, 10, 50,
+					   world_vector(world, 3000 + j % 300));
 		queries_run(queries, sizes_of[i]);
 		for (uint32_t j = 0; j < sizes_of[i]; j++)
 			check_equal("batch", &queries[j], single[j % 300].results, single[j % 300].count);
@@ -356,15 +370,17 @@ filtered(void)
 		query_run(&query);
 		check_sound(world, &query);
 		for (uint32_t j = 0; j < query.count; j++)
-			CHECK((query.results[j].slot % 3 == 0) == (i % 2 == 1), "slot %u is filtered out", query.results[j].slot);
+			CHECK((query.results[j].slot % 3 == 0) == (i % 2 == 1), "slot %u is filtered out",
+				  query.results[j].slot);
 		sum += recall_of(world, &query);
 		query.has_beyond = true;
 		query.beyond_distance = query.results[4].distance;
 		query.beyond_slot = query.results[4].slot;
 		query_run(&query);
 		check_sound(world, &query);
-		CHECK(query.count > 0 && engine_before(query.beyond_distance, query.beyond_slot, query.results[0].distance,
-											   query.results[0].slot), "an answer is not beyond the bound");
+		CHECK(query.count > 0 && engine_before(query.beyond_distance, query.beyond_slot,
+											   query.results[0].distance, query.results[0].slot),
+			  "an answer is not beyond the bound");
 		sum += recall_of(world, &query);
 	}
 	CHECK(sum / 60 >= 0.9, "recall %.3f under filters and bounds", sum / 60);
@@ -419,7 +435,8 @@ follow(const World *world, EngineQuery *query)
 	query_run(query);
 	model_walk(world, query, &walk);
 	for (uint32_t i = 0; i < walk.traced && i < query->traced; i++)
-		CHECK(query->trace[i] == walk.trace[i], "step %u expands slot %u, not %u", i, query->trace[i], walk.trace[i]);
+		CHECK(query->trace[i] == walk.trace[i], "step %u expands slot %u, not %u", i,
+			  query->trace[i], walk.trace[i]);
 	CHECK(query->traced == walk.traced, "%u steps, not %u", query->traced, walk.traced);
 	check_equal("reference", query, walk.results, walk.count);
 }
@@ -456,7 +473,8 @@ reference_variations(const World *world, uint32_t rounds)
 		{
 			query.has_beyond = true;
 			query.beyond_slot = random_below(world->rows);
-			query.beyond_distance = model_distance(world, vector, world_vector(world, query.beyond_slot));
+			query.beyond_distance =
+				model_distance(world, vector, world_vector(world, query.beyond_slot));
 		}
 		follow(world, &query);
 	}
@@ -468,7 +486,8 @@ reference_pairs(void)
 	for (int i = 0; i < PAIRS; i++)
 		for (int shape = 0; shape < 2; shape++)
 		{
-			World	   *world = world_create(pairs[i].type, pairs[i].metric, 10, 400, 400, shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
+			World *world = world_create(pairs[i].type, pairs[i].metric, 10, 400, 400,
+										shape == 0 ? SHAPE_UNIFORM : SHAPE_SMALL);
 
 			world_append(world, 400);
 			world_ring(world, 20);

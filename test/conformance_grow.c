@@ -56,7 +56,8 @@ reached_share(const World *world)
 
 	for (uint32_t slot = 0; slot < world->rows; slot++)
 		slots[slot] = slot;
-	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error), &error, "mirror_rows");
+	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error),
+		 &error, "mirror_rows");
 	memset(seen, 0, world->rows * sizeof(bool));
 	for (uint32_t i = 0; i < world->nseeds; i++)
 		if (!seen[world->seeds[i]])
@@ -112,7 +113,8 @@ sort_by_cluster(World *world)
 		variants[slot] = slot;
 		for (uint32_t i = 0; i < PIVOTS; i++)
 		{
-			double		distance = model_distance(world, world_vector(world, slot), pivots + i * world->vector_bytes);
+			double distance =
+				model_distance(world, world_vector(world, slot), pivots + i * world->vector_bytes);
 
 			if (i == 0 || distance < nearest)
 			{
@@ -130,7 +132,8 @@ sort_by_cluster(World *world)
 static void
 grow(bool by_cluster, uint32_t batch, double *narrow, double *broad)
 {
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 48, GROWN_ROWS, GROWN_ROWS, SHAPE_CLUSTERED);
+	World *world =
+		world_create(ELEMENT_FLOAT, METRIC_L2, 48, GROWN_ROWS, GROWN_ROWS, SHAPE_CLUSTERED);
 	double		reached;
 
 	for (uint32_t slot = 0; slot < GROWN_ROWS; slot++)
@@ -145,8 +148,9 @@ grow(bool by_cluster, uint32_t batch, double *narrow, double *broad)
 	*narrow = recall_at(world, NARROW_EF);
 	*broad = recall_at(world, BROAD_EF);
 	reached = reached_share(world);
-	printf("# %s order, batches of %u: recall %.4f at ef %d, %.4f at ef %d, %.4f of the rows are reached\n",
-		   by_cluster ? "cluster" : "random", batch, *narrow, NARROW_EF, *broad, BROAD_EF, reached);
+	printf(
+		"# %s order, batches of %u: recall %.4f at ef %d, %.4f at ef %d, %.4f of the rows are reached\n",
+		by_cluster ? "cluster" : "random", batch, *narrow, NARROW_EF, *broad, BROAD_EF, reached);
 	CHECK(reached >= 0.999, "only %.4f of the rows are reached", reached);
 	world_drop(world);
 }
@@ -169,8 +173,10 @@ grown_in_batches(void)
 						grown_broad;
 
 			grow(by_cluster, GROWN_ROWS / (uint32_t) share, &grown_narrow, &grown_broad);
-			CHECK(grown_narrow >= narrow - 0.005, "recall %.4f at ef %d, %.4f when linked at once", grown_narrow, NARROW_EF, narrow);
-			CHECK(grown_broad >= broad - 0.005, "recall %.4f at ef %d, %.4f when linked at once", grown_broad, BROAD_EF, broad);
+			CHECK(grown_narrow >= narrow - 0.005, "recall %.4f at ef %d, %.4f when linked at once",
+				  grown_narrow, NARROW_EF, narrow);
+			CHECK(grown_broad >= broad - 0.005, "recall %.4f at ef %d, %.4f when linked at once",
+				  grown_broad, BROAD_EF, broad);
 		}
 }
 

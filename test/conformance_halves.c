@@ -39,7 +39,9 @@ make_table(Metric metric, float factor, float offset)
 	world = world_create(ELEMENT_FLOAT, metric, DIMS, table_rows(), table_rows(), SHAPE_CLUSTERED);
 	for (uint32_t slot = 0; slot < world->room; slot++)
 		for (uint32_t i = 0; i < DIMS; i++)
-			*element_of(world, slot, i) = (*element_of(world, slot, i) + (float) (slot * 31 + i * 17) * 1e-7f) * factor + offset;
+			*element_of(world, slot, i) =
+				(*element_of(world, slot, i) + (float) (slot * 31 + i * 17) * 1e-7f) * factor +
+				offset;
 	return world;
 }
 
@@ -75,7 +77,8 @@ other_bytes(const World *world)
 static bool
 link_table(World *world, int threads)
 {
-	EngineJob	job = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 64, .threads = threads};
+	EngineJob job = {
+		.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 64, .threads = threads};
 	JobProgress progress = {0};
 	uint64_t	before;
 	uint64_t	held = 0;
@@ -119,7 +122,8 @@ check_recall(World *world, double least, const char *what)
 	world_link(world);			/* what is left; and it tells the seeds */
 	check_linked(world);
 	for (uint32_t i = 0; i < 60; i++)
-		query_init(&queries[i], world, METHOD_GRAPH, 10, 80, world_vector(world, i * (world->rows / 60)));
+		query_init(&queries[i], world, METHOD_GRAPH, 10, 80,
+				   world_vector(world, i * (world->rows / 60)));
 	recall = sound_recall(world, queries, 60);
 	CHECK(recall >= least, "%s: recall %.3f", what, recall);
 }
@@ -173,7 +177,8 @@ near_equals(void)
 		for (uint32_t slot = 0; slot < world->room; slot++)
 			if (slot % GROUP > 0 && slot % GROUP < 40)
 			{
-				memcpy(element_of(world, slot, 0), world_vector(world, slot - slot % GROUP), world->vector_bytes);
+				memcpy(element_of(world, slot, 0), world_vector(world, slot - slot % GROUP),
+					   world->vector_bytes);
 				*element_of(world, slot, 0) += steps[i] * (float) (slot % GROUP);
 			}
 		check_held(link_table(world, 0), true, "groups of rows nearly equal");
@@ -181,7 +186,8 @@ near_equals(void)
 		graph = world_graph(world);
 		for (uint32_t slot = 10; slot < world->room; slot += GROUP)
 			know += knows_nearest(graph + (size_t) slot * world->degree, world->degree, slot);
-		CHECK(know >= world->room / GROUP * 8 / 10, "%u of %u rows know their nearest", know, world->room / GROUP);
+		CHECK(know >= world->room / GROUP * 8 / 10, "%u of %u rows know their nearest", know,
+			  world->room / GROUP);
 		world_drop(world);
 	}
 }
@@ -210,7 +216,8 @@ crowd(void)
 	for (uint32_t slot = 9; slot < world->room; slot += 50)
 		for (uint32_t i = 0; i < world->degree && graph[slot * world->degree + i] != NO_SLOT; i++)
 			others += graph[slot * world->degree + i] % 50 <= 7;
-	CHECK(others >= world->room / 50 * (world->degree / 4), "%u rows of a crowd know %u others", world->room / 50, others);
+	CHECK(others >= world->room / 50 * (world->degree / 4), "%u rows of a crowd know %u others",
+		  world->room / 50, others);
 	check_equals_found(world);
 }
 
@@ -228,17 +235,23 @@ unfit_rows(void)
 	for (int metric = 0; metric < 3; metric++)
 		for (int i = 0; i < 4; i++)
 		{
-			World	   *world = make_table(metrics[metric], i < 3 ? factors[i] : 1, i < 3 ? offsets[i] : 0);
+			World *world =
+				make_table(metrics[metric], i < 3 ? factors[i] : 1, i < 3 ? offsets[i] : 0);
 
 			if (i == 3)
 				*element_of(world, world->room / 2, 3) = 70000;
-			check_held(link_table(world, 0), false, i == 0 ? "large elements" : i == 1 ? "small elements" : i == 2 ? "far from the origin" : "a large element");
+			check_held(link_table(world, 0), false,
+					   i == 0	? "large elements"
+					   : i == 1 ? "small elements"
+					   : i == 2 ? "far from the origin"
+								: "a large element");
 			/*
 			 * as inner products go, rows far from the origin are equal but for
 			 * single precision's rounding: the graph is what it is
 			 */
 			if (metrics[metric] != METRIC_IP || i != 2)
-				check_recall(world, metrics[metric] == METRIC_IP ? 0.8 : 0.95, "rows that halves do not hold");
+				check_recall(world, metrics[metric] == METRIC_IP ? 0.8 : 0.95,
+							 "rows that halves do not hold");
 			world_drop(world);
 		}
 	/*
@@ -290,12 +303,15 @@ cut_short(void)
 		before = bytes_used();
 		id = start_job(&job);
 		while (i == 0 && progress.done == 0 && !progress.completed)
-			CHECK(ops->job_poll(engine, id, &progress) == ENGINE_OK, "job_poll does not know a job");
+			CHECK(ops->job_poll(engine, id, &progress) == ENGINE_OK,
+				  "job_poll does not know a job");
 		CHECK(ops->job_cancel(engine, id) == ENGINE_OK, "job_cancel does not know a job");
 		(void) end_job(id, &progress);
-		CHECK(progress.status == ENGINE_CANCELLED || progress.status == ENGINE_OK, "a cancelled link ends with status %d", (int) progress.status);
+		CHECK(progress.status == ENGINE_CANCELLED || progress.status == ENGINE_OK,
+			  "a cancelled link ends with status %d", (int) progress.status);
 		ops->job_release(engine, id);
-		CHECK(bytes_used() == before, "a link that was cut short keeps %lld bytes", (long long) (bytes_used() - before));
+		CHECK(bytes_used() == before, "a link that was cut short keeps %lld bytes",
+			  (long long) (bytes_used() - before));
 		check_recall(world, 0.95, "what was cut short");
 		world_drop(world);
 	}

@@ -44,7 +44,8 @@ element(uint32_t dims, bool positive)
 static World *
 make_world(uint32_t dims, uint32_t rows, bool positive, double spread)
 {
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_IP, dims, rows + QUERIES, rows, SHAPE_UNIFORM);
+	World *world =
+		world_create(ELEMENT_FLOAT, METRIC_IP, dims, rows + QUERIES, rows, SHAPE_UNIFORM);
 
 	for (uint32_t i = 0; i < rows + QUERIES; i++)
 	{
@@ -69,9 +70,11 @@ need_recall(const World *world, uint32_t ef, double least)
 	double		recall;
 
 	for (uint32_t i = 0; i < QUERIES; i++)
-		query_init(&queries[i], world, METHOD_GRAPH, K, ef, world->vectors + (world->rows + i) * world->vector_bytes);
+		query_init(&queries[i], world, METHOD_GRAPH, K, ef,
+				   world->vectors + (world->rows + i) * world->vector_bytes);
 	recall = sound_recall(world, queries, QUERIES);
-	CHECK(recall >= least, "%u dimensions: recall %.4f at ef %u is below %.4f", world->dims, recall, ef, least);
+	CHECK(recall >= least, "%u dimensions: recall %.4f at ef %u is below %.4f", world->dims, recall,
+		  ef, least);
 }
 
 /* Append rows and link them, all at once or piece by piece. */

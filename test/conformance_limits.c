@@ -21,7 +21,8 @@ limit_engine(uint64_t bytes)
 	EngineMemory memory;
 
 	ops->memory(engine, &memory);
-	CHECK(memory.used == memory.context + memory.vectors + memory.graph + memory.norms + memory.state,
+	CHECK(memory.used ==
+			  memory.context + memory.vectors + memory.graph + memory.norms + memory.state,
 		  "memory figures do not add up");
 	CHECK(memory.used <= memory.limit, "more is used than the limit allows");
 	CHECK(memory.host_used <= memory.host_limit, "more of the host is used than its limit allows");
@@ -38,9 +39,11 @@ limit_engine(uint64_t bytes)
 static void
 append_until_refused(const World *world, uint32_t most)
 {
-	EngineJob	job = {
-		.kind = JOB_APPEND, .mirror = world->mirror, .count = world->rows, .versions = world->versions, .vectors = world->vectors
-	};
+	EngineJob job = {.kind = JOB_APPEND,
+					 .mirror = world->mirror,
+					 .count = world->rows,
+					 .versions = world->versions,
+					 .vectors = world->vectors};
 	EngineMemory memory;
 	JobProgress progress;
 	EngineStatus status = ENGINE_OK;
@@ -50,13 +53,15 @@ append_until_refused(const World *world, uint32_t most)
 		job.first_slot = rows;
 		status = run_job(&job, &progress);
 		ops->memory(engine, &memory);
-		CHECK(memory.used <= memory.limit, "%llu bytes used of %llu", (unsigned long long) memory.used,
-			  (unsigned long long) memory.limit);
+		CHECK(memory.used <= memory.limit, "%llu bytes used of %llu",
+			  (unsigned long long) memory.used, (unsigned long long) memory.limit);
 		if (status != ENGINE_OK)
-			CHECK(world_info(world).rows == rows, "a refused append left %u rows of %u", world_info(world).rows, rows);
+			CHECK(world_info(world).rows == rows, "a refused append left %u rows of %u",
+				  world_info(world).rows, rows);
 	}
 	CHECK(status == ENGINE_NO_MEMORY, "status %d when the limit is reached", (int) status);
-	CHECK(strpbrk(progress.error.text, "0123456789") != NULL, "the refusal has no figures: %s", progress.error.text);
+	CHECK(strpbrk(progress.error.text, "0123456789") != NULL, "the refusal has no figures: %s",
+		  progress.error.text);
 }
 
 /*
@@ -66,24 +71,31 @@ append_until_refused(const World *world, uint32_t most)
 static void
 memory_limit(void)
 {
-	MirrorSpec	spec = {
-		.dims = 1000, .type = ELEMENT_FLOAT, .metric = METRIC_L2, .method = METHOD_GRAPH, .degree = 32, .capacity = 100000000,
-		.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
-	};
+	MirrorSpec spec = {.dims = 1000,
+					   .type = ELEMENT_FLOAT,
+					   .metric = METRIC_L2,
+					   .method = METHOD_GRAPH,
+					   .degree = 32,
+					   .capacity = 100000000,
+					   .residency = RESIDENCY_FULL,
+					   .placement = PLACEMENT_SINGLE,
+					   .device = -1};
 	MirrorId	id = 0;
 	EngineError error = {0};
 	World	   *world;
 	EngineQuery query;
 
 	limit_engine(UINT64_C(64) << 20);
-	CHECK(ops->mirror_create(engine, &spec, &id, &error) == ENGINE_NO_MEMORY, "100,000,000 rows fit into 64 MB");
+	CHECK(ops->mirror_create(engine, &spec, &id, &error) == ENGINE_NO_MEMORY,
+		  "100,000,000 rows fit into 64 MB");
 	CHECK(strpbrk(error.text, "0123456789") != NULL, "the refusal has no figures: %s", error.text);
 	world = world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 500, 500, SHAPE_UNIFORM);
 	world_append(world, 500);
 	append_until_refused(world, 50000);
 	query_init(&query, world, METHOD_EXACT, 3, 0, world_vector(world, 77));
 	query_run(&query);
-	CHECK(query.count == 3 && query.results[0].slot == 77, "the mirror does not answer after a refusal");
+	CHECK(query.count == 3 && query.results[0].slot == 77,
+		  "the mirror does not answer after a refusal");
 	world_drop(world);
 	world_append(world_create(ELEMENT_FLOAT, METRIC_L2, 2000, 500, 500, SHAPE_UNIFORM), 500);
 }
@@ -179,12 +191,16 @@ cancel_link(void)
 	start = clock_seconds();
 	CHECK(ops->job_cancel(engine, id) == ENGINE_OK, "job_cancel does not know a job");
 	(void) end_job(id, &progress);
-	CHECK(clock_seconds() - start < 30.0, "the cancelled link took %.2f s", clock_seconds() - start);
-	CHECK(progress.status == ENGINE_CANCELLED || progress.status == ENGINE_OK, "status %d", (int) progress.status);
+	CHECK(clock_seconds() - start < 30.0, "the cancelled link took %.2f s",
+		  clock_seconds() - start);
+	CHECK(progress.status == ENGINE_CANCELLED || progress.status == ENGINE_OK, "status %d",
+		  (int) progress.status);
 	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result of what was linked");
 	info = world_info(world);
-	CHECK(info.linked + info.pending == rows, "%u linked and %u pending of %u", info.linked, info.pending, rows);
-	CHECK(result.count >= info.linked, "%u rows linked, %u in the result", info.linked, result.count);
+	CHECK(info.linked + info.pending == rows, "%u linked and %u pending of %u", info.linked,
+		  info.pending, rows);
+	CHECK(result.count >= info.linked, "%u rows linked, %u in the result", info.linked,
+		  result.count);
 	ops->job_release(engine, id);
 	query_init(&query, world, METHOD_GRAPH, 10, 100, world_vector(world, 7));
 	query_run(&query);
@@ -194,16 +210,20 @@ cancel_link(void)
 	id = start_job(&link);
 	usleep(20000);
 	ops->job_release(engine, id);	/* cancels and waits */
-	CHECK(clock_seconds() - start < 30.0, "releasing a running link took %.2f s", clock_seconds() - start);
-	CHECK(ops->job_poll(engine, id, &progress) == ENGINE_NOT_FOUND, "a released job is still known");
+	CHECK(clock_seconds() - start < 30.0, "releasing a running link took %.2f s",
+		  clock_seconds() - start);
+	CHECK(ops->job_poll(engine, id, &progress) == ENGINE_NOT_FOUND,
+		  "a released job is still known");
 	world->room = world->rows = rows;
 	if (!options.quick)
 	{
 		link.ef_construction = 16;
-		CHECK(run_job(&link, NULL) == ENGINE_OK && world_info(world).pending == 0, "linking does not go on after a cancel");
+		CHECK(run_job(&link, NULL) == ENGINE_OK && world_info(world).pending == 0,
+			  "linking does not go on after a cancel");
 		query_run(&query);
 		check_sound(world, &query);
-		CHECK(recall_of(world, &query) >= 0.5, "recall %.2f after a cancel", recall_of(world, &query));
+		CHECK(recall_of(world, &query) >= 0.5, "recall %.2f after a cancel",
+			  recall_of(world, &query));
 	}
 }
 
@@ -231,11 +251,13 @@ invalid_queries(void)
 	{
 		bool		valid = i == 0 || i == 7;
 
-		CHECK((queries[i].status == ENGINE_OK) == valid, "query %d has status %d", i, (int) queries[i].status);
+		CHECK((queries[i].status == ENGINE_OK) == valid, "query %d has status %d", i,
+			  (int) queries[i].status);
 		CHECK(valid || queries[i].error.text[0] != 0, "query %d has no error text", i);
 		CHECK(queries[i].count == (valid ? 5 : 0), "query %d has %u results", i, queries[i].count);
 	}
-	CHECK(queries[4].status == ENGINE_NOT_FOUND, "an unknown mirror is status %d", (int) queries[4].status);
+	CHECK(queries[4].status == ENGINE_NOT_FOUND, "an unknown mirror is status %d",
+		  (int) queries[4].status);
 }
 
 /* Jobs with wrong slots fail and change nothing. */
@@ -287,7 +309,8 @@ invalid_jobs(void)
 	}
 	jobs[0].mirror = 12345;
 	jobs[0].first_slot = 50;
-	CHECK(ops->job_submit(engine, &jobs[0], &id, &error) == ENGINE_NOT_FOUND, "a job for no mirror was taken");
+	CHECK(ops->job_submit(engine, &jobs[0], &id, &error) == ENGINE_NOT_FOUND,
+		  "a job for no mirror was taken");
 	CHECK(ops->job_poll(engine, 12345, &progress) == ENGINE_NOT_FOUND, "an unknown job is known");
 	CHECK(ops->job_cancel(engine, 12345) == ENGINE_NOT_FOUND, "an unknown job can be cancelled");
 	query_init(&query, world, METHOD_EXACT, 50, 0, world_vector(world, 3));
@@ -334,9 +357,11 @@ drop(void)
 	ops->job_release(engine, id);
 	query_init(&late, world, METHOD_EXACT, 10, 0, world_vector(world, 0));
 	queries_run(&late, 1);
-	CHECK(late.status == ENGINE_NOT_FOUND, "a dropped mirror answers with status %d", (int) late.status);
+	CHECK(late.status == ENGINE_NOT_FOUND, "a dropped mirror answers with status %d",
+		  (int) late.status);
 	ops->memory(engine, &memory);
-	CHECK(memory.vectors == 0 && memory.graph == 0, "%llu bytes of vectors are left", (unsigned long long) memory.vectors);
+	CHECK(memory.vectors == 0 && memory.graph == 0, "%llu bytes of vectors are left",
+		  (unsigned long long) memory.vectors);
 }
 
 /* Several mirrors of one engine do not mix. */
@@ -348,7 +373,8 @@ many_mirrors(void)
 
 	for (uint32_t i = 0; i < 20; i++)
 	{
-		worlds[i] = world_create(i % 2 ? ELEMENT_HALF : ELEMENT_FLOAT, METRIC_L2, 4 + i, 200 + i, 10, SHAPE_UNIFORM);
+		worlds[i] = world_create(i % 2 ? ELEMENT_HALF : ELEMENT_FLOAT, METRIC_L2, 4 + i, 200 + i,
+								 10, SHAPE_UNIFORM);
 		world_append(worlds[i], 200 + i);
 		if (i % 3 == 0)
 			world_link(worlds[i]);
@@ -368,7 +394,8 @@ many_mirrors(void)
 	{
 		must(queries[i].status, &queries[i].error, "query");
 		check_sound(worlds[i], &queries[i]);
-		CHECK(queries[i].results[0].slot == i, "mirror %u answers slot %u", i, queries[i].results[0].slot);
+		CHECK(queries[i].results[0].slot == i, "mirror %u answers slot %u", i,
+			  queries[i].results[0].slot);
 	}
 }
 
@@ -396,7 +423,10 @@ static void
 wake(void)
 {
 	static _Atomic uint32_t wakes;
-	EngineConfig config = {.device = options.device, .simd = options.simd, .wake = count_wake, .wake_arg = (void *) &wakes};
+	EngineConfig config = {.device = options.device,
+						   .simd = options.simd,
+						   .wake = count_wake,
+						   .wake_arg = (void *) &wakes};
 	World	   *world;
 	EngineQuery query;
 	uint32_t	before;

@@ -25,7 +25,8 @@ mean_recall(const World *world, uint32_t ef, uint32_t seeds)
 
 	for (uint32_t i = 0; i < QUERIES; i++)
 	{
-		query_init(&queries[i], world, METHOD_GRAPH, 10, ef, world_vector(world, i * (world->rows / QUERIES)));
+		query_init(&queries[i], world, METHOD_GRAPH, 10, ef,
+				   world_vector(world, i * (world->rows / QUERIES)));
 		queries[i].seeds = seeds;
 	}
 	return sound_recall(world, queries, QUERIES);
@@ -37,8 +38,10 @@ mean_recall(const World *world, uint32_t ef, uint32_t seeds)
 static void
 integers(void)
 {
-	static const Pair kinds[] = {{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_IP}, {ELEMENT_FLOAT, METRIC_COSINE},
-	{ELEMENT_BIT, METRIC_HAMMING}};
+	static const Pair kinds[] = {{ELEMENT_FLOAT, METRIC_L2},
+								 {ELEMENT_HALF, METRIC_IP},
+								 {ELEMENT_FLOAT, METRIC_COSINE},
+								 {ELEMENT_BIT, METRIC_HAMMING}};
 
 	for (int i = 0; i < (options.quick ? 2 : 4); i++)
 	{
@@ -47,7 +50,8 @@ integers(void)
 		world_append(world, 600);
 		world_link(world);
 		check_linked(world);
-		CHECK(mean_recall(world, 200, 0) >= 0.9, "recall %.3f among whole numbers", mean_recall(world, 200, 0));
+		CHECK(mean_recall(world, 200, 0) >= 0.9, "recall %.3f among whole numbers",
+			  mean_recall(world, 200, 0));
 		world_drop(world);
 	}
 }
@@ -79,12 +83,14 @@ far_off(void)
 
 	for (int metric = 0; metric < 3; metric++)
 	{
-		World	   *world = world_create(ELEMENT_FLOAT, metrics[metric], 72, rows, rows, SHAPE_CLUSTERED);
+		World *world =
+			world_create(ELEMENT_FLOAT, metrics[metric], 72, rows, rows, SHAPE_CLUSTERED);
 
 		for (uint32_t slot = 0; slot < rows; slot++)
 			for (uint32_t i = 0; i < 72; i++)
 			{
-				float	   *element = (float *) (void *) (world->vectors + slot * world->vector_bytes) + i;
+				float *element =
+					(float *) (void *) (world->vectors + slot * world->vector_bytes) + i;
 
 				*element = *element * 0.1f + (float) (slot * 31 + i * 17) * 1e-8f + 1000;
 			}
@@ -123,7 +129,8 @@ near_equals(void)
 		query_init(&query, world, METHOD_GRAPH, 10, 64, world_vector(world, slot));
 		query_run(&query);
 		check_sound(world, &query);
-		CHECK(recall_of(world, &query) >= 0.9, "%.2f of the neighbours of slot %u are found", recall_of(world, &query), slot);
+		CHECK(recall_of(world, &query) >= 0.9, "%.2f of the neighbours of slot %u are found",
+			  recall_of(world, &query), slot);
 	}
 	world_drop(world);
 }
@@ -165,7 +172,8 @@ islands(void)
 		query_init(&query, world, METHOD_GRAPH, 10, 60, world_vector(world, slot));
 		query_run(&query);
 		check_sound(world, &query);
-		CHECK(recall_of(world, &query) >= 0.9, "%.2f of the neighbours of slot %u are found", recall_of(world, &query), slot);
+		CHECK(recall_of(world, &query) >= 0.9, "%.2f of the neighbours of slot %u are found",
+			  recall_of(world, &query), slot);
 	}
 }
 
@@ -187,7 +195,8 @@ overwritten(void)
 		world_kill(world, slot);
 	for (uint32_t slot = 0; slot < 500; slot += 10)
 	{
-		EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 1, .slots = &slot};
+		EngineJob job = {
+			.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 1, .slots = &slot};
 
 		world->versions[slot]++;
 		world->live[slot] = true;
@@ -204,10 +213,13 @@ overwritten(void)
 		{
 			uint32_t	neighbour = after[(size_t) slot * world->degree + i];
 
-			CHECK(neighbour == NO_SLOT || world->live[neighbour], "slot %u was linked to dead slot %u", slot, neighbour);
+			CHECK(neighbour == NO_SLOT || world->live[neighbour],
+				  "slot %u was linked to dead slot %u", slot, neighbour);
 		}
-	CHECK(memcmp(before, after, (size_t) 500 * world->degree * sizeof(uint32_t)) != 0, "overwritten rows were not linked");
-	CHECK(mean_recall(world, 150, 0) >= 0.93, "recall %.3f after overwrites", mean_recall(world, 150, 0));
+	CHECK(memcmp(before, after, (size_t) 500 * world->degree * sizeof(uint32_t)) != 0,
+		  "overwritten rows were not linked");
+	CHECK(mean_recall(world, 150, 0) >= 0.93, "recall %.3f after overwrites",
+		  mean_recall(world, 150, 0));
 }
 
 /*
@@ -242,7 +254,8 @@ beats_nearest(void)
 	}
 	world_set_graph(world, graph, world->seeds, world->nseeds);
 	nearest = mean_recall(world, 20, 1);
-	CHECK(pruned > nearest, "recall %.3f with pruned rows, %.3f with nearest neighbours", pruned, nearest);
+	CHECK(pruned > nearest, "recall %.3f with pruned rows, %.3f with nearest neighbours", pruned,
+		  nearest);
 }
 
 /*
@@ -272,11 +285,14 @@ driver_agrees(void)
 	CHECK(driver_bytes_used(&more), "the driver does not count any more");
 	more -= used;
 	said = (double) (after.used - before.used);
-	CHECK(after.used == after.context + after.vectors + after.graph + after.norms + after.state, "memory figures do not add up");
-	CHECK(fabs((double) more - said) <= 0.05 * said, "the engine says %.0f bytes more, the driver %.0f", said, (double) more);
+	CHECK(after.used == after.context + after.vectors + after.graph + after.norms + after.state,
+		  "memory figures do not add up");
+	CHECK(fabs((double) more - said) <= 0.05 * said,
+		  "the engine says %.0f bytes more, the driver %.0f", said, (double) more);
 	world_link(world);
 	ops->memory(engine, &before);
-	CHECK(before.used == after.used, "a link keeps %lld bytes", (long long) (before.used - after.used));
+	CHECK(before.used == after.used, "a link keeps %lld bytes",
+		  (long long) (before.used - after.used));
 	world_drop(world);
 	CHECK(driver_bytes_used(&more), "the driver does not count any more");
 	more -= used;
@@ -296,14 +312,18 @@ off_a_line(uint32_t turn)
 	uint32_t	arriving = 250;
 	uint32_t	piece = 62;
 	uint32_t	apart = 10;
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows + arriving, rows + arriving, SHAPE_UNIFORM);
+	World *world =
+		world_create(ELEMENT_FLOAT, METRIC_L2, 8, rows + arriving, rows + arriving, SHAPE_UNIFORM);
 	uint32_t   *slots = allocate(arriving * sizeof(uint32_t));
 	EngineQuery query;
 
 	for (uint32_t slot = 0; slot < rows + arriving; slot++)
 		for (uint32_t i = 0; i < 8; i++)
-			((float *) world_vector(world, slot))[i] = slot < rows + arriving - apart ? (float) sin((slot < rows ? slot + 1 : slot + 3 + turn) * 12.9898 + (i + 1) * 78.233) :
-				0;
+			((float *) world_vector(world, slot))[i] =
+				slot < rows + arriving - apart
+					? (float) sin((slot < rows ? slot + 1 : slot + 3 + turn) * 12.9898 +
+								  (i + 1) * 78.233)
+					: 0;
 	world_append(world, rows);
 	world_link(world);
 	world_append(world, arriving);
@@ -317,7 +337,10 @@ off_a_line(uint32_t turn)
 	}
 	for (uint32_t done = 0; done < arriving; done += piece)
 	{
-		EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 64, .slots = slots + done};
+		EngineJob link = {.kind = JOB_LINK,
+						  .mirror = world->mirror,
+						  .ef_construction = 64,
+						  .slots = slots + done};
 		JobProgress progress;
 
 		link.count = arriving - done < piece ? arriving - done : piece;
@@ -325,8 +348,9 @@ off_a_line(uint32_t turn)
 			must(progress.status, &progress.error, "link");
 		query_init(&query, world, METHOD_GRAPH, apart, 40, world_vector(world, world->rows - 1));
 		query_run(&query);
-		CHECK(recall_of(world, &query) == 1, "turn %u: after %u rows %.0f of %u rows off the line are found", turn, done + link.count,
-			  apart * recall_of(world, &query), apart);
+		CHECK(recall_of(world, &query) == 1,
+			  "turn %u: after %u rows %.0f of %u rows off the line are found", turn,
+			  done + link.count, apart * recall_of(world, &query), apart);
 	}
 	world_drop(world);
 }

@@ -11,11 +11,11 @@
 
 #define CENTRES			40
 
-const Pair	pairs[PAIRS] = {
-	{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_FLOAT, METRIC_IP}, {ELEMENT_FLOAT, METRIC_COSINE}, {ELEMENT_FLOAT, METRIC_L1},
-	{ELEMENT_HALF, METRIC_L2}, {ELEMENT_HALF, METRIC_IP}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_HALF, METRIC_L1},
-	{ELEMENT_BIT, METRIC_HAMMING}, {ELEMENT_BIT, METRIC_JACCARD}
-};
+const Pair pairs[PAIRS] = {{ELEMENT_FLOAT, METRIC_L2},	   {ELEMENT_FLOAT, METRIC_IP},
+						   {ELEMENT_FLOAT, METRIC_COSINE}, {ELEMENT_FLOAT, METRIC_L1},
+						   {ELEMENT_HALF, METRIC_L2},	   {ELEMENT_HALF, METRIC_IP},
+						   {ELEMENT_HALF, METRIC_COSINE},  {ELEMENT_HALF, METRIC_L1},
+						   {ELEMENT_BIT, METRIC_HAMMING},  {ELEMENT_BIT, METRIC_JACCARD}};
 
 /* A number that depends on nothing but its arguments. */
 static uint32_t
@@ -153,29 +153,42 @@ create(const MirrorSpec *spec, uint32_t room, Shape shape)
 }
 
 World *
-world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+world_create(ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity,
+			 Shape shape)
 {
 	return world_create_in(RESIDENCY_FULL, type, metric, dims, room, capacity, shape);
 }
 
 World *
-world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+world_create_in(Residency residency, ElementType type, Metric metric, uint32_t dims, uint32_t room,
+				uint32_t capacity, Shape shape)
 {
-	MirrorSpec	spec = {
-		.dims = dims, .type = type, .metric = metric, .method = METHOD_GRAPH, .degree = 32, .capacity = capacity,
-		.residency = residency, .placement = PLACEMENT_SINGLE, .device = -1
-	};
+	MirrorSpec spec = {.dims = dims,
+					   .type = type,
+					   .metric = metric,
+					   .method = METHOD_GRAPH,
+					   .degree = 32,
+					   .capacity = capacity,
+					   .residency = residency,
+					   .placement = PLACEMENT_SINGLE,
+					   .device = -1};
 
 	return create(&spec, room, shape);
 }
 
 World *
-world_create_of_degree(uint32_t degree, ElementType type, Metric metric, uint32_t dims, uint32_t room, uint32_t capacity, Shape shape)
+world_create_of_degree(uint32_t degree, ElementType type, Metric metric, uint32_t dims,
+					   uint32_t room, uint32_t capacity, Shape shape)
 {
-	MirrorSpec	spec = {
-		.dims = dims, .type = type, .metric = metric, .method = METHOD_GRAPH, .degree = degree, .capacity = capacity,
-		.residency = RESIDENCY_FULL, .placement = PLACEMENT_SINGLE, .device = -1
-	};
+	MirrorSpec spec = {.dims = dims,
+					   .type = type,
+					   .metric = metric,
+					   .method = METHOD_GRAPH,
+					   .degree = degree,
+					   .capacity = capacity,
+					   .residency = RESIDENCY_FULL,
+					   .placement = PLACEMENT_SINGLE,
+					   .device = -1};
 
 	return create(&spec, room, shape);
 }
@@ -196,7 +209,8 @@ world_set_vector(World *world, uint32_t slot, uint64_t variant)
 static double
 fold(const double *channel)
 {
-	return ((channel[0] + channel[4]) + (channel[2] + channel[6])) + ((channel[1] + channel[5]) + (channel[3] + channel[7]));
+	return ((channel[0] + channel[4]) + (channel[2] + channel[6])) +
+		   ((channel[1] + channel[5]) + (channel[3] + channel[7]));
 }
 
 /* The distance of bits, bit by bit. */
@@ -238,7 +252,9 @@ model_distance(const World *world, const void *a, const void *b)
 	{
 		double		x = element_of(world, a, i);
 		double		y = element_of(world, b, i);
-		volatile double product = world->metric == METRIC_L2 ? (x - y) * (x - y) : world->metric == METRIC_L1 ? fabs(x - y) : x * y;
+		volatile double product = world->metric == METRIC_L2   ? (x - y) * (x - y)
+								  : world->metric == METRIC_L1 ? fabs(x - y)
+															   : x * y;
 		volatile double xx = x * x;
 		volatile double yy = y * y;
 
@@ -280,7 +296,8 @@ admitted(const World *world, const EngineQuery *query, uint32_t slot)
 {
 	if (!world->live[slot])
 		return false;
-	if (query->exclude != NULL && slot < query->exclude_slots && (query->exclude[slot / 64] >> (slot % 64) & 1))
+	if (query->exclude != NULL && slot < query->exclude_slots &&
+		(query->exclude[slot / 64] >> (slot % 64) & 1))
 		return false;
 	return query->filter == NULL ||
 		(slot < query->filter_slots && (query->filter[slot / 64] >> (slot % 64) & 1));
@@ -355,9 +372,11 @@ meet(Walking *walking, uint32_t slot)
 	if (walking->seen[slot])
 		return;
 	walking->seen[slot] = true;
-	entry.distance = model_distance(walking->world, walking->query->vector, world_vector(walking->world, slot));
+	entry.distance =
+		model_distance(walking->world, walking->query->vector, world_vector(walking->world, slot));
 	list_enter(&walking->list, entry);
-	if (admitted(walking->world, walking->query, slot) && after_bound(walking->query, entry.distance, slot))
+	if (admitted(walking->world, walking->query, slot) &&
+		after_bound(walking->query, entry.distance, slot))
 		list_enter(&walking->apart, entry);
 }
 
@@ -409,7 +428,8 @@ model_walk(const World *world, const EngineQuery *query, ModelWalk *walk)
 	walk->trace = allocate(world->rows * sizeof(uint32_t));
 	for (uint32_t slot = 0; slot < world->rows; slot++)
 		slots[slot] = slot;
-	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error), &error, "mirror_rows");
+	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error),
+		 &error, "mirror_rows");
 	for (uint32_t i = 0; i < world->nseeds && i < tried; i++)
 		meet(&walking, world->seeds[i]);
 	while ((next = next_of(&walking.list)) != NULL &&

@@ -73,7 +73,8 @@ storm_check(const Storm *storm, uint32_t batch, const EngineQuery *query)
 	const World *world = storm->world;
 	const uint32_t *before = storm->history[storm->started[batch]];
 	char	   *vector = malloc(world->vector_bytes);
-	const char *problem = query->count < query->k && query->method == METHOD_EXACT ? "too few results" : NULL;
+	const char *problem =
+		query->count < query->k && query->method == METHOD_EXACT ? "too few results" : NULL;
 
 	for (uint32_t i = 0; i < query->count && problem == NULL; i++)
 	{
@@ -86,7 +87,8 @@ storm_check(const Storm *storm, uint32_t batch, const EngineQuery *query)
 			problem = "a version that was gone";
 		else if (model_distance(world, query->vector, vector) != result->distance)
 			problem = "one version with another's vector";
-		else if (i > 0 && !engine_before(result[-1].distance, result[-1].slot, result->distance, result->slot))
+		else if (i > 0 && !engine_before(result[-1].distance, result[-1].slot, result->distance,
+										 result->slot))
 			problem = "results out of order";
 		for (uint32_t j = 0; j < i; j++)
 			if (query->results[j].slot == result->slot)
@@ -110,7 +112,8 @@ storm_turn(Storm *storm, bool again)
 		uint32_t	batch = 0;
 
 		must(completed[i]->status, &completed[i]->error, "query in a storm");
-		while (completed[i] < storm->queries[batch] || completed[i] >= storm->queries[batch] + storm->batch)
+		while (completed[i] < storm->queries[batch] ||
+			   completed[i] >= storm->queries[batch] + storm->batch)
 			batch++;
 		storm_check(storm, batch, completed[i]);
 		storm->finished++;
@@ -137,7 +140,8 @@ storm_begin(World *world)
 	{
 		storm->queries[batch] = allocate(storm->batch * sizeof(EngineQuery));
 		for (uint32_t i = 0; i < storm->batch; i++)
-			query_init(&storm->queries[batch][i], world, METHOD_GRAPH, 1 + i % 12, 40, allocate(world->vector_bytes));
+			query_init(&storm->queries[batch][i], world, METHOD_GRAPH, 1 + i % 12, 40,
+					   allocate(world->vector_bytes));
 		storm_send(storm, batch);
 	}
 	return storm;
@@ -154,13 +158,20 @@ storm_change(Storm *storm, uint32_t round)
 	uint32_t   *slots = allocate((count + 1) * sizeof(uint32_t));
 	uint32_t   *versions = allocate((count + 1) * sizeof(uint32_t));
 	char	   *vectors = allocate((count + 1) * world->vector_bytes);
-	EngineJob	job = {.mirror = world->mirror, .count = count, .slots = slots, .versions = versions, .vectors = vectors,
-	.ef_construction = 24};
+	EngineJob job = {.mirror = world->mirror,
+					 .count = count,
+					 .slots = slots,
+					 .versions = versions,
+					 .vectors = vectors,
+					 .ef_construction = 24};
 	double		start = clock_seconds();
 	JobProgress progress;
 	JobId		id;
 
-	job.kind = round % 4 == 0 ? JOB_APPEND : round % 4 == 1 ? JOB_OVERWRITE : round % 4 == 2 ? JOB_DEAD : JOB_LINK;
+	job.kind = round % 4 == 0	? JOB_APPEND
+			   : round % 4 == 1 ? JOB_OVERWRITE
+			   : round % 4 == 2 ? JOB_DEAD
+								: JOB_LINK;
 	if (job.kind == JOB_APPEND)
 		first = job.first_slot = world->rows;
 	if (job.kind == JOB_LINK)
@@ -244,7 +255,8 @@ many_pending(void)
 
 		for (uint32_t i = 0; i < batches[size]; i++)
 		{
-			query_init(&queries[i], world, METHOD_GRAPH, i % 3 == 0 ? 100 : 10, 20, world_vector(world, i * 91 + size));
+			query_init(&queries[i], world, METHOD_GRAPH, i % 3 == 0 ? 100 : 10, 20,
+					   world_vector(world, i * 91 + size));
 			if (i % 4 == 1)
 			{
 				queries[i].filter = filter;
@@ -256,7 +268,8 @@ many_pending(void)
 		}
 		queries_run(queries, batches[size]);
 		for (uint32_t i = 0; i < batches[size]; i++)
-			check_equal("many pending", &queries[i], expected, model_exact(world, &queries[i], rows, expected));
+			check_equal("many pending", &queries[i], expected,
+						model_exact(world, &queries[i], rows, expected));
 	}
 }
 
@@ -276,7 +289,8 @@ wide_list(void)
 		filter[slot / 64] |= UINT64_C(1) << (slot % 64);
 	for (uint32_t i = 0; i < 4; i++)
 	{
-		query_init(&queries[i], world, METHOD_GRAPH, i == 0 ? ef : ef / 4, ef, world_vector(world, i * 17));
+		query_init(&queries[i], world, METHOD_GRAPH, i == 0 ? ef : ef / 4, ef,
+				   world_vector(world, i * 17));
 		if (i >= 2)
 		{
 			queries[i].filter = filter;
@@ -288,8 +302,10 @@ wide_list(void)
 	{
 		must(queries[i].status, &queries[i].error, "query");
 		check_sound(world, &queries[i]);
-		CHECK(queries[i].count == queries[i].k, "%u results, not %u", queries[i].count, queries[i].k);
-		CHECK(recall_of(world, &queries[i]) >= 0.99, "recall %.3f of query %u", recall_of(world, &queries[i]), i);
+		CHECK(queries[i].count == queries[i].k, "%u results, not %u", queries[i].count,
+			  queries[i].k);
+		CHECK(recall_of(world, &queries[i]) >= 0.99, "recall %.3f of query %u",
+			  recall_of(world, &queries[i]), i);
 	}
 }
 
@@ -307,7 +323,11 @@ huge_k(void)
 	uint8_t    *seen = allocate(rows);
 	uint32_t	slots[2] = {5, 250000};
 	uint32_t	versions[2] = {2, 2};
-	EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 2, .slots = slots, .versions = versions};
+	EngineJob job = {.kind = JOB_OVERWRITE,
+					 .mirror = world->mirror,
+					 .count = 2,
+					 .slots = slots,
+					 .versions = versions};
 	EngineQuery queries[6];
 	EngineQuery *completed[6];
 	JobProgress progress;
@@ -318,7 +338,8 @@ huge_k(void)
 		query_init(&queries[i], world, METHOD_EXACT, i < 2 ? k : 10 + i, 0, world_vector(world, i));
 	queries_run(queries, 6);
 	for (uint32_t i = 0; i < 6; i++)
-		check_equal("huge k", &queries[i], expected, model_exact(world, &queries[i], rows, expected));
+		check_equal("huge k", &queries[i], expected,
+					model_exact(world, &queries[i], rows, expected));
 	job.vectors = world_vector(world, 0);
 	queries_submit(queries, 1);
 	id = start_job(&job);
@@ -327,7 +348,8 @@ huge_k(void)
 	must(queries[0].status, &queries[0].error, "query");
 	CHECK(queries[0].count == k, "%u results, not %u", queries[0].count, k);
 	for (uint32_t i = 0; i < k; i++)
-		CHECK(seen[queries[0].results[i].slot]++ == 0, "slot %u is in the answer twice", queries[0].results[i].slot);
+		CHECK(seen[queries[0].results[i].slot]++ == 0, "slot %u is in the answer twice",
+			  queries[0].results[i].slot);
 	must(end_job(id, &progress), &progress.error, "overwrite");
 	ops->job_release(engine, id);
 	world_set_vector(world, 5, 0);
@@ -336,7 +358,8 @@ huge_k(void)
 	world->versions[250000] = 2;
 	query_init(&queries[1], world, METHOD_EXACT, 10, 0, world_vector(world, 1));
 	query_run(&queries[1]);
-	check_equal("after the change", &queries[1], expected, model_exact(world, &queries[1], rows, expected));
+	check_equal("after the change", &queries[1], expected,
+				model_exact(world, &queries[1], rows, expected));
 }
 
 /* ---- cut short ---- */
@@ -370,7 +393,8 @@ written_by_poll_alone(void)
 
 	world_append(world, 4000);
 	for (uint32_t i = 0; i < 60; i++)
-		query_init(&queries[i], world, i % 2 ? METHOD_GRAPH : METHOD_EXACT, 1 + i % 50, 60, world_vector(world, i * 7));
+		query_init(&queries[i], world, i % 2 ? METHOD_GRAPH : METHOD_EXACT, 1 + i % 50, 60,
+				   world_vector(world, i * 7));
 	id = start_job(&link);
 	queries_submit(queries, 60);
 	CHECK(ops->job_poll(engine, id, &progress) == ENGINE_OK, "job_poll does not know a job");
@@ -389,7 +413,8 @@ written_by_poll_alone(void)
 		done += count;
 	}
 	for (uint32_t i = 0; i < 60; i += 2)
-		check_equal("after a drop", &queries[i], expected, model_exact(world, &queries[i], 4000, expected));
+		check_equal("after a drop", &queries[i], expected,
+					model_exact(world, &queries[i], 4000, expected));
 }
 
 /* Cancelled jobs in a queue: they do nothing, and those behind them run. */
@@ -398,7 +423,8 @@ cancel_in_queue(void)
 {
 	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 3000, 3000, SHAPE_CLUSTERED);
 	EngineJob	link = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 100};
-	EngineJob	append = {.kind = JOB_APPEND, .mirror = world->mirror, .count = 100, .first_slot = 2500};
+	EngineJob append = {
+		.kind = JOB_APPEND, .mirror = world->mirror, .count = 100, .first_slot = 2500};
 	JobProgress progress;
 	JobId		ids[3];
 	MirrorInfo	info;
@@ -413,15 +439,15 @@ cancel_in_queue(void)
 	ids[2] = start_job(&append);
 	CHECK(ops->job_cancel(engine, ids[1]) == ENGINE_OK, "job_cancel does not know a job");
 	CHECK(ops->job_cancel(engine, ids[0]) == ENGINE_OK, "job_cancel does not know a job");
-	CHECK(end_job(ids[1], &progress) == ENGINE_CANCELLED && progress.error.text[0] != 0, "status %d of a cancelled job",
-		  (int) progress.status);
+	CHECK(end_job(ids[1], &progress) == ENGINE_CANCELLED && progress.error.text[0] != 0,
+		  "status %d of a cancelled job", (int) progress.status);
 	must(end_job(ids[2], &progress), &progress.error, "append behind cancelled jobs");
 	for (int i = 0; i < 3; i++)
 		ops->job_release(engine, ids[i]);
 	info = world_info(world);
 	CHECK(info.rows == 2600 && info.position == 5 && info.linked + info.pending == 2600,
-		  "%u rows, position %llu, %u linked, %u pending", info.rows, (unsigned long long) info.position, info.linked,
-		  info.pending);
+		  "%u rows, position %llu, %u linked, %u pending", info.rows,
+		  (unsigned long long) info.position, info.linked, info.pending);
 }
 
 /*
@@ -435,7 +461,11 @@ lone_queries(void)
 	EngineQuery lone,
 				other;
 	EngineQuery *completed[2];
-	EngineJob	job = {.kind = JOB_APPEND, .mirror = world->mirror, .first_slot = 300, .has_position = true, .position = 7};
+	EngineJob job = {.kind = JOB_APPEND,
+					 .mirror = world->mirror,
+					 .first_slot = 300,
+					 .has_position = true,
+					 .position = 7};
 	uint32_t	back;
 	double		start;
 
@@ -458,7 +488,8 @@ lone_queries(void)
 		if (with_query)
 			queries_submit(&other, 1);
 		start = clock_seconds();
-		for (back = queries_poll(completed, 2); back < 1u + with_query; back += queries_poll(completed, 2))
+		for (back = queries_poll(completed, 2); back < 1u + with_query;
+			 back += queries_poll(completed, 2))
 		{
 			CHECK(clock_seconds() - start < PATIENCE, "a lone query hangs");
 			usleep(50);
@@ -472,7 +503,8 @@ lone_queries(void)
 		check_sound(world, &lone);
 		if (!with_query)
 			query_run(&other);
-		CHECK(other.count == lone.count && memcmp(other.results, lone.results, lone.count * sizeof(SearchResult)) == 0,
+		CHECK(other.count == lone.count &&
+				  memcmp(other.results, lone.results, lone.count * sizeof(SearchResult)) == 0,
 			  "a lone query is answered otherwise");
 	}
 }
@@ -528,26 +560,29 @@ cut_short_link(void)
 	world_append(world, rows);
 	count = cut_short(world, linked);
 	info = world_info(world);
-	CHECK(info.linked == count && info.pending == rows - count, "%u linked, %u pending; the result says %u of %u",
-		  info.linked, info.pending, count, rows);
+	CHECK(info.linked == count && info.pending == rows - count,
+		  "%u linked, %u pending; the result says %u of %u", info.linked, info.pending, count,
+		  rows);
 	for (uint32_t slot = 3; slot < rows; slot += 97)
 	{
 		query_init(&query, world, METHOD_GRAPH, 5, 40, world_vector(world, slot));
 		query_run(&query);
 		check_sound(world, &query);
-		CHECK(query.counters.pending == info.pending, "%u pending rows searched, not %u", query.counters.pending, info.pending);
+		CHECK(query.counters.pending == info.pending, "%u pending rows searched, not %u",
+			  query.counters.pending, info.pending);
 		CHECK(linked[slot] || query.results[0].slot == slot, "pending slot %u is missed", slot);
 	}
 	world_kill(world, 17);
 	count += cut_short(world, linked);
 	world_link(world);
 	info = world_info(world);
-	CHECK(info.linked >= rows - 1 && info.pending == 0 && count <= rows, "%u linked, %u pending after all", info.linked,
-		  info.pending);
+	CHECK(info.linked >= rows - 1 && info.pending == 0 && count <= rows,
+		  "%u linked, %u pending after all", info.linked, info.pending);
 	query_init(&query, world, METHOD_GRAPH, 10, 200, world_vector(world, 99));
 	query_run(&query);
 	check_sound(world, &query);
-	CHECK(recall_of(world, &query) >= 0.8, "recall %.2f after links cut short", recall_of(world, &query));
+	CHECK(recall_of(world, &query) >= 0.8, "recall %.2f after links cut short",
+		  recall_of(world, &query));
 }
 
 /* ---- a device that fails ---- */
@@ -556,8 +591,11 @@ cut_short_link(void)
 static void
 work_until_failure(World *world)
 {
-	EngineJob	append = {.kind = JOB_APPEND, .mirror = world->mirror, .count = 1000, .versions = world->versions,
-	.vectors = world->vectors};
+	EngineJob append = {.kind = JOB_APPEND,
+						.mirror = world->mirror,
+						.count = 1000,
+						.versions = world->versions,
+						.vectors = world->vectors};
 	EngineQuery queries[20];
 	EngineQuery *pointers[20];
 	EngineStatus status = ENGINE_OK;
@@ -585,8 +623,10 @@ work_until_failure(World *world)
 		}
 	}
 	CHECK(status == ENGINE_FAILED && error.text[0] != 0, "status %d: %s", (int) status, error.text);
-	CHECK(ops->submit(engine, pointers, 1, &error) == ENGINE_FAILED, "a failed engine takes queries");
-	CHECK(ops->job_submit(engine, &append, &id, &error) == ENGINE_FAILED, "a failed engine takes jobs");
+	CHECK(ops->submit(engine, pointers, 1, &error) == ENGINE_FAILED,
+		  "a failed engine takes queries");
+	CHECK(ops->job_submit(engine, &append, &id, &error) == ENGINE_FAILED,
+		  "a failed engine takes jobs");
 	if (id != 0 && ops->job_poll(engine, id, &progress) == ENGINE_OK)
 		CHECK(progress.completed, "a job of a failed engine is said to run");
 }

@@ -19,7 +19,11 @@ static void
 kill_slots(World *world, const uint32_t *slots, uint32_t count)
 {
 	uint32_t   *versions = allocate(count * sizeof(uint32_t));
-	EngineJob	job = {.kind = JOB_DEAD, .mirror = world->mirror, .count = count, .slots = slots, .versions = versions};
+	EngineJob job = {.kind = JOB_DEAD,
+					 .mirror = world->mirror,
+					 .count = count,
+					 .slots = slots,
+					 .versions = versions};
 
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -73,7 +77,8 @@ fresh_of(const World *world, Shape shape)
 	live = 0;
 	for (uint32_t slot = 0; slot < world->rows; slot++)
 		if (world->live[slot])
-			memcpy(fresh->vectors + live++ * world->vector_bytes, world_vector(world, slot), world->vector_bytes);
+			memcpy(fresh->vectors + live++ * world->vector_bytes, world_vector(world, slot),
+				   world->vector_bytes);
 	world_append(fresh, live);
 	world_link(fresh);
 	return fresh;
@@ -95,13 +100,16 @@ compare_with_fresh(World *world, Shape shape, uint32_t ef, const char *what)
 static void
 half(void)
 {
-	static const Pair kinds[] = {{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_BIT, METRIC_HAMMING},
-	{ELEMENT_FLOAT, METRIC_IP}};
+	static const Pair kinds[] = {{ELEMENT_FLOAT, METRIC_L2},
+								 {ELEMENT_HALF, METRIC_COSINE},
+								 {ELEMENT_BIT, METRIC_HAMMING},
+								 {ELEMENT_FLOAT, METRIC_IP}};
 	uint32_t	rows = options.quick ? 700 : 4000;
 
 	for (int i = 0; i < (options.quick ? 2 : 4); i++)
 	{
-		World	   *world = world_create(kinds[i].type, kinds[i].metric, 32, rows, rows, SHAPE_CLUSTERED);
+		World *world =
+			world_create(kinds[i].type, kinds[i].metric, 32, rows, rows, SHAPE_CLUSTERED);
 
 		world_append(world, rows);
 		world_link(world);
@@ -174,7 +182,8 @@ few_left(void)
 	kill_share(world, 96);
 	(void) world_repair(world, NULL, 0);
 	check_repaired(world);
-	CHECK(mean_recall(world, 60) >= 0.95, "recall %.3f among the few that are left", mean_recall(world, 60));
+	CHECK(mean_recall(world, 60) >= 0.95, "recall %.3f among the few that are left",
+		  mean_recall(world, 60));
 }
 
 /*
@@ -186,7 +195,8 @@ equals(void)
 {
 	for (int i = 0; i < 3; i++)
 	{
-		World	   *world = world_create(ELEMENT_FLOAT, i == 2 ? METRIC_COSINE : METRIC_L2, 8, 600, 600, i == 2 ? SHAPE_SMALL : SHAPE_UNIFORM);
+		World *world = world_create(ELEMENT_FLOAT, i == 2 ? METRIC_COSINE : METRIC_L2, 8, 600, 600,
+									i == 2 ? SHAPE_SMALL : SHAPE_UNIFORM);
 		EngineQuery query;
 
 		for (uint32_t slot = 0; slot < 600 && i < 2; slot++)
@@ -202,7 +212,9 @@ equals(void)
 			query_init(&query, world, METHOD_GRAPH, 5, 60, world_vector(world, slot));
 			query_run(&query);
 			check_sound(world, &query);
-			CHECK(query.count == 5 && (!world->live[slot] || i == 2 || query.results[0].distance == 0), "slot %u is not found among equal rows", slot);
+			CHECK(query.count == 5 &&
+					  (!world->live[slot] || i == 2 || query.results[0].distance == 0),
+				  "slot %u is not found among equal rows", slot);
 		}
 		world_drop(world);
 	}
@@ -241,7 +253,8 @@ static void
 in_pieces(void)
 {
 	uint32_t	rows = 700;
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, rows + 100, rows + 100, SHAPE_CLUSTERED);
+	World *world =
+		world_create(ELEMENT_FLOAT, METRIC_L2, 16, rows + 100, rows + 100, SHAPE_CLUSTERED);
 	uint32_t   *slots = allocate((rows + 101) * sizeof(uint32_t));
 	size_t		row_bytes = world->degree * sizeof(uint32_t);
 
@@ -255,7 +268,8 @@ in_pieces(void)
 		uint32_t	at = 0;
 		uint32_t   *before = world_graph(world);
 		uint32_t   *after;
-		EngineJob	job = {.kind = JOB_REPAIR, .mirror = world->mirror, .ef_construction = 48, .slots = slots};
+		EngineJob job = {
+			.kind = JOB_REPAIR, .mirror = world->mirror, .ef_construction = 48, .slots = slots};
 		JobProgress progress;
 		LinkResult	result;
 		JobId		id;
@@ -277,14 +291,20 @@ in_pieces(void)
 
 			if (listed)
 			{
-				CHECK(memcmp(result.rows + (size_t) at * world->degree, row, row_bytes) == 0, "slot %u is not as the result says", slot);
-				CHECK((result.linked[at / 64] >> (at % 64) & 1) != 0, "slot %u is not linked", slot);
+				CHECK(memcmp(result.rows + (size_t) at * world->degree, row, row_bytes) == 0,
+					  "slot %u is not as the result says", slot);
+				CHECK((result.linked[at / 64] >> (at % 64) & 1) != 0, "slot %u is not linked",
+					  slot);
 				at++;
 			}
 			else
-				CHECK(memcmp(before + (size_t) slot * world->degree, row, row_bytes) == 0, "slot %u changed, but is not in the result", slot);
-			for (uint32_t i = 0; i < world->degree && slot >= first && slot < first + 233 && slot < rows && world->live[slot]; i++)
-				CHECK(row[i] == NO_SLOT || world->live[row[i]], "slot %u names dead slot %u", slot, row[i]);
+				CHECK(memcmp(before + (size_t) slot * world->degree, row, row_bytes) == 0,
+					  "slot %u changed, but is not in the result", slot);
+			for (uint32_t i = 0; i < world->degree && slot >= first && slot < first + 233 &&
+								 slot < rows && world->live[slot];
+				 i++)
+				CHECK(row[i] == NO_SLOT || world->live[row[i]], "slot %u names dead slot %u", slot,
+					  row[i]);
 		}
 		CHECK(at == result.count, "the result is not in slot order");
 		ops->job_release(engine, id);
@@ -354,18 +374,22 @@ cut_short(void)
 
 		while (!progress.completed && progress.done < 100 * round)
 		{
-			CHECK(ops->job_poll(engine, id, &progress) == ENGINE_OK, "job_poll does not know a job");
+			CHECK(ops->job_poll(engine, id, &progress) == ENGINE_OK,
+				  "job_poll does not know a job");
 			CHECK(clock_seconds() - start < PATIENCE, "a repair hangs");
 			usleep(100);
 		}
 		CHECK(ops->job_cancel(engine, id) == ENGINE_OK, "job_cancel does not know a job");
 		(void) end_job(id, &progress);
-		CHECK(progress.status == ENGINE_OK || progress.status == ENGINE_CANCELLED, "a repair that was cancelled ends with %d: %s", (int) progress.status,
+		CHECK(progress.status == ENGINE_OK || progress.status == ENGINE_CANCELLED,
+			  "a repair that was cancelled ends with %d: %s", (int) progress.status,
 			  progress.error.text);
-		CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result of what was repaired");
+		CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK,
+			  "no result of what was repaired");
 		ops->job_release(engine, id);
 		check_rows(world, world_graph(world));
-		CHECK(world_info(world).pending == 0, "a repair that was cut short takes rows out of the graph");
+		CHECK(world_info(world).pending == 0,
+			  "a repair that was cut short takes rows out of the graph");
 	}
 	(void) world_repair(world, NULL, 0);
 	check_repaired(world);
@@ -381,7 +405,10 @@ deterministic(void)
 	for (int i = 0; i < 2; i++)
 	{
 		World	   *world = world_create(ELEMENT_FLOAT, METRIC_COSINE, 16, n, n, SHAPE_CLUSTERED);
-		EngineJob	job = {.kind = JOB_REPAIR, .mirror = world->mirror, .ef_construction = 48, .threads = i == 0 ? 1 : 0};
+		EngineJob job = {.kind = JOB_REPAIR,
+						 .mirror = world->mirror,
+						 .ef_construction = 48,
+						 .threads = i == 0 ? 1 : 0};
 
 		world_append(world, n);
 		world_link(world);
@@ -389,7 +416,8 @@ deterministic(void)
 		CHECK(run_job(&job, NULL) == ENGINE_OK, "repair failed");
 		rows[i] = world_graph(world);
 	}
-	CHECK(memcmp(rows[0], rows[1], n * 32 * sizeof(uint32_t)) == 0, "one thread and several repair differently");
+	CHECK(memcmp(rows[0], rows[1], n * 32 * sizeof(uint32_t)) == 0,
+		  "one thread and several repair differently");
 }
 
 /*

@@ -16,7 +16,8 @@ world_graph(const World *world)
 
 	for (uint32_t i = 0; i < world->rows; i++)
 		slots[i] = i;
-	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error), &error, "mirror_rows");
+	must(ops->mirror_rows(engine, world->mirror, slots, world->rows, rows, versions, &error),
+		 &error, "mirror_rows");
 	return rows;
 }
 
@@ -37,7 +38,8 @@ check_rows(const World *world, const uint32_t *rows)
 		for (uint32_t i = 0; i < world->degree; i++)
 		{
 			CHECK((row[i] == NO_SLOT) == (i >= count), "row %u goes on after its end", slot);
-			CHECK(row[i] == NO_SLOT || (row[i] < world->rows && row[i] != slot), "row %u names slot %u", slot, row[i]);
+			CHECK(row[i] == NO_SLOT || (row[i] < world->rows && row[i] != slot),
+				  "row %u names slot %u", slot, row[i]);
 			for (uint32_t j = 0; j < i && i < count; j++)
 				CHECK(row[i] != row[j], "row %u names slot %u twice", slot, row[i]);
 		}
@@ -85,7 +87,8 @@ check_linked(const World *world)
 	uint32_t   *rows = world_graph(world);
 	uint32_t	live = 0;
 
-	CHECK(world_info(world).pending == 0, "%u rows are pending after a link", world_info(world).pending);
+	CHECK(world_info(world).pending == 0, "%u rows are pending after a link",
+		  world_info(world).pending);
 	check_rows(world, rows);
 	for (uint32_t slot = 0; slot < world->rows; slot++)
 		live += world->live[slot];
@@ -111,7 +114,8 @@ check_repaired(const World *world)
 		{
 			uint32_t	neighbour = rows[(size_t) slot * world->degree + i];
 
-			CHECK(neighbour == NO_SLOT || world->live[neighbour], "slot %u names dead slot %u", slot, neighbour);
+			CHECK(neighbour == NO_SLOT || world->live[neighbour], "slot %u names dead slot %u",
+				  slot, neighbour);
 		}
 	}
 	CHECK((world->nseeds > 0) == (live > 0), "%u seeds of %u live rows", world->nseeds, live);
@@ -133,9 +137,11 @@ check_equals_found(World *world)
 		query_init(&query, world, METHOD_GRAPH, 5, 50, world_vector(world, slot));
 		query_run(&query);
 		check_sound(world, &query);
-		CHECK(query.count == 5 && query.results[0].distance == 0, "slot %u is not found among equal rows", slot);
+		CHECK(query.count == 5 && query.results[0].distance == 0,
+			  "slot %u is not found among equal rows", slot);
 	}
 	query_init(&query, world, METHOD_GRAPH, 50, 100, world_vector(world, 1));
 	query_run(&query);
-	CHECK(recall_of(world, &query) >= 0.9, "%.2f of 50 equal rows are found", recall_of(world, &query));
+	CHECK(recall_of(world, &query) >= 0.9, "%.2f of 50 equal rows are found",
+		  recall_of(world, &query));
 }

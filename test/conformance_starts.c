@@ -51,7 +51,8 @@ static void
 set_members(World *world, uint32_t first, uint32_t count, uint32_t cluster)
 {
 	for (uint32_t slot = first; slot < first + count; slot++)
-		member_vector(world, cluster + (slot - first) / MEMBERS, (slot - first) % MEMBERS, world->vectors + slot * world->vector_bytes);
+		member_vector(world, cluster + (slot - first) / MEMBERS, (slot - first) % MEMBERS,
+					  world->vectors + slot * world->vector_bytes);
 }
 
 /*
@@ -68,7 +69,8 @@ set_clusters(World *world, uint32_t nseeds)
 	memset(rows, 0xFF, (size_t) world->rows * world->degree * sizeof(uint32_t));
 	for (uint32_t slot = 0; slot < world->rows; slot++)
 		for (uint32_t i = 0; i < MEMBERS - 1; i++)
-			rows[(size_t) slot * world->degree + i] = slot / MEMBERS * MEMBERS + (slot + 1 + i) % MEMBERS;
+			rows[(size_t) slot * world->degree + i] =
+				slot / MEMBERS * MEMBERS + (slot + 1 + i) % MEMBERS;
 	for (uint32_t i = 0; i < clusters; i++)
 	{
 		uint32_t	j = random_below(i + 1);
@@ -89,11 +91,13 @@ make_queries(const World *world, uint32_t k, uint32_t ef)
 	{
 		char	   *vector = allocate(world->vector_bytes);
 		uint32_t	slot = i * world->rows / QUERIES;
-		size_t		at = i % (world->dims / ELEMENT_BITS(world)) * (world->vector_bytes / (world->dims / ELEMENT_BITS(world)));
+		size_t at = i % (world->dims / ELEMENT_BITS(world)) *
+					(world->vector_bytes / (world->dims / ELEMENT_BITS(world)));
 
 		/* a row, but for one element */
 		memcpy(vector, world_vector(world, slot), world->vector_bytes);
-		memcpy(vector + at, (const char *) world_vector(world, (slot + MEMBERS) % world->rows) + at, world->vector_bytes / (world->dims / ELEMENT_BITS(world)));
+		memcpy(vector + at, (const char *) world_vector(world, (slot + MEMBERS) % world->rows) + at,
+			   world->vector_bytes / (world->dims / ELEMENT_BITS(world)));
 		query_init(&queries[i], world, METHOD_GRAPH, k, ef, vector);
 	}
 	return queries;
@@ -116,7 +120,8 @@ check_found(const char *what, const World *world, EngineQuery *queries)
 		queries[i].reference = false;
 	found = sound_recall(world, queries, QUERIES);
 	CHECK(found >= plain - 0.01, "%s: %.3f found, %.3f in reference mode", what, found, plain);
-	CHECK(plain < LEAST_FOUND, "%s: reference mode finds %.3f, so nothing is seen here", what, plain);
+	CHECK(plain < LEAST_FOUND, "%s: reference mode finds %.3f, so nothing is seen here", what,
+		  plain);
 	if (strcmp(options.engine, "cpu") != 0)
 		CHECK(found >= LEAST_FOUND, "%s: %.3f found, %.3f in reference mode", what, found, plain);
 }
@@ -125,7 +130,8 @@ check_found(const char *what, const World *world, EngineQuery *queries)
 static World *
 make_clusters(ElementType type, Metric metric, uint32_t room, uint32_t rows)
 {
-	World	   *world = world_create(type, metric, type == ELEMENT_BIT ? 256 : 32, room * MEMBERS, room * MEMBERS, SHAPE_UNIFORM);
+	World *world = world_create(type, metric, type == ELEMENT_BIT ? 256 : 32, room * MEMBERS,
+								room * MEMBERS, SHAPE_UNIFORM);
 
 	set_members(world, 0, room * MEMBERS, 0);
 	world_append(world, rows * MEMBERS);
@@ -142,7 +148,8 @@ every_pair(void)
 		World	   *world = make_clusters(pairs[i].type, pairs[i].metric, 600, 600);
 		char		what[64];
 
-		snprintf(what, sizeof(what), "type %d, metric %d", (int) pairs[i].type, (int) pairs[i].metric);
+		snprintf(what, sizeof(what), "type %d, metric %d", (int) pairs[i].type,
+				 (int) pairs[i].metric);
 		check_found(what, world, make_queries(world, 4, 32));
 		world_drop(world);
 	}
@@ -156,7 +163,8 @@ every_pair(void)
 static void
 beside_a_crowd(void)
 {
-	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 32, 1500 * MEMBERS, 1500 * MEMBERS, SHAPE_UNIFORM);
+	World *world =
+		world_create(ELEMENT_FLOAT, METRIC_L2, 32, 1500 * MEMBERS, 1500 * MEMBERS, SHAPE_UNIFORM);
 	EngineQuery *queries;
 
 	for (uint32_t cluster = 0; cluster < 1500; cluster++)
@@ -164,7 +172,8 @@ beside_a_crowd(void)
 	for (uint32_t cluster = 0; cluster < 1500; cluster++)
 		for (uint32_t member = 0; member < MEMBERS && cluster % 15 != 0; member++)
 		{
-			float	   *vector = (float *) (world->vectors + (cluster * MEMBERS + member) * world->vector_bytes);
+			float *vector =
+				(float *) (world->vectors + (cluster * MEMBERS + member) * world->vector_bytes);
 
 			for (uint32_t i = 0; i < world->dims; i++)
 				vector[i] = vector[i] / 4 + 1;
@@ -239,7 +248,8 @@ any_batch(void)
 			query_init(&queries[j], world, METHOD_GRAPH, 5, 40, single[j % QUERIES].vector);
 		queries_run(queries, sizes_of[i]);
 		for (uint32_t j = 0; j < sizes_of[i]; j++)
-			check_equal("batch", &queries[j], single[j % QUERIES].results, single[j % QUERIES].count);
+			check_equal("batch", &queries[j], single[j % QUERIES].results,
+						single[j % QUERIES].count);
 	}
 }
 
@@ -249,7 +259,8 @@ changes(void)
 {
 	World	   *world = make_clusters(ELEMENT_HALF, METRIC_L2, 900, 500);
 	uint32_t	slots[100 * MEMBERS];
-	EngineJob	job = {.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 100 * MEMBERS, .slots = slots};
+	EngineJob job = {
+		.kind = JOB_OVERWRITE, .mirror = world->mirror, .count = 100 * MEMBERS, .slots = slots};
 	EngineQuery *queries;
 	double		found;
 
@@ -325,7 +336,8 @@ few_seeds(void)
 			query_run(&query);
 			found += query.count == 1 && query.results[0].slot == slot;
 		}
-		CHECK(found >= 36, "%u of 40 linked rows are found, of a graph that had %u seeds", found, nseeds);
+		CHECK(found >= 36, "%u of 40 linked rows are found, of a graph that had %u seeds", found,
+			  nseeds);
 		world_drop(world);
 	}
 }
@@ -352,7 +364,9 @@ tried_seeds(void)
 
 		/* one row in ten is of a cluster, in no order */
 		for (uint32_t i = 0; i < world->dims; i++)
-			vector[i] = vector[i] / 16 + (slot % 10 == 0 && (slot / 10 % TRIED_CLUSTERS >> i & 1) != 0 ? 8 : 0) + (slot % 10 == 0 ? 8 : 0);
+			vector[i] = vector[i] / 16 +
+						(slot % 10 == 0 && (slot / 10 % TRIED_CLUSTERS >> i & 1) != 0 ? 8 : 0) +
+						(slot % 10 == 0 ? 8 : 0);
 	}
 	world_append(world, TRIED_ROWS);
 	world_link(world);
@@ -369,7 +383,8 @@ tried_seeds(void)
 		CHECK(tried[i] || !has[i], "cluster %u has seeds, none of which is tried", i);
 		several += tried[i];
 	}
-	CHECK(world->nseeds > ENGINE_SEEDS_TRIED && several > TRIED_CLUSTERS / 4, "%u seeds, of %u clusters", world->nseeds, several);
+	CHECK(world->nseeds > ENGINE_SEEDS_TRIED && several > TRIED_CLUSTERS / 4,
+		  "%u seeds, of %u clusters", world->nseeds, several);
 }
 
 /* Seeds on a line, cluster by cluster. */
@@ -422,8 +437,9 @@ line_missed(const uint32_t *seeds, uint32_t count)
 			uint32_t	nearest = ENGINE_SEEDS_TRIED;
 
 			for (uint32_t i = 0; i < ENGINE_SEEDS_TRIED; i++)
-				if (!looked[i] && (nearest == ENGINE_SEEDS_TRIED || fabsf(LINE_PLACE(seeds[i]) - cluster * 1000.0f) <
-								   fabsf(LINE_PLACE(seeds[nearest]) - cluster * 1000.0f)))
+				if (!looked[i] && (nearest == ENGINE_SEEDS_TRIED ||
+								   fabsf(LINE_PLACE(seeds[i]) - cluster * 1000.0f) <
+									   fabsf(LINE_PLACE(seeds[nearest]) - cluster * 1000.0f)))
 					nearest = i;
 			looked[nearest] = true;
 			for (uint32_t j = 0; j < seed_list_length(count); j++)
@@ -447,7 +463,8 @@ seeds_in_order(void)
 		uint32_t	count,
 					pool,
 					most_missed;
-	}			ways[] = {{257, 257, 0}, {400, 400, 0}, {3200, 3200, 2}, {4096, 4096, 8}, {4096, 1024, 256}, {4800, 4096, 600}};
+	} ways[] = {{257, 257, 0},	 {400, 400, 0},		{3200, 3200, 2},
+				{4096, 4096, 8}, {4096, 1024, 256}, {4800, 4096, 600}};
 	void	   *memory = allocate(seeds_order_bytes());
 
 	for (size_t way = 0; way < sizeof(ways) / sizeof(ways[0]); way++)
@@ -471,17 +488,23 @@ seeds_in_order(void)
 		}
 		memcpy(seeds, before, count * sizeof(uint32_t));
 		seeds_order(seeds, count, &measure, memory);
-		CHECK(memcmp(seeds, before, REACH_SEEDS * sizeof(uint32_t)) == 0, "%u seeds: the first were moved", count);
-		CHECK(memcmp(seeds + ordered, before + ordered, (count - ordered) * sizeof(uint32_t)) == 0, "%u seeds: the last were moved", count);
+		CHECK(memcmp(seeds, before, REACH_SEEDS * sizeof(uint32_t)) == 0,
+			  "%u seeds: the first were moved", count);
+		CHECK(memcmp(seeds + ordered, before + ordered, (count - ordered) * sizeof(uint32_t)) == 0,
+			  "%u seeds: the last were moved", count);
 		memcpy(tried, before, count * sizeof(uint32_t));
 		seeds_order(tried, count, &of_tried, memory);
-		CHECK(memcmp(tried, seeds, ENGINE_SEEDS_TRIED * sizeof(uint32_t)) == 0, "%u seeds: others are tried when only these are put in order", count);
+		CHECK(memcmp(tried, seeds, ENGINE_SEEDS_TRIED * sizeof(uint32_t)) == 0,
+			  "%u seeds: others are tried when only these are put in order", count);
 		missed = line_missed(seeds, count);
-		CHECK(missed <= ways[way].most_missed, "%u seeds, %u measured: %u clusters of %u are missed", count, ways[way].pool, missed, count / LINE_MEMBERS);
+		CHECK(missed <= ways[way].most_missed,
+			  "%u seeds, %u measured: %u clusters of %u are missed", count, ways[way].pool, missed,
+			  count / LINE_MEMBERS);
 		qsort(seeds, count, sizeof(uint32_t), compare_numbers);
 		qsort(tried, count, sizeof(uint32_t), compare_numbers);
 		for (uint32_t i = 0; i < count; i++)
-			CHECK(seeds[i] == i && tried[i] == i, "%u seeds, %u measured: one is lost", count, ways[way].pool);
+			CHECK(seeds[i] == i && tried[i] == i, "%u seeds, %u measured: one is lost", count,
+				  ways[way].pool);
 	}
 }
 

@@ -29,7 +29,8 @@ check_many(const char *what, const World *world, uint32_t k, bool apart)
 		query.filter = bits;
 		query.filter_slots = world->rows;
 		query.has_beyond = true;
-		query.beyond_distance = model_distance(world, world_vector(world, 7), world_vector(world, 100));
+		query.beyond_distance =
+			model_distance(world, world_vector(world, 7), world_vector(world, 100));
 		query.beyond_slot = 100;
 	}
 	query_run(&query);
@@ -52,7 +53,8 @@ many_results(void)
 		reopen(&config, "GPUANN_EXACT_TILE", tiles[tile]);
 		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		{
-			World	   *world = world_create(ELEMENT_FLOAT, i == 1 ? METRIC_L1 : METRIC_L2, 3, 5000, 5000, shapes[i]);
+			World *world = world_create(ELEMENT_FLOAT, i == 1 ? METRIC_L1 : METRIC_L2, 3, 5000,
+										5000, shapes[i]);
 
 			world_append(world, 5000);
 			for (uint32_t slot = 0; slot < 5000; slot += 13)
@@ -98,10 +100,12 @@ borders(void)
 		queries_run(queries, asked[i].queries);
 		for (uint32_t q = 0; q < asked[i].queries; q++)
 		{
-			check_equal("5,000 rows", &queries[q], expected, model_exact(world, &queries[q], world->rows, expected));
+			check_equal("5,000 rows", &queries[q], expected,
+						model_exact(world, &queries[q], world->rows, expected));
 			if (strcmp(info.name, "cuda") == 0)
-				CHECK((queries[q].counters.iterations > 0) == asked[i].tiles, "borders %s, %u queries: %u phases", asked[i].borders,
-					  asked[i].queries, queries[q].counters.iterations);
+				CHECK((queries[q].counters.iterations > 0) == asked[i].tiles,
+					  "borders %s, %u queries: %u phases", asked[i].borders, asked[i].queries,
+					  queries[q].counters.iterations);
 		}
 		world_drop(world);
 	}
@@ -110,7 +114,8 @@ borders(void)
 
 /* A crowd of `count` in a world of its own, compared to the oracle. */
 static void
-check_products(const char *products, ElementType type, Metric metric, uint32_t dims, uint32_t k, uint32_t rows, uint32_t count)
+check_products(const char *products, ElementType type, Metric metric, uint32_t dims, uint32_t k,
+			   uint32_t rows, uint32_t count)
 {
 	World	   *world = world_create(type, metric, dims, rows, rows, SHAPE_CLUSTERED);
 	EngineQuery *queries = allocate(count * sizeof(EngineQuery));
@@ -118,7 +123,8 @@ check_products(const char *products, ElementType type, Metric metric, uint32_t d
 	SearchResult *expected = allocate((k + 1) * sizeof(SearchResult));
 	char		what[64];
 
-	snprintf(what, sizeof(what), "products: %s, %u dimensions, k = %u", products != NULL ? products : "the engine's choice", dims, k);
+	snprintf(what, sizeof(what), "products: %s, %u dimensions, k = %u",
+			 products != NULL ? products : "the engine's choice", dims, k);
 	world_append(world, rows);
 	for (uint32_t slot = 0; slot < rows; slot += 97)
 		world_kill(world, slot);
@@ -129,7 +135,8 @@ check_products(const char *products, ElementType type, Metric metric, uint32_t d
 	}
 	queries_run(queries, count);
 	for (uint32_t q = 0; q < count; q++)
-		check_equal(what, &queries[q], expected, model_exact(world, &queries[q], world->rows, expected));
+		check_equal(what, &queries[q], expected,
+					model_exact(world, &queries[q], world->rows, expected));
 	world_drop(world);
 }
 

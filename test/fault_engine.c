@@ -63,11 +63,12 @@
 #define FAULT_HELD		8192	/* answers kept back at once */
 #define FAULT_JOBS		8192	/* jobs whose kinds are remembered */
 
-#define FAULTS(F) \
-	F(hold_append) F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append) F(lie_link) \
-	F(query_error) F(query_memory) F(busy) F(delay_ms) F(mute) F(fail) F(hang) F(hang_poll) F(crash) \
-	F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many) F(reverse) F(position) \
-	F(halve) F(twice) F(lack)
+#define FAULTS(F)                                                                               \
+	F(hold_append)                                                                              \
+	F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append) F(lie_link)  \
+		F(query_error) F(query_memory) F(busy) F(delay_ms) F(mute) F(fail) F(hang) F(hang_poll) \
+			F(crash) F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many)        \
+				F(reverse) F(position) F(halve) F(twice) F(lack)
 
 typedef struct Faults
 {
@@ -223,8 +224,9 @@ fault_open(const EngineConfig *config, Engine **opened, EngineError *error)
 		return fault(error, ENGINE_NO_MEMORY, "out of memory");
 	engine->ops = real_ops();
 	engine->path = getenv("GPUANN_FAULT_FILE");
-	status = engine->ops == NULL ? fault(error, ENGINE_UNSUPPORTED, "the engine to put faults into cannot be loaded") :
-		engine->ops->open(config, &engine->real, error);
+	status = engine->ops == NULL ? fault(error, ENGINE_UNSUPPORTED,
+										 "the engine to put faults into cannot be loaded")
+								 : engine->ops->open(config, &engine->real, error);
 	if (status == ENGINE_OK)
 		*opened = engine;
 	else
@@ -267,8 +269,8 @@ fault_mirror_info(Engine *engine, MirrorId id, MirrorInfo *info, EngineError *er
 }
 
 static EngineStatus
-fault_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows, uint32_t *versions,
-				  EngineError *error)
+fault_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count,
+				  uint32_t *rows, uint32_t *versions, EngineError *error)
 {
 	return engine->ops->mirror_rows(engine->real, id, slots, count, rows, versions, error);
 }
@@ -346,7 +348,8 @@ falsify(Engine *engine, EngineQuery *query)
 	if (strikes(faults->query_error, number))
 		query->status = fault(&query->error, ENGINE_UNSUPPORTED, "the test let this query fail");
 	if (strikes(faults->query_memory, number))
-		query->status = fault(&query->error, ENGINE_NO_MEMORY, "the test left no memory for this query");
+		query->status =
+			fault(&query->error, ENGINE_NO_MEMORY, "the test left no memory for this query");
 	if (query->status != ENGINE_OK)
 		return;
 	for (uint32_t i = 0; i < query->count; i++)
@@ -379,14 +382,16 @@ take_completed(Engine *engine, EngineError *error)
 		for (uint32_t i = 0; status == ENGINE_OK && i < count; i++)
 		{
 			falsify(engine, completed[i]);
-			engine->held[engine->nheld++] = (Held) {completed[i], now_us() + (int64_t) engine->faults.delay_ms * 1000};
+			engine->held[engine->nheld++] =
+				(Held){completed[i], now_us() + (int64_t) engine->faults.delay_ms * 1000};
 		}
 	}
 	return status;
 }
 
 static EngineStatus
-fault_poll(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error)
+fault_poll(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count,
+		   EngineError *error)
 {
 	struct timespec pause = {0, 10000000};
 	int64_t		now = now_us();

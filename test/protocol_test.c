@@ -27,7 +27,8 @@
 #define STORM_REQUESTS 10000000
 #endif
 
-TestOptions test_options = {.engine = "cpu", .requests = REQUESTS, .storm_requests = STORM_REQUESTS, .clients = 32};
+TestOptions test_options = {
+	.engine = "cpu", .requests = REQUESTS, .storm_requests = STORM_REQUESTS, .clients = 32};
 
 static char failure[512];
 
@@ -101,7 +102,8 @@ beside(const char *program, const char *name)
 	char		path[4096];
 	const char *slash = strrchr(program, '/');
 
-	snprintf(path, sizeof(path), "%.*s%s", slash == NULL ? 0 : (int) (slash - program) + 1, program, name);
+	snprintf(path, sizeof(path), "%.*s%s", slash == NULL ? 0 : (int) (slash - program) + 1, program,
+			 name);
 	return realpath(path, NULL);
 }
 
@@ -121,19 +123,23 @@ find_programs(const char *program)
 	if (test_options.server == NULL && !is_called(program, "-san"))
 		test_options.server = beside(program, "../../" SERVER_PROGRAM);
 	/* dlopen wants a path with a slash */
-	test_options.stub = test_options.stub != NULL ? realpath(test_options.stub, NULL) : beside(program, "stub_engine.so");
+	test_options.stub = test_options.stub != NULL ? realpath(test_options.stub, NULL)
+												  : beside(program, "stub_engine.so");
 	if (test_options.stub == NULL)
 	{
 		fprintf(stderr, "there is no stub engine: name stub_engine.so with --stub\n");
 		exit(1);
 	}
-	printf("# the server is %s\n", test_options.server != NULL ? test_options.server : "the one linked in");
+	printf("# the server is %s\n",
+		   test_options.server != NULL ? test_options.server : "the one linked in");
 }
 
 int
 main(int argc, char **argv)
 {
-	const TestCase *const groups[] = {start_cases, channel_cases, link_cases, load_cases, fault_cases, cycle_cases, step_cases, thread_cases, stall_cases};
+	const TestCase *const groups[] = {start_cases, channel_cases, link_cases,
+									  load_cases,  fault_cases,	  cycle_cases,
+									  step_cases,  thread_cases,  stall_cases};
 	int			first = take_options(argc, argv);
 	uint32_t	passed = 0;
 	uint32_t	failed = 0;

@@ -162,7 +162,8 @@ typedef struct Client
 extern void client_begin(Client *client, AreaHeader *area, uint32_t slot);
 extern bool client_post(Client *client, const Search *search);
 extern Outcome client_wait(Client *client, int64_t timeout_us, Answer *answer);
-extern Outcome client_search(Client *client, const Search *search, int64_t timeout_us, Answer *answer);
+extern Outcome client_search(Client *client, const Search *search, int64_t timeout_us,
+							 Answer *answer);
 
 /* What becomes of a slot whose client is gone. False: it did not come free. */
 extern bool slot_recover(AreaHeader *area, uint32_t slot);
@@ -171,7 +172,8 @@ extern int	channel_slice_ms;			/* longest wait for a channel's word */
 extern int	channel_claim(AreaHeader *area);
 extern void channel_release(AreaHeader *area, int channel);
 extern AreaChannel *channel_prepare(AreaHeader *area, int channel, ChannelOp op, uint32_t entry);
-extern void *channel_array(AreaHeader *area, int channel, uint64_t *offset, uint64_t after, size_t bytes);
+extern void *channel_array(AreaHeader *area, int channel, uint64_t *offset, uint64_t after,
+						   size_t bytes);
 extern void channel_post(AreaHeader *area, int channel);
 /* ENGINE_FAILED also when it takes too long */
 extern EngineStatus channel_wait(AreaHeader *area, int channel, int ms);
@@ -182,13 +184,15 @@ extern EngineStatus channel_call(AreaHeader *area, int channel);
  * MOST_CHANNEL_SEARCHES. Fill in, post, wait; then read each answer.
  */
 #define MOST_CHANNEL_SEARCHES	100
-extern void channel_fill_searches(AreaHeader *area, int channel, const Search *searches, uint32_t count);
+extern void channel_fill_searches(AreaHeader *area, int channel, const Search *searches,
+								  uint32_t count);
 extern bool channel_read_answer(AreaHeader *area, int channel, uint32_t number, Answer *answer);
 
 /* Mirrors of the test's rows: rows [0, rows), with position as many. */
 extern uint32_t entry_claim(AreaHeader *area, uint32_t entry);	/* a new generation */
 extern EngineStatus entry_create(AreaHeader *area, int channel, uint32_t entry);
-extern EngineStatus entry_append(AreaHeader *area, int channel, uint32_t entry, uint32_t first, uint32_t count);
+extern EngineStatus entry_append(AreaHeader *area, int channel, uint32_t entry, uint32_t first,
+								 uint32_t count);
 /* claim, create, append; false fails the case */
 extern bool entry_load(AreaHeader *area, uint32_t entry, uint32_t rows);
 
@@ -240,8 +244,10 @@ typedef struct LoadStats
 } LoadStats;
 
 extern LoadStats *load_stats_make(void);
-extern void load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot, uint64_t random);
-extern pid_t load_client(World *world, const Load *load, LoadStats *stats, uint32_t slot, uint64_t seed);
+extern void load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot,
+							 uint64_t random);
+extern pid_t load_client(World *world, const Load *load, LoadStats *stats, uint32_t slot,
+						 uint64_t seed);
 extern void note_wrong(LoadStats *stats, const char *what);
 /* all clients, to the end */
 extern void load_run(World *world, const Load *load, LoadStats *stats);

@@ -77,11 +77,14 @@ oracle_search(const Search *search, uint32_t rows, SearchResult *best)
 		if (search->has_beyond &&
 			!engine_before(search->beyond_distance, search->beyond_slot, distance, slot))
 			continue;
-		if (count == search->k && !engine_before(distance, slot, best[count - 1].distance, best[count - 1].slot))
+		if (count == search->k &&
+			!engine_before(distance, slot, best[count - 1].distance, best[count - 1].slot))
 			continue;
 		if (count < search->k)
 			count++;
-		for (at = count - 1; at > 0 && engine_before(distance, slot, best[at - 1].distance, best[at - 1].slot); at--)
+		for (at = count - 1;
+			 at > 0 && engine_before(distance, slot, best[at - 1].distance, best[at - 1].slot);
+			 at--)
 			best[at] = best[at - 1];
 		best[at] = (SearchResult) {distance, slot, oracle_version(slot)};
 	}
@@ -101,22 +104,26 @@ answer_wrong(const Search *search, const Answer *answer)
 
 	if (answer->rows > TEST_ROWS || answer->position > TEST_ROWS || answer->position > answer->rows)
 	{
-		snprintf(text, sizeof(text), "%u rows, position %llu", answer->rows, (unsigned long long) answer->position);
+		snprintf(text, sizeof(text), "%u rows, position %llu", answer->rows,
+				 (unsigned long long) answer->position);
 		return text;
 	}
 	count = oracle_search(search, answer->rows, best);
 	if (count != answer->count)
 	{
-		snprintf(text, sizeof(text), "%u results instead of %u of %u rows", answer->count, count, answer->rows);
+		snprintf(text, sizeof(text), "%u results instead of %u of %u rows", answer->count, count,
+				 answer->rows);
 		return text;
 	}
 	for (uint32_t i = 0; i < count; i++)
-		if (best[i].slot != answer->results[i].slot || best[i].version != answer->results[i].version ||
+		if (best[i].slot != answer->results[i].slot ||
+			best[i].version != answer->results[i].version ||
 			best[i].distance != answer->results[i].distance)
 		{
-			snprintf(text, sizeof(text), "result %u of %u is (%g, %u, version %u) instead of (%g, %u)", i, count,
-					 answer->results[i].distance, answer->results[i].slot, answer->results[i].version, best[i].distance,
-					 best[i].slot);
+			snprintf(text, sizeof(text),
+					 "result %u of %u is (%g, %u, version %u) instead of (%g, %u)", i, count,
+					 answer->results[i].distance, answer->results[i].slot,
+					 answer->results[i].version, best[i].distance, best[i].slot);
 			return text;
 		}
 	return NULL;
@@ -125,10 +132,11 @@ answer_wrong(const Search *search, const Answer *answer)
 void
 client_begin(Client *client, AreaHeader *area, uint32_t slot)
 {
-	*client = (Client) {
-		.area = area, .slot = slot, .generation = request_generation(atomic_load(area_word(area, slot))), .slice_ms = AREA_WAIT_MS,
-		.watches = slot % 2 == 1
-	};
+	*client = (Client){.area = area,
+					   .slot = slot,
+					   .generation = request_generation(atomic_load(area_word(area, slot))),
+					   .slice_ms = AREA_WAIT_MS,
+					   .watches = slot % 2 == 1};
 }
 
 /* Post a search; false: the slot is still the server's. */
@@ -216,9 +224,11 @@ client_wait(Client *client, int64_t timeout_us, Answer *answer)
 		if (client->watches && word_watch(&client->watch, word, value))
 			continue;
 		errno = 0;
-		request_sleep(word, value, area_payload(client->area, client->slot), (int) (slice < client->slice_ms ? slice : client->slice_ms));
+		request_sleep(word, value, area_payload(client->area, client->slot),
+					  (int) (slice < client->slice_ms ? slice : client->slice_ms));
 		ran_out = errno;
-		if (ran_out == ETIMEDOUT && slice >= client->slice_ms && request_state(atomic_load(word)) == REQUEST_DONE)
+		if (ran_out == ETIMEDOUT && slice >= client->slice_ms &&
+			request_state(atomic_load(word)) == REQUEST_DONE)
 			client->late++;
 	}
 }
@@ -266,7 +276,8 @@ channel_prepare(AreaHeader *area, int number, ChannelOp op, uint32_t entry)
 {
 	AreaChannel   *channel = area_channel(area, (uint32_t) number);
 
-	memset((char *) channel + offsetof(AreaChannel, request), 0, sizeof(AreaChannel) - offsetof(AreaChannel, request));
+	memset((char *) channel + offsetof(AreaChannel, request), 0,
+		   sizeof(AreaChannel) - offsetof(AreaChannel, request));
 	atomic_store(&channel->cancel, 0);
 	atomic_store(&channel->done, 0);
 	channel->request.op = op;
@@ -304,13 +315,16 @@ channel_wait(AreaHeader *area, int number, int ms)
 
 		if (request_state(word) == REQUEST_DONE || request_state(word) == REQUEST_FAILED)
 		{
-			EngineStatus status = request_state(word) == REQUEST_DONE ? (EngineStatus) channel->status : ENGINE_FAILED;
+			EngineStatus status = request_state(word) == REQUEST_DONE
+									  ? (EngineStatus) channel->status
+									  : ENGINE_FAILED;
 
 			atomic_store(&channel->state, request_word(request_generation(word), REQUEST_FREE));
 			return status;
 		}
 		/* Posted behind the sweep of a dead server. */
-		if (atomic_load(&area->server_state) == SERVER_ABSENT && request_withdraw(&channel->state, request_generation(word)))
+		if (atomic_load(&area->server_state) == SERVER_ABSENT &&
+			request_withdraw(&channel->state, request_generation(word)))
 			return ENGINE_FAILED;
 		area_futex_wait(&channel->state, word, channel_slice_ms);
 	}
@@ -329,10 +343,12 @@ void
 channel_fill_searches(AreaHeader *area, int number, const Search *searches, uint32_t count)
 {
 	AreaChannel   *channel = channel_prepare(area, number, CHANNEL_SEARCH, searches[0].entry);
-	unsigned char *vectors = channel_array(area, number, &channel->request.body_offset, 64, count * sizeof(searches[0].vector));
+	unsigned char *vectors = channel_array(area, number, &channel->request.body_offset, 64,
+										   count * sizeof(searches[0].vector));
 
 	for (uint32_t i = 0; i < count; i++)
-		memcpy(vectors + i * sizeof(searches[0].vector), searches[i].vector, sizeof(searches[0].vector));
+		memcpy(vectors + i * sizeof(searches[0].vector), searches[i].vector,
+			   sizeof(searches[0].vector));
 	channel->request.mirror_generation = searches[0].generation;
 	channel->request.count = count;
 	channel->request.query.method = METHOD_EXACT;
@@ -349,19 +365,23 @@ channel_read_answer(AreaHeader *area, int number, uint32_t place, Answer *answer
 {
 	const AreaChannel *channel = area_channel(area, (uint32_t) number);
 	const unsigned char *data = area_channel_data(area, (uint32_t) number);
-	uint64_t	results = channel->out_offset + (uint64_t) place * channel->request.query.k * sizeof(SearchResult);
+	uint64_t results =
+		channel->out_offset + (uint64_t) place * channel->request.query.k * sizeof(SearchResult);
 	ChannelFound	found;
 
 	memset(answer, 0, sizeof(*answer));
-	if (place >= channel->out_count || channel->out_slots_offset + channel->out_count * sizeof(ChannelFound) > channel->out_offset)
+	if (place >= channel->out_count ||
+		channel->out_slots_offset + channel->out_count * sizeof(ChannelFound) > channel->out_offset)
 		return false;
 	memcpy(&found, data + channel->out_slots_offset + place * sizeof(ChannelFound), sizeof(found));
-	if (found.count > channel->request.query.k || results + found.count * sizeof(SearchResult) > CHANNEL_DATA_BYTES)
+	if (found.count > channel->request.query.k ||
+		results + found.count * sizeof(SearchResult) > CHANNEL_DATA_BYTES)
 		return false;
 	answer->rows = found.rows;
 	answer->position = found.position;
 	answer->count = found.count;
-	memcpy(answer->results, data + results, (found.count < PAYLOAD_RESULTS ? found.count : PAYLOAD_RESULTS) * sizeof(SearchResult));
+	memcpy(answer->results, data + results,
+		   (found.count < PAYLOAD_RESULTS ? found.count : PAYLOAD_RESULTS) * sizeof(SearchResult));
 	return true;
 }
 
@@ -402,9 +422,10 @@ EngineStatus
 entry_append(AreaHeader *area, int number, uint32_t entry, uint32_t first, uint32_t count)
 {
 	AreaChannel   *channel = channel_prepare(area, number, CHANNEL_APPEND, entry);
-	uint32_t   *versions = channel_array(area, number, &channel->request.versions_offset, 0, count * sizeof(uint32_t));
-	float	   *vectors = channel_array(area, number, &channel->request.body_offset, count * sizeof(uint32_t),
-									 count * sizeof(oracle_rows[0]));
+	uint32_t *versions =
+		channel_array(area, number, &channel->request.versions_offset, 0, count * sizeof(uint32_t));
+	float *vectors = channel_array(area, number, &channel->request.body_offset,
+								   count * sizeof(uint32_t), count * sizeof(oracle_rows[0]));
 
 	channel->request.first_slot = first;
 	channel->request.count = count;
@@ -431,7 +452,8 @@ entry_load(AreaHeader *area, uint32_t entry, uint32_t rows)
 		if (status == ENGINE_OK && rows > 0)
 			status = entry_append(area, channel, entry, 0, rows);
 		if (status != ENGINE_OK)
-			case_fails("a mirror could not be loaded: status %d, %.100s", (int) status, area_channel(area, (uint32_t) channel)->error);
+			case_fails("a mirror could not be loaded: status %d, %.100s", (int) status,
+					   area_channel(area, (uint32_t) channel)->error);
 		else
 			atomic_store(&area_mirror(area, entry)->state, MIRROR_READY);
 		channel_release(area, channel);

@@ -80,7 +80,8 @@ search_entry(World *world, uint32_t entry, uint64_t *random)
 
 	client_begin(&client, world->area, 0);
 	search_random(&search, world->area, entry, random);
-	REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "a request is not answered");
+	REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED,
+			"a request is not answered");
 	REQUIRE(answer.status == ENGINE_OK, "a request is refused: %s", answer.error);
 	if ((wrong = answer_wrong(&search, &answer)) != NULL)
 		case_fails("wrong answer: %s", wrong);
@@ -155,10 +156,12 @@ cycles_leave_nothing(void)
 		if (!case_failed())
 		{
 			after = settle(world, none);
-			printf("# %u cycles: %ld kB resident, then %ld\n", cycles - cycles / 5, before.resident_kb, after.resident_kb);
+			printf("# %u cycles: %ld kB resident, then %ld\n", cycles - cycles / 5,
+				   before.resident_kb, after.resident_kb);
 			if (after.mirrors != none || before.mirrors != none)
-				case_fails("%llu bytes of mirrors are counted, then %llu, then %llu", (unsigned long long) none,
-						   (unsigned long long) before.mirrors, (unsigned long long) after.mirrors);
+				case_fails("%llu bytes of mirrors are counted, then %llu, then %llu",
+						   (unsigned long long) none, (unsigned long long) before.mirrors,
+						   (unsigned long long) after.mirrors);
 			if (after.descriptors != before.descriptors || after.descriptors < 0)
 				case_fails("%ld descriptors, then %ld", before.descriptors, after.descriptors);
 			if (after.threads != before.threads)

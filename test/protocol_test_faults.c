@@ -199,7 +199,8 @@ abandoned_requests_come_back(void)
 			case_fails("the stub is too quick");
 		if (client_search(&client, &search, 20000, &answer) != OUTCOME_SLOT_BUSY)
 			case_fails("an abandoned slot can be posted to");
-		for (int64_t until = now_us() + LONG_MS * 1000; outcome == OUTCOME_SLOT_BUSY && now_us() < until; pause_us(10000))
+		for (int64_t until = now_us() + LONG_MS * 1000;
+			 outcome == OUTCOME_SLOT_BUSY && now_us() < until; pause_us(10000))
 			outcome = client_search(&client, &search, LONG_MS * 1000, &answer);
 		if (outcome != OUTCOME_ANSWERED || answer_wrong(&search, &answer) != NULL)
 			case_fails("the slot does not work after it came back");
@@ -255,8 +256,8 @@ const TestCase fault_cases[] = {
 	{"hung_engine_ends_the_server", hung_engine_ends_the_server},
 	{"engine_errors_are_passed_on", engine_errors_are_passed_on},
 	{"busy_engine_is_asked_again", busy_engine_is_asked_again},
-	{"garbage_from_the_engine_stays_inside_payloads", garbage_from_the_engine_stays_inside_payloads},
+	{"garbage_from_the_engine_stays_inside_payloads",
+	 garbage_from_the_engine_stays_inside_payloads},
 	{"abandoned_requests_come_back", abandoned_requests_come_back},
 	{"dropped_mirror_refuses_who_waits", dropped_mirror_refuses_who_waits},
-	{NULL, NULL}
-};
+	{NULL, NULL}};

@@ -45,14 +45,18 @@ entry_generations_are_kept_apart(void)
 
 	if (server_up(world, NULL) && entry_load(world->area, 3, 100) && works(world, 3, 0))
 	{
-		if (atomic_load(&mirror->rows) != 100 || atomic_load(&mirror->position) != 100 || atomic_load(&mirror->bytes) == 0)
+		if (atomic_load(&mirror->rows) != 100 || atomic_load(&mirror->position) != 100 ||
+			atomic_load(&mirror->bytes) == 0)
 			case_fails("the entry's figures are not published");
 		channel = channel_claim(world->area);
 		old = atomic_load(&mirror->generation);
-		if (entry_claim(world->area, 3) == old || entry_append(world->area, channel, 3, 100, 10) != ENGINE_NOT_FOUND)
+		if (entry_claim(world->area, 3) == old ||
+			entry_append(world->area, channel, 3, 100, 10) != ENGINE_NOT_FOUND)
 			case_fails("a new generation finds the old mirror");
-		if (entry_create(world->area, channel, 3) != ENGINE_OK || entry_append(world->area, channel, 3, 0, 20) != ENGINE_OK)
-			case_fails("the mirror is not replaced: %.100s", area_channel(world->area, (uint32_t) channel)->error);
+		if (entry_create(world->area, channel, 3) != ENGINE_OK ||
+			entry_append(world->area, channel, 3, 0, 20) != ENGINE_OK)
+			case_fails("the mirror is not replaced: %.100s",
+					   area_channel(world->area, (uint32_t) channel)->error);
 		channel_prepare(world->area, channel, CHANNEL_APPEND, 3)->request.mirror_generation = old;
 		if (channel_call(world->area, channel) != ENGINE_NOT_FOUND)
 			case_fails("the old generation is still found");
@@ -61,7 +65,8 @@ entry_generations_are_kept_apart(void)
 			case_fails("an old generation can be created");
 		works(world, 3, 0);
 		channel_prepare(world->area, channel, CHANNEL_DROP, 3);
-		if (channel_call(world->area, channel) != ENGINE_OK || channel_call(world->area, channel) != ENGINE_NOT_FOUND)
+		if (channel_call(world->area, channel) != ENGINE_OK ||
+			channel_call(world->area, channel) != ENGINE_NOT_FOUND)
 			case_fails("a drop does not drop once");
 		channel_release(world->area, channel);
 	}
@@ -93,7 +98,8 @@ dropped_mirrors_give_their_memory_back(void)
 			if ((after = atomic_load(&world->area->memory_used)) <= before)
 				break;
 		if (after > before)
-			case_fails("memory grew from %llu to %llu", (unsigned long long) before, (unsigned long long) after);
+			case_fails("memory grew from %llu to %llu", (unsigned long long) before,
+					   (unsigned long long) after);
 	}
 	world_free(world);
 }
@@ -111,7 +117,8 @@ spoilt_status(World *world, void (*spoil) (RequestPayload *, uint64_t), uint64_t
 	client_begin(&client, world->area, 1);
 	search_random(&search, world->area, 0, &random);
 	search.method = METHOD_GRAPH;
-	if (!client_post(&client, &search) || client_wait(&client, LONG_MS * 1000, &answer) != OUTCOME_ANSWERED)
+	if (!client_post(&client, &search) ||
+		client_wait(&client, LONG_MS * 1000, &answer) != OUTCOME_ANSWERED)
 		return ENGINE_FAILED;
 	/* Now again with the payload as it is, but for the spoilt field. */
 	spoil(area_payload(world->area, 1), value);
@@ -123,8 +130,11 @@ spoilt_status(World *world, void (*spoil) (RequestPayload *, uint64_t), uint64_t
 	return (EngineStatus) answer.status;
 }
 
-#define SPOILER(name, field) \
-	static void spoil_##name(RequestPayload *payload, uint64_t value) { payload->field = (uint32_t) value; }
+#define SPOILER(name, field)                                          \
+	static void spoil_##name(RequestPayload *payload, uint64_t value) \
+	{                                                                 \
+		payload->field = (uint32_t) value;                            \
+	}
 SPOILER(mirror, mirror)
 SPOILER(mirror_generation, mirror_generation)
 SPOILER(method, query.method)
@@ -176,7 +186,8 @@ spoilt_requests_are_refused(void)
 			EngineStatus status = spoilt_status(world, spoilt[i].spoil, spoilt[i].value);
 
 			if (status != spoilt[i].status)
-				case_fails("%s = %llu gives status %d", spoilt[i].name, (unsigned long long) spoilt[i].value, (int) status);
+				case_fails("%s = %llu gives status %d", spoilt[i].name,
+						   (unsigned long long) spoilt[i].value, (int) status);
 			works(world, 0, 0);
 		}
 	world_free(world);
@@ -228,7 +239,8 @@ random_requests_do_no_harm(void)
 			_Atomic uint32_t *word = area_word(world->area, 2);
 
 			fuzz_payload(world, area_payload(world->area, 2), &random);
-			client.generation = request_generation(request_word(client.generation + 1, REQUEST_FREE));
+			client.generation =
+				request_generation(request_word(client.generation + 1, REQUEST_FREE));
 			atomic_store(word, request_word(client.generation, REQUEST_POSTED));
 			area_ring(world->area);
 			if (client_wait(&client, LONG_MS * 1000, &answer) != OUTCOME_ANSWERED)
@@ -240,7 +252,8 @@ random_requests_do_no_harm(void)
 				works(world, 0, 0);
 		}
 		if (!case_failed() && answered < FUZZED_REQUESTS / 20)
-			case_fails("only %u of the random requests were good: the fuzzing is too shallow", answered);
+			case_fails("only %u of the random requests were good: the fuzzing is too shallow",
+					   answered);
 	}
 	world_free(world);
 }
@@ -283,7 +296,8 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 	if ((right & 0xf0) != 0)
 		channel->request.mirror = next_random(random) % 2 == 0 ? 0 : 1;
 	if ((right & 0xf00) != 0)
-		channel->request.mirror_generation = atomic_load(&area_mirror(world->area, channel->request.mirror % AREA_MIRRORS)->generation);
+		channel->request.mirror_generation = atomic_load(
+			&area_mirror(world->area, channel->request.mirror % AREA_MIRRORS)->generation);
 	if ((right & 0xf000) != 0)
 		channel->request.count %= 300;
 	if ((right & 0xf0000) != 0)
@@ -292,7 +306,8 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 	{
 		channel->request.slots_offset %= CHANNEL_DATA_BYTES / 64 * 64;
 		channel->request.slots_offset = channel->request.slots_offset / 64 * 64;
-		channel->request.versions_offset = channel->request.versions_offset % CHANNEL_DATA_BYTES / 64 * 64;
+		channel->request.versions_offset =
+			channel->request.versions_offset % CHANNEL_DATA_BYTES / 64 * 64;
 		channel->request.dead_offset = channel->request.dead_offset % CHANNEL_DATA_BYTES / 64 * 64;
 		channel->request.body_offset = channel->request.body_offset % CHANNEL_DATA_BYTES / 64 * 64;
 	}
@@ -308,13 +323,18 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 		channel->request.query.k = 1 + channel->request.query.k % 5000;
 	}
 	if ((right & 0xf000000) != 0)
-		channel->request.spec = (MirrorSpec) {TEST_DIMS, ELEMENT_FLOAT, METRIC_L2, METHOD_GRAPH, TEST_DEGREE, (uint32_t) right % 1000,
-			RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+		channel->request.spec =
+			(MirrorSpec){TEST_DIMS,		 ELEMENT_FLOAT,	   METRIC_L2,
+						 METHOD_GRAPH,	 TEST_DEGREE,	   (uint32_t) right % 1000,
+						 RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
 	/* Entry 0 must keep its mirror and rows. */
-	if (channel->request.mirror == 0 && channel->request.op != CHANNEL_SEARCH && channel->request.op != CHANNEL_INFO)
+	if (channel->request.mirror == 0 && channel->request.op != CHANNEL_SEARCH &&
+		channel->request.op != CHANNEL_INFO)
 		channel->request.mirror = 1;
 	for (int i = 0; i < 400; i++)
-		((uint32_t *) area_channel_data(world->area, 0))[channel->request.slots_offset % CHANNEL_DATA_BYTES / 4 / 512 + (uint32_t) i] =
+		((uint32_t *) area_channel_data(
+			world->area,
+			0))[channel->request.slots_offset % CHANNEL_DATA_BYTES / 4 / 512 + (uint32_t) i] =
 			(uint32_t) (right & 0x10000000 ? next_random(random) : next_random(random) % 100);
 }
 
@@ -326,7 +346,8 @@ random_channels_do_no_harm(void)
 	uint32_t	done = 0;
 	uint64_t	statuses = 0;
 
-	if (server_up(world, NULL) && entry_load(world->area, 0, 200) && entry_load(world->area, 1, 100))
+	if (server_up(world, NULL) && entry_load(world->area, 0, 200) &&
+		entry_load(world->area, 1, 100))
 	{
 		int			channel = channel_claim(world->area);
 
@@ -338,14 +359,17 @@ random_channels_do_no_harm(void)
 			channel_post(world->area, channel);
 			status = channel_wait(world->area, channel, LONG_MS);
 			if (status == ENGINE_FAILED || status > ENGINE_FAILED)
-				case_fails("a random channel operation is not answered, op %u", area_channel(world->area, (uint32_t) channel)->request.op);
+				case_fails("a random channel operation is not answered, op %u",
+						   area_channel(world->area, (uint32_t) channel)->request.op);
 			done += status == ENGINE_OK;
 			statuses |= UINT64_C(1) << status;
 			if (i % 100 == 0)
 				works(world, 0, 0);
 		}
-		if (!case_failed() && (done < FUZZED_CHANNELS / 20 || (statuses & 1 << ENGINE_INVALID) == 0))
-			case_fails("only %u of the random channels were good: the fuzzing is too shallow", done);
+		if (!case_failed() &&
+			(done < FUZZED_CHANNELS / 20 || (statuses & 1 << ENGINE_INVALID) == 0))
+			case_fails("only %u of the random channels were good: the fuzzing is too shallow",
+					   done);
 		channel_release(world->area, channel);
 	}
 	world_free(world);
@@ -370,14 +394,19 @@ large_answers_go_through_channels(void)
 		number = channel_claim(world->area);
 		channel = area_channel(world->area, (uint32_t) number);
 		channel_fill_searches(world->area, number, &search, 1);
-		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "channel search: %.100s", channel->error);
-		REQUIRE(channel_read_answer(world->area, number, 0, &answer), "the answer is not in the channel");
-		REQUIRE(answer.count == TEST_ROWS && answer.rows == TEST_ROWS && answer.position == TEST_ROWS, "%u results, %u rows",
-				answer.count, answer.rows);
-		for (const SearchResult *result = (const SearchResult *) (area_channel_data(world->area, (uint32_t) number) +
-																   channel->out_offset);
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "channel search: %.100s",
+				channel->error);
+		REQUIRE(channel_read_answer(world->area, number, 0, &answer),
+				"the answer is not in the channel");
+		REQUIRE(answer.count == TEST_ROWS && answer.rows == TEST_ROWS &&
+					answer.position == TEST_ROWS,
+				"%u results, %u rows", answer.count, answer.rows);
+		for (const SearchResult *result =
+				 (const SearchResult *) (area_channel_data(world->area, (uint32_t) number) +
+										 channel->out_offset);
 			 first + 1 < TEST_ROWS; first++)
-			if (!engine_before(result[first].distance, result[first].slot, result[first + 1].distance, result[first + 1].slot))
+			if (!engine_before(result[first].distance, result[first].slot,
+							   result[first + 1].distance, result[first + 1].slot))
 				case_fails("results %u and %u are not in order", first, first + 1);
 		search.k = answer.count = PAYLOAD_RESULTS;
 		if (answer_wrong(&search, &answer) != NULL)
@@ -445,7 +474,8 @@ batches_go_through_channels(void)
 		/*
 		 * What is impossible is refused, and the channel is as good as before.
 		 */
-		if (batch_status(world, number, MOST_CHANNEL_SEARCHES, CHANNEL_DATA_BYTES / sizeof(SearchResult) / 50) != ENGINE_INVALID)
+		if (batch_status(world, number, MOST_CHANNEL_SEARCHES,
+						 CHANNEL_DATA_BYTES / sizeof(SearchResult) / 50) != ENGINE_INVALID)
 			case_fails("answers larger than a channel are promised");
 		channel_fill_searches(world->area, number, &(Search) {.entry = 0, .k = 1}, 1);
 		channel->request.mirror_generation = atomic_load(&area_mirror(world->area, 0)->generation);
@@ -507,9 +537,11 @@ batches_can_be_left(void)
 	while (atomic_load(&channel->done) == 0)
 		pause_us(1000);
 	channel_release(world->area, number);
-	for (int64_t until = now_us() + LONG_MS * 1000; atomic_load(&channel->owner) != 0 && now_us() < until;)
+	for (int64_t until = now_us() + LONG_MS * 1000;
+		 atomic_load(&channel->owner) != 0 && now_us() < until;)
 		pause_us(1000);
-	if (atomic_load(&channel->owner) != 0 || request_state(atomic_load(&channel->state)) != REQUEST_FREE)
+	if (atomic_load(&channel->owner) != 0 ||
+		request_state(atomic_load(&channel->state)) != REQUEST_FREE)
 		case_fails("a channel that was left in the middle of a batch does not come free");
 
 	number = channel_claim(world->area);
@@ -554,36 +586,45 @@ operations_change_the_mirror(void)
 		client_begin(&client, world->area, 0);
 		search.generation = atomic_load(&area_mirror(world->area, 0)->generation);
 		memcpy(search.vector, oracle_row(7), sizeof(search.vector));
-		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
+		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED,
+				"no answer");
 		REQUIRE(answer.count == 5 && answer.results[0].slot != 7, "a dead row is found");
 
 		channel = channel_prepare(world->area, number, CHANNEL_OVERWRITE, 0);
 		channel->request.count = 1;
 		slots = channel_array(world->area, number, &channel->request.slots_offset, 0, 4);
 		versions = channel_array(world->area, number, &channel->request.versions_offset, 4, 4);
-		memcpy(channel_array(world->area, number, &channel->request.body_offset, 128, sizeof(search.vector)), oracle_row(7),
-			   sizeof(search.vector));
+		memcpy(channel_array(world->area, number, &channel->request.body_offset, 128,
+							 sizeof(search.vector)),
+			   oracle_row(7), sizeof(search.vector));
 		slots[0] = 7;
 		versions[0] = 1001;
-		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "overwrite: %.100s", channel->error);
-		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
-		REQUIRE(answer.results[0].slot == 7 && answer.results[0].version == 1001, "the new row is not found");
+		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "overwrite: %.100s",
+				channel->error);
+		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED,
+				"no answer");
+		REQUIRE(answer.results[0].slot == 7 && answer.results[0].version == 1001,
+				"the new row is not found");
 
 		channel = channel_prepare(world->area, number, CHANNEL_POSITION, 0);
 		REQUIRE(channel_call(world->area, number) == ENGINE_INVALID, "a position without one");
 		channel->request.has_position = 1;
 		channel->request.position = 4711;
 		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "position: %.100s", channel->error);
-		REQUIRE(atomic_load(&area_mirror(world->area, 0)->position) == 4711, "the position is not published");
-		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED, "no answer");
-		REQUIRE(answer.position == 4711, "the answer's position is %llu", (unsigned long long) answer.position);
+		REQUIRE(atomic_load(&area_mirror(world->area, 0)->position) == 4711,
+				"the position is not published");
+		REQUIRE(client_search(&client, &search, LONG_MS * 1000, &answer) == OUTCOME_ANSWERED,
+				"no answer");
+		REQUIRE(answer.position == 4711, "the answer's position is %llu",
+				(unsigned long long) answer.position);
 
 		channel = channel_prepare(world->area, number, CHANNEL_DEAD, 0);
 		channel->request.count = 1;
 		slots = channel_array(world->area, number, &channel->request.slots_offset, 0, 4);
 		(void) channel_array(world->area, number, &channel->request.versions_offset, 4, 4);
 		slots[0] = 50;
-		REQUIRE(channel_call(world->area, number) == ENGINE_INVALID, "a slot that is not published dies");
+		REQUIRE(channel_call(world->area, number) == ENGINE_INVALID,
+				"a slot that is not published dies");
 		channel_release(world->area, number);
 	}
 	world_free(world);
@@ -639,11 +680,13 @@ channels_of_the_dead_come_free(void)
 			AreaChannel   *channel = area_channel(world->area, number);
 			int64_t		until = now_us() + LONG_MS * 1000;
 
-			while ((atomic_load(&channel->owner) != 0 || request_state(atomic_load(&channel->state)) != REQUEST_FREE) &&
+			while ((atomic_load(&channel->owner) != 0 ||
+					request_state(atomic_load(&channel->state)) != REQUEST_FREE) &&
 				   now_us() < until)
 				pause_us(1000);
 			if (now_us() >= until)
-				case_fails("channel %u has owner %d, state %u", number, (int) atomic_load(&channel->owner),
+				case_fails("channel %u has owner %d, state %u", number,
+						   (int) atomic_load(&channel->owner),
 						   (uint32_t) request_state(atomic_load(&channel->state)));
 		}
 		works(world, 0, 0);

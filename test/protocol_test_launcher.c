@@ -60,7 +60,8 @@ world_make(uint32_t slots, uint32_t channels)
 		perror("memfd");
 		exit(1);
 	}
-	world->area = mmap(NULL, layout.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, world->area_fd, 0);
+	world->area =
+		mmap(NULL, layout.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, world->area_fd, 0);
 	if (world->area == MAP_FAILED)
 	{
 		perror("mmap");
@@ -111,9 +112,11 @@ server_become(World *world, int death_fd, int log_fd, const char *engine, const 
 		fcntl(death_fd, F_SETFD, 0);
 		snprintf(area, sizeof(area), "%d", world->area_fd);
 		snprintf(death, sizeof(death), "%d", death_fd);
-		execl(test_options.server, SERVER_PROGRAM, "--area-fd", area, "--death-fd", death, "--lock", lock, "--engine", engine,
-			  "--engine-library", library, "--memory-limit", TEST_MEMORY_LIMIT, "--hang-ms", TEST_HANG_MS, NULL);
-		dprintf(STDERR_FILENO, "FATAL: could not execute %s: %s\n", test_options.server, strerror(errno));
+		execl(test_options.server, SERVER_PROGRAM, "--area-fd", area, "--death-fd", death, "--lock",
+			  lock, "--engine", engine, "--engine-library", library, "--memory-limit",
+			  TEST_MEMORY_LIMIT, "--hang-ms", TEST_HANG_MS, NULL);
+		dprintf(STDERR_FILENO, "FATAL: could not execute %s: %s\n", test_options.server,
+				strerror(errno));
 		_exit(127);
 	}
 	arm_process(&world->arm);
@@ -251,7 +254,8 @@ log_has(World *world, const char *text, int ms)
 {
 	for (int64_t until = now_us() + (int64_t) ms * 1000;; pause_us(1000))
 	{
-		ssize_t		got = read(world->log_fd, world->log + world->logged, sizeof(world->log) - 1 - world->logged);
+		ssize_t got =
+			read(world->log_fd, world->log + world->logged, sizeof(world->log) - 1 - world->logged);
 
 		if (got > 0)
 			world->logged += (size_t) got;

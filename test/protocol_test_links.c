@@ -27,16 +27,19 @@ check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
 		channel->request.first_slot = fetched;
 		channel->request.count = piece;
 		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "fetch: %.100s", channel->error);
-		REQUIRE(channel->out_count > 0 && channel->out_count <= total - fetched && (piece == 0 || channel->out_count <= piece),
+		REQUIRE(channel->out_count > 0 && channel->out_count <= total - fetched &&
+					(piece == 0 || channel->out_count <= piece),
 				"a fetch brings %u rows", channel->out_count);
 		slots = (const uint32_t *) (data + channel->out_slots_offset);
 		rows = (const uint32_t *) (data + channel->out_offset);
 		for (uint32_t i = 0; i < channel->out_count; i++)
 		{
-			REQUIRE(slots[i] > last && slots[i] < TEST_ROWS, "slot %u after %lld", slots[i], (long long) last);
+			REQUIRE(slots[i] > last && slots[i] < TEST_ROWS, "slot %u after %lld", slots[i],
+					(long long) last);
 			last = slots[i];
 			for (uint32_t j = 0; j < TEST_DEGREE; j++)
-				REQUIRE(rows[i * TEST_DEGREE + j] == NO_SLOT || rows[i * TEST_DEGREE + j] < TEST_ROWS,
+				REQUIRE(rows[i * TEST_DEGREE + j] == NO_SLOT ||
+							rows[i * TEST_DEGREE + j] < TEST_ROWS,
 						"an edge to slot %u", rows[i * TEST_DEGREE + j]);
 		}
 		fetched += channel->out_count;
@@ -62,20 +65,24 @@ links_are_fetched_in_pieces(void)
 		channel->request.ef_construction = 32;
 		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "link: %.100s", channel->error);
 		total = channel->out_count;
-		REQUIRE(total == TEST_ROWS && channel->out_seeds > 0, "%u rows linked, %u seeds", total, channel->out_seeds);
+		REQUIRE(total == TEST_ROWS && channel->out_seeds > 0, "%u rows linked, %u seeds", total,
+				channel->out_seeds);
 		check_link_fetch(world, number, total, 0);
 		check_link_fetch(world, number, total, 333);
 		channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
 		channel->request.has_seeds = 1;
-		if (channel_call(world->area, number) != ENGINE_OK || channel->out_count != channel->out_seeds)
+		if (channel_call(world->area, number) != ENGINE_OK ||
+			channel->out_count != channel->out_seeds)
 			case_fails("%u of %u seeds", channel->out_count, channel->out_seeds);
 		channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
 		channel->request.first_slot = total + 1;
 		if (channel_call(world->area, number) != ENGINE_INVALID)
 			case_fails("rows beyond the last can be fetched");
 		channel = channel_prepare(world->area, number, CHANNEL_INFO, 0);
-		if (channel_call(world->area, number) != ENGINE_OK || channel->info.linked != TEST_ROWS || channel->info.pending != 0)
-			case_fails("%u rows are linked, %u pending", channel->info.linked, channel->info.pending);
+		if (channel_call(world->area, number) != ENGINE_OK || channel->info.linked != TEST_ROWS ||
+			channel->info.pending != 0)
+			case_fails("%u rows are linked, %u pending", channel->info.linked,
+					   channel->info.pending);
 		channel = channel_prepare(world->area, number, CHANNEL_LINK_FORGET, 0);
 		if (channel_call(world->area, number) != ENGINE_OK)
 			case_fails("a link cannot be forgotten");
@@ -100,7 +107,9 @@ fetched_names(World *world, int number, uint32_t total, uint32_t first, uint32_t
 		channel->request.first_slot = fetched;
 		if (channel_call(world->area, number) != ENGINE_OK || channel->out_count == 0)
 			case_fails("fetch: %.100s", channel->error);
-		rows = (const uint32_t *) (const void *) (area_channel_data(world->area, (uint32_t) number) + channel->out_offset);
+		rows =
+			(const uint32_t *) (const void *) (area_channel_data(world->area, (uint32_t) number) +
+											   channel->out_offset);
 		for (uint32_t i = 0; i < channel->out_count * TEST_DEGREE; i++)
 			if (rows[i] >= first && rows[i] < end)
 				return true;
@@ -125,7 +134,8 @@ repairs_are_fetched_like_links(void)
 		channel = channel_prepare(world->area, number, CHANNEL_LINK, 0);
 		channel->request.ef_construction = 32;
 		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "link: %.100s", channel->error);
-		REQUIRE(fetched_names(world, number, channel->out_count, 20, 60), "nothing names the rows that are to die");
+		REQUIRE(fetched_names(world, number, channel->out_count, 20, 60),
+				"nothing names the rows that are to die");
 		channel = channel_prepare(world->area, number, CHANNEL_DEAD, 0);
 		channel->request.count = 40;
 		slots = channel_array(world->area, number, &channel->request.slots_offset, 0, 160);
@@ -138,19 +148,24 @@ repairs_are_fetched_like_links(void)
 		REQUIRE(channel_call(world->area, number) == ENGINE_OK, "dead: %.100s", channel->error);
 		channel = channel_prepare(world->area, number, CHANNEL_REPAIR, 0);
 		channel->request.ef_construction = 3;
-		REQUIRE(channel_call(world->area, number) == ENGINE_INVALID, "a repair with ef_construction 3");
+		REQUIRE(channel_call(world->area, number) == ENGINE_INVALID,
+				"a repair with ef_construction 3");
 		for (int round = 0; round < 3; round++)
 		{
 			/* one slot, all, and all once more */
 			channel = channel_prepare(world->area, number, CHANNEL_REPAIR, 0);
 			channel->request.ef_construction = 32;
 			channel->request.count = round == 0 ? 1 : 0;
-			*(uint32_t *) channel_array(world->area, number, &channel->request.slots_offset, 0, 4) = 19;
-			REQUIRE(channel_call(world->area, number) == ENGINE_OK, "repair: %.100s", channel->error);
+			*(uint32_t *) channel_array(world->area, number, &channel->request.slots_offset, 0, 4) =
+				19;
+			REQUIRE(channel_call(world->area, number) == ENGINE_OK, "repair: %.100s",
+					channel->error);
 			total = channel->out_count;
-			REQUIRE((round == 0 || (total > 0) == (round == 1)) && channel->out_seeds > 0, "round %d: %u rows repaired, %u seeds", round, total, channel->out_seeds);
+			REQUIRE((round == 0 || (total > 0) == (round == 1)) && channel->out_seeds > 0,
+					"round %d: %u rows repaired, %u seeds", round, total, channel->out_seeds);
 			check_link_fetch(world, number, total, 0);
-			REQUIRE(round == 0 || !fetched_names(world, number, total, 20, 60), "a repaired row names dead slots");
+			REQUIRE(round == 0 || !fetched_names(world, number, total, 20, 60),
+					"a repaired row names dead slots");
 		}
 		channel_release(world->area, number);
 	}
@@ -177,7 +192,8 @@ cancel_ends_a_link(void)
 		begun = now_us();
 		status = channel_wait(world->area, number, LONG_MS);
 		if (status != ENGINE_CANCELLED && status != ENGINE_OK)
-			case_fails("a cancelled link ends with status %d: %.100s", (int) status, channel->error);
+			case_fails("a cancelled link ends with status %d: %.100s", (int) status,
+					   channel->error);
 		if (now_us() - begun > 5000000)
 			case_fails("the cancel took %lld ms", (long long) (now_us() - begun) / 1000);
 		works(world, 0, 0);

@@ -21,7 +21,8 @@
 LoadStats *
 load_stats_make(void)
 {
-	LoadStats  *stats = mmap(NULL, sizeof(LoadStats), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	LoadStats *stats =
+		mmap(NULL, sizeof(LoadStats), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (stats == MAP_FAILED)
 	{
@@ -45,7 +46,8 @@ await_slot(AreaHeader *area, uint32_t slot, LoadStats *stats)
 {
 	int64_t		until = now_us() + ANSWER_US;
 
-	while (request_state(atomic_load(area_word(area, slot))) != REQUEST_FREE && !atomic_load(&stats->stop))
+	while (request_state(atomic_load(area_word(area, slot))) != REQUEST_FREE &&
+		   !atomic_load(&stats->stop))
 	{
 		if (now_us() > until)
 		{
@@ -58,7 +60,8 @@ await_slot(AreaHeader *area, uint32_t slot, LoadStats *stats)
 
 /* Judge what came of one search. */
 static void
-judge(const Load *load, LoadStats *stats, const Search *search, Outcome outcome, const Answer *answer)
+judge(const Load *load, LoadStats *stats, const Search *search, Outcome outcome,
+	  const Answer *answer)
 {
 	const char *wrong;
 
@@ -95,7 +98,8 @@ think(uint32_t most_us, uint64_t *random)
 
 /* One client: search, sometimes leave early, check every answer. */
 void
-load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot, uint64_t random)
+load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t slot,
+				 uint64_t random)
 {
 	Client		client;
 	uint32_t	requests = load->requests / load->clients;
@@ -109,10 +113,11 @@ load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t 
 	{
 		Search		search;
 		Answer		answer;
-		bool		cancels = load->cancel_one_in > 0 && next_random(&random) % load->cancel_one_in == 0;
+		bool cancels = load->cancel_one_in > 0 && next_random(&random) % load->cancel_one_in == 0;
 
 		think(load->think_us, &random);
-		if (load->deaths && atomic_load(&area->server_state) != SERVER_READY && next_random(&random) % 8 != 0)
+		if (load->deaths && atomic_load(&area->server_state) != SERVER_READY &&
+			next_random(&random) % 8 != 0)
 		{
 			pause_us(2000);
 			continue;
@@ -143,7 +148,8 @@ load_client_main(AreaHeader *area, const Load *load, LoadStats *stats, uint32_t 
 		{
 			int64_t		begun = now_us();
 
-			while (load->spins && request_state(atomic_load(area_word(area, slot))) != REQUEST_DONE &&
+			while (load->spins &&
+				   request_state(atomic_load(area_word(area, slot))) != REQUEST_DONE &&
 				   now_us() - begun < slow_us)
 				continue;
 			judge(load, stats, &search, client_wait(&client, load->timeout_us, &answer), &answer);
@@ -197,9 +203,11 @@ void
 load_judge(const Load *load, const LoadStats *stats)
 {
 	if (getenv("GPUANN_TEST_TIMES") != NULL)
-		printf("# posted %u answered %u cancelled %u timeouts %u died %u refused %u late %u slow %u, mean batch %.1f\n", stats->posted,
-			   stats->answered, stats->cancelled, stats->timeouts, stats->died, stats->refused, stats->late, stats->slow,
-			   stats->answered ? (double) stats->batched / stats->answered : 0.0);
+		printf(
+			"# posted %u answered %u cancelled %u timeouts %u died %u refused %u late %u slow %u, mean batch %.1f\n",
+			stats->posted, stats->answered, stats->cancelled, stats->timeouts, stats->died,
+			stats->refused, stats->late, stats->slow,
+			stats->answered ? (double) stats->batched / stats->answered : 0.0);
 	if (stats->wrong > 0)
 		case_fails("%u wrong answers, first: %s", stats->wrong, stats->first_wrong);
 	else if (stats->stuck > 0)
@@ -209,7 +217,8 @@ load_judge(const Load *load, const LoadStats *stats)
 	else if (!load->deaths && (stats->timeouts > 0 || stats->died > 0))
 		case_fails("%u requests were not answered, %u failed", stats->timeouts, stats->died);
 	else if (stats->late > 5 + stats->posted / 10000)
-		case_fails("%u of %u waits ran out although the answer was there", stats->late, stats->posted);
+		case_fails("%u of %u waits ran out although the answer was there", stats->late,
+				   stats->posted);
 }
 
 /* Words of every slot are free when all clients have gone. */
@@ -229,7 +238,8 @@ static void
 expect_woken(const LoadStats *stats)
 {
 	if (stats->late > 0 || stats->slow > 0)
-		case_fails("%u waits ran out although the answer was there, %u requests were slow", stats->late, stats->slow);
+		case_fails("%u waits ran out although the answer was there, %u requests were slow",
+				   stats->late, stats->slow);
 }
 
 static void
@@ -237,8 +247,12 @@ lone_client_is_woken_each_time(void)
 {
 	World	   *world = world_make(4, 2);
 	LoadStats  *stats = load_stats_make();
-	Load		load = {.clients = 1, .requests = test_options.requests / 5, .think_us = 20, .timeout_us = ANSWER_US,
-	.slice_ms = REST_MS, .slow_us = LOST_US};
+	Load load = {.clients = 1,
+				 .requests = test_options.requests / 5,
+				 .think_us = 20,
+				 .timeout_us = ANSWER_US,
+				 .slice_ms = REST_MS,
+				 .slow_us = LOST_US};
 
 	world->rest_ms = REST_MS;
 	if (server_up(world, NULL) && entry_load(world->area, 0, 100))
@@ -263,7 +277,12 @@ post_meets_a_server_falling_asleep(void)
 {
 	World	   *world = world_make(4, 2);
 	LoadStats  *stats = load_stats_make();
-	Load		load = {.clients = 1, .requests = test_options.requests, .think_us = 3, .timeout_us = ANSWER_US, .slow_us = LOST_US, .spins = true};
+	Load load = {.clients = 1,
+				 .requests = test_options.requests,
+				 .think_us = 3,
+				 .timeout_us = ANSWER_US,
+				 .slow_us = LOST_US,
+				 .spins = true};
 
 	world->rest_ms = REST_MS;
 	if (server_up(world, "fixed=0") && entry_load(world->area, 0, 10))
@@ -281,8 +300,12 @@ many_clients_get_right_answers(void)
 {
 	World	   *world = world_make(test_options.clients, 2);
 	LoadStats  *stats = load_stats_make();
-	Load		load = {.clients = test_options.clients, .requests = test_options.requests, .cancel_one_in = 16,
-	.timeout_us = ANSWER_US, .slice_ms = REST_MS, .slow_us = LOST_US};
+	Load load = {.clients = test_options.clients,
+				 .requests = test_options.requests,
+				 .cancel_one_in = 16,
+				 .timeout_us = ANSWER_US,
+				 .slice_ms = REST_MS,
+				 .slow_us = LOST_US};
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, 300))
 	{
@@ -295,7 +318,8 @@ many_clients_get_right_answers(void)
 		if (atomic_load(&world->area->requests) < stats->answered)
 			case_fails("%llu requests are counted, %u were answered",
 					   (unsigned long long) atomic_load(&world->area->requests), stats->answered);
-		if (atomic_load(&counters->batched_queries) < stats->answered || atomic_load(&counters->batches) == 0)
+		if (atomic_load(&counters->batched_queries) < stats->answered ||
+			atomic_load(&counters->batches) == 0)
 			case_fails("the mirror's counters are too small");
 	}
 	world_free(world);
@@ -306,14 +330,19 @@ crowd_forms_batches(void)
 {
 	World	   *world = world_make(32, 2);
 	LoadStats  *stats = load_stats_make();
-	Load		load = {.clients = 32, .requests = 6400, .timeout_us = ANSWER_US, .slice_ms = REST_MS, .slow_us = LOST_US};
+	Load load = {.clients = 32,
+				 .requests = 6400,
+				 .timeout_us = ANSWER_US,
+				 .slice_ms = REST_MS,
+				 .slow_us = LOST_US};
 
 	if (server_up(world, "delay_us=2000") && entry_load(world->area, 0, 50))
 	{
 		load_run(world, &load, stats);
 		load_judge(&load, stats);
 		if (!case_failed() && stats->batched / stats->answered < 5)
-			case_fails("the mean batch of 32 clients is %llu", (unsigned long long) (stats->batched / stats->answered));
+			case_fails("the mean batch of 32 clients is %llu",
+					   (unsigned long long) (stats->batched / stats->answered));
 		expect_woken(stats);
 	}
 	world_free(world);
@@ -338,7 +367,8 @@ rows_are_found_while_they_arrive(void)
 			uint32_t	count = row < 1000 ? 3 : 50;
 
 			if (entry_append(world->area, channel, 0, row, count) != ENGINE_OK)
-				case_fails("append failed: %.100s", area_channel(world->area, (uint32_t) channel)->error);
+				case_fails("append failed: %.100s",
+						   area_channel(world->area, (uint32_t) channel)->error);
 			row += count;
 			if (atomic_load(&area_mirror(world->area, 0)->position) < row)
 				case_fails("position and rows are published after the answer");
@@ -425,7 +455,8 @@ killed_server_costs_only_its_requests(void)
 		{
 			uint32_t	answered = atomic_load(&stats->answered);
 
-			for (int64_t until = now_us() + LONG_MS * 1000; atomic_load(&stats->answered) < answered + 50 && now_us() < until;)
+			for (int64_t until = now_us() + LONG_MS * 1000;
+				 atomic_load(&stats->answered) < answered + 50 && now_us() < until;)
 				pause_us(1000 + (int64_t) (next_random(&random) % 20000));
 			if (atomic_load(&stats->answered) < answered + 50)
 				case_fails("clients get no answers after restart %d", kills);

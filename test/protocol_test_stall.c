@@ -19,7 +19,8 @@
 #define SURVIVED	77
 
 /* A mirror of a million rows of 768 floats. */
-static const HeldMirror large = {.id = 1, .spec = {.degree = 32}, .vector_bytes = 3072, .rows = 1000000};
+static const HeldMirror large = {
+	.id = 1, .spec = {.degree = 32}, .vector_bytes = 3072, .rows = 1000000};
 static const HeldMirror small = {.id = 1, .spec = {.degree = 32}, .vector_bytes = 64, .rows = 100};
 
 /* What a child does with its server in each second. */
@@ -30,7 +31,8 @@ typedef void (*Second) (Server *server, uint32_t number);
  * after so many looks.
  */
 static bool
-survives(const ChannelWork *channels, uint32_t nchannels, const Ticket *ticket, uint32_t looks, Second second)
+survives(const ChannelWork *channels, uint32_t nchannels, const Ticket *ticket, uint32_t looks,
+		 Second second)
 {
 	int			status = 0;
 	pid_t		child = fork();
@@ -58,7 +60,8 @@ survives(const ChannelWork *channels, uint32_t nchannels, const Ticket *ticket, 
 		}
 		_exit(SURVIVED);
 	}
-	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == SURVIVED;
+	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+		   WEXITSTATUS(status) == SURVIVED;
 }
 
 /* A search that the engine has had for so long. */
@@ -78,7 +81,8 @@ searches_that_hang_free_their_callers_in_seconds(void)
 		case_fails("a walk has less than ten seconds");
 	if (search_survives(&large, METHOD_GRAPH, 40, 20))
 		case_fails("a walk has more than twenty seconds");
-	if (!search_survives(&large, METHOD_EXACT, 1, 25) || search_survives(&large, METHOD_EXACT, 1, 120))
+	if (!search_survives(&large, METHOD_EXACT, 1, 25) ||
+		search_survives(&large, METHOD_EXACT, 1, 120))
 		case_fails("an exact search of 3 GB has not half a minute, or more than two");
 	if (search_survives(&small, METHOD_EXACT, 1, 20))
 		case_fails("an exact search of a few rows has more than twenty seconds");
@@ -90,7 +94,8 @@ channel_of(const HeldMirror *mirror, JobKind kind, uint32_t count)
 {
 	const EngineJob job = {.kind = kind, .count = count, .ef_construction = 64};
 
-	return (ChannelWork) {.phase = CHANNEL_RUNS, .generation = 1, .bytes = watchdog_job_bytes(mirror, &job)};
+	return (ChannelWork){
+		.phase = CHANNEL_RUNS, .generation = 1, .bytes = watchdog_job_bytes(mirror, &job)};
 }
 
 static void
@@ -119,15 +124,16 @@ link_gets_on(Server *server, uint32_t number)
 static void
 jobs_wait_for_one_that_gets_on(void)
 {
-	const ChannelWork channels[2] = {channel_of(&small, JOB_DEAD, 1), channel_of(&small, JOB_LINK, 100)};
+	const ChannelWork channels[2] = {channel_of(&small, JOB_DEAD, 1),
+									 channel_of(&small, JOB_LINK, 100)};
 
 	if (!survives(channels, 2, NULL, 1000, link_gets_on))
 		case_fails("a job is given up while another gets on");
 }
 
 const TestCase stall_cases[] = {
-	{"searches_that_hang_free_their_callers_in_seconds", searches_that_hang_free_their_callers_in_seconds},
+	{"searches_that_hang_free_their_callers_in_seconds",
+	 searches_that_hang_free_their_callers_in_seconds},
 	{"jobs_have_as_long_as_their_work_explains", jobs_have_as_long_as_their_work_explains},
 	{"jobs_wait_for_one_that_gets_on", jobs_wait_for_one_that_gets_on},
-	{NULL, NULL}
-};
+	{NULL, NULL}};

@@ -144,7 +144,8 @@ auto_without_a_gpu_is_no_server(void)
 		case_fails("the server did not exit with SERVER_EXIT_NO_GPU");
 	else if (atomic_load(&world->area->server_state) != SERVER_NO_GPU)
 		case_fails("the state is %u", atomic_load(&world->area->server_state));
-	else if (strstr(world->area->last_error, "no usable GPU is found: the stub was told to have no device") == NULL)
+	else if (strstr(world->area->last_error,
+					"no usable GPU is found: the stub was told to have no device") == NULL)
 		case_fails("last_error does not say why: %.200s", world->area->last_error);
 	else if (world->log[0] != '\0')
 		case_fails("it logs what the launcher is going to say: %.200s", world->log);
@@ -202,7 +203,8 @@ terminate_is_quick_and_orderly(void)
 static void
 other_signals_do_nothing(void)
 {
-	static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD, SIGWINCH};
+	static const int signals[] = {SIGHUP,  SIGINT,	SIGQUIT, SIGPIPE, SIGUSR1,
+								  SIGUSR2, SIGALRM, SIGCHLD, SIGWINCH};
 	World	   *world = world_make(4, 2);
 
 	if (server_up(world, NULL))

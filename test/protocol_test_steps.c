@@ -84,7 +84,8 @@ protocol_step(ProtocolStep step)
 		return;
 	if (armed.delay_one_in > 0)
 		linger(step);
-	if (armed.passes > 0 && armed.step == step && now_us() >= armed_at_us && atomic_fetch_sub(&passes_left, 1) == 1)
+	if (armed.passes > 0 && armed.step == step && now_us() >= armed_at_us &&
+		atomic_fetch_sub(&passes_left, 1) == 1)
 	{
 		atomic_fetch_add(armed.server ? &deaths->servers[step] : &deaths->clients[step], 1);
 		for (;;)
@@ -206,13 +207,15 @@ worker_main(AreaHeader *area, LoadStats *stats)
 		uint32_t	epoch = atomic_load(&area->epoch);
 		int			channel = -1;
 
-		if (atomic_load(&area->server_state) == SERVER_READY && (channel = channel_claim(area)) >= 0)
+		if (atomic_load(&area->server_state) == SERVER_READY &&
+			(channel = channel_claim(area)) >= 0)
 		{
 			if (rows == 0 || atomic_load(&mirror->epoch) != epoch)
 			{
 				rows = 0;
 				entry_claim(area, 0);
-				if (entry_create(area, channel, 0) == ENGINE_OK && entry_append(area, channel, 0, 0, ROWS) == ENGINE_OK)
+				if (entry_create(area, channel, 0) == ENGINE_OK &&
+					entry_append(area, channel, 0, 0, ROWS) == ENGINE_OK)
 					rows = ROWS;
 			}
 			else if (rows < TEST_ROWS / 4)
@@ -228,7 +231,8 @@ static void
 channel_search(AreaHeader *area, int number, LoadStats *stats, uint64_t *random)
 {
 	Search		searches[STORM_BATCH];
-	uint32_t	count = next_random(random) % 2 == 0 ? 1 : 1 + (uint32_t) (next_random(random) % STORM_BATCH);
+	uint32_t count =
+		next_random(random) % 2 == 0 ? 1 : 1 + (uint32_t) (next_random(random) % STORM_BATCH);
 
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -252,7 +256,8 @@ channel_search(AreaHeader *area, int number, LoadStats *stats, uint64_t *random)
 		Answer		answer;
 		const char *wrong = "a channel's answer is not in the channel";
 
-		if (!channel_read_answer(area, number, i, &answer) || (wrong = answer_wrong(&searches[i], &answer)) != NULL)
+		if (!channel_read_answer(area, number, i, &answer) ||
+			(wrong = answer_wrong(&searches[i], &answer)) != NULL)
 			note_wrong(stats, wrong);
 	}
 	atomic_fetch_add(&stats->by_channel, 1);
@@ -264,7 +269,7 @@ channel_user_main(AreaHeader *area, LoadStats *stats, uint64_t random)
 {
 	while (!atomic_load(&stats->stop))
 	{
-		int			channel = atomic_load(&area->server_state) == SERVER_READY ? channel_claim(area) : -1;
+		int channel = atomic_load(&area->server_state) == SERVER_READY ? channel_claim(area) : -1;
 		int64_t		begun = now_us();
 
 		if (channel >= 0)
@@ -371,7 +376,8 @@ kill_somebody(StormState *state)
 
 	if (victim < state->count)
 		kill(state->members[victim].pid, SIGKILL);
-	else if (atomic_load(&state->world->area->server_state) == SERVER_READY || next_random(&state->random) % 8 == 0)
+	else if (atomic_load(&state->world->area->server_state) == SERVER_READY ||
+			 next_random(&state->random) % 8 == 0)
 		kill(state->world->server, SIGKILL);
 }
 
@@ -400,8 +406,9 @@ tell_progress(const StormState *state)
 	if (getenv("GPUANN_TEST_TIMES") == NULL || now_us() - told_us < INT64_C(10000000))
 		return;
 	told_us = now_us();
-	printf("# so far: %u posted, %u answered, %u servers and %u clients died\n", state->stats->posted, state->stats->answered,
-		   state->deaths_of_servers, state->deaths_of_clients);
+	printf("# so far: %u posted, %u answered, %u servers and %u clients died\n",
+		   state->stats->posted, state->stats->answered, state->deaths_of_servers,
+		   state->deaths_of_clients);
 }
 
 /* The parent: launcher, postmaster and fate, until enough has happened. */
@@ -413,7 +420,8 @@ storm_rage(StormState *state)
 	uint32_t	posted = 0;
 	int64_t		moved = now_us();
 
-	while (!case_failed() && (atomic_load(&stats->posted) < storm->requests || !every_step_was_deadly(storm->rounds)))
+	while (!case_failed() &&
+		   (atomic_load(&stats->posted) < storm->requests || !every_step_was_deadly(storm->rounds)))
 	{
 		pid_t		pid;
 		int			status;
@@ -457,10 +465,12 @@ tell_taken(AreaHeader *area)
 {
 	for (uint32_t i = 0; i < area->slots; i++)
 		if (request_state(atomic_load(area_word(area, i))) != REQUEST_FREE)
-			case_fails("slot %u stays in state %u", i, (uint32_t) request_state(atomic_load(area_word(area, i))));
+			case_fails("slot %u stays in state %u", i,
+					   (uint32_t) request_state(atomic_load(area_word(area, i))));
 	for (uint32_t i = 0; i < area->channels; i++)
 		if (atomic_load(&area_channel(area, i)->owner) != 0)
-			case_fails("channel %u stays with owner %d in state %u", i, (int) atomic_load(&area_channel(area, i)->owner),
+			case_fails("channel %u stays with owner %d in state %u", i,
+					   (int) atomic_load(&area_channel(area, i)->owner),
 					   (uint32_t) request_state(atomic_load(&area_channel(area, i)->state)));
 }
 
@@ -522,7 +532,8 @@ storm_calm(StormState *state)
 		return;
 	atomic_store(&state->stats->stop, 1);
 	await_members(state, false);
-	for (int64_t until = now_us() + CALM_US; now_us() < until && count_taken(area) > 0; pause_us(20000))
+	for (int64_t until = now_us() + CALM_US; now_us() < until && count_taken(area) > 0;
+		 pause_us(20000))
 	{
 		reap_channel_users(state);
 		area_ring(area);		/* the server's chores wait for its sleep to end */
@@ -538,16 +549,21 @@ storm_judge(const StormState *state, int64_t took_us)
 {
 	const LoadStats *stats = state->stats;
 
-	printf("# %u requests of %u processes in %.1f s: %u answered, %u through channels, %u left early, %u failed, %u refused; "
-		   "%u servers and %u clients died\n", stats->posted, state->count, (double) took_us / 1e6, stats->answered, stats->by_channel,
-		   stats->cancelled, stats->died, stats->refused, state->deaths_of_servers, state->deaths_of_clients);
+	printf(
+		"# %u requests of %u processes in %.1f s: %u answered, %u through channels, %u left early, %u failed, %u refused; "
+		"%u servers and %u clients died\n",
+		stats->posted, state->count, (double) took_us / 1e6, stats->answered, stats->by_channel,
+		stats->cancelled, stats->died, stats->refused, state->deaths_of_servers,
+		state->deaths_of_clients);
 	if (getenv("GPUANN_TEST_TIMES") != NULL)
 		for (uint32_t step = 0; step < PROTOCOL_STEPS_COUNT; step++)
-			printf("# %s: %u servers, %u clients\n", step_names[step], deaths->servers[step], deaths->clients[step]);
+			printf("# %s: %u servers, %u clients\n", step_names[step], deaths->servers[step],
+				   deaths->clients[step]);
 	if (stats->wrong > 0)
 		case_fails("%u wrong answers, first: %s", stats->wrong, stats->first_wrong);
 	if (stats->slow > 0 || stats->late > 0 || stats->timeouts > 0)
-		case_fails("%u requests were answered late, %u not at all, %u wake-ups were lost", stats->slow, stats->timeouts, stats->late);
+		case_fails("%u requests were answered late, %u not at all, %u wake-ups were lost",
+				   stats->slow, stats->timeouts, stats->late);
 	if (stats->stuck > 0)
 		case_fails("%u slots were stuck", stats->stuck);
 	if (stats->answered == 0 || stats->by_channel == 0)
@@ -561,14 +577,20 @@ storm_judge(const StormState *state, int64_t took_us)
 static void
 storm_run(const Storm *storm)
 {
-	StormState	state = {.storm = storm, .stats = load_stats_make(), .count = storm->searchers + storm->channel_users + 1, .random = 11};
+	StormState state = {.storm = storm,
+						.stats = load_stats_make(),
+						.count = storm->searchers + storm->channel_users + 1,
+						.random = 11};
 	int64_t		begun = now_us();
 
-	state.load = (Load) {
-		.clients = storm->searchers, .cancel_one_in = 8, .timeout_us = REST_MS * INT64_C(3000), .slice_ms = REST_MS,
-		.slow_us = LOST_US, .deaths = true
-	};
-	deaths = mmap(NULL, sizeof(StepDeaths), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	state.load = (Load){.clients = storm->searchers,
+						.cancel_one_in = 8,
+						.timeout_us = REST_MS * INT64_C(3000),
+						.slice_ms = REST_MS,
+						.slow_us = LOST_US,
+						.deaths = true};
+	deaths =
+		mmap(NULL, sizeof(StepDeaths), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (deaths == MAP_FAILED)
 	{
 		case_fails("mmap: %s", strerror(errno));
@@ -581,7 +603,9 @@ storm_run(const Storm *storm)
 	storm_server_start(&state);
 	for (uint32_t i = 0; i < state.count; i++)
 	{
-		state.members[i].role = i < storm->searchers ? ROLE_SEARCHER : i + 1 < state.count ? ROLE_CHANNEL_USER : ROLE_WORKER;
+		state.members[i].role = i < storm->searchers  ? ROLE_SEARCHER
+								: i + 1 < state.count ? ROLE_CHANNEL_USER
+													  : ROLE_WORKER;
 		member_start(&state, i);
 	}
 	storm_rage(&state);
@@ -617,10 +641,12 @@ lingering_at_any_step_loses_no_wake_up(void)
 {
 	World	   *world = world_make(1, 2);
 	LoadStats  *stats = load_stats_make();
-	Load		load = {
-		.clients = 1, .requests = test_options.requests / 20, .timeout_us = REST_MS * INT64_C(3000), .slice_ms = REST_MS,
-		.slow_us = LOST_US, .arm = {.set = true, .delay_one_in = 2}
-	};
+	Load load = {.clients = 1,
+				 .requests = test_options.requests / 20,
+				 .timeout_us = REST_MS * INT64_C(3000),
+				 .slice_ms = REST_MS,
+				 .slow_us = LOST_US,
+				 .arm = {.set = true, .delay_one_in = 2}};
 
 	world->rest_ms = REST_MS;
 	world->arm = load.arm;
@@ -629,7 +655,8 @@ lingering_at_any_step_loses_no_wake_up(void)
 		load_run(world, &load, stats);
 		load_judge(&load, stats);
 		if (stats->slow > 0 || stats->late > 0)
-			case_fails("%u of %u requests were slow, %u wake-ups were lost", stats->slow, stats->posted, stats->late);
+			case_fails("%u of %u requests were slow, %u wake-ups were lost", stats->slow,
+					   stats->posted, stats->late);
 	}
 	world_free(world);
 }

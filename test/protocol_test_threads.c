@@ -50,9 +50,10 @@ static void *
 server_thread(void *arg)
 {
 	Scene	   *scene = arg;
-	ServerOptions options = {
-		.engine = test_options.engine, .engine_library = test_options.engine_library, .memory_limit = UINT64_C(1) << 30, .wakers = 2
-	};
+	ServerOptions options = {.engine = test_options.engine,
+							 .engine_library = test_options.engine_library,
+							 .memory_limit = UINT64_C(1) << 30,
+							 .wakers = 2};
 
 #ifdef __SANITIZE_ADDRESS__
 	/* What a server allocates goes with its process, which it has not here. */
@@ -67,7 +68,8 @@ client_thread(void *arg)
 {
 	Part	   *part = arg;
 
-	load_client_main(part->scene->world->area, &part->scene->load, part->scene->stats, part->number, part->number + 1);
+	load_client_main(part->scene->world->area, &part->scene->load, part->scene->stats, part->number,
+					 part->number + 1);
 	return NULL;
 }
 
@@ -160,7 +162,11 @@ server_life(Scene *scene, bool last)
 		for (uint32_t i = 0; i < THREADS + 2; i++)
 		{
 			parts[i] = (Part) {.scene = scene, .number = i};
-			pthread_create(&parts[i].thread, NULL, i < THREADS ? client_thread : i == THREADS ? channel_thread : worker_thread, &parts[i]);
+			pthread_create(&parts[i].thread, NULL,
+						   i < THREADS	  ? client_thread
+						   : i == THREADS ? channel_thread
+										  : worker_thread,
+						   &parts[i]);
 		}
 		/*
 		 * The last server sees its clients out; the others leave theirs with
@@ -170,7 +176,8 @@ server_life(Scene *scene, bool last)
 		{
 			uint32_t	posted = atomic_load(&scene->stats->posted);
 
-			while (atomic_load(&scene->stats->posted) < posted + THREADS * REQUESTS_EACH / 2 && now_us() < until)
+			while (atomic_load(&scene->stats->posted) < posted + THREADS * REQUESTS_EACH / 2 &&
+				   now_us() < until)
 				pause_us(500);
 			atomic_store(&scene->server->terminate, true);
 			area_ring(area);
@@ -200,9 +207,11 @@ threads_race_for_nothing(void)
 {
 	Scene		scene = {.world = world_make(THREADS, 6), .stats = load_stats_make()};
 
-	scene.load = (Load) {
-		.clients = THREADS, .requests = THREADS * REQUESTS_EACH, .cancel_one_in = 8, .timeout_us = 300000, .deaths = true
-	};
+	scene.load = (Load){.clients = THREADS,
+						.requests = THREADS * REQUESTS_EACH,
+						.cancel_one_in = 8,
+						.timeout_us = 300000,
+						.deaths = true};
 	for (int i = 0; i < SERVERS && !case_failed(); i++)
 		server_life(&scene, i == SERVERS - 1);
 	load_judge(&scene.load, scene.stats);

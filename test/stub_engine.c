@@ -140,11 +140,17 @@ read_faults(StubFaults *faults)
 	{
 		const char *name;
 		unsigned long *value;
-	}			known[] = {
-		{"fixed", &faults->fixed}, {"delay_us", &faults->delay_us}, {"error_every", &faults->error_every},
-		{"busy_every", &faults->busy_every}, {"garbage", &faults->garbage}, {"fail_after", &faults->fail_after},
-		{"crash_after", &faults->crash_after}, {"hang_after", &faults->hang_after},
-		{"open_fails", &faults->open_fails}, {"abi", &faults->abi},
+	} known[] = {
+		{"fixed", &faults->fixed},
+		{"delay_us", &faults->delay_us},
+		{"error_every", &faults->error_every},
+		{"busy_every", &faults->busy_every},
+		{"garbage", &faults->garbage},
+		{"fail_after", &faults->fail_after},
+		{"crash_after", &faults->crash_after},
+		{"hang_after", &faults->hang_after},
+		{"open_fails", &faults->open_fails},
+		{"abi", &faults->abi},
 	};
 	const char *setting = getenv("GPUANN_STUB");
 	char	   *copy = strdup(setting != NULL ? setting : "");
@@ -255,7 +261,8 @@ stub_info(Engine *engine, EngineInfo *info)
 {
 	memset(info, 0, sizeof(*info));
 	snprintf(info->name, sizeof(info->name), "stub");
-	snprintf(info->device, sizeof(info->device), "no device%s", engine->faults.fixed ? ", fixed answers" : "");
+	snprintf(info->device, sizeof(info->device), "no device%s",
+			 engine->faults.fixed ? ", fixed answers" : "");
 	info->max_batch = 1024;
 }
 
@@ -279,9 +286,11 @@ mirror_grow(Engine *engine, StubMirror *mirror, uint32_t slots)
 		return false;
 	if (room == mirror->room)
 		return true;
-	mirror->vectors = reallocarray(mirror->vectors, (size_t) room * mirror->spec.dims, sizeof(float));
+	mirror->vectors =
+		reallocarray(mirror->vectors, (size_t) room * mirror->spec.dims, sizeof(float));
 	mirror->versions = reallocarray(mirror->versions, room, sizeof(uint32_t));
-	mirror->rows = reallocarray(mirror->rows, (size_t) room * mirror->spec.degree, sizeof(uint32_t));
+	mirror->rows =
+		reallocarray(mirror->rows, (size_t) room * mirror->spec.degree, sizeof(uint32_t));
 	mirror->live = reallocarray(mirror->live, room, sizeof(bool));
 	mirror->linked = reallocarray(mirror->linked, room, sizeof(bool));
 	if (!mirror->vectors || !mirror->versions || !mirror->rows || !mirror->live || !mirror->linked)
@@ -359,7 +368,8 @@ stub_mirror_rows(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t co
 		if (slots[i] >= mirror->info.rows)
 			return fail(error, ENGINE_INVALID, "slot %u is not published", slots[i]);
 		versions[i] = mirror->versions[slots[i]];
-		memcpy(rows + (size_t) i * mirror->spec.degree, mirror->rows + (size_t) slots[i] * mirror->spec.degree,
+		memcpy(rows + (size_t) i * mirror->spec.degree,
+			   mirror->rows + (size_t) slots[i] * mirror->spec.degree,
 			   mirror->spec.degree * sizeof(uint32_t));
 	}
 	return ENGINE_OK;
@@ -385,13 +395,16 @@ keep(EngineQuery *query, SearchResult candidate)
 
 	if (query->count == query->k)
 	{
-		if (!engine_before(candidate.distance, candidate.slot, query->results[query->k - 1].distance,
+		if (!engine_before(candidate.distance, candidate.slot,
+						   query->results[query->k - 1].distance,
 						   query->results[query->k - 1].slot))
 			return;
 		query->count--;
 	}
-	for (at = query->count; at > 0 && engine_before(candidate.distance, candidate.slot, query->results[at - 1].distance,
-													 query->results[at - 1].slot); at--)
+	for (at = query->count;
+		 at > 0 && engine_before(candidate.distance, candidate.slot,
+								 query->results[at - 1].distance, query->results[at - 1].slot);
+		 at--)
 		query->results[at] = query->results[at - 1];
 	query->results[at] = candidate;
 	query->count++;
@@ -409,8 +422,9 @@ answer(Engine *engine, const StubMirror *mirror, EngineQuery *query)
 	{
 		query->count = query->k;
 		for (uint32_t i = 0; i < query->k; i++)
-			query->results[i] = (SearchResult) {(double) (int64_t) next_random(engine), (uint32_t) next_random(engine),
-				(uint32_t) next_random(engine)};
+			query->results[i] =
+				(SearchResult){(double) (int64_t) next_random(engine),
+							   (uint32_t) next_random(engine), (uint32_t) next_random(engine)};
 		if (next_random(engine) % 4 == 0)
 			query->results[0].distance = (double) NAN;
 		if (next_random(engine) % 8 == 0)
@@ -427,7 +441,8 @@ answer(Engine *engine, const StubMirror *mirror, EngineQuery *query)
 			continue;
 		if (!engine->faults.fixed)
 			candidate.distance = distance(mirror, query->vector, slot);
-		if (!query->has_beyond || engine_before(query->beyond_distance, query->beyond_slot, candidate.distance, slot))
+		if (!query->has_beyond ||
+			engine_before(query->beyond_distance, query->beyond_slot, candidate.distance, slot))
 			keep(query, candidate);
 		query->counters.distances++;
 	}
@@ -479,7 +494,9 @@ stub_submit(Engine *engine, EngineQuery *const *queries, uint32_t count, EngineE
 			query->status = ENGINE_NOT_FOUND;
 		else if (query->status == ENGINE_OK)
 			answer(engine, mirror, query);
-		*made = (Answer) {query, engine->faults.delay_us ? now_us() + (int64_t) engine->faults.delay_us : 0, NULL};
+		*made = (Answer){query,
+						 engine->faults.delay_us ? now_us() + (int64_t) engine->faults.delay_us : 0,
+						 NULL};
 		if (engine->first == NULL)
 			engine->first = made;
 		else
@@ -498,7 +515,8 @@ stub_submit(Engine *engine, EngineQuery *const *queries, uint32_t count, EngineE
 }
 
 static EngineStatus
-stub_poll(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error)
+stub_poll(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count,
+		  EngineError *error)
 {
 	int64_t		now = engine->faults.delay_us ? now_us() : 0;
 
@@ -529,7 +547,8 @@ put_row(StubMirror *mirror, const EngineJob *job, uint32_t slot, uint32_t i)
 {
 	bool		dead = job->dead != NULL && (job->dead[i / 64] >> (i % 64) & 1) != 0;
 
-	memcpy(mirror->vectors + (size_t) slot * mirror->spec.dims, (const float *) job->vectors + (size_t) i * mirror->spec.dims,
+	memcpy(mirror->vectors + (size_t) slot * mirror->spec.dims,
+		   (const float *) job->vectors + (size_t) i * mirror->spec.dims,
 		   mirror->spec.dims * sizeof(float));
 	mirror->versions[slot] = job->versions[i];
 	mirror->live[slot] = !dead;
@@ -550,8 +569,10 @@ append(Engine *engine, StubMirror *mirror, const EngineJob *job, EngineError *er
 		return fail(error, ENGINE_NO_MEMORY, "%u rows are too many for the stub", end);
 	for (uint32_t slot = mirror->info.rows; slot < end; slot++)
 	{
-		memset(mirror->rows + (size_t) slot * mirror->spec.degree, 0xFF, mirror->spec.degree * sizeof(uint32_t));
-		memset(mirror->vectors + (size_t) slot * mirror->spec.dims, 0, mirror->spec.dims * sizeof(float));
+		memset(mirror->rows + (size_t) slot * mirror->spec.degree, 0xFF,
+			   mirror->spec.degree * sizeof(uint32_t));
+		memset(mirror->vectors + (size_t) slot * mirror->spec.dims, 0,
+			   mirror->spec.dims * sizeof(float));
 		mirror->versions[slot] = 0;
 		mirror->live[slot] = false;
 		mirror->linked[slot] = true;
@@ -643,7 +664,8 @@ run(Engine *engine, const EngineJob *job, StubJob *made)
 			put_row(mirror, job, job->slots[i], i);
 		if (job->kind == JOB_GRAPH)
 		{
-			memcpy(mirror->rows + (size_t) job->slots[i] * mirror->spec.degree, job->rows + (size_t) i * mirror->spec.degree,
+			memcpy(mirror->rows + (size_t) job->slots[i] * mirror->spec.degree,
+				   job->rows + (size_t) i * mirror->spec.degree,
 				   mirror->spec.degree * sizeof(uint32_t));
 			mirror->linked[job->slots[i]] = true;
 		}

@@ -64,12 +64,14 @@ enum Order
 	ORDERS
 };
 
-static const char *const order_names[ORDERS] = {"random", "ascending", "descending", "sawtooth", "equal", "distances"};
+static const char *const order_names[ORDERS] = {"random",	"ascending", "descending",
+												"sawtooth", "equal",	 "distances"};
 
 __global__ void
 fill_kernel(float *values, size_t total, uint32_t n, int order)
 {
-	for (size_t i = blockIdx.x * (size_t) blockDim.x + threadIdx.x; i < total; i += (size_t) gridDim.x * blockDim.x)
+	for (size_t i = blockIdx.x * (size_t) blockDim.x + threadIdx.x; i < total;
+		 i += (size_t) gridDim.x * blockDim.x)
 	{
 		uint64_t x = i * 0x9E3779B97F4A7C15ull + 1;
 		uint32_t at = (uint32_t) (i % n);
@@ -83,8 +85,9 @@ fill_kernel(float *values, size_t total, uint32_t n, int order)
 					: order == DESCENDING ? (float) (n - at)
 					: order == SAWTOOTH	  ? (float) (n - at) + (float) (at % 1000) * 16
 					: order == EQUAL	  ? 1.0f
-					: order == DISTANCES  ? 100.0f + 20.0f * (uniform + (float) (x & 0xFFFFFF) / 16777216.0f)
-										  : uniform;
+					: order == DISTANCES
+						? 100.0f + 20.0f * (uniform + (float) (x & 0xFFFFFF) / 16777216.0f)
+						: uniform;
 	}
 }
 
@@ -93,13 +96,15 @@ sum_kernel(const float4 *values, size_t n, float *out)
 {
 	float sum = 0;
 
-	for (size_t i = blockIdx.x * (size_t) blockDim.x * 8 + threadIdx.x; i < n; i += (size_t) gridDim.x * blockDim.x * 8)
+	for (size_t i = blockIdx.x * (size_t) blockDim.x * 8 + threadIdx.x; i < n;
+		 i += (size_t) gridDim.x * blockDim.x * 8)
 	{
 		float4 v[8];
 
 #pragma unroll
 		for (int j = 0; j < 8; j++)
-			v[j] = i + j * blockDim.x < n ? __ldg(values + i + j * blockDim.x) : make_float4(0, 0, 0, 0);
+			v[j] = i + j * blockDim.x < n ? __ldg(values + i + j * blockDim.x)
+										  : make_float4(0, 0, 0, 0);
 #pragma unroll
 		for (int j = 0; j < 8; j++)
 			sum += v[j].x + v[j].y + v[j].z + v[j].w;
@@ -120,7 +125,8 @@ fill(size_t total, uint32_t n, int order)
  * found what the first did.
  */
 static double
-time_way(SelectWay way, uint32_t rows, uint32_t n, uint32_t k, uint32_t parts, bool first, bool *equal)
+time_way(SelectWay way, uint32_t rows, uint32_t n, uint32_t k, uint32_t parts, bool first,
+		 bool *equal)
 {
 	SelectLaunch launch;
 	size_t results = (size_t) rows * k;
@@ -147,8 +153,10 @@ time_way(SelectWay way, uint32_t rows, uint32_t n, uint32_t k, uint32_t parts, b
 		std::vector<Item> a(results),
 			b(results);
 
-		must(cudaMemcpy(a.data(), first_found, results * sizeof(Item), cudaMemcpyDeviceToHost), "copying");
-		must(cudaMemcpy(b.data(), found, results * sizeof(Item), cudaMemcpyDeviceToHost), "copying");
+		must(cudaMemcpy(a.data(), first_found, results * sizeof(Item), cudaMemcpyDeviceToHost),
+			 "copying");
+		must(cudaMemcpy(b.data(), found, results * sizeof(Item), cudaMemcpyDeviceToHost),
+			 "copying");
 		*equal = a == b;
 	}
 	return us;
@@ -186,7 +194,8 @@ measure(const char *label, uint32_t rows, uint32_t n, uint32_t k, int order)
 		double us;
 
 		/* a sort per row is no way for many rows */
-		if (!select_can((SelectWay) way, n, k) || (way == SELECT_SORT && (rows > 128 || n > 20000000)))
+		if (!select_can((SelectWay) way, n, k) ||
+			(way == SELECT_SORT && (rows > 128 || n > 20000000)))
 		{
 			printf(" |");
 			continue;
@@ -215,7 +224,8 @@ measure(const char *label, uint32_t rows, uint32_t n, uint32_t k, int order)
 
 /* Ways with rows cut into more and fewer parts. */
 static void
-measure_parts(const std::vector<SelectWay> &ways, uint32_t rows, uint32_t n, uint32_t k, const std::vector<uint32_t> &parts)
+measure_parts(const std::vector<SelectWay> &ways, uint32_t rows, uint32_t n, uint32_t k,
+			  const std::vector<uint32_t> &parts)
 {
 	for (SelectWay way : ways)
 	{
@@ -278,7 +288,8 @@ named_shapes(const char *text)
 	Size shape;
 	int length;
 
-	for (; sscanf(text, "%ux%u%n", &shape.rows, &shape.n, &length) == 2; text += length + (text[length] == ','))
+	for (; sscanf(text, "%ux%u%n", &shape.rows, &shape.n, &length) == 2;
+		 text += length + (text[length] == ','))
 		shapes.push_back(shape);
 	return shapes;
 }
@@ -304,7 +315,8 @@ measure_shapes(const std::vector<Size> &shapes, const std::vector<uint32_t> &ks,
 	for (const Size &shape : shapes)
 		for (uint32_t k : ks)
 		{
-			if (k > shape.n || (size_t) shape.rows * shape.n > numbers_room || (quick && k != 10 && k != 128 && k != 2048))
+			if (k > shape.n || (size_t) shape.rows * shape.n > numbers_room ||
+				(quick && k != 10 && k != 128 && k != 2048))
 				continue;
 			/* few large answers of many rows */
 			if ((size_t) shape.rows * k > found_room / 4)
@@ -333,7 +345,8 @@ measure_orders()
 static void
 measure_one_row()
 {
-	static const std::vector<SelectWay> ways = {SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES, SELECT_BLOCK_QUEUES, SELECT_RADIX, SELECT_SAMPLE};
+	static const std::vector<SelectWay> ways = {SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES,
+												SELECT_BLOCK_QUEUES, SELECT_RADIX, SELECT_SAMPLE};
 	static const std::vector<uint32_t> parts = {64, 132, 264, 528, 660, 1056, 1320, 2112, 2640};
 
 	printf("\nParts of one row:\n\n");
@@ -350,9 +363,12 @@ measure_one_row()
 int
 main(int argc, char **argv)
 {
-	std::vector<uint32_t> ks = {1, 10, 32, 64, 100, 128, 256, 512, 1024, 2048, 10000, 100000, 1000000};
-	std::vector<Size> shapes = {{1, 10000},	{1, 100000},	{1, 1000000},  {1, 10000000},  {1, 100000000}, {16, 100000},  {128, 10000},
-								{128, 100000}, {128, 1000000}, {1000, 1000}, {1000, 10000}, {1000, 100000}, {10000, 1000}, {10000, 10000}};
+	std::vector<uint32_t> ks = {1,	 10,   32,	 64,	100,	128,	256,
+								512, 1024, 2048, 10000, 100000, 1000000};
+	std::vector<Size> shapes = {{1, 10000},		{1, 100000},   {1, 1000000},  {1, 10000000},
+								{1, 100000000}, {16, 100000},  {128, 10000},  {128, 100000},
+								{128, 1000000}, {1000, 1000},  {1000, 10000}, {1000, 100000},
+								{10000, 1000},	{10000, 10000}};
 	std::vector<uint32_t> parts;
 	cudaDeviceProp device;
 	bool quick = false;
@@ -370,7 +386,9 @@ main(int argc, char **argv)
 			parts = named_numbers(argv[++i]);
 		else
 		{
-			fprintf(stderr, "usage: select [--quick] [--seconds N] [--shapes ROWSxN,...] [--k K,...] [--parts PARTS,...]\n");
+			fprintf(
+				stderr,
+				"usage: select [--quick] [--seconds N] [--shapes ROWSxN,...] [--k K,...] [--parts PARTS,...]\n");
 			return 2;
 		}
 	started = now();
@@ -379,12 +397,18 @@ main(int argc, char **argv)
 	must(select_prepare(&device), "select_prepare");
 	open_memory(quick);
 	fill(numbers_room, 1000, AT_RANDOM);
-	bandwidth = numbers_room * 4.0 / (time_of(stream, WARM_UPS, RUNS, [&] {
-					sum_kernel<<<device.multiProcessorCount * 8, 256, 0, stream>>>((float4 *) numbers, numbers_room / 4, (float *) found);
-				}) * 1e-6);
-	printf("# k-selection on %s\n\nRead bandwidth %.2f TB/s (sum of %zu numbers). Microseconds on the device, median of %d after %d; random numbers. \"(!)\": the chosen way is not the "
-		   "fastest.\n\n",
-		   device.name, bandwidth / 1e12, numbers_room, RUNS, WARM_UPS);
+	bandwidth = numbers_room * 4.0 /
+				(time_of(stream, WARM_UPS, RUNS,
+						 [&]
+						 {
+							 sum_kernel<<<device.multiProcessorCount * 8, 256, 0, stream>>>(
+								 (float4 *) numbers, numbers_room / 4, (float *) found);
+						 }) *
+				 1e-6);
+	printf(
+		"# k-selection on %s\n\nRead bandwidth %.2f TB/s (sum of %zu numbers). Microseconds on the device, median of %d after %d; random numbers. \"(!)\": the chosen way is not the "
+		"fastest.\n\n",
+		device.name, bandwidth / 1e12, numbers_room, RUNS, WARM_UPS);
 	if (parts.empty())
 	{
 		measure_shapes(shapes, ks, quick);
@@ -403,6 +427,7 @@ main(int argc, char **argv)
 				measure_parts({SELECT_SAMPLE}, shape.rows, shape.n, k, parts);
 		}
 	}
-	printf("\n%.0f s%s\n", now() - started, time_is_up() ? ": time was up, the rest is left out" : "");
+	printf("\n%.0f s%s\n", now() - started,
+		   time_is_up() ? ": time was up, the rest is left out" : "");
 	return 0;
 }

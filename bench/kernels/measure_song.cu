@@ -142,7 +142,8 @@ make_truth(const float *rows, const float *queries)
 	Item *out;
 
 	must(select_prepare(&device), "selection");
-	must(cudaMalloc((void **) &values, (size_t) TRUTHS_AT_ONCE * set.rows * sizeof(float)), "memory");
+	must(cudaMalloc((void **) &values, (size_t) TRUTHS_AT_ONCE * set.rows * sizeof(float)),
+		 "memory");
 	must(cudaMalloc((void **) &out, items.size() * sizeof(Item)), "memory");
 	launch.values = values;
 	launch.stride = set.rows;
@@ -157,9 +158,12 @@ make_truth(const float *rows, const float *queries)
 	for (uint32_t first = 0; first < set.truths; first += TRUTHS_AT_ONCE)
 	{
 		launch.rows = std::min(TRUTHS_AT_ONCE, set.truths - first);
-		distance_kernel<<<dim3((set.rows + 7) / 8, launch.rows), 256, 0, stream>>>(rows, queries + (size_t) first * set.dims, set.rows, set.dims, values);
+		distance_kernel<<<dim3((set.rows + 7) / 8, launch.rows), 256, 0, stream>>>(
+			rows, queries + (size_t) first * set.dims, set.rows, set.dims, values);
 		must(select_launch(&launch), "selection");
-		must(cudaMemcpyAsync(items.data(), out, items.size() * sizeof(Item), cudaMemcpyDeviceToHost, stream), "copying");
+		must(cudaMemcpyAsync(items.data(), out, items.size() * sizeof(Item), cudaMemcpyDeviceToHost,
+							 stream),
+			 "copying");
 		must(cudaStreamSynchronize(stream), "exact search");
 		for (size_t i = 0; i < (size_t) launch.rows * set.k; i++)
 			truth.push_back(select_place(items[i]));
@@ -177,14 +181,16 @@ recall_of(const std::vector<uint32_t> &answers, const std::vector<uint32_t> &tru
 
 	for (uint32_t query = 0; query < set.truths; query++)
 		for (uint32_t i = 0; i < set.k; i++)
-			found += std::find(truth.begin() + query * set.k, truth.begin() + (query + 1) * set.k, answers[(size_t) query * list + i]) !=
+			found += std::find(truth.begin() + query * set.k, truth.begin() + (query + 1) * set.k,
+							   answers[(size_t) query * list + i]) !=
 					 truth.begin() + (query + 1) * set.k;
 	return (double) found / truth.size();
 }
 
 /* Measure one way with one list. */
 static void
-measure(const Way &way, const SongGraph &graph, const float *queries, const std::vector<uint32_t> &truth, uint32_t list)
+measure(const Way &way, const SongGraph &graph, const float *queries,
+		const std::vector<uint32_t> &truth, uint32_t list)
 {
 	SongSetting setting = way.setting;
 	std::vector<uint32_t> found((size_t) set.queries * list);
@@ -200,14 +206,26 @@ measure(const Way &way, const SongGraph &graph, const float *queries, const std:
 	must(cudaMalloc((void **) &answers, found.size() * sizeof(uint32_t)), "memory");
 	must(cudaMalloc((void **) &counters, counts.size() * sizeof(SongCounters)), "memory");
 	setting.list = list;
-	error = song_launch(way.visited, way.queries_of_warp, graph, &setting, device.sharedMemPerBlockOptin, queries, set.queries, answers, counters, stream);
+	error =
+		song_launch(way.visited, way.queries_of_warp, graph, &setting,
+					device.sharedMemPerBlockOptin, queries, set.queries, answers, counters, stream);
 	if (error == cudaSuccess)
 	{
-		microseconds = time_of(stream, WARM_UPS, RUNS, [&] {
-			must(song_launch(way.visited, way.queries_of_warp, graph, &setting, device.sharedMemPerBlockOptin, queries, set.queries, answers, counters, stream), "a search");
-		});
-		must(cudaMemcpy(found.data(), answers, found.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost), "copying");
-		must(cudaMemcpy(counts.data(), counters, counts.size() * sizeof(SongCounters), cudaMemcpyDeviceToHost), "copying");
+		microseconds =
+			time_of(stream, WARM_UPS, RUNS,
+					[&]
+					{
+						must(song_launch(way.visited, way.queries_of_warp, graph, &setting,
+										 device.sharedMemPerBlockOptin, queries, set.queries,
+										 answers, counters, stream),
+							 "a search");
+					});
+		must(cudaMemcpy(found.data(), answers, found.size() * sizeof(uint32_t),
+						cudaMemcpyDeviceToHost),
+			 "copying");
+		must(cudaMemcpy(counts.data(), counters, counts.size() * sizeof(SongCounters),
+						cudaMemcpyDeviceToHost),
+			 "copying");
 		for (const SongCounters &count : counts)
 		{
 			sums[0] += count.expanded;
@@ -216,9 +234,11 @@ measure(const Way &way, const SongGraph &graph, const float *queries, const std:
 			visited = std::max(visited, count.most_visited);
 			overflows += count.overflows > 0;
 		}
-		printf("| %u | %s | %zu | %.4f | %.1f | %.0f | %.0f | %u | %u | %.0f | %.0f |\n", list, way.name,
-			   way.queries_of_warp * song_query_bytes(&setting, set.dims, set.degree), recall_of(found, truth, list), sums[0] / set.queries,
-			   sums[1] / set.queries, sums[2] / set.queries, visited, overflows, microseconds, set.queries / microseconds * 1e6);
+		printf("| %u | %s | %zu | %.4f | %.1f | %.0f | %.0f | %u | %u | %.0f | %.0f |\n", list,
+			   way.name, way.queries_of_warp * song_query_bytes(&setting, set.dims, set.degree),
+			   recall_of(found, truth, list), sums[0] / set.queries, sums[1] / set.queries,
+			   sums[2] / set.queries, visited, overflows, microseconds,
+			   set.queries / microseconds * 1e6);
 	}
 	else
 		printf("| %u | %s | %zu | does not fit | | | | | | | |\n", list, way.name,
@@ -231,8 +251,10 @@ measure(const Way &way, const SongGraph &graph, const float *queries, const std:
 static void
 parse(int argc, char **argv)
 {
-	static const struct option options[] = {{"base", 1, NULL, 'b'}, {"query", 1, NULL, 'q'}, {"graph", 1, NULL, 'g'}, {"degree", 1, NULL, 'D'},
-		{"queries", 1, NULL, 'Q'}, {"seeds", 1, NULL, 's'}, {"list", 1, NULL, 'l'}, {"truths", 1, NULL, 't'}, {NULL, 0, NULL, 0}};
+	static const struct option options[] = {
+		{"base", 1, NULL, 'b'},	  {"query", 1, NULL, 'q'},	 {"graph", 1, NULL, 'g'},
+		{"degree", 1, NULL, 'D'}, {"queries", 1, NULL, 'Q'}, {"seeds", 1, NULL, 's'},
+		{"list", 1, NULL, 'l'},	  {"truths", 1, NULL, 't'},	 {NULL, 0, NULL, 0}};
 	int option;
 
 	while ((option = getopt_long(argc, argv, "n:d:k:", options, NULL)) != -1)
@@ -250,17 +272,21 @@ parse(int argc, char **argv)
 			case 'k': set.k = (uint32_t) atoi(optarg); break;
 			case 'l':
 				set.lists.clear();
-				for (char *at = optarg; at != NULL && *at != '\0'; at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL)
+				for (char *at = optarg; at != NULL && *at != '\0';
+					 at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL)
 					set.lists.push_back((uint32_t) atoi(at));
 				break;
 			default: exit(2);
 		}
 	set.truths = std::min(set.truths, set.queries);
-	if (set.base == NULL || set.query == NULL || set.graph == NULL || optind < argc || set.rows == 0 || set.dims == 0 || set.truths == 0 || set.k == 0 ||
-		set.lists.empty() || *std::min_element(set.lists.begin(), set.lists.end()) < set.k)
+	if (set.base == NULL || set.query == NULL || set.graph == NULL || optind < argc ||
+		set.rows == 0 || set.dims == 0 || set.truths == 0 || set.k == 0 || set.lists.empty() ||
+		*std::min_element(set.lists.begin(), set.lists.end()) < set.k)
 	{
-		fprintf(stderr, "song --base FILE --query FILE --graph FILE [-n ROWS] [-d DIMS] [--degree N] [--queries N] [--seeds N] [--list 32,64,128] [-k N] "
-						"[--truths N]; a list is at least k\n");
+		fprintf(
+			stderr,
+			"song --base FILE --query FILE --graph FILE [-n ROWS] [-d DIMS] [--degree N] [--queries N] [--seeds N] [--list 32,64,128] [-k N] "
+			"[--truths N]; a list is at least k\n");
 		exit(2);
 	}
 }
@@ -279,11 +305,12 @@ main(int argc, char **argv)
 	queries = load_file<float>(set.query, (size_t) set.queries * set.dims);
 	graph = load_graph(rows);
 	truth = make_truth(rows, queries);
-	printf("# SONG's alternatives: %u x %u, degree %u, %u seeds, %u queries a launch, k %u, %s\n\n", set.rows, set.dims, set.degree, graph.nseeds, set.queries,
-		   set.k, device.name);
-	printf("Bytes: shared memory of a block (a warp). The rest is of a query, but for the most visited of any, and how many overflowed or lost a vertex.\n\n"
-		   "| list | way | bytes | recall@%u | expanded | distances | inserts | visited | overflows | us | queries/s |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
-		   set.k);
+	printf("# SONG's alternatives: %u x %u, degree %u, %u seeds, %u queries a launch, k %u, %s\n\n",
+		   set.rows, set.dims, set.degree, graph.nseeds, set.queries, set.k, device.name);
+	printf(
+		"Bytes: shared memory of a block (a warp). The rest is of a query, but for the most visited of any, and how many overflowed or lost a vertex.\n\n"
+		"| list | way | bytes | recall@%u | expanded | distances | inserts | visited | overflows | us | queries/s |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
+		set.k);
 	for (uint32_t list : set.lists)
 		for (const Way &way : ways)
 			measure(way, graph, queries, truth, list);

@@ -25,12 +25,17 @@
 #include "select_block.cuh"
 
 template <class Rows, int BLOCK, int ITEMS>
-__global__ void __launch_bounds__(BLOCK, (ITEMS > 4 ? 512 : ITEMS > 2 ? 768 : 1024) / BLOCK) block_queue_kernel(const Rows rows, const QueuePlan plan)
+__global__ void
+__launch_bounds__(BLOCK, (ITEMS > 4	  ? 512
+						  : ITEMS > 2 ? 768
+									  : 1024) /
+							 BLOCK) block_queue_kernel(const Rows rows, const QueuePlan plan)
 {
 	__shared__ BlockQueue<BLOCK, ITEMS> shared;
 	uint32_t row = blockIdx.x / plan.parts;
 
-	block_queue_part(rows, plan, row, plan.bounds != NULL ? plan.bounds + row : NULL, part_out(plan), &shared);
+	block_queue_part(rows, plan, row, plan.bounds != NULL ? plan.bounds + row : NULL,
+					 part_out(plan), &shared);
 }
 
 template <int BLOCK, int ITEMS>
@@ -51,7 +56,7 @@ __global__ void __launch_bounds__(BLOCK, 2) block_sort_kernel(Item *items, uint3
 			row[first + i] = x[i];
 }
 
-/* --- launching ---------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 template <int BLOCK, int ITEMS>
 static cudaError_t
@@ -61,9 +66,11 @@ queue_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *pla
 	ItemRows rows = {items, plan->n};
 
 	if (items == NULL)
-		LAUNCH((block_queue_kernel<NumberRows, BLOCK, ITEMS>), launch->rows * plan->parts, BLOCK, 0, launch->stream, numbers, *plan);
+		LAUNCH((block_queue_kernel<NumberRows, BLOCK, ITEMS>), launch->rows * plan->parts, BLOCK, 0,
+			   launch->stream, numbers, *plan);
 	else
-		LAUNCH((block_queue_kernel<ItemRows, BLOCK, ITEMS>), launch->rows * plan->parts, BLOCK, 0, launch->stream, rows, *plan);
+		LAUNCH((block_queue_kernel<ItemRows, BLOCK, ITEMS>), launch->rows * plan->parts, BLOCK, 0,
+			   launch->stream, rows, *plan);
 	return cudaGetLastError();
 }
 

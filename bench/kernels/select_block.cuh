@@ -68,7 +68,8 @@ thread_stages(Item (&x)[ITEMS], Item *shared, uint32_t from, bool mirrored)
 
 #pragma unroll
 		for (int i = 0; i < ITEMS; i++)
-			x[i] = keep_item(x[i], __shfl_xor_sync(FULL_WARP, x[i], (int) distance), (threadIdx.x & j) == 0);
+			x[i] = keep_item(x[i], __shfl_xor_sync(FULL_WARP, x[i], (int) distance),
+							 (threadIdx.x & j) == 0);
 	}
 }
 
@@ -139,7 +140,7 @@ block_sort_items(Item (&x)[ITEMS], Item *shared)
 	}
 }
 
-/* --- queues ------------------------------------------------------------------------------------------------------- */
+/* --- queues --------------------------------------------------------------- */
 
 #define BLOCK_READS 4
 #define LOOK_EACH 4u /* tiles between two looks at what other parts have found */
@@ -201,7 +202,8 @@ merge_queue(Item (&best)[ITEMS], BlockQueue<BLOCK, ITEMS> *shared, uint32_t k, S
  */
 template <class Rows, int BLOCK, int ITEMS>
 __device__ static INLINE uint32_t
-queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[BLOCK_READS], uint32_t first, uint32_t passing, Item before)
+queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[BLOCK_READS],
+		   uint32_t first, uint32_t passing, Item before)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
@@ -212,14 +214,16 @@ queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[BLOCK_R
 
 		if (ballot != 0)
 		{
-			Item item = Rows::item(four[0], 0, first + turn / AT_A_TIME * BLOCK * AT_A_TIME + turn % AT_A_TIME);
+			Item item = Rows::item(four[0], 0,
+								   first + turn / AT_A_TIME * BLOCK * AT_A_TIME + turn % AT_A_TIME);
 			bool enters = (passing >> turn & 1) != 0 && item < before;
 			uint32_t place = 0;
 
 			ballot = __ballot_sync(FULL_WARP, enters);
 			if (lane == 0 && ballot != 0)
 				place = atomicAdd(&shared->queued, (uint32_t) __popc(ballot));
-			place = __shfl_sync(FULL_WARP, place, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
+			place =
+				__shfl_sync(FULL_WARP, place, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
 			if (enters && place < BLOCK * ITEMS)
 				shared->queue[place] = item;
 			if (!enters || place < BLOCK * ITEMS)
@@ -236,7 +240,8 @@ queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[BLOCK_R
  */
 template <class Rows, int BLOCK, int ITEMS>
 __device__ static INLINE void
-block_queue_part(const Rows &rows, const QueuePlan &plan, uint32_t row, Item *row_bound, Item *out, BlockQueue<BLOCK, ITEMS> *shared)
+block_queue_part(const Rows &rows, const QueuePlan &plan, uint32_t row, Item *row_bound, Item *out,
+				 BlockQueue<BLOCK, ITEMS> *shared)
 {
 	const uint32_t TILE = BLOCK * AT_A_TIME * BLOCK_READS;
 	Part part = part_of(plan, TILE);
@@ -271,7 +276,8 @@ block_queue_part(const Rows &rows, const QueuePlan &plan, uint32_t row, Item *ro
 		for (uint32_t r = 0; r < BLOCK_READS; r++)
 #pragma unroll
 			for (uint32_t j = 0; j < AT_A_TIME; j++)
-				if (Rows::may_enter(four[r], j, before, limit) && first + r * BLOCK * AT_A_TIME + j < plan.n)
+				if (Rows::may_enter(four[r], j, before, limit) &&
+					first + r * BLOCK * AT_A_TIME + j < plan.n)
 					passing |= 1u << (r * AT_A_TIME + j);
 #pragma unroll 1
 		while (__syncthreads_or(passing != 0))

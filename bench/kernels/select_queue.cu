@@ -216,7 +216,8 @@ struct WarpQueue
 /* Show what of a tile may enter to a warp's queue. */
 template <class Rows, class Queue>
 __device__ static INLINE void
-show_tile(Queue &queue, typename Rows::Four (&four)[READS], uint32_t first, uint32_t end, SelectEvents *events)
+show_tile(Queue &queue, typename Rows::Four (&four)[READS], uint32_t first, uint32_t end,
+		  SelectEvents *events)
 {
 	Item before = queue.before();
 	float limit = select_value(before);
@@ -226,7 +227,8 @@ show_tile(Queue &queue, typename Rows::Four (&four)[READS], uint32_t first, uint
 	for (uint32_t r = 0; r < READS; r++)
 #pragma unroll
 		for (uint32_t j = 0; j < AT_A_TIME; j++)
-			if (Rows::may_enter(four[r], j, before, limit) && first + r * WARP * AT_A_TIME + j < end)
+			if (Rows::may_enter(four[r], j, before, limit) &&
+				first + r * WARP * AT_A_TIME + j < end)
 				passing |= 1u << (r * AT_A_TIME + j);
 	if (__ballot_sync(FULL_WARP, passing != 0) == 0)
 		return;
@@ -276,7 +278,11 @@ join_warps(Queue &queue, Item *memory)
 }
 
 template <class Rows, class Queue>
-__global__ void __launch_bounds__(WARPS *WARP, Queue::BEST <= 4 ? 5 : Queue::BEST <= 8 ? 4 : 2) queues_kernel(const Rows rows, const QueuePlan plan)
+__global__ void
+__launch_bounds__(WARPS *WARP, Queue::BEST <= 4	  ? 5
+							   : Queue::BEST <= 8 ? 4
+												  : 2)
+	queues_kernel(const Rows rows, const QueuePlan plan)
 {
 	const int K = Queue::BEST;
 	const int JOINING = WARPS / 2 * K * 32;
@@ -307,7 +313,10 @@ __global__ void __launch_bounds__(WARPS *WARP, Queue::BEST <= 4 ? 5 : Queue::BES
 			queue.bound = known < queue.bound ? known : queue.bound;
 		}
 		if (lane == 0)
-			COUNT(plan.events, groups, (plan.n - (part.first + tile) * TILE < TILE ? plan.n - (part.first + tile) * TILE : TILE) / WARP);
+			COUNT(plan.events, groups,
+				  (plan.n - (part.first + tile) * TILE < TILE ? plan.n - (part.first + tile) * TILE
+															  : TILE) /
+					  WARP);
 
 		Item before = queue.kth;
 
@@ -331,7 +340,8 @@ __global__ void __launch_bounds__(WARPS *WARP, Queue::BEST <= 4 ? 5 : Queue::BES
  * k = 1: the least item of a part, into that of the row, which begins as
  * NO_ITEM.
  */
-__global__ void __launch_bounds__(WARPS *WARP) argmin_kernel(const NumberRows rows, const QueuePlan plan)
+__global__ void
+__launch_bounds__(WARPS *WARP) argmin_kernel(const NumberRows rows, const QueuePlan plan)
 {
 	uint32_t row = blockIdx.x / plan.parts;
 	Part part = part_of(plan, TILE * WARPS);
@@ -371,14 +381,15 @@ __global__ void __launch_bounds__(WARPS *WARP) argmin_kernel(const NumberRows ro
 		atomicMin(&plan.out[row], least);
 }
 
-/* --- launching ---------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 cudaError_t
 argmin_launch(const SelectLaunch *launch, uint32_t parts)
 {
 	NumberRows rows = {launch->values, launch->stride};
 	QueuePlan plan = {launch->n, 1, parts, launch->out, NULL, launch->events};
-	cudaError_t error = cudaMemsetAsync(launch->out, 0xFF, launch->rows * sizeof(Item), launch->stream);
+	cudaError_t error =
+		cudaMemsetAsync(launch->out, 0xFF, launch->rows * sizeof(Item), launch->stream);
 
 	if (error != cudaSuccess)
 		return error;
@@ -393,7 +404,8 @@ numbers_launch(const SelectLaunch *launch, const QueuePlan *plan)
 {
 	NumberRows rows = {launch->values, launch->stride};
 
-	LAUNCH((queues_kernel<NumberRows, Queue>), launch->rows * plan->parts, WARPS * WARP, 0, launch->stream, rows, *plan);
+	LAUNCH((queues_kernel<NumberRows, Queue>), launch->rows * plan->parts, WARPS * WARP, 0,
+		   launch->stream, rows, *plan);
 	return cudaGetLastError();
 }
 
@@ -406,7 +418,8 @@ items_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *pla
 
 	if (items == NULL)
 		return numbers_launch<Queue>(launch, plan);
-	LAUNCH((queues_kernel<ItemRows, Queue>), launch->rows * plan->parts, WARPS * WARP, 0, launch->stream, rows, *plan);
+	LAUNCH((queues_kernel<ItemRows, Queue>), launch->rows * plan->parts, WARPS * WARP, 0,
+		   launch->stream, rows, *plan);
 	return cudaGetLastError();
 }
 

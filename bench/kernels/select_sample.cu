@@ -108,7 +108,7 @@ struct PassShared
 	bool last;
 };
 
-/* --- launches that overlap ---------------------------------------------------------------------------------------- */
+/* --- launches that overlap ------------------------------------------------ */
 
 /*
  * Let the next kernel of this stream begin; it waits where it needs what this
@@ -134,13 +134,14 @@ wait_for_last()
 #endif
 }
 
-/* --- votes -------------------------------------------------------------------------------------------------------- */
+/* --- votes ---------------------------------------------------------------- */
 
 /* How many numbers of a row are before its first multiple of 16 bytes. */
 __device__ static INLINE uint32_t
 head_of(const SamplePlan &plan, uint32_t row)
 {
-	uint32_t head = (uint32_t) (0 - ((size_t) (plan.rows.values + row * plan.rows.stride) >> 2)) & 3;
+	uint32_t head =
+		(uint32_t) (0 - ((size_t) (plan.rows.values + row * plan.rows.stride) >> 2)) & 3;
 
 	return head < plan.n ? head : plan.n;
 }
@@ -181,7 +182,8 @@ __global__ void __launch_bounds__(VOTERS) sample_votes_kernel(const SamplePlan p
 	for (uint32_t i = 0; i < UNITS_MOST; i++)
 		if (i < plan.units)
 		{
-			place[i] = head + unit_place((member * plan.units + i) * VOTES + vote, VOTES * plan.members * plan.units, plan.n - head);
+			place[i] = head + unit_place((member * plan.units + i) * VOTES + vote,
+										 VOTES * plan.members * plan.units, plan.n - head);
 			four[i][0] = plan.rows.read(row, place[i], plan.n);
 			four[i][1] = plan.rows.read(row, place[i] + AT_A_TIME, plan.n);
 		}
@@ -191,7 +193,10 @@ __global__ void __launch_bounds__(VOTERS) sample_votes_kernel(const SamplePlan p
 		{
 #pragma unroll
 			for (uint32_t j = 0; j < UNIT; j++)
-				least = keep_item(least, NumberRows::item(four[i][j / AT_A_TIME], j % AT_A_TIME, place[i] + j / AT_A_TIME * AT_A_TIME), true);
+				least = keep_item(least,
+								  NumberRows::item(four[i][j / AT_A_TIME], j % AT_A_TIME,
+												   place[i] + j / AT_A_TIME * AT_A_TIME),
+								  true);
 		}
 #pragma unroll
 	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
@@ -237,7 +242,7 @@ find_threshold(const SamplePlan &plan, uint32_t row, PassShared *shared)
 	return shared->threshold;
 }
 
-/* --- the pass ----------------------------------------------------------------------------------------------------- */
+/* --- the pass ------------------------------------------------------------- */
 
 /* A thread's numbers of a tile; those that are not there are NaN. */
 __device__ static INLINE void
@@ -272,7 +277,8 @@ any_passes(const NumberRows::Four (&four)[READS], float limit)
 
 #pragma unroll
 	for (uint32_t r = 0; r < READS; r++)
-		any[r] = (four[r].value[0] <= limit) | (four[r].value[1] <= limit) | (four[r].value[2] <= limit) | (four[r].value[3] <= limit);
+		any[r] = (four[r].value[0] <= limit) | (four[r].value[1] <= limit) |
+				 (four[r].value[2] <= limit) | (four[r].value[3] <= limit);
 	return any[0] | any[1] | any[2] | any[3];
 }
 
@@ -297,7 +303,8 @@ keep_passing(const SamplePlan &plan, uint32_t row, Item item, PassShared *shared
  * again: these are few, and registers have no index.
  */
 __device__ static INLINE void
-keep_tile(const SamplePlan &plan, uint32_t row, const NumberRows::Four (&four)[READS], uint32_t first, Item threshold, PassShared *shared)
+keep_tile(const SamplePlan &plan, uint32_t row, const NumberRows::Four (&four)[READS],
+		  uint32_t first, Item threshold, PassShared *shared)
 {
 	float limit = select_value(threshold);
 	uint32_t passing = 0;
@@ -341,7 +348,7 @@ end_block(const SamplePlan &plan, uint32_t row, PassShared *shared)
 	return shared->last;
 }
 
-/* --- the end of a row --------------------------------------------------------------------------------------------- */
+/* --- the end of a row ----------------------------------------------------- */
 
 /*
  * Kept items of a row, shared by a block's threads: most in registers, the rest
@@ -358,7 +365,8 @@ struct KeptItems
 	{
 #pragma unroll
 		for (uint32_t i = 0; i < OWN; i++)
-			own[i] = i * THREADS + threadIdx.x < n ? __ldcg(&kept[i * THREADS + threadIdx.x]) : NO_ITEM;
+			own[i] =
+				i * THREADS + threadIdx.x < n ? __ldcg(&kept[i * THREADS + threadIdx.x]) : NO_ITEM;
 	}
 
 	template <class Act>
@@ -445,7 +453,8 @@ bits_of(Item item)
  * threads.
  */
 __device__ static INLINE Item
-narrow(const KeptItems &items, uint32_t k, Item low, Item high, uint32_t enough, PassShared *shared, SelectEvents *events)
+narrow(const KeptItems &items, uint32_t k, Item low, Item high, uint32_t enough, PassShared *shared,
+	   SelectEvents *events)
 {
 	uint32_t before = 0; /* items below low */
 
@@ -544,7 +553,8 @@ __global__ void __launch_bounds__(THREADS, PASS_BLOCKS) sample_pass_kernel(const
 	limit = select_value(threshold);
 	if (part == 0 && threadIdx.x < head)
 	{
-		Item item = select_item(__ldg(plan.rows.values + row * plan.rows.stride + threadIdx.x), threadIdx.x);
+		Item item = select_item(__ldg(plan.rows.values + row * plan.rows.stride + threadIdx.x),
+								threadIdx.x);
 
 		if (item <= threshold)
 			keep_passing(plan, row, item, &shared);
@@ -569,14 +579,16 @@ __global__ void __launch_bounds__(THREADS, PASS_BLOCKS) sample_pass_kernel(const
 	finish_row(plan, row, threshold, &shared);
 }
 
-/* --- the rescue --------------------------------------------------------------------------------------------------- */
+/* --- the rescue ----------------------------------------------------------- */
 
 /*
  * Rows that failed, by queues: a block per part, and the last of a row merges
  * them.
  */
 template <int BLOCK, int ITEMS>
-__global__ void __launch_bounds__(BLOCK, (ITEMS > 1 ? 768 : 1024) / BLOCK) sample_rescue_kernel(const SamplePlan plan)
+__global__ void
+__launch_bounds__(BLOCK, (ITEMS > 1 ? 768 : 1024) / BLOCK)
+	sample_rescue_kernel(const SamplePlan plan)
 {
 	__shared__ BlockQueue<BLOCK, ITEMS> shared;
 	__shared__ bool last;
@@ -591,8 +603,10 @@ __global__ void __launch_bounds__(BLOCK, (ITEMS > 1 ? 768 : 1024) / BLOCK) sampl
 		return;
 	if (threadIdx.x == 0 && blockIdx.x % plan.rescue_parts == 0)
 		COUNT(plan.events, rescues, 1);
-	block_queue_part(plan.rows, queue, row, &state->bound,
-					 plan.rescue_parts == 1 ? out : lists + (size_t) (blockIdx.x % plan.rescue_parts) * plan.k, &shared);
+	block_queue_part(
+		plan.rows, queue, row, &state->bound,
+		plan.rescue_parts == 1 ? out : lists + (size_t) (blockIdx.x % plan.rescue_parts) * plan.k,
+		&shared);
 	if (plan.rescue_parts == 1)
 		return;
 	__threadfence();
@@ -611,7 +625,7 @@ __global__ void __launch_bounds__(BLOCK, (ITEMS > 1 ? 768 : 1024) / BLOCK) sampl
 	block_queue_part(items, queue, row, NULL, out, &shared);
 }
 
-/* --- launching ---------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 #ifndef EMULATED
 static bool overlapping;
@@ -637,7 +651,8 @@ sample_prepare()
 
 /* Launch a kernel that may begin while the one before it ends. */
 static cudaError_t
-launch_early(void (*kernel)(SamplePlan), uint32_t blocks, uint32_t threads, cudaStream_t stream, const SamplePlan &plan)
+launch_early(void (*kernel)(SamplePlan), uint32_t blocks, uint32_t threads, cudaStream_t stream,
+			 const SamplePlan &plan)
 {
 #ifndef EMULATED
 	if (overlapping)
@@ -772,7 +787,8 @@ sample_launch(const SelectLaunch *launch, uint32_t rescue_parts)
 	LAUNCH(sample_votes_kernel, launch->rows * plan.members, VOTERS, 0, launch->stream, plan);
 	error = cudaGetLastError();
 	if (error == cudaSuccess)
-		error = launch_early(sample_pass_kernel, launch->rows * launch->parts, THREADS, launch->stream, plan);
+		error = launch_early(sample_pass_kernel, launch->rows * launch->parts, THREADS,
+							 launch->stream, plan);
 	if (error != cudaSuccess)
 		return error;
 	if (launch->k <= 128)

@@ -43,7 +43,8 @@ struct Buffer
 	explicit Buffer(const std::vector<T> &values) : Buffer(values.size())
 	{
 		if (n > 0)
-			must(cudaMemcpyAsync(at, values.data(), n * sizeof(T), cudaMemcpyHostToDevice, stream), "copying");
+			must(cudaMemcpyAsync(at, values.data(), n * sizeof(T), cudaMemcpyHostToDevice, stream),
+				 "copying");
 		must(cudaStreamSynchronize(stream), "copying");
 	}
 	~Buffer()
@@ -56,13 +57,14 @@ struct Buffer
 		std::vector<T> all(n);
 
 		if (n > 0)
-			must(cudaMemcpyAsync(all.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost, stream), "copying back");
+			must(cudaMemcpyAsync(all.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost, stream),
+				 "copying back");
 		must(cudaStreamSynchronize(stream), "what was launched");
 		return all;
 	}
 };
 
-/* --- networks ----------------------------------------------------------------------------------------------------- */
+/* --- networks ------------------------------------------------------------- */
 
 /* Sort 32 x N items by the network, a warp per block. */
 template <int N>
@@ -134,7 +136,11 @@ item_rows(size_t rows, size_t row)
 	for (size_t i = 0; i < items.size(); i++)
 	{
 		size_t kind = i / row % 6;
-		Item key = kind == 0 ? random_below(0xFFFFFFFF) : kind == 1 ? random_below(3) : kind == 2 ? 7 : kind == 3 ? i : row - i % row;
+		Item key = kind == 0   ? random_below(0xFFFFFFFF)
+				   : kind == 1 ? random_below(3)
+				   : kind == 2 ? 7
+				   : kind == 3 ? i
+							   : row - i % row;
 
 		items[i] = kind == 5 ? NO_ITEM : key << 32 | (uint32_t) (kind == 2 ? 0 : i % row);
 	}
@@ -183,7 +189,8 @@ test_merge()
 		Buffer<Item> items(before);
 		std::vector<Item> after;
 
-		LAUNCH((merge_kernel<N, M>), (uint32_t) (before.size() / (A + B)), WARP, 0, stream, items.at, false);
+		LAUNCH((merge_kernel<N, M>), (uint32_t) (before.size() / (A + B)), WARP, 0, stream,
+			   items.at, false);
 		must(cudaGetLastError(), "merge_kernel");
 		after = items.values();
 		/*
@@ -196,7 +203,8 @@ test_merge()
 
 			good = std::is_sorted(row.begin(), row.end()) &&
 				   std::count(row.begin(), row.end(), 0ull) ==
-					   std::count(before.begin() + (long) at, before.begin() + (long) (at + A + B), 0ull);
+					   std::count(before.begin() + (long) at, before.begin() + (long) (at + A + B),
+								  0ull);
 		}
 	}
 	{
@@ -218,9 +226,11 @@ test_merge()
 						  least = taken.values();
 
 		for (size_t at = 0; at < all.size() && good; at += A + B)
-			good = std::equal(all.begin() + (long) at, all.begin() + (long) (at + A), least.begin() + (long) at);
+			good = std::equal(all.begin() + (long) at, all.begin() + (long) (at + A),
+							  least.begin() + (long) at);
 	}
-	snprintf(what, sizeof(what), "network: %d and %d sorted items of a warp are merged", 32 * N, 32 * M);
+	snprintf(what, sizeof(what), "network: %d and %d sorted items of a warp are merged", 32 * N,
+			 32 * M);
 	say(good, what);
 }
 
@@ -251,14 +261,16 @@ test_block_sort()
 
 		if (is_sorted_copy(before, after, size))
 			continue;
-		printf("# rows of %u items: %s\n", size, before == after ? "as they were" : "not sorted, or not those that were given");
+		printf("# rows of %u items: %s\n", size,
+			   before == after ? "as they were" : "not sorted, or not those that were given");
 		good = false;
 	}
-	snprintf(what, sizeof(what), "network: rows of 1 to %u items are sorted by a block", SELECT_BLOCK_MOST);
+	snprintf(what, sizeof(what), "network: rows of 1 to %u items are sorted by a block",
+			 SELECT_BLOCK_MOST);
 	say(good, what);
 }
 
-/* --- ways --------------------------------------------------------------------------------------------------------- */
+/* --- ways ----------------------------------------------------------------- */
 
 enum Shape
 {
@@ -273,13 +285,15 @@ enum Shape
 	SHAPES
 };
 
-static const char *const shape_names[SHAPES] = {"random", "few values", "equal", "ascending", "descending", "zeros, infinity, NaN",
-													 "sawtooth", "mostly infinity"};
+static const char *const shape_names[SHAPES] = {
+	"random",	  "few values",			  "equal",	  "ascending",
+	"descending", "zeros, infinity, NaN", "sawtooth", "mostly infinity"};
 
 static float
 number(Shape shape, uint32_t i, uint32_t n)
 {
-	static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-42f, -1e-42f, 3.4e38f, -3.4e38f, 1.0f};
+	static const float special[] = {0.0f,	-0.0f,	 INFINITY, -INFINITY, NAN,
+									1e-42f, -1e-42f, 3.4e38f,  -3.4e38f,  1.0f};
 
 	switch (shape)
 	{
@@ -298,7 +312,8 @@ number(Shape shape, uint32_t i, uint32_t n)
 		case INFINITE:
 			return i % 701 == 3 ? (float) random_below(1000) : i % 2 == 0 ? INFINITY : NAN;
 		default:
-			return random_below(3) == 0 ? (float) random_below(100) - 50.0f : special[random_below(10)];
+			return random_below(3) == 0 ? (float) random_below(100) - 50.0f
+										: special[random_below(10)];
 	}
 }
 
@@ -347,7 +362,8 @@ oracle(const Numbers &numbers, uint32_t row, uint32_t k)
 
 /* Select, and compare to the oracle. */
 static bool
-way_is_right(SelectWay way, const Numbers &numbers, uint32_t k, uint32_t parts, SelectEvents *events, uint32_t places = 0)
+way_is_right(SelectWay way, const Numbers &numbers, uint32_t k, uint32_t parts,
+			 SelectEvents *events, uint32_t places = 0)
 {
 	Buffer<float> values(numbers.values);
 	Buffer<Item> out(std::vector<Item>((size_t) numbers.rows * k + GUARD, GUARD_ITEM));
@@ -382,16 +398,19 @@ way_is_right(SelectWay way, const Numbers &numbers, uint32_t k, uint32_t parts, 
 			{
 				Item item = found[(size_t) row * k + i];
 
-				printf("# %s, n %u, k %u, parts %u, row %u: result %u is %g at %u, not %g at %u%s\n", select_name(way), numbers.n, k, parts,
-					   row, i, select_value(item), select_place(item), select_value(expected[i]), select_place(expected[i]),
-					   item == GUARD_ITEM ? ": nothing was written there" : "");
+				printf(
+					"# %s, n %u, k %u, parts %u, row %u: result %u is %g at %u, not %g at %u%s\n",
+					select_name(way), numbers.n, k, parts, row, i, select_value(item),
+					select_place(item), select_value(expected[i]), select_place(expected[i]),
+					item == GUARD_ITEM ? ": nothing was written there" : "");
 				return false;
 			}
 	}
 	for (size_t i = 0; i < GUARD; i++)
 		if (found[(size_t) numbers.rows * k + i] != GUARD_ITEM)
 		{
-			printf("# %s, n %u, k %u, parts %u: written behind the results\n", select_name(way), numbers.n, k, parts);
+			printf("# %s, n %u, k %u, parts %u: written behind the results\n", select_name(way),
+				   numbers.n, k, parts);
 			return false;
 		}
 	return true;
@@ -401,7 +420,8 @@ way_is_right(SelectWay way, const Numbers &numbers, uint32_t k, uint32_t parts, 
 static void
 test_way(SelectWay way, Shape shape)
 {
-	static const uint32_t ks[] = {1, 2, 31, 32, 33, 64, 100, 128, 129, 256, 257, 512, 1000, 1024, 1025, 2048, 2049, 5000};
+	static const uint32_t ks[] = {1,   2,	31,	 32,   33,	 64,   100,	 128,  129,
+								  256, 257, 512, 1000, 1024, 1025, 2048, 2049, 5000};
 	char what[100];
 	bool good = true;
 	uint32_t done = 0;
@@ -423,7 +443,8 @@ test_way(SelectWay way, Shape shape)
 				done++;
 			}
 	}
-	snprintf(what, sizeof(what), "%s: %s, %u pairs of n and k, as the oracle says", select_name(way), shape_names[shape], done);
+	snprintf(what, sizeof(what), "%s: %s, %u pairs of n and k, as the oracle says",
+			 select_name(way), shape_names[shape], done);
 	say(good, what);
 }
 
@@ -449,10 +470,12 @@ test_sample(Shape shape)
 
 			if (SHORT && (i + j) % 3 != 0)
 				continue;
-			good = way_is_right(SELECT_SAMPLE, numbers, ks[i], parts[(i + j) % 3], NULL, places[(i + j) % 4]);
+			good = way_is_right(SELECT_SAMPLE, numbers, ks[i], parts[(i + j) % 3], NULL,
+								places[(i + j) % 4]);
 			done++;
 		}
-	snprintf(what, sizeof(what), "sample: %s, %u long rows, as the oracle says", shape_names[shape], done);
+	snprintf(what, sizeof(what), "sample: %s, %u long rows, as the oracle says", shape_names[shape],
+			 done);
 	say(good, what);
 }
 
@@ -467,17 +490,19 @@ test_chosen()
 		Numbers numbers = make_numbers(RANDOM, 3, 40000, 0, 0);
 		SelectWay way = select_choose(3, 40000, k);
 
-		good = good && select_can(way, 40000, k) && way_is_right(SELECT_CHOOSE, numbers, k, 0, NULL);
+		good =
+			good && select_can(way, 40000, k) && way_is_right(SELECT_CHOOSE, numbers, k, 0, NULL);
 	}
 	for (uint32_t rows : {1u, 2u, 32u, 33u, 256u, 257u, 1000u})
-		for (uint32_t n : {1u, 4096u, 4097u, 16384u, 16385u, 65536u, 65537u, 262144u, 262145u, 4194304u, 4194305u, 100000000u})
+		for (uint32_t n : {1u, 4096u, 4097u, 16384u, 16385u, 65536u, 65537u, 262144u, 262145u,
+						   4194304u, 4194305u, 100000000u})
 			for (uint32_t k : {1u, 2u, 256u, 257u, 512u, 513u, 1024u, 1025u, 2048u, 2049u, 100000u})
 				good = good && (k > n || select_can(select_choose(rows, n, k), n, k));
 	snprintf(what, sizeof(what), "the chosen way can do it, at every border, and is right");
 	say(good, what);
 }
 
-/* --- entries ------------------------------------------------------------------------------------------------------ */
+/* --- entries -------------------------------------------------------------- */
 
 /* Entries of exact search: keys of few values, and empty ones. */
 static void
@@ -491,7 +516,10 @@ test_wide(uint32_t n, uint32_t k, uint32_t values, uint32_t room)
 
 	for (uint32_t i = 0; i < n; i++)
 	{
-		keys[i] = random_below(20) == 0 ? NO_KEY : key_of(values == 0 ? (double) random_below(1u << 30) / 7 - 1e6 : (double) random_below(values));
+		keys[i] = random_below(20) == 0
+					  ? NO_KEY
+					  : key_of(values == 0 ? (double) random_below(1u << 30) / 7 - 1e6
+										   : (double) random_below(values));
 		slots[i] = i * 3 + 1;
 	}
 	for (uint32_t i = n; i > 1; i--)
@@ -528,11 +556,12 @@ test_wide(uint32_t n, uint32_t k, uint32_t values, uint32_t room)
 	for (uint32_t i = 0; i < k; i++)
 		found.push_back({some_keys[i], some_slots[i]});
 	std::sort(found.begin(), found.end());
-	snprintf(what, sizeof(what), "entries by radix: %u of %u, %u values, buffers of %u", k, n, values, room);
+	snprintf(what, sizeof(what), "entries by radix: %u of %u, %u values, buffers of %u", k, n,
+			 values, room);
 	say(found == expected, what);
 }
 
-/* --- how often ---------------------------------------------------------------------------------------------------- */
+/* --- how often ------------------------------------------------------------ */
 
 #ifdef GPUANN_COUNTING
 
@@ -548,7 +577,8 @@ events_of(SelectWay way, Shape shape, uint32_t n, uint32_t k, uint32_t runs, uin
 	std::vector<unsigned char> bytes;
 
 	for (uint32_t run = 0; run < runs; run++)
-		if (!way_is_right(way, make_numbers(shape, 1, n, 0, 0), k, 1, (SelectEvents *) counted.at, places))
+		if (!way_is_right(way, make_numbers(shape, 1, n, 0, 0), k, 1, (SelectEvents *) counted.at,
+						  places))
 			printf("# wrong while counting\n");
 	bytes = counted.values();
 	memcpy(&events, bytes.data(), sizeof(events));
@@ -602,7 +632,8 @@ select_model(uint32_t n, uint32_t k, uint32_t t, uint32_t runs)
 					continue;
 				inserted = true;
 				queues[lane][0] = item;
-				std::sort(queues[lane].begin(), queues[lane].end(), [](Item a, Item b) { return a > b; });
+				std::sort(queues[lane].begin(), queues[lane].end(),
+						  [](Item a, Item b) { return a > b; });
 			}
 			for (uint32_t lane = 0; lane < 32; lane++)
 				broken = broken || queues[lane][0] < best[k - 1];
@@ -641,18 +672,25 @@ test_thread_counts()
 		Model model = select_model(one[0] / 4, one[1], one[2], 4);
 		char what[160];
 
-		printf("# thread queues, n %u, k %u: groups %llu, with an insertion %llu (model %.0f), merges %llu (model %.1f)\n", one[0], one[1],
-			   events.groups, events.inserts, 4 * model.inserts, events.merges, 4 * model.merges);
-		snprintf(what, sizeof(what), "thread queues: events of n %u, k %u, t %u are those of the paper's algorithm", one[0], one[1], one[2]);
-		say(is_near((double) events.groups, one[0] / 32, 0.01) && is_near((double) events.inserts, 4 * model.inserts, 0.15) &&
+		printf(
+			"# thread queues, n %u, k %u: groups %llu, with an insertion %llu (model %.0f), merges %llu (model %.1f)\n",
+			one[0], one[1], events.groups, events.inserts, 4 * model.inserts, events.merges,
+			4 * model.merges);
+		snprintf(what, sizeof(what),
+				 "thread queues: events of n %u, k %u, t %u are those of the paper's algorithm",
+				 one[0], one[1], one[2]);
+		say(is_near((double) events.groups, one[0] / 32, 0.01) &&
+				is_near((double) events.inserts, 4 * model.inserts, 0.15) &&
 				is_near((double) events.merges, 4 * model.merges, 0.15),
 			what);
 	}
 	/* and the algorithm's are those that the digest has found (F7) */
 	Model known = select_model(128000, 256, 4, 2);
 
-	printf("# F7, n 128000, k 256, t 4: %.0f insertions, %.1f merges\n", known.inserts, known.merges);
-	say(is_near(known.inserts, 1092, 0.15) && is_near(known.merges, 44.4, 0.15), "thread queues: the model is that of faiss.md F7");
+	printf("# F7, n 128000, k 256, t 4: %.0f insertions, %.1f merges\n", known.inserts,
+		   known.merges);
+	say(is_near(known.inserts, 1092, 0.15) && is_near(known.merges, 44.4, 0.15),
+		"thread queues: the model is that of faiss.md F7");
 }
 
 /*
@@ -672,14 +710,19 @@ test_block_counts()
 			   merges = 1 + 2 * (1 + harmonic);
 		char what[160];
 
-		printf("# block queues, n %u, k %u: %llu insertions (bound %.0f), %llu merges (bound %.1f)\n", one[0], one[1], events.inserts,
-			   inserts, events.merges, merges);
+		printf(
+			"# block queues, n %u, k %u: %llu insertions (bound %.0f), %llu merges (bound %.1f)\n",
+			one[0], one[1], events.inserts, inserts, events.merges, merges);
 		/*
 		 * a tile is 2,048 numbers or more: those of the first have nothing to
 		 * be compared to but what was merged meanwhile
 		 */
-		snprintf(what, sizeof(what), "block queues: events of n %u, k %u stay within the bounds of T18", one[0], one[1]);
-		say((double) events.inserts <= inserts + 4096 && (double) events.merges <= merges + 2048.0 / one[1] + 1, what);
+		snprintf(what, sizeof(what),
+				 "block queues: events of n %u, k %u stay within the bounds of T18", one[0],
+				 one[1]);
+		say((double) events.inserts <= inserts + 4096 &&
+				(double) events.merges <= merges + 2048.0 / one[1] + 1,
+			what);
 	}
 }
 
@@ -699,13 +742,16 @@ test_adverse_counts()
 		SelectEvents ascending = events_of(way, ASCENDING, n, k, 1);
 		char what[120];
 
-		printf("# %s, n %u, k %u: merges %llu at random, %llu descending, %llu ascending; %u without another order of tiles\n",
-			   select_name(way), n, k, random.merges, descending.merges, ascending.merges, n / k);
+		printf(
+			"# %s, n %u, k %u: merges %llu at random, %llu descending, %llu ascending; %u without another order of tiles\n",
+			select_name(way), n, k, random.merges, descending.merges, ascending.merges, n / k);
 		/*
 		 * a tile of the block's is many queues long, and each of those that
 		 * hold the least so far fills as many
 		 */
-		snprintf(what, sizeof(what), "%s: descending numbers take at most eight times the merges of random ones", select_name(way));
+		snprintf(what, sizeof(what),
+				 "%s: descending numbers take at most eight times the merges of random ones",
+				 select_name(way));
 		say(descending.merges <= 8 * random.merges && ascending.merges <= 2 * random.merges, what);
 	}
 }
@@ -720,8 +766,10 @@ test_radix_counts()
 	SelectEvents random = events_of(SELECT_RADIX, RANDOM, 100000, 1000, 1);
 	SelectEvents equal = events_of(SELECT_RADIX, EQUAL, 100000, 1000, 1);
 
-	printf("# radix, n 100000, k 1000: %llu read at random, %llu of equal numbers\n", random.read, equal.read);
-	say(random.read <= 350000 && equal.read <= 700000, "radix: numbers read are bounded by its passes");
+	printf("# radix, n 100000, k 1000: %llu read at random, %llu of equal numbers\n", random.read,
+		   equal.read);
+	say(random.read <= 350000 && equal.read <= 700000,
+		"radix: numbers read are bounded by its passes");
 }
 
 /*
@@ -741,8 +789,9 @@ test_sample_counts()
 			SelectEvents events = events_of(SELECT_SAMPLE, shape, n, k, 1);
 			uint32_t rescues = shape == INFINITE && k > n / 701 + 1;
 
-			printf("# sample, n %u, k %u, %s: %llu kept, %llu rounds, %llu read, %llu rescues\n", n, k, shape_names[shape], events.inserts,
-				   events.merges, events.read, events.rescues);
+			printf("# sample, n %u, k %u, %s: %llu kept, %llu rounds, %llu read, %llu rescues\n", n,
+				   k, shape_names[shape], events.inserts, events.merges, events.read,
+				   events.rescues);
 			good = good && events.rescues == rescues && events.read <= n + n / 50;
 			if (rescues == 0)
 				good = good && events.inserts >= k && events.merges <= 8 &&
@@ -761,8 +810,9 @@ int
 main(int argc, char **argv)
 {
 	cudaDeviceProp device;
-	static const SelectWay ways[] = {SELECT_ARGMIN, SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES, SELECT_BLOCK_QUEUES, SELECT_RADIX,
-									 SELECT_SORT, SELECT_SAMPLE};
+	static const SelectWay ways[] = {SELECT_ARGMIN,		  SELECT_THREAD_QUEUES, SELECT_WARP_QUEUES,
+									 SELECT_BLOCK_QUEUES, SELECT_RADIX,			SELECT_SORT,
+									 SELECT_SAMPLE};
 
 	if (argc == 3 && strcmp(argv[1], "--seed") == 0)
 		random_state = strtoull(argv[2], NULL, 10);

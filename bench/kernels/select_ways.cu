@@ -93,8 +93,9 @@ select_can(SelectWay way, uint32_t n, uint32_t k)
 const char *
 select_name(SelectWay way)
 {
-	static const char *const names[SELECT_WAYS] = {"choose",	  "argmin", "thread queues", "warp queues",
-												   "block queues", "radix",	 "sort",		  "sample"};
+	static const char *const names[SELECT_WAYS] = {"choose",	  "argmin",		  "thread queues",
+												   "warp queues", "block queues", "radix",
+												   "sort",		  "sample"};
 
 	return names[way];
 }
@@ -179,8 +180,9 @@ select_bytes(const SelectLaunch *launch, size_t *bytes)
 	if (all.way == SELECT_SORT)
 		*bytes += 2 * round_up(all.n * sizeof(Item), 256) + sort_bytes(all.n);
 	else if (all.way == SELECT_RADIX)
-		*bytes += round_up(radix_bytes(&all), 256) +
-				  (sorted_by_blocks(&all) ? 0 : round_up(all.k * sizeof(Item), 256) + sort_bytes(all.k));
+		*bytes +=
+			round_up(radix_bytes(&all), 256) +
+			(sorted_by_blocks(&all) ? 0 : round_up(all.k * sizeof(Item), 256) + sort_bytes(all.k));
 	else if (all.way == SELECT_SAMPLE)
 		*bytes += sample_bytes(&all, rescue_parts(&all));
 	else if (all.way != SELECT_ARGMIN && all.parts > 1)
@@ -193,10 +195,12 @@ static cudaError_t
 queues_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *plan)
 {
 	if (items != NULL)
-		return plan->k <= SELECT_WARP_MOST ? warp_queues_launch(launch, items, plan) : block_queues_launch(launch, items, plan);
+		return plan->k <= SELECT_WARP_MOST ? warp_queues_launch(launch, items, plan)
+										   : block_queues_launch(launch, items, plan);
 	if (launch->way == SELECT_THREAD_QUEUES)
 		return thread_queues_launch(launch, plan);
-	return launch->way == SELECT_WARP_QUEUES ? warp_queues_launch(launch, NULL, plan) : block_queues_launch(launch, NULL, plan);
+	return launch->way == SELECT_WARP_QUEUES ? warp_queues_launch(launch, NULL, plan)
+											 : block_queues_launch(launch, NULL, plan);
 }
 
 /* Parts by queues, then their items, until one part is left. */
@@ -231,7 +235,8 @@ by_queues(const SelectLaunch *launch)
 }
 
 /* The items of one row of numbers; of `rest` places behind them none. */
-__global__ void __launch_bounds__(THREADS) items_kernel(const float *values, uint32_t n, uint32_t room, Item *items)
+__global__ void
+__launch_bounds__(THREADS) items_kernel(const float *values, uint32_t n, uint32_t room, Item *items)
 {
 	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
 
@@ -246,7 +251,8 @@ blocks_of(uint32_t n)
 }
 
 cudaError_t
-item_sort(unsigned char *work, size_t *bytes, Item *items, Item *other, uint32_t n, Item **sorted, cudaStream_t stream)
+item_sort(unsigned char *work, size_t *bytes, Item *items, Item *other, uint32_t n, Item **sorted,
+		  cudaStream_t stream)
 {
 	cub::DoubleBuffer<Item> keys(items, other);
 	cudaError_t error = cub::DeviceRadixSort::SortKeys(work, *bytes, keys, (int) n, 0, 64, stream);
@@ -272,13 +278,16 @@ by_sort(const SelectLaunch *launch)
 		Item *out = launch->out + (size_t) row * launch->k;
 		Item *sorted = first;
 
-		LAUNCH(items_kernel, blocks_of(launch->n), THREADS, 0, launch->stream, launch->values + row * launch->stride, launch->n,
-			   launch->n, first);
-		error = item_sort(launch->state + 2 * side_bytes, &work_bytes, first, second, launch->n, &sorted, launch->stream);
+		LAUNCH(items_kernel, blocks_of(launch->n), THREADS, 0, launch->stream,
+			   launch->values + row * launch->stride, launch->n, launch->n, first);
+		error = item_sort(launch->state + 2 * side_bytes, &work_bytes, first, second, launch->n,
+						  &sorted, launch->stream);
 		if (error == cudaSuccess)
-			error = cudaMemcpyAsync(out, sorted, given * sizeof(Item), cudaMemcpyDeviceToDevice, launch->stream);
+			error = cudaMemcpyAsync(out, sorted, given * sizeof(Item), cudaMemcpyDeviceToDevice,
+									launch->stream);
 		if (error == cudaSuccess && given < launch->k)
-			error = cudaMemsetAsync(out + given, 0xFF, (launch->k - given) * sizeof(Item), launch->stream);
+			error = cudaMemsetAsync(out + given, 0xFF, (launch->k - given) * sizeof(Item),
+									launch->stream);
 	}
 	return error;
 }
@@ -298,8 +307,9 @@ by_radix(const SelectLaunch *launch)
 	{
 		/* all of them: nothing is left to choose */
 		for (uint32_t row = 0; row < launch->rows; row++)
-			LAUNCH(items_kernel, blocks_of(launch->k), THREADS, 0, launch->stream, launch->values + row * launch->stride, launch->n,
-				   launch->k, launch->out + (size_t) row * launch->k);
+			LAUNCH(items_kernel, blocks_of(launch->k), THREADS, 0, launch->stream,
+				   launch->values + row * launch->stride, launch->n, launch->k,
+				   launch->out + (size_t) row * launch->k);
 		error = cudaGetLastError();
 	}
 	else
@@ -315,7 +325,8 @@ by_radix(const SelectLaunch *launch)
 
 		error = item_sort(work, &work_bytes, items, other, launch->k, &sorted, launch->stream);
 		if (error == cudaSuccess && sorted != items)
-			error = cudaMemcpyAsync(items, sorted, launch->k * sizeof(Item), cudaMemcpyDeviceToDevice, launch->stream);
+			error = cudaMemcpyAsync(items, sorted, launch->k * sizeof(Item),
+									cudaMemcpyDeviceToDevice, launch->stream);
 	}
 	return error;
 }
@@ -332,7 +343,9 @@ select_launch(const SelectLaunch *launch)
 		 * a row without numbers has no least: as many places as were asked for,
 		 * all empty
 		 */
-		return launch->n == 0 ? cudaMemsetAsync(launch->out, 0xFF, (size_t) launch->rows * launch->k * sizeof(Item), launch->stream)
+		return launch->n == 0 ? cudaMemsetAsync(launch->out, 0xFF,
+												(size_t) launch->rows * launch->k * sizeof(Item),
+												launch->stream)
 							  : cudaErrorInvalidValue;
 	switch (all.way)
 	{

@@ -88,10 +88,11 @@ song_room(uint32_t steps, uint32_t degree)
 __host__ __device__ static inline size_t
 song_query_bytes(const SongSetting *setting, uint32_t dims, uint32_t degree)
 {
-	return 16 * (size_t) (setting->list + 2) + 8 * (size_t) song_room(setting->steps, degree) + 4 * (size_t) setting->places + 4 * (size_t) ((dims + 3) & ~3u);
+	return 16 * (size_t) (setting->list + 2) + 8 * (size_t) song_room(setting->steps, degree) +
+		   4 * (size_t) setting->places + 4 * (size_t) ((dims + 3) & ~3u);
 }
 
-/* --- the search ----------------------------------------------------------------------------------------------------------- */
+/* --- the search ----------------------------------------------------------- */
 
 /*
  * A query in progress. In a warp of one query all lanes have the same; with
@@ -167,7 +168,9 @@ template <SongVisited VISITED, bool TOGETHER> struct SongSearch
 			for (uint32_t base = 0; base < graph.degree; base += Lanes::width)
 			{
 				uint32_t at = base + Lanes::lane();
-				uint32_t own = at < graph.degree ? graph.neighbours[(size_t) vertex * graph.degree + at] : SONG_NONE;
+				uint32_t own = at < graph.degree
+								   ? graph.neighbours[(size_t) vertex * graph.degree + at]
+								   : SONG_NONE;
 
 				for (uint32_t i = 0; i < Lanes::width && base + i < graph.degree; i++)
 				{
@@ -209,10 +212,12 @@ template <SongVisited VISITED, bool TOGETHER> struct SongSearch
 			SongEntry entry = candidates[i];
 			SongEntry left = SONG_NO_ENTRY;
 
-			if (setting.selected && (is_late(setting, entry) || (queue.count == setting.list && entry > queue.greatest())))
+			if (setting.selected && (is_late(setting, entry) ||
+									 (queue.count == setting.list && entry > queue.greatest())))
 				continue;
 			/* of several vertices expanded at once two may lead to the same */
-			if ((setting.steps > 1 && visited.has((uint32_t) entry)) || (VISITED == SONG_CUCKOO && is_listed(entry)))
+			if ((setting.steps > 1 && visited.has((uint32_t) entry)) ||
+				(VISITED == SONG_CUCKOO && is_listed(entry)))
 				continue;
 			if (!visited.add((uint32_t) entry))
 			{
@@ -229,11 +234,13 @@ template <SongVisited VISITED, bool TOGETHER> struct SongSearch
 					left = queue.take_greatest();
 			}
 			share_counts();
-			counters.most_queued = queue.count > counters.most_queued ? queue.count : counters.most_queued;
+			counters.most_queued =
+				queue.count > counters.most_queued ? queue.count : counters.most_queued;
 			left = Lanes::of_first(left);
 			if (setting.deletes && left != SONG_NO_ENTRY)
 				visited.remove((uint32_t) left);
-			counters.most_visited = visited.count > counters.most_visited ? visited.count : counters.most_visited;
+			counters.most_visited =
+				visited.count > counters.most_visited ? visited.count : counters.most_visited;
 		}
 	}
 };
@@ -272,8 +279,9 @@ song_measure(const SongGraph &graph, const float *vector, SongEntry *candidates,
  * are searched as if each were alone, so answers do not depend on QUERIES.
  */
 template <SongVisited VISITED, uint32_t QUERIES>
-__global__ void __launch_bounds__(WARP)
-	song_kernel(SongGraph graph, SongSetting setting, const float *queries, uint32_t nqueries, uint32_t *answers, SongCounters *counters)
+__global__ void
+__launch_bounds__(WARP) song_kernel(SongGraph graph, SongSetting setting, const float *queries,
+									uint32_t nqueries, uint32_t *answers, SongCounters *counters)
 {
 	typedef SongSearch<VISITED, QUERIES == 1> Search;
 	DYNAMIC_SHARED(memory);
@@ -284,7 +292,9 @@ __global__ void __launch_bounds__(WARP)
 	bool leads = (QUERIES == 1 || lane % share == 0) && query < nqueries;
 	Search search;
 
-	search.queue = {(SongEntry *) (memory + (lane / share) * song_query_bytes(&setting, graph.dims, graph.degree)), 0};
+	search.queue = {(SongEntry *) (memory + (lane / share) * song_query_bytes(&setting, graph.dims,
+																			  graph.degree)),
+					0};
 	search.best = {search.queue.at + setting.list + 2, 0};
 	search.candidates = search.best.at + setting.list + 2;
 	search.vector = (float *) (search.candidates + room);
@@ -296,7 +306,8 @@ __global__ void __launch_bounds__(WARP)
 	search.counters = {};
 	for (uint32_t q = 0; q < QUERIES; q++)
 	{
-		float *vector = (float *) __shfl_sync(FULL_WARP, (unsigned long long) search.vector, (int) (q * share));
+		float *vector =
+			(float *) __shfl_sync(FULL_WARP, (unsigned long long) search.vector, (int) (q * share));
 
 		if (blockIdx.x * QUERIES + q < nqueries)
 			for (uint32_t j = lane; j < graph.dims; j += WARP)
@@ -313,7 +324,8 @@ __global__ void __launch_bounds__(WARP)
 		else if (!search.done)
 		{
 			search.ncandidates = graph.nseeds - first < room ? graph.nseeds - first : room;
-			for (uint32_t i = Search::Lanes::lane(); i < search.ncandidates; i += Search::Lanes::width)
+			for (uint32_t i = Search::Lanes::lane(); i < search.ncandidates;
+				 i += Search::Lanes::width)
 				search.candidates[i] = graph.seeds[first + i];
 		}
 		if (search.done)
@@ -324,9 +336,10 @@ __global__ void __launch_bounds__(WARP)
 		{
 			int from = (int) (q * share);
 
-			song_measure(graph, (float *) __shfl_sync(FULL_WARP, (unsigned long long) search.vector, from),
-						 (SongEntry *) __shfl_sync(FULL_WARP, (unsigned long long) search.candidates, from),
-						 __shfl_sync(FULL_WARP, search.ncandidates, from));
+			song_measure(
+				graph, (float *) __shfl_sync(FULL_WARP, (unsigned long long) search.vector, from),
+				(SongEntry *) __shfl_sync(FULL_WARP, (unsigned long long) search.candidates, from),
+				__shfl_sync(FULL_WARP, search.ncandidates, from));
 		}
 		search.counters.distances += search.ncandidates;
 		if (!search.done)
@@ -353,16 +366,21 @@ __global__ void __launch_bounds__(WARP)
 /* Launch one of the kernels. */
 template <SongVisited VISITED>
 static cudaError_t
-song_launch_visited(uint32_t queries_of_warp, const SongGraph &graph, const SongSetting &setting, const float *queries, uint32_t nqueries,
-					uint32_t *answers, SongCounters *counters, cudaStream_t stream)
+song_launch_visited(uint32_t queries_of_warp, const SongGraph &graph, const SongSetting &setting,
+					const float *queries, uint32_t nqueries, uint32_t *answers,
+					SongCounters *counters, cudaStream_t stream)
 {
-	auto kernel = queries_of_warp == 1 ? song_kernel<VISITED, 1> : queries_of_warp == 2 ? song_kernel<VISITED, 2> : song_kernel<VISITED, 4>;
+	auto kernel = queries_of_warp == 1	 ? song_kernel<VISITED, 1>
+				  : queries_of_warp == 2 ? song_kernel<VISITED, 2>
+										 : song_kernel<VISITED, 4>;
 	size_t bytes = queries_of_warp * song_query_bytes(&setting, graph.dims, graph.degree);
-	cudaError_t error = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) bytes);
+	cudaError_t error = cudaFuncSetAttribute(
+		(const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) bytes);
 
 	if (error != cudaSuccess)
 		return error;
-	LAUNCH(kernel, (nqueries + queries_of_warp - 1) / queries_of_warp, WARP, bytes, stream, graph, setting, queries, nqueries, answers, counters);
+	LAUNCH(kernel, (nqueries + queries_of_warp - 1) / queries_of_warp, WARP, bytes, stream, graph,
+		   setting, queries, nqueries, answers, counters);
 	return cudaGetLastError();
 }
 
@@ -374,8 +392,9 @@ song_launch_visited(uint32_t queries_of_warp, const SongGraph &graph, const Song
  * what is not selected.
  */
 static inline cudaError_t
-song_launch(SongVisited visited, uint32_t queries_of_warp, const SongGraph &graph, SongSetting *setting, size_t shared_most, const float *queries,
-			uint32_t nqueries, uint32_t *answers, SongCounters *counters, cudaStream_t stream)
+song_launch(SongVisited visited, uint32_t queries_of_warp, const SongGraph &graph,
+			SongSetting *setting, size_t shared_most, const float *queries, uint32_t nqueries,
+			uint32_t *answers, SongCounters *counters, cudaStream_t stream)
 {
 	if (setting->deletes && (visited == SONG_BLOOM || !setting->selected))
 		return cudaErrorInvalidValue;
@@ -387,10 +406,13 @@ song_launch(SongVisited visited, uint32_t queries_of_warp, const SongGraph &grap
 	if (queries_of_warp * song_query_bytes(setting, graph.dims, graph.degree) > shared_most)
 		return cudaErrorInvalidValue;
 	return visited == SONG_HASH
-			   ? song_launch_visited<SONG_HASH>(queries_of_warp, graph, *setting, queries, nqueries, answers, counters, stream)
+			   ? song_launch_visited<SONG_HASH>(queries_of_warp, graph, *setting, queries, nqueries,
+												answers, counters, stream)
 		   : visited == SONG_BLOOM
-			   ? song_launch_visited<SONG_BLOOM>(queries_of_warp, graph, *setting, queries, nqueries, answers, counters, stream)
-			   : song_launch_visited<SONG_CUCKOO>(queries_of_warp, graph, *setting, queries, nqueries, answers, counters, stream);
+			   ? song_launch_visited<SONG_BLOOM>(queries_of_warp, graph, *setting, queries,
+												 nqueries, answers, counters, stream)
+			   : song_launch_visited<SONG_CUCKOO>(queries_of_warp, graph, *setting, queries,
+												  nqueries, answers, counters, stream);
 }
 
 #endif /* GPUANN_SONGCUH */

@@ -43,7 +43,7 @@ song_hash(uint32_t vertex, uint32_t seed)
 	return x ^ (x >> 16);
 }
 
-/* --- queues: one lane's work ------------------------------------------------------------------------------------------ */
+/* --- queues: one lane's work ---------------------------------------------- */
 
 /*
  * A symmetric min-max heap (SONG, section IV-C): at[1] is the least, at[2] the
@@ -145,7 +145,7 @@ struct SongQueue
 	}
 };
 
-/* --- sets of visited vertices: all lanes' work, or one's where lanes have queries of their own ------------------------- */
+/* --- sets of visited vertices: by all lanes, or a set for each ------------ */
 
 /*
  * How many lanes work at one set together: their votes, and which of them
@@ -266,7 +266,8 @@ template <bool TOGETHER> struct SongSet<SONG_HASH, TOGETHER>
 		Lanes::meet();
 		if (Lanes::lane() == 0)
 		{
-			for (uint32_t at = (hole + 1) & (places - 1); table[at] != SONG_NONE; at = (at + 1) & (places - 1))
+			for (uint32_t at = (hole + 1) & (places - 1); table[at] != SONG_NONE;
+				 at = (at + 1) & (places - 1))
 			{
 				uint32_t home = song_hash(table[at], 0) & (places - 1);
 
@@ -308,7 +309,9 @@ template <bool TOGETHER> struct SongSet<SONG_BLOOM, TOGETHER>
 	__device__ uint32_t
 	bit(uint32_t vertex, uint32_t n) const
 	{
-		return (uint32_t) ((uint64_t) (song_hash(vertex, 1) + n * song_hash(vertex, 2)) * (places * 32) >> 32);
+		return (uint32_t) ((uint64_t) (song_hash(vertex, 1) + n * song_hash(vertex, 2)) *
+							   (places * 32) >>
+						   32);
 	}
 
 	__device__ bool

@@ -26,7 +26,9 @@ on_device(const std::vector<T> &values)
 	T *at = NULL;
 
 	must(cudaMalloc((void **) &at, values.size() * sizeof(T)), "memory");
-	must(cudaMemcpyAsync(at, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice, stream), "copying");
+	must(cudaMemcpyAsync(at, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice,
+						 stream),
+		 "copying");
 	must(cudaStreamSynchronize(stream), "copying");
 	return at;
 }
@@ -37,12 +39,13 @@ from_device(const T *at, size_t n)
 {
 	std::vector<T> values(n);
 
-	must(cudaMemcpyAsync(values.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost, stream), "copying");
+	must(cudaMemcpyAsync(values.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost, stream),
+		 "copying");
 	must(cudaStreamSynchronize(stream), "a kernel");
 	return values;
 }
 
-/* --- structures ------------------------------------------------------------------------------------------------------------ */
+/* --- structures ----------------------------------------------------------- */
 
 typedef enum Action
 {
@@ -109,7 +112,8 @@ run_set(uint32_t places, uint32_t hashes, const std::vector<Operation> &operatio
 	std::multiset<uint32_t> there;
 	SetResult result = {0, 0, 0, 0, true};
 
-	LAUNCH((set_kernel<VISITED, TOGETHER>), 1, WARP, places * sizeof(uint32_t), stream, places, hashes, done, (uint32_t) operations.size(), lost);
+	LAUNCH((set_kernel<VISITED, TOGETHER>), 1, WARP, places * sizeof(uint32_t), stream, places,
+		   hashes, done, (uint32_t) operations.size(), lost);
 	for (const Operation &operation : from_device(done, operations.size()))
 	{
 		bool is_there = there.count(operation.vertex) > 0;
@@ -188,14 +192,20 @@ test_sets(const char *who)
 	for (uint32_t i = 0; i < 20000; i++)
 		thousand.push_back({ASK, 100000000 + i, 0});
 	result = run_set<SONG_BLOOM, TOGETHER>(300, 7, thousand);
-	snprintf(what, sizeof(what), "Bloom filter, %s: none missed, %u of %u seem visited of 1,000 in 9,600 bits", who, result.wrong, result.asked_absent);
+	snprintf(what, sizeof(what),
+			 "Bloom filter, %s: none missed, %u of %u seem visited of 1,000 in 9,600 bits", who,
+			 result.wrong, result.asked_absent);
 	say(result.missed == 0 && result.wrong <= 0.013 * result.asked_absent, what);
 
 	result = run_set<SONG_CUCKOO, TOGETHER>(64, 0, random_operations(20000, 128));
-	snprintf(what, sizeof(what), "cuckoo filter, half full, %s: none missed, %u of %u seem visited, with deletion", who, result.wrong, result.asked_absent);
+	snprintf(what, sizeof(what),
+			 "cuckoo filter, half full, %s: none missed, %u of %u seem visited, with deletion", who,
+			 result.wrong, result.asked_absent);
 	say(result.missed == 0 && result.lost == 0 && result.wrong <= 0.03 * result.asked_absent, what);
 	result = run_set<SONG_CUCKOO, TOGETHER>(16, 0, random_operations(20000, 128));
-	snprintf(what, sizeof(what), "cuckoo filter, twice as many as fit, %s: says how many it lost (%u)", who, result.lost);
+	snprintf(what, sizeof(what),
+			 "cuckoo filter, twice as many as fit, %s: says how many it lost (%u)", who,
+			 result.lost);
 	say(result.lost > 0, what);
 }
 
@@ -230,7 +240,8 @@ test_queue()
 	for (uint32_t i = 0; i < noperations; i++)
 	{
 		uint32_t action = random_below(oracle.size() < 150 ? 5 : 2);
-		uint64_t operation = action > 1 || oracle.empty() ? random_below((uint32_t) limit) : limit + action;
+		uint64_t operation =
+			action > 1 || oracle.empty() ? random_below((uint32_t) limit) : limit + action;
 
 		expected.push_back(SONG_NO_ENTRY);
 		if (operation < limit)
@@ -248,7 +259,8 @@ test_queue()
 	uint64_t *asked = on_device(operations);
 	SongEntry *taken = on_device(std::vector<SongEntry>(noperations, SONG_NO_ENTRY));
 
-	LAUNCH(queue_kernel, 1, WARP, 256 * sizeof(SongEntry), stream, asked, noperations, limit, taken);
+	LAUNCH(queue_kernel, 1, WARP, 256 * sizeof(SongEntry), stream, asked, noperations, limit,
+		   taken);
 	std::vector<SongEntry> found = from_device(taken, noperations);
 	for (uint32_t i = 0; i < noperations; i++)
 		wrong += found[i] != expected[i];
@@ -257,7 +269,7 @@ test_queue()
 	say(wrong == 0, "the queue gives its least and its greatest, as a sorted set");
 }
 
-/* --- the search -------------------------------------------------------------------------------------------------------------- */
+/* --- the search ----------------------------------------------------------- */
 
 #define ROWS 1500u
 #define DIMS 19u
@@ -314,7 +326,8 @@ make_graph()
 			float sum = 0;
 
 			for (uint32_t j = 0; j < DIMS; j++)
-				sum += (rows[row * DIMS + j] - rows[other * DIMS + j]) * (rows[row * DIMS + j] - rows[other * DIMS + j]);
+				sum += (rows[row * DIMS + j] - rows[other * DIMS + j]) *
+					   (rows[row * DIMS + j] - rows[other * DIMS + j]);
 			if (other != row)
 				others.push_back({sum, other});
 		}
@@ -392,13 +405,16 @@ struct Searched
 static Searched
 search(SongVisited visited, uint32_t queries_of_warp, SongSetting setting)
 {
-	static SongGraph graph = {on_device(rows), on_device(neighbours), on_device(seeds), ROWS, DIMS, DEGREE, SEEDS};
+	static SongGraph graph = {
+		on_device(rows), on_device(neighbours), on_device(seeds), ROWS, DIMS, DEGREE, SEEDS};
 	static float *asked = on_device(queries);
 	uint32_t *answers = on_device(std::vector<uint32_t>((size_t) QUERIES * setting.list, 12345678));
 	SongCounters *counters = on_device(std::vector<SongCounters>(QUERIES));
 	Searched result;
 
-	result.error = song_launch(visited, queries_of_warp, graph, &setting, device.sharedMemPerBlockOptin, asked, QUERIES, answers, counters, stream);
+	result.error =
+		song_launch(visited, queries_of_warp, graph, &setting, device.sharedMemPerBlockOptin, asked,
+					QUERIES, answers, counters, stream);
 	result.answers = from_device(answers, (size_t) QUERIES * setting.list);
 	result.counters = from_device(counters, QUERIES);
 	must(cudaFree(answers), "free");
@@ -460,15 +476,26 @@ test_exact(uint32_t list, const std::vector<uint32_t> &expected)
 		bool fewer = true;
 
 		for (uint32_t i = 0; i < QUERIES; i++)
-			fewer &= selected.counters[i].inserts <= plain.counters[i].inserts && selected.counters[i].distances >= plain.counters[i].distances &&
+			fewer &= selected.counters[i].inserts <= plain.counters[i].inserts &&
+					 selected.counters[i].distances >= plain.counters[i].distances &&
 					 deleting.counters[i].distances >= selected.counters[i].distances;
-		snprintf(what, sizeof(what), "list %u, %u queries a warp: the reference's answers, whatever is selected and deleted", list, queries_of_warp);
-		say(plain.answers == expected && selected.answers == expected && deleting.answers == expected, what);
-		snprintf(what, sizeof(what), "list %u, %u queries a warp: selecting inserts no more, and measures no less", list, queries_of_warp);
+		snprintf(
+			what, sizeof(what),
+			"list %u, %u queries a warp: the reference's answers, whatever is selected and deleted",
+			list, queries_of_warp);
+		say(plain.answers == expected && selected.answers == expected &&
+				deleting.answers == expected,
+			what);
+		snprintf(what, sizeof(what),
+				 "list %u, %u queries a warp: selecting inserts no more, and measures no less",
+				 list, queries_of_warp);
 		say(fewer, what);
-		snprintf(what, sizeof(what), "list %u, %u queries a warp: at most %u visited when deleting (%u), never more queued than the list", list,
-				 queries_of_warp, 2 * list, most(deleting, &SongCounters::most_visited));
-		say(most(deleting, &SongCounters::most_visited) <= 2 * list && most(plain, &SongCounters::most_queued) <= list &&
+		snprintf(
+			what, sizeof(what),
+			"list %u, %u queries a warp: at most %u visited when deleting (%u), never more queued than the list",
+			list, queries_of_warp, 2 * list, most(deleting, &SongCounters::most_visited));
+		say(most(deleting, &SongCounters::most_visited) <= 2 * list &&
+				most(plain, &SongCounters::most_queued) <= list &&
 				most(plain, &SongCounters::overflows) == 0,
 			what);
 	}
@@ -500,8 +527,10 @@ test_others(uint32_t list, const std::vector<uint32_t> &truth, double recall)
 			Searched result = search(way.visited, queries_of_warp, way.setting);
 			double found = result.error == cudaSuccess ? recall_of(result.answers, truth, list) : 0;
 
-			snprintf(what, sizeof(what), "list %u, %u queries a warp, %s: recall %.3f, the reference's %.3f; no row twice", list, queries_of_warp, way.name,
-					 found, recall);
+			snprintf(
+				what, sizeof(what),
+				"list %u, %u queries a warp, %s: recall %.3f, the reference's %.3f; no row twice",
+				list, queries_of_warp, way.name, found, recall);
 			say(found >= recall - 0.05, what);
 		}
 }
@@ -530,10 +559,14 @@ test_search(uint32_t nlists)
 		test_others(list, truth, recall_of(expected, truth, list));
 	}
 	result = search(SONG_HASH, 1, {40, 1, false, false, 64, 0});
-	say(most(result, &SongCounters::overflows) == 1, "a hash table that is too small ends the search, and says so");
-	say(search(SONG_BLOOM, 1, {10, 1, true, true, 0, 0}).error != cudaSuccess, "a Bloom filter that is to delete is refused");
-	say(search(SONG_HASH, 1, {10, 1, false, true, 0, 0}).error != cudaSuccess, "deletion without selection is refused");
-	say(search(SONG_HASH, 1, {10, 1, true, true, 1 << 20, 0}).error != cudaSuccess, "state beyond shared memory is refused");
+	say(most(result, &SongCounters::overflows) == 1,
+		"a hash table that is too small ends the search, and says so");
+	say(search(SONG_BLOOM, 1, {10, 1, true, true, 0, 0}).error != cudaSuccess,
+		"a Bloom filter that is to delete is refused");
+	say(search(SONG_HASH, 1, {10, 1, false, true, 0, 0}).error != cudaSuccess,
+		"deletion without selection is refused");
+	say(search(SONG_HASH, 1, {10, 1, true, true, 1 << 20, 0}).error != cudaSuccess,
+		"state beyond shared memory is refused");
 }
 
 int

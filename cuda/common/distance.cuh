@@ -70,9 +70,12 @@ struct alignas(16) Bits
  * All pairs of an element type and a term that have kernels: of(T, TERM) for
  * each, to fill a table; type_and_term says which entry is a mirror's.
  */
-#define TYPES_AND_TERMS(of) \
-	{of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(float, TERM_ABSOLUTE), of(__half, TERM_PRODUCT), \
-	 of(__half, TERM_SQUARE), of(__half, TERM_ABSOLUTE), of(Bits, TERM_BITS)}
+#define TYPES_AND_TERMS(of)                                                               \
+	{                                                                                     \
+		of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(float, TERM_ABSOLUTE),        \
+			of(__half, TERM_PRODUCT), of(__half, TERM_SQUARE), of(__half, TERM_ABSOLUTE), \
+			of(Bits, TERM_BITS)                                                           \
+	}
 
 #define TYPES_AND_TERMS_COUNT 7
 
@@ -270,7 +273,8 @@ widen_query(const MirrorView &mirror, const Bits *stored, float *elements)
  */
 template <typename T>
 __device__ static inline QueryVector
-load_query(const MirrorView &mirror, const unsigned char *stored, float *elements, double *norm_place)
+load_query(const MirrorView &mirror, const unsigned char *stored, float *elements,
+		   double *norm_place)
 {
 	QueryVector query = {elements, 0, 0};
 
@@ -280,7 +284,8 @@ load_query(const MirrorView &mirror, const unsigned char *stored, float *element
 	{
 		if (threadIdx.x < WARP)
 		{
-			double norm = exact_sum<float, TERM_PRODUCT>(elements, elements, mirror.dims, threadIdx.x < EXACT_TEAM);
+			double norm = exact_sum<float, TERM_PRODUCT>(elements, elements, mirror.dims,
+														 threadIdx.x < EXACT_TEAM);
 
 			if (threadIdx.x == 0)
 				*norm_place = norm;
@@ -306,7 +311,8 @@ struct ExactMeasure
 	__device__ static inline double
 	distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
 	{
-		double sum = exact_sum<T, TERM>(query.elements, row_of<T>(mirror, active ? slot : 0), mirror.dims, active);
+		double sum = exact_sum<T, TERM>(query.elements, row_of<T>(mirror, active ? slot : 0),
+										mirror.dims, active);
 
 		if (TERM != TERM_PRODUCT)
 			return sum;
@@ -322,9 +328,10 @@ struct ExactMeasure<Bits, TERM_BITS>
 	__device__ static inline double
 	distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
 	{
-		return bits_finish(mirror.metric, team_counts((const uint4 *) query.elements,
-													  (const uint4 *) row_of<Bits>(mirror, active ? slot : 0), mirror.stride,
-													  active, EXACT_TEAM));
+		return bits_finish(mirror.metric,
+						   team_counts((const uint4 *) query.elements,
+									   (const uint4 *) row_of<Bits>(mirror, active ? slot : 0),
+									   mirror.stride, active, EXACT_TEAM));
 	}
 };
 
@@ -347,8 +354,8 @@ exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, boo
 template <typename T, int TERM, bool ON_CHIP>
 struct WideMeasure
 {
-	__device__ static inline Key
-	key(const MirrorView &mirror, const QueryVector &query, const unsigned char *stored, uint32_t slot, bool active)
+	__device__ static inline Key key(const MirrorView &mirror, const QueryVector &query,
+									 const unsigned char *stored, uint32_t slot, bool active)
 	{
 		const T *row = (const T *) stored;
 		double sum = 0;
@@ -373,11 +380,13 @@ struct WideMeasure
 template <bool ON_CHIP>
 struct WideMeasure<Bits, TERM_BITS, ON_CHIP>
 {
-	__device__ static inline Key
-	key(const MirrorView &mirror, const QueryVector &query, const unsigned char *stored, uint32_t, bool active)
+	__device__ static inline Key key(const MirrorView &mirror, const QueryVector &query,
+									 const unsigned char *stored, uint32_t, bool active)
 	{
-		return key_of(bits_finish(mirror.metric, team_counts<ON_CHIP>((const uint4 *) query.elements, (const uint4 *) stored, mirror.stride, active,
-																	  EXACT_LANES)));
+		return key_of(
+			bits_finish(mirror.metric,
+						team_counts<ON_CHIP>((const uint4 *) query.elements, (const uint4 *) stored,
+											 mirror.stride, active, EXACT_LANES)));
 	}
 };
 
@@ -445,7 +454,8 @@ fast_chunk(float sum, const float *query, const uint4 &raw, const __half *)
  */
 template <typename T, int TERM>
 __device__ static inline float
-fast_sum(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active, uint32_t team)
+fast_sum(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active,
+		 uint32_t team)
 {
 	const uint32_t per_chunk = 16 / sizeof(T);
 	uint32_t chunks = (mirror.dims + per_chunk - 1) / per_chunk;
@@ -456,7 +466,8 @@ fast_sum(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool
 	{
 #pragma unroll 4
 		for (uint32_t chunk = threadIdx.x & (team - 1); chunk < chunks; chunk += team)
-			sum = fast_chunk<TERM>(sum, query.elements + chunk * per_chunk, __ldg(row + chunk), (const T *) 0);
+			sum = fast_chunk<TERM>(sum, query.elements + chunk * per_chunk, __ldg(row + chunk),
+								   (const T *) 0);
 	}
 	for (uint32_t distance = team / 2; distance > 0; distance >>= 1)
 		sum += __shfl_xor_sync(FULL_WARP, sum, distance);
@@ -467,8 +478,8 @@ fast_sum(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool
 template <typename T, int TERM>
 struct FastMeasure
 {
-	__device__ static inline float
-	distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active, uint32_t team)
+	__device__ static inline float distance(const MirrorView &mirror, const QueryVector &query,
+											uint32_t slot, bool active, uint32_t team)
 	{
 		float sum = fast_sum<T, TERM>(mirror, query, slot, active, team);
 
@@ -488,15 +499,17 @@ struct FastMeasure
 template <>
 struct FastMeasure<Bits, TERM_BITS>
 {
-	__device__ static inline float
-	distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active, uint32_t team)
+	__device__ static inline float distance(const MirrorView &mirror, const QueryVector &query,
+											uint32_t slot, bool active, uint32_t team)
 	{
-		BitCounts counts = team_counts((const uint4 *) query.elements, (const uint4 *) row_of<Bits>(mirror, active ? slot : 0),
+		BitCounts counts = team_counts((const uint4 *) query.elements,
+									   (const uint4 *) row_of<Bits>(mirror, active ? slot : 0),
 									   mirror.stride, active, team);
 
 		if (mirror.metric == METRIC_HAMMING)
 			return (float) counts.one;
-		return counts.both == 0 ? 1.0f : 1.0f - (float) counts.both / (float) (counts.both + counts.one);
+		return counts.both == 0 ? 1.0f
+								: 1.0f - (float) counts.both / (float) (counts.both + counts.one);
 	}
 };
 
@@ -506,7 +519,8 @@ struct FastMeasure<Bits, TERM_BITS>
  */
 template <typename T, int TERM>
 __device__ static inline float
-fast_distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active, uint32_t team)
+fast_distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active,
+			  uint32_t team)
 {
 	return FastMeasure<T, TERM>::distance(mirror, query, slot, active, team);
 }

@@ -22,10 +22,12 @@ extern "C"
 }
 
 #ifdef EMULATED
-#define LAUNCH(kernel, grid, block, shared, stream, ...) emulate_launch((kernel), (grid), (block), (shared), (stream), __VA_ARGS__)
+#define LAUNCH(kernel, grid, block, shared, stream, ...) \
+	emulate_launch((kernel), (grid), (block), (shared), (stream), __VA_ARGS__)
 #define DYNAMIC_SHARED(name) unsigned char *name = emulate_dynamic_shared()
 #else
-#define LAUNCH(kernel, grid, block, shared, stream, ...) (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
+#define LAUNCH(kernel, grid, block, shared, stream, ...) \
+	(kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
 

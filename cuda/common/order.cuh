@@ -113,7 +113,8 @@ block_sort_few(const Entries &entries, uint32_t n)
 			uint32_t other_slot = entries.slot[j];
 
 			/* only what fills empty places is there twice */
-			place += entry_before(other, other_slot, key, slot) || (other == key && other_slot == slot && j < i);
+			place += entry_before(other, other_slot, key, slot) ||
+					 (other == key && other_slot == slot && j < i);
 		}
 	}
 	__syncthreads();
@@ -175,7 +176,8 @@ block_fill(const Entries &entries, uint32_t from, uint32_t to)
  * keep the first room of them; returns how many.
  */
 __device__ static inline uint32_t
-block_merge(const Entries &list, uint32_t nlist, const Entries &add, uint32_t nadd, const Entries &out, uint32_t room)
+block_merge(const Entries &list, uint32_t nlist, const Entries &add, uint32_t nadd,
+			const Entries &out, uint32_t room)
 {
 	for (uint32_t i = threadIdx.x; i < nlist; i += blockDim.x)
 	{
@@ -222,7 +224,8 @@ struct BestList
 	{
 		if (key == NO_KEY)
 			return false;
-		return count < room || entry_before(key, slot, now.key[count - 1], now.slot[count - 1] & SLOT_MASK);
+		return count < room ||
+			   entry_before(key, slot, now.key[count - 1], now.slot[count - 1] & SLOT_MASK);
 	}
 
 	/*

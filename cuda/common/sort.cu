@@ -17,11 +17,13 @@
 
 /* Sort n entries of two sides; work NULL measures. */
 static cudaError_t
-sort_sides(void *work, size_t *bytes, cub::DoubleBuffer<Key> *keys, cub::DoubleBuffer<uint32_t> *slots, uint32_t n, bool by_slot,
-		   cudaStream_t stream)
+sort_sides(void *work, size_t *bytes, cub::DoubleBuffer<Key> *keys,
+		   cub::DoubleBuffer<uint32_t> *slots, uint32_t n, bool by_slot, cudaStream_t stream)
 {
-	return by_slot ? cub::DeviceRadixSort::SortPairs(work, *bytes, *slots, *keys, (int) n, 0, 32, stream)
-				   : cub::DeviceRadixSort::SortPairs(work, *bytes, *keys, *slots, (int) n, 0, 64, stream);
+	return by_slot ? cub::DeviceRadixSort::SortPairs(work, *bytes, *slots, *keys, (int) n, 0, 32,
+													 stream)
+				   : cub::DeviceRadixSort::SortPairs(work, *bytes, *keys, *slots, (int) n, 0, 64,
+													 stream);
 }
 
 cudaError_t

@@ -115,7 +115,8 @@ bit_of(const uint32_t *words, uint32_t slot)
  * out.
  */
 __device__ static inline bool
-may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &query, uint32_t slot)
+may_answer(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &query,
+		   uint32_t slot)
 {
 	if (bit_of(mirror.dead, slot))
 		return false;

@@ -42,7 +42,7 @@ struct dim3
 	}
 };
 
-/* --- kernels ------------------------------------------------------------------------------------------------------ */
+/* --- kernels -------------------------------------------------------------- */
 
 struct EmulatedThread
 {
@@ -297,7 +297,7 @@ __uint_as_float(uint32_t bits)
 	return value;
 }
 
-/* --- the runtime -------------------------------------------------------------------------------------------------- */
+/* --- the runtime ---------------------------------------------------------- */
 
 typedef enum cudaError_t
 {
@@ -360,11 +360,13 @@ extern void emulate_enqueue(cudaStream_t stream, std::function<void()> act);
 /* Launch a kernel: arguments are copied now, as a launch does. */
 template <typename... P, typename... A>
 static inline void
-emulate_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, A &&...arguments)
+emulate_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+			   A &&...arguments)
 {
 	std::tuple<P...> copies(arguments...);
 
-	emulate_enqueue(stream, [=] { emulate_run(grid, block, shared, [&] { std::apply(kernel, copies); }); });
+	emulate_enqueue(stream,
+					[=] { emulate_run(grid, block, shared, [&] { std::apply(kernel, copies); }); });
 }
 
 extern cudaError_t cudaGetDeviceCount(int *count);
@@ -377,12 +379,14 @@ extern cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 extern cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags);
 extern cudaError_t cudaFreeHost(void *memory);
 extern cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags);
-extern cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority);
+extern cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags,
+												int priority);
 extern cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 extern cudaError_t cudaStreamDestroy(cudaStream_t stream);
 extern cudaError_t cudaStreamQuery(cudaStream_t stream);
 extern cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-extern cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags = 0);
+extern cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+									   unsigned int flags = 0);
 extern cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
 extern cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 extern cudaError_t cudaEventQuery(cudaEvent_t event);
@@ -390,16 +394,19 @@ extern cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t
 extern cudaError_t cudaEventDestroy(cudaEvent_t event);
 extern cudaError_t cudaDeviceSynchronize();
 extern cudaError_t cudaMemset(void *to, int value, size_t bytes);
-extern cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+extern cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+								   cudaStream_t stream);
 extern cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 extern cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg);
 extern cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function);
-extern cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute, int value);
+extern cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute,
+										int value);
 extern cudaError_t cudaGetLastError();
 extern const char *cudaGetErrorString(cudaError_t error);
 extern const char *cudaGetErrorName(cudaError_t error);
 extern cudaError_t cudaDriverGetVersion(int *version);
-extern cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,
-													unsigned long long flags, cudaDriverEntryPointQueryResult *result);
+extern cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function,
+													unsigned int version, unsigned long long flags,
+													cudaDriverEntryPointQueryResult *result);
 
 #endif /* GPUANN_EMULATE_CUDA_RUNTIME_H */

@@ -284,7 +284,8 @@ run_block(dim3 block_index, uint32_t threads)
 
 		for (uint32_t i = 0; i < threads; i++)
 		{
-			if (fibers[i].ended || (fibers[i].waits != NULL && fibers[i].waits->opened == fibers[i].opened))
+			if (fibers[i].ended ||
+				(fibers[i].waits != NULL && fibers[i].waits->opened == fibers[i].opened))
 				continue;
 			resume(&fibers[i]);
 			if (fibers[i].ended)
@@ -292,7 +293,8 @@ run_block(dim3 block_index, uint32_t threads)
 		}
 		if (progress == before)
 		{
-			fprintf(stderr, "emulation: a barrier that not all threads reach, block %u\n", block_index.x);
+			fprintf(stderr, "emulation: a barrier that not all threads reach, block %u\n",
+					block_index.x);
 			abort();
 		}
 	}
@@ -302,8 +304,8 @@ run_block(dim3 block_index, uint32_t threads)
 void
 emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &kernel)
 {
-	if (shared > SHARED_BYTES || block.x % WARP != 0 || block.x > MAX_THREADS || block.y != 1 || block.z != 1 ||
-		grid.x == 0 || grid.y == 0)
+	if (shared > SHARED_BYTES || block.x % WARP != 0 || block.x > MAX_THREADS || block.y != 1 ||
+		block.z != 1 || grid.x == 0 || grid.y == 0)
 	{
 		fprintf(stderr, "emulation: a launch that no device would take\n");
 		abort();
@@ -319,7 +321,7 @@ emulate_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &k
 		}
 }
 
-/* --- the runtime -------------------------------------------------------------------------------------------------- */
+/* --- the runtime ---------------------------------------------------------- */
 
 static size_t device_bytes; /* in use */
 
@@ -344,7 +346,9 @@ cudaError_t
 cudaGetDeviceCount(int *count)
 {
 	*count = lacks("device") ? 0 : 1;
-	return lacks("device") ? cudaErrorNoDevice : lacks("newer-driver") ? cudaErrorInsufficientDriver : cudaSuccess;
+	return lacks("device")		   ? cudaErrorNoDevice
+		   : lacks("newer-driver") ? cudaErrorInsufficientDriver
+								   : cudaSuccess;
 }
 
 cudaError_t
@@ -458,7 +462,7 @@ cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 	return cudaSuccess;
 }
 
-/* --- the driver's virtual memory ---------------------------------------------------------------------------------- */
+/* --- the driver's virtual memory ------------------------------------------ */
 
 static CUresult
 reserve(CUdeviceptr *at, size_t size, size_t, CUdeviceptr, unsigned long long)
@@ -505,7 +509,8 @@ is_refused()
 }
 
 static CUresult
-create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *kind, unsigned long long)
+create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *kind,
+	   unsigned long long)
 {
 	static CUmemGenericAllocationHandle last;
 	bool host = kind->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
@@ -563,8 +568,8 @@ granularity(size_t *bytes, const CUmemAllocationProp *, CUmemAllocationGranulari
 }
 
 cudaError_t
-cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int, unsigned long long,
-								 cudaDriverEntryPointQueryResult *result)
+cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int,
+								 unsigned long long, cudaDriverEntryPointQueryResult *result)
 {
 	static const struct
 	{

@@ -44,7 +44,8 @@ struct DeviceRadixSort
 
 		for (int i = 0; i < n; i++)
 			order.push_back(i);
-		std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return keys.Current()[a] < keys.Current()[b]; });
+		std::stable_sort(order.begin(), order.end(),
+						 [&](int a, int b) { return keys.Current()[a] < keys.Current()[b]; });
 		for (int i = 0; i < n; i++)
 		{
 			keys.Alternate()[i] = keys.Current()[order[i]];
@@ -53,8 +54,8 @@ struct DeviceRadixSort
 	}
 
 	template <typename K>
-	static cudaError_t
-	SortKeys(void *work, size_t &bytes, DoubleBuffer<K> &keys, int n, int = 0, int = 64, cudaStream_t stream = NULL)
+	static cudaError_t SortKeys(void *work, size_t &bytes, DoubleBuffer<K> &keys, int n, int = 0,
+								int = 64, cudaStream_t stream = NULL)
 	{
 		DoubleBuffer<K> now = keys;
 
@@ -72,9 +73,9 @@ struct DeviceRadixSort
 	}
 
 	template <typename K, typename V>
-	static cudaError_t
-	SortPairs(void *work, size_t &bytes, DoubleBuffer<K> &keys, DoubleBuffer<V> &values, int n, int = 0, int = 64,
-			  cudaStream_t stream = NULL)
+	static cudaError_t SortPairs(void *work, size_t &bytes, DoubleBuffer<K> &keys,
+								 DoubleBuffer<V> &values, int n, int = 0, int = 64,
+								 cudaStream_t stream = NULL)
 	{
 		if (work == NULL)
 		{

@@ -68,8 +68,8 @@ run_job(EngineJob job)
 		}
 		ops->job_poll(engine, id, &progress);
 	} while (!progress.completed);
-	printf("job %d of %u rows: status %d, %.3f s %s\n", (int) job.kind, job.count, (int) progress.status, now() - start,
-		   progress.error.text);
+	printf("job %d of %u rows: status %d, %.3f s %s\n", (int) job.kind, job.count,
+		   (int) progress.status, now() - start, progress.error.text);
 	ops->job_release(engine, id);
 }
 
@@ -191,7 +191,8 @@ main(int argc, char **argv)
 	EngineQuery *queries = calloc(MOST_BATCH, sizeof(EngineQuery));
 	SearchResult *results = malloc(MOST_BATCH * K * sizeof(SearchResult));
 	SearchResult *truth = malloc(MOST_BATCH * K * sizeof(SearchResult));
-	MirrorSpec spec = {dims, ELEMENT_FLOAT, METRIC_L2, METHOD_GRAPH, DEGREE, rows, RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+	MirrorSpec spec = {dims,		   ELEMENT_FLOAT,	 METRIC_L2, METHOD_GRAPH, DEGREE, rows,
+					   RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
 	EngineConfig config = {0};
 	EngineError error = {0};
 	EngineMemory memory;
@@ -230,9 +231,9 @@ main(int argc, char **argv)
 	job.ef_construction = 100;
 	run_job(job);
 	ops->memory(engine, &memory);
-	printf("memory: limit %.0f used %.0f context %.0f vectors %.0f graph %.0f state %.0f MiB\n", memory.limit / 1048576.0,
-		   memory.used / 1048576.0, memory.context / 1048576.0, memory.vectors / 1048576.0, memory.graph / 1048576.0,
-		   memory.state / 1048576.0);
+	printf("memory: limit %.0f used %.0f context %.0f vectors %.0f graph %.0f state %.0f MiB\n",
+		   memory.limit / 1048576.0, memory.used / 1048576.0, memory.context / 1048576.0,
+		   memory.vectors / 1048576.0, memory.graph / 1048576.0, memory.state / 1048576.0);
 	for (uint32_t i = 0; i < MOST_BATCH; i++)
 	{
 		queries[i].mirror = mirror;
@@ -256,16 +257,18 @@ main(int argc, char **argv)
 
 		run_batches(queries, batches[b] * 3 < MOST_BATCH ? batches[b] * 3 : MOST_BATCH, batches[b]);
 		time = run_batches(queries, MOST_BATCH, batches[b]);
-		printf("graph, ef %u, batch %5u: %8.0f us (submit %.0f us, engine %.0f us), %9.0f queries/s\n", ef, batches[b],
-			   time.whole, time.submit, time.engine, batches[b] / time.whole * 1e6);
+		printf(
+			"graph, ef %u, batch %5u: %8.0f us (submit %.0f us, engine %.0f us), %9.0f queries/s\n",
+			ef, batches[b], time.whole, time.submit, time.engine, batches[b] / time.whole * 1e6);
 	}
 	printf("a lone query wakes its owner after %.0f us\n", time_until_woken(queries));
 	for (uint32_t i = 0; i < 2000; i++)
 		for (uint32_t j = 0; j < K; j++)
 			for (uint32_t m = 0; m < queries[i].count; m++)
 				found += truth[i * K + j].slot == results[i * K + m].slot;
-	printf("recall@%d %.4f, expanded %u, iterations %u, distances %u\n", K, (double) found / (2000.0 * K),
-		   queries[0].counters.expanded, queries[0].counters.iterations, queries[0].counters.distances);
+	printf("recall@%d %.4f, expanded %u, iterations %u, distances %u\n", K,
+		   (double) found / (2000.0 * K), queries[0].counters.expanded,
+		   queries[0].counters.iterations, queries[0].counters.distances);
 	ops->close(engine);
 	return 0;
 }

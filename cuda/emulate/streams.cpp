@@ -206,7 +206,8 @@ wait_for(const EmulatedStream *only)
 	std::unique_lock<std::mutex> lock(device_lock);
 	auto is_busy = [&] {
 		for (const EmulatedStream *stream : streams)
-			if ((only == NULL || stream == only) && (stream->running || (!failed && !stream->queue.empty())))
+			if ((only == NULL || stream == only) &&
+				(stream->running || (!failed && !stream->queue.empty())))
 				return true;
 		return false;
 	};

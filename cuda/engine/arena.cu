@@ -14,7 +14,8 @@ find_function(const char *name, void **function)
 {
 	cudaDriverEntryPointQueryResult result;
 #if CUDART_VERSION >= 12050
-	cudaError_t error = cudaGetDriverEntryPointByVersion(name, function, DRIVER_VERSION, cudaEnableDefault, &result);
+	cudaError_t error = cudaGetDriverEntryPointByVersion(name, function, DRIVER_VERSION,
+														 cudaEnableDefault, &result);
 #else
 	cudaError_t error = cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &result);
 #endif
@@ -46,17 +47,22 @@ arena_open(Arena *arena, int device, EngineError *error)
 		!find_function("cuMemAddressFree", (void **) &driver->address_free) ||
 		!find_function("cuMemCreate", (void **) &driver->create) ||
 		!find_function("cuMemRelease", (void **) &driver->release) ||
-		!find_function("cuMemMap", (void **) &driver->map) || !find_function("cuMemUnmap", (void **) &driver->unmap) ||
+		!find_function("cuMemMap", (void **) &driver->map) ||
+		!find_function("cuMemUnmap", (void **) &driver->unmap) ||
 		!find_function("cuMemSetAccess", (void **) &driver->set_access) ||
 		!find_function("cuMemGetAllocationGranularity", (void **) &driver->granularity))
 	{
-		engine_error(error, ENGINE_NO_DEVICE, "the driver of device %d lacks virtual memory management", device);
+		engine_error(error, ENGINE_NO_DEVICE,
+					 "the driver of device %d lacks virtual memory management", device);
 		return ENGINE_NO_DEVICE;
 	}
 	kind = allocation_kind(arena);
-	if (driver->granularity(&arena->unit, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS || arena->unit == 0)
+	if (driver->granularity(&arena->unit, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+			CUDA_SUCCESS ||
+		arena->unit == 0)
 	{
-		engine_error(error, ENGINE_NO_DEVICE, "device %d does not support virtual memory management", device);
+		engine_error(error, ENGINE_NO_DEVICE,
+					 "device %d does not support virtual memory management", device);
 		return ENGINE_NO_DEVICE;
 	}
 	return ENGINE_OK;
@@ -84,7 +90,8 @@ range_reserve(Arena *arena, Range *range, MemoryPart part, uint64_t bytes, Engin
 	if (result == CUDA_SUCCESS)
 		return ENGINE_OK;
 	memset(range, 0, sizeof(*range));
-	engine_error(error, ENGINE_NO_MEMORY, "no %llu bytes of device addresses are free (driver error %d)",
+	engine_error(error, ENGINE_NO_MEMORY,
+				 "no %llu bytes of device addresses are free (driver error %d)",
 				 (unsigned long long) bytes, (int) result);
 	return ENGINE_NO_MEMORY;
 }
@@ -131,7 +138,8 @@ map_more(Arena *arena, Range *range, const CUmemAllocationProp *from, size_t byt
  * been looked at.
  */
 static EngineStatus
-grow_range(Arena *arena, Range *range, const CUmemAllocationProp *from, uint64_t more, EngineError *error)
+grow_range(Arena *arena, Range *range, const CUmemAllocationProp *from, uint64_t more,
+		   EngineError *error)
 {
 	bool host = from->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
 	size_t *pieces = (size_t *) realloc(range->pieces, (range->npieces + 1) * sizeof(*pieces));
@@ -146,7 +154,8 @@ grow_range(Arena *arena, Range *range, const CUmemAllocationProp *from, uint64_t
 	result = map_more(arena, range, from, more);
 	if (result != CUDA_SUCCESS)
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "the %s has no %llu bytes left (driver error %d), %llu are in use here",
+		engine_error(error, ENGINE_NO_MEMORY,
+					 "the %s has no %llu bytes left (driver error %d), %llu are in use here",
 					 host ? "host" : "device", (unsigned long long) more, (int) result,
 					 (unsigned long long) (host ? arena->host_used : arena_used(arena)));
 		return ENGINE_NO_MEMORY;
@@ -173,7 +182,8 @@ range_grow(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 		return ENGINE_OK;
 	if (range->mapped + more > range->reserved || arena_used(arena) + more > arena->limit)
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of device memory do not fit: %llu of %llu are in use",
+		engine_error(error, ENGINE_NO_MEMORY,
+					 "%llu more bytes of device memory do not fit: %llu of %llu are in use",
 					 (unsigned long long) more, (unsigned long long) arena_used(arena),
 					 (unsigned long long) arena->limit);
 		return ENGINE_NO_MEMORY;
@@ -191,7 +201,8 @@ range_grow_host(Arena *arena, Range *range, uint64_t bytes, EngineError *error)
 		return ENGINE_OK;
 	if (range->mapped + more > range->reserved || arena->host_used + more > arena->host_limit)
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of rows do not fit in host memory: %llu of %llu are in use",
+		engine_error(error, ENGINE_NO_MEMORY,
+					 "%llu more bytes of rows do not fit in host memory: %llu of %llu are in use",
 					 (unsigned long long) more, (unsigned long long) arena->host_used,
 					 (unsigned long long) arena->host_limit);
 		return ENGINE_NO_MEMORY;
@@ -214,7 +225,8 @@ maps_host(Arena *arena, CUmemLocation location)
 	bool maps;
 
 	kind.location = location;
-	if (arena->driver.granularity(&unit, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS || unit == 0)
+	if (arena->driver.granularity(&unit, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+		unit == 0)
 		return false;
 	/* pieces of both kinds follow each other */
 	unit = unit > arena->unit ? unit : arena->unit;
@@ -234,9 +246,11 @@ arena_open_host(Arena *arena, uint64_t limit)
 	 * any of the host's memory; that of its first node, where drivers have no
 	 * other; the types' numbers, for older headers
 	 */
-	static const CUmemLocation locations[] = {{(CUmemLocationType) 2, 0}, {(CUmemLocationType) 3, 0}};
+	static const CUmemLocation locations[] = {{(CUmemLocationType) 2, 0},
+											  {(CUmemLocationType) 3, 0}};
 
-	for (size_t i = 0; limit > 0 && arena->host_limit == 0 && i < sizeof(locations) / sizeof(locations[0]); i++)
+	for (size_t i = 0;
+		 limit > 0 && arena->host_limit == 0 && i < sizeof(locations) / sizeof(locations[0]); i++)
 		if (maps_host(arena, locations[i]))
 		{
 			arena->host = locations[i];

@@ -32,12 +32,14 @@ struct DriverMemory
 {
 	CUresult (*address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
 	CUresult (*address_free)(CUdeviceptr, size_t);
-	CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
+	CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+					   unsigned long long);
 	CUresult (*release)(CUmemGenericAllocationHandle);
 	CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
 	CUresult (*unmap)(CUdeviceptr, size_t);
 	CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-	CUresult (*granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+	CUresult (*granularity)(size_t *, const CUmemAllocationProp *,
+							CUmemAllocationGranularity_flags);
 };
 
 struct Arena
@@ -69,7 +71,8 @@ extern EngineStatus arena_open(Arena *arena, int device, EngineError *error);
 extern uint64_t arena_used(const Arena *arena);
 
 /* Reserve addresses; nothing is mapped yet. */
-extern EngineStatus range_reserve(Arena *arena, Range *range, MemoryPart part, uint64_t bytes, EngineError *error);
+extern EngineStatus range_reserve(Arena *arena, Range *range, MemoryPart part, uint64_t bytes,
+								  EngineError *error);
 /*
  * Map memory so that at least the first `bytes` are usable. ENGINE_NO_MEMORY
  * leaves the range as it was.

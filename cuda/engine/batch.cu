@@ -59,7 +59,8 @@ graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef
 	KindCache now = {mirror->id, mirror->codes_good, k, ef, apart, BATCH_GRAPH};
 	KindCache *last = &engine->kinds;
 
-	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k || last->ef != now.ef || last->apart != now.apart)
+	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k ||
+		last->ef != now.ef || last->apart != now.apart)
 	{
 		MirrorView view = mirror_view(mirror);
 
@@ -76,7 +77,9 @@ static BatchKind
 task_kind(CudaEngine *engine, const CudaTask *task)
 {
 	if (task->method == METHOD_GRAPH)
-		return task->reference ? BATCH_REFERENCE : graph_kind(engine, task->mirror, task_k(task), task_ef(task), task_apart(task));
+		return task->reference ? BATCH_REFERENCE
+							   : graph_kind(engine, task->mirror, task_k(task), task_ef(task),
+											task_apart(task));
 	if (task_k(task) <= EXACT_SMALL_K && !task->in_passes)
 		return stream_takes(task) ? BATCH_STREAM : BATCH_EXACT;
 	return stream_takes(task) ? BATCH_STREAM_SORT : BATCH_EXACT_SORT;
@@ -98,7 +101,8 @@ task_bitmap_bytes(const CudaTask *task)
 static bool
 takes_long(const CudaTask *task)
 {
-	return task->method == METHOD_EXACT && !task->in_passes && (task_k(task) > EXACT_CHUNK || stream_takes(task));
+	return task->method == METHOD_EXACT && !task->in_passes &&
+		   (task_k(task) > EXACT_CHUNK || stream_takes(task));
 }
 
 /*
@@ -110,7 +114,8 @@ change_waits(const CudaMirror *mirror)
 {
 	const CudaJob *job = mirror->first_job;
 
-	return job != NULL && job->stage == STAGE_ROWS && (job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD);
+	return job != NULL && job->stage == STAGE_ROWS &&
+		   (job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD);
 }
 
 /* The fill with one more task. */
@@ -150,7 +155,8 @@ wide_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n)
 {
 	MirrorView view = mirror_view(mirror);
 
-	return n * wide_state_bytes(&view, fill->max_k, fill->max_ef, fill->apart) <= STATE_ROOM - LISTS_ROOM;
+	return n * wide_state_bytes(&view, fill->max_k, fill->max_ef, fill->apart) <=
+		   STATE_ROOM - LISTS_ROOM;
 }
 
 /* Whether a task can join a lane's batch, whose fill then is *next. */
@@ -162,8 +168,9 @@ task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFi
 	*next = fill_with(*fill, task, lane->kind);
 	if (n == 1)
 		return true;
-	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM || next->bitmaps > lane->bitmap_memory.mapped ||
-		next->results > RESULT_ROOM || next->traces > TRACE_ROOM || lane->kind == BATCH_EXACT_SORT ||
+	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM ||
+		next->bitmaps > lane->bitmap_memory.mapped || next->results > RESULT_ROOM ||
+		next->traces > TRACE_ROOM || lane->kind == BATCH_EXACT_SORT ||
 		lane->kind == BATCH_STREAM_SORT)
 		return false;
 	if (lane->kind == BATCH_WALK)
@@ -241,7 +248,8 @@ stage_task(Lane *lane, uint32_t i, BatchFill *used)
 
 	memset(query, 0, sizeof(*query));
 	query->vector = used->vectors;
-	memcpy(lane->vectors + used->vectors, task->borrowed != NULL ? task->borrowed : task->vector, mirror->vector_bytes);
+	memcpy(lane->vectors + used->vectors, task->borrowed != NULL ? task->borrowed : task->vector,
+		   mirror->vector_bytes);
 	task->borrowed = NULL;
 	query->has_beyond = task->has_beyond;
 	query->beyond_key = key_of(task->beyond_distance);
@@ -269,7 +277,8 @@ static bool
 batch_copy_in(CudaEngine *engine, Lane *lane, const void *to, const void *from, size_t bytes)
 {
 	return bytes == 0 ||
-		   GPU(&engine->failure, cudaMemcpyAsync((void *) to, from, bytes, cudaMemcpyHostToDevice, lane->stream));
+		   GPU(&engine->failure,
+			   cudaMemcpyAsync((void *) to, from, bytes, cudaMemcpyHostToDevice, lane->stream));
 }
 
 /*
@@ -290,7 +299,8 @@ send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
 
 		if (staged && bytes > 0)
 			memcpy(lane->bitmaps + at, task->admitted, bytes);
-		else if (!batch_copy_in(engine, lane, (const unsigned char *) lane->view.bitmaps + at, task->admitted, bytes))
+		else if (!batch_copy_in(engine, lane, (const unsigned char *) lane->view.bitmaps + at,
+								task->admitted, bytes))
 			return false;
 		at += bytes;
 	}
@@ -300,7 +310,8 @@ send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
 static inline bool
 is_graph(BatchKind kind)
 {
-	return kind == BATCH_WALK || kind == BATCH_WIDE || kind == BATCH_GRAPH || kind == BATCH_REFERENCE;
+	return kind == BATCH_WALK || kind == BATCH_WIDE || kind == BATCH_GRAPH ||
+		   kind == BATCH_REFERENCE;
 }
 
 /* An exact launch for a lane's batch. */
@@ -419,7 +430,8 @@ launch_exact(CudaEngine *engine, Lane *lane, const BatchFill *fill)
  * into lists that the search merges.
  */
 static cudaError_t
-launch_pending(const CudaEngine *engine, const Lane *lane, const BatchFill *fill, PendingLists *pending)
+launch_pending(const CudaEngine *engine, const Lane *lane, const BatchFill *fill,
+			   PendingLists *pending)
 {
 	ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
 	ExactLists lists;
@@ -456,8 +468,10 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 	}
 	launch.batch.generation = lane->generation;
 	launch.batch.state += LISTS_ROOM;
-	launch.batch.state_stride = lane->kind == BATCH_WIDE ? wide_state_bytes(&launch.mirror, fill->max_k, fill->max_ef, fill->apart)
-														  : round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
+	launch.batch.state_stride =
+		lane->kind == BATCH_WIDE
+			? wide_state_bytes(&launch.mirror, fill->max_k, fill->max_ef, fill->apart)
+			: round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
 	launch.type = lane->mirror->spec.type;
 	launch.queries = lane->ntasks;
 	launch.max_k = fill->max_k;
@@ -473,13 +487,16 @@ launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
 		return error;
 	if (lane->kind == BATCH_WIDE)
 		return wide_launch(&launch);
-	return lane->kind == BATCH_WALK ? walk_launch(&launch, lane->beside) : graph_search_launch(&launch);
+	return lane->kind == BATCH_WALK ? walk_launch(&launch, lane->beside)
+									: graph_search_launch(&launch);
 }
 
 static bool
 batch_copy_out(CudaEngine *engine, Lane *lane, void *to, const void *from, size_t bytes)
 {
-	return bytes == 0 || GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, lane->stream));
+	return bytes == 0 ||
+		   GPU(&engine->failure,
+			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, lane->stream));
 }
 
 /* Raise the flag of a batch whose kernels do not. One warp. */
@@ -513,7 +530,8 @@ wait_for_change(CudaEngine *engine, const Lane *lane)
 static bool
 raise_flag(CudaEngine *engine, Lane *lane)
 {
-	LAUNCH(raise_flag_kernel, 1, WARP, 0, lane->stream, (volatile uint32_t *) lane->flag, lane->generation);
+	LAUNCH(raise_flag_kernel, 1, WARP, 0, lane->stream, (volatile uint32_t *) lane->flag,
+		   lane->generation);
 	return GPU(&engine->failure, cudaGetLastError());
 }
 
@@ -531,8 +549,10 @@ next_generation(Lane *lane)
 static bool
 finish_exact(CudaEngine *engine, Lane *lane)
 {
-	return batch_copy_out(engine, lane, lane->heads, lane->view.heads, lane->ntasks * sizeof(DeviceHead)) &&
-		   batch_copy_out(engine, lane, lane->results, lane->view.results, lane->nresults * sizeof(SearchResult)) &&
+	return batch_copy_out(engine, lane, lane->heads, lane->view.heads,
+						  lane->ntasks * sizeof(DeviceHead)) &&
+		   batch_copy_out(engine, lane, lane->results, lane->view.results,
+						  lane->nresults * sizeof(SearchResult)) &&
 		   raise_flag(engine, lane);
 }
 
@@ -577,7 +597,8 @@ patience_us(const Lane *lane, const BatchFill *fill)
 	uint64_t rows = mirror->rows;
 	uint64_t walked = WALK_SLACK * (uint64_t) fill->max_ef * mirror->spec.degree + mirror->nlisted;
 
-	return LANE_PATIENCE_US + (is_graph(lane->kind) && walked < rows ? walked : rows) * mirror->stride * lane->ntasks / LANE_PACE;
+	return LANE_PATIENCE_US + (is_graph(lane->kind) && walked < rows ? walked : rows) *
+								  mirror->stride * lane->ntasks / LANE_PACE;
 }
 
 /* Launch a batch that is staged. */
@@ -588,7 +609,9 @@ launch_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 
 	lane->patience_us = patience_us(lane, fill);
 	if (!wait_for_change(engine, lane) ||
-		!gpu_check(&engine->failure, graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill), "the launch of a batch"))
+		!gpu_check(&engine->failure,
+				   graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill),
+				   "the launch of a batch"))
 		return false;
 	if (is_stream(lane->kind))
 	{
@@ -607,7 +630,9 @@ bool
 batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes)
 {
 	lane->read_in_place = reads_in_place(lane, bytes);
-	return (lane->read_in_place || batch_copy_in(engine, lane, lane->view.queries, lane->input, bytes)) && launch_batch(engine, lane, fill);
+	return (lane->read_in_place ||
+			batch_copy_in(engine, lane, lane->view.queries, lane->input, bytes)) &&
+		   launch_batch(engine, lane, fill);
 }
 
 /* Start a lane's batch. False: the engine failed. */
@@ -620,7 +645,8 @@ start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
 	lane->beside = engine->nqueries;
 	if (!send_batch(engine, lane, fill, lane->started_us))
 		return false;
-	if ((lane->kind == BATCH_EXACT_SORT || lane->kind == BATCH_STREAM_SORT) && !first->in_passes && task_k(first) > EXACT_CHUNK)
+	if ((lane->kind == BATCH_EXACT_SORT || lane->kind == BATCH_STREAM_SORT) && !first->in_passes &&
+		task_k(first) > EXACT_CHUNK)
 	{
 		first->in_passes = true;
 		lane->mirror->passes++;
@@ -638,8 +664,8 @@ refuse_trace(CudaEngine *engine)
 		return false;
 	engine->first_waiting = task->next;
 	task->status = ENGINE_UNSUPPORTED;
-	engine_error(&task->error, ENGINE_UNSUPPORTED, "a trace of %u slots is longer than %u", task_trace_room(task),
-				 TRACE_ROOM);
+	engine_error(&task->error, ENGINE_UNSUPPORTED, "a trace of %u slots is longer than %u",
+				 task_trace_room(task), TRACE_ROOM);
 	task_ended(engine, task);
 	engine_wake(engine);
 	return true;
@@ -658,7 +684,8 @@ batches_start(CudaEngine *engine)
 			;
 		if (lane->busy)
 			continue;
-		if (engine->first_waiting == NULL || !batch_gather(engine, lane, &fill) || !start_batch(engine, lane, &fill))
+		if (engine->first_waiting == NULL || !batch_gather(engine, lane, &fill) ||
+			!start_batch(engine, lane, &fill))
 			return;
 	}
 }

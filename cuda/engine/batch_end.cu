@@ -26,13 +26,15 @@ wait_again(CudaEngine *engine, CudaTask *task)
  * is no memory.
  */
 static bool
-batch_keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace, uint32_t traced)
+batch_keep(CudaTask *task, const SearchResult *results, uint32_t count, const uint32_t *trace,
+		   uint32_t traced)
 {
 	SearchResult *kept;
 
 	if (task->kept == NULL)
 		task->kept_from = task->found;
-	kept = (SearchResult *) realloc(task->kept, (task->found - task->kept_from + count + 1) * sizeof(SearchResult));
+	kept = (SearchResult *) realloc(task->kept, (task->found - task->kept_from + count + 1) *
+													sizeof(SearchResult));
 	if (kept == NULL)
 		return false;
 	memcpy(kept + (task->found - task->kept_from), results, count * sizeof(SearchResult));
@@ -65,7 +67,8 @@ filter_left_few(const CudaTask *task, const DeviceHead *head)
 {
 	uint32_t k = at_most(task_k(task), task->passing);
 
-	return task->method == METHOD_GRAPH && !task->reference && task->max_iterations == 0 && task->admitted != NULL && !task->admit_others &&
+	return task->method == METHOD_GRAPH && !task->reference && task->max_iterations == 0 &&
+		   task->admitted != NULL && !task->admit_others &&
 		   (head->count < k || (uint64_t) head->reached * FILTER_TRUST < k);
 }
 

@@ -60,7 +60,8 @@ lay_out_device(Lane *lane, unsigned char *at, size_t state_bytes)
 
 /* Give a lane its memory, stream and event. */
 static bool
-open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_bytes, EngineError *error)
+open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_bytes,
+		  EngineError *error)
 {
 	Lane measured;
 	size_t bytes = lay_out_device(&measured, (unsigned char *) 256, state_bytes);
@@ -71,8 +72,8 @@ open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_by
 	lay_out_pinned(lane, pinned);
 	if (range_reserve(&engine->arena, &lane->memory, PART_STATE, bytes, error) != ENGINE_OK ||
 		range_grow(&engine->arena, &lane->memory, bytes, error) != ENGINE_OK ||
-		range_reserve(&engine->arena, &lane->bitmap_memory, PART_STATE, (uint64_t) ENGINE_MAX_SLOTS / 8 + 64, error) !=
-			ENGINE_OK ||
+		range_reserve(&engine->arena, &lane->bitmap_memory, PART_STATE,
+					  (uint64_t) ENGINE_MAX_SLOTS / 8 + 64, error) != ENGINE_OK ||
 		range_grow(&engine->arena, &lane->bitmap_memory, BITMAP_STAGED, error) != ENGINE_OK)
 		return false;
 	lay_out_device(lane, (unsigned char *) lane->memory.base, state_bytes);
@@ -81,7 +82,8 @@ open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_by
 	*lane->flag = 0;
 	/* queries before jobs, where both are ready */
 	if (!GPU(&engine->failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
-		!GPU(&engine->failure, cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, greatest)) ||
+		!GPU(&engine->failure,
+			 cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, greatest)) ||
 		!GPU(&engine->failure, cudaMemset(lane->view.ended, 0, sizeof(uint32_t))) ||
 		!GPU(&engine->failure, cudaMemset(lane->table, 0xFF, flow_table_bytes())) ||
 		!GPU(&engine->failure, cudaEventCreateWithFlags(&lane->done, cudaEventDisableTiming)))
@@ -101,8 +103,9 @@ lanes_open(CudaEngine *engine, EngineError *error)
 	size_t sort_bytes;
 
 	if (!GPU(&engine->failure, exact_sort_bytes(&sort_bytes)) ||
-		!GPU(&engine->failure, cudaHostAlloc((void **) &engine->pinned, LANES * pinned + PIECES * PIECE_BYTES,
-											 cudaHostAllocMapped)))
+		!GPU(&engine->failure,
+			 cudaHostAlloc((void **) &engine->pinned, LANES * pinned + PIECES * PIECE_BYTES,
+						   cudaHostAllocMapped)))
 	{
 		gpu_failed(&engine->failure, error);
 		return false;
@@ -146,7 +149,8 @@ lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error)
 	EngineStatus status = ENGINE_OK;
 
 	for (uint32_t i = 0; i < LANES && status == ENGINE_OK; i++)
-		status = range_grow(&engine->arena, &engine->lanes[i].bitmap_memory, (slots + 63) / 64 * sizeof(uint64_t), error);
+		status = range_grow(&engine->arena, &engine->lanes[i].bitmap_memory,
+							(slots + 63) / 64 * sizeof(uint64_t), error);
 	return status;
 }
 
@@ -179,7 +183,8 @@ lanes_watch(CudaEngine *engine)
 			continue;
 		if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) != watched)
 			busy = true;
-		else if (__atomic_compare_exchange_n(&lane->watched, &watched, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		else if (__atomic_compare_exchange_n(&lane->watched, &watched, 0, false, __ATOMIC_ACQ_REL,
+											 __ATOMIC_RELAXED))
 			engine_wake(engine);
 	}
 	return busy;
@@ -192,7 +197,8 @@ lane_prefetch(const Lane *lane, uint32_t i)
 	const SearchResult *results = lane->results + lane->queries[i].results;
 
 	__builtin_prefetch(&lane->heads[i]);
-	for (uint32_t at = 0; at < lane->queries[i].k && at < PREFETCHED; at += 64 / sizeof(SearchResult))
+	for (uint32_t at = 0; at < lane->queries[i].k && at < PREFETCHED;
+		 at += 64 / sizeof(SearchResult))
 	{
 		__builtin_prefetch(results + at);
 		__builtin_prefetch(query->results + at, 1);

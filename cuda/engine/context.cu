@@ -61,9 +61,11 @@ device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own)
 	int (*init)(void) = (int (*)(void)) dlsym(library, "nvmlInit_v2");
 	int (*by_address)(const char *, void **) =
 		(int (*)(const char *, void **)) dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
-	int (*get_memory)(void *, void *) = (int (*)(void *, void *)) dlsym(library, "nvmlDeviceGetMemoryInfo");
+	int (*get_memory)(void *, void *) =
+		(int (*)(void *, void *)) dlsym(library, "nvmlDeviceGetMemoryInfo");
 	int (*get_processes)(void *, unsigned int *, DeviceProcess *) =
-		(int (*)(void *, unsigned int *, DeviceProcess *)) dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+		(int (*)(void *, unsigned int *, DeviceProcess *)) dlsym(
+			library, "nvmlDeviceGetComputeRunningProcesses_v3");
 	int (*shutdown)(void) = (int (*)(void)) dlsym(library, "nvmlShutdown");
 
 	snprintf(address, sizeof(address), "%08x:%02x:%02x.0", (unsigned) device->pciDomainID,

@@ -89,7 +89,7 @@ engine_mirror(CudaEngine *engine, MirrorId id)
 	return mirror;
 }
 
-/* --- the pulse ---------------------------------------------------------------------------------------------------- */
+/* --- the pulse ------------------------------------------------------------ */
 
 static bool
 is_in_flight(const CudaEngine *engine)
@@ -127,7 +127,9 @@ pulse_pause(CudaEngine *engine, uint64_t now, uint64_t *watched_us, uint64_t *id
 	if (lanes_watch(engine))
 	{
 		*idle_us = now;
-		return now - *watched_us < LOOK_MOST_US ? LOOK_US : now - *watched_us < LONG_AFTER_US ? NAP_US : LONG_NAP_US;
+		return now - *watched_us < LOOK_MOST_US	   ? LOOK_US
+			   : now - *watched_us < LONG_AFTER_US ? NAP_US
+												   : LONG_NAP_US;
 	}
 	*watched_us = now;
 	if (now - *idle_us < LINGER_US)
@@ -206,7 +208,7 @@ rest_pulse(CudaEngine *engine)
 		__atomic_store_n(&engine->in_flight, false, __ATOMIC_SEQ_CST);
 }
 
-/* --- opening ------------------------------------------------------------------------------------------------------ */
+/* --- opening -------------------------------------------------------------- */
 
 static EngineStatus
 no_device(EngineError *error, const char *what, cudaError_t reason)
@@ -229,7 +231,8 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 		return no_device(error, what, result);
 	if (engine->device.sharedMemPerBlockOptin < LEAST_SHARED)
 	{
-		engine_error(error, ENGINE_NO_DEVICE, "device %d has architecture %d.%d: this engine needs 8.0 or newer", number,
+		engine_error(error, ENGINE_NO_DEVICE,
+					 "device %d has architecture %d.%d: this engine needs 8.0 or newer", number,
 					 engine->device.major, engine->device.minor);
 		return ENGINE_NO_DEVICE;
 	}
@@ -256,7 +259,8 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 	if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction)
 	{
 		(void) cudaGetLastError();
-		engine_error(error, ENGINE_NO_DEVICE, "device %d has architecture %d.%d, which this engine was not built for",
+		engine_error(error, ENGINE_NO_DEVICE,
+					 "device %d has architecture %d.%d, which this engine was not built for",
 					 number, engine->device.major, engine->device.minor);
 		return ENGINE_NO_DEVICE;
 	}
@@ -287,7 +291,8 @@ choose_device(CudaEngine *engine, EngineError *error)
 		return no_device(error, "no CUDA device can be used", result);
 	if (count == 0 || engine->config.device >= count)
 	{
-		engine_error(error, ENGINE_NO_DEVICE, "there is no CUDA device %d: %d were found", engine->config.device, count);
+		engine_error(error, ENGINE_NO_DEVICE, "there is no CUDA device %d: %d were found",
+					 engine->config.device, count);
 		return ENGINE_NO_DEVICE;
 	}
 	if (engine->config.device >= 0)
@@ -342,7 +347,8 @@ open_twin(CudaEngine *engine, EngineError *error)
 	if (engine->host_limit <= engine->host_pinned)
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "%llu bytes of pinned memory leave none of %llu",
-					 (unsigned long long) engine->host_pinned, (unsigned long long) engine->host_limit);
+					 (unsigned long long) engine->host_pinned,
+					 (unsigned long long) engine->host_limit);
 		return ENGINE_NO_MEMORY;
 	}
 	engine->host_twin_limit = (engine->host_limit - engine->host_pinned) / 5 * 4;
@@ -358,10 +364,12 @@ open_twin(CudaEngine *engine, EngineError *error)
 static bool
 open_pieces(CudaEngine *engine, EngineError *error)
 {
-	if (range_reserve(&engine->arena, &engine->piece_memory, PART_STATE, PIECES * PIECE_BYTES, error) != ENGINE_OK ||
+	if (range_reserve(&engine->arena, &engine->piece_memory, PART_STATE, PIECES * PIECE_BYTES,
+					  error) != ENGINE_OK ||
 		range_grow(&engine->arena, &engine->piece_memory, PIECES * PIECE_BYTES, error) != ENGINE_OK)
 		return false;
-	if (!GPU(&engine->failure, cudaStreamCreateWithFlags(&engine->job_stream, cudaStreamNonBlocking)) ||
+	if (!GPU(&engine->failure,
+			 cudaStreamCreateWithFlags(&engine->job_stream, cudaStreamNonBlocking)) ||
 		!GPU(&engine->failure, cudaStreamCreateWithFlags(&engine->job_bell, cudaStreamNonBlocking)))
 	{
 		gpu_failed(&engine->failure, error);
@@ -371,7 +379,8 @@ open_pieces(CudaEngine *engine, EngineError *error)
 	{
 		engine->pieces[i].engine = engine;
 		engine->pieces[i].device = (unsigned char *) engine->piece_memory.base + i * PIECE_BYTES;
-		if (!GPU(&engine->failure, cudaEventCreateWithFlags(&engine->pieces[i].done, cudaEventDisableTiming)))
+		if (!GPU(&engine->failure,
+				 cudaEventCreateWithFlags(&engine->pieces[i].done, cudaEventDisableTiming)))
 		{
 			gpu_failed(&engine->failure, error);
 			return false;
@@ -395,8 +404,9 @@ open_device(CudaEngine *engine, EngineError *error)
 
 	if (status != ENGINE_OK)
 		return status;
-	engine->arena.limit = engine->config.memory_limit > 0 ? engine->config.memory_limit
-														  : engine->device.totalGlobalMem / 100 * LIMIT_PERCENT;
+	engine->arena.limit = engine->config.memory_limit > 0
+							  ? engine->config.memory_limit
+							  : engine->device.totalGlobalMem / 100 * LIMIT_PERCENT;
 	open_host_rows(engine);
 	if (!lanes_open(engine, error) || !open_pieces(engine, error))
 		return error->status;
@@ -528,7 +538,7 @@ cuda_close(Engine *handle)
 	free_engine(engine);
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------ */
 
 static void
 cuda_info(Engine *handle, EngineInfo *info)
@@ -537,8 +547,8 @@ cuda_info(Engine *handle, EngineInfo *info)
 
 	memset(info, 0, sizeof(*info));
 	snprintf(info->name, sizeof(info->name), "cuda");
-	snprintf(info->device, sizeof(info->device), "%.64s, sm_%d%d%s", engine->device.name, engine->device.major,
-			 engine->device.minor, exact_has_groups() ? "a" : "");
+	snprintf(info->device, sizeof(info->device), "%.64s, sm_%d%d%s", engine->device.name,
+			 engine->device.major, engine->device.minor, exact_has_groups() ? "a" : "");
 	info->max_batch = BATCH_QUERIES;
 }
 
@@ -572,7 +582,8 @@ cuda_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineE
 	EngineStatus status;
 
 	memset(&reason, 0, sizeof(reason));
-	status = engine->failure.failed ? gpu_failed(&engine->failure, &reason) : mirror_create(engine, spec, id, &reason);
+	status = engine->failure.failed ? gpu_failed(&engine->failure, &reason)
+									: mirror_create(engine, spec, id, &reason);
 	if (status != ENGINE_OK && error != NULL)
 		*error = reason;
 	return status;
@@ -655,7 +666,8 @@ cuda_submit(Engine *handle, EngineQuery *const *queries, uint32_t count, EngineE
 }
 
 static EngineStatus
-cuda_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error)
+cuda_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *count,
+		  EngineError *error)
 {
 	CudaEngine *engine = cuda(handle);
 

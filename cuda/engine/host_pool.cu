@@ -44,7 +44,8 @@ clock_ns(void)
 static bool
 has_chunk(const Crew *crew)
 {
-	return (uint32_t) __atomic_load_n(&crew->ticket, __ATOMIC_SEQ_CST) < __atomic_load_n(&crew->chunks, __ATOMIC_RELAXED);
+	return (uint32_t) __atomic_load_n(&crew->ticket, __ATOMIC_SEQ_CST) <
+		   __atomic_load_n(&crew->chunks, __ATOMIC_RELAXED);
 }
 
 bool
@@ -61,7 +62,8 @@ crew_step(Crew *crew)
 			return false;
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);	/* what was read of the work before the
 													 * exchange: see above */
-		if (!__atomic_compare_exchange_n(&crew->ticket, &ticket, ticket + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		if (!__atomic_compare_exchange_n(&crew->ticket, &ticket, ticket + 1, false,
+										 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			continue;
 		work(arg, (uint32_t) ticket);
 		__atomic_fetch_add(&crew->done, 1u, __ATOMIC_RELEASE);
@@ -160,7 +162,9 @@ pool_helpers(void)
 #ifndef EMULATED
 	cpu_set_t set;
 
-	count = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t) CPU_COUNT(&set) / PROCESSORS_EACH : 0;
+	count = sched_getaffinity(0, sizeof(set), &set) == 0
+				? (uint32_t) CPU_COUNT(&set) / PROCESSORS_EACH
+				: 0;
 	count = TUNED("HELPERS", count < HELPERS ? count : HELPERS);
 #endif
 	return count < CREW_MOST ? count : CREW_MOST;
@@ -172,7 +176,8 @@ crew_open(Crew *crew)
 	pthread_mutex_init(&crew->lock, NULL);
 	pthread_cond_init(&crew->called, NULL);
 	crew->opened = true;
-	while (crew->nthreads < pool_helpers() && pthread_create(&crew->threads[crew->nthreads], NULL, help, crew) == 0)
+	while (crew->nthreads < pool_helpers() &&
+		   pthread_create(&crew->threads[crew->nthreads], NULL, help, crew) == 0)
 		crew->nthreads++;
 }
 

@@ -57,8 +57,10 @@ stream_open(CudaEngine *engine, EngineError *error)
 	if (!GPU(&engine->failure, cudaStreamCreateWithFlags(&stream->copies, cudaStreamNonBlocking)))
 		return gpu_failed(&engine->failure, error);
 	for (int i = 0; i < 2; i++)
-		if (!GPU(&engine->failure, cudaEventCreateWithFlags(&stream->copied[i], cudaEventDisableTiming)) ||
-			!GPU(&engine->failure, cudaEventCreateWithFlags(&stream->searched[i], cudaEventDisableTiming)))
+		if (!GPU(&engine->failure,
+				 cudaEventCreateWithFlags(&stream->copied[i], cudaEventDisableTiming)) ||
+			!GPU(&engine->failure,
+				 cudaEventCreateWithFlags(&stream->searched[i], cudaEventDisableTiming)))
 			return gpu_failed(&engine->failure, error);
 	stream->forced = forced != NULL && atol(forced) > 0 ? (uint32_t) atol(forced) : 0;
 	stream->tile_bytes = bytes;
@@ -90,7 +92,8 @@ stream_takes(const CudaTask *task)
 
 	if (task->method != METHOD_EXACT || mirror->rows <= mirror_near_rows(mirror))
 		return false;
-	return task->admitted == NULL || task->admit_others || task->passing > mirror->rows / PASSING_SHARE;
+	return task->admitted == NULL || task->admit_others ||
+		   task->passing > mirror->rows / PASSING_SHARE;
 }
 
 bool
@@ -122,7 +125,8 @@ search_rows(CudaEngine *engine, const ExactLaunch *launch, uint32_t from, uint32
 	RowStream *stream = &engine->stream;
 
 	stream->tiles++;
-	return gpu_check(&engine->failure, exact_stream_rows(launch, &stream->search, from, end), "the launch of a tile of rows");
+	return gpu_check(&engine->failure, exact_stream_rows(launch, &stream->search, from, end),
+					 "the launch of a tile of rows");
 }
 
 /* Copy a tile into the buffer whose turn it is, and search it there. */
@@ -137,10 +141,12 @@ send_tile(CudaEngine *engine, const Lane *lane, uint32_t from, uint32_t end)
 
 	launch.mirror.vectors = buffer - (size_t) from * launch.mirror.stride;
 	return GPU(failure, cudaStreamWaitEvent(stream->copies, stream->searched[side], 0)) &&
-		   mirror_copy_rows(engine, lane->mirror, from, end - from, buffer, false, stream->copies) &&
+		   mirror_copy_rows(engine, lane->mirror, from, end - from, buffer, false,
+							stream->copies) &&
 		   GPU(failure, cudaEventRecord(stream->copied[side], stream->copies)) &&
 		   GPU(failure, cudaStreamWaitEvent(lane->stream, stream->copied[side], 0)) &&
-		   search_rows(engine, &launch, from, end) && GPU(failure, cudaEventRecord(stream->searched[side], lane->stream));
+		   search_rows(engine, &launch, from, end) &&
+		   GPU(failure, cudaEventRecord(stream->searched[side], lane->stream));
 }
 
 /* Launch some more tiles. */
@@ -158,7 +164,8 @@ send_part(CudaEngine *engine, const Lane *lane)
 		uint32_t last = near ? stream->near : rows;
 		uint32_t end = last - stream->next < most ? last : stream->next + most;
 
-		if (!(near ? search_rows(engine, &stream->launch, stream->next, end) : send_tile(engine, lane, stream->next, end)))
+		if (!(near ? search_rows(engine, &stream->launch, stream->next, end)
+				   : send_tile(engine, lane, stream->next, end)))
 			return false;
 		stream->next = end;
 	}
@@ -179,8 +186,10 @@ stream_begin(CudaEngine *engine, Lane *lane, const ExactLaunch *launch)
 	stream->next = stream->tiles = 0;
 	lane->mirror->passes++;
 	first = first < rows ? first : rows;
-	return gpu_check(&engine->failure, exact_stream_begin(launch, first < EXACT_TILE ? first : EXACT_TILE, &stream->search),
-					 "the start of a batch in tiles") &&
+	return gpu_check(
+			   &engine->failure,
+			   exact_stream_begin(launch, first < EXACT_TILE ? first : EXACT_TILE, &stream->search),
+			   "the start of a batch in tiles") &&
 		   send_part(engine, lane);
 }
 

@@ -466,11 +466,14 @@ extern void engine_host_refused(EngineError *error);
  * context has taken since. 0: not told
  */
 extern void device_bytes_used(const cudaDeviceProp *device, uint64_t *all, uint64_t *own);
-extern uint64_t context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before, uint64_t own_before);
+extern uint64_t context_bytes(const cudaDeviceProp *device, int number, uint64_t all_before,
+							  uint64_t own_before);
 
 /* mirror.cu */
-extern EngineStatus mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error);
-extern EngineStatus mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *error);
+extern EngineStatus mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id,
+								  EngineError *error);
+extern EngineStatus mirror_grow(CudaEngine *engine, CudaMirror *mirror, uint64_t slots,
+								EngineError *error);
 extern void mirror_free(CudaEngine *engine, CudaMirror *mirror);
 extern MirrorView mirror_view(const CudaMirror *mirror);
 extern uint64_t mirror_bytes(const CudaMirror *mirror);
@@ -480,10 +483,11 @@ extern uint32_t mirror_near_rows(const CudaMirror *mirror);
  * Copy rows to or from a mirror, wherever its rows are; `other` is device or
  * pinned memory.
  */
-extern bool mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count, void *other, bool in,
-							 cudaStream_t stream);
-extern EngineStatus mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
-								uint32_t *rows, uint32_t *versions, EngineError *error);
+extern bool mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot,
+							 uint32_t count, void *other, bool in, cudaStream_t stream);
+extern EngineStatus mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots,
+								uint32_t count, uint32_t *rows, uint32_t *versions,
+								EngineError *error);
 
 /* batch_stream.cu */
 extern bool lanes_open(CudaEngine *engine, EngineError *error);
@@ -503,14 +507,16 @@ extern void lane_prefetch(const Lane *lane, uint32_t i);
 /* batch.cu */
 extern void batches_start(CudaEngine *engine);
 /* Which kernel graph searches go to; apart: with a bitmap or a bound. */
-extern BatchKind graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef, bool apart);
+extern BatchKind graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef,
+							bool apart);
 /* A lane has a batch from now on. */
 extern void batch_begin(Lane *lane);
 /*
  * Launch graph searches whose queries and vectors, so many bytes, are staged in
  * a lane. False: the engine failed.
  */
-extern bool batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes);
+extern bool batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill,
+								size_t bytes);
 /* Whether a lane whose flag was seen goes on with a part of its batch. */
 extern bool batch_goes_on(CudaEngine *engine, Lane *lane);
 
@@ -524,7 +530,8 @@ extern void batches_end(CudaEngine *engine, bool polled);
 /*
  * Start those of many queries that can be, from the first on; returns how many.
  */
-extern uint32_t direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now);
+extern uint32_t direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count,
+							  uint64_t now);
 /* A lane's direct batch is over. */
 extern void direct_end(CudaEngine *engine, Lane *lane);
 /* Hand back queries of those that are over, at most room. */
@@ -573,7 +580,8 @@ extern void task_ended(CudaEngine *engine, CudaTask *task);
 extern uint32_t queries_of_share(const CudaMirror *mirror, uint32_t count);
 
 /* jobs.cu */
-extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *id, EngineError *error);
+extern EngineStatus job_submit(CudaEngine *engine, const EngineJob *in, JobId *id,
+							   EngineError *error);
 extern CudaJob *job_find(CudaEngine *engine, JobId id);
 extern void jobs_run(CudaEngine *engine);
 extern void job_free(CudaEngine *engine, CudaJob *job);
@@ -585,8 +593,10 @@ extern void job_free(CudaEngine *engine, CudaJob *job);
 extern bool piece_append(CudaEngine *engine, CudaJob *job);
 extern bool piece_overwrite(CudaEngine *engine, CudaJob *job);
 extern bool piece_dead(CudaEngine *engine, CudaJob *job);
-extern bool piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint32_t *rows, uint32_t count);
-extern bool piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count, uint32_t *to);
+extern bool piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots,
+						const uint32_t *rows, uint32_t count);
+extern bool piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count,
+						uint32_t *to);
 extern bool piece_gap(CudaEngine *engine, CudaJob *job);
 extern void pieces_end(CudaEngine *engine);
 /*
@@ -607,10 +617,12 @@ extern bool judge_stage(CudaEngine *engine, CudaJob *job);
  * Have codes judged by the graph as the job stream leaves it, by slots (device
  * memory; NULL: all); and, when that is here, whether they serve.
  */
-extern bool codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count);
+extern bool codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots,
+								 uint32_t count);
 extern bool codes_verdict(CudaJob *job);
 /* Encode slots that a piece overwrites. */
-extern bool codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count);
+extern bool codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots,
+							uint32_t count);
 /* Bytes that encoding wants behind a mirror's seeds. */
 extern size_t codes_room(const MirrorSpec *spec);
 /* Where the offsets are, on the device. */
@@ -633,15 +645,16 @@ extern bool entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_
  * the link, `linked` rows in all, where no batch reads. Returns how many; 0:
  * the device failed.
  */
-extern uint32_t entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t linked);
+extern uint32_t entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots,
+								uint32_t count, uint32_t linked);
 /*
  * Let `count` rows that a link takes (slots in device memory) choose the
  * nearest of the lists made for it, `made` many, or (0) of those that searches
  * read. Into near, ENTRY_CHOICES x count; returns the lists, or NULL: the
  * device failed.
  */
-extern const uint32_t *entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint32_t *slots,
-									  uint32_t count, uint32_t *near);
+extern const uint32_t *entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made,
+									  const uint32_t *slots, uint32_t count, uint32_t *near);
 /* A number that stands for the seeds that lists are made of. */
 extern uint64_t entries_sum(const uint32_t *seeds, uint32_t nseeds);
 /* Bytes of lists, behind what encoding wants. */

@@ -49,8 +49,9 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* Copy rows of `width` words to the slots named: a warp per row. */
-__global__ void __launch_bounds__(THREADS)
-	scatter_kernel(uint32_t *to, const uint32_t *slots, const uint32_t *rows, uint32_t width, uint32_t count)
+__global__ void
+__launch_bounds__(THREADS) scatter_kernel(uint32_t *to, const uint32_t *slots, const uint32_t *rows,
+										  uint32_t width, uint32_t count)
 {
 	uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / WARP;
 
@@ -65,9 +66,10 @@ __global__ void __launch_bounds__(THREADS)
  * on.
  */
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
-	norms_kernel(double *norms, const unsigned char *vectors, uint32_t stride, uint32_t dims, const uint32_t *slots,
-				 uint32_t first, uint32_t count)
+__global__ void
+__launch_bounds__(THREADS)
+	norms_kernel(double *norms, const unsigned char *vectors, uint32_t stride, uint32_t dims,
+				 const uint32_t *slots, uint32_t first, uint32_t count)
 {
 	uint32_t i = (blockIdx.x * THREADS + threadIdx.x) / EXACT_TEAM;
 	bool active = i < count;
@@ -115,7 +117,9 @@ piece_applied(void *arg)
 static bool
 upload_copy_in(CudaEngine *engine, void *to, const void *from, size_t bytes)
 {
-	return bytes == 0 || GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, engine->job_stream));
+	return bytes == 0 ||
+		   GPU(&engine->failure,
+			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, engine->job_stream));
 }
 
 static bool
@@ -170,7 +174,8 @@ hold_later_batches(CudaEngine *engine, CudaMirror *mirror)
 
 /* Compute the norms of slots, if the metric needs them. */
 static bool
-compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots, uint32_t first, uint32_t count)
+compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slots, uint32_t first,
+			  uint32_t count)
 {
 	uint32_t blocks = blocks_for((uint64_t) count * EXACT_TEAM);
 	double *norms = (double *) mirror->norms.base;
@@ -179,17 +184,18 @@ compute_norms(CudaEngine *engine, const CudaMirror *mirror, const uint32_t *slot
 	if (!has_norms(mirror->spec.type, mirror->spec.metric))
 		return true;
 	if (mirror->spec.type == ELEMENT_HALF)
-		LAUNCH(norms_kernel<__half>, blocks, THREADS, 0, engine->job_stream, norms, vectors, mirror->stride,
-			   mirror->spec.dims, slots, first, count);
+		LAUNCH(norms_kernel<__half>, blocks, THREADS, 0, engine->job_stream, norms, vectors,
+			   mirror->stride, mirror->spec.dims, slots, first, count);
 	else
-		LAUNCH(norms_kernel<float>, blocks, THREADS, 0, engine->job_stream, norms, vectors, mirror->stride,
-			   mirror->spec.dims, slots, first, count);
+		LAUNCH(norms_kernel<float>, blocks, THREADS, 0, engine->job_stream, norms, vectors,
+			   mirror->stride, mirror->spec.dims, slots, first, count);
 	return upload_launched(engine);
 }
 
 /* Stage vectors with their padding. */
 static void
-stage_vectors(const CudaMirror *mirror, unsigned char *to, const unsigned char *vectors, uint32_t count)
+stage_vectors(const CudaMirror *mirror, unsigned char *to, const unsigned char *vectors,
+			  uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -228,7 +234,8 @@ clear_new_bits(CudaEngine *engine, CudaMirror *mirror)
 	if (mirror->dead.mapped == from)
 		return true;
 	mirror->dead_cleared = mirror->dead.mapped;
-	return GPU(&engine->failure, cudaMemsetAsync((char *) mirror->dead.base + from, 0, mirror->dead.mapped - from, engine->job_stream));
+	return GPU(&engine->failure, cudaMemsetAsync((char *) mirror->dead.base + from, 0,
+												 mirror->dead.mapped - from, engine->job_stream));
 }
 
 /*
@@ -246,12 +253,14 @@ piece_gap(CudaEngine *engine, CudaJob *job)
 		return true;
 	if (!clear_new_bits(engine, mirror))
 		return false;
-	LAUNCH(set_slots_kernel, blocks_for(gap), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
-		   (uint32_t *) mirror->dead.base, (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL,
-		   (const uint8_t *) NULL, true, gap);
-	return upload_launched(engine) && GPU(&engine->failure, cudaMemsetAsync(graph, 0xFF, (size_t) gap * mirror->spec.degree *
-																					  sizeof(uint32_t),
-																	 engine->job_stream));
+	LAUNCH(set_slots_kernel, blocks_for(gap), THREADS, 0, engine->job_stream,
+		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
+		   (const uint32_t *) NULL, mirror->rows, (const uint32_t *) NULL, (const uint8_t *) NULL,
+		   true, gap);
+	return upload_launched(engine) &&
+		   GPU(&engine->failure,
+			   cudaMemsetAsync(graph, 0xFF, (size_t) gap * mirror->spec.degree * sizeof(uint32_t),
+							   engine->job_stream));
 }
 
 /*
@@ -262,9 +271,11 @@ bool
 piece_append(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
-	uint32_t count = rows_of_piece(mirror->stride + 2 * sizeof(uint32_t) + 1, job->in.count - job->done);
+	uint32_t count =
+		rows_of_piece(mirror->stride + 2 * sizeof(uint32_t) + 1, job->in.count - job->done);
 	uint32_t slot = job->in.first_slot + job->done;
-	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted + job->npending;
+	uint32_t *list =
+		(uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted + job->npending;
 	uint32_t *graph = (uint32_t *) mirror->graph.base + (size_t) slot * mirror->spec.degree;
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
@@ -278,8 +289,9 @@ piece_append(CudaEngine *engine, CudaJob *job)
 	Place dead = upload_take(piece, &used, count);
 	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
 
-	stage_vectors(mirror, vectors.staged, (const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes,
-				  count);
+	stage_vectors(
+		mirror, vectors.staged,
+		(const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes, count);
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -292,12 +304,14 @@ piece_append(CudaEngine *engine, CudaJob *job)
 		!upload_copy_in(engine, dead.device, dead.staged, count) ||
 		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)))
 		return false;
-	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
-		   (uint32_t *) mirror->dead.base, (const uint32_t *) NULL, slot, (const uint32_t *) versions.device,
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
+		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
+		   (const uint32_t *) NULL, slot, (const uint32_t *) versions.device,
 		   (const uint8_t *) dead.device, false, count);
 	if (!upload_launched(engine) || !compute_norms(engine, mirror, NULL, slot, count) ||
-		!GPU(&engine->failure, cudaMemsetAsync(graph, 0xFF, (size_t) count * mirror->spec.degree * sizeof(uint32_t),
-											   engine->job_stream)))
+		!GPU(&engine->failure,
+			 cudaMemsetAsync(graph, 0xFF, (size_t) count * mirror->spec.degree * sizeof(uint32_t),
+							 engine->job_stream)))
 		return false;
 	job->done += count;
 	job->npending += listed;
@@ -352,7 +366,8 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	const uint32_t *named = job->in.slots + job->done;
-	uint32_t count = rows_of_piece(mirror->stride + 3 * sizeof(uint32_t), job->in.count - job->done);
+	uint32_t count =
+		rows_of_piece(mirror->stride + 3 * sizeof(uint32_t), job->in.count - job->done);
 	uint32_t *list = (uint32_t *) mirror->pending[mirror->pending_side].base + mirror->nlisted;
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
@@ -367,23 +382,29 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	Place versions = upload_take(piece, &used, count * sizeof(uint32_t));
 	Place pending = upload_take(piece, &used, count * sizeof(uint32_t));
 
-	stage_vectors(mirror, vectors.staged, (const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes,
-				  count);
+	stage_vectors(
+		mirror, vectors.staged,
+		(const unsigned char *) job->in.vectors + (size_t) job->done * mirror->vector_bytes, count);
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
 	listed = publish_overwritten(mirror, named, count, (uint32_t *) pending.staged);
-	if (!upload_copy_in(engine, piece->device, piece->staged, (size_t) (pending.staged - piece->staged)) ||
-		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) || !lanes_wait(engine, mirror))
+	if (!upload_copy_in(engine, piece->device, piece->staged,
+						(size_t) (pending.staged - piece->staged)) ||
+		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) ||
+		!lanes_wait(engine, mirror))
 		return false;
 	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0, engine->job_stream,
-		   (uint32_t *) mirror->vectors.base, (const uint32_t *) slots.device, (const uint32_t *) vectors.device,
-		   mirror->stride / (uint32_t) sizeof(uint32_t), count);
-	if (!upload_launched(engine) || !compute_norms(engine, mirror, (const uint32_t *) slots.device, 0, count))
+		   (uint32_t *) mirror->vectors.base, (const uint32_t *) slots.device,
+		   (const uint32_t *) vectors.device, mirror->stride / (uint32_t) sizeof(uint32_t), count);
+	if (!upload_launched(engine) ||
+		!compute_norms(engine, mirror, (const uint32_t *) slots.device, 0, count))
 		return false;
-	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
-		   (uint32_t *) mirror->dead.base, (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
+		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
+		   (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
 		   (const uint8_t *) NULL, false, count);
-	if (!upload_launched(engine) || !codes_overwrite(engine, mirror, (const uint32_t *) slots.device, count) ||
+	if (!upload_launched(engine) ||
+		!codes_overwrite(engine, mirror, (const uint32_t *) slots.device, count) ||
 		!hold_later_batches(engine, mirror))
 		return false;
 	mirror->nlisted += listed;
@@ -412,8 +433,9 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
 	if (!upload_copy_in(engine, piece->device, piece->staged, used) || !lanes_wait(engine, mirror))
 		return false;
-	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream, (uint32_t *) mirror->versions.base,
-		   (uint32_t *) mirror->dead.base, (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
+	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
+		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
+		   (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
 		   (const uint8_t *) NULL, true, count);
 	if (!upload_launched(engine) || !hold_later_batches(engine, mirror))
 		return false;
@@ -434,7 +456,8 @@ piece_dead(CudaEngine *engine, CudaJob *job)
  * the first empty place.
  */
 bool
-piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint32_t *rows, uint32_t count)
+piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint32_t *rows,
+			uint32_t count)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t degree = mirror->spec.degree;
@@ -466,7 +489,8 @@ piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint3
 	if (!upload_copy_in(engine, piece->device, piece->staged, used))
 		return false;
 	LAUNCH(scatter_kernel, blocks_for((uint64_t) n * WARP), THREADS, 0, engine->job_stream,
-		   (uint32_t *) mirror->graph.base, (const uint32_t *) to.device, (const uint32_t *) staged.device, degree, n);
+		   (uint32_t *) mirror->graph.base, (const uint32_t *) to.device,
+		   (const uint32_t *) staged.device, degree, n);
 	if (!upload_launched(engine))
 		return false;
 	job->done += n;

@@ -28,20 +28,21 @@ static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_TWIN, STAGE_DONE},
 	/* JOB_OVERWRITE */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},				  /* JOB_DEAD */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
-	 STAGE_DONE}, /* JOB_GRAPH */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_DEAD */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
+	 STAGE_DRAIN, STAGE_DONE}, /* JOB_GRAPH */
 	/* JOB_SEEDS */
 	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
-	 STAGE_DONE}, /* JOB_LINK */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
-	 STAGE_DONE}, /* JOB_REPAIR */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE},											  /* JOB_DROP */
-	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
-	 STAGE_DONE}, /* JOB_LINK and JOB_REPAIR on the device */
-	{STAGE_QUEUED, STAGE_LINK, STAGE_TELL, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
-	 STAGE_DRAIN, STAGE_DONE}}; /* the same on a twin that is behind */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE,
+	 STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE,
+	 STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE}, /* JOB_REPAIR */
+	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE},	  /* JOB_DROP */
+	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
+	 STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK and JOB_REPAIR on the device */
+	{STAGE_QUEUED, STAGE_LINK, STAGE_TELL, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS,
+	 STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}}; /* the same on a twin that is behind */
 
 #define LINK_ON_DEVICE (JOB_DROP + 1)
 #define LINK_TELLS (JOB_DROP + 2)
@@ -90,13 +91,16 @@ check_arrays(const EngineJob *in, EngineError *error)
 		engine_error(error, ENGINE_INVALID, "no job is of kind %d", (int) in->kind);
 		return ENGINE_INVALID;
 	}
-	if (engine_job_links(in->kind) && (in->ef_construction < 4 || in->ef_construction > 1000 || in->threads < 0))
+	if (engine_job_links(in->kind) &&
+		(in->ef_construction < 4 || in->ef_construction > 1000 || in->threads < 0))
 	{
-		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000", in->ef_construction);
+		engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
+					 in->ef_construction);
 		return ENGINE_INVALID;
 	}
-	if (in->count > 0 && ((slots && in->slots == NULL) || (versions && in->versions == NULL) ||
-						  (vectors && in->vectors == NULL) || (in->kind == JOB_GRAPH && in->rows == NULL)))
+	if (in->count > 0 &&
+		((slots && in->slots == NULL) || (versions && in->versions == NULL) ||
+		 (vectors && in->vectors == NULL) || (in->kind == JOB_GRAPH && in->rows == NULL)))
 	{
 		engine_error(error, ENGINE_INVALID, "a job of kind %d lacks its arrays", (int) in->kind);
 		return ENGINE_INVALID;
@@ -184,8 +188,8 @@ job_begin(CudaEngine *engine, CudaJob *job)
 	{
 		if (in->first_slot < mirror->rows || end > ENGINE_MAX_SLOTS)
 		{
-			engine_error(&job->error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u", in->first_slot,
-						 (unsigned long long) end, mirror->rows);
+			engine_error(&job->error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u",
+						 in->first_slot, (unsigned long long) end, mirror->rows);
 			return job_fail(job, ENGINE_INVALID);
 		}
 		if (mirror_grow(engine, mirror, end, &job->error) != ENGINE_OK)
@@ -194,15 +198,16 @@ job_begin(CudaEngine *engine, CudaJob *job)
 	}
 	if (in->kind == JOB_SEEDS && in->count > SEEDS_ROOM)
 	{
-		engine_error(&job->error, ENGINE_INVALID, "%u seeds are more than %u", in->count, SEEDS_ROOM);
+		engine_error(&job->error, ENGINE_INVALID, "%u seeds are more than %u", in->count,
+					 SEEDS_ROOM);
 		return job_fail(job, ENGINE_INVALID);
 	}
 	if (in->kind == JOB_OVERWRITE || in->kind == JOB_DEAD || in->kind == JOB_GRAPH)
 		for (uint32_t i = 0; i < in->count; i++)
 			if (in->slots[i] >= mirror->rows)
 			{
-				engine_error(&job->error, ENGINE_INVALID, "slot %u is not below the %u published", in->slots[i],
-							 mirror->rows);
+				engine_error(&job->error, ENGINE_INVALID, "slot %u is not below the %u published",
+							 in->slots[i], mirror->rows);
 				return job_fail(job, ENGINE_INVALID);
 			}
 	if (engine_job_links(in->kind) && engine->links_on_device)
@@ -212,7 +217,9 @@ job_begin(CudaEngine *engine, CudaJob *job)
 		if (job->tells && !link_begin_telling(job))
 			return job_fail(job, ENGINE_NO_MEMORY);
 		if (!job->on_device && !engine->failure.failed)
-			engine_error(&job->error, ENGINE_OK, "%s on the host: the device has no memory for it, or not for all rows", in->kind == JOB_LINK ? "linked" : "repaired");
+			engine_error(&job->error, ENGINE_OK,
+						 "%s on the host: the device has no memory for it, or not for all rows",
+						 in->kind == JOB_LINK ? "linked" : "repaired");
 	}
 	return take_lists(job);
 }
@@ -269,7 +276,8 @@ link_slots(CudaJob *job)
 		for (uint32_t i = 0; i < job->in.count; i++)
 			mark_linked(mirror, job->in.slots[i]);
 	for (uint32_t i = 0; i < link->count; i++)
-		if ((link->linked[i / 64] >> (i % 64) & 1) && (mirror->states[link->slots[i]] & SLOT_PENDING))
+		if ((link->linked[i / 64] >> (i % 64) & 1) &&
+			(mirror->states[link->slots[i]] & SLOT_PENDING))
 			mark_linked(mirror, link->slots[i]);
 }
 
@@ -348,7 +356,9 @@ publish_append(CudaJob *job)
 		bool absent = slot < job->in.first_slot;
 		bool dead = absent || (job->in.dead != NULL && (job->in.dead[i / 64] >> (i % 64) & 1));
 
-		mirror->states[slot] = absent ? SLOT_DEAD | SLOT_ABSENT : dead ? SLOT_DEAD : SLOT_PENDING | SLOT_LISTED;
+		mirror->states[slot] = absent ? SLOT_DEAD | SLOT_ABSENT
+							   : dead ? SLOT_DEAD
+									  : SLOT_PENDING | SLOT_LISTED;
 		mirror->ndead += dead;
 		if (!dead)
 		{
@@ -488,11 +498,13 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return send_rows(engine, job);
 		case STAGE_SEEDS:
 			/* a link that never began says nothing of seeds */
-			if (engine_job_links(job->in.kind) && job->twin_status != ENGINE_OK && job->link.nseeds == 0)
+			if (engine_job_links(job->in.kind) && job->twin_status != ENGINE_OK &&
+				job->link.nseeds == 0)
 				return true;
 			collect_seeds(job);
 			return send_slots(engine, job, job->seeds, job->nseeds,
-							  (uint32_t *) mirror->seeds.base + (mirror->seeds_side ^ 1) * SEEDS_ROOM);
+							  (uint32_t *) mirror->seeds.base +
+								  (mirror->seeds_side ^ 1) * SEEDS_ROOM);
 		case STAGE_PENDING:
 			collect_pending(job);
 			return send_slots(engine, job, job->pending, job->npending,
@@ -536,7 +548,9 @@ job_advance(CudaEngine *engine, CudaJob *job)
 {
 	while (job->status == ENGINE_OK && run_stage(engine, job))
 	{
-		const JobStage *at = stages[job->on_device ? (int) LINK_ON_DEVICE : job->tells ? (int) LINK_TELLS : (int) job->in.kind];
+		const JobStage *at = stages[job->on_device ? (int) LINK_ON_DEVICE
+									: job->tells   ? (int) LINK_TELLS
+												   : (int) job->in.kind];
 
 		while (*at != job->stage)
 			at++;

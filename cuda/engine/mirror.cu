@@ -62,12 +62,17 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 	const RangeSize all[MIRROR_RANGES] = {
 		{&mirror->vectors, slots * mirror->stride, PART_VECTORS},
 		{&mirror->graph, slots * mirror->spec.degree * sizeof(uint32_t), PART_GRAPH},
-		{&mirror->norms, has_norms(mirror->spec.type, mirror->spec.metric) ? slots * sizeof(double) : 0, PART_NORMS},
+		{&mirror->norms,
+		 has_norms(mirror->spec.type, mirror->spec.metric) ? slots * sizeof(double) : 0,
+		 PART_NORMS},
 		{&mirror->versions, slots * sizeof(uint32_t), PART_GRAPH},
 		{&mirror->dead, bitmap_bytes(slots), PART_GRAPH},
 		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
 		{&mirror->pending[1], slots * sizeof(uint32_t), PART_STATE},
-		{&mirror->seeds, 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec) + entries_room(mirror, slots), PART_STATE}};
+		{&mirror->seeds,
+		 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec) +
+			 entries_room(mirror, slots),
+		 PART_STATE}};
 
 	memcpy(sizes, all, sizeof(all));
 }
@@ -81,7 +86,8 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
  * that the mirror is loaded again.
  */
 static uint64_t
-near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, const RangeSize *sizes)
+near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots,
+		   const RangeSize *sizes)
 {
 	const Arena *arena = &engine->arena;
 	uint64_t wanted = (uint64_t) slots * mirror->stride;
@@ -96,13 +102,15 @@ near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, c
 		taken += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
 	spare = mirror->capacity == 0 ? spare / 4 : spare / 2;
 	taken += spare < arena->limit / SPARE_SHARE ? spare : arena->limit / SPARE_SHARE;
-	most = mirror->vectors.near + (arena->limit > taken ? (arena->limit - taken) / arena->unit * arena->unit : 0);
+	most = mirror->vectors.near +
+		   (arena->limit > taken ? (arena->limit - taken) / arena->unit * arena->unit : 0);
 	return most < wanted ? most : wanted;
 }
 
 /* Check that host memory has room for the rows that the device has none for. */
 static bool
-far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uint64_t near, EngineError *error)
+far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uint64_t near,
+		 EngineError *error)
 {
 	const Arena *arena = &engine->arena;
 	uint64_t wanted = (uint64_t) slots * mirror->stride;
@@ -110,11 +118,12 @@ far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uin
 
 	if (wanted <= there || wanted - there <= arena->host_limit - arena->host_used)
 		return true;
-	engine_error(error, ENGINE_NO_MEMORY,
-				 "%llu more bytes of rows do not fit: %llu of %llu are in use on the device, %llu of %llu in host memory",
-				 (unsigned long long) (wanted - mirror->vectors.mapped), (unsigned long long) arena_used(arena),
-				 (unsigned long long) arena->limit, (unsigned long long) arena->host_used,
-				 (unsigned long long) arena->host_limit);
+	engine_error(
+		error, ENGINE_NO_MEMORY,
+		"%llu more bytes of rows do not fit: %llu of %llu are in use on the device, %llu of %llu in host memory",
+		(unsigned long long) (wanted - mirror->vectors.mapped),
+		(unsigned long long) arena_used(arena), (unsigned long long) arena->limit,
+		(unsigned long long) arena->host_used, (unsigned long long) arena->host_limit);
 	return false;
 }
 
@@ -130,8 +139,10 @@ host_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, En
 
 	if (used + more <= engine->host_limit)
 		return true;
-	engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of host memory do not fit: %llu of %llu are taken",
-				 (unsigned long long) more, (unsigned long long) used, (unsigned long long) engine->host_limit);
+	engine_error(error, ENGINE_NO_MEMORY,
+				 "%llu more bytes of host memory do not fit: %llu of %llu are taken",
+				 (unsigned long long) more, (unsigned long long) used,
+				 (unsigned long long) engine->host_limit);
 	return false;
 }
 
@@ -177,7 +188,8 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 		cost += range_grow_cost(arena, sizes[i].range, sizes[i].bytes);
 	if (status == ENGINE_OK && arena_used(arena) + cost > arena->limit)
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of mirror do not fit: %llu of %llu are in use",
+		engine_error(error, ENGINE_NO_MEMORY,
+					 "%llu more bytes of mirror do not fit: %llu of %llu are in use",
 					 (unsigned long long) cost, (unsigned long long) arena_used(arena),
 					 (unsigned long long) arena->limit);
 		status = ENGINE_NO_MEMORY;
@@ -199,7 +211,8 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	 * stored
 	 */
 	if (mirror->has_code_room &&
-		range_grow(arena, &mirror->codes, (uint64_t) slots * mirror_code_bytes(mirror), error) != ENGINE_OK)
+		range_grow(arena, &mirror->codes, (uint64_t) slots * mirror_code_bytes(mirror), error) !=
+			ENGINE_OK)
 		mirror->has_code_room = mirror->codes_good = false;
 	return ENGINE_OK;
 }
@@ -217,7 +230,9 @@ grow_far(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *er
 
 	if (wanted <= mirror->vectors.mapped)
 		return ENGINE_OK;
-	spare = spare < (uint64_t) mirror->capacity * mirror->stride ? spare : (uint64_t) mirror->capacity * mirror->stride;
+	spare = spare < (uint64_t) mirror->capacity * mirror->stride
+				? spare
+				: (uint64_t) mirror->capacity * mirror->stride;
 	if (range_grow_host(&engine->arena, &mirror->vectors, spare, &ignored) == ENGINE_OK)
 		return ENGINE_OK;
 	return range_grow_host(&engine->arena, &mirror->vectors, wanted, error);
@@ -234,8 +249,8 @@ grow_slots(CudaEngine *engine, CudaMirror *mirror, uint64_t slots, EngineError *
 		return ENGINE_OK;
 	if (slots > mirror->most)
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes", (unsigned long long) slots,
-					 (unsigned long long) engine->arena.limit);
+		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes",
+					 (unsigned long long) slots, (unsigned long long) engine->arena.limit);
 		return ENGINE_NO_MEMORY;
 	}
 	spare = spare < mirror->most ? spare : mirror->most;
@@ -280,12 +295,14 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 	EngineStatus status = ENGINE_OK;
 
 	/* rows in host memory are bound by that */
-	if (mirror->may_be_far && most > (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS)
+	if (mirror->may_be_far &&
+		most > (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS)
 		most = (engine->arena.limit + engine->arena.host_limit) / mirror->stride + FIRST_ROWS;
 	mirror->most = (uint32_t) (most < ENGINE_MAX_SLOTS ? most : ENGINE_MAX_SLOTS);
 	range_sizes(mirror, mirror->most, sizes);
 	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
-		status = range_reserve(&engine->arena, sizes[i].range, sizes[i].part, sizes[i].bytes, error);
+		status =
+			range_reserve(&engine->arena, sizes[i].range, sizes[i].part, sizes[i].bytes, error);
 	if (status == ENGINE_OK && mirror_code_bytes(mirror) > 0)
 	{
 		status = range_reserve(&engine->arena, &mirror->codes, PART_VECTORS,
@@ -294,7 +311,9 @@ reserve_ranges(CudaEngine *engine, CudaMirror *mirror, EngineError *error)
 		mirror->has_code_room = mirror->code_offsets != NULL;
 	}
 	if (status == ENGINE_OK)
-		status = grow_slots(engine, mirror, mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity, error);
+		status = grow_slots(engine, mirror,
+							mirror->spec.capacity < FIRST_ROWS ? FIRST_ROWS : mirror->spec.capacity,
+							error);
 	return status;
 }
 
@@ -342,7 +361,8 @@ mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineEr
 		status = stream_open(engine, error);
 	if (status == ENGINE_OK)
 		status = reserve_ranges(engine, mirror, error);
-	if (status == ENGINE_OK && !GPU(&engine->failure, cudaEventCreateWithFlags(&mirror->changed, cudaEventDisableTiming)))
+	if (status == ENGINE_OK &&
+		!GPU(&engine->failure, cudaEventCreateWithFlags(&mirror->changed, cudaEventDisableTiming)))
 		status = gpu_failed(&engine->failure, error);
 	twin_spec.device = -1;
 	twin_spec.residency = RESIDENCY_FULL;
@@ -399,8 +419,8 @@ mirror_near_rows(const CudaMirror *mirror)
 }
 
 bool
-mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count, void *other, bool in,
-				 cudaStream_t stream)
+mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, uint32_t count,
+				 void *other, bool in, cudaStream_t stream)
 {
 	unsigned char *with = (unsigned char *) other;
 	size_t at = (size_t) slot * mirror->stride;
@@ -424,8 +444,8 @@ mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, ui
 uint64_t
 mirror_bytes(const CudaMirror *mirror)
 {
-	return mirror->vectors.near + mirror->codes.mapped + mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
-		   mirror->dead.mapped;
+	return mirror->vectors.near + mirror->codes.mapped + mirror->graph.mapped +
+		   mirror->norms.mapped + mirror->versions.mapped + mirror->dead.mapped;
 }
 
 /*
@@ -433,8 +453,8 @@ mirror_bytes(const CudaMirror *mirror)
  * For tests and checks: it waits.
  */
 EngineStatus
-mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t *rows,
-			uint32_t *versions, EngineError *error)
+mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
+			uint32_t *rows, uint32_t *versions, EngineError *error)
 {
 	Failure *failure = &engine->failure;
 	uint32_t degree = mirror->spec.degree;
@@ -445,7 +465,8 @@ mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint3
 	for (uint32_t i = 0; i < count; i++)
 		if (slots[i] >= mirror->rows)
 		{
-			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", slots[i], mirror->rows);
+			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", slots[i],
+						 mirror->rows);
 			return ENGINE_INVALID;
 		}
 	/* what the pieces hold has been used when the stream is empty */
@@ -459,19 +480,21 @@ mirror_rows(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint3
 		{
 			uint32_t slot = slots[first + i];
 
-			if (!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1),
-											  (const uint32_t *) mirror->graph.base + (size_t) slot * degree,
-											  degree * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)) ||
+			if (!GPU(failure,
+					 cudaMemcpyAsync(staged + (size_t) i * (degree + 1),
+									 (const uint32_t *) mirror->graph.base + (size_t) slot * degree,
+									 degree * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)) ||
 				!GPU(failure, cudaMemcpyAsync(staged + (size_t) i * (degree + 1) + degree,
-											  (const uint32_t *) mirror->versions.base + slot, sizeof(uint32_t),
-											  cudaMemcpyDeviceToHost, stream)))
+											  (const uint32_t *) mirror->versions.base + slot,
+											  sizeof(uint32_t), cudaMemcpyDeviceToHost, stream)))
 				return gpu_failed(failure, error);
 		}
 		if (!GPU(failure, cudaStreamSynchronize(stream)))
 			return gpu_failed(failure, error);
 		for (uint32_t i = 0; i < n; i++)
 		{
-			memcpy(rows + (size_t) (first + i) * degree, staged + (size_t) i * (degree + 1), degree * sizeof(uint32_t));
+			memcpy(rows + (size_t) (first + i) * degree, staged + (size_t) i * (degree + 1),
+				   degree * sizeof(uint32_t));
 			versions[first + i] = staged[(size_t) i * (degree + 1) + degree];
 		}
 	}

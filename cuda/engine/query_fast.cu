@@ -60,15 +60,17 @@ struct Staging
 static inline bool
 is_plain(const EngineQuery *query)
 {
-	return query->method == METHOD_GRAPH && !query->reference && !query->has_beyond && query->exclude == NULL && query->filter == NULL &&
-		   query->vector != NULL && query->results != NULL;
+	return query->method == METHOD_GRAPH && !query->reference && !query->has_beyond &&
+		   query->exclude == NULL && query->filter == NULL && query->vector != NULL &&
+		   query->results != NULL;
 }
 
 /* Whether one differs from the first in its vector only. */
 static inline bool
 is_like(const EngineQuery *query, const EngineQuery *first)
 {
-	return is_plain(query) && query->mirror == first->mirror && query->k == first->k && query->ef == first->ef && query->seeds == first->seeds &&
+	return is_plain(query) && query->mirror == first->mirror && query->k == first->k &&
+		   query->ef == first->ef && query->seeds == first->seeds &&
 		   query->max_iterations == first->max_iterations;
 }
 
@@ -150,7 +152,8 @@ stage_chunk(void *arg, uint32_t chunk)
 static uint32_t
 size_of(uint32_t share, uint32_t count)
 {
-	const uint32_t parts[LANES] = {FIRST_PART, SECOND_PART, PARTS - FIRST_PART - SECOND_PART - LAST_PART, LAST_PART};
+	const uint32_t parts[LANES] = {FIRST_PART, SECOND_PART,
+								   PARTS - FIRST_PART - SECOND_PART - LAST_PART, LAST_PART};
 
 	return count * parts[share] / PARTS;
 }
@@ -159,7 +162,10 @@ size_of(uint32_t share, uint32_t count)
 static void
 share_out(CudaEngine *engine, Staging *staging, uint32_t count, bool crew)
 {
-	uint32_t most = at_most(LANE_QUERIES, at_most((uint32_t) (VECTOR_ROOM / staging->mirror->stride), RESULT_ROOM / staging->like.k)) / CHUNK * CHUNK;
+	uint32_t most =
+		at_most(LANE_QUERIES, at_most((uint32_t) (VECTOR_ROOM / staging->mirror->stride),
+									  RESULT_ROOM / staging->like.k)) /
+		CHUNK * CHUNK;
 	uint32_t even = count > CHUNK ? queries_of_share(staging->mirror, count) : count;
 	uint32_t lanes = 0;
 	bool grows;
@@ -217,7 +223,8 @@ fast_launch(CudaEngine *engine, const Staging *staging, const Share *share)
 	 * the first find the device empty, and the last leave it so: as few queries
 	 * as get more warps each
 	 */
-	uint32_t edge = at_most(engine->nqueries, EDGE_BESIDE * (uint32_t) engine->device.multiProcessorCount);
+	uint32_t edge =
+		at_most(engine->nqueries, EDGE_BESIDE * (uint32_t) engine->device.multiProcessorCount);
 	BatchFill fill;
 
 	memset(&fill, 0, sizeof(fill));
@@ -231,7 +238,8 @@ fast_launch(CudaEngine *engine, const Staging *staging, const Share *share)
 		share->lane->beside = TUNED("FIRST", edge);
 	if (staging->grows && share == staging->shares + LANES - 1)
 		share->lane->beside = TUNED("LAST", edge);
-	return batch_launch_staged(engine, share->lane, &fill, described_bytes(share->count) + fill.vectors);
+	return batch_launch_staged(engine, share->lane, &fill,
+							   described_bytes(share->count) + fill.vectors);
 }
 
 /* A lane has no batch after all, or its answers are back. */
@@ -293,7 +301,8 @@ direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, u
 	Staging staging;
 	uint32_t rows;
 
-	if (mirror == NULL || mirror->dropping || engine->first_waiting != NULL || !is_plain(first) || engine_check_query(first, NULL) != ENGINE_OK)
+	if (mirror == NULL || mirror->dropping || engine->first_waiting != NULL || !is_plain(first) ||
+		engine_check_query(first, NULL) != ENGINE_OK)
 		return 0;
 	rows = mirror->rows > 0 ? mirror->rows : 1;
 	memset(&staging, 0, sizeof(staging));
@@ -336,7 +345,8 @@ prefetch_answer(const Lane *lane, uint32_t i)
 	const SearchResult *results = lane->results + (size_t) i * lane->k;
 
 	__builtin_prefetch(&lane->heads[i]);
-	for (uint32_t at = 0; at < lane->k && at < PREFETCHED / sizeof(SearchResult); at += 64 / sizeof(SearchResult))
+	for (uint32_t at = 0; at < lane->k && at < PREFETCHED / sizeof(SearchResult);
+		 at += 64 / sizeof(SearchResult))
 	{
 		__builtin_prefetch(results + at);
 		__builtin_prefetch(query->results + at, 1);
@@ -402,7 +412,8 @@ direct_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 	for (uint32_t i = 0; i < LANES && count < room; i++)
 	{
 		Lane *lane = &engine->lanes[i];
-		Return back = {lane, completed + count, lane->nback, at_most(lane->nasked - lane->nback, room - count)};
+		Return back = {lane, completed + count, lane->nback,
+					   at_most(lane->nasked - lane->nback, room - count)};
 		uint32_t chunks = (back.count + CHUNK - 1) / CHUNK;
 
 		if (!lane->busy || !lane->ended)
@@ -412,7 +423,8 @@ direct_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 			crew_begin(&engine->crew, answer_chunk, &back, chunks);
 			crew_end(&engine->crew);
 		}
-		for (uint32_t chunk = 0; chunk < chunks && (back.count < CREW_LEAST || engine->crew.nthreads == 0); chunk++)
+		for (uint32_t chunk = 0;
+			 chunk < chunks && (back.count < CREW_LEAST || engine->crew.nthreads == 0); chunk++)
 			answer_chunk(&back, chunk);
 		lane->nback += back.count;
 		count += back.count;

@@ -28,7 +28,8 @@
 bool
 queries_about(const CudaEngine *engine)
 {
-	return engine->nqueries > 0 || (engine->asked_us != 0 && clock_us() - engine->asked_us < BUSY_US);
+	return engine->nqueries > 0 ||
+		   (engine->asked_us != 0 && clock_us() - engine->asked_us < BUSY_US);
 }
 
 /* Have tasks for so many new queries. False: no memory. */
@@ -156,8 +157,9 @@ copy_bitmaps(CudaTask *task, const EngineQuery *query)
 	task->admit_others = query->filter == NULL;
 	for (uint32_t i = 0; i < words; i++)
 	{
-		task->admitted[i] = (query->filter != NULL ? word_of(query->filter, slots, i) : ~0ull) &
-							~word_of(query->exclude, query->exclude != NULL ? query->exclude_slots : 0, i);
+		task->admitted[i] =
+			(query->filter != NULL ? word_of(query->filter, slots, i) : ~0ull) &
+			~word_of(query->exclude, query->exclude != NULL ? query->exclude_slots : 0, i);
 		if (query->filter != NULL)
 			task->passing += (uint32_t) __builtin_popcountll(task->admitted[i]);
 	}
@@ -174,7 +176,8 @@ few_pass(const CudaTask *task)
 	uint32_t few = task->mirror->rows / FEW_SHARE;
 
 	few = few > FEW_LEAST ? few : FEW_LEAST;
-	return task->method == METHOD_GRAPH && !task->reference && task->admitted != NULL && !task->admit_others && task->passing <= few;
+	return task->method == METHOD_GRAPH && !task->reference && task->admitted != NULL &&
+		   !task->admit_others && task->passing <= few;
 }
 
 /* Copy the vector that a task borrows. */
@@ -241,7 +244,8 @@ take_query(CudaEngine *engine, CudaTask *task, EngineQuery *query, uint64_t now)
 	if (task->status == ENGINE_OK && (mirror == NULL || mirror->dropping))
 	{
 		task->status = ENGINE_NOT_FOUND;
-		engine_error(&task->error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) query->mirror);
+		engine_error(&task->error, ENGINE_NOT_FOUND, "no mirror %llu",
+					 (unsigned long long) query->mirror);
 	}
 	if (task->status == ENGINE_OK)
 	{
@@ -311,7 +315,9 @@ uint32_t
 queries_of_share(const CudaMirror *mirror, uint32_t count)
 {
 	uint32_t share = (count + LANES - 1) / LANES;
-	uint32_t least = mirror != NULL && mirror->stride * LEAST_SHARE < SHARE_BYTES ? SHARE_BYTES / mirror->stride : LEAST_SHARE;
+	uint32_t least = mirror != NULL && mirror->stride * LEAST_SHARE < SHARE_BYTES
+						 ? SHARE_BYTES / mirror->stride
+						 : LEAST_SHARE;
 
 	share = TUNED("SHARE", share < least ? least : share);
 	return share < BATCH_QUERIES ? share : BATCH_QUERIES;
@@ -325,7 +331,9 @@ EngineStatus
 tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 {
 	uint64_t now = clock_us();
-	uint32_t share = count > LEAST_SHARE ? queries_of_share(engine_mirror(engine, queries[0]->mirror), count) : BATCH_QUERIES;
+	uint32_t share = count > LEAST_SHARE
+						 ? queries_of_share(engine_mirror(engine, queries[0]->mirror), count)
+						 : BATCH_QUERIES;
 	uint32_t started;
 
 	if (!tasks_for(engine, count))
@@ -347,7 +355,8 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 			prefetch_bytes(queries[i + LOOKAHEAD]->vector);
 		take_query(engine, task_new(engine), queries[i], now);
 		/* exact searches are the cheaper the more of them go together */
-		if ((i + 1 - started) % (queries[i]->method == METHOD_GRAPH ? share : BATCH_QUERIES) == 0 && !engine->failure.failed)
+		if ((i + 1 - started) % (queries[i]->method == METHOD_GRAPH ? share : BATCH_QUERIES) == 0 &&
+			!engine->failure.failed)
 			batches_start(engine);
 	}
 	if (!engine->failure.failed)
@@ -375,10 +384,12 @@ write_outputs(const CudaTask *task)
 	query->rows = task->rows;
 	query->counters = task->counters;
 	if (task->kept != NULL && task->status == ENGINE_OK)
-		memcpy(query->results + task->kept_from, task->kept, (task->found - task->kept_from) * sizeof(SearchResult));
+		memcpy(query->results + task->kept_from, task->kept,
+			   (task->found - task->kept_from) * sizeof(SearchResult));
 	if (task->kept_trace != NULL && task->status == ENGINE_OK)
 		memcpy(query->trace, task->kept_trace,
-			   (task->traced < task->trace_room ? task->traced : task->trace_room) * sizeof(uint32_t));
+			   (task->traced < task->trace_room ? task->traced : task->trace_room) *
+				   sizeof(uint32_t));
 }
 
 /* Hand back queries that have ended. */

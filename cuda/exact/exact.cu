@@ -41,7 +41,8 @@
 
 /* Write the best of a query to its results. */
 __device__ static inline void
-write_results(const MirrorView &mirror, const BatchView &batch, uint32_t query, const BestList &best)
+write_results(const MirrorView &mirror, const BatchView &batch, uint32_t query,
+			  const BestList &best)
 {
 	write_best(mirror, batch.results + batch.queries[query].results, best);
 	if (threadIdx.x == 0)
@@ -52,7 +53,8 @@ write_results(const MirrorView &mirror, const BatchView &batch, uint32_t query, 
  * Write the best of a query to the tables, and the limit that follows from it.
  */
 __device__ static inline void
-write_tables(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, uint32_t query, const BestList &best)
+write_tables(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
+			 uint32_t query, const BestList &best)
 {
 	Key bound = bound_of(best);
 
@@ -66,12 +68,14 @@ write_tables(const MirrorView &mirror, const BatchView &batch, const TileTables 
 		tables.nbest[query] = best.count;
 		tables.bounds[query] = bound < tables.bounds[query] ? bound : tables.bounds[query];
 		if (!tables.spilled[query])
-			tables.limits[query] = product_limit(mirror.metric, tables.norms[query], tables.bounds[query], tables.error);
+			tables.limits[query] = product_limit(mirror.metric, tables.norms[query],
+												 tables.bounds[query], tables.error);
 	}
 }
 
-__global__ void __launch_bounds__(THREADS)
-	exact_merge_kernel(const MirrorView mirror, const BatchView batch, const ExactLists lists, const MergeTo to)
+__global__ void
+__launch_bounds__(THREADS) exact_merge_kernel(const MirrorView mirror, const BatchView batch,
+											  const ExactLists lists, const MergeTo to)
 {
 	__shared__ uint32_t buffered;
 	DYNAMIC_SHARED(memory);
@@ -102,8 +106,9 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(THREADS)
-	exact_keys_kernel(const MirrorView mirror, const BatchView batch, const Entries out, uint32_t from, uint32_t end)
+__global__ void
+__launch_bounds__(THREADS) exact_keys_kernel(const MirrorView mirror, const BatchView batch,
+											 const Entries out, uint32_t from, uint32_t end)
 {
 	__shared__ double norm;
 	__shared__ uint32_t answers;
@@ -142,8 +147,9 @@ __global__ void __launch_bounds__(THREADS)
  * Results from sorted entries. head->count is the number of answers there are;
  * it becomes the number given.
  */
-__global__ void __launch_bounds__(THREADS)
-	exact_emit_kernel(const MirrorView mirror, const BatchView batch, const Entries sorted, uint32_t entries)
+__global__ void
+__launch_bounds__(THREADS) exact_emit_kernel(const MirrorView mirror, const BatchView batch,
+											 const Entries sorted, uint32_t entries)
 {
 	const DeviceQuery asked = batch.queries[0];
 	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
@@ -199,7 +205,8 @@ exact_prepare(size_t shared_room)
 										 : CHOOSE;
 	read_tiles(wanted);
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute((const void *) keys_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+		error = cudaFuncSetAttribute((const void *) keys_kernels[i],
+									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	if (error == cudaSuccess)
 		error = scan_prepare(bytes);
 	if (error == cudaSuccess)
@@ -230,8 +237,8 @@ exact_scan_launch(const ExactLaunch *launch, ExactLists *lists)
 cudaError_t
 merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *to)
 {
-	LAUNCH(exact_merge_kernel, launch->queries, THREADS, selection_bytes(launch->max_k), launch->stream, launch->mirror,
-		   launch->batch, *lists, *to);
+	LAUNCH(exact_merge_kernel, launch->queries, THREADS, selection_bytes(launch->max_k),
+		   launch->stream, launch->mirror, launch->batch, *lists, *to);
 	return cudaGetLastError();
 }
 
@@ -240,7 +247,8 @@ exact_at_once(const ExactLaunch *launch)
 {
 	if (way == ALWAYS_SCAN || !flow_can(launch))
 		return false;
-	return way == FLOW_WHERE_POSSIBLE || (flow_pays(launch) && !tiles_can(launch, way == TILES_WHERE_POSSIBLE));
+	return way == FLOW_WHERE_POSSIBLE ||
+		   (flow_pays(launch) && !tiles_can(launch, way == TILES_WHERE_POSSIBLE));
 }
 
 cudaError_t
@@ -252,7 +260,8 @@ exact_search_launch(const ExactLaunch *launch)
 
 	if (launch->max_k > EXACT_SMALL_K)
 		return exact_sort_launch(launch);
-	if ((way == CHOOSE || way == TILES_WHERE_POSSIBLE) && !launch->in_place && tiles_can(launch, way == TILES_WHERE_POSSIBLE))
+	if ((way == CHOOSE || way == TILES_WHERE_POSSIBLE) && !launch->in_place &&
+		tiles_can(launch, way == TILES_WHERE_POSSIBLE))
 		return tiles_launch(launch, way == TILES_WHERE_POSSIBLE);
 	memset(&to, 0, sizeof(to));
 	to.results = true;
@@ -290,7 +299,8 @@ exact_sort_bytes(size_t *bytes)
 {
 	cudaError_t error = sort_work_bytes(bytes);
 
-	*bytes = round_up(*bytes, 256) + 2 * entries_bytes(SORT_ROOM) + round_up(wide_table_bytes(), 256);
+	*bytes =
+		round_up(*bytes, 256) + 2 * entries_bytes(SORT_ROOM) + round_up(wide_table_bytes(), 256);
 	return error;
 }
 
@@ -357,12 +367,14 @@ sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_
 
 	if (error != cudaSuccess)
 		return error;
-	LAUNCH(keys_kernels[type_and_term(launch->type, launch->mirror.metric)], (rows + ROWS - 1) / ROWS, THREADS,
-		   query_bytes(launch->mirror), launch->stream, launch->mirror, launch->batch, tile, from, end);
+	LAUNCH(keys_kernels[type_and_term(launch->type, launch->mirror.metric)],
+		   (rows + ROWS - 1) / ROWS, THREADS, query_bytes(launch->mirror), launch->stream,
+		   launch->mirror, launch->batch, tile, from, end);
 	error = cudaGetLastError();
 	if (error == cudaSuccess)
-		error = stream->selects ? keep_best(launch, &state, stream->kept + rows, launch->max_k)
-								: entry_sort(&state.sort, stream->kept + rows, false, launch->stream);
+		error = stream->selects
+					? keep_best(launch, &state, stream->kept + rows, launch->max_k)
+					: entry_sort(&state.sort, stream->kept + rows, false, launch->stream);
 	stream->kept = stream->kept + rows < launch->max_k ? stream->kept + rows : launch->max_k;
 	stream->side = state.sort.current;
 	return error;
@@ -381,8 +393,8 @@ sort_end(const ExactLaunch *launch, ExactStream *stream)
 		error = entry_sort(&state.sort, stream->kept, false, launch->stream);
 	if (error != cudaSuccess)
 		return error;
-	LAUNCH(exact_emit_kernel, (launch->max_k + THREADS - 1) / THREADS, THREADS, 0, launch->stream, launch->mirror,
-		   launch->batch, state.sort.side[state.sort.current], stream->kept);
+	LAUNCH(exact_emit_kernel, (launch->max_k + THREADS - 1) / THREADS, THREADS, 0, launch->stream,
+		   launch->mirror, launch->batch, state.sort.side[state.sort.current], stream->kept);
 	return cudaGetLastError();
 }
 

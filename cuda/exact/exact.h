@@ -97,8 +97,10 @@ extern cudaError_t exact_sort_launch(const ExactLaunch *launch);
  * find their rows. All calls have the same launch otherwise; max_k above
  * EXACT_SMALL_K is that of its only query.
  */
-extern cudaError_t exact_stream_begin(const ExactLaunch *launch, uint32_t first, ExactStream *stream);
-extern cudaError_t exact_stream_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end);
+extern cudaError_t exact_stream_begin(const ExactLaunch *launch, uint32_t first,
+									  ExactStream *stream);
+extern cudaError_t exact_stream_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from,
+									 uint32_t end);
 /* State that a scan of this many results wants for each query. */
 extern size_t exact_stream_bytes(uint32_t max_k);
 /* State that exact_sort_launch needs. */

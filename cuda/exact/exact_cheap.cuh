@@ -17,7 +17,8 @@ struct Cheap
 	__device__ static inline void
 	add(Sum *sum, const unsigned char *query, uint32_t chunk, const uint4 &raw)
 	{
-		*sum = fast_chunk<TERM>(*sum, (const float *) query + chunk * (16 / sizeof(T)), raw, (const T *) 0);
+		*sum = fast_chunk<TERM>(*sum, (const float *) query + chunk * (16 / sizeof(T)), raw,
+								(const T *) 0);
 	}
 
 	__device__ static inline void
@@ -44,14 +45,16 @@ struct Cheap
 	__device__ static inline Limit
 	limit(const MirrorView &mirror, double query_norm, Key bound, double error)
 	{
-		return TERM == TERM_PRODUCT ? product_limit(mirror.metric, query_norm, bound, error) : sum_limit(bound, error);
+		return TERM == TERM_PRODUCT ? product_limit(mirror.metric, query_norm, bound, error)
+									: sum_limit(bound, error);
 	}
 
 	/* A query's squared norm, in the first thread of a warp. */
 	__device__ static inline double
 	norm(const MirrorView &mirror, const float *query)
 	{
-		return exact_sum<float, TERM_PRODUCT>(query, query, mirror.dims, threadIdx.x % WARP < EXACT_TEAM);
+		return exact_sum<float, TERM_PRODUCT>(query, query, mirror.dims,
+											  threadIdx.x % WARP < EXACT_TEAM);
 	}
 };
 
@@ -78,13 +81,16 @@ struct Cheap<Bits, TERM_BITS>
 	{
 		if (mirror.metric == METRIC_HAMMING)
 			return !((float) sum.one > limit.shift);
-		return sum.both == 0 ? !(1.0f > limit.shift) : !(1.0f - (float) sum.both / (float) (sum.both + sum.one) > limit.shift);
+		return sum.both == 0
+				   ? !(1.0f > limit.shift)
+				   : !(1.0f - (float) sum.both / (float) (sum.both + sum.one) > limit.shift);
 	}
 
 	__device__ static inline float
 	score(const MirrorView &mirror, const Sum &sum, double)
 	{
-		return mirror.metric == METRIC_HAMMING ? (float) sum.one : -(float) sum.both / (float) (sum.both + sum.one);
+		return mirror.metric == METRIC_HAMMING ? (float) sum.one
+											   : -(float) sum.both / (float) (sum.both + sum.one);
 	}
 
 	__device__ static inline Limit

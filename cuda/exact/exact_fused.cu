@@ -71,8 +71,8 @@
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const unsigned char *at, uint32_t from,
-		  uint32_t row, uint32_t passed)
+take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory,
+		  const unsigned char *at, uint32_t from, uint32_t row, uint32_t passed)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t leaders;
@@ -90,10 +90,14 @@ take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 		uint32_t g = active ? (uint32_t) __ffs((int) bits) - 1 : 0;
 		uint32_t measured = active ? row + leader / plan.team : 0;
 		uint32_t slot = from + measured;
-		QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)), flow->norm[g], 0};
+		QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)),
+							 flow->norm[g], 0};
 		bool dead = bit_of(mirror.dead, slot); /* asked for before, used after */
-		Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) measured * mirror.stride, slot, active);
-		bool wanted = active && !dead && lane % EXACT_LANES == 0 && key <= *(volatile Key *) &flow->bound[g] && is_beyond(flow->asked[g], key, slot);
+		Key key = WideMeasure<T, TERM, true>::key(
+			mirror, query, at + (size_t) measured * mirror.stride, slot, active);
+		bool wanted = active && !dead && lane % EXACT_LANES == 0 &&
+					  key <= *(volatile Key *) &flow->bound[g] &&
+					  is_beyond(flow->asked[g], key, slot);
 
 		if (wanted)
 			atomicMin(&plan.table->marks[g][slot & (plan.marks - 1)], (uint32_t) (key >> 32));
@@ -129,8 +133,8 @@ published_limit(const volatile uint64_t *from)
  */
 template <typename T, int TERM, int G, int A, int N>
 __device__ static inline void
-add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows)[A], const unsigned char *queries, uint32_t bytes, uint32_t chunk,
-		   uint32_t team)
+add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows)[A],
+		   const unsigned char *queries, uint32_t bytes, uint32_t chunk, uint32_t team)
 {
 	uint4 raw[N][A];
 
@@ -155,8 +159,8 @@ add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory &memory, const unsigned char *at, uint32_t from, uint32_t rows,
-				uint32_t (&nearest)[G])
+nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory &memory,
+				const unsigned char *at, uint32_t from, uint32_t rows, uint32_t (&nearest)[G])
 {
 	typedef Cheap<T, TERM> Way;
 	uint32_t team = plan.team;
@@ -179,7 +183,8 @@ nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory
 
 		memset(sums, 0, sizeof(sums));
 		for (uint32_t chunk = lane & (team - 1); chunk < mirror.stride / 16; chunk += team)
-			add_chunks<T, TERM, G, 1, 1>(sums, raw, memory.queries, query_bytes(mirror), chunk, team);
+			add_chunks<T, TERM, G, 1, 1>(sums, raw, memory.queries, query_bytes(mirror), chunk,
+										 team);
 #pragma unroll
 		for (int g = 0; g < G; g++)
 		{
@@ -202,7 +207,8 @@ nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory
 			float other = __shfl_xor_sync(FULL_WARP, score[g], distance);
 			uint32_t row = __shfl_xor_sync(FULL_WARP, nearest[g], distance);
 
-			if (row != NO_SLOT && (nearest[g] == NO_SLOT || other < score[g] || (other == score[g] && row < nearest[g])))
+			if (row != NO_SLOT && (nearest[g] == NO_SLOT || other < score[g] ||
+								   (other == score[g] && row < nearest[g])))
 			{
 				score[g] = other;
 				nearest[g] = row;
@@ -220,7 +226,9 @@ ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
 {
 	uint32_t word = piece * plan.rows / 32 + threadIdx.x % WARP;
 
-	return threadIdx.x % WARP < (MOST_ROWS + 31) / 32 && word * 32 < mirror.rows ? *((const volatile uint32_t *) mirror.dead + word) : 0;
+	return threadIdx.x % WARP < (MOST_ROWS + 31) / 32 && word * 32 < mirror.rows
+			   ? *((const volatile uint32_t *) mirror.dead + word)
+			   : 0;
 }
 
 /*
@@ -231,8 +239,8 @@ ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const unsigned char *at, uint32_t from,
-		  uint32_t rows, uint32_t dead)
+sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory,
+		  const unsigned char *at, uint32_t from, uint32_t rows, uint32_t dead)
 {
 	const uint32_t SPAN = EXACT_LANES * G; /* lanes of a query's row */
 	uint32_t lane = threadIdx.x % WARP;
@@ -248,8 +256,10 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 	/* a team that is larger than SPAN has one row */
 	bool active = mine < plan.queries && chosen != NO_SLOT && (lane & (plan.team - 1)) < SPAN;
 	uint32_t row = active ? chosen : 0;
-	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)), flow->norm[mine], 0};
-	Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) row * mirror.stride, from + row, active);
+	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)),
+						 flow->norm[mine], 0};
+	Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) row * mirror.stride,
+											  from + row, active);
 
 	dead = __shfl_sync(FULL_WARP, dead, (from % 32 + row) / 32) >> (from + row) % 32 & 1;
 	if (lane % EXACT_LANES == 0)
@@ -257,8 +267,11 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 		active = active && dead == 0 && is_beyond(flow->asked[mine], key, from + row);
 		if (active)
 		{
-			*(volatile uint32_t *) &flow->sounded[mine][threadIdx.x / WARP * (WARP / SPAN) + lane / SPAN] = (uint32_t) (key >> 32);
-			atomicMin(&plan.table->marks[mine][(from + row) & (plan.marks - 1)], (uint32_t) (key >> 32));
+			*(volatile uint32_t *) &flow
+				 ->sounded[mine][threadIdx.x / WARP * (WARP / SPAN) + lane / SPAN] =
+				(uint32_t) (key >> 32);
+			atomicMin(&plan.table->marks[mine][(from + row) & (plan.marks - 1)],
+					  (uint32_t) (key >> 32));
 		}
 		__threadfence_block();
 	}
@@ -272,8 +285,8 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
  */
 template <typename T, int TERM, int G, int A>
 __device__ static inline void
-filter_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Limit *limit,
-			const unsigned char *at, uint32_t from, uint32_t rows)
+filter_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory,
+			const Limit *limit, const unsigned char *at, uint32_t from, uint32_t rows)
 {
 	typedef Cheap<T, TERM> Way;
 	const uint32_t AHEAD = A == 4 && G > 1 ? 2 : 4; /* chunks */
@@ -325,7 +338,8 @@ filter_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const
 			}
 #pragma unroll
 			for (uint32_t g = 0; g < G; g++)
-				if (first + r * teams < rows && g < plan.queries && Way::passes(mirror, limit[g], side, sums[r][g]))
+				if (first + r * teams < rows && g < plan.queries &&
+					Way::passes(mirror, limit[g], side, sums[r][g]))
 					passed |= 1u << (r * G + g);
 		}
 		if (__ballot_sync(FULL_WARP, passed != 0) == 0)
@@ -339,8 +353,9 @@ filter_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const
 
 template <typename T, int TERM, int G>
 __device__ static inline void
-filter_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Limit *limit,
-			 const unsigned char *at, uint32_t from, uint32_t rows)
+filter_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
+			 const FlowMemory &memory, const Limit *limit, const unsigned char *at, uint32_t from,
+			 uint32_t rows)
 {
 	if (plan.at_once == 4)
 		filter_rows<T, TERM, G, 4>(mirror, plan, flow, memory, limit, at, from, rows);
@@ -378,7 +393,8 @@ piece_rows(const MirrorView &mirror, const FlowPlan &plan, uint32_t from)
 /* Ask for one of a block's pieces, if it has so many. A warp. */
 template <int G>
 __device__ static inline void
-fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces, unsigned char *ring, uint32_t stage, uint32_t number)
+fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces,
+		   unsigned char *ring, uint32_t stage, uint32_t number)
 {
 	uint32_t warp = threadIdx.x / WARP;
 	bool there = number < pieces.end - pieces.first;
@@ -386,14 +402,16 @@ fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const 
 
 	if (threadIdx.x % WARP == 0)
 		flow->piece[warp][stage] = there ? pieces.first + number : NO_PIECE;
-	ring_fill(&flow->filled[warp][stage], ring + stage * plan.stage_bytes, mirror.vectors + (size_t) from * mirror.stride,
+	ring_fill(&flow->filled[warp][stage], ring + stage * plan.stage_bytes,
+			  mirror.vectors + (size_t) from * mirror.stride,
 			  there ? piece_rows(mirror, plan, from) * mirror.stride : 0);
 }
 
 /* Ask for the next of a block's pieces that no warp has. A warp. */
 template <int G>
 __device__ static inline void
-fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces, unsigned char *ring, uint32_t stage)
+fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces,
+		  unsigned char *ring, uint32_t stage)
 {
 	uint32_t number = threadIdx.x % WARP == 0 ? atomicAdd(&flow->taken, 1u) : 0;
 
@@ -406,8 +424,8 @@ fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const P
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, const FlowQueries &carried, Flow<G> *flow,
-			  const FlowMemory &memory)
+begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan,
+			  const FlowQueries &carried, Flow<G> *flow, const FlowMemory &memory)
 {
 	const unsigned char *vectors = batch.vectors;
 
@@ -437,13 +455,15 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 	}
 	__syncthreads();
 	for (uint32_t g = 0; g < G; g++)
-		widen_query(mirror, (const T *) (vectors + flow->asked[g].vector), (float *) (memory.queries + g * query_bytes(mirror)));
+		widen_query(mirror, (const T *) (vectors + flow->asked[g].vector),
+					(float *) (memory.queries + g * query_bytes(mirror)));
 	__syncthreads();
 	if (TERM == TERM_PRODUCT)
 	{
 		for (uint32_t g = threadIdx.x / WARP; g < G; g += blockDim.x / WARP)
 		{
-			double norm = Cheap<T, TERM>::norm(mirror, (const float *) (memory.queries + g * query_bytes(mirror)));
+			double norm = Cheap<T, TERM>::norm(
+				mirror, (const float *) (memory.queries + g * query_bytes(mirror)));
 
 			if (threadIdx.x % WARP == 0)
 				flow->norm[g] = norm;
@@ -459,7 +479,8 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
  */
 template <typename T, int TERM, int G>
 __device__ static inline Key
-serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces)
+serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
+				   const Pieces &pieces)
 {
 	const uint32_t EACH = MEASURED / G; /* rows of a warp, for a query */
 	uint32_t lane = threadIdx.x % WARP;
@@ -491,7 +512,8 @@ serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow
 				continue;
 			known = bound;
 			*(volatile Key *) &flow->bound[g] = bound;
-			publish_limit(&flow->limit[g], Cheap<T, TERM>::limit(mirror, flow->norm[g], bound, plan.error));
+			publish_limit(&flow->limit[g],
+						  Cheap<T, TERM>::limit(mirror, flow->norm[g], bound, plan.error));
 		}
 		__syncwarp();
 	}
@@ -504,7 +526,8 @@ serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Pieces &pieces)
+serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
+			 const FlowMemory &memory, const Pieces &pieces)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t looked = blockIdx.x % plan.queries;
@@ -515,14 +538,16 @@ serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, cons
 		Key fresh = NO_KEY;
 
 		if (blockIdx.x < plan.lookers)
-			look_at_marks(plan.table->marks[looked], plan.marks, plan.k, memory.marks, &plan.table->bounds[looked]);
+			look_at_marks(plan.table->marks[looked], plan.marks, plan.k, memory.marks,
+						  &plan.table->bounds[looked]);
 		if (lane < plan.queries)
 			fresh = *(volatile Key *) &plan.table->bounds[lane];
 		if (fresh < known)
 		{
 			known = fresh;
 			*(volatile Key *) &flow->bound[lane] = fresh;
-			publish_limit(&flow->limit[lane], Cheap<T, TERM>::limit(mirror, flow->norm[lane], fresh, plan.error));
+			publish_limit(&flow->limit[lane],
+						  Cheap<T, TERM>::limit(mirror, flow->norm[lane], fresh, plan.error));
 		}
 		PAUSE(blockIdx.x < plan.lookers ? PAUSED : 3 * PAUSED);
 	}
@@ -548,8 +573,8 @@ wait_for_bounds(const FlowPlan &plan, const Flow<G> &flow)
 /* All that a warp finds, into the block's candidates. */
 template <typename T, int TERM, int G>
 __device__ static inline void
-search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, const Pieces &pieces, unsigned char *ring,
-			  uint32_t dead)
+search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
+			  const FlowMemory &memory, const Pieces &pieces, unsigned char *ring, uint32_t dead)
 {
 	uint32_t warp = threadIdx.x / WARP,
 			 lane = threadIdx.x % WARP,
@@ -592,8 +617,9 @@ search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, con
 }
 
 template <typename T, int TERM, int G>
-__global__ void __launch_bounds__(MOST_THREADS, 1)
-	exact_flow_kernel(const MirrorView mirror, const BatchView batch, const FlowPlan plan, const FlowQueries carried)
+__global__ void
+__launch_bounds__(MOST_THREADS, 1) exact_flow_kernel(const MirrorView mirror, const BatchView batch,
+													 const FlowPlan plan, const FlowQueries carried)
 {
 	__shared__ Flow<G> flow;
 	DYNAMIC_SHARED(at);
@@ -623,7 +649,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
 		fused_answer(mirror, batch, plan, &flow, memory);
 }
 
-/* --- launching ---------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 typedef void (*FlowKernel)(const MirrorView, const BatchView, const FlowPlan, const FlowQueries);
 
@@ -633,7 +659,8 @@ typedef void (*FlowKernel)(const MirrorView, const BatchView, const FlowPlan, co
 #define GROUPS 3
 
 /* For 1, 2 and up to 4 queries. */
-static const FlowKernel flow_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL)};
+static const FlowKernel flow_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {
+	TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL)};
 
 /* How many queries the kernel for so many is made for. */
 static uint32_t
@@ -655,8 +682,9 @@ flow_prepare(size_t room)
 	shared_room = room / RING_ALIGNED * RING_ALIGNED;
 	in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
 	for (int i = 0; i < GROUPS * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute((const void *) flow_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT],
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
+		error = cudaFuncSetAttribute(
+			(const void *) flow_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT],
+			cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
 	return error;
 }
 
@@ -683,7 +711,8 @@ plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
 	plan->rows = WARP / plan->team * plan->at_once;
 	while (plan->rows * 2 * mirror.stride <= most && plan->rows * 2 <= MOST_ROWS)
 		plan->rows *= 2;
-	plan->stage_bytes = (plan->rows * mirror.stride + RING_ALIGNED - 1) / RING_ALIGNED * RING_ALIGNED;
+	plan->stage_bytes =
+		(plan->rows * mirror.stride + RING_ALIGNED - 1) / RING_ALIGNED * RING_ALIGNED;
 }
 
 /*
@@ -737,8 +766,10 @@ flow_can(const ExactLaunch *launch)
 	FlowPlan plan;
 	size_t bytes;
 
-	return launch->queries <= FLOW_QUERIES && launch->mirror.rows > 0 && launch->max_k <= EXACT_SMALL_K && !launch->filtered && !launch->in_place &&
-		   !launch->pending_only && launch->mirror.stride <= MOST_STRIDE && plan_block(launch, &plan, &bytes);
+	return launch->queries <= FLOW_QUERIES && launch->mirror.rows > 0 &&
+		   launch->max_k <= EXACT_SMALL_K && !launch->filtered && !launch->in_place &&
+		   !launch->pending_only && launch->mirror.stride <= MOST_STRIDE &&
+		   plan_block(launch, &plan, &bytes);
 }
 
 /*
@@ -800,7 +831,9 @@ flow_launch(const ExactLaunch *launch, const FlowInput *input)
 		memcpy(carried.asked, input->queries, launch->queries * sizeof(DeviceQuery));
 		memcpy(carried.words, input->vectors, input->bytes);
 	}
-	LAUNCH(flow_kernels[group_of(launch->queries) / 2][type_and_term(launch->type, launch->mirror.metric)], blocks, (plan.warps + 1) * WARP, bytes,
-		   launch->stream, launch->mirror, launch->batch, plan, carried);
+	LAUNCH(flow_kernels[group_of(launch->queries) / 2]
+					   [type_and_term(launch->type, launch->mirror.metric)],
+		   blocks, (plan.warps + 1) * WARP, bytes, launch->stream, launch->mirror, launch->batch,
+		   plan, carried);
 	return cudaGetLastError();
 }

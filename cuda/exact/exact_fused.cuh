@@ -106,7 +106,8 @@ struct FlowMemory
 
 /* Where things lie in a block's shared memory. */
 __host__ __device__ static inline FlowMemory
-lay_out(const MirrorView &mirror, const FlowPlan &plan, uint32_t group, unsigned char *at, size_t *bytes)
+lay_out(const MirrorView &mirror, const FlowPlan &plan, uint32_t group, unsigned char *at,
+		size_t *bytes)
 {
 	FlowMemory memory;
 	size_t queries = plan.ring_bytes;
@@ -204,7 +205,8 @@ __device__ static inline Key
 bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
 {
 	uint32_t lane = threadIdx.x % WARP;
-	uint32_t mine[2] = {lane < n ? marks[lane] : 0xFFFFFFFFu, lane + WARP < n ? marks[lane + WARP] : 0xFFFFFFFFu};
+	uint32_t mine[2] = {lane < n ? marks[lane] : 0xFFFFFFFFu,
+						lane + WARP < n ? marks[lane + WARP] : 0xFFFFFFFFu};
 	uint32_t before[2] = {0, 0}; /* equal ones are in the order of places */
 	uint32_t found = 0xFFFFFFFFu;
 
@@ -266,7 +268,8 @@ keep_entries(const Entries &entries, uint32_t n, Key key, uint32_t slot)
  * have more wait for.
  */
 __device__ static APART void
-cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile uint32_t *buffered, volatile uint32_t *written, Key *bound)
+cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile uint32_t *buffered,
+			   volatile uint32_t *written, Key *bound)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	Entries entries = {keys, slots};
@@ -313,7 +316,8 @@ cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile u
  */
 template <int G>
 __device__ static inline void
-fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wanted, uint32_t g, Key key, uint32_t slot)
+fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wanted, uint32_t g,
+			 Key key, uint32_t slot)
 {
 	while (__ballot_sync(FULL_WARP, wanted) != 0)
 	{
@@ -336,9 +340,11 @@ fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool
 			uint32_t full = __shfl_sync(FULL_WARP, g, __ffs((int) cutters) - 1);
 			Entries entries = candidates_of(plan, memory, full);
 
-			cut_candidates(entries.key, entries.slot, plan.room, plan.k, &flow->buffered[full], &flow->written[full], &plan.table->bounds[full]);
+			cut_candidates(entries.key, entries.slot, plan.room, plan.k, &flow->buffered[full],
+						   &flow->written[full], &plan.table->bounds[full]);
 		}
-		while (__ballot_sync(FULL_WARP, wanted && *(volatile uint32_t *) &flow->buffered[g] >= plan.room) != 0)
+		while (__ballot_sync(FULL_WARP,
+							 wanted && *(volatile uint32_t *) &flow->buffered[g] >= plan.room) != 0)
 			PAUSE(100);
 	}
 }

@@ -54,7 +54,8 @@ write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 	{
 		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
 		{
-			look_at_marks(plan.table->marks[g], plan.marks, plan.k, (uint32_t *) memory.ring + g * MOST_MARKS, &plan.table->bounds[g]);
+			look_at_marks(plan.table->marks[g], plan.marks, plan.k,
+						  (uint32_t *) memory.ring + g * MOST_MARKS, &plan.table->bounds[g]);
 			if (threadIdx.x % WARP == 0)
 				flow->bound[g] = *(volatile Key *) &plan.table->bounds[g];
 		}
@@ -62,7 +63,8 @@ write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 		list_found(plan, flow, memory);
 	}
 	if (threadIdx.x < plan.queries && flow->found[threadIdx.x] > 0)
-		flow->first[threadIdx.x] = atomicAdd(&plan.table->found[threadIdx.x], flow->found[threadIdx.x]) + 1;
+		flow->first[threadIdx.x] =
+			atomicAdd(&plan.table->found[threadIdx.x], flow->found[threadIdx.x]) + 1;
 	__syncthreads();
 #pragma unroll
 	for (uint32_t g = 0; g < G; g++)
@@ -103,7 +105,8 @@ threads_each(const FlowPlan &plan)
  */
 template <int G>
 __device__ static inline bool
-answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow,
+		   const FlowMemory &memory)
 {
 	uint32_t each = threads_each(plan);
 	bool mine = threadIdx.x / each < plan.queries;
@@ -151,7 +154,8 @@ answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &pla
 /* Answer a query of which much has been found. All threads. */
 template <int G>
 __device__ static inline void
-answer_many(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, uint32_t g)
+answer_many(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow,
+			const FlowMemory &memory, uint32_t g)
 {
 	size_t first = (size_t) g * plan.most_found;
 	uint32_t n = flow->found[g];
@@ -208,7 +212,8 @@ clear_table(const FlowPlan &plan)
 /* The answers of all queries, to the host. All threads of the last block. */
 template <int G>
 __device__ static inline void
-fused_answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+fused_answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow,
+			 const FlowMemory &memory)
 {
 	bool much = false;
 
@@ -228,7 +233,8 @@ fused_answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &p
 	if (much)
 	{
 		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
-			look_at_marks(plan.table->marks[g], plan.marks, plan.k, (uint32_t *) memory.ring + g * MOST_MARKS, &plan.table->bounds[g]);
+			look_at_marks(plan.table->marks[g], plan.marks, plan.k,
+						  (uint32_t *) memory.ring + g * MOST_MARKS, &plan.table->bounds[g]);
 		__syncthreads();
 	}
 	if (!answer_few(mirror, batch, plan, flow, memory))

@@ -75,7 +75,8 @@ product_limit(Metric metric, double query_norm, Key bound, double error)
 	double length = __dsqrt_rn(query_norm);
 	Limit limit = no_limit();
 
-	if (!(fabs(most) < MOST_NORM) || query_norm > MOST_NORM || (metric == METRIC_COSINE && query_norm < LEAST_NORM))
+	if (!(fabs(most) < MOST_NORM) || query_norm > MOST_NORM ||
+		(metric == METRIC_COSINE && query_norm < LEAST_NORM))
 		return limit;
 	error += MARGIN;
 	if (metric == METRIC_COSINE)
@@ -87,7 +88,8 @@ product_limit(Metric metric, double query_norm, Key bound, double error)
 	{
 		limit.scale = (float) (error * length * (1 + MARGIN));
 		limit.shift = (float) (metric == METRIC_IP ? most + MARGIN * fabs(most) + TINY
-												   : (most - query_norm) / 2 + MARGIN * (fabs(most) + query_norm) + TINY);
+												   : (most - query_norm) / 2 +
+														 MARGIN * (fabs(most) + query_norm) + TINY);
 	}
 	return limit;
 }
@@ -205,8 +207,8 @@ bound_of(const BestList &best)
  */
 template <typename T, int TERM>
 __device__ static inline void
-measure_rows(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query, const uint32_t *slots, uint32_t n,
-			 Key bound, Selection *selection)
+measure_rows(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query,
+			 const uint32_t *slots, uint32_t n, Key bound, Selection *selection)
 {
 	for (uint32_t base = 0; base < n; base += ROWS)
 	{
@@ -274,7 +276,8 @@ struct MergeTo
  * exact_scan.cu: launch a scan; the lists' memory begins at `state`, after 8
  * bytes per query if plan->bounds is NULL.
  */
-extern cudaError_t scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, size_t state_bytes);
+extern cudaError_t scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state,
+							   size_t state_bytes);
 extern cudaError_t scan_prepare(int bytes);
 /* The most ranges that a scan of so many rows is cut into. */
 extern uint32_t scan_ranges(const ExactLaunch *launch, uint32_t rows);
@@ -286,13 +289,15 @@ extern bool flow_can(const ExactLaunch *launch);
 extern bool flow_pays(const ExactLaunch *launch);
 extern cudaError_t flow_prepare(size_t shared_room);
 /* exact.cu */
-extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end);
+extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from,
+							 uint32_t end);
 extern cudaError_t sort_end(const ExactLaunch *launch, ExactStream *stream);
 /*
  * Whether so many results are selected from tiles of so many rows, not sorted.
  */
 extern bool sort_selects(uint32_t k, uint32_t tile_rows);
-extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *to);
+extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lists,
+								const MergeTo *to);
 /* exact_tiles.cu: whether it can run a batch, and running it */
 extern bool tiles_can(const ExactLaunch *launch, bool forced);
 extern cudaError_t tiles_launch(const ExactLaunch *launch, bool forced);

@@ -84,9 +84,11 @@ lay_out(const MirrorView &mirror, uint32_t k, uint32_t group, unsigned char *at,
 /* A query as exact distances take it. */
 template <int G>
 __device__ static inline QueryVector
-query_vector(const MirrorView &mirror, const Scanning<G> &scanning, const ScanMemory &memory, uint32_t g)
+query_vector(const MirrorView &mirror, const Scanning<G> &scanning, const ScanMemory &memory,
+			 uint32_t g)
 {
-	QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)), scanning.norm[g], 0};
+	QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)),
+						 scanning.norm[g], 0};
 
 	return query;
 }
@@ -94,7 +96,8 @@ query_vector(const MirrorView &mirror, const Scanning<G> &scanning, const ScanMe
 /* Take a bound if it is nearer than the one known. One thread. */
 template <typename T, int TERM, int G>
 __device__ static inline void
-scan_tighten(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning, uint32_t g, Key bound)
+scan_tighten(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning, uint32_t g,
+			 Key bound)
 {
 	if (bound >= scanning->bound[g])
 		return;
@@ -108,8 +111,8 @@ scan_tighten(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanni
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-begin_group(const MirrorView &mirror, const BatchView &batch, const ScanPlan &plan, Scanning<G> *scanning,
-			const ScanMemory &memory, uint32_t first, uint32_t group)
+begin_group(const MirrorView &mirror, const BatchView &batch, const ScanPlan &plan,
+			Scanning<G> *scanning, const ScanMemory &memory, uint32_t first, uint32_t group)
 {
 	if (threadIdx.x < G)
 	{
@@ -130,7 +133,8 @@ begin_group(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 	__syncthreads();
 	for (uint32_t g = threadIdx.x / WARP; g < G; g += THREADS / WARP)
 	{
-		double norm = Cheap<T, TERM>::norm(mirror, (const float *) (memory.queries + g * query_bytes(mirror)));
+		double norm = Cheap<T, TERM>::norm(
+			mirror, (const float *) (memory.queries + g * query_bytes(mirror)));
 
 		if (threadIdx.x % WARP == 0)
 			scanning->norm[g] = norm;
@@ -141,7 +145,8 @@ begin_group(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 /* Measure what has passed, and merge it into a query's best. All threads. */
 template <typename T, int TERM, int G>
 __device__ static inline void
-scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning, const ScanMemory &memory, uint32_t g)
+scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning,
+			const ScanMemory &memory, uint32_t g)
 {
 	uint32_t k = plan.lists.length;
 	unsigned char *at = memory.lists + g * 2 * entries_bytes(list_room(k));
@@ -158,8 +163,9 @@ scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scannin
 	selection.best.room = k;
 	selection.buffer = entries_at(&buffer, BUFFER);
 	selection.buffered = &scanning->buffered;
-	measure_rows<T, TERM>(mirror, scanning->asked[g], query_vector(mirror, *scanning, memory, g), memory.slots + g * SLOTS,
-						  scanning->slots[g], scanning->bound[g], &selection);
+	measure_rows<T, TERM>(mirror, scanning->asked[g], query_vector(mirror, *scanning, memory, g),
+						  memory.slots + g * SLOTS, scanning->slots[g], scanning->bound[g],
+						  &selection);
 	if (threadIdx.x == 0)
 	{
 		Key bound = bound_of(selection.best);
@@ -180,7 +186,8 @@ scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scannin
 /* Which of a group's queries a slot may answer, one bit each. */
 template <int G>
 __device__ static inline uint32_t
-takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &scanning, uint32_t group, uint32_t slot)
+takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &scanning,
+		  uint32_t group, uint32_t slot)
 {
 	uint32_t takers = 0;
 
@@ -194,8 +201,9 @@ takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &s
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning, const ScanMemory &memory, bool early,
-		 uint32_t slot, uint32_t takers, const typename Cheap<T, TERM>::Sum *sums)
+pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning,
+		 const ScanMemory &memory, bool early, uint32_t slot, uint32_t takers,
+		 const typename Cheap<T, TERM>::Sum *sums)
 {
 	RowSide side = {0, 0};
 
@@ -223,8 +231,9 @@ pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &plan, Scanning<G> *scanning,
-			const ScanMemory &memory, uint32_t group, bool early, uint32_t from, uint32_t end)
+filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &plan,
+			Scanning<G> *scanning, const ScanMemory &memory, uint32_t group, bool early,
+			uint32_t from, uint32_t end)
 {
 	typedef Cheap<T, TERM> Way;
 	uint32_t team = scan_team(mirror.stride);
@@ -245,9 +254,13 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 		for (uint32_t r = 0; r < AT_ONCE; r++)
 		{
 			uint32_t i = base + r * teams + threadIdx.x / team;
-			uint32_t slot = i >= end ? NO_SLOT : plan.pending_only ? mirror.pending[i] : plan.first + i * plan.step;
+			uint32_t slot = i >= end			? NO_SLOT
+							: plan.pending_only ? mirror.pending[i]
+												: plan.first + i * plan.step;
 
-			takers[r] = slot >= mirror.rows ? 0 : early ? takers_of(mirror, batch, *scanning, group, slot) : (1u << group) - 1;
+			takers[r] = slot >= mirror.rows ? 0
+						: early				? takers_of(mirror, batch, *scanning, group, slot)
+											: (1u << group) - 1;
 			slots[r] = takers[r] != 0 ? slot : plan.first;
 			rows[r] = (const uint4 *) row_of<T>(mirror, slots[r]);
 			for (uint32_t g = 0; g < G; g++)
@@ -278,7 +291,8 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 				for (uint32_t g = 0; g < G; g++)
 					Way::join(&sums[r][g], distance);
 			if (lane == 0 && takers[r] != 0)
-				pass_row<T, TERM>(mirror, batch, scanning, memory, early, slots[r], takers[r], sums[r]);
+				pass_row<T, TERM>(mirror, batch, scanning, memory, early, slots[r], takers[r],
+								  sums[r]);
 		}
 	}
 }
@@ -286,8 +300,8 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 /* A group's best of a range, to the lists. All threads. */
 template <int G>
 __device__ static inline void
-end_group(const BatchView &batch, const ScanPlan &plan, const Scanning<G> &scanning, const ScanMemory &memory, uint32_t first,
-		  uint32_t group, bool early, uint32_t rows)
+end_group(const BatchView &batch, const ScanPlan &plan, const Scanning<G> &scanning,
+		  const ScanMemory &memory, uint32_t first, uint32_t group, bool early, uint32_t rows)
 {
 	uint32_t k = plan.lists.length;
 
@@ -308,7 +322,8 @@ end_group(const BatchView &batch, const ScanPlan &plan, const Scanning<G> &scann
 		{
 			DeviceHead *head = &batch.heads[scanning.query[g]];
 
-			atomicAdd(plan.pending_only ? &head->pending : &head->distances, early ? scanning.seen[g] : rows);
+			atomicAdd(plan.pending_only ? &head->pending : &head->distances,
+					  early ? scanning.seen[g] : rows);
 		}
 	}
 	__syncthreads();
@@ -323,7 +338,8 @@ __global__ void __launch_bounds__(THREADS, G == 1 ? SCAN_BLOCKS + 1 : SCAN_BLOCK
 	size_t bytes;
 	ScanMemory memory = lay_out(mirror, plan.lists.length, G, at, &bytes);
 	uint32_t queries = plan.only != NULL ? plan.only[0] : plan.queries;
-	uint32_t total = plan.pending_only ? mirror.npending : (mirror.rows - plan.first + plan.step - 1) / plan.step;
+	uint32_t total = plan.pending_only ? mirror.npending
+									   : (mirror.rows - plan.first + plan.step - 1) / plan.step;
 	uint32_t range = (total + gridDim.x - 1) / gridDim.x;
 	uint32_t from = range * blockIdx.x < total ? range * blockIdx.x : total;
 	uint32_t end = range < total - from ? from + range : total;
@@ -337,7 +353,8 @@ __global__ void __launch_bounds__(THREADS, G == 1 ? SCAN_BLOCKS + 1 : SCAN_BLOCK
 		begin_group<T, TERM>(mirror, batch, plan, &scanning, memory, first, group);
 		for (uint32_t g = 0; g < group; g++)
 			early = early || scanning.asked[g].has_admitted;
-		for (uint32_t base = from; base < end; base += chunk, chunk = chunk < CHUNK ? chunk * 2 : CHUNK)
+		for (uint32_t base = from; base < end;
+			 base += chunk, chunk = chunk < CHUNK ? chunk * 2 : CHUNK)
 		{
 			uint32_t until = chunk < end - base ? base + chunk : end;
 
@@ -371,10 +388,11 @@ scan_prepare(int bytes)
 
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
 	{
-		error = cudaFuncSetAttribute((const void *) alone_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+		error = cudaFuncSetAttribute((const void *) alone_kernels[i],
+									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) group_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
-										 bytes);
+			error = cudaFuncSetAttribute((const void *) group_kernels[i],
+										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	}
 	return error;
 }
@@ -414,7 +432,8 @@ scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, siz
 {
 	const MirrorView &mirror = launch->mirror;
 	int pair = type_and_term(launch->type, mirror.metric);
-	uint32_t total = plan->pending_only ? mirror.npending : (mirror.rows - plan->first + plan->step - 1) / plan->step;
+	uint32_t total = plan->pending_only ? mirror.npending
+										: (mirror.rows - plan->first + plan->step - 1) / plan->step;
 	size_t bounds = plan->bounds == NULL ? round_up(launch->queries * sizeof(Key), 16) : 0;
 	uint32_t room = exact_scan_queries(state_bytes - bounds, launch->max_k) / launch->queries;
 	size_t bytes;
@@ -441,7 +460,8 @@ scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, siz
 		plan->lists.lists = ranges;
 		plan->lists.length = launch->max_k;
 		plan->lists.keys = (Key *) (state + bounds);
-		plan->lists.slots = (uint32_t *) (plan->lists.keys + (size_t) launch->queries * ranges * launch->max_k);
+		plan->lists.slots =
+			(uint32_t *) (plan->lists.keys + (size_t) launch->queries * ranges * launch->max_k);
 	}
 	if (plan->bounds == NULL)
 	{
@@ -450,7 +470,7 @@ scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, siz
 	}
 	if (error != cudaSuccess)
 		return error;
-	LAUNCH((group > 1 ? group_kernels : alone_kernels)[pair], dim3(ranges, groups), THREADS, bytes, launch->stream, mirror,
-		   launch->batch, *plan);
+	LAUNCH((group > 1 ? group_kernels : alone_kernels)[pair], dim3(ranges, groups), THREADS, bytes,
+		   launch->stream, mirror, launch->batch, *plan);
 	return cudaGetLastError();
 }

@@ -46,7 +46,8 @@ lay_out_lists(const ExactLaunch *launch, ExactStream *stream)
 	stream->lists.lists = ranges + 1;
 	stream->lists.length = launch->max_k;
 	stream->lists.keys = (Key *) (launch->batch.state + tables);
-	stream->lists.slots = (uint32_t *) (stream->lists.keys + (size_t) queries * (ranges + 1) * launch->max_k);
+	stream->lists.slots =
+		(uint32_t *) (stream->lists.keys + (size_t) queries * (ranges + 1) * launch->max_k);
 }
 
 cudaError_t
@@ -68,9 +69,11 @@ exact_stream_begin(const ExactLaunch *launch, uint32_t first, ExactStream *strea
 	 * bounds are NO_KEY, so are the lists' keys; flags say that limits of
 	 * tensor cores are not wanted
 	 */
-	error = cudaMemsetAsync(launch->batch.state, 0xFF, launch->queries * QUERY_BYTES, launch->stream);
+	error =
+		cudaMemsetAsync(launch->batch.state, 0xFF, launch->queries * QUERY_BYTES, launch->stream);
 	if (error == cudaSuccess)
-		error = cudaMemsetAsync(stream->lists.keys, 0xFF, entries * (sizeof(Key) + sizeof(uint32_t)), launch->stream);
+		error = cudaMemsetAsync(stream->lists.keys, 0xFF,
+								entries * (sizeof(Key) + sizeof(uint32_t)), launch->stream);
 	return error;
 }
 
@@ -86,7 +89,8 @@ exact_stream_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from,
 	if (stream->sorts)
 	{
 		error = sort_rows(launch, stream, from, end);
-		return error == cudaSuccess && end == launch->mirror.rows ? sort_end(launch, stream) : error;
+		return error == cudaSuccess && end == launch->mirror.rows ? sort_end(launch, stream)
+																  : error;
 	}
 	part.mirror.rows = end;
 	memset(&plan, 0, sizeof(plan));

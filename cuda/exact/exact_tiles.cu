@@ -121,7 +121,8 @@ __global__ void __launch_bounds__(128)
 	if (threadIdx.x >= WARP)
 		return;
 
-	double norm = exact_sum<float, TERM_PRODUCT>(elements, elements, mirror.dims, threadIdx.x < EXACT_TEAM);
+	double norm =
+		exact_sum<float, TERM_PRODUCT>(elements, elements, mirror.dims, threadIdx.x < EXACT_TEAM);
 
 	if (threadIdx.x == 0)
 	{
@@ -177,7 +178,9 @@ copy_queries(const TileTables &tables, uint32_t first, uint32_t chunk, unsigned 
 		uint32_t query = first + i / 8 < tables.queries ? first + i / 8 : tables.queries - 1;
 
 		copy_unit(to + tile_place(i / 8, i % 8),
-				  tables.prepared + (size_t) query * tables.prepared_stride + chunk * TILE_BYTES + i % 8 * TILE_UNIT, true);
+				  tables.prepared + (size_t) query * tables.prepared_stride + chunk * TILE_BYTES +
+					  i % 8 * TILE_UNIT,
+				  true);
 	}
 }
 
@@ -197,8 +200,8 @@ struct Feed
  */
 template <uint32_t QUERIES>
 __device__ static inline void
-feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phase, const TileMemory &memory, bool resident,
-		   Feed *feed)
+feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phase,
+		   const TileMemory &memory, bool resident, Feed *feed)
 {
 	if (feed->tile * TILE_ROWS < phase.rows)
 	{
@@ -219,7 +222,9 @@ feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phas
 			bool there = feed->slot[i] != NO_SLOT && at < mirror.stride;
 
 			copy_unit(to + tile_place(row, threadIdx.x % 8),
-					  there ? mirror.vectors + (size_t) feed->slot[i] * mirror.stride + at : mirror.vectors, there);
+					  there ? mirror.vectors + (size_t) feed->slot[i] * mirror.stride + at
+							: mirror.vectors,
+					  there);
 		}
 		if (feed->chunk == 0 && threadIdx.x < TILE_ROWS)
 		{
@@ -250,8 +255,9 @@ feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phas
  */
 template <int M, int N>
 __device__ static inline void
-take_sums(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const Phase &phase, const Limit *limits,
-		  const double *norms, float (*sums)[N][4], uint32_t tile, uint32_t first_row, uint32_t first_query, uint32_t block_query)
+take_sums(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
+		  const Phase &phase, const Limit *limits, const double *norms, float (*sums)[N][4],
+		  uint32_t tile, uint32_t first_row, uint32_t first_query, uint32_t block_query)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	RowSide sides[M * 2];
@@ -298,8 +304,10 @@ take_sums(const MirrorView &mirror, const BatchView &batch, const TileTables &ta
 }
 
 template <typename T, uint32_t QUERIES>
-__global__ void __launch_bounds__(THREADS, TILE_BLOCKS)
-	exact_tiles_kernel(const MirrorView mirror, const BatchView batch, const TileTables tables, const Phase phase)
+__global__ void
+__launch_bounds__(THREADS, TILE_BLOCKS)
+	exact_tiles_kernel(const MirrorView mirror, const BatchView batch, const TileTables tables,
+					   const Phase phase)
 {
 	/* 4 warps along the rows and 2 along many queries, or 8 along the rows */
 	constexpr int M = QUERIES > 32 ? 2 : 1;
@@ -330,7 +338,8 @@ __global__ void __launch_bounds__(THREADS, TILE_BLOCKS)
 		memory.limits[i] = query < tables.queries ? tables.limits[query] : limit;
 	}
 	for (uint32_t i = 0; resident && i < chunks; i++)
-		copy_queries<QUERIES>(tables, blockIdx.x * QUERIES, i, memory.queries + i * QUERIES * TILE_BYTES);
+		copy_queries<QUERIES>(tables, blockIdx.x * QUERIES, i,
+							  memory.queries + i * QUERIES * TILE_BYTES);
 	for (uint32_t i = 0; i < STAGES - 1; i++)
 		feed_stage<QUERIES>(mirror, tables, phase, memory, resident, &feed);
 	while (tile * TILE_ROWS < phase.rows)
@@ -339,12 +348,14 @@ __global__ void __launch_bounds__(THREADS, TILE_BLOCKS)
 		__syncthreads();
 		feed_stage<QUERIES>(mirror, tables, phase, memory, resident, &feed);
 		multiply_tiles<T, M, N>(sums, memory.rows + stage * TILE_ROWS * TILE_BYTES, first_row,
-								memory.queries + (resident ? chunk : stage) * QUERIES * TILE_BYTES, first_query);
+								memory.queries + (resident ? chunk : stage) * QUERIES * TILE_BYTES,
+								first_query);
 		stage = stage + 1 < STAGES ? stage + 1 : 0;
 		if (++chunk == chunks)
 		{
-			take_sums<M, N>(mirror, batch, tables, phase, memory.limits, memory.norms + side * TILE_ROWS, sums, tile, first_row,
-							first_query, blockIdx.x * QUERIES);
+			take_sums<M, N>(mirror, batch, tables, phase, memory.limits,
+							memory.norms + side * TILE_ROWS, sums, tile, first_row, first_query,
+							blockIdx.x * QUERIES);
 			chunk = 0;
 			tile += gridDim.y;
 			side = (side + 1) % NORM_SIDES;
@@ -368,7 +379,8 @@ take_best(const TileTables &tables, uint32_t query, BestList *best)
 
 /* What rank_kernel leaves behind for the next phase. One thread. */
 __device__ static inline void
-end_phase(const MirrorView &mirror, const TileTables &tables, uint32_t query, Key bound, bool spilled)
+end_phase(const MirrorView &mirror, const TileTables &tables, uint32_t query, Key bound,
+		  bool spilled)
 {
 	tables.counts[query] = 0;
 	if (bound < tables.bounds[query])
@@ -380,12 +392,14 @@ end_phase(const MirrorView &mirror, const TileTables &tables, uint32_t query, Ke
 		tables.limits[query].shift = -HUGE_VALF;
 	}
 	else
-		tables.limits[query] = product_limit(mirror.metric, tables.norms[query], tables.bounds[query], tables.error);
+		tables.limits[query] =
+			product_limit(mirror.metric, tables.norms[query], tables.bounds[query], tables.error);
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(THREADS)
-	exact_rank_kernel(const MirrorView mirror, const BatchView batch, const TileTables tables, bool last)
+__global__ void
+__launch_bounds__(THREADS) exact_rank_kernel(const MirrorView mirror, const BatchView batch,
+											 const TileTables tables, bool last)
 {
 	__shared__ uint32_t buffered;
 	DYNAMIC_SHARED(memory);
@@ -400,7 +414,8 @@ __global__ void __launch_bounds__(THREADS)
 	begin_selection(&selection, memory + query_bytes(mirror), asked.k, &buffered);
 	take_best(tables, number, &selection.best);
 	measure_rows<T, TERM>(mirror, asked, query, tables.candidates + (size_t) number * tables.room,
-						  candidates < tables.room ? candidates : tables.room, tables.bounds[number], &selection);
+						  candidates < tables.room ? candidates : tables.room,
+						  tables.bounds[number], &selection);
 	if (last && !spilled)
 		write_best(mirror, batch.results + asked.results, selection.best);
 	else
@@ -422,15 +437,16 @@ __global__ void __launch_bounds__(THREADS)
 		tables.only[1 + atomicAdd(&tables.only[0], 1u)] = number;
 }
 
-/* --- launching ---------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 typedef void (*TilesKernel)(const MirrorView, const BatchView, const TileTables, const Phase);
 typedef void (*RankKernel)(const MirrorView, const BatchView, const TileTables, bool);
 typedef void (*BeginKernel)(const MirrorView, const BatchView, const TileTables);
 
 /* By type, then by size. */
-static const TilesKernel tiles_kernels[2][2] = {{exact_tiles_kernel<float, 32>, exact_tiles_kernel<float, 128>},
-												{exact_tiles_kernel<__half, 32>, exact_tiles_kernel<__half, 128>}};
+static const TilesKernel tiles_kernels[2][2] = {
+	{exact_tiles_kernel<float, 32>, exact_tiles_kernel<float, 128>},
+	{exact_tiles_kernel<__half, 32>, exact_tiles_kernel<__half, 128>}};
 static const BeginKernel begin_kernels[2] = {exact_begin_kernel<float>, exact_begin_kernel<__half>};
 /* By type, then by whether the term is the square. */
 static const RankKernel rank_kernels[2][2] = {
@@ -473,8 +489,8 @@ tiles_prepare(int bytes)
 			error = cudaFuncSetAttribute((const void *) rank_kernels[i / 2][i % 2],
 										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 		if (error == cudaSuccess)
-			error = cudaFuncSetAttribute((const void *) begin_kernels[i / 2], cudaFuncAttributeMaxDynamicSharedMemorySize,
-										 bytes);
+			error = cudaFuncSetAttribute((const void *) begin_kernels[i / 2],
+										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	}
 	return error == cudaSuccess ? wgmma_prepare(bytes) : error;
 }
@@ -498,10 +514,11 @@ sample_step(const ExactLaunch *launch, bool forced)
 bool
 tiles_can(const ExactLaunch *launch, bool forced)
 {
-	bool possible = has_norms(launch->type, launch->mirror.metric) && !launch->pending_only && launch->max_k <= MOST_K &&
-					sample_step(launch, forced) > 1;
+	bool possible = has_norms(launch->type, launch->mirror.metric) && !launch->pending_only &&
+					launch->max_k <= MOST_K && sample_step(launch, forced) > 1;
 
-	return possible && (forced || (launch->queries >= least_queries && launch->mirror.rows >= least_rows));
+	return possible &&
+		   (forced || (launch->queries >= least_queries && launch->mirror.rows >= least_rows));
 }
 
 /* Take `bytes` from *at on. */
@@ -592,10 +609,11 @@ phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, b
 			return error;
 	}
 	else if (phase.rows > 0)
-		LAUNCH(tiles_kernels[half][large], dim3(across, ranges), THREADS, bytes, launch->stream, mirror, launch->batch, tables,
-			   phase);
+		LAUNCH(tiles_kernels[half][large], dim3(across, ranges), THREADS, bytes, launch->stream,
+			   mirror, launch->batch, tables, phase);
 	LAUNCH(rank_kernels[half][mirror.metric == METRIC_L2], launch->queries, THREADS,
-		   query_bytes(mirror) + selection_bytes(launch->max_k), launch->stream, mirror, launch->batch, tables, last);
+		   query_bytes(mirror) + selection_bytes(launch->max_k), launch->stream, mirror,
+		   launch->batch, tables, last);
 	return cudaGetLastError();
 }
 
@@ -634,8 +652,8 @@ tiles_launch(const ExactLaunch *launch, bool forced)
 	left_bytes = launch->state_bytes - (size_t) (left - launch->batch.state);
 	for (uint32_t s = step; s > 1; s /= growth_of(s, launch->max_k))
 		to.tables.phases++;
-	LAUNCH(begin_kernels[launch->type == ELEMENT_HALF], launch->queries, 128, query_bytes(mirror), launch->stream, mirror,
-		   launch->batch, to.tables);
+	LAUNCH(begin_kernels[launch->type == ELEMENT_HALF], launch->queries, 128, query_bytes(mirror),
+		   launch->stream, mirror, launch->batch, to.tables);
 	memset(&plan, 0, sizeof(plan));
 	plan.bounds = to.tables.bounds;
 	plan.step = step;

@@ -55,7 +55,8 @@ row_boxes(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
 		boxes.period = growth;
 		boxes.start = 1;
 	}
-	boxes.tiles = boxes.count / (boxes.boxes * boxes.period) + (boxes.count % (boxes.boxes * boxes.period) != 0);
+	boxes.tiles = boxes.count / (boxes.boxes * boxes.period) +
+				  (boxes.count % (boxes.boxes * boxes.period) != 0);
 	return boxes;
 }
 
@@ -84,7 +85,8 @@ boxed_slot(const RowBoxes &boxes, uint32_t tile, uint32_t offset)
 
 /* A candidate, unless its slot may not answer the query. */
 __device__ static inline void
-append(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, uint32_t query, uint32_t slot)
+append(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, uint32_t query,
+	   uint32_t slot)
 {
 	if (query >= tables.queries || !may_answer(mirror, batch, batch.queries[query], slot))
 		return;
@@ -101,6 +103,7 @@ append(const MirrorView &mirror, const BatchView &batch, const TileTables &table
  */
 extern cudaError_t wgmma_prepare(int bytes);
 extern bool wgmma_takes(const ExactLaunch *launch);
-extern cudaError_t wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step, uint32_t growth);
+extern cudaError_t wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
+								uint32_t growth);
 
 #endif /* GPUANN_CUDA_EXACT_TILES_H */

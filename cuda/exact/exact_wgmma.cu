@@ -137,8 +137,8 @@ wgmma_move_on(RingPlace *place, uint32_t by, uint32_t stages)
  */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
-wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes, const RingShape &shape,
-	 const RingMemory &memory, RingBarriers *barriers)
+wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes,
+		   const RingShape &shape, const RingMemory &memory, RingBarriers *barriers)
 {
 	constexpr uint32_t ELEMENTS = TILE_BYTES / sizeof(T);
 	uint32_t bytes = PARTS * boxes.boxes * boxes.box * TILE_BYTES;
@@ -148,7 +148,8 @@ wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const Ro
 	{
 		barrier_expect(&barriers->queries, shape.chunks * QUERIES * TILE_BYTES);
 		for (uint32_t c = 0; c < shape.chunks; c++)
-			copy_box(memory.queries + c * QUERIES * TILE_BYTES, queries_map, c * ELEMENTS, blockIdx.x * QUERIES, &barriers->queries);
+			copy_box(memory.queries + c * QUERIES * TILE_BYTES, queries_map, c * ELEMENTS,
+					 blockIdx.x * QUERIES, &barriers->queries);
 	}
 	else
 		bytes += QUERIES * TILE_BYTES;
@@ -162,10 +163,13 @@ wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const Ro
 			barrier_expect(full, bytes);
 			for (uint32_t part = 0; part < PARTS; part++)
 				for (uint32_t b = 0; b < boxes.boxes; b++)
-					copy_box(to + part * PART_BYTES + b * boxes.box * TILE_BYTES, rows_map, c * ELEMENTS,
-							 ((tile * PARTS + part) * boxes.boxes + b) * boxes.period + boxes.start, full);
+					copy_box(to + part * PART_BYTES + b * boxes.box * TILE_BYTES, rows_map,
+							 c * ELEMENTS,
+							 ((tile * PARTS + part) * boxes.boxes + b) * boxes.period + boxes.start,
+							 full);
 			if (PARTS > 1)
-				copy_box(to + PARTS * PART_BYTES, queries_map, c * ELEMENTS, blockIdx.x * QUERIES, full);
+				copy_box(to + PARTS * PART_BYTES, queries_map, c * ELEMENTS, blockIdx.x * QUERIES,
+						 full);
 			wgmma_move_on(&place, 1, shape.stages);
 		}
 }
@@ -209,10 +213,12 @@ row_pair(const MirrorView &mirror, const RowBoxes &boxes, const uint32_t *offset
  */
 template <int SUMS>
 __device__ static inline void
-wgmma_compare(const Limit *limits, const RowPair &pair, const RowSide *sides, const float (&sums)[SUMS], uint32_t (&passed)[SUMS / 32])
+wgmma_compare(const Limit *limits, const RowPair &pair, const RowSide *sides,
+			  const float (&sums)[SUMS], uint32_t (&passed)[SUMS / 32])
 {
 	uint32_t first = threadIdx.x % 4 * 2;
-	uint32_t good = (pair.slot[0] != NO_SLOT ? 0x33333333u : 0) | (pair.slot[1] != NO_SLOT ? 0xCCCCCCCCu : 0);
+	uint32_t good =
+		(pair.slot[0] != NO_SLOT ? 0x33333333u : 0) | (pair.slot[1] != NO_SLOT ? 0xCCCCCCCCu : 0);
 
 #pragma unroll
 	for (int w = 0; w < SUMS / 32; w++)
@@ -239,8 +245,9 @@ wgmma_compare(const Limit *limits, const RowPair &pair, const RowSide *sides, co
  */
 template <int WORDS>
 __device__ static inline void
-note_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowPair &pair, uint32_t (&passed)[WORDS],
-		  uint32_t block_query, Hit *hits, uint32_t *count)
+note_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
+		  const RowPair &pair, uint32_t (&passed)[WORDS], uint32_t block_query, Hit *hits,
+		  uint32_t *count)
 {
 	uint32_t total = 0;
 	uint32_t place;
@@ -256,7 +263,8 @@ note_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &ta
 		while (passed[w] != 0)
 		{
 			uint32_t bit = (uint32_t) __ffs((int) passed[w]) - 1;
-			Hit hit = {block_query + (w * 32 + bit) / 4 * 8 + threadIdx.x % 4 * 2 + bit % 2, bit / 2 % 2 == 0 ? pair.slot[0] : pair.slot[1]};
+			Hit hit = {block_query + (w * 32 + bit) / 4 * 8 + threadIdx.x % 4 * 2 + bit % 2,
+					   bit / 2 % 2 == 0 ? pair.slot[0] : pair.slot[1]};
 
 			passed[w] &= passed[w] - 1;
 			if (place < HITS)
@@ -269,8 +277,8 @@ note_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &ta
 /* Append the hits of a group's tiles, as they come. One warp. */
 template <uint32_t PARTS>
 __device__ static inline void
-append_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowBoxes &boxes, const RingMemory &memory,
-			RingBarriers *barriers, uint32_t group)
+append_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
+			const RowBoxes &boxes, const RingMemory &memory, RingBarriers *barriers, uint32_t group)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
@@ -310,8 +318,8 @@ wgmma_leave(uint64_t *barrier)
  */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
-multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemory &memory, RingBarriers *barriers, uint32_t group,
-			  RingPlace *place)
+multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemory &memory,
+			  RingBarriers *barriers, uint32_t group, RingPlace *place)
 {
 	uint32_t before = place->stage;
 
@@ -321,7 +329,9 @@ multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemo
 
 		barrier_wait(&barriers->full[place->stage], place->parity);
 		begin_products<T>(sums, stage + (PARTS == 1 ? 0 : group * PART_BYTES),
-						  PARTS == 1 ? memory.queries + c * QUERIES * TILE_BYTES : stage + PARTS * PART_BYTES, c == 0);
+						  PARTS == 1 ? memory.queries + c * QUERIES * TILE_BYTES
+									 : stage + PARTS * PART_BYTES,
+						  c == 0);
 		products_wait<1>();
 		if (c > 0)
 			wgmma_leave(&barriers->empty[before]);
@@ -338,8 +348,9 @@ multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemo
  */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
-multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, const RowBoxes &boxes,
-			  const RingShape &shape, const RingMemory &memory, RingBarriers *barriers)
+multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
+			  const RowBoxes &boxes, const RingShape &shape, const RingMemory &memory,
+			  RingBarriers *barriers)
 {
 	constexpr uint32_t TURNS = PARTS == 1 ? GROUPS : 1; /* tiles of rows from one of this group's to
 														 * the next */
@@ -389,8 +400,8 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
 		wgmma_leave(&barriers->empty[last]);
 		wgmma_compare(memory.limits, pair, sides, sums, passed);
 		barrier_wait(&barriers->heard[group][side], (round >> 1 & 1) ^ 1);
-		note_hits(mirror, batch, tables, pair, passed, blockIdx.x * QUERIES, memory.hits + (group * 2 + side) * HITS,
-				  &barriers->hits[group][side]);
+		note_hits(mirror, batch, tables, pair, passed, blockIdx.x * QUERIES,
+				  memory.hits + (group * 2 + side) * HITS, &barriers->hits[group][side]);
 		__syncwarp();
 		wgmma_leave(&barriers->hit[group][side]);
 	}
@@ -403,16 +414,19 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
  * do not, and it is of both.
  */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
-__global__ void __launch_bounds__(WGMMA_THREADS, 1)
-	exact_wgmma_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap queries_map,
-					   const MirrorView mirror, const BatchView batch, const TileTables tables, const RowBoxes boxes,
+__global__ void
+__launch_bounds__(WGMMA_THREADS, 1)
+	exact_wgmma_kernel(const __grid_constant__ CUtensorMap rows_map,
+					   const __grid_constant__ CUtensorMap queries_map, const MirrorView mirror,
+					   const BatchView batch, const TileTables tables, const RowBoxes boxes,
 					   const RingShape shape)
 {
 #ifdef HAVE_GROUPS
 	__shared__ RingBarriers barriers;
 	DYNAMIC_SHARED(dynamic);
 	size_t bytes;
-	unsigned char *at = dynamic + (SWIZZLED_BYTES - shared_address(dynamic) % SWIZZLED_BYTES) % SWIZZLED_BYTES;
+	unsigned char *at =
+		dynamic + (SWIZZLED_BYTES - shared_address(dynamic) % SWIZZLED_BYTES) % SWIZZLED_BYTES;
 	RingMemory memory = lay_out(shape, QUERIES, at, &bytes);
 
 	if (threadIdx.x == 0)
@@ -449,7 +463,8 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
 		if (threadIdx.x == 0)
 			feed<T, QUERIES, PARTS>(&rows_map, &queries_map, boxes, shape, memory, &barriers);
 		else if (threadIdx.x / WARP >= 1 && threadIdx.x / WARP <= GROUPS)
-			append_hits<PARTS>(mirror, batch, tables, boxes, memory, &barriers, threadIdx.x / WARP - 1);
+			append_hits<PARTS>(mirror, batch, tables, boxes, memory, &barriers,
+							   threadIdx.x / WARP - 1);
 	}
 	else
 	{
@@ -459,10 +474,10 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
 #endif
 }
 
-/* --- launching ---------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
-typedef void (*WgmmaKernel)(const CUtensorMap, const CUtensorMap, const MirrorView, const BatchView, const TileTables, const RowBoxes,
-							const RingShape);
+typedef void (*WgmmaKernel)(const CUtensorMap, const CUtensorMap, const MirrorView, const BatchView,
+							const TileTables, const RowBoxes, const RingShape);
 
 /* By type, then by size, then by whether queries go through the ring. */
 #define BY_PARTS(T, QUERIES) {exact_wgmma_kernel<T, QUERIES, 1>, exact_wgmma_kernel<T, QUERIES, 2>}
@@ -484,9 +499,11 @@ find_encode()
 {
 	cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-	cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **) &encode_map, 12000, cudaEnableDefault, &result);
+	cudaError_t error = cudaGetDriverEntryPointByVersion(
+		"cuTensorMapEncodeTiled", (void **) &encode_map, 12000, cudaEnableDefault, &result);
 #else
-	cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **) &encode_map, cudaEnableDefault, &result);
+	cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **) &encode_map,
+												cudaEnableDefault, &result);
 #endif
 
 	return error == cudaSuccess && result == cudaDriverEntryPointSuccess;
@@ -497,7 +514,8 @@ find_encode()
  * are copied at once, 128 bytes of each.
  */
 static bool
-wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
+wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes,
+			 uint32_t count, uint64_t pitch, uint32_t box)
 {
 	uint32_t bytes = type == ELEMENT_HALF ? 2 : 4;
 	cuuint64_t dims[2] = {vector_bytes / bytes, count};
@@ -505,8 +523,10 @@ wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vect
 	cuuint32_t boxes[2] = {TILE_BYTES / bytes, box};
 	cuuint32_t steps[2] = {1, 1};
 
-	return encode_map(map, bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32, 2, (void *) base, dims, strides,
-					  boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+	return encode_map(map,
+					  bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32,
+					  2, (void *) base, dims, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+					  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
 					  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -519,7 +539,8 @@ find_device()
 		minor = 0,
 		count = 0;
 
-	if (cudaGetDevice(&device) != cudaSuccess || cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+	if (cudaGetDevice(&device) != cudaSuccess ||
+		cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
 		cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess ||
 		cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
 		return false;
@@ -530,9 +551,11 @@ find_device()
 #else
 
 static bool
-wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes, uint32_t count, uint64_t pitch, uint32_t box)
+wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes,
+			 uint32_t count, uint64_t pitch, uint32_t box)
 {
-	*map = {(const unsigned char *) base, pitch, vector_bytes, count, type == ELEMENT_HALF ? 2u : 4u, box};
+	*map = {(const unsigned char *) base,	pitch, vector_bytes, count,
+			type == ELEMENT_HALF ? 2u : 4u, box};
 	return true;
 }
 
@@ -572,8 +595,8 @@ wgmma_prepare(int bytes)
 		return cudaSuccess;
 	}
 	for (int i = 0; i < 12; i++)
-		if (cudaFuncSetAttribute((const void *) wgmma_kernels[i / 6][i / 2 % 3][i % 2], cudaFuncAttributeMaxDynamicSharedMemorySize,
-								 bytes) != cudaSuccess)
+		if (cudaFuncSetAttribute((const void *) wgmma_kernels[i / 6][i / 2 % 3][i % 2],
+								 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess)
 		{
 			(void) cudaGetLastError(); /* not built for it: tiles are multiplied by warps */
 			return cudaSuccess;
@@ -658,12 +681,16 @@ wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
 	if (boxes.count == 0)
 		return cudaSuccess;
 	if (!ring_shape(launch, queries, &shape, &bytes) ||
-		!wgmma_encode(&rows_map, launch->type, mirror.vectors + (size_t) boxes.first * mirror.stride, mirror.stride, boxes.count,
-				(uint64_t) boxes.step * mirror.stride, boxes.box) ||
-		!wgmma_encode(&queries_map, launch->type, tables.prepared, tables.prepared_stride, tables.queries, tables.prepared_stride, queries))
+		!wgmma_encode(&rows_map, launch->type,
+					  mirror.vectors + (size_t) boxes.first * mirror.stride, mirror.stride,
+					  boxes.count, (uint64_t) boxes.step * mirror.stride, boxes.box) ||
+		!wgmma_encode(&queries_map, launch->type, tables.prepared, tables.prepared_stride,
+					  tables.queries, tables.prepared_stride, queries))
 		return cudaErrorInvalidValue;
-	LAUNCH(wgmma_kernels[launch->type == ELEMENT_HALF][queries / 128][!shape.resident], dim3(across, ranges_of(shape, across, boxes.tiles)),
-		   WGMMA_THREADS, bytes + SWIZZLED_BYTES, launch->stream, rows_map, queries_map, mirror, launch->batch, tables, boxes, shape);
+	LAUNCH(wgmma_kernels[launch->type == ELEMENT_HALF][queries / 128][!shape.resident],
+		   dim3(across, ranges_of(shape, across, boxes.tiles)), WGMMA_THREADS,
+		   bytes + SWIZZLED_BYTES, launch->stream, rows_map, queries_map, mirror, launch->batch,
+		   tables, boxes, shape);
 	return cudaGetLastError();
 }
 

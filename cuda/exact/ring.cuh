@@ -46,7 +46,9 @@ ring_open(uint64_t *filled, uint32_t stages)
 	if (threadIdx.x % WARP == 0)
 	{
 		for (uint32_t i = 0; i < stages; i++)
-			asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((uint32_t) __cvta_generic_to_shared(filled + i)) : "memory");
+			asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
+							 (uint32_t) __cvta_generic_to_shared(filled + i))
+						 : "memory");
 		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 	}
@@ -66,11 +68,13 @@ ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 	if (threadIdx.x % WARP != 0 || bytes == 0)
 		return;
 	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-					 (uint32_t) __cvta_generic_to_shared(to)),
-				 "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
 				 : "memory");
+	asm volatile(
+		"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+			"r"((uint32_t) __cvta_generic_to_shared(to)),
+		"l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+		: "memory");
 }
 
 /*

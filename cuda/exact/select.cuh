@@ -30,7 +30,7 @@
 #define COUNT(events, what, n) ((void) (events))
 #endif
 
-/* --- networks ----------------------------------------------------------------------------------------------------- */
+/* --- networks ------------------------------------------------------------- */
 
 /* The lesser or the greater of two items. */
 __device__ static INLINE Item
@@ -71,7 +71,8 @@ clean_items(Item (&x)[N])
 	{
 #pragma unroll
 		for (int distance = 16; distance > 0; distance >>= 1)
-			x[FROM] = keep_item(x[FROM], __shfl_xor_sync(FULL_WARP, x[FROM], distance), (threadIdx.x & distance) == 0);
+			x[FROM] = keep_item(x[FROM], __shfl_xor_sync(FULL_WARP, x[FROM], distance),
+								(threadIdx.x & distance) == 0);
 	}
 	else if constexpr (LENGTH > 1)
 	{
@@ -117,10 +118,12 @@ sort_items(Item (&x)[N])
 #pragma unroll
 		for (int size = 1; size < 32; size <<= 1)
 		{
-			x[FROM] = keep_item(x[FROM], __shfl_xor_sync(FULL_WARP, x[FROM], 2 * size - 1), (threadIdx.x & size) == 0);
+			x[FROM] = keep_item(x[FROM], __shfl_xor_sync(FULL_WARP, x[FROM], 2 * size - 1),
+								(threadIdx.x & size) == 0);
 #pragma unroll
 			for (int distance = size / 2; distance > 0; distance >>= 1)
-				x[FROM] = keep_item(x[FROM], __shfl_xor_sync(FULL_WARP, x[FROM], distance), (threadIdx.x & distance) == 0);
+				x[FROM] = keep_item(x[FROM], __shfl_xor_sync(FULL_WARP, x[FROM], distance),
+									(threadIdx.x & distance) == 0);
 		}
 	}
 	else
@@ -177,7 +180,7 @@ item_at(const Item (&x)[N], uint32_t i)
 	return __shfl_sync(FULL_WARP, item, (int) (i % WARP));
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------- */
 
 #define AT_A_TIME 4u /* numbers or items that a thread reads side by side */
 
@@ -350,7 +353,7 @@ part_out(const QueuePlan &plan)
 	return plan.out + (size_t) blockIdx.x * plan.k;
 }
 
-/* --- launching ---------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 extern cudaError_t argmin_launch(const SelectLaunch *launch, uint32_t parts);
 extern cudaError_t thread_queues_launch(const SelectLaunch *launch, const QueuePlan *plan);
@@ -358,8 +361,10 @@ extern cudaError_t thread_queues_launch(const SelectLaunch *launch, const QueueP
  * Of the launch's rows of numbers, or, if it is not NULL, of `items` that parts
  * left: plan->n in each row.
  */
-extern cudaError_t warp_queues_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *plan);
-extern cudaError_t block_queues_launch(const SelectLaunch *launch, const Item *items, const QueuePlan *plan);
+extern cudaError_t warp_queues_launch(const SelectLaunch *launch, const Item *items,
+									  const QueuePlan *plan);
+extern cudaError_t block_queues_launch(const SelectLaunch *launch, const Item *items,
+									   const QueuePlan *plan);
 /* Sort rows of items in place, as many as SELECT_BLOCK_MOST each. */
 extern cudaError_t block_sort_launch(Item *items, uint32_t rows, uint32_t n, cudaStream_t stream);
 extern cudaError_t radix_launch(const SelectLaunch *launch, uint32_t parts);
@@ -371,7 +376,7 @@ extern uint32_t sample_parts(uint32_t rows, uint32_t n, uint32_t processors);
 extern size_t sample_bytes(const SelectLaunch *launch, uint32_t rescue_parts);
 extern cudaError_t sample_launch(const SelectLaunch *launch, uint32_t rescue_parts);
 /* Sort one row of items: *work NULL measures. */
-extern cudaError_t item_sort(unsigned char *work, size_t *bytes, Item *items, Item *other, uint32_t n, Item **sorted,
-							 cudaStream_t stream);
+extern cudaError_t item_sort(unsigned char *work, size_t *bytes, Item *items, Item *other,
+							 uint32_t n, Item **sorted, cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_SELECTCUH */

@@ -36,7 +36,7 @@ struct WideItem
 	uint32_t slot;
 };
 
-/* --- bits, counted from the highest ------------------------------------------------------------------------------- */
+/* --- bits, counted from the highest --------------------------------------- */
 
 /*
  * How many bits the first passes decide: the last of a key's is the end of a
@@ -118,7 +118,7 @@ set_digit(WideItem *item, uint32_t digit, uint32_t to)
 		item->slot |= digit << (96 - to);
 }
 
-/* --- what is selected from ---------------------------------------------------------------------------------------- */
+/* --- what is selected from ------------------------------------------------ */
 
 /* Rows of numbers, and where their items go. */
 struct NarrowSource
@@ -364,7 +364,8 @@ find_digit(uint32_t *counts, uint32_t left, DigitSearch *search)
  */
 template <class Source>
 __device__ static inline void
-end_pass(const RadixPlan<Source> &plan, RadixRow<typename Source::Kind> *row, uint32_t *counts, uint32_t pass, DigitSearch *search)
+end_pass(const RadixPlan<Source> &plan, RadixRow<typename Source::Kind> *row, uint32_t *counts,
+		 uint32_t pass, DigitSearch *search)
 {
 	typedef typename Source::Kind Kind;
 
@@ -390,7 +391,8 @@ end_pass(const RadixPlan<Source> &plan, RadixRow<typename Source::Kind> *row, ui
 /* Show all of what a pass reads to act(item, whether it is there). */
 template <class Source, class Act>
 __device__ static INLINE void
-each_of(const RadixPlan<Source> &plan, const RadixRow<typename Source::Kind> &row, uint32_t number, uint32_t part, const Act &act)
+each_of(const RadixPlan<Source> &plan, const RadixRow<typename Source::Kind> &row, uint32_t number,
+		uint32_t part, const Act &act)
 {
 	if (!row.buffered)
 	{
@@ -407,7 +409,8 @@ each_of(const RadixPlan<Source> &plan, const RadixRow<typename Source::Kind> &ro
 }
 
 template <class Source>
-__global__ void __launch_bounds__(THREADS, 3) radix_pass_kernel(const RadixPlan<Source> plan, uint32_t pass)
+__global__ void
+__launch_bounds__(THREADS, 3) radix_pass_kernel(const RadixPlan<Source> plan, uint32_t pass)
 {
 	typedef typename Source::Kind Kind;
 	__shared__ uint32_t counters[DIGITS];
@@ -484,7 +487,7 @@ __global__ void __launch_bounds__(THREADS, 3) radix_filter_kernel(const RadixPla
 		COUNT(plan.events, read, known.buffered ? known.stored : plan.source.n);
 }
 
-/* --- launching ---------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------ */
 
 template <class Source>
 static cudaError_t

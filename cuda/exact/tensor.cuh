@@ -59,7 +59,9 @@ copy_unit(void *to, const void *from, bool there)
 {
 	uint32_t at = (uint32_t) __cvta_generic_to_shared(to);
 
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+				 "r"(there ? 16 : 0)
+				 : "memory");
 }
 
 /* Copy 8 bytes to shared memory, or zeros. */
@@ -68,7 +70,9 @@ copy_double(double *to, const double *from, bool there)
 {
 	uint32_t at = (uint32_t) __cvta_generic_to_shared(to);
 
-	asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(there ? 8 : 0) : "memory");
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from),
+				 "r"(there ? 8 : 0)
+				 : "memory");
 }
 
 /* The copies asked for so far are a group. */
@@ -97,19 +101,21 @@ load_matrices(uint32_t *registers, const unsigned char *at)
 __device__ static inline void
 multiply(float *sum, const uint32_t *rows, const uint32_t *queries, const float *)
 {
-	asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-				 "{%0, %1, %2, %3};"
-				 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-				 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(queries[0]), "r"(queries[1]));
+	asm volatile(
+		"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+		"{%0, %1, %2, %3};"
+		: "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+		: "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(queries[0]), "r"(queries[1]));
 }
 
 __device__ static inline void
 multiply(float *sum, const uint32_t *rows, const uint32_t *queries, const __half *)
 {
-	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-				 "{%0, %1, %2, %3};"
-				 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-				 : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(queries[0]), "r"(queries[1]));
+	asm volatile(
+		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+		"{%0, %1, %2, %3};"
+		: "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+		: "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(queries[0]), "r"(queries[1]));
 }
 
 /* Half of what tf32 cuts off. */
@@ -132,8 +138,8 @@ before_cut(uint32_t bits, const __half *)
  */
 template <typename T, int M, int N>
 __device__ static inline void
-multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_row, const unsigned char *queries,
-			   uint32_t first_query)
+multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_row,
+			   const unsigned char *queries, uint32_t first_query)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t matrix = lane / 8;
@@ -208,8 +214,8 @@ tile_element(const unsigned char *tile, uint32_t vector, uint32_t element)
 
 template <typename T, int M, int N>
 static inline void
-multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_row, const unsigned char *queries,
-			   uint32_t first_query)
+multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_row,
+			   const unsigned char *queries, uint32_t first_query)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
@@ -220,7 +226,8 @@ multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_ro
 			uint32_t query = first_query + j / 2 * 8 + lane % 4 * 2 + j % 2;
 
 			for (uint32_t e = 0; e < TILE_BYTES / sizeof(T); e++)
-				sums[i / 2][j / 2][i % 2 * 2 + j % 2] += tile_element<T>(rows, row, e) * tile_element<T>(queries, query, e);
+				sums[i / 2][j / 2][i % 2 * 2 + j % 2] +=
+					tile_element<T>(rows, row, e) * tile_element<T>(queries, query, e);
 		}
 }
 

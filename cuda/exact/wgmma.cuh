@@ -51,12 +51,17 @@ shared_address(const void *at)
 	return (uint32_t) __cvta_generic_to_shared(at);
 }
 
-/* --- barriers: a phase ends when `count` threads have arrived and all bytes that were announced have come ---------- */
+/*
+ * Barriers: a phase ends when `count` threads have arrived and all bytes that
+ * were announced have come.
+ */
 
 __device__ static inline void
 barrier_begin(uint64_t *barrier, uint32_t count)
 {
-	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+				 "r"(count)
+				 : "memory");
 }
 
 /* All barriers have begun: copies may see them. */
@@ -70,14 +75,18 @@ barriers_begun()
 __device__ static inline void
 barrier_arrive(uint64_t *barrier)
 {
-	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+				 : "memory");
 }
 
 /* Arrive, and announce so many bytes. */
 __device__ static inline void
 barrier_expect(uint64_t *barrier, uint32_t bytes)
 {
-	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+	asm volatile(
+		"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+		"r"(bytes)
+		: "memory");
 }
 
 /*
@@ -104,18 +113,20 @@ barrier_wait(uint64_t *barrier, uint32_t parity)
 __device__ static inline void
 copy_box(void *to, const CUtensorMap *map, uint32_t first, uint32_t vector, uint64_t *barrier)
 {
-	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-					 shared_address(to)),
-				 "l"(map), "r"(first), "r"(vector), "r"(shared_address(barrier))
-				 : "memory");
+	asm volatile(
+		"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+			"r"(shared_address(to)),
+		"l"(map), "r"(first), "r"(vector), "r"(shared_address(barrier))
+		: "memory");
 }
 
-/* --- products ------------------------------------------------------------------------------------------------------ */
+/* --- products ------------------------------------------------------------- */
 
 __device__ static inline uint64_t
 tile_descriptor(const unsigned char *tile)
 {
-	return (uint64_t) (shared_address(tile) >> 4 & 0x3FFF) | 1ull << 16 | (uint64_t) (SWIZZLED_BYTES / 16) << 32 | 1ull << 62;
+	return (uint64_t) (shared_address(tile) >> 4 & 0x3FFF) | 1ull << 16 |
+		   (uint64_t) (SWIZZLED_BYTES / 16) << 32 | 1ull << 62;
 }
 
 /* Sums may be touched by what follows. */
@@ -155,14 +166,17 @@ products_end(float (&sums)[SUMS])
 	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, " \
 	"%28, %29, %30, %31"
 #define NAMES_64 \
-	NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, " \
-			 "%55, %56, %57, %58, %59, %60, %61, %62, %63"
+	NAMES_32 \
+		", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, " \
+		"%55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_128 \
-	NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, " \
-			 "%87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, " \
-			 "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+	NAMES_64 \
+		", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, " \
+		"%87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, " \
+		"%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define SUMS_8(s, i) \
-	"+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), "+f"(s[i + 5]), "+f"(s[i + 6]), "+f"(s[i + 7])
+	"+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), "+f"(s[i + 5]), \
+		"+f"(s[i + 6]), "+f"(s[i + 7])
 #define SUMS_32(s, i) SUMS_8(s, i), SUMS_8(s, i + 8), SUMS_8(s, i + 16), SUMS_8(s, i + 24)
 #define SUMS_64(s, i) SUMS_32(s, i), SUMS_32(s, i + 32)
 #define SUMS_128(s, i) SUMS_64(s, i), SUMS_64(s, i + 64)
@@ -172,12 +186,14 @@ products_end(float (&sums)[SUMS])
  * without `add`. Operands behind the sums are called A, B and C.
  */
 #define PRODUCT_OF(T, SHAPE, END, SUMS, A, B, C) \
-	__device__ static inline void product(float (&sums)[SUMS], uint64_t rows, uint64_t queries, uint32_t add, const T *) \
+	__device__ static inline void product(float(&sums)[SUMS], uint64_t rows, uint64_t queries, \
+										  uint32_t add, const T *) \
 	{ \
 		asm volatile("{\n\t" \
 					 ".reg .pred add;\n\t" \
 					 "setp.ne.b32 add, %" C ", 0;\n\t" \
-					 "wgmma.mma_async.sync.aligned." SHAPE " {" NAMES_##SUMS "}, %" A ", %" B ", add, 1, 1" END ";\n\t" \
+					 "wgmma.mma_async.sync.aligned." SHAPE " {" NAMES_##SUMS \
+					 "}, %" A ", %" B ", add, 1, 1" END ";\n\t" \
 					 "}" \
 					 : SUMS_##SUMS(sums, 0) \
 					 : "l"(rows), "l"(queries), "r"(add)); \
@@ -196,7 +212,8 @@ PRODUCT_OF(__half, "m64n256k16.f32.f16.f16", ", 0, 0", 128, "128", "129", "130")
  */
 template <typename T, int SUMS>
 __device__ static inline void
-begin_products(float (&sums)[SUMS], const unsigned char *rows, const unsigned char *queries, bool first)
+begin_products(float (&sums)[SUMS], const unsigned char *rows, const unsigned char *queries,
+			   bool first)
 {
 	uint64_t a = tile_descriptor(rows);
 	uint64_t b = tile_descriptor(queries);
@@ -325,7 +342,8 @@ products_end(float (&)[SUMS])
 
 template <typename T, int SUMS>
 static inline void
-begin_products(float (&sums)[SUMS], const unsigned char *rows, const unsigned char *queries, bool first)
+begin_products(float (&sums)[SUMS], const unsigned char *rows, const unsigned char *queries,
+			   bool first)
 {
 	uint32_t lane = threadIdx.x % WARP;
 

@@ -38,7 +38,8 @@ note_dead(const MirrorView &mirror, const Walk &walk, uint32_t most)
 	uint32_t nearest = walk.count < most ? walk.count : most;
 
 	for (uint32_t i = threadIdx.x; i < nearest * lines; i += blockDim.x)
-		prefetch_line(mirror.vectors + (size_t) slot_of(walk.list[i / lines]) * mirror.stride + i % lines * 128);
+		prefetch_line(mirror.vectors + (size_t) slot_of(walk.list[i / lines]) * mirror.stride +
+					  i % lines * 128);
 	for (uint32_t i = threadIdx.x; i < walk.count; i += blockDim.x)
 	{
 		uint32_t slot = slot_of(walk.list[i]);
@@ -80,7 +81,8 @@ template <typename T, int TERM>
 __device__ inline Key
 wide_exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot, bool active)
 {
-	return WideMeasure<T, TERM, false>::key(mirror, query, (const unsigned char *) row_of<T>(mirror, slot), slot, active);
+	return WideMeasure<T, TERM, false>::key(
+		mirror, query, (const unsigned char *) row_of<T>(mirror, slot), slot, active);
 }
 
 /*
@@ -89,7 +91,8 @@ wide_exact_key(const MirrorView &mirror, const QueryVector &query, uint32_t slot
  */
 template <typename T, int TERM, uint32_t TEAM>
 __device__ static inline void
-exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *slots, Key *keys, uint32_t n)
+exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *slots, Key *keys,
+		   uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
@@ -110,8 +113,8 @@ exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *s
 /* Rank the list's first living entries exactly. */
 template <typename T, int TERM>
 __device__ static inline void
-rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query, const Walk &walk,
-			 Answers *answers, uint32_t most, WalkShared *shared)
+rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query,
+			 const Walk &walk, Answers *answers, uint32_t most, WalkShared *shared)
 {
 	BestList *best = &answers->best;
 	uint32_t n,
@@ -144,7 +147,8 @@ keep_exact(const Answers &answers, WalkShared *shared, Key key, uint32_t slot)
 	if (!answers.best.takes(key, slot))
 		return;
 	at = entries_before(answers.best.now, answers.best.count, key, slot);
-	if (at < answers.best.count && answers.best.now.key[at] == key && answers.best.now.slot[at] == slot)
+	if (at < answers.best.count && answers.best.now.key[at] == key &&
+		answers.best.now.slot[at] == slot)
 		return;
 	at = atomicAdd(&shared->entered, 1u);
 	answers.found.key[at] = key;
@@ -182,8 +186,8 @@ merge_found(Answers *answers, WalkShared *shared)
  */
 template <typename T, int TERM, bool BOUND>
 __device__ static inline uint32_t
-merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
-			  Answers *answers, WalkShared *shared)
+merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			  const QueryVector &query, Answers *answers, WalkShared *shared)
 {
 	uint32_t scanned = 0;
 
@@ -203,7 +207,8 @@ merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 		__syncthreads();
 		n = shared->gathered;
 #pragma unroll 1
-		for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_LANES); base < n; base += blockDim.x / EXACT_LANES)
+		for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_LANES); base < n;
+			 base += blockDim.x / EXACT_LANES)
 		{
 			uint32_t i = base + threadIdx.x % WARP / EXACT_LANES;
 			bool active = i < n;

@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(THREADS)
 
 	for (uint32_t i = threadIdx.x; i < mirror.code_stride; i += THREADS)
 		lists.codes[(size_t) blockIdx.x * mirror.code_stride + i] =
-			slot < lists.rows ? mirror.codes[(size_t) slot * mirror.code_stride + i] : (signed char) 0;
+			slot < lists.rows ? mirror.codes[(size_t) slot * mirror.code_stride + i]
+							  : (signed char) 0;
 	if (threadIdx.x == 0)
 		lists.pivots[blockIdx.x] = blockIdx.x;
 }
@@ -63,12 +64,14 @@ __global__ void __launch_bounds__(THREADS)
  */
 template <int TERM>
 __device__ static inline void
-choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, uint32_t entry, uint32_t *own)
+choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, uint32_t entry,
+		   uint32_t *own)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t slot = lists.entries[entry];
 	bool active = slot < lists.rows;
-	const uint4 *codes = (const uint4 *) (mirror.codes + (size_t) (active ? slot : 0) * mirror.code_stride);
+	const uint4 *codes =
+		(const uint4 *) (mirror.codes + (size_t) (active ? slot : 0) * mirror.code_stride);
 	Entry last = 0;
 	Walk walk;
 
@@ -76,7 +79,8 @@ choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, 
 	for (uint32_t base = 0; base < lists.npivots; base += WARP / WIDE_LANES)
 	{
 		uint32_t p = base + lane / WIDE_LANES;
-		uint32_t key = wide_key<TERM>(mirror, walk, codes, lists.codes, p, active && p < lists.npivots);
+		uint32_t key =
+			wide_key<TERM>(mirror, walk, codes, lists.codes, p, active && p < lists.npivots);
 
 		if (p < lists.npivots && lane % WIDE_LANES == 0)
 			own[p] = active ? key : NO_SLOT;
@@ -102,18 +106,21 @@ choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, 
 		}
 		last = nearest;
 		if (lane == 0)
-			lists.choices[(size_t) choice * lists.nentries + entry] = nearest == ~0ull ? NO_SLOT : (uint32_t) (nearest - 1);
+			lists.choices[(size_t) choice * lists.nentries + entry] =
+				nearest == ~0ull ? NO_SLOT : (uint32_t) (nearest - 1);
 	}
 }
 
 /* The nearest `choices` pivots of entries from `first` up to `end`. */
 template <int TERM>
-__global__ void __launch_bounds__(THREADS)
-	choose_kernel(const MirrorView mirror, const EntryLists lists, uint32_t choices, uint32_t first, uint32_t end)
+__global__ void
+__launch_bounds__(THREADS) choose_kernel(const MirrorView mirror, const EntryLists lists,
+										 uint32_t choices, uint32_t first, uint32_t end)
 {
 	__shared__ uint32_t keys[WARPS][PIVOTS_MOST];
 
-	for (uint32_t entry = first + blockIdx.x * WARPS + threadIdx.x / WARP; entry < end; entry += gridDim.x * WARPS)
+	for (uint32_t entry = first + blockIdx.x * WARPS + threadIdx.x / WARP; entry < end;
+		 entry += gridDim.x * WARPS)
 	{
 		choose_for<TERM>(mirror, lists, choices, entry, keys[threadIdx.x / WARP]);
 		__syncwarp();
@@ -214,7 +221,8 @@ __global__ void __launch_bounds__(THREADS)
 		__syncthreads();
 		for (uint32_t at = threadIdx.x; count > 0 && at < mirror.code_stride; at += THREADS)
 			lists.codes[(size_t) pivot * mirror.code_stride + at] =
-				TERM == TERM_BITS ? mean_bits(mirror, members, count, at) : mean_code(mirror, members, count, at);
+				TERM == TERM_BITS ? mean_bits(mirror, members, count, at)
+								  : mean_code(mirror, members, count, at);
 		__syncthreads();
 	}
 }
@@ -231,12 +239,14 @@ __global__ void __launch_bounds__(THREADS)
 	if (pivot >= lists.npivots)
 		return;
 	for (uint32_t base = 0; base < mirror.degree; base += WARP)
-		n += (uint32_t) __popc(__ballot_sync(FULL_WARP, base + lane < mirror.degree && list[base + lane] != NO_SLOT));
+		n += (uint32_t) __popc(
+			__ballot_sync(FULL_WARP, base + lane < mirror.degree && list[base + lane] != NO_SLOT));
 	for (uint32_t base = 0; base < lists.nentries && n < mirror.degree; base += AHEAD * WARP)
 	{
 		uint32_t choices[AHEAD];
 
-		choices_ahead(lists.choices + (size_t) choice * lists.nentries, lists.nentries, base + lane, choices);
+		choices_ahead(lists.choices + (size_t) choice * lists.nentries, lists.nentries, base + lane,
+					  choices);
 #pragma unroll
 		for (uint32_t i = 0; i < AHEAD; i++)
 		{
@@ -281,7 +291,8 @@ blocks_of(const EntryLists *lists, uint32_t blocks)
 
 /* Let entries choose among the pivots. */
 static void
-entries_choose_pivots(const MirrorView *mirror, const EntryLists *lists, uint32_t choices, cudaStream_t stream)
+entries_choose_pivots(const MirrorView *mirror, const EntryLists *lists, uint32_t choices,
+					  cudaStream_t stream)
 {
 	uint64_t of_launch = LAUNCH_BYTES / ((uint64_t) lists->npivots * mirror->code_stride) + 1;
 
@@ -290,7 +301,8 @@ entries_choose_pivots(const MirrorView *mirror, const EntryLists *lists, uint32_
 		uint32_t left = lists->nentries - first;
 		uint32_t n = left < of_launch ? left : (uint32_t) of_launch;
 
-		LAUNCH(choose_kernel_of(mirror), blocks_of(lists, (n + WARPS - 1) / WARPS), THREADS, 0, stream, *mirror, *lists, choices, first, first + n);
+		LAUNCH(choose_kernel_of(mirror), blocks_of(lists, (n + WARPS - 1) / WARPS), THREADS, 0,
+			   stream, *mirror, *lists, choices, first, first + n);
 		first += n;
 	}
 }
@@ -299,7 +311,8 @@ cudaError_t
 entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t stream)
 {
 	uint32_t *places = lists->pivots + lists->npivots;
-	cudaError_t error = cudaMemsetAsync(places, 0xFF, (size_t) lists->npivots * mirror->degree * sizeof(uint32_t), stream);
+	cudaError_t error = cudaMemsetAsync(
+		places, 0xFF, (size_t) lists->npivots * mirror->degree * sizeof(uint32_t), stream);
 
 	if (error == cudaSuccess)
 		error = cudaMemsetAsync(lists->placed, 0, lists->nentries * sizeof(uint32_t), stream);
@@ -310,17 +323,20 @@ entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t str
 	{
 		entries_choose_pivots(mirror, lists, 1, stream);
 		if (mirror->type == ELEMENT_BIT)
-			LAUNCH(mean_kernel<TERM_BITS>, blocks_of(lists, lists->npivots), THREADS, 0, stream, *mirror, *lists);
+			LAUNCH(mean_kernel<TERM_BITS>, blocks_of(lists, lists->npivots), THREADS, 0, stream,
+				   *mirror, *lists);
 		else
-			LAUNCH(mean_kernel<TERM_SQUARE>, blocks_of(lists, lists->npivots), THREADS, 0, stream, *mirror, *lists);
+			LAUNCH(mean_kernel<TERM_SQUARE>, blocks_of(lists, lists->npivots), THREADS, 0, stream,
+				   *mirror, *lists);
 	}
 	entries_choose_pivots(mirror, lists, ENTRY_CHOICES, stream);
 	for (uint32_t choice = 0; choice < ENTRY_CHOICES; choice++)
-		LAUNCH(place_kernel, (lists->npivots + WARPS - 1) / WARPS, THREADS, 0, stream, *mirror, *lists, choice);
+		LAUNCH(place_kernel, (lists->npivots + WARPS - 1) / WARPS, THREADS, 0, stream, *mirror,
+			   *lists, choice);
 	return cudaGetLastError();
 }
 
-/* --- where they are ----------------------------------------------------------------------------------------------- */
+/* --- where they are ------------------------------------------------------- */
 
 /* Bytes of a row of codes, or of bits. */
 static size_t
@@ -342,7 +358,8 @@ side_bytes(const CudaMirror *mirror, uint32_t npivots)
 static size_t
 sides_bytes(const CudaMirror *mirror, uint32_t npivots, uint32_t nentries)
 {
-	return 2 * side_bytes(mirror, npivots) + (size_t) (ENTRY_CHOICES + 1) * nentries * sizeof(uint32_t);
+	return 2 * side_bytes(mirror, npivots) +
+		   (size_t) (ENTRY_CHOICES + 1) * nentries * sizeof(uint32_t);
 }
 
 /*
@@ -353,11 +370,14 @@ sides_bytes(const CudaMirror *mirror, uint32_t npivots, uint32_t nentries)
 static unsigned char *
 side_of(const CudaMirror *mirror, uint32_t npivots, uint32_t side)
 {
-	unsigned char *room = (unsigned char *) mirror->seeds.base + round_up(2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec), 16);
+	unsigned char *room =
+		(unsigned char *) mirror->seeds.base +
+		round_up(2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec), 16);
 
 	if (npivots <= PIVOTS)
 		return room + side * side_bytes(mirror, PIVOTS);
-	return room + round_up(sides_bytes(mirror, PIVOTS, ENTRIES_FEW), 16) + side * side_bytes(mirror, PIVOTS_MOST);
+	return room + round_up(sides_bytes(mirror, PIVOTS, ENTRIES_FEW), 16) +
+		   side * side_bytes(mirror, PIVOTS_MOST);
 }
 
 /* Entries that a mirror of so many rows may have. */
@@ -374,7 +394,8 @@ entries_room(const CudaMirror *mirror, uint64_t slots)
 {
 	size_t room = 32 + sides_bytes(mirror, PIVOTS, ENTRIES_FEW);
 
-	return entries_most(slots) > ENTRIES_FEW ? room + sides_bytes(mirror, PIVOTS_MOST, ENTRIES_MOST) : room;
+	return entries_most(slots) > ENTRIES_FEW ? room + sides_bytes(mirror, PIVOTS_MOST, ENTRIES_MOST)
+											 : room;
 }
 
 /* Pivots for so many entries. */
@@ -420,7 +441,8 @@ entries_wanted(const CudaMirror *mirror, uint32_t nseeds)
 	uint32_t most = entries_most(mirror->rows);
 
 	/* bits in host memory would be read as often as there are pivots */
-	if (nseeds <= ENGINE_SEEDS_TRIED || (bits ? mirror_near_rows(mirror) < mirror->rows : !mirror->codes_good))
+	if (nseeds <= ENGINE_SEEDS_TRIED ||
+		(bits ? mirror_near_rows(mirror) < mirror->rows : !mirror->codes_good))
 		return 0;
 	return nseeds < most ? nseeds : most;
 }
@@ -434,7 +456,8 @@ coded_view(const CudaMirror *mirror)
 {
 	MirrorView view = mirror_view(mirror);
 
-	view.codes = (const signed char *) (view.type == ELEMENT_BIT ? mirror->vectors.base : mirror->codes.base);
+	view.codes = (const signed char *) (view.type == ELEMENT_BIT ? mirror->vectors.base
+																 : mirror->codes.base);
 	view.code_stride = (uint32_t) row_bytes(mirror);
 	return view;
 }
@@ -444,7 +467,8 @@ coded_view(const CudaMirror *mirror)
  * about their kernels have a block on each SM, which leaves these most of it.
  */
 static EntryLists
-lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries, uint32_t nentries, uint32_t npivots)
+lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries,
+		 uint32_t nentries, uint32_t npivots)
 {
 	EntryLists lists;
 
@@ -467,19 +491,22 @@ static bool
 send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
 {
 	MirrorView view = coded_view(mirror);
-	EntryLists lists = lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count, pivots_for(count));
+	EntryLists lists =
+		lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count, pivots_for(count));
 
-	return lanes_wait(engine, mirror) && GPU(&engine->failure, entries_make(&view, &lists, engine->job_stream));
+	return lanes_wait(engine, mirror) &&
+		   GPU(&engine->failure, entries_make(&view, &lists, engine->job_stream));
 }
 
-/* --- for links ---------------------------------------------------------------------------------------------------- */
+/* --- for links ------------------------------------------------------------ */
 
 /*
  * Take entries of seeds and of a link's slots, by turns, so that any first of
  * them are a sample of both.
  */
-__global__ void __launch_bounds__(THREADS)
-	sample_kernel(uint32_t *entries, uint32_t count, const uint32_t *seeds, uint32_t of_seeds, const uint32_t *slots, uint32_t nslots)
+__global__ void
+__launch_bounds__(THREADS) sample_kernel(uint32_t *entries, uint32_t count, const uint32_t *seeds,
+										 uint32_t of_seeds, const uint32_t *slots, uint32_t nslots)
 {
 	uint32_t i = blockIdx.x * THREADS + threadIdx.x;
 	uint32_t seed = (uint32_t) ((uint64_t) i * of_seeds / count);
@@ -524,7 +551,8 @@ entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked)
 }
 
 uint32_t
-entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count, uint32_t linked)
+entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
+				uint32_t linked)
 {
 	uint32_t *entries = (uint32_t *) mirror->seeds.base + (mirror->seeds_side ^ 1) * SEEDS_ROOM;
 	const uint32_t *seeds = (const uint32_t *) mirror->seeds.base + mirror->seeds_side * SEEDS_ROOM;
@@ -533,13 +561,17 @@ entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, u
 
 	if (!lanes_wait(engine, mirror))
 		return 0;
-	LAUNCH(sample_kernel, (wanted + THREADS - 1) / THREADS, THREADS, 0, engine->job_stream, entries, wanted, seeds, of_seeds, slots, count);
-	return GPU(&engine->failure, cudaGetLastError()) && send_entries(engine, mirror, entries, wanted) ? pivots_for(wanted) : 0;
+	LAUNCH(sample_kernel, (wanted + THREADS - 1) / THREADS, THREADS, 0, engine->job_stream, entries,
+		   wanted, seeds, of_seeds, slots, count);
+	return GPU(&engine->failure, cudaGetLastError()) &&
+				   send_entries(engine, mirror, entries, wanted)
+			   ? pivots_for(wanted)
+			   : 0;
 }
 
 const uint32_t *
-entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint32_t *slots, uint32_t count,
-			   uint32_t *near)
+entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint32_t *slots,
+			   uint32_t count, uint32_t *near)
 {
 	MirrorView view = coded_view(mirror);
 	uint32_t side = made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side;
@@ -550,7 +582,7 @@ entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint
 	return GPU(&engine->failure, cudaGetLastError()) ? lists.pivots + lists.npivots : NULL;
 }
 
-/* --- the stage ---------------------------------------------------------------------------------------------------- */
+/* --- the stage ------------------------------------------------------------ */
 
 bool
 entries_stage(CudaEngine *engine, CudaJob *job)
@@ -558,15 +590,20 @@ entries_stage(CudaEngine *engine, CudaJob *job)
 	CudaMirror *mirror = job->mirror;
 	uint64_t sum = job->has_seeds ? entries_sum(job->seeds, job->nseeds) : mirror->seeds_sum;
 	uint32_t wanted = entries_wanted(mirror, job->has_seeds ? job->nseeds : mirror->nseeds);
-	const uint32_t *seeds = (const uint32_t *) mirror->seeds.base + (job->has_seeds ? mirror->seeds_side ^ 1 : mirror->seeds_side) * SEEDS_ROOM;
+	const uint32_t *seeds =
+		(const uint32_t *) mirror->seeds.base +
+		(job->has_seeds ? mirror->seeds_side ^ 1 : mirror->seeds_side) * SEEDS_ROOM;
 	Piece *piece;
 
-	if (wanted == mirror->nentries && (wanted == 0 || (sum == mirror->entries_sum && mirror->relinked <= mirror->linked / RELINKED_SHARE)))
+	if (wanted == mirror->nentries &&
+		(wanted == 0 ||
+		 (sum == mirror->entries_sum && mirror->relinked <= mirror->linked / RELINKED_SHARE)))
 		return true;
 	if (wanted > 0)
 	{
 		piece = piece_free(engine);
-		if (piece == NULL || !send_entries(engine, mirror, seeds, wanted) || !piece_send(engine, job, piece))
+		if (piece == NULL || !send_entries(engine, mirror, seeds, wanted) ||
+			!piece_send(engine, job, piece))
 			return false;
 	}
 	job->has_entries = true;

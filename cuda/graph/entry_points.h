@@ -69,6 +69,7 @@ struct EntryLists
 };
 
 /* Make pivots and lists: of codes where the view has them, else of rows. */
-extern cudaError_t entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t stream);
+extern cudaError_t entries_make(const MirrorView *mirror, const EntryLists *lists,
+								cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_ENTRY_POINTS_H */

@@ -51,8 +51,8 @@
 
 /* Write answers and counters. */
 __device__ static inline void
-write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const Walk &walk,
-			  const BestList &best, uint32_t scanned, const WalkShared *shared)
+write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			  const Walk &walk, const BestList &best, uint32_t scanned, const WalkShared *shared)
 {
 	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
 	{
@@ -91,7 +91,8 @@ codes_lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answe
 	walk->fresh = (uint32_t *) (memory + layout.fresh) + threadIdx.x / WARP * share;
 	walk->table = (uint32_t *) at;
 	walk->places = layout.places;
-	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded = walk->iterations = 0;
+	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded =
+		walk->iterations = 0;
 	answers->best.now = entries_at(&at, layout.half);
 	answers->best.next = entries_at(&at, layout.half);
 	answers->found = entries_at(&at, TILE_EXACT);
@@ -109,8 +110,9 @@ ranked_entries(uint32_t k, uint32_t ef)
 
 /* A query from pinned memory to answers in pinned memory. */
 template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS>
-__global__ void __launch_bounds__(MOST_THREADS, 1)
-	walk_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending, const WalkLayout layout)
+__global__ void
+__launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const BatchView batch,
+											   const PendingLists pending, const WalkLayout layout)
 {
 	__shared__ WalkShared shared;
 	DYNAMIC_SHARED(memory);
@@ -131,13 +133,17 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
 		shared.found[0] = shared.found[1] = shared.fresh = shared.most = 0;
 		shared.open_from = 0;
 	}
-	query = load_query<T>(mirror, batch.vectors + (size_t) blockIdx.x * mirror.stride, (float *) memory, &shared.norm);
+	query = load_query<T>(mirror, batch.vectors + (size_t) blockIdx.x * mirror.stride,
+						  (float *) memory, &shared.norm);
 	walk.ef = asked.ef;
 	STAGE(0);
-	encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk, &shared);
+	encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk,
+					   &shared);
 	STAGE(1);
-	walk_all<TERM, TEAM, ROWS>(mirror, layout, asked, (const uint4 *) (memory + layout.codes), &walk, &shared);
-	rank_exactly<T, TERM>(mirror, asked, query, walk, &answers, ranked_entries(asked.k, asked.ef), &shared);
+	walk_all<TERM, TEAM, ROWS>(mirror, layout, asked, (const uint4 *) (memory + layout.codes),
+							   &walk, &shared);
+	rank_exactly<T, TERM>(mirror, asked, query, walk, &answers, ranked_entries(asked.k, asked.ef),
+						  &shared);
 	STAGE(10);
 	if (pending.keys != NULL)
 	{
@@ -153,7 +159,7 @@ __global__ void __launch_bounds__(MOST_THREADS, 1)
 	PROFILE_END(walk.round);
 }
 
-/* --- the host's part ---------------------------------------------------------------------------------------------- */
+/* --- the host's part ------------------------------------------------------ */
 
 typedef void (*WalkKernel)(const MirrorView, const BatchView, const PendingLists, const WalkLayout);
 
@@ -164,8 +170,9 @@ template <typename T, int TERM>
 static WalkKernel
 kernel_of_team(int team)
 {
-	static const WalkKernel kernels[TEAMS] = {walk_kernel<T, TERM, 4, 4>, walk_kernel<T, TERM, 8, 4>,
-											  walk_kernel<T, TERM, 16, 2>, walk_kernel<T, TERM, 32, 2>};
+	static const WalkKernel kernels[TEAMS] = {
+		walk_kernel<T, TERM, 4, 4>, walk_kernel<T, TERM, 8, 4>, walk_kernel<T, TERM, 16, 2>,
+		walk_kernel<T, TERM, 32, 2>};
 
 	return kernels[team];
 }
@@ -174,8 +181,10 @@ static WalkKernel
 walk_kernel_of(ElementType type, bool is_square, int team)
 {
 	if (type == ELEMENT_HALF)
-		return is_square ? kernel_of_team<__half, TERM_SQUARE>(team) : kernel_of_team<__half, TERM_PRODUCT>(team);
-	return is_square ? kernel_of_team<float, TERM_SQUARE>(team) : kernel_of_team<float, TERM_PRODUCT>(team);
+		return is_square ? kernel_of_team<__half, TERM_SQUARE>(team)
+						 : kernel_of_team<__half, TERM_PRODUCT>(team);
+	return is_square ? kernel_of_team<float, TERM_SQUARE>(team)
+					 : kernel_of_team<float, TERM_PRODUCT>(team);
 }
 
 /* Lanes per row: a lane reads one to six chunks of 16 bytes. */
@@ -210,7 +219,8 @@ lay_out_walk(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, uint32_t
 	layout.candidates = layout.list + 2 * layout.list_bytes;
 	layout.fresh = layout.candidates + layout.tile * (uint32_t) sizeof(Entry);
 	layout.table = layout.fresh + (layout.tile + WARP) * (uint32_t) sizeof(uint32_t);
-	answers = (uint32_t) (2 * entries_bytes(layout.half) + entries_bytes(TILE_EXACT) + TILE_EXACT * sizeof(uint32_t));
+	answers = (uint32_t) (2 * entries_bytes(layout.half) + entries_bytes(TILE_EXACT) +
+						  TILE_EXACT * sizeof(uint32_t));
 	layout.bytes = layout.places * (uint32_t) sizeof(uint32_t);
 	layout.bytes = layout.table + (layout.bytes > answers ? layout.bytes : answers);
 	layout.prefetch = false;
@@ -224,8 +234,9 @@ static uint32_t shared_most;
 bool
 walk_takes(const MirrorView *mirror, uint32_t k, uint32_t ef)
 {
-	return mirror->codes != NULL && mirror->metric != METRIC_L1 && lay_out_walk(mirror, k, ef, WALK_MOST_WARPS).bytes <= (WALK_SHARED_MOST < shared_most ? WALK_SHARED_MOST
-																											: shared_most);
+	return mirror->codes != NULL && mirror->metric != METRIC_L1 &&
+		   lay_out_walk(mirror, k, ef, WALK_MOST_WARPS).bytes <=
+			   (WALK_SHARED_MOST < shared_most ? WALK_SHARED_MOST : shared_most);
 }
 
 cudaError_t
@@ -235,9 +246,11 @@ walk_prepare(const cudaDeviceProp *device)
 	shared_most = (uint32_t) device->sharedMemPerBlockOptin - sizeof(WalkShared) - 64;
 	for (int i = 0; i < 4 * TEAMS; i++)
 	{
-		WalkKernel kernel = walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 4);
-		cudaError_t error = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-												 (int) WALK_SHARED_MOST);
+		WalkKernel kernel =
+			walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 4);
+		cudaError_t error =
+			cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+								 (int) WALK_SHARED_MOST);
 
 		if (error != cudaSuccess)
 			return error;
@@ -286,7 +299,8 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 {
 	const MirrorView *mirror = &launch->mirror;
 	WalkLayout layout;
-	WalkKernel kernel = walk_kernel_of(launch->type, mirror->metric == METRIC_L2, team_of(mirror->code_stride));
+	WalkKernel kernel =
+		walk_kernel_of(launch->type, mirror->metric == METRIC_L2, team_of(mirror->code_stride));
 	uint32_t warps = in_flight <= 2 * processors ? 8 : in_flight <= 4 * processors ? 4 : 2;
 
 	if (in_flight <= processors && mirror->code_stride >= LONG_CODE)
@@ -296,11 +310,15 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 	layout.prefetch = TUNED("PREFETCH", warps > 2) != 0;
 #ifdef GPUANN_TUNING
 	if (TUNED("EVENTS", 0))
-		return launch_timed([&] {
-			LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror, launch->batch, launch->pending, layout);
-		}, launch->stream);
+		return launch_timed(
+			[&]
+			{
+				LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror,
+					   launch->batch, launch->pending, layout);
+			},
+			launch->stream);
 #endif
-	LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror, launch->batch, launch->pending,
-		   layout);
+	LAUNCH(kernel, launch->queries, warps * WARP, layout.bytes, launch->stream, *mirror,
+		   launch->batch, launch->pending, layout);
 	return cudaGetLastError();
 }

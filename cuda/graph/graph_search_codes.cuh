@@ -121,7 +121,8 @@ prefetch_row(const MirrorView &mirror, uint32_t slot)
  * enter become candidates of the round. Whole warps.
  */
 __device__ static inline void
-codes_offer(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool has, uint32_t key, uint32_t slot, bool prefetch)
+codes_offer(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool has, uint32_t key,
+			uint32_t slot, bool prefetch)
 {
 	Entry entry = (Entry) key << 32 | (Entry) (slot << 1);
 	bool enters = has && (walk.count < walk.ef || entry < walk.list[walk.ef - 1]);
@@ -159,7 +160,8 @@ dot16(const uint4 &a, const uint4 &b, int sum)
  */
 template <uint32_t ROWS, uint32_t UNROLL, class Add>
 __device__ static inline void
-team_sums(const uint4 *const *row, const uint4 *query, uint32_t chunks, uint32_t team, int *sum, const Add &add)
+team_sums(const uint4 *const *row, const uint4 *query, uint32_t chunks, uint32_t team, int *sum,
+		  const Add &add)
 {
 #pragma unroll
 	for (uint32_t r = 0; r < ROWS; r++)
@@ -205,8 +207,8 @@ sum_of_row(const int *sum, uint32_t r)
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
-codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared, const uint4 *query,
-		const signed char *codes, uint32_t n)
+codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk,
+			  WalkShared *shared, const uint4 *query, const signed char *codes, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t chunks = mirror.code_stride / 16;
@@ -222,18 +224,27 @@ codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &wa
 		{
 			uint32_t i = first + r * (WARP / TEAM);
 
-			row[r] = i < n ? (const uint4 *) (codes + (size_t) walk.fresh[i] * mirror.code_stride) : NULL;
+			row[r] = i < n ? (const uint4 *) (codes + (size_t) walk.fresh[i] * mirror.code_stride)
+						   : NULL;
 		}
-		team_sums<ROWS, TEAM <= 8 ? 1 : TEAM == 16 ? 3 : 2>(row, query, chunks, TEAM, sum, [&](int before, const uint4 &x, const uint4 &q) {
-			return TERM == TERM_SQUARE ? before + dot16(x, x, 0) - walk.scale * dot16(x, q, 0) : before - dot16(x, q, 0);
-		});
+		team_sums<ROWS, TEAM <= 8	 ? 1
+						: TEAM == 16 ? 3
+									 : 2>(row, query, chunks, TEAM, sum,
+										  [&](int before, const uint4 &x, const uint4 &q)
+										  {
+											  return TERM == TERM_SQUARE
+														 ? before + dot16(x, x, 0) -
+															   walk.scale * dot16(x, q, 0)
+														 : before - dot16(x, q, 0);
+										  });
 
 		/* lane r of a team speaks for its row r */
 		int own = sum_of_row<ROWS>(sum, lane % TEAM);
 		uint32_t i = first + lane % TEAM * (WARP / TEAM);
 		bool has = lane % TEAM < ROWS && i < n;
 
-		codes_offer(mirror, walk, shared, has, (uint32_t) own ^ 0x80000000u, has ? walk.fresh[i] : 0, layout.prefetch);
+		codes_offer(mirror, walk, shared, has, (uint32_t) own ^ 0x80000000u,
+					has ? walk.fresh[i] : 0, layout.prefetch);
 	}
 }
 
@@ -279,7 +290,9 @@ choose_parents(const MirrorView &mirror, const Walk &walk, uint32_t open_from, u
 		parents.place = walk.fresh[lane];
 		parents.row = mirror.graph + (size_t) slot_of(walk.list[parents.place]) * mirror.degree;
 	}
-	parents.open_from = parents.count > 0 ? __shfl_sync(FULL_WARP, parents.place, (int) parents.count - 1) + 1 : open_from;
+	parents.open_from = parents.count > 0
+							? __shfl_sync(FULL_WARP, parents.place, (int) parents.count - 1) + 1
+							: open_from;
 	__syncwarp();
 	return parents;
 }
@@ -306,7 +319,8 @@ neighbour(const MirrorView &mirror, const Parents &parents, uint32_t i, bool has
  */
 template <class Source>
 __device__ static inline uint32_t
-gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool pivots, uint32_t total, const Source &source)
+gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool pivots,
+			 uint32_t total, const Source &source)
 {
 	uint32_t warps = blockDim.x / WARP;
 	uint32_t share = (total + warps - 1) / warps;
@@ -338,8 +352,8 @@ gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, boo
  */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
-look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared, const uint4 *query,
-		const Parents &parents, uint32_t total)
+look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared,
+		const uint4 *query, const Parents &parents, uint32_t total)
 {
 	uint32_t warps = blockDim.x / WARP;
 	uint32_t share = (total + warps - 1) / warps;
@@ -370,7 +384,8 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 		atomicAdd(&shared->fresh, n);
 	__syncwarp();
 	STAGE(5);
-	measure<TERM, TEAM, ROWS>(mirror, layout, walk, shared, query, parents.pivots ? mirror.pivot_codes : mirror.codes, n);
+	measure<TERM, TEAM, ROWS>(mirror, layout, walk, shared, query,
+							  parents.pivots ? mirror.pivot_codes : mirror.codes, n);
 	__syncwarp();
 }
 
@@ -476,7 +491,8 @@ choose_lists(const MirrorView &mirror, Walk *walk, uint32_t most, uint32_t *tota
 	Parents parents = {0, NULL, NO_SLOT, 0, false};
 
 	if (lane < count)
-		parents.row = mirror.pivots + mirror.npivots + (size_t) slot_of(walk->list[lane]) * mirror.degree;
+		parents.row =
+			mirror.pivots + mirror.npivots + (size_t) slot_of(walk->list[lane]) * mirror.degree;
 	*total = count * mirror.degree;
 	walk->count = 0;
 	walk->forgotten = walk->measured;
@@ -492,15 +508,20 @@ choose_lists(const MirrorView &mirror, Walk *walk, uint32_t most, uint32_t *tota
  * Returns false where nothing is left. Every warp comes to the same.
  */
 __device__ static inline bool
-next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared, uint32_t most, Walk *walk, uint32_t *seeded,
-		   Parents *parents, uint32_t *total)
+next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared,
+		   uint32_t most, Walk *walk, uint32_t *seeded, Parents *parents, uint32_t *total)
 {
 	const bool lists = mirror.npivots > 0 && asked.seeds == ENGINE_SEEDS_TRIED;
-	const uint32_t nseeds = lists ? mirror.npivots : asked.seeds < mirror.nseeds ? asked.seeds : mirror.nseeds;
+	const uint32_t nseeds = lists						  ? mirror.npivots
+							: asked.seeds < mirror.nseeds ? asked.seeds
+														  : mirror.nseeds;
 
 	if (*seeded < nseeds)
 	{
-		*parents = {0, (lists ? mirror.pivots : mirror.seeds) + *seeded + threadIdx.x % WARP * mirror.degree, NO_SLOT, 0, lists};
+		*parents = {0,
+					(lists ? mirror.pivots : mirror.seeds) + *seeded +
+						threadIdx.x % WARP * mirror.degree,
+					NO_SLOT, 0, lists};
 		/* pivots are not in the set */
 		if (lists)
 			walk->forgotten = walk->measured;
@@ -532,8 +553,8 @@ next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared 
 /* The whole walk, from the seeds to a list without unexpanded slots. */
 template <int TERM, uint32_t TEAM, uint32_t ROWS>
 __device__ static inline void
-walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &asked, const uint4 *query, Walk *walk,
-		 WalkShared *shared)
+walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &asked,
+		 const uint4 *query, Walk *walk, WalkShared *shared)
 {
 	uint32_t seeded = 0;
 
@@ -565,7 +586,8 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
  */
 template <int TERM>
 __device__ static inline void
-encode_query(const MirrorView &mirror, const float *elements, signed char *codes, Walk *walk, WalkShared *shared)
+encode_query(const MirrorView &mirror, const float *elements, signed char *codes, Walk *walk,
+			 WalkShared *shared)
 {
 	float most = 0,
 		  factor = TERM == TERM_SQUARE ? mirror.code_steps : 1;
@@ -573,7 +595,8 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 
 	for (uint32_t i = threadIdx.x; i < mirror.dims; i += blockDim.x)
 	{
-		float value = fabsf((elements[i] - (TERM == TERM_SQUARE ? mirror.code_offsets[i] : 0)) * factor);
+		float value =
+			fabsf((elements[i] - (TERM == TERM_SQUARE ? mirror.code_offsets[i] : 0)) * factor);
 
 		most = value > most ? value : most;
 	}
@@ -594,7 +617,8 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 		 * a power of two, so that sums stay whole numbers; bounded, so that
 		 * they stay below 2^31
 		 */
-		while (most > 63.5f * (float) doubled && (uint64_t) doubled * mirror.dims * 127 * 127 < (1u << 29))
+		while (most > 63.5f * (float) doubled &&
+			   (uint64_t) doubled * mirror.dims * 127 * 127 < (1u << 29))
 			doubled *= 2;
 		factor *= 2.0f / (float) doubled;
 	}
@@ -602,9 +626,11 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 		factor = most > 0 ? 127.0f / most : 0;
 	walk->scale = doubled;
 	for (uint32_t i = threadIdx.x; i < mirror.code_stride; i += blockDim.x)
-		codes[i] = i < mirror.dims
-					   ? (signed char) code_of((elements[i] - (TERM == TERM_SQUARE ? mirror.code_offsets[i] : 0)) * factor)
-					   : (signed char) 0;
+		codes[i] =
+			i < mirror.dims
+				? (signed char) code_of(
+					  (elements[i] - (TERM == TERM_SQUARE ? mirror.code_offsets[i] : 0)) * factor)
+				: (signed char) 0;
 	__syncthreads();
 }
 

@@ -16,7 +16,13 @@
 #ifdef GPUANN_TUNING
 #include <stdio.h>
 #include <stdlib.h>
-#define TUNED(name, value) ([&] { static const char *text = getenv("GPUANN_" name); return text != NULL ? (uint32_t) atoi(text) : (uint32_t) (value); }())
+#define TUNED(name, value)                                                    \
+	(                                                                         \
+		[&]                                                                   \
+		{                                                                     \
+			static const char *text = getenv("GPUANN_" name);                 \
+			return text != NULL ? (uint32_t) atoi(text) : (uint32_t) (value); \
+		}())
 #else
 #define TUNED(name, value) ((uint32_t) (value))
 #endif

@@ -194,13 +194,14 @@ rows_begin_round(SearchShared *shared)
  */
 template <typename T, int TERM>
 __device__ static inline void
-bound_admitted(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query, Walk *walk,
-			   SearchShared *shared)
+bound_admitted(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query,
+			   Walk *walk, SearchShared *shared)
 {
 	uint32_t n = shared->gathered;
 	uint32_t lane = threadIdx.x % WARP;
 
-	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_TEAM); base < n; base += THREADS / EXACT_TEAM)
+	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_TEAM); base < n;
+		 base += THREADS / EXACT_TEAM)
 	{
 		uint32_t i = base + lane / EXACT_TEAM;
 		bool active = i < n;
@@ -225,8 +226,8 @@ bound_admitted(const MirrorView &mirror, const DeviceQuery &asked, const QueryVe
  */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
-offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
-			  Walk *walk, SearchShared *shared, uint32_t n)
+offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			  const QueryVector &query, Walk *walk, SearchShared *shared, uint32_t n)
 {
 	bool by_fast = !REFERENCE && asked.has_beyond;
 	uint32_t sorted,
@@ -264,8 +265,8 @@ offer_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
  */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
-enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
-			Walk *walk, SearchShared *shared)
+enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			const QueryVector &query, Walk *walk, SearchShared *shared)
 {
 	uint32_t n,
 			 sorted;
@@ -283,7 +284,8 @@ enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery 
 	if (threadIdx.x == 0)
 	{
 		/* what stands before the nearest newcomer stays where it is */
-		uint32_t at = entries_before(walk->list.now, walk->list.count, walk->found.key[0], walk->found.slot[0]);
+		uint32_t at = entries_before(walk->list.now, walk->list.count, walk->found.key[0],
+									 walk->found.slot[0]);
 
 		if (at < shared->open_from)
 			shared->open_from = at;
@@ -297,8 +299,8 @@ enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery 
 /* Start from the seeds, in rounds. */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
-enter_seeds(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
-			Walk *walk, SearchShared *shared)
+enter_seeds(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			const QueryVector &query, Walk *walk, SearchShared *shared)
 {
 	uint32_t nseeds = asked.seeds < mirror.nseeds ? asked.seeds : mirror.nseeds;
 
@@ -353,8 +355,8 @@ choose_parents(Walk *walk, SearchShared *shared, uint32_t most)
  */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline void
-expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
-		   Walk *walk, SearchShared *shared)
+expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+		   const QueryVector &query, Walk *walk, SearchShared *shared)
 {
 	for (;;)
 	{
@@ -377,7 +379,8 @@ expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
 		rows_make_room(walk, total);
 		for (uint32_t i = threadIdx.x; i < total; i += blockDim.x)
 			rows_gather(mirror, walk, shared,
-				   mirror.graph[(size_t) shared->parents[i / mirror.degree] * mirror.degree + i % mirror.degree]);
+						mirror.graph[(size_t) shared->parents[i / mirror.degree] * mirror.degree +
+									 i % mirror.degree]);
 		__syncthreads();
 		enter_round<T, TERM, REFERENCE>(mirror, batch, asked, query, walk, shared);
 	}
@@ -390,8 +393,8 @@ expand_all(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &
  */
 template <typename T, int TERM, bool REFERENCE>
 __device__ static inline BestList
-rank_exactly(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
-			 Walk *walk, SearchShared *shared)
+rank_exactly(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			 const QueryVector &query, Walk *walk, SearchShared *shared)
 {
 	BestList best = walk->apart ? walk->answers : walk->list;
 	const Entries &entries = best.now;
@@ -399,12 +402,14 @@ rank_exactly(const MirrorView &mirror, const BatchView &batch, const DeviceQuery
 	uint32_t lane = threadIdx.x % WARP;
 
 	rows_begin_round(shared);
-	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_TEAM); base < best.count; base += THREADS / EXACT_TEAM)
+	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_TEAM); base < best.count;
+		 base += THREADS / EXACT_TEAM)
 	{
 		uint32_t i = base + lane / EXACT_TEAM;
 		bool active = i < best.count;
 		uint32_t slot = active ? entries.slot[i] & SLOT_MASK : 0;
-		Key key = REFERENCE ? (active ? entries.key[i] : 0) : exact_key<T, TERM>(mirror, query, slot, active);
+		Key key = REFERENCE ? (active ? entries.key[i] : 0)
+							: exact_key<T, TERM>(mirror, query, slot, active);
 
 		__syncwarp();
 		if (active && lane % EXACT_TEAM == 0)
@@ -453,7 +458,8 @@ count_reached(const Walk &walk)
 
 	if (walk.list.count < walk.list.room)
 		return walk.answers.count;
-	return entries_before(walk.answers.now, walk.answers.count, walk.list.now.key[last], walk.list.now.slot[last] & SLOT_MASK);
+	return entries_before(walk.answers.now, walk.answers.count, walk.list.now.key[last],
+						  walk.list.now.slot[last] & SLOT_MASK);
 }
 
 /* Keep an exactly measured entry for merge_exact. */
@@ -479,8 +485,8 @@ keep_exact(const BestList &best, Walk *walk, SearchShared *shared, Key key, uint
  */
 template <typename T, int TERM>
 __device__ static inline uint32_t
-merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, const QueryVector &query,
-			  BestList *best, Walk *walk, SearchShared *shared)
+merge_pending(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			  const QueryVector &query, BestList *best, Walk *walk, SearchShared *shared)
 {
 	uint32_t scanned = 0;
 	uint32_t lane = threadIdx.x % WARP;
@@ -540,8 +546,8 @@ merge_lists(const PendingLists &pending, BestList *best, Walk *walk, SearchShare
 /* Lay out a search's memory. */
 template <bool REFERENCE>
 __device__ static inline void
-rows_lay_out(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked, unsigned char *at,
-		bool state_shared, Walk *walk)
+rows_lay_out(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			 unsigned char *at, bool state_shared, Walk *walk)
 {
 	uint32_t half = power_of_two(asked.ef) < 2 ? 2 : power_of_two(asked.ef);
 	uint32_t room = round_room(mirror.degree, REFERENCE);
@@ -572,8 +578,10 @@ rows_lay_out(const MirrorView &mirror, const BatchView &batch, const DeviceQuery
 }
 
 template <typename T, int TERM, bool REFERENCE>
-__global__ void __launch_bounds__(THREADS, BLOCKS_LEAST)
-	graph_search_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending, bool state_shared)
+__global__ void
+__launch_bounds__(THREADS, BLOCKS_LEAST)
+	graph_search_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending,
+						bool state_shared)
 {
 	__shared__ SearchShared shared;
 	DYNAMIC_SHARED(memory);
@@ -626,8 +634,8 @@ typedef void (*GraphKernel)(const MirrorView, const BatchView, const PendingList
 #define REFERENCE_KERNEL(T, TERM) graph_search_kernel<T, TERM, true>
 
 /* The kernels of both modes. */
-static const GraphKernel graph_kernels[2][TYPES_AND_TERMS_COUNT] = {TYPES_AND_TERMS(WALK_KERNEL),
-																	TYPES_AND_TERMS(REFERENCE_KERNEL)};
+static const GraphKernel graph_kernels[2][TYPES_AND_TERMS_COUNT] = {
+	TYPES_AND_TERMS(WALK_KERNEL), TYPES_AND_TERMS(REFERENCE_KERNEL)};
 
 /* Shared memory of a block without lists and set. */
 static size_t
@@ -671,8 +679,9 @@ graph_search_prepare(size_t shared_room)
 	for (int i = 0; i < 2 * TYPES_AND_TERMS_COUNT; i++)
 	{
 		GraphKernel kernel = graph_kernels[i & 1][i / 2];
-		cudaError_t error = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-												 (int) (shared_room - sizeof(SearchShared) - 64));
+		cudaError_t error =
+			cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+								 (int) (shared_room - sizeof(SearchShared) - 64));
 
 		if (error != cudaSuccess)
 			return error;
@@ -686,9 +695,10 @@ graph_search_launch(const GraphLaunch *launch)
 	size_t state = graph_state_bytes(launch->max_ef, launch->max_table, launch->any_admitted);
 	bool state_shared = graph_state_shared(&launch->mirror, state, launch->reference);
 	size_t bytes = round_bytes(&launch->mirror, launch->reference) + (state_shared ? state : 0);
-	GraphKernel kernel = graph_kernels[launch->reference][type_and_term(launch->type, launch->mirror.metric)];
+	GraphKernel kernel =
+		graph_kernels[launch->reference][type_and_term(launch->type, launch->mirror.metric)];
 
-	LAUNCH(kernel, launch->queries, THREADS, bytes, launch->stream, launch->mirror, launch->batch, launch->pending,
-		   state_shared);
+	LAUNCH(kernel, launch->queries, THREADS, bytes, launch->stream, launch->mirror, launch->batch,
+		   launch->pending, state_shared);
 	return cudaGetLastError();
 }

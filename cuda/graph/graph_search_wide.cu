@@ -58,16 +58,22 @@ __device__ static inline void
 encode_absolute(const MirrorView &mirror, const float *elements, signed char *codes)
 {
 	for (uint32_t i = threadIdx.x; i < mirror.code_stride; i += blockDim.x)
-		codes[i] = i < mirror.dims ? (signed char) code_of((elements[i] - mirror.code_offsets[i]) * mirror.code_steps) : (signed char) 0;
+		codes[i] =
+			i < mirror.dims
+				? (signed char) code_of((elements[i] - mirror.code_offsets[i]) * mirror.code_steps)
+				: (signed char) 0;
 	__syncthreads();
 }
 
 /* Lay out a walk and its answers. */
 __device__ static inline void
-wide_lay_out(const BatchView &batch, const WideLayout &layout, unsigned char *memory, WideWalk *wide, Answers *answers)
+wide_lay_out(const BatchView &batch, const WideLayout &layout, unsigned char *memory,
+			 WideWalk *wide, Answers *answers)
 {
 	uint32_t share = (layout.tile + blockDim.x / WARP - 1) / (blockDim.x / WARP);
-	unsigned char *state = layout.state_shared ? memory + layout.shared_bytes : batch.state + (size_t) blockIdx.x * batch.state_stride;
+	unsigned char *state = layout.state_shared
+							   ? memory + layout.shared_bytes
+							   : batch.state + (size_t) blockIdx.x * batch.state_stride;
 	unsigned char *at = state + layout.table;
 	Walk *walk = &wide->walk;
 
@@ -80,7 +86,8 @@ wide_lay_out(const BatchView &batch, const WideLayout &layout, unsigned char *me
 	walk->fresh = (uint32_t *) (memory + layout.fresh) + threadIdx.x / WARP * share;
 	walk->table = (uint32_t *) at;
 	walk->places = layout.places;
-	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded = walk->iterations = 0;
+	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded =
+		walk->iterations = 0;
 	walk->scale = 1;
 	wide->nanswers = 0;
 	answers->best.now = entries_at(&at, layout.half);
@@ -92,8 +99,8 @@ wide_lay_out(const BatchView &batch, const WideLayout &layout, unsigned char *me
 
 /* Write answers and counters. */
 __device__ static inline void
-write_answers(const MirrorView &mirror, const BatchView &batch, const Walk &walk, const BestList &best, uint32_t scanned, uint32_t reached,
-			  const WideShared *shared)
+write_answers(const MirrorView &mirror, const BatchView &batch, const Walk &walk,
+			  const BestList &best, uint32_t scanned, uint32_t reached, const WideShared *shared)
 {
 	write_best(mirror, batch.results + shared->asked.results, best);
 	if (threadIdx.x == 0)
@@ -111,8 +118,9 @@ write_answers(const MirrorView &mirror, const BatchView &batch, const Walk &walk
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(THREADS, 2)
-	wide_kernel(const MirrorView mirror, const BatchView batch, const PendingLists pending, const WideLayout layout)
+__global__ void
+__launch_bounds__(THREADS, 2) wide_kernel(const MirrorView mirror, const BatchView batch,
+										  const PendingLists pending, const WideLayout layout)
 {
 	__shared__ WideShared shared;
 	DYNAMIC_SHARED(memory);
@@ -136,11 +144,13 @@ __global__ void __launch_bounds__(THREADS, 2)
 	__syncthreads();
 	wide.walk.ef = asked.ef;
 	wide.apart = asked.has_admitted || asked.has_beyond;
-	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.walk.norm);
+	query =
+		load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.walk.norm);
 	if constexpr (TERM == TERM_ABSOLUTE)
 		encode_absolute(mirror, query.elements, (signed char *) memory + layout.codes);
 	else if constexpr (TERM != TERM_BITS)
-		encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &wide.walk, &shared.walk);
+		encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes,
+						   &wide.walk, &shared.walk);
 	wide_walk_all<T, TERM>(mirror, batch, layout, query, codes, &wide, &shared);
 	reached = count_reached(wide);
 	rank_wide<T, TERM>(mirror, query, &wide, &answers, ranked_entries(asked.k, asked.ef), &shared);
@@ -156,7 +166,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 	end_query(batch, gridDim.x);
 }
 
-/* --- the host's part ---------------------------------------------------------------------------------------------- */
+/* --- the host's part ------------------------------------------------------ */
 
 typedef void (*WideKernel)(const MirrorView, const BatchView, const PendingLists, const WideLayout);
 
@@ -204,7 +214,8 @@ lay_out_wide(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, bool apa
 	layout.candidates = wide_carve(&at, layout.sorted * sizeof(Entry));
 	layout.admitted = wide_carve(&at, layout.sorted * sizeof(Entry));
 	layout.fresh = wide_carve(&at, (layout.tile + WARP) * sizeof(uint32_t));
-	layout.tile_answers = wide_carve(&at, entries_bytes(TILE_EXACT) + TILE_EXACT * sizeof(uint32_t));
+	layout.tile_answers =
+		wide_carve(&at, entries_bytes(TILE_EXACT) + TILE_EXACT * sizeof(uint32_t));
 	layout.shared_bytes = at;
 	at = 0;
 	layout.list_bytes = (uint32_t) round_up(max_ef * sizeof(Entry), 16);
@@ -256,7 +267,9 @@ wide_prepare(const cudaDeviceProp *device)
 	rows_only = wanted != NULL && strcmp(wanted, "rows") == 0;
 	shared_most = (uint32_t) device->sharedMemPerBlockOptin - (uint32_t) sizeof(WideShared) - 64;
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute((const void *) wide_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_most);
+		error =
+			cudaFuncSetAttribute((const void *) wide_kernels[i],
+								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_most);
 	return error;
 }
 
@@ -267,7 +280,7 @@ wide_launch(const GraphLaunch *launch)
 	WideLayout layout = lay_out_wide(&mirror, launch->max_k, launch->max_ef, launch->any_admitted);
 	size_t bytes = layout.shared_bytes + (layout.state_shared ? layout.state_bytes : 0);
 
-	LAUNCH(wide_kernels[type_and_term(launch->type, mirror.metric)], launch->queries, THREADS, bytes, launch->stream, mirror,
-		   launch->batch, launch->pending, layout);
+	LAUNCH(wide_kernels[type_and_term(launch->type, mirror.metric)], launch->queries, THREADS,
+		   bytes, launch->stream, mirror, launch->batch, launch->pending, layout);
 	return cudaGetLastError();
 }

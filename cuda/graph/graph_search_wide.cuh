@@ -115,7 +115,8 @@ sorted_before(const Entry *list, uint32_t count, Entry entry)
  * many it has in `to`. All threads; no barrier at the end.
  */
 __device__ static inline uint32_t
-merge_sorted(const Entry *from, uint32_t count, const Entry *add, uint32_t n, Entry *to, uint32_t room)
+merge_sorted(const Entry *from, uint32_t count, const Entry *add, uint32_t n, Entry *to,
+			 uint32_t room)
 {
 	for (uint32_t i = threadIdx.x; i < count; i += blockDim.x)
 	{
@@ -135,7 +136,7 @@ merge_sorted(const Entry *from, uint32_t count, const Entry *add, uint32_t n, En
 	return count + n < room ? count + n : room;
 }
 
-/* --- distances ---------------------------------------------------------------------------------------------------- */
+/* --- distances ------------------------------------------------------------ */
 
 /* The sum of absolute differences of sixteen codes each. */
 __device__ static inline int
@@ -149,7 +150,8 @@ absolute16(const uint4 &a, const uint4 &b, int sum)
 #pragma unroll
 		for (int shift = 0; shift < 32; shift += 8)
 		{
-			int difference = (int) (signed char) (x[i] >> shift) - (int) (signed char) (y[i] >> shift);
+			int difference =
+				(int) (signed char) (x[i] >> shift) - (int) (signed char) (y[i] >> shift);
 
 			sum += difference < 0 ? -difference : difference;
 		}
@@ -162,7 +164,8 @@ absolute16(const uint4 &a, const uint4 &b, int sum)
  */
 template <int TERM>
 __device__ static inline uint32_t
-wide_key(const MirrorView &mirror, const Walk &walk, const uint4 *query, const signed char *codes, uint32_t slot, bool active)
+wide_key(const MirrorView &mirror, const Walk &walk, const uint4 *query, const signed char *codes,
+		 uint32_t slot, bool active)
 {
 	const uint4 *row = (const uint4 *) (codes + (size_t) (active ? slot : 0) * mirror.code_stride);
 	uint32_t chunks = mirror.code_stride / 16;
@@ -203,11 +206,12 @@ wide_key(const MirrorView &mirror, const Walk &walk, const uint4 *query, const s
 	return (uint32_t) sum ^ 0x80000000u;
 }
 
-/* --- a round ------------------------------------------------------------------------------------------------------ */
+/* --- a round -------------------------------------------------------------- */
 
 /* Offer a measured slot to the answers kept apart. Whole warps. */
 __device__ static inline void
-offer_apart(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide, WideShared *shared, bool has, Entry entry)
+offer_apart(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide,
+			WideShared *shared, bool has, Entry entry)
 {
 	bool enters = has && (wide.nanswers < wide.walk.ef || entry < wide.answers[wide.walk.ef - 1]) &&
 				  may_answer(mirror, batch, shared->asked, slot_of(entry));
@@ -227,7 +231,8 @@ offer_apart(const MirrorView &mirror, const BatchView &batch, const WideWalk &wi
 /* Measure n slots of this warp's list, or pivots. */
 template <int TERM>
 __device__ static inline void
-measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide, WideShared *shared, const uint4 *query, bool pivots, uint32_t n)
+measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide,
+			 WideShared *shared, const uint4 *query, bool pivots, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	const signed char *codes = pivots ? mirror.pivot_codes : mirror.codes;
@@ -243,7 +248,8 @@ measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &w
 
 		offer(mirror, wide.walk, &shared->walk, speaks, key, slot, false);
 		if (wide.apart && !pivots)
-			offer_apart(mirror, batch, wide, shared, speaks, (Entry) key << 32 | (Entry) (slot << 1));
+			offer_apart(mirror, batch, wide, shared, speaks,
+						(Entry) key << 32 | (Entry) (slot << 1));
 	}
 }
 
@@ -253,11 +259,12 @@ measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &w
  */
 template <int TERM>
 __device__ static inline void
-look_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide, WideShared *shared, const uint4 *query,
-		  const Parents &parents, uint32_t total)
+look_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide,
+		  WideShared *shared, const uint4 *query, const Parents &parents, uint32_t total)
 {
-	uint32_t n = gather_fresh(mirror, wide.walk, &shared->walk, parents.pivots, total,
-							  [&](uint32_t i, bool has) { return neighbour(mirror, parents, i, has); });
+	uint32_t n =
+		gather_fresh(mirror, wide.walk, &shared->walk, parents.pivots, total,
+					 [&](uint32_t i, bool has) { return neighbour(mirror, parents, i, has); });
 
 	measure_wide<TERM>(mirror, batch, wide, shared, query, parents.pivots, n);
 	__syncwarp();
@@ -270,11 +277,13 @@ look_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &wide
  */
 template <typename T, int TERM>
 __device__ static inline void
-check_bound(const MirrorView &mirror, const WideWalk &wide, WideShared *shared, const QueryVector &query, uint32_t n)
+check_bound(const MirrorView &mirror, const WideWalk &wide, WideShared *shared,
+			const QueryVector &query, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
-	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_TEAM); base < n; base += blockDim.x / EXACT_TEAM)
+	for (uint32_t base = threadIdx.x / WARP * (WARP / EXACT_TEAM); base < n;
+		 base += blockDim.x / EXACT_TEAM)
 	{
 		uint32_t i = base + lane / EXACT_TEAM;
 		bool active = i < n;
@@ -313,7 +322,8 @@ merge_apart(const MirrorView &mirror, WideWalk *wide, WideShared *shared, const 
 		staying = shared->staying;
 	}
 	sort_entries(wide->admitted, n);
-	wide->nanswers = merge_sorted(from, wide->nanswers, wide->admitted, staying, wide->other_answers, wide->walk.ef);
+	wide->nanswers = merge_sorted(from, wide->nanswers, wide->admitted, staying,
+								  wide->other_answers, wide->walk.ef);
 	wide->answers = wide->other_answers;
 	wide->other_answers = from;
 	__syncthreads();
@@ -336,7 +346,8 @@ merge_wide(Walk *walk, WideShared *shared, const Parents &parents)
 	if (threadIdx.x == 0)
 	{
 		/* what stands before the nearest newcomer stays where it is */
-		uint32_t before = n > 0 ? sorted_before(from, walk->count, walk->candidates[0]) : walk->count;
+		uint32_t before =
+			n > 0 ? sorted_before(from, walk->count, walk->candidates[0]) : walk->count;
 
 		shared->walk.open_from = before < parents.open_from ? before : parents.open_from;
 		shared->walk.found[(walk->round & 1) ^ 1] = 0;
@@ -374,8 +385,8 @@ make_wide_room(WideWalk *wide, uint32_t more)
 /* The whole walk. */
 template <typename T, int TERM>
 __device__ static inline void
-wide_walk_all(const MirrorView &mirror, const BatchView &batch, const WideLayout &layout, const QueryVector &query,
-			  const uint4 *codes, WideWalk *wide, WideShared *shared)
+wide_walk_all(const MirrorView &mirror, const BatchView &batch, const WideLayout &layout,
+			  const QueryVector &query, const uint4 *codes, WideWalk *wide, WideShared *shared)
 {
 	const DeviceQuery &asked = shared->asked;
 	Walk *walk = &wide->walk;
@@ -387,7 +398,8 @@ wide_walk_all(const MirrorView &mirror, const BatchView &batch, const WideLayout
 		Parents parents;
 		uint32_t total;
 
-		if (!next_round(mirror, asked, &shared->walk, layout.width, walk, &seeded, &parents, &total))
+		if (!next_round(mirror, asked, &shared->walk, layout.width, walk, &seeded, &parents,
+						&total))
 			return;
 		if (threadIdx.x == 0)
 			shared->admitted = shared->staying = 0;
@@ -414,7 +426,7 @@ count_reached(const WideWalk &wide)
 	return sorted_before(wide.answers, wide.nanswers, wide.walk.list[wide.walk.count - 1]);
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------------ */
+/* --- answers -------------------------------------------------------------- */
 
 /*
  * Rank the first entries exactly: of the answers kept apart, or of the list
@@ -422,7 +434,8 @@ count_reached(const WideWalk &wide)
  */
 template <typename T, int TERM>
 __device__ static inline void
-rank_wide(const MirrorView &mirror, const QueryVector &query, WideWalk *wide, Answers *answers, uint32_t most, WideShared *shared)
+rank_wide(const MirrorView &mirror, const QueryVector &query, WideWalk *wide, Answers *answers,
+		  uint32_t most, WideShared *shared)
 {
 	BestList *best = &answers->best;
 	Walk *walk = &wide->walk;

@@ -17,7 +17,8 @@ extern bool wide_takes(const MirrorView *mirror);
  * Bytes of the batch's state that one query of a launch wants; 0: all of it is
  * in shared memory.
  */
-extern size_t wide_state_bytes(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, bool apart);
+extern size_t wide_state_bytes(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef,
+							   bool apart);
 /* Allow the kernels their shared memory. */
 extern cudaError_t wide_prepare(const cudaDeviceProp *device);
 extern cudaError_t wide_launch(const GraphLaunch *launch);

@@ -178,7 +178,8 @@ row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, fl
 		{
 			/* a stands for the query, which has no offset */
 			sum -= value_a * value_b;
-			coded_sum -= (rintf(code_a + rows.offsets[i] * rows.steps)) * (code_b + rows.offsets[i] * rows.steps);
+			coded_sum -= (rintf(code_a + rows.offsets[i] * rows.steps)) *
+						 (code_b + rows.offsets[i] * rows.steps);
 		}
 	}
 	*true_one = warp_sum(sum);
@@ -186,7 +187,9 @@ row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, fl
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict)
+__global__ void
+__launch_bounds__(THREADS)
+	judge_kernel(const CodedRows rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict)
 {
 	uint32_t sample = blockIdx.x * WARPS + threadIdx.x / WARP;
 	uint32_t place = (uint32_t) ((uint64_t) sample * count / CODE_SAMPLES);
@@ -219,7 +222,9 @@ __global__ void __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, co
 	spread = squares - sum * sum / n;
 	blur = error_squares - error_sum * error_sum / n;
 	/* where all neighbours are equally far there is no order to blur */
-	atomicAdd(blur <= BLUR_ALLOWED * spread || spread <= 1e-9 * squares ? &verdict->good : &verdict->bad, 1u);
+	atomicAdd(blur <= BLUR_ALLOWED * spread || spread <= 1e-9 * squares ? &verdict->good
+																		: &verdict->bad,
+			  1u);
 }
 
 cudaError_t
@@ -227,7 +232,9 @@ codes_clear_ranges(const CodedRows *rows, cudaStream_t stream)
 {
 	cudaError_t error = cudaMemsetAsync(rows->least, 0xFF, rows->dims * sizeof(uint32_t), stream);
 
-	return error == cudaSuccess ? cudaMemsetAsync(rows->greatest, 0, rows->dims * sizeof(uint32_t), stream) : error;
+	return error == cudaSuccess
+			   ? cudaMemsetAsync(rows->greatest, 0, rows->dims * sizeof(uint32_t), stream)
+			   : error;
 }
 
 /* Rows that one launch takes. */
@@ -243,21 +250,23 @@ typedef void (*RowsKernel)(const CodedRows, const uint32_t *, uint32_t, uint32_t
 
 /* Launch a kernel over rows, each block of which takes so many. */
 static cudaError_t
-over_rows(RowsKernel kernel, uint32_t of_block, const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
-		  cudaStream_t stream)
+over_rows(RowsKernel kernel, uint32_t of_block, const CodedRows *rows, const uint32_t *slots,
+		  uint32_t first, uint32_t count, cudaStream_t stream)
 {
 	for (uint32_t done = 0; done < count;)
 	{
 		uint32_t n = launch_rows(rows, count - done);
 
-		LAUNCH(kernel, (n + of_block - 1) / of_block, THREADS, 0, stream, *rows, slots != NULL ? slots + done : NULL, first + done, n);
+		LAUNCH(kernel, (n + of_block - 1) / of_block, THREADS, 0, stream, *rows,
+			   slots != NULL ? slots + done : NULL, first + done, n);
 		done += n;
 	}
 	return cudaGetLastError();
 }
 
 cudaError_t
-codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count, cudaStream_t stream)
+codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+			  cudaStream_t stream)
 {
 	RowsKernel kernel = rows->type == ELEMENT_HALF ? measure_kernel<__half> : measure_kernel<float>;
 
@@ -265,7 +274,8 @@ codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint
 }
 
 cudaError_t
-codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count, cudaStream_t stream)
+codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+			 cudaStream_t stream)
 {
 	RowsKernel kernel = rows->type == ELEMENT_HALF ? encode_kernel<__half> : encode_kernel<float>;
 
@@ -273,16 +283,19 @@ codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint3
 }
 
 cudaError_t
-codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict, cudaStream_t stream)
+codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict,
+			cudaStream_t stream)
 {
 	cudaError_t error = cudaMemsetAsync(verdict, 0, sizeof(*verdict), stream);
 
 	if (error != cudaSuccess || count == 0)
 		return error;
 	if (rows->type == ELEMENT_HALF)
-		LAUNCH(judge_kernel<__half>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, slots, count, verdict);
+		LAUNCH(judge_kernel<__half>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, slots, count,
+			   verdict);
 	else
-		LAUNCH(judge_kernel<float>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, slots, count, verdict);
+		LAUNCH(judge_kernel<float>, CODE_SAMPLES / WARPS, THREADS, 0, stream, *rows, slots, count,
+			   verdict);
 	return cudaGetLastError();
 }
 
@@ -302,7 +315,8 @@ codes_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
 	{
 		float half = half_range(least[i], greatest[i]);
 
-		offsets[i] = least[i] <= greatest[i] ? of_ordered(least[i]) / 2 + of_ordered(greatest[i]) / 2 : 0;
+		offsets[i] =
+			least[i] <= greatest[i] ? of_ordered(least[i]) / 2 + of_ordered(greatest[i]) / 2 : 0;
 		most = half > most ? half : most;
 	}
 	if (!(most > 1e-30f) || !(most < 1e30f))
@@ -313,7 +327,8 @@ codes_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
 /* Element i of the rows of a sample, as it is encoded. */
 template <typename T>
 static void
-sampled_values(const CodedRows *rows, const unsigned char *sample, const std::vector<float> &factors, uint32_t i, std::vector<float> *values)
+sampled_values(const CodedRows *rows, const unsigned char *sample,
+			   const std::vector<float> &factors, uint32_t i, std::vector<float> *values)
 {
 	for (size_t row = 0; row < factors.size(); row++)
 		(*values)[row] = (float) ((const T *) (sample + row * rows->stride))[i] * factors[row];
@@ -342,7 +357,8 @@ float
 codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count, float *offsets)
 {
 	bool half = rows->type == ELEMENT_HALF;
-	std::vector<float> factors = half ? sampled_factors<__half>(rows, sample, count) : sampled_factors<float>(rows, sample, count);
+	std::vector<float> factors = half ? sampled_factors<__half>(rows, sample, count)
+									  : sampled_factors<float>(rows, sample, count);
 	std::vector<float> values(count);
 	uint32_t left_out = count / TRIMMED_SHARE > 0 ? count / TRIMMED_SHARE : 1;
 	float most = 0;
@@ -370,7 +386,8 @@ codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count
 }
 
 bool
-codes_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims, const float *offsets, float steps)
+codes_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims, const float *offsets,
+		   float steps)
 {
 	for (uint32_t i = 0; i < dims; i++)
 		if (least[i] <= greatest[i] && ((of_ordered(greatest[i]) - offsets[i]) * steps > 127.5f ||

@@ -69,7 +69,8 @@ coded_rows(const CudaMirror *mirror)
 static bool
 codes_copy_out(CudaEngine *engine, void *to, const void *from, size_t bytes)
 {
-	return GPU(&engine->failure, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, engine->job_stream));
+	return GPU(&engine->failure,
+			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, engine->job_stream));
 }
 
 /*
@@ -85,9 +86,12 @@ send_ranges(CudaEngine *engine, CudaJob *job)
 
 	if (piece == NULL)
 		return false;
-	if ((!mirror->has_ranges && !GPU(&engine->failure, codes_clear_ranges(&rows, engine->job_stream))) ||
-		!GPU(&engine->failure, codes_measure(&rows, NULL, mirror->coded, mirror->rows - mirror->coded, engine->job_stream)) ||
-		!codes_copy_out(engine, piece->staged, rows.least, 2 * (size_t) rows.dims * sizeof(uint32_t)))
+	if ((!mirror->has_ranges &&
+		 !GPU(&engine->failure, codes_clear_ranges(&rows, engine->job_stream))) ||
+		!GPU(&engine->failure, codes_measure(&rows, NULL, mirror->coded,
+											 mirror->rows - mirror->coded, engine->job_stream)) ||
+		!codes_copy_out(engine, piece->staged, rows.least,
+						2 * (size_t) rows.dims * sizeof(uint32_t)))
 		return false;
 	mirror->has_ranges = true;
 	return piece_send(engine, job, piece);
@@ -113,9 +117,11 @@ send_codes(CudaEngine *engine, CudaJob *job)
 	 * whether that is too much
 	 */
 	if (mirror->code_steps == 0 ||
-		(!mirror->codes_clamped && !codes_hold(least, greatest, mirror->spec.dims, mirror->code_offsets, mirror->code_steps)))
+		(!mirror->codes_clamped &&
+		 !codes_hold(least, greatest, mirror->spec.dims, mirror->code_offsets, mirror->code_steps)))
 	{
-		mirror->code_steps = codes_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
+		mirror->code_steps =
+			codes_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
 		mirror->codes_good = false;
 		mirror->judged = first = 0;
 		mirror->nentries = 0; /* their pivots are on the old scale */
@@ -126,10 +132,12 @@ send_codes(CudaEngine *engine, CudaJob *job)
 		return true;
 	rows = coded_rows(mirror);
 	if (first == 0 && (!lanes_wait(engine, mirror) ||
-					   !GPU(&engine->failure, cudaMemcpyAsync(rows.offsets, piece->staged, rows.dims * sizeof(float),
-															  cudaMemcpyHostToDevice, engine->job_stream))))
+					   !GPU(&engine->failure,
+							cudaMemcpyAsync(rows.offsets, piece->staged, rows.dims * sizeof(float),
+											cudaMemcpyHostToDevice, engine->job_stream))))
 		return false;
-	return GPU(&engine->failure, codes_encode(&rows, NULL, first, mirror->rows - first, engine->job_stream)) &&
+	return GPU(&engine->failure,
+			   codes_encode(&rows, NULL, first, mirror->rows - first, engine->job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -168,8 +176,10 @@ codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, ui
 	CodeVerdict *verdict = (CodeVerdict *) (rows.offsets + rows.dims);
 	Piece *piece = piece_hold(engine, job);
 
-	return piece != NULL && GPU(&engine->failure, codes_judge(&rows, slots, count, verdict, engine->job_stream)) &&
-		   codes_copy_out(engine, piece->staged, verdict, sizeof(*verdict)) && piece_send(engine, job, piece);
+	return piece != NULL &&
+		   GPU(&engine->failure, codes_judge(&rows, slots, count, verdict, engine->job_stream)) &&
+		   codes_copy_out(engine, piece->staged, verdict, sizeof(*verdict)) &&
+		   piece_send(engine, job, piece);
 }
 
 /* Rows of a sample: as many as a piece holds. */
@@ -194,7 +204,8 @@ send_sample(CudaEngine *engine, CudaJob *job)
 	{
 		uint32_t slot = (uint32_t) ((uint64_t) i * mirror->rows / count);
 
-		if (!mirror_copy_rows(engine, mirror, slot, 1, piece->staged + (size_t) i * mirror->stride, false, engine->job_stream))
+		if (!mirror_copy_rows(engine, mirror, slot, 1, piece->staged + (size_t) i * mirror->stride,
+							  false, engine->job_stream))
 			return false;
 	}
 	return piece != NULL && piece_send(engine, job, piece);
@@ -219,9 +230,11 @@ send_clamped(CudaEngine *engine, CudaJob *job)
 	mirror->nentries = 0;
 	memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
 	return lanes_wait(engine, mirror) &&
-		   GPU(&engine->failure, cudaMemcpyAsync((void *) rows.offsets, piece->staged, rows.dims * sizeof(float),
-												 cudaMemcpyHostToDevice, engine->job_stream)) &&
-		   GPU(&engine->failure, codes_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) && piece_send(engine, job, piece);
+		   GPU(&engine->failure,
+			   cudaMemcpyAsync((void *) rows.offsets, piece->staged, rows.dims * sizeof(float),
+							   cudaMemcpyHostToDevice, engine->job_stream)) &&
+		   GPU(&engine->failure, codes_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) &&
+		   piece_send(engine, job, piece);
 }
 
 bool

@@ -86,7 +86,7 @@ link_free_result(CudaJob *job)
 	memset(&job->link, 0, sizeof(job->link));
 }
 
-/* --- beginning ---------------------------------------------------------------------------------------------------- */
+/* --- beginning ------------------------------------------------------------ */
 
 static unsigned char *
 link_carve(unsigned char **at, size_t bytes)
@@ -101,7 +101,8 @@ link_carve(unsigned char **at, size_t bytes)
 static bool
 may_use_codes(const CudaMirror *mirror, const LinkWork *work)
 {
-	return !work->repairs && mirror->has_code_room && mirror->spec.metric != METRIC_L1 && (uint64_t) work->count * CODES_SHARE >= mirror->rows;
+	return !work->repairs && mirror->has_code_room && mirror->spec.metric != METRIC_L1 &&
+		   (uint64_t) work->count * CODES_SHARE >= mirror->rows;
 }
 
 /* Lay a link's memory out from `at` on; returns its bytes. */
@@ -115,7 +116,8 @@ link_lay_out(const CudaMirror *mirror, LinkWork *work, unsigned char *at)
 
 	work->device_slots = (uint32_t *) link_carve(&at, (size_t) work->count * sizeof(uint32_t));
 	work->starts = (uint32_t *) link_carve(&at, LINK_FROM * sizeof(uint32_t));
-	batch->changed = (uint32_t *) link_carve(&at, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t));
+	batch->changed =
+		(uint32_t *) link_carve(&at, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t));
 	batch->candidates = (LinkEntry *) link_carve(&at, rows * batch->room * sizeof(LinkEntry));
 	batch->ncandidates = (uint32_t *) link_carve(&at, rows * sizeof(uint32_t));
 	batch->equals = (uint32_t *) link_carve(&at, rows * LINK_EQUALS * sizeof(uint32_t));
@@ -159,7 +161,8 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError 
 	{
 		size_t bytes;
 
-		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree, false, &work->edges.work_bytes)))
+		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree, false,
+													&work->edges.work_bytes)))
 			return gpu_failed(&engine->failure, error);
 		bytes = link_lay_out(mirror, work, (unsigned char *) 256);
 		status = range_reserve(&engine->arena, &work->memory, PART_STATE, bytes, error);
@@ -213,7 +216,8 @@ collect_slots(const CudaJob *job, LinkWork *work)
 	if (work->slots == NULL)
 		return false;
 	for (uint32_t i = 0; i < room; i++)
-		if (from[i] < mirror->rows && (mirror->states[from[i]] & SLOT_PENDING) && !(mirror->states[from[i]] & SLOT_DEAD))
+		if (from[i] < mirror->rows && (mirror->states[from[i]] & SLOT_PENDING) &&
+			!(mirror->states[from[i]] & SLOT_DEAD))
 			work->bits[from[i] / 32] |= 1u << (from[i] % 32);
 	for (uint32_t word = 0; word <= mirror->rows / 32; word++)
 	{
@@ -254,10 +258,12 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
 	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
 	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
-	begun = work->linked_here != NULL && work->bits != NULL &&
-			link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 &&
-			(!work->repairs || link_repair_bytes(mirror->spec.degree) <= engine->device.sharedMemPerBlockOptin) && collect_slots(job, work) &&
-			take_memory(engine, mirror, work, &error) == ENGINE_OK;
+	begun =
+		work->linked_here != NULL && work->bits != NULL &&
+		link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 &&
+		(!work->repairs ||
+		 link_repair_bytes(mirror->spec.degree) <= engine->device.sharedMemPerBlockOptin) &&
+		collect_slots(job, work) && take_memory(engine, mirror, work, &error) == ENGINE_OK;
 	work->left_out = begun ? (uint32_t *) malloc(work->most * sizeof(uint32_t)) : NULL;
 	if (work->left_out == NULL)
 	{
@@ -270,7 +276,7 @@ link_begin(CudaEngine *engine, CudaJob *job)
 	return true;
 }
 
-/* --- pieces ------------------------------------------------------------------------------------------------------- */
+/* --- pieces --------------------------------------------------------------- */
 
 uint32_t
 link_blocks(CudaEngine *engine, LinkWork *work)
@@ -288,7 +294,9 @@ next_piece(CudaEngine *engine, CudaJob *job, LinkPart *part)
 {
 	const LinkWork *work = job->work;
 	bool busy = queries_about(engine);
-	bool is_short = work->batch.code_terms != NULL && (work->phase == LINK_CHOOSE || work->phase == LINK_BACK || work->phase == LINK_ORDER);
+	bool is_short =
+		work->batch.code_terms != NULL &&
+		(work->phase == LINK_CHOOSE || work->phase == LINK_BACK || work->phase == LINK_ORDER);
 
 	part->blocks = link_blocks(engine, job->work);
 	part->count = part->blocks * (busy ? 1 : PASSES) * (is_short ? SHORT_UNITS : 1);
@@ -310,7 +318,7 @@ next_part(LinkWork *work, LinkPart part, uint32_t each, uint32_t total)
 	return part;
 }
 
-/* --- batches ------------------------------------------------------------------------------------------------------ */
+/* --- batches -------------------------------------------------------------- */
 
 MirrorView
 link_mirror(const CudaJob *job)
@@ -355,7 +363,9 @@ begin_batch(CudaJob *job)
 	uint32_t rows = work->repairs ? work->most : linked / BATCH_SHARE;
 
 	if (rows < BATCH_DOUBLING)
-		rows = linked < BATCH_FIRST ? BATCH_FIRST : linked < BATCH_DOUBLING ? linked : BATCH_DOUBLING;
+		rows = linked < BATCH_FIRST		 ? BATCH_FIRST
+			   : linked < BATCH_DOUBLING ? linked
+										 : BATCH_DOUBLING;
 	rows = rows < work->most ? rows : work->most;
 	work->batch.count = rows < work->count - work->first ? rows : work->count - work->first;
 	work->batch.slots = work->device_slots + work->first;
@@ -384,17 +394,21 @@ end_batches(LinkWork *work, bool goes_on)
 
 /* Send one part of walking, gathering or choosing. */
 static bool
-send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part, const MirrorView *view, LinkPhase phase)
+send_rows_part(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part,
+			   const MirrorView *view, LinkPhase phase)
 {
 	LinkWork *work = job->work;
 	cudaError_t launched;
 
 	part = next_part(work, part, phase == LINK_WALK ? 1 : LINK_WARPS, work->batch.count);
-	launched = phase == LINK_WALK				? link_walk_launch(view, &work->batch, part, engine->job_stream)
-			   : phase == LINK_AROUND			? link_gather_around_launch(view, &work->batch, part, work->walks ? NULL : work->reach.selected,
-																			engine->job_stream)
-			   : work->batch.code_terms != NULL ? link_choose_codes_launch(view, &work->batch, part, engine->job_stream)
-												: link_choose_launch(view, &work->batch, part, engine->job_stream);
+	launched = phase == LINK_WALK ? link_walk_launch(view, &work->batch, part, engine->job_stream)
+			   : phase == LINK_AROUND
+				   ? link_gather_around_launch(view, &work->batch, part,
+											   work->walks ? NULL : work->reach.selected,
+											   engine->job_stream)
+			   : work->batch.code_terms != NULL
+				   ? link_choose_codes_launch(view, &work->batch, part, engine->job_stream)
+				   : link_choose_launch(view, &work->batch, part, engine->job_stream);
 	return GPU(&engine->failure, launched) && piece_send(engine, job, piece);
 }
 
@@ -419,7 +433,8 @@ send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 		!GPU(&engine->failure, entry_sort(&work->edges, edges, false, engine->job_stream)))
 		return false;
 	show_edges(work);
-	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) && piece_send(engine, job, piece);
+	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) &&
+		   piece_send(engine, job, piece);
 }
 
 /* Send one part of the edges back; parts are as equal as groups can be. */
@@ -429,9 +444,12 @@ send_back(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
 	LinkWork *work = job->work;
 	MirrorView view = link_view(job);
 
-	part = next_part(work, part, LINK_WARPS * EDGES_OF_GROUP, work->batch.count * job->mirror->spec.degree);
-	return GPU(&engine->failure, work->batch.code_terms != NULL ? link_back_codes_launch(&view, &work->batch, part, engine->job_stream)
-																: link_back_launch(&view, &work->batch, part, engine->job_stream)) &&
+	part = next_part(work, part, LINK_WARPS * EDGES_OF_GROUP,
+					 work->batch.count * job->mirror->spec.degree);
+	return GPU(&engine->failure,
+			   work->batch.code_terms != NULL
+				   ? link_back_codes_launch(&view, &work->batch, part, engine->job_stream)
+				   : link_back_launch(&view, &work->batch, part, engine->job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -444,8 +462,10 @@ send_terms(CudaEngine *engine, CudaJob *job, Piece *piece)
 
 	work->batch.code_terms = work->terms;
 	view = link_mirror(job);
-	return GPU(&engine->failure, cudaMemsetAsync(work->batch.kept_counts, LINK_UNKNOWN, view.rows, engine->job_stream)) &&
-		   GPU(&engine->failure, link_terms_launch(&view, work->terms, link_blocks(engine, work), engine->job_stream)) &&
+	return GPU(&engine->failure, cudaMemsetAsync(work->batch.kept_counts, LINK_UNKNOWN, view.rows,
+												 engine->job_stream)) &&
+		   GPU(&engine->failure, link_terms_launch(&view, work->terms, link_blocks(engine, work),
+												   engine->job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -456,7 +476,9 @@ send_order(CudaEngine *engine, CudaJob *job, Piece *piece, LinkPart part)
 	MirrorView view = link_mirror(job);
 
 	part = next_part(job->work, part, LINK_WARPS * ORDERED_ROWS, view.rows);
-	return GPU(&engine->failure, link_order_launch(&view, &job->work->batch, part, engine->job_stream)) && piece_send(engine, job, piece);
+	return GPU(&engine->failure,
+			   link_order_launch(&view, &job->work->batch, part, engine->job_stream)) &&
+		   piece_send(engine, job, piece);
 }
 
 /* A batch is on its way: its rows count as linked for those that follow. */
@@ -558,13 +580,15 @@ look_at_codes(CudaJob *job)
 	MirrorView view = mirror_view(mirror);
 
 	work->codes = CODES_NEVER;
-	if (work->terms == NULL || mirror->coded != mirror->rows || !link_codes_serve(&view, mirror->code_offsets))
+	if (work->terms == NULL || mirror->coded != mirror->rows ||
+		!link_codes_serve(&view, mirror->code_offsets))
 		return;
 	if (mirror->codes_good)
 		work->codes = CODES_SERVE;
 	else if (mirror->judged == 0)
 		work->codes = CODES_UNJUDGED;
-	work->judge_at = mirror->judged < UINT32_MAX / CODES_GROWTH ? mirror->judged * CODES_GROWTH : UINT32_MAX;
+	work->judge_at =
+		mirror->judged < UINT32_MAX / CODES_GROWTH ? mirror->judged * CODES_GROWTH : UINT32_MAX;
 	work->judge_at = work->judge_at < CODES_FROM ? CODES_FROM : work->judge_at;
 }
 
@@ -581,7 +605,8 @@ judge_codes(CudaEngine *engine, CudaJob *job)
 
 	if (!work->judging)
 	{
-		if (!codes_send_judgement(engine, job, here ? work->device_slots : NULL, here ? work->first : job->mirror->rows))
+		if (!codes_send_judgement(engine, job, here ? work->device_slots : NULL,
+								  here ? work->first : job->mirror->rows))
 			return false;
 		work->judging = true;
 	}
@@ -607,21 +632,29 @@ send_starts(CudaEngine *engine, CudaJob *job)
 	LinkWork *work = job->work;
 	CudaMirror *mirror = job->mirror;
 	MirrorView view = mirror_view(mirror);
-	uint32_t more = LINK_FROM - work->nstarts < work->count ? LINK_FROM - work->nstarts : work->count;
+	uint32_t more =
+		LINK_FROM - work->nstarts < work->count ? LINK_FROM - work->nstarts : work->count;
 	bool again = work->walks; /* the bitmap of changed rows is in use */
 
 	if (work->repairs)
 		more = 0;
 
 	/* those of a mirror without seeds were sent by piece_slots */
-	if (mirror->nseeds > 0 && !GPU(&engine->failure, cudaMemcpyAsync(work->starts, view.seeds, work->nstarts * sizeof(uint32_t),
-																	 cudaMemcpyDeviceToDevice, engine->job_stream)))
+	if (mirror->nseeds > 0 &&
+		!GPU(&engine->failure,
+			 cudaMemcpyAsync(work->starts, view.seeds, work->nstarts * sizeof(uint32_t),
+							 cudaMemcpyDeviceToDevice, engine->job_stream)))
 		return false;
-	return (more == 0 || GPU(&engine->failure, cudaMemcpyAsync(work->starts + work->nstarts, work->device_slots, more * sizeof(uint32_t),
-															   cudaMemcpyDeviceToDevice, engine->job_stream))) &&
-		   GPU(&engine->failure, cudaMemsetAsync(work->batch.regions, 0, mirror->rows, engine->job_stream)) &&
-		   (again || GPU(&engine->failure, cudaMemsetAsync(work->batch.changed, 0, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t),
-												 engine->job_stream)));
+	return (more == 0 ||
+			GPU(&engine->failure, cudaMemcpyAsync(work->starts + work->nstarts, work->device_slots,
+												  more * sizeof(uint32_t), cudaMemcpyDeviceToDevice,
+												  engine->job_stream))) &&
+		   GPU(&engine->failure,
+			   cudaMemsetAsync(work->batch.regions, 0, mirror->rows, engine->job_stream)) &&
+		   (again || GPU(&engine->failure,
+						 cudaMemsetAsync(work->batch.changed, 0,
+										 ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t),
+										 engine->job_stream)));
 }
 
 /*
@@ -646,7 +679,8 @@ send_lists(CudaEngine *engine, CudaJob *job)
 		return true;
 	if (work->lists == 0 && mirror->nentries > 0)
 		work->listed = mirror->linked;
-	if (!work->repairs && linked / 2 >= work->listed && entries_are_enough(mirror, work->first, linked))
+	if (!work->repairs && linked / 2 >= work->listed &&
+		entries_are_enough(mirror, work->first, linked))
 	{
 		work->lists = entries_make_of(engine, mirror, work->device_slots, work->first, linked);
 		if (work->lists == 0)
@@ -656,11 +690,13 @@ send_lists(CudaEngine *engine, CudaJob *job)
 	if (work->listed == 0)
 		return true;
 	work->batch.turns = work->turns;
-	work->batch.lists = entries_choose(engine, mirror, work->lists, work->batch.slots, work->batch.count, work->batch.near);
-	return work->batch.lists != NULL && GPU(&engine->failure, link_turns_launch(&work->batch, engine->job_stream));
+	work->batch.lists = entries_choose(engine, mirror, work->lists, work->batch.slots,
+									   work->batch.count, work->batch.near);
+	return work->batch.lists != NULL &&
+		   GPU(&engine->failure, link_turns_launch(&work->batch, engine->job_stream));
 }
 
-/* --- the stages --------------------------------------------------------------------------------------------------- */
+/* --- the stages ----------------------------------------------------------- */
 
 /*
  * Send the slots of the link, and what searches start from. True when both are
@@ -703,7 +739,8 @@ link_stage(CudaEngine *engine, CudaJob *job)
 			end_batches(work, false);
 		else if (work->phase == LINK_BROKEN || work->phase == LINK_POOR)
 		{
-			if (!(work->phase == LINK_BROKEN ? link_find_broken(engine, job) : link_find_poor(engine, job)))
+			if (!(work->phase == LINK_BROKEN ? link_find_broken(engine, job)
+											 : link_find_poor(engine, job)))
 				return false;
 			work->phase = LINK_SLOTS;
 		}

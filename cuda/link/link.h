@@ -99,7 +99,8 @@ extern cudaError_t link_codes_prepare(size_t shared_room);
 /* Let the rows of a batch that have chosen lists take turns by regions. */
 extern cudaError_t link_turns_launch(const LinkBatch *batch, cudaStream_t stream);
 /* Find candidates of a part's rows. */
-extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+extern cudaError_t link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+									cudaStream_t stream);
 /* Bytes of shared memory that a block of a walk of this breadth takes. */
 extern size_t link_walk_bytes(const MirrorView *mirror, uint32_t ef);
 /*
@@ -107,17 +108,20 @@ extern size_t link_walk_bytes(const MirrorView *mirror, uint32_t ef);
  * with poor NULL among those that a walk has written. Else rows that find few
  * are marked in that bitmap.
  */
-extern cudaError_t link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, uint32_t *poor,
-											 cudaStream_t stream);
+extern cudaError_t link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch,
+											 LinkPart part, uint32_t *poor, cudaStream_t stream);
 /* Bytes of shared memory that a block of that takes. */
 extern size_t link_repair_bytes(uint32_t degree);
 /* Choose the neighbours of a part's rows. */
-extern cudaError_t link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+extern cudaError_t link_choose_launch(const MirrorView *mirror, const LinkBatch *batch,
+									  LinkPart part, cudaStream_t stream);
 /* Write the batch's rows, and group the edges back by target. */
-extern cudaError_t link_write_launch(const MirrorView *mirror, const LinkBatch *batch, cudaStream_t stream);
+extern cudaError_t link_write_launch(const MirrorView *mirror, const LinkBatch *batch,
+									 cudaStream_t stream);
 extern cudaError_t link_group_launch(const LinkBatch *batch, uint32_t edges, cudaStream_t stream);
 /* Give the targets of a part their edges back. */
-extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+									cudaStream_t stream);
 
 /*
  * Whether distances by a mirror's codes can be told in 32 bits; offsets are in
@@ -125,18 +129,22 @@ extern cudaError_t link_back_launch(const MirrorView *mirror, const LinkBatch *b
  */
 extern bool link_codes_serve(const MirrorView *mirror, const float *offsets);
 /* Make the terms of all rows, by so many blocks. */
-extern cudaError_t link_terms_launch(const MirrorView *mirror, int32_t *terms, uint32_t blocks, cudaStream_t stream);
+extern cudaError_t link_terms_launch(const MirrorView *mirror, int32_t *terms, uint32_t blocks,
+									 cudaStream_t stream);
 /* As those above, by codes. */
-extern cudaError_t link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
-extern cudaError_t link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+extern cudaError_t link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch,
+											LinkPart part, cudaStream_t stream);
+extern cudaError_t link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch,
+										  LinkPart part, cudaStream_t stream);
 /*
  * Put rows of the mirror that were written by codes in the order of distances
  * as stored.
  */
-extern cudaError_t link_order_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream);
+extern cudaError_t link_order_launch(const MirrorView *mirror, const LinkBatch *batch,
+									 LinkPart part, cudaStream_t stream);
 
 /* Copy graph rows of slots to `to`. */
-extern cudaError_t link_gather_launch(const MirrorView *mirror, const uint32_t *slots, uint32_t count, uint32_t *to,
-									  cudaStream_t stream);
+extern cudaError_t link_gather_launch(const MirrorView *mirror, const uint32_t *slots,
+									  uint32_t count, uint32_t *to, cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_LINK_H */

@@ -35,15 +35,17 @@
 #define TILE_COLUMNS 32u
 #define COLUMN_TILES 4
 
-/* --- terms -------------------------------------------------------------------------------------------------------- */
+/* --- terms ---------------------------------------------------------------- */
 
 template <int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, 8) code_terms_kernel(const MirrorView mirror, int32_t *terms)
+__global__ void
+__launch_bounds__(LINK_THREADS, 8) code_terms_kernel(const MirrorView mirror, int32_t *terms)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
 #pragma unroll 1
-	for (uint32_t slot = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; slot < mirror.rows; slot += gridDim.x * LINK_WARPS)
+	for (uint32_t slot = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; slot < mirror.rows;
+		 slot += gridDim.x * LINK_WARPS)
 	{
 		const int *row = (const int *) code_row(mirror, slot);
 		float offsets = 0;
@@ -57,7 +59,8 @@ __global__ void __launch_bounds__(LINK_THREADS, 8) code_terms_kernel(const Mirro
 				squares = __dp4a(codes, codes, squares);
 			else
 				for (uint32_t j = 0; j < 4 && word * 4 + j < mirror.dims; j++)
-					offsets += (float) (signed char) (codes >> (8 * j)) * (mirror.code_offsets[word * 4 + j] * mirror.code_steps);
+					offsets += (float) (signed char) (codes >> (8 * j)) *
+							   (mirror.code_offsets[word * 4 + j] * mirror.code_steps);
 		}
 		for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
 		{
@@ -69,7 +72,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8) code_terms_kernel(const Mirro
 	}
 }
 
-/* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
+/* --- choosing a row's neighbours ------------------------------------------ */
 
 /*
  * Sixteen candidates: lane l has that of l % 16; rows as code_products has
@@ -106,7 +109,9 @@ take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	tile.term = batch.code_terms[tile.slot];
 	tile.hiding_term = tile.term + code_margin<TERM>(mirror, choice.self, tile.slot);
 	tile.hiders = 0;
-	tile.near = __ballot_sync(FULL_WARP, tile.open && link_key_of(tile.entry) == choice.equal_key + 1) & 0xFFFF;
+	tile.near =
+		__ballot_sync(FULL_WARP, tile.open && link_key_of(tile.entry) == choice.equal_key + 1) &
+		0xFFFF;
 #pragma unroll
 	for (uint32_t h = 0; h < 2; h++)
 	{
@@ -125,7 +130,8 @@ take_sixteen(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
  */
 template <int TERM, bool OWN>
 __device__ static inline void
-meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_terms, uint32_t first, Sixteen *tile)
+meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_terms,
+				uint32_t first, Sixteen *tile)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t columns[COLUMN_TILES];
@@ -148,8 +154,11 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 		{
 			uint32_t j = first + 8 * n + 2 * (lane % 4) + c % 2;
 
-			if (j < choice.count && code_key<TERM>(tile->row_terms[c / 2], kept_terms[j], sums[n][c]) < tile->row_keys[c / 2] &&
-				!(tile->row_keys[c / 2] == choice.equal_key + 1 && link_key_of(choice.kept[j]) == choice.equal_key + 1))
+			if (j < choice.count &&
+				code_key<TERM>(tile->row_terms[c / 2], kept_terms[j], sums[n][c]) <
+					tile->row_keys[c / 2] &&
+				!(tile->row_keys[c / 2] == choice.equal_key + 1 &&
+				  link_key_of(choice.kept[j]) == choice.equal_key + 1))
 				hides[c / 2] = true;
 		}
 	hidden[0] = __ballot_sync(FULL_WARP, hides[0]);
@@ -159,13 +168,15 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
 #pragma unroll
 	for (uint32_t n = 0; OWN && n < 2; n++)
 	{
-		int terms[2] = {__shfl_sync(FULL_WARP, tile->hiding_term, (int) (8 * n + 2 * (lane % 4))),
-						__shfl_sync(FULL_WARP, tile->hiding_term, (int) (8 * n + 2 * (lane % 4) + 1))};
+		int terms[2] = {
+			__shfl_sync(FULL_WARP, tile->hiding_term, (int) (8 * n + 2 * (lane % 4))),
+			__shfl_sync(FULL_WARP, tile->hiding_term, (int) (8 * n + 2 * (lane % 4) + 1))};
 		bool is[4];
 
 #pragma unroll
 		for (uint32_t c = 0; c < 4; c++)
-			is[c] = code_key<TERM>(tile->row_terms[c / 2], terms[c % 2], sums[COLUMN_TILES + n][c]) < tile->row_keys[c / 2];
+			is[c] = code_key<TERM>(tile->row_terms[c / 2], terms[c % 2],
+								   sums[COLUMN_TILES + n][c]) < tile->row_keys[c / 2];
 		tile->hiders |= row_of_bits(is, lane % TILE_ROWS) << (8 * n);
 	}
 	if (OWN && (tile->near >> (lane % TILE_ROWS) & 1))
@@ -178,7 +189,8 @@ meet_kept_codes(const MirrorView &mirror, const Choice &choice, const int *kept_
  */
 template <typename T, int TERM>
 __device__ static inline bool
-hides_as_stored(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t slot, uint32_t key)
+hides_as_stored(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t slot,
+				uint32_t key)
 {
 	uint32_t between = pair_key<T, TERM>(mirror, slot, neighbour, true, fast_team(mirror.stride));
 
@@ -192,7 +204,8 @@ hides_as_stored(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uin
  */
 template <typename T, int TERM>
 __device__ static inline bool
-is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &tile, uint32_t taken, uint32_t i)
+is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &tile, uint32_t taken,
+			   uint32_t i)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t slot = __shfl_sync(FULL_WARP, tile.slot, (int) i);
@@ -201,14 +214,19 @@ is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &ti
 	for (uint32_t base = choice.nequals; base < choice.count; base += WARP)
 	{
 		LinkEntry kept = base + lane < choice.count ? choice.kept[base + lane] : 0;
-		uint32_t near = __ballot_sync(FULL_WARP, base + lane < choice.count && link_key_of(kept) == choice.equal_key + 1);
+		uint32_t near = __ballot_sync(FULL_WARP, base + lane < choice.count &&
+													 link_key_of(kept) == choice.equal_key + 1);
 
 		for (; near != 0; near &= near - 1)
-			if (hides_as_stored<T, TERM>(mirror, choice.self, __shfl_sync(FULL_WARP, link_slot(kept), __ffs((int) near) - 1), slot, key))
+			if (hides_as_stored<T, TERM>(
+					mirror, choice.self,
+					__shfl_sync(FULL_WARP, link_slot(kept), __ffs((int) near) - 1), slot, key))
 				return true;
 	}
 	for (uint32_t near = taken & tile.near; near != 0; near &= near - 1)
-		if (hides_as_stored<T, TERM>(mirror, choice.self, __shfl_sync(FULL_WARP, tile.slot, __ffs((int) near) - 1), slot, key))
+		if (hides_as_stored<T, TERM>(mirror, choice.self,
+									 __shfl_sync(FULL_WARP, tile.slot, __ffs((int) near) - 1), slot,
+									 key))
 			return true;
 	return false;
 }
@@ -216,7 +234,8 @@ is_near_hidden(const MirrorView &mirror, const Choice &choice, const Sixteen &ti
 /* Of the sixteen, take those that none hides, nearest first. */
 template <typename T, int TERM>
 __device__ static inline void
-take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kept_terms, Choice *choice)
+take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kept_terms,
+		  Choice *choice)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t open = __ballot_sync(FULL_WARP, tile.open) & 0xFFFF;
@@ -249,24 +268,29 @@ take_open(const MirrorView &mirror, const Sixteen &tile, uint32_t base, int *kep
 /* Take those that no kept one hides, nearest first. */
 template <typename T, int TERM>
 __device__ static inline void
-choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_terms, Choice *choice)
+choose_spread_codes(const MirrorView &mirror, const LinkBatch &batch, int *kept_terms,
+					Choice *choice)
 {
 #pragma unroll 1
-	for (uint32_t base = 0; base < choice->ncandidates && choice->count < choice->room; base += TILE_ROWS)
+	for (uint32_t base = 0; base < choice->ncandidates && choice->count < choice->room;
+		 base += TILE_ROWS)
 	{
 		Sixteen tile = take_sixteen<TERM>(mirror, batch, *choice, base);
 
 		meet_kept_codes<TERM, true>(mirror, *choice, kept_terms, choice->nequals, &tile);
 #pragma unroll 1
-		for (uint32_t first = choice->nequals + TILE_COLUMNS; first < choice->count; first += TILE_COLUMNS)
+		for (uint32_t first = choice->nequals + TILE_COLUMNS; first < choice->count;
+			 first += TILE_COLUMNS)
 			meet_kept_codes<TERM, false>(mirror, *choice, kept_terms, first, &tile);
 		take_open<T, TERM>(mirror, tile, base, kept_terms, choice);
 	}
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
-	code_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end, uint32_t warp_bytes)
+__global__ void
+__launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
+	code_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end,
+					   uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);
 	Choice choice;
@@ -276,7 +300,8 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 	kept_terms = (int *) (choice.kept + mirror.degree);
 	choice.taken = (uint32_t *) (kept_terms + mirror.degree);
 #pragma unroll 1
-	for (uint32_t turn = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; turn < end; turn += gridDim.x * LINK_WARPS)
+	for (uint32_t turn = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; turn < end;
+		 turn += gridDim.x * LINK_WARPS)
 	{
 		uint32_t item = link_item(batch, turn);
 
@@ -299,7 +324,7 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 	}
 }
 
-/* --- edges back --------------------------------------------------------------------------------------------------- */
+/* --- edges back ----------------------------------------------------------- */
 
 /*
  * A target and all that meets in its row: columns are its neighbours, then its
@@ -329,7 +354,8 @@ struct Meeting
  */
 template <typename T, int TERM>
 __device__ static inline bool
-is_surplus(const MirrorView &mirror, const LinkBatch &batch, bool has, uint32_t i, uint32_t first, uint32_t equal_key, uint32_t *duplicates)
+is_surplus(const MirrorView &mirror, const LinkBatch &batch, bool has, uint32_t i, uint32_t first,
+		   uint32_t equal_key, uint32_t *duplicates)
 {
 	bool duplicate = has && (uint32_t) batch.edge_keys[i] == equal_key;
 	bool tied = has && !duplicate && i > first && batch.edge_keys[i - 1] == batch.edge_keys[i];
@@ -341,7 +367,8 @@ is_surplus(const MirrorView &mirror, const LinkBatch &batch, bool has, uint32_t 
 	{
 		int from = __ffs((int) ask) - 1;
 		uint32_t edge = __shfl_sync(FULL_WARP, i, from);
-		bool copies = are_copies<T, TERM>(mirror, batch.edge_sources[edge], batch.edge_sources[edge - 1]);
+		bool copies =
+			are_copies<T, TERM>(mirror, batch.edge_sources[edge], batch.edge_sources[edge - 1]);
 
 		surplus = surplus || ((int) (threadIdx.x % WARP) == from && copies);
 	}
@@ -355,7 +382,8 @@ is_surplus(const MirrorView &mirror, const LinkBatch &batch, bool has, uint32_t 
  */
 template <typename T, int TERM>
 __device__ static inline void
-gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, uint32_t first, uint32_t edges, Meeting *meeting)
+gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, uint32_t first,
+			   uint32_t edges, Meeting *meeting)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t most = LINK_NEWCOMERS(mirror.degree);
@@ -369,7 +397,8 @@ gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target
 		uint32_t i = base + lane;
 		bool has = i < edges && (uint32_t) (batch.edge_keys[i] >> 32) == target;
 		uint32_t source = has ? batch.edge_sources[i] : NO_SLOT;
-		bool surplus = is_surplus<T, TERM>(mirror, batch, has, i, first, meeting->equal_key, &duplicates);
+		bool surplus =
+			is_surplus<T, TERM>(mirror, batch, has, i, first, meeting->equal_key, &duplicates);
 		uint32_t ballot,
 			place;
 
@@ -404,7 +433,8 @@ gather_columns(const MirrorView &mirror, const LinkBatch &batch, uint32_t target
  */
 template <typename T, int TERM>
 __device__ static inline void
-note_keys(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_t first, const int (*sums)[4], Meeting *meeting)
+note_keys(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_t first,
+		  const int (*sums)[4], Meeting *meeting)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	bool has = first + lane < meeting->nold;
@@ -418,12 +448,14 @@ note_keys(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_
 			uint32_t j = first + 8 * n + 2 * lane + e;
 
 			if (lane < 4 && j < meeting->nold)
-				meeting->keys[j] = code_key<TERM>(meeting->target_term, meeting->terms[j], sums[n][e]);
+				meeting->keys[j] =
+					code_key<TERM>(meeting->target_term, meeting->terms[j], sums[n][e]);
 		}
 	__syncwarp();
 	if (has)
 		key = meeting->keys[first + lane];
-	key = tell_duplicates<T, TERM>(mirror, target, meeting->equal_key, exact_key, has, has ? meeting->slots[first + lane] : 0, key);
+	key = tell_duplicates<T, TERM>(mirror, target, meeting->equal_key, exact_key, has,
+								   has ? meeting->slots[first + lane] : 0, key);
 	__syncwarp();
 	if (has)
 		meeting->keys[first + lane] = key;
@@ -436,7 +468,8 @@ note_keys(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_
  */
 template <typename T, int TERM>
 __device__ static inline void
-meet_columns(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_t tile, uint32_t first, const Sixteen &rows, Meeting *meeting)
+meet_columns(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint32_t tile,
+			 uint32_t first, const Sixteen &rows, Meeting *meeting)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t end = meeting->nold + meeting->nnew;
@@ -468,8 +501,11 @@ meet_columns(const MirrorView &mirror, uint32_t target, uint32_t exact_key, uint
 			int term = j < end ? meeting->terms[j] : 0;
 			int margin = TERM == TERM_PRODUCT && j < end ? meeting->margins[j] : 0;
 
-			hides[c] = j < end && code_key<TERM>(rows.row_terms[c / 2], term + margin, sums[n][c]) < rows.row_keys[c / 2];
-			is_hidden[c] = j < end && code_key<TERM>(rows.row_terms[c / 2] + rows.row_margins[c / 2], term, sums[n][c]) < meeting->keys[j];
+			hides[c] = j < end && code_key<TERM>(rows.row_terms[c / 2], term + margin, sums[n][c]) <
+									  rows.row_keys[c / 2];
+			is_hidden[c] =
+				j < end && code_key<TERM>(rows.row_terms[c / 2] + rows.row_margins[c / 2], term,
+										  sums[n][c]) < meeting->keys[j];
 		}
 		hide |= row_of_bits(hides, lane % TILE_ROWS) << (8 * n);
 		hidden |= row_of_bits(is_hidden, lane % TILE_ROWS) << (8 * n);
@@ -514,7 +550,8 @@ struct Encounter
  */
 template <typename T, int TERM>
 __device__ static inline Encounter
-meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEntry entry, LinkEntry other, Encounter met)
+meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEntry entry,
+		  LinkEntry other, Encounter met)
 {
 	uint32_t team = fast_team(mirror.stride);
 	uint32_t key = pair_key<T, TERM>(mirror, row.target, row_slot(row, entry), true, team);
@@ -527,7 +564,8 @@ meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEnt
 		uint32_t between = pair_key<T, TERM>(mirror, row_slot(row, entry), slot, true, team);
 
 		if ((int) (threadIdx.x % WARP) == from)
-			met = {other_key < key || (other_key == key && other < entry), hiding_key<TERM>(mirror, row.target, slot, between) < key,
+			met = {other_key < key || (other_key == key && other < entry),
+				   hiding_key<TERM>(mirror, row.target, slot, between) < key,
 				   hiding_key<TERM>(mirror, row.target, row_slot(row, entry), between) < other_key};
 	}
 	return met;
@@ -539,7 +577,8 @@ meet_near(const MirrorView &mirror, const OpenedRow &row, uint32_t near, LinkEnt
  */
 template <typename T, int TERM>
 __device__ static inline void
-take_other_codes(const MirrorView &mirror, const Meeting &meeting, uint32_t tile_row, OpenedRow *row, LinkEntry entry)
+take_other_codes(const MirrorView &mirror, const Meeting &meeting, uint32_t tile_row,
+				 OpenedRow *row, LinkEntry entry)
 {
 	const uint32_t *hide = meeting.bits + tile_row * meeting.words;
 	const uint32_t *hides = hide + TILE_ROWS * meeting.words;
@@ -552,9 +591,11 @@ take_other_codes(const MirrorView &mirror, const Meeting &meeting, uint32_t tile
 		LinkEntry other = base + lane < row->nkept ? row->kept[base + lane] : 0;
 		uint32_t column = link_slot(other);
 		bool has = base + lane < row->nkept && link_key_of(other) != row->equal_key;
-		bool near = has && link_key_of(entry) == row->equal_key + 1 && link_key_of(other) == row->equal_key + 1;
+		bool near = has && link_key_of(entry) == row->equal_key + 1 &&
+					link_key_of(other) == row->equal_key + 1;
 		uint32_t all_near = __ballot_sync(FULL_WARP, near);
-		Encounter met = {other < entry, (bool) (hide[column / 32] >> (column % 32) & 1), (bool) (hides[column / 32] >> (column % 32) & 1)};
+		Encounter met = {other < entry, (bool) (hide[column / 32] >> (column % 32) & 1),
+						 (bool) (hides[column / 32] >> (column % 32) & 1)};
 
 		if (all_near != 0)
 			met = meet_near<T, TERM>(mirror, *row, all_near, entry, other, met);
@@ -576,7 +617,8 @@ take_other_codes(const MirrorView &mirror, const Meeting &meeting, uint32_t tile
 /* Take in the newcomers of a tile, nearest first. */
 template <typename T, int TERM>
 __device__ static inline void
-take_tile(const MirrorView &mirror, const LinkBatch &batch, const Meeting &meeting, uint32_t tile, OpenedRow *row)
+take_tile(const MirrorView &mirror, const LinkBatch &batch, const Meeting &meeting, uint32_t tile,
+		  OpenedRow *row)
 {
 #pragma unroll 1
 	for (uint32_t i = tile == 0 ? 1 : 0; i < TILE_ROWS && tile * TILE_ROWS + i <= meeting.nnew; i++)
@@ -598,7 +640,8 @@ take_tile(const MirrorView &mirror, const LinkBatch &batch, const Meeting &meeti
  */
 template <typename T, int TERM>
 __device__ static inline uint32_t
-kept_of_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, const Meeting &meeting)
+kept_of_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t target,
+			const Meeting &meeting)
 {
 	uint32_t known = batch.kept_counts[target];
 
@@ -611,7 +654,8 @@ kept_of_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t target, c
 /* Give one target its edges back. One warp. */
 template <typename T, int TERM>
 __device__ static inline void
-give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint32_t edges, Meeting *meeting, OpenedRow *row)
+give_back(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint32_t edges,
+		  Meeting *meeting, OpenedRow *row)
 {
 	uint32_t target = (uint32_t) (batch.edge_keys[first] >> 32);
 	uint32_t exact_key = pair_key<T, TERM>(mirror, target, target, true, fast_team(mirror.stride));
@@ -652,8 +696,10 @@ most_columns(uint32_t degree)
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
-	code_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges, uint32_t part_from, uint32_t part_to, uint32_t warp_bytes)
+__global__ void
+__launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
+	code_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges,
+					 uint32_t part_from, uint32_t part_to, uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);
 	uint32_t ngroups = *batch.ngroups;
@@ -673,11 +719,12 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
 	meeting.words = columns / TILE_COLUMNS;
 	row.names = meeting.slots;
 #pragma unroll 1
-	for (uint32_t group = from + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; group < to; group += gridDim.x * LINK_WARPS)
+	for (uint32_t group = from + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; group < to;
+		 group += gridDim.x * LINK_WARPS)
 		give_back<T, TERM>(mirror, batch, batch.groups[group], edges, &meeting, &row);
 }
 
-/* --- the order of rows -------------------------------------------------------------------------------------------- */
+/* --- the order of rows ---------------------------------------------------- */
 
 /*
  * Put a row in the order of its distances as stored, kept ones and fill apart.
@@ -685,7 +732,8 @@ __global__ void __launch_bounds__(LINK_THREADS, LINK_CODE_BLOCKS)
  */
 template <typename T, int TERM>
 __device__ static inline void
-order_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32_t kept, LinkEntry *entries, uint32_t *slots, uint32_t *keys)
+order_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint32_t kept,
+		  LinkEntry *entries, uint32_t *slots, uint32_t *keys)
 {
 	uint32_t count = load_row(mirror, batch, slot, slots);
 
@@ -694,22 +742,26 @@ order_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot, uint3
 	sort_entries(keys, NULL, 0, kept, entries);
 	sort_entries(keys, NULL, kept, count - kept, entries + kept);
 	for (uint32_t i = threadIdx.x % WARP; i < count; i += WARP)
-		batch.graph[(size_t) slot * mirror.degree + i] = slots[link_slot(entries[i < kept ? i : fill_place(i, kept, count - 1)])];
+		batch.graph[(size_t) slot * mirror.degree + i] =
+			slots[link_slot(entries[i < kept ? i : fill_place(i, kept, count - 1)])];
 	if (threadIdx.x % WARP == 0)
 		batch.kept_counts[slot] = LINK_UNKNOWN;
 	__syncwarp();
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, 8)
-	code_order_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end, uint32_t warp_bytes)
+__global__ void
+__launch_bounds__(LINK_THREADS, 8)
+	code_order_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end,
+					  uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);
 	LinkEntry *entries = (LinkEntry *) (memory + threadIdx.x / WARP * warp_bytes);
 	uint32_t *slots = (uint32_t *) (entries + mirror.degree);
 
 #pragma unroll 1
-	for (uint32_t slot = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; slot < end; slot += gridDim.x * LINK_WARPS)
+	for (uint32_t slot = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; slot < end;
+		 slot += gridDim.x * LINK_WARPS)
 	{
 		uint32_t kept = __shfl_sync(FULL_WARP, (uint32_t) batch.kept_counts[slot], 0);
 
@@ -722,20 +774,26 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	}
 }
 
-/* --- the host's part ---------------------------------------------------------------------------------------------- */
+/* --- the host's part ------------------------------------------------------ */
 
 typedef void (*TermsKernel)(const MirrorView, int32_t *);
 typedef void (*RowsKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t);
-typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t, uint32_t);
+typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t,
+						   uint32_t);
 
 /* Pairs of a type and a term that have codes. */
 #define CODED_PAIRS 4
-#define CODED(of) {of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(__half, TERM_PRODUCT), of(__half, TERM_SQUARE)}
+#define CODED(of)                                                                  \
+	{                                                                              \
+		of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(__half, TERM_PRODUCT), \
+			of(__half, TERM_SQUARE)                                                \
+	}
 #define CHOOSE_KERNEL(T, TERM) code_choose_kernel<T, TERM>
 #define BACK_KERNEL(T, TERM) code_back_kernel<T, TERM>
 #define ORDER_KERNEL(T, TERM) code_order_kernel<T, TERM>
 
-static const TermsKernel terms_kernels[2] = {code_terms_kernel<TERM_PRODUCT>, code_terms_kernel<TERM_SQUARE>};
+static const TermsKernel terms_kernels[2] = {code_terms_kernel<TERM_PRODUCT>,
+											 code_terms_kernel<TERM_SQUARE>};
 static const RowsKernel choose_kernels[CODED_PAIRS] = CODED(CHOOSE_KERNEL);
 static const BackKernel back_kernels[CODED_PAIRS] = CODED(BACK_KERNEL);
 static const RowsKernel order_kernels[CODED_PAIRS] = CODED(ORDER_KERNEL);
@@ -750,7 +808,8 @@ coded_pair(const MirrorView *mirror)
 static uint32_t
 choose_bytes(uint32_t degree, uint32_t room)
 {
-	return (uint32_t) round_up(degree * (sizeof(LinkEntry) + sizeof(int)) + (room + 31) / 32 * sizeof(uint32_t), 16);
+	return (uint32_t) round_up(
+		degree * (sizeof(LinkEntry) + sizeof(int)) + (room + 31) / 32 * sizeof(uint32_t), 16);
 }
 
 static uint32_t
@@ -758,7 +817,11 @@ back_bytes(uint32_t degree, bool products)
 {
 	uint32_t columns = most_columns(degree);
 
-	return (uint32_t) round_up(2 * (degree + 1) * sizeof(LinkEntry) + ((products ? 4 : 3) * columns + 2 * TILE_ROWS * (columns / TILE_COLUMNS)) * sizeof(uint32_t), 16);
+	return (uint32_t) round_up(
+		2 * (degree + 1) * sizeof(LinkEntry) +
+			((products ? 4 : 3) * columns + 2 * TILE_ROWS * (columns / TILE_COLUMNS)) *
+				sizeof(uint32_t),
+		16);
 }
 
 static uint32_t
@@ -775,7 +838,8 @@ link_codes_prepare(size_t shared_room)
 		const void *kernel = i % 3 == 0	  ? (const void *) choose_kernels[i / 3]
 							 : i % 3 == 1 ? (const void *) back_kernels[i / 3]
 										  : (const void *) order_kernels[i / 3];
-		cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
+		cudaError_t error = cudaFuncSetAttribute(
+			kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
 
 		if (error != cudaSuccess)
 			return error;
@@ -788,7 +852,8 @@ link_codes_serve(const MirrorView *mirror, const float *offsets)
 {
 	double sum = 0;
 
-	if (mirror->code_stride == 0 || mirror->metric == METRIC_L1 || mirror->type == ELEMENT_BIT || !(mirror->code_steps > 0))
+	if (mirror->code_stride == 0 || mirror->metric == METRIC_L1 || mirror->type == ELEMENT_BIT ||
+		!(mirror->code_steps > 0))
 		return false;
 	for (uint32_t i = 0; i < mirror->dims && mirror->metric != METRIC_L2; i++)
 		sum += fabs((double) offsets[i] * mirror->code_steps) * 127;
@@ -798,36 +863,41 @@ link_codes_serve(const MirrorView *mirror, const float *offsets)
 cudaError_t
 link_terms_launch(const MirrorView *mirror, int32_t *terms, uint32_t blocks, cudaStream_t stream)
 {
-	LAUNCH(terms_kernels[mirror->metric == METRIC_L2], blocks, LINK_THREADS, 0, stream, *mirror, terms);
+	LAUNCH(terms_kernels[mirror->metric == METRIC_L2], blocks, LINK_THREADS, 0, stream, *mirror,
+		   terms);
 	return cudaGetLastError();
 }
 
 cudaError_t
-link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+link_choose_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+						 cudaStream_t stream)
 {
 	uint32_t bytes = choose_bytes(mirror->degree, batch->room);
 
-	LAUNCH(choose_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch,
-		   part.first, part.first + part.count, bytes);
+	LAUNCH(choose_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS,
+		   LINK_WARPS * bytes, stream, *mirror, *batch, part.first, part.first + part.count, bytes);
 	return cudaGetLastError();
 }
 
 cudaError_t
-link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+link_back_codes_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+					   cudaStream_t stream)
 {
 	uint32_t bytes = back_bytes(mirror->degree, mirror->metric != METRIC_L2);
 
-	LAUNCH(back_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch,
-		   batch->count * mirror->degree, part.first, part.first + part.count, bytes);
+	LAUNCH(back_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes,
+		   stream, *mirror, *batch, batch->count * mirror->degree, part.first,
+		   part.first + part.count, bytes);
 	return cudaGetLastError();
 }
 
 cudaError_t
-link_order_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+link_order_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+				  cudaStream_t stream)
 {
 	uint32_t bytes = order_bytes(mirror->degree);
 
-	LAUNCH(order_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch, part.first,
-		   part.first + part.count, bytes);
+	LAUNCH(order_kernels[coded_pair(mirror)], blocks_of_part(part), LINK_THREADS,
+		   LINK_WARPS * bytes, stream, *mirror, *batch, part.first, part.first + part.count, bytes);
 	return cudaGetLastError();
 }

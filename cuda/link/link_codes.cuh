@@ -48,7 +48,8 @@ code_margin(const MirrorView &mirror, uint32_t self, uint32_t neighbour)
 
 	if (TERM != TERM_PRODUCT || mirror.metric != METRIC_IP)
 		return 0;
-	margin = 0.5 * (mirror.norms[neighbour] - mirror.norms[self]) * mirror.code_steps * mirror.code_steps;
+	margin = 0.5 * (mirror.norms[neighbour] - mirror.norms[self]) * mirror.code_steps *
+			 mirror.code_steps;
 	return (int) (margin > (1 << 29) ? (1 << 29) : margin < 0 ? 0 : margin);
 }
 
@@ -60,7 +61,8 @@ code_equal_key(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot)
 	int sum = 0;
 
 	/* of squares all cancels */
-	for (uint32_t chunk = threadIdx.x % WARP; TERM != TERM_SQUARE && chunk < mirror.code_stride / 16; chunk += WARP)
+	for (uint32_t chunk = threadIdx.x % WARP;
+		 TERM != TERM_SQUARE && chunk < mirror.code_stride / 16; chunk += WARP)
 	{
 		uint4 x = __ldg(code_row(mirror, slot) + chunk);
 
@@ -68,7 +70,9 @@ code_equal_key(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot)
 	}
 	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
 		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
-	return TERM == TERM_SQUARE ? code_key<TERM>(0, 0, 0) : code_key<TERM>(batch.code_terms[slot], batch.code_terms[slot], sum);
+	return TERM == TERM_SQUARE
+			   ? code_key<TERM>(0, 0, 0)
+			   : code_key<TERM>(batch.code_terms[slot], batch.code_terms[slot], sum);
 }
 
 /*
@@ -78,14 +82,16 @@ code_equal_key(const MirrorView &mirror, const LinkBatch &batch, uint32_t slot)
  */
 template <typename T, int TERM>
 __device__ static inline uint32_t
-tell_duplicates(const MirrorView &mirror, uint32_t self, uint32_t equal_key, uint32_t exact_key, bool has, uint32_t slot, uint32_t key)
+tell_duplicates(const MirrorView &mirror, uint32_t self, uint32_t equal_key, uint32_t exact_key,
+				bool has, uint32_t slot, uint32_t key)
 {
 	uint32_t ask = __ballot_sync(FULL_WARP, has && key == equal_key);
 
 	for (; ask != 0; ask &= ask - 1)
 	{
 		int from = __ffs((int) ask) - 1;
-		uint32_t exact = pair_key<T, TERM>(mirror, self, __shfl_sync(FULL_WARP, slot, from), true, fast_team(mirror.stride));
+		uint32_t exact = pair_key<T, TERM>(mirror, self, __shfl_sync(FULL_WARP, slot, from), true,
+										   fast_team(mirror.stride));
 
 		if ((int) (threadIdx.x % WARP) == from && exact != exact_key)
 			key = equal_key + 1;
@@ -100,11 +106,13 @@ tell_duplicates(const MirrorView &mirror, uint32_t self, uint32_t equal_key, uin
  * sums[2, 3] of row 8 + g.
  */
 __device__ static inline void
-multiply_codes(int *sums, uint32_t low_a, uint32_t low_b, uint32_t high_a, uint32_t high_b, uint32_t low, uint32_t high)
+multiply_codes(int *sums, uint32_t low_a, uint32_t low_b, uint32_t high_a, uint32_t high_b,
+			   uint32_t low, uint32_t high)
 {
-	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-				 : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-				 : "r"(low_a), "r"(low_b), "r"(high_a), "r"(high_b), "r"(low), "r"(high));
+	asm volatile(
+		"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+		: "r"(low_a), "r"(low_b), "r"(high_a), "r"(high_b), "r"(low), "r"(high));
 }
 
 /*
@@ -115,7 +123,8 @@ multiply_codes(int *sums, uint32_t low_a, uint32_t low_b, uint32_t high_a, uint3
  */
 template <int N, bool OWN>
 __device__ static inline void
-code_products(const MirrorView &mirror, const uint32_t *rows, const uint32_t *columns, int (*sums)[4])
+code_products(const MirrorView &mirror, const uint32_t *rows, const uint32_t *columns,
+			  int (*sums)[4])
 {
 	uint32_t chunks = mirror.code_stride / 16;
 
@@ -130,10 +139,12 @@ code_products(const MirrorView &mirror, const uint32_t *rows, const uint32_t *co
 
 #pragma unroll
 		for (int h = 0; h < 2; h++)
-			a[h] = chunk < chunks ? __ldg(code_row(mirror, rows[h]) + chunk) : make_uint4(0, 0, 0, 0);
+			a[h] =
+				chunk < chunks ? __ldg(code_row(mirror, rows[h]) + chunk) : make_uint4(0, 0, 0, 0);
 #pragma unroll
 		for (int n = 0; n < N; n++)
-			b[n] = chunk < chunks ? __ldg(code_row(mirror, columns[n]) + chunk) : make_uint4(0, 0, 0, 0);
+			b[n] = chunk < chunks ? __ldg(code_row(mirror, columns[n]) + chunk)
+								  : make_uint4(0, 0, 0, 0);
 #pragma unroll
 		for (int n = 0; n < N + 2 * OWN; n++)
 		{
@@ -149,16 +160,20 @@ code_products(const MirrorView &mirror, const uint32_t *rows, const uint32_t *co
 
 template <int N, bool OWN>
 static inline void
-code_products(const MirrorView &mirror, const uint32_t *rows, const uint32_t *columns, int (*sums)[4])
+code_products(const MirrorView &mirror, const uint32_t *rows, const uint32_t *columns,
+			  int (*sums)[4])
 {
 	for (int n = 0; n < N + 2 * OWN; n++)
 		for (int i = 0; i < 4; i++)
 		{
-			uint32_t column = __shfl_sync(FULL_WARP, n < N ? columns[n < N ? n : 0] : rows[n < N ? 0 : n - N], (int) (2 * (threadIdx.x % 4) + i % 2) * 4);
+			uint32_t column =
+				__shfl_sync(FULL_WARP, n < N ? columns[n < N ? n : 0] : rows[n < N ? 0 : n - N],
+							(int) (2 * (threadIdx.x % 4) + i % 2) * 4);
 
 			sums[n][i] = 0;
 			for (uint32_t chunk = 0; chunk < mirror.code_stride / 16; chunk++)
-				sums[n][i] = dot16(code_row(mirror, rows[i / 2])[chunk], code_row(mirror, column)[chunk], sums[n][i]);
+				sums[n][i] = dot16(code_row(mirror, rows[i / 2])[chunk],
+								   code_row(mirror, column)[chunk], sums[n][i]);
 		}
 }
 

@@ -41,7 +41,8 @@ sweep_row(const MirrorView &mirror, const LinkReach &reach, uint32_t slot)
 		if (neighbour >= mirror.rows)
 			continue;
 		atomicAdd(&reach.edges_in[neighbour], 1u);
-		if (!(atomicOr(&reach.reached[neighbour >> 5], 1u << (neighbour & 31)) >> (neighbour & 31) & 1))
+		if (!(atomicOr(&reach.reached[neighbour >> 5], 1u << (neighbour & 31)) >> (neighbour & 31) &
+			  1))
 			*reach.found = 1;
 	}
 }
@@ -50,11 +51,14 @@ sweep_row(const MirrorView &mirror, const LinkReach &reach, uint32_t slot)
  * Mark what rows newly reached lead to. What is reached meanwhile may be taken
  * at once or by the next sweep: the end is the same.
  */
-__global__ void __launch_bounds__(LINK_THREADS, 8) reach_sweep_kernel(const MirrorView mirror, const LinkReach reach)
+__global__ void
+__launch_bounds__(LINK_THREADS, 8)
+	reach_sweep_kernel(const MirrorView mirror, const LinkReach reach)
 {
 	uint32_t words = (mirror.rows + 31) / 32;
 
-	for (uint32_t word = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; word < words; word += gridDim.x * LINK_WARPS)
+	for (uint32_t word = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; word < words;
+		 word += gridDim.x * LINK_WARPS)
 	{
 		uint32_t fresh = __shfl_sync(FULL_WARP, reach.reached[word] & ~reach.expanded[word], 0);
 
@@ -84,19 +88,24 @@ names_smaller(const MirrorView &mirror, const LinkReach &reach, uint32_t slot)
 	for (uint32_t base = 0; base < mirror.degree; base += WARP)
 	{
 		uint32_t i = base + threadIdx.x % WARP;
-		uint32_t neighbour = i < mirror.degree ? mirror.graph[(size_t) slot * mirror.degree + i] : NO_SLOT;
+		uint32_t neighbour =
+			i < mirror.degree ? mirror.graph[(size_t) slot * mirror.degree + i] : NO_SLOT;
 
-		smaller = smaller || __ballot_sync(FULL_WARP, neighbour < slot && is_left_out(reach, neighbour)) != 0;
+		smaller = smaller ||
+				  __ballot_sync(FULL_WARP, neighbour < slot && is_left_out(reach, neighbour)) != 0;
 	}
 	return smaller;
 }
 
 /* Select the rows left out that name no other with a smaller number. */
-__global__ void __launch_bounds__(LINK_THREADS, 8) reach_select_kernel(const MirrorView mirror, const LinkReach reach)
+__global__ void
+__launch_bounds__(LINK_THREADS, 8)
+	reach_select_kernel(const MirrorView mirror, const LinkReach reach)
 {
 	uint32_t words = (mirror.rows + 31) / 32;
 
-	for (uint32_t word = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; word < words; word += gridDim.x * LINK_WARPS)
+	for (uint32_t word = blockIdx.x * LINK_WARPS + threadIdx.x / WARP; word < words;
+		 word += gridDim.x * LINK_WARPS)
 	{
 		uint32_t selected = 0;
 
@@ -109,10 +118,12 @@ __global__ void __launch_bounds__(LINK_THREADS, 8) reach_select_kernel(const Mir
 }
 
 /* Mark the slots that walks start from. */
-__global__ void __launch_bounds__(WARP) reach_start_kernel(const MirrorView mirror, const LinkReach reach)
+__global__ void
+__launch_bounds__(WARP) reach_start_kernel(const MirrorView mirror, const LinkReach reach)
 {
 	if (threadIdx.x < mirror.nseeds && mirror.seeds[threadIdx.x] < mirror.rows)
-		atomicOr(&reach.reached[mirror.seeds[threadIdx.x] >> 5], 1u << (mirror.seeds[threadIdx.x] & 31));
+		atomicOr(&reach.reached[mirror.seeds[threadIdx.x] >> 5],
+				 1u << (mirror.seeds[threadIdx.x] & 31));
 }
 
 /*
@@ -120,7 +131,8 @@ __global__ void __launch_bounds__(WARP) reach_start_kernel(const MirrorView mirr
  * place of the last that can be spared. One warp.
  */
 __device__ static inline bool
-put_edge(const MirrorView &mirror, const LinkBatch &batch, const LinkReach &reach, uint32_t row, uint32_t slot)
+put_edge(const MirrorView &mirror, const LinkBatch &batch, const LinkReach &reach, uint32_t row,
+		 uint32_t slot)
 {
 	uint32_t *neighbours = batch.graph + (size_t) row * mirror.degree;
 	uint32_t lane = threadIdx.x % WARP;
@@ -128,18 +140,21 @@ put_edge(const MirrorView &mirror, const LinkBatch &batch, const LinkReach &reac
 
 	for (uint32_t base = 0; base < mirror.degree && place == NO_SLOT; base += WARP)
 	{
-		uint32_t empty = __ballot_sync(FULL_WARP, base + lane < mirror.degree && neighbours[base + lane] == NO_SLOT);
+		uint32_t empty = __ballot_sync(FULL_WARP, base + lane < mirror.degree &&
+													  neighbours[base + lane] == NO_SLOT);
 
 		if (empty != 0)
 			place = base + (uint32_t) __ffs((int) empty) - 1;
 	}
-	for (uint32_t end = mirror.degree; end > mirror.degree / 2 && place == NO_SLOT; end -= end < WARP ? end : WARP)
+	for (uint32_t end = mirror.degree; end > mirror.degree / 2 && place == NO_SLOT;
+		 end -= end < WARP ? end : WARP)
 	{
 		/* lane 0 looks at the last place */
 		uint32_t i = end - 1 - lane;
 		bool looks = lane < end && i >= mirror.degree / 2;
 		uint32_t target = looks ? neighbours[i] : NO_SLOT;
-		uint32_t spared = __ballot_sync(FULL_WARP, target < mirror.rows && reach.edges_in[target] > 1);
+		uint32_t spared =
+			__ballot_sync(FULL_WARP, target < mirror.rows && reach.edges_in[target] > 1);
 
 		if (spared != 0)
 			place = end - (uint32_t) __ffs((int) spared);
@@ -162,8 +177,9 @@ put_edge(const MirrorView &mirror, const LinkBatch &batch, const LinkReach &reac
  * Give rows an edge in each: from the nearest that was reached and has a place,
  * else from the one that got the last.
  */
-__global__ void __launch_bounds__(WARP)
-	reach_attach_kernel(const MirrorView mirror, const LinkBatch batch, const LinkReach reach, uint32_t first, uint32_t count)
+__global__ void
+__launch_bounds__(WARP) reach_attach_kernel(const MirrorView mirror, const LinkBatch batch,
+											const LinkReach reach, uint32_t first, uint32_t count)
 {
 	uint32_t attached = *reach.attached;
 
@@ -190,7 +206,7 @@ __global__ void __launch_bounds__(WARP)
 		*reach.attached = attached;
 }
 
-/* --- the host's part ---------------------------------------------------------------------------------------------- */
+/* --- the host's part ------------------------------------------------------ */
 
 /* What a round does next. */
 typedef enum ReachStep
@@ -260,7 +276,8 @@ send_start(CudaEngine *engine, CudaJob *job)
 
 	if (!GPU(&engine->failure, cudaMemsetAsync(reach->reached, 0, bits, stream)) ||
 		!GPU(&engine->failure, cudaMemsetAsync(reach->attached, 0xFF, sizeof(uint32_t), stream)) ||
-		!GPU(&engine->failure, cudaMemsetAsync(reach->edges_in, 0, (size_t) view.rows * sizeof(uint32_t), stream)))
+		!GPU(&engine->failure,
+			 cudaMemsetAsync(reach->edges_in, 0, (size_t) view.rows * sizeof(uint32_t), stream)))
 		return false;
 	LAUNCH(reach_start_kernel, 1, WARP, 0, stream, view, *reach);
 	return GPU(&engine->failure, cudaGetLastError());
@@ -274,13 +291,15 @@ send_sweeps(CudaEngine *engine, CudaJob *job)
 	MirrorView view = reach_view(job);
 	Piece *piece = piece_hold(engine, job);
 
-	if (piece == NULL || !GPU(&engine->failure, cudaMemsetAsync(reach->found, 0, sizeof(uint32_t), engine->job_stream)))
+	if (piece == NULL || !GPU(&engine->failure, cudaMemsetAsync(reach->found, 0, sizeof(uint32_t),
+																engine->job_stream)))
 		return false;
 	for (uint32_t i = 0; i < SWEEPS; i++)
-		LAUNCH(reach_sweep_kernel, row_blocks(engine, job), LINK_THREADS, 0, engine->job_stream, view, *reach);
+		LAUNCH(reach_sweep_kernel, row_blocks(engine, job), LINK_THREADS, 0, engine->job_stream,
+			   view, *reach);
 	return GPU(&engine->failure, cudaGetLastError()) &&
-		   GPU(&engine->failure, cudaMemcpyAsync(piece->staged, reach->found, sizeof(uint32_t), cudaMemcpyDeviceToHost,
-												 engine->job_stream)) &&
+		   GPU(&engine->failure, cudaMemcpyAsync(piece->staged, reach->found, sizeof(uint32_t),
+												 cudaMemcpyDeviceToHost, engine->job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
@@ -311,7 +330,8 @@ send_attach(CudaEngine *engine, CudaJob *job)
 
 	if (piece == NULL)
 		return false;
-	LAUNCH(reach_attach_kernel, 1, WARP, 0, engine->job_stream, view, work->batch, work->reach, work->done, count);
+	LAUNCH(reach_attach_kernel, 1, WARP, 0, engine->job_stream, view, work->batch, work->reach,
+		   work->done, count);
 	work->done += count;
 	return GPU(&engine->failure, cudaGetLastError()) && piece_send(engine, job, piece);
 }
@@ -380,10 +400,12 @@ link_reach(CudaEngine *engine, CudaJob *job)
 			case REACH_LOOK:
 				if (job->in_flight > 0)
 					return false;
-				next_reach(work, *(const uint32_t *) job->held->staged != 0 ? REACH_SWEEP : REACH_SELECT);
+				next_reach(work,
+						   *(const uint32_t *) job->held->staged != 0 ? REACH_SWEEP : REACH_SELECT);
 				piece_release(job);
 				if (work->step == REACH_SELECT)
-					LAUNCH(reach_select_kernel, row_blocks(engine, job), LINK_THREADS, 0, engine->job_stream, view, work->reach);
+					LAUNCH(reach_select_kernel, row_blocks(engine, job), LINK_THREADS, 0,
+						   engine->job_stream, view, work->reach);
 				break;
 			case REACH_SELECT:
 				if (!take_selected(engine, job, &over))
@@ -392,7 +414,8 @@ link_reach(CudaEngine *engine, CudaJob *job)
 				break;
 			case REACH_SLOTS:
 				while (job->done < work->batch.count)
-					if (!piece_slots(engine, job, work->left_out, work->batch.count, work->batch.groups))
+					if (!piece_slots(engine, job, work->left_out, work->batch.count,
+									 work->batch.groups))
 						return false;
 				job->done = 0;
 				work->batch.mates = false;

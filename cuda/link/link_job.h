@@ -131,7 +131,8 @@ extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
 /*
  * Bring so many words here, several pieces at a time. True when all have come.
  */
-extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to, uint32_t words);
+extern bool link_fetch(CudaEngine *engine, CudaJob *job, const uint32_t *from, uint32_t *to,
+					   uint32_t words);
 /*
  * link_repair.cu. Put the slots together that a repair looks at; which of them
  * name dead slots; which have found little: true when known
@@ -157,7 +158,8 @@ extern bool link_send_walk(CudaEngine *engine, CudaJob *job, const MirrorView *v
  * Choose seeds spread over the linked slots, any prefix of them too; returns
  * how many.
  */
-extern uint32_t link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want, uint32_t *seeds);
+extern uint32_t link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want,
+								  uint32_t *seeds);
 /* Free what a link needs, and its result. */
 extern void link_end(CudaEngine *engine, CudaJob *job);
 extern void link_free_result(CudaJob *job);

@@ -91,8 +91,8 @@ template <typename T, int TERM>
 struct PairMeasure
 {
 	template <uint32_t PAIRS>
-	__device__ static inline void
-	distances(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *active, uint32_t team, float *out)
+	__device__ static inline void distances(const MirrorView &mirror, uint32_t a, const uint32_t *b,
+											const bool *active, uint32_t team, float *out)
 	{
 		const uint4 *row_a = (const uint4 *) (mirror.vectors + (size_t) a * mirror.stride);
 		const uint4 *row_b[PAIRS];
@@ -108,7 +108,8 @@ struct PairMeasure
 		if (any)
 		{
 #pragma unroll(PAIRS == 1 ? 4 : 2)
-			for (uint32_t chunk = threadIdx.x & (team - 1); chunk < mirror.stride / 16; chunk += team)
+			for (uint32_t chunk = threadIdx.x & (team - 1); chunk < mirror.stride / 16;
+				 chunk += team)
 			{
 				uint4 chunk_a = __ldg(row_a + chunk);
 				uint4 chunk_b[PAIRS];
@@ -129,7 +130,8 @@ struct PairMeasure
 			if (TERM == TERM_PRODUCT)
 				out[i] = mirror.metric != METRIC_COSINE || !active[i]
 							 ? -out[i]
-							 : 1.0f - out[i] * (rsqrtf((float) mirror.norms[a]) * rsqrtf((float) mirror.norms[b[i]]));
+							 : 1.0f - out[i] * (rsqrtf((float) mirror.norms[a]) *
+												rsqrtf((float) mirror.norms[b[i]]));
 		}
 	}
 };
@@ -139,19 +141,23 @@ template <>
 struct PairMeasure<Bits, TERM_BITS>
 {
 	template <uint32_t PAIRS>
-	__device__ static inline void
-	distances(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *active, uint32_t team, float *out)
+	__device__ static inline void distances(const MirrorView &mirror, uint32_t a, const uint32_t *b,
+											const bool *active, uint32_t team, float *out)
 	{
 #pragma unroll
 		for (uint32_t i = 0; i < PAIRS; i++)
 		{
-			BitCounts counts = team_counts((const uint4 *) (mirror.vectors + (size_t) a * mirror.stride),
-										   (const uint4 *) (mirror.vectors + (size_t) b[i] * mirror.stride), mirror.stride, active[i], team);
+			BitCounts counts =
+				team_counts((const uint4 *) (mirror.vectors + (size_t) a * mirror.stride),
+							(const uint4 *) (mirror.vectors + (size_t) b[i] * mirror.stride),
+							mirror.stride, active[i], team);
 
 			if (mirror.metric == METRIC_HAMMING)
 				out[i] = (float) counts.one;
 			else
-				out[i] = counts.both == 0 ? 1.0f : 1.0f - (float) counts.both / (float) (counts.both + counts.one);
+				out[i] = counts.both == 0
+							 ? 1.0f
+							 : 1.0f - (float) counts.both / (float) (counts.both + counts.one);
 		}
 	}
 };
@@ -163,7 +169,8 @@ struct PairMeasure<Bits, TERM_BITS>
  */
 template <typename T, int TERM, uint32_t PAIRS>
 __device__ static inline void
-pair_keys(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *active, uint32_t team, uint32_t *keys)
+pair_keys(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *active,
+		  uint32_t team, uint32_t *keys)
 {
 	uint32_t others[PAIRS];
 	float distances[PAIRS];
@@ -202,7 +209,8 @@ hiding_key(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t
 {
 	if (TERM != TERM_PRODUCT || mirror.metric != METRIC_IP)
 		return key;
-	return link_key(link_distance(key) + (float) fmax(0.5 * (mirror.norms[neighbour] - mirror.norms[self]), 0.0));
+	return link_key(link_distance(key) +
+					(float) fmax(0.5 * (mirror.norms[neighbour] - mirror.norms[self]), 0.0));
 }
 
 #endif /* GPUANN_CUDA_LINK_MEASURECUH */

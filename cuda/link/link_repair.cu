@@ -37,7 +37,7 @@ extern "C"
 #define LEAST_SHARE 2u	   /* a row that finds fewer than degree / this is repaired again behind a
 						    * walk */
 
-/* --- which rows --------------------------------------------------------------------------------------------------- */
+/* --- which rows ----------------------------------------------------------- */
 
 /* Mark rows of [first, end) that name dead slots. */
 __global__ void __launch_bounds__(LINK_THREADS, 8)
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	uint32_t lane = threadIdx.x % WARP;
 
 #pragma unroll 1
-	for (uint32_t slot = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; slot < end; slot += gridDim.x * LINK_WARPS)
+	for (uint32_t slot = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; slot < end;
+		 slot += gridDim.x * LINK_WARPS)
 	{
 		bool dead = false;
 
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	}
 }
 
-/* --- candidates of a row ------------------------------------------------------------------------------------------ */
+/* --- candidates of a row -------------------------------------------------- */
 
 /*
  * What a warp knows of the rows around one. What is found is an entry without a
@@ -140,7 +141,8 @@ note_dead(Around *around, bool has, uint32_t slot)
  * that is news is the heir, if one is wanted.
  */
 __device__ static inline void
-take_part(const MirrorView &mirror, Around *around, uint32_t slot, bool dead, bool own, bool *wants_heir)
+take_part(const MirrorView &mirror, Around *around, uint32_t slot, bool dead, bool own,
+		  bool *wants_heir)
 {
 	bool has = slot < mirror.rows && slot != around->self;
 	uint32_t before = around->nfound;
@@ -170,13 +172,16 @@ look_around(const MirrorView &mirror, Around *around)
 	for (uint32_t base = 0; base < mirror.degree; base += WARP)
 	{
 		uint32_t i = base + lane;
-		uint32_t slot = i < mirror.degree ? mirror.graph[(size_t) around->self * mirror.degree + i] : NO_SLOT;
+		uint32_t slot =
+			i < mirror.degree ? mirror.graph[(size_t) around->self * mirror.degree + i] : NO_SLOT;
 
-		take_part(mirror, around, slot, slot < mirror.rows && bit_of(mirror.dead, slot), true, &no_heir);
+		take_part(mirror, around, slot, slot < mirror.rows && bit_of(mirror.dead, slot), true,
+				  &no_heir);
 	}
 	own_dead = around->ndead;
 #pragma unroll 1
-	for (uint32_t next = 0, ahead; next < around->ndead && around->nfound < GATHER_MOST; next += ahead)
+	for (uint32_t next = 0, ahead; next < around->ndead && around->nfound < GATHER_MOST;
+		 next += ahead)
 	{
 		bool wants_heir[GATHER_AHEAD];
 
@@ -220,13 +225,15 @@ take_walk(const MirrorView &mirror, const LinkBatch &batch, Around *around, uint
 	{
 		uint32_t slot = base + lane < ncandidates ? link_slot(candidates[base + lane]) : NO_SLOT;
 
-		note_live(around, slot < mirror.rows && slot != around->self && !bit_of(mirror.dead, slot), slot, false);
+		note_live(around, slot < mirror.rows && slot != around->self && !bit_of(mirror.dead, slot),
+				  slot, false);
 	}
 	for (uint32_t base = 0; base < LINK_EQUALS; base += WARP)
 	{
 		uint32_t slot = equals[base + lane];
 
-		note_live(around, slot < mirror.rows && slot != around->self && !bit_of(mirror.dead, slot), slot, false);
+		note_live(around, slot < mirror.rows && slot != around->self && !bit_of(mirror.dead, slot),
+				  slot, false);
 	}
 }
 
@@ -245,7 +252,8 @@ measure_around(const MirrorView &mirror, const LinkBatch &batch, Around *around)
 	{
 		uint32_t first = base + lane / team;
 		bool active[2] = {first < around->nfound, first + teams < around->nfound};
-		uint32_t slots[2] = {active[0] ? link_slot(around->found[first]) : 0, active[1] ? link_slot(around->found[first + teams]) : 0};
+		uint32_t slots[2] = {active[0] ? link_slot(around->found[first]) : 0,
+							 active[1] ? link_slot(around->found[first + teams]) : 0};
 		uint32_t keys[2];
 		/* the first two lanes of a team speak, each for one */
 		uint32_t own = lane % team;
@@ -259,8 +267,11 @@ measure_around(const MirrorView &mirror, const LinkBatch &batch, Around *around)
 			uint32_t rank = link_equal_rank(slot, around->self);
 
 			if (keys[own] == equal_key)
-				atomicMin(&around->equals[rank % batch.max_equal], (LinkEntry) rank << 32 | (LinkEntry) slot);
-			around->found[place] = keys[own] == equal_key ? LINK_NO_ENTRY : (LinkEntry) keys[own] << 32 | around->found[place];
+				atomicMin(&around->equals[rank % batch.max_equal],
+						  (LinkEntry) rank << 32 | (LinkEntry) slot);
+			around->found[place] = keys[own] == equal_key
+									   ? LINK_NO_ENTRY
+									   : (LinkEntry) keys[own] << 32 | around->found[place];
 		}
 	}
 	__syncwarp();
@@ -308,7 +319,8 @@ sort_around(Around *around)
 
 /* Write the row's own and the nearest `most` of the others, in order. */
 __device__ static inline void
-write_around(const LinkBatch &batch, const Around &around, uint32_t count, uint32_t most, uint32_t item)
+write_around(const LinkBatch &batch, const Around &around, uint32_t count, uint32_t most,
+			 uint32_t item)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	LinkEntry *to = batch.candidates + (size_t) item * batch.room;
@@ -323,7 +335,8 @@ write_around(const LinkBatch &batch, const Around &around, uint32_t count, uint3
 		uint32_t other_ballot = __ballot_sync(FULL_WARP, other);
 		uint32_t ballot;
 
-		has = has && (!other || others + (uint32_t) __popc(other_ballot & ((1u << lane) - 1)) < most);
+		has =
+			has && (!other || others + (uint32_t) __popc(other_ballot & ((1u << lane) - 1)) < most);
 		ballot = __ballot_sync(FULL_WARP, has);
 		if (has)
 			to[written + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = entry;
@@ -331,14 +344,16 @@ write_around(const LinkBatch &batch, const Around &around, uint32_t count, uint3
 		others += (uint32_t) __popc(other_ballot);
 	}
 	for (uint32_t i = lane; i < LINK_EQUALS; i += WARP)
-		batch.equals[(size_t) item * LINK_EQUALS + i] = around.equals[i] == LINK_NO_ENTRY ? NO_SLOT : (uint32_t) around.equals[i];
+		batch.equals[(size_t) item * LINK_EQUALS + i] =
+			around.equals[i] == LINK_NO_ENTRY ? NO_SLOT : (uint32_t) around.equals[i];
 	if (lane == 0)
 		batch.ncandidates[item] = written;
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS)
-	repair_gather_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t *poor, uint32_t first, uint32_t end)
+__global__ void
+__launch_bounds__(LINK_THREADS) repair_gather_kernel(const MirrorView mirror, const LinkBatch batch,
+													 uint32_t *poor, uint32_t first, uint32_t end)
 {
 	DYNAMIC_SHARED(memory);
 	uint32_t lane = threadIdx.x % WARP;
@@ -350,7 +365,8 @@ __global__ void __launch_bounds__(LINK_THREADS)
 	around.dead = around.seen + GATHER_SEEN;
 	around.most_dead = 2 * mirror.degree;
 #pragma unroll 1
-	for (uint32_t item = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; item < end; item += gridDim.x * LINK_WARPS)
+	for (uint32_t item = first + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; item < end;
+		 item += gridDim.x * LINK_WARPS)
 	{
 		uint32_t count;
 
@@ -373,7 +389,7 @@ __global__ void __launch_bounds__(LINK_THREADS)
 	}
 }
 
-/* --- the host's part ---------------------------------------------------------------------------------------------- */
+/* --- the host's part ------------------------------------------------------ */
 
 typedef void (*GatherKernel)(const MirrorView, const LinkBatch, uint32_t *, uint32_t, uint32_t);
 
@@ -386,8 +402,9 @@ link_repair_prepare(size_t shared_room)
 {
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT; i++)
 	{
-		cudaError_t error = cudaFuncSetAttribute((const void *) gather_kernels[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
-												 (int) shared_room);
+		cudaError_t error =
+			cudaFuncSetAttribute((const void *) gather_kernels[i],
+								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
 
 		if (error != cudaSuccess)
 			return error;
@@ -402,12 +419,15 @@ link_repair_bytes(uint32_t degree)
 }
 
 cudaError_t
-link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, uint32_t *poor, cudaStream_t stream)
+link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+						  uint32_t *poor, cudaStream_t stream)
 {
 	uint32_t blocks = (part.count + LINK_WARPS - 1) / LINK_WARPS;
 
-	LAUNCH(gather_kernels[type_and_term(mirror->type, mirror->metric)], blocks < part.blocks ? blocks : part.blocks, LINK_THREADS,
-		   link_repair_bytes(mirror->degree), stream, *mirror, *batch, poor, part.first, part.first + part.count);
+	LAUNCH(gather_kernels[type_and_term(mirror->type, mirror->metric)],
+		   blocks < part.blocks ? blocks : part.blocks, LINK_THREADS,
+		   link_repair_bytes(mirror->degree), stream, *mirror, *batch, poor, part.first,
+		   part.first + part.count);
 	return cudaGetLastError();
 }
 
@@ -415,7 +435,8 @@ link_gather_around_launch(const MirrorView *mirror, const LinkBatch *batch, Link
 static bool
 may_be_repaired(const CudaMirror *mirror, uint32_t slot)
 {
-	return slot < mirror->rows && (mirror->states[slot] & (SLOT_LINKED | SLOT_PENDING | SLOT_DEAD)) == SLOT_LINKED;
+	return slot < mirror->rows &&
+		   (mirror->states[slot] & (SLOT_LINKED | SLOT_PENDING | SLOT_DEAD)) == SLOT_LINKED;
 }
 
 bool
@@ -433,7 +454,8 @@ link_collect_repair(const CudaJob *job, LinkWork *work)
 		if (may_be_repaired(mirror, from[i]))
 			work->bits[from[i] / 32] |= 1u << (from[i] % 32);
 	for (uint32_t slot = 0; slot < mirror->rows; slot++)
-		if (from != NULL ? (work->bits[slot / 32] >> (slot % 32) & 1) != 0 : may_be_repaired(mirror, slot))
+		if (from != NULL ? (work->bits[slot / 32] >> (slot % 32) & 1) != 0
+						 : may_be_repaired(mirror, slot))
 			work->slots[work->count++] = slot;
 	memset(work->bits, 0, ((size_t) mirror->rows + 31) / 32 * sizeof(uint32_t));
 	return true;
@@ -458,8 +480,10 @@ keep_found(CudaJob *job)
 static bool
 clear_marks(CudaEngine *engine, CudaJob *job)
 {
-	return GPU(&engine->failure, cudaMemsetAsync(job->work->reach.selected, 0, ((size_t) job->mirror->rows + 31) / 32 * sizeof(uint32_t),
-												 engine->job_stream));
+	return GPU(&engine->failure,
+			   cudaMemsetAsync(job->work->reach.selected, 0,
+							   ((size_t) job->mirror->rows + 31) / 32 * sizeof(uint32_t),
+							   engine->job_stream));
 }
 
 /* Let the device look which rows name dead slots. */
@@ -473,8 +497,8 @@ send_find(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL || !clear_marks(engine, job))
 		return false;
 	if (work->count > 0)
-		LAUNCH(repair_find_kernel, link_blocks(engine, work), LINK_THREADS, 0, engine->job_stream, view, work->reach.selected,
-			   work->slots[0], work->slots[work->count - 1] + 1);
+		LAUNCH(repair_find_kernel, link_blocks(engine, work), LINK_THREADS, 0, engine->job_stream,
+			   view, work->reach.selected, work->slots[0], work->slots[work->count - 1] + 1);
 	return GPU(&engine->failure, cudaGetLastError()) && piece_send(engine, job, piece);
 }
 
@@ -490,7 +514,8 @@ link_find_broken(CudaEngine *engine, CudaJob *job)
 			return false;
 		work->step = 1;
 	}
-	if (!link_fetch(engine, job, work->reach.selected, work->bits, words) || !clear_marks(engine, job))
+	if (!link_fetch(engine, job, work->reach.selected, work->bits, words) ||
+		!clear_marks(engine, job))
 		return false;
 	work->step = 0;
 	keep_found(job);

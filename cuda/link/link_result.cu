@@ -23,13 +23,14 @@ extern "C"
 #define LARGE_PAGE ((size_t) 2 << 20)
 #define BUSY_BYTES ((size_t) 1 << 16) /* of a piece while queries are about */
 
-/* --- what comes back ---------------------------------------------------------------------------------------------- */
+/* --- what comes back ------------------------------------------------------ */
 
 /* Whether a slot is in the graph, as this link leaves it. */
 static bool
 is_linked(const CudaMirror *mirror, const LinkWork *work, uint32_t slot)
 {
-	return (mirror->states[slot] & SLOT_LINKED) != 0 || (work->linked_here[slot / 8] >> (slot % 8) & 1);
+	return (mirror->states[slot] & SLOT_LINKED) != 0 ||
+		   (work->linked_here[slot / 8] >> (slot % 8) & 1);
 }
 
 uint32_t
@@ -44,7 +45,8 @@ link_choose_seeds(const CudaMirror *mirror, const LinkWork *work, uint32_t want,
 
 		for (uint32_t slot = start; slot < start + SEED_SHARE && slot < mirror->rows; slot++)
 		{
-			if (!is_linked(mirror, work, slot) || (mirror->states[slot] & SLOT_DEAD) || (taken[slot / 8] >> (slot % 8) & 1))
+			if (!is_linked(mirror, work, slot) || (mirror->states[slot] & SLOT_DEAD) ||
+				(taken[slot / 8] >> (slot % 8) & 1))
 				continue;
 			taken[slot / 8] |= (uint8_t) (1u << (slot % 8));
 			seeds[count++] = slot;
@@ -86,15 +88,19 @@ send_fetch(CudaEngine *engine, CudaJob *job, Piece *piece, uint32_t first, uint3
 	cudaStream_t stream = engine->job_stream;
 
 	if (work->phase != LINK_ROWS)
-		return GPU(&engine->failure, cudaMemcpyAsync(piece->staged, work->fetch_from + first, count * sizeof(uint32_t), cudaMemcpyDeviceToHost,
-													 stream));
+		return GPU(&engine->failure,
+				   cudaMemcpyAsync(piece->staged, work->fetch_from + first,
+								   count * sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
 	memcpy(piece->staged, work->result_slots + first, count * sizeof(uint32_t));
-	return GPU(&engine->failure, cudaMemcpyAsync(piece->device, piece->staged, count * sizeof(uint32_t), cudaMemcpyHostToDevice,
-												 stream)) &&
+	return GPU(&engine->failure,
+			   cudaMemcpyAsync(piece->device, piece->staged, count * sizeof(uint32_t),
+							   cudaMemcpyHostToDevice, stream)) &&
 		   GPU(&engine->failure, link_gather_launch(&view, (const uint32_t *) piece->device, count,
 													rows_in_piece(piece->device, count), stream)) &&
-		   GPU(&engine->failure, cudaMemcpyAsync(rows_in_piece(piece->staged, count), rows_in_piece(piece->device, count),
-												 count * row_bytes, cudaMemcpyDeviceToHost, stream));
+		   GPU(&engine->failure,
+			   cudaMemcpyAsync(rows_in_piece(piece->staged, count),
+							   rows_in_piece(piece->device, count), count * row_bytes,
+							   cudaMemcpyDeviceToHost, stream));
 }
 
 /* Take what has come. */
@@ -107,7 +113,8 @@ take_fetch(CudaJob *job, const Piece *piece, LinkFetch fetch)
 	if (work->phase != LINK_ROWS)
 		memcpy(work->fetch_to + fetch.first, piece->staged, fetch.count * sizeof(uint32_t));
 	else
-		memcpy(work->result_rows + (size_t) fetch.first * degree, rows_in_piece(piece->staged, fetch.count),
+		memcpy(work->result_rows + (size_t) fetch.first * degree,
+			   rows_in_piece(piece->staged, fetch.count),
 			   (size_t) fetch.count * degree * sizeof(uint32_t));
 	work->got += fetch.count;
 }
@@ -195,9 +202,12 @@ begin_result(const CudaEngine *engine, CudaJob *job)
 
 	for (uint32_t i = 0; i <= mirror->rows / 32; i++)
 		count += (uint32_t) __builtin_popcount(work->bits[i]);
-	job->link.slots = work->result_slots = (uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
-	job->link.rows = work->result_rows = (uint32_t *) allocate_rows((size_t) count * mirror->spec.degree * sizeof(uint32_t), !queries_about(engine));
-	job->link.linked = work->result_linked = (uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
+	job->link.slots = work->result_slots =
+		(uint32_t *) malloc((size_t) count * sizeof(uint32_t) + 1);
+	job->link.rows = work->result_rows = (uint32_t *) allocate_rows(
+		(size_t) count * mirror->spec.degree * sizeof(uint32_t), !queries_about(engine));
+	job->link.linked = work->result_linked =
+		(uint64_t *) calloc((size_t) count / 64 + 1, sizeof(uint64_t));
 	if (work->result_slots == NULL || work->result_rows == NULL || work->result_linked == NULL)
 		return false;
 	for (uint32_t word = 0; word <= mirror->rows / 32; word++)
@@ -224,7 +234,8 @@ keeps_seeds(CudaJob *job)
 	const CudaMirror *mirror = job->mirror;
 	uint32_t want = seed_count(mirror->linked + (work->repairs ? 0 : work->first), SEEDS_ROOM);
 
-	if (mirror->nseeds > 0 && (work->repairs || want <= mirror->nseeds + mirror->nseeds / REACH_SHARE))
+	if (mirror->nseeds > 0 &&
+		(work->repairs || want <= mirror->nseeds + mirror->nseeds / REACH_SHARE))
 	{
 		job->link.nseeds = mirror->nseeds;
 		return true;
@@ -246,14 +257,16 @@ end_link(CudaEngine *engine, CudaJob *job)
 	if (work->first == work->count && !(work->repairs && job->cancelled))
 		return;
 	job->twin_status = ENGINE_CANCELLED;
-	engine_error(&job->error, ENGINE_CANCELLED, "%s was cancelled after %u of %u rows", work->repairs ? "repair" : "linking", work->first, work->count);
+	engine_error(&job->error, ENGINE_CANCELLED, "%s was cancelled after %u of %u rows",
+				 work->repairs ? "repair" : "linking", work->first, work->count);
 }
 
 /* The link fails: the host has no memory for its result. */
 static bool
 fail_result(CudaJob *job)
 {
-	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for the result of linking %u rows", job->work->count);
+	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for the result of linking %u rows",
+				 job->work->count);
 	job->status = ENGINE_NO_MEMORY;
 	return false;
 }
@@ -271,7 +284,8 @@ begin_reach(CudaJob *job)
 	next_fetch(work, LINK_BITS);
 	if (job->link.nseeds == 0 || work->first < work->count || job->cancelled || work->tells ||
 		(work->repairs ? job->in.slots != NULL
-					   : work->count == 0 || (uint64_t) work->count * REACH_SHARE < (uint64_t) mirror->linked + work->count))
+					   : work->count == 0 || (uint64_t) work->count * REACH_SHARE <
+												 (uint64_t) mirror->linked + work->count))
 		return;
 	for (uint32_t slot = 0; slot < mirror->rows; slot++)
 		if (is_linked(mirror, work, slot) && !(mirror->states[slot] & SLOT_DEAD))
@@ -307,7 +321,8 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 	}
 	if (work->phase == LINK_SEEDS)
 	{
-		if (work->keeps_seeds && !link_fetch(engine, job, view.seeds, work->result_seeds, job->link.nseeds))
+		if (work->keeps_seeds &&
+			!link_fetch(engine, job, view.seeds, work->result_seeds, job->link.nseeds))
 			return false;
 		if (work->repairs)
 			link_replace_dead_seeds(job);
@@ -320,7 +335,9 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 		next_fetch(work, LINK_BITS);
 	}
 	if (work->phase == LINK_BITS &&
-		((!work->tells && !link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32)) || !begin_rows(engine, job)))
+		((!work->tells &&
+		  !link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32)) ||
+		 !begin_rows(engine, job)))
 		return false;
 	if (work->phase == LINK_ROWS)
 	{
@@ -331,7 +348,7 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 	return true;
 }
 
-/* --- the twin ------------------------------------------------------------------------------------------------------ */
+/* --- the twin ------------------------------------------------------------- */
 
 bool
 link_begin_telling(CudaJob *job)

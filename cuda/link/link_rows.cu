@@ -33,7 +33,7 @@
 
 #define TURN_THREADS 1024u
 
-/* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
+/* --- choosing a row's neighbours ------------------------------------------ */
 
 /*
  * Whether a kept one is nearer to a slot than `key`: one that is as near does
@@ -48,12 +48,14 @@ is_hidden(const MirrorView &mirror, const Choice &choice, uint32_t slot, uint32_
 	uint32_t hides = 0;
 
 #pragma unroll 1
-	for (uint32_t base = choice.nequals; base < choice.count && hides == 0; base += 2 * (WARP / team))
+	for (uint32_t base = choice.nequals; base < choice.count && hides == 0;
+		 base += 2 * (WARP / team))
 	{
 		uint32_t first = base + lane / team;
 		uint32_t second = first + WARP / team;
 		bool has[2] = {first < choice.count, second < choice.count};
-		uint32_t others[2] = {has[0] ? link_slot(choice.kept[first]) : 0, has[1] ? link_slot(choice.kept[second]) : 0};
+		uint32_t others[2] = {has[0] ? link_slot(choice.kept[first]) : 0,
+							  has[1] ? link_slot(choice.kept[second]) : 0};
 		uint32_t keys[2];
 
 		pair_keys<T, TERM, 2>(mirror, slot, others, has, team, keys);
@@ -74,7 +76,8 @@ choose_spread(const MirrorView &mirror, Choice *choice)
 	{
 		LinkEntry entry = choice->candidates[i];
 
-		if (!is_eligible(mirror, *choice, entry) || is_hidden<T, TERM>(mirror, *choice, link_slot(entry), link_key_of(entry)))
+		if (!is_eligible(mirror, *choice, entry) ||
+			is_hidden<T, TERM>(mirror, *choice, link_slot(entry), link_key_of(entry)))
 			continue;
 		if (threadIdx.x % WARP == 0)
 		{
@@ -95,9 +98,12 @@ fill_rank(const MirrorView &mirror, const Choice &choice, uint32_t i)
 {
 	LinkEntry entry = i < choice.ncandidates ? choice.candidates[i] : 0;
 
-	if (i >= choice.ncandidates || (choice.taken[i / 32] >> (i % 32) & 1) || !is_eligible(mirror, choice, entry))
+	if (i >= choice.ncandidates || (choice.taken[i / 32] >> (i % 32) & 1) ||
+		!is_eligible(mirror, choice, entry))
 		return 3;
-	return entry & 1 ? 0 : i > 0 && link_key_of(choice.candidates[i - 1]) == link_key_of(entry) ? 2 : 1;
+	return entry & 1															  ? 0
+		   : i > 0 && link_key_of(choice.candidates[i - 1]) == link_key_of(entry) ? 2
+																				  : 1;
 }
 
 /*
@@ -146,7 +152,8 @@ choose_own_fill(const MirrorView &mirror, Choice *choice)
 		}
 		ballot = __ballot_sync(FULL_WARP, has);
 		if (has)
-			choice->kept[choice->count + (uint32_t) __popc(ballot & ((1u << lane) - 1))] = choice->candidates[base + lane];
+			choice->kept[choice->count + (uint32_t) __popc(ballot & ((1u << lane) - 1))] =
+				choice->candidates[base + lane];
 		choice->count += (uint32_t) __popc(ballot);
 	}
 	choice->farthest = choice->count > choice->nkept ? choice->count - 1 : choice->nkept;
@@ -156,7 +163,8 @@ choose_own_fill(const MirrorView &mirror, Choice *choice)
 /* Choose one row's neighbours. One warp. */
 template <typename T, int TERM>
 __device__ static inline void
-choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *memory, uint32_t item)
+choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *memory,
+			   uint32_t item)
 {
 	Choice choice;
 
@@ -165,7 +173,8 @@ choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *
 	choice.candidates = batch.candidates + (size_t) item * batch.room;
 	choice.ncandidates = batch.ncandidates[item];
 	choice.self = batch.slots[item];
-	choice.equal_key = pair_key<T, TERM>(mirror, choice.self, choice.self, true, fast_team(mirror.stride));
+	choice.equal_key =
+		pair_key<T, TERM>(mirror, choice.self, choice.self, true, fast_team(mirror.stride));
 	choice.nequals = choice.count = 0;
 	for (uint32_t i = threadIdx.x % WARP; i < (batch.room + 31) / 32; i += WARP)
 		choice.taken[i] = 0;
@@ -182,18 +191,21 @@ choose_for_row(const MirrorView &mirror, const LinkBatch &batch, unsigned char *
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, 8)
-	link_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end, uint32_t warp_bytes)
+__global__ void
+__launch_bounds__(LINK_THREADS, 8)
+	link_choose_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t first, uint32_t end,
+					   uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);
 	uint32_t warp = threadIdx.x / WARP;
 
 #pragma unroll 1
-	for (uint32_t turn = first + blockIdx.x * LINK_WARPS + warp; turn < end; turn += gridDim.x * LINK_WARPS)
+	for (uint32_t turn = first + blockIdx.x * LINK_WARPS + warp; turn < end;
+		 turn += gridDim.x * LINK_WARPS)
 		choose_for_row<T, TERM>(mirror, batch, memory + warp * warp_bytes, link_item(batch, turn));
 }
 
-/* --- rows and groups ---------------------------------------------------------------------------------------------- */
+/* --- rows and groups ------------------------------------------------------ */
 
 /*
  * Make places of counts, one for each region; returns their sum, in every lane.
@@ -244,7 +256,8 @@ __global__ void __launch_bounds__(TURN_THREADS) link_turns_kernel(const LinkBatc
 	}
 }
 
-__global__ void __launch_bounds__(LINK_THREADS) link_write_kernel(const LinkBatch batch, uint32_t degree)
+__global__ void
+__launch_bounds__(LINK_THREADS) link_write_kernel(const LinkBatch batch, uint32_t degree)
 {
 	uint32_t item = blockIdx.x * LINK_WARPS + threadIdx.x / WARP;
 	uint32_t slot;
@@ -260,11 +273,13 @@ __global__ void __launch_bounds__(LINK_THREADS) link_write_kernel(const LinkBatc
 
 /* Count the groups of each region, or (WRITE) note where they begin. */
 template <bool WRITE>
-__global__ void __launch_bounds__(LINK_THREADS) link_heads_kernel(const LinkBatch batch, uint32_t edges)
+__global__ void
+__launch_bounds__(LINK_THREADS) link_heads_kernel(const LinkBatch batch, uint32_t edges)
 {
 	__shared__ uint32_t places[LINK_REGIONS];
 	uint32_t i = blockIdx.x * LINK_THREADS + threadIdx.x;
-	bool is_head = i < edges && batch.edge_keys[i] != LINK_NO_ENTRY && (i == 0 || batch.edge_keys[i - 1] >> 32 != batch.edge_keys[i] >> 32);
+	bool is_head = i < edges && batch.edge_keys[i] != LINK_NO_ENTRY &&
+				   (i == 0 || batch.edge_keys[i - 1] >> 32 != batch.edge_keys[i] >> 32);
 	uint32_t region = is_head ? batch.regions[batch.edge_sources[i]] : 0;
 	uint32_t own = 0;
 
@@ -301,14 +316,15 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 		to[(size_t) i * mirror.degree + j] = mirror.graph[(size_t) slots[i] * mirror.degree + j];
 }
 
-/* --- edges back --------------------------------------------------------------------------------------------------- */
+/* --- edges back ----------------------------------------------------------- */
 
 /*
  * Read a row: kept ones and fill. Slots and keys are room for `degree` of each.
  */
 template <typename T, int TERM>
 __device__ static inline void
-open_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t *slots, uint32_t *keys, OpenedRow *row)
+open_row(const MirrorView &mirror, const LinkBatch &batch, uint32_t *slots, uint32_t *keys,
+		 OpenedRow *row)
 {
 	uint32_t count = load_row(mirror, batch, row->target, slots);
 
@@ -350,7 +366,8 @@ meet_kept(const MirrorView &mirror, const OpenedRow &row, LinkEntry entry, uint3
 	for (uint32_t r = 0; r < 2; r++)
 	{
 		bool before = others[r] < entry;
-		uint32_t key = hiding_key<TERM>(mirror, row.target, before ? slots[r] : link_slot(entry), keys[r]);
+		uint32_t key =
+			hiding_key<TERM>(mirror, row.target, before ? slots[r] : link_slot(entry), keys[r]);
 
 		if (has[r] && !before && lane % team == 0 && key < link_key_of(others[r]))
 			row.kept[base + r * (WARP / team) + lane / team] = others[r] | 1;
@@ -368,7 +385,8 @@ take_other(const MirrorView &mirror, OpenedRow *row, LinkEntry entry)
 	bool hidden = false;
 
 #pragma unroll 1
-	for (uint32_t base = 0; base < row->nkept && !hidden; base += 2 * (WARP / fast_team(mirror.stride)))
+	for (uint32_t base = 0; base < row->nkept && !hidden;
+		 base += 2 * (WARP / fast_team(mirror.stride)))
 		hidden = meet_kept<T, TERM>(mirror, *row, entry, base);
 	settle_kept(row, hidden);
 	if (hidden)
@@ -397,7 +415,8 @@ link_take_in(const MirrorView &mirror, const LinkBatch &batch, OpenedRow *row, L
  */
 template <typename T, int TERM>
 __device__ static inline void
-take_newcomers(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint32_t edges, OpenedRow *row)
+take_newcomers(const MirrorView &mirror, const LinkBatch &batch, uint32_t first, uint32_t edges,
+			   OpenedRow *row)
 {
 #pragma unroll 1
 	for (uint32_t i = first, met = 0; i < edges && met < LINK_NEWCOMERS(mirror.degree); i++)
@@ -408,7 +427,8 @@ take_newcomers(const MirrorView &mirror, const LinkBatch &batch, uint32_t first,
 
 		if ((uint32_t) (key >> 32) != row->target)
 			break;
-		if (!duplicate && i > first && batch.edge_keys[i - 1] == key && are_copies<T, TERM>(mirror, source, batch.edge_sources[i - 1]))
+		if (!duplicate && i > first && batch.edge_keys[i - 1] == key &&
+			are_copies<T, TERM>(mirror, source, batch.edge_sources[i - 1]))
 			continue;
 		met += !duplicate;
 		if (!has_entry(row->kept, row->nkept, source) && !has_entry(row->fill, row->nfill, source))
@@ -417,8 +437,10 @@ take_newcomers(const MirrorView &mirror, const LinkBatch &batch, uint32_t first,
 }
 
 template <typename T, int TERM>
-__global__ void __launch_bounds__(LINK_THREADS, 8)
-	link_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges, uint32_t part_from, uint32_t part_to, uint32_t warp_bytes)
+__global__ void
+__launch_bounds__(LINK_THREADS, 8)
+	link_back_kernel(const MirrorView mirror, const LinkBatch batch, uint32_t edges,
+					 uint32_t part_from, uint32_t part_to, uint32_t warp_bytes)
 {
 	DYNAMIC_SHARED(memory);
 	uint32_t ngroups = *batch.ngroups;
@@ -432,22 +454,25 @@ __global__ void __launch_bounds__(LINK_THREADS, 8)
 	slots = (uint32_t *) (row.fill + mirror.degree + 1);
 	row.names = NULL;
 #pragma unroll 1
-	for (uint32_t group = from + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; group < to; group += gridDim.x * LINK_WARPS)
+	for (uint32_t group = from + blockIdx.x * LINK_WARPS + threadIdx.x / WARP; group < to;
+		 group += gridDim.x * LINK_WARPS)
 	{
 		uint32_t first = batch.groups[group];
 
 		row.target = (uint32_t) (batch.edge_keys[first] >> 32);
-		row.equal_key = pair_key<T, TERM>(mirror, row.target, row.target, true, fast_team(mirror.stride));
+		row.equal_key =
+			pair_key<T, TERM>(mirror, row.target, row.target, true, fast_team(mirror.stride));
 		open_row<T, TERM>(mirror, batch, slots, slots + mirror.degree, &row);
 		take_newcomers<T, TERM>(mirror, batch, first, edges, &row);
 		link_close_row(mirror, batch, row);
 	}
 }
 
-/* --- the host's part ---------------------------------------------------------------------------------------------- */
+/* --- the host's part ------------------------------------------------------ */
 
 typedef void (*ChooseKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t);
-typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t, uint32_t);
+typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t, uint32_t,
+						   uint32_t);
 
 #define CHOOSE_KERNEL(T, TERM) link_choose_kernel<T, TERM>
 #define BACK_KERNEL(T, TERM) link_back_kernel<T, TERM>
@@ -462,14 +487,16 @@ static const BackKernel back_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(BA
 static uint32_t
 back_bytes(uint32_t degree)
 {
-	return (uint32_t) round_up(2 * (degree + 1) * sizeof(LinkEntry) + 2 * degree * sizeof(uint32_t), 16);
+	return (uint32_t) round_up(2 * (degree + 1) * sizeof(LinkEntry) + 2 * degree * sizeof(uint32_t),
+							   16);
 }
 
 /* Shared memory of a warp that chooses. */
 static uint32_t
 choose_bytes(uint32_t degree, uint32_t room)
 {
-	return (uint32_t) round_up(degree * sizeof(LinkEntry) + (room + 31) / 32 * sizeof(uint32_t), 16);
+	return (uint32_t) round_up(degree * sizeof(LinkEntry) + (room + 31) / 32 * sizeof(uint32_t),
+							   16);
 }
 
 cudaError_t
@@ -477,8 +504,10 @@ link_rows_prepare(size_t shared_room)
 {
 	for (int i = 0; i < 2 * TYPES_AND_TERMS_COUNT; i++)
 	{
-		const void *kernel = (i & 1) ? (const void *) choose_kernels[i / 2] : (const void *) back_kernels[i / 2];
-		cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
+		const void *kernel =
+			(i & 1) ? (const void *) choose_kernels[i / 2] : (const void *) back_kernels[i / 2];
+		cudaError_t error = cudaFuncSetAttribute(
+			kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
 
 		if (error != cudaSuccess)
 			return error;
@@ -487,32 +516,38 @@ link_rows_prepare(size_t shared_room)
 }
 
 cudaError_t
-link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+link_choose_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+				   cudaStream_t stream)
 {
 	uint32_t bytes = choose_bytes(mirror->degree, batch->room);
 
-	LAUNCH(choose_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream,
-		   *mirror, *batch, part.first, part.first + part.count, bytes);
+	LAUNCH(choose_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_part(part),
+		   LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch, part.first,
+		   part.first + part.count, bytes);
 	return cudaGetLastError();
 }
 
 cudaError_t
 link_write_launch(const MirrorView *mirror, const LinkBatch *batch, cudaStream_t stream)
 {
-	LAUNCH(link_write_kernel, blocks_of_warps(batch->count), LINK_THREADS, 0, stream, *batch, mirror->degree);
+	LAUNCH(link_write_kernel, blocks_of_warps(batch->count), LINK_THREADS, 0, stream, *batch,
+		   mirror->degree);
 	return cudaGetLastError();
 }
 
 cudaError_t
 link_group_launch(const LinkBatch *batch, uint32_t edges, cudaStream_t stream)
 {
-	cudaError_t error = cudaMemsetAsync(batch->group_places, 0, LINK_REGIONS * sizeof(uint32_t), stream);
+	cudaError_t error =
+		cudaMemsetAsync(batch->group_places, 0, LINK_REGIONS * sizeof(uint32_t), stream);
 
 	if (error != cudaSuccess)
 		return error;
-	LAUNCH(link_heads_kernel<false>, (edges + LINK_THREADS - 1) / LINK_THREADS, LINK_THREADS, 0, stream, *batch, edges);
+	LAUNCH(link_heads_kernel<false>, (edges + LINK_THREADS - 1) / LINK_THREADS, LINK_THREADS, 0,
+		   stream, *batch, edges);
 	LAUNCH(link_places_kernel, 1, WARP, 0, stream, *batch);
-	LAUNCH(link_heads_kernel<true>, (edges + LINK_THREADS - 1) / LINK_THREADS, LINK_THREADS, 0, stream, *batch, edges);
+	LAUNCH(link_heads_kernel<true>, (edges + LINK_THREADS - 1) / LINK_THREADS, LINK_THREADS, 0,
+		   stream, *batch, edges);
 	return cudaGetLastError();
 }
 
@@ -524,18 +559,22 @@ link_turns_launch(const LinkBatch *batch, cudaStream_t stream)
 }
 
 cudaError_t
-link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+link_back_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+				 cudaStream_t stream)
 {
 	uint32_t bytes = back_bytes(mirror->degree);
 
-	LAUNCH(back_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_part(part), LINK_THREADS, LINK_WARPS * bytes, stream,
-		   *mirror, *batch, batch->count * mirror->degree, part.first, part.first + part.count, bytes);
+	LAUNCH(back_kernels[type_and_term(mirror->type, mirror->metric)], blocks_of_part(part),
+		   LINK_THREADS, LINK_WARPS * bytes, stream, *mirror, *batch, batch->count * mirror->degree,
+		   part.first, part.first + part.count, bytes);
 	return cudaGetLastError();
 }
 
 cudaError_t
-link_gather_launch(const MirrorView *mirror, const uint32_t *slots, uint32_t count, uint32_t *to, cudaStream_t stream)
+link_gather_launch(const MirrorView *mirror, const uint32_t *slots, uint32_t count, uint32_t *to,
+				   cudaStream_t stream)
 {
-	LAUNCH(link_gather_kernel, blocks_of_warps(count), LINK_THREADS, 0, stream, *mirror, slots, count, to);
+	LAUNCH(link_gather_kernel, blocks_of_warps(count), LINK_THREADS, 0, stream, *mirror, slots,
+		   count, to);
 	return cudaGetLastError();
 }

@@ -38,7 +38,8 @@ insert_entry(LinkEntry *entries, uint32_t *count, LinkEntry entry)
 	uint32_t place = 0;
 
 	for (uint32_t base = 0; base < *count; base += WARP)
-		place += (uint32_t) __popc(__ballot_sync(FULL_WARP, base + lane < *count && entries[base + lane] < entry));
+		place += (uint32_t) __popc(
+			__ballot_sync(FULL_WARP, base + lane < *count && entries[base + lane] < entry));
 	for (uint32_t base = (*count + WARP - 1) / WARP * WARP; base > 0; base -= WARP)
 	{
 		uint32_t i = base - WARP + lane;
@@ -55,7 +56,7 @@ insert_entry(LinkEntry *entries, uint32_t *count, LinkEntry entry)
 	__syncwarp();
 }
 
-/* --- choosing a row's neighbours ---------------------------------------------------------------------------------- */
+/* --- choosing a row's neighbours ------------------------------------------ */
 
 /* A row that is chosen, as the lanes of its warp agree on it. */
 struct Choice
@@ -90,7 +91,8 @@ is_eligible(const MirrorView &mirror, const Choice &choice, LinkEntry entry)
 {
 	uint32_t slot = link_slot(entry);
 
-	return slot != choice.self && link_key_of(entry) != choice.equal_key && !bit_of(mirror.dead, slot);
+	return slot != choice.self && link_key_of(entry) != choice.equal_key &&
+		   !bit_of(mirror.dead, slot);
 }
 
 /*
@@ -100,7 +102,8 @@ is_eligible(const MirrorView &mirror, const Choice &choice, LinkEntry entry)
  * for its fill.
  */
 __device__ static inline void
-choose_duplicates(const MirrorView &mirror, const LinkBatch &batch, const uint32_t *equals, Choice *choice)
+choose_duplicates(const MirrorView &mirror, const LinkBatch &batch, const uint32_t *equals,
+				  Choice *choice)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
@@ -117,7 +120,9 @@ choose_duplicates(const MirrorView &mirror, const LinkBatch &batch, const uint32
 	}
 	choice->count = choice->count < mirror.degree ? choice->count : mirror.degree;
 	choice->nequals = choice->count;
-	choice->room = 2 * choice->nequals > batch.max_equal && 2 * batch.max_equal < mirror.degree ? mirror.degree - batch.max_equal : mirror.degree;
+	choice->room = 2 * choice->nequals > batch.max_equal && 2 * batch.max_equal < mirror.degree
+					   ? mirror.degree - batch.max_equal
+					   : mirror.degree;
 	__syncwarp();
 }
 
@@ -131,12 +136,14 @@ choose_fill(const MirrorView &mirror, Choice *choice)
 	uint32_t lane = threadIdx.x % WARP;
 
 	for (uint32_t copies = 0; copies < 2; copies++)
-		for (uint32_t base = 0; base < choice->ncandidates && choice->count < mirror.degree; base += WARP)
+		for (uint32_t base = 0; base < choice->ncandidates && choice->count < mirror.degree;
+			 base += WARP)
 		{
 			uint32_t i = base + lane;
 			bool has = i < choice->ncandidates && !(choice->taken[i / 32] >> (i % 32) & 1);
 			LinkEntry entry = has ? choice->candidates[i] : 0;
-			bool copy = has && i > 0 && link_key_of(choice->candidates[i - 1]) == link_key_of(entry);
+			bool copy =
+				has && i > 0 && link_key_of(choice->candidates[i - 1]) == link_key_of(entry);
 			uint32_t ballot,
 				place;
 
@@ -147,7 +154,8 @@ choose_fill(const MirrorView &mirror, Choice *choice)
 				choice->kept[place] = entry;
 			choice->count += (uint32_t) __popc(ballot);
 			choice->count = choice->count < mirror.degree ? choice->count : mirror.degree;
-			choice->farthest = copies == 0 && choice->count > choice->nkept ? choice->count - 1 : choice->farthest;
+			choice->farthest =
+				copies == 0 && choice->count > choice->nkept ? choice->count - 1 : choice->farthest;
 		}
 	__syncwarp();
 }
@@ -162,7 +170,8 @@ are_copies(const MirrorView &mirror, uint32_t a, uint32_t b)
 {
 	uint32_t team = fast_team(mirror.stride);
 
-	return pair_key<T, TERM>(mirror, a, b, true, team) == pair_key<T, TERM>(mirror, a, a, true, team);
+	return pair_key<T, TERM>(mirror, a, b, true, team) ==
+		   pair_key<T, TERM>(mirror, a, a, true, team);
 }
 
 /* Whether a candidate is a copy of the one before. One warp. */
@@ -171,7 +180,8 @@ __device__ static inline bool
 is_copy(const MirrorView &mirror, const Choice &choice, uint32_t i)
 {
 	return i > 0 && link_key_of(choice.candidates[i - 1]) == link_key_of(choice.candidates[i]) &&
-		   are_copies<T, TERM>(mirror, link_slot(choice.candidates[i]), link_slot(choice.candidates[i - 1]));
+		   are_copies<T, TERM>(mirror, link_slot(choice.candidates[i]),
+							   link_slot(choice.candidates[i - 1]));
 }
 
 /*
@@ -191,12 +201,15 @@ choose_scattered(const MirrorView &mirror, Choice *choice)
 			 sorted = 0;
 
 #pragma unroll 1
-	for (uint32_t i = 0, met = 0; i < choice->ncandidates && met < SCATTER_CANDIDATES * mirror.degree && room > 0; i++)
+	for (uint32_t i = 0, met = 0;
+		 i < choice->ncandidates && met < SCATTER_CANDIDATES * mirror.degree && room > 0; i++)
 	{
 		LinkEntry entry = choice->candidates[i];
-		LinkEntry drawing = (LinkEntry) link_equal_rank(link_slot(entry), choice->self) << 32 | (LinkEntry) (i << 1);
+		LinkEntry drawing = (LinkEntry) link_equal_rank(link_slot(entry), choice->self) << 32 |
+							(LinkEntry) (i << 1);
 
-		if ((choice->taken[i / 32] >> (i % 32) & 1) || !is_eligible(mirror, *choice, entry) || is_copy<T, TERM>(mirror, *choice, i))
+		if ((choice->taken[i / 32] >> (i % 32) & 1) || !is_eligible(mirror, *choice, entry) ||
+			is_copy<T, TERM>(mirror, *choice, i))
 			continue;
 		met++;
 		if (count == room && drawn[count - 1] < drawing)
@@ -258,21 +271,25 @@ write_choice(const MirrorView &mirror, const LinkBatch &batch, const Choice &cho
 	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
 	{
 		bool has = i < choice.count;
-		LinkEntry entry = has ? choice.kept[i < choice.nkept ? i : fill_place(i, choice.nkept, choice.farthest)] : 0;
+		LinkEntry entry =
+			has ? choice.kept[i < choice.nkept ? i : fill_place(i, choice.nkept, choice.farthest)]
+				: 0;
 		bool back = has && !(batch.repairs && link_names(mirror, choice.self, link_slot(entry)));
 
 		batch.chosen[first + i] = has ? link_slot(entry) : NO_SLOT;
-		batch.edge_keys[first + i] = back ? (LinkEntry) link_slot(entry) << 32 | link_key_of(entry) : LINK_NO_ENTRY;
+		batch.edge_keys[first + i] =
+			back ? (LinkEntry) link_slot(entry) << 32 | link_key_of(entry) : LINK_NO_ENTRY;
 		batch.edge_sources[first + i] = choice.self;
 	}
 }
 
-/* --- rows as stored ----------------------------------------------------------------------------------------------- */
+/* --- rows as stored ------------------------------------------------------- */
 
 /* Keys of the distances as stored between a slot's row and others. One warp. */
 template <typename T, int TERM>
 __device__ static inline void
-stored_keys(const MirrorView &mirror, uint32_t slot, const uint32_t *others, uint32_t count, uint32_t *keys)
+stored_keys(const MirrorView &mirror, uint32_t slot, const uint32_t *others, uint32_t count,
+			uint32_t *keys)
 {
 	uint32_t team = fast_team(mirror.stride);
 	uint32_t teams = WARP / team;
@@ -348,7 +365,8 @@ kept_by_keys(const uint32_t *keys, uint32_t count)
  * (slots NULL) of keys and their places. One warp.
  */
 __device__ static inline void
-sort_entries(const uint32_t *keys, const uint32_t *slots, uint32_t first, uint32_t count, LinkEntry *to)
+sort_entries(const uint32_t *keys, const uint32_t *slots, uint32_t first, uint32_t count,
+			 LinkEntry *to)
 {
 	for (uint32_t i = first + threadIdx.x % WARP; i < first + count; i += WARP)
 	{
@@ -363,7 +381,7 @@ sort_entries(const uint32_t *keys, const uint32_t *slots, uint32_t first, uint32
 	__syncwarp();
 }
 
-/* --- edges back --------------------------------------------------------------------------------------------------- */
+/* --- edges back ----------------------------------------------------------- */
 
 /* Note that a slot's graph row is another now. */
 __device__ static inline void
@@ -450,7 +468,8 @@ settle_kept(OpenedRow *row, bool hidden)
 		__syncwarp();
 		out += (uint32_t) __popc(ballot);
 		for (; moved != 0; moved &= moved - 1)
-			insert_entry(row->fill, &row->nfill, __shfl_sync(FULL_WARP, entry, __ffs((int) moved) - 1));
+			insert_entry(row->fill, &row->nfill,
+						 __shfl_sync(FULL_WARP, entry, __ffs((int) moved) - 1));
 	}
 	row->nkept = out;
 }
@@ -508,7 +527,10 @@ link_close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow
 	uint32_t count = row.nkept + row.nfill;
 
 	for (uint32_t i = threadIdx.x % WARP; i < mirror.degree; i += WARP)
-		stored[i] = i < row.nkept ? row_slot(row, row.kept[i]) : i < count ? row_slot(row, row.fill[fill_place(i, row.nkept, count - 1) - row.nkept]) : NO_SLOT;
+		stored[i] = i < row.nkept ? row_slot(row, row.kept[i])
+					: i < count
+						? row_slot(row, row.fill[fill_place(i, row.nkept, count - 1) - row.nkept])
+						: NO_SLOT;
 	if (threadIdx.x % WARP == 0)
 		mark_changed(batch, row.target);
 	__syncwarp();

@@ -85,7 +85,8 @@ note_equal(LinkShared *shared, uint32_t slot, uint32_t self, uint32_t places)
  * duplicates. Whole warps.
  */
 __device__ static inline void
-offer_row(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, bool has, uint32_t key, uint32_t slot)
+offer_row(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared,
+		  uint32_t self, bool has, uint32_t key, uint32_t slot)
 {
 	if (has && key == shared->equal_key)
 	{
@@ -98,7 +99,8 @@ offer_row(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, Li
 /* Measure n slots of walk.fresh as stored, one warp, two per team at a time. */
 template <typename T, int TERM>
 __device__ static inline void
-measure_stored(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, uint32_t n)
+measure_stored(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk,
+			   LinkShared *shared, uint32_t self, uint32_t n)
 {
 	uint32_t team = fast_team(mirror.stride);
 	uint32_t teams = WARP / team;
@@ -109,14 +111,16 @@ measure_stored(const MirrorView &mirror, const LinkBatch &batch, const Walk &wal
 	{
 		uint32_t first = base + lane / team;
 		bool active[2] = {first < n, first + teams < n};
-		uint32_t slots[2] = {active[0] ? walk.fresh[first] : 0, active[1] ? walk.fresh[first + teams] : 0};
+		uint32_t slots[2] = {active[0] ? walk.fresh[first] : 0,
+							 active[1] ? walk.fresh[first + teams] : 0};
 		uint32_t keys[2];
 		/* the first two lanes of a team speak, each for one */
 		uint32_t own = lane % team;
 		bool has = own == 0 ? active[0] : own == 1 && active[1];
 
 		pair_keys<T, TERM, 2>(mirror, self, slots, active, team, keys);
-		offer_row(mirror, batch, walk, shared, self, has, own == 0 ? keys[0] : keys[1], own == 0 ? slots[0] : slots[1]);
+		offer_row(mirror, batch, walk, shared, self, has, own == 0 ? keys[0] : keys[1],
+				  own == 0 ? slots[0] : slots[1]);
 	}
 }
 
@@ -133,7 +137,8 @@ code_team(uint32_t code_stride)
  */
 template <typename T, int TERM>
 __device__ static inline void
-measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self, uint32_t n)
+measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk,
+			  LinkShared *shared, uint32_t self, uint32_t n)
 {
 	uint32_t team = code_team(mirror.code_stride);
 	uint32_t teams = WARP / team;
@@ -157,10 +162,12 @@ measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk
 		for (uint32_t r = 0; r < CODED; r++)
 			row[r] = first + r * teams < n ? code_row(mirror, walk.fresh[first + r * teams]) : NULL;
 		team_sums<CODED, CODED_CHUNKS>(row, shared->code, mirror.code_stride / 16, team, sum,
-									   [](int before, const uint4 &x, const uint4 &q) { return dot16(x, q, before); });
+									   [](int before, const uint4 &x, const uint4 &q)
+									   { return dot16(x, q, before); });
 		own = sum_of_row<CODED>(sum, lane % team) * (TERM == TERM_SQUARE ? -2 : -1);
 		key = (uint32_t) (own + shared->term + term) ^ 0x80000000u;
-		key = tell_duplicates<T, TERM>(mirror, self, shared->equal_key, shared->exact_key, has, slot, key);
+		key = tell_duplicates<T, TERM>(mirror, self, shared->equal_key, shared->exact_key, has,
+									   slot, key);
 		offer_row(mirror, batch, walk, shared, self, has, key, slot);
 	}
 }
@@ -168,8 +175,8 @@ measure_codes(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk
 /* Take `total` slots of a source to candidates: every warp an equal share. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
-look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared, uint32_t self,
-			 const LinkSource &source, uint32_t total)
+look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, LinkShared *shared,
+			 uint32_t self, const LinkSource &source, uint32_t total)
 {
 	uint32_t n = gather_fresh(mirror, walk, &shared->walk, false, total, [&](uint32_t i, bool has) {
 		uint32_t slot = source_slot(mirror, source, i, has);
@@ -187,8 +194,8 @@ look_at_rows(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk,
 /* One round, from slots to the list. All threads; ends with a barrier. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
-walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared, uint32_t self,
-		   const LinkSource &source, uint32_t total)
+walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared,
+		   uint32_t self, const LinkSource &source, uint32_t total)
 {
 	/* every warp has chosen before duplicates change */
 	__syncthreads();
@@ -207,7 +214,8 @@ walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkSha
  * comes to the same.
  */
 __device__ static inline void
-choose_equals(const MirrorView &mirror, const Walk &walk, const LinkShared *shared, uint32_t most, LinkSource *source)
+choose_equals(const MirrorView &mirror, const Walk &walk, const LinkShared *shared, uint32_t most,
+			  LinkSource *source)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t chosen = 0;
@@ -238,14 +246,21 @@ choose_equals(const MirrorView &mirror, const Walk &walk, const LinkShared *shar
  * The next round's source; returns how many slots it has, 0: the walk is over.
  */
 __device__ static inline uint32_t
-next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *seeded, uint32_t *equals_left,
-			LinkSource *source)
+next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *seeded,
+			uint32_t *equals_left, LinkSource *source)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t most = WALK_WIDTH * mirror.degree;
 	uint32_t total = mirror.nseeds - *seeded;
 
-	*source = {{0, mirror.seeds + *seeded + lane * mirror.degree, NO_SLOT, shared->walk.open_from, false}, NULL, 0, 0, 0, 0, 0};
+	*source = {
+		{0, mirror.seeds + *seeded + lane * mirror.degree, NO_SLOT, shared->walk.open_from, false},
+		NULL,
+		0,
+		0,
+		0,
+		0,
+		0};
 	if (total > 0)
 	{
 		total = total < most ? total : most;
@@ -254,7 +269,8 @@ next_source(const MirrorView &mirror, Walk *walk, LinkShared *shared, uint32_t *
 	}
 	if (*equals_left > 0)
 	{
-		choose_equals(mirror, *walk, shared, *equals_left < WALK_WIDTH ? *equals_left : WALK_WIDTH, source);
+		choose_equals(mirror, *walk, shared, *equals_left < WALK_WIDTH ? *equals_left : WALK_WIDTH,
+					  source);
 		*equals_left -= source->nequals;
 		if (source->nequals > 0)
 			return source->nequals * mirror.degree;
@@ -273,29 +289,45 @@ static_assert(ENTRY_CHOICES <= WALK_WIDTH, "a round has no room for so many list
  * slots they have at most.
  */
 __device__ static inline uint32_t
-list_source(const MirrorView &mirror, const LinkBatch &batch, const LinkShared *shared, uint32_t item, LinkSource *source)
+list_source(const MirrorView &mirror, const LinkBatch &batch, const LinkShared *shared,
+			uint32_t item, LinkSource *source)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t list = lane < ENTRY_CHOICES ? batch.near[(size_t) lane * batch.count + item] : NO_SLOT;
 
-	*source = {{0, list != NO_SLOT ? batch.lists + (size_t) list * mirror.degree : NULL, NO_SLOT, shared->walk.open_from, false}, NULL, 0, 0, 0, 0, 0};
+	*source = {{0, list != NO_SLOT ? batch.lists + (size_t) list * mirror.degree : NULL, NO_SLOT,
+				shared->walk.open_from, false},
+			   NULL,
+			   0,
+			   0,
+			   0,
+			   0,
+			   0};
 	return (uint32_t) __popc(__ballot_sync(FULL_WARP, list != NO_SLOT)) * mirror.degree;
 }
 
 /* Look at rows of the own batch: a few, and if any of these is near, more. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
-look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared, uint32_t item)
+look_at_mates(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkShared *shared,
+			  uint32_t item)
 {
 	uint32_t most = batch.count - 1 < MOST_MATES ? batch.count - 1 : MOST_MATES;
-	uint32_t tile = WALK_WIDTH * mirror.degree < LEAST_TILE ? LEAST_TILE : WALK_WIDTH * mirror.degree;
+	uint32_t tile =
+		WALK_WIDTH * mirror.degree < LEAST_TILE ? LEAST_TILE : WALK_WIDTH * mirror.degree;
 	uint32_t looked = 0;
 	bool near = true;
 
 	while (looked < most && near)
 	{
 		uint32_t total = looked == 0 && FIRST_MATES < tile ? FIRST_MATES : tile;
-		LinkSource source = {{0, NULL, NO_SLOT, shared->walk.open_from, false}, batch.slots, item + 1 + looked, batch.count, 0, 0, 0};
+		LinkSource source = {{0, NULL, NO_SLOT, shared->walk.open_from, false},
+							 batch.slots,
+							 item + 1 + looked,
+							 batch.count,
+							 0,
+							 0,
+							 0};
 
 		total = total < most - looked ? total : most - looked;
 		if (threadIdx.x == 0)
@@ -331,7 +363,8 @@ write_candidates(const LinkBatch &batch, const Walk &walk, LinkShared *shared, u
 	}
 	if (threadIdx.x < LINK_EQUALS)
 		batch.equals[(size_t) item * LINK_EQUALS + threadIdx.x] =
-			shared->equals[threadIdx.x] == LINK_NO_ENTRY ? NO_SLOT : link_slot(shared->equals[threadIdx.x]);
+			shared->equals[threadIdx.x] == LINK_NO_ENTRY ? NO_SLOT
+														 : link_slot(shared->equals[threadIdx.x]);
 	__syncthreads();
 	if (threadIdx.x == 0)
 		batch.ncandidates[item] = walk.count + shared->left;
@@ -339,7 +372,8 @@ write_candidates(const LinkBatch &batch, const Walk &walk, LinkShared *shared, u
 
 /* Empty what the block keeps. */
 __device__ static inline void
-begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memory, Walk *walk, LinkShared *shared)
+begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memory, Walk *walk,
+		   LinkShared *shared)
 {
 	uint32_t share = (layout.tile + LINK_WARPS - 1) / LINK_WARPS;
 
@@ -349,7 +383,8 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 	walk->fresh = (uint32_t *) (memory + layout.fresh) + threadIdx.x / WARP * share;
 	walk->table = (uint32_t *) (memory + layout.table);
 	walk->places = layout.places;
-	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded = walk->iterations = 0;
+	walk->count = walk->measured = walk->forgotten = walk->round = walk->expanded =
+		walk->iterations = 0;
 	walk->ef = batch.ef;
 	walk->scale = 0;
 	for (uint32_t i = threadIdx.x; i < walk->places / 4; i += LINK_THREADS)
@@ -367,7 +402,8 @@ begin_walk(const WalkLayout &layout, const LinkBatch &batch, unsigned char *memo
 /* Find one row's candidates. All threads; ends with a barrier. */
 template <typename T, int TERM, bool CODES>
 __device__ static inline void
-walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout, unsigned char *memory, LinkShared *shared, uint32_t item)
+walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout &layout,
+			 unsigned char *memory, LinkShared *shared, uint32_t item)
 {
 	uint32_t self = batch.slots[item];
 	uint32_t key = pair_key<T, TERM>(mirror, self, self, true, fast_team(mirror.stride));
@@ -406,29 +442,39 @@ walk_for_row(const MirrorView &mirror, const LinkBatch &batch, const WalkLayout 
 }
 
 template <typename T, int TERM, bool CODES>
-__global__ void __launch_bounds__(LINK_THREADS, CODES ? LINK_CODE_BLOCKS : 8)
-	link_walk_kernel(const MirrorView mirror, const LinkBatch batch, const WalkLayout layout, uint32_t first, uint32_t end)
+__global__ void
+__launch_bounds__(LINK_THREADS, CODES ? LINK_CODE_BLOCKS : 8)
+	link_walk_kernel(const MirrorView mirror, const LinkBatch batch, const WalkLayout layout,
+					 uint32_t first, uint32_t end)
 {
 	__shared__ LinkShared shared;
 	DYNAMIC_SHARED(memory);
 
 #pragma unroll 1
 	for (uint32_t turn = first + blockIdx.x; turn < end; turn += gridDim.x)
-		walk_for_row<T, TERM, CODES>(mirror, batch, layout, memory, &shared, link_item(batch, turn));
+		walk_for_row<T, TERM, CODES>(mirror, batch, layout, memory, &shared,
+									 link_item(batch, turn));
 }
 
-/* --- the host's part ---------------------------------------------------------------------------------------------- */
+/* --- the host's part ------------------------------------------------------ */
 
-typedef void (*LinkWalkKernel)(const MirrorView, const LinkBatch, const WalkLayout, uint32_t, uint32_t);
+typedef void (*LinkWalkKernel)(const MirrorView, const LinkBatch, const WalkLayout, uint32_t,
+							   uint32_t);
 
 #define LINK_WALK_KERNEL(T, TERM) link_walk_kernel<T, TERM, false>
 
-static const LinkWalkKernel link_walk_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(LINK_WALK_KERNEL);
+static const LinkWalkKernel link_walk_kernels[TYPES_AND_TERMS_COUNT] =
+	TYPES_AND_TERMS(LINK_WALK_KERNEL);
 
 /* Of the same pairs, those that have codes. */
 static const LinkWalkKernel code_walk_kernels[TYPES_AND_TERMS_COUNT] = {
-	link_walk_kernel<float, TERM_PRODUCT, true>, link_walk_kernel<float, TERM_SQUARE, true>, NULL,
-	link_walk_kernel<__half, TERM_PRODUCT, true>, link_walk_kernel<__half, TERM_SQUARE, true>, NULL, NULL};
+	link_walk_kernel<float, TERM_PRODUCT, true>,
+	link_walk_kernel<float, TERM_SQUARE, true>,
+	NULL,
+	link_walk_kernel<__half, TERM_PRODUCT, true>,
+	link_walk_kernel<__half, TERM_SQUARE, true>,
+	NULL,
+	NULL};
 
 /*
  * Lay out a block's shared memory: where rows are measured by codes, with room
@@ -465,9 +511,11 @@ link_walk_prepare(size_t shared_room)
 	for (int i = 0; i < 2 * TYPES_AND_TERMS_COUNT; i++)
 	{
 		LinkWalkKernel kernel = (i & 1) ? code_walk_kernels[i / 2] : link_walk_kernels[i / 2];
-		cudaError_t error = kernel == NULL ? cudaSuccess
-										   : cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-																  (int) (shared_room - sizeof(LinkShared) - 64));
+		cudaError_t error =
+			kernel == NULL ? cudaSuccess
+						   : cudaFuncSetAttribute((const void *) kernel,
+												  cudaFuncAttributeMaxDynamicSharedMemorySize,
+												  (int) (shared_room - sizeof(LinkShared) - 64));
 
 		if (error != cudaSuccess)
 			return error;
@@ -476,13 +524,15 @@ link_walk_prepare(size_t shared_room)
 }
 
 cudaError_t
-link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part, cudaStream_t stream)
+link_walk_launch(const MirrorView *mirror, const LinkBatch *batch, LinkPart part,
+				 cudaStream_t stream)
 {
 	WalkLayout layout = lay_out_link_walk(mirror, batch->ef);
-	const LinkWalkKernel *kernels = batch->code_terms != NULL ? code_walk_kernels : link_walk_kernels;
+	const LinkWalkKernel *kernels =
+		batch->code_terms != NULL ? code_walk_kernels : link_walk_kernels;
 	LinkWalkKernel kernel = kernels[type_and_term(mirror->type, mirror->metric)];
 
-	LAUNCH(kernel, part.count < part.blocks ? part.count : part.blocks, LINK_THREADS, layout.bytes, stream, *mirror, *batch, layout,
-		   part.first, part.first + part.count);
+	LAUNCH(kernel, part.count < part.blocks ? part.count : part.blocks, LINK_THREADS, layout.bytes,
+		   stream, *mirror, *batch, layout, part.first, part.first + part.count);
 	return cudaGetLastError();
 }

@@ -55,12 +55,15 @@ check(const char *when, uint64_t said_before)
 	parts = memory.context + memory.vectors + memory.graph + memory.norms + memory.state;
 	said = memory.used - memory.context - said_before;
 	checks++;
-	if (parts == memory.used && said * 100 <= counted * (100 + PERCENT) && said * 100 >= counted * (100 - PERCENT))
-		printf("ok %d - %s: %llu bytes said, %llu counted\n", checks, when, (unsigned long long) said, (unsigned long long) counted);
+	if (parts == memory.used && said * 100 <= counted * (100 + PERCENT) &&
+		said * 100 >= counted * (100 - PERCENT))
+		printf("ok %d - %s: %llu bytes said, %llu counted\n", checks, when,
+			   (unsigned long long) said, (unsigned long long) counted);
 	else
 	{
-		printf("not ok %d - %s: %llu bytes said, %llu counted; parts %llu, sum %llu\n", checks, when, (unsigned long long) said,
-			   (unsigned long long) counted, (unsigned long long) parts, (unsigned long long) memory.used);
+		printf("not ok %d - %s: %llu bytes said, %llu counted; parts %llu, sum %llu\n", checks,
+			   when, (unsigned long long) said, (unsigned long long) counted,
+			   (unsigned long long) parts, (unsigned long long) memory.used);
 		failures++;
 	}
 }
@@ -117,8 +120,15 @@ main()
 		vectors[i] = (float) (i * 2654435761u % 1000);
 	for (uint32_t i = 0; i < MIRRORS; i++)
 	{
-		MirrorSpec spec = {DIMS, ELEMENT_FLOAT, i % 2 ? METRIC_L1 : METRIC_COSINE, METHOD_GRAPH, 32, i < 2 ? ROWS : 100,
-						   i == 3 ? RESIDENCY_COMPRESSED : RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+		MirrorSpec spec = {DIMS,
+						   ELEMENT_FLOAT,
+						   i % 2 ? METRIC_L1 : METRIC_COSINE,
+						   METHOD_GRAPH,
+						   32,
+						   i < 2 ? ROWS : 100,
+						   i == 3 ? RESIDENCY_COMPRESSED : RESIDENCY_FULL,
+						   PLACEMENT_SINGLE,
+						   -1};
 		EngineJob job;
 
 		if (ops->mirror_create(engine, &spec, &mirrors[i], &error) != ENGINE_OK)
@@ -151,7 +161,8 @@ main()
 	checks++;
 	if (driver_bytes() != driver_before)
 		failures++;
-	printf("%s %d - nothing is left when the engine is closed\n", driver_bytes() == driver_before ? "ok" : "not ok", checks);
+	printf("%s %d - nothing is left when the engine is closed\n",
+		   driver_bytes() == driver_before ? "ok" : "not ok", checks);
 #endif
 	printf("1..%d\n", checks);
 	return failures > 0;

@@ -35,7 +35,7 @@ random_value()
 	return (float) ((int32_t) random_bits() * (1.0 / 2147483648.0));
 }
 
-/* --- boxes of rows ------------------------------------------------------------------------------------------------- */
+/* --- boxes of rows -------------------------------------------------------- */
 
 /*
  * Every row that a phase is to look at is in one tile, once, and no other is;
@@ -56,13 +56,15 @@ boxes_are_right(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
 
 			if (slot == NO_SLOT)
 				continue;
-			if (slot >= rows || slot % step != 0 || slot % (step * growth) == 0 || seen[slot]++ != 0)
+			if (slot >= rows || slot % step != 0 || slot % (step * growth) == 0 ||
+				seen[slot]++ != 0)
 				return false;
 			found++;
 		}
 	for (uint32_t slot = 0; slot < rows; slot += step)
 		wanted += slot % (step * growth) != 0;
-	return found == wanted && boxes.box * boxes.boxes <= BOXED_ROWS && (uint64_t) boxes.first + (uint64_t) boxes.count * boxes.step < (1ull << 32);
+	return found == wanted && boxes.box * boxes.boxes <= BOXED_ROWS &&
+		   (uint64_t) boxes.first + (uint64_t) boxes.count * boxes.step < (1ull << 32);
 }
 
 static void
@@ -77,13 +79,14 @@ test_boxes()
 				for (uint32_t least = 1; least < 100; least += 6)
 					if (!boxes_are_right(n, step, growth, least))
 					{
-						printf("# %u rows, step %u, growth %u, boxes of at least %u\n", n, step, growth, least);
+						printf("# %u rows, step %u, growth %u, boxes of at least %u\n", n, step,
+							   growth, least);
 						good = false;
 					}
 	say(good, "boxes hold the rows of a phase, each once");
 }
 
-/* --- vectors ------------------------------------------------------------------------------------------------------- */
+/* --- vectors -------------------------------------------------------------- */
 
 typedef enum
 {
@@ -99,8 +102,9 @@ typedef enum
 	SHAPES
 } Shape;
 
-static const char *const shapes[] = {"uniform",	   "worst cut", "cancelling",		  "spread",
-									 "one large", "rising",		  "longest of norms", "shortest of norms"};
+static const char *const shapes[] = {"uniform",			 "worst cut",		 "cancelling",
+									 "spread",			 "one large",		 "rising",
+									 "longest of norms", "shortest of norms"};
 
 /* Element i of vector v, a row or a query. Halves get values of their range. */
 static float
@@ -115,7 +119,8 @@ element(Shape shape, uint32_t v, uint32_t i, uint32_t dims, bool query, bool hal
 		case CANCELLING:
 			return i % 2 ? value * 1e-3f : ((i / 2 + v) % 2 ? -1.0009765f : 1.0009765f) * 1.2345f;
 		case SPREAD:
-			return ldexpf(value, half ? (int) (random_bits() % 20) - 8 : (int) (random_bits() % 40) - 20);
+			return ldexpf(value,
+						  half ? (int) (random_bits() % 20) - 8 : (int) (random_bits() % 40) - 20);
 		case ONE_LARGE:
 			return i == dims / 2 ? 1.9999f : fabsf(value) * (half ? 0.001f : 0.0001f);
 		case RISING:
@@ -202,11 +207,13 @@ struct Vectors
 		memset((void *) given.data(), 0, given.size() * sizeof(T));
 		for (uint32_t v = 0; v < ROWS_AT_ONCE; v++)
 			for (uint32_t i = 0; i < dims; i++)
-				set(&rows[(size_t) v * stride + i], element(shape, v, i, dims, false, sizeof(T) == 2));
+				set(&rows[(size_t) v * stride + i],
+					element(shape, v, i, dims, false, sizeof(T) == 2));
 		for (uint32_t v = 0; v < n; v++)
 			for (uint32_t i = 0; i < dims; i++)
 			{
-				set(&queries[(size_t) v * stride + i], element(shape, v + 1, i, dims, true, sizeof(T) == 2));
+				set(&queries[(size_t) v * stride + i],
+					element(shape, v + 1, i, dims, true, sizeof(T) == 2));
 				given[(size_t) v * stride + i] = prepared(queries[(size_t) v * stride + i]);
 			}
 	}
@@ -237,7 +244,8 @@ struct Vectors
 					query += y * y;
 				}
 
-				double share = (fabs((double) products[(size_t) r * nqueries + q] - sum) - TINY) / (bound * sqrt(row) * sqrt(query) + 1e-300);
+				double share = (fabs((double) products[(size_t) r * nqueries + q] - sum) - TINY) /
+							   (bound * sqrt(row) * sqrt(query) + 1e-300);
 
 				if (!(share <= most))
 					most = isnan(share) ? HUGE_VAL : share;
@@ -246,7 +254,7 @@ struct Vectors
 	}
 };
 
-/* --- products ------------------------------------------------------------------------------------------------------ */
+/* --- products ------------------------------------------------------------- */
 
 /* A warp's products of 32 rows and 16 queries. Shared: a tile of each. */
 template <typename T>
@@ -265,10 +273,11 @@ mma_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t nqueries, 
 		for (uint32_t i = lane; i < 48 * 8; i += WARP)
 		{
 			uint32_t v = i / 8;
-			const T *from = v < 32 ? rows + (size_t) (first_row + v) * stride : queries + (size_t) (first_query + v - 32) * stride;
+			const T *from = v < 32 ? rows + (size_t) (first_row + v) * stride
+								   : queries + (size_t) (first_query + v - 32) * stride;
 
-			copy_unit(memory + (v < 32 ? 0 : 32 * TILE_BYTES) + tile_place(v % 32, i % 8), (const unsigned char *) (from + at) + i % 8 * TILE_UNIT,
-					  true);
+			copy_unit(memory + (v < 32 ? 0 : 32 * TILE_BYTES) + tile_place(v % 32, i % 8),
+					  (const unsigned char *) (from + at) + i % 8 * TILE_UNIT, true);
 		}
 		copies_close();
 		copies_wait<0>();
@@ -283,7 +292,8 @@ mma_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t nqueries, 
 				 h = i / 2 % 2,
 				 c = i % 2;
 
-		products[(size_t) (first_row + m * 16 + h * 8 + lane / 4) * nqueries + first_query + n * 8 + lane % 4 * 2 + c] = sums[m][n][i % 4];
+		products[(size_t) (first_row + m * 16 + h * 8 + lane / 4) * nqueries + first_query + n * 8 +
+				 lane % 4 * 2 + c] = sums[m][n][i % 4];
 	}
 }
 
@@ -291,8 +301,10 @@ mma_kernel(const T *rows, const T *queries, uint32_t stride, uint32_t nqueries, 
 
 /* A warp group's products of 64 rows and 2 x SUMS queries. */
 template <typename T, int SUMS>
-__global__ void __launch_bounds__(GROUP)
-	wgmma_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap queries_map, uint32_t chunks, float *products)
+__global__ void
+__launch_bounds__(GROUP)
+	wgmma_kernel(const __grid_constant__ CUtensorMap rows_map,
+				 const __grid_constant__ CUtensorMap queries_map, uint32_t chunks, float *products)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 	__shared__ uint64_t barrier;
@@ -322,7 +334,8 @@ __global__ void __launch_bounds__(GROUP)
 		__syncthreads();
 	}
 	for (uint32_t i = 0; i < SUMS; i++)
-		products[(size_t) (threadIdx.x / WARP * 16 + i / 2 % 2 * 8 + lane / 4) * 2 * SUMS + i / 4 * 8 + lane % 4 * 2 + i % 2] = sums[i];
+		products[(size_t) (threadIdx.x / WARP * 16 + i / 2 % 2 * 8 + lane / 4) * 2 * SUMS +
+				 i / 4 * 8 + lane % 4 * 2 + i % 2] = sums[i];
 #endif
 }
 
@@ -339,12 +352,18 @@ map_of(const T *at, uint32_t stride, uint32_t vectors)
 	cuuint32_t steps[2] = {1, 1};
 
 #if CUDART_VERSION >= 12050
-	must(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **) &encode, 12000, cudaEnableDefault, &result), "the driver");
+	must(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **) &encode, 12000,
+										  cudaEnableDefault, &result),
+		 "the driver");
 #else
-	must(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **) &encode, cudaEnableDefault, &result), "the driver");
+	must(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", (void **) &encode, cudaEnableDefault,
+								 &result),
+		 "the driver");
 #endif
-	if (encode(&map, sizeof(T) == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32, 2, (void *) at, dims, strides, box, steps,
-			   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+	if (encode(&map,
+			   sizeof(T) == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16 : CU_TENSOR_MAP_DATA_TYPE_UINT32, 2,
+			   (void *) at, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+			   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
 			   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
 		must(cudaErrorInvalidValue, "a tensor map");
 	return map;
@@ -356,9 +375,11 @@ multiply_by_groups(const T *rows, const T *queries, uint32_t stride, float *prod
 {
 	int bytes = (GROUP_ROWS + 2 * SUMS) * TILE_BYTES;
 
-	must(cudaFuncSetAttribute((const void *) wgmma_kernel<T, SUMS>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory");
-	LAUNCH((wgmma_kernel<T, SUMS>), 1, GROUP, bytes, stream, map_of(rows, stride, ROWS_AT_ONCE), map_of(queries, stride, 2 * SUMS),
-		   stride * (uint32_t) sizeof(T) / TILE_BYTES, products);
+	must(cudaFuncSetAttribute((const void *) wgmma_kernel<T, SUMS>,
+							  cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+		 "shared memory");
+	LAUNCH((wgmma_kernel<T, SUMS>), 1, GROUP, bytes, stream, map_of(rows, stride, ROWS_AT_ONCE),
+		   map_of(queries, stride, 2 * SUMS), stride * (uint32_t) sizeof(T) / TILE_BYTES, products);
 }
 
 #endif
@@ -394,11 +415,16 @@ share_of(Shape shape, uint32_t dims, uint32_t nqueries, bool groups)
 	must(cudaMalloc((void **) &rows, vectors.rows.size() * sizeof(T)), "memory");
 	must(cudaMalloc((void **) &queries, vectors.given.size() * sizeof(T)), "memory");
 	must(cudaMalloc((void **) &out, products.size() * sizeof(float)), "memory");
-	must(cudaMemcpyAsync(rows, vectors.rows.data(), vectors.rows.size() * sizeof(T), cudaMemcpyHostToDevice, stream), "copying");
-	must(cudaMemcpyAsync(queries, vectors.given.data(), vectors.given.size() * sizeof(T), cudaMemcpyHostToDevice, stream), "copying");
+	must(cudaMemcpyAsync(rows, vectors.rows.data(), vectors.rows.size() * sizeof(T),
+						 cudaMemcpyHostToDevice, stream),
+		 "copying");
+	must(cudaMemcpyAsync(queries, vectors.given.data(), vectors.given.size() * sizeof(T),
+						 cudaMemcpyHostToDevice, stream),
+		 "copying");
 	must(cudaMemsetAsync(out, 0xFF, products.size() * sizeof(float), stream), "memory");
 	if (!groups)
-		LAUNCH(mma_kernel<T>, dim3(ROWS_AT_ONCE / 32, nqueries / 16), WARP, 48 * TILE_BYTES, stream, rows, queries, vectors.stride, nqueries, out);
+		LAUNCH(mma_kernel<T>, dim3(ROWS_AT_ONCE / 32, nqueries / 16), WARP, 48 * TILE_BYTES, stream,
+			   rows, queries, vectors.stride, nqueries, out);
 #if defined(HAVE_TENSOR_MAPS) && !defined(EMULATED)
 	else if (nqueries == 64)
 		multiply_by_groups<T, 32>(rows, queries, vectors.stride, out);
@@ -408,7 +434,9 @@ share_of(Shape shape, uint32_t dims, uint32_t nqueries, bool groups)
 		multiply_by_groups<T, 128>(rows, queries, vectors.stride, out);
 #endif
 	must(cudaGetLastError(), "multiplying");
-	must(cudaMemcpyAsync(products.data(), out, products.size() * sizeof(float), cudaMemcpyDeviceToHost, stream), "multiplying");
+	must(cudaMemcpyAsync(products.data(), out, products.size() * sizeof(float),
+						 cudaMemcpyDeviceToHost, stream),
+		 "multiplying");
 	must(cudaStreamSynchronize(stream), "multiplying");
 	must(cudaFree(rows), "memory");
 	must(cudaFree(queries), "memory");
@@ -424,8 +452,9 @@ test_form(const char *form, uint32_t nqueries, bool groups)
 	double most = 0;
 	char what[200];
 
-	snprintf(what, sizeof(what), "products of %s by %s, %u queries: within the bound of their error", sizeof(T) == 2 ? "halves" : "floats", form,
-			 nqueries);
+	snprintf(what, sizeof(what),
+			 "products of %s by %s, %u queries: within the bound of their error",
+			 sizeof(T) == 2 ? "halves" : "floats", form, nqueries);
 	if (groups && !has_groups())
 	{
 		skip(what, "no such device");

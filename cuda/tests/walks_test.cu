@@ -108,10 +108,7 @@ struct Walked
 	uint32_t measured;
 };
 
-/*
- * --- the model
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- the model ------------------------------------------------------------ */
 
 /*
  * A half of bits, and the bits of a number's half; of numbers that a half holds
@@ -120,7 +117,9 @@ struct Walked
 static float
 float_of_half(uint16_t half)
 {
-	uint32_t bits = (half & 0x7C00) == 0 ? 0 : (uint32_t) (half & 0x8000) << 16 | ((((uint32_t) half & 0x7FFF) << 13) + (112u << 23));
+	uint32_t bits = (half & 0x7C00) == 0 ? 0
+										 : (uint32_t) (half & 0x8000) << 16 |
+											   ((((uint32_t) half & 0x7FFF) << 13) + (112u << 23));
 	float value;
 
 	memcpy(&value, &bits, sizeof(value));
@@ -133,7 +132,9 @@ half_of_float(float value)
 	uint32_t bits;
 
 	memcpy(&bits, &value, sizeof(bits));
-	return (bits >> 23 & 0xFF) <= 112 ? 0 : (uint16_t) ((bits >> 16 & 0x8000) | ((bits & 0x7FFFFFFF) - (112u << 23)) >> 13);
+	return (bits >> 23 & 0xFF) <= 112
+			   ? 0
+			   : (uint16_t) ((bits >> 16 & 0x8000) | ((bits & 0x7FFFFFFF) - (112u << 23)) >> 13);
 }
 
 static float
@@ -167,17 +168,20 @@ codes_of(const Copy &copy, const unsigned char *vector)
 	if (copy.type == ELEMENT_BIT)
 		return query;
 	for (uint32_t i = 0; i < copy.view.dims; i++)
-		most = std::max(most, fabsf((element_of(copy, vector, i) - (square ? copy.offsets[i] : 0)) * factor));
+		most = std::max(
+			most, fabsf((element_of(copy, vector, i) - (square ? copy.offsets[i] : 0)) * factor));
 	if (square)
 	{
-		while (most > 63.5f * (float) query.scale && (uint64_t) query.scale * copy.view.dims * 127 * 127 < (1u << 29))
+		while (most > 63.5f * (float) query.scale &&
+			   (uint64_t) query.scale * copy.view.dims * 127 * 127 < (1u << 29))
 			query.scale *= 2;
 		factor *= 2.0f / (float) query.scale;
 	}
 	else if (!absolute)
 		factor = most > 0 ? 127.0f / most : 0;
 	for (uint32_t i = 0; i < copy.view.dims; i++)
-		query.codes.push_back(code_from((element_of(copy, vector, i) - (square || absolute ? copy.offsets[i] : 0)) * factor));
+		query.codes.push_back(code_from(
+			(element_of(copy, vector, i) - (square || absolute ? copy.offsets[i] : 0)) * factor));
 	return query;
 }
 
@@ -202,7 +206,9 @@ key_of(const Copy &copy, const QueryCodes &query, const unsigned char *row)
 			int x = (signed char) row[i],
 				q = query.codes[i];
 
-			sum += copy.metric == METRIC_L2 ? x * x - query.scale * x * q : copy.metric == METRIC_L1 ? abs(x - q) : -x * q;
+			sum += copy.metric == METRIC_L2	  ? x * x - query.scale * x * q
+				   : copy.metric == METRIC_L1 ? abs(x - q)
+											  : -x * q;
 		}
 	if (copy.metric != METRIC_JACCARD)
 		return (uint32_t) sum ^ 0x80000000u;
@@ -224,7 +230,8 @@ struct Model
 	Walked walked;
 
 	Model(const Copy &a_copy, const EngineQuery &a_query)
-		: copy(a_copy), asked(a_query), query(codes_of(a_copy, (const unsigned char *) a_query.vector)),
+		: copy(a_copy), asked(a_query),
+		  query(codes_of(a_copy, (const unsigned char *) a_query.vector)),
 		  ef(std::max(a_query.ef, a_query.k)), seen(a_copy.view.rows), walked()
 	{
 	}
@@ -253,12 +260,14 @@ struct Model
 		for (uint32_t slot : slots)
 			if (slot < copy.view.rows && !seen[slot])
 			{
-				Met met = {key_of(copy, query, &copy.codes[(size_t) slot * copy.view.code_stride]), slot, false};
+				Met met = {key_of(copy, query, &copy.codes[(size_t) slot * copy.view.code_stride]),
+						   slot, false};
 
 				seen[slot] = true;
 				walked.measured++;
 				list.push_back(met);
-				if (asked.filter != NULL && !copy.dead[slot] && slot < asked.filter_slots && (asked.filter[slot / 64] >> (slot % 64) & 1))
+				if (asked.filter != NULL && !copy.dead[slot] && slot < asked.filter_slots &&
+					(asked.filter[slot / 64] >> (slot % 64) & 1))
 					apart.push_back(met);
 			}
 		settle(&list, listed);
@@ -274,16 +283,20 @@ struct Model
 
 		if (copy.view.npivots == 0)
 		{
-			for (uint32_t i = 0; i < copy.view.nseeds && i < ENGINE_SEEDS_TRIED; i += WALK_WIDTH * DEGREE)
+			for (uint32_t i = 0; i < copy.view.nseeds && i < ENGINE_SEEDS_TRIED;
+				 i += WALK_WIDTH * DEGREE)
 			{
-				uint32_t end = std::min(std::min(copy.view.nseeds, (uint32_t) ENGINE_SEEDS_TRIED), i + WALK_WIDTH * DEGREE);
+				uint32_t end = std::min(std::min(copy.view.nseeds, (uint32_t) ENGINE_SEEDS_TRIED),
+										i + WALK_WIDTH * DEGREE);
 
 				round(std::vector<uint32_t>(copy.seeds.begin() + i, copy.seeds.begin() + end));
 			}
 			return;
 		}
 		for (uint32_t i = 0; i < copy.view.npivots; i++)
-			pivots.push_back({key_of(copy, query, &copy.pivot_codes[(size_t) i * copy.view.code_stride]), i, false});
+			pivots.push_back(
+				{key_of(copy, query, &copy.pivot_codes[(size_t) i * copy.view.code_stride]), i,
+				 false});
 		walked.measured += copy.view.npivots;
 		std::sort(pivots.begin(), pivots.end());
 		for (uint32_t i = 0; i < WALK_WIDTH && i < pivots.size() && i < ef; i++)
@@ -309,7 +322,8 @@ struct Model
 					met.expanded = true;
 					width--;
 					walked.expanded++;
-					slots.insert(slots.end(), copy.graph.begin() + (size_t) met.slot * DEGREE, copy.graph.begin() + (size_t) (met.slot + 1) * DEGREE);
+					slots.insert(slots.end(), copy.graph.begin() + (size_t) met.slot * DEGREE,
+								 copy.graph.begin() + (size_t) (met.slot + 1) * DEGREE);
 				}
 			if (slots.empty())
 				return;
@@ -328,7 +342,8 @@ struct Model
 		for (const Met &met : asked.filter != NULL ? apart : list)
 			if (!copy.dead[met.slot] && walked.answers.size() < most)
 			{
-				double distance = kernels->exact(asked.vector, &copy.vectors[met.slot * copy.vector_bytes], copy.view.dims);
+				double distance = kernels->exact(
+					asked.vector, &copy.vectors[met.slot * copy.vector_bytes], copy.view.dims);
 
 				walked.answers.push_back({distance, met.slot});
 			}
@@ -337,10 +352,7 @@ struct Model
 	}
 };
 
-/*
- * --- mirrors and queries
- * ------------------------------------------------------------------------------------------
- */
+/* --- mirrors and queries -------------------------------------------------- */
 
 static void
 run(EngineJob job, const char *what)
@@ -370,7 +382,8 @@ static void
 make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *to)
 {
 	uint32_t dims = copy.view.dims;
-	const float *centre = &centres[random_below((uint32_t) (centres.size() / dims)) * (size_t) dims];
+	const float *centre =
+		&centres[random_below((uint32_t) (centres.size() / dims)) * (size_t) dims];
 
 	memset(to, 0, copy.vector_bytes);
 	for (uint32_t i = 0; i < dims; i++)
@@ -393,7 +406,8 @@ bring(const void *from, size_t count)
 {
 	std::vector<T> to(count);
 
-	must(cudaMemcpy(to.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost), "copying a mirror");
+	must(cudaMemcpy(to.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost),
+		 "copying a mirror");
 	return to;
 }
 
@@ -404,7 +418,15 @@ bring(const void *from, size_t count)
 static MirrorId
 make_mirror(Copy *copy, std::vector<float> *centres)
 {
-	MirrorSpec spec = {copy->type == ELEMENT_BIT ? BIT_DIMS : DIMS, copy->type, copy->metric, METHOD_GRAPH, DEGREE, ROWS, RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
+	MirrorSpec spec = {copy->type == ELEMENT_BIT ? BIT_DIMS : DIMS,
+					   copy->type,
+					   copy->metric,
+					   METHOD_GRAPH,
+					   DEGREE,
+					   ROWS,
+					   RESIDENCY_FULL,
+					   PLACEMENT_SINGLE,
+					   -1};
 	std::vector<uint32_t> versions(ROWS, 1),
 		slots;
 	MirrorId id;
@@ -470,8 +492,10 @@ make_mirror(Copy *copy, std::vector<float> *centres)
 		copy->offsets = bring<float>(copy->view.code_offsets, copy->view.dims);
 	if (copy->view.npivots > 0)
 	{
-		copy->lists = bring<uint32_t>(copy->view.pivots + copy->view.npivots, (size_t) copy->view.npivots * DEGREE);
-		copy->pivot_codes = bring<unsigned char>(copy->view.pivot_codes, (size_t) copy->view.npivots * copy->view.code_stride);
+		copy->lists = bring<uint32_t>(copy->view.pivots + copy->view.npivots,
+									  (size_t) copy->view.npivots * DEGREE);
+		copy->pivot_codes = bring<unsigned char>(
+			copy->view.pivot_codes, (size_t) copy->view.npivots * copy->view.code_stride);
 	}
 	return id;
 }
@@ -510,21 +534,27 @@ is_equal(const Copy &copy, const EngineQuery &query, char *why, size_t room)
 	model.start();
 	model.expand();
 	model.rank();
-	while (same < query.count && same < walked.answers.size() && query.results[same].slot == walked.answers[same].slot &&
+	while (same < query.count && same < walked.answers.size() &&
+		   query.results[same].slot == walked.answers[same].slot &&
 		   query.results[same].distance == walked.answers[same].distance)
 		same++;
-	if (query.status == ENGINE_OK && query.counters.expanded == walked.expanded && query.counters.iterations == walked.rounds &&
-		query.counters.distances >= walked.measured && query.count == walked.answers.size() && same == query.count)
+	if (query.status == ENGINE_OK && query.counters.expanded == walked.expanded &&
+		query.counters.iterations == walked.rounds && query.counters.distances >= walked.measured &&
+		query.count == walked.answers.size() && same == query.count)
 		return true;
-	snprintf(why, room, "status %d, %u expansions in %u rounds, %u distances, %u answers; the model %u in %u, %u, %zu, of which %u are the same",
-			 (int) query.status, query.counters.expanded, query.counters.iterations, query.counters.distances, query.count, walked.expanded,
-			 walked.rounds, walked.measured, walked.answers.size(), same);
+	snprintf(
+		why, room,
+		"status %d, %u expansions in %u rounds, %u distances, %u answers; the model %u in %u, %u, %zu, of which %u are the same",
+		(int) query.status, query.counters.expanded, query.counters.iterations,
+		query.counters.distances, query.count, walked.expanded, walked.rounds, walked.measured,
+		walked.answers.size(), same);
 	return false;
 }
 
 /* Ask queries of one kind, and compare them with the model. */
 static void
-compare(const Copy &copy, MirrorId id, const std::vector<float> &centres, const char *what, uint32_t k, uint32_t ef, bool limited, const uint64_t *filter)
+compare(const Copy &copy, MirrorId id, const std::vector<float> &centres, const char *what,
+		uint32_t k, uint32_t ef, bool limited, const uint64_t *filter)
 {
 	static const char *const metrics[] = {"", "l2", "ip", "cosine", "l1", "hamming", "jaccard"};
 	std::vector<EngineQuery> queries(QUERIES);
@@ -553,8 +583,12 @@ compare(const Copy &copy, MirrorId id, const std::vector<float> &centres, const 
 	run_queries(&queries);
 	for (const EngineQuery &query : queries)
 		equal += is_equal(copy, query, why, sizeof(why));
-	snprintf(text, sizeof(text), "%s of %s, %s: %u of %u walks are the model's%s%s", metrics[copy.metric],
-			 copy.type == ELEMENT_BIT ? "bits" : copy.type == ELEMENT_HALF ? "halves" : "floats", what, equal, QUERIES, why[0] != 0 ? ": " : "", why);
+	snprintf(text, sizeof(text), "%s of %s, %s: %u of %u walks are the model's%s%s",
+			 metrics[copy.metric],
+			 copy.type == ELEMENT_BIT	 ? "bits"
+			 : copy.type == ELEMENT_HALF ? "halves"
+										 : "floats",
+			 what, equal, QUERIES, why[0] != 0 ? ": " : "", why);
 	say(equal == QUERIES, text);
 }
 
@@ -595,9 +629,11 @@ main()
 	{
 		ElementType type;
 		Metric metric;
-	} pairs[] = {{ELEMENT_FLOAT, METRIC_L2}, {ELEMENT_FLOAT, METRIC_IP}, {ELEMENT_FLOAT, METRIC_COSINE}, {ELEMENT_FLOAT, METRIC_L1},
-				 {ELEMENT_HALF, METRIC_L2}, {ELEMENT_HALF, METRIC_IP}, {ELEMENT_HALF, METRIC_COSINE}, {ELEMENT_HALF, METRIC_L1},
-				 {ELEMENT_BIT, METRIC_HAMMING}, {ELEMENT_BIT, METRIC_JACCARD}};
+	} pairs[] = {{ELEMENT_FLOAT, METRIC_L2},	 {ELEMENT_FLOAT, METRIC_IP},
+				 {ELEMENT_FLOAT, METRIC_COSINE}, {ELEMENT_FLOAT, METRIC_L1},
+				 {ELEMENT_HALF, METRIC_L2},		 {ELEMENT_HALF, METRIC_IP},
+				 {ELEMENT_HALF, METRIC_COSINE},	 {ELEMENT_HALF, METRIC_L1},
+				 {ELEMENT_BIT, METRIC_HAMMING},	 {ELEMENT_BIT, METRIC_JACCARD}};
 	EngineConfig config;
 	EngineError error;
 

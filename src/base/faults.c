@@ -123,7 +123,8 @@ show_longest_work(void)
 {
 	static char shown[256];
 
-	snprintf(shown, sizeof(shown), "%.1f %s:%d %s:%d", meter.longest_ms, meter.from.file ? meter.from.file : "", meter.from.line,
+	snprintf(shown, sizeof(shown), "%.1f %s:%d %s:%d", meter.longest_ms,
+			 meter.from.file ? meter.from.file : "", meter.from.line,
 			 meter.to.file ? meter.to.file : "", meter.to.line);
 	return shown;
 }
@@ -143,7 +144,8 @@ work_point(const char *file, int line)
 		return;
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
 	ms = (double) now.tv_sec * 1000 + (double) now.tv_nsec / 1e6;
-	if (meter.statement == GetCurrentStatementStartTimestamp() && ms - meter.last_ms > meter.longest_ms)
+	if (meter.statement == GetCurrentStatementStartTimestamp() &&
+		ms - meter.last_ms > meter.longest_ms)
 	{
 		meter.longest_ms = ms - meter.last_ms;
 		meter.from = meter.last;
@@ -158,20 +160,23 @@ work_point(const char *file, int line)
 void
 faults_define_setting(void)
 {
-	DefineCustomIntVariable("gpuann.row_limit", "Sets how many slots an index may have.", "For tests only.",
-							&faults_row_limit, ENGINE_MAX_SLOTS, 1, ENGINE_MAX_SLOTS, PGC_USERSET, GUC_NOT_IN_SAMPLE,
-							NULL, NULL, NULL);
-	DefineCustomIntVariable("gpuann.mirror_limit", "Sets how many indexes the mirror table holds.", "For tests only.",
-							&faults_mirror_limit, AREA_MIRRORS, 1, AREA_MIRRORS, PGC_SUSET, GUC_NOT_IN_SAMPLE,
-							NULL, NULL, NULL);
-	DefineCustomEnumVariable("gpuann.row_log", "Sets who writes the WAL records of appends.", "For tests only.",
-							 &faults_row_log, ROW_LOG_DIRECT, append_wal_options, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
-	DefineCustomStringVariable("gpuann.longest_work", "Begins to measure work that cannot be cancelled; shows the longest.",
-							   "For tests only.", &longest_work_setting, NULL, PGC_USERSET, GUC_NOT_IN_SAMPLE, NULL,
-							   assign_longest_work, show_longest_work);
-	DefineCustomStringVariable("gpuann.fault", "Arms a fault point: POINT ACTION [N].", "For tests only.",
-							   &fault_setting, "", PGC_SUSET, GUC_NOT_IN_SAMPLE, check_fault, assign_fault, NULL);
+	DefineCustomIntVariable("gpuann.row_limit", "Sets how many slots an index may have.",
+							"For tests only.", &faults_row_limit, ENGINE_MAX_SLOTS, 1,
+							ENGINE_MAX_SLOTS, PGC_USERSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpuann.mirror_limit", "Sets how many indexes the mirror table holds.",
+							"For tests only.", &faults_mirror_limit, AREA_MIRRORS, 1, AREA_MIRRORS,
+							PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+	DefineCustomEnumVariable("gpuann.row_log", "Sets who writes the WAL records of appends.",
+							 "For tests only.", &faults_row_log, ROW_LOG_DIRECT, append_wal_options,
+							 PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+	DefineCustomStringVariable(
+		"gpuann.longest_work",
+		"Begins to measure work that cannot be cancelled; shows the longest.", "For tests only.",
+		&longest_work_setting, NULL, PGC_USERSET, GUC_NOT_IN_SAMPLE, NULL, assign_longest_work,
+		show_longest_work);
+	DefineCustomStringVariable("gpuann.fault", "Arms a fault point: POINT ACTION [N].",
+							   "For tests only.", &fault_setting, "", PGC_SUSET, GUC_NOT_IN_SAMPLE,
+							   check_fault, assign_fault, NULL);
 }
 
 /*
@@ -188,7 +193,8 @@ wait_at(const char *point)
 	snprintf(path, sizeof(path), "gpuann_fault.%s", point);
 	file = AllocateFile(path, "w");
 	if (file == NULL)
-		ereport(ERROR, (errcode_for_file_access(), errmsg("could not create file \"%s\": %m", path)));
+		ereport(ERROR,
+				(errcode_for_file_access(), errmsg("could not create file \"%s\": %m", path)));
 	FreeFile(file);
 	while (stat(path, &status) == 0)
 	{

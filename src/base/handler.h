@@ -23,8 +23,9 @@ extern void gpuann_explain_init(void);
 extern void index_hook_init(void);
 
 /* cost.c */
-extern void gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup, Cost *total,
-							   Selectivity *selectivity, double *correlation, double *pages);
+extern void gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup,
+							   Cost *total, Selectivity *selectivity, double *correlation,
+							   double *pages);
 
 /* validate.c */
 extern bool gpuannvalidate(Oid opclass);
@@ -34,18 +35,21 @@ extern IndexBuildResult *gpuannbuild(Relation heap, Relation index, IndexInfo *i
 extern void gpuannbuildempty(Relation index);
 
 /* insert.c */
-extern bool gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
-						 IndexUniqueCheck unique, bool unchanged, IndexInfo *info);
+extern bool gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
+						 Relation heap, IndexUniqueCheck unique, bool unchanged, IndexInfo *info);
 
 /* scan.c */
 extern IndexScanDesc gpuannbeginscan(Relation index, int nkeys, int norderbys);
-extern void gpuannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys);
+extern void gpuannrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
+						 int norderbys);
 extern bool gpuanngettuple(IndexScanDesc scan, ScanDirection direction);
 extern void gpuannendscan(IndexScanDesc scan);
 
 /* vacuum.c */
 extern IndexBulkDeleteResult *gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
-											   IndexBulkDeleteCallback callback, void *callback_state);
-extern IndexBulkDeleteResult *gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats);
+											   IndexBulkDeleteCallback callback,
+											   void *callback_state);
+extern IndexBulkDeleteResult *gpuannvacuumcleanup(IndexVacuumInfo *info,
+												  IndexBulkDeleteResult *stats);
 
 #endif							/* GPUANN_HANDLER_H */

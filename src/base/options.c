@@ -53,9 +53,11 @@ check_not_zero(int *value, void **extra, GucSource source)
 static void
 define_developer_settings(void)
 {
-	DefineCustomBoolVariable("gpuann.debug_unpinned_distances", "Reads vectors without a pin where their distances are ranked again.",
-							 "A developer setting: when off, every vector is read under pin and lock.",
-							 &gpuann_debug_unpinned_distances, true, PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+	DefineCustomBoolVariable(
+		"gpuann.debug_unpinned_distances",
+		"Reads vectors without a pin where their distances are ranked again.",
+		"A developer setting: when off, every vector is read under pin and lock.",
+		&gpuann_debug_unpinned_distances, true, PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 }
 
 /*
@@ -64,26 +66,34 @@ define_developer_settings(void)
 static void
 define_scan_settings(void)
 {
-	DefineCustomIntVariable("gpuann.ef_search", "Sets how broadly the graph is searched.",
-							"More finds more of the nearest rows and takes longer. -1 takes the index's option ef_search.",
-							&gpuann_ef_search, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_EF_SEARCH,
-							PGC_USERSET, 0, check_not_zero, NULL, NULL);
-	DefineCustomBoolVariable("gpuann.exact", "Lets scans compare all rows of the index.",
-							 "The answer is exact and in order, at the price of reading every vector.",
-							 &gpuann_exact, false, PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomEnumVariable("gpuann.iterative_scan", "Sets what a scan does when more rows are wanted than it found at first.",
-							 "complete and strict_order go on in order, relaxed_order as rows are found, off stops; complete adds in the end "
-							 "what was missed.",
-							 &gpuann_iterative_scan, GPUANN_ITERATIVE_COMPLETE, iterative_scan_options,
-							 PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("gpuann.max_scan_tuples", "Sets how many rows a scan may visit to find more than it found at first.",
-							"The scan then ends, whether it has given every row or not. -1 sets no limit.",
-							&gpuann_max_scan_tuples, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_MAX_SCAN_TUPLES,
-							PGC_USERSET, 0, check_not_zero, NULL, NULL);
-	DefineCustomIntVariable("gpuann.pending_limit", "Sets how many rows may wait to be linked before an insert links some.",
+	DefineCustomIntVariable(
+		"gpuann.ef_search", "Sets how broadly the graph is searched.",
+		"More finds more of the nearest rows and takes longer. -1 takes the index's option ef_search.",
+		&gpuann_ef_search, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_EF_SEARCH, PGC_USERSET, 0,
+		check_not_zero, NULL, NULL);
+	DefineCustomBoolVariable(
+		"gpuann.exact", "Lets scans compare all rows of the index.",
+		"The answer is exact and in order, at the price of reading every vector.", &gpuann_exact,
+		false, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable(
+		"gpuann.iterative_scan",
+		"Sets what a scan does when more rows are wanted than it found at first.",
+		"complete and strict_order go on in order, relaxed_order as rows are found, off stops; complete adds in the end "
+		"what was missed.",
+		&gpuann_iterative_scan, GPUANN_ITERATIVE_COMPLETE, iterative_scan_options, PGC_USERSET, 0,
+		NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"gpuann.max_scan_tuples",
+		"Sets how many rows a scan may visit to find more than it found at first.",
+		"The scan then ends, whether it has given every row or not. -1 sets no limit.",
+		&gpuann_max_scan_tuples, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_MAX_SCAN_TUPLES,
+		PGC_USERSET, 0, check_not_zero, NULL, NULL);
+	DefineCustomIntVariable("gpuann.pending_limit",
+							"Sets how many rows may wait to be linked before an insert links some.",
 							"It matters where no mirror worker serves the index.",
-							&gpuann_pending_limit, GPUANN_DEFAULT_PENDING_LIMIT, GPUANN_MIN_PENDING_LIMIT,
-							GPUANN_MAX_PENDING_LIMIT, PGC_USERSET, 0, NULL, NULL, NULL);
+							&gpuann_pending_limit, GPUANN_DEFAULT_PENDING_LIMIT,
+							GPUANN_MIN_PENDING_LIMIT, GPUANN_MAX_PENDING_LIMIT, PGC_USERSET, 0,
+							NULL, NULL, NULL);
 	DefineCustomBoolVariable("gpuann.server", "Lets this session ask the server.",
 							 "When off, scans are answered from the index's pages.",
 							 &gpuann_server, true, PGC_USERSET, 0, NULL, NULL, NULL);
@@ -100,16 +110,19 @@ gpuann_options_init(void)
 	add_int_reloption(gpuann_relopt_kind, "m", "Half the number of edges of a row of the graph",
 					  GPUANN_DEFAULT_M, GPUANN_MIN_M, GPUANN_MAX_M, AccessExclusiveLock);
 	add_int_reloption(gpuann_relopt_kind, "ef_construction", "Breadth of the search for neighbours",
-					  GPUANN_DEFAULT_EF_CONSTRUCTION, GPUANN_MIN_EF_CONSTRUCTION, GPUANN_MAX_EF_CONSTRUCTION,
-					  AccessExclusiveLock);
-	add_enum_reloption(gpuann_relopt_kind, "method", "How the index is organised", method_options, GPUANN_METHOD_GRAPH,
-					   gettext_noop("Valid values are \"graph\"."), AccessExclusiveLock);
+					  GPUANN_DEFAULT_EF_CONSTRUCTION, GPUANN_MIN_EF_CONSTRUCTION,
+					  GPUANN_MAX_EF_CONSTRUCTION, AccessExclusiveLock);
+	add_enum_reloption(gpuann_relopt_kind, "method", "How the index is organised", method_options,
+					   GPUANN_METHOD_GRAPH, gettext_noop("Valid values are \"graph\"."),
+					   AccessExclusiveLock);
 
 	/* These say how scans go about it, and change nothing in the pages. */
-	add_int_reloption(gpuann_relopt_kind, "ef_search", "Breadth of the search, unless gpuann.ef_search is set",
-					  GPUANN_UNSET, GPUANN_MIN_EF_SEARCH, GPUANN_MAX_EF_SEARCH, ShareUpdateExclusiveLock);
-	add_bool_reloption(gpuann_relopt_kind, "mirror", "Lets the server hold a copy of the index and answer from it",
-					   true, ShareUpdateExclusiveLock);
+	add_int_reloption(gpuann_relopt_kind, "ef_search",
+					  "Breadth of the search, unless gpuann.ef_search is set", GPUANN_UNSET,
+					  GPUANN_MIN_EF_SEARCH, GPUANN_MAX_EF_SEARCH, ShareUpdateExclusiveLock);
+	add_bool_reloption(gpuann_relopt_kind, "mirror",
+					   "Lets the server hold a copy of the index and answer from it", true,
+					   ShareUpdateExclusiveLock);
 	define_scan_settings();
 }
 
@@ -125,12 +138,14 @@ refuse_lists(Datum reloptions)
 	foreach(cell, untransformRelOptions(reloptions))
 	{
 		if (strcmp(((DefElem *) lfirst(cell))->defname, "lists") == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("unrecognized parameter \"lists\""),
-					 errdetail("A gpuann index is a graph; it has no lists."),
-					 errhint("Leave it out. The options m and ef_construction say how the graph is built, "
-							 "ef_search how broadly it is searched.")));
+			ereport(
+				ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unrecognized parameter \"lists\""),
+				 errdetail("A gpuann index is a graph; it has no lists."),
+				 errhint(
+					 "Leave it out. The options m and ef_construction say how the graph is built, "
+					 "ef_search how broadly it is searched.")));
 	}
 }
 
@@ -142,10 +157,18 @@ gpuann_parse_options(Datum reloptions, bool validate)
 {
 	static const relopt_parse_elt options[] = {
 		{.optname = "m", .opttype = RELOPT_TYPE_INT, .offset = offsetof(GpuannOptions, m)},
-		{.optname = "ef_construction", .opttype = RELOPT_TYPE_INT, .offset = offsetof(GpuannOptions, ef_construction)},
-		{.optname = "ef_search", .opttype = RELOPT_TYPE_INT, .offset = offsetof(GpuannOptions, ef_search)},
-		{.optname = "method", .opttype = RELOPT_TYPE_ENUM, .offset = offsetof(GpuannOptions, method)},
-		{.optname = "mirror", .opttype = RELOPT_TYPE_BOOL, .offset = offsetof(GpuannOptions, mirror)},
+		{.optname = "ef_construction",
+		 .opttype = RELOPT_TYPE_INT,
+		 .offset = offsetof(GpuannOptions, ef_construction)},
+		{.optname = "ef_search",
+		 .opttype = RELOPT_TYPE_INT,
+		 .offset = offsetof(GpuannOptions, ef_search)},
+		{.optname = "method",
+		 .opttype = RELOPT_TYPE_ENUM,
+		 .offset = offsetof(GpuannOptions, method)},
+		{.optname = "mirror",
+		 .opttype = RELOPT_TYPE_BOOL,
+		 .offset = offsetof(GpuannOptions, mirror)},
 	};
 	GpuannOptions *parsed;
 
@@ -204,7 +227,8 @@ gpuann_effective_ef_search(Relation index)
 
 	if (gpuann_ef_search != GPUANN_UNSET)
 		return gpuann_ef_search;
-	return options && options->ef_search != GPUANN_UNSET ? options->ef_search : GPUANN_DEFAULT_EF_SEARCH;
+	return options && options->ef_search != GPUANN_UNSET ? options->ef_search
+														 : GPUANN_DEFAULT_EF_SEARCH;
 }
 
 /*
@@ -215,7 +239,8 @@ gpuann_type_info(Relation index)
 {
 	FmgrInfo   *proc = index_getprocinfo(index, 1, GPUANN_TYPE_PROC);
 
-	return (const GpuannTypeInfo *) DatumGetPointer(FunctionCall1Coll(proc, InvalidOid, PointerGetDatum(NULL)));
+	return (const GpuannTypeInfo *) DatumGetPointer(
+		FunctionCall1Coll(proc, InvalidOid, PointerGetDatum(NULL)));
 }
 
 /*

@@ -50,7 +50,8 @@ signature_declared(HeapTuple function, StringInfo arguments, StringInfo results)
 	for (int i = 0; i < form->pronargs; i++)
 		append_type(arguments, form->proargtypes.values[i]);
 	for (int i = 0; modes != NULL && i < count; i++)
-		if (modes[i] == PROARGMODE_OUT || modes[i] == PROARGMODE_INOUT || modes[i] == PROARGMODE_TABLE)
+		if (modes[i] == PROARGMODE_OUT || modes[i] == PROARGMODE_INOUT ||
+			modes[i] == PROARGMODE_TABLE)
 			append_type(results, types[i]);
 	if (results->len == 0)
 		append_type(results, form->prorettype);
@@ -73,14 +74,18 @@ signature_check(FunctionCallInfo fcinfo, const char *arguments, const char *resu
 	initStringInfo(&declared_results);
 	signature_declared(function, &declared_arguments, &declared_results);
 	ReleaseSysCache(function);
-	if (strcmp(declared_arguments.data, arguments) != 0 || strcmp(declared_results.data, results) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("function %s was declared for another version of the gpuann library",
-						format_procedure(info->fn_oid)),
-				 errdetail("The library that is loaded takes (%s) and returns (%s).", arguments, results),
-				 errhint("If the extension has been updated, restart PostgreSQL to load its new library; "
-						 "if the library has been, run ALTER EXTENSION gpuann UPDATE.")));
+	if (strcmp(declared_arguments.data, arguments) != 0 ||
+		strcmp(declared_results.data, results) != 0)
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("function %s was declared for another version of the gpuann library",
+					format_procedure(info->fn_oid)),
+			 errdetail("The library that is loaded takes (%s) and returns (%s).", arguments,
+					   results),
+			 errhint(
+				 "If the extension has been updated, restart PostgreSQL to load its new library; "
+				 "if the library has been, run ALTER EXTENSION gpuann UPDATE.")));
 	pfree(declared_arguments.data);
 	pfree(declared_results.data);
 	info->fn_extra = info;		/* no need to look again */

@@ -85,7 +85,8 @@ columns_of_index(Oid oid)
 	form = (Form_pg_index) GETSTRUCT(tuple);
 	for (int i = 0; i < form->indnatts; i++)
 		if (form->indkey.values[i] != 0)
-			columns = bms_add_member(columns, form->indkey.values[i] - FirstLowInvalidHeapAttributeNumber);
+			columns = bms_add_member(columns,
+									 form->indkey.values[i] - FirstLowInvalidHeapAttributeNumber);
 	add_columns_of(tuple, Anum_pg_index_indexprs, &columns);
 	add_columns_of(tuple, Anum_pg_index_indpred, &columns);
 	ReleaseSysCache(tuple);
@@ -146,7 +147,8 @@ static void
 become_owner(SqlIndex *opened)
 {
 	GetUserIdAndSecContext(&opened->user, &opened->security);
-	SetUserIdAndSecContext(opened->heap->rd_rel->relowner, opened->security | SECURITY_RESTRICTED_OPERATION);
+	SetUserIdAndSecContext(opened->heap->rd_rel->relowner,
+						   opened->security | SECURITY_RESTRICTED_OPERATION);
 	opened->guc_level = NewGUCNestLevel();
 #if PG_VERSION_NUM >= 170000
 	RestrictSearchPath();
@@ -168,7 +170,8 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 
 		if (name == NULL)
 			report_dropped(oid);
-		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an index", name)));
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("\"%s\" is not an index", name)));
 	}
 	check_privileges(oid, heap, use);
 
@@ -186,16 +189,16 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a gpuann index", RelationGetRelationName(opened->index))));
 	if (RELATION_IS_OTHER_TEMP(opened->index))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("cannot access temporary tables of other sessions")));
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("cannot access temporary tables of other sessions")));
 	if (!opened->index->rd_index->indisvalid)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("index \"%s\" is not valid", RelationGetRelationName(opened->index))));
 	if (RecoveryInProgress() && !RelationIsPermanent(opened->index))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("unlogged index \"%s\" cannot be read during recovery", RelationGetRelationName(opened->index))));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("unlogged index \"%s\" cannot be read during recovery",
+							   RelationGetRelationName(opened->index))));
 
 	/*
 	 * The index may have been dropped and its OID given to another table's
@@ -232,9 +235,10 @@ sql_index_require_usable(const SqlIndex *opened, Snapshot snapshot)
 {
 	if (!IsolationUsesXactSnapshot() || !opened->index->rd_index->indcheckxmin)
 		return;
-	if (!TransactionIdPrecedes(HeapTupleHeaderGetXmin(opened->index->rd_indextuple->t_data), snapshot->xmin))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("index \"%s\" is newer than this transaction's snapshot", RelationGetRelationName(opened->index)),
-				 errhint("Start a new transaction, or use READ COMMITTED.")));
+	if (!TransactionIdPrecedes(HeapTupleHeaderGetXmin(opened->index->rd_indextuple->t_data),
+							   snapshot->xmin))
+		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						errmsg("index \"%s\" is newer than this transaction's snapshot",
+							   RelationGetRelationName(opened->index)),
+						errhint("Start a new transaction, or use READ COMMITTED.")));
 }

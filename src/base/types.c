@@ -49,15 +49,15 @@ bit_elements(Pointer value)
 }
 
 /* The support function 2 of an operator class: what it indexes. */
-#define TYPE_SUPPORT(name, element_type, metric, max_dims, type) \
-	static const GpuannTypeInfo name = {element_type, metric, max_dims, type##_dims, type##_elements}; \
-	PG_FUNCTION_INFO_V1(gpuann_##name##_support); \
-	Datum \
-	gpuann_##name##_support(PG_FUNCTION_ARGS) \
-	{ \
-		PG_RETURN_POINTER(&name); \
-	} \
-	extern Datum gpuann_##name##_support(PG_FUNCTION_ARGS)	/* takes the semicolon */
+#define TYPE_SUPPORT(name, element_type, metric, max_dims, type)                     \
+	static const GpuannTypeInfo name = {element_type, metric, max_dims, type##_dims, \
+										type##_elements};                            \
+	PG_FUNCTION_INFO_V1(gpuann_##name##_support);                                    \
+	Datum gpuann_##name##_support(PG_FUNCTION_ARGS)                                  \
+	{                                                                                \
+		PG_RETURN_POINTER(&name);                                                    \
+	}                                                                                \
+	extern Datum gpuann_##name##_support(PG_FUNCTION_ARGS) /* takes the semicolon */
 
 TYPE_SUPPORT(vector_l2, ELEMENT_FLOAT, METRIC_L2, ENGINE_MAX_DIMS, vector);
 TYPE_SUPPORT(vector_ip, ELEMENT_FLOAT, METRIC_IP, ENGINE_MAX_DIMS, vector);
@@ -105,7 +105,9 @@ gpuann_column_dims(const GpuannTypeInfo *info, Relation index)
 {
 	Form_pg_attribute column = TupleDescAttr(RelationGetDescr(index), 0);
 	int			dims = column->atttypmod;
-	const char *type = info->type == ELEMENT_FLOAT ? "vector" : info->type == ELEMENT_HALF ? "halfvec" : "bit";
+	const char *type = info->type == ELEMENT_FLOAT	? "vector"
+					   : info->type == ELEMENT_HALF ? "halfvec"
+													: "bit";
 
 	/*
 	 * A class for bit takes bit varying too, whose values have lengths of their
@@ -117,17 +119,19 @@ gpuann_column_dims(const GpuannTypeInfo *info, Relation index)
 				 errmsg("type not supported for gpuann index"),
 				 errhint("Use a column or an expression of type bit(n).")));
 	if (dims < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("column does not have dimensions"),
-				 index->rd_index->indkey.values[0] == InvalidAttrNumber ?
-				 errhint("Cast the expression to %s(n), where n is its number of dimensions.", type) :
-				 errhint("Declare the column as %s(n), or index a cast of it: ((%s::%s(n)) operator_class).",
-						 type, NameStr(column->attname), type)));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("column does not have dimensions"),
+			 index->rd_index->indkey.values[0] == InvalidAttrNumber
+				 ? errhint("Cast the expression to %s(n), where n is its number of dimensions.",
+						   type)
+				 : errhint(
+					   "Declare the column as %s(n), or index a cast of it: ((%s::%s(n)) operator_class).",
+					   type, NameStr(column->attname), type)));
 	if (dims > info->max_dims)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("column cannot have more than %d dimensions for gpuann index", info->max_dims)));
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("column cannot have more than %d dimensions for gpuann index",
+							   info->max_dims)));
 	return dims;
 }
 

@@ -68,7 +68,8 @@ typedef struct BuildState
 void
 build_phase(int phase, int64 total)
 {
-	const int	names[] = {PROGRESS_CREATEIDX_SUBPHASE, PROGRESS_CREATEIDX_TUPLES_TOTAL, PROGRESS_CREATEIDX_TUPLES_DONE};
+	const int	names[] = {PROGRESS_CREATEIDX_SUBPHASE, PROGRESS_CREATEIDX_TUPLES_TOTAL,
+						 PROGRESS_CREATEIDX_TUPLES_DONE};
 	const int64 values[] = {phase, total, 0};
 
 	pgstat_progress_update_multi_param(3, names, values);
@@ -91,7 +92,8 @@ go_on_here(BuildState *build)
 	if (build->server != NULL)
 		build_server_close(build->server);
 	build->server = NULL;
-	build->engine = build_engine_open(build->index, &build->format, Max(build->expected_rows, build->rows));
+	build->engine =
+		build_engine_open(build->index, &build->format, Max(build->expected_rows, build->rows));
 	for (uint32 i = 0; i < build->fed; i++)
 		build_engine_feed(build->engine, i, build->loaded[i]);
 	MemoryContextSwitchTo(old);
@@ -139,7 +141,8 @@ take_loaded(void *context)
 			uint32		room = Max(loaded.superblock + 1, build->loaded_room * 2);
 
 			build->loaded = repalloc_huge(build->loaded, sizeof(uint32) * room);
-			memset(build->loaded + build->loaded_room, 0, sizeof(uint32) * (room - build->loaded_room));
+			memset(build->loaded + build->loaded_room, 0,
+				   sizeof(uint32) * (room - build->loaded_room));
 			build->loaded_room = room;
 		}
 		build->loaded[loaded.superblock] = loaded.rows;
@@ -204,7 +207,7 @@ write_graph_rows(BuildState *build, const LinkResult *link, uint32 written)
 	for (uint32 i = 0; i < link->count;)
 	{
 		BlockNumber block = node_block(format, link->slots[i]);
-		Buffer		buffer = read_page(build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+		Buffer buffer = read_page(build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
 
 		for (; i < link->count && node_block(format, link->slots[i]) == block; i++)
 		{
@@ -212,7 +215,8 @@ write_graph_rows(BuildState *build, const LinkResult *link, uint32 written)
 
 			node->flags |= NODE_LINKED;
 			page_reach_row(format, BufferGetPage(buffer), link->slots[i]);
-			memcpy(graph_row(format, BufferGetPage(buffer), link->slots[i]), link->rows + (Size) i * format->degree, row_bytes);
+			memcpy(graph_row(format, BufferGetPage(buffer), link->slots[i]),
+				   link->rows + (Size) i * format->degree, row_bytes);
 		}
 		MarkBufferDirty(buffer);
 		UnlockReleaseBuffer(buffer);
@@ -239,7 +243,7 @@ unwrite_graph_rows(BuildState *build)
 		while (slot < end)
 		{
 			BlockNumber block = node_block(format, slot);
-			Buffer		buffer = read_page(build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+			Buffer buffer = read_page(build->index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
 
 			for (; slot < end && node_block(format, slot) == block; slot++)
 			{
@@ -431,7 +435,8 @@ list_unlinked(const BuildState *build, Page page, uint32 *slot)
 	const IndexFormat *format = &build->format;
 	PendingPage   *list = PendingPageOf(page);
 
-	while (build->unlinked > 0 && list->count < GPUANN_PENDING_CAPACITY && slot_superblock(format, *slot) < build->superblocks)
+	while (build->unlinked > 0 && list->count < GPUANN_PENDING_CAPACITY &&
+		   slot_superblock(format, *slot) < build->superblocks)
 	{
 		uint32		superblock = slot_superblock(format, *slot);
 
@@ -559,7 +564,8 @@ write_last_pages(BuildState *build, uint32 seeds)
 	free_leftovers(build);
 	if (build->superblocks == 0)
 	{
-		ReleaseBuffer(build_new_block(build->index, MAIN_FORKNUM, pending_block(&build->format, 0)));
+		ReleaseBuffer(
+			build_new_block(build->index, MAIN_FORKNUM, pending_block(&build->format, 0)));
 		build->superblocks = 1;
 	}
 	for (uint32 i = 0; i < build->superblocks; i++)
@@ -641,7 +647,8 @@ init_build(BuildState *build, Relation heap, Relation index, double expected_row
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ef_construction must be greater than or equal to 2 * m")));
-	format_compute(&build->format, type, gpuann_column_dims(type, index), m, ef_construction, expected_rows);
+	format_compute(&build->format, type, gpuann_column_dims(type, index), m, ef_construction,
+				   expected_rows);
 }
 
 /*
@@ -653,11 +660,14 @@ link_rest(BuildState *build)
 {
 	if (build->unlinked == 0)
 		return;
-	ereport(NOTICE,
-			(errmsg("gpuann graph no longer fits into maintenance_work_mem after %u rows", build->rows - build->unlinked),
-			 errdetail("The other %u rows are linked in the index's pages, which takes longer.", build->unlinked),
-			 errhint("Set maintenance_work_mem to %.0f MB or more to build the whole graph in memory.",
-					 ceil(build_memory(&build->format, build->rows) / (1024 * 1024)))));
+	ereport(
+		NOTICE,
+		(errmsg("gpuann graph no longer fits into maintenance_work_mem after %u rows",
+				build->rows - build->unlinked),
+		 errdetail("The other %u rows are linked in the index's pages, which takes longer.",
+				   build->unlinked),
+		 errhint("Set maintenance_work_mem to %.0f MB or more to build the whole graph in memory.",
+				 ceil(build_memory(&build->format, build->rows) / (1024 * 1024)))));
 	build_phase(BUILD_PHASE_PAGES, build->unlinked);
 
 	/*
@@ -690,7 +700,8 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 {
 	TimestampTz begun = GetCurrentTimestamp();
 	double		expected_rows = estimate_rows(heap);
-	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann build", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann build", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(memory);
 	BuildState *build = palloc(sizeof(BuildState));
 	IndexBuildResult *result;
@@ -720,7 +731,8 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	FAULT_POINT("build-logged");
 	link_rest(build);
 	build_phase(BUILD_PHASE_MIRROR, build->rows);
-	if (build->server == NULL || !build_server_keep(build->server, (GetCurrentTimestamp() - begun) / 1000))
+	if (build->server == NULL ||
+		!build_server_keep(build->server, (GetCurrentTimestamp() - begun) / 1000))
 		mirror_feed(index, begun, build_progress);
 
 	MemoryContextSwitchTo(old);

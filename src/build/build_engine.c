@@ -88,7 +88,8 @@ build_engine_open(Relation index, const IndexFormat *format, double expected_row
 	while (build->engine == NULL && (capacity /= 2) > 0);
 	build->feeding = build->engine != NULL;
 	for (int i = 0; i < 2; i++)
-		build->batches[i] = palloc_extended((Size) format->superblock_slots * format->vector_bytes, MCXT_ALLOC_HUGE);
+		build->batches[i] = palloc_extended((Size) format->superblock_slots * format->vector_bytes,
+											MCXT_ALLOC_HUGE);
 	build->versions = palloc(sizeof(uint32) * format->superblock_slots);
 	for (uint32 i = 0; i < format->superblock_slots; i++)
 		build->versions[i] = 1;
@@ -117,7 +118,8 @@ finish_append(BuildEngine *build)
  * pages.
  */
 void
-build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint32 count, void *vectors)
+build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint32 count,
+				   void *vectors)
 {
 	VectorPlace place = vector_place(format, first);
 	Size		left = (Size) count * format->vector_bytes;
@@ -161,7 +163,8 @@ build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows)
 			.versions = build->versions, .vectors = batch
 		};
 
-		build->flight_end = fit == rows ? first_slot + build->format->superblock_slots : first_slot + fit;
+		build->flight_end =
+			fit == rows ? first_slot + build->format->superblock_slots : first_slot + fit;
 		build->filling = 1 - build->filling;
 		build->feeding = local_engine_submit(build->engine, &job);
 		build->in_flight = build->feeding ? fit : 0;
@@ -213,7 +216,8 @@ build_engine_link(BuildEngine *build, LinkResult *link)
 
 	if (build->rows == 0)
 		return false;
-	if (!local_engine_submit(build->engine, &job) || !local_engine_wait(build->engine, build_progress))
+	if (!local_engine_submit(build->engine, &job) ||
+		!local_engine_wait(build->engine, build_progress))
 	{
 		build->rows = build->end = 0;
 		return false;

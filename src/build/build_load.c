@@ -40,8 +40,10 @@ loader_begin(Loader *loader, Relation index, BuildShared *shared)
 	loader->type = gpuann_type_info(index);
 	loader->format = format;
 	loader->shared = shared;
-	loader->row_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann build row", ALLOCSET_DEFAULT_SIZES);
-	loader->vectors = palloc_extended((Size) format->superblock_slots * format->vector_bytes, MCXT_ALLOC_HUGE);
+	loader->row_memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann build row", ALLOCSET_DEFAULT_SIZES);
+	loader->vectors =
+		palloc_extended((Size) format->superblock_slots * format->vector_bytes, MCXT_ALLOC_HUGE);
 	loader->tids = palloc(sizeof(ItemPointerData) * format->superblock_slots);
 }
 
@@ -76,7 +78,8 @@ pages_needed(const IndexFormat *format, uint32 rows)
 		return 1;				/* the pending page */
 	if (rows == format->superblock_slots)
 		return format->superblock_pages;
-	for (uint64 left = (uint64) rows * format->vector_bytes; left > GPUANN_PAYLOAD; left -= GPUANN_PAYLOAD)
+	for (uint64 left = (uint64) rows * format->vector_bytes; left > GPUANN_PAYLOAD;
+		 left -= GPUANN_PAYLOAD)
 		vector_place_next(format, &place);
 	/* where vectors are small, node pages come after the page of theirs */
 	return Max(place.block, node_block(format, rows - 1)) - pending_block(format, 0) + 1;
@@ -141,7 +144,8 @@ write_nodes(const Loader *loader, uint32 superblock)
 	for (uint32 first = 0; first < loader->count; first += format->nodes_per_page)
 	{
 		uint32		end = Min(first + format->nodes_per_page, loader->count);
-		Buffer		buffer = begin_page(loader, node_block(format, first_slot + first), PAGE_NODE, superblock);
+		Buffer		buffer =
+			begin_page(loader, node_block(format, first_slot + first), PAGE_NODE, superblock);
 		Page		page = BufferGetPage(buffer);
 
 		page_reach_record(format, page, first_slot + end - 1);
@@ -226,7 +230,8 @@ load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool aliv
 
 	if (gpuann_value_elements(loader->type, format->dims, values[0], isnull[0], &elements, &copy))
 	{
-		memcpy(loader->vectors + (Size) loader->count * format->vector_bytes, elements, format->vector_bytes);
+		memcpy(loader->vectors + (Size) loader->count * format->vector_bytes, elements,
+			   format->vector_bytes);
 		loader->tids[loader->count++] = *tid;
 		if (++loader->uncounted == COUNT_ROWS)
 			count_rows(loader);
@@ -245,7 +250,8 @@ load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool aliv
 double
 loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress, TableScanDesc scan)
 {
-	double		rows = table_index_build_scan(heap, loader->index, info, true, progress, load_row, loader, scan);
+	double		rows =
+		table_index_build_scan(heap, loader->index, info, true, progress, load_row, loader, scan);
 
 	count_rows(loader);
 	write_superblock(loader);

@@ -168,7 +168,8 @@ parallel_load_begin(Relation heap, const BuildShared *shared, int workers)
 	shm_toc_estimate_chunk(&context->estimator, scan_size);
 	shm_toc_estimate_chunk(&context->estimator, mul_size(sizeof(WalUsage), context->nworkers));
 	shm_toc_estimate_chunk(&context->estimator, mul_size(sizeof(BufferUsage), context->nworkers));
-	shm_toc_estimate_chunk(&context->estimator, debug_query_string ? strlen(debug_query_string) + 1 : 1);
+	shm_toc_estimate_chunk(&context->estimator,
+						   debug_query_string ? strlen(debug_query_string) + 1 : 1);
 	shm_toc_estimate_keys(&context->estimator, 5);
 	InitializeParallelDSM(context);
 	if (context->seg == NULL)
@@ -193,7 +194,8 @@ parallel_load_begin(Relation heap, const BuildShared *shared, int workers)
 	shm_toc_insert(context->toc, KEY_QUERY, query);
 	load->wal_usage = shm_toc_allocate(context->toc, mul_size(sizeof(WalUsage), context->nworkers));
 	shm_toc_insert(context->toc, KEY_WAL_USAGE, load->wal_usage);
-	load->buffer_usage = shm_toc_allocate(context->toc, mul_size(sizeof(BufferUsage), context->nworkers));
+	load->buffer_usage =
+		shm_toc_allocate(context->toc, mul_size(sizeof(BufferUsage), context->nworkers));
 	shm_toc_insert(context->toc, KEY_BUFFER_USAGE, load->buffer_usage);
 	LaunchParallelWorkers(context);
 	ereport(DEBUG1,

@@ -91,7 +91,8 @@ extern void page_log_flush(PageLog *log);
 
 /* build_load.c */
 extern void loader_begin(Loader *loader, Relation index, BuildShared *shared);
-extern double loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress, TableScanDesc scan);
+extern double loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress,
+						  TableScanDesc scan);
 extern Buffer build_new_block(Relation index, ForkNumber fork, BlockNumber expected);
 extern uint32 build_claim_superblock(BuildShared *shared, Relation index, uint32 rows);
 
@@ -115,14 +116,16 @@ typedef struct BuildEngine BuildEngine;
  * Graph rows that the engine linked, sorted by slot, and seeds: until the
  * engine is closed.
  */
-extern BuildEngine *build_engine_open(Relation index, const IndexFormat *format, double expected_rows);
+extern BuildEngine *build_engine_open(Relation index, const IndexFormat *format,
+									  double expected_rows);
 extern void build_engine_feed(BuildEngine *build, uint32 superblock, uint32 rows);
 extern void build_engine_fed(BuildEngine *build);
 extern bool build_engine_link(BuildEngine *build, LinkResult *link);
 extern void build_engine_close(BuildEngine *build);
 extern uint32 build_engine_end(const BuildEngine *build);
 extern uint32 build_engine_rows(const BuildEngine *build);
-extern void build_copy_vectors(Relation index, const IndexFormat *format, uint32 first, uint32 count, void *vectors);
+extern void build_copy_vectors(Relation index, const IndexFormat *format, uint32 first,
+							   uint32 count, void *vectors);
 
 /* build_server.c */
 typedef struct BuildServer BuildServer;
@@ -132,7 +135,8 @@ typedef struct BuildServer BuildServer;
  * false ends it, has said why, and is to be followed by build_server_close:
  * then the CPU engine in this process does everything from the first row on.
  */
-extern BuildServer *build_server_open(Relation heap, Relation index, const IndexFormat *format, double expected_rows, uint64 nonce);
+extern BuildServer *build_server_open(Relation heap, Relation index, const IndexFormat *format,
+									  double expected_rows, uint64 nonce);
 extern bool build_server_feed(BuildServer *build, uint32 superblock, uint32 rows);
 extern bool build_server_fed(BuildServer *build);
 

@@ -94,7 +94,8 @@ build_failed(BuildServer *build)
 	const MirrorSlice *slice = &build->slice;
 
 	ereport(slice->no_memory || slice->over_quota ? NOTICE : WARNING,
-			(errmsg("gpuann graph of index \"%s\" is built by the CPU engine", RelationGetRelationName(slice->index)),
+			(errmsg("gpuann graph of index \"%s\" is built by the CPU engine",
+					RelationGetRelationName(slice->index)),
 			 errdetail("%s", slice->reason)));
 	return false;
 }
@@ -123,7 +124,8 @@ build_make_room(MirrorSlice *slice)
 		return false;
 	slice->no_memory = slice->over_quota = false;
 	/* a server that did not answer to that has the channel still */
-	return request_state(atomic_load(&shared_channel((uint32) slice->channel)->state)) == REQUEST_FREE;
+	return request_state(atomic_load(&shared_channel((uint32) slice->channel)->state)) ==
+		   REQUEST_FREE;
 }
 
 /*
@@ -143,7 +145,8 @@ create_mirror(MirrorSlice *slice, uint32 rows)
 }
 
 BuildServer *
-build_server_open(Relation heap, Relation index, const IndexFormat *format, double expected_rows, uint64 nonce)
+build_server_open(Relation heap, Relation index, const IndexFormat *format, double expected_rows,
+				  uint64 nonce)
 {
 	BuildServer *build;
 	MemoryContextCallback *callback;
@@ -161,7 +164,8 @@ build_server_open(Relation heap, Relation index, const IndexFormat *format, doub
 	callback->func = release_channel;
 	callback->arg = slice;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
-	if (feed_begin(slice, nonce) && create_mirror(slice, first_capacity(heap, index, format, expected_rows)))
+	if (feed_begin(slice, nonce) &&
+		create_mirror(slice, first_capacity(heap, index, format, expected_rows)))
 		return build;
 	(void) build_failed(build);
 	build_server_close(build);
@@ -185,8 +189,9 @@ post_rows(BuildServer *build)
 	const IndexFormat *format = slice->format;
 	Size		vector_bytes = (Size) build->count * format->vector_bytes;
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
-	uint32	   *versions = channel_array(slice->channel, build->count * sizeof(uint32), &request->versions_offset);
-	uint64	   *dead = channel_array(slice->channel, bits64_bytes(build->count), &request->dead_offset);
+	uint32	   *versions =
+		channel_array(slice->channel, build->count * sizeof(uint32), &request->versions_offset);
+	uint64 *dead = channel_array(slice->channel, bits64_bytes(build->count), &request->dead_offset);
 	void	   *vectors = channel_array(slice->channel, vector_bytes, &request->body_offset);
 
 	if (versions == NULL || dead == NULL || vectors == NULL)
@@ -218,7 +223,8 @@ build_land(BuildServer *build)
 	while (build->count > 0)
 	{
 		const char *text;
-		EngineStatus status = channel_await(slice->channel, monotonic_us() + PATIENCE_US, PATIENCE_US, NULL, &text);
+		EngineStatus status =
+			channel_await(slice->channel, monotonic_us() + PATIENCE_US, PATIENCE_US, NULL, &text);
 
 		if (status == ENGINE_OK)
 			build->count = 0;
@@ -283,7 +289,8 @@ are_next(BuildServer *build, const uint32 *slots, uint32 count)
 
 	for (uint32 i = 0; i < count; i++)
 	{
-		if (build->next < build->end && build->next % per_superblock >= build->loaded[build->next / per_superblock])
+		if (build->next < build->end &&
+			build->next % per_superblock >= build->loaded[build->next / per_superblock])
 			build->next = (build->next / per_superblock + 1) * per_superblock;
 		if (build->next >= build->end || slots[i] != build->next++)
 			return false;
@@ -345,7 +352,8 @@ build_fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *s
 	request->first_slot = first;
 	request->has_seeds = seeds;
 	request->count = most;
-	status = channel_fetch_linked(slice->channel, most, seeds, slice->format->degree, slice_call_deadline(slice), &part, &text);
+	status = channel_fetch_linked(slice->channel, most, seeds, slice->format->degree,
+								  slice_call_deadline(slice), &part, &text);
 	if (status != ENGINE_OK)
 	{
 		(void) failed_with(build, status, text);
@@ -372,7 +380,8 @@ fetch_seeds(BuildServer *build, LinkResult *seeds)
 	for (int64 i = 0; i < count; i++)
 	{
 		if (!holds_row(build, build->seeds[i]))
-			return failed_with(build, ENGINE_INVALID, "the server named a seed that does not exist");
+			return failed_with(build, ENGINE_INVALID,
+							   "the server named a seed that does not exist");
 	}
 	memset(seeds, 0, sizeof(*seeds));
 	seeds->nseeds = (uint32) count;
@@ -398,7 +407,8 @@ build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds)
 	request->ef_construction = slice->format->ef_construction;
 	if (!channel_post(slice->channel))
 		return failed_with(build, ENGINE_FAILED, "no server runs");
-	status = channel_await(slice->channel, monotonic_us() + PATIENCE_US, PATIENCE_US, build_progress, &text);
+	status = channel_await(slice->channel, monotonic_us() + PATIENCE_US, PATIENCE_US,
+						   build_progress, &text);
 	if (status != ENGINE_OK)
 		return failed_with(build, status, text);
 	if (*(volatile uint32_t *) &shared_channel((uint32) slice->channel)->out_count != build->rows)
@@ -412,7 +422,8 @@ bool
 build_server_fetch(BuildServer *build, LinkResult *part)
 {
 	uint32		degree = build->slice.format->degree;
-	int64		count = build_fetch(build, build->fetched, FETCHED_ROWS, false, build->slots, build->graph_rows);
+	int64		count =
+		build_fetch(build, build->fetched, FETCHED_ROWS, false, build->slots, build->graph_rows);
 
 	if (count < 0)
 		return false;
@@ -441,10 +452,11 @@ build_server_keep(BuildServer *build, int64 lasted_ms)
 		feed_forget(slice);
 	release_channel(slice);
 	if (kept)
-		ereport(DEBUG1,
-				(errmsg_internal("gpuann index \"%s\" was linked on the server", RelationGetRelationName(slice->index))));
+		ereport(DEBUG1, (errmsg_internal("gpuann index \"%s\" was linked on the server",
+										 RelationGetRelationName(slice->index))));
 	else
 		ereport(LOG,
-				(errmsg("the mirror that gpuann index \"%s\" was linked in is loaded again: %s", RelationGetRelationName(slice->index), slice->reason)));
+				(errmsg("the mirror that gpuann index \"%s\" was linked in is loaded again: %s",
+						RelationGetRelationName(slice->index), slice->reason)));
 	return kept;
 }

@@ -56,7 +56,8 @@ channel_prepare(int number, ChannelOp op, uint32 mirror, uint32 generation)
 	Assert(channel_held[number]);
 	Assert(request_state(atomic_load(&channel->state)) == REQUEST_FREE);
 
-	memset((char *) channel + offsetof(AreaChannel, request), 0, sizeof(AreaChannel) - offsetof(AreaChannel, request));
+	memset((char *) channel + offsetof(AreaChannel, request), 0,
+		   sizeof(AreaChannel) - offsetof(AreaChannel, request));
 	atomic_store(&channel->cancel, 0);
 	atomic_store(&channel->done, 0);
 	atomic_store(&channel->total, 0);
@@ -148,7 +149,8 @@ channel_call_patiently(int number, int64 deadline_us, int64 patience_us, const c
 }
 
 EngineStatus
-channel_await(int number, int64 deadline_us, int64 patience_us, void (*tell) (int64 done), const char **text)
+channel_await(int number, int64 deadline_us, int64 patience_us, void (*tell)(int64 done),
+			  const char **text)
 {
 	AreaChannel   *channel = shared_channel((uint32) number);
 	uint32		event = shmem_wait_event(SHMEM_WAIT_CHANNEL);
@@ -174,7 +176,8 @@ channel_await(int number, int64 deadline_us, int64 patience_us, void (*tell) (in
 		 * In short waits, because a server may die after the launcher's sweep
 		 * has passed this channel.
 		 */
-		shmem_wait(&channel->state, atomic_load(&channel->state), Min(deadline_us, now + SHMEM_WAIT_MS * 1000), event, NULL);
+		shmem_wait(&channel->state, atomic_load(&channel->state),
+				   Min(deadline_us, now + SHMEM_WAIT_MS * 1000), event, NULL);
 	}
 	return status;
 }
@@ -182,13 +185,15 @@ channel_await(int number, int64 deadline_us, int64 patience_us, void (*tell) (in
 const void *
 channel_answer_array(int number, uint64_t offset, uint64 count, Size width)
 {
-	if (offset % 8 != 0 || offset > CHANNEL_DATA_BYTES || count > (CHANNEL_DATA_BYTES - offset) / width)
+	if (offset % 8 != 0 || offset > CHANNEL_DATA_BYTES ||
+		count > (CHANNEL_DATA_BYTES - offset) / width)
 		return NULL;
 	return shared_channel_data((uint32) number) + offset;
 }
 
 EngineStatus
-channel_fetch_linked(int number, uint32 most, bool seeds, uint32 degree, int64 deadline_us, LinkPart *part, const char **text)
+channel_fetch_linked(int number, uint32 most, bool seeds, uint32 degree, int64 deadline_us,
+					 LinkPart *part, const char **text)
 {
 	const AreaChannel *channel = shared_channel((uint32) number);
 	EngineStatus status = channel_call(number, deadline_us, text);
@@ -196,8 +201,11 @@ channel_fetch_linked(int number, uint32 most, bool seeds, uint32 degree, int64 d
 	if (status != ENGINE_OK)
 		return status;
 	part->count = *(const volatile uint32_t *) &channel->out_count;
-	part->slots = channel_answer_array(number, *(const volatile uint64_t *) &channel->out_slots_offset, part->count, sizeof(uint32));
-	part->rows = channel_answer_array(number, *(const volatile uint64_t *) &channel->out_offset, seeds ? 0 : part->count, degree * sizeof(uint32));
+	part->slots =
+		channel_answer_array(number, *(const volatile uint64_t *) &channel->out_slots_offset,
+							 part->count, sizeof(uint32));
+	part->rows = channel_answer_array(number, *(const volatile uint64_t *) &channel->out_offset,
+									  seeds ? 0 : part->count, degree * sizeof(uint32));
 	if (part->count <= most && part->slots != NULL && part->rows != NULL)
 		return ENGINE_OK;
 	*text = "the server's answer does not fit its bulk channel";

@@ -67,7 +67,8 @@ still_hung(uint32 epoch)
 {
 	if (hung.until_us == 0)
 		return false;
-	if (hung.epoch == epoch && hung.requests == atomic_load(&gpuann_area->requests) && monotonic_us() < hung.until_us)
+	if (hung.epoch == epoch && hung.requests == atomic_load(&gpuann_area->requests) &&
+		monotonic_us() < hung.until_us)
 		return true;
 	hung.until_us = 0;
 	return false;
@@ -82,7 +83,8 @@ copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
 {
 	if (raw->count > k)
 		return false;
-	raw->results = palloc_extended(mul_size(Max(raw->count, 1), sizeof(SearchResult)), MCXT_ALLOC_HUGE);
+	raw->results =
+		palloc_extended(mul_size(Max(raw->count, 1), sizeof(SearchResult)), MCXT_ALLOC_HUGE);
 	memcpy(raw->results, results, raw->count * sizeof(SearchResult));
 	return true;
 }
@@ -91,10 +93,13 @@ copy_results(RawAnswer *raw, const SearchResult *results, uint32 k)
 static QueryRequest
 query_request(const ServerQuery *query)
 {
-	return (QueryRequest) {
-		.method = query->method, .k = query->k, .ef = query->ef, .vector_bytes = query->vector_bytes,
-		.has_beyond = query->beyond.set, .beyond_slot = query->beyond.slot, .beyond_distance = query->beyond.distance
-	};
+	return (QueryRequest){.method = query->method,
+						  .k = query->k,
+						  .ef = query->ef,
+						  .vector_bytes = query->vector_bytes,
+						  .has_beyond = query->beyond.set,
+						  .beyond_slot = query->beyond.slot,
+						  .beyond_distance = query->beyond.distance};
 }
 
 /* Fill this backend's payload. */
@@ -214,12 +219,14 @@ static bool
 fill_channel(int number, MirrorRef mirror, const ChannelBatch *batch)
 {
 	const ServerQuery *query = batch->query;
-	ChannelRequest *request = channel_prepare(number, CHANNEL_SEARCH, (uint32) mirror.entry, mirror.generation);
+	ChannelRequest *request =
+		channel_prepare(number, CHANNEL_SEARCH, (uint32) mirror.entry, mirror.generation);
 	void	   *vectors;
 
 	if (batch->count > client_batch_room(query))
 		return false;
-	vectors = channel_array(number, mul_size(batch->count, query->vector_bytes), &request->body_offset);
+	vectors =
+		channel_array(number, mul_size(batch->count, query->vector_bytes), &request->body_offset);
 	if (vectors == NULL)
 		return false;
 	memcpy(vectors, batch->vectors, (Size) batch->count * query->vector_bytes);
@@ -235,9 +242,11 @@ read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
 	AreaChannel   *channel = shared_channel((uint32) number);
 	uint32		count = *(volatile uint32_t *) &channel->out_count;
 	uint32		k = batch->query->k;
-	const ChannelFound *found = channel_answer_array(number, *(volatile uint64_t *) &channel->out_slots_offset, count, sizeof(ChannelFound));
-	const SearchResult *results = channel_answer_array(number, *(volatile uint64_t *) &channel->out_offset, (uint64) count * k,
-													sizeof(SearchResult));
+	const ChannelFound *found = channel_answer_array(
+		number, *(volatile uint64_t *) &channel->out_slots_offset, count, sizeof(ChannelFound));
+	const SearchResult *results =
+		channel_answer_array(number, *(volatile uint64_t *) &channel->out_offset,
+							 (uint64) count * k, sizeof(SearchResult));
 
 	if (count != batch->count || found == NULL || results == NULL)
 		return FALLBACK_INVALID_ANSWER;
@@ -304,7 +313,7 @@ slot_repeated_surely(const SearchResult *results, uint32 count)
 {
 	uint32		mask = pg_nextpower2_32(count * 2) - 1;
 	int			shift = 32 - pg_popcount32(mask);
-	uint32	   *places = palloc_extended(mul_size((Size) mask + 1, sizeof(uint32)), MCXT_ALLOC_HUGE);
+	uint32 *places = palloc_extended(mul_size((Size) mask + 1, sizeof(uint32)), MCXT_ALLOC_HUGE);
 	bool		repeated = false;
 
 	memset(places, 0xFF, ((Size) mask + 1) * sizeof(uint32));
@@ -433,7 +442,8 @@ client_ask(MirrorRef mirror, const ChannelBatch *batch, bool by_channel, RawAnsw
 
 /* Hand an answer over if it is valid. */
 static FallbackReason
-client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw, ServerAnswer *answer)
+client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *raw,
+				 ServerAnswer *answer)
 {
 	if (!answer_is_valid(mirror, query, raw))
 	{
@@ -443,9 +453,11 @@ client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *ra
 			return FALLBACK_NOT_LOADED;
 		return FALLBACK_INVALID_ANSWER;
 	}
-	*answer = (ServerAnswer) {
-		.results = raw->results, .count = raw->count, .position = raw->position, .batch = raw->batch, .counters = raw->counters
-	};
+	*answer = (ServerAnswer){.results = raw->results,
+							 .count = raw->count,
+							 .position = raw->position,
+							 .batch = raw->batch,
+							 .counters = raw->counters};
 	return FALLBACK_NONE;
 }
 
@@ -463,7 +475,8 @@ client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer)
 }
 
 FallbackReason
-client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count, ServerAnswer *answers)
+client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count,
+					ServerAnswer *answers)
 {
 	ChannelBatch	batch = {query, vectors, count};
 	RawAnswer  *raws = palloc0(mul_size(Max(count, 1), sizeof(RawAnswer)));

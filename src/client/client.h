@@ -77,15 +77,16 @@ extern uint64 client_changes(MirrorRef mirror);
  * Ask the server. Anything but FALLBACK_NONE: no answer, take the page path.
  * Errors out only on cancel and shutdown.
  */
-extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer);
+extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query,
+									ServerAnswer *answer);
 
 /*
  * Ask the same of many vectors, which stand one after another, through a
  * channel: all are answered, or none. client_batch_room says how many fit.
  * Memory is palloc'd.
  */
-extern FallbackReason client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count,
-										  ServerAnswer *answers);
+extern FallbackReason client_search_batch(MirrorRef mirror, const ServerQuery *query,
+										  const void *vectors, uint32 count, ServerAnswer *answers);
 extern uint32 client_batch_room(const ServerQuery *query);
 
 /*

@@ -79,7 +79,8 @@ recall_index(Relation index)
 		info.keysize = sizeof(Oid);
 		info.entrysize = sizeof(Remembered);
 		info.hcxt = TopMemoryContext;
-		remembered = hash_create("gpuann mirrors met", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		remembered =
+			hash_create("gpuann mirrors met", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 		CacheRegisterRelcacheCallback(forget_index, (Datum) 0);
 	}
 	memory = hash_search(remembered, &oid, HASH_ENTER, &found);
@@ -274,7 +275,8 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 
 	mirror_key(index, meta->nonce, &key);
 	memory = recall_index(index);
-	if (!still_true(memory, &key) || (memory->entry < 0 && monotonic_ms() - memory->full_ms >= FULL_RETRY_MS))
+	if (!still_true(memory, &key) ||
+		(memory->entry < 0 && monotonic_ms() - memory->full_ms >= FULL_RETRY_MS))
 	{
 		/*
 		 * A file that may go with this transaction gets no entry: it would
@@ -384,7 +386,8 @@ client_note_change(Relation index, const IndexFormat *format)
 	mirror = mirror_area(entry);
 	state = atomic_load(&mirror->state);
 	/* Without a GPU an index has no mirror, but a worker that links. */
-	if (state != MIRROR_READY && state != MIRROR_LOADING && !(shmem_no_gpu() && (state == MIRROR_WANTED || state == MIRROR_REFUSED)))
+	if (state != MIRROR_READY && state != MIRROR_LOADING &&
+		!(shmem_no_gpu() && (state == MIRROR_WANTED || state == MIRROR_REFUSED)))
 		return;
 	/* Only who finds the worker idle wakes it. */
 	if (atomic_load(&mirror->changed) == 0 && atomic_exchange(&mirror->changed, 1) == 0)
@@ -455,7 +458,8 @@ client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
 			atomic_store(wanted, 0);
 			return false;
 		}
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ASK_POLL_MS, shmem_wait_event(SHMEM_WAIT_MIRROR));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ASK_POLL_MS,
+						 shmem_wait_event(SHMEM_WAIT_MIRROR));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -474,8 +478,8 @@ client_evict(Relation index)
 		return false;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	state = atomic_load(&mirror_area(entry)->state);
-	if (mirror_is_still(entry, identity) &&
-		(state == MIRROR_READY || state == MIRROR_LOADING || (state == MIRROR_WANTED && !shmem_no_gpu())))
+	if (mirror_is_still(entry, identity) && (state == MIRROR_READY || state == MIRROR_LOADING ||
+											 (state == MIRROR_WANTED && !shmem_no_gpu())))
 	{
 		mirror_evict(entry);
 		evicted = true;

@@ -305,8 +305,8 @@ database_hook_at_transaction_end(XactEvent event, void *arg)
 }
 
 static void
-database_hook_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
-					  void *arg)
+database_hook_at_subtransaction_end(SubXactEvent event, SubTransactionId subid,
+									SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 		pass_bars(subid, InvalidSubTransactionId);
@@ -356,8 +356,9 @@ await_leave(Oid database)
 
 /* Run a statement with its database to itself. */
 static void
-gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tree, ProcessUtilityContext context,
-					  ParamListInfo parameters, QueryEnvironment *environment, DestReceiver *destination,
+gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tree,
+					  ProcessUtilityContext context, ParamListInfo parameters,
+					  QueryEnvironment *environment, DestReceiver *destination,
 					  QueryCompletion *completion)
 {
 	ProcessUtility_hook_type next =
@@ -368,7 +369,8 @@ gpuann_ProcessUtility(PlannedStmt *planned, const char *text, bool read_only_tre
 	if (gpuann_area == NULL || !read_statement(planned->utilityStmt, &statement) ||
 		!is_allowed(&statement, in_block))
 	{
-		next(planned, text, read_only_tree, context, parameters, environment, destination, completion);
+		next(planned, text, read_only_tree, context, parameters, environment, destination,
+			 completion);
 		return;
 	}
 	database_bar(statement.database);

@@ -106,7 +106,8 @@ drop_hook_at_transaction_end(XactEvent event, void *arg)
 }
 
 static void
-drop_hook_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+drop_hook_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
+								void *arg)
 {
 	int			kept = 0;
 

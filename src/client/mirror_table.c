@@ -78,7 +78,8 @@ mirrors_shmem_init(void)
 	memset(&info, 0, sizeof(info));
 	info.keysize = sizeof(FileKey);
 	info.entrysize = sizeof(FileEntry);
-	file_table = ShmemInitHash("gpuann mirror files", AREA_MIRRORS, AREA_MIRRORS, &info, HASH_ELEM | HASH_BLOBS);
+	file_table = ShmemInitHash("gpuann mirror files", AREA_MIRRORS, AREA_MIRRORS, &info,
+							   HASH_ELEM | HASH_BLOBS);
 }
 
 void
@@ -129,7 +130,8 @@ entry_worth(int entry, int64 idle_since)
 {
 	const MirrorTrack *track = mirror_track(entry);
 	uint32		state = atomic_load(&mirror_area(entry)->state);
-	bool		mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->worker >= 0 || track->builder != 0;
+	bool		mirrored = state == MIRROR_READY || state == MIRROR_LOADING || track->worker >= 0 ||
+					track->builder != 0;
 	bool		quarantined = mirror_quarantined(entry);
 
 	if (!mirrored && !quarantined)
@@ -170,7 +172,8 @@ choose_entry(void)
 		if (!mirror_track(i)->in_use)
 			return i;
 		worth = entry_worth(i, idle_since);
-		if (worth < chosen_worth || (worth == chosen_worth && worth < WORTH_USED && used < chosen_used))
+		if (worth < chosen_worth ||
+			(worth == chosen_worth && worth < WORTH_USED && used < chosen_used))
 		{
 			chosen = i;
 			chosen_worth = worth;
@@ -191,9 +194,11 @@ mirror_inherit(int entry)
 	{
 		MirrorTrack *track = mirror_track((int) i);
 
-		if (track->in_use && (int) i != entry && track->key.index == key->index && track->key.database == key->database)
+		if (track->in_use && (int) i != entry && track->key.index == key->index &&
+			track->key.database == key->database)
 		{
-			memcpy(&mirror_area(entry)->counters, &mirror_area((int) i)->counters, sizeof(MirrorCounters));
+			memcpy(&mirror_area(entry)->counters, &mirror_area((int) i)->counters,
+				   sizeof(MirrorCounters));
 			mirror_forget((int) i);
 		}
 	}
@@ -352,13 +357,13 @@ mirror_quarantine(int entry)
 {
 	AreaMirror *mirror = mirror_area(entry);
 
-	snprintf(mirror->reason, sizeof(mirror->reason), "the server crashed %d times while it worked on this index",
-			 MIRROR_MOST_CRASHES);
+	snprintf(mirror->reason, sizeof(mirror->reason),
+			 "the server crashed %d times while it worked on this index", MIRROR_MOST_CRASHES);
 	atomic_store(&mirror->retry_at_ms, PG_INT64_MAX);
 	(void) mirror_invalidate(entry, MIRROR_REFUSED);
-	ereport(LOG,
-			(errmsg("gpuann index %u is answered from its pages from now on: %s", mirror_track(entry)->key.index, mirror->reason),
-			 errhint("REINDEX or gpuann_prewarm gives it a new start.")));
+	ereport(LOG, (errmsg("gpuann index %u is answered from its pages from now on: %s",
+						 mirror_track(entry)->key.index, mirror->reason),
+				  errhint("REINDEX or gpuann_prewarm gives it a new start.")));
 }
 
 void
@@ -424,7 +429,8 @@ void
 mirror_wake(int entry)
 {
 	int			worker = mirror_track(entry)->worker;
-	Latch	   *latch = worker >= 0 && worker < GPUANN_MAX_WORKERS ? gpuann_control->workers[worker].latch : NULL;
+	Latch	   *latch =
+		worker >= 0 && worker < GPUANN_MAX_WORKERS ? gpuann_control->workers[worker].latch : NULL;
 
 	if (latch != NULL)
 		SetLatch(latch);

@@ -71,35 +71,47 @@ static void
 define_server_settings(void)
 {
 	/* A setting that needs a restart can only be declared while preloading. */
-	GucContext	at_start = process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
+	GucContext	at_start =
+		process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
 
-	DefineCustomEnumVariable("gpuann.engine", "Sets which engine the server uses.",
-							 "auto is cuda where a usable GPU is found; elsewhere no server runs, and pages answer.",
-							 &gpuann_engine, GPUANN_ENGINE_AUTO, engine_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable("gpuann.gpu_memory_limit", "Sets how much memory the mirrors of all indexes may use.",
-							"Zero is 80 % of the device, or a quarter of the main memory for the CPU engine.",
-							&gpuann_gpu_memory_limit, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("gpuann.database_memory_limit", "Sets how much memory the mirrors of this database may use.",
-							"To be set with ALTER DATABASE; zero is no limit but gpuann.gpu_memory_limit.",
-							&gpuann_database_memory_limit, 0, 0, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("gpuann.host_rows_limit", "Sets how much main memory may hold vectors of mirrors that do not fit on the GPU.",
-							"At most a quarter of the main memory is used. Zero is none: an index that does not fit is answered from its pages.",
-							&gpuann_host_rows_limit, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomEnumVariable(
+		"gpuann.engine", "Sets which engine the server uses.",
+		"auto is cuda where a usable GPU is found; elsewhere no server runs, and pages answer.",
+		&gpuann_engine, GPUANN_ENGINE_AUTO, engine_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"gpuann.gpu_memory_limit", "Sets how much memory the mirrors of all indexes may use.",
+		"Zero is 80 % of the device, or a quarter of the main memory for the CPU engine.",
+		&gpuann_gpu_memory_limit, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"gpuann.database_memory_limit",
+		"Sets how much memory the mirrors of this database may use.",
+		"To be set with ALTER DATABASE; zero is no limit but gpuann.gpu_memory_limit.",
+		&gpuann_database_memory_limit, 0, 0, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"gpuann.host_rows_limit",
+		"Sets how much main memory may hold vectors of mirrors that do not fit on the GPU.",
+		"At most a quarter of the main memory is used. Zero is none: an index that does not fit is answered from its pages.",
+		&gpuann_host_rows_limit, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpuann.request_timeout", "Sets how long a scan waits for the server.",
 							"After this time the scan is answered from the index's pages.",
-							&gpuann_request_timeout, 5000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
-	DefineCustomIntVariable("gpuann.server_timeout", "Sets how long the server may stand still before it is replaced.",
-							"A server that was stopped, not one that is busy, stands still. Zero lets it.",
-							&gpuann_server_timeout, 10000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
-	DefineCustomEnumVariable("gpuann.fallback", "Sets what happens when the server cannot answer.",
-							 "The scan is answered from the index's pages: silently, with a notice, or not at all but with an error.",
-							 &gpuann_fallback, GPUANN_FALLBACK_ON, fallback_options, PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomStringVariable("gpuann.engine_library", "Sets the file that the engine cuda is loaded from.",
-							   "Empty is " SERVER_CUDA_LIBRARY " beside the extension's own library.",
-							   &gpuann_engine_library, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
-	DefineCustomIntVariable("gpuann.max_workers", "Sets how many mirror workers may run at once.",
-							"Each serves one database at a time and needs one of max_worker_processes.",
-							&gpuann_max_workers, 2, 0, GPUANN_MAX_WORKERS, at_start, 0, NULL, NULL, NULL);
+							&gpuann_request_timeout, 5000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"gpuann.server_timeout", "Sets how long the server may stand still before it is replaced.",
+		"A server that was stopped, not one that is busy, stands still. Zero lets it.",
+		&gpuann_server_timeout, 10000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomEnumVariable(
+		"gpuann.fallback", "Sets what happens when the server cannot answer.",
+		"The scan is answered from the index's pages: silently, with a notice, or not at all but with an error.",
+		&gpuann_fallback, GPUANN_FALLBACK_ON, fallback_options, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable(
+		"gpuann.engine_library", "Sets the file that the engine cuda is loaded from.",
+		"Empty is " SERVER_CUDA_LIBRARY " beside the extension's own library.",
+		&gpuann_engine_library, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomIntVariable(
+		"gpuann.max_workers", "Sets how many mirror workers may run at once.",
+		"Each serves one database at a time and needs one of max_worker_processes.",
+		&gpuann_max_workers, 2, 0, GPUANN_MAX_WORKERS, at_start, 0, NULL, NULL, NULL);
 }
 
 /* Reserve what the area needs in PostgreSQL's own shared memory. */
@@ -122,11 +134,14 @@ area_refuse(const char *step, Size bytes)
 		close(gpuann_area_fd);
 	gpuann_area_fd = -1;
 	errno = error;
-	ereport(WARNING,
-			(errcode(error == ENOSPC || error == ENOMEM ? ERRCODE_OUT_OF_MEMORY : ERRCODE_SYSTEM_ERROR),
-			 errmsg("gpuann runs without its server: could not %s a shared area of %zu MB: %m", step, bytes >> 20),
-			 errdetail("Scans are answered from the pages of their indexes."),
-			 errhint("The area has about 80 kB for each of max_connections, and 8 MB for each of gpuann.max_workers.")));
+	ereport(
+		WARNING,
+		(errcode(error == ENOSPC || error == ENOMEM ? ERRCODE_OUT_OF_MEMORY : ERRCODE_SYSTEM_ERROR),
+		 errmsg("gpuann runs without its server: could not %s a shared area of %zu MB: %m", step,
+				bytes >> 20),
+		 errdetail("Scans are answered from the pages of their indexes."),
+		 errhint(
+			 "The area has about 80 kB for each of max_connections, and 8 MB for each of gpuann.max_workers.")));
 }
 
 /*
@@ -157,7 +172,8 @@ area_create(void)
 	void	   *address;
 
 	memset(&layout, 0, sizeof(layout));
-	area_layout(&layout, (uint32) MaxBackends, (uint32) (2 * gpuann_max_workers + AREA_SPARE_CHANNELS));
+	area_layout(&layout, (uint32) MaxBackends,
+				(uint32) (2 * gpuann_max_workers + AREA_SPARE_CHANNELS));
 
 	gpuann_area_fd = memfd_create("gpuann", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (gpuann_area_fd < 0)
@@ -267,9 +283,9 @@ uint32
 shmem_wait_event(ShmemWaitEvent event)
 {
 #if PG_VERSION_NUM >= 170000
-	static const char *const names[SHMEM_WAIT_EVENTS] = {
-		"GpuannRequest", "GpuannChannel", "GpuannLauncher", "GpuannWorker", "GpuannLeave", "GpuannMirror"
-	};
+	static const char *const names[SHMEM_WAIT_EVENTS] = {"GpuannRequest",  "GpuannChannel",
+														 "GpuannLauncher", "GpuannWorker",
+														 "GpuannLeave",	   "GpuannMirror"};
 	static uint32 events[SHMEM_WAIT_EVENTS];
 
 	if (events[event] == 0)
@@ -317,7 +333,8 @@ shmem_last_error(void)
 {
 	char	   *text = palloc(sizeof(gpuann_area->last_error));
 
-	shmem_copy_text(text, sizeof(gpuann_area->last_error), gpuann_area->last_error, sizeof(gpuann_area->last_error));
+	shmem_copy_text(text, sizeof(gpuann_area->last_error), gpuann_area->last_error,
+					sizeof(gpuann_area->last_error));
 	return text;
 }
 
@@ -347,7 +364,8 @@ shmem_copy_text(char *to, Size size, const char *from, Size from_size)
 }
 
 bool
-shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep)
+shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event,
+		   _Atomic uint32_t *asleep)
 {
 	static WordWatch watches[2];	/* answers to single requests are nearer than those of
 									 * channels */
@@ -360,7 +378,8 @@ shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_
 	pgstat_report_wait_start(wait_event);
 	while (!(differs = atomic_load(word) != value))
 	{
-		int64		left = deadline_us == NO_DEADLINE ? SHMEM_WAIT_MS * 1000 : deadline_us - monotonic_us();
+		int64		left =
+			deadline_us == NO_DEADLINE ? SHMEM_WAIT_MS * 1000 : deadline_us - monotonic_us();
 
 		if (left <= 0)
 			break;

@@ -32,25 +32,29 @@ shared_word(uint32 slot)
 static inline RequestPayload *
 shared_payload(uint32 slot)
 {
-	return (RequestPayload *) ((char *) gpuann_area + gpuann_layout.payloads_offset + gpuann_layout.payload_stride * slot);
+	return (RequestPayload *) ((char *) gpuann_area + gpuann_layout.payloads_offset +
+							   gpuann_layout.payload_stride * slot);
 }
 
 static inline AreaMirror *
 shared_mirror(uint32 entry)
 {
-	return (AreaMirror *) ((char *) gpuann_area + gpuann_layout.mirrors_offset + gpuann_layout.mirror_stride * entry);
+	return (AreaMirror *) ((char *) gpuann_area + gpuann_layout.mirrors_offset +
+						   gpuann_layout.mirror_stride * entry);
 }
 
 static inline AreaChannel *
 shared_channel(uint32 channel)
 {
-	return (AreaChannel *) ((char *) gpuann_area + gpuann_layout.channels_offset + gpuann_layout.channel_stride * channel);
+	return (AreaChannel *) ((char *) gpuann_area + gpuann_layout.channels_offset +
+							gpuann_layout.channel_stride * channel);
 }
 
 static inline unsigned char *
 shared_channel_data(uint32 channel)
 {
-	return (unsigned char *) gpuann_area + gpuann_layout.channel_data_offset + gpuann_layout.channel_data_bytes * channel;
+	return (unsigned char *) gpuann_area + gpuann_layout.channel_data_offset +
+		   gpuann_layout.channel_data_bytes * channel;
 }
 
 /* Its descriptor, to pass to the server; -1 without an area. */
@@ -118,7 +122,8 @@ extern char *shmem_last_error(void);
  * (CLOCK_MONOTONIC). True: it differs. *asleep, unless NULL, tells who changes
  * the word that somebody has to be woken.
  */
-extern bool shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event, _Atomic uint32_t *asleep);
+extern bool shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event,
+					   _Atomic uint32_t *asleep);
 
 extern int64 monotonic_us(void);
 
@@ -169,13 +174,15 @@ extern EngineStatus channel_call(int channel, int64 deadline_us, const char **te
  * The same; each time that the channel's progress is seen to grow the deadline
  * is at least so much later.
  */
-extern EngineStatus channel_call_patiently(int channel, int64 deadline_us, int64 patience_us, const char **text);
+extern EngineStatus channel_call_patiently(int channel, int64 deadline_us, int64 patience_us,
+										   const char **text);
 
 /*
  * The same for a channel that was posted before; its progress goes to `tell`,
  * unless that is NULL.
  */
-extern EngineStatus channel_await(int channel, int64 deadline_us, int64 patience_us, void (*tell) (int64 done), const char **text);
+extern EngineStatus channel_await(int channel, int64 deadline_us, int64 patience_us,
+								  void (*tell)(int64 done), const char **text);
 
 /*
  * An array of an answer, checked to lie in the channel's data; NULL if it does
@@ -198,7 +205,8 @@ typedef struct LinkPart
  * Call a prepared CHANNEL_LINK_FETCH of at most so many elements. An answer
  * that does not fit the channel is ENGINE_INVALID.
  */
-extern EngineStatus channel_fetch_linked(int channel, uint32 most, bool seeds, uint32 degree, int64 deadline_us, LinkPart *part, const char **text);
+extern EngineStatus channel_fetch_linked(int channel, uint32 most, bool seeds, uint32 degree,
+										 int64 deadline_us, LinkPart *part, const char **text);
 
 /* Give back this backend's request slot, in whatever state its request is. */
 extern void shmem_leave_slot(void);

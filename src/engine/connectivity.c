@@ -60,7 +60,8 @@ read_rows(Reach *reach, const uint32_t *slots, uint32_t count)
 		access->rows(access->context, slots, count, reach->piece, reach->counts);
 	else
 		for (uint32_t i = 0; i < count; i++)
-			reach->counts[i] = access->row(access->context, slots[i], reach->piece + (size_t) i * reach->graph->degree);
+			reach->counts[i] = access->row(access->context, slots[i],
+										   reach->piece + (size_t) i * reach->graph->degree);
 }
 
 /*
@@ -81,7 +82,8 @@ connectivity_walk(Reach *reach)
 		reach->head += count;
 		for (uint32_t i = 0; i < count; i++)
 			for (uint32_t n = 0; n < reach->counts[i]; n++)
-				connectivity_mark(reach, reach->piece[(size_t) i * reach->graph->degree + n], slots[i]);
+				connectivity_mark(reach, reach->piece[(size_t) i * reach->graph->degree + n],
+								  slots[i]);
 		if (count > 1 && reach->access->interrupted(reach->access->context))
 			return false;
 	}
@@ -100,7 +102,8 @@ put_edge(Reach *reach, uint32_t row, uint32_t slot)
 
 	if (count == reach->graph->degree)
 	{
-		while (place > count / 2 && reach->neighbours[place - 1] < reach->graph->rows && reach->from[reach->neighbours[place - 1]] == row)
+		while (place > count / 2 && reach->neighbours[place - 1] < reach->graph->rows &&
+			   reach->from[reach->neighbours[place - 1]] == row)
 			place--;
 		if (place == count / 2)
 			return false;
@@ -127,7 +130,8 @@ connectivity_attach(Reach *reach, uint32_t slot)
 
 	for (uint32_t i = 0; i < count && !attached; i++)
 	{
-		if (found[i].slot != slot && found[i].slot < reach->graph->rows && reach->from[found[i].slot] != NO_SLOT)
+		if (found[i].slot != slot && found[i].slot < reach->graph->rows &&
+			reach->from[found[i].slot] != NO_SLOT)
 			attached = put_edge(reach, found[i].slot, slot);
 	}
 	if (!attached && reach->attached != NO_SLOT)
@@ -162,7 +166,8 @@ connect_all(Reach *reach, uint32_t *left)
 
 /* Give every wanted slot that is not reached a way in. */
 EngineStatus
-graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator, uint32_t *left)
+graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator,
+			  uint32_t *left)
 {
 	Reach		reach = {.access = access, .graph = graph, .attached = NO_SLOT};
 	EngineStatus status;

@@ -29,7 +29,8 @@ typedef struct ReachAccess
 	 * Optional: read the rows of count slots (at most REACH_PIECE), side by
 	 * side. Slot i's is to begin at neighbours[i * degree].
 	 */
-	void		(*rows) (void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours, uint32_t *counts);
+	void (*rows)(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
+				 uint32_t *counts);
 	/* Whether a slot shall be reached: it is live and linked. */
 	bool		(*wanted) (void *context, uint32_t slot);
 	/*
@@ -63,7 +64,7 @@ extern size_t graph_connect_bytes(const ReachGraph *graph);
  * be reached (0, unless rows of duplicates leave no place). ENGINE_CANCELLED
  * when interrupted.
  */
-extern EngineStatus graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator,
-								  uint32_t *left);
+extern EngineStatus graph_connect(const ReachAccess *access, const ReachGraph *graph,
+								  const ScratchAllocator *allocator, uint32_t *left);
 
 #endif							/* GPUANN_ENGINE_CONNECTIVITY_H */

@@ -81,7 +81,8 @@ choose_level(const EngineConfig *config, SimdLevel *level, EngineError *error)
 	}
 	if (!simd_available(*level))
 	{
-		engine_error(error, ENGINE_UNSUPPORTED, "this processor lacks SIMD level \"%s\"", config->simd);
+		engine_error(error, ENGINE_UNSUPPORTED, "this processor lacks SIMD level \"%s\"",
+					 config->simd);
 		return ENGINE_UNSUPPORTED;
 	}
 	return ENGINE_OK;
@@ -106,7 +107,8 @@ start_workers(CpuEngine *engine)
 
 		worker->engine = engine;
 		worker->search = search_scratch_create(NULL);
-		if (worker->search == NULL || pthread_create(&worker->thread, &attributes, worker_main, worker) != 0)
+		if (worker->search == NULL ||
+			pthread_create(&worker->thread, &attributes, worker_main, worker) != 0)
 		{
 			search_scratch_free(worker->search);
 			break;
@@ -179,7 +181,8 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 		return status;
 	if (config->threads < 0 || config->threads > MAX_THREADS)
 	{
-		engine_error(error, ENGINE_INVALID, "%d threads are not between 0 and %d", config->threads, MAX_THREADS);
+		engine_error(error, ENGINE_INVALID, "%d threads are not between 0 and %d", config->threads,
+					 MAX_THREADS);
 		return ENGINE_INVALID;
 	}
 	engine = calloc(1, sizeof(*engine));
@@ -190,11 +193,15 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 	}
 	engine->config = *config;
 	engine->level = level;
-	engine->nthreads = config->threads > 0 ? config->threads : cores < 1 ? 1 : cores < MAX_THREADS ? (int) cores : MAX_THREADS;
+	engine->nthreads = config->threads > 0	 ? config->threads
+					   : cores < 1			 ? 1
+					   : cores < MAX_THREADS ? (int) cores
+											 : MAX_THREADS;
 	engine->most_watching = cores >= WATCH_CORES ? ((uint32_t) engine->nthreads + 7) / 8 : 0;
 	engine->budget.limit = config->memory_limit;
 	if (engine->budget.limit == 0)
-		engine->budget.limit = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 4;
+		engine->budget.limit =
+			(uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 4;
 	pthread_mutexattr_init(&attributes);
 	/* held for a moment only, by many at once */
 	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
@@ -211,7 +218,8 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 		engine->owner->engine = engine;
 		engine->owner->search = search_scratch_create(NULL);
 	}
-	if (engine->workers == NULL || engine->owner == NULL || engine->owner->search == NULL || !start_workers(engine))
+	if (engine->workers == NULL || engine->owner == NULL || engine->owner->search == NULL ||
+		!start_workers(engine))
 	{
 		free_engine(engine);
 		engine_error(error, ENGINE_NO_MEMORY, "could not start worker threads");
@@ -282,8 +290,8 @@ cpu_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineEr
 	kernels = distance_kernels(spec->type, spec->metric, engine->level);
 	if (kernels == NULL)
 	{
-		engine_error(error, ENGINE_UNSUPPORTED, "no distance for element type %d and metric %d", (int) spec->type,
-					 (int) spec->metric);
+		engine_error(error, ENGINE_UNSUPPORTED, "no distance for element type %d and metric %d",
+					 (int) spec->type, (int) spec->metric);
 		return ENGINE_UNSUPPORTED;
 	}
 	entry = calloc(1, sizeof(*entry));
@@ -347,8 +355,8 @@ cpu_mirror_info(Engine *handle, MirrorId id, MirrorInfo *info, EngineError *erro
 }
 
 static EngineStatus
-cpu_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows, uint32_t *versions,
-				EngineError *error)
+cpu_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows,
+				uint32_t *versions, EngineError *error)
 {
 	CpuEngine  *engine = cpu(handle);
 	MirrorEntry *entry = lock_mirror(engine, id, error);
@@ -367,7 +375,8 @@ cpu_mirror_rows(Engine *handle, MirrorId id, const uint32_t *slots, uint32_t cou
 
 		if (slots[i] >= published)
 		{
-			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", slots[i], published);
+			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", slots[i],
+						 published);
 			status = ENGINE_INVALID;
 			break;
 		}
@@ -387,7 +396,8 @@ cpu_submit(Engine *handle, EngineQuery *const *queries, uint32_t count, EngineEr
 }
 
 static EngineStatus
-cpu_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error)
+cpu_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *count,
+		 EngineError *error)
 {
 	*count = tasks_poll(cpu(handle), completed, room);
 	return ENGINE_OK;

@@ -190,7 +190,8 @@ typedef struct ExactScan
 	double		absolute;
 } ExactScan;
 
-extern void exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint32_t room);
+extern void exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results,
+						uint32_t room);
 extern void exact_consider(ExactScan *scan, uint32_t slot);
 
 /*

@@ -33,11 +33,13 @@ ask_processor(void)
 				edx;
 
 	__builtin_cpu_init();
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("popcnt") &&
-		__get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0)
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+		__builtin_cpu_supports("popcnt") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) &&
+		(ecx & bit_F16C) != 0)
 		found |= HAS_AVX2;
-	if ((found & HAS_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+	if ((found & HAS_AVX2) && __builtin_cpu_supports("avx512f") &&
+		__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+		__builtin_cpu_supports("avx512vl"))
 		found |= HAS_AVX512;
 	if ((found & HAS_AVX512) && __builtin_cpu_supports("avx512vpopcntdq"))
 		found |= HAS_VPOPCNTDQ;
@@ -102,7 +104,8 @@ wide_alloc(uint32_t dims)
 {
 	size_t		bytes = (size_t) dims * sizeof(float);
 
-	return aligned_alloc(WIDE_ALIGNMENT, (bytes + WIDE_ALIGNMENT - 1) / WIDE_ALIGNMENT * WIDE_ALIGNMENT);
+	return aligned_alloc(WIDE_ALIGNMENT,
+						 (bytes + WIDE_ALIGNMENT - 1) / WIDE_ALIGNMENT * WIDE_ALIGNMENT);
 }
 
 /* Kernels for a type and metric at a level, or NULL. */

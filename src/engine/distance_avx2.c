@@ -21,8 +21,10 @@ TARGET_EXACT DISTANCE_INLINE __m256
 load8(const void *vector, size_t i, ElementType type)
 {
 	if (type == ELEMENT_FLOAT)
-		return _mm256_loadu_ps((const float *) (const void *) ((const char *) vector + i * sizeof(float)));
-	return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (const void *) ((const char *) vector + i * sizeof(uint16_t))));
+		return _mm256_loadu_ps(
+			(const float *) (const void *) ((const char *) vector + i * sizeof(float)));
+	return _mm256_cvtph_ps(_mm_loadu_si128(
+		(const __m128i *) (const void *) ((const char *) vector + i * sizeof(uint16_t))));
 }
 
 /* One element in single precision. */
@@ -208,14 +210,15 @@ count_avx2(const void *a, const void *b, uint32_t dims, Metric metric)
 
 BIT_KERNELS(avx2, TARGET_BITS)
 
-#define AVX2_PAIR(name, type, metric) \
-	TARGET_EXACT static double exact_##name(const void *a, const void *b, uint32_t dims) \
-	{ \
-		return exact_generic(a, b, dims, type, metric); \
-	} \
-	TARGET_FAST static float fast_##name(const float *query, const void *row, uint32_t dims, float scale) \
-	{ \
-		return fast_finish(fast_sum(query, row, dims, type, metric), scale, metric); \
+#define AVX2_PAIR(name, type, metric)                                                        \
+	TARGET_EXACT static double exact_##name(const void *a, const void *b, uint32_t dims)     \
+	{                                                                                        \
+		return exact_generic(a, b, dims, type, metric);                                      \
+	}                                                                                        \
+	TARGET_FAST static float fast_##name(const float *query, const void *row, uint32_t dims, \
+										 float scale)                                        \
+	{                                                                                        \
+		return fast_finish(fast_sum(query, row, dims, type, metric), scale, metric);         \
 	}
 
 #define AVX2_TYPE(name, type) \
@@ -235,9 +238,10 @@ BIT_KERNELS(avx2, TARGET_BITS)
 AVX2_TYPE(float, ELEMENT_FLOAT)
 AVX2_TYPE(half, ELEMENT_HALF)
 
-#define AVX2_ENTRY(name, type, metric, metric_name) \
-	[DISTANCE_INDEX(type, metric)] = {SIMD_AVX2, exact_##name##_##metric_name, fast_##name##_##metric_name, \
-		squared_norm_##name, widen_##name}
+#define AVX2_ENTRY(name, type, metric, metric_name)                                     \
+	[DISTANCE_INDEX(type, metric)] = {SIMD_AVX2, exact_##name##_##metric_name,          \
+									  fast_##name##_##metric_name, squared_norm_##name, \
+									  widen_##name}
 
 const KernelTable distance_avx2_table = {{
 	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),

@@ -33,11 +33,14 @@
 TARGET_EXACT DISTANCE_INLINE __m512d
 load8(const void *vector, size_t i, __mmask8 mask, ElementType type)
 {
-	const char *at = (const char *) vector + i * (type == ELEMENT_FLOAT ? sizeof(float) : sizeof(uint16_t));
+	const char *at =
+		(const char *) vector + i * (type == ELEMENT_FLOAT ? sizeof(float) : sizeof(uint16_t));
 
 	if (type == ELEMENT_FLOAT)
-		return _mm512_cvtps_pd(mask == ALL8 ? _mm256_loadu_ps((const void *) at) : _mm256_maskz_loadu_ps(mask, at));
-	return _mm512_cvtps_pd(_mm256_cvtph_ps(mask == ALL8 ? _mm_loadu_si128((const void *) at) : _mm_maskz_loadu_epi16(mask, at)));
+		return _mm512_cvtps_pd(mask == ALL8 ? _mm256_loadu_ps((const void *) at)
+											: _mm256_maskz_loadu_ps(mask, at));
+	return _mm512_cvtps_pd(_mm256_cvtph_ps(mask == ALL8 ? _mm_loadu_si128((const void *) at)
+														: _mm_maskz_loadu_epi16(mask, at)));
 }
 
 /* Add the products of eight lanes to their sums. */
@@ -57,14 +60,16 @@ typedef struct Registers
 
 /* Add up to eight pairs of elements to their lanes. */
 TARGET_EXACT DISTANCE_INLINE void
-exact_step(Registers *sums, const void *a, const void *b, size_t i, __mmask8 mask, ElementType type, Metric metric)
+exact_step(Registers *sums, const void *a, const void *b, size_t i, __mmask8 mask, ElementType type,
+		   Metric metric)
 {
 	__m512d		x = load8(a, i, mask, type);
 	__m512d		y = load8(b, i, mask, type);
 
 	if (metric == METRIC_L1)
 	{
-		sums->cross = _mm512_mask_add_pd(sums->cross, mask, sums->cross, _mm512_abs_pd(_mm512_sub_pd(x, y)));
+		sums->cross =
+			_mm512_mask_add_pd(sums->cross, mask, sums->cross, _mm512_abs_pd(_mm512_sub_pd(x, y)));
 		return;
 	}
 	if (metric == METRIC_L2)
@@ -101,11 +106,13 @@ exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Met
 TARGET_FAST DISTANCE_INLINE __m512
 load16(const void *vector, size_t i, __mmask16 mask, ElementType type)
 {
-	const char *at = (const char *) vector + i * (type == ELEMENT_FLOAT ? sizeof(float) : sizeof(uint16_t));
+	const char *at =
+		(const char *) vector + i * (type == ELEMENT_FLOAT ? sizeof(float) : sizeof(uint16_t));
 
 	if (type == ELEMENT_FLOAT)
 		return mask == ALL16 ? _mm512_loadu_ps(at) : _mm512_maskz_loadu_ps(mask, at);
-	return _mm512_cvtph_ps(mask == ALL16 ? _mm256_loadu_si256((const void *) at) : _mm256_maskz_loadu_epi16(mask, at));
+	return _mm512_cvtph_ps(mask == ALL16 ? _mm256_loadu_si256((const void *) at)
+										 : _mm256_maskz_loadu_epi16(mask, at));
 }
 
 /*
@@ -119,13 +126,15 @@ fast_step(__m512 sum, __m512 q, __m512 r, ElementType type, Metric metric)
 	if (metric == METRIC_L1)
 		return _mm512_add_ps(sum, _mm512_abs_ps(_mm512_sub_ps(q, r)));
 	if (metric == METRIC_L2)
-		q = r = type == ELEMENT_HALF ? _mm512_fnmadd_ps(r, _mm512_set1_ps(1.0f), q) : _mm512_sub_ps(q, r);
+		q = r = type == ELEMENT_HALF ? _mm512_fnmadd_ps(r, _mm512_set1_ps(1.0f), q)
+									 : _mm512_sub_ps(q, r);
 	return _mm512_fmadd_ps(q, r, sum);
 }
 
 /* The fast sum over two vectors: of single precision, and of a type. */
 TARGET_FAST DISTANCE_INLINE float
-fast_sum(const void *query, ElementType query_type, const void *row, ElementType type, uint32_t dims, Metric metric)
+fast_sum(const void *query, ElementType query_type, const void *row, ElementType type,
+		 uint32_t dims, Metric metric)
 {
 	__m512		s0 = _mm512_setzero_ps(),
 				s1 = s0,
@@ -133,8 +142,9 @@ fast_sum(const void *query, ElementType query_type, const void *row, ElementType
 				s3 = s0;
 	uint32_t	i = 0;
 
-#define STEP(sum, at, mask) \
-	sum = fast_step(sum, load16(query, at, mask, query_type), load16(row, at, mask, type), type, metric)
+#define STEP(sum, at, mask)                                                                      \
+	sum = fast_step(sum, load16(query, at, mask, query_type), load16(row, at, mask, type), type, \
+					metric)
 
 	if (dims >= 64)
 	{
@@ -207,14 +217,16 @@ count_avx512(const void *a, const void *b, uint32_t dims, Metric metric)
 
 BIT_KERNELS(avx512, TARGET_BITS)
 
-#define AVX512_PAIR(name, type, metric) \
-	TARGET_EXACT static double exact_##name(const void *a, const void *b, uint32_t dims) \
-	{ \
-		return exact_generic(a, b, dims, type, metric); \
-	} \
-	TARGET_FAST static float fast_##name(const float *query, const void *row, uint32_t dims, float scale) \
-	{ \
-		return fast_finish(fast_sum(query, ELEMENT_FLOAT, row, type, dims, metric), scale, metric); \
+#define AVX512_PAIR(name, type, metric)                                                      \
+	TARGET_EXACT static double exact_##name(const void *a, const void *b, uint32_t dims)     \
+	{                                                                                        \
+		return exact_generic(a, b, dims, type, metric);                                      \
+	}                                                                                        \
+	TARGET_FAST static float fast_##name(const float *query, const void *row, uint32_t dims, \
+										 float scale)                                        \
+	{                                                                                        \
+		return fast_finish(fast_sum(query, ELEMENT_FLOAT, row, type, dims, metric), scale,   \
+						   metric);                                                          \
 	}
 
 #define AVX512_TYPE(name, type) \
@@ -234,9 +246,10 @@ BIT_KERNELS(avx512, TARGET_BITS)
 AVX512_TYPE(float, ELEMENT_FLOAT)
 AVX512_TYPE(half, ELEMENT_HALF)
 
-#define AVX512_ENTRY(name, type, metric, metric_name) \
-	[DISTANCE_INDEX(type, metric)] = {SIMD_AVX512, exact_##name##_##metric_name, fast_##name##_##metric_name, \
-		squared_norm_##name, widen_##name}
+#define AVX512_ENTRY(name, type, metric, metric_name)                                   \
+	[DISTANCE_INDEX(type, metric)] = {SIMD_AVX512, exact_##name##_##metric_name,        \
+									  fast_##name##_##metric_name, squared_norm_##name, \
+									  widen_##name}
 
 const KernelTable distance_avx512_table = {{
 	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),

@@ -68,7 +68,8 @@ exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Met
  * register.
  */
 DISTANCE_INLINE float
-fast_generic(const float *query, const void *row, uint32_t dims, float scale, ElementType type, Metric metric)
+fast_generic(const float *query, const void *row, uint32_t dims, float scale, ElementType type,
+			 Metric metric)
 {
 	float		sum[8] = {0};
 	uint32_t	i = 0;
@@ -79,7 +80,9 @@ fast_generic(const float *query, const void *row, uint32_t dims, float scale, El
 
 		*lane = fast_add(*lane, query[i], element(row, i, type), metric);
 	}
-	return fast_finish(((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7])), scale, metric);
+	return fast_finish(((sum[0] + sum[4]) + (sum[2] + sum[6])) +
+						   ((sum[1] + sum[5]) + (sum[3] + sum[7])),
+					   scale, metric);
 }
 
 DISTANCE_INLINE float
@@ -136,9 +139,10 @@ BIT_KERNELS(portable,)
 PORTABLE_TYPE(float, ELEMENT_FLOAT)
 PORTABLE_TYPE(half, ELEMENT_HALF)
 
-#define PORTABLE_ENTRY(name, type, metric, metric_name) \
-	[DISTANCE_INDEX(type, metric)] = {SIMD_PORTABLE, exact_##name##_##metric_name, fast_##name##_##metric_name, \
-		squared_norm_##name, widen_##name}
+#define PORTABLE_ENTRY(name, type, metric, metric_name)                                 \
+	[DISTANCE_INDEX(type, metric)] = {SIMD_PORTABLE, exact_##name##_##metric_name,      \
+									  fast_##name##_##metric_name, squared_norm_##name, \
+									  widen_##name}
 
 const KernelTable distance_portable_table = {{
 	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),

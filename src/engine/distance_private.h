@@ -18,7 +18,8 @@
 /* Types and metrics with kernels: index a table by (type, metric). */
 #define DISTANCE_TYPES		3
 #define DISTANCE_METRICS	6
-#define DISTANCE_INDEX(type, metric) (((type) - ELEMENT_FLOAT) * DISTANCE_METRICS + ((metric) - METRIC_L2))
+#define DISTANCE_INDEX(type, metric) \
+	(((type) - ELEMENT_FLOAT) * DISTANCE_METRICS + ((metric) - METRIC_L2))
 
 /* Pairs without kernels are empty. */
 typedef struct KernelTable
@@ -45,7 +46,8 @@ typedef struct ExactSums
 DISTANCE_INLINE double
 exact_fold(const double *lane)
 {
-	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
+		((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
 /*
@@ -176,9 +178,11 @@ bit_count(BitCounts *counts, uint64_t a, uint64_t b, Metric metric)
 
 /* Count over two vectors, word by word from byte `at` on. */
 DISTANCE_INLINE void
-bit_count_words(BitCounts *counts, const void *a, const void *b, size_t at, size_t bytes, Metric metric)
+bit_count_words(BitCounts *counts, const void *a, const void *b, size_t at, size_t bytes,
+				Metric metric)
 {
-	for (; metric == METRIC_HAMMING && at + 4 * sizeof(uint64_t) <= bytes; at += 4 * sizeof(uint64_t))
+	for (; metric == METRIC_HAMMING && at + 4 * sizeof(uint64_t) <= bytes;
+		 at += 4 * sizeof(uint64_t))
 		for (size_t i = at; i < at + 4 * sizeof(uint64_t); i += sizeof(uint64_t))
 			bit_count(counts, bit_word(a, i), bit_word(b, i), metric);
 	for (; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t))
@@ -222,11 +226,13 @@ bit_finish(BitCounts counts, Metric metric)
 	{ \
 		return bit_finish(count_##level(a, b, dims, METRIC_JACCARD), METRIC_JACCARD); \
 	} \
-	target static float fast_bit_hamming_##level(const float *query, const void *row, uint32_t dims, float scale) \
+	target static float fast_bit_hamming_##level(const float *query, const void *row, uint32_t dims, \
+		float scale) \
 	{ \
 		return (float) exact_bit_hamming_##level(query, row, dims); \
 	} \
-	target static float fast_bit_jaccard_##level(const float *query, const void *row, uint32_t dims, float scale) \
+	target static float fast_bit_jaccard_##level(const float *query, const void *row, uint32_t dims, \
+		float scale) \
 	{ \
 		return (float) exact_bit_jaccard_##level(query, row, dims); \
 	} \
@@ -240,9 +246,9 @@ bit_finish(BitCounts counts, Metric metric)
 	}
 
 #define BIT_ENTRIES(level, simd) \
-	[DISTANCE_INDEX(ELEMENT_BIT, METRIC_HAMMING)] = {simd, exact_bit_hamming_##level, fast_bit_hamming_##level, \
-		squared_norm_bit_##level, widen_bit_##level}, \
-	[DISTANCE_INDEX(ELEMENT_BIT, METRIC_JACCARD)] = {simd, exact_bit_jaccard_##level, fast_bit_jaccard_##level, \
-		squared_norm_bit_##level, widen_bit_##level}
+	[DISTANCE_INDEX(ELEMENT_BIT, METRIC_HAMMING)] = {simd, exact_bit_hamming_##level, \
+		fast_bit_hamming_##level, squared_norm_bit_##level, widen_bit_##level}, \
+	[DISTANCE_INDEX(ELEMENT_BIT, METRIC_JACCARD)] = {simd, exact_bit_jaccard_##level, \
+		fast_bit_jaccard_##level, squared_norm_bit_##level, widen_bit_##level}
 
 #endif							/* GPUANN_DISTANCE_PRIVATE_H */

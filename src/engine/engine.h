@@ -121,7 +121,8 @@ engine_has_distance(ElementType type, Metric metric)
 {
 	if (type == ELEMENT_BIT)
 		return metric == METRIC_HAMMING || metric == METRIC_JACCARD;
-	return (type == ELEMENT_FLOAT || type == ELEMENT_HALF) && metric >= METRIC_L2 && metric <= METRIC_L1;
+	return (type == ELEMENT_FLOAT || type == ELEMENT_HALF) && metric >= METRIC_L2 &&
+		   metric <= METRIC_L1;
 }
 
 /* The most dimensions a type may have. */
@@ -268,8 +269,9 @@ typedef struct EngineQuery
 
 	/* out */
 	EngineStatus status;
-	uint32_t	count;			/* results, ordered by (distance, slot), no slot twice; fewer than k only if there are no more
-								 * (exact, or a graph search with a filter) or no more were reached (graph) */
+	uint32_t	count;	/* results, ordered by (distance, slot), no slot twice; fewer than k only if
+						 * there are no more (exact, or a graph search with a filter) or no more
+						 * were reached (graph) */
 	uint32_t	traced;			/* expansions; only the first trace_room are in trace */
 	uint64_t	position;		/* pending list position covered: every entry before it was
 								 * considered */
@@ -280,19 +282,21 @@ typedef struct EngineQuery
 
 typedef enum JobKind
 {
-	JOB_APPEND = 1,				/* rows [first_slot, first_slot + count), first_slot >= published
+	JOB_APPEND = 1,	   /* rows [first_slot, first_slot + count), first_slot >= published
 								 * rows; a gap becomes absent slots */
-	JOB_OVERWRITE = 2,			/* slots[count] below the published rows get new vectors and
+	JOB_OVERWRITE = 2, /* slots[count] below the published rows get new vectors and
 								 * versions, and become pending */
-	JOB_DEAD = 3,				/* slots[count] die: versions[] are their new versions */
-	JOB_GRAPH = 4,				/* slots[count] get graph rows from pages, and become linked; count
+	JOB_DEAD = 3,	   /* slots[count] die: versions[] are their new versions */
+	JOB_GRAPH = 4,	   /* slots[count] get graph rows from pages, and become linked; count
 								 * may name pending slots */
-	JOB_SEEDS = 5,				/* slots[count] are the seeds from now on, in this order */
-	JOB_LINK = 6,				/* link slots[count] (pending; others are skipped), or with slots
+	JOB_SEEDS = 5,	   /* slots[count] are the seeds from now on, in this order */
+	JOB_LINK = 6,	   /* link slots[count] (pending; others are skipped), or with slots
 								 * NULL everything pending */
-	JOB_REPAIR = 7,				/* give those of slots[count] that are live, linked, and name dead slots new edges, which do not; with slots
-								 * NULL all of them, and then every live linked row can be reached from the first seeds */
-	JOB_DROP = 8				/* drop the mirror; queries in flight finish first */
+	JOB_REPAIR =
+		7, /* give those of slots[count] that are live, linked, and name dead slots new edges, which
+		    * do not; with slots NULL all of them, and then every live linked row can be reached
+		    * from the first seeds */
+	JOB_DROP = 8 /* drop the mirror; queries in flight finish first */
 } JobKind;
 
 /*
@@ -365,27 +369,30 @@ typedef struct EngineOps
 	 * An empty mirror. ENGINE_NO_MEMORY with figures when capacity does not fit
 	 * under the limit.
 	 */
-	EngineStatus (*mirror_create) (Engine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error);
+	EngineStatus (*mirror_create)(Engine *engine, const MirrorSpec *spec, MirrorId *id,
+								  EngineError *error);
 	EngineStatus (*mirror_info) (Engine *engine, MirrorId id, MirrorInfo *info, EngineError *error);
 	/*
 	 * Copy graph rows and versions of slots out, for tests and checks: rows has
 	 * room for count * degree.
 	 */
-	EngineStatus (*mirror_rows) (Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count, uint32_t *rows,
-								 uint32_t *versions, EngineError *error);
+	EngineStatus (*mirror_rows)(Engine *engine, MirrorId id, const uint32_t *slots, uint32_t count,
+								uint32_t *rows, uint32_t *versions, EngineError *error);
 
 	/*
 	 * Start queries, all on one mirror. Each is returned by poll once, an
 	 * invalid one too, with its status.
 	 */
-	EngineStatus (*submit) (Engine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error);
+	EngineStatus (*submit)(Engine *engine, EngineQuery *const *queries, uint32_t count,
+						   EngineError *error);
 	/*
 	 * Completed queries, at most room; never waits, and works for a lone query
 	 * only. ENGINE_FAILED: the engine is broken.
 	 */
-	EngineStatus (*poll) (Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count, EngineError *error);
+	EngineStatus (*poll)(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count,
+						 EngineError *error);
 
-	EngineStatus (*job_submit) (Engine *engine, const EngineJob *job, JobId *id, EngineError *error);
+	EngineStatus (*job_submit)(Engine *engine, const EngineJob *job, JobId *id, EngineError *error);
 	EngineStatus (*job_poll) (Engine *engine, JobId id, JobProgress *progress);
 	EngineStatus (*job_cancel) (Engine *engine, JobId id);	/* it completes soon, perhaps with
 															 * ENGINE_CANCELLED */

@@ -92,8 +92,8 @@ turned_away(const ExactScan *scan, uint32_t slot)
 {
 	const EngineQuery *query = scan->query;
 	float		scale = scan->wide.scale * mirror_scale(scan->mirror, slot);
-	float		fast = scan->mirror->kernels->fast(scan->wide.elements, mirror_vector(scan->mirror, slot),
-												   scan->mirror->spec.dims, scale);
+	float fast = scan->mirror->kernels->fast(scan->wide.elements, mirror_vector(scan->mirror, slot),
+											 scan->mirror->spec.dims, scale);
 	double		error;
 
 	if (!isfinite(fast))
@@ -124,7 +124,8 @@ exact_consider(ExactScan *scan, uint32_t slot)
 	entry.version = WORD_VERSION(word);
 	if (word & WORD_DEAD)
 		return;
-	if (query->has_beyond && !engine_before(query->beyond_distance, query->beyond_slot, entry.distance, slot))
+	if (query->has_beyond &&
+		!engine_before(query->beyond_distance, query->beyond_slot, entry.distance, slot))
 		return;
 	(void) farthest_offer(scan->results, &scan->count, scan->room, entry);
 }
@@ -171,7 +172,8 @@ query_merge_exact(QueryTask *task)
 	for (uint32_t i = 0; i < task->nparts; i++)
 	{
 		if (task->parts[i].count > 0)
-			memcpy(task->results + task->count, task->parts[i].results, task->parts[i].count * sizeof(SearchResult));
+			memcpy(task->results + task->count, task->parts[i].results,
+				   task->parts[i].count * sizeof(SearchResult));
 		task->count += task->parts[i].count;
 	}
 	sort_results(task->results, task->count);

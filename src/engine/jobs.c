@@ -58,7 +58,8 @@ check_job(const EngineJob *job, EngineError *error)
 		case JOB_REPAIR:
 			if (job->ef_construction < 4 || job->ef_construction > 1000 || job->threads < 0)
 			{
-				engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000", job->ef_construction);
+				engine_error(error, ENGINE_INVALID, "ef_construction %u is not between 4 and 1000",
+							 job->ef_construction);
 				return ENGINE_INVALID;
 			}
 			return ENGINE_OK;
@@ -88,7 +89,8 @@ jobs_make_ready(CpuEngine *engine, MirrorEntry *entry)
 {
 	CpuJob	   *job = entry->first_job;
 
-	if (job == NULL || entry->ready || entry->running || (job->in.kind == JOB_DROP && entry->queries > 0))
+	if (job == NULL || entry->ready || entry->running ||
+		(job->in.kind == JOB_DROP && entry->queries > 0))
 		return;
 	entry->ready = true;
 	entry->next_ready = NULL;

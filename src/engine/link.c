@@ -42,7 +42,8 @@ collect_edges(Linking *linking)
 	{
 		ranges[linking->slots[linking->first + i] >> shift]++;
 		for (uint32_t j = 0; j < linking->nchosen[i]; j++)
-			ranges[linking->chosen[(size_t) i * degree + j].slot >> shift] += linking->chosen[(size_t) i * degree + j].fresh;
+			ranges[linking->chosen[(size_t) i * degree + j].slot >> shift] +=
+				linking->chosen[(size_t) i * degree + j].fresh;
 	}
 	for (uint32_t i = 1; i <= RANGES_MAX; i++)
 		ranges[i] += ranges[i - 1];
@@ -57,7 +58,8 @@ collect_edges(Linking *linking)
 
 		for (uint32_t j = 0; j < linking->nchosen[i]; j++)
 			if (chosen[j].fresh)
-				linking->edges[--ranges[chosen[j].slot >> shift]] = (BackEdge) {chosen[j].slot, (int32_t) i, chosen[j].distance};
+				linking->edges[--ranges[chosen[j].slot >> shift]] =
+					(BackEdge){chosen[j].slot, (int32_t) i, chosen[j].distance};
 		linking->edges[--ranges[slot >> shift]] = (BackEdge) {slot, ~(int32_t) i, 0};
 	}
 }
@@ -71,7 +73,8 @@ end_batch(Linking *linking, bool stopped)
 {
 	if (!stopped && atomic_load(&linking->mirror->nseeds) == 0)	/* rows that leave the pending map
 																 * must be reachable */
-		(void) mirror_set_seeds(linking->mirror, linking->slots + linking->first, linking->batch, NULL);
+		(void) mirror_set_seeds(linking->mirror, linking->slots + linking->first, linking->batch,
+								NULL);
 	for (uint32_t i = 0; i < linking->batch; i++)
 	{
 		uint32_t	slot = linking->slots[linking->first + i];
@@ -93,8 +96,12 @@ end_batch(Linking *linking, bool stopped)
 static EngineStatus
 link_batch(Linking *linking, Worker *worker, int threads)
 {
-	Phase		choose = {.work = linking->repairs ? link_repair_row : link_choose_row, .context = linking, .count = linking->batch};
-	Phase		update = {.work = link_update_range, .context = linking, .count = ((linking->rows - 1) >> linking->range_shift) + 1};
+	Phase choose = {.work = linking->repairs ? link_repair_row : link_choose_row,
+					.context = linking,
+					.count = linking->batch};
+	Phase update = {.work = link_update_range,
+					.context = linking,
+					.count = ((linking->rows - 1) >> linking->range_shift) + 1};
 	bool		stopped;
 
 	phase_run(worker, &choose, threads);
@@ -167,7 +174,8 @@ collect_slots(Linking *linking)
 	if (in->slots == NULL)
 		mirror_visit_pending(linking->mirror, linking->rows, add_slot, linking);
 	for (uint32_t i = 0; in->slots != NULL && i < in->count; i++)
-		if (in->slots[i] < linking->rows && (mirror_word(linking->mirror, in->slots[i]) & WORD_PENDING))
+		if (in->slots[i] < linking->rows &&
+			(mirror_word(linking->mirror, in->slots[i]) & WORD_PENDING))
 			linking->slots[linking->count++] = in->slots[i];
 	if (in->slots != NULL)
 	{
@@ -198,7 +206,8 @@ collect_slots(Linking *linking)
 static uint32_t
 largest_batch(const Linking *linking)
 {
-	uint32_t	most = linking->rows / LARGE_SHARE < BATCH_MAX ? linking->rows / LARGE_SHARE : BATCH_MAX;
+	uint32_t most =
+		linking->rows / LARGE_SHARE < BATCH_MAX ? linking->rows / LARGE_SHARE : BATCH_MAX;
 
 	return linking->repairs || most < BATCH_SMALL ? BATCH_SMALL : most;
 }
@@ -235,8 +244,9 @@ link_allocate(Linking *linking)
 	linking->edges = malloc((chosen + most) * sizeof(BackEdge));
 	linking->seeds = malloc(LINK_SEEDS * sizeof(uint32_t));
 	linking->changed = calloc((size_t) linking->rows / 64 + 1, sizeof(uint64_t));
-	return linking->chosen != NULL && linking->nchosen != NULL && linking->nkept != NULL && linking->edges != NULL &&
-		linking->seeds != NULL && linking->changed != NULL && collect_slots(linking);
+	return linking->chosen != NULL && linking->nchosen != NULL && linking->nkept != NULL &&
+		   linking->edges != NULL && linking->seeds != NULL && linking->changed != NULL &&
+		   collect_slots(linking);
 }
 
 /* Forget the distances. */
@@ -351,7 +361,8 @@ link_all(Linking *linking, Worker *worker)
 	CpuJob	   *job = linking->job;
 	EngineStatus status = ENGINE_OK;
 
-	if (atomic_load(&linking->mirror->linked) > 0 && (!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
+	if (atomic_load(&linking->mirror->linked) > 0 &&
+		(!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
 		status = link_renew_seeds(linking, RENEW_SHARE, false);	/* rows from pages may have come
 																 * without any */
 	update_link_seeds(linking);
@@ -386,9 +397,10 @@ EngineStatus
 link_run(CpuJob *job, Worker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
-	Linking		linking = {
-		.job = job, .mirror = mirror, .repairs = job->in.kind == JOB_REPAIR, .rows = atomic_load(&mirror->rows)
-	};
+	Linking linking = {.job = job,
+					   .mirror = mirror,
+					   .repairs = job->in.kind == JOB_REPAIR,
+					   .rows = atomic_load(&mirror->rows)};
 	const char *what = linking.repairs ? "repair" : "linking";
 	EngineStatus status;
 	EngineStatus result;
@@ -421,7 +433,8 @@ link_run(CpuJob *job, Worker *worker)
 			status = result;
 	}
 	if (status == ENGINE_CANCELLED)
-		engine_error(&job->error, status, "%s was cancelled after %u of %u rows", what, linking.first, linking.count);
+		engine_error(&job->error, status, "%s was cancelled after %u of %u rows", what,
+					 linking.first, linking.count);
 	else if (status != ENGINE_OK)
 		engine_error(&job->error, status, "out of memory for %s of %u rows", what, linking.count);
 	link_release(&linking);

@@ -109,7 +109,8 @@ typedef struct LinkAccess
  * Make a slot the one that is worked on: known to the rule and, if wanted, wide
  * in the scratch. False: cancelled, or no memory.
  */
-extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule);
+extern bool link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide,
+							PruneRule *rule);
 
 /* PairDistance over a LinkAccess: candidates are known by their slots. */
 extern double link_pair_distance(void *access, uint32_t slot_a, uint32_t slot_b);
@@ -121,7 +122,8 @@ extern double link_square(void *access, uint32_t slot);
  * Search the graph for candidates of a slot, which is wide in the worker's
  * scratch.
  */
-extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer);
+extern EngineStatus link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance,
+										 GraphAnswer *answer);
 
 /* Make room in a worker's scratch for candidates and wide vectors. */
 extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims);

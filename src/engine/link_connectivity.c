@@ -22,7 +22,8 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 
 /* ReachAccess: read rows from anywhere, asking for them well before. */
 static void
-read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours, uint32_t *counts)
+read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
+		  uint32_t *counts)
 {
 	const Linking *linking = ((LinkAccess *) context)->linking;
 
@@ -31,7 +32,9 @@ read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighb
 		if (i < count)
 			mirror_prefetch_row(linking->mirror, slots[i]);
 		if (i >= ROWS_AHEAD)
-			counts[i - ROWS_AHEAD] = read_row(context, slots[i - ROWS_AHEAD], neighbours + (size_t) (i - ROWS_AHEAD) * linking->rule.degree);
+			counts[i - ROWS_AHEAD] =
+				read_row(context, slots[i - ROWS_AHEAD],
+						 neighbours + (size_t) (i - ROWS_AHEAD) * linking->rule.degree);
 	}
 }
 
@@ -76,7 +79,8 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 {
 	LinkAccess *access = context;
 	Linking    *linking = (Linking *) access->linking;
-	const GraphAccess graph = {.context = access, .row = search_row, .walk_distances = search_distances};
+	const GraphAccess graph = {
+		.context = access, .row = search_row, .walk_distances = search_distances};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction, .seeds = linking->seeds,
 		.nseeds = linking->nseeds < REACH_SEEDS ? linking->nseeds : REACH_SEEDS
@@ -129,15 +133,21 @@ link_connect(Linking *linking, Worker *worker)
 {
 	static const ScratchAllocator allocator = {connectivity_resize, NULL};
 	LinkAccess	context = {linking, worker};
-	ReachAccess access = {
-		.context = &context, .row = read_row, .rows = read_rows, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = connectivity_interrupted
-	};
-	ReachGraph	graph = {.rows = linking->rows, .degree = linking->rule.degree, .seeds = linking->seeds};
+	ReachAccess access = {.context = &context,
+						  .row = read_row,
+						  .rows = read_rows,
+						  .wanted = is_wanted,
+						  .near = find_near,
+						  .set = write_row,
+						  .interrupted = connectivity_interrupted};
+	ReachGraph graph = {
+		.rows = linking->rows, .degree = linking->rule.degree, .seeds = linking->seeds};
 	uint32_t	have = atomic_load(&linking->mirror->nseeds);
 	uint32_t	left;
 	EngineStatus status;
 
-	if (!linking->repairs && (uint64_t) linking->count * REACH_SHARE < atomic_load(&linking->mirror->linked))
+	if (!linking->repairs &&
+		(uint64_t) linking->count * REACH_SHARE < atomic_load(&linking->mirror->linked))
 		return ENGINE_OK;
 	linking->nseeds = have < REACH_SEEDS ? have : REACH_SEEDS;
 	for (uint32_t i = 0; i < linking->nseeds; i++)

@@ -68,7 +68,8 @@ half_copy_of(const HalfRows *halves, uint32_t slot)
  * have none of their own.
  */
 static inline float
-copy_distance(const Mirror *mirror, const HalfRows *halves, const WideVector *wide, const void *copy)
+copy_distance(const Mirror *mirror, const HalfRows *halves, const WideVector *wide,
+			  const void *copy)
 {
 	return halves->kernels->fast(wide->elements, copy, mirror->spec.dims, wide->scale);
 }
@@ -98,8 +99,11 @@ copy_row(const Linking *linking, uint32_t slot, LinkScratch *scratch)
 	if (isinf(factor))
 		return true;
 	halves->kernels->widen(copy, dims, scratch->pair.elements);
-	return factor > 0 && distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST)->exact(elements, scratch->pair.elements, dims) <=
-		ROUNDING * ROUNDING * -distance_kernels(ELEMENT_FLOAT, METRIC_IP, SIMD_BEST)->exact(elements, elements, dims);
+	return factor > 0 && distance_kernels(ELEMENT_FLOAT, METRIC_L2, SIMD_BEST)
+								 ->exact(elements, scratch->pair.elements, dims) <=
+							 ROUNDING * ROUNDING *
+								 -distance_kernels(ELEMENT_FLOAT, METRIC_IP, SIMD_BEST)
+									  ->exact(elements, elements, dims);
 }
 
 /* An item of copying. */
@@ -107,7 +111,8 @@ static void
 copy_rows(void *context, uint32_t item, Worker *worker)
 {
 	Linking    *linking = context;
-	uint32_t	end = linking->rows - item * COPY_ROWS < COPY_ROWS ? linking->rows : (item + 1) * COPY_ROWS;
+	uint32_t end =
+		linking->rows - item * COPY_ROWS < COPY_ROWS ? linking->rows : (item + 1) * COPY_ROWS;
 	bool		fit = link_scratch_reserve(&worker->link, 0, linking->mirror->spec.dims);
 
 	for (uint32_t slot = item * COPY_ROWS; fit && slot < end; slot++)
@@ -140,7 +145,9 @@ variation_add(Variation *variation, double number)
 static double
 variation_of(const Variation *variation)
 {
-	return variation->count == 0 ? 0 : variation->squares - variation->sum * variation->sum / variation->count;
+	return variation->count == 0
+			   ? 0
+			   : variation->squares - variation->sum * variation->sum / variation->count;
 }
 
 /*
@@ -166,12 +173,14 @@ sample_survives(Linking *linking, Worker *worker)
 
 		for (uint64_t j = 0; j < SAMPLE; j++)
 			others[j] = linking->slots[(2 * j + 1) * linking->count / (2 * SAMPLE)];
-		if (!link_begin_slot(linking, &worker->link, linking->slots[i * linking->count / SAMPLE], true, &rule))
+		if (!link_begin_slot(linking, &worker->link, linking->slots[i * linking->count / SAMPLE],
+							 true, &rule))
 			return false;
 		mirror_fast_many(mirror, wide, others, SAMPLE, distances);
 		for (uint32_t j = 0; j < SAMPLE; j++)
 		{
-			float		rounded = copy_distance(mirror, &linking->halves, wide, half_copy_of(&linking->halves, others[j]));
+			float rounded = copy_distance(mirror, &linking->halves, wide,
+										  half_copy_of(&linking->halves, others[j]));
 
 			if (!isfinite(distances[j]))
 				continue;
@@ -198,7 +207,9 @@ link_half_begin(Linking *linking, Worker *worker, int threads)
 {
 	Mirror	   *mirror = linking->mirror;
 	HalfRows   *halves = &linking->halves;
-	Phase		copy = {.work = copy_rows, .context = linking, .count = (linking->rows + COPY_ROWS - 1) / COPY_ROWS};
+	Phase copy = {.work = copy_rows,
+				  .context = linking,
+				  .count = (linking->rows + COPY_ROWS - 1) / COPY_ROWS};
 
 	if (linking->repairs || linking->count == 0 || mirror->spec.type != ELEMENT_FLOAT)
 		return;
@@ -212,8 +223,8 @@ link_half_begin(Linking *linking, Worker *worker, int threads)
 		halves->vectors = mirror_memory(halves->bytes);
 	if (halves->vectors != NULL)
 		phase_run(worker, &copy, threads);
-	if (halves->vectors == NULL || atomic_load(&halves->unfit) || atomic_load(&linking->job->watch.cancelled) ||
-		!sample_survives(linking, worker))
+	if (halves->vectors == NULL || atomic_load(&halves->unfit) ||
+		atomic_load(&linking->job->watch.cancelled) || !sample_survives(linking, worker))
 		link_half_end(linking);
 }
 
@@ -223,7 +234,8 @@ link_half_review(Linking *linking)
 	HalfRows   *halves = &linking->halves;
 	uint64_t	met = atomic_load(&halves->met);
 
-	if (halves->vectors != NULL && met >= NEAR_JUDGED && atomic_load(&halves->near) > met / NEAR_SHARE)
+	if (halves->vectors != NULL && met >= NEAR_JUDGED &&
+		atomic_load(&halves->near) > met / NEAR_SHARE)
 		link_half_end(linking);
 }
 
@@ -233,7 +245,8 @@ link_half_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
 {
 	const Linking *linking = access->linking;
 	LinkScratch *scratch = &access->worker->link;
-	double		self = copy_distance(linking->mirror, &linking->halves, &scratch->wide, half_copy_of(&linking->halves, slot));
+	double self = copy_distance(linking->mirror, &linking->halves, &scratch->wide,
+								half_copy_of(&linking->halves, slot));
 	double		off = fabs(self - equal_distance);
 
 	scratch->near_from = equal_distance;
@@ -286,7 +299,8 @@ link_half_distances(void *context, const uint32_t *slots, uint32_t count, double
 			prefetch_bytes(half_copy_of(halves, slots[i]), halves->stride);
 		if (i < PREFETCH_AHEAD)
 			continue;
-		out[ready] = copy_distance(mirror, halves, &scratch->wide, half_copy_of(halves, slots[ready]));
+		out[ready] =
+			copy_distance(mirror, halves, &scratch->wide, half_copy_of(halves, slots[ready]));
 		near[nnear] = slots[ready];
 		places[nnear] = ready;
 		nnear += fabs(out[ready] - scratch->near_from) <= scratch->near_within;

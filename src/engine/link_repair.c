@@ -58,40 +58,47 @@ repair_search(void *context, Candidate *candidates)
 	uint32_t	most = REPAIR_SEARCHED(repair->access.linking->job->in.ef_construction);
 	uint32_t	count;
 
-	if (link_find_candidates(&repair->access, repair->rule.self, repair->rule.equal_distance, &answer) != ENGINE_OK)
+	if (link_find_candidates(&repair->access, repair->rule.self, repair->rule.equal_distance,
+							 &answer) != ENGINE_OK)
 	{
 		atomic_store(&((Linking *) repair->access.linking)->no_memory, true);
 		return 0;
 	}
 	count = answer.count < most ? answer.count : most;
 	for (uint32_t i = 0; i < count; i++)
-		candidates[i] = (Candidate) {answer.results[i].distance, answer.results[i].slot, answer.results[i].slot};
+		candidates[i] =
+			(Candidate){answer.results[i].distance, answer.results[i].slot, answer.results[i].slot};
 	return count;
 }
 
 static uint32_t
-repair_choose(void *context, Candidate *candidates, uint32_t count, Candidate *chosen, uint32_t *kept)
+repair_choose(void *context, Candidate *candidates, uint32_t count, Candidate *chosen,
+			  uint32_t *kept)
 {
 	RowRepair  *repair = context;
 
-	return prune_choose(&repair->rule, candidates, count, link_pair_distance, &repair->access, chosen, kept);
+	return prune_choose(&repair->rule, candidates, count, link_pair_distance, &repair->access,
+						chosen, kept);
 }
 
 /* How repair_row.c reaches the mirror. */
 static RepairAccess
 repair_access(RowRepair *repair)
 {
-	return (RepairAccess) {
-		.context = repair, .row = repair_read_row, .dead = repair_is_dead, .distances = repair_distances, .search = repair_search,
-		.choose = repair_choose
-	};
+	return (RepairAccess){.context = repair,
+						  .row = repair_read_row,
+						  .dead = repair_is_dead,
+						  .distances = repair_distances,
+						  .search = repair_search,
+						  .choose = repair_choose};
 }
 
 /* Memory of the worker for rows of this degree and breadth. */
 static bool
 repair_reserve(LinkScratch *scratch, uint32_t degree, uint32_t ef)
 {
-	if (scratch->repair_memory != NULL && scratch->repair.degree == degree && scratch->repair.ef == ef)
+	if (scratch->repair_memory != NULL && scratch->repair.degree == degree &&
+		scratch->repair.ef == ef)
 		return true;
 	free(scratch->repair_memory);
 	scratch->repair_memory = malloc(repair_scratch_bytes(degree, ef));
@@ -131,7 +138,8 @@ link_repair_row(void *context, uint32_t item, Worker *worker)
 
 		for (uint32_t j = 0; j < nbefore && fresh; j++)
 			fresh = before[j] != row[i].slot;
-		linking->chosen[(size_t) item * degree + i] = (Chosen) {row[i].slot, (float) row[i].distance, fresh};
+		linking->chosen[(size_t) item * degree + i] =
+			(Chosen){row[i].slot, (float) row[i].distance, fresh};
 	}
 	linking->nchosen[item] = count;
 	linking->nkept[item] = (uint8_t) kept;
@@ -144,8 +152,9 @@ needs_repair(RowRepair *repair, uint32_t slot)
 	RepairAccess access = repair_access(repair);
 	uint32_t	row[ENGINE_MAX_DEGREE];
 
-	return (mirror_word(repair->access.linking->mirror, slot) & (WORD_LINKED | WORD_PENDING | WORD_DEAD)) == WORD_LINKED &&
-		repair_needed(&access, row, repair_read_row(repair, slot, row));
+	return (mirror_word(repair->access.linking->mirror, slot) &
+			(WORD_LINKED | WORD_PENDING | WORD_DEAD)) == WORD_LINKED &&
+		   repair_needed(&access, row, repair_read_row(repair, slot, row));
 }
 
 /*
@@ -161,13 +170,16 @@ link_collect_broken(Linking *linking)
 	uint32_t	most = in->slots != NULL ? in->count : linking->rows;
 
 	linking->slots = malloc((size_t) most * sizeof(uint32_t) + 1);
-	for (uint32_t i = 0; linking->slots != NULL && i < most && !atomic_load_explicit(&watch->cancelled, memory_order_relaxed); i++)
+	for (uint32_t i = 0; linking->slots != NULL && i < most &&
+						 !atomic_load_explicit(&watch->cancelled, memory_order_relaxed);
+		 i++)
 	{
 		uint32_t	slot = in->slots != NULL ? in->slots[i] : i;
 
 		if (i % 4096 == 4095 && watch->breathe != NULL)
 			watch->breathe(watch->context);
-		if (slot >= linking->rows || bit64_is_set(linking->changed, slot) || !needs_repair(&repair, slot))
+		if (slot >= linking->rows || bit64_is_set(linking->changed, slot) ||
+			!needs_repair(&repair, slot))
 			continue;
 		bit64_set(linking->changed, slot);
 		linking->slots[linking->count++] = slot;

@@ -74,14 +74,16 @@ reverse_close_row(const Linking *linking, uint32_t target, const IncrementalRow 
 		distances += (size_t) target * linking->rule.degree;
 		linking->memory.kept[target] = (uint8_t) row->nkept;
 	}
-	mirror_write_row(linking->mirror, target, neighbours, incremental_write(row, neighbours, distances));
+	mirror_write_row(linking->mirror, target, neighbours,
+					 incremental_write(row, neighbours, distances));
 }
 
 /* Take in one more neighbour. */
 static void
 reverse_take_in(const PruneRule *rule, LinkAccess *access, IncrementalRow *row, SearchResult entry)
 {
-	for (uint32_t i = 0; entry.distance != rule->equal_distance && i < row->nkept && i < PREFETCH_KEPT; i++)
+	for (uint32_t i = 0;
+		 entry.distance != rule->equal_distance && i < row->nkept && i < PREFETCH_KEPT; i++)
 		mirror_prefetch(access->linking->mirror, row->kept[i].slot);
 	incremental_take(rule, row, entry, link_pair_distance, access);
 }
@@ -109,7 +111,8 @@ update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *w
 	uint32_t	target = edges->target;
 	LinkAccess	access = {linking, worker};
 	PruneRule	rule = linking->rule;
-	bool		remembered = linking->memory.distances != NULL && linking->memory.kept[target] != ROW_UNKNOWN;
+	bool remembered =
+		linking->memory.distances != NULL && linking->memory.kept[target] != ROW_UNKNOWN;
 	IncrementalRow		row;
 
 	if (!link_begin_slot(linking, scratch, target, !remembered, &rule))

@@ -86,7 +86,8 @@ link_pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
 		scratch->pair_elements = wide_slot(mirror, slot_a, &scratch->pair);
 		scratch->pair_slot = slot_a;
 	}
-	return mirror->kernels->fast(scratch->pair_elements, mirror_vector(mirror, slot_b), mirror->spec.dims,
+	return mirror->kernels->fast(scratch->pair_elements, mirror_vector(mirror, slot_b),
+								 mirror->spec.dims,
 								 scratch->pair.scale * mirror_scale(mirror, slot_b));
 }
 
@@ -163,10 +164,11 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 {
 	const Linking *linking = access->linking;
 	bool		halves = linking->halves.vectors != NULL;
-	const GraphAccess graph = {
-		.context = access, .row = access_row, .walk_distances = halves ? link_half_distances : access_fast,
-		.exact_distances = halves ? access_fast : NULL, .expect = access_expect
-	};
+	const GraphAccess graph = {.context = access,
+							   .row = access_row,
+							   .walk_distances = halves ? link_half_distances : access_fast,
+							   .exact_distances = halves ? access_fast : NULL,
+							   .expect = access_expect};
 	const GraphQuery query = {
 		.ef = linking->job->in.ef_construction,
 		.seeds = linking->seeds,
@@ -203,7 +205,8 @@ typedef struct BatchNearest
  * Look at one other row of the batch. True if it is near enough to be of use.
  */
 static bool
-consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double distance, double bound, BatchNearest *found)
+consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double distance, double bound,
+			  BatchNearest *found)
 {
 	SearchResult entry = {distance, mate, 0};
 
@@ -226,7 +229,8 @@ consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double dista
  * come cluster by cluster do have.
  */
 static void
-search_batch(const LinkAccess *access, uint32_t item, double bound, double equal_distance, BatchNearest *found)
+search_batch(const LinkAccess *access, uint32_t item, double bound, double equal_distance,
+			 BatchNearest *found)
 {
 	const Linking *linking = access->linking;
 	const uint32_t *batch = linking->slots + linking->first;
@@ -238,7 +242,8 @@ search_batch(const LinkAccess *access, uint32_t item, double bound, double equal
 	{
 		uint32_t	mates[BATCH_SAMPLE];
 		double		distances[BATCH_SAMPLE];
-		uint32_t	count = linking->batch - done < BATCH_SAMPLE ? linking->batch - done : BATCH_SAMPLE;
+		uint32_t count =
+			linking->batch - done < BATCH_SAMPLE ? linking->batch - done : BATCH_SAMPLE;
 
 		for (uint32_t i = 0; i < count; i++)
 			mates[i] = batch[(item + done + i) % linking->batch];
@@ -274,7 +279,8 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 	if (!link_begin_slot(linking, scratch, slot, true, &rule))
 		return;
 	if (link_find_candidates(&access, slot, rule.equal_distance, &answer) != ENGINE_OK ||
-		!link_scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL, linking->mirror->spec.dims))
+		!link_scratch_reserve(scratch, answer.count + BATCH_CANDIDATES + SEARCH_MAX_EQUAL,
+							  linking->mirror->spec.dims))
 	{
 		atomic_store(&linking->no_memory, true);
 		return;
@@ -287,9 +293,11 @@ link_choose_row(void *context, uint32_t item, Worker *worker)
 		add_candidate(scratch, &count, batch.nearest[i].distance, batch.nearest[i].slot);
 	for (uint32_t i = 0; i < batch.nequals; i++)
 		add_candidate(scratch, &count, rule.equal_distance, batch.equals[i].slot);
-	count = prune_choose(&rule, scratch->candidates, count, link_pair_distance, &access, chosen, &kept);
+	count =
+		prune_choose(&rule, scratch->candidates, count, link_pair_distance, &access, chosen, &kept);
 	for (uint32_t i = 0; i < count; i++)
-		linking->chosen[(size_t) item * rule.degree + i] = (Chosen) {chosen[i].slot, (float) chosen[i].distance, true};
+		linking->chosen[(size_t) item * rule.degree + i] =
+			(Chosen){chosen[i].slot, (float) chosen[i].distance, true};
 	linking->nchosen[item] = count;
 	linking->nkept[item] = (uint8_t) kept;
 }

@@ -32,8 +32,9 @@ measure_seeds(void *context, uint32_t seed, float *out)
 
 	measured->kernels->widen(vector, mirror->spec.dims, measured->wide);
 	for (uint32_t i = 0; i < measured->pool; i++)
-		out[i] = measured->kernels->fast(measured->wide, mirror_vector(mirror, measured->seeds[i]), mirror->spec.dims,
-										 cosine ? scale * mirror_scale(mirror, measured->seeds[i]) : 1.0f);
+		out[i] = measured->kernels->fast(
+			measured->wide, mirror_vector(mirror, measured->seeds[i]), mirror->spec.dims,
+			cosine ? scale * mirror_scale(mirror, measured->seeds[i]) : 1.0f);
 	if (measured->watch->breathe != NULL)
 		measured->watch->breathe(measured->watch->context);
 }
@@ -45,9 +46,9 @@ measure_seeds(void *context, uint32_t seed, float *out)
 static void
 order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_only, JobWatch *watch)
 {
-	MeasuredSeeds measured = {
-		mirror, seeds_kernels(mirror->spec.type, mirror->spec.metric), seeds, count < SEEDS_ORDERED ? count : SEEDS_ORDERED, NULL, watch
-	};
+	MeasuredSeeds measured = {mirror, seeds_kernels(mirror->spec.type, mirror->spec.metric),
+							  seeds,  count < SEEDS_ORDERED ? count : SEEDS_ORDERED,
+							  NULL,	  watch};
 	const SeedMeasure measure = {&measured, measure_seeds, measured.pool, tried_only};
 	void	   *memory;
 
@@ -66,7 +67,8 @@ order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_on
  * of them too; returns how many there are then.
  */
 static uint32_t
-choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds, uint32_t count)
+choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds,
+			 uint32_t count)
 {
 	for (uint64_t i = 0; i < (uint64_t) want * 4 && count < want; i++)
 	{

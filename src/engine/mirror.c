@@ -42,14 +42,15 @@ chunk_graph_bytes(const Mirror *mirror)
 {
 	size_t		slots = slots_of_chunk(mirror);
 
-	return align_up(slots * mirror->spec.degree * sizeof(uint32_t)) + align_up(slots * sizeof(uint64_t)) +
-		align_up(slots / 8) + align_up(sizeof(MirrorChunk));
+	return align_up(slots * mirror->spec.degree * sizeof(uint32_t)) +
+		   align_up(slots * sizeof(uint64_t)) + align_up(slots / 8) + align_up(sizeof(MirrorChunk));
 }
 
 static size_t
 chunk_norm_bytes(const Mirror *mirror)
 {
-	return metric_has_norms(mirror->spec.metric) ? align_up(slots_of_chunk(mirror) * sizeof(float)) : 0;
+	return metric_has_norms(mirror->spec.metric) ? align_up(slots_of_chunk(mirror) * sizeof(float))
+												 : 0;
 }
 
 static size_t
@@ -86,7 +87,8 @@ chunk_table_bytes(const Mirror *mirror)
 static void *
 table_make(size_t bytes)
 {
-	void	   *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+					   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	return table != MAP_FAILED ? table : NULL;
 }
@@ -102,8 +104,8 @@ table_free(void *table, size_t bytes)
 uint64_t
 budget_used(MemoryBudget *budget)
 {
-	return atomic_load(&budget->vectors) + atomic_load(&budget->graph) + atomic_load(&budget->norms) +
-		atomic_load(&budget->state);
+	return atomic_load(&budget->vectors) + atomic_load(&budget->graph) +
+		   atomic_load(&budget->norms) + atomic_load(&budget->state);
 }
 
 /* Count so many chunks more (or fewer) of a mirror. */
@@ -138,7 +140,8 @@ budget_take(Mirror *mirror, uint32_t chunks, EngineError *error)
 	if (budget_used(budget) <= budget->limit)
 		return true;
 	budget_count(mirror, -(int64_t) more);
-	engine_error(error, ENGINE_NO_MEMORY, "%llu more bytes of mirror do not fit: %llu of %llu are in use",
+	engine_error(error, ENGINE_NO_MEMORY,
+				 "%llu more bytes of mirror do not fit: %llu of %llu are in use",
 				 (unsigned long long) more * chunk_bytes(mirror), (unsigned long long) used,
 				 (unsigned long long) budget->limit);
 	return false;
@@ -161,8 +164,8 @@ choose_chunks(Mirror *mirror)
 	uint64_t	most;
 
 	mirror->chunk_shift = CHUNK_MIN_SHIFT;
-	while (mirror->chunk_shift < CHUNK_MAX_SHIFT && slots_of_chunk(mirror) < mirror->spec.capacity &&
-		   chunk_bytes(mirror) * 2 <= CHUNK_BYTES)
+	while (mirror->chunk_shift < CHUNK_MAX_SHIFT &&
+		   slots_of_chunk(mirror) < mirror->spec.capacity && chunk_bytes(mirror) * 2 <= CHUNK_BYTES)
 		mirror->chunk_shift++;
 	/*
 	 * a mirror that starts small may grow large: do not let its chunks be tiny
@@ -208,7 +211,8 @@ cpu_engine_mirror_bytes(const MirrorSpec *spec)
  * *error when it does not fit.
  */
 Mirror *
-mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudget *budget, EngineError *error)
+mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudget *budget,
+			  EngineError *error)
 {
 	Mirror	   *mirror = calloc(1, sizeof(*mirror));
 
@@ -307,8 +311,8 @@ mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 
 	if (chunks > mirror->max_chunks)
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes", (unsigned long long) slots,
-					 (unsigned long long) mirror->budget->limit);
+		engine_error(error, ENGINE_NO_MEMORY, "%llu slots do not fit into %llu bytes",
+					 (unsigned long long) slots, (unsigned long long) mirror->budget->limit);
 		return ENGINE_NO_MEMORY;
 	}
 	if (!budget_take(mirror, chunks, error))
@@ -319,7 +323,8 @@ mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 
 		if (chunk == NULL)
 		{
-			engine_error(error, ENGINE_NO_MEMORY, "out of memory for a chunk of %zu bytes", chunk_bytes(mirror));
+			engine_error(error, ENGINE_NO_MEMORY, "out of memory for a chunk of %zu bytes",
+						 chunk_bytes(mirror));
 			return ENGINE_NO_MEMORY;
 		}
 		atomic_store_explicit(&mirror->chunks[mirror->nchunks++], chunk, memory_order_release);
@@ -348,7 +353,8 @@ mirror_vector_scale(const Mirror *mirror, const void *vector)
  * read.
  */
 void
-mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots, uint32_t count, double *out)
+mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots,
+				 uint32_t count, double *out)
 {
 	const void *vectors[ENGINE_MAX_DEGREE];
 	bool		norms = metric_has_norms(mirror->spec.metric);
@@ -365,7 +371,8 @@ mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *
 			uint32_t	ready = i - PREFETCH_AHEAD;
 			float		scale = norms ? query->scale * mirror_scale(mirror, slots[ready]) : 1.0f;
 
-			out[ready] = mirror->kernels->fast(query->elements, vectors[ready], mirror->spec.dims, scale);
+			out[ready] =
+				mirror->kernels->fast(query->elements, vectors[ready], mirror->spec.dims, scale);
 		}
 	}
 }
@@ -422,7 +429,8 @@ mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours
 static void
 set_word(Mirror *mirror, uint32_t slot, uint64_t word)
 {
-	atomic_store_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)], word, memory_order_release);
+	atomic_store_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)], word,
+						  memory_order_release);
 }
 
 /* Set or clear a slot's bit in the pending map and keep the counts. */
@@ -473,7 +481,8 @@ write_vector(Mirror *mirror, uint32_t slot, const void *vector)
 
 	memcpy(chunk->vectors + (size_t) place * mirror->vector_stride, vector, mirror->vector_bytes);
 	if (chunk->scales != NULL)
-		atomic_store_explicit(&chunk->scales[place], mirror_vector_scale(mirror, vector), memory_order_relaxed);
+		atomic_store_explicit(&chunk->scales[place], mirror_vector_scale(mirror, vector),
+							  memory_order_relaxed);
 }
 
 static void
@@ -503,8 +512,8 @@ mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError
 
 	if (job->first_slot < rows || end > ENGINE_MAX_SLOTS)
 	{
-		engine_error(error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u", job->first_slot,
-					 (unsigned long long) end, rows);
+		engine_error(error, ENGINE_INVALID, "rows %u to %llu cannot be appended to %u",
+					 job->first_slot, (unsigned long long) end, rows);
 		return ENGINE_INVALID;
 	}
 	status = mirror_reserve(mirror, end, error);
@@ -538,7 +547,8 @@ check_slots(const Mirror *mirror, const EngineJob *job, EngineError *error)
 	for (uint32_t i = 0; i < job->count; i++)
 		if (job->slots[i] >= rows)
 		{
-			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published", job->slots[i], rows);
+			engine_error(error, ENGINE_INVALID, "slot %u is not below the %u published",
+						 job->slots[i], rows);
 			return ENGINE_INVALID;
 		}
 	return ENGINE_OK;
@@ -579,7 +589,8 @@ mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *
 		uint64_t	old = mirror_word(mirror, job->slots[i]);
 
 		change_word(mirror, job->slots[i], old,
-					(old & (WORD_CHANGES | WORD_LINKED | WORD_ABSENT)) | WORD_DEAD | job->versions[i]);
+					(old & (WORD_CHANGES | WORD_LINKED | WORD_ABSENT)) | WORD_DEAD |
+						job->versions[i]);
 		mirror_breathe(watch, i);
 	}
 	return status;

@@ -104,7 +104,8 @@ mirror_place(const Mirror *mirror, uint32_t slot)
 static inline const void *
 mirror_vector(const Mirror *mirror, uint32_t slot)
 {
-	return mirror_chunk(mirror, slot)->vectors + (size_t) mirror_place(mirror, slot) * mirror->vector_stride;
+	return mirror_chunk(mirror, slot)->vectors +
+		   (size_t) mirror_place(mirror, slot) * mirror->vector_stride;
 }
 
 #define ALIGNMENT			64		/* a cache line */
@@ -141,7 +142,8 @@ mirror_prefetch(const Mirror *mirror, uint32_t slot)
 static inline _Atomic uint32_t *
 mirror_row(const Mirror *mirror, uint32_t slot)
 {
-	return mirror_chunk(mirror, slot)->rows + (size_t) mirror_place(mirror, slot) * mirror->spec.degree;
+	return mirror_chunk(mirror, slot)->rows +
+		   (size_t) mirror_place(mirror, slot) * mirror->spec.degree;
 }
 
 /* Ask for a graph row and its state word, which will be read soon. */
@@ -158,7 +160,8 @@ mirror_prefetch_row(const Mirror *mirror, uint32_t slot)
 static inline uint64_t
 mirror_word(const Mirror *mirror, uint32_t slot)
 {
-	return atomic_load_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)], memory_order_acquire);
+	return atomic_load_explicit(&mirror_chunk(mirror, slot)->words[mirror_place(mirror, slot)],
+								memory_order_acquire);
 }
 
 /* Whether a slot is linked and alive. */
@@ -223,19 +226,21 @@ mirror_fast(const Mirror *mirror, const WideVector *query, uint32_t slot)
  * Fast distances of many slots; vectors are asked for well before they are
  * read.
  */
-extern void mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots, uint32_t count,
-							 double *out);
+extern void mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots,
+							 uint32_t count, double *out);
 
 /* Read a slot's exact distance to a vector and the word that goes with it. */
 extern double mirror_exact(const Mirror *mirror, const void *vector, uint32_t slot, uint64_t *word);
 
 /* Copy a graph row; returns how many neighbours, all below rows. */
-extern uint32_t mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows, uint32_t *neighbours);
+extern uint32_t mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows,
+								uint32_t *neighbours);
 /* Replace a graph row. */
-extern void mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours, uint32_t count);
+extern void mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours,
+							 uint32_t count);
 
-extern Mirror *mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudget *budget,
-							 EngineError *error);
+extern Mirror *mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels,
+							 MemoryBudget *budget, EngineError *error);
 extern void mirror_free(Mirror *mirror);
 extern uint64_t mirror_bytes(const Mirror *mirror);
 extern uint64_t budget_used(MemoryBudget *budget);
@@ -256,11 +261,16 @@ typedef struct JobWatch
 } JobWatch;
 
 /* The changes that jobs make. */
-extern EngineStatus mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error);
-extern EngineStatus mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error);
-extern EngineStatus mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error);
-extern EngineStatus mirror_load_graph(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error);
-extern EngineStatus mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count, EngineError *error);
+extern EngineStatus mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch,
+								  EngineError *error);
+extern EngineStatus mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch,
+									 EngineError *error);
+extern EngineStatus mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch,
+								EngineError *error);
+extern EngineStatus mirror_load_graph(Mirror *mirror, const EngineJob *job, JobWatch *watch,
+									  EngineError *error);
+extern EngineStatus mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count,
+									 EngineError *error);
 /* Pending slots become linked. */
 extern void mirror_mark_linked(Mirror *mirror, uint32_t slot);
 
@@ -269,6 +279,7 @@ extern void mirror_mark_linked(Mirror *mirror, uint32_t slot);
  * false.
  */
 typedef bool (*VisitSlot) (void *context, uint32_t slot);
-extern void mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit, void *context);
+extern void mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit,
+								 void *context);
 
 #endif							/* GPUANN_MIRROR_H */

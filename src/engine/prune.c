@@ -63,18 +63,22 @@ typedef struct Choice
  * from `first` on, lowest rank first, up to room in all.
  */
 static void
-choose_by_rank(const PruneRule *rule, const Candidate *candidates, uint32_t i, uint32_t first, uint32_t room, Choice *choice)
+choose_by_rank(const PruneRule *rule, const Candidate *candidates, uint32_t i, uint32_t first,
+			   uint32_t room, Choice *choice)
 {
 	uint32_t	rank = equal_rank(candidates[i].slot, rule->self);
 	uint32_t	place;
 
 	if (choice->count < room)
 		place = choice->count++;
-	else if (first < room && rank < equal_rank(candidates[choice->chosen[room - 1]].slot, rule->self))
+	else if (first < room &&
+			 rank < equal_rank(candidates[choice->chosen[room - 1]].slot, rule->self))
 		place = room - 1;
 	else
 		return;
-	for (; place > first && equal_rank(candidates[choice->chosen[place - 1]].slot, rule->self) > rank; place--)
+	for (;
+		 place > first && equal_rank(candidates[choice->chosen[place - 1]].slot, rule->self) > rank;
+		 place--)
 		choice->chosen[place] = choice->chosen[place - 1];
 	choice->chosen[place] = i;
 }
@@ -95,8 +99,8 @@ choose_equals(const PruneRule *rule, const Candidate *candidates, uint32_t count
  * nor are chosen here.
  */
 static void
-choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair, void *context,
-			  Choice *choice)
+choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair,
+			  void *context, Choice *choice)
 {
 	uint32_t	first = choice->count;
 
@@ -105,7 +109,9 @@ choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count
 		bool		hidden = candidates[i].distance == rule->equal_distance;
 
 		for (uint32_t j = first; j < choice->count && !hidden; j++)
-			hidden = pair(context, candidates[i].index, candidates[choice->chosen[j]].index) + choice->margins[j] < candidates[i].distance;
+			hidden = pair(context, candidates[i].index, candidates[choice->chosen[j]].index) +
+						 choice->margins[j] <
+					 candidates[i].distance;
 		if (hidden)
 			continue;
 		choice->margins[choice->count] = prune_margin(rule, context, candidates[i].index);
@@ -137,7 +143,8 @@ choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t coun
 		{
 			bool		copy = i > 0 && candidates[i].distance == candidates[i - 1].distance;
 
-			if (candidates[i].distance != rule->equal_distance && copy == (copies == 1) && !is_chosen(choice, first, i))
+			if (candidates[i].distance != rule->equal_distance && copy == (copies == 1) &&
+				!is_chosen(choice, first, i))
 				choice->chosen[choice->count++] = i;
 		}
 }
@@ -147,8 +154,8 @@ choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t coun
  * is one of a crowd. Nearest first, as all fill.
  */
 static void
-choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair, void *context,
-				 Choice *choice)
+choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t count,
+				 PairDistance pair, void *context, Choice *choice)
 {
 	uint32_t	first = choice->count;
 	uint32_t	most = SCATTER_CANDIDATES * choice->room;
@@ -159,8 +166,9 @@ choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t co
 		 * copies of the one before, a crowd of their own, would take all the
 		 * places
 		 */
-		bool		copy = i > 0 && candidates[i].distance == candidates[i - 1].distance &&
-			pair(context, candidates[i].index, candidates[i - 1].index) == pair(context, candidates[i].index, candidates[i].index);
+		bool copy = i > 0 && candidates[i].distance == candidates[i - 1].distance &&
+					pair(context, candidates[i].index, candidates[i - 1].index) ==
+						pair(context, candidates[i].index, candidates[i].index);
 
 		if (candidates[i].distance == rule->equal_distance || copy || is_chosen(choice, first, i))
 			continue;
@@ -191,14 +199,15 @@ put_farthest_first(Choice *choice, uint32_t first)
 		if (choice->chosen[i] > choice->chosen[farthest])
 			farthest = i;
 	index = choice->chosen[farthest];
-	memmove(&choice->chosen[first + 1], &choice->chosen[first], (farthest - first) * sizeof(uint32_t));
+	memmove(&choice->chosen[first + 1], &choice->chosen[first],
+			(farthest - first) * sizeof(uint32_t));
 	choice->chosen[first] = index;
 }
 
 /* Choose a slot's neighbours, and say which of them are kept. */
 uint32_t
-prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
-			 Candidate *chosen, uint32_t *kept)
+prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair,
+			 void *context, Candidate *chosen, uint32_t *kept)
 {
 	Choice		choice;
 	bool		crowded;

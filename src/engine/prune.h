@@ -87,8 +87,8 @@ prune_surplus(uint32_t nfill)
  * goes first because all the fill may lie beyond the kept ones, as along a
  * line.
  */
-extern uint32_t prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair, void *context,
-							 Candidate *chosen, uint32_t *kept);
+extern uint32_t prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count,
+							 PairDistance pair, void *context, Candidate *chosen, uint32_t *kept);
 
 /*
  * How many of a row's neighbours are kept, by their distances in the row's

@@ -27,7 +27,8 @@ remove_at(SearchResult *entries, uint32_t *count, uint32_t place)
 
 /* Open a row. */
 void
-incremental_read(IncrementalRow *row, const uint32_t *neighbours, const double *distances, uint32_t count, uint32_t kept)
+incremental_read(IncrementalRow *row, const uint32_t *neighbours, const double *distances,
+				 uint32_t count, uint32_t kept)
 {
 	row->nkept = row->nfill = 0;
 	for (uint32_t i = 0; i < count; i++)
@@ -63,11 +64,13 @@ take_in_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
 	uint32_t	worst = 0;
 
 	for (uint32_t i = 0; i < row->nkept && row->kept[i].distance == entry.distance; i++, equals++)
-		if (equal_rank(row->kept[i].slot, rule->self) > equal_rank(row->kept[worst].slot, rule->self))
+		if (equal_rank(row->kept[i].slot, rule->self) >
+			equal_rank(row->kept[worst].slot, rule->self))
 			worst = i;
 	if (equals >= rule->max_equal)
 	{
-		if (equals == 0 || equal_rank(row->kept[worst].slot, rule->self) < equal_rank(entry.slot, rule->self))
+		if (equals == 0 ||
+			equal_rank(row->kept[worst].slot, rule->self) < equal_rank(entry.slot, rule->self))
 			return;
 		remove_at(row->kept, &row->nkept, worst);
 	}
@@ -76,7 +79,8 @@ take_in_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
 
 /* Take in another that is not equal to the row's slot. */
 static void
-take_in_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair, void *context)
+take_in_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair,
+			  void *context)
 {
 	double		margin = prune_margin(rule, context, entry.slot);
 	bool		hidden = false;
@@ -84,7 +88,9 @@ take_in_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, Pa
 
 	for (i = 0; i < row->nkept && !hidden && result_before(&row->kept[i], &entry); i++)
 		if (row->kept[i].distance != rule->equal_distance)
-			hidden = pair(context, entry.slot, row->kept[i].slot) + prune_margin(rule, context, row->kept[i].slot) < entry.distance;
+			hidden = pair(context, entry.slot, row->kept[i].slot) +
+						 prune_margin(rule, context, row->kept[i].slot) <
+					 entry.distance;
 	while (!hidden && i < row->nkept)
 		if (row->kept[i].distance != rule->equal_distance &&
 			pair(context, entry.slot, row->kept[i].slot) + margin < row->kept[i].distance)
@@ -102,7 +108,8 @@ take_in_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, Pa
 
 /* Take in one more neighbour. */
 void
-incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair, void *context)
+incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair,
+				 void *context)
 {
 	if (entry.distance == rule->equal_distance)
 		take_in_equal(rule, row, entry);

@@ -24,7 +24,8 @@ typedef struct IncrementalRow
  * Open a row: its neighbours in their order, how far they are, and how many of
  * them are kept (as remembered, or row_kept()).
  */
-extern void incremental_read(IncrementalRow *row, const uint32_t *neighbours, const double *distances, uint32_t count, uint32_t kept);
+extern void incremental_read(IncrementalRow *row, const uint32_t *neighbours,
+							 const double *distances, uint32_t count, uint32_t kept);
 
 extern bool incremental_has(const IncrementalRow *row, uint32_t slot);
 
@@ -33,12 +34,14 @@ extern bool incremental_has(const IncrementalRow *row, uint32_t slot);
  * rule is prune_choose's, but only what the newcomer changes is computed: is it
  * hidden by a kept one, and which kept ones does it hide.
  */
-extern void incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair, void *context);
+extern void incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry,
+							 PairDistance pair, void *context);
 
 /*
  * Write the neighbours down in the order of prune.h, and their distances
  * (unless NULL); returns how many they are.
  */
-extern uint32_t incremental_write(const IncrementalRow *row, uint32_t *neighbours, float *distances);
+extern uint32_t incremental_write(const IncrementalRow *row, uint32_t *neighbours,
+								  float *distances);
 
 #endif							/* GPUANN_ENGINE_PRUNE_INCREMENTAL_H */

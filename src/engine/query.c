@@ -105,7 +105,8 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 	uint32_t	tried = in->seeds > 0 ? in->seeds : ENGINE_SEEDS_TRIED;
 	uint32_t	nseeds = atomic_load_explicit(&mirror->nseeds, memory_order_acquire);
 	uint32_t   *seeds;
-	GraphAccess access = {task, access_row, access_fast, access_exact, NULL, NULL, access_expect, NULL};
+	GraphAccess access = {task, access_row, access_fast,   access_exact,
+						  NULL, NULL,		access_expect, NULL};
 	GraphQuery	query = {0};
 	EngineStatus status;
 
@@ -216,7 +217,8 @@ query_run_graph(QueryTask *task, Worker *worker)
 	task->results = malloc((size_t) in->k * 3 * sizeof(SearchResult));
 	if (in->trace != NULL && in->reference && in->trace_room > 0)
 		task->trace = malloc((size_t) in->trace_room * sizeof(uint32_t));
-	if (task->results != NULL && (task->trace != NULL || in->trace == NULL || !in->reference || in->trace_room == 0))
+	if (task->results != NULL &&
+		(task->trace != NULL || in->trace == NULL || !in->reference || in->trace_room == 0))
 	{
 		exact_begin(&scan, task, task->results, in->k);
 		mirror_visit_pending(scan.mirror, in->rows, visit_pending, &scan);

@@ -46,7 +46,8 @@ repair_lay_out(RepairScratch *scratch, unsigned char *memory, uint32_t degree, u
 {
 	size_t		used = 0;
 
-	scratch->candidates = repair_carve(memory, &used, sizeof(Candidate) * (REPAIR_AROUND + REPAIR_SEARCHED((size_t) ef)));
+	scratch->candidates = repair_carve(
+		memory, &used, sizeof(Candidate) * (REPAIR_AROUND + REPAIR_SEARCHED((size_t) ef)));
 	scratch->near = repair_carve(memory, &used, sizeof(SearchResult) * near_room(degree, ef));
 	scratch->distances = repair_carve(memory, &used, sizeof(double) * REPAIR_AROUND);
 	scratch->found = repair_carve(memory, &used, sizeof(uint32_t) * REPAIR_AROUND);
@@ -184,7 +185,8 @@ collect_candidates(const RepairAccess *access, RepairScratch *scratch, uint32_t 
 			set_candidate(&scratch->candidates[i], found.slot, found.distance);
 	}
 	for (uint32_t i = 0; i < near; i++)
-		set_candidate(&scratch->candidates[*own + i], scratch->near[i].slot, scratch->near[i].distance);
+		set_candidate(&scratch->candidates[*own + i], scratch->near[i].slot,
+					  scratch->near[i].distance);
 	count = *own + near;
 	if (count < scratch->degree / LEAST_SHARE || scratch->degree <= FEW_PLACES)
 		count += access->search(access->context, scratch->candidates + count);
@@ -222,7 +224,8 @@ repair_needed(const RepairAccess *access, const uint32_t *row, uint32_t count)
 }
 
 uint32_t
-repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, double equal_distance, Candidate *row, uint32_t *kept)
+repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, double equal_distance,
+		   Candidate *row, uint32_t *kept)
 {
 	uint32_t	degree = scratch->degree;
 	Candidate	own[ENGINE_MAX_DEGREE];

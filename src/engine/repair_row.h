@@ -34,7 +34,8 @@ typedef struct RepairAccess
 	 */
 	uint32_t	(*search) (void *context, Candidate *candidates);
 	/* prune_choose() by the caller's rule and distances. */
-	uint32_t	(*choose) (void *context, Candidate *candidates, uint32_t count, Candidate *chosen, uint32_t *kept);
+	uint32_t (*choose)(void *context, Candidate *candidates, uint32_t count, Candidate *chosen,
+					   uint32_t *kept);
 } RepairAccess;
 
 /*
@@ -70,7 +71,7 @@ extern bool repair_needed(const RepairAccess *access, const uint32_t *row, uint3
  * as prune_choose does, *kept first; returns how many. chosen has room for
  * degree + 1.
  */
-extern uint32_t repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, double equal_distance,
-						   Candidate *chosen, uint32_t *kept);
+extern uint32_t repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot,
+						   double equal_distance, Candidate *chosen, uint32_t *kept);
 
 #endif							/* GPUANN_ENGINE_REPAIR_ROW_H */

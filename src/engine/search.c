@@ -150,7 +150,8 @@ search_reserve(SearchScratch *scratch, ResultArray *array, uint32_t room)
 		return true;
 	if (room < array->room * 2)
 		room = array->room * 2;
-	results = scratch->allocator.resize(scratch->allocator.context, array->results, (size_t) room * sizeof(SearchResult));
+	results = scratch->allocator.resize(scratch->allocator.context, array->results,
+										(size_t) room * sizeof(SearchResult));
 	if (results == NULL)
 		return false;
 	array->results = results;
@@ -168,7 +169,8 @@ reserve_log(SearchScratch *scratch, uint32_t room)
 		return false;
 	if (scratch->live_room >= scratch->expanded.room)
 		return true;
-	live = scratch->allocator.resize(scratch->allocator.context, scratch->live, scratch->expanded.room);
+	live = scratch->allocator.resize(scratch->allocator.context, scratch->live,
+									 scratch->expanded.room);
 	if (live == NULL)
 		return false;
 	scratch->live = live;
@@ -212,7 +214,8 @@ visited_reset(SearchScratch *scratch, uint32_t bits)
 
 	if (visited->room < places)
 	{
-		void	   *slots = scratch->allocator.resize(scratch->allocator.context, visited->slots, places * sizeof(uint32_t));
+		void *slots = scratch->allocator.resize(scratch->allocator.context, visited->slots,
+												places * sizeof(uint32_t));
 
 		if (slots == NULL)
 			return false;
@@ -243,7 +246,8 @@ visited_reserve(SearchScratch *scratch, uint32_t more)
 
 		if (bits > 31)
 			return false;
-		slots = scratch->allocator.resize(scratch->allocator.context, NULL, ((size_t) 1 << bits) * sizeof(uint32_t));
+		slots = scratch->allocator.resize(scratch->allocator.context, NULL,
+										  ((size_t) 1 << bits) * sizeof(uint32_t));
 		if (slots == NULL)
 			return false;
 		visited->slots = slots;
@@ -285,7 +289,8 @@ offer_equal(Search *search, uint32_t slot)
 static bool
 keep_outside(SearchScratch *scratch, SearchResult entry)
 {
-	if (scratch->outside.count == scratch->outside.room && !search_reserve(scratch, &scratch->outside, scratch->outside.count + 1))
+	if (scratch->outside.count == scratch->outside.room &&
+		!search_reserve(scratch, &scratch->outside, scratch->outside.count + 1))
 		return false;
 	scratch->outside.results[scratch->outside.count++] = entry;
 	return true;
@@ -300,7 +305,8 @@ list_takes(const Search *search, double distance)
 {
 	const ResultArray *list = &search->scratch->list;
 
-	return search->query->ties_by_slot || list->count < search->ef || distance < list->results[0].distance;
+	return search->query->ties_by_slot || list->count < search->ef ||
+		   distance < list->results[0].distance;
 }
 
 /*
@@ -314,7 +320,8 @@ list_dropped(const Search *search, const SearchResult *entry)
 
 	if (list->count < search->ef)
 		return false;
-	return search->query->ties_by_slot ? result_before(&list->results[0], entry) : list->results[0].distance < entry->distance;
+	return search->query->ties_by_slot ? result_before(&list->results[0], entry)
+									   : list->results[0].distance < entry->distance;
 }
 
 /* Take a slot whose distance is known into the list, if it is near enough. */
@@ -329,7 +336,8 @@ search_enter(Search *search, uint32_t slot, double distance)
 		offer_equal(search, slot);
 		return true;
 	}
-	if (!list_takes(search, distance) || !farthest_offer(scratch->list.results, &scratch->list.count, search->ef, entry))
+	if (!list_takes(search, distance) ||
+		!farthest_offer(scratch->list.results, &scratch->list.count, search->ef, entry))
 		return !search->query->resumable || keep_outside(scratch, entry);
 	if (!search_reserve(scratch, &scratch->frontier, scratch->frontier.count + 1))
 		return false;
@@ -359,8 +367,10 @@ search_admit(Search *search, const uint32_t *slots, const double *distances, uin
 		{
 			/* the bound is exact: a fast distance may lie on its wrong side */
 			if (search->access->exact_distances != NULL)
-				search->access->exact_distances(search->access->context, &slots[i], 1, &entry.distance);
-			if (!engine_before(query->beyond_distance, query->beyond_slot, entry.distance, entry.slot))
+				search->access->exact_distances(search->access->context, &slots[i], 1,
+												&entry.distance);
+			if (!engine_before(query->beyond_distance, query->beyond_slot, entry.distance,
+							   entry.slot))
 				continue;
 		}
 		(void) farthest_offer(answer->results, &answer->count, search->ef, entry);
@@ -385,7 +395,8 @@ search_look_at(Search *search, const uint32_t *slots, uint32_t count)
 		return true;
 	if (scratch->frontier.count > 0 && search->access->expect != NULL)
 		search->access->expect(search->access->context, scratch->frontier.results[0].slot);
-	search->access->walk_distances(search->access->context, scratch->slots, fresh, scratch->distances);
+	search->access->walk_distances(search->access->context, scratch->slots, fresh,
+								   scratch->distances);
 	search->answer->counters.distances += fresh;
 	for (uint32_t i = 0; i < fresh; i++)
 		if (!search_enter(search, scratch->slots[i], scratch->distances[i]))
@@ -467,7 +478,8 @@ note_seeds(Search *search, uint32_t first, uint32_t count)
 	/* those that are new are in the order of all */
 	for (uint32_t i = first; i < first + count && next < scratch->fresh; i++)
 		if (scratch->slots[next] == search->query->seeds[i])
-			(void) farthest_offer(search->nearest_seeds, &search->nnearest_seeds, SEED_LISTS_TRIED, (SearchResult) {scratch->distances[next++], i, 0});
+			(void) farthest_offer(search->nearest_seeds, &search->nnearest_seeds, SEED_LISTS_TRIED,
+								  (SearchResult){scratch->distances[next++], i, 0});
 }
 
 /* Look at the seeds that are listed with the nearest of those tried. */
@@ -485,7 +497,8 @@ look_at_lists(Search *search)
 				return false;
 			count = 0;
 		}
-		count += search->access->seed_list(search->access->context, search->nearest_seeds[i].slot, slots + count);
+		count += search->access->seed_list(search->access->context, search->nearest_seeds[i].slot,
+										   slots + count);
 	}
 	return search_look_at(search, slots, count);
 }
@@ -519,9 +532,12 @@ search_walk(Search *search)
 
 	for (;;)
 	{
-		if ((query->max_iterations > 0 && search->answer->counters.iterations >= query->max_iterations) ||
-			(query->max_distances > 0 && search->answer->counters.distances >= query->max_distances) ||
-			(search->access->interrupted != NULL && search->access->interrupted(search->access->context)))
+		if ((query->max_iterations > 0 &&
+			 search->answer->counters.iterations >= query->max_iterations) ||
+			(query->max_distances > 0 &&
+			 search->answer->counters.distances >= query->max_distances) ||
+			(search->access->interrupted != NULL &&
+			 search->access->interrupted(search->access->context)))
 		{
 			search->answer->capped = true;
 			return true;
@@ -555,7 +571,8 @@ answer_from_list(Search *search)
 	const GraphQuery *query = search->query;
 	bool		full = scratch->list.count == search->ef;
 
-	if (!search_reserve(scratch, answer, scratch->expanded.count + search->ef + scratch->equal_count))
+	if (!search_reserve(scratch, answer,
+						scratch->expanded.count + search->ef + scratch->equal_count))
 		return false;
 	for (uint32_t i = 0; i < scratch->expanded.count; i++)
 	{
@@ -581,7 +598,8 @@ answer_from_list(Search *search)
 
 		if (full && result_before(&scratch->list.results[0], &entry))
 			continue;
-		(void) search->access->row(search->access->context, entry.slot, scratch->neighbours, &state);
+		(void) search->access->row(search->access->context, entry.slot, scratch->neighbours,
+								   &state);
 		entry.version = state.version;
 		if (state.live)
 			answer->results[answer->count++] = entry;
@@ -604,7 +622,8 @@ rank_exactly(Search *search)
 			count = ENGINE_MAX_DEGREE;
 		for (uint32_t i = 0; i < count; i++)
 			scratch->slots[i] = answer->results[first + i].slot;
-		search->access->exact_distances(search->access->context, scratch->slots, count, scratch->distances);
+		search->access->exact_distances(search->access->context, scratch->slots, count,
+										scratch->distances);
 		for (uint32_t i = 0; i < count; i++)
 			answer->results[first + i].distance = scratch->distances[i];
 	}
@@ -658,7 +677,8 @@ search_prepare(Search *search)
 	scratch->equal_expanded = 0;
 	while (bits < 24 && ((uint32_t) 1 << bits) < search->ef * VISITED_PER_EF)
 		bits++;
-	while (((size_t) 2 << bits) <= scratch->visited.room && last + ENGINE_MAX_DEGREE > VISITED_FULL(((uint32_t) 1 << bits) - 1))
+	while (((size_t) 2 << bits) <= scratch->visited.room &&
+		   last + ENGINE_MAX_DEGREE > VISITED_FULL(((uint32_t) 1 << bits) - 1))
 		bits++;
 	return visited_reset(scratch, bits) && search_reserve(scratch, &scratch->list, search->ef) &&
 		search_reserve(scratch, &scratch->answer, search->ef) &&
@@ -690,11 +710,15 @@ search_conclude(Search *search)
 
 /* Search a graph. */
 EngineStatus
-graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch, GraphAnswer *answer)
+graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch,
+			 GraphAnswer *answer)
 {
-	Search		search = {
-		.access = access, .query = query, .scratch = scratch, .answer = answer, .ef = query->ef > 0 ? query->ef : 1, .apart = access->admit != NULL
-	};
+	Search search = {.access = access,
+					 .query = query,
+					 .scratch = scratch,
+					 .answer = answer,
+					 .ef = query->ef > 0 ? query->ef : 1,
+					 .apart = access->admit != NULL};
 
 	assert(query->max_equal <= SEARCH_MAX_EQUAL);
 	memset(answer, 0, sizeof(*answer));
@@ -716,26 +740,32 @@ widen_list(Search *search)
 
 	scratch->list.count = 0;
 	scratch->answer.count = 0;
-	if (!search_reserve(scratch, &scratch->list, search->ef) || !search_reserve(scratch, frontier, frontier->count + outside->count))
+	if (!search_reserve(scratch, &scratch->list, search->ef) ||
+		!search_reserve(scratch, frontier, frontier->count + outside->count))
 		return false;
 	for (uint32_t i = 0; i < outside->count; i++)
 		nearest_push(frontier->results, &frontier->count, outside->results[i]);
 	search_release(&scratch->allocator, outside->results);
 	memset(outside, 0, sizeof(*outside));
 	for (uint32_t i = 0; i < frontier->count; i++)
-		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, frontier->results[i]);
+		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef,
+							  frontier->results[i]);
 	for (uint32_t i = 0; i < scratch->expanded.count; i++)
-		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef, scratch->expanded.results[i]);
+		(void) farthest_offer(scratch->list.results, &scratch->list.count, search->ef,
+							  scratch->expanded.results[i]);
 	return true;
 }
 
 /* Go on where a resumable search ended. */
 EngineStatus
-graph_search_resume(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch, GraphAnswer *answer)
+graph_search_resume(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch,
+					GraphAnswer *answer)
 {
-	Search		search = {.access = access, .query = query, .scratch = scratch, .answer = answer, .ef = query->ef};
+	Search search = {
+		.access = access, .query = query, .scratch = scratch, .answer = answer, .ef = query->ef};
 
-	assert(query->resumable && access->admit == NULL && query->max_equal == 0 && !query->has_beyond);
+	assert(query->resumable && access->admit == NULL && query->max_equal == 0 &&
+		   !query->has_beyond);
 	memset(answer, 0, sizeof(*answer));
 	if (!widen_list(&search) || !search_walk(&search))
 		return ENGINE_NO_MEMORY;

@@ -50,12 +50,12 @@ typedef struct GraphAccess
 	 * Distances of count slots (at most ENGINE_MAX_DEGREE) while walking: fast,
 	 * or exact in reference mode.
 	 */
-	void		(*walk_distances) (void *context, const uint32_t *slots, uint32_t count, double *out);
+	void (*walk_distances)(void *context, const uint32_t *slots, uint32_t count, double *out);
 	/*
 	 * Exact distances for the final ranking; NULL if walk_distances is exact
 	 * already.
 	 */
-	void		(*exact_distances) (void *context, const uint32_t *slots, uint32_t count, double *out);
+	void (*exact_distances)(void *context, const uint32_t *slots, uint32_t count, double *out);
 	/*
 	 * Optional: whether a slot may be an answer, asked when its distance is
 	 * computed.
@@ -87,9 +87,10 @@ typedef struct GraphQuery
 	const uint32_t *seeds;		/* start slots, duplicates allowed; all are tried, and what is
 								 * listed with the nearest */
 	uint32_t	nseeds;
-	uint32_t	max_equal;		/* linking: of slots at equal_distance (the row's duplicates) only so many, at most
-								 * SEARCH_MAX_EQUAL, are kept, apart from the list and at random, so that equal vectors
-								 * do not crowd out all others; 0: no limit */
+	uint32_t	max_equal;	/* linking: of slots at equal_distance (the row's duplicates) only so
+							 * many, at most SEARCH_MAX_EQUAL, are kept, apart from the list and at
+							 * random, so that equal vectors do not crowd out all others; 0: no
+							 * limit */
 	bool		all_expanded;	/* linking: the answer is every live slot expanded, not only the
 								 * nearest ef */
 	double		equal_distance; /* linking: walking distance of the row to itself */
@@ -143,8 +144,8 @@ typedef struct GraphAnswer
  * Search a graph. Returns ENGINE_OK or ENGINE_NO_MEMORY. (SONG, sections III
  * and IV: the three-stage search; HNSW's layer search)
  */
-extern EngineStatus graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch,
-								 GraphAnswer *answer);
+extern EngineStatus graph_search(const GraphAccess *access, const GraphQuery *query,
+								 SearchScratch *scratch, GraphAnswer *answer);
 
 /*
  * Go on, with a larger ef, where the resumable search that the scratch was used
@@ -152,8 +153,8 @@ extern EngineStatus graph_search(const GraphAccess *access, const GraphQuery *qu
  * is looked at twice: the counters are those of what was added. Neither `admit`
  * nor duplicates (max_equal) nor a bound can be asked for.
  */
-extern EngineStatus graph_search_resume(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch,
-										GraphAnswer *answer);
+extern EngineStatus graph_search_resume(const GraphAccess *access, const GraphQuery *query,
+										SearchScratch *scratch, GraphAnswer *answer);
 
 /* How many slots a resumable search has looked at, dead ones too, ... */
 extern uint32_t graph_search_seen_count(const SearchScratch *scratch);

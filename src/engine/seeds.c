@@ -191,5 +191,6 @@ seeds_order(uint32_t *seeds, uint32_t count, const SeedMeasure *measure, void *m
 		return;
 	}
 	fill_lists(order, nothers, seeds, measure->pool, count);
-	memcpy(seeds, order->ordered, (count < SEEDS_ORDERED ? count : SEEDS_ORDERED) * sizeof(uint32_t));
+	memcpy(seeds, order->ordered,
+		   (count < SEEDS_ORDERED ? count : SEEDS_ORDERED) * sizeof(uint32_t));
 }

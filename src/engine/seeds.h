@@ -24,7 +24,9 @@
 static inline uint32_t
 seed_list_length(uint32_t nseeds)
 {
-	return nseeds < SEEDS_ORDERED ? (nseeds > ENGINE_SEEDS_TRIED ? nseeds / ENGINE_SEEDS_TRIED - 1 : 0) : SEED_LIST_MAX;
+	return nseeds < SEEDS_ORDERED
+			   ? (nseeds > ENGINE_SEEDS_TRIED ? nseeds / ENGINE_SEEDS_TRIED - 1 : 0)
+			   : SEED_LIST_MAX;
 }
 
 /* Where the list of the i-th seed tried begins. */

@@ -37,7 +37,8 @@ equal_rank(uint32_t slot, uint32_t self)
  * Put entry where it belongs on the way from place down; the root is the
  * farthest.
  */
-extern void farthest_sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry);
+extern void farthest_sift_down(SearchResult *heap, uint32_t count, uint32_t place,
+							   SearchResult entry);
 
 /*
  * Add an entry to a heap whose root is the farthest; heap has room for one

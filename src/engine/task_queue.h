@@ -17,7 +17,8 @@ extern void *worker_main(void *worker);
 extern MirrorEntry *find_mirror(CpuEngine *engine, MirrorId id);
 
 /* tasks.c */
-extern EngineStatus tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error);
+extern EngineStatus tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count,
+								 EngineError *error);
 extern uint32_t tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room);
 /*
  * A lone query that has not been begun goes to the workers: its owner has other
@@ -31,7 +32,8 @@ extern QueryTask *tasks_take(CpuEngine *engine, uint32_t *part);
 extern void tasks_run(Worker *worker, QueryTask *task, uint32_t part);
 
 /* jobs.c */
-extern EngineStatus jobs_submit(CpuEngine *engine, const EngineJob *job, JobId *id, EngineError *error);
+extern EngineStatus jobs_submit(CpuEngine *engine, const EngineJob *job, JobId *id,
+								EngineError *error);
 extern EngineStatus jobs_poll(CpuEngine *engine, JobId id, JobProgress *progress);
 extern EngineStatus jobs_cancel(CpuEngine *engine, JobId id);
 extern EngineStatus jobs_link_result(CpuEngine *engine, JobId id, LinkResult *result);

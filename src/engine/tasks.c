@@ -84,7 +84,8 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	if (task->entry == NULL)
 	{
 		task->status = ENGINE_NOT_FOUND;
-		engine_error(&task->error, ENGINE_NOT_FOUND, "no mirror %llu", (unsigned long long) query->mirror);
+		engine_error(&task->error, ENGINE_NOT_FOUND, "no mirror %llu",
+					 (unsigned long long) query->mirror);
 		return task;
 	}
 	mirror = task->entry->mirror;
@@ -173,8 +174,8 @@ tasks_begin(CpuEngine *engine, QueryTask *task, bool lone)
 static bool
 is_lone(const CpuEngine *engine, EngineQuery *const *queries, uint32_t count, const QueryTask *task)
 {
-	return count == 1 && queries[0]->lone && task->status == ENGINE_OK && task->in.method == METHOD_GRAPH &&
-		engine->queries == 0 && engine->graph_us <= LONE_US;
+	return count == 1 && queries[0]->lone && task->status == ENGINE_OK &&
+		   task->in.method == METHOD_GRAPH && engine->queries == 0 && engine->graph_us <= LONE_US;
 }
 
 /* Give the lone query to the workers. */
@@ -305,7 +306,8 @@ tasks_deliver(QueryTask *task)
 		memcpy(query->results, task->results, query->count * sizeof(SearchResult));
 	if (task->trace != NULL && query->traced > 0)
 		memcpy(query->trace, task->trace,
-			   (query->traced < query->trace_room ? query->traced : query->trace_room) * sizeof(uint32_t));
+			   (query->traced < query->trace_room ? query->traced : query->trace_room) *
+				   sizeof(uint32_t));
 }
 
 /* Hand over completed queries. */

@@ -174,9 +174,11 @@ watch_for_query(CpuEngine *engine)
 	until = engine_clock_us() + WATCH_US;
 	do
 	{
-		for (int i = 0; i < 16 && atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0; i++)
+		for (int i = 0;
+			 i < 16 && atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0; i++)
 			workers_spin();
-	} while (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0 && engine_clock_us() < until);
+	} while (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0 &&
+			 engine_clock_us() < until);
 	pthread_mutex_lock(&engine->lock);
 	engine->watching--;
 	return true;

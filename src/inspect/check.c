@@ -81,8 +81,10 @@ prepare_slots(IndexCheck *check)
 	check->node = palloc(check->format->node_bytes);
 	check->list_seen = palloc0(sizeof(bool) * check->append.superblocks);
 	check->superblock_seq = palloc0(sizeof(uint64) * check->append.superblocks);
-	check->slots = palloc_extended(Max(check->append.next_fresh, 1), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	check->rows = tuplesort_begin_datum(UUIDOID, less, InvalidOid, false, maintenance_work_mem, NULL, TUPLESORT_NONE);
+	check->slots =
+		palloc_extended(Max(check->append.next_fresh, 1), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	check->rows = tuplesort_begin_datum(UUIDOID, less, InvalidOid, false, maintenance_work_mem,
+										NULL, TUPLESORT_NONE);
 }
 
 /*
@@ -95,8 +97,9 @@ check_parts(IndexCheck *check)
 	if (!check_metapage(check) || !check_pending_chain(check) || !check_append_point(check))
 		return false;
 	prepare_slots(check);
-	return check_pending_entries(check) && check_spare_pending(check) && check_nodes(check) && check_late_entries(check) &&
-		check_free_list(check) && check_rows(check) && check_seeds(check) && check_vectors(check) && check_heap(check);
+	return check_pending_entries(check) && check_spare_pending(check) && check_nodes(check) &&
+		   check_late_entries(check) && check_free_list(check) && check_rows(check) &&
+		   check_seeds(check) && check_vectors(check) && check_heap(check);
 }
 
 /* Error out with the violation. */
@@ -106,19 +109,18 @@ report_violation(const IndexCheck *check)
 	const char *name = RelationGetRelationName(check->index);
 
 	if (check->bad_slot != NO_SLOT)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" is corrupted at block %u, slot %u: %s", name, check->bad_block, check->bad_slot,
-						check->what)));
+		ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED),
+						errmsg("index \"%s\" is corrupted at block %u, slot %u: %s", name,
+							   check->bad_block, check->bad_slot, check->what)));
 	if (check->bad_block != InvalidBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" is corrupted at block %u: %s", name, check->bad_block, check->what)));
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" is corrupted: %s", name, check->what),
-			 errdetail("The row's TID is (%u,%u).", ItemPointerGetBlockNumberNoCheck(&check->bad_row),
-					   ItemPointerGetOffsetNumberNoCheck(&check->bad_row))));
+		ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED),
+						errmsg("index \"%s\" is corrupted at block %u: %s", name, check->bad_block,
+							   check->what)));
+	ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED),
+					errmsg("index \"%s\" is corrupted: %s", name, check->what),
+					errdetail("The row's TID is (%u,%u).",
+							  ItemPointerGetBlockNumberNoCheck(&check->bad_row),
+							  ItemPointerGetOffsetNumberNoCheck(&check->bad_row))));
 }
 
 /*
@@ -138,7 +140,8 @@ typedef struct Suspicion
 static bool
 check_suspect(Suspicion *suspicion, const IndexCheck *check)
 {
-	if (suspicion->what != check->what || suspicion->block != check->bad_block || suspicion->slot != check->bad_slot ||
+	if (suspicion->what != check->what || suspicion->block != check->bad_block ||
+		suspicion->slot != check->bad_slot ||
 		memcmp(&suspicion->row, &check->bad_row, sizeof(ItemPointerData)) != 0)
 		suspicion->times = 0;
 	suspicion->what = check->what;
@@ -155,7 +158,8 @@ check_suspect(Suspicion *suspicion, const IndexCheck *check)
 static bool
 check_once(const SqlIndex *opened, bool replaying, bool heapallindexed, Suspicion *suspicion)
 {
-	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann check", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann check", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
 	IndexCheck	check = {0};
 	bool		right;
@@ -188,7 +192,8 @@ pause_for_replay(int tries)
 {
 	int			pause = Min(STANDBY_PAUSE_MS << Min(tries, 10), STANDBY_MAX_PAUSE_MS);
 
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause, PG_WAIT_EXTENSION);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, pause,
+					 PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 }
@@ -211,10 +216,10 @@ gpuann_check(PG_FUNCTION_ARGS)
 	while (!check_once(&opened, replaying, PG_GETARG_BOOL(1), &suspicion))
 	{
 		if (++tries == STANDBY_TRIES)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("index \"%s\" changed whenever it was checked", RelationGetRelationName(opened.index)),
-					 errhint("Check it while the primary neither links nor vacuums it.")));
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+							errmsg("index \"%s\" changed whenever it was checked",
+								   RelationGetRelationName(opened.index)),
+							errhint("Check it while the primary neither links nor vacuums it.")));
 		pause_for_replay(tries);
 	}
 	if (!replaying)

@@ -118,9 +118,10 @@ rows_are_there(RowCursor *cursor)
 	if (!cursor->is_heap)
 		return true;
 	if (cursor->block >= cursor->heap_blocks)
-		return violated(cursor->check, node_block(cursor->check->format, cursor->rows[0].slot), cursor->rows[0].slot,
-						"a TID lies beyond the end of the table");
-	buffer = ReadBufferExtended(cursor->check->heap, MAIN_FORKNUM, cursor->block, RBM_NORMAL, cursor->check->strategy);
+		return violated(cursor->check, node_block(cursor->check->format, cursor->rows[0].slot),
+						cursor->rows[0].slot, "a TID lies beyond the end of the table");
+	buffer = ReadBufferExtended(cursor->check->heap, MAIN_FORKNUM, cursor->block, RBM_NORMAL,
+								cursor->check->strategy);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
 	for (i = 0; i < cursor->count; i++)
@@ -132,7 +133,8 @@ rows_are_there(RowCursor *cursor)
 			fault = "a TID lies beyond the end of its page of the table";
 		else if (!ItemIdIsUsed(line = PageGetItemId(page, offset)))
 			fault = "there is no row at a slot's TID";
-		else if (ItemIdIsNormal(line) && HeapTupleHeaderIsHeapOnly((HeapTupleHeader) PageGetItem(page, line)))
+		else if (ItemIdIsNormal(line) &&
+				 HeapTupleHeaderIsHeapOnly((HeapTupleHeader) PageGetItem(page, line)))
 			fault = "a slot's TID is that of a heap-only row";
 		if (fault != NULL)
 			break;
@@ -140,7 +142,8 @@ rows_are_there(RowCursor *cursor)
 	UnlockReleaseBuffer(buffer);
 	if (fault == NULL)
 		return true;
-	return violated(cursor->check, node_block(cursor->check->format, cursor->rows[i].slot), cursor->rows[i].slot, fault);
+	return violated(cursor->check, node_block(cursor->check->format, cursor->rows[i].slot),
+					cursor->rows[i].slot, fault);
 }
 
 /*
@@ -161,10 +164,12 @@ next_block(RowCursor *cursor)
 			cursor->room *= 2;
 			cursor->rows = repalloc_huge(cursor->rows, sizeof(RowSlot) * cursor->room);
 		}
-		if (cursor->count > 0 && ItemPointerEquals(&cursor->rows[cursor->count - 1].tid, &cursor->next.tid))
+		if (cursor->count > 0 &&
+			ItemPointerEquals(&cursor->rows[cursor->count - 1].tid, &cursor->next.tid))
 		{
-			cursor->right = violated(cursor->check, node_block(cursor->check->format, cursor->next.slot), cursor->next.slot,
-									 "two live slots have the same TID");
+			cursor->right =
+				violated(cursor->check, node_block(cursor->check->format, cursor->next.slot),
+						 cursor->next.slot, "two live slots have the same TID");
 			return false;
 		}
 		cursor->rows[cursor->count++] = cursor->next;
@@ -215,7 +220,8 @@ judge_table_row(RowCursor *cursor, ItemPointer tid, const void *elements)
 	if (slot == NO_SLOT)
 	{
 		check->bad_row = *tid;
-		cursor->right = violated(check, InvalidBlockNumber, NO_SLOT, "a row of the table is not in it");
+		cursor->right =
+			violated(check, InvalidBlockNumber, NO_SLOT, "a row of the table is not in it");
 		return;
 	}
 	read_vector(check->index, check->format, slot, cursor->vector);
@@ -240,7 +246,8 @@ take_table_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, boo
 	if (!cursor->right)
 		return;
 	old = MemoryContextSwitchTo(cursor->row_memory);
-	if (gpuann_value_elements(cursor->type, cursor->check->format->dims, values[0], isnull[0], &elements, &copy))
+	if (gpuann_value_elements(cursor->type, cursor->check->format->dims, values[0], isnull[0],
+							  &elements, &copy))
 	{
 		MemoryContextSwitchTo(old);
 		judge_table_row(cursor, tid, elements);
@@ -263,9 +270,11 @@ scan_table(RowCursor *cursor)
 	 */
 	info->ii_Concurrent = true;
 	cursor->type = gpuann_type_info(check->index);
-	cursor->row_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann check row", ALLOCSET_DEFAULT_SIZES);
+	cursor->row_memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann check row", ALLOCSET_DEFAULT_SIZES);
 	cursor->vector = palloc(check->format->vector_bytes);
-	table_index_build_scan(check->heap, check->index, info, true, false, take_table_row, cursor, scan);
+	table_index_build_scan(check->heap, check->index, info, true, false, take_table_row, cursor,
+						   scan);
 }
 
 /*

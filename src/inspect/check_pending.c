@@ -27,7 +27,8 @@ check_metapage(IndexCheck *check)
 	if (!check_reaches(check, sizeof(MetaPage)))
 		return violated(check, GPUANN_META_BLOCK, NO_SLOT, "the page's data reach beyond pd_lower");
 	if (PageTailOf(check->page)->superblock != 0)
-		return violated(check, GPUANN_META_BLOCK, NO_SLOT, "the page says it belongs to another superblock");
+		return violated(check, GPUANN_META_BLOCK, NO_SLOT,
+						"the page says it belongs to another superblock");
 	read_meta(check->index, &check->meta);
 	check->format = index_format(check->index);
 	return true;
@@ -54,7 +55,8 @@ fetch_pending(IndexCheck *check, BlockNumber block)
 	if (pending_block(format, PageTailOf(check->page)->superblock) != block)
 		return violated(check, block, NO_SLOT, "the page says it belongs to another superblock");
 	if (list->superblock_seq > check->meta.change_seq + 1)
-		return violated(check, block, NO_SLOT, "the superblock is stamped with a change still to come");
+		return violated(check, block, NO_SLOT,
+						"the superblock is stamped with a change still to come");
 	return true;
 }
 
@@ -95,7 +97,8 @@ walk_chain(IndexCheck *check, BlockNumber block, bool first, uint64 expected)
 		if (first && check->nlists == 0 &&
 			(check->meta.trimmed_position < list->first_position ||
 			 check->meta.trimmed_position > list->first_position + list->count))
-			return violated(check, block, NO_SLOT, "the oldest pending page does not hold the trimmed position");
+			return violated(check, block, NO_SLOT,
+							"the oldest pending page does not hold the trimmed position");
 		keep_list(check, block);
 		if (list->state == PENDING_NEWEST)
 			return list->next == InvalidBlockNumber ||
@@ -115,11 +118,13 @@ check_pending_chain(IndexCheck *check)
 	check->end = PendingPageOf(check->page)->first_position + PendingPageOf(check->page)->count;
 	check->blocks = RelationGetNumberOfBlocks(check->index);
 	if (check->meta.linked_position > check->end)
-		return violated(check, GPUANN_META_BLOCK, NO_SLOT, "more of the list is linked than there is");
+		return violated(check, GPUANN_META_BLOCK, NO_SLOT,
+						"more of the list is linked than there is");
 	for (uint32 i = 0; i < check->nlists; i++)
 		if (check->lists[i] == check->meta.newest_pending)
 			return true;
-	return violated(check, GPUANN_META_BLOCK, NO_SLOT, "the list does not come by the page that was its newest");
+	return violated(check, GPUANN_META_BLOCK, NO_SLOT,
+					"the list does not come by the page that was its newest");
 }
 
 /* The newest pending page's account of superblocks, slots and free list. */
@@ -130,12 +135,15 @@ check_append_point(IndexCheck *check)
 	BlockNumber newest = check->lists[check->nlists - 1];
 
 	if (append->superblocks < 1 ||
-		superblock_start(check->format, 0) + (uint64) (append->superblocks - 1) * check->format->superblock_pages >= check->blocks)
+		superblock_start(check->format, 0) +
+				(uint64) (append->superblocks - 1) * check->format->superblock_pages >=
+			check->blocks)
 		return violated(check, newest, NO_SLOT, "there are more superblocks than the file holds");
 	if (append->next_fresh > ENGINE_MAX_SLOTS ||
 		append->next_fresh > (uint64) append->superblocks * check->format->superblock_slots)
 		return violated(check, newest, NO_SLOT, "the next fresh slot is beyond the superblocks");
-	if (append->free_count > append->next_fresh || (append->free_count == 0) != (append->free_head == NO_SLOT))
+	if (append->free_count > append->next_fresh ||
+		(append->free_count == 0) != (append->free_head == NO_SLOT))
 		return violated(check, newest, NO_SLOT, "the free list is not consistent");
 	if (check->end - check->meta.trimmed_position > append->next_fresh)
 		return violated(check, newest, NO_SLOT, "the list is longer than there are slots");
@@ -179,10 +187,12 @@ check_pending_entries(IndexCheck *check)
 			if (position < check->meta.trimmed_position || position >= check->end)
 				continue;
 			if (slot >= check->append.next_fresh)
-				return violated(check, check->lists[i], slot, "the list names a slot that does not exist");
+				return violated(check, check->lists[i], slot,
+								"the list names a slot that does not exist");
 			if (check->slots[slot] & SLOT_LISTED)
 				return violated(check, check->lists[i], slot, "the list names a slot twice");
-			check->slots[slot] |= SLOT_LISTED | (position >= check->meta.linked_position ? SLOT_PENDING : 0);
+			check->slots[slot] |=
+				SLOT_LISTED | (position >= check->meta.linked_position ? SLOT_PENDING : 0);
 		}
 	}
 	return true;
@@ -227,7 +237,8 @@ walk_spare_lists(IndexCheck *check, BlockNumber head, bool *taken)
 	while (block != InvalidBlockNumber && right)
 	{
 		right = fetch_pending(check, block);
-		if (right && (PendingPageOf(check->page)->state != PENDING_SPARE || PendingPageOf(check->page)->count != 0))
+		if (right && (PendingPageOf(check->page)->state != PENDING_SPARE ||
+					  PendingPageOf(check->page)->count != 0))
 			right = violated(check, block, NO_SLOT, "a spare pending page is in use");
 		if (right)
 		{
@@ -277,19 +288,22 @@ check_spare_pending(IndexCheck *check)
 		bool		moved;
 
 		if (walks == SPARE_WALKS)
-			return violated(check, check->append.spare_head, NO_SLOT, "the spare pending pages do not end");
+			return violated(check, check->append.spare_head, NO_SLOT,
+							"the spare pending pages do not end");
 		if (!follow_list(check, &moved))
 			return false;
 		head = PendingPageOf(check->page)->append.spare_head;
 		for (; met < check->nlists; met++)
-			if (!fetch_pending(check, check->lists[met]) || !see_pending_page(check, check->lists[met]))
+			if (!fetch_pending(check, check->lists[met]) ||
+				!see_pending_page(check, check->lists[met]))
 				return false;
 		if (!walk_spare_lists(check, head, &taken) && !taken)
 			return false;
 	}
 	for (uint32 superblock = 0; superblock < check->append.superblocks; superblock++)
 		if (!check->list_seen[superblock])
-			return violated(check, pending_block(check->format, superblock), NO_SLOT, "the pending page is neither in use nor spare");
+			return violated(check, pending_block(check->format, superblock), NO_SLOT,
+							"the pending page is neither in use nor spare");
 	return true;
 }
 
@@ -311,7 +325,8 @@ late_entry(IndexCheck *check, BlockNumber block, uint32 slot, uint32 next_fresh)
 	known = check->slots[slot];
 	if (known & SLOT_LISTED)
 		return violated(check, block, slot, "the list names a slot twice");
-	if ((known & SLOT_LINKED) != 0 || ((known & NODE_STATE_MASK) != NODE_LIVE && (known & NODE_STATE_MASK) != NODE_FREE))
+	if ((known & SLOT_LINKED) != 0 ||
+		((known & NODE_STATE_MASK) != NODE_LIVE && (known & NODE_STATE_MASK) != NODE_FREE))
 		return violated(check, block, slot, "the list names a slot that was in use already");
 	check->slots[slot] |= SLOT_LISTED | SLOT_PENDING;
 	return true;
@@ -335,7 +350,8 @@ check_late_entries(IndexCheck *check)
 	next_fresh = PendingPageOf(check->page)->append.next_fresh;
 	end = PendingPageOf(check->page)->first_position + PendingPageOf(check->page)->count;
 	if (next_fresh < check->append.next_fresh)
-		return violated(check, check->lists[check->nlists - 1], NO_SLOT, "the next fresh slot has gone back");
+		return violated(check, check->lists[check->nlists - 1], NO_SLOT,
+						"the next fresh slot has gone back");
 	if (check->last_used >= next_fresh && check->last_used > 0)
 		return violated(check, node_block(check->format, check->last_used), check->last_used,
 						"a slot beyond the next fresh one holds something");
@@ -351,7 +367,8 @@ check_late_entries(IndexCheck *check)
 		{
 			uint64		position = list->first_position + j;
 
-			if (position >= check->end && position < end && !late_entry(check, block, list->slots[j], next_fresh))
+			if (position >= check->end && position < end &&
+				!late_entry(check, block, list->slots[j], next_fresh))
 				return false;
 		}
 	}
@@ -360,7 +377,8 @@ check_late_entries(IndexCheck *check)
 		uint8		known = check->slots[slot];
 
 		if ((known & NODE_STATE_MASK) == NODE_LIVE && (known & (SLOT_LINKED | SLOT_PENDING)) == 0)
-			return violated(check, node_block(check->format, slot), slot, "a live slot is neither linked nor pending");
+			return violated(check, node_block(check->format, slot), slot,
+							"a live slot is neither linked nor pending");
 	}
 	return true;
 }
@@ -387,9 +405,12 @@ check_free_list(IndexCheck *check)
 			return violated(check, newest, slot, "the free list names a slot that does not exist");
 		known = check->slots[slot];
 		if (known & SLOT_ON_FREE_LIST)
-			return violated(check, node_block(check->format, slot), slot, "the free list is a circle");
-		if ((known & NODE_STATE_MASK) != NODE_FREE && (known & (NODE_STATE_MASK | SLOT_PENDING)) != (NODE_LIVE | SLOT_PENDING))
-			return violated(check, node_block(check->format, slot), slot, "a slot of the free list is not free");
+			return violated(check, node_block(check->format, slot), slot,
+							"the free list is a circle");
+		if ((known & NODE_STATE_MASK) != NODE_FREE &&
+			(known & (NODE_STATE_MASK | SLOT_PENDING)) != (NODE_LIVE | SLOT_PENDING))
+			return violated(check, node_block(check->format, slot), slot,
+							"a slot of the free list is not free");
 		check->slots[slot] |= SLOT_ON_FREE_LIST;
 		count++;
 		(void) read_node(check->index, check->format, slot, check->node);
@@ -399,7 +420,8 @@ check_free_list(IndexCheck *check)
 		return violated(check, newest, NO_SLOT, "the free list is not as long as it says");
 	for (slot = 0; slot < check->append.next_fresh; slot++)
 		if ((check->slots[slot] & (NODE_STATE_MASK | SLOT_ON_FREE_LIST)) == NODE_FREE)
-			return violated(check, node_block(check->format, slot), slot, "a free slot is not on the free list");
+			return violated(check, node_block(check->format, slot), slot,
+							"a free slot is not on the free list");
 	return true;
 }
 
@@ -420,9 +442,11 @@ check_was_quiet(IndexCheck *check)
 	if (check->format == NULL)
 		return true;
 	check->blocks = RelationGetNumberOfBlocks(check->index);
-	for (uint32 superblock = 0; (block = pending_block(check->format, superblock)) < check->blocks; superblock++)
+	for (uint32 superblock = 0; (block = pending_block(check->format, superblock)) < check->blocks;
+		 superblock++)
 	{
-		Buffer		buffer = read_page_in_bulk(check->index, block, PAGE_PENDING, BUFFER_LOCK_SHARE, true, check->strategy);
+		Buffer		buffer = read_page_in_bulk(check->index, block, PAGE_PENDING, BUFFER_LOCK_SHARE,
+										  true, check->strategy);
 		bool		stamped = !PageIsNew(BufferGetPage(buffer)) &&
 			PendingPageOf(BufferGetPage(buffer))->superblock_seq > check->meta.change_seq;
 
@@ -432,7 +456,8 @@ check_was_quiet(IndexCheck *check)
 			return false;
 	}
 	read_meta(check->index, &now);
-	return now.change_seq == check->meta.change_seq && now.linked_position == check->meta.linked_position &&
-		now.trimmed_position == check->meta.trimmed_position && now.oldest_pending == check->meta.oldest_pending &&
-		now.nonce == check->meta.nonce;
+	return now.change_seq == check->meta.change_seq &&
+		   now.linked_position == check->meta.linked_position &&
+		   now.trimmed_position == check->meta.trimmed_position &&
+		   now.oldest_pending == check->meta.oldest_pending && now.nonce == check->meta.nonce;
 }

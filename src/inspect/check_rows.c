@@ -37,14 +37,17 @@ judge_record(IndexCheck *check, uint32 slot, const NodeCopy *node)
 			check->last_used = Max(check->last_used, slot);
 		return true;
 	}
-	if (state < NODE_LIVE || state > NODE_FREE || (node->flags & ~(NODE_STATE_MASK | NODE_LINKED)) != 0)
+	if (state < NODE_LIVE || state > NODE_FREE ||
+		(node->flags & ~(NODE_STATE_MASK | NODE_LINKED)) != 0)
 		return violated(check, block, slot, "the slot's state is unknown");
 	if ((node->flags & NODE_LINKED) != 0 && state != NODE_LIVE && state != NODE_DEAD)
 		return violated(check, block, slot, "a slot without a row is linked");
 	if (node->version == 0)
 		return violated(check, block, slot, "the slot has no version");
 	if ((state == NODE_LIVE) != ItemPointerIsValid(&node->tid))
-		return violated(check, block, slot, state == NODE_LIVE ? "a live slot has no TID" : "a slot without a row has a TID");
+		return violated(check, block, slot,
+						state == NODE_LIVE ? "a live slot has no TID"
+										   : "a slot without a row has a TID");
 
 	check->slots[slot] |= state | ((node->flags & NODE_LINKED) ? SLOT_LINKED : 0);
 	if (state == NODE_LIVE)
@@ -95,8 +98,10 @@ judge_row(IndexCheck *check, uint32 slot, const NodeCopy *node)
 		if (named_before(node, i, neighbour))
 			return violated(check, block, slot, "the graph row names a slot twice");
 		state = check->slots[neighbour] & NODE_STATE_MASK;
-		if (state != NODE_LIVE && state != NODE_DEAD && !(state == NODE_DETACHED && NodeState(node) == NODE_DEAD))
-			return violated(check, block, slot, "the graph row leads to a slot that is detached, free or absent");
+		if (state != NODE_LIVE && state != NODE_DEAD &&
+			!(state == NODE_DETACHED && NodeState(node) == NODE_DEAD))
+			return violated(check, block, slot,
+							"the graph row leads to a slot that is detached, free or absent");
 	}
 	return true;
 }
@@ -115,7 +120,8 @@ nodes_end(const IndexCheck *check, uint32 first, uint32 used)
 		const NodeRecord *node = node_record(format, (Page) check->page, slot);
 
 		if ((node->flags & NODE_LINKED) != 0 || NodeState(node) == NODE_FREE)
-			return graph_rows_offset(format->nodes_per_page) + (Size) (slot - first + 1) * graph_row_bytes(format);
+			return graph_rows_offset(format->nodes_per_page) +
+				   (Size) (slot - first + 1) * graph_row_bytes(format);
 	}
 	return (used - first) * sizeof(NodeRecord);
 }
@@ -132,7 +138,8 @@ judge_superblock(IndexCheck *check, uint32 superblock, NodeJudge judge)
 	for (uint32 page = 0; page < format->node_pages; page++)
 	{
 		uint32		first = node_page_first_slot(format, superblock, page);
-		uint32		last = Min(first + format->nodes_per_page, (superblock + 1) * format->superblock_slots);
+		uint32		last =
+			Min(first + format->nodes_per_page, (superblock + 1) * format->superblock_slots);
 		uint32		used = Min(last, check->append.next_fresh);
 		BlockNumber block = node_block(format, first);
 		PageTail   *tail;
@@ -143,9 +150,11 @@ judge_superblock(IndexCheck *check, uint32 superblock, NodeJudge judge)
 			return false;
 		tail = PageTailOf(check->page);
 		if (tail->superblock != superblock)
-			return violated(check, block, NO_SLOT, "the page says it belongs to another superblock");
+			return violated(check, block, NO_SLOT,
+							"the page says it belongs to another superblock");
 		if (tail->change_seq > check->superblock_seq[superblock])
-			return violated(check, block, NO_SLOT, "the node page has changed later than its superblock is stamped");
+			return violated(check, block, NO_SLOT,
+							"the node page has changed later than its superblock is stamped");
 		if (!check_reaches(check, nodes_end(check, first, used)))
 			return violated(check, block, NO_SLOT, "the page's data reach beyond pd_lower");
 		for (uint32 slot = first; slot < last; slot++)
@@ -196,16 +205,19 @@ check_seeds(IndexCheck *check)
 		{
 			if (!check_fetch(check, block, PAGE_SEED))
 				return false;
-			if (!check_reaches(check, Min(check->meta.seeds - i, GPUANN_SEEDS_PER_PAGE) * sizeof(uint32)))
+			if (!check_reaches(check,
+							   Min(check->meta.seeds - i, GPUANN_SEEDS_PER_PAGE) * sizeof(uint32)))
 				return violated(check, block, NO_SLOT, "the page's data reach beyond pd_lower");
 			if (PageTailOf(check->page)->superblock != 0)
-				return violated(check, block, NO_SLOT, "the page says it belongs to another superblock");
+				return violated(check, block, NO_SLOT,
+								"the page says it belongs to another superblock");
 		}
 		seed = SeedSlotsOf(check->page)[i % GPUANN_SEEDS_PER_PAGE];
 		if (seed >= check->append.next_fresh)
 			return violated(check, block, seed, "a seed does not exist");
 		known = check->slots[seed];
-		if (((known & NODE_STATE_MASK) != NODE_LIVE && (known & NODE_STATE_MASK) != NODE_DEAD) || !(known & SLOT_LINKED))
+		if (((known & NODE_STATE_MASK) != NODE_LIVE && (known & NODE_STATE_MASK) != NODE_DEAD) ||
+			!(known & SLOT_LINKED))
 			return violated(check, block, seed, "a seed is not in the graph");
 	}
 	return true;
@@ -225,7 +237,8 @@ vector_is_right(const IndexFormat *format, const void *vector)
 	const uint8 *bits = vector;
 
 	if (format->type == ELEMENT_BIT)
-		return format->dims % 8 == 0 || (bits[format->vector_bytes - 1] & (0xFF >> format->dims % 8)) == 0;
+		return format->dims % 8 == 0 ||
+			   (bits[format->vector_bytes - 1] & (0xFF >> format->dims % 8)) == 0;
 	for (uint32 i = 0; i < format->dims; i++)
 	{
 		if (format->type == ELEMENT_FLOAT && !isfinite(floats[i]))
@@ -250,7 +263,8 @@ fetch_vectors(IndexCheck *check, uint32 superblock, Size bytes, char *to)
 		if (!check_fetch(check, block, PAGE_VECTOR))
 			return false;
 		if (PageTailOf(check->page)->superblock != superblock)
-			return violated(check, block, NO_SLOT, "the page says it belongs to another superblock");
+			return violated(check, block, NO_SLOT,
+							"the page says it belongs to another superblock");
 		if (!check_reaches(check, here))
 			return violated(check, block, NO_SLOT, "the page's data reach beyond pd_lower");
 		memcpy(to, VectorBytesOf(check->page), here);
@@ -268,7 +282,7 @@ bool
 check_vectors(IndexCheck *check)
 {
 	const IndexFormat *format = check->format;
-	char	   *vectors = palloc_extended((Size) format->vector_pages * GPUANN_PAYLOAD, MCXT_ALLOC_HUGE);
+	char *vectors = palloc_extended((Size) format->vector_pages * GPUANN_PAYLOAD, MCXT_ALLOC_HUGE);
 
 	for (uint32 first = 0; first < check->append.next_fresh; first += format->superblock_slots)
 	{
@@ -277,7 +291,8 @@ check_vectors(IndexCheck *check)
 		/* a build leaves free slots that never had a vector */
 		while (count > 0 && (check->slots[first + count - 1] & NODE_STATE_MASK) == NODE_FREE)
 			count--;
-		if (!fetch_vectors(check, slot_superblock(format, first), (Size) count * format->vector_bytes, vectors))
+		if (!fetch_vectors(check, slot_superblock(format, first),
+						   (Size) count * format->vector_bytes, vectors))
 			return false;
 		for (uint32 i = 0; i < count; i++)
 		{
@@ -286,8 +301,9 @@ check_vectors(IndexCheck *check)
 			if ((state == NODE_LIVE || state == NODE_DEAD) &&
 				!vector_is_right(format, vectors + (Size) i * format->vector_bytes))
 				return violated(check, vector_place(format, first + i).block, first + i,
-								format->type == ELEMENT_BIT ? "a bit is set beyond the last dimension" :
-								"the vector has an element that is not finite");
+								format->type == ELEMENT_BIT
+									? "a bit is set beyond the last dimension"
+									: "the vector has an element that is not finite");
 		}
 	}
 	pfree(vectors);

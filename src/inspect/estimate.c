@@ -78,8 +78,10 @@ element_type(Oid type)
 	{
 		const char *name = NameStr(((Form_pg_type) GETSTRUCT(tuple))->typname);
 
-		found = strcmp(name, "vector") == 0 ? ELEMENT_FLOAT : strcmp(name, "halfvec") == 0 ? ELEMENT_HALF :
-			strcmp(name, "bit") == 0 ? ELEMENT_BIT : 0;
+		found = strcmp(name, "vector") == 0	   ? ELEMENT_FLOAT
+				: strcmp(name, "halfvec") == 0 ? ELEMENT_HALF
+				: strcmp(name, "bit") == 0	   ? ELEMENT_BIT
+											   : 0;
 		ReleaseSysCache(tuple);
 	}
 	if (found == 0)
@@ -99,10 +101,9 @@ metric_of(const char *name, ElementType type)
 		const char *name;
 		Metric		metric;
 		bool		bits;
-	}			metrics[] = {
-		{"l2", METRIC_L2, false}, {"ip", METRIC_IP, false}, {"cosine", METRIC_COSINE, false}, {"l1", METRIC_L1, false},
-		{"hamming", METRIC_HAMMING, true}, {"jaccard", METRIC_JACCARD, true}
-	};
+	} metrics[] = {{"l2", METRIC_L2, false},		  {"ip", METRIC_IP, false},
+				   {"cosine", METRIC_COSINE, false},  {"l1", METRIC_L1, false},
+				   {"hamming", METRIC_HAMMING, true}, {"jaccard", METRIC_JACCARD, true}};
 
 	for (Size i = 0; i < lengthof(metrics); i++)
 		if (strcmp(name, metrics[i].name) == 0 && metrics[i].bits == (type == ELEMENT_BIT))
@@ -118,7 +119,8 @@ metric_of(const char *name, ElementType type)
  * them.
  */
 static void
-estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int32 dims, Datum options)
+estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int32 dims,
+				Datum options)
 {
 	IndexAmRoutine *am = GetIndexAmRoutineByAmId(get_index_am_oid("gpuann", false), false);
 	const GpuannOptions *parsed = (const GpuannOptions *) am->amoptions(options, true);
@@ -184,9 +186,11 @@ mirror_bytes(const IndexFormat *format, uint32 rows)
 static double
 measure_distance(const IndexFormat *format)
 {
-	const DistanceKernels *kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
+	const DistanceKernels *kernels =
+		distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
 	uint32		count = Max(SAMPLE_BYTES / format->vector_bytes, 2);
-	char	   *vectors = palloc_extended((Size) count * format->vector_bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	char	   *vectors =
+		palloc_extended((Size) count * format->vector_bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	float	   *query = palloc0(sizeof(float) * format->dims);
 	double		sum = 0;
 	uint32		times = SAMPLE_ELEMENTS / format->dims + 1;
@@ -194,9 +198,9 @@ measure_distance(const IndexFormat *format)
 	uint32		at = 0;
 
 	if (kernels == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("gpuann has no distance for type %d and metric %d", format->type, format->metric)));
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("gpuann has no distance for type %d and metric %d", format->type,
+							   format->metric)));
 	kernels->widen(vectors, format->dims, query);
 	for (int run = 0; run < SAMPLE_RUNS; run++)
 	{
@@ -207,7 +211,8 @@ measure_distance(const IndexFormat *format)
 		for (uint32 i = 0; i < times; i++)
 		{
 			at = (uint32) (((uint64) at * 1664525 + 1013904223) % count);
-			sum += kernels->fast(query, vectors + (Size) at * format->vector_bytes, format->dims, 1);
+			sum +=
+				kernels->fast(query, vectors + (Size) at * format->vector_bytes, format->dims, 1);
 		}
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, start);

@@ -108,11 +108,11 @@ typedef struct Recall
  * in it with equal chance.
  */
 static void
-draw_page(Recall *recall, uint32 first, uint32 end, BufferAccessStrategy strategy, pg_prng_state *random,
-		  Sample *samples, uint32 room, uint64 *met)
+draw_page(Recall *recall, uint32 first, uint32 end, BufferAccessStrategy strategy,
+		  pg_prng_state *random, Sample *samples, uint32 room, uint64 *met)
 {
-	Buffer		buffer = read_page_in_bulk(recall->index, node_block(recall->format, first), PAGE_NODE, BUFFER_LOCK_SHARE, true,
-										   strategy);
+	Buffer buffer = read_page_in_bulk(recall->index, node_block(recall->format, first), PAGE_NODE,
+									  BUFFER_LOCK_SHARE, true, strategy);
 	Page		page = BufferGetPage(buffer);
 
 	for (uint32 slot = first; slot < end && !PageIsNew(page); slot++)
@@ -145,7 +145,8 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 	pending_bounds(recall->index, format, &meta, &bounds);
 	for (uint32 slot = 0, end; slot < bounds.next_fresh; slot = end)
 	{
-		uint64		superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
+		uint64		superblock_end =
+			((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
 
 		CHECK_FOR_INTERRUPTS();
 		end = Min(Min(superblock_end, (uint64) slot + format->nodes_per_page), bounds.next_fresh);
@@ -177,8 +178,10 @@ row_is_visible(Recall *recall, const Sample *sample)
 	bool		all_dead = false;
 	bool		visible;
 
-	check_row_place(recall->index, recall->opened.heap, &recall->heap_blocks, node_block(recall->format, sample->slot), &at);
-	visible = table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead) &&
+	check_row_place(recall->index, recall->opened.heap, &recall->heap_blocks,
+					node_block(recall->format, sample->slot), &at);
+	visible =
+		table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead) &&
 		row_policy_allows(recall->policy, sample->slot, &recall->row->tts_tid);
 	ExecClearTuple(recall->row);
 	table_index_fetch_end(fetch);
@@ -225,7 +228,8 @@ value_of(const Recall *recall, const char *elements)
 static void
 set_option(const char *name, const char *value)
 {
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+							 false);
 }
 
 /* Whether the following scans are to be exact. */
@@ -255,7 +259,8 @@ ask_batch(Recall *recall, const SampleBatch *batch, bool exact, FirstAnswer *fir
 
 	set_exact(recall, exact);
 	INSTR_TIME_SET_CURRENT(start);
-	scan_batch_ask(recall->index, batch->vectors, batch->count, exact ? METHOD_EXACT : METHOD_GRAPH, first);
+	scan_batch_ask(recall->index, batch->vectors, batch->count, exact ? METHOD_EXACT : METHOD_GRAPH,
+				   first);
 	return ms_since(start) / batch->count;
 }
 
@@ -264,7 +269,8 @@ ask_batch(Recall *recall, const SampleBatch *batch, bool exact, FirstAnswer *fir
  * server has said already is in first.
  */
 static void
-recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstAnswer *first, Neighbours *found)
+recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstAnswer *first,
+		   Neighbours *found)
 {
 	GpuannScan *scan = recall->scan->opaque;
 	ScanKeyData key;
@@ -277,11 +283,13 @@ recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstA
 	INSTR_TIME_SET_CURRENT(start);
 	index_rescan(recall->scan, NULL, 0, &key, 1);
 	scan->first = first;
-	while (found->count < recall->k && index_getnext_slot(recall->scan, ForwardScanDirection, recall->row))
+	while (found->count < recall->k &&
+		   index_getnext_slot(recall->scan, ForwardScanDirection, recall->row))
 	{
 		const SearchResult *result = &scan->answer.results[scan->next - 1];
 
-		if (result->slot != sample->slot && row_policy_allows(recall->policy, result->slot, &recall->row->tts_tid))
+		if (result->slot != sample->slot &&
+			row_policy_allows(recall->policy, result->slot, &recall->row->tts_tid))
 			found->distances[found->count++] = result->distance;
 	}
 	scan->first = NULL;
@@ -351,7 +359,8 @@ ask_some(Recall *recall, const Sample *drawn, uint32 count, uint32 from, uint32 
 	MemoryContext old = MemoryContextSwitchTo(recall->query_memory);
 	SampleBatch *batch = palloc0(sizeof(SampleBatch));
 
-	batch->vectors = palloc_extended(mul_size(BATCH_SAMPLES, recall->format->vector_bytes), MCXT_ALLOC_HUGE);
+	batch->vectors =
+		palloc_extended(mul_size(BATCH_SAMPLES, recall->format->vector_bytes), MCXT_ALLOC_HUGE);
 	for (; from < count && batch->count < Min(most, BATCH_SAMPLES); from++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -388,13 +397,16 @@ ask_all(Recall *recall, uint32 samples)
 	count = draw_samples(recall, drawn, room);
 
 #if PG_VERSION_NUM >= 180000
-	recall->scan = index_beginscan(recall->opened.heap, recall->index, recall->snapshot, NULL, 0, 1);
+	recall->scan =
+		index_beginscan(recall->opened.heap, recall->index, recall->snapshot, NULL, 0, 1);
 #else
 	recall->scan = index_beginscan(recall->opened.heap, recall->index, recall->snapshot, 0, 1);
 #endif
 	recall->row = table_slot_create(recall->opened.heap, NULL);
-	recall->query_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann recall queries", ALLOCSET_DEFAULT_SIZES);
-	for (uint32 next = 0, asked = 0; next < count && asked < samples; asked = recall->asked + recall->alone)
+	recall->query_memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann recall queries",
+												 ALLOCSET_DEFAULT_SIZES);
+	for (uint32 next = 0, asked = 0; next < count && asked < samples;
+		 asked = recall->asked + recall->alone)
 		next = ask_some(recall, drawn, count, next, samples - asked);
 	ExecDropSingleTupleTableSlot(recall->row);
 	index_endscan(recall->scan);
@@ -435,18 +447,21 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	uint32		samples;
 	bool		none;
 
-	signature_check(fcinfo, "regclass,int4,int4,int4", "int4,float8,float8,float8,float8,float8,float8");
+	signature_check(fcinfo, "regclass,int4,int4,int4",
+					"int4,float8,float8,float8,float8,float8,float8");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("index, samples and k must not be null")));
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						errmsg("index, samples and k must not be null")));
 	samples = recall_argument("samples", PG_GETARG_INT32(1), MAX_SAMPLES);
 	recall.k = recall_argument("k", PG_GETARG_INT32(2), MAX_K);
 
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_READ, &recall.opened);
 	sql_index_be_caller(&recall.opened);
 	if (!PG_ARGISNULL(3))
-		set_option("gpuann.ef_search", psprintf("%u", recall_argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
+		set_option("gpuann.ef_search",
+				   psprintf("%u", recall_argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
 	recall.max_scan_tuples = pstrdup(GetConfigOption("gpuann.max_scan_tuples", false, false));
 	recall.index = recall.opened.index;
 	recall.format = index_format(recall.index);

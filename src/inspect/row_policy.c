@@ -35,11 +35,13 @@ struct RowPolicy
 static SPIPlanPtr
 prepare_query(Relation heap)
 {
-	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(heap)), RelationGetRelationName(heap));
+	const char *table = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(heap)),
+												   RelationGetRelationName(heap));
 	Oid			type = TIDOID;
 	SPIPlanPtr	query;
 
-	query = SPI_prepare(psprintf("SELECT FROM ONLY %s WHERE ctid OPERATOR(pg_catalog.=) $1", table), 1, &type);
+	query = SPI_prepare(psprintf("SELECT FROM ONLY %s WHERE ctid OPERATOR(pg_catalog.=) $1", table),
+						1, &type);
 	if (query == NULL)
 		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
 	return query;

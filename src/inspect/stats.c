@@ -62,7 +62,8 @@ copy_page(IndexStats *stats, BlockNumber block)
 	bool		written;
 
 	CHECK_FOR_INTERRUPTS();
-	buffer = read_page_in_bulk(stats->index, block, PAGE_NODE, BUFFER_LOCK_SHARE, true, stats->strategy);
+	buffer =
+		read_page_in_bulk(stats->index, block, PAGE_NODE, BUFFER_LOCK_SHARE, true, stats->strategy);
 	written = !PageIsNew(BufferGetPage(buffer));
 	if (written)
 		memcpy(stats->page, BufferGetPage(buffer), BLCKSZ);
@@ -78,7 +79,8 @@ visit_slots(IndexStats *stats, VisitNode visit)
 
 	for (uint32 slot = 0; slot < stats->bounds.next_fresh;)
 	{
-		uint64		superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
+		uint64		superblock_end =
+			((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
 		uint64		page_end = (uint64) slot + format->nodes_per_page;
 		uint32		end = Min(Min(superblock_end, page_end), stats->bounds.next_fresh);
 		bool		written = copy_page(stats, node_block(format, slot));
@@ -139,7 +141,8 @@ count_pages(IndexStats *stats)
 		uint32		slots = Min(left, format->superblock_slots);
 
 		stats->node_pages += (slots + format->nodes_per_page - 1) / format->nodes_per_page;
-		stats->vector_pages += ((uint64) slots * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
+		stats->vector_pages +=
+			((uint64) slots * format->vector_bytes + GPUANN_PAYLOAD - 1) / GPUANN_PAYLOAD;
 		left -= slots;
 	}
 }
@@ -270,8 +273,12 @@ put_graph(StatsRow *row, const IndexStats *stats)
 	stats_put(row, Int32GetDatum((int32) least), none);
 	stats_put(row, Float8GetDatum(none ? 0 : (double) stats->edges / stats->live_linked), none);
 	stats_put(row, Int32GetDatum((int32) most), none);
-	stats_put(row, PointerGetDatum(construct_array(counts, degree + 1, INT4OID, sizeof(int32), true, TYPALIGN_INT)), false);
-	stats_put(row, Float8GetDatum(none ? 0 : (double) stats->live_reached / stats->live_linked), none || stats->reached == NULL);
+	stats_put(row,
+			  PointerGetDatum(
+				  construct_array(counts, degree + 1, INT4OID, sizeof(int32), true, TYPALIGN_INT)),
+			  false);
+	stats_put(row, Float8GetDatum(none ? 0 : (double) stats->live_reached / stats->live_linked),
+			  none || stats->reached == NULL);
 	put_count(row, stats->meta.seeds);
 }
 
@@ -279,7 +286,8 @@ put_graph(StatsRow *row, const IndexStats *stats)
 static void
 put_bytes(StatsRow *row, const IndexStats *stats)
 {
-	BlockNumber used = 1 + stats->format->seed_pages + stats->bounds.superblocks + stats->node_pages + stats->vector_pages;
+	BlockNumber used = 1 + stats->format->seed_pages + stats->bounds.superblocks +
+					   stats->node_pages + stats->vector_pages;
 
 	put_pages(row, 1);
 	put_pages(row, stats->format->seed_pages);
@@ -330,9 +338,10 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	StatsRow	row = {0};
 	TupleDesc	desc;
 
-	signature_check(fcinfo, "regclass",
-					"int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int4,float8,int4,_int4,float8,int8,int8,int8,int8,int8,int8,"
-					"int8,int4,int4,int4,int4,text,text,text,int8");
+	signature_check(
+		fcinfo, "regclass",
+		"int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int4,float8,int4,_int4,float8,int8,int8,int8,int8,int8,int8,"
+		"int8,int4,int4,int4,int4,text,text,text,int8");
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);
@@ -352,5 +361,6 @@ gpuann_stats(PG_FUNCTION_ARGS)
 	put_format(&row, &stats);
 	Assert(row.count == STATS_COLUMNS && desc->natts == STATS_COLUMNS);
 	sql_index_close(&opened);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), row.values, row.nulls)));
+	PG_RETURN_DATUM(
+		HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), row.values, row.nulls)));
 }

@@ -139,12 +139,13 @@ report_death(int status, int delay_ms)
 	else
 		snprintf(how, sizeof(how), "ended with status %d", WEXITSTATUS(status));
 	if (launcher.stood_still)
-		strlcpy(gpuann_area->last_error, "the server stood still and was ended", sizeof(gpuann_area->last_error));
+		strlcpy(gpuann_area->last_error, "the server stood still and was ended",
+				sizeof(gpuann_area->last_error));
 	else if (WIFSIGNALED(status) || !launcher.server.said_why)
 		snprintf(gpuann_area->last_error, sizeof(gpuann_area->last_error), "the server %s", how);
-	ereport(LOG,
-			(errmsg("%s %s; scans are answered from pages until it runs again", SERVER_PROGRAM, how),
-			 errdetail("It is started again in %d ms.", delay_ms)));
+	ereport(LOG, (errmsg("%s %s; scans are answered from pages until it runs again", SERVER_PROGRAM,
+						 how),
+				  errdetail("It is started again in %d ms.", delay_ms)));
 }
 
 /*
@@ -172,10 +173,13 @@ handle_no_gpu(void)
 		return;
 	launcher.no_gpu = true;
 	announce_death(SERVER_NO_GPU, false);
-	ereport(LOG,
-			(errmsg("%s", shmem_last_error()),
-			 errdetail("gpuann indexes are answered from their pages. A GPU is looked for again every %d s.", NO_ENGINE_DELAY_MS / 1000),
-			 errhint("gpuann.engine = 'cpu' asks for a server on CPU threads.")));
+	ereport(
+		LOG,
+		(errmsg("%s", shmem_last_error()),
+		 errdetail(
+			 "gpuann indexes are answered from their pages. A GPU is looked for again every %d s.",
+			 NO_ENGINE_DELAY_MS / 1000),
+		 errhint("gpuann.engine = 'cpu' asks for a server on CPU threads.")));
 }
 
 /* The server has ended: plan the next. */
@@ -183,7 +187,7 @@ static void
 handle_death(int status, int64 ran_ms)
 {
 	int			code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-	bool		hopeless = code == SERVER_EXIT_NO_ENGINE || code == SERVER_EXIT_REFUSED || code == 127;
+	bool hopeless = code == SERVER_EXIT_NO_ENGINE || code == SERVER_EXIT_REFUSED || code == 127;
 
 	if (code == SERVER_EXIT_NO_GPU && launcher.kill_at_ms == 0)
 	{
@@ -191,7 +195,8 @@ handle_death(int status, int64 ran_ms)
 		return;
 	}
 	launcher.no_gpu = false;
-	announce_death(hopeless ? SERVER_FAILED : SERVER_ABSENT, launcher.kill_at_ms == 0 && is_crash(status));
+	announce_death(hopeless ? SERVER_FAILED : SERVER_ABSENT,
+				   launcher.kill_at_ms == 0 && is_crash(status));
 	atomic_fetch_add(&gpuann_area->restarts, 1);
 	if (launcher.kill_at_ms != 0)
 		launcher.delay_ms = 0;	/* we wanted it to end */
@@ -233,9 +238,8 @@ watch_heartbeat(int64 now)
 		now - launcher.beaten_ms < gpuann_server_timeout)
 		return;
 	launcher.stood_still = true;
-	ereport(LOG,
-			(errmsg("%s (PID %d) has stood still for %d ms and is ended", SERVER_PROGRAM, (int) launcher.server.pid,
-					(int) (now - launcher.beaten_ms))));
+	ereport(LOG, (errmsg("%s (PID %d) has stood still for %d ms and is ended", SERVER_PROGRAM,
+						 (int) launcher.server.pid, (int) (now - launcher.beaten_ms))));
 	kill(launcher.server.pid, SIGKILL);
 }
 
@@ -276,7 +280,8 @@ server_round(void)
 		return (int) Max(launcher.start_at_ms - monotonic_ms(), 1);
 	if (launcher.kill_at_ms != 0)
 		return (int) Max(launcher.kill_at_ms - monotonic_ms(), 1);
-	return atomic_load(&gpuann_area->server_state) == SERVER_READY ? watch_interval() : STARTING_POLL_MS;
+	return atomic_load(&gpuann_area->server_state) == SERVER_READY ? watch_interval()
+																   : STARTING_POLL_MS;
 }
 
 /* Whether the server was started with other settings than those of now. */
@@ -284,7 +289,8 @@ static bool
 has_other_settings(void)
 {
 	return gpuann_engine != launcher.engine || gpuann_gpu_memory_limit != launcher.memory_limit ||
-		gpuann_host_rows_limit != launcher.host_rows_limit || strcmp(gpuann_engine_library, launcher.engine_library) != 0;
+		   gpuann_host_rows_limit != launcher.host_rows_limit ||
+		   strcmp(gpuann_engine_library, launcher.engine_library) != 0;
 }
 
 /*
@@ -316,7 +322,8 @@ launcher_wait(int timeout_ms)
 	uint32		wait_event = shmem_wait_event(SHMEM_WAIT_LAUNCHER);
 
 	if (launcher.server.pid != 0 && launcher.server.log_fd > 0)
-		(void) WaitLatchOrSocket(MyLatch, events | WL_SOCKET_READABLE, launcher.server.log_fd, timeout_ms, wait_event);
+		(void) WaitLatchOrSocket(MyLatch, events | WL_SOCKET_READABLE, launcher.server.log_fd,
+								 timeout_ms, wait_event);
 	else
 		(void) WaitLatch(MyLatch, events, timeout_ms, wait_event);
 	ResetLatch(MyLatch);
@@ -332,7 +339,8 @@ idle_without_area(void)
 {
 	while (!ShutdownRequestPending)
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1, shmem_wait_event(SHMEM_WAIT_LAUNCHER));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1,
+						 shmem_wait_event(SHMEM_WAIT_LAUNCHER));
 		ResetLatch(MyLatch);
 	}
 	proc_exit(1);
@@ -354,7 +362,8 @@ gpuann_launcher_main(Datum arg)
 	announce_death(SERVER_ABSENT, false);	/* what a launcher before this one may have left */
 	state_restore();
 	gpuann_control->launcher_latch = MyLatch;
-	round_context = AllocSetContextCreate(TopMemoryContext, "gpuann launcher", ALLOCSET_DEFAULT_SIZES);
+	round_context =
+		AllocSetContextCreate(TopMemoryContext, "gpuann launcher", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(round_context);
 
 	while (!ShutdownRequestPending)
@@ -374,7 +383,8 @@ gpuann_launcher_main(Datum arg)
 			launcher.saved_ms = monotonic_ms();
 			state_save();
 		}
-		timeout_ms = Min(timeout_ms, gpuann_control->high_water > 0 ? RUNNING_POLL_MS : IDLE_POLL_MS);
+		timeout_ms =
+			Min(timeout_ms, gpuann_control->high_water > 0 ? RUNNING_POLL_MS : IDLE_POLL_MS);
 		MemoryContextReset(round_context);
 		launcher_wait(timeout_ms);
 	}

@@ -54,7 +54,8 @@ library_directory(char *directory)
 	Dl_info		info;
 
 	strlcpy(directory, pkglib_path, MAXPGPATH);
-	if (dladdr((void *) library_directory, &info) != 0 && info.dli_fname != NULL && strchr(info.dli_fname, '/'))
+	if (dladdr((void *) library_directory, &info) != 0 && info.dli_fname != NULL &&
+		strchr(info.dli_fname, '/'))
 	{
 		strlcpy(directory, info.dli_fname, MAXPGPATH);
 		get_parent_directory(directory);
@@ -76,8 +77,10 @@ make_command(ServerCommand *command)
 	else
 		snprintf(command->library, MAXPGPATH, "%s/%s", directory, SERVER_CUDA_LIBRARY);
 	snprintf(command->lock, MAXPGPATH, "%s/%s", DataDir, SERVER_LOCK_FILE);
-	snprintf(command->memory, sizeof(command->memory), UINT64_FORMAT, (uint64) gpuann_gpu_memory_limit << 20);
-	snprintf(command->host_rows, sizeof(command->host_rows), UINT64_FORMAT, (uint64) gpuann_host_rows_limit << 20);
+	snprintf(command->memory, sizeof(command->memory), UINT64_FORMAT,
+			 (uint64) gpuann_gpu_memory_limit << 20);
+	snprintf(command->host_rows, sizeof(command->host_rows), UINT64_FORMAT,
+			 (uint64) gpuann_host_rows_limit << 20);
 	command->engine = engines[gpuann_engine];
 
 	*argument++ = command->program;
@@ -130,7 +133,8 @@ static void
 child_exec(const ServerCommand *command)
 {
 	static const char complaint[] = "FATAL: the server program cannot be run\n";
-	static const char too_few[] = "FATAL: the server program cannot be run: too few file descriptors are left\n";
+	static const char too_few[] =
+		"FATAL: the server program cannot be run: too few file descriptors are left\n";
 	bool		scarce;
 	struct sigaction action;
 	sigset_t	none;
@@ -142,14 +146,16 @@ child_exec(const ServerCommand *command)
 		(void) sigaction(signal, &action, NULL);
 	sigemptyset(&none);
 
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == command->parent && child_descriptors(command))
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == command->parent &&
+		child_descriptors(command))
 	{
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		execv(command->program, command->arguments);
 	}
 	/* EINVAL: even the numbers asked for are beyond the limit. */
 	scarce = errno == EMFILE || errno == ENFILE || errno == EINVAL;
-	written = scarce ? write(2, too_few, sizeof(too_few) - 1) : write(2, complaint, sizeof(complaint) - 1);
+	written = scarce ? write(2, too_few, sizeof(too_few) - 1)
+					 : write(2, complaint, sizeof(complaint) - 1);
 	_exit(written > 0 ? 127 : 126);
 }
 
@@ -179,8 +185,8 @@ report_no_start(const char *step)
 {
 	int			error = errno;
 
-	snprintf(gpuann_area->last_error, sizeof(gpuann_area->last_error), "could not %s for the server: %s", step,
-			 strerror(error));
+	snprintf(gpuann_area->last_error, sizeof(gpuann_area->last_error),
+			 "could not %s for the server: %s", step, strerror(error));
 	errno = error;
 	ereport(LOG, (errmsg("could not %s for %s: %m", step, SERVER_PROGRAM)));
 }
@@ -207,9 +213,11 @@ server_start(ServerProcess *server)
 	memset(&command, 0, sizeof(command));
 	memset(server, 0, sizeof(*server));
 	make_command(&command);
-	command.highest_fd = getrlimit(RLIMIT_NOFILE, &files) == 0 ? (int) Min(files.rlim_cur, 65536) : 65536;
+	command.highest_fd =
+		getrlimit(RLIMIT_NOFILE, &files) == 0 ? (int) Min(files.rlim_cur, 65536) : 65536;
 	command.parent = MyProcPid;
-	if (pipe2(death, O_CLOEXEC) < 0 || pipe2(log, O_CLOEXEC) < 0 || fcntl(log[0], F_SETFL, O_NONBLOCK) < 0)
+	if (pipe2(death, O_CLOEXEC) < 0 || pipe2(log, O_CLOEXEC) < 0 ||
+		fcntl(log[0], F_SETFL, O_NONBLOCK) < 0)
 	{
 		report_no_start("make pipes");
 		close_pipe(death);
@@ -261,7 +269,8 @@ relay_line(ServerProcess *server)
 		server->said_why = true;
 	}
 	if (message[0] != '\0')
-		ereport(level, (errmsg("%s: %s", SERVER_PROGRAM, message), errhidestmt(true), errhidecontext(true)));
+		ereport(level, (errmsg("%s: %s", SERVER_PROGRAM, message), errhidestmt(true),
+						errhidecontext(true)));
 }
 
 /* Cut what was read into lines. */
@@ -345,7 +354,8 @@ server_stop(ServerProcess *server, int patience_ms)
 			killed = kill(server->pid, SIGKILL) == 0;
 		if (waited >= patience_ms + STUCK_MS)
 		{
-			ereport(LOG, (errmsg("%s (PID %d) does not end, not even killed", SERVER_PROGRAM, (int) server->pid)));
+			ereport(LOG, (errmsg("%s (PID %d) does not end, not even killed", SERVER_PROGRAM,
+								 (int) server->pid)));
 			return;
 		}
 		pg_usleep(2000);

@@ -91,7 +91,8 @@ put_time(Row *row, const _Atomic int64_t *at)
 	if (us == 0)
 		put_null(row);
 	else
-		status_put(row, TimestampTzGetDatum(us - (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY));
+		status_put(row, TimestampTzGetDatum(us - (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) *
+													 USECS_PER_DAY));
 }
 
 static const char *
@@ -140,7 +141,8 @@ count_mirrors(MirrorState state)
 
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
-		if (mirror_track((int) i)->in_use && atomic_load(&mirror_area((int) i)->state) == (uint32) state)
+		if (mirror_track((int) i)->in_use &&
+			atomic_load(&mirror_area((int) i)->state) == (uint32) state)
 			count++;
 	}
 	return count;
@@ -168,8 +170,9 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 	TupleDesc	description;
 	Row			row = {0};
 
-	signature_check(fcinfo, "",
-					"text,int4,int8,int8,timestamptz,text,text,int8,int8,int8,int8,int8,int8,int4,int4,int8,int8,text");
+	signature_check(
+		fcinfo, "",
+		"text,int4,int8,int8,timestamptz,text,text,int8,int8,int8,int8,int8,int8,int4,int4,int8,int8,text");
 	if (get_call_result_type(fcinfo, NULL, &description) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	if (gpuann_area == NULL)
@@ -177,8 +180,10 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 		status_put(&row, CStringGetTextDatum("off"));
 		while (row.count < STATUS_COLUMNS - 1)
 			put_null(&row);
-		status_put(&row, CStringGetTextDatum(gpuann_control == NULL ? "gpuann is not in shared_preload_libraries" :
-									  "the shared area could not be made, see the server log"));
+		status_put(&row, CStringGetTextDatum(
+							 gpuann_control == NULL
+								 ? "gpuann is not in shared_preload_libraries"
+								 : "the shared area could not be made, see the server log"));
 	}
 	else
 	{
@@ -193,11 +198,14 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 		status_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->epoch)));
 		status_put(&row, Int64GetDatum((int64) atomic_load(&gpuann_area->restarts)));
 		if (pid != 0)
-			status_put(&row, TimestampTzGetDatum(time_t_to_timestamptz((pg_time_t) atomic_load(&gpuann_area->started_at))));
+			status_put(&row, TimestampTzGetDatum(time_t_to_timestamptz(
+								 (pg_time_t) atomic_load(&gpuann_area->started_at))));
 		else
 			put_null(&row);
-		put_text(&row, state == SERVER_READY ? gpuann_area->engine : "", sizeof(gpuann_area->engine));
-		put_text(&row, state == SERVER_READY ? gpuann_area->device : "", sizeof(gpuann_area->device));
+		put_text(&row, state == SERVER_READY ? gpuann_area->engine : "",
+				 sizeof(gpuann_area->engine));
+		put_text(&row, state == SERVER_READY ? gpuann_area->device : "",
+				 sizeof(gpuann_area->device));
 		status_put(&row, Int64GetDatum((int64) gpuann_layout.total_bytes));
 		put_server_figures(&row);
 		put_text(&row, gpuann_area->last_error, sizeof(gpuann_area->last_error));
@@ -349,9 +357,10 @@ stat_indexes(FunctionCallInfo fcinfo, FallbackReason reasons)
 Datum
 gpuann_stat_indexes(PG_FUNCTION_ARGS)
 {
-	signature_check(fcinfo, "",
-					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
-					"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
+	signature_check(
+		fcinfo, "",
+		"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
+		"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
 	return stat_indexes(fcinfo, FALLBACK_NO_GPU);
 }
 
@@ -359,9 +368,10 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 Datum
 gpuann_stat_indexes_0_2(PG_FUNCTION_ARGS)
 {
-	signature_check(fcinfo, "",
-					"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
-					"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
+	signature_check(
+		fcinfo, "",
+		"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
+		"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
 	return stat_indexes(fcinfo, FALLBACK_COUNTED);
 }
 
@@ -381,7 +391,8 @@ reset_counters(Oid index)
 		MirrorTrack *track = mirror_track((int) i);
 		MirrorCounters *counters = &mirror_area((int) i)->counters;
 
-		if (!track->in_use || track->key.database != MyDatabaseId || (OidIsValid(index) && track->key.index != index))
+		if (!track->in_use || track->key.database != MyDatabaseId ||
+			(OidIsValid(index) && track->key.index != index))
 			continue;
 		memset(counters, 0, sizeof(*counters));
 		atomic_store(&counters->reset_at, (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000);

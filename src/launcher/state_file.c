@@ -54,7 +54,8 @@ typedef struct StateEntry
 static StateEntry *
 allocate_entries(void)
 {
-	return MemoryContextAllocExtended(TopMemoryContext, AREA_MIRRORS * sizeof(StateEntry), MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
+	return MemoryContextAllocExtended(TopMemoryContext, AREA_MIRRORS * sizeof(StateEntry),
+									  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
 }
 
 static pg_crc32c
@@ -88,7 +89,8 @@ state_gather(StateEntry *entries)
 			continue;
 		memset(&entries[count], 0, sizeof(StateEntry));
 		entries[count].key = mirror_track((int) i)->key;
-		entries[count].resident = state == MIRROR_READY || state == MIRROR_LOADING || state == MIRROR_WANTED;
+		entries[count].resident =
+			state == MIRROR_READY || state == MIRROR_LOADING || state == MIRROR_WANTED;
 		entries[count].idle_ms = now - atomic_load(&mirror->last_used_ms);
 		memcpy(&entries[count++].counters, &mirror->counters, sizeof(MirrorCounters));
 	}
@@ -106,7 +108,8 @@ write_file(const StateHeader *header, const StateEntry *entries)
 	if (file == NULL)
 		return false;
 	written = fwrite(header, sizeof(*header), 1, file) == 1 &&
-		(header->count == 0 || fwrite(entries, sizeof(StateEntry), header->count, file) == header->count);
+			  (header->count == 0 ||
+			   fwrite(entries, sizeof(StateEntry), header->count, file) == header->count);
 	return FreeFile(file) == 0 && written;
 }
 
@@ -123,7 +126,8 @@ state_save(void)
 	if (write_file(&header, entries))
 		(void) durable_rename(STATE_TEMPORARY, STATE_FILE, LOG);
 	else
-		ereport(LOG, (errcode_for_file_access(), errmsg("could not write \"%s\": %m", STATE_TEMPORARY)));
+		ereport(LOG,
+				(errcode_for_file_access(), errmsg("could not write \"%s\": %m", STATE_TEMPORARY)));
 	pfree(entries);
 }
 
@@ -141,12 +145,14 @@ read_file(StateEntry *entries)
 	if (file == NULL)
 		return 0;
 	good = fread(&header, sizeof(header), 1, file) == 1 && header.magic == STATE_MAGIC &&
-		header.version == STATE_VERSION && header.entry_bytes == sizeof(StateEntry) && header.count <= AREA_MIRRORS &&
-		fread(entries, sizeof(StateEntry), header.count, file) == header.count &&
-		header.crc == entries_crc(entries, header.count);
+		   header.version == STATE_VERSION && header.entry_bytes == sizeof(StateEntry) &&
+		   header.count <= AREA_MIRRORS &&
+		   fread(entries, sizeof(StateEntry), header.count, file) == header.count &&
+		   header.crc == entries_crc(entries, header.count);
 	FreeFile(file);
 	if (!good)
-		ereport(LOG, (errmsg("ignoring \"%s\": it is damaged, or of another version of gpuann", STATE_FILE)));
+		ereport(LOG, (errmsg("ignoring \"%s\": it is damaged, or of another version of gpuann",
+							 STATE_FILE)));
 	return good ? header.count : 0;
 }
 
@@ -172,7 +178,8 @@ state_restore(void)
 		/* A backend may have met it before us. */
 		if (mirror_find(&entries[i].key) >= 0)
 			continue;
-		entry = mirror_make(&entries[i].key, entries[i].resident ? MIRROR_WANTED : MIRROR_STATISTICS);
+		entry =
+			mirror_make(&entries[i].key, entries[i].resident ? MIRROR_WANTED : MIRROR_STATISTICS);
 		if (entry < 0)
 			break;
 		memcpy(&mirror_area(entry)->counters, &entries[i].counters, sizeof(MirrorCounters));

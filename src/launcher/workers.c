@@ -80,7 +80,8 @@ workers_begin_round(void)
 		info.keysize = sizeof(Oid);
 		info.entrysize = sizeof(Served);
 		info.hcxt = TopMemoryContext;
-		served_table = hash_create("gpuann databases served", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		served_table = hash_create("gpuann databases served", 64, &info,
+								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
 	/* 0 is for records that no round has met. */
 	if (++this_round == 0)
@@ -108,7 +109,8 @@ count_workers(int64 now)
 		if (handles[i] != NULL)
 			gone = GetBackgroundWorkerPid(handles[i], &pid) == BGWH_STOPPED;
 		else					/* started by a launcher before us */
-			gone = slot->pid != 0 ? BackendPidGetProc(slot->pid) == NULL : now - slot->started_ms > LOST_MS;
+			gone = slot->pid != 0 ? BackendPidGetProc(slot->pid) == NULL
+								  : now - slot->started_ms > LOST_MS;
 		if (gone)
 			memset(slot, 0, sizeof(*slot));
 		else
@@ -130,7 +132,8 @@ entry_needs_worker(int entry, int64 now, bool standby)
 		return false;
 	/* Without a GPU there is nothing but linking to do. */
 	if (shmem_no_gpu())
-		return !standby && mirror_is_due(entry, now) && (atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS);
+		return !standby && mirror_is_due(entry, now) &&
+			   (atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS);
 	if (state == MIRROR_READY)
 		return atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS ||
 			(standby && now - atomic_load(&mirror->last_used_ms) < STANDBY_USED_MS);

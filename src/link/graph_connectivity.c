@@ -47,7 +47,8 @@ find_near(void *context, uint32_t slot, const SearchResult **found)
 
 	link_pause();
 	for (uint32 i = 0; i < count; i++)
-		reach->found[i] = (SearchResult) {reach->candidates[i].distance, reach->candidates[i].slot, 0};
+		reach->found[i] =
+			(SearchResult){reach->candidates[i].distance, reach->candidates[i].slot, 0};
 	*found = reach->found;
 	return count;
 }
@@ -71,9 +72,12 @@ graph_edits_connect(GraphEdits *edits, uint32 linked, Size memory)
 {
 	const IndexFormat *format = graph_edits_format(edits);
 	RowReach	reach = {.edits = edits, .ef = format->ef_construction};
-	ReachAccess access = {
-		.context = &reach, .row = read_row, .wanted = is_wanted, .near = find_near, .set = write_row, .interrupted = connectivity_interrupted
-	};
+	ReachAccess access = {.context = &reach,
+						  .row = read_row,
+						  .wanted = is_wanted,
+						  .near = find_near,
+						  .set = write_row,
+						  .interrupted = connectivity_interrupted};
 	ReachGraph	graph = {.degree = format->degree};
 	ScratchAllocator allocator = scratch_in(CurrentMemoryContext);
 	uint32		left;

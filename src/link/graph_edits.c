@@ -56,7 +56,8 @@ edited_bytes(const IndexFormat *format)
 static Size
 row_bytes(const IndexFormat *format)
 {
-	return edited_bytes(format) + ((Size) format->degree + 1) * sizeof(uint32) + 2 * sizeof(EditedRow);
+	return edited_bytes(format) + ((Size) format->degree + 1) * sizeof(uint32) +
+		   2 * sizeof(EditedRow);
 }
 
 /* Changed rows that fit in memory: half of it is theirs. */
@@ -103,7 +104,8 @@ link_pause(void)
 GraphEdits *
 graph_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	GraphEdits   *edits = palloc0(sizeof(GraphEdits));
 	ScratchAllocator allocator = scratch_in(context);
@@ -113,7 +115,8 @@ graph_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 	edits->format = format;
 	edits->next_fresh = next_fresh;
 	edits->max_rows = graph_edits_capacity(format, memory);
-	edits->row_memory = AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
+	edits->row_memory =
+		AllocSetContextCreate(context, "gpuann edited rows", ALLOCSET_DEFAULT_SIZES);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
 	edits->vectors = row_vectors_begin(index, format, next_fresh, memory / 8 * 3);
 	edits->scratch = search_scratch_create(&allocator);
@@ -202,7 +205,8 @@ cut_row(GraphEdits *edits)
 
 /* Change a row. The first change of a slot takes over whether it is live. */
 void
-graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances, uint32 count)
+graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances,
+				uint32 count)
 {
 	EditedRow  *edited = edited_lookup(edits->rows, slot);
 

@@ -21,7 +21,8 @@ typedef struct GraphEdits GraphEdits;
  * Start with no changes. memory bounds rows and cached vectors together;
  * everything lives in a context of its own.
  */
-extern GraphEdits *graph_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory);
+extern GraphEdits *graph_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh,
+									 Size memory);
 extern void graph_edits_end(GraphEdits *edits);
 
 extern const IndexFormat *graph_edits_format(const GraphEdits *edits);
@@ -44,7 +45,8 @@ extern uint32 graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours
  * Change a row; distances of the neighbours where the caller has them, else
  * NULL.
  */
-extern void graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances, uint32 count);
+extern void graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours,
+							const float *distances, uint32 count);
 
 /* Slots from which searches start. The array is the caller's. */
 extern void graph_edits_seeds(GraphEdits *edits, const uint32 *seeds, uint32 count);
@@ -61,23 +63,27 @@ extern uint32 graph_edits_search(GraphEdits *edits, uint32 slot, uint32 ef, Cand
  * The same, of inner products too those that differ least, which need not be
  * the nearest.
  */
-extern uint32 graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef, Candidate *candidates);
+extern uint32 graph_edits_search_alike(GraphEdits *edits, uint32 slot, uint32 ef,
+									   Candidate *candidates);
 
 /* Distances between slots, in single precision. */
-extern void graph_edits_distances(GraphEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out);
+extern void graph_edits_distances(GraphEdits *edits, uint32 from, const uint32 *slots, uint32 count,
+								  double *out);
 extern double graph_edits_distance(GraphEdits *edits, uint32 slot_a, uint32 slot_b);
 
 /*
  * prune_choose() by the rule of the index: candidates have slot, index (the
  * slot too) and distance set; chosen has room for degree.
  */
-extern uint32 graph_edits_choose(GraphEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept);
+extern uint32 graph_edits_choose(GraphEdits *edits, uint32 slot, Candidate *candidates,
+								 uint32 count, Candidate *chosen, uint32 *kept);
 
 /*
  * Set a row that was chosen so, in its order, and offer the reverse edges of
  * those it did not have.
  */
-extern void graph_edits_set_chosen(GraphEdits *edits, uint32 slot, const Candidate *chosen, uint32 count);
+extern void graph_edits_set_chosen(GraphEdits *edits, uint32 slot, const Candidate *chosen,
+								   uint32 count);
 
 /* Reverse edges offered and not yet given. */
 extern uint32 graph_edits_offered(const GraphEdits *edits);

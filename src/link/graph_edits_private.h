@@ -62,6 +62,7 @@ extern bool graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow
  * NO_CHANGE.
  */
 #define NO_CHANGE	PG_UINT32_MAX
-extern uint32 graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances);
+extern uint32 graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count,
+								 uint32 *neighbours, float *distances);
 
 #endif							/* GPUANN_GRAPH_EDITS_PRIVATE_H */

@@ -39,7 +39,8 @@ page_row(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
 	while (count < format->degree && node->neighbours[count] != NO_SLOT)
 	{
 		if (node->neighbours[count] >= edits->next_fresh)
-			report_corrupt(edits->index, node_block(format, slot), "a graph row names a slot that does not exist");
+			report_corrupt(edits->index, node_block(format, slot),
+						   "a graph row names a slot that does not exist");
 		neighbours[count] = node->neighbours[count];
 		count++;
 	}
@@ -60,7 +61,8 @@ graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *s
 }
 
 void
-graph_edits_distances(GraphEdits *edits, uint32 from, const uint32 *slots, uint32 count, double *out)
+graph_edits_distances(GraphEdits *edits, uint32 from, const uint32 *slots, uint32 count,
+					  double *out)
 {
 	row_vectors_from(edits->vectors, from);
 	row_vectors_distances(edits->vectors, slots, count, out);
@@ -112,11 +114,11 @@ search_differences(void *context, const uint32_t *slots, uint32_t count, double 
 static uint32
 graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Candidate *candidates)
 {
-	GraphAccess access = {
-		.context = edits,
-		.row = search_row,
-		.walk_distances = alike && edits->format->metric == METRIC_IP ? search_differences : search_distances
-	};
+	GraphAccess access = {.context = edits,
+						  .row = search_row,
+						  .walk_distances = alike && edits->format->metric == METRIC_IP
+												? search_differences
+												: search_distances};
 	GraphQuery	query;
 	GraphAnswer answer;
 	uint32		found;
@@ -132,7 +134,8 @@ graph_edits_run_search(GraphEdits *edits, uint32 slot, uint32 ef, bool alike, Ca
 	query.all_expanded = true;
 	query.equal_distance = graph_edits_distance(edits, slot, slot);
 	if (graph_search(&access, &query, edits->scratch, &answer) != ENGINE_OK)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory while linking rows")));
 	found = Min(answer.count, ROW_EDITS_FOUND(ef));
 	for (uint32 i = 0; i < found; i++)
 	{
@@ -190,7 +193,8 @@ prune_rule(GraphEdits *edits, uint32 slot)
 }
 
 uint32
-graph_edits_choose(GraphEdits *edits, uint32 slot, Candidate *candidates, uint32 count, Candidate *chosen, uint32 *kept)
+graph_edits_choose(GraphEdits *edits, uint32 slot, Candidate *candidates, uint32 count,
+				   Candidate *chosen, uint32 *kept)
 {
 	PruneRule	rule = prune_rule(edits, slot);
 
@@ -212,7 +216,8 @@ open_row(GraphEdits *edits, uint32 target, IncrementalRow *row)
 		row_vectors_expect(edits->vectors, changed.neighbours, Min(changed.count, EXPECTED_KEPT));
 		for (uint32 i = 0; i < changed.count; i++)
 			distances[i] = changed.distances[i];
-		incremental_read(row, changed.neighbours, distances, changed.count, row_kept(distances, changed.count));
+		incremental_read(row, changed.neighbours, distances, changed.count,
+						 row_kept(distances, changed.count));
 		return changed.live;
 	}
 	count = graph_edits_get(edits, target, neighbours, &state);
@@ -224,7 +229,8 @@ open_row(GraphEdits *edits, uint32 target, IncrementalRow *row)
 }
 
 uint32
-graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours, float *distances)
+graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count, uint32 *neighbours,
+				   float *distances)
 {
 	uint32		target = offers[0].target;
 	PruneRule	rule = prune_rule(edits, target);
@@ -235,7 +241,8 @@ graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count, uin
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!incremental_has(&row, offers[i].source))
-			incremental_take(&rule, &row, (SearchResult) {offers[i].distance, offers[i].source, 0}, pair_distance, edits);
+			incremental_take(&rule, &row, (SearchResult){offers[i].distance, offers[i].source, 0},
+							 pair_distance, edits);
 	}
 	return incremental_write(&row, neighbours, distances);
 }

@@ -70,7 +70,8 @@ typedef struct EdgeTargets
 static void
 linker_locktag(Relation index, LOCKTAG *tag)
 {
-	SET_LOCKTAG_OBJECT(*tag, index->rd_lockInfo.lockRelId.dbId, RelationRelationId, index->rd_lockInfo.lockRelId.relId, 1);
+	SET_LOCKTAG_OBJECT(*tag, index->rd_lockInfo.lockRelId.dbId, RelationRelationId,
+					   index->rd_lockInfo.lockRelId.relId, 1);
 }
 
 /* Take the linker lock. */
@@ -111,9 +112,10 @@ linker_lock_wanted(Relation index, bool session)
  * with the number of a slice that never ended, and is linked again.
  */
 static bool
-look_at_listed(Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq, bool *to_link)
+look_at_listed(Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq,
+			   bool *to_link)
 {
-	Buffer		buffer = read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Buffer buffer = read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
 	Page		page = BufferGetPage(buffer);
 	bool		live = false;
 
@@ -144,8 +146,8 @@ pass_add(LinkPass *pass, uint32 slot)
 
 /* Collect the slots of a pass from where it ends so far. */
 static void
-collect_on(Relation index, const IndexFormat *format, const MetaPage *meta, const PendingBounds *bounds, uint64 end, uint32 most,
-		   LinkPass *pass)
+collect_on(Relation index, const IndexFormat *format, const MetaPage *meta,
+		   const PendingBounds *bounds, uint64 end, uint32 most, LinkPass *pass)
 {
 	while (pass->to < end && (most == 0 || pass->count < most))
 	{
@@ -153,15 +155,18 @@ collect_on(Relation index, const IndexFormat *format, const MetaPage *meta, cons
 		uint32	   *slots;
 		uint32		count;
 
-		if (!pending_read(index, format, bounds, pass->to, chunk_end, &slots, &count) || count != chunk_end - pass->to)
-			report_corrupt(index, meta->oldest_pending, "the pending list was trimmed beyond what is linked");
+		if (!pending_read(index, format, bounds, pass->to, chunk_end, &slots, &count) ||
+			count != chunk_end - pass->to)
+			report_corrupt(index, meta->oldest_pending,
+						   "the pending list was trimmed beyond what is linked");
 		for (uint32 i = 0; i < count && (most == 0 || pass->count < most); i++)
 		{
 			bool		to_link;
 
 			CHECK_FOR_INTERRUPTS();
 			if (slots[i] >= bounds->next_fresh)
-				report_corrupt(index, bounds->oldest_pending, "the pending list names a slot that does not exist");
+				report_corrupt(index, bounds->oldest_pending,
+							   "the pending list names a slot that does not exist");
 			if (look_at_listed(index, format, slots[i], meta->change_seq, &to_link))
 			{
 				if (to_link)
@@ -216,7 +221,8 @@ node_page_number(const IndexFormat *format, uint32 slot)
 
 /* Start with nothing known. */
 static void
-edge_targets_begin(EdgeTargets *targets, Relation index, const IndexFormat *format, uint32 next_fresh)
+edge_targets_begin(EdgeTargets *targets, Relation index, const IndexFormat *format,
+				   uint32 next_fresh)
 {
 	targets->index = index;
 	targets->format = format;
@@ -233,7 +239,8 @@ learn_node_page(EdgeTargets *targets, uint32 slot)
 	const IndexFormat *format = targets->format;
 	uint32		first = slot - node_index(format, slot);
 	uint32		last = Min(first + format->nodes_per_page, targets->next_fresh);
-	Buffer		buffer = read_page(targets->index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+	Buffer		buffer =
+		read_page(targets->index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
 
 	last = Min(last, (slot_superblock(format, slot) + 1) * format->superblock_slots);
 	if (!PageIsNew(BufferGetPage(buffer)))
@@ -294,7 +301,8 @@ clean_row(EdgeTargets *targets, uint32 slot, const uint32 *row, uint32 *clean)
  * stamped with this sequence number already) and node page, and stamps both.
  */
 void
-node_change_begin(NodeChange *change, Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq)
+node_change_begin(NodeChange *change, Relation index, const IndexFormat *format, uint32 slot,
+				  uint64 change_seq)
 {
 	uint32		superblock = slot_superblock(format, slot);
 
@@ -304,11 +312,13 @@ node_change_begin(NodeChange *change, Relation index, const IndexFormat *format,
 	{
 		PendingPage   *list;
 
-		change->list = read_page(index, pending_block(format, superblock), PAGE_PENDING, BUFFER_LOCK_EXCLUSIVE, false);
+		change->list = read_page(index, pending_block(format, superblock), PAGE_PENDING,
+								 BUFFER_LOCK_EXCLUSIVE, false);
 		list = PendingPageOf(GenericXLogRegisterBuffer(change->state, change->list, 0));
 		list->superblock_seq = change_seq;
 	}
-	change->node = read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
+	change->node =
+		read_page(index, node_block(format, slot), PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
 	change->page = GenericXLogRegisterBuffer(change->state, change->node, 0);
 	PageTailOf(change->page)->change_seq = change_seq;
 	change->stamped_superblock = superblock;
@@ -361,21 +371,24 @@ write_page_rows(RowWriter *writer, uint32 start, uint32 end, bool linked)
 			continue;
 		any = true;
 		place = writer->rows->places != NULL ? writer->rows->places[i] : i;
-		writer->counts[i - start] = clean_row(&writer->targets, slots[i], writer->rows->rows + (Size) place * format->degree,
+		writer->counts[i - start] = clean_row(&writer->targets, slots[i],
+											  writer->rows->rows + (Size) place * format->degree,
 											  writer->clean + (Size) (i - start) * format->degree);
 	}
 	if (!any)
 		return;
 
 	link_pause();
-	node_change_begin(&writer->change, writer->targets.index, format, slots[start], writer->change_seq);
+	node_change_begin(&writer->change, writer->targets.index, format, slots[start],
+					  writer->change_seq);
 	for (uint32 i = start; i < end; i++)
 	{
 		NodeRecord *node = node_record(format, writer->change.page, slots[i]);
 		uint32	   *row = graph_row(format, writer->change.page, slots[i]);
 		uint32		count = writer->counts[i - start];
 
-		if (((node->flags & NODE_LINKED) != 0) != linked || (NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
+		if (((node->flags & NODE_LINKED) != 0) != linked ||
+			(NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
 			continue;
 		node->flags |= NODE_LINKED;
 		page_reach_row(format, writer->change.page, slots[i]);
@@ -404,9 +417,11 @@ page_end(const IndexFormat *format, const LinkedRows *rows, uint32 count, uint32
 
 /* Begin to write rows. */
 RowWriter *
-row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
+row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
+				 uint64 change_seq)
 {
-	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann row writer", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann row writer", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
 	RowWriter  *writer = palloc0(sizeof(RowWriter));
 
@@ -418,7 +433,8 @@ row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_
 	writer->linked = true;
 	for (uint32 i = 1; i < writer->count; i++)
 		if (rows->slots[i] <= rows->slots[i - 1])
-			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("linked rows are not in order of their slots")));
+			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR),
+							errmsg("linked rows are not in order of their slots")));
 	while (writer->count > 0 && rows->slots[writer->count - 1] >= next_fresh)
 		writer->count--;
 	writer->clean = palloc(sizeof(uint32) * format->nodes_per_page * format->degree);
@@ -471,7 +487,8 @@ row_writer_end(RowWriter *writer)
  * left out.
  */
 void
-link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq)
+link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows,
+				uint32 next_fresh, uint64 change_seq)
 {
 	RowWriter  *writer = row_writer_begin(format, rows, next_fresh, change_seq);
 
@@ -508,7 +525,8 @@ has_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32
  * out. Returns how many seeds there are now.
  */
 uint32
-link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed, uint32 next_fresh)
+link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed,
+				 uint32 nproposed, uint32 next_fresh)
 {
 	NodeCopy   *node = palloc(format->node_bytes);
 	uint32	   *seeds = palloc(sizeof(uint32) * Max(nproposed, 1));
@@ -548,12 +566,13 @@ link_write_seeds(Relation index, const IndexFormat *format, const uint32 *propos
 void
 link_finish_slice(Relation index, const SliceEnd *end)
 {
-	Buffer		buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
+	Buffer buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
 	GenericXLogState *state = GenericXLogStart(index);
 	MetaPage   *meta = MetaPageOf(GenericXLogRegisterBuffer(state, buffer, 0));
 
 	meta->change_seq = end->change_seq;
-	meta->linked_slots = end->has_linked_slots ? end->linked_slots : meta->linked_slots + end->newly_linked;
+	meta->linked_slots =
+		end->has_linked_slots ? end->linked_slots : meta->linked_slots + end->newly_linked;
 	if (end->has_seeds)
 		meta->seeds = end->seeds;
 	if (end->has_linked_position)
@@ -578,7 +597,8 @@ compare_slots(const void *left, const void *right)
  * or one from before.
  */
 static bool
-pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
+pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass,
+			   const LinkedRows *rows)
 {
 	NodeCopy   *node = palloc(format->node_bytes);
 	bool		complete = true;
@@ -586,10 +606,11 @@ pass_is_linked(Relation index, const IndexFormat *format, const LinkPass *pass, 
 	for (uint32 i = 0; i < pass->count && complete; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (rows->count > 0 && bsearch(&pass->slots[i], rows->slots, rows->count, sizeof(uint32), compare_slots) != NULL)
+		if (rows->count > 0 && bsearch(&pass->slots[i], rows->slots, rows->count, sizeof(uint32),
+									   compare_slots) != NULL)
 			continue;
-		complete = !read_node(index, format, pass->slots[i], node) || NodeState(node) != NODE_LIVE ||
-			(node->flags & NODE_LINKED) != 0;
+		complete = !read_node(index, format, pass->slots[i], node) ||
+				   NodeState(node) != NODE_LIVE || (node->flags & NODE_LINKED) != 0;
 	}
 	pfree(node);
 	return complete;
@@ -613,7 +634,8 @@ link_write(Relation index, const IndexFormat *format, const LinkPass *pass, cons
  * it may be trimmed.
  */
 uint64
-link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
+link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass,
+			   const LinkedRows *rows)
 {
 	MetaPage	meta;
 	PendingBounds	bounds;
@@ -638,9 +660,10 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, 
 		 */
 		end.newly_linked = end.has_linked_position ? pass->live : 0;
 		if (!end.has_linked_position)
-			ereport(WARNING,
-					(errmsg("some rows of index \"%s\" were not linked, they stay on its pending list",
-							RelationGetRelationName(index))));
+			ereport(
+				WARNING,
+				(errmsg("some rows of index \"%s\" were not linked, they stay on its pending list",
+						RelationGetRelationName(index))));
 	}
 	link_finish_slice(index, &end);
 	client_note_change(index, format);
@@ -665,7 +688,8 @@ most_slots(const LinkManner *manner)
 static uint32
 run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 {
-	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
 	int			slice_ms = manner->slice_ms;
 	int64		began_ms = monotonic_ms();
@@ -786,7 +810,8 @@ link_if_crowded(Relation index, const IndexFormat *format)
 	waiting = bounds.end - bounds.linked;
 	if (waiting <= (uint64) gpuann_pending_limit)
 		return;
-	if (!link_for(index, format, slice_length(waiting)) && waiting / FAR_TOO_MANY > (uint64) gpuann_pending_limit)
+	if (!link_for(index, format, slice_length(waiting)) &&
+		waiting / FAR_TOO_MANY > (uint64) gpuann_pending_limit)
 		wait_for_linker(index, bounds.linked);
 }
 

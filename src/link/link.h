@@ -62,20 +62,23 @@ extern void link_collect(Relation index, const IndexFormat *format, uint32 most,
  * Add those of list entries that came since, up to a position that the list has
  * reached.
  */
-extern void link_collect_more(Relation index, const IndexFormat *format, uint64 end, LinkPass *pass);
+extern void link_collect_more(Relation index, const IndexFormat *format, uint64 end,
+							  LinkPass *pass);
 
 /*
  * Write a pass: rows by block, stamped; seeds; then linked_position, trimming
  * and change_seq. Rows of slots that are no longer live or whose page says
  * otherwise are handled; interrupts are served between pages.
  */
-extern void link_write(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows);
+extern void link_write(Relation index, const IndexFormat *format, const LinkPass *pass,
+					   const LinkedRows *rows);
 
 /*
  * Compute a pass over pages, in this process: candidates by page search,
  * within-batch distances, pruning, reverse edges.
  */
-extern void link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
+extern void link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass,
+							LinkedRows *rows);
 
 /*
  * Put seeds in the order that engine/seeds.h tells, by their vectors in the
@@ -99,14 +102,15 @@ typedef struct LinkManner
  * The same, but it ends the pass where the changed rows fill the memory
  * allowed, or the time is up: pass->to and pass->count say where that is.
  */
-extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, const LinkManner *manner,
-								 LinkedRows *rows);
+extern void link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass,
+								 const LinkManner *manner, LinkedRows *rows);
 
 /*
  * The same in memory, in a CPU engine of this process: false, with nothing
  * done, if it is too small for that or the index too large.
  */
-extern bool link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows);
+extern bool link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass,
+						   LinkedRows *rows);
 
 /* Passes until nothing is left. Returns slots linked. Caller holds the lock. */
 extern uint32 link_pending(Relation index, const IndexFormat *format);
@@ -114,7 +118,8 @@ extern uint32 link_pending(Relation index, const IndexFormat *format);
 /*
  * Passes until nothing is left, telling how many rows are linked now and then.
  */
-extern uint32 link_pending_telling(Relation index, const IndexFormat *format, void (*tell) (int64 linked));
+extern uint32 link_pending_telling(Relation index, const IndexFormat *format,
+								   void (*tell)(int64 linked));
 
 /*
  * Link for so long, if nobody else links: false, with nothing done, if somebody

@@ -66,7 +66,7 @@ link_fits(const IndexFormat *format, uint32 rows, Size memory)
 	/*
 	 * Edges twice: in the mirror and, of the rows that change, in the result.
 	 */
-	Size		row_bytes = format->vector_bytes + 2 * format->degree * sizeof(uint32) + OTHER_ROW_BYTES;
+	Size row_bytes = format->vector_bytes + 2 * format->degree * sizeof(uint32) + OTHER_ROW_BYTES;
 
 	return memory > ENGINE_BYTES && rows <= (memory - ENGINE_BYTES) / row_bytes;
 }
@@ -75,7 +75,8 @@ link_fits(const IndexFormat *format, uint32 rows, Size memory)
 static bool
 worth_it(Relation index, uint32 count, uint32 rows, int threads)
 {
-	bool		cached = !RelationUsesLocalBuffers(index) && RelationGetNumberOfBlocks(index) < (BlockNumber) NBuffers;
+	bool		cached = !RelationUsesLocalBuffers(index) &&
+				  RelationGetNumberOfBlocks(index) < (BlockNumber) NBuffers;
 	double		here = (double) rows * COPY_ROW_NS + (double) count * LINK_ROW_NS / threads;
 
 	return count >= LEAST_ROWS && here < (double) count * (cached ? LINK_PAGES_NS : LINK_DISK_NS);
@@ -112,7 +113,8 @@ node_page_end(const EngineLoad *load, uint32 first)
 	const IndexFormat *format = load->format;
 	uint32		end = first - node_index(format, first) + format->nodes_per_page;
 
-	return Min(Min(end, (slot_superblock(format, first) + 1) * format->superblock_slots), load->rows);
+	return Min(Min(end, (slot_superblock(format, first) + 1) * format->superblock_slots),
+			   load->rows);
 }
 
 /*
@@ -120,8 +122,8 @@ node_page_end(const EngineLoad *load, uint32 first)
  * nothing was ever written.
  */
 static void
-visit_nodes(EngineLoad *load, uint32 first, uint32 end, void (*visit) (EngineLoad *load, uint32 slot, Page page, void *state),
-			void *state)
+visit_nodes(EngineLoad *load, uint32 first, uint32 end,
+			void (*visit)(EngineLoad *load, uint32 slot, Page page, void *state), void *state)
 {
 	for (uint32 slot = first; slot < end;)
 	{
@@ -130,7 +132,8 @@ visit_nodes(EngineLoad *load, uint32 first, uint32 end, void (*visit) (EngineLoa
 		Page		page;
 
 		link_pause();
-		buffer = read_page(load->index, node_block(load->format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true);
+		buffer = read_page(load->index, node_block(load->format, slot), PAGE_NODE,
+						   BUFFER_LOCK_SHARE, true);
 		page = BufferGetPage(buffer);
 		for (; slot < page_end; slot++)
 			visit(load, slot, PageIsNew(page) ? NULL : page, state);
@@ -147,7 +150,8 @@ take_state(EngineLoad *load, uint32 slot, Page page, void *state)
 {
 	const NodeRecord *node = page != NULL ? node_record(load->format, page, slot) : NULL;
 	uint32		i = slot - *(uint32 *) state;
-	bool		live = node != NULL && NodeState(node) == NODE_LIVE && ((node->flags & NODE_LINKED) != 0 || bit_is_set(load->of_pass, slot));
+	bool		live = node != NULL && NodeState(node) == NODE_LIVE &&
+				((node->flags & NODE_LINKED) != 0 || bit_is_set(load->of_pass, slot));
 
 	load->part->versions[i] = node != NULL ? node->version : 0;
 	if (!live)
@@ -212,11 +216,14 @@ load_rows(EngineLoad *load)
 
 	for (uint32 first = 0; first < load->rows; first += count)
 	{
-		uint32		superblock_end = (slot_superblock(load->format, first) + 1) * load->format->superblock_slots;
+		uint32		superblock_end =
+			(slot_superblock(load->format, first) + 1) * load->format->superblock_slots;
 		LoadPart   *part = load->part;
-		EngineJob	job = {
-			.kind = JOB_APPEND, .first_slot = first, .versions = part->versions, .dead = part->dead, .vectors = part->vectors
-		};
+		EngineJob	job = {.kind = JOB_APPEND,
+						 .first_slot = first,
+						 .versions = part->versions,
+						 .dead = part->dead,
+						 .vectors = part->vectors};
 
 		job.count = count = Min(Min(load->room, load->rows - first), superblock_end - first);
 		memset(part->dead, 0, bits64_bytes(load->room));
@@ -242,8 +249,8 @@ take_row(EngineLoad *load, uint32 slot, Page page, void *state)
 		(NodeState(node) != NODE_LIVE && NodeState(node) != NODE_DEAD))
 		return;
 	load->part->slots[*count] = slot;
-	memcpy(load->part->neighbours + (Size) *count * load->format->degree, graph_row(load->format, page, slot),
-		   load->format->degree * sizeof(uint32));
+	memcpy(load->part->neighbours + (Size) *count * load->format->degree,
+		   graph_row(load->format, page, slot), load->format->degree * sizeof(uint32));
 	(*count)++;
 }
 
@@ -253,7 +260,8 @@ load_graph(EngineLoad *load)
 {
 	for (uint32 first = 0; first < load->rows; first += load->room)
 	{
-		EngineJob	job = {.kind = JOB_GRAPH, .slots = load->part->slots, .rows = load->part->neighbours};
+		EngineJob	job = {
+			.kind = JOB_GRAPH, .slots = load->part->slots, .rows = load->part->neighbours};
 
 		visit_nodes(load, first, Min(first + load->room, load->rows), take_row, &job.count);
 		if (job.count > 0 && !link_hand_over(load, &job))
@@ -304,22 +312,25 @@ bool
 link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, LinkedRows *rows)
 {
 	EngineLoad	load = {.index = index, .format = format, .pass = pass};
-	EngineJob	link = {
-		.kind = JOB_LINK, .slots = pass->slots, .count = pass->count, .ef_construction = format->ef_construction,
-		.threads = local_engine_threads()
-	};
+	EngineJob	link = {.kind = JOB_LINK,
+					  .slots = pass->slots,
+					  .count = pass->count,
+					  .ef_construction = format->ef_construction,
+					  .threads = local_engine_threads()};
 	MetaPage	meta;
 	PendingBounds	bounds;
 
 	pending_bounds(index, format, &meta, &bounds);
-	if (!link_fits(format, bounds.next_fresh, link_memory()) || !worth_it(index, pass->count, bounds.next_fresh, link.threads))
+	if (!link_fits(format, bounds.next_fresh, link_memory()) ||
+		!worth_it(index, pass->count, bounds.next_fresh, link.threads))
 		return false;
 	load.rows = bounds.next_fresh;
 	load.engine = local_engine_open(index, format, load.rows, link_memory());
 	if (load.engine == NULL)
 		return false;
 	load_begin(&load);
-	if (!load_rows(&load) || !load_graph(&load) || !load_seeds(&load, &meta) || !local_engine_run(load.engine, &link))
+	if (!load_rows(&load) || !load_graph(&load) || !load_seeds(&load, &meta) ||
+		!local_engine_run(load.engine, &link))
 	{
 		local_engine_close(load.engine);
 		return false;

@@ -30,7 +30,8 @@
  * Candidates of one row: found by the search, nearest and equal mates, and what
  * it has already.
  */
-#define MOST_CANDIDATES		(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
+#define MOST_CANDIDATES \
+	(ROW_EDITS_FOUND(GPUANN_MAX_EF_CONSTRUCTION) + MATES + SEARCH_MAX_EQUAL + ENGINE_MAX_DEGREE)
 
 /* The rows of one batch, and what each is going to have. */
 typedef struct Batch
@@ -85,7 +86,8 @@ make_batch(GraphEdits *edits, const IndexFormat *format, Size memory)
 
 	batch->edits = edits;
 	batch->format = format;
-	batch->room = Min(memory / 8 / row_bytes, graph_edits_capacity(format, memory) / 2 / (format->degree + 1));
+	batch->room = Min(memory / 8 / row_bytes,
+					  graph_edits_capacity(format, memory) / 2 / (format->degree + 1));
 	batch->room = Max(Min(batch->room, BATCH_MOST), BATCH_LEAST);
 	batch->vectors = palloc_extended((Size) batch->room * format->vector_bytes, MCXT_ALLOC_HUGE);
 	batch->inverse_norms = palloc(sizeof(float) * batch->room);
@@ -106,23 +108,28 @@ load_batch(Batch *batch)
 {
 	for (uint32 i = 0; i < batch->count; i++)
 		memcpy(batch->vectors + (Size) i * batch->format->vector_bytes,
-			   row_vectors_get(graph_edits_vectors(batch->edits), batch->slots[i], &batch->inverse_norms[i]), batch->format->vector_bytes);
+			   row_vectors_get(graph_edits_vectors(batch->edits), batch->slots[i],
+							   &batch->inverse_norms[i]),
+			   batch->format->vector_bytes);
 }
 
 /* Consider a mate of row i, from which distances are computed. */
 static void
 consider_mate(const Batch *batch, uint32 i, uint32 mate, Mates *mates)
 {
-	double		distance = row_vectors_distance(graph_edits_vectors(batch->edits), batch_vector(batch, mate), batch->inverse_norms[mate]);
+	double		distance = row_vectors_distance(graph_edits_vectors(batch->edits),
+										   batch_vector(batch, mate), batch->inverse_norms[mate]);
 
 	if (distance == mates->equal_distance)
 	{
-		SearchResult entry = {equal_rank(batch->slots[mate], batch->slots[i]), batch->slots[mate], 0};
+		SearchResult entry = {equal_rank(batch->slots[mate], batch->slots[i]), batch->slots[mate],
+							  0};
 
 		(void) farthest_offer(mates->equals, &mates->nequals, mates->equal_room, entry);
 	}
 	else if (distance <= mates->bound)
-		(void) farthest_offer(mates->nearest, &mates->nnearest, MATES, (SearchResult) {distance, batch->slots[mate], 0});
+		(void) farthest_offer(mates->nearest, &mates->nnearest, MATES,
+							  (SearchResult){distance, batch->slots[mate], 0});
 }
 
 /*
@@ -153,7 +160,7 @@ link_row(Batch *batch, uint32 i)
 	uint32		ef = batch->format->ef_construction;
 	Candidate	candidates[MOST_CANDIDATES];
 	uint32		count;
-	Mates		mates = {.equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree), SEARCH_MAX_EQUAL)};
+	Mates mates = {.equal_room = Min(PRUNE_MAX_EQUAL(batch->format->degree), SEARCH_MAX_EQUAL)};
 	uint32		old[ENGINE_MAX_DEGREE];
 	double		old_distances[ENGINE_MAX_DEGREE];
 	SlotState	state;
@@ -182,7 +189,8 @@ link_row(Batch *batch, uint32 i)
 	graph_edits_distances(edits, slot, old, nold, old_distances);
 	for (uint32 n = 0; n < nold; n++)
 		add_candidate(candidates, &count, old[n], old_distances[n]);
-	batch->nchosen[i] = graph_edits_choose(edits, slot, candidates, count, batch->chosen + (Size) i * batch->format->degree, &kept);
+	batch->nchosen[i] = graph_edits_choose(edits, slot, candidates, count,
+										   batch->chosen + (Size) i * batch->format->degree, &kept);
 }
 
 /*
@@ -244,7 +252,8 @@ renew_seeds(SeedSample *sample, const LinkPass *pass, uint32 done, uint32 linked
 
 /* Start the sample with the seeds that the index has. */
 static void
-load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const MetaPage *meta, uint32 next_fresh)
+load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const MetaPage *meta,
+		   uint32 next_fresh)
 {
 	uint32	   *seeds;
 
@@ -261,7 +270,9 @@ load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const 
 	 * What passes before this one added counts too: a graph that grows by
 	 * little at a time gets new seeds all the same.
 	 */
-	sample->sampled = sample->count < sample->room ? Min((uint64) sample->count * SEED_SHARE, meta->linked_slots) : meta->linked_slots;
+	sample->sampled = sample->count < sample->room
+						  ? Min((uint64) sample->count * SEED_SHARE, meta->linked_slots)
+						  : meta->linked_slots;
 	pfree(seeds);
 }
 
@@ -274,7 +285,8 @@ link_batch(Batch *batch)
 	for (uint32 i = 0; i < batch->count; i++)
 		link_row(batch, i);
 	for (uint32 i = 0; i < batch->count; i++)
-		graph_edits_set_chosen(batch->edits, batch->slots[i], batch->chosen + (Size) i * batch->format->degree, batch->nchosen[i]);
+		graph_edits_set_chosen(batch->edits, batch->slots[i],
+							   batch->chosen + (Size) i * batch->format->degree, batch->nchosen[i]);
 	graph_edits_apply_offers(batch->edits);
 }
 
@@ -290,8 +302,8 @@ time_is_up(int64 began_ms, const LinkManner *manner)
  * returns how many of its slots were linked.
  */
 static uint32
-compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop, const LinkManner *manner,
-			 LinkedRows *rows)
+compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bool may_stop,
+			 const LinkManner *manner, LinkedRows *rows)
 {
 	MetaPage	meta;
 	PendingBounds	bounds;
@@ -315,7 +327,8 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 		batch->slots = pass->slots + done;
 		batch->count = Min(Min(batch->room, pass->count - done), Max(linked / 4, BATCH_LEAST));
 		if (may_stop && done > 0 &&
-			(time_is_up(began_ms, manner) || !graph_edits_have_room(edits, batch->count * (format->degree + 1))))
+			(time_is_up(began_ms, manner) ||
+			 !graph_edits_have_room(edits, batch->count * (format->degree + 1))))
 			ends = true;
 		/* at the end they are put in order when they are written */
 		if (renew_seeds(&sample, pass, done, linked, ends ? REACH_SHARE : RENEW_SHARE) && !ends)
@@ -351,7 +364,8 @@ link_over_pages(Relation index, const IndexFormat *format, const LinkPass *pass,
 
 /* The same, ending the pass where memory or time is used up. */
 void
-link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass, const LinkManner *manner, LinkedRows *rows)
+link_part_over_pages(Relation index, const IndexFormat *format, LinkPass *pass,
+					 const LinkManner *manner, LinkedRows *rows)
 {
 	uint32		done = compute_pass(index, format, pass, true, manner, rows);
 

@@ -28,11 +28,12 @@ typedef struct NodeChange
  * Begin a change of the node page that holds slot; between begin and finish
  * nothing may fail or wait.
  */
-extern void node_change_begin(NodeChange *change, Relation index, const IndexFormat *format, uint32 slot, uint64 change_seq);
+extern void node_change_begin(NodeChange *change, Relation index, const IndexFormat *format,
+							  uint32 slot, uint64 change_seq);
 extern void node_change_finish(NodeChange *change);
 
-extern void link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh,
-							uint64 change_seq);
+extern void link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *rows,
+							uint32 next_fresh, uint64 change_seq);
 
 /*
  * The same in parts, which may lie in transactions of their own, under one
@@ -40,18 +41,21 @@ extern void link_write_rows(Relation index, const IndexFormat *format, const Lin
  */
 typedef struct RowWriter RowWriter;
 
-extern RowWriter *row_writer_begin(const IndexFormat *format, const LinkedRows *rows, uint32 next_fresh, uint64 change_seq);
-extern bool row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *arg), const void *arg);
+extern RowWriter *row_writer_begin(const IndexFormat *format, const LinkedRows *rows,
+								   uint32 next_fresh, uint64 change_seq);
+extern bool row_writer_go_on(RowWriter *writer, Relation index, bool (*over)(const void *arg),
+							 const void *arg);
 extern void row_writer_end(RowWriter *writer);
 
 /*
  * The rest of link_write, when the rows are written: seeds and positions. The
  * list may then be trimmed up to the position returned.
  */
-extern uint64 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows);
+extern uint64 link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass,
+							 const LinkedRows *rows);
 
-extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed, uint32 nproposed,
-							   uint32 next_fresh);
+extern uint32 link_write_seeds(Relation index, const IndexFormat *format, const uint32 *proposed,
+							   uint32 nproposed, uint32 next_fresh);
 
 /* What the metapage learns when a slice is done. */
 typedef struct SliceEnd

@@ -55,12 +55,17 @@ close_with_context(void *arg)
 LocalEngine *
 local_engine_open(Relation index, const IndexFormat *format, uint32 rows, Size memory_limit)
 {
-	EngineConfig config = {.threads = local_engine_threads(), .device = -1, .memory_limit = memory_limit};
-	MirrorSpec	spec = {
-		.dims = format->dims, .type = (ElementType) format->type, .metric = (Metric) format->metric,
-		.method = METHOD_GRAPH, .degree = format->degree, .capacity = Max(rows, 1), .residency = RESIDENCY_FULL,
-		.placement = PLACEMENT_SINGLE, .device = -1
-	};
+	EngineConfig config = {
+		.threads = local_engine_threads(), .device = -1, .memory_limit = memory_limit};
+	MirrorSpec	spec = {.dims = format->dims,
+					   .type = (ElementType) format->type,
+					   .metric = (Metric) format->metric,
+					   .method = METHOD_GRAPH,
+					   .degree = format->degree,
+					   .capacity = Max(rows, 1),
+					   .residency = RESIDENCY_FULL,
+					   .placement = PLACEMENT_SINGLE,
+					   .device = -1};
 	LocalEngine *local = palloc0(sizeof(LocalEngine));
 	MemoryContextCallback *callback = palloc0(sizeof(MemoryContextCallback));
 	EngineError error;
@@ -69,7 +74,8 @@ local_engine_open(Relation index, const IndexFormat *format, uint32 rows, Size m
 	local->index = index;
 	local->ops = cpu_engine_ops();
 	if (local->ops->abi_version != ENGINE_ABI_VERSION)
-		elog(ERROR, "the CPU engine has ABI version %u, not %u", local->ops->abi_version, ENGINE_ABI_VERSION);
+		elog(ERROR, "the CPU engine has ABI version %u, not %u", local->ops->abi_version,
+			 ENGINE_ABI_VERSION);
 	callback->func = close_with_context;
 	callback->arg = local;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
@@ -98,7 +104,8 @@ local_engine_submit(LocalEngine *local, EngineJob *job)
 	EngineStatus status;
 
 	job->mirror = local->mirror;
-	while ((status = local->ops->job_submit(local->engine, job, &local->job, &error)) == ENGINE_BUSY)
+	while ((status = local->ops->job_submit(local->engine, job, &local->job, &error)) ==
+		   ENGINE_BUSY)
 	{
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(POLL_MIN_US);
@@ -130,10 +137,10 @@ local_engine_wait(LocalEngine *local, void (*tell) (int64 done))
 		pause = Min(pause * 2, POLL_MAX_US);
 	}
 	if (progress.status != ENGINE_OK && progress.status != ENGINE_NO_MEMORY)
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not make the graph of index \"%s\"", RelationGetRelationName(local->index)),
-				 errdetail("%s", progress.error.text)));
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR),
+						errmsg("could not make the graph of index \"%s\"",
+							   RelationGetRelationName(local->index)),
+						errdetail("%s", progress.error.text)));
 	if (progress.status != ENGINE_OK || local->kind != JOB_LINK)
 	{
 		local->ops->job_release(local->engine, local->job);
@@ -151,6 +158,7 @@ local_engine_run(LocalEngine *local, EngineJob *job)
 void
 local_engine_link_result(LocalEngine *local, LinkResult *result)
 {
-	if (local->job == 0 || local->ops->job_link_result(local->engine, local->job, result) != ENGINE_OK)
+	if (local->job == 0 ||
+		local->ops->job_link_result(local->engine, local->job, result) != ENGINE_OK)
 		elog(ERROR, "the engine has no graph");
 }

@@ -32,7 +32,8 @@ extern int	local_engine_threads(void);
  * memory context, on error and cancel too. NULL if memory_limit does not
  * suffice.
  */
-extern LocalEngine *local_engine_open(Relation index, const IndexFormat *format, uint32 rows, Size memory_limit);
+extern LocalEngine *local_engine_open(Relation index, const IndexFormat *format, uint32 rows,
+									  Size memory_limit);
 
 /*
  * Run a job to its end, serving interrupts. False if memory is short. A

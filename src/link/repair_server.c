@@ -56,9 +56,9 @@ repair_failed(RepairServer *server)
 	if (server->channel >= 0)
 		channel_release(server->channel);
 	server->channel = -1;
-	ereport(WARNING,
-			(errmsg("gpuann index \"%s\" is repaired over pages", RelationGetRelationName(server->index)),
-			 errdetail("%s", server->reason)));
+	ereport(WARNING, (errmsg("gpuann index \"%s\" is repaired over pages",
+							 RelationGetRelationName(server->index)),
+					  errdetail("%s", server->reason)));
 	return false;
 }
 
@@ -83,7 +83,8 @@ await_current(RepairServer *server, uint64 change_seq)
 
 	while (client_changes(server->mirror) < change_seq)
 	{
-		uint64		now = atomic_load(&area->rows) + atomic_load(&area->position) + mirror_track(server->mirror.entry)->progress.scan_superblock;
+		uint64		now = atomic_load(&area->rows) + atomic_load(&area->position) +
+					 mirror_track(server->mirror.entry)->progress.scan_superblock;
 
 		CHECK_FOR_INTERRUPTS();
 		if (!is_still_there(server))
@@ -93,7 +94,8 @@ await_current(RepairServer *server, uint64 change_seq)
 		last = now;
 		if (monotonic_ms() >= give_up_ms)
 			return repair_refuse(server, "the mirror does not follow");
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, shmem_wait_event(SHMEM_WAIT_MIRROR));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
+						 shmem_wait_event(SHMEM_WAIT_MIRROR));
 		ResetLatch(MyLatch);
 	}
 	return true;
@@ -110,7 +112,8 @@ await_channel(RepairServer *server)
 		CHECK_FOR_INTERRUPTS();
 		if (monotonic_ms() >= give_up_ms)
 			return repair_refuse(server, "no bulk channel is free");
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, shmem_wait_event(SHMEM_WAIT_CHANNEL));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
+						 shmem_wait_event(SHMEM_WAIT_CHANNEL));
 		ResetLatch(MyLatch);
 	}
 	return true;
@@ -131,14 +134,16 @@ repair_server_make(void)
 }
 
 bool
-repair_server_begin(RepairServer *server, Relation index, const IndexFormat *format, uint32 dead, uint32 all, uint64 change_seq)
+repair_server_begin(RepairServer *server, Relation index, const IndexFormat *format, uint32 dead,
+					uint32 all, uint64 change_seq)
 {
 	FallbackReason why;
 	MetaPage	meta;
 
 	server->index = index;
 	server->format = format;
-	if (dead < LEAST_DEAD || dead < all / DEAD_SHARE || !gpuann_server || !client_engine_is_cuda() || !client_worker_serves(index))
+	if (dead < LEAST_DEAD || dead < all / DEAD_SHARE || !gpuann_server ||
+		!client_engine_is_cuda() || !client_worker_serves(index))
 		return false;
 	read_meta(index, &meta);
 	server->mirror = client_mirror(index, &meta, &why);
@@ -153,7 +158,8 @@ repair_server_begin(RepairServer *server, Relation index, const IndexFormat *for
 static ChannelRequest *
 repair_prepare(RepairServer *server, ChannelOp op)
 {
-	return channel_prepare(server->channel, op, (uint32) server->mirror.entry, server->mirror.generation);
+	return channel_prepare(server->channel, op, (uint32) server->mirror.entry,
+						   server->mirror.generation);
 }
 
 /*
@@ -170,7 +176,8 @@ take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 
 	request->first_slot = first;
 	request->count = FETCHED_ROWS;
-	if (channel_fetch_linked(server->channel, FETCHED_ROWS, false, server->format->degree, monotonic_us() + FETCH_US, &part, &text) != ENGINE_OK)
+	if (channel_fetch_linked(server->channel, FETCHED_ROWS, false, server->format->degree,
+							 monotonic_us() + FETCH_US, &part, &text) != ENGINE_OK)
 	{
 		(void) repair_refuse(server, text);
 		return -1;
@@ -189,7 +196,7 @@ take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 static bool
 take_all(RepairServer *server, TakeRepaired take, void *arg)
 {
-	uint32		wanted = *(volatile uint32_t *) &shared_channel((uint32) server->channel)->out_count;
+	uint32 wanted = *(volatile uint32_t *) &shared_channel((uint32) server->channel)->out_count;
 	uint32		taken = 0;
 
 	while (taken < wanted)
@@ -215,7 +222,9 @@ static bool
 repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, void *arg)
 {
 	ChannelRequest *request = repair_prepare(server, CHANNEL_REPAIR);
-	uint32	   *slots = end > 0 ? channel_array(server->channel, (end - first) * sizeof(uint32), &request->slots_offset) : NULL;
+	uint32	   *slots = end > 0 ? channel_array(server->channel, (end - first) * sizeof(uint32),
+											&request->slots_offset)
+							: NULL;
 	const char *text;
 
 	for (uint32 slot = first; slot < end; slot++)
@@ -223,7 +232,8 @@ repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, 
 	request->count = end - first;
 	request->ef_construction = server->format->ef_construction;
 	server->ahead = true;
-	if (channel_call_patiently(server->channel, monotonic_us() + REPAIR_US, REPAIR_US, &text) != ENGINE_OK)
+	if (channel_call_patiently(server->channel, monotonic_us() + REPAIR_US, REPAIR_US, &text) !=
+		ENGINE_OK)
 		return repair_refuse(server, text);
 	return take_all(server, take, arg);
 }
@@ -244,7 +254,8 @@ repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *a
 			return repair_failed(server);
 		FAULT_POINT("server-repaired-piece");
 		took_us = Max(monotonic_us() - begun_us, 1);
-		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / took_us, (int64) Min(MOST_PIECE, (int64) piece * 4)));
+		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / took_us,
+											  (int64) Min(MOST_PIECE, (int64) piece * 4)));
 	}
 	if (!repair_piece(server, 0, 0, take, arg))
 		return repair_failed(server);
@@ -252,7 +263,8 @@ repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *a
 	server->channel = -1;
 	if (server->refused == 0)
 		return true;
-	snprintf(server->reason, sizeof(server->reason), "%u rows of the server cannot be", server->refused);
+	snprintf(server->reason, sizeof(server->reason), "%u rows of the server cannot be",
+			 server->refused);
 	return repair_failed(server);
 }
 
@@ -273,8 +285,8 @@ repair_server_end(RepairServer *server)
 	if (server->ahead && server->reason[0] != '\0')
 		forget_mirror(server);
 	else if (server->ahead)
-		ereport(DEBUG1,
-				(errmsg_internal("gpuann index \"%s\" was repaired on the server", RelationGetRelationName(server->index))));
+		ereport(DEBUG1, (errmsg_internal("gpuann index \"%s\" was repaired on the server",
+										 RelationGetRelationName(server->index))));
 	server->ahead = false;
 }
 

@@ -41,7 +41,8 @@ extern RepairServer *repair_server_make(void);
  * mirror is there. `dead` rows have died, of `all`; change_seq is that of their
  * marks, which the mirror is waited for.
  */
-extern bool repair_server_begin(RepairServer *server, Relation index, const IndexFormat *format, uint32 dead, uint32 all, uint64 change_seq);
+extern bool repair_server_begin(RepairServer *server, Relation index, const IndexFormat *format,
+								uint32 dead, uint32 all, uint64 change_seq);
 
 /*
  * Have slots below `slots` repaired, and what has changed handed to take.

@@ -57,7 +57,8 @@ make_cache(RowVectors *vectors, uint32 places)
 {
 	vectors->cache_places = places;
 	vectors->cache = MemoryContextAllocHuge(CurrentMemoryContext, places * sizeof(CachedVector));
-	vectors->cached_elements = MemoryContextAllocHuge(CurrentMemoryContext, places * vectors->cache_stride);
+	vectors->cached_elements =
+		MemoryContextAllocHuge(CurrentMemoryContext, places * vectors->cache_stride);
 	for (uint32 i = 0; i < places; i++)
 		vectors->cache[i].slot = NO_SLOT;
 }
@@ -70,7 +71,8 @@ static void
 make_from(RowVectors *vectors)
 {
 	vectors->from_slot = NO_SLOT;
-	vectors->from = (float *) CACHELINEALIGN(palloc(sizeof(float) * vectors->format->dims + PG_CACHE_LINE_SIZE));
+	vectors->from = (float *) CACHELINEALIGN(
+		palloc(sizeof(float) * vectors->format->dims + PG_CACHE_LINE_SIZE));
 }
 
 RowVectors *
@@ -85,7 +87,9 @@ row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 		report_corrupt(index, GPUANN_META_BLOCK, "element type or metric is unknown");
 	hints_begin(&vectors->hints, index);
 	vectors->cache_stride = MAXALIGN(format->vector_bytes);
-	make_cache(vectors, Max(Min(memory / (vectors->cache_stride + sizeof(CachedVector)), next_fresh), MIN_CACHED_VECTORS));
+	make_cache(vectors,
+			   Max(Min(memory / (vectors->cache_stride + sizeof(CachedVector)), next_fresh),
+				   MIN_CACHED_VECTORS));
 	make_from(vectors);
 	return vectors;
 }
@@ -151,7 +155,8 @@ row_vectors_from(RowVectors *vectors, uint32 slot)
 		return;
 	vectors->from_slot = NO_SLOT;
 	if (!peek_from(vectors, slot))
-		vectors->kernels->widen(row_vectors_get(vectors, slot, &vectors->from_inverse_norm), vectors->format->dims, vectors->from);
+		vectors->kernels->widen(row_vectors_get(vectors, slot, &vectors->from_inverse_norm),
+								vectors->format->dims, vectors->from);
 	vectors->from_slot = slot;
 }
 
@@ -159,7 +164,8 @@ row_vectors_from(RowVectors *vectors, uint32 slot)
 static inline double
 distance_from(const RowVectors *vectors, const void *elements, float norm)
 {
-	double		distance = vectors->kernels->fast(vectors->from, elements, vectors->format->dims, vectors->from_inverse_norm * norm);
+	double		distance = vectors->kernels->fast(vectors->from, elements, vectors->format->dims,
+											 vectors->from_inverse_norm * norm);
 
 	return isnan(distance) ? INFINITY : distance;
 }

@@ -17,7 +17,8 @@ typedef struct RowVectors RowVectors;
  * Begin, in the current memory context, with a cache of so many bytes for
  * vectors of slots below next_fresh.
  */
-extern RowVectors *row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh, Size memory);
+extern RowVectors *row_vectors_begin(Relation index, const IndexFormat *format, uint32 next_fresh,
+									 Size memory);
 extern void row_vectors_end(RowVectors *vectors);
 
 /*
@@ -39,7 +40,9 @@ extern void row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 
 /* the inner product of a slot's vector with itself */
 extern double row_vectors_square(RowVectors *vectors, uint32 slot);
 /* of a vector in memory */
-extern double row_vectors_distance(const RowVectors *vectors, const void *elements, float inverse_norm);
-extern void row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count, double *out);
+extern double row_vectors_distance(const RowVectors *vectors, const void *elements,
+								   float inverse_norm);
+extern void row_vectors_distances(RowVectors *vectors, const uint32 *slots, uint32 count,
+								  double *out);
 
 #endif							/* GPUANN_ROW_VECTORS_H */

@@ -38,7 +38,9 @@ copy_vectors(SeedVectors *copied, Relation index, const uint32 *seeds)
 	for (uint32 i = 0; i < copied->pool; i++)
 	{
 		link_pause();
-		memcpy(copied->vectors + i * copied->stride, row_vectors_get(vectors, seeds[i], &copied->inverse_norms[i]), copied->format->vector_bytes);
+		memcpy(copied->vectors + i * copied->stride,
+			   row_vectors_get(vectors, seeds[i], &copied->inverse_norms[i]),
+			   copied->format->vector_bytes);
 	}
 	row_vectors_end(vectors);
 }
@@ -70,10 +72,13 @@ order_seeds(Relation index, const IndexFormat *format, uint32 *seeds, uint32 cou
 	memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann seeds", ALLOCSET_DEFAULT_SIZES);
 	caller = MemoryContextSwitchTo(memory);
 	copied.kernels = seeds_kernels(format->type, format->metric);
-	copied.pool = measure.pool = Min(Min(count, SEEDS_ORDERED), Max(Min(link_memory() / 2, POOL_BYTES) / copied.stride, POOL_LEAST));
+	copied.pool = measure.pool =
+		Min(Min(count, SEEDS_ORDERED),
+			Max(Min(link_memory() / 2, POOL_BYTES) / copied.stride, POOL_LEAST));
 	copied.vectors = palloc(copied.pool * copied.stride);
 	copied.inverse_norms = palloc(copied.pool * sizeof(float));
-	copied.wide = (float *) CACHELINEALIGN(palloc(sizeof(float) * format->dims + PG_CACHE_LINE_SIZE));
+	copied.wide =
+		(float *) CACHELINEALIGN(palloc(sizeof(float) * format->dims + PG_CACHE_LINE_SIZE));
 	copy_vectors(&copied, index, seeds);
 	seeds_order(seeds, count, &measure, palloc(seeds_order_bytes()));
 	MemoryContextSwitchTo(caller);

@@ -128,8 +128,8 @@ page_slots(const IndexVacuum *vacuum, uint32 superblock, uint32 page, uint32 *fi
 static bool
 copy_node_page(IndexVacuum *vacuum, uint32 slot)
 {
-	Buffer		buffer = read_page_in_bulk(vacuum->index, node_block(vacuum->format, slot), PAGE_NODE, BUFFER_LOCK_SHARE, true,
-										   vacuum->info->strategy);
+	Buffer buffer = read_page_in_bulk(vacuum->index, node_block(vacuum->format, slot), PAGE_NODE,
+									  BUFFER_LOCK_SHARE, true, vacuum->info->strategy);
 	bool		written = !PageIsNew(BufferGetPage(buffer));
 
 	if (written)
@@ -143,11 +143,14 @@ copy_node_page(IndexVacuum *vacuum, uint32 slot)
  * vacuum->page before.
  */
 static void
-for_each_node_page(IndexVacuum *vacuum, void (*visit) (IndexVacuum *vacuum, uint32 first, uint32 last, void *state), void *state)
+for_each_node_page(IndexVacuum *vacuum,
+				   void (*visit)(IndexVacuum *vacuum, uint32 first, uint32 last, void *state),
+				   void *state)
 {
 	const IndexFormat *format = vacuum->format;
 
-	for (uint32 superblock = 0; (uint64) superblock * format->superblock_slots < vacuum->bounds.next_fresh; superblock++)
+	for (uint32 superblock = 0;
+		 (uint64) superblock * format->superblock_slots < vacuum->bounds.next_fresh; superblock++)
 	{
 		for (uint32 page = 0; page < format->node_pages; page++)
 		{
@@ -201,7 +204,8 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 			case NODE_LIVE:
 				/* The callback takes no TID that cannot be one. */
 				if (!ItemPointerIsValid(&node->tid))
-					report_corrupt(vacuum->index, node_block(vacuum->format, slot), "a live slot has no TID");
+					report_corrupt(vacuum->index, node_block(vacuum->format, slot),
+								   "a live slot has no TID");
 				if (!vacuum->callback(&node->tid, vacuum->callback_state))
 				{
 					vacuum->live++;
@@ -259,7 +263,8 @@ write_repaired(IndexVacuum *vacuum, Repair *repair)
 	graph_edits_take(repair->edits, &rows);
 	if (rows.count > 0)
 	{
-		link_write_rows(vacuum->index, vacuum->format, &rows, vacuum->bounds.next_fresh, vacuum->change_seq);
+		link_write_rows(vacuum->index, vacuum->format, &rows, vacuum->bounds.next_fresh,
+						vacuum->change_seq);
 		end_slice(vacuum, &end);
 		FAULT_POINT("vacuum-repaired-part");
 	}
@@ -313,10 +318,12 @@ access_choose(void *context, Candidate *candidates, uint32 count, Candidate *cho
 static RepairAccess
 repair_access(Repair *repair)
 {
-	return (RepairAccess) {
-		.context = repair, .row = access_row, .dead = access_dead, .distances = access_distances, .search = access_search,
-		.choose = access_choose
-	};
+	return (RepairAccess){.context = repair,
+						  .row = access_row,
+						  .dead = access_dead,
+						  .distances = access_distances,
+						  .search = access_search,
+						  .choose = access_choose};
 }
 
 /* Give a row that names dead slots a new choice. */
@@ -329,7 +336,8 @@ repair_over_pages(Repair *repair, uint32 slot)
 	uint32		kept;
 
 	repair->slot = slot;
-	count = repair_row(&access, &repair->scratch, slot, graph_edits_distance(repair->edits, slot, slot), row, &kept);
+	count = repair_row(&access, &repair->scratch, slot,
+					   graph_edits_distance(repair->edits, slot, slot), row, &kept);
 	graph_edits_set_chosen(repair->edits, slot, row, count);
 }
 
@@ -367,8 +375,8 @@ take_repaired(void *arg, uint32 slot, const uint32 *row)
 	uint32		count;
 
 	if (slot >= vacuum->bounds.next_fresh || !is_repaired(vacuum, slot, row, &count) ||
-		!read_node(vacuum->index, vacuum->format, slot, repair->node) || NodeState(repair->node) != NODE_LIVE ||
-		(repair->node->flags & NODE_LINKED) == 0)
+		!read_node(vacuum->index, vacuum->format, slot, repair->node) ||
+		NodeState(repair->node) != NODE_LIVE || (repair->node->flags & NODE_LINKED) == 0)
 		return false;
 	link_pause();
 	if (!graph_edits_have_room(repair->edits, 1))
@@ -414,7 +422,8 @@ visit_for_repair(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 		if (!repair_needed(&access, row, access_row(repair, slot, row)))
 			continue;
 		link_pause();
-		if (!graph_edits_have_room(repair->edits, graph_edits_offered(repair->edits) + vacuum->format->degree + 1))
+		if (!graph_edits_have_room(repair->edits,
+								   graph_edits_offered(repair->edits) + vacuum->format->degree + 1))
 			write_repaired(vacuum, repair);
 		else if (graph_edits_offered(repair->edits) >= OFFERS_AT_ONCE)
 			graph_edits_apply_offers(repair->edits);
@@ -445,7 +454,8 @@ replace_seeds(IndexVacuum *vacuum, const uint32 *seeds, uint32 nseeds)
 {
 	SliceEnd	end = {.has_seeds = true};
 
-	end.seeds = link_write_seeds(vacuum->index, vacuum->format, seeds, nseeds, vacuum->bounds.next_fresh);
+	end.seeds =
+		link_write_seeds(vacuum->index, vacuum->format, seeds, nseeds, vacuum->bounds.next_fresh);
 	FAULT_POINT("vacuum-seeds-written");
 	end_slice(vacuum, &end);
 }
@@ -474,13 +484,15 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 	}
 	repair.edits = graph_edits_begin(vacuum->index, format, vacuum->bounds.next_fresh, memory);
 	graph_edits_seeds(repair.edits, seeds, nseeds);
-	repair_scratch_init(&repair.scratch, palloc(repair_scratch_bytes(format->degree, format->ef_construction)), format->degree,
-						format->ef_construction);
+	repair_scratch_init(&repair.scratch,
+						palloc(repair_scratch_bytes(format->degree, format->ef_construction)),
+						format->degree, format->ef_construction);
 	repair.new_seeds = palloc(sizeof(uint32) * Max(repair.new_seed_room, 1));
 	pg_prng_seed(&repair.random, meta.change_seq);
 
 	repair.node = palloc(format->node_bytes);
-	if (repair_server_begin(server, vacuum->index, format, vacuum->ndead, vacuum->ndead + vacuum->live, vacuum->change_seq - 1))
+	if (repair_server_begin(server, vacuum->index, format, vacuum->ndead,
+							vacuum->ndead + vacuum->live, vacuum->change_seq - 1))
 		(void) repair_server_run(server, vacuum->bounds.next_fresh, take_repaired, &repair);
 	for_each_node_page(vacuum, visit_for_repair, &repair);
 	nseeds = choose_seeds(vacuum, &repair, seeds, nseeds);
@@ -538,7 +550,8 @@ visit_for_detaching(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 		if (!test_slot(vacuum, vacuum->dead, slot) || NodeState(node) != NODE_DEAD)
 			continue;
 		if (node->flags & NODE_LINKED)
-			memset(graph_row(vacuum->format, vacuum->change.page, slot), 0xFF, sizeof(uint32) * vacuum->format->degree);
+			memset(graph_row(vacuum->format, vacuum->change.page, slot), 0xFF,
+				   sizeof(uint32) * vacuum->format->degree);
 		node->flags = NODE_DETACHED;
 	}
 	node_change_finish(&vacuum->change);
@@ -562,7 +575,8 @@ free_detached(IndexVacuum *vacuum)
 	do
 	{
 		pending_bounds(vacuum->index, vacuum->format, &meta, &bounds);
-	} while (!pending_read(vacuum->index, vacuum->format, &bounds, bounds.trimmed, bounds.end, &listed, &nlisted));
+	} while (!pending_read(vacuum->index, vacuum->format, &bounds, bounds.trimmed, bounds.end,
+						   &listed, &nlisted));
 	for (uint32 i = 0; i < nlisted; i++)
 	{
 		uint32		slot = listed[i];
@@ -575,7 +589,8 @@ free_detached(IndexVacuum *vacuum)
 			bit_clear(vacuum->detached, slot);
 	}
 
-	slots = palloc_extended(sizeof(uint32) * ((Size) vacuum->ndead + vacuum->ndetached), MCXT_ALLOC_HUGE);
+	slots = palloc_extended(sizeof(uint32) * ((Size) vacuum->ndead + vacuum->ndetached),
+							MCXT_ALLOC_HUGE);
 	for (uint32 slot = 0; slot < vacuum->limit; slot++)
 	{
 		if (slot % 65536 == 0)
@@ -626,13 +641,15 @@ linked_but_listed(IndexVacuum *vacuum)
 	uint32		count = 0;
 
 	pending_bounds(vacuum->index, vacuum->format, &meta, &bounds);
-	if (!pending_read(vacuum->index, vacuum->format, &bounds, bounds.linked, bounds.end, &listed, &nlisted))
-		report_corrupt(vacuum->index, meta.oldest_pending, "the pending list was trimmed beyond what is linked");
+	if (!pending_read(vacuum->index, vacuum->format, &bounds, bounds.linked, bounds.end, &listed,
+					  &nlisted))
+		report_corrupt(vacuum->index, meta.oldest_pending,
+					   "the pending list was trimmed beyond what is linked");
 	for (uint32 i = 0; i < nlisted; i++)
 	{
 		link_pause();
-		if (read_node(vacuum->index, vacuum->format, listed[i], node) && NodeState(node) == NODE_LIVE &&
-			(node->flags & NODE_LINKED) != 0)
+		if (read_node(vacuum->index, vacuum->format, listed[i], node) &&
+			NodeState(node) == NODE_LIVE && (node->flags & NODE_LINKED) != 0)
 			count++;
 	}
 	if (listed != NULL)
@@ -672,9 +689,11 @@ vacuum_bury(IndexVacuum *vacuum)
 
 /* ambulkdelete */
 IndexBulkDeleteResult *
-gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDeleteCallback callback, void *callback_state)
+gpuannbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+				 IndexBulkDeleteCallback callback, void *callback_state)
 {
-	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann vacuum", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann vacuum", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller;
 	IndexVacuum vacuum = {0};
 	MetaPage	meta;

@@ -52,7 +52,8 @@ read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entr
 {
 	const IndexFormat *format = slice->format;
 	uint64		from = slice->progress->position;
-	uint64		fit = (CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + 2 * sizeof(uint32) + 1);
+	uint64		fit =
+		(CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + 2 * sizeof(uint32) + 1);
 	uint64		to = Min(bounds->end, from + Min(fit, MOST_ENTRIES));
 	NodeCopy   *node = palloc(format->node_bytes);
 	uint32	   *slots;
@@ -104,8 +105,9 @@ static SliceEnding
 send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_DEAD);
-	uint32	   *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
-	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+	uint32 *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
+	uint32	   *versions =
+		channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
 	uint32		sent = 0;		/* not counted in the channel: whoever writes there would say where
 								 * we write */
 
@@ -127,9 +129,11 @@ send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 
 {
 	Size		vector_bytes = slice->format->vector_bytes;
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_OVERWRITE);
-	uint32	   *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
-	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
-	unsigned char *vectors = channel_array(slice->channel, count * vector_bytes, &request->body_offset);
+	uint32 *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
+	uint32	   *versions =
+		channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+	unsigned char *vectors =
+		channel_array(slice->channel, count * vector_bytes, &request->body_offset);
 	uint32		sent = 0;
 
 	for (uint32 i = 0; i < count; i++)
@@ -152,9 +156,11 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	Size		vector_bytes = slice->format->vector_bytes;
 	Size		dead_bytes = bits64_bytes(count);
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
-	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+	uint32	   *versions =
+		channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
 	uint64	   *dead = channel_array(slice->channel, dead_bytes, &request->dead_offset);
-	unsigned char *vectors = channel_array(slice->channel, count * vector_bytes, &request->body_offset);
+	unsigned char *vectors =
+		channel_array(slice->channel, count * vector_bytes, &request->body_offset);
 	uint32		end = entries[0].slot + count;
 	SliceEnding ending;
 
@@ -205,14 +211,17 @@ send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 	for (; known < count && entries[known].slot < slice->progress->rows; known++)
 		living |= entries[known].live;
 	if (known > 0)
-		ending = send_dead(slice, entries, (uint32) known, known < count || living ? NO_POSITION : position);
+		ending = send_dead(slice, entries, (uint32) known,
+						   known < count || living ? NO_POSITION : position);
 	if (living && ending == SLICE_IDLE)
-		ending = send_overwritten(slice, entries, (uint32) known, known < count ? NO_POSITION : position);
+		ending = send_overwritten(slice, entries, (uint32) known,
+								  known < count ? NO_POSITION : position);
 	for (int run, begin = known; begin < count && ending == SLICE_IDLE; begin = run)
 	{
 		for (run = begin + 1; run < count && entries[run].slot == entries[run - 1].slot + 1; run++)
 			;
-		ending = send_appended(slice, entries + begin, (uint32) (run - begin), run == count ? position : NO_POSITION);
+		ending = send_appended(slice, entries + begin, (uint32) (run - begin),
+							   run == count ? position : NO_POSITION);
 	}
 	pfree(entries);
 	return ending;
@@ -222,7 +231,7 @@ send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 static bool
 superblock_changed(const MirrorSlice *slice, uint32 superblock)
 {
-	Buffer		buffer = slice_read_page(slice, pending_block(slice->format, superblock), PAGE_PENDING);
+	Buffer buffer = slice_read_page(slice, pending_block(slice->format, superblock), PAGE_PENDING);
 	bool		changed;
 
 	if (!BufferIsValid(buffer))
@@ -240,7 +249,7 @@ static void
 aim_at(MirrorProgress *progress, uint64 change_seq)
 {
 	uint32		count = progress->scan_ntargets;
-	uint64		newest = count > 0 ? progress->scan_targets[count - 1].change_seq : progress->change_seq;
+	uint64 newest = count > 0 ? progress->scan_targets[count - 1].change_seq : progress->change_seq;
 
 	if (change_seq > newest && count < SCAN_TARGETS)
 		progress->scan_targets[progress->scan_ntargets++] = (ScanTarget) {.change_seq = change_seq};
@@ -269,7 +278,8 @@ reach_target(MirrorSlice *slice, const MetaPage *meta)
  * `next` comes next.
  */
 static SliceEnding
-count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 next, uint32 superblocks)
+count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 next,
+			 uint32 superblocks)
 {
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending = SLICE_IDLE;
@@ -277,7 +287,8 @@ count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 ne
 	progress->scan_superblock = next;
 	for (uint32 i = 0; i < progress->scan_ntargets; i++)
 		progress->scan_targets[i].visited += visited;
-	while (ending == SLICE_IDLE && progress->scan_ntargets > 0 && progress->scan_targets[0].visited >= superblocks)
+	while (ending == SLICE_IDLE && progress->scan_ntargets > 0 &&
+		   progress->scan_targets[0].visited >= superblocks)
 		ending = reach_target(slice, meta);
 	return ending;
 }
@@ -292,7 +303,7 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 {
 	MirrorProgress *progress = slice->progress;
 	const IndexFormat *format = slice->format;
-	uint32		superblocks = (progress->rows + format->superblock_slots - 1) / format->superblock_slots;
+	uint32 superblocks = (progress->rows + format->superblock_slots - 1) / format->superblock_slots;
 	uint32		next = progress->scan_superblock;
 	uint32		visited = 0;	/* since they were counted */
 	bool		over = false;
@@ -386,8 +397,9 @@ become_ready(MirrorSlice *slice)
 	}
 	LWLockRelease(gpuann_mirror_lock());
 	ereport(DEBUG1,
-			(errmsg_internal("gpuann mirror of index %u loaded: %u slots in " INT64_FORMAT " ms", slice->key.index,
-							 progress->rows, monotonic_ms() - progress->load_started_ms)));
+			(errmsg_internal("gpuann mirror of index %u loaded: %u slots in " INT64_FORMAT " ms",
+							 slice->key.index, progress->rows,
+							 monotonic_ms() - progress->load_started_ms)));
 }
 
 /* How fast the list grows. */
@@ -398,7 +410,9 @@ take_pace(MirrorProgress *progress, uint64 end, int64 now)
 
 	if (passed < PACE_MS)
 		return;
-	progress->pace = progress->paced_ms == 0 ? 0 : (uint32) Min((end - progress->paced_end) * 1000 / passed, UINT32_MAX);
+	progress->pace = progress->paced_ms == 0
+						 ? 0
+						 : (uint32) Min((end - progress->paced_end) * 1000 / passed, UINT32_MAX);
 	progress->paced_end = end;
 	progress->paced_ms = now;
 }
@@ -419,7 +433,9 @@ plan_look(MirrorSlice *slice, const PendingBounds *bounds)
 	if (!slice->primary)
 		progress->look_at_ms = now + POLL_MS;
 	else
-		progress->look_at_ms = now + (bounds->end - bounds->linked >= LINK_LEAST_WAITING ? GROWING_LOOK_MS : RELOOK_MS);
+		progress->look_at_ms =
+			now +
+			(bounds->end - bounds->linked >= LINK_LEAST_WAITING ? GROWING_LOOK_MS : RELOOK_MS);
 }
 
 SliceEnding
@@ -435,7 +451,8 @@ catchup_step(MirrorSlice *slice)
 	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	if (meta.nonce != slice->key.nonce)
 		return SLICE_GONE;
-	if (bounds.trimmed > progress->position || bounds.end < progress->position || meta.change_seq < progress->change_seq)
+	if (bounds.trimmed > progress->position || bounds.end < progress->position ||
+		meta.change_seq < progress->change_seq)
 		return SLICE_RELOAD;
 	plan_look(slice, &bounds);
 
@@ -447,14 +464,16 @@ catchup_step(MirrorSlice *slice)
 	if (progress->phase == PHASE_CATCHUP && progress->position >= progress->ready_at &&
 		(ending == SLICE_IDLE || ending == SLICE_MORE))
 		become_ready(slice);
-	if (ending == SLICE_IDLE && (progress->scan_ntargets > 0 || meta.change_seq > progress->change_seq))
+	if (ending == SLICE_IDLE &&
+		(progress->scan_ntargets > 0 || meta.change_seq > progress->change_seq))
 		ending = scan_changes(slice, &meta);
 	/* Something newer may have come while the scan under way went on. */
 	if (ending == SLICE_IDLE && meta.change_seq > progress->change_seq)
 		ending = SLICE_MORE;
 	if (ending == SLICE_IDLE)
 		progress->replayed = replayed;
-	if (ending == SLICE_IDLE && slice->sums != NULL && progress->phase == PHASE_SERVING && !link_active(slice->entry))
+	if (ending == SLICE_IDLE && slice->sums != NULL && progress->phase == PHASE_SERVING &&
+		!link_active(slice->entry))
 		ending = learn_nodes(slice);
 	if (ending == SLICE_IDLE && slice->may_link && progress->phase == PHASE_SERVING)
 		link_consider(slice, &meta, &bounds);

@@ -66,8 +66,8 @@ take_victim(Oid database, int but, int64 before)
 		AreaMirror *mirror = mirror_area((int) i);
 		int64		used = atomic_load(&mirror->last_used_ms);
 
-		if (!track->in_use || (int) i == but || atomic_load(&mirror->state) != MIRROR_READY || used >= oldest ||
-			(OidIsValid(database) && track->key.database != database))
+		if (!track->in_use || (int) i == but || atomic_load(&mirror->state) != MIRROR_READY ||
+			used >= oldest || (OidIsValid(database) && track->key.database != database))
 			continue;
 		oldest = used;
 		victim.entry = (int) i;
@@ -93,7 +93,8 @@ drop_now(const MirrorSlice *slice, const Victim *victim)
 {
 	const char *text;
 
-	(void) channel_prepare(slice->channel, CHANNEL_DROP, (uint32) victim->entry, victim->generation);
+	(void) channel_prepare(slice->channel, CHANNEL_DROP, (uint32) victim->entry,
+						   victim->generation);
 	(void) channel_call(slice->channel, slice_call_deadline(slice), &text);
 }
 
@@ -117,9 +118,9 @@ mirror_evict_idle(const MirrorSlice *slice)
 	LWLockRelease(gpuann_mirror_lock());
 	if (victim.entry < 0)
 		return false;
-	ereport(DEBUG1,
-			(errmsg("the mirror of gpuann index %u, " UINT64_FORMAT " kB, makes way for that of index %u",
-					victim.index, victim.bytes >> 10, slice->key.index)));
+	ereport(DEBUG1, (errmsg("the mirror of gpuann index %u, " UINT64_FORMAT
+							" kB, makes way for that of index %u",
+							victim.index, victim.bytes >> 10, slice->key.index)));
 	drop_now(slice, &victim);
 	return true;
 }
@@ -137,9 +138,12 @@ mirror_try_host_memory(const MirrorSlice *slice)
 		slice->track->host_rows = first = !slice->track->host_rows;
 	LWLockRelease(gpuann_mirror_lock());
 	if (first)
-		ereport(LOG,
-				(errmsg("the mirror of gpuann index %u does not fit on the device: its vectors go on in host memory", slice->key.index),
-				 errdetail("%s", slice->reason)));
+		ereport(
+			LOG,
+			(errmsg(
+				 "the mirror of gpuann index %u does not fit on the device: its vectors go on in host memory",
+				 slice->key.index),
+			 errdetail("%s", slice->reason)));
 	return first;
 }
 
@@ -156,7 +160,8 @@ mirror_evict_predecessor(const MirrorSlice *slice)
 
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		if (track->in_use && (int) i != slice->entry && track->key.index == slice->key.index &&
-			track->key.database == slice->key.database && atomic_load(&mirror->state) == MIRROR_READY)
+			track->key.database == slice->key.database &&
+			atomic_load(&mirror->state) == MIRROR_READY)
 		{
 			victim.entry = (int) i;
 			victim.generation = atomic_load(&mirror->generation);
@@ -186,8 +191,10 @@ mirror_within_quota(MirrorSlice *slice)
 		return true;
 	slice->over_quota = true;
 	snprintf(slice->reason, sizeof(slice->reason),
-			 "gpuann.database_memory_limit is %d MB: " UINT64_FORMAT " MB are used by other mirrors, this one needs "
-			 UINT64_FORMAT " MB or more", gpuann_database_memory_limit, others >> 20, (slice->least_bytes + (1 << 20) - 1) >> 20);
+			 "gpuann.database_memory_limit is %d MB: " UINT64_FORMAT
+			 " MB are used by other mirrors, this one needs " UINT64_FORMAT " MB or more",
+			 gpuann_database_memory_limit, others >> 20,
+			 (slice->least_bytes + (1 << 20) - 1) >> 20);
 	return false;
 }
 

@@ -65,7 +65,8 @@ feed_remember(const MirrorKey *key)
 	{
 		int			room = built_room > 0 ? 2 * built_room : 16;
 
-		built = built ? repalloc(built, room * sizeof(BuiltFile)) : MemoryContextAlloc(TopMemoryContext, room * sizeof(BuiltFile));
+		built = built ? repalloc(built, room * sizeof(BuiltFile))
+					  : MemoryContextAlloc(TopMemoryContext, room * sizeof(BuiltFile));
 		built_room = room;
 	}
 	file = &built[built_count++];
@@ -136,7 +137,8 @@ feed_allowed(Relation index)
 {
 	uint32		epoch;
 
-	return gpuann_area != NULL && !RelationUsesLocalBuffers(index) && gpuann_server && gpuann_max_workers > 0 && gpuann_option_mirror(index) && shmem_server_ready(&epoch);
+	return gpuann_area != NULL && !RelationUsesLocalBuffers(index) && gpuann_server &&
+		   gpuann_max_workers > 0 && gpuann_option_mirror(index) && shmem_server_ready(&epoch);
 }
 
 /*
@@ -149,7 +151,8 @@ await_channel(MirrorSlice *slice, int64 give_up_ms)
 	while ((slice->channel = channel_claim()) < 0 && monotonic_ms() < give_up_ms)
 	{
 		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, CHANNEL_POLL_MS, shmem_wait_event(SHMEM_WAIT_CHANNEL));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, CHANNEL_POLL_MS,
+						 shmem_wait_event(SHMEM_WAIT_CHANNEL));
 		ResetLatch(MyLatch);
 	}
 	return slice->channel >= 0;
@@ -167,7 +170,8 @@ go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress)
 		CHECK_FOR_INTERRUPTS();
 		if (!mirror_is_generation(slice->entry, slice->generation) ||
 			(slice->progress->phase == PHASE_SERVING && !progress_publish(slice->entry)))
-			return slice_failed(slice, ENGINE_NOT_FOUND, "the server has stopped, or the mirror was evicted");
+			return slice_failed(slice, ENGINE_NOT_FOUND,
+								"the server has stopped, or the mirror was evicted");
 		if (slice->progress->phase == PHASE_SERVING)
 			return SLICE_IDLE;
 		if (monotonic_ms() >= give_up_ms)
@@ -198,7 +202,8 @@ load_by_channel(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 do
 	PG_TRY();
 	{
 		ending = feed_load(slice, give_up_ms, progress);
-		if (ending == SLICE_REFUSED && (slice->no_memory || slice->over_quota) && mirror_evict_predecessor(slice))
+		if (ending == SLICE_REFUSED && (slice->no_memory || slice->over_quota) &&
+			mirror_evict_predecessor(slice))
 		{
 			slice->no_memory = slice->over_quota = false;
 			ending = load_claim(slice) ? feed_load(slice, give_up_ms, progress) : SLICE_LOST;
@@ -242,14 +247,15 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	slice.primary = true;
 	slice.strategy = GetAccessStrategy(BAS_BULKREAD);
 	strlcpy(slice.reason, "no server runs, or too many indexes are in use", sizeof(slice.reason));
-	if (!make_entry(&slice, file) || load_by_channel(&slice, monotonic_ms() + lasted_ms + PATIENCE_MS, progress) != SLICE_IDLE)
+	if (!make_entry(&slice, file) ||
+		load_by_channel(&slice, monotonic_ms() + lasted_ms + PATIENCE_MS, progress) != SLICE_IDLE)
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 		feed_forget_entry(file);
 		LWLockRelease(gpuann_mirror_lock());
 		ereport(LOG,
-				(errmsg("the mirror of gpuann index \"%s\" was not loaded when it was built: %s", RelationGetRelationName(index),
-						slice.reason),
+				(errmsg("the mirror of gpuann index \"%s\" was not loaded when it was built: %s",
+						RelationGetRelationName(index), slice.reason),
 				 errdetail("It is loaded when a scan asks for it.")));
 	}
 	FreeAccessStrategy(slice.strategy);
@@ -342,8 +348,10 @@ feed_publish(const BuiltFile *file)
 		MirrorTrack *track = mirror_track((int) i);
 		uint32		state = atomic_load(&mirror_area((int) i)->state);
 
-		if (track->in_use && track->key.index == file->index && track->key.database == MyDatabaseId &&
-			(track->key.relfile != file->relfile || track->key.tablespace != file->tablespace) && state != MIRROR_STATISTICS)
+		if (track->in_use && track->key.index == file->index &&
+			track->key.database == MyDatabaseId &&
+			(track->key.relfile != file->relfile || track->key.tablespace != file->tablespace) &&
+			state != MIRROR_STATISTICS)
 			(void) mirror_invalidate((int) i, MIRROR_STATISTICS);
 	}
 }
@@ -363,7 +371,8 @@ was_replaced(int number)
 static void
 feed_at_transaction_end(XactEvent event, void *arg)
 {
-	if (built_count == 0 || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
+	if (built_count == 0 ||
+		(event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE))
 		return;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	for (int i = 0; i < built_count; i++)
@@ -384,7 +393,8 @@ feed_at_transaction_end(XactEvent event, void *arg)
 }
 
 static void
-feed_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+feed_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransactionId parent,
+						   void *arg)
 {
 	int			kept = 0;
 

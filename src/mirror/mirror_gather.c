@@ -56,14 +56,16 @@ node_news(const MirrorSlice *slice, NodeChecksums *sums, Page page, uint32 slot)
 
 	news.linked = (state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0;
 	if (sums != NULL && (news.dead || news.linked))
-		news.known = node_checksums_note_row(sums, slot, graph_row(format, page, slot), news.linked ? format->degree : 0, slice->progress->rows,
-										news.dead ? (uint64) node->version + 1 : 0);
+		news.known = node_checksums_note_row(
+			sums, slot, graph_row(format, page, slot), news.linked ? format->degree : 0,
+			slice->progress->rows, news.dead ? (uint64) node->version + 1 : 0);
 	return news;
 }
 
 /* Gather one slot. */
 static void
-gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint32 slot, bool dead_too)
+gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint32 slot,
+			bool dead_too)
 {
 	const IndexFormat *format = slice->format;
 	/* what a load does not tell is not noted either */
@@ -79,8 +81,8 @@ gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint3
 	if (news.linked)
 	{
 		gathering->graph_slots[gathering->ngraph] = slot;
-		memcpy(gathering->graph_rows + (Size) gathering->ngraph++ * format->degree, graph_row(format, page, slot),
-			   format->degree * sizeof(uint32));
+		memcpy(gathering->graph_rows + (Size) gathering->ngraph++ * format->degree,
+			   graph_row(format, page, slot), format->degree * sizeof(uint32));
 	}
 }
 
@@ -89,7 +91,8 @@ gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint3
  * False: there are no more; an invalid buffer: it was never written.
  */
 static bool
-read_node_page(const MirrorSlice *slice, uint32 superblock, uint32 number, Buffer *buffer, uint32 *first, uint32 *end)
+read_node_page(const MirrorSlice *slice, uint32 superblock, uint32 number, Buffer *buffer,
+			   uint32 *first, uint32 *end)
 {
 	const IndexFormat *format = slice->format;
 
@@ -150,11 +153,14 @@ send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 {
 	Size		row_bytes = slice->format->degree * sizeof(uint32);
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_GRAPH);
-	void	   *slots = channel_array(slice->channel, gathering->ngraph * sizeof(uint32), &request->slots_offset);
-	void	   *rows = channel_array(slice->channel, gathering->ngraph * row_bytes, &request->body_offset);
+	void	   *slots =
+		channel_array(slice->channel, gathering->ngraph * sizeof(uint32), &request->slots_offset);
+	void	   *rows =
+		channel_array(slice->channel, gathering->ngraph * row_bytes, &request->body_offset);
 
 	if (slots == NULL || rows == NULL)
-		return slice_failed(slice, ENGINE_UNSUPPORTED, "graph rows of superblocks do not fit a bulk channel");
+		return slice_failed(slice, ENGINE_UNSUPPORTED,
+							"graph rows of superblocks do not fit a bulk channel");
 	memcpy(slots, gathering->graph_slots, gathering->ngraph * sizeof(uint32));
 	memcpy(rows, gathering->graph_rows, gathering->ngraph * row_bytes);
 	request->count = gathering->ngraph;
@@ -166,11 +172,14 @@ static SliceEnding
 send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 {
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_DEAD);
-	void	   *slots = channel_array(slice->channel, gathering->ndead * sizeof(uint32), &request->slots_offset);
-	void	   *versions = channel_array(slice->channel, gathering->ndead * sizeof(uint32), &request->versions_offset);
+	void	   *slots =
+		channel_array(slice->channel, gathering->ndead * sizeof(uint32), &request->slots_offset);
+	void	   *versions =
+		channel_array(slice->channel, gathering->ndead * sizeof(uint32), &request->versions_offset);
 
 	if (slots == NULL || versions == NULL)
-		return slice_failed(slice, ENGINE_UNSUPPORTED, "slots of superblocks do not fit a bulk channel");
+		return slice_failed(slice, ENGINE_UNSUPPORTED,
+							"slots of superblocks do not fit a bulk channel");
 	memcpy(slots, gathering->dead_slots, gathering->ndead * sizeof(uint32));
 	memcpy(versions, gathering->dead_versions, gathering->ndead * sizeof(uint32));
 	request->count = gathering->ndead;

@@ -118,7 +118,8 @@ link_in_flight(int entry)
 bool
 link_rests(int entry)
 {
-	return work.entry == entry && !work.in_flight && work.writer == NULL && work.done > 0 && work.done == work.pass.count;
+	return work.entry == entry && !work.in_flight && work.writer == NULL && work.done > 0 &&
+		   work.done == work.pass.count;
 }
 
 /* Forget the pass. The lock is let go by its owner. */
@@ -174,8 +175,9 @@ worth_it(const MirrorSlice *slice, const PendingBounds *bounds)
 	uint64		unlinked = bounds->end - bounds->linked;
 
 	return unlinked >= crowd(slice) || atomic_load(&slice->track->link_wanted) > bounds->linked ||
-		(unlinked >= EARLY_ENTRIES && will_be_crowd(slice, unlinked, OPEN_MS)) ||
-		(unlinked >= LINK_LEAST_WAITING && monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
+		   (unlinked >= EARLY_ENTRIES && will_be_crowd(slice, unlinked, OPEN_MS)) ||
+		   (unlinked >= LINK_LEAST_WAITING &&
+			monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
 }
 
 /*
@@ -216,12 +218,14 @@ begin_pass(const MirrorSlice *slice)
 
 	work.degree = slice->format->degree;
 	work.piece = FIRST_PIECE;
-	work.memory = AllocSetContextCreate(TopMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
+	work.memory =
+		AllocSetContextCreate(TopMemoryContext, "gpuann link pass", ALLOCSET_DEFAULT_SIZES);
 	memset(&info, 0, sizeof(info));
 	info.keysize = sizeof(uint32);
 	info.entrysize = sizeof(ChangedRow);
 	info.hcxt = work.memory;
-	work.changed = hash_create("gpuann changed rows", 1024, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	work.changed =
+		hash_create("gpuann changed rows", 1024, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	work.room = 1024;
 	work.rows = MemoryContextAllocHuge(work.memory, work.room * work.degree * sizeof(uint32));
 
@@ -239,7 +243,8 @@ begin_pass(const MirrorSlice *slice)
 static bool
 memory_used_up(void)
 {
-	return (Size) work.nrows * (work.degree * sizeof(uint32) + 64) > (Size) maintenance_work_mem * 1024;
+	return (Size) work.nrows * (work.degree * sizeof(uint32) + 64) >
+		   (Size) maintenance_work_mem * 1024;
 }
 
 /* Whether rows that somebody waits for are not in the pass yet. */
@@ -255,8 +260,10 @@ stays_open(const MirrorSlice *slice)
 {
 	int64		now = monotonic_ms();
 
-	return work.done > 0 && !memory_used_up() && now - slice->progress->grown_ms < CLOSE_MS && !linker_lock_wanted(slice->index, true) &&
-		work.pass.to - work.pass.from < crowd(slice) && will_be_crowd(slice, work.pass.to - work.pass.from, work.opened_ms + OPEN_MS - now);
+	return work.done > 0 && !memory_used_up() && now - slice->progress->grown_ms < CLOSE_MS &&
+		   !linker_lock_wanted(slice->index, true) &&
+		   work.pass.to - work.pass.from < crowd(slice) &&
+		   will_be_crowd(slice, work.pass.to - work.pass.from, work.opened_ms + OPEN_MS - now);
 }
 
 /*
@@ -289,7 +296,8 @@ link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bou
 	work.generation = slice->generation;
 	read_meta(slice->index, &now);
 	work.channel = channel_claim();
-	if (work.channel < 0 || now.change_seq != meta->change_seq || now.linked_position != bounds->linked)
+	if (work.channel < 0 || now.change_seq != meta->change_seq ||
+		now.linked_position != bounds->linked)
 	{
 		/* Somebody linked or vacuumed until just now: follow first. */
 		linker_unlock(slice->index, true);
@@ -305,7 +313,8 @@ static SliceEnding
 post_piece(MirrorSlice *slice)
 {
 	uint32		count = Min(work.piece, work.pass.count - work.done);
-	ChannelRequest *request = channel_prepare(work.channel, CHANNEL_LINK, (uint32) slice->entry, slice->generation);
+	ChannelRequest *request =
+		channel_prepare(work.channel, CHANNEL_LINK, (uint32) slice->entry, slice->generation);
 	uint32	   *slots = channel_array(work.channel, count * sizeof(uint32), &request->slots_offset);
 
 	memcpy(slots, work.todo + work.done, count * sizeof(uint32));
@@ -336,7 +345,8 @@ keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 	}
 	kept = work.rows + (Size) changed->place * work.degree;
 	memcpy(kept, row, work.degree * sizeof(uint32));
-	(void) node_checksums_note(slice->sums, slot, node_checksum(kept, work.degree, slice->progress->rows, 0));
+	(void) node_checksums_note(slice->sums, slot,
+							   node_checksum(kept, work.degree, slice->progress->rows, 0));
 }
 
 /*
@@ -346,7 +356,8 @@ keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 {
-	ChannelRequest *request = channel_prepare(work.channel, CHANNEL_LINK_FETCH, (uint32) slice->entry, slice->generation);
+	ChannelRequest *request =
+		channel_prepare(work.channel, CHANNEL_LINK_FETCH, (uint32) slice->entry, slice->generation);
 	uint32		rows = slice->progress->rows;
 	LinkPart	part;
 	const char *text;
@@ -354,14 +365,16 @@ fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 
 	request->first_slot = first;
 	request->has_seeds = seeds;
-	status = channel_fetch_linked(work.channel, UINT32_MAX, seeds, work.degree, monotonic_us() + PIECE_DEADLINE_US, &part, &text);
+	status = channel_fetch_linked(work.channel, UINT32_MAX, seeds, work.degree,
+								  monotonic_us() + PIECE_DEADLINE_US, &part, &text);
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
 	*count = part.count;
 	if (seeds && *count > 0)
 	{
-		work.seeds = work.seeds ? repalloc_huge(work.seeds, ((Size) first + *count) * sizeof(uint32)) :
-			MemoryContextAllocHuge(work.memory, *count * sizeof(uint32));
+		work.seeds = work.seeds
+						 ? repalloc_huge(work.seeds, ((Size) first + *count) * sizeof(uint32))
+						 : MemoryContextAllocHuge(work.memory, *count * sizeof(uint32));
 		memcpy(work.seeds + first, part.slots, *count * sizeof(uint32));
 		work.nseeds = first + *count;
 	}
@@ -370,7 +383,8 @@ fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 		uint32		slot = *(const volatile uint32 *) &part.slots[i];
 
 		if (slot >= rows)
-			return slice_failed(slice, ENGINE_INVALID, "the server linked a slot that does not exist");
+			return slice_failed(slice, ENGINE_INVALID,
+								"the server linked a slot that does not exist");
 		keep_row(slice, slot, part.rows + (Size) i * work.degree);
 	}
 	return SLICE_IDLE;
@@ -384,7 +398,8 @@ next_piece(const MirrorSlice *slice, int64 took_us)
 	int64		in_most_time = (int64) work.piece * PIECE_MOST_MS * 1000 / took_us;
 	int64		keeps_up = 2 * (int64) slice->progress->pace * took_us / 1000000;
 
-	return (uint32) Max(LEAST_PIECE, Min(Max(in_time, Min(keeps_up, in_most_time)), (int64) Min(MOST_PIECE, work.piece * 4)));
+	return (uint32) Max(LEAST_PIECE, Min(Max(in_time, Min(keeps_up, in_most_time)),
+										 (int64) Min(MOST_PIECE, work.piece * 4)));
 }
 
 /* Take over what a piece changed; seeds only of the last piece. */
@@ -449,7 +464,8 @@ take_seeds(MirrorSlice *slice)
 static void
 sort_rows(LinkedRows *linked)
 {
-	ChangedRow *order = MemoryContextAllocHuge(work.memory, Max(work.nrows, 1) * sizeof(ChangedRow));
+	ChangedRow *order =
+		MemoryContextAllocHuge(work.memory, Max(work.nrows, 1) * sizeof(ChangedRow));
 	HASH_SEQ_STATUS scan;
 	ChangedRow *changed;
 	uint32		count = 0;
@@ -513,7 +529,8 @@ begin_writing(MirrorSlice *slice, bool whole)
 	sort_rows(&work.linked);
 	find_missing(&work.missing);
 	work.whole = whole;
-	work.writer = row_writer_begin(slice->format, &work.linked, bounds.next_fresh, meta.change_seq + 1);
+	work.writer =
+		row_writer_begin(slice->format, &work.linked, bounds.next_fresh, meta.change_seq + 1);
 	MemoryContextSwitchTo(before);
 }
 
@@ -572,7 +589,8 @@ link_await(int most_ms)
 	word = &shared_channel((uint32) work.channel)->state;
 	value = atomic_load(word);
 	if (!channel_has_answer(work.channel))
-		(void) shmem_wait(word, value, monotonic_us() + most_ms * 1000, shmem_wait_event(SHMEM_WAIT_CHANNEL), NULL);
+		(void) shmem_wait(word, value, monotonic_us() + most_ms * 1000,
+						  shmem_wait_event(SHMEM_WAIT_CHANNEL), NULL);
 	return true;
 }
 
@@ -623,7 +641,8 @@ link_go_on(MirrorSlice *slice)
 			return SLICE_IDLE;
 	}
 	whole = work.done == work.pass.count;
-	if (!whole && !memory_used_up() && (work.done == 0 || work.wanted > 0 || !linker_lock_wanted(slice->index, true)))
+	if (!whole && !memory_used_up() &&
+		(work.done == 0 || work.wanted > 0 || !linker_lock_wanted(slice->index, true)))
 		return post_piece(slice);
 
 	if (work.done > 0)

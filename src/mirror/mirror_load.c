@@ -27,12 +27,16 @@ uint32
 rows_in_channel(const IndexFormat *format, uint32 first, uint32 end)
 {
 	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
-	uint64		fit = (CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
+	uint64		fit =
+		(CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
 
 	return first < end ? (uint32) Min(fit, Min(end, superblock_end) - first) : 0;
 }
 
-/* ---- pages of a run of slots, in the order in which they lie, but that a slot's node page comes before all of its vector ---- */
+/*
+ * Pages of a run of slots, in the order in which they lie, but that a slot's
+ * node page comes before all of its vector.
+ */
 
 /* A run of slots of one superblock, and how much of it has been passed. */
 typedef struct RowOrder
@@ -79,7 +83,8 @@ row_order_next(RowOrder *order, RowPage *page)
 		page->kind = PAGE_NODE;
 		page->block = node_block(format, order->slot);
 		page->first = order->slot;
-		page->end = Min(order->slot - node_index(format, order->slot) + format->nodes_per_page, order->end);
+		page->end =
+			Min(order->slot - node_index(format, order->slot) + format->nodes_per_page, order->end);
 		order->slot = page->end;
 		return true;
 	}
@@ -119,8 +124,9 @@ next_row_block(void *state)
 		}
 		if (order->next_slot >= slice->progress->load_slots)
 			return InvalidBlockNumber;
-		row_order_begin(&order->run, slice->format, order->next_slot,
-						rows_in_channel(slice->format, order->next_slot, slice->progress->load_slots));
+		row_order_begin(
+			&order->run, slice->format, order->next_slot,
+			rows_in_channel(slice->format, order->next_slot, slice->progress->load_slots));
 		order->next_slot = order->run.end;
 	}
 }
@@ -151,7 +157,8 @@ load_begin_ahead(MirrorSlice *slice, LoadOrder *order)
 	order->slice = slice;
 	order->next_slot = slice->progress->next_slot;
 	order->run.format = slice->format;
-	slice->ahead = read_ahead_begin(slice->index, slice->strategy, rows ? next_row_block : next_graph_block, order);
+	slice->ahead = read_ahead_begin(slice->index, slice->strategy,
+									rows ? next_row_block : next_graph_block, order);
 }
 
 static void
@@ -164,12 +171,14 @@ end_ahead(MirrorSlice *slice)
 
 /* Node states and versions of a page's slots. */
 static void
-take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32 *versions, uint64 *dead, uint32 first)
+take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32 *versions,
+			  uint64 *dead, uint32 first)
 {
 	for (uint32 slot = at->first; slot < at->end; slot++)
 	{
 		uint32		i = slot - first;
-		NodeRecord *node = BufferIsValid(buffer) ? node_record(slice->format, BufferGetPage(buffer), slot) : NULL;
+		NodeRecord *node =
+			BufferIsValid(buffer) ? node_record(slice->format, BufferGetPage(buffer), slot) : NULL;
 
 		versions[i] = node ? node->version : 0;
 		if (node == NULL || NodeState(node) != NODE_LIVE)
@@ -179,7 +188,8 @@ take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32
 
 /* Versions, states and vectors of a run of slots. */
 static void
-read_rows(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions, uint64 *dead, unsigned char *vectors)
+read_rows(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions, uint64 *dead,
+		  unsigned char *vectors)
 {
 	RowOrder	order;
 	RowPage		page;
@@ -211,9 +221,11 @@ send_rows(MirrorSlice *slice)
 	uint32		count = rows_in_channel(slice->format, first, progress->load_slots);
 	Size		dead_bytes = bits64_bytes(count);
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
-	uint32	   *versions = channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+	uint32	   *versions =
+		channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
 	uint64	   *dead = channel_array(slice->channel, dead_bytes, &request->dead_offset);
-	unsigned char *vectors = channel_array(slice->channel, (Size) count * slice->format->vector_bytes, &request->body_offset);
+	unsigned char *vectors = channel_array(
+		slice->channel, (Size) count * slice->format->vector_bytes, &request->body_offset);
 	SliceEnding ending;
 
 	if (versions == NULL || dead == NULL || vectors == NULL)
@@ -254,7 +266,8 @@ SliceEnding
 load_seeds(MirrorSlice *slice, const MetaPage *meta)
 {
 	uint32	   *seeds = NULL;
-	uint32		count = read_seeds(slice->index, slice->format, meta, Min(meta->seeds, CHANNEL_DATA_BYTES / sizeof(uint32)), &seeds);
+	uint32		count = read_seeds(slice->index, slice->format, meta,
+							  Min(meta->seeds, CHANNEL_DATA_BYTES / sizeof(uint32)), &seeds);
 	uint32		kept = 0;
 	uint64		sum;
 	SliceEnding ending = SLICE_IDLE;
@@ -269,7 +282,8 @@ load_seeds(MirrorSlice *slice, const MetaPage *meta)
 	{
 		ChannelRequest *request = slice_prepare(slice, CHANNEL_SEEDS);
 
-		memcpy(channel_array(slice->channel, kept * sizeof(uint32), &request->slots_offset), seeds, kept * sizeof(uint32));
+		memcpy(channel_array(slice->channel, kept * sizeof(uint32), &request->slots_offset), seeds,
+			   kept * sizeof(uint32));
 		request->count = kept;
 		ending = slice_call(slice);
 		slice->progress->seeds_sum = ending == SLICE_IDLE ? sum : 0;

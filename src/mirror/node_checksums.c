@@ -83,7 +83,8 @@ node_checksums_sweep(void)
 {
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
-		if (of_entry[i].room > 0 && of_entry[i].generation != atomic_load(&mirror_area((int) i)->generation))
+		if (of_entry[i].room > 0 &&
+			of_entry[i].generation != atomic_load(&mirror_area((int) i)->generation))
 			forget_all(&of_entry[i]);
 	}
 }
@@ -161,7 +162,8 @@ node_checksum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
 }
 
 bool
-node_checksums_note_row(NodeChecksums *known, uint32 slot, const uint32 *row, uint32 degree, uint32 slots, uint64 start)
+node_checksums_note_row(NodeChecksums *known, uint32 slot, const uint32 *row, uint32 degree,
+						uint32 slots, uint64 start)
 {
 	/* mostly it is; what was noted led nowhere beyond the mirror */
 	if (known != NULL && slot < known->room && known->sums[slot] == row_sum(row, degree, start))

@@ -38,7 +38,8 @@ extern bool node_checksums_note(NodeChecksums *known, uint32 slot, uint32 sum);
  * The same of a node's row, and of what else there is to tell of it, in a
  * mirror of so many slots.
  */
-extern bool node_checksums_note_row(NodeChecksums *known, uint32 slot, const uint32 *row, uint32 degree, uint32 slots, uint64 start);
+extern bool node_checksums_note_row(NodeChecksums *known, uint32 slot, const uint32 *row,
+									uint32 degree, uint32 slots, uint64 start);
 
 /*
  * The sum of a row, of a mirror that has so many slots, and of what else there

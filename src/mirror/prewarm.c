@@ -27,16 +27,16 @@ check_can_mirror(Relation index, const MetaPage *meta)
 	const char *name = RelationGetRelationName(index);
 
 	if (gpuann_area == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("gpuann runs without its server"),
-				 errhint("Add gpuann to shared_preload_libraries and restart PostgreSQL.")));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("gpuann runs without its server"),
+						errhint("Add gpuann to shared_preload_libraries and restart PostgreSQL.")));
 	if (RelationUsesLocalBuffers(index))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("temporary index \"%s\" cannot be mirrored", name)));
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("temporary index \"%s\" cannot be mirrored", name)));
 	if (!gpuann_option_mirror(index))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("index \"%s\" is not to be mirrored", name),
-				 errhint("Its option mirror is off.")));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("index \"%s\" is not to be mirrored", name),
+						errhint("Its option mirror is off.")));
 	if (meta->nonce == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -48,10 +48,12 @@ static void
 check_server(Relation index)
 {
 	if (shmem_no_gpu())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("index \"%s\" cannot be mirrored: %s", RelationGetRelationName(index), shmem_last_error()),
-				 errhint("Its pages answer. gpuann.engine = 'cpu' asks for a server on CPU threads.")));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("index \"%s\" cannot be mirrored: %s", RelationGetRelationName(index),
+					shmem_last_error()),
+			 errhint("Its pages answer. gpuann.engine = 'cpu' asks for a server on CPU threads.")));
 	if (atomic_load(&gpuann_area->server_state) == SERVER_FAILED)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -90,15 +92,16 @@ await_ready(Relation index, MirrorRef ref)
 		if (state == MIRROR_READY)
 			return;
 		if (state == MIRROR_STATISTICS || state == MIRROR_EMPTY)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("the mirror of index \"%s\" was given up meanwhile", RelationGetRelationName(index))));
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("the mirror of index \"%s\" was given up meanwhile",
+								   RelationGetRelationName(index))));
 		if (state == MIRROR_REFUSED)
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-					 errmsg("index \"%s\" was not mirrored: %s", RelationGetRelationName(index), reason)));
+			ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+							errmsg("index \"%s\" was not mirrored: %s",
+								   RelationGetRelationName(index), reason)));
 		check_server(index);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS, shmem_wait_event(SHMEM_WAIT_MIRROR));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
+						 shmem_wait_event(SHMEM_WAIT_MIRROR));
 		ResetLatch(MyLatch);
 	}
 }
@@ -121,10 +124,11 @@ gpuann_prewarm(PG_FUNCTION_ARGS)
 	check_can_mirror(opened.index, &meta);
 	ref = client_want(opened.index, &meta);
 	if (ref.entry < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("index \"%s\" cannot be mirrored now", RelationGetRelationName(opened.index)),
-				 errdetail("It was made in this transaction, or too many indexes are in use.")));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("index \"%s\" cannot be mirrored now", RelationGetRelationName(opened.index)),
+			 errdetail("It was made in this transaction, or too many indexes are in use.")));
 	await_ready(opened.index, ref);
 	bytes = (int64) atomic_load(&mirror_area(ref.entry)->bytes);
 	sql_index_close(&opened);

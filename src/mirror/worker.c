@@ -90,7 +90,8 @@ static Worker me;
 static bool
 channel_in_flight(void)
 {
-	return me.channel >= 0 && request_state(atomic_load(&shared_channel((uint32) me.channel)->state)) != REQUEST_FREE;
+	return me.channel >= 0 &&
+		   request_state(atomic_load(&shared_channel((uint32) me.channel)->state)) != REQUEST_FREE;
 }
 
 /*
@@ -224,8 +225,10 @@ waits_for_linking(const MirrorSlice *slice)
 		const AreaChannel *channel = shared_channel(i);
 		RequestState state = request_state(atomic_load(&channel->state));
 
-		linking = (state == REQUEST_POSTED || state == REQUEST_TAKEN) && (channel->request.op == CHANNEL_LINK || channel->request.op == CHANNEL_REPAIR) &&
-			channel->request.mirror == (uint32) slice->entry && channel->request.mirror_generation == slice->generation;
+		linking = (state == REQUEST_POSTED || state == REQUEST_TAKEN) &&
+				  (channel->request.op == CHANNEL_LINK || channel->request.op == CHANNEL_REPAIR) &&
+				  channel->request.mirror == (uint32) slice->entry &&
+				  channel->request.mirror_generation == slice->generation;
 	}
 	return linking;
 }
@@ -245,7 +248,8 @@ slice_await(MirrorSlice *slice)
 
 	for (;;)
 	{
-		status = channel_await(slice->channel, Min(give_up_us, monotonic_us() + CHANNEL_LOOK_US), 0, NULL, &text);
+		status = channel_await(slice->channel, Min(give_up_us, monotonic_us() + CHANNEL_LOOK_US), 0,
+							   NULL, &text);
 		if (status != ENGINE_FAILED || channel_has_answer(slice->channel))
 			break;
 		if (waits_for_linking(slice))
@@ -259,7 +263,8 @@ slice_await(MirrorSlice *slice)
 SliceEnding
 slice_post(MirrorSlice *slice)
 {
-	return channel_post(slice->channel) ? SLICE_IDLE : slice_failed(slice, ENGINE_FAILED, "no server runs");
+	return channel_post(slice->channel) ? SLICE_IDLE
+										: slice_failed(slice, ENGINE_FAILED, "no server runs");
 }
 
 SliceEnding
@@ -280,7 +285,8 @@ slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind)
 	if (slice->ahead != NULL)
 		buffer = read_ahead_page(slice->ahead, block, kind, true);
 	else
-		buffer = read_page_in_bulk(slice->index, block, kind, BUFFER_LOCK_SHARE, true, slice->strategy);
+		buffer =
+			read_page_in_bulk(slice->index, block, kind, BUFFER_LOCK_SHARE, true, slice->strategy);
 	if (!PageIsNew(BufferGetPage(buffer)))
 		return buffer;
 	UnlockReleaseBuffer(buffer);
@@ -321,7 +327,8 @@ open_index(MirrorSlice *slice)
 	}
 	slice->format = index_format(slice->index);
 	slice->blocks = RelationGetNumberOfBlocks(slice->index);
-	slice->least_bytes = mirror_least_bytes(slice->format, Max(slice->progress->load_slots, slice->progress->rows));
+	slice->least_bytes =
+		mirror_least_bytes(slice->format, Max(slice->progress->load_slots, slice->progress->rows));
 	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
 	return SLICE_IDLE;
 }
@@ -367,7 +374,8 @@ is_wanted(const MirrorSlice *slice)
 {
 	Relation	index = slice->index;
 
-	return gpuann_option_mirror(index) && (index->rd_index->indisvalid || !slice->primary || becomes_valid(index));
+	return gpuann_option_mirror(index) &&
+		   (index->rd_index->indisvalid || !slice->primary || becomes_valid(index));
 }
 
 /* What is next for a mirror whose index is open. */
@@ -447,9 +455,11 @@ slice_error(MirrorSlice *slice)
 	MemoryContextSwitchTo(TopMemoryContext);
 	HOLD_INTERRUPTS();
 	error = CopyErrorData();
-	cancelled = error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
-		error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
-	shmem_copy_text(slice->reason, sizeof(slice->reason), error->message ? error->message : "", PG_INT32_MAX);
+	cancelled = error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+				error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
+				error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
+	shmem_copy_text(slice->reason, sizeof(slice->reason), error->message ? error->message : "",
+					PG_INT32_MAX);
 	FreeErrorData(error);
 	EmitErrorReport();
 	AbortCurrentTransaction();
@@ -479,7 +489,8 @@ static SliceEnding
 run_slice_safely(MirrorSlice *slice)
 {
 	volatile SliceEnding ending = SLICE_LOST;
-	ErrorContextCallback context = {.previous = error_context_stack, .callback = slice_context, .arg = slice};
+	ErrorContextCallback context = {
+		.previous = error_context_stack, .callback = slice_context, .arg = slice};
 
 	me.current = slice->entry;
 	PG_TRY();
@@ -550,8 +561,8 @@ worker_give_up(const MirrorSlice *slice)
 	}
 	LWLockRelease(gpuann_mirror_lock());
 	if (again)
-		ereport(LOG,
-				(errmsg("loading the mirror of gpuann index %u again: %s", slice->key.index, slice->reason)));
+		ereport(LOG, (errmsg("loading the mirror of gpuann index %u again: %s", slice->key.index,
+							 slice->reason)));
 }
 
 /* Draw the consequence of how a slice ended. */
@@ -580,7 +591,8 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
 		case SLICE_REFUSED:
 			if (!mirror_is_generation(slice->entry, slice->generation))
 				break;
-			if ((slice->no_memory || slice->over_quota) && (mirror_evict_idle(slice) || mirror_try_host_memory(slice)))
+			if ((slice->no_memory || slice->over_quota) &&
+				(mirror_evict_idle(slice) || mirror_try_host_memory(slice)))
 				worker_invalidate(slice, MIRROR_WANTED);
 			else
 				worker_give_up(slice);
@@ -696,7 +708,8 @@ worker_serve(int entry)
 	slice.no_gpu = shmem_no_gpu();
 	if (!shmem_server_ready(&slice.epoch) && !slice.no_gpu)
 		return NO_SERVER_MS;
-	if (slice.no_gpu ? !pending_is_due(entry, now, &wait_ms) : !needs_look(entry, slice.epoch, now, &wait_ms))
+	if (slice.no_gpu ? !pending_is_due(entry, now, &wait_ms)
+					 : !needs_look(entry, slice.epoch, now, &wait_ms))
 		return wait_ms;
 	if (me.channel < 0 && !slice.no_gpu)
 		me.channel = channel_claim();
@@ -714,7 +727,8 @@ worker_serve(int entry)
 	ending = run_slice_safely(&slice);
 	if (ending != SLICE_IDLE && ending != SLICE_MORE)
 		node_checksums_forget_all(entry);
-	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING || before.position != slice.progress->position ||
+	if (ending != SLICE_IDLE || before.phase != PHASE_SERVING ||
+		before.position != slice.progress->position ||
 		before.change_seq != slice.progress->change_seq || link_active(entry))
 		me.busy_ms = now;
 	wait_ms = slice.no_gpu && ending == SLICE_IDLE ? REST_MS : plan_next(&slice, ending);
@@ -792,7 +806,8 @@ worker_start(int number)
 	SetConfigOption("lock_timeout", CONNECT_LOCK_MS, PGC_SUSET, PGC_S_OVERRIDE);
 	BackgroundWorkerInitializeConnectionByOid(me.slot->database, InvalidOid, 0);
 	me.slot->connected = true;
-	me.memory = AllocSetContextCreate(TopMemoryContext, "gpuann mirror slice", ALLOCSET_DEFAULT_SIZES);
+	me.memory =
+		AllocSetContextCreate(TopMemoryContext, "gpuann mirror slice", ALLOCSET_DEFAULT_SIZES);
 	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	/* What is set for a database, perhaps by its owner, must not end us. */

@@ -98,7 +98,8 @@ slice_over_for_news(const MirrorSlice *slice)
 {
 	int64		left_us = slice->until_us - monotonic_us();
 
-	return left_us <= 0 || (left_us <= SLICE_US - NEWS_US && atomic_load(&mirror_area(slice->entry)->changed) != 0);
+	return left_us <= 0 ||
+		   (left_us <= SLICE_US - NEWS_US && atomic_load(&mirror_area(slice->entry)->changed) != 0);
 }
 
 /* Prepare the slice's channel for an operation on its mirror. */
@@ -291,8 +292,8 @@ extern bool gather_has_room(const NodeGathering *gathering);
  * superblock's node pages that have changed since change_seq (0: of all), as
  * far as the mirror knows the slots, and is not known to have them so.
  */
-extern void gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq, bool dead_too,
-							  NodeGathering *gathering);
+extern void gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq,
+							  bool dead_too, NodeGathering *gathering);
 
 /*
  * Learn what the mirror has of a superblock: the nodes of all pages that have

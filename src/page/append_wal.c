@@ -72,7 +72,8 @@ append_wal_begin(AppendWal *log, Relation index)
 #ifdef GPUANN_TEST_FAULTS
 	if (generic_memory != NULL || faults_row_log != ROW_LOG_GENERIC)
 		return;
-	generic_memory = AllocSetContextCreate(TopMemoryContext, "gpuann row log", ALLOCSET_DEFAULT_SIZES);
+	generic_memory =
+		AllocSetContextCreate(TopMemoryContext, "gpuann row log", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextAllowInCriticalSection(generic_memory, true);
 #endif
 }
@@ -97,7 +98,8 @@ append_wal_page(AppendWal *log, Buffer buffer, bool image)
 static void
 add_head(LoggedPage *logged, const void *from, Size bytes)
 {
-	uint16		head[2] = {(uint16) ((const char *) from - logged->page + FAULTY_OFFSET), (uint16) bytes};
+	uint16		head[2] = {(uint16) ((const char *) from - logged->page + FAULTY_OFFSET),
+					  (uint16) bytes};
 
 	Assert(logged->tail_bytes == 0 && logged->bytes + sizeof(head) <= ROW_LOG_RUNS);
 	memcpy(logged->runs + logged->bytes, head, sizeof(head));

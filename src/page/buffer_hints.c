@@ -97,7 +97,8 @@ hints_prefetch(BufferHints *hints, BlockNumber block)
 	PrefetchBufferResult begun;
 
 	hints->tag.blockNum = block;
-	if (hints->hints == NULL || effective_io_concurrency < 2 || (hint != InvalidBuffer && hints_holds(hints, hint)))
+	if (hints->hints == NULL || effective_io_concurrency < 2 ||
+		(hint != InvalidBuffer && hints_holds(hints, hint)))
 		return;
 	begun = PrefetchBuffer(hints->index, MAIN_FORKNUM, block);
 	if (BufferIsValid(begun.recent_buffer))
@@ -119,9 +120,11 @@ hints_pin(BufferHints *hints, BlockNumber block)
 	{
 		hints->tag.blockNum = block;
 #if PG_VERSION_NUM >= 160000
-		if (hints_holds(hints, hint) && ReadRecentBuffer(hints->index->rd_locator, MAIN_FORKNUM, block, hint))
+		if (hints_holds(hints, hint) &&
+			ReadRecentBuffer(hints->index->rd_locator, MAIN_FORKNUM, block, hint))
 #else
-		if (hints_holds(hints, hint) && ReadRecentBuffer(hints->index->rd_node, MAIN_FORKNUM, block, hint))
+		if (hints_holds(hints, hint) &&
+			ReadRecentBuffer(hints->index->rd_node, MAIN_FORKNUM, block, hint))
 #endif
 		{
 			pgstat_count_buffer_read(hints->index);

@@ -122,7 +122,8 @@ hints_holds(const BufferHints *hints, Buffer hint)
 		return false;
 	pg_read_barrier();
 	state = pg_atomic_read_u32(&buffer->state);
-	return (state & (BM_VALID | BM_LOCKED)) == BM_VALID && BUF_STATE_GET_USAGECOUNT(state) >= HINTS_USAGE;
+	return (state & (BM_VALID | BM_LOCKED)) == BM_VALID &&
+		   BUF_STATE_GET_USAGECOUNT(state) >= HINTS_USAGE;
 }
 
 /* Whether a block is where it was last. */

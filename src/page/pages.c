@@ -55,10 +55,10 @@ static InternedFormat *interned_formats = NULL;
 void
 report_corrupt(Relation index, BlockNumber block, const char *what)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" is corrupted at block %u: %s", RelationGetRelationName(index), block, what),
-			 errhint("Please REINDEX it.")));
+	ereport(ERROR, (errcode(ERRCODE_INDEX_CORRUPTED),
+					errmsg("index \"%s\" is corrupted at block %u: %s",
+						   RelationGetRelationName(index), block, what),
+					errhint("Please REINDEX it.")));
 }
 
 /*
@@ -90,8 +90,9 @@ format_layout(IndexFormat *format)
 	format->vector_bytes = (uint32) engine_vector_bytes((ElementType) format->type, format->dims);
 	format->node_bytes = sizeof(NodeRecord) + format->degree * sizeof(uint32) + format->key_bytes;
 	format->nodes_per_page = GPUANN_PAYLOAD / format->node_bytes;
-	while (format->nodes_per_page > 0 &&
-		   graph_rows_offset(format->nodes_per_page) + format->nodes_per_page * graph_row_bytes(format) > GPUANN_PAYLOAD)
+	while (format->nodes_per_page > 0 && graph_rows_offset(format->nodes_per_page) +
+												 format->nodes_per_page * graph_row_bytes(format) >
+											 GPUANN_PAYLOAD)
 		format->nodes_per_page--;
 	if (format->nodes_per_page == 0)
 		return false;
@@ -101,7 +102,8 @@ format_layout(IndexFormat *format)
 	 * superblock has.
 	 */
 	slots = 1;
-	while (slots < GPUANN_PENDING_CAPACITY && superblock_pages_of(format, slots + 1) <= GPUANN_SUPERBLOCK_PAGES)
+	while (slots < GPUANN_PENDING_CAPACITY &&
+		   superblock_pages_of(format, slots + 1) <= GPUANN_SUPERBLOCK_PAGES)
 		slots++;
 	format->superblock_slots = slots;
 	format->superblock_pages = superblock_pages_of(format, slots);
@@ -115,8 +117,8 @@ format_layout(IndexFormat *format)
  * expected.
  */
 void
-format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m, int ef_construction,
-			   double expected_rows)
+format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m,
+			   int ef_construction, double expected_rows)
 {
 	double		seeds = Min(expected_rows * 4 / SEED_SHARE, (double) SEEDS_MAX);
 
@@ -157,26 +159,30 @@ check_meta(Relation index, const MetaPage *meta)
 	if (meta->magic != GPUANN_MAGIC)
 		report_corrupt(index, GPUANN_META_BLOCK, "this is not a metapage of gpuann");
 	if (meta->format_version != GPUANN_FORMAT_VERSION)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
-						RelationGetRelationName(index), meta->format_version, GPUANN_FORMAT_VERSION),
-				 errhint("Please REINDEX it.")));
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("index \"%s\" has format version %u, this gpuann reads version %u",
+							   RelationGetRelationName(index), meta->format_version,
+							   GPUANN_FORMAT_VERSION),
+						errhint("Please REINDEX it.")));
 	if (!known &&
 		(!engine_has_distance((ElementType) meta->format.type, (Metric) meta->format.metric) ||
-		meta->format.method != METHOD_GRAPH || meta->format.degree != 2 * meta->format.m ||
-		meta->format.seed_pages < 1 || meta->format.seed_pages > SEEDS_MAX / GPUANN_SEEDS_PER_PAGE + 1 ||
-		meta->format.key_bytes != 0 || !format_layout(&layout) ||
+		 meta->format.method != METHOD_GRAPH || meta->format.degree != 2 * meta->format.m ||
+		 meta->format.seed_pages < 1 ||
+		 meta->format.seed_pages > SEEDS_MAX / GPUANN_SEEDS_PER_PAGE + 1 ||
+		 meta->format.key_bytes != 0 || !format_layout(&layout) ||
 		 memcmp(&layout, &meta->format, sizeof(layout)) != 0))
 		report_corrupt(index, GPUANN_META_BLOCK, "the format is not consistent");
 	if (!known && !is_format_of(index, &meta->format))
 		report_corrupt(index, GPUANN_META_BLOCK, "the format is not that of the operator class");
 	if (meta->trimmed_position > meta->linked_position)
-		report_corrupt(index, GPUANN_META_BLOCK, "the pending list is trimmed beyond what is linked");
+		report_corrupt(index, GPUANN_META_BLOCK,
+					   "the pending list is trimmed beyond what is linked");
 	if (meta->seeds > meta->format.seed_pages * GPUANN_SEEDS_PER_PAGE)
 		report_corrupt(index, GPUANN_META_BLOCK, "there are more seeds than room");
-	if (!is_pending_block(&meta->format, meta->oldest_pending) || !is_pending_block(&meta->format, meta->newest_pending))
-		report_corrupt(index, GPUANN_META_BLOCK, "the pending list begins or ends where no pending page can be");
+	if (!is_pending_block(&meta->format, meta->oldest_pending) ||
+		!is_pending_block(&meta->format, meta->newest_pending))
+		report_corrupt(index, GPUANN_META_BLOCK,
+					   "the pending list begins or ends where no pending page can be");
 }
 
 /*
@@ -462,7 +468,8 @@ read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_
  * The same for those who read the whole index, through a ring of buffers.
  */
 Buffer
-read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok, BufferAccessStrategy strategy)
+read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok,
+				  BufferAccessStrategy strategy)
 {
 	Buffer		buffer;
 
@@ -489,7 +496,8 @@ read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 
 	hints_begin(&hints, index);
 	/* As in read_page_in_bulk: what names a pending page is another page. */
-	if (kind == PAGE_PENDING && !hints_is_known(&hints, block) && block >= RelationGetNumberOfBlocks(index))
+	if (kind == PAGE_PENDING && !hints_is_known(&hints, block) &&
+		block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
 	buffer = hints_pin(&hints, block);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
@@ -557,7 +565,8 @@ read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
 	{
 		uint32		place = first % GPUANN_SEEDS_PER_PAGE;
 		uint32		here = Min(count, GPUANN_SEEDS_PER_PAGE - place);
-		Buffer		buffer = read_hinted_page(index, 1 + first / GPUANN_SEEDS_PER_PAGE, PAGE_SEED, false);
+		Buffer		buffer =
+			read_hinted_page(index, 1 + first / GPUANN_SEEDS_PER_PAGE, PAGE_SEED, false);
 
 		memcpy(seeds, SeedSlotsOf(BufferGetPage(buffer)) + place, sizeof(uint32) * here);
 		UnlockReleaseBuffer(buffer);
@@ -572,7 +581,8 @@ read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
  * graph as all are, and every so many of all would not be.
  */
 uint32
-read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds)
+read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most,
+		   uint32 **seeds)
 {
 	uint32		wanted = Min(meta->seeds, most);
 
@@ -589,7 +599,8 @@ static uint32
 most_superblocks(const IndexFormat *format)
 {
 	uint64		by_slots = (uint64) ROW_LIMIT / format->superblock_slots;
-	uint64		by_blocks = ((uint64) MaxBlockNumber - 1 - format->seed_pages) / format->superblock_pages;
+	uint64		by_blocks =
+		((uint64) MaxBlockNumber - 1 - format->seed_pages) / format->superblock_pages;
 
 	return (uint32) Min(by_slots, by_blocks);
 }
@@ -606,11 +617,13 @@ check_row_limit(Relation index, const IndexFormat *format, uint32 superblock)
 	if (superblock >= most)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("index \"%s\" cannot hold more than %llu rows", RelationGetRelationName(index), rows),
+				 errmsg("index \"%s\" cannot hold more than %llu rows",
+						RelationGetRelationName(index), rows),
 				 errhint("Partition the table, or index a part of it with a partial index.")));
 	if (superblock == (uint64) most * 9 / 10)
 		ereport(WARNING,
-				(errmsg("index \"%s\" has used nine tenths of the %llu rows that it can hold", RelationGetRelationName(index), rows),
+				(errmsg("index \"%s\" has used nine tenths of the %llu rows that it can hold",
+						RelationGetRelationName(index), rows),
 				 errhint("Partition the table, or index a part of it with a partial index.")));
 }
 
@@ -634,7 +647,8 @@ extend_to(Relation index, BlockNumber block)
 	if (block >= MaxBlockNumber)
 		block = MaxBlockNumber - 1;
 #if PG_VERSION_NUM >= 160000
-	ReleaseBuffer(ExtendBufferedRelTo(BMR_REL(index), MAIN_FORKNUM, NULL, 0, block + 1, RBM_NORMAL));
+	ReleaseBuffer(
+		ExtendBufferedRelTo(BMR_REL(index), MAIN_FORKNUM, NULL, 0, block + 1, RBM_NORMAL));
 #else
 	{
 		bool		local = RELATION_IS_LOCAL(index);

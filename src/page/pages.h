@@ -229,7 +229,8 @@ node_block(const IndexFormat *format, uint32 slot)
 static inline uint32
 node_pages_before(const IndexFormat *format, uint32 vector_page)
 {
-	return vector_page * (uint32) GPUANN_PAYLOAD / (format->vector_bytes * format->nodes_per_page) + 1;
+	return vector_page * (uint32) GPUANN_PAYLOAD / (format->vector_bytes * format->nodes_per_page) +
+		   1;
 }
 
 static inline uint32
@@ -265,7 +266,9 @@ graph_row_bytes(const IndexFormat *format)
 static inline uint32
 graph_rows_offset(uint32 records)
 {
-	return TYPEALIGN(GRAPH_ROW_ALIGN, MAXALIGN(SizeOfPageHeaderData) + records * sizeof(NodeRecord)) - MAXALIGN(SizeOfPageHeaderData);
+	return TYPEALIGN(GRAPH_ROW_ALIGN,
+					 MAXALIGN(SizeOfPageHeaderData) + records * sizeof(NodeRecord)) -
+		   MAXALIGN(SizeOfPageHeaderData);
 }
 
 /*
@@ -307,7 +310,8 @@ vector_place(const IndexFormat *format, uint32 slot)
 static inline void
 vector_place_next(const IndexFormat *format, VectorPlace *place)
 {
-	place->block += 1 + node_pages_before(format, place->page + 1) - node_pages_before(format, place->page);
+	place->block +=
+		1 + node_pages_before(format, place->page + 1) - node_pages_before(format, place->page);
 	place->page++;
 	place->offset = 0;
 }
@@ -318,8 +322,8 @@ vector_place_next(const IndexFormat *format, VectorPlace *place)
  * Fill a format for an index that is expected to hold so many rows (0: not
  * known). Errors out if one row cannot fit.
  */
-extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m, int ef_construction,
-						   double expected_rows);
+extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m,
+						   int ef_construction, double expected_rows);
 
 /*
  * The format of an index, cached with the relation; checks magic, version and
@@ -380,7 +384,8 @@ page_reach_record(const IndexFormat *format, Page page, uint32 slot)
 static inline void
 page_reach_row(const IndexFormat *format, Page page, uint32 slot)
 {
-	page_reach(page, graph_rows_offset(format->nodes_per_page) + (node_index(format, slot) + 1) * (Size) graph_row_bytes(format));
+	page_reach(page, graph_rows_offset(format->nodes_per_page) +
+						 (node_index(format, slot) + 1) * (Size) graph_row_bytes(format));
 }
 
 /*
@@ -406,8 +411,8 @@ extern Buffer read_hinted_page(Relation index, BlockNumber block, PageKind kind,
 extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok);
 
 /* The same for those who read the whole index, through a ring of buffers. */
-extern Buffer read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok,
-								BufferAccessStrategy strategy);
+extern Buffer read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode,
+								bool zero_ok, BufferAccessStrategy strategy);
 
 /* Copy a slot's node record and graph row. */
 extern void copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node);
@@ -425,7 +430,8 @@ extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, 
  * Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many.
  * Whether they exist is for the caller to check.
  */
-extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most, uint32 **seeds);
+extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta,
+						 uint32 most, uint32 **seeds);
 
 /* Copy these of them. */
 extern void read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds);
@@ -448,6 +454,7 @@ extern void extend_to(Relation index, BlockNumber block);
  */
 extern void check_snapshot_age(Relation index, Snapshot snapshot);
 
-extern void report_corrupt(Relation index, BlockNumber block, const char *what) __attribute__((noreturn));
+extern void report_corrupt(Relation index, BlockNumber block, const char *what)
+	__attribute__((noreturn));
 
 #endif							/* GPUANN_PAGES_H */

@@ -57,12 +57,15 @@ file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blo
 	uint32		last = append->next_fresh - 1;
 	VectorPlace place;
 
-	if (superblock_start(format, 0) + (uint64) (append->superblocks - 1) * format->superblock_pages >= blocks)
+	if (superblock_start(format, 0) +
+			(uint64) (append->superblocks - 1) * format->superblock_pages >=
+		blocks)
 		return false;
 	if (append->next_fresh == 0)
 		return true;
 	place = vector_place(format, last);
-	for (uint32 end = place.offset + format->vector_bytes; end > GPUANN_PAYLOAD; end -= GPUANN_PAYLOAD)
+	for (uint32 end = place.offset + format->vector_bytes; end > GPUANN_PAYLOAD;
+		 end -= GPUANN_PAYLOAD)
 		vector_place_next(format, &place);
 	return place.block < blocks && node_block(format, last) < blocks;
 }
@@ -81,7 +84,8 @@ newest_fault(const IndexFormat *format, const PendingPage *list, BlockNumber blo
 	if (append->superblocks < 1 || append->next_fresh > ENGINE_MAX_SLOTS ||
 		append->next_fresh > (uint64) append->superblocks * format->superblock_slots)
 		return "the next fresh slot is beyond the superblocks";
-	if (append->free_count > append->next_fresh || (append->free_count == 0) != (append->free_head == NO_SLOT) ||
+	if (append->free_count > append->next_fresh ||
+		(append->free_count == 0) != (append->free_head == NO_SLOT) ||
 		(append->free_head != NO_SLOT && append->free_head >= append->next_fresh))
 		return "the free list is not consistent";
 	if (append->spare_head != InvalidBlockNumber && !is_pending_block(format, append->spare_head))
@@ -129,7 +133,8 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 		if (is_pending_block(format, next))
 		{
 			/* A chain cannot be longer than the file. */
-			if (++hops > 64 && hops > 64 + RelationGetNumberOfBlocks(index) / format->superblock_pages)
+			if (++hops > 64 &&
+				hops > 64 + RelationGetNumberOfBlocks(index) / format->superblock_pages)
 				report_corrupt(index, block, "the pending pages form a circle");
 			block = next;
 		}
@@ -208,7 +213,8 @@ pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta, Pendin
 	FAULT_POINT("bounds-begun");
 	pending_end(index, format, bounds);
 	if (bounds->linked > bounds->end)
-		report_corrupt(index, GPUANN_META_BLOCK, "more of the pending list is linked than there is");
+		report_corrupt(index, GPUANN_META_BLOCK,
+					   "more of the pending list is linked than there is");
 }
 
 /*
@@ -264,7 +270,8 @@ append_succeed(Relation index, const IndexFormat *format, Buffer old)
 		report_corrupt(index, block, "the newest pending page is on the list of spare ones");
 	new = read_page(index, block, PAGE_PENDING, BUFFER_LOCK_EXCLUSIVE, false);
 	to = PendingPageOf(BufferGetPage(new));
-	if (to->state != PENDING_SPARE || (to->next != InvalidBlockNumber && !is_pending_block(format, to->next)))
+	if (to->state != PENDING_SPARE ||
+		(to->next != InvalidBlockNumber && !is_pending_block(format, to->next)))
 		report_corrupt(index, block, "the pending page is not spare");
 	meta = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
 
@@ -336,7 +343,8 @@ lock_for_row(Relation index, BlockNumber block, PageKind kind, bool first)
  * Add a page to a record; initialise it if nothing is on it yet.
  */
 static Page
-register_for_row(GenericXLogState *xlog, Buffer buffer, PageKind kind, bool first, uint32 superblock)
+register_for_row(GenericXLogState *xlog, Buffer buffer, PageKind kind, bool first,
+				 uint32 superblock)
 {
 	Page		page = GenericXLogRegisterBuffer(xlog, buffer, first ? GENERIC_XLOG_FULL_IMAGE : 0);
 
@@ -373,7 +381,8 @@ write_long_vector(Relation index, const IndexFormat *format, const Appended *row
 		GenericXLogState *xlog;
 
 		for (int i = 0; i < count; i++)
-			buffers[i] = lock_for_row(index, row->parts[done + i].block, PAGE_VECTOR, row->parts[done + i].first);
+			buffers[i] = lock_for_row(index, row->parts[done + i].block, PAGE_VECTOR,
+									  row->parts[done + i].first);
 		xlog = GenericXLogStart(index);
 		for (int i = 0; i < count; i++)
 			write_part(xlog, buffers[i], &row->parts[done + i], superblock);
@@ -388,14 +397,16 @@ write_long_vector(Relation index, const IndexFormat *format, const Appended *row
  * Check the record of the slot on top of the free list.
  */
 static void
-check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *append, Buffer buffer, uint32 slot)
+check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *append, Buffer buffer,
+				uint32 slot)
 {
 	BlockNumber block = BufferGetBlockNumber(buffer);
 	uint32		next = *graph_row(format, BufferGetPage(buffer), slot);
 
 	if (NodeState(node_record(format, BufferGetPage(buffer), slot)) != NODE_FREE)
 		report_corrupt(index, block, "a slot of the free list is not free");
-	if ((next == NO_SLOT) != (append->free_count == 1) || (next != NO_SLOT && next >= append->next_fresh))
+	if ((next == NO_SLOT) != (append->free_count == 1) ||
+		(next != NO_SLOT && next >= append->next_fresh))
 		report_corrupt(index, block, "the free list is broken");
 }
 
@@ -429,7 +440,8 @@ log_lower(LoggedPage *logged)
  * follows from its node page.
  */
 static void
-change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appended *row, Page node_page)
+change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appended *row,
+			Page node_page)
 {
 	LoggedPage *logged = change_page(log, newest, PAGE_PENDING, false, 0);
 	PendingPage   *list = PendingPageOf(logged->page);
@@ -459,9 +471,11 @@ change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appe
  * greater part of an insert.
  */
 static void
-change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const Appended *row, bool first)
+change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const Appended *row,
+			bool first)
 {
-	LoggedPage *logged = change_page(log, buffer, PAGE_NODE, first, slot_superblock(format, row->slot));
+	LoggedPage *logged =
+		change_page(log, buffer, PAGE_NODE, first, slot_superblock(format, row->slot));
 	NodeRecord *node = node_record(format, logged->page, row->slot);
 
 	page_reach_record(format, logged->page, row->slot);
@@ -504,7 +518,8 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 
 	node_buffer = lock_for_row(index, block, PAGE_NODE, first);
 	if (!row->fresh)
-		check_free_slot(index, format, &PendingPageOf(BufferGetPage(newest))->append, node_buffer, row->slot);
+		check_free_slot(index, format, &PendingPageOf(BufferGetPage(newest))->append, node_buffer,
+						row->slot);
 	for (int i = 0; i < nparts; i++)
 		buffers[i] = lock_for_row(index, row->parts[i].block, PAGE_VECTOR, row->parts[i].first);
 	FAULT_POINT("append-row");
@@ -529,7 +544,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 static void
 set_nonce(Relation index)
 {
-	Buffer		buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
+	Buffer buffer = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
 	MetaPage	meta;
 
 	if (MetaPageOf(BufferGetPage(buffer))->nonce == 0)
@@ -587,7 +602,8 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
  * Returns how many of the slots, which are sorted, lie on this page.
  */
 static uint32
-free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count, uint64 change_seq)
+free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count,
+			 uint64 change_seq)
 {
 	BlockNumber block = node_block(format, slots[0]);
 	BlockNumber stamp_block = pending_block(format, slot_superblock(format, slots[0]));
@@ -641,7 +657,8 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
  * Put detached, unlisted slots on the free list.
  */
 void
-free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count, uint64 change_seq)
+free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count,
+		   uint64 change_seq)
 {
 	for (uint32 done = 0; done < count;)
 	{
@@ -656,7 +673,8 @@ free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint3
  * position. False if there is no such page.
  */
 static bool
-trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 position, BlockNumber *next)
+trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 position,
+		  BlockNumber *next)
 {
 	Buffer		newest = append_lock(index, format);
 	Buffer		buffer,

@@ -32,7 +32,8 @@ typedef struct PendingBounds
  * Read the bounds: `linked` before `end`, so that no row falls between. meta is
  * filled too.
  */
-extern void pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta, PendingBounds *bounds);
+extern void pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta,
+						   PendingBounds *bounds);
 
 /*
  * The same in two steps, for who may not need the metapage: where the list
@@ -47,8 +48,8 @@ extern void pending_begin(Relation index, MetaPage *meta, PendingBounds *bounds)
  * Read the slots at positions [from, to) into a palloc'd array. False if some
  * of them have been trimmed meanwhile (start over with new bounds).
  */
-extern bool pending_read(Relation index, const IndexFormat *format, const PendingBounds *bounds, uint64 from, uint64 to,
-					  uint32 **slots, uint32 *count);
+extern bool pending_read(Relation index, const IndexFormat *format, const PendingBounds *bounds,
+						 uint64 from, uint64 to, uint32 **slots, uint32 *count);
 
 /*
  * Add a row: takes the append lock, a free or fresh slot, writes vector, node
@@ -56,7 +57,8 @@ extern bool pending_read(Relation index, const IndexFormat *format, const Pendin
  * pages), and returns the slot. After it returns the row is found by every
  * scan; edges come later.
  */
-extern uint32 append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid);
+extern uint32 append_row(Relation index, const IndexFormat *format, const void *vector,
+						 ItemPointer tid);
 
 /*
  * Lock the newest pending page (the append lock); returns its buffer, pinned
@@ -68,7 +70,8 @@ extern Buffer append_lock(Relation index, const IndexFormat *format);
  * Put detached, unlisted slots on the free list (sorted ascending). Takes the
  * append lock, in slices. WAL-logged.
  */
-extern void free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count, uint64 change_seq);
+extern void free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count,
+					   uint64 change_seq);
 
 /*
  * Forget list entries before position (at most linked_position), giving wholly

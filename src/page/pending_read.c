@@ -84,7 +84,8 @@ collect_entries(PendingWalk *walk, BlockNumber oldest)
 {
 	if (walk->to - walk->position > walk->next_fresh)
 		return false;
-	walk->slots = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(uint32) * (walk->to - walk->position));
+	walk->slots =
+		MemoryContextAllocHuge(CurrentMemoryContext, sizeof(uint32) * (walk->to - walk->position));
 	return walk_list(walk, oldest);
 }
 
@@ -104,12 +105,16 @@ forget_entries(PendingWalk *walk)
  * says what the caller's bounds say: then nothing was trimmed meanwhile.
  */
 bool
-pending_read(Relation index, const IndexFormat *format, const PendingBounds *bounds, uint64 from, uint64 to,
-		  uint32 **slots, uint32 *count)
+pending_read(Relation index, const IndexFormat *format, const PendingBounds *bounds, uint64 from,
+			 uint64 to, uint32 **slots, uint32 *count)
 {
 	BlockNumber oldest = bounds->oldest_pending;
 	uint64		trimmed = bounds->trimmed;
-	PendingWalk	walk = {.index = index, .format = format, .next_fresh = bounds->next_fresh, .position = from, .to = to};
+	PendingWalk walk = {.index = index,
+						.format = format,
+						.next_fresh = bounds->next_fresh,
+						.position = from,
+						.to = to};
 
 	*slots = NULL;
 	*count = 0;
@@ -131,7 +136,8 @@ pending_read(Relation index, const IndexFormat *format, const PendingBounds *bou
 		}
 		if (meta.trimmed_position == trimmed && meta.oldest_pending == oldest)
 			report_corrupt(index, too_long ? GPUANN_META_BLOCK : oldest,
-						   too_long ? "the pending list is longer than there are slots" : "the pending pages do not lead to the newest");
+						   too_long ? "the pending list is longer than there are slots"
+									: "the pending pages do not lead to the newest");
 		/* Trimming moved the beginning, but not past us: start over there. */
 		trimmed = meta.trimmed_position;
 		oldest = meta.oldest_pending;

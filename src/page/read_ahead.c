@@ -56,8 +56,8 @@ stream_next(ReadStream *stream, void *state, void *unused)
 static void
 begin_ahead(ReadAhead *ahead)
 {
-	ahead->stream = read_stream_begin_relation(READ_STREAM_MAINTENANCE, ahead->strategy, ahead->index, MAIN_FORKNUM,
-											   stream_next, ahead, 0);
+	ahead->stream = read_stream_begin_relation(READ_STREAM_MAINTENANCE, ahead->strategy,
+											   ahead->index, MAIN_FORKNUM, stream_next, ahead, 0);
 }
 
 /* The buffer of a block, pinned. */
@@ -88,7 +88,8 @@ read_ahead_end(ReadAhead *ahead)
 static void
 begin_ahead(ReadAhead *ahead)
 {
-	ahead->most = Min(get_tablespace_maintenance_io_concurrency(ahead->index->rd_rel->reltablespace), MOST_AHEAD);
+	ahead->most = Min(
+		get_tablespace_maintenance_io_concurrency(ahead->index->rd_rel->reltablespace), MOST_AHEAD);
 	ahead->distance = Min(ahead->most, 1);
 }
 

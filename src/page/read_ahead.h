@@ -19,7 +19,8 @@ typedef struct ReadAhead ReadAhead;
  * Begin to read blocks in this order, in the current memory context. An error
  * ends it too.
  */
-extern ReadAhead *read_ahead_begin(Relation index, BufferAccessStrategy strategy, NextBlock next, void *state);
+extern ReadAhead *read_ahead_begin(Relation index, BufferAccessStrategy strategy, NextBlock next,
+								   void *state);
 
 /*
  * Read, lock (shared) and check a block, as read_page_in_bulk does. It is the

@@ -29,7 +29,8 @@ unpinned_prefetch(Buffer buffer, uint32 offset, uint32 bytes)
  * search).
  */
 void
-unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots, uint32 count, UnpinnedVector *vectors)
+unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots, uint32 count,
+			  UnpinnedVector *vectors)
 {
 	char		touched = 0;
 

@@ -22,7 +22,8 @@ typedef struct UnpinnedVector
 } UnpinnedVector;
 
 /* Find at most UNPINNED_MOST vectors, and let the processor fetch them. */
-extern void unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots, uint32 count, UnpinnedVector *vectors);
+extern void unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots,
+						  uint32 count, UnpinnedVector *vectors);
 
 /* Let the processor fetch the beginning of a vector on the page of a buffer. */
 extern void unpinned_prefetch(Buffer buffer, uint32 offset, uint32 bytes);

@@ -94,7 +94,8 @@ answer_is_measured(GpuannScan *scan, const SearchResult *result)
 		return true;
 	/* Unless the slot has got another row since it was found good. */
 	node = MemoryContextAlloc(scan->memory, format->node_bytes);
-	good = read_node(scan->query.index, format, result->slot, node) && node->version == result->version;
+	good = read_node(scan->query.index, format, result->slot, node) &&
+		   node->version == result->version;
 	pfree(node);
 	return !good;
 }

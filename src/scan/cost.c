@@ -47,12 +47,14 @@ typedef struct StepPrices
 } StepPrices;
 
 static const StepPrices page_prices = {.expand = 7.5, .visit = 5, .compare = 5};
-static const StepPrices cpu_prices = {.round_trip = 2000, .expand = 4, .visit = 3, .compare = 18, .result = 16};
+static const StepPrices cpu_prices = {
+	.round_trip = 2000, .expand = 4, .visit = 3, .compare = 18, .result = 16};
 /*
  * A lone search of 1M x 128 takes an H200 63 us, and 0.7 us for each further
  * ef; comparing all of them 217 us, of 1M x 768 928 us.
  */
-static const StepPrices cuda_prices = {.round_trip = 2400, .expand = 0.8, .visit = 0.1, .compare = 0.01, .result = 12};
+static const StepPrices cuda_prices = {
+	.round_trip = 2400, .expand = 0.8, .visit = 0.1, .compare = 0.01, .result = 12};
 
 /*
  * A distance costs this much, and as much more as the vector is long: together
@@ -100,7 +102,8 @@ vector_bytes_of(Relation relation)
 {
 	int32		dims = TupleDescAttr(RelationGetDescr(relation), 0)->atttypmod;
 
-	return dims > 0 ? (double) engine_vector_bytes(gpuann_type_info(relation)->type, (uint32) dims) : 0;
+	return dims > 0 ? (double) engine_vector_bytes(gpuann_type_info(relation)->type, (uint32) dims)
+					: 0;
 }
 
 /*
@@ -127,11 +130,14 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	}
 	relation = index_open(info->indexoid, NoLock);
 	index->vector_bytes = vector_bytes_of(relation);
-	index->out_of_line = (double) info->rel->pages * BLCKSZ < info->rel->tuples * index->vector_bytes;
+	index->out_of_line =
+		(double) info->rel->pages * BLCKSZ < info->rel->tuples * index->vector_bytes;
 	index->m = gpuann_option_m(relation);
 	index->ef = gpuann_effective_ef_search(relation);
 	index->server = client_would_answer(relation);
-	index->step = !index->server ? &page_prices : client_engine_is_cuda() ? &cuda_prices : &cpu_prices;
+	index->step = !index->server			? &page_prices
+				  : client_engine_is_cuda() ? &cuda_prices
+											: &cpu_prices;
 	index_close(relation, NoLock);
 }
 
@@ -142,7 +148,9 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 static double
 distances_price(const PricedIndex *index, double count, double each)
 {
-	return count * each * (DISTANCE_BASE + (1 - DISTANCE_BASE) * index->vector_bytes / DISTANCE_BYTES) * cpu_operator_cost;
+	return count * each *
+		   (DISTANCE_BASE + (1 - DISTANCE_BASE) * index->vector_bytes / DISTANCE_BYTES) *
+		   cpu_operator_cost;
 }
 
 /*
@@ -196,8 +204,10 @@ graph_price(const PricedIndex *index, double before, double ef, double *read)
 	ef = Min(ef, index->rows);
 	before = Min(before, ef);
 	price = reading - *read +
-		(index->step->round_trip + (ef - before) * index->m * index->step->expand + ef * index->step->result) * cpu_operator_cost +
-		distances_price(index, visited - rows_visited(index, before), index->step->visit);
+			(index->step->round_trip + (ef - before) * index->m * index->step->expand +
+			 ef * index->step->result) *
+				cpu_operator_cost +
+			distances_price(index, visited - rows_visited(index, before), index->step->visit);
 	*read = reading;
 	return price;
 }
@@ -213,8 +223,10 @@ exact_price(const PricedIndex *index, double room)
 	double		pages = index->out_of_line ? index->pages : Min(index->pages, index->table_pages);
 	double		reading = index->server ? 0 : pages * index->sequential_page;
 
-	return reading + (index->step->round_trip + Min(room, index->rows) * index->step->result) * cpu_operator_cost +
-		distances_price(index, index->rows, index->step->compare);
+	return reading +
+		   (index->step->round_trip + Min(room, index->rows) * index->step->result) *
+			   cpu_operator_cost +
+		   distances_price(index, index->rows, index->step->compare);
 }
 
 /*
@@ -261,7 +273,8 @@ scan_price(const PricedIndex *index, double wanted)
 		room = next;
 	}
 	/* In the end: what the graph has missed. */
-	if (wanted >= index->rows && !gpuann_exact && gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE)
+	if (wanted >= index->rows && !gpuann_exact &&
+		gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE)
 		price += exact_price(index, room);
 	/* Each row's record in the index is read before it is given. */
 	return price + wanted * (cpu_index_tuple_cost + CONFIRM_OPERATORS * cpu_operator_cost);
@@ -274,7 +287,8 @@ scan_price(const PricedIndex *index, double wanted)
 static double
 comparable_price(const PricedIndex *index, const RelOptInfo *rel, double price)
 {
-	double		row = (DETOAST_OPERATORS + DETOAST_KB_OPERATORS * index->vector_bytes / 1024) * cpu_operator_cost;
+	double		row =
+		(DETOAST_OPERATORS + DETOAST_KB_OPERATORS * index->vector_bytes / 1024) * cpu_operator_cost;
 
 	if (!index->out_of_line)
 		return price;
@@ -306,8 +320,8 @@ wanted_share(PlannerInfo *root, const RelOptInfo *rel)
  * Price a scan.
  */
 void
-gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup, Cost *total,
-				   Selectivity *selectivity, double *correlation, double *pages)
+gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup,
+				   Cost *total, Selectivity *selectivity, double *correlation, double *pages)
 {
 	GenericCosts costs;
 	PricedIndex index;
@@ -350,7 +364,8 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 		 * Index rows are wanted in the proportion in which they pass the
 		 * filters.
 		 */
-		double		price = comparable_price(&index, path->indexinfo->rel, scan_price(&index, ceil(share * index.rows)));
+		double		price = comparable_price(&index, path->indexinfo->rel,
+										scan_price(&index, ceil(share * index.rows)));
 
 		*total = *startup + (price - *startup) / share;
 	}

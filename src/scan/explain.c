@@ -30,8 +30,9 @@ explain_text(const LastScan *stats, ExplainState *es)
 	appendStringInfo(es->str, "Gpuann: path=%s", last_scan_path(stats));
 	if (tally->server)
 		appendStringInfo(es->str, " engine=%s batch=%u", stats->engine, stats->batch);
-	appendStringInfo(es->str, " visited=" UINT64_FORMAT " pending=" UINT64_FORMAT " dropped=%u continuations=%u",
-					 stats->visited, stats->pending, tally->dropped, tally->continuations);
+	appendStringInfo(
+		es->str, " visited=" UINT64_FORMAT " pending=" UINT64_FORMAT " dropped=%u continuations=%u",
+		stats->visited, stats->pending, tally->dropped, tally->continuations);
 	if (tally->why != FALLBACK_NONE)
 		appendStringInfo(es->str, " fallback=%s", fallback_reason_name(tally->why));
 	appendStringInfoChar(es->str, '\n');
@@ -58,7 +59,8 @@ explain_properties(const LastScan *stats, ExplainState *es)
 }
 
 static void
-gpuann_explain_node(PlanState *planstate, List *ancestors, const char *relationship, const char *plan_name, ExplainState *es)
+gpuann_explain_node(PlanState *planstate, List *ancestors, const char *relationship,
+					const char *plan_name, ExplainState *es)
 {
 	IndexScanDesc desc;
 	const GpuannScan *scan;

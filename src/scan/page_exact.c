@@ -132,7 +132,8 @@ lock_vector_page(ExactSearch *search, BlockNumber block)
 	if (search->ahead != NULL)
 		search->buffer = read_ahead_page(search->ahead, block, PAGE_VECTOR, false);
 	else
-		search->buffer = read_page_in_bulk(search->query->index, block, PAGE_VECTOR, BUFFER_LOCK_SHARE, false, search->strategy);
+		search->buffer = read_page_in_bulk(search->query->index, block, PAGE_VECTOR,
+										   BUFFER_LOCK_SHARE, false, search->strategy);
 	search->locked = block;
 }
 
@@ -157,7 +158,8 @@ next_vector_block(void *state)
 			search->ahead_left = format->vector_bytes;
 		}
 		block = search->ahead_place.block;
-		search->ahead_left -= Min(search->ahead_left, (uint32) GPUANN_PAYLOAD - search->ahead_place.offset);
+		search->ahead_left -=
+			Min(search->ahead_left, (uint32) GPUANN_PAYLOAD - search->ahead_place.offset);
 		if (search->ahead_left > 0)
 			vector_place_next(format, &search->ahead_place);
 		if (block != search->ahead_last)
@@ -175,7 +177,8 @@ begin_vectors(ExactSearch *search)
 		return;
 	search->ahead_next = search->ahead_left = 0;
 	search->ahead_last = InvalidBlockNumber;
-	search->ahead = read_ahead_begin(search->query->index, search->strategy, next_vector_block, search);
+	search->ahead =
+		read_ahead_begin(search->query->index, search->strategy, next_vector_block, search);
 }
 
 static void
@@ -242,7 +245,8 @@ offer_collected(ExactSearch *search)
  * Begin: room slots can be collected at a time.
  */
 static void
-exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range, uint32 collect, PageAnswer *answer)
+exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range, uint32 collect,
+			PageAnswer *answer)
 {
 	const IndexFormat *format = query->format;
 
@@ -255,7 +259,8 @@ exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range
 	if (RelationGetNumberOfBlocks(query->index) > (BlockNumber) NBuffers / 4)
 		search->strategy = GetAccessStrategy(BAS_BULKREAD);
 	search->slots = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
-	search->versions = MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
+	search->versions =
+		MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
 	search->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
 	/*
 	 * With an upper bound, a row turned away may be none that there is more of.
@@ -303,7 +308,7 @@ static uint32
 node_page_end(const PageQuery *query, uint32 slot)
 {
 	const IndexFormat *format = query->format;
-	uint64		superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
+	uint64 superblock_end = ((uint64) slot_superblock(format, slot) + 1) * format->superblock_slots;
 	uint64		page_end = (uint64) slot - node_index(format, slot) + format->nodes_per_page;
 
 	return Min(Min(superblock_end, page_end), query->bounds->next_fresh);
@@ -448,7 +453,8 @@ page_pending_slots(const PageQuery *query, uint64 from, uint32 **slots, uint32 *
 	if (from >= query->bounds->end)
 		return true;
 	old = MemoryContextSwitchTo(query->memory);
-	there = pending_read(query->index, query->format, query->bounds, from, query->bounds->end, slots, count);
+	there = pending_read(query->index, query->format, query->bounds, from, query->bounds->end,
+						 slots, count);
 	MemoryContextSwitchTo(old);
 	if (there)
 		sort_slots(*slots, *count);
@@ -459,7 +465,8 @@ page_pending_slots(const PageQuery *query, uint64 from, uint32 **slots, uint32 *
  * Exact distances of such slots.
  */
 void
-page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count, const ExactRange *range, PageAnswer *answer)
+page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count,
+				   const ExactRange *range, PageAnswer *answer)
 {
 	ExactSearch search;
 
@@ -477,7 +484,8 @@ page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count, co
  * Exact distances of the list entries from a position on.
  */
 bool
-page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range, PageAnswer *answer)
+page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range,
+					PageAnswer *answer)
 {
 	uint32	   *slots;
 	uint32		count;
@@ -500,12 +508,13 @@ page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswe
 	const IndexFormat *format = query->format;
 	uint32		slot = after_slot == NO_SLOT ? 0 : after_slot + 1;
 	uint32	   *slots = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
-	uint32	   *versions = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
+	uint32 *versions = MemoryContextAlloc(query->memory, sizeof(uint32) * format->nodes_per_page);
 	NodeOrder	order = {query, slot};
 	ReadAhead  *ahead = read_ahead_begin(query->index, NULL, next_node_block, &order);
 
 	memset(answer, 0, sizeof(*answer));
-	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * ((Size) room + format->nodes_per_page));
+	answer->results = MemoryContextAllocHuge(
+		query->memory, sizeof(SearchResult) * ((Size) room + format->nodes_per_page));
 	while (slot < query->bounds->next_fresh && answer->count < room)
 	{
 		uint32		end = node_page_end(query, slot);

@@ -52,9 +52,9 @@ page_kernels(const IndexFormat *format)
 	if (*kernels == NULL)
 		*kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
 	if (*kernels == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("gpuann has no distance for type %d and metric %d", format->type, format->metric)));
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("gpuann has no distance for type %d and metric %d", format->type,
+							   format->metric)));
 	return *kernels;
 }
 
@@ -104,7 +104,8 @@ row_of_slot(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state
 	{
 		state->live = NodeState(node) == NODE_LIVE;
 		state->version = node->version;
-		if ((node->flags & NODE_LINKED) != 0 && NodeState(node) != NODE_ABSENT && NodeState(node) != NODE_FREE)
+		if ((node->flags & NODE_LINKED) != 0 && NodeState(node) != NODE_ABSENT &&
+			NodeState(node) != NODE_FREE)
 		{
 			const uint32 *row = graph_row(format, page, slot);
 
@@ -120,7 +121,8 @@ row_of_slot(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (!slot_exists(graph, neighbours[i]))
-			report_corrupt(graph->query->index, block, "an edge leads to a slot that does not exist");
+			report_corrupt(graph->query->index, block,
+						   "an edge leads to a slot that does not exist");
 	}
 	return count;
 }
@@ -237,7 +239,8 @@ distances_of_few(PageGraph *graph, const uint32 *slots, uint32 count, bool exact
 		LockBuffer(buffers[i], BUFFER_LOCK_SHARE);
 		if (exact)
 			check_page(index, buffers[i], PAGE_VECTOR, false);
-		out[i] = distance_of(graph, VectorBytesOf(BufferGetPage(buffers[i])) + places[i].offset, exact);
+		out[i] =
+			distance_of(graph, VectorBytesOf(BufferGetPage(buffers[i])) + places[i].offset, exact);
 		UnlockReleaseBuffer(buffers[i]);
 	}
 }
@@ -396,7 +399,8 @@ graph_begin(PageGraph *graph, const PageQuery *query)
 	graph->kernels = page_kernels(format);
 	hints_begin(&graph->hints, query->index);
 	graph->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
-	graph->wide_memory = MemoryContextAlloc(query->memory, sizeof(float) * format->dims + WIDE_ALIGNMENT);
+	graph->wide_memory =
+		MemoryContextAlloc(query->memory, sizeof(float) * format->dims + WIDE_ALIGNMENT);
 	graph->wide = (float *) TYPEALIGN(WIDE_ALIGNMENT, graph->wide_memory);
 	graph->inverse_norm = 0;
 	graph->kernels->widen(query->vector, format->dims, graph->wide);
@@ -444,7 +448,8 @@ search_linked(PageGraph *graph, PageWalk *walk, const WalkRound *round, GraphAns
 		MemoryContext old = MemoryContextSwitchTo(query->memory);
 		uint32	   *seeds;
 
-		wanted.nseeds = read_seeds(query->index, query->format, query->meta, ENGINE_SEEDS_TRIED, &seeds);
+		wanted.nseeds =
+			read_seeds(query->index, query->format, query->meta, ENGINE_SEEDS_TRIED, &seeds);
 		MemoryContextSwitchTo(old);
 		for (uint32 i = 0; i < wanted.nseeds; i++)
 			check_seed(graph, seeds[i]);
@@ -455,15 +460,16 @@ search_linked(PageGraph *graph, PageWalk *walk, const WalkRound *round, GraphAns
 	}
 	if (status != ENGINE_OK)
 		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory in a search of index \"%s\"", RelationGetRelationName(query->index))));
+				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory in a search of index \"%s\"",
+														RelationGetRelationName(query->index))));
 }
 
 /*
  * Merge two ordered answers into one of at most room, each slot once.
  */
 static void
-merge_answers(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb, uint32 room, PageAnswer *answer)
+merge_answers(const SearchResult *a, uint32 na, const SearchResult *b, uint32 nb, uint32 room,
+			  PageAnswer *answer)
 {
 	uint32		i = 0,
 				j = 0;
@@ -544,7 +550,8 @@ page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, 
 
 	walk->visited += found.counters.distances;
 	memset(answer, 0, sizeof(*answer));
-	answer->results = MemoryContextAllocHuge(query->memory, sizeof(SearchResult) * ((Size) found.count + pending.count + 1));
+	answer->results = MemoryContextAllocHuge(
+		query->memory, sizeof(SearchResult) * ((Size) found.count + pending.count + 1));
 	answer->visited = (uint32) Min(walk->visited, PG_UINT32_MAX);
 	answer->pending = pending.pending;
 	merge_answers(found.results, found.count, pending.results, pending.count, round->ef, answer);
@@ -605,7 +612,8 @@ page_walk_collect(const PageQuery *query, PageWalk *walk, const SlotSet *skip)
 void
 page_walk_add(PageWalk *walk, const SearchResult *results, uint32 count)
 {
-	walk->seen = repalloc_huge(walk->seen, sizeof(SearchResult) * ((Size) walk->seen_count + count + 1));
+	walk->seen =
+		repalloc_huge(walk->seen, sizeof(SearchResult) * ((Size) walk->seen_count + count + 1));
 	if (count > 0)
 		memcpy(walk->seen + walk->seen_count, results, sizeof(SearchResult) * count);
 	walk->seen_count += count;
@@ -630,7 +638,8 @@ find_version(PageGraph *graph, SearchResult *result)
  * What a walk has visited, ranked exactly, a part at a time.
  */
 void
-page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room, PageAnswer *answer)
+page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room,
+			   PageAnswer *answer)
 {
 	uint32		slots[PINS];
 	double		distances[PINS];

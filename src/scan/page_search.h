@@ -97,7 +97,8 @@ extern const DistanceKernels *page_kernels(const IndexFormat *format);
  * search over buffers has found so far, and of unlinked list entries, exactly.
  * The answer's count of visited rows is that of the whole walk.
  */
-extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round, PageAnswer *answer);
+extern void page_walk_round(const PageQuery *query, PageWalk *walk, const WalkRound *round,
+							PageAnswer *answer);
 
 /* Forget what a walk has visited. */
 extern void page_walk_end(PageWalk *walk);
@@ -119,7 +120,8 @@ extern void page_walk_add(PageWalk *walk, const SearchResult *results, uint32 co
  * now. They are ordered within the answer; from one answer to the next they
  * come by walking distance.
  */
-extern void page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room, PageAnswer *answer);
+extern void page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room,
+						   PageAnswer *answer);
 
 /*
  * Have a walk give a result of page_walk_rest() once more, after all others,
@@ -140,7 +142,8 @@ extern void page_exact_search(const PageQuery *query, const ExactRange *range, P
  * Exact distances of the list entries [from, end) that are live: what a mirror
  * that covers `from` has not seen. False: trimmed.
  */
-extern bool page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range, PageAnswer *answer);
+extern bool page_pending_search(const PageQuery *query, uint64 from, const ExactRange *range,
+								PageAnswer *answer);
 
 /*
  * The slots of the list entries from a position on, sorted, in the query's
@@ -149,12 +152,14 @@ extern bool page_pending_search(const PageQuery *query, uint64 from, const Exact
 extern bool page_pending_slots(const PageQuery *query, uint64 from, uint32 **slots, uint32 *count);
 
 /* Exact distances of such slots that are live. */
-extern void page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count, const ExactRange *range, PageAnswer *answer);
+extern void page_listed_search(const PageQuery *query, const uint32 *slots, uint32 count,
+							   const ExactRange *range, PageAnswer *answer);
 
 /*
  * Live slots after after_slot (NO_SLOT: from the first) in slot order, at
  * distance 0: the answer to a NULL query.
  */
-extern void page_any_order(const PageQuery *query, uint32 after_slot, uint32 room, PageAnswer *answer);
+extern void page_any_order(const PageQuery *query, uint32 after_slot, uint32 room,
+						   PageAnswer *answer);
 
 #endif							/* GPUANN_PAGE_SEARCH_H */

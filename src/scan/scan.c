@@ -32,7 +32,8 @@ gpuannbeginscan(Relation index, int nkeys, int norderbys)
 	GpuannScan *scan = palloc0(sizeof(GpuannScan));
 
 	scan->type = gpuann_type_info(index);
-	scan->memory = AllocSetContextCreate(CurrentMemoryContext, "gpuann scan", ALLOCSET_DEFAULT_SIZES);
+	scan->memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann scan", ALLOCSET_DEFAULT_SIZES);
 	desc->opaque = scan;
 	return desc;
 }
@@ -93,7 +94,8 @@ query_elements(GpuannScan *scan, const ScanKeyData *key)
 		return NULL;
 	value = (Pointer) PG_DETOAST_DATUM(key->sk_argument);
 	gpuann_check_query_dims(scan->type, scan->format->dims, value);
-	if (scan->type->metric == METRIC_COSINE && gpuann_all_zero(scan->type, scan->format->dims, scan->type->elements(value)))
+	if (scan->type->metric == METRIC_COSINE &&
+		gpuann_all_zero(scan->type, scan->format->dims, scan->type->elements(value)))
 		return NULL;
 	/* A copy: the key belongs to the executor, and later rounds need it too. */
 	elements = palloc(scan->format->vector_bytes);
@@ -306,7 +308,8 @@ scan_confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
  * again if a row seems to lie beyond.
  */
 void
-check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block, const ItemPointerData *tid)
+check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block,
+				const ItemPointerData *tid)
 {
 	BlockNumber wanted = ItemPointerGetBlockNumberNoCheck(tid);
 
@@ -335,8 +338,8 @@ check_row_age(IndexScanDesc desc)
 	Relation	heap = desc->heapRelation;
 	Buffer		buffer;
 
-	if (old_snapshot_threshold < 0 || heap == NULL || heap->rd_tableam != GetHeapamTableAmRoutine() ||
-		!ItemPointerIsValid(&desc->xs_heaptid))
+	if (old_snapshot_threshold < 0 || heap == NULL ||
+		heap->rd_tableam != GetHeapamTableAmRoutine() || !ItemPointerIsValid(&desc->xs_heaptid))
 		return;
 	buffer = ReadBuffer(heap, ItemPointerGetBlockNumber(&desc->xs_heaptid));
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
@@ -356,7 +359,8 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
 		slot_set_add(scan->emitted, result->slot);
 	if (comes_in_order(scan))
 	{
-		if (!scan->last.set || engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot))
+		if (!scan->last.set ||
+			engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot))
 			scan->last = (SearchBound) {true, result->distance, result->slot};
 		return;
 	}
@@ -369,7 +373,8 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
 	 * A row of the scan's own that its server has not given: from now on the
 	 * pages are asked.
 	 */
-	if (scan->stage == STAGE_OVERLOOKED && scan->ask_server && !slot_came_since(scan, result->slot, scan->bounds.end))
+	if (scan->stage == STAGE_OVERLOOKED && scan->ask_server &&
+		!slot_came_since(scan, result->slot, scan->bounds.end))
 		source_distrust(scan);
 }
 

@@ -209,10 +209,12 @@ extern void source_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer
  * one after another, in batches. Who is about to begin such a scan sets its
  * `first`; where there is no answer the scan asks for itself.
  */
-extern void scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method, FirstAnswer *first);
+extern void scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method,
+						   FirstAnswer *first);
 
 /* Take what a scan was given beforehand, if that is what it asks for now. */
-extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer, uint64 *changes);
+extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer,
+						   uint64 *changes);
 
 /* Read the metapage, unless that was done: before pages are searched. */
 extern void scan_read_meta(GpuannScan *scan);
@@ -222,7 +224,8 @@ extern void scan_read_meta(GpuannScan *scan);
  * after a bound: what a mirror that covers `from` has not seen. False: those
  * are more than a session keeps.
  */
-extern bool scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBound *until, PageAnswer *answer);
+extern bool scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBound *until,
+								   PageAnswer *answer);
 
 /* Find out whether the server is to be asked. */
 extern void source_begin(GpuannScan *scan);
@@ -233,7 +236,8 @@ extern void source_begin(GpuannScan *scan);
 extern void source_distrust(GpuannScan *scan);
 
 /* Judge a proposal by the node record of its slot, whose page is locked. */
-extern AnswerVerdict answer_verify(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node);
+extern AnswerVerdict answer_verify(const GpuannScan *scan, const SearchResult *result, Page page,
+								   const NodeRecord *node);
 
 /*
  * Whether an honest server could have made a proposal of this verdict. No page
@@ -273,7 +277,7 @@ scan_slots_in_use(const GpuannScan *scan)
  * Errors out if a row that the node page at block names cannot be in the table.
  * heap_blocks: its length as last asked, 0 at first.
  */
-extern void check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNumber block,
-							const ItemPointerData *tid);
+extern void check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks,
+							BlockNumber block, const ItemPointerData *tid);
 
 #endif							/* GPUANN_SCAN_H */

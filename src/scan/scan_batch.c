@@ -13,14 +13,16 @@
 #include "scan/scan.h"
 
 void
-scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method, FirstAnswer *first)
+scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method,
+			   FirstAnswer *first)
 {
 	const IndexFormat *format = index_format(index);
 	bool		exact = method == METHOD_EXACT;
 	uint32		ef = exact ? 1 : (uint32) gpuann_effective_ef_search(index);
-	ServerQuery query = {
-		.vector_bytes = format->vector_bytes, .method = method, .ef = ef, .k = exact ? scan_exact_room(EXACT_FIRST_ROOM) : ef
-	};
+	ServerQuery query = {.vector_bytes = format->vector_bytes,
+						 .method = method,
+						 .ef = ef,
+						 .k = exact ? scan_exact_room(EXACT_FIRST_ROOM) : ef};
 	FallbackReason why = FALLBACK_NONE;
 	MetaPage	meta;
 	PendingBounds	bounds;
@@ -39,7 +41,9 @@ scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod m
 	for (uint32 done = 0, some; done < count && why == FALLBACK_NONE; done += some)
 	{
 		some = Min(count - done, client_batch_room(&query));
-		why = client_search_batch(mirror, &query, (const char *) vectors + (Size) done * format->vector_bytes, some, answers + done);
+		why = client_search_batch(mirror, &query,
+								  (const char *) vectors + (Size) done * format->vector_bytes, some,
+								  answers + done);
 		for (uint32 i = done; i < done + some && why == FALLBACK_NONE; i++)
 			first[i] = (FirstAnswer) {true, mirror, query, changes, answers[i]};
 	}
@@ -51,8 +55,9 @@ scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer,
 {
 	FirstAnswer *first = scan->first;
 
-	if (first == NULL || !first->set || scan->answered || query->beyond.set || query->method != first->query.method ||
-		query->k != first->query.k || query->ef != first->query.ef || scan->mirror.entry != first->mirror.entry ||
+	if (first == NULL || !first->set || scan->answered || query->beyond.set ||
+		query->method != first->query.method || query->k != first->query.k ||
+		query->ef != first->query.ef || scan->mirror.entry != first->mirror.entry ||
 		scan->mirror.generation != first->mirror.generation)
 		return false;
 	*answer = first->answer;

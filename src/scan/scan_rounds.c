@@ -64,7 +64,8 @@ visits_left(const GpuannScan *scan)
 static bool
 may_visit_all(const GpuannScan *scan)
 {
-	return scan->max_visited == GPUANN_UNSET || scan->compared_all || scan_slots_in_use(scan) <= (uint32) scan->max_visited;
+	return scan->max_visited == GPUANN_UNSET || scan->compared_all ||
+		   scan_slots_in_use(scan) <= (uint32) scan->max_visited;
 }
 
 /*
@@ -99,7 +100,8 @@ visits_of(const GpuannScan *scan, uint32 ef)
 static bool
 is_time_to_walk(const GpuannScan *scan, uint32 ef)
 {
-	return ef > ENGINE_MAX_EF || emitted_is_large(scan) || visits_of(scan, ef) > Min((uint64) scan->max_visited, scan_walk_room());
+	return ef > ENGINE_MAX_EF || emitted_is_large(scan) ||
+		   visits_of(scan, ef) > Min((uint64) scan->max_visited, scan_walk_room());
 }
 
 /*
@@ -114,8 +116,12 @@ next_ef(const GpuannScan *scan)
 	if (!scan->answer.more)
 		return 0;
 	if (may_visit_all(scan))
-		return ef > ENGINE_MAX_EF || emitted_is_large(scan) || scan_graph_is_dearer(ef, scan->bounds.next_fresh) ? 0 : ef;
-	if (scan->walk.scratch != NULL && (emitted_is_large(scan) || scan->walk.visited >= walk_most(scan)))
+		return ef > ENGINE_MAX_EF || emitted_is_large(scan) ||
+					   scan_graph_is_dearer(ef, scan->bounds.next_fresh)
+				   ? 0
+				   : ef;
+	if (scan->walk.scratch != NULL &&
+		(emitted_is_large(scan) || scan->walk.visited >= walk_most(scan)))
 		return 0;
 	return ef;
 }
@@ -163,7 +169,8 @@ graph_round(GpuannScan *scan)
 	 * The last round has all that was visited, far rows too: what it found
 	 * comes in the order of all, with those of a range.
 	 */
-	if (scan->round.most > 0 && scan->walk.scratch != NULL && scan->walk.visited >= scan->round.most)
+	if (scan->round.most > 0 && scan->walk.scratch != NULL &&
+		scan->walk.visited >= scan->round.most)
 		scan->answer.count = 0;
 	return true;
 }
@@ -272,7 +279,8 @@ exact_round(GpuannScan *scan, bool first)
 
 		scan->cursor = (SearchBound) {true, end->distance, end->slot};
 		/* The server knows nothing of `until`. */
-		if (range.until.set && !engine_before(end->distance, end->slot, range.until.distance, range.until.slot))
+		if (range.until.set &&
+			!engine_before(end->distance, end->slot, range.until.distance, range.until.slot))
 			scan->answer.more = false;
 	}
 	scan->room = scan_exact_room((uint64) scan->room * 8);
@@ -292,7 +300,7 @@ any_round(GpuannScan *scan)
 	drop_answer(scan);
 	page_any_order(&scan->query, scan->cursor.slot, room, &pages);
 	check_snapshot_age(scan->query.index, scan->snapshot);
-	scan->answer = (ScanAnswer) {.results = pages.results, .count = pages.count, .more = pages.more};
+	scan->answer = (ScanAnswer){.results = pages.results, .count = pages.count, .more = pages.more};
 	if (scan->stage == STAGE_ANY)
 		scan->stats.visited += pages.count;
 	if (pages.count > 0)
@@ -309,9 +317,11 @@ note_returned(GpuannScan *scan)
 {
 	Size		bytes = (Size) scan->bounds.next_fresh / 8 + 1;
 
-	if (!scan->ask_server || scan->iterative == GPUANN_ITERATIVE_STRICT || bytes > (Size) work_mem * 1024)
+	if (!scan->ask_server || scan->iterative == GPUANN_ITERATIVE_STRICT ||
+		bytes > (Size) work_mem * 1024)
 		return;
-	scan->returned = MemoryContextAllocExtended(scan->memory, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	scan->returned =
+		MemoryContextAllocExtended(scan->memory, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	scan->returned_slots = scan->bounds.next_fresh;
 }
 
@@ -322,8 +332,9 @@ note_returned(GpuannScan *scan)
 static bool
 may_have_overlooked(const GpuannScan *scan)
 {
-	return scan->returned != NULL && (uint64) scan->emitted->count + scan->returned_count < scan_slots_in_use(scan) &&
-		may_visit_all(scan);
+	return scan->returned != NULL &&
+		   (uint64) scan->emitted->count + scan->returned_count < scan_slots_in_use(scan) &&
+		   may_visit_all(scan);
 }
 
 /*
@@ -479,6 +490,7 @@ scan_redo_round(GpuannScan *scan)
 	}
 	scan->cursor = scan->round_cursor;
 	if (passed > 0)
-		scan->cursor = (SearchBound) {true, scan->answer.results[passed - 1].distance, scan->answer.results[passed - 1].slot};
+		scan->cursor = (SearchBound){true, scan->answer.results[passed - 1].distance,
+									 scan->answer.results[passed - 1].slot};
 	exact_round(scan, scan->round_first && passed == 0);
 }

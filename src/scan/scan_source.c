@@ -79,7 +79,8 @@ count_until(const SearchResult *results, uint32 count, const SearchResult *bound
  * nothing about what comes after its last, so the merged one ends there.
  */
 static void
-source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room, ScanAnswer *answer)
+source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pending, uint32 room,
+			 ScanAnswer *answer)
 {
 	const SearchResult *a = server->results;
 	const SearchResult *b = pending->results;
@@ -93,7 +94,8 @@ source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pen
 	if (pending->more && pending->count > 0)
 		na = count_until(a, na, &b[pending->count - 1]);
 
-	answer->results = palloc_extended(sizeof(SearchResult) * (Size) Max(Min(na + nb, room), 1), MCXT_ALLOC_HUGE);
+	answer->results =
+		palloc_extended(sizeof(SearchResult) * (Size) Max(Min(na + nb, room), 1), MCXT_ALLOC_HUGE);
 	answer->count = 0;
 	while ((i < na || j < nb) && answer->count < room)
 	{
@@ -112,7 +114,8 @@ source_merge(const ServerAnswer *server, bool server_full, const PageAnswer *pen
  * trimmed.
  */
 static bool
-search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const ExactRange *range, PageAnswer *pending)
+search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const ExactRange *range,
+			  PageAnswer *pending)
 {
 	ExactRange	unseen = *range;
 	SearchBound until = {.set = false};
@@ -121,8 +124,10 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 	if (server->position >= scan->bounds.end)
 		return true;
 	if (full && server->count > 0)
-		until = (SearchBound) {true, server->results[server->count - 1].distance, server->results[server->count - 1].slot};
-	if (!range->beyond.set && !range->until.set && scan_unmirrored_search(scan, server->position, &until, pending))
+		until = (SearchBound){true, server->results[server->count - 1].distance,
+							  server->results[server->count - 1].slot};
+	if (!range->beyond.set && !range->until.set &&
+		scan_unmirrored_search(scan, server->position, &until, pending))
 		return true;
 	scan_read_meta(scan);
 	/*
@@ -138,7 +143,8 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
  * False: take the page path.
  */
 static bool
-ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
+ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range,
+		   ScanAnswer *answer)
 {
 	ServerQuery query = {
 		.vector = scan->query.vector, .vector_bytes = scan->format->vector_bytes, .method = method,
@@ -184,7 +190,8 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	{
 		scan->stats.tally.server = true;
 		scan->stats.batch = server.batch;
-		shmem_copy_text(scan->stats.engine, sizeof(scan->stats.engine), gpuann_area->engine, sizeof(gpuann_area->engine));
+		shmem_copy_text(scan->stats.engine, sizeof(scan->stats.engine), gpuann_area->engine,
+						sizeof(gpuann_area->engine));
 	}
 	return true;
 }
@@ -260,7 +267,8 @@ is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *ran
  * or not enough.
  */
 static void
-source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range, ScanAnswer *answer)
+source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range,
+				  ScanAnswer *answer)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->memory);
 	ExactRange	asked = *range;

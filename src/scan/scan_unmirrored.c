@@ -81,7 +81,8 @@ keep_row(const GpuannScan *scan, uint32 slot)
 	row->version = row->live ? node->version : 0;
 	UnlockReleaseBuffer(buffer);
 	if (row->live)
-		read_vector(scan->query.index, scan->format, slot, kept.vectors + (kept.end % kept.room) * kept.stride);
+		read_vector(scan->query.index, scan->format, slot,
+					kept.vectors + (kept.end % kept.room) * kept.stride);
 	kept.end++;
 }
 
@@ -138,9 +139,11 @@ scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBound *until, 
 		if (!row->live)
 			continue;
 		answer->visited++;
-		distance = kernels->exact(scan->query.vector, kept.vectors + (position % kept.room) * kept.stride, format->dims);
+		distance = kernels->exact(
+			scan->query.vector, kept.vectors + (position % kept.room) * kept.stride, format->dims);
 		if (!until->set || !engine_before(until->distance, until->slot, distance, row->slot))
-			insert_result(answer->results, answer->count++, (SearchResult) {distance, row->slot, row->version});
+			insert_result(answer->results, answer->count++,
+						  (SearchResult){distance, row->slot, row->version});
 	}
 	answer->pending = answer->visited;
 	return true;

@@ -60,7 +60,8 @@ slot_set_copy(const SlotSet *set, MemoryContext memory)
 bool
 slot_set_has(const SlotSet *set, uint32 slot)
 {
-	for (uint32 place = first_place(set, slot); set->places[place] != NO_SLOT; place = (place + 1) & set->mask)
+	for (uint32 place = first_place(set, slot); set->places[place] != NO_SLOT;
+		 place = (place + 1) & set->mask)
 	{
 		if (set->places[place] == slot)
 			return true;

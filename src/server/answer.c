@@ -40,7 +40,8 @@ request_finish(Server *server, Ticket *ticket)
 static bool
 request_is_ours(const Server *server, const Ticket *ticket)
 {
-	return atomic_load(server_word(server, ticket->number)) == request_word(ticket->generation, REQUEST_TAKEN);
+	return atomic_load(server_word(server, ticket->number)) ==
+		   request_word(ticket->generation, REQUEST_TAKEN);
 }
 
 /* Answer a request with a status and a text instead of results. */
@@ -76,7 +77,8 @@ request_answer(Server *server, Ticket *ticket, const Batch *batch)
 	}
 	if (query->count > query->k)
 	{
-		request_refuse(server, ticket, ENGINE_INVALID, "the engine returned more results than were wanted");
+		request_refuse(server, ticket, ENGINE_INVALID,
+					   "the engine returned more results than were wanted");
 		return;
 	}
 	if (request_is_ours(server, ticket))

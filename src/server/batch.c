@@ -27,7 +27,8 @@ typedef struct Tally
 } Tally;
 
 EngineStatus
-query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_k, EngineQuery *query, EngineError *error)
+query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_k,
+		   EngineQuery *query, EngineError *error)
 {
 	if (request->method != METHOD_GRAPH && request->method != METHOD_EXACT)
 		engine_error(error, ENGINE_INVALID, "search method %u is unknown", request->method);
@@ -121,7 +122,8 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 		server->company = COMPANY;
 
 	mirror = held_find(server, ticket->entry, generation, &error);
-	if (mirror == NULL || query_fill(mirror, &request, PAYLOAD_RESULTS, &ticket->query, &error) != ENGINE_OK)
+	if (mirror == NULL ||
+		query_fill(mirror, &request, PAYLOAD_RESULTS, &ticket->query, &error) != ENGINE_OK)
 	{
 		request_refuse(server, ticket, error.status, error.text);
 		return true;
@@ -152,7 +154,8 @@ requests_take(Server *server)
 
 	for (uint32_t slot = 0; slot < server->layout.slots; slot++)
 	{
-		if (request_state(atomic_load_explicit(&words[slot], memory_order_relaxed)) != REQUEST_POSTED)
+		if (request_state(atomic_load_explicit(&words[slot], memory_order_relaxed)) !=
+			REQUEST_POSTED)
 			continue;
 		server->posted[found++] = slot;
 		__builtin_prefetch(server_payload(server, slot));
@@ -234,7 +237,8 @@ waiting_gather(Server *server, HeldMirror *mirror)
 	{
 		Ticket	   *next = ticket->next;
 
-		if (atomic_load(server_word(server, ticket->number)) == request_word(ticket->generation, REQUEST_ABANDONED))
+		if (atomic_load(server_word(server, ticket->number)) ==
+			request_word(ticket->generation, REQUEST_ABANDONED))
 			request_refuse(server, ticket, ENGINE_CANCELLED, "");
 		else
 		{
@@ -270,7 +274,8 @@ batch_unused(const Server *server)
 static bool
 is_lone(Server *server, uint32_t count)
 {
-	if (count > 1 || server->queries_flying > 0 || server->channels_busy > 0 || server->drops != NULL)
+	if (count > 1 || server->queries_flying > 0 || server->channels_busy > 0 ||
+		server->drops != NULL)
 		return false;
 	if (server->company == 0)
 		return true;
@@ -321,7 +326,8 @@ batch_submit(Server *server, uint32_t entry)
 	mirror->last_batch = count;
 	server->queries_flying += count;
 	atomic_fetch_add_explicit(&server->area->batches, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&server_mirror(server, entry)->counters.batches, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&server_mirror(server, entry)->counters.batches, 1,
+							  memory_order_relaxed);
 	return true;
 }
 
@@ -377,7 +383,8 @@ static void
 tally_query(Server *server, Tally *tally, const EngineQuery *query)
 {
 	const Ticket *ticket = query->user;
-	int64_t		submitted_us = ticket->of_channel ? ticket->posted_us : server->batches[ticket->batch].submitted_us;
+	int64_t submitted_us =
+		ticket->of_channel ? ticket->posted_us : server->batches[ticket->batch].submitted_us;
 	int64_t		waited = submitted_us - ticket->posted_us;
 
 	if (tally->entry != ticket->entry || tally->mirror != query->mirror)
@@ -434,7 +441,8 @@ queries_poll(Server *server)
 
 	do
 	{
-		EngineStatus status = server->ops->poll(server->engine, completed, POLL_ROOM, &count, &error);
+		EngineStatus status =
+			server->ops->poll(server->engine, completed, POLL_ROOM, &count, &error);
 
 		if (status == ENGINE_FAILED)
 			server_fail(server, &error);

@@ -47,15 +47,16 @@ channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t by
 {
 	uint64_t	room = server->layout.channel_data_bytes;
 
-	return offset % AREA_ALIGN == 0 && offset <= room && (bytes == 0 || count <= (room - offset) / bytes);
+	return offset % AREA_ALIGN == 0 && offset <= room &&
+		   (bytes == 0 || count <= (room - offset) / bytes);
 }
 
 /*
  * Check the numbers of a request, and that its arrays are inside the channel.
  */
 static EngineStatus
-request_check(const Server *server, const ChannelRequest *request, const ChannelShape *shape, const HeldMirror *mirror,
-			  EngineError *error)
+request_check(const Server *server, const ChannelRequest *request, const ChannelShape *shape,
+			  const HeldMirror *mirror, EngineError *error)
 {
 	uint64_t	count = request->count;
 	bool		inside = true;
@@ -67,19 +68,23 @@ request_check(const Server *server, const ChannelRequest *request, const Channel
 	if (shape->vectors && count > 0)
 		inside &= channel_holds(server, request->body_offset, count, mirror->vector_bytes);
 	if (shape->rows && count > 0)
-		inside &= channel_holds(server, request->body_offset, count, mirror->spec.degree * sizeof(uint32_t));
+		inside &= channel_holds(server, request->body_offset, count,
+								mirror->spec.degree * sizeof(uint32_t));
 	if (shape->kind == JOB_APPEND && request->has_dead && count > 0)
 		inside &= channel_holds(server, request->dead_offset, bits64_bytes(count), 1);
 	if (!inside)
-		engine_error(error, ENGINE_INVALID, "arrays of %u rows do not fit the bulk channel", request->count);
+		engine_error(error, ENGINE_INVALID, "arrays of %u rows do not fit the bulk channel",
+					 request->count);
 	else if (request->has_dead > 1 || request->has_position > 1)
 		engine_error(error, ENGINE_INVALID, "the bulk channel's flags are invalid");
 	else if (request->op == CHANNEL_POSITION && !request->has_position)
 		engine_error(error, ENGINE_INVALID, "the channel carries no position");
 	else if (shape->kind == JOB_APPEND && (uint64_t) request->first_slot + count > ENGINE_MAX_SLOTS)
 		engine_error(error, ENGINE_INVALID, "slot %u is too large", request->first_slot);
-	else if (engine_job_links(shape->kind) && (request->ef_construction < 4 || request->ef_construction > 1000))
-		engine_error(error, ENGINE_INVALID, "ef_construction %u is outside 4 .. 1000", request->ef_construction);
+	else if (engine_job_links(shape->kind) &&
+			 (request->ef_construction < 4 || request->ef_construction > 1000))
+		engine_error(error, ENGINE_INVALID, "ef_construction %u is outside 4 .. 1000",
+					 request->ef_construction);
 	else
 		return ENGINE_OK;
 	return ENGINE_INVALID;
@@ -87,7 +92,8 @@ request_check(const Server *server, const ChannelRequest *request, const Channel
 
 /* Copy an array out of the channel, behind the copies made so far. */
 static const void *
-copy_array(ChannelWork *work, size_t *used, const unsigned char *data, uint64_t offset, size_t bytes)
+copy_array(ChannelWork *work, size_t *used, const unsigned char *data, uint64_t offset,
+		   size_t bytes)
 {
 	unsigned char *copy = (unsigned char *) work->copies + *used;
 
@@ -113,7 +119,8 @@ copies_reserve(ChannelWork *work, size_t bytes)
 
 /* Copy the arrays of a checked request and put them into its job. */
 static EngineStatus
-arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const HeldMirror *mirror, EngineError *error)
+arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const HeldMirror *mirror,
+			EngineError *error)
 {
 	ChannelWork   *work = &server->channels[number];
 	const ChannelRequest *request = &work->request;
@@ -127,7 +134,8 @@ arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const He
 
 	if (!copies_reserve(work, 2 * area_align(numbers) + area_align(dead) + area_align(rows)))
 	{
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u rows of a bulk channel", request->count);
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u rows of a bulk channel",
+					 request->count);
 		return ENGINE_NO_MEMORY;
 	}
 	if (shape->slots)
@@ -159,7 +167,8 @@ channel_job_make(Server *server, uint32_t number, EngineError *error)
 	HeldMirror *mirror;
 	EngineStatus status;
 
-	if (request->op >= sizeof(channel_shapes) / sizeof(channel_shapes[0]) || channel_shapes[request->op].kind == 0)
+	if (request->op >= sizeof(channel_shapes) / sizeof(channel_shapes[0]) ||
+		channel_shapes[request->op].kind == 0)
 	{
 		engine_error(error, ENGINE_INVALID, "channel operation %u is unknown", request->op);
 		return ENGINE_INVALID;

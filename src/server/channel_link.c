@@ -78,11 +78,13 @@ channel_link_fetch(Server *server, uint32_t number, EngineError *error)
 	}
 	if (first > there)
 	{
-		engine_error(error, ENGINE_INVALID, "row %u is beyond the %u that were linked", first, there);
+		engine_error(error, ENGINE_INVALID, "row %u is beyond the %u that were linked", first,
+					 there);
 		return ENGINE_INVALID;
 	}
 	count = fetch_count(there, first, request->count,
-						(server->layout.channel_data_bytes - AREA_ALIGN) / (sizeof(uint32_t) + row_bytes));
+						(server->layout.channel_data_bytes - AREA_ALIGN) /
+							(sizeof(uint32_t) + row_bytes));
 	channel->out_slots_offset = 0;
 	channel->out_offset = area_align(count * sizeof(uint32_t));
 	channel->out_count = (uint32_t) count;

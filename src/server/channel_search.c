@@ -42,12 +42,14 @@ channel_search_forget(ChannelWork *work)
  * gone since the last piece.
  */
 static EngineStatus
-channel_search_fill(Server *server, const ChannelRequest *request, EngineQuery *query, EngineError *error)
+channel_search_fill(Server *server, const ChannelRequest *request, EngineQuery *query,
+					EngineError *error)
 {
 	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, error);
 	uint32_t	most_k = (uint32_t) (server->layout.channel_data_bytes / sizeof(SearchResult));
 
-	return mirror == NULL ? error->status : query_fill(mirror, &request->query, most_k, query, error);
+	return mirror == NULL ? error->status
+						  : query_fill(mirror, &request->query, most_k, query, error);
 }
 
 /* Check a CHANNEL_SEARCH, and make room for what it will find. */
@@ -62,10 +64,14 @@ channel_search_begin(Server *server, uint32_t number, EngineError *error)
 	atomic_fetch_add_explicit(&server->area->requests, 1, memory_order_relaxed);
 	if (channel_search_fill(server, request, &query, error) != ENGINE_OK)
 		return error->status;
-	if (request->count < 1 || !channel_holds(server, request->body_offset, request->count, request->query.vector_bytes))
-		engine_error(error, ENGINE_INVALID, "%u queries of %u bytes do not fit the bulk channel", request->count, request->query.vector_bytes);
-	else if (!channel_holds(server, channel_found_bytes(request->count), request->count, (uint64_t) request->query.k * sizeof(SearchResult)))
-		engine_error(error, ENGINE_INVALID, "%u answers of %u results do not fit the bulk channel", request->count, request->query.k);
+	if (request->count < 1 ||
+		!channel_holds(server, request->body_offset, request->count, request->query.vector_bytes))
+		engine_error(error, ENGINE_INVALID, "%u queries of %u bytes do not fit the bulk channel",
+					 request->count, request->query.vector_bytes);
+	else if (!channel_holds(server, channel_found_bytes(request->count), request->count,
+							(uint64_t) request->query.k * sizeof(SearchResult)))
+		engine_error(error, ENGINE_INVALID, "%u answers of %u results do not fit the bulk channel",
+					 request->count, request->query.k);
 	if (error->status != ENGINE_OK)
 		return error->status;
 	search->found = calloc(request->count, sizeof(ChannelFound));
@@ -73,7 +79,8 @@ channel_search_begin(Server *server, uint32_t number, EngineError *error)
 	if (search->found == NULL || search->results == NULL)
 	{
 		channel_search_forget(work);
-		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u answers of %u results", request->count, request->query.k);
+		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u answers of %u results",
+					 request->count, request->query.k);
 	}
 	search->posted_us = server_now_us();
 	return error->status;
@@ -102,7 +109,8 @@ channel_search_submit(Server *server, uint32_t number, EngineError *error)
 		size_t		place = search->next + i;
 
 		ticket->query = query;
-		ticket->query.vector = server_channel_data(server, number) + request->body_offset + place * request->query.vector_bytes;
+		ticket->query.vector = server_channel_data(server, number) + request->body_offset +
+							   place * request->query.vector_bytes;
 		ticket->query.results = search->results + place * request->query.k;
 		ticket->query.user = ticket;
 		ticket->entry = request->mirror;
@@ -119,7 +127,8 @@ channel_search_submit(Server *server, uint32_t number, EngineError *error)
 	search->outstanding = count;
 	server->queries_flying += count;
 	atomic_fetch_add_explicit(&server->area->batches, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&server_mirror(server, request->mirror)->counters.batches, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&server_mirror(server, request->mirror)->counters.batches, 1,
+							  memory_order_relaxed);
 	return ENGINE_OK;
 }
 
@@ -135,7 +144,8 @@ channel_search_answer(Server *server, uint32_t number)
 
 	memcpy(data, search->found, request->count * sizeof(ChannelFound));
 	for (uint32_t i = 0; i < request->count; i++)
-		memcpy(data + end + (uint64_t) i * request->query.k * sizeof(SearchResult), search->results + (size_t) i * request->query.k,
+		memcpy(data + end + (uint64_t) i * request->query.k * sizeof(SearchResult),
+			   search->results + (size_t) i * request->query.k,
 			   search->found[i].count * sizeof(SearchResult));
 	channel->out_count = request->count;
 	channel->out_slots_offset = 0;
@@ -152,23 +162,26 @@ channel_search_done(Server *server, Ticket *ticket)
 	ChannelWork   *work = &server->channels[ticket->number];
 	ChannelSearch *search = &work->search;
 	EngineQuery *query = &ticket->query;
-	ChannelFound  *found = &search->found[(size_t) (query->results - search->results) / work->request.query.k];
+	ChannelFound *found =
+		&search->found[(size_t) (query->results - search->results) / work->request.query.k];
 	EngineStatus status = query->status;
 
 	ticket->state = TICKET_IDLE;
 	if (status == ENGINE_OK && query->count > query->k)
-		engine_error(&query->error, status = ENGINE_INVALID, "the engine returned more results than were wanted");
+		engine_error(&query->error, status = ENGINE_INVALID,
+					 "the engine returned more results than were wanted");
 	if (status != ENGINE_OK && search->error.status == ENGINE_OK)
 	{
 		search->error = query->error;
 		search->error.status = status;
 	}
-	*found = (ChannelFound) {
-		.count = status == ENGINE_OK ? query->count : 0, .rows = query->rows, .position = query->position,
-		.counters = query->counters
-	};
+	*found = (ChannelFound){.count = status == ENGINE_OK ? query->count : 0,
+							.rows = query->rows,
+							.position = query->position,
+							.counters = query->counters};
 	work->done++;
-	atomic_store_explicit(&server_channel(server, ticket->number)->done, work->done, memory_order_relaxed);
+	atomic_store_explicit(&server_channel(server, ticket->number)->done, work->done,
+						  memory_order_relaxed);
 	if (--search->outstanding > 0)
 		return;
 	work->phase = CHANNEL_SUBMITS;

@@ -157,12 +157,14 @@ replace_begin(Server *server, uint32_t number)
 	work->phase = CHANNEL_AWAITS_DROP;
 	work->mirror = 0;
 	if (request->op == CHANNEL_CREATE && request->mirror < server->layout.mirrors &&
-		atomic_load(&server_mirror(server, request->mirror)->generation) == request->mirror_generation)
+		atomic_load(&server_mirror(server, request->mirror)->generation) ==
+			request->mirror_generation)
 		(void) channel_replace(server, number);
 	else if (request->op == CHANNEL_CREATE || mirror == NULL)
 	{
 		if (error.status == ENGINE_OK)
-			engine_error(&error, ENGINE_NOT_FOUND, "mirror entry %u has moved on from generation %u", request->mirror,
+			engine_error(&error, ENGINE_NOT_FOUND,
+						 "mirror entry %u has moved on from generation %u", request->mirror,
 						 request->mirror_generation);
 		channel_finish(server, number, error.status, error.text);
 	}
@@ -298,7 +300,8 @@ channel_cancel(Server *server, uint32_t number)
 	ChannelWork   *work = &server->channels[number];
 
 	if (work->cancelled ||
-		(channel_is_ours(server, number) && atomic_load_explicit(&server_channel(server, number)->cancel, memory_order_relaxed) == 0))
+		(channel_is_ours(server, number) &&
+		 atomic_load_explicit(&server_channel(server, number)->cancel, memory_order_relaxed) == 0))
 		return false;
 	if (work->phase == CHANNEL_RUNS)
 	{
@@ -343,7 +346,8 @@ channels_step(Server *server)
 	if (server->channels_busy > 0)
 	{
 		begun = server_now_us();
-		poll_jobs = atomic_exchange(&server->woken, false) || begun - server->last_job_poll_us >= JOB_POLL_US;
+		poll_jobs = atomic_exchange(&server->woken, false) ||
+					begun - server->last_job_poll_us >= JOB_POLL_US;
 		if (poll_jobs)
 			server->last_job_poll_us = begun;
 	}
@@ -375,7 +379,8 @@ channels_brief(const Server *server)
 	bool		brief = false;
 
 	for (uint32_t i = 0; server->channels_busy > 0 && i < server->layout.channels && !brief; i++)
-		brief = server->channels[i].phase == CHANNEL_RUNS && !engine_job_links(server->channels[i].job.kind);
+		brief = server->channels[i].phase == CHANNEL_RUNS &&
+				!engine_job_links(server->channels[i].job.kind);
 	return brief;
 }
 
@@ -416,7 +421,8 @@ channel_reclaim(Server *server, uint32_t number, int32_t owner)
 		return;
 	}
 	if (request_state(word) != REQUEST_FREE &&
-		!atomic_compare_exchange_strong(&channel->state, &word, request_word(generation, REQUEST_FREE)))
+		!atomic_compare_exchange_strong(&channel->state, &word,
+										request_word(generation, REQUEST_FREE)))
 		return;
 	channel_link_forget(server, work);
 	(void) atomic_compare_exchange_strong(&channel->owner, &owner, 0);
@@ -441,7 +447,8 @@ channels_sweep(Server *server, bool starting)
 			(void) channel_free(channel, generation, owner);
 		else if (owner_is_dead(owner))
 			channel_reclaim(server, number, owner);
-		if (work->phase == CHANNEL_RESTS && work->link != 0 && atomic_load(&channel->owner) != work->link_owner)
+		if (work->phase == CHANNEL_RESTS && work->link != 0 &&
+			atomic_load(&channel->owner) != work->link_owner)
 			channel_link_forget(server, work);
 	}
 }

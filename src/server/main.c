@@ -36,7 +36,8 @@ parse_option(ServerOptions *options, const char *name, const char *value)
 	else if (strcmp(name, "--engine") == 0)
 	{
 		options->engine = value;
-		return strcmp(value, "auto") == 0 || strcmp(value, "cuda") == 0 || strcmp(value, "cpu") == 0;
+		return strcmp(value, "auto") == 0 || strcmp(value, "cuda") == 0 ||
+			   strcmp(value, "cpu") == 0;
 	}
 	else if (strcmp(name, "--memory-limit") == 0)
 		return parse_number(value, UINT64_MAX, &options->memory_limit);
@@ -68,7 +69,9 @@ main(int argc, char **argv)
 	}
 	if (options.area_fd < 0 || options.death_fd < 0 || options.lock_path == NULL)
 	{
-		process_log("FATAL", "--area-fd, --death-fd and --lock are needed: %s is started by PostgreSQL", SERVER_PROGRAM);
+		process_log("FATAL",
+					"--area-fd, --death-fd and --lock are needed: %s is started by PostgreSQL",
+					SERVER_PROGRAM);
 		return SERVER_EXIT_REFUSED;
 	}
 	return server_main(&options);

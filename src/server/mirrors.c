@@ -26,7 +26,8 @@ held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *erro
 	mirror = &server->mirrors[entry];
 	if (mirror->id == 0 || mirror->generation != generation)
 	{
-		engine_error(error, ENGINE_NOT_FOUND, "no mirror of entry %u, generation %u is held", entry, generation);
+		engine_error(error, ENGINE_NOT_FOUND, "no mirror of entry %u, generation %u is held", entry,
+					 generation);
 		return NULL;
 	}
 	return mirror;
@@ -40,7 +41,8 @@ void
 engine_enters(Server *server, uint32_t entry)
 {
 	if (entry < server->layout.mirrors)
-		atomic_fetch_add_explicit(&server_mirror(server, entry)->in_engine, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&server_mirror(server, entry)->in_engine, 1,
+								  memory_order_relaxed);
 }
 
 /* The engine is done with it. */
@@ -48,7 +50,8 @@ void
 engine_leaves(Server *server, uint32_t entry)
 {
 	if (entry < server->layout.mirrors)
-		atomic_fetch_sub_explicit(&server_mirror(server, entry)->in_engine, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&server_mirror(server, entry)->in_engine, 1,
+								  memory_order_relaxed);
 }
 
 /* Check what the engine is about to be asked for. */
@@ -64,7 +67,8 @@ spec_check(const MirrorSpec *spec, EngineError *error)
 	else if (spec->dims < 1 || spec->dims > most)
 		engine_error(error, ENGINE_INVALID, "%u dimensions are outside 1 .. %u", spec->dims, most);
 	else if (spec->degree < 4 || spec->degree > ENGINE_MAX_DEGREE)
-		engine_error(error, ENGINE_INVALID, "degree %u is outside 4 .. %u", spec->degree, ENGINE_MAX_DEGREE);
+		engine_error(error, ENGINE_INVALID, "degree %u is outside 4 .. %u", spec->degree,
+					 ENGINE_MAX_DEGREE);
 	else if (spec->capacity > ENGINE_MAX_SLOTS)
 		engine_error(error, ENGINE_INVALID, "capacity %u is too large", spec->capacity);
 	else
@@ -79,10 +83,11 @@ held_make(Server *server, const ChannelRequest *request, EngineError *error)
 	HeldMirror *mirror = &server->mirrors[request->mirror];
 	EngineStatus status;
 
-	if (atomic_load(&server_mirror(server, request->mirror)->generation) != request->mirror_generation)
+	if (atomic_load(&server_mirror(server, request->mirror)->generation) !=
+		request->mirror_generation)
 	{
-		engine_error(error, ENGINE_NOT_FOUND, "mirror entry %u has moved on from generation %u", request->mirror,
-					 request->mirror_generation);
+		engine_error(error, ENGINE_NOT_FOUND, "mirror entry %u has moved on from generation %u",
+					 request->mirror, request->mirror_generation);
 		return ENGINE_NOT_FOUND;
 	}
 	status = spec_check(&request->spec, error);
@@ -209,7 +214,8 @@ held_sweep(Server *server)
 {
 	for (uint32_t entry = 0; server->held > 0 && entry < server->layout.mirrors; entry++)
 		if (server->mirrors[entry].id != 0 &&
-			atomic_load(&server_mirror(server, entry)->generation) != server->mirrors[entry].generation)
+			atomic_load(&server_mirror(server, entry)->generation) !=
+				server->mirrors[entry].generation)
 			held_let_go(server, entry);
 }
 

@@ -158,7 +158,8 @@ open_lock_file(const char *path)
 	(void) umask(mask);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, LOCK_FILE_MODE);
 	if (fd >= 0 && fchmod(fd, LOCK_FILE_MODE & ~mask) != 0)
-		process_log("WARNING", "could not set the mode of lock file \"%.500s\": %s", path, strerror(errno));
+		process_log("WARNING", "could not set the mode of lock file \"%.500s\": %s", path,
+					strerror(errno));
 	return fd;
 }
 
@@ -285,7 +286,8 @@ process_watch(Server *server, const ServerOptions *options)
 		watch->server = server;
 		watch->death_fd = options->death_fd;
 		watch->hang_ms = server->hang_ms;
-		watch->look_ms = watch->hang_ms < 8 * AREA_HEARTBEAT_MS ? watch->hang_ms / 8 + 1 : AREA_HEARTBEAT_MS;
+		watch->look_ms =
+			watch->hang_ms < 8 * AREA_HEARTBEAT_MS ? watch->hang_ms / 8 + 1 : AREA_HEARTBEAT_MS;
 		watch->signal_fd = signalfd(-1, &terminate, SFD_CLOEXEC);
 		if (watch->signal_fd >= 0 && pthread_create(&thread, NULL, watch_main, watch) == 0)
 			return;

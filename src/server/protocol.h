@@ -247,7 +247,8 @@ typedef struct MirrorCounters
 	_Atomic uint64_t engine_us;
 } MirrorCounters;
 
-_Static_assert(offsetof(MirrorCounters, batches) % AREA_ALIGN == 0, "the server's counters begin on a line of their own");
+_Static_assert(offsetof(MirrorCounters, batches) % AREA_ALIGN == 0,
+			   "the server's counters begin on a line of their own");
 
 /*
  * One entry of the mirror table. PostgreSQL's processes create, claim and empty
@@ -323,24 +324,26 @@ typedef struct RequestPayload
 
 typedef enum ChannelOp
 {
-	CHANNEL_CREATE = 1,			/* spec: an empty mirror for entry mirror, generation
+	CHANNEL_CREATE = 1, /* spec: an empty mirror for entry mirror, generation
 								 * mirror_generation */
 	CHANNEL_DROP,
-	CHANNEL_APPEND,				/* as JOB_APPEND: versions, dead bitmap (when has_dead), vectors */
-	CHANNEL_OVERWRITE,				/* slots, versions, vectors */
-	CHANNEL_DEAD,					/* slots, versions */
-	CHANNEL_GRAPH,					/* slots, rows */
-	CHANNEL_SEEDS,					/* slots */
-	CHANNEL_POSITION,				/* nothing but position */
-	CHANNEL_LINK,					/* slots, or everything pending with count 0; answer: out_count
+	CHANNEL_APPEND,		/* as JOB_APPEND: versions, dead bitmap (when has_dead), vectors */
+	CHANNEL_OVERWRITE,	/* slots, versions, vectors */
+	CHANNEL_DEAD,		/* slots, versions */
+	CHANNEL_GRAPH,		/* slots, rows */
+	CHANNEL_SEEDS,		/* slots */
+	CHANNEL_POSITION,	/* nothing but position */
+	CHANNEL_LINK,		/* slots, or everything pending with count 0; answer: out_count
 									 * rows changed, out_seeds seeds */
-	CHANNEL_LINK_FETCH,			/* rows of the LINK this channel did: out_count slots and rows from first_slot on in the order of the
-								 * result; or, with has_seeds set, out_count seeds from first_slot on as slots. At most count, unless 0 */
+	CHANNEL_LINK_FETCH, /* rows of the LINK this channel did: out_count slots and rows from
+						 * first_slot on in the order of the result; or, with has_seeds set,
+						 * out_count seeds from first_slot on as slots. At most count, unless 0 */
 	CHANNEL_LINK_FORGET,
-	CHANNEL_SEARCH,				/* count queries alike but for their vectors: a batch, or an answer larger than a payload; answer: what
-								 * each has found, as ChannelFound, and its results, the next query's k after them. If one fails, all do */
-	CHANNEL_INFO,					/* answer: info */
-	CHANNEL_REPAIR					/* as JOB_REPAIR: slots, or all with count 0; answer, and what
+	CHANNEL_SEARCH, /* count queries alike but for their vectors: a batch, or an answer larger than
+					 * a payload; answer: what each has found, as ChannelFound, and its results, the
+					 * next query's k after them. If one fails, all do */
+	CHANNEL_INFO,	/* answer: info */
+	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
 									 * its fetches give, as CHANNEL_LINK's */
 } ChannelOp;
 

@@ -85,7 +85,8 @@ serve_rest(Server *server, uint32_t seen)
 	 */
 	if (server->spin_us > 0)
 	{
-		bool		flying = server->queries_flying > 0 && server->queries_flying <= server->spin_flying_most;
+		bool flying =
+			server->queries_flying > 0 && server->queries_flying <= server->spin_flying_most;
 		bool		brief = channels_brief(server);
 		int64_t		now = server_now_us();
 		int64_t		until = now + (flying || brief ? server->spin_flying_us : server->spin_us);

@@ -223,14 +223,15 @@ extern void wakers_start(Server *server, uint32_t count);
 extern void wakers_stop(Server *server);
 extern void client_wake(Server *server, _Atomic uint32_t *word);
 
-/* ---- process.c: the process, its descriptors, signals, lock, watch thread ---- */
+/* ---- process.c: the process, its descriptors, signals, lock, watch thread - */
 
 extern void process_close_descriptors(int keep_a, int keep_b);
 extern void process_block_signals(void);
 extern void process_die_with_parent(void);
 extern void process_take_lock(const char *path);
 extern void process_watch(Server *server, const ServerOptions *options);
-extern void process_log(const char *level, const char *format,...) __attribute__((format(printf, 2, 3)));
+extern void process_log(const char *level, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 extern void process_warn(const char *format,...) __attribute__((format(printf, 1, 2)));
 
 /* ---- start.c ---- */
@@ -275,15 +276,16 @@ extern uint64_t watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *jo
 extern bool requests_take(Server *server);
 extern bool batches_launch(Server *server);
 extern bool queries_poll(Server *server);
-extern void queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const char *text);
+extern void queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status,
+						   const char *text);
 extern void requests_sweep(Server *server, bool starting);
 
 /*
  * Check what is asked, of which most_k results are the most, and fill a query
  * with it.
  */
-extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_k, EngineQuery *query,
-							   EngineError *error);
+extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request,
+							   uint32_t most_k, EngineQuery *query, EngineError *error);
 
 /* ---- answer.c: answers of requests ---- */
 
@@ -300,7 +302,8 @@ extern void engine_enters(Server *server, uint32_t entry);
 extern void engine_leaves(Server *server, uint32_t entry);
 
 /* The mirror of an entry and generation; else NULL, with *error. */
-extern HeldMirror *held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error);
+extern HeldMirror *held_find(Server *server, uint32_t entry, uint32_t generation,
+							 EngineError *error);
 extern EngineStatus held_make(Server *server, const ChannelRequest *request, EngineError *error);
 extern void held_let_go(Server *server, uint32_t entry);
 extern bool held_leaving(const Server *server, MirrorId id);
@@ -365,13 +368,15 @@ server_mirror(const Server *server, uint32_t entry)
 static inline AreaChannel *
 server_channel(const Server *server, uint32_t channel)
 {
-	return (AreaChannel *) ((char *) server->area + server->layout.channels_offset + server->layout.channel_stride * channel);
+	return (AreaChannel *) ((char *) server->area + server->layout.channels_offset +
+							server->layout.channel_stride * channel);
 }
 
 static inline unsigned char *
 server_channel_data(const Server *server, uint32_t channel)
 {
-	return (unsigned char *) server->area + server->layout.channel_data_offset + server->layout.channel_data_bytes * channel;
+	return (unsigned char *) server->area + server->layout.channel_data_offset +
+		   server->layout.channel_data_bytes * channel;
 }
 
 #endif							/* GPUANN_SERVER_H */

@@ -138,9 +138,11 @@ word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
 	if (watch->processors == 0)
 		watch->processors = processors_usable();
-	if (watch->processors > 1 && watch_worth(&watch->looks, WATCH_SELDOM_LOOK) && watch_judge(&watch->looks, watch_look(word, value, WATCH_LOOK_US)))
+	if (watch->processors > 1 && watch_worth(&watch->looks, WATCH_SELDOM_LOOK) &&
+		watch_judge(&watch->looks, watch_look(word, value, WATCH_LOOK_US)))
 		return true;
-	if (watch_worth(&watch->yields, WATCH_SELDOM_YIELD) && watch_judge(&watch->yields, watch_yield(watch, word, value)))
+	if (watch_worth(&watch->yields, WATCH_SELDOM_YIELD) &&
+		watch_judge(&watch->yields, watch_yield(watch, word, value)))
 		return true;
 	return atomic_load_explicit(word, memory_order_acquire) != value;
 }

@@ -38,15 +38,20 @@ layout_is_ours(const AreaHeader *header)
 {
 	AreaHeader	ours;
 
-	if (header->slots == 0 || header->slots > AREA_MAX_SLOTS || header->channels > AREA_MAX_CHANNELS)
+	if (header->slots == 0 || header->slots > AREA_MAX_SLOTS ||
+		header->channels > AREA_MAX_CHANNELS)
 		return false;
 	area_layout(&ours, header->slots, header->channels);
 	return header->mirrors == ours.mirrors && header->total_bytes == ours.total_bytes &&
-		header->words_offset == ours.words_offset && header->payloads_offset == ours.payloads_offset &&
-		header->payload_stride == ours.payload_stride && header->mirrors_offset == ours.mirrors_offset &&
-		header->mirror_stride == ours.mirror_stride && header->channels_offset == ours.channels_offset &&
-		header->channel_stride == ours.channel_stride && header->channel_data_offset == ours.channel_data_offset &&
-		header->channel_data_bytes == ours.channel_data_bytes;
+		   header->words_offset == ours.words_offset &&
+		   header->payloads_offset == ours.payloads_offset &&
+		   header->payload_stride == ours.payload_stride &&
+		   header->mirrors_offset == ours.mirrors_offset &&
+		   header->mirror_stride == ours.mirror_stride &&
+		   header->channels_offset == ours.channels_offset &&
+		   header->channel_stride == ours.channel_stride &&
+		   header->channel_data_offset == ours.channel_data_offset &&
+		   header->channel_data_bytes == ours.channel_data_bytes;
 }
 
 /*
@@ -60,7 +65,8 @@ area_map(Server *server, int fd)
 	AreaHeader *area;
 	int			seals = fcntl(fd, F_GET_SEALS);
 
-	if (fstat(fd, &st) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || (size_t) st.st_size < sizeof(AreaHeader))
+	if (fstat(fd, &st) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
+		(size_t) st.st_size < sizeof(AreaHeader))
 	{
 		process_log("FATAL", "descriptor %d is not a sealed request area", fd);
 		return false;
@@ -68,17 +74,23 @@ area_map(Server *server, int fd)
 	area = mmap(NULL, (size_t) st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (area == MAP_FAILED)
 	{
-		process_log("FATAL", "could not map the request area of %lld bytes: %s", (long long) st.st_size, strerror(errno));
+		process_log("FATAL", "could not map the request area of %lld bytes: %s",
+					(long long) st.st_size, strerror(errno));
 		return false;
 	}
 	memcpy(&server->layout, area, sizeof(AreaHeader));
 	if (server->layout.magic != AREA_MAGIC)
 		process_log("FATAL", "descriptor %d is not a request area", fd);
 	else if (server->layout.protocol_version != PROTOCOL_VERSION)
-		process_log("FATAL", "protocol version %u of the request area is not this server's, %u: PostgreSQL runs with another "
-					"version of gpuann than is installed, restart it", server->layout.protocol_version, PROTOCOL_VERSION);
-	else if (!layout_is_ours(&server->layout) || server->layout.total_bytes != (uint64_t) st.st_size)
-		process_log("FATAL", "the request area of %lld bytes is not laid out as this server's", (long long) st.st_size);
+		process_log(
+			"FATAL",
+			"protocol version %u of the request area is not this server's, %u: PostgreSQL runs with another "
+			"version of gpuann than is installed, restart it",
+			server->layout.protocol_version, PROTOCOL_VERSION);
+	else if (!layout_is_ours(&server->layout) ||
+			 server->layout.total_bytes != (uint64_t) st.st_size)
+		process_log("FATAL", "the request area of %lld bytes is not laid out as this server's",
+					(long long) st.st_size);
 	else
 	{
 		server->area = area;
@@ -96,7 +108,8 @@ area_map(Server *server, int fd)
 static void *
 lazy_memory(size_t bytes)
 {
-	void	   *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+						MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (memory == MAP_FAILED)
 	{
@@ -165,13 +178,17 @@ engine_wakes(void *arg)
 static EngineStatus
 engine_open(Server *server, const EngineOps *ops, const ServerOptions *options, EngineError *error)
 {
-	EngineConfig config = {.device = -1, .memory_limit = options->memory_limit, .host_rows_limit = options->host_rows_limit,
-	.wake = engine_wakes, .wake_arg = server};
+	EngineConfig config = {.device = -1,
+						   .memory_limit = options->memory_limit,
+						   .host_rows_limit = options->host_rows_limit,
+						   .wake = engine_wakes,
+						   .wake_arg = server};
 	EngineStatus status;
 
 	if (ops == NULL || ops->abi_version != ENGINE_ABI_VERSION)
 	{
-		engine_error(error, ENGINE_UNSUPPORTED, "engine interface version %u is not this server's, %u",
+		engine_error(error, ENGINE_UNSUPPORTED,
+					 "engine interface version %u is not this server's, %u",
 					 ops == NULL ? 0 : ops->abi_version, ENGINE_ABI_VERSION);
 		return ENGINE_UNSUPPORTED;
 	}

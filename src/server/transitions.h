@@ -33,7 +33,7 @@ typedef enum RequestLook
 static inline uint32_t
 request_post(AreaHeader *area, _Atomic uint32_t *word)
 {
-	uint32_t	generation = request_next_generation(atomic_load_explicit(word, memory_order_relaxed));
+	uint32_t generation = request_next_generation(atomic_load_explicit(word, memory_order_relaxed));
 
 	PROTOCOL_STEP(CLIENT_FILLED);
 	atomic_store(word, request_word(generation, REQUEST_POSTED));
@@ -50,7 +50,8 @@ request_look(uint32_t value, uint32_t generation)
 		return LOOK_DONE;
 	if (value == request_word(generation, REQUEST_FAILED))
 		return LOOK_FAILED;
-	if (value == request_word(generation, REQUEST_POSTED) || value == request_word(generation, REQUEST_TAKEN))
+	if (value == request_word(generation, REQUEST_POSTED) ||
+		value == request_word(generation, REQUEST_TAKEN))
 		return LOOK_PENDING;
 	return LOOK_FOREIGN;
 }
@@ -89,8 +90,9 @@ request_leave(_Atomic uint32_t *word)
 			return true;
 		if (request_state(value) == REQUEST_ABANDONED)
 			return false;
-		if (atomic_compare_exchange_strong(word, &value, request_word(request_generation(value),
-																	  taken ? REQUEST_ABANDONED : REQUEST_FREE)))
+		if (atomic_compare_exchange_strong(
+				word, &value,
+				request_word(request_generation(value), taken ? REQUEST_ABANDONED : REQUEST_FREE)))
 		{
 			PROTOCOL_STEP(CLIENT_LEFT);
 			return !taken;
@@ -131,7 +133,8 @@ channel_take_ownership(AreaChannel *channel, int32_t pid)
 static inline void
 channel_post_word(AreaHeader *area, AreaChannel *channel)
 {
-	uint32_t	generation = request_next_generation(atomic_load_explicit(&channel->state, memory_order_relaxed));
+	uint32_t generation =
+		request_next_generation(atomic_load_explicit(&channel->state, memory_order_relaxed));
 
 	atomic_store(&channel->state, request_word(generation, REQUEST_POSTED));
 	PROTOCOL_STEP(CHANNEL_POSTED);
@@ -176,7 +179,8 @@ request_sweep(_Atomic uint32_t *word)
 			area_futex_wake(word, INT_MAX);
 		if (state == REQUEST_FREE || state == REQUEST_DONE || state == REQUEST_FAILED)
 			return false;
-		if (atomic_compare_exchange_strong(word, &value, request_word(request_generation(value), next)))
+		if (atomic_compare_exchange_strong(word, &value,
+										   request_word(request_generation(value), next)))
 		{
 			if (next == REQUEST_FAILED)
 				area_futex_wake(word, INT_MAX);

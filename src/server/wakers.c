@@ -122,7 +122,8 @@ client_wake(Server *server, _Atomic uint32_t *word)
 {
 	if (server->wakes < CROWD_WAKES)
 		server->wakes++;
-	else if (server->nwakers > 0 && waker_take(&server->wakers[server->next_waker++ % server->nwakers], word))
+	else if (server->nwakers > 0 &&
+			 waker_take(&server->wakers[server->next_waker++ % server->nwakers], word))
 		return;
 	area_futex_wake(word, 1);
 	PROTOCOL_STEP(SERVER_WOKE);

@@ -30,7 +30,8 @@ watchdog_query_bytes(const HeldMirror *mirror, const EngineQuery *query)
 	uint64_t	list = query->ef > query->k ? query->ef : query->k;
 	uint64_t	walked = WALK_SLACK * list * mirror->spec.degree + mirror->pending;
 
-	return (query->method == METHOD_EXACT || walked > mirror->rows ? mirror->rows : walked) * mirror->vector_bytes;
+	return (query->method == METHOD_EXACT || walked > mirror->rows ? mirror->rows : walked) *
+		   mirror->vector_bytes;
 }
 
 uint64_t
@@ -42,7 +43,8 @@ watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *job)
 	uint64_t	bytes = (mirror->rows + job->count) * row_bytes;
 
 	if (engine_job_links(job->kind))
-		bytes += batch * job->ef_construction * mirror->spec.degree * mirror->vector_bytes + seeds * seeds * mirror->vector_bytes;
+		bytes += batch * job->ef_construction * mirror->spec.degree * mirror->vector_bytes +
+				 seeds * seeds * mirror->vector_bytes;
 	return bytes;
 }
 
@@ -76,7 +78,8 @@ longest_query(const Server *server)
 		if (server->tickets[i].state == TICKET_FLYING && server->tickets[i].bytes > most)
 			most = server->tickets[i].bytes;
 	for (uint32_t i = 0; i < server->layout.channels; i++)
-		for (uint32_t j = 0; server->channels[i].phase == CHANNEL_SEARCHES && j < CHANNEL_PIECE; j++)
+		for (uint32_t j = 0; server->channels[i].phase == CHANNEL_SEARCHES && j < CHANNEL_PIECE;
+			 j++)
 		{
 			const Ticket *ticket = &server->channels[i].search.tickets[j];
 
@@ -97,9 +100,11 @@ look_at_queries(Server *server)
 	bool		waiting = flying || server->ready_first != NO_ENTRY;
 	uint32_t	quarters = flying ? QUERY_QUARTERS : JOB_QUARTERS;
 
-	server->still_looks = waiting && server->queries_done == server->seen_done ? server->still_looks + 1 : 0;
+	server->still_looks =
+		waiting && server->queries_done == server->seen_done ? server->still_looks + 1 : 0;
 	server->seen_done = server->queries_done;
-	if (server->still_looks > most_looks(server, quarters, 0) && server->still_looks > most_looks(server, quarters, longest_query(server)))
+	if (server->still_looks > most_looks(server, quarters, 0) &&
+		server->still_looks > most_looks(server, quarters, longest_query(server)))
 		watchdog_give_up(server, "any query", server->still_looks);
 }
 
@@ -107,8 +112,9 @@ look_at_queries(Server *server)
 static bool
 channel_stands(ChannelWork *work)
 {
-	bool		stands = work->phase != CHANNEL_RESTS && work->phase != CHANNEL_SEARCHES && work->seen_phase == work->phase &&
-		work->seen_generation == work->generation && work->seen_done == work->done;
+	bool stands = work->phase != CHANNEL_RESTS && work->phase != CHANNEL_SEARCHES &&
+				  work->seen_phase == work->phase && work->seen_generation == work->generation &&
+				  work->seen_done == work->done;
 
 	work->seen_phase = work->phase;
 	work->seen_generation = work->generation;

@@ -229,7 +229,7 @@ queue_tile(BlockQueue<BLOCK, ITEMS> *shared, typename Rows::Four (&four)[BLOCK_R
 			if (!enters || place < BLOCK * ITEMS)
 				passing &= ~(1u << turn);
 		}
-		move_on(four);
+		select_move_on(four);
 	}
 	return passing;
 }

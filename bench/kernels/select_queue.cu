@@ -241,7 +241,7 @@ show_tile(Queue &queue, typename Rows::Four (&four)[READS], uint32_t first, uint
 
 		if (__ballot_sync(FULL_WARP, (passing >> turn & 1) != 0) != 0)
 			queue.offer((passing >> turn & 1) != 0 ? item : NO_ITEM, events);
-		move_on(four);
+		select_move_on(four);
 	}
 }
 

@@ -177,7 +177,7 @@ crew_open(Crew *crew)
 	pthread_cond_init(&crew->called, NULL);
 	crew->opened = true;
 	while (crew->nthreads < pool_helpers() &&
-		   pthread_create(&crew->threads[crew->nthreads], NULL, help, crew) == 0)
+		   pthread_create(&crew->threads[crew->nthreads], NULL, pool_help, crew) == 0)
 		crew->nthreads++;
 }
 

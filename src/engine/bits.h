@@ -1,9 +1,9 @@
 /*
  * bits.h
- *		Bitmaps of slots or pages, the lowest bit first: in bytes, or in words
- *		of 64 bits where engine.h says so or words are counted.
+ *		Bitmaps of slots or pages, least significant bit first: in bytes, or in
+ *		64-bit words where engine.h uses them or bits are counted by words.
  *
- * Whoever makes one in bytes gives it number / 8 + 1 bytes.
+ * A bitmap in bytes is allocated with number / 8 + 1 bytes.
  */
 #ifndef GPUANN_BITS_H
 #define GPUANN_BITS_H
@@ -30,7 +30,7 @@ bit_clear(unsigned char *bits, uint64_t i)
 	bits[i / 8] &= (unsigned char) ~(1 << (i % 8));
 }
 
-/* Bytes of so many bits in words. */
+/* Bytes of a bitmap of 64-bit words with this many bits. */
 static inline size_t
 bits64_bytes(size_t bits)
 {

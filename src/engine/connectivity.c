@@ -1,12 +1,12 @@
 /*
  * connectivity.c
- *		Every linked row can be reached: finds those to which no walk from the
- *		seeds leads, and gives them a way in.
+ *		Make every linked row reachable: find the rows that no path from the
+ *		seeds reaches, and give each an incoming edge.
  *
- * A walk over all edges notes from which row each is reached first: these edges
- * are a tree. Each row left out gets an edge from the nearest row that is
- * reached, and the walk goes on from there. An edge given up for it is none of
- * the tree: so what was reached still is.
+ * A breadth-first walk over all edges records from which row each row was first
+ * reached; these edges form a tree. Each unreached row gets an edge from the
+ * nearest reached row, and the walk continues from it. An edge replaced for
+ * this is never an edge of the tree, so rows reached before stay reachable.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +19,15 @@ typedef struct Reach
 {
 	const ReachAccess *access;
 	const ReachGraph *graph;
-	uint32_t   *from;			/* per slot: the row that it is reached from, A_SEED, or NO_SLOT:
-								 * not reached */
-	uint32_t   *queue;			/* reached, row not read yet from `head` on; its memory is that of
-								 * all three arrays */
+	uint32_t   *from;			/* per slot: the row it was reached from; A_SEED; or NO_SLOT while
+								 * unreached */
+	uint32_t   *queue;			/* reached slots; those from `head` on are not read yet. Start of
+								 * the allocation of all three arrays */
 	uint32_t	head;
 	uint32_t	tail;
-	uint32_t	attached;		/* the last slot that got a way in, or NO_SLOT */
+	uint32_t	attached;		/* the slot attached last, or NO_SLOT */
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
-	uint32_t   *piece;			/* REACH_PIECE rows read at once, and how long each is */
+	uint32_t   *piece;			/* up to REACH_PIECE rows read together, and their lengths */
 	uint32_t	counts[REACH_PIECE];
 } Reach;
 
@@ -38,8 +38,8 @@ graph_connect_bytes(const ReachGraph *graph)
 }
 
 /*
- * Note that a slot is reached from a row, if it was not yet; its own row is to
- * be read.
+ * Mark a slot as reached from a row, unless it was reached before, and queue
+ * it.
  */
 static void
 connectivity_mark(Reach *reach, uint32_t slot, uint32_t from)
@@ -50,7 +50,7 @@ connectivity_mark(Reach *reach, uint32_t slot, uint32_t from)
 	reach->queue[reach->tail++] = slot;
 }
 
-/* Read the rows of slots. */
+/* Read the graph rows of slots. */
 static void
 read_rows(Reach *reach, const uint32_t *slots, uint32_t count)
 {
@@ -64,10 +64,7 @@ read_rows(Reach *reach, const uint32_t *slots, uint32_t count)
 										   reach->piece + (size_t) i * reach->graph->degree);
 }
 
-/*
- * Read the rows of the queue until it is empty: in its order, however many at
- * once. False: interrupted.
- */
+/* Walk breadth first until the queue is empty. Returns false if interrupted. */
 static bool
 connectivity_walk(Reach *reach)
 {
@@ -91,8 +88,9 @@ connectivity_walk(Reach *reach)
 }
 
 /*
- * Put an edge to slot into a row: at its end or in the place of the last that
- * can be spared. False if there is none. The nearer half of a row is kept.
+ * Add an edge to slot to a row: at its end, or in place of the last edge of its
+ * farther half that is not in the tree. Returns false if there is none. The
+ * nearer half of a row is kept.
  */
 static bool
 put_edge(Reach *reach, uint32_t row, uint32_t slot)
@@ -118,8 +116,9 @@ put_edge(Reach *reach, uint32_t row, uint32_t slot)
 }
 
 /*
- * Give a slot an edge in from the nearest reached row that has a place for it;
- * if none has, from the slot that got the last one. False: neither has.
+ * Attach a slot by an edge from the nearest reached row that has a place for
+ * it, or else from the slot attached last. Returns false if neither has a
+ * place.
  */
 static bool
 connectivity_attach(Reach *reach, uint32_t slot)
@@ -142,8 +141,8 @@ connectivity_attach(Reach *reach, uint32_t slot)
 }
 
 /*
- * Walk from the seeds, then attach what that leaves out; *left is how much of
- * it could not be. False: interrupted.
+ * Walk from the seeds, then attach unreached slots. *left is how many could not
+ * be attached. Returns false if interrupted.
  */
 static bool
 connect_all(Reach *reach, uint32_t *left)
@@ -164,7 +163,7 @@ connect_all(Reach *reach, uint32_t *left)
 	return true;
 }
 
-/* Give every wanted slot that is not reached a way in. */
+/* Give every wanted slot that is not reachable an incoming edge. */
 EngineStatus
 graph_connect(const ReachAccess *access, const ReachGraph *graph, const ScratchAllocator *allocator,
 			  uint32_t *left)

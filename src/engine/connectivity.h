@@ -1,49 +1,47 @@
 /*
  * connectivity.h
- *		Every linked row can be reached: finds those to which no walk from the
- *		seeds leads, and gives them a way in.
+ *		Make every linked row reachable: find the rows that no path from the
+ *		seeds reaches, and give each an incoming edge.
  *
- * Used by the engine's linking and by the page path's. Pruning may take a row's
- * last edge in; a search then never meets it.
+ * Used when an engine links and by the page path. Pruning may remove the last
+ * edge to a row; searches would never find it again.
  */
 #ifndef GPUANN_ENGINE_CONNECTIVITY_H
 #define GPUANN_ENGINE_CONNECTIVITY_H
 
 #include "engine/search.h"
 
-#define REACH_SEEDS		16		/* seeds that all rows shall be reached from; searches start from
-								 * more */
-#define REACH_SHARE		128		/* a link of less than this part of the graph does not look */
-#define REACH_PIECE		1024	/* rows read at once, and between two looks at interrupts */
+#define REACH_SEEDS		16		/* every row is to be reachable from the first seeds; searches start
+								 * from more of them */
+#define REACH_SHARE		128		/* a link of less than this part of the graph skips the check */
+#define REACH_PIECE		1024	/* rows read together, and between two checks for interrupts */
 
-/*
- * How the routine reaches and changes a graph. Callbacks may leave by longjmp,
- * as graph_search's.
- */
+/* Access to the graph. Callbacks may longjmp, as those of graph_search(). */
 typedef struct ReachAccess
 {
 	void	   *context;
 	/* Read a slot's graph row into neighbours; returns how many. */
 	uint32_t	(*row) (void *context, uint32_t slot, uint32_t *neighbours);
 	/*
-	 * Optional: read the rows of count slots (at most REACH_PIECE), side by
-	 * side. Slot i's is to begin at neighbours[i * degree].
+	 * Optional: read the rows of count slots (at most REACH_PIECE). Slot i's
+	 * neighbours go to neighbours[i * degree].
 	 */
 	void (*rows)(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
 				 uint32_t *counts);
-	/* Whether a slot shall be reached: it is live and linked. */
+	/* Whether a slot must be reachable: it is live and linked. */
 	bool		(*wanted) (void *context, uint32_t slot);
 	/*
-	 * Search for slots near to this one; they are reached then. Returns how
-	 * many, nearest first, valid until the next call. By inner product, near is
-	 * what differs little: else a few long rows would take in all rows that
-	 * have no edge in, and lose the edges by which searches get from one long
-	 * row to the next.
+	 * Search for the nearest slots to this one. Returns how many, nearest
+	 * first; *found is valid until the next call.
+	 *
+	 * For METRIC_IP nearness is by squared difference. By inner product a few
+	 * long vectors would attract the edges to all unreachable rows, and lose
+	 * the edges that connect long rows to each other.
 	 */
 	uint32_t	(*near) (void *context, uint32_t slot, const SearchResult **found);
 	/* Replace a graph row. */
 	void		(*set) (void *context, uint32_t slot, const uint32_t *neighbours, uint32_t count);
-	/* Called now and then; true: stop. */
+	/* Called now and then; returns true to stop. */
 	bool		(*interrupted) (void *context);
 } ReachAccess;
 
@@ -55,14 +53,14 @@ typedef struct ReachGraph
 	uint32_t	nseeds;
 } ReachGraph;
 
-/* Bytes that it needs. */
+/* Bytes of memory that graph_connect() allocates. */
 extern size_t graph_connect_bytes(const ReachGraph *graph);
 
 /*
- * Give every wanted slot that is not reached an edge from the nearest that is,
- * in place of one that nothing is reached by alone. *left is how many could not
- * be reached (0, unless rows of duplicates leave no place). ENGINE_CANCELLED
- * when interrupted.
+ * Give every wanted slot that is not reachable an edge from the nearest
+ * reachable one, replacing an edge that is not the only path to its target.
+ * *left is how many stay unreachable: 0, unless rows full of duplicates leave
+ * no place. Returns ENGINE_CANCELLED when interrupted, ENGINE_NO_MEMORY.
  */
 extern EngineStatus graph_connect(const ReachAccess *access, const ReachGraph *graph,
 								  const ScratchAllocator *allocator, uint32_t *left);

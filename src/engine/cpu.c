@@ -2,10 +2,10 @@
  * cpu.c
  *		The CPU engine: EngineOps over worker threads.
  *
- * Workers take, in this order: parts of queries (now and then a job first), the
- * first job of a mirror, a share of a phase (linking). Whoever works long looks
- * for waiting queries between items. The owner's calls and the workers meet
- * under one mutex; see README.md, Concurrency.
+ * Workers take, in this order: parts of queries (with an occasional job in
+ * between), the first job of a mirror, items of a phase (linking). Long work
+ * checks for waiting queries between items. The owner's calls and the workers
+ * synchronize by one mutex; see README.md, Concurrency.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +19,8 @@
 #include "engine/task_queue.h"
 
 #define MAX_THREADS			1024
-#define WATCH_CORES			8		/* fewer: who watches takes the processor from who works */
+#define WATCH_CORES			8		/* with fewer cores, spinning workers would slow down working
+									 * ones */
 #define WORKER_STACK		((size_t) 1 << 20)
 
 static CpuEngine *
@@ -28,7 +29,7 @@ cpu(Engine *engine)
 	return (CpuEngine *) (void *) engine;
 }
 
-/* Microseconds of a clock that never goes back. */
+/* Monotonic clock in microseconds. */
 uint64_t
 engine_clock_us(void)
 {
@@ -61,7 +62,7 @@ processor_name(char *name, size_t size)
 		fclose(file);
 }
 
-/* The SIMD level that a configuration names. */
+/* Parse the SIMD level of a configuration. */
 static EngineStatus
 choose_level(const EngineConfig *config, SimdLevel *level, EngineError *error)
 {
@@ -88,7 +89,10 @@ choose_level(const EngineConfig *config, SimdLevel *level, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Start the workers with every signal blocked. */
+/*
+ * Start the workers, with every signal blocked. On failure nthreads is how many
+ * did start.
+ */
 static bool
 start_workers(CpuEngine *engine)
 {
@@ -122,7 +126,7 @@ start_workers(CpuEngine *engine)
 	return false;
 }
 
-/* End the workers and free an engine in which nothing is left to do. */
+/* Stop the workers and free an engine that has no work left. */
 static void
 free_engine(CpuEngine *engine)
 {
@@ -203,7 +207,7 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 		engine->budget.limit =
 			(uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE) / 4;
 	pthread_mutexattr_init(&attributes);
-	/* held for a moment only, by many at once */
+	/* held briefly, by many threads: spinning beats sleeping */
 	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
 	pthread_mutex_init(&engine->lock, &attributes);
 	pthread_mutexattr_destroy(&attributes);
@@ -230,8 +234,8 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 }
 
 /*
- * Wait for what is in flight (links and repairs are cut short), then free
- * everything.
+ * Wait for queries and jobs in flight (links and repairs are cancelled), then
+ * free everything.
  */
 static void
 cpu_close(Engine *handle)
@@ -315,8 +319,8 @@ cpu_mirror_create(Engine *handle, const MirrorSpec *spec, MirrorId *id, EngineEr
 }
 
 /*
- * Find a mirror that is not being dropped, with the lock taken; on failure
- * *error is filled and the lock is not held.
+ * Lock the engine and find a mirror that is not being dropped. On failure
+ * *error is set, and the lock is not held.
  */
 static MirrorEntry *
 lock_mirror(CpuEngine *engine, MirrorId id, EngineError *error)

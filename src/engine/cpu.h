@@ -17,7 +17,7 @@
 typedef struct Worker Worker;
 typedef struct MirrorEntry MirrorEntry;
 
-/* Answers of one part of a query. */
+/* Results of one part of a query. */
 typedef struct PartAnswer
 {
 	SearchResult *results;
@@ -26,23 +26,23 @@ typedef struct PartAnswer
 } PartAnswer;
 
 /*
- * A query in the engine: a copy of all it needs, and its answer until poll
- * takes it.
+ * A query in the engine: a copy of its inputs, and its results until poll
+ * returns them.
  */
 typedef struct QueryTask
 {
 	struct QueryTask *next;
-	EngineQuery *query;			/* the caller's; touched in submit and poll only */
-	EngineQuery in;				/* its copy; pointers name the copies below */
+	EngineQuery *query;			/* the caller's; accessed in submit and poll only */
+	EngineQuery in;				/* its copy; pointers refer to copies owned by the task */
 	MirrorEntry *entry;
 	WideVector	wide;
 	uint64_t	submitted_us;
 	uint64_t	started_us;
-	uint32_t	nparts;			/* exact: parts of the rows, one thread each */
+	uint32_t	nparts;			/* exact: ranges of rows, one thread each */
 	uint32_t	next_part;
 	uint32_t	parts_done;
 	PartAnswer *parts;
-	_Atomic bool no_memory;		/* a part had none */
+	_Atomic bool no_memory;		/* a part ran out of memory */
 
 	EngineStatus status;
 	EngineError error;
@@ -56,7 +56,7 @@ typedef struct QueryTask
 typedef struct CpuJob
 {
 	struct CpuJob *next_of_mirror;
-	struct CpuJob *next;		/* of all */
+	struct CpuJob *next;		/* in the list of all jobs */
 	JobId		id;
 	EngineJob	in;
 	MirrorEntry *entry;
@@ -82,7 +82,7 @@ struct MirrorEntry
 	bool		dropping;		/* takes no new queries or jobs */
 };
 
-/* Work on `count` items, spread over threads. */
+/* `count` items of work, shared by several threads. */
 typedef struct Phase
 {
 	struct Phase *next;
@@ -92,7 +92,7 @@ typedef struct Phase
 	_Atomic uint32_t next_item;
 	_Atomic uint32_t helpers;	/* changed with the engine's lock held */
 	uint32_t	max_helpers;
-	bool		awaited;		/* who runs it sleeps until the helpers are gone */
+	bool		awaited;		/* the thread that runs it sleeps until helpers is 0 */
 } Phase;
 
 typedef struct TaskList
@@ -113,48 +113,49 @@ typedef struct CpuEngine
 	pthread_cond_t work;		/* something to do, or stopping */
 	pthread_cond_t done;		/* a phase lost a helper, a job or query completed */
 	bool		stopping;
-	TaskList	waiting;		/* queries with parts that nobody has begun */
-	_Atomic uint32_t waiting_parts; /* of queries in that list */
-	uint32_t	watching;		/* workers that look for queries without sleeping */
+	TaskList	waiting;		/* queries with parts not yet started */
+	_Atomic uint32_t waiting_parts; /* not yet started, of queries in that list */
+	uint32_t	watching;		/* workers that spin for a query instead of sleeping */
 	uint32_t	most_watching;
 	uint32_t	queries;		/* in flight */
-	_Atomic uint64_t last_query_us; /* when the last was submitted; 0: there was none */
+	_Atomic uint64_t last_query_us; /* time of the last submit; 0: none yet */
 	TaskList	completed;		/* not yet returned by poll */
-	uint32_t	parts_since_job;	/* parts of queries begun since a job was */
+	uint32_t	parts_since_job;	/* parts of queries started since the last job */
 	MirrorEntry *first_ready;
 	MirrorEntry *last_ready;
 	Phase	   *phases;
-	_Atomic uint32_t phases_begun;	/* counts them: who looks for work soon again watches it */
-	_Atomic uint32_t links;		/* in progress: the next phase is near */
+	_Atomic uint32_t phases_begun;	/* count; a worker that spins for the next phase watches it
+									 * change */
+	_Atomic uint32_t links;		/* links in progress: another phase will start soon */
 	MirrorEntry *mirrors;
 	CpuJob	   *jobs;
 	uint32_t	unfinished_jobs;
 	MirrorId	last_mirror;
 	JobId		last_job;
 
-	/* the owner's alone */
-	QueryTask  *lone;			/* waits for the next poll, where the owner searches itself */
-	Worker	   *owner;			/* its memory for that */
-	uint32_t	graph_us;		/* what the last graph search took */
+	/* used by the owner thread only */
+	QueryTask  *lone;			/* query that the owner runs itself at its next poll, or NULL */
+	Worker	   *owner;			/* scratch memory for that */
+	uint32_t	graph_us;		/* duration of the last graph search */
 } CpuEngine;
 
-/* Memory that linking uses again and again. */
+/* A worker's memory for linking, reused from row to row. */
 typedef struct LinkScratch
 {
 	Candidate  *candidates;
 	uint32_t	room;
 	WideVector	wide;			/* the row being linked */
-	WideVector	pair;			/* the candidate being judged */
-	const float *pair_elements;	/* its elements: in pair, or in the mirror */
+	WideVector	pair;			/* the candidate compared with others */
+	const float *pair_elements;	/* its elements: pair.elements, or in the mirror */
 	uint32_t	pair_slot;
 	uint32_t	dims;
-	double		near_from;		/* of a walk over halves: around this walking distance rows
-								 * themselves are measured, */
-	double		near_within;	/* so far on either side */
-	uint32_t	met;			/* distances of that walk, */
-	uint32_t	near;			/* and those measured so */
+	double		near_from;		/* walk over halves: distances within near_within of near_from are
+								 * measured from the original rows */
+	double		near_within;	/* see near_from */
+	uint32_t	met;			/* distances computed by that walk */
+	uint32_t	near;			/* how many of them were measured from the original rows */
 	RepairScratch repair;
-	void	   *repair_memory;	/* of it */
+	void	   *repair_memory;	/* allocation behind `repair` */
 } LinkScratch;
 
 struct Worker
@@ -167,7 +168,7 @@ struct Worker
 
 extern uint64_t engine_clock_us(void);
 
-/* Let waiting queries run on this worker. */
+/* Run a part of a waiting query on this worker, if there is one. */
 extern void worker_breathe(Worker *worker);
 
 /*
@@ -176,17 +177,17 @@ extern void worker_breathe(Worker *worker);
  */
 extern void phase_run(Worker *worker, Phase *phase, int threads);
 
-/* An exact scan of slots: the nearest so far. */
+/* An exact scan of slots, with the nearest found so far. */
 typedef struct ExactScan
 {
 	const Mirror *mirror;
 	const EngineQuery *query;
 	WideVector	wide;
-	SearchResult *results;		/* farthest first */
+	SearchResult *results;		/* heap, farthest first */
 	uint32_t	count;
 	uint32_t	room;
 	uint32_t	distances;
-	double		relative;		/* bounds of the fast distance's error */
+	double		relative;		/* bounds of the error of fast distances */
 	double		absolute;
 } ExactScan;
 
@@ -195,17 +196,18 @@ extern void exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *re
 extern void exact_consider(ExactScan *scan, uint32_t slot);
 
 /*
- * Run one part of a query. The last part to end completes the answer (finish).
+ * Run one part of a query. query_merge_exact() makes the result after the last
+ * part.
  */
 extern void query_run_graph(QueryTask *task, Worker *worker);
 extern void query_run_exact(QueryTask *task, uint32_t part);
 extern void query_merge_exact(QueryTask *task);
 
-/* Whether a slot with this word may be an answer of a query. */
+/* Whether a slot with this state word may be a result of a query. */
 extern bool query_admits(const EngineQuery *query, uint32_t slot, uint64_t word);
 
 /*
- * Link a mirror's pending slots, or repair rows that name dead ones; fills
+ * Link a mirror's pending slots, or repair rows that name dead slots; fills
  * job->link.
  */
 extern EngineStatus link_run(CpuJob *job, Worker *worker);

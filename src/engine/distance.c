@@ -1,10 +1,9 @@
 /*
  * distance.c
- *		Which distance kernels a process uses: chosen by type, metric and what
- *		the processor has.
+ *		Selection of distance kernels by element type, metric and SIMD level.
  *
- * The processor is asked once per process: CPUID leaves a virtual machine,
- * which costs as much as hundreds of distances.
+ * CPUID is executed once per process: in a virtual machine it traps, which
+ * costs as much as hundreds of distances.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,13 +14,13 @@
 #include <cpuid.h>
 #endif
 
-/* What was found out about the processor. */
+/* Features found, once detected. */
 #define HAS_BEEN_ASKED		0x01u
 #define HAS_AVX2			0x02u
 #define HAS_AVX512			0x04u
 #define HAS_VPOPCNTDQ		0x08u
 
-/* Ask the processor, and the operating system, for what the levels need. */
+/* Detect which features the processor and the operating system support. */
 static unsigned int
 ask_processor(void)
 {
@@ -47,7 +46,10 @@ ask_processor(void)
 	return found;
 }
 
-/* What the processor has. Threads that ask at once find the same. */
+/*
+ * Supported features, cached. Threads that detect concurrently store the same
+ * value.
+ */
 static unsigned int
 distance_processor(void)
 {
@@ -62,7 +64,7 @@ distance_processor(void)
 	return found;
 }
 
-/* Whether this processor, and the operating system, have a level. */
+/* Whether the processor and the operating system support a level. */
 bool
 simd_available(SimdLevel level)
 {
@@ -79,7 +81,7 @@ simd_available(SimdLevel level)
 	return false;
 }
 
-/* The level that SIMD_BEST stands for here. */
+/* Resolve SIMD_BEST to the best supported level. */
 static SimdLevel
 resolve_level(SimdLevel level)
 {
@@ -98,7 +100,7 @@ simd_name(SimdLevel level)
 	return level == SIMD_AVX512 ? "avx512" : level == SIMD_AVX2 ? "avx2" : "portable";
 }
 
-/* Room for a prepared query. */
+/* Allocate memory for a widened vector. */
 float *
 wide_alloc(uint32_t dims)
 {

@@ -1,21 +1,22 @@
 /*
  * distance.h
- *		Distances between vectors: the exact one that ranks, and fast ones for
- *		shortlists.
+ *		Distances between vectors: the exact one, which orders results, and fast
+ *		approximations for preselection.
  *
- * The exact distance is one definition (design, I10): elements widen to double;
- * element i goes to accumulator i mod 8; multiply and add are rounded
+ * The exact distance has one definition (I10): elements are widened to double;
+ * element i is added to accumulator i mod 8; multiplication and addition round
  * separately; the sum is ((0+4)+(2+6))+((1+5)+(3+7)). Every SIMD level and
- * every engine gives the same bits. A NaN (which no stored vector can cause but
- * an overflow might) is returned as infinity. Distances of bits come from
- * counts, which are exact. The fast distance is single precision in any order
- * of summation: it makes shortlists only. Of bits it is the exact distance,
- * rounded to single precision.
+ * every engine returns the same bits. A NaN (impossible for stored vectors
+ * except by overflow) becomes infinity. Distances of bit vectors are computed
+ * from integer counts.
  *
- * What the processor has is asked once per process: nothing; AVX2 with FMA,
- * F16C and POPCNT; or AVX-512 (F, BW, DQ, VL). Only pairs that gain by it have
- * AVX-512 kernels, and bits only where VPOPCNTDQ is there; the others keep
- * those of AVX2.
+ * The fast distance is single precision, in any order of summation, and only
+ * preselects. For bit vectors it is the exact distance rounded to single
+ * precision.
+ *
+ * Levels: portable; AVX2 with FMA, F16C and POPCNT; AVX-512 (F, BW, DQ, VL).
+ * Only pairs of type and metric that gain have AVX-512 kernels, and bits only
+ * with VPOPCNTDQ; the others use those of AVX2.
  */
 #ifndef GPUANN_DISTANCE_H
 #define GPUANN_DISTANCE_H
@@ -24,7 +25,7 @@
 
 typedef enum SimdLevel
 {
-	SIMD_BEST = 0,				/* the best this processor has */
+	SIMD_BEST = 0,				/* the best level supported */
 	SIMD_PORTABLE = 1,
 	SIMD_AVX2 = 2,				/* with FMA, F16C and POPCNT */
 	SIMD_AVX512 = 3				/* F, BW, DQ, VL */
@@ -34,10 +35,9 @@ typedef enum SimdLevel
 typedef double (*ExactDistance) (const void *a, const void *b, uint32_t dims);
 
 /*
- * The fast distance of a prepared query (what widen makes of a vector) and a
- * stored row. Both may be unaligned; a query that begins with a cache line, as
- * wide_alloc gives it, is read a tenth to a quarter faster. Cosine takes the
- * factor scale = 1 / (|query| |row|); others ignore it.
+ * The fast distance of a widened query vector and a stored row. Both may be
+ * unaligned; a query aligned to a cache line, as from wide_alloc(), is 10 to 25
+ * % faster. For cosine, scale is 1 / (|query| |row|); other metrics ignore it.
  */
 typedef float (*FastDistance) (const float *query, const void *row, uint32_t dims, float scale);
 
@@ -46,36 +46,37 @@ typedef float (*SquaredNorm) (const void *row, uint32_t dims);
 
 typedef struct DistanceKernels
 {
-	SimdLevel	level;			/* what it was written for: the level asked for, or a lower one */
+	SimdLevel	level;			/* the level it was written for: the one requested, or a lower
+								 * one */
 	ExactDistance exact;
 	FastDistance fast;
 	SquaredNorm squared_norm;
 	/*
-	 * Stored elements to single precision; bits stay bits. out has room for
-	 * dims floats.
+	 * Convert stored elements to single precision; bits are copied. out has
+	 * room for dims floats.
 	 */
 	void		(*widen) (const void *row, uint32_t dims, float *out);
 } DistanceKernels;
 
 /*
- * Kernels for a type and metric, at a level; NULL if the pair (or the level on
- * this processor) is not there.
+ * Kernels for a type and metric at a level; NULL if the pair does not exist or
+ * the processor lacks the level.
  */
 extern const DistanceKernels *distance_kernels(ElementType type, Metric metric, SimdLevel level);
 
-/* Where prepared queries should begin. */
+/* Alignment of widened vectors. */
 #define WIDE_ALIGNMENT	64
 
-/* Room for a prepared query, to be freed with free(); NULL: no memory. */
+/* Allocate a widened vector, to be freed with free(); NULL if out of memory. */
 extern float *wide_alloc(uint32_t dims);
 
-/* Whether this processor has a level, and its name. */
+/* Whether the processor supports a level, and the level's name. */
 extern bool simd_available(SimdLevel level);
-extern const char *simd_name(SimdLevel level);	/* of SIMD_BEST: the one it stands for */
+extern const char *simd_name(SimdLevel level);	/* SIMD_BEST: name of the level it selects */
 
 /*
- * Whether a metric wants the norms of vectors: scales of fast distances, bounds
- * of their error.
+ * Whether a metric needs the norms of vectors: to scale fast distances, or to
+ * bound their error.
  */
 static inline bool
 metric_has_norms(Metric metric)
@@ -84,13 +85,13 @@ metric_has_norms(Metric metric)
 }
 
 /*
- * How far the exact distance may be from a fast one that sums terms of one sign
- * (L2, L1): relative * fast + absolute.
+ * Bound of the difference between the exact distance and a fast one that sums
+ * terms of one sign (L2, L1): relative * fast + absolute.
  *
- * A sum of n products in single precision, in any order, with FMA or not, errs
- * by at most n u / (1 - n u) times the sum of the products' sizes, u = 2^-24;
- * some roundings more are for differences, norms, scales; the result is doubled
- * to be generous.
+ * A sum of n products in single precision, in any order, with or without FMA,
+ * has an error of at most n u / (1 - n u) times the sum of their magnitudes, u
+ * = 2^-24. FAST_EXTRA_ROUNDINGS allows for differences, norms and scales; the
+ * result is doubled as a safety margin.
  */
 #define FAST_UNIT_ROUNDOFF		0x1p-24
 #define FAST_EXTRA_ROUNDINGS	16

@@ -2,9 +2,9 @@
  * distance_avx2.c
  *		Distance kernels for x86-64 with AVX2, FMA, F16C and POPCNT.
  *
- * Exact kernels are compiled without FMA, so that multiply and add cannot be
- * contracted: lanes 0-3 and 4-7 of the definition are the elements of two
- * registers. Fast kernels use four single precision accumulators and FMA.
+ * Exact kernels are compiled without FMA, so that multiplication and addition
+ * cannot be contracted; lanes 0-3 and 4-7 of the definition are the elements of
+ * two registers. Fast kernels use four single precision accumulators and FMA.
  */
 #include "engine/distance_private.h"
 
@@ -16,7 +16,9 @@
 #define TARGET_FAST		__attribute__((target("avx2,f16c,fma")))
 #define TARGET_BITS		__attribute__((target("avx2,popcnt")))
 
-/* Eight elements from i on, in single precision. Vectors may be unaligned. */
+/*
+ * Load eight elements from i on, in single precision. Vectors may be unaligned.
+ */
 TARGET_EXACT DISTANCE_INLINE __m256
 load8(const void *vector, size_t i, ElementType type)
 {
@@ -27,7 +29,7 @@ load8(const void *vector, size_t i, ElementType type)
 		(const __m128i *) (const void *) ((const char *) vector + i * sizeof(uint16_t))));
 }
 
-/* One element in single precision. */
+/* Load one element in single precision. */
 TARGET_EXACT DISTANCE_INLINE float
 load1(const void *vector, size_t i, ElementType type)
 {
@@ -49,7 +51,7 @@ add_product(__m256d sum, __m256d a, __m256d b)
 	return _mm256_add_pd(sum, _mm256_mul_pd(a, b));
 }
 
-/* The sizes of four doubles. */
+/* Absolute values of four doubles. */
 TARGET_EXACT DISTANCE_INLINE __m256d
 magnitude4(__m256d v)
 {
@@ -120,7 +122,7 @@ sum8(__m256 v)
 	return _mm_cvtss_f32(s);
 }
 
-/* Add what eight elements contribute. */
+/* Add the contribution of eight elements. */
 TARGET_FAST DISTANCE_INLINE __m256
 fast_step(__m256 sum, __m256 q, __m256 r, Metric metric)
 {
@@ -198,7 +200,7 @@ widen_generic(const void *row, uint32_t dims, float *out, ElementType type)
 		out[i] = load1(row, i, type);
 }
 
-/* Counts of two vectors of bits, by words in registers. */
+/* Counts of two bit vectors, by 64-bit words. */
 TARGET_BITS DISTANCE_INLINE BitCounts
 count_avx2(const void *a, const void *b, uint32_t dims, Metric metric)
 {
@@ -257,7 +259,7 @@ const KernelTable distance_avx2_table = {{
 
 #else
 
-/* ISO C wants something in every file. */
+/* ISO C forbids an empty translation unit. */
 typedef int DistanceAvx2NotHere;
 
 #endif							/* DISTANCE_HAVE_X86 */

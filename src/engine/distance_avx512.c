@@ -1,13 +1,13 @@
 /*
  * distance_avx512.c
- *		Distance kernels for x86-64 with AVX-512 (F, BW, DQ, VL); of bits, with
- *		VPOPCNTDQ.
+ *		Distance kernels for x86-64 with AVX-512 (F, BW, DQ, VL; for bits,
+ *		VPOPCNTDQ).
  *
- * The eight accumulators of the exact definition are one register; the elements
- * beyond the last whole eight are read under a mask, as zeros, and added under
- * it, so that no lane changes that the definition leaves alone. Exact kernels
- * are compiled without FMA, as those of AVX2 are. Fast kernels use four single
- * precision accumulators of sixteen and FMA. bench/distance compares.
+ * The eight accumulators of the exact definition are one register. The elements
+ * beyond the last multiple of eight are loaded and added under a mask, so that
+ * other lanes do not change. Exact kernels are compiled without FMA, like those
+ * of AVX2. Fast kernels use four single precision accumulators of sixteen lanes
+ * and FMA. Measured by bench/distance.
  */
 #include "engine/distance_private.h"
 
@@ -19,15 +19,15 @@
 #define TARGET_FAST		__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,fma")))
 #define TARGET_BITS		__attribute__((target("avx512f,avx512bw,avx512vpopcntdq,popcnt")))
 
-#define FEW_BYTES		32		/* of bits: up to here words are quicker */
+#define FEW_BYTES		32		/* of bits: up to here 64-bit words are faster */
 
-/* Masks: all lanes, which no load needs to be told, and the first n, n < 16. */
+/* Masks: all lanes (loads are then unmasked), and the first n, n < 16. */
 #define ALL8			0xFF
 #define ALL16			0xFFFF
 #define FIRST_LANES(n)	((1u << (n)) - 1)
 
 /*
- * Up to eight elements from i on, widened to double; lanes outside the mask are
+ * Load up to eight elements from i on, widened to double. Masked lanes are
  * zero. Vectors may be unaligned.
  */
 TARGET_EXACT DISTANCE_INLINE __m512d
@@ -50,7 +50,7 @@ add_product(__m512d sum, __mmask8 mask, __m512d a, __m512d b)
 	return _mm512_mask_add_pd(sum, mask, sum, _mm512_mul_pd(a, b));
 }
 
-/* The sums of an exact distance, a register of lanes each. */
+/* The sums of an exact distance, one register of lanes each. */
 typedef struct Registers
 {
 	__m512d		cross;
@@ -100,8 +100,8 @@ exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Met
 }
 
 /*
- * Up to sixteen elements from i on, in single precision; lanes outside the mask
- * are zero.
+ * Load up to sixteen elements from i on, in single precision. Masked lanes are
+ * zero.
  */
 TARGET_FAST DISTANCE_INLINE __m512
 load16(const void *vector, size_t i, __mmask16 mask, ElementType type)
@@ -116,9 +116,9 @@ load16(const void *vector, size_t i, __mmask16 mask, ElementType type)
 }
 
 /*
- * Add what sixteen pairs of elements contribute; pairs of zeros contribute
- * nothing. Halves are subtracted by the multipliers, which leaves the adders to
- * their conversion (10 % on Zen 4).
+ * Add the contribution of sixteen pairs of elements; pairs of zeros contribute
+ * nothing. Halves are subtracted by FMA, because their conversion occupies the
+ * add units (10 % on Zen 4).
  */
 TARGET_FAST DISTANCE_INLINE __m512
 fast_step(__m512 sum, __m512 q, __m512 r, ElementType type, Metric metric)
@@ -131,7 +131,7 @@ fast_step(__m512 sum, __m512 q, __m512 r, ElementType type, Metric metric)
 	return _mm512_fmadd_ps(q, r, sum);
 }
 
-/* The fast sum over two vectors: of single precision, and of a type. */
+/* The fast sum over two vectors, of element types query_type and type. */
 TARGET_FAST DISTANCE_INLINE float
 fast_sum(const void *query, ElementType query_type, const void *row, ElementType type,
 		 uint32_t dims, Metric metric)
@@ -177,14 +177,14 @@ widen_generic(const void *row, uint32_t dims, float *out, ElementType type)
 							  load16(row, i, (__mmask16) FIRST_LANES(dims - i), type));
 }
 
-/* Up to 64 bytes of a vector of bits; bytes outside the mask are zero. */
+/* Load up to 64 bytes of a bit vector. Masked bytes are zero. */
 TARGET_BITS DISTANCE_INLINE __m512i
 load_bits(const void *vector, size_t at, __mmask64 mask)
 {
 	return _mm512_maskz_loadu_epi8(mask, (const char *) vector + at);
 }
 
-/* Counts of two vectors of bits, 64 bytes at a time. */
+/* Counts of two bit vectors, 64 bytes at a time. */
 TARGET_BITS DISTANCE_INLINE BitCounts
 count_avx512(const void *a, const void *b, uint32_t dims, Metric metric)
 {
@@ -265,7 +265,7 @@ const KernelTable distance_avx512_table = {{
 
 #else
 
-/* ISO C wants something in every file. */
+/* ISO C forbids an empty translation unit. */
 typedef int DistanceAvx512NotHere;
 
 #endif							/* DISTANCE_HAVE_X86 */

@@ -1,7 +1,7 @@
 /*
  * distance_portable.c
- *		Distance kernels in plain C, for processors without a special level and
- *		as the oracle of the others.
+ *		Distance kernels in plain C, for other processors and as the reference
+ *		for tests.
  *
  * One generic body per purpose is instantiated for every type and metric; the
  * compiler removes what a pair does not need.
@@ -10,7 +10,7 @@
 
 #include "engine/distance_private.h"
 
-/* An IEEE half as a single. */
+/* Convert a half to single precision. */
 DISTANCE_INLINE float
 half_to_float(uint16_t half)
 {
@@ -48,7 +48,7 @@ element(const void *vector, uint32_t i, ElementType type)
 	return half_to_float(half);
 }
 
-/* The exact distance, as its definition says it. */
+/* The exact distance, literally by its definition. */
 DISTANCE_INLINE double
 exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Metric metric)
 {
@@ -64,7 +64,7 @@ exact_generic(const void *a, const void *b, uint32_t dims, ElementType type, Met
 }
 
 /*
- * The fast distance: eight sums, so that a compiler can keep them in one vector
+ * The fast distance, with eight sums that the compiler can keep in one vector
  * register.
  */
 DISTANCE_INLINE float
@@ -99,7 +99,7 @@ squared_norm_generic(const void *row, uint32_t dims, ElementType type)
 	return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* Counts of two vectors of bits. */
+/* Counts of two bit vectors. */
 DISTANCE_INLINE BitCounts
 count_portable(const void *a, const void *b, uint32_t dims, Metric metric)
 {

@@ -1,7 +1,7 @@
 /*
  * distance_private.h
- *		What distance.c and its SIMD levels share: tables of kernels, and the
- *		ends of the exact definition.
+ *		Shared by distance.c and its SIMD levels: tables of kernels, and the
+ *		scalar parts of the definitions.
  */
 #ifndef GPUANN_DISTANCE_PRIVATE_H
 #define GPUANN_DISTANCE_PRIVATE_H
@@ -15,13 +15,13 @@
 
 #define EXACT_LANES		8		/* accumulators of the exact definition */
 
-/* Types and metrics with kernels: index a table by (type, metric). */
+/* Size and index of a kernel table, by (type, metric). */
 #define DISTANCE_TYPES		3
 #define DISTANCE_METRICS	6
 #define DISTANCE_INDEX(type, metric) \
 	(((type) - ELEMENT_FLOAT) * DISTANCE_METRICS + ((metric) - METRIC_L2))
 
-/* Pairs without kernels are empty. */
+/* Entries of pairs without kernels are zero. */
 typedef struct KernelTable
 {
 	DistanceKernels kernels[DISTANCE_TYPES * DISTANCE_METRICS];
@@ -34,10 +34,13 @@ extern const KernelTable distance_avx2_table;
 extern const KernelTable distance_avx512_table;
 #endif
 
-/* What an exact distance sums: one row of lanes per sum. Cosine needs three. */
+/*
+ * Accumulators of an exact distance, a row of lanes per sum. Cosine needs three
+ * sums.
+ */
 typedef struct ExactSums
 {
-	double		cross[EXACT_LANES]; /* of squared or absolute differences, or of products */
+	double		cross[EXACT_LANES]; /* sum of squared or absolute differences, or of products */
 	double		self_a[EXACT_LANES];
 	double		self_b[EXACT_LANES];
 } ExactSums;
@@ -51,8 +54,8 @@ exact_fold(const double *lane)
 }
 
 /*
- * Add one pair of elements to its lane: products and sums rounded separately
- * (this file's users see -ffp-contract=off).
+ * Add one pair of elements to its lane. Products and sums round separately:
+ * users of this file are compiled with -ffp-contract=off.
  */
 DISTANCE_INLINE void
 exact_add(ExactSums *sums, uint32_t lane, double a, double b, Metric metric)
@@ -77,7 +80,7 @@ exact_add(ExactSums *sums, uint32_t lane, double a, double b, Metric metric)
 	}
 }
 
-/* The distance that complete sums stand for. */
+/* The distance from complete sums. */
 DISTANCE_INLINE double
 exact_finish(const ExactSums *sums, Metric metric)
 {
@@ -96,7 +99,7 @@ exact_finish(const ExactSums *sums, Metric metric)
 	return isnan(cross) ? (double) INFINITY : cross;
 }
 
-/* The fast distance that a single precision sum stands for. */
+/* The fast distance from a single precision sum. */
 DISTANCE_INLINE float
 fast_finish(float sum, float scale, Metric metric)
 {
@@ -107,7 +110,7 @@ fast_finish(float sum, float scale, Metric metric)
 	return isnan(sum) ? INFINITY : sum;
 }
 
-/* Add what one pair of elements contributes to a fast distance. */
+/* Add the contribution of one pair of elements to a fast distance. */
 DISTANCE_INLINE float
 fast_add(float sum, float q, float r, Metric metric)
 {
@@ -119,8 +122,8 @@ fast_add(float sum, float q, float r, Metric metric)
 }
 
 /*
- * What distances of bits come from: how many are in both vectors, how many in
- * one only.
+ * Counts from which distances of bit vectors are computed: bits set in both,
+ * and bits set in one only.
  */
 typedef struct BitCounts
 {
@@ -128,7 +131,7 @@ typedef struct BitCounts
 	uint64_t	one;
 } BitCounts;
 
-/* Eight bytes of a vector of bits, which may be unaligned. */
+/* Load eight bytes of a bit vector, which may be unaligned. */
 DISTANCE_INLINE uint64_t
 bit_word(const void *vector, size_t at)
 {
@@ -139,8 +142,8 @@ bit_word(const void *vector, size_t at)
 }
 
 /*
- * The last bytes of a vector of bits, at most seven, in any order. (A copy of
- * variable length would be a call.)
+ * Load the last bytes of a bit vector, at most seven, in an arbitrary but fixed
+ * order. (A memcpy of variable length would be a call.)
  */
 DISTANCE_INLINE uint64_t
 bit_rest(const void *vector, size_t at, size_t bytes)
@@ -167,7 +170,7 @@ bit_rest(const void *vector, size_t at, size_t bytes)
 	return word;
 }
 
-/* Count what a pair of words contributes. */
+/* Count the contribution of a pair of words. */
 DISTANCE_INLINE void
 bit_count(BitCounts *counts, uint64_t a, uint64_t b, Metric metric)
 {
@@ -176,7 +179,7 @@ bit_count(BitCounts *counts, uint64_t a, uint64_t b, Metric metric)
 		counts->both += (uint64_t) __builtin_popcountll(a & b);
 }
 
-/* Count over two vectors, word by word from byte `at` on. */
+/* Count over two vectors word by word, starting at byte `at`. */
 DISTANCE_INLINE void
 bit_count_words(BitCounts *counts, const void *a, const void *b, size_t at, size_t bytes,
 				Metric metric)
@@ -191,7 +194,7 @@ bit_count_words(BitCounts *counts, const void *a, const void *b, size_t at, size
 		bit_count(counts, bit_rest(a, at, bytes - at), bit_rest(b, at, bytes - at), metric);
 }
 
-/* Count the ones of a vector. */
+/* Count the set bits of a vector. */
 DISTANCE_INLINE uint64_t
 bit_ones(const void *vector, size_t bytes)
 {
@@ -205,7 +208,7 @@ bit_ones(const void *vector, size_t bytes)
 	return ones;
 }
 
-/* The distance that counts stand for. */
+/* The distance from counts. */
 DISTANCE_INLINE double
 bit_finish(BitCounts counts, Metric metric)
 {
@@ -216,7 +219,7 @@ bit_finish(BitCounts counts, Metric metric)
 	return 1.0 - (double) counts.both / (double) (counts.both + counts.one);
 }
 
-/* The kernels of bits at a level, from count_LEVEL(a, b, dims, metric). */
+/* Define the bit kernels of a level, from count_LEVEL(a, b, dims, metric). */
 #define BIT_KERNELS(level, target) \
 	target static double exact_bit_hamming_##level(const void *a, const void *b, uint32_t dims) \
 	{ \

@@ -1,6 +1,7 @@
 /*
  * error.c
- *		Engine errors: a code, and a text made where the fact is known.
+ *		Engine errors: a status code, and a message formatted where the error is
+ *		detected.
  */
 #include <stdarg.h>
 #include <stdio.h>

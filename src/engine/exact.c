@@ -1,15 +1,12 @@
 /*
  * exact.c
- *		Exact search: the k nearest live rows of a range, by the one exact
- *		distance.
+ *		Exact search: the k nearest live rows of a range, by the exact distance.
  *
- * Most rows are turned away by the fast distance, which costs a fraction of the
- * exact one: if even its least possible exact distance is beyond the farthest
- * answer so far, the row is none. A sum of n products in single precision, in
- * any order, with FMA or not, errs by at most n u / (1 - n u) times the sum of
- * the products' sizes, u = 2^-24; the constants below are generous. Where the
- * bound does not hold (overflow, scales out of range) the exact distance is
- * computed. Fast distances of bits are exact but for one rounding.
+ * Most rows are rejected by the fast distance, which costs a fraction of the
+ * exact one: if even the lower bound of the exact distance (fast distance less
+ * its error bound, see distance.h) is beyond the k-th result so far, the row is
+ * rejected. Where the bound does not hold (overflow, scales out of range) the
+ * exact distance is computed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,18 +16,17 @@
 #include "engine/cpu.h"
 #include "engine/select.h"
 
-#define MIN_SCALE			1e-15f	/* norms out of this range may have lost precision or
-									 * overflowed */
+#define MIN_SCALE			1e-15f	/* with norms outside this range precision may have been lost */
 #define MAX_SCALE			1e15f
 
-/* Whether a bitmap of so many slots has this one. */
+/* Whether a bitmap of count slots contains a slot. */
 static inline bool
 has_slot(const uint64_t *bits, uint32_t count, uint32_t slot)
 {
 	return slot < count && bit64_is_set(bits, slot);
 }
 
-/* Whether a slot with this word may be an answer of a query. */
+/* Whether a slot with this state word may be a result of a query. */
 bool
 query_admits(const EngineQuery *query, uint32_t slot, uint64_t word)
 {
@@ -58,8 +54,8 @@ exact_begin(ExactScan *scan, const QueryTask *task, SearchResult *results, uint3
 }
 
 /*
- * How far the exact distance may be from a fast one; infinity where nothing is
- * known.
+ * Bound of the difference between the exact distance and a fast one; infinity
+ * if unknown.
  */
 static double
 exact_margin(const ExactScan *scan, float fast, float scale)
@@ -68,25 +64,26 @@ exact_margin(const ExactScan *scan, float fast, float scale)
 	{
 		case METRIC_L2:
 		case METRIC_L1:
-			return scan->relative * fast + scan->absolute;	/* of the sum itself: no term is
-															 * negative */
+			return scan->relative * fast + scan->absolute;	/* relative to the sum itself: no term
+															 * is negative */
 		case METRIC_IP:
-			return scan->relative * scale + scan->absolute; /* of the norms' product */
+			return scan->relative * scale + scan->absolute; /* relative to the product of the
+															 * norms */
 		case METRIC_COSINE:
 			if (!(scan->wide.scale > MIN_SCALE && scan->wide.scale < MAX_SCALE) ||
 				!(scale > scan->wide.scale * MIN_SCALE && scale < scan->wide.scale * MAX_SCALE))
 				return INFINITY;
-			return scan->relative * 2;	/* the products' sizes sum to the norms' product, which is
-										 * divided out */
+			return scan->relative * 2;	/* the products' magnitudes sum to at most the product of
+										 * the norms, by which they are divided */
 		case METRIC_HAMMING:
-			return 0;			/* whole numbers below 2^24 */
+			return 0;			/* integers below 2^24 */
 		case METRIC_JACCARD:
 			return 2 * FAST_UNIT_ROUNDOFF;
 	}
 	return INFINITY;
 }
 
-/* Whether a slot's fast distance alone shows that it is no answer. */
+/* Whether a slot's fast distance alone proves that it is not a result. */
 static bool
 turned_away(const ExactScan *scan, uint32_t slot)
 {
@@ -105,7 +102,7 @@ turned_away(const ExactScan *scan, uint32_t slot)
 		(query->has_beyond && fast + error < query->beyond_distance);
 }
 
-/* Look at one published slot. */
+/* Add a published slot to the results if it is near enough. */
 void
 exact_consider(ExactScan *scan, uint32_t slot)
 {
@@ -130,7 +127,7 @@ exact_consider(ExactScan *scan, uint32_t slot)
 	(void) farthest_offer(scan->results, &scan->count, scan->room, entry);
 }
 
-/* Search one part of the rows. */
+/* Search one range of the rows. */
 void
 query_run_exact(QueryTask *task, uint32_t part)
 {
@@ -151,7 +148,7 @@ query_run_exact(QueryTask *task, uint32_t part)
 	task->parts[part] = (PartAnswer) {results, scan.count, scan.distances};
 }
 
-/* Make the answer of a query from those of its parts. */
+/* Merge the results of a query's parts. */
 void
 query_merge_exact(QueryTask *task)
 {

@@ -1,14 +1,14 @@
 /*
  * jobs.c
- *		Jobs of the CPU engine: one queue per mirror, run in order, one at a
- *		time.
+ *		Jobs of the CPU engine: one queue per mirror, run one at a time, in
+ *		order.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/task_queue.h"
 
-/* Find a job; locked. */
+/* Find a job; the engine must be locked. */
 static CpuJob *
 find_job(CpuEngine *engine, JobId id)
 {
@@ -31,7 +31,7 @@ job_free(CpuEngine *engine, CpuJob *job)
 	free(job);
 }
 
-/* Check what a job brings; slots are checked when it runs. */
+/* Check a job's arguments; slots are checked when it runs. */
 static EngineStatus
 check_job(const EngineJob *job, EngineError *error)
 {
@@ -83,7 +83,7 @@ jobs_breathe(void *context)
 	worker_breathe(context);
 }
 
-/* Queue a mirror whose first job can run now; locked. */
+/* Queue a mirror if its first job can run now; locked. */
 void
 jobs_make_ready(CpuEngine *engine, MirrorEntry *entry)
 {
@@ -102,7 +102,7 @@ jobs_make_ready(CpuEngine *engine, MirrorEntry *entry)
 	pthread_cond_signal(&engine->work);
 }
 
-/* Take a mirror whose first job can run; locked. */
+/* Take a mirror whose first job can run, or NULL; locked. */
 MirrorEntry *
 jobs_take(CpuEngine *engine)
 {
@@ -160,7 +160,7 @@ jobs_submit(CpuEngine *engine, const EngineJob *in, JobId *id, EngineError *erro
 	return ENGINE_OK;
 }
 
-/* Do what a job is for. */
+/* Execute a job. */
 static EngineStatus
 job_perform(CpuJob *job, Worker *worker)
 {
@@ -189,7 +189,7 @@ job_perform(CpuJob *job, Worker *worker)
 	return ENGINE_INVALID;
 }
 
-/* Take a mirror off the engine's list; locked. */
+/* Remove a mirror from the engine's list; locked. */
 static void
 forget_mirror(CpuEngine *engine, MirrorEntry *entry)
 {
@@ -200,7 +200,7 @@ forget_mirror(CpuEngine *engine, MirrorEntry *entry)
 	*place = entry->next;
 }
 
-/* A job has ended; locked. */
+/* Record the end of a job; locked. */
 static void
 job_finish(CpuEngine *engine, CpuJob *job, EngineStatus status)
 {
@@ -212,7 +212,7 @@ job_finish(CpuEngine *engine, CpuJob *job, EngineStatus status)
 	pthread_cond_broadcast(&engine->done);
 }
 
-/* Run the first job of a mirror that was taken. */
+/* Run the first job of a mirror taken by jobs_take(). */
 void
 jobs_run(Worker *worker, MirrorEntry *entry)
 {
@@ -272,7 +272,7 @@ jobs_poll(CpuEngine *engine, JobId id, JobProgress *progress)
 	return job != NULL ? ENGINE_OK : ENGINE_NOT_FOUND;
 }
 
-/* Ask a job to end; one that has not begun never will. */
+/* Cancel a job; one that has not started will not run. */
 EngineStatus
 jobs_cancel(CpuEngine *engine, JobId id)
 {
@@ -303,7 +303,7 @@ jobs_link_result(CpuEngine *engine, JobId id, LinkResult *result)
 	return found ? ENGINE_OK : ENGINE_NOT_FOUND;
 }
 
-/* Forget a job; one that still runs is cancelled and waited for. */
+/* Release a job; one that still runs is cancelled and waited for. */
 void
 jobs_release(CpuEngine *engine, JobId id)
 {

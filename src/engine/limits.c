@@ -1,14 +1,11 @@
 /*
  * limits.c
- *		Limits that every engine checks alike: the specification of a mirror and
- *		what a query asks.
+ *		Limits that every engine checks: mirror specifications and query
+ *		arguments.
  */
 #include "engine/engine.h"
 
-/*
- * Check the ranges of a mirror's specification, and that there is a distance
- * for its type and metric.
- */
+/* Check a mirror's specification. */
 EngineStatus
 engine_check_spec(const MirrorSpec *spec, EngineError *error)
 {
@@ -37,7 +34,7 @@ engine_check_spec(const MirrorSpec *spec, EngineError *error)
 	return ENGINE_OK;
 }
 
-/* Check what a query asks. */
+/* Check a query's arguments. */
 EngineStatus
 engine_check_query(const EngineQuery *query, EngineError *error)
 {

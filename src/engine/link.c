@@ -1,14 +1,14 @@
 /*
  * link.c
- *		Linking: pending rows get graph rows, and their neighbours edges back.
- *		Repair (link_repair.c) goes the same way.
+ *		Linking: choose graph rows for pending slots, and add reverse edges.
+ *		Repair (link_repair.c) uses the same batches.
  *
- * Rows are linked in batches. Every row of a batch searches the graph as it
- * stood before the batch, so the outcome does not depend on threads; its
- * candidates are what the search found and the nearest of its own batch. They
- * are pruned to the row's neighbours; then edges back are grouped by target,
- * and each target takes them in, pruned again where they overflow. (Vamana's
- * robust prune and batch insertion as in ParlayANN; HNSW's heuristic)
+ * Every row of a batch searches the graph as it was before the batch, so the
+ * result does not depend on threads. Its candidates are the result of that
+ * search and the nearest rows of its own batch; pruning selects its neighbours
+ * among them. Then reverse edges are grouped by target, and each target takes
+ * them in, pruned again on overflow. (Vamana's robust prune and batch insertion
+ * as in ParlayANN; HNSW's heuristic)
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +16,19 @@
 #include "engine/link.h"
 #include "engine/connectivity.h"
 
-#define BATCH_SHARE			16		/* a small batch is at most this part of what is linked, */
-#define LARGE_SHARE			64		/* a large one this */
-#define RENEW_SHARE			4		/* between batches, seeds are chosen anew when the graph has
+#define BATCH_SHARE			16		/* a small batch is at most this part of the linked rows */
+#define LARGE_SHARE			64		/* a large one is at most this part */
+#define RENEW_SHARE			4		/* between batches seeds are chosen again when the graph has
 									 * grown by this part; at the end, by REACH_SHARE */
 #define LINK_SEEDS			256		/* seeds a candidate search starts from */
-#define REMEMBER_SHARE		4		/* a link of at least this part of the rows remembers
-									 * distances */
-#define QUERIES_ABOUT_US	10000	/* so long after the last */
-#define SHUFFLE_FROM		1024	/* links of more rows are made in random order */
+#define REMEMBER_SHARE		4		/* a link of at least this part of the rows caches distances */
+#define QUERIES_ABOUT_US	10000	/* this long after the last query, linking uses all threads
+									 * again */
+#define SHUFFLE_FROM		1024	/* links of at least this many rows are in random order */
 
 /*
- * Group the batch's edges back by range of targets; in each they are sorted by
- * who updates it.
+ * Sort the batch's reverse edges by range of targets (counting sort). Within a
+ * range the thread that updates it sorts them by target.
  */
 static void
 collect_edges(Linking *linking)
@@ -48,8 +48,8 @@ collect_edges(Linking *linking)
 	for (uint32_t i = 1; i <= RANGES_MAX; i++)
 		ranges[i] += ranges[i - 1];
 	/*
-	 * from the end of each range down: what is left in ranges is where they
-	 * begin
+	 * Fill each range from its end, so that ranges[] ends up with where they
+	 * begin.
 	 */
 	for (uint32_t i = linking->batch; i-- > 0;)
 	{
@@ -65,8 +65,8 @@ collect_edges(Linking *linking)
 }
 
 /*
- * The rows of a batch are written: they are in the graph now, or, cut short,
- * are left out of it.
+ * Finish a batch whose rows are written: mark them linked, or, if it was
+ * stopped, empty their graph rows.
  */
 static void
 end_batch(Linking *linking, bool stopped)
@@ -88,10 +88,9 @@ end_batch(Linking *linking, bool stopped)
 }
 
 /*
- * Link one batch. One that is cut short leaves its rows pending with empty
- * graph rows; targets already updated keep their edges, which lead to slots
- * that route nowhere until they are linked. Rows repaired are written whole or
- * not at all.
+ * Link one batch. A batch that is stopped leaves its rows pending with empty
+ * graph rows; targets already updated keep edges to them, which lead nowhere
+ * until they are linked. Repaired rows are written completely or not at all.
  */
 static EngineStatus
 link_batch(Linking *linking, Worker *worker, int threads)
@@ -120,8 +119,8 @@ link_batch(Linking *linking, Worker *worker, int threads)
 }
 
 /*
- * The slots to start candidate searches from: the mirror's first seeds, and
- * while they are few the first rows linked.
+ * Set the slots that candidate searches start from: the mirror's first seeds,
+ * and while these are few, the rows linked first.
  */
 static void
 update_link_seeds(Linking *linking)
@@ -156,8 +155,8 @@ add_slot(void *context, uint32_t slot)
 }
 
 /*
- * Collect what the job links, each slot once; many are put in random order, for
- * neighbours in a table are often alike.
+ * Collect the slots to link, each once. Many are shuffled, because neighbouring
+ * rows of a table are often similar.
  */
 static bool
 collect_slots(Linking *linking)
@@ -202,7 +201,10 @@ collect_slots(Linking *linking)
 	return true;
 }
 
-/* The largest batch that there may be, when all rows are linked. */
+/*
+ * Upper limit of the batch size, given by the graph's size when all rows are
+ * linked.
+ */
 static uint32_t
 largest_batch(const Linking *linking)
 {
@@ -212,7 +214,7 @@ largest_batch(const Linking *linking)
 	return linking->repairs || most < BATCH_SMALL ? BATCH_SMALL : most;
 }
 
-/* How many rows the next batch has. */
+/* Number of rows in the next batch. */
 static uint32_t
 next_batch(const Linking *linking)
 {
@@ -231,7 +233,7 @@ next_batch(const Linking *linking)
 	return most > 1 ? most : 1;
 }
 
-/* Allocate what batches need. */
+/* Allocate memory for batches. */
 static bool
 link_allocate(Linking *linking)
 {
@@ -249,7 +251,7 @@ link_allocate(Linking *linking)
 		   collect_slots(linking);
 }
 
-/* Forget the distances. */
+/* Free the cache of distances. */
 static void
 end_memory(Linking *linking)
 {
@@ -260,8 +262,8 @@ end_memory(Linking *linking)
 }
 
 /*
- * Remember distances if the link will meet most rows several times, and the
- * budget allows it; what it computes is the same without.
+ * Cache distances if the link will visit most rows several times and the budget
+ * allows it. Results are the same without.
  */
 static void
 begin_memory(Linking *linking)
@@ -296,7 +298,7 @@ link_release(Linking *linking)
 	free(linking->changed);
 }
 
-/* Copy the changed rows and the seeds out. */
+/* Copy the changed rows and the seeds into the job's result. */
 static EngineStatus
 make_result(Linking *linking)
 {
@@ -338,9 +340,9 @@ make_result(Linking *linking)
 }
 
 /*
- * How many threads link. While queries are about, a quarter: queries come
- * first, but one that finds all threads at a row waits for the end of that, and
- * where as many sessions as threads want processors, for one of these too.
+ * Number of threads that link. While queries arrive it is a quarter: queries
+ * take precedence between rows, but one that finds all threads working on a row
+ * waits for that row, and linking competes with client backends for processors.
  */
 static int
 linking_threads(const CpuJob *job, CpuEngine *engine)
@@ -354,7 +356,7 @@ linking_threads(const CpuJob *job, CpuEngine *engine)
 	return (engine->nthreads + 3) / 4;
 }
 
-/* Link batch after batch. */
+/* Link all batches. */
 static EngineStatus
 link_all(Linking *linking, Worker *worker)
 {
@@ -363,8 +365,8 @@ link_all(Linking *linking, Worker *worker)
 
 	if (atomic_load(&linking->mirror->linked) > 0 &&
 		(!linking->repairs || atomic_load(&linking->mirror->nseeds) == 0))
-		status = link_renew_seeds(linking, RENEW_SHARE, false);	/* rows from pages may have come
-																 * without any */
+		status = link_renew_seeds(linking, RENEW_SHARE, false);	/* rows loaded from pages may lack
+																 * seeds */
 	update_link_seeds(linking);
 	atomic_store(&job->watch.total, linking->count);
 	while (status == ENGINE_OK && linking->first < linking->count)
@@ -375,7 +377,7 @@ link_all(Linking *linking, Worker *worker)
 			break;
 		if (!linking->repairs)
 		{
-			status = link_renew_seeds(linking, RENEW_SHARE, false); /* searches go on meanwhile */
+			status = link_renew_seeds(linking, RENEW_SHARE, false); /* searches run concurrently */
 			update_link_seeds(linking);
 		}
 		link_half_review(linking);
@@ -390,8 +392,8 @@ link_all(Linking *linking, Worker *worker)
 }
 
 /*
- * Link a mirror's pending slots, or repair its rows; fills job->link, also with
- * what was done before a failure.
+ * Link a mirror's pending slots, or repair its rows. Fills job->link, after a
+ * failure too, with what was done before.
  */
 EngineStatus
 link_run(CpuJob *job, Worker *worker)

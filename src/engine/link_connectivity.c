@@ -1,6 +1,6 @@
 /*
  * link_connectivity.c
- *		The end of a link: every row of the mirror's graph can be reached. See
+ *		The end of a link: make every row of the mirror's graph reachable, see
  *		connectivity.h.
  */
 #include <math.h>
@@ -18,9 +18,9 @@ read_row(void *context, uint32_t slot, uint32_t *neighbours)
 	return mirror_read_row(linking->mirror, slot, linking->rows, neighbours);
 }
 
-#define ROWS_AHEAD		16		/* rows asked for before the one that is read */
+#define ROWS_AHEAD		16		/* prefetch distance */
 
-/* ReachAccess: read rows from anywhere, asking for them well before. */
+/* ReachAccess: read rows, prefetching them ROWS_AHEAD in advance. */
 static void
 read_rows(void *context, const uint32_t *slots, uint32_t count, uint32_t *neighbours,
 		  uint32_t *counts)
@@ -49,8 +49,8 @@ search_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 }
 
 /*
- * Of inner products the squared differences (see ReachAccess), less the square
- * of the row searched for.
+ * Walking distances. For METRIC_IP: squared differences (see ReachAccess), less
+ * the square of the vector searched for, which is constant.
  */
 static void
 search_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
@@ -73,7 +73,7 @@ is_wanted(void *context, uint32_t slot)
 	return mirror_in_graph(((LinkAccess *) context)->linking->mirror, slot);
 }
 
-/* The nearest that a search for a slot's vector finds. */
+/* Search the graph for a slot's vector. */
 static uint32_t
 find_near(void *context, uint32_t slot, const SearchResult **found)
 {
@@ -125,8 +125,8 @@ connectivity_resize(void *context, void *old, size_t size)
 }
 
 /*
- * Give every linked row that no walk from the mirror's seeds reaches a way in.
- * Memory for that is not insisted on.
+ * Make every linked row reachable from the mirror's first seeds. Skipped
+ * without error if there is no memory for it.
  */
 EngineStatus
 link_connect(Linking *linking, Worker *worker)

@@ -1,14 +1,14 @@
 /*
  * link_half.c
- *		A long link's walks read copies of the rows as halves: what walks wait
- *		for is memory, and these are half as long.
+ *		Half-precision copies of the rows for the walks of a long link: walks
+ *		are bound by memory latency and bandwidth, and the copies are half as
+ *		long.
  *
- * Only walks read the copies. What a walk has found is measured from the rows
- * themselves, so pruning and edges back know no halves. Nor does a walk where
- * they tell too little: rows so near to the one that is linked that rounding
- * could order them, or make two of them equal, are measured from the rows at
- * once. Under cosine copies are of length 1, so that a distance needs no norm
- * from elsewhere.
+ * Only walks read the copies. The results of a walk are measured from the
+ * original rows, so pruning and reverse edges are not affected. During a walk,
+ * rows so near to the row being linked that rounding could change their order
+ * or make two of them equal are measured from the original rows as well. For
+ * cosine the copies are normalized, so that a distance reads no separate norm.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,24 +16,23 @@
 
 #include "engine/link.h"
 
-#define COPY_ROWS			1024	/* an item of copying */
-#define ROUNDING			0x1p-11	/* what is rounded off a row is at most this part of its length;
-									 * of smaller numbers it is more */
-#define SAMPLE				64		/* this many rows, and their distances to as many */
-#define NOISE				1e-4	/* what rounding adds to the variance of these, at most */
-#define NEAR_L2				64		/* times the distance of a row to its own copy: farther rows
-									 * keep their order, */
+#define COPY_ROWS			1024	/* rows per item of the copying phase */
+#define ROUNDING			0x1p-11	/* the rounding error of a row is at most this part of its
+									 * length (more for subnormal halves) */
+#define SAMPLE				64		/* this many rows are measured to as many others */
+#define NOISE				1e-4	/* limit of the variance that rounding adds, relative to the
+									 * variance of these distances */
+#define NEAR_L2				64		/* times the distance of a row to its own copy: rows within that
+									 * are measured from the original rows */
 #define NEAR_L1				8
 #define NEAR_COSINE			ROUNDING
-#define NEAR_SHARE			8		/* if more than this part of what walks meet is so near, halves
-									 * save nothing */
-#define NEAR_JUDGED			100000	/* after so many were met */
-#define PREFETCH_AHEAD		12		/* copies asked for before the one that is read: 8 to 16 do as
-									 * well */
+#define NEAR_SHARE			8		/* halves save nothing if more than this part of the distances
+									 * is measured from the original rows */
+#define NEAR_JUDGED			100000	/* decided after this many distances */
+#define PREFETCH_AHEAD		12		/* prefetch distance, in copies; 8 to 16 perform alike */
 
 /*
- * A number as the nearest half, of two the even one; beyond their range:
- * infinity.
+ * Convert to half precision, round to nearest even; infinity beyond its range.
  */
 static inline uint16_t
 half_of(float number)
@@ -48,7 +47,10 @@ half_of(float number)
 		return (uint16_t) (sign | 0x7C00);
 	if (bits < (127u - 14) << 23)
 	{
-		/* multiples of 2^-24: the last bits of numbers from 0.5 on */
+		/*
+		 * subnormal: multiples of 2^-24, which are the last bits of numbers
+		 * from 0.5 on
+		 */
 		number = fabsf(number) + 0.5f;
 		memcpy(&bits, &number, sizeof(bits));
 		return (uint16_t) (sign | (bits - (126u << 23)));
@@ -64,8 +66,8 @@ half_copy_of(const HalfRows *halves, uint32_t slot)
 }
 
 /*
- * The factor of distances to copies: that of the one vector, for the copies
- * have none of their own.
+ * Fast distance to a copy. The scale is that of the query alone, because copies
+ * are normalized.
  */
 static inline float
 copy_distance(const Mirror *mirror, const HalfRows *halves, const WideVector *wide,
@@ -74,7 +76,7 @@ copy_distance(const Mirror *mirror, const HalfRows *halves, const WideVector *wi
 	return halves->kernels->fast(wide->elements, copy, mirror->spec.dims, wide->scale);
 }
 
-/* Copy one row. False: halves cannot hold it well. */
+/* Copy one row. Returns false if half precision does not hold it well. */
 static bool
 copy_row(const Linking *linking, uint32_t slot, LinkScratch *scratch)
 {
@@ -89,8 +91,8 @@ copy_row(const Linking *linking, uint32_t slot, LinkScratch *scratch)
 	if (mirror_word(mirror, slot) & WORD_ABSENT)
 		return true;
 	/*
-	 * of length zero: infinitely far from all, as it is without halves (0 x
-	 * infinity is no number)
+	 * A zero vector is infinitely far from all others, as without copies: 0 *
+	 * infinity is NaN.
 	 */
 	for (uint32_t i = 0; i < dims; i++)
 		elements[i] = row[i] * factor;
@@ -106,7 +108,7 @@ copy_row(const Linking *linking, uint32_t slot, LinkScratch *scratch)
 									  ->exact(elements, elements, dims);
 }
 
-/* An item of copying. */
+/* One item of the copying phase. */
 static void
 copy_rows(void *context, uint32_t item, Worker *worker)
 {
@@ -121,10 +123,7 @@ copy_rows(void *context, uint32_t item, Worker *worker)
 		atomic_store(&linking->halves.unfit, true);
 }
 
-/*
- * The sum of the squares of what numbers differ from their mean, as far as they
- * are finite.
- */
+/* Accumulates the sum of squared deviations from the mean of finite numbers. */
 typedef struct Variation
 {
 	double		first;
@@ -151,9 +150,9 @@ variation_of(const Variation *variation)
 }
 
 /*
- * Whether distances of a sample are nearly those of the rows, beside how much
- * they differ among each other: rows all far from the origin, or in nearly one
- * direction, are alike as halves.
+ * Whether rounding changes the distances of a sample little, compared to how
+ * much these differ from each other. It changes them a lot if all rows are far
+ * from the origin, or in nearly one direction.
  */
 static bool
 sample_survives(Linking *linking, Worker *worker)
@@ -216,7 +215,7 @@ link_half_begin(Linking *linking, Worker *worker, int threads)
 	halves->stride = align_up(engine_vector_bytes(ELEMENT_HALF, mirror->spec.dims));
 	halves->kernels = distance_kernels(ELEMENT_HALF, mirror->spec.metric, worker->engine->level);
 	if (halves->kernels == NULL || mirror->vector_bytes <= halves->stride)
-		return;					/* as many cache lines */
+		return;					/* no fewer cache lines */
 	halves->bytes = (uint64_t) linking->rows * halves->stride;
 	atomic_fetch_add(&mirror->budget->state, halves->bytes);
 	if (budget_used(mirror->budget) <= mirror->budget->limit)
@@ -239,7 +238,7 @@ link_half_review(Linking *linking)
 		link_half_end(linking);
 }
 
-/* Begin a walk for a row: it is wide in the worker's scratch. */
+/* Begin a walk for a slot, whose vector is widened in the worker's scratch. */
 void
 link_half_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
 {
@@ -268,7 +267,7 @@ link_half_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
 	scratch->met = scratch->near = 0;
 }
 
-/* Its end. */
+/* Add a finished walk to the statistics that link_half_review() checks. */
 void
 link_half_note(const LinkAccess *access)
 {
@@ -278,7 +277,10 @@ link_half_note(const LinkAccess *access)
 	atomic_fetch_add_explicit(&halves->near, access->worker->link.near, memory_order_relaxed);
 }
 
-/* GraphAccess: distances to the copies, of near rows to the rows. */
+/*
+ * GraphAccess: distances to the copies, or to the rows themselves for near
+ * rows.
+ */
 void
 link_half_distances(void *context, const uint32_t *slots, uint32_t count, double *out)
 {

@@ -1,18 +1,18 @@
 /*
  * link_repair.c
- *		Repair: live rows that name dead slots get new edges, and seeds that
- *		died are replaced.
+ *		Repair: choose new neighbours for live rows that name dead slots, and
+ *		replace dead seeds.
  *
- * Which rows are to be repaired is found first. Then they go through batches as
- * rows that are linked do (link.c): chosen by repair_row.c, written, and their
- * new neighbours take in edges back. A row that is not repaired yet keeps its
- * edges to dead slots meanwhile, and these lead on.
+ * First the rows to repair are collected. Then they go through batches as
+ * pending rows do (link.c): repair_row.c chooses the neighbours, the rows are
+ * written, and new neighbours are offered reverse edges. Until a row is
+ * repaired it keeps its edges to dead slots, through which searches continue.
  */
 #include <stdlib.h>
 
 #include "engine/link.h"
 
-/* A row under repair. */
+/* A row being repaired. */
 typedef struct RowRepair
 {
 	LinkAccess	access;
@@ -81,7 +81,7 @@ repair_choose(void *context, Candidate *candidates, uint32_t count, Candidate *c
 						chosen, kept);
 }
 
-/* How repair_row.c reaches the mirror. */
+/* The callbacks of repair_row.c. */
 static RepairAccess
 repair_access(RowRepair *repair)
 {
@@ -93,7 +93,7 @@ repair_access(RowRepair *repair)
 						  .choose = repair_choose};
 }
 
-/* Memory of the worker for rows of this degree and breadth. */
+/* Allocate a worker's memory for repairs of this degree and ef. */
 static bool
 repair_reserve(LinkScratch *scratch, uint32_t degree, uint32_t ef)
 {
@@ -107,7 +107,7 @@ repair_reserve(LinkScratch *scratch, uint32_t degree, uint32_t ef)
 	return scratch->repair_memory != NULL;
 }
 
-/* Choose the neighbours of one row of the batch anew. */
+/* Choose new neighbours for one row of the batch. */
 void
 link_repair_row(void *context, uint32_t item, Worker *worker)
 {
@@ -145,7 +145,7 @@ link_repair_row(void *context, uint32_t item, Worker *worker)
 	linking->nkept[item] = (uint8_t) kept;
 }
 
-/* Whether a slot's row is to be repaired. */
+/* Whether a slot's row needs repair. */
 static bool
 needs_repair(RowRepair *repair, uint32_t slot)
 {
@@ -158,8 +158,9 @@ needs_repair(RowRepair *repair, uint32_t slot)
 }
 
 /*
- * Collect the rows to repair, among those named or of all, each once: the
- * bitmap of changed rows, empty still, remembers them meanwhile.
+ * Collect the rows to repair, among the slots named or all, each once. The
+ * bitmap of changed rows, still empty, serves to find duplicates, and is
+ * cleared again.
  */
 bool
 link_collect_broken(Linking *linking)

@@ -1,10 +1,11 @@
 /*
  * link_reverse.c
- *		Edges back: an old row takes in the new ones that chose it.
+ *		Reverse edges: add the edges from existing rows to the new rows that
+ *		chose them.
  *
- * A row is opened into its kept neighbours and its fill, takes in one newcomer
- * after the other, and is written again. A long link remembers the distances of
- * rows, so that most of what is computed is between newcomers and kept
+ * A row is read into its kept neighbours and its fill, takes in the new
+ * neighbours one at a time, and is written back. A long link caches the
+ * distances of rows, so that most distances computed are between new and kept
  * neighbours.
  */
 #include <stdlib.h>
@@ -13,10 +14,10 @@
 #include "engine/link.h"
 #include "engine/prune_incremental.h"
 
-#define PREFETCH_KEPT		4		/* kept neighbours whose vectors are asked for before the first
-									 * is compared */
+#define PREFETCH_KEPT		4		/* kept neighbours whose vectors are prefetched before the first
+									 * comparison */
 
-/* Write the row of a slot of the batch, and remember it. */
+/* Write the row of a slot of the batch, and cache its distances. */
 static void
 write_new_row(const Linking *linking, uint32_t item)
 {
@@ -36,7 +37,7 @@ write_new_row(const Linking *linking, uint32_t item)
 	linking->memory.kept[slot] = linking->nkept[item];
 }
 
-/* Open a row that is remembered. */
+/* Read a row whose distances are cached. */
 static void
 open_remembered(const Linking *linking, uint32_t target, IncrementalRow *row)
 {
@@ -50,7 +51,7 @@ open_remembered(const Linking *linking, uint32_t target, IncrementalRow *row)
 	incremental_read(row, neighbours, distances, count, linking->memory.kept[target]);
 }
 
-/* Open another. */
+/* Read a row, computing its distances. */
 static void
 open_row(const Linking *linking, const WideVector *wide, uint32_t target, IncrementalRow *row)
 {
@@ -62,7 +63,7 @@ open_row(const Linking *linking, const WideVector *wide, uint32_t target, Increm
 	incremental_read(row, neighbours, distances, count, row_kept(distances, count));
 }
 
-/* Write a row back, and remember it. */
+/* Write a row back, and cache its distances. */
 static void
 reverse_close_row(const Linking *linking, uint32_t target, const IncrementalRow *row)
 {
@@ -78,7 +79,7 @@ reverse_close_row(const Linking *linking, uint32_t target, const IncrementalRow 
 					 incremental_write(row, neighbours, distances));
 }
 
-/* Take in one more neighbour. */
+/* Add one neighbour to a row. */
 static void
 reverse_take_in(const PruneRule *rule, LinkAccess *access, IncrementalRow *row, SearchResult entry)
 {
@@ -88,7 +89,7 @@ reverse_take_in(const PruneRule *rule, LinkAccess *access, IncrementalRow *row, 
 	incremental_take(rule, row, entry, link_pair_distance, access);
 }
 
-/* Ask for what updating a target begins with. */
+/* Prefetch what updating a target reads first. */
 static void
 prefetch_target(const Linking *linking, uint32_t target)
 {
@@ -103,7 +104,7 @@ prefetch_target(const Linking *linking, uint32_t target)
 		__builtin_prefetch(distances + at);
 }
 
-/* Give one target its edges back. */
+/* Add the reverse edges of one target. */
 static void
 update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *worker)
 {
@@ -131,7 +132,7 @@ update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *w
 	reverse_close_row(linking, target, &row);
 }
 
-/* By target, its own row first, then in the order of the batch. */
+/* Order: by target, the target's own row first, then by index in the batch. */
 static int
 compare_edges(const void *left, const void *right)
 {
@@ -144,8 +145,8 @@ compare_edges(const void *left, const void *right)
 }
 
 /*
- * Update the targets of a range: write the rows of the batch, then give each
- * its edges back.
+ * Update the targets of a range: write those in the batch first, then add
+ * reverse edges.
  */
 void
 link_update_range(void *context, uint32_t range, Worker *worker)

@@ -1,6 +1,6 @@
 /*
  * link_row.c
- *		Linking of single rows: choosing the neighbours of a new one.
+ *		Choose the neighbours of a new row.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,11 +9,10 @@
 #include "engine/link.h"
 #include "engine/select.h"
 
-#define BATCH_CANDIDATES	32		/* nearest of the own batch that a row considers */
-#define BATCH_SAMPLE		32		/* rows of the batch that tell whether the others are worth a
-									 * look */
+#define BATCH_CANDIDATES	32		/* nearest rows of its own batch that a row considers */
+#define BATCH_SAMPLE		32		/* a sample of the batch decides whether to measure the rest */
 
-/* Free what a worker keeps for linking. */
+/* Free a worker's memory for linking. */
 void
 link_scratch_free(LinkScratch *scratch)
 {
@@ -23,7 +22,7 @@ link_scratch_free(LinkScratch *scratch)
 	free(scratch->repair_memory);
 }
 
-/* Make room for candidates and wide vectors. */
+/* Make room for candidates and widened vectors. */
 bool
 link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint32_t dims)
 {
@@ -54,10 +53,7 @@ widen_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 	wide->scale = mirror_scale(mirror, slot);
 }
 
-/*
- * The same where a copy is not needed: floats and bits are ready where they
- * are.
- */
+/* Widened elements of a slot and its scale. Only halves need to be copied. */
 static const float *
 wide_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 {
@@ -71,8 +67,8 @@ wide_slot(const Mirror *mirror, uint32_t slot, WideVector *wide)
 }
 
 /*
- * PairDistance: candidates are known by their slots; the first one stays wide
- * while it meets the others.
+ * PairDistance: candidates are identified by slot; the first one stays widened
+ * while it is compared with others.
  */
 double
 link_pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
@@ -91,7 +87,7 @@ link_pair_distance(void *context, uint32_t slot_a, uint32_t slot_b)
 								 scratch->pair.scale * mirror_scale(mirror, slot_b));
 }
 
-/* PairSquare, of METRIC_IP. */
+/* PairSquare, for METRIC_IP. */
 double
 link_square(void *context, uint32_t slot)
 {
@@ -110,7 +106,7 @@ access_row(void *context, uint32_t slot, uint32_t *neighbours, SlotState *state)
 	return mirror_read_row(access->linking->mirror, slot, access->linking->rows, neighbours);
 }
 
-/* GraphAccess: fast distances to the row that is linked. */
+/* GraphAccess: fast distances to the row being linked. */
 static void
 access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 {
@@ -119,7 +115,7 @@ access_fast(void *context, const uint32_t *slots, uint32_t count, double *out)
 	mirror_fast_many(access->linking->mirror, &access->worker->link.wide, slots, count, out);
 }
 
-/* GraphAccess: a row is likely expanded next. */
+/* GraphAccess: prefetch a row that is probably expanded next. */
 static void
 access_expect(void *context, uint32_t slot)
 {
@@ -127,8 +123,8 @@ access_expect(void *context, uint32_t slot)
 }
 
 /*
- * Make a slot the one that is worked on: known to the rule and, if wanted, wide
- * in the scratch. False: cancelled, or no memory.
+ * Begin work on a slot: set it in the rule and, if `wide`, widen its vector
+ * into the scratch. Returns false if cancelled or out of memory.
  */
 bool
 link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide, PruneRule *rule)
@@ -146,18 +142,16 @@ link_begin_slot(Linking *linking, LinkScratch *scratch, uint32_t slot, bool wide
 	rule->self = slot;
 	rule->equal_distance = 0;
 	if (!wide && (metric == METRIC_L2 || metric == METRIC_L1))
-		return true;			/* that is the distance, and nothing of the slot needs to be fetched
-								 * for it */
+		return true;			/* the distance is 0, no need to fetch the vector for it */
 	widen_slot(linking->mirror, slot, &scratch->wide);
 	rule->equal_distance = mirror_fast(linking->mirror, &scratch->wide, slot);
 	return true;
 }
 
 /*
- * Search the graph for candidates of a slot, which is wide in the worker's
- * scratch. No lists of seeds: walks that start near meet fewer rows of other
- * clusters, and edges to these are what later searches get from one to another
- * by.
+ * Search the graph for candidates of a slot, whose vector is widened in the
+ * worker's scratch. Seed lists are not used: walks that start near the row meet
+ * fewer rows of other clusters, and later searches need the edges to these.
  */
 EngineStatus
 link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, GraphAnswer *answer)
@@ -189,20 +183,22 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 }
 
 /*
- * The nearest of a row's own batch, farthest first, and its duplicates there, a
- * few at random.
+ * The nearest rows of a row's own batch (a heap, farthest first), and a random
+ * selection of its duplicates there.
  */
 typedef struct BatchNearest
 {
 	SearchResult nearest[BATCH_CANDIDATES];
 	uint32_t	count;
-	SearchResult equals[SEARCH_MAX_EQUAL];	/* distance is the random rank, highest first */
+	SearchResult equals[SEARCH_MAX_EQUAL];	/* heap by random rank, which is in distance, highest
+											 * first */
 	uint32_t	nequals;
 	double		equal_distance;
 } BatchNearest;
 
 /*
- * Look at one other row of the batch. True if it is near enough to be of use.
+ * Offer another row of the batch. Returns true if it is within bound, or a
+ * duplicate.
  */
 static bool
 consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double distance, double bound,
@@ -223,10 +219,9 @@ consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double dista
 }
 
 /*
- * Look through the batch; `bound` is the farthest that is of use. Rows in
- * random order hardly ever have a mate within it: those that follow in the
- * batch tell, and if none of them is near the others are left out. Rows that
- * come cluster by cluster do have.
+ * Search the row's own batch, for rows within bound. Rows in random order are
+ * hardly ever that near to each other: if none of a sample of the following
+ * rows is, the rest is skipped. Rows inserted cluster by cluster are.
  */
 static void
 search_batch(const LinkAccess *access, uint32_t item, double bound, double equal_distance,

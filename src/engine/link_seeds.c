@@ -1,7 +1,7 @@
 /*
  * link_seeds.c
- *		Seeds that linking and repair choose: spread over the slots, then put in
- *		order (seeds.h).
+ *		Choose seeds for a mirror, evenly spread over its slots, and order them
+ *		(seeds.h).
  */
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 #include "engine/connectivity.h"
 #include "engine/seeds.h"
 
-/* Seeds that are measured, at most 4,096 x 1,024 distances. */
+/* Context of measure_seeds(), for at most 4,096 x 1,024 distances. */
 typedef struct MeasuredSeeds
 {
 	const Mirror *mirror;
@@ -20,7 +20,7 @@ typedef struct MeasuredSeeds
 	JobWatch   *watch;
 } MeasuredSeeds;
 
-/* SeedMeasure: lets queries in beside, too. */
+/* SeedMeasure; runs waiting queries in between. */
 static void
 measure_seeds(void *context, uint32_t seed, float *out)
 {
@@ -40,7 +40,7 @@ measure_seeds(void *context, uint32_t seed, float *out)
 }
 
 /*
- * Put seeds in order, or only those that are tried; without memory they stay as
+ * Order the seeds, or only those that are tried. Without memory they stay as
  * they are.
  */
 static void
@@ -63,8 +63,8 @@ order_seeds(const Mirror *mirror, uint32_t *seeds, uint32_t count, bool tried_on
 }
 
 /*
- * Choose seeds behind the first ones, spread over the linked slots, any prefix
- * of them too; returns how many there are then.
+ * Append seeds that are spread over the linked slots, as is any prefix of them;
+ * taken is a bitmap of seeds in use. Returns the new number of seeds.
  */
 static uint32_t
 choose_seeds(const Mirror *mirror, uint32_t rows, uint32_t want, uint64_t *taken, uint32_t *seeds,
@@ -108,8 +108,8 @@ link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 		uint32_t	kept = 0;
 
 		/*
-		 * All rows are reached from the first ones, if perhaps from nowhere
-		 * else: these stay.
+		 * Keep the first seeds: every row is reachable from them, and perhaps
+		 * from no others.
 		 */
 		for (uint32_t i = 0; i < have && i < REACH_SEEDS && kept < want; i++)
 		{

@@ -1,9 +1,10 @@
 /*
  * mirror.c
- *		Storage of a mirror: chunks, budget, and the changes that jobs make.
+ *		Storage of a mirror: chunks, memory budget, and the changes that jobs
+ *		make.
  *
- * A change writes its data first and publishes last: words and bits after
- * vectors, counts after words, the list position after everything.
+ * A change writes data first and publishes last: state words and bits after
+ * vectors, counts after words, the pending list position after everything.
  */
 #include <math.h>
 #include <sched.h>
@@ -14,15 +15,15 @@
 #include "engine/bits.h"
 #include "engine/mirror.h"
 
-#define CHUNK_BYTES			((size_t) 4 << 20)	/* a chunk is at most this large, where 64 slots
-												 * allow it */
+#define CHUNK_BYTES			((size_t) 4 << 20)	/* most bytes of a chunk, if it has more than 64
+												 * slots */
 #define CHUNK_MIN_SHIFT		6		/* a chunk has whole words of the pending map */
 #define CHUNK_MAX_SHIFT		16
 #define TABLE_PAGE			4096
-#define HUGE_PAGE			((size_t) 2 << 20)	/* searches jump about: fewer translations to
-												 * miss */
-#define PREFETCH_AHEAD		12		/* vectors asked for before the one that is read */
-#define BREATHE_ROWS		256		/* rows a job copies between looks at waiting queries */
+#define HUGE_PAGE			((size_t) 2 << 20)	/* searches access memory randomly: fewer TLB
+												 * misses */
+#define PREFETCH_AHEAD		12		/* prefetch distance, in vectors */
+#define BREATHE_ROWS		256		/* rows that a job copies between checks for waiting queries */
 
 static size_t
 slots_of_chunk(const Mirror *mirror)
@@ -36,7 +37,7 @@ chunk_vector_bytes(const Mirror *mirror)
 	return align_up(slots_of_chunk(mirror) * mirror->vector_stride);
 }
 
-/* Graph rows, words, the pending map and the chunk's head. */
+/* Graph rows, state words, pending map and chunk header. */
 static size_t
 chunk_graph_bytes(const Mirror *mirror)
 {
@@ -60,8 +61,8 @@ chunk_bytes(const Mirror *mirror)
 }
 
 /*
- * What an empty mirror takes: of its tables, which are made as large as they
- * can become, the first pages.
+ * Bytes of an empty mirror. Its tables are allocated at their maximum size, but
+ * only their first pages are counted.
  */
 static size_t
 head_bytes(void)
@@ -70,8 +71,8 @@ head_bytes(void)
 }
 
 /*
- * What a chunk adds to the pages of the tables in use: its pointer, and a seed
- * for 64 slots.
+ * Bytes of the tables that a chunk makes use of: its pointer, and a seed per 64
+ * slots.
  */
 static size_t
 chunk_table_bytes(const Mirror *mirror)
@@ -80,9 +81,9 @@ chunk_table_bytes(const Mirror *mirror)
 }
 
 /*
- * A table of zeros whose pages take memory when they are first written:
- * thousands of small mirrors must not pay for what they could become. NULL: no
- * memory.
+ * Map a zeroed table whose pages are allocated at the first write, so that
+ * thousands of small mirrors do not pay for their maximum size. Returns NULL if
+ * out of memory.
  */
 static void *
 table_make(size_t bytes)
@@ -100,7 +101,7 @@ table_free(void *table, size_t bytes)
 		munmap(table, bytes);
 }
 
-/* The sum of all that a budget counts. */
+/* Bytes in use, of all kinds. */
 uint64_t
 budget_used(MemoryBudget *budget)
 {
@@ -108,7 +109,7 @@ budget_used(MemoryBudget *budget)
 		   atomic_load(&budget->norms) + atomic_load(&budget->state);
 }
 
-/* Count so many chunks more (or fewer) of a mirror. */
+/* Add a number of chunks, which may be negative, to the budget. */
 static void
 budget_count(Mirror *mirror, int64_t chunks)
 {
@@ -122,9 +123,9 @@ budget_count(Mirror *mirror, int64_t chunks)
 }
 
 /*
- * Take chunks from the budget so that the mirror holds `chunks`; refuses with
- * figures. Two mirrors that grow at once could each pass the comparison, so it
- * is made on the sum after taking, and undone.
+ * Charge the budget so that the mirror may have `chunks` chunks; on failure
+ * *error has the figures. Mirrors may grow concurrently, so the sum is compared
+ * with the limit after charging, and the charge is undone if it exceeds it.
  */
 static bool
 budget_take(Mirror *mirror, uint32_t chunks, EngineError *error)
@@ -147,7 +148,7 @@ budget_take(Mirror *mirror, uint32_t chunks, EngineError *error)
 	return false;
 }
 
-/* How many chunks hold so many slots. */
+/* Number of chunks for a number of slots. */
 static uint32_t
 chunks_for(const Mirror *mirror, uint64_t slots)
 {
@@ -155,8 +156,8 @@ chunks_for(const Mirror *mirror, uint64_t slots)
 }
 
 /*
- * Choose how many slots a chunk has, and how many chunks there can be under the
- * limit.
+ * Choose the number of slots per chunk, and the maximum number of chunks under
+ * the limit.
  */
 static void
 choose_chunks(Mirror *mirror)
@@ -167,9 +168,7 @@ choose_chunks(Mirror *mirror)
 	while (mirror->chunk_shift < CHUNK_MAX_SHIFT &&
 		   slots_of_chunk(mirror) < mirror->spec.capacity && chunk_bytes(mirror) * 2 <= CHUNK_BYTES)
 		mirror->chunk_shift++;
-	/*
-	 * a mirror that starts small may grow large: do not let its chunks be tiny
-	 */
+	/* avoid tiny chunks, as a small mirror may grow large */
 	while (mirror->chunk_shift < 10 && chunk_bytes(mirror) * 2 <= CHUNK_BYTES / 16)
 		mirror->chunk_shift++;
 	most = mirror->budget->limit / chunk_bytes(mirror) + 1;
@@ -178,9 +177,7 @@ choose_chunks(Mirror *mirror)
 	mirror->max_chunks = (uint32_t) most;
 }
 
-/*
- * Lay out a mirror of this specification: the strides, the size of its chunks.
- */
+/* Compute the layout of a mirror: strides and chunk size. */
 static void
 shape_mirror(Mirror *mirror, const MirrorSpec *spec, MemoryBudget *budget)
 {
@@ -193,7 +190,7 @@ shape_mirror(Mirror *mirror, const MirrorSpec *spec, MemoryBudget *budget)
 }
 
 /*
- * Bytes that an empty mirror of this specification would count
+ * Bytes that an empty mirror of this specification is charged
  * (MirrorInfo.bytes).
  */
 uint64_t
@@ -207,8 +204,8 @@ cpu_engine_mirror_bytes(const MirrorSpec *spec)
 }
 
 /*
- * Create an empty mirror whose capacity is taken from the budget; NULL and
- * *error when it does not fit.
+ * Create an empty mirror and charge its capacity to the budget. Returns NULL
+ * and sets *error if it does not fit.
  */
 Mirror *
 mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudget *budget,
@@ -240,7 +237,7 @@ mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudg
 	return mirror;
 }
 
-/* Free a mirror that nobody uses any more. */
+/* Free a mirror that is no longer in use. */
 void
 mirror_free(Mirror *mirror)
 {
@@ -253,7 +250,7 @@ mirror_free(Mirror *mirror)
 	free(mirror);
 }
 
-/* Bytes of vectors, graph, norms and versions, as the budget counts them. */
+/* Bytes of vectors, graph, norms and versions, as charged to the budget. */
 uint64_t
 mirror_bytes(const Mirror *mirror)
 {
@@ -273,8 +270,8 @@ mirror_memory(size_t bytes)
 }
 
 /*
- * Allocate one chunk: every part of it zero, graph rows are emptied when slots
- * are published.
+ * Allocate one chunk, zeroed. Graph rows are initialized when slots are
+ * published.
  */
 static MirrorChunk *
 chunk_create(const Mirror *mirror)
@@ -303,7 +300,7 @@ chunk_create(const Mirror *mirror)
 	return chunk;
 }
 
-/* Make room for slots below `slots`. */
+/* Allocate chunks for slots below `slots`. */
 static EngineStatus
 mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 {
@@ -333,9 +330,9 @@ mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 }
 
 /*
- * What is kept of a vector's norm: for cosine its reciprocal (infinity for a
- * zero vector, whose distances then are infinite), for inner products the norm
- * itself (it bounds the fast distance's error), for the others nothing.
+ * The scale stored with a vector: for cosine the reciprocal of its norm
+ * (infinity for a zero vector, whose distances are infinite), for inner product
+ * the norm, which bounds the fast distance's error, else 1.
  */
 float
 mirror_vector_scale(const Mirror *mirror, const void *vector)
@@ -349,8 +346,7 @@ mirror_vector_scale(const Mirror *mirror, const void *vector)
 }
 
 /*
- * Fast distances of many slots; vectors are asked for well before they are
- * read.
+ * Fast distances of many slots, prefetching vectors PREFETCH_AHEAD in advance.
  */
 void
 mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots,
@@ -377,7 +373,10 @@ mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *
 	}
 }
 
-/* Read a slot's exact distance to a vector and the word that goes with it. */
+/*
+ * Compute a slot's exact distance to a vector, and return in *word the state
+ * word of the version measured.
+ */
 double
 mirror_exact(const Mirror *mirror, const void *vector, uint32_t slot, uint64_t *word)
 {
@@ -389,11 +388,14 @@ mirror_exact(const Mirror *mirror, const void *vector, uint32_t slot, uint64_t *
 		distance = mirror->kernels->exact(vector, mirror_vector(mirror, slot), mirror->spec.dims);
 		if (mirror_unchanged(mirror, slot, *word))
 			return distance;
-		sched_yield();			/* the writer is between two stores */
+		sched_yield();			/* the slot is being overwritten */
 	}
 }
 
-/* Copy a graph row; returns how many neighbours, all below rows. */
+/*
+ * Copy a graph row without neighbours at or above rows. Returns the number of
+ * neighbours.
+ */
 uint32_t
 mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows, uint32_t *neighbours)
 {
@@ -406,16 +408,16 @@ mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows, uint32_t *ne
 
 		if (neighbour == NO_SLOT)
 			break;
-		if (neighbour < rows)	/* a row written since may name slots that this reader does not
-								 * know */
+		if (neighbour < rows)	/* the row may have been written since, with slots the reader does
+								 * not know */
 			neighbours[count++] = neighbour;
 	}
 	return count;
 }
 
 /*
- * Replace a graph row. A reader may see a mixture of old and new: each
- * neighbour is a good one.
+ * Replace a graph row. A concurrent reader may see a mixture of old and new
+ * neighbours, all of which are valid.
  */
 void
 mirror_write_row(const Mirror *mirror, uint32_t slot, const uint32_t *neighbours, uint32_t count)
@@ -433,7 +435,7 @@ set_word(Mirror *mirror, uint32_t slot, uint64_t word)
 						  memory_order_release);
 }
 
-/* Set or clear a slot's bit in the pending map and keep the counts. */
+/* Set or clear a slot's bit in the pending map, and maintain the counts. */
 static void
 set_pending(Mirror *mirror, uint32_t slot, bool pending)
 {
@@ -455,7 +457,7 @@ set_pending(Mirror *mirror, uint32_t slot, bool pending)
 	}
 }
 
-/* Replace a slot's word and keep the counts of what its flags mean. */
+/* Replace a slot's state word, and maintain the counts of its flags. */
 static void
 change_word(Mirror *mirror, uint32_t slot, uint64_t old, uint64_t word)
 {
@@ -500,8 +502,8 @@ is_marked(const uint64_t *bits, uint32_t i)
 }
 
 /*
- * Append rows: written in full beyond the published count, then published by
- * it.
+ * Append rows. They are written beyond the published row count, then published
+ * by raising it.
  */
 EngineStatus
 mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error)
@@ -555,8 +557,8 @@ check_slots(const Mirror *mirror, const EngineJob *job, EngineError *error)
 }
 
 /*
- * Give published slots new vectors and versions; they become pending. Their
- * graph rows stay and route until they are linked.
+ * Overwrite published slots with new vectors and versions. They become pending;
+ * searches follow their old graph rows until they are linked.
  */
 EngineStatus
 mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error)
@@ -578,7 +580,7 @@ mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineEr
 	return status;
 }
 
-/* Let slots die. */
+/* Mark slots dead. */
 EngineStatus
 mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error)
 {
@@ -596,7 +598,7 @@ mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *
 	return status;
 }
 
-/* Take over graph rows that pages have. */
+/* Store graph rows loaded from index pages. */
 EngineStatus
 mirror_load_graph(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *error)
 {
@@ -625,7 +627,7 @@ mirror_load_graph(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineE
 	return status;
 }
 
-/* A slot becomes linked, and is not pending any more. */
+/* Mark a slot linked, and no longer pending. */
 void
 mirror_mark_linked(Mirror *mirror, uint32_t slot)
 {
@@ -634,7 +636,7 @@ mirror_mark_linked(Mirror *mirror, uint32_t slot)
 	change_word(mirror, slot, old, (old | WORD_LINKED) & ~WORD_PENDING);
 }
 
-/* Replace the seeds; slots that are not published are left out. */
+/* Replace the seeds. Unpublished slots are left out. */
 EngineStatus
 mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count, EngineError *error)
 {
@@ -660,7 +662,7 @@ mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count, EngineEr
 }
 
 /*
- * Visit the pending slots of one chunk; false when the visitor has had enough.
+ * Visit the pending slots of one chunk. Returns false if the visitor stopped.
  */
 static bool
 visit_chunk(const Mirror *mirror, uint32_t number, uint32_t rows, VisitSlot visit, void *context)

@@ -3,11 +3,11 @@
  *		A mirror in the CPU engine's memory: chunks of slots that never move,
  *		one writer, any number of readers.
  *
- * Private to the CPU engine. Everything of a slot is found through its chunk:
- * vector, graph row, state word, norm, and its bit in the map of pending slots.
- * A chunk stays where it is until the mirror is dropped, so a mirror grows
- * under searches. Jobs of one mirror run one after the other and are its only
- * writer (linking writes graph rows from several threads, each row from one).
+ * Private to the CPU engine. All data of a slot is in its chunk: vector, graph
+ * row, state word, norm, and its bit in the pending map. A chunk is not moved
+ * or freed before the mirror is dropped, so a mirror can grow during searches.
+ * Jobs of a mirror run one at a time and are its only writer (linking writes
+ * graph rows from several threads, each row from one).
  */
 #ifndef GPUANN_MIRROR_H
 #define GPUANN_MIRROR_H
@@ -19,11 +19,11 @@
 #include "engine/prune.h"
 
 /*
- * A slot's state word: version, flags, and a count of overwrites. Reading word,
- * vector, word again, with nothing but LINKED and PENDING changed in between,
- * has read one version's vector.
+ * A slot's state word: version, flags, and a count of overwrites. A reader that
+ * finds the same word before and after reading the vector, apart from LINKED
+ * and PENDING, has read a consistent vector of that version.
  */
-#define WORD_DEAD			(UINT64_C(1) << 32) /* routes, is no answer */
+#define WORD_DEAD			(UINT64_C(1) << 32) /* searches pass through it, but do not return it */
 #define WORD_ABSENT			(UINT64_C(1) << 33) /* never had a row; always with WORD_DEAD */
 #define WORD_LINKED			(UINT64_C(1) << 34)
 #define WORD_PENDING		(UINT64_C(1) << 35)
@@ -33,9 +33,9 @@
 #define WORD_VERSION(word)	((uint32_t) (word))
 #define WORD_IDENTITY		(WORD_CHANGES | WORD_WRITING | UINT64_C(0xFFFFFFFF))
 
-/* Orders the reads of a vector before the second read of its word. */
+/* Order the reads of a vector before the second read of its state word. */
 #ifdef __SANITIZE_THREAD__
-/* fences are unknown to it; x86 needs none */
+/* the thread sanitizer does not know fences; x86 needs none */
 #define read_fence()		atomic_signal_fence(memory_order_acquire)
 #define write_fence()		atomic_signal_fence(memory_order_release)
 #else
@@ -53,7 +53,7 @@ typedef struct MirrorChunk
 	_Atomic uint32_t pending;	/* bits set in it */
 } MirrorChunk;
 
-/* Memory an engine may use, and what it uses. */
+/* Memory limit of an engine, and its use by kind. */
 typedef struct MemoryBudget
 {
 	uint64_t	limit;
@@ -74,8 +74,8 @@ typedef struct Mirror
 	size_t		vector_stride;
 	uint32_t	chunk_shift;	/* slots of a chunk: 1 << chunk_shift */
 	uint32_t	max_chunks;
-	uint32_t	nchunks;		/* allocated; writer's */
-	uint32_t	charged;		/* chunks the budget counts: at least nchunks */
+	uint32_t	nchunks;		/* allocated; written by the mirror's writer only */
+	uint32_t	charged;		/* chunks charged to the budget, at least nchunks */
 	_Atomic(MirrorChunk *) *chunks;
 
 	_Atomic uint32_t rows;		/* published */
@@ -85,8 +85,8 @@ typedef struct Mirror
 	_Atomic uint64_t position;
 
 	_Atomic uint32_t nseeds;
-	_Atomic uint32_t *seeds;	/* SEEDS_MAX; replaced in place, so a reader may meet old and new
-								 * ones */
+	_Atomic uint32_t *seeds;	/* SEEDS_MAX; replaced in place, so a reader may see old and new
+								 * seeds mixed */
 } Mirror;
 
 static inline MirrorChunk *
@@ -116,9 +116,9 @@ align_up(size_t bytes)
 	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-#define PREFETCH_BYTES		1024	/* of a vector: the hardware follows after that */
+#define PREFETCH_BYTES		1024	/* of a vector; hardware prefetching continues from there */
 
-/* Ask for a vector of so many bytes that will be read soon. */
+/* Prefetch a vector of this many bytes. */
 static inline void
 prefetch_bytes(const char *vector, size_t bytes)
 {
@@ -146,7 +146,7 @@ mirror_row(const Mirror *mirror, uint32_t slot)
 		   (size_t) mirror_place(mirror, slot) * mirror->spec.degree;
 }
 
-/* Ask for a graph row and its state word, which will be read soon. */
+/* Prefetch a graph row and its state word. */
 static inline void
 mirror_prefetch_row(const Mirror *mirror, uint32_t slot)
 {
@@ -172,7 +172,7 @@ mirror_in_graph(const Mirror *mirror, uint32_t slot)
 }
 
 /*
- * What is kept of a slot's norm (mirror_vector_scale); 1 where metrics have no
+ * The scale stored with a slot (mirror_vector_scale()); 1 for metrics without
  * norms.
  */
 static inline float
@@ -194,7 +194,10 @@ mirror_square(const Mirror *mirror, uint32_t slot)
 	return norm * norm;
 }
 
-/* Whether a word still stands for the vector that was read after it was. */
+/*
+ * Whether a vector read after `word` belongs to it: no overwrite has begun
+ * since.
+ */
 static inline bool
 mirror_unchanged(const Mirror *mirror, uint32_t slot, uint64_t word)
 {
@@ -203,8 +206,8 @@ mirror_unchanged(const Mirror *mirror, uint32_t slot, uint64_t word)
 }
 
 /*
- * A vector as fast distances want it (single precision, or bits), and what is
- * kept of its norm.
+ * A vector converted for fast distances (single precision, or bits), and its
+ * scale.
  */
 typedef struct WideVector
 {
@@ -214,7 +217,7 @@ typedef struct WideVector
 
 extern float mirror_vector_scale(const Mirror *mirror, const void *vector);
 
-/* The fast distance of a wide vector to a slot. */
+/* Fast distance of a widened vector to a slot. */
 static inline float
 mirror_fast(const Mirror *mirror, const WideVector *query, uint32_t slot)
 {
@@ -222,17 +225,20 @@ mirror_fast(const Mirror *mirror, const WideVector *query, uint32_t slot)
 								 query->scale * mirror_scale(mirror, slot));
 }
 
-/*
- * Fast distances of many slots; vectors are asked for well before they are
- * read.
- */
+/* Fast distances of many slots, prefetching their vectors. */
 extern void mirror_fast_many(const Mirror *mirror, const WideVector *query, const uint32_t *slots,
 							 uint32_t count, double *out);
 
-/* Read a slot's exact distance to a vector and the word that goes with it. */
+/*
+ * Compute a slot's exact distance to a vector, and return in *word the state
+ * word of the version measured.
+ */
 extern double mirror_exact(const Mirror *mirror, const void *vector, uint32_t slot, uint64_t *word);
 
-/* Copy a graph row; returns how many neighbours, all below rows. */
+/*
+ * Copy a graph row without neighbours at or above rows. Returns the number of
+ * neighbours.
+ */
 extern uint32_t mirror_read_row(const Mirror *mirror, uint32_t slot, uint32_t rows,
 								uint32_t *neighbours);
 /* Replace a graph row. */
@@ -245,18 +251,18 @@ extern void mirror_free(Mirror *mirror);
 extern uint64_t mirror_bytes(const Mirror *mirror);
 extern uint64_t budget_used(MemoryBudget *budget);
 /*
- * Memory that begins with a cache line, large pieces in large pages; to be
- * freed with free(). NULL: there is none.
+ * Allocate memory aligned to a cache line, in huge pages if it is large; to be
+ * freed with free(). NULL if out of memory.
  */
 extern void *mirror_memory(size_t bytes);
 
-/* What a job reports while it runs, and is asked. */
+/* Progress and control of a running job. */
 typedef struct JobWatch
 {
 	_Atomic uint32_t done;
 	_Atomic uint32_t total;
 	_Atomic bool cancelled;
-	void		(*breathe) (void *context); /* called now and then: lets waiting queries run */
+	void		(*breathe) (void *context); /* called now and then: runs a waiting query */
 	void	   *context;
 } JobWatch;
 
@@ -271,7 +277,7 @@ extern EngineStatus mirror_load_graph(Mirror *mirror, const EngineJob *job, JobW
 									  EngineError *error);
 extern EngineStatus mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count,
 									 EngineError *error);
-/* Pending slots become linked. */
+/* Mark a pending slot linked. */
 extern void mirror_mark_linked(Mirror *mirror, uint32_t slot);
 
 /*

@@ -1,7 +1,7 @@
 /*
  * processors.h
- *		How many processors this process may run on: of all that are online,
- *		those that a container or taskset leaves it.
+ *		Number of processors this process may run on, as limited by a container
+ *		or taskset.
  */
 #ifndef GPUANN_PROCESSORS_H
 #define GPUANN_PROCESSORS_H
@@ -17,7 +17,7 @@ processors_usable(void)
 
 	if (sched_getaffinity(0, sizeof(usable), &usable) == 0)
 		return CPU_COUNT(&usable);
-	online = sysconf(_SC_NPROCESSORS_ONLN);	/* more than a set holds */
+	online = sysconf(_SC_NPROCESSORS_ONLN);	/* more processors than a cpu_set_t holds */
 	return online > 0 ? online : 1;
 }
 

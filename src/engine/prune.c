@@ -1,12 +1,13 @@
 /*
  * prune.c
- *		Which candidates become a slot's graph row.
+ *		Select the neighbours of a slot among candidates.
  *
- * Duplicates of the slot are set apart first: at distance zero they would be
- * nearer to every other candidate than allowed, and a row of duplicates leads
- * nowhere. They take at most max_equal places and hide nobody. A row of a crowd
- * of duplicates fills its places at random: a crowd can fill a search's list,
- * and if all its rows led to the same few, to nothing else.
+ * Duplicates of the slot are handled first: at distance zero they would hide
+ * every other candidate, and a row of duplicates leads nowhere. They take at
+ * most max_equal places and hide no candidate. If the slot has that many
+ * duplicates, its remaining places are filled at random: the duplicates can
+ * fill a search's list, and if all their rows led to the same few neighbours,
+ * the search would find nothing else.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,8 @@
 #include "engine/prune.h"
 #include "engine/select.h"
 
-#define SCATTER_CANDIDATES	4		/* times the room: a crowd's rows are filled from so many of the
-									 * nearest */
+#define SCATTER_CANDIDATES	4		/* in that case rows are filled from this many times the room,
+									 * nearest first */
 
 static int
 compare_candidates(const void *left, const void *right)
@@ -29,8 +30,8 @@ compare_candidates(const void *left, const void *right)
 }
 
 /*
- * Sort, and drop the slot itself and all but the first mention of a slot;
- * returns how many are left.
+ * Sort candidates; remove the slot itself and repeated slots. Returns how many
+ * are left.
  */
 static uint32_t
 sort_and_unite(const PruneRule *rule, Candidate *candidates, uint32_t count)
@@ -49,18 +50,18 @@ sort_and_unite(const PruneRule *rule, Candidate *candidates, uint32_t count)
 	return kept;
 }
 
-/* The places chosen so far, as indexes of the sorted candidates. */
+/* Candidates chosen so far, as indexes of the sorted candidates. */
 typedef struct Choice
 {
 	uint32_t	chosen[ENGINE_MAX_DEGREE];
-	double		margins[ENGINE_MAX_DEGREE]; /* of those that are kept */
+	double		margins[ENGINE_MAX_DEGREE]; /* prune_margin() of the kept ones */
 	uint32_t	count;
 	uint32_t	room;
 } Choice;
 
 /*
- * Choose a candidate if its random rank is among the lowest: of the choices
- * from `first` on, lowest rank first, up to room in all.
+ * Choose a candidate if its random rank is among the lowest. choice->chosen is
+ * ordered by rank from `first` on, and has up to room entries.
  */
 static void
 choose_by_rank(const PruneRule *rule, const Candidate *candidates, uint32_t i, uint32_t first,
@@ -95,8 +96,8 @@ choose_equals(const PruneRule *rule, const Candidate *candidates, uint32_t count
 }
 
 /*
- * Choose those that no chosen one hides; duplicates of the slot neither hide
- * nor are chosen here.
+ * Choose candidates that no chosen one hides. Duplicates of the slot do not
+ * hide others, and are not chosen here.
  */
 static void
 choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair,
@@ -119,7 +120,7 @@ choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count
 	}
 }
 
-/* Whether one of the first so many choices is i. */
+/* Whether candidate i is among the first choices. */
 static bool
 is_chosen(const Choice *choice, uint32_t first, uint32_t i)
 {
@@ -130,8 +131,8 @@ is_chosen(const Choice *choice, uint32_t first, uint32_t i)
 }
 
 /*
- * Fill places left with the nearest of the others: without, then with those as
- * far as the one before (mostly its copies).
+ * Fill the remaining places with the nearest other candidates; those as far as
+ * their predecessor, mostly its duplicates, only after all others.
  */
 static void
 choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t count, Choice *choice)
@@ -150,8 +151,9 @@ choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t coun
 }
 
 /*
- * Fill places left with others at random, those of the nearest: where the row
- * is one of a crowd. Nearest first, as all fill.
+ * Fill the remaining places with a random choice of the nearest other
+ * candidates, ordered by distance like other fill. For slots with many
+ * duplicates.
  */
 static void
 choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t count,
@@ -163,7 +165,7 @@ choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t co
 	for (uint32_t i = 0, met = 0; i < count && met < most; i++)
 	{
 		/*
-		 * copies of the one before, a crowd of their own, would take all the
+		 * skip duplicates of the preceding candidate, which could take all the
 		 * places
 		 */
 		bool copy = i > 0 && candidates[i].distance == candidates[i - 1].distance &&
@@ -186,7 +188,7 @@ choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t co
 	}
 }
 
-/* Put the farthest of the fill before the rest of it. */
+/* Move the farthest of the fill to its front. */
 static void
 put_farthest_first(Choice *choice, uint32_t first)
 {
@@ -204,7 +206,7 @@ put_farthest_first(Choice *choice, uint32_t first)
 	choice->chosen[first] = index;
 }
 
-/* Choose a slot's neighbours, and say which of them are kept. */
+/* Choose a slot's neighbours; *kept is how many of them are kept. */
 uint32_t
 prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairDistance pair,
 			 void *context, Candidate *chosen, uint32_t *kept)
@@ -239,11 +241,14 @@ row_kept(const double *distances, uint32_t count)
 		fall++;
 	if (fall >= count)
 		return count;
-	/* the fill's farthest is before it, unless what follows falls again */
+	/*
+	 * Normally the descent follows the fill's first entry, its farthest. If
+	 * distances descend again, that entry is at the first descent.
+	 */
 	return fall + 1 < count && distances[fall + 1] >= distances[fall] ? fall - 1 : fall;
 }
 
-/* How many seeds a graph of n linked slots has. */
+/* Number of seeds for a graph of linked slots. */
 uint32_t
 seed_count(uint32_t linked, uint32_t room)
 {
@@ -255,8 +260,8 @@ seed_count(uint32_t linked, uint32_t room)
 }
 
 /*
- * Where to look for a seed: n times the fraction whose binary digits are those
- * of i in reverse.
+ * Where below n to look for the i-th seed: n times the bit-reversed fraction of
+ * i (van der Corput sequence).
  */
 uint32_t
 seed_place(uint32_t i, uint32_t n)

@@ -1,7 +1,7 @@
 /*
  * prune.h
- *		Which candidates become a slot's graph row: used by the engines' linking
- *		and by the page path's.
+ *		Select the neighbours of a slot among candidates. Used by the engines'
+ *		linking and by the page path.
  */
 #ifndef GPUANN_PRUNE_H
 #define GPUANN_PRUNE_H
@@ -10,44 +10,43 @@
 
 typedef struct Candidate
 {
-	double		distance;		/* to the slot whose row is chosen */
+	double		distance;		/* to the slot whose neighbours are chosen */
 	uint32_t	slot;
-	uint32_t	index;			/* where the caller keeps its vector */
+	uint32_t	index;			/* the caller's index of its vector */
 } Candidate;
 
 /* Distance between two candidates' vectors, by their index. */
 typedef double (*PairDistance) (void *context, uint32_t index_a, uint32_t index_b);
 
 /*
- * The inner product of a candidate's vector with itself, by its index; of
- * METRIC_IP only.
+ * Inner product of a candidate's vector with itself, by index; METRIC_IP only.
  */
 typedef double (*PairSquare) (void *context, uint32_t index);
 
 typedef struct PruneRule
 {
-	uint32_t	degree;			/* most neighbours kept */
-	uint32_t	self;			/* the slot whose row is chosen; never its own neighbour */
-	double		equal_distance; /* the slot's distance to itself: 0, or the negated square for
+	uint32_t	degree;			/* maximum number of neighbours */
+	uint32_t	self;			/* the slot whose neighbours are chosen; never its own neighbour */
+	double		equal_distance; /* distance of the slot to itself: 0, or the negated square for
 								 * METRIC_IP */
-	uint32_t	max_equal;		/* most neighbours kept that are equal to the slot itself (its
-								 * duplicates), at random */
+	uint32_t	max_equal;		/* maximum number of the slot's duplicates among them, chosen at
+								 * random */
 	Metric		metric;
-	PairSquare	square;			/* with PairDistance's context; called for METRIC_IP only */
+	PairSquare	square;			/* with PairDistance's context; METRIC_IP only */
 } PruneRule;
 
 /*
- * What is added to the distance between a candidate and a neighbour of the row
- * before it is compared with that between the candidate and the row's slot: the
- * less is the nearer. 0, or for METRIC_IP half of what the neighbour's square
- * exceeds the slot's by.
+ * Margin added to the distance between a candidate and a neighbour before it is
+ * compared with the distance between the candidate and the slot. A neighbour
+ * hides a candidate if the sum is less. The margin is 0; for METRIC_IP it is
+ * half of what the neighbour's square exceeds the slot's by, if it does.
  *
  * By inner product alone a long neighbour is nearer to every candidate than a
  * short slot is, and would hide them all. So a neighbour hides a candidate only
- * if it is nearer both by inner product and by squared difference:
- * |c - n|^2 < |c - s|^2 is -cn + (nn - ss) / 2 < -cs. The first alone leaves
- * rows with edges to a few hubs; the second alone takes edges to long rows,
- * which are what queries ask for, from rows of many dimensions.
+ * if it is nearer both by inner product and by squared difference: |c - n|^2 <
+ * |c - s|^2 is -cn + (nn - ss) / 2 < -cs. Inner product alone leaves rows with
+ * edges to a few hubs; squared difference alone removes edges to long rows,
+ * which queries look for, from rows of many dimensions.
  */
 static inline double
 prune_margin(const PruneRule *rule, void *context, uint32_t neighbour)
@@ -61,9 +60,9 @@ prune_margin(const PruneRule *rule, void *context, uint32_t neighbour)
 }
 
 /*
- * Which of the fill, nearest first, goes from a row that overflows. The
- * nearest is what a search asks for next; a far one may be the only way to
- * another cluster. So of four places one is for the farthest.
+ * Index of the fill entry, nearest first, to remove from a row that overflows.
+ * The nearest are expanded next by a search, but a far one may be the only path
+ * to another cluster, so a quarter of the places is for the farthest.
  */
 static inline uint32_t
 prune_surplus(uint32_t nfill)
@@ -72,41 +71,41 @@ prune_surplus(uint32_t nfill)
 }
 
 /*
- * Sort candidates by (distance, slot), drop duplicates of a slot, and write
- * those that are chosen in the order of the row; the first *kept of them are
- * kept, the others fill.
+ * Sort candidates by (distance, slot), remove repeated slots, and write the
+ * neighbours chosen in the order of the row; the first *kept of them are kept,
+ * the others are fill.
  *
  * A candidate is kept if no kept one is nearer to it than the slot is
- * (prune_margin()); places left are filled with the nearest of the others,
- * duplicates of kept ones last. chosen has room for rule->degree; returns how
- * many. (Vamana's robust prune with alpha 1; HNSW's heuristic, algorithm 4)
+ * (prune_margin()). The remaining places are filled with the nearest of the
+ * others, duplicates of kept ones last. chosen has room for rule->degree;
+ * returns how many. (Vamana's robust prune with alpha 1; HNSW's heuristic,
+ * algorithm 4)
  *
- * The order: the kept, nearest first, then the farthest of the fill, then the
- * others of it, nearest first. So distances tell where the fill begins, see
- * row_kept(): whoever updates a row later need not have it stored. The farthest
- * goes first because all the fill may lie beyond the kept ones, as along a
- * line.
+ * Order of the row: the kept, nearest first; the farthest of the fill; the rest
+ * of the fill, nearest first. So row_kept() can tell from the distances where
+ * the fill begins, and it need not be stored. The farthest comes first because
+ * all fill may be farther than the kept ones, as for rows along a line.
  */
 extern uint32_t prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count,
 							 PairDistance pair, void *context, Candidate *chosen, uint32_t *kept);
 
 /*
- * How many of a row's neighbours are kept, by their distances in the row's
- * order: distances fall behind the fill's farthest, or, where that is nearer
- * than the last kept one, at it and behind it. Of fill of one or two the
- * farthest may be taken for kept.
+ * Number of kept neighbours of a row, from distances in the row's order: these
+ * descend after the fill's farthest entry, or, if that is nearer than the last
+ * kept one, before and after it. With one or two fill entries the farthest may
+ * be counted as kept.
  */
 extern uint32_t row_kept(const double *distances, uint32_t count);
 
 /*
- * How many seeds a graph of n linked slots has: at most room, n / 64, at least
- * 1 if n is.
+ * Number of seeds of a graph: linked / SEED_SHARE, at most room, and at least 1
+ * if any slot is linked.
  */
 extern uint32_t seed_count(uint32_t linked, uint32_t room);
 
 /*
- * Where below n slots to look for the i-th seed: the places of each prefix 0,
- * 1, 2, ... are spread over all slots.
+ * Where below n slots to look for the i-th seed. The places of any prefix 0, 1,
+ * 2, ... are spread over all slots.
  */
 extern uint32_t seed_place(uint32_t i, uint32_t n);
 

@@ -1,13 +1,13 @@
 /*
  * prune_incremental.c
- *		A graph row that takes in new neighbours one at a time.
+ *		Add neighbours to a graph row one at a time.
  */
 #include <string.h>
 
 #include "engine/prune_incremental.h"
 #include "engine/select.h"
 
-/* Put an entry in its place. */
+/* Insert an entry in order. */
 static void
 insert_entry(SearchResult *entries, uint32_t *count, SearchResult entry)
 {
@@ -55,7 +55,8 @@ incremental_has(const IncrementalRow *row, uint32_t slot)
 }
 
 /*
- * Take in a duplicate of the row's slot: of these the lowest random ranks stay.
+ * Add a duplicate of the row's slot. Those with the lowest random ranks are
+ * kept.
  */
 static void
 take_in_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
@@ -77,7 +78,7 @@ take_in_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
 	insert_entry(row->kept, &row->nkept, entry);
 }
 
-/* Take in another that is not equal to the row's slot. */
+/* Add a neighbour that is not a duplicate of the row's slot. */
 static void
 take_in_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair,
 			  void *context)
@@ -106,7 +107,7 @@ take_in_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, Pa
 		insert_entry(row->kept, &row->nkept, entry);
 }
 
-/* Take in one more neighbour. */
+/* Add one neighbour. */
 void
 incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair,
 				 void *context)

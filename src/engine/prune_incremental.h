@@ -1,7 +1,7 @@
 /*
  * prune_incremental.h
- *		A graph row that takes in new neighbours one at a time: for the engine's
- *		edges back and the page path's.
+ *		Add neighbours to a graph row one at a time: for reverse edges, in the
+ *		engine and on the page path.
  */
 #ifndef GPUANN_ENGINE_PRUNE_INCREMENTAL_H
 #define GPUANN_ENGINE_PRUNE_INCREMENTAL_H
@@ -9,8 +9,8 @@
 #include "engine/prune.h"
 
 /*
- * Kept ones are hidden by no nearer kept one; the others fill the row. Both
- * nearest first.
+ * A row split into kept neighbours, none of which is hidden by a nearer kept
+ * one, and the fill. Both are ordered by distance.
  */
 typedef struct IncrementalRow
 {
@@ -21,8 +21,8 @@ typedef struct IncrementalRow
 } IncrementalRow;
 
 /*
- * Open a row: its neighbours in their order, how far they are, and how many of
- * them are kept (as remembered, or row_kept()).
+ * Split a row: its neighbours in their order, their distances, and how many of
+ * them are kept (cached, or row_kept()).
  */
 extern void incremental_read(IncrementalRow *row, const uint32_t *neighbours,
 							 const double *distances, uint32_t count, uint32_t kept);
@@ -30,16 +30,16 @@ extern void incremental_read(IncrementalRow *row, const uint32_t *neighbours,
 extern bool incremental_has(const IncrementalRow *row, uint32_t slot);
 
 /*
- * Take in one more neighbour, dropping another where the row overflows. The
- * rule is prune_choose's, but only what the newcomer changes is computed: is it
- * hidden by a kept one, and which kept ones does it hide.
+ * Add one neighbour; another is dropped if the row overflows. Same rule as
+ * prune_choose(), but only the effect of the new neighbour is computed: whether
+ * a kept one hides it, and which kept ones it hides.
  */
 extern void incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry,
 							 PairDistance pair, void *context);
 
 /*
- * Write the neighbours down in the order of prune.h, and their distances
- * (unless NULL); returns how many they are.
+ * Write the neighbours in the order of prune.h, and their distances unless
+ * NULL. Returns how many.
  */
 extern uint32_t incremental_write(const IncrementalRow *row, uint32_t *neighbours,
 								  float *distances);

@@ -1,13 +1,13 @@
 /*
  * query.c
- *		A graph query on the CPU engine: pending rows exactly, the graph by
- *		search, then the two merged.
+ *		A graph query on the CPU engine: an exact scan of the pending rows, a
+ *		graph search, and the merge of both.
  *
- * Pending rows come first: a row that is linked meanwhile has its edges before
- * it leaves the pending map, so it is met in one of the two. At the end every
- * answer's version is compared again: a slot that was overwritten on the way is
- * dropped, for what it held was dead, and what it holds is beyond the position
- * that this query covers.
+ * Pending rows are scanned first. A row that is linked meanwhile has its edges
+ * before it leaves the pending map, so one of the two finds it. At the end
+ * every result's version is checked again: a slot that was overwritten
+ * meanwhile is dropped, because its old row was dead, and its new row is beyond
+ * the position that the query covers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ access_admit(void *context, uint32_t slot, uint32_t *version)
 	return query_admits(&task->in, slot, word);
 }
 
-/* GraphAccess: a slot's row and word may be read soon. */
+/* GraphAccess: prefetch a slot's row and state word. */
 static void
 access_expect(void *context, uint32_t slot)
 {
@@ -69,7 +69,10 @@ access_expect(void *context, uint32_t slot)
 	mirror_prefetch_row(task->entry->mirror, slot);
 }
 
-/* GraphAccess: seeds may be replaced meanwhile, so a list may be of others. */
+/*
+ * GraphAccess. Seeds may be replaced concurrently, in which case a list may
+ * contain seeds of another one.
+ */
 static uint32_t
 access_seed_list(void *context, uint32_t i, uint32_t *slots)
 {
@@ -96,7 +99,7 @@ visit_pending(void *context, uint32_t slot)
 	return true;
 }
 
-/* Search the graph; its answer is in the worker's scratch. */
+/* Search the graph; the results are in the worker's scratch. */
 static EngineStatus
 search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 {
@@ -144,8 +147,8 @@ search_graph(QueryTask *task, Worker *worker, GraphAnswer *answer)
 }
 
 /*
- * Put the graph's answers and the pending rows' together, in order, each slot
- * once, and none that has changed since.
+ * Merge the results of the graph search and of the pending rows: in order, each
+ * slot once, without slots that have changed since.
  */
 static void
 query_merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
@@ -173,9 +176,9 @@ query_merge(QueryTask *task, const GraphAnswer *graph, uint32_t pending)
 }
 
 /*
- * Whether a filter left a graph query with too few answers, or with such as lie
- * farther out than the graph was searched: those that pass may be somewhere
- * else, so all rows are looked at. One that was told when to stop has what it
+ * Whether a filter left a graph query with fewer than k results, or with most
+ * of them farther away than the search has explored. Rows that pass may then be
+ * anywhere, so all rows are scanned. A query with max_iterations gets what it
  * asked for.
  */
 static bool
@@ -187,7 +190,7 @@ filter_left_few(const QueryTask *task, const GraphAnswer *graph)
 		(task->count < in->k || (uint64_t) graph->reached * FILTER_TRUST < in->k);
 }
 
-/* Answer a graph query by all rows instead. */
+/* Answer a graph query by an exact scan of all rows. */
 static void
 search_all(QueryTask *task)
 {
@@ -211,8 +214,8 @@ query_run_graph(QueryTask *task, Worker *worker)
 
 	task->status = ENGINE_NO_MEMORY;
 	/*
-	 * the pending rows' k, and as many of the graph's, some of which may have
-	 * been pending
+	 * up to k pending rows, and k + pending results of the graph, because some
+	 * of these may have been pending
 	 */
 	task->results = malloc((size_t) in->k * 3 * sizeof(SearchResult));
 	if (in->trace != NULL && in->reference && in->trace_room > 0)

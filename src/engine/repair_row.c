@@ -1,24 +1,25 @@
 /*
  * repair_row.c
- *		A graph row that names dead slots is chosen anew.
+ *		Choose new neighbours for a graph row that names dead slots.
  *
- * What the row keeps of its own is kept as far as there is room: rows chosen
- * anew by distance alone lost the few edges that lead from cluster to cluster.
- * For the same reason each dead neighbour has an heir, the nearest live slot
- * that was its neighbour, which counts as the row's own.
+ * The row's live neighbours stay as far as there is room: rows chosen again by
+ * distance alone lost the few edges between clusters. For the same reason each
+ * dead neighbour is replaced by its nearest live neighbour, which then counts
+ * as the row's own.
  */
 #include <string.h>
 
 #include "engine/repair_row.h"
 #include "engine/select.h"
 
-#define LEAST_SHARE			2		/* a row with fewer candidates than degree / this, ... */
-#define FEW_PLACES			12		/* ... and any of so few places, is searched for more */
-#define NEAR_DEGREES		2		/* of those around a row at least degree times this are
-									 * candidates, however small ef is */
-#define SEEN_BITS			12		/* twice REPAIR_AROUND */
+#define LEAST_SHARE			2		/* a graph search adds candidates if there are fewer than degree
+									 * / LEAST_SHARE, ... */
+#define FEW_PLACES			12		/* ... and always if the degree is at most this */
+#define NEAR_DEGREES		2		/* at least degree times this of the slots around a row are
+									 * candidates, even if ef is small */
+#define SEEN_BITS			12		/* hash table of twice REPAIR_AROUND entries */
 
-/* Take so many bytes, if there is memory; they are counted in any case. */
+/* Take bytes from memory; with memory NULL only count them. */
 static void *
 repair_carve(unsigned char *memory, size_t *used, size_t bytes)
 {
@@ -29,8 +30,8 @@ repair_carve(unsigned char *memory, size_t *used, size_t bytes)
 }
 
 /*
- * How many of those found around a row are candidates: rows linked with a small
- * ef need some to choose from.
+ * Number of candidates taken from the slots around a row; rows linked with a
+ * small ef need a sufficient choice too.
  */
 static uint32_t
 near_room(uint32_t degree, uint32_t ef)
@@ -39,7 +40,8 @@ near_room(uint32_t degree, uint32_t ef)
 }
 
 /*
- * Lay the parts out, those with the largest elements first; returns the bytes.
+ * Lay out the arrays, those with the largest elements first. Returns their size
+ * in bytes.
  */
 static size_t
 repair_lay_out(RepairScratch *scratch, unsigned char *memory, uint32_t degree, uint32_t ef)
@@ -76,7 +78,7 @@ repair_scratch_init(RepairScratch *scratch, void *memory, uint32_t degree, uint3
 	memset(scratch->seen, 0xFF, sizeof(uint32_t) << SEEN_BITS);
 }
 
-/* Whether a slot is among the first so many. */
+/* Whether a slot is in an array. */
 static bool
 has_slot(const uint32_t *slots, uint32_t count, uint32_t slot)
 {
@@ -86,7 +88,7 @@ has_slot(const uint32_t *slots, uint32_t count, uint32_t slot)
 	return false;
 }
 
-/* Note a live slot near the row under way; false if it is noted already. */
+/* Add a live slot to found[]. Returns false if it is there already. */
 static bool
 note_found(RepairScratch *scratch, uint32_t slot)
 {
@@ -101,7 +103,7 @@ note_found(RepairScratch *scratch, uint32_t slot)
 	return true;
 }
 
-/* Forget what was noted for the last row. */
+/* Clear found[], and its entries in the hash table. */
 static void
 forget_found(RepairScratch *scratch)
 {
@@ -111,9 +113,10 @@ forget_found(RepairScratch *scratch)
 }
 
 /*
- * Collect the live slots of a row, and around its dead neighbours those reached
- * over dead slots only, nearest circles first. Returns how many of those found
- * are the row's own, heirs among them: they come first.
+ * Collect the live neighbours of a row, then the live slots reached through
+ * dead slots only, breadth first. Returns how many of those found are the row's
+ * own, which come first: its live neighbours and the replacements of its dead
+ * ones.
  */
 static uint32_t
 collect_around(const RepairAccess *access, RepairScratch *scratch, uint32_t slot)
@@ -166,7 +169,7 @@ set_candidate(Candidate *candidate, uint32_t slot, double distance)
 	candidate->distance = distance;
 }
 
-/* Put the candidates together, the row's own first; returns how many. */
+/* Collect the candidates, the row's own first. Returns how many. */
 static uint32_t
 collect_candidates(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, uint32_t *own)
 {
@@ -193,7 +196,7 @@ collect_candidates(const RepairAccess *access, RepairScratch *scratch, uint32_t 
 	return count;
 }
 
-/* Whether one of the candidates is this slot. */
+/* Whether a slot is among the candidates. */
 static bool
 has_candidate(const Candidate *candidates, uint32_t count, uint32_t slot)
 {
@@ -203,7 +206,7 @@ has_candidate(const Candidate *candidates, uint32_t count, uint32_t slot)
 	return false;
 }
 
-/* Fill a row, behind the kept ones, from others: nearest first. */
+/* Insert a candidate into the fill, which is ordered by distance. */
 static void
 fill_row(Candidate *row, uint32_t kept, uint32_t *count, Candidate other)
 {
@@ -251,10 +254,7 @@ repair_row(const RepairAccess *access, RepairScratch *scratch, uint32_t slot, do
 			nrow = degree;
 		}
 	}
-	/*
-	 * the first of the fill that was chosen is its farthest, and so it shall be
-	 * here
-	 */
+	/* the first fill entry of chosen[] is its farthest: take it last */
 	for (uint32_t i = *kept + 1; i <= nchosen && nrow < degree; i++)
 		if (!has_candidate(row + *kept, nrow - *kept, chosen[i < nchosen ? i : *kept].slot))
 			fill_row(row, *kept, &nrow, chosen[i < nchosen ? i : *kept]);

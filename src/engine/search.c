@@ -1,14 +1,14 @@
 /*
  * search.c
- *		The graph search, over whatever GraphAccess reaches: a mirror's arrays
- *		or relation pages.
+ *		Graph search over callbacks (GraphAccess): a mirror's arrays or index
+ *		pages.
  *
- * The list of ef slots is kept as two heaps: `list`, farthest first, says what
- * still enters; `frontier`, nearest first, what to expand next. A slot of the
- * frontier that the list has dropped in the meantime comes after everything
- * that has not been, so meeting one ends the search. Expanded slots are logged
- * with their state: at the end the list is what of the log is not after the
- * list's farthest.
+ * The list of the nearest ef slots is kept as two heaps: `list`, farthest
+ * first, decides which slots enter; `frontier`, nearest first, which slot is
+ * expanded next. Slots dropped from the list are not removed from the frontier,
+ * but sort after all that are still in it, so the search ends at the first of
+ * them. Expanded slots are logged with their state; the result is the part of
+ * the log that is not after the list's farthest.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -19,14 +19,14 @@
 #include "engine/select.h"
 
 #define VISITED_MIN_BITS	8
-#define VISITED_PER_EF		32		/* places of the set at first; with twice as many a scan exceeds
-									 * its work_mem (sql/cursors) */
-#define OUTSIDE_FIRST		1024	/* slots outside the list for which there is room at first: what
-									 * a search of ef 40 meets */
+#define VISITED_PER_EF		32		/* initial size of the visited set; with twice as much a scan
+									 * exceeds its work_mem (sql/cursors) */
+#define OUTSIDE_FIRST		1024	/* initial room for slots outside the list: what a search with
+									 * ef 40 visits */
 #define VISITED_FULL(mask)	((mask) / 4 * 3)	/* entries at which the set grows */
 #define EQUAL_EXPANSIONS	4	/* duplicates expanded while linking, per duplicate kept */
 
-/* An array that grows. */
+/* A growing array. */
 typedef struct ResultArray
 {
 	SearchResult *results;
@@ -34,20 +34,20 @@ typedef struct ResultArray
 	uint32_t	room;
 } ResultArray;
 
-/* The set of slots seen: open addressing, NO_SLOT is empty. */
+/* Set of visited slots: open addressing, NO_SLOT marks free places. */
 typedef struct VisitedSet
 {
 	uint32_t   *slots;
 	size_t		room;			/* allocated entries */
 	uint32_t	mask;			/* entries in use - 1 */
-	uint32_t	shift;			/* of the hash to a place */
+	uint32_t	shift;			/* from the hash to a place */
 	uint32_t	count;
 } VisitedSet;
 
-/* A duplicate of the row that is being linked. */
+/* A duplicate of the row being linked. */
 typedef struct EqualSlot
 {
-	uint32_t	rank;			/* random */
+	uint32_t	rank;			/* pseudo-random */
 	uint32_t	slot;
 	bool		expanded;
 } EqualSlot;
@@ -58,21 +58,22 @@ struct SearchScratch
 	ResultArray list;			/* the nearest ef, farthest first */
 	ResultArray frontier;		/* not yet expanded, nearest first */
 	ResultArray expanded;		/* in order of expansion */
-	ResultArray outside;		/* resumable: what was too far for the list, in no order */
+	ResultArray outside;		/* resumable: slots too far for the list, unordered */
 	ResultArray answer;
-	uint8_t    *live;			/* of expanded: may be an answer */
+	uint8_t    *live;			/* per entry of expanded: may be a result */
 	uint32_t	live_room;
 	VisitedSet	visited;
 	EqualSlot	equals[SEARCH_MAX_EQUAL];
 	uint32_t	equal_count;
 	uint32_t	equal_expanded;
 	uint32_t	fresh;
-	uint32_t	slots[ENGINE_MAX_DEGREE];	/* one call's worth of new slots: the first `fresh` */
+	uint32_t	slots[ENGINE_MAX_DEGREE];	/* the slots visited first by the last search_visit():
+											 * the first `fresh` */
 	double		distances[ENGINE_MAX_DEGREE];
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 };
 
-/* One search under way. */
+/* A search in progress. */
 typedef struct Search
 {
 	const GraphAccess *access;
@@ -80,9 +81,9 @@ typedef struct Search
 	SearchScratch *scratch;
 	GraphAnswer *answer;
 	uint32_t	ef;
-	bool		apart;			/* the answer is kept apart from the list */
-	SearchResult nearest_seeds[SEED_LISTS_TRIED];	/* farthest first; slots are their numbers among
-													 * the query's */
+	bool		apart;			/* results are collected apart from the list */
+	SearchResult nearest_seeds[SEED_LISTS_TRIED];	/* heap, farthest first; slot is the index among
+													 * the query's seeds */
 	uint32_t	nnearest_seeds;
 } Search;
 
@@ -97,7 +98,7 @@ resize_with_malloc(void *context, void *old, size_t size)
 	return realloc(old, size);
 }
 
-/* Create working memory; NULL when there is none. */
+/* Allocate working memory; NULL if out of memory. */
 SearchScratch *
 search_scratch_create(const ScratchAllocator *allocator)
 {
@@ -140,7 +141,7 @@ search_scratch_free(SearchScratch *scratch)
 	search_release(&allocator, scratch);
 }
 
-/* Make room for `room` entries; false when there is no memory. */
+/* Make room for a number of entries. Returns false if out of memory. */
 static bool
 search_reserve(SearchScratch *scratch, ResultArray *array, uint32_t room)
 {
@@ -159,7 +160,7 @@ search_reserve(SearchScratch *scratch, ResultArray *array, uint32_t room)
 	return true;
 }
 
-/* Make room in the log of expansions and for the states beside it. */
+/* Make room in the log of expanded slots, and for their states. */
 static bool
 reserve_log(SearchScratch *scratch, uint32_t room)
 {
@@ -179,10 +180,9 @@ reserve_log(SearchScratch *scratch, uint32_t room)
 }
 
 /*
- * Put slots in their places, and those that were not there into fresh, which
- * has room for all; returns how many. The set has places for them. Whether a
- * slot is new cannot be foretold, so nothing branches on it: it is written
- * again where it is.
+ * Add slots to the set, which has room for them. Those not in it yet are copied
+ * to fresh; returns how many. Whether a slot is new is unpredictable, so there
+ * is no branch on it: a slot already present is written again.
  */
 static inline uint32_t
 visited_add(VisitedSet *visited, const uint32_t *slots, uint32_t count, uint32_t *fresh)
@@ -205,7 +205,7 @@ visited_add(VisitedSet *visited, const uint32_t *slots, uint32_t count, uint32_t
 	return added;
 }
 
-/* Empty the set, with 2^bits places. */
+/* Empty the set and give it 2^bits places. */
 static bool
 visited_reset(SearchScratch *scratch, uint32_t bits)
 {
@@ -229,9 +229,7 @@ visited_reset(SearchScratch *scratch, uint32_t bits)
 	return true;
 }
 
-/*
- * Double the set's places until `more` slots surely fit, keeping what is in it.
- */
+/* Grow the set until `more` slots fit, keeping its contents. */
 static bool
 visited_reserve(SearchScratch *scratch, uint32_t more)
 {
@@ -262,9 +260,9 @@ visited_reserve(SearchScratch *scratch, uint32_t more)
 }
 
 /*
- * Offer a duplicate: the max_equal lowest random ranks stay. Rows that choose
- * their duplicates at random make a class of equal vectors one connected graph;
- * by slot, all would choose the same few.
+ * Offer a duplicate: the max_equal with the lowest random ranks are kept.
+ * Random choice makes a class of equal vectors one connected graph; by slot,
+ * all of them would choose the same few.
  */
 static void
 offer_equal(Search *search, uint32_t slot)
@@ -285,7 +283,7 @@ offer_equal(Search *search, uint32_t slot)
 		scratch->equals[worst] = entry;
 }
 
-/* Keep a slot that did not enter the list. */
+/* Keep a slot that did not enter the list, for graph_search_resume(). */
 static bool
 keep_outside(SearchScratch *scratch, SearchResult entry)
 {
@@ -297,8 +295,9 @@ keep_outside(SearchScratch *scratch, SearchResult entry)
 }
 
 /*
- * Whether a slot at this distance may enter the list: of those as near as its
- * last no further ones, so that a crowd of equal rows ends.
+ * Whether a slot at this distance may enter the list. A full list takes no more
+ * slots at the distance of its last, so that the search ends among many equal
+ * rows.
  */
 static inline bool
 list_takes(const Search *search, double distance)
@@ -310,8 +309,8 @@ list_takes(const Search *search, double distance)
 }
 
 /*
- * Whether a slot of the frontier has been dropped by the list; not if it is as
- * near as the list's last.
+ * Whether a slot of the frontier has been dropped from the list. A slot at the
+ * same distance as the list's last does not count as dropped.
  */
 static inline bool
 list_dropped(const Search *search, const SearchResult *entry)
@@ -324,7 +323,10 @@ list_dropped(const Search *search, const SearchResult *entry)
 									   : list->results[0].distance < entry->distance;
 }
 
-/* Take a slot whose distance is known into the list, if it is near enough. */
+/*
+ * Add a slot with its walking distance to the list, if it is near enough.
+ * Returns false if out of memory.
+ */
 static bool
 search_enter(Search *search, uint32_t slot, double distance)
 {
@@ -348,7 +350,7 @@ search_enter(Search *search, uint32_t slot, double distance)
 }
 
 /*
- * Offer slots whose walking distances are known to the answer that is kept
+ * Offer slots with their walking distances to the results that are collected
  * apart.
  */
 static void
@@ -365,7 +367,7 @@ search_admit(Search *search, const uint32_t *slots, const double *distances, uin
 			continue;
 		if (query->has_beyond)
 		{
-			/* the bound is exact: a fast distance may lie on its wrong side */
+			/* the bound is exact, so compare it with the exact distance */
 			if (search->access->exact_distances != NULL)
 				search->access->exact_distances(search->access->context, &slots[i], 1,
 												&entry.distance);
@@ -378,8 +380,8 @@ search_admit(Search *search, const uint32_t *slots, const double *distances, uin
 }
 
 /*
- * Look at slots: those not seen before get their distances and may enter. At
- * most ENGINE_MAX_DEGREE.
+ * Visit slots, at most ENGINE_MAX_DEGREE: compute the distances of those not
+ * visited before, and let them enter the list.
  */
 static bool
 search_look_at(Search *search, const uint32_t *slots, uint32_t count)
@@ -406,7 +408,7 @@ search_look_at(Search *search, const uint32_t *slots, uint32_t count)
 	return true;
 }
 
-/* Read a slot's row, log its state, and look at its neighbours. */
+/* Expand a slot: read its row, log its state, visit its neighbours. */
 static bool
 search_expand(Search *search, SearchResult entry)
 {
@@ -443,7 +445,9 @@ next_equal(Search *search)
 	return NULL;
 }
 
-/* Take the next slot to expand; false when the list has none. */
+/*
+ * Take the next slot to expand. Returns false if all of the list is expanded.
+ */
 static bool
 next_slot(Search *search, SearchResult *entry)
 {
@@ -466,7 +470,7 @@ next_slot(Search *search, SearchResult *entry)
 }
 
 /*
- * Of seeds just looked at, the first of which has this number, note those
+ * Among seeds just visited, which begin at index `first`, remember those
  * nearest to the query.
  */
 static void
@@ -475,14 +479,14 @@ note_seeds(Search *search, uint32_t first, uint32_t count)
 	const SearchScratch *scratch = search->scratch;
 	uint32_t	next = 0;
 
-	/* those that are new are in the order of all */
+	/* fresh slots are in the order of the seeds */
 	for (uint32_t i = first; i < first + count && next < scratch->fresh; i++)
 		if (scratch->slots[next] == search->query->seeds[i])
 			(void) farthest_offer(search->nearest_seeds, &search->nnearest_seeds, SEED_LISTS_TRIED,
 								  (SearchResult){scratch->distances[next++], i, 0});
 }
 
-/* Look at the seeds that are listed with the nearest of those tried. */
+/* Visit the seeds in the lists of the nearest tried ones. */
 static bool
 look_at_lists(Search *search)
 {
@@ -503,7 +507,7 @@ look_at_lists(Search *search)
 	return search_look_at(search, slots, count);
 }
 
-/* Look at the seeds. */
+/* Visit the seeds. */
 static bool
 search_start(Search *search)
 {
@@ -523,7 +527,10 @@ search_start(Search *search)
 	return search->access->seed_list == NULL || look_at_lists(search);
 }
 
-/* Expand until the list has nothing more. False: no memory. */
+/*
+ * Expand until all of the list is expanded, or a limit is reached. Returns
+ * false if out of memory.
+ */
 static bool
 search_walk(Search *search)
 {
@@ -549,7 +556,7 @@ search_walk(Search *search)
 	}
 }
 
-/* Whether an expanded slot is among the duplicates that stayed. */
+/* Whether an expanded duplicate is among those kept. */
 static bool
 equal_stayed(const SearchScratch *scratch, uint32_t slot)
 {
@@ -560,8 +567,8 @@ equal_stayed(const SearchScratch *scratch, uint32_t slot)
 }
 
 /*
- * Make the answer from the list: its expanded slots, and in a capped search
- * those still waiting.
+ * Collect the results: expanded slots of the list, and in a capped search also
+ * those not expanded.
  */
 static bool
 answer_from_list(Search *search)
@@ -629,7 +636,7 @@ rank_exactly(Search *search)
 	}
 }
 
-/* How many results lie within what the list has reached. */
+/* Number of results no farther than the list's last. */
 static uint32_t
 count_reached(const Search *search)
 {
@@ -643,7 +650,7 @@ count_reached(const Search *search)
 	return reached;
 }
 
-/* Drop what is not after the bound. */
+/* Drop results that are not after the bound. */
 static void
 drop_until_bound(const GraphQuery *query, ResultArray *answer)
 {
@@ -659,14 +666,14 @@ drop_until_bound(const GraphQuery *query, ResultArray *answer)
 	answer->count = kept;
 }
 
-/* Empty the working memory for a search. */
+/* Reset the working memory for a search. */
 static bool
 search_prepare(Search *search)
 {
 	SearchScratch *scratch = search->scratch;
 	uint32_t	bits = VISITED_MIN_BITS;
-	uint32_t	last = scratch->visited.count;	/* those of the search before: the next one is
-												 * likely alike */
+	uint32_t	last = scratch->visited.count;	/* of the previous search, which is probably
+												 * similar */
 
 	scratch->list.count = 0;
 	scratch->frontier.count = 0;
@@ -685,7 +692,7 @@ search_prepare(Search *search)
 		(!search->query->resumable || search_reserve(scratch, &scratch->outside, OUTSIDE_FIRST));
 }
 
-/* Make the answer of a walk that has ended. */
+/* Make the result of a finished walk. */
 static EngineStatus
 search_conclude(Search *search)
 {
@@ -728,8 +735,8 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 }
 
 /*
- * Fill the list anew, for a larger ef, from all that was looked at; what is not
- * expanded waits in the frontier, inside the list or not.
+ * Refill the list, for a larger ef, from all slots visited. Slots not expanded
+ * go to the frontier, whether they are in the list or not.
  */
 static bool
 widen_list(Search *search)
@@ -756,7 +763,7 @@ widen_list(Search *search)
 	return true;
 }
 
-/* Go on where a resumable search ended. */
+/* Continue a resumable search with a larger ef. */
 EngineStatus
 graph_search_resume(const GraphAccess *access, const GraphQuery *query, SearchScratch *scratch,
 					GraphAnswer *answer)
@@ -772,14 +779,14 @@ graph_search_resume(const GraphAccess *access, const GraphQuery *query, SearchSc
 	return search_conclude(&search);
 }
 
-/* How many slots a resumable search has looked at. */
+/* Number of slots that a resumable search has visited. */
 uint32_t
 graph_search_seen_count(const SearchScratch *scratch)
 {
 	return scratch->expanded.count + scratch->frontier.count + scratch->outside.count;
 }
 
-/* Those slots. */
+/* Copy those slots. */
 void
 graph_search_seen(const SearchScratch *scratch, SearchResult *seen)
 {

@@ -1,14 +1,14 @@
 /*
  * seeds.c
- *		The order of a graph's seeds. See seeds.h.
+ *		Order the seeds of a graph, see seeds.h.
  *
- * Those tried are chosen one after another, each the farthest from those before
- * it, so a cluster far from others has one among them, however few its rows: a
- * walk hardly gets there from elsewhere. Some more are chosen so, then the
- * others follow, those farthest from all chosen first; each goes to the list of
- * the nearest of those tried whose list has room. So of a cluster one seed is
- * in a list before the second of another is, and those tried that many seeds
- * are nearest to, in the middle of all, do not keep these from having a list.
+ * The tried seeds are chosen by farthest-point sampling, so that a cluster far
+ * from others gets one, however few its rows are; walks hardly get there from
+ * elsewhere. More seeds are chosen the same way, then the others follow, those
+ * farthest from all chosen first. Each goes to the list of the nearest tried
+ * seed whose list has room. So each cluster gets a seed in a list before
+ * another gets its second, and tried seeds in the centre, which many seeds are
+ * nearest to, do not take all of them.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,16 +17,17 @@
 #include "engine/connectivity.h"
 #include "engine/seeds.h"
 
-#define SEEDS_APART			1024	/* chosen one after another, those tried, then those that come
-									 * first in lists */
-#define SEED_HOMES			4		/* lists that may take a seed: of the nearest of those tried */
+#define SEEDS_APART			1024	/* chosen by farthest-point sampling: those tried, then the
+									 * first entries of lists */
+#define SEED_HOMES			4		/* a seed goes to the list of one of this many nearest tried
+									 * seeds */
 
-/* A seed of the pool, not chosen yet. */
+/* A seed of the pool that has not been chosen. */
 typedef struct OtherSeed
 {
 	uint32_t	slot;
-	uint32_t	number;			/* among the pool */
-	float		apart;			/* the distance to the nearest that was chosen */
+	uint32_t	number;			/* index in the pool */
+	float		apart;			/* distance to the nearest chosen seed */
 	uint32_t	homes[SEED_HOMES];	/* nearest first */
 	float		distances[SEED_HOMES];
 } OtherSeed;
@@ -37,7 +38,7 @@ typedef struct SeedOrder
 	OtherSeed	listed_first[SEEDS_APART - ENGINE_SEEDS_TRIED];
 	float		distances[SEEDS_ORDERED];
 	uint32_t	ordered[SEEDS_ORDERED];
-	uint32_t	listed[ENGINE_SEEDS_TRIED]; /* seeds that each list has */
+	uint32_t	listed[ENGINE_SEEDS_TRIED]; /* length of each list */
 } SeedOrder;
 
 const DistanceKernels *
@@ -63,7 +64,7 @@ compare_others(const void *left, const void *right)
 	return a->number < b->number ? -1 : a->number > b->number;
 }
 
-/* Note that one of those tried is so far from another seed. */
+/* Record the distance to a tried seed, if that is among the nearest. */
 static void
 note_home(OtherSeed *other, uint32_t tried, float distance)
 {
@@ -82,9 +83,9 @@ note_home(OtherSeed *other, uint32_t tried, float distance)
 }
 
 /*
- * Choose seeds far from each other: first those that are tried, then, if
- * wanted, those that lists have first. others keeps what is left; returns how
- * many these are.
+ * Choose seeds far from each other: first those that are tried, then, unless
+ * tried_only, those that come first in lists. others keeps the rest; returns
+ * how many.
  */
 static uint32_t
 choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure)
@@ -105,7 +106,7 @@ choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure
 		uint32_t	place = 0;
 
 		/*
-		 * they stay in the order of their numbers: the first ones are chosen
+		 * others keeps the order of the pool, so the first REACH_SEEDS stay
 		 * first
 		 */
 		for (uint32_t j = 1; i >= REACH_SEEDS && j < nothers; j++)
@@ -131,7 +132,10 @@ choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure
 	return nothers;
 }
 
-/* Put a seed into the first of its lists that has room. */
+/*
+ * Put a seed into the first of its lists that has room. Returns false if none
+ * has.
+ */
 static bool
 put_in_list(SeedOrder *order, const OtherSeed *seed, uint32_t count)
 {
@@ -148,8 +152,8 @@ put_in_list(SeedOrder *order, const OtherSeed *seed, uint32_t count)
 }
 
 /*
- * Fill the lists with what belongs there, and the places left with what found
- * none; the last seeds found are not of the pool.
+ * Fill the lists, and the remaining places with seeds that found no list,
+ * finally with seeds beyond the pool.
  */
 static void
 fill_lists(SeedOrder *order, uint32_t nothers, const uint32_t *seeds, uint32_t pool, uint32_t count)

@@ -1,13 +1,10 @@
 /*
  * select.c
- *		Heaps of answers.
+ *		Heaps of search results.
  */
 #include "engine/select.h"
 
-/*
- * Put entry where it belongs on the way from place down; the root is the
- * farthest.
- */
+/* Sift entry down from place, in a heap whose root is the farthest. */
 void
 farthest_sift_down(SearchResult *heap, uint32_t count, uint32_t place, SearchResult entry)
 {
@@ -63,7 +60,7 @@ nearest_push(SearchResult *heap, uint32_t *count, SearchResult entry)
 	heap[place] = entry;
 }
 
-/* Take the nearest out of a heap that is not empty. */
+/* Remove the nearest entry; the heap is not empty. */
 SearchResult
 nearest_pop(SearchResult *heap, uint32_t *count)
 {
@@ -89,10 +86,7 @@ nearest_pop(SearchResult *heap, uint32_t *count)
 	return nearest;
 }
 
-/*
- * Sort answers into their order (heapsort: no recursion, no memory, no bad
- * case).
- */
+/* Sort results (heapsort: in place, no recursion, no bad worst case). */
 void
 sort_results(SearchResult *results, uint32_t count)
 {

@@ -1,7 +1,8 @@
 /*
  * select.h
- *		Heaps of (distance, slot, version) in the one order of answers: the k
- *		nearest so far, and a queue of nearest first.
+ *		Heaps of results (distance, slot, version) in the order of
+ *		engine_before(): the k nearest so far, and a queue with the nearest
+ *		first.
  */
 #ifndef GPUANN_SELECT_H
 #define GPUANN_SELECT_H
@@ -9,8 +10,8 @@
 #include "engine/engine.h"
 
 /*
- * Whether answer a comes before b: engine_before, without branches, which heaps
- * could not foretell.
+ * Whether result a comes before b: engine_before() without branches, which
+ * would be mispredicted in heaps.
  */
 static inline bool
 result_before(const SearchResult *a, const SearchResult *b)
@@ -19,8 +20,8 @@ result_before(const SearchResult *a, const SearchResult *b)
 }
 
 /*
- * A pseudo-random rank of a duplicate, different for each slot that chooses
- * among its duplicates.
+ * Pseudo-random rank of a duplicate. It depends on the slot that chooses too,
+ * so that duplicates choose differently among each other.
  */
 static inline uint32_t
 equal_rank(uint32_t slot, uint32_t self)
@@ -33,29 +34,23 @@ equal_rank(uint32_t slot, uint32_t self)
 	return x;
 }
 
-/*
- * Put entry where it belongs on the way from place down; the root is the
- * farthest.
- */
+/* Sift entry down from place, in a heap whose root is the farthest. */
 extern void farthest_sift_down(SearchResult *heap, uint32_t count, uint32_t place,
 							   SearchResult entry);
 
-/*
- * Add an entry to a heap whose root is the farthest; heap has room for one
- * more.
- */
+/* Add an entry to a heap whose root is the farthest, which has room for it. */
 extern void farthest_push(SearchResult *heap, uint32_t *count, SearchResult entry);
 
-/* Add an entry to a heap whose root is the nearest, and take that root out. */
+/* Add an entry to a heap whose root is the nearest; remove that root. */
 extern void nearest_push(SearchResult *heap, uint32_t *count, SearchResult entry);
 extern SearchResult nearest_pop(SearchResult *heap, uint32_t *count);
 
-/* Sort answers into their order, in place and without further memory. */
+/* Sort results, in place. */
 extern void sort_results(SearchResult *results, uint32_t count);
 
 /*
- * Keep an entry if it is among the room nearest so far; root farthest. Returns
- * whether it was kept.
+ * Add an entry if it is among the `room` nearest so far; the heap's root is the
+ * farthest. Returns whether it was added.
  */
 static inline bool
 farthest_offer(SearchResult *heap, uint32_t *count, uint32_t room, SearchResult entry)

@@ -1,9 +1,9 @@
 /*
  * task_queue.h
- *		Queues of the CPU engine: queries (tasks.c), jobs (jobs.c) and the
- *		workers that empty them (workers.c).
+ *		Queues of the CPU engine: queries (tasks.c), jobs (jobs.c), and the
+ *		workers that process them (workers.c).
  *
- * Functions that say "locked" are called with the engine's lock held.
+ * "Locked" means that the caller holds the engine's lock.
  */
 #ifndef GPUANN_ENGINE_TASK_QUEUE_H
 #define GPUANN_ENGINE_TASK_QUEUE_H
@@ -13,7 +13,7 @@
 /* workers.c */
 extern void *worker_main(void *worker);
 
-/* The mirror with an id, unless it is being dropped; locked. */
+/* Find a mirror, unless it is being dropped; locked. */
 extern MirrorEntry *find_mirror(CpuEngine *engine, MirrorId id);
 
 /* tasks.c */
@@ -21,14 +21,14 @@ extern EngineStatus tasks_submit(CpuEngine *engine, EngineQuery *const *queries,
 								 EngineError *error);
 extern uint32_t tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room);
 /*
- * A lone query that has not been begun goes to the workers: its owner has other
- * things to do.
+ * Give the query kept for the owner, if there is one, to the workers: the owner
+ * does something other than poll.
  */
 extern void tasks_hand_over(CpuEngine *engine);
 extern void task_free(QueryTask *task);
-/* Take the next part of a waiting query; NULL if there is none; locked. */
+/* Take the next part of a waiting query, or NULL; locked. */
 extern QueryTask *tasks_take(CpuEngine *engine, uint32_t *part);
-/* Run a part that was taken; not locked. */
+/* Run a part taken by tasks_take(); not locked. */
 extern void tasks_run(Worker *worker, QueryTask *task, uint32_t part);
 
 /* jobs.c */
@@ -39,11 +39,11 @@ extern EngineStatus jobs_cancel(CpuEngine *engine, JobId id);
 extern EngineStatus jobs_link_result(CpuEngine *engine, JobId id, LinkResult *result);
 extern void jobs_release(CpuEngine *engine, JobId id);
 extern void job_free(CpuEngine *engine, CpuJob *job);
-/* Queue a mirror whose first job can run now; locked. */
+/* Queue a mirror if its first job can run now; locked. */
 extern void jobs_make_ready(CpuEngine *engine, MirrorEntry *entry);
-/* Take a mirror whose first job can run; NULL if there is none; locked. */
+/* Take a mirror whose first job can run, or NULL; locked. */
 extern MirrorEntry *jobs_take(CpuEngine *engine);
-/* Run the first job of a mirror that was taken; not locked. */
+/* Run the first job of a mirror taken by jobs_take(); not locked. */
 extern void jobs_run(Worker *worker, MirrorEntry *entry);
 
 #endif							/* GPUANN_ENGINE_TASK_QUEUE_H */

@@ -8,9 +8,9 @@
 #include "engine/bits.h"
 #include "engine/task_queue.h"
 
-#define PART_ROWS			4096	/* an exact search is not cut into smaller parts */
-#define LONE_US				500		/* the owner of the engine searches itself as long as that takes
-									 * no longer */
+#define PART_ROWS			4096	/* minimum number of rows in a part of an exact search */
+#define LONE_US				500		/* the owner runs a lone query itself while searches take no
+									 * longer */
 
 /* Free a task and what it holds. */
 void
@@ -28,7 +28,7 @@ task_free(QueryTask *task)
 	free(task);
 }
 
-/* A copy of memory; *failed is set when there is none. */
+/* Copy memory; sets *failed if out of memory. */
 static void *
 task_copy_of(const void *memory, size_t size, bool *failed)
 {
@@ -44,7 +44,10 @@ task_copy_of(const void *memory, size_t size, bool *failed)
 	return copy;
 }
 
-/* Copy a query's inputs. False: no memory; what was copied is the task's. */
+/*
+ * Copy a query's inputs. Returns false if out of memory; the task owns what was
+ * copied.
+ */
 static bool
 copy_inputs(QueryTask *task, const Mirror *mirror)
 {
@@ -63,8 +66,8 @@ copy_inputs(QueryTask *task, const Mirror *mirror)
 }
 
 /*
- * Make a task of a query, one that has failed already if it is invalid. NULL:
- * no memory.
+ * Create a task for a query; an invalid query becomes a failed task. Returns
+ * NULL if out of memory.
  */
 static QueryTask *
 task_create(CpuEngine *engine, EngineQuery *query)
@@ -89,8 +92,8 @@ task_create(CpuEngine *engine, EngineQuery *query)
 		return task;
 	}
 	mirror = task->entry->mirror;
-	task->in.position = atomic_load(&mirror->position);	/* before rows: what it covers is below
-														 * them */
+	task->in.position = atomic_load(&mirror->position);	/* before rows: all it covers is below
+														 * rows */
 	task->in.rows = atomic_load(&mirror->rows);
 	task->status = engine_check_query(query, &task->error);
 	if (task->status != ENGINE_OK)
@@ -102,8 +105,8 @@ task_create(CpuEngine *engine, EngineQuery *query)
 }
 
 /*
- * Cut a task into parts: one, or for a large exact search as many as threads
- * are likely free.
+ * Divide a task into parts: one, or for a large exact search as many as threads
+ * are probably free.
  */
 static bool
 tasks_cut(CpuEngine *engine, QueryTask *task)
@@ -127,7 +130,7 @@ tasks_cut(CpuEngine *engine, QueryTask *task)
 	return true;
 }
 
-/* Put a task at the end of a list; locked. */
+/* Append a task to a list; locked. */
 static void
 tasks_append(TaskList *list, QueryTask *task)
 {
@@ -139,7 +142,7 @@ tasks_append(TaskList *list, QueryTask *task)
 	list->last = task;
 }
 
-/* Put a task where workers find it; locked. */
+/* Queue a task for the workers; locked. */
 static void
 tasks_queue(CpuEngine *engine, QueryTask *task)
 {
@@ -148,8 +151,8 @@ tasks_queue(CpuEngine *engine, QueryTask *task)
 }
 
 /*
- * Begin with a task: keep it for the owner if it is lone, else queue it, or
- * hand it straight to poll if it has failed; locked.
+ * Start a task: keep it for the owner, or queue it, or if it has failed pass it
+ * to poll; locked.
  */
 static void
 tasks_begin(CpuEngine *engine, QueryTask *task, bool lone)
@@ -168,8 +171,8 @@ tasks_begin(CpuEngine *engine, QueryTask *task, bool lone)
 }
 
 /*
- * Whether the engine's owner is to search itself; locked. Two processes that
- * take turns are quicker than three.
+ * Whether the owner should run the query itself; locked. That saves two context
+ * switches.
  */
 static bool
 is_lone(const CpuEngine *engine, EngineQuery *const *queries, uint32_t count, const QueryTask *task)
@@ -178,7 +181,7 @@ is_lone(const CpuEngine *engine, EngineQuery *const *queries, uint32_t count, co
 		   task->in.method == METHOD_GRAPH && engine->queries == 0 && engine->graph_us <= LONE_US;
 }
 
-/* Give the lone query to the workers. */
+/* Queue the query kept for the owner. */
 void
 tasks_hand_over(CpuEngine *engine)
 {
@@ -193,7 +196,7 @@ tasks_hand_over(CpuEngine *engine)
 	pthread_mutex_unlock(&engine->lock);
 }
 
-/* Start queries: all of them, or on failure none. */
+/* Start queries: all of them, or none on failure. */
 EngineStatus
 tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, EngineError *error)
 {
@@ -221,7 +224,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 		atomic_store_explicit(&engine->last_query_us, first->submitted_us, memory_order_relaxed);
 	lone = !failed && first != NULL && is_lone(engine, queries, count, first);
 	if (lone)
-		parts = 0;				/* nobody is to be woken */
+		parts = 0;				/* wake no worker */
 	while (first != NULL)
 	{
 		QueryTask  *task = first;
@@ -233,8 +236,8 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 			tasks_begin(engine, task, lone);
 	}
 	/*
-	 * who watches sees them without being woken; waking all for a few would
-	 * make them queue for the lock
+	 * Spinning workers see new queries without being woken. Waking more workers
+	 * than needed would make them contend for the lock.
 	 */
 	for (uint32_t i = engine->watching; i < parts && i < (uint32_t) engine->nthreads; i++)
 		pthread_cond_signal(&engine->work);
@@ -250,7 +253,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	return ENGINE_OK;
 }
 
-/* Make a task whose last part is done visible to poll. */
+/* Make a completed task visible to poll. */
 static void
 tasks_publish(CpuEngine *engine, QueryTask *task)
 {
@@ -268,7 +271,7 @@ tasks_publish(CpuEngine *engine, QueryTask *task)
 	pthread_mutex_unlock(&engine->lock);
 }
 
-/* Publish a task, and tell the owner of the engine. */
+/* Publish a completed task and wake the owner. */
 static void
 tasks_complete(CpuEngine *engine, QueryTask *task)
 {
@@ -277,7 +280,7 @@ tasks_complete(CpuEngine *engine, QueryTask *task)
 		engine->config.wake(engine->config.wake_arg);
 }
 
-/* Search for the lone query, in the owner's thread. */
+/* Run the query kept for the owner, in the owner's thread. */
 static void
 run_lone(CpuEngine *engine)
 {
@@ -289,7 +292,7 @@ run_lone(CpuEngine *engine)
 	tasks_publish(engine, task);
 }
 
-/* Write a completed task's answer to its query. */
+/* Copy a completed task's results to its query. */
 static void
 tasks_deliver(QueryTask *task)
 {
@@ -310,7 +313,7 @@ tasks_deliver(QueryTask *task)
 				   sizeof(uint32_t));
 }
 
-/* Hand over completed queries. */
+/* Return completed queries. */
 uint32_t
 tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 {
@@ -341,7 +344,7 @@ tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 	return count;
 }
 
-/* Take the next part of a waiting query; locked. */
+/* Take the next part of a waiting query, or NULL; locked. */
 QueryTask *
 tasks_take(CpuEngine *engine, uint32_t *part)
 {
@@ -359,7 +362,7 @@ tasks_take(CpuEngine *engine, uint32_t *part)
 	return task;
 }
 
-/* Run a part that was taken. */
+/* Run a part taken by tasks_take(). */
 void
 tasks_run(Worker *worker, QueryTask *task, uint32_t part)
 {

@@ -1,17 +1,16 @@
 /*
  * workers.c
- *		The worker threads' loop, and phases: work on many items shared by
- *		several of them.
+ *		The worker threads' main loop, and phases: work on many items shared by
+ *		several workers.
  */
 #include "engine/task_queue.h"
 
-#define SPINS				4000	/* looks at what others are about to change before sleeping:
-									 * some 50 us */
-#define WATCH_US			100		/* about what lies between two queries of one client */
-#define JOB_TURN			8		/* queries go before jobs, but after so many of their parts a
-									 * job has its turn */
+#define SPINS				4000	/* polls before sleeping, some 50 us */
+#define WATCH_US			100		/* about the time between two queries of one client */
+#define JOB_TURN			8		/* queries have priority, but after this many parts a job
+									 * runs */
 
-/* The mirror with an id, unless it is being dropped; locked. */
+/* Find a mirror, unless it is being dropped; locked. */
 MirrorEntry *
 find_mirror(CpuEngine *engine, MirrorId id)
 {
@@ -21,7 +20,7 @@ find_mirror(CpuEngine *engine, MirrorId id)
 	return NULL;
 }
 
-/* A phase that wants another helper, or NULL; locked. */
+/* A phase that can use another helper, or NULL; locked. */
 static Phase *
 wanting_phase(CpuEngine *engine)
 {
@@ -61,7 +60,7 @@ workers_help(Worker *worker, Phase *phase)
 }
 
 /*
- * Run a phase on the calling worker and up to threads - 1 others; returns when
+ * Run a phase on the calling worker and up to threads - 1 others. Returns when
  * all of its items are done.
  */
 void
@@ -82,8 +81,8 @@ phase_run(Worker *worker, Phase *phase, int threads)
 		engine->phases = phase;
 		atomic_fetch_add(&engine->phases_begun, 1);
 		/*
-		 * no more than can help: who is woken in vain looks for queries and
-		 * phases for a while, at the price of those that have some
+		 * Wake no more workers than can help: a worker woken without need spins
+		 * for a while, which slows down those that work.
 		 */
 		if (threads >= engine->nthreads)
 			pthread_cond_broadcast(&engine->work);
@@ -102,8 +101,8 @@ phase_run(Worker *worker, Phase *phase, int threads)
 	if (phase->max_helpers == 0)
 		return;
 	/*
-	 * the helpers are at their last items: sleeping and waking would take
-	 * longer than most of them
+	 * The helpers are at their last items: sleeping and waking would take
+	 * longer than most of these.
 	 */
 	for (int i = 0; i < SPINS && atomic_load(&phase->helpers) > 0; i++)
 		workers_spin();
@@ -117,7 +116,7 @@ phase_run(Worker *worker, Phase *phase, int threads)
 	pthread_mutex_unlock(&engine->lock);
 }
 
-/* Let a waiting query run on this worker. */
+/* Run a part of a waiting query on this worker, if there is one. */
 void
 worker_breathe(Worker *worker)
 {
@@ -135,8 +134,8 @@ worker_breathe(Worker *worker)
 }
 
 /*
- * While a link is in progress, watch for its next phase for a moment, unlocked.
- * False if there is no link.
+ * While a link is in progress, spin for its next phase, unlocked. Returns false
+ * if there is no link.
  */
 static bool
 watch_for_phase(CpuEngine *engine)
@@ -158,9 +157,9 @@ watch_for_phase(CpuEngine *engine)
 }
 
 /*
- * After a query, watch for the next one for a moment, unlocked: a wake-up takes
- * as long as a quarter of a search. Only a few workers do, and only where there
- * are processors enough. False if it was not to be.
+ * After a query, spin for the next one, unlocked: a wake-up takes as long as a
+ * quarter of a search. Only a few workers do, and only with enough processors.
+ * Returns false if it did not spin.
  */
 static bool
 watch_for_query(CpuEngine *engine)
@@ -184,14 +183,14 @@ watch_for_query(CpuEngine *engine)
 	return true;
 }
 
-/* Work until the engine stops. */
+/* Main loop: work until the engine stops. */
 void *
 worker_main(void *argument)
 {
 	Worker	   *worker = argument;
 	CpuEngine  *engine = worker->engine;
-	bool		watched = false;	/* nothing came while it looked */
-	bool		searched = false;	/* the last thing it did was a query */
+	bool		watched = false;	/* has spun without result */
+	bool		searched = false;	/* the last work was a query */
 
 	pthread_mutex_lock(&engine->lock);
 	while (!engine->stopping)
@@ -213,8 +212,8 @@ worker_main(void *argument)
 		if (task == NULL && entry == NULL)
 		{
 			/*
-			 * after watching everything is looked at once more, as what came
-			 * without the lock may have been missed
+			 * Check everything again after spinning, which is done without the
+			 * lock.
 			 */
 			if (!watched && (watch_for_phase(engine) || (searched && watch_for_query(engine))))
 				watched = true;

@@ -93,7 +93,7 @@ connectivity_walk(Reach *reach)
  * nearer half of a row is kept.
  */
 static bool
-put_edge(Reach *reach, uint32_t row, uint32_t slot)
+add_edge(Reach *reach, uint32_t row, uint32_t slot)
 {
 	uint32_t	count = reach->access->row(reach->access->context, row, reach->neighbours);
 	uint32_t	place = count;
@@ -131,10 +131,10 @@ connectivity_attach(Reach *reach, uint32_t slot)
 	{
 		if (found[i].slot != slot && found[i].slot < reach->graph->rows &&
 			reach->from[found[i].slot] != NO_SLOT)
-			attached = put_edge(reach, found[i].slot, slot);
+			attached = add_edge(reach, found[i].slot, slot);
 	}
 	if (!attached && reach->attached != NO_SLOT)
-		attached = put_edge(reach, reach->attached, slot);
+		attached = add_edge(reach, reach->attached, slot);
 	if (attached)
 		reach->attached = slot;
 	return attached;

@@ -19,7 +19,7 @@
 #include "engine/task_queue.h"
 
 #define MAX_THREADS			1024
-#define WATCH_CORES			8		/* with fewer cores, spinning workers would slow down working
+#define SPIN_MIN_CORES		8		/* with fewer cores, spinning workers would slow down working
 									 * ones */
 #define WORKER_STACK		((size_t) 1 << 20)
 
@@ -201,7 +201,7 @@ cpu_open(const EngineConfig *config, Engine **result, EngineError *error)
 					   : cores < 1			 ? 1
 					   : cores < MAX_THREADS ? (int) cores
 											 : MAX_THREADS;
-	engine->most_watching = cores >= WATCH_CORES ? ((uint32_t) engine->nthreads + 7) / 8 : 0;
+	engine->max_spinning = cores >= SPIN_MIN_CORES ? ((uint32_t) engine->nthreads + 7) / 8 : 0;
 	engine->budget.limit = config->memory_limit;
 	if (engine->budget.limit == 0)
 		engine->budget.limit =
@@ -242,7 +242,7 @@ cpu_close(Engine *handle)
 {
 	CpuEngine  *engine = cpu(handle);
 
-	tasks_hand_over(engine);
+	tasks_queue_lone(engine);
 	pthread_mutex_lock(&engine->lock);
 	for (CpuJob *job = engine->jobs; job != NULL; job = job->next)
 		if (engine_job_links(job->in.kind))
@@ -410,14 +410,14 @@ cpu_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *count
 static EngineStatus
 cpu_job_submit(Engine *handle, const EngineJob *job, JobId *id, EngineError *error)
 {
-	tasks_hand_over(cpu(handle));
+	tasks_queue_lone(cpu(handle));
 	return jobs_submit(cpu(handle), job, id, error);
 }
 
 static EngineStatus
 cpu_job_poll(Engine *handle, JobId id, JobProgress *progress)
 {
-	tasks_hand_over(cpu(handle));
+	tasks_queue_lone(cpu(handle));
 	return jobs_poll(cpu(handle), id, progress);
 }
 

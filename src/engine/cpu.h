@@ -115,8 +115,8 @@ typedef struct CpuEngine
 	bool		stopping;
 	TaskList	waiting;		/* queries with parts not yet started */
 	_Atomic uint32_t waiting_parts; /* not yet started, of queries in that list */
-	uint32_t	watching;		/* workers that spin for a query instead of sleeping */
-	uint32_t	most_watching;
+	uint32_t	spinning;		/* workers that spin for a query instead of sleeping */
+	uint32_t	max_spinning;
 	uint32_t	queries;		/* in flight */
 	_Atomic uint64_t last_query_us; /* time of the last submit; 0: none yet */
 	TaskList	completed;		/* not yet returned by poll */
@@ -149,10 +149,10 @@ typedef struct LinkScratch
 	const float *pair_elements;	/* its elements: pair.elements, or in the mirror */
 	uint32_t	pair_slot;
 	uint32_t	dims;
-	double		near_from;		/* walk over halves: distances within near_within of near_from are
+	double		near_centre;	/* walk over halves: distances within near_radius of near_centre are
 								 * measured from the original rows */
-	double		near_within;	/* see near_from */
-	uint32_t	met;			/* distances computed by that walk */
+	double		near_radius;	/* see near_centre */
+	uint32_t	measured;		/* distances computed by that walk */
 	uint32_t	near;			/* how many of them were measured from the original rows */
 	RepairScratch repair;
 	void	   *repair_memory;	/* allocation behind `repair` */
@@ -169,7 +169,7 @@ struct Worker
 extern uint64_t engine_clock_us(void);
 
 /* Run a part of a waiting query on this worker, if there is one. */
-extern void worker_breathe(Worker *worker);
+extern void worker_run_waiting(Worker *worker);
 
 /*
  * Run a phase on the calling worker and up to threads - 1 others; returns when

@@ -15,16 +15,16 @@
 #endif
 
 /* Features found, once detected. */
-#define HAS_BEEN_ASKED		0x01u
+#define PROCESSOR_DETECTED	0x01u
 #define HAS_AVX2			0x02u
 #define HAS_AVX512			0x04u
 #define HAS_VPOPCNTDQ		0x08u
 
 /* Detect which features the processor and the operating system support. */
 static unsigned int
-ask_processor(void)
+detect_processor(void)
 {
-	unsigned int found = HAS_BEEN_ASKED;
+	unsigned int found = PROCESSOR_DETECTED;
 #ifdef DISTANCE_HAVE_X86
 	unsigned int eax,
 				ebx,
@@ -58,7 +58,7 @@ distance_processor(void)
 
 	if (found == 0)
 	{
-		found = ask_processor();
+		found = detect_processor();
 		atomic_store_explicit(&known, found, memory_order_relaxed);
 	}
 	return found;

@@ -85,7 +85,7 @@ exact_margin(const ExactScan *scan, float fast, float scale)
 
 /* Whether a slot's fast distance alone proves that it is not a result. */
 static bool
-turned_away(const ExactScan *scan, uint32_t slot)
+fast_distance_rejects(const ExactScan *scan, uint32_t slot)
 {
 	const EngineQuery *query = scan->query;
 	float		scale = scan->wide.scale * mirror_scale(scan->mirror, slot);
@@ -113,7 +113,7 @@ exact_consider(ExactScan *scan, uint32_t slot)
 	if (!query_admits(query, slot, word))
 		return;
 	scan->distances++;
-	if ((scan->count == scan->room || query->has_beyond) && turned_away(scan, slot) &&
+	if ((scan->count == scan->room || query->has_beyond) && fast_distance_rejects(scan, slot) &&
 		mirror_unchanged(scan->mirror, slot, word))
 		return;
 	entry.slot = slot;

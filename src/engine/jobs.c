@@ -78,9 +78,9 @@ check_job(const EngineJob *job, EngineError *error)
 }
 
 static void
-jobs_breathe(void *context)
+job_yield(void *context)
 {
-	worker_breathe(context);
+	worker_run_waiting(context);
 }
 
 /* Queue a mirror if its first job can run now; locked. */
@@ -166,7 +166,7 @@ job_perform(CpuJob *job, Worker *worker)
 {
 	Mirror	   *mirror = job->entry->mirror;
 
-	job->watch.breathe = jobs_breathe;
+	job->watch.yield = job_yield;
 	job->watch.context = worker;
 	switch (job->in.kind)
 	{
@@ -191,7 +191,7 @@ job_perform(CpuJob *job, Worker *worker)
 
 /* Remove a mirror from the engine's list; locked. */
 static void
-forget_mirror(CpuEngine *engine, MirrorEntry *entry)
+unlink_mirror(CpuEngine *engine, MirrorEntry *entry)
 {
 	MirrorEntry **place = &engine->mirrors;
 
@@ -234,7 +234,7 @@ jobs_run(Worker *worker, MirrorEntry *entry)
 	entry->first_job = job->next_of_mirror;
 	entry->running = false;
 	if (drop)
-		forget_mirror(engine, entry);
+		unlink_mirror(engine, entry);
 	else
 		jobs_make_ready(engine, entry);
 	if (drop)

@@ -21,7 +21,7 @@
 #define RENEW_SHARE			4		/* between batches seeds are chosen again when the graph has
 									 * grown by this part; at the end, by REACH_SHARE */
 #define LINK_SEEDS			256		/* seeds a candidate search starts from */
-#define REMEMBER_SHARE		4		/* a link of at least this part of the rows caches distances */
+#define CACHE_SHARE			4		/* a link of at least this part of the rows caches distances */
 #define QUERIES_ABOUT_US	10000	/* this long after the last query, linking uses all threads
 									 * again */
 #define SHUFFLE_FROM		1024	/* links of at least this many rows are in random order */
@@ -166,7 +166,7 @@ collect_slots(Linking *linking)
 	uint64_t	random = 88172645463325252u;
 
 	if (linking->repairs)
-		return link_collect_broken(linking);
+		return link_collect_repairs(linking);
 	linking->slots = malloc((size_t) room * sizeof(uint32_t) + 1);
 	if (linking->slots == NULL)
 		return false;
@@ -253,12 +253,12 @@ link_allocate(Linking *linking)
 
 /* Free the cache of distances. */
 static void
-end_memory(Linking *linking)
+cache_end(Linking *linking)
 {
-	free(linking->memory.distances);
-	free(linking->memory.kept);
-	atomic_fetch_sub(&linking->mirror->budget->state, linking->memory.bytes);
-	memset(&linking->memory, 0, sizeof(linking->memory));
+	free(linking->cache.distances);
+	free(linking->cache.kept);
+	atomic_fetch_sub(&linking->mirror->budget->state, linking->cache.bytes);
+	memset(&linking->cache, 0, sizeof(linking->cache));
 }
 
 /*
@@ -266,24 +266,24 @@ end_memory(Linking *linking)
  * allows it. Results are the same without.
  */
 static void
-begin_memory(Linking *linking)
+cache_begin(Linking *linking)
 {
-	RowMemory  *memory = &linking->memory;
+	DistanceCache *cache = &linking->cache;
 	MemoryBudget *budget = linking->mirror->budget;
 
-	if (linking->count < linking->rows / REMEMBER_SHARE)
+	if (linking->count < linking->rows / CACHE_SHARE)
 		return;
-	memory->bytes = (uint64_t) linking->rows * (linking->rule.degree * sizeof(float) + 1);
-	atomic_fetch_add(&budget->state, memory->bytes);
+	cache->bytes = (uint64_t) linking->rows * (linking->rule.degree * sizeof(float) + 1);
+	atomic_fetch_add(&budget->state, cache->bytes);
 	if (budget_used(budget) <= budget->limit)
 	{
-		memory->distances = malloc((size_t) linking->rows * linking->rule.degree * sizeof(float));
-		memory->kept = malloc(linking->rows);
+		cache->distances = malloc((size_t) linking->rows * linking->rule.degree * sizeof(float));
+		cache->kept = malloc(linking->rows);
 	}
-	if (memory->distances != NULL && memory->kept != NULL)
-		memset(memory->kept, ROW_UNKNOWN, linking->rows);
+	if (cache->distances != NULL && cache->kept != NULL)
+		memset(cache->kept, NOT_CACHED, linking->rows);
 	else
-		end_memory(linking);
+		cache_end(linking);
 }
 
 static void
@@ -380,7 +380,7 @@ link_all(Linking *linking, Worker *worker)
 			status = link_renew_seeds(linking, RENEW_SHARE, false); /* searches run concurrently */
 			update_link_seeds(linking);
 		}
-		link_half_review(linking);
+		link_half_check(linking);
 		linking->first += linking->batch;
 		atomic_store(&job->watch.done, linking->first);
 	}
@@ -418,12 +418,12 @@ link_run(CpuJob *job, Worker *worker)
 	if (link_allocate(&linking))
 	{
 		atomic_fetch_add(&worker->engine->links, 1);
-		begin_memory(&linking);
-		if (linking.memory.distances != NULL)
+		cache_begin(&linking);
+		if (linking.cache.distances != NULL)
 			link_half_begin(&linking, worker, linking_threads(job, worker->engine));
 		status = link_all(&linking, worker);
 		link_half_end(&linking);
-		end_memory(&linking);
+		cache_end(&linking);
 		atomic_fetch_sub(&worker->engine->links, 1);
 	}
 	if (linking.changed != NULL)

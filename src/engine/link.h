@@ -44,15 +44,15 @@ typedef struct Chosen
  * every reverse edge would need the distances of all neighbours again, which is
  * half the work of linking.
  */
-typedef struct RowMemory
+typedef struct DistanceCache
 {
 	float	   *distances;		/* rows * degree, in the order of each row; NULL: no cache */
 	uint8_t    *kept;			/* per row: number of kept neighbours, the rest are fill;
-								 * ROW_UNKNOWN: not cached yet */
+								 * NOT_CACHED: not cached yet */
 	uint64_t	bytes;			/* taken from the budget */
-} RowMemory;
+} DistanceCache;
 
-#define ROW_UNKNOWN			0xFF	/* more than ENGINE_MAX_DEGREE */
+#define NOT_CACHED			0xFF	/* more than ENGINE_MAX_DEGREE */
 
 /*
  * Half-precision copies of the rows, read by the walks of a long link
@@ -65,7 +65,7 @@ typedef struct HalfRows
 	uint64_t	bytes;			/* taken from the budget */
 	const DistanceKernels *kernels;
 	_Atomic bool unfit;			/* a row cannot be represented in half precision */
-	_Atomic uint64_t met;		/* distances computed by walks */
+	_Atomic uint64_t measured;	/* distances computed by walks */
 	_Atomic uint64_t near;		/* how many of them were measured from the original rows */
 } HalfRows;
 
@@ -82,11 +82,11 @@ typedef struct Linking
 	uint32_t	first;			/* the current batch: slots[first .. first + batch - 1] */
 	uint32_t	batch;
 	uint32_t	batch_most;
-	bool		seeds_tried_only;	/* only the tried seeds have been ordered, not the lists */
+	bool		only_tried_ordered;	/* only the tried seeds have been ordered, not the lists */
 	Chosen	   *chosen;			/* batch * degree */
 	uint32_t   *nchosen;
 	uint8_t    *nkept;			/* number of kept ones among them */
-	RowMemory	memory;
+	DistanceCache cache;
 	HalfRows	halves;
 	BackEdge   *edges;			/* sorted by range of targets */
 	uint32_t	range_shift;	/* slots of a range: 1 << range_shift */
@@ -134,15 +134,15 @@ extern bool link_scratch_reserve(LinkScratch *scratch, uint32_t candidates, uint
  * them.
  */
 extern void link_half_begin(Linking *linking, Worker *worker, int threads);
-extern void link_half_review(Linking *linking);
+extern void link_half_check(Linking *linking);
 extern void link_half_end(Linking *linking);
 /* Begin a walk over the copies; measure distances; end the walk. */
-extern void link_half_aim(const LinkAccess *access, uint32_t slot, double equal_distance);
+extern void link_half_walk_begin(const LinkAccess *access, uint32_t slot, double equal_distance);
 extern void link_half_distances(void *access, const uint32_t *slots, uint32_t count, double *out);
-extern void link_half_note(const LinkAccess *access);
+extern void link_half_walk_end(const LinkAccess *access);
 
 /* link_repair.c */
-extern bool link_collect_broken(Linking *linking);
+extern bool link_collect_repairs(Linking *linking);
 
 /*
  * link_seeds.c: choose seeds if the mirror has none, or the graph has grown by

@@ -110,8 +110,8 @@ connectivity_interrupted(void *context)
 {
 	JobWatch   *watch = &((LinkAccess *) context)->linking->job->watch;
 
-	if (watch->breathe != NULL)
-		watch->breathe(watch->context);
+	if (watch->yield != NULL)
+		watch->yield(watch->context);
 	return atomic_load_explicit(&watch->cancelled, memory_order_relaxed);
 }
 

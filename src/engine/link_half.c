@@ -28,7 +28,7 @@
 #define NEAR_COSINE			ROUNDING
 #define NEAR_SHARE			8		/* halves save nothing if more than this part of the distances
 									 * is measured from the original rows */
-#define NEAR_JUDGED			100000	/* decided after this many distances */
+#define NEAR_MIN_MEASURED	100000	/* decided after this many distances */
 #define PREFETCH_AHEAD		12		/* prefetch distance, in copies; 8 to 16 perform alike */
 
 /*
@@ -155,7 +155,7 @@ variation_of(const Variation *variation)
  * from the origin, or in nearly one direction.
  */
 static bool
-sample_survives(Linking *linking, Worker *worker)
+sample_is_accurate(Linking *linking, Worker *worker)
 {
 	const Mirror *mirror = linking->mirror;
 	WideVector *wide = &worker->link.wide;
@@ -223,24 +223,24 @@ link_half_begin(Linking *linking, Worker *worker, int threads)
 	if (halves->vectors != NULL)
 		phase_run(worker, &copy, threads);
 	if (halves->vectors == NULL || atomic_load(&halves->unfit) ||
-		atomic_load(&linking->job->watch.cancelled) || !sample_survives(linking, worker))
+		atomic_load(&linking->job->watch.cancelled) || !sample_is_accurate(linking, worker))
 		link_half_end(linking);
 }
 
 void
-link_half_review(Linking *linking)
+link_half_check(Linking *linking)
 {
 	HalfRows   *halves = &linking->halves;
-	uint64_t	met = atomic_load(&halves->met);
+	uint64_t	measured = atomic_load(&halves->measured);
 
-	if (halves->vectors != NULL && met >= NEAR_JUDGED &&
-		atomic_load(&halves->near) > met / NEAR_SHARE)
+	if (halves->vectors != NULL && measured >= NEAR_MIN_MEASURED &&
+		atomic_load(&halves->near) > measured / NEAR_SHARE)
 		link_half_end(linking);
 }
 
 /* Begin a walk for a slot, whose vector is widened in the worker's scratch. */
 void
-link_half_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
+link_half_walk_begin(const LinkAccess *access, uint32_t slot, double equal_distance)
 {
 	const Linking *linking = access->linking;
 	LinkScratch *scratch = &access->worker->link;
@@ -248,32 +248,33 @@ link_half_aim(const LinkAccess *access, uint32_t slot, double equal_distance)
 								half_copy_of(&linking->halves, slot));
 	double		off = fabs(self - equal_distance);
 
-	scratch->near_from = equal_distance;
+	scratch->near_centre = equal_distance;
 	switch (linking->mirror->spec.metric)
 	{
 		case METRIC_L2:
-			scratch->near_within = NEAR_L2 * off;
+			scratch->near_radius = NEAR_L2 * off;
 			break;
 		case METRIC_L1:
-			scratch->near_within = NEAR_L1 * off;
+			scratch->near_radius = NEAR_L1 * off;
 			break;
 		case METRIC_COSINE:
-			scratch->near_within = off > NEAR_COSINE ? off : NEAR_COSINE;
+			scratch->near_radius = off > NEAR_COSINE ? off : NEAR_COSINE;
 			break;
 		default:
-			scratch->near_within = off;
+			scratch->near_radius = off;
 			break;
 	}
-	scratch->met = scratch->near = 0;
+	scratch->measured = scratch->near = 0;
 }
 
-/* Add a finished walk to the statistics that link_half_review() checks. */
+/* Add a finished walk to the statistics that link_half_check() checks. */
 void
-link_half_note(const LinkAccess *access)
+link_half_walk_end(const LinkAccess *access)
 {
 	HalfRows   *halves = (HalfRows *) &access->linking->halves;
 
-	atomic_fetch_add_explicit(&halves->met, access->worker->link.met, memory_order_relaxed);
+	atomic_fetch_add_explicit(&halves->measured, access->worker->link.measured,
+							  memory_order_relaxed);
 	atomic_fetch_add_explicit(&halves->near, access->worker->link.near, memory_order_relaxed);
 }
 
@@ -305,9 +306,9 @@ link_half_distances(void *context, const uint32_t *slots, uint32_t count, double
 			copy_distance(mirror, halves, &scratch->wide, half_copy_of(halves, slots[ready]));
 		near[nnear] = slots[ready];
 		places[nnear] = ready;
-		nnear += fabs(out[ready] - scratch->near_from) <= scratch->near_within;
+		nnear += fabs(out[ready] - scratch->near_centre) <= scratch->near_radius;
 	}
-	scratch->met += count;
+	scratch->measured += count;
 	scratch->near += nnear;
 	if (nnear == 0)
 		return;

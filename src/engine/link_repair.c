@@ -163,7 +163,7 @@ needs_repair(RowRepair *repair, uint32_t slot)
  * cleared again.
  */
 bool
-link_collect_broken(Linking *linking)
+link_collect_repairs(Linking *linking)
 {
 	const EngineJob *in = &linking->job->in;
 	RowRepair	repair = {.access = {linking, NULL}};
@@ -177,8 +177,8 @@ link_collect_broken(Linking *linking)
 	{
 		uint32_t	slot = in->slots != NULL ? in->slots[i] : i;
 
-		if (i % 4096 == 4095 && watch->breathe != NULL)
-			watch->breathe(watch->context);
+		if (i % 4096 == 4095 && watch->yield != NULL)
+			watch->yield(watch->context);
 		if (slot >= linking->rows || bit64_is_set(linking->changed, slot) ||
 			!needs_repair(&repair, slot))
 			continue;

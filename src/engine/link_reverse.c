@@ -30,30 +30,31 @@ write_new_row(const Linking *linking, uint32_t item)
 	for (uint32_t i = 0; i < count; i++)
 		neighbours[i] = chosen[i].slot;
 	mirror_write_row(linking->mirror, slot, neighbours, count);
-	if (linking->memory.distances == NULL)
+	if (linking->cache.distances == NULL)
 		return;
 	for (uint32_t i = 0; i < count; i++)
-		linking->memory.distances[(size_t) slot * degree + i] = chosen[i].distance;
-	linking->memory.kept[slot] = linking->nkept[item];
+		linking->cache.distances[(size_t) slot * degree + i] = chosen[i].distance;
+	linking->cache.kept[slot] = linking->nkept[item];
 }
 
 /* Read a row whose distances are cached. */
 static void
-open_remembered(const Linking *linking, uint32_t target, IncrementalRow *row)
+read_cached_row(const Linking *linking, uint32_t target, IncrementalRow *row)
 {
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
-	const float *remembered = linking->memory.distances + (size_t) target * linking->rule.degree;
+	const float *cached = linking->cache.distances + (size_t) target * linking->rule.degree;
 	double		distances[ENGINE_MAX_DEGREE];
 
 	for (uint32_t i = 0; i < count; i++)
-		distances[i] = remembered[i];
-	incremental_read(row, neighbours, distances, count, linking->memory.kept[target]);
+		distances[i] = cached[i];
+	incremental_read(row, neighbours, distances, count, linking->cache.kept[target]);
 }
 
 /* Read a row, computing its distances. */
 static void
-open_row(const Linking *linking, const WideVector *wide, uint32_t target, IncrementalRow *row)
+read_measured_row(const Linking *linking, const WideVector *wide, uint32_t target,
+				  IncrementalRow *row)
 {
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
 	uint32_t	count = mirror_read_row(linking->mirror, target, linking->rows, neighbours);
@@ -65,15 +66,15 @@ open_row(const Linking *linking, const WideVector *wide, uint32_t target, Increm
 
 /* Write a row back, and cache its distances. */
 static void
-reverse_close_row(const Linking *linking, uint32_t target, const IncrementalRow *row)
+write_old_row(const Linking *linking, uint32_t target, const IncrementalRow *row)
 {
 	uint32_t	neighbours[ENGINE_MAX_DEGREE];
-	float	   *distances = linking->memory.distances;
+	float      *distances = linking->cache.distances;
 
 	if (distances != NULL)
 	{
 		distances += (size_t) target * linking->rule.degree;
-		linking->memory.kept[target] = (uint8_t) row->nkept;
+		linking->cache.kept[target] = (uint8_t) row->nkept;
 	}
 	mirror_write_row(linking->mirror, target, neighbours,
 					 incremental_write(row, neighbours, distances));
@@ -81,7 +82,7 @@ reverse_close_row(const Linking *linking, uint32_t target, const IncrementalRow 
 
 /* Add one neighbour to a row. */
 static void
-reverse_take_in(const PruneRule *rule, LinkAccess *access, IncrementalRow *row, SearchResult entry)
+add_reverse_edge(const PruneRule *rule, LinkAccess *access, IncrementalRow *row, SearchResult entry)
 {
 	for (uint32_t i = 0;
 		 entry.distance != rule->equal_distance && i < row->nkept && i < PREFETCH_KEPT; i++)
@@ -96,10 +97,10 @@ prefetch_target(const Linking *linking, uint32_t target)
 	const char *distances;
 
 	mirror_prefetch_row(linking->mirror, target);
-	if (linking->memory.distances == NULL)
+	if (linking->cache.distances == NULL)
 		return;
-	distances = (const char *) (linking->memory.distances + (size_t) target * linking->rule.degree);
-	__builtin_prefetch(&linking->memory.kept[target]);
+	distances = (const char *) (linking->cache.distances + (size_t) target * linking->rule.degree);
+	__builtin_prefetch(&linking->cache.kept[target]);
 	for (size_t at = 0; at < linking->rule.degree * sizeof(float); at += 64)
 		__builtin_prefetch(distances + at);
 }
@@ -112,24 +113,24 @@ update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *w
 	uint32_t	target = edges->target;
 	LinkAccess	access = {linking, worker};
 	PruneRule	rule = linking->rule;
-	bool remembered =
-		linking->memory.distances != NULL && linking->memory.kept[target] != ROW_UNKNOWN;
+	bool cached =
+		linking->cache.distances != NULL && linking->cache.kept[target] != NOT_CACHED;
 	IncrementalRow		row;
 
-	if (!link_begin_slot(linking, scratch, target, !remembered, &rule))
+	if (!link_begin_slot(linking, scratch, target, !cached, &rule))
 		return;
-	if (remembered)
-		open_remembered(linking, target, &row);
+	if (cached)
+		read_cached_row(linking, target, &row);
 	else
-		open_row(linking, &scratch->wide, target, &row);
+		read_measured_row(linking, &scratch->wide, target, &row);
 	for (uint32_t i = 0; i < count; i++)
 	{
 		uint32_t	source = linking->slots[linking->first + (uint32_t) edges[i].item];
 
 		if (!incremental_has(&row, source))
-			reverse_take_in(&rule, &access, &row, (SearchResult) {edges[i].distance, source, 0});
+			add_reverse_edge(&rule, &access, &row, (SearchResult) {edges[i].distance, source, 0});
 	}
-	reverse_close_row(linking, target, &row);
+	write_old_row(linking, target, &row);
 }
 
 /* Order: by target, the target's own row first, then by index in the batch. */

@@ -175,10 +175,10 @@ link_find_candidates(LinkAccess *access, uint32_t slot, double equal_distance, G
 	EngineStatus status;
 
 	if (halves)
-		link_half_aim(access, slot, equal_distance);
+		link_half_walk_begin(access, slot, equal_distance);
 	status = graph_search(&graph, &query, access->worker->search, answer);
 	if (halves)
-		link_half_note(access);
+		link_half_walk_end(access);
 	return status;
 }
 
@@ -201,14 +201,15 @@ typedef struct BatchNearest
  * duplicate.
  */
 static bool
-consider_mate(const Linking *linking, uint32_t slot, uint32_t mate, double distance, double bound,
-			  BatchNearest *found)
+offer_batch_row(const Linking *linking, uint32_t slot, uint32_t other, double distance,
+				double bound,
+				BatchNearest *found)
 {
-	SearchResult entry = {distance, mate, 0};
+	SearchResult entry = {distance, other, 0};
 
 	if (entry.distance == found->equal_distance)
 	{
-		entry.distance = equal_rank(mate, slot);
+		entry.distance = equal_rank(other, slot);
 		(void) farthest_offer(found->equals, &found->nequals, linking->rule.max_equal, entry);
 		return true;
 	}
@@ -235,16 +236,16 @@ search_batch(const LinkAccess *access, uint32_t item, double bound, double equal
 	found->equal_distance = equal_distance;
 	for (uint32_t done = 1; done < linking->batch && (done == 1 || near); done += BATCH_SAMPLE)
 	{
-		uint32_t	mates[BATCH_SAMPLE];
+		uint32_t	others[BATCH_SAMPLE];
 		double		distances[BATCH_SAMPLE];
 		uint32_t count =
 			linking->batch - done < BATCH_SAMPLE ? linking->batch - done : BATCH_SAMPLE;
 
 		for (uint32_t i = 0; i < count; i++)
-			mates[i] = batch[(item + done + i) % linking->batch];
-		mirror_fast_many(linking->mirror, &access->worker->link.wide, mates, count, distances);
+			others[i] = batch[(item + done + i) % linking->batch];
+		mirror_fast_many(linking->mirror, &access->worker->link.wide, others, count, distances);
 		for (uint32_t i = 0; i < count; i++)
-			near |= consider_mate(linking, batch[item], mates[i], distances[i], bound, found);
+			near |= offer_batch_row(linking, batch[item], others[i], distances[i], bound, found);
 	}
 }
 

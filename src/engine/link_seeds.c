@@ -35,8 +35,8 @@ measure_seeds(void *context, uint32_t seed, float *out)
 		out[i] = measured->kernels->fast(
 			measured->wide, mirror_vector(mirror, measured->seeds[i]), mirror->spec.dims,
 			cosine ? scale * mirror_scale(mirror, measured->seeds[i]) : 1.0f);
-	if (measured->watch->breathe != NULL)
-		measured->watch->breathe(measured->watch->context);
+	if (measured->watch->yield != NULL)
+		measured->watch->yield(measured->watch->context);
 }
 
 /*
@@ -99,7 +99,7 @@ link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 	uint32_t   *seeds;
 	EngineStatus status = ENGINE_NO_MEMORY;
 
-	if (have > 0 && want <= have + have / share && !(at_end && linking->seeds_tried_only))
+	if (have > 0 && want <= have + have / share && !(at_end && linking->only_tried_ordered))
 		return ENGINE_OK;
 	taken = calloc(((size_t) rows + 63) / 64 + 1, sizeof(uint64_t));
 	seeds = malloc((size_t) want * sizeof(uint32_t) + 1);
@@ -122,7 +122,7 @@ link_renew_seeds(Linking *linking, uint32_t share, bool at_end)
 		}
 		want = choose_seeds(mirror, rows, want, taken, seeds, kept);
 		order_seeds(mirror, seeds, want, !at_end, &linking->job->watch);
-		linking->seeds_tried_only = !at_end;
+		linking->only_tried_ordered = !at_end;
 		status = mirror_set_seeds(mirror, seeds, want, NULL);
 	}
 	free(taken);

@@ -23,7 +23,7 @@
 #define HUGE_PAGE			((size_t) 2 << 20)	/* searches access memory randomly: fewer TLB
 												 * misses */
 #define PREFETCH_AHEAD		12		/* prefetch distance, in vectors */
-#define BREATHE_ROWS		256		/* rows that a job copies between checks for waiting queries */
+#define YIELD_ROWS			256		/* rows that a job copies between checks for waiting queries */
 
 static size_t
 slots_of_chunk(const Mirror *mirror)
@@ -86,7 +86,7 @@ chunk_table_bytes(const Mirror *mirror)
  * out of memory.
  */
 static void *
-table_make(size_t bytes)
+table_map(size_t bytes)
 {
 	void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 					   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -111,7 +111,7 @@ budget_used(MemoryBudget *budget)
 
 /* Add a number of chunks, which may be negative, to the budget. */
 static void
-budget_count(Mirror *mirror, int64_t chunks)
+budget_add(Mirror *mirror, int64_t chunks)
 {
 	MemoryBudget *budget = mirror->budget;
 
@@ -128,7 +128,7 @@ budget_count(Mirror *mirror, int64_t chunks)
  * with the limit after charging, and the charge is undone if it exceeds it.
  */
 static bool
-budget_take(Mirror *mirror, uint32_t chunks, EngineError *error)
+budget_charge(Mirror *mirror, uint32_t chunks, EngineError *error)
 {
 	MemoryBudget *budget = mirror->budget;
 	uint32_t	more = chunks - mirror->charged;
@@ -137,10 +137,10 @@ budget_take(Mirror *mirror, uint32_t chunks, EngineError *error)
 	if (chunks <= mirror->charged)
 		return true;
 	used = budget_used(budget);
-	budget_count(mirror, more);
+	budget_add(mirror, more);
 	if (budget_used(budget) <= budget->limit)
 		return true;
-	budget_count(mirror, -(int64_t) more);
+	budget_add(mirror, -(int64_t) more);
 	engine_error(error, ENGINE_NO_MEMORY,
 				 "%llu more bytes of mirror do not fit: %llu of %llu are in use",
 				 (unsigned long long) more * chunk_bytes(mirror), (unsigned long long) used,
@@ -179,7 +179,7 @@ choose_chunks(Mirror *mirror)
 
 /* Compute the layout of a mirror: strides and chunk size. */
 static void
-shape_mirror(Mirror *mirror, const MirrorSpec *spec, MemoryBudget *budget)
+mirror_layout(Mirror *mirror, const MirrorSpec *spec, MemoryBudget *budget)
 {
 	mirror->spec = *spec;
 	mirror->budget = budget;
@@ -199,7 +199,7 @@ cpu_engine_mirror_bytes(const MirrorSpec *spec)
 	MemoryBudget budget = {.limit = UINT64_MAX};
 	Mirror		mirror = {0};
 
-	shape_mirror(&mirror, spec, &budget);
+	mirror_layout(&mirror, spec, &budget);
 	return (uint64_t) chunks_for(&mirror, spec->capacity) * chunk_bytes(&mirror);
 }
 
@@ -219,14 +219,14 @@ mirror_create(const MirrorSpec *spec, const DistanceKernels *kernels, MemoryBudg
 		return NULL;
 	}
 	mirror->kernels = kernels;
-	shape_mirror(mirror, spec, budget);
-	if (!budget_take(mirror, chunks_for(mirror, spec->capacity), error))
+	mirror_layout(mirror, spec, budget);
+	if (!budget_charge(mirror, chunks_for(mirror, spec->capacity), error))
 	{
 		free(mirror);
 		return NULL;
 	}
-	mirror->chunks = table_make(mirror->max_chunks * sizeof(*mirror->chunks));
-	mirror->seeds = table_make(SEEDS_MAX * sizeof(*mirror->seeds));
+	mirror->chunks = table_map(mirror->max_chunks * sizeof(*mirror->chunks));
+	mirror->seeds = table_map(SEEDS_MAX * sizeof(*mirror->seeds));
 	atomic_fetch_add(&budget->state, head_bytes());
 	if (mirror->chunks == NULL || mirror->seeds == NULL)
 	{
@@ -243,7 +243,7 @@ mirror_free(Mirror *mirror)
 {
 	for (uint32_t i = 0; mirror->chunks != NULL && i < mirror->nchunks; i++)
 		free(atomic_load(&mirror->chunks[i]));
-	budget_count(mirror, -(int64_t) mirror->charged);
+	budget_add(mirror, -(int64_t) mirror->charged);
 	atomic_fetch_sub(&mirror->budget->state, head_bytes());
 	table_free(mirror->chunks, mirror->max_chunks * sizeof(*mirror->chunks));
 	table_free(mirror->seeds, SEEDS_MAX * sizeof(*mirror->seeds));
@@ -312,7 +312,7 @@ mirror_reserve(Mirror *mirror, uint64_t slots, EngineError *error)
 					 (unsigned long long) slots, (unsigned long long) mirror->budget->limit);
 		return ENGINE_NO_MEMORY;
 	}
-	if (!budget_take(mirror, chunks, error))
+	if (!budget_charge(mirror, chunks, error))
 		return ENGINE_NO_MEMORY;
 	while (mirror->nchunks < chunks)
 	{
@@ -488,11 +488,11 @@ write_vector(Mirror *mirror, uint32_t slot, const void *vector)
 }
 
 static void
-mirror_breathe(JobWatch *watch, uint32_t done)
+job_progress(JobWatch *watch, uint32_t done)
 {
 	atomic_store_explicit(&watch->done, done, memory_order_relaxed);
-	if (done % BREATHE_ROWS == 0)
-		watch->breathe(watch->context);
+	if (done % YIELD_ROWS == 0)
+		watch->yield(watch->context);
 }
 
 static bool
@@ -530,7 +530,7 @@ mirror_append(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError
 		{
 			write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
 			word = job->versions[i] | (is_marked(job->dead, i) ? WORD_DEAD : WORD_PENDING);
-			mirror_breathe(watch, i);
+			job_progress(watch, i);
 		}
 		mirror_write_row(mirror, slot, NULL, 0);
 		change_word(mirror, slot, 0, word);
@@ -575,7 +575,7 @@ mirror_overwrite(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineEr
 		write_fence();
 		write_vector(mirror, slot, (const char *) job->vectors + i * mirror->vector_bytes);
 		change_word(mirror, slot, old, word);
-		mirror_breathe(watch, i);
+		job_progress(watch, i);
 	}
 	return status;
 }
@@ -593,7 +593,7 @@ mirror_kill(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineError *
 		change_word(mirror, job->slots[i], old,
 					(old & (WORD_CHANGES | WORD_LINKED | WORD_ABSENT)) | WORD_DEAD |
 						job->versions[i]);
-		mirror_breathe(watch, i);
+		job_progress(watch, i);
 	}
 	return status;
 }
@@ -622,7 +622,7 @@ mirror_load_graph(Mirror *mirror, const EngineJob *job, JobWatch *watch, EngineE
 		}
 		mirror_write_row(mirror, job->slots[i], neighbours, count);
 		mirror_mark_linked(mirror, job->slots[i]);
-		mirror_breathe(watch, i);
+		job_progress(watch, i);
 	}
 	return status;
 }

@@ -262,7 +262,7 @@ typedef struct JobWatch
 	_Atomic uint32_t done;
 	_Atomic uint32_t total;
 	_Atomic bool cancelled;
-	void		(*breathe) (void *context); /* called now and then: runs a waiting query */
+	void		(*yield) (void *context); /* called now and then: runs a waiting query */
 	void	   *context;
 } JobWatch;
 

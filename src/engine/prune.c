@@ -15,7 +15,7 @@
 #include "engine/prune.h"
 #include "engine/select.h"
 
-#define SCATTER_CANDIDATES	4		/* in that case rows are filled from this many times the room,
+#define RANDOM_CANDIDATES	4		/* in that case rows are filled from this many times the room,
 									 * nearest first */
 
 static int
@@ -34,7 +34,7 @@ compare_candidates(const void *left, const void *right)
  * are left.
  */
 static uint32_t
-sort_and_unite(const PruneRule *rule, Candidate *candidates, uint32_t count)
+sort_unique(const PruneRule *rule, Candidate *candidates, uint32_t count)
 {
 	uint32_t	kept = 0;
 
@@ -100,8 +100,9 @@ choose_equals(const PruneRule *rule, const Candidate *candidates, uint32_t count
  * hide others, and are not chosen here.
  */
 static void
-choose_spread(const PruneRule *rule, const Candidate *candidates, uint32_t count, PairDistance pair,
-			  void *context, Choice *choice)
+choose_unhidden(const PruneRule *rule, const Candidate *candidates, uint32_t count,
+				PairDistance pair,
+				void *context, Choice *choice)
 {
 	uint32_t	first = choice->count;
 
@@ -156,11 +157,11 @@ choose_nearest(const PruneRule *rule, const Candidate *candidates, uint32_t coun
  * duplicates.
  */
 static void
-choose_scattered(const PruneRule *rule, const Candidate *candidates, uint32_t count,
-				 PairDistance pair, void *context, Choice *choice)
+choose_random(const PruneRule *rule, const Candidate *candidates, uint32_t count,
+			  PairDistance pair, void *context, Choice *choice)
 {
 	uint32_t	first = choice->count;
-	uint32_t	most = SCATTER_CANDIDATES * choice->room;
+	uint32_t	most = RANDOM_CANDIDATES * choice->room;
 
 	for (uint32_t i = 0, met = 0; i < count && met < most; i++)
 	{
@@ -212,19 +213,19 @@ prune_choose(const PruneRule *rule, Candidate *candidates, uint32_t count, PairD
 			 void *context, Candidate *chosen, uint32_t *kept)
 {
 	Choice		choice;
-	bool		crowded;
+	bool		many_equal;
 
 	choice.count = 0;
 	choice.room = rule->degree < ENGINE_MAX_DEGREE ? rule->degree : ENGINE_MAX_DEGREE;
-	count = sort_and_unite(rule, candidates, count);
+	count = sort_unique(rule, candidates, count);
 	choose_equals(rule, candidates, count, &choice);
-	crowded = choice.count == rule->max_equal && 2 * rule->max_equal < choice.room;
-	choice.room -= crowded ? rule->max_equal : 0;
-	choose_spread(rule, candidates, count, pair, context, &choice);
-	choice.room += crowded ? rule->max_equal : 0;
+	many_equal = choice.count == rule->max_equal && 2 * rule->max_equal < choice.room;
+	choice.room -= many_equal ? rule->max_equal : 0;
+	choose_unhidden(rule, candidates, count, pair, context, &choice);
+	choice.room += many_equal ? rule->max_equal : 0;
 	*kept = choice.count;
-	if (crowded)
-		choose_scattered(rule, candidates, count, pair, context, &choice);
+	if (many_equal)
+		choose_random(rule, candidates, count, pair, context, &choice);
 	choose_nearest(rule, candidates, count, &choice);
 	put_farthest_first(&choice, *kept);
 	for (uint32_t i = 0; i < choice.count; i++)

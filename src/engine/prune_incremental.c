@@ -59,7 +59,7 @@ incremental_has(const IncrementalRow *row, uint32_t slot)
  * kept.
  */
 static void
-take_in_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
+add_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
 {
 	uint32_t	equals = 0;
 	uint32_t	worst = 0;
@@ -80,8 +80,8 @@ take_in_equal(const PruneRule *rule, IncrementalRow *row, SearchResult entry)
 
 /* Add a neighbour that is not a duplicate of the row's slot. */
 static void
-take_in_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair,
-			  void *context)
+add_other(const PruneRule *rule, IncrementalRow *row, SearchResult entry, PairDistance pair,
+		  void *context)
 {
 	double		margin = prune_margin(rule, context, entry.slot);
 	bool		hidden = false;
@@ -113,9 +113,9 @@ incremental_take(const PruneRule *rule, IncrementalRow *row, SearchResult entry,
 				 void *context)
 {
 	if (entry.distance == rule->equal_distance)
-		take_in_equal(rule, row, entry);
+		add_equal(rule, row, entry);
 	else
-		take_in_other(rule, row, entry, pair, context);
+		add_other(rule, row, entry, pair, context);
 	while (row->nkept + row->nfill > rule->degree)
 		if (row->nfill > 0)
 			remove_at(row->fill, &row->nfill, prune_surplus(row->nfill));

@@ -12,9 +12,9 @@
 #include "engine/repair_row.h"
 #include "engine/select.h"
 
-#define LEAST_SHARE			2		/* a graph search adds candidates if there are fewer than degree
-									 * / LEAST_SHARE, ... */
-#define FEW_PLACES			12		/* ... and always if the degree is at most this */
+#define MIN_CANDIDATES_SHARE 2		/* a graph search adds candidates if there are fewer than degree
+									 * / MIN_CANDIDATES_SHARE, ... */
+#define SMALL_DEGREE		12		/* ... and always if the degree is at most this */
 #define NEAR_DEGREES		2		/* at least degree times this of the slots around a row are
 									 * candidates, even if ef is small */
 #define SEEN_BITS			12		/* hash table of twice REPAIR_AROUND entries */
@@ -133,7 +133,7 @@ collect_around(const RepairAccess *access, RepairScratch *scratch, uint32_t slot
 	for (;;)
 	{
 		uint32_t	nrow = access->row(access->context, current, row);
-		bool		wants_heir = current != slot && next <= own_dead;
+		bool		wants_replacement = current != slot && next <= own_dead;
 
 		for (uint32_t i = 0; i < nrow && scratch->nfound < REPAIR_AROUND; i++)
 		{
@@ -141,11 +141,11 @@ collect_around(const RepairAccess *access, RepairScratch *scratch, uint32_t slot
 				continue;
 			if (!access->dead(access->context, row[i]))
 			{
-				if (note_found(scratch, row[i]) && wants_heir)
+				if (note_found(scratch, row[i]) && wants_replacement)
 				{
 					scratch->found[scratch->nfound - 1] = scratch->found[own];
 					scratch->found[own++] = row[i];
-					wants_heir = false;
+					wants_replacement = false;
 				}
 			}
 			else if (nexpanded < most_expanded && !has_slot(scratch->expanded, nexpanded, row[i]))
@@ -191,7 +191,7 @@ collect_candidates(const RepairAccess *access, RepairScratch *scratch, uint32_t 
 		set_candidate(&scratch->candidates[*own + i], scratch->near[i].slot,
 					  scratch->near[i].distance);
 	count = *own + near;
-	if (count < scratch->degree / LEAST_SHARE || scratch->degree <= FEW_PLACES)
+	if (count < scratch->degree / MIN_CANDIDATES_SHARE || scratch->degree <= SMALL_DEGREE)
 		count += access->search(access->context, scratch->candidates + count);
 	return count;
 }

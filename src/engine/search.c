@@ -384,7 +384,7 @@ search_admit(Search *search, const uint32_t *slots, const double *distances, uin
  * visited before, and let them enter the list.
  */
 static bool
-search_look_at(Search *search, const uint32_t *slots, uint32_t count)
+search_visit(Search *search, const uint32_t *slots, uint32_t count)
 {
 	SearchScratch *scratch = search->scratch;
 	uint32_t	fresh;
@@ -428,7 +428,7 @@ search_expand(Search *search, SearchResult entry)
 	answer->traced++;
 	answer->counters.expanded++;
 	answer->counters.iterations++;
-	return search_look_at(search, scratch->neighbours, count);
+	return search_visit(search, scratch->neighbours, count);
 }
 
 /* The duplicate to expand next, or NULL. */
@@ -488,7 +488,7 @@ note_seeds(Search *search, uint32_t first, uint32_t count)
 
 /* Visit the seeds in the lists of the nearest tried ones. */
 static bool
-look_at_lists(Search *search)
+visit_seed_lists(Search *search)
 {
 	uint32_t	slots[ENGINE_MAX_DEGREE];
 	uint32_t	count = 0;
@@ -497,19 +497,19 @@ look_at_lists(Search *search)
 	{
 		if (count + SEED_LIST_MAX > ENGINE_MAX_DEGREE)
 		{
-			if (!search_look_at(search, slots, count))
+			if (!search_visit(search, slots, count))
 				return false;
 			count = 0;
 		}
 		count += search->access->seed_list(search->access->context, search->nearest_seeds[i].slot,
 										   slots + count);
 	}
-	return search_look_at(search, slots, count);
+	return search_visit(search, slots, count);
 }
 
 /* Visit the seeds. */
 static bool
-search_start(Search *search)
+search_visit_seeds(Search *search)
 {
 	const GraphQuery *query = search->query;
 
@@ -519,12 +519,12 @@ search_start(Search *search)
 
 		if (count > ENGINE_MAX_DEGREE)
 			count = ENGINE_MAX_DEGREE;
-		if (!search_look_at(search, query->seeds + first, count))
+		if (!search_visit(search, query->seeds + first, count))
 			return false;
 		if (search->access->seed_list != NULL)
 			note_seeds(search, first, count);
 	}
-	return search->access->seed_list == NULL || look_at_lists(search);
+	return search->access->seed_list == NULL || visit_seed_lists(search);
 }
 
 /*
@@ -558,7 +558,7 @@ search_walk(Search *search)
 
 /* Whether an expanded duplicate is among those kept. */
 static bool
-equal_stayed(const SearchScratch *scratch, uint32_t slot)
+equal_kept(const SearchScratch *scratch, uint32_t slot)
 {
 	for (uint32_t i = 0; i < scratch->equal_count; i++)
 		if (scratch->equals[i].slot == slot)
@@ -589,7 +589,7 @@ answer_from_list(Search *search)
 			continue;
 		if (query->max_equal > 0 && entry->distance == query->equal_distance)
 		{
-			if (!equal_stayed(scratch, entry->slot))
+			if (!equal_kept(scratch, entry->slot))
 				continue;
 		}
 		else if (full && !query->all_expanded && result_before(&scratch->list.results[0], entry))
@@ -729,7 +729,7 @@ graph_search(const GraphAccess *access, const GraphQuery *query, SearchScratch *
 
 	assert(query->max_equal <= SEARCH_MAX_EQUAL);
 	memset(answer, 0, sizeof(*answer));
-	if (!search_prepare(&search) || !search_start(&search) || !search_walk(&search))
+	if (!search_prepare(&search) || !search_visit_seeds(&search) || !search_walk(&search))
 		return ENGINE_NO_MEMORY;
 	return search_conclude(&search);
 }

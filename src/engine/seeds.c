@@ -17,25 +17,25 @@
 #include "engine/connectivity.h"
 #include "engine/seeds.h"
 
-#define SEEDS_APART			1024	/* chosen by farthest-point sampling: those tried, then the
+#define SEEDS_SAMPLED		1024	/* chosen by farthest-point sampling: those tried, then the
 									 * first entries of lists */
-#define SEED_HOMES			4		/* a seed goes to the list of one of this many nearest tried
+#define SEED_LIST_CHOICES	4		/* a seed goes to the list of one of this many nearest tried
 									 * seeds */
 
 /* A seed of the pool that has not been chosen. */
-typedef struct OtherSeed
+typedef struct UnchosenSeed
 {
 	uint32_t	slot;
 	uint32_t	number;			/* index in the pool */
-	float		apart;			/* distance to the nearest chosen seed */
-	uint32_t	homes[SEED_HOMES];	/* nearest first */
-	float		distances[SEED_HOMES];
-} OtherSeed;
+	float		min_distance;	/* distance to the nearest chosen seed */
+	uint32_t	lists[SEED_LIST_CHOICES]; /* nearest first */
+	float		distances[SEED_LIST_CHOICES];
+} UnchosenSeed;
 
 typedef struct SeedOrder
 {
-	OtherSeed	others[SEEDS_ORDERED];
-	OtherSeed	listed_first[SEEDS_APART - ENGINE_SEEDS_TRIED];
+	UnchosenSeed others[SEEDS_ORDERED];
+	UnchosenSeed listed_first[SEEDS_SAMPLED - ENGINE_SEEDS_TRIED];
 	float		distances[SEEDS_ORDERED];
 	uint32_t	ordered[SEEDS_ORDERED];
 	uint32_t	listed[ENGINE_SEEDS_TRIED]; /* length of each list */
@@ -56,30 +56,30 @@ seeds_order_bytes(void)
 static int
 compare_others(const void *left, const void *right)
 {
-	const OtherSeed *a = left;
-	const OtherSeed *b = right;
+	const UnchosenSeed *a = left;
+	const UnchosenSeed *b = right;
 
-	if (a->apart != b->apart)
-		return a->apart > b->apart ? -1 : 1;
+	if (a->min_distance != b->min_distance)
+		return a->min_distance > b->min_distance ? -1 : 1;
 	return a->number < b->number ? -1 : a->number > b->number;
 }
 
 /* Record the distance to a tried seed, if that is among the nearest. */
 static void
-note_home(OtherSeed *other, uint32_t tried, float distance)
+note_list(UnchosenSeed *other, uint32_t tried, float distance)
 {
-	uint32_t	place = SEED_HOMES;
+	uint32_t	place = SEED_LIST_CHOICES;
 
 	for (; place > 0 && distance < other->distances[place - 1]; place--)
-		if (place < SEED_HOMES)
+		if (place < SEED_LIST_CHOICES)
 		{
 			other->distances[place] = other->distances[place - 1];
-			other->homes[place] = other->homes[place - 1];
+			other->lists[place] = other->lists[place - 1];
 		}
-	if (place == SEED_HOMES)
+	if (place == SEED_LIST_CHOICES)
 		return;
 	other->distances[place] = distance;
-	other->homes[place] = tried;
+	other->lists[place] = tried;
 }
 
 /*
@@ -88,21 +88,21 @@ note_home(OtherSeed *other, uint32_t tried, float distance)
  * how many.
  */
 static uint32_t
-choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure)
+choose_farthest(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure)
 {
-	OtherSeed  *others = order->others;
+	UnchosenSeed *others = order->others;
 	uint32_t	nothers = measure->pool;
-	uint32_t	most = measure->tried_only ? ENGINE_SEEDS_TRIED : SEEDS_APART;
+	uint32_t	most = measure->tried_only ? ENGINE_SEEDS_TRIED : SEEDS_SAMPLED;
 
 	for (uint32_t i = 0; i < nothers; i++)
 	{
-		others[i] = (OtherSeed) {.slot = seeds[i], .number = i, .apart = HUGE_VALF};
-		for (uint32_t n = 0; n < SEED_HOMES; n++)
+		others[i] = (UnchosenSeed) {.slot = seeds[i], .number = i, .min_distance = HUGE_VALF};
+		for (uint32_t n = 0; n < SEED_LIST_CHOICES; n++)
 			others[i].distances[n] = HUGE_VALF;
 	}
 	for (uint32_t i = 0; i < most && nothers > 0; i++)
 	{
-		OtherSeed	chosen;
+		UnchosenSeed chosen;
 		uint32_t	place = 0;
 
 		/*
@@ -110,10 +110,10 @@ choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure
 		 * first
 		 */
 		for (uint32_t j = 1; i >= REACH_SEEDS && j < nothers; j++)
-			if (others[j].apart > others[place].apart)
+			if (others[j].min_distance > others[place].min_distance)
 				place = j;
 		chosen = others[place];
-		memmove(&others[place], &others[place + 1], (--nothers - place) * sizeof(OtherSeed));
+		memmove(&others[place], &others[place + 1], (--nothers - place) * sizeof(UnchosenSeed));
 		if (i < ENGINE_SEEDS_TRIED)
 			order->ordered[i] = chosen.slot;
 		else
@@ -123,10 +123,10 @@ choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure
 		{
 			float		distance = order->distances[others[j].number];
 
-			if (distance < others[j].apart)
-				others[j].apart = distance;
+			if (distance < others[j].min_distance)
+				others[j].min_distance = distance;
 			if (i < ENGINE_SEEDS_TRIED)
-				note_home(&others[j], i, distance);
+				note_list(&others[j], i, distance);
 		}
 	}
 	return nothers;
@@ -137,15 +137,15 @@ choose_apart(SeedOrder *order, const uint32_t *seeds, const SeedMeasure *measure
  * has.
  */
 static bool
-put_in_list(SeedOrder *order, const OtherSeed *seed, uint32_t count)
+put_in_list(SeedOrder *order, const UnchosenSeed *seed, uint32_t count)
 {
-	for (uint32_t n = 0; n < SEED_HOMES; n++)
+	for (uint32_t n = 0; n < SEED_LIST_CHOICES; n++)
 	{
-		uint32_t	home = seed->homes[n];
+		uint32_t	list = seed->lists[n];
 
-		if (seed->distances[n] == HUGE_VALF || order->listed[home] >= seed_list_length(count))
+		if (seed->distances[n] == HUGE_VALF || order->listed[list] >= seed_list_length(count))
 			continue;
-		order->ordered[seed_list_start(home, count) + order->listed[home]++] = seed->slot;
+		order->ordered[seed_list_start(list, count) + order->listed[list]++] = seed->slot;
 		return true;
 	}
 	return false;
@@ -166,7 +166,7 @@ fill_lists(SeedOrder *order, uint32_t nothers, const uint32_t *seeds, uint32_t p
 	for (uint32_t i = ENGINE_SEEDS_TRIED; i < placed; i++)
 		order->ordered[i] = NO_SLOT;
 	memset(order->listed, 0, sizeof(order->listed));
-	qsort(order->others, nothers, sizeof(OtherSeed), compare_others);
+	qsort(order->others, nothers, sizeof(UnchosenSeed), compare_others);
 	for (uint32_t i = 0; i < nfirst; i++)
 		if (put_in_list(order, &order->listed_first[i], count))
 			order->listed_first[i].slot = NO_SLOT;
@@ -185,7 +185,7 @@ void
 seeds_order(uint32_t *seeds, uint32_t count, const SeedMeasure *measure, void *memory)
 {
 	SeedOrder  *order = memory;
-	uint32_t	nothers = choose_apart(order, seeds, measure);
+	uint32_t	nothers = choose_farthest(order, seeds, measure);
 
 	if (measure->tried_only)
 	{

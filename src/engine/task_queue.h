@@ -24,7 +24,7 @@ extern uint32_t tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t 
  * Give the query kept for the owner, if there is one, to the workers: the owner
  * does something other than poll.
  */
-extern void tasks_hand_over(CpuEngine *engine);
+extern void tasks_queue_lone(CpuEngine *engine);
 extern void task_free(QueryTask *task);
 /* Take the next part of a waiting query, or NULL; locked. */
 extern QueryTask *tasks_take(CpuEngine *engine, uint32_t *part);

@@ -109,7 +109,7 @@ task_create(CpuEngine *engine, EngineQuery *query)
  * are probably free.
  */
 static bool
-tasks_cut(CpuEngine *engine, QueryTask *task)
+task_split(CpuEngine *engine, QueryTask *task)
 {
 	uint32_t	parts = 1;
 
@@ -155,7 +155,7 @@ tasks_queue(CpuEngine *engine, QueryTask *task)
  * to poll; locked.
  */
 static void
-tasks_begin(CpuEngine *engine, QueryTask *task, bool lone)
+task_start(CpuEngine *engine, QueryTask *task, bool lone)
 {
 	if (task->status != ENGINE_OK)
 	{
@@ -171,11 +171,12 @@ tasks_begin(CpuEngine *engine, QueryTask *task, bool lone)
 }
 
 /*
- * Whether the owner should run the query itself; locked. That saves two context
- * switches.
+ * Whether the owner should run the query itself; locked. That saves two
+ * wake-ups.
  */
 static bool
-is_lone(const CpuEngine *engine, EngineQuery *const *queries, uint32_t count, const QueryTask *task)
+owner_should_run(const CpuEngine *engine, EngineQuery *const *queries, uint32_t count,
+				 const QueryTask *task)
 {
 	return count == 1 && queries[0]->lone && task->status == ENGINE_OK &&
 		   task->in.method == METHOD_GRAPH && engine->queries == 0 && engine->graph_us <= LONE_US;
@@ -183,7 +184,7 @@ is_lone(const CpuEngine *engine, EngineQuery *const *queries, uint32_t count, co
 
 /* Queue the query kept for the owner. */
 void
-tasks_hand_over(CpuEngine *engine)
+tasks_queue_lone(CpuEngine *engine)
 {
 	QueryTask  *task = engine->lone;
 
@@ -207,12 +208,12 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	bool		lone;
 	bool		wake;
 
-	tasks_hand_over(engine);
+	tasks_queue_lone(engine);
 	pthread_mutex_lock(&engine->lock);
 	for (uint32_t i = 0; i < count && !failed; i++)
 	{
 		*last = task_create(engine, queries[i]);
-		if (*last == NULL || ((*last)->status == ENGINE_OK && !tasks_cut(engine, *last)))
+		if (*last == NULL || ((*last)->status == ENGINE_OK && !task_split(engine, *last)))
 			failed = true;
 		else
 		{
@@ -222,7 +223,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 	}
 	if (first != NULL)
 		atomic_store_explicit(&engine->last_query_us, first->submitted_us, memory_order_relaxed);
-	lone = !failed && first != NULL && is_lone(engine, queries, count, first);
+	lone = !failed && first != NULL && owner_should_run(engine, queries, count, first);
 	if (lone)
 		parts = 0;				/* wake no worker */
 	while (first != NULL)
@@ -233,13 +234,13 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 		if (failed)
 			task_free(task);
 		else
-			tasks_begin(engine, task, lone);
+			task_start(engine, task, lone);
 	}
 	/*
 	 * Spinning workers see new queries without being woken. Waking more workers
 	 * than needed would make them contend for the lock.
 	 */
-	for (uint32_t i = engine->watching; i < parts && i < (uint32_t) engine->nthreads; i++)
+	for (uint32_t i = engine->spinning; i < parts && i < (uint32_t) engine->nthreads; i++)
 		pthread_cond_signal(&engine->work);
 	wake = engine->config.wake != NULL && engine->completed.first != NULL;
 	pthread_mutex_unlock(&engine->lock);
@@ -255,7 +256,7 @@ tasks_submit(CpuEngine *engine, EngineQuery *const *queries, uint32_t count, Eng
 
 /* Make a completed task visible to poll. */
 static void
-tasks_publish(CpuEngine *engine, QueryTask *task)
+task_publish(CpuEngine *engine, QueryTask *task)
 {
 	MirrorEntry *entry = task->entry;
 
@@ -273,9 +274,9 @@ tasks_publish(CpuEngine *engine, QueryTask *task)
 
 /* Publish a completed task and wake the owner. */
 static void
-tasks_complete(CpuEngine *engine, QueryTask *task)
+task_complete(CpuEngine *engine, QueryTask *task)
 {
-	tasks_publish(engine, task);
+	task_publish(engine, task);
 	if (engine->config.wake != NULL)
 		engine->config.wake(engine->config.wake_arg);
 }
@@ -289,12 +290,12 @@ run_lone(CpuEngine *engine)
 	engine->lone = NULL;
 	task->started_us = engine_clock_us();
 	query_run_graph(task, engine->owner);
-	tasks_publish(engine, task);
+	task_publish(engine, task);
 }
 
 /* Copy a completed task's results to its query. */
 static void
-tasks_deliver(QueryTask *task)
+task_deliver(QueryTask *task)
 {
 	EngineQuery *query = task->query;
 
@@ -338,7 +339,7 @@ tasks_poll(CpuEngine *engine, EngineQuery **completed, uint32_t room)
 		completed[i] = task->query;
 		if (task->in.method == METHOD_GRAPH && task->status == ENGINE_OK)
 			engine->graph_us = task->counters.engine_us;
-		tasks_deliver(task);
+		task_deliver(task);
 		task_free(task);
 	}
 	return count;
@@ -372,7 +373,7 @@ tasks_run(Worker *worker, QueryTask *task, uint32_t part)
 	if (task->in.method == METHOD_GRAPH)
 	{
 		query_run_graph(task, worker);
-		tasks_complete(engine, task);
+		task_complete(engine, task);
 		return;
 	}
 	query_run_exact(task, part);
@@ -382,5 +383,5 @@ tasks_run(Worker *worker, QueryTask *task, uint32_t part)
 	if (!last)
 		return;
 	query_merge_exact(task);
-	tasks_complete(engine, task);
+	task_complete(engine, task);
 }

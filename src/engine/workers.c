@@ -6,7 +6,7 @@
 #include "engine/task_queue.h"
 
 #define SPINS				4000	/* polls before sleeping, some 50 us */
-#define WATCH_US			100		/* about the time between two queries of one client */
+#define SPIN_US				100		/* about the time between two queries of one client */
 #define JOB_TURN			8		/* queries have priority, but after this many parts a job
 									 * runs */
 
@@ -22,7 +22,7 @@ find_mirror(CpuEngine *engine, MirrorId id)
 
 /* A phase that can use another helper, or NULL; locked. */
 static Phase *
-wanting_phase(CpuEngine *engine)
+phase_needing_help(CpuEngine *engine)
 {
 	for (Phase *phase = engine->phases; phase != NULL; phase = phase->next)
 		if (phase->helpers < phase->max_helpers && atomic_load(&phase->next_item) < phase->count)
@@ -31,7 +31,7 @@ wanting_phase(CpuEngine *engine)
 }
 
 static inline void
-workers_spin(void)
+spin_pause(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
@@ -43,7 +43,7 @@ workers_spin(void)
  * return.
  */
 static void
-workers_help(Worker *worker, Phase *phase)
+phase_help(Worker *worker, Phase *phase)
 {
 	CpuEngine  *engine = worker->engine;
 	uint32_t	item;
@@ -96,7 +96,7 @@ phase_run(Worker *worker, Phase *phase, int threads)
 	while ((item = atomic_fetch_add(&phase->next_item, 1)) < phase->count)
 	{
 		phase->work(phase->context, item, worker);
-		worker_breathe(worker);
+		worker_run_waiting(worker);
 	}
 	if (phase->max_helpers == 0)
 		return;
@@ -105,7 +105,7 @@ phase_run(Worker *worker, Phase *phase, int threads)
 	 * longer than most of these.
 	 */
 	for (int i = 0; i < SPINS && atomic_load(&phase->helpers) > 0; i++)
-		workers_spin();
+		spin_pause();
 	pthread_mutex_lock(&engine->lock);
 	for (place = &engine->phases; *place != phase;)
 		place = &(*place)->next;
@@ -118,7 +118,7 @@ phase_run(Worker *worker, Phase *phase, int threads)
 
 /* Run a part of a waiting query on this worker, if there is one. */
 void
-worker_breathe(Worker *worker)
+worker_run_waiting(Worker *worker)
 {
 	CpuEngine  *engine = worker->engine;
 	QueryTask  *task;
@@ -138,7 +138,7 @@ worker_breathe(Worker *worker)
  * if there is no link.
  */
 static bool
-watch_for_phase(CpuEngine *engine)
+spin_for_phase(CpuEngine *engine)
 {
 	uint32_t	begun = atomic_load(&engine->phases_begun);
 	bool		came = false;
@@ -148,7 +148,7 @@ watch_for_phase(CpuEngine *engine)
 	pthread_mutex_unlock(&engine->lock);
 	for (int i = 0; i < SPINS && !came; i++)
 	{
-		workers_spin();
+		spin_pause();
 		came = atomic_load(&engine->phases_begun) != begun ||
 			atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) > 0;
 	}
@@ -162,24 +162,24 @@ watch_for_phase(CpuEngine *engine)
  * Returns false if it did not spin.
  */
 static bool
-watch_for_query(CpuEngine *engine)
+spin_for_query(CpuEngine *engine)
 {
 	uint64_t	until;
 
-	if (engine->watching >= engine->most_watching)
+	if (engine->spinning >= engine->max_spinning)
 		return false;
-	engine->watching++;
+	engine->spinning++;
 	pthread_mutex_unlock(&engine->lock);
-	until = engine_clock_us() + WATCH_US;
+	until = engine_clock_us() + SPIN_US;
 	do
 	{
 		for (int i = 0;
 			 i < 16 && atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0; i++)
-			workers_spin();
+			spin_pause();
 	} while (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0 &&
 			 engine_clock_us() < until);
 	pthread_mutex_lock(&engine->lock);
-	engine->watching--;
+	engine->spinning--;
 	return true;
 }
 
@@ -189,7 +189,7 @@ worker_main(void *argument)
 {
 	Worker	   *worker = argument;
 	CpuEngine  *engine = worker->engine;
-	bool		watched = false;	/* has spun without result */
+	bool		has_spun = false;	/* has spun without result */
 	bool		searched = false;	/* the last work was a query */
 
 	pthread_mutex_lock(&engine->lock);
@@ -202,11 +202,11 @@ worker_main(void *argument)
 
 		if (task == NULL && entry == NULL)
 			entry = jobs_take(engine);
-		phase = task == NULL && entry == NULL ? wanting_phase(engine) : NULL;
+		phase = task == NULL && entry == NULL ? phase_needing_help(engine) : NULL;
 		if (phase != NULL)
 		{
-			watched = false;
-			workers_help(worker, phase);
+			has_spun = false;
+			phase_help(worker, phase);
 			continue;
 		}
 		if (task == NULL && entry == NULL)
@@ -215,16 +215,16 @@ worker_main(void *argument)
 			 * Check everything again after spinning, which is done without the
 			 * lock.
 			 */
-			if (!watched && (watch_for_phase(engine) || (searched && watch_for_query(engine))))
-				watched = true;
+			if (!has_spun && (spin_for_phase(engine) || (searched && spin_for_query(engine))))
+				has_spun = true;
 			else
 			{
 				pthread_cond_wait(&engine->work, &engine->lock);
-				watched = false;
+				has_spun = false;
 			}
 			continue;
 		}
-		watched = false;
+		has_spun = false;
 		searched = task != NULL;
 		pthread_mutex_unlock(&engine->lock);
 		if (task != NULL)

@@ -1,18 +1,18 @@
 /*
  * answer.c
- *		Answers into payloads, and the words they turn.
+ *		Write answers into request payloads and move the request words.
  *
- * A payload is written only while its word says that this request is TAKEN,
- * that is, while it is the server's. If the client leaves while it is written,
- * the word is ABANDONED, the payload still the server's, and the answer is for
- * nobody.
+ * A payload is written only while its word is TAKEN in this request's
+ * generation, that is, while the server owns it. If the client leaves
+ * meanwhile, the word becomes ABANDONED; the server still owns the payload, and
+ * the answer is never read.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "server/server.h"
 
-/* Turn the word of an answered or refused request, and forget the request. */
+/* Move the word of an answered or refused request, and end its ticket. */
 static void
 request_finish(Server *server, Ticket *ticket)
 {
@@ -24,8 +24,8 @@ request_finish(Server *server, Ticket *ticket)
 	{
 		PROTOCOL_STEP(SERVER_DONE);
 		/*
-		 * Looked at after the move: who says so later finds the word moved, and
-		 * does not sleep.
+		 * Read `asleep` after the move: a client that sets it later finds the
+		 * word changed and does not sleep.
 		 */
 		if (atomic_load(&server_payload(server, ticket->number)->asleep) != 0)
 			client_wake(server, word);
@@ -36,7 +36,7 @@ request_finish(Server *server, Ticket *ticket)
 		process_warn("request slot %u was changed while the server had it", ticket->number);
 }
 
-/* Whether the payload is still to be written. */
+/* Whether the server still owns the payload for a client that waits. */
 static bool
 request_is_ours(const Server *server, const Ticket *ticket)
 {
@@ -44,7 +44,7 @@ request_is_ours(const Server *server, const Ticket *ticket)
 		   request_word(ticket->generation, REQUEST_TAKEN);
 }
 
-/* Answer a request with a status and a text instead of results. */
+/* Answer a request with an error. */
 void
 request_refuse(Server *server, Ticket *ticket, EngineStatus status, const char *text)
 {
@@ -63,7 +63,7 @@ request_refuse(Server *server, Ticket *ticket, EngineStatus status, const char *
 	request_finish(server, ticket);
 }
 
-/* Answer a request with what its query found. */
+/* Answer a request with the results of its query. */
 void
 request_answer(Server *server, Ticket *ticket, const Batch *batch)
 {

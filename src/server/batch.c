@@ -1,22 +1,22 @@
 /*
  * batch.c
- *		Requests become tickets, tickets wait at their mirror, and a mirror's
- *		waiting tickets become a batch.
+ *		Take requests, queue them as tickets per mirror, and submit each
+ *		mirror's queue as a batch.
  *
- * Natural batching, per mirror: launch when none of its batches is in flight,
- * or when fewer than BATCHES_PER_MIRROR are and at least half as many queries
- * wait as the last batch had. A lone query waits for nothing; a crowd gathers
- * while its predecessors are answered. An engine that answers one by one (the
- * CPU engine) is given whatever waits at once, until twice as many are in
- * flight as it has threads. A query without company is said to be lone: that
- * engine then searches in this thread, and nobody has to be woken for it.
+ * A mirror's queue is submitted when none of its batches is in flight, or when
+ * fewer than BATCHES_PER_MIRROR are and the queue is at least half as long as
+ * the last batch. So a single query never waits, and under load queries
+ * accumulate while earlier batches run. An engine that answers queries one at a
+ * time (the CPU engine) gets them at once, until twice as many are in flight as
+ * it has threads. A query that is alone in the server is submitted as lone: the
+ * CPU engine then runs it in the main thread, which saves waking a worker.
  */
 #include <math.h>
 #include <string.h>
 
 #include "server/server.h"
 
-/* What queries add to their mirror's counters. */
+/* Counts of completed queries of one mirror, to be added to its counters. */
 typedef struct Tally
 {
 	uint32_t	entry;
@@ -58,7 +58,7 @@ query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_
 	return ENGINE_INVALID;
 }
 
-/* Put a mirror at the end of the list of those with waiting queries. */
+/* Append a mirror to the list of those with waiting queries. */
 static void
 mirror_ready(Server *server, uint32_t entry)
 {
@@ -71,7 +71,7 @@ mirror_ready(Server *server, uint32_t entry)
 	server->ready_last = entry;
 }
 
-/* Put a ticket at the end of its mirror's waiting list. */
+/* Append a ticket to its mirror's queue. */
 static void
 ticket_wait(Server *server, HeldMirror *mirror, Ticket *ticket)
 {
@@ -87,8 +87,8 @@ ticket_wait(Server *server, HeldMirror *mirror, Ticket *ticket)
 }
 
 /*
- * Take one posted request: copy its fields once, check the copies, queue it or
- * refuse it. True if it was taken.
+ * Take one posted request: copy its fields once, check the copies, queue or
+ * refuse it. Returns true if it was taken.
  */
 static bool
 request_take(Server *server, uint32_t slot, uint32_t word)
@@ -115,7 +115,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	request = payload->query;
 	ticket->posted_us = payload->posted_us;
 	/*
-	 * The client's clock is not to be believed, but this decides only who
+	 * The client's clock is not trusted, but this only chooses the thread that
 	 * searches.
 	 */
 	if (ticket->posted_us < server->lone_ended_us)
@@ -129,8 +129,8 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 		return true;
 	}
 	/*
-	 * The vector is read from the payload by submit; until the word leaves
-	 * TAKEN the payload is ours.
+	 * submit reads the vector from the payload, which the server owns until the
+	 * word leaves TAKEN.
 	 */
 	ticket->query.vector = (const void *) server_payload(server, slot)->vector;
 	ticket->query.results = server->results + (size_t) slot * PAYLOAD_RESULTS;
@@ -142,8 +142,8 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 }
 
 /*
- * Take every posted request. Those found are noted first, so that their
- * payloads come from other processors' caches all at once.
+ * Take all posted requests. They are collected first, so that the cache misses
+ * of their payloads overlap.
  */
 bool
 requests_take(Server *server)
@@ -174,9 +174,9 @@ requests_take(Server *server)
 }
 
 /*
- * Words that nobody would move otherwise. When the server starts no other one
- * lives (the lock), so what is TAKEN has lost its server; and ABANDONED without
- * a ticket is nobody's work.
+ * Move words that no other process would move. When the server starts no other
+ * server lives (the lock file), so TAKEN requests have lost their server.
+ * ABANDONED requests without a ticket are no longer in the engine.
  */
 void
 requests_sweep(Server *server, bool starting)
@@ -200,7 +200,7 @@ requests_sweep(Server *server, bool starting)
 	}
 }
 
-/* Take a mirror's waiting list away from it. */
+/* Empty a mirror's queue and return its tickets. */
 static Ticket *
 waiting_detach(HeldMirror *mirror)
 {
@@ -211,7 +211,7 @@ waiting_detach(HeldMirror *mirror)
 	return first;
 }
 
-/* Refuse all queries that wait at a mirror. */
+/* Refuse all queries that wait for a mirror. */
 void
 queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const char *text)
 {
@@ -226,7 +226,10 @@ queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const ch
 	}
 }
 
-/* Gather a mirror's waiting queries, leaving out those abandoned meanwhile. */
+/*
+ * Collect a mirror's waiting queries in server->gathered; abandoned ones are
+ * removed. Returns how many.
+ */
 static uint32_t
 waiting_gather(Server *server, HeldMirror *mirror)
 {
@@ -256,7 +259,7 @@ waiting_gather(Server *server, HeldMirror *mirror)
 	return count;
 }
 
-/* An unused batch, or BATCHES. */
+/* Index of an unused batch, or BATCHES. */
 static uint32_t
 batch_unused(const Server *server)
 {
@@ -268,8 +271,8 @@ batch_unused(const Server *server)
 }
 
 /*
- * Whether a query has the server to itself, and others have not come meanwhile
- * of late.
+ * Whether a query is alone in the server, and lately none was posted while such
+ * a query was running.
  */
 static bool
 is_lone(Server *server, uint32_t count)
@@ -283,7 +286,10 @@ is_lone(Server *server, uint32_t count)
 	return false;
 }
 
-/* Submit a mirror's waiting queries as one batch. False: not now. */
+/*
+ * Submit a mirror's waiting queries as one batch. Returns false if it has to be
+ * retried.
+ */
 static bool
 batch_submit(Server *server, uint32_t entry)
 {
@@ -331,7 +337,7 @@ batch_submit(Server *server, uint32_t entry)
 	return true;
 }
 
-/* Launch the batches that may start now; mirrors take turns. */
+/* Submit the batches that may start now, in turn by mirror. */
 bool
 batches_launch(Server *server)
 {
@@ -356,15 +362,15 @@ batches_launch(Server *server)
 	return worked;
 }
 
-/* Add what was tallied to the mirror's counters. */
+/* Add the counts to the mirror's counters. */
 static void
 tally_flush(Server *server, Tally *tally)
 {
 	MirrorCounters *counters = &server_mirror(server, tally->entry)->counters;
 
 	/*
-	 * If the entry has no mirror or another by now, its counters may be another
-	 * index's.
+	 * If the entry has another mirror by now, its counters may belong to
+	 * another index.
 	 */
 	if (tally->queries > 0 && server->mirrors[tally->entry].id == tally->mirror)
 	{
@@ -376,8 +382,8 @@ tally_flush(Server *server, Tally *tally)
 }
 
 /*
- * Tally a completed query; the queue is everything between post and the
- * engine's start.
+ * Count a completed query. Its queue time is from post to the start of its
+ * search.
  */
 static void
 tally_query(Server *server, Tally *tally, const EngineQuery *query)
@@ -392,14 +398,14 @@ tally_query(Server *server, Tally *tally, const EngineQuery *query)
 	tally->entry = ticket->entry;
 	tally->mirror = query->mirror;
 	tally->queries++;
-	/* The client's clock is not to be believed. */
+	/* The client's clock is not trusted. */
 	if (waited > 0 && waited < INT64_C(3600) * 1000000)
 		tally->queue_us += (uint64_t) waited;
 	tally->queue_us += query->counters.queue_us;
 	tally->engine_us += query->counters.engine_us;
 }
 
-/* Answer a completed query, and close its batch with the last one. */
+/* Answer a completed query, and end its batch with the last one. */
 static void
 query_done(Server *server, EngineQuery *query)
 {
@@ -429,7 +435,7 @@ query_done(Server *server, EngineQuery *query)
 	}
 }
 
-/* Answer what the engine has completed. */
+/* Answer the queries that the engine has completed. */
 bool
 queries_poll(Server *server)
 {
@@ -454,8 +460,9 @@ queries_poll(Server *server)
 			server->lone_ended_us = server_now_us();
 		}
 		/*
-		 * Counted, then answered: who has its answer finds itself in the
-		 * counters, and these are touched once a round.
+		 * Count before answering, so that a client that has its answer is
+		 * included in the counters; add to the shared counters once per round,
+		 * because their cache lines are contended.
 		 */
 		for (uint32_t i = 0; i < count; i++)
 			tally_query(server, &tally, completed[i]);

@@ -1,12 +1,11 @@
 /*
  * channel_job.c
- *		From what a client wrote into a channel to a job whose every offset,
- *		count and slot was checked.
+ *		Convert a request in a bulk channel to an engine job, checking every
+ *		offset, count and slot.
  *
- * What is checked is copied first, for the client could change it between check
- * and use. Vectors and versions have nothing to check; versions are copied
- * because they are small, vectors stay in the channel, which is the server's
- * until it answers.
+ * What has to be checked is copied first, because the client could change it
+ * between check and use. Vectors need no check and stay in the channel, which
+ * the server owns until it answers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,17 +29,14 @@ static const ChannelShape channel_shapes[] = {
 	[CHANNEL_DEAD] = {JOB_DEAD, true, true, false, false},
 	[CHANNEL_GRAPH] = {JOB_GRAPH, true, false, false, true},
 	[CHANNEL_SEEDS] = {JOB_SEEDS, true, false, false, false},
-	/*
-	 * A position travels in order with the other jobs: as a change of no rows.
-	 */
+	/* An empty change, so that the position is ordered with the other jobs. */
 	[CHANNEL_POSITION] = {JOB_DEAD, false, false, false, false},
 	[CHANNEL_LINK] = {JOB_LINK, true, false, false, false},
 	[CHANNEL_REPAIR] = {JOB_REPAIR, true, false, false, false},
 };
 
 /*
- * Whether count elements of so many bytes stand at an offset inside a channel's
- * data.
+ * Whether count elements of a size lie within a channel's data, at this offset.
  */
 bool
 channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes)
@@ -51,9 +47,7 @@ channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t by
 		   (bytes == 0 || count <= (room - offset) / bytes);
 }
 
-/*
- * Check the numbers of a request, and that its arrays are inside the channel.
- */
+/* Check the fields of a request, and that its arrays lie within the channel. */
 static EngineStatus
 request_check(const Server *server, const ChannelRequest *request, const ChannelShape *shape,
 			  const HeldMirror *mirror, EngineError *error)
@@ -102,7 +96,7 @@ copy_array(ChannelWork *work, size_t *used, const unsigned char *data, uint64_t 
 	return copy;
 }
 
-/* Have room for copies of so many bytes. */
+/* Make room for copies. Returns false if out of memory. */
 static bool
 copies_reserve(ChannelWork *work, size_t bytes)
 {
@@ -117,7 +111,7 @@ copies_reserve(ChannelWork *work, size_t bytes)
 	return true;
 }
 
-/* Copy the arrays of a checked request and put them into its job. */
+/* Copy the arrays of a checked request and set them in its job. */
 static EngineStatus
 arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const HeldMirror *mirror,
 			EngineError *error)
@@ -157,7 +151,7 @@ arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const He
 	return ENGINE_OK;
 }
 
-/* Check a channel's request and make its job, arrays copied. */
+/* Check a channel's request and make its job, with copied arrays. */
 EngineStatus
 channel_job_make(Server *server, uint32_t number, EngineError *error)
 {

@@ -1,16 +1,16 @@
 /*
  * channel_link.c
- *		The result of a channel's last CHANNEL_LINK or CHANNEL_REPAIR, which its
- *		client fetches piece by piece.
+ *		The result of a channel's last CHANNEL_LINK or CHANNEL_REPAIR, which the
+ *		client fetches in parts.
  *
- * It is kept until it is forgotten, replaced by another link, its mirror goes,
- * or its client does.
+ * It is kept until the client forgets it or leaves, another link replaces it,
+ * or its mirror is dropped.
  */
 #include <string.h>
 
 #include "server/server.h"
 
-/* Keep the result of the link that a channel just did. */
+/* Keep the result of the link that a channel has completed. */
 void
 channel_link_keep(Server *server, uint32_t number)
 {
@@ -33,7 +33,7 @@ channel_link_keep(Server *server, uint32_t number)
 	channel->out_seeds = work->linked.nseeds;
 }
 
-/* Forget a channel's link, if there is one. */
+/* Release a channel's link result, if it has one. */
 void
 channel_link_forget(Server *server, ChannelWork *work)
 {
@@ -45,8 +45,8 @@ channel_link_forget(Server *server, ChannelWork *work)
 }
 
 /*
- * How many elements of a kept array from `first` on fit the channel, `most` at
- * most unless that is 0.
+ * Number of elements, starting at `first`, that fit into the channel; at most
+ * `most`, unless that is 0.
  */
 static uint32_t
 fetch_count(uint32_t there, uint32_t first, uint32_t most, uint64_t room)

@@ -1,13 +1,12 @@
 /*
  * channel_search.c
- *		Searches through a channel: answers that are larger than a payload, and
- *		many queries at once.
+ *		Searches by bulk channel: answers larger than a payload, and many
+ *		queries at once.
  *
- * The engine gets a channel's queries in pieces, the next one when the last has
- * been answered: so single requests are launched in between, and a client that
- * leaves costs the engine one piece at most. Answers are gathered in the
- * server's memory and written when all are there, for until then the channel's
- * data holds the vectors.
+ * The engine gets a channel's queries in pieces, each after the previous one is
+ * answered, so that single requests can start in between and a client that
+ * leaves wastes one piece at most. Answers are collected in private memory and
+ * written at the end, because the channel's data holds the vectors until then.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +14,8 @@
 #include "server/server.h"
 
 /*
- * How many queries a piece has. Of an engine that answers one by one, half the
- * threads stay free for others.
+ * Number of queries in a piece. For an engine that answers queries one at a
+ * time, half of its threads remain free.
  */
 static uint32_t
 piece_size(const Server *server)
@@ -28,7 +27,7 @@ piece_size(const Server *server)
 	return half > 0 ? half : 1;
 }
 
-/* Forget a search and what it has found. */
+/* Free a search and its results. */
 void
 channel_search_forget(ChannelWork *work)
 {
@@ -38,8 +37,8 @@ channel_search_forget(ChannelWork *work)
 }
 
 /*
- * Fill a query with what the channel says and find its mirror, which may have
- * gone since the last piece.
+ * Look up the mirror, which may have been dropped since the last piece, and
+ * fill a query from the request.
  */
 static EngineStatus
 channel_search_fill(Server *server, const ChannelRequest *request, EngineQuery *query,
@@ -52,7 +51,7 @@ channel_search_fill(Server *server, const ChannelRequest *request, EngineQuery *
 						  : query_fill(mirror, &request->query, most_k, query, error);
 }
 
-/* Check a CHANNEL_SEARCH, and make room for what it will find. */
+/* Check a CHANNEL_SEARCH, and allocate memory for its results. */
 EngineStatus
 channel_search_begin(Server *server, uint32_t number, EngineError *error)
 {
@@ -86,7 +85,7 @@ channel_search_begin(Server *server, uint32_t number, EngineError *error)
 	return error->status;
 }
 
-/* Hand the next piece to the engine. */
+/* Submit the next piece to the engine. */
 EngineStatus
 channel_search_submit(Server *server, uint32_t number, EngineError *error)
 {
@@ -153,8 +152,8 @@ channel_search_answer(Server *server, uint32_t number)
 }
 
 /*
- * Take what a query has found; with the last one of all the channel is
- * answered, with the last one of a piece the next one's turn comes.
+ * Store the results of a query. The last query of a piece lets the next piece
+ * be submitted, or answers the channel if there is none.
  */
 void
 channel_search_done(Server *server, Ticket *ticket)

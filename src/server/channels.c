@@ -1,11 +1,11 @@
 /*
  * channels.c
- *		Bulk work: each channel carries one operation at a time through take,
- *		run and answer.
+ *		Bulk channels: take an operation, run it, answer it; one at a time per
+ *		channel.
  *
- * Several channels work at once; each step is short (a channel holds
- * CHANNEL_DATA_BYTES at most), and after CHANNEL_SLICE_US of steps the loop
- * looks at the requests again.
+ * Several channels work at once. Each step is short (a channel holds at most
+ * CHANNEL_DATA_BYTES), and after CHANNEL_SLICE_US the main loop checks for
+ * requests again.
  */
 #include <errno.h>
 #include <signal.h>
@@ -15,9 +15,9 @@
 
 #include "server/server.h"
 
-#define JOB_POLL_US		200		/* between looks at running jobs, unless the engine wakes us */
+#define JOB_POLL_US		200		/* interval of polling jobs, unless the engine wakes the server */
 
-/* The channel's word, while it is the server's. */
+/* Whether the server owns the channel for a client that waits. */
 bool
 channel_is_ours(const Server *server, uint32_t number)
 {
@@ -26,9 +26,10 @@ channel_is_ours(const Server *server, uint32_t number)
 }
 
 /*
- * Free a channel that its owner has abandoned; false if it is in another state.
- * Nobody can claim it before the last step, and who finds it after a server
- * that died between two of them knows that it is nobody's.
+ * Free a channel that its owner has abandoned. Returns false if it is in
+ * another state. The owner word is cleared last, so that no client claims the
+ * channel before it is FREE. CHANNEL_DISOWNED marks it as unowned if the server
+ * dies in between.
  */
 static bool
 channel_free(AreaChannel *channel, uint32_t generation, int32_t owner)
@@ -46,10 +47,7 @@ channel_free(AreaChannel *channel, uint32_t generation, int32_t owner)
 	return true;
 }
 
-/*
- * Answer a channel's operation. A client that left gets nothing, and the
- * channel is freed.
- */
+/* Answer a channel's operation, or free the channel if the client left. */
 void
 channel_finish(Server *server, uint32_t number, EngineStatus status, const char *text)
 {
@@ -78,8 +76,8 @@ channel_finish(Server *server, uint32_t number, EngineStatus status, const char 
 }
 
 /*
- * Hand a channel's job, or its next queries, to the engine; if it is busy, the
- * channel comes again.
+ * Submit a channel's job or its next queries to the engine. If the engine is
+ * busy, the phase stays CHANNEL_SUBMITTING and the step is repeated.
  */
 static void
 channel_submit(Server *server, uint32_t number)
@@ -106,8 +104,9 @@ channel_submit(Server *server, uint32_t number)
 }
 
 /*
- * Carry on with a CHANNEL_CREATE or CHANNEL_DROP: the entry's earlier mirror
- * has to be gone first, its memory may be needed.
+ * Continue a CHANNEL_CREATE or CHANNEL_DROP. The entry's previous mirror is
+ * dropped first, because its memory may be needed. Returns whether there was
+ * progress.
  */
 static bool
 channel_replace(Server *server, uint32_t number)
@@ -134,8 +133,8 @@ channel_replace(Server *server, uint32_t number)
 	if (status == ENGINE_NO_MEMORY)
 	{
 		/*
-		 * Nobody is to be refused, or to make way, for mirrors that nobody can
-		 * ask for any more.
+		 * Before refusing, drop mirrors whose entries have moved on, and wait
+		 * for their memory.
 		 */
 		held_sweep(server);
 		if (server->drops != NULL)
@@ -145,7 +144,7 @@ channel_replace(Server *server, uint32_t number)
 	return true;
 }
 
-/* Begin a CHANNEL_CREATE or CHANNEL_DROP. */
+/* Start a CHANNEL_CREATE or CHANNEL_DROP. */
 static void
 replace_begin(Server *server, uint32_t number)
 {
@@ -194,7 +193,7 @@ channel_info(Server *server, uint32_t number, EngineError *error)
 	return status;
 }
 
-/* Take what was posted in a channel, and begin it. */
+/* Take a posted operation and start it. Returns false if none is posted. */
 static bool
 channel_take(Server *server, uint32_t number)
 {
@@ -214,7 +213,7 @@ channel_take(Server *server, uint32_t number)
 	work->cancelled = false;
 	work->done = 0;
 	server->channels_busy++;
-	/* read once: what is checked is the copy */
+	/* Read once; only the copy is checked and used. */
 	work->request = *(const volatile ChannelRequest *) &channel->request;
 	engine_enters(server, work->request.mirror);
 	atomic_store(&channel->done, 0);
@@ -257,7 +256,10 @@ channel_take(Server *server, uint32_t number)
 	return true;
 }
 
-/* Look at a channel's running job: progress, cancel, end. */
+/*
+ * Poll a channel's running job: report progress, and answer when it ends.
+ * Returns whether it has ended.
+ */
 static bool
 channel_watch(Server *server, uint32_t number)
 {
@@ -291,8 +293,8 @@ channel_watch(Server *server, uint32_t number)
 }
 
 /*
- * Honour a cancel: by the client's flag, or because it left. True if the
- * channel is finished with it.
+ * Cancel an operation if the client asked for it or left. Returns true if the
+ * channel was answered.
  */
 static bool
 channel_cancel(Server *server, uint32_t number)
@@ -314,7 +316,7 @@ channel_cancel(Server *server, uint32_t number)
 	return true;
 }
 
-/* One step of one channel; true if it got on. */
+/* Run one step of a channel. Returns whether there was progress. */
 static bool
 channel_step(Server *server, uint32_t number, bool poll_jobs)
 {
@@ -334,7 +336,7 @@ channel_step(Server *server, uint32_t number, bool poll_jobs)
 	return work->phase == CHANNEL_RUNS && poll_jobs && channel_watch(server, number);
 }
 
-/* Let each channel get on, in turn, for a slice of time. */
+/* Run a step of each channel, round robin, for at most CHANNEL_SLICE_US. */
 bool
 channels_step(Server *server)
 {
@@ -369,10 +371,7 @@ channels_step(Server *server)
 	return worked;
 }
 
-/*
- * Whether a channel's job runs that may end soon: one that brings rows, not one
- * that links.
- */
+/* Whether a job runs that may end soon: any but links and repairs. */
 bool
 channels_brief(const Server *server)
 {
@@ -384,7 +383,7 @@ channels_brief(const Server *server)
 	return brief;
 }
 
-/* Look at the jobs that run. True: one has ended. */
+/* Poll running jobs. Returns whether one has ended. */
 bool
 channels_poll(Server *server)
 {
@@ -396,7 +395,7 @@ channels_poll(Server *server)
 	return ended;
 }
 
-/* Whether nobody lives under a pid that was found in an owner word. */
+/* Whether an owner word names no live process. */
 static bool
 owner_is_dead(int32_t owner)
 {
@@ -404,8 +403,8 @@ owner_is_dead(int32_t owner)
 }
 
 /*
- * Give back the channel of a dead owner; what the server has of it is
- * abandoned, and freed when it ends.
+ * Reclaim the channel of a dead owner. An operation in the server is abandoned,
+ * and the channel freed when it ends.
  */
 static void
 channel_reclaim(Server *server, uint32_t number, int32_t owner)
@@ -428,7 +427,10 @@ channel_reclaim(Server *server, uint32_t number, int32_t owner)
 	(void) atomic_compare_exchange_strong(&channel->owner, &owner, 0);
 }
 
-/* Reclaim the channels of the dead, and what a released channel still keeps. */
+/*
+ * Reclaim the channels of dead owners, and link results of channels that were
+ * released.
+ */
 void
 channels_sweep(Server *server, bool starting)
 {
@@ -440,7 +442,7 @@ channels_sweep(Server *server, bool starting)
 		uint32_t	word = atomic_load(&channel->state);
 		uint32_t	generation = request_generation(word);
 
-		/* As requests_sweep: an earlier server's work is nobody's now. */
+		/* As in requests_sweep(): the server that took it is dead. */
 		if (starting && request_move(&channel->state, generation, REQUEST_TAKEN, REQUEST_FAILED))
 			area_futex_wake(&channel->state, INT_MAX);
 		if (work->phase == CHANNEL_RESTS && request_state(word) == REQUEST_ABANDONED)

@@ -1,6 +1,6 @@
 /*
  * main.c
- *		gpuann-server's command line (protocol.h says what it is).
+ *		Command line of gpuann-server; see protocol.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,9 +8,7 @@
 
 #include "server/server.h"
 
-/*
- * Read a number that is all of the text and at most `most`; false if it is not.
- */
+/* Parse a decimal number of at most `most`, which must be the whole text. */
 static bool
 parse_number(const char *text, uint64_t most, uint64_t *number)
 {
@@ -23,7 +21,7 @@ parse_number(const char *text, uint64_t most, uint64_t *number)
 	return errno == 0 && *end == '\0' && *number <= most;
 }
 
-/* Take one option; false if name or value is wrong. */
+/* Set one option. Returns false if name or value is invalid. */
 static bool
 parse_option(ServerOptions *options, const char *name, const char *value)
 {

@@ -1,18 +1,21 @@
 /*
  * mirrors.c
- *		The mirrors this server holds: made, found, let go, published.
+ *		The mirrors that this server holds: create, look up, drop, publish.
  *
- * An entry of the mirror table names an index; its generation says which of its
- * mirrors. A mirror is held for one entry and generation and let go when the
- * entry moves on. Its memory is free when its JOB_DROP has completed, after the
- * queries and jobs in flight.
+ * An entry of the mirror table stands for an index, and its generation for one
+ * of that index's mirrors. A mirror is held for one entry and generation, and
+ * dropped when the entry moves on. Its memory is free when its JOB_DROP has
+ * completed, after the queries and jobs in flight.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/server.h"
 
-/* The mirror of an entry and generation; else NULL, with *error. */
+/*
+ * Look up the mirror of an entry and generation. Returns NULL and sets *error
+ * if it is not held.
+ */
 HeldMirror *
 held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *error)
 {
@@ -34,8 +37,8 @@ held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *erro
 }
 
 /*
- * The engine gets something to do for an entry; one that does not exist is
- * nobody's.
+ * Count work that the engine begins for an entry; out of range entries are
+ * ignored.
  */
 void
 engine_enters(Server *server, uint32_t entry)
@@ -45,7 +48,7 @@ engine_enters(Server *server, uint32_t entry)
 								  memory_order_relaxed);
 }
 
-/* The engine is done with it. */
+/* Count the end of that work. */
 void
 engine_leaves(Server *server, uint32_t entry)
 {
@@ -54,7 +57,7 @@ engine_leaves(Server *server, uint32_t entry)
 								  memory_order_relaxed);
 }
 
-/* Check what the engine is about to be asked for. */
+/* Check a mirror specification before it is passed to the engine. */
 static EngineStatus
 spec_check(const MirrorSpec *spec, EngineError *error)
 {
@@ -76,7 +79,7 @@ spec_check(const MirrorSpec *spec, EngineError *error)
 	return ENGINE_INVALID;
 }
 
-/* Make an empty mirror for an entry that holds none. */
+/* Create an empty mirror for an entry that has none. */
 EngineStatus
 held_make(Server *server, const ChannelRequest *request, EngineError *error)
 {
@@ -112,8 +115,8 @@ held_make(Server *server, const ChannelRequest *request, EngineError *error)
 }
 
 /*
- * Let the mirror of an entry go: from now on it is not found, and it is dropped
- * when the engine is done with it.
+ * Start to drop the mirror of an entry. It is no longer found, and its JOB_DROP
+ * is submitted by drops_step().
  */
 void
 held_let_go(Server *server, uint32_t entry)
@@ -136,7 +139,7 @@ held_let_go(Server *server, uint32_t entry)
 	server->held--;
 }
 
-/* Whether a mirror that was let go is not gone yet. */
+/* Whether a mirror is being dropped. */
 bool
 held_leaving(const Server *server, MirrorId id)
 {
@@ -146,7 +149,7 @@ held_leaving(const Server *server, MirrorId id)
 	return false;
 }
 
-/* Advance one drop; true when it is over. */
+/* Advance one drop. Returns true when it has ended. */
 static bool
 drop_step(Server *server, Drop *drop)
 {
@@ -181,7 +184,7 @@ drop_step(Server *server, Drop *drop)
 	return true;
 }
 
-/* Advance the drops; true if one is over. */
+/* Advance all drops. Returns true if one has ended. */
 bool
 drops_step(Server *server)
 {
@@ -207,7 +210,8 @@ drops_step(Server *server)
 }
 
 /*
- * Let go of mirrors whose entry has moved on: nobody can ask for them any more.
+ * Drop mirrors whose entries have moved on, because no request can name them
+ * any more.
  */
 void
 held_sweep(Server *server)
@@ -220,9 +224,9 @@ held_sweep(Server *server)
 }
 
 /*
- * Publish a mirror's figures in its entry. If the entry moves on at this moment
- * the new owner may see an old figure until its own first one: each answer
- * carries its own position, these are for workers and views.
+ * Publish a mirror's figures in its entry. If the entry moves on concurrently,
+ * its new owner may read old figures until its first own ones. They are for
+ * workers and views only; each answer carries its own position.
  */
 void
 held_publish(Server *server, uint32_t entry, MirrorId id)

@@ -1,10 +1,9 @@
 /*
  * process.c
- *		The server as a process: descriptors, signals, the lock file, how it
- *		ends, its log.
+ *		The server process: descriptors, signals, lock file, termination, log.
  *
- * However busy or hung the main thread is, the process ends with its launcher:
- * the kernel kills it when the parent dies, and the watch thread exits when the
+ * The process ends with its launcher even if the main thread is busy or hangs:
+ * the kernel kills it when its parent dies, and the watch thread exits when the
  * death pipe closes.
  */
 #include <errno.h>
@@ -25,19 +24,18 @@
 #include "server/server.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define TERMINATE_MS		900	/* leaks are looked for at the end; the launcher waits for a
-								 * second */
+#define TERMINATE_MS		900	/* the leak check runs at exit; the launcher waits for a second */
 #else
-#define TERMINATE_MS		80	/* an orderly end may take this long */
+#define TERMINATE_MS		80	/* time for an orderly shutdown */
 #endif
-#define LOCK_FILE_MODE		0640	/* but for what the mask takes away */
+#define LOCK_FILE_MODE		0640	/* less the umask */
 #define LOCK_RETRY_MS		100
 #define LOCK_LOG_EVERY		50	/* retries */
 #define WARN_INTERVAL_US	INT64_C(1000000)
 
 /*
- * Write one log line. Never blocks on a full pipe, for nobody may be reading
- * it: such a line is lost.
+ * Write one log line. Never blocks: if nobody reads the pipe and it is full,
+ * the line is lost.
  */
 static void
 log_line(const char *level, const char *format, va_list arguments)
@@ -68,8 +66,8 @@ process_log(const char *level, const char *format,...)
 }
 
 /*
- * Warn of what a client could cause again and again: at most once a second, the
- * rest is not logged. Main thread only.
+ * Log a warning that clients could cause repeatedly; at most one per second is
+ * logged, others are dropped. Main thread only.
  */
 void
 process_warn(const char *format,...)
@@ -87,8 +85,8 @@ process_warn(const char *format,...)
 }
 
 /*
- * Close every descriptor but the standard ones and two; a log pipe becomes
- * non-blocking.
+ * Close all descriptors but the standard ones and two, and make stderr
+ * non-blocking if it is a pipe.
  */
 void
 process_close_descriptors(int keep_a, int keep_b)
@@ -111,9 +109,9 @@ process_close_descriptors(int keep_a, int keep_b)
 }
 
 /*
- * Ignore what the launcher decides about or what means nothing here; block
- * everything else, in this thread and those it will make. SIGTERM is read by
- * the watch thread.
+ * Ignore signals that the launcher handles or that are meaningless here, and
+ * block all others but faults, in this thread and those created later. The
+ * watch thread reads SIGTERM by signalfd.
  */
 void
 process_block_signals(void)
@@ -134,8 +132,8 @@ process_block_signals(void)
 }
 
 /*
- * Have the kernel kill this process when the launcher dies. If it died before,
- * the death pipe is closed already.
+ * Have the kernel kill this process when the launcher dies. If the launcher is
+ * dead already, the death pipe is closed.
  */
 void
 process_die_with_parent(void)
@@ -144,10 +142,9 @@ process_die_with_parent(void)
 }
 
 /*
- * Open the lock file, with the mode of the data directory's files: PostgreSQL's
- * mask says whether the group may read them. A file that is there already is
- * given that mode, for a version before made it with another. -1: it cannot be
- * opened.
+ * Open the lock file, with the mode of the data directory's files (group access
+ * as in PostgreSQL's umask). An existing file gets that mode too, because
+ * earlier versions created it with another. Returns -1 if it cannot be opened.
  */
 static int
 open_lock_file(const char *path)
@@ -164,8 +161,8 @@ open_lock_file(const char *path)
 }
 
 /*
- * Hold the lock file for as long as this process lives; wait while another
- * server does. Ends the process if it cannot be opened.
+ * Lock the lock file for the lifetime of the process, waiting while another
+ * server holds it. Exits if it cannot be opened.
  */
 void
 process_take_lock(const char *path)
@@ -192,8 +189,8 @@ process_take_lock(const char *path)
 		nanosleep(&pause, NULL);
 	}
 	/*
-	 * The number is for people; only the lock counts. The descriptor stays open
-	 * until the process ends.
+	 * The pid is for administrators; only the lock counts. The descriptor stays
+	 * open until the process ends.
 	 */
 	snprintf(pid, sizeof(pid), "%d\n", (int) getpid());
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, strlen(pid), 0) < 0)
@@ -206,15 +203,15 @@ typedef struct Watch
 	int			death_fd;
 	int			signal_fd;
 	int			hang_ms;
-	int			look_ms;		/* between looks */
-	uint32_t	beats;			/* of the loop, when it was last looked at */
-	int			still;			/* looks at which it had not moved */
+	int			look_ms;		/* interval of checks */
+	uint32_t	beats;			/* Server.beats at the last check */
+	int			still;			/* consecutive checks without progress */
 } Watch;
 
 /*
- * End the process if the loop stands still: then a call into the engine does
- * not return. Looks are counted, not time, so that a process that was stopped
- * and continued is not taken for a hung one.
+ * Exit if the main loop does not advance, because a call into the engine does
+ * not return. Counts checks instead of time, so that a process that was stopped
+ * and continued does not count as hung.
  */
 static void
 watch_loop(Watch *watch)
@@ -230,7 +227,10 @@ watch_loop(Watch *watch)
 	_exit(SERVER_EXIT_FAILED);
 }
 
-/* Wait for the launcher's end or SIGTERM. */
+/*
+ * Main function of the watch thread: wait for the end of the launcher or
+ * SIGTERM, and check the main loop.
+ */
 static void *
 watch_main(void *arg)
 {
@@ -255,9 +255,7 @@ watch_main(void *arg)
 		{
 			char		byte;
 
-			/*
-			 * Nothing is ever written: whatever comes is the end of the file.
-			 */
+			/* Nothing is ever written to it: readable means end of file. */
 			if (read(watch.death_fd, &byte, 1) <= 0)
 				_exit(SERVER_EXIT_FAILED);
 		}
@@ -271,7 +269,7 @@ watch_main(void *arg)
 	}
 }
 
-/* Start the watch thread. Signals are blocked already. */
+/* Start the watch thread. Signals must be blocked already. */
 void
 process_watch(Server *server, const ServerOptions *options)
 {

@@ -3,70 +3,70 @@
  *		The shared area between PostgreSQL and gpuann-server: layout, states,
  *		transitions.
  *
- * The area is one memfd, allocated in full and sealed against resizing, mapped
- * by the postmaster (so by every backend, at one address) and by the server, to
- * which its descriptor is passed. Nobody keeps pointers in it, only offsets.
- * The server trusts nothing it reads here and PostgreSQL trusts nothing the
- * server writes: each side copies a field once, then validates its copy.
+ * The area is one memfd, allocated in full and sealed against resizing. It is
+ * mapped by the postmaster (so by every backend, at the same address) and by
+ * the server, which gets its descriptor. It contains offsets, no pointers.
+ * Neither side trusts the other: each copies a field once, then validates its
+ * copy.
  *
- * Requests. One word per request slot says who owns the slot's payload; the
- * slot's backend moves it, and the server:
+ * Requests. One word per request slot says who owns the slot's payload:
  *
- *		FREE ──backend──► POSTED ──server──► TAKEN ──server──► DONE ──backend──►
- *		FREE
- *		                    │                  │
- *		                    └─backend─► FREE   └─backend─► ABANDONED ──server or
- *		                        launcher──► FREE
+ *		FREE --backend--> POSTED --server--> TAKEN --server--> DONE
+ *		DONE --backend--> FREE
+ *		POSTED --backend--> FREE
+ *		TAKEN --backend--> ABANDONED --server or launcher--> FREE
  *
- *		state      whose payload  next       by whom   when
- *		FREE       the backend's POSTED backend the payload is complete; the
- *					generation advances
- *		POSTED     nobody writes TAKEN server it has seen the word FREE backend
- *		                          it leaves: cancel, timeout, exit FAILED
- *		                          launcher the server has died
- *		TAKEN      the server's DONE server the answer is in the payload
- *		                          ABANDONED backend it leaves FAILED launcher,
- *		                          or the next server, should the launcher have
- *		                          missed it
- *		DONE       the backend's FREE backend it has copied the answer, or
- *					leaves without it
- *		FAILED     the backend's  FREE       backend   it takes the page path
- *		ABANDONED  the server's FREE server the engine is done with the query
- *		                          vector FREE launcher, or the next server: the
- *		                          server has died
+ *		state      owner of    next       moved by  when
+ *		           payload
+ *		FREE       backend     POSTED     backend   the payload is complete;
+ *		                                            generation advances
+ *		POSTED     none        TAKEN      server    it has seen the word
+ *		                       FREE       backend   cancel, timeout, exit
+ *		                       FAILED     launcher  the server has died
+ *		TAKEN      server      DONE       server    the answer is written
+ *		                       ABANDONED  backend   cancel, timeout, exit
+ *		                       FAILED     launcher  the server has died (or
+ *		                                            the next server, at start)
+ *		DONE       backend     FREE       backend   it has copied the answer,
+ *		                                            or leaves without it
+ *		FAILED     backend     FREE       backend   it takes the page path
+ *		ABANDONED  server      FREE       server    the engine no longer reads
+ *		                                            the vector
+ *		                       FREE       launcher  the server has died (or
+ *		                                            the next server, at start)
  *
- * The word also carries a generation that the backend advances with each post,
- * so a late answer cannot meet a new request. Every move but the post is a
- * compare and swap of state and generation, so of two who move a word one is
- * told that it was late, and looks again. All are sequentially consistent: a
- * move hands the payload over (what was written before it is read after it),
- * and the argument of "Waiting" needs a total order. A backend that finds its
- * slot ABANDONED takes the page path. When a server has died (and been reaped:
- * nothing writes any more) the launcher advances the epoch, makes the moves
- * above, and wakes the waiters. What was posted after that the next server
- * takes, or its backend, which finds the epoch moved, takes it back.
+ * The word also contains a generation, which the backend advances with each
+ * post, so that a late answer cannot match a new request. Every move but the
+ * post is a compare-and-swap of state and generation: if two processes move a
+ * word, one of them fails and reads it again. All are sequentially consistent:
+ * a move transfers the payload (release and acquire), and the argument in
+ * "Waiting" needs a total order. A backend that finds its slot ABANDONED takes
+ * the page path. When a server has died, and been reaped so that it cannot
+ * write any more, the launcher advances the epoch, makes the moves above, and
+ * wakes the waiters. A request posted after that is taken by the next server,
+ * or withdrawn by its backend, which sees that the epoch has advanced.
  *
- * Channels carry what is large: rows to load, linked rows to fetch, many
+ * Bulk channels carry large data: rows to load, linked rows to fetch, many
  * queries at once, answers of more than PAYLOAD_RESULTS. A client claims a
- * channel by its owner word (compare and swap of 0 by its pid), and then
- * follows the same states; only then does anybody but the server write its
- * state. Who leaves a channel that is FREE clears the owner word; who leaves it
- * TAKEN makes it ABANDONED and keeps its hands off: the server sets the owner
- * CHANNEL_DISOWNED, then the state FREE, then the owner 0, so whoever comes
- * after a server that died on the way knows that nobody holds the channel. The
- * server does so too for an owner that no longer lives.
+ * channel by its owner word (compare-and-swap of 0 to its pid), and then uses
+ * the same states; only the owner and the server write the state. A client
+ * that leaves a FREE channel clears the owner word. One that leaves a TAKEN
+ * channel sets ABANDONED and does not touch the owner word: the server sets
+ * owner to CHANNEL_DISOWNED, then state to FREE, then owner to 0, so that if
+ * it dies in between its successor knows that the channel has no owner. The
+ * server does the same for owners that no longer exist.
  *
- * Whoever dies, at whatever step (steps.h names them, a test dies at each): a
- * request costs its backend the page path, a slot or channel comes free when
- * the server or its successor has looked, and nobody waits longer than
- * AREA_WAIT_MS without looking whom for.
+ * A process may die at any step (steps.h names them; a test kills at each). A
+ * request then costs its backend the page path, the slot or channel is freed
+ * when the server or its successor has swept, and no wait lasts longer than
+ * AREA_WAIT_MS without a check whether the other side is alive.
  *
- * Waiting. The server sleeps on `doorbell`; who posts advances it and, if
- * `sleeping` is set, wakes it. A client sleeps on the word it waits for, at
- * most AREA_WAIT_MS at a time: a cancel, which does not end a futex wait, is
- * heeded so soon. Before it sleeps it says so in its payload (`asleep`),
- * whosever that is by then: the server wakes nobody else, for most clients find
- * their answers without (spin_wait.h).
+ * Waiting. The server sleeps on `doorbell`; a client that posts advances it
+ * and, if `sleeping` is set, wakes the server. A client sleeps on the word it
+ * waits for, at most AREA_WAIT_MS at a time, because a query cancel does not
+ * end a futex wait. Before it sleeps it sets `asleep` in its payload, even
+ * while the server owns that: the server wakes only clients that did, since
+ * most find their answers without sleeping (spin_wait.h).
  */
 #ifndef GPUANN_PROTOCOL_H
 #define GPUANN_PROTOCOL_H
@@ -87,14 +87,15 @@
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
 #define PROTOCOL_VERSION	9
 
-#define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
+#define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
-#define AREA_MIRRORS		4096	/* indexes the server and the statistics know at once */
+#define AREA_MIRRORS		4096	/* indexes that the server and the statistics can track at
+									 * once */
 #define CHANNEL_DATA_BYTES		(UINT64_C(4) << 20)
-#define AREA_WAIT_MS		50		/* longest single futex wait, so the longest that a cancel
-									 * waits */
-#define AREA_HEARTBEAT_MS	250		/* between two advances of the heartbeat, at most, while the
-									 * server is not stopped */
+#define AREA_WAIT_MS		50		/* longest single futex wait, so the longest delay of a
+									 * cancel */
+#define AREA_HEARTBEAT_MS	250		/* maximum interval of the heartbeat, unless the server is
+									 * stopped */
 #define AREA_ALIGN			64
 
 _Static_assert(PAYLOAD_VECTOR >= ENGINE_MAX_DIMS * 4 && PAYLOAD_VECTOR >= ENGINE_MAX_BIT_DIMS / 8,
@@ -104,13 +105,12 @@ _Static_assert(PAYLOAD_VECTOR >= ENGINE_MAX_DIMS * 4 && PAYLOAD_VECTOR >= ENGINE
 
 typedef enum RequestState
 {
-	REQUEST_FREE = 0,			/* the payload is the backend's */
+	REQUEST_FREE = 0,			/* the backend owns the payload */
 	REQUEST_POSTED = 1,			/* complete, not yet seen by the server */
 	REQUEST_TAKEN = 2,			/* the server has copied it; its answer will be written */
 	REQUEST_DONE = 3,			/* answered */
-	REQUEST_FAILED = 4,			/* the server died with it */
-	REQUEST_ABANDONED = 5		/* the backend left; the payload is the server's until it says
-								 * FREE */
+	REQUEST_FAILED = 4,			/* the server died before answering */
+	REQUEST_ABANDONED = 5		/* the backend left; the server owns the payload until FREE */
 } RequestState;
 
 #define REQUEST_STATE_BITS	3
@@ -133,7 +133,7 @@ request_generation(uint32_t word)
 	return word >> REQUEST_STATE_BITS;
 }
 
-/* The generation after one; they start again after the last. */
+/* The next generation; wraps around. */
 static inline uint32_t
 request_next_generation(uint32_t word)
 {
@@ -141,8 +141,8 @@ request_next_generation(uint32_t word)
 }
 
 /*
- * Move a word from one state to another within its generation; false if it was
- * not in that state.
+ * Move a word from one state to another within its generation. Returns false if
+ * it was in another state or generation.
  */
 static inline bool
 request_move(_Atomic uint32_t *word, uint32_t generation, RequestState from, RequestState to)
@@ -155,8 +155,8 @@ request_move(_Atomic uint32_t *word, uint32_t generation, RequestState from, Req
 /* ---- futexes (shared between processes) ---- */
 
 /*
- * Sleep while *word is value, at most timeout_ms. Returns early on signals and
- * spurious wake-ups.
+ * Sleep while *word equals value, at most timeout_ms. May return early: signals
+ * and spurious wake-ups.
  */
 static inline void
 area_futex_wait(_Atomic uint32_t *word, uint32_t value, int timeout_ms)
@@ -177,70 +177,70 @@ area_futex_wake(_Atomic uint32_t *word, int count)
 typedef enum MirrorState
 {
 	MIRROR_EMPTY = 0,			/* the entry is unused */
-	MIRROR_WANTED = 1,			/* somebody asked for it; no worker has begun */
+	MIRROR_WANTED = 1,			/* requested; no worker has started */
 	MIRROR_LOADING = 2,
 	MIRROR_READY = 3,			/* queries are answered */
-	MIRROR_REFUSED = 4,			/* reason and text say why; retried after retry_at_ms */
-	MIRROR_STATISTICS = 5		/* counters only: not to be mirrored (any more) */
+	MIRROR_REFUSED = 4,			/* reason has the text; retried after retry_at_ms */
+	MIRROR_STATISTICS = 5		/* counters only; the index is not (or no longer) to be mirrored */
 } MirrorState;
 
 /*
- * Why a scan (or a part of it) took the page path. The order is the order of
- * the columns of gpuann_stat_indexes().
+ * Why a scan, or a part of it, took the page path. In the order of the columns
+ * of gpuann_stat_indexes().
  */
 typedef enum FallbackReason
 {
 	FALLBACK_NONE = 0,
 	FALLBACK_OFF,				/* gpuann.server = off, or mirror = off, or temporary table */
-	FALLBACK_NO_SERVER,			/* no server runs, or it starts, or it cannot use an engine */
-	FALLBACK_NOT_LOADED,		/* the mirror is not there yet */
-	FALLBACK_REFUSED,			/* the mirror does not fit, or was refused otherwise */
+	FALLBACK_NO_SERVER,			/* no server, or it is starting, or has no usable engine */
+	FALLBACK_NOT_LOADED,		/* the mirror is not loaded yet */
+	FALLBACK_REFUSED,			/* the mirror does not fit, or was refused for another reason */
 	FALLBACK_BEHIND,			/* the pending list was trimmed past the mirror's position */
 	FALLBACK_TIMEOUT,			/* no answer within gpuann.request_timeout */
 	FALLBACK_SERVER_DIED,
 	FALLBACK_ENGINE_ERROR,
 	FALLBACK_INVALID_ANSWER,	/* the answer did not pass validation */
 	FALLBACK_SLOT_BUSY,			/* this backend's slot still belongs to an abandoned request */
-	FALLBACK_TOO_LARGE,			/* does not fit payload and channels */
-	FALLBACK_NO_GPU,			/* gpuann.engine = auto, and there is no GPU: nothing has failed */
-	FALLBACK_NOT_PRELOADED,		/* not in shared_preload_libraries: nowhere to count it */
+	FALLBACK_TOO_LARGE,			/* does not fit payload or channel */
+	FALLBACK_NO_GPU,			/* gpuann.engine = auto, and there is no GPU; not a failure */
+	FALLBACK_NOT_PRELOADED,		/* not in shared_preload_libraries, so there is no counter */
 	FALLBACK_REASONS
 } FallbackReason;
 
-/* The reasons before this one have counters, and a column of pg_stat_gpuann. */
+/* Reasons below this have a counter, and a column in pg_stat_gpuann. */
 #define FALLBACK_COUNTED	FALLBACK_NOT_PRELOADED
 
-/* Which index an entry is of. */
+/* Identity of an entry's index. */
 typedef struct MirrorKey
 {
 	uint32_t	database;
 	uint32_t	tablespace;
 	uint32_t	relfile;
-	uint32_t	index;			/* the index's oid, for who opens it; not part of the identity */
-	uint64_t	nonce;			/* of the metapage */
+	uint32_t	index;			/* the index's oid, to open it; not part of the identity */
+	uint64_t	nonce;			/* from the metapage */
 } MirrorKey;
 
 /*
- * Counters of one index. What each scan of each session adds to stands on one
- * cache line, which takes turns between all processors; what the server adds to
- * stands on another, or it would wait for its turn with each batch.
+ * Counters of one index. Those updated by every scan share cache lines that
+ * move between all processors; the server's are on another line, so that its
+ * updates do not wait for them.
  */
 typedef struct MirrorCounters
 {
-	/* backends' */
+	/* updated by backends */
 	_Atomic uint64_t scans;
 	_Atomic uint64_t answers_server;
 	_Atomic uint64_t answers_pages;
-	_Atomic uint64_t proposed;	/* slots the server returned */
-	_Atomic uint64_t dropped;	/* of them, dead or of another version in the pages */
+	_Atomic uint64_t proposed;	/* results that the server returned */
+	_Atomic uint64_t dropped;	/* of these, dead or of another version in the pages */
 	_Atomic uint64_t pending_searched;
 	_Atomic uint64_t continuations;
 	_Atomic uint64_t fallbacks[FALLBACK_COUNTED];
-	_Atomic uint64_t evictions;	/* of its mirror, for others or on demand */
+	_Atomic uint64_t evictions;	/* of its mirror, to make room or on request */
 	_Atomic int64_t reset_at;	/* microseconds since 1970; 0: never */
 	uint64_t	unused[2];
 
-	/* the server's */
+	/* updated by the server */
 	_Atomic uint64_t batches;
 	_Atomic uint64_t batched_queries;
 	_Atomic uint64_t queue_us;
@@ -251,41 +251,42 @@ _Static_assert(offsetof(MirrorCounters, batches) % AREA_ALIGN == 0,
 			   "the server's counters begin on a line of their own");
 
 /*
- * One entry of the mirror table. PostgreSQL's processes create, claim and empty
- * entries under an LWLock of theirs; the server only writes rows, position,
- * bytes and its counters, in entries whose generation it was given.
+ * One entry of the mirror table. PostgreSQL's processes create, claim and clear
+ * entries under an LWLock. The server writes only rows, position, bytes and its
+ * counters, in entries whose generation was passed to it.
  */
 typedef struct AreaMirror
 {
 	_Atomic uint32_t state;		/* MirrorState */
-	_Atomic uint32_t generation;	/* advanced whenever the entry changes its index or its mirror
-									 * is dropped */
-	_Atomic uint32_t epoch;		/* of the server that holds it */
-	_Atomic uint32_t changed;	/* set by inserters, vacuum and linkers: the pages are ahead */
+	_Atomic uint32_t generation;	/* advanced when the entry gets another index or its mirror is
+									 * dropped */
+	_Atomic uint32_t epoch;		/* of the server that holds the mirror */
+	_Atomic uint32_t changed;	/* set by inserters, VACUUM and linkers: the pages are ahead of the
+								 * mirror */
 	_Atomic int32_t worker;		/* pid of the mirror worker serving it, or 0 */
-	_Atomic uint32_t wanted;	/* scans that asked for it since a worker last looked */
+	_Atomic uint32_t wanted;	/* scans that requested it since a worker last checked */
 	MirrorKey	key;
 	_Atomic int64_t last_used_ms;	/* CLOCK_MONOTONIC */
 	_Atomic int64_t retry_at_ms;
 
 	/*
-	 * the server's: apart from what every scan reads, as it writes there with
-	 * every batch
+	 * Written by the server with every batch, so not on the cache lines that
+	 * every scan reads.
 	 */
-	/* pending position the mirror is current to */
+	/* pending position that the mirror is current to */
 	_Atomic uint64_t position __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint64_t rows;
 	_Atomic uint64_t bytes;
-	_Atomic uint64_t host_bytes;	/* of vectors in host memory, beside these */
-	_Atomic uint32_t in_engine; /* batches and channel operations that the server's engine has: whom
-								 * a crash may be due to */
+	_Atomic uint64_t host_bytes;	/* vectors in host memory, not included in bytes */
+	_Atomic uint32_t in_engine; /* batches and channel operations in the server's engine; tells
+								 * which index a crash may be due to */
 	char		reason[160];	/* MIRROR_REFUSED: why; written before state */
 	MirrorCounters counters __attribute__((aligned(AREA_ALIGN)));
 } AreaMirror;
 
 /* ---- request payloads ---- */
 
-/* What is asked of a mirror about one vector, or about each of many. */
+/* A query for one vector, or for each of many. */
 typedef struct QueryRequest
 {
 	uint32_t	method;			/* SearchMethod */
@@ -304,14 +305,14 @@ typedef struct RequestPayload
 	uint32_t	mirror_generation;
 	QueryRequest query;			/* k: 1 .. PAYLOAD_RESULTS */
 	int64_t		posted_us;		/* CLOCK_MONOTONIC */
-	_Atomic uint32_t asleep;	/* set by the backend before it sleeps, whosever the payload is: it
-								 * is to be woken */
+	_Atomic uint32_t asleep;	/* set by the backend before it sleeps, even while the server owns
+								 * the payload: wake it */
 
 	/* written by the server before DONE */
 	uint32_t	status;			/* EngineStatus */
 	uint32_t	count;			/* results */
 	uint64_t	position;		/* pending position covered */
-	uint32_t	rows;			/* published rows the search saw */
+	uint32_t	rows;			/* published rows that the search saw */
 	uint32_t	batch;			/* queries in its batch */
 	SearchCounters counters;
 	char		error[128];
@@ -324,34 +325,33 @@ typedef struct RequestPayload
 
 typedef enum ChannelOp
 {
-	CHANNEL_CREATE = 1, /* spec: an empty mirror for entry mirror, generation
-								 * mirror_generation */
+	CHANNEL_CREATE = 1, /* spec: create an empty mirror for this entry and mirror_generation */
 	CHANNEL_DROP,
 	CHANNEL_APPEND,		/* as JOB_APPEND: versions, dead bitmap (when has_dead), vectors */
 	CHANNEL_OVERWRITE,	/* slots, versions, vectors */
 	CHANNEL_DEAD,		/* slots, versions */
 	CHANNEL_GRAPH,		/* slots, rows */
 	CHANNEL_SEEDS,		/* slots */
-	CHANNEL_POSITION,	/* nothing but position */
-	CHANNEL_LINK,		/* slots, or everything pending with count 0; answer: out_count
-									 * rows changed, out_seeds seeds */
-	CHANNEL_LINK_FETCH, /* rows of the LINK this channel did: out_count slots and rows from
-						 * first_slot on in the order of the result; or, with has_seeds set,
-						 * out_count seeds from first_slot on as slots. At most count, unless 0 */
+	CHANNEL_POSITION,	/* position only */
+	CHANNEL_LINK,		/* slots, or all pending slots if count is 0; answer: out_count changed
+						 * rows, out_seeds seeds */
+	CHANNEL_LINK_FETCH, /* part of this channel's last link result: out_count slots and rows from
+						 * first_slot on, in the order of the result; or, with has_seeds, out_count
+						 * seeds from first_slot on, as slots. At most count, unless 0 */
 	CHANNEL_LINK_FORGET,
-	CHANNEL_SEARCH, /* count queries alike but for their vectors: a batch, or an answer larger than
-					 * a payload; answer: what each has found, as ChannelFound, and its results, the
-					 * next query's k after them. If one fails, all do */
+	CHANNEL_SEARCH, /* count queries that differ in their vectors only: a batch, or an answer larger
+					 * than a payload. Answer: a ChannelFound and k results per query. If one query
+					 * fails, all do */
 	CHANNEL_INFO,	/* answer: info */
-	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
-									 * its fetches give, as CHANNEL_LINK's */
+	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all if count is 0; answer and fetches as for
+					 * CHANNEL_LINK */
 } ChannelOp;
 
 /*
- * A channel's arrays stand in its data one after another, each aligned to
- * AREA_ALIGN, in the order: slots, versions, dead bitmap, rows or vectors
- * (requests); slots or what was found, rows or results (answers). The offsets
- * are written by who writes the arrays, and checked.
+ * A channel's arrays follow each other in its data, each aligned to AREA_ALIGN,
+ * in this order: slots, versions, dead bitmap, rows or vectors (requests);
+ * slots or ChannelFound, rows or results (answers). Offsets are written with
+ * the arrays, and checked by the reader.
  */
 typedef struct ChannelRequest
 {
@@ -369,18 +369,18 @@ typedef struct ChannelRequest
 	uint64_t	slots_offset;
 	uint64_t	versions_offset;
 	uint64_t	dead_offset;
-	uint64_t	body_offset;	/* vectors or rows; CHANNEL_SEARCH: vectors, one after another */
+	uint64_t	body_offset;	/* vectors or rows; CHANNEL_SEARCH: vectors without padding */
 	QueryRequest query;			/* CHANNEL_SEARCH */
 } ChannelRequest;
 
-#define CHANNEL_DISOWNED	(-1)	/* owner of a channel that the server is about to free */
+#define CHANNEL_DISOWNED	(-1)	/* owner word of a channel that the server is freeing */
 
 typedef struct AreaChannel
 {
 	_Atomic uint32_t state;		/* as a request word */
 	_Atomic int32_t owner;		/* pid, 0, or CHANNEL_DISOWNED */
-	_Atomic uint32_t cancel;	/* set by the client: end the job early */
-	_Atomic uint32_t done;		/* progress of a job */
+	_Atomic uint32_t cancel;	/* set by the client: cancel the operation */
+	_Atomic uint32_t done;		/* progress of the operation */
 	_Atomic uint32_t total;
 
 	ChannelRequest request;		/* written by the client */
@@ -395,11 +395,11 @@ typedef struct AreaChannel
 	char		error[256];
 } AreaChannel;
 
-/* What one query of a CHANNEL_SEARCH has found. */
+/* Result header of one query of a CHANNEL_SEARCH. */
 typedef struct ChannelFound
 {
 	uint32_t	count;			/* results */
-	uint32_t	rows;			/* published rows the search saw */
+	uint32_t	rows;			/* published rows that the search saw */
 	uint64_t	position;		/* pending position covered */
 	SearchCounters counters;
 } ChannelFound;
@@ -410,7 +410,7 @@ area_align(uint64_t offset)
 	return (offset + AREA_ALIGN - 1) & ~(uint64_t) (AREA_ALIGN - 1);
 }
 
-/* Bytes that what so many queries have found takes before their results. */
+/* Bytes of the ChannelFound array before the results. */
 static inline uint64_t
 channel_found_bytes(uint32_t queries)
 {
@@ -424,8 +424,8 @@ typedef enum ServerState
 	SERVER_ABSENT = 0,
 	SERVER_STARTING = 1,
 	SERVER_READY = 2,
-	SERVER_FAILED = 3,			/* it runs, or ran, but has no engine: last_error says why */
-	SERVER_NO_GPU = 4			/* none runs: auto found no usable GPU, last_error says why */
+	SERVER_FAILED = 3,			/* running, or exited, without a usable engine; see last_error */
+	SERVER_NO_GPU = 4			/* not running: auto found no usable GPU; see last_error */
 } ServerState;
 
 typedef struct AreaHeader
@@ -436,7 +436,7 @@ typedef struct AreaHeader
 	uint32_t	channels;
 	uint32_t	mirrors;
 	uint64_t	total_bytes;
-	uint64_t	words_offset;	/* slots words, dense */
+	uint64_t	words_offset;	/* array of `slots` words */
 	uint64_t	payloads_offset;
 	uint64_t	payload_stride;
 	uint64_t	mirrors_offset;
@@ -446,28 +446,27 @@ typedef struct AreaHeader
 	uint64_t	channel_data_offset;
 	uint64_t	channel_data_bytes;	/* per channel */
 
-	/* the launcher's */
+	/* written by the launcher */
 	/* advanced when a server has died */
 	_Atomic uint32_t epoch __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint32_t server_state;	/* ServerState; the server sets READY and FAILED */
 	_Atomic int32_t server_pid;
 	_Atomic uint32_t restarts;
 	_Atomic int64_t started_at;	/* seconds since 1970 */
-	_Atomic uint32_t launcher_request;	/* advanced by who wants the launcher to look (mirror
-										 * wanted) */
+	_Atomic uint32_t launcher_request;	/* advanced to make the launcher check (mirror requested) */
 
-	/* the server's */
-	_Atomic uint32_t heartbeat; /* advanced by its watch thread: who does not was stopped */
+	/* written by the server */
+	_Atomic uint32_t heartbeat; /* advanced by the watch thread, unless the process is stopped */
 	_Atomic uint32_t doorbell __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint32_t sleeping;
-	/* apart from the doorbell, which every client writes */
+	/* not on the doorbell's cache line, which every client writes */
 	_Atomic uint64_t requests __attribute__((aligned(AREA_ALIGN)));
 	_Atomic uint64_t batches;
 	_Atomic uint64_t memory_limit;
 	_Atomic uint64_t memory_used;
 	_Atomic uint64_t memory_context;
-	_Atomic uint64_t host_rows_limit;	/* of host memory for vectors that do not fit; 0: the engine
-										 * keeps none there */
+	_Atomic uint64_t host_rows_limit;	/* limit of host memory for vectors that do not fit into the
+										 * device; 0: none are kept there */
 	_Atomic uint64_t host_rows_used;
 	char		engine[16];		/* written before SERVER_READY */
 	char		device[96];
@@ -475,8 +474,8 @@ typedef struct AreaHeader
 } AreaHeader;
 
 /*
- * Offsets and strides for so many slots and channels, magic and version;
- * total_bytes is what to allocate.
+ * Compute magic, version, offsets and strides for a number of slots and
+ * channels. total_bytes is the size to allocate.
  */
 static inline void
 area_layout(AreaHeader *header, uint32_t slots, uint32_t channels)
@@ -528,7 +527,7 @@ area_channel_data(AreaHeader *area, uint32_t channel)
 	return (unsigned char *) area + area->channel_data_offset + area->channel_data_bytes * channel;
 }
 
-/* Tell the server that something was posted. */
+/* Signal the server that something was posted. */
 static inline void
 area_ring(AreaHeader *area)
 {
@@ -544,20 +543,22 @@ area_ring(AreaHeader *area)
  * gpuann-server --area-fd N --death-fd N --lock PATH --engine auto|cuda|cpu
  * --engine-library PATH --memory-limit BYTES --host-rows-limit BYTES
  *
- * The area's descriptor; the read end of a pipe whose other end the launcher
- * holds (end of file: exit); a lock file in the data directory, locked before
- * any device is touched; the CUDA engine's shared object; 0 is the engine's
- * default limit. For tests, --hang-ms N: end after a call into the engine that
- * takes so long. It logs to standard error, one line each, beginning with "LOG:
- * ", "WARNING: " or "FATAL: ", which the launcher relays.
+ * area-fd: the area's memfd. death-fd: read end of a pipe whose write end the
+ * launcher holds; the server exits at end of file. lock: a file in the data
+ * directory, locked before any device is used. engine-library: the CUDA
+ * engine's shared object. A limit of 0 means the engine's default. For tests,
+ * --hang-ms N: exit after a call into the engine that takes this long.
+ *
+ * The server logs to stderr, one line per message, prefixed with "LOG: ",
+ * "WARNING: " or "FATAL: "; the launcher relays the lines.
  */
 #define SERVER_PROGRAM		"gpuann-server"
 #define SERVER_CUDA_LIBRARY "gpuann_cuda.so"
 #define SERVER_LOCK_FILE	"gpuann-server.lock"
-#define SERVER_EXIT_FAILED	1		/* the engine broke: start again */
-#define SERVER_EXIT_REFUSED	2		/* wrong command line, or an area of another version; do not
+#define SERVER_EXIT_FAILED	1		/* the engine failed: restart */
+#define SERVER_EXIT_REFUSED	2		/* invalid command line, or an area of another version; do not
 									 * retry soon */
-#define SERVER_EXIT_NO_ENGINE 3		/* the engine asked for cannot run here; do not retry soon */
-#define SERVER_EXIT_NO_GPU	4		/* auto: no GPU is usable; the launcher says so */
+#define SERVER_EXIT_NO_ENGINE 3		/* the requested engine cannot run here; do not retry soon */
+#define SERVER_EXIT_NO_GPU	4		/* auto: no usable GPU; the launcher logs it */
 
 #endif							/* GPUANN_PROTOCOL_H */

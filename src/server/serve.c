@@ -1,10 +1,10 @@
 /*
  * serve.c
- *		The loop: look everywhere, work on what is there, else sleep on the
- *		doorbell.
+ *		The main loop: check all sources of work, process what there is, else
+ *		sleep on the doorbell.
  *
- * No wake-up is lost (README, Waiting): the doorbell is read before the places
- * it stands for, and slept on with that value.
+ * Wake-ups are not lost (README, Waiting): the doorbell is read before the
+ * sources are checked, and the futex wait uses that value.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +12,12 @@
 #include "server/server.h"
 
 #define IDLE_MS			50
-#define FLYING_MS		5		/* in case an engine forgets to wake us */
-#define BUSY_MS			1		/* progress of jobs; retries after ENGINE_BUSY */
-#define LOOK_US			4		/* between looks at the engine meanwhile */
+#define FLYING_MS		5		/* in case an engine misses a wake-up */
+#define BUSY_MS			1		/* to report progress of jobs, and retry after ENGINE_BUSY */
+#define LOOK_US			4		/* interval of polling the engine while spinning */
 #define CHORES_US		INT64_C(1000000)
 
-/* Microseconds of CLOCK_MONOTONIC. */
+/* CLOCK_MONOTONIC in microseconds. */
 int64_t
 server_now_us(void)
 {
@@ -28,8 +28,8 @@ server_now_us(void)
 }
 
 /*
- * The engine broke: answer everything in flight with ENGINE_FAILED, and end the
- * process.
+ * Handle an engine failure: answer everything in flight with ENGINE_FAILED, and
+ * exit.
  */
 void
 server_fail(Server *server, const EngineError *error)
@@ -56,7 +56,7 @@ server_fail(Server *server, const EngineError *error)
 	_exit(SERVER_EXIT_FAILED);
 }
 
-/* How long a sleep may take, in milliseconds. */
+/* Timeout of the next sleep, in milliseconds. */
 static int
 longest_sleep(const Server *server)
 {
@@ -70,8 +70,8 @@ longest_sleep(const Server *server)
 }
 
 /*
- * Sleep until the doorbell moves on from `seen`, which was read before the last
- * look.
+ * Sleep until the doorbell differs from `seen`, which was read before the last
+ * check for work.
  */
 static void
 serve_rest(Server *server, uint32_t seen)
@@ -80,8 +80,8 @@ serve_rest(Server *server, uint32_t seen)
 
 	server->wakes = 0;
 	/*
-	 * Answers and next requests often come within microseconds; a sleep and a
-	 * wake-up cost more.
+	 * Spin first: answers and next requests often arrive within microseconds,
+	 * less than a sleep and a wake-up take.
 	 */
 	if (server->spin_us > 0)
 	{
@@ -97,8 +97,8 @@ serve_rest(Server *server, uint32_t seen)
 			if (atomic_load(&area->doorbell) != seen)
 				return;
 			/*
-			 * a GPU's batch, or a job's piece, can be seen to end long before
-			 * the thread that rings for it runs
+			 * Poll the engine: the end of a GPU's batch, or of a step of a job,
+			 * is visible long before the thread that rings the doorbell runs.
 			 */
 			if ((flying || brief) && now >= look)
 			{
@@ -120,8 +120,8 @@ serve_rest(Server *server, uint32_t seen)
 }
 
 /*
- * What is done once a second: give back what the dead left, drop mirrors that
- * nobody names, publish figures, ask the engine how it is.
+ * Maintenance, once a second: reclaim slots and channels of dead processes,
+ * drop mirrors that nobody can name, publish figures, run the watchdog.
  */
 static void
 serve_chores(Server *server)
@@ -139,7 +139,7 @@ serve_chores(Server *server)
 	watchdog_look(server);
 }
 
-/* Serve until told to end. */
+/* Main loop, until SIGTERM. */
 int
 serve(Server *server)
 {
@@ -162,7 +162,7 @@ serve(Server *server)
 	}
 	process_log("LOG", "shutting down");
 	/*
-	 * Closing waits for what flies; the watch thread ends us if that takes too
+	 * close waits for work in flight; the watch thread exits if that takes too
 	 * long.
 	 */
 	server->ops->close(server->engine);

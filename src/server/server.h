@@ -1,11 +1,11 @@
 /*
  * server.h
- *		The parts of gpuann-server and what they share.
+ *		Structures and functions of gpuann-server.
  *
- * One main thread runs the loop of serve.c and calls the engine; it owns
- * everything in Server but `terminate`. A second thread only watches the death
- * pipe, SIGTERM, and that the loop goes round (process.c). Nothing read from
- * the area is used before it was copied and checked, the header included:
+ * The main thread runs the loop of serve.c, calls the engine, and owns all
+ * fields of Server but `terminate` and the atomic ones. A watch thread checks
+ * the death pipe, SIGTERM, and that the loop advances (process.c). Nothing read
+ * from the area is used before it is copied and checked, including the header:
  * `layout` is the server's own copy.
  */
 #ifndef GPUANN_SERVER_H
@@ -16,12 +16,13 @@
 #define BATCHES_PER_MIRROR	4	/* in flight at once */
 #define BATCHES				64	/* of all mirrors */
 #define POLL_ROOM			256
-#define COMPANY				64	/* batches for which no query is lone after one that had to wait for
-								 * such a one */
-#define CHANNEL_PIECE			64	/* queries of a channel that the engine gets at once */
-#define CHANNEL_SLICE_US		1000	/* channel work between two looks at the requests */
+#define COMPANY				64	/* after a request had to wait for a lone query, this many batches
+								 * have none */
+#define CHANNEL_PIECE			64	/* queries of a channel that are submitted together */
+#define CHANNEL_SLICE_US		1000	/* channel work between two checks for requests */
 #define NO_ENTRY			0xFFFFFFFFu
-#define HANG_MS				20000	/* a call into the engine that takes as long will not return */
+#define HANG_MS				20000	/* a call into the engine that takes this long will not
+									 * return */
 
 typedef struct ServerOptions
 {
@@ -33,21 +34,20 @@ typedef struct ServerOptions
 	uint64_t	memory_limit;
 	uint64_t	host_rows_limit;
 	int			hang_ms;		/* 0: HANG_MS */
-	int			rest_ms;		/* for tests: sleep so long where nothing but a wake-up is awaited;
-								 * 0: as ever */
-	uint32_t	wakers;			/* for tests: threads that wake clients; 0: as the machine has
-								 * processors */
+	int			rest_ms;		/* for tests: sleep this long when only a wake-up is expected; 0:
+								 * default */
+	uint32_t	wakers;			/* for tests: number of waker threads; 0: by number of processors */
 } ServerOptions;
 
 typedef enum TicketState
 {
 	TICKET_IDLE,
-	TICKET_WAITING,				/* taken, for its mirror's next batch */
-	TICKET_FLYING				/* the engine has it */
+	TICKET_WAITING,				/* queued for its mirror's next batch */
+	TICKET_FLYING				/* in the engine */
 } TicketState;
 
 /*
- * A taken request on its way through the engine. One per request slot,
+ * A taken request while the server works on it. One per request slot, and
  * CHANNEL_PIECE per channel.
  */
 typedef struct Ticket
@@ -58,10 +58,10 @@ typedef struct Ticket
 	uint32_t	number;			/* of the request slot or the channel */
 	uint32_t	generation;		/* of the request word */
 	uint32_t	entry;			/* of the mirror table */
-	uint32_t	batch;			/* flying: which of Server.batches */
-	uint64_t	bytes;			/* that the search may have to read (watchdog.c) */
+	uint32_t	batch;			/* index in Server.batches, while in flight */
+	uint64_t	bytes;			/* upper limit of what the search reads (watchdog.c) */
 	int64_t		posted_us;
-	struct Ticket *next;		/* waiting: the next one of the same mirror */
+	struct Ticket *next;		/* next in the mirror's queue */
 } Ticket;
 
 /* Queries of one mirror that were submitted together. */
@@ -74,68 +74,68 @@ typedef struct Batch
 	int64_t		submitted_us;
 } Batch;
 
-/* A mirror that this server holds, by its entry in the mirror table. */
+/* A mirror held by this server, per entry of the mirror table. */
 typedef struct HeldMirror
 {
 	MirrorId	id;				/* 0: none */
 	uint32_t	generation;
 	MirrorSpec	spec;
 	uint32_t	vector_bytes;
-	uint32_t	rows;			/* as the engine said when the last job had ended */
+	uint32_t	rows;			/* according to the engine, after the last job */
 	uint32_t	pending;
-	uint32_t	flying;			/* batches */
-	uint32_t	last_batch;		/* queries in the last one */
+	uint32_t	flying;			/* batches in flight */
+	uint32_t	last_batch;		/* number of queries in the last batch */
 	uint32_t	waiting;
-	Ticket	   *first;			/* waiting, oldest first */
+	Ticket	   *first;			/* queue, oldest first */
 	Ticket	   *last;
-	bool		ready;			/* in the list of mirrors with waiting queries; outlives the
-								 * mirror */
+	bool		ready;			/* in the list of mirrors with waiting queries, even if the mirror
+								 * was dropped */
 	uint32_t	next_ready;
 } HeldMirror;
 
-/* A mirror on its way out: its JOB_DROP. */
+/* A mirror that is being dropped. */
 typedef struct Drop
 {
 	MirrorId	mirror;
-	JobId		job;			/* 0: the engine was busy, to be submitted */
+	JobId		job;			/* its JOB_DROP; 0: not submitted yet, the engine was busy */
 	struct Drop *next;
 } Drop;
 
 typedef enum ChannelPhase
 {
-	CHANNEL_RESTS,					/* nothing taken */
-	CHANNEL_AWAITS_DROP,			/* of the entry's earlier mirror */
-	CHANNEL_SUBMITS,				/* a job, or queries, that the engine has not taken yet */
-	CHANNEL_RUNS,					/* a job */
-	CHANNEL_SEARCHES				/* a piece of its queries */
+	CHANNEL_RESTS,					/* no operation */
+	CHANNEL_AWAITS_DROP,			/* until the entry's previous mirror is dropped */
+	CHANNEL_SUBMITS,				/* job or queries to submit */
+	CHANNEL_RUNS,					/* the engine runs the job */
+	CHANNEL_SEARCHES				/* the engine searches a piece of the queries */
 } ChannelPhase;
 
-/* A CHANNEL_SEARCH on its way, piece by piece. */
+/* A CHANNEL_SEARCH in progress. */
 typedef struct ChannelSearch
 {
-	Ticket	   *tickets;		/* CHANNEL_PIECE, of the piece that the engine has; they stay from
-								 * one search to the next */
-	ChannelFound  *found;			/* malloc'd, one for each query */
-	SearchResult *results;		/* malloc'd, k for each */
-	uint32_t	next;			/* query to be submitted */
-	uint32_t	outstanding;	/* of the piece */
+	Ticket	   *tickets;		/* CHANNEL_PIECE tickets, of the piece in the engine; kept for the
+								 * next search */
+	ChannelFound  *found;			/* malloc'd, one per query */
+	SearchResult *results;		/* malloc'd, k per query */
+	uint32_t	next;			/* next query to submit */
+	uint32_t	outstanding;	/* unanswered queries of the piece */
 	int64_t		posted_us;
 	EngineError error;			/* of the first query that failed */
 } ChannelSearch;
 
-/* What a channel is doing. */
+/* State of a channel in the server. */
 typedef struct ChannelWork
 {
 	ChannelPhase	phase;
-	int32_t		owner;			/* when it was taken */
+	int32_t		owner;			/* when the operation was taken */
 	uint32_t	generation;		/* of the channel's word */
-	ChannelRequest request;		/* copied: the client could change it after it was checked */
+	ChannelRequest request;		/* copy: the client could change it after the check */
 	MirrorId	mirror;
 	bool		cancelled;
 
 	/*
-	 * a job: its arrays are copied, for the client could change them after they
-	 * were checked; vectors have nothing to check
+	 * A job. Its arrays are copied, because the client could change them after
+	 * the check; vectors need no check.
 	 */
 	EngineJob	job;
 	JobId		job_id;
@@ -144,7 +144,7 @@ typedef struct ChannelWork
 
 	ChannelSearch	search;
 
-	/* the last CHANNEL_LINK's result, kept for its fetches */
+	/* result of the last CHANNEL_LINK, kept for fetches */
 	JobId		link;			/* 0: none */
 	MirrorId	link_mirror;
 	int32_t		link_owner;
@@ -152,11 +152,11 @@ typedef struct ChannelWork
 	LinkResult	linked;
 
 	/*
-	 * watchdog.c's: what the job has to read at most; where it was at the last
-	 * look, and at how many looks in a row
+	 * Used by watchdog.c: upper limit of what the job reads, state at the last
+	 * check, and consecutive checks without progress.
 	 */
 	uint64_t	bytes;
-	uint32_t	done;			/* of the job, as the engine last said; queries answered */
+	uint32_t	done;			/* rows done, as the engine last reported; or queries answered */
 	ChannelPhase	seen_phase;
 	uint32_t	seen_generation;
 	uint32_t	seen_done;
@@ -168,52 +168,53 @@ typedef struct Waker Waker;
 typedef struct Server
 {
 	AreaHeader *area;
-	AreaHeader	layout;			/* checked copy: sizes and offsets are read here only */
+	AreaHeader	layout;			/* checked copy; sizes and offsets are taken from here only */
 	const EngineOps *ops;
 	Engine	   *engine;
 	EngineInfo	engine_info;
-	int			rest_ms;		/* of the options */
-	int			spin_us;		/* busy waiting before a sleep */
-	int			spin_flying_us;	/* the same while queries are in flight, or brief jobs, ... */
-	uint32_t	spin_flying_most;	/* ... but no more queries than these */
-	uint32_t	launch_at_once;	/* queries in flight below which none waits for company; 0: natural
-								 * batching alone */
+	int			rest_ms;		/* from the options */
+	int			spin_us;		/* spin before a sleep */
+	int			spin_flying_us;	/* the same while queries are in flight or short jobs run, ... */
+	uint32_t	spin_flying_most;	/* ... unless more queries than this are in flight */
+	uint32_t	launch_at_once;	/* submit at once while fewer queries are in flight; 0: batch as
+								 * described in batch.c */
 
 	HeldMirror *mirrors;		/* layout.mirrors */
-	uint32_t	held;			/* of them in use */
-	uint32_t	ready_first;	/* entries with waiting queries, or NO_ENTRY */
+	uint32_t	held;			/* number of mirrors held */
+	uint32_t	ready_first;	/* first entry with waiting queries, or NO_ENTRY */
 	uint32_t	ready_last;
 	Drop	   *drops;
 
 	Ticket	   *tickets;		/* layout.slots */
 	SearchResult *results;		/* PAYLOAD_RESULTS per request slot */
-	uint32_t   *posted;			/* room for layout.slots: slots found POSTED */
-	EngineQuery **gathered;		/* room for layout.slots */
+	uint32_t   *posted;			/* layout.slots entries: slots found POSTED */
+	EngineQuery **gathered;		/* layout.slots entries */
 	Batch		batches[BATCHES];
 	uint32_t	queries_flying;
-	bool		lone_flying;	/* one, that the engine may search for in its next poll */
-	int64_t		lone_ended_us;	/* when such a poll last returned; who came before that had to
-								 * wait */
-	uint32_t	company;		/* batches to come until another query is taken for a lone one */
+	bool		lone_flying;	/* the query in flight is lone: the next poll may search in this
+								 * thread */
+	int64_t		lone_ended_us;	/* when such a poll last returned; requests posted before had to
+								 * wait for it */
+	uint32_t	company;		/* remaining batches without a lone query */
 
 	Waker	   *wakers;			/* wakers.c */
 	uint32_t	nwakers;
 	uint32_t	next_waker;
-	uint32_t	wakes;			/* clients woken since the last rest, up to what is a crowd */
+	uint32_t	wakes;			/* clients woken since the last sleep, at most DIRECT_WAKES */
 
 	ChannelWork   *channels;			/* layout.channels */
 	uint32_t	next_channel;
-	uint32_t	channels_busy;		/* not at rest */
+	uint32_t	channels_busy;		/* not idle */
 
-	int			hang_ms;		/* patience with a call into the engine */
-	uint64_t	queries_done;	/* completed, since the start */
-	uint64_t	seen_done;		/* as of watchdog.c's last look, ... */
-	uint32_t	still_looks;	/* ... and looks in a row without one more */
+	int			hang_ms;		/* limit of a call into the engine */
+	uint64_t	queries_done;	/* number of completed queries */
+	uint64_t	seen_done;		/* the same at the last check of watchdog.c, ... */
+	uint32_t	still_looks;	/* ... and consecutive checks without progress */
 
 	int64_t		last_chores_us;
 	int64_t		last_job_poll_us;
-	_Atomic bool woken;			/* by the engine, since jobs were last polled */
-	_Atomic uint32_t beats;		/* rounds of the loop; 0: not serving yet */
+	_Atomic bool woken;			/* set by the engine, cleared when jobs are polled */
+	_Atomic uint32_t beats;		/* rounds of the main loop; 0: not serving yet */
 	_Atomic bool terminate;
 } Server;
 
@@ -223,7 +224,7 @@ extern void wakers_start(Server *server, uint32_t count);
 extern void wakers_stop(Server *server);
 extern void client_wake(Server *server, _Atomic uint32_t *word);
 
-/* ---- process.c: process, descriptors, signals, lock, watching thread --- */
+/* ---- process.c: process, descriptors, signals, lock, watch thread ---- */
 
 extern void process_close_descriptors(int keep_a, int keep_b);
 extern void process_block_signals(void);
@@ -240,8 +241,8 @@ extern void process_warn(const char *format,...) __attribute__((format(printf, 1
 extern int	server_main(const ServerOptions *options);
 
 /*
- * The part of it after area, lock and watch: server->area and ->layout are set.
- * For tests, which have servers that are threads.
+ * server_main() without mapping the area, the lock and the watch thread:
+ * server->area and ->layout are set. For tests, which run servers as threads.
  */
 extern int	server_run(Server *server, const ServerOptions *options);
 
@@ -253,25 +254,25 @@ extern void server_last_error(Server *server, const char *text);
 extern int	serve(Server *server);
 
 /*
- * The engine broke: answer everything in flight with ENGINE_FAILED, and end the
- * process.
+ * Handle an engine failure: answer everything in flight with ENGINE_FAILED, and
+ * exit.
  */
 extern void server_fail(Server *server, const EngineError *error) __attribute__((noreturn));
 
 extern int64_t server_now_us(void);
 
-/* ---- watchdog.c: an engine that takes work and gives nothing back ---- */
+/* ---- watchdog.c: detects an engine that makes no progress ---- */
 
 extern void watchdog_look(Server *server);
 
 /*
- * What a search, or a job before it says more of how far it is, may have to
- * read.
+ * Upper limit of the bytes that a search reads, or that a job reads before it
+ * reports progress.
  */
 extern uint64_t watchdog_query_bytes(const HeldMirror *mirror, const EngineQuery *query);
 extern uint64_t watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *job);
 
-/* ---- batch.c: requests, waiting lists, batches ---- */
+/* ---- batch.c: requests, queues, batches ---- */
 
 extern bool requests_take(Server *server);
 extern bool batches_launch(Server *server);
@@ -281,13 +282,12 @@ extern void queries_refuse(Server *server, HeldMirror *mirror, EngineStatus stat
 extern void requests_sweep(Server *server, bool starting);
 
 /*
- * Check what is asked, of which most_k results are the most, and fill a query
- * with it.
+ * Check a query request, where k is at most most_k, and fill a query from it.
  */
 extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request,
 							   uint32_t most_k, EngineQuery *query, EngineError *error);
 
-/* ---- answer.c: answers of requests ---- */
+/* ---- answer.c: answers to requests ---- */
 
 extern void request_answer(Server *server, Ticket *ticket, const Batch *batch);
 extern void request_refuse(Server *server, Ticket *ticket, EngineStatus status, const char *text);
@@ -295,13 +295,16 @@ extern void request_refuse(Server *server, Ticket *ticket, EngineStatus status, 
 /* ---- mirrors.c: the mirrors held ---- */
 
 /*
- * The engine gets something to do for an entry, or is done with it: if it
- * crashes meanwhile, the launcher knows whom to suspect.
+ * Count the beginning and end of engine work for an entry. If the engine
+ * crashes in between, the launcher knows which indexes may be the cause.
  */
 extern void engine_enters(Server *server, uint32_t entry);
 extern void engine_leaves(Server *server, uint32_t entry);
 
-/* The mirror of an entry and generation; else NULL, with *error. */
+/*
+ * Look up the mirror of an entry and generation. Returns NULL and sets *error
+ * if it is not held.
+ */
 extern HeldMirror *held_find(Server *server, uint32_t entry, uint32_t generation,
 							 EngineError *error);
 extern EngineStatus held_make(Server *server, const ChannelRequest *request, EngineError *error);
@@ -322,20 +325,19 @@ extern bool channel_is_ours(const Server *server, uint32_t number);
 extern void channel_finish(Server *server, uint32_t number, EngineStatus status, const char *text);
 
 /*
- * A search: checked, then submitted in pieces, each of whose queries is done;
- * what it found is forgotten when the channel is answered.
+ * A search: begin checks the request, submit passes the next piece to the
+ * engine, done stores the results of a query, forget frees the search.
  */
 extern EngineStatus channel_search_begin(Server *server, uint32_t number, EngineError *error);
 extern EngineStatus channel_search_submit(Server *server, uint32_t number, EngineError *error);
 extern void channel_search_done(Server *server, Ticket *ticket);
 extern void channel_search_forget(ChannelWork *work);
 
-/* Check a channel's request and make its job, arrays copied. */
+/* Check a channel's request and make its job, with copied arrays. */
 extern EngineStatus channel_job_make(Server *server, uint32_t number, EngineError *error);
 
 /*
- * Whether count elements of so many bytes stand at an offset inside a channel's
- * data.
+ * Whether count elements of a size lie within a channel's data, at this offset.
  */
 extern bool channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes);
 
@@ -343,7 +345,7 @@ extern void channel_link_keep(Server *server, uint32_t number);
 extern void channel_link_forget(Server *server, ChannelWork *work);
 extern EngineStatus channel_link_fetch(Server *server, uint32_t number, EngineError *error);
 
-/* ---- the area, by the server's own copy of its layout ---- */
+/* ---- access to the area, by the server's own copy of its layout ---- */
 
 static inline _Atomic uint32_t *
 server_word(const Server *server, uint32_t slot)

@@ -1,15 +1,15 @@
 /*
  * spin_wait.h
- *		Watching a word before sleeping on it: one text for PostgreSQL, the
- *		tests and the benchmarks.
+ *		Spin on a word before sleeping on it. Shared by PostgreSQL, tests and
+ *		benchmarks.
  *
- * A sleep and a wake-up are two system calls and two switches of processes, and
- * the server's one thread would make half of these calls. So a client first
- * looks at the word for some microseconds, then gives its processor to whoever
- * can run and looks again when its turn comes, and only then sleeps. In a crowd
- * nearly all answers are there by then. Both ways are useless where answers
- * take their time: what was tried in vain several times is tried seldom until
- * it helps again.
+ * A sleep and a wake-up cost two system calls and two context switches, and
+ * half of the calls would be made by the server's main thread. So a client
+ * first spins for some microseconds, then yields the processor a few times and
+ * checks the word after each, and only then sleeps. Under load most answers
+ * arrive by then. Spinning is useless if answers take long: after several
+ * attempts without success it is only tried occasionally, until it succeeds
+ * again.
  */
 #ifndef GPUANN_SERVER_SPIN_WAIT_H
 #define GPUANN_SERVER_SPIN_WAIT_H
@@ -22,39 +22,37 @@
 
 #include "engine/processors.h"
 
-#define WATCH_LOOK_US		5	/* looks, in all */
-#define WATCH_LOOKS			10	/* between two of them at the clock */
-#define WATCH_YIELDS		4	/* times that the processor is given away */
-#define WATCH_ALONE_US		2	/* a yield that takes less has found nobody who wanted the
-								 * processor: it does not count, */
-#define WATCH_IDLE_US		40	/* so long, */
-#define WATCH_IDLE_FROM		8	/* with so many processors */
-#define WATCH_CREDIT		8	/* tries in vain, one after another, before they become seldom */
-#define WATCH_REWARD		2	/* for one that helped: it saves a little more than one in vain
+#define WATCH_LOOK_US		5	/* duration of spinning */
+#define WATCH_LOOKS			10	/* polls between two reads of the clock */
+#define WATCH_YIELDS		4	/* number of sched_yield calls */
+#define WATCH_ALONE_US		2	/* a yield shorter than this found no other runnable process, and is
+								 * not counted ... */
+#define WATCH_IDLE_US		40	/* ... for this long ... */
+#define WATCH_IDLE_FROM		8	/* ... on machines with at least this many processors */
+#define WATCH_CREDIT		8	/* consecutive failures before attempts become rare */
+#define WATCH_REWARD		2	/* credit for a success, which saves a little more than a failure
 								 * costs */
-#define WATCH_SELDOM_LOOK	32	/* one wait in so many */
-#define WATCH_SELDOM_YIELD	4	/* hardly dearer than the sleep it may save; if seldomer, a crowd
-								 * that sleeps would go on sleeping */
+#define WATCH_SELDOM_LOOK	32	/* then one wait in this many spins */
+#define WATCH_SELDOM_YIELD	4	/* and one in this many yields: a yield costs hardly more than the
+								 * sleep it may save. If it were rarer, clients that all sleep would
+								 * never start to spin again */
 
-/*
- * How well a way of watching has worked for this process; all zero to begin
- * with.
- */
+/* How often a method has succeeded in this process; initially zero. */
 typedef struct WatchCredit
 {
-	int			spent;			/* of WATCH_CREDIT */
-	uint32_t	passed;			/* waits at which it was not worth trying, all but a few */
+	int			spent;			/* consecutive failures less rewards, up to SPIN_WAIT_CREDIT */
+	uint32_t	passed;			/* waits without credit */
 } WatchCredit;
 
 typedef struct WordWatch
 {
-	long		processors;		/* 0: not asked yet */
+	long		processors;		/* 0: not determined yet */
 	WatchCredit looks;
 	WatchCredit yields;
 } WordWatch;
 
 /*
- * Whether to try a way of watching now; one in `seldom` times without credit.
+ * Whether to try a method now: if it has credit, else once in `rarely` times.
  */
 static inline bool
 watch_worth(WatchCredit *credit, uint32_t seldom)
@@ -62,7 +60,7 @@ watch_worth(WatchCredit *credit, uint32_t seldom)
 	return credit->spent < WATCH_CREDIT || ++credit->passed % seldom == 0;
 }
 
-/* Note what came of it. */
+/* Record the outcome of an attempt; returns it. */
 static inline bool
 watch_judge(WatchCredit *credit, bool helped)
 {
@@ -73,7 +71,7 @@ watch_judge(WatchCredit *credit, bool helped)
 	return helped;
 }
 
-/* Microseconds of CLOCK_MONOTONIC. */
+/* CLOCK_MONOTONIC in microseconds. */
 static inline int64_t
 watch_now_us(void)
 {
@@ -83,7 +81,9 @@ watch_now_us(void)
 	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Look at a word for so many microseconds. True: it differs. */
+/*
+ * Spin on a word for some microseconds. Returns true if it differs from value.
+ */
 static inline bool
 watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
 {
@@ -104,10 +104,11 @@ watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
 }
 
 /*
- * Give the processor away a few times, looking in between. True: the word
- * differs. While nobody wants the processor it costs nobody anything to look
- * on, and a sleep would cost the server's thread a system call: where
- * processors are idle in a crowd, that thread is what bounds all.
+ * Yield the processor a few times, checking the word in between. Returns true
+ * if it differs from value. Yields that find no other runnable process are
+ * free, while a sleep would cost the server's main thread a system call, and
+ * that thread is the bottleneck under load. So they are not counted for some
+ * time.
  */
 static inline bool
 watch_yield(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
@@ -130,8 +131,8 @@ watch_yield(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value
 }
 
 /*
- * Watch a word. True: it differs from value. Looks are useless on one
- * processor.
+ * Spin on a word. Returns true if it differs from value. Spinning is skipped
+ * with one processor.
  */
 static inline bool
 word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)

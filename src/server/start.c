@@ -1,9 +1,8 @@
 /*
  * start.c
- *		From the command line to a server that is ready: area, lock, engine.
+ *		Start the server: check the area, take the lock, open the engine.
  *
- * The area is checked first and the lock taken next; only then is an engine,
- * and with it perhaps a device, touched.
+ * The order matters: no device may be touched before the lock is held.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,17 +21,14 @@
 
 #define AREA_MAX_SLOTS	(1u << 20)
 #define AREA_MAX_CHANNELS	4096
-#define SPIN_CPUS		8		/* fewer: waiting busily takes the processor from who is waited
+#define SPIN_CPUS		8		/* with fewer processors, spinning delays the process that is waited
 								 * for */
 #define SPIN_US			40
-#define SPIN_FLYING_US	300		/* about what a GPU's batch takes */
-#define WAKER_CPUS		16		/* fewer: a crowd has something to do on each of them */
+#define SPIN_FLYING_US	300		/* about the duration of a GPU's batch */
+#define WAKER_CPUS		16		/* with fewer processors, clients under load need all of them */
 #define WAKERS			2
 
-/*
- * Whether an area's header describes exactly what this program would have laid
- * out.
- */
+/* Whether an area's header has exactly the layout of this program. */
 static bool
 layout_is_ours(const AreaHeader *header)
 {
@@ -55,8 +51,8 @@ layout_is_ours(const AreaHeader *header)
 }
 
 /*
- * Map the area and check it; false, with a log line, if it is not one of this
- * protocol's version.
+ * Map the area and check it. Returns false, after logging, if it is not an area
+ * of this protocol version.
  */
 static bool
 area_map(Server *server, int fd)
@@ -102,8 +98,8 @@ area_map(Server *server, int fd)
 }
 
 /*
- * Zeroed memory that costs nothing until it is used; ends the process if there
- * is none.
+ * Allocate zeroed memory whose pages are allocated at first use; exits if out
+ * of memory.
  */
 static void *
 lazy_memory(size_t bytes)
@@ -117,16 +113,13 @@ lazy_memory(size_t bytes)
 		exit(SERVER_EXIT_FAILED);
 	}
 #ifdef __SANITIZE_ADDRESS__
-	/*
-	 * What is allocated is referred to from here; a sanitizer looks for
-	 * references in malloc's memory only.
-	 */
+	/* Let the leak sanitizer scan this memory for references. */
 	__lsan_register_root_region(memory, bytes);
 #endif
 	return memory;
 }
 
-/* Allocate what the server keeps per slot, mirror and channel. */
+/* Allocate per-slot, per-mirror and per-channel state. */
 static void
 server_allocate(Server *server)
 {
@@ -155,8 +148,8 @@ server_allocate(Server *server)
 }
 
 /*
- * Set the area's last_error. Readers may see half of it: they bound what they
- * read, and it is for people.
+ * Set the area's last_error. Concurrent readers may see a partial text; they
+ * limit what they read, and it is only for display.
  */
 void
 server_last_error(Server *server, const char *text)
@@ -164,7 +157,9 @@ server_last_error(Server *server, const char *text)
 	snprintf(server->area->last_error, sizeof(server->area->last_error), "%s", text);
 }
 
-/* The engine's call: something became visible to poll. From any thread. */
+/*
+ * EngineConfig.wake: something became visible to poll. Called from any thread.
+ */
 static void
 engine_wakes(void *arg)
 {
@@ -174,7 +169,7 @@ engine_wakes(void *arg)
 	area_ring(server->area);
 }
 
-/* Open an engine by its operations. */
+/* Open an engine. */
 static EngineStatus
 engine_open(Server *server, const EngineOps *ops, const ServerOptions *options, EngineError *error)
 {
@@ -198,7 +193,7 @@ engine_open(Server *server, const EngineOps *ops, const ServerOptions *options, 
 	return status;
 }
 
-/* Load the engine that is a shared object of its own, and open it. */
+/* Load the engine's shared object and open the engine. */
 static EngineStatus
 library_open(Server *server, const ServerOptions *options, EngineError *error)
 {
@@ -228,7 +223,7 @@ library_open(Server *server, const ServerOptions *options, EngineError *error)
 	return engine_open(server, entry(), options, error);
 }
 
-/* Open the engine asked for: auto is the library's, too. */
+/* Open the configured engine. "auto" uses the library too. */
 static EngineStatus
 engine_choose(Server *server, const ServerOptions *options, EngineError *error)
 {
@@ -238,7 +233,8 @@ engine_choose(Server *server, const ServerOptions *options, EngineError *error)
 }
 
 /*
- * There is no engine: say why, and what state that is. Returns the exit status.
+ * Report that no engine can be used, and set the server state. Returns the exit
+ * status.
  */
 static int
 server_without_engine(Server *server, const ServerOptions *options, EngineError *error)
@@ -248,10 +244,7 @@ server_without_engine(Server *server, const ServerOptions *options, EngineError 
 	error->text[sizeof(error->text) - 1] = '\0';
 	if (strcmp(options->engine, "auto") == 0)
 	{
-		/*
-		 * Not logged here: the launcher looks for a GPU again and again, and
-		 * says so once.
-		 */
+		/* Not logged here: the launcher retries, and logs it once. */
 		snprintf(text, sizeof(text), "no usable GPU is found: %s", error->text);
 		server_last_error(server, text);
 		atomic_store(&server->area->server_state, SERVER_NO_GPU);
@@ -263,7 +256,7 @@ server_without_engine(Server *server, const ServerOptions *options, EngineError 
 	return SERVER_EXIT_NO_ENGINE;
 }
 
-/* Publish the engine's names and figures, then that the server is ready. */
+/* Publish the engine's names and figures, then set SERVER_READY. */
 static void
 server_ready(Server *server, const ServerOptions *options)
 {
@@ -286,8 +279,9 @@ server_ready(Server *server, const ServerOptions *options)
 	if (strcmp(info->name, "cpu") == 0)
 	{
 		/*
-		 * its queries gain nothing from company, and its processors have better
-		 * to do once several are busy
+		 * The CPU engine gains nothing from batches, and when several of its
+		 * threads work the processors are needed for other things than
+		 * spinning.
 		 */
 		server->launch_at_once = info->max_batch * 2;
 		server->spin_flying_most = info->max_batch / 4;
@@ -301,7 +295,7 @@ server_ready(Server *server, const ServerOptions *options)
 				(unsigned long long) (memory.limit >> 20));
 }
 
-/* Take over what an earlier server left, open the engine, serve. */
+/* Clean up after an earlier server, open the engine, serve. */
 int
 server_run(Server *server, const ServerOptions *options)
 {
@@ -317,7 +311,7 @@ server_run(Server *server, const ServerOptions *options)
 	return serve(server);
 }
 
-/* Run the server; returns its exit status, or ends the process. */
+/* Run the server. Returns its exit status, or exits. */
 int
 server_main(const ServerOptions *options)
 {

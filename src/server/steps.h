@@ -1,20 +1,20 @@
 /*
  * steps.h
- *		The steps of the protocol between which a process can die, by name. Only
- *		test builds (PROTOCOL_STEPS) notice them.
+ *		Names of the protocol steps between which a process can die. Test builds
+ *		(PROTOCOL_STEPS) call protocol_step() at each.
  *
- * A step stands right after what its name says has happened in memory, or right
- * before what it is about to do: between two steps a process changes at most
- * one word that others look at. So a process that dies at every step, one after
- * another, has died in every state that others can find.
- * test/protocol_test_steps.c does so.
+ * A step comes right after the change of memory that its name says, or right
+ * before the one it announces. Between two steps a process changes at most one
+ * word that others read, so killing a process at every step in turn covers
+ * every state that others can find (test/protocol_test_steps.c).
  */
 #ifndef GPUANN_STEPS_H
 #define GPUANN_STEPS_H
 
 /*
- * STEP(name): who comes there is in the name; RING is anybody who rings, the
- * server's engine too.
+ * STEP(name): the prefix says which process executes it. RING is executed by
+ * any process that rings the doorbell, including threads of the server's
+ * engine.
  */
 #define PROTOCOL_STEP_LIST(STEP)                                                                   \
 	/* a client's request */                                                                       \

@@ -1,10 +1,10 @@
 /*
  * transitions.h
- *		The moves that clients and the launcher make with words of requests and
- *		channels: one text for PostgreSQL and the tests.
+ *		Moves of request words and channel words by clients and the launcher.
+ *		Shared by PostgreSQL and the tests.
  *
- * protocol.h has the states, and who may make which move. The server's moves
- * are in batch.c, answer.c and channels.c. Nothing here waits.
+ * protocol.h defines the states and the allowed moves. The server's moves are
+ * in batch.c, answer.c and channels.c. Nothing here waits.
  */
 #ifndef GPUANN_SERVER_TRANSITIONS_H
 #define GPUANN_SERVER_TRANSITIONS_H
@@ -12,23 +12,22 @@
 #include "server/protocol.h"
 
 /*
- * More tries than an honest server and launcher can make one need: they only
- * move a word forward.
+ * Limit of retries. A correct server and launcher only move a word forward, so
+ * fewer are needed.
  */
 #define MOST_MOVES	16
 
-/* What a client finds of its request. */
+/* State of a request, as seen by its client. */
 typedef enum RequestLook
 {
 	LOOK_PENDING,				/* POSTED or TAKEN */
 	LOOK_DONE,
-	LOOK_FAILED,				/* the server died with it */
-	LOOK_FOREIGN				/* nothing that an honest server makes of it */
+	LOOK_FAILED,				/* the server died before answering */
+	LOOK_FOREIGN				/* a value that a correct server does not write */
 } RequestLook;
 
 /*
- * Post the payload of a word that is FREE, in its next generation, which is
- * returned.
+ * Post the payload of a FREE word, in its next generation, which is returned.
  */
 static inline uint32_t
 request_post(AreaHeader *area, _Atomic uint32_t *word)
@@ -42,7 +41,7 @@ request_post(AreaHeader *area, _Atomic uint32_t *word)
 	return generation;
 }
 
-/* What a value of a word means to who posted this generation. */
+/* Interpret a word's value for the client that posted this generation. */
 static inline RequestLook
 request_look(uint32_t value, uint32_t generation)
 {
@@ -57,8 +56,8 @@ request_look(uint32_t value, uint32_t generation)
 }
 
 /*
- * Sleep on a word while it has a value, having said so: the server wakes nobody
- * else.
+ * Sleep while the word has this value. Sets `asleep` first, because the server
+ * wakes no other clients.
  */
 static inline void
 request_sleep(_Atomic uint32_t *word, uint32_t value, RequestPayload *payload, int timeout_ms)
@@ -70,11 +69,11 @@ request_sleep(_Atomic uint32_t *word, uint32_t value, RequestPayload *payload, i
 }
 
 /*
- * Leave a word in whatever state it is: what the server has taken is ABANDONED,
- * everything else FREE. True: it is FREE, the payload ours.
+ * Leave a request in any state: TAKEN becomes ABANDONED, other states FREE.
+ * Returns true if the word is FREE and the backend owns the payload.
  *
- * A state that does not exist can only come from a server that writes what it
- * should not; the slot is usable again.
+ * An undefined state can only be written by a faulty server; the slot is made
+ * usable again.
  */
 static inline bool
 request_leave(_Atomic uint32_t *word)
@@ -102,8 +101,8 @@ request_leave(_Atomic uint32_t *word)
 }
 
 /*
- * Take a word back that was posted to a server which has died; false if the
- * launcher (or the server) has it by now.
+ * Withdraw a request that was posted to a server which has died. Returns false
+ * if the launcher (or the server) has moved it already.
  */
 static inline bool
 request_withdraw(_Atomic uint32_t *word, uint32_t generation)
@@ -112,8 +111,8 @@ request_withdraw(_Atomic uint32_t *word, uint32_t generation)
 }
 
 /*
- * Claim a channel for a process; false if it is somebody's, or still the
- * server's.
+ * Claim a channel for a process. Returns false if it has an owner or is still
+ * used by the server.
  */
 static inline bool
 channel_take_ownership(AreaChannel *channel, int32_t pid)
@@ -129,7 +128,7 @@ channel_take_ownership(AreaChannel *channel, int32_t pid)
 	return false;
 }
 
-/* Post what a channel of ours holds. */
+/* Post the request in a channel that the caller owns. */
 static inline void
 channel_post_word(AreaHeader *area, AreaChannel *channel)
 {
@@ -142,8 +141,8 @@ channel_post_word(AreaHeader *area, AreaChannel *channel)
 }
 
 /*
- * Leave a channel of ours in whatever state it is. What the server has taken it
- * frees when it is done.
+ * Leave a channel that the caller owns, in any state. If the server has taken
+ * an operation, the server frees the channel when that ends.
  */
 static inline void
 channel_leave(AreaChannel *channel)
@@ -157,9 +156,9 @@ channel_leave(AreaChannel *channel)
 }
 
 /*
- * What a dead server leaves of a word: what it had or should have had FAILED,
- * what was abandoned is free; true in the latter case. The server has been
- * reaped, and the epoch advanced.
+ * Move a word after the death of its server: requests it had or should have
+ * taken become FAILED, abandoned ones FREE. Returns true in the latter case.
+ * The server must have been reaped, and the epoch advanced.
  */
 static inline bool
 request_sweep(_Atomic uint32_t *word)
@@ -172,8 +171,8 @@ request_sweep(_Atomic uint32_t *word)
 		RequestState next = state == REQUEST_ABANDONED ? REQUEST_FREE : REQUEST_FAILED;
 
 		/*
-		 * A server that died between its last move and the wake-up leaves a
-		 * client asleep beside its answer.
+		 * A server that died between its last move and the wake-up may leave a
+		 * client asleep although its answer is there.
 		 */
 		if (state == REQUEST_DONE || state == REQUEST_FAILED)
 			area_futex_wake(word, INT_MAX);
@@ -191,15 +190,15 @@ request_sweep(_Atomic uint32_t *word)
 }
 
 /*
- * The same for a channel. One that was abandoned, or that the server was just
- * giving back (owner -1), has no owner any more.
+ * The same for a channel. One that was abandoned, or that the server was
+ * freeing (CHANNEL_DISOWNED), has no owner any more.
  */
 static inline void
 channel_sweep(AreaChannel *channel)
 {
 	/*
-	 * What was abandoned is judged by the move itself: the client may leave
-	 * while we look.
+	 * Decide by the result of the move, because the client may abandon the
+	 * channel concurrently.
 	 */
 	if (request_sweep(&channel->state) || atomic_load(&channel->owner) == CHANNEL_DISOWNED)
 		atomic_store(&channel->owner, 0);

@@ -1,20 +1,20 @@
 /*
  * wakers.c
- *		Threads that wake clients for the server's one.
+ *		Threads that wake clients on behalf of the main thread.
  *
- * To wake a client is a system call, two microseconds where the rest of a
- * request is one. In a crowd that sleeps, answers come at that pace: so
- * everybody waits longer than looks and yields last (spin_wait.h), and sleeps;
- * while a crowd whose answers come soon does not sleep at all. With processors
- * enough the calls are made beside the server's thread, once several clients
- * had to be woken without a rest between: a few clients are woken sooner by the
- * thread that has their answers.
+ * Waking a client is a system call of two microseconds, while the rest of a
+ * request takes one. If many clients sleep, answers come at the rate of these
+ * calls, so each client waits longer than it spins (spin_wait.h) and sleeps
+ * again, although clients that get their answers sooner would not sleep at all.
+ * With enough processors the calls are made in parallel to the main thread,
+ * after it has woken DIRECT_WAKES clients without sleeping in between. A few
+ * clients are woken sooner by the main thread itself.
  *
- * Each has a ring of words, which the server's thread alone fills, and a bell,
- * the number of words put in so far: a waker sleeps on it with the value up to
- * which it has woken everybody, after it has said so; the server looks at that
- * after it has advanced the bell. So one of them sees the other. No word at all
- * tells it to end.
+ * Each waker has a ring of words, which only the main thread fills, and a bell,
+ * the number of words put in so far. The waker sets `asleep` and sleeps on the
+ * bell with the value up to which it has woken clients; the main thread
+ * advances the bell, then reads `asleep`. So one of them sees the other's
+ * write. A NULL word tells the waker to exit.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -24,21 +24,21 @@
 #include "server/spin_wait.h"
 
 #define RING_WORDS		1024
-#define LOOK_US			50		/* a waker looks for more so long before it sleeps */
-#define CROWD_WAKES		8		/* clients woken without a rest between, from which on wakers do */
+#define LOOK_US			50		/* a waker spins this long before it sleeps */
+#define CROWD_WAKES		8		/* clients that the main thread wakes itself, between two sleeps */
 #define IDLE_MS			1000
 
 struct Waker
 {
 	pthread_t	thread;
-	_Atomic uint32_t bell;		/* words put in; only advanced, wraps around */
-	_Atomic uint32_t woken;		/* of them */
+	_Atomic uint32_t bell;		/* number of words put in; wraps around */
+	_Atomic uint32_t woken;		/* number of words processed */
 	_Atomic uint32_t asleep;
-	int			rest_ms;		/* the longest sleep */
+	int			rest_ms;		/* longest sleep */
 	_Atomic uint32_t *words[RING_WORDS];
 };
 
-/* Wait for more than the words seen, looking for a while before sleeping. */
+/* Wait until the bell differs from `seen`: spin, then sleep. */
 static void
 waker_rest(Waker *waker, uint32_t seen)
 {
@@ -49,7 +49,7 @@ waker_rest(Waker *waker, uint32_t seen)
 	atomic_store(&waker->asleep, 0);
 }
 
-/* Wake whoever is put in, until told to end. */
+/* Main function of a waker: wake clients until told to exit. */
 static void *
 waker_main(void *arg)
 {
@@ -71,7 +71,7 @@ waker_main(void *arg)
 	}
 }
 
-/* Put a word into a waker's ring. False: it is full. */
+/* Put a word into a waker's ring. Returns false if the ring is full. */
 static bool
 waker_take(Waker *waker, _Atomic uint32_t *word)
 {
@@ -86,7 +86,10 @@ waker_take(Waker *waker, _Atomic uint32_t *word)
 	return true;
 }
 
-/* Start so many, or as many as can be had. Signals are blocked already. */
+/*
+ * Start `count` wakers, or as many as possible. Signals must be blocked
+ * already.
+ */
 void
 wakers_start(Server *server, uint32_t count)
 {
@@ -101,7 +104,7 @@ wakers_start(Server *server, uint32_t count)
 	}
 }
 
-/* Let them wake whom they have, and end. */
+/* Let the wakers process their rings, and end them. */
 void
 wakers_stop(Server *server)
 {
@@ -116,7 +119,7 @@ wakers_stop(Server *server)
 	server->wakers = NULL;
 }
 
-/* Wake a client, or have it woken. */
+/* Wake a client, directly or by a waker. */
 void
 client_wake(Server *server, _Atomic uint32_t *word)
 {

@@ -1,28 +1,28 @@
 /*
  * watchdog.c
- *		An engine that takes work and gives nothing back: a kernel that never
- *		ends, an answer that was forgotten.
+ *		Detect an engine that makes no progress: a kernel that never ends, or a
+ *		query that is never completed.
  *
- * Its calls return, so the watch thread sees nothing wrong, while clients time
- * out one after another. How long is too long depends on the work. A search
- * takes milliseconds, unless it reads all rows of a large table; a job may link
- * millions of rows, and says how far it is only now and then. So there is a
- * patience with each kind, and to it is added what the bytes explain that have
- * to be read before there is news, at a pace which every engine exceeds by far.
- * Looks are counted, a second apart at least, not time: a process that was
- * stopped and continued has not stalled.
+ * Calls into such an engine return, so the watch thread does not notice it,
+ * while clients time out. The limit depends on the work: a search takes
+ * milliseconds unless it scans a large table; a job may link millions of rows
+ * and reports progress only now and then. So each kind of work has a base
+ * limit, to which the time is added for reading, at a rate that every engine
+ * exceeds by far, the bytes that have to be read before there is progress.
+ * Limits count checks, at least a second apart, instead of time, so that a
+ * process that was stopped and continued does not count as stalled.
  */
 #include "server/server.h"
 
-/* Patience before any work is counted, in quarters of that with a call. */
+/* Base limits, in quarters of the limit of a call (hang_ms). */
 #define QUERY_QUARTERS	3
 #define JOB_QUARTERS	12
 
-#define SLOWEST_PACE	200000000	/* bytes in a second */
-#define WALK_SLACK		8		/* times ef rows of the graph, and what these name, are what a walk
-								 * reads at most */
-#define LINK_BATCH		16384	/* rows that an engine may link without saying how far it is */
-#define SEEDS_COMPARED	4096	/* with each other, at the end of a link */
+#define SLOWEST_PACE	200000000	/* bytes per second */
+#define WALK_SLACK		8		/* a graph search reads at most this many times ef graph rows, and
+								 * the vectors of their neighbours */
+#define LINK_BATCH		16384	/* rows that an engine may link between two progress reports */
+#define SEEDS_COMPARED	4096	/* seeds compared with each other at the end of a link */
 
 uint64_t
 watchdog_query_bytes(const HeldMirror *mirror, const EngineQuery *query)
@@ -48,14 +48,17 @@ watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *job)
 	return bytes;
 }
 
-/* How many looks without progress are too many, for so many bytes. */
+/*
+ * Number of checks without progress that are too many, if this many bytes have
+ * to be read.
+ */
 static uint64_t
 most_looks(const Server *server, uint32_t quarters, uint64_t bytes)
 {
 	return ((uint64_t) server->hang_ms * quarters / 4 + 999) / 1000 + bytes / SLOWEST_PACE;
 }
 
-/* End the process: what the engine has in hand will not come back. */
+/* Exit: the work in the engine will not complete. */
 static void
 watchdog_give_up(Server *server, const char *what, uint32_t looks)
 {
@@ -66,8 +69,8 @@ watchdog_give_up(Server *server, const char *what, uint32_t looks)
 }
 
 /*
- * What the longest of the searches has to read that the engine has; the others
- * may wait for it.
+ * Bytes that the longest search in the engine has to read; others may wait for
+ * it.
  */
 static uint64_t
 longest_query(const Server *server)
@@ -90,8 +93,8 @@ longest_query(const Server *server)
 }
 
 /*
- * Look whether searches get on. What the engine does not take has the patience
- * of a job, for one may be what keeps it.
+ * Check the progress of queries. If the engine does not accept queries, the
+ * limit of jobs applies, because a job may block them.
  */
 static void
 look_at_queries(Server *server)
@@ -108,7 +111,7 @@ look_at_queries(Server *server)
 		watchdog_give_up(server, "any query", server->still_looks);
 }
 
-/* Whether a channel has been where it is since the last look. */
+/* Whether a channel has made no progress since the last check. */
 static bool
 channel_stands(ChannelWork *work)
 {
@@ -123,8 +126,9 @@ channel_stands(ChannelWork *work)
 }
 
 /*
- * Look whether jobs get on. Those of a mirror wait for each other, and threads
- * are shared: one that gets on excuses all, and what all have to do counts.
+ * Check the progress of jobs. Jobs of a mirror run one after another, and all
+ * share threads, so progress of one resets all, and the limit is for the sum of
+ * their bytes.
  */
 static void
 look_at_jobs(Server *server)
@@ -152,7 +156,7 @@ look_at_jobs(Server *server)
 	}
 }
 
-/* Look whether queries and jobs get on. Called about once a second. */
+/* Check the progress of queries and jobs. Called about once a second. */
 void
 watchdog_look(Server *server)
 {

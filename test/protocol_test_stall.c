@@ -44,7 +44,7 @@ survives(const ChannelWork *channels, uint32_t nchannels, const Ticket *ticket, 
 
 		server.layout.channels = nchannels;
 		server.layout.slots = ticket != NULL;
-		server.queries_flying = ticket != NULL;
+		server.queries_in_flight = ticket != NULL;
 		server.tickets = calloc(1, sizeof(Ticket));
 		if (ticket != NULL)
 			server.tickets[0] = *ticket;
@@ -56,7 +56,7 @@ survives(const ChannelWork *channels, uint32_t nchannels, const Ticket *ticket, 
 		{
 			if (second != NULL)
 				second(&server, i);
-			watchdog_look(&server);
+			watchdog_check(&server);
 		}
 		_exit(SURVIVED);
 	}
@@ -69,7 +69,8 @@ static bool
 search_survives(const HeldMirror *mirror, SearchMethod method, uint32_t ef, uint32_t looks)
 {
 	const EngineQuery query = {.method = method, .k = 10, .ef = ef};
-	const Ticket ticket = {.state = TICKET_FLYING, .bytes = watchdog_query_bytes(mirror, &query)};
+	const Ticket ticket = {.state = TICKET_IN_FLIGHT,
+						   .bytes = watchdog_query_bytes(mirror, &query)};
 
 	return survives(NULL, 0, &ticket, looks, NULL);
 }
@@ -95,7 +96,7 @@ channel_of(const HeldMirror *mirror, JobKind kind, uint32_t count)
 	const EngineJob job = {.kind = kind, .count = count, .ef_construction = 64};
 
 	return (ChannelWork){
-		.phase = CHANNEL_RUNS, .generation = 1, .bytes = watchdog_job_bytes(mirror, &job)};
+		.phase = CHANNEL_RUNNING, .generation = 1, .bytes = watchdog_job_bytes(mirror, &job)};
 }
 
 static void

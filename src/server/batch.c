@@ -27,13 +27,13 @@ typedef struct Tally
 } Tally;
 
 EngineStatus
-query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_k,
+query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t max_k,
 		   EngineQuery *query, EngineError *error)
 {
 	if (request->method != METHOD_GRAPH && request->method != METHOD_EXACT)
 		engine_error(error, ENGINE_INVALID, "search method %u is unknown", request->method);
-	else if (request->k < 1 || request->k > most_k)
-		engine_error(error, ENGINE_INVALID, "%u results are outside 1 .. %u", request->k, most_k);
+	else if (request->k < 1 || request->k > max_k)
+		engine_error(error, ENGINE_INVALID, "%u results are outside 1 .. %u", request->k, max_k);
 	else if (request->method == METHOD_GRAPH && (request->ef < 1 || request->ef > ENGINE_MAX_EF))
 		engine_error(error, ENGINE_INVALID, "ef %u is outside 1 .. %u", request->ef, ENGINE_MAX_EF);
 	else if (request->method == METHOD_GRAPH && request->k > ENGINE_MAX_EF)
@@ -60,7 +60,7 @@ query_fill(const HeldMirror *mirror, const QueryRequest *request, uint32_t most_
 
 /* Append a mirror to the list of those with waiting queries. */
 static void
-mirror_ready(Server *server, uint32_t entry)
+ready_append(Server *server, uint32_t entry)
 {
 	server->mirrors[entry].ready = true;
 	server->mirrors[entry].next_ready = NO_ENTRY;
@@ -73,7 +73,7 @@ mirror_ready(Server *server, uint32_t entry)
 
 /* Append a ticket to its mirror's queue. */
 static void
-ticket_wait(Server *server, HeldMirror *mirror, Ticket *ticket)
+ticket_queue(Server *server, HeldMirror *mirror, Ticket *ticket)
 {
 	ticket->state = TICKET_WAITING;
 	ticket->next = NULL;
@@ -83,7 +83,7 @@ ticket_wait(Server *server, HeldMirror *mirror, Ticket *ticket)
 		mirror->first = ticket;
 	mirror->last = ticket;
 	if (!mirror->ready)
-		mirror_ready(server, ticket->entry);
+		ready_append(server, ticket->entry);
 }
 
 /*
@@ -119,7 +119,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	 * searches.
 	 */
 	if (ticket->posted_us < server->lone_ended_us)
-		server->company = COMPANY;
+		server->not_lone_batches = NOT_LONE_BATCHES;
 
 	mirror = held_find(server, ticket->entry, generation, &error);
 	if (mirror == NULL ||
@@ -136,7 +136,7 @@ request_take(Server *server, uint32_t slot, uint32_t word)
 	ticket->query.results = server->results + (size_t) slot * PAYLOAD_RESULTS;
 	ticket->query.user = ticket;
 	ticket->bytes = watchdog_query_bytes(mirror, &ticket->query);
-	ticket_wait(server, mirror, ticket);
+	ticket_queue(server, mirror, ticket);
 	PROTOCOL_STEP(SERVER_QUEUED);
 	return true;
 }
@@ -202,7 +202,7 @@ requests_sweep(Server *server, bool starting)
 
 /* Empty a mirror's queue and return its tickets. */
 static Ticket *
-waiting_detach(HeldMirror *mirror)
+queue_detach(HeldMirror *mirror)
 {
 	Ticket	   *first = mirror->first;
 
@@ -215,7 +215,7 @@ waiting_detach(HeldMirror *mirror)
 void
 queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const char *text)
 {
-	Ticket	   *ticket = waiting_detach(mirror);
+	Ticket	   *ticket = queue_detach(mirror);
 
 	while (ticket != NULL)
 	{
@@ -231,9 +231,9 @@ queries_refuse(Server *server, HeldMirror *mirror, EngineStatus status, const ch
  * removed. Returns how many.
  */
 static uint32_t
-waiting_gather(Server *server, HeldMirror *mirror)
+queue_gather(Server *server, HeldMirror *mirror)
 {
-	Ticket	   *ticket = waiting_detach(mirror);
+	Ticket	   *ticket = queue_detach(mirror);
 	uint32_t	count = 0;
 
 	while (ticket != NULL)
@@ -261,7 +261,7 @@ waiting_gather(Server *server, HeldMirror *mirror)
 
 /* Index of an unused batch, or BATCHES. */
 static uint32_t
-batch_unused(const Server *server)
+batch_find_unused(const Server *server)
 {
 	uint32_t	batch = 0;
 
@@ -277,12 +277,12 @@ batch_unused(const Server *server)
 static bool
 is_lone(Server *server, uint32_t count)
 {
-	if (count > 1 || server->queries_flying > 0 || server->channels_busy > 0 ||
+	if (count > 1 || server->queries_in_flight > 0 || server->channels_busy > 0 ||
 		server->drops != NULL)
 		return false;
-	if (server->company == 0)
+	if (server->not_lone_batches == 0)
 		return true;
-	server->company--;
+	server->not_lone_batches--;
 	return false;
 }
 
@@ -294,7 +294,7 @@ static bool
 batch_submit(Server *server, uint32_t entry)
 {
 	HeldMirror *mirror = &server->mirrors[entry];
-	uint32_t	number = batch_unused(server);
+	uint32_t	number = batch_find_unused(server);
 	uint32_t	count;
 	Batch	   *batch;
 	EngineError error = {ENGINE_OK, ""};
@@ -302,18 +302,18 @@ batch_submit(Server *server, uint32_t entry)
 
 	if (number == BATCHES)
 		return false;
-	count = waiting_gather(server, mirror);
+	count = queue_gather(server, mirror);
 	if (count == 0)
 		return true;
-	engine_enters(server, entry);
-	server->gathered[0]->lone = server->lone_flying = is_lone(server, count);
+	engine_work_begin(server, entry);
+	server->gathered[0]->lone = server->lone_in_flight = is_lone(server, count);
 	PROTOCOL_STEP(SERVER_SUBMITS);
 	status = server->ops->submit(server->engine, server->gathered, count, &error);
 	PROTOCOL_STEP(SERVER_SUBMITTED);
 	if (status == ENGINE_FAILED)
 		server_fail(server, &error);
 	if (status != ENGINE_OK)
-		engine_leaves(server, entry);
+		engine_work_end(server, entry);
 	if (status == ENGINE_BUSY)
 		return false;
 	if (status != ENGINE_OK)
@@ -323,14 +323,14 @@ batch_submit(Server *server, uint32_t entry)
 	}
 	batch = &server->batches[number];
 	*batch = (Batch) {mirror->id, entry, count, count, server_now_us()};
-	for (Ticket *ticket = waiting_detach(mirror); ticket != NULL; ticket = ticket->next)
+	for (Ticket *ticket = queue_detach(mirror); ticket != NULL; ticket = ticket->next)
 	{
-		ticket->state = TICKET_FLYING;
+		ticket->state = TICKET_IN_FLIGHT;
 		ticket->batch = number;
 	}
-	mirror->flying++;
+	mirror->in_flight++;
 	mirror->last_batch = count;
-	server->queries_flying += count;
+	server->queries_in_flight += count;
 	atomic_fetch_add_explicit(&server->area->batches, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&server_mirror(server, entry)->counters.batches, 1,
 							  memory_order_relaxed);
@@ -351,12 +351,12 @@ batches_launch(Server *server)
 		uint32_t	next = mirror->next_ready;
 
 		if (mirror->waiting > 0 &&
-			(mirror->flying == 0 || server->queries_flying < server->launch_at_once ||
-			 (mirror->flying < BATCHES_PER_MIRROR && mirror->waiting * 2 >= mirror->last_batch)))
+			(mirror->in_flight == 0 || server->queries_in_flight < server->launch_at_once ||
+			 (mirror->in_flight < BATCHES_PER_MIRROR && mirror->waiting * 2 >= mirror->last_batch)))
 			worked |= batch_submit(server, entry);
 		mirror->ready = false;
 		if (mirror->waiting > 0)
-			mirror_ready(server, entry);
+			ready_append(server, entry);
 		entry = next;
 	}
 	return worked;
@@ -414,7 +414,7 @@ query_done(Server *server, EngineQuery *query)
 
 	if (query->status == ENGINE_FAILED)
 		server_fail(server, &query->error);
-	server->queries_flying--;
+	server->queries_in_flight--;
 	server->queries_done++;
 	if (ticket->of_channel)
 	{
@@ -429,8 +429,8 @@ query_done(Server *server, EngineQuery *query)
 		HeldMirror *mirror = &server->mirrors[batch->entry];
 
 		if (mirror->id == batch->mirror)
-			mirror->flying--;
-		engine_leaves(server, batch->entry);
+			mirror->in_flight--;
+		engine_work_end(server, batch->entry);
 		batch->mirror = 0;
 	}
 }
@@ -454,9 +454,9 @@ queries_poll(Server *server)
 			server_fail(server, &error);
 		if (status != ENGINE_OK)
 			return worked;
-		if (server->lone_flying)
+		if (server->lone_in_flight)
 		{
-			server->lone_flying = false;
+			server->lone_in_flight = false;
 			server->lone_ended_us = server_now_us();
 		}
 		/*

@@ -45,10 +45,10 @@ channel_search_fill(Server *server, const ChannelRequest *request, EngineQuery *
 					EngineError *error)
 {
 	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, error);
-	uint32_t	most_k = (uint32_t) (server->layout.channel_data_bytes / sizeof(SearchResult));
+	uint32_t	max_k = (uint32_t) (server->layout.channel_data_bytes / sizeof(SearchResult));
 
 	return mirror == NULL ? error->status
-						  : query_fill(mirror, &request->query, most_k, query, error);
+						  : query_fill(mirror, &request->query, max_k, query, error);
 }
 
 /* Check a CHANNEL_SEARCH, and allocate memory for its results. */
@@ -121,10 +121,10 @@ channel_search_submit(Server *server, uint32_t number, EngineError *error)
 	if (status != ENGINE_OK)
 		return status;
 	for (uint32_t i = 0; i < count; i++)
-		search->tickets[i].state = TICKET_FLYING;
+		search->tickets[i].state = TICKET_IN_FLIGHT;
 	search->next += count;
 	search->outstanding = count;
-	server->queries_flying += count;
+	server->queries_in_flight += count;
 	atomic_fetch_add_explicit(&server->area->batches, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&server_mirror(server, request->mirror)->counters.batches, 1,
 							  memory_order_relaxed);
@@ -183,7 +183,7 @@ channel_search_done(Server *server, Ticket *ticket)
 						  memory_order_relaxed);
 	if (--search->outstanding > 0)
 		return;
-	work->phase = CHANNEL_SUBMITS;
+	work->phase = CHANNEL_SUBMITTING;
 	if (search->error.status == ENGINE_OK && search->next < work->request.count)
 		return;
 	if (search->error.status == ENGINE_OK && channel_is_ours(server, ticket->number))

@@ -54,10 +54,10 @@ channel_finish(Server *server, uint32_t number, EngineStatus status, const char 
 	ChannelWork   *work = &server->channels[number];
 	AreaChannel   *channel = server_channel(server, number);
 
-	work->phase = CHANNEL_RESTS;
+	work->phase = CHANNEL_IDLE;
 	channel_search_forget(work);
 	server->channels_busy--;
-	engine_leaves(server, work->request.mirror);
+	engine_work_end(server, work->request.mirror);
 	if (channel_is_ours(server, number))
 	{
 		channel->status = status;
@@ -87,7 +87,7 @@ channel_submit(Server *server, uint32_t number)
 	EngineStatus status;
 	bool		search = work->request.op == CHANNEL_SEARCH;
 
-	work->phase = CHANNEL_SUBMITS;
+	work->phase = CHANNEL_SUBMITTING;
 	if (search)
 		status = channel_search_submit(server, number, &error);
 	else
@@ -100,7 +100,7 @@ channel_submit(Server *server, uint32_t number)
 	if (status != ENGINE_OK)
 		channel_finish(server, number, status, error.text);
 	else
-		work->phase = search ? CHANNEL_SEARCHES : CHANNEL_RUNS;
+		work->phase = search ? CHANNEL_SEARCHING : CHANNEL_RUNNING;
 }
 
 /*
@@ -117,17 +117,17 @@ channel_replace(Server *server, uint32_t number)
 	EngineError error = {ENGINE_OK, ""};
 	EngineStatus status = ENGINE_OK;
 
-	if (held_leaving(server, work->mirror))
+	if (held_is_dropping(server, work->mirror))
 		return false;
 	if (request->op == CHANNEL_CREATE && mirror->id != 0)
 	{
 		work->mirror = mirror->id;
-		work->phase = CHANNEL_AWAITS_DROP;
-		held_let_go(server, request->mirror);
+		work->phase = CHANNEL_WAITS_FOR_DROP;
+		held_drop(server, request->mirror);
 		return true;
 	}
 	if (request->op == CHANNEL_CREATE)
-		status = held_make(server, request, &error);
+		status = held_create(server, request, &error);
 	if (status == ENGINE_FAILED)
 		server_fail(server, &error);
 	if (status == ENGINE_NO_MEMORY)
@@ -153,7 +153,7 @@ replace_begin(Server *server, uint32_t number)
 	EngineError error = {ENGINE_OK, ""};
 	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, &error);
 
-	work->phase = CHANNEL_AWAITS_DROP;
+	work->phase = CHANNEL_WAITS_FOR_DROP;
 	work->mirror = 0;
 	if (request->op == CHANNEL_CREATE && request->mirror < server->layout.mirrors &&
 		atomic_load(&server_mirror(server, request->mirror)->generation) ==
@@ -170,7 +170,7 @@ replace_begin(Server *server, uint32_t number)
 	else
 	{
 		work->mirror = mirror->id;
-		held_let_go(server, request->mirror);
+		held_drop(server, request->mirror);
 	}
 }
 
@@ -209,13 +209,13 @@ channel_take(Server *server, uint32_t number)
 	PROTOCOL_STEP(CHANNEL_TAKEN);
 	work->generation = request_generation(word);
 	work->owner = atomic_load(&channel->owner);
-	work->phase = CHANNEL_SUBMITS;
+	work->phase = CHANNEL_SUBMITTING;
 	work->cancelled = false;
 	work->done = 0;
 	server->channels_busy++;
 	/* Read once; only the copy is checked and used. */
 	work->request = *(const volatile ChannelRequest *) &channel->request;
-	engine_enters(server, work->request.mirror);
+	engine_work_begin(server, work->request.mirror);
 	atomic_store(&channel->done, 0);
 	atomic_store(&channel->total, 0);
 	if (work->link_owner != work->owner)
@@ -261,7 +261,7 @@ channel_take(Server *server, uint32_t number)
  * Returns whether it has ended.
  */
 static bool
-channel_watch(Server *server, uint32_t number)
+channel_poll_job(Server *server, uint32_t number)
 {
 	ChannelWork   *work = &server->channels[number];
 	AreaChannel   *channel = server_channel(server, number);
@@ -305,12 +305,12 @@ channel_cancel(Server *server, uint32_t number)
 		(channel_is_ours(server, number) &&
 		 atomic_load_explicit(&server_channel(server, number)->cancel, memory_order_relaxed) == 0))
 		return false;
-	if (work->phase == CHANNEL_RUNS)
+	if (work->phase == CHANNEL_RUNNING)
 	{
 		work->cancelled = true;
 		(void) server->ops->job_cancel(server->engine, work->job_id);
 	}
-	if (work->phase != CHANNEL_SUBMITS)
+	if (work->phase != CHANNEL_SUBMITTING)
 		return false;
 	channel_finish(server, number, ENGINE_CANCELLED, "cancelled");
 	return true;
@@ -322,18 +322,18 @@ channel_step(Server *server, uint32_t number, bool poll_jobs)
 {
 	ChannelWork   *work = &server->channels[number];
 
-	if (work->phase == CHANNEL_RESTS)
+	if (work->phase == CHANNEL_IDLE)
 		return channel_take(server, number);
 	if (channel_cancel(server, number))
 		return true;
-	if (work->phase == CHANNEL_AWAITS_DROP)
+	if (work->phase == CHANNEL_WAITS_FOR_DROP)
 		return channel_replace(server, number);
-	if (work->phase == CHANNEL_SUBMITS)
+	if (work->phase == CHANNEL_SUBMITTING)
 	{
 		channel_submit(server, number);
-		return work->phase != CHANNEL_SUBMITS;
+		return work->phase != CHANNEL_SUBMITTING;
 	}
-	return work->phase == CHANNEL_RUNS && poll_jobs && channel_watch(server, number);
+	return work->phase == CHANNEL_RUNNING && poll_jobs && channel_poll_job(server, number);
 }
 
 /* Run a step of each channel, round robin, for at most CHANNEL_SLICE_US. */
@@ -373,25 +373,26 @@ channels_step(Server *server)
 
 /* Whether a job runs that may end soon: any but links and repairs. */
 bool
-channels_brief(const Server *server)
+channels_run_short_job(const Server *server)
 {
-	bool		brief = false;
+	bool		short_job = false;
 
-	for (uint32_t i = 0; server->channels_busy > 0 && i < server->layout.channels && !brief; i++)
-		brief = server->channels[i].phase == CHANNEL_RUNS &&
-				!engine_job_links(server->channels[i].job.kind);
-	return brief;
+	for (uint32_t i = 0;
+		 server->channels_busy > 0 && i < server->layout.channels && !short_job; i++)
+		short_job = server->channels[i].phase == CHANNEL_RUNNING &&
+			!engine_job_links(server->channels[i].job.kind);
+	return short_job;
 }
 
 /* Poll running jobs. Returns whether one has ended. */
 bool
-channels_poll(Server *server)
+channels_poll_jobs(Server *server)
 {
 	bool		ended = false;
 
 	for (uint32_t i = 0; i < server->layout.channels; i++)
-		if (server->channels[i].phase == CHANNEL_RUNS)
-			ended |= channel_watch(server, i);
+		if (server->channels[i].phase == CHANNEL_RUNNING)
+			ended |= channel_poll_job(server, i);
 	return ended;
 }
 
@@ -414,7 +415,7 @@ channel_reclaim(Server *server, uint32_t number, int32_t owner)
 	uint32_t	word = atomic_load(&channel->state);
 	uint32_t	generation = request_generation(word);
 
-	if (work->phase != CHANNEL_RESTS)
+	if (work->phase != CHANNEL_IDLE)
 	{
 		(void) request_move(&channel->state, work->generation, REQUEST_TAKEN, REQUEST_ABANDONED);
 		return;
@@ -445,11 +446,11 @@ channels_sweep(Server *server, bool starting)
 		/* As in requests_sweep(): the server that took it is dead. */
 		if (starting && request_move(&channel->state, generation, REQUEST_TAKEN, REQUEST_FAILED))
 			area_futex_wake(&channel->state, INT_MAX);
-		if (work->phase == CHANNEL_RESTS && request_state(word) == REQUEST_ABANDONED)
+		if (work->phase == CHANNEL_IDLE && request_state(word) == REQUEST_ABANDONED)
 			(void) channel_free(channel, generation, owner);
 		else if (owner_is_dead(owner))
 			channel_reclaim(server, number, owner);
-		if (work->phase == CHANNEL_RESTS && work->link != 0 &&
+		if (work->phase == CHANNEL_IDLE && work->link != 0 &&
 			atomic_load(&channel->owner) != work->link_owner)
 			channel_link_forget(server, work);
 	}

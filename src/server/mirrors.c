@@ -41,7 +41,7 @@ held_find(Server *server, uint32_t entry, uint32_t generation, EngineError *erro
  * ignored.
  */
 void
-engine_enters(Server *server, uint32_t entry)
+engine_work_begin(Server *server, uint32_t entry)
 {
 	if (entry < server->layout.mirrors)
 		atomic_fetch_add_explicit(&server_mirror(server, entry)->in_engine, 1,
@@ -50,7 +50,7 @@ engine_enters(Server *server, uint32_t entry)
 
 /* Count the end of that work. */
 void
-engine_leaves(Server *server, uint32_t entry)
+engine_work_end(Server *server, uint32_t entry)
 {
 	if (entry < server->layout.mirrors)
 		atomic_fetch_sub_explicit(&server_mirror(server, entry)->in_engine, 1,
@@ -81,7 +81,7 @@ spec_check(const MirrorSpec *spec, EngineError *error)
 
 /* Create an empty mirror for an entry that has none. */
 EngineStatus
-held_make(Server *server, const ChannelRequest *request, EngineError *error)
+held_create(Server *server, const ChannelRequest *request, EngineError *error)
 {
 	HeldMirror *mirror = &server->mirrors[request->mirror];
 	EngineStatus status;
@@ -106,7 +106,7 @@ held_make(Server *server, const ChannelRequest *request, EngineError *error)
 	mirror->spec = request->spec;
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(request->spec.type, request->spec.dims);
 	mirror->rows = mirror->pending = 0;
-	mirror->flying = 0;
+	mirror->in_flight = 0;
 	mirror->last_batch = 0;
 	server->held++;
 	held_publish(server, request->mirror, mirror->id);
@@ -116,10 +116,10 @@ held_make(Server *server, const ChannelRequest *request, EngineError *error)
 
 /*
  * Start to drop the mirror of an entry. It is no longer found, and its JOB_DROP
- * is submitted by drops_step().
+ * is submitted by drops_advance().
  */
 void
-held_let_go(Server *server, uint32_t entry)
+held_drop(Server *server, uint32_t entry)
 {
 	HeldMirror *mirror = &server->mirrors[entry];
 	Drop	   *drop = malloc(sizeof(Drop));
@@ -141,7 +141,7 @@ held_let_go(Server *server, uint32_t entry)
 
 /* Whether a mirror is being dropped. */
 bool
-held_leaving(const Server *server, MirrorId id)
+held_is_dropping(const Server *server, MirrorId id)
 {
 	for (const Drop *drop = server->drops; drop != NULL; drop = drop->next)
 		if (drop->mirror == id)
@@ -151,7 +151,7 @@ held_leaving(const Server *server, MirrorId id)
 
 /* Advance one drop. Returns true when it has ended. */
 static bool
-drop_step(Server *server, Drop *drop)
+drop_advance(Server *server, Drop *drop)
 {
 	EngineError error = {ENGINE_OK, ""};
 	EngineStatus status = ENGINE_OK;
@@ -186,7 +186,7 @@ drop_step(Server *server, Drop *drop)
 
 /* Advance all drops. Returns true if one has ended. */
 bool
-drops_step(Server *server)
+drops_advance(Server *server)
 {
 	Drop	  **link = &server->drops;
 	bool		worked = false;
@@ -195,7 +195,7 @@ drops_step(Server *server)
 	{
 		Drop	   *drop = *link;
 
-		if (drop_step(server, drop))
+		if (drop_advance(server, drop))
 		{
 			*link = drop->next;
 			free(drop);
@@ -220,7 +220,7 @@ held_sweep(Server *server)
 		if (server->mirrors[entry].id != 0 &&
 			atomic_load(&server_mirror(server, entry)->generation) !=
 				server->mirrors[entry].generation)
-			held_let_go(server, entry);
+			held_drop(server, entry);
 }
 
 /*

@@ -203,9 +203,9 @@ typedef struct Watch
 	int			death_fd;
 	int			signal_fd;
 	int			hang_ms;
-	int			look_ms;		/* interval of checks */
-	uint32_t	beats;			/* Server.beats at the last check */
-	int			still;			/* consecutive checks without progress */
+	int			interval_ms;	/* interval of checks */
+	uint32_t	rounds;			/* Server.rounds at the last check */
+	int			stalled_checks;	/* consecutive checks without progress */
 } Watch;
 
 /*
@@ -214,13 +214,13 @@ typedef struct Watch
  * and continued does not count as hung.
  */
 static void
-watch_loop(Watch *watch)
+check_main_loop(Watch *watch)
 {
-	uint32_t	beats = atomic_load(&watch->server->beats);
+	uint32_t	rounds = atomic_load(&watch->server->rounds);
 
-	watch->still = beats == watch->beats && beats != 0 ? watch->still + 1 : 0;
-	watch->beats = beats;
-	if (watch->still <= watch->hang_ms / watch->look_ms)
+	watch->stalled_checks = rounds == watch->rounds && rounds != 0 ? watch->stalled_checks + 1 : 0;
+	watch->rounds = rounds;
+	if (watch->stalled_checks <= watch->hang_ms / watch->interval_ms)
 		return;
 	server_last_error(watch->server, "a call into the engine did not return");
 	process_log("FATAL", "a call into the engine did not return within %d ms", watch->hang_ms);
@@ -241,14 +241,14 @@ watch_main(void *arg)
 	free(arg);
 	for (;;)
 	{
-		int			ready = poll(fds, 2, watch.look_ms);
+		int			ready = poll(fds, 2, watch.interval_ms);
 
 		atomic_fetch_add(&watch.server->area->heartbeat, 1);
 		if (ready < 0 && errno != EINTR)
 			_exit(SERVER_EXIT_FAILED);
 		if (ready <= 0)
 		{
-			watch_loop(&watch);
+			check_main_loop(&watch);
 			continue;
 		}
 		if (fds[0].revents != 0)
@@ -284,7 +284,7 @@ process_watch(Server *server, const ServerOptions *options)
 		watch->server = server;
 		watch->death_fd = options->death_fd;
 		watch->hang_ms = server->hang_ms;
-		watch->look_ms =
+		watch->interval_ms =
 			watch->hang_ms < 8 * AREA_HEARTBEAT_MS ? watch->hang_ms / 8 + 1 : AREA_HEARTBEAT_MS;
 		watch->signal_fd = signalfd(-1, &terminate, SFD_CLOEXEC);
 		if (watch->signal_fd >= 0 && pthread_create(&thread, NULL, watch_main, watch) == 0)

@@ -12,10 +12,10 @@
 #include "server/server.h"
 
 #define IDLE_MS			50
-#define FLYING_MS		5		/* in case an engine misses a wake-up */
+#define IN_FLIGHT_MS	5		/* in case an engine misses a wake-up */
 #define BUSY_MS			1		/* to report progress of jobs, and retry after ENGINE_BUSY */
-#define LOOK_US			4		/* interval of polling the engine while spinning */
-#define CHORES_US		INT64_C(1000000)
+#define POLL_US			4		/* interval of polling the engine while spinning */
+#define MAINTENANCE_US	INT64_C(1000000)
 
 /* CLOCK_MONOTONIC in microseconds. */
 int64_t
@@ -48,7 +48,7 @@ server_fail(Server *server, const EngineError *error)
 	for (uint32_t i = 0; i < server->layout.channels; i++)
 	{
 		server->channels[i].link = 0;
-		if (server->channels[i].phase != CHANNEL_RESTS)
+		if (server->channels[i].phase != CHANNEL_IDLE)
 			channel_finish(server, i, ENGINE_FAILED, text);
 	}
 	wakers_stop(server);
@@ -58,7 +58,7 @@ server_fail(Server *server, const EngineError *error)
 
 /* Timeout of the next sleep, in milliseconds. */
 static int
-longest_sleep(const Server *server)
+sleep_timeout(const Server *server)
 {
 	if (server->channels_busy > 0 || server->drops != NULL)
 		return BUSY_MS;
@@ -66,7 +66,7 @@ longest_sleep(const Server *server)
 		return BUSY_MS;
 	if (server->rest_ms > 0)
 		return server->rest_ms;
-	return server->queries_flying > 0 ? FLYING_MS : IDLE_MS;
+	return server->queries_in_flight > 0 ? IN_FLIGHT_MS : IDLE_MS;
 }
 
 /*
@@ -74,7 +74,7 @@ longest_sleep(const Server *server)
  * check for work.
  */
 static void
-serve_rest(Server *server, uint32_t seen)
+serve_sleep(Server *server, uint32_t seen)
 {
 	AreaHeader *area = server->area;
 
@@ -85,12 +85,13 @@ serve_rest(Server *server, uint32_t seen)
 	 */
 	if (server->spin_us > 0)
 	{
-		bool flying =
-			server->queries_flying > 0 && server->queries_flying <= server->spin_flying_most;
-		bool		brief = channels_brief(server);
+		bool		in_flight = server->queries_in_flight > 0 &&
+			server->queries_in_flight <= server->spin_max_in_flight;
+		bool		short_job = channels_run_short_job(server);
 		int64_t		now = server_now_us();
-		int64_t		until = now + (flying || brief ? server->spin_flying_us : server->spin_us);
-		int64_t		look = now + LOOK_US;
+		int64_t		until =
+			now + (in_flight || short_job ? server->spin_in_flight_us : server->spin_us);
+		int64_t		next_poll = now + POLL_US;
 
 		do
 		{
@@ -100,11 +101,12 @@ serve_rest(Server *server, uint32_t seen)
 			 * Poll the engine: the end of a GPU's batch, or of a step of a job,
 			 * is visible long before the thread that rings the doorbell runs.
 			 */
-			if ((flying || brief) && now >= look)
+			if ((in_flight || short_job) && now >= next_poll)
 			{
-				if ((flying && queries_poll(server)) || (brief && channels_poll(server)))
+				if ((in_flight && queries_poll(server)) ||
+					(short_job && channels_poll_jobs(server)))
 					return;
-				look = now + LOOK_US;
+				next_poll = now + POLL_US;
 			}
 #if defined(__x86_64__) || defined(__i386__)
 			__builtin_ia32_pause();
@@ -114,7 +116,7 @@ serve_rest(Server *server, uint32_t seen)
 	PROTOCOL_STEP(SERVER_RESTS);
 	atomic_store(&area->sleeping, 1);
 	PROTOCOL_STEP(SERVER_SLEEPS);
-	area_futex_wait(&area->doorbell, seen, longest_sleep(server));
+	area_futex_wait(&area->doorbell, seen, sleep_timeout(server));
 	PROTOCOL_STEP(SERVER_WAKES);
 	atomic_store(&area->sleeping, 0);
 }
@@ -124,41 +126,41 @@ serve_rest(Server *server, uint32_t seen)
  * drop mirrors that nobody can name, publish figures, run the watchdog.
  */
 static void
-serve_chores(Server *server)
+serve_maintenance(Server *server)
 {
 	int64_t		now = server_now_us();
 
-	if (now - server->last_chores_us < CHORES_US)
+	if (now - server->last_maintenance_us < MAINTENANCE_US)
 		return;
-	server->last_chores_us = now;
+	server->last_maintenance_us = now;
 	requests_sweep(server, false);
 	channels_sweep(server, false);
 	held_sweep(server);
 	memory_publish(server);
 	(void) queries_poll(server);
-	watchdog_look(server);
+	watchdog_check(server);
 }
 
 /* Main loop, until SIGTERM. */
 int
 serve(Server *server)
 {
-	uint32_t	beats = 0;
+	uint32_t	rounds = 0;
 
 	while (!atomic_load(&server->terminate))
 	{
 		uint32_t	seen = atomic_load(&server->area->doorbell);
 		bool		worked = requests_take(server);
 
-		atomic_store_explicit(&server->beats, ++beats | 1u << 31, memory_order_relaxed);
+		atomic_store_explicit(&server->rounds, ++rounds | 1u << 31, memory_order_relaxed);
 		worked |= batches_launch(server);
-		if (server->queries_flying > 0)
+		if (server->queries_in_flight > 0)
 			worked |= queries_poll(server);
 		worked |= channels_step(server);
-		worked |= drops_step(server);
-		serve_chores(server);
+		worked |= drops_advance(server);
+		serve_maintenance(server);
 		if (!worked)
-			serve_rest(server, seen);
+			serve_sleep(server, seen);
 	}
 	process_log("LOG", "shutting down");
 	/*

@@ -16,7 +16,7 @@
 #define BATCHES_PER_MIRROR	4	/* in flight at once */
 #define BATCHES				64	/* of all mirrors */
 #define POLL_ROOM			256
-#define COMPANY				64	/* after a request had to wait for a lone query, this many batches
+#define NOT_LONE_BATCHES	64	/* after a request had to wait for a lone query, this many batches
 								 * have none */
 #define CHANNEL_PIECE			64	/* queries of a channel that are submitted together */
 #define CHANNEL_SLICE_US		1000	/* channel work between two checks for requests */
@@ -43,7 +43,7 @@ typedef enum TicketState
 {
 	TICKET_IDLE,
 	TICKET_WAITING,				/* queued for its mirror's next batch */
-	TICKET_FLYING				/* in the engine */
+	TICKET_IN_FLIGHT			/* in the engine */
 } TicketState;
 
 /*
@@ -83,7 +83,7 @@ typedef struct HeldMirror
 	uint32_t	vector_bytes;
 	uint32_t	rows;			/* according to the engine, after the last job */
 	uint32_t	pending;
-	uint32_t	flying;			/* batches in flight */
+	uint32_t	in_flight;		/* batches in flight */
 	uint32_t	last_batch;		/* number of queries in the last batch */
 	uint32_t	waiting;
 	Ticket	   *first;			/* queue, oldest first */
@@ -103,11 +103,11 @@ typedef struct Drop
 
 typedef enum ChannelPhase
 {
-	CHANNEL_RESTS,					/* no operation */
-	CHANNEL_AWAITS_DROP,			/* until the entry's previous mirror is dropped */
-	CHANNEL_SUBMITS,				/* job or queries to submit */
-	CHANNEL_RUNS,					/* the engine runs the job */
-	CHANNEL_SEARCHES				/* the engine searches a piece of the queries */
+	CHANNEL_IDLE,					/* no operation */
+	CHANNEL_WAITS_FOR_DROP,			/* until the entry's previous mirror is dropped */
+	CHANNEL_SUBMITTING,				/* job or queries to submit */
+	CHANNEL_RUNNING,				/* the engine runs the job */
+	CHANNEL_SEARCHING				/* the engine searches a piece of the queries */
 } ChannelPhase;
 
 /* A CHANNEL_SEARCH in progress. */
@@ -160,7 +160,7 @@ typedef struct ChannelWork
 	ChannelPhase	seen_phase;
 	uint32_t	seen_generation;
 	uint32_t	seen_done;
-	uint32_t	still_looks;
+	uint32_t	stalled_checks;
 } ChannelWork;
 
 typedef struct Waker Waker;
@@ -174,8 +174,8 @@ typedef struct Server
 	EngineInfo	engine_info;
 	int			rest_ms;		/* from the options */
 	int			spin_us;		/* spin before a sleep */
-	int			spin_flying_us;	/* the same while queries are in flight or short jobs run, ... */
-	uint32_t	spin_flying_most;	/* ... unless more queries than this are in flight */
+	int			spin_in_flight_us; /* the same while queries are in flight or short jobs run, ... */
+	uint32_t	spin_max_in_flight;	/* ... unless more queries than this are in flight */
 	uint32_t	launch_at_once;	/* submit at once while fewer queries are in flight; 0: batch as
 								 * described in batch.c */
 
@@ -190,12 +190,12 @@ typedef struct Server
 	uint32_t   *posted;			/* layout.slots entries: slots found POSTED */
 	EngineQuery **gathered;		/* layout.slots entries */
 	Batch		batches[BATCHES];
-	uint32_t	queries_flying;
-	bool		lone_flying;	/* the query in flight is lone: the next poll may search in this
+	uint32_t	queries_in_flight;
+	bool		lone_in_flight;	/* the query in flight is lone: the next poll may search in this
 								 * thread */
 	int64_t		lone_ended_us;	/* when such a poll last returned; requests posted before had to
 								 * wait for it */
-	uint32_t	company;		/* remaining batches without a lone query */
+	uint32_t	not_lone_batches; /* remaining batches without a lone query */
 
 	Waker	   *wakers;			/* wakers.c */
 	uint32_t	nwakers;
@@ -209,12 +209,12 @@ typedef struct Server
 	int			hang_ms;		/* limit of a call into the engine */
 	uint64_t	queries_done;	/* number of completed queries */
 	uint64_t	seen_done;		/* the same at the last check of watchdog.c, ... */
-	uint32_t	still_looks;	/* ... and consecutive checks without progress */
+	uint32_t	stalled_checks;	/* ... and consecutive checks without progress */
 
-	int64_t		last_chores_us;
+	int64_t		last_maintenance_us;
 	int64_t		last_job_poll_us;
 	_Atomic bool woken;			/* set by the engine, cleared when jobs are polled */
-	_Atomic uint32_t beats;		/* rounds of the main loop; 0: not serving yet */
+	_Atomic uint32_t rounds;	/* rounds of the main loop; 0: not serving yet */
 	_Atomic bool terminate;
 } Server;
 
@@ -263,7 +263,7 @@ extern int64_t server_now_us(void);
 
 /* ---- watchdog.c: detects an engine that makes no progress ---- */
 
-extern void watchdog_look(Server *server);
+extern void watchdog_check(Server *server);
 
 /*
  * Upper limit of the bytes that a search reads, or that a job reads before it
@@ -282,10 +282,10 @@ extern void queries_refuse(Server *server, HeldMirror *mirror, EngineStatus stat
 extern void requests_sweep(Server *server, bool starting);
 
 /*
- * Check a query request, where k is at most most_k, and fill a query from it.
+ * Check a query request, where k is at most max_k, and fill a query from it.
  */
 extern EngineStatus query_fill(const HeldMirror *mirror, const QueryRequest *request,
-							   uint32_t most_k, EngineQuery *query, EngineError *error);
+							   uint32_t max_k, EngineQuery *query, EngineError *error);
 
 /* ---- answer.c: answers to requests ---- */
 
@@ -298,8 +298,8 @@ extern void request_refuse(Server *server, Ticket *ticket, EngineStatus status, 
  * Count the beginning and end of engine work for an entry. If the engine
  * crashes in between, the launcher knows which indexes may be the cause.
  */
-extern void engine_enters(Server *server, uint32_t entry);
-extern void engine_leaves(Server *server, uint32_t entry);
+extern void engine_work_begin(Server *server, uint32_t entry);
+extern void engine_work_end(Server *server, uint32_t entry);
 
 /*
  * Look up the mirror of an entry and generation. Returns NULL and sets *error
@@ -307,19 +307,19 @@ extern void engine_leaves(Server *server, uint32_t entry);
  */
 extern HeldMirror *held_find(Server *server, uint32_t entry, uint32_t generation,
 							 EngineError *error);
-extern EngineStatus held_make(Server *server, const ChannelRequest *request, EngineError *error);
-extern void held_let_go(Server *server, uint32_t entry);
-extern bool held_leaving(const Server *server, MirrorId id);
+extern EngineStatus held_create(Server *server, const ChannelRequest *request, EngineError *error);
+extern void held_drop(Server *server, uint32_t entry);
+extern bool held_is_dropping(const Server *server, MirrorId id);
 extern void held_publish(Server *server, uint32_t entry, MirrorId id);
-extern bool drops_step(Server *server);
+extern bool drops_advance(Server *server);
 extern void held_sweep(Server *server);
 extern void memory_publish(Server *server);
 
 /* ---- channels.c, channel_search.c, channel_job.c, channel_link.c ---- */
 
 extern bool channels_step(Server *server);
-extern bool channels_brief(const Server *server);
-extern bool channels_poll(Server *server);
+extern bool channels_run_short_job(const Server *server);
+extern bool channels_poll_jobs(Server *server);
 extern void channels_sweep(Server *server, bool starting);
 extern bool channel_is_ours(const Server *server, uint32_t number);
 extern void channel_finish(Server *server, uint32_t number, EngineStatus status, const char *text);

@@ -22,58 +22,58 @@
 
 #include "engine/processors.h"
 
-#define WATCH_LOOK_US		5	/* duration of spinning */
-#define WATCH_LOOKS			10	/* polls between two reads of the clock */
-#define WATCH_YIELDS		4	/* number of sched_yield calls */
-#define WATCH_ALONE_US		2	/* a yield shorter than this found no other runnable process, and is
-								 * not counted ... */
-#define WATCH_IDLE_US		40	/* ... for this long ... */
-#define WATCH_IDLE_FROM		8	/* ... on machines with at least this many processors */
-#define WATCH_CREDIT		8	/* consecutive failures before attempts become rare */
-#define WATCH_REWARD		2	/* credit for a success, which saves a little more than a failure
+#define SPIN_WAIT_US		5	/* duration of spinning */
+#define SPIN_WAIT_POLLS		10	/* polls between two reads of the clock */
+#define SPIN_WAIT_YIELDS	4	/* number of sched_yield calls */
+#define SPIN_WAIT_ALONE_US	2	/* a yield shorter than this found no other runnable process, and
+								 * is not counted ... */
+#define SPIN_WAIT_IDLE_US	40	/* ... for this long ... */
+#define SPIN_WAIT_IDLE_FROM	8	/* ... on machines with at least this many processors */
+#define SPIN_WAIT_CREDIT	8	/* consecutive failures before attempts become rare */
+#define SPIN_WAIT_REWARD	2	/* credit for a success, which saves a little more than a failure
 								 * costs */
-#define WATCH_SELDOM_LOOK	32	/* then one wait in this many spins */
-#define WATCH_SELDOM_YIELD	4	/* and one in this many yields: a yield costs hardly more than the
+#define SPIN_WAIT_RARE_SPIN	32	/* then one wait in this many spins */
+#define SPIN_WAIT_RARE_YIELD 4	/* and one in this many yields: a yield costs hardly more than the
 								 * sleep it may save. If it were rarer, clients that all sleep would
 								 * never start to spin again */
 
 /* How often a method has succeeded in this process; initially zero. */
-typedef struct WatchCredit
+typedef struct SpinCredit
 {
 	int			spent;			/* consecutive failures less rewards, up to SPIN_WAIT_CREDIT */
 	uint32_t	passed;			/* waits without credit */
-} WatchCredit;
+} SpinCredit;
 
 typedef struct WordWatch
 {
 	long		processors;		/* 0: not determined yet */
-	WatchCredit looks;
-	WatchCredit yields;
+	SpinCredit spins;
+	SpinCredit yields;
 } WordWatch;
 
 /*
  * Whether to try a method now: if it has credit, else once in `rarely` times.
  */
 static inline bool
-watch_worth(WatchCredit *credit, uint32_t seldom)
+spin_has_credit(SpinCredit *credit, uint32_t rarely)
 {
-	return credit->spent < WATCH_CREDIT || ++credit->passed % seldom == 0;
+	return credit->spent < SPIN_WAIT_CREDIT || ++credit->passed % rarely == 0;
 }
 
 /* Record the outcome of an attempt; returns it. */
 static inline bool
-watch_judge(WatchCredit *credit, bool helped)
+spin_record(SpinCredit *credit, bool helped)
 {
 	if (helped)
-		credit->spent = credit->spent > WATCH_REWARD ? credit->spent - WATCH_REWARD : 0;
-	else if (credit->spent < WATCH_CREDIT)
+		credit->spent = credit->spent > SPIN_WAIT_REWARD ? credit->spent - SPIN_WAIT_REWARD : 0;
+	else if (credit->spent < SPIN_WAIT_CREDIT)
 		credit->spent++;
 	return helped;
 }
 
 /* CLOCK_MONOTONIC in microseconds. */
 static inline int64_t
-watch_now_us(void)
+spin_now_us(void)
 {
 	struct timespec now;
 
@@ -85,13 +85,13 @@ watch_now_us(void)
  * Spin on a word for some microseconds. Returns true if it differs from value.
  */
 static inline bool
-watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
+spin_until_changed(const _Atomic uint32_t *word, uint32_t value, int us)
 {
-	int64_t		until = watch_now_us() + us;
+	int64_t		until = spin_now_us() + us;
 
 	do
 	{
-		for (int i = 0; i < WATCH_LOOKS; i++)
+		for (int i = 0; i < SPIN_WAIT_POLLS; i++)
 		{
 			if (atomic_load_explicit(word, memory_order_acquire) != value)
 				return true;
@@ -99,7 +99,7 @@ watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
 			__builtin_ia32_pause();
 #endif
 		}
-	} while (watch_now_us() < until);
+	} while (spin_now_us() < until);
 	return false;
 }
 
@@ -111,20 +111,21 @@ watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
  * time.
  */
 static inline bool
-watch_yield(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
+yield_until_changed(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
-	int64_t		before = watch_now_us();
-	int64_t		idle_until = watch->processors < WATCH_IDLE_FROM ? before : before + WATCH_IDLE_US;
+	int64_t		before = spin_now_us();
+	int64_t		idle_until =
+		watch->processors < SPIN_WAIT_IDLE_FROM ? before : before + SPIN_WAIT_IDLE_US;
 
-	for (int yields = 0; yields < WATCH_YIELDS;)
+	for (int yields = 0; yields < SPIN_WAIT_YIELDS;)
 	{
 		int64_t		now;
 
 		(void) sched_yield();
 		if (atomic_load_explicit(word, memory_order_acquire) != value)
 			return true;
-		now = watch_now_us();
-		yields += now >= idle_until || now - before >= WATCH_ALONE_US;
+		now = spin_now_us();
+		yields += now >= idle_until || now - before >= SPIN_WAIT_ALONE_US;
 		before = now;
 	}
 	return false;
@@ -139,11 +140,11 @@ word_watch(WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
 	if (watch->processors == 0)
 		watch->processors = processors_usable();
-	if (watch->processors > 1 && watch_worth(&watch->looks, WATCH_SELDOM_LOOK) &&
-		watch_judge(&watch->looks, watch_look(word, value, WATCH_LOOK_US)))
+	if (watch->processors > 1 && spin_has_credit(&watch->spins, SPIN_WAIT_RARE_SPIN) &&
+		spin_record(&watch->spins, spin_until_changed(word, value, SPIN_WAIT_US)))
 		return true;
-	if (watch_worth(&watch->yields, WATCH_SELDOM_YIELD) &&
-		watch_judge(&watch->yields, watch_yield(watch, word, value)))
+	if (spin_has_credit(&watch->yields, SPIN_WAIT_RARE_YIELD) &&
+		spin_record(&watch->yields, yield_until_changed(watch, word, value)))
 		return true;
 	return atomic_load_explicit(word, memory_order_acquire) != value;
 }

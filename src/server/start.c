@@ -24,7 +24,7 @@
 #define SPIN_CPUS		8		/* with fewer processors, spinning delays the process that is waited
 								 * for */
 #define SPIN_US			40
-#define SPIN_FLYING_US	300		/* about the duration of a GPU's batch */
+#define SPIN_IN_FLIGHT_US 300	/* about the duration of a GPU's batch */
 #define WAKER_CPUS		16		/* with fewer processors, clients under load need all of them */
 #define WAKERS			2
 
@@ -237,7 +237,7 @@ engine_choose(Server *server, const ServerOptions *options, EngineError *error)
  * status.
  */
 static int
-server_without_engine(Server *server, const ServerOptions *options, EngineError *error)
+server_report_no_engine(Server *server, const ServerOptions *options, EngineError *error)
 {
 	char		text[sizeof(server->area->last_error)];
 
@@ -274,8 +274,8 @@ server_ready(Server *server, const ServerOptions *options)
 	memcpy(area->engine, info->name, sizeof(area->engine));
 	memcpy(area->device, info->device, sizeof(area->device));
 	server->spin_us = cpus >= SPIN_CPUS ? SPIN_US : 0;
-	server->spin_flying_us = server->spin_us > 0 ? SPIN_FLYING_US : 0;
-	server->spin_flying_most = UINT32_MAX;
+	server->spin_in_flight_us = server->spin_us > 0 ? SPIN_IN_FLIGHT_US : 0;
+	server->spin_max_in_flight = UINT32_MAX;
 	if (strcmp(info->name, "cpu") == 0)
 	{
 		/*
@@ -284,7 +284,7 @@ server_ready(Server *server, const ServerOptions *options)
 		 * spinning.
 		 */
 		server->launch_at_once = info->max_batch * 2;
-		server->spin_flying_most = info->max_batch / 4;
+		server->spin_max_in_flight = info->max_batch / 4;
 	}
 	memory_publish(server);
 	wakers_start(server, options->wakers > 0 ? options->wakers : cpus >= WAKER_CPUS ? WAKERS : 0);
@@ -306,7 +306,7 @@ server_run(Server *server, const ServerOptions *options)
 	requests_sweep(server, true);
 	channels_sweep(server, true);
 	if (engine_choose(server, options, &error) != ENGINE_OK)
-		return server_without_engine(server, options, &error);
+		return server_report_no_engine(server, options, &error);
 	server_ready(server, options);
 	return serve(server);
 }

@@ -15,7 +15,7 @@
  * Limit of retries. A correct server and launcher only move a word forward, so
  * fewer are needed.
  */
-#define MOST_MOVES	16
+#define MAX_MOVES	16
 
 /* State of a request, as seen by its client. */
 typedef enum RequestLook
@@ -81,7 +81,7 @@ request_leave(_Atomic uint32_t *word)
 	uint32_t	value = atomic_load(word);
 
 	PROTOCOL_STEP(CLIENT_LEAVES);
-	for (int i = 0; i < MOST_MOVES; i++)
+	for (int i = 0; i < MAX_MOVES; i++)
 	{
 		bool		taken = request_state(value) == REQUEST_TAKEN;
 
@@ -165,7 +165,7 @@ request_sweep(_Atomic uint32_t *word)
 {
 	uint32_t	value = atomic_load(word);
 
-	for (int i = 0; i < MOST_MOVES; i++)
+	for (int i = 0; i < MAX_MOVES; i++)
 	{
 		RequestState state = request_state(value);
 		RequestState next = state == REQUEST_ABANDONED ? REQUEST_FREE : REQUEST_FAILED;

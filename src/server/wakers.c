@@ -24,8 +24,8 @@
 #include "server/spin_wait.h"
 
 #define RING_WORDS		1024
-#define LOOK_US			50		/* a waker spins this long before it sleeps */
-#define CROWD_WAKES		8		/* clients that the main thread wakes itself, between two sleeps */
+#define SPIN_US			50		/* a waker spins this long before it sleeps */
+#define DIRECT_WAKES	8		/* clients that the main thread wakes itself, between two sleeps */
 #define IDLE_MS			1000
 
 struct Waker
@@ -40,9 +40,9 @@ struct Waker
 
 /* Wait until the bell differs from `seen`: spin, then sleep. */
 static void
-waker_rest(Waker *waker, uint32_t seen)
+waker_sleep(Waker *waker, uint32_t seen)
 {
-	if (watch_look(&waker->bell, seen, LOOK_US))
+	if (spin_until_changed(&waker->bell, seen, SPIN_US))
 		return;
 	atomic_store(&waker->asleep, 1);
 	area_futex_wait(&waker->bell, seen, waker->rest_ms);
@@ -60,7 +60,7 @@ waker_main(void *arg)
 		uint32_t	bell = atomic_load(&waker->bell);
 
 		if (woken == bell)
-			waker_rest(waker, bell);
+			waker_sleep(waker, bell);
 		for (; woken != bell; atomic_store(&waker->woken, ++woken))
 		{
 			if (waker->words[woken % RING_WORDS] == NULL)
@@ -73,7 +73,7 @@ waker_main(void *arg)
 
 /* Put a word into a waker's ring. Returns false if the ring is full. */
 static bool
-waker_take(Waker *waker, _Atomic uint32_t *word)
+waker_push(Waker *waker, _Atomic uint32_t *word)
 {
 	uint32_t	bell = atomic_load_explicit(&waker->bell, memory_order_relaxed);
 
@@ -110,7 +110,7 @@ wakers_stop(Server *server)
 {
 	for (uint32_t i = 0; i < server->nwakers; i++)
 	{
-		while (!waker_take(&server->wakers[i], NULL))
+		while (!waker_push(&server->wakers[i], NULL))
 			(void) sched_yield();
 		pthread_join(server->wakers[i].thread, NULL);
 	}
@@ -123,10 +123,10 @@ wakers_stop(Server *server)
 void
 client_wake(Server *server, _Atomic uint32_t *word)
 {
-	if (server->wakes < CROWD_WAKES)
+	if (server->wakes < DIRECT_WAKES)
 		server->wakes++;
 	else if (server->nwakers > 0 &&
-			 waker_take(&server->wakers[server->next_waker++ % server->nwakers], word))
+			 waker_push(&server->wakers[server->next_waker++ % server->nwakers], word))
 		return;
 	area_futex_wake(word, 1);
 	PROTOCOL_STEP(SERVER_WOKE);

@@ -53,18 +53,18 @@ watchdog_job_bytes(const HeldMirror *mirror, const EngineJob *job)
  * to be read.
  */
 static uint64_t
-most_looks(const Server *server, uint32_t quarters, uint64_t bytes)
+max_checks(const Server *server, uint32_t quarters, uint64_t bytes)
 {
 	return ((uint64_t) server->hang_ms * quarters / 4 + 999) / 1000 + bytes / SLOWEST_PACE;
 }
 
 /* Exit: the work in the engine will not complete. */
 static void
-watchdog_give_up(Server *server, const char *what, uint32_t looks)
+watchdog_fail(Server *server, const char *what, uint32_t checks)
 {
 	EngineError error;
 
-	engine_error(&error, ENGINE_FAILED, "the engine has not got on with %s for %u s", what, looks);
+	engine_error(&error, ENGINE_FAILED, "the engine has not got on with %s for %u s", what, checks);
 	server_fail(server, &error);
 }
 
@@ -78,15 +78,15 @@ longest_query(const Server *server)
 	uint64_t	most = 0;
 
 	for (uint32_t i = 0; i < server->layout.slots; i++)
-		if (server->tickets[i].state == TICKET_FLYING && server->tickets[i].bytes > most)
+		if (server->tickets[i].state == TICKET_IN_FLIGHT && server->tickets[i].bytes > most)
 			most = server->tickets[i].bytes;
 	for (uint32_t i = 0; i < server->layout.channels; i++)
-		for (uint32_t j = 0; server->channels[i].phase == CHANNEL_SEARCHES && j < CHANNEL_PIECE;
+		for (uint32_t j = 0; server->channels[i].phase == CHANNEL_SEARCHING && j < CHANNEL_PIECE;
 			 j++)
 		{
 			const Ticket *ticket = &server->channels[i].search.tickets[j];
 
-			if (ticket->state == TICKET_FLYING && ticket->bytes > most)
+			if (ticket->state == TICKET_IN_FLIGHT && ticket->bytes > most)
 				most = ticket->bytes;
 		}
 	return most;
@@ -97,32 +97,32 @@ longest_query(const Server *server)
  * limit of jobs applies, because a job may block them.
  */
 static void
-look_at_queries(Server *server)
+check_queries(Server *server)
 {
-	bool		flying = server->queries_flying > 0;
-	bool		waiting = flying || server->ready_first != NO_ENTRY;
-	uint32_t	quarters = flying ? QUERY_QUARTERS : JOB_QUARTERS;
+	bool		in_flight = server->queries_in_flight > 0;
+	bool		waiting = in_flight || server->ready_first != NO_ENTRY;
+	uint32_t	quarters = in_flight ? QUERY_QUARTERS : JOB_QUARTERS;
 
-	server->still_looks =
-		waiting && server->queries_done == server->seen_done ? server->still_looks + 1 : 0;
+	server->stalled_checks =
+		waiting && server->queries_done == server->seen_done ? server->stalled_checks + 1 : 0;
 	server->seen_done = server->queries_done;
-	if (server->still_looks > most_looks(server, quarters, 0) &&
-		server->still_looks > most_looks(server, quarters, longest_query(server)))
-		watchdog_give_up(server, "any query", server->still_looks);
+	if (server->stalled_checks > max_checks(server, quarters, 0) &&
+		server->stalled_checks > max_checks(server, quarters, longest_query(server)))
+		watchdog_fail(server, "any query", server->stalled_checks);
 }
 
 /* Whether a channel has made no progress since the last check. */
 static bool
-channel_stands(ChannelWork *work)
+channel_stalled(ChannelWork *work)
 {
-	bool stands = work->phase != CHANNEL_RESTS && work->phase != CHANNEL_SEARCHES &&
+	bool stalled = work->phase != CHANNEL_IDLE && work->phase != CHANNEL_SEARCHING &&
 				  work->seen_phase == work->phase && work->seen_generation == work->generation &&
 				  work->seen_done == work->done;
 
 	work->seen_phase = work->phase;
 	work->seen_generation = work->generation;
 	work->seen_done = work->done;
-	return stands;
+	return stalled;
 }
 
 /*
@@ -131,35 +131,35 @@ channel_stands(ChannelWork *work)
  * their bytes.
  */
 static void
-look_at_jobs(Server *server)
+check_jobs(Server *server)
 {
-	bool		any_moves = false;
+	bool		any_progress = false;
 	uint64_t	bytes = 0;
 
 	for (uint32_t i = 0; i < server->layout.channels; i++)
 	{
 		ChannelWork   *work = &server->channels[i];
-		bool		stands = channel_stands(work);
+		bool		stalled = channel_stalled(work);
 
-		work->still_looks = stands ? work->still_looks + 1 : 0;
-		any_moves |= !stands && work->phase == CHANNEL_RUNS;
-		bytes += work->phase == CHANNEL_RUNS ? work->bytes : 0;
+		work->stalled_checks = stalled ? work->stalled_checks + 1 : 0;
+		any_progress |= !stalled && work->phase == CHANNEL_RUNNING;
+		bytes += work->phase == CHANNEL_RUNNING ? work->bytes : 0;
 	}
 	for (uint32_t i = 0; i < server->layout.channels; i++)
 	{
 		ChannelWork   *work = &server->channels[i];
 
-		if (any_moves)
-			work->still_looks = 0;
-		else if (work->still_looks > most_looks(server, JOB_QUARTERS, bytes))
-			watchdog_give_up(server, "a job", work->still_looks);
+		if (any_progress)
+			work->stalled_checks = 0;
+		else if (work->stalled_checks > max_checks(server, JOB_QUARTERS, bytes))
+			watchdog_fail(server, "a job", work->stalled_checks);
 	}
 }
 
 /* Check the progress of queries and jobs. Called about once a second. */
 void
-watchdog_look(Server *server)
+watchdog_check(Server *server)
 {
-	look_at_queries(server);
-	look_at_jobs(server);
+	check_queries(server);
+	check_jobs(server);
 }

@@ -1,18 +1,18 @@
 /*
  * append_wal.c
- *		Generic WAL records of changes whose places are known.
+ *		Write generic WAL records for changes whose byte ranges are known.
  *
- * A record of the generic resource manager holds, for each page that is not
- * logged as a whole, runs of bytes: two bytes of offset, two of length, then
- * what stands there now. Replay copies them, clears the gap between pd_lower
- * and pd_upper, and sets the LSN.
+ * A record of the generic resource manager contains, for each page without
+ * full-page image, a list of fragments: offset and length, two bytes each, then
+ * the new bytes. Replay copies them, zeroes the hole between pd_lower and
+ * pd_upper, and sets the LSN.
  *
- * That form is generic_xlog.c's own, not an interface. It is the same in
- * PostgreSQL 15 to 18, and no minor version can change it: standbys and crash
- * recovery of that major version replay what another minor version of it has
- * written. Everything else here is xloginsert.h.
- * t/165_append_records_are_the_servers.pl compares this with what the server
- * writes and replays: it fails on a PostgreSQL whose form is another.
+ * That format is internal to generic_xlog.c. It is the same in PostgreSQL 15 to
+ * 18, and no minor release can change it, because standbys and crash recovery
+ * must replay records written by other minor releases of the same major
+ * version. Everything else here is the interface of xloginsert.h.
+ * t/165_append_records_are_the_servers.pl compares these records with what the
+ * server writes and replays, and fails if the format differs.
  */
 #include "postgres.h"
 
@@ -26,15 +26,15 @@
 
 #ifdef GPUANN_TEST_FAULTS
 
-/* Pages of the record under way as they were before. */
+/* Copies of the current record's pages before the change. */
 static PGAlignedBlock before[MAX_GENERIC_XLOG_PAGES];
 
-/* Where GenericXLog may allocate, though we are in a critical section. */
+/* Memory context for GenericXLog, which allocates in our critical section. */
 static MemoryContext generic_memory = NULL;
 
 /*
- * Write the record of the same change by GenericXLog: take the pages back, and
- * have it make them what they are now.
+ * Write the same change by GenericXLog: restore the old pages, and let it apply
+ * the new ones.
  */
 static void
 finish_by_generic(AppendWal *log)
@@ -94,7 +94,7 @@ append_wal_page(AppendWal *log, Buffer buffer, bool image)
 	return logged;
 }
 
-/* Begin a run. */
+/* Add the header of a fragment. */
 static void
 add_head(LoggedPage *logged, const void *from, Size bytes)
 {
@@ -127,7 +127,7 @@ append_wal_tail(LoggedPage *logged, const void *from, Size bytes)
 	logged->tail_bytes = bytes;
 }
 
-/* Add a page to the record. */
+/* Register a page with the record. */
 static void
 register_page(const LoggedPage *logged, uint8 number)
 {

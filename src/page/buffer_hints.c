@@ -1,10 +1,10 @@
 /*
  * buffer_hints.c
- *		Blocks that a graph search reads again and again.
+ *		Cache of the buffers in which blocks were found last.
  *
- * A graph search would spend much of its time looking blocks up in the buffer
- * table. We remember where blocks were; the buffer itself tells whether it
- * still holds this one. What is remembered may be wrong at any time.
+ * Graph searches access the same blocks repeatedly, and looking them up in the
+ * buffer table takes much of their time. A hint may be wrong at any time; the
+ * buffer's tag tells whether it still holds the block.
  */
 #include "page/buffer_hints.h"
 
@@ -15,22 +15,21 @@
 #include "pgstat.h"
 #include "port/pg_bitutils.h"
 
-#define HINTS_MIN		8192		/* blocks remembered by a process: at least, ... */
-#define HINTS_MAX		1048576		/* ... and at most: 8 GB of index, in 4 MB */
+#define HINTS_MIN		8192		/* entries of a process: at least, ... */
+#define HINTS_MAX		1048576		/* ... and at most; 8 GB of index, in 4 MB */
 
 /* Shared by all indexes that this process searches. */
 static Buffer *hint_table = NULL;
 static uint32 hint_count = 0;
 
 /*
- * Make the table of hints, with a place for each shared buffer.
+ * Create the table of hints, with an entry per shared buffer.
  *
- * It is made once and then neither moved nor freed: searches hold it over
- * anything that may begin another one (a look at the list's end, a nested
- * query, a cursor that stays open for hours), and over errors. Memory of
- * calloc's rather than a context's: the kernel gives it page by page as hints
- * are noted, so a session that reads small indexes takes a few kB of it. If
- * there is none, nothing is remembered.
+ * It is never moved or freed, because searches keep pointers to it across
+ * anything that may begin another search (nested queries, open cursors), and
+ * across errors. It is allocated by calloc instead of in a memory context, so
+ * that the kernel allocates pages only as hints are stored; a session that
+ * searches small indexes uses a few kB. Without memory there are no hints.
  */
 static void
 hints_make_table(void)
@@ -86,9 +85,9 @@ hints_end(BufferHints *hints)
 }
 
 /*
- * Begin to read a block, if we do not know where it is and the user lets
- * several reads be under way: one look-up in the table finds it, or starts the
- * kernel's read.
+ * Start reading a block if no hint is valid for it, and the user allows
+ * concurrent reads: one lookup in the buffer table either finds the block or
+ * starts the kernel's read.
  */
 void
 hints_prefetch(BufferHints *hints, BlockNumber block)
@@ -108,8 +107,8 @@ hints_prefetch(BufferHints *hints, BlockNumber block)
 /*
  * Pin a block.
  *
- * ReadRecentBuffer does not count as use for the clock sweep: a buffer that
- * seems little used is looked up in the table, which does.
+ * ReadRecentBuffer() does not increase the usage count, so buffers with a low
+ * one are read by ReadBuffer(), which does.
  */
 Buffer
 hints_pin(BufferHints *hints, BlockNumber block)

@@ -1,61 +1,61 @@
 /*
  * buffer_hints.h
- *		Blocks that a graph search reads again and again: this process remembers
- *		in which buffers they were.
+ *		Hints in which buffers a process found blocks last, and reads without
+ *		pin.
  *
- * hints_pin() pins a block, as ReadBuffer does, mostly without a look-up in the
- * buffer table. hints_peek() reads it without pin and lock ("a peek"), for the
- * distances of a walk only: the walk then writes to no shared cache line, and
- * with many backends the pins and locks of the pages that all of them cross
- * cost more than the distances. Everything else is read under pin and share
+ * hints_pin() pins a block like ReadBuffer(), mostly without a lookup in the
+ * buffer table. hints_peek() allows reading it without pin and lock ("a peek"),
+ * for the distances of a walk only. The walk then writes to no shared cache
+ * line; with many backends, pins and locks of the pages that all of them visit
+ * cost more than the distances. Everything else is read with pin and share
  * lock.
  *
- * What a peek may do, and why that is sound
+ * What a peek may do, and why it is safe
  *
- * 1. The memory is there. Shared buffers are one mapping of fixed size for the
- *	  life of the postmaster (NBuffers does not change in 15 to 18), and a hint
- *	  is a number that the buffer manager gave us for a buffer of this cluster.
- *	  Offsets and lengths come from the index's format, never from the page. So
- *	  whatever the page has become, a peek reads mapped memory, and takes
- *	  numbers from it: no pointer, no length, no slot.
+ * 1. The memory is mapped. Shared buffers are one mapping of fixed size for
+ *    the life of the postmaster (NBuffers does not change in 15 to 18), and a
+ *    hint is a number that the buffer manager returned for a buffer of this
+ *    cluster. Offsets and lengths come from the index's format, never from the
+ *    page. So whatever the page contains, a peek reads mapped memory, and uses
+ *    numbers from it: no pointer, no length, no slot.
  *
- * 2. A vector may be torn, or another page's: its slot may be overwritten, and
- *    the buffer given to another block, while it is read. hints_peeked()
- *    rejects nearly all that: what is left costs a detour, or a poor edge. A
- *    distance read so ranks candidates and nothing else. In scans
- *    (page_search.c) graph_search() computes every distance of its answer anew,
- *    by exact_distances(), under pin and share lock with the page checked;
- *    graph rows, states and versions are read under both; a distance that is
- *    NaN counts as infinite. In linking (row_vectors.c) distances choose among
- *    slots that the linker knows to exist, and any choice makes a right graph.
+ * 2. A vector may be torn, or belong to another page: its slot may be
+ *    overwritten, and the buffer given to another block, while it is read.
+ *    hints_peeked() detects nearly all of that; the rest costs a detour, or a
+ *    poor edge, because such a distance only orders candidates. In scans
+ *    (page_search.c) graph_search() recomputes every distance of its result
+ *    with exact_distances(), with pin and share lock and a page check; graph
+ *    rows, states and versions are read with both; NaN counts as infinite. In
+ *    linking (row_vectors.c) distances select among slots that the linker
+ *    knows to exist, and any selection makes a valid graph.
  *
- * 3. The descriptor is only read, and what is read of it is a hint that the
- *	  next look-up may overrule. Which fields these are, and that a buffer's
- *	  tag changes only while its header is locked (BM_LOCKED), before anything
- *	  is read into it, and BM_VALID is set only when it is full, holds in 15 to
- *	  18 (bufmgr.c: BufferAlloc, GetVictimBuffer, TerminateBufferIO).
+ * 3. The descriptor is only read, as a hint that the next lookup may
+ *    overrule. In 15 to 18 the fields used are these, a buffer's tag changes
+ *    only while its header is locked (BM_LOCKED) and before anything is read
+ *    into it, and BM_VALID is set only when the page is complete (bufmgr.c:
+ *    BufferAlloc, GetVictimBuffer, TerminateBufferIO).
  *
- * 4. Processors that reorder: hints_holds() reads the tag, then the state.
+ * 4. Memory ordering: hints_holds() reads the tag, then the state.
  *
- *	  Before: "tag is ours" was stored under the header lock, so a state read
- *	  later (1st pg_read_barrier) that is valid and not locked was stored after
- *	  the block had come in; the write barrier of UnlockBufHdr() orders that
- *	  store behind the block's bytes, our 2nd barrier orders our reads of them
- *	  behind the read of the state. So we read what was on the page then, or
- *	  later.
+ *    Before the peek: our tag was stored under the header lock. So a state that
+ *    is read after it (first pg_read_barrier) and is valid and not locked was
+ *    stored after the block had been read in. The write barrier of
+ *    UnlockBufHdr() orders that store after the block's bytes, and our second
+ *    barrier orders our reads of them after the read of the state. So we read
+ *    what was on the page then, or later.
  *
- *	  After: if we read a byte that came with another block, the tag had been
- *	  changed before, and the header unlocked (write barrier); our barrier in
- *	  hints_peeked() orders the second read of the tag behind that of the byte,
- *	  so it shows the change. (Unless the buffer had our block again by then.
- *	  It has to be used three times in each of its lives to be peeked into, so
- *	  the clock sweep would have to come by that often between two of our
- *	  loads, twice. See 2: a detour.)
+ *    After the peek: if we read a byte of another block, the tag had been
+ *    changed before, and the header unlocked (write barrier). Our barrier in
+ *    hints_peeked() orders the second read of the tag after that of the byte,
+ *    so it finds the change. (Unless the buffer holds our block again by then.
+ *    A buffer must be used three times to be peeked into, so the clock sweep
+ *    would have to pass that often between two of our loads, twice. By 2 the
+ *    result is a detour.)
  *
- *	  A change of the vector itself needs no order: it is never looked for.
+ *    A concurrent change of the vector itself needs no ordering, by 2.
  *
- * gpuann.debug_unpinned_distances turns peeks off. Under Valgrind, to which
- * PostgreSQL declares unpinned buffers out of bounds, they have to be.
+ * gpuann.debug_unpinned_distances = off disables peeks. This is needed under
+ * Valgrind, to which PostgreSQL declares unpinned buffers inaccessible.
  */
 #ifndef GPUANN_BUFFER_HINTS_H
 #define GPUANN_BUFFER_HINTS_H
@@ -67,41 +67,41 @@
 #include "utils/rel.h"
 
 /*
- * A buffer used less than this is pinned instead of peeked into, so that the
- * clock sweep learns that it is in use.
+ * A buffer with a lower usage count is pinned instead, so that the clock sweep
+ * sees that it is in use.
  */
 #define HINTS_USAGE	3
 
-/* What is remembered, seen by one search of one index. */
+/* The hints, as used by one search of one index. */
 typedef struct BufferHints
 {
 	Relation	index;
-	BufferTag	tag;			/* of the index's main fork; the block is filled in */
-	Buffer	   *hints;			/* lives as long as the process; NULL: nothing is remembered (of
-								 * local buffers, say) */
-	uint32		key;			/* spreads indexes over the hints */
-	uint32		mask;			/* hints - 1 */
-	bool		unpinned;		/* gpuann.debug_unpinned_distances, as the search began */
-	uint64		peeked;			/* blocks, to be counted at the end */
+	BufferTag	tag;			/* of the index's main fork; blockNum is set for each access */
+	Buffer	   *hints;			/* the table, which lives as long as the process; NULL: no hints,
+								 * for local buffers or without memory */
+	uint32		key;			/* distributes indexes over the table */
+	uint32		mask;			/* size of the table - 1 */
+	bool		unpinned;		/* gpuann.debug_unpinned_distances, when the search began */
+	uint64		peeked;			/* blocks read by peeks, counted at the end */
 	volatile char touched;		/* see unpinned_find() */
 } BufferHints;
 
 /*
- * Begin a search of an index. Others may begin and end meanwhile, of this
- * index or another; a search that an error ends is simply forgotten.
+ * Begin a search of an index. Searches may be nested, and need not be ended
+ * after an error.
  */
 extern void hints_begin(BufferHints *hints, Relation index);
 
-/* End it: what was peeked into counts as read and found, for the statistics. */
+/* End a search: count peeks as buffer hits in the statistics. */
 extern void hints_end(BufferHints *hints);
 
-/* Begin to read a block that is going to be pinned, if it has to be read. */
+/* Start reading a block that will be pinned, if it is not in memory. */
 extern void hints_prefetch(BufferHints *hints, BlockNumber block);
 
 /* Pin a block. */
 extern Buffer hints_pin(BufferHints *hints, BlockNumber block);
 
-/* Where a block may be; 0 if nothing is known. */
+/* Hint for a block, or InvalidBuffer. */
 static inline Buffer
 hint_of(const BufferHints *hints, BlockNumber block)
 {
@@ -109,8 +109,8 @@ hint_of(const BufferHints *hints, BlockNumber block)
 }
 
 /*
- * Whether a shared buffer holds the block of hints->tag, and is in use enough:
- * the tag first, then the state (see 4. above).
+ * Whether a shared buffer holds the block of hints->tag and has a sufficient
+ * usage count. Reads the tag before the state, see 4 above.
  */
 static inline bool
 hints_holds(const BufferHints *hints, Buffer hint)
@@ -126,7 +126,7 @@ hints_holds(const BufferHints *hints, Buffer hint)
 		   BUF_STATE_GET_USAGECOUNT(state) >= HINTS_USAGE;
 }
 
-/* Whether a block is where it was last. */
+/* Whether the hint for a block is valid. */
 static inline bool
 hints_is_known(BufferHints *hints, BlockNumber block)
 {
@@ -138,7 +138,7 @@ hints_is_known(BufferHints *hints, BlockNumber block)
 
 /*
  * The page of a block, to be read without a pin by a walk whose distances are
- * ranked again; NULL if it has to be pinned.
+ * computed again for the result. NULL if it must be pinned.
  */
 static inline const char *
 hints_peek(BufferHints *hints, BlockNumber block, Buffer hint)
@@ -152,7 +152,10 @@ hints_peek(BufferHints *hints, BlockNumber block, Buffer hint)
 	return BufferBlocks + (Size) (hint - 1) * BLCKSZ;
 }
 
-/* Whether the block was there while it was read. */
+/*
+ * Whether the buffer has held the block since hints_peek(). Call after reading
+ * it.
+ */
 static inline bool
 hints_peeked(BufferHints *hints, BlockNumber block, Buffer hint)
 {

@@ -1,11 +1,11 @@
 /*
  * pages.c
- *		The page format: layout arithmetic, checked reads of pages, records and
- *		vectors, extension of the file.
+ *		The page format: layout, checked access to pages, records and vectors,
+ *		extension of the file.
  *
- * Everything read here is checked before use: a damaged page gives
- * ERRCODE_INDEX_CORRUPTED with its block. Readers hold one content lock at a
- * time.
+ * Everything read is checked before use; a damaged page raises
+ * ERRCODE_INDEX_CORRUPTED with its block number. Readers hold one content lock
+ * at a time.
  */
 #include "postgres.h"
 
@@ -26,21 +26,19 @@
 #define ROW_LIMIT	ENGINE_MAX_SLOTS
 #endif
 
-/*
- * What rd_amcache holds: one chunk, freed by the relation cache when it likes.
- */
+/* What rd_amcache points to: one chunk, which the relation cache may free. */
 typedef struct IndexCache
 {
-	const IndexFormat *format;	/* interned: lives as long as the process */
-	uint64		nonce;			/* as last read */
-	BlockNumber newest_pending;	/* a hint, as the metapage's */
-	BlockNumber blocks;			/* lengths of index and table when last asked: a system call
-								 * each, */
-	BlockNumber heap_blocks;	/* and files of relations that a scan may see do not become shorter
+	const IndexFormat *format;	/* interned, lives as long as the process */
+	uint64		nonce;			/* as read last */
+	BlockNumber newest_pending;	/* a hint, like the metapage's */
+	BlockNumber blocks;			/* file length of the index when asked last: asking is a system
+								 * call, and files of relations that a scan can see do not shrink
 								 * unnoticed */
+	BlockNumber heap_blocks;	/* the same for the table */
 } IndexCache;
 
-/* Formats seen by this process; few, because most indexes look alike. */
+/* Formats seen by this process. Few, because most indexes have similar ones. */
 typedef struct InternedFormat
 {
 	struct InternedFormat *next;
@@ -50,7 +48,7 @@ typedef struct InternedFormat
 static InternedFormat *interned_formats = NULL;
 
 /*
- * Report damage, by block.
+ * Report damage in a block.
  */
 void
 report_corrupt(Relation index, BlockNumber block, const char *what)
@@ -62,7 +60,8 @@ report_corrupt(Relation index, BlockNumber block, const char *what)
 }
 
 /*
- * Pages that so many slots of a superblock need, its pending page included.
+ * Number of pages of a superblock with this many slots, including its pending
+ * page.
  */
 static uint64
 superblock_pages_of(const IndexFormat *format, uint64 slots)
@@ -74,8 +73,8 @@ superblock_pages_of(const IndexFormat *format, uint64 slots)
 }
 
 /*
- * Derive the layout from dimensions, type and degree. False if they are not in
- * their ranges.
+ * Compute the layout from dimensions, type and degree. Returns false if these
+ * are out of range.
  */
 static bool
 format_layout(IndexFormat *format)
@@ -98,8 +97,8 @@ format_layout(IndexFormat *format)
 		return false;
 
 	/*
-	 * A superblock's pending page must be able to list as many slots as the
-	 * superblock has.
+	 * A superblock's pending page must have room for all slots of the
+	 * superblock.
 	 */
 	slots = 1;
 	while (slots < GPUANN_PENDING_CAPACITY &&
@@ -112,10 +111,7 @@ format_layout(IndexFormat *format)
 	return true;
 }
 
-/*
- * Fill a format. The seed area has room for an index of four times the rows
- * expected.
- */
+/* Fill a format. The seed area has room for four times the expected rows. */
 void
 format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m,
 			   int ef_construction, double expected_rows)
@@ -136,7 +132,7 @@ format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int
 }
 
 /*
- * Whether a format is that of the index's operator class.
+ * Whether a format matches the index's operator class.
  */
 static bool
 is_format_of(Relation index, const IndexFormat *format)
@@ -147,7 +143,7 @@ is_format_of(Relation index, const IndexFormat *format)
 }
 
 /*
- * Check a metapage that has been copied out of its buffer.
+ * Check a copy of the metapage.
  */
 static void
 check_meta(Relation index, const MetaPage *meta)
@@ -186,7 +182,7 @@ check_meta(Relation index, const MetaPage *meta)
 }
 
 /*
- * The stable copy of a format.
+ * Return the permanent copy of a format.
  */
 static const IndexFormat *
 intern_format(const IndexFormat *format)
@@ -206,7 +202,7 @@ intern_format(const IndexFormat *format)
 }
 
 /*
- * Remember with the relation what the metapage said.
+ * Cache what the metapage says in rd_amcache.
  */
 static void
 cache_meta(Relation index, const MetaPage *meta)
@@ -226,7 +222,7 @@ cache_meta(Relation index, const MetaPage *meta)
 }
 
 /*
- * A copy of the metapage, checked.
+ * Copy the metapage and check it.
  */
 void
 read_meta(Relation index, MetaPage *meta)
@@ -243,18 +239,17 @@ read_meta(Relation index, MetaPage *meta)
 }
 
 /*
- * Error out if VACUUM may have taken rows out of the index that a snapshot
- * sees.
+ * Raise an error if VACUUM may have removed rows that a snapshot sees.
  *
  * With old_snapshot_threshold (PostgreSQL 15 and 16) VACUUM does not wait for
- * snapshots older than that: whoever still uses one is to get an error, not the
- * rows that are left. VACUUM stamps the metapage before it marks the first row
- * dead (see lock_linker), and that is after any snapshot was taken that sees
- * the row. So an answer that lacks it, whether its pages were read here or by a
- * mirror's worker, was read after that stamp, and a look at the metapage after
- * the answer finds an LSN newer than the snapshot's. Single node pages prove
- * less: what a mirror answers may have no page left that is read here, and a
- * graph without edges to a row does not lead to its page.
+ * snapshots older than that, and whoever still uses one must get an error
+ * instead of the remaining rows. VACUUM stamps the metapage before it marks the
+ * first row dead (see lock_linker), which is after any snapshot was taken that
+ * sees the row. So an answer that lacks the row, no matter whether pages were
+ * read here or by a mirror worker, was read after that stamp, and the metapage,
+ * if checked after the answer, has an LSN newer than the snapshot's. Checking
+ * node pages would not suffice: an answer from a mirror may read no page here,
+ * and a graph without edges to a row does not lead to its page.
  */
 void
 check_snapshot_age(Relation index, Snapshot snapshot)
@@ -271,7 +266,7 @@ check_snapshot_age(Relation index, Snapshot snapshot)
 }
 
 /*
- * The format of an index.
+ * Return the format of an index.
  */
 const IndexFormat *
 index_format(Relation index)
@@ -286,7 +281,7 @@ index_format(Relation index)
 }
 
 /*
- * The nonce as last seen; 0 may be out of date, another value cannot be.
+ * The nonce as cached; 0 may be out of date, other values cannot.
  */
 uint64
 index_cached_nonce(Relation index)
@@ -296,7 +291,7 @@ index_cached_nonce(Relation index)
 }
 
 /*
- * Where the newest pending page was when we last looked.
+ * The block of the newest pending page, when last looked up.
  */
 BlockNumber
 index_newest_hint(Relation index)
@@ -313,7 +308,7 @@ index_set_newest_hint(Relation index, BlockNumber block)
 }
 
 /*
- * How long the index's file was when last asked; 0: not asked yet.
+ * Length of the index's file when last asked; 0: never.
  */
 BlockNumber
 index_known_blocks(Relation index)
@@ -322,7 +317,7 @@ index_known_blocks(Relation index)
 }
 
 /*
- * How long it is.
+ * Ask for the length of the index's file.
  */
 BlockNumber
 index_ask_blocks(Relation index)
@@ -335,7 +330,7 @@ index_ask_blocks(Relation index)
 }
 
 /*
- * The same of the table.
+ * The same for the table.
  */
 BlockNumber
 index_known_heap_blocks(Relation index)
@@ -354,7 +349,7 @@ index_ask_heap_blocks(Relation index, Relation heap)
 }
 
 /*
- * A fresh identity for an index.
+ * Create a new identity for an index.
  */
 uint64
 random_nonce(void)
@@ -372,8 +367,8 @@ random_nonce(void)
 }
 
 /*
- * Initialise a page: header, tail, pd_lower past what its kind holds when
- * empty.
+ * Initialize a page: header, tail, and pd_lower after what this kind contains
+ * when empty.
  */
 void
 page_init(Page page, PageKind kind, uint32 superblock)
@@ -411,7 +406,7 @@ page_init(Page page, PageKind kind, uint32 superblock)
 }
 
 /*
- * What is wrong with a page that should be of this kind; NULL if nothing is.
+ * Check the kind of an initialized page. Returns what is wrong, or NULL.
  */
 const char *
 page_fault(Page page, PageKind kind)
@@ -429,8 +424,8 @@ page_fault(Page page, PageKind kind)
 }
 
 /*
- * Check the page of a locked buffer; unlocks, releases and errors out if it is
- * not what it should be.
+ * Check the page of a locked buffer. On failure unlocks and releases it, and
+ * raises an error.
  */
 void
 check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok)
@@ -465,7 +460,7 @@ read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_
 }
 
 /*
- * The same for those who read the whole index, through a ring of buffers.
+ * The same for reading the whole index, with a ring of buffers.
  */
 Buffer
 read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok,
@@ -474,8 +469,9 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 	Buffer		buffer;
 
 	/*
-	 * Pending pages are found by what other pages say; the others by a slot,
-	 * which the append point has vouched for.
+	 * The block of a pending page comes from other pages; those of other kinds
+	 * are computed from slots below the append point's limit, whose pages
+	 * exist.
 	 */
 	if (kind == PAGE_PENDING && block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
@@ -486,7 +482,7 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 }
 
 /*
- * Read, lock and check a block that this process reads again and again.
+ * Read, lock (shared) and check a block that this process reads repeatedly.
  */
 Buffer
 read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
@@ -495,7 +491,7 @@ read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 	Buffer		buffer;
 
 	hints_begin(&hints, index);
-	/* As in read_page_in_bulk: what names a pending page is another page. */
+	/* as in read_page_in_bulk() */
 	if (kind == PAGE_PENDING && !hints_is_known(&hints, block) &&
 		block >= RelationGetNumberOfBlocks(index))
 		report_corrupt(index, block, "the file ends before this page");
@@ -506,7 +502,7 @@ read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 }
 
 /*
- * Copy a slot's node record and graph row.
+ * Copy a slot's node record and graph row from its page.
  */
 void
 copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node)
@@ -516,8 +512,8 @@ copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node)
 }
 
 /*
- * Copy a slot's node record and graph row from its page. False if the page was
- * never written.
+ * Read a slot's node record and graph row. Returns false if the page was never
+ * written.
  */
 bool
 read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
@@ -533,7 +529,7 @@ read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node
 }
 
 /*
- * Copy a slot's vector, one content lock at a time.
+ * Copy a slot's vector, locking one page at a time.
  */
 void
 read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector)
@@ -556,7 +552,7 @@ read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector
 }
 
 /*
- * Copy `count` seeds from the number `first` on.
+ * Copy `count` seeds, starting with number `first`.
  */
 void
 read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
@@ -577,8 +573,8 @@ read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
 }
 
 /*
- * Copy seeds, at most `most` of them: the first, for these are spread over the
- * graph as all are, and every so many of all would not be.
+ * Copy up to `most` seeds. The first ones are spread over the graph like all
+ * seeds are; a regular sample would not be.
  */
 uint32
 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most,
@@ -592,7 +588,7 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
 }
 
 /*
- * How many superblocks there can be: slots are below 2^31, blocks below
+ * Maximum number of superblocks, with slots below 2^31 and blocks below
  * MaxBlockNumber.
  */
 static uint32
@@ -606,7 +602,7 @@ most_superblocks(const IndexFormat *format)
 }
 
 /*
- * Whether one more superblock can be.
+ * Check that another superblock is allowed.
  */
 void
 check_row_limit(Relation index, const IndexFormat *format, uint32 superblock)
@@ -628,10 +624,10 @@ check_row_limit(Relation index, const IndexFormat *format, uint32 superblock)
 }
 
 /*
- * Make the file reach block. New pages are all zero.
+ * Extend the file to include block. New pages are all zero.
  *
- * A larger file grows by a few pages more at a time, so that inserters meet the
- * extension lock seldom.
+ * Larger files are extended by some more pages at a time, so that inserts take
+ * the extension lock less often.
  */
 void
 extend_to(Relation index, BlockNumber block)

@@ -1,12 +1,11 @@
 /*
  * pages.h
- *		The page format (design, section 4): kinds of pages, records on them,
- *		slot arithmetic.
+ *		The page format: kinds of pages, records on them, slot arithmetic.
  *
- * Block 0 is the metapage, then come the seed pages, then equal superblocks.
- * Superblock b holds slots [b * S, (b + 1) * S): one pending page, then node
- * and vector pages in the order in which slots reach them. Everything about a
- * slot is found by arithmetic on IndexFormat.
+ * Block 0 is the metapage, followed by the seed pages, then by superblocks of
+ * equal size. Superblock b has the slots [b * S, (b + 1) * S): one pending
+ * page, then node and vector pages in the order in which slots reach them.
+ * Everything about a slot is located by arithmetic on IndexFormat.
  *
  * Lock order: pending pages (the newest first), node pages ascending, vector
  * pages ascending, seed pages ascending, metapage, extension lock, new page.
@@ -25,9 +24,10 @@
 
 #define GPUANN_MAGIC			0x6E6E6167	/* "gann" */
 #define GPUANN_FORMAT_VERSION	3
-#define GPUANN_PAGE_ID			0xFF9A	/* in every page's tail, for pg_filedump and the like */
+#define GPUANN_PAGE_ID			0xFF9A	/* identifies pages to tools like pg_filedump */
 #define GPUANN_META_BLOCK		0
-#define GPUANN_SUPERBLOCK_PAGES 128 /* most pages of a superblock, unless one vector needs more */
+#define GPUANN_SUPERBLOCK_PAGES 128 /* maximum pages of a superblock, unless one vector needs
+									 * more */
 #define GPUANN_MIN_SEED_PAGES	2
 
 typedef enum PageKind
@@ -42,8 +42,8 @@ typedef enum PageKind
 /* The special area of every page. */
 typedef struct PageTail
 {
-	uint64		change_seq;		/* node pages: of the last link or vacuum change */
-	uint32		superblock;		/* list, node, vector pages; else 0 */
+	uint64		change_seq;		/* node pages: of the last change by the linker or VACUUM */
+	uint32		superblock;		/* pending, node and vector pages; else 0 */
 	uint16		kind;			/* PageKind */
 	uint16		page_id;		/* GPUANN_PAGE_ID */
 } PageTail;
@@ -52,10 +52,7 @@ typedef struct PageTail
 
 #define PageTailOf(page)	((PageTail *) PageGetSpecialPointer(page))
 
-/*
- * What never changes after the build: found on the metapage, cached in
- * rd_amcache.
- */
+/* Fixed at build time: stored on the metapage, cached in rd_amcache. */
 typedef struct IndexFormat
 {
 	uint32		dims;
@@ -66,8 +63,8 @@ typedef struct IndexFormat
 	uint16		degree;			/* 2 * m */
 	uint16		ef_construction;
 	uint32		vector_bytes;
-	uint16		node_bytes;		/* of a slot on its node page: record, graph row and key */
-	uint16		key_bytes;		/* of filter columns in a node record: 0 in this version */
+	uint16		node_bytes;		/* per slot: record, graph row and key */
+	uint16		key_bytes;		/* filter columns in a node record: 0 in this version */
 	uint16		nodes_per_page;
 	uint16		node_pages;		/* per superblock */
 	uint32		vector_pages;
@@ -81,48 +78,49 @@ typedef struct MetaPage
 	uint32		magic;
 	uint32		format_version;
 	IndexFormat format;
-	uint64		nonce;			/* identity of this build; 0: never to be mirrored (unlogged, just
+	uint64		nonce;			/* identity of this build; 0: not to be mirrored (unlogged, just
 								 * reset) */
 
-	/* written by linker and vacuum, under the linker lock */
-	uint64		change_seq;		/* last finished slice of link or vacuum */
-	uint64		linked_position;	/* list entries before this are in the graph */
-	uint64		trimmed_position;	/* list entries before this are gone */
-	BlockNumber oldest_pending;	/* the pending page that holds trimmed_position (or will) */
-	uint32		linked_slots;	/* slots in the graph at the last pass, dead ones included */
-	uint32		seeds;			/* entries of the seed area */
+	/* written by the linker and VACUUM, under the linker lock */
+	uint64		change_seq;		/* last finished slice of linker or VACUUM */
+	uint64		linked_position;	/* pending list entries before this are in the graph */
+	uint64		trimmed_position;	/* pending list entries before this have been removed */
+	BlockNumber oldest_pending;	/* the pending page that contains trimmed_position (or will) */
+	uint32		linked_slots;	/* slots in the graph after the last pass, including dead ones */
+	uint32		seeds;			/* number of seeds */
 
 	/*
-	 * a hint, written when pending pages succeed each other; the page itself
-	 * says whether it is the newest
+	 * A hint, updated when a pending page is closed; the page itself says
+	 * whether it is the newest.
 	 */
 	BlockNumber newest_pending;
 } MetaPage;
 
 typedef enum PendingState
 {
-	PENDING_SPARE = 1,				/* holds nothing; next is the next spare page */
-	PENDING_NEWEST = 2,			/* the append lock */
+	PENDING_SPARE = 1,				/* empty; next is the next spare page */
+	PENDING_NEWEST = 2,			/* its lock is the append lock */
 	PENDING_CLOSED = 3				/* full; next is its successor */
 } PendingState;
 
 /*
- * Where the next row goes. Meaningful on the newest pending page only; moves
- * along when it is succeeded.
+ * Where the next row goes. Valid on the newest pending page only, and copied to
+ * its successor when it is closed.
  */
 typedef struct AppendPoint
 {
-	uint32		superblocks;	/* whose pending page is initialised */
-	uint32		next_fresh;		/* slots from here on were never used; slots below it exist */
-	uint32		free_head;		/* first of the free list, linked by the first entry of their graph
-								 * rows; NO_SLOT: empty */
+	uint32		superblocks;	/* number of superblocks whose pending page is initialized */
+	uint32		next_fresh;		/* slots from here on have never been used; pages of slots below
+								 * exist */
+	uint32		free_head;		/* head of the free list, which is linked by the first entry of the
+								 * graph rows; NO_SLOT: empty */
 	uint32		free_count;
-	BlockNumber spare_head;		/* first spare pending page, or InvalidBlockNumber */
+	BlockNumber spare_head;		/* head of the list of spare pending pages, or InvalidBlockNumber */
 } AppendPoint;
 
 typedef struct PendingPage
 {
-	uint64		first_position; /* of slots[0] */
+	uint64		first_position; /* position of slots[0] */
 	uint64		superblock_seq; /* highest change_seq of this superblock's node pages */
 	uint32		count;
 	uint32		state;			/* PendingState */
@@ -134,41 +132,43 @@ typedef struct PendingPage
 #define GPUANN_PENDING_CAPACITY	((GPUANN_PAYLOAD - offsetof(PendingPage, slots)) / sizeof(uint32))
 
 /*
- * A node record's state, in its flags. ABSENT and FREE slots hold no row; LIVE
- * rows are answers; the others only route.
+ * State of a slot, in the flags of its node record. ABSENT and FREE slots have
+ * no row; LIVE rows are returned; searches pass through the others.
  */
 #define NODE_STATE_MASK		0x000F
 #define NODE_ABSENT			0	/* never used */
 #define NODE_LIVE			1
-#define NODE_DEAD			2	/* TID cleared, version advanced; still has edges in and out */
-#define NODE_DETACHED		3	/* no edge leads to it; still listed, or about to be freed */
+#define NODE_DEAD			2	/* TID cleared, version advanced; still has edges and is named by
+								 * edges */
+#define NODE_DETACHED		3	/* no edge leads to it; still on the pending list, or about to be
+								 * freed */
 #define NODE_FREE			4	/* on the free list */
-#define NODE_LINKED			0x0010	/* the graph row means something (of a free slot its first entry
-									 * does) */
+#define NODE_LINKED			0x0010	/* the graph row is valid (of a free slot only its first entry
+									 * is) */
 
 /*
- * A node page has the records of its slots first, one after another, then their
- * graph rows: an insert writes a record only, so what it logs and what an image
- * of a page not linked yet holds is a tenth of both.
+ * A node page has the records of its slots first, then their graph rows. An
+ * insert writes only a record, so WAL records and the images of pages that are
+ * not linked yet are a tenth of the size.
  */
 typedef struct NodeRecord
 {
 	ItemPointerData tid;
 	uint16		flags;
-	uint32		version;		/* advanced when the row dies and when the slot is reused */
+	uint32		version;		/* advanced when the row dies, and when the slot is reused */
 } NodeRecord;
 
-/* A copy of a slot's record and graph row together: format->node_bytes. */
+/* A copy of a slot's record and graph row, of format->node_bytes bytes. */
 typedef struct NodeCopy
 {
 	ItemPointerData tid;
 	uint16		flags;
 	uint32		version;
-	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree of them, NO_SLOT after the last; then
+	uint32		neighbours[FLEXIBLE_ARRAY_MEMBER];	/* degree entries, NO_SLOT after the last; then
 													 * the key */
 } NodeCopy;
 
-#define GRAPH_ROW_ALIGN		64		/* graph rows begin on a cache line of their page */
+#define GRAPH_ROW_ALIGN		64		/* graph rows are aligned to cache lines within the page */
 
 #define NodeState(node)		((node)->flags & NODE_STATE_MASK)
 
@@ -208,9 +208,10 @@ slot_superblock(const IndexFormat *format, uint32 slot)
 }
 
 /*
- * Pages of a superblock lie in the order in which slots reach them, so that a
- * file is only as long as its rows need: node page k before its first slot's
- * vector, and before it the vector pages that slots before it have begun.
+ * The pages of a superblock are in the order in which slots reach them, so that
+ * the file is only as long as its rows need. Node page k comes before the
+ * vector of its first slot, and after the vector pages that earlier slots have
+ * begun.
  */
 static inline BlockNumber
 node_block(const IndexFormat *format, uint32 slot)
@@ -223,7 +224,7 @@ node_block(const IndexFormat *format, uint32 slot)
 }
 
 /*
- * Node pages that lie before a superblock's vector page of this number: those
+ * Number of node pages before a superblock's vector page of this number: those
  * of the slots up to the first that reaches it.
  */
 static inline uint32
@@ -260,8 +261,8 @@ graph_row_bytes(const IndexFormat *format)
 }
 
 /*
- * Where the graph rows of a node page with so many records begin, in its
- * payload.
+ * Offset in the payload at which the graph rows of a node page with this many
+ * records begin.
  */
 static inline uint32
 graph_rows_offset(uint32 records)
@@ -273,7 +274,7 @@ graph_rows_offset(uint32 records)
 
 /*
  * A slot's graph row: degree neighbours, NO_SLOT after the last; then the key.
- * Of a free slot the first is the next free one.
+ * In a free slot the first neighbour is the next free slot.
  */
 static inline uint32 *
 graph_row(const IndexFormat *format, Page page, uint32 slot)
@@ -282,12 +283,14 @@ graph_row(const IndexFormat *format, Page page, uint32 slot)
 					   (Size) node_index(format, slot) * graph_row_bytes(format));
 }
 
-/* A vector is a run of a superblock's vector bytes; it may cross page ends. */
+/*
+ * Location of a vector in a superblock's vector bytes. It may cross page ends.
+ */
 typedef struct VectorPlace
 {
 	BlockNumber block;
-	uint32		offset;			/* in the page's payload */
-	uint32		page;			/* number among the superblock's vector pages */
+	uint32		offset;			/* offset in the page's payload */
+	uint32		page;			/* index among the superblock's vector pages */
 } VectorPlace;
 
 static inline VectorPlace
@@ -304,8 +307,8 @@ vector_place(const IndexFormat *format, uint32 slot)
 }
 
 /*
- * Go on to the beginning of the superblock's next vector page: not always the
- * next block.
+ * Advance to the start of the superblock's next vector page, which is not
+ * always the next block.
  */
 static inline void
 vector_place_next(const IndexFormat *format, VectorPlace *place)
@@ -319,28 +322,28 @@ vector_place_next(const IndexFormat *format, VectorPlace *place)
 /* ---- pages.c ---- */
 
 /*
- * Fill a format for an index that is expected to hold so many rows (0: not
- * known). Errors out if one row cannot fit.
+ * Fill a format for an index with this many expected rows (0: unknown). Raises
+ * an error if one row does not fit.
  */
 extern void format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int m,
 						   int ef_construction, double expected_rows);
 
 /*
- * The format of an index, cached with the relation; checks magic, version and
- * ranges. It stays valid, whatever becomes of the relation.
+ * Return the format of an index, cached in rd_amcache; checks magic, version
+ * and ranges. Stays valid for the life of the process.
  */
 extern const IndexFormat *index_format(Relation index);
 
 /*
- * What rd_amcache knows besides: the nonce as last seen, and where the newest
- * pending page was.
+ * Other values cached in rd_amcache: the nonce as read last, and a hint for the
+ * newest pending page.
  */
 extern uint64 index_cached_nonce(Relation index);
 extern BlockNumber index_newest_hint(Relation index);
 
 /*
- * Lengths of the files of an index and its table, as last asked (0: never), and
- * asked now. What lies within is there.
+ * File lengths of an index and its table, when last asked (0: never), and asked
+ * now. Blocks below them exist.
  */
 extern BlockNumber index_known_blocks(Relation index);
 extern BlockNumber index_ask_blocks(Relation index);
@@ -348,22 +351,22 @@ extern BlockNumber index_known_heap_blocks(Relation index);
 extern BlockNumber index_ask_heap_blocks(Relation index, Relation heap);
 extern void index_set_newest_hint(Relation index, BlockNumber block);
 
-/* A fresh identity for an index: random, never 0. */
+/* Create a new identity for an index: random, never 0. */
 extern uint64 random_nonce(void);
 
-/* A copy of the metapage, checked. */
+/* Copy the metapage and check it. */
 extern void read_meta(Relation index, MetaPage *meta);
 
 /*
- * Initialise a page: header, tail, pd_lower past what its kind holds when
- * empty.
+ * Initialize a page: header, tail, and pd_lower after what this kind contains
+ * when empty.
  */
 extern void page_init(Page page, PageKind kind, uint32 superblock);
 
 /*
- * Let pd_lower be at least so many payload bytes in. Node and vector pages are
- * filled from the start, so their images in WAL need no more than that; a
- * record beyond it reads as zeros, absent.
+ * Raise pd_lower to include this many bytes of the payload. Node and vector
+ * pages are filled from the start, so that their full-page images are short.
+ * Records beyond pd_lower read as zeros, that is, absent.
  */
 static inline void
 page_reach(Page page, Size bytes)
@@ -388,69 +391,64 @@ page_reach_row(const IndexFormat *format, Page page, uint32 slot)
 						 (node_index(format, slot) + 1) * (Size) graph_row_bytes(format));
 }
 
-/*
- * What is wrong with an initialised page that should be of this kind, or NULL.
- */
+/* Check the kind of an initialized page. Returns what is wrong, or NULL. */
 extern const char *page_fault(Page page, PageKind kind);
 
 /*
- * Read and lock a block (mode BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that
- * it is an initialised page of this kind; errors out with
- * ERRCODE_INDEX_CORRUPTED and the block number if not. With zero_ok a new
- * (all-zero) page passes.
+ * Read and lock a block (BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that it is
+ * an initialized page of this kind. Raises ERRCODE_INDEX_CORRUPTED with the
+ * block number if not. With zero_ok an all-zero page is accepted.
  */
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
-/*
- * Read, lock (shared) and check a block that this process reads again and
- * again.
- */
+/* Read, lock (shared) and check a block that this process reads repeatedly. */
 extern Buffer read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok);
 
-/* Check the page of a buffer that is locked already, as read_page does. */
+/* Check the page of a locked buffer, as read_page() does. */
 extern void check_page(Relation index, Buffer buffer, PageKind kind, bool zero_ok);
 
-/* The same for those who read the whole index, through a ring of buffers. */
+/* The same for reading the whole index, with a ring of buffers. */
 extern Buffer read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode,
 								bool zero_ok, BufferAccessStrategy strategy);
 
-/* Copy a slot's node record and graph row. */
+/* Copy a slot's node record and graph row from its page. */
 extern void copy_node(const IndexFormat *format, Page page, uint32 slot, NodeCopy *node);
 
 /*
- * Copy a slot's node record and graph row from its page. False if the page was
- * never written.
+ * Read a slot's node record and graph row. Returns false if the page was never
+ * written.
  */
 extern bool read_node(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node);
 
-/* Copy a slot's vector, one content lock at a time. */
+/* Copy a slot's vector, locking one page at a time. */
 extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, void *vector);
 
 /*
- * Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many.
- * Whether they exist is for the caller to check.
+ * Copy the first seeds, up to `most`, into a palloc'd array; returns how many.
+ * The caller must check that the slots exist.
  */
 extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta,
 						 uint32 most, uint32 **seeds);
 
-/* Copy these of them. */
+/* Copy `count` seeds, starting with number `first`. */
 extern void read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds);
 
 /*
- * Whether one more superblock, with this number, can be: errors out if there
- * would be too many slots or blocks, and warns once when nine tenths are used.
- * An index holds fewer than 2^31 rows.
+ * Check that another superblock, with this number, is allowed. Raises an error
+ * if there would be too many slots or blocks, and warns once when nine tenths
+ * are used. An index has fewer than 2^31 slots.
  */
 extern void check_row_limit(Relation index, const IndexFormat *format, uint32 superblock);
 
 /*
- * Make the file reach block, under the extension lock; new pages are all zero.
+ * Extend the file to include block, under the extension lock. New pages are all
+ * zero.
  */
 extern void extend_to(Relation index, BlockNumber block);
 
 /*
- * Error out if VACUUM may have taken rows out of the index that a snapshot
- * sees: call it after an answer has been read, with no page locked.
+ * Raise an error if VACUUM may have removed rows that a snapshot sees. Call
+ * after reading an answer, without holding a page lock.
  */
 extern void check_snapshot_age(Relation index, Snapshot snapshot);
 

@@ -1,12 +1,12 @@
 /*
  * pending.c
- *		The pending list and the append lock: where rows get their slots, and
- *		which rows the graph has not seen.
+ *		The pending list and the append lock: assigns slots to new rows, and
+ *		lists rows that are not in the graph yet.
  *
- * The exclusive lock on the newest pending page is the append lock. Whoever
- * waited for it and finds the page closed moves right. Appends, new
- * superblocks, succession, frees and trims all happen under it; see README.md
- * for the lock order.
+ * The exclusive lock on the newest pending page is the append lock. A process
+ * that waited for it and finds the page closed follows its link. Appends, new
+ * superblocks, closing of pages, frees and trims all hold it; see README.md for
+ * the lock order.
  */
 #include "postgres.h"
 
@@ -18,38 +18,38 @@
 #include "page/append_wal.h"
 #include "utils/rel.h"
 
-/* Parts of the longest vector: as many pages as it can touch. */
+/* Maximum number of pages that a vector can touch. */
 #define MAX_VECTOR_PARTS	(ENGINE_MAX_DIMS * sizeof(float) / GPUANN_PAYLOAD + 2)
 
 /*
- * Times a reader starts again from the metapage before it calls the list
+ * How often a reader restarts from the metapage before it reports the list as
  * damaged.
  */
 #define MAX_RESTARTS	100
 
-/* A vector's share of one page. */
+/* Part of a vector on one page. */
 typedef struct VectorPart
 {
 	BlockNumber block;
-	uint32		offset;			/* in the page's payload */
+	uint32		offset;			/* offset in the page's payload */
 	uint32		bytes;
 	const char *from;
-	bool		first;			/* nothing is on the page yet: it is initialised */
+	bool		first;			/* first data on the page, which has to be initialized */
 } VectorPart;
 
-/* A row on its way into the index. */
+/* A row being inserted. */
 typedef struct Appended
 {
 	uint32		slot;
-	bool		fresh;			/* never used before */
+	bool		fresh;			/* slot never used before */
 	ItemPointer tid;
 	VectorPart	parts[MAX_VECTOR_PARTS];
 	int			nparts;
 } Appended;
 
 /*
- * Whether the file, of so many blocks, holds all superblocks and all slots that
- * were used.
+ * Whether a file of this many blocks contains all superblocks and all slots
+ * that were used.
  */
 static bool
 file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blocks)
@@ -71,8 +71,9 @@ file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blo
 }
 
 /*
- * What is wrong with the newest pending page, or NULL. A file of so many blocks
- * must hold all that it speaks of: nobody asks again.
+ * Check the newest pending page. Returns what is wrong, or NULL. The file of
+ * this many blocks must contain everything the page refers to, because callers
+ * do not check it again.
  */
 static const char *
 newest_fault(const IndexFormat *format, const PendingPage *list, BlockNumber blocks)
@@ -95,9 +96,7 @@ newest_fault(const IndexFormat *format, const PendingPage *list, BlockNumber blo
 	return NULL;
 }
 
-/*
- * Lock the newest pending page in the given mode, starting where it was last.
- */
+/* Find and lock the newest pending page, starting from the cached hint. */
 static Buffer
 lock_newest(Relation index, const IndexFormat *format, int mode)
 {
@@ -119,7 +118,7 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 		{
 			const char *fault = newest_fault(format, list, index_known_blocks(index));
 
-			/* It may have grown. */
+			/* the file may have been extended since */
 			if (fault != NULL)
 				fault = newest_fault(format, list, index_ask_blocks(index));
 			if (fault != NULL)
@@ -160,7 +159,7 @@ append_lock(Relation index, const IndexFormat *format)
 }
 
 /*
- * Read where the list ends, and which rows there are.
+ * Read the end of the list and the limits of slots.
  */
 void
 pending_end(Relation index, const IndexFormat *format, PendingBounds *bounds)
@@ -179,7 +178,7 @@ pending_end(Relation index, const IndexFormat *format, PendingBounds *bounds)
 }
 
 /*
- * Take over where the list begins.
+ * Copy the beginning of the list from the metapage.
  */
 static void
 set_begin(const MetaPage *meta, PendingBounds *bounds)
@@ -190,8 +189,8 @@ set_begin(const MetaPage *meta, PendingBounds *bounds)
 }
 
 /*
- * Read where the list begins, after where it ends: by now more may be linked
- * than there was then.
+ * Read the beginning of the list after its end. Meanwhile more may have been
+ * linked than the end covers, so `linked` is limited to it.
  */
 void
 pending_begin(Relation index, MetaPage *meta, PendingBounds *bounds)
@@ -202,8 +201,7 @@ pending_begin(Relation index, MetaPage *meta, PendingBounds *bounds)
 }
 
 /*
- * Read the bounds of the list: `linked` before `end`, so that no row falls
- * between.
+ * Read the bounds of the list: `linked` before `end`, so that no row is missed.
  */
 void
 pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta, PendingBounds *bounds)
@@ -218,7 +216,8 @@ pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta, Pendin
 }
 
 /*
- * Begin a superblock, under the append lock: its pending page becomes spare.
+ * Add a superblock. The caller holds the append lock. Its pending page becomes
+ * spare.
  */
 static void
 add_superblock(Relation index, const IndexFormat *format, Buffer newest)
@@ -250,8 +249,8 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
 }
 
 /*
- * Close a full newest pending page: a spare one succeeds it. Returns its
- * buffer, locked; the old one is released.
+ * Close a full newest pending page and make a spare one the newest. Returns
+ * that buffer, locked; the old one is released.
  */
 static Buffer
 append_succeed(Relation index, const IndexFormat *format, Buffer old)
@@ -298,7 +297,7 @@ append_succeed(Relation index, const IndexFormat *format, Buffer old)
 }
 
 /*
- * Split a vector into its pages.
+ * Split a vector into the parts on its pages.
  */
 static void
 split_vector(const IndexFormat *format, Appended *row, const void *vector)
@@ -324,8 +323,8 @@ split_vector(const IndexFormat *format, Appended *row, const void *vector)
 }
 
 /*
- * Lock a page that a row is written to; one that nothing is on yet may hold
- * anything that a crash left there.
+ * Lock a page that a row is written to. A page without data yet is not checked,
+ * because it may contain anything after a crash.
  */
 static Buffer
 lock_for_row(Relation index, BlockNumber block, PageKind kind, bool first)
@@ -340,7 +339,7 @@ lock_for_row(Relation index, BlockNumber block, PageKind kind, bool first)
 }
 
 /*
- * Add a page to a record; initialise it if nothing is on it yet.
+ * Register a page with a WAL record, and initialize it if it has no data yet.
  */
 static Page
 register_for_row(GenericXLogState *xlog, Buffer buffer, PageKind kind, bool first,
@@ -366,8 +365,8 @@ write_part(GenericXLogState *xlog, Buffer buffer, const VectorPart *part, uint32
 }
 
 /*
- * Write a vector of more than two pages, in records of its own. Nothing refers
- * to it yet.
+ * Write a vector of more than two pages, in separate WAL records. Nothing
+ * refers to it yet.
  */
 static void
 write_long_vector(Relation index, const IndexFormat *format, const Appended *row)
@@ -394,7 +393,7 @@ write_long_vector(Relation index, const IndexFormat *format, const Appended *row
 }
 
 /*
- * Check the record of the slot on top of the free list.
+ * Check the record of the first slot of the free list.
  */
 static void
 check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *append, Buffer buffer,
@@ -411,7 +410,7 @@ check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *ap
 }
 
 /*
- * Change a page by a row, directly: log where.
+ * Add a page to an AppendWal record, and initialize it if it has no data yet.
  */
 static LoggedPage *
 change_page(AppendWal *log, Buffer buffer, PageKind kind, bool first, uint32 superblock)
@@ -424,7 +423,7 @@ change_page(AppendWal *log, Buffer buffer, PageKind kind, bool first, uint32 sup
 }
 
 /*
- * What is used of a page may reach farther now.
+ * Log pd_lower if it has changed.
  */
 static void
 log_lower(LoggedPage *logged)
@@ -436,8 +435,8 @@ log_lower(LoggedPage *logged)
 }
 
 /*
- * Enter a row into the newest pending page; where the append point moves to
- * follows from its node page.
+ * Add a row to the newest pending page, and advance the append point: by a
+ * fresh slot, or to the next free slot, which is in the row's graph row.
  */
 static void
 change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appended *row,
@@ -466,9 +465,9 @@ change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appe
 }
 
 /*
- * Make a node record live. Its graph row means nothing until it is linked: it
- * stays as it is, and on a fresh page is not even within pd_lower. WAL is the
- * greater part of an insert.
+ * Make a node record live. Its graph row is not valid until the row is linked,
+ * so it is left as it is, and on a new page is not even below pd_lower: most of
+ * the cost of an insert is WAL.
  */
 static void
 change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const Appended *row,
@@ -487,7 +486,7 @@ change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const Appe
 }
 
 /*
- * Write a part of a vector.
+ * Write a part of a vector in place.
  */
 static void
 change_vector(AppendWal *log, Buffer buffer, const VectorPart *part, uint32 superblock)
@@ -502,8 +501,8 @@ change_vector(AppendWal *log, Buffer buffer, const VectorPart *part, uint32 supe
 }
 
 /*
- * Write list entry, node record and a vector of at most two pages in one
- * record: after it the row is there.
+ * Write pending list entry, node record, and a vector of at most two pages in
+ * one WAL record, which makes the row exist.
  */
 static void
 write_row(Relation index, const IndexFormat *format, Buffer newest, const Appended *row)
@@ -539,7 +538,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 }
 
 /*
- * Give an index that was reset to its init fork an identity.
+ * Set a new nonce in an index that was reset to its init fork.
  */
 static void
 set_nonce(Relation index)
@@ -560,7 +559,7 @@ set_nonce(Relation index)
 }
 
 /*
- * Add a row and return its slot.
+ * Insert a row and return its slot.
  */
 uint32
 append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid)
@@ -596,10 +595,10 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 }
 
 /*
- * Free the slots of one node page: one record of the newest pending page, the
- * superblock's pending page and the node page.
+ * Free the slots of one node page, in one WAL record with the newest pending
+ * page, the superblock's pending page and the node page.
  *
- * Returns how many of the slots, which are sorted, lie on this page.
+ * Slots are sorted. Returns how many of them are on this page.
  */
 static uint32
 free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count,
@@ -654,7 +653,7 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
 }
 
 /*
- * Put detached, unlisted slots on the free list.
+ * Put detached slots that are not on the pending list on the free list.
  */
 void
 free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count,
@@ -669,8 +668,8 @@ free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint3
 }
 
 /*
- * Give the oldest pending page back as spare if all its entries are before
- * position. False if there is no such page.
+ * Turn the oldest pending page into a spare one if all its entries are before
+ * position. Returns false if it is not.
  */
 static bool
 trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 position,
@@ -726,7 +725,7 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
 }
 
 /*
- * Forget list entries before position. The caller holds the linker lock.
+ * Remove list entries before position. The caller holds the linker lock.
  */
 void
 pending_trim(Relation index, const IndexFormat *format, uint64 position)

@@ -1,81 +1,82 @@
 /*
  * pending.h
- *		The pending list and the append lock: where rows get their slots, and
- *		which rows the graph has not seen.
+ *		The pending list and the append lock: assigns slots to new rows, and
+ *		lists rows that are not in the graph yet.
  */
 #ifndef GPUANN_PENDING_H
 #define GPUANN_PENDING_H
 
 #include "page/pages.h"
 
-#define PENDING_NEWEST_SLOTS	32	/* of the newest pending page that its reader keeps: more than
-									 * come while a mirror takes in those before */
+#define PENDING_NEWEST_SLOTS	32	/* entries of the newest pending page that its readers copy:
+									 * more than arrive while a mirror processes those before */
 
 /*
- * The ends of the list, as one scan sees them. Entries in [trimmed, end) can be
+ * The bounds of the list, as seen by one scan. Entries in [trimmed, end) can be
  * read; those before linked are in the graph.
  */
 typedef struct PendingBounds
 {
 	uint64		trimmed;
 	uint64		linked;
-	uint64		end;			/* the append position */
+	uint64		end;			/* append position */
 	uint32		next_fresh;		/* slots below it exist */
 	uint32		free_count;
-	uint32		superblocks;	/* whose pending page is initialised */
+	uint32		superblocks;	/* number of superblocks whose pending page is initialized */
 	BlockNumber oldest_pending;
-	uint32		newest_count;	/* slots of the last entries before end, not yet checked */
+	uint32		newest_count;	/* number of entries in newest[], the last ones before end,
+								 * unchecked */
 	uint32		newest[PENDING_NEWEST_SLOTS];
 } PendingBounds;
 
 /*
- * Read the bounds: `linked` before `end`, so that no row falls between. meta is
- * filled too.
+ * Read the bounds: `linked` before `end`, so that no row is missed. Fills meta
+ * too.
  */
 extern void pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta,
 						   PendingBounds *bounds);
 
 /*
- * The same in two steps, for who may not need the metapage: where the list
- * ends, and which rows there are; then, later, where it begins. More may be
- * linked then than at the end that was read, so whatever is to find the linked
- * rows comes after the second.
+ * The same in two steps, for callers that may not need the metapage: first the
+ * end and the limits of slots, later the beginning. More rows may be linked by
+ * then than the end covers, so search for linked rows after the second step.
  */
 extern void pending_end(Relation index, const IndexFormat *format, PendingBounds *bounds);
 extern void pending_begin(Relation index, MetaPage *meta, PendingBounds *bounds);
 
 /*
- * Read the slots at positions [from, to) into a palloc'd array. False if some
- * of them have been trimmed meanwhile (start over with new bounds).
+ * Read the slots at positions [from, to) into a palloc'd array. Returns false
+ * if some of them have been trimmed meanwhile; the caller must start again with
+ * new bounds.
  */
 extern bool pending_read(Relation index, const IndexFormat *format, const PendingBounds *bounds,
 						 uint64 from, uint64 to, uint32 **slots, uint32 *count);
 
 /*
- * Add a row: takes the append lock, a free or fresh slot, writes vector, node
- * record and list entry (one WAL record if the vector lies on at most two
- * pages), and returns the slot. After it returns the row is found by every
- * scan; edges come later.
+ * Insert a row: takes the append lock, assigns a free or fresh slot, writes
+ * vector, node record and pending list entry (one WAL record if the vector is
+ * on at most two pages), and returns the slot. From then on every scan finds
+ * the row; the linker adds edges later.
  */
 extern uint32 append_row(Relation index, const IndexFormat *format, const void *vector,
 						 ItemPointer tid);
 
 /*
- * Lock the newest pending page (the append lock); returns its buffer, pinned
+ * Lock the newest pending page (the append lock). Returns its buffer, pinned
  * and exclusively locked.
  */
 extern Buffer append_lock(Relation index, const IndexFormat *format);
 
 /*
- * Put detached, unlisted slots on the free list (sorted ascending). Takes the
- * append lock, in slices. WAL-logged.
+ * Put detached slots that are not on the pending list on the free list. slots
+ * are sorted ascending. Takes the append lock once per node page. WAL-logged.
  */
 extern void free_slots(Relation index, const IndexFormat *format, const uint32 *slots, uint32 count,
 					   uint64 change_seq);
 
 /*
- * Forget list entries before position (at most linked_position), giving wholly
- * trimmed pending pages back as spare.
+ * Remove list entries before position (at most linked_position), turning
+ * completely trimmed pages into spare ones. The caller holds the linker lock.
  */
 extern void pending_trim(Relation index, const IndexFormat *format, uint64 position);
 

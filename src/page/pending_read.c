@@ -1,7 +1,6 @@
 /*
  * pending_read.c
- *		Reading entries of the pending list, page after page, while others
- *		append and trim.
+ *		Read entries of the pending list during concurrent appends and trims.
  */
 #include "postgres.h"
 
@@ -10,22 +9,21 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* A walk along the list. */
+/* A traversal of the list. */
 typedef struct PendingWalk
 {
 	Relation	index;
 	const IndexFormat *format;
 	uint32		next_fresh;
-	uint64		position;		/* the next one wanted */
+	uint64		position;		/* next position to read */
 	uint64		to;
 	uint32	   *slots;
 	uint32		count;
 } PendingWalk;
 
 /*
- * Take what is wanted from the pages that start at block, holding one lock at a
- * time. False when a page is not what it should be: trimmed meanwhile, or
- * damaged.
+ * Read entries from the pages that start at block, locking one page at a time.
+ * Returns false if a page is not as expected: trimmed meanwhile, or damaged.
  */
 static bool
 walk_list(PendingWalk *walk, BlockNumber block)
@@ -71,13 +69,14 @@ walk_list(PendingWalk *walk, BlockNumber block)
 }
 
 /*
- * Read the wanted entries. False when they cannot be what the list has there,
- * which the metapage explains if trimming has moved since the bounds were read.
+ * Read the entries. Returns false if the list is not as expected, which is no
+ * error if it was trimmed since the bounds were read.
  *
- * The beginning of the list is most often read before its end: if much is
- * trimmed in between, slots have been freed, used again and listed again, and
- * there are more positions than slots. Entries that are all still there name
- * different slots, for a slot is not listed again before its entry is trimmed.
+ * The beginning of the list is usually read before its end. If much is trimmed
+ * in between, slots have been freed, reused and listed again, so that there are
+ * more positions than slots. Entries that have not been trimmed name different
+ * slots, because a slot is listed again only after its previous entry was
+ * trimmed.
  */
 static bool
 collect_entries(PendingWalk *walk, BlockNumber oldest)
@@ -101,8 +100,8 @@ forget_entries(PendingWalk *walk)
 /*
  * Read the slots at positions [from, to).
  *
- * Whatever does not fit together counts as damage only if the metapage still
- * says what the caller's bounds say: then nothing was trimmed meanwhile.
+ * An inconsistency is reported as damage only if the metapage still agrees with
+ * the caller's bounds, that is, nothing was trimmed meanwhile.
  */
 bool
 pending_read(Relation index, const IndexFormat *format, const PendingBounds *bounds, uint64 from,
@@ -138,7 +137,7 @@ pending_read(Relation index, const IndexFormat *format, const PendingBounds *bou
 			report_corrupt(index, too_long ? GPUANN_META_BLOCK : oldest,
 						   too_long ? "the pending list is longer than there are slots"
 									: "the pending pages do not lead to the newest");
-		/* Trimming moved the beginning, but not past us: start over there. */
+		/* trimmed, but not past `from`: start again at the new beginning */
 		trimmed = meta.trimmed_position;
 		oldest = meta.oldest_pending;
 		forget_entries(&walk);

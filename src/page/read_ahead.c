@@ -1,12 +1,11 @@
 /*
  * read_ahead.c
- *		Reading many pages in an order known beforehand: those that come next
- *		are asked for while this one is used.
+ *		Read many pages in a known order, with prefetch of the next ones.
  *
- * From PostgreSQL 17 on that is a read stream, which also reads neighbours in
- * one go. Before, blocks are prefetched: the fewer the more often they were in
- * memory already, as many as maintenance_io_concurrency says when they were
- * not.
+ * PostgreSQL 17 and later use a read stream, which also combines neighbouring
+ * blocks. Earlier versions prefetch blocks, at a distance that shrinks while
+ * blocks are found in memory, and grows up to maintenance_io_concurrency while
+ * they are not.
  */
 #include "postgres.h"
 
@@ -19,8 +18,8 @@
 #endif
 
 #define MOST_AHEAD	64
-#define CALM		64			/* blocks in a row that were in memory: then only every CALM_STEP-th
-								 * is looked for */
+#define CALM		64			/* after this many cached blocks in a row only every CACHED_STEP-th
+								 * is prefetched */
 #define CALM_STEP	8
 
 struct ReadAhead
@@ -32,13 +31,13 @@ struct ReadAhead
 #if PG_VERSION_NUM >= 170000
 	ReadStream *stream;
 #else
-	BlockNumber blocks[MOST_AHEAD]; /* asked for, not read yet: blocks[first .. first + count),
-									 * modulo MOST_AHEAD */
+	BlockNumber blocks[MOST_AHEAD]; /* ring of prefetched blocks that are not read yet: `count`
+									 * entries from `first` on */
 	int			first;
 	int			count;
-	int			distance;		/* how many are to be */
+	int			distance;		/* current prefetch distance */
 	int			most;
-	uint32		in_memory;		/* blocks in a row that were */
+	uint32		in_memory;		/* number of blocks in a row that were in memory */
 	bool		finished;
 #endif
 };
@@ -60,7 +59,7 @@ begin_ahead(ReadAhead *ahead)
 											   ahead->index, MAIN_FORKNUM, stream_next, ahead, 0);
 }
 
-/* The buffer of a block, pinned. */
+/* Return the buffer of a block, pinned. */
 static Buffer
 pin_block(ReadAhead *ahead, BlockNumber block)
 {
@@ -94,8 +93,8 @@ begin_ahead(ReadAhead *ahead)
 }
 
 /*
- * Whether a block needs to be asked for: not where all seem to be in memory,
- * but then now and then all the same.
+ * Whether to prefetch a block. If all blocks seem to be in memory, only some
+ * are, to notice when that changes.
  */
 static bool
 is_worth_asking(const ReadAhead *ahead, BlockNumber block)
@@ -103,7 +102,7 @@ is_worth_asking(const ReadAhead *ahead, BlockNumber block)
 	return ahead->in_memory < CALM || block % CALM_STEP == 0;
 }
 
-/* Ask for a block that will be read. */
+/* Prefetch a block, adapt the distance, and add the block to the ring. */
 static void
 ask_for(ReadAhead *ahead, BlockNumber block)
 {
@@ -125,7 +124,7 @@ ask_for(ReadAhead *ahead, BlockNumber block)
 	ahead->blocks[(ahead->first + ahead->count++) % MOST_AHEAD] = block;
 }
 
-/* Take the block that is next, asked for or not. */
+/* Return the next block, prefetched or not. */
 static BlockNumber
 take_next(ReadAhead *ahead)
 {

@@ -1,15 +1,15 @@
 /*
  * unpinned_vectors.c
- *		Vectors that are going to be read without pins.
+ *		Locate and prefetch vectors that are read without pins.
  */
 #include "postgres.h"
 
 #include "page/unpinned_vectors.h"
 
-#define PREFETCH_BYTES	1024	/* of each vector, before it is read */
+#define PREFETCH_BYTES	1024	/* prefetched of each vector */
 #define CACHE_LINE		64
 
-/* Let the processor fetch the beginning of a vector. */
+/* Prefetch the beginning of a vector. */
 void
 unpinned_prefetch(Buffer buffer, uint32 offset, uint32 bytes)
 {
@@ -20,13 +20,12 @@ unpinned_prefetch(Buffer buffer, uint32 offset, uint32 bytes)
 }
 
 /*
- * Find out where vectors are, and let the processor fetch them.
+ * Locate vectors, and prefetch them.
  *
- * Each is read from, besides being asked for: a processor may ignore the wish
- * for memory whose address it has yet to translate, which for buffers is nearly
- * always so. These reads wait for each other's translations side by side; done
- * as distances are computed they would wait one after the other (a seventh of a
- * search).
+ * Each vector is also read from, because processors may ignore prefetches that
+ * miss the TLB, as accesses to shared buffers mostly do. Here the TLB misses of
+ * several vectors overlap; during the computation of distances they would be
+ * serial (a seventh of the time of a search).
  */
 void
 unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots, uint32 count,
@@ -48,7 +47,7 @@ unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots
 		if (vectors[i].page != NULL)
 			touched += *(const char *) hints_vector_elements(&vectors[i]);
 	}
-	hints->touched = touched;		/* so that the compiler does not leave the reads out */
+	hints->touched = touched;		/* keep the compiler from removing the reads */
 	for (uint32 i = 0; i < count; i++)
 	{
 		if (vectors[i].page != NULL)

@@ -1,9 +1,8 @@
 /*
  * unpinned_vectors.h
- *		Vectors that are going to be read without pins: where they are, on their
- *		way into the processor's cache.
+ *		Locate and prefetch vectors that are read without pins.
  *
- * What buffer_hints.h says of reading without a pin holds for them.
+ * See buffer_hints.h for why such reads are safe.
  */
 #ifndef GPUANN_UNPINNED_VECTORS_H
 #define GPUANN_UNPINNED_VECTORS_H
@@ -11,9 +10,9 @@
 #include "page/buffer_hints.h"
 #include "page/pages.h"
 
-#define UNPINNED_MOST		16		/* most at once */
+#define UNPINNED_MOST		16		/* maximum number per call */
 
-/* Where a vector is: the page is NULL if it has to be pinned. */
+/* Location of a vector. page is NULL if it must be pinned. */
 typedef struct UnpinnedVector
 {
 	VectorPlace place;
@@ -21,14 +20,14 @@ typedef struct UnpinnedVector
 	const char *page;
 } UnpinnedVector;
 
-/* Find at most UNPINNED_MOST vectors, and let the processor fetch them. */
+/* Locate at most UNPINNED_MOST vectors, and prefetch them. */
 extern void unpinned_find(BufferHints *hints, const IndexFormat *format, const uint32 *slots,
 						  uint32 count, UnpinnedVector *vectors);
 
-/* Let the processor fetch the beginning of a vector on the page of a buffer. */
+/* Prefetch the beginning of a vector on a buffer's page. */
 extern void unpinned_prefetch(Buffer buffer, uint32 offset, uint32 bytes);
 
-/* Whether a vector lies on one page that can be read without a pin. */
+/* Whether a vector is on one page that can be read without a pin. */
 static inline bool
 hints_vector_is_whole(const IndexFormat *format, const UnpinnedVector *vector)
 {
@@ -36,7 +35,8 @@ hints_vector_is_whole(const IndexFormat *format, const UnpinnedVector *vector)
 }
 
 /*
- * Its elements. They count only if hints_peeked() says so after they were read.
+ * Its elements. They are valid only if hints_peeked() returns true after they
+ * were read.
  */
 static inline const void *
 hints_vector_elements(const UnpinnedVector *vector)

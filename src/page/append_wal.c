@@ -96,7 +96,7 @@ append_wal_page(AppendWal *log, Buffer buffer, bool image)
 
 /* Add the header of a fragment. */
 static void
-add_head(LoggedPage *logged, const void *from, Size bytes)
+add_fragment_header(LoggedPage *logged, const void *from, Size bytes)
 {
 	uint16		head[2] = {(uint16) ((const char *) from - logged->page + FAULTY_OFFSET),
 					  (uint16) bytes};
@@ -111,7 +111,7 @@ append_wal_run(LoggedPage *logged, const void *from, Size bytes)
 {
 	if (logged->image)
 		return;
-	add_head(logged, from, bytes);
+	add_fragment_header(logged, from, bytes);
 	Assert(logged->bytes + bytes <= ROW_LOG_RUNS);
 	memcpy(logged->runs + logged->bytes, from, bytes);
 	logged->bytes += bytes;
@@ -122,7 +122,7 @@ append_wal_tail(LoggedPage *logged, const void *from, Size bytes)
 {
 	if (logged->image)
 		return;
-	add_head(logged, from, bytes);
+	add_fragment_header(logged, from, bytes);
 	logged->tail = from;
 	logged->tail_bytes = bytes;
 }

@@ -32,7 +32,7 @@ static uint32 hint_count = 0;
  * searches small indexes uses a few kB. Without memory there are no hints.
  */
 static void
-hints_make_table(void)
+hints_create_table(void)
 {
 	uint32		wanted = pg_nextpower2_32(Max(Min(NBuffers, HINTS_MAX), HINTS_MIN));
 
@@ -52,7 +52,7 @@ hints_begin(BufferHints *hints, Relation index)
 	if (RelationUsesLocalBuffers(index))
 		return;
 	if (hint_table == NULL)
-		hints_make_table();
+		hints_create_table();
 	hints->hints = hint_table;
 	hints->mask = hint_count - 1;
 #if PG_VERSION_NUM >= 160000

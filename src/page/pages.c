@@ -592,7 +592,7 @@ read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint
  * MaxBlockNumber.
  */
 static uint32
-most_superblocks(const IndexFormat *format)
+max_superblocks(const IndexFormat *format)
 {
 	uint64		by_slots = (uint64) ROW_LIMIT / format->superblock_slots;
 	uint64		by_blocks =
@@ -607,7 +607,7 @@ most_superblocks(const IndexFormat *format)
 void
 check_row_limit(Relation index, const IndexFormat *format, uint32 superblock)
 {
-	uint32		most = most_superblocks(format);
+	uint32		most = max_superblocks(format);
 	unsigned long long rows = (unsigned long long) most * format->superblock_slots;
 
 	if (superblock >= most)

@@ -38,14 +38,14 @@ typedef struct VectorPart
 } VectorPart;
 
 /* A row being inserted. */
-typedef struct Appended
+typedef struct AppendedRow
 {
 	uint32		slot;
 	bool		fresh;			/* slot never used before */
 	ItemPointer tid;
 	VectorPart	parts[MAX_VECTOR_PARTS];
 	int			nparts;
-} Appended;
+} AppendedRow;
 
 /*
  * Whether a file of this many blocks contains all superblocks and all slots
@@ -76,11 +76,11 @@ file_holds(const IndexFormat *format, const AppendPoint *append, BlockNumber blo
  * do not check it again.
  */
 static const char *
-newest_fault(const IndexFormat *format, const PendingPage *list, BlockNumber blocks)
+newest_page_fault(const IndexFormat *format, const PendingPage *pending, BlockNumber blocks)
 {
-	const AppendPoint *append = &list->append;
+	const AppendPoint *append = &pending->append;
 
-	if (list->count > GPUANN_PENDING_CAPACITY)
+	if (pending->count > GPUANN_PENDING_CAPACITY)
 		return "the pending page holds more than it can";
 	if (append->superblocks < 1 || append->next_fresh > ENGINE_MAX_SLOTS ||
 		append->next_fresh > (uint64) append->superblocks * format->superblock_slots)
@@ -107,26 +107,26 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 	for (;;)
 	{
 		Buffer		buffer;
-		PendingPage   *list;
+		PendingPage *pending;
 		BlockNumber next;
 
 		CHECK_FOR_INTERRUPTS();
 		buffer = mode == BUFFER_LOCK_SHARE ? read_hinted_page(index, block, PAGE_PENDING, false) :
 			read_page(index, block, PAGE_PENDING, mode, false);
-		list = PendingPageOf(BufferGetPage(buffer));
-		if (list->state == PENDING_NEWEST)
+		pending = PendingPageOf(BufferGetPage(buffer));
+		if (pending->state == PENDING_NEWEST)
 		{
-			const char *fault = newest_fault(format, list, index_known_blocks(index));
+			const char *fault = newest_page_fault(format, pending, index_known_blocks(index));
 
 			/* the file may have been extended since */
 			if (fault != NULL)
-				fault = newest_fault(format, list, index_ask_blocks(index));
+				fault = newest_page_fault(format, pending, index_ask_blocks(index));
 			if (fault != NULL)
 				report_corrupt(index, block, fault);
 			index_set_newest_hint(index, block);
 			return buffer;
 		}
-		next = list->state == PENDING_CLOSED ? list->next : InvalidBlockNumber;
+		next = pending->state == PENDING_CLOSED ? pending->next : InvalidBlockNumber;
 		UnlockReleaseBuffer(buffer);
 
 		if (is_pending_block(format, next))
@@ -165,14 +165,14 @@ void
 pending_end(Relation index, const IndexFormat *format, PendingBounds *bounds)
 {
 	Buffer		buffer = lock_newest(index, format, BUFFER_LOCK_SHARE);
-	const PendingPage *list = PendingPageOf(BufferGetPage(buffer));
+	const PendingPage *pending = PendingPageOf(BufferGetPage(buffer));
 
-	bounds->end = list->first_position + list->count;
-	bounds->next_fresh = list->append.next_fresh;
-	bounds->free_count = list->append.free_count;
-	bounds->superblocks = list->append.superblocks;
-	bounds->newest_count = Min(list->count, PENDING_NEWEST_SLOTS);
-	memcpy(bounds->newest, list->slots + list->count - bounds->newest_count,
+	bounds->end = pending->first_position + pending->count;
+	bounds->next_fresh = pending->append.next_fresh;
+	bounds->free_count = pending->append.free_count;
+	bounds->superblocks = pending->append.superblocks;
+	bounds->newest_count = Min(pending->count, PENDING_NEWEST_SLOTS);
+	memcpy(bounds->newest, pending->slots + pending->count - bounds->newest_count,
 		   bounds->newest_count * sizeof(uint32));
 	UnlockReleaseBuffer(buffer);
 }
@@ -181,7 +181,7 @@ pending_end(Relation index, const IndexFormat *format, PendingBounds *bounds)
  * Copy the beginning of the list from the metapage.
  */
 static void
-set_begin(const MetaPage *meta, PendingBounds *bounds)
+bounds_set_begin(const MetaPage *meta, PendingBounds *bounds)
 {
 	bounds->trimmed = meta->trimmed_position;
 	bounds->linked = meta->linked_position;
@@ -196,7 +196,7 @@ void
 pending_begin(Relation index, MetaPage *meta, PendingBounds *bounds)
 {
 	read_meta(index, meta);
-	set_begin(meta, bounds);
+	bounds_set_begin(meta, bounds);
 	bounds->linked = Min(bounds->linked, bounds->end);
 }
 
@@ -207,7 +207,7 @@ void
 pending_bounds(Relation index, const IndexFormat *format, MetaPage *meta, PendingBounds *bounds)
 {
 	read_meta(index, meta);
-	set_begin(meta, bounds);
+	bounds_set_begin(meta, bounds);
 	FAULT_POINT("bounds-begun");
 	pending_end(index, format, bounds);
 	if (bounds->linked > bounds->end)
@@ -253,7 +253,7 @@ add_superblock(Relation index, const IndexFormat *format, Buffer newest)
  * that buffer, locked; the old one is released.
  */
 static Buffer
-append_succeed(Relation index, const IndexFormat *format, Buffer old)
+append_next_page(Relation index, const IndexFormat *format, Buffer old)
 {
 	BlockNumber block;
 	Buffer		new,
@@ -300,7 +300,7 @@ append_succeed(Relation index, const IndexFormat *format, Buffer old)
  * Split a vector into the parts on its pages.
  */
 static void
-split_vector(const IndexFormat *format, Appended *row, const void *vector)
+split_vector(const IndexFormat *format, AppendedRow *row, const void *vector)
 {
 	VectorPlace place = vector_place(format, row->slot);
 	const char *from = vector;
@@ -369,7 +369,7 @@ write_part(GenericXLogState *xlog, Buffer buffer, const VectorPart *part, uint32
  * refers to it yet.
  */
 static void
-write_long_vector(Relation index, const IndexFormat *format, const Appended *row)
+write_long_vector(Relation index, const IndexFormat *format, const AppendedRow *row)
 {
 	uint32		superblock = slot_superblock(format, row->slot);
 
@@ -413,7 +413,7 @@ check_free_slot(Relation index, const IndexFormat *format, const AppendPoint *ap
  * Add a page to an AppendWal record, and initialize it if it has no data yet.
  */
 static LoggedPage *
-change_page(AppendWal *log, Buffer buffer, PageKind kind, bool first, uint32 superblock)
+log_page(AppendWal *log, Buffer buffer, PageKind kind, bool first, uint32 superblock)
 {
 	LoggedPage *logged = append_wal_page(log, buffer, first);
 
@@ -439,27 +439,27 @@ log_lower(LoggedPage *logged)
  * fresh slot, or to the next free slot, which is in the row's graph row.
  */
 static void
-change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appended *row,
-			Page node_page)
+change_pending_page(AppendWal *log, const IndexFormat *format, Buffer newest,
+					const AppendedRow *row, Page node_page)
 {
-	LoggedPage *logged = change_page(log, newest, PAGE_PENDING, false, 0);
-	PendingPage   *list = PendingPageOf(logged->page);
+	LoggedPage *logged = log_page(log, newest, PAGE_PENDING, false, 0);
+	PendingPage *pending = PendingPageOf(logged->page);
 
-	list->slots[list->count] = row->slot;
-	append_wal_run(logged, &list->slots[list->count], sizeof(uint32));
-	list->count++;
-	append_wal_run(logged, &list->count, sizeof(list->count));
-	page_reach(logged->page, offsetof(PendingPage, slots) + list->count * sizeof(uint32));
+	pending->slots[pending->count] = row->slot;
+	append_wal_run(logged, &pending->slots[pending->count], sizeof(uint32));
+	pending->count++;
+	append_wal_run(logged, &pending->count, sizeof(pending->count));
+	page_reach(logged->page, offsetof(PendingPage, slots) + pending->count * sizeof(uint32));
 	if (row->fresh)
 	{
-		list->append.next_fresh++;
-		append_wal_run(logged, &list->append.next_fresh, sizeof(uint32));
+		pending->append.next_fresh++;
+		append_wal_run(logged, &pending->append.next_fresh, sizeof(uint32));
 	}
 	else
 	{
-		list->append.free_head = *graph_row(format, node_page, row->slot);
-		list->append.free_count--;
-		append_wal_run(logged, &list->append.free_head, 2 * sizeof(uint32));
+		pending->append.free_head = *graph_row(format, node_page, row->slot);
+		pending->append.free_count--;
+		append_wal_run(logged, &pending->append.free_head, 2 * sizeof(uint32));
 	}
 	log_lower(logged);
 }
@@ -470,11 +470,11 @@ change_list(AppendWal *log, const IndexFormat *format, Buffer newest, const Appe
  * the cost of an insert is WAL.
  */
 static void
-change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const Appended *row,
+change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const AppendedRow *row,
 			bool first)
 {
 	LoggedPage *logged =
-		change_page(log, buffer, PAGE_NODE, first, slot_superblock(format, row->slot));
+		log_page(log, buffer, PAGE_NODE, first, slot_superblock(format, row->slot));
 	NodeRecord *node = node_record(format, logged->page, row->slot);
 
 	page_reach_record(format, logged->page, row->slot);
@@ -491,7 +491,7 @@ change_node(AppendWal *log, const IndexFormat *format, Buffer buffer, const Appe
 static void
 change_vector(AppendWal *log, Buffer buffer, const VectorPart *part, uint32 superblock)
 {
-	LoggedPage *logged = change_page(log, buffer, PAGE_VECTOR, part->first, superblock);
+	LoggedPage *logged = log_page(log, buffer, PAGE_VECTOR, part->first, superblock);
 	unsigned char *to = VectorBytesOf(logged->page) + part->offset;
 
 	page_reach(logged->page, part->offset + part->bytes);
@@ -505,7 +505,7 @@ change_vector(AppendWal *log, Buffer buffer, const VectorPart *part, uint32 supe
  * one WAL record, which makes the row exist.
  */
 static void
-write_row(Relation index, const IndexFormat *format, Buffer newest, const Appended *row)
+write_row(Relation index, const IndexFormat *format, Buffer newest, const AppendedRow *row)
 {
 	uint32		superblock = slot_superblock(format, row->slot);
 	BlockNumber block = node_block(format, row->slot);
@@ -525,7 +525,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 
 	append_wal_begin(&log, index);
 	START_CRIT_SECTION();
-	change_list(&log, format, newest, row, BufferGetPage(node_buffer));
+	change_pending_page(&log, format, newest, row, BufferGetPage(node_buffer));
 	change_node(&log, format, node_buffer, row, first);
 	for (int i = 0; i < nparts; i++)
 		change_vector(&log, buffers[i], &row->parts[i], superblock);
@@ -564,7 +564,7 @@ set_nonce(Relation index)
 uint32
 append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid)
 {
-	Appended	row = {.tid = tid};
+	AppendedRow	row = {.tid = tid};
 	Buffer		newest;
 	const AppendPoint *append;
 
@@ -574,7 +574,7 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 	newest = append_lock(index, format);
 	FAULT_POINT("append-locked");
 	if (PendingPageOf(BufferGetPage(newest))->count >= GPUANN_PENDING_CAPACITY)
-		newest = append_succeed(index, format, newest);
+		newest = append_next_page(index, format, newest);
 
 	append = &PendingPageOf(BufferGetPage(newest))->append;
 	row.fresh = append->free_head == NO_SLOT;
@@ -610,7 +610,7 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
 				node_buffer,
 				stamp_buffer = InvalidBuffer;
 	GenericXLogState *xlog;
-	PendingPage   *list,
+	PendingPage *pending,
 			   *stamped;
 	Page		page;
 	uint32		done;
@@ -623,7 +623,7 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
 	node_buffer = read_page(index, block, PAGE_NODE, BUFFER_LOCK_EXCLUSIVE, false);
 
 	xlog = GenericXLogStart(index);
-	list = stamped = PendingPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
+	pending = stamped = PendingPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
 	if (BufferIsValid(stamp_buffer))
 		stamped = PendingPageOf(GenericXLogRegisterBuffer(xlog, stamp_buffer, 0));
 	page = GenericXLogRegisterBuffer(xlog, node_buffer, 0);
@@ -636,9 +636,9 @@ free_on_page(Relation index, const IndexFormat *format, const uint32 *slots, uin
 			report_corrupt(index, block, "a slot about to be freed is not detached");
 		node->flags = NODE_FREE;
 		page_reach_row(format, page, slots[done]);
-		*graph_row(format, page, slots[done]) = list->append.free_head;
-		list->append.free_head = slots[done];
-		list->append.free_count++;
+		*graph_row(format, page, slots[done]) = pending->append.free_head;
+		pending->append.free_head = slots[done];
+		pending->append.free_count++;
 	}
 	PageTailOf(page)->change_seq = Max(PageTailOf(page)->change_seq, change_seq);
 	stamped->superblock_seq = Max(stamped->superblock_seq, change_seq);
@@ -679,7 +679,7 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
 	Buffer		buffer,
 				meta;
 	GenericXLogState *xlog;
-	PendingPage   *list,
+	PendingPage *pending,
 			   *trimmed;
 	uint64		end;
 
@@ -703,12 +703,12 @@ trim_page(Relation index, const IndexFormat *format, BlockNumber oldest, uint64 
 	meta = read_page(index, GPUANN_META_BLOCK, PAGE_META, BUFFER_LOCK_EXCLUSIVE, false);
 
 	xlog = GenericXLogStart(index);
-	list = PendingPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
+	pending = PendingPageOf(GenericXLogRegisterBuffer(xlog, newest, 0));
 	trimmed = PendingPageOf(GenericXLogRegisterBuffer(xlog, buffer, 0));
 	trimmed->state = PENDING_SPARE;
 	trimmed->count = 0;
-	trimmed->next = list->append.spare_head;
-	list->append.spare_head = oldest;
+	trimmed->next = pending->append.spare_head;
+	pending->append.spare_head = oldest;
 	{
 		MetaPage   *changed = MetaPageOf(GenericXLogRegisterBuffer(xlog, meta, 0));
 

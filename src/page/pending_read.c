@@ -26,7 +26,7 @@ typedef struct PendingWalk
  * Returns false if a page is not as expected: trimmed meanwhile, or damaged.
  */
 static bool
-walk_list(PendingWalk *walk, BlockNumber block)
+walk_pending_pages(PendingWalk *walk, BlockNumber block)
 {
 	uint64		expected = 0;
 	bool		first = true;
@@ -34,7 +34,7 @@ walk_list(PendingWalk *walk, BlockNumber block)
 	while (walk->position < walk->to)
 	{
 		Buffer		buffer;
-		PendingPage   *list;
+		PendingPage *pending;
 		uint64		end;
 		bool		newest;
 
@@ -42,25 +42,27 @@ walk_list(PendingWalk *walk, BlockNumber block)
 		if (!is_pending_block(walk->format, block))
 			return false;
 		buffer = read_page(walk->index, block, PAGE_PENDING, BUFFER_LOCK_SHARE, false);
-		list = PendingPageOf(BufferGetPage(buffer));
-		end = list->first_position + list->count;
-		newest = list->state == PENDING_NEWEST;
-		if ((list->state != PENDING_CLOSED && !newest) || list->count > GPUANN_PENDING_CAPACITY ||
-			list->first_position > walk->position || (!first && list->first_position != expected) ||
-			(end < walk->to && newest) || (list->count == 0 && !newest))
+		pending = PendingPageOf(BufferGetPage(buffer));
+		end = pending->first_position + pending->count;
+		newest = pending->state == PENDING_NEWEST;
+		if ((pending->state != PENDING_CLOSED && !newest) ||
+			pending->count > GPUANN_PENDING_CAPACITY ||
+			pending->first_position > walk->position ||
+			(!first && pending->first_position != expected) ||
+			(end < walk->to && newest) || (pending->count == 0 && !newest))
 		{
 			UnlockReleaseBuffer(buffer);
 			return false;
 		}
 		for (; walk->position < Min(end, walk->to); walk->position++)
 		{
-			uint32		slot = list->slots[walk->position - list->first_position];
+			uint32		slot = pending->slots[walk->position - pending->first_position];
 
 			if (slot >= walk->next_fresh)
 				report_corrupt(walk->index, block, "the list names a slot that does not exist");
 			walk->slots[walk->count++] = slot;
 		}
-		block = list->next;
+		block = pending->next;
 		UnlockReleaseBuffer(buffer);
 		expected = end;
 		first = false;
@@ -85,11 +87,11 @@ collect_entries(PendingWalk *walk, BlockNumber oldest)
 		return false;
 	walk->slots =
 		MemoryContextAllocHuge(CurrentMemoryContext, sizeof(uint32) * (walk->to - walk->position));
-	return walk_list(walk, oldest);
+	return walk_pending_pages(walk, oldest);
 }
 
 static void
-forget_entries(PendingWalk *walk)
+discard_entries(PendingWalk *walk)
 {
 	if (walk->slots != NULL)
 		pfree(walk->slots);
@@ -130,7 +132,7 @@ pending_read(Relation index, const IndexFormat *format, const PendingBounds *bou
 		read_meta(index, &meta);
 		if (from < meta.trimmed_position)
 		{
-			forget_entries(&walk);
+			discard_entries(&walk);
 			return false;
 		}
 		if (meta.trimmed_position == trimmed && meta.oldest_pending == oldest)
@@ -140,7 +142,7 @@ pending_read(Relation index, const IndexFormat *format, const PendingBounds *bou
 		/* trimmed, but not past `from`: start again at the new beginning */
 		trimmed = meta.trimmed_position;
 		oldest = meta.oldest_pending;
-		forget_entries(&walk);
+		discard_entries(&walk);
 		walk.position = from;
 	}
 	*slots = walk.slots;

@@ -17,10 +17,10 @@
 #include "storage/read_stream.h"
 #endif
 
-#define MOST_AHEAD	64
-#define CALM		64			/* after this many cached blocks in a row only every CACHED_STEP-th
+#define MAX_AHEAD	64
+#define CACHED_RUN	64			/* after this many cached blocks in a row only every CACHED_STEP-th
 								 * is prefetched */
-#define CALM_STEP	8
+#define CACHED_STEP	8
 
 struct ReadAhead
 {
@@ -31,13 +31,13 @@ struct ReadAhead
 #if PG_VERSION_NUM >= 170000
 	ReadStream *stream;
 #else
-	BlockNumber blocks[MOST_AHEAD]; /* ring of prefetched blocks that are not read yet: `count`
-									 * entries from `first` on */
+	BlockNumber blocks[MAX_AHEAD]; /* ring of prefetched blocks that are not read yet: `count`
+									* entries from `first` on */
 	int			first;
 	int			count;
 	int			distance;		/* current prefetch distance */
-	int			most;
-	uint32		in_memory;		/* number of blocks in a row that were in memory */
+	int			max_distance;
+	uint32		cached_run;		/* number of blocks in a row that were in memory */
 	bool		finished;
 #endif
 };
@@ -53,7 +53,7 @@ stream_next(ReadStream *stream, void *state, void *unused)
 }
 
 static void
-begin_ahead(ReadAhead *ahead)
+read_ahead_init(ReadAhead *ahead)
 {
 	ahead->stream = read_stream_begin_relation(READ_STREAM_MAINTENANCE, ahead->strategy,
 											   ahead->index, MAIN_FORKNUM, stream_next, ahead, 0);
@@ -85,11 +85,11 @@ read_ahead_end(ReadAhead *ahead)
 #else
 
 static void
-begin_ahead(ReadAhead *ahead)
+read_ahead_init(ReadAhead *ahead)
 {
-	ahead->most = Min(
-		get_tablespace_maintenance_io_concurrency(ahead->index->rd_rel->reltablespace), MOST_AHEAD);
-	ahead->distance = Min(ahead->most, 1);
+	ahead->max_distance = Min(
+		get_tablespace_maintenance_io_concurrency(ahead->index->rd_rel->reltablespace), MAX_AHEAD);
+	ahead->distance = Min(ahead->max_distance, 1);
 }
 
 /*
@@ -97,31 +97,31 @@ begin_ahead(ReadAhead *ahead)
  * are, to notice when that changes.
  */
 static bool
-is_worth_asking(const ReadAhead *ahead, BlockNumber block)
+should_prefetch(const ReadAhead *ahead, BlockNumber block)
 {
-	return ahead->in_memory < CALM || block % CALM_STEP == 0;
+	return ahead->cached_run < CACHED_RUN || block % CACHED_STEP == 0;
 }
 
 /* Prefetch a block, adapt the distance, and add the block to the ring. */
 static void
-ask_for(ReadAhead *ahead, BlockNumber block)
+prefetch_block(ReadAhead *ahead, BlockNumber block)
 {
-	if (is_worth_asking(ahead, block))
+	if (should_prefetch(ahead, block))
 	{
-		PrefetchBufferResult asked = PrefetchBuffer(ahead->index, MAIN_FORKNUM, block);
+		PrefetchBufferResult prefetched = PrefetchBuffer(ahead->index, MAIN_FORKNUM, block);
 
-		if (asked.initiated_io)
+		if (prefetched.initiated_io)
 		{
-			ahead->distance = Min(ahead->distance * 2, ahead->most);
-			ahead->in_memory = 0;
+			ahead->distance = Min(ahead->distance * 2, ahead->max_distance);
+			ahead->cached_run = 0;
 		}
 		else
 		{
 			ahead->distance = Max(ahead->distance - 1, 1);
-			ahead->in_memory++;
+			ahead->cached_run++;
 		}
 	}
-	ahead->blocks[(ahead->first + ahead->count++) % MOST_AHEAD] = block;
+	ahead->blocks[(ahead->first + ahead->count++) % MAX_AHEAD] = block;
 }
 
 /* Return the next block, prefetched or not. */
@@ -133,7 +133,7 @@ take_next(ReadAhead *ahead)
 	if (ahead->count == 0)
 		return ahead->finished ? InvalidBlockNumber : ahead->next(ahead->state);
 	block = ahead->blocks[ahead->first];
-	ahead->first = (ahead->first + 1) % MOST_AHEAD;
+	ahead->first = (ahead->first + 1) % MAX_AHEAD;
 	ahead->count--;
 	return block;
 }
@@ -155,7 +155,7 @@ pin_block(ReadAhead *ahead, BlockNumber block)
 		if (next == InvalidBlockNumber)
 			ahead->finished = true;
 		else
-			ask_for(ahead, next);
+			prefetch_block(ahead, next);
 	}
 	return ReadBufferExtended(ahead->index, MAIN_FORKNUM, block, RBM_NORMAL, ahead->strategy);
 }
@@ -177,7 +177,7 @@ read_ahead_begin(Relation index, BufferAccessStrategy strategy, NextBlock next, 
 	ahead->strategy = strategy;
 	ahead->next = next;
 	ahead->state = state;
-	begin_ahead(ahead);
+	read_ahead_init(ahead);
 	return ahead;
 }
 

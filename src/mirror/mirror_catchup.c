@@ -1,13 +1,14 @@
 /*
  * mirror_catchup.c
- *		Keeping a mirror current: new list entries first, then changed node
- *		pages, then perhaps a pass of the linker.
+ *		Keep a mirror current: send new pending list entries, then changed node
+ *		pages, then perhaps start a pass of the linker.
  *
- * A look reads metapage and newest pending page, in this order. Entries up to
- * the end that it saw are sent before the node pages that have changed up to
- * the number that it saw, so every slot that those pages link is in the mirror.
- * A page is read whole and at least as new as the number says; what is newer is
- * sent again by the next look, which does no harm.
+ * A step reads the metapage and then the newest pending page. Entries up to the
+ * end found there are sent before the node pages changed up to the change
+ * sequence found on the metapage, so every slot that those pages link is in the
+ * mirror. A page is read completely and is at least as new as its change
+ * sequence says; if it is newer it is sent again by the next step, which is
+ * harmless.
  */
 #include "base/base.h"
 
@@ -19,14 +20,14 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 
-#define MOST_ENTRIES	2048	/* list entries in one step */
+#define MOST_ENTRIES	2048	/* pending list entries in one operation */
 #define NO_POSITION		PG_UINT64_MAX
-#define POLL_MS			50		/* on a standby, where nobody tells */
-#define RELOOK_MS		10000	/* elsewhere, in case nobody did */
+#define POLL_MS			50		/* on a standby, where no process wakes the worker */
+#define RELOOK_MS		10000	/* on the primary, in case a wake-up is missed */
 #define GROWING_LOOK_MS	1000	/* while there are rows that may be linked soon */
-#define PACE_MS			100		/* over which the pace of inserts is taken */
+#define PACE_MS			100		/* period over which the insert rate is measured */
 
-/* A list entry, with what its page says. */
+/* A pending list entry, with the state of its slot in the pages. */
 typedef struct Entry
 {
 	uint32		slot;
@@ -44,8 +45,8 @@ compare_entries(const void *a, const void *b)
 }
 
 /*
- * The next list entries in slot order; their number, or -1 if they have been
- * trimmed.
+ * Read the next pending list entries, in slot order. Returns how many, or -1 if
+ * they have been trimmed.
  */
 static int
 read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entries)
@@ -78,9 +79,9 @@ read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entr
 }
 
 /*
- * Have an operation done that tells the position too, unless it is NO_POSITION:
- * most often one row has come, and each operation has processes wait for each
- * other.
+ * Execute an operation that also advances the mirror's position, unless that is
+ * NO_POSITION. Often there is one new row only, and each operation costs
+ * context switches.
  */
 static SliceEnding
 call_with_position(MirrorSlice *slice, ChannelRequest *request, uint64 position)
@@ -100,7 +101,7 @@ call_with_position(MirrorSlice *slice, ChannelRequest *request, uint64 position)
 	return ending;
 }
 
-/* Send the death of slots that the mirror knows. */
+/* Send dead slots that the mirror has rows for. */
 static SliceEnding
 send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
@@ -108,8 +109,7 @@ send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 positio
 	uint32 *slots = channel_array(slice->channel, count * sizeof(uint32), &request->slots_offset);
 	uint32	   *versions =
 		channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
-	uint32		sent = 0;		/* not counted in the channel: whoever writes there would say where
-								 * we write */
+	uint32		sent = 0;		/* not counted in request->count, which others could overwrite */
 
 	for (uint32 i = 0; i < count; i++)
 	{
@@ -123,7 +123,7 @@ send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 positio
 	return sent > 0 ? call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
-/* Send rows that came into slots which the mirror knows. */
+/* Send new rows in slots that the mirror has already. */
 static SliceEnding
 send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
@@ -149,7 +149,7 @@ send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 
 	return sent > 0 ? call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
-/* Send a run of rows in consecutive slots that the mirror does not know. */
+/* Send a run of rows in consecutive slots that are new to the mirror. */
 static SliceEnding
 send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
 {
@@ -191,8 +191,9 @@ catchup_position(MirrorSlice *slice, uint64 position)
 }
 
 /*
- * Send the next list entries: known slots, those that died first, then runs of
- * new ones; with the last of them the position.
+ * Send the next pending list entries: dead slots among the known ones, then
+ * overwritten ones, then runs of new ones; the last operation advances the
+ * position.
  */
 static SliceEnding
 send_entries(MirrorSlice *slice, const PendingBounds *bounds)
@@ -200,7 +201,7 @@ send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 	Entry	   *entries;
 	int			count = read_entries(slice, bounds, &entries);
 	int			known = 0;
-	bool		living = false; /* of the known */
+	bool		living = false; /* among the known ones */
 	uint64		position;
 	SliceEnding ending = SLICE_IDLE;
 
@@ -227,7 +228,7 @@ send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 	return ending;
 }
 
-/* Whether something has changed in a superblock since the last scan. */
+/* Whether a superblock has changed since the last scan. */
 static bool
 superblock_changed(const MirrorSlice *slice, uint32 superblock)
 {
@@ -242,8 +243,8 @@ superblock_changed(const MirrorSlice *slice, uint32 superblock)
 }
 
 /*
- * What pages have changed by now is to come to the mirror too; where too many
- * such numbers wait already, a later look takes it up.
+ * Add a change sequence to the targets of the scan. If there are too many
+ * targets, a later step does it.
  */
 static void
 aim_at(MirrorProgress *progress, uint64 change_seq)
@@ -255,7 +256,7 @@ aim_at(MirrorProgress *progress, uint64 change_seq)
 		progress->scan_targets[progress->scan_ntargets++] = (ScanTarget) {.change_seq = change_seq};
 }
 
-/* The oldest target is reached. */
+/* Finish the oldest target. */
 static SliceEnding
 reach_target(MirrorSlice *slice, const MetaPage *meta)
 {
@@ -274,8 +275,8 @@ reach_target(MirrorSlice *slice, const MetaPage *meta)
 }
 
 /*
- * So many superblocks more were visited, and what they had to tell was told;
- * `next` comes next.
+ * Count superblocks that were visited and whose changes were sent. `next` is
+ * the superblock to visit next.
  */
 static SliceEnding
 count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 next,
@@ -294,9 +295,9 @@ count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 ne
 }
 
 /*
- * Go round the superblocks, and send what has changed in them since the oldest
- * target was reached, as far as time allows. What was gathered is sent before
- * anything else is.
+ * Visit superblocks, round robin, and send what has changed in them since the
+ * oldest target was set, until all targets are reached or the slice ends.
+ * Collected rows are sent before anything else.
  */
 static SliceEnding
 scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gathering)
@@ -305,7 +306,7 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 	const IndexFormat *format = slice->format;
 	uint32 superblocks = (progress->rows + format->superblock_slots - 1) / format->superblock_slots;
 	uint32		next = progress->scan_superblock;
-	uint32		visited = 0;	/* since they were counted */
+	uint32		visited = 0;	/* not counted yet */
 	bool		over = false;
 
 	for (;;)
@@ -335,17 +336,17 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 		next++;
 		visited++;
 		/*
-		 * looked at after one at least: rows that come all the time must not
-		 * keep edges from the mirror
+		 * Check the time after at least one superblock, so that continuous
+		 * inserts cannot starve graph updates.
 		 */
 		over = slice_over_for_news(slice);
 	}
 }
 
 /*
- * Send what has changed since the last scan, as far as time allows. Changes
- * that come while it goes on wait for one round, not for the end of this one
- * first.
+ * Send what has changed since the last scan, until the slice ends. Changes that
+ * arrive during a scan are complete one round later, without waiting for the
+ * end of the current one first.
  */
 static SliceEnding
 scan_changes(MirrorSlice *slice, const MetaPage *meta)
@@ -361,8 +362,8 @@ scan_changes(MirrorSlice *slice, const MetaPage *meta)
 }
 
 /*
- * Learn what the mirror has, which others may have brought there, as far as
- * time allows. Nothing has changed since.
+ * Compute checksums of what the mirror has, which another process may have
+ * loaded, until the slice ends. Pages have not changed since.
  */
 static SliceEnding
 learn_nodes(MirrorSlice *slice)
@@ -379,7 +380,7 @@ learn_nodes(MirrorSlice *slice)
 	return SLICE_IDLE;
 }
 
-/* The load is complete: queries may come. */
+/* The load is complete: let queries use the mirror. */
 static void
 become_ready(MirrorSlice *slice)
 {
@@ -402,7 +403,7 @@ become_ready(MirrorSlice *slice)
 							 monotonic_ms() - progress->load_started_ms)));
 }
 
-/* How fast the list grows. */
+/* Measure the rate at which the pending list grows. */
 static void
 take_pace(MirrorProgress *progress, uint64 end, int64 now)
 {
@@ -417,7 +418,7 @@ take_pace(MirrorProgress *progress, uint64 end, int64 now)
 	progress->paced_ms = now;
 }
 
-/* When to look again, unless somebody says that there is something to see. */
+/* Set when to check the index next, unless the worker is woken before. */
 static void
 plan_look(MirrorSlice *slice, const PendingBounds *bounds)
 {
@@ -467,7 +468,7 @@ catchup_step(MirrorSlice *slice)
 	if (ending == SLICE_IDLE &&
 		(progress->scan_ntargets > 0 || meta.change_seq > progress->change_seq))
 		ending = scan_changes(slice, &meta);
-	/* Something newer may have come while the scan under way went on. */
+	/* More changes may have arrived during the scan. */
 	if (ending == SLICE_IDLE && meta.change_seq > progress->change_seq)
 		ending = SLICE_MORE;
 	if (ending == SLICE_IDLE)

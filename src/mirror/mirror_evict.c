@@ -1,15 +1,15 @@
 /*
  * mirror_evict.c
- *		Room for mirrors: the quota of a database, and which mirrors make way
- *		for one that is wanted.
+ *		Room for mirrors: the quota of a database, and the choice of mirrors to
+ *		evict.
  *
- * The engine keeps to its limit by refusing. A worker whose mirror was refused
- * takes the memory of the mirror that has not been asked for longest, in any
- * database, and tries again; so does one whose database is over its quota,
- * among the database's own. A mirror that was asked for within EVICT_IDLE_MS
- * stays: where more is in use than fits, loading in turns would serve nobody.
- * Then the host's memory may take what vectors do not fit, if
- * gpuann.host_rows_limit lets it; then pages answer.
+ * The engine enforces its memory limit by refusing. A worker whose mirror was
+ * refused evicts the mirror, of any database, that was not used for the longest
+ * time, and tries again; a worker whose database is over its quota evicts among
+ * its own. Mirrors used within EVICT_IDLE_MS are not evicted: if more are in
+ * use than fit, loading them in turn would help nobody. Then vectors may go to
+ * host memory, as far as gpuann.host_rows_limit allows; otherwise the index is
+ * served from its pages.
  */
 #include "base/base.h"
 
@@ -20,7 +20,7 @@
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 
-/* What is taken from an index that has to make way. */
+/* A mirror to evict. */
 typedef struct Victim
 {
 	int			entry;			/* -1: none */
@@ -30,8 +30,8 @@ typedef struct Victim
 } Victim;
 
 /*
- * Bytes of the mirrors of a database that are there or on their way, but for
- * one entry.
+ * Bytes of the mirrors of a database that are ready or loading, except one
+ * entry.
  */
 static uint64
 database_bytes(Oid database, int but)
@@ -51,8 +51,9 @@ database_bytes(Oid database, int but)
 }
 
 /*
- * Take the mirror that was asked for longest ago, and before a time, of a
- * database or (InvalidOid) of any. The lock is held exclusively.
+ * Evict the mirror of a database (InvalidOid: any) that was used least
+ * recently, if its last use was before a time. The caller holds the mirror lock
+ * exclusively.
  */
 static Victim
 take_victim(Oid database, int but, int64 before)
@@ -85,8 +86,7 @@ take_victim(Oid database, int but, int64 before)
 }
 
 /*
- * Have the server free a mirror now: otherwise it would find out within a
- * second.
+ * Let the server drop a mirror now; otherwise it would notice within a second.
  */
 static void
 drop_now(const MirrorSlice *slice, const Victim *victim)
@@ -105,7 +105,7 @@ mirror_evict_idle(const MirrorSlice *slice)
 	uint64		limit = atomic_load(&gpuann_area->memory_limit);
 	Victim		victim;
 
-	/* What never fits must not empty the memory. */
+	/* do not evict others for a mirror that can never fit */
 	if (slice->over_quota)
 		limit = (uint64) gpuann_database_memory_limit << 20;
 	else
@@ -133,7 +133,7 @@ mirror_try_host_memory(const MirrorSlice *slice)
 	if (slice->over_quota || atomic_load(&gpuann_area->host_rows_limit) == 0)
 		return false;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	/* if that did not suffice, the next try is for the device again */
+	/* if that was not enough, the next attempt is for device memory again */
 	if (mirror_is_generation(slice->entry, slice->generation))
 		slice->track->host_rows = first = !slice->track->host_rows;
 	LWLockRelease(gpuann_mirror_lock());

@@ -1,15 +1,15 @@
 /*
  * mirror_feed.c
- *		CREATE INDEX and REINDEX load the mirror from the pages that they have
- *		just written, before they commit, or complete the one that they have had
- *		linked on the server (build_server.c).
+ *		CREATE INDEX and REINDEX load the mirror from the pages they have just
+ *		written, before they commit, or complete the mirror whose rows the
+ *		server has linked for them (build_server.c).
  *
- * The entry is the builder's until its transaction is over: workers leave it
- * alone, and nobody else knows the relation file. At commit workers may have
- * it, and what the table knows of the index's file before this one is
- * forgotten; at abort the entry is, and the server drops what it holds.
- * Whatever the server does, the build goes on; it waits for it at most as long
- * as it took itself, and a little.
+ * Until the end of its transaction the builder owns the entry: workers ignore
+ * it, and no other process knows the relation file. At commit the entry is
+ * released to workers, and entries of the index's previous file are given up.
+ * At abort the entry is removed, and the server drops its mirror. The build
+ * succeeds whatever the server does; it waits for the server at most as long as
+ * it took itself, plus PATIENCE_MS.
  */
 #include "base/handler.h"
 
@@ -28,20 +28,19 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#define PATIENCE_MS		10000	/* for the server, and as long as the build has taken */
-#define CHANNEL_POLL_MS	10		/* while others have all channels */
-#define CHANNEL_PATIENCE_MS	1000	/* with them, of a build that can do without */
+#define PATIENCE_MS		10000	/* how long to wait for the server, plus the duration of the
+								 * build */
+#define CHANNEL_POLL_MS	10		/* while all channels are in use */
+#define CHANNEL_PATIENCE_MS	1000	/* how long to wait for a channel, if the build can do
+									 * without */
 
-/*
- * A relation file that this transaction has built, in the order in which it
- * did.
- */
+/* A relation file built by this transaction; in the order of building. */
 typedef struct BuiltFile
 {
 	Oid			index;
 	uint32		relfile;
 	uint32		tablespace;
-	int			entry;			/* of its mirror; -1: it has none */
+	int			entry;			/* its mirror's entry, or -1 */
 	uint32		identity;
 	SubTransactionId subid;
 } BuiltFile;
@@ -53,8 +52,8 @@ static int	built_room = 0;
 /* ---- the entry ---- */
 
 /*
- * Remember a file for the end of the transaction; the pointer is good until the
- * next.
+ * Record a file until the end of the transaction. The pointer is valid until
+ * the next call.
  */
 static BuiltFile *
 feed_remember(const MirrorKey *key)
@@ -80,8 +79,9 @@ feed_remember(const MirrorKey *key)
 }
 
 /*
- * Whatever the table has of this file is gone: the index was built anew in it
- * (TRUNCATE of a table made just now), or it is another file.
+ * Remove the entry of a file, if there is one: the index was rebuilt in the
+ * same file (TRUNCATE of a table created in this transaction), or another file
+ * has the same name.
  */
 static void
 forget_file(const MirrorKey *key)
@@ -96,8 +96,8 @@ forget_file(const MirrorKey *key)
 }
 
 /*
- * Make the entry of a file that nobody else can know yet; false if there is no
- * room in the table, or no server.
+ * Create the entry of a file that no other process knows. Returns false if the
+ * table is full or there is no server.
  */
 static bool
 make_entry(MirrorSlice *slice, BuiltFile *file)
@@ -121,7 +121,7 @@ make_entry(MirrorSlice *slice, BuiltFile *file)
 	return claimed;
 }
 
-/* A file's entry is of no use. The lock is held exclusively. */
+/* Remove a file's entry. The caller holds the mirror lock exclusively. */
 static void
 feed_forget_entry(BuiltFile *file)
 {
@@ -142,8 +142,8 @@ feed_allowed(Relation index)
 }
 
 /*
- * Claim a channel, which others may have for a while; false if they keep them
- * for too long.
+ * Claim a channel, waiting for one until give_up_ms. Returns false if none
+ * became free.
  */
 static bool
 await_channel(MirrorSlice *slice, int64 give_up_ms)
@@ -159,8 +159,8 @@ await_channel(MirrorSlice *slice, int64 give_up_ms)
 }
 
 /*
- * Go on with a load until the mirror is complete, a slice at a time.
- * SLICE_IDLE: it is.
+ * Continue a load slice by slice until the mirror is ready, which returns
+ * SLICE_IDLE.
  */
 static SliceEnding
 go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress) (int64 done))
@@ -184,14 +184,14 @@ go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress)
 	return ending;
 }
 
-/* Load the mirror from the first row on. */
+/* Load the mirror from the beginning. */
 static SliceEnding
 feed_load(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
 {
 	return go_on(slice, load_begin(slice), give_up_ms, progress);
 }
 
-/* Load, with a channel that is given back whatever happens. */
+/* Load, with a channel that is released in any case. */
 static SliceEnding
 load_by_channel(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
 {
@@ -236,8 +236,8 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	forget_file(&slice.key);
 	file = feed_remember(&slice.key);
 	/*
-	 * For an empty index there is nothing to answer; thousands of them
-	 * (partitions) are to cost nothing.
+	 * An empty index needs no mirror, and thousands of partitions should cost
+	 * nothing.
 	 */
 	if (bounds.next_fresh == 0 || !feed_allowed(index))
 		return;
@@ -290,13 +290,13 @@ feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
 	PendingBounds	bounds;
 	SliceEnding ending;
 
-	/* as a load from pages is when it has sent the last row of the graph */
+	/* set the progress to that of a load that has sent all graph rows */
 	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	to->phase = PHASE_GRAPH;
 	to->rows = to->next_slot = to->load_slots = bounds.next_fresh;
 	to->position = bounds.end;
 	to->change_seq = meta.change_seq;
-	/* the build may have lasted longer than what nobody asks for stays */
+	/* the build may have taken longer than EVICT_IDLE_MS */
 	atomic_store(&mirror_area(slice->entry)->last_used_ms, monotonic_ms());
 	slice->blocks = RelationGetNumberOfBlocks(slice->index);
 	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
@@ -321,8 +321,8 @@ feed_forget(MirrorSlice *slice)
 /* ---- the end of the transaction ---- */
 
 /*
- * A file is there to stay: it is the index's only one. The lock is held
- * exclusively.
+ * The transaction has committed: this file is the index's only one. The caller
+ * holds the mirror lock exclusively.
  */
 static void
 feed_publish(const BuiltFile *file)
@@ -330,18 +330,15 @@ feed_publish(const BuiltFile *file)
 	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
 	{
 		mirror_track(file->entry)->builder = 0;
-		/*
-		 * Whatever happened to file or index since, the worker that looks at it
-		 * finds out.
-		 */
+		/* Let the worker check whether the file or index has changed since. */
 		atomic_store(&mirror_area(file->entry)->changed, 1);
 		mirror_inherit(file->entry);
 		atomic_fetch_add(&gpuann_control->table_version, 1);
 		return;
 	}
 	/*
-	 * The memory of the one before is free now; its counters wait for whoever
-	 * asks for the index.
+	 * There is no new entry: free the previous file's mirror; its counters
+	 * remain until the index is used.
 	 */
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
@@ -356,7 +353,7 @@ feed_publish(const BuiltFile *file)
 	}
 }
 
-/* Whether a file was replaced by another in this transaction. */
+/* Whether a later file of this transaction replaced a file. */
 static bool
 was_replaced(int number)
 {
@@ -378,8 +375,8 @@ feed_at_transaction_end(XactEvent event, void *arg)
 	for (int i = 0; i < built_count; i++)
 	{
 		/*
-		 * Nobody knows how long what is prepared takes to be decided, and by
-		 * whom.
+		 * A prepared transaction may be decided much later, and by another
+		 * process.
 		 */
 		if (event == XACT_EVENT_COMMIT && !was_replaced(i))
 			feed_publish(&built[i]);

@@ -1,12 +1,13 @@
 /*
  * mirror_gather.c
- *		Graph rows and deaths of superblocks, from their node pages to a
- *		channel.
+ *		Collect graph rows and dead slots from node pages, and send them through
+ *		a bulk channel.
  *
- * Several superblocks go together, until they have GATHER_BYTES of rows: each
- * operation has processes wait for each other, which takes longer than to copy
- * a few rows. While rows are on their way the next are gathered. A superblock's
- * node records, at most 128 pages of them, fit a channel beside that.
+ * Several superblocks are combined until they have GATHER_BYTES of rows,
+ * because the context switches of an operation cost more than copying a few
+ * rows. The next rows are collected while the server processes the last ones.
+ * The node records of one more superblock, at most 128 pages, fit into a
+ * channel besides.
  */
 #include "base/base.h"
 
@@ -14,8 +15,7 @@
 
 #include "storage/bufmgr.h"
 
-#define GATHER_BYTES	(256 * 1024)	/* to gather them takes about as long as to have them
-										 * told */
+#define GATHER_BYTES	(256 * 1024)	/* collecting this much takes about as long as sending it */
 
 void
 gather_begin(NodeGathering *gathering, const IndexFormat *format)
@@ -37,15 +37,15 @@ gather_has_room(const NodeGathering *gathering)
 	return Max(gathering->ngraph, gathering->ndead) < gathering->enough;
 }
 
-/* What of a node is told to a mirror. */
+/* What a mirror needs to know about a node. */
 typedef struct NodeNews
 {
 	bool		dead;
-	bool		linked;			/* dead rows still lead to others */
-	bool		known;			/* the mirror has all this */
+	bool		linked;			/* dead rows are linked too */
+	bool		known;			/* the mirror has the same already */
 } NodeNews;
 
-/* What there is to tell of a slot; it is noted in sums as told. */
+/* What a mirror needs to know about a slot. Updates its checksum in sums. */
 static NodeNews
 node_news(const MirrorSlice *slice, NodeChecksums *sums, Page page, uint32 slot)
 {
@@ -62,13 +62,13 @@ node_news(const MirrorSlice *slice, NodeChecksums *sums, Page page, uint32 slot)
 	return news;
 }
 
-/* Gather one slot. */
+/* Add one slot. */
 static void
 gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint32 slot,
 			bool dead_too)
 {
 	const IndexFormat *format = slice->format;
-	/* what a load does not tell is not noted either */
+	/* a load does not send dead slots, so it does not record checksums */
 	NodeNews	news = node_news(slice, dead_too ? slice->sums : NULL, page, slot);
 
 	if (news.known)
@@ -87,8 +87,9 @@ gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint3
 }
 
 /*
- * A node page of a superblock, with its slots as far as the mirror knows them.
- * False: there are no more; an invalid buffer: it was never written.
+ * Read a node page of a superblock, and the range of its slots that the mirror
+ * has. Returns false if there are no more pages; *buffer is invalid if the page
+ * was never written.
  */
 static bool
 read_node_page(const MirrorSlice *slice, uint32 superblock, uint32 number, Buffer *buffer,
@@ -147,7 +148,7 @@ gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq)
 	}
 }
 
-/* Send the graph rows gathered, without waiting for the answer. */
+/* Post the collected graph rows, without waiting for the answer. */
 static SliceEnding
 send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 {
@@ -167,7 +168,7 @@ send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 	return slice_post(slice);
 }
 
-/* Send the deaths gathered. */
+/* Send the collected dead slots. */
 static SliceEnding
 send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 {
@@ -186,7 +187,7 @@ send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 	return slice_call(slice);
 }
 
-/* Wait for the answer to the rows that are on their way. */
+/* Wait for the answer to posted rows. */
 static SliceEnding
 await_rows(MirrorSlice *slice, NodeGathering *gathering)
 {

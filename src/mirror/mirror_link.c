@@ -1,21 +1,21 @@
 /*
  * mirror_link.c
- *		Linking through the server: the engine computes graph rows in pieces,
- *		then the worker writes them, a slice at a time.
+ *		Linking by the server: the engine computes graph rows in pieces, then
+ *		the worker writes them to the pages, slice by slice.
  *
  * A pass holds the linker lock (session level) from collecting the pending
  * slots to writing their rows. The engine links a piece of about PIECE_MS at a
- * time, and between pieces the mirror is kept current; rows that several pieces
- * changed are kept once, as the last piece left them. When somebody waits for
- * the lock, or memory for rows is used up, what there is gets written, and the
- * pending position stays: the next pass goes on behind rows that are linked
- * already. Who waits for the rows to be linked (gpuann_link) has said so, and
- * the pass goes on to that position: the engine has the graph, and need not
- * load it as that session would.
+ * time, and the mirror is kept current between pieces. Rows changed by several
+ * pieces are written once, in their last state. If another process waits for
+ * the lock, or the memory for rows is used up, the rows linked so far are
+ * written without advancing the linked position; the next pass skips them. If a
+ * session waits for the rows themselves (gpuann_link()), the pass continues to
+ * the position it waits for, because the engine has the graph loaded and that
+ * session has not.
  *
- * Where rows come so fast that there will soon be enough to write, a pass
- * begins before there are, and stays open for those that come: every query
- * searches exactly what the engine has not linked, whatever the pages say.
+ * If rows arrive so fast that there will soon be enough to write, a pass starts
+ * early and stays open for them, because queries scan rows exactly until the
+ * engine has linked them, whether or not the pages have their graph rows.
  */
 #include "base/base.h"
 
@@ -31,29 +31,30 @@
 #include "utils/memutils.h"
 
 /*
- * A pass is opened for so many rows if at their pace there are enough to write
- * within OPEN_MS; it is closed then, or when no more have come for a while.
+ * A pass starts early with this many rows, if at the current rate there will be
+ * enough to write within OPEN_MS. It ends then, or when no rows have arrived
+ * for CLOSE_MS.
  */
 #define EARLY_ENTRIES		64
 #define OPEN_MS				10000
 #define CLOSE_MS			200
 
 /*
- * How long a piece is to take, with fetching what it changed: no longer,
- * because the mirror cannot follow meanwhile. Smaller ones cost the engine no
- * more (10,000 rows onto 20,000 x 128 on two cores: 2.5 s of processor time by
- * pieces of 50 ms, 2.2 to 2.4 s by those of 4 ms), down to a number of rows at
- * which what each piece costs would show.
+ * Duration of a piece, including fetching its results. It is short because the
+ * mirror is not updated meanwhile. Smaller pieces cost the engine no more
+ * (10,000 rows onto 20,000 x 128 on two cores: 2.5 s of processor time in
+ * pieces of 50 ms, 2.2 to 2.4 s in pieces of 4 ms), until the overhead per
+ * piece becomes visible.
  */
 #define PIECE_MS			4
-#define PIECE_MOST_MS		50		/* but not less than twice what comes meanwhile, up to this, or
-									 * the engine would never come to the end */
+#define PIECE_MOST_MS		50		/* up to this, a piece has at least twice the rows that arrive
+									 * meanwhile, or the engine would never catch up */
 #define FIRST_PIECE			64
 #define LEAST_PIECE			32
 #define MOST_PIECE			16384
 #define PIECE_DEADLINE_US	(60 * 1000000)
 
-/* Where a slot's row stands among the rows collected. */
+/* Place of a slot's row among the collected rows. */
 typedef struct ChangedRow
 {
 	uint32		slot;			/* hash key */
@@ -62,18 +63,18 @@ typedef struct ChangedRow
 
 typedef struct LinkWork
 {
-	int			entry;			/* -1: no pass is under way */
+	int			entry;			/* -1: no pass in progress */
 	uint32		generation;
 	MemoryContext memory;
 	int			channel;
 	bool		in_flight;
-	bool		linked_any;		/* the mirror has rows that the pages have not */
+	bool		linked_any;		/* the mirror has linked rows that the pages do not have */
 	int64		opened_ms;
-	uint64		wanted;			/* somebody waits for the list to be linked up to here: the pass
-								 * does not yield before; 0: nobody */
+	uint64		wanted;			/* a session waits until the list is linked up to here, so the pass
+								 * does not end before; 0: none */
 	LinkPass	pass;
-	uint32	   *todo;			/* the slots of the pass, as they are sent */
-	uint32		done;			/* of todo, sent */
+	uint32	   *todo;			/* slots of the pass, in the order of sending */
+	uint32		done;			/* number of slots of todo sent */
 	uint32		piece;
 	int64		posted_us;
 	uint32		degree;
@@ -85,8 +86,8 @@ typedef struct LinkWork
 	uint32	   *seeds;
 
 	/* writing, in slices */
-	RowWriter  *writer;			/* NULL: not yet */
-	bool		whole;			/* the pass is linked to its end */
+	RowWriter  *writer;			/* NULL: not writing yet */
+	bool		whole;			/* the pass was linked completely */
 	LinkedRows	linked;
 	LinkPass	missing;
 } LinkWork;
@@ -122,7 +123,7 @@ link_rests(int entry)
 		   work.done == work.pass.count;
 }
 
-/* Forget the pass. The lock is let go by its owner. */
+/* Discard the pass. The caller releases the lock. */
 static void
 forget_work(void)
 {
@@ -147,28 +148,31 @@ link_abandon(void)
 		LWLockRelease(gpuann_mirror_lock());
 	}
 	/*
-	 * The index may be gone, and this process holds no other lock over
-	 * transactions.
+	 * The index may not exist any more, so release all locks; this process
+	 * holds no other session lock.
 	 */
 	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 	forget_work();
 }
 
-/* List entries that are enough to write. */
+/* Number of pending list entries that make writing worthwhile. */
 static uint64
 crowd(const MirrorSlice *slice)
 {
 	return link_crowd(slice->progress->rows);
 }
 
-/* Whether so many entries will be enough to write within a time. */
+/*
+ * Whether there will be enough entries to write within a time, at the current
+ * rate.
+ */
 static bool
 will_be_crowd(const MirrorSlice *slice, uint64 unlinked, int64 ms)
 {
 	return unlinked + (uint64) slice->progress->pace * (uint64) Max(ms, 0) / 1000 >= crowd(slice);
 }
 
-/* Whether a pass is worth it now. */
+/* Whether to start a pass now. */
 static bool
 worth_it(const MirrorSlice *slice, const PendingBounds *bounds)
 {
@@ -181,9 +185,9 @@ worth_it(const MirrorSlice *slice, const PendingBounds *bounds)
 }
 
 /*
- * Have the slots of the pass linked, those from one on behind those before. In
- * random order: rows that were inserted together are often alike, and pieces of
- * likes make poor edges.
+ * Append the slots of the pass from index `first` on to todo, in random order:
+ * rows inserted together are often similar, and pieces of similar rows get poor
+ * edges.
  */
 static void
 choose_todo(uint32 first)
@@ -200,7 +204,7 @@ choose_todo(uint32 first)
 	}
 }
 
-/* Take on what somebody waits for. */
+/* Take over the position that a session waits for. */
 static void
 take_on_wanted(const MirrorSlice *slice)
 {
@@ -209,7 +213,7 @@ take_on_wanted(const MirrorSlice *slice)
 	work.wanted = Max(work.wanted, wanted);
 }
 
-/* Begin a pass, with the lock held. */
+/* Start a pass; the linker lock is held. */
 static void
 begin_pass(const MirrorSlice *slice)
 {
@@ -239,7 +243,7 @@ begin_pass(const MirrorSlice *slice)
 	take_on_wanted(slice);
 }
 
-/* Whether the rows collected fill the memory allowed. */
+/* Whether the collected rows use up the allowed memory. */
 static bool
 memory_used_up(void)
 {
@@ -247,14 +251,14 @@ memory_used_up(void)
 		   (Size) maintenance_work_mem * 1024;
 }
 
-/* Whether rows that somebody waits for are not in the pass yet. */
+/* Whether the pass does not include all rows that a session waits for. */
 static bool
 lacks_wanted(void)
 {
 	return work.wanted > work.pass.to && !memory_used_up();
 }
 
-/* Whether a pass without anything to do waits for rows that come. */
+/* Whether a pass without work waits for more rows. */
 static bool
 stays_open(const MirrorSlice *slice)
 {
@@ -267,8 +271,8 @@ stays_open(const MirrorSlice *slice)
 }
 
 /*
- * Take rows that have come into the pass, if they are enough for a piece or
- * somebody waits for them.
+ * Add new rows to the pass, if they are enough for a piece or a session waits
+ * for them.
  */
 static void
 take_more(const MirrorSlice *slice)
@@ -291,7 +295,7 @@ link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bou
 
 	if (work.entry >= 0 || !worth_it(slice, bounds) || !linker_lock(slice->index, false, true))
 		return;
-	/* From here on an error finds the pass, and lets go of the lock. */
+	/* from here on link_abandon() releases the lock after an error */
 	work.entry = slice->entry;
 	work.generation = slice->generation;
 	read_meta(slice->index, &now);
@@ -299,7 +303,7 @@ link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bou
 	if (work.channel < 0 || now.change_seq != meta->change_seq ||
 		now.linked_position != bounds->linked)
 	{
-		/* Somebody linked or vacuumed until just now: follow first. */
+		/* the linker or VACUUM was active until now: catch up first */
 		linker_unlock(slice->index, true);
 		forget_work();
 		slice->progress->look_at_ms = 0;
@@ -326,7 +330,7 @@ post_piece(MirrorSlice *slice)
 	return work.in_flight ? SLICE_IDLE : SLICE_LOST;
 }
 
-/* Keep one row that the engine changed. */
+/* Keep a row that the engine changed, replacing an earlier version. */
 static void
 keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 {
@@ -350,8 +354,8 @@ keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 }
 
 /*
- * Fetch a part of the result, from an element on; SLICE_IDLE with *count 0 is
- * the end.
+ * Fetch a part of the result, starting at element `first`. At the end *count is
+ * 0.
  */
 static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
@@ -390,7 +394,7 @@ fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 	return SLICE_IDLE;
 }
 
-/* How large the next piece is to be, if the last one took so long. */
+/* Size of the next piece, from the duration of the last one. */
 static uint32
 next_piece(const MirrorSlice *slice, int64 took_us)
 {
@@ -402,7 +406,10 @@ next_piece(const MirrorSlice *slice, int64 took_us)
 										 (int64) Min(MOST_PIECE, work.piece * 4)));
 }
 
-/* Take over what a piece changed; seeds only of the last piece. */
+/*
+ * Fetch the rows that a piece changed. Seeds are fetched after the last piece
+ * only.
+ */
 static SliceEnding
 take_piece(MirrorSlice *slice)
 {
@@ -433,15 +440,15 @@ take_piece(MirrorSlice *slice)
 		fetched += ending == SLICE_IDLE ? count : 0;
 	}
 	/*
-	 * It was answered before the slice began, in which the mirror has caught up
-	 * since.
+	 * The piece was answered before this slice began, part of which was spent
+	 * on catching up.
 	 */
 	took_us += monotonic_us() - began_us;
 	work.piece = next_piece(slice, Max(took_us, 1));
 	return ending;
 }
 
-/* Fetch the seeds that the last piece left. */
+/* Fetch the seeds after the last piece. */
 static SliceEnding
 take_seeds(MirrorSlice *slice)
 {
@@ -460,7 +467,7 @@ take_seeds(MirrorSlice *slice)
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
-/* The collected rows in the order of their slots. */
+/* Sort the collected rows by slot. */
 static void
 sort_rows(LinkedRows *linked)
 {
@@ -498,8 +505,8 @@ compare_slots(const void *a, const void *b)
 }
 
 /*
- * Slots of the pass for which the engine gave no row: its mirror had them as
- * linked, or as dead.
+ * Find slots of the pass for which the engine returned no row, because its
+ * mirror has them as linked or dead.
  */
 static void
 find_missing(LinkPass *missing)
@@ -517,7 +524,7 @@ find_missing(LinkPass *missing)
 	qsort(missing->slots, missing->count, sizeof(uint32), compare_slots);
 }
 
-/* Begin to write what was linked. */
+/* Start writing the linked rows. */
 static void
 begin_writing(MirrorSlice *slice, bool whole)
 {
@@ -541,8 +548,8 @@ time_is_over(const void *slice)
 }
 
 /*
- * The rows are written: if that is the whole pass, say how far the list is
- * linked now.
+ * Finish writing. If the pass was linked completely, advance the linked
+ * position.
  */
 static void
 end_writing(MirrorSlice *slice)
@@ -561,7 +568,7 @@ end_writing(MirrorSlice *slice)
 	trimmable = link_write_end(slice->index, slice->format, &pass, &work.linked);
 	work.linked_any = false;
 
-	/* What the engine wrote is what the mirror has; only the number is new. */
+	/* The mirror has the rows written; only the change sequence is new. */
 	read_meta(slice->index, &meta);
 	if (!work.whole || work.missing.count == 0)
 	{
@@ -603,15 +610,15 @@ link_take(MirrorSlice *slice)
 		return SLICE_IDLE;
 	ending = take_piece(slice);
 	/*
-	 * To fetch many rows takes a while: what came meanwhile is not to wait for
-	 * the next piece too.
+	 * Fetching many rows takes a while, so check for new rows before sending
+	 * the next piece.
 	 */
 	return ending == SLICE_IDLE && slice_over_for_news(slice) ? SLICE_MORE : ending;
 }
 
 /*
- * Write as long as the slice lasts; between slices whoever has locked the index
- * ends the pass.
+ * Write until the slice ends. Between slices, a lock on the index by another
+ * process ends the pass.
  */
 static SliceEnding
 go_on_writing(MirrorSlice *slice)

@@ -1,17 +1,15 @@
 /*
  * mirror_load.c
- *		Loading a mirror: an empty one, then all rows in slot order, their graph
- *		rows, the seeds.
+ *		Load a mirror: create it empty, then send all rows in slot order, their
+ *		graph rows, and the seeds.
  *
- * The end of the pending list and the number of changes are read first, and the
- * mirror is current to these when the load is complete; what happens meanwhile
- * is for mirror_catchup.c.
+ * The end of the pending list and the change sequence are read first; the
+ * loaded mirror is current to these. mirror_catchup.c sends later changes.
  *
- * A row's version is read before its vector. A vector does not change while its
- * version is in the page, so a pair that does not belong together has a version
- * that the page no longer has, and what is proposed by it is dropped (design,
- * I2); the row that replaced it is on the pending list after the position read
- * first.
+ * A row's version is read before its vector. The vector of a version does not
+ * change, so if the two do not match, the pages no longer have that version,
+ * and results with it are dropped (I2). The row that replaced it is on the
+ * pending list after the position read first.
  */
 #include "base/base.h"
 
@@ -34,23 +32,23 @@ rows_in_channel(const IndexFormat *format, uint32 first, uint32 end)
 }
 
 /*
- * Pages of a run of slots, in the order in which they lie, but that a slot's
- * node page comes before all of its vector.
+ * The pages of a run of slots, in file order, except that a node page comes
+ * before all vectors of its slots.
  */
 
-/* A run of slots of one superblock, and how much of it has been passed. */
+/* Iterates over the pages of a run of slots of one superblock. */
 typedef struct RowOrder
 {
 	const IndexFormat *format;
-	uint32		slot;			/* first of the next node page */
+	uint32		slot;			/* first slot of the next node page */
 	uint32		end;
-	VectorPlace place;			/* the next vector page, */
-	Size		left;			/* and the bytes from there on */
+	VectorPlace place;			/* next vector page */
+	Size		left;			/* bytes of vectors from there on */
 } RowOrder;
 
 /*
- * A page of the run: these slots' records, or so many bytes of vectors from
- * offset on.
+ * A page of the run: the records of slots [first, end), or `bytes` bytes of
+ * vectors at offset.
  */
 typedef struct RowPage
 {
@@ -72,7 +70,7 @@ row_order_begin(RowOrder *order, const IndexFormat *format, uint32 first, uint32
 	order->left = (Size) count * format->vector_bytes;
 }
 
-/* The next page of the run; false at its end. */
+/* Return the next page of the run; false at its end. */
 static bool
 row_order_next(RowOrder *order, RowPage *page)
 {
@@ -99,15 +97,15 @@ row_order_next(RowOrder *order, RowPage *page)
 	return true;
 }
 
-/* What a slice of the load will read, for its read-ahead. */
+/* State of the read-ahead of a load slice. */
 typedef struct LoadOrder
 {
 	const MirrorSlice *slice;
-	uint32		next_slot;		/* after the run under way */
+	uint32		next_slot;		/* first slot after the current run */
 	RowOrder	run;
 } LoadOrder;
 
-/* The next page of versions and vectors. */
+/* NextBlock for versions and vectors. */
 static BlockNumber
 next_row_block(void *state)
 {
@@ -131,7 +129,7 @@ next_row_block(void *state)
 	}
 }
 
-/* The next page of graph rows. */
+/* NextBlock for graph rows. */
 static BlockNumber
 next_graph_block(void *state)
 {
@@ -147,7 +145,7 @@ next_graph_block(void *state)
 	return block;
 }
 
-/* Begin to read ahead from where the load has come to. */
+/* Start read-ahead at the current progress of the load. */
 static void
 load_begin_ahead(MirrorSlice *slice, LoadOrder *order)
 {
@@ -169,7 +167,7 @@ end_ahead(MirrorSlice *slice)
 	slice->ahead = NULL;
 }
 
-/* Node states and versions of a page's slots. */
+/* Copy node states and versions of a page's slots. */
 static void
 take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32 *versions,
 			  uint64 *dead, uint32 first)
@@ -186,7 +184,7 @@ take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32
 	}
 }
 
-/* Versions, states and vectors of a run of slots. */
+/* Read versions, states and vectors of a run of slots. */
 static void
 read_rows(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions, uint64 *dead,
 		  unsigned char *vectors)
@@ -292,10 +290,7 @@ load_seeds(MirrorSlice *slice, const MetaPage *meta)
 	return ending;
 }
 
-/*
- * Rows, graph and seeds are there: the mirror is as the pages were at the
- * start.
- */
+/* Finish the load after rows and graph: send the seeds and the position. */
 static SliceEnding
 finish_load(MirrorSlice *slice)
 {
@@ -323,8 +318,8 @@ load_claim(MirrorSlice *slice)
 	bool		ready;
 
 	/*
-	 * Under the lock: a server that is ready here has the launcher's sweep,
-	 * which takes the lock, still before it.
+	 * Check the server under the lock: if the server dies, the launcher's sweep
+	 * takes the lock after us.
 	 */
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	ready = shmem_server_ready(&epoch) && mirror_is_generation(slice->entry, slice->generation);

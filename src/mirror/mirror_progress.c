@@ -1,18 +1,17 @@
 /*
  * mirror_progress.c
- *		How far mirrors have come: the copy of the process that brings them
- *		there, and what it publishes.
+ *		Progress of mirrors: the private copy of the process that updates a
+ *		mirror, and its publication.
  *
- * A mirror may be given up by any process at any moment, and its worker may be
- * in the middle of a slice. So the worker, or the builder, has a copy of its
- * own, which belongs to one generation of the mirror and which nobody else
- * touches; at the end of each slice it is published in the table, for the next
- * worker to take over, if the mirror is of that generation still. The same goes
- * for the bounds that answers are held to: they are raised, under the lock,
- * while the mirror is the slice's.
+ * Any process may give up a mirror at any time, even in the middle of its
+ * worker's slice. So the worker (or builder) works on a private copy, which
+ * belongs to one generation of the mirror. At the end of each slice the copy is
+ * published in the table, for the next worker to take over, if the mirror still
+ * has this generation. In the same way the limits against which answers are
+ * checked are raised only while the mirror has the slice's generation.
  *
- * The lock is held for share here: it keeps those out who give mirrors up or
- * make entries, and of one mirror only one process writes.
+ * The mirror lock is held shared here: that excludes processes that give up
+ * mirrors or create entries, and only one process writes the data of a mirror.
  */
 #include "base/base.h"
 
@@ -28,7 +27,7 @@ typedef struct OwnProgress
 	MirrorProgress progress;
 } OwnProgress;
 
-/* Only the pages of those that this process serves are ever touched. */
+/* Only the memory pages of entries that this process serves are ever used. */
 static OwnProgress own[AREA_MIRRORS];
 
 const MirrorProgress *

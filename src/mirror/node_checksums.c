@@ -1,11 +1,12 @@
 /*
  * node_checksums.c
- *		What a worker remembers of the nodes that its mirrors have: a sum of
- *		each, so that of a changed page only what is new is sent.
+ *		Checksums of the nodes that mirrors have, so that only changed nodes of
+ *		a changed page are sent.
  *
- * VACUUM touches most pages, and few rows of each. The memory is the process's
- * own, so another worker starts without; it is bounded by maintenance_work_mem
- * for all mirrors together. A mirror of another generation is another mirror.
+ * VACUUM changes most pages, but few rows of each. The checksums are local to
+ * the worker process, so another worker starts without; they are limited to
+ * maintenance_work_mem for all mirrors together, and belong to one generation
+ * of a mirror.
  */
 #include "base/base.h"
 
@@ -19,15 +20,15 @@
 struct NodeChecksums
 {
 	uint32		generation;		/* of the mirror */
-	uint32		learned;		/* superblocks whose pages were read */
+	uint32		learned;		/* number of superblocks whose pages were read */
 	uint32		room;
-	uint32	   *sums;			/* by slot; 0: not known */
+	uint32	   *sums;			/* by slot; 0: unknown */
 };
 
 static NodeChecksums of_entry[AREA_MIRRORS];
 static Size total_bytes = 0;
 
-/* Forget what is known of a mirror. */
+/* Discard the checksums of a mirror. */
 static void
 forget_all(NodeChecksums *known)
 {
@@ -37,7 +38,7 @@ forget_all(NodeChecksums *known)
 	memset(known, 0, sizeof(*known));
 }
 
-/* Have room for so many slots; false if that is too much. */
+/* Make room for a number of slots. Returns false if that exceeds the limit. */
 static bool
 checksums_reserve(NodeChecksums *known, uint32 slots)
 {
@@ -115,10 +116,10 @@ node_checksums_note(NodeChecksums *known, uint32 slot, uint32 sum)
 }
 
 /*
- * A sum of products of pairs, each with a key added (NH), and as many as half
- * the row has: this is done of every row that VACUUM did not touch on pages
- * that it did. Two sums, for products to be under way side by side. Degrees are
- * even. Never 0.
+ * Checksum of a row: a sum of products of pairs of elements, each with a key
+ * added (NH hash), which needs half as many multiplications as the row has
+ * elements. It is computed for every row on pages that VACUUM changed. Two sums
+ * allow the products to overlap. Degrees are even. Never returns 0.
  */
 static uint32
 row_sum(const uint32 *row, uint32 degree, uint64 start)
@@ -150,8 +151,8 @@ uint32
 node_checksum(const uint32 *row, uint32 degree, uint32 slots, uint64 start)
 {
 	/*
-	 * an edge to what the mirror does not know is left out there: it has to
-	 * come again
+	 * the mirror leaves out edges to slots it does not have, so the row has to
+	 * be sent again
 	 */
 	for (uint32 i = 0; i < degree; i++)
 	{
@@ -165,7 +166,9 @@ bool
 node_checksums_note_row(NodeChecksums *known, uint32 slot, const uint32 *row, uint32 degree,
 						uint32 slots, uint64 start)
 {
-	/* mostly it is; what was noted led nowhere beyond the mirror */
+	/*
+	 * Usually unchanged. A row with a checksum has no edges beyond the mirror.
+	 */
 	if (known != NULL && slot < known->room && known->sums[slot] == row_sum(row, degree, start))
 		return true;
 	return node_checksums_note(known, slot, node_checksum(row, degree, slots, start));

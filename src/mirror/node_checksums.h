@@ -1,6 +1,6 @@
 /*
  * node_checksums.h
- *		What a worker remembers of the nodes that its mirrors have.
+ *		Checksums of the nodes that mirrors have, local to a worker.
  */
 #ifndef GPUANN_NODE_CHECKSUMS_H
 #define GPUANN_NODE_CHECKSUMS_H
@@ -8,42 +8,42 @@
 typedef struct NodeChecksums NodeChecksums;
 
 /*
- * What is known of a mirror of so many slots; NULL if there is no memory for
- * it.
+ * Get the checksums of a mirror with this many slots; NULL if there is no
+ * memory for them.
  */
 extern NodeChecksums *node_checksums(int entry, uint32 generation, uint32 slots);
 
-/* Something went wrong: nothing is known of the mirror any more. */
+/* Discard the checksums of a mirror, after an error. */
 extern void node_checksums_forget_all(int entry);
 
-/* Give back the memory of mirrors that are no more. */
+/* Free the memory of mirrors that no longer exist. */
 extern void node_checksums_sweep(void);
 
 /*
- * How many superblocks' pages were read to know what the mirror has: the
- * caller's to advance.
+ * Number of superblocks whose pages were read to compute checksums; advanced by
+ * the caller.
  */
 extern uint32 *node_checksums_learned(NodeChecksums *known);
 
-/* A slot is about to change in another way; known may be NULL. */
+/* Discard the checksum of a slot that is about to change; known may be NULL. */
 extern void node_checksums_forget(NodeChecksums *known, uint32 slot);
 
 /*
- * Note what the mirror has of a slot from now on; true if that is what it had.
- * known may be NULL.
+ * Set the checksum of a slot. Returns true if it is unchanged. known may be
+ * NULL.
  */
 extern bool node_checksums_note(NodeChecksums *known, uint32 slot, uint32 sum);
 
 /*
- * The same of a node's row, and of what else there is to tell of it, in a
- * mirror of so many slots.
+ * The same for a node, given by its row and `start`, which stands for its other
+ * data. slots is the number of slots in the mirror.
  */
 extern bool node_checksums_note_row(NodeChecksums *known, uint32 slot, const uint32 *row,
 									uint32 degree, uint32 slots, uint64 start);
 
 /*
- * The sum of a row, of a mirror that has so many slots, and of what else there
- * is to tell of its node; 0: not to be relied on.
+ * Checksum of a row and of the node's other data (start), in a mirror with this
+ * many slots. 0: do not rely on it.
  */
 extern uint32 node_checksum(const uint32 *row, uint32 degree, uint32 slots, uint64 start);
 

@@ -1,6 +1,7 @@
 /*
  * prewarm.c
- *		gpuann_prewarm and gpuann_evict: a mirror wanted now, or not any more.
+ *		SQL functions gpuann_prewarm() and gpuann_evict(): load or drop a
+ *		mirror.
  */
 #include "base/base.h"
 
@@ -20,7 +21,7 @@
 PG_FUNCTION_INFO_V1(gpuann_prewarm);
 PG_FUNCTION_INFO_V1(gpuann_evict);
 
-/* Error out unless an index can have a mirror at all. */
+/* Raise an error unless the index can have a mirror. */
 static void
 check_can_mirror(Relation index, const MetaPage *meta)
 {
@@ -43,7 +44,7 @@ check_can_mirror(Relation index, const MetaPage *meta)
 				 errmsg("index \"%s\" has been empty since it was reset", name)));
 }
 
-/* Error out if there is no server to wait for. */
+/* Raise an error if there is no server to wait for. */
 static void
 check_server(Relation index)
 {
@@ -60,7 +61,7 @@ check_server(Relation index)
 				 errmsg("%s does not run: %s", SERVER_PROGRAM, shmem_last_error())));
 }
 
-/* The state of an entry, and why it is refused if it is. */
+/* The state of an entry, and the reason if it is refused. */
 static uint32
 state_and_reason(AreaMirror *mirror, char *reason, Size size)
 {
@@ -73,7 +74,9 @@ state_and_reason(AreaMirror *mirror, char *reason, Size size)
 	return state;
 }
 
-/* Wait until the mirror answers, or is refused. */
+/*
+ * Wait until the mirror is ready; raises an error if it is refused or given up.
+ */
 static void
 await_ready(Relation index, MirrorRef ref)
 {
@@ -107,8 +110,8 @@ await_ready(Relation index, MirrorRef ref)
 }
 
 /*
- * Load an index's mirror and wait for it; returns its bytes. What kept it out
- * before (a refusal, a quarantine) is forgotten.
+ * Load an index's mirror and wait for it; returns its size in bytes. Clears an
+ * earlier refusal or quarantine.
  */
 Datum
 gpuann_prewarm(PG_FUNCTION_ARGS)
@@ -136,8 +139,8 @@ gpuann_prewarm(PG_FUNCTION_ARGS)
 }
 
 /*
- * Give an index's mirror up; returns whether there was one, or one was on its
- * way. The next scan asks for it again.
+ * Drop an index's mirror; returns whether there was one, or one was being
+ * loaded. The next scan requests it again.
  */
 Datum
 gpuann_evict(PG_FUNCTION_ARGS)

@@ -1,7 +1,7 @@
 /*
  * slice.c
- *		What every part of a mirror worker does in a slice: calls of its bulk
- *		channel, and pages of its index.
+ *		Functions used by all parts of a slice: bulk channel calls, and access
+ *		to pages of the index.
  */
 #include "base/base.h"
 
@@ -11,9 +11,9 @@
 
 #include "storage/bufmgr.h"
 
-#define CHANNEL_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay
-										 * locked for it */
-#define CHANNEL_LOOK_US	1000000 /* between looks at what it is waited for */
+#define CHANNEL_CALL_US	(5 * 1000000)	/* after this the server counts as hung; the index must not
+										 * stay locked longer */
+#define CHANNEL_LOOK_US	1000000 /* interval of checks during a wait */
 
 SliceEnding
 slice_failed(MirrorSlice *slice, EngineStatus status, const char *text)
@@ -42,8 +42,8 @@ slice_call_deadline(const MirrorSlice *slice)
 }
 
 /*
- * Whether somebody has the engine link or repair the mirror, after which the
- * slice's call comes.
+ * Whether the engine links or repairs the mirror for another process, which the
+ * slice's call has to wait for.
  */
 static bool
 waits_for_linking(const MirrorSlice *slice)
@@ -64,10 +64,12 @@ waits_for_linking(const MirrorSlice *slice)
 }
 
 /*
- * Jobs of one mirror run in the order in which they came, and VACUUM's repair
- * may take longer than a call is waited for. Whoever asked for it looks whether
- * it gets on, and has the index locked meanwhile; so this waits as long as
- * that, and then as long as for any call.
+ * Wait for the answer to a posted operation.
+ *
+ * Jobs of a mirror run in order, and VACUUM's repair may take longer than the
+ * usual limit. The process that requested the repair watches its progress, and
+ * has the index locked anyway; so wait for the repair to end, and then for the
+ * usual time.
  */
 SliceEnding
 slice_await(MirrorSlice *slice)

@@ -1,12 +1,12 @@
 /*
  * worker.c
- *		The mirror worker: serves the mirrors of one database, slice by slice,
- *		and leaves when it is not needed.
+ *		The mirror worker: serves the mirrors of one database in slices, and
+ *		exits when it is not needed.
  *
- * It goes round the mirrors of its database. On the primary its latch is set by
- * whoever changes pages, on a standby it polls. An ERROR costs the mirror it
- * came from, which is refused for a while, never the worker; SIGTERM ends the
- * worker and the launcher starts another where one is needed.
+ * It visits the mirrors of its database round robin. On the primary, processes
+ * that change pages set its latch; on a standby it polls. An ERROR in a slice
+ * does not end the worker: the mirror concerned is refused for a while. SIGTERM
+ * ends the worker, and the launcher starts another where one is needed.
  */
 #include "base/base.h"
 
@@ -34,55 +34,56 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#define LOCKED_MS		100		/* when somebody else has locked the index */
-#define LINK_POLL_MS	1		/* while the engine links, for other mirrors */
+#define LOCKED_MS		100		/* retry interval while the index is locked by another process */
+#define LINK_POLL_MS	1		/* while the engine links, to serve other mirrors */
 #define STANDBY_POLL_MS 50
 #define REST_MS			1000
-#define CROWD_PACE		1000	/* rows per second, of which each would be sent alone: */
-#define CROWD_MS		1		/* they are looked for so often only */
+#define CROWD_PACE		1000	/* inserts per second above which rows are not sent one by one
+								 * ... */
+#define CROWD_MS		1		/* ... but at this interval */
 #define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before
 								 * it is refused */
 #define NO_SERVER_MS	100
-#define INVALIDATION_MS 10000	/* at least so often, catalog changes are taken note of: files of
-								 * dropped relations are closed */
+#define INVALIDATION_MS 10000	/* interval at which catalog invalidations are processed, so that
+								 * files of dropped relations are closed */
 
 /*
- * When to leave: others wait and we had our time or have had nothing to do, or
- * nothing was to do for long.
+ * When to exit: other databases wait, and this worker had its turn or nothing
+ * to do; or it had nothing to do for a long time.
  */
 #define TURN_MS			60000
 #define IDLE_TURN_MS	200
 #define IDLE_MS			300000
-#define EMPTY_MS		5000	/* where there is no mirror */
+#define EMPTY_MS		5000	/* if the database has no mirror */
 
 /*
- * To connect takes a lock on the database, which an ALTER DATABASE may hold
- * until it commits. A worker waits so long for it: other databases may need
- * the worker's slot.
+ * Connecting locks the database, which ALTER DATABASE may hold until it
+ * commits. A worker waits this long for the lock, because other databases may
+ * need its slot.
  */
 #define CONNECT_LOCK_MS	"5000"
 
 typedef struct Worker
 {
-	int			number;			/* of its slot */
+	int			number;			/* index of its WorkerSlot */
 	WorkerSlot *slot;
 	int			channel;			/* -1: none */
-	uint32		table_version;	/* that the list is of */
+	uint32		table_version;	/* table_version of entries[] */
 	int			entries[AREA_MIRRORS];
 	int			count;
 	int64		started_ms;
-	int64		busy_ms;		/* when there last was something to do */
-	bool		idle;			/* it leaves because there is no work */
-	int			current;		/* the entry a slice is at work on, or -1 */
+	int64		busy_ms;		/* last time there was work */
+	bool		idle;			/* exits because there is no work */
+	int			current;		/* entry of the current slice, or -1 */
 	int64		invalidated_ms;
-	MemoryContext memory;		/* reset with each slice */
+	MemoryContext memory;		/* reset after each slice */
 } Worker;
 
 static Worker me;
 
 /*
- * Whether our channel holds a job that nobody waits for any more: its mirror is
- * not what its progress says.
+ * Whether our channel has an operation that is no longer waited for. The mirror
+ * may then differ from its progress.
  */
 static bool
 channel_in_flight(void)
@@ -92,8 +93,8 @@ channel_in_flight(void)
 }
 
 /*
- * Give up the mirrors of this worker. A database that could not be connected to
- * keeps its indexes waiting for a while.
+ * Release the mirrors of this worker. With refuse, when the database could not
+ * be connected to, its indexes are refused for a while.
  */
 static void
 release_entries(bool refuse)
@@ -109,8 +110,8 @@ release_entries(bool refuse)
 		if (track->in_use && track->worker == me.number)
 		{
 			/*
-			 * A worker that was asked to leave may leave work undone: the
-			 * launcher starts another.
+			 * a worker asked to leave may leave work undone; let the launcher
+			 * start another
 			 */
 			if (!me.idle)
 				atomic_store(&mirror_area((int) i)->changed, 1);
@@ -123,13 +124,16 @@ release_entries(bool refuse)
 	}
 }
 
-/* Give everything back; runs on SIGTERM and on FATAL errors too. */
+/*
+ * before_shmem_exit callback: release everything, also on SIGTERM and FATAL
+ * errors.
+ */
 static void
 worker_exit(int code, Datum arg)
 {
 	/*
-	 * An ERROR between slices comes here with what it held: we want some of it
-	 * ourselves.
+	 * An ERROR between slices gets here with locks held, some of which are
+	 * taken below.
 	 */
 	LWLockReleaseAll();
 	link_abandon();
@@ -150,10 +154,7 @@ worker_exit(int code, Datum arg)
 	launcher_wake();
 }
 
-/*
- * Claim the mirrors of this database that came since the last look at the
- * table.
- */
+/* If the mirror table has changed, claim the mirrors of this database. */
 static void
 refresh_entries(void)
 {
@@ -181,7 +182,8 @@ refresh_entries(void)
 }
 
 /*
- * Open a mirror's index if nobody holds it exclusively. SLICE_IDLE: it is open.
+ * Open a mirror's index, if it is not locked exclusively. Returns SLICE_IDLE if
+ * it is open.
  */
 static SliceEnding
 open_index(MirrorSlice *slice)
@@ -204,8 +206,8 @@ open_index(MirrorSlice *slice)
 		return SLICE_GONE;
 	}
 	/*
-	 * With another file it is the same index: the entry that it gets inherits
-	 * the counters.
+	 * Same index with another file: the entry of that file inherits the
+	 * counters.
 	 */
 	if (key.tablespace != slice->key.tablespace || key.relfile != slice->key.relfile)
 	{
@@ -221,10 +223,10 @@ open_index(MirrorSlice *slice)
 }
 
 /*
- * Whether an index that is not valid is on its way to be: its table is locked
- * as for CREATE INDEX CONCURRENTLY. What a failed one left is of no use to
- * anybody. This is seen from the locks that are held: one of our own, tried for
- * a moment, would have a user's statement wait or fail.
+ * Whether an index that is not valid may become so: its table is locked as by
+ * CREATE INDEX CONCURRENTLY. (The remains of a failed one are useless.) Examine
+ * the locks held instead of trying to take one, because even a lock held
+ * briefly could make a user's statement wait or fail.
  */
 static bool
 becomes_valid(Relation index)
@@ -245,8 +247,8 @@ becomes_valid(Relation index)
 		return true;
 
 	/*
-	 * Between its transactions the command holds its lock for the session, and
-	 * shows in the table of all locks only.
+	 * Between its transactions the command holds a session lock, which only the
+	 * list of all locks shows.
 	 */
 	locks = GetLockStatusData();
 	for (int i = 0; i < locks->nelements && !held; i++)
@@ -255,7 +257,7 @@ becomes_valid(Relation index)
 	return held;
 }
 
-/* Whether an index is to have a mirror. */
+/* Whether an index should have a mirror. */
 static bool
 is_wanted(const MirrorSlice *slice)
 {
@@ -265,7 +267,7 @@ is_wanted(const MirrorSlice *slice)
 		   (index->rd_index->indisvalid || !slice->primary || becomes_valid(index));
 }
 
-/* What is next for a mirror whose index is open. */
+/* Do the next work for a mirror whose index is open. */
 static SliceEnding
 work_on(MirrorSlice *slice)
 {
@@ -289,8 +291,9 @@ work_on(MirrorSlice *slice)
 		return catchup_step(slice);
 
 	/*
-	 * Between two pieces of a link the mirror catches up, for it cannot while
-	 * the engine links: at once, what was linked is not needed yet.
+	 * Between two pieces of a link the mirror catches up, because it cannot
+	 * while the engine links. This comes before fetching the results, which are
+	 * not needed yet.
 	 */
 	ending = catchup_step(slice);
 	if (ending == SLICE_IDLE || ending == SLICE_MORE)
@@ -304,7 +307,7 @@ work_on(MirrorSlice *slice)
 	return ending;
 }
 
-/* One transaction's worth of work. */
+/* Run one slice, in a transaction. */
 static SliceEnding
 run_slice(MirrorSlice *slice)
 {
@@ -329,8 +332,8 @@ run_slice(MirrorSlice *slice)
 }
 
 /*
- * An ERROR came out of a slice: log it, and end the transaction. Its message is
- * the reason for refusing the mirror.
+ * Handle an ERROR in a slice: log it and end the transaction. Its message
+ * becomes the reason of the mirror's refusal.
  */
 static SliceEnding
 slice_error(MirrorSlice *slice)
@@ -357,21 +360,21 @@ slice_error(MirrorSlice *slice)
 	if (me.channel >= 0)
 		channel_release(me.channel);
 	me.channel = -1;
-	/* A pass of the linker may have been left in the middle of anything. */
+	/* a pass of the linker may be in any state */
 	if (link_active(slice->entry))
 		link_abandon();
-	/* Recovery conflicts and cancels are nobody's fault. */
+	/* recovery conflicts and cancels are not the mirror's fault */
 	return !cancelled ? SLICE_REFUSED : torn ? SLICE_RELOAD : SLICE_LATER;
 }
 
-/* Says in the log whose mirror an error is about. */
+/* Error context callback: names the index. */
 static void
 slice_context(void *arg)
 {
 	errcontext("serving the mirror of index %u", ((MirrorSlice *) arg)->key.index);
 }
 
-/* Run a slice; whatever goes wrong in it ends here. */
+/* Run a slice and catch errors. */
 static SliceEnding
 run_slice_safely(MirrorSlice *slice)
 {
@@ -392,7 +395,7 @@ run_slice_safely(MirrorSlice *slice)
 	}
 	PG_END_TRY();
 	me.current = -1;
-	/* A call that was given up leaves its channel to the server. */
+	/* after a call that timed out leave the channel to the server */
 	if (channel_in_flight())
 	{
 		channel_release(me.channel);
@@ -402,9 +405,9 @@ run_slice_safely(MirrorSlice *slice)
 }
 
 /*
- * Go on with a mirror in another state. Not if somebody has given it up since
- * the slice began: what the slice found was of the one before, and the entry's
- * state is that of the next.
+ * Invalidate a mirror and set its next state, unless another process has given
+ * it up since the slice began; what the slice found then applies to the
+ * previous mirror only.
  */
 static void
 worker_invalidate(const MirrorSlice *slice, MirrorState next)
@@ -426,8 +429,8 @@ worker_invalidate(const MirrorSlice *slice, MirrorState next)
 }
 
 /*
- * A mirror failed: a server that has just come or gone may be why, so try again
- * before it is refused for a while. The same holds of one given up.
+ * Handle a failed or lost mirror: the cause may be a server that just started
+ * or died, so try again some times before refusing it for a while.
  */
 static void
 worker_give_up(const MirrorSlice *slice)
@@ -452,15 +455,15 @@ worker_give_up(const MirrorSlice *slice)
 							 slice->reason)));
 }
 
-/* Draw the consequence of how a slice ended. */
+/* Act on the result of a slice. */
 static void
 worker_conclude(MirrorSlice *slice, SliceEnding ending)
 {
 	uint32		epoch;
 
 	/*
-	 * A locked index too ends a pass: who has locked it may go on to wait for
-	 * the linker lock, which we hold.
+	 * A locked index ends a pass too, because the process that locked it may
+	 * then wait for the linker lock, which we hold.
 	 */
 	if (ending != SLICE_IDLE && ending != SLICE_MORE && link_active(slice->entry))
 		link_abandon();
@@ -486,8 +489,8 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
 			break;
 		case SLICE_LOST:
 			/*
-			 * If it was the server, the launcher says so; if the server lost
-			 * only this mirror, we do; others may have let it go.
+			 * If the server died, the launcher reports it. If it lost only this
+			 * mirror, we do, unless another process gave it up.
 			 */
 			if (shmem_server_ready(&epoch) && epoch == slice->epoch)
 				worker_give_up(slice);
@@ -498,10 +501,10 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
 }
 
 /*
- * Whether it is time to look at a mirror about which nobody has said anything;
- * if not, *wait_ms says when. On a standby nobody says anything: a mirror in
- * use is looked at after every bit of replay, others now and then, and without
- * replay none.
+ * Whether it is time to check a mirror for which the worker was not woken; if
+ * not, *wait_ms is set. On a standby no process wakes the worker: a mirror in
+ * use is checked after any replay, others at intervals, and none without
+ * replay.
  */
 static bool
 time_to_look(int entry, const MirrorProgress *progress, int64 now, int *wait_ms)
@@ -518,7 +521,7 @@ time_to_look(int entry, const MirrorProgress *progress, int64 now, int *wait_ms)
 		now - mirror_track(entry)->looked_ms >= REST_MS;
 }
 
-/* Whether a mirror has to be looked at now; if not, *wait_ms says when. */
+/* Whether a mirror has to be checked now; if not, *wait_ms is set. */
 static bool
 needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 {
@@ -531,7 +534,7 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		return mirror_is_due(entry, now);
 	if (atomic_load(&mirror->epoch) != epoch)
 	{
-		*wait_ms = NO_SERVER_MS;	/* of a server before this one: the launcher is about to sweep
+		*wait_ms = NO_SERVER_MS;	/* belongs to a previous server: the launcher is about to sweep
 									 * it */
 		return false;
 	}
@@ -540,7 +543,7 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		*wait_ms = LINK_POLL_MS;
 		return false;
 	}
-	/* The flag stays up meanwhile, so that who inserts need not wake us. */
+	/* `changed` remains set meanwhile, so that inserters need not wake us. */
 	if (progress != NULL && progress->pace >= CROWD_PACE && state == MIRROR_READY &&
 		now < progress->look_at_ms && now - mirror_track(entry)->looked_ms < CROWD_MS &&
 		(!link_active(entry) || link_rests(entry)))
@@ -549,8 +552,8 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		return false;
 	}
 	/*
-	 * The flag goes down before pages are read, by whatever look: who finds it
-	 * up does not wake us.
+	 * Clear `changed` before reading pages, whatever the reason for reading
+	 * them: processes that find it set do not wake us.
 	 */
 	if (atomic_exchange(&mirror->changed, 0) != 0 || state == MIRROR_LOADING ||
 		link_active(entry) || progress == NULL)
@@ -559,8 +562,8 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 }
 
 /*
- * What a slice's ending means for the next one; returns the milliseconds after
- * which to come again.
+ * Delay in milliseconds until a mirror's next slice, given how the last one
+ * ended.
  */
 static int
 plan_next(MirrorSlice *slice, SliceEnding ending)
@@ -581,7 +584,10 @@ plan_next(MirrorSlice *slice, SliceEnding ending)
 	}
 }
 
-/* Serve one mirror; returns the milliseconds after which to come again. */
+/*
+ * Serve one mirror. Returns the delay in milliseconds until it should be served
+ * again.
+ */
 static int
 worker_serve(int entry)
 {
@@ -607,7 +613,7 @@ worker_serve(int entry)
 	slice.channel = me.channel;
 	slice.primary = slice.may_link = !RecoveryInProgress();
 	if (!progress_take(&slice, me.number))
-		return LOCKED_MS;		/* it has just become another index's entry */
+		return LOCKED_MS;		/* the entry was given to another index just now */
 	before = *slice.progress;
 	slice.track->looked_ms = now;
 	slice.sums = node_checksums(entry, slice.generation, before.rows);
@@ -624,7 +630,7 @@ worker_serve(int entry)
 	return wait_ms;
 }
 
-/* Whether this database has a mirror, or one on its way. */
+/* Whether this database has a mirror, or one is requested or loading. */
 static bool
 anything_resident(void)
 {
@@ -639,8 +645,8 @@ anything_resident(void)
 }
 
 /*
- * Whether it is time to make room for a worker in another database, or nothing
- * is to do here.
+ * Whether to exit, to make room for another database's worker or because there
+ * is no work.
  */
 static bool
 time_to_leave(int64 now)
@@ -652,13 +658,13 @@ time_to_leave(int64 now)
 		return true;
 	if (link_active(-1))
 		return false;
-	/* A standby's mirrors are only current while somebody polls. */
+	/* on a standby mirrors are current only while a worker polls */
 	me.idle = (idle_ms >= EMPTY_MS && !anything_resident()) ||
 		(others && idle_ms >= IDLE_TURN_MS) || idle_ms >= IDLE_MS;
 	return me.idle || (others && now - me.started_ms >= TURN_MS);
 }
 
-/* Take note of catalog changes even if nothing else is to do. */
+/* Process catalog invalidations, even if there is nothing else to do. */
 static void
 process_invalidations(int64 now)
 {
@@ -672,7 +678,7 @@ process_invalidations(int64 now)
 	pgstat_report_stat(true);
 }
 
-/* Connect to the database that the launcher chose. */
+/* Connect to the database that the launcher has chosen. */
 static void
 worker_start(int number)
 {
@@ -697,7 +703,9 @@ worker_start(int number)
 		AllocSetContextCreate(TopMemoryContext, "gpuann mirror slice", ALLOCSET_DEFAULT_SIZES);
 	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	/* What is set for a database, perhaps by its owner, must not end us. */
+	/*
+	 * settings of the database, possibly by its owner, must not end the worker
+	 */
 	SetConfigOption("exit_on_error", "off", PGC_USERSET, PGC_S_OVERRIDE);
 #if PG_VERSION_NUM >= 170000
 	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
@@ -724,7 +732,7 @@ gpuann_worker_main(Datum arg)
 
 		ResetLatch(MyLatch);
 		if (ProcDiePending)
-			break;				/* between slices nothing is lost, so nothing needs saying */
+			break;				/* nothing is lost between slices, so exit without a message */
 		QueryCancelPending = false; /* there is nothing to cancel here */
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -735,8 +743,8 @@ gpuann_worker_main(Datum arg)
 		refresh_entries();
 		FAULT_POINT("worker-round");
 		/*
-		 * What it has linked is not written without the mirror that has it too,
-		 * and others wait for its lock.
+		 * If a pass has lost its mirror, its rows cannot be written, and other
+		 * processes wait for its lock.
 		 */
 		if (link_outlived())
 			link_abandon();

@@ -1,10 +1,11 @@
 /*
  * worker_link.c
- *		A mirror worker where no GPU is usable: it has no mirrors to serve, and
- *		links pending rows over pages, so that inserts need not.
+ *		A mirror worker without a usable GPU: there are no mirrors, so it links
+ *		pending rows over the pages, which inserts then need not do.
  *
  * A slice takes the linker lock for its transaction, if it is free, and links
- * for SLICE_MS: who waits for the lock, or for the index, waits no longer.
+ * for SLICE_MS, so that processes waiting for the lock or the index wait no
+ * longer than that.
  */
 #include "base/base.h"
 
@@ -14,16 +15,16 @@
 #include "access/xlog.h"
 
 #define SLICE_MS		200
-#define LOOK_MS			1000	/* between looks at an index that has nothing to link */
+#define LOOK_MS			1000	/* interval of checks while there is nothing to link */
 
-/* When this worker looked at an index, and what it saw. */
+/* When this worker checked an index, and what it found. */
 typedef struct PendingLook
 {
-	uint32		identity;		/* of the entry; another one's counts for nothing */
+	uint32		identity;		/* of the entry; with another identity this is invalid */
 	bool		looked;
 	int64		next_ms;
-	uint64		end;			/* of the pending list, */
-	int64		grown_ms;		/* and since when it ends there */
+	uint64		end;			/* end of the pending list */
+	int64		grown_ms;		/* when that last changed */
 } PendingLook;
 
 static PendingLook looks[AREA_MIRRORS];
@@ -40,7 +41,7 @@ pending_is_due(int entry, int64 now, int *wait_ms)
 		memset(look, 0, sizeof(*look));
 		look->identity = identity;
 	}
-	/* An index that failed is refused for a while, as its mirror would be. */
+	/* an index that failed is refused for a while, as its mirror would be */
 	if (RecoveryInProgress() || !mirror_is_due(entry, now))
 		return false;
 	if (now < look->next_ms)
@@ -51,7 +52,7 @@ pending_is_due(int entry, int64 now, int *wait_ms)
 	return atomic_load(&mirror_area(entry)->changed) != 0 || !look->looked;
 }
 
-/* Whether what is pending is worth a slice now. */
+/* Whether there is enough to link for a slice. */
 static bool
 is_worth_it(PendingLook *look, const MetaPage *meta, const PendingBounds *bounds, int64 now)
 {
@@ -76,8 +77,8 @@ pending_link(MirrorSlice *slice)
 	PendingBounds	bounds;
 
 	/*
-	 * The flag goes down before pages are read: who finds it up does not wake
-	 * us.
+	 * Clear `changed` before reading pages: processes that find it set do not
+	 * wake us.
 	 */
 	atomic_store(changed, 0);
 	look->looked = true;
@@ -86,17 +87,17 @@ pending_link(MirrorSlice *slice)
 	{
 		look->next_ms = now + LOOK_MS;
 		/*
-		 * They are to be linked when they have waited: by the next worker,
-		 * should this one leave.
+		 * They are to be linked after waiting, by the next worker if this one
+		 * exits.
 		 */
 		if (bounds.end - bounds.linked >= LINK_LEAST_WAITING)
 			atomic_store(changed, 1);
 		return SLICE_IDLE;
 	}
-	/* Until a look finds nothing to link. */
+	/* keep checking until there is nothing to link */
 	atomic_store(changed, 1);
 	if (link_for(slice->index, slice->format, SLICE_MS))
 		return SLICE_MORE;
-	look->next_ms = now + LOOK_MS;	/* somebody links, or vacuums */
+	look->next_ms = now + LOOK_MS;	/* another process links or vacuums */
 	return SLICE_IDLE;
 }

@@ -1,11 +1,11 @@
 /*
  * launcher.c
- *		The launcher: a background worker that keeps one gpuann-server running
- *		and mirror workers where they are wanted.
+ *		The launcher: a background worker that keeps one gpuann-server running,
+ *		and starts mirror workers where they are needed.
  *
- * It has no database and takes no heavyweight lock. When a server dies the
- * launcher reaps it, advances the epoch, and fails what was in flight
- * (protocol.h), so nobody waits for a process that is gone.
+ * It is not connected to a database and takes no heavyweight locks. When a
+ * server dies, the launcher reaps it, advances the epoch, and fails the
+ * requests in flight (protocol.h), so that no process waits for a dead server.
  */
 #include "base/base.h"
 
@@ -28,35 +28,34 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#define FIRST_DELAY_MS		200 /* before a restart; doubled with every quick death */
+#define FIRST_DELAY_MS		200 /* before the first restart; doubled after each quick death */
 #define MOST_DELAY_MS		30000
-#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick retry cannot cure, and between
-									 * looks for a GPU */
-#define STEADY_MS			60000	/* who ran so long did not die quickly */
-#define RELOAD_PATIENCE_MS	5000	/* from SIGTERM to SIGKILL, when settings have changed */
-#define EXIT_PATIENCE_MS	1000	/* the same, when we end */
+#define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick restart cannot cure; and interval
+									 * of looking for a GPU */
+#define STEADY_MS			60000	/* a server that ran this long did not die quickly */
+#define RELOAD_PATIENCE_MS	5000	/* from SIGTERM to SIGKILL, after a change of settings */
+#define EXIT_PATIENCE_MS	1000	/* the same, when the launcher exits */
 #define STARTING_POLL_MS	20
 #define RUNNING_POLL_MS		1000
 #define IDLE_POLL_MS		10000
 #define SAVE_MS				60000
-#define HEARTBEAT_LOOKS		3	/* that found the server's heartbeat unchanged, before it may count
-								 * as standing still */
+#define HEARTBEAT_LOOKS		3	/* checks that must find the heartbeat unchanged before the server
+								 * can count as hung */
 
 typedef struct Launcher
 {
 	ServerProcess server;
 	int			delay_ms;		/* of the last restart */
 	int64		start_at_ms;	/* when to start the next server */
-	int64		kill_at_ms;		/* when to kill one that was asked to end; 0: none was */
-	bool		stood_still;	/* and was killed for it */
-	bool		no_gpu;			/* auto found no usable GPU when it last looked: everybody has been
-								 * told */
-	uint32		heartbeat;		/* as last seen, */
-	int64		beaten_ms;		/* when it was new, */
-	int64		looked_ms;		/* when it was last looked at, */
-	int			looks;			/* and how often since it was new, at least a heartbeat apart */
-	int64		saved_ms;		/* when counters and resident mirrors were last written */
-	int			engine;			/* settings it was started with */
+	int64		kill_at_ms;		/* when to kill a server that got SIGTERM; 0: it did not */
+	bool		stood_still;	/* hung, and was killed for it */
+	bool		no_gpu;			/* auto found no usable GPU last time, which has been announced */
+	uint32		heartbeat;		/* as read last */
+	int64		beaten_ms;		/* when it last changed */
+	int64		looked_ms;		/* when it was last read */
+	int			looks;			/* checks since it changed, at least a heartbeat apart */
+	int64		saved_ms;		/* when counters and mirrors were last saved */
+	int			engine;			/* settings of the running server */
 	int			memory_limit;
 	int			host_rows_limit;
 	char		engine_library[MAXPGPATH];
@@ -64,7 +63,7 @@ typedef struct Launcher
 
 static Launcher launcher;
 
-/* A child has ended, perhaps ours. */
+/* SIGCHLD handler: a child has ended, perhaps the server. */
 static void
 handle_sigchld(SIGNAL_ARGS)
 {
@@ -74,7 +73,7 @@ handle_sigchld(SIGNAL_ARGS)
 	errno = save_errno;
 }
 
-/* Nothing of the server runs any more: let everybody know. */
+/* Update the shared area after the server has ended, and wake waiters. */
 static void
 announce_death(ServerState state, bool crashed)
 {
@@ -86,11 +85,11 @@ announce_death(ServerState state, bool crashed)
 	mirrors_sweep(crashed);
 }
 
-/* Whatever ends the launcher ends the server. */
+/* before_shmem_exit callback: the server ends with the launcher. */
 static void
 launcher_exit(int code, Datum arg)
 {
-	/* After an ERROR we may hold the lock that we are about to take. */
+	/* after an ERROR we may hold the lock that is taken below */
 	LWLockReleaseAll();
 	gpuann_control->launcher_latch = NULL;
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
@@ -99,7 +98,7 @@ launcher_exit(int code, Datum arg)
 	shmem_leave();
 }
 
-/* Start a server now. */
+/* Start a server. */
 static void
 start_server(void)
 {
@@ -117,8 +116,8 @@ start_server(void)
 	atomic_store(&gpuann_area->started_at, (int64) time(NULL));
 	launcher.no_gpu = launcher.no_gpu && launcher.engine == GPUANN_ENGINE_AUTO;
 	/*
-	 * Until another look has found a GPU there is none: scans need not think
-	 * that a server is about to come.
+	 * Keep SERVER_NO_GPU until a GPU was found, so that scans do not expect a
+	 * server.
 	 */
 	if (!launcher.no_gpu)
 		atomic_store(&gpuann_area->server_state, SERVER_STARTING);
@@ -128,7 +127,7 @@ start_server(void)
 		atomic_store(&gpuann_area->server_state, SERVER_ABSENT);
 }
 
-/* Say how it ended, for the log and gpuann_server_status. */
+/* Report how the server ended, in the log and in gpuann_server_status. */
 static void
 report_death(int status, int delay_ms)
 {
@@ -149,7 +148,7 @@ report_death(int status, int delay_ms)
 }
 
 /*
- * Whether it is the server's own fault: SIGKILL and SIGTERM come from outside.
+ * Whether the server crashed by itself: SIGKILL and SIGTERM come from outside.
  */
 static bool
 is_crash(int status)
@@ -160,8 +159,8 @@ is_crash(int status)
 }
 
 /*
- * The server has looked for a GPU, and ended without one: it held nothing, and
- * its end is no death.
+ * The server looked for a GPU and found none. It held nothing, so this does not
+ * count as a death.
  */
 static void
 handle_no_gpu(void)
@@ -182,7 +181,7 @@ handle_no_gpu(void)
 		 errhint("gpuann.engine = 'cpu' asks for a server on CPU threads.")));
 }
 
-/* The server has ended: plan the next. */
+/* Handle the end of the server: plan the next start. */
 static void
 handle_death(int status, int64 ran_ms)
 {
@@ -199,7 +198,7 @@ handle_death(int status, int64 ran_ms)
 				   launcher.kill_at_ms == 0 && is_crash(status));
 	atomic_fetch_add(&gpuann_area->restarts, 1);
 	if (launcher.kill_at_ms != 0)
-		launcher.delay_ms = 0;	/* we wanted it to end */
+		launcher.delay_ms = 0;	/* it was told to end */
 	else if (hopeless)
 		launcher.delay_ms = NO_ENGINE_DELAY_MS;
 	else if (ran_ms >= STEADY_MS || launcher.delay_ms == 0)
@@ -213,9 +212,9 @@ handle_death(int status, int64 ran_ms)
 }
 
 /*
- * Kill a server that stands still: stopped, or hanging in the kernel; whoever
- * waits for it goes on at once. Looks are counted too, so that we do not take
- * our own sleep, or that of the machine, for its.
+ * Kill a hung server, which was stopped or hangs in the kernel, so that waiting
+ * processes continue at once. Checks are counted too, so that a suspended
+ * launcher or machine is not mistaken for a hung server.
  */
 static void
 watch_heartbeat(int64 now)
@@ -243,7 +242,7 @@ watch_heartbeat(int64 now)
 	kill(launcher.server.pid, SIGKILL);
 }
 
-/* How often a running server is looked at. */
+/* Interval of checking a running server. */
 static int
 watch_interval(void)
 {
@@ -252,7 +251,7 @@ watch_interval(void)
 	return Max(gpuann_server_timeout / (HEARTBEAT_LOOKS + 1), AREA_HEARTBEAT_MS);
 }
 
-/* Look after the server; returns the milliseconds after which to look again. */
+/* Check the server. Returns the milliseconds until the next check. */
 static int
 server_round(void)
 {
@@ -284,7 +283,7 @@ server_round(void)
 																   : STARTING_POLL_MS;
 }
 
-/* Whether the server was started with other settings than those of now. */
+/* Whether settings differ from those of the running server. */
 static bool
 has_other_settings(void)
 {
@@ -294,8 +293,8 @@ has_other_settings(void)
 }
 
 /*
- * Settings were reloaded: a server with others must go, and one that could not
- * start may try again.
+ * Reload settings: restart a server with other settings, and let one that could
+ * not start try again.
  */
 static void
 handle_reload(void)
@@ -314,7 +313,7 @@ handle_reload(void)
 	}
 }
 
-/* Sleep until something happens. */
+/* Sleep until there is something to do. */
 static void
 launcher_wait(int timeout_ms)
 {
@@ -330,9 +329,9 @@ launcher_wait(int timeout_ms)
 }
 
 /*
- * Without an area there is nothing to launch. But if PostgreSQL restarts after
- * a crash there may be one, and a launcher that had ended would not be started
- * again by then.
+ * Without a shared area there is nothing to launch. But after a crash restart
+ * of PostgreSQL there may be one, and a launcher that had exited would not have
+ * been restarted by then.
  */
 static void
 idle_without_area(void)
@@ -359,7 +358,7 @@ gpuann_launcher_main(Datum arg)
 		idle_without_area();
 
 	before_shmem_exit(launcher_exit, (Datum) 0);
-	announce_death(SERVER_ABSENT, false);	/* what a launcher before this one may have left */
+	announce_death(SERVER_ABSENT, false);	/* clean up after a previous launcher */
 	state_restore();
 	gpuann_control->launcher_latch = MyLatch;
 	round_context =
@@ -389,6 +388,6 @@ gpuann_launcher_main(Datum arg)
 		launcher_wait(timeout_ms);
 	}
 
-	/* Not 0: if only we were ended, the postmaster is to start us again. */
+	/* Not 0: if only the launcher was ended, the postmaster must restart it. */
 	proc_exit(1);
 }

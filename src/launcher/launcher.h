@@ -1,6 +1,6 @@
 /*
  * launcher.h
- *		The launcher's parts: launcher.c watches the server, workers.c the
+ *		The parts of the launcher: launcher.c watches the server, workers.c the
  *		mirror workers.
  */
 #ifndef GPUANN_LAUNCHER_H
@@ -11,14 +11,14 @@
 extern PGDLLEXPORT void gpuann_launcher_main(Datum arg);
 
 /*
- * Notice mirror workers that have ended, and start some for databases that want
- * one. Returns the milliseconds after which to look again.
+ * Notice mirror workers that have ended, and start workers for databases that
+ * need one. Returns the milliseconds until the next call.
  */
 extern int	workers_round(void);
 
 /*
- * state_file.c: counters and resident mirrors, for the next start. Restoring
- * does nothing but in the first launcher of a cluster.
+ * state_file.c: save and restore counters and the list of loaded mirrors. Only
+ * the first launcher of a postmaster restores.
  */
 extern void state_save(void);
 extern void state_restore(void);

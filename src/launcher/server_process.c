@@ -1,12 +1,12 @@
 /*
  * server_process.c
- *		Starting, watching and ending the gpuann-server process.
+ *		Start, watch and end the gpuann-server process.
  *
  * The server is a child of the launcher that shares nothing with PostgreSQL but
- * the area: every other descriptor is closed, every signal is as a program
- * expects it. Between fork and exec only async-signal-safe calls are made. It
- * ends with the launcher, however that ends: by the parent-death signal, and by
- * a pipe of which it holds the read end.
+ * the shared area: all other descriptors are closed, and signals have default
+ * handlers. Only async-signal-safe functions are called between fork and exec.
+ * The server ends with the launcher in any case, by the parent-death signal and
+ * by a pipe of which it holds the read end.
  */
 #include "base/base.h"
 
@@ -27,10 +27,10 @@
 #define CHILD_DEATH_FD	4
 #define CHILD_FIRST_UNUSED_FD	5
 #define MOST_ARGUMENTS	16
-#define STUCK_MS		10000	/* a killed process that is still there hangs in a driver: go on
+#define STUCK_MS		10000	/* if a killed process does not end, it hangs in a driver: continue
 								 * without it */
 
-/* Everything the child needs, prepared before the fork. */
+/* What the child needs, prepared before the fork. */
 typedef struct ServerCommand
 {
 	char		program[MAXPGPATH];
@@ -47,7 +47,7 @@ typedef struct ServerCommand
 	pid_t		parent;
 } ServerCommand;
 
-/* The directory that gpuann.so was loaded from: the server stands beside it. */
+/* The directory of gpuann.so, which also contains the server program. */
 static void
 library_directory(char *directory)
 {
@@ -102,8 +102,8 @@ make_command(ServerCommand *command)
 }
 
 /*
- * In the child: put the descriptors where the command line says, close all
- * others. Standard error is the log, whatever fails.
+ * In the child: set up the descriptors of the command line, close all others.
+ * Standard error is the log pipe first of all.
  */
 static bool
 child_descriptors(const ServerCommand *command)
@@ -128,7 +128,7 @@ child_descriptors(const ServerCommand *command)
 	return true;
 }
 
-/* In the child: become the server, or end with a line on the log pipe. */
+/* In the child: execute the server, or exit with a line on the log pipe. */
 static void
 child_exec(const ServerCommand *command)
 {
@@ -152,7 +152,7 @@ child_exec(const ServerCommand *command)
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		execv(command->program, command->arguments);
 	}
-	/* EINVAL: even the numbers asked for are beyond the limit. */
+	/* EINVAL: even the descriptor numbers requested are beyond the limit */
 	scarce = errno == EMFILE || errno == ENFILE || errno == EINVAL;
 	written = scarce ? write(2, too_few, sizeof(too_few) - 1)
 					 : write(2, complaint, sizeof(complaint) - 1);
@@ -160,7 +160,7 @@ child_exec(const ServerCommand *command)
 }
 
 /*
- * Fork and exec with every signal held, so that none of our handlers runs in
+ * Fork and exec with all signals blocked, so that no handler of ours runs in
  * the child. Returns the pid, or -1.
  */
 static pid_t
@@ -179,7 +179,10 @@ server_spawn(const ServerCommand *command)
 	return pid;
 }
 
-/* Say why no server can be started: in the log and in gpuann_server_status. */
+/*
+ * Report why the server cannot be started, in the log and in
+ * gpuann_server_status.
+ */
 static void
 report_no_start(const char *step)
 {
@@ -191,7 +194,7 @@ report_no_start(const char *step)
 	ereport(LOG, (errmsg("could not %s for %s: %m", step, SERVER_PROGRAM)));
 }
 
-/* Close both ends of a pipe that may not be open. */
+/* Close both ends of a pipe, as far as they are open. */
 static void
 close_pipe(int *ends)
 {
@@ -245,7 +248,7 @@ server_start(ServerProcess *server)
 	return true;
 }
 
-/* Log the line that the server has written, at its level. */
+/* Log a line that the server wrote, at its level. */
 static void
 relay_line(ServerProcess *server)
 {
@@ -273,7 +276,7 @@ relay_line(ServerProcess *server)
 						errhidecontext(true)));
 }
 
-/* Cut what was read into lines. */
+/* Split the bytes read into lines. */
 static void
 relay_bytes(ServerProcess *server, const char *bytes, ssize_t count)
 {
@@ -294,10 +297,7 @@ server_relay(ServerProcess *server)
 	char		buffer[4096];
 	ssize_t		count;
 
-	/*
-	 * Not more than a few lines a time: a flood must not keep the launcher from
-	 * its other duties.
-	 */
+	/* Limited, so that a flood of messages does not keep the launcher busy. */
 	for (int i = 0; i < 4 && server->log_fd > 0; i++)
 	{
 		count = read(server->log_fd, buffer, sizeof(buffer));
@@ -305,7 +305,7 @@ server_relay(ServerProcess *server)
 			relay_bytes(server, buffer, count);
 		else if (count == 0)
 		{
-			/* It has closed its end; it is about to end, or has. */
+			/* the server has closed its end, and is ending */
 			close(server->log_fd);
 			server->log_fd = 0;
 		}

@@ -1,6 +1,6 @@
 /*
  * server_process.h
- *		The gpuann-server process as its parent, the launcher, sees it.
+ *		The gpuann-server process, as seen by its parent, the launcher.
  */
 #ifndef GPUANN_SERVER_PROCESS_H
 #define GPUANN_SERVER_PROCESS_H
@@ -9,31 +9,33 @@
 
 typedef struct ServerProcess
 {
-	pid_t		pid;			/* 0: none runs */
-	int			death_fd;		/* write end: closing it, or our own death, tells the server to
-								 * end */
+	pid_t		pid;			/* 0: not running */
+	int			death_fd;		/* write end: closing it, also by our death, makes the server
+								 * exit */
 	int			log_fd;			/* read end of its standard error */
 	int64		started_us;
-	bool		said_why;		/* its last words, FATAL, are in last_error */
+	bool		said_why;		/* its last FATAL message is in last_error */
 	Size		line_length;
 	char		line[1024];
 } ServerProcess;
 
-/* Start one; false, with a log line and last_error, if that fails. */
+/*
+ * Start a server. Returns false, with a log message and last_error, on failure.
+ */
 extern bool server_start(ServerProcess *server);
 
-/* Relay what it has logged so far to the server log. */
+/* Relay its log lines to the server log. */
 extern void server_relay(ServerProcess *server);
 
 /*
- * Whether it has ended; then it is reaped, its last lines are relayed (said_why
- * stays), and *status is as waitpid gives it.
+ * Reap the server if it has ended, relaying its last lines; said_why is kept.
+ * *status is that of waitpid().
  */
 extern bool server_reap(ServerProcess *server, int *status);
 
 /*
- * End it: gently, and after patience_ms at once. Returns when it is gone,
- * without serving interrupts.
+ * Stop the server: SIGTERM, then SIGKILL after patience_ms. Returns when it has
+ * ended. Does not process interrupts.
  */
 extern void server_stop(ServerProcess *server, int patience_ms);
 

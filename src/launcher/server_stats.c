@@ -1,10 +1,10 @@
 /*
  * server_stats.c
- *		What the server, the mirrors and the scans did, for SQL: pg_stat_gpuann
- *		and gpuann_server_status.
+ *		Statistics of server, mirrors and scans: pg_stat_gpuann and
+ *		gpuann_server_status.
  *
- * Counters stand in the shared area; they live as long as the postmaster runs.
- * What the server could have written is copied and made printable.
+ * Counters are in the shared area, for the life of the postmaster. Text that
+ * the server could have written is copied and made printable.
  */
 #include "base/base.h"
 
@@ -33,7 +33,7 @@ PG_FUNCTION_INFO_V1(gpuann_stat_indexes_0_2);
 PG_FUNCTION_INFO_V1(gpuann_stat_reset);
 PG_FUNCTION_INFO_V1(gpuann_stat_reset_index);
 
-/* A row under construction. */
+/* A row being built. */
 typedef struct Row
 {
 	int			count;
@@ -56,7 +56,7 @@ put_null(Row *row)
 	row->nulls[row->count++] = true;
 }
 
-/* A text of the shared area; NULL if it is empty. */
+/* Add a text of the shared area, or NULL if it is empty. */
 static void
 put_text(Row *row, const char *text, Size size)
 {
@@ -75,14 +75,14 @@ put_counter(Row *row, const _Atomic uint64_t *counter)
 	status_put(row, Int64GetDatum((int64) atomic_load(counter)));
 }
 
-/* Milliseconds, as the statistics views of core have them. */
+/* Add a time in milliseconds, as in core's statistics views. */
 static void
 put_ms(Row *row, const _Atomic uint64_t *microseconds)
 {
 	status_put(row, Float8GetDatum((double) atomic_load(microseconds) / 1000.0));
 }
 
-/* Microseconds since 1970; NULL for none. */
+/* Add a timestamp, given in microseconds since 1970, or NULL for 0. */
 static void
 put_time(Row *row, const _Atomic int64_t *at)
 {
@@ -133,7 +133,7 @@ mirror_state_name(uint32 state)
 	}
 }
 
-/* How many mirrors are in this state. */
+/* Number of mirrors in a state. */
 static int32
 count_mirrors(MirrorState state)
 {
@@ -148,7 +148,7 @@ count_mirrors(MirrorState state)
 	return count;
 }
 
-/* Memory and work of the server. */
+/* Add memory and work of the server. */
 static void
 put_server_figures(Row *row)
 {
@@ -163,7 +163,7 @@ put_server_figures(Row *row)
 	put_counter(row, &gpuann_area->batches);
 }
 
-/* One row: how the server is. */
+/* The state of the server, in one row. */
 Datum
 gpuann_server_status(PG_FUNCTION_ARGS)
 {
@@ -217,9 +217,9 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 /* How far a mirror is behind its index. */
 typedef struct MirrorLag
 {
-	int64		entries;		/* of the pending list; -1: the index cannot be looked at just
-								 * now */
-	int64		changes;		/* numbered ones, of linkers and VACUUM */
+	int64		entries;		/* of the pending list; -1: the index is locked, or has another
+								 * file */
+	int64		changes;		/* change sequences of linker and VACUUM */
 } MirrorLag;
 
 static MirrorLag
@@ -260,7 +260,7 @@ put_lag(Row *row, int64 lag)
 		put_null(row);
 }
 
-/* What the server holds of one index. */
+/* Add the data of an index's mirror. */
 static void
 put_mirror(Row *row, int entry, const MirrorKey *key)
 {
@@ -289,7 +289,7 @@ put_mirror(Row *row, int entry, const MirrorKey *key)
 		put_null(row);
 }
 
-/* The row of one index. */
+/* Add the columns of one index. */
 static void
 put_index(Row *row, int entry, const MirrorKey *key, FallbackReason reasons)
 {
@@ -325,9 +325,8 @@ put_index(Row *row, int entry, const MirrorKey *key, FallbackReason reasons)
 }
 
 /*
- * A row for each index of this database that the table knows. Reasons for the
- * page path that are newer than the extension's version have no column:
- * `reasons` says which come before those.
+ * One row for each index of this database in the mirror table. Fallback reasons
+ * from `reasons` on have no column in the installed version of the extension.
  */
 static Datum
 stat_indexes(FunctionCallInfo fcinfo, FallbackReason reasons)
@@ -353,7 +352,7 @@ stat_indexes(FunctionCallInfo fcinfo, FallbackReason reasons)
 	return (Datum) 0;
 }
 
-/* As the extension's version 0.1 has it. */
+/* As in version 0.1 of the extension. */
 Datum
 gpuann_stat_indexes(PG_FUNCTION_ARGS)
 {
@@ -375,10 +374,7 @@ gpuann_stat_indexes_0_2(PG_FUNCTION_ARGS)
 	return stat_indexes(fcinfo, FALLBACK_COUNTED);
 }
 
-/*
- * Begin the counters anew: of one index of this database, or (InvalidOid) of
- * all.
- */
+/* Reset the counters of one index of this database, or (InvalidOid) of all. */
 static void
 reset_counters(Oid index)
 {
@@ -401,8 +397,8 @@ reset_counters(Oid index)
 }
 
 /*
- * Reset the counters of all indexes of this database. Who may is a matter of
- * GRANT, as for core's reset functions.
+ * Reset the counters of all indexes of this database. Permission is by GRANT,
+ * as for core's reset functions.
  */
 Datum
 gpuann_stat_reset(PG_FUNCTION_ARGS)

@@ -1,13 +1,13 @@
 /*
  * state_file.c
- *		What outlives the postmaster: the counters of pg_stat_gpuann, and which
- *		mirrors were resident.
+ *		State kept across restarts of the postmaster: the counters of
+ *		pg_stat_gpuann, and which mirrors were loaded.
  *
- * One small file, written by the launcher now and then and when it ends, read
- * by the first launcher of a cluster. It is a hint: keys name relation files
- * and nonces, so a stale one (of a base backup, after pg_rewind) wants mirrors
- * of indexes that are still what they were, and is forgotten by the worker that
- * finds another; a damaged or missing one wants none.
+ * One small file, written by the launcher at intervals and at exit, and read by
+ * the first launcher of a postmaster. It is only a hint: keys contain relation
+ * file and nonce, so a stale file (of a base backup, or after pg_rewind)
+ * requests mirrors of indexes that still match, and the worker that finds a
+ * mismatch removes the entry. A damaged or missing file requests none.
  */
 #include "base/base.h"
 
@@ -43,13 +43,13 @@ typedef struct StateEntry
 	MirrorKey	key;
 	uint32		resident;
 	uint32		pad;
-	int64		idle_ms;		/* since it was last asked for */
+	int64		idle_ms;		/* time since last use */
 	MirrorCounters counters;
 } StateEntry;
 
 /*
- * Room for as many entries as the table has; NULL if memory is short, which
- * must not keep the launcher from ending.
+ * Allocate as many entries as the table has. Returns NULL if out of memory,
+ * which must not keep the launcher from exiting.
  */
 static StateEntry *
 allocate_entries(void)
@@ -70,8 +70,8 @@ entries_crc(const StateEntry *entries, uint32 count)
 }
 
 /*
- * Copy what is worth keeping. Returns the number of entries; room for as many
- * as the table has.
+ * Copy the entries to save; there must be room for as many as the table has.
+ * Returns how many.
  */
 static uint32
 state_gather(StateEntry *entries)
@@ -132,8 +132,8 @@ state_save(void)
 }
 
 /*
- * Read the file; the number of entries, 0 if it is missing or not what we
- * wrote.
+ * Read the file. Returns the number of entries, 0 if the file is missing or
+ * invalid.
  */
 static uint32
 read_file(StateEntry *entries)
@@ -175,7 +175,7 @@ state_restore(void)
 	{
 		int			entry;
 
-		/* A backend may have met it before us. */
+		/* a backend may have created it before us */
 		if (mirror_find(&entries[i].key) >= 0)
 			continue;
 		entry =

@@ -1,13 +1,12 @@
 /*
  * workers.c
- *		The launcher's care for mirror workers: which databases want one, and
- *		who is started.
+ *		The launcher's management of mirror workers: which databases need one,
+ *		and when to start it.
  *
- * At most gpuann.max_workers run. When more databases want one, those waiting
- * longest are next, and workers see from databases_waiting that they should not
- * stay longer than they must (worker.c). A database gets no two workers within
- * a second, so one whose workers end at once, for whatever reason, costs a
- * process each second and not all that the machine can start.
+ * At most gpuann.max_workers run. If more databases need one, those waiting
+ * longest come first, and databases_waiting tells running workers not to stay
+ * longer than necessary (worker.c). A database gets at most one new worker per
+ * second, which limits the cost if its workers exit at once for some reason.
  */
 #include "base/base.h"
 
@@ -25,21 +24,20 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#define REMEMBERED_DATABASES (2 * AREA_MIRRORS)	/* then those that are served no more are forgotten,
-												 * with all others */
+#define REMEMBERED_DATABASES (2 * AREA_MIRRORS)	/* above this the hash table is cleared */
 #define POLL_MS				1000
-#define AGAIN_MS			1000	/* between the starts of two workers in one database */
-#define NO_SLOT_DELAY_MS	10000	/* when max_worker_processes is used up */
-#define AUDIT_MS			(30 * 60 * 1000)	/* at least so often a worker sees whether a
+#define AGAIN_MS			1000	/* minimum interval between starts of workers in one database */
+#define NO_SLOT_DELAY_MS	10000	/* after max_worker_processes was reached */
+#define AUDIT_MS			(30 * 60 * 1000)	/* at this interval a worker checks whether a
 												 * mirror's index still exists */
-#define LOST_MS				60000	/* a worker that has not begun after this never will */
+#define LOST_MS				60000	/* a worker that has not started after this time never will */
 
-/* What the launcher remembers of a database. */
+/* What the launcher knows about a database. */
 typedef struct Served
 {
 	Oid			database;		/* hash key */
-	uint32		round;			/* in which it was last found to need a worker */
-	int64		at_ms;			/* when it was last given one; 0: never */
+	uint32		round;			/* last round in which it needed a worker */
+	int64		at_ms;			/* when a worker was last started; 0: never */
 } Served;
 
 static HTAB *served_table = NULL;
@@ -47,7 +45,7 @@ static uint32 this_round = 0;
 static BackgroundWorkerHandle *handles[GPUANN_MAX_WORKERS];
 static int64 no_slot_until_ms = 0;
 
-/* The record of a database, made if there is none. */
+/* Find or create the record of a database. */
 static Served *
 served_record(Oid database)
 {
@@ -63,7 +61,7 @@ served_record(Oid database)
 	return record;
 }
 
-/* A round begins: there is a table, and not too much in it. */
+/* Begin a round: create the hash table, or clear it if it is too large. */
 static void
 workers_begin_round(void)
 {
@@ -83,14 +81,14 @@ workers_begin_round(void)
 		served_table = hash_create("gpuann databases served", 64, &info,
 								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
-	/* 0 is for records that no round has met. */
+	/* 0 is for new records */
 	if (++this_round == 0)
 		this_round = 1;
 }
 
 /*
- * Free the slots of workers that ended before they could do so themselves.
- * Returns how many run.
+ * Free the slots of workers that ended without doing so themselves. Returns how
+ * many are running.
  */
 static int
 count_workers(int64 now)
@@ -108,7 +106,7 @@ count_workers(int64 now)
 			continue;
 		if (handles[i] != NULL)
 			gone = GetBackgroundWorkerPid(handles[i], &pid) == BGWH_STOPPED;
-		else					/* started by a launcher before us */
+		else					/* started by a previous launcher */
 			gone = slot->pid != 0 ? BackendPidGetProc(slot->pid) == NULL
 								  : now - slot->started_ms > LOST_MS;
 		if (gone)
@@ -120,7 +118,7 @@ count_workers(int64 now)
 	return running;
 }
 
-/* Whether an entry lacks a worker that it needs. */
+/* Whether an entry needs a worker and has none. */
 static bool
 entry_needs_worker(int entry, int64 now, bool standby)
 {
@@ -130,7 +128,7 @@ entry_needs_worker(int entry, int64 now, bool standby)
 
 	if (!track->in_use || track->worker >= 0 || track->builder != 0)
 		return false;
-	/* Without a GPU there is nothing but linking to do. */
+	/* without a GPU workers only link */
 	if (shmem_no_gpu())
 		return !standby && mirror_is_due(entry, now) &&
 			   (atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS);
@@ -140,7 +138,7 @@ entry_needs_worker(int entry, int64 now, bool standby)
 	return state == MIRROR_LOADING || mirror_is_due(entry, now);
 }
 
-/* Wake the worker of a database; false if it has none. */
+/* Wake the worker of a database. Returns false if it has none. */
 static bool
 wake_worker_of(Oid database)
 {
@@ -159,8 +157,8 @@ wake_worker_of(Oid database)
 }
 
 /*
- * Databases that need a worker and have none; room for as many as the table has
- * entries.
+ * Find databases that need a worker and have none. There must be room for as
+ * many as the table has entries.
  */
 static int
 databases_in_need(Served **databases, int64 now)
@@ -187,7 +185,10 @@ databases_in_need(Served **databases, int64 now)
 	return count;
 }
 
-/* Take a worker slot for a database; -1 if it has just been barred. */
+/*
+ * Take a worker slot for a database. Returns -1 if there is none or the
+ * database has just been barred.
+ */
 static int
 take_slot(Oid database, int64 now)
 {

@@ -20,12 +20,12 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 
-#define MOST_ENTRIES	2048	/* pending list entries in one operation */
+#define MAX_ENTRIES		2048	/* pending list entries in one operation */
 #define NO_POSITION		PG_UINT64_MAX
 #define POLL_MS			50		/* on a standby, where no process wakes the worker */
-#define RELOOK_MS		10000	/* on the primary, in case a wake-up is missed */
-#define GROWING_LOOK_MS	1000	/* while there are rows that may be linked soon */
-#define PACE_MS			100		/* period over which the insert rate is measured */
+#define IDLE_CHECK_MS	10000	/* on the primary, in case a wake-up is missed */
+#define GROWING_CHECK_MS 1000	/* while there are rows that may be linked soon */
+#define RATE_MS			100		/* period over which the insert rate is measured */
 
 /* A pending list entry, with the state of its slot in the pages. */
 typedef struct Entry
@@ -55,7 +55,7 @@ read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entr
 	uint64		from = slice->progress->position;
 	uint64		fit =
 		(CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + 2 * sizeof(uint32) + 1);
-	uint64		to = Min(bounds->end, from + Min(fit, MOST_ENTRIES));
+	uint64		to = Min(bounds->end, from + Min(fit, MAX_ENTRIES));
 	NodeCopy   *node = palloc(format->node_bytes);
 	uint32	   *slots;
 	uint32		count;
@@ -201,7 +201,7 @@ send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 	Entry	   *entries;
 	int			count = read_entries(slice, bounds, &entries);
 	int			known = 0;
-	bool		living = false; /* among the known ones */
+	bool		any_live = false; /* among the known ones */
 	uint64		position;
 	SliceEnding ending = SLICE_IDLE;
 
@@ -210,11 +210,11 @@ send_entries(MirrorSlice *slice, const PendingBounds *bounds)
 	FAULT_POINT("worker-entries");
 	position = slice->progress->position + (uint64) count;
 	for (; known < count && entries[known].slot < slice->progress->rows; known++)
-		living |= entries[known].live;
+		any_live |= entries[known].live;
 	if (known > 0)
 		ending = send_dead(slice, entries, (uint32) known,
-						   known < count || living ? NO_POSITION : position);
-	if (living && ending == SLICE_IDLE)
+						   known < count || any_live ? NO_POSITION : position);
+	if (any_live && ending == SLICE_IDLE)
 		ending = send_overwritten(slice, entries, (uint32) known,
 								  known < count ? NO_POSITION : position);
 	for (int run, begin = known; begin < count && ending == SLICE_IDLE; begin = run)
@@ -247,7 +247,7 @@ superblock_changed(const MirrorSlice *slice, uint32 superblock)
  * targets, a later step does it.
  */
 static void
-aim_at(MirrorProgress *progress, uint64 change_seq)
+add_scan_target(MirrorProgress *progress, uint64 change_seq)
 {
 	uint32		count = progress->scan_ntargets;
 	uint64 newest = count > 0 ? progress->scan_targets[count - 1].change_seq : progress->change_seq;
@@ -258,7 +258,7 @@ aim_at(MirrorProgress *progress, uint64 change_seq)
 
 /* Finish the oldest target. */
 static SliceEnding
-reach_target(MirrorSlice *slice, const MetaPage *meta)
+finish_target(MirrorSlice *slice, const MetaPage *meta)
 {
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending = load_seeds(slice, meta);
@@ -290,7 +290,7 @@ count_visits(MirrorSlice *slice, const MetaPage *meta, uint32 visited, uint32 ne
 		progress->scan_targets[i].visited += visited;
 	while (ending == SLICE_IDLE && progress->scan_ntargets > 0 &&
 		   progress->scan_targets[0].visited >= superblocks)
-		ending = reach_target(slice, meta);
+		ending = finish_target(slice, meta);
 	return ending;
 }
 
@@ -307,14 +307,14 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 	uint32 superblocks = (progress->rows + format->superblock_slots - 1) / format->superblock_slots;
 	uint32		next = progress->scan_superblock;
 	uint32		visited = 0;	/* not counted yet */
-	bool		over = false;
+	bool		time_up = false;
 
 	for (;;)
 	{
 		SliceEnding ending = SLICE_IDLE;
 
 		CHECK_FOR_INTERRUPTS();
-		if (over || progress->scan_targets[0].visited + visited >= superblocks)
+		if (time_up || progress->scan_targets[0].visited + visited >= superblocks)
 		{
 			ending = gather_send(slice, gathering);
 			if (ending == SLICE_IDLE)
@@ -322,7 +322,7 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 			visited = 0;
 			if (ending == SLICE_IDLE && progress->scan_ntargets == 0)
 				return SLICE_IDLE;
-			if (ending == SLICE_IDLE && over)
+			if (ending == SLICE_IDLE && time_up)
 				return SLICE_MORE;
 		}
 		else if (!gather_has_room(gathering))
@@ -339,7 +339,7 @@ scan_superblocks(MirrorSlice *slice, const MetaPage *meta, NodeGathering *gather
 		 * Check the time after at least one superblock, so that continuous
 		 * inserts cannot starve graph updates.
 		 */
-		over = slice_over_for_news(slice);
+		time_up = slice_should_yield(slice);
 	}
 }
 
@@ -354,7 +354,7 @@ scan_changes(MirrorSlice *slice, const MetaPage *meta)
 	NodeGathering gathering;
 	SliceEnding ending;
 
-	aim_at(slice->progress, meta->change_seq);
+	add_scan_target(slice->progress, meta->change_seq);
 	gather_begin(&gathering, slice->format);
 	ending = scan_superblocks(slice, meta, &gathering);
 	gather_end(&gathering);
@@ -366,15 +366,15 @@ scan_changes(MirrorSlice *slice, const MetaPage *meta)
  * loaded, until the slice ends. Pages have not changed since.
  */
 static SliceEnding
-learn_nodes(MirrorSlice *slice)
+compute_checksums(MirrorSlice *slice)
 {
 	uint32	   *learned = node_checksums_learned(slice->sums);
 
 	while ((uint64) *learned * slice->format->superblock_slots < slice->progress->rows)
 	{
 		CHECK_FOR_INTERRUPTS();
-		gather_learn(slice, (*learned)++, slice->progress->change_seq);
-		if (slice_over_for_news(slice))
+		gather_checksums(slice, (*learned)++, slice->progress->change_seq);
+		if (slice_should_yield(slice))
 			return SLICE_MORE;
 	}
 	return SLICE_IDLE;
@@ -405,11 +405,11 @@ become_ready(MirrorSlice *slice)
 
 /* Measure the rate at which the pending list grows. */
 static void
-take_pace(MirrorProgress *progress, uint64 end, int64 now)
+measure_insert_rate(MirrorProgress *progress, uint64 end, int64 now)
 {
 	int64		passed = now - progress->paced_ms;
 
-	if (passed < PACE_MS)
+	if (passed < RATE_MS)
 		return;
 	progress->pace = progress->paced_ms == 0
 						 ? 0
@@ -420,7 +420,7 @@ take_pace(MirrorProgress *progress, uint64 end, int64 now)
 
 /* Set when to check the index next, unless the worker is woken before. */
 static void
-plan_look(MirrorSlice *slice, const PendingBounds *bounds)
+schedule_check(MirrorSlice *slice, const PendingBounds *bounds)
 {
 	MirrorProgress *progress = slice->progress;
 	int64		now = monotonic_ms();
@@ -430,13 +430,13 @@ plan_look(MirrorSlice *slice, const PendingBounds *bounds)
 		progress->end_seen = bounds->end;
 		progress->grown_ms = now;
 	}
-	take_pace(progress, bounds->end, now);
+	measure_insert_rate(progress, bounds->end, now);
 	if (!slice->primary)
 		progress->look_at_ms = now + POLL_MS;
 	else
 		progress->look_at_ms =
 			now +
-			(bounds->end - bounds->linked >= LINK_LEAST_WAITING ? GROWING_LOOK_MS : RELOOK_MS);
+			(bounds->end - bounds->linked >= LINK_LEAST_WAITING ? GROWING_CHECK_MS : IDLE_CHECK_MS);
 }
 
 SliceEnding
@@ -455,12 +455,12 @@ catchup_step(MirrorSlice *slice)
 	if (bounds.trimmed > progress->position || bounds.end < progress->position ||
 		meta.change_seq < progress->change_seq)
 		return SLICE_RELOAD;
-	plan_look(slice, &bounds);
+	schedule_check(slice, &bounds);
 
 	while (progress->position < bounds.end && ending == SLICE_IDLE)
 	{
 		CHECK_FOR_INTERRUPTS();
-		ending = slice_over(slice) ? SLICE_MORE : send_entries(slice, &bounds);
+		ending = slice_time_is_up(slice) ? SLICE_MORE : send_entries(slice, &bounds);
 	}
 	if (progress->phase == PHASE_CATCHUP && progress->position >= progress->ready_at &&
 		(ending == SLICE_IDLE || ending == SLICE_MORE))
@@ -475,8 +475,8 @@ catchup_step(MirrorSlice *slice)
 		progress->replayed = replayed;
 	if (ending == SLICE_IDLE && slice->sums != NULL && progress->phase == PHASE_SERVING &&
 		!link_active(slice->entry))
-		ending = learn_nodes(slice);
+		ending = compute_checksums(slice);
 	if (ending == SLICE_IDLE && slice->may_link && progress->phase == PHASE_SERVING)
-		link_consider(slice, &meta, &bounds);
+		link_start_if_needed(slice, &meta, &bounds);
 	return ending;
 }

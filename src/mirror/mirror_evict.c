@@ -34,7 +34,7 @@ typedef struct Victim
  * entry.
  */
 static uint64
-database_bytes(Oid database, int but)
+database_bytes(Oid database, int except)
 {
 	uint64		bytes = 0;
 
@@ -43,7 +43,7 @@ database_bytes(Oid database, int but)
 		MirrorTrack *track = mirror_track((int) i);
 		uint32		state = atomic_load(&mirror_area((int) i)->state);
 
-		if (track->in_use && (int) i != but && track->key.database == database &&
+		if (track->in_use && (int) i != except && track->key.database == database &&
 			(state == MIRROR_READY || state == MIRROR_LOADING))
 			bytes += atomic_load(&mirror_area((int) i)->bytes);
 	}
@@ -56,7 +56,7 @@ database_bytes(Oid database, int but)
  * exclusively.
  */
 static Victim
-take_victim(Oid database, int but, int64 before)
+evict_least_recent(Oid database, int except, int64 before)
 {
 	Victim		victim = {.entry = -1};
 	int64		oldest = before;
@@ -67,7 +67,7 @@ take_victim(Oid database, int but, int64 before)
 		AreaMirror *mirror = mirror_area((int) i);
 		int64		used = atomic_load(&mirror->last_used_ms);
 
-		if (!track->in_use || (int) i == but || atomic_load(&mirror->state) != MIRROR_READY ||
+		if (!track->in_use || (int) i == except || atomic_load(&mirror->state) != MIRROR_READY ||
 			used >= oldest || (OidIsValid(database) && track->key.database != database))
 			continue;
 		oldest = used;
@@ -89,7 +89,7 @@ take_victim(Oid database, int but, int64 before)
  * Let the server drop a mirror now; otherwise it would notice within a second.
  */
 static void
-drop_now(const MirrorSlice *slice, const Victim *victim)
+server_drop(const MirrorSlice *slice, const Victim *victim)
 {
 	const char *text;
 
@@ -114,14 +114,14 @@ mirror_evict_idle(const MirrorSlice *slice)
 		return false;
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-	victim = take_victim(database, slice->entry, monotonic_ms() - EVICT_IDLE_MS);
+	victim = evict_least_recent(database, slice->entry, monotonic_ms() - EVICT_IDLE_MS);
 	LWLockRelease(gpuann_mirror_lock());
 	if (victim.entry < 0)
 		return false;
 	ereport(DEBUG1, (errmsg("the mirror of gpuann index %u, " UINT64_FORMAT
 							" kB, makes way for that of index %u",
 							victim.index, victim.bytes >> 10, slice->key.index)));
-	drop_now(slice, &victim);
+	server_drop(slice, &victim);
 	return true;
 }
 
@@ -171,7 +171,7 @@ mirror_evict_predecessor(const MirrorSlice *slice)
 		if (victim.entry < 0)
 			continue;
 		any = true;
-		drop_now(slice, &victim);
+		server_drop(slice, &victim);
 	}
 	return any;
 }
@@ -199,7 +199,7 @@ mirror_within_quota(MirrorSlice *slice)
 }
 
 void
-mirror_keep_quota(void)
+mirror_enforce_quota(void)
 {
 	uint64		quota = (uint64) gpuann_database_memory_limit << 20;
 
@@ -207,6 +207,6 @@ mirror_keep_quota(void)
 		return;
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (database_bytes(MyDatabaseId, -1) > quota)
-		(void) take_victim(MyDatabaseId, -1, PG_INT64_MAX);
+		(void) evict_least_recent(MyDatabaseId, -1, PG_INT64_MAX);
 	LWLockRelease(gpuann_mirror_lock());
 }

@@ -9,7 +9,7 @@
  * released to workers, and entries of the index's previous file are given up.
  * At abort the entry is removed, and the server drops its mirror. The build
  * succeeds whatever the server does; it waits for the server at most as long as
- * it took itself, plus PATIENCE_MS.
+ * it took itself, plus SERVER_WAIT_MS.
  */
 #include "base/handler.h"
 
@@ -28,10 +28,10 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#define PATIENCE_MS		10000	/* how long to wait for the server, plus the duration of the
+#define SERVER_WAIT_MS	10000	/* how long to wait for the server, plus the duration of the
 								 * build */
 #define CHANNEL_POLL_MS	10		/* while all channels are in use */
-#define CHANNEL_PATIENCE_MS	1000	/* how long to wait for a channel, if the build can do
+#define CHANNEL_WAIT_MS		1000	/* how long to wait for a channel, if the build can do
 									 * without */
 
 /* A relation file built by this transaction; in the order of building. */
@@ -56,7 +56,7 @@ static int	built_room = 0;
  * the next call.
  */
 static BuiltFile *
-feed_remember(const MirrorKey *key)
+record_built_file(const MirrorKey *key)
 {
 	BuiltFile  *file;
 
@@ -84,7 +84,7 @@ feed_remember(const MirrorKey *key)
  * has the same name.
  */
 static void
-forget_file(const MirrorKey *key)
+remove_file_entry(const MirrorKey *key)
 {
 	int			entry;
 
@@ -100,7 +100,7 @@ forget_file(const MirrorKey *key)
  * table is full or there is no server.
  */
 static bool
-make_entry(MirrorSlice *slice, BuiltFile *file)
+create_entry(MirrorSlice *slice, BuiltFile *file)
 {
 	bool		claimed = false;
 
@@ -123,7 +123,7 @@ make_entry(MirrorSlice *slice, BuiltFile *file)
 
 /* Remove a file's entry. The caller holds the mirror lock exclusively. */
 static void
-feed_forget_entry(BuiltFile *file)
+feed_remove_entry(BuiltFile *file)
 {
 	if (file->entry >= 0 && mirror_is_still(file->entry, file->identity))
 		mirror_forget(file->entry);
@@ -146,7 +146,7 @@ feed_allowed(Relation index)
  * became free.
  */
 static bool
-await_channel(MirrorSlice *slice, int64 give_up_ms)
+wait_for_channel(MirrorSlice *slice, int64 give_up_ms)
 {
 	while ((slice->channel = channel_claim()) < 0 && monotonic_ms() < give_up_ms)
 	{
@@ -163,7 +163,8 @@ await_channel(MirrorSlice *slice, int64 give_up_ms)
  * SLICE_IDLE.
  */
 static SliceEnding
-go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress) (int64 done))
+load_until_ready(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms,
+				 void (*progress) (int64 done))
 {
 	while (ending == SLICE_IDLE || ending == SLICE_MORE)
 	{
@@ -188,7 +189,7 @@ go_on(MirrorSlice *slice, SliceEnding ending, int64 give_up_ms, void (*progress)
 static SliceEnding
 feed_load(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 done))
 {
-	return go_on(slice, load_begin(slice), give_up_ms, progress);
+	return load_until_ready(slice, load_begin(slice), give_up_ms, progress);
 }
 
 /* Load, with a channel that is released in any case. */
@@ -197,7 +198,7 @@ load_by_channel(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 do
 {
 	volatile SliceEnding ending = SLICE_LOST;
 
-	if (!await_channel(slice, give_up_ms))
+	if (!wait_for_channel(slice, give_up_ms))
 		return slice_failed(slice, ENGINE_CANCELLED, "no bulk channel is free");
 	PG_TRY();
 	{
@@ -233,8 +234,8 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	slice.format = index_format(index);
 	pending_bounds(index, slice.format, &meta, &bounds);
 	mirror_key(index, meta.nonce, &slice.key);
-	forget_file(&slice.key);
-	file = feed_remember(&slice.key);
+	remove_file_entry(&slice.key);
+	file = record_built_file(&slice.key);
 	/*
 	 * An empty index needs no mirror, and thousands of partitions should cost
 	 * nothing.
@@ -247,11 +248,12 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	slice.primary = true;
 	slice.strategy = GetAccessStrategy(BAS_BULKREAD);
 	strlcpy(slice.reason, "no server runs, or too many indexes are in use", sizeof(slice.reason));
-	if (!make_entry(&slice, file) ||
-		load_by_channel(&slice, monotonic_ms() + lasted_ms + PATIENCE_MS, progress) != SLICE_IDLE)
+	if (!create_entry(&slice, file) ||
+		load_by_channel(&slice, monotonic_ms() + lasted_ms + SERVER_WAIT_MS,
+						progress) != SLICE_IDLE)
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
-		feed_forget_entry(file);
+		feed_remove_entry(file);
 		LWLockRelease(gpuann_mirror_lock());
 		ereport(LOG,
 				(errmsg("the mirror of gpuann index \"%s\" was not loaded when it was built: %s",
@@ -270,16 +272,16 @@ feed_begin(MirrorSlice *slice, uint64 nonce)
 
 	slice->channel = -1;
 	mirror_key(slice->index, nonce, &slice->key);
-	forget_file(&slice->key);
-	file = feed_remember(&slice->key);
+	remove_file_entry(&slice->key);
+	file = record_built_file(&slice->key);
 	shmem_leave_at_exit();
 	slice->primary = true;
 	strlcpy(slice->reason, "no server runs, or too many indexes are in use", sizeof(slice->reason));
-	if (!make_entry(slice, file))
+	if (!create_entry(slice, file))
 		return false;
 	slice->progress->load_started_ms = monotonic_ms();
 	strlcpy(slice->reason, "no bulk channel is free", sizeof(slice->reason));
-	return await_channel(slice, monotonic_ms() + CHANNEL_PATIENCE_MS);
+	return wait_for_channel(slice, monotonic_ms() + CHANNEL_WAIT_MS);
 }
 
 bool
@@ -300,8 +302,9 @@ feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
 	atomic_store(&mirror_area(slice->entry)->last_used_ms, monotonic_ms());
 	slice->blocks = RelationGetNumberOfBlocks(slice->index);
 	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
-	slice->call_us = (lasted_ms + PATIENCE_MS) * 1000;
-	ending = go_on(slice, SLICE_MORE, monotonic_ms() + lasted_ms + PATIENCE_MS, progress);
+	slice->call_us = (lasted_ms + SERVER_WAIT_MS) * 1000;
+	ending = load_until_ready(slice, SLICE_MORE, monotonic_ms() + lasted_ms + SERVER_WAIT_MS,
+							  progress);
 	FreeAccessStrategy(slice->strategy);
 	return ending == SLICE_IDLE;
 }
@@ -313,7 +316,7 @@ feed_forget(MirrorSlice *slice)
 	for (int i = 0; i < built_count; i++)
 	{
 		if (built[i].entry == slice->entry && built[i].identity == slice->identity)
-			feed_forget_entry(&built[i]);
+			feed_remove_entry(&built[i]);
 	}
 	LWLockRelease(gpuann_mirror_lock());
 }
@@ -381,7 +384,7 @@ feed_at_transaction_end(XactEvent event, void *arg)
 		if (event == XACT_EVENT_COMMIT && !was_replaced(i))
 			feed_publish(&built[i]);
 		else
-			feed_forget_entry(&built[i]);
+			feed_remove_entry(&built[i]);
 	}
 	LWLockRelease(gpuann_mirror_lock());
 	built_count = 0;
@@ -402,7 +405,7 @@ feed_at_subtransaction_end(SubXactEvent event, SubTransactionId subid, SubTransa
 	{
 		if (built[i].subid == subid && event == SUBXACT_EVENT_ABORT_SUB)
 		{
-			feed_forget_entry(&built[i]);
+			feed_remove_entry(&built[i]);
 			continue;
 		}
 		if (built[i].subid == subid)

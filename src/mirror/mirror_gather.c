@@ -38,28 +38,28 @@ gather_has_room(const NodeGathering *gathering)
 }
 
 /* What a mirror needs to know about a node. */
-typedef struct NodeNews
+typedef struct NodeUpdate
 {
 	bool		dead;
 	bool		linked;			/* dead rows are linked too */
 	bool		known;			/* the mirror has the same already */
-} NodeNews;
+} NodeUpdate;
 
 /* What a mirror needs to know about a slot. Updates its checksum in sums. */
-static NodeNews
-node_news(const MirrorSlice *slice, NodeChecksums *sums, Page page, uint32 slot)
+static NodeUpdate
+node_update(const MirrorSlice *slice, NodeChecksums *sums, Page page, uint32 slot)
 {
 	const IndexFormat *format = slice->format;
 	const NodeRecord *node = node_record(format, page, slot);
 	uint32		state = NodeState(node);
-	NodeNews	news = {.dead = state != NODE_LIVE && state != NODE_ABSENT};
+	NodeUpdate	update = {.dead = state != NODE_LIVE && state != NODE_ABSENT};
 
-	news.linked = (state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0;
-	if (sums != NULL && (news.dead || news.linked))
-		news.known = node_checksums_note_row(
-			sums, slot, graph_row(format, page, slot), news.linked ? format->degree : 0,
-			slice->progress->rows, news.dead ? (uint64) node->version + 1 : 0);
-	return news;
+	update.linked = (state == NODE_LIVE || state == NODE_DEAD) && (node->flags & NODE_LINKED) != 0;
+	if (sums != NULL && (update.dead || update.linked))
+		update.known = node_checksums_note_row(
+			sums, slot, graph_row(format, page, slot), update.linked ? format->degree : 0,
+			slice->progress->rows, update.dead ? (uint64) node->version + 1 : 0);
+	return update;
 }
 
 /* Add one slot. */
@@ -69,16 +69,16 @@ gather_node(NodeGathering *gathering, const MirrorSlice *slice, Page page, uint3
 {
 	const IndexFormat *format = slice->format;
 	/* a load does not send dead slots, so it does not record checksums */
-	NodeNews	news = node_news(slice, dead_too ? slice->sums : NULL, page, slot);
+	NodeUpdate	update = node_update(slice, dead_too ? slice->sums : NULL, page, slot);
 
-	if (news.known)
+	if (update.known)
 		return;
-	if (dead_too && news.dead)
+	if (dead_too && update.dead)
 	{
 		gathering->dead_slots[gathering->ndead] = slot;
 		gathering->dead_versions[gathering->ndead++] = node_record(format, page, slot)->version;
 	}
-	if (news.linked)
+	if (update.linked)
 	{
 		gathering->graph_slots[gathering->ngraph] = slot;
 		memcpy(gathering->graph_rows + (Size) gathering->ngraph++ * format->degree,
@@ -129,7 +129,7 @@ gather_superblock(const MirrorSlice *slice, uint32 superblock, uint64 change_seq
 }
 
 void
-gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq)
+gather_checksums(const MirrorSlice *slice, uint32 superblock, uint64 change_seq)
 {
 	Buffer		buffer;
 	uint32		first;
@@ -142,7 +142,7 @@ gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq)
 		if (PageTailOf(BufferGetPage(buffer))->change_seq <= change_seq)
 		{
 			for (uint32 slot = first; slot < end; slot++)
-				(void) node_news(slice, slice->sums, BufferGetPage(buffer), slot);
+				(void) node_update(slice, slice->sums, BufferGetPage(buffer), slot);
 		}
 		UnlockReleaseBuffer(buffer);
 	}
@@ -191,9 +191,9 @@ send_dead(MirrorSlice *slice, const NodeGathering *gathering)
 static SliceEnding
 await_rows(MirrorSlice *slice, NodeGathering *gathering)
 {
-	if (!gathering->on_its_way)
+	if (!gathering->rows_posted)
 		return SLICE_IDLE;
-	gathering->on_its_way = false;
+	gathering->rows_posted = false;
 	return slice_await(slice);
 }
 
@@ -207,7 +207,7 @@ gather_post(MirrorSlice *slice, NodeGathering *gathering)
 	if (ending == SLICE_IDLE && gathering->ngraph > 0)
 	{
 		ending = send_rows(slice, gathering);
-		gathering->on_its_way = ending == SLICE_IDLE;
+		gathering->rows_posted = ending == SLICE_IDLE;
 	}
 	gathering->ndead = gathering->ngraph = 0;
 	return ending;

@@ -47,11 +47,11 @@
  * piece becomes visible.
  */
 #define PIECE_MS			4
-#define PIECE_MOST_MS		50		/* up to this, a piece has at least twice the rows that arrive
+#define PIECE_MAX_MS		50		/* up to this, a piece has at least twice the rows that arrive
 									 * meanwhile, or the engine would never catch up */
 #define FIRST_PIECE			64
-#define LEAST_PIECE			32
-#define MOST_PIECE			16384
+#define MIN_PIECE			32
+#define MAX_PIECE			16384
 #define PIECE_DEADLINE_US	(60 * 1000000)
 
 /* Place of a slot's row among the collected rows. */
@@ -101,7 +101,7 @@ link_active(int entry)
 }
 
 bool
-link_outlived(void)
+link_lost_mirror(void)
 {
 	uint32		epoch;
 
@@ -117,7 +117,7 @@ link_in_flight(int entry)
 }
 
 bool
-link_rests(int entry)
+link_waits_for_rows(int entry)
 {
 	return work.entry == entry && !work.in_flight && work.writer == NULL && work.done > 0 &&
 		   work.done == work.pass.count;
@@ -125,7 +125,7 @@ link_rests(int entry)
 
 /* Discard the pass. The caller releases the lock. */
 static void
-forget_work(void)
+discard_pass(void)
 {
 	if (work.channel >= 0)
 		channel_release(work.channel);
@@ -152,14 +152,14 @@ link_abandon(void)
 	 * holds no other session lock.
 	 */
 	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
-	forget_work();
+	discard_pass();
 }
 
 /* Number of pending list entries that make writing worthwhile. */
 static uint64
-crowd(const MirrorSlice *slice)
+write_threshold(const MirrorSlice *slice)
 {
-	return link_crowd(slice->progress->rows);
+	return link_threshold(slice->progress->rows);
 }
 
 /*
@@ -167,19 +167,21 @@ crowd(const MirrorSlice *slice)
  * rate.
  */
 static bool
-will_be_crowd(const MirrorSlice *slice, uint64 unlinked, int64 ms)
+will_reach_threshold(const MirrorSlice *slice, uint64 unlinked, int64 ms)
 {
-	return unlinked + (uint64) slice->progress->pace * (uint64) Max(ms, 0) / 1000 >= crowd(slice);
+	return unlinked + (uint64) slice->progress->pace * (uint64) Max(ms, 0) / 1000 >=
+		   write_threshold(slice);
 }
 
 /* Whether to start a pass now. */
 static bool
-worth_it(const MirrorSlice *slice, const PendingBounds *bounds)
+should_start_pass(const MirrorSlice *slice, const PendingBounds *bounds)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
 
-	return unlinked >= crowd(slice) || atomic_load(&slice->track->link_wanted) > bounds->linked ||
-		   (unlinked >= EARLY_ENTRIES && will_be_crowd(slice, unlinked, OPEN_MS)) ||
+	return unlinked >= write_threshold(slice) ||
+		   atomic_load(&slice->track->link_wanted) > bounds->linked ||
+		   (unlinked >= EARLY_ENTRIES && will_reach_threshold(slice, unlinked, OPEN_MS)) ||
 		   (unlinked >= LINK_LEAST_WAITING &&
 			monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
 }
@@ -190,7 +192,7 @@ worth_it(const MirrorSlice *slice, const PendingBounds *bounds)
  * edges.
  */
 static void
-choose_todo(uint32 first)
+shuffle_todo(uint32 first)
 {
 	work.todo = repalloc_huge(work.todo, Max(work.pass.count, 1) * sizeof(uint32));
 	memcpy(work.todo + first, work.pass.slots + first, (work.pass.count - first) * sizeof(uint32));
@@ -206,7 +208,7 @@ choose_todo(uint32 first)
 
 /* Take over the position that a session waits for. */
 static void
-take_on_wanted(const MirrorSlice *slice)
+take_wanted_position(const MirrorSlice *slice)
 {
 	uint64		wanted = atomic_exchange(&slice->track->link_wanted, 0);
 
@@ -238,9 +240,9 @@ begin_pass(const MirrorSlice *slice)
 	work.opened_ms = monotonic_ms();
 	link_collect(slice->index, slice->format, 0, &work.pass);
 	work.todo = palloc(sizeof(uint32));
-	choose_todo(0);
+	shuffle_todo(0);
 	MemoryContextSwitchTo(before);
-	take_on_wanted(slice);
+	take_wanted_position(slice);
 }
 
 /* Whether the collected rows use up the allowed memory. */
@@ -253,7 +255,7 @@ memory_used_up(void)
 
 /* Whether the pass does not include all rows that a session waits for. */
 static bool
-lacks_wanted(void)
+lacks_wanted_rows(void)
 {
 	return work.wanted > work.pass.to && !memory_used_up();
 }
@@ -266,8 +268,9 @@ stays_open(const MirrorSlice *slice)
 
 	return work.done > 0 && !memory_used_up() && now - slice->progress->grown_ms < CLOSE_MS &&
 		   !linker_lock_wanted(slice->index, true) &&
-		   work.pass.to - work.pass.from < crowd(slice) &&
-		   will_be_crowd(slice, work.pass.to - work.pass.from, work.opened_ms + OPEN_MS - now);
+		   work.pass.to - work.pass.from < write_threshold(slice) &&
+		   will_reach_threshold(slice, work.pass.to - work.pass.from,
+								work.opened_ms + OPEN_MS - now);
 }
 
 /*
@@ -275,7 +278,7 @@ stays_open(const MirrorSlice *slice)
  * for them.
  */
 static void
-take_more(const MirrorSlice *slice)
+extend_pass(const MirrorSlice *slice)
 {
 	uint32		first = work.pass.count;
 	MemoryContext before;
@@ -284,16 +287,17 @@ take_more(const MirrorSlice *slice)
 		return;
 	before = MemoryContextSwitchTo(work.memory);
 	link_collect_more(slice->index, slice->format, slice->progress->position, &work.pass);
-	choose_todo(first);
+	shuffle_todo(first);
 	MemoryContextSwitchTo(before);
 }
 
 void
-link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bounds)
+link_start_if_needed(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bounds)
 {
 	MetaPage	now;
 
-	if (work.entry >= 0 || !worth_it(slice, bounds) || !linker_lock(slice->index, false, true))
+	if (work.entry >= 0 || !should_start_pass(slice, bounds) ||
+		!linker_lock(slice->index, false, true))
 		return;
 	/* from here on link_abandon() releases the lock after an error */
 	work.entry = slice->entry;
@@ -305,7 +309,7 @@ link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bou
 	{
 		/* the linker or VACUUM was active until now: catch up first */
 		linker_unlock(slice->index, true);
-		forget_work();
+		discard_pass();
 		slice->progress->look_at_ms = 0;
 		return;
 	}
@@ -399,11 +403,11 @@ static uint32
 next_piece(const MirrorSlice *slice, int64 took_us)
 {
 	int64		in_time = (int64) work.piece * PIECE_MS * 1000 / took_us;
-	int64		in_most_time = (int64) work.piece * PIECE_MOST_MS * 1000 / took_us;
+	int64		in_most_time = (int64) work.piece * PIECE_MAX_MS * 1000 / took_us;
 	int64		keeps_up = 2 * (int64) slice->progress->pace * took_us / 1000000;
 
-	return (uint32) Max(LEAST_PIECE, Min(Max(in_time, Min(keeps_up, in_most_time)),
-										 (int64) Min(MOST_PIECE, work.piece * 4)));
+	return (uint32) Max(MIN_PIECE, Min(Max(in_time, Min(keeps_up, in_most_time)),
+									   (int64) Min(MAX_PIECE, work.piece * 4)));
 }
 
 /*
@@ -411,7 +415,7 @@ next_piece(const MirrorSlice *slice, int64 took_us)
  * only.
  */
 static SliceEnding
-take_piece(MirrorSlice *slice)
+fetch_piece(MirrorSlice *slice)
 {
 	EngineStatus status;
 	const char *text;
@@ -450,7 +454,7 @@ take_piece(MirrorSlice *slice)
 
 /* Fetch the seeds after the last piece. */
 static SliceEnding
-take_seeds(MirrorSlice *slice)
+fetch_seeds(MirrorSlice *slice)
 {
 	uint32		count = 1;
 	SliceEnding ending = SLICE_IDLE;
@@ -526,7 +530,7 @@ find_missing(LinkPass *missing)
 
 /* Start writing the linked rows. */
 static void
-begin_writing(MirrorSlice *slice, bool whole)
+start_writing(MirrorSlice *slice, bool whole)
 {
 	MemoryContext before = MemoryContextSwitchTo(work.memory);
 	MetaPage	meta;
@@ -542,9 +546,9 @@ begin_writing(MirrorSlice *slice, bool whole)
 }
 
 static bool
-time_is_over(const void *slice)
+write_time_is_up(const void *slice)
 {
-	return slice_over_for_news(slice);
+	return slice_should_yield(slice);
 }
 
 /*
@@ -552,7 +556,7 @@ time_is_over(const void *slice)
  * position.
  */
 static void
-end_writing(MirrorSlice *slice)
+finish_writing(MirrorSlice *slice)
 {
 	MemoryContext before = MemoryContextSwitchTo(work.memory);
 	LinkPass	pass = work.pass;
@@ -602,18 +606,18 @@ link_await(int most_ms)
 }
 
 SliceEnding
-link_take(MirrorSlice *slice)
+link_fetch(MirrorSlice *slice)
 {
 	SliceEnding ending;
 
 	if (!work.in_flight)
 		return SLICE_IDLE;
-	ending = take_piece(slice);
+	ending = fetch_piece(slice);
 	/*
 	 * Fetching many rows takes a while, so check for new rows before sending
 	 * the next piece.
 	 */
-	return ending == SLICE_IDLE && slice_over_for_news(slice) ? SLICE_MORE : ending;
+	return ending == SLICE_IDLE && slice_should_yield(slice) ? SLICE_MORE : ending;
 }
 
 /*
@@ -621,29 +625,29 @@ link_take(MirrorSlice *slice)
  * process ends the pass.
  */
 static SliceEnding
-go_on_writing(MirrorSlice *slice)
+continue_writing(MirrorSlice *slice)
 {
-	if (!row_writer_go_on(work.writer, slice->index, time_is_over, slice))
+	if (!row_writer_go_on(work.writer, slice->index, write_time_is_up, slice))
 		return SLICE_MORE;
-	end_writing(slice);
+	finish_writing(slice);
 	linker_unlock(slice->index, true);
-	forget_work();
+	discard_pass();
 	slice->progress->look_at_ms = 0;
 	return SLICE_IDLE;
 }
 
 SliceEnding
-link_go_on(MirrorSlice *slice)
+link_continue(MirrorSlice *slice)
 {
 	SliceEnding ending = SLICE_IDLE;
 	bool		whole;
 
 	if (work.writer != NULL)
-		return go_on_writing(slice);
-	take_on_wanted(slice);
-	if (work.done == work.pass.count && (lacks_wanted() || stays_open(slice)))
+		return continue_writing(slice);
+	take_wanted_position(slice);
+	if (work.done == work.pass.count && (lacks_wanted_rows() || stays_open(slice)))
 	{
-		take_more(slice);
+		extend_pass(slice);
 		if (work.done == work.pass.count)
 			return SLICE_IDLE;
 	}
@@ -653,9 +657,9 @@ link_go_on(MirrorSlice *slice)
 		return post_piece(slice);
 
 	if (work.done > 0)
-		ending = take_seeds(slice);
+		ending = fetch_seeds(slice);
 	if (ending != SLICE_IDLE)
 		return ending;
-	begin_writing(slice, whole);
-	return go_on_writing(slice);
+	start_writing(slice, whole);
+	return continue_writing(slice);
 }

@@ -147,7 +147,7 @@ next_graph_block(void *state)
 
 /* Start read-ahead at the current progress of the load. */
 static void
-load_begin_ahead(MirrorSlice *slice, LoadOrder *order)
+start_read_ahead(MirrorSlice *slice, LoadOrder *order)
 {
 	bool		rows = slice->progress->phase == PHASE_ROWS;
 
@@ -160,7 +160,7 @@ load_begin_ahead(MirrorSlice *slice, LoadOrder *order)
 }
 
 static void
-end_ahead(MirrorSlice *slice)
+end_read_ahead(MirrorSlice *slice)
 {
 	if (slice->ahead != NULL)
 		read_ahead_end(slice->ahead);
@@ -169,7 +169,7 @@ end_ahead(MirrorSlice *slice)
 
 /* Copy node states and versions of a page's slots. */
 static void
-take_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32 *versions,
+copy_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32 *versions,
 			  uint64 *dead, uint32 first)
 {
 	for (uint32 slot = at->first; slot < at->end; slot++)
@@ -198,7 +198,7 @@ read_rows(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions
 		Buffer		buffer = slice_read_page(slice, page.block, page.kind);
 
 		if (page.kind == PAGE_NODE)
-			take_versions(slice, &page, buffer, versions, dead, first);
+			copy_versions(slice, &page, buffer, versions, dead, first);
 		else if (BufferIsValid(buffer))
 			memcpy(vectors, VectorBytesOf(BufferGetPage(buffer)) + page.offset, page.bytes);
 		else
@@ -385,22 +385,22 @@ load_step(MirrorSlice *slice)
 	SliceEnding ending = SLICE_IDLE;
 	LoadOrder	order;
 
-	while (ending == SLICE_IDLE && !slice_over(slice))
+	while (ending == SLICE_IDLE && !slice_time_is_up(slice))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (progress->next_slot < progress->load_slots)
 		{
 			if (slice->ahead == NULL)
-				load_begin_ahead(slice, &order);
+				start_read_ahead(slice, &order);
 			ending = progress->phase == PHASE_ROWS ? send_rows(slice) : send_graph(slice);
 			continue;
 		}
-		end_ahead(slice);
+		end_read_ahead(slice);
 		if (progress->phase == PHASE_GRAPH)
 			return finish_load(slice);
 		progress->phase = PHASE_GRAPH;
 		progress->next_slot = 0;
 	}
-	end_ahead(slice);
+	end_read_ahead(slice);
 	return ending == SLICE_IDLE ? SLICE_MORE : ending;
 }

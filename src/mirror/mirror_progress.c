@@ -51,7 +51,7 @@ progress_adopt(int entry)
 }
 
 bool
-progress_take(MirrorSlice *slice, int worker)
+progress_begin_slice(MirrorSlice *slice, int worker)
 {
 	MirrorTrack *track = mirror_track(slice->entry);
 	bool		ours;

@@ -25,12 +25,12 @@ struct NodeChecksums
 	uint32	   *sums;			/* by slot; 0: unknown */
 };
 
-static NodeChecksums of_entry[AREA_MIRRORS];
+static NodeChecksums checksums_of[AREA_MIRRORS];
 static Size total_bytes = 0;
 
 /* Discard the checksums of a mirror. */
 static void
-forget_all(NodeChecksums *known)
+discard_all(NodeChecksums *known)
 {
 	if (known->sums != NULL)
 		pfree(known->sums);
@@ -62,21 +62,21 @@ checksums_reserve(NodeChecksums *known, uint32 slots)
 NodeChecksums *
 node_checksums(int entry, uint32 generation, uint32 slots)
 {
-	NodeChecksums   *known = &of_entry[entry];
+	NodeChecksums *known = &checksums_of[entry];
 
 	if (known->generation != generation)
-		forget_all(known);
+		discard_all(known);
 	known->generation = generation;
 	if (checksums_reserve(known, slots))
 		return known;
-	forget_all(known);
+	discard_all(known);
 	return NULL;
 }
 
 void
 node_checksums_forget_all(int entry)
 {
-	forget_all(&of_entry[entry]);
+	discard_all(&checksums_of[entry]);
 }
 
 void
@@ -84,9 +84,9 @@ node_checksums_sweep(void)
 {
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
-		if (of_entry[i].room > 0 &&
-			of_entry[i].generation != atomic_load(&mirror_area((int) i)->generation))
-			forget_all(&of_entry[i]);
+		if (checksums_of[i].room > 0 &&
+			checksums_of[i].generation != atomic_load(&mirror_area((int) i)->generation))
+			discard_all(&checksums_of[i]);
 	}
 }
 

@@ -13,7 +13,7 @@
 
 #define CHANNEL_CALL_US	(5 * 1000000)	/* after this the server counts as hung; the index must not
 										 * stay locked longer */
-#define CHANNEL_LOOK_US	1000000 /* interval of checks during a wait */
+#define CHANNEL_CHECK_US 1000000 /* interval of checks during a wait */
 
 SliceEnding
 slice_failed(MirrorSlice *slice, EngineStatus status, const char *text)
@@ -80,8 +80,8 @@ slice_await(MirrorSlice *slice)
 
 	for (;;)
 	{
-		status = channel_await(slice->channel, Min(give_up_us, monotonic_us() + CHANNEL_LOOK_US), 0,
-							   NULL, &text);
+		status = channel_await(slice->channel, Min(give_up_us, monotonic_us() + CHANNEL_CHECK_US),
+							   0, NULL, &text);
 		if (status != ENGINE_FAILED || channel_has_answer(slice->channel))
 			break;
 		if (waits_for_linking(slice))

@@ -37,11 +37,11 @@
 #define LOCKED_MS		100		/* retry interval while the index is locked by another process */
 #define LINK_POLL_MS	1		/* while the engine links, to serve other mirrors */
 #define STANDBY_POLL_MS 50
-#define REST_MS			1000
-#define CROWD_PACE		1000	/* inserts per second above which rows are not sent one by one
+#define CHECK_MS		1000
+#define HIGH_INSERT_RATE 1000	/* inserts per second above which rows are not sent one by one
 								 * ... */
-#define CROWD_MS		1		/* ... but at this interval */
-#define QUICK_TRIES		3		/* failures of a mirror, since it or the server last worked, before
+#define HIGH_RATE_MS	1		/* ... but at this interval */
+#define MAX_QUICK_RETRIES 3		/* failures of a mirror, since it or the server last worked, before
 								 * it is refused */
 #define NO_SERVER_MS	100
 #define INVALIDATION_MS 10000	/* interval at which catalog invalidations are processed, so that
@@ -229,7 +229,7 @@ open_index(MirrorSlice *slice)
  * briefly could make a user's statement wait or fail.
  */
 static bool
-becomes_valid(Relation index)
+may_become_valid(Relation index)
 {
 	Oid			table = index->rd_index->indrelid;
 	LOCKMASK	conflicting = 0;
@@ -264,12 +264,12 @@ is_wanted(const MirrorSlice *slice)
 	Relation	index = slice->index;
 
 	return gpuann_option_mirror(index) &&
-		   (index->rd_index->indisvalid || !slice->primary || becomes_valid(index));
+		   (index->rd_index->indisvalid || !slice->primary || may_become_valid(index));
 }
 
 /* Do the next work for a mirror whose index is open. */
 static SliceEnding
-work_on(MirrorSlice *slice)
+do_next_step(MirrorSlice *slice)
 {
 	uint32		state = atomic_load(&mirror_area(slice->entry)->state);
 	SliceEnding ending;
@@ -298,10 +298,10 @@ work_on(MirrorSlice *slice)
 	ending = catchup_step(slice);
 	if (ending == SLICE_IDLE || ending == SLICE_MORE)
 	{
-		SliceEnding linking = link_take(slice);
+		SliceEnding linking = link_fetch(slice);
 
 		if (linking == SLICE_IDLE)
-			linking = link_go_on(slice);
+			linking = link_continue(slice);
 		return linking != SLICE_IDLE ? linking : ending;
 	}
 	return ending;
@@ -321,7 +321,7 @@ run_slice(MirrorSlice *slice)
 	FAULT_POINT("worker-slice");
 	if (ending == SLICE_IDLE)
 	{
-		ending = is_wanted(slice) ? work_on(slice) : SLICE_UNWANTED;
+		ending = is_wanted(slice) ? do_next_step(slice) : SLICE_UNWANTED;
 		FreeAccessStrategy(slice->strategy);
 		relation_close(slice->index, AccessShareLock);
 	}
@@ -433,14 +433,15 @@ worker_invalidate(const MirrorSlice *slice, MirrorState next)
  * or died, so try again some times before refusing it for a while.
  */
 static void
-worker_give_up(const MirrorSlice *slice)
+retry_or_refuse(const MirrorSlice *slice)
 {
 	bool		again = false;
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (mirror_is_generation(slice->entry, slice->generation))
 	{
-		again = !slice->no_memory && !slice->over_quota && slice->track->failures < QUICK_TRIES;
+		again = !slice->no_memory && !slice->over_quota &&
+			slice->track->failures < MAX_QUICK_RETRIES;
 		if (again)
 		{
 			slice->track->failures++;
@@ -457,7 +458,7 @@ worker_give_up(const MirrorSlice *slice)
 
 /* Act on the result of a slice. */
 static void
-worker_conclude(MirrorSlice *slice, SliceEnding ending)
+handle_slice_ending(MirrorSlice *slice, SliceEnding ending)
 {
 	uint32		epoch;
 
@@ -485,7 +486,7 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
 				(mirror_evict_idle(slice) || mirror_try_host_memory(slice)))
 				worker_invalidate(slice, MIRROR_WANTED);
 			else
-				worker_give_up(slice);
+				retry_or_refuse(slice);
 			break;
 		case SLICE_LOST:
 			/*
@@ -493,7 +494,7 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
 			 * mirror, we do, unless another process gave it up.
 			 */
 			if (shmem_server_ready(&epoch) && epoch == slice->epoch)
-				worker_give_up(slice);
+				retry_or_refuse(slice);
 			break;
 		default:
 			break;
@@ -507,9 +508,9 @@ worker_conclude(MirrorSlice *slice, SliceEnding ending)
  * replay.
  */
 static bool
-time_to_look(int entry, const MirrorProgress *progress, int64 now, int *wait_ms)
+check_is_due(int entry, const MirrorProgress *progress, int64 now, int *wait_ms)
 {
-	*wait_ms = (int) Max(Min(progress->look_at_ms - now, REST_MS), 1);
+	*wait_ms = (int) Max(Min(progress->look_at_ms - now, CHECK_MS), 1);
 	if (now < progress->look_at_ms)
 		return false;
 	if (!RecoveryInProgress() || progress->look_at_ms == 0)
@@ -518,18 +519,18 @@ time_to_look(int entry, const MirrorProgress *progress, int64 now, int *wait_ms)
 	if (progress->replayed == GetXLogReplayRecPtr(NULL))
 		return false;
 	return now - atomic_load(&mirror_area(entry)->last_used_ms) < STANDBY_USED_MS ||
-		now - mirror_track(entry)->looked_ms >= REST_MS;
+		now - mirror_track(entry)->looked_ms >= CHECK_MS;
 }
 
 /* Whether a mirror has to be checked now; if not, *wait_ms is set. */
 static bool
-needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
+needs_check(int entry, uint32 epoch, int64 now, int *wait_ms)
 {
 	AreaMirror *mirror = mirror_area(entry);
 	const MirrorProgress *progress = progress_known(entry);
 	uint32		state = atomic_load(&mirror->state);
 
-	*wait_ms = REST_MS;
+	*wait_ms = CHECK_MS;
 	if (state != MIRROR_LOADING && state != MIRROR_READY)
 		return mirror_is_due(entry, now);
 	if (atomic_load(&mirror->epoch) != epoch)
@@ -544,11 +545,11 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 		return false;
 	}
 	/* `changed` remains set meanwhile, so that inserters need not wake us. */
-	if (progress != NULL && progress->pace >= CROWD_PACE && state == MIRROR_READY &&
-		now < progress->look_at_ms && now - mirror_track(entry)->looked_ms < CROWD_MS &&
-		(!link_active(entry) || link_rests(entry)))
+	if (progress != NULL && progress->pace >= HIGH_INSERT_RATE && state == MIRROR_READY &&
+		now < progress->look_at_ms && now - mirror_track(entry)->looked_ms < HIGH_RATE_MS &&
+		(!link_active(entry) || link_waits_for_rows(entry)))
 	{
-		*wait_ms = CROWD_MS;
+		*wait_ms = HIGH_RATE_MS;
 		return false;
 	}
 	/*
@@ -558,7 +559,7 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
 	if (atomic_exchange(&mirror->changed, 0) != 0 || state == MIRROR_LOADING ||
 		link_active(entry) || progress == NULL)
 		return true;
-	return time_to_look(entry, progress, now, wait_ms);
+	return check_is_due(entry, progress, now, wait_ms);
 }
 
 /*
@@ -566,7 +567,7 @@ needs_look(int entry, uint32 epoch, int64 now, int *wait_ms)
  * ended.
  */
 static int
-plan_next(MirrorSlice *slice, SliceEnding ending)
+next_slice_delay(MirrorSlice *slice, SliceEnding ending)
 {
 	switch (ending)
 	{
@@ -580,7 +581,7 @@ plan_next(MirrorSlice *slice, SliceEnding ending)
 		default:
 			if (link_active(slice->entry) || slice->progress->look_at_ms == 0)
 				return LINK_POLL_MS;
-			return slice->primary ? REST_MS : STANDBY_POLL_MS;
+			return slice->primary ? CHECK_MS : STANDBY_POLL_MS;
 	}
 }
 
@@ -602,7 +603,7 @@ worker_serve(int entry)
 	if (!shmem_server_ready(&slice.epoch) && !slice.no_gpu)
 		return NO_SERVER_MS;
 	if (slice.no_gpu ? !pending_is_due(entry, now, &wait_ms)
-					 : !needs_look(entry, slice.epoch, now, &wait_ms))
+					 : !needs_check(entry, slice.epoch, now, &wait_ms))
 		return wait_ms;
 	if (me.channel < 0 && !slice.no_gpu)
 		me.channel = channel_claim();
@@ -612,7 +613,7 @@ worker_serve(int entry)
 	slice.entry = entry;
 	slice.channel = me.channel;
 	slice.primary = slice.may_link = !RecoveryInProgress();
-	if (!progress_take(&slice, me.number))
+	if (!progress_begin_slice(&slice, me.number))
 		return LOCKED_MS;		/* the entry was given to another index just now */
 	before = *slice.progress;
 	slice.track->looked_ms = now;
@@ -624,15 +625,15 @@ worker_serve(int entry)
 		before.position != slice.progress->position ||
 		before.change_seq != slice.progress->change_seq || link_active(entry))
 		me.busy_ms = now;
-	wait_ms = slice.no_gpu && ending == SLICE_IDLE ? REST_MS : plan_next(&slice, ending);
+	wait_ms = slice.no_gpu && ending == SLICE_IDLE ? CHECK_MS : next_slice_delay(&slice, ending);
 	(void) progress_publish(entry);
-	worker_conclude(&slice, ending);
+	handle_slice_ending(&slice, ending);
 	return wait_ms;
 }
 
 /* Whether this database has a mirror, or one is requested or loading. */
 static bool
-anything_resident(void)
+has_any_mirror(void)
 {
 	for (int i = 0; i < me.count; i++)
 	{
@@ -659,7 +660,7 @@ time_to_leave(int64 now)
 	if (link_active(-1))
 		return false;
 	/* on a standby mirrors are current only while a worker polls */
-	me.idle = (idle_ms >= EMPTY_MS && !anything_resident()) ||
+	me.idle = (idle_ms >= EMPTY_MS && !has_any_mirror()) ||
 		(others && idle_ms >= IDLE_TURN_MS) || idle_ms >= IDLE_MS;
 	return me.idle || (others && now - me.started_ms >= TURN_MS);
 }
@@ -671,7 +672,7 @@ process_invalidations(int64 now)
 	if (now - me.invalidated_ms < INVALIDATION_MS)
 		return;
 	me.invalidated_ms = now;
-	mirror_keep_quota();
+	mirror_enforce_quota();
 	node_checksums_sweep();
 	StartTransactionCommand();
 	CommitTransactionCommand();
@@ -728,7 +729,7 @@ gpuann_worker_main(Datum arg)
 
 	for (;;)
 	{
-		int			wait_ms = REST_MS;
+		int			wait_ms = CHECK_MS;
 
 		ResetLatch(MyLatch);
 		if (ProcDiePending)
@@ -746,7 +747,7 @@ gpuann_worker_main(Datum arg)
 		 * If a pass has lost its mirror, its rows cannot be written, and other
 		 * processes wait for its lock.
 		 */
-		if (link_outlived())
+		if (link_lost_mirror())
 			link_abandon();
 		for (int i = 0; i < me.count; i++)
 		{

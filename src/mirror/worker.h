@@ -18,7 +18,7 @@
 #include "page/read_ahead.h"
 
 #define SLICE_US	20000
-#define NEWS_US		2000		/* a slice spends at least this on other work even if new rows wait;
+#define MIN_OTHER_WORK_US 2000	/* a slice spends at least this on other work even if new rows wait;
 								 * sending these takes half a millisecond */
 
 /* How a slice ended. */
@@ -81,13 +81,13 @@ typedef struct MirrorSlice
  * linked.
  */
 static inline uint64
-link_crowd(uint64 rows)
+link_threshold(uint64 rows)
 {
 	return Max(LINK_LEAST_ENTRIES, rows / LINK_ROWS_PER_ENTRY);
 }
 
 static inline bool
-slice_over(const MirrorSlice *slice)
+slice_time_is_up(const MirrorSlice *slice)
 {
 	return monotonic_us() >= slice->until_us;
 }
@@ -97,12 +97,13 @@ slice_over(const MirrorSlice *slice)
  * the slice so that the next one can send them.
  */
 static inline bool
-slice_over_for_news(const MirrorSlice *slice)
+slice_should_yield(const MirrorSlice *slice)
 {
 	int64		left_us = slice->until_us - monotonic_us();
 
 	return left_us <= 0 ||
-		   (left_us <= SLICE_US - NEWS_US && atomic_load(&mirror_area(slice->entry)->changed) != 0);
+		   (left_us <= SLICE_US - MIN_OTHER_WORK_US &&
+			atomic_load(&mirror_area(slice->entry)->changed) != 0);
 }
 
 /* Prepare the slice's channel for an operation on its mirror. */
@@ -140,7 +141,7 @@ extern void progress_adopt(int entry);
  * Begin a slice of a worker: sets generation, identity, key and progress for
  * slice->entry. Returns false if the entry is not this worker's.
  */
-extern bool progress_take(MirrorSlice *slice, int worker);
+extern bool progress_begin_slice(MirrorSlice *slice, int worker);
 
 /* Reset the progress, for the generation that the slice has now. */
 extern void progress_begin(MirrorSlice *slice);
@@ -227,7 +228,7 @@ extern bool feed_begin(MirrorSlice *slice, uint64 nonce);
 /*
  * Make the mirror ready; its rows and graph must be those of the complete
  * pages. Returns false if the mirror was lost. Waits for the server as long as
- * the build has taken (lasted_ms), plus PATIENCE_MS.
+ * the build has taken (lasted_ms), plus SERVER_WAIT_MS.
  */
 extern bool feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done));
 
@@ -243,7 +244,7 @@ extern bool mirror_within_quota(MirrorSlice *slice);
  * If this worker's database exceeds its quota, because mirrors grow, evict one,
  * even if it is in use.
  */
-extern void mirror_keep_quota(void);
+extern void mirror_enforce_quota(void);
 
 /*
  * Evict a mirror that is not in use. Returns false if there is none, or
@@ -282,7 +283,7 @@ typedef struct NodeGathering
 	uint32	   *graph_rows;
 	uint32	   *dead_slots;
 	uint32	   *dead_versions;
-	bool		on_its_way;		/* rows posted before are not answered yet */
+	bool		rows_posted;	/* rows posted before are not answered yet */
 } NodeGathering;
 
 /* Initialize. */
@@ -303,7 +304,7 @@ extern void gather_superblock(const MirrorSlice *slice, uint32 superblock, uint6
  * Compute the checksums of a superblock's nodes, on pages that have not changed
  * since change_seq.
  */
-extern void gather_learn(const MirrorSlice *slice, uint32 superblock, uint64 change_seq);
+extern void gather_checksums(const MirrorSlice *slice, uint32 superblock, uint64 change_seq);
 
 /*
  * Send what was collected, dead slots first, and start again. The graph rows
@@ -332,7 +333,7 @@ extern SliceEnding pending_link(MirrorSlice *slice);
 extern bool link_active(int entry);
 
 /* Whether the mirror of the pass in progress is gone. */
-extern bool link_outlived(void);
+extern bool link_lost_mirror(void);
 
 /*
  * Whether the pass has a job in flight; other jobs on the mirror would wait for
@@ -341,13 +342,14 @@ extern bool link_outlived(void);
 extern bool link_in_flight(int entry);
 
 /* Whether the pass waits for more rows. */
-extern bool link_rests(int entry);
+extern bool link_waits_for_rows(int entry);
 
 /*
  * Start a pass if it is worthwhile and no other process links. The mirror must
  * be current to meta and bounds.
  */
-extern void link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bounds);
+extern void link_start_if_needed(MirrorSlice *slice, const MetaPage *meta,
+								 const PendingBounds *bounds);
 
 /*
  * Wait for the piece in flight, at most most_ms. Returns false if there is
@@ -359,8 +361,8 @@ extern bool link_await(int most_ms);
  * Fetch the results of the piece in flight; then send the next piece or write
  * the rows of the pass.
  */
-extern SliceEnding link_take(MirrorSlice *slice);
-extern SliceEnding link_go_on(MirrorSlice *slice);
+extern SliceEnding link_fetch(MirrorSlice *slice);
+extern SliceEnding link_continue(MirrorSlice *slice);
 
 /*
  * Abandon the pass in any state. If the mirror has rows that the pages do not

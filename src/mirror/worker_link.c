@@ -15,62 +15,62 @@
 #include "access/xlog.h"
 
 #define SLICE_MS		200
-#define LOOK_MS			1000	/* interval of checks while there is nothing to link */
+#define CHECK_MS		1000	/* interval of checks while there is nothing to link */
 
 /* When this worker checked an index, and what it found. */
-typedef struct PendingLook
+typedef struct PendingCheck
 {
 	uint32		identity;		/* of the entry; with another identity this is invalid */
-	bool		looked;
+	bool		checked;
 	int64		next_ms;
 	uint64		end;			/* end of the pending list */
 	int64		grown_ms;		/* when that last changed */
-} PendingLook;
+} PendingCheck;
 
-static PendingLook looks[AREA_MIRRORS];
+static PendingCheck checks[AREA_MIRRORS];
 
 bool
 pending_is_due(int entry, int64 now, int *wait_ms)
 {
 	uint32		identity = atomic_load(&mirror_track(entry)->identity);
-	PendingLook *look = &looks[entry];
+	PendingCheck *check = &checks[entry];
 
-	*wait_ms = LOOK_MS;
-	if (look->identity != identity)
+	*wait_ms = CHECK_MS;
+	if (check->identity != identity)
 	{
-		memset(look, 0, sizeof(*look));
-		look->identity = identity;
+		memset(check, 0, sizeof(*check));
+		check->identity = identity;
 	}
 	/* an index that failed is refused for a while, as its mirror would be */
 	if (RecoveryInProgress() || !mirror_is_due(entry, now))
 		return false;
-	if (now < look->next_ms)
+	if (now < check->next_ms)
 	{
-		*wait_ms = (int) (look->next_ms - now);
+		*wait_ms = (int) (check->next_ms - now);
 		return false;
 	}
-	return atomic_load(&mirror_area(entry)->changed) != 0 || !look->looked;
+	return atomic_load(&mirror_area(entry)->changed) != 0 || !check->checked;
 }
 
 /* Whether there is enough to link for a slice. */
 static bool
-is_worth_it(PendingLook *look, const MetaPage *meta, const PendingBounds *bounds, int64 now)
+enough_to_link(PendingCheck *check, const MetaPage *meta, const PendingBounds *bounds, int64 now)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
 
-	if (look->end != bounds->end)
+	if (check->end != bounds->end)
 	{
-		look->end = bounds->end;
-		look->grown_ms = now;
+		check->end = bounds->end;
+		check->grown_ms = now;
 	}
-	return unlinked >= link_crowd(meta->linked_slots) ||
-		(unlinked >= LINK_LEAST_WAITING && now - look->grown_ms >= LINK_WAITING_MS);
+	return unlinked >= link_threshold(meta->linked_slots) ||
+		(unlinked >= LINK_LEAST_WAITING && now - check->grown_ms >= LINK_WAITING_MS);
 }
 
 SliceEnding
 pending_link(MirrorSlice *slice)
 {
-	PendingLook *look = &looks[slice->entry];
+	PendingCheck *check = &checks[slice->entry];
 	_Atomic uint32_t *changed = &mirror_area(slice->entry)->changed;
 	int64		now = monotonic_ms();
 	MetaPage	meta;
@@ -81,11 +81,11 @@ pending_link(MirrorSlice *slice)
 	 * wake us.
 	 */
 	atomic_store(changed, 0);
-	look->looked = true;
+	check->checked = true;
 	pending_bounds(slice->index, slice->format, &meta, &bounds);
-	if (!is_worth_it(look, &meta, &bounds, now))
+	if (!enough_to_link(check, &meta, &bounds, now))
 	{
-		look->next_ms = now + LOOK_MS;
+		check->next_ms = now + CHECK_MS;
 		/*
 		 * They are to be linked after waiting, by the next worker if this one
 		 * exits.
@@ -98,6 +98,6 @@ pending_link(MirrorSlice *slice)
 	atomic_store(changed, 1);
 	if (link_for(slice->index, slice->format, SLICE_MS))
 		return SLICE_MORE;
-	look->next_ms = now + LOOK_MS;	/* another process links or vacuums */
+	check->next_ms = now + CHECK_MS; /* another process links or vacuums */
 	return SLICE_IDLE;
 }

@@ -29,7 +29,7 @@
 #include "utils/memutils.h"
 
 #define FIRST_DELAY_MS		200 /* before the first restart; doubled after each quick death */
-#define MOST_DELAY_MS		30000
+#define MAX_DELAY_MS		30000
 #define NO_ENGINE_DELAY_MS	60000	/* after an exit that a quick restart cannot cure; and interval
 									 * of looking for a GPU */
 #define STEADY_MS			60000	/* a server that ran this long did not die quickly */
@@ -39,7 +39,7 @@
 #define RUNNING_POLL_MS		1000
 #define IDLE_POLL_MS		10000
 #define SAVE_MS				60000
-#define HEARTBEAT_LOOKS		3	/* checks that must find the heartbeat unchanged before the server
+#define HEARTBEAT_CHECKS	3	/* checks that must find the heartbeat unchanged before the server
 								 * can count as hung */
 
 typedef struct Launcher
@@ -48,12 +48,12 @@ typedef struct Launcher
 	int			delay_ms;		/* of the last restart */
 	int64		start_at_ms;	/* when to start the next server */
 	int64		kill_at_ms;		/* when to kill a server that got SIGTERM; 0: it did not */
-	bool		stood_still;	/* hung, and was killed for it */
+	bool		hung;			/* hung, and was killed for it */
 	bool		no_gpu;			/* auto found no usable GPU last time, which has been announced */
 	uint32		heartbeat;		/* as read last */
-	int64		beaten_ms;		/* when it last changed */
-	int64		looked_ms;		/* when it was last read */
-	int			looks;			/* checks since it changed, at least a heartbeat apart */
+	int64		heartbeat_ms;	/* when it last changed */
+	int64		checked_ms;		/* when it was last read */
+	int			heartbeat_checks; /* checks since it changed, at least a heartbeat apart */
 	int64		saved_ms;		/* when counters and mirrors were last saved */
 	int			engine;			/* settings of the running server */
 	int			memory_limit;
@@ -75,7 +75,7 @@ handle_sigchld(SIGNAL_ARGS)
 
 /* Update the shared area after the server has ended, and wake waiters. */
 static void
-announce_death(ServerState state, bool crashed)
+publish_server_end(ServerState state, bool crashed)
 {
 	atomic_store(&gpuann_area->server_state, state);
 	atomic_store(&gpuann_area->server_pid, 0);
@@ -94,7 +94,7 @@ launcher_exit(int code, Datum arg)
 	gpuann_control->launcher_latch = NULL;
 	server_stop(&launcher.server, EXIT_PATIENCE_MS);
 	state_save();
-	announce_death(SERVER_ABSENT, false);
+	publish_server_end(SERVER_ABSENT, false);
 	shmem_leave();
 }
 
@@ -105,14 +105,14 @@ start_server(void)
 	int64		now = monotonic_ms();
 
 	launcher.kill_at_ms = 0;
-	launcher.stood_still = false;
-	launcher.beaten_ms = now;
-	launcher.looks = 0;
+	launcher.hung = false;
+	launcher.heartbeat_ms = now;
+	launcher.heartbeat_checks = 0;
 	launcher.engine = gpuann_engine;
 	launcher.memory_limit = gpuann_gpu_memory_limit;
 	launcher.host_rows_limit = gpuann_host_rows_limit;
 	strlcpy(launcher.engine_library, gpuann_engine_library, MAXPGPATH);
-	launcher.start_at_ms = now + MOST_DELAY_MS;
+	launcher.start_at_ms = now + MAX_DELAY_MS;
 	atomic_store(&gpuann_area->started_at, (int64) time(NULL));
 	launcher.no_gpu = launcher.no_gpu && launcher.engine == GPUANN_ENGINE_AUTO;
 	/*
@@ -137,10 +137,10 @@ report_death(int status, int delay_ms)
 		snprintf(how, sizeof(how), "was ended by signal %d", WTERMSIG(status));
 	else
 		snprintf(how, sizeof(how), "ended with status %d", WEXITSTATUS(status));
-	if (launcher.stood_still)
+	if (launcher.hung)
 		strlcpy(gpuann_area->last_error, "the server stood still and was ended",
 				sizeof(gpuann_area->last_error));
-	else if (WIFSIGNALED(status) || !launcher.server.said_why)
+	else if (WIFSIGNALED(status) || !launcher.server.fatal_logged)
 		snprintf(gpuann_area->last_error, sizeof(gpuann_area->last_error), "the server %s", how);
 	ereport(LOG, (errmsg("%s %s; scans are answered from pages until it runs again", SERVER_PROGRAM,
 						 how),
@@ -171,7 +171,7 @@ handle_no_gpu(void)
 	if (launcher.no_gpu)
 		return;
 	launcher.no_gpu = true;
-	announce_death(SERVER_NO_GPU, false);
+	publish_server_end(SERVER_NO_GPU, false);
 	ereport(
 		LOG,
 		(errmsg("%s", shmem_last_error()),
@@ -186,7 +186,8 @@ static void
 handle_death(int status, int64 ran_ms)
 {
 	int			code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-	bool hopeless = code == SERVER_EXIT_NO_ENGINE || code == SERVER_EXIT_REFUSED || code == 127;
+	bool		no_quick_restart =
+		code == SERVER_EXIT_NO_ENGINE || code == SERVER_EXIT_REFUSED || code == 127;
 
 	if (code == SERVER_EXIT_NO_GPU && launcher.kill_at_ms == 0)
 	{
@@ -194,17 +195,17 @@ handle_death(int status, int64 ran_ms)
 		return;
 	}
 	launcher.no_gpu = false;
-	announce_death(hopeless ? SERVER_FAILED : SERVER_ABSENT,
-				   launcher.kill_at_ms == 0 && is_crash(status));
+	publish_server_end(no_quick_restart ? SERVER_FAILED : SERVER_ABSENT,
+					   launcher.kill_at_ms == 0 && is_crash(status));
 	atomic_fetch_add(&gpuann_area->restarts, 1);
 	if (launcher.kill_at_ms != 0)
 		launcher.delay_ms = 0;	/* it was told to end */
-	else if (hopeless)
+	else if (no_quick_restart)
 		launcher.delay_ms = NO_ENGINE_DELAY_MS;
 	else if (ran_ms >= STEADY_MS || launcher.delay_ms == 0)
 		launcher.delay_ms = FIRST_DELAY_MS;
 	else
-		launcher.delay_ms = Min(launcher.delay_ms * 2, MOST_DELAY_MS);
+		launcher.delay_ms = Min(launcher.delay_ms * 2, MAX_DELAY_MS);
 	if (launcher.kill_at_ms == 0)
 		report_death(status, launcher.delay_ms);
 	launcher.kill_at_ms = 0;
@@ -217,43 +218,44 @@ handle_death(int status, int64 ran_ms)
  * launcher or machine is not mistaken for a hung server.
  */
 static void
-watch_heartbeat(int64 now)
+check_heartbeat(int64 now)
 {
 	uint32		heartbeat = atomic_load(&gpuann_area->heartbeat);
 
 	if (heartbeat != launcher.heartbeat)
 	{
 		launcher.heartbeat = heartbeat;
-		launcher.beaten_ms = now;
-		launcher.looks = 0;
+		launcher.heartbeat_ms = now;
+		launcher.heartbeat_checks = 0;
 		return;
 	}
-	if (now - launcher.looked_ms >= AREA_HEARTBEAT_MS)
+	if (now - launcher.checked_ms >= AREA_HEARTBEAT_MS)
 	{
-		launcher.looked_ms = now;
-		launcher.looks++;
+		launcher.checked_ms = now;
+		launcher.heartbeat_checks++;
 	}
-	if (gpuann_server_timeout == 0 || launcher.stood_still || launcher.looks <= HEARTBEAT_LOOKS ||
-		now - launcher.beaten_ms < gpuann_server_timeout)
+	if (gpuann_server_timeout == 0 || launcher.hung ||
+		launcher.heartbeat_checks <= HEARTBEAT_CHECKS ||
+		now - launcher.heartbeat_ms < gpuann_server_timeout)
 		return;
-	launcher.stood_still = true;
+	launcher.hung = true;
 	ereport(LOG, (errmsg("%s (PID %d) has stood still for %d ms and is ended", SERVER_PROGRAM,
-						 (int) launcher.server.pid, (int) (now - launcher.beaten_ms))));
+						 (int) launcher.server.pid, (int) (now - launcher.heartbeat_ms))));
 	kill(launcher.server.pid, SIGKILL);
 }
 
 /* Interval of checking a running server. */
 static int
-watch_interval(void)
+check_interval(void)
 {
 	if (gpuann_server_timeout == 0)
 		return IDLE_POLL_MS;
-	return Max(gpuann_server_timeout / (HEARTBEAT_LOOKS + 1), AREA_HEARTBEAT_MS);
+	return Max(gpuann_server_timeout / (HEARTBEAT_CHECKS + 1), AREA_HEARTBEAT_MS);
 }
 
 /* Check the server. Returns the milliseconds until the next check. */
 static int
-server_round(void)
+check_server(void)
 {
 	int64		now = monotonic_ms();
 	int64		started_ms = launcher.server.started_us / 1000;
@@ -270,7 +272,7 @@ server_round(void)
 			launcher.kill_at_ms = now + RELOAD_PATIENCE_MS;
 		}
 		else
-			watch_heartbeat(now);
+			check_heartbeat(now);
 	}
 	if (launcher.server.pid == 0 && monotonic_ms() >= launcher.start_at_ms)
 		start_server();
@@ -279,7 +281,7 @@ server_round(void)
 		return (int) Max(launcher.start_at_ms - monotonic_ms(), 1);
 	if (launcher.kill_at_ms != 0)
 		return (int) Max(launcher.kill_at_ms - monotonic_ms(), 1);
-	return atomic_load(&gpuann_area->server_state) == SERVER_READY ? watch_interval()
+	return atomic_load(&gpuann_area->server_state) == SERVER_READY ? check_interval()
 																   : STARTING_POLL_MS;
 }
 
@@ -358,7 +360,7 @@ gpuann_launcher_main(Datum arg)
 		idle_without_area();
 
 	before_shmem_exit(launcher_exit, (Datum) 0);
-	announce_death(SERVER_ABSENT, false);	/* clean up after a previous launcher */
+	publish_server_end(SERVER_ABSENT, false); /* clean up after a previous launcher */
 	state_restore();
 	gpuann_control->launcher_latch = MyLatch;
 	round_context =
@@ -375,7 +377,7 @@ gpuann_launcher_main(Datum arg)
 			handle_reload();
 		}
 		FAULT_POINT("launcher-round");
-		timeout_ms = server_round();
+		timeout_ms = check_server();
 		timeout_ms = Min(timeout_ms, workers_round());
 		if (gpuann_control->high_water > 0 && monotonic_ms() - launcher.saved_ms >= SAVE_MS)
 		{

@@ -26,7 +26,7 @@
 #define CHILD_AREA_FD	3
 #define CHILD_DEATH_FD	4
 #define CHILD_FIRST_UNUSED_FD	5
-#define MOST_ARGUMENTS	16
+#define MAX_ARGUMENTS	16
 #define STUCK_MS		10000	/* if a killed process does not end, it hangs in a driver: continue
 								 * without it */
 
@@ -39,7 +39,7 @@ typedef struct ServerCommand
 	char		memory[32];
 	char		host_rows[32];
 	const char *engine;
-	char	   *arguments[MOST_ARGUMENTS];
+	char	   *arguments[MAX_ARGUMENTS];
 	int			area_fd;
 	int			death_fd;
 	int			log_fd;
@@ -132,7 +132,7 @@ child_descriptors(const ServerCommand *command)
 static void
 child_exec(const ServerCommand *command)
 {
-	static const char complaint[] = "FATAL: the server program cannot be run\n";
+	static const char cannot_run[] = "FATAL: the server program cannot be run\n";
 	static const char too_few[] =
 		"FATAL: the server program cannot be run: too few file descriptors are left\n";
 	bool		scarce;
@@ -155,7 +155,7 @@ child_exec(const ServerCommand *command)
 	/* EINVAL: even the descriptor numbers requested are beyond the limit */
 	scarce = errno == EMFILE || errno == ENFILE || errno == EINVAL;
 	written = scarce ? write(2, too_few, sizeof(too_few) - 1)
-					 : write(2, complaint, sizeof(complaint) - 1);
+					 : write(2, cannot_run, sizeof(cannot_run) - 1);
 	_exit(written > 0 ? 127 : 126);
 }
 
@@ -184,7 +184,7 @@ server_spawn(const ServerCommand *command)
  * gpuann_server_status.
  */
 static void
-report_no_start(const char *step)
+report_start_failure(const char *step)
 {
 	int			error = errno;
 
@@ -222,7 +222,7 @@ server_start(ServerProcess *server)
 	if (pipe2(death, O_CLOEXEC) < 0 || pipe2(log, O_CLOEXEC) < 0 ||
 		fcntl(log[0], F_SETFL, O_NONBLOCK) < 0)
 	{
-		report_no_start("make pipes");
+		report_start_failure("make pipes");
 		close_pipe(death);
 		close_pipe(log);
 		return false;
@@ -235,7 +235,7 @@ server_start(ServerProcess *server)
 	if (server->pid < 0)
 	{
 		server->pid = 0;
-		report_no_start("fork");
+		report_start_failure("fork");
 		close_pipe(death);
 		close_pipe(log);
 		return false;
@@ -269,7 +269,7 @@ relay_line(ServerProcess *server)
 	{
 		message = text + 7;
 		strlcpy(gpuann_area->last_error, message, sizeof(gpuann_area->last_error));
-		server->said_why = true;
+		server->fatal_logged = true;
 	}
 	if (message[0] != '\0')
 		ereport(level, (errmsg("%s: %s", SERVER_PROGRAM, message), errhidestmt(true),
@@ -318,7 +318,7 @@ bool
 server_reap(ServerProcess *server, int *status)
 {
 	pid_t		pid = waitpid(server->pid, status, WNOHANG);
-	bool		said_why;
+	bool		fatal_logged;
 
 	if (pid == 0 || (pid < 0 && errno == EINTR))
 		return false;
@@ -330,9 +330,9 @@ server_reap(ServerProcess *server, int *status)
 	if (server->log_fd > 0)
 		close(server->log_fd);
 	close(server->death_fd);
-	said_why = server->said_why;
+	fatal_logged = server->fatal_logged;
 	memset(server, 0, sizeof(*server));
-	server->said_why = said_why;
+	server->fatal_logged = fatal_logged;
 	return true;
 }
 

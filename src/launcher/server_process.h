@@ -14,7 +14,7 @@ typedef struct ServerProcess
 								 * exit */
 	int			log_fd;			/* read end of its standard error */
 	int64		started_us;
-	bool		said_why;		/* its last FATAL message is in last_error */
+	bool		fatal_logged;	/* its last FATAL message is in last_error */
 	Size		line_length;
 	char		line[1024];
 } ServerProcess;
@@ -28,8 +28,8 @@ extern bool server_start(ServerProcess *server);
 extern void server_relay(ServerProcess *server);
 
 /*
- * Reap the server if it has ended, relaying its last lines; said_why is kept.
- * *status is that of waitpid().
+ * Reap the server if it has ended, relaying its last lines; fatal_logged is
+ * kept. *status is that of waitpid().
  */
 extern bool server_reap(ServerProcess *server, int *status);
 

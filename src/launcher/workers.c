@@ -26,37 +26,37 @@
 
 #define REMEMBERED_DATABASES (2 * AREA_MIRRORS)	/* above this the hash table is cleared */
 #define POLL_MS				1000
-#define AGAIN_MS			1000	/* minimum interval between starts of workers in one database */
+#define START_INTERVAL_MS	1000	/* minimum interval between starts of workers in one database */
 #define NO_SLOT_DELAY_MS	10000	/* after max_worker_processes was reached */
-#define AUDIT_MS			(30 * 60 * 1000)	/* at this interval a worker checks whether a
+#define EXISTENCE_CHECK_MS	(30 * 60 * 1000)	/* at this interval a worker checks whether a
 												 * mirror's index still exists */
 #define LOST_MS				60000	/* a worker that has not started after this time never will */
 
 /* What the launcher knows about a database. */
-typedef struct Served
+typedef struct DatabaseRecord
 {
 	Oid			database;		/* hash key */
 	uint32		round;			/* last round in which it needed a worker */
-	int64		at_ms;			/* when a worker was last started; 0: never */
-} Served;
+	int64		started_ms;		/* when a worker was last started; 0: never */
+} DatabaseRecord;
 
-static HTAB *served_table = NULL;
+static HTAB *database_table = NULL;
 static uint32 this_round = 0;
 static BackgroundWorkerHandle *handles[GPUANN_MAX_WORKERS];
 static int64 no_slot_until_ms = 0;
 
 /* Find or create the record of a database. */
-static Served *
-served_record(Oid database)
+static DatabaseRecord *
+database_record(Oid database)
 {
-	Served	   *record;
+	DatabaseRecord *record;
 	bool		found;
 
-	record = hash_search(served_table, &database, HASH_ENTER, &found);
+	record = hash_search(database_table, &database, HASH_ENTER, &found);
 	if (!found)
 	{
 		record->round = 0;
-		record->at_ms = 0;
+		record->started_ms = 0;
 	}
 	return record;
 }
@@ -65,21 +65,21 @@ served_record(Oid database)
 static void
 workers_begin_round(void)
 {
-	if (served_table != NULL && hash_get_num_entries(served_table) > REMEMBERED_DATABASES)
+	if (database_table != NULL && hash_get_num_entries(database_table) > REMEMBERED_DATABASES)
 	{
-		hash_destroy(served_table);
-		served_table = NULL;
+		hash_destroy(database_table);
+		database_table = NULL;
 	}
-	if (served_table == NULL)
+	if (database_table == NULL)
 	{
 		HASHCTL		info;
 
 		memset(&info, 0, sizeof(info));
 		info.keysize = sizeof(Oid);
-		info.entrysize = sizeof(Served);
+		info.entrysize = sizeof(DatabaseRecord);
 		info.hcxt = TopMemoryContext;
-		served_table = hash_create("gpuann databases served", 64, &info,
-								   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		database_table = hash_create("gpuann databases served", 64, &info,
+									 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
 	/* 0 is for new records */
 	if (++this_round == 0)
@@ -131,9 +131,9 @@ entry_needs_worker(int entry, int64 now, bool standby)
 	/* without a GPU workers only link */
 	if (shmem_no_gpu())
 		return !standby && mirror_is_due(entry, now) &&
-			   (atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS);
+			   (atomic_load(&mirror->changed) != 0 || now - track->looked_ms > EXISTENCE_CHECK_MS);
 	if (state == MIRROR_READY)
-		return atomic_load(&mirror->changed) != 0 || now - track->looked_ms > AUDIT_MS ||
+		return atomic_load(&mirror->changed) != 0 || now - track->looked_ms > EXISTENCE_CHECK_MS ||
 			(standby && now - atomic_load(&mirror->last_used_ms) < STANDBY_USED_MS);
 	return state == MIRROR_LOADING || mirror_is_due(entry, now);
 }
@@ -161,7 +161,7 @@ wake_worker_of(Oid database)
  * many as the table has entries.
  */
 static int
-databases_in_need(Served **databases, int64 now)
+databases_in_need(DatabaseRecord **databases, int64 now)
 {
 	bool		standby = RecoveryInProgress();
 	int			count = 0;
@@ -170,11 +170,11 @@ databases_in_need(Served **databases, int64 now)
 	for (uint32 i = 0; i < gpuann_control->high_water; i++)
 	{
 		Oid			database = mirror_track((int) i)->key.database;
-		Served	   *record;
+		DatabaseRecord *record;
 
 		if (!entry_needs_worker((int) i, now, standby) || database_barred(database))
 			continue;
-		record = served_record(database);
+		record = database_record(database);
 		if (record->round == this_round)
 			continue;
 		record->round = this_round;
@@ -255,7 +255,7 @@ start_worker(Oid database, int64 now)
 int
 workers_round(void)
 {
-	static Served *databases[AREA_MIRRORS];
+	static DatabaseRecord *databases[AREA_MIRRORS];
 	int64		now = monotonic_ms();
 	int			again_ms = POLL_MS;
 	uint32		epoch;
@@ -274,18 +274,18 @@ workers_round(void)
 
 		for (int i = 1; i < waiting; i++)
 		{
-			if (databases[i]->at_ms < databases[next]->at_ms)
+			if (databases[i]->started_ms < databases[next]->started_ms)
 				next = i;
 		}
-		since = now - databases[next]->at_ms;
-		if (databases[next]->at_ms != 0 && since < AGAIN_MS)
+		since = now - databases[next]->started_ms;
+		if (databases[next]->started_ms != 0 && since < START_INTERVAL_MS)
 		{
-			again_ms = (int) (AGAIN_MS - since);
+			again_ms = (int) (START_INTERVAL_MS - since);
 			break;
 		}
 		if (start_worker(databases[next]->database, now))
 		{
-			databases[next]->at_ms = now;
+			databases[next]->started_ms = now;
 			running++;
 		}
 		else if (now < no_slot_until_ms)

@@ -1,33 +1,37 @@
 /*
  * exact.cu
- *		Exact search: all rows, or the pending ones, in double precision, with
- *		the same answers as the CPU's to the last bit.
+ *		Exact search of all rows, or of the pending ones, in double precision.
+ *		The results equal the CPU engine's to the last bit.
  *
- * k <= EXACT_SMALL_K, two kernels
- *		exact_scan_kernel	grid (ranges of rows, queries), 256 threads: 128
- *							rows at a time, two threads each (distance.cuh).
- *							Shared: the query, the best k so far in two halves,
- *							a buffer of 512 entries; entries better than the
- *							k-th are appended, and a full buffer is sorted and
- *							merged in. Reads each row once per query; writes k
- *							entries per range. Bound: memory for one query, L2
- *							and double arithmetic for many.
- *		exact_merge_kernel	grid (queries), 256 threads: the lists of a query,
- *							through the same buffer, to results.
- * Larger k, one query at a time
- *		exact_keys_kernel	grid (rows / 128), 256 threads: the keys of a tile
- *							of rows, NO_KEY for what is no answer, behind the
- *							best of the tiles before. Writes 12 bytes a row.
- *							Then, of a third of the rows and fewer, radix
- *							selection (select_radix.cu) keeps the k best of
- *							them, and those are sorted at the end, by slot and
- *							then, stably, by key. More are sorted tile by tile:
- *							a stable radix sort by key orders equal keys by
- *							slot, for earlier tiles have smaller slots and stand
- *							first (about ten passes of 24 bytes).
- *		exact_emit_kernel	the first k to results.
- * Launched by batch.cu. State: exact_sort_bytes, about 40 MB whatever the
- * number of rows.
+ * k <= EXACT_SMALL_K, two kernels:
+ *
+ * exact_scan_kernel (exact_scan.cu)
+ *     Leaves the best k of each range of rows and query as a list.
+ * exact_merge_kernel
+ *     grid    queries, 256 threads
+ *     shared  the best k in two halves; a buffer of 512 entries. Entries
+ *             better than the k-th are appended to the buffer; a full buffer
+ *             is sorted and merged.
+ *     global  reads the lists of a query, writes its results.
+ *
+ * Larger k, one query at a time:
+ *
+ * exact_keys_kernel
+ *     grid    rows of a tile / 128, 256 threads
+ *     global  computes the keys of a tile of rows, NO_KEY for rows that are
+ *             not results; they follow the best of the previous tiles. Writes
+ *             12 bytes per row.
+ * radix selection (select_radix.cu) or radix sort (CUB)
+ *     If k is at most a third of the tile, the k best are selected after each
+ *     tile, and sorted at the end, by slot and then, stably, by key.
+ *     Otherwise each tile is sorted with the best so far: a stable sort by key
+ *     orders equal keys by slot, because earlier tiles have smaller slots and
+ *     come first (about ten passes of 24 bytes).
+ * exact_emit_kernel
+ *     Writes the first k as results.
+ *
+ * Launched by batch.cu. State: exact_sort_bytes(), about 40 MB for any number
+ * of rows.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -37,9 +41,9 @@
 #include "cuda/exact/select.h"
 #include "cuda/common/sort.h"
 
-#define SORTED_SHARE 3u /* of a tile: larger k are sorted */
+#define SORTED_SHARE 3u /* part of a tile; larger k are sorted */
 
-/* Write the best of a query to its results. */
+/* Write the best of a query as its results. */
 __device__ static inline void
 write_results(const MirrorView &mirror, const BatchView &batch, uint32_t query,
 			  const BestList &best)
@@ -144,8 +148,8 @@ __launch_bounds__(THREADS) exact_keys_kernel(const MirrorView mirror, const Batc
 }
 
 /*
- * Results from sorted entries. head->count is the number of answers there are;
- * it becomes the number given.
+ * Write the first k sorted entries as results. head->count is the number of
+ * candidates before, and of results after.
  */
 __global__ void
 __launch_bounds__(THREADS) exact_emit_kernel(const MirrorView mirror, const BatchView batch,
@@ -171,15 +175,15 @@ typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uin
 static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
 
 /*
- * Which way searches of few results go: by what they are, or as the environment
- * says.
+ * Method for searches with a small k: chosen by their properties, or forced by
+ * the environment.
  */
 static enum { CHOOSE, ALWAYS_SCAN, FLOW_WHERE_POSSIBLE, TILES_WHERE_POSSIBLE } way;
-/* The same for many results, and rows of a tile of theirs. */
+/* The same for a large k, and the number of rows in its tiles. */
 static bool always_sort;
 static uint32_t tile_rows = EXACT_TILE;
 
-/* What the environment says of searches of many results. */
+/* Read the environment's settings for searches with a large k. */
 static void
 read_tiles(const char *wanted)
 {
@@ -193,7 +197,7 @@ read_tiles(const char *wanted)
 cudaError_t
 exact_prepare(size_t shared_room)
 {
-	int bytes = (int) (shared_room - 1024); /* what the kernels declare themselves is less */
+	int bytes = (int) (shared_room - 1024); /* less than 1 KB is declared statically */
 	const char *wanted = getenv("GPUANN_EXACT");
 	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -270,8 +274,8 @@ exact_search_launch(const ExactLaunch *launch)
 }
 
 /*
- * The state of a large search: two sets of entries, the table of a selection,
- * then what sorts want.
+ * State of a search with a large k: two arrays of entries, the table of the
+ * selection, temporary memory for sorts.
  */
 struct SortState
 {
@@ -279,9 +283,9 @@ struct SortState
 	unsigned char *table;
 };
 
-#define SORT_ROOM (EXACT_CHUNK + EXACT_TILE) /* entries of a side */
+#define SORT_ROOM (EXACT_CHUNK + EXACT_TILE) /* entries per side */
 
-/* Bytes that both sorts do with. */
+/* Bytes of temporary memory that suffice for both sorts. */
 static cudaError_t
 sort_work_bytes(size_t *bytes)
 {
@@ -305,8 +309,8 @@ exact_sort_bytes(size_t *bytes)
 }
 
 /*
- * Keep the k best of n entries of the current side, unsorted; the other is the
- * current one then.
+ * Select the k best of n entries of the current side, unsorted, into the other
+ * side, which becomes the current one.
  */
 static cudaError_t
 keep_best(const ExactLaunch *launch, SortState *state, uint32_t n, uint32_t k)
@@ -330,7 +334,7 @@ keep_best(const ExactLaunch *launch, SortState *state, uint32_t n, uint32_t k)
 	return wide_select_launch(&select);
 }
 
-/* Lay a large search out in a batch's state. */
+/* Lay out the state of a search with a large k. */
 static cudaError_t
 lay_out_sort(const ExactLaunch *launch, const ExactStream *stream, SortState *state)
 {
@@ -353,8 +357,8 @@ sort_selects(uint32_t k, uint32_t rows)
 }
 
 /*
- * Rows of a search of many results: their keys behind the best so far, and of
- * all these the best.
+ * Process rows of a search with a large k: append their keys to the best so
+ * far, and keep the best of all.
  */
 cudaError_t
 sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end)
@@ -380,7 +384,7 @@ sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_
 	return error;
 }
 
-/* Its answers, when all rows have been there. */
+/* Write the results, after all rows were processed. */
 cudaError_t
 sort_end(const ExactLaunch *launch, ExactStream *stream)
 {

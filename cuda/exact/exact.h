@@ -1,20 +1,19 @@
 /*
  * exact.h
- *		Exact search: what the batch code needs to know to launch it.
+ *		Interface of exact search to the code that launches batches.
  */
 #ifndef GPUANN_CUDA_EXACT_H
 #define GPUANN_CUDA_EXACT_H
 
 #include "cuda/common/view.h"
 
-#define EXACT_SMALL_K 1024u	   /* up to here a block keeps the best of its rows in shared memory */
-#define EXACT_TILE (1u << 20)  /* rows sorted at once for larger k */
-#define EXACT_CHUNK (1u << 18) /* results one pass over the rows finds; a larger k continues behind
-							    * the last */
+#define EXACT_SMALL_K 1024u	   /* up to this k a block keeps the best of its rows in shared
+							    * memory */
+#define EXACT_TILE (1u << 20)  /* rows per sort, for larger k */
+#define EXACT_CHUNK (1u << 18) /* maximum number of results of one pass over the rows; for a larger
+							    * k, passes continue after the last result */
 
-/*
- * An exact search of a batch's queries over all rows, or over the pending ones.
- */
+/* An exact search, by a batch's queries, of all rows or of the pending ones. */
 struct ExactLaunch
 {
 	MirrorView mirror;
@@ -22,19 +21,19 @@ struct ExactLaunch
 	ElementType type;
 	uint32_t queries;
 	uint32_t max_k;
-	uint32_t blocks; /* blocks that keep the device busy */
+	uint32_t blocks; /* number of blocks that occupy the device */
 	size_t state_bytes;
 	uint32_t processors;
-	void *table; /* of searches at once: device memory, all bits set but while one runs */
+	void *table; /* of the fused kernel: device memory, all bits set between launches */
 	bool pending_only;
 	bool filtered; /* some query has a bitmap */
-	bool in_place; /* rows are far: only those that may be answers are read */
+	bool in_place; /* rows are not in device memory: read only rows that may be results */
 	cudaStream_t stream;
 };
 
 /*
  * Lists that a scan leaves in the batch's state: queries x lists x length keys,
- * then as many slots.
+ * followed by as many slots.
  */
 struct ExactLists
 {
@@ -44,25 +43,31 @@ struct ExactLists
 	uint32_t length;
 };
 
-/* What an exact search keeps from one tile of rows to the next. */
+/* State of an exact search between tiles of rows. */
 struct ExactStream
 {
-	bool sorts; /* many results, of one query */
-	/* of a scan: bounds, and as the last list of each query its best so far */
+	bool sorts; /* k > EXACT_SMALL_K, one query */
+	/*
+	 * scan: bounds, and the lists; the last list of each query is its best so
+	 * far
+	 */
 	ExactLists lists;
 	Key *bounds;
-	uint32_t *flags; /* of each query; tables that merging wants */
-	/* of a sort */
+	uint32_t *flags; /* per query: tables needed by merging */
+	/* sort */
 	uint32_t side;
 	uint32_t kept;
 	bool selects;
 };
 
-/* The best max_k of each of several ranges of rows, max_k <= EXACT_SMALL_K. */
+/*
+ * Find the best max_k of each of several ranges of rows; max_k <=
+ * EXACT_SMALL_K.
+ */
 extern cudaError_t exact_scan_launch(const ExactLaunch *launch, ExactLists *lists);
 /*
- * Queries and their vectors, where the host has them; bytes 0: they have been
- * copied to where the batch says.
+ * Queries and vectors in host memory. bytes 0: they have been copied to the
+ * batch already.
  */
 struct FlowInput
 {
@@ -72,45 +77,42 @@ struct FlowInput
 };
 
 /*
- * Whether a search is one launch, which writes its answers and the batch's flag
- * itself.
+ * Whether a search runs as one fused kernel, which writes the results and the
+ * batch's flag itself.
  */
 extern bool exact_at_once(const ExactLaunch *launch);
-/* Whether that takes queries of so many bytes along. */
+/* Whether queries of this size fit into the kernel's arguments. */
 extern bool flow_carries(size_t bytes);
 extern cudaError_t flow_launch(const ExactLaunch *launch, const FlowInput *input);
 extern size_t flow_table_bytes(void);
-/*
- * The answers of a batch, in whichever way is best for it. Heads have been
- * cleared.
- */
+/* Answer the queries of a batch by the best method. Heads must be cleared. */
 extern cudaError_t exact_search_launch(const ExactLaunch *launch);
 /*
- * The first query of a batch, with any k up to EXACT_CHUNK: keys of all rows,
- * sorted tile by tile.
+ * Answer the first query of a batch, with any k up to EXACT_CHUNK, by sorting
+ * the keys of all rows tile by tile.
  */
 extern cudaError_t exact_sort_launch(const ExactLaunch *launch);
 /*
- * An exact search of rows that come in tiles: begin, then the tiles in
- * ascending order, the first of `first` rows, none of more than EXACT_TILE; the
- * last writes the answers. launch->mirror.vectors is such that a tile's slots
- * find their rows. All calls have the same launch otherwise; max_k above
- * EXACT_SMALL_K is that of its only query.
+ * An exact search of rows that arrive in tiles: call begin, then rows for each
+ * tile in ascending order; the first has `first` rows, none more than
+ * EXACT_TILE; the last one writes the results. launch->mirror.vectors must be
+ * set so that a tile's slots address its rows; the launch is otherwise the same
+ * for all calls. With max_k > EXACT_SMALL_K there is only one query.
  */
 extern cudaError_t exact_stream_begin(const ExactLaunch *launch, uint32_t first,
 									  ExactStream *stream);
 extern cudaError_t exact_stream_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from,
 									 uint32_t end);
-/* State that a scan of this many results wants for each query. */
+/* Bytes of state per query for scans with this many results. */
 extern size_t exact_stream_bytes(uint32_t max_k);
-/* State that exact_sort_launch needs. */
+/* Bytes of state for exact_sort_launch(). */
 extern cudaError_t exact_sort_bytes(size_t *bytes);
-/* Queries of length k that a scan has room for in state_bytes. */
+/* Number of queries with max_k results for which state_bytes suffices. */
 extern uint32_t exact_scan_queries(size_t state_bytes, uint32_t max_k);
 extern cudaError_t exact_prepare(size_t shared_room);
 /*
- * exact_wgmma.cu: whether tiles are multiplied by warp groups (after
- * exact_prepare).
+ * exact_wgmma.cu: whether tiles are multiplied by warp groups. Valid after
+ * exact_prepare().
  */
 extern bool exact_has_groups();
 

@@ -1,14 +1,15 @@
 /*
  * exact_cheap.cuh
- *		The cheap sum of a row and a query, and whether a row passes a query's
- *		limit: what exact_scan.cu and exact_fused.cu filter rows with.
+ *		Cheap (single precision) sums of a row and a query, and the test whether
+ *		a row passes a query's limit. Filter of exact_scan.cu and
+ *		exact_fused.cu.
  */
 #ifndef GPUANN_CUDA_EXACT_CHEAPCUH
 #define GPUANN_CUDA_EXACT_CHEAPCUH
 
 #include "cuda/exact/exact_parts.h"
 
-/* What a row's cheap sum is made of: single precision, or counts of bits. */
+/* Cheap sums by term: single precision, or bit counts. */
 template <typename T, int TERM>
 struct Cheap
 {
@@ -33,7 +34,10 @@ struct Cheap
 		return TERM == TERM_PRODUCT ? product_passes(limit, row, sum) : !(sum > limit.shift);
 	}
 
-	/* What orders rows nearly as distances do; `norm` is the row's, squared. */
+	/*
+	 * A score that orders rows approximately by distance; norm is the row's
+	 * squared norm.
+	 */
 	__device__ static inline float
 	score(const MirrorView &mirror, Sum sum, double norm)
 	{
@@ -49,7 +53,7 @@ struct Cheap
 									: sum_limit(bound, error);
 	}
 
-	/* A query's squared norm, in the first thread of a warp. */
+	/* A query's squared norm, returned in the first lane of a warp. */
 	__device__ static inline double
 	norm(const MirrorView &mirror, const float *query)
 	{
@@ -98,7 +102,7 @@ struct Cheap<Bits, TERM_BITS>
 	{
 		Limit limit = sum_limit(bound, 0);
 
-		limit.shift += 1e-5f; /* Jaccard's difference cancels */
+		limit.shift += 1e-5f; /* Jaccard: the difference is subject to cancellation */
 		return limit;
 	}
 
@@ -109,7 +113,10 @@ struct Cheap<Bits, TERM_BITS>
 	}
 };
 
-/* Threads per row: as fast_team, but no more than a row has 16 bytes for. */
+/*
+ * Number of threads per row: that of fast_team(), but each reads at least 16
+ * bytes.
+ */
 __host__ __device__ static inline uint32_t
 scan_team(uint32_t row_bytes)
 {

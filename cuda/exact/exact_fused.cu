@@ -1,43 +1,48 @@
 /*
  * exact_fused.cu
- *		Exact search of a few queries over all rows in one launch: rows flow
- *		through shared memory, the last block to end answers.
+ *		Exact search of a few queries over all rows in one kernel launch: rows
+ *		are streamed through shared memory, and the last block to finish writes
+ *		the results.
  *
- * exact_flow_kernel	grid (an SM's worth each), 7 or 11 warps that read and
- *						one that serves bounds, for 1, 2, or 3 and 4 queries. A
- *						block has a range of rows, its warps take pieces of it
- *						as they come to them. Warps are on their own: each has a
- *						ring of stages in shared memory (ring.cuh) and fills a
- *						stage again as soon as it has read it, so memory is
- *						never idle while a warp measures or waits. Teams of a
- *						warp sum rows in single precision, several rows at once
- *						for all queries; what passes a query's limit is measured
- *						exactly where it lies, eight threads a row, one of the
- *						definition's accumulators each, and put into the block's
- *						candidates. At the end each block writes those
- *						candidates that are within the bound; the last one sorts
- *						what all have written, writes answers to the host, and
- *						raises the flag. shared rings; queries; candidates, k +
- *						768 per query. The rings are the last block's workspace
- *						global rows, once, in the order of slots; norms of
- *						products; writes candidates: few more than k in all, at
- *						most as many as blocks have room for bound memory
+ * exact_fused_kernel
+ *     grid    one block per SM; 7 or 11 warps that read rows, and one that
+ *             serves bounds; instantiated for 1, 2, and up to 4 queries
+ *     work    A block has a range of rows, in pieces that its warps take one
+ *             at a time. Each warp has a ring of stages in shared memory
+ *             (ring.cuh) and refills a stage as soon as it has read it, so
+ *             memory is busy while a warp measures or waits. Teams of a warp
+ *             sum several rows at a time in single precision, for all queries.
+ *             Rows that pass a query's limit are measured exactly in place,
+ *             with eight threads per row, one per accumulator of the
+ *             definition, and appended to the block's candidates. At the end
+ *             each block writes its candidates that are within the bound; the
+ *             last block sorts them, writes the results to host memory and
+ *             raises the flag.
+ *     shared  rings (workspace of the last block at the end); queries;
+ *             candidates, k + 768 per query
+ *     global  rows, once, in slot order; norms for products; writes little
+ *             more than k candidates in total, at most what blocks have room
+ *             for
+ *     bound   memory
  *
- * The bound. Slots fall into classes (slot mod 256 to 2048), and device memory
- * has, of each, the least key measured so far: its mark. The k-th least of the
- * marks bounds the k-th best row, for the rows they stand for are different
- * ones; with many more classes than k it is nearly the k-th best of all rows
- * seen so far, by whichever block. The serving warps of a few blocks look at
- * the marks, those of all blocks read the bound that these leave and publish
- * it, with the limit that follows, in shared memory. The first marks are of
- * rows that warps sound out: four of a first stage, each the nearest of a
- * quarter of it by cheap sums. Then warps wait a little for a bound, while
- * their rings fill. The first comes from the block's own soundings: what goes
- * through device memory takes several microseconds while all rings are being
- * filled, a word of dead bits too; so those of a first stage are asked for
- * before its rows. Candidates that fill a block's room are cut to its own k
- * best by one warp, which others wait for; this is rare unless rows come from
- * far to near.
+ * Bounds. Slots are divided into classes (slot mod 256 to 2048), and device
+ * memory has a mark for each class, the least key measured in it so far. The
+ * k-th least mark is an upper bound of the k-th best key, because marks belong
+ * to different rows; with many more classes than k it is close to the k-th best
+ * of all rows seen so far by any block. The serving warps of some blocks
+ * compute bounds from the marks. The serving warps of all blocks read these
+ * bounds, and publish them with the limit that follows in shared memory.
+ *
+ * The first marks come from sampling: a warp measures four rows of its first
+ * stage, in each quarter the one nearest by cheap sums. Then the warps wait a
+ * little for a bound while their rings fill. The first bound is computed from
+ * the block's own samples, because an access to device memory takes several
+ * microseconds while all rings are being filled. The same holds for the bits of
+ * dead slots, so those of the first stage are loaded before its rows.
+ *
+ * When a block's candidates are full, one warp reduces them to the block's k
+ * best while the others wait. This is rare unless rows are ordered from far to
+ * near.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -46,28 +51,29 @@
 #include "cuda/exact/exact_fused.cuh"
 #include "cuda/exact/exact_fused_end.cuh"
 
-#define TEAM 8u			/* threads of a row of ordinary length */
-#define MOST_AT_ONCE 4u /* rows of a team */
-#define MOST_ROWS 256u	/* of a stage */
-#define LONG_ROWS 2048u /* bytes: stages of longer ones are larger, and warps fewer */
+#define TEAM 8u			/* threads per row of ordinary length */
+#define MOST_AT_ONCE 4u /* rows per team */
+#define MOST_ROWS 256u	/* per stage */
+#define LONG_ROWS 2048u /* longer rows, in bytes, have larger stages and fewer warps */
 #define WARPS_OF_LONG 7u
 #define LEAST_STAGES 2u
 #define LEAST_RING 65536u
 #define MOST_STRIDE 8192u
 #define LEAST_MARKS 256u
 #define MARKS_PER_K 16u
-#define LOOKERS 16u	/* blocks that look at the marks of a query */
-#define SPARE 768u	/* candidates that a block has room for above k */
-#define HOLD 64u	/* pauses for a bound, before rows are measured without */
+#define LOOKERS 16u	/* blocks that compute bounds from the marks, per query */
+#define SPARE 768u	/* room for candidates of a block, above k */
+#define HOLD 64u	/* polls for a bound before rows are measured without one */
 #define PAUSED 100u /* ns */
-#define FIRST_LOOKS 200u /* for soundings, of a fifth of that */
+#define FIRST_LOOKS 200u /* polls for samples, at a fifth of that interval */
 #define FEW_OF_BLOCK 64u
 #define ALL_TURNS 0xFFFFFFFFu
 
 /*
- * Measure a warp's rows that have passed limits, and take them as candidates:
- * bit g of `passed`, in the first thread of a row's team, is query g's. Teams
- * have rows `row` on, from the stage at `at`, whose first is slot `from`.
+ * Measure the rows that have passed limits, and append them as candidates.
+ * Called by a warp. Bit g of `passed`, in the first thread of a row's team,
+ * stands for query g. The teams have consecutive rows from `row` on, of the
+ * stage at `at`, whose first row is slot `from`.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -92,7 +98,7 @@ take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 		uint32_t slot = from + measured;
 		QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)),
 							 flow->norm[g], 0};
-		bool dead = bit_of(mirror.dead, slot); /* asked for before, used after */
+		bool dead = bit_of(mirror.dead, slot); /* loaded early, used late */
 		Key key = WideMeasure<T, TERM, true>::key(
 			mirror, query, at + (size_t) measured * mirror.stride, slot, active);
 		bool wanted = active && !dead && lane % EXACT_LANES == 0 &&
@@ -107,7 +113,7 @@ take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 	}
 }
 
-/* The limit that follows from a bound is read and written as one word. */
+/* Read and write a limit atomically, as one word. */
 __device__ static inline void
 publish_limit(volatile uint64_t *to, const Limit &limit)
 {
@@ -128,8 +134,8 @@ published_limit(const volatile uint64_t *from)
 }
 
 /*
- * Add N chunks, `team` apart, of A rows to their sums with all queries; all are
- * loaded first.
+ * Add N chunks, `team` apart, of A rows to their sums with all queries. All
+ * loads are issued first.
  */
 template <typename T, int TERM, int G, int A, int N>
 __device__ static inline void
@@ -153,9 +159,9 @@ add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows
 }
 
 /*
- * For each query, the row of a stage at `at` that is nearest by its cheap sum,
- * of those that the teams of EXACT_LANES x G lanes have; NO_SLOT: none. It is
- * in all of these lanes. A warp.
+ * For each query, find the row nearest by cheap sum among those of EXACT_LANES
+ * x G lanes; NO_SLOT if there is none. All of these lanes get the result.
+ * Called by a warp.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -217,9 +223,9 @@ nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory
 }
 
 /*
- * The words that say which rows of a warp's first piece are dead, a lane each.
- * Asked for before any rows are: behind these they would take as long as
- * filling all rings. A warp.
+ * Load the words with the dead bits of a warp's first piece, one per lane. This
+ * must come before the rows: after them it would take as long as filling all
+ * rings. Called by a warp.
  */
 __device__ static inline uint32_t
 ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
@@ -232,10 +238,9 @@ ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
 }
 
 /*
- * Mark some rows of a warp's first stage for each query, four in all, the
- * nearest by cheap sums, measured exactly. So there is a bound before rows are
- * measured that no bound turns away. A warp; `dead` is what ask_for_dead gave
- * it.
+ * Measure four rows of a warp's first stage in total, nearest by cheap sums,
+ * and set their marks, so that there is a bound before rows are filtered.
+ * Called by a warp; `dead` is the result of load_dead_words().
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -253,7 +258,7 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 	for (uint32_t g = 0; g < G; g++)
 		chosen = g == mine ? nearest[g] : chosen;
 
-	/* a team that is larger than SPAN has one row */
+	/* a team larger than SPAN has one row */
 	bool active = mine < plan.queries && chosen != NO_SLOT && (lane & (plan.team - 1)) < SPAN;
 	uint32_t row = active ? chosen : 0;
 	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)),
@@ -281,7 +286,7 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 }
 
 /*
- * Filter the rows of a stage at `at`, A of them at once in each team. A warp.
+ * Filter the rows of a stage at `at`, A per team at a time. Called by a warp.
  */
 template <typename T, int TERM, int G, int A>
 __device__ static inline void
@@ -365,7 +370,7 @@ filter_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
 		filter_rows<T, TERM, G, 1>(mirror, plan, flow, memory, limit, at, from, rows);
 }
 
-/* The pieces of rows of a block, which lie side by side. */
+/* The consecutive pieces of rows of a block. */
 struct Pieces
 {
 	uint32_t first;
@@ -383,14 +388,17 @@ pieces_of(const MirrorView &mirror, const FlowPlan &plan)
 	return block;
 }
 
-/* Rows of a piece that begins with row `from`. */
+/* Number of rows in the piece that begins with row `from`. */
 __device__ static inline uint32_t
 piece_rows(const MirrorView &mirror, const FlowPlan &plan, uint32_t from)
 {
 	return mirror.rows - from < plan.rows ? mirror.rows - from : plan.rows;
 }
 
-/* Ask for one of a block's pieces, if it has so many. A warp. */
+/*
+ * Start filling a stage with a piece of the block, if it has that many. Called
+ * by a warp.
+ */
 template <int G>
 __device__ static inline void
 fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces,
@@ -407,7 +415,7 @@ fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const 
 			  there ? piece_rows(mirror, plan, from) * mirror.stride : 0);
 }
 
-/* Ask for the next of a block's pieces that no warp has. A warp. */
+/* Start filling a stage with the block's next free piece. Called by a warp. */
 template <int G>
 __device__ static inline void
 fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces,
@@ -419,8 +427,8 @@ fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const P
 }
 
 /*
- * Bring the queries in. All threads; `queries` of them are there, the rest
- * repeat the first.
+ * Load the queries. Called by all threads. If there are fewer than G, the rest
+ * repeats the first.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -440,8 +448,7 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 		flow->bound[g] = NO_KEY;
 		publish_limit(&flow->limit[g], no_limit());
 		flow->sounders = flow->progress = 0;
-		flow->taken = plan.warps * plan.stages; /* before anything else they have one for each
-												 * stage */
+		flow->taken = plan.warps * plan.stages; /* initially each stage has one */
 	}
 	for (uint32_t i = threadIdx.x; i < MOST_WARPS * MEASURED; i += blockDim.x)
 		(&flow->sounded[0][0])[i] = 0xFFFFFFFFu;
@@ -473,18 +480,19 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 }
 
 /*
- * The first bound of each query: of what the block's own warps have sounded
- * out, for that of all blocks takes several times as long to come. The warp
- * behind those that search. Returns the bound of the query that a lane serves.
+ * Compute the first bound of each query from the samples of the block's own
+ * warps, because that of all blocks takes several times as long to arrive.
+ * Called by the serving warp. Returns the bound of the query that a lane
+ * serves.
  */
 template <typename T, int TERM, int G>
 __device__ static inline Key
 serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
 				   const Pieces &pieces)
 {
-	const uint32_t EACH = MEASURED / G; /* rows of a warp, for a query */
+	const uint32_t EACH = MEASURED / G; /* rows per warp and query */
 	uint32_t lane = threadIdx.x % WARP;
-	/* that sound something out */
+	/* number of warps that sample */
 	uint32_t warps = plan.served == 0 ? 0 : pieces.end - pieces.first;
 	uint32_t seen = 0;
 	Key known = NO_KEY;
@@ -494,10 +502,7 @@ serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow
 	{
 		uint32_t sounders = __shfl_sync(FULL_WARP, *(volatile uint32_t *) &flow->sounders, 0);
 
-		/*
-		 * few of them bound little, and rings have room for what comes
-		 * meanwhile
-		 */
+		/* few samples give a poor bound, and the rings have room meanwhile */
 		if (sounders == seen || (sounders * EACH < 2 * plan.k && sounders < warps))
 		{
 			PAUSE(PAUSED / 5);
@@ -521,8 +526,8 @@ serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow
 }
 
 /*
- * Keep a block's bounds fresh while its warps search, and look at marks if the
- * block is one that does. The warp behind those that search.
+ * Update a block's bounds while its warps search, and compute bounds from marks
+ * if the block is one that does. Called by the serving warp.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -553,7 +558,7 @@ serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
 	}
 }
 
-/* Wait a little until every query has a bound. A warp. */
+/* Wait for a short time until every query has a bound. Called by a warp. */
 template <int G>
 __device__ static inline void
 wait_for_bounds(const FlowPlan &plan, const Flow<G> &flow)
@@ -570,7 +575,10 @@ wait_for_bounds(const FlowPlan &plan, const Flow<G> &flow)
 	}
 }
 
-/* All that a warp finds, into the block's candidates. */
+/*
+ * Search the pieces of a warp, and append what it finds to the block's
+ * candidates.
+ */
 template <typename T, int TERM, int G>
 __device__ static inline void
 search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
@@ -637,7 +645,10 @@ __launch_bounds__(MOST_THREADS, 1) exact_flow_kernel(const MirrorView mirror, co
 		fill_stage(mirror, plan, &flow, pieces, ring, 0, warp);
 	}
 	begin_queries<T, TERM>(mirror, batch, plan, carried, &flow, memory);
-	/* behind what is read first, so that this comes soon */
+	/*
+	 * after the queries and the first stages were requested, so that these
+	 * arrive first
+	 */
 	for (uint32_t i = 1; warp < plan.warps && i < plan.stages; i++)
 		fill_stage(mirror, plan, &flow, pieces, ring, i, warp + i * plan.warps);
 	__syncwarp();
@@ -662,15 +673,15 @@ typedef void (*FlowKernel)(const MirrorView, const BatchView, const FlowPlan, co
 static const FlowKernel flow_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {
 	TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL)};
 
-/* How many queries the kernel for so many is made for. */
+/* Number of queries that the kernel for this many is instantiated for. */
 static uint32_t
 group_of(uint32_t queries)
 {
 	return queries > 2 ? 4 : queries;
 }
 
-static size_t shared_room; /* of a block, for what is laid out */
-static bool in_groups;	   /* copies to the ring come so */
+static size_t shared_room; /* dynamic shared memory of a block */
+static bool in_groups;	   /* the ring is filled by groups of 16-byte copies */
 
 cudaError_t
 flow_prepare(size_t room)
@@ -695,7 +706,8 @@ flow_table_bytes(void)
 }
 
 /*
- * Cut rows into pieces so that a stage has at most `most` bytes, if a row has.
+ * Divide rows into pieces so that a stage has at most `most` bytes, if a row
+ * fits.
  */
 static void
 plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
@@ -716,8 +728,8 @@ plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
 }
 
 /*
- * Cut the ring into stages for so many warps; false: there is no room. *bytes
- * is the shared memory of a block.
+ * Divide the ring into stages for this many warps. Returns false if it does not
+ * fit. *bytes is the shared memory of a block.
  */
 static bool
 plan_ring(const ExactLaunch *launch, uint32_t warps, FlowPlan *plan, size_t *bytes)
@@ -744,7 +756,7 @@ plan_ring(const ExactLaunch *launch, uint32_t warps, FlowPlan *plan, size_t *byt
 	return plan->stages >= least;
 }
 
-/* What a block is made of; false: it does not fit. */
+/* Plan a block. Returns false if it does not fit. */
 static bool
 plan_block(const ExactLaunch *launch, FlowPlan *plan, size_t *bytes)
 {
@@ -773,8 +785,8 @@ flow_can(const ExactLaunch *launch)
 }
 
 /*
- * Wherever rows come by bulk copies it was faster than a scan; elsewhere it has
- * not been measured.
+ * Faster than a scan wherever bulk copies are available; not measured
+ * elsewhere.
  */
 bool
 flow_pays(const ExactLaunch *)
@@ -788,10 +800,7 @@ flow_carries(size_t bytes)
 	return bytes <= CARRIED;
 }
 
-/*
- * The rest of a plan that plan_block has begun: tables, and when bounds are
- * looked for.
- */
+/* Complete a plan of plan_block(): tables, and when to compute bounds. */
 static void
 plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FlowPlan *plan)
 {

@@ -1,7 +1,7 @@
 /*
  * exact_fused.cuh
- *		What searches at once are made of: their plan and tables, what a block
- *		knows, candidates and marks. See exact_fused.cu.
+ *		Parts of the fused search (exact_fused.cu): plan and tables, state of a
+ *		block, candidates and marks.
  */
 #ifndef GPUANN_CUDA_EXACT_FUSEDCUH
 #define GPUANN_CUDA_EXACT_FUSEDCUH
@@ -9,70 +9,71 @@
 #include "cuda/exact/exact_cheap.cuh"
 #include "cuda/exact/ring.cuh"
 
-#define FLOW_QUERIES 4u /* that share what is read, at most */
-#define MOST_WARPS 11u	/* of a block, that read: with the one that serves, three to a quarter of an
-						 * SM */
+#define FLOW_QUERIES 4u /* maximum number of queries that share row reads */
+#define MOST_WARPS 11u	/* maximum of reading warps per block; with the serving warp, three per
+						 * quarter of an SM */
 #define MOST_THREADS ((MOST_WARPS + 1) * WARP)
 #define MOST_STAGES 8u
-#define MEASURED (WARP / EXACT_LANES) /* rows that a warp measures exactly at once */
+#define MEASURED (WARP / EXACT_LANES) /* rows that a warp measures exactly at a time */
 #define MOST_MARKS 2048u
-#define RING_ALIGNED 128u /* bytes: copies to stages that begin elsewhere take a quarter longer */
+#define RING_ALIGNED 128u /* bytes; copies to stages with less alignment take a quarter longer */
 #define NO_PIECE 0xFFFFFFFFu
-#define CARRIED 3072u /* bytes of queries that come as arguments of the launch */
+#define CARRIED 3072u /* maximum bytes of queries in the kernel's arguments */
 
 #ifdef EMULATED
 #define PAUSE(ns)
 #define APART inline
 #else
-#define APART __noinline__ /* rare, and large */
+#define APART __noinline__ /* rarely called, and large */
 #define PAUSE(ns) __nanosleep(ns)
 #endif
 
 /*
- * Of a launch, in device memory. Between launches all bits are set: no bound,
- * no marks, and counters that the first addition makes 0.
+ * State of a launch in device memory. Between launches all bits are set: no
+ * bounds, no marks, and counters that the first increment makes 0.
  */
 struct FlowTable
 {
 	alignas(16) uint32_t marks[FLOW_QUERIES][MOST_MARKS];
 	Key bounds[FLOW_QUERIES];
-	uint32_t found[FLOW_QUERIES]; /* entries that blocks have written */
-	uint32_t ended;				  /* blocks */
+	uint32_t found[FLOW_QUERIES]; /* entries written by blocks */
+	uint32_t ended;				  /* number of blocks */
 };
 
 struct FlowPlan
 {
 	FlowTable *table;
-	Key *keys; /* what blocks have written: `most_found` of each query */
+	Key *keys; /* entries written by blocks, `max_found` per query */
 	uint32_t *slots;
 	double error;
 	uint32_t most_found;
 	uint32_t k;
-	uint32_t room;	/* candidates of a query in a block */
-	uint32_t marks; /* a power of two */
+	uint32_t room;	/* candidates per query and block */
+	uint32_t marks; /* classes of slots, a power of two */
 	uint32_t queries;
-	uint32_t warps; /* that read; one more serves bounds */
+	uint32_t warps; /* reading warps; one more serves bounds */
 	uint32_t team;
-	uint32_t at_once; /* rows of a team */
-	uint32_t rows;	  /* of a stage */
+	uint32_t at_once; /* rows per team */
+	uint32_t rows;	  /* per stage */
 	uint32_t stages;
 	uint32_t stage_bytes;
-	uint32_t ring_bytes; /* of a block */
-	uint32_t carried;	 /* bytes */
-	uint32_t lookers;	 /* blocks that look at marks */
-	uint32_t served;	 /* turns of warps, up to which bounds are served; 0: there is one turn */
-	uint32_t hold;		 /* pauses for a bound before a second stage is measured without any */
-	uint32_t few; /* entries of a block that need no look at marks before they are written */
+	uint32_t ring_bytes; /* per block */
+	uint32_t carried;	 /* bytes of queries in the arguments */
+	uint32_t lookers;	 /* blocks that compute bounds from the marks */
+	uint32_t served;	 /* turns of warps during which bounds are served; 0: there is only one
+						  * turn */
+	uint32_t hold;		 /* polls for a bound before a stage is measured without one */
+	uint32_t few; /* up to this many entries a block writes without computing a bound first */
 };
 
-/* Queries that come as arguments: no copy is to be waited for. */
+/* Queries in the kernel's arguments, which saves waiting for a copy. */
 struct FlowQueries
 {
 	DeviceQuery asked[FLOW_QUERIES];
 	uint32_t words[CARRIED / 4];
 };
 
-/* What a block knows. */
+/* State of a block. */
 template <int G>
 struct alignas(RING_ALIGNED) Flow
 {
@@ -80,17 +81,17 @@ struct alignas(RING_ALIGNED) Flow
 	DeviceQuery asked[G];
 	double norm[G];
 	Key bound[G];	   /* as served */
-	uint64_t limit[G]; /* the bits of a Limit, which follows from it */
+	uint64_t limit[G]; /* the bits of a Limit */
 	uint32_t buffered[G]; /* places of candidates taken */
-	uint32_t written[G];  /* of these */
+	uint32_t written[G];  /* places of candidates written */
 	uint32_t found[G];
 	uint32_t first[G];
 	uint32_t gathered[G];
-	uint32_t piece[MOST_WARPS][MOST_STAGES];		/* that a stage is filled with, or NO_PIECE */
-	uint32_t taken;									/* pieces of the block */
-	uint32_t sounded[G][MOST_WARPS * MEASURED / G]; /* marks of the rows that warps have sounded
-													 * out; all bits set: there is none */
-	uint32_t sounders;								/* warps that have */
+	uint32_t piece[MOST_WARPS][MOST_STAGES];		/* piece in each stage, or NO_PIECE */
+	uint32_t taken;									/* pieces taken by the block's warps */
+	uint32_t sounded[G][MOST_WARPS * MEASURED / G]; /* marks of the rows sampled by warps; all bits
+													 * set if none */
+	uint32_t sounders;								/* number of warps that have sampled */
 	uint32_t progress;								/* turns of the first warp */
 	uint32_t selected;
 	uint32_t last;
@@ -104,7 +105,7 @@ struct FlowMemory
 	unsigned char *candidates;
 };
 
-/* Where things lie in a block's shared memory. */
+/* Layout of a block's shared memory. */
 __host__ __device__ static inline FlowMemory
 lay_out(const MirrorView &mirror, const FlowPlan &plan, uint32_t group, unsigned char *at,
 		size_t *bytes)
@@ -144,9 +145,9 @@ warp_sum(uint32_t value)
 }
 
 /*
- * The n-th least (from 1) of values of `bits` bits that lie over a warp:
- * `below(x)` is how many of a lane's are less than x. If there are fewer than
- * n, all bits are set.
+ * The n-th least (from 1) of values of `bits` bits distributed over a warp.
+ * below(x) returns how many of a lane's values are less than x. All bits are
+ * set if there are fewer than n values. Called by a warp.
  */
 template <typename V, typename Below>
 __device__ static inline V
@@ -166,8 +167,8 @@ nth_least(uint32_t bits, uint32_t n, const Below &below)
 }
 
 /*
- * Let n marks of a query bound it by the k-th least. A warp, which has `work`
- * for itself.
+ * Lower the bound of a query to the k-th least of its n marks. Called by a
+ * warp, with `work` as its shared memory.
  */
 __device__ static APART void
 look_at_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key *bound)
@@ -198,8 +199,8 @@ look_at_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key
 }
 
 /*
- * A bound from the k-th least of n marks, at most two a lane; NO_KEY: there are
- * fewer. A warp.
+ * A bound from the k-th least of n marks, at most two per lane; NO_KEY if there
+ * are fewer. Called by a warp.
  */
 __device__ static inline Key
 bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
@@ -207,7 +208,7 @@ bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t mine[2] = {lane < n ? marks[lane] : 0xFFFFFFFFu,
 						lane + WARP < n ? marks[lane + WARP] : 0xFFFFFFFFu};
-	uint32_t before[2] = {0, 0}; /* equal ones are in the order of places */
+	uint32_t before[2] = {0, 0}; /* equal ones are ordered by place */
 	uint32_t found = 0xFFFFFFFFu;
 
 #pragma unroll
@@ -232,8 +233,8 @@ bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
 }
 
 /*
- * Keep those of n entries that are not behind (key, slot); returns how many. A
- * warp.
+ * Keep the entries, of n, that are not after (key, slot). Returns how many.
+ * Called by a warp.
  */
 __device__ static inline uint32_t
 keep_entries(const Entries &entries, uint32_t n, Key key, uint32_t slot)
@@ -263,9 +264,9 @@ keep_entries(const Entries &entries, uint32_t n, Key key, uint32_t slot)
 }
 
 /*
- * Cut a query's candidates, of which there are as many as there is room for, to
- * the best k, and the bound to the last of these. A warp, which the others that
- * have more wait for.
+ * Reduce a query's candidates, whose room is full, to the best k, and lower the
+ * bound to the last of these. Called by a warp; others with more candidates
+ * wait.
  */
 __device__ static APART void
 cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile uint32_t *buffered,
@@ -311,8 +312,8 @@ cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile u
 }
 
 /*
- * Put entries, of the lanes that want it, into the candidates of their queries.
- * A warp.
+ * Append entries, of lanes with `wanted`, to the candidates of their queries.
+ * Called by a warp.
  */
 template <int G>
 __device__ static inline void
@@ -322,7 +323,7 @@ fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool
 	while (__ballot_sync(FULL_WARP, wanted) != 0)
 	{
 		uint32_t place = wanted ? atomicAdd(&flow->buffered[g], 1u) : 0;
-		bool first = wanted && place == plan.room; /* of those that find no room */
+		bool first = wanted && place == plan.room; /* the first that finds no room */
 		uint32_t cutters;
 
 		if (wanted && place < plan.room)

@@ -1,20 +1,20 @@
 /*
  * exact_fused_end.cuh
- *		The end of a search at once: what blocks have found, and answers from
- *		it. See exact_fused.cu.
+ *		The end of a fused search (exact_fused.cu): write the candidates of all
+ *		blocks, and make the results from them.
  */
 #ifndef GPUANN_CUDA_EXACT_FUSED_ENDCUH
 #define GPUANN_CUDA_EXACT_FUSED_ENDCUH
 
 #include "cuda/exact/exact_fused.cuh"
 
-#define FEW 96u		   /* entries above 2 k that need no other look at the marks in the end */
-#define GATHERED 2048u /* entries that are sorted at once in the end */
+#define FEW 96u		   /* up to 2 k + this many entries need no better bound in the end */
+#define GATHERED 2048u /* entries sorted at a time in the end */
 
 /*
  * List the places of a block's candidates that are within its bounds, in the
- * memory of the ring. All threads. Returns whether there are more than a few
- * for some query.
+ * memory of the ring. Called by all threads. Returns whether some query has
+ * more than a few.
  */
 template <int G>
 __device__ static inline bool
@@ -42,8 +42,8 @@ list_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 }
 
 /*
- * A block's candidates that are within the bounds, to the lists. All threads.
- * Returns whether it is the last block to do so.
+ * Write a block's candidates that are within the bounds. Called by all threads.
+ * Returns whether this is the last block to do so.
  */
 template <int G>
 __device__ static inline bool
@@ -91,7 +91,7 @@ write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 	return flow->last;
 }
 
-/* Threads of a query where all are answered at once. */
+/* Threads per query, if all are answered concurrently. */
 __device__ static inline uint32_t
 threads_each(const FlowPlan &plan)
 {
@@ -99,9 +99,9 @@ threads_each(const FlowPlan &plan)
 }
 
 /*
- * Answer all queries at once, each by threads that have one entry and count
- * those before it. All threads. Returns false if some query has too many
- * entries.
+ * Answer all queries concurrently: each thread has one entry and counts the
+ * entries before it. Called by all threads. Returns false if some query has too
+ * many entries.
  */
 template <int G>
 __device__ static inline bool
@@ -151,7 +151,7 @@ answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &pla
 	return true;
 }
 
-/* Answer a query of which much has been found. All threads. */
+/* Answer a query with many entries. Called by all threads. */
 template <int G>
 __device__ static inline void
 answer_many(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow,
@@ -191,7 +191,7 @@ answer_many(const MirrorView &mirror, const BatchView &batch, const FlowPlan &pl
 	write_best(mirror, batch.results + flow->asked[g].results, selection.best);
 }
 
-/* The table as it is between launches. All threads. */
+/* Reset the table for the next launch. Called by all threads. */
 __device__ static inline void
 clear_table(const FlowPlan &plan)
 {
@@ -209,7 +209,10 @@ clear_table(const FlowPlan &plan)
 		plan.table->ended = 0xFFFFFFFFu;
 }
 
-/* The answers of all queries, to the host. All threads of the last block. */
+/*
+ * Write the results of all queries to host memory. Called by all threads of the
+ * last block.
+ */
 template <int G>
 __device__ static inline void
 fused_answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow,

@@ -1,13 +1,13 @@
 /*
  * exact_parts.h
- *		What the parts of exact search share: the filter's limits, the tables of
- *		a batch, selections kept by a block.
+ *		Shared by the parts of exact search: limits of the filter, tables of a
+ *		batch, selections in a block's shared memory.
  *
- * A *limit* says, of a cheap product or sum in single precision, that the row
- * behind it cannot be among the k best: it follows from a bound (the k-th best
- * distance known) and from the largest error the cheap value can have. What
- * passes is measured exactly. So a limit may let too much pass, never too
- * little. NaN makes a limit, or a row, that lets everything pass.
+ * A *limit* tells from a cheap product or sum in single precision that a row
+ * cannot be among the k best. It follows from a bound (the k-th best distance
+ * known) and the maximum error of the cheap value. Rows that pass are measured
+ * exactly, so a limit may let too many rows pass, but never too few. With NaN
+ * in the limit or the row, everything passes.
  */
 #ifndef GPUANN_CUDA_EXACT_PARTS_H
 #define GPUANN_CUDA_EXACT_PARTS_H
@@ -16,19 +16,20 @@
 #include "cuda/exact/exact.h"
 
 #define THREADS 256u
-#define ROWS (THREADS / EXACT_TEAM) /* rows that a block measures exactly at once */
+#define ROWS (THREADS / EXACT_TEAM) /* rows that a block measures exactly at a time */
 #define BUFFER 512u					/* entries; at least 2 x ROWS */
 
-/* Norms beyond these are not trusted to single precision. */
+/* larger norms are not used in single precision */
 #define MOST_NORM 1e30
 #define LEAST_NORM 1e-30
-#define TINY 1e-30			/* above what underflow can take away */
-#define MARGIN (1.0 / 524288) /* for the filter's own arithmetic: 32 units in the last place */
+#define TINY 1e-30			/* more than underflow can remove */
+#define MARGIN (1.0 / 524288) /* allowance for the filter's own arithmetic: 32 units in the last
+							   * place */
 
 /*
- * Of products, a row is turned away if product + scale x length + shift <
- * height, the latter two its own; of sums of squared or absolute differences,
- * if the sum > shift.
+ * Products: a row is rejected if product + scale * length + shift < height,
+ * where length and height are the row's. Sums of squared or absolute
+ * differences: if sum > shift.
  */
 struct Limit
 {
@@ -36,7 +37,7 @@ struct Limit
 	float shift;
 };
 
-/* A row's part of a limit's test of products. */
+/* A row's values in the test of products. */
 struct RowSide
 {
 	float length;
@@ -51,7 +52,7 @@ no_limit()
 	return limit;
 }
 
-/* The limit of sums whose relative error is at most `error`. */
+/* The limit for sums with a relative error of at most `error`. */
 __device__ static inline Limit
 sum_limit(Key bound, double error)
 {
@@ -64,8 +65,8 @@ sum_limit(Key bound, double error)
 }
 
 /*
- * The limit of products whose error is at most `error` times both lengths. For
- * L2 it is |q|^2 + |x|^2 - 2 qx that is compared; its cancellation is in the
+ * The limit for products with an error of at most `error` times both lengths.
+ * For L2, |q|^2 + |x|^2 - 2 qx is compared; its cancellation is covered by the
  * margins of shift and height.
  */
 __device__ static inline Limit
@@ -94,7 +95,7 @@ product_limit(Metric metric, double query_norm, Key bound, double error)
 	return limit;
 }
 
-/* A row's side, from its squared norm. */
+/* A row's values, from its squared norm. */
 __device__ static inline RowSide
 row_side(Metric metric, double norm)
 {
@@ -108,14 +109,14 @@ row_side(Metric metric, double norm)
 	return side;
 }
 
-/* Whether a row with this product may be one of the k best. */
+/* Whether a row with this product may be among the k best. */
 __device__ static inline bool
 product_passes(const Limit &limit, const RowSide &row, float product)
 {
 	return !(fmaf(limit.scale, row.length, product) + limit.shift < row.height);
 }
 
-/* A block's best entries of what it was shown. */
+/* The best entries that a block has been offered. */
 struct Selection
 {
 	BestList best;
@@ -123,7 +124,7 @@ struct Selection
 	uint32_t *buffered; /* shared */
 };
 
-/* Room of one of the two halves of a list of k. */
+/* Entries per half of a list of k. */
 __host__ __device__ static inline uint32_t
 list_room(uint32_t k)
 {
@@ -151,7 +152,7 @@ begin_selection(Selection *selection, unsigned char *at, uint32_t k, uint32_t *b
 	__syncthreads();
 }
 
-/* Merge the buffer into the best. All threads, after a barrier. */
+/* Merge the buffer into the best. Called by all threads, after a barrier. */
 __device__ static inline void
 flush(Selection *selection)
 {
@@ -168,8 +169,8 @@ flush(Selection *selection)
 }
 
 /*
- * Merge the buffer if another round of `more` entries might not fit. All
- * threads, after a barrier.
+ * Merge the buffer if `more` entries might not fit. Called by all threads,
+ * after a barrier.
  */
 __device__ static inline void
 flush_if_full(Selection *selection, uint32_t more)
@@ -193,7 +194,7 @@ show(Selection *selection, Key key, uint32_t slot)
 	}
 }
 
-/* The k-th best, or NO_KEY. */
+/* The k-th best key, or NO_KEY. */
 __device__ static inline Key
 bound_of(const BestList &best)
 {
@@ -201,9 +202,9 @@ bound_of(const BestList &best)
 }
 
 /*
- * Measure rows exactly and show those that may be answers to a selection. All
- * threads; the selection is merged at the end. Slots of what a query must not
- * answer have been left out, rows before its bound (beyond) have not.
+ * Measure rows exactly and offer possible results to a selection, which is
+ * merged at the end. Called by all threads. The caller has removed slots that
+ * the query does not admit; rows before its bound (beyond) are removed here.
  */
 template <typename T, int TERM>
 __device__ static inline void
@@ -225,36 +226,37 @@ measure_rows(const MirrorView &mirror, const DeviceQuery &asked, const QueryVect
 	flush(selection);
 }
 
-/* How a scan reads rows, and where its lists go. */
+/* Which rows a scan reads, and where its lists are. */
 struct ScanPlan
 {
 	ExactLists lists;
-	Key *bounds;		  /* of each query: no answer is behind it */
-	const uint32_t *only; /* NULL, or how many queries and which */
+	Key *bounds;		  /* per query: upper bound of its k-th best key */
+	const uint32_t *only; /* NULL, or a count followed by the numbers of the queries to scan */
 	uint32_t queries;
 	uint32_t first; /* rows first, first + step, ... */
 	uint32_t step;
-	uint32_t ranges; /* whose lists come first among those of a query; 0: chosen, and the lists laid
-					  * out, by the launch */
+	uint32_t ranges; /* number of ranges, whose lists come first among those of a query; 0: the
+					  * launch chooses it and lays out the lists */
 	uint32_t pending_only;
-	double error; /* of sums, or of products by lengths, in single precision */
+	double error; /* relative error of sums, or of products in terms of lengths, in single
+				   * precision */
 };
 
 /* Tables of a batch that is searched by tiles. */
 struct TileTables
 {
 	Key *bounds;
-	double *norms;		  /* of queries, squared */
+	double *norms;		  /* squared norms of queries */
 	Limit *limits;		  /* padded to whole tiles of queries */
-	uint32_t *counts;	  /* of candidates, which may be more than there is room for */
-	uint32_t *spilled;	  /* whether that has happened, or the query is none for tiles */
-	uint32_t *only;		  /* how many queries are left to the scan, and which */
-	uint32_t *candidates; /* slots: `room` of each query */
+	uint32_t *counts;	  /* number of candidates, may exceed room */
+	uint32_t *spilled;	  /* candidates exceeded room, or the query is not searched by tiles */
+	uint32_t *only;		  /* number of queries left to the scan, followed by their numbers */
+	uint32_t *candidates; /* slots, `room` per query */
 	uint32_t room;
-	Entries best; /* `length` of each query */
+	Entries best; /* `length` per query */
 	uint32_t *nbest;
 	uint32_t length;
-	unsigned char *prepared; /* queries, as tensor cores take them */
+	unsigned char *prepared; /* queries in the format of the tensor cores */
 	uint32_t prepared_stride;
 	uint32_t queries;
 	uint32_t phases;
@@ -262,24 +264,24 @@ struct TileTables
 };
 
 /*
- * Where merged lists go: the tables, from which a next phase gets its limits,
- * or results.
+ * Destination of merged lists: the tables, from which the next phase gets its
+ * limits, or the results.
  */
 struct MergeTo
 {
 	TileTables tables;
 	bool results;
-	bool only; /* the queries named in tables.only */
+	bool only; /* only the queries listed in tables.only */
 };
 
 /*
- * exact_scan.cu: launch a scan; the lists' memory begins at `state`, after 8
+ * exact_scan.cu: launch a scan. The lists are laid out at `state`, after 8
  * bytes per query if plan->bounds is NULL.
  */
 extern cudaError_t scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state,
 							   size_t state_bytes);
 extern cudaError_t scan_prepare(int bytes);
-/* The most ranges that a scan of so many rows is cut into. */
+/* Maximum number of ranges for a scan of this many rows. */
 extern uint32_t scan_ranges(const ExactLaunch *launch, uint32_t rows);
 /*
  * exact_fused.cu: whether it can run a batch, and whether it is faster than a
@@ -293,7 +295,8 @@ extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uin
 							 uint32_t end);
 extern cudaError_t sort_end(const ExactLaunch *launch, ExactStream *stream);
 /*
- * Whether so many results are selected from tiles of so many rows, not sorted.
+ * Whether the best k of tiles with this many rows are selected rather than
+ * sorted.
  */
 extern bool sort_selects(uint32_t k, uint32_t tile_rows);
 extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lists,

@@ -1,46 +1,49 @@
 /*
  * exact_scan.cu
- *		Scans of rows for few queries, or for those that tiles gave up: each row
- *		is read once for up to four queries.
+ *		Scans of rows for few queries, or for queries that tiles gave up. Each
+ *		row is read once for up to four queries.
  *
- * exact_scan_kernel	grid (ranges of rows, groups of 1 or 4 queries), 256
- *						threads. A team of 8, 16 or 32 threads reads two rows at
- *						once, 16 bytes per load, and sums in single precision;
- *						what passes the query's limit goes to a list of slots,
- *						up to CHUNK rows between two barriers. When 64 slots
- *						have come together, they are measured exactly (two
- *						threads a row) and merged into the best k of the range,
- *						whose k-th is the new bound; the least bound of all
- *						ranges is shared in device memory. shared queries; per
- *						query the best k in two halves and the list of slots;
- *						one buffer for merging global rows (read once per
- *						group), norms (products only), bounds; writes k entries
- *						per range and query bound memory for a group of 1 to 4
- *						(about 10 instructions per 16 bytes and query); exact
- *						arithmetic where all rows pass, as with equal distances
- * Launched by exact.cu, by exact_tiles.cu for a sample of the rows and for what
- * is left over, by batch.cu for pending rows. State: bounds and lists.
+ * exact_scan_kernel
+ *     grid    (ranges of rows, groups of 1 or 4 queries), 256 threads
+ *     work    A team of 8, 16 or 32 threads reads two rows at a time, 16 bytes
+ *             per load, and sums in single precision. Slots that pass a
+ *             query's limit are appended to its list, up to CHUNK rows between
+ *             barriers. When a list has 64 slots, they are measured exactly
+ *             (two threads per row) and merged into the best k of the range,
+ *             whose k-th is the new bound. The least bound of all ranges is
+ *             shared in device memory.
+ *     shared  queries; per query the best k in two halves, and its list of
+ *             slots; one buffer for merging
+ *     global  rows (once per group), norms (products only), bounds; writes k
+ *             entries per range and query
+ *     bound   memory, for groups of 1 to 4 (about 10 instructions per 16 bytes
+ *             and query); exact arithmetic if all rows pass, as with equal
+ *             distances
+ *
+ * Launched by exact.cu; by exact_tiles.cu for a sample of the rows, and for
+ * queries left over; by batch.cu for pending rows. State: bounds and lists.
  */
 #include <math.h>
 
 #include "cuda/exact/exact_cheap.cuh"
 
-#define CHUNK 512u		  /* rows between two barriers; of the first chunks less, until there is a
-						   * limit */
+#define CHUNK 512u		  /* rows between two barriers; the first chunks are smaller, until there is
+						   * a limit */
 #define FIRST_CHUNK 64u
-#define SETTLE 64u		  /* slots worth measuring */
+#define SETTLE 64u		  /* slots in a list that are worth measuring */
 #define SLOTS (CHUNK + SETTLE)
-#define AT_ONCE 2u		  /* rows that a team reads at once */
-#define GROUP 4u		  /* queries that share what is read */
-#define GROUP_SHARED 65536u /* bytes of shared memory that a group may take: three blocks per SM */
+#define AT_ONCE 2u		  /* rows that a team reads at a time */
+#define GROUP 4u		  /* queries that share row reads */
+#define GROUP_SHARED 65536u /* maximum shared memory of a block with a group, in bytes: three blocks
+							 * per SM */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-#define SCAN_BLOCKS 2 /* per SM, at least; more would take registers from memory */
+#define SCAN_BLOCKS 2 /* minimum per SM; more would spill registers */
 #else
 #define SCAN_BLOCKS 3
 #endif
-#define RANGE_LEAST 256u  /* rows that are worth a block */
+#define RANGE_LEAST 256u  /* minimum rows of a block */
 
-/* What a block knows of its queries. */
+/* State of a block's queries. */
 template <int G>
 struct Scanning
 {
@@ -48,15 +51,15 @@ struct Scanning
 	double norm[G];
 	Key bound[G];
 	Limit limit[G];
-	uint32_t query[G]; /* its number in the batch */
-	uint32_t slots[G]; /* in the list of those that have passed */
-	uint32_t best[G];  /* entries in the best */
-	uint32_t side[G];  /* the half they are in */
+	uint32_t query[G]; /* number in the batch */
+	uint32_t slots[G]; /* length of the list of slots that passed */
+	uint32_t best[G];  /* number of best entries */
+	uint32_t side[G];  /* the half of the list that contains them */
 	uint32_t seen[G];
 	uint32_t buffered;
 };
 
-/* The memory of a block. */
+/* Shared memory of a block. */
 struct ScanMemory
 {
 	unsigned char *queries;
@@ -81,7 +84,7 @@ lay_out(const MirrorView &mirror, uint32_t k, uint32_t group, unsigned char *at,
 	return memory;
 }
 
-/* A query as exact distances take it. */
+/* A query in the format of exact distances. */
 template <int G>
 __device__ static inline QueryVector
 query_vector(const MirrorView &mirror, const Scanning<G> &scanning, const ScanMemory &memory,
@@ -93,7 +96,7 @@ query_vector(const MirrorView &mirror, const Scanning<G> &scanning, const ScanMe
 	return query;
 }
 
-/* Take a bound if it is nearer than the one known. One thread. */
+/* Lower the bound of a query. Called by one thread. */
 template <typename T, int TERM, int G>
 __device__ static inline void
 scan_tighten(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning, uint32_t g,
@@ -106,8 +109,8 @@ scan_tighten(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanni
 }
 
 /*
- * Bring a group of queries in. All threads; `group` of them are there, the rest
- * repeat the first.
+ * Load a group of queries. Called by all threads. If there are fewer than G,
+ * the rest repeats the first.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -142,7 +145,10 @@ begin_group(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 	__syncthreads();
 }
 
-/* Measure what has passed, and merge it into a query's best. All threads. */
+/*
+ * Measure the listed slots exactly, and merge them into a query's best. Called
+ * by all threads.
+ */
 template <typename T, int TERM, int G>
 __device__ static inline void
 scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning,
@@ -183,7 +189,7 @@ scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scannin
 	__syncthreads();
 }
 
-/* Which of a group's queries a slot may answer, one bit each. */
+/* Bit mask of a group's queries that admit a slot. */
 template <int G>
 __device__ static inline uint32_t
 takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &scanning,
@@ -197,7 +203,8 @@ takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &s
 }
 
 /*
- * Put a row into the lists of the queries whose limits it passes. One thread.
+ * Append a row to the lists of the queries whose limits it passes. Called by
+ * one thread.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -226,8 +233,8 @@ pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning
 }
 
 /*
- * Rows [from, end) of a range: put what passes the limits into the lists of
- * slots. A team per two rows.
+ * Filter rows [from, end) of a range: append slots that pass limits to the
+ * lists. A team processes two rows at a time.
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
@@ -242,7 +249,7 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 	uint32_t bytes = query_bytes(mirror);
 	uint32_t chunks = mirror.stride / 16;
 
-	/* whole warps go round together */
+	/* all threads of a warp make the same number of iterations */
 	for (uint32_t base = from; base < end; base += teams * AT_ONCE)
 	{
 		typename Way::Sum sums[AT_ONCE][G];
@@ -297,7 +304,7 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 	}
 }
 
-/* A group's best of a range, to the lists. All threads. */
+/* Write a group's best of a range to the lists. Called by all threads. */
 template <int G>
 __device__ static inline void
 end_group(const BatchView &batch, const ScanPlan &plan, const Scanning<G> &scanning,
@@ -358,7 +365,7 @@ __global__ void __launch_bounds__(THREADS, G == 1 ? SCAN_BLOCKS + 1 : SCAN_BLOCK
 		{
 			uint32_t until = chunk < end - base ? base + chunk : end;
 
-			/* what other ranges have found: a look per chunk is cheap */
+			/* poll the bounds of other ranges; once per chunk is cheap */
 			if (threadIdx.x < group)
 				scan_tighten<T, TERM>(mirror, plan, &scanning, threadIdx.x,
 								 *(volatile Key *) &plan.bounds[scanning.query[threadIdx.x]]);
@@ -397,7 +404,7 @@ scan_prepare(int bytes)
 	return error;
 }
 
-/* How the queries of a scan share rows, and the shared memory of a block. */
+/* Number of queries in a group, and the shared memory of a block. */
 static uint32_t
 scan_group(const ExactLaunch *launch, size_t *bytes)
 {
@@ -408,7 +415,7 @@ scan_group(const ExactLaunch *launch, size_t *bytes)
 	return 1;
 }
 
-/* Blocks of such groups that run at once. */
+/* Number of blocks that run concurrently, with groups of this size. */
 static uint32_t
 scan_blocks(const ExactLaunch *launch, uint32_t group)
 {
@@ -447,7 +454,7 @@ scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, siz
 	{
 		uint32_t useful = (total + RANGE_LEAST - 1) / RANGE_LEAST;
 
-		/* how many there are is known to the device only */
+		/* the number of queries is only known on the device */
 		ranges = blocks < useful ? blocks : useful;
 		groups = blocks / (ranges < room ? ranges : room) + 1;
 	}

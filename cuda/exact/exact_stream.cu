@@ -1,23 +1,22 @@
 /*
  * exact_stream.cu
- *		Exact search of rows that come to the device in tiles: what is kept from
- *		one tile to the next.
+ *		Exact search of rows that are copied to the device in tiles.
  *
  * No kernels of its own. k <= EXACT_SMALL_K: each tile is scanned
- * (exact_scan.cu) with the bounds that the tiles before have left, so of later
- * tiles hardly a row is measured exactly; its lists and the best so far, the
- * last list of each query, are merged into that list by the block that reads
- * it. Larger k, one query at a time: sort_rows and sort_end of exact.cu, as for
- * rows that are all there. So the tiles' size does not change an answer:
- * entries have a total order, and the k best of a whole are among those of its
- * parts. Launched by host_rows.cu.
+ * (exact_scan.cu) with the bounds of the previous tiles, so hardly a row of
+ * later tiles is measured exactly. Its lists and the best so far, which is the
+ * last list of each query, are merged into that last list. Larger k, one query
+ * at a time: sort_rows() and sort_end() of exact.cu, as for resident rows. The
+ * tile size does not change results: entries have a total order, and the k best
+ * of all are among the k best of the parts. Launched by host_rows.cu.
  */
 #include <string.h>
 
 #include "cuda/exact/exact_parts.h"
 
 /*
- * Bytes of each query beside its lists: bound, two tables that merging wants.
+ * Bytes per query besides its lists: the bound, and two tables needed by
+ * merging.
  */
 #define QUERY_BYTES (sizeof(Key) + 2 * sizeof(uint32_t))
 
@@ -28,8 +27,8 @@ exact_stream_bytes(uint32_t max_k)
 }
 
 /*
- * Lay a scan out in the batch's state: as many ranges as are useful and have
- * room, at least one, and a list more.
+ * Lay out a scan in the batch's state: at least one range, as many as are
+ * useful and fit, and one more list.
  */
 static void
 lay_out_lists(const ExactLaunch *launch, ExactStream *stream)
@@ -66,8 +65,8 @@ exact_stream_begin(const ExactLaunch *launch, uint32_t first, ExactStream *strea
 	lay_out_lists(launch, stream);
 	entries = (size_t) launch->queries * stream->lists.lists * launch->max_k;
 	/*
-	 * bounds are NO_KEY, so are the lists' keys; flags say that limits of
-	 * tensor cores are not wanted
+	 * bounds and the lists' keys become NO_KEY; flags become "spilled", so that
+	 * merging computes no limits for tensor cores
 	 */
 	error =
 		cudaMemsetAsync(launch->batch.state, 0xFF, launch->queries * QUERY_BYTES, launch->stream);

@@ -1,32 +1,39 @@
 /*
  * exact_tiles.cu
- *		Exact search of many queries: products of tiles of queries and rows by
- *		tensor cores make a shortlist, which is measured exactly.
+ *		Exact search of many queries: tensor cores multiply tiles of queries and
+ *		rows to preselect candidates, which are measured exactly.
  *
- *	1. exact_begin_kernel norms of the queries, and their elements as tensor
- *	   cores take them
- *	2. exact_scan_kernel of a sample, every 2^n-th row: a first bound for each
- *	   query (exact_scan.cu), merged by exact_merge_kernel
- *	3. per phase rows that are multiples of a smaller power of two, and have not
- *	   been seen: exact_tiles_kernel grid (tiles of 128 or 32 queries, ranges),
- *	   256 threads, two blocks per SM (sm_90, sm_100). 128 rows a tile, 128
- *	   bytes of each at a time, three stages of asynchronous copies; queries
- *	   stay in shared memory if they have up to 512 bytes, else they are staged
- *	   too. Sums in registers, compared to the limit of the query there; the
- *	   slots of what passes are appended to the query's candidates. Nothing else
- *	   is written. Where the device has warp groups that multiply (sm_90),
- *	   exact_wgmma.cu does this instead. exact_rank_kernel grid (queries), 256
- *	   threads: candidates measured exactly (two threads a row), merged into the
- *	   best, next limits
- *	4. exact_scan_kernel of all rows, for queries that had more candidates than
- *	   there is room for, or that begin beyond a bound
+ * 1. exact_begin_kernel: norms of the queries, and their elements in the
+ *    format of the tensor cores.
+ * 2. exact_scan_kernel (exact_scan.cu) over a sample, every 2^n-th row, and
+ *    exact_merge_kernel: a first bound for each query.
+ * 3. Phases. Each has the rows whose number is a multiple of a smaller power
+ *    of two and which have not been seen:
+ *    exact_tiles_kernel
+ *        grid    (tiles of 128 or 32 queries, ranges), 256 threads, two
+ *                blocks per SM (sm_90, sm_100)
+ *        work    128 rows per tile, 128 bytes of each at a time, in three
+ *                stages of asynchronous copies. Sums stay in registers and
+ *                are compared with the limit of the query; slots that pass
+ *                are appended to the query's candidates.
+ *        shared  stages; queries if they have up to 512 bytes each, else they
+ *                are staged too
+ *        global  reads rows and queries, writes candidates only
+ *    On devices with wgmma (sm_90), exact_wgmma.cu does this instead.
+ *    exact_rank_kernel
+ *        grid    queries, 256 threads
+ *        work    measures the candidates exactly (two threads per row), merges
+ *                them into the best, computes the next limits
+ * 4. exact_scan_kernel over all rows, for queries with more candidates than
+ *    there is room for, or with a bound (beyond).
  *
- * Bound: tensor cores (tf32 through mma.sync) for 64 and more queries of 128
- * dimensions, memory for fewer; rows are read once per tile of queries, by
- * blocks that run side by side, so mostly from L2. A phase multiplies the rows
- * seen by at most 32, the first by what is left of that, and lets about that
- * many times k candidates through, whatever order rows have; rows that come in
- * step with the powers of two spill and are scanned. State: as lay_out has it.
+ * Bound: tensor cores (tf32 by mma.sync) for 64 and more queries of 128
+ * dimensions, memory for fewer. Rows are read once per tile of queries, by
+ * blocks that run concurrently, so mostly from L2. A phase multiplies the
+ * number of rows seen by at most 32 (the first phase by the remaining factor),
+ * and lets about that factor times k candidates pass, in any order of the rows;
+ * data with a period of a power of two overflows and is scanned. State: see
+ * lay_out_tables().
  */
 #include <math.h>
 #include <stdio.h>
@@ -38,30 +45,29 @@
 
 #define TILE_ROWS 128u
 #define STAGES 3u
-#define NORM_SIDES 4u		/* tiles whose norms are kept; more than STAGES */
-#define RESIDENT_BYTES 65536u /* of a tile of queries that stays in shared memory */
-#define CANDIDATES 4096u	/* of a query and phase */
-#define MOST_GROWTH 32u		/* of the rows seen, by a phase */
+#define NORM_SIDES 4u		/* tiles whose norms are kept, more than STAGES */
+#define RESIDENT_BYTES 65536u /* a tile of queries up to this size stays in shared memory */
+#define CANDIDATES 4096u	/* per query and phase */
+#define MOST_GROWTH 32u		/* maximum factor by which a phase increases the rows seen */
 #define MOST_K 256u
-#define LEAST_QUERIES 6u	/* for which tiles are faster than a scan */
-#ifdef EMULATED /* small tables go this way too, so that it is tested */
+#define LEAST_QUERIES 6u	/* from this many queries on tiles are faster than a scan */
+#ifdef EMULATED /* small, so that tests of small tables use tiles too */
 #define LEAST_ROWS 1024u
 #define SAMPLE 64u
 #else
 #define LEAST_ROWS 32768u
-#define SAMPLE 2048u /* rows, about; more for a large k */
+#define SAMPLE 2048u /* approximate number of rows; more for a large k */
 #endif
-#define FORCED_SAMPLE 64u	/* when tiles are to be used where they can be */
+#define FORCED_SAMPLE 64u	/* if tiles are forced */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900 && __CUDA_ARCH__ != 1000
-#define TILE_BLOCKS 1 /* per SM: their shared memory holds no more */
+#define TILE_BLOCKS 1 /* per SM, limited by shared memory */
 #else
 #define TILE_BLOCKS 2
 #endif
-#define MANY 64u			/* queries, from which tiles are large */
+#define MANY 64u			/* queries from which on tiles are large */
 
 /*
- * What a phase looks at: multiples of step that are no multiples of step x
- * growth.
+ * Rows of a phase: multiples of step that are not multiples of step * growth.
  */
 struct Phase
 {
@@ -71,7 +77,7 @@ struct Phase
 	bool resident; /* queries stay in shared memory */
 };
 
-/* The slot of a phase's row. */
+/* The slot of a phase's i-th row. */
 __device__ static inline uint32_t
 phase_slot(const Phase &phase, uint32_t i)
 {
@@ -130,7 +136,7 @@ __global__ void __launch_bounds__(128)
 		tables.bounds[query] = NO_KEY;
 		tables.counts[query] = 0;
 		tables.spilled[query] = batch.queries[query].has_beyond;
-		/* nothing passes, for a query that the scan takes */
+		/* no row passes for queries that are left to the scan */
 		tables.limits[query].scale = 0;
 		tables.limits[query].shift = -HUGE_VALF;
 		if (query == 0)
@@ -141,7 +147,7 @@ __global__ void __launch_bounds__(128)
 /* Shared memory of a block of exact_tiles_kernel. */
 struct TileMemory
 {
-	unsigned char *queries; /* all of them in tiles, or stages */
+	unsigned char *queries; /* whole tiles, or stages */
 	unsigned char *rows;	/* stages */
 	double *norms;			/* NORM_SIDES x TILE_ROWS */
 	Limit *limits;
@@ -166,8 +172,8 @@ lay_out(const MirrorView &mirror, uint32_t queries, bool resident, unsigned char
 }
 
 /*
- * Ask for 128 bytes of each of a block's queries. Those that are none repeat
- * the last.
+ * Start copying 128 bytes of each of a block's queries. Queries beyond the last
+ * repeat it.
  */
 template <uint32_t QUERIES>
 __device__ static inline void
@@ -184,19 +190,19 @@ copy_queries(const TileTables &tables, uint32_t first, uint32_t chunk, unsigned 
 	}
 }
 
-/* What a block copies next. */
+/* The next stage to copy. */
 struct Feed
 {
 	uint32_t tile; /* of rows */
 	uint32_t chunk;
 	uint32_t stage;
 	uint32_t side;							/* of the norms */
-	uint32_t slot[TILE_ROWS * 8 / THREADS]; /* this thread's; NO_SLOT: beyond the last */
+	uint32_t slot[TILE_ROWS * 8 / THREADS]; /* of this thread; NO_SLOT beyond the last */
 };
 
 /*
- * Ask for the next stage, if there is one, and close the group of copies in any
- * case.
+ * Start copying the next stage, if there is one, and close the group of copies
+ * in any case.
  */
 template <uint32_t QUERIES>
 __device__ static inline void
@@ -249,9 +255,9 @@ feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phas
 }
 
 /*
- * Compare a warp's sums to the limits, append what passes, and clear them. M x
- * 16 rows from first_row on, N x 8 queries from first_query on; rows counted
- * from the tile's first, queries from the block's.
+ * Compare a warp's sums with the limits, append the slots that pass, and clear
+ * the sums: M x 16 rows from first_row on (counted from the tile's first), N x
+ * 8 queries from first_query on (counted from the block's).
  */
 template <int M, int N>
 __device__ static inline void
@@ -364,7 +370,7 @@ __launch_bounds__(THREADS, TILE_BLOCKS)
 	copies_wait<0>();
 }
 
-/* Take the best of the tables over into a selection. */
+/* Load the best of a query from the tables into a selection. */
 __device__ static inline void
 take_best(const TileTables &tables, uint32_t query, BestList *best)
 {
@@ -377,7 +383,10 @@ take_best(const TileTables &tables, uint32_t query, BestList *best)
 	__syncthreads();
 }
 
-/* What rank_kernel leaves behind for the next phase. One thread. */
+/*
+ * Update the tables for the next phase. Called by one thread of
+ * exact_rank_kernel.
+ */
 __device__ static inline void
 end_phase(const MirrorView &mirror, const TileTables &tables, uint32_t query, Key bound,
 		  bool spilled)
@@ -443,7 +452,7 @@ typedef void (*TilesKernel)(const MirrorView, const BatchView, const TileTables,
 typedef void (*RankKernel)(const MirrorView, const BatchView, const TileTables, bool);
 typedef void (*BeginKernel)(const MirrorView, const BatchView, const TileTables);
 
-/* By type, then by size. */
+/* By type, then by tile size. */
 static const TilesKernel tiles_kernels[2][2] = {
 	{exact_tiles_kernel<float, 32>, exact_tiles_kernel<float, 128>},
 	{exact_tiles_kernel<__half, 32>, exact_tiles_kernel<__half, 128>}};
@@ -453,14 +462,14 @@ static const RankKernel rank_kernels[2][2] = {
 	{exact_rank_kernel<float, TERM_PRODUCT>, exact_rank_kernel<float, TERM_SQUARE>},
 	{exact_rank_kernel<__half, TERM_PRODUCT>, exact_rank_kernel<__half, TERM_SQUARE>}};
 
-static size_t shared_room; /* of a block */
+static size_t shared_room; /* dynamic shared memory of a block */
 
-/* From how many queries and rows on tiles are taken. */
+/* Minimum number of queries and rows for tiles. */
 static uint32_t least_queries,
 	least_rows;
 
 /*
- * Set these: as measured on one H200, or as the environment says
+ * Set these: measured on an H200, or given by the environment
  * (bench/calibrate).
  */
 static void
@@ -496,8 +505,8 @@ tiles_prepare(int bytes)
 }
 
 /*
- * The distance between the rows of the sample: the largest power of two that
- * leaves enough of them.
+ * Distance between the rows of the sample: the largest power of two with which
+ * the sample is large enough.
  */
 static uint32_t
 sample_step(const ExactLaunch *launch, bool forced)
@@ -521,7 +530,7 @@ tiles_can(const ExactLaunch *launch, bool forced)
 		   (forced || (launch->queries >= least_queries && launch->mirror.rows >= least_rows));
 }
 
-/* Take `bytes` from *at on. */
+/* Take `bytes` of memory at *at, and advance it. */
 static unsigned char *
 tiles_carve(unsigned char **at, size_t bytes)
 {
@@ -531,7 +540,10 @@ tiles_carve(unsigned char **at, size_t bytes)
 	return place;
 }
 
-/* Lay the tables out in the batch's state; what is left begins at *at. */
+/*
+ * Lay out the tables in the batch's state; *at is advanced to the remaining
+ * memory.
+ */
 static TileTables
 lay_out_tables(const ExactLaunch *launch, unsigned char **at)
 {
@@ -559,8 +571,8 @@ lay_out_tables(const ExactLaunch *launch, unsigned char **at)
 }
 
 /*
- * The shared memory of a block; whether it has room for large tiles, and for
- * all of their queries.
+ * Shared memory of a block; whether it has room for large tiles, and for all of
+ * their queries.
  */
 static size_t
 tile_bytes(const ExactLaunch *launch, bool *large, bool *resident)
@@ -586,7 +598,7 @@ tile_bytes(const ExactLaunch *launch, bool *large, bool *resident)
 	}
 }
 
-/* One phase: tiles, then the ranking of what passed. */
+/* Launch one phase: tiles, then ranking of the candidates. */
 static cudaError_t
 phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, bool last)
 {
@@ -618,10 +630,10 @@ phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, b
 }
 
 /*
- * By how much the next phase multiplies the rows seen: so that its candidates,
- * a few times more than expected, have room. The first takes what is left of
- * whole steps by the most there is, for a phase that multiplies by much leaves
- * out little of what it reads.
+ * Factor by which the next phase increases the rows seen, so that its
+ * candidates, allowing for some more than expected, fit. The first phase takes
+ * the remainder, because a phase with a large factor skips little of what it
+ * reads.
  */
 static uint32_t
 growth_of(uint32_t step, uint32_t k)
@@ -672,7 +684,7 @@ tiles_launch(const ExactLaunch *launch, bool forced)
 	}
 	if (error != cudaSuccess)
 		return error;
-	/* what was left over, if anything: the blocks look and end */
+	/* queries left over; without any, the blocks exit at once */
 	plan.only = to.tables.only;
 	plan.step = 1;
 	to.results = to.only = true;

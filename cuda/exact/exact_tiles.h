@@ -1,7 +1,7 @@
 /*
  * exact_tiles.h
- *		What the two ways of multiplying tiles share (exact_tiles.cu,
- *		exact_wgmma.cu): which rows a phase looks at, and candidates.
+ *		Shared by the two methods of multiplying tiles (exact_tiles.cu,
+ *		exact_wgmma.cu): the rows of a phase, and candidates.
  */
 #ifndef GPUANN_CUDA_EXACT_TILES_H
 #define GPUANN_CUDA_EXACT_TILES_H
@@ -9,17 +9,17 @@
 #include "cuda/exact/exact_parts.h"
 
 /*
- * Rows of a phase as boxes, for copies by a tensor map of `count` rows: slots
- * first, first + step, ... A tile of up to 64 rows is `boxes` boxes of `box`
- * rows each, one of which begins `period` rows of the map behind the one
- * before, the very first at `start`.
+ * The rows of a phase as boxes, for copies by a tensor map of `count` rows:
+ * slots first, first + step, ... A tile of up to 64 rows consists of `boxes`
+ * boxes of `box` rows each. A box begins `period` rows of the map after the
+ * previous one; the first begins at `start`.
  */
 struct RowBoxes
 {
 	uint32_t first;
 	uint32_t step;
 	uint32_t count;
-	uint32_t skip; /* rows of the map that are multiples of this, a power of two, have been seen; 0:
+	uint32_t skip; /* rows of the map that are multiples of this power of two have been seen; 0:
 				    * none */
 	uint32_t box;
 	uint32_t boxes;
@@ -28,12 +28,12 @@ struct RowBoxes
 	uint32_t tiles;
 };
 
-#define BOXED_ROWS 64u /* of a tile, at most */
+#define BOXED_ROWS 64u /* maximum rows of a tile */
 
 /*
- * The rows that are multiples of step and no multiples of step x growth. Boxes
- * of fewer than `least` rows are not worth their copies: then all multiples of
- * step are copied.
+ * The rows that are multiples of step and not of step * growth. If boxes would
+ * have fewer than `least` rows, they are not worth separate copies, and all
+ * multiples of step are copied.
  */
 static inline RowBoxes
 row_boxes(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
@@ -61,8 +61,8 @@ row_boxes(uint32_t rows, uint32_t step, uint32_t growth, uint32_t least)
 }
 
 /*
- * Where a row of any tile lies, in rows of the map from the tile's first box
- * on; NO_SLOT: tiles have no such row.
+ * Position of a tile's row, in rows of the map from the tile's first box on;
+ * NO_SLOT if tiles have no such row.
  */
 __host__ __device__ static inline uint32_t
 boxed_offset(const RowBoxes &boxes, uint32_t row)
@@ -72,7 +72,7 @@ boxed_offset(const RowBoxes &boxes, uint32_t row)
 	return box < boxes.boxes ? box * boxes.period + boxes.start + row % boxes.box : NO_SLOT;
 }
 
-/* The slot of a tile's row; NO_SLOT: there is none, or it has been seen. */
+/* The slot of a tile's row; NO_SLOT if there is none, or it has been seen. */
 __host__ __device__ static inline uint32_t
 boxed_slot(const RowBoxes &boxes, uint32_t tile, uint32_t offset)
 {
@@ -83,7 +83,7 @@ boxed_slot(const RowBoxes &boxes, uint32_t tile, uint32_t offset)
 	return boxes.first + i * boxes.step;
 }
 
-/* A candidate, unless its slot may not answer the query. */
+/* Append a candidate, if the query admits its slot. */
 __device__ static inline void
 append(const MirrorView &mirror, const BatchView &batch, const TileTables &tables, uint32_t query,
 	   uint32_t slot)
@@ -98,8 +98,8 @@ append(const MirrorView &mirror, const BatchView &batch, const TileTables &table
 }
 
 /*
- * exact_wgmma.cu: whether it multiplies the tiles of a batch, and one phase of
- * it: multiples of step that are no multiples of step x growth
+ * exact_wgmma.cu: whether it multiplies the tiles of a batch, and launching one
+ * phase: multiples of step that are not multiples of step * growth
  */
 extern cudaError_t wgmma_prepare(int bytes);
 extern bool wgmma_takes(const ExactLaunch *launch);

@@ -1,31 +1,30 @@
 /*
  * exact_wgmma.cu
  *		The tiles of exact_tiles.cu by warp groups: products of 64 rows and up
- *		to 256 queries (sm_90a).
+ *		to 256 queries (wgmma, sm_90a).
  *
- *		exact_wgmma_kernel	grid (tiles of 256, 128 or 64 queries, ranges), 384
- *							threads, one block per SM: a warp that asks for
- *							copies, two that append what passes to the
- *							candidates, one that does nothing, and two warp
- *							groups that multiply and compare. Rows come 64 x 128
- *							bytes at a time, by a tensor map, into a ring in
- *							shared memory (barriers: full, empty). Queries of a
- *							tile stay in shared memory if they have up to 128 KB
- *							together; then the two groups take turns: one
- *							multiplies its 64 rows while the other compares its
- *							sums. Else queries come through the ring too, and
- *							both groups take 64 rows each of the same stage.
- *							Sums in registers, 128 a thread. What passes is
- *							noted in shared memory, two sides for each group.
- *							Shared: as lay_out has it.
+ * exact_wgmma_kernel
+ *     grid    (tiles of 256, 128 or 64 queries, ranges), 384 threads, one
+ *             block per SM
+ *     work    One warp issues copies, two append candidates, one is idle, and
+ *             two warp groups multiply and compare. Rows are copied by a
+ *             tensor map, 64 x 128 bytes at a time, into a ring in shared
+ *             memory (barriers: full, empty). If the queries of a tile have
+ *             up to 128 KB they stay in shared memory, and the groups
+ *             alternate: one multiplies its 64 rows while the other compares
+ *             its sums. Otherwise queries go through the ring too, and each
+ *             group takes 64 rows of the same stage. Sums are in registers,
+ *             128 per thread. Hits are written to shared memory, double
+ *             buffered for each group.
+ *     shared  see lay_out()
+ *     bound   tensor cores, for 256 and more queries; per stage 512 cycles of
+ *             an SM for 8 KB of rows, or 1,024 for 48 KB with queries
  *
- * Bound: tensor cores, for 256 and more queries; per stage of the ring 512
- * cycles of an SM for 8 KB of rows, or 1,024 for 48 KB with queries. Rows that
- * a phase looks at are most of those at a distance of `step` (Phase): a tensor
- * map has all of these, and a tile is several boxes of it, each the rows
- * between two that have been seen (RowBoxes). Elements are not rounded before
- * they are cut: tensor_error allows for that. Launched by exact_tiles.cu, where
- * the device has it.
+ * The rows of a phase are most of those at a distance of `step` (Phase): the
+ * tensor map contains all of these, and a tile consists of several boxes of it,
+ * each with the rows between two that have been seen (RowBoxes). Floats are
+ * truncated to tf32 without rounding, which tensor_error() allows for. Launched
+ * by exact_tiles.cu on devices that support it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -35,38 +34,38 @@
 #include "cuda/exact/exact_tiles.h"
 #include "cuda/exact/wgmma.cuh"
 
-#define GROUPS 2u			/* that multiply */
+#define GROUPS 2u			/* multiplying groups */
 #define WGMMA_THREADS ((1 + GROUPS) * GROUP)
 #define MOST_STAGES 16u
 #define MOST_QUERIES 256u
 #define PART_BYTES (GROUP_ROWS * TILE_BYTES) /* a group's rows in a stage */
-#define RESIDENT_BYTES 131072u /* of a tile of queries that stays in shared memory */
-#define HITS 256u /* of a group's tile, that are not appended by the group itself */
+#define RESIDENT_BYTES 131072u /* a tile of queries up to this size stays in shared memory */
+#define HITS 256u /* per tile of a group; more are appended by the group itself */
 #define FEEDER_REGISTERS 56
 #define GROUP_REGISTERS 224
-#define LEAST_BOX 15u /* rows, for which boxes leave out those that have been seen */
+#define LEAST_BOX 15u /* minimum rows of a box that skips rows already seen */
 
-/* What passed a comparison. */
+/* A row that passed a query's limit. */
 struct Hit
 {
 	uint32_t query;
 	uint32_t slot;
 };
 
-/* A block's shared memory, from a multiple of SWIZZLED_BYTES on. */
+/* Shared memory of a block, aligned to SWIZZLED_BYTES. */
 struct RingMemory
 {
-	unsigned char *queries; /* all of them in tiles, if they stay */
-	unsigned char *stages;	/* of each: rows of the groups that share it, then queries if they do
+	unsigned char *queries; /* whole tiles, if they stay */
+	unsigned char *stages;	/* each has rows of the groups that share it, then queries if they do
 							 * not stay */
-	Hit *hits;				/* HITS for each group and side */
+	Hit *hits;				/* HITS per group and side */
 	Limit *limits;
 };
 
-/* What a launch is made of. */
+/* Parameters of a launch. */
 struct RingShape
 {
-	uint32_t chunks; /* of 128 bytes of a vector */
+	uint32_t chunks; /* of 128 bytes, per vector */
 	uint32_t stages;
 	uint32_t stage_bytes;
 	bool resident; /* queries stay in shared memory */
@@ -91,35 +90,35 @@ lay_out(const RingShape &shape, uint32_t queries, unsigned char *at, size_t *byt
 
 #ifdef HAVE_TENSOR_MAPS
 
-/* A thread's two rows of a tile. */
+/* Two rows of a tile, which a thread compares. */
 struct RowPair
 {
-	uint32_t slot[2]; /* NO_SLOT: there is none, or it has been seen */
+	uint32_t slot[2]; /* NO_SLOT if there is none, or it has been seen */
 	double norm[2];
 };
 
 #ifdef HAVE_GROUPS
 
-/* A block's barriers. */
+/* Barriers of a block. */
 struct RingBarriers
 {
 	uint64_t full[MOST_STAGES];
 	uint64_t empty[MOST_STAGES];
 	uint64_t queries;
-	uint64_t turn[GROUPS]; /* this group may multiply */
+	uint64_t turn[GROUPS]; /* the group may multiply */
 	uint64_t hit[GROUPS][2];
-	uint64_t heard[GROUPS][2]; /* its hits have been appended */
-	uint32_t hits[GROUPS][2];  /* how many there are, which may be more than there is room for */
+	uint64_t heard[GROUPS][2]; /* the hits have been appended, the side is free */
+	uint32_t hits[GROUPS][2];  /* number of hits, may exceed HITS */
 };
 
-/* Where in the ring a copy or a product is. */
+/* Position of a copy or a product in the ring. */
 struct RingPlace
 {
 	uint32_t stage;
 	uint32_t parity;
 };
 
-/* Go on by `by` places, less than there are. */
+/* Advance by `by` stages, fewer than there are. */
 __device__ static inline void
 wgmma_move_on(RingPlace *place, uint32_t by, uint32_t stages)
 {
@@ -131,10 +130,7 @@ wgmma_move_on(RingPlace *place, uint32_t by, uint32_t stages)
 	}
 }
 
-/*
- * Ask for all that a block multiplies, as places in the ring become empty. One
- * thread.
- */
+/* Issue all copies of a block, as stages become empty. Called by one thread. */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
 wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes,
@@ -174,7 +170,9 @@ wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const Ro
 		}
 }
 
-/* Read a row's squared norm now, whenever it is wanted. */
+/*
+ * Issue the load of a row's squared norm here; the compiler must not delay it.
+ */
 __device__ static inline double
 read_norm(const double *at)
 {
@@ -189,8 +187,8 @@ read_norm(const double *at)
 }
 
 /*
- * This thread's two rows of a tile, which lie at these offsets; their norms are
- * on their way.
+ * The slots of this thread's two rows of a tile, which are at these offsets,
+ * and the loads of their norms.
  */
 __device__ static inline RowPair
 row_pair(const MirrorView &mirror, const RowBoxes &boxes, const uint32_t *offsets, uint32_t tile)
@@ -207,9 +205,9 @@ row_pair(const MirrorView &mirror, const RowBoxes &boxes, const uint32_t *offset
 }
 
 /*
- * Compare a thread's sums to the limits of their queries. Bit 4 n + 2 h + c of
- * `passed`, 32 to a word, is of row h of the pair and of query 8 n + 2 (lane %
- * 4) + c.
+ * Compare a thread's sums with the limits of their queries. Bit 4 n + 2 h + c
+ * of `passed`, 32 per word, stands for row h of the pair and query 8 n + 2
+ * (lane % 4) + c.
  */
 template <int SUMS>
 __device__ static inline void
@@ -240,8 +238,8 @@ wgmma_compare(const Limit *limits, const RowPair &pair, const RowSide *sides,
 }
 
 /*
- * Note what passed for the warp that appends a group's hits; what there is no
- * room for is appended here.
+ * Write hits for the warp that appends them. Hits without room are appended
+ * here.
  */
 template <int WORDS>
 __device__ static inline void
@@ -274,7 +272,7 @@ note_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &ta
 		}
 }
 
-/* Append the hits of a group's tiles, as they come. One warp. */
+/* Append the hits of a group's tiles. Called by one warp. */
 template <uint32_t PARTS>
 __device__ static inline void
 append_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
@@ -304,7 +302,7 @@ append_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &
 	}
 }
 
-/* A warp has done with what this barrier stands for. */
+/* Arrive at a barrier once per warp. */
 __device__ static inline void
 wgmma_leave(uint64_t *barrier)
 {
@@ -313,8 +311,8 @@ wgmma_leave(uint64_t *barrier)
 }
 
 /*
- * Multiply a tile of rows, from *place in the ring on. All but the last of its
- * stages have been left then.
+ * Multiply a tile of rows, whose stages begin at *place. On return all of its
+ * stages but the last have been released.
  */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
@@ -341,10 +339,10 @@ multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemo
 }
 
 /*
- * Multiply and compare the tiles of one of the two groups. What a tile needs
- * beside products is ready before them (norms), or is left to other warps
- * (hits): a tile of 128 elements takes some 2,000 cycles, and a read from
- * memory half of that.
+ * Multiply and compare the tiles of one group. Everything else that a tile
+ * needs is loaded before (norms) or left to other warps (hits), because a tile
+ * of 128 elements takes about 2,000 cycles, and a read from memory half of
+ * that.
  */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
@@ -352,8 +350,8 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
 			  const RowBoxes &boxes, const RingShape &shape, const RingMemory &memory,
 			  RingBarriers *barriers)
 {
-	constexpr uint32_t TURNS = PARTS == 1 ? GROUPS : 1; /* tiles of rows from one of this group's to
-														 * the next */
+	constexpr uint32_t TURNS = PARTS == 1 ? GROUPS : 1; /* distance between two tiles of this
+														 * group */
 	const uint32_t group = threadIdx.x / GROUP - 1;
 	const uint32_t part = PARTS == 1 ? 0 : group;
 	const uint32_t row = threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WARP / 4;
@@ -410,8 +408,8 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
 #endif /* HAVE_GROUPS */
 
 /*
- * PARTS: 1, queries stay in shared memory, and a stage is one group's; 2, they
- * do not, and it is of both.
+ * PARTS 1: queries stay in shared memory, and a stage has the rows of one
+ * group. PARTS 2: queries do not stay, and a stage has the rows of both.
  */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __global__ void
@@ -479,21 +477,22 @@ __launch_bounds__(WGMMA_THREADS, 1)
 typedef void (*WgmmaKernel)(const CUtensorMap, const CUtensorMap, const MirrorView, const BatchView,
 							const TileTables, const RowBoxes, const RingShape);
 
-/* By type, then by size, then by whether queries go through the ring. */
+/* By type, then by tile size, then by whether queries go through the ring. */
 #define BY_PARTS(T, QUERIES) {exact_wgmma_kernel<T, QUERIES, 1>, exact_wgmma_kernel<T, QUERIES, 2>}
 #define BY_SIZE(T) {BY_PARTS(T, 64), BY_PARTS(T, 128), BY_PARTS(T, 256)}
 
 static const WgmmaKernel wgmma_kernels[2][3][2] = {BY_SIZE(float), BY_SIZE(__half)};
 
-static size_t shared_room;		  /* of a block; 0: this is not a device for it */
+static size_t shared_room;		  /* dynamic shared memory of a block; 0: not supported by the
+								   * device */
 static uint32_t sms;
-static uint32_t products_queries; /* of a tile, as the environment says; 0: chosen */
+static uint32_t products_queries; /* tile size forced by the environment; 0: chosen */
 
 #ifndef EMULATED
 
 static decltype(&cuTensorMapEncodeTiled) encode_map;
 
-/* Find the driver's function that makes tensor maps. */
+/* Find the driver's function that encodes tensor maps. */
 static bool
 find_encode()
 {
@@ -510,8 +509,8 @@ find_encode()
 }
 
 /*
- * A map of `count` vectors, `pitch` bytes from one to the next, of which `box`
- * are copied at once, 128 bytes of each.
+ * Encode a map of `count` vectors at a distance of `pitch` bytes, with boxes of
+ * `box` vectors and 128 bytes of each.
  */
 static bool
 wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vector_bytes,
@@ -530,7 +529,7 @@ wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vect
 					  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* Whether this is a device for it, and how many SMs it has. */
+/* Whether the device supports it; sets its number of SMs. */
 static bool
 find_device()
 {
@@ -559,7 +558,10 @@ wgmma_encode(CUtensorMap *map, ElementType type, const void *base, uint32_t vect
 	return true;
 }
 
-/* A processor, where warps' tiles are the choice and groups' are for tests. */
+/*
+ * Emulation: tiles by single warps are the default, those by groups are for
+ * tests.
+ */
 static bool
 find_device()
 {
@@ -570,7 +572,7 @@ find_device()
 #endif
 
 /*
- * Whether warp groups are wanted, and of which size their tiles are to be:
+ * Whether to use warp groups, and the size of their tiles:
  * GPUANN_EXACT_PRODUCTS=mma, or 64, 128, 256.
  */
 static bool
@@ -598,7 +600,8 @@ wgmma_prepare(int bytes)
 		if (cudaFuncSetAttribute((const void *) wgmma_kernels[i / 6][i / 2 % 3][i % 2],
 								 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess)
 		{
-			(void) cudaGetLastError(); /* not built for it: tiles are multiplied by warps */
+			(void) cudaGetLastError(); /* not built for this device: tiles are multiplied by single
+									    * warps */
 			return cudaSuccess;
 		}
 	shared_room = (size_t) bytes - SWIZZLED_BYTES;
@@ -606,8 +609,8 @@ wgmma_prepare(int bytes)
 }
 
 /*
- * The shape of a launch for so many queries a tile, and its bytes of shared
- * memory; false: there is no room for it.
+ * The parameters of a launch with this many queries per tile, and its bytes of
+ * shared memory. Returns false if there is no room.
  */
 static bool
 ring_shape(const ExactLaunch *launch, uint32_t queries, RingShape *shape, size_t *bytes)
@@ -627,8 +630,8 @@ ring_shape(const ExactLaunch *launch, uint32_t queries, RingShape *shape, size_t
 }
 
 /*
- * How many queries a tile has: few are not to be multiplied for nothing, and a
- * second read of the rows costs less than half a tile of nothing.
+ * Number of queries per tile. Unused places in a tile cost time, but a second
+ * read of the rows costs less than half a tile of them.
  */
 static uint32_t
 tile_queries(uint32_t queries)
@@ -655,7 +658,7 @@ wgmma_takes(const ExactLaunch *launch)
 	return shared_room > 0 && ring_shape(launch, tile_queries(launch->queries), &shape, &bytes);
 }
 
-/* Ranges of rows: as many as give every SM a block. */
+/* Number of ranges of rows: one block per SM. */
 static uint32_t
 ranges_of(const RingShape &shape, uint32_t across, uint32_t tiles)
 {

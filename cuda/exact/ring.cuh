@@ -1,21 +1,21 @@
 /*
  * ring.cuh
- *		Stages in shared memory that a warp fills from global memory ahead of
- *		reading them.
+ *		A ring of stages in shared memory that a warp fills asynchronously from
+ *		global memory.
  *
- * From sm_90 on a stage is one bulk copy, which the first lane asks for and an
- * mbarrier in shared memory counts; before, all lanes copy 16 bytes at a time,
- * and a stage is a group of theirs. Whole warps call everything; no two share a
- * ring. A stage is filled again only behind a barrier of the warp that all
- * lanes have reached when they have read it. On a processor (EMULATED) the
- * first lane copies at once.
+ * From sm_90 on a stage is filled by one bulk copy, issued by the first lane
+ * and counted by an mbarrier in shared memory. Before sm_90 all lanes copy 16
+ * bytes at a time, and a stage is one of their groups. All functions are called
+ * by whole warps, and no two warps share a ring. A stage may be refilled only
+ * after a warp barrier that all lanes reach after reading it. In the emulation
+ * the first lane copies synchronously.
  */
 #ifndef GPUANN_CUDA_RINGCUH
 #define GPUANN_CUDA_RINGCUH
 
 #include "cuda/exact/tensor.cuh"
 
-#define RING_STAGES 4u /* where copies come in groups; elsewhere as many as there is room for */
+#define RING_STAGES 4u /* with groups of copies; bulk copies have as many as fit */
 
 #if defined(EMULATED) || !defined(__CUDA_ARCH__)
 
@@ -39,7 +39,7 @@ ring_wait(uint64_t *, uint32_t)
 
 #elif __CUDA_ARCH__ >= 900
 
-/* Make the stages' barriers. */
+/* Initialize the stages' barriers. */
 __device__ static inline void
 ring_open(uint64_t *filled, uint32_t stages)
 {
@@ -56,8 +56,9 @@ ring_open(uint64_t *filled, uint32_t stages)
 }
 
 /*
- * Ask for a stage: a multiple of 16 bytes, 0 for none. They leave the L2 cache
- * first: what is read once is not to drive out what is read again.
+ * Start filling a stage; bytes is a multiple of 16, or 0 for none. The copy
+ * uses the evict_first policy of L2, because rows are read once and should not
+ * displace data that is reused.
  */
 __device__ static inline void
 ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
@@ -77,9 +78,7 @@ ring_fill(uint64_t *filled, void *to, const void *from, uint32_t bytes)
 		: "memory");
 }
 
-/*
- * Wait until a stage is filled for the n-th time, n odd or even as `parity` is.
- */
+/* Wait until a stage is filled for the n-th time; parity is n mod 2, from 0. */
 __device__ static inline void
 ring_wait(uint64_t *filled, uint32_t parity)
 {

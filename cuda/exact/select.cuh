@@ -1,12 +1,12 @@
 /*
  * select.cuh
- *		What the kernels of k-selection share: rows as they read them, networks
- *		over the registers of a warp.
+ *		Shared by the kernels of k-selection: access to rows, and sorting
+ *		networks over the registers of a warp.
  *
- * An array of 32 x N items lies over a warp: item i in register i / 32 of lane
- * i % 32. Registers have constant numbers, so all networks are unrolled; what
- * is between lanes is exchanged by shuffles. Sizes need not be powers of two:
- * comparators with items that are not there are left out (faiss.md F3 to F5).
+ * An array of 32 x N items is distributed over a warp: item i is in register i
+ * / 32 of lane i % 32. Register numbers are constants, so all networks are
+ * unrolled; lanes exchange items by shuffles. Sizes need not be powers of two:
+ * comparators with missing items are left out (faiss.md F3 to F5).
  */
 #ifndef GPUANN_CUDA_SELECTCUH
 #define GPUANN_CUDA_SELECTCUH
@@ -60,8 +60,8 @@ power_below(int n)
 }
 
 /*
- * Sort LENGTH registers from FROM on that are bitonic but for missing items:
- * before the first if LEFT, else behind the last.
+ * Sort LENGTH registers from FROM on, which are bitonic with missing items
+ * before the first if LEFT, else after the last.
  */
 template <int FROM, int LENGTH, bool LEFT, int N>
 __device__ static INLINE void
@@ -95,8 +95,8 @@ clean_items(Item (&x)[N])
 }
 
 /*
- * The first step of a merge: register `left` against the mirror of register
- * `right`.
+ * The first step of a merge: compare register `left` with the reverse of
+ * register `right`.
  */
 __device__ static INLINE void
 mirror_items(Item &left, Item &right)
@@ -141,7 +141,9 @@ sort_items(Item (&x)[N])
 	}
 }
 
-/* Merge two sorted arrays: the least go to x, the rest to y, both sorted. */
+/*
+ * Merge two sorted arrays: the least items go to x, the rest to y, both sorted.
+ */
 template <int N, int M>
 __device__ static INLINE void
 merge_items(Item (&x)[N], Item (&y)[M])
@@ -153,7 +155,7 @@ merge_items(Item (&x)[N], Item (&y)[M])
 	clean_items<0, M, false>(y);
 }
 
-/* The same without the rest. */
+/* The same, without computing the rest. */
 template <int N, int M>
 __device__ static INLINE void
 take_items(Item (&x)[N], const Item (&y)[M])
@@ -165,8 +167,8 @@ take_items(Item (&x)[N], const Item (&y)[M])
 }
 
 /*
- * Item i of an array, in all lanes. By masks: a choice between registers would
- * be made an address by the compiler, and memory of them.
+ * Item i of an array, in all lanes. Selected by masks: indexing would make the
+ * compiler put the registers into local memory.
  */
 template <int N>
 __device__ static INLINE Item
@@ -182,7 +184,7 @@ item_at(const Item (&x)[N], uint32_t i)
 
 /* --- rows ----------------------------------------------------------------- */
 
-#define AT_A_TIME 4u /* numbers or items that a thread reads side by side */
+#define AT_A_TIME 4u /* numbers or items that a thread reads together */
 
 template <typename Value>
 struct FourOf
@@ -190,10 +192,7 @@ struct FourOf
 	Value value[AT_A_TIME];
 };
 
-/*
- * Let each value take the place of the one before it, and the first the last
- * one's.
- */
+/* Rotate the values by one place. */
 template <typename Value, int N>
 __device__ static INLINE void
 select_move_on(FourOf<Value> (&four)[N])
@@ -206,7 +205,7 @@ select_move_on(FourOf<Value> (&four)[N])
 	four[N - 1].value[3] = first;
 }
 
-/* Rows of numbers; places are what the items say. */
+/* Rows of numbers; an item's place is the index of its number. */
 struct NumberRows
 {
 	const float *values;
@@ -214,7 +213,7 @@ struct NumberRows
 
 	typedef FourOf<float> Four;
 
-	/* Numbers i to i + 3 of a row; those from end on are left alone. */
+	/* Read numbers i to i + 3 of a row. Those from `end` on are not read. */
 	__device__ INLINE Four
 	read(uint32_t row, uint32_t i, uint32_t end) const
 	{
@@ -245,8 +244,8 @@ struct NumberRows
 	}
 
 	/*
-	 * Whether one may be before an item: cheap, and never wrong when it says
-	 * no.
+	 * Whether a number may be before an item: a cheap test without false
+	 * negatives.
 	 */
 	__device__ static INLINE bool
 	may_enter(const Four &four, uint32_t j, Item, float limit)
@@ -255,7 +254,7 @@ struct NumberRows
 	}
 };
 
-/* Rows of items, as parts left them. */
+/* Rows of items, the results of parts. */
 struct ItemRows
 {
 	const Item *items;
@@ -289,27 +288,24 @@ struct ItemRows
 	}
 };
 
-/*
- * What a kernel of queues is to do. Block b has part b % parts of row b /
- * parts.
- */
+/* The work of a queue kernel. Block b has part b % parts of row b / parts. */
 struct QueuePlan
 {
 	uint32_t n;
 	uint32_t k;
 	uint32_t parts;
 	Item *out;	  /* rows x parts x k */
-	Item *bounds; /* of each row: no answer is behind it. NULL: one part */
+	Item *bounds; /* per row: an upper bound of the k-th; NULL: one part */
 	SelectEvents *events;
 };
 
-/* Part x of a row, in tiles. */
+/* A part of a row, in tiles. */
 struct Part
 {
 	uint32_t first; /* tiles */
 	uint32_t tiles;
-	uint32_t step; /* odd or 1: tiles are visited 0, step, 2 step ... (mod tiles), so that no simple
-				    * order is the worst */
+	uint32_t step; /* odd or 1: tiles are visited in the order 0, step, 2 step ... (mod tiles), so
+				    * that no common order of the data is the worst case */
 };
 
 __host__ __device__ static inline uint32_t
@@ -326,8 +322,8 @@ common_divisor(uint32_t a, uint32_t b)
 }
 
 /*
- * Tiles of a part, and a step that visits each of them once: near the golden
- * section, so that early tiles lie all over the part.
+ * The tiles of a part, and a step, coprime to their number and near the golden
+ * section, so that early tiles are spread over the part.
  */
 __device__ static inline Part
 part_of(const QueuePlan &plan, uint32_t tile_size)
@@ -346,7 +342,7 @@ part_of(const QueuePlan &plan, uint32_t tile_size)
 	return part;
 }
 
-/* The k least that a warp, or a block, found of its part, to where they go. */
+/* Output of the k least items of a block's part. */
 __device__ static INLINE Item *
 part_out(const QueuePlan &plan)
 {
@@ -358,24 +354,24 @@ part_out(const QueuePlan &plan)
 extern cudaError_t argmin_launch(const SelectLaunch *launch, uint32_t parts);
 extern cudaError_t thread_queues_launch(const SelectLaunch *launch, const QueuePlan *plan);
 /*
- * Of the launch's rows of numbers, or, if it is not NULL, of `items` that parts
- * left: plan->n in each row.
+ * For the launch's rows of numbers, or, if not NULL, for `items`, the results
+ * of parts: plan->n per row.
  */
 extern cudaError_t warp_queues_launch(const SelectLaunch *launch, const Item *items,
 									  const QueuePlan *plan);
 extern cudaError_t block_queues_launch(const SelectLaunch *launch, const Item *items,
 									   const QueuePlan *plan);
-/* Sort rows of items in place, as many as SELECT_BLOCK_MOST each. */
+/* Sort rows of items in place, each of at most SELECT_BLOCK_MOST. */
 extern cudaError_t block_sort_launch(Item *items, uint32_t rows, uint32_t n, cudaStream_t stream);
 extern cudaError_t radix_launch(const SelectLaunch *launch, uint32_t parts);
 extern size_t radix_bytes(const SelectLaunch *launch);
 extern cudaError_t sample_prepare();
-/* Whether a row is long enough for a sample that leaves few of it. */
+/* Whether a row is long enough for a sample to leave few of it. */
 extern bool sample_serves(uint32_t n, uint32_t k);
 extern uint32_t sample_parts(uint32_t rows, uint32_t n, uint32_t processors);
 extern size_t sample_bytes(const SelectLaunch *launch, uint32_t rescue_parts);
 extern cudaError_t sample_launch(const SelectLaunch *launch, uint32_t rescue_parts);
-/* Sort one row of items: *work NULL measures. */
+/* Sort one row of items. With work NULL, only sets *bytes. */
 extern cudaError_t item_sort(unsigned char *work, size_t *bytes, Item *items, Item *other,
 							 uint32_t n, Item **sorted, cudaStream_t stream);
 

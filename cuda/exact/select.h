@@ -51,20 +51,19 @@ typedef enum SelectWay
 #define SELECT_WARP_MOST 256u
 #define SELECT_BLOCK_MOST 2048u
 #define SELECT_SAMPLE_MOST 1024u
-#define SELECT_SAMPLE_LEAST 4096u /* numbers in a row; shorter ones it leaves to block queues */
+#define SELECT_SAMPLE_LEAST 4096u /* numbers in a row; shorter rows are left to block queues */
 
 /*
- * Events of a selection, added up over all of it in a counting build
- * (GPUANN_COUNTING), else left alone.
+ * Event counts of a selection, accumulated in builds with GPUANN_COUNTING only.
  */
 struct SelectEvents
 {
-	unsigned long long groups;	/* of 32 numbers that thread queues were shown */
-	unsigned long long inserts; /* thread queues: groups of which some lane took one; else: items
-								 * put into queues; sample: kept */
+	unsigned long long groups;	/* groups of 32 numbers that thread queues processed */
+	unsigned long long inserts; /* thread queues: groups of which some lane took one; others: items
+								 * put into queues; sample: items kept */
 	unsigned long long merges;	/* of queues into the k best; sample: rounds of bins */
-	unsigned long long read;	/* numbers and items that passes of radix, or sample, read */
-	unsigned long long rescues; /* rows whose sample was no good */
+	unsigned long long read;	/* numbers and items read by passes of radix, or sample */
+	unsigned long long rescues; /* rows whose sample was not usable */
 };
 
 /* One selection. All pointers are device memory. */
@@ -86,7 +85,7 @@ struct SelectLaunch
 	cudaStream_t stream;
 };
 
-/* The key of a number: ordered, not NO_ITEM's. */
+/* The key of a number; ordered like numbers, and never that of NO_ITEM. */
 __host__ __device__ static inline uint32_t
 select_key(float value)
 {
@@ -127,23 +126,24 @@ select_place(Item item)
 	return (uint32_t) item;
 }
 
-/* The way that is taken for so many rows of n numbers. */
+/* The method chosen for this many rows of n numbers. */
 extern SelectWay select_choose(uint32_t rows, uint32_t n, uint32_t k);
-/* Whether a way can do it. */
+/* Whether a method supports these sizes. */
 extern bool select_can(SelectWay way, uint32_t n, uint32_t k);
 extern const char *select_name(SelectWay way);
 /*
- * State that a selection wants; *launch is complete but for state and its size.
+ * Bytes of state for a selection; *launch must be complete but for state and
+ * its size.
  */
 extern cudaError_t select_bytes(const SelectLaunch *launch, size_t *bytes);
-/* Allow the kernels their shared memory. */
+/* Set the shared memory limits of the kernels. */
 extern cudaError_t select_prepare(const cudaDeviceProp *device);
 extern cudaError_t select_launch(const SelectLaunch *launch);
 
 /*
- * Entries of exact search: the k least of n entries by (key, slot), by radix,
- * in no order. No two are equal; k <= n. `from`, `out` and `buffers`, which has
- * 2 x `room` places, do not overlap. `table` has wide_table_bytes.
+ * Entries of exact search: select the k least of n entries by (key, slot),
+ * unordered. No two are equal; k <= n. `from`, `out` and `buffers`, which has 2
+ * x room places, must not overlap. `table` has wide_table_bytes().
  */
 struct WideSelect
 {

@@ -3,21 +3,25 @@
  *		Selection by radix, from the highest bits down, of rows of numbers (any
  *		k up to their length) and of entries of exact search.
  *
- * A pass counts the next (at most eleven) bits of those items whose higher bits
- * are the k-th's so far, and its last block finds which value of these bits the
- * k-th has. It ends when all that have these bits are among the k, at the
- * latest with the last bit: no two items are equal, for the place or slot is
- * part of them. So ties go by slot, there are exactly k, and neither order nor
- * equal numbers make it slower than its passes. The first time that those with
- * the k-th's bits fit into a buffer, a pass puts them there, and what is before
- * them to the results; from then on passes read the buffer. At the end a filter
- * takes over the rest. Results are in no order.
+ * A pass counts the next (at most eleven) bits of the items whose higher bits
+ * equal the k-th's known so far; its last block finds the value of these bits
+ * in the k-th. Passes end when all items with the known bits are among the k,
+ * at the latest after the last bit: no two items are equal, because the place
+ * or slot is part of them. So ties are broken by slot, there are exactly k
+ * results, and no order or equality of the numbers costs more than all passes.
+ * When the items with the known bits first fit into a buffer, a pass copies
+ * them there, and items before them to the results; later passes read the
+ * buffer. At the end a filter writes the remaining results. Results are
+ * unordered.
  *
- * Map: grid rows x parts, 256 threads; shared: 2,048 counters. Global: counters
- * and a state per row, two buffers for each. Reads numbers twice, if a pass
- * leaves an eighth of them; three times and more where their highest bits are
- * much alike. Bound: memory, but for numbers that meet in few counters.
- * Launched by select_ways.cu; entries by exact.cu.
+ * grid    rows x parts, 256 threads
+ * shared  2,048 counters
+ * global  counters and a state per row, two buffers each. Numbers are read
+ *         twice if a pass leaves an eighth of them; three times or more if
+ *         their highest bits are similar
+ * bound   memory, unless few counters get most numbers
+ *
+ * Launched by select_ways.cu; for entries by exact.cu.
  */
 #include <math.h>
 
@@ -26,7 +30,7 @@
 #define THREADS 256u
 #define DIGITS 2048u
 #define READS 4u
-#define BUFFER_SHARE 8u	   /* numbers to one that fits into a buffer */
+#define BUFFER_SHARE 8u	   /* a buffer has room for n / this */
 #define BUFFER_LEAST 1024u
 
 /* An entry of exact search as a number of 96 bits. */
@@ -39,8 +43,8 @@ struct WideItem
 /* --- bits, counted from the highest --------------------------------------- */
 
 /*
- * How many bits the first passes decide: the last of a key's is the end of a
- * pass.
+ * Number of bits decided after a number of passes. A pass ends with the last
+ * bit of the key.
  */
 __host__ __device__ constexpr uint32_t
 bits_after(const Item *, uint32_t passes)
@@ -63,7 +67,7 @@ high_bits(Item item, uint32_t bits)
 	return bits == 0 ? 0 : item >> (64 - bits);
 }
 
-/* Of an item and the k-th: less than 0, 0, more than 0, by the highest bits. */
+/* Compare the highest bits of an item and the k-th. */
 __device__ static INLINE int
 compare_bits(Item item, Item kth, uint32_t bits)
 {
@@ -87,7 +91,7 @@ compare_bits(const WideItem &item, const WideItem &kth, uint32_t bits)
 	return a < b ? -1 : a > b;
 }
 
-/* Bits from `from` up to `to`. */
+/* Bits [from, to), counted from the highest. */
 __device__ static INLINE uint32_t
 digit_of(Item item, uint32_t from, uint32_t to)
 {
@@ -102,7 +106,7 @@ digit_of(const WideItem &item, uint32_t from, uint32_t to)
 	return (item.slot >> (96 - to)) & ((1u << (to - from)) - 1);
 }
 
-/* Set these bits. */
+/* Set the bits that end at `to`. */
 __device__ static inline void
 set_digit(Item *item, uint32_t digit, uint32_t to)
 {
@@ -120,7 +124,7 @@ set_digit(WideItem *item, uint32_t digit, uint32_t to)
 
 /* --- what is selected from ------------------------------------------------ */
 
-/* Rows of numbers, and where their items go. */
+/* Rows of numbers, and the destination of their items. */
 struct NarrowSource
 {
 	typedef Item Kind;
@@ -152,9 +156,7 @@ struct NarrowSource
 			out[(size_t) row * k + i] = item;
 	}
 
-	/*
-	 * Call act(item, whether it is there) for a part of a row, in whole warps.
-	 */
+	/* Call act(item, exists) for a part of a row, in whole warps. */
 	template <class Act>
 	__device__ INLINE void
 	each(uint32_t row, uint32_t part, uint32_t parts, const Act &act) const
@@ -184,7 +186,7 @@ struct NarrowSource
 	}
 };
 
-/* Entries of exact search: one row. */
+/* Entries of exact search: a single row. */
 struct WideSource
 {
 	typedef WideItem Kind;
@@ -246,26 +248,26 @@ struct WideSource
 };
 
 /*
- * What is known of a row. Passes read what the last block of the one before
- * wrote; counters at the end change in between.
+ * State of a row. A pass reads what the last block of the previous pass wrote;
+ * the counters at the end change during a pass.
  */
 template <class Kind>
 struct RadixRow
 {
-	Kind kth;			/* as far as it is known */
-	uint32_t bits;		/* of it */
-	uint32_t left;		/* of the k: those that have these bits */
+	Kind kth;			/* its known bits */
+	uint32_t bits;		/* number of known bits */
+	uint32_t left;		/* results among the items with these bits */
 	uint32_t finished;
-	uint32_t buffering; /* this pass puts what has these bits into a buffer */
-	uint32_t buffered;	/* passes read a buffer: of side, so many */
+	uint32_t buffering; /* this pass copies items with these bits to a buffer */
+	uint32_t buffered;	/* passes read the buffer of `side`, which has `stored` items */
 	uint32_t side;
 	uint32_t stored;
 	uint32_t given;
 	uint32_t written;
-	uint32_t blocks; /* that have ended */
+	uint32_t blocks; /* number of blocks that have finished */
 };
 
-/* All of a selection. */
+/* The plan of a selection. */
 template <class Source>
 struct RadixPlan
 {
@@ -277,8 +279,8 @@ struct RadixPlan
 };
 
 /*
- * Give each lane that has something a number: one addition for the warp. Whole
- * warps.
+ * Number the lanes that have something, with one atomic addition per warp.
+ * Called by whole warps.
  */
 __device__ static INLINE uint32_t
 numbers_of(uint32_t *counter, bool has)
@@ -294,7 +296,7 @@ numbers_of(uint32_t *counter, bool has)
 	return __shfl_sync(FULL_WARP, first, 0) + (uint32_t) __popc(ballot & ((1u << lane) - 1));
 }
 
-/* Begin rows. */
+/* Initialize the rows. */
 template <class Source>
 __global__ void __launch_bounds__(THREADS) radix_begin_kernel(const RadixPlan<Source> plan)
 {
@@ -310,7 +312,7 @@ __global__ void __launch_bounds__(THREADS) radix_begin_kernel(const RadixPlan<So
 	}
 }
 
-/* What the threads of the last block of a row share. */
+/* Shared memory of the last block of a row. */
 struct DigitSearch
 {
 	uint32_t sums[THREADS];
@@ -319,7 +321,7 @@ struct DigitSearch
 	uint32_t count;
 };
 
-/* Find the digit that the left-th of what was counted has. All threads. */
+/* Find the digit of the left-th item counted. Called by all threads. */
 __device__ static inline void
 find_digit(uint32_t *counts, uint32_t left, DigitSearch *search)
 {
@@ -330,7 +332,7 @@ find_digit(uint32_t *counts, uint32_t left, DigitSearch *search)
 
 	for (uint32_t i = 0; i < EACH; i++)
 	{
-		/* past the cache that other blocks' additions do not reach */
+		/* bypasses the L1 cache, which does not see atomics of other blocks */
 		own[i] = atomicAdd(&counts[threadIdx.x * EACH + i], 0u);
 		sum += own[i];
 	}
@@ -360,7 +362,8 @@ find_digit(uint32_t *counts, uint32_t left, DigitSearch *search)
 }
 
 /*
- * The last block of a row: what the pass has found, for the next. All threads.
+ * Record the result of a pass for the next one. Called by all threads of the
+ * last block of a row.
  */
 template <class Source>
 __device__ static inline void
@@ -388,7 +391,7 @@ end_pass(const RadixPlan<Source> &plan, RadixRow<typename Source::Kind> *row, ui
 	row->blocks = 0;
 }
 
-/* Show all of what a pass reads to act(item, whether it is there). */
+/* Call act(item, exists) for everything that a pass reads. */
 template <class Source, class Act>
 __device__ static INLINE void
 each_of(const RadixPlan<Source> &plan, const RadixRow<typename Source::Kind> &row, uint32_t number,
@@ -465,7 +468,7 @@ __launch_bounds__(THREADS, 3) radix_pass_kernel(const RadixPlan<Source> plan, ui
 }
 
 /*
- * What has the bits of the k-th, and, if no pass has given it, what is before.
+ * Write the items with the bits of the k-th, and, if no pass has, those before.
  */
 template <class Source>
 __global__ void __launch_bounds__(THREADS, 3) radix_filter_kernel(const RadixPlan<Source> plan)

@@ -1,18 +1,18 @@
 /*
  * tensor.cuh
- *		Tiles of vectors in shared memory, and products of them by tensor cores.
+ *		Tiles of vectors in shared memory, and their products by tensor cores
+ *		(mma.sync).
  *
- * A tile holds 128 bytes of each of its vectors (32 elements of float, 64 of
- * half): 8 units of 16 bytes, unit u of vector v at place u ^ (v & 7), so that
- * neither storing a row nor loading a column of units meets a bank twice. Both
- * types have the same layout of bytes in registers: a step takes 32 bytes of 16
- * rows and of 8 queries. Elements of float become tf32, rounded to nearest by
- * an addition here and the cut of the low bits by the tensor core; of half they
- * are what they are. Sums are single precision, cut rather than rounded
- * (tensor_error).
+ * A tile contains 128 bytes of each of its vectors (32 floats or 64 halves): 8
+ * units of 16 bytes, unit u of vector v at place u ^ (v & 7), so that neither
+ * storing a row nor loading a column of units causes bank conflicts. Both types
+ * have the same byte layout in registers: a step takes 32 bytes of 16 rows and
+ * of 8 queries. Floats become tf32, rounded to nearest by an addition here and
+ * the truncation in the tensor core; halves are used as they are. Sums are
+ * single precision, truncated rather than rounded (tensor_error()).
  *
- * On a processor (EMULATED) the same tiles are multiplied by loops, without
- * rounding elements.
+ * In the emulation the same tiles are multiplied by loops, without rounding
+ * elements.
  */
 #ifndef GPUANN_CUDA_TENSORCUH
 #define GPUANN_CUDA_TENSORCUH
@@ -23,9 +23,9 @@
 
 #define TILE_BYTES 128u /* of each vector */
 #define TILE_UNIT 16u
-#define TILE_STEPS 4u	/* of a product: 32 bytes each */
+#define TILE_STEPS 4u	/* per product, 32 bytes each */
 
-/* Where a unit of a tile's vector lies. */
+/* Offset of a unit of a tile's vector. */
 __device__ static inline uint32_t
 tile_place(uint32_t vector, uint32_t unit)
 {
@@ -33,14 +33,14 @@ tile_place(uint32_t vector, uint32_t unit)
 }
 
 /*
- * A bound of the error of a product that tensor cores sum, relative to the
- * lengths of the two vectors. Of floats: half a unit of 10 bits for the query,
- * which is rounded before; a whole one for the row, which warp groups
- * (wgmma.cuh) cut without rounding, and whose rounding here relies on what
- * becomes of its low bits. Each step adds 8 or 16 products to a sum, all of
- * them aligned and cut at 22 bits behind the largest or later (25 by warp
- * groups, and then 23 of the sum); none is larger than the lengths' product.
- * tests/products_test.cu measures it.
+ * Bound of the error of a product summed by tensor cores, relative to the
+ * lengths of the two vectors. Floats: half a unit in 10 bits for the query,
+ * which is rounded before; a whole unit for the row, which warp groups
+ * (wgmma.cuh) truncate without rounding, and whose rounding here relies on the
+ * truncation of its low bits. Each step adds 8 or 16 products to a sum, all
+ * aligned and truncated at 22 bits after the largest or later (25 by warp
+ * groups, and 23 of the sum); none exceeds the product of the lengths. Measured
+ * by tests/products_test.cu.
  */
 static inline double
 tensor_error(ElementType type, uint32_t dims)
@@ -75,14 +75,14 @@ copy_double(double *to, const double *from, bool there)
 				 : "memory");
 }
 
-/* The copies asked for so far are a group. */
+/* Make a group of the copies issued so far. */
 __device__ static inline void
 copies_close()
 {
 	asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Wait until at most N groups of this thread's copies are on their way. */
+/* Wait until at most N groups of this thread's copies are incomplete. */
 template <int N>
 __device__ static inline void
 copies_wait()
@@ -118,7 +118,7 @@ multiply(float *sum, const uint32_t *rows, const uint32_t *queries, const __half
 		: "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "r"(queries[0]), "r"(queries[1]));
 }
 
-/* Half of what tf32 cuts off. */
+/* Add half of the unit that tf32 truncation removes. */
 __device__ static inline uint32_t
 before_cut(uint32_t bits, const float *)
 {
@@ -133,8 +133,8 @@ before_cut(uint32_t bits, const __half *)
 
 /*
  * Add the products of a warp's rows and queries over one tile to its sums:
- * sums[m][n][2 h + c] is of row 16 m + 8 h + lane / 4 and query 8 n + 2 (lane %
- * 4) + c, counted from the warp's first of each (multiples of 8).
+ * sums[m][n][2 h + c] is for row 16 m + 8 h + lane / 4 and query 8 n + 2 (lane
+ * % 4) + c, counted from the warp's first of each (multiples of 8).
  */
 template <typename T, int M, int N>
 __device__ static inline void

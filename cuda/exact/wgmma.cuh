@@ -1,31 +1,31 @@
 /*
  * wgmma.cuh
- *		Products of tiles by warp groups (wgmma, sm_90a), and what brings the
- *		tiles: bulk copies by tensor maps, and barriers that count bytes.
+ *		Products of tiles by warp groups (wgmma, sm_90a), bulk copies of tiles
+ *		by tensor maps, and barriers that count bytes.
  *
- * A tile holds 128 bytes of each of its vectors, one vector behind the other, 8
- * vectors in 1,024 bytes that begin at a multiple of that; unit u (16 bytes) of
- * vector v lies at place u ^ (v & 7). That is what a copy with
- * CU_TENSOR_MAP_SWIZZLE_128B leaves, what tensor.cuh makes by hand, and what
- * the tensor cores are told here by a *descriptor*:
+ * A tile contains 128 bytes of each of its vectors, one vector after the other,
+ * 8 vectors per 1,024 bytes, aligned to that; unit u (16 bytes) of vector v is
+ * at place u ^ (v & 7). This is the result of a copy with
+ * CU_TENSOR_MAP_SWIZZLE_128B, the layout of tensor.cuh, and what the
+ * *descriptor* here specifies:
  *
  *		bits 0 - 13		address / 16
- *		bits 16 - 29	distance along the elements / 16: not looked at, for 128
- *						bytes are all there are (1)
+ *		bits 16 - 29	distance along the elements / 16; ignored, because there
+ *						are only 128 bytes (1)
  *		bits 32 - 45	distance from 8 vectors to the next 8 / 16: 64
- *		bits 49 - 51	where the first of the 8 vectors is not at a multiple of
- *						1,024 bytes: 0
- *		bits 62 - 63	how units lie: 1, in places u ^ (v & 7)
+ *		bits 49 - 51	offset of the first of the 8 vectors within 1,024 bytes:
+ *						0
+ *		bits 62 - 63	swizzle: 1, u ^ (v & 7)
  *
- * A product takes 32 bytes of each vector; the next 32 are 2 further in the
- * address, for places follow from the bits of addresses. 64 rows by 64, 128 or
- * 256 queries: 4 warps, each with 16 rows; sums[4 n + 2 h + c] of a lane is of
- * row 8 h + lane / 4 of the warp's and of query 8 n + 2 (lane % 4) + c.
- * Elements of float are cut to tf32 (the low 13 bits are not looked at); sums
- * as in tensor.cuh (tensor_error).
+ * A product takes 32 bytes of each vector. The next 32 are at the address plus
+ * 2, because places follow from the bits of addresses. A product has 64 rows
+ * and 64, 128 or 256 queries: 4 warps with 16 rows each; sums[4 n + 2 h + c] of
+ * a lane is for row 8 h + lane / 4 of the warp's and query 8 n + 2 (lane % 4) +
+ * c. Floats are truncated to tf32 (the low 13 bits are ignored); sums are as in
+ * tensor.cuh (tensor_error()).
  *
- * On a processor (EMULATED) copies are done at once, and products are loops
- * that round nothing.
+ * In the emulation copies are synchronous, and products are loops without
+ * rounding.
  */
 #ifndef GPUANN_CUDA_WGMMACUH
 #define GPUANN_CUDA_WGMMACUH
@@ -33,8 +33,8 @@
 #include "cuda/exact/tensor.cuh"
 
 #define GROUP 128u			/* threads of a warp group */
-#define GROUP_ROWS 64u		/* whose products it makes */
-#define SWIZZLED_BYTES 1024u	/* to a multiple of which tiles are aligned */
+#define GROUP_ROWS 64u		/* rows of a product */
+#define SWIZZLED_BYTES 1024u	/* alignment of tiles */
 
 #if CUDART_VERSION >= 12000
 #define HAVE_TENSOR_MAPS
@@ -52,8 +52,8 @@ shared_address(const void *at)
 }
 
 /*
- * Barriers: a phase ends when `count` threads have arrived and all bytes that
- * were announced have come.
+ * Barriers: a phase ends when `count` threads have arrived and all announced
+ * bytes have been copied.
  */
 
 __device__ static inline void
@@ -64,7 +64,7 @@ barrier_begin(uint64_t *barrier, uint32_t count)
 				 : "memory");
 }
 
-/* All barriers have begun: copies may see them. */
+/* Make initialized barriers visible to asynchronous copies. */
 __device__ static inline void
 barriers_begun()
 {
@@ -79,7 +79,7 @@ barrier_arrive(uint64_t *barrier)
 				 : "memory");
 }
 
-/* Arrive, and announce so many bytes. */
+/* Arrive, and announce a number of bytes. */
 __device__ static inline void
 barrier_expect(uint64_t *barrier, uint32_t bytes)
 {
@@ -90,8 +90,8 @@ barrier_expect(uint64_t *barrier, uint32_t bytes)
 }
 
 /*
- * Wait for the end of a phase of this parity; the phase before a barrier's
- * first has parity 1 and has ended.
+ * Wait for the end of the phase with this parity. The phase before a barrier's
+ * first has parity 1 and counts as ended.
  */
 __device__ static inline void
 barrier_wait(uint64_t *barrier, uint32_t parity)
@@ -107,8 +107,8 @@ barrier_wait(uint64_t *barrier, uint32_t parity)
 }
 
 /*
- * Copy a box of a tensor map to shared memory: `first` is its first element of
- * each vector, `vector` its first vector.
+ * Copy a box of a tensor map to shared memory; `first` is its first element,
+ * `vector` its first vector.
  */
 __device__ static inline void
 copy_box(void *to, const CUtensorMap *map, uint32_t first, uint32_t vector, uint64_t *barrier)
@@ -129,7 +129,7 @@ tile_descriptor(const unsigned char *tile)
 		   (uint64_t) (SWIZZLED_BYTES / 16) << 32 | 1ull << 62;
 }
 
-/* Sums may be touched by what follows. */
+/* Order register accesses to the sums before the products that follow. */
 __device__ static inline void
 products_begin()
 {
@@ -142,7 +142,7 @@ products_close()
 	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Wait until at most N groups of products are under way. */
+/* Wait until at most N groups of products are incomplete. */
 template <int N>
 __device__ static inline void
 products_wait()
@@ -150,7 +150,7 @@ products_wait()
 	asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* Wait for all products: the sums may be read. */
+/* Wait for all products; then the sums may be read. */
 template <int SUMS>
 __device__ static inline void
 products_end(float (&sums)[SUMS])
@@ -158,8 +158,8 @@ products_end(float (&sums)[SUMS])
 	products_wait<0>();
 #pragma unroll
 	for (int i = 0; i < SUMS; i++)
-		asm volatile("" : "+f"(sums[i])::"memory"); /* not earlier, whatever the compiler knows of
-													 * them */
+		asm volatile("" : "+f"(sums[i])::"memory"); /* keeps the compiler from moving reads of the
+													 * sums up */
 }
 
 #define NAMES_32                                                                                                                         \
@@ -182,8 +182,8 @@ products_end(float (&sums)[SUMS])
 #define SUMS_128(s, i) SUMS_64(s, i), SUMS_64(s, i + 64)
 
 /*
- * Begin the products of 32 bytes of each vector; sums are what they were, or 0
- * without `add`. Operands behind the sums are called A, B and C.
+ * Start the products of 32 bytes of each vector, added to the sums, or without
+ * `add` replacing them. Operands after the sums are A, B and C.
  */
 #define PRODUCT_OF(T, SHAPE, END, SUMS, A, B, C) \
 	__device__ static inline void product(float(&sums)[SUMS], uint64_t rows, uint64_t queries, \
@@ -207,8 +207,8 @@ PRODUCT_OF(__half, "m64n128k16.f32.f16.f16", ", 0, 0", 64, "64", "65", "66")
 PRODUCT_OF(__half, "m64n256k16.f32.f16.f16", ", 0, 0", 128, "128", "129", "130")
 
 /*
- * Begin the products of a tile of 64 rows and one of 2 x SUMS queries, as one
- * group; the first of several sets the sums.
+ * Start the products of a tile of 64 rows and one of 2 x SUMS queries, as one
+ * group. The first of several tiles replaces the sums.
  */
 template <typename T, int SUMS>
 __device__ static inline void
@@ -226,8 +226,8 @@ begin_products(float (&sums)[SUMS], const unsigned char *rows, const unsigned ch
 }
 
 /*
- * From here on a thread of this warp group has this many registers. All of its
- * threads.
+ * Change the number of registers per thread of this warp group. Called by all
+ * of its threads.
  */
 template <int REGISTERS>
 __device__ static inline void
@@ -247,13 +247,13 @@ more_registers()
 
 #ifdef EMULATED
 
-/* A barrier's 64 bits. */
+/* The 64 bits of a barrier. */
 struct EmulatedArrivals
 {
 	uint8_t count;
 	uint8_t missing;
-	uint8_t parity; /* of the phase that is under way */
-	int32_t bytes;	/* announced, and not here */
+	uint8_t parity; /* of the current phase */
+	int32_t bytes;	/* announced but not copied */
 };
 
 static inline uint32_t
@@ -275,7 +275,7 @@ barriers_begun()
 {
 }
 
-/* End a phase, if all is there. */
+/* End the phase if it is complete. */
 static inline void
 barrier_end(EmulatedArrivals *barrier)
 {
@@ -307,7 +307,7 @@ barrier_wait(uint64_t *barrier, uint32_t parity)
 		emulate_pause();
 }
 
-/* Units go where the bits of their addresses say, as on a device. */
+/* Units are placed by address bits, as on a device. */
 static inline void
 copy_box(void *to, const CUtensorMap *map, uint32_t first, uint32_t vector, uint64_t *barrier)
 {

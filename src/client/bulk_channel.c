@@ -60,7 +60,6 @@ channel_prepare(int number, ChannelOp op, uint32 mirror, uint32 generation)
 		   sizeof(AreaChannel) - offsetof(AreaChannel, request));
 	atomic_store(&channel->cancel, 0);
 	atomic_store(&channel->done, 0);
-	atomic_store(&channel->total, 0);
 	channel->request.op = op;
 	channel->request.mirror = mirror;
 	channel->request.mirror_generation = generation;

@@ -115,6 +115,13 @@ mirror_find(const MirrorKey *key)
 	return found ? found->entry : -1;
 }
 
+/* Whether an index is kept away from the server because of crashes. */
+static bool
+mirror_quarantined(int entry)
+{
+	return mirror_track(entry)->crashes >= MIRROR_MOST_CRASHES;
+}
+
 /* How much an entry is worth: one in use does not give way. */
 typedef enum EntryWorth
 {
@@ -234,7 +241,6 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	atomic_store(&track->changes_sent, 0);
 	atomic_store(&track->link_wanted, 0);
 	memset(&track->progress, 0, sizeof(track->progress));
-	mirror->key = *key;
 	memset(&mirror->counters, 0, sizeof(mirror->counters));
 	atomic_store(&mirror->wanted, 0);
 	atomic_store(&mirror->changed, 0);
@@ -313,12 +319,6 @@ mirror_refuse(int entry, const char *reason)
 	atomic_store(&mirror->retry_at_ms, monotonic_ms() + Min(delay, REFUSED_RETRY_MOST_MS));
 	atomic_store(&mirror->wanted, 0);
 	(void) mirror_invalidate(entry, MIRROR_REFUSED);
-}
-
-bool
-mirror_quarantined(int entry)
-{
-	return mirror_track(entry)->crashes >= MIRROR_MOST_CRASHES;
 }
 
 bool
@@ -416,7 +416,6 @@ launcher_wake(void)
 {
 	Latch	   *latch = gpuann_control->launcher_latch;
 
-	atomic_fetch_add(&gpuann_area->launcher_request, 1);
 	/*
 	 * A latch of a process that has just ended may be somebody else's by now:
 	 * waking them for nothing does no harm.

@@ -26,6 +26,16 @@
 									 * polling */
 #define EVICT_IDLE_MS		10000	/* a mirror asked for since does not make way */
 
+/* Which index an entry is of. */
+typedef struct MirrorKey
+{
+	uint32		database;
+	uint32		tablespace;
+	uint32		relfile;
+	uint32		index;			/* the index's oid, for who opens it; not part of the identity */
+	uint64	nonce;			/* of the metapage */
+} MirrorKey;
+
 /*
  * Changes of pages that a scan is to bring to a mirror: it has when every
  * superblock was visited since.
@@ -228,9 +238,6 @@ extern void mirror_evict(int entry);
  * held exclusively.
  */
 extern void mirror_refuse(int entry, const char *reason);
-
-/* Whether an index is kept away from the server because of crashes. */
-extern bool mirror_quarantined(int entry);
 
 /*
  * The entry of a table that is to be mirrored if it is not: wanted, or refused

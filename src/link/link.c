@@ -476,12 +476,6 @@ row_writer_go_on(RowWriter *writer, Relation index, bool (*over) (const void *ar
 	}
 }
 
-void
-row_writer_end(RowWriter *writer)
-{
-	MemoryContextDelete(writer->memory);
-}
-
 /*
  * Write rows (ascending by slot). Rows of slots that hold no row any more are
  * left out.
@@ -493,7 +487,7 @@ link_write_rows(Relation index, const IndexFormat *format, const LinkedRows *row
 	RowWriter  *writer = row_writer_begin(format, rows, next_fresh, change_seq);
 
 	(void) row_writer_go_on(writer, index, NULL, NULL);
-	row_writer_end(writer);
+	MemoryContextDelete(writer->memory);
 }
 
 /* Whether a slot is in the graph: only such ones can be seeds. */

@@ -413,7 +413,7 @@ page_init(Page page, PageKind kind, uint32 superblock)
 /*
  * What is wrong with a page that should be of this kind; NULL if nothing is.
  */
-const char *
+static const char *
 page_fault(Page page, PageKind kind)
 {
 	const PageTail *tail;

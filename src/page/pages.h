@@ -389,11 +389,6 @@ page_reach_row(const IndexFormat *format, Page page, uint32 slot)
 }
 
 /*
- * What is wrong with an initialised page that should be of this kind, or NULL.
- */
-extern const char *page_fault(Page page, PageKind kind);
-
-/*
  * Read and lock a block (mode BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that
  * it is an initialised page of this kind; errors out with
  * ERRCODE_INDEX_CORRUPTED and the block number if not. With zero_ok a new

@@ -151,9 +151,10 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 }
 
 /*
- * Lock the newest pending page (the append lock).
+ * Lock the newest pending page (the append lock); returns its buffer, pinned
+ * and exclusively locked.
  */
-Buffer
+static Buffer
 append_lock(Relation index, const IndexFormat *format)
 {
 	return lock_newest(index, format, BUFFER_LOCK_EXCLUSIVE);

@@ -61,12 +61,6 @@ extern uint32 append_row(Relation index, const IndexFormat *format, const void *
 						 ItemPointer tid);
 
 /*
- * Lock the newest pending page (the append lock); returns its buffer, pinned
- * and exclusively locked.
- */
-extern Buffer append_lock(Relation index, const IndexFormat *format);
-
-/*
  * Put detached, unlisted slots on the free list (sorted ascending). Takes the
  * append lock, in slices. WAL-logged.
  */

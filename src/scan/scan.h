@@ -206,10 +206,8 @@ extern bool scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBo
 /* Find out whether the server is to be asked. */
 extern void source_begin(GpuannScan *scan);
 
-/*
- * The server's answer turned out to be false: take the page path from here on.
- */
-extern void source_distrust(GpuannScan *scan);
+/* Take the page path from here on. */
+extern void source_leave_server(GpuannScan *scan, FallbackReason why);
 
 /*
  * Errors out if a row that the node page at block names cannot be in the table.

@@ -445,7 +445,7 @@ scan_redo_round(GpuannScan *scan)
 {
 	uint32		passed = scan->next - 1;
 
-	source_distrust(scan);
+	source_leave_server(scan, FALLBACK_INVALID_ANSWER);
 	if (scan->stage == STAGE_GRAPH)
 	{
 		drop_answer(scan);

@@ -35,21 +35,12 @@ source_begin(GpuannScan *scan)
 /*
  * Take the page path from here on.
  */
-static void
-leave_server(GpuannScan *scan, FallbackReason why)
+void
+source_leave_server(GpuannScan *scan, FallbackReason why)
 {
 	scan->ask_server = false;
 	scan->stats.tally.why = why;
 	fallback_report(scan->query.index, why);
-}
-
-/*
- * The server's answer turned out to be false.
- */
-void
-source_distrust(GpuannScan *scan)
-{
-	leave_server(scan, FALLBACK_INVALID_ANSWER);
 }
 
 /*
@@ -163,7 +154,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 		why = FALLBACK_BEHIND;
 	if (why != FALLBACK_NONE)
 	{
-		leave_server(scan, why);
+		source_leave_server(scan, why);
 		return false;
 	}
 	if (pending.count == 0 && !pending.more)

@@ -85,7 +85,7 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	9
+#define PROTOCOL_VERSION	10
 
 #define PAYLOAD_RESULTS		1024	/* answers that fit a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -210,16 +210,6 @@ typedef enum FallbackReason
 /* The reasons before this one have counters, and a column of pg_stat_gpuann. */
 #define FALLBACK_COUNTED	FALLBACK_NOT_PRELOADED
 
-/* Which index an entry is of. */
-typedef struct MirrorKey
-{
-	uint32_t	database;
-	uint32_t	tablespace;
-	uint32_t	relfile;
-	uint32_t	index;			/* the index's oid, for who opens it; not part of the identity */
-	uint64_t	nonce;			/* of the metapage */
-} MirrorKey;
-
 /*
  * Counters of one index. What each scan of each session adds to stands on one
  * cache line, which takes turns between all processors; what the server adds to
@@ -264,7 +254,6 @@ typedef struct AreaMirror
 	_Atomic uint32_t changed;	/* set by inserters, vacuum and linkers: the pages are ahead */
 	_Atomic int32_t worker;		/* pid of the mirror worker serving it, or 0 */
 	_Atomic uint32_t wanted;	/* scans that asked for it since a worker last looked */
-	MirrorKey	key;
 	_Atomic int64_t last_used_ms;	/* CLOCK_MONOTONIC */
 	_Atomic int64_t retry_at_ms;
 
@@ -334,7 +323,7 @@ typedef enum ChannelOp
 	CHANNEL_SEEDS,		/* slots */
 	CHANNEL_POSITION,	/* nothing but position */
 	CHANNEL_LINK,		/* slots, or everything pending with count 0; answer: out_count
-									 * rows changed, out_seeds seeds */
+									 * rows changed */
 	CHANNEL_LINK_FETCH, /* rows of the LINK this channel did: out_count slots and rows from
 						 * first_slot on in the order of the result; or, with has_seeds set,
 						 * out_count seeds from first_slot on as slots. At most count, unless 0 */
@@ -342,7 +331,6 @@ typedef enum ChannelOp
 	CHANNEL_SEARCH, /* count queries alike but for their vectors: a batch, or an answer larger than
 					 * a payload; answer: what each has found, as ChannelFound, and its results, the
 					 * next query's k after them. If one fails, all do */
-	CHANNEL_INFO,	/* answer: info */
 	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
 									 * its fetches give, as CHANNEL_LINK's */
 } ChannelOp;
@@ -381,17 +369,14 @@ typedef struct AreaChannel
 	_Atomic int32_t owner;		/* pid, 0, or CHANNEL_DISOWNED */
 	_Atomic uint32_t cancel;	/* set by the client: end the job early */
 	_Atomic uint32_t done;		/* progress of a job */
-	_Atomic uint32_t total;
 
 	ChannelRequest request;		/* written by the client */
 
 	/* written by the server */
 	uint32_t	status;			/* EngineStatus */
 	uint32_t	out_count;
-	uint32_t	out_seeds;
 	uint64_t	out_slots_offset;	/* CHANNEL_SEARCH: out_count ChannelFound */
 	uint64_t	out_offset;		/* rows or results */
-	MirrorInfo	info;
 	char		error[256];
 } AreaChannel;
 
@@ -453,8 +438,6 @@ typedef struct AreaHeader
 	_Atomic int32_t server_pid;
 	_Atomic uint32_t restarts;
 	_Atomic int64_t started_at;	/* seconds since 1970 */
-	_Atomic uint32_t launcher_request;	/* advanced by who wants the launcher to look (mirror
-										 * wanted) */
 
 	/* the server's */
 	_Atomic uint32_t heartbeat; /* advanced by its watch thread: who does not was stopped */

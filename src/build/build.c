@@ -643,10 +643,6 @@ init_build(BuildState *build, Relation heap, Relation index, double expected_row
 	build->expected_rows = expected_rows;
 	build->free_head = NO_SLOT;
 
-	if (ef_construction < 2 * m)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ef_construction must be greater than or equal to 2 * m")));
 	format_compute(&build->format, type, gpuann_column_dims(type, index), m, ef_construction,
 				   expected_rows);
 }

@@ -338,15 +338,6 @@ shmem_last_error(void)
 	return text;
 }
 
-int64
-monotonic_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64) now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 void
 shmem_copy_text(char *to, Size size, const char *from, Size from_size)
 {

@@ -125,8 +125,6 @@ extern char *shmem_last_error(void);
 extern bool shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event,
 					   _Atomic uint32_t *asleep);
 
-extern int64 monotonic_us(void);
-
 /*
  * Copy a text that the server may have written: printable ASCII, always
  * terminated.
@@ -202,11 +200,12 @@ typedef struct LinkPart
 } LinkPart;
 
 /*
- * Call a prepared CHANNEL_LINK_FETCH of at most so many elements. An answer
- * that does not fit the channel is ENGINE_INVALID.
+ * Call a prepared CHANNEL_LINK_FETCH, from an element on, of at most so many.
+ * An answer that does not fit the channel is ENGINE_INVALID.
  */
-extern EngineStatus channel_fetch_linked(int channel, uint32 most, bool seeds, uint32 degree,
-										 int64 deadline_us, LinkPart *part, const char **text);
+extern EngineStatus channel_fetch_linked(int channel, uint32 first, uint32 most, bool seeds,
+										 uint32 degree, int64 deadline_us, LinkPart *part,
+										 const char **text);
 
 /* Give back this backend's request slot, in whatever state its request is. */
 extern void shmem_leave_slot(void);

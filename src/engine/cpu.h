@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "engine/clock.h"
 #include "engine/mirror.h"
 #include "engine/repair_row.h"
 #include "engine/search.h"
@@ -36,8 +37,8 @@ typedef struct QueryTask
 	EngineQuery in;				/* its copy; pointers name the copies below */
 	MirrorEntry *entry;
 	WideVector	wide;
-	uint64_t	submitted_us;
-	uint64_t	started_us;
+	int64_t		submitted_us;
+	int64_t		started_us;
 	uint32_t	nparts;			/* exact: parts of the rows, one thread each */
 	uint32_t	next_part;
 	uint32_t	parts_done;
@@ -118,7 +119,7 @@ typedef struct CpuEngine
 	uint32_t	watching;		/* workers that look for queries without sleeping */
 	uint32_t	most_watching;
 	uint32_t	queries;		/* in flight */
-	_Atomic uint64_t last_query_us; /* when the last was submitted; 0: there was none */
+	_Atomic int64_t last_query_us; /* when the last was submitted; 0: there was none */
 	TaskList	completed;		/* not yet returned by poll */
 	uint32_t	parts_since_job;	/* parts of queries begun since a job was */
 	MirrorEntry *first_ready;
@@ -164,8 +165,6 @@ struct Worker
 	SearchScratch *search;
 	LinkScratch link;
 };
-
-extern uint64_t engine_clock_us(void);
 
 /* Let waiting queries run on this worker. */
 extern void worker_breathe(Worker *worker);

@@ -345,11 +345,11 @@ make_result(Linking *linking)
 static int
 linking_threads(const CpuJob *job, CpuEngine *engine)
 {
-	uint64_t	last = atomic_load_explicit(&engine->last_query_us, memory_order_relaxed);
+	int64_t		last = atomic_load_explicit(&engine->last_query_us, memory_order_relaxed);
 
 	if (job->in.threads > 0)
 		return job->in.threads;
-	if (last == 0 || engine_clock_us() > last + QUERIES_ABOUT_US)
+	if (last == 0 || monotonic_us() > last + QUERIES_ABOUT_US)
 		return engine->nthreads;
 	return (engine->nthreads + 3) / 4;
 }

@@ -33,6 +33,16 @@ typedef struct SlotState
 	bool		live;			/* may be an answer */
 } SlotState;
 
+/* Whether a slot is among the first so many. */
+static inline bool
+slot_is_among(const uint32_t *slots, uint32_t count, uint32_t slot)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (slots[i] == slot)
+			return true;
+	return false;
+}
+
 /*
  * How the routine reaches a graph. All callbacks get `context`. They may leave
  * by longjmp (PostgreSQL's error) if the allocator of the scratch copes with

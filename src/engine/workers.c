@@ -165,20 +165,20 @@ watch_for_phase(CpuEngine *engine)
 static bool
 watch_for_query(CpuEngine *engine)
 {
-	uint64_t	until;
+	int64_t		until;
 
 	if (engine->watching >= engine->most_watching)
 		return false;
 	engine->watching++;
 	pthread_mutex_unlock(&engine->lock);
-	until = engine_clock_us() + WATCH_US;
+	until = monotonic_us() + WATCH_US;
 	do
 	{
 		for (int i = 0;
 			 i < 16 && atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0; i++)
 			workers_spin();
 	} while (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0 &&
-			 engine_clock_us() < until);
+			 monotonic_us() < until);
 	pthread_mutex_lock(&engine->lock);
 	engine->watching--;
 	return true;

@@ -122,6 +122,10 @@ format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int
 {
 	double		seeds = Min(expected_rows * 4 / SEED_SHARE, (double) SEEDS_MAX);
 
+	if (ef_construction < 2 * m)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ef_construction must be greater than or equal to 2 * m")));
 	memset(format, 0, sizeof(*format));
 	format->dims = dims;
 	format->type = info->type;

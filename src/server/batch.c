@@ -316,7 +316,7 @@ batch_submit(Server *server, uint32_t entry)
 		return true;
 	}
 	batch = &server->batches[number];
-	*batch = (Batch) {mirror->id, entry, count, count, server_now_us()};
+	*batch = (Batch) {mirror->id, entry, count, count, monotonic_us()};
 	for (Ticket *ticket = waiting_detach(mirror); ticket != NULL; ticket = ticket->next)
 	{
 		ticket->state = TICKET_FLYING;
@@ -451,7 +451,7 @@ queries_poll(Server *server)
 		if (server->lone_flying)
 		{
 			server->lone_flying = false;
-			server->lone_ended_us = server_now_us();
+			server->lone_ended_us = monotonic_us();
 		}
 		/*
 		 * Counted, then answered: who has its answer finds itself in the

@@ -321,7 +321,7 @@ channels_step(Server *server)
 
 	if (server->channels_busy > 0)
 	{
-		begun = server_now_us();
+		begun = monotonic_us();
 		poll_jobs = atomic_exchange(&server->woken, false) ||
 					begun - server->last_job_poll_us >= JOB_POLL_US;
 		if (poll_jobs)
@@ -335,8 +335,8 @@ channels_step(Server *server)
 			continue;
 		worked = true;
 		if (begun == 0)
-			begun = server_now_us();
-		else if (server_now_us() - begun > CHANNEL_SLICE_US)
+			begun = monotonic_us();
+		else if (monotonic_us() - begun > CHANNEL_SLICE_US)
 		{
 			server->next_channel = (number + 1) % channels;
 			break;

@@ -81,6 +81,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
 #include "engine/engine.h"
 #include "server/steps.h"
 

@@ -17,16 +17,6 @@
 #define LOOK_US			4		/* between looks at the engine meanwhile */
 #define CHORES_US		INT64_C(1000000)
 
-/* Microseconds of CLOCK_MONOTONIC. */
-int64_t
-server_now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /*
  * The engine broke: answer everything in flight with ENGINE_FAILED, and end the
  * process.
@@ -88,7 +78,7 @@ serve_rest(Server *server, uint32_t seen)
 		bool flying =
 			server->queries_flying > 0 && server->queries_flying <= server->spin_flying_most;
 		bool		brief = channels_brief(server);
-		int64_t		now = server_now_us();
+		int64_t		now = monotonic_us();
 		int64_t		until = now + (flying || brief ? server->spin_flying_us : server->spin_us);
 		int64_t		look = now + LOOK_US;
 
@@ -109,7 +99,7 @@ serve_rest(Server *server, uint32_t seen)
 #if defined(__x86_64__) || defined(__i386__)
 			__builtin_ia32_pause();
 #endif
-		} while ((now = server_now_us()) < until);
+		} while ((now = monotonic_us()) < until);
 	}
 	PROTOCOL_STEP(SERVER_RESTS);
 	atomic_store(&area->sleeping, 1);
@@ -126,7 +116,7 @@ serve_rest(Server *server, uint32_t seen)
 static void
 serve_chores(Server *server)
 {
-	int64_t		now = server_now_us();
+	int64_t		now = monotonic_us();
 
 	if (now - server->last_chores_us < CHORES_US)
 		return;

@@ -258,8 +258,6 @@ extern int	serve(Server *server);
  */
 extern void server_fail(Server *server, const EngineError *error) __attribute__((noreturn));
 
-extern int64_t server_now_us(void);
-
 /* ---- watchdog.c: an engine that takes work and gives nothing back ---- */
 
 extern void watchdog_look(Server *server);

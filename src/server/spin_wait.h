@@ -18,8 +18,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
+#include "engine/clock.h"
 #include "engine/processors.h"
 
 #define WATCH_LOOK_US		5	/* looks, in all */
@@ -73,21 +73,11 @@ watch_judge(WatchCredit *credit, bool helped)
 	return helped;
 }
 
-/* Microseconds of CLOCK_MONOTONIC. */
-static inline int64_t
-watch_now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /* Look at a word for so many microseconds. True: it differs. */
 static inline bool
 watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
 {
-	int64_t		until = watch_now_us() + us;
+	int64_t		until = monotonic_us() + us;
 
 	do
 	{
@@ -99,7 +89,7 @@ watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
 			__builtin_ia32_pause();
 #endif
 		}
-	} while (watch_now_us() < until);
+	} while (monotonic_us() < until);
 	return false;
 }
 
@@ -112,7 +102,7 @@ watch_look(const _Atomic uint32_t *word, uint32_t value, int us)
 static inline bool
 watch_yield(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
-	int64_t		before = watch_now_us();
+	int64_t		before = monotonic_us();
 	int64_t		idle_until = watch->processors < WATCH_IDLE_FROM ? before : before + WATCH_IDLE_US;
 
 	for (int yields = 0; yields < WATCH_YIELDS;)
@@ -122,7 +112,7 @@ watch_yield(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value
 		(void) sched_yield();
 		if (atomic_load_explicit(word, memory_order_acquire) != value)
 			return true;
-		now = watch_now_us();
+		now = monotonic_us();
 		yields += now >= idle_until || now - before >= WATCH_ALONE_US;
 		before = now;
 	}

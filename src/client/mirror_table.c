@@ -13,7 +13,6 @@
 #include "client/mirror_table.h"
 
 #include "miscadmin.h"
-#include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
 #include "utils/rel.h"
@@ -44,6 +43,7 @@ typedef struct FileEntry
 MirrorControl *gpuann_control = NULL;
 BarredDatabase *gpuann_barred = NULL;
 static HTAB *file_table = NULL;
+static LWLock *mirror_lock = NULL;
 
 static Size
 barred_size(void)
@@ -80,6 +80,13 @@ mirrors_shmem_init(void)
 	info.entrysize = sizeof(FileEntry);
 	file_table = ShmemInitHash("gpuann mirror files", AREA_MIRRORS, AREA_MIRRORS, &info,
 							   HASH_ELEM | HASH_BLOBS);
+	mirror_lock = &GetNamedLWLockTranche(MIRROR_LOCK_TRANCHE)->lock;
+}
+
+LWLock *
+gpuann_mirror_lock(void)
+{
+	return mirror_lock;
 }
 
 void

@@ -18,6 +18,7 @@
 #include "client/shmem.h"
 
 #include "storage/latch.h"
+#include "storage/lwlock.h"
 
 #define GPUANN_MAX_WORKERS	64
 #define MIRROR_MOST_CRASHES 3	/* of the server, each within the memory of the one before, on one
@@ -157,6 +158,11 @@ mirror_capacity(uint32 rows)
 {
 	return Min(rows + rows / 8 + 64, ENGINE_MAX_SLOTS);
 }
+
+/* Protects creating, claiming and emptying entries. */
+extern LWLock *gpuann_mirror_lock(void);
+
+#define MIRROR_LOCK_TRANCHE	"gpuann"
 
 extern Size mirrors_shmem_size(void);
 extern void mirrors_shmem_init(void);

@@ -9,8 +9,6 @@
 #include "base/base.h"
 #include "server/transitions.h"
 
-#include "storage/lwlock.h"
-
 /*
  * The area, or NULL when gpuann is not in shared_preload_libraries or memory
  * was short. The same address in every process.
@@ -60,7 +58,13 @@ shared_channel_data(uint32 channel)
 /* Its descriptor, to pass to the server; -1 without an area. */
 extern int	gpuann_area_fd;
 
-/* Settings of the server (shmem.c) */
+/*
+ * Make the area. After a crash restart the old one is forgotten, whose server
+ * is dying with its launcher.
+ */
+extern void shmem_make(void);
+
+/* Settings of the server (startup.c) */
 extern int	gpuann_engine;
 extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU
 										 * engine */
@@ -101,9 +105,6 @@ typedef enum ShmemWaitEvent
 } ShmemWaitEvent;
 
 extern uint32 shmem_wait_event(ShmemWaitEvent event);
-
-/* Protects creating, claiming and emptying entries of the mirror table. */
-extern LWLock *gpuann_mirror_lock(void);
 
 /* This backend's request slot, or -1 for a process without one. */
 extern int	shmem_my_slot(void);

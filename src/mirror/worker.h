@@ -157,9 +157,11 @@ extern bool slice_note_sent(const MirrorSlice *slice, uint32 rows, uint64 positi
 /* The mirror has the changes of pages up to this number. */
 extern void slice_note_changes(const MirrorSlice *slice, uint64 change_seq);
 
-/* worker.c */
+/* worker.c: decides what is next */
 
 extern PGDLLEXPORT void gpuann_worker_main(Datum arg);
+
+/* slice.c: calls of a slice's channel, reading its pages */
 
 /* What a channel's failure means for the slice; sets the reason. */
 extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const char *text);

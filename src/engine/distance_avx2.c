@@ -205,7 +205,7 @@ count_avx2(const void *a, const void *b, uint32_t dims, Metric metric)
 {
 	BitCounts	counts = {0, 0};
 
-	bit_count_words(&counts, a, b, 0, ((size_t) dims + 7) / 8, metric);
+	bit_count_words(&counts, a, b, ((size_t) dims + 7) / 8, metric);
 	return counts;
 }
 

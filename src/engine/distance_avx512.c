@@ -209,7 +209,7 @@ count_avx512(const void *a, const void *b, uint32_t dims, Metric metric)
 	{
 		BitCounts	counts = {0, 0};
 
-		bit_count_words(&counts, a, b, 0, bytes, metric);
+		bit_count_words(&counts, a, b, bytes, metric);
 		return counts;
 	}
 	for (size_t at = 0; at < bytes; at += 64)

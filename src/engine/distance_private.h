@@ -176,11 +176,12 @@ bit_count(BitCounts *counts, uint64_t a, uint64_t b, Metric metric)
 		counts->both += (uint64_t) __builtin_popcountll(a & b);
 }
 
-/* Count over two vectors, word by word from byte `at` on. */
+/* Count over two vectors, word by word. */
 DISTANCE_INLINE void
-bit_count_words(BitCounts *counts, const void *a, const void *b, size_t at, size_t bytes,
-				Metric metric)
+bit_count_words(BitCounts *counts, const void *a, const void *b, size_t bytes, Metric metric)
 {
+	size_t		at = 0;
+
 	for (; metric == METRIC_HAMMING && at + 4 * sizeof(uint64_t) <= bytes;
 		 at += 4 * sizeof(uint64_t))
 		for (size_t i = at; i < at + 4 * sizeof(uint64_t); i += sizeof(uint64_t))

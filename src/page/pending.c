@@ -561,9 +561,9 @@ set_nonce(Relation index)
 }
 
 /*
- * Add a row and return its slot.
+ * Add a row.
  */
-uint32
+void
 append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid)
 {
 	Appended	row = {.tid = tid};
@@ -593,7 +593,6 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 	write_row(index, format, newest, &row);
 	UnlockReleaseBuffer(newest);
 	FAULT_POINT("append-done");
-	return row.slot;
 }
 
 /*

@@ -54,11 +54,10 @@ extern bool pending_read(Relation index, const IndexFormat *format, const Pendin
 /*
  * Add a row: takes the append lock, a free or fresh slot, writes vector, node
  * record and list entry (one WAL record if the vector lies on at most two
- * pages), and returns the slot. After it returns the row is found by every
- * scan; edges come later.
+ * pages). After it returns the row is found by every scan; edges come later.
  */
-extern uint32 append_row(Relation index, const IndexFormat *format, const void *vector,
-						 ItemPointer tid);
+extern void append_row(Relation index, const IndexFormat *format, const void *vector,
+					   ItemPointer tid);
 
 /*
  * Put detached, unlisted slots on the free list (sorted ascending). Takes the

@@ -150,40 +150,32 @@ scan_start(IndexScanDesc desc)
 #endif
 
 	old = MemoryContextSwitchTo(scan->memory);
-	memset(&scan->answer, 0, sizeof(scan->answer));
-	memset(&scan->stats, 0, sizeof(scan->stats));
-	memset(&scan->last, 0, sizeof(scan->last));
-	memset(&scan->cursor, 0, sizeof(scan->cursor));
-	scan->format = index_format(index);
-	scan->next = 0;
-	scan->first_ef = (uint32) gpuann_effective_ef_search(index);
-	scan->ef = 0;
-	memset(&scan->walk, 0, sizeof(scan->walk));
-	scan->walks = false;
-	scan->range_next = 0;
-	scan->compared_all = false;
-	scan->max_visited = gpuann_max_scan_tuples;
-	scan->emitted = NULL;
-	scan->answered = false;
-	scan->may_have_missed = false;
-	scan->mirror.entry = -1;
-
-	scan->snapshot = desc->xs_snapshot;
-	scan->query.index = index;
-	scan->query.format = scan->format;
-	scan->query.vector = query_elements(scan, &desc->orderByData[0]);
-	scan->query.meta = &scan->meta;
-	scan->query.bounds = &scan->bounds;
-	scan->query.memory = scan->memory;
+	*scan = (GpuannScan) {
+		.format = index_format(index),
+		.type = scan->type,
+		.memory = scan->memory,
+		.iterative = (GpuannIterativeScan) gpuann_iterative_scan,
+		.snapshot = desc->xs_snapshot,
+		.mirror.entry = -1,
+		.first = scan->first,
+		.first_ef = (uint32) gpuann_effective_ef_search(index),
+		.max_visited = gpuann_max_scan_tuples,
+		.heap_blocks = scan->heap_blocks,
+		.stats = {.any = true, .exact = gpuann_exact},
+	};
+	scan->query = (PageQuery) {
+		.index = index,
+		.format = scan->format,
+		.vector = query_elements(scan, &desc->orderByData[0]),
+		.meta = &scan->meta,
+		.bounds = &scan->bounds,
+		.memory = scan->memory,
+	};
 	pending_end(index, scan->format, &scan->bounds);
 	scan->meta.nonce = index_cached_nonce(index);
-	scan->meta_read = false;
 	if (scan->meta.nonce == 0)
 		scan_read_meta(scan);
 
-	scan->stats.any = true;
-	scan->stats.exact = gpuann_exact;
-	scan->iterative = (GpuannIterativeScan) gpuann_iterative_scan;
 	if (scan->query.vector == NULL)
 	{
 		scan->stage = STAGE_ANY;

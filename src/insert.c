@@ -25,7 +25,7 @@ gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relat
 							  &elements, &copy))
 	{
 		append_row(index, format, elements, tid);
-		client_note_change(index, format);
+		client_note_change(index);
 		link_if_crowded(index, format);
 	}
 	if (copy != NULL)

@@ -388,7 +388,7 @@ known_entry(Relation index, uint32 *identity)
 }
 
 void
-client_note_change(Relation index, const IndexFormat *format)
+client_note_change(Relation index)
 {
 	int			entry = known_entry(index, NULL);
 	AreaMirror *mirror;
@@ -443,7 +443,7 @@ client_worker_serves(Relation index)
 }
 
 bool
-client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
+client_ask_to_link(Relation index, uint64 position)
 {
 	uint32		identity;
 	int			entry = known_entry(index, &identity);
@@ -463,7 +463,7 @@ client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
 	LWLockRelease(gpuann_mirror_lock());
 	if (!ours)
 		return false;
-	client_note_change(index, format);
+	client_note_change(index);
 	while (atomic_load(wanted) != 0)
 	{
 		if (monotonic_ms() >= until_ms || !client_worker_serves(index))

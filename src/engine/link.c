@@ -146,13 +146,12 @@ compare_slots(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-static bool
+static void
 add_slot(void *context, uint32_t slot)
 {
 	Linking    *linking = context;
 
 	linking->slots[linking->count++] = slot;
-	return true;
 }
 
 /*

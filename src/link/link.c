@@ -351,7 +351,7 @@ let_worker_link(Relation index, const IndexFormat *format)
 	pending_bounds(index, format, &meta, &bounds);
 	end = bounds.end;
 	linked_before = meta.linked_slots;
-	while (bounds.linked < end && client_ask_to_link(index, format, end))
+	while (bounds.linked < end && client_ask_to_link(index, end))
 	{
 		change_seq = meta.change_seq;
 		(void) linker_lock(index, true, false);

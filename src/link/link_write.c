@@ -317,7 +317,7 @@ in_graph(Relation index, const IndexFormat *format, uint32 slot, NodeCopy *node)
 
 /* Whether the seed area has just these. */
 static bool
-has_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32 nseeds)
+has_seeds(Relation index, const uint32 *seeds, uint32 nseeds)
 {
 	MetaPage	meta;
 	uint32	   *there;
@@ -326,7 +326,7 @@ has_seeds(Relation index, const IndexFormat *format, const uint32 *seeds, uint32
 	read_meta(index, &meta);
 	if (meta.seeds != nseeds)
 		return false;
-	(void) read_seeds(index, format, &meta, nseeds, &there);
+	(void) read_seeds(index, &meta, nseeds, &there);
 	same = memcmp(seeds, there, sizeof(uint32) * nseeds) == 0;
 	pfree(there);
 	return same;
@@ -353,7 +353,7 @@ link_write_seeds(Relation index, const IndexFormat *format, const uint32 *propos
 	 * An engine hands back those that it got, in their order, until it has
 	 * chosen others.
 	 */
-	if (!has_seeds(index, format, seeds, nseeds))
+	if (!has_seeds(index, seeds, nseeds))
 		order_seeds(index, format, seeds, nseeds);
 	for (BlockNumber block = 1; written < nseeds; block++)
 	{
@@ -478,6 +478,6 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass,
 						RelationGetRelationName(index))));
 	}
 	link_finish_slice(index, &end);
-	client_note_change(index, format);
+	client_note_change(index);
 	return meta.linked_position;
 }

@@ -585,8 +585,7 @@ read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
  * graph as all are, and every so many of all would not be.
  */
 uint32
-read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most,
-		   uint32 **seeds)
+read_seeds(Relation index, const MetaPage *meta, uint32 most, uint32 **seeds)
 {
 	uint32		wanted = Min(meta->seeds, most);
 

@@ -425,8 +425,7 @@ extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, 
  * Copy the seeds (at most SEEDS_MAX) into a palloc'd array; returns how many.
  * Whether they exist is for the caller to check.
  */
-extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta,
-						 uint32 most, uint32 **seeds);
+extern uint32 read_seeds(Relation index, const MetaPage *meta, uint32 most, uint32 **seeds);
 
 /* Copy these of them. */
 extern void read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds);

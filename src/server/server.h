@@ -171,7 +171,6 @@ typedef struct Server
 	AreaHeader	layout;			/* checked copy: sizes and offsets are read here only */
 	const EngineOps *ops;
 	Engine	   *engine;
-	EngineInfo	engine_info;
 	int			rest_ms;		/* of the options */
 	int			spin_us;		/* busy waiting before a sleep */
 	int			spin_flying_us;	/* the same while queries are in flight, or brief jobs, ... */

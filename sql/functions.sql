@@ -104,31 +104,16 @@ SELECT gpuann_link('things_v');
 SELECT samples_asked FROM gpuann_recall('things_some', 5, 5);
 RESET ROLE;
 
--- row-level security: only rows that the caller may see are asked about, and count
+-- row-level security: whom it applies to learns nothing of the rows that it hides, unless he may maintain the index
 ALTER TABLE things ENABLE ROW LEVEL SECURITY;
-CREATE FUNCTION may_see(kind int) RETURNS boolean LANGUAGE sql VOLATILE AS $$ SELECT kind = 0 AND current_user = 'regress_reader' $$;
-CREATE POLICY few ON things FOR SELECT USING (may_see(kind));
-SET ROLE regress_reader;
--- SELECT on one column is not enough for the policies
-SELECT gpuann_recall('things_v', 5, 5);
-RESET ROLE;
+CREATE POLICY few ON things FOR SELECT USING (kind = 0);
 GRANT SELECT ON things TO regress_reader;
 SET ROLE regress_reader;
-SELECT samples_asked, recall > 0.9 AS good FROM gpuann_recall('things_v', 20, 10, 200);
--- no more can be asked about than there are
-SELECT samples_asked = (SELECT count(*) FROM things WHERE v IS NOT NULL) AS all_seen, recall > 0.9 AS good
-FROM gpuann_recall('things_v', 3000, 5, 100);
-SELECT samples_asked = (SELECT count(*) FROM things WHERE v IS NOT NULL AND kind = 1) AS all_seen FROM gpuann_recall('things_some', 3000, 3);
-SHOW gpuann.exact;
+SELECT gpuann_recall('things_v', 5, 5);
+SELECT gpuann_recall('things_some', 5, 5);
 SET row_security = off;
 SELECT gpuann_recall('things_v', 5, 5);
 RESET row_security;
--- the k nearest of few rows, far apart: the exact answer is all of them, and so is the scan's
-RESET ROLE;
-CREATE POLICY nine ON things AS RESTRICTIVE FOR SELECT USING (id IN (SELECT 300 * i FROM generate_series(1, 9) i));
-SET ROLE regress_reader;
-SELECT samples_asked, recall, visited > 100 AS searched_on FROM gpuann_recall('things_v', 100, 5);
-SELECT samples_asked, recall FROM gpuann_recall('things_v', 100, 100);
 SET ROLE regress_owner;
 SELECT samples_asked FROM gpuann_recall('things_v', 5, 5);
 RESET ROLE;
@@ -137,11 +122,18 @@ SET ROLE regress_owner;
 SELECT samples_asked FROM gpuann_recall('things_v', 5, 5);
 RESET ROLE;
 SELECT samples_asked FROM gpuann_recall('things_v', 5, 5);
+ALTER ROLE regress_reader BYPASSRLS;
+SET ROLE regress_reader;
+SELECT samples_asked FROM gpuann_recall('things_v', 5, 5);
+RESET ROLE;
 ALTER TABLE things NO FORCE ROW LEVEL SECURITY;
 ALTER TABLE things DISABLE ROW LEVEL SECURITY;
+ALTER ROLE regress_reader NOBYPASSRLS;
+SET ROLE regress_reader;
+SELECT samples_asked FROM gpuann_recall('things_v', 5, 5);
+SHOW gpuann.exact;
+RESET ROLE;
 DROP POLICY few ON things;
-DROP POLICY nine ON things;
-DROP FUNCTION may_see;
 
 -- what an index expression calls runs as the owner and can do no harm to who checks the index
 CREATE TABLE secret (note text);

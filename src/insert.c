@@ -24,8 +24,8 @@ gpuanninsert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relat
 	if (gpuann_value_elements(gpuann_type_info(index), format->dims, values[0], isnull[0],
 							  &elements, &copy))
 	{
-		(void) append_row(index, format, elements, tid);
-		client_note_change(index, format);
+		append_row(index, format, elements, tid);
+		client_note_change(index);
 		link_if_crowded(index, format);
 	}
 	if (copy != NULL)

@@ -79,10 +79,6 @@ foreach my $case (
 	[ 'no number as distance', 'nan=5' ],
 	[ 'the wrong order', 'reverse=1' ],
 	[ 'list entries that do not exist', 'position=1' ],
-	[ 'half the distances', 'halve=1' ],
-	[ 'twice the distances', 'twice=1' ],
-	[ 'every second row left out', 'lack=2' ],
-	[ 'no rows', 'lack=1' ],
 	[ 'garbage of every kind', 'range=50,repeat=31,dead=7,older=5,newer=11' ])
 {
 	goes_to_pages($case->[0], $case->[1], 'fallback_invalid_answer');
@@ -109,25 +105,6 @@ foreach my $how ('complete', 'strict_order', 'relaxed_order')
 			"$how, $faults: every row once, or counted as dropped");
 		is($session->rows("SELECT count(*) FROM (SELECT id FROM items WHERE id % 5 = 1 ORDER BY v <-> vec(3, $dims) LIMIT 200) few"), 200,
 			"$how, $faults: as many as are wanted, with a filter");
-	}
-	faults('');
-	$session->close;
-}
-
-# Rows that the engine leaves out come at the end, and are counted, where a scan promises every row.
-foreach my $how ('complete', 'relaxed_order')
-{
-	my $session = session($node, settings => "-c gpuann.iterative_scan=$how");
-	my $rows = $session->rows('SELECT count(*) FROM items');
-
-	foreach my $faults ('lack=1', 'lack=2', 'lack=700')
-	{
-		my $before = counter('fallback_invalid_answer');
-
-		faults($faults);
-		is($session->rows("SELECT count(*), count(DISTINCT ctid) FROM
-			(SELECT ctid FROM items ORDER BY v <-> vec(3, $dims) LIMIT 1000000) drained"), "$rows|$rows", "$how, $faults: every row once");
-		cmp_ok(counter('fallback_invalid_answer'), '>', $before, "$how, $faults: counted");
 	}
 	faults('');
 	$session->close;

@@ -52,7 +52,7 @@ expect_batches('at first');
 is($session->rows('SELECT samples_asked FROM gpuann_recall($$items_v$$, 1000, 3)'), 1000, 'several batches');
 is($session->rows('SELECT samples_asked FROM gpuann_recall($$items_v$$, 300, 2000)'), 300, 'more neighbours than a first answer has');
 
-foreach my $faults ('query_error=7', 'query_memory=1', 'halve=1', 'older=3', 'range=50', 'reverse=1', 'many=1')
+foreach my $faults ('query_error=7', 'query_memory=1', 'older=3', 'range=50', 'reverse=1', 'many=1')
 {
 	faults($faults);
 	expect_recall($faults);

@@ -29,8 +29,8 @@
  *	hang_poll=1		nor does poll
  *	crash=1			a segmentation fault at a query
  *
- * and in answers, each Nth result of which (many, position, reverse, halve,
- * twice: the whole answer)
+ * and in answers, each Nth result of which (many, position, reverse: the whole
+ * answer)
  *
  *	range=N			names a slot that does not exist
  *	huge=N			names a slot beyond all that can exist
@@ -41,9 +41,6 @@
  *	nan=N			is not a number away
  *	many=1			more results than wanted
  *	reverse=1		the nearest last
- *	halve=1			only half as far
- *	twice=1			twice as far
- *	lack=N			is left out
  *	position=1		claims to know list entries that do not exist
  */
 #include <dlfcn.h>
@@ -68,7 +65,7 @@
 	F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append) F(lie_link)  \
 		F(query_error) F(query_memory) F(busy) F(delay_ms) F(mute) F(fail) F(hang) F(hang_poll) \
 			F(crash) F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many)        \
-				F(reverse) F(position) F(halve) F(twice) F(lack)
+				F(reverse) F(position)
 
 typedef struct Faults
 {
@@ -320,22 +317,6 @@ falsify_result(const Engine *engine, EngineQuery *query, uint32_t i)
 		result->version++;
 	if (strikes(faults->nan, i))
 		result->distance = (double) NAN;
-	if (faults->halve)
-		result->distance /= 2;
-	if (faults->twice)
-		result->distance *= 2;
-}
-
-/* Leave results out. */
-static void
-leave_out(const Faults *faults, EngineQuery *query)
-{
-	uint32_t	kept = 0;
-
-	for (uint32_t i = 0; i < query->count; i++)
-		if (!strikes(faults->lack, i))
-			query->results[kept++] = query->results[i];
-	query->count = kept;
 }
 
 /* Falsify an answer. */
@@ -354,7 +335,6 @@ falsify(Engine *engine, EngineQuery *query)
 		return;
 	for (uint32_t i = 0; i < query->count; i++)
 		falsify_result(engine, query, i);
-	leave_out(faults, query);
 	for (uint32_t i = 0; faults->reverse && i < query->count / 2; i++)
 	{
 		SearchResult kept = query->results[i];

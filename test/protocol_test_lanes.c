@@ -292,7 +292,7 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 	for (size_t i = offsetof(AreaChannel, request) / 4; i < offsetof(AreaChannel, status) / 4; i++)
 		((uint32_t *) channel)[i] = (uint32_t) next_random(random);
 	if ((right & 0xf) != 0)
-		channel->request.op = 1 + channel->request.op % CHANNEL_INFO;
+		channel->request.op = 1 + channel->request.op % CHANNEL_REPAIR;
 	if ((right & 0xf0) != 0)
 		channel->request.mirror = next_random(random) % 2 == 0 ? 0 : 1;
 	if ((right & 0xf00) != 0)
@@ -329,7 +329,7 @@ fuzz_channel(World *world, AreaChannel *channel, uint64_t *random)
 						 RESIDENCY_FULL, PLACEMENT_SINGLE, -1};
 	/* Entry 0 must keep its mirror and rows. */
 	if (channel->request.mirror == 0 && channel->request.op != CHANNEL_SEARCH &&
-		channel->request.op != CHANNEL_INFO)
+		channel->request.op != CHANNEL_LINK_FORGET)
 		channel->request.mirror = 1;
 	for (int i = 0; i < 400; i++)
 		((uint32_t *) area_channel_data(
@@ -646,7 +646,7 @@ die_with_channel(World *world, int state)
 	}
 	if (state == 3)
 	{
-		channel->request.op = CHANNEL_INFO;
+		channel->request.op = CHANNEL_LINK_FORGET;
 		channel_post(world->area, number);
 		while (request_state(atomic_load(&channel->state)) != REQUEST_DONE)
 			pause_us(100);

@@ -93,7 +93,7 @@ channel_thread(void *arg)
 		for (uint32_t i = 0; i < count; i++)
 			search_random(&searches[i], area, 0, &random);
 		if (next_random(&random) % 4 == 0)
-			(void) channel_prepare(area, number, CHANNEL_INFO, 0);
+			(void) channel_prepare(area, number, CHANNEL_LINK_FORGET, 0);
 		else
 			channel_fill_searches(area, number, searches, count);
 		channel_post(area, number);

@@ -35,7 +35,6 @@
 #define GPUANN_MAX_EF_SEARCH		ENGINE_MAX_EF
 
 /* gpuann.max_scan_tuples; GPUANN_UNSET: no limit */
-#define GPUANN_MIN_MAX_SCAN_TUPLES	1
 #define GPUANN_MAX_MAX_SCAN_TUPLES	INT_MAX
 
 /*

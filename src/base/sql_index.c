@@ -23,6 +23,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/rls.h"
 #include "utils/syscache.h"
 
 #include "base/sql_index.h"
@@ -124,6 +125,16 @@ check_privileges(Oid index, Oid heap, SqlIndexUse use)
 		case SQL_INDEX_READ:
 			if (!may_read(index, heap))
 				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(heap));
+			if (check_enable_rls(heap, InvalidOid, true) == RLS_ENABLED &&
+				!may_maintain(index, heap))
+				ereport(ERROR,
+						(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						 errmsg("row-level security of table \"%s\" applies to the current user",
+								get_rel_name(heap)),
+						 errdetail("Index \"%s\" would be read past the table's policies.",
+								   get_rel_name(index)),
+						 errhint(
+							 "Call it as the table's owner, or as a role that bypasses row-level security.")));
 			return;
 		case SQL_INDEX_WATCH:
 			if (has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
@@ -206,17 +217,6 @@ sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened)
 	 */
 	if (IndexGetRelation(oid, true) != heap)
 		report_dropped(oid);
-}
-
-/*
- * Be the caller again, with the index still open.
- */
-void
-sql_index_be_caller(SqlIndex *opened)
-{
-	AtEOXact_GUC(false, opened->guc_level);
-	SetUserIdAndSecContext(opened->user, opened->security);
-	opened->guc_level = NewGUCNestLevel();
 }
 
 /* Be the caller again. */

@@ -15,7 +15,8 @@ typedef enum SqlIndexUse
 {
 	SQL_INDEX_MAINTAIN,			/* write or load: the owner, MAINTAIN on the table, pg_maintain */
 	SQL_INDEX_WATCH,			/* look at it as a whole: those, and pg_stat_scan_tables */
-	SQL_INDEX_READ				/* look at rows: SELECT on what is indexed */
+	SQL_INDEX_READ				/* measure answers: SELECT on what is indexed, and no row-level
+								 * security that applies, unless the user may maintain it */
 } SqlIndexUse;
 
 typedef struct SqlIndex
@@ -39,12 +40,6 @@ typedef struct SqlIndex
  */
 extern void sql_index_open(Oid oid, LOCKMODE mode, SqlIndexUse use, SqlIndex *opened);
 extern void sql_index_close(SqlIndex *opened);
-
-/*
- * Be the caller again, for a function that evaluates no expression of the index
- * from now on. Settings last until it is closed, as before.
- */
-extern void sql_index_be_caller(SqlIndex *opened);
 
 /*
  * Errors out if a transaction snapshot is older than the index may be used with

@@ -65,7 +65,7 @@ typedef struct BuildState
  * Begin a phase that the progress view shows; total is what it counts to, 0 if
  * that is not known.
  */
-void
+static void
 build_phase(int phase, int64 total)
 {
 	const int	names[] = {PROGRESS_CREATEIDX_SUBPHASE, PROGRESS_CREATEIDX_TUPLES_TOTAL,
@@ -520,7 +520,7 @@ write_meta(Buffer buffer, const BuildState *build, uint64 nonce, uint32 seeds)
  * the init fork they are logged at once.
  */
 static void
-write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
+write_first_pages(BuildState *build, ForkNumber fork)
 {
 	uint32		slot = 0;
 	BlockNumber blocks = 1 + build->format.seed_pages + (fork == INIT_FORKNUM ? 1 : 0);
@@ -533,7 +533,7 @@ write_first_pages(BuildState *build, ForkNumber fork, uint64 nonce)
 		if (fork == INIT_FORKNUM)
 			START_CRIT_SECTION();
 		if (block == GPUANN_META_BLOCK)
-			write_meta(buffer, build, nonce, 0);
+			write_meta(buffer, build, 0, 0);
 		else if (block <= build->format.seed_pages)
 			page_init(BufferGetPage(buffer), PAGE_SEED, 0);
 		else
@@ -643,10 +643,6 @@ init_build(BuildState *build, Relation heap, Relation index, double expected_row
 	build->expected_rows = expected_rows;
 	build->free_head = NO_SLOT;
 
-	if (ef_construction < 2 * m)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ef_construction must be greater than or equal to 2 * m")));
 	format_compute(&build->format, type, gpuann_column_dims(type, index), m, ef_construction,
 				   expected_rows);
 }
@@ -719,7 +715,7 @@ gpuannbuild(Relation heap, Relation index, IndexInfo *info)
 	build->memory = memory;
 	build->loaded = palloc0(sizeof(uint32));
 	build->loaded_room = 1;
-	write_first_pages(build, MAIN_FORKNUM, 0);
+	write_first_pages(build, MAIN_FORKNUM);
 	build->server = build_server_open(heap, index, &build->format, expected_rows, build->nonce);
 	if (build->server == NULL)
 		go_on_here(build);
@@ -753,5 +749,5 @@ gpuannbuildempty(Relation index)
 
 	init_build(&build, NULL, index, 0);
 	build.superblocks = 1;
-	write_first_pages(&build, INIT_FORKNUM, 0);
+	write_first_pages(&build, INIT_FORKNUM);
 }

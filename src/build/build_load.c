@@ -90,7 +90,7 @@ pages_needed(const IndexFormat *format, uint32 rows)
  * rows need, or with other processes about, who claim the next one meanwhile,
  * all of them.
  */
-uint32
+static uint32
 build_claim_superblock(BuildShared *shared, Relation index, uint32 rows)
 {
 	const IndexFormat *format = &shared->format;

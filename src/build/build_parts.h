@@ -22,8 +22,6 @@
 #include "storage/condition_variable.h"
 #include "storage/spin.h"
 
-/* build.c: the progress view */
-extern void build_phase(int phase, int64 total);
 extern void build_progress(int64 done);
 
 /* A superblock that has been written: so many of its slots hold rows. */
@@ -94,7 +92,6 @@ extern void loader_begin(Loader *loader, Relation index, BuildShared *shared);
 extern double loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress,
 						  TableScanDesc scan);
 extern Buffer build_new_block(Relation index, ForkNumber fork, BlockNumber expected);
-extern uint32 build_claim_superblock(BuildShared *shared, Relation index, uint32 rows);
 
 /* build_parallel.c */
 typedef struct ParallelLoad ParallelLoad;

@@ -344,15 +344,12 @@ build_fetch(BuildServer *build, uint32 first, uint32 most, bool seeds, uint32 *s
 {
 	MirrorSlice *slice = &build->slice;
 	Size		row_bytes = slice->format->degree * sizeof(uint32);
-	ChannelRequest *request = slice_prepare(slice, CHANNEL_LINK_FETCH);
 	LinkPart	part;
 	const char *text;
 	EngineStatus status;
 
-	request->first_slot = first;
-	request->has_seeds = seeds;
-	request->count = most;
-	status = channel_fetch_linked(slice->channel, most, seeds, slice->format->degree,
+	(void) slice_prepare(slice, CHANNEL_LINK_FETCH);
+	status = channel_fetch_linked(slice->channel, first, most, seeds, slice->format->degree,
 								  slice_call_deadline(slice), &part, &text);
 	if (status != ENGINE_OK)
 	{

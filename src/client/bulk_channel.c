@@ -60,7 +60,6 @@ channel_prepare(int number, ChannelOp op, uint32 mirror, uint32 generation)
 		   sizeof(AreaChannel) - offsetof(AreaChannel, request));
 	atomic_store(&channel->cancel, 0);
 	atomic_store(&channel->done, 0);
-	atomic_store(&channel->total, 0);
 	channel->request.op = op;
 	channel->request.mirror = mirror;
 	channel->request.mirror_generation = generation;
@@ -192,12 +191,16 @@ channel_answer_array(int number, uint64_t offset, uint64 count, Size width)
 }
 
 EngineStatus
-channel_fetch_linked(int number, uint32 most, bool seeds, uint32 degree, int64 deadline_us,
-					 LinkPart *part, const char **text)
+channel_fetch_linked(int number, uint32 first, uint32 most, bool seeds, uint32 degree,
+					 int64 deadline_us, LinkPart *part, const char **text)
 {
-	const AreaChannel *channel = shared_channel((uint32) number);
-	EngineStatus status = channel_call(number, deadline_us, text);
+	AreaChannel *channel = shared_channel((uint32) number);
+	EngineStatus status;
 
+	channel->request.first_slot = first;
+	channel->request.count = most;
+	channel->request.has_seeds = seeds;
+	status = channel_call(number, deadline_us, text);
 	if (status != ENGINE_OK)
 		return status;
 	part->count = *(const volatile uint32_t *) &channel->out_count;

@@ -93,7 +93,7 @@ extern uint32 client_batch_room(const ServerQuery *query);
  * Tell whoever mirrors this index that its pages are ahead. Cheap; a no-op
  * without an area.
  */
-extern void client_note_change(Relation index, const IndexFormat *format);
+extern void client_note_change(Relation index);
 
 /*
  * Whether a mirror worker serves this index now (then inserters need not link).
@@ -105,7 +105,7 @@ extern bool client_worker_serves(Relation index);
  * on, and does not yield the linker lock to who waits for it before it is done,
  * has no more memory for it, or gives up.
  */
-extern bool client_ask_to_link(Relation index, const IndexFormat *format, uint64 position);
+extern bool client_ask_to_link(Relation index, uint64 position);
 
 /* What one finished scan adds to the index's counters. */
 typedef struct ScanTally

@@ -255,23 +255,15 @@ note_use(int entry)
 		atomic_store_explicit(&mirror->last_used_ms, now, memory_order_relaxed);
 }
 
-MirrorRef
-client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
+/*
+ * What is remembered of an index, as it is now; `ours`: this transaction has
+ * made its file.
+ */
+static Remembered *
+remember_entry(Relation index, const MetaPage *meta, bool ours, bool wanted)
 {
-	MirrorRef	ref = {-1, 0, 0};
-	bool		allowed = gpuann_option_mirror(index);
-	bool		ours = made_here(index);
-	bool		wanted = gpuann_server && allowed && !ours;
 	Remembered *memory;
 	MirrorKey	key;
-
-	*why = FALLBACK_OFF;
-	if (RelationUsesLocalBuffers(index))
-		return ref;
-	if (gpuann_area == NULL && gpuann_server && allowed)
-		*why = gpuann_control == NULL ? FALLBACK_NOT_PRELOADED : FALLBACK_NO_SERVER;
-	if (gpuann_area == NULL || meta->nonce == 0)
-		return ref;
 
 	mirror_key(index, meta->nonce, &key);
 	memory = recall_index(index);
@@ -286,6 +278,27 @@ client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
 		if (memory->entry >= 0 && wanted)
 			mirror_wake(memory->entry);
 	}
+	return memory;
+}
+
+MirrorRef
+client_mirror(Relation index, const MetaPage *meta, FallbackReason *why)
+{
+	MirrorRef	ref = {-1, 0, 0};
+	bool		allowed = gpuann_option_mirror(index);
+	bool		ours = made_here(index);
+	bool		wanted = gpuann_server && allowed && !ours;
+	Remembered *memory;
+
+	*why = FALLBACK_OFF;
+	if (RelationUsesLocalBuffers(index))
+		return ref;
+	if (gpuann_area == NULL && gpuann_server && allowed)
+		*why = gpuann_control == NULL ? FALLBACK_NOT_PRELOADED : FALLBACK_NO_SERVER;
+	if (gpuann_area == NULL || meta->nonce == 0)
+		return ref;
+
+	memory = remember_entry(index, meta, ours, wanted);
 	if (memory->entry < 0)
 	{
 		if (gpuann_server && allowed)
@@ -375,7 +388,7 @@ known_entry(Relation index, uint32 *identity)
 }
 
 void
-client_note_change(Relation index, const IndexFormat *format)
+client_note_change(Relation index)
 {
 	int			entry = known_entry(index, NULL);
 	AreaMirror *mirror;
@@ -430,7 +443,7 @@ client_worker_serves(Relation index)
 }
 
 bool
-client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
+client_ask_to_link(Relation index, uint64 position)
 {
 	uint32		identity;
 	int			entry = known_entry(index, &identity);
@@ -450,7 +463,7 @@ client_ask_to_link(Relation index, const IndexFormat *format, uint64 position)
 	LWLockRelease(gpuann_mirror_lock());
 	if (!ours)
 		return false;
-	client_note_change(index, format);
+	client_note_change(index);
 	while (atomic_load(wanted) != 0)
 	{
 		if (monotonic_ms() >= until_ms || !client_worker_serves(index))

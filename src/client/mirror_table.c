@@ -13,7 +13,6 @@
 #include "client/mirror_table.h"
 
 #include "miscadmin.h"
-#include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
 #include "utils/rel.h"
@@ -44,6 +43,7 @@ typedef struct FileEntry
 MirrorControl *gpuann_control = NULL;
 BarredDatabase *gpuann_barred = NULL;
 static HTAB *file_table = NULL;
+static LWLock *mirror_lock = NULL;
 
 static Size
 barred_size(void)
@@ -80,6 +80,13 @@ mirrors_shmem_init(void)
 	info.entrysize = sizeof(FileEntry);
 	file_table = ShmemInitHash("gpuann mirror files", AREA_MIRRORS, AREA_MIRRORS, &info,
 							   HASH_ELEM | HASH_BLOBS);
+	mirror_lock = &GetNamedLWLockTranche(MIRROR_LOCK_TRANCHE)->lock;
+}
+
+LWLock *
+gpuann_mirror_lock(void)
+{
+	return mirror_lock;
 }
 
 void
@@ -113,6 +120,13 @@ mirror_find(const MirrorKey *key)
 	FileEntry  *found = hash_search(file_table, &file, HASH_FIND, NULL);
 
 	return found ? found->entry : -1;
+}
+
+/* Whether an index is kept away from the server because of crashes. */
+static bool
+mirror_quarantined(int entry)
+{
+	return mirror_track(entry)->crashes >= MIRROR_MOST_CRASHES;
 }
 
 /* How much an entry is worth: one in use does not give way. */
@@ -234,7 +248,6 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	atomic_store(&track->changes_sent, 0);
 	atomic_store(&track->link_wanted, 0);
 	memset(&track->progress, 0, sizeof(track->progress));
-	mirror->key = *key;
 	memset(&mirror->counters, 0, sizeof(mirror->counters));
 	atomic_store(&mirror->wanted, 0);
 	atomic_store(&mirror->changed, 0);
@@ -313,12 +326,6 @@ mirror_refuse(int entry, const char *reason)
 	atomic_store(&mirror->retry_at_ms, monotonic_ms() + Min(delay, REFUSED_RETRY_MOST_MS));
 	atomic_store(&mirror->wanted, 0);
 	(void) mirror_invalidate(entry, MIRROR_REFUSED);
-}
-
-bool
-mirror_quarantined(int entry)
-{
-	return mirror_track(entry)->crashes >= MIRROR_MOST_CRASHES;
 }
 
 bool
@@ -416,7 +423,6 @@ launcher_wake(void)
 {
 	Latch	   *latch = gpuann_control->launcher_latch;
 
-	atomic_fetch_add(&gpuann_area->launcher_request, 1);
 	/*
 	 * A latch of a process that has just ended may be somebody else's by now:
 	 * waking them for nothing does no harm.

@@ -18,6 +18,7 @@
 #include "client/shmem.h"
 
 #include "storage/latch.h"
+#include "storage/lwlock.h"
 
 #define GPUANN_MAX_WORKERS	64
 #define MIRROR_MOST_CRASHES 3	/* of the server, each within the memory of the one before, on one
@@ -25,6 +26,16 @@
 #define STANDBY_USED_MS		60000	/* on a standby a mirror used since is kept current by
 									 * polling */
 #define EVICT_IDLE_MS		10000	/* a mirror asked for since does not make way */
+
+/* Which index an entry is of. */
+typedef struct MirrorKey
+{
+	uint32		database;
+	uint32		tablespace;
+	uint32		relfile;
+	uint32		index;			/* the index's oid, for who opens it; not part of the identity */
+	uint64	nonce;			/* of the metapage */
+} MirrorKey;
 
 /*
  * Changes of pages that a scan is to bring to a mirror: it has when every
@@ -148,6 +159,11 @@ mirror_capacity(uint32 rows)
 	return Min(rows + rows / 8 + 64, ENGINE_MAX_SLOTS);
 }
 
+/* Protects creating, claiming and emptying entries. */
+extern LWLock *gpuann_mirror_lock(void);
+
+#define MIRROR_LOCK_TRANCHE	"gpuann"
+
 extern Size mirrors_shmem_size(void);
 extern void mirrors_shmem_init(void);
 
@@ -228,9 +244,6 @@ extern void mirror_evict(int entry);
  * held exclusively.
  */
 extern void mirror_refuse(int entry, const char *reason);
-
-/* Whether an index is kept away from the server because of crashes. */
-extern bool mirror_quarantined(int entry);
 
 /*
  * The entry of a table that is to be mirrored if it is not: wanted, or refused

@@ -1,7 +1,6 @@
 /*
  * shmem.c
- *		The shared area: settings of the server, making and mapping the area,
- *		waiting on its words.
+ *		The shared area: making and mapping it, waiting on its words.
  *
  * The postmaster makes the area as an anonymous file in memory, with every page
  * allocated (a sparse one would mean SIGBUS when memory is short) and its size
@@ -9,25 +8,20 @@
  * everywhere. A crash restart makes a new one. Without enough memory there is
  * no area, and every scan takes the page path.
  */
-#include "base/handler.h"
+#include "base/base.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 
 #include "client/shmem.h"
-#include "client/database_hook.h"
-#include "client/mirror_table.h"
 #include "server/spin_wait.h"
 
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/pmsignal.h"
 #include "storage/proc.h"
-#include "storage/shmem.h"
-#include "utils/guc.h"
 #include "utils/wait_event.h"
 
 #define AREA_SPARE_CHANNELS	4	/* for searches, beside two of each mirror worker */
@@ -37,92 +31,6 @@ StaticAssertDecl(AREA_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms
 AreaHeader *gpuann_area = NULL;
 AreaHeader	gpuann_layout;
 int			gpuann_area_fd = -1;
-
-int			gpuann_engine = GPUANN_ENGINE_AUTO;
-int			gpuann_gpu_memory_limit = 0;
-int			gpuann_database_memory_limit = 0;
-int			gpuann_host_rows_limit = 0;
-int			gpuann_request_timeout = 5000;
-int			gpuann_server_timeout = 10000;
-char	   *gpuann_engine_library = NULL;
-int			gpuann_fallback = GPUANN_FALLBACK_ON;
-int			gpuann_max_workers = 2;
-
-static const struct config_enum_entry engine_options[] = {
-	{"auto", GPUANN_ENGINE_AUTO, false},
-	{"cuda", GPUANN_ENGINE_CUDA, false},
-	{"cpu", GPUANN_ENGINE_CPU, false},
-	{NULL, 0, false}
-};
-
-static const struct config_enum_entry fallback_options[] = {
-	{"on", GPUANN_FALLBACK_ON, false},
-	{"notice", GPUANN_FALLBACK_NOTICE, false},
-	{"error", GPUANN_FALLBACK_ERROR, false},
-	{NULL, 0, false}
-};
-
-static shmem_request_hook_type prev_shmem_request_hook = NULL;
-static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
-static LWLock *mirror_lock = NULL;
-
-/* Declare the settings of the server. */
-static void
-define_server_settings(void)
-{
-	/* A setting that needs a restart can only be declared while preloading. */
-	GucContext	at_start =
-		process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP;
-
-	DefineCustomEnumVariable(
-		"gpuann.engine", "Sets which engine the server uses.",
-		"auto is cuda where a usable GPU is found; elsewhere no server runs, and pages answer.",
-		&gpuann_engine, GPUANN_ENGINE_AUTO, engine_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
-	DefineCustomIntVariable(
-		"gpuann.gpu_memory_limit", "Sets how much memory the mirrors of all indexes may use.",
-		"Zero is 80 % of the device, or a quarter of the main memory for the CPU engine.",
-		&gpuann_gpu_memory_limit, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable(
-		"gpuann.database_memory_limit",
-		"Sets how much memory the mirrors of this database may use.",
-		"To be set with ALTER DATABASE; zero is no limit but gpuann.gpu_memory_limit.",
-		&gpuann_database_memory_limit, 0, 0, INT_MAX, PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable(
-		"gpuann.host_rows_limit",
-		"Sets how much main memory may hold vectors of mirrors that do not fit on the GPU.",
-		"At most a quarter of the main memory is used. Zero is none: an index that does not fit is answered from its pages.",
-		&gpuann_host_rows_limit, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
-	DefineCustomIntVariable("gpuann.request_timeout", "Sets how long a scan waits for the server.",
-							"After this time the scan is answered from the index's pages.",
-							&gpuann_request_timeout, 5000, 1, INT_MAX, PGC_USERSET, GUC_UNIT_MS,
-							NULL, NULL, NULL);
-	DefineCustomIntVariable(
-		"gpuann.server_timeout", "Sets how long the server may stand still before it is replaced.",
-		"A server that was stopped, not one that is busy, stands still. Zero lets it.",
-		&gpuann_server_timeout, 10000, 0, INT_MAX / 2, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
-	DefineCustomEnumVariable(
-		"gpuann.fallback", "Sets what happens when the server cannot answer.",
-		"The scan is answered from the index's pages: silently, with a notice, or not at all but with an error.",
-		&gpuann_fallback, GPUANN_FALLBACK_ON, fallback_options, PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomStringVariable(
-		"gpuann.engine_library", "Sets the file that the engine cuda is loaded from.",
-		"Empty is " SERVER_CUDA_LIBRARY " beside the extension's own library.",
-		&gpuann_engine_library, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
-	DefineCustomIntVariable(
-		"gpuann.max_workers", "Sets how many mirror workers may run at once.",
-		"Each serves one database at a time and needs one of max_worker_processes.",
-		&gpuann_max_workers, 2, 0, GPUANN_MAX_WORKERS, at_start, 0, NULL, NULL, NULL);
-}
-
-/* Reserve what the area needs in PostgreSQL's own shared memory. */
-static void
-shmem_request(void)
-{
-	if (prev_shmem_request_hook)
-		prev_shmem_request_hook();
-	RequestAddinShmemSpace(mirrors_shmem_size());
-	RequestNamedLWLockTranche("gpuann", 1);
-}
 
 /* Say why there is no area; everything works without it, from pages. */
 static void
@@ -164,7 +72,7 @@ allocate_all(int fd, Size bytes)
 	return result;
 }
 
-/* Make the area, map it, and write its header. */
+/* Make an area, map it, and write its header. */
 static void
 area_create(void)
 {
@@ -204,16 +112,9 @@ area_create(void)
 	atomic_store(&gpuann_area->epoch, 1);
 }
 
-/*
- * At start, and again after a crash restart: forget the old area, whose server
- * is dying with its launcher, and make one.
- */
-static void
-shmem_startup(void)
+void
+shmem_make(void)
 {
-	if (prev_shmem_startup_hook)
-		prev_shmem_startup_hook();
-
 	if (gpuann_area != NULL)
 		munmap(gpuann_area, gpuann_layout.total_bytes);
 	if (gpuann_area_fd >= 0)
@@ -221,59 +122,9 @@ shmem_startup(void)
 	gpuann_area = NULL;
 	gpuann_area_fd = -1;
 
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	mirrors_shmem_init();
-	LWLockRelease(AddinShmemInitLock);
-	mirror_lock = &GetNamedLWLockTranche("gpuann")->lock;
-
 	/* A single-user server has nobody to start the server. */
 	if (IsPostmasterEnvironment)
 		area_create();
-}
-
-/*
- * Ask for the launcher; it starts before recovery, so that the server is there
- * when the first query is.
- */
-static void
-register_launcher(void)
-{
-	BackgroundWorker worker;
-
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
-	worker.bgw_restart_time = 5;
-	snprintf(worker.bgw_library_name, BGW_MAXLEN, "gpuann");
-	snprintf(worker.bgw_function_name, BGW_MAXLEN, "gpuann_launcher_main");
-	snprintf(worker.bgw_name, BGW_MAXLEN, "gpuann launcher");
-	snprintf(worker.bgw_type, BGW_MAXLEN, "gpuann launcher");
-	RegisterBackgroundWorker(&worker);
-}
-
-/*
- * Called by _PG_init: settings always; hooks and launcher only when preloaded.
- */
-void
-gpuann_shmem_init(void)
-{
-	define_server_settings();
-	if (!process_shared_preload_libraries_in_progress)
-		return;
-
-	prev_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = shmem_request;
-	prev_shmem_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = shmem_startup;
-	database_hook_init();
-	drop_hook_init();
-	register_launcher();
-}
-
-LWLock *
-gpuann_mirror_lock(void)
-{
-	return mirror_lock;
 }
 
 /*
@@ -336,15 +187,6 @@ shmem_last_error(void)
 	shmem_copy_text(text, sizeof(gpuann_area->last_error), gpuann_area->last_error,
 					sizeof(gpuann_area->last_error));
 	return text;
-}
-
-int64
-monotonic_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64) now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
 void

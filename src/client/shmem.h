@@ -9,8 +9,6 @@
 #include "base/base.h"
 #include "server/transitions.h"
 
-#include "storage/lwlock.h"
-
 /*
  * The area, or NULL when gpuann is not in shared_preload_libraries or memory
  * was short. The same address in every process.
@@ -60,7 +58,13 @@ shared_channel_data(uint32 channel)
 /* Its descriptor, to pass to the server; -1 without an area. */
 extern int	gpuann_area_fd;
 
-/* Settings of the server (shmem.c) */
+/*
+ * Make the area. After a crash restart the old one is forgotten, whose server
+ * is dying with its launcher.
+ */
+extern void shmem_make(void);
+
+/* Settings of the server (startup.c) */
 extern int	gpuann_engine;
 extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU
 										 * engine */
@@ -102,9 +106,6 @@ typedef enum ShmemWaitEvent
 
 extern uint32 shmem_wait_event(ShmemWaitEvent event);
 
-/* Protects creating, claiming and emptying entries of the mirror table. */
-extern LWLock *gpuann_mirror_lock(void);
-
 /* This backend's request slot, or -1 for a process without one. */
 extern int	shmem_my_slot(void);
 
@@ -124,8 +125,6 @@ extern char *shmem_last_error(void);
  */
 extern bool shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_event,
 					   _Atomic uint32_t *asleep);
-
-extern int64 monotonic_us(void);
 
 /*
  * Copy a text that the server may have written: printable ASCII, always
@@ -202,11 +201,12 @@ typedef struct LinkPart
 } LinkPart;
 
 /*
- * Call a prepared CHANNEL_LINK_FETCH of at most so many elements. An answer
- * that does not fit the channel is ENGINE_INVALID.
+ * Call a prepared CHANNEL_LINK_FETCH, from an element on, of at most so many.
+ * An answer that does not fit the channel is ENGINE_INVALID.
  */
-extern EngineStatus channel_fetch_linked(int channel, uint32 most, bool seeds, uint32 degree,
-										 int64 deadline_us, LinkPart *part, const char **text);
+extern EngineStatus channel_fetch_linked(int channel, uint32 first, uint32 most, bool seeds,
+										 uint32 degree, int64 deadline_us, LinkPart *part,
+										 const char **text);
 
 /* Give back this backend's request slot, in whatever state its request is. */
 extern void shmem_leave_slot(void);

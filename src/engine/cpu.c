@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine/cpu.h"
@@ -27,16 +26,6 @@ static CpuEngine *
 cpu(Engine *engine)
 {
 	return (CpuEngine *) (void *) engine;
-}
-
-/* Monotonic clock in microseconds. */
-uint64_t
-engine_clock_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t) now.tv_sec * 1000000 + (uint64_t) now.tv_nsec / 1000;
 }
 
 /* The processor's model, as the kernel names it. */

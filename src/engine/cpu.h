@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "engine/clock.h"
 #include "engine/mirror.h"
 #include "engine/repair_row.h"
 #include "engine/search.h"
@@ -36,9 +37,9 @@ typedef struct QueryTask
 	EngineQuery in;				/* its copy; pointers refer to copies owned by the task */
 	MirrorEntry *entry;
 	WideVector	wide;
-	uint64_t	submitted_us;
-	uint64_t	started_us;
-	uint32_t	nparts;			/* exact: ranges of rows, one thread each */
+	int64_t		submitted_us;
+	int64_t		started_us;
+	uint32_t	nparts;			/* exact: parts of the rows, one thread each */
 	uint32_t	next_part;
 	uint32_t	parts_done;
 	PartAnswer *parts;
@@ -118,7 +119,7 @@ typedef struct CpuEngine
 	uint32_t	spinning;		/* workers that spin for a query instead of sleeping */
 	uint32_t	max_spinning;
 	uint32_t	queries;		/* in flight */
-	_Atomic uint64_t last_query_us; /* time of the last submit; 0: none yet */
+	_Atomic int64_t last_query_us; /* when the last was submitted; 0: there was none */
 	TaskList	completed;		/* not yet returned by poll */
 	uint32_t	parts_since_job;	/* parts of queries started since the last job */
 	MirrorEntry *first_ready;
@@ -165,8 +166,6 @@ struct Worker
 	SearchScratch *search;
 	LinkScratch link;
 };
-
-extern uint64_t engine_clock_us(void);
 
 /* Run a part of a waiting query on this worker, if there is one. */
 extern void worker_run_waiting(Worker *worker);

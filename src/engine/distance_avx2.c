@@ -134,7 +134,8 @@ fast_step(__m256 sum, __m256 q, __m256 r, Metric metric)
 }
 
 TARGET_FAST DISTANCE_INLINE float
-fast_sum(const float *query, const void *row, uint32_t dims, ElementType type, Metric metric)
+fast_generic(const float *query, const void *row, uint32_t dims, float scale, ElementType type,
+			 Metric metric)
 {
 	__m256		s0 = _mm256_setzero_ps(),
 				s1 = s0,
@@ -155,7 +156,7 @@ fast_sum(const float *query, const void *row, uint32_t dims, ElementType type, M
 	sum = sum8(_mm256_add_ps(_mm256_add_ps(s0, s1), _mm256_add_ps(s2, s3)));
 	for (; i < dims; i++)
 		sum = fast_add(sum, query[i], load1(row, i, type), metric);
-	return sum;
+	return fast_finish(sum, scale, metric);
 }
 
 TARGET_FAST DISTANCE_INLINE __m256
@@ -189,7 +190,7 @@ squared_norm_generic(const void *row, uint32_t dims, ElementType type)
 	return sum;
 }
 
-TARGET_EXACT DISTANCE_INLINE void
+TARGET_FAST DISTANCE_INLINE void
 widen_generic(const void *row, uint32_t dims, float *out, ElementType type)
 {
 	uint32_t	i = 0;
@@ -206,56 +207,15 @@ count_avx2(const void *a, const void *b, uint32_t dims, Metric metric)
 {
 	BitCounts	counts = {0, 0};
 
-	bit_count_words(&counts, a, b, 0, ((size_t) dims + 7) / 8, metric);
+	bit_count_words(&counts, a, b, ((size_t) dims + 7) / 8, metric);
 	return counts;
 }
 
 BIT_KERNELS(avx2, TARGET_BITS)
 
-#define AVX2_PAIR(name, type, metric)                                                        \
-	TARGET_EXACT static double exact_##name(const void *a, const void *b, uint32_t dims)     \
-	{                                                                                        \
-		return exact_generic(a, b, dims, type, metric);                                      \
-	}                                                                                        \
-	TARGET_FAST static float fast_##name(const float *query, const void *row, uint32_t dims, \
-										 float scale)                                        \
-	{                                                                                        \
-		return fast_finish(fast_sum(query, row, dims, type, metric), scale, metric);         \
-	}
+VECTOR_KERNELS(TARGET_EXACT, TARGET_FAST)
 
-#define AVX2_TYPE(name, type) \
-	TARGET_FAST static float squared_norm_##name(const void *row, uint32_t dims) \
-	{ \
-		return squared_norm_generic(row, dims, type); \
-	} \
-	TARGET_EXACT static void widen_##name(const void *row, uint32_t dims, float *out) \
-	{ \
-		widen_generic(row, dims, out, type); \
-	} \
-	AVX2_PAIR(name##_l2, type, METRIC_L2) \
-	AVX2_PAIR(name##_ip, type, METRIC_IP) \
-	AVX2_PAIR(name##_cosine, type, METRIC_COSINE) \
-	AVX2_PAIR(name##_l1, type, METRIC_L1)
-
-AVX2_TYPE(float, ELEMENT_FLOAT)
-AVX2_TYPE(half, ELEMENT_HALF)
-
-#define AVX2_ENTRY(name, type, metric, metric_name)                                     \
-	[DISTANCE_INDEX(type, metric)] = {SIMD_AVX2, exact_##name##_##metric_name,          \
-									  fast_##name##_##metric_name, squared_norm_##name, \
-									  widen_##name}
-
-const KernelTable distance_avx2_table = {{
-	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),
-	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_IP, ip),
-	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_COSINE, cosine),
-	AVX2_ENTRY(float, ELEMENT_FLOAT, METRIC_L1, l1),
-	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_L2, l2),
-	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_IP, ip),
-	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_COSINE, cosine),
-	AVX2_ENTRY(half, ELEMENT_HALF, METRIC_L1, l1),
-	BIT_ENTRIES(avx2, SIMD_AVX2)
-}};
+const KernelTable distance_avx2_table = KERNEL_TABLE(avx2, SIMD_AVX2);
 
 #else
 

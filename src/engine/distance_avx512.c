@@ -165,6 +165,19 @@ fast_sum(const void *query, ElementType query_type, const void *row, ElementType
 	return _mm512_reduce_add_ps(s0);
 }
 
+TARGET_FAST DISTANCE_INLINE float
+fast_generic(const float *query, const void *row, uint32_t dims, float scale, ElementType type,
+			 Metric metric)
+{
+	return fast_finish(fast_sum(query, ELEMENT_FLOAT, row, type, dims, metric), scale, metric);
+}
+
+TARGET_FAST DISTANCE_INLINE float
+squared_norm_generic(const void *row, uint32_t dims, ElementType type)
+{
+	return fast_sum(row, type, row, type, dims, METRIC_IP);
+}
+
 TARGET_FAST DISTANCE_INLINE void
 widen_generic(const void *row, uint32_t dims, float *out, ElementType type)
 {
@@ -196,7 +209,7 @@ count_avx512(const void *a, const void *b, uint32_t dims, Metric metric)
 	{
 		BitCounts	counts = {0, 0};
 
-		bit_count_words(&counts, a, b, 0, bytes, metric);
+		bit_count_words(&counts, a, b, bytes, metric);
 		return counts;
 	}
 	for (size_t at = 0; at < bytes; at += 64)
@@ -217,51 +230,9 @@ count_avx512(const void *a, const void *b, uint32_t dims, Metric metric)
 
 BIT_KERNELS(avx512, TARGET_BITS)
 
-#define AVX512_PAIR(name, type, metric)                                                      \
-	TARGET_EXACT static double exact_##name(const void *a, const void *b, uint32_t dims)     \
-	{                                                                                        \
-		return exact_generic(a, b, dims, type, metric);                                      \
-	}                                                                                        \
-	TARGET_FAST static float fast_##name(const float *query, const void *row, uint32_t dims, \
-										 float scale)                                        \
-	{                                                                                        \
-		return fast_finish(fast_sum(query, ELEMENT_FLOAT, row, type, dims, metric), scale,   \
-						   metric);                                                          \
-	}
+VECTOR_KERNELS(TARGET_EXACT, TARGET_FAST)
 
-#define AVX512_TYPE(name, type) \
-	TARGET_FAST static float squared_norm_##name(const void *row, uint32_t dims) \
-	{ \
-		return fast_sum(row, type, row, type, dims, METRIC_IP); \
-	} \
-	TARGET_FAST static void widen_##name(const void *row, uint32_t dims, float *out) \
-	{ \
-		widen_generic(row, dims, out, type); \
-	} \
-	AVX512_PAIR(name##_l2, type, METRIC_L2) \
-	AVX512_PAIR(name##_ip, type, METRIC_IP) \
-	AVX512_PAIR(name##_cosine, type, METRIC_COSINE) \
-	AVX512_PAIR(name##_l1, type, METRIC_L1)
-
-AVX512_TYPE(float, ELEMENT_FLOAT)
-AVX512_TYPE(half, ELEMENT_HALF)
-
-#define AVX512_ENTRY(name, type, metric, metric_name)                                   \
-	[DISTANCE_INDEX(type, metric)] = {SIMD_AVX512, exact_##name##_##metric_name,        \
-									  fast_##name##_##metric_name, squared_norm_##name, \
-									  widen_##name}
-
-const KernelTable distance_avx512_table = {{
-	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),
-	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_IP, ip),
-	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_COSINE, cosine),
-	AVX512_ENTRY(float, ELEMENT_FLOAT, METRIC_L1, l1),
-	AVX512_ENTRY(half, ELEMENT_HALF, METRIC_L2, l2),
-	AVX512_ENTRY(half, ELEMENT_HALF, METRIC_IP, ip),
-	AVX512_ENTRY(half, ELEMENT_HALF, METRIC_COSINE, cosine),
-	AVX512_ENTRY(half, ELEMENT_HALF, METRIC_L1, l1),
-	BIT_ENTRIES(avx512, SIMD_AVX512)
-}};
+const KernelTable distance_avx512_table = KERNEL_TABLE(avx512, SIMD_AVX512);
 
 #else
 

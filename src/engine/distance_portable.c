@@ -99,59 +99,25 @@ squared_norm_generic(const void *row, uint32_t dims, ElementType type)
 	return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* Counts of two bit vectors. */
+DISTANCE_INLINE void
+widen_generic(const void *row, uint32_t dims, float *out, ElementType type)
+{
+	for (uint32_t i = 0; i < dims; i++)
+		out[i] = element(row, i, type);
+}
+
+/* Counts of two vectors of bits. */
 DISTANCE_INLINE BitCounts
 count_portable(const void *a, const void *b, uint32_t dims, Metric metric)
 {
 	BitCounts	counts = {0, 0};
 
-	bit_count_words(&counts, a, b, 0, ((size_t) dims + 7) / 8, metric);
+	bit_count_words(&counts, a, b, ((size_t) dims + 7) / 8, metric);
 	return counts;
 }
 
 BIT_KERNELS(portable,)
 
-#define PORTABLE_PAIR(name, type, metric) \
-	static double exact_##name(const void *a, const void *b, uint32_t dims) \
-	{ \
-		return exact_generic(a, b, dims, type, metric); \
-	} \
-	static float fast_##name(const float *query, const void *row, uint32_t dims, float scale) \
-	{ \
-		return fast_generic(query, row, dims, scale, type, metric); \
-	}
+VECTOR_KERNELS(,)
 
-#define PORTABLE_TYPE(name, type) \
-	static float squared_norm_##name(const void *row, uint32_t dims) \
-	{ \
-		return squared_norm_generic(row, dims, type); \
-	} \
-	static void widen_##name(const void *row, uint32_t dims, float *out) \
-	{ \
-		for (uint32_t i = 0; i < dims; i++) \
-			out[i] = element(row, i, type); \
-	} \
-	PORTABLE_PAIR(name##_l2, type, METRIC_L2) \
-	PORTABLE_PAIR(name##_ip, type, METRIC_IP) \
-	PORTABLE_PAIR(name##_cosine, type, METRIC_COSINE) \
-	PORTABLE_PAIR(name##_l1, type, METRIC_L1)
-
-PORTABLE_TYPE(float, ELEMENT_FLOAT)
-PORTABLE_TYPE(half, ELEMENT_HALF)
-
-#define PORTABLE_ENTRY(name, type, metric, metric_name)                                 \
-	[DISTANCE_INDEX(type, metric)] = {SIMD_PORTABLE, exact_##name##_##metric_name,      \
-									  fast_##name##_##metric_name, squared_norm_##name, \
-									  widen_##name}
-
-const KernelTable distance_portable_table = {{
-	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_L2, l2),
-	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_IP, ip),
-	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_COSINE, cosine),
-	PORTABLE_ENTRY(float, ELEMENT_FLOAT, METRIC_L1, l1),
-	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_L2, l2),
-	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_IP, ip),
-	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_COSINE, cosine),
-	PORTABLE_ENTRY(half, ELEMENT_HALF, METRIC_L1, l1),
-	BIT_ENTRIES(portable, SIMD_PORTABLE)
-}};
+const KernelTable distance_portable_table = KERNEL_TABLE(portable, SIMD_PORTABLE);

@@ -181,9 +181,10 @@ bit_count(BitCounts *counts, uint64_t a, uint64_t b, Metric metric)
 
 /* Count over two vectors word by word, starting at byte `at`. */
 DISTANCE_INLINE void
-bit_count_words(BitCounts *counts, const void *a, const void *b, size_t at, size_t bytes,
-				Metric metric)
+bit_count_words(BitCounts *counts, const void *a, const void *b, size_t bytes, Metric metric)
 {
+	size_t		at = 0;
+
 	for (; metric == METRIC_HAMMING && at + 4 * sizeof(uint64_t) <= bytes;
 		 at += 4 * sizeof(uint64_t))
 		for (size_t i = at; i < at + 4 * sizeof(uint64_t); i += sizeof(uint64_t))
@@ -253,5 +254,57 @@ bit_finish(BitCounts counts, Metric metric)
 		fast_bit_hamming_##level, squared_norm_bit_##level, widen_bit_##level}, \
 	[DISTANCE_INDEX(ELEMENT_BIT, METRIC_JACCARD)] = {simd, exact_bit_jaccard_##level, \
 		fast_bit_jaccard_##level, squared_norm_bit_##level, widen_bit_##level}
+
+/*
+ * The kernels of vectors of numbers at a level, from its exact_generic,
+ * fast_generic, squared_norm_generic and widen_generic. Only exact distances
+ * must not be computed with fused operations.
+ */
+#define VECTOR_PAIR(exact_target, fast_target, name, type, metric) \
+	exact_target static double exact_##name(const void *a, const void *b, uint32_t dims) \
+	{ \
+		return exact_generic(a, b, dims, type, metric); \
+	} \
+	fast_target static float fast_##name(const float *query, const void *row, uint32_t dims, \
+		float scale) \
+	{ \
+		return fast_generic(query, row, dims, scale, type, metric); \
+	}
+
+#define VECTOR_TYPE(exact_target, fast_target, name, type) \
+	fast_target static float squared_norm_##name(const void *row, uint32_t dims) \
+	{ \
+		return squared_norm_generic(row, dims, type); \
+	} \
+	fast_target static void widen_##name(const void *row, uint32_t dims, float *out) \
+	{ \
+		widen_generic(row, dims, out, type); \
+	} \
+	VECTOR_PAIR(exact_target, fast_target, name##_l2, type, METRIC_L2) \
+	VECTOR_PAIR(exact_target, fast_target, name##_ip, type, METRIC_IP) \
+	VECTOR_PAIR(exact_target, fast_target, name##_cosine, type, METRIC_COSINE) \
+	VECTOR_PAIR(exact_target, fast_target, name##_l1, type, METRIC_L1)
+
+#define VECTOR_KERNELS(exact_target, fast_target) \
+	VECTOR_TYPE(exact_target, fast_target, float, ELEMENT_FLOAT) \
+	VECTOR_TYPE(exact_target, fast_target, half, ELEMENT_HALF)
+
+#define VECTOR_ENTRY(simd, name, type, metric_name, metric) \
+	[DISTANCE_INDEX(type, metric)] = {simd, exact_##name##_##metric_name, \
+		fast_##name##_##metric_name, squared_norm_##name, widen_##name}
+
+#define VECTOR_ENTRIES(simd, name, type) \
+	VECTOR_ENTRY(simd, name, type, l2, METRIC_L2), \
+	VECTOR_ENTRY(simd, name, type, ip, METRIC_IP), \
+	VECTOR_ENTRY(simd, name, type, cosine, METRIC_COSINE), \
+	VECTOR_ENTRY(simd, name, type, l1, METRIC_L1)
+
+/* All kernels of a level. */
+#define KERNEL_TABLE(level, simd) \
+	{{ \
+		VECTOR_ENTRIES(simd, float, ELEMENT_FLOAT), \
+		VECTOR_ENTRIES(simd, half, ELEMENT_HALF), \
+		BIT_ENTRIES(level, simd) \
+	}}
 
 #endif							/* GPUANN_DISTANCE_PRIVATE_H */

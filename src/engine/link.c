@@ -145,13 +145,12 @@ compare_slots(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-static bool
+static void
 add_slot(void *context, uint32_t slot)
 {
 	Linking    *linking = context;
 
 	linking->slots[linking->count++] = slot;
-	return true;
 }
 
 /*
@@ -347,11 +346,11 @@ make_result(Linking *linking)
 static int
 linking_threads(const CpuJob *job, CpuEngine *engine)
 {
-	uint64_t	last = atomic_load_explicit(&engine->last_query_us, memory_order_relaxed);
+	int64_t		last = atomic_load_explicit(&engine->last_query_us, memory_order_relaxed);
 
 	if (job->in.threads > 0)
 		return job->in.threads;
-	if (last == 0 || engine_clock_us() > last + QUERIES_ABOUT_US)
+	if (last == 0 || monotonic_us() > last + QUERIES_ABOUT_US)
 		return engine->nthreads;
 	return (engine->nthreads + 3) / 4;
 }

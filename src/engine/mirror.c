@@ -661,17 +661,15 @@ mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint32_t count, EngineEr
 	return ENGINE_OK;
 }
 
-/*
- * Visit the pending slots of one chunk. Returns false if the visitor stopped.
- */
-static bool
+/* Visit the pending slots of one chunk. */
+static void
 visit_chunk(const Mirror *mirror, uint32_t number, uint32_t rows, VisitSlot visit, void *context)
 {
 	MirrorChunk *chunk = atomic_load_explicit(&mirror->chunks[number], memory_order_acquire);
 	uint32_t	first = number << mirror->chunk_shift;
 
 	if (atomic_load_explicit(&chunk->pending, memory_order_relaxed) == 0)
-		return true;
+		return;
 	for (uint32_t i = 0; i < slots_of_chunk(mirror) / 64; i++)
 	{
 		uint64_t	bits = atomic_load_explicit(&chunk->pending_map[i], memory_order_acquire);
@@ -680,17 +678,13 @@ visit_chunk(const Mirror *mirror, uint32_t number, uint32_t rows, VisitSlot visi
 		{
 			uint32_t	slot = first + i * 64 + (uint32_t) __builtin_ctzll(bits);
 
-			if (slot < rows && !visit(context, slot))
-				return false;
+			if (slot < rows)
+				visit(context, slot);
 		}
 	}
-	return true;
 }
 
-/*
- * Call visit for every pending slot below rows, in slot order, until it returns
- * false.
- */
+/* Call visit for every pending slot below rows, in slot order. */
 void
 mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit, void *context)
 {
@@ -699,6 +693,5 @@ mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit, void 
 	if (atomic_load_explicit(&mirror->pending, memory_order_acquire) == 0)
 		return;
 	for (uint32_t i = 0; i < chunks; i++)
-		if (!visit_chunk(mirror, i, rows, visit, context))
-			return;
+		visit_chunk(mirror, i, rows, visit, context);
 }

@@ -280,11 +280,8 @@ extern EngineStatus mirror_set_seeds(Mirror *mirror, const uint32_t *slots, uint
 /* Mark a pending slot linked. */
 extern void mirror_mark_linked(Mirror *mirror, uint32_t slot);
 
-/*
- * Call visit for every pending slot below rows, in slot order, until it returns
- * false.
- */
-typedef bool (*VisitSlot) (void *context, uint32_t slot);
+/* Call visit for every pending slot below rows, in slot order. */
+typedef void (*VisitSlot) (void *context, uint32_t slot);
 extern void mirror_visit_pending(const Mirror *mirror, uint32_t rows, VisitSlot visit,
 								 void *context);
 

@@ -92,11 +92,10 @@ access_seed_list(void *context, uint32_t i, uint32_t *slots)
 	return count;
 }
 
-static bool
+static void
 visit_pending(void *context, uint32_t slot)
 {
 	exact_consider(context, slot);
-	return true;
 }
 
 /* Search the graph; the results are in the worker's scratch. */

@@ -78,17 +78,7 @@ repair_scratch_init(RepairScratch *scratch, void *memory, uint32_t degree, uint3
 	memset(scratch->seen, 0xFF, sizeof(uint32_t) << SEEN_BITS);
 }
 
-/* Whether a slot is in an array. */
-static bool
-has_slot(const uint32_t *slots, uint32_t count, uint32_t slot)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (slots[i] == slot)
-			return true;
-	return false;
-}
-
-/* Add a live slot to found[]. Returns false if it is there already. */
+/* Note a live slot near the row under way; false if it is noted already. */
 static bool
 note_found(RepairScratch *scratch, uint32_t slot)
 {
@@ -148,7 +138,8 @@ collect_around(const RepairAccess *access, RepairScratch *scratch, uint32_t slot
 					wants_replacement = false;
 				}
 			}
-			else if (nexpanded < most_expanded && !has_slot(scratch->expanded, nexpanded, row[i]))
+			else if (nexpanded < most_expanded &&
+					 !slot_is_among(scratch->expanded, nexpanded, row[i]))
 				scratch->expanded[nexpanded++] = row[i];
 		}
 		if (current == slot)

@@ -33,6 +33,16 @@ typedef struct SlotState
 	bool		live;			/* may be a result */
 } SlotState;
 
+/* Whether a slot is among the first so many. */
+static inline bool
+slot_is_among(const uint32_t *slots, uint32_t count, uint32_t slot)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (slots[i] == slot)
+			return true;
+	return false;
+}
+
 /*
  * Access to the graph. All callbacks get `context`. They may longjmp (ereport)
  * if the scratch's allocator allows it.

@@ -82,7 +82,7 @@ task_create(CpuEngine *engine, EngineQuery *query)
 	task->in.vector = NULL;
 	task->in.exclude = NULL;
 	task->in.filter = NULL;
-	task->submitted_us = engine_clock_us();
+	task->submitted_us = monotonic_us();
 	task->entry = find_mirror(engine, query->mirror);
 	if (task->entry == NULL)
 	{
@@ -261,7 +261,7 @@ task_publish(CpuEngine *engine, QueryTask *task)
 	MirrorEntry *entry = task->entry;
 
 	task->counters.queue_us = (uint32_t) (task->started_us - task->submitted_us);
-	task->counters.engine_us = (uint32_t) (engine_clock_us() - task->started_us);
+	task->counters.engine_us = (uint32_t) (monotonic_us() - task->started_us);
 	pthread_mutex_lock(&engine->lock);
 	tasks_append(&engine->completed, task);
 	engine->queries--;
@@ -288,7 +288,7 @@ run_lone(CpuEngine *engine)
 	QueryTask  *task = engine->lone;
 
 	engine->lone = NULL;
-	task->started_us = engine_clock_us();
+	task->started_us = monotonic_us();
 	query_run_graph(task, engine->owner);
 	task_publish(engine, task);
 }
@@ -355,7 +355,7 @@ tasks_take(CpuEngine *engine, uint32_t *part)
 		return NULL;
 	*part = task->next_part++;
 	if (*part == 0)
-		task->started_us = engine_clock_us();
+		task->started_us = monotonic_us();
 	if (task->next_part == task->nparts)
 		engine->waiting.first = task->next;
 	atomic_fetch_sub(&engine->waiting_parts, 1);

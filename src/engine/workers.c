@@ -164,20 +164,20 @@ spin_for_phase(CpuEngine *engine)
 static bool
 spin_for_query(CpuEngine *engine)
 {
-	uint64_t	until;
+	int64_t		until;
 
 	if (engine->spinning >= engine->max_spinning)
 		return false;
 	engine->spinning++;
 	pthread_mutex_unlock(&engine->lock);
-	until = engine_clock_us() + SPIN_US;
+	until = monotonic_us() + SPIN_US;
 	do
 	{
 		for (int i = 0;
 			 i < 16 && atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0; i++)
 			spin_pause();
 	} while (atomic_load_explicit(&engine->waiting_parts, memory_order_relaxed) == 0 &&
-			 engine_clock_us() < until);
+			 monotonic_us() < until);
 	pthread_mutex_lock(&engine->lock);
 	engine->spinning--;
 	return true;

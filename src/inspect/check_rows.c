@@ -14,6 +14,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
+#include "engine/search.h"
 #include "inspect/check.h"
 
 typedef bool (*NodeJudge) (IndexCheck *check, uint32 slot, const NodeCopy *node);
@@ -57,16 +58,6 @@ judge_record(IndexCheck *check, uint32 slot, const NodeCopy *node)
 	return true;
 }
 
-/* Whether slot is among the first so many neighbours. */
-static bool
-named_before(const NodeCopy *node, uint32 count, uint32 slot)
-{
-	for (uint32 i = 0; i < count; i++)
-		if (node->neighbours[i] == slot)
-			return true;
-	return false;
-}
-
 /*
  * The graph row of a linked slot. A dead slot's may lead to detached ones while
  * VACUUM is between its steps.
@@ -95,7 +86,7 @@ judge_row(IndexCheck *check, uint32 slot, const NodeCopy *node)
 			return violated(check, block, slot, "the graph row names a slot that does not exist");
 		if (neighbour == slot)
 			return violated(check, block, slot, "the graph row names its own slot");
-		if (named_before(node, i, neighbour))
+		if (slot_is_among(node->neighbours, i, neighbour))
 			return violated(check, block, slot, "the graph row names a slot twice");
 		state = check->slots[neighbour] & NODE_STATE_MASK;
 		if (state != NODE_LIVE && state != NODE_DEAD &&

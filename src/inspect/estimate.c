@@ -135,10 +135,6 @@ estimate_format(IndexFormat *format, const GpuannTypeInfo *info, int64 rows, int
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("dims must be between 1 and %d", info->max_dims)));
-	if (ef_construction < 2 * m)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ef_construction must be greater than or equal to 2 * m")));
 	format_compute(format, info, dims, m, ef_construction, (double) rows);
 }
 

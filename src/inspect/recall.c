@@ -8,9 +8,9 @@
  * approximately and exactly, by the caller's snapshot. A server is asked for
  * the first answers of many at once. The row asked about is left out of both
  * answers: it would always be found. No expression of the index is evaluated.
- * Where row-level security applies to the caller, rows that he may not see are
- * neither drawn nor counted in an answer, as if a query had filtered them
- * (row_policy.c).
+ * Rows are read past their policies, so only who may maintain the index may
+ * call the function where row-level security applies to him (sql_index.c); it
+ * returns figures, no row.
  */
 #include "postgres.h"
 
@@ -35,7 +35,6 @@
 #include "utils/snapmgr.h"
 #include "utils/varbit.h"
 
-#include "inspect/row_policy.h"
 #include "scan/scan.h"
 #include "base/signature.h"
 #include "base/sql_index.h"
@@ -81,7 +80,6 @@ typedef struct Recall
 	Relation	index;
 	const IndexFormat *format;
 	Snapshot	snapshot;
-	RowPolicy  *policy;			/* that hides rows from the caller, or NULL */
 	uint32		k;
 	BlockNumber heap_blocks;	/* as last asked */
 	const char *max_scan_tuples;	/* the caller's */
@@ -166,8 +164,8 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 }
 
 /*
- * Whether the caller may see a row, and the snapshot does: the one at this TID,
- * or a later version in its HOT chain.
+ * Whether the snapshot sees a row: the one at this TID, or a later version in
+ * its HOT chain.
  */
 static bool
 row_is_visible(Recall *recall, const Sample *sample)
@@ -181,8 +179,7 @@ row_is_visible(Recall *recall, const Sample *sample)
 	check_row_place(recall->index, recall->opened.heap, &recall->heap_blocks,
 					node_block(recall->format, sample->slot), &at);
 	visible =
-		table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead) &&
-		row_policy_allows(recall->policy, sample->slot, &recall->row->tts_tid);
+		table_index_fetch_tuple(fetch, &at, recall->snapshot, recall->row, &again, &all_dead);
 	ExecClearTuple(recall->row);
 	table_index_fetch_end(fetch);
 	return visible;
@@ -288,8 +285,7 @@ recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstA
 	{
 		const SearchResult *result = &scan->answer.results[scan->next - 1];
 
-		if (result->slot != sample->slot &&
-			row_policy_allows(recall->policy, result->slot, &recall->row->tts_tid))
+		if (result->slot != sample->slot)
 			found->distances[found->count++] = result->distance;
 	}
 	scan->first = NULL;
@@ -387,14 +383,8 @@ static void
 ask_all(Recall *recall, uint32 samples)
 {
 	uint32		room = samples * 2 + SPARE_SAMPLES;
-	Sample	   *drawn;
-	uint32		count;
-
-	/* Policies may hide nearly all rows. */
-	if (recall->policy != NULL)
-		room = Max(room, (uint32) Min((Size) work_mem * 1024 / sizeof(Sample), ENGINE_MAX_SLOTS));
-	drawn = palloc_extended(sizeof(Sample) * (Size) room, MCXT_ALLOC_HUGE);
-	count = draw_samples(recall, drawn, room);
+	Sample	   *drawn = palloc(sizeof(Sample) * room);
+	uint32		count = draw_samples(recall, drawn, room);
 
 #if PG_VERSION_NUM >= 180000
 	recall->scan =
@@ -410,17 +400,6 @@ ask_all(Recall *recall, uint32 samples)
 		next = ask_some(recall, drawn, count, next, samples - asked);
 	ExecDropSingleTupleTableSlot(recall->row);
 	index_endscan(recall->scan);
-}
-
-/* How many slots the index has by now. */
-static uint32
-count_slots(const Recall *recall)
-{
-	MetaPage	meta;
-	PendingBounds	bounds;
-
-	pending_bounds(recall->index, recall->format, &meta, &bounds);
-	return bounds.next_fresh;
 }
 
 /* Whether an argument is between 1 and most. */
@@ -458,7 +437,6 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	recall.k = recall_argument("k", PG_GETARG_INT32(2), MAX_K);
 
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_READ, &recall.opened);
-	sql_index_be_caller(&recall.opened);
 	if (!PG_ARGISNULL(3))
 		set_option("gpuann.ef_search",
 				   psprintf("%u", recall_argument("ef", PG_GETARG_INT32(3), GPUANN_MAX_EF_SEARCH)));
@@ -467,9 +445,7 @@ gpuann_recall(PG_FUNCTION_ARGS)
 	recall.format = index_format(recall.index);
 	recall.snapshot = RegisterSnapshot(GetActiveSnapshot());
 	sql_index_require_usable(&recall.opened, recall.snapshot);
-	recall.policy = row_policy_begin(recall.opened.heap, count_slots(&recall));
 	ask_all(&recall, samples);
-	row_policy_end(recall.policy);
 	UnregisterSnapshot(recall.snapshot);
 	sql_index_close(&recall.opened);
 

@@ -194,7 +194,7 @@ find_reachable(IndexStats *stats)
 		return;
 	stats->reached = palloc_extended(bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	stats->expanded = palloc_extended(bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	nseeds = read_seeds(stats->index, stats->format, &stats->meta, SEEDS_MAX, &seeds);
+	nseeds = read_seeds(stats->index, &stats->meta, SEEDS_MAX, &seeds);
 	for (uint32 i = 0; i < nseeds; i++)
 		if (seeds[i] < stats->bounds.next_fresh)
 			bit_set(stats->reached, seeds[i]);

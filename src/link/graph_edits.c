@@ -281,16 +281,6 @@ graph_edits_take(GraphEdits *edits, LinkedRows *rows)
 
 /* ---- choosing rows ---- */
 
-/* Whether row names slot. */
-static bool
-names_slot(const uint32 *row, uint32 count, uint32 slot)
-{
-	for (uint32 i = 0; i < count; i++)
-		if (row[i] == slot)
-			return true;
-	return false;
-}
-
 /* Offer target an edge to source. */
 static void
 offer_edge(GraphEdits *edits, uint32 target, uint32 source, double distance)
@@ -329,7 +319,7 @@ graph_edits_set_chosen(GraphEdits *edits, uint32 slot, const Candidate *chosen, 
 	}
 	graph_edits_set(edits, slot, row, distances, count);
 	for (uint32 i = 0; i < count; i++)
-		if (!names_slot(old, nold, row[i]))
+		if (!slot_is_among(old, nold, row[i]))
 			offer_edge(edits, row[i], slot, chosen[i].distance);
 }
 

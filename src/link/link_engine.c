@@ -276,7 +276,7 @@ load_seeds(EngineLoad *load, const MetaPage *meta)
 {
 	EngineJob	job = {.kind = JOB_SEEDS};
 	uint32	   *seeds;
-	uint32		count = read_seeds(load->index, load->format, meta, SEEDS_MAX, &seeds);
+	uint32		count = read_seeds(load->index, meta, SEEDS_MAX, &seeds);
 
 	for (uint32 i = 0; i < count; i++)
 		if (seeds[i] < load->rows)

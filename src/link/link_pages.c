@@ -261,7 +261,7 @@ load_seeds(SeedSample *sample, Relation index, const IndexFormat *format, const 
 	pg_prng_seed(&sample->random, meta->change_seq);
 	sample->room = Min(format->seed_pages * (uint32) GPUANN_SEEDS_PER_PAGE, SEEDS_MAX);
 	sample->seeds = palloc(sizeof(uint32) * sample->room);
-	sample->count = read_seeds(index, format, meta, sample->room, &seeds);
+	sample->count = read_seeds(index, meta, sample->room, &seeds);
 	for (uint32 i = 0; i < sample->count; i++)
 		if (seeds[i] >= next_fresh)
 			report_corrupt(index, 1 + i / GPUANN_SEEDS_PER_PAGE, "a seed does not exist");

@@ -45,7 +45,6 @@ extern RowWriter *row_writer_begin(const IndexFormat *format, const LinkedRows *
 								   uint32 next_fresh, uint64 change_seq);
 extern bool row_writer_go_on(RowWriter *writer, Relation index, bool (*over)(const void *arg),
 							 const void *arg);
-extern void row_writer_end(RowWriter *writer);
 
 /*
  * The rest of link_write, when the rows are written: seeds and positions. The

@@ -170,13 +170,11 @@ static int64
 take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 {
 	Size		row_bytes = server->format->degree * sizeof(uint32);
-	ChannelRequest *request = repair_prepare(server, CHANNEL_LINK_FETCH);
 	LinkPart	part;
 	const char *text;
 
-	request->first_slot = first;
-	request->count = FETCHED_ROWS;
-	if (channel_fetch_linked(server->channel, FETCHED_ROWS, false, server->format->degree,
+	(void) repair_prepare(server, CHANNEL_LINK_FETCH);
+	if (channel_fetch_linked(server->channel, first, FETCHED_ROWS, false, server->format->degree,
 							 monotonic_us() + FETCH_US, &part, &text) != ENGINE_OK)
 	{
 		(void) repair_refuse(server, text);

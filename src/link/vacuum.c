@@ -79,7 +79,7 @@ end_slice(IndexVacuum *vacuum, SliceEnd *end)
 {
 	end->change_seq = vacuum->change_seq++;
 	link_finish_slice(vacuum->index, end);
-	client_note_change(vacuum->index, vacuum->format);
+	client_note_change(vacuum->index);
 }
 
 /*
@@ -475,7 +475,7 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 	uint32		nseeds;
 
 	read_meta(vacuum->index, &meta);
-	nseeds = read_seeds(vacuum->index, format, &meta, SEEDS_MAX, &seeds);
+	nseeds = read_seeds(vacuum->index, &meta, SEEDS_MAX, &seeds);
 	for (uint32 i = 0; i < nseeds; i++)
 	{
 		if (seeds[i] >= vacuum->bounds.next_fresh)

@@ -364,16 +364,14 @@ keep_row(const MirrorSlice *slice, uint32 slot, const uint32 *row)
 static SliceEnding
 fetch_part(MirrorSlice *slice, uint32 first, bool seeds, uint32 *count)
 {
-	ChannelRequest *request =
-		channel_prepare(work.channel, CHANNEL_LINK_FETCH, (uint32) slice->entry, slice->generation);
 	uint32		rows = slice->progress->rows;
 	LinkPart	part;
 	const char *text;
 	EngineStatus status;
 
-	request->first_slot = first;
-	request->has_seeds = seeds;
-	status = channel_fetch_linked(work.channel, UINT32_MAX, seeds, work.degree,
+	(void) channel_prepare(work.channel, CHANNEL_LINK_FETCH, (uint32) slice->entry,
+						   slice->generation);
+	status = channel_fetch_linked(work.channel, first, UINT32_MAX, seeds, work.degree,
 								  monotonic_us() + PIECE_DEADLINE_US, &part, &text);
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);

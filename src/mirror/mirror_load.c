@@ -264,7 +264,7 @@ SliceEnding
 load_seeds(MirrorSlice *slice, const MetaPage *meta)
 {
 	uint32	   *seeds = NULL;
-	uint32		count = read_seeds(slice->index, slice->format, meta,
+	uint32		count = read_seeds(slice->index, meta,
 							  Min(meta->seeds, CHANNEL_DATA_BYTES / sizeof(uint32)), &seeds);
 	uint32		kept = 0;
 	uint64		sum;

@@ -1,19 +1,15 @@
 /*
  * slice.c
- *		Functions used by all parts of a slice: bulk channel calls, and access
- *		to pages of the index.
+ *		What the parts of a mirror worker do in a slice: calls of its channel,
+ *		reading pages.
  */
 #include "base/base.h"
 
-#include "client/mirror_table.h"
-#include "client/shmem.h"
 #include "mirror/worker.h"
 
-#include "storage/bufmgr.h"
-
-#define CHANNEL_CALL_US	(5 * 1000000)	/* after this the server counts as hung; the index must not
-										 * stay locked longer */
-#define CHANNEL_CHECK_US 1000000 /* interval of checks during a wait */
+#define CHANNEL_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay
+										 * locked for it */
+#define CHANNEL_LOOK_US	1000000 /* between looks at what it is waited for */
 
 SliceEnding
 slice_failed(MirrorSlice *slice, EngineStatus status, const char *text)
@@ -80,8 +76,8 @@ slice_await(MirrorSlice *slice)
 
 	for (;;)
 	{
-		status = channel_await(slice->channel, Min(give_up_us, monotonic_us() + CHANNEL_CHECK_US),
-							   0, NULL, &text);
+		status = channel_await(slice->channel, Min(give_up_us, monotonic_us() + CHANNEL_LOOK_US), 0,
+							   NULL, &text);
 		if (status != ENGINE_FAILED || channel_has_answer(slice->channel))
 			break;
 		if (waits_for_linking(slice))

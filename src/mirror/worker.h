@@ -159,7 +159,7 @@ extern bool slice_note_sent(const MirrorSlice *slice, uint32 rows, uint64 positi
 /* Record that the mirror has the page changes up to this change sequence. */
 extern void slice_note_changes(const MirrorSlice *slice, uint64 change_seq);
 
-/* worker.c */
+/* worker.c: decides what is next */
 
 extern PGDLLEXPORT void gpuann_worker_main(Datum arg);
 

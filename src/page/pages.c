@@ -118,6 +118,10 @@ format_compute(IndexFormat *format, const GpuannTypeInfo *info, uint32 dims, int
 {
 	double		seeds = Min(expected_rows * 4 / SEED_SHARE, (double) SEEDS_MAX);
 
+	if (ef_construction < 2 * m)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ef_construction must be greater than or equal to 2 * m")));
 	memset(format, 0, sizeof(*format));
 	format->dims = dims;
 	format->type = info->type;
@@ -408,7 +412,7 @@ page_init(Page page, PageKind kind, uint32 superblock)
 /*
  * Check the kind of an initialized page. Returns what is wrong, or NULL.
  */
-const char *
+static const char *
 page_fault(Page page, PageKind kind)
 {
 	const PageTail *tail;
@@ -577,8 +581,7 @@ read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds)
  * seeds are; a regular sample would not be.
  */
 uint32
-read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta, uint32 most,
-		   uint32 **seeds)
+read_seeds(Relation index, const MetaPage *meta, uint32 most, uint32 **seeds)
 {
 	uint32		wanted = Min(meta->seeds, most);
 

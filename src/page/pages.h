@@ -391,13 +391,11 @@ page_reach_row(const IndexFormat *format, Page page, uint32 slot)
 						 (node_index(format, slot) + 1) * (Size) graph_row_bytes(format));
 }
 
-/* Check the kind of an initialized page. Returns what is wrong, or NULL. */
-extern const char *page_fault(Page page, PageKind kind);
-
 /*
- * Read and lock a block (BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that it is
- * an initialized page of this kind. Raises ERRCODE_INDEX_CORRUPTED with the
- * block number if not. With zero_ok an all-zero page is accepted.
+ * Read and lock a block (mode BUFFER_LOCK_SHARE or _EXCLUSIVE), and check that
+ * it is an initialised page of this kind; errors out with
+ * ERRCODE_INDEX_CORRUPTED and the block number if not. With zero_ok a new
+ * (all-zero) page passes.
  */
 extern Buffer read_page(Relation index, BlockNumber block, PageKind kind, int mode, bool zero_ok);
 
@@ -427,8 +425,7 @@ extern void read_vector(Relation index, const IndexFormat *format, uint32 slot, 
  * Copy the first seeds, up to `most`, into a palloc'd array; returns how many.
  * The caller must check that the slots exist.
  */
-extern uint32 read_seeds(Relation index, const IndexFormat *format, const MetaPage *meta,
-						 uint32 most, uint32 **seeds);
+extern uint32 read_seeds(Relation index, const MetaPage *meta, uint32 most, uint32 **seeds);
 
 /* Copy `count` seeds, starting with number `first`. */
 extern void read_some_seeds(Relation index, uint32 first, uint32 count, uint32 *seeds);

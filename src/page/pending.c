@@ -150,9 +150,10 @@ lock_newest(Relation index, const IndexFormat *format, int mode)
 }
 
 /*
- * Lock the newest pending page (the append lock).
+ * Lock the newest pending page (the append lock); returns its buffer, pinned
+ * and exclusively locked.
  */
-Buffer
+static Buffer
 append_lock(Relation index, const IndexFormat *format)
 {
 	return lock_newest(index, format, BUFFER_LOCK_EXCLUSIVE);
@@ -561,7 +562,7 @@ set_nonce(Relation index)
 /*
  * Insert a row and return its slot.
  */
-uint32
+void
 append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid)
 {
 	AppendedRow	row = {.tid = tid};
@@ -591,7 +592,6 @@ append_row(Relation index, const IndexFormat *format, const void *vector, ItemPo
 	write_row(index, format, newest, &row);
 	UnlockReleaseBuffer(newest);
 	FAULT_POINT("append-done");
-	return row.slot;
 }
 
 /*

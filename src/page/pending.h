@@ -53,19 +53,12 @@ extern bool pending_read(Relation index, const IndexFormat *format, const Pendin
 						 uint64 from, uint64 to, uint32 **slots, uint32 *count);
 
 /*
- * Insert a row: takes the append lock, assigns a free or fresh slot, writes
- * vector, node record and pending list entry (one WAL record if the vector is
- * on at most two pages), and returns the slot. From then on every scan finds
- * the row; the linker adds edges later.
+ * Add a row: takes the append lock, a free or fresh slot, writes vector, node
+ * record and list entry (one WAL record if the vector lies on at most two
+ * pages). After it returns the row is found by every scan; edges come later.
  */
-extern uint32 append_row(Relation index, const IndexFormat *format, const void *vector,
-						 ItemPointer tid);
-
-/*
- * Lock the newest pending page (the append lock). Returns its buffer, pinned
- * and exclusively locked.
- */
-extern Buffer append_lock(Relation index, const IndexFormat *format);
+extern void append_row(Relation index, const IndexFormat *format, const void *vector,
+					   ItemPointer tid);
 
 /*
  * Put detached slots that are not on the pending list on the free list. slots

@@ -449,7 +449,7 @@ search_linked(PageGraph *graph, PageWalk *walk, const WalkRound *round, GraphAns
 		uint32	   *seeds;
 
 		wanted.nseeds =
-			read_seeds(query->index, query->format, query->meta, ENGINE_SEEDS_TRIED, &seeds);
+			read_seeds(query->index, query->meta, ENGINE_SEEDS_TRIED, &seeds);
 		MemoryContextSwitchTo(old);
 		for (uint32 i = 0; i < wanted.nseeds; i++)
 			check_seed(graph, seeds[i]);

@@ -10,7 +10,6 @@
 
 #include "access/relscan.h"
 #include "access/tableam.h"
-#include "engine/bits.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -19,6 +18,15 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+
+/* What a page says of a result. */
+typedef enum AnswerVerdict
+{
+	ANSWER_GOOD,				/* the row is there */
+	ANSWER_STALE,				/* it was, not long ago */
+	ANSWER_REUSED,				/* its slot has another row: false unless that came since */
+	ANSWER_FALSE				/* the server had been told otherwise */
+} AnswerVerdict;
 
 static LastScan last_scan;
 
@@ -142,42 +150,32 @@ scan_start(IndexScanDesc desc)
 #endif
 
 	old = MemoryContextSwitchTo(scan->memory);
-	memset(&scan->answer, 0, sizeof(scan->answer));
-	memset(&scan->stats, 0, sizeof(scan->stats));
-	memset(&scan->last, 0, sizeof(scan->last));
-	memset(&scan->cursor, 0, sizeof(scan->cursor));
-	scan->format = index_format(index);
-	scan->next = 0;
-	scan->first_ef = (uint32) gpuann_effective_ef_search(index);
-	scan->ef = 0;
-	memset(&scan->walk, 0, sizeof(scan->walk));
-	scan->walks = false;
-	scan->range_next = 0;
-	scan->compared_all = false;
-	scan->max_visited = gpuann_max_scan_tuples;
-	scan->emitted = NULL;
-	scan->returned = NULL;
-	scan->returned_slots = scan->returned_count = 0;
-	scan->answered = false;
-	scan->may_have_missed = false;
-	scan->mirror.entry = -1;
-
-	scan->snapshot = desc->xs_snapshot;
-	scan->query.index = index;
-	scan->query.format = scan->format;
-	scan->query.vector = query_elements(scan, &desc->orderByData[0]);
-	scan->query.meta = &scan->meta;
-	scan->query.bounds = &scan->bounds;
-	scan->query.memory = scan->memory;
+	*scan = (GpuannScan) {
+		.format = index_format(index),
+		.type = scan->type,
+		.memory = scan->memory,
+		.iterative = (GpuannIterativeScan) gpuann_iterative_scan,
+		.snapshot = desc->xs_snapshot,
+		.mirror.entry = -1,
+		.first = scan->first,
+		.first_ef = (uint32) gpuann_effective_ef_search(index),
+		.max_visited = gpuann_max_scan_tuples,
+		.heap_blocks = scan->heap_blocks,
+		.stats = {.any = true, .exact = gpuann_exact},
+	};
+	scan->query = (PageQuery) {
+		.index = index,
+		.format = scan->format,
+		.vector = query_elements(scan, &desc->orderByData[0]),
+		.meta = &scan->meta,
+		.bounds = &scan->bounds,
+		.memory = scan->memory,
+	};
 	pending_end(index, scan->format, &scan->bounds);
 	scan->meta.nonce = index_cached_nonce(index);
-	scan->meta_read = false;
 	if (scan->meta.nonce == 0)
 		scan_read_meta(scan);
 
-	scan->stats.any = true;
-	scan->stats.exact = gpuann_exact;
-	scan->iterative = (GpuannIterativeScan) gpuann_iterative_scan;
 	if (scan->query.vector == NULL)
 	{
 		scan->stage = STAGE_ANY;
@@ -226,8 +224,6 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 
 	if (scan->emitted != NULL && slot_set_has(scan->emitted, result->slot))
 		return false;
-	if (scan->stage == STAGE_OVERLOOKED)
-		return !scan_has_returned(scan, result->slot);
 	if (scan->stage == STAGE_MISSED)
 		return !engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot);
 	if (!comes_in_order(scan))
@@ -255,6 +251,30 @@ is_wanted(GpuannScan *scan, const SearchResult *result)
 }
 
 /*
+ * Judge a result by the node record of its slot, whose page is locked.
+ *
+ * A mirror lags a little, so it may name a row that has died since: the row is
+ * dropped, and nothing is missing. A result that contradicts what the mirror
+ * had been told before the query was posted is false: in its place it hides a
+ * row that should have been given. Page changes up to answer.changes had
+ * reached the mirror; a slot dies with such a change, and gets another row with
+ * a pending entry.
+ */
+static AnswerVerdict
+answer_verify(const GpuannScan *scan, const SearchResult *result, Page page, const NodeRecord *node)
+{
+	if (!PageIsNew(page) && NodeState(node) == NODE_LIVE && node->version == result->version)
+		return ANSWER_GOOD;
+	if (!scan->answer.of_server)
+		return ANSWER_STALE;
+	if (PageIsNew(page) || (int32) (result->version - node->version) > 0)
+		return ANSWER_FALSE;
+	if (PageTailOf(page)->change_seq > scan->answer.changes)
+		return ANSWER_STALE;
+	return NodeState(node) == NODE_LIVE ? ANSWER_REUSED : ANSWER_FALSE;
+}
+
+/*
  * Read the node record of a result under its page's lock.
  */
 static AnswerVerdict
@@ -278,28 +298,49 @@ read_record(const GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 }
 
 /*
- * The row of an answer. False: it is dead, or another row.
+ * Whether a slot is among the pending entries that the answer's mirror had not
+ * seen; true as well if they can no longer be read.
+ */
+static bool
+slot_came_since(const GpuannScan *scan, uint32 slot)
+{
+	Relation	index = scan->query.index;
+	uint64		from = scan->answer.position;
+	MetaPage	meta;
+	PendingBounds now;
+	uint32	   *slots;
+	uint32		count;
+	bool		found = false;
+
+	pending_bounds(index, scan->format, &meta, &now);
+	if (now.end <= from)
+		return false;
+	if (!pending_read(index, scan->format, &now, from, now.end, &slots, &count))
+		return true;
+	for (uint32 i = 0; i < count && !found; i++)
+		found = slots[i] == slot;
+	if (slots != NULL)
+		pfree(slots);
+	return found;
+}
+
+/*
+ * The row of a result. False: it is dead, or another row. After a false result
+ * the pages answer the round anew.
  */
 static bool
 scan_confirm(GpuannScan *scan, const SearchResult *result, ItemPointer tid)
 {
 	AnswerVerdict verdict = read_record(scan, result, tid);
-	bool		live;
-	bool		honest;
 
-	live = verdict == ANSWER_GOOD;
 	scan->stats.tally.proposed++;
-	honest = !scan->answer.of_server || answer_was_honest(scan, result, verdict);
-	if (live && honest && scan->answer.to_measure)
-	{
-		scan->answer.to_measure = false;
-		live = honest = answer_is_measured(scan, result);
-	}
-	if (!live)
-		scan->stats.tally.dropped++;
-	if (!honest)
+	if (verdict == ANSWER_GOOD)
+		return true;
+	scan->stats.tally.dropped++;
+	if (verdict == ANSWER_FALSE ||
+		(verdict == ANSWER_REUSED && !slot_came_since(scan, result->slot)))
 		scan_redo_round(scan);
-	return live;
+	return false;
 }
 
 /*
@@ -357,25 +398,10 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
 	/* Ranges have each slot once. */
 	if (scan->stage == STAGE_GRAPH || scan->stage == STAGE_VISITED || scan->stage == STAGE_HELD)
 		slot_set_add(scan->emitted, result->slot);
-	if (comes_in_order(scan))
-	{
-		if (!scan->last.set ||
-			engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot))
-			scan->last = (SearchBound) {true, result->distance, result->slot};
-		return;
-	}
-	if (result->slot < scan->returned_slots && !scan_has_returned(scan, result->slot))
-	{
-		bit_set(scan->returned, result->slot);
-		scan->returned_count++;
-	}
-	/*
-	 * A row of the scan's own that its server has not given: from now on the
-	 * pages are asked.
-	 */
-	if (scan->stage == STAGE_OVERLOOKED && scan->ask_server &&
-		!slot_came_since(scan, result->slot, scan->bounds.end))
-		source_distrust(scan);
+	if (comes_in_order(scan) &&
+		(!scan->last.set ||
+		 engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot)))
+		scan->last = (SearchBound) {true, result->distance, result->slot};
 }
 
 /*

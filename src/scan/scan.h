@@ -7,7 +7,6 @@
 #define GPUANN_SCAN_H
 
 #include "client/client.h"
-#include "engine/bits.h"
 #include "page/buffer_hints.h"
 #include "scan/page_search.h"
 
@@ -65,8 +64,6 @@ typedef enum ScanStage
 								 * slots after the other */
 	STAGE_EXACT,				/* exactly, beyond what the graph gave */
 	STAGE_MISSED,				/* exactly, what the graph missed on its way */
-	STAGE_OVERLOOKED,			/* in any order, what a server left out that was to give
-								 * everything */
 	STAGE_ANY,					/* no order: the query is NULL or has no direction */
 	STAGE_DONE
 } ScanStage;
@@ -83,17 +80,7 @@ typedef struct ScanAnswer
 	bool		of_server;		/* with what its mirror had been told when it was asked: */
 	uint64		changes;		/* changes of pages up to this, */
 	uint64		position;		/* and list entries before this */
-	bool		to_measure;		/* one of its distances is to be compared with the row's */
 } ScanAnswer;
-
-/* What a page says of a proposal. */
-typedef enum AnswerVerdict
-{
-	ANSWER_GOOD,				/* the row is there */
-	ANSWER_STALE,				/* it was, not long ago */
-	ANSWER_UNCLEAR,			/* its slot has another row: the list says whether that came since */
-	ANSWER_FALSE				/* the server knew better */
-} AnswerVerdict;
 
 /* What gpuann_last_scan() tells. */
 typedef struct LastScan
@@ -151,10 +138,6 @@ typedef struct GpuannScan
 	bool		compared_all;	/* an exact round has compared every row */
 	uint32		range_next;		/* the first slot that no range of STAGE_RANGE has had */
 	SlotSet    *emitted;		/* in STAGE_GRAPH and STAGE_VISITED */
-	unsigned char *returned;	/* in exact stages after it: a bit a slot, if the server is to
-								 * answer them; NULL: not noted */
-	uint32		returned_slots; /* slots that it has bits for, */
-	uint32		returned_count; /* and how many are set */
 	SearchBound last;			/* the farthest emitted in these */
 	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */
 	SearchBound round_cursor;	/* cursor before the exact round under way, */
@@ -174,13 +157,6 @@ extern bool scan_next_round(GpuannScan *scan);
  * that was not confirmed.
  */
 extern void scan_redo_round(GpuannScan *scan);
-
-/* Whether an exact stage has returned a slot. */
-static inline bool
-scan_has_returned(const GpuannScan *scan, uint32 slot)
-{
-	return slot < scan->returned_slots && bit_is_set(scan->returned, slot);
-}
 
 /* "exact", "server" or "pages". */
 static inline const char *
@@ -230,48 +206,8 @@ extern bool scan_unmirrored_search(GpuannScan *scan, uint64 from, const SearchBo
 /* Find out whether the server is to be asked. */
 extern void source_begin(GpuannScan *scan);
 
-/*
- * The server's answer turned out to be false: take the page path from here on.
- */
-extern void source_distrust(GpuannScan *scan);
-
-/* Judge a proposal by the node record of its slot, whose page is locked. */
-extern AnswerVerdict answer_verify(const GpuannScan *scan, const SearchResult *result, Page page,
-								   const NodeRecord *node);
-
-/*
- * Whether an honest server could have made a proposal of this verdict. No page
- * is locked.
- */
-extern bool answer_was_honest(GpuannScan *scan, const SearchResult *result, AnswerVerdict verdict);
-
-/*
- * Whether a distance of the server's next answer is to be looked at: of the
- * session's first, and of one in many.
- */
-extern bool answer_is_to_be_measured(void);
-
-/*
- * Whether a good proposal's distance is that of the row. Reads its vector; no
- * page is locked.
- */
-extern bool answer_is_measured(GpuannScan *scan, const SearchResult *result);
-
-/*
- * Whether a slot is among the list entries from a position on; true as well if
- * they can no longer be read.
- */
-extern bool slot_came_since(GpuannScan *scan, uint32 slot, uint64 position);
-
-/*
- * The slots that an index has in use, at most: some may hold rows that are dead
- * by now.
- */
-static inline uint32
-scan_slots_in_use(const GpuannScan *scan)
-{
-	return scan->bounds.next_fresh - Min(scan->bounds.free_count, scan->bounds.next_fresh);
-}
+/* Take the page path from here on. */
+extern void source_leave_server(GpuannScan *scan, FallbackReason why);
 
 /*
  * Errors out if a row that the node page at block names cannot be in the table.

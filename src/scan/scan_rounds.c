@@ -19,7 +19,6 @@
 
 #include <math.h>
 
-#include "engine/bits.h"
 #include "miscadmin.h"
 #include "scan/scan.h"
 #include "utils/memutils.h"
@@ -58,14 +57,24 @@ visits_left(const GpuannScan *scan)
 }
 
 /*
- * Whether it lets the scan compare every row, or that was done: what was
- * visited does not count again.
+ * The slots that an index has in use, at most: some may hold rows that are dead
+ * by now.
+ */
+static uint32
+slots_in_use(const GpuannScan *scan)
+{
+	return scan->bounds.next_fresh - Min(scan->bounds.free_count, scan->bounds.next_fresh);
+}
+
+/*
+ * Whether gpuann.max_scan_tuples lets the scan compare every row, or that was
+ * done: what was visited does not count again.
  */
 static bool
 may_visit_all(const GpuannScan *scan)
 {
 	return scan->max_visited == GPUANN_UNSET || scan->compared_all ||
-		   scan_slots_in_use(scan) <= (uint32) scan->max_visited;
+		   slots_in_use(scan) <= (uint32) scan->max_visited;
 }
 
 /*
@@ -295,46 +304,16 @@ any_round(GpuannScan *scan)
 	uint32		room = scan_exact_room(EXACT_FIRST_ROOM);
 	PageAnswer	pages;
 
-	if (scan->stage == STAGE_ANY && scan->answered)
+	if (scan->answered)
 		room = Min(room, visits_left(scan));
 	drop_answer(scan);
 	page_any_order(&scan->query, scan->cursor.slot, room, &pages);
 	check_snapshot_age(scan->query.index, scan->snapshot);
 	scan->answer = (ScanAnswer){.results = pages.results, .count = pages.count, .more = pages.more};
-	if (scan->stage == STAGE_ANY)
-		scan->stats.visited += pages.count;
+	scan->stats.visited += pages.count;
 	if (pages.count > 0)
 		scan->cursor.slot = pages.results[pages.count - 1].slot;
 	scan->answered = true;
-}
-
-/*
- * From here on the server is to give every row that is left: note which it
- * gives, a bit a slot, as long as they fit into work_mem.
- */
-static void
-note_returned(GpuannScan *scan)
-{
-	Size		bytes = (Size) scan->bounds.next_fresh / 8 + 1;
-
-	if (!scan->ask_server || scan->iterative == GPUANN_ITERATIVE_STRICT ||
-		bytes > (Size) work_mem * 1024)
-		return;
-	scan->returned =
-		MemoryContextAllocExtended(scan->memory, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	scan->returned_slots = scan->bounds.next_fresh;
-}
-
-/*
- * Whether there may be rows that a server was to give and did not. If as many
- * were emitted as the index has slots in use, there are none.
- */
-static bool
-may_have_overlooked(const GpuannScan *scan)
-{
-	return scan->returned != NULL &&
-		   (uint64) scan->emitted->count + scan->returned_count < scan_slots_in_use(scan) &&
-		   may_visit_all(scan);
 }
 
 /*
@@ -351,7 +330,6 @@ begin_exact(GpuannScan *scan)
 	 */
 	if (scan->last.set)
 		scan->last = (SearchBound) {true, nextafter(scan->last.distance, -INFINITY), NO_SLOT};
-	note_returned(scan);
 	exact_round(scan, true);
 }
 
@@ -404,18 +382,10 @@ next_stage(GpuannScan *scan)
 				scan->stage = STAGE_MISSED;
 				memset(&scan->cursor, 0, sizeof(scan->cursor));
 				exact_round(scan, true);
-				break;
 			}
-			/* FALLTHROUGH */
-		case STAGE_MISSED:
-			if (may_have_overlooked(scan))
-			{
-				scan->stage = STAGE_OVERLOOKED;
-				scan->cursor.slot = NO_SLOT;
-				any_round(scan);
-				break;
-			}
-			/* FALLTHROUGH */
+			else
+				scan->stage = STAGE_DONE;
+			break;
 		default:
 			scan->stage = STAGE_DONE;
 	}
@@ -457,12 +427,6 @@ scan_next_round(GpuannScan *scan)
 			else
 				scan->stage = STAGE_DONE;
 			break;
-		case STAGE_OVERLOOKED:
-			if (scan->answer.more)
-				any_round(scan);
-			else
-				scan->stage = STAGE_DONE;
-			break;
 		case STAGE_RANGE:
 			next_stage(scan);
 			break;
@@ -481,7 +445,7 @@ scan_redo_round(GpuannScan *scan)
 {
 	uint32		passed = scan->next - 1;
 
-	source_distrust(scan);
+	source_leave_server(scan, FALLBACK_INVALID_ANSWER);
 	if (scan->stage == STAGE_GRAPH)
 	{
 		drop_answer(scan);

@@ -35,21 +35,12 @@ source_begin(GpuannScan *scan)
 /*
  * Take the page path from here on.
  */
-static void
-leave_server(GpuannScan *scan, FallbackReason why)
+void
+source_leave_server(GpuannScan *scan, FallbackReason why)
 {
 	scan->ask_server = false;
 	scan->stats.tally.why = why;
 	fallback_report(scan->query.index, why);
-}
-
-/*
- * The server's answer turned out to be false.
- */
-void
-source_distrust(GpuannScan *scan)
-{
-	leave_server(scan, FALLBACK_INVALID_ANSWER);
 }
 
 /*
@@ -163,7 +154,7 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 		why = FALLBACK_BEHIND;
 	if (why != FALLBACK_NONE)
 	{
-		leave_server(scan, why);
+		source_leave_server(scan, why);
 		return false;
 	}
 	if (pending.count == 0 && !pending.more)
@@ -180,7 +171,6 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	answer->of_server = true;
 	answer->changes = changes;
 	answer->position = server.position;
-	answer->to_measure = answer_is_to_be_measured();
 	note_visited(scan, server.counters.distances + pending.visited);
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;
@@ -208,47 +198,9 @@ take_pages(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
 	answer->before = pages->before;
 	answer->end_slot = pages->end_slot;
 	answer->of_server = false;
-	answer->to_measure = false;
 	note_visited(scan, pages->added > 0 ? scan->stats.visited + pages->added : pages->visited);
 	scan->stats.pending += pages->pending;
 	scan->stats.tally.pending += pages->pending;
-}
-
-/*
- * Whether the server's answer claims that there is no more, and the index has
- * slots in use beside it. After the graph an exact answer may: the rows that
- * the graph missed lie before it.
- */
-static bool
-claims_too_little(const GpuannScan *scan, SearchMethod method, const ScanAnswer *answer)
-{
-	uint64		known = answer->count;
-
-	if (answer->more || (method == METHOD_EXACT && scan->emitted != NULL))
-		return false;
-	if (method == METHOD_EXACT)
-		known += scan->stats.tally.proposed - scan->stats.tally.dropped;
-	return known < scan_slots_in_use(scan);
-}
-
-/*
- * Take over what the pages gave if that is more than what the server did, who
- * said that there is no more. The server is to blame unless the first slot that
- * it left out came since.
- */
-static void
-take_left_out(GpuannScan *scan, const PageAnswer *pages, ScanAnswer *answer)
-{
-	uint32		same = 0;
-
-	if (pages->count <= answer->count)
-		return;
-	while (same < answer->count && answer->results[same].slot == pages->results[same].slot)
-		same++;
-	if (!slot_came_since(scan, pages->results[same].slot, scan->bounds.end))
-		source_distrust(scan);
-	pfree(answer->results);
-	take_pages(scan, pages, answer);
 }
 
 /*
@@ -263,8 +215,7 @@ is_for_server(const GpuannScan *scan, SearchMethod method, const ExactRange *ran
 }
 
 /*
- * Ask the server, if it is to be asked, and the pages if that gives no answer
- * or not enough.
+ * Ask the server, if it is to be asked, and the pages if that gives no answer.
  */
 static void
 source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *range,
@@ -272,22 +223,17 @@ source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactR
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->memory);
 	ExactRange	asked = *range;
-	bool		answered;
 	PageAnswer	pages;
 
 	asked.room = Min(asked.room, MAX_SERVER_ROOM);
-	answered = is_for_server(scan, method, range) && ask_server(scan, method, ef, &asked, answer);
-	if (!answered || claims_too_little(scan, method, answer))
+	if (!is_for_server(scan, method, range) || !ask_server(scan, method, ef, &asked, answer))
 	{
 		scan_read_meta(scan);
 		if (method == METHOD_GRAPH)
 			page_walk_round(&scan->query, &scan->walk, &scan->round, &pages);
 		else
 			page_exact_search(&scan->query, range, &pages);
-		if (answered)
-			take_left_out(scan, &pages, answer);
-		else
-			take_pages(scan, &pages, answer);
+		take_pages(scan, &pages, answer);
 	}
 	/* After all that was read, here or by the mirror's worker before. */
 	check_snapshot_age(scan->query.index, scan->snapshot);

@@ -322,7 +322,7 @@ batch_submit(Server *server, uint32_t entry)
 		return true;
 	}
 	batch = &server->batches[number];
-	*batch = (Batch) {mirror->id, entry, count, count, server_now_us()};
+	*batch = (Batch) {mirror->id, entry, count, count, monotonic_us()};
 	for (Ticket *ticket = queue_detach(mirror); ticket != NULL; ticket = ticket->next)
 	{
 		ticket->state = TICKET_IN_FLIGHT;
@@ -457,7 +457,7 @@ queries_poll(Server *server)
 		if (server->lone_in_flight)
 		{
 			server->lone_in_flight = false;
-			server->lone_ended_us = server_now_us();
+			server->lone_ended_us = monotonic_us();
 		}
 		/*
 		 * Count before answering, so that a client that has its answer is

@@ -21,7 +21,7 @@ channel_link_keep(Server *server, uint32_t number)
 	if (server->ops->job_link_result(server->engine, work->job_id, &work->linked) != ENGINE_OK ||
 		server->mirrors[work->request.mirror].id != work->mirror)
 	{
-		channel->out_count = channel->out_seeds = 0;
+		channel->out_count = 0;
 		server->ops->job_release(server->engine, work->job_id);
 		return;
 	}
@@ -30,7 +30,6 @@ channel_link_keep(Server *server, uint32_t number)
 	work->link_owner = work->owner;
 	work->link_degree = server->mirrors[work->request.mirror].spec.degree;
 	channel->out_count = work->linked.count;
-	channel->out_seeds = work->linked.nseeds;
 }
 
 /* Release a channel's link result, if it has one. */
@@ -88,7 +87,6 @@ channel_link_fetch(Server *server, uint32_t number, EngineError *error)
 	channel->out_slots_offset = 0;
 	channel->out_offset = area_align(count * sizeof(uint32_t));
 	channel->out_count = (uint32_t) count;
-	channel->out_seeds = work->linked.nseeds;
 	if (count == 0)
 		return ENGINE_OK;
 	if (request->has_seeds)

@@ -81,7 +81,7 @@ channel_search_begin(Server *server, uint32_t number, EngineError *error)
 		engine_error(error, ENGINE_NO_MEMORY, "out of memory for %u answers of %u results",
 					 request->count, request->query.k);
 	}
-	search->posted_us = server_now_us();
+	search->posted_us = monotonic_us();
 	return error->status;
 }
 

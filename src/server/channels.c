@@ -174,26 +174,7 @@ replace_begin(Server *server, uint32_t number)
 	}
 }
 
-/* Answer a CHANNEL_INFO. */
-static EngineStatus
-channel_info(Server *server, uint32_t number, EngineError *error)
-{
-	const ChannelRequest *request = &server->channels[number].request;
-	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, error);
-	MirrorInfo	info;
-	EngineStatus status;
-
-	if (mirror == NULL)
-		return error->status;
-	status = server->ops->mirror_info(server->engine, mirror->id, &info, error);
-	if (status == ENGINE_FAILED)
-		server_fail(server, error);
-	if (status == ENGINE_OK)
-		server_channel(server, number)->info = info;
-	return status;
-}
-
-/* Take a posted operation and start it. Returns false if none is posted. */
+/* Take what was posted in a channel, and begin it. */
 static bool
 channel_take(Server *server, uint32_t number)
 {
@@ -217,7 +198,6 @@ channel_take(Server *server, uint32_t number)
 	work->request = *(const volatile ChannelRequest *) &channel->request;
 	engine_work_begin(server, work->request.mirror);
 	atomic_store(&channel->done, 0);
-	atomic_store(&channel->total, 0);
 	if (work->link_owner != work->owner)
 		channel_link_forget(server, work);
 
@@ -240,9 +220,6 @@ channel_take(Server *server, uint32_t number)
 			break;
 		case CHANNEL_LINK_FORGET:
 			channel_link_forget(server, work);
-			break;
-		case CHANNEL_INFO:
-			status = channel_info(server, number, &error);
 			break;
 		default:
 			status = channel_job_make(server, number, &error);
@@ -279,7 +256,6 @@ channel_poll_job(Server *server, uint32_t number)
 	}
 	work->done = progress.done;
 	atomic_store_explicit(&channel->done, progress.done, memory_order_relaxed);
-	atomic_store_explicit(&channel->total, progress.total, memory_order_relaxed);
 	if (!progress.completed)
 		return false;
 	held_publish(server, work->request.mirror, work->mirror);
@@ -347,7 +323,7 @@ channels_step(Server *server)
 
 	if (server->channels_busy > 0)
 	{
-		begun = server_now_us();
+		begun = monotonic_us();
 		poll_jobs = atomic_exchange(&server->woken, false) ||
 					begun - server->last_job_poll_us >= JOB_POLL_US;
 		if (poll_jobs)
@@ -361,8 +337,8 @@ channels_step(Server *server)
 			continue;
 		worked = true;
 		if (begun == 0)
-			begun = server_now_us();
-		else if (server_now_us() - begun > CHANNEL_SLICE_US)
+			begun = monotonic_us();
+		else if (monotonic_us() - begun > CHANNEL_SLICE_US)
 		{
 			server->next_channel = (number + 1) % channels;
 			break;

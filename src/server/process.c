@@ -73,7 +73,7 @@ void
 process_warn(const char *format,...)
 {
 	static int64_t last_us = -WARN_INTERVAL_US;
-	int64_t		now = server_now_us();
+	int64_t		now = monotonic_us();
 	va_list		arguments;
 
 	if (now - last_us < WARN_INTERVAL_US)

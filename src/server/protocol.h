@@ -81,11 +81,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
 #include "engine/engine.h"
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	9
+#define PROTOCOL_VERSION	10
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -210,16 +211,6 @@ typedef enum FallbackReason
 /* Reasons below this have a counter, and a column in pg_stat_gpuann. */
 #define FALLBACK_COUNTED	FALLBACK_NOT_PRELOADED
 
-/* Identity of an entry's index. */
-typedef struct MirrorKey
-{
-	uint32_t	database;
-	uint32_t	tablespace;
-	uint32_t	relfile;
-	uint32_t	index;			/* the index's oid, to open it; not part of the identity */
-	uint64_t	nonce;			/* from the metapage */
-} MirrorKey;
-
 /*
  * Counters of one index. Those updated by every scan share cache lines that
  * move between all processors; the server's are on another line, so that its
@@ -264,8 +255,7 @@ typedef struct AreaMirror
 	_Atomic uint32_t changed;	/* set by inserters, VACUUM and linkers: the pages are ahead of the
 								 * mirror */
 	_Atomic int32_t worker;		/* pid of the mirror worker serving it, or 0 */
-	_Atomic uint32_t wanted;	/* scans that requested it since a worker last checked */
-	MirrorKey	key;
+	_Atomic uint32_t wanted;	/* scans that asked for it since a worker last looked */
 	_Atomic int64_t last_used_ms;	/* CLOCK_MONOTONIC */
 	_Atomic int64_t retry_at_ms;
 
@@ -332,19 +322,18 @@ typedef enum ChannelOp
 	CHANNEL_DEAD,		/* slots, versions */
 	CHANNEL_GRAPH,		/* slots, rows */
 	CHANNEL_SEEDS,		/* slots */
-	CHANNEL_POSITION,	/* position only */
-	CHANNEL_LINK,		/* slots, or all pending slots if count is 0; answer: out_count changed
-						 * rows, out_seeds seeds */
-	CHANNEL_LINK_FETCH, /* part of this channel's last link result: out_count slots and rows from
-						 * first_slot on, in the order of the result; or, with has_seeds, out_count
-						 * seeds from first_slot on, as slots. At most count, unless 0 */
+	CHANNEL_POSITION,	/* nothing but position */
+	CHANNEL_LINK,		/* slots, or everything pending with count 0; answer: out_count
+									 * rows changed */
+	CHANNEL_LINK_FETCH, /* rows of the LINK this channel did: out_count slots and rows from
+						 * first_slot on in the order of the result; or, with has_seeds set,
+						 * out_count seeds from first_slot on as slots. At most count, unless 0 */
 	CHANNEL_LINK_FORGET,
-	CHANNEL_SEARCH, /* count queries that differ in their vectors only: a batch, or an answer larger
-					 * than a payload. Answer: a ChannelFound and k results per query. If one query
-					 * fails, all do */
-	CHANNEL_INFO,	/* answer: info */
-	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all if count is 0; answer and fetches as for
-					 * CHANNEL_LINK */
+	CHANNEL_SEARCH, /* count queries alike but for their vectors: a batch, or an answer larger than
+					 * a payload; answer: what each has found, as ChannelFound, and its results, the
+					 * next query's k after them. If one fails, all do */
+	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
+									 * its fetches give, as CHANNEL_LINK's */
 } ChannelOp;
 
 /*
@@ -379,19 +368,16 @@ typedef struct AreaChannel
 {
 	_Atomic uint32_t state;		/* as a request word */
 	_Atomic int32_t owner;		/* pid, 0, or CHANNEL_DISOWNED */
-	_Atomic uint32_t cancel;	/* set by the client: cancel the operation */
-	_Atomic uint32_t done;		/* progress of the operation */
-	_Atomic uint32_t total;
+	_Atomic uint32_t cancel;	/* set by the client: end the job early */
+	_Atomic uint32_t done;		/* progress of a job */
 
 	ChannelRequest request;		/* written by the client */
 
 	/* written by the server */
 	uint32_t	status;			/* EngineStatus */
 	uint32_t	out_count;
-	uint32_t	out_seeds;
 	uint64_t	out_slots_offset;	/* CHANNEL_SEARCH: out_count ChannelFound */
 	uint64_t	out_offset;		/* rows or results */
-	MirrorInfo	info;
 	char		error[256];
 } AreaChannel;
 
@@ -453,7 +439,6 @@ typedef struct AreaHeader
 	_Atomic int32_t server_pid;
 	_Atomic uint32_t restarts;
 	_Atomic int64_t started_at;	/* seconds since 1970 */
-	_Atomic uint32_t launcher_request;	/* advanced to make the launcher check (mirror requested) */
 
 	/* written by the server */
 	_Atomic uint32_t heartbeat; /* advanced by the watch thread, unless the process is stopped */

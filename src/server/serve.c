@@ -17,16 +17,6 @@
 #define POLL_US			4		/* interval of polling the engine while spinning */
 #define MAINTENANCE_US	INT64_C(1000000)
 
-/* CLOCK_MONOTONIC in microseconds. */
-int64_t
-server_now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /*
  * Handle an engine failure: answer everything in flight with ENGINE_FAILED, and
  * exit.
@@ -88,7 +78,7 @@ serve_sleep(Server *server, uint32_t seen)
 		bool		in_flight = server->queries_in_flight > 0 &&
 			server->queries_in_flight <= server->spin_max_in_flight;
 		bool		short_job = channels_run_short_job(server);
-		int64_t		now = server_now_us();
+		int64_t		now = monotonic_us();
 		int64_t		until =
 			now + (in_flight || short_job ? server->spin_in_flight_us : server->spin_us);
 		int64_t		next_poll = now + POLL_US;
@@ -111,7 +101,7 @@ serve_sleep(Server *server, uint32_t seen)
 #if defined(__x86_64__) || defined(__i386__)
 			__builtin_ia32_pause();
 #endif
-		} while ((now = server_now_us()) < until);
+		} while ((now = monotonic_us()) < until);
 	}
 	PROTOCOL_STEP(SERVER_RESTS);
 	atomic_store(&area->sleeping, 1);
@@ -128,7 +118,7 @@ serve_sleep(Server *server, uint32_t seen)
 static void
 serve_maintenance(Server *server)
 {
-	int64_t		now = server_now_us();
+	int64_t		now = monotonic_us();
 
 	if (now - server->last_maintenance_us < MAINTENANCE_US)
 		return;

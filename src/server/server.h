@@ -171,7 +171,6 @@ typedef struct Server
 	AreaHeader	layout;			/* checked copy; sizes and offsets are taken from here only */
 	const EngineOps *ops;
 	Engine	   *engine;
-	EngineInfo	engine_info;
 	int			rest_ms;		/* from the options */
 	int			spin_us;		/* spin before a sleep */
 	int			spin_in_flight_us; /* the same while queries are in flight or short jobs run, ... */
@@ -258,8 +257,6 @@ extern int	serve(Server *server);
  * exit.
  */
 extern void server_fail(Server *server, const EngineError *error) __attribute__((noreturn));
-
-extern int64_t server_now_us(void);
 
 /* ---- watchdog.c: detects an engine that makes no progress ---- */
 

@@ -18,8 +18,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
+#include "engine/clock.h"
 #include "engine/processors.h"
 
 #define SPIN_WAIT_US		5	/* duration of spinning */
@@ -71,23 +71,13 @@ spin_record(SpinCredit *credit, bool helped)
 	return helped;
 }
 
-/* CLOCK_MONOTONIC in microseconds. */
-static inline int64_t
-spin_now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /*
  * Spin on a word for some microseconds. Returns true if it differs from value.
  */
 static inline bool
 spin_until_changed(const _Atomic uint32_t *word, uint32_t value, int us)
 {
-	int64_t		until = spin_now_us() + us;
+	int64_t		until = monotonic_us() + us;
 
 	do
 	{
@@ -99,7 +89,7 @@ spin_until_changed(const _Atomic uint32_t *word, uint32_t value, int us)
 			__builtin_ia32_pause();
 #endif
 		}
-	} while (spin_now_us() < until);
+	} while (monotonic_us() < until);
 	return false;
 }
 
@@ -113,9 +103,8 @@ spin_until_changed(const _Atomic uint32_t *word, uint32_t value, int us)
 static inline bool
 yield_until_changed(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
-	int64_t		before = spin_now_us();
-	int64_t		idle_until =
-		watch->processors < SPIN_WAIT_IDLE_FROM ? before : before + SPIN_WAIT_IDLE_US;
+	int64_t		before = monotonic_us();
+	int64_t		idle_until = watch->processors < SPIN_WAIT_IDLE_FROM ? before : before + SPIN_WAIT_IDLE_US;
 
 	for (int yields = 0; yields < SPIN_WAIT_YIELDS;)
 	{
@@ -124,7 +113,7 @@ yield_until_changed(const WordWatch *watch, const _Atomic uint32_t *word, uint32
 		(void) sched_yield();
 		if (atomic_load_explicit(word, memory_order_acquire) != value)
 			return true;
-		now = spin_now_us();
+		now = monotonic_us();
 		yields += now >= idle_until || now - before >= SPIN_WAIT_ALONE_US;
 		before = now;
 	}

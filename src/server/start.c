@@ -261,37 +261,37 @@ static void
 server_ready(Server *server, const ServerOptions *options)
 {
 	AreaHeader *area = server->area;
-	EngineInfo *info = &server->engine_info;
+	EngineInfo	info;
 	EngineMemory memory;
 	long		cpus = processors_usable();
 
-	memset(info, 0, sizeof(*info));
+	memset(&info, 0, sizeof(info));
 	memset(&memory, 0, sizeof(memory));
-	server->ops->info(server->engine, info);
+	server->ops->info(server->engine, &info);
 	server->ops->memory(server->engine, &memory);
-	info->name[sizeof(info->name) - 1] = '\0';
-	info->device[sizeof(info->device) - 1] = '\0';
-	memcpy(area->engine, info->name, sizeof(area->engine));
-	memcpy(area->device, info->device, sizeof(area->device));
+	info.name[sizeof(info.name) - 1] = '\0';
+	info.device[sizeof(info.device) - 1] = '\0';
+	memcpy(area->engine, info.name, sizeof(area->engine));
+	memcpy(area->device, info.device, sizeof(area->device));
 	server->spin_us = cpus >= SPIN_CPUS ? SPIN_US : 0;
 	server->spin_in_flight_us = server->spin_us > 0 ? SPIN_IN_FLIGHT_US : 0;
 	server->spin_max_in_flight = UINT32_MAX;
-	if (strcmp(info->name, "cpu") == 0)
+	if (strcmp(info.name, "cpu") == 0)
 	{
 		/*
 		 * The CPU engine gains nothing from batches, and when several of its
 		 * threads work the processors are needed for other things than
 		 * spinning.
 		 */
-		server->launch_at_once = info->max_batch * 2;
-		server->spin_max_in_flight = info->max_batch / 4;
+		server->launch_at_once = info.max_batch * 2;
+		server->spin_max_in_flight = info.max_batch / 4;
 	}
 	memory_publish(server);
 	wakers_start(server, options->wakers > 0 ? options->wakers : cpus >= WAKER_CPUS ? WAKERS : 0);
 	atomic_store(&area->sleeping, 0);
 	atomic_store(&area->server_state, SERVER_READY);
 	PROTOCOL_STEP(SERVER_READY);
-	process_log("LOG", "ready: engine %s on %s, memory limit %llu MB", info->name, info->device,
+	process_log("LOG", "ready: engine %s on %s, memory limit %llu MB", info.name, info.device,
 				(unsigned long long) (memory.limit >> 20));
 }
 

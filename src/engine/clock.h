@@ -1,0 +1,21 @@
+/*
+ * clock.h
+ *		A clock that never goes back.
+ */
+#ifndef GPUANN_ENGINE_CLOCK_H
+#define GPUANN_ENGINE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* Microseconds of CLOCK_MONOTONIC. */
+static inline int64_t
+monotonic_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+#endif							/* GPUANN_ENGINE_CLOCK_H */

@@ -383,7 +383,7 @@ send_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, uint
 		ExactLaunch launch = exact_launch(engine, bstream, fill->max_k);
 
 		bstream->at_once = exact_at_once(&launch);
-		bstream->read_in_place = bstream->at_once && flow_carries(used.vectors);
+		bstream->read_in_place = bstream->at_once && fused_carries(used.vectors);
 	}
 	if (bstream->read_in_place)
 		return used.bitmaps == 0 || send_bitmaps(engine, bstream, used.bitmaps);
@@ -405,13 +405,13 @@ static cudaError_t
 launch_at_once(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
 {
 	ExactLaunch launch = exact_launch(engine, bstream, fill->max_k);
-	FlowInput input = {bstream->queries, bstream->vectors,
+	FusedInput input = {bstream->queries, bstream->vectors,
 					   bstream->read_in_place ? fill->vectors : 0};
 
 	launch.batch.heads = bstream->heads;
 	launch.batch.results = bstream->results;
 	launch.batch.generation = bstream->generation;
-	return flow_launch(&launch, &input);
+	return fused_launch(&launch, &input);
 }
 
 static cudaError_t

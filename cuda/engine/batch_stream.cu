@@ -51,7 +51,7 @@ lay_out_device(BatchStream *bstream, unsigned char *at, size_t state_bytes)
 
 	bstream->view.queries = (const DeviceQuery *) stream_carve(&at, INPUT_ROOM);
 	bstream->view.ended = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
-	bstream->table = stream_carve(&at, flow_table_bytes());
+	bstream->table = stream_carve(&at, fused_table_bytes());
 	bstream->view.heads = (DeviceHead *) stream_carve(&at, STREAM_QUERIES * sizeof(DeviceHead));
 	bstream->view.results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
 	bstream->view.state = stream_carve(&at, state_bytes);
@@ -85,7 +85,7 @@ open_batch_stream(CudaEngine *engine, BatchStream *bstream, unsigned char *pinne
 		!GPU(&engine->failure,
 			 cudaStreamCreateWithPriority(&bstream->stream, cudaStreamNonBlocking, greatest)) ||
 		!GPU(&engine->failure, cudaMemset(bstream->view.ended, 0, sizeof(uint32_t))) ||
-		!GPU(&engine->failure, cudaMemset(bstream->table, 0xFF, flow_table_bytes())) ||
+		!GPU(&engine->failure, cudaMemset(bstream->table, 0xFF, fused_table_bytes())) ||
 		!GPU(&engine->failure, cudaEventCreateWithFlags(&bstream->done, cudaEventDisableTiming)))
 	{
 		gpu_failed(&engine->failure, error);

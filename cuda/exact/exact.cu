@@ -60,7 +60,7 @@ __device__ static inline void
 write_tables(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
 			 uint32_t query, const BestList &best)
 {
-	Key bound = bound_of(best);
+	Key bound = selection_bound(best);
 
 	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
 	{
@@ -92,17 +92,17 @@ __launch_bounds__(THREADS) exact_merge_kernel(const MirrorView mirror, const Bat
 		return;
 	if (to.only)
 		query = to.tables.only[1 + blockIdx.x];
-	begin_selection(&selection, memory, batch.queries[query].k, &buffered);
+	selection_begin(&selection, memory, batch.queries[query].k, &buffered);
 	for (uint32_t base = 0; base < total; base += THREADS)
 	{
 		uint32_t i = base + threadIdx.x;
 
 		if (i < total)
-			show(&selection, lists.keys[first + i], lists.slots[first + i]);
+			selection_offer(&selection, lists.keys[first + i], lists.slots[first + i]);
 		__syncthreads();
-		flush_if_full(&selection, THREADS);
+		selection_flush_if_full(&selection, THREADS);
 	}
-	flush(&selection);
+	selection_flush(&selection);
 	if (to.results)
 		write_results(mirror, batch, query, selection.best);
 	else
@@ -178,7 +178,7 @@ static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KE
  * Method for searches with a small k: chosen by their properties, or forced by
  * the environment.
  */
-static enum { CHOOSE, ALWAYS_SCAN, FLOW_WHERE_POSSIBLE, TILES_WHERE_POSSIBLE } way;
+static enum { CHOOSE, ALWAYS_SCAN, FUSED_WHERE_POSSIBLE, TILES_WHERE_POSSIBLE } way;
 /* The same for a large k, and the number of rows in its tiles. */
 static bool always_sort;
 static uint32_t tile_rows = EXACT_TILE;
@@ -204,7 +204,7 @@ exact_prepare(size_t shared_room)
 
 	way = wanted == NULL						 ? CHOOSE
 		  : strcmp(wanted, "scan") == 0	 ? ALWAYS_SCAN
-		  : strcmp(wanted, "flow") == 0	 ? FLOW_WHERE_POSSIBLE
+		  : strcmp(wanted, "flow") == 0	 ? FUSED_WHERE_POSSIBLE
 		  : strcmp(wanted, "tiles") == 0 ? TILES_WHERE_POSSIBLE
 										 : CHOOSE;
 	read_tiles(wanted);
@@ -214,7 +214,7 @@ exact_prepare(size_t shared_room)
 	if (error == cudaSuccess)
 		error = scan_prepare(bytes);
 	if (error == cudaSuccess)
-		error = flow_prepare(shared_room);
+		error = fused_prepare(shared_room);
 	return error == cudaSuccess ? tiles_prepare(bytes) : error;
 }
 
@@ -249,10 +249,10 @@ merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *
 bool
 exact_at_once(const ExactLaunch *launch)
 {
-	if (way == ALWAYS_SCAN || !flow_can(launch))
+	if (way == ALWAYS_SCAN || !fused_can(launch))
 		return false;
-	return way == FLOW_WHERE_POSSIBLE ||
-		   (flow_pays(launch) && !tiles_can(launch, way == TILES_WHERE_POSSIBLE));
+	return way == FUSED_WHERE_POSSIBLE ||
+		   (fused_pays(launch) && !tiles_can(launch, way == TILES_WHERE_POSSIBLE));
 }
 
 cudaError_t

@@ -69,7 +69,7 @@ extern cudaError_t exact_scan_launch(const ExactLaunch *launch, ExactLists *list
  * Queries and vectors in host memory. bytes 0: they have been copied to the
  * batch already.
  */
-struct FlowInput
+struct FusedInput
 {
 	const DeviceQuery *queries;
 	const unsigned char *vectors;
@@ -82,9 +82,9 @@ struct FlowInput
  */
 extern bool exact_at_once(const ExactLaunch *launch);
 /* Whether queries of this size fit into the kernel's arguments. */
-extern bool flow_carries(size_t bytes);
-extern cudaError_t flow_launch(const ExactLaunch *launch, const FlowInput *input);
-extern size_t flow_table_bytes(void);
+extern bool fused_carries(size_t bytes);
+extern cudaError_t fused_launch(const ExactLaunch *launch, const FusedInput *input);
+extern size_t fused_table_bytes(void);
 /* Answer the queries of a batch by the best method. Heads must be cleared. */
 extern cudaError_t exact_search_launch(const ExactLaunch *launch);
 /*

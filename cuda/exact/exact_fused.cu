@@ -52,20 +52,20 @@
 #include "cuda/exact/exact_fused_end.cuh"
 
 #define TEAM 8u			/* threads per row of ordinary length */
-#define MOST_AT_ONCE 4u /* rows per team */
-#define MOST_ROWS 256u	/* per stage */
+#define MAX_AT_ONCE 4u /* rows per team */
+#define MAX_ROWS 256u	/* per stage */
 #define LONG_ROWS 2048u /* longer rows, in bytes, have larger stages and fewer warps */
 #define WARPS_OF_LONG 7u
-#define LEAST_STAGES 2u
-#define LEAST_RING 65536u
-#define MOST_STRIDE 8192u
-#define LEAST_MARKS 256u
+#define MIN_STAGES 2u
+#define MIN_RING 65536u
+#define MAX_STRIDE 8192u
+#define MIN_MARKS 256u
 #define MARKS_PER_K 16u
-#define LOOKERS 16u	/* blocks that compute bounds from the marks, per query */
+#define MARK_READERS 16u /* blocks that compute bounds from the marks, per query */
 #define SPARE 768u	/* room for candidates of a block, above k */
-#define HOLD 64u	/* polls for a bound before rows are measured without one */
-#define PAUSED 100u /* ns */
-#define FIRST_LOOKS 200u /* polls for samples, at a fifth of that interval */
+#define BOUND_POLLS 64u /* polls for a bound before rows are measured without one */
+#define PAUSE_NS 100u /* ns */
+#define SAMPLE_POLLS 200u /* polls for samples, at a fifth of that interval */
 #define FEW_OF_BLOCK 64u
 #define ALL_TURNS 0xFFFFFFFFu
 
@@ -77,8 +77,9 @@
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory,
-		  const unsigned char *at, uint32_t from, uint32_t row, uint32_t passed)
+measure_passed_rows(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+					const FusedMemory &memory, const unsigned char *at, uint32_t from, uint32_t row,
+					uint32_t passed)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t leaders;
@@ -97,17 +98,17 @@ take_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 		uint32_t measured = active ? row + leader / plan.team : 0;
 		uint32_t slot = from + measured;
 		QueryVector query = {(const float *) (memory.queries + g * query_bytes(mirror)),
-							 flow->norm[g], 0};
+							 block->norm[g], 0};
 		bool dead = bit_of(mirror.dead, slot); /* loaded early, used late */
 		Key key = WideMeasure<T, TERM, true>::key(
 			mirror, query, at + (size_t) measured * mirror.stride, slot, active);
 		bool wanted = active && !dead && lane % EXACT_LANES == 0 &&
-					  key <= *(volatile Key *) &flow->bound[g] &&
-					  is_beyond(flow->asked[g], key, slot);
+					  key <= *(volatile Key *) &block->bound[g] &&
+					  is_beyond(block->asked[g], key, slot);
 
 		if (wanted)
 			atomicMin(&plan.table->marks[g][slot & (plan.marks - 1)], (uint32_t) (key >> 32));
-		fused_append(plan, flow, memory, wanted, g, key, slot);
+		fused_append(plan, block, memory, wanted, g, key, slot);
 		if ((uint32_t) __popc(leaders & ((1u << lane) - 1)) < WARP / EXACT_LANES)
 			passed &= passed - 1; /* 0 stays 0 */
 	}
@@ -165,7 +166,7 @@ add_chunks(typename Cheap<T, TERM>::Sum (&sums)[A][G], const uint4 *const (&rows
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory &memory,
+nearest_by_sums(const MirrorView &mirror, const FusedPlan &plan, const FusedMemory &memory,
 				const unsigned char *at, uint32_t from, uint32_t rows, uint32_t (&nearest)[G])
 {
 	typedef Cheap<T, TERM> Way;
@@ -228,11 +229,11 @@ nearest_by_sums(const MirrorView &mirror, const FlowPlan &plan, const FlowMemory
  * rings. Called by a warp.
  */
 __device__ static inline uint32_t
-ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
+load_dead_words(const MirrorView &mirror, const FusedPlan &plan, uint32_t piece)
 {
 	uint32_t word = piece * plan.rows / 32 + threadIdx.x % WARP;
 
-	return threadIdx.x % WARP < (MOST_ROWS + 31) / 32 && word * 32 < mirror.rows
+	return threadIdx.x % WARP < (MAX_ROWS + 31) / 32 && word * 32 < mirror.rows
 			   ? *((const volatile uint32_t *) mirror.dead + word)
 			   : 0;
 }
@@ -244,8 +245,9 @@ ask_for_dead(const MirrorView &mirror, const FlowPlan &plan, uint32_t piece)
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory,
-		  const unsigned char *at, uint32_t from, uint32_t rows, uint32_t dead)
+sample_first_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+				   const FusedMemory &memory, const unsigned char *at, uint32_t from, uint32_t rows,
+				   uint32_t dead)
 {
 	const uint32_t SPAN = EXACT_LANES * G; /* lanes of a query's row */
 	uint32_t lane = threadIdx.x % WARP;
@@ -262,18 +264,18 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 	bool active = mine < plan.queries && chosen != NO_SLOT && (lane & (plan.team - 1)) < SPAN;
 	uint32_t row = active ? chosen : 0;
 	QueryVector query = {(const float *) (memory.queries + mine * query_bytes(mirror)),
-						 flow->norm[mine], 0};
+						 block->norm[mine], 0};
 	Key key = WideMeasure<T, TERM, true>::key(mirror, query, at + (size_t) row * mirror.stride,
 											  from + row, active);
 
 	dead = __shfl_sync(FULL_WARP, dead, (from % 32 + row) / 32) >> (from + row) % 32 & 1;
 	if (lane % EXACT_LANES == 0)
 	{
-		active = active && dead == 0 && is_beyond(flow->asked[mine], key, from + row);
+		active = active && dead == 0 && is_beyond(block->asked[mine], key, from + row);
 		if (active)
 		{
-			*(volatile uint32_t *) &flow
-				 ->sounded[mine][threadIdx.x / WARP * (WARP / SPAN) + lane / SPAN] =
+			*(volatile uint32_t *) &block
+				 ->sampled_marks[mine][threadIdx.x / WARP * (WARP / SPAN) + lane / SPAN] =
 				(uint32_t) (key >> 32);
 			atomicMin(&plan.table->marks[mine][(from + row) & (plan.marks - 1)],
 					  (uint32_t) (key >> 32));
@@ -282,7 +284,7 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
 	}
 	__syncwarp();
 	if (lane == 0)
-		atomicAdd(&flow->sounders, 1u);
+		atomicAdd(&block->sampled_warps, 1u);
 }
 
 /*
@@ -290,8 +292,9 @@ sound_out(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const F
  */
 template <typename T, int TERM, int G, int A>
 __device__ static inline void
-filter_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory,
-			const Limit *limit, const unsigned char *at, uint32_t from, uint32_t rows)
+filter_rows(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+			const FusedMemory &memory, const Limit *limit, const unsigned char *at, uint32_t from,
+			uint32_t rows)
 {
 	typedef Cheap<T, TERM> Way;
 	const uint32_t AHEAD = A == 4 && G > 1 ? 2 : 4; /* chunks */
@@ -351,23 +354,23 @@ filter_rows(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const
 			continue;
 #pragma unroll 1
 		for (uint32_t r = 0; r < A; r++)
-			take_rows<T, TERM>(mirror, plan, flow, memory, at, from, base + r * teams,
-							   lane == 0 ? passed >> (r * G) & ((1u << G) - 1) : 0);
+			measure_passed_rows<T, TERM>(mirror, plan, block, memory, at, from, base + r * teams,
+										 lane == 0 ? passed >> (r * G) & ((1u << G) - 1) : 0);
 	}
 }
 
 template <typename T, int TERM, int G>
 __device__ static inline void
-filter_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
-			 const FlowMemory &memory, const Limit *limit, const unsigned char *at, uint32_t from,
+filter_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+			 const FusedMemory &memory, const Limit *limit, const unsigned char *at, uint32_t from,
 			 uint32_t rows)
 {
 	if (plan.at_once == 4)
-		filter_rows<T, TERM, G, 4>(mirror, plan, flow, memory, limit, at, from, rows);
+		filter_rows<T, TERM, G, 4>(mirror, plan, block, memory, limit, at, from, rows);
 	else if (plan.at_once == 2)
-		filter_rows<T, TERM, G, 2>(mirror, plan, flow, memory, limit, at, from, rows);
+		filter_rows<T, TERM, G, 2>(mirror, plan, block, memory, limit, at, from, rows);
 	else
-		filter_rows<T, TERM, G, 1>(mirror, plan, flow, memory, limit, at, from, rows);
+		filter_rows<T, TERM, G, 1>(mirror, plan, block, memory, limit, at, from, rows);
 }
 
 /* The consecutive pieces of rows of a block. */
@@ -378,7 +381,7 @@ struct Pieces
 };
 
 __device__ static inline Pieces
-pieces_of(const MirrorView &mirror, const FlowPlan &plan)
+pieces_of(const MirrorView &mirror, const FusedPlan &plan)
 {
 	uint32_t pieces = (mirror.rows + plan.rows - 1) / plan.rows;
 	uint32_t range = (pieces + gridDim.x - 1) / gridDim.x;
@@ -390,7 +393,7 @@ pieces_of(const MirrorView &mirror, const FlowPlan &plan)
 
 /* Number of rows in the piece that begins with row `from`. */
 __device__ static inline uint32_t
-piece_rows(const MirrorView &mirror, const FlowPlan &plan, uint32_t from)
+piece_rows(const MirrorView &mirror, const FusedPlan &plan, uint32_t from)
 {
 	return mirror.rows - from < plan.rows ? mirror.rows - from : plan.rows;
 }
@@ -401,16 +404,16 @@ piece_rows(const MirrorView &mirror, const FlowPlan &plan, uint32_t from)
  */
 template <int G>
 __device__ static inline void
-fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces,
-		   unsigned char *ring, uint32_t stage, uint32_t number)
+fill_stage(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+		   const Pieces &pieces, unsigned char *ring, uint32_t stage, uint32_t number)
 {
 	uint32_t warp = threadIdx.x / WARP;
 	bool there = number < pieces.end - pieces.first;
 	uint32_t from = (pieces.first + number) * plan.rows;
 
 	if (threadIdx.x % WARP == 0)
-		flow->piece[warp][stage] = there ? pieces.first + number : NO_PIECE;
-	ring_fill(&flow->filled[warp][stage], ring + stage * plan.stage_bytes,
+		block->piece[warp][stage] = there ? pieces.first + number : NO_PIECE;
+	ring_fill(&block->filled[warp][stage], ring + stage * plan.stage_bytes,
 			  mirror.vectors + (size_t) from * mirror.stride,
 			  there ? piece_rows(mirror, plan, from) * mirror.stride : 0);
 }
@@ -418,12 +421,12 @@ fill_stage(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const 
 /* Start filling a stage with the block's next free piece. Called by a warp. */
 template <int G>
 __device__ static inline void
-fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const Pieces &pieces,
-		  unsigned char *ring, uint32_t stage)
+fill_next(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+		  const Pieces &pieces, unsigned char *ring, uint32_t stage)
 {
-	uint32_t number = threadIdx.x % WARP == 0 ? atomicAdd(&flow->taken, 1u) : 0;
+	uint32_t number = threadIdx.x % WARP == 0 ? atomicAdd(&block->taken, 1u) : 0;
 
-	fill_stage(mirror, plan, flow, pieces, ring, stage, __shfl_sync(FULL_WARP, number, 0));
+	fill_stage(mirror, plan, block, pieces, ring, stage, __shfl_sync(FULL_WARP, number, 0));
 }
 
 /*
@@ -432,8 +435,8 @@ fill_next(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow, const P
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan,
-			  const FlowQueries &carried, Flow<G> *flow, const FlowMemory &memory)
+begin_queries(const MirrorView &mirror, const BatchView &batch, const FusedPlan &plan,
+			  const FusedQueries &carried, FusedBlock<G> *block, const FusedMemory &memory)
 {
 	const unsigned char *vectors = batch.vectors;
 
@@ -442,16 +445,16 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 		uint32_t g = threadIdx.x;
 		uint32_t number = g < plan.queries ? g : 0;
 
-		flow->asked[g] = plan.carried ? carried.asked[number] : batch.queries[number];
-		flow->buffered[g] = flow->written[g] = flow->found[g] = 0;
-		flow->norm[g] = 0;
-		flow->bound[g] = NO_KEY;
-		publish_limit(&flow->limit[g], no_limit());
-		flow->sounders = flow->progress = 0;
-		flow->taken = plan.warps * plan.stages; /* initially each stage has one */
+		block->asked[g] = plan.carried ? carried.asked[number] : batch.queries[number];
+		block->buffered[g] = block->written[g] = block->found[g] = 0;
+		block->norm[g] = 0;
+		block->bound[g] = NO_KEY;
+		publish_limit(&block->limit[g], no_limit());
+		block->sampled_warps = block->progress = 0;
+		block->taken = plan.warps * plan.stages; /* initially each stage has one */
 	}
-	for (uint32_t i = threadIdx.x; i < MOST_WARPS * MEASURED; i += blockDim.x)
-		(&flow->sounded[0][0])[i] = 0xFFFFFFFFu;
+	for (uint32_t i = threadIdx.x; i < MAX_WARPS * MEASURED; i += blockDim.x)
+		(&block->sampled_marks[0][0])[i] = 0xFFFFFFFFu;
 	if (plan.carried)
 	{
 		uint32_t *staged = (uint32_t *) memory.candidates;
@@ -462,7 +465,7 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 	}
 	__syncthreads();
 	for (uint32_t g = 0; g < G; g++)
-		widen_query(mirror, (const T *) (vectors + flow->asked[g].vector),
+		widen_query(mirror, (const T *) (vectors + block->asked[g].vector),
 					(float *) (memory.queries + g * query_bytes(mirror)));
 	__syncthreads();
 	if (TERM == TERM_PRODUCT)
@@ -473,7 +476,7 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
 				mirror, (const float *) (memory.queries + g * query_bytes(mirror)));
 
 			if (threadIdx.x % WARP == 0)
-				flow->norm[g] = norm;
+				block->norm[g] = norm;
 		}
 		__syncthreads();
 	}
@@ -487,38 +490,39 @@ begin_queries(const MirrorView &mirror, const BatchView &batch, const FlowPlan &
  */
 template <typename T, int TERM, int G>
 __device__ static inline Key
-serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
+serve_first_bounds(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
 				   const Pieces &pieces)
 {
 	const uint32_t EACH = MEASURED / G; /* rows per warp and query */
 	uint32_t lane = threadIdx.x % WARP;
 	/* number of warps that sample */
-	uint32_t warps = plan.served == 0 ? 0 : pieces.end - pieces.first;
+	uint32_t warps = plan.served_turns == 0 ? 0 : pieces.end - pieces.first;
 	uint32_t seen = 0;
 	Key known = NO_KEY;
 
 	warps = warps < plan.warps ? warps : plan.warps;
-	for (uint32_t i = 0; i < FIRST_LOOKS && seen < warps && warps * EACH >= plan.k; i++)
+	for (uint32_t i = 0; i < SAMPLE_POLLS && seen < warps && warps * EACH >= plan.k; i++)
 	{
-		uint32_t sounders = __shfl_sync(FULL_WARP, *(volatile uint32_t *) &flow->sounders, 0);
+		uint32_t sampled_warps =
+			__shfl_sync(FULL_WARP, *(volatile uint32_t *) &block->sampled_warps, 0);
 
 		/* few samples give a poor bound, and the rings have room meanwhile */
-		if (sounders == seen || (sounders * EACH < 2 * plan.k && sounders < warps))
+		if (sampled_warps == seen || (sampled_warps * EACH < 2 * plan.k && sampled_warps < warps))
 		{
-			PAUSE(PAUSED / 5);
+			PAUSE(PAUSE_NS / 5);
 			continue;
 		}
-		seen = sounders;
+		seen = sampled_warps;
 		for (uint32_t g = 0; g < plan.queries; g++)
 		{
-			Key bound = bound_of_few(flow->sounded[g], plan.warps * EACH, plan.k);
+			Key bound = bound_from_few_marks(block->sampled_marks[g], plan.warps * EACH, plan.k);
 
 			if (lane != g || bound >= known)
 				continue;
 			known = bound;
-			*(volatile Key *) &flow->bound[g] = bound;
-			publish_limit(&flow->limit[g],
-						  Cheap<T, TERM>::limit(mirror, flow->norm[g], bound, plan.error));
+			*(volatile Key *) &block->bound[g] = bound;
+			publish_limit(&block->limit[g],
+						  Cheap<T, TERM>::limit(mirror, block->norm[g], bound, plan.error));
 		}
 		__syncwarp();
 	}
@@ -531,47 +535,48 @@ serve_first_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-serve_bounds(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
-			 const FlowMemory &memory, const Pieces &pieces)
+serve_bounds(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+			 const FusedMemory &memory, const Pieces &pieces)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t looked = blockIdx.x % plan.queries;
-	Key known = serve_first_bounds<T, TERM>(mirror, plan, flow, pieces);
+	Key known = serve_first_bounds<T, TERM>(mirror, plan, block, pieces);
 
-	while (__ballot_sync(FULL_WARP, *(volatile uint32_t *) &flow->progress < plan.served) != 0)
+	while (__ballot_sync(FULL_WARP,
+						 *(volatile uint32_t *) &block->progress < plan.served_turns) != 0)
 	{
 		Key fresh = NO_KEY;
 
-		if (blockIdx.x < plan.lookers)
-			look_at_marks(plan.table->marks[looked], plan.marks, plan.k, memory.marks,
-						  &plan.table->bounds[looked]);
+		if (blockIdx.x < plan.mark_readers)
+			bound_from_marks(plan.table->marks[looked], plan.marks, plan.k, memory.marks,
+							 &plan.table->bounds[looked]);
 		if (lane < plan.queries)
 			fresh = *(volatile Key *) &plan.table->bounds[lane];
 		if (fresh < known)
 		{
 			known = fresh;
-			*(volatile Key *) &flow->bound[lane] = fresh;
-			publish_limit(&flow->limit[lane],
-						  Cheap<T, TERM>::limit(mirror, flow->norm[lane], fresh, plan.error));
+			*(volatile Key *) &block->bound[lane] = fresh;
+			publish_limit(&block->limit[lane],
+						  Cheap<T, TERM>::limit(mirror, block->norm[lane], fresh, plan.error));
 		}
-		PAUSE(blockIdx.x < plan.lookers ? PAUSED : 3 * PAUSED);
+		PAUSE(blockIdx.x < plan.mark_readers ? PAUSE_NS : 3 * PAUSE_NS);
 	}
 }
 
 /* Wait for a short time until every query has a bound. Called by a warp. */
 template <int G>
 __device__ static inline void
-wait_for_bounds(const FlowPlan &plan, const Flow<G> &flow)
+wait_for_bounds(const FusedPlan &plan, const FusedBlock<G> &block)
 {
 	uint32_t lane = threadIdx.x % WARP;
 
-	for (uint32_t i = 0; i < plan.hold; i++)
+	for (uint32_t i = 0; i < plan.bound_polls; i++)
 	{
-		bool none = lane < plan.queries && *(const volatile Key *) &flow.bound[lane] == NO_KEY;
+		bool none = lane < plan.queries && *(const volatile Key *) &block.bound[lane] == NO_KEY;
 
 		if (__ballot_sync(FULL_WARP, none) == 0)
 			break;
-		PAUSE(PAUSED);
+		PAUSE(PAUSE_NS);
 	}
 }
 
@@ -581,8 +586,8 @@ wait_for_bounds(const FlowPlan &plan, const Flow<G> &flow)
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
-			  const FlowMemory &memory, const Pieces &pieces, unsigned char *ring, uint32_t dead)
+search_pieces(const MirrorView &mirror, const FusedPlan &plan, FusedBlock<G> *block,
+			  const FusedMemory &memory, const Pieces &pieces, unsigned char *ring, uint32_t dead)
 {
 	uint32_t warp = threadIdx.x / WARP,
 			 lane = threadIdx.x % WARP,
@@ -591,29 +596,29 @@ search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
 			 turn = 0,
 			 piece;
 
-	while ((piece = *(volatile uint32_t *) &flow->piece[warp][stage]) != NO_PIECE)
+	while ((piece = *(volatile uint32_t *) &block->piece[warp][stage]) != NO_PIECE)
 	{
 		const unsigned char *at = ring + stage * plan.stage_bytes;
 		uint32_t from = piece * plan.rows;
 		uint32_t rows = piece_rows(mirror, plan, from);
 		Limit limit[G];
 
-		ring_wait(&flow->filled[warp][stage], parity);
+		ring_wait(&block->filled[warp][stage], parity);
 		if (turn == 0)
 		{
-			if (plan.served > 0)
-				sound_out<T, TERM>(mirror, plan, flow, memory, at, from, rows, dead);
-			wait_for_bounds(plan, *flow);
+			if (plan.served_turns > 0)
+				sample_first_stage<T, TERM>(mirror, plan, block, memory, at, from, rows, dead);
+			wait_for_bounds(plan, *block);
 		}
 #pragma unroll
 		for (int g = 0; g < G; g++)
-			limit[g] = published_limit(&flow->limit[g]);
-		filter_stage<T, TERM>(mirror, plan, flow, memory, limit, at, from, rows);
+			limit[g] = published_limit(&block->limit[g]);
+		filter_stage<T, TERM>(mirror, plan, block, memory, limit, at, from, rows);
 		__syncwarp();
-		fill_next(mirror, plan, flow, pieces, ring, stage);
+		fill_next(mirror, plan, block, pieces, ring, stage);
 		turn++;
 		if (warp == 0 && lane == 0)
-			*(volatile uint32_t *) &flow->progress = turn;
+			*(volatile uint32_t *) &block->progress = turn;
 		if (++stage == plan.stages)
 		{
 			stage = 0;
@@ -621,18 +626,19 @@ search_pieces(const MirrorView &mirror, const FlowPlan &plan, Flow<G> *flow,
 		}
 	}
 	if (warp == 0 && lane == 0)
-		*(volatile uint32_t *) &flow->progress = ALL_TURNS;
+		*(volatile uint32_t *) &block->progress = ALL_TURNS;
 }
 
 template <typename T, int TERM, int G>
 __global__ void
-__launch_bounds__(MOST_THREADS, 1) exact_flow_kernel(const MirrorView mirror, const BatchView batch,
-													 const FlowPlan plan, const FlowQueries carried)
+__launch_bounds__(MAX_THREADS, 1) exact_fused_kernel(const MirrorView mirror, const BatchView batch,
+													 const FusedPlan plan,
+													 const FusedQueries carried)
 {
-	__shared__ Flow<G> flow;
+	__shared__ FusedBlock<G> block;
 	DYNAMIC_SHARED(at);
 	size_t bytes;
-	FlowMemory memory = lay_out(mirror, plan, G, at, &bytes);
+	FusedMemory memory = lay_out(mirror, plan, G, at, &bytes);
 	uint32_t warp = threadIdx.x / WARP;
 	unsigned char *ring = memory.ring + warp * plan.stages * plan.stage_bytes;
 	Pieces pieces = pieces_of(mirror, plan);
@@ -640,37 +646,37 @@ __launch_bounds__(MOST_THREADS, 1) exact_flow_kernel(const MirrorView mirror, co
 
 	if (warp < plan.warps)
 	{
-		dead = ask_for_dead(mirror, plan, pieces.first + warp);
-		ring_open(flow.filled[warp], plan.stages);
-		fill_stage(mirror, plan, &flow, pieces, ring, 0, warp);
+		dead = load_dead_words(mirror, plan, pieces.first + warp);
+		ring_init(block.filled[warp], plan.stages);
+		fill_stage(mirror, plan, &block, pieces, ring, 0, warp);
 	}
-	begin_queries<T, TERM>(mirror, batch, plan, carried, &flow, memory);
+	begin_queries<T, TERM>(mirror, batch, plan, carried, &block, memory);
 	/*
 	 * after the queries and the first stages were requested, so that these
 	 * arrive first
 	 */
 	for (uint32_t i = 1; warp < plan.warps && i < plan.stages; i++)
-		fill_stage(mirror, plan, &flow, pieces, ring, i, warp + i * plan.warps);
+		fill_stage(mirror, plan, &block, pieces, ring, i, warp + i * plan.warps);
 	__syncwarp();
 	if (warp < plan.warps)
-		search_pieces<T, TERM>(mirror, plan, &flow, memory, pieces, ring, dead);
+		search_pieces<T, TERM>(mirror, plan, &block, memory, pieces, ring, dead);
 	else
-		serve_bounds<T, TERM>(mirror, plan, &flow, memory, pieces);
-	if (write_found(plan, &flow, memory))
-		fused_answer(mirror, batch, plan, &flow, memory);
+		serve_bounds<T, TERM>(mirror, plan, &block, memory, pieces);
+	if (write_candidates(plan, &block, memory))
+		fused_answer(mirror, batch, plan, &block, memory);
 }
 
 /* --- launching ------------------------------------------------------------ */
 
-typedef void (*FlowKernel)(const MirrorView, const BatchView, const FlowPlan, const FlowQueries);
+typedef void (*FusedKernel)(const MirrorView, const BatchView, const FusedPlan, const FusedQueries);
 
-#define ALONE_KERNEL(T, TERM) exact_flow_kernel<T, TERM, 1>
-#define PAIR_KERNEL(T, TERM) exact_flow_kernel<T, TERM, 2>
-#define FOUR_KERNEL(T, TERM) exact_flow_kernel<T, TERM, 4>
+#define ALONE_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 1>
+#define PAIR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 2>
+#define FOUR_KERNEL(T, TERM) exact_fused_kernel<T, TERM, 4>
 #define GROUPS 3
 
 /* For 1, 2 and up to 4 queries. */
-static const FlowKernel flow_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {
+static const FusedKernel fused_kernels[GROUPS][TYPES_AND_TERMS_COUNT] = {
 	TYPES_AND_TERMS(ALONE_KERNEL), TYPES_AND_TERMS(PAIR_KERNEL), TYPES_AND_TERMS(FOUR_KERNEL)};
 
 /* Number of queries that the kernel for this many is instantiated for. */
@@ -684,25 +690,25 @@ static size_t shared_room; /* dynamic shared memory of a block */
 static bool in_groups;	   /* the ring is filled by groups of 16-byte copies */
 
 cudaError_t
-flow_prepare(size_t room)
+fused_prepare(size_t room)
 {
 	cudaFuncAttributes attributes;
-	cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *) flow_kernels[0][0]);
+	cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *) fused_kernels[0][0]);
 
-	room -= sizeof(Flow<FLOW_QUERIES>) + RING_ALIGNED;
+	room -= sizeof(FusedBlock<FUSED_QUERIES>) + RING_ALIGNED;
 	shared_room = room / RING_ALIGNED * RING_ALIGNED;
 	in_groups = error == cudaSuccess && attributes.ptxVersion < 90;
 	for (int i = 0; i < GROUPS * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
 		error = cudaFuncSetAttribute(
-			(const void *) flow_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT],
+			(const void *) fused_kernels[i / TYPES_AND_TERMS_COUNT][i % TYPES_AND_TERMS_COUNT],
 			cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared_room);
 	return error;
 }
 
 size_t
-flow_table_bytes(void)
+fused_table_bytes(void)
 {
-	return sizeof(FlowTable);
+	return sizeof(FusedTable);
 }
 
 /*
@@ -710,10 +716,10 @@ flow_table_bytes(void)
  * fits.
  */
 static void
-plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
+plan_stage(const MirrorView &mirror, uint32_t most, FusedPlan *plan)
 {
 	plan->team = TEAM;
-	plan->at_once = MOST_AT_ONCE;
+	plan->at_once = MAX_AT_ONCE;
 	while (plan->team > 1 && plan->team * 32 > mirror.stride)
 		plan->team /= 2;
 	while (plan->at_once > 1 && WARP / plan->team * plan->at_once * mirror.stride > most)
@@ -721,7 +727,7 @@ plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
 	while (plan->team < WARP && WARP / plan->team * mirror.stride > most)
 		plan->team *= 2;
 	plan->rows = WARP / plan->team * plan->at_once;
-	while (plan->rows * 2 * mirror.stride <= most && plan->rows * 2 <= MOST_ROWS)
+	while (plan->rows * 2 * mirror.stride <= most && plan->rows * 2 <= MAX_ROWS)
 		plan->rows *= 2;
 	plan->stage_bytes =
 		(plan->rows * mirror.stride + RING_ALIGNED - 1) / RING_ALIGNED * RING_ALIGNED;
@@ -732,40 +738,40 @@ plan_stage(const MirrorView &mirror, uint32_t most, FlowPlan *plan)
  * fit. *bytes is the shared memory of a block.
  */
 static bool
-plan_ring(const ExactLaunch *launch, uint32_t warps, FlowPlan *plan, size_t *bytes)
+plan_ring(const ExactLaunch *launch, uint32_t warps, FusedPlan *plan, size_t *bytes)
 {
 	const MirrorView &mirror = launch->mirror;
 	uint32_t group = group_of(launch->queries);
-	uint32_t least = in_groups ? RING_STAGES : LEAST_STAGES;
+	uint32_t least = in_groups ? RING_STAGES : MIN_STAGES;
 	uint32_t ring;
 
 	plan->warps = warps;
 	plan->ring_bytes = 0;
 	lay_out(mirror, *plan, group, NULL, bytes);
-	if (*bytes + LEAST_RING > shared_room)
+	if (*bytes + MIN_RING > shared_room)
 		return false;
 	ring = (uint32_t) (shared_room - *bytes);
 	plan_stage(mirror, ring / warps / least / RING_ALIGNED * RING_ALIGNED, plan);
 	plan->stages = ring / warps / plan->stage_bytes;
-	plan->stages = plan->stages < MOST_STAGES ? plan->stages : MOST_STAGES;
+	plan->stages = plan->stages < MAX_STAGES ? plan->stages : MAX_STAGES;
 	if (in_groups && plan->stages > RING_STAGES)
 		plan->stages = RING_STAGES;
 	plan->ring_bytes = warps * plan->stages * plan->stage_bytes;
-	plan->ring_bytes = plan->ring_bytes < LEAST_RING ? LEAST_RING : plan->ring_bytes;
+	plan->ring_bytes = plan->ring_bytes < MIN_RING ? MIN_RING : plan->ring_bytes;
 	lay_out(mirror, *plan, group, NULL, bytes);
 	return plan->stages >= least;
 }
 
 /* Plan a block. Returns false if it does not fit. */
 static bool
-plan_block(const ExactLaunch *launch, FlowPlan *plan, size_t *bytes)
+plan_block(const ExactLaunch *launch, FusedPlan *plan, size_t *bytes)
 {
 	uint32_t marks = power_of_two(launch->max_k * MARKS_PER_K);
-	uint32_t warps = launch->mirror.stride > LONG_ROWS ? WARPS_OF_LONG : MOST_WARPS;
+	uint32_t warps = launch->mirror.stride > LONG_ROWS ? WARPS_OF_LONG : MAX_WARPS;
 
 	memset(plan, 0, sizeof(*plan));
 	plan->k = launch->max_k;
-	plan->marks = marks < LEAST_MARKS ? LEAST_MARKS : marks > MOST_MARKS ? MOST_MARKS : marks;
+	plan->marks = marks < MIN_MARKS ? MIN_MARKS : marks > MAX_MARKS ? MAX_MARKS : marks;
 	plan->room = list_room(launch->max_k + SPARE);
 	while (warps > 0 && !plan_ring(launch, warps, plan, bytes))
 		warps--;
@@ -773,14 +779,14 @@ plan_block(const ExactLaunch *launch, FlowPlan *plan, size_t *bytes)
 }
 
 bool
-flow_can(const ExactLaunch *launch)
+fused_can(const ExactLaunch *launch)
 {
-	FlowPlan plan;
+	FusedPlan plan;
 	size_t bytes;
 
-	return launch->queries <= FLOW_QUERIES && launch->mirror.rows > 0 &&
+	return launch->queries <= FUSED_QUERIES && launch->mirror.rows > 0 &&
 		   launch->max_k <= EXACT_SMALL_K && !launch->filtered && !launch->in_place &&
-		   !launch->pending_only && launch->mirror.stride <= MOST_STRIDE &&
+		   !launch->pending_only && launch->mirror.stride <= MAX_STRIDE &&
 		   plan_block(launch, &plan, &bytes);
 }
 
@@ -789,43 +795,44 @@ flow_can(const ExactLaunch *launch)
  * elsewhere.
  */
 bool
-flow_pays(const ExactLaunch *)
+fused_pays(const ExactLaunch *)
 {
 	return !in_groups;
 }
 
 bool
-flow_carries(size_t bytes)
+fused_carries(size_t bytes)
 {
 	return bytes <= CARRIED;
 }
 
 /* Complete a plan of plan_block(): tables, and when to compute bounds. */
 static void
-plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FlowPlan *plan)
+plan_rest(const ExactLaunch *launch, uint32_t pieces, uint32_t blocks, FusedPlan *plan)
 {
 	uint32_t turns = pieces / (blocks * plan->warps);
 
-	plan->table = (FlowTable *) launch->table;
-	plan->most_found = blocks * plan->room;
+	plan->table = (FusedTable *) launch->table;
+	plan->max_found = blocks * plan->room;
 	plan->keys = (Key *) launch->batch.state;
-	plan->slots = (uint32_t *) (plan->keys + (size_t) launch->queries * plan->most_found);
+	plan->slots = (uint32_t *) (plan->keys + (size_t) launch->queries * plan->max_found);
 	plan->error = (launch->mirror.dims + 16.0) / 16777216 * 1.1;
 	plan->queries = launch->queries;
-	plan->lookers = LOOKERS * launch->queries;
-	plan->served = pieces > blocks * plan->warps ? turns * 7 / 8 + 1 : 0;
-	plan->hold = plan->served > 0 && blocks * plan->warps >= 2 * plan->k ? HOLD : 0;
+	plan->mark_readers = MARK_READERS * launch->queries;
+	plan->served_turns = pieces > blocks * plan->warps ? turns * 7 / 8 + 1 : 0;
+	plan->bound_polls =
+		plan->served_turns > 0 && blocks * plan->warps >= 2 * plan->k ? BOUND_POLLS : 0;
 	plan->few = 2 * plan->k / blocks + FEW_OF_BLOCK;
 }
 
 cudaError_t
-flow_launch(const ExactLaunch *launch, const FlowInput *input)
+fused_launch(const ExactLaunch *launch, const FusedInput *input)
 {
 	uint32_t blocks,
 		pieces;
 	size_t bytes;
-	FlowPlan plan;
-	FlowQueries carried;
+	FusedPlan plan;
+	FusedQueries carried;
 
 	if (!plan_block(launch, &plan, &bytes))
 		return cudaErrorInvalidValue;
@@ -840,7 +847,7 @@ flow_launch(const ExactLaunch *launch, const FlowInput *input)
 		memcpy(carried.asked, input->queries, launch->queries * sizeof(DeviceQuery));
 		memcpy(carried.words, input->vectors, input->bytes);
 	}
-	LAUNCH(flow_kernels[group_of(launch->queries) / 2]
+	LAUNCH(fused_kernels[group_of(launch->queries) / 2]
 					   [type_and_term(launch->type, launch->mirror.metric)],
 		   blocks, (plan.warps + 1) * WARP, bytes, launch->stream, launch->mirror, launch->batch,
 		   plan, carried);

@@ -9,13 +9,13 @@
 #include "cuda/exact/exact_cheap.cuh"
 #include "cuda/exact/ring.cuh"
 
-#define FLOW_QUERIES 4u /* maximum number of queries that share row reads */
-#define MOST_WARPS 11u	/* maximum of reading warps per block; with the serving warp, three per
+#define FUSED_QUERIES 4u /* maximum number of queries that share row reads */
+#define MAX_WARPS 11u	/* maximum of reading warps per block; with the serving warp, three per
 						 * quarter of an SM */
-#define MOST_THREADS ((MOST_WARPS + 1) * WARP)
-#define MOST_STAGES 8u
+#define MAX_THREADS ((MAX_WARPS + 1) * WARP)
+#define MAX_STAGES 8u
 #define MEASURED (WARP / EXACT_LANES) /* rows that a warp measures exactly at a time */
-#define MOST_MARKS 2048u
+#define MAX_MARKS 2048u
 #define RING_ALIGNED 128u /* bytes; copies to stages with less alignment take a quarter longer */
 #define NO_PIECE 0xFFFFFFFFu
 #define CARRIED 3072u /* maximum bytes of queries in the kernel's arguments */
@@ -32,21 +32,21 @@
  * State of a launch in device memory. Between launches all bits are set: no
  * bounds, no marks, and counters that the first increment makes 0.
  */
-struct FlowTable
+struct FusedTable
 {
-	alignas(16) uint32_t marks[FLOW_QUERIES][MOST_MARKS];
-	Key bounds[FLOW_QUERIES];
-	uint32_t found[FLOW_QUERIES]; /* entries written by blocks */
+	alignas(16) uint32_t marks[FUSED_QUERIES][MAX_MARKS];
+	Key bounds[FUSED_QUERIES];
+	uint32_t found[FUSED_QUERIES]; /* entries written by blocks */
 	uint32_t ended;				  /* number of blocks */
 };
 
-struct FlowPlan
+struct FusedPlan
 {
-	FlowTable *table;
+	FusedTable *table;
 	Key *keys; /* entries written by blocks, `max_found` per query */
 	uint32_t *slots;
 	double error;
-	uint32_t most_found;
+	uint32_t max_found;
 	uint32_t k;
 	uint32_t room;	/* candidates per query and block */
 	uint32_t marks; /* classes of slots, a power of two */
@@ -59,25 +59,25 @@ struct FlowPlan
 	uint32_t stage_bytes;
 	uint32_t ring_bytes; /* per block */
 	uint32_t carried;	 /* bytes of queries in the arguments */
-	uint32_t lookers;	 /* blocks that compute bounds from the marks */
-	uint32_t served;	 /* turns of warps during which bounds are served; 0: there is only one
-						  * turn */
-	uint32_t hold;		 /* polls for a bound before a stage is measured without one */
+	uint32_t mark_readers; /* blocks that compute bounds from the marks */
+	uint32_t served_turns; /* turns of warps during which bounds are served; 0: there is only one
+							* turn */
+	uint32_t bound_polls; /* polls for a bound before a stage is measured without one */
 	uint32_t few; /* up to this many entries a block writes without computing a bound first */
 };
 
 /* Queries in the kernel's arguments, which saves waiting for a copy. */
-struct FlowQueries
+struct FusedQueries
 {
-	DeviceQuery asked[FLOW_QUERIES];
+	DeviceQuery asked[FUSED_QUERIES];
 	uint32_t words[CARRIED / 4];
 };
 
 /* State of a block. */
 template <int G>
-struct alignas(RING_ALIGNED) Flow
+struct alignas(RING_ALIGNED) FusedBlock
 {
-	uint64_t filled[MOST_WARPS][MOST_STAGES];
+	uint64_t filled[MAX_WARPS][MAX_STAGES];
 	DeviceQuery asked[G];
 	double norm[G];
 	Key bound[G];	   /* as served */
@@ -87,17 +87,17 @@ struct alignas(RING_ALIGNED) Flow
 	uint32_t found[G];
 	uint32_t first[G];
 	uint32_t gathered[G];
-	uint32_t piece[MOST_WARPS][MOST_STAGES];		/* piece in each stage, or NO_PIECE */
+	uint32_t piece[MAX_WARPS][MAX_STAGES];			/* piece in each stage, or NO_PIECE */
 	uint32_t taken;									/* pieces taken by the block's warps */
-	uint32_t sounded[G][MOST_WARPS * MEASURED / G]; /* marks of the rows sampled by warps; all bits
-													 * set if none */
-	uint32_t sounders;								/* number of warps that have sampled */
+	/* marks of the rows sampled by warps; all bits set if none */
+	uint32_t sampled_marks[G][MAX_WARPS * MEASURED / G];
+	uint32_t sampled_warps;							/* number of warps that have sampled */
 	uint32_t progress;								/* turns of the first warp */
 	uint32_t selected;
 	uint32_t last;
 };
 
-struct FlowMemory
+struct FusedMemory
 {
 	unsigned char *ring;
 	unsigned char *queries;
@@ -106,11 +106,11 @@ struct FlowMemory
 };
 
 /* Layout of a block's shared memory. */
-__host__ __device__ static inline FlowMemory
-lay_out(const MirrorView &mirror, const FlowPlan &plan, uint32_t group, unsigned char *at,
+__host__ __device__ static inline FusedMemory
+lay_out(const MirrorView &mirror, const FusedPlan &plan, uint32_t group, unsigned char *at,
 		size_t *bytes)
 {
-	FlowMemory memory;
+	FusedMemory memory;
 	size_t queries = plan.ring_bytes;
 	size_t marks = queries + group * query_bytes(mirror);
 	size_t candidates = marks + plan.marks * sizeof(uint32_t);
@@ -125,7 +125,7 @@ lay_out(const MirrorView &mirror, const FlowPlan &plan, uint32_t group, unsigned
 
 /* A query's candidates. */
 __device__ static inline Entries
-candidates_of(const FlowPlan &plan, const FlowMemory &memory, uint32_t g)
+candidates_of(const FusedPlan &plan, const FusedMemory &memory, uint32_t g)
 {
 	unsigned char *at = memory.candidates + g * entries_bytes(plan.room);
 
@@ -171,7 +171,7 @@ nth_least(uint32_t bits, uint32_t n, const Below &below)
  * warp, with `work` as its shared memory.
  */
 __device__ static APART void
-look_at_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key *bound)
+bound_from_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key *bound)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint4 *four = (uint4 *) work;
@@ -203,7 +203,7 @@ look_at_marks(const uint32_t *marks, uint32_t n, uint32_t k, uint32_t *work, Key
  * are fewer. Called by a warp.
  */
 __device__ static inline Key
-bound_of_few(const volatile uint32_t *marks, uint32_t n, uint32_t k)
+bound_from_few_marks(const volatile uint32_t *marks, uint32_t n, uint32_t k)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t mine[2] = {lane < n ? marks[lane] : 0xFFFFFFFFu,
@@ -317,12 +317,12 @@ cut_candidates(Key *keys, uint32_t *slots, uint32_t room, uint32_t k, volatile u
  */
 template <int G>
 __device__ static inline void
-fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool wanted, uint32_t g,
-			 Key key, uint32_t slot)
+fused_append(const FusedPlan &plan, FusedBlock<G> *block, const FusedMemory &memory, bool wanted,
+			 uint32_t g, Key key, uint32_t slot)
 {
 	while (__ballot_sync(FULL_WARP, wanted) != 0)
 	{
-		uint32_t place = wanted ? atomicAdd(&flow->buffered[g], 1u) : 0;
+		uint32_t place = wanted ? atomicAdd(&block->buffered[g], 1u) : 0;
 		bool first = wanted && place == plan.room; /* the first that finds no room */
 		uint32_t cutters;
 
@@ -333,7 +333,7 @@ fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool
 			entries.key[place] = key;
 			entries.slot[place] = slot;
 			__threadfence_block();
-			atomicAdd(&flow->written[g], 1u);
+			atomicAdd(&block->written[g], 1u);
 			wanted = false;
 		}
 		for (cutters = __ballot_sync(FULL_WARP, first); cutters != 0; cutters &= cutters - 1)
@@ -341,11 +341,11 @@ fused_append(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory, bool
 			uint32_t full = __shfl_sync(FULL_WARP, g, __ffs((int) cutters) - 1);
 			Entries entries = candidates_of(plan, memory, full);
 
-			cut_candidates(entries.key, entries.slot, plan.room, plan.k, &flow->buffered[full],
-						   &flow->written[full], &plan.table->bounds[full]);
+			cut_candidates(entries.key, entries.slot, plan.room, plan.k, &block->buffered[full],
+						   &block->written[full], &plan.table->bounds[full]);
 		}
-		while (__ballot_sync(FULL_WARP,
-							 wanted && *(volatile uint32_t *) &flow->buffered[g] >= plan.room) != 0)
+		while (__ballot_sync(FULL_WARP, wanted && *(volatile uint32_t *) &block->buffered[g] >=
+													  plan.room) != 0)
 			PAUSE(100);
 	}
 }

@@ -18,26 +18,26 @@
  */
 template <int G>
 __device__ static inline bool
-list_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+list_candidates(const FusedPlan &plan, FusedBlock<G> *block, const FusedMemory &memory)
 {
 	bool much = false;
 
 	if (threadIdx.x < G)
-		flow->found[threadIdx.x] = 0;
+		block->found[threadIdx.x] = 0;
 	__syncthreads();
 #pragma unroll
 	for (uint32_t g = 0; g < G; g++)
 	{
 		Entries entries = candidates_of(plan, memory, g);
-		uint32_t n = g < plan.queries ? flow->buffered[g] : 0;
+		uint32_t n = g < plan.queries ? block->buffered[g] : 0;
 
 		for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
-			if (entries.key[i] <= flow->bound[g])
-				((uint32_t *) memory.ring)[g * plan.room + atomicAdd(&flow->found[g], 1u)] = i;
+			if (entries.key[i] <= block->bound[g])
+				((uint32_t *) memory.ring)[g * plan.room + atomicAdd(&block->found[g], 1u)] = i;
 	}
 	__syncthreads();
 	for (uint32_t g = 0; g < plan.queries; g++)
-		much = much || flow->found[g] > plan.few;
+		much = much || block->found[g] > plan.few;
 	return much;
 }
 
@@ -47,34 +47,34 @@ list_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
  */
 template <int G>
 __device__ static inline bool
-write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
+write_candidates(const FusedPlan &plan, FusedBlock<G> *block, const FusedMemory &memory)
 {
 	__syncthreads();
-	if (list_found(plan, flow, memory))
+	if (list_candidates(plan, block, memory))
 	{
 		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
 		{
-			look_at_marks(plan.table->marks[g], plan.marks, plan.k,
-						  (uint32_t *) memory.ring + g * MOST_MARKS, &plan.table->bounds[g]);
+			bound_from_marks(plan.table->marks[g], plan.marks, plan.k,
+							 (uint32_t *) memory.ring + g * MAX_MARKS, &plan.table->bounds[g]);
 			if (threadIdx.x % WARP == 0)
-				flow->bound[g] = *(volatile Key *) &plan.table->bounds[g];
+				block->bound[g] = *(volatile Key *) &plan.table->bounds[g];
 		}
 		__syncthreads();
-		list_found(plan, flow, memory);
+		list_candidates(plan, block, memory);
 	}
-	if (threadIdx.x < plan.queries && flow->found[threadIdx.x] > 0)
-		flow->first[threadIdx.x] =
-			atomicAdd(&plan.table->found[threadIdx.x], flow->found[threadIdx.x]) + 1;
+	if (threadIdx.x < plan.queries && block->found[threadIdx.x] > 0)
+		block->first[threadIdx.x] =
+			atomicAdd(&plan.table->found[threadIdx.x], block->found[threadIdx.x]) + 1;
 	__syncthreads();
 #pragma unroll
 	for (uint32_t g = 0; g < G; g++)
 	{
 		Entries entries = candidates_of(plan, memory, g);
 
-		for (uint32_t j = threadIdx.x; j < flow->found[g]; j += blockDim.x)
+		for (uint32_t j = threadIdx.x; j < block->found[g]; j += blockDim.x)
 		{
 			uint32_t i = ((const uint32_t *) memory.ring)[g * plan.room + j];
-			size_t out = (size_t) g * plan.most_found + flow->first[g] + j;
+			size_t out = (size_t) g * plan.max_found + block->first[g] + j;
 
 			plan.keys[out] = entries.key[i];
 			plan.slots[out] = entries.slot[i];
@@ -84,16 +84,16 @@ write_found(const FlowPlan &plan, Flow<G> *flow, const FlowMemory &memory)
 	if (threadIdx.x == 0)
 	{
 		__threadfence();
-		flow->last = atomicAdd(&plan.table->ended, 1u) + 2 == gridDim.x;
+		block->last = atomicAdd(&plan.table->ended, 1u) + 2 == gridDim.x;
 		__threadfence();
 	}
 	__syncthreads();
-	return flow->last;
+	return block->last;
 }
 
 /* Threads per query, if all are answered concurrently. */
 __device__ static inline uint32_t
-threads_each(const FlowPlan &plan)
+threads_each(const FusedPlan &plan)
 {
 	return blockDim.x / plan.queries / WARP * WARP;
 }
@@ -105,8 +105,8 @@ threads_each(const FlowPlan &plan)
  */
 template <int G>
 __device__ static inline bool
-answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow,
-		   const FlowMemory &memory)
+answer_few(const MirrorView &mirror, const BatchView &batch, const FusedPlan &plan,
+		   FusedBlock<G> *block, const FusedMemory &memory)
 {
 	uint32_t each = threads_each(plan);
 	bool mine = threadIdx.x / each < plan.queries;
@@ -117,11 +117,11 @@ answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &pla
 	Key bound = *(volatile Key *) &plan.table->bounds[g];
 	uint32_t place = 0;
 
-	for (uint32_t j = i; mine && j < flow->found[g]; j += each)
+	for (uint32_t j = i; mine && j < block->found[g]; j += each)
 	{
-		Key key = __ldcg(plan.keys + (size_t) g * plan.most_found + j);
-		uint32_t slot = __ldcg(plan.slots + (size_t) g * plan.most_found + j);
-		uint32_t to = key <= bound ? atomicAdd(&flow->gathered[g], 1u) : each;
+		Key key = __ldcg(plan.keys + (size_t) g * plan.max_found + j);
+		uint32_t slot = __ldcg(plan.slots + (size_t) g * plan.max_found + j);
+		uint32_t to = key <= bound ? atomicAdd(&block->gathered[g], 1u) : each;
 
 		if (to < each)
 		{
@@ -131,9 +131,9 @@ answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &pla
 	}
 	__syncthreads();
 	for (uint32_t j = 0; j < plan.queries; j++)
-		if (flow->gathered[j] > each)
+		if (block->gathered[j] > each)
 			return false;
-	if (!mine || i >= flow->gathered[g])
+	if (!mine || i >= block->gathered[g])
 		return true;
 
 	Key key = entries.key[i];
@@ -144,21 +144,21 @@ answer_few(const MirrorView &mirror, const BatchView &batch, const FlowPlan &pla
 	result.slot = slot;
 	result.version = mirror.versions[slot];
 #pragma unroll 4
-	for (uint32_t j = 0; j < flow->gathered[g]; j++)
+	for (uint32_t j = 0; j < block->gathered[g]; j++)
 		place += entry_before(entries.key[j], entries.slot[j], key, slot);
-	if (place < flow->asked[g].k)
-		batch.results[flow->asked[g].results + place] = result;
+	if (place < block->asked[g].k)
+		batch.results[block->asked[g].results + place] = result;
 	return true;
 }
 
 /* Answer a query with many entries. Called by all threads. */
 template <int G>
 __device__ static inline void
-answer_many(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow,
-			const FlowMemory &memory, uint32_t g)
+answer_many(const MirrorView &mirror, const BatchView &batch, const FusedPlan &plan,
+			FusedBlock<G> *block, const FusedMemory &memory, uint32_t g)
 {
-	size_t first = (size_t) g * plan.most_found;
-	uint32_t n = flow->found[g];
+	size_t first = (size_t) g * plan.max_found;
+	uint32_t n = block->found[g];
 	Key bound = *(volatile Key *) &plan.table->bounds[g];
 	unsigned char *at = memory.ring;
 	Selection selection;
@@ -166,12 +166,12 @@ answer_many(const MirrorView &mirror, const BatchView &batch, const FlowPlan &pl
 	selection.best.now = entries_at(&at, list_room(plan.k));
 	selection.best.next = entries_at(&at, list_room(plan.k));
 	selection.best.count = 0;
-	selection.best.room = flow->asked[g].k;
+	selection.best.room = block->asked[g].k;
 	selection.buffer = entries_at(&at, GATHERED);
-	selection.buffered = &flow->selected;
+	selection.buffered = &block->selected;
 	__syncthreads();
 	if (threadIdx.x == 0)
-		flow->selected = 0;
+		block->selected = 0;
 	__syncthreads();
 	for (uint32_t base = 0; base < n; base += blockDim.x)
 	{
@@ -180,20 +180,20 @@ answer_many(const MirrorView &mirror, const BatchView &batch, const FlowPlan &pl
 		bool full;
 
 		if (key != NO_KEY && key <= bound)
-			show(&selection, key, __ldcg(plan.slots + first + i));
+			selection_offer(&selection, key, __ldcg(plan.slots + first + i));
 		__syncthreads();
-		full = flow->selected + blockDim.x > GATHERED;
+		full = block->selected + blockDim.x > GATHERED;
 		__syncthreads();
 		if (full)
-			flush(&selection);
+			selection_flush(&selection);
 	}
-	flush(&selection);
-	write_best(mirror, batch.results + flow->asked[g].results, selection.best);
+	selection_flush(&selection);
+	write_best(mirror, batch.results + block->asked[g].results, selection.best);
 }
 
 /* Reset the table for the next launch. Called by all threads. */
 __device__ static inline void
-clear_table(const FlowPlan &plan)
+clear_table(const FusedPlan &plan)
 {
 	for (uint32_t g = 0; g < plan.queries; g++)
 	{
@@ -215,8 +215,8 @@ clear_table(const FlowPlan &plan)
  */
 template <int G>
 __device__ static inline void
-fused_answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &plan, Flow<G> *flow,
-			 const FlowMemory &memory)
+fused_answer(const MirrorView &mirror, const BatchView &batch, const FusedPlan &plan,
+			 FusedBlock<G> *block, const FusedMemory &memory)
 {
 	bool much = false;
 
@@ -224,25 +224,26 @@ fused_answer(const MirrorView &mirror, const BatchView &batch, const FlowPlan &p
 	{
 		uint32_t g = threadIdx.x;
 		uint32_t n = *(volatile uint32_t *) &plan.table->found[g] + 1;
-		DeviceHead head = {n < flow->asked[g].k ? n : flow->asked[g].k, 0, 0, mirror.rows, 1, 0, 0};
+		DeviceHead head = {
+			n < block->asked[g].k ? n : block->asked[g].k, 0, 0, mirror.rows, 1, 0, 0};
 
-		flow->found[g] = n;
-		flow->gathered[g] = 0;
+		block->found[g] = n;
+		block->gathered[g] = 0;
 		batch.heads[g] = head;
 	}
 	__syncthreads();
 	for (uint32_t g = 0; g < plan.queries; g++)
-		much = much || flow->found[g] > 2 * plan.k + FEW;
+		much = much || block->found[g] > 2 * plan.k + FEW;
 	if (much)
 	{
 		for (uint32_t g = threadIdx.x / WARP; g < plan.queries; g += blockDim.x / WARP)
-			look_at_marks(plan.table->marks[g], plan.marks, plan.k,
-						  (uint32_t *) memory.ring + g * MOST_MARKS, &plan.table->bounds[g]);
+			bound_from_marks(plan.table->marks[g], plan.marks, plan.k,
+							 (uint32_t *) memory.ring + g * MAX_MARKS, &plan.table->bounds[g]);
 		__syncthreads();
 	}
-	if (!answer_few(mirror, batch, plan, flow, memory))
+	if (!answer_few(mirror, batch, plan, block, memory))
 		for (uint32_t g = 0; g < plan.queries; g++)
-			answer_many(mirror, batch, plan, flow, memory, g);
+			answer_many(mirror, batch, plan, block, memory, g);
 	end_query(batch, 1);
 	clear_table(plan);
 }

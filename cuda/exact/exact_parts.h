@@ -20,8 +20,8 @@
 #define BUFFER 512u					/* entries; at least 2 x ROWS */
 
 /* larger norms are not used in single precision */
-#define MOST_NORM 1e30
-#define LEAST_NORM 1e-30
+#define MAX_NORM 1e30
+#define MIN_NORM 1e-30
 #define TINY 1e-30			/* more than underflow can remove */
 #define MARGIN (1.0 / 524288) /* allowance for the filter's own arithmetic: 32 units in the last
 							   * place */
@@ -59,7 +59,7 @@ sum_limit(Key bound, double error)
 	double most = distance_of(bound);
 	Limit limit = no_limit();
 
-	if (most < MOST_NORM) /* not NO_KEY, which is NaN */
+	if (most < MAX_NORM) /* not NO_KEY, which is NaN */
 		limit.shift = (float) (most * (1 + error + MARGIN) + TINY);
 	return limit;
 }
@@ -76,8 +76,8 @@ product_limit(Metric metric, double query_norm, Key bound, double error)
 	double length = __dsqrt_rn(query_norm);
 	Limit limit = no_limit();
 
-	if (!(fabs(most) < MOST_NORM) || query_norm > MOST_NORM ||
-		(metric == METRIC_COSINE && query_norm < LEAST_NORM))
+	if (!(fabs(most) < MAX_NORM) || query_norm > MAX_NORM ||
+		(metric == METRIC_COSINE && query_norm < MIN_NORM))
 		return limit;
 	error += MARGIN;
 	if (metric == METRIC_COSINE)
@@ -101,9 +101,9 @@ row_side(Metric metric, double norm)
 {
 	RowSide side = {NAN, 0};
 
-	if (norm > MOST_NORM || (metric == METRIC_COSINE && norm < LEAST_NORM))
+	if (norm > MAX_NORM || (metric == METRIC_COSINE && norm < MIN_NORM))
 		return side;
-	side.length = sqrtf((float) (norm > LEAST_NORM ? norm : LEAST_NORM));
+	side.length = sqrtf((float) (norm > MIN_NORM ? norm : MIN_NORM));
 	if (metric == METRIC_L2)
 		side.height = (float) (norm * (0.5 - MARGIN));
 	return side;
@@ -139,7 +139,7 @@ selection_bytes(uint32_t k)
 }
 
 __device__ static inline void
-begin_selection(Selection *selection, unsigned char *at, uint32_t k, uint32_t *buffered)
+selection_begin(Selection *selection, unsigned char *at, uint32_t k, uint32_t *buffered)
 {
 	selection->best.now = entries_at(&at, list_room(k));
 	selection->best.next = entries_at(&at, list_room(k));
@@ -154,7 +154,7 @@ begin_selection(Selection *selection, unsigned char *at, uint32_t k, uint32_t *b
 
 /* Merge the buffer into the best. Called by all threads, after a barrier. */
 __device__ static inline void
-flush(Selection *selection)
+selection_flush(Selection *selection)
 {
 	uint32_t n = *selection->buffered;
 	uint32_t sorted = power_of_two(n);
@@ -173,17 +173,17 @@ flush(Selection *selection)
  * after a barrier.
  */
 __device__ static inline void
-flush_if_full(Selection *selection, uint32_t more)
+selection_flush_if_full(Selection *selection, uint32_t more)
 {
 	bool full = *selection->buffered + more > BUFFER;
 
 	__syncthreads();
 	if (full)
-		flush(selection);
+		selection_flush(selection);
 }
 
 __device__ static inline void
-show(Selection *selection, Key key, uint32_t slot)
+selection_offer(Selection *selection, Key key, uint32_t slot)
 {
 	if (selection->best.takes(key, slot))
 	{
@@ -196,7 +196,7 @@ show(Selection *selection, Key key, uint32_t slot)
 
 /* The k-th best key, or NO_KEY. */
 __device__ static inline Key
-bound_of(const BestList &best)
+selection_bound(const BestList &best)
 {
 	return best.count == best.room ? best.now.key[best.room - 1] : NO_KEY;
 }
@@ -219,11 +219,11 @@ measure_rows(const MirrorView &mirror, const DeviceQuery &asked, const QueryVect
 		Key key = exact_key<T, TERM>(mirror, query, slot, active);
 
 		if (active && threadIdx.x % EXACT_TEAM == 0 && key <= bound && is_beyond(asked, key, slot))
-			show(selection, key, slot);
+			selection_offer(selection, key, slot);
 		__syncthreads();
-		flush_if_full(selection, ROWS);
+		selection_flush_if_full(selection, ROWS);
 	}
-	flush(selection);
+	selection_flush(selection);
 }
 
 /* Which rows a scan reads, and where its lists are. */
@@ -287,9 +287,9 @@ extern uint32_t scan_ranges(const ExactLaunch *launch, uint32_t rows);
  * exact_fused.cu: whether it can run a batch, and whether it is faster than a
  * scan
  */
-extern bool flow_can(const ExactLaunch *launch);
-extern bool flow_pays(const ExactLaunch *launch);
-extern cudaError_t flow_prepare(size_t shared_room);
+extern bool fused_can(const ExactLaunch *launch);
+extern bool fused_pays(const ExactLaunch *launch);
+extern cudaError_t fused_prepare(size_t shared_room);
 /* exact.cu */
 extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from,
 							 uint32_t end);

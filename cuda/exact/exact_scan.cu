@@ -30,8 +30,8 @@
 #define CHUNK 512u		  /* rows between two barriers; the first chunks are smaller, until there is
 						   * a limit */
 #define FIRST_CHUNK 64u
-#define SETTLE 64u		  /* slots in a list that are worth measuring */
-#define SLOTS (CHUNK + SETTLE)
+#define MEASURE_AT 64u	  /* slots in a list that are worth measuring */
+#define SLOTS (CHUNK + MEASURE_AT)
 #define AT_ONCE 2u		  /* rows that a team reads at a time */
 #define GROUP 4u		  /* queries that share row reads */
 #define GROUP_SHARED 65536u /* maximum shared memory of a block with a group, in bytes: three blocks
@@ -41,7 +41,7 @@
 #else
 #define SCAN_BLOCKS 3
 #endif
-#define RANGE_LEAST 256u  /* minimum rows of a block */
+#define MIN_RANGE 256u  /* minimum rows of a block */
 
 /* State of a block's queries. */
 template <int G>
@@ -151,8 +151,8 @@ begin_group(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning,
-			const ScanMemory &memory, uint32_t g)
+scan_measure(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scanning,
+			 const ScanMemory &memory, uint32_t g)
 {
 	uint32_t k = plan.lists.length;
 	unsigned char *at = memory.lists + g * 2 * entries_bytes(list_room(k));
@@ -174,7 +174,7 @@ scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scannin
 						  &selection);
 	if (threadIdx.x == 0)
 	{
-		Key bound = bound_of(selection.best);
+		Key bound = selection_bound(selection.best);
 
 		scanning->best[g] = selection.best.count;
 		scanning->side[g] = selection.best.now.key == half[0].key ? 0 : 1;
@@ -192,14 +192,14 @@ scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scannin
 /* Bit mask of a group's queries that admit a slot. */
 template <int G>
 __device__ static inline uint32_t
-takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &scanning,
-		  uint32_t group, uint32_t slot)
+admitting_queries(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &scanning,
+				  uint32_t group, uint32_t slot)
 {
-	uint32_t takers = 0;
+	uint32_t admitting = 0;
 
 	for (uint32_t g = 0; g < group; g++)
-		takers |= (uint32_t) may_answer(mirror, batch, scanning.asked[g], slot) << g;
-	return takers;
+		admitting |= (uint32_t) may_answer(mirror, batch, scanning.asked[g], slot) << g;
+	return admitting;
 }
 
 /*
@@ -208,9 +208,9 @@ takers_of(const MirrorView &mirror, const BatchView &batch, const Scanning<G> &s
  */
 template <typename T, int TERM, int G>
 __device__ static inline void
-pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning,
-		 const ScanMemory &memory, bool early, uint32_t slot, uint32_t takers,
-		 const typename Cheap<T, TERM>::Sum *sums)
+append_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning,
+		   const ScanMemory &memory, bool early, uint32_t slot, uint32_t admitting,
+		   const typename Cheap<T, TERM>::Sum *sums)
 {
 	RowSide side = {0, 0};
 
@@ -222,7 +222,7 @@ pass_row(const MirrorView &mirror, const BatchView &batch, Scanning<G> *scanning
 #pragma unroll
 	for (uint32_t g = 0; g < G; g++)
 	{
-		if (!((takers >> g) & 1))
+		if (!((admitting >> g) & 1))
 			continue;
 		if (early)
 			atomicAdd(&scanning->seen[g], 1);
@@ -255,7 +255,7 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 		typename Way::Sum sums[AT_ONCE][G];
 		const uint4 *rows[AT_ONCE];
 		uint32_t slots[AT_ONCE];
-		uint32_t takers[AT_ONCE];
+		uint32_t admitting[AT_ONCE];
 
 #pragma unroll
 		for (uint32_t r = 0; r < AT_ONCE; r++)
@@ -265,15 +265,16 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 							: plan.pending_only ? mirror.pending[i]
 												: plan.first + i * plan.step;
 
-			takers[r] = slot >= mirror.rows ? 0
-						: early				? takers_of(mirror, batch, *scanning, group, slot)
-											: (1u << group) - 1;
-			slots[r] = takers[r] != 0 ? slot : plan.first;
+			admitting[r] =
+				slot >= mirror.rows ? 0
+				: early				? admitting_queries(mirror, batch, *scanning, group, slot)
+									: (1u << group) - 1;
+			slots[r] = admitting[r] != 0 ? slot : plan.first;
 			rows[r] = (const uint4 *) row_of<T>(mirror, slots[r]);
 			for (uint32_t g = 0; g < G; g++)
 				memset(&sums[r][g], 0, sizeof(sums[r][g]));
 		}
-		if (takers[0] | takers[AT_ONCE - 1])
+		if (admitting[0] | admitting[AT_ONCE - 1])
 		{
 #pragma unroll(G > 1 && sizeof(T) == 2 ? 2 : 4)
 			for (uint32_t chunk = lane; chunk < chunks; chunk += team)
@@ -297,9 +298,9 @@ filter_rows(const MirrorView &mirror, const BatchView &batch, const ScanPlan &pl
 #pragma unroll
 				for (uint32_t g = 0; g < G; g++)
 					Way::join(&sums[r][g], distance);
-			if (lane == 0 && takers[r] != 0)
-				pass_row<T, TERM>(mirror, batch, scanning, memory, early, slots[r], takers[r],
-								  sums[r]);
+			if (lane == 0 && admitting[r] != 0)
+				append_row<T, TERM>(mirror, batch, scanning, memory, early, slots[r], admitting[r],
+									sums[r]);
 		}
 	}
 }
@@ -373,8 +374,8 @@ __global__ void __launch_bounds__(THREADS, G == 1 ? SCAN_BLOCKS + 1 : SCAN_BLOCK
 			filter_rows<T, TERM>(mirror, batch, plan, &scanning, memory, group, early, base, until);
 			__syncthreads();
 			for (uint32_t g = 0; g < group; g++)
-				if (scanning.slots[g] >= SETTLE || (until == end && scanning.slots[g] > 0))
-					scan_settle<T, TERM>(mirror, plan, &scanning, memory, g);
+				if (scanning.slots[g] >= MEASURE_AT || (until == end && scanning.slots[g] > 0))
+					scan_measure<T, TERM>(mirror, plan, &scanning, memory, g);
 		}
 		end_group(batch, plan, scanning, memory, first, group, early, end - from);
 	}
@@ -425,7 +426,7 @@ scan_blocks(const ExactLaunch *launch, uint32_t group)
 uint32_t
 scan_ranges(const ExactLaunch *launch, uint32_t rows)
 {
-	uint32_t useful = (rows + RANGE_LEAST - 1) / RANGE_LEAST;
+	uint32_t useful = (rows + MIN_RANGE - 1) / MIN_RANGE;
 	size_t bytes;
 	uint32_t group = scan_group(launch, &bytes);
 	uint32_t ranges = scan_blocks(launch, group) / ((launch->queries + group - 1) / group);
@@ -452,7 +453,7 @@ scan_launch(const ExactLaunch *launch, ScanPlan *plan, unsigned char *state, siz
 
 	if (plan->only != NULL)
 	{
-		uint32_t useful = (total + RANGE_LEAST - 1) / RANGE_LEAST;
+		uint32_t useful = (total + MIN_RANGE - 1) / MIN_RANGE;
 
 		/* the number of queries is only known on the device */
 		ranges = blocks < useful ? blocks : useful;

@@ -48,14 +48,14 @@
 #define NORM_SIDES 4u		/* tiles whose norms are kept, more than STAGES */
 #define RESIDENT_BYTES 65536u /* a tile of queries up to this size stays in shared memory */
 #define CANDIDATES 4096u	/* per query and phase */
-#define MOST_GROWTH 32u		/* maximum factor by which a phase increases the rows seen */
-#define MOST_K 256u
-#define LEAST_QUERIES 6u	/* from this many queries on tiles are faster than a scan */
+#define MAX_GROWTH 32u		/* maximum factor by which a phase increases the rows seen */
+#define MAX_K 256u
+#define MIN_QUERIES 6u		/* from this many queries on tiles are faster than a scan */
 #ifdef EMULATED /* small, so that tests of small tables use tiles too */
-#define LEAST_ROWS 1024u
+#define MIN_ROWS 1024u
 #define SAMPLE 64u
 #else
-#define LEAST_ROWS 32768u
+#define MIN_ROWS 32768u
 #define SAMPLE 2048u /* approximate number of rows; more for a large k */
 #endif
 #define FORCED_SAMPLE 64u	/* if tiles are forced */
@@ -261,9 +261,9 @@ feed_stage(const MirrorView &mirror, const TileTables &tables, const Phase &phas
  */
 template <int M, int N>
 __device__ static inline void
-take_sums(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
-		  const Phase &phase, const Limit *limits, const double *norms, float (*sums)[N][4],
-		  uint32_t tile, uint32_t first_row, uint32_t first_query, uint32_t block_query)
+filter_sums(const MirrorView &mirror, const BatchView &batch, const TileTables &tables,
+			const Phase &phase, const Limit *limits, const double *norms, float (*sums)[N][4],
+			uint32_t tile, uint32_t first_row, uint32_t first_query, uint32_t block_query)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	RowSide sides[M * 2];
@@ -359,9 +359,9 @@ __launch_bounds__(THREADS, TILE_BLOCKS)
 		stage = stage + 1 < STAGES ? stage + 1 : 0;
 		if (++chunk == chunks)
 		{
-			take_sums<M, N>(mirror, batch, tables, phase, memory.limits,
-							memory.norms + side * TILE_ROWS, sums, tile, first_row, first_query,
-							blockIdx.x * QUERIES);
+			filter_sums<M, N>(mirror, batch, tables, phase, memory.limits,
+							  memory.norms + side * TILE_ROWS, sums, tile, first_row, first_query,
+							  blockIdx.x * QUERIES);
 			chunk = 0;
 			tile += gridDim.y;
 			side = (side + 1) % NORM_SIDES;
@@ -420,7 +420,7 @@ __launch_bounds__(THREADS) exact_rank_kernel(const MirrorView mirror, const Batc
 	Selection selection;
 
 	widen_query(mirror, (const T *) (batch.vectors + asked.vector), (float *) memory);
-	begin_selection(&selection, memory + query_bytes(mirror), asked.k, &buffered);
+	selection_begin(&selection, memory + query_bytes(mirror), asked.k, &buffered);
 	take_best(tables, number, &selection.best);
 	measure_rows<T, TERM>(mirror, asked, query, tables.candidates + (size_t) number * tables.room,
 						  candidates < tables.room ? candidates : tables.room,
@@ -436,7 +436,7 @@ __launch_bounds__(THREADS) exact_rank_kernel(const MirrorView mirror, const Batc
 	if (threadIdx.x != 0)
 		return;
 	tables.nbest[number] = selection.best.count;
-	end_phase(mirror, tables, number, bound_of(selection.best), spilled);
+	end_phase(mirror, tables, number, selection_bound(selection.best), spilled);
 	if (!last)
 		return;
 	batch.heads[number].distances = mirror.rows;
@@ -473,14 +473,14 @@ static uint32_t least_queries,
  * (bench/calibrate).
  */
 static void
-set_borders(const char *wanted)
+set_thresholds(const char *wanted)
 {
 	uint32_t from_queries,
 		from_rows;
 	bool given = wanted != NULL && sscanf(wanted, "%u,%u", &from_queries, &from_rows) == 2;
 
-	least_queries = given ? from_queries : LEAST_QUERIES;
-	least_rows = given ? from_rows : LEAST_ROWS;
+	least_queries = given ? from_queries : MIN_QUERIES;
+	least_rows = given ? from_rows : MIN_ROWS;
 }
 
 cudaError_t
@@ -489,7 +489,7 @@ tiles_prepare(int bytes)
 	cudaError_t error = cudaSuccess;
 
 	shared_room = (size_t) bytes;
-	set_borders(getenv("GPUANN_EXACT_BORDERS"));
+	set_thresholds(getenv("GPUANN_EXACT_BORDERS"));
 	for (int i = 0; i < 4 && error == cudaSuccess; i++)
 	{
 		error = cudaFuncSetAttribute((const void *) tiles_kernels[i / 2][i % 2],
@@ -524,7 +524,7 @@ bool
 tiles_can(const ExactLaunch *launch, bool forced)
 {
 	bool possible = has_norms(launch->type, launch->mirror.metric) && !launch->pending_only &&
-					launch->max_k <= MOST_K && sample_step(launch, forced) > 1;
+					launch->max_k <= MAX_K && sample_step(launch, forced) > 1;
 
 	return possible &&
 		   (forced || (launch->queries >= least_queries && launch->mirror.rows >= least_rows));
@@ -638,7 +638,7 @@ phase_launch(const ExactLaunch *launch, const TileTables &tables, Phase phase, b
 static uint32_t
 growth_of(uint32_t step, uint32_t k)
 {
-	uint32_t most = MOST_GROWTH;
+	uint32_t most = MAX_GROWTH;
 
 	while (most > 2 && most * k * 3 > CANDIDATES)
 		most /= 2;

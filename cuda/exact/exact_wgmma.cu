@@ -36,14 +36,14 @@
 
 #define GROUPS 2u			/* multiplying groups */
 #define WGMMA_THREADS ((1 + GROUPS) * GROUP)
-#define MOST_STAGES 16u
-#define MOST_QUERIES 256u
+#define MAX_STAGES 16u
+#define MAX_QUERIES 256u
 #define PART_BYTES (GROUP_ROWS * TILE_BYTES) /* a group's rows in a stage */
 #define RESIDENT_BYTES 131072u /* a tile of queries up to this size stays in shared memory */
 #define HITS 256u /* per tile of a group; more are appended by the group itself */
 #define FEEDER_REGISTERS 56
 #define GROUP_REGISTERS 224
-#define LEAST_BOX 15u /* minimum rows of a box that skips rows already seen */
+#define MIN_BOX 15u /* minimum rows of a box that skips rows already seen */
 
 /* A row that passed a query's limit. */
 struct Hit
@@ -102,12 +102,12 @@ struct RowPair
 /* Barriers of a block. */
 struct RingBarriers
 {
-	uint64_t full[MOST_STAGES];
-	uint64_t empty[MOST_STAGES];
+	uint64_t full[MAX_STAGES];
+	uint64_t empty[MAX_STAGES];
 	uint64_t queries;
 	uint64_t turn[GROUPS]; /* the group may multiply */
 	uint64_t hit[GROUPS][2];
-	uint64_t heard[GROUPS][2]; /* the hits have been appended, the side is free */
+	uint64_t appended[GROUPS][2]; /* the hits have been appended, the side is free */
 	uint32_t hits[GROUPS][2];  /* number of hits, may exceed HITS */
 };
 
@@ -120,7 +120,7 @@ struct RingPlace
 
 /* Advance by `by` stages, fewer than there are. */
 __device__ static inline void
-wgmma_move_on(RingPlace *place, uint32_t by, uint32_t stages)
+ring_advance(RingPlace *place, uint32_t by, uint32_t stages)
 {
 	place->stage += by;
 	if (place->stage >= stages)
@@ -133,7 +133,7 @@ wgmma_move_on(RingPlace *place, uint32_t by, uint32_t stages)
 /* Issue all copies of a block, as stages become empty. Called by one thread. */
 template <typename T, uint32_t QUERIES, uint32_t PARTS>
 __device__ static inline void
-wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes,
+copy_tiles(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const RowBoxes &boxes,
 		   const RingShape &shape, const RingMemory &memory, RingBarriers *barriers)
 {
 	constexpr uint32_t ELEMENTS = TILE_BYTES / sizeof(T);
@@ -166,7 +166,7 @@ wgmma_feed(const CUtensorMap *rows_map, const CUtensorMap *queries_map, const Ro
 			if (PARTS > 1)
 				copy_box(to + PARTS * PART_BYTES, queries_map, c * ELEMENTS, blockIdx.x * QUERIES,
 						 full);
-			wgmma_move_on(&place, 1, shape.stages);
+			ring_advance(&place, 1, shape.stages);
 		}
 }
 
@@ -297,14 +297,14 @@ append_hits(const MirrorView &mirror, const BatchView &batch, const TileTables &
 		if (lane == 0)
 		{
 			barriers->hits[group][side] = 0;
-			barrier_arrive(&barriers->heard[group][side]);
+			barrier_arrive(&barriers->appended[group][side]);
 		}
 	}
 }
 
 /* Arrive at a barrier once per warp. */
 __device__ static inline void
-wgmma_leave(uint64_t *barrier)
+warp_arrive(uint64_t *barrier)
 {
 	if (threadIdx.x % WARP == 0)
 		barrier_arrive(barrier);
@@ -332,9 +332,9 @@ multiply_tile(float (&sums)[QUERIES / 2], const RingShape &shape, const RingMemo
 						  c == 0);
 		products_wait<1>();
 		if (c > 0)
-			wgmma_leave(&barriers->empty[before]);
+			warp_arrive(&barriers->empty[before]);
 		before = place->stage;
-		wgmma_move_on(place, 1, shape.stages);
+		ring_advance(place, 1, shape.stages);
 	}
 }
 
@@ -370,7 +370,7 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
 	if (PARTS == 1 && group == 1)
 	{
 		place.parity ^= turned;
-		wgmma_move_on(&place, over, shape.stages);
+		ring_advance(&place, over, shape.stages);
 	}
 	for (uint32_t round = 0; tile < boxes.tiles; round++, tile += TURNS * PARTS * gridDim.y)
 	{
@@ -384,24 +384,24 @@ multiply_rows(const MirrorView &mirror, const BatchView &batch, const TileTables
 			barrier_wait(&barriers->turn[group], (round & 1) ^ (group == 0));
 		multiply_tile<T, QUERIES, PARTS>(sums, shape, memory, barriers, group, &place);
 		if (PARTS == 1)
-			wgmma_leave(&barriers->turn[group ^ 1]);
+			warp_arrive(&barriers->turn[group ^ 1]);
 		last = place.stage > 0 ? place.stage - 1 : shape.stages - 1;
 		if (PARTS == 1)
 		{
 			place.parity ^= turned;
-			wgmma_move_on(&place, over, shape.stages);
+			ring_advance(&place, over, shape.stages);
 		}
 #pragma unroll
 		for (int h = 0; h < 2; h++)
 			sides[h] = row_side(mirror.metric, pair.norm[h]);
 		products_end(sums);
-		wgmma_leave(&barriers->empty[last]);
+		warp_arrive(&barriers->empty[last]);
 		wgmma_compare(memory.limits, pair, sides, sums, passed);
-		barrier_wait(&barriers->heard[group][side], (round >> 1 & 1) ^ 1);
+		barrier_wait(&barriers->appended[group][side], (round >> 1 & 1) ^ 1);
 		note_hits(mirror, batch, tables, pair, passed, blockIdx.x * QUERIES,
 				  memory.hits + (group * 2 + side) * HITS, &barriers->hits[group][side]);
 		__syncwarp();
-		wgmma_leave(&barriers->hit[group][side]);
+		warp_arrive(&barriers->hit[group][side]);
 	}
 }
 
@@ -441,7 +441,7 @@ __launch_bounds__(WGMMA_THREADS, 1)
 			for (uint32_t side = 0; side < 2; side++)
 			{
 				barrier_begin(&barriers.hit[i][side], GROUP / WARP);
-				barrier_begin(&barriers.heard[i][side], 1);
+				barrier_begin(&barriers.appended[i][side], 1);
 				barriers.hits[i][side] = 0;
 			}
 		}
@@ -459,7 +459,7 @@ __launch_bounds__(WGMMA_THREADS, 1)
 	{
 		fewer_registers<FEEDER_REGISTERS>();
 		if (threadIdx.x == 0)
-			wgmma_feed<T, QUERIES, PARTS>(&rows_map, &queries_map, boxes, shape, memory, &barriers);
+			copy_tiles<T, QUERIES, PARTS>(&rows_map, &queries_map, boxes, shape, memory, &barriers);
 		else if (threadIdx.x / WARP >= 1 && threadIdx.x / WARP <= GROUPS)
 			append_hits<PARTS>(mirror, batch, tables, boxes, memory, &barriers,
 							   threadIdx.x / WARP - 1);
@@ -581,7 +581,7 @@ read_products(const char *wanted)
 	products_queries = 0;
 	if (wanted == NULL)
 		return true;
-	for (uint32_t queries = 64; queries <= MOST_QUERIES; queries *= 2)
+	for (uint32_t queries = 64; queries <= MAX_QUERIES; queries *= 2)
 		if ((uint32_t) atol(wanted) == queries)
 			products_queries = queries;
 	return strcmp(wanted, "mma") != 0;
@@ -620,7 +620,7 @@ ring_shape(const ExactLaunch *launch, uint32_t queries, RingShape *shape, size_t
 	shape->chunks = row_bytes / TILE_BYTES;
 	shape->resident = queries * row_bytes <= RESIDENT_BYTES;
 	shape->stage_bytes = shape->resident ? PART_BYTES : GROUPS * PART_BYTES + queries * TILE_BYTES;
-	for (shape->stages = MOST_STAGES; shape->stages >= 2; shape->stages--)
+	for (shape->stages = MAX_STAGES; shape->stages >= 2; shape->stages--)
 	{
 		lay_out(*shape, queries, NULL, bytes);
 		if (*bytes <= shared_room)
@@ -675,7 +675,7 @@ wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
 	const MirrorView &mirror = launch->mirror;
 	uint32_t queries = tile_queries(launch->queries);
 	uint32_t across = (launch->queries + queries - 1) / queries;
-	RowBoxes boxes = row_boxes(mirror.rows, step, growth, LEAST_BOX);
+	RowBoxes boxes = row_boxes(mirror.rows, step, growth, MIN_BOX);
 	CUtensorMap rows_map,
 		queries_map;
 	RingShape shape;

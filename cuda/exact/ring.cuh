@@ -20,7 +20,7 @@
 #if defined(EMULATED) || !defined(__CUDA_ARCH__)
 
 __device__ static inline void
-ring_open(uint64_t *, uint32_t)
+ring_init(uint64_t *, uint32_t)
 {
 }
 
@@ -41,7 +41,7 @@ ring_wait(uint64_t *, uint32_t)
 
 /* Initialize the stages' barriers. */
 __device__ static inline void
-ring_open(uint64_t *filled, uint32_t stages)
+ring_init(uint64_t *filled, uint32_t stages)
 {
 	if (threadIdx.x % WARP == 0)
 	{
@@ -97,7 +97,7 @@ ring_wait(uint64_t *filled, uint32_t parity)
 #else
 
 __device__ static inline void
-ring_open(uint64_t *, uint32_t)
+ring_init(uint64_t *, uint32_t)
 {
 }
 

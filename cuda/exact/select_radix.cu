@@ -283,7 +283,7 @@ struct RadixPlan
  * Called by whole warps.
  */
 __device__ static INLINE uint32_t
-numbers_of(uint32_t *counter, bool has)
+warp_numbers(uint32_t *counter, bool has)
 {
 	uint32_t ballot = __ballot_sync(FULL_WARP, has);
 	uint32_t lane = threadIdx.x % WARP;
@@ -441,11 +441,11 @@ __launch_bounds__(THREADS, 3) radix_pass_kernel(const RadixPlan<Source> plan, ui
 		if (known.buffering)
 		{
 			bool gives = there && order < 0;
-			uint32_t place = numbers_of(&row->given, gives);
+			uint32_t place = warp_numbers(&row->given, gives);
 
 			if (gives)
 				plan.source.give(number, place, item);
-			place = numbers_of(&row->written, is_one);
+			place = warp_numbers(&row->written, is_one);
 			if (is_one)
 				plan.source.buffer(number, side, place, item);
 		}
@@ -481,7 +481,7 @@ __global__ void __launch_bounds__(THREADS, 3) radix_filter_kernel(const RadixPla
 
 	each_of(plan, known, number, part, [&](const Kind &item, bool there) {
 		bool gives = there && compare_bits(item, known.kth, known.bits) <= 0;
-		uint32_t place = numbers_of(&row->given, gives);
+		uint32_t place = warp_numbers(&row->given, gives);
 
 		if (gives)
 			plan.source.give(number, place, item);

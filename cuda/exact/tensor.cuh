@@ -120,13 +120,13 @@ multiply(float *sum, const uint32_t *rows, const uint32_t *queries, const __half
 
 /* Add half of the unit that tf32 truncation removes. */
 __device__ static inline uint32_t
-before_cut(uint32_t bits, const float *)
+add_half_unit(uint32_t bits, const float *)
 {
 	return bits + 0x1000u;
 }
 
 __device__ static inline uint32_t
-before_cut(uint32_t bits, const __half *)
+add_half_unit(uint32_t bits, const __half *)
 {
 	return bits;
 }
@@ -157,7 +157,7 @@ multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_ro
 			load_matrices(a[m], rows + tile_place(row + m * 16, 2 * step + (matrix >> 1)));
 #pragma unroll
 			for (int i = 0; i < 4; i++)
-				a[m][i] = before_cut(a[m][i], (const T *) 0);
+				a[m][i] = add_half_unit(a[m][i], (const T *) 0);
 		}
 #pragma unroll
 		for (int n = 0; n < N; n += 2)

@@ -1,7 +1,7 @@
 /*
  * engine.h
- *		The engine: what answers queries from mirrors, on CPU threads or on a
- *		GPU.
+ *		The engine's interface. An engine answers queries from mirrors, on CPU
+ *		threads or on a GPU.
  *
  * Four nouns. An Engine owns mirrors and the machinery to search them. A mirror
  * is a copy of one index: vectors, versions, graph rows, seeds, all addressed
@@ -35,8 +35,8 @@
 #define ENGINE_MAX_BIT_DIMS 64000
 #define ENGINE_SEEDS_TRIED	256		/* seeds a graph search starts from, unless the query says
 									 * otherwise */
-#define FILTER_TRUST		2		/* of a filtered graph search's k answers one in so many lies
-									 * within its list, or all rows are searched */
+#define FILTER_TRUST		2		/* a filtered graph search scans all rows unless it found k and
+									 * k / FILTER_TRUST of them lie within the distance explored */
 
 typedef enum EngineStatus
 {
@@ -125,7 +125,7 @@ engine_has_distance(ElementType type, Metric metric)
 		   metric <= METRIC_L1;
 }
 
-/* The most dimensions a type may have. */
+/* The greatest number of dimensions of a type. */
 static inline uint32_t
 engine_max_dims(ElementType type)
 {
@@ -204,7 +204,7 @@ typedef struct MirrorInfo
 	uint32_t	rows;			/* slots below this are published */
 	uint32_t	linked;			/* of them, in the graph */
 	uint32_t	pending;		/* appended or overwritten, not yet linked: scanned exactly */
-	uint32_t	dead;			/* dead or absent: route, are never returned */
+	uint32_t	dead;			/* dead or absent: searched through, never returned */
 	uint32_t	seeds;
 	uint64_t	position;		/* pending list position the mirror is current to */
 	uint64_t	bytes;			/* vectors, graph, norms, versions */
@@ -248,8 +248,8 @@ typedef struct EngineQuery
 	uint32_t	max_iterations; /* graph: expansions after which to stop; 0: none */
 	bool		reference;		/* graph: width 1, exact distances while walking, traced (see
 								 * search.h) */
-	bool		lone;			/* the caller has nothing to do but wait for it: poll may search for
-								 * a moment, instead of waking a thread */
+	bool		lone;			/* the caller only waits for this query: poll may run the search
+								 * itself, which saves waking a thread */
 	bool		has_beyond;		/* only answers after (beyond_distance, beyond_slot) */
 	double		beyond_distance;
 	uint32_t	beyond_slot;
@@ -286,16 +286,16 @@ typedef enum JobKind
 								 * rows; a gap becomes absent slots */
 	JOB_OVERWRITE = 2, /* slots[count] below the published rows get new vectors and
 								 * versions, and become pending */
-	JOB_DEAD = 3,	   /* slots[count] die: versions[] are their new versions */
-	JOB_GRAPH = 4,	   /* slots[count] get graph rows from pages, and become linked; count
-								 * may name pending slots */
-	JOB_SEEDS = 5,	   /* slots[count] are the seeds from now on, in this order */
+	JOB_DEAD = 3,	   /* slots[count] become dead; versions[] are their new versions */
+	JOB_GRAPH = 4,	   /* rows[] become the graph rows of slots[count], which may be pending
+								 * and become linked */
+	JOB_SEEDS = 5,	   /* slots[count] become the seeds, in this order */
 	JOB_LINK = 6,	   /* link slots[count] (pending; others are skipped), or with slots
 								 * NULL everything pending */
 	JOB_REPAIR =
-		7, /* give those of slots[count] that are live, linked, and name dead slots new edges, which
-		    * do not; with slots NULL all of them, and then every live linked row can be reached
-		    * from the first seeds */
+		7, /* replace the edges to dead slots in the live linked rows among slots[count]; with slots
+		    * NULL in all live linked rows, and then make every one of them reachable from the first
+		    * seeds */
 	JOB_DROP = 8 /* drop the mirror; queries in flight finish first */
 } JobKind;
 
@@ -314,8 +314,8 @@ typedef struct EngineJob
 	const uint32_t *slots;		/* all others */
 	const uint32_t *versions;	/* APPEND, OVERWRITE, DEAD; an appended row whose slot is dead has
 								 * its bit in dead */
-	const uint64_t *dead;		/* APPEND: optional bitmap of count bits: these rows route but are
-								 * never answers, never pending */
+	const uint64_t *dead;		/* APPEND: optional bitmap of count bits: these rows are dead, and
+								 * never pending */
 	const void *vectors;		/* APPEND, OVERWRITE: count * engine_vector_bytes */
 	const uint32_t *rows;		/* GRAPH: count * degree slots, NO_SLOT after the last; unpublished
 								 * slots are left out */
@@ -358,7 +358,7 @@ typedef struct Engine Engine;	/* each engine's own */
  */
 typedef struct EngineOps
 {
-	uint32_t	abi_version;	/* ENGINE_ABI_VERSION, checked by who loads it */
+	uint32_t	abi_version;	/* ENGINE_ABI_VERSION, checked when an engine is loaded */
 
 	EngineStatus (*open) (const EngineConfig *config, Engine **engine, EngineError *error);
 	void		(*close) (Engine *engine);	/* waits for what is in flight, frees everything */
@@ -386,8 +386,8 @@ typedef struct EngineOps
 	EngineStatus (*submit)(Engine *engine, EngineQuery *const *queries, uint32_t count,
 						   EngineError *error);
 	/*
-	 * Completed queries, at most room; never waits, and works for a lone query
-	 * only. ENGINE_FAILED: the engine is broken.
+	 * Return completed queries, at most room. Never waits, and searches only
+	 * for a lone query. ENGINE_FAILED: the engine is broken.
 	 */
 	EngineStatus (*poll)(Engine *engine, EngineQuery **completed, uint32_t room, uint32_t *count,
 						 EngineError *error);
@@ -398,11 +398,11 @@ typedef struct EngineOps
 															 * ENGINE_CANCELLED */
 	/* of a completed JOB_LINK or JOB_REPAIR */
 	EngineStatus (*job_link_result) (Engine *engine, JobId id, LinkResult *result);
-	void		(*job_release) (Engine *engine, JobId id);	/* forget a completed job; cancels and
-															 * waits for another */
+	void		(*job_release) (Engine *engine, JobId id);	/* free a completed job; one that still
+															 * runs is cancelled and waited for */
 } EngineOps;
 
-/* Whether a job makes edges, and leaves a LinkResult. */
+/* Whether a job changes edges, so that it has a LinkResult. */
 static inline bool
 engine_job_links(JobKind kind)
 {

@@ -2,7 +2,8 @@
  * worker.h
  *		A mirror worker's parts: worker.c decides what is next, mirror_load.c
  *		loads, mirror_catchup.c follows the pages, mirror_link.c links;
- *		worker_link.c links where no GPU is usable.
+ *		worker_link.c links where no GPU is usable; slice.c calls the server and
+ *		reads pages for all of them.
  *
  * A worker works in slices: open the index in a transaction, go on for at most
  * SLICE_US, end the transaction. What a slice leaves to do stands in the

@@ -20,7 +20,6 @@
 #include "storage/bufmgr.h"
 
 #define MOST_ENTRIES	2048	/* list entries in one step */
-#define NO_POSITION		PG_UINT64_MAX
 #define POLL_MS			50		/* on a standby, where nobody tells */
 #define RELOOK_MS		10000	/* elsewhere, in case nobody did */
 #define GROWING_LOOK_MS	1000	/* while there are rows that may be linked soon */
@@ -77,29 +76,6 @@ read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entr
 	return (int) count;
 }
 
-/*
- * Have an operation done that tells the position too, unless it is NO_POSITION:
- * most often one row has come, and each operation has processes wait for each
- * other.
- */
-static SliceEnding
-call_with_position(MirrorSlice *slice, ChannelRequest *request, uint64 position)
-{
-	SliceEnding ending;
-
-	if (position != NO_POSITION)
-	{
-		request->has_position = 1;
-		request->position = position;
-		if (!slice_note_sent(slice, 0, position))
-			return SLICE_LOST;
-	}
-	ending = slice_call(slice);
-	if (ending == SLICE_IDLE && position != NO_POSITION)
-		slice->progress->position = position;
-	return ending;
-}
-
 /* Send the death of slots that the mirror knows. */
 static SliceEnding
 send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
@@ -120,7 +96,7 @@ send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 positio
 		versions[sent++] = entries[i].version;
 	}
 	request->count = sent;
-	return sent > 0 ? call_with_position(slice, request, position) : SLICE_IDLE;
+	return sent > 0 ? slice_call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
 /* Send rows that came into slots which the mirror knows. */
@@ -146,7 +122,7 @@ send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 
 		read_vector(slice->index, slice->format, entries[i].slot, vectors + sent++ * vector_bytes);
 	}
 	request->count = sent;
-	return sent > 0 ? call_with_position(slice, request, position) : SLICE_IDLE;
+	return sent > 0 ? slice_call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
 /* Send a run of rows in consecutive slots that the mirror does not know. */
@@ -178,16 +154,10 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	request->has_dead = 1;
 	if (!slice_note_sent(slice, end, 0))
 		return SLICE_LOST;
-	ending = call_with_position(slice, request, position);
+	ending = slice_call_with_position(slice, request, position);
 	if (ending == SLICE_IDLE)
 		slice->progress->rows = end;
 	return ending;
-}
-
-SliceEnding
-catchup_position(MirrorSlice *slice, uint64 position)
-{
-	return call_with_position(slice, slice_prepare(slice, CHANNEL_POSITION), position);
 }
 
 /*

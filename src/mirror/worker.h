@@ -178,6 +178,15 @@ extern SliceEnding slice_post(MirrorSlice *slice);
 extern SliceEnding slice_await(MirrorSlice *slice);
 
 /*
+ * Have an operation done that tells the position too, unless it is NO_POSITION:
+ * most often one row has come, and each operation has processes wait for each
+ * other.
+ */
+#define NO_POSITION	PG_UINT64_MAX
+extern SliceEnding slice_call_with_position(MirrorSlice *slice, ChannelRequest *request,
+											uint64 position);
+
+/*
  * Read a page of the slice's index (reading ahead: the next one);
  * InvalidBuffer: nothing was ever written there. Locked for share.
  */
@@ -267,9 +276,6 @@ extern bool mirror_evict_predecessor(const MirrorSlice *slice);
 
 /* mirror_catchup.c: one look at the pages, and what follows from it. */
 extern SliceEnding catchup_step(MirrorSlice *slice);
-
-/* Tell the mirror how far it is, after everything before that was applied. */
-extern SliceEnding catchup_position(MirrorSlice *slice, uint64 position);
 
 /* Rows of node pages on their way to the mirror (mirror_gather.c). */
 typedef struct NodeGathering

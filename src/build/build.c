@@ -75,12 +75,6 @@ build_phase(int phase, int64 total)
 	pgstat_progress_update_multi_param(3, names, values);
 }
 
-void
-build_progress(int64 done)
-{
-	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
-}
-
 /*
  * Make the graph in this process, from the first row on.
  */

@@ -28,6 +28,83 @@
 								 * be contended for */
 
 /*
+ * Announce a superblock. False if the ring is full.
+ */
+static bool
+try_put_loaded(BuildShared *shared, uint32 superblock, uint32 rows)
+{
+	bool		room;
+
+	SpinLockAcquire(&shared->mutex);
+	room = shared->next_loaded - shared->first_loaded < LOADED_RING;
+	if (room)
+	{
+		LoadedSuperblock *loaded = &shared->ring[shared->next_loaded++ % LOADED_RING];
+
+		loaded->superblock = superblock;
+		loaded->rows = rows;
+	}
+	SpinLockRelease(&shared->mutex);
+	return room;
+}
+
+/*
+ * Announce a superblock that has been loaded. While the ring is full, the
+ * leader empties it and workers wait.
+ */
+static void
+build_put_loaded(Loader *loader, uint32 superblock, uint32 rows)
+{
+	BuildShared *shared = loader->shared;
+
+	while (!try_put_loaded(shared, superblock, rows))
+	{
+		if (loader->loaded != NULL)
+			loader->loaded(loader->context);
+		else
+			ConditionVariableSleep(&shared->changed, PG_WAIT_EXTENSION);
+	}
+	if (loader->loaded != NULL)
+		loader->loaded(loader->context);
+	else
+	{
+		ConditionVariableCancelSleep();
+		ConditionVariableBroadcast(&shared->changed);
+	}
+}
+
+/*
+ * Take the next one that was announced. False if there is none.
+ */
+bool
+build_take_loaded(BuildShared *shared, LoadedSuperblock *loaded)
+{
+	bool		found;
+	bool		full;
+
+	SpinLockAcquire(&shared->mutex);
+	found = shared->first_loaded != shared->next_loaded;
+	full = shared->next_loaded - shared->first_loaded == LOADED_RING;
+	if (found)
+		*loaded = shared->ring[shared->first_loaded++ % LOADED_RING];
+	SpinLockRelease(&shared->mutex);
+	if (full)
+		ConditionVariableBroadcast(&shared->changed);	/* workers may wait for room */
+	return found;
+}
+
+/*
+ * Initialise what can not be copied.
+ */
+void
+build_shared_init(BuildShared *shared)
+{
+	pg_atomic_init_u64(&shared->rows, 0);
+	ConditionVariableInit(&shared->changed);
+	SpinLockInit(&shared->mutex);
+}
+
+/*
  * Begin to load, in the current memory context.
  */
 void

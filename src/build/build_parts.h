@@ -18,11 +18,18 @@
 #include "access/tableam.h"
 #include "access/xlogrecord.h"
 #include "build/build.h"
+#include "commands/progress.h"
+#include "pgstat.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/spin.h"
 
-extern void build_progress(int64 done);
+/* How much of a phase is done. */
+static inline void
+build_progress(int64 done)
+{
+	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, done);
+}
 
 /* A superblock that has been written: so many of its slots hold rows. */
 typedef struct LoadedSuperblock
@@ -88,6 +95,8 @@ extern void page_log_add(PageLog *log, Buffer buffer);
 extern void page_log_flush(PageLog *log);
 
 /* build_load.c */
+extern void build_shared_init(BuildShared *shared);
+extern bool build_take_loaded(BuildShared *shared, LoadedSuperblock *loaded);
 extern void loader_begin(Loader *loader, Relation index, BuildShared *shared);
 extern double loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress,
 						  TableScanDesc scan);
@@ -102,9 +111,6 @@ extern BuildShared *parallel_load_shared(ParallelLoad *load);
 extern TableScanDesc parallel_load_scan(ParallelLoad *load, Relation heap);
 extern void parallel_load_wait(ParallelLoad *load, void (*loaded) (void *context), void *context);
 extern void parallel_load_end(ParallelLoad *load);
-extern bool build_take_loaded(BuildShared *shared, LoadedSuperblock *loaded);
-extern void build_put_loaded(Loader *loader, uint32 superblock, uint32 rows);
-extern void build_shared_init(BuildShared *shared);
 
 /* build_engine.c */
 typedef struct BuildEngine BuildEngine;

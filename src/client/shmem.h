@@ -64,7 +64,7 @@ extern int	gpuann_area_fd;
  */
 extern void shmem_make(void);
 
-/* Settings of the server (startup.c) */
+/* Settings of the server (settings.c) */
 extern int	gpuann_engine;
 extern int	gpuann_gpu_memory_limit;	/* MB; 0: 80 % of the device, a quarter of RAM for the CPU
 										 * engine */
@@ -75,6 +75,9 @@ extern char *gpuann_engine_library; /* empty: beside gpuann's own */
 extern int	gpuann_server_timeout;	/* ms; 0: none */
 extern int	gpuann_fallback;
 extern int	gpuann_max_workers;
+
+/* Declare them. */
+extern void server_settings_define(void);
 
 /* gpuann.fallback */
 typedef enum GpuannFallback

@@ -66,6 +66,8 @@ typedef struct IndexCheck
 	const char *what;			/* a constant */
 } IndexCheck;
 
+/* check_page.c */
+
 /* Note what is wrong; false, for the caller to return. */
 extern bool violated(IndexCheck *check, BlockNumber block, uint32 slot, const char *what);
 

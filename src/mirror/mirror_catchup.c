@@ -21,7 +21,6 @@
 #include "storage/bufmgr.h"
 
 #define MAX_ENTRIES		2048	/* pending list entries in one operation */
-#define NO_POSITION		PG_UINT64_MAX
 #define POLL_MS			50		/* on a standby, where no process wakes the worker */
 #define IDLE_CHECK_MS	10000	/* on the primary, in case a wake-up is missed */
 #define GROWING_CHECK_MS 1000	/* while there are rows that may be linked soon */
@@ -78,29 +77,6 @@ read_entries(const MirrorSlice *slice, const PendingBounds *bounds, Entry **entr
 	return (int) count;
 }
 
-/*
- * Execute an operation that also advances the mirror's position, unless that is
- * NO_POSITION. Often there is one new row only, and each operation costs
- * context switches.
- */
-static SliceEnding
-call_with_position(MirrorSlice *slice, ChannelRequest *request, uint64 position)
-{
-	SliceEnding ending;
-
-	if (position != NO_POSITION)
-	{
-		request->has_position = 1;
-		request->position = position;
-		if (!slice_note_sent(slice, 0, position))
-			return SLICE_LOST;
-	}
-	ending = slice_call(slice);
-	if (ending == SLICE_IDLE && position != NO_POSITION)
-		slice->progress->position = position;
-	return ending;
-}
-
 /* Send dead slots that the mirror has rows for. */
 static SliceEnding
 send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 position)
@@ -120,7 +96,7 @@ send_dead(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 positio
 		versions[sent++] = entries[i].version;
 	}
 	request->count = sent;
-	return sent > 0 ? call_with_position(slice, request, position) : SLICE_IDLE;
+	return sent > 0 ? slice_call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
 /* Send new rows in slots that the mirror has already. */
@@ -146,7 +122,7 @@ send_overwritten(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 
 		read_vector(slice->index, slice->format, entries[i].slot, vectors + sent++ * vector_bytes);
 	}
 	request->count = sent;
-	return sent > 0 ? call_with_position(slice, request, position) : SLICE_IDLE;
+	return sent > 0 ? slice_call_with_position(slice, request, position) : SLICE_IDLE;
 }
 
 /* Send a run of rows in consecutive slots that are new to the mirror. */
@@ -178,16 +154,10 @@ send_appended(MirrorSlice *slice, const Entry *entries, uint32 count, uint64 pos
 	request->has_dead = 1;
 	if (!slice_note_sent(slice, end, 0))
 		return SLICE_LOST;
-	ending = call_with_position(slice, request, position);
+	ending = slice_call_with_position(slice, request, position);
 	if (ending == SLICE_IDLE)
 		slice->progress->rows = end;
 	return ending;
-}
-
-SliceEnding
-catchup_position(MirrorSlice *slice, uint64 position)
-{
-	return call_with_position(slice, slice_prepare(slice, CHANNEL_POSITION), position);
 }
 
 /*

@@ -302,7 +302,8 @@ finish_load(MirrorSlice *slice)
 	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	ending = load_seeds(slice, &meta);
 	if (ending == SLICE_IDLE)
-		ending = catchup_position(slice, progress->position);
+		ending = slice_call_with_position(slice, slice_prepare(slice, CHANNEL_POSITION),
+										  progress->position);
 	if (ending != SLICE_IDLE)
 		return ending;
 	progress->ready_at = bounds.end;

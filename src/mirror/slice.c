@@ -103,6 +103,24 @@ slice_call(MirrorSlice *slice)
 	return ending == SLICE_IDLE ? slice_await(slice) : ending;
 }
 
+SliceEnding
+slice_call_with_position(MirrorSlice *slice, ChannelRequest *request, uint64 position)
+{
+	SliceEnding ending;
+
+	if (position != NO_POSITION)
+	{
+		request->has_position = 1;
+		request->position = position;
+		if (!slice_note_sent(slice, 0, position))
+			return SLICE_LOST;
+	}
+	ending = slice_call(slice);
+	if (ending == SLICE_IDLE && position != NO_POSITION)
+		slice->progress->position = position;
+	return ending;
+}
+
 Buffer
 slice_read_page(const MirrorSlice *slice, BlockNumber block, PageKind kind)
 {

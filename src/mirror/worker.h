@@ -1,8 +1,9 @@
 /*
  * worker.h
- *		The parts of a mirror worker: worker.c schedules, slice.c has common
- *		functions of slices, mirror_load.c loads, mirror_catchup.c follows the
- *		pages, mirror_link.c links; worker_link.c links without a GPU.
+ *		The parts of a mirror worker: worker.c schedules, mirror_load.c loads,
+ *		mirror_catchup.c follows the pages, mirror_link.c links; worker_link.c
+ *		links without a GPU; slice.c calls the server and reads pages for all of
+ *		them.
  *
  * A worker works in slices: it opens the index in a transaction, works for at
  * most SLICE_US, and ends the transaction. What remains to be done is recorded
@@ -182,6 +183,15 @@ extern SliceEnding slice_post(MirrorSlice *slice);
 extern SliceEnding slice_await(MirrorSlice *slice);
 
 /*
+ * Execute an operation that also advances the mirror's position, unless that is
+ * NO_POSITION. Often there is one new row only, and each operation costs
+ * context switches.
+ */
+#define NO_POSITION	PG_UINT64_MAX
+extern SliceEnding slice_call_with_position(MirrorSlice *slice, ChannelRequest *request,
+											uint64 position);
+
+/*
  * Read a page of the slice's index, share-locked; with read-ahead it must be
  * the next one. InvalidBuffer if the page was never written.
  */
@@ -268,9 +278,6 @@ extern bool mirror_evict_predecessor(const MirrorSlice *slice);
 
 /* mirror_catchup.c: check the pages, and send what has changed. */
 extern SliceEnding catchup_step(MirrorSlice *slice);
-
-/* Set the mirror's position, after everything before it was sent. */
-extern SliceEnding catchup_position(MirrorSlice *slice, uint64 position);
 
 /* Nodes collected to be sent to the mirror (mirror_gather.c). */
 typedef struct NodeGathering

@@ -40,25 +40,6 @@ typedef struct PageGraph
 } PageGraph;
 
 /*
- * The distance kernels of an index. Asking the processor what it has is slow on
- * virtual machines, so it is asked once.
- */
-const DistanceKernels *
-page_kernels(const IndexFormat *format)
-{
-	static const DistanceKernels *known[ELEMENT_BIT + 1][METRIC_JACCARD + 1];
-	const DistanceKernels **kernels = &known[format->type][format->metric];
-
-	if (*kernels == NULL)
-		*kernels = distance_kernels((ElementType) format->type, (Metric) format->metric, SIMD_BEST);
-	if (*kernels == NULL)
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("gpuann has no distance for type %d and metric %d", format->type,
-							   format->metric)));
-	return *kernels;
-}
-
-/*
  * Whether a slot exists. Others may have appended and linked since the bounds
  * were read.
  */

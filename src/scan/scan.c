@@ -112,18 +112,6 @@ query_elements(GpuannScan *scan, const ScanKeyData *key)
 }
 
 /*
- * Read the metapage, unless that was done. A nonce other than 0 cannot have
- * changed since it was cached.
- */
-void
-scan_read_meta(GpuannScan *scan)
-{
-	if (!scan->meta_read)
-		pending_begin(scan->query.index, &scan->meta, &scan->bounds);
-	scan->meta_read = true;
-}
-
-/*
  * Empty the scan's state; its query and the index's bounds are captured, in
  * this order: the snapshot, then the bounds.
  */

@@ -16,6 +16,18 @@
 #define MAX_SERVER_ROOM 65536	/* of an exact round */
 
 /*
+ * Read the metapage, unless that was done. A nonce other than 0 cannot have
+ * changed since it was cached.
+ */
+void
+scan_read_meta(GpuannScan *scan)
+{
+	if (!scan->meta_read)
+		pending_begin(scan->query.index, &scan->meta, &scan->bounds);
+	scan->meta_read = true;
+}
+
+/*
  * Find out whether the server is to be asked.
  */
 void

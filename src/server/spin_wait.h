@@ -104,7 +104,8 @@ static inline bool
 yield_until_changed(const WordWatch *watch, const _Atomic uint32_t *word, uint32_t value)
 {
 	int64_t		before = monotonic_us();
-	int64_t		idle_until = watch->processors < SPIN_WAIT_IDLE_FROM ? before : before + SPIN_WAIT_IDLE_US;
+	int64_t		idle_until =
+		watch->processors < SPIN_WAIT_IDLE_FROM ? before : before + SPIN_WAIT_IDLE_US;
 
 	for (int yields = 0; yields < SPIN_WAIT_YIELDS;)
 	{

@@ -1,20 +1,20 @@
 /*
  * batch.cu
- *		Batches: which waiting queries run together, in which lane, and what is
- *		launched for them.
+ *		Batches: which waiting queries run together, in which batch stream, and
+ *		what is launched for them.
  *
- * A lane is a stream with pinned and device memory of its own, taken when the
- * engine opens; nothing is allocated while queries run. A batch is made of
- * waiting queries of one mirror and one kind, the oldest first, as many as fit
- * into the lane's memory; the rest wait for the next lane. So any number of
- * queries, results and bitmaps is taken, in more or fewer batches. Counts of
- * the mirror are captured when a batch starts and passed to its kernels by
- * value.
+ * A batch stream is a stream with pinned and device memory of its own, taken
+ * when the engine opens; nothing is allocated while queries run. A batch is
+ * made of waiting queries of one mirror and one kind, the oldest first, as many
+ * as fit into the batch stream's memory; the rest wait for the next batch
+ * stream. So any number of queries, results and bitmaps is taken, in more or
+ * fewer batches. Counts of the mirror are captured when a batch starts and
+ * passed to its kernels by value.
  *
  * A batch of graph searches is one kernel, which reads its queries from pinned
  * memory (many: from a copy on the device) and writes its answers and then its
- * lane's flag there: one call to the driver (two). Other batches raise the flag
- * with a kernel of their own.
+ * batch stream's flag there: one call to the driver (two). Other batches raise
+ * the flag with a kernel of their own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -81,8 +81,8 @@ task_kind(CudaEngine *engine, const CudaTask *task)
 							   : graph_kind(engine, task->mirror, task_k(task), task_ef(task),
 											task_apart(task));
 	if (task_k(task) <= EXACT_SMALL_K && !task->in_passes)
-		return stream_takes(task) ? BATCH_STREAM : BATCH_EXACT;
-	return stream_takes(task) ? BATCH_STREAM_SORT : BATCH_EXACT_SORT;
+		return host_rows_takes(task) ? BATCH_STREAM : BATCH_EXACT;
+	return host_rows_takes(task) ? BATCH_STREAM_SORT : BATCH_EXACT_SORT;
 }
 
 /* Bytes of a task's bitmap that matter. */
@@ -102,7 +102,7 @@ static bool
 takes_long(const CudaTask *task)
 {
 	return task->method == METHOD_EXACT && !task->in_passes &&
-		   (task_k(task) > EXACT_CHUNK || stream_takes(task));
+		   (task_k(task) > EXACT_CHUNK || host_rows_takes(task));
 }
 
 /*
@@ -159,71 +159,72 @@ wide_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n)
 		   STATE_ROOM - LISTS_ROOM;
 }
 
-/* Whether a task can join a lane's batch, whose fill then is *next. */
+/* Whether a task can join a batch stream's batch, whose fill then is *next. */
 static bool
-task_fits(const Lane *lane, const BatchFill *fill, const CudaTask *task, BatchFill *next)
+task_fits(const BatchStream *bstream, const BatchFill *fill, const CudaTask *task, BatchFill *next)
 {
-	uint32_t n = lane->ntasks + 1;
+	uint32_t n = bstream->ntasks + 1;
 
-	*next = fill_with(*fill, task, lane->kind);
+	*next = fill_with(*fill, task, bstream->kind);
 	if (n == 1)
 		return true;
 	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM ||
-		next->bitmaps > lane->bitmap_memory.mapped || next->results > RESULT_ROOM ||
-		next->traces > TRACE_ROOM || lane->kind == BATCH_EXACT_SORT ||
-		lane->kind == BATCH_STREAM_SORT)
+		next->bitmaps > bstream->bitmap_memory.mapped || next->results > RESULT_ROOM ||
+		next->traces > TRACE_ROOM || bstream->kind == BATCH_EXACT_SORT ||
+		bstream->kind == BATCH_STREAM_SORT)
 		return false;
-	if (lane->kind == BATCH_WALK)
+	if (bstream->kind == BATCH_WALK)
 	{
 		MirrorView view;
 
 		if (next->max_k == fill->max_k && next->max_ef == fill->max_ef)
 			return true;
-		view = mirror_view(lane->mirror);
+		view = mirror_view(bstream->mirror);
 		return walk_takes(&view, next->max_k, next->max_ef);
 	}
-	if (lane->kind == BATCH_WIDE)
-		return wide_fits(lane->mirror, next, n);
-	if (lane->kind == BATCH_STREAM)
-		return n <= stream_queries(next->max_k);
-	if (lane->kind == BATCH_EXACT)
+	if (bstream->kind == BATCH_WIDE)
+		return wide_fits(bstream->mirror, next, n);
+	if (bstream->kind == BATCH_STREAM)
+		return n <= host_rows_queries(next->max_k);
+	if (bstream->kind == BATCH_EXACT)
 		return n <= exact_scan_queries(STATE_ROOM, next->max_k);
-	return graph_fits(lane->mirror, next, n, lane->kind == BATCH_REFERENCE);
+	return graph_fits(bstream->mirror, next, n, bstream->kind == BATCH_REFERENCE);
 }
 
 /*
- * Fill a lane with the oldest waiting task and those that can run with it.
- * False: nothing can start.
+ * Fill a batch stream with the oldest waiting task and those that can run with
+ * it. False: nothing can start.
  */
 static bool
-batch_gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
+batch_gather(CudaEngine *engine, BatchStream *bstream, BatchFill *fill)
 {
 	CudaTask **place = &engine->first_waiting;
 	CudaTask *last = NULL;
 
 	memset(fill, 0, sizeof(*fill));
-	lane->ntasks = 0;
+	bstream->ntasks = 0;
 	while (*place != NULL)
 	{
 		CudaTask *task = *place;
-		bool held = stream_waits(engine, task) || (takes_long(task) && change_waits(task->mirror));
+		bool held =
+			host_rows_waits(engine, task) || (takes_long(task) && change_waits(task->mirror));
 		BatchFill next;
 
-		if (lane->ntasks == 0 && !held)
+		if (bstream->ntasks == 0 && !held)
 		{
-			lane->mirror = task->mirror;
-			lane->kind = task_kind(engine, task);
+			bstream->mirror = task->mirror;
+			bstream->kind = task_kind(engine, task);
 		}
-		if (!held && lane->mirror == task->mirror && lane->kind == task_kind(engine, task) &&
-			task_fits(lane, fill, task, &next))
+		if (!held && bstream->mirror == task->mirror && bstream->kind == task_kind(engine, task) &&
+			task_fits(bstream, fill, task, &next))
 		{
-			lane->tasks[lane->ntasks++] = task;
+			bstream->tasks[bstream->ntasks++] = task;
 			*fill = next;
 			*place = task->next;
 			task->next = NULL;
 			continue;
 		}
-		if (lane->ntasks == BATCH_QUERIES)
+		if (bstream->ntasks == BATCH_QUERIES)
 			break;
 		last = task;
 		place = &task->next;
@@ -235,20 +236,20 @@ batch_gather(CudaEngine *engine, Lane *lane, BatchFill *fill)
 		place = &last->next;
 	}
 	engine->last_waiting = last;
-	return lane->ntasks > 0;
+	return bstream->ntasks > 0;
 }
 
 /* Describe a task for the device and stage what it brings. */
 static void
-stage_task(Lane *lane, uint32_t i, BatchFill *used)
+stage_task(BatchStream *bstream, uint32_t i, BatchFill *used)
 {
-	CudaTask *task = lane->tasks[i];
-	DeviceQuery *query = &lane->queries[i];
+	CudaTask *task = bstream->tasks[i];
+	DeviceQuery *query = &bstream->queries[i];
 	const CudaMirror *mirror = task->mirror;
 
 	memset(query, 0, sizeof(*query));
 	query->vector = used->vectors;
-	memcpy(lane->vectors + used->vectors, task->borrowed != NULL ? task->borrowed : task->vector,
+	memcpy(bstream->vectors + used->vectors, task->borrowed != NULL ? task->borrowed : task->vector,
 		   mirror->vector_bytes);
 	task->borrowed = NULL;
 	query->has_beyond = task->has_beyond;
@@ -265,7 +266,7 @@ stage_task(Lane *lane, uint32_t i, BatchFill *used)
 	query->results = (uint32_t) used->results;
 	query->trace = (uint32_t) used->traces;
 	query->trace_room = task_trace_room(task);
-	if (lane->kind == BATCH_GRAPH || lane->kind == BATCH_REFERENCE)
+	if (bstream->kind == BATCH_GRAPH || bstream->kind == BATCH_REFERENCE)
 		query->table = graph_table_places(query->ef, mirror->spec.degree, task_apart(task));
 	used->vectors += mirror->stride;
 	used->bitmaps += task_bitmap_bytes(task);
@@ -274,11 +275,12 @@ stage_task(Lane *lane, uint32_t i, BatchFill *used)
 }
 
 static bool
-batch_copy_in(CudaEngine *engine, Lane *lane, const void *to, const void *from, size_t bytes)
+batch_copy_in(CudaEngine *engine, BatchStream *bstream, const void *to, const void *from,
+			  size_t bytes)
 {
 	return bytes == 0 ||
 		   GPU(&engine->failure,
-			   cudaMemcpyAsync((void *) to, from, bytes, cudaMemcpyHostToDevice, lane->stream));
+			   cudaMemcpyAsync((void *) to, from, bytes, cudaMemcpyHostToDevice, bstream->stream));
 }
 
 /*
@@ -287,24 +289,25 @@ batch_copy_in(CudaEngine *engine, Lane *lane, const void *to, const void *from, 
  * (about 0.1 s per GB).
  */
 static bool
-send_bitmaps(CudaEngine *engine, Lane *lane, size_t total)
+send_bitmaps(CudaEngine *engine, BatchStream *bstream, size_t total)
 {
 	bool staged = total <= BITMAP_STAGED;
 	size_t at = 0;
 
-	for (uint32_t i = 0; i < lane->ntasks; i++)
+	for (uint32_t i = 0; i < bstream->ntasks; i++)
 	{
-		const CudaTask *task = lane->tasks[i];
+		const CudaTask *task = bstream->tasks[i];
 		size_t bytes = task_bitmap_bytes(task);
 
 		if (staged && bytes > 0)
-			memcpy(lane->bitmaps + at, task->admitted, bytes);
-		else if (!batch_copy_in(engine, lane, (const unsigned char *) lane->view.bitmaps + at,
+			memcpy(bstream->bitmaps + at, task->admitted, bytes);
+		else if (!batch_copy_in(engine, bstream, (const unsigned char *) bstream->view.bitmaps + at,
 								task->admitted, bytes))
 			return false;
 		at += bytes;
 	}
-	return !staged || batch_copy_in(engine, lane, lane->view.bitmaps, lane->bitmaps, total);
+	return !staged ||
+		   batch_copy_in(engine, bstream, bstream->view.bitmaps, bstream->bitmaps, total);
 }
 
 static inline bool
@@ -314,27 +317,27 @@ is_graph(BatchKind kind)
 		   kind == BATCH_REFERENCE;
 }
 
-/* An exact launch for a lane's batch. */
+/* An exact launch for a batch stream's batch. */
 static ExactLaunch
-exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
+exact_launch(const CudaEngine *engine, const BatchStream *bstream, uint32_t max_k)
 {
 	ExactLaunch launch;
 
 	memset(&launch, 0, sizeof(launch));
-	launch.mirror = mirror_view(lane->mirror);
-	launch.mirror.rows = lane->nasked > 0 ? lane->rows : task_rows(lane->tasks[0]);
-	launch.batch = lane->view;
-	launch.type = lane->mirror->spec.type;
-	launch.queries = lane->ntasks;
+	launch.mirror = mirror_view(bstream->mirror);
+	launch.mirror.rows = bstream->nasked > 0 ? bstream->rows : task_rows(bstream->tasks[0]);
+	launch.batch = bstream->view;
+	launch.type = bstream->mirror->spec.type;
+	launch.queries = bstream->ntasks;
 	launch.max_k = max_k;
 	launch.blocks = (uint32_t) engine->device.multiProcessorCount * BLOCKS_PER_SM;
 	launch.state_bytes = STATE_ROOM;
 	launch.processors = (uint32_t) engine->device.multiProcessorCount;
-	launch.table = lane->table;
-	for (uint32_t i = 0; i < lane->ntasks && lane->nasked == 0; i++)
-		launch.filtered = launch.filtered || lane->tasks[i]->admitted != NULL;
-	launch.in_place = lane->mirror->rows > mirror_near_rows(lane->mirror);
-	launch.stream = lane->stream;
+	launch.table = bstream->table;
+	for (uint32_t i = 0; i < bstream->ntasks && bstream->nasked == 0; i++)
+		launch.filtered = launch.filtered || bstream->tasks[i]->admitted != NULL;
+	launch.in_place = bstream->mirror->rows > mirror_near_rows(bstream->mirror);
+	launch.stream = bstream->stream;
 	return launch;
 }
 
@@ -343,24 +346,24 @@ exact_launch(const CudaEngine *engine, const Lane *lane, uint32_t max_k)
  * themselves.
  */
 static bool
-reads_in_place(const Lane *lane, size_t bytes)
+reads_in_place(const BatchStream *bstream, size_t bytes)
 {
-	return bytes <= ZERO_COPY_MOST && lane->mirror->nlisted <= PENDING_ALONE;
+	return bytes <= ZERO_COPY_MOST && bstream->mirror->nlisted <= PENDING_ALONE;
 }
 
 /* Stage a batch and copy it in, or leave it to be read where it is. */
 static bool
-send_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill, uint64_t now)
+send_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, uint64_t now)
 {
-	size_t queries = round_up(lane->ntasks * sizeof(DeviceQuery), 256);
+	size_t queries = round_up(bstream->ntasks * sizeof(DeviceQuery), 256);
 	BatchFill used;
 
 	memset(&used, 0, sizeof(used));
-	lane->vectors = lane->input + queries;
-	lane->view.vectors = (const unsigned char *) lane->view.queries + queries;
-	for (uint32_t i = 0; i < lane->ntasks; i++)
+	bstream->vectors = bstream->input + queries;
+	bstream->view.vectors = (const unsigned char *) bstream->view.queries + queries;
+	for (uint32_t i = 0; i < bstream->ntasks; i++)
 	{
-		CudaTask *task = lane->tasks[i];
+		CudaTask *task = bstream->tasks[i];
 
 		if (task->started_us == 0)
 		{
@@ -369,58 +372,62 @@ send_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill, uint64_t now)
 			task->position = task->mirror->position;
 			task->counters.queue_us = (uint32_t) (now - task->submitted_us);
 		}
-		stage_task(lane, i, &used);
+		stage_task(bstream, i, &used);
 	}
-	lane->nresults = (uint32_t) used.results;
-	lane->read_in_place = is_graph(lane->kind) && reads_in_place(lane, queries + used.vectors);
-	lane->at_once = false;
-	if (lane->kind == BATCH_EXACT)
+	bstream->nresults = (uint32_t) used.results;
+	bstream->read_in_place =
+		is_graph(bstream->kind) && reads_in_place(bstream, queries + used.vectors);
+	bstream->at_once = false;
+	if (bstream->kind == BATCH_EXACT)
 	{
-		ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
+		ExactLaunch launch = exact_launch(engine, bstream, fill->max_k);
 
-		lane->at_once = exact_at_once(&launch);
-		lane->read_in_place = lane->at_once && flow_carries(used.vectors);
+		bstream->at_once = exact_at_once(&launch);
+		bstream->read_in_place = bstream->at_once && flow_carries(used.vectors);
 	}
-	if (lane->read_in_place)
-		return used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps);
-	return batch_copy_in(engine, lane, lane->view.queries, lane->input, queries + used.vectors) &&
-		   (used.bitmaps == 0 || send_bitmaps(engine, lane, used.bitmaps));
+	if (bstream->read_in_place)
+		return used.bitmaps == 0 || send_bitmaps(engine, bstream, used.bitmaps);
+	return batch_copy_in(engine, bstream, bstream->view.queries, bstream->input,
+						 queries + used.vectors) &&
+		   (used.bitmaps == 0 || send_bitmaps(engine, bstream, used.bitmaps));
 }
 
 /* Empty the counters that exact kernels add to. */
 static cudaError_t
-clear_heads(const Lane *lane)
+clear_heads(const BatchStream *bstream)
 {
-	return cudaMemsetAsync(lane->view.heads, 0, lane->ntasks * sizeof(DeviceHead), lane->stream);
+	return cudaMemsetAsync(bstream->view.heads, 0, bstream->ntasks * sizeof(DeviceHead),
+						   bstream->stream);
 }
 
 /* A search that is one launch: it writes to pinned memory, as walks do. */
 static cudaError_t
-launch_at_once(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
+launch_at_once(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
 {
-	ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
-	FlowInput input = {lane->queries, lane->vectors, lane->read_in_place ? fill->vectors : 0};
+	ExactLaunch launch = exact_launch(engine, bstream, fill->max_k);
+	FlowInput input = {bstream->queries, bstream->vectors,
+					   bstream->read_in_place ? fill->vectors : 0};
 
-	launch.batch.heads = lane->heads;
-	launch.batch.results = lane->results;
-	launch.batch.generation = lane->generation;
+	launch.batch.heads = bstream->heads;
+	launch.batch.results = bstream->results;
+	launch.batch.generation = bstream->generation;
 	return flow_launch(&launch, &input);
 }
 
 static cudaError_t
-launch_exact(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+launch_exact(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 {
-	ExactLaunch launch = exact_launch(engine, lane, at_most(fill->max_k, EXACT_CHUNK));
+	ExactLaunch launch = exact_launch(engine, bstream, at_most(fill->max_k, EXACT_CHUNK));
 	cudaError_t error;
 
-	if (lane->at_once)
-		return launch_at_once(engine, lane, fill);
-	error = clear_heads(lane);
+	if (bstream->at_once)
+		return launch_at_once(engine, bstream, fill);
+	error = clear_heads(bstream);
 	if (error != cudaSuccess)
 		return error;
-	if (is_stream(lane->kind))
-		return stream_begin(engine, lane, &launch) ? cudaSuccess : cudaErrorUnknown;
-	if (lane->kind == BATCH_EXACT_SORT)
+	if (is_stream(bstream->kind))
+		return host_rows_begin(engine, bstream, &launch) ? cudaSuccess : cudaErrorUnknown;
+	if (bstream->kind == BATCH_EXACT_SORT)
 		return exact_sort_launch(&launch);
 	return exact_search_launch(&launch);
 }
@@ -430,18 +437,18 @@ launch_exact(CudaEngine *engine, Lane *lane, const BatchFill *fill)
  * into lists that the search merges.
  */
 static cudaError_t
-launch_pending(const CudaEngine *engine, const Lane *lane, const BatchFill *fill,
+launch_pending(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill,
 			   PendingLists *pending)
 {
-	ExactLaunch launch = exact_launch(engine, lane, fill->max_k);
+	ExactLaunch launch = exact_launch(engine, bstream, fill->max_k);
 	ExactLists lists;
-	cudaError_t error = clear_heads(lane);
+	cudaError_t error = clear_heads(bstream);
 
 	launch.pending_only = true;
 	launch.state_bytes = LISTS_ROOM;
 	if (error == cudaSuccess)
 		error = exact_scan_launch(&launch, &lists);
-	pending->heads = lane->view.heads;
+	pending->heads = bstream->view.heads;
 	pending->keys = lists.keys;
 	pending->slots = lists.slots;
 	pending->lists = lists.lists;
@@ -450,53 +457,53 @@ launch_pending(const CudaEngine *engine, const Lane *lane, const BatchFill *fill
 }
 
 static cudaError_t
-launch_graph(const CudaEngine *engine, const Lane *lane, const BatchFill *fill)
+launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFill *fill)
 {
 	GraphLaunch launch;
 	cudaError_t error = cudaSuccess;
 
 	memset(&launch, 0, sizeof(launch));
-	launch.mirror = mirror_view(lane->mirror);
-	launch.batch = lane->view;
-	launch.batch.heads = lane->heads;
-	launch.batch.results = lane->results;
-	launch.batch.traces = lane->traces;
-	if (lane->read_in_place)
+	launch.mirror = mirror_view(bstream->mirror);
+	launch.batch = bstream->view;
+	launch.batch.heads = bstream->heads;
+	launch.batch.results = bstream->results;
+	launch.batch.traces = bstream->traces;
+	if (bstream->read_in_place)
 	{
-		launch.batch.queries = lane->queries;
-		launch.batch.vectors = lane->vectors;
+		launch.batch.queries = bstream->queries;
+		launch.batch.vectors = bstream->vectors;
 	}
-	launch.batch.generation = lane->generation;
+	launch.batch.generation = bstream->generation;
 	launch.batch.state += LISTS_ROOM;
 	launch.batch.state_stride =
-		lane->kind == BATCH_WIDE
+		bstream->kind == BATCH_WIDE
 			? wide_state_bytes(&launch.mirror, fill->max_k, fill->max_ef, fill->apart)
 			: round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
-	launch.type = lane->mirror->spec.type;
-	launch.queries = lane->ntasks;
+	launch.type = bstream->mirror->spec.type;
+	launch.queries = bstream->ntasks;
 	launch.max_k = fill->max_k;
 	launch.max_ef = fill->max_ef;
 	launch.max_table = fill->max_table;
 	launch.any_admitted = fill->apart;
-	launch.reference = lane->kind == BATCH_REFERENCE;
-	launch.stream = lane->stream;
+	launch.reference = bstream->kind == BATCH_REFERENCE;
+	launch.stream = bstream->stream;
 	if (launch.mirror.npending > PENDING_ALONE && fill->max_k <= EXACT_SMALL_K &&
-		lane->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k))
-		error = launch_pending(engine, lane, fill, &launch.pending);
+		bstream->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k))
+		error = launch_pending(engine, bstream, fill, &launch.pending);
 	if (error != cudaSuccess)
 		return error;
-	if (lane->kind == BATCH_WIDE)
+	if (bstream->kind == BATCH_WIDE)
 		return wide_launch(&launch);
-	return lane->kind == BATCH_WALK ? walk_launch(&launch, lane->beside)
+	return bstream->kind == BATCH_WALK ? walk_launch(&launch, bstream->beside)
 									: graph_search_launch(&launch);
 }
 
 static bool
-batch_copy_out(CudaEngine *engine, Lane *lane, void *to, const void *from, size_t bytes)
+batch_copy_out(CudaEngine *engine, BatchStream *bstream, void *to, const void *from, size_t bytes)
 {
 	return bytes == 0 ||
 		   GPU(&engine->failure,
-			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, lane->stream));
+			   cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, bstream->stream));
 }
 
 /* Raise the flag of a batch whose kernels do not. One warp. */
@@ -508,52 +515,52 @@ raise_flag_kernel(volatile uint32_t *flag, uint32_t generation)
 }
 
 /*
- * Let a lane's stream wait for the last change in place of its mirror, if that
- * is not over.
+ * Let a batch stream's stream wait for the last change in place of its mirror,
+ * if that is not over.
  */
 static bool
-wait_for_change(CudaEngine *engine, const Lane *lane)
+wait_for_change(CudaEngine *engine, const BatchStream *bstream)
 {
-	CudaMirror *mirror = lane->mirror;
+	CudaMirror *mirror = bstream->mirror;
 	cudaError_t state;
 
 	if (!mirror->has_changed)
 		return true;
 	state = cudaEventQuery(mirror->changed);
 	if (state == cudaErrorNotReady)
-		return GPU(&engine->failure, cudaStreamWaitEvent(lane->stream, mirror->changed, 0));
+		return GPU(&engine->failure, cudaStreamWaitEvent(bstream->stream, mirror->changed, 0));
 	mirror->has_changed = false;
 	return gpu_check(&engine->failure, state, "a change of a mirror");
 }
 
-/* Let a lane raise its flag, for a number that it has not had. */
+/* Let a batch stream raise its flag, for a number that it has not had. */
 static bool
-raise_flag(CudaEngine *engine, Lane *lane)
+raise_flag(CudaEngine *engine, BatchStream *bstream)
 {
-	LAUNCH(raise_flag_kernel, 1, WARP, 0, lane->stream, (volatile uint32_t *) lane->flag,
-		   lane->generation);
+	LAUNCH(raise_flag_kernel, 1, WARP, 0, bstream->stream, (volatile uint32_t *) bstream->flag,
+		   bstream->generation);
 	return GPU(&engine->failure, cudaGetLastError());
 }
 
 /* The generation of the next batch, or of a part of one. */
 static void
-next_generation(Lane *lane)
+next_generation(BatchStream *bstream)
 {
-	lane->generation = lane->generation == 0x7FFFFFFFu ? 1 : lane->generation + 1;
+	bstream->generation = bstream->generation == 0x7FFFFFFFu ? 1 : bstream->generation + 1;
 }
 
 /*
- * Behind what a lane has to do: answers come to the host, and the flag is
- * raised.
+ * Behind what a batch stream has to do: answers come to the host, and the flag
+ * is raised.
  */
 static bool
-finish_exact(CudaEngine *engine, Lane *lane)
+finish_exact(CudaEngine *engine, BatchStream *bstream)
 {
-	return batch_copy_out(engine, lane, lane->heads, lane->view.heads,
-						  lane->ntasks * sizeof(DeviceHead)) &&
-		   batch_copy_out(engine, lane, lane->results, lane->view.results,
-						  lane->nresults * sizeof(SearchResult)) &&
-		   raise_flag(engine, lane);
+	return batch_copy_out(engine, bstream, bstream->heads, bstream->view.heads,
+						  bstream->ntasks * sizeof(DeviceHead)) &&
+		   batch_copy_out(engine, bstream, bstream->results, bstream->view.results,
+						  bstream->nresults * sizeof(SearchResult)) &&
+		   raise_flag(engine, bstream);
 }
 
 /*
@@ -561,100 +568,100 @@ finish_exact(CudaEngine *engine, Lane *lane)
  * that will tell of this one, or the end.
  */
 static bool
-launch_part(CudaEngine *engine, Lane *lane)
+launch_part(CudaEngine *engine, BatchStream *bstream)
 {
-	if (!stream_more(engine))
-		return finish_exact(engine, lane);
-	return raise_flag(engine, lane) && stream_continue(engine, lane);
+	if (!host_rows_more(engine))
+		return finish_exact(engine, bstream);
+	return raise_flag(engine, bstream) && host_rows_continue(engine, bstream);
 }
 
 bool
-batch_goes_on(CudaEngine *engine, Lane *lane)
+batch_goes_on(CudaEngine *engine, BatchStream *bstream)
 {
-	if (!is_stream(lane->kind) || lane->last_part)
+	if (!is_stream(bstream->kind) || bstream->last_part)
 		return false;
-	lane->last_part = !stream_more(engine);
-	lane->launched_us = lane->asked_us = clock_us();
-	next_generation(lane);
-	if (launch_part(engine, lane))
-		__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
+	bstream->last_part = !host_rows_more(engine);
+	bstream->launched_us = bstream->asked_us = clock_us();
+	next_generation(bstream);
+	if (launch_part(engine, bstream))
+		__atomic_store_n(&bstream->watched, bstream->generation, __ATOMIC_RELEASE);
 	return true;
 }
 
 void
-batch_begin(Lane *lane)
+batch_begin(BatchStream *bstream)
 {
-	lane->started_us = lane->launched_us = lane->asked_us = clock_us();
-	lane->busy = true;
-	next_generation(lane);
+	bstream->started_us = bstream->launched_us = bstream->asked_us = clock_us();
+	bstream->busy = true;
+	next_generation(bstream);
 }
 
 /* How long a batch may take, part by part if it has several. */
 static uint64_t
-patience_us(const Lane *lane, const BatchFill *fill)
+patience_us(const BatchStream *bstream, const BatchFill *fill)
 {
-	const CudaMirror *mirror = lane->mirror;
+	const CudaMirror *mirror = bstream->mirror;
 	uint64_t rows = mirror->rows;
 	uint64_t walked = WALK_SLACK * (uint64_t) fill->max_ef * mirror->spec.degree + mirror->nlisted;
 
-	return LANE_PATIENCE_US + (is_graph(lane->kind) && walked < rows ? walked : rows) *
-								  mirror->stride * lane->ntasks / LANE_PACE;
+	return STREAM_PATIENCE_US + (is_graph(bstream->kind) && walked < rows ? walked : rows) *
+								  mirror->stride * bstream->ntasks / STREAM_PACE;
 }
 
 /* Launch a batch that is staged. */
 static bool
-launch_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+launch_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 {
-	bool graph = is_graph(lane->kind);
+	bool graph = is_graph(bstream->kind);
 
-	lane->patience_us = patience_us(lane, fill);
-	if (!wait_for_change(engine, lane) ||
-		!gpu_check(&engine->failure,
-				   graph ? launch_graph(engine, lane, fill) : launch_exact(engine, lane, fill),
-				   "the launch of a batch"))
+	bstream->patience_us = patience_us(bstream, fill);
+	if (!wait_for_change(engine, bstream) || !gpu_check(&engine->failure,
+														graph ? launch_graph(engine, bstream, fill)
+															  : launch_exact(engine, bstream, fill),
+														"the launch of a batch"))
 		return false;
-	if (is_stream(lane->kind))
+	if (is_stream(bstream->kind))
 	{
-		lane->last_part = !stream_more(engine);
-		if (!launch_part(engine, lane))
+		bstream->last_part = !host_rows_more(engine);
+		if (!launch_part(engine, bstream))
 			return false;
 	}
-	else if (!graph && !lane->at_once && !finish_exact(engine, lane))
+	else if (!graph && !bstream->at_once && !finish_exact(engine, bstream))
 		return false;
-	__atomic_store_n(&lane->watched, lane->generation, __ATOMIC_RELEASE);
+	__atomic_store_n(&bstream->watched, bstream->generation, __ATOMIC_RELEASE);
 	engine_set_in_flight(engine);
 	return true;
 }
 
 bool
-batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill, size_t bytes)
+batch_launch_staged(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill, size_t bytes)
 {
-	lane->read_in_place = reads_in_place(lane, bytes);
-	return (lane->read_in_place ||
-			batch_copy_in(engine, lane, lane->view.queries, lane->input, bytes)) &&
-		   launch_batch(engine, lane, fill);
+	bstream->read_in_place = reads_in_place(bstream, bytes);
+	return (bstream->read_in_place ||
+			batch_copy_in(engine, bstream, bstream->view.queries, bstream->input, bytes)) &&
+		   launch_batch(engine, bstream, fill);
 }
 
-/* Start a lane's batch. False: the engine failed. */
+/* Start a batch stream's batch. False: the engine failed. */
 static bool
-start_batch(CudaEngine *engine, Lane *lane, const BatchFill *fill)
+start_batch(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill)
 {
-	CudaTask *first = lane->tasks[0];
+	CudaTask *first = bstream->tasks[0];
 
-	batch_begin(lane);
-	lane->beside = engine->nqueries;
-	if (!send_batch(engine, lane, fill, lane->started_us))
+	batch_begin(bstream);
+	bstream->beside = engine->nqueries;
+	if (!send_batch(engine, bstream, fill, bstream->started_us))
 		return false;
-	if ((lane->kind == BATCH_EXACT_SORT || lane->kind == BATCH_STREAM_SORT) && !first->in_passes &&
-		task_k(first) > EXACT_CHUNK)
+	if ((bstream->kind == BATCH_EXACT_SORT || bstream->kind == BATCH_STREAM_SORT) &&
+		!first->in_passes && task_k(first) > EXACT_CHUNK)
 	{
 		first->in_passes = true;
-		lane->mirror->passes++;
+		bstream->mirror->passes++;
 	}
-	return launch_batch(engine, lane, fill);
+	return launch_batch(engine, bstream, fill);
 }
 
-/* Refuse a task whose trace no lane has room for. */
+/* Refuse a task whose trace no batch stream has room for. */
 static bool
 refuse_trace(CudaEngine *engine)
 {
@@ -671,21 +678,21 @@ refuse_trace(CudaEngine *engine)
 	return true;
 }
 
-/* Start batches while there are free lanes and waiting queries. */
+/* Start batches while there are free batch streams and waiting queries. */
 void
 batches_start(CudaEngine *engine)
 {
-	for (uint32_t i = 0; i < LANES; i++)
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
 	{
-		Lane *lane = &engine->lanes[i];
+		BatchStream *bstream = &engine->streams[i];
 		BatchFill fill;
 
 		while (refuse_trace(engine))
 			;
-		if (lane->busy)
+		if (bstream->busy)
 			continue;
-		if (engine->first_waiting == NULL || !batch_gather(engine, lane, &fill) ||
-			!start_batch(engine, lane, &fill))
+		if (engine->first_waiting == NULL || !batch_gather(engine, bstream, &fill) ||
+			!start_batch(engine, bstream, &fill))
 			return;
 	}
 }

@@ -1,7 +1,7 @@
 /*
  * batch_end.cu
- *		The end of batches: their lanes' flags are seen, and answers taken out,
- *		for poll to hand back.
+ *		The end of batches: their batch streams' flags are seen, and answers
+ *		taken out, for poll to hand back.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "cuda/engine/internal.h"
 
 #define LOOKAHEAD 4u	/* tasks */
-#define ASK_US 2000u	/* how often CUDA is asked whether a lane still works */
+#define ASK_US 2000u	/* how often CUDA is asked whether a batch stream still works */
 
 /* Put a task before all that wait. */
 static void
@@ -72,20 +72,20 @@ filter_left_few(const CudaTask *task, const DeviceHead *head)
 		   (head->count < k || (uint64_t) head->reached * FILTER_TRUST < k);
 }
 
-/* Take a task's answer out of its lane. */
+/* Take a task's answer out of its batch stream. */
 static void
-end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
+end_task(CudaEngine *engine, BatchStream *bstream, uint32_t i, bool polled)
 {
-	CudaTask *task = lane->tasks[i];
-	const DeviceHead *head = &lane->heads[i];
-	const DeviceQuery *query = &lane->queries[i];
-	const SearchResult *results = lane->results + query->results;
-	const uint32_t *trace = lane->traces + query->trace;
+	CudaTask *task = bstream->tasks[i];
+	const DeviceHead *head = &bstream->heads[i];
+	const DeviceQuery *query = &bstream->queries[i];
+	const SearchResult *results = bstream->results + query->results;
+	const uint32_t *trace = bstream->traces + query->trace;
 	uint32_t count = at_most(head->count, query->k);
 	uint32_t traced = at_most(head->traced, query->trace_room);
 	bool more = task->in_passes && count == query->k && task_k(task) > count;
 
-	if (filter_left_few(task, head) && task_searches_all(task, lane->vectors + query->vector))
+	if (filter_left_few(task, head) && task_searches_all(task, bstream->vectors + query->vector))
 	{
 		task->counters.expanded += head->expanded;
 		task->counters.distances += head->distances;
@@ -111,7 +111,7 @@ end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
 	task->counters.distances += head->distances;
 	task->counters.iterations += head->iterations;
 	task->counters.pending += head->pending;
-	task->counters.engine_us += (uint32_t) (lane->ended_us - lane->started_us);
+	task->counters.engine_us += (uint32_t) (bstream->ended_us - bstream->started_us);
 	if (more)
 		wait_for_pass(engine, task, &results[count - 1]);
 	else
@@ -119,66 +119,70 @@ end_task(CudaEngine *engine, Lane *lane, uint32_t i, bool polled)
 }
 
 /*
- * Whether a lane's batch is over. Asks the driver now and then, because a
- * device that failed raises no flag.
+ * Whether a batch stream's batch is over. Asks the driver now and then, because
+ * a device that failed raises no flag.
  */
 static bool
-lane_is_over(CudaEngine *engine, Lane *lane)
+batch_is_over(CudaEngine *engine, BatchStream *bstream)
 {
 	uint64_t now;
 	cudaError_t state;
 
-	if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) == lane->generation)
+	if (__atomic_load_n(bstream->flag, __ATOMIC_ACQUIRE) == bstream->generation)
 		return true;
 	now = clock_us();
-	if (now - lane->asked_us < ASK_US)
+	if (now - bstream->asked_us < ASK_US)
 		return false;
-	lane->asked_us = now;
-	state = cudaStreamQuery(lane->stream);
+	bstream->asked_us = now;
+	state = cudaStreamQuery(bstream->stream);
 	if (state == cudaErrorNotReady)
 	{
-		if (now - lane->launched_us > lane->patience_us)
+		if (now - bstream->launched_us > bstream->patience_us)
 			gpu_check(&engine->failure, cudaErrorUnknown, "a batch that does not end");
 		return false;
 	}
 	if (!gpu_check(&engine->failure, state, "a batch"))
 		return false;
-	if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) == lane->generation)
+	if (__atomic_load_n(bstream->flag, __ATOMIC_ACQUIRE) == bstream->generation)
 		return true;
 	gpu_check(&engine->failure, cudaErrorUnknown, "a batch that ended without its flag");
 	return false;
 }
 
-/* Take back the lanes whose batches are over, and hand their tasks to poll. */
+/*
+ * Take back the batch streams whose batches are over, and hand their tasks to
+ * poll.
+ */
 void
 batches_end(CudaEngine *engine, bool polled)
 {
-	for (uint32_t i = 0; i < LANES; i++)
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
 	{
-		Lane *lane = &engine->lanes[i];
+		BatchStream *bstream = &engine->streams[i];
 		uint32_t tiles;
 
-		if (!lane->busy || lane->ended || engine->failure.failed || !lane_is_over(engine, lane))
+		if (!bstream->busy || bstream->ended || engine->failure.failed ||
+			!batch_is_over(engine, bstream))
 			continue;
-		__atomic_store_n(&lane->watched, 0u, __ATOMIC_RELEASE);
-		if (batch_goes_on(engine, lane))
+		__atomic_store_n(&bstream->watched, 0u, __ATOMIC_RELEASE);
+		if (batch_goes_on(engine, bstream))
 			continue;
-		lane->ended_us = clock_us();
-		if (lane->nasked > 0)
+		bstream->ended_us = clock_us();
+		if (bstream->nasked > 0)
 		{
-			direct_end(engine, lane);
+			fast_end(engine, bstream);
 			continue;
 		}
-		lane->busy = false;
-		tiles = is_stream(lane->kind) ? stream_end(engine, lane) : 0;
-		for (uint32_t j = 0; j < lane->ntasks; j++)
+		bstream->busy = false;
+		tiles = is_stream(bstream->kind) ? host_rows_end(engine, bstream) : 0;
+		for (uint32_t j = 0; j < bstream->ntasks; j++)
 		{
-			if (j + 2 * LOOKAHEAD < lane->ntasks)
-				task_prefetch(lane->tasks[j + 2 * LOOKAHEAD]);
-			if (j + LOOKAHEAD < lane->ntasks)
-				lane_prefetch(lane, j + LOOKAHEAD);
-			lane->tasks[j]->counters.iterations += tiles;
-			end_task(engine, lane, j, polled);
+			if (j + 2 * LOOKAHEAD < bstream->ntasks)
+				task_prefetch(bstream->tasks[j + 2 * LOOKAHEAD]);
+			if (j + LOOKAHEAD < bstream->ntasks)
+				batch_stream_prefetch(bstream, j + LOOKAHEAD);
+			bstream->tasks[j]->counters.iterations += tiles;
+			end_task(engine, bstream, j, polled);
 		}
 	}
 }

@@ -1,12 +1,12 @@
 /*
  * batch_stream.cu
- *		Lanes: a stream each, with pinned and device memory that is taken when
- *		the engine opens; and how a batch's end is seen.
+ *		Batch streams: a stream each, with pinned and device memory that is
+ *		taken when the engine opens; and how a batch's end is seen.
  *
- * The last block of a batch writes the batch's generation to its lane's flag,
- * in pinned memory, when everything else that the batch wrote is there. The
- * owner finds it whenever it polls, without a call to the driver. For an owner
- * that sleeps the pulse looks every few microseconds while a batch is in
+ * The last block of a batch writes the batch's generation to its batch stream's
+ * flag, in pinned memory, when everything else that the batch wrote is there.
+ * The owner finds it whenever it polls, without a call to the driver. For an
+ * owner that sleeps the poller looks every few microseconds while a batch is in
  * flight, and wakes it. Whether the device still works is asked of the driver
  * now and then (batches_end).
  */
@@ -27,66 +27,66 @@ stream_carve(unsigned char **at, size_t bytes)
 	return place;
 }
 
-/* Lay the arrays of a lane out in pinned memory; at NULL measures. */
+/* Lay the arrays of a batch stream out in pinned memory; at NULL measures. */
 static size_t
-lay_out_pinned(Lane *lane, unsigned char *at)
+lay_out_pinned(BatchStream *bstream, unsigned char *at)
 {
 	unsigned char *start = at;
 
-	lane->flag = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
-	lane->input = stream_carve(&at, INPUT_ROOM);
-	lane->queries = (DeviceQuery *) lane->input;
-	lane->bitmaps = stream_carve(&at, BITMAP_STAGED);
-	lane->heads = (DeviceHead *) stream_carve(&at, LANE_QUERIES * sizeof(DeviceHead));
-	lane->results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	lane->traces = (uint32_t *) stream_carve(&at, TRACE_ROOM * sizeof(uint32_t));
+	bstream->flag = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
+	bstream->input = stream_carve(&at, INPUT_ROOM);
+	bstream->queries = (DeviceQuery *) bstream->input;
+	bstream->bitmaps = stream_carve(&at, BITMAP_STAGED);
+	bstream->heads = (DeviceHead *) stream_carve(&at, STREAM_QUERIES * sizeof(DeviceHead));
+	bstream->results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
+	bstream->traces = (uint32_t *) stream_carve(&at, TRACE_ROOM * sizeof(uint32_t));
 	return (size_t) (at - start);
 }
 
-/* Lay out what a lane has in device memory, the state last. */
+/* Lay out what a batch stream has in device memory, the state last. */
 static size_t
-lay_out_device(Lane *lane, unsigned char *at, size_t state_bytes)
+lay_out_device(BatchStream *bstream, unsigned char *at, size_t state_bytes)
 {
 	unsigned char *start = at;
 
-	lane->view.queries = (const DeviceQuery *) stream_carve(&at, INPUT_ROOM);
-	lane->view.ended = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
-	lane->table = stream_carve(&at, flow_table_bytes());
-	lane->view.heads = (DeviceHead *) stream_carve(&at, LANE_QUERIES * sizeof(DeviceHead));
-	lane->view.results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
-	lane->view.state = stream_carve(&at, state_bytes);
+	bstream->view.queries = (const DeviceQuery *) stream_carve(&at, INPUT_ROOM);
+	bstream->view.ended = (uint32_t *) stream_carve(&at, sizeof(uint32_t));
+	bstream->table = stream_carve(&at, flow_table_bytes());
+	bstream->view.heads = (DeviceHead *) stream_carve(&at, STREAM_QUERIES * sizeof(DeviceHead));
+	bstream->view.results = (SearchResult *) stream_carve(&at, RESULT_ROOM * sizeof(SearchResult));
+	bstream->view.state = stream_carve(&at, state_bytes);
 	return (size_t) (at - start);
 }
 
-/* Give a lane its memory, stream and event. */
+/* Give a batch stream its memory, stream and event. */
 static bool
-open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_bytes,
-		  EngineError *error)
+open_batch_stream(CudaEngine *engine, BatchStream *bstream, unsigned char *pinned,
+				  size_t state_bytes, EngineError *error)
 {
-	Lane measured;
+	BatchStream measured;
 	size_t bytes = lay_out_device(&measured, (unsigned char *) 256, state_bytes);
 	int least,
 		greatest;
 
-	lane->engine = engine;
-	lay_out_pinned(lane, pinned);
-	if (range_reserve(&engine->arena, &lane->memory, PART_STATE, bytes, error) != ENGINE_OK ||
-		range_grow(&engine->arena, &lane->memory, bytes, error) != ENGINE_OK ||
-		range_reserve(&engine->arena, &lane->bitmap_memory, PART_STATE,
+	bstream->engine = engine;
+	lay_out_pinned(bstream, pinned);
+	if (range_reserve(&engine->arena, &bstream->memory, PART_STATE, bytes, error) != ENGINE_OK ||
+		range_grow(&engine->arena, &bstream->memory, bytes, error) != ENGINE_OK ||
+		range_reserve(&engine->arena, &bstream->bitmap_memory, PART_STATE,
 					  (uint64_t) ENGINE_MAX_SLOTS / 8 + 64, error) != ENGINE_OK ||
-		range_grow(&engine->arena, &lane->bitmap_memory, BITMAP_STAGED, error) != ENGINE_OK)
+		range_grow(&engine->arena, &bstream->bitmap_memory, BITMAP_STAGED, error) != ENGINE_OK)
 		return false;
-	lay_out_device(lane, (unsigned char *) lane->memory.base, state_bytes);
-	lane->view.bitmaps = (const uint32_t *) lane->bitmap_memory.base;
-	lane->view.flag = lane->flag;
-	*lane->flag = 0;
+	lay_out_device(bstream, (unsigned char *) bstream->memory.base, state_bytes);
+	bstream->view.bitmaps = (const uint32_t *) bstream->bitmap_memory.base;
+	bstream->view.flag = bstream->flag;
+	*bstream->flag = 0;
 	/* queries before jobs, where both are ready */
 	if (!GPU(&engine->failure, cudaDeviceGetStreamPriorityRange(&least, &greatest)) ||
 		!GPU(&engine->failure,
-			 cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, greatest)) ||
-		!GPU(&engine->failure, cudaMemset(lane->view.ended, 0, sizeof(uint32_t))) ||
-		!GPU(&engine->failure, cudaMemset(lane->table, 0xFF, flow_table_bytes())) ||
-		!GPU(&engine->failure, cudaEventCreateWithFlags(&lane->done, cudaEventDisableTiming)))
+			 cudaStreamCreateWithPriority(&bstream->stream, cudaStreamNonBlocking, greatest)) ||
+		!GPU(&engine->failure, cudaMemset(bstream->view.ended, 0, sizeof(uint32_t))) ||
+		!GPU(&engine->failure, cudaMemset(bstream->table, 0xFF, flow_table_bytes())) ||
+		!GPU(&engine->failure, cudaEventCreateWithFlags(&bstream->done, cudaEventDisableTiming)))
 	{
 		gpu_failed(&engine->failure, error);
 		return false;
@@ -94,110 +94,110 @@ open_lane(CudaEngine *engine, Lane *lane, unsigned char *pinned, size_t state_by
 	return true;
 }
 
-/* Open all lanes. */
+/* Open all batch streams. */
 bool
-lanes_open(CudaEngine *engine, EngineError *error)
+batch_streams_open(CudaEngine *engine, EngineError *error)
 {
-	Lane measured;
+	BatchStream measured;
 	size_t pinned = lay_out_pinned(&measured, (unsigned char *) 256);
 	size_t sort_bytes;
 
 	if (!GPU(&engine->failure, exact_sort_bytes(&sort_bytes)) ||
 		!GPU(&engine->failure,
-			 cudaHostAlloc((void **) &engine->pinned, LANES * pinned + PIECES * PIECE_BYTES,
+			 cudaHostAlloc((void **) &engine->pinned, BATCH_STREAMS * pinned + PIECES * PIECE_BYTES,
 						   cudaHostAllocMapped)))
 	{
 		gpu_failed(&engine->failure, error);
 		return false;
 	}
-	engine->host_pinned = LANES * pinned + PIECES * PIECE_BYTES;
-	for (uint32_t i = 0; i < LANES; i++)
-		if (!open_lane(engine, &engine->lanes[i], engine->pinned + i * pinned,
+	engine->host_pinned = BATCH_STREAMS * pinned + PIECES * PIECE_BYTES;
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
+		if (!open_batch_stream(engine, &engine->streams[i], engine->pinned + i * pinned,
 					   sort_bytes > STATE_ROOM ? sort_bytes : STATE_ROOM, error))
 			return false;
 	for (uint32_t i = 0; i < PIECES; i++)
-		engine->pieces[i].staged = engine->pinned + LANES * pinned + i * PIECE_BYTES;
+		engine->pieces[i].staged = engine->pinned + BATCH_STREAMS * pinned + i * PIECE_BYTES;
 	return true;
 }
 
 /* Close them. Nothing is in flight. */
 void
-lanes_close(CudaEngine *engine)
+batch_streams_close(CudaEngine *engine)
 {
-	for (uint32_t i = 0; i < LANES; i++)
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
 	{
-		Lane *lane = &engine->lanes[i];
+		BatchStream *bstream = &engine->streams[i];
 
-		for (uint32_t j = 0; lane->busy && lane->nasked == 0 && j < lane->ntasks; j++)
-			task_free(engine, lane->tasks[j]);
-		if (lane->stream != NULL)
-			GPU(&engine->failure, cudaStreamDestroy(lane->stream));
-		if (lane->done != NULL)
-			GPU(&engine->failure, cudaEventDestroy(lane->done));
-		if (lane->memory.base != 0)
-			range_release(&engine->arena, &lane->memory);
-		if (lane->bitmap_memory.base != 0)
-			range_release(&engine->arena, &lane->bitmap_memory);
+		for (uint32_t j = 0; bstream->busy && bstream->nasked == 0 && j < bstream->ntasks; j++)
+			task_free(engine, bstream->tasks[j]);
+		if (bstream->stream != NULL)
+			GPU(&engine->failure, cudaStreamDestroy(bstream->stream));
+		if (bstream->done != NULL)
+			GPU(&engine->failure, cudaEventDestroy(bstream->done));
+		if (bstream->memory.base != 0)
+			range_release(&engine->arena, &bstream->memory);
+		if (bstream->bitmap_memory.base != 0)
+			range_release(&engine->arena, &bstream->bitmap_memory);
 	}
 	if (engine->pinned != NULL)
 		GPU(&engine->failure, cudaFreeHost(engine->pinned));
 }
 
 EngineStatus
-lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error)
+batch_streams_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error)
 {
 	EngineStatus status = ENGINE_OK;
 
-	for (uint32_t i = 0; i < LANES && status == ENGINE_OK; i++)
-		status = range_grow(&engine->arena, &engine->lanes[i].bitmap_memory,
+	for (uint32_t i = 0; i < BATCH_STREAMS && status == ENGINE_OK; i++)
+		status = range_grow(&engine->arena, &engine->streams[i].bitmap_memory,
 							(slots + 63) / 64 * sizeof(uint64_t), error);
 	return status;
 }
 
 bool
-lanes_wait(CudaEngine *engine, const CudaMirror *mirror)
+batch_streams_wait(CudaEngine *engine, const CudaMirror *mirror)
 {
-	for (uint32_t i = 0; i < LANES; i++)
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
 	{
-		Lane *lane = &engine->lanes[i];
+		BatchStream *bstream = &engine->streams[i];
 
-		if (lane->busy && lane->mirror == mirror &&
-			(!GPU(&engine->failure, cudaEventRecord(lane->done, lane->stream)) ||
-			 !GPU(&engine->failure, cudaStreamWaitEvent(engine->job_stream, lane->done, 0))))
+		if (bstream->busy && bstream->mirror == mirror &&
+			(!GPU(&engine->failure, cudaEventRecord(bstream->done, bstream->stream)) ||
+			 !GPU(&engine->failure, cudaStreamWaitEvent(engine->job_stream, bstream->done, 0))))
 			return false;
 	}
 	return true;
 }
 
 bool
-lanes_watch(CudaEngine *engine)
+batch_streams_watch(CudaEngine *engine)
 {
 	bool busy = false;
 
-	for (uint32_t i = 0; i < LANES; i++)
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
 	{
-		Lane *lane = &engine->lanes[i];
-		uint32_t watched = __atomic_load_n(&lane->watched, __ATOMIC_ACQUIRE);
+		BatchStream *bstream = &engine->streams[i];
+		uint32_t watched = __atomic_load_n(&bstream->watched, __ATOMIC_ACQUIRE);
 
 		if (watched == 0)
 			continue;
-		if (__atomic_load_n(lane->flag, __ATOMIC_ACQUIRE) != watched)
+		if (__atomic_load_n(bstream->flag, __ATOMIC_ACQUIRE) != watched)
 			busy = true;
-		else if (__atomic_compare_exchange_n(&lane->watched, &watched, 0, false, __ATOMIC_ACQ_REL,
-											 __ATOMIC_RELAXED))
+		else if (__atomic_compare_exchange_n(&bstream->watched, &watched, 0, false,
+											 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			engine_wake(engine);
 	}
 	return busy;
 }
 
 void
-lane_prefetch(const Lane *lane, uint32_t i)
+batch_stream_prefetch(const BatchStream *bstream, uint32_t i)
 {
-	const EngineQuery *query = lane->tasks[i]->query;
-	const SearchResult *results = lane->results + lane->queries[i].results;
+	const EngineQuery *query = bstream->tasks[i]->query;
+	const SearchResult *results = bstream->results + bstream->queries[i].results;
 
-	__builtin_prefetch(&lane->heads[i]);
-	for (uint32_t at = 0; at < lane->queries[i].k && at < PREFETCHED;
+	__builtin_prefetch(&bstream->heads[i]);
+	for (uint32_t at = 0; at < bstream->queries[i].k && at < PREFETCHED;
 		 at += 64 / sizeof(SearchResult))
 	{
 		__builtin_prefetch(results + at);

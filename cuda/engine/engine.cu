@@ -3,11 +3,11 @@
  *		Opening and closing the engine, and its table of functions.
  *
  * Some threads are not the owner's: CUDA's, which runs the functions at the end
- * of pieces of jobs, the pulse, and the crew (host_pool.h). The pulse looks at
- * the lanes' flags while batches are in flight, and wakes the owner when one is
- * over that it has not seen; and every 250 ms while anything is in flight,
- * because a device that failed raises no flag and the owner must come to
- * notice. All are started with every signal blocked.
+ * of pieces of jobs, the poller, and the pool (host_pool.h). The poller looks
+ * at the batch streams' flags while batches are in flight, and wakes the owner
+ * when one is over that it has not seen; and every 250 ms while anything is in
+ * flight, because a device that failed raises no flag and the owner must come
+ * to notice. All are started with every signal blocked.
  */
 #include <errno.h>
 #include <sched.h>
@@ -89,7 +89,7 @@ engine_mirror(CudaEngine *engine, MirrorId id)
 	return mirror;
 }
 
-/* --- the pulse ------------------------------------------------------------ */
+/* --- the completion poller ------------------------------------------------ */
 
 static bool
 is_in_flight(const CudaEngine *engine)
@@ -102,29 +102,29 @@ is_in_flight(const CudaEngine *engine)
  * spent looking, because sleep takes longer.
  */
 static void
-pulse_waits(CudaEngine *engine, uint32_t us)
+poller_waits(CudaEngine *engine, uint32_t us)
 {
 	struct timespec until;
 
 	if (us == LOOK_US)
 	{
-		pthread_mutex_unlock(&engine->pulse_lock);
+		pthread_mutex_unlock(&engine->poller_lock);
 		sched_yield();
-		pthread_mutex_lock(&engine->pulse_lock);
+		pthread_mutex_lock(&engine->poller_lock);
 		return;
 	}
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_nsec += (long) us * 1000;
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
-	(void) pthread_cond_timedwait(&engine->pulse_changed, &engine->pulse_lock, &until);
+	(void) pthread_cond_timedwait(&engine->poller_changed, &engine->poller_lock, &until);
 }
 
-/* How long the pulse may wait now; 0: until it is signalled. */
+/* How long the poller may wait now; 0: until it is signalled. */
 static uint32_t
-pulse_pause(CudaEngine *engine, uint64_t now, uint64_t *watched_us, uint64_t *idle_us)
+poller_pause(CudaEngine *engine, uint64_t now, uint64_t *watched_us, uint64_t *idle_us)
 {
-	if (lanes_watch(engine))
+	if (batch_streams_watch(engine))
 	{
 		*idle_us = now;
 		return now - *watched_us < LOOK_MOST_US	   ? LOOK_US
@@ -138,7 +138,7 @@ pulse_pause(CudaEngine *engine, uint64_t now, uint64_t *watched_us, uint64_t *id
 }
 
 static void *
-pulse_main(void *arg)
+poller_main(void *arg)
 {
 	CudaEngine *engine = (CudaEngine *) arg;
 	uint64_t beat = clock_us();
@@ -147,7 +147,7 @@ pulse_main(void *arg)
 
 	/* a nap is not to last fifty microseconds more */
 	(void) prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-	pthread_mutex_lock(&engine->pulse_lock);
+	pthread_mutex_lock(&engine->poller_lock);
 	while (!engine->stopping)
 	{
 		uint64_t now = clock_us();
@@ -157,16 +157,16 @@ pulse_main(void *arg)
 		 * whoever starts something after this look sees that we rest, and
 		 * signals
 		 */
-		__atomic_store_n(&engine->pulse_rests, true, __ATOMIC_SEQ_CST);
-		pause = pulse_pause(engine, now, &watched_us, &idle_us);
+		__atomic_store_n(&engine->poller_rests, true, __ATOMIC_SEQ_CST);
+		pause = poller_pause(engine, now, &watched_us, &idle_us);
 		if (pause == 0)
 		{
-			pthread_cond_wait(&engine->pulse_changed, &engine->pulse_lock);
+			pthread_cond_wait(&engine->poller_changed, &engine->poller_lock);
 			beat = clock_us();
 			continue;
 		}
-		__atomic_store_n(&engine->pulse_rests, pause == PULSE_US, __ATOMIC_SEQ_CST);
-		pulse_waits(engine, pause);
+		__atomic_store_n(&engine->poller_rests, pause == PULSE_US, __ATOMIC_SEQ_CST);
+		poller_waits(engine, pause);
 		if (!is_in_flight(engine))
 			beat = clock_us();
 		else if (clock_us() - beat >= PULSE_US && !engine->stopping)
@@ -175,33 +175,33 @@ pulse_main(void *arg)
 			engine_wake(engine);
 		}
 	}
-	pthread_mutex_unlock(&engine->pulse_lock);
+	pthread_mutex_unlock(&engine->poller_lock);
 	return NULL;
 }
 
 /*
- * Let the pulse look. It is signalled only if it rests: with queries coming all
- * the time that is never.
+ * Let the poller look. It is signalled only if it rests: with queries coming
+ * all the time that is never.
  */
 void
 engine_set_in_flight(CudaEngine *engine)
 {
 	__atomic_store_n(&engine->in_flight, true, __ATOMIC_SEQ_CST);
-	if (!__atomic_load_n(&engine->pulse_rests, __ATOMIC_SEQ_CST))
+	if (!__atomic_load_n(&engine->poller_rests, __ATOMIC_SEQ_CST))
 		return;
-	pthread_mutex_lock(&engine->pulse_lock);
-	pthread_cond_signal(&engine->pulse_changed);
-	pthread_mutex_unlock(&engine->pulse_lock);
+	pthread_mutex_lock(&engine->poller_lock);
+	pthread_cond_signal(&engine->poller_changed);
+	pthread_mutex_unlock(&engine->poller_lock);
 }
 
-/* Let the pulse rest, after its next beat, if nothing is in flight. */
+/* Let the poller rest, after its next beat, if nothing is in flight. */
 static void
-rest_pulse(CudaEngine *engine)
+rest_poller(CudaEngine *engine)
 {
 	bool busy = engine->first_waiting != NULL;
 
-	for (uint32_t i = 0; i < LANES; i++)
-		busy = busy || engine->lanes[i].busy;
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
+		busy = busy || engine->streams[i].busy;
 	for (CudaMirror *mirror = engine->mirrors; mirror != NULL; mirror = mirror->next)
 		busy = busy || mirror->first_job != NULL;
 	if (!busy)
@@ -408,18 +408,18 @@ open_device(CudaEngine *engine, EngineError *error)
 							  ? engine->config.memory_limit
 							  : engine->device.totalGlobalMem / 100 * LIMIT_PERCENT;
 	open_host_rows(engine);
-	if (!lanes_open(engine, error) || !open_pieces(engine, error))
+	if (!batch_streams_open(engine, error) || !open_pieces(engine, error))
 		return error->status;
 	if (!GPU(&engine->failure, cudaLaunchHostFunc(engine->job_stream, first_function, NULL)) ||
 		!GPU(&engine->failure, cudaStreamSynchronize(engine->job_stream)))
 		return gpu_failed(&engine->failure, error);
-	if (pthread_create(&engine->pulse, NULL, pulse_main, engine) != 0)
+	if (pthread_create(&engine->poller, NULL, poller_main, engine) != 0)
 	{
 		engine_error(error, ENGINE_NO_MEMORY, "could not start a thread");
 		return ENGINE_NO_MEMORY;
 	}
-	engine->has_pulse = true;
-	crew_open(&engine->crew);
+	engine->has_poller = true;
+	host_pool_open(&engine->pool);
 	return open_twin(engine, error);
 }
 
@@ -427,14 +427,14 @@ open_device(CudaEngine *engine, EngineError *error)
 static void
 free_engine(CudaEngine *engine)
 {
-	crew_close(&engine->crew);
-	if (engine->has_pulse)
+	host_pool_close(&engine->pool);
+	if (engine->has_poller)
 	{
-		pthread_mutex_lock(&engine->pulse_lock);
+		pthread_mutex_lock(&engine->poller_lock);
 		engine->stopping = true;
-		pthread_cond_signal(&engine->pulse_changed);
-		pthread_mutex_unlock(&engine->pulse_lock);
-		pthread_join(engine->pulse, NULL);
+		pthread_cond_signal(&engine->poller_changed);
+		pthread_mutex_unlock(&engine->poller_lock);
+		pthread_join(engine->poller, NULL);
 	}
 	while (engine->jobs != NULL)
 		job_free(engine, engine->jobs);
@@ -447,8 +447,8 @@ free_engine(CudaEngine *engine)
 	}
 	if (engine->twin != NULL)
 		engine->twin_ops->close(engine->twin);
-	stream_close(engine);
-	lanes_close(engine);
+	host_rows_close(engine);
+	batch_streams_close(engine);
 	tasks_release(engine);
 	for (uint32_t i = 0; i < PIECES; i++)
 		if (engine->pieces[i].done != NULL)
@@ -459,8 +459,8 @@ free_engine(CudaEngine *engine)
 		GPU(&engine->failure, cudaStreamDestroy(engine->job_bell));
 	if (engine->piece_memory.base != 0)
 		range_release(&engine->arena, &engine->piece_memory);
-	pthread_mutex_destroy(&engine->pulse_lock);
-	pthread_cond_destroy(&engine->pulse_changed);
+	pthread_mutex_destroy(&engine->poller_lock);
+	pthread_cond_destroy(&engine->poller_changed);
 	free(engine);
 }
 
@@ -493,8 +493,8 @@ cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 	}
 	engine->config = *config;
 	engine->links_on_device = linker_is_device();
-	pthread_mutex_init(&engine->pulse_lock, NULL);
-	pthread_cond_init(&engine->pulse_changed, NULL);
+	pthread_mutex_init(&engine->poller_lock, NULL);
+	pthread_cond_init(&engine->poller_changed, NULL);
 	/* code is loaded now, not when the first query comes */
 	setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 	/* threads inherit the mask of who starts them */
@@ -679,7 +679,7 @@ cuda_poll(Engine *handle, EngineQuery **completed, uint32_t room, uint32_t *coun
 	if (engine->failure.failed)
 		return gpu_failed(&engine->failure, error);
 	*count = tasks_poll(engine, completed, room);
-	rest_pulse(engine);
+	rest_poller(engine);
 	return ENGINE_OK;
 }
 

@@ -42,70 +42,70 @@ clock_ns(void)
 
 /* Whether there is a chunk to take. */
 static bool
-has_chunk(const Crew *crew)
+has_chunk(const HostPool *pool)
 {
-	return (uint32_t) __atomic_load_n(&crew->ticket, __ATOMIC_SEQ_CST) <
-		   __atomic_load_n(&crew->chunks, __ATOMIC_RELAXED);
+	return (uint32_t) __atomic_load_n(&pool->ticket, __ATOMIC_SEQ_CST) <
+		   __atomic_load_n(&pool->chunks, __ATOMIC_RELAXED);
 }
 
 bool
-crew_step(Crew *crew)
+host_pool_step(HostPool *pool)
 {
-	uint64_t ticket = __atomic_load_n(&crew->ticket, __ATOMIC_ACQUIRE);
+	uint64_t ticket = __atomic_load_n(&pool->ticket, __ATOMIC_ACQUIRE);
 
 	for (;;)
 	{
-		CrewWork work = __atomic_load_n(&crew->work, __ATOMIC_RELAXED);
-		void *arg = __atomic_load_n(&crew->arg, __ATOMIC_RELAXED);
+		PoolWork work = __atomic_load_n(&pool->work, __ATOMIC_RELAXED);
+		void *arg = __atomic_load_n(&pool->arg, __ATOMIC_RELAXED);
 
-		if ((uint32_t) ticket >= __atomic_load_n(&crew->chunks, __ATOMIC_RELAXED))
+		if ((uint32_t) ticket >= __atomic_load_n(&pool->chunks, __ATOMIC_RELAXED))
 			return false;
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);	/* what was read of the work before the
 													 * exchange: see above */
-		if (!__atomic_compare_exchange_n(&crew->ticket, &ticket, ticket + 1, false,
+		if (!__atomic_compare_exchange_n(&pool->ticket, &ticket, ticket + 1, false,
 										 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			continue;
 		work(arg, (uint32_t) ticket);
-		__atomic_fetch_add(&crew->done, 1u, __ATOMIC_RELEASE);
+		__atomic_fetch_add(&pool->done, 1u, __ATOMIC_RELEASE);
 		return true;
 	}
 }
 
 /* Sleep until there is work, unless there is. */
 static void
-sleep_until_called(Crew *crew)
+sleep_until_called(HostPool *pool)
 {
-	pthread_mutex_lock(&crew->lock);
-	__atomic_fetch_add(&crew->asleep, 1u, __ATOMIC_SEQ_CST);
-	while (!has_chunk(crew) && !__atomic_load_n(&crew->stopping, __ATOMIC_ACQUIRE))
-		pthread_cond_wait(&crew->called, &crew->lock);
-	__atomic_fetch_sub(&crew->asleep, 1u, __ATOMIC_SEQ_CST);
-	pthread_mutex_unlock(&crew->lock);
+	pthread_mutex_lock(&pool->lock);
+	__atomic_fetch_add(&pool->asleep, 1u, __ATOMIC_SEQ_CST);
+	while (!has_chunk(pool) && !__atomic_load_n(&pool->stopping, __ATOMIC_ACQUIRE))
+		pthread_cond_wait(&pool->called, &pool->lock);
+	__atomic_fetch_sub(&pool->asleep, 1u, __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&pool->lock);
 }
 
 static void *
 pool_help(void *argument)
 {
-	Crew *crew = (Crew *) argument;
+	HostPool *pool = (HostPool *) argument;
 	uint64_t last = clock_ns();
 	uint32_t looks = 0;
 
-	while (!__atomic_load_n(&crew->stopping, __ATOMIC_ACQUIRE))
+	while (!__atomic_load_n(&pool->stopping, __ATOMIC_ACQUIRE))
 	{
-		if (crew_step(crew))
+		if (host_pool_step(pool))
 		{
 			looks = 0;
 			last = 0;
 			continue;
 		}
-		crew_pause();
+		host_pool_pause();
 		if (++looks % LOOKS != 0)
 			continue;
 		if (last == 0)
 			last = clock_ns();
 		else if (clock_ns() - last > LINGER_NS)
 		{
-			sleep_until_called(crew);
+			sleep_until_called(pool);
 			last = 0;
 		}
 	}
@@ -114,41 +114,41 @@ pool_help(void *argument)
 
 /* Call those who sleep. */
 static void
-pool_call(Crew *crew)
+pool_call(HostPool *pool)
 {
-	if (__atomic_load_n(&crew->asleep, __ATOMIC_SEQ_CST) == 0)
+	if (__atomic_load_n(&pool->asleep, __ATOMIC_SEQ_CST) == 0)
 		return;
-	pthread_mutex_lock(&crew->lock);
-	pthread_cond_broadcast(&crew->called);
-	pthread_mutex_unlock(&crew->lock);
+	pthread_mutex_lock(&pool->lock);
+	pthread_cond_broadcast(&pool->called);
+	pthread_mutex_unlock(&pool->lock);
 }
 
 void
-crew_begin(Crew *crew, CrewWork work, void *arg, uint32_t chunks)
+host_pool_begin(HostPool *pool, PoolWork work, void *arg, uint32_t chunks)
 {
-	uint64_t number = (__atomic_load_n(&crew->ticket, __ATOMIC_RELAXED) >> 32) + 1;
+	uint64_t number = (__atomic_load_n(&pool->ticket, __ATOMIC_RELAXED) >> 32) + 1;
 
-	__atomic_store_n(&crew->ticket, number << 32 | CLOSED, __ATOMIC_RELAXED);
+	__atomic_store_n(&pool->ticket, number << 32 | CLOSED, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_RELEASE); /* closed before anything of the work is written: see
 											  * above */
-	__atomic_store_n(&crew->work, work, __ATOMIC_RELAXED);
-	__atomic_store_n(&crew->arg, arg, __ATOMIC_RELAXED);
-	__atomic_store_n(&crew->chunks, chunks, __ATOMIC_RELAXED);
-	__atomic_store_n(&crew->done, 0u, __ATOMIC_RELAXED);
-	__atomic_store_n(&crew->ticket, (number + 1) << 32, __ATOMIC_SEQ_CST);
-	pool_call(crew);
+	__atomic_store_n(&pool->work, work, __ATOMIC_RELAXED);
+	__atomic_store_n(&pool->arg, arg, __ATOMIC_RELAXED);
+	__atomic_store_n(&pool->chunks, chunks, __ATOMIC_RELAXED);
+	__atomic_store_n(&pool->done, 0u, __ATOMIC_RELAXED);
+	__atomic_store_n(&pool->ticket, (number + 1) << 32, __ATOMIC_SEQ_CST);
+	pool_call(pool);
 }
 
 void
-crew_end(Crew *crew)
+host_pool_end(HostPool *pool)
 {
 	uint32_t looks = 0;
 
-	while (crew_step(crew))
+	while (host_pool_step(pool))
 		;
-	while (__atomic_load_n(&crew->done, __ATOMIC_ACQUIRE) < crew->chunks)
+	while (__atomic_load_n(&pool->done, __ATOMIC_ACQUIRE) < pool->chunks)
 	{
-		crew_pause();
+		host_pool_pause();
 		if (++looks % PATIENCE == 0)
 			sched_yield();
 	}
@@ -171,28 +171,28 @@ pool_helpers(void)
 }
 
 void
-crew_open(Crew *crew)
+host_pool_open(HostPool *pool)
 {
-	pthread_mutex_init(&crew->lock, NULL);
-	pthread_cond_init(&crew->called, NULL);
-	crew->opened = true;
-	while (crew->nthreads < pool_helpers() &&
-		   pthread_create(&crew->threads[crew->nthreads], NULL, help, crew) == 0)
-		crew->nthreads++;
+	pthread_mutex_init(&pool->lock, NULL);
+	pthread_cond_init(&pool->called, NULL);
+	pool->opened = true;
+	while (pool->nthreads < pool_helpers() &&
+		   pthread_create(&pool->threads[pool->nthreads], NULL, pool_help, pool) == 0)
+		pool->nthreads++;
 }
 
 void
-crew_close(Crew *crew)
+host_pool_close(HostPool *pool)
 {
-	if (!crew->opened)
+	if (!pool->opened)
 		return;
-	pthread_mutex_lock(&crew->lock);
-	__atomic_store_n(&crew->stopping, true, __ATOMIC_RELEASE);
-	pthread_cond_broadcast(&crew->called);
-	pthread_mutex_unlock(&crew->lock);
-	for (uint32_t i = 0; i < crew->nthreads; i++)
-		pthread_join(crew->threads[i], NULL);
-	pthread_cond_destroy(&crew->called);
-	pthread_mutex_destroy(&crew->lock);
-	crew->opened = false;
+	pthread_mutex_lock(&pool->lock);
+	__atomic_store_n(&pool->stopping, true, __ATOMIC_RELEASE);
+	pthread_cond_broadcast(&pool->called);
+	pthread_mutex_unlock(&pool->lock);
+	for (uint32_t i = 0; i < pool->nthreads; i++)
+		pthread_join(pool->threads[i], NULL);
+	pthread_cond_destroy(&pool->called);
+	pthread_mutex_destroy(&pool->lock);
+	pool->opened = false;
 }

@@ -17,9 +17,9 @@
 
 #define CREW_MOST 15u /* helpers */
 
-typedef void (*CrewWork)(void *arg, uint32_t chunk);
+typedef void (*PoolWork)(void *arg, uint32_t chunk);
 
-typedef struct Crew
+typedef struct HostPool
 {
 	pthread_t threads[CREW_MOST];
 	uint32_t nthreads;
@@ -31,30 +31,30 @@ typedef struct Crew
 	 * atomic, all of them: read by helpers while the owner writes the next work
 	 */
 	uint64_t ticket; /* number of the work << 32 | the next chunk */
-	CrewWork work;
+	PoolWork work;
 	void *arg;
 	uint32_t chunks;
 	uint32_t done;
 	uint32_t asleep;
 	bool stopping;
-} Crew;
+} HostPool;
 
 /*
  * Start helpers, as many as the processors that this process may use allow;
  * none is no error.
  */
-extern void crew_open(Crew *crew);
-extern void crew_close(Crew *crew);
+extern void host_pool_open(HostPool *pool);
+extern void host_pool_close(HostPool *pool);
 /* Begin work. The one before has ended. */
-extern void crew_begin(Crew *crew, CrewWork work, void *arg, uint32_t chunks);
+extern void host_pool_begin(HostPool *pool, PoolWork work, void *arg, uint32_t chunks);
 /* Do one chunk; false: all are taken. */
-extern bool crew_step(Crew *crew);
+extern bool host_pool_step(HostPool *pool);
 /* Do what is left, and wait for helpers that are still at it. */
-extern void crew_end(Crew *crew);
+extern void host_pool_end(HostPool *pool);
 
 /* Tell the processor that this is a loop that waits. */
 static inline void
-crew_pause(void)
+host_pool_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	__builtin_ia32_pause();

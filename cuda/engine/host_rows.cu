@@ -3,16 +3,17 @@
  *		Exact searches of mirrors whose rows go on in host memory: tiles of rows
  *		on their way through two buffers of the device.
  *
- * A batch takes a lane, and the buffers for itself. One stream copies a tile
- * into one buffer while the lane's stream searches the other; each waits for
- * the other's events. Rows that are on the device are searched where they are,
- * meanwhile the first two tiles are copied. The bound is the link: bytes in
- * host memory / bandwidth of a pinned copy, once for all queries of a batch.
+ * A batch takes a batch stream, and the buffers for itself. One stream copies a
+ * tile into one buffer while the batch stream's stream searches the other; each
+ * waits for the other's events. Rows that are on the device are searched where
+ * they are, meanwhile the first two tiles are copied. The bound is the link:
+ * bytes in host memory / bandwidth of a pinned copy, once for all queries of a
+ * batch.
  *
  * Work is launched in parts, PART tiles at a time, for a table takes seconds
  * and the owner has others to serve. A part is launched while the one before it
- * runs: its first act is to raise the lane's flag, which says that the one
- * before is over.
+ * runs: its first act is to raise the batch stream's flag, which says that the
+ * one before is over.
  *
  * Rows in host memory are pinned and mapped: all that reads few rows (ranking
  * at the end of a walk over codes, rows that pass a filter) reads them from
@@ -34,7 +35,7 @@
 						   * all */
 
 EngineStatus
-stream_open(CudaEngine *engine, EngineError *error)
+host_rows_open(CudaEngine *engine, EngineError *error)
 {
 	RowStream *stream = &engine->stream;
 	const char *forced = getenv("GPUANN_STREAM_TILE");
@@ -68,7 +69,7 @@ stream_open(CudaEngine *engine, EngineError *error)
 }
 
 void
-stream_close(CudaEngine *engine)
+host_rows_close(CudaEngine *engine)
 {
 	RowStream *stream = &engine->stream;
 
@@ -86,7 +87,7 @@ stream_close(CudaEngine *engine)
 }
 
 bool
-stream_takes(const CudaTask *task)
+host_rows_takes(const CudaTask *task)
 {
 	const CudaMirror *mirror = task->mirror;
 
@@ -97,13 +98,13 @@ stream_takes(const CudaTask *task)
 }
 
 bool
-stream_waits(const CudaEngine *engine, const CudaTask *task)
+host_rows_waits(const CudaEngine *engine, const CudaTask *task)
 {
-	return engine->stream.lane != NULL && stream_takes(task);
+	return engine->stream.bstream != NULL && host_rows_takes(task);
 }
 
 uint32_t
-stream_queries(uint32_t max_k)
+host_rows_queries(uint32_t max_k)
 {
 	return (uint32_t) ((STATE_ROOM - 16) / exact_stream_bytes(max_k));
 }
@@ -131,7 +132,7 @@ search_rows(CudaEngine *engine, const ExactLaunch *launch, uint32_t from, uint32
 
 /* Copy a tile into the buffer whose turn it is, and search it there. */
 static bool
-send_tile(CudaEngine *engine, const Lane *lane, uint32_t from, uint32_t end)
+send_tile(CudaEngine *engine, const BatchStream *bstream, uint32_t from, uint32_t end)
 {
 	RowStream *stream = &engine->stream;
 	Failure *failure = &engine->failure;
@@ -141,21 +142,21 @@ send_tile(CudaEngine *engine, const Lane *lane, uint32_t from, uint32_t end)
 
 	launch.mirror.vectors = buffer - (size_t) from * launch.mirror.stride;
 	return GPU(failure, cudaStreamWaitEvent(stream->copies, stream->searched[side], 0)) &&
-		   mirror_copy_rows(engine, lane->mirror, from, end - from, buffer, false,
+		   mirror_copy_rows(engine, bstream->mirror, from, end - from, buffer, false,
 							stream->copies) &&
 		   GPU(failure, cudaEventRecord(stream->copied[side], stream->copies)) &&
-		   GPU(failure, cudaStreamWaitEvent(lane->stream, stream->copied[side], 0)) &&
+		   GPU(failure, cudaStreamWaitEvent(bstream->stream, stream->copied[side], 0)) &&
 		   search_rows(engine, &launch, from, end) &&
-		   GPU(failure, cudaEventRecord(stream->searched[side], lane->stream));
+		   GPU(failure, cudaEventRecord(stream->searched[side], bstream->stream));
 }
 
 /* Launch some more tiles. */
 static bool
-send_part(CudaEngine *engine, const Lane *lane)
+send_part(CudaEngine *engine, const BatchStream *bstream)
 {
 	RowStream *stream = &engine->stream;
 	uint32_t rows = stream->launch.mirror.rows;
-	uint32_t tile = tile_rows(stream, lane->mirror);
+	uint32_t tile = tile_rows(stream, bstream->mirror);
 
 	for (uint32_t i = 0; i < PART && stream->next < rows; i++)
 	{
@@ -165,7 +166,7 @@ send_part(CudaEngine *engine, const Lane *lane)
 		uint32_t end = last - stream->next < most ? last : stream->next + most;
 
 		if (!(near ? search_rows(engine, &stream->launch, stream->next, end)
-				   : send_tile(engine, lane, stream->next, end)))
+				   : send_tile(engine, bstream, stream->next, end)))
 			return false;
 		stream->next = end;
 	}
@@ -173,42 +174,42 @@ send_part(CudaEngine *engine, const Lane *lane)
 }
 
 bool
-stream_begin(CudaEngine *engine, Lane *lane, const ExactLaunch *launch)
+host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *launch)
 {
 	RowStream *stream = &engine->stream;
 	uint32_t rows = launch->mirror.rows;
-	uint32_t near = mirror_near_rows(lane->mirror);
-	uint32_t first = near > 0 ? near : tile_rows(stream, lane->mirror);
+	uint32_t near = mirror_near_rows(bstream->mirror);
+	uint32_t first = near > 0 ? near : tile_rows(stream, bstream->mirror);
 
-	stream->lane = lane;
+	stream->bstream = bstream;
 	stream->launch = *launch;
 	stream->near = near < rows ? near : rows;
 	stream->next = stream->tiles = 0;
-	lane->mirror->passes++;
+	bstream->mirror->passes++;
 	first = first < rows ? first : rows;
 	return gpu_check(
 			   &engine->failure,
 			   exact_stream_begin(launch, first < EXACT_TILE ? first : EXACT_TILE, &stream->search),
 			   "the start of a batch in tiles") &&
-		   send_part(engine, lane);
+		   send_part(engine, bstream);
 }
 
 bool
-stream_more(const CudaEngine *engine)
+host_rows_more(const CudaEngine *engine)
 {
 	return engine->stream.next < engine->stream.launch.mirror.rows;
 }
 
 bool
-stream_continue(CudaEngine *engine, Lane *lane)
+host_rows_continue(CudaEngine *engine, BatchStream *bstream)
 {
-	return send_part(engine, lane);
+	return send_part(engine, bstream);
 }
 
 uint32_t
-stream_end(CudaEngine *engine, Lane *lane)
+host_rows_end(CudaEngine *engine, BatchStream *bstream)
 {
-	engine->stream.lane = NULL;
-	lane->mirror->passes--;
+	engine->stream.bstream = NULL;
+	bstream->mirror->passes--;
 	return engine->stream.tiles;
 }

@@ -1,10 +1,10 @@
 /*
  * internal.h
- *		The CUDA engine's own structures: engine, mirrors, lanes, jobs.
+ *		The CUDA engine's own structures: engine, mirrors, batch streams, jobs.
  *
  * All of it belongs to the engine's owner thread. Others exist: CUDA's, which
- * runs the functions that end a piece's work (they wake the owner), the pulse
- * (see engine.cu), and the crew (host_pool.h), which works only while the owner
+ * runs the functions that end a piece's work (they wake the owner), the poller
+ * (see engine.cu), and the pool (host_pool.h), which works only while the owner
  * is within submit or poll.
  */
 #ifndef GPUANN_CUDA_INTERNAL_H
@@ -17,14 +17,14 @@
 #include "cuda/engine/host_pool.h"
 #include "cuda/exact/exact.h"
 
-#define LANES 4u						/* batches in flight */
+#define BATCH_STREAMS 4u						/* batches in flight */
 #ifndef BATCH_QUERIES
 #define BATCH_QUERIES 2560u				/* queries of a batch with tasks: ten thousand are four */
 #endif
 /* of any batch: most of ten thousand (query_fast.cu) */
-#define LANE_QUERIES (BATCH_QUERIES > 6400u ? BATCH_QUERIES : 6400u)
+#define STREAM_QUERIES (BATCH_QUERIES > 6400u ? BATCH_QUERIES : 6400u)
 #define VECTOR_ROOM ((size_t) 8 << 20)	/* bytes of a batch's query vectors */
-#define INPUT_ROOM (LANE_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
+#define INPUT_ROOM (STREAM_QUERIES * sizeof(DeviceQuery) + 256 + VECTOR_ROOM)
 #define RESULT_ROOM (1u << 18)			/* results of a batch */
 #define TRACE_ROOM (1u << 20)			/* entries of a batch's traces */
 #define BITMAP_STAGED ((size_t) 2 << 20) /* bytes of a batch's bitmaps that go through pinned
@@ -38,11 +38,11 @@
  * device exceeds a hundredfold.
  */
 #ifdef EMULATED
-#define LANE_PATIENCE_US (120ull * 1000 * 1000)
-#define LANE_PACE 10u /* bytes in a microsecond */
+#define STREAM_PATIENCE_US (120ull * 1000 * 1000)
+#define STREAM_PACE 10u /* bytes in a microsecond */
 #else
-#define LANE_PATIENCE_US (10ull * 1000 * 1000)
-#define LANE_PACE 10000u
+#define STREAM_PATIENCE_US (10ull * 1000 * 1000)
+#define STREAM_PACE 10000u
 #endif
 
 #define SEEDS_ROOM 65536u /* seeds of a mirror, at most (src/engine/prune.h) */
@@ -100,12 +100,12 @@ struct CudaMirror
 	uint32_t npending;
 	uint32_t ndead;
 	uint32_t nseeds;
-	uint64_t seeds_sum; /* entries_sum() of them */
+	uint64_t seeds_sum; /* entry_points_sum() of them */
 	uint32_t nentries;	/* seeds in lists; 0: there are none (entry_points.h) */
 	uint64_t position;
 
 	/* what lists of entries were made of */
-	uint64_t entries_sum;
+	uint64_t entry_points_sum;
 	uint32_t relinked; /* rows linked since */
 
 	/* codes (quantizer.h) */
@@ -179,7 +179,7 @@ struct CudaTask
 	EngineError error; /* where status is not ENGINE_OK; last: it is not cleared */
 };
 
-/* What runs together in one lane. */
+/* What runs together in one batch stream. */
 typedef enum BatchKind
 {
 	BATCH_WALK, /* graph searches over codes */
@@ -193,20 +193,20 @@ typedef enum BatchKind
 } BatchKind;
 
 /* A stream with memory of its own: pinned on the host, and on the device. */
-struct Lane
+struct BatchStream
 {
 	CudaEngine *engine;
 	cudaStream_t stream;
-	cudaEvent_t done; /* recorded when a job is to wait for the lane */
+	cudaEvent_t done; /* recorded when a job is to wait for the batch stream */
 	bool busy;
 	uint32_t generation; /* of the batch */
 	uint32_t *flag;		 /* pinned: becomes `generation` when the batch is over */
-	uint32_t watched;	 /* `generation`, while the pulse is to wake the owner for it; else 0.
+	uint32_t watched;	 /* `generation`, while the poller is to wake the owner for it; else 0.
 						  * Atomic */
 	uint64_t started_us;
 	uint64_t launched_us; /* the same, or when its last part was launched (host_rows.cu) */
 	uint64_t patience_us; /* how long after that the batch must have ended */
-	uint64_t asked_us; /* when CUDA was last asked how the lane fares */
+	uint64_t asked_us; /* when CUDA was last asked how the batch stream fares */
 	uint64_t ended_us; /* when the owner saw it */
 	CudaMirror *mirror;
 	BatchKind kind;
@@ -220,7 +220,7 @@ struct Lane
 	 * of a direct batch (query_fast.cu), which has no tasks: whose answers
 	 * these are, and what all of them are told
 	 */
-	EngineQuery *asked[LANE_QUERIES];
+	EngineQuery *asked[STREAM_QUERIES];
 	uint32_t nasked; /* 0: the batch has tasks */
 	uint32_t nback;	 /* handed back */
 	bool ended;		 /* answers wait for poll; the mirror may be gone */
@@ -250,9 +250,9 @@ struct Lane
 };
 
 /*
- * Rows in host memory on their way through the device, for one lane at a time:
- * two buffers there, filled by a stream of their own while the lane's searches
- * the other.
+ * Rows in host memory on their way through the device, for one batch stream at
+ * a time: two buffers there, filled by a stream of their own while the batch
+ * stream's searches the other.
  */
 struct RowStream
 {
@@ -263,7 +263,7 @@ struct RowStream
 	size_t tile_bytes;	/* of a buffer; 0: not open */
 	uint32_t forced;	/* rows of a tile, as the environment says; 0: as many as a buffer holds */
 
-	Lane *lane; /* whose batch it is at; NULL: none */
+	BatchStream *bstream; /* whose batch it is at; NULL: none */
 	ExactLaunch launch;
 	ExactStream search;
 	uint32_t near;	/* rows on the device */
@@ -314,14 +314,14 @@ struct CudaJob
 	uint32_t nseeds;
 	bool has_seeds;
 	uint32_t nentries; /* as the mirror's, where has_entries */
-	uint64_t entries_sum;
+	uint64_t entry_points_sum;
 	bool has_entries;
 	bool cancelled;
 	EngineStatus status;
 	EngineError error;
 };
 
-/* What a batch takes of its lane's memory so far. */
+/* What a batch takes of its batch stream's memory so far. */
 typedef struct BatchFill
 {
 	size_t vectors;
@@ -381,7 +381,7 @@ struct CudaEngine
 
 	CudaMirror *mirrors;
 	MirrorId last_mirror;
-	Lane lanes[LANES];
+	BatchStream streams[BATCH_STREAMS];
 	unsigned char *pinned; /* all pinned memory */
 	CudaTask *first_waiting;
 	CudaTask *last_waiting;
@@ -395,23 +395,23 @@ struct CudaEngine
 					    * if they wait then */
 	uint32_t free_room; /* of free_tasks */
 	KindCache kinds;
-	Crew crew;
+	HostPool pool;
 
 	cudaStream_t job_stream;
-	cudaStream_t job_bell; /* as a lane's */
+	cudaStream_t job_bell; /* as a batch stream's */
 	Piece pieces[PIECES];
 	Range piece_memory;
 	CudaJob *jobs;
 	JobId last_job;
 
-	/* the pulse: wakes the owner now and then while something is in flight */
-	pthread_t pulse;
-	bool has_pulse;
-	pthread_mutex_t pulse_lock;
-	pthread_cond_t pulse_changed;
+	/* the poller: wakes the owner now and then while something is in flight */
+	pthread_t poller;
+	bool has_poller;
+	pthread_mutex_t poller_lock;
+	pthread_cond_t poller_changed;
 	bool stopping;
 	bool in_flight;	 /* set without the lock */
-	bool pulse_rests; /* it sleeps until it is signalled */
+	bool poller_rests; /* it sleeps until it is signalled */
 };
 
 /* Bring what a task is cleared of nearer. */
@@ -490,35 +490,38 @@ extern EngineStatus mirror_rows(CudaEngine *engine, CudaMirror *mirror, const ui
 								EngineError *error);
 
 /* batch_stream.cu */
-extern bool lanes_open(CudaEngine *engine, EngineError *error);
-extern void lanes_close(CudaEngine *engine);
-/* Make the lanes' bitmaps large enough for mirrors of so many slots. */
-extern EngineStatus lanes_grow_bitmaps(CudaEngine *engine, uint64_t slots, EngineError *error);
+extern bool batch_streams_open(CudaEngine *engine, EngineError *error);
+extern void batch_streams_close(CudaEngine *engine);
+/* Make the batch streams' bitmaps large enough for mirrors of so many slots. */
+extern EngineStatus batch_streams_grow_bitmaps(CudaEngine *engine, uint64_t slots,
+											   EngineError *error);
 /* Let the job stream wait for the batches in flight that read a mirror. */
-extern bool lanes_wait(CudaEngine *engine, const CudaMirror *mirror);
+extern bool batch_streams_wait(CudaEngine *engine, const CudaMirror *mirror);
 /*
- * Wake the owner for batches that are over and that it has not seen: the pulse.
- * Returns whether any is not over.
+ * Wake the owner for batches that are over and that it has not seen: the
+ * poller. Returns whether any is not over.
  */
-extern bool lanes_watch(CudaEngine *engine);
-/* Bring the answer of a lane's i-th task nearer, and where it goes. */
-extern void lane_prefetch(const Lane *lane, uint32_t i);
+extern bool batch_streams_watch(CudaEngine *engine);
+/* Bring the answer of a batch stream's i-th task nearer, and where it goes. */
+extern void batch_stream_prefetch(const BatchStream *bstream, uint32_t i);
 
 /* batch.cu */
 extern void batches_start(CudaEngine *engine);
 /* Which kernel graph searches go to; apart: with a bitmap or a bound. */
 extern BatchKind graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef,
 							bool apart);
-/* A lane has a batch from now on. */
-extern void batch_begin(Lane *lane);
+/* A batch stream has a batch from now on. */
+extern void batch_begin(BatchStream *bstream);
 /*
  * Launch graph searches whose queries and vectors, so many bytes, are staged in
- * a lane. False: the engine failed.
+ * a batch stream. False: the engine failed.
  */
-extern bool batch_launch_staged(CudaEngine *engine, Lane *lane, const BatchFill *fill,
+extern bool batch_launch_staged(CudaEngine *engine, BatchStream *bstream, const BatchFill *fill,
 								size_t bytes);
-/* Whether a lane whose flag was seen goes on with a part of its batch. */
-extern bool batch_goes_on(CudaEngine *engine, Lane *lane);
+/*
+ * Whether a batch stream whose flag was seen goes on with a part of its batch.
+ */
+extern bool batch_goes_on(CudaEngine *engine, BatchStream *bstream);
 
 /*
  * batch_end.cu: take back what has ended. polled: the caller of poll waits, and
@@ -530,31 +533,31 @@ extern void batches_end(CudaEngine *engine, bool polled);
 /*
  * Start those of many queries that can be, from the first on; returns how many.
  */
-extern uint32_t direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count,
+extern uint32_t fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count,
 							  uint64_t now);
-/* A lane's direct batch is over. */
-extern void direct_end(CudaEngine *engine, Lane *lane);
+/* A batch stream's direct batch is over. */
+extern void fast_end(CudaEngine *engine, BatchStream *bstream);
 /* Hand back queries of those that are over, at most room. */
-extern uint32_t direct_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
+extern uint32_t fast_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);
 
 /* host_rows.cu: exact searches of rows in host memory */
-extern EngineStatus stream_open(CudaEngine *engine, EngineError *error);
-extern void stream_close(CudaEngine *engine);
+extern EngineStatus host_rows_open(CudaEngine *engine, EngineError *error);
+extern void host_rows_close(CudaEngine *engine);
 /* Whether a task's search brings rows from host memory. */
-extern bool stream_takes(const CudaTask *task);
+extern bool host_rows_takes(const CudaTask *task);
 /* Whether it has to wait for another's. */
-extern bool stream_waits(const CudaEngine *engine, const CudaTask *task);
+extern bool host_rows_waits(const CudaEngine *engine, const CudaTask *task);
 /* Queries of a batch, for so many results. */
-extern uint32_t stream_queries(uint32_t max_k);
+extern uint32_t host_rows_queries(uint32_t max_k);
 /*
- * Launch the first part of a lane's batch, and the next while there are more;
- * false: the device failed.
+ * Launch the first part of a batch stream's batch, and the next while there are
+ * more; false: the device failed.
  */
-extern bool stream_begin(CudaEngine *engine, Lane *lane, const ExactLaunch *launch);
-extern bool stream_more(const CudaEngine *engine);
-extern bool stream_continue(CudaEngine *engine, Lane *lane);
-/* A lane's batch is over; returns its tiles. */
-extern uint32_t stream_end(CudaEngine *engine, Lane *lane);
+extern bool host_rows_begin(CudaEngine *engine, BatchStream *bstream, const ExactLaunch *launch);
+extern bool host_rows_more(const CudaEngine *engine);
+extern bool host_rows_continue(CudaEngine *engine, BatchStream *bstream);
+/* A batch stream's batch is over; returns its tiles. */
+extern uint32_t host_rows_end(CudaEngine *engine, BatchStream *bstream);
 
 /* query_task.cu */
 /*
@@ -611,41 +614,41 @@ extern Piece *piece_free(CudaEngine *engine);
 extern bool piece_send(CudaEngine *engine, CudaJob *job, Piece *piece);
 
 /* quantizer_jobs.cu: codes of a mirror's rows. The stages: true when over */
-extern bool codes_stage(CudaEngine *engine, CudaJob *job);
-extern bool judge_stage(CudaEngine *engine, CudaJob *job);
+extern bool quantizer_stage(CudaEngine *engine, CudaJob *job);
+extern bool quantizer_judge_stage(CudaEngine *engine, CudaJob *job);
 /*
  * Have codes judged by the graph as the job stream leaves it, by slots (device
  * memory; NULL: all); and, when that is here, whether they serve.
  */
-extern bool codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots,
+extern bool quantizer_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots,
 								 uint32_t count);
-extern bool codes_verdict(CudaJob *job);
+extern bool quantizer_verdict(CudaJob *job);
 /* Encode slots that a piece overwrites. */
-extern bool codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots,
+extern bool quantizer_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots,
 							uint32_t count);
 /* Bytes that encoding wants behind a mirror's seeds. */
-extern size_t codes_room(const MirrorSpec *spec);
+extern size_t quantizer_room(const MirrorSpec *spec);
 /* Where the offsets are, on the device. */
-extern const float *codes_offsets(const CudaMirror *mirror);
+extern const float *quantizer_offsets(const CudaMirror *mirror);
 
 /* entry_points.cu: lists of slots to start from. The stage: true when over */
-extern bool entries_stage(CudaEngine *engine, CudaJob *job);
+extern bool entry_points_stage(CudaEngine *engine, CudaJob *job);
 /*
  * Whether a mirror has what lists are made from: codes of all rows, or rows of
  * bits on the device.
  */
-extern bool entries_may_be(const CudaMirror *mirror);
+extern bool entry_points_may_be(const CudaMirror *mirror);
 /*
  * Whether a link that has linked `count` slots, of `linked` rows in all, can
  * have lists of its own.
  */
-extern bool entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked);
+extern bool entry_points_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked);
 /*
  * Make lists for a link, of the mirror's seeds and the first `count` slots of
  * the link, `linked` rows in all, where no batch reads. Returns how many; 0:
  * the device failed.
  */
-extern uint32_t entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots,
+extern uint32_t entry_points_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots,
 								uint32_t count, uint32_t linked);
 /*
  * Let `count` rows that a link takes (slots in device memory) choose the
@@ -653,13 +656,13 @@ extern uint32_t entries_make_of(CudaEngine *engine, CudaMirror *mirror, const ui
  * read. Into near, ENTRY_CHOICES x count; returns the lists, or NULL: the
  * device failed.
  */
-extern const uint32_t *entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made,
+extern const uint32_t *entry_points_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made,
 									  const uint32_t *slots, uint32_t count, uint32_t *near);
 /* A number that stands for the seeds that lists are made of. */
-extern uint64_t entries_sum(const uint32_t *seeds, uint32_t nseeds);
+extern uint64_t entry_points_sum(const uint32_t *seeds, uint32_t nseeds);
 /* Bytes of lists, behind what encoding wants. */
-extern size_t entries_room(const CudaMirror *mirror, uint64_t slots);
+extern size_t entry_points_room(const CudaMirror *mirror, uint64_t slots);
 /* Let a view have those that batches read. */
-extern void entries_published(const CudaMirror *mirror, MirrorView *view);
+extern void entry_points_published(const CudaMirror *mirror, MirrorView *view);
 
 #endif /* GPUANN_CUDA_INTERNAL_H */

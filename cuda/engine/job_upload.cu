@@ -391,7 +391,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 	if (!upload_copy_in(engine, piece->device, piece->staged,
 						(size_t) (pending.staged - piece->staged)) ||
 		!upload_copy_in(engine, list, pending.staged, listed * sizeof(uint32_t)) ||
-		!lanes_wait(engine, mirror))
+		!batch_streams_wait(engine, mirror))
 		return false;
 	LAUNCH(scatter_kernel, blocks_for((uint64_t) count * WARP), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->vectors.base, (const uint32_t *) slots.device,
@@ -404,7 +404,7 @@ piece_overwrite(CudaEngine *engine, CudaJob *job)
 		   (const uint32_t *) slots.device, 0, (const uint32_t *) versions.device,
 		   (const uint8_t *) NULL, false, count);
 	if (!upload_launched(engine) ||
-		!codes_overwrite(engine, mirror, (const uint32_t *) slots.device, count) ||
+		!quantizer_overwrite(engine, mirror, (const uint32_t *) slots.device, count) ||
 		!hold_later_batches(engine, mirror))
 		return false;
 	mirror->nlisted += listed;
@@ -431,7 +431,8 @@ piece_dead(CudaEngine *engine, CudaJob *job)
 
 	memcpy(slots.staged, named, count * sizeof(uint32_t));
 	memcpy(versions.staged, job->in.versions + job->done, count * sizeof(uint32_t));
-	if (!upload_copy_in(engine, piece->device, piece->staged, used) || !lanes_wait(engine, mirror))
+	if (!upload_copy_in(engine, piece->device, piece->staged, used) ||
+		!batch_streams_wait(engine, mirror))
 		return false;
 	LAUNCH(set_slots_kernel, blocks_for(count), THREADS, 0, engine->job_stream,
 		   (uint32_t *) mirror->versions.base, (uint32_t *) mirror->dead.base,
@@ -510,7 +511,7 @@ piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t co
 	if (piece == NULL)
 		return false;
 	memcpy(piece->staged, slots + job->done, n * sizeof(uint32_t));
-	if ((job->done == 0 && !lanes_wait(engine, job->mirror)) ||
+	if ((job->done == 0 && !batch_streams_wait(engine, job->mirror)) ||
 		!upload_copy_in(engine, to + job->done, piece->staged, n * sizeof(uint32_t)))
 		return false;
 	job->done += n;

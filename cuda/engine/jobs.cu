@@ -411,13 +411,13 @@ job_publish(CudaJob *job)
 	{
 		mirror->seeds_side ^= 1;
 		mirror->nseeds = job->nseeds;
-		mirror->seeds_sum = entries_sum(job->seeds, job->nseeds);
+		mirror->seeds_sum = entry_points_sum(job->seeds, job->nseeds);
 	}
 	if (job->has_entries)
 	{
 		mirror->entries_side ^= 1;
 		mirror->nentries = job->nentries;
-		mirror->entries_sum = job->entries_sum;
+		mirror->entry_points_sum = job->entry_points_sum;
 	}
 	if (job->has_pending)
 		publish_pending(job);
@@ -510,11 +510,11 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return send_slots(engine, job, job->pending, job->npending,
 							  (uint32_t *) mirror->pending[mirror->pending_side ^ 1].base);
 		case STAGE_CODES:
-			return codes_stage(engine, job);
+			return quantizer_stage(engine, job);
 		case STAGE_JUDGE:
-			return judge_stage(engine, job);
+			return quantizer_judge_stage(engine, job);
 		case STAGE_ENTRIES:
-			return entries_stage(engine, job);
+			return entry_points_stage(engine, job);
 		case STAGE_DRAIN:
 			return job->in_flight == 0;
 		case STAGE_DONE:

@@ -70,8 +70,8 @@ range_sizes(CudaMirror *mirror, uint64_t slots, RangeSize *sizes)
 		{&mirror->pending[0], slots * sizeof(uint32_t), PART_STATE},
 		{&mirror->pending[1], slots * sizeof(uint32_t), PART_STATE},
 		{&mirror->seeds,
-		 2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec) +
-			 entries_room(mirror, slots),
+		 2 * SEEDS_ROOM * sizeof(uint32_t) + quantizer_room(&mirror->spec) +
+			 entry_points_room(mirror, slots),
 		 PART_STATE}};
 
 	memcpy(sizes, all, sizeof(all));
@@ -175,7 +175,7 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	Arena *arena = &engine->arena;
 	RangeSize sizes[MIRROR_RANGES];
 	uint64_t cost = 0;
-	EngineStatus status = lanes_grow_bitmaps(engine, slots, error);
+	EngineStatus status = batch_streams_grow_bitmaps(engine, slots, error);
 
 	range_sizes(mirror, slots, sizes);
 	if (mirror->may_be_far)
@@ -358,7 +358,7 @@ mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineEr
 	mirror->vector_bytes = (uint32_t) engine_vector_bytes(spec->type, spec->dims);
 	mirror->stride = (uint32_t) round_up(mirror->vector_bytes, 16);
 	if (mirror->may_be_far)
-		status = stream_open(engine, error);
+		status = host_rows_open(engine, error);
 	if (status == ENGINE_OK)
 		status = reserve_ranges(engine, mirror, error);
 	if (status == ENGINE_OK &&
@@ -405,10 +405,10 @@ mirror_view(const CudaMirror *mirror)
 	view.type = mirror->spec.type;
 	view.metric = mirror->spec.metric;
 	view.codes = mirror->codes_good ? (const signed char *) mirror->codes.base : NULL;
-	view.code_offsets = codes_offsets(mirror);
+	view.code_offsets = quantizer_offsets(mirror);
 	view.code_steps = mirror->code_steps;
 	view.code_stride = mirror_code_bytes(mirror);
-	entries_published(mirror, &view);
+	entry_points_published(mirror, &view);
 	return view;
 }
 

@@ -1,18 +1,18 @@
 /*
  * query_fast.cu
- *		Queries that need no tasks: from submit straight into lanes, and from
- *		there straight back to their callers.
+ *		Queries that need no tasks: from submit straight into batch streams, and
+ *		from there straight back to their callers.
  *
  * What is asked most are graph searches over codes that differ in their vectors
  * only: same mirror, k and ef, no bitmap, no bound. Where nothing waits before
- * such and lanes are free, each is read once, its description and vector are
- * staged as it is read, and nothing of it is kept but its address; its answer
- * is written to it in poll, where it lies in pinned memory. A task
+ * such and batch streams are free, each is read once, its description and
+ * vector are staged as it is read, and nothing of it is kept but its address;
+ * its answer is written to it in poll, where it lies in pinned memory. A task
  * (query_task.cu) is another four lines of memory, gone through five times. Of
- * thousands at once the crew does a part, chunk by chunk, of staging and of
+ * thousands at once the pool does a part, chunk by chunk, of staging and of
  * handing back: one thread is slower at that than the device at searching. The
- * first lane gets few, so that the device begins early, and the last, so that
- * little is left to do when it ends.
+ * first batch stream gets few, so that the device begins early, and the last,
+ * so that little is left to do when it ends.
  */
 #include <string.h>
 
@@ -21,23 +21,23 @@
 
 #ifdef EMULATED
 #define CHUNK 16u
-#define CREW_LEAST 128u /* so that tests have a crew */
+#define CREW_LEAST 128u /* so that tests have a pool */
 #else
 #define CHUNK 64u		 /* queries that a thread stages, or hands back, at a time */
-#define CREW_LEAST 1024u /* fewer are done before the crew would have come */
+#define CREW_LEAST 1024u /* fewer are done before the pool would have come */
 #endif
 #define LOOKAHEAD 4u	   /* queries whose memory is asked for ahead */
-#define PARTS 16u		   /* of many queries, what lanes get of so many parts (size_of) */
+#define PARTS 16u		   /* of many queries, what batch streams get of so many parts (size_of) */
 #define FIRST_PART TUNED("P0", 1)
 #define SECOND_PART TUNED("P1", 3)
 #define LAST_PART TUNED("P3", 2)
 #define EDGE_BESIDE 4u /* queries for each processor of the device, as walk_launch counts them */
 #define PREFETCHED 512u	   /* bytes of a vector */
 
-/* The queries of one lane. */
+/* The queries of one batch stream. */
 struct Share
 {
-	Lane *lane;
+	BatchStream *bstream;
 	uint32_t first; /* of all */
 	uint32_t count;
 	uint32_t staged; /* atomic */
@@ -50,7 +50,7 @@ struct Staging
 	EngineQuery *const *queries;
 	const CudaMirror *mirror;
 	DeviceQuery like; /* what all are described by */
-	Share shares[LANES];
+	Share shares[BATCH_STREAMS];
 	uint32_t nshares;
 	uint32_t count; /* in these */
 	bool grows;		/* they are of several sizes */
@@ -93,7 +93,7 @@ prefetch_asked(const EngineQuery *query, uint32_t bytes)
 static void
 fast_stage(const Staging *staging, Share *share, uint32_t from, uint32_t end)
 {
-	Lane *lane = share->lane;
+	BatchStream *bstream = share->bstream;
 	EngineQuery *const *queries = staging->queries + share->first;
 	const EngineQuery *first = staging->queries[0];
 	uint32_t bytes = staging->mirror->vector_bytes;
@@ -102,7 +102,7 @@ fast_stage(const Staging *staging, Share *share, uint32_t from, uint32_t end)
 	for (uint32_t i = from; i < end; i++)
 	{
 		EngineQuery *query = queries[i];
-		DeviceQuery *described = &lane->queries[i];
+		DeviceQuery *described = &bstream->queries[i];
 
 		if (i + 2 * LOOKAHEAD < end)
 		{
@@ -116,11 +116,11 @@ fast_stage(const Staging *staging, Share *share, uint32_t from, uint32_t end)
 			__atomic_store_n(&share->odd, true, __ATOMIC_RELAXED);
 			return;
 		}
-		lane->asked[i] = query;
+		bstream->asked[i] = query;
 		*described = staging->like;
 		described->vector = (uint64_t) i * stride;
 		described->results = i * staging->like.k;
-		memcpy(lane->vectors + described->vector, query->vector, bytes);
+		memcpy(bstream->vectors + described->vector, query->vector, bytes);
 	}
 }
 
@@ -145,43 +145,44 @@ stage_chunk(void *arg, uint32_t chunk)
 }
 
 /*
- * How many queries each of the lanes gets, if all are free and there is a crew:
- * the device is to begin soon, to have enough to do while more are staged, and
- * to leave little to be handed back when it ends.
+ * How many queries each of the batch streams gets, if all are free and there is
+ * a pool: the device is to begin soon, to have enough to do while more are
+ * staged, and to leave little to be handed back when it ends.
  */
 static uint32_t
 size_of(uint32_t share, uint32_t count)
 {
-	const uint32_t parts[LANES] = {FIRST_PART, SECOND_PART,
+	const uint32_t parts[BATCH_STREAMS] = {FIRST_PART, SECOND_PART,
 								   PARTS - FIRST_PART - SECOND_PART - LAST_PART, LAST_PART};
 
 	return count * parts[share] / PARTS;
 }
 
-/* Share queries out among the lanes that are free. */
+/* Share queries out among the batch streams that are free. */
 static void
-share_out(CudaEngine *engine, Staging *staging, uint32_t count, bool crew)
+share_out(CudaEngine *engine, Staging *staging, uint32_t count, bool pool)
 {
 	uint32_t most =
-		at_most(LANE_QUERIES, at_most((uint32_t) (VECTOR_ROOM / staging->mirror->stride),
+		at_most(STREAM_QUERIES, at_most((uint32_t) (VECTOR_ROOM / staging->mirror->stride),
 									  RESULT_ROOM / staging->like.k)) /
 		CHUNK * CHUNK;
 	uint32_t even = count > CHUNK ? queries_of_share(staging->mirror, count) : count;
-	uint32_t lanes = 0;
+	uint32_t streams = 0;
 	bool grows;
 
-	for (uint32_t i = 0; i < LANES; i++)
-		lanes += !engine->lanes[i].busy;
-	grows = crew && lanes == LANES && TUNED("SHARE", 0) == 0 && size_of(2, count) + CHUNK <= most;
-	for (uint32_t i = 0; i < LANES && staging->count < count; i++)
+	for (uint32_t i = 0; i < BATCH_STREAMS; i++)
+		streams += !engine->streams[i].busy;
+	grows = pool && streams == BATCH_STREAMS && TUNED("SHARE", 0) == 0 &&
+			size_of(2, count) + CHUNK <= most;
+	for (uint32_t i = 0; i < BATCH_STREAMS && staging->count < count; i++)
 	{
-		Lane *lane = &engine->lanes[i];
+		BatchStream *bstream = &engine->streams[i];
 		Share *next = &staging->shares[staging->nshares];
 		uint32_t wanted = (grows ? size_of(staging->nshares, count) : even) + CHUNK - 1;
 
-		if (lane->busy)
+		if (bstream->busy)
 			continue;
-		next->lane = lane;
+		next->bstream = bstream;
 		next->first = staging->count;
 		next->count = at_most(at_most(wanted / CHUNK * CHUNK, most), count - staging->count);
 		if (next->count == 0)
@@ -192,27 +193,28 @@ share_out(CudaEngine *engine, Staging *staging, uint32_t count, bool crew)
 	staging->grows = grows;
 }
 
-/* Let a lane have a share. */
+/* Let a batch stream have a share. */
 static void
 fast_begin(const Staging *staging, const Share *share, uint64_t now)
 {
-	Lane *lane = share->lane;
+	BatchStream *bstream = share->bstream;
 
-	batch_begin(lane);
-	lane->mirror = (CudaMirror *) staging->mirror;
-	lane->kind = BATCH_WALK;
-	lane->ntasks = share->count;
-	lane->nasked = share->count;
-	lane->nback = 0;
-	lane->ended = false;
-	lane->k = staging->like.k;
-	lane->rows = staging->mirror->rows;
-	lane->position = staging->mirror->position;
-	lane->submitted_us = now;
-	lane->nresults = share->count * lane->k;
-	lane->at_once = false;
-	lane->vectors = lane->input + described_bytes(share->count);
-	lane->view.vectors = (const unsigned char *) lane->view.queries + described_bytes(share->count);
+	batch_begin(bstream);
+	bstream->mirror = (CudaMirror *) staging->mirror;
+	bstream->kind = BATCH_WALK;
+	bstream->ntasks = share->count;
+	bstream->nasked = share->count;
+	bstream->nback = 0;
+	bstream->ended = false;
+	bstream->k = staging->like.k;
+	bstream->rows = staging->mirror->rows;
+	bstream->position = staging->mirror->position;
+	bstream->submitted_us = now;
+	bstream->nresults = share->count * bstream->k;
+	bstream->at_once = false;
+	bstream->vectors = bstream->input + described_bytes(share->count);
+	bstream->view.vectors =
+		(const unsigned char *) bstream->view.queries + described_bytes(share->count);
 }
 
 /* Launch a share that is staged. */
@@ -229,26 +231,26 @@ fast_launch(CudaEngine *engine, const Staging *staging, const Share *share)
 
 	memset(&fill, 0, sizeof(fill));
 	fill.vectors = (size_t) share->count * staging->mirror->stride;
-	fill.results = share->lane->nresults;
+	fill.results = share->bstream->nresults;
 	fill.max_k = staging->like.k;
 	fill.max_ef = staging->like.ef;
-	share->lane->mirror->queries += share->count;
-	share->lane->beside = engine->nqueries;
+	share->bstream->mirror->queries += share->count;
+	share->bstream->beside = engine->nqueries;
 	if (staging->grows && share == staging->shares)
-		share->lane->beside = TUNED("FIRST", edge);
-	if (staging->grows && share == staging->shares + LANES - 1)
-		share->lane->beside = TUNED("LAST", edge);
-	return batch_launch_staged(engine, share->lane, &fill,
+		share->bstream->beside = TUNED("FIRST", edge);
+	if (staging->grows && share == staging->shares + BATCH_STREAMS - 1)
+		share->bstream->beside = TUNED("LAST", edge);
+	return batch_launch_staged(engine, share->bstream, &fill,
 							   described_bytes(share->count) + fill.vectors);
 }
 
-/* A lane has no batch after all, or its answers are back. */
+/* A batch stream has no batch after all, or its answers are back. */
 static void
-fast_leave(Lane *lane)
+fast_leave(BatchStream *bstream)
 {
-	lane->busy = false;
-	lane->nasked = 0;
-	lane->ended = false;
+	bstream->busy = false;
+	bstream->nasked = 0;
+	bstream->ended = false;
 }
 
 /*
@@ -256,28 +258,28 @@ fast_leave(Lane *lane)
  * Returns how many queries were taken.
  */
 static uint32_t
-run_shares(CudaEngine *engine, Staging *staging, bool crew, uint64_t now)
+run_shares(CudaEngine *engine, Staging *staging, bool pool, uint64_t now)
 {
 	uint32_t taken = 0;
 	uint32_t chunk = 0;
 	uint32_t s;
 
-	for (s = 0; s < staging->nshares && crew; s++)
+	for (s = 0; s < staging->nshares && pool; s++)
 		fast_begin(staging, &staging->shares[s], now);
-	if (crew)
-		crew_begin(&engine->crew, stage_chunk, staging, (staging->count + CHUNK - 1) / CHUNK);
+	if (pool)
+		host_pool_begin(&engine->pool, stage_chunk, staging, (staging->count + CHUNK - 1) / CHUNK);
 	for (s = 0; s < staging->nshares; s++)
 	{
 		Share *share = &staging->shares[s];
 
-		if (!crew)
+		if (!pool)
 			fast_begin(staging, share, now);
 		while (__atomic_load_n(&share->staged, __ATOMIC_ACQUIRE) < share->count)
 		{
-			if (!crew)
+			if (!pool)
 				stage_chunk(staging, chunk++);
-			else if (!crew_step(&engine->crew))
-				crew_pause();
+			else if (!host_pool_step(&engine->pool))
+				host_pool_pause();
 		}
 		if (__atomic_load_n(&share->odd, __ATOMIC_RELAXED))
 			break;
@@ -285,19 +287,19 @@ run_shares(CudaEngine *engine, Staging *staging, bool crew, uint64_t now)
 		if (!fast_launch(engine, staging, share))
 			break; /* the engine has failed: they are its */
 	}
-	if (crew)
-		crew_end(&engine->crew);
+	if (pool)
+		host_pool_end(&engine->pool);
 	for (s = engine->failure.failed ? staging->nshares : s; s < staging->nshares; s++)
-		fast_leave(staging->shares[s].lane);
+		fast_leave(staging->shares[s].bstream);
 	return taken;
 }
 
 uint32_t
-direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now)
+fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, uint64_t now)
 {
 	const EngineQuery *first = count > 0 ? queries[0] : NULL;
 	CudaMirror *mirror = first != NULL ? engine_mirror(engine, first->mirror) : NULL;
-	bool crew = count >= CREW_LEAST && engine->crew.nthreads > 0;
+	bool pool = count >= CREW_LEAST && engine->pool.nthreads > 0;
 	Staging staging;
 	uint32_t rows;
 
@@ -315,23 +317,23 @@ direct_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count, u
 	staging.like.max_iterations = first->max_iterations;
 	if (graph_kind(engine, mirror, staging.like.k, staging.like.ef, false) != BATCH_WALK)
 		return 0;
-	share_out(engine, &staging, count, crew);
-	return run_shares(engine, &staging, crew, now);
+	share_out(engine, &staging, count, pool);
+	return run_shares(engine, &staging, pool, now);
 }
 
 void
-direct_end(CudaEngine *engine, Lane *lane)
+fast_end(CudaEngine *engine, BatchStream *bstream)
 {
-	lane->ended = true;
-	lane->mirror->queries -= lane->nasked;
-	lane->mirror = NULL;
-	engine->nqueries -= lane->nasked;
+	bstream->ended = true;
+	bstream->mirror->queries -= bstream->nasked;
+	bstream->mirror = NULL;
+	engine->nqueries -= bstream->nasked;
 }
 
-/* Some queries of a lane on their way back. */
+/* Some queries of a batch stream on their way back. */
 struct Return
 {
-	const Lane *lane;
+	const BatchStream *bstream;
 	EngineQuery **completed;
 	uint32_t first;
 	uint32_t count;
@@ -339,13 +341,13 @@ struct Return
 
 /* Bring a query's answer nearer, and where it goes. */
 static inline void
-prefetch_answer(const Lane *lane, uint32_t i)
+prefetch_answer(const BatchStream *bstream, uint32_t i)
 {
-	const EngineQuery *query = lane->asked[i];
-	const SearchResult *results = lane->results + (size_t) i * lane->k;
+	const EngineQuery *query = bstream->asked[i];
+	const SearchResult *results = bstream->results + (size_t) i * bstream->k;
 
-	__builtin_prefetch(&lane->heads[i]);
-	for (uint32_t at = 0; at < lane->k && at < PREFETCHED / sizeof(SearchResult);
+	__builtin_prefetch(&bstream->heads[i]);
+	for (uint32_t at = 0; at < bstream->k && at < PREFETCHED / sizeof(SearchResult);
 		 at += 64 / sizeof(SearchResult))
 	{
 		__builtin_prefetch(results + at);
@@ -355,24 +357,25 @@ prefetch_answer(const Lane *lane, uint32_t i)
 
 /* Write a query's outputs. */
 static void
-fast_answer(const Lane *lane, uint32_t i)
+fast_answer(const BatchStream *bstream, uint32_t i)
 {
-	EngineQuery *query = lane->asked[i];
-	const DeviceHead *head = &lane->heads[i];
-	uint32_t count = at_most(head->count, lane->k);
+	EngineQuery *query = bstream->asked[i];
+	const DeviceHead *head = &bstream->heads[i];
+	uint32_t count = at_most(head->count, bstream->k);
 
-	memcpy(query->results, lane->results + (size_t) i * lane->k, count * sizeof(SearchResult));
+	memcpy(query->results, bstream->results + (size_t) i * bstream->k,
+		   count * sizeof(SearchResult));
 	query->status = ENGINE_OK;
 	query->count = count;
 	query->traced = head->traced;
-	query->position = lane->position;
-	query->rows = lane->rows;
+	query->position = bstream->position;
+	query->rows = bstream->rows;
 	query->counters.expanded = head->expanded;
 	query->counters.distances = head->distances;
 	query->counters.iterations = head->iterations;
 	query->counters.pending = head->pending;
-	query->counters.queue_us = (uint32_t) (lane->started_us - lane->submitted_us);
-	query->counters.engine_us = (uint32_t) (lane->ended_us - lane->started_us);
+	query->counters.queue_us = (uint32_t) (bstream->started_us - bstream->submitted_us);
+	query->counters.engine_us = (uint32_t) (bstream->ended_us - bstream->started_us);
 	query->error.status = ENGINE_OK;
 	query->error.text[0] = 0;
 }
@@ -382,7 +385,7 @@ static void
 answer_chunk(void *arg, uint32_t chunk)
 {
 	const Return *back = (const Return *) arg;
-	const Lane *lane = back->lane;
+	const BatchStream *bstream = back->bstream;
 	uint32_t end = at_most((chunk + 1) * CHUNK, back->count);
 
 	for (uint32_t i = chunk * CHUNK; i < end; i++)
@@ -391,45 +394,45 @@ answer_chunk(void *arg, uint32_t chunk)
 
 		if (i + 2 * LOOKAHEAD < end)
 		{
-			const EngineQuery *later = lane->asked[at + 2 * LOOKAHEAD];
+			const EngineQuery *later = bstream->asked[at + 2 * LOOKAHEAD];
 
 			__builtin_prefetch(&later->results);
 			__builtin_prefetch(&later->status, 1);
 			__builtin_prefetch(&later->error, 1);
 		}
 		if (i + LOOKAHEAD < end)
-			prefetch_answer(lane, at + LOOKAHEAD);
-		fast_answer(lane, at);
-		back->completed[i] = lane->asked[at];
+			prefetch_answer(bstream, at + LOOKAHEAD);
+		fast_answer(bstream, at);
+		back->completed[i] = bstream->asked[at];
 	}
 }
 
 uint32_t
-direct_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
+fast_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 {
 	uint32_t count = 0;
 
-	for (uint32_t i = 0; i < LANES && count < room; i++)
+	for (uint32_t i = 0; i < BATCH_STREAMS && count < room; i++)
 	{
-		Lane *lane = &engine->lanes[i];
-		Return back = {lane, completed + count, lane->nback,
-					   at_most(lane->nasked - lane->nback, room - count)};
+		BatchStream *bstream = &engine->streams[i];
+		Return back = {bstream, completed + count, bstream->nback,
+					   at_most(bstream->nasked - bstream->nback, room - count)};
 		uint32_t chunks = (back.count + CHUNK - 1) / CHUNK;
 
-		if (!lane->busy || !lane->ended)
+		if (!bstream->busy || !bstream->ended)
 			continue;
-		if (back.count >= CREW_LEAST && engine->crew.nthreads > 0)
+		if (back.count >= CREW_LEAST && engine->pool.nthreads > 0)
 		{
-			crew_begin(&engine->crew, answer_chunk, &back, chunks);
-			crew_end(&engine->crew);
+			host_pool_begin(&engine->pool, answer_chunk, &back, chunks);
+			host_pool_end(&engine->pool);
 		}
 		for (uint32_t chunk = 0;
-			 chunk < chunks && (back.count < CREW_LEAST || engine->crew.nthreads == 0); chunk++)
+			 chunk < chunks && (back.count < CREW_LEAST || engine->pool.nthreads == 0); chunk++)
 			answer_chunk(&back, chunk);
-		lane->nback += back.count;
+		bstream->nback += back.count;
 		count += back.count;
-		if (lane->nback == lane->nasked)
-			fast_leave(lane);
+		if (bstream->nback == bstream->nasked)
+			fast_leave(bstream);
 	}
 	return count;
 }

@@ -308,13 +308,13 @@ keep_borrowed(CudaEngine *engine)
 }
 
 /*
- * While the device is at a share, the next is staged. All lanes get some, if
- * these take longer to stage than a launch does.
+ * While the device is at a share, the next is staged. All batch streams get
+ * some, if these take longer to stage than a launch does.
  */
 uint32_t
 queries_of_share(const CudaMirror *mirror, uint32_t count)
 {
-	uint32_t share = (count + LANES - 1) / LANES;
+	uint32_t share = (count + BATCH_STREAMS - 1) / BATCH_STREAMS;
 	uint32_t least = mirror != NULL && mirror->stride * LEAST_SHARE < SHARE_BYTES
 						 ? SHARE_BYTES / mirror->stride
 						 : LEAST_SHARE;
@@ -340,7 +340,7 @@ tasks_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count)
 		return ENGINE_NO_MEMORY;
 	engine->nqueries += count;
 	engine->asked_us = now;
-	started = direct_submit(engine, queries, count, now);
+	started = fast_submit(engine, queries, count, now);
 	if (started == count)
 		return ENGINE_OK;
 	engine->borrows = engine->first_waiting == NULL;
@@ -407,5 +407,5 @@ tasks_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room)
 		completed[count++] = task->query;
 		task_free(engine, task);
 	}
-	return count + direct_poll(engine, completed + count, room - count);
+	return count + fast_poll(engine, completed + count, room - count);
 }

@@ -177,7 +177,7 @@ scan_settle(const MirrorView &mirror, const ScanPlan &plan, Scanning<G> *scannin
 		{
 			Key least = atomicMin(&plan.bounds[scanning->query[g]], bound);
 
-			tighten<T, TERM>(mirror, plan, scanning, g, least < bound ? least : bound);
+			scan_tighten<T, TERM>(mirror, plan, scanning, g, least < bound ? least : bound);
 		}
 	}
 	__syncthreads();
@@ -360,14 +360,14 @@ __global__ void __launch_bounds__(THREADS, G == 1 ? SCAN_BLOCKS + 1 : SCAN_BLOCK
 
 			/* what other ranges have found: a look per chunk is cheap */
 			if (threadIdx.x < group)
-				tighten<T, TERM>(mirror, plan, &scanning, threadIdx.x,
+				scan_tighten<T, TERM>(mirror, plan, &scanning, threadIdx.x,
 								 *(volatile Key *) &plan.bounds[scanning.query[threadIdx.x]]);
 			__syncthreads();
 			filter_rows<T, TERM>(mirror, batch, plan, &scanning, memory, group, early, base, until);
 			__syncthreads();
 			for (uint32_t g = 0; g < group; g++)
 				if (scanning.slots[g] >= SETTLE || (until == end && scanning.slots[g] > 0))
-					settle<T, TERM>(mirror, plan, &scanning, memory, g);
+					scan_settle<T, TERM>(mirror, plan, &scanning, memory, g);
 		}
 		end_group(batch, plan, scanning, memory, first, group, early, end - from);
 	}

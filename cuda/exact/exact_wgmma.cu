@@ -461,7 +461,7 @@ __launch_bounds__(WGMMA_THREADS, 1)
 	{
 		fewer_registers<FEEDER_REGISTERS>();
 		if (threadIdx.x == 0)
-			feed<T, QUERIES, PARTS>(&rows_map, &queries_map, boxes, shape, memory, &barriers);
+			wgmma_feed<T, QUERIES, PARTS>(&rows_map, &queries_map, boxes, shape, memory, &barriers);
 		else if (threadIdx.x / WARP >= 1 && threadIdx.x / WARP <= GROUPS)
 			append_hits<PARTS>(mirror, batch, tables, boxes, memory, &barriers,
 							   threadIdx.x / WARP - 1);

@@ -46,7 +46,7 @@
 
 /* Begin with entries spread over all of them: any prefix of the seeds is. */
 __global__ void __launch_bounds__(THREADS)
-	begin_kernel(const MirrorView mirror, const EntryLists lists)
+	begin_kernel(const MirrorView mirror, const EntryPoints lists)
 {
 	uint32_t slot = lists.entries[blockIdx.x];
 
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(THREADS)
  */
 template <int TERM>
 __device__ static inline void
-choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, uint32_t entry,
+choose_for(const MirrorView &mirror, const EntryPoints &lists, uint32_t choices, uint32_t entry,
 		   uint32_t *own)
 {
 	uint32_t lane = threadIdx.x % WARP;
@@ -114,7 +114,7 @@ choose_for(const MirrorView &mirror, const EntryLists &lists, uint32_t choices, 
 /* The nearest `choices` pivots of entries from `first` up to `end`. */
 template <int TERM>
 __global__ void
-__launch_bounds__(THREADS) choose_kernel(const MirrorView mirror, const EntryLists lists,
+__launch_bounds__(THREADS) choose_kernel(const MirrorView mirror, const EntryPoints lists,
 										 uint32_t choices, uint32_t first, uint32_t end)
 {
 	__shared__ uint32_t keys[WARPS][PIVOTS_MOST];
@@ -144,7 +144,7 @@ choices_ahead(const uint32_t *choices, uint32_t nentries, uint32_t first, uint32
  * first warp of a block.
  */
 __device__ static inline uint32_t
-list_members(const EntryLists &lists, uint32_t pivot, uint32_t *members)
+list_members(const EntryPoints &lists, uint32_t pivot, uint32_t *members)
 {
 	uint32_t n = 0;
 
@@ -204,7 +204,7 @@ mean_bits(const MirrorView &mirror, const uint32_t *members, uint32_t n, uint32_
  */
 template <int TERM>
 __global__ void __launch_bounds__(THREADS)
-	mean_kernel(const MirrorView mirror, const EntryLists lists)
+	mean_kernel(const MirrorView mirror, const EntryPoints lists)
 {
 	__shared__ uint32_t members[MEMBERS];
 	__shared__ uint32_t count;
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* Let entries into the lists of their n-th choices, counted from 0. */
 __global__ void __launch_bounds__(THREADS)
-	place_kernel(const MirrorView mirror, const EntryLists lists, uint32_t choice)
+	place_kernel(const MirrorView mirror, const EntryPoints lists, uint32_t choice)
 {
 	uint32_t pivot = (blockIdx.x * THREADS + threadIdx.x) / WARP;
 	uint32_t lane = threadIdx.x % WARP;
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(THREADS)
 		list[0] = lists.entries[pivot];
 }
 
-typedef void (*ChooseKernel)(const MirrorView, const EntryLists, uint32_t, uint32_t, uint32_t);
+typedef void (*ChooseKernel)(const MirrorView, const EntryPoints, uint32_t, uint32_t, uint32_t);
 
 /*
  * The kernel that measures: of products too by squared differences, which say
@@ -284,14 +284,14 @@ choose_kernel_of(const MirrorView *mirror)
 
 /* Blocks of a kernel that has work for so many. */
 static uint32_t
-blocks_of(const EntryLists *lists, uint32_t blocks)
+blocks_of(const EntryPoints *lists, uint32_t blocks)
 {
 	return lists->blocks == 0 || blocks < lists->blocks ? blocks : lists->blocks;
 }
 
 /* Let entries choose among the pivots. */
 static void
-entries_choose_pivots(const MirrorView *mirror, const EntryLists *lists, uint32_t choices,
+choose_pivots(const MirrorView *mirror, const EntryPoints *lists, uint32_t choices,
 					  cudaStream_t stream)
 {
 	uint64_t of_launch = LAUNCH_BYTES / ((uint64_t) lists->npivots * mirror->code_stride) + 1;
@@ -308,7 +308,7 @@ entries_choose_pivots(const MirrorView *mirror, const EntryLists *lists, uint32_
 }
 
 cudaError_t
-entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t stream)
+entry_points_make(const MirrorView *mirror, const EntryPoints *lists, cudaStream_t stream)
 {
 	uint32_t *places = lists->pivots + lists->npivots;
 	cudaError_t error = cudaMemsetAsync(
@@ -321,7 +321,7 @@ entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t str
 	LAUNCH(begin_kernel, lists->npivots, THREADS, 0, stream, *mirror, *lists);
 	for (uint32_t round = 0; round < ROUNDS; round++)
 	{
-		entries_choose_pivots(mirror, lists, 1, stream);
+		choose_pivots(mirror, lists, 1, stream);
 		if (mirror->type == ELEMENT_BIT)
 			LAUNCH(mean_kernel<TERM_BITS>, blocks_of(lists, lists->npivots), THREADS, 0, stream,
 				   *mirror, *lists);
@@ -329,7 +329,7 @@ entries_make(const MirrorView *mirror, const EntryLists *lists, cudaStream_t str
 			LAUNCH(mean_kernel<TERM_SQUARE>, blocks_of(lists, lists->npivots), THREADS, 0, stream,
 				   *mirror, *lists);
 	}
-	entries_choose_pivots(mirror, lists, ENTRY_CHOICES, stream);
+	choose_pivots(mirror, lists, ENTRY_CHOICES, stream);
 	for (uint32_t choice = 0; choice < ENTRY_CHOICES; choice++)
 		LAUNCH(place_kernel, (lists->npivots + WARPS - 1) / WARPS, THREADS, 0, stream, *mirror,
 			   *lists, choice);
@@ -372,7 +372,7 @@ side_of(const CudaMirror *mirror, uint32_t npivots, uint32_t side)
 {
 	unsigned char *room =
 		(unsigned char *) mirror->seeds.base +
-		round_up(2 * SEEDS_ROOM * sizeof(uint32_t) + codes_room(&mirror->spec), 16);
+		round_up(2 * SEEDS_ROOM * sizeof(uint32_t) + quantizer_room(&mirror->spec), 16);
 
 	if (npivots <= PIVOTS)
 		return room + side * side_bytes(mirror, PIVOTS);
@@ -382,7 +382,7 @@ side_of(const CudaMirror *mirror, uint32_t npivots, uint32_t side)
 
 /* Entries that a mirror of so many rows may have. */
 static uint32_t
-entries_most(uint64_t rows)
+entry_points_most(uint64_t rows)
 {
 	uint64_t most = rows / ROWS_OF_ENTRY;
 
@@ -390,12 +390,13 @@ entries_most(uint64_t rows)
 }
 
 size_t
-entries_room(const CudaMirror *mirror, uint64_t slots)
+entry_points_room(const CudaMirror *mirror, uint64_t slots)
 {
 	size_t room = 32 + sides_bytes(mirror, PIVOTS, ENTRIES_FEW);
 
-	return entries_most(slots) > ENTRIES_FEW ? room + sides_bytes(mirror, PIVOTS_MOST, ENTRIES_MOST)
-											 : room;
+	return entry_points_most(slots) > ENTRIES_FEW
+			   ? room + sides_bytes(mirror, PIVOTS_MOST, ENTRIES_MOST)
+			   : room;
 }
 
 /* Pivots for so many entries. */
@@ -410,7 +411,7 @@ pivots_for(uint32_t nentries)
 }
 
 void
-entries_published(const CudaMirror *mirror, MirrorView *view)
+entry_points_published(const CudaMirror *mirror, MirrorView *view)
 {
 	uint32_t npivots = pivots_for(mirror->nentries);
 	unsigned char *side = side_of(mirror, npivots, mirror->entries_side);
@@ -421,7 +422,7 @@ entries_published(const CudaMirror *mirror, MirrorView *view)
 }
 
 uint64_t
-entries_sum(const uint32_t *seeds, uint32_t nseeds)
+entry_points_sum(const uint32_t *seeds, uint32_t nseeds)
 {
 	uint64_t sum = 14695981039346656037ull;
 
@@ -435,10 +436,10 @@ entries_sum(const uint32_t *seeds, uint32_t nseeds)
  * lists.
  */
 static uint32_t
-entries_wanted(const CudaMirror *mirror, uint32_t nseeds)
+entry_points_wanted(const CudaMirror *mirror, uint32_t nseeds)
 {
 	bool bits = mirror->spec.type == ELEMENT_BIT;
-	uint32_t most = entries_most(mirror->rows);
+	uint32_t most = entry_points_most(mirror->rows);
 
 	/* bits in host memory would be read as often as there are pivots */
 	if (nseeds <= ENGINE_SEEDS_TRIED ||
@@ -466,11 +467,11 @@ coded_view(const CudaMirror *mirror)
  * Lists of a side, of so many entries, for so many pivots. While queries are
  * about their kernels have a block on each SM, which leaves these most of it.
  */
-static EntryLists
+static EntryPoints
 lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, const uint32_t *entries,
 		 uint32_t nentries, uint32_t npivots)
 {
-	EntryLists lists;
+	EntryPoints lists;
 
 	lists.entries = entries;
 	lists.npivots = npivots;
@@ -491,11 +492,11 @@ static bool
 send_entries(CudaEngine *engine, CudaMirror *mirror, const uint32_t *entries, uint32_t count)
 {
 	MirrorView view = coded_view(mirror);
-	EntryLists lists =
+	EntryPoints lists =
 		lists_of(engine, mirror, mirror->entries_side ^ 1, entries, count, pivots_for(count));
 
-	return lanes_wait(engine, mirror) &&
-		   GPU(&engine->failure, entries_make(&view, &lists, engine->job_stream));
+	return batch_streams_wait(engine, mirror) &&
+		   GPU(&engine->failure, entry_points_make(&view, &lists, engine->job_stream));
 }
 
 /* --- for links ------------------------------------------------------------ */
@@ -520,7 +521,7 @@ __launch_bounds__(THREADS) sample_kernel(uint32_t *entries, uint32_t count, cons
 }
 
 bool
-entries_may_be(const CudaMirror *mirror)
+entry_points_may_be(const CudaMirror *mirror)
 {
 	if (mirror->spec.type == ELEMENT_BIT)
 		return mirror_near_rows(mirror) >= mirror->rows;
@@ -534,7 +535,7 @@ entries_may_be(const CudaMirror *mirror)
 static uint32_t
 sample_size(const CudaMirror *mirror, uint32_t count, uint32_t linked, uint32_t *of_seeds)
 {
-	uint32_t most = entries_most(mirror->rows);
+	uint32_t most = entry_points_most(mirror->rows);
 	uint32_t wanted = linked / LINKED_SHARE < most ? linked / LINKED_SHARE : most;
 
 	*of_seeds = linked > 0 ? (uint32_t) ((uint64_t) wanted * (linked - count) / linked) : 0;
@@ -543,7 +544,7 @@ sample_size(const CudaMirror *mirror, uint32_t count, uint32_t linked, uint32_t 
 }
 
 bool
-entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked)
+entry_points_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked)
 {
 	uint32_t of_seeds;
 
@@ -551,7 +552,7 @@ entries_are_enough(const CudaMirror *mirror, uint32_t count, uint32_t linked)
 }
 
 uint32_t
-entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
+entry_points_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count,
 				uint32_t linked)
 {
 	uint32_t *entries = (uint32_t *) mirror->seeds.base + (mirror->seeds_side ^ 1) * SEEDS_ROOM;
@@ -559,7 +560,7 @@ entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, u
 	uint32_t of_seeds;
 	uint32_t wanted = sample_size(mirror, count, linked, &of_seeds);
 
-	if (!lanes_wait(engine, mirror))
+	if (!batch_streams_wait(engine, mirror))
 		return 0;
 	LAUNCH(sample_kernel, (wanted + THREADS - 1) / THREADS, THREADS, 0, engine->job_stream, entries,
 		   wanted, seeds, of_seeds, slots, count);
@@ -570,26 +571,27 @@ entries_make_of(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, u
 }
 
 const uint32_t *
-entries_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint32_t *slots,
+entry_points_choose(CudaEngine *engine, CudaMirror *mirror, uint32_t made, const uint32_t *slots,
 			   uint32_t count, uint32_t *near)
 {
 	MirrorView view = coded_view(mirror);
 	uint32_t side = made > 0 ? mirror->entries_side ^ 1 : mirror->entries_side;
-	EntryLists lists = lists_of(engine, mirror, side, slots, count, made > 0 ? made : view.npivots);
+	EntryPoints lists =
+		lists_of(engine, mirror, side, slots, count, made > 0 ? made : view.npivots);
 
 	lists.choices = near;
-	entries_choose_pivots(&view, &lists, ENTRY_CHOICES, engine->job_stream);
+	choose_pivots(&view, &lists, ENTRY_CHOICES, engine->job_stream);
 	return GPU(&engine->failure, cudaGetLastError()) ? lists.pivots + lists.npivots : NULL;
 }
 
 /* --- the stage ------------------------------------------------------------ */
 
 bool
-entries_stage(CudaEngine *engine, CudaJob *job)
+entry_points_stage(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
-	uint64_t sum = job->has_seeds ? entries_sum(job->seeds, job->nseeds) : mirror->seeds_sum;
-	uint32_t wanted = entries_wanted(mirror, job->has_seeds ? job->nseeds : mirror->nseeds);
+	uint64_t sum = job->has_seeds ? entry_points_sum(job->seeds, job->nseeds) : mirror->seeds_sum;
+	uint32_t wanted = entry_points_wanted(mirror, job->has_seeds ? job->nseeds : mirror->nseeds);
 	const uint32_t *seeds =
 		(const uint32_t *) mirror->seeds.base +
 		(job->has_seeds ? mirror->seeds_side ^ 1 : mirror->seeds_side) * SEEDS_ROOM;
@@ -597,7 +599,7 @@ entries_stage(CudaEngine *engine, CudaJob *job)
 
 	if (wanted == mirror->nentries &&
 		(wanted == 0 ||
-		 (sum == mirror->entries_sum && mirror->relinked <= mirror->linked / RELINKED_SHARE)))
+		 (sum == mirror->entry_points_sum && mirror->relinked <= mirror->linked / RELINKED_SHARE)))
 		return true;
 	if (wanted > 0)
 	{
@@ -608,7 +610,7 @@ entries_stage(CudaEngine *engine, CudaJob *job)
 	}
 	job->has_entries = true;
 	job->nentries = wanted;
-	job->entries_sum = sum;
+	job->entry_points_sum = sum;
 	mirror->relinked = 0;
 	return true;
 }

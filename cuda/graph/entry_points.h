@@ -53,7 +53,7 @@
  * What making lists needs of a mirror besides its view. All pointers are device
  * memory.
  */
-struct EntryLists
+struct EntryPoints
 {
 	const uint32_t *entries;
 	uint32_t npivots;
@@ -69,7 +69,7 @@ struct EntryLists
 };
 
 /* Make pivots and lists: of codes where the view has them, else of rows. */
-extern cudaError_t entries_make(const MirrorView *mirror, const EntryLists *lists,
+extern cudaError_t entry_points_make(const MirrorView *mirror, const EntryPoints *lists,
 								cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_ENTRY_POINTS_H */

@@ -384,7 +384,7 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 		atomicAdd(&shared->fresh, n);
 	__syncwarp();
 	STAGE(5);
-	measure<TERM, TEAM, ROWS>(mirror, layout, walk, shared, query,
+	codes_measure<TERM, TEAM, ROWS>(mirror, layout, walk, shared, query,
 							  parents.pivots ? mirror.pivot_codes : mirror.codes, n);
 	__syncwarp();
 }

@@ -271,7 +271,7 @@ enter_round(const MirrorView &mirror, const BatchView &batch, const DeviceQuery 
 	uint32_t n,
 			 sorted;
 
-	measure<T, TERM, REFERENCE>(mirror, query, walk, shared);
+	rows_measure<T, TERM, REFERENCE>(mirror, query, walk, shared);
 	walk->distances += shared->gathered;
 	walk->seen += shared->gathered;
 	n = shared->entered;
@@ -595,7 +595,8 @@ __launch_bounds__(THREADS, BLOCKS_LEAST)
 	if (threadIdx.x == 0)
 		shared.open_from = 0;
 	__syncthreads();
-	lay_out<REFERENCE>(mirror, batch, asked, memory + query_bytes(mirror), state_shared, &walk);
+	rows_lay_out<REFERENCE>(mirror, batch, asked, memory + query_bytes(mirror), state_shared,
+							&walk);
 	for (uint32_t i = threadIdx.x; i < walk.places; i += blockDim.x)
 		walk.table[i] = NO_SLOT;
 	query = load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.norm);

@@ -246,7 +246,7 @@ measure_wide(const MirrorView &mirror, const BatchView &batch, const WideWalk &w
 		uint32_t key = wide_key<TERM>(mirror, wide.walk, query, codes, slot, active);
 		bool speaks = active && lane % WIDE_LANES == 0;
 
-		offer(mirror, wide.walk, &shared->walk, speaks, key, slot, false);
+		codes_offer(mirror, wide.walk, &shared->walk, speaks, key, slot, false);
 		if (wide.apart && !pivots)
 			offer_apart(mirror, batch, wide, shared, speaks,
 						(Entry) key << 32 | (Entry) (slot << 1));
@@ -376,9 +376,9 @@ make_wide_room(WideWalk *wide, uint32_t more)
 		walk->table[i] = NO_SLOT;
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < walk->count; i += blockDim.x)
-		see(*walk, slot_of(walk->list[i]));
+		codes_see(*walk, slot_of(walk->list[i]));
 	for (uint32_t i = threadIdx.x; i < wide->nanswers; i += blockDim.x)
-		see(*walk, slot_of(wide->answers[i]));
+		codes_see(*walk, slot_of(wide->answers[i]));
 	walk->forgotten = walk->measured - walk->count - wide->nanswers;
 }
 

@@ -188,8 +188,8 @@ row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, fl
 
 template <typename T>
 __global__ void
-__launch_bounds__(THREADS)
-	judge_kernel(const CodedRows rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict)
+__launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *slots, uint32_t count,
+										QuantizerVerdict *verdict)
 {
 	uint32_t sample = blockIdx.x * WARPS + threadIdx.x / WARP;
 	uint32_t place = (uint32_t) ((uint64_t) sample * count / CODE_SAMPLES);
@@ -228,7 +228,7 @@ __launch_bounds__(THREADS)
 }
 
 cudaError_t
-codes_clear_ranges(const CodedRows *rows, cudaStream_t stream)
+quantizer_clear_ranges(const CodedRows *rows, cudaStream_t stream)
 {
 	cudaError_t error = cudaMemsetAsync(rows->least, 0xFF, rows->dims * sizeof(uint32_t), stream);
 
@@ -274,7 +274,7 @@ codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint
 }
 
 cudaError_t
-codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+quantizer_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
 			 cudaStream_t stream)
 {
 	RowsKernel kernel = rows->type == ELEMENT_HALF ? encode_kernel<__half> : encode_kernel<float>;
@@ -283,8 +283,8 @@ codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint3
 }
 
 cudaError_t
-codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count, CodeVerdict *verdict,
-			cudaStream_t stream)
+quantizer_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count,
+				QuantizerVerdict *verdict, cudaStream_t stream)
 {
 	cudaError_t error = cudaMemsetAsync(verdict, 0, sizeof(*verdict), stream);
 
@@ -307,7 +307,7 @@ half_range(uint32_t least, uint32_t greatest)
 }
 
 float
-codes_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims, float *offsets)
+quantizer_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims, float *offsets)
 {
 	float most = 0;
 
@@ -386,7 +386,7 @@ codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count
 }
 
 bool
-codes_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims, const float *offsets,
+quantizer_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims, const float *offsets,
 		   float steps)
 {
 	for (uint32_t i = 0; i < dims; i++)

@@ -45,7 +45,7 @@ struct CodedRows
 };
 
 /* How many sampled rows codes serve well enough, and how many not. */
-struct CodeVerdict
+struct QuantizerVerdict
 {
 	uint32_t good;
 	uint32_t bad;
@@ -69,7 +69,7 @@ code_stride(uint32_t dims)
 }
 
 /* Empty the ranges of values. */
-extern cudaError_t codes_clear_ranges(const CodedRows *rows, cudaStream_t stream);
+extern cudaError_t quantizer_clear_ranges(const CodedRows *rows, cudaStream_t stream);
 /* Widen them by rows: those named, or count from first on. */
 extern cudaError_t codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first,
 								 uint32_t count, cudaStream_t stream);
@@ -77,7 +77,7 @@ extern cudaError_t codes_measure(const CodedRows *rows, const uint32_t *slots, u
  * Make the offsets (host memory) and return the steps, from ranges that were
  * copied to the host.
  */
-extern float codes_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
+extern float quantizer_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
 							  float *offsets);
 /*
  * The same from rows (host memory, strides as the mirror's), without the values
@@ -86,16 +86,16 @@ extern float codes_parameters(const uint32_t *least, const uint32_t *greatest, u
 extern float codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count,
 						   float *offsets);
 /* Whether codes of these parameters still hold the ranges. */
-extern bool codes_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
+extern bool quantizer_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
 					   const float *offsets, float steps);
 /* Encode rows: those named, or count from first on. */
-extern cudaError_t codes_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first,
+extern cudaError_t quantizer_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first,
 								uint32_t count, cudaStream_t stream);
 /*
  * Judge codes by a sample of the slots named (NULL: of those below rows->rows),
  * as many as count; *verdict (device memory) starts at zero.
  */
-extern cudaError_t codes_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count,
-							   CodeVerdict *verdict, cudaStream_t stream);
+extern cudaError_t quantizer_judge(const CodedRows *rows, const uint32_t *slots, uint32_t count,
+							   QuantizerVerdict *verdict, cudaStream_t stream);
 
 #endif /* GPUANN_CUDA_QUANTIZER_H */

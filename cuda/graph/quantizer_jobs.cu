@@ -31,13 +31,13 @@ room_of(const CudaMirror *mirror)
 }
 
 size_t
-codes_room(const MirrorSpec *spec)
+quantizer_room(const MirrorSpec *spec)
 {
-	return 3 * (size_t) spec->dims * sizeof(uint32_t) + sizeof(CodeVerdict);
+	return 3 * (size_t) spec->dims * sizeof(uint32_t) + sizeof(QuantizerVerdict);
 }
 
 const float *
-codes_offsets(const CudaMirror *mirror)
+quantizer_offsets(const CudaMirror *mirror)
 {
 	return (const float *) (room_of(mirror) + 2 * (size_t) mirror->spec.dims);
 }
@@ -87,7 +87,7 @@ send_ranges(CudaEngine *engine, CudaJob *job)
 	if (piece == NULL)
 		return false;
 	if ((!mirror->has_ranges &&
-		 !GPU(&engine->failure, codes_clear_ranges(&rows, engine->job_stream))) ||
+		 !GPU(&engine->failure, quantizer_clear_ranges(&rows, engine->job_stream))) ||
 		!GPU(&engine->failure, codes_measure(&rows, NULL, mirror->coded,
 											 mirror->rows - mirror->coded, engine->job_stream)) ||
 		!codes_copy_out(engine, piece->staged, rows.least,
@@ -117,11 +117,11 @@ send_codes(CudaEngine *engine, CudaJob *job)
 	 * whether that is too much
 	 */
 	if (mirror->code_steps == 0 ||
-		(!mirror->codes_clamped &&
-		 !codes_hold(least, greatest, mirror->spec.dims, mirror->code_offsets, mirror->code_steps)))
+		(!mirror->codes_clamped && !quantizer_hold(least, greatest, mirror->spec.dims,
+												   mirror->code_offsets, mirror->code_steps)))
 	{
 		mirror->code_steps =
-			codes_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
+			quantizer_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
 		mirror->codes_good = false;
 		mirror->judged = first = 0;
 		mirror->nentries = 0; /* their pivots are on the old scale */
@@ -131,18 +131,18 @@ send_codes(CudaEngine *engine, CudaJob *job)
 	if (mirror->code_steps == 0)
 		return true;
 	rows = coded_rows(mirror);
-	if (first == 0 && (!lanes_wait(engine, mirror) ||
+	if (first == 0 && (!batch_streams_wait(engine, mirror) ||
 					   !GPU(&engine->failure,
 							cudaMemcpyAsync(rows.offsets, piece->staged, rows.dims * sizeof(float),
 											cudaMemcpyHostToDevice, engine->job_stream))))
 		return false;
 	return GPU(&engine->failure,
-			   codes_encode(&rows, NULL, first, mirror->rows - first, engine->job_stream)) &&
+			   quantizer_encode(&rows, NULL, first, mirror->rows - first, engine->job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
 bool
-codes_stage(CudaEngine *engine, CudaJob *job)
+quantizer_stage(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 
@@ -169,15 +169,16 @@ codes_stage(CudaEngine *engine, CudaJob *job)
 }
 
 bool
-codes_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count)
+quantizer_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count)
 {
 	CudaMirror *mirror = job->mirror;
 	CodedRows rows = coded_rows(mirror);
-	CodeVerdict *verdict = (CodeVerdict *) (rows.offsets + rows.dims);
+	QuantizerVerdict *verdict = (QuantizerVerdict *) (rows.offsets + rows.dims);
 	Piece *piece = piece_hold(engine, job);
 
 	return piece != NULL &&
-		   GPU(&engine->failure, codes_judge(&rows, slots, count, verdict, engine->job_stream)) &&
+		   GPU(&engine->failure,
+			   quantizer_judge(&rows, slots, count, verdict, engine->job_stream)) &&
 		   codes_copy_out(engine, piece->staged, verdict, sizeof(*verdict)) &&
 		   piece_send(engine, job, piece);
 }
@@ -229,18 +230,19 @@ send_clamped(CudaEngine *engine, CudaJob *job)
 	mirror->codes_clamped = true;
 	mirror->nentries = 0;
 	memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
-	return lanes_wait(engine, mirror) &&
+	return batch_streams_wait(engine, mirror) &&
 		   GPU(&engine->failure,
 			   cudaMemcpyAsync((void *) rows.offsets, piece->staged, rows.dims * sizeof(float),
 							   cudaMemcpyHostToDevice, engine->job_stream)) &&
-		   GPU(&engine->failure, codes_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) &&
+		   GPU(&engine->failure,
+			   quantizer_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) &&
 		   piece_send(engine, job, piece);
 }
 
 bool
-codes_verdict(CudaJob *job)
+quantizer_verdict(CudaJob *job)
 {
-	CodeVerdict verdict;
+	QuantizerVerdict verdict;
 
 	memcpy(&verdict, job->held->staged, sizeof(verdict));
 	piece_release(job);
@@ -252,7 +254,7 @@ codes_verdict(CudaJob *job)
  * its scale (3, 5) and judge these (5, 4).
  */
 bool
-judge_stage(CudaEngine *engine, CudaJob *job)
+quantizer_judge_stage(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 
@@ -261,7 +263,7 @@ judge_stage(CudaEngine *engine, CudaJob *job)
 		if (!mirror->has_code_room || mirror->code_steps == 0 || mirror->coded != mirror->rows ||
 			mirror->linked < mirror->judged + mirror->judged / 4 + 1)
 			return true;
-		if (job->in_flight > 0 || !codes_send_judgement(engine, job, NULL, mirror->rows))
+		if (job->in_flight > 0 || !quantizer_send_judgement(engine, job, NULL, mirror->rows))
 			return false;
 		job->step = 1;
 	}
@@ -269,7 +271,7 @@ judge_stage(CudaEngine *engine, CudaJob *job)
 		return false;
 	if (job->step == 1 || job->step == 4)
 	{
-		mirror->codes_good = codes_verdict(job);
+		mirror->codes_good = quantizer_verdict(job);
 		mirror->judged = mirror->linked;
 		if (mirror->codes_good || job->step == 4)
 			return true;
@@ -294,14 +296,14 @@ judge_stage(CudaEngine *engine, CudaJob *job)
 	}
 	/* 5: codes are there */
 	piece_release(job);
-	if (!codes_send_judgement(engine, job, NULL, mirror->rows))
+	if (!quantizer_send_judgement(engine, job, NULL, mirror->rows))
 		return false;
 	job->step = 4;
 	return false;
 }
 
 bool
-codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count)
+quantizer_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, uint32_t count)
 {
 	CodedRows rows;
 
@@ -310,5 +312,5 @@ codes_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slots, u
 	rows = coded_rows(mirror);
 	mirror->ranges_changed = true;
 	return GPU(&engine->failure, codes_measure(&rows, slots, 0, count, engine->job_stream)) &&
-		   GPU(&engine->failure, codes_encode(&rows, slots, 0, count, engine->job_stream));
+		   GPU(&engine->failure, quantizer_encode(&rows, slots, 0, count, engine->job_stream));
 }

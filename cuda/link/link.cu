@@ -605,7 +605,7 @@ judge_codes(CudaEngine *engine, CudaJob *job)
 
 	if (!work->judging)
 	{
-		if (!codes_send_judgement(engine, job, here ? work->device_slots : NULL,
+		if (!quantizer_send_judgement(engine, job, here ? work->device_slots : NULL,
 								  here ? work->first : job->mirror->rows))
 			return false;
 		work->judging = true;
@@ -613,7 +613,7 @@ judge_codes(CudaEngine *engine, CudaJob *job)
 	if (job->in_flight > 0)
 		return false;
 	work->judging = false;
-	work->codes = codes_verdict(job) ? CODES_SERVE : CODES_NEVER;
+	work->codes = quantizer_verdict(job) ? CODES_SERVE : CODES_NEVER;
 	work->judge_at = linked < UINT32_MAX / CODES_GROWTH ? linked * CODES_GROWTH : UINT32_MAX;
 	if (work->codes == CODES_SERVE)
 		work->phase = work->batch.code_terms == NULL ? LINK_TERMS : LINK_WALK;
@@ -675,14 +675,14 @@ send_lists(CudaEngine *engine, CudaJob *job)
 	work->chosen = work->first + work->batch.count;
 	work->batch.lists = NULL;
 	work->batch.turns = NULL;
-	if (!entries_may_be(mirror))
+	if (!entry_points_may_be(mirror))
 		return true;
 	if (work->lists == 0 && mirror->nentries > 0)
 		work->listed = mirror->linked;
 	if (!work->repairs && linked / 2 >= work->listed &&
-		entries_are_enough(mirror, work->first, linked))
+		entry_points_are_enough(mirror, work->first, linked))
 	{
-		work->lists = entries_make_of(engine, mirror, work->device_slots, work->first, linked);
+		work->lists = entry_points_make_of(engine, mirror, work->device_slots, work->first, linked);
 		if (work->lists == 0)
 			return false;
 		work->listed = linked;
@@ -690,7 +690,7 @@ send_lists(CudaEngine *engine, CudaJob *job)
 	if (work->listed == 0)
 		return true;
 	work->batch.turns = work->turns;
-	work->batch.lists = entries_choose(engine, mirror, work->lists, work->batch.slots,
+	work->batch.lists = entry_points_choose(engine, mirror, work->lists, work->batch.slots,
 									   work->batch.count, work->batch.near);
 	return work->batch.lists != NULL &&
 		   GPU(&engine->failure, link_turns_launch(&work->batch, engine->job_stream));

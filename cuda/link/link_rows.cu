@@ -432,7 +432,7 @@ take_newcomers(const MirrorView &mirror, const LinkBatch &batch, uint32_t first,
 			continue;
 		met += !duplicate;
 		if (!has_entry(row->kept, row->nkept, source) && !has_entry(row->fill, row->nfill, source))
-			take_in<T, TERM>(mirror, batch, row, key << 32 | (LinkEntry) (source << 1));
+			link_take_in<T, TERM>(mirror, batch, row, key << 32 | (LinkEntry) (source << 1));
 	}
 }
 

@@ -93,7 +93,7 @@ offer_row(const MirrorView &mirror, const LinkBatch &batch, const Walk &walk, Li
 		note_equal(shared, slot, self, batch.max_equal);
 		has = false;
 	}
-	offer(mirror, walk, &shared->walk, has, key, slot, false);
+	codes_offer(mirror, walk, &shared->walk, has, key, slot, false);
 }
 
 /* Measure n slots of walk.fresh as stored, one warp, two per team at a time. */
@@ -199,7 +199,7 @@ walk_round(const MirrorView &mirror, const LinkBatch &batch, Walk *walk, LinkSha
 {
 	/* every warp has chosen before duplicates change */
 	__syncthreads();
-	make_room(walk, total);
+	list_make_room(walk, total);
 	look_at_rows<T, TERM, CODES>(mirror, batch, *walk, shared, self, source, total);
 	__syncthreads();
 	if (threadIdx.x < source.nequals && shared->equals[source.equal_place] == source.equal)

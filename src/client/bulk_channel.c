@@ -177,7 +177,7 @@ channel_await(int number, int64 deadline_us, int64 patience_us, void (*tell)(int
 		 * has passed this channel.
 		 */
 		shmem_wait(&channel->state, atomic_load(&channel->state),
-				   Min(deadline_us, now + SHMEM_WAIT_MS * 1000), event, NULL);
+				   Min(deadline_us, now + AREA_WAIT_MS * 1000), event, NULL);
 	}
 	return status;
 }

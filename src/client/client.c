@@ -147,7 +147,7 @@ wait_for_slot(_Atomic uint32_t *word, RequestPayload *payload, uint32 generation
 		now = monotonic_us();
 		if (now >= deadline)
 			return FALLBACK_TIMEOUT;
-		shmem_wait(word, value, Min(deadline, now + SHMEM_WAIT_MS * 1000), event, &payload->asleep);
+		shmem_wait(word, value, Min(deadline, now + AREA_WAIT_MS * 1000), event, &payload->asleep);
 	}
 }
 

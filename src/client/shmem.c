@@ -32,7 +32,7 @@
 
 #define AREA_SPARE_CHANNELS	4	/* for searches, beside two of each mirror worker */
 
-StaticAssertDecl(SHMEM_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
+StaticAssertDecl(AREA_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
 
 AreaHeader *gpuann_area = NULL;
 AreaHeader	gpuann_layout;
@@ -379,14 +379,14 @@ shmem_wait(_Atomic uint32_t *word, uint32 value, int64 deadline_us, uint32 wait_
 	while (!(differs = atomic_load(word) != value))
 	{
 		int64		left =
-			deadline_us == NO_DEADLINE ? SHMEM_WAIT_MS * 1000 : deadline_us - monotonic_us();
+			deadline_us == NO_DEADLINE ? AREA_WAIT_MS * 1000 : deadline_us - monotonic_us();
 
 		if (left <= 0)
 			break;
 		CHECK_FOR_INTERRUPTS();
 		if (!PostmasterIsAlive())
 			proc_exit(1);
-		area_futex_wait(word, value, (int) Min(SHMEM_WAIT_MS, (left + 999) / 1000));
+		area_futex_wait(word, value, (int) Min(AREA_WAIT_MS, (left + 999) / 1000));
 	}
 	pgstat_report_wait_end();
 	return differs;

@@ -59,11 +59,11 @@
  * Whoever dies, at whatever step (steps.h names them, a test dies at each): a
  * request costs its backend the page path, a slot or channel comes free when
  * the server or its successor has looked, and nobody waits longer than
- * SHMEM_WAIT_MS without looking whom for.
+ * AREA_WAIT_MS without looking whom for.
  *
  * Waiting. The server sleeps on `doorbell`; who posts advances it and, if
  * `sleeping` is set, wakes it. A client sleeps on the word it waits for, at
- * most SHMEM_WAIT_MS at a time: a cancel, which does not end a futex wait, is
+ * most AREA_WAIT_MS at a time: a cancel, which does not end a futex wait, is
  * heeded so soon. Before it sleeps it says so in its payload (`asleep`),
  * whosever that is by then: the server wakes nobody else, for most clients find
  * their answers without (spin_wait.h).
@@ -91,7 +91,7 @@
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
 #define AREA_MIRRORS		4096	/* indexes the server and the statistics know at once */
 #define CHANNEL_DATA_BYTES		(UINT64_C(4) << 20)
-#define SHMEM_WAIT_MS		50		/* longest single futex wait, so the longest that a cancel
+#define AREA_WAIT_MS		50		/* longest single futex wait, so the longest that a cancel
 									 * waits */
 #define AREA_HEARTBEAT_MS	250		/* between two advances of the heartbeat, at most, while the
 									 * server is not stopped */

@@ -223,7 +223,7 @@ extern void wakers_start(Server *server, uint32_t count);
 extern void wakers_stop(Server *server);
 extern void client_wake(Server *server, _Atomic uint32_t *word);
 
-/* ---- process.c: process, descriptors, signals, lock, watching thread ------- */
+/* ---- process.c: process, descriptors, signals, lock, watching thread --- */
 
 extern void process_close_descriptors(int keep_a, int keep_b);
 extern void process_block_signals(void);

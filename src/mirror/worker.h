@@ -1,8 +1,9 @@
 /*
  * worker.h
- *		A mirror worker's parts: worker.c decides what is next, mirror_load.c
- *		loads, mirror_catchup.c follows the pages, mirror_link.c links;
- *		worker_link.c links where no GPU is usable.
+ *		A mirror worker's parts: worker.c decides what is next, slice.c has what
+ *		every part does in a slice, mirror_load.c loads, mirror_catchup.c
+ *		follows the pages, mirror_link.c links; worker_link.c links where no GPU
+ *		is usable.
  *
  * A worker works in slices: open the index in a transaction, go on for at most
  * SLICE_US, end the transaction. What a slice leaves to do stands in the
@@ -160,6 +161,8 @@ extern void slice_note_changes(const MirrorSlice *slice, uint64 change_seq);
 /* worker.c */
 
 extern PGDLLEXPORT void gpuann_worker_main(Datum arg);
+
+/* slice.c */
 
 /* What a channel's failure means for the slice; sets the reason. */
 extern SliceEnding slice_failed(MirrorSlice *slice, EngineStatus status, const char *text);

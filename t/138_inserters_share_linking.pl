@@ -1,5 +1,5 @@
 # Inserters that link for themselves share that: of eight sessions none is left behind, beside a linker that goes on all the time too, and none
-# links for much longer at a time than a slice (src/README.md, Linking): 50 ms where just too many rows wait, a second where twice as many do.
+# links for much longer at a time than a slice (src/link/README.md): 50 ms where just too many rows wait, a second where twice as many do.
 
 use strict;
 use warnings FATAL => 'all';

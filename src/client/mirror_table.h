@@ -10,7 +10,7 @@
  *
  * gpuann_mirror_lock() protects the tracks, the worker slots, and the barred
  * databases; which field is written by whom, and what may be read without the
- * lock, is in README-server.md (Who writes what).
+ * lock, is in README.md (Concurrency and locks).
  */
 #ifndef GPUANN_MIRROR_TABLE_H
 #define GPUANN_MIRROR_TABLE_H

@@ -6,7 +6,7 @@
  * A scan begins with one graph search. Wants the executor more rows than that
  * found, the search goes on, or is repeated, more broadly as long as that is
  * cheaper than comparing everything; then the rest is selected exactly. See
- * README.md, "Scans", for what gpuann.iterative_scan changes.
+ * README.md, "Stages", for what gpuann.iterative_scan changes.
  *
  * gpuann.max_scan_tuples is a number of rows that a scan may visit. A row
  * counts once, however many searches of the scan visit it: a walk over pages

@@ -654,7 +654,7 @@ usage(void)
 {
 	fprintf(
 		stderr,
-		"usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine|l1]\n"
+		"usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half|bit] [--metric l2|ip|cosine|l1|hamming|jaccard]\n"
 		"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
 		"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT] [--search-by-rows]\n");
 	exit(2);
@@ -691,8 +691,10 @@ parse(int argc, char **argv)
 			case 'b': set.base = optarg; break;
 			case 'q': set.query = optarg; break;
 			case 'l': set.library = optarg; break;
-			case 't': set.type = optarg[0] == 'h' ? ELEMENT_HALF : ELEMENT_FLOAT; break;
+			case 't': set.type = optarg[0] == 'h' ? ELEMENT_HALF : optarg[0] == 'b' ? ELEMENT_BIT :
+					ELEMENT_FLOAT; break;
 			case 'm': set.metric = optarg[0] == 'i' ? METRIC_IP : optarg[0] == 'c' ? METRIC_COSINE :
+					optarg[0] == 'h' ? METRIC_HAMMING : optarg[0] == 'j' ? METRIC_JACCARD :
 					optarg[0] == 'l' && optarg[1] == '1' ? METRIC_L1 : METRIC_L2; break;
 			case 'D': set.degree = (uint32_t) atoi(optarg); break;
 			case 'c': set.ef_construction = (uint32_t) atoi(optarg); break;

@@ -14,6 +14,11 @@
 #include "cuda/graph/answers.cuh"
 
 #define CODE_LANES 8u /* that measure a row of codes */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ > 900
+#define ROWS_BLOCKS 2 /* of an SM, by stored rows: 80 registers a thread would not do */
+#else
+#define ROWS_BLOCKS 3
+#endif
 
 /* What slots are measured by on the way. */
 enum GraphMeasure
@@ -273,7 +278,7 @@ struct ByRows
 {
 	typedef Entry Listed;
 	static const GraphMeasure MEASURE = MEASURE_ROWS;
-	static const int BLOCKS = 3;
+	static const int BLOCKS = ROWS_BLOCKS;
 
 	__device__ static inline uint32_t
 	lanes(const MirrorView &mirror)
@@ -295,7 +300,7 @@ struct ByExact
 {
 	typedef ExactEntry Listed;
 	static const GraphMeasure MEASURE = MEASURE_EXACT;
-	static const int BLOCKS = 3;
+	static const int BLOCKS = ROWS_BLOCKS;
 
 	__device__ static inline uint32_t
 	lanes(const MirrorView &)

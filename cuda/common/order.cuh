@@ -21,7 +21,8 @@
 typedef unsigned long long Key;
 
 #define NO_KEY 0xFFFFFFFFFFFFFFFFull
-#define SLOT_MASK 0x7FFFFFFFu /* slots are below 2^31 */
+#define SLOT_MASK 0x7FFFFFFFu /* slots are below 2^31: the bit above them
+							   * does not count in an order */
 
 /* The key of a distance. */
 __host__ __device__ static inline Key
@@ -57,7 +58,10 @@ entry_before(Key key_a, uint32_t slot_a, Key key_b, uint32_t slot_b)
 	return key_a != key_b ? key_a < key_b : slot_a < slot_b;
 }
 
-/* Parallel arrays of entries; what slot means is the owner's. */
+/*
+ * Parallel arrays of entries: keys, and what they are the keys of, as a rule
+ * slots.
+ */
 struct Entries
 {
 	Key *key;

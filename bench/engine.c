@@ -53,6 +53,7 @@ typedef struct Settings
 	uint32_t	repair;			/* and the others are repaired: 1, in one job; more, in so many, and
 								 * one of all; 0: not */
 	uint32_t	filter;			/* this many rows in a hundred pass; 0: no filter */
+	bool		by_rows;		/* graph searches measure stored rows, not codes */
 	uint32_t	efs[MOST_LIST];
 	uint32_t	nefs;
 	uint32_t	batches[MOST_LIST];
@@ -61,7 +62,7 @@ typedef struct Settings
 
 static Settings set = {
 	NULL, NULL, NULL, NULL, ELEMENT_FLOAT, METRIC_L2, 1000000, 128, 32, 100, 10, 0, 2000,
-	0, 0, false, 0, 0, 0, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
+	0, 0, false, 0, 0, 0, false, {32, 48, 64, 96, 128}, 5, {1, 16, 64, 256, 1024, 10000}, 6
 };
 static const EngineOps *ops;
 static Engine *engine;
@@ -653,9 +654,9 @@ usage(void)
 {
 	fprintf(
 		stderr,
-		"usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half] [--metric l2|ip|cosine|l1]\n"
+		"usage: engine --base FILE --query FILE -n ROWS -d DIMS [--engine-library FILE] [--type float|half|bit] [--metric l2|ip|cosine|l1|hamming|jaccard]\n"
 		"       [--degree N] [--ef-construction N] [-k N] [--graph FILE] [--ef LIST] [--batch LIST] [--truths N] [--seeds N]\n"
-		"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT]\n");
+		"       [--more ROWS] [--beside] [--candidates ROWS] [--dead PERCENT] [--repair JOBS] [--filter PERCENT] [--search-by-rows]\n");
 	exit(2);
 }
 
@@ -680,6 +681,7 @@ parse(int argc, char **argv)
 											{"filter", 1, NULL, 'f'},
 											{"dead", 1, NULL, 'x'},
 											{"repair", 1, NULL, 'r'},
+											{"search-by-rows", 0, NULL, 'R'},
 											{NULL, 0, NULL, 0}};
 	int			option;
 
@@ -689,8 +691,10 @@ parse(int argc, char **argv)
 			case 'b': set.base = optarg; break;
 			case 'q': set.query = optarg; break;
 			case 'l': set.library = optarg; break;
-			case 't': set.type = optarg[0] == 'h' ? ELEMENT_HALF : ELEMENT_FLOAT; break;
+			case 't': set.type = optarg[0] == 'h' ? ELEMENT_HALF : optarg[0] == 'b' ? ELEMENT_BIT :
+					ELEMENT_FLOAT; break;
 			case 'm': set.metric = optarg[0] == 'i' ? METRIC_IP : optarg[0] == 'c' ? METRIC_COSINE :
+					optarg[0] == 'h' ? METRIC_HAMMING : optarg[0] == 'j' ? METRIC_JACCARD :
 					optarg[0] == 'l' && optarg[1] == '1' ? METRIC_L1 : METRIC_L2; break;
 			case 'D': set.degree = (uint32_t) atoi(optarg); break;
 			case 'c': set.ef_construction = (uint32_t) atoi(optarg); break;
@@ -705,6 +709,7 @@ parse(int argc, char **argv)
 			case 'x': set.dead = (uint32_t) atoi(optarg); break;
 			case 'r': set.repair = (uint32_t) atoi(optarg); break;
 			case 'f': set.filter = (uint32_t) atoi(optarg); break;
+			case 'R': set.by_rows = true; break;
 			case 'n': set.rows = (uint32_t) atoi(optarg); break;
 			case 'd': set.dims = (uint32_t) atoi(optarg); break;
 			case 'k': set.k = (uint32_t) atoi(optarg); break;
@@ -749,6 +754,7 @@ main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	parse(argc, argv);
+	config.search_by_rows = set.by_rows;
 	ops = cpu_engine_ops();
 	if (set.library != NULL)
 	{

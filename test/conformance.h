@@ -22,6 +22,7 @@ typedef struct Options
 	const char *engine;			/* "cpu" or a shared object */
 	const char *simd;			/* level to force, or NULL */
 	bool		quick;
+	bool		search_by_rows; /* graph searches measure no codes */
 	int			device;
 } Options;
 

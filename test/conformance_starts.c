@@ -122,7 +122,8 @@ check_found(const char *what, const World *world, EngineQuery *queries)
 	CHECK(found >= plain - 0.01, "%s: %.3f found, %.3f in reference mode", what, found, plain);
 	CHECK(plain < LEAST_FOUND, "%s: reference mode finds %.3f, so nothing is seen here", what,
 		  plain);
-	if (strcmp(options.engine, "cpu") != 0)
+	/* entry points are measured by codes */
+	if (strcmp(options.engine, "cpu") != 0 && !options.search_by_rows)
 		CHECK(found >= LEAST_FOUND, "%s: %.3f found, %.3f in reference mode", what, found, plain);
 }
 

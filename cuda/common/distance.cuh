@@ -218,7 +218,7 @@ team_counts(const uint4 *query, const uint4 *row, uint32_t stride, bool active, 
 {
 	BitCounts counts = {0, 0};
 
-	/* four at a time, graph_search_rows.cu has too few registers */
+	/* four at a time, graph_search.cu by rows has too few registers */
 	if (active)
 #pragma unroll 2
 		for (uint32_t chunk = threadIdx.x & (team - 1); chunk < stride / 16; chunk += team)
@@ -523,6 +523,20 @@ fast_distance(const MirrorView &mirror, const QueryVector &query, uint32_t slot,
 			  uint32_t team)
 {
 	return FastMeasure<T, TERM>::distance(mirror, query, slot, active, team);
+}
+
+/*
+ * A fast distance as an unsigned number of the same order: -0 is +0, NaN is
+ * infinity.
+ */
+__device__ static inline uint32_t
+fast_key(float distance)
+{
+	uint32_t bits;
+
+	distance = distance != distance ? HUGE_VALF : distance == 0 ? 0.0f : distance;
+	bits = __float_as_uint(distance);
+	return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
 #endif /* GPUANN_CUDA_DISTANCECUH */

@@ -21,8 +21,8 @@
 typedef unsigned long long Key;
 
 #define NO_KEY 0xFFFFFFFFFFFFFFFFull
-#define SLOT_MASK 0x7FFFFFFFu
-#define EXPANDED 0x80000000u /* of an entry of a search list: its graph row has been read */
+#define SLOT_MASK 0x7FFFFFFFu /* slots are below 2^31: the bit above them
+							   * does not count in an order */
 
 /* The key of a distance. */
 __host__ __device__ static inline Key
@@ -59,8 +59,8 @@ entry_before(Key key_a, uint32_t slot_a, Key key_b, uint32_t slot_b)
 }
 
 /*
- * Parallel arrays of entries; what slot means is the owner's (a search list
- * keeps its EXPANDED flag there).
+ * Parallel arrays of entries: keys, and what they are the keys of, as a rule
+ * slots.
  */
 struct Entries
 {

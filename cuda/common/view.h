@@ -49,8 +49,11 @@ has_norms(ElementType type, Metric metric)
 	return type != ELEMENT_BIT && metric != METRIC_L1;
 }
 
-/* One query of a batch. Offsets are into the batch's arrays. */
-struct DeviceQuery
+/*
+ * One query of a batch. Offsets are into the batch's arrays. Read 16 bytes at a
+ * time.
+ */
+struct alignas(16) DeviceQuery
 {
 	Key beyond_key;
 	uint64_t vector;   /* bytes */
@@ -67,7 +70,6 @@ struct DeviceQuery
 	uint32_t results; /* first place in the batch's results */
 	uint32_t trace;	  /* first place in the batch's traces */
 	uint32_t trace_room;
-	uint32_t table; /* places of the set of slots seen, a power of two */
 };
 
 /* What a kernel says of one query. */

@@ -23,7 +23,6 @@
 #include "cuda/engine/internal.h"
 #include "cuda/graph/graph_search.h"
 #include "cuda/graph/graph_search_codes.h"
-#include "cuda/graph/graph_search_wide.h"
 
 #define WALK_SLACK 8u				  /* times ef rows of the graph, and what these name, are what a
 									   * walk reads at most */
@@ -53,6 +52,17 @@ task_trace_room(const CudaTask *task)
 	return at_most(task->trace_room, task_rows(task));
 }
 
+/* A mirror as graph searches see it. */
+static MirrorView
+searched_view(const CudaEngine *engine, const CudaMirror *mirror)
+{
+	MirrorView view = mirror_view(mirror);
+
+	if (engine->config.search_by_rows)
+		view.codes = NULL;
+	return view;
+}
+
 BatchKind
 graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef, bool apart)
 {
@@ -62,12 +72,10 @@ graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef
 	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k ||
 		last->ef != now.ef || last->apart != now.apart)
 	{
-		MirrorView view = mirror_view(mirror);
+		MirrorView view = searched_view(engine, mirror);
 
 		if (!now.apart && walk_takes(&view, now.k, now.ef))
 			now.kind = BATCH_WALK;
-		else if (wide_takes(&view))
-			now.kind = BATCH_WIDE;
 		*last = now;
 	}
 	return last->kind;
@@ -120,10 +128,8 @@ change_waits(const CudaMirror *mirror)
 
 /* The fill with one more task. */
 static BatchFill
-fill_with(BatchFill fill, const CudaTask *task, BatchKind kind)
+fill_with(BatchFill fill, const CudaTask *task)
 {
-	uint32_t table;
-
 	fill.vectors += task->mirror->stride;
 	fill.bitmaps += task_bitmap_bytes(task);
 	fill.results += at_most(task_k(task), EXACT_CHUNK);
@@ -131,31 +137,17 @@ fill_with(BatchFill fill, const CudaTask *task, BatchKind kind)
 	fill.max_k = task_k(task) > fill.max_k ? task_k(task) : fill.max_k;
 	fill.max_ef = task_ef(task) > fill.max_ef ? task_ef(task) : fill.max_ef;
 	fill.apart = fill.apart || task_apart(task);
-	if (kind != BATCH_GRAPH && kind != BATCH_REFERENCE)
-		return fill;
-	table = graph_table_places(task_ef(task), task->mirror->spec.degree, task_apart(task));
-	fill.max_table = table > fill.max_table ? table : fill.max_table;
 	return fill;
 }
 
 /* Whether the lists and sets of n graph searches have room. */
 static bool
-graph_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n, bool reference)
+graph_fits(const BatchStream *bstream, const BatchFill *fill, uint32_t n)
 {
-	MirrorView view = mirror_view(mirror);
-	size_t state = graph_state_bytes(fill->max_ef, fill->max_table, fill->apart);
+	MirrorView view = searched_view(bstream->engine, bstream->mirror);
 
-	return graph_state_shared(&view, state, reference) ||
-		   n * round_up(state, 16) <= STATE_ROOM - LISTS_ROOM;
-}
-
-/* Whether the same is so for n walks of long lists. */
-static bool
-wide_fits(const CudaMirror *mirror, const BatchFill *fill, uint32_t n)
-{
-	MirrorView view = mirror_view(mirror);
-
-	return n * wide_state_bytes(&view, fill->max_k, fill->max_ef, fill->apart) <=
+	return n * graph_search_state_bytes(&view, bstream->kind == BATCH_REFERENCE, fill->max_k,
+										fill->max_ef, fill->apart) <=
 		   STATE_ROOM - LISTS_ROOM;
 }
 
@@ -165,7 +157,7 @@ task_fits(const BatchStream *bstream, const BatchFill *fill, const CudaTask *tas
 {
 	uint32_t n = bstream->ntasks + 1;
 
-	*next = fill_with(*fill, task, bstream->kind);
+	*next = fill_with(*fill, task);
 	if (n == 1)
 		return true;
 	if (n > BATCH_QUERIES || next->vectors > VECTOR_ROOM ||
@@ -179,16 +171,14 @@ task_fits(const BatchStream *bstream, const BatchFill *fill, const CudaTask *tas
 
 		if (next->max_k == fill->max_k && next->max_ef == fill->max_ef)
 			return true;
-		view = mirror_view(bstream->mirror);
+		view = searched_view(bstream->engine, bstream->mirror);
 		return walk_takes(&view, next->max_k, next->max_ef);
 	}
-	if (bstream->kind == BATCH_WIDE)
-		return wide_fits(bstream->mirror, next, n);
 	if (bstream->kind == BATCH_STREAM)
 		return n <= host_rows_queries(next->max_k);
 	if (bstream->kind == BATCH_EXACT)
 		return n <= exact_scan_queries(STATE_ROOM, next->max_k);
-	return graph_fits(bstream->mirror, next, n, bstream->kind == BATCH_REFERENCE);
+	return graph_fits(bstream, next, n);
 }
 
 /*
@@ -266,8 +256,6 @@ stage_task(BatchStream *bstream, uint32_t i, BatchFill *used)
 	query->results = (uint32_t) used->results;
 	query->trace = (uint32_t) used->traces;
 	query->trace_room = task_trace_room(task);
-	if (bstream->kind == BATCH_GRAPH || bstream->kind == BATCH_REFERENCE)
-		query->table = graph_table_places(query->ef, mirror->spec.degree, task_apart(task));
 	used->vectors += mirror->stride;
 	used->bitmaps += task_bitmap_bytes(task);
 	used->results += query->k;
@@ -313,8 +301,7 @@ send_bitmaps(CudaEngine *engine, BatchStream *bstream, size_t total)
 static inline bool
 is_graph(BatchKind kind)
 {
-	return kind == BATCH_WALK || kind == BATCH_WIDE || kind == BATCH_GRAPH ||
-		   kind == BATCH_REFERENCE;
+	return kind == BATCH_WALK || kind == BATCH_GRAPH || kind == BATCH_REFERENCE;
 }
 
 /* An exact launch for a batch stream's batch. */
@@ -463,7 +450,7 @@ launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	cudaError_t error = cudaSuccess;
 
 	memset(&launch, 0, sizeof(launch));
-	launch.mirror = mirror_view(bstream->mirror);
+	launch.mirror = searched_view(engine, bstream->mirror);
 	launch.batch = bstream->view;
 	launch.batch.heads = bstream->heads;
 	launch.batch.results = bstream->results;
@@ -475,25 +462,20 @@ launch_graph(const CudaEngine *engine, const BatchStream *bstream, const BatchFi
 	}
 	launch.batch.generation = bstream->generation;
 	launch.batch.state += LISTS_ROOM;
-	launch.batch.state_stride =
-		bstream->kind == BATCH_WIDE
-			? wide_state_bytes(&launch.mirror, fill->max_k, fill->max_ef, fill->apart)
-			: round_up(graph_state_bytes(fill->max_ef, fill->max_table, fill->apart), 16);
+	launch.reference = bstream->kind == BATCH_REFERENCE;
+	launch.batch.state_stride = graph_search_state_bytes(
+		&launch.mirror, launch.reference, fill->max_k, fill->max_ef, fill->apart);
 	launch.type = bstream->mirror->spec.type;
 	launch.queries = bstream->ntasks;
 	launch.max_k = fill->max_k;
 	launch.max_ef = fill->max_ef;
-	launch.max_table = fill->max_table;
 	launch.any_admitted = fill->apart;
-	launch.reference = bstream->kind == BATCH_REFERENCE;
 	launch.stream = bstream->stream;
 	if (launch.mirror.npending > PENDING_ALONE && fill->max_k <= EXACT_SMALL_K &&
 		bstream->ntasks <= exact_scan_queries(LISTS_ROOM, fill->max_k))
 		error = launch_pending(engine, bstream, fill, &launch.pending);
 	if (error != cudaSuccess)
 		return error;
-	if (bstream->kind == BATCH_WIDE)
-		return wide_launch(&launch);
 	return bstream->kind == BATCH_WALK ? walk_launch(&launch, bstream->beside)
 									: graph_search_launch(&launch);
 }

@@ -24,7 +24,6 @@
 #include "cuda/link/link.h"
 #include "cuda/graph/graph_search.h"
 #include "cuda/graph/graph_search_codes.h"
-#include "cuda/graph/graph_search_wide.h"
 
 #define PULSE_US (250u * 1000)	 /* between beats */
 #define LOOK_US 1u				 /* between looks at flags while a batch is in flight: the processor
@@ -241,11 +240,9 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 	if (result == cudaSuccess)
 		result = cudaFree(NULL);
 	if (result == cudaSuccess)
-		result = graph_search_prepare(engine->device.sharedMemPerBlockOptin);
+		result = graph_search_prepare(&engine->device);
 	if (result == cudaSuccess)
 		result = walk_prepare(&engine->device);
-	if (result == cudaSuccess)
-		result = wide_prepare(&engine->device);
 	if (result == cudaSuccess)
 		result = exact_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaSuccess)

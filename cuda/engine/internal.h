@@ -182,10 +182,9 @@ struct CudaTask
 /* What runs together in one batch stream. */
 typedef enum BatchKind
 {
-	BATCH_WALK, /* graph searches over codes */
-	BATCH_WIDE, /* the same with bitmaps, bounds, long lists */
-	BATCH_GRAPH,
-	BATCH_REFERENCE,
+	BATCH_WALK, /* graph searches that graph_search_codes.cu takes */
+	BATCH_GRAPH, /* others */
+	BATCH_REFERENCE, /* those in reference mode */
 	BATCH_EXACT,	 /* small k */
 	BATCH_EXACT_SORT, /* one query of a large k */
 	BATCH_STREAM,	 /* small k, and rows are brought from host memory (host_rows.cu) */
@@ -330,7 +329,6 @@ typedef struct BatchFill
 	uint64_t traces;
 	uint32_t max_k;
 	uint32_t max_ef;
-	uint32_t max_table;
 	bool apart;
 } BatchFill;
 

@@ -9,6 +9,7 @@
 #include "cuda/graph/graph_search_codes.cuh"
 
 #define TILE_EXACT 64u	/* pending rows merged at once */
+#define RANKED_LEAST 32u /* entries ranked exactly: twice k, at least these */
 
 /* Memory of the answers, where the set of slots seen was. */
 struct Answers
@@ -17,6 +18,18 @@ struct Answers
 	Entries found;
 	uint32_t *gathered;
 };
+
+/*
+ * Entries of the list of a walk over codes that are ranked exactly, for these
+ * are not quite in the order of distances.
+ */
+__host__ __device__ static inline uint32_t
+ranked_entries(uint32_t k, uint32_t ef)
+{
+	uint32_t n = 2 * k < RANKED_LEAST ? RANKED_LEAST : 2 * k;
+
+	return n < ef ? n : ef;
+}
 
 /* Bring a line of memory nearer. */
 __device__ static inline void
@@ -31,8 +44,9 @@ prefetch_line(const void *at)
  * Note in the list which entries are dead, where it said which are expanded;
  * meanwhile the nearest rows come nearer.
  */
+template <class E>
 __device__ static inline void
-note_dead(const MirrorView &mirror, const Walk &walk, uint32_t most)
+note_dead(const MirrorView &mirror, const WalkOf<E> &walk, uint32_t most)
 {
 	uint32_t lines = (mirror.stride + 127) / 128;
 	uint32_t nearest = walk.count < most ? walk.count : most;
@@ -44,7 +58,7 @@ note_dead(const MirrorView &mirror, const Walk &walk, uint32_t most)
 	{
 		uint32_t slot = slot_of(walk.list[i]);
 
-		walk.other[i] = (Entry) (slot << 1 | bit_of(mirror.dead, slot));
+		walk.other[i] = (E) (slot << 1 | bit_of(mirror.dead, slot));
 		if (i < nearest)
 			prefetch_line(mirror.versions + slot);
 	}
@@ -54,8 +68,9 @@ note_dead(const MirrorView &mirror, const Walk &walk, uint32_t most)
  * Take the first `most` entries of the list that are alive. First warp; the
  * others wait behind it.
  */
+template <class E>
 __device__ static inline void
-collect_live(const Walk &walk, const Entries &to, uint32_t most, WalkShared *shared)
+collect_live(const WalkOf<E> &walk, const Entries &to, uint32_t most, WalkShared *shared)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t n = 0;
@@ -110,11 +125,11 @@ exact_keys(const MirrorView &mirror, const QueryVector &query, const uint32_t *s
 	}
 }
 
-/* Rank the list's first living entries exactly. */
-template <typename T, int TERM>
+/* Rank the list's first living entries exactly, by teams of lanes. */
+template <typename T, int TERM, uint32_t TEAM, class E>
 __device__ static inline void
 rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVector &query,
-			 const Walk &walk, Answers *answers, uint32_t most, WalkShared *shared)
+			 const WalkOf<E> &walk, Answers *answers, uint32_t most, WalkShared *shared)
 {
 	BestList *best = &answers->best;
 	uint32_t n,
@@ -127,7 +142,7 @@ rank_exactly(const MirrorView &mirror, const DeviceQuery &asked, const QueryVect
 	__syncthreads();
 	n = shared->live;
 	sorted = power_of_two(n);
-	exact_keys<T, TERM, EXACT_LANES>(mirror, query, best->now.slot, best->now.key, n);
+	exact_keys<T, TERM, TEAM>(mirror, query, best->now.slot, best->now.key, n);
 	block_fill(best->now, n, sorted);
 	__syncthreads();
 	block_sort(best->now, sorted);
@@ -243,6 +258,40 @@ merge_lists(const PendingLists &pending, Answers *answers, WalkShared *shared)
 			keep_exact(*answers, shared, pending.keys[first + i], pending.slots[first + i]);
 		__syncthreads();
 		merge_found(answers, shared);
+	}
+}
+
+/*
+ * Write answers and counters. reached: of the answers, how many lie within what
+ * the list has reached.
+ */
+template <class E>
+__device__ static inline void
+write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
+			  const WalkOf<E> &walk, const BestList &best, uint32_t scanned, uint32_t reached,
+			  uint32_t traced, const WalkShared *shared)
+{
+	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
+	{
+		SearchResult result;
+
+		result.distance = distance_of(best.now.key[i]);
+		result.slot = best.now.slot[i];
+		result.version = mirror.versions[result.slot];
+		batch.results[asked.results + i] = result;
+	}
+	if (threadIdx.x == 0)
+	{
+		DeviceHead head;
+
+		head.count = best.count;
+		head.traced = traced;
+		head.expanded = walk.expanded;
+		head.distances = shared->fresh + scanned;
+		head.iterations = walk.iterations;
+		head.pending = scanned;
+		head.reached = reached;
+		batch.heads[blockIdx.x] = head;
 	}
 }
 

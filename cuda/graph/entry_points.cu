@@ -25,7 +25,7 @@
 #include "cuda/graph/quantizer.h"
 #include "cuda/graph/entry_points.h"
 #include "cuda/engine/internal.h"
-#include "cuda/graph/graph_search_wide.cuh"
+#include "cuda/graph/graph_search.cuh"
 
 #define THREADS 256u
 #define WARPS (THREADS / WARP)
@@ -73,16 +73,14 @@ choose_for(const MirrorView &mirror, const EntryPoints &lists, uint32_t choices,
 	const uint4 *codes =
 		(const uint4 *) (mirror.codes + (size_t) (active ? slot : 0) * mirror.code_stride);
 	Entry last = 0;
-	Walk walk;
 
-	walk.scale = 2;
-	for (uint32_t base = 0; base < lists.npivots; base += WARP / WIDE_LANES)
+	for (uint32_t base = 0; base < lists.npivots; base += WARP / CODE_LANES)
 	{
-		uint32_t p = base + lane / WIDE_LANES;
+		uint32_t p = base + lane / CODE_LANES;
 		uint32_t key =
-			wide_key<TERM>(mirror, walk, codes, lists.codes, p, active && p < lists.npivots);
+			code_key<TERM>(mirror, 2, codes, lists.codes, p, active && p < lists.npivots);
 
-		if (p < lists.npivots && lane % WIDE_LANES == 0)
+		if (p < lists.npivots && lane % CODE_LANES == 0)
 			own[p] = active ? key : NO_SLOT;
 	}
 	__syncwarp();

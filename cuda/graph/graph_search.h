@@ -8,12 +8,6 @@
 #include "cuda/common/view.h"
 
 /*
- * Graph rows read per round in walks that are not in reference mode: the same
- * for every batch size.
- */
-#define SEARCH_WIDTH 2u
-
-/*
  * Entries that exact searches of the pending rows, made before, hand to a graph
  * search: lists of each query, in turn.
  */
@@ -36,28 +30,22 @@ struct GraphLaunch
 	uint32_t queries;
 	uint32_t max_k;
 	uint32_t max_ef;
-	uint32_t max_table;
-	bool any_admitted;
+	bool any_admitted; /* or bounded */
 	bool reference;
 	cudaStream_t stream;
 };
 
 /*
- * Bytes of lists and set that one query of a launch keeps, and whether they go
- * to shared memory.
+ * Bytes of the batch's state that one query of a launch wants; 0: all of it is
+ * in shared memory.
  */
-extern size_t graph_state_bytes(uint32_t ef, uint32_t table, bool admitted);
-extern bool graph_state_shared(const MirrorView *mirror, size_t state_bytes, bool reference);
-/*
- * Places of the set of slots seen that a query wants: a function of the query
- * and the mirror alone.
- */
-extern uint32_t graph_table_places(uint32_t ef, uint32_t degree, bool admitted);
+extern size_t graph_search_state_bytes(const MirrorView *mirror, bool reference, uint32_t max_k,
+									   uint32_t max_ef, bool apart);
 /*
  * Allow the kernels their shared memory, and check that this device has code
- * for them; room is what a block may have.
+ * for them.
  */
-extern cudaError_t graph_search_prepare(size_t shared_room);
+extern cudaError_t graph_search_prepare(const cudaDeviceProp *device);
 extern cudaError_t graph_search_launch(const GraphLaunch *launch);
 
 #endif /* GPUANN_CUDA_GRAPH_SEARCH_H */

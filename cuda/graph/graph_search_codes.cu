@@ -45,38 +45,7 @@
 #define MOST_SPARE_PLACES 4096u
 #define MOST_THREADS (WALK_MOST_WARPS * WARP)
 #define LONG_CODE 512u /* bytes from which on a query that has an SM to itself has all the warps */
-#define RANKED_LEAST 32u			  /* entries ranked exactly: twice k, at least these */
-#define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to
-									   * graph_search_rows.cu */
-
-/* Write answers and counters. */
-__device__ static inline void
-write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuery &asked,
-			  const Walk &walk, const BestList &best, uint32_t scanned, const WalkShared *shared)
-{
-	for (uint32_t i = threadIdx.x; i < best.count; i += blockDim.x)
-	{
-		SearchResult result;
-
-		result.distance = distance_of(best.now.key[i]);
-		result.slot = best.now.slot[i];
-		result.version = mirror.versions[result.slot];
-		batch.results[asked.results + i] = result;
-	}
-	if (threadIdx.x == 0)
-	{
-		DeviceHead head;
-
-		head.count = best.count;
-		head.traced = 0;
-		head.expanded = walk.expanded;
-		head.distances = shared->fresh + scanned;
-		head.iterations = walk.iterations;
-		head.pending = scanned;
-		head.reached = best.count;
-		batch.heads[blockIdx.x] = head;
-	}
-}
+#define WALK_SHARED_MOST (64u * 1024) /* of a query: what is larger is left to graph_search.cu */
 
 /* Lay out a walk and its answers in a block's shared memory. */
 __device__ static inline void
@@ -97,15 +66,6 @@ codes_lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answe
 	answers->best.next = entries_at(&at, layout.half);
 	answers->found = entries_at(&at, TILE_EXACT);
 	answers->gathered = (uint32_t *) at;
-}
-
-/* Entries of the list that are ranked exactly. */
-__host__ __device__ static inline uint32_t
-ranked_entries(uint32_t k, uint32_t ef)
-{
-	uint32_t n = 2 * k < RANKED_LEAST ? RANKED_LEAST : 2 * k;
-
-	return n < ef ? n : ef;
 }
 
 /* A query from pinned memory to answers in pinned memory. */
@@ -142,8 +102,8 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	STAGE(1);
 	walk_all<TERM, TEAM, ROWS>(mirror, layout, asked, (const uint4 *) (memory + layout.codes),
 							   &walk, &shared);
-	rank_exactly<T, TERM>(mirror, asked, query, walk, &answers, ranked_entries(asked.k, asked.ef),
-						  &shared);
+	rank_exactly<T, TERM, EXACT_LANES>(mirror, asked, query, walk, &answers,
+									   ranked_entries(asked.k, asked.ef), &shared);
 	STAGE(10);
 	if (pending.keys != NULL)
 	{
@@ -153,7 +113,8 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	else
 		scanned = merge_pending<T, TERM, false>(mirror, batch, asked, query, &answers, &shared);
 	__syncthreads();
-	write_answers(mirror, batch, asked, walk, answers.best, scanned, &shared);
+	write_answers(mirror, batch, asked, walk, answers.best, scanned, answers.best.count, 0,
+				  &shared);
 	end_query(batch, gridDim.x);
 	STAGE(11);
 	PROFILE_END(walk.round);

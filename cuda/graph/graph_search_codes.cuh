@@ -12,6 +12,7 @@
 #include "cuda/graph/graph_search_codes.h"
 
 typedef unsigned long long Entry; /* distance << 32 | slot << 1 | expanded */
+__extension__ typedef unsigned __int128 ExactEntry; /* likewise, distance << 64 */
 
 /*
  * Where things are in shared memory, in bytes from its start; the same for all
@@ -47,12 +48,16 @@ struct WalkShared
 	uint32_t most; /* of the query's elements, as the bits of a float */
 };
 
-/* A walk in progress: what all threads of its block agree on. */
-struct Walk
+/*
+ * A walk in progress: what all threads of its block agree on. E is Entry or
+ * ExactEntry.
+ */
+template <class E>
+struct WalkOf
 {
-	Entry *list;
-	Entry *other;
-	Entry *candidates;
+	E *list;
+	E *other;
+	E *candidates;
 	uint32_t *fresh; /* this warp's slots to measure */
 	uint32_t *table;
 	uint32_t places;
@@ -66,15 +71,32 @@ struct Walk
 	int scale; /* L2: twice the query's steps in steps of the rows */
 };
 
+typedef WalkOf<Entry> Walk;
+
+template <class E>
 __device__ static inline uint32_t
-slot_of(Entry entry)
+slot_of(E entry)
 {
 	return (uint32_t) entry >> 1;
 }
 
+/* The entry of a slot that is not expanded. */
+__device__ static inline Entry
+entry_of(uint32_t key, uint32_t slot)
+{
+	return (Entry) key << 32 | (Entry) (slot << 1);
+}
+
+__device__ static inline ExactEntry
+entry_of(Key key, uint32_t slot)
+{
+	return (ExactEntry) key << 64 | (ExactEntry) (slot << 1);
+}
+
 /* Put a slot into the set of slots seen: true if it was not there. */
+template <class E>
 __device__ static inline bool
-codes_see(const Walk &walk, uint32_t slot)
+codes_see(const WalkOf<E> &walk, uint32_t slot)
 {
 	uint32_t at = (slot * 2654435761u) >> 15;
 	uint32_t old;
@@ -87,13 +109,15 @@ codes_see(const Walk &walk, uint32_t slot)
 
 /*
  * Make sure that the set has room for `more` slots: empty it and put the list
- * back if it has not. All threads, after a barrier.
+ * back if it has not; returns whether it was emptied. All threads, after a
+ * barrier; ends with one if it was.
  */
-__device__ static inline void
-list_make_room(Walk *walk, uint32_t more)
+template <class E>
+__device__ static inline bool
+list_make_room(WalkOf<E> *walk, uint32_t more)
 {
 	if (walk->measured - walk->forgotten + more <= walk->places / 8 * 5)
-		return;
+		return false;
 	for (uint32_t i = threadIdx.x; i < walk->places / 4; i += blockDim.x)
 		((uint4 *) walk->table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
 	__syncthreads();
@@ -101,6 +125,7 @@ list_make_room(Walk *walk, uint32_t more)
 		codes_see(*walk, slot_of(walk->list[i]));
 	__syncthreads();
 	walk->forgotten = walk->measured - walk->count;
+	return true;
 }
 
 /* Bring a graph row nearer that may be needed next. */
@@ -120,11 +145,12 @@ prefetch_row(const MirrorView &mirror, uint32_t slot)
  * Offer measured slots (one per lane that has one) to the list: those that may
  * enter become candidates of the round. Whole warps.
  */
+template <class E, class K>
 __device__ static inline void
-codes_offer(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool has, uint32_t key,
+codes_offer(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared, bool has, K key,
 			uint32_t slot, bool prefetch)
 {
-	Entry entry = (Entry) key << 32 | (Entry) (slot << 1);
+	E entry = entry_of(key, slot);
 	bool enters = has && (walk.count < walk.ef || entry < walk.list[walk.ef - 1]);
 	uint32_t ballot = __ballot_sync(FULL_WARP, enters);
 	uint32_t lane = threadIdx.x % WARP;
@@ -265,8 +291,9 @@ struct Parents
  * Choose the nearest unexpanded slots of the list, at most `most`. Every warp
  * comes to the same.
  */
+template <class E>
 __device__ static inline Parents
-choose_parents(const MirrorView &mirror, const Walk &walk, uint32_t open_from, uint32_t most)
+choose_parents(const MirrorView &mirror, const WalkOf<E> &walk, uint32_t open_from, uint32_t most)
 {
 	Parents parents = {0, NULL, NO_SLOT, 0, false};
 	uint32_t lane = threadIdx.x % WARP;
@@ -317,9 +344,9 @@ neighbour(const MirrorView &mirror, const Parents &parents, uint32_t i, bool has
  * slot, or what is none; whole warps call it. (look_at has this with the next
  * slots on their way.)
  */
-template <class Source>
+template <class E, class Source>
 __device__ static inline uint32_t
-gather_fresh(const MirrorView &mirror, const Walk &walk, WalkShared *shared, bool pivots,
+gather_fresh(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared, bool pivots,
 			 uint32_t total, const Source &source)
 {
 	uint32_t warps = blockDim.x / WARP;
@@ -483,8 +510,9 @@ merge_round(Walk *walk, WalkShared *shared, const Parents &parents)
  * numbers), which are no slots: it is empty afterwards. Every warp comes to the
  * same.
  */
+template <class E>
 __device__ static inline Parents
-choose_lists(const MirrorView &mirror, Walk *walk, uint32_t most, uint32_t *total)
+choose_lists(const MirrorView &mirror, WalkOf<E> *walk, uint32_t most, uint32_t *total)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t count = walk->count < most ? walk->count : most;
@@ -507,9 +535,10 @@ choose_lists(const MirrorView &mirror, Walk *walk, uint32_t most, uint32_t *tota
  * seeds at most. *seeded counts seeds or pivots, and one more behind the lists.
  * Returns false where nothing is left. Every warp comes to the same.
  */
+template <class E>
 __device__ static inline bool
 next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared *shared,
-		   uint32_t most, Walk *walk, uint32_t *seeded, Parents *parents, uint32_t *total)
+		   uint32_t most, WalkOf<E> *walk, uint32_t *seeded, Parents *parents, uint32_t *total)
 {
 	const bool lists = mirror.npivots > 0 && asked.seeds == ENGINE_SEEDS_TRIED;
 	const uint32_t nseeds = lists						  ? mirror.npivots

@@ -24,20 +24,6 @@ link_key_of(LinkEntry entry)
 	return (uint32_t) (entry >> 32);
 }
 
-/*
- * A distance as an unsigned number of the same order: -0 is +0, NaN is
- * infinity.
- */
-__device__ static inline uint32_t
-link_key(float distance)
-{
-	uint32_t bits;
-
-	distance = distance != distance ? HUGE_VALF : distance == 0 ? 0.0f : distance;
-	bits = __float_as_uint(distance);
-	return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
 /* The distance that a key stands for. */
 __device__ static inline float
 link_distance(uint32_t key)
@@ -181,7 +167,7 @@ pair_keys(const MirrorView &mirror, uint32_t a, const uint32_t *b, const bool *a
 	PairMeasure<T, TERM>::template distances<PAIRS>(mirror, a, others, active, team, distances);
 #pragma unroll
 	for (uint32_t i = 0; i < PAIRS; i++)
-		keys[i] = link_key(distances[i]);
+		keys[i] = fast_key(distances[i]);
 }
 
 /*
@@ -209,7 +195,7 @@ hiding_key(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t
 {
 	if (TERM != TERM_PRODUCT || mirror.metric != METRIC_IP)
 		return key;
-	return link_key(link_distance(key) +
+	return fast_key(link_distance(key) +
 					(float) fmax(0.5 * (mirror.norms[neighbour] - mirror.norms[self]), 0.0));
 }
 

@@ -1,6 +1,6 @@
 /*
  * walks_test.cu
- *		The production walks (graph_search_codes.cu, graph_search_wide.cu)
+ *		The production walks (graph_search_codes.cu, graph_search.cu)
  *		beside a plain model on the host, over the codes, lists and graph rows
  *		that the device has.
  *
@@ -34,7 +34,7 @@ extern "C"
 
 extern "C" const EngineOps *gpuann_engine_ops(void);
 
-#define DEGREE 32u /* graph_search_wide.cu reads WALK_WIDTH rows of these in a round, as
+#define DEGREE 32u /* graph_search.cu reads WALK_WIDTH rows of these in a round, as
 				    * graph_search_codes.cu does */
 #define DIMS 40u
 #define BIT_DIMS 192u

@@ -157,6 +157,8 @@ typedef struct EngineConfig
 	void	   *wake_arg;
 	const char *simd;			/* CPU engine: force "portable", "avx2", "avx512"; NULL: the best
 								 * there is */
+	bool		search_by_rows; /* CUDA engine: graph searches measure stored rows where they could
+								 * measure codes; for tests and benchmarks */
 } EngineConfig;
 
 typedef struct EngineInfo

@@ -1,7 +1,8 @@
 /*
  * conformance.c
  *		Runs the engine conformance suite: conformance [--engine cpu|FILE]
- *		[--simd LEVEL] [--device N] [--quick | --full] [--list] [--only NAMES]
+ *		[--simd LEVEL] [--device N] [--quick | --full] [--cpu-graphs] [--list]
+ *		[--only NAMES]
  *
  * NAMES are separated by commas; one that ends in an asterisk stands for all
  * that begin so. One line for each case, "ok NAME", "not ok NAME: why" or "ok
@@ -202,7 +203,7 @@ usage(void)
 {
 	fprintf(
 		stderr,
-		"usage: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--quick | --full] [--list] [--only NAMES]\n");
+		"usage: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--quick | --full] [--cpu-graphs] [--list] [--only NAMES]\n");
 	exit(2);
 }
 
@@ -220,6 +221,8 @@ read_options(int argc, char **argv, bool *list)
 			options.quick = true;
 		else if (strcmp(argv[i], "--full") == 0)
 			options.quick = false;
+		else if (strcmp(argv[i], "--cpu-graphs") == 0)
+			options.cpu_graphs = true;
 		else if (strcmp(argv[i], "--list") == 0)
 			*list = true;
 		else if (value == NULL)

@@ -51,8 +51,8 @@ memory_now(void)
 			  memory.context + memory.vectors + memory.graph + memory.norms + memory.state,
 		  "the parts are not the sum");
 	CHECK(memory.used <= memory.limit, "more is used than the limit allows");
-	CHECK(memory.host_used <= memory.host_limit && memory.host_rows <= memory.host_rows_limit,
-		  "more of the host is used than its limits allow");
+	CHECK(memory.host_rows <= memory.host_rows_limit && memory.host_rows <= memory.host_used,
+		  "more of the host is used than its limit allows, or than is said");
 	return memory;
 }
 
@@ -325,6 +325,40 @@ grows_out(void)
 	fill_far(world);
 	world_link(world);
 	check_exact("after it has grown", world, 2);
+}
+
+/*
+ * Links and repairs of a mirror with rows in host memory are refused, and
+ * change nothing; a graph that it is told serves as before.
+ */
+static void
+links_are_refused(void)
+{
+	FarSpec		spec = {ELEMENT_FLOAT, METRIC_L2, 60, 1500, 0, SHAPE_CLUSTERED, 0.5};
+	World	   *world = far_world(&spec, NULL);
+	EngineJob	link = {.kind = JOB_LINK, .ef_construction = 64};
+	EngineJob	repair = {.kind = JOB_REPAIR, .ef_construction = 64};
+	EngineQuery queries[QUERIES];
+	uint32_t	found = 0;
+
+	while (world->rows < 1400)
+		world_append(world, 100);
+	CHECK(links_or_refuses(world, &link) == !has_far_rows(), "the first link");
+	world_link(world);
+	fill_far(world);
+	CHECK(links_or_refuses(world, &link) == !has_far_rows(), "a link of few rows");
+	for (uint32_t slot = 0; slot < world->rows; slot += 5)
+		world_kill(world, slot);
+	CHECK(links_or_refuses(world, &repair) == !has_far_rows(), "a repair");
+	make_queries(world, METHOD_GRAPH, queries);
+	queries_run(queries, QUERIES);
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		must(queries[i].status, &queries[i].error, "graph query");
+		check_sound(world, &queries[i]);
+		found += queries[i].count > 0;
+	}
+	CHECK(found >= QUERIES - 1, "%u of %u queries have answers", found, QUERIES);
 }
 
 /* Whether an answer is that of the table as it is now. */
@@ -662,6 +696,7 @@ const Case far_cases[] = {
 	{"far_exact_many_results", exact_many_results, false},
 	{"far_graph", graph, false},
 	{"far_grows_out", grows_out, false},
+	{"far_links_are_refused", links_are_refused, false},
 	{"far_changes_meanwhile", changes_meanwhile, false},
 	{"far_refused", refused, false},
 	{"far_refused_at_each_step", refused_at_each_step, false},

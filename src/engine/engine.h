@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	3
+#define ENGINE_ABI_VERSION	4
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -180,8 +180,7 @@ typedef struct EngineMemory
 	 * a GPU's engine: of the host's memory, apart from all above; the CPU
 	 * engine says 0
 	 */
-	uint64_t	host_limit;
-	uint64_t	host_used;		/* pinned staging, tables, what links on the host, and */
+	uint64_t	host_used;		/* pinned staging, tables, and */
 	uint64_t	host_rows_limit;
 	uint64_t	host_rows;		/* vectors of mirrors */
 } EngineMemory;
@@ -303,7 +302,10 @@ typedef enum JobKind
  * One change of a mirror. The caller keeps what the pointers name until the job
  * has completed. Jobs of one mirror run in the order submitted. A failed job
  * leaves the mirror as it was, but for JOB_LINK and JOB_REPAIR, which may have
- * done a part.
+ * done a part. A link is refused by ENGINE_UNSUPPORTED (a GPU's, of a mirror
+ * with rows in host memory) or ENGINE_NO_MEMORY, with an empty result: then
+ * nothing has changed, the caller links by other means, and tells the graph by
+ * JOB_GRAPH and JOB_SEEDS.
  */
 typedef struct EngineJob
 {

@@ -16,6 +16,10 @@
  * Where rows come so fast that there will soon be enough to write, a pass
  * begins before there are, and stays open for those that come: every query
  * searches exactly what the engine has not linked, whatever the pages say.
+ *
+ * An engine may refuse: a GPU links no mirror with rows in host memory, nor
+ * where it lacks memory to. What it has linked of the pass is written, and for
+ * REFUSED_MS rows are linked over pages, from where the mirror takes the graph.
  */
 #include "base/base.h"
 
@@ -52,6 +56,8 @@
 #define LEAST_PIECE			32
 #define MOST_PIECE			16384
 #define PIECE_DEADLINE_US	(60 * 1000000)
+#define REFUSED_MS			60000	/* an engine that refused to link is not asked again for so
+									 * long */
 
 /* Where a slot's row stands among the rows collected. */
 typedef struct ChangedRow
@@ -67,6 +73,7 @@ typedef struct LinkWork
 	MemoryContext memory;
 	int			channel;
 	bool		in_flight;
+	bool		refused;		/* the engine links no more */
 	bool		linked_any;		/* the mirror has rows that the pages have not */
 	int64		opened_ms;
 	uint64		wanted;			/* somebody waits for the list to be linked up to here: the pass
@@ -74,6 +81,7 @@ typedef struct LinkWork
 	LinkPass	pass;
 	uint32	   *todo;			/* the slots of the pass, as they are sent */
 	uint32		done;			/* of todo, sent */
+	uint32		sent;			/* of these, with the last piece */
 	uint32		piece;
 	int64		posted_us;
 	uint32		degree;
@@ -168,16 +176,33 @@ will_be_crowd(const MirrorSlice *slice, uint64 unlinked, int64 ms)
 	return unlinked + (uint64) slice->progress->pace * (uint64) Max(ms, 0) / 1000 >= crowd(slice);
 }
 
-/* Whether a pass is worth it now. */
+/* Whether there is enough to write, or it has waited. */
+static bool
+is_enough(const MirrorSlice *slice, const PendingBounds *bounds)
+{
+	uint64		unlinked = bounds->end - bounds->linked;
+
+	return unlinked >= crowd(slice) ||
+		   (unlinked >= LINK_LEAST_WAITING &&
+			monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
+}
+
+/* Whether a pass of the engine is worth it now. */
 static bool
 worth_it(const MirrorSlice *slice, const PendingBounds *bounds)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
 
-	return unlinked >= crowd(slice) || atomic_load(&slice->track->link_wanted) > bounds->linked ||
-		   (unlinked >= EARLY_ENTRIES && will_be_crowd(slice, unlinked, OPEN_MS)) ||
-		   (unlinked >= LINK_LEAST_WAITING &&
-			monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
+	return is_enough(slice, bounds) || atomic_load(&slice->track->link_wanted) > bounds->linked ||
+		   (unlinked >= EARLY_ENTRIES && will_be_crowd(slice, unlinked, OPEN_MS));
+}
+
+/* Link over pages for a slice, if nobody else links: the engine refuses to. */
+static void
+consider_pages(MirrorSlice *slice, const PendingBounds *bounds)
+{
+	if (is_enough(slice, bounds) && link_for(slice->index, slice->format, LINK_SLICE_MS))
+		slice->progress->look_at_ms = 0;
 }
 
 /*
@@ -289,7 +314,14 @@ link_consider(MirrorSlice *slice, const MetaPage *meta, const PendingBounds *bou
 {
 	MetaPage	now;
 
-	if (work.entry >= 0 || !worth_it(slice, bounds) || !linker_lock(slice->index, false, true))
+	if (work.entry >= 0)
+		return;
+	if (monotonic_ms() < atomic_load(&slice->track->link_again_ms))
+	{
+		consider_pages(slice, bounds);
+		return;
+	}
+	if (!worth_it(slice, bounds) || !linker_lock(slice->index, false, true))
 		return;
 	/* From here on an error finds the pass, and lets go of the lock. */
 	work.entry = slice->entry;
@@ -323,6 +355,7 @@ post_piece(MirrorSlice *slice)
 	work.posted_us = monotonic_us();
 	work.in_flight = channel_post(work.channel);
 	work.done += count;
+	work.sent = count;
 	return work.in_flight ? SLICE_IDLE : SLICE_LOST;
 }
 
@@ -402,6 +435,20 @@ next_piece(const MirrorSlice *slice, int64 took_us)
 										 (int64) Min(MOST_PIECE, work.piece * 4)));
 }
 
+/* The engine refused a piece, and is not asked for others for a while. */
+static void
+piece_refused(const MirrorSlice *slice, const char *text)
+{
+	_Atomic int64_t *again_ms = &slice->track->link_again_ms;
+
+	ereport(atomic_load(again_ms) == 0 ? LOG : DEBUG1,
+			(errmsg("rows of gpuann index %u are linked over pages", slice->key.index),
+			 errdetail("%s", text)));
+	atomic_store(again_ms, monotonic_ms() + REFUSED_MS);
+	work.done -= work.sent;
+	work.refused = true;
+}
+
 /* Take over what a piece changed; seeds only of the last piece. */
 static SliceEnding
 take_piece(MirrorSlice *slice)
@@ -418,6 +465,11 @@ take_piece(MirrorSlice *slice)
 	if (!channel_answered(work.channel, &status, &text))
 		return slice_failed(slice, ENGINE_FAILED, "the server does not answer");
 	work.in_flight = false;
+	if (status != ENGINE_OK && channel_link_refused(work.channel, status))
+	{
+		piece_refused(slice, text);
+		return SLICE_IDLE;
+	}
 	work.linked_any = true;
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
@@ -609,6 +661,15 @@ link_take(MirrorSlice *slice)
 	return ending == SLICE_IDLE && slice_over_for_news(slice) ? SLICE_MORE : ending;
 }
 
+/* The pass is over. */
+static void
+end_pass(MirrorSlice *slice)
+{
+	linker_unlock(slice->index, true);
+	forget_work();
+	slice->progress->look_at_ms = 0;
+}
+
 /*
  * Write as long as the slice lasts; between slices whoever has locked the index
  * ends the pass.
@@ -619,9 +680,7 @@ go_on_writing(MirrorSlice *slice)
 	if (!row_writer_go_on(work.writer, slice->index, time_is_over, slice))
 		return SLICE_MORE;
 	end_writing(slice);
-	linker_unlock(slice->index, true);
-	forget_work();
-	slice->progress->look_at_ms = 0;
+	end_pass(slice);
 	return SLICE_IDLE;
 }
 
@@ -633,15 +692,20 @@ link_go_on(MirrorSlice *slice)
 
 	if (work.writer != NULL)
 		return go_on_writing(slice);
+	if (work.refused && !work.linked_any)
+	{
+		end_pass(slice);
+		return SLICE_IDLE;
+	}
 	take_on_wanted(slice);
-	if (work.done == work.pass.count && (lacks_wanted() || stays_open(slice)))
+	if (!work.refused && work.done == work.pass.count && (lacks_wanted() || stays_open(slice)))
 	{
 		take_more(slice);
 		if (work.done == work.pass.count)
 			return SLICE_IDLE;
 	}
 	whole = work.done == work.pass.count;
-	if (!whole && !memory_used_up() &&
+	if (!whole && !work.refused && !memory_used_up() &&
 		(work.done == 0 || work.wanted > 0 || !linker_lock_wanted(slice->index, true)))
 		return post_piece(slice);
 

@@ -75,6 +75,7 @@ typedef struct MirrorSlice
 #define LINK_ROWS_PER_ENTRY	20
 #define LINK_LEAST_WAITING	100
 #define LINK_WAITING_MS		30000
+#define LINK_SLICE_MS		200		/* over pages: others wait for the lock no longer */
 
 /* List entries that are enough to link, for so many rows. */
 static inline uint64

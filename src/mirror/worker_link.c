@@ -4,7 +4,7 @@
  *		links pending rows over pages, so that inserts need not.
  *
  * A slice takes the linker lock for its transaction, if it is free, and links
- * for SLICE_MS: who waits for the lock, or for the index, waits no longer.
+ * for LINK_SLICE_MS: who waits for the lock, or for the index, waits no longer.
  */
 #include "base/base.h"
 
@@ -13,7 +13,6 @@
 
 #include "access/xlog.h"
 
-#define SLICE_MS		200
 #define LOOK_MS			1000	/* between looks at an index that has nothing to link */
 
 /* When this worker looked at an index, and what it saw. */
@@ -95,7 +94,7 @@ pending_link(MirrorSlice *slice)
 	}
 	/* Until a look finds nothing to link. */
 	atomic_store(changed, 1);
-	if (link_for(slice->index, slice->format, SLICE_MS))
+	if (link_for(slice->index, slice->format, LINK_SLICE_MS))
 		return SLICE_MORE;
 	look->next_ms = now + LOOK_MS;	/* somebody links, or vacuums */
 	return SLICE_IDLE;

@@ -219,6 +219,7 @@ channel_take(Server *server, uint32_t number)
 	engine_enters(server, work->request.mirror);
 	atomic_store(&channel->done, 0);
 	atomic_store(&channel->total, 0);
+	channel->out_count = channel->out_seeds = 0;
 	if (work->link_owner != work->owner)
 		channel_link_forget(server, work);
 
@@ -283,7 +284,7 @@ channel_watch(Server *server, uint32_t number)
 	held_publish(server, work->request.mirror, work->mirror);
 	memory_publish(server);
 	if (engine_job_links(work->job.kind))
-		channel_link_keep(server, number);
+		channel_link_keep(server, number, progress.status);
 	else
 		server->ops->job_release(server->engine, work->job_id);
 	channel_finish(server, number, progress.status, progress.error.text);

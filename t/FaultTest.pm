@@ -62,7 +62,7 @@ sub need_device
 # From now on, where there is no GPU, the engine is that of an emulated device; false: it is not built.
 sub emulate_device
 {
-	return 0 unless engine_library() eq '' && -e "$build/cuda_emulated.so";
+	return 0 if engine_library() ne '' || $ENV{GPUANN_SANITIZED} || !-e "$build/cuda_emulated.so";
 	$ENV{GPUANN_TEST_ENGINE} = 'emulated';
 	delete $ENV{GPUANN_FAULT_NAME};
 	return 1;

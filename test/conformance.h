@@ -162,11 +162,8 @@ extern void reference_variations(const World *world, uint32_t rounds);
 
 /* ---- driving the engine ---- */
 
-/*
- * Close the engine and open it again, with a variable of the environment set,
- * or (NULL) without it.
- */
-extern void reopen(const EngineConfig *config, const char *name, const char *value);
+/* Close the engine and open it again. */
+extern void reopen(const EngineConfig *config);
 
 extern Engine *open_engine(const EngineConfig *config, EngineStatus expected);
 /*

@@ -35,15 +35,11 @@ open_engine(const EngineConfig *config, EngineStatus expected)
 }
 
 void
-reopen(const EngineConfig *config, const char *name, const char *value)
+reopen(const EngineConfig *config)
 {
 	if (engine != NULL)
 		ops->close(engine);
 	engine = NULL;
-	if (value != NULL)
-		setenv(name, value, 1);
-	else
-		unsetenv(name);
 	engine = open_engine(config, ENGINE_OK);
 }
 

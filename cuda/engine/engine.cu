@@ -247,7 +247,7 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 	if (result == cudaSuccess)
 		result = wide_prepare(&engine->device);
 	if (result == cudaSuccess)
-		result = exact_prepare(engine->device.sharedMemPerBlockOptin);
+		result = exact_prepare(engine->device.sharedMemPerBlockOptin, &engine->config.forced);
 	if (result == cudaSuccess)
 		result = link_walk_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaSuccess)

@@ -258,7 +258,7 @@ struct RowStream
 	cudaEvent_t searched[2]; /* and may be filled again */
 	Range memory;
 	size_t tile_bytes;	/* of a buffer; 0: not open */
-	uint32_t forced;	/* rows of a tile, as the environment says; 0: as many as a buffer holds */
+	uint32_t forced;	/* rows of a tile; 0: as many as a buffer holds */
 
 	BatchStream *bstream; /* whose batch it is at; NULL: none */
 	ExactLaunch launch;

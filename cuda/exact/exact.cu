@@ -30,7 +30,6 @@
  * number of rows.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/exact/exact_parts.h"
@@ -170,40 +169,21 @@ typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uin
 
 static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
 
-/*
- * Which way searches of few results go: by what they are, or as the environment
- * says.
- */
-static enum { CHOOSE, ALWAYS_SCAN, FLOW_WHERE_POSSIBLE, TILES_WHERE_POSSIBLE } way;
-/* The same for many results, and rows of a tile of theirs. */
-static bool always_sort;
+/* Which way searches go that may go several: as they are, or as is forced. */
+static ExactWay way;
+/* Rows of a tile of searches of many results. */
 static uint32_t tile_rows = EXACT_TILE;
 
-/* What the environment says of searches of many results. */
-static void
-read_tiles(const char *wanted)
-{
-	const char *tile = getenv("GPUANN_EXACT_TILE");
-	long rows = tile != NULL ? atol(tile) : 0;
-
-	always_sort = wanted != NULL && strcmp(wanted, "sort") == 0;
-	tile_rows = rows > 0 && rows < (long) EXACT_TILE ? (uint32_t) rows : EXACT_TILE;
-}
-
 cudaError_t
-exact_prepare(size_t shared_room)
+exact_prepare(size_t shared_room, const EngineForced *forced)
 {
 	int bytes = (int) (shared_room - 1024); /* what the kernels declare themselves is less */
-	const char *wanted = getenv("GPUANN_EXACT");
 	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 
-	way = wanted == NULL						 ? CHOOSE
-		  : strcmp(wanted, "scan") == 0	 ? ALWAYS_SCAN
-		  : strcmp(wanted, "flow") == 0	 ? FLOW_WHERE_POSSIBLE
-		  : strcmp(wanted, "tiles") == 0 ? TILES_WHERE_POSSIBLE
-										 : CHOOSE;
-	read_tiles(wanted);
+	way = forced->exact;
+	tile_rows =
+		forced->exact_tile > 0 && forced->exact_tile < EXACT_TILE ? forced->exact_tile : EXACT_TILE;
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
 		error = cudaFuncSetAttribute((const void *) keys_kernels[i],
 									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -211,7 +191,7 @@ exact_prepare(size_t shared_room)
 		error = scan_prepare(bytes);
 	if (error == cudaSuccess)
 		error = flow_prepare(shared_room);
-	return error == cudaSuccess ? tiles_prepare(bytes) : error;
+	return error == cudaSuccess ? tiles_prepare(bytes, forced) : error;
 }
 
 uint32_t
@@ -245,10 +225,10 @@ merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *
 bool
 exact_at_once(const ExactLaunch *launch)
 {
-	if (way == ALWAYS_SCAN || !flow_can(launch))
+	if (way == EXACT_SCAN || !flow_can(launch))
 		return false;
-	return way == FLOW_WHERE_POSSIBLE ||
-		   (flow_pays(launch) && !tiles_can(launch, way == TILES_WHERE_POSSIBLE));
+	return way == EXACT_FUSED ||
+		   (flow_pays(launch) && !tiles_can(launch, way == EXACT_TILES));
 }
 
 cudaError_t
@@ -260,9 +240,9 @@ exact_search_launch(const ExactLaunch *launch)
 
 	if (launch->max_k > EXACT_SMALL_K)
 		return exact_sort_launch(launch);
-	if ((way == CHOOSE || way == TILES_WHERE_POSSIBLE) && !launch->in_place &&
-		tiles_can(launch, way == TILES_WHERE_POSSIBLE))
-		return tiles_launch(launch, way == TILES_WHERE_POSSIBLE);
+	if (way != EXACT_SCAN && way != EXACT_FUSED && !launch->in_place &&
+		tiles_can(launch, way == EXACT_TILES))
+		return tiles_launch(launch, way == EXACT_TILES);
 	memset(&to, 0, sizeof(to));
 	to.results = true;
 	error = exact_scan_launch(launch, &lists);
@@ -349,7 +329,7 @@ lay_out_sort(const ExactLaunch *launch, const ExactStream *stream, SortState *st
 bool
 sort_selects(uint32_t k, uint32_t rows)
 {
-	return !always_sort && k <= rows / SORTED_SHARE;
+	return way != EXACT_SORT && k <= rows / SORTED_SHARE;
 }
 
 /*

@@ -107,7 +107,7 @@ extern size_t exact_stream_bytes(uint32_t max_k);
 extern cudaError_t exact_sort_bytes(size_t *bytes);
 /* Queries of length k that a scan has room for in state_bytes. */
 extern uint32_t exact_scan_queries(size_t state_bytes, uint32_t max_k);
-extern cudaError_t exact_prepare(size_t shared_room);
+extern cudaError_t exact_prepare(size_t shared_room, const EngineForced *forced);
 /*
  * exact_wgmma.cu: whether tiles are multiplied by warp groups (after
  * exact_prepare).

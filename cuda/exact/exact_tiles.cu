@@ -29,8 +29,6 @@
  * step with the powers of two spill and are scanned. State: as lay_out has it.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/exact/exact_tiles.h"
@@ -455,32 +453,21 @@ static const RankKernel rank_kernels[2][2] = {
 
 static size_t shared_room; /* of a block */
 
-/* From how many queries and rows on tiles are taken. */
+/*
+ * From how many queries and rows on tiles are taken: as measured on one H200
+ * (bench/calibrate), unless that is forced.
+ */
 static uint32_t least_queries,
 	least_rows;
 
-/*
- * Set these: as measured on one H200, or as the environment says
- * (bench/calibrate).
- */
-static void
-set_borders(const char *wanted)
-{
-	uint32_t from_queries,
-		from_rows;
-	bool given = wanted != NULL && sscanf(wanted, "%u,%u", &from_queries, &from_rows) == 2;
-
-	least_queries = given ? from_queries : LEAST_QUERIES;
-	least_rows = given ? from_rows : LEAST_ROWS;
-}
-
 cudaError_t
-tiles_prepare(int bytes)
+tiles_prepare(int bytes, const EngineForced *forced)
 {
 	cudaError_t error = cudaSuccess;
 
 	shared_room = (size_t) bytes;
-	set_borders(getenv("GPUANN_EXACT_BORDERS"));
+	least_queries = forced->tiles_queries > 0 ? forced->tiles_queries : LEAST_QUERIES;
+	least_rows = forced->tiles_queries > 0 ? forced->tiles_rows : LEAST_ROWS;
 	for (int i = 0; i < 4 && error == cudaSuccess; i++)
 	{
 		error = cudaFuncSetAttribute((const void *) tiles_kernels[i / 2][i % 2],
@@ -492,7 +479,7 @@ tiles_prepare(int bytes)
 			error = cudaFuncSetAttribute((const void *) begin_kernels[i / 2],
 										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	}
-	return error == cudaSuccess ? wgmma_prepare(bytes) : error;
+	return error == cudaSuccess ? wgmma_prepare(bytes, forced->tiles_products) : error;
 }
 
 /*

@@ -28,9 +28,6 @@
  * the device has it.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cuda/exact/exact_tiles.h"
 #include "cuda/exact/wgmma.cuh"
@@ -487,7 +484,7 @@ static const WgmmaKernel wgmma_kernels[2][3][2] = {BY_SIZE(float), BY_SIZE(__hal
 
 static size_t shared_room;		  /* of a block; 0: this is not a device for it */
 static uint32_t sms;
-static uint32_t products_queries; /* of a tile, as the environment says; 0: chosen */
+static uint32_t products_queries; /* of a tile, where that is forced; else 0 */
 
 #ifndef EMULATED
 
@@ -569,27 +566,12 @@ find_device()
 
 #endif
 
-/*
- * Whether warp groups are wanted, and of which size their tiles are to be:
- * GPUANN_EXACT_PRODUCTS=mma, or 64, 128, 256.
- */
-static bool
-read_products(const char *wanted)
-{
-	products_queries = 0;
-	if (wanted == NULL)
-		return true;
-	for (uint32_t queries = 64; queries <= MOST_QUERIES; queries *= 2)
-		if ((uint32_t) atol(wanted) == queries)
-			products_queries = queries;
-	return strcmp(wanted, "mma") != 0;
-}
-
 cudaError_t
-wgmma_prepare(int bytes)
+wgmma_prepare(int bytes, uint32_t products)
 {
 	shared_room = 0;
-	if (!read_products(getenv("GPUANN_EXACT_PRODUCTS")) || !find_device())
+	products_queries = products == 64 || products == 128 || products == 256 ? products : 0;
+	if (products == 1 || !find_device())
 	{
 		(void) cudaGetLastError();
 		return cudaSuccess;
@@ -697,7 +679,7 @@ wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
 #else /* a compiler that knows no tensor maps */
 
 cudaError_t
-wgmma_prepare(int)
+wgmma_prepare(int, uint32_t)
 {
 	return cudaSuccess;
 }

@@ -144,6 +144,31 @@ engine_before(double distance_a, uint32_t slot_a, double distance_b, uint32_t sl
 	return slot_a < slot_b;
 }
 
+/* Ways of exact search that the CUDA engine chooses from. */
+typedef enum ExactWay
+{
+	EXACT_CHOSEN = 0,
+	EXACT_SCAN,					/* of few results: a scan, then its lists merged, */
+	EXACT_FUSED,				/* both in one launch, */
+	EXACT_TILES,				/* or tiles of queries and rows multiplied, */
+	EXACT_SORT					/* of many results: all rows sorted */
+} ExactWay;
+
+/*
+ * What tests and benchmarks force upon the CUDA engine where it is possible; of
+ * zero it chooses, and the server forces nothing. No answer depends on it.
+ */
+typedef struct EngineForced
+{
+	ExactWay	exact;
+	uint32_t	exact_tile;		/* rows of a tile of searches of many results */
+	uint32_t	tiles_queries;	/* tiles are chosen from so many queries on, */
+	uint32_t	tiles_rows;		/* of so many rows and more; both or none */
+	uint32_t	tiles_products; /* made by warp groups, of so many queries (64, 128, 256); 1: by
+								 * warps */
+	uint32_t	stream_tile;	/* rows of a tile that comes from host memory */
+} EngineForced;
+
 typedef struct EngineConfig
 {
 	int			threads;		/* CPU engine: search and link threads; 0: one per core that the
@@ -157,6 +182,7 @@ typedef struct EngineConfig
 	void	   *wake_arg;
 	const char *simd;			/* CPU engine: force "portable", "avx2", "avx512"; NULL: the best
 								 * there is */
+	EngineForced forced;
 } EngineConfig;
 
 typedef struct EngineInfo

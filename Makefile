@@ -8,6 +8,7 @@
 #   make bench-programs    bench/*.c, with nvcc those of bench/kernels, into bench/build
 #   make CUDA_ARCHS=90     for one GPU generation only: quicker to compile
 #   make NVCCFLAGS="-O3 -lineinfo"  for a profiler
+#   make TUNING=1          a CUDA engine that takes numbers from the environment, see bench/README.md; make clean before and after
 #   make COPT='-Wall -Wextra -Wno-unused-parameter -Werror' as make check builds it
 
 EXTENSION = control/gpuann
@@ -120,7 +121,7 @@ CUDA_OWN_ARCHS = $(if $(findstring sm_90a,$(CUDA_NVCC_HELP)),$(patsubst 90,90a,$
 cuda/exact/exact_wgmma.o test/build/products_device: CUDA_FILE_ARCHS = $(CUDA_OWN_ARCHS)
 NVCCFLAGS ?= -O3
 NVCC_COPT = $(if $(filter -Werror,$(COPT)),-Werror all-warnings)
-CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(NVCC_COPT) --fmad=false -cudart static -I. -Isrc \
+CUDA_FLAGS = -std=c++17 $(NVCCFLAGS) $(if $(TUNING),-DGPUANN_TUNING) $(NVCC_COPT) --fmad=false -cudart static -I. -Isrc \
 	-Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter,-fvisibility=hidden,-ffp-contract=off
 
 cuda/%.o: cuda/%.cu

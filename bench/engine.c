@@ -754,7 +754,7 @@ main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	parse(argc, argv);
-	config.search_by_rows = set.by_rows;
+	config.forced.search_by_rows = set.by_rows;
 	ops = cpu_engine_ops();
 	if (set.library != NULL)
 	{

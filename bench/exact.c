@@ -3,15 +3,17 @@
  *		How fast an engine's exact search is, host to host: a plain program over
  *		engine.h.
  *
- * exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB
- * HOST_MB]]]]]]: makes clustered vectors, appends them, then for each number of
- * queries at once, FROM to QUERIES: 10 warm-ups, at least 10 runs, median and
- * spread from submit until poll has returned the last answer, the share of the
- * bandwidth that reading every row once per call stands for, and a sum of the
- * answers, which is the same whatever the engine and the way
- * (GPUANN_EXACT=flow|scan|tiles) it went. With limits of the device's and of
- * the host's memory: what does not fit on the device is in host memory, and
- * comes from there with every call, at a rate that is printed. Markdown.
+ * exact [--way scan|fused|tiles|sort] [--borders QUERIES,ROWS] LIBRARY ROWS
+ * DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]: makes
+ * clustered vectors, appends them, then for each number of queries at once,
+ * FROM to QUERIES: 10 warm-ups, at least 10 runs, median and spread from
+ * submit until poll has returned the last answer, the share of the bandwidth
+ * that reading every row once per call stands for, and a sum of the answers,
+ * which is the same whatever the engine and the way it went. A way is forced
+ * where it is possible, borders say from how many queries and rows on tiles
+ * are chosen. With limits of the device's and of the host's memory: what does
+ * not fit on the device is in host memory, and comes from there with every
+ * call, at a rate that is printed. Markdown.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -41,6 +43,7 @@ static uint32_t rows,
 static ElementType type = ELEMENT_FLOAT;
 static Metric metric = METRIC_L2;
 static uint64_t seed = 1;
+static const char *way;			/* of the searches */
 static uint64_t far_bytes;		/* of the vectors, those in host memory */
 
 /* Nearly normal: the sum of four bytes, centred. */
@@ -212,6 +215,28 @@ measure(EngineQuery **all, uint32_t count)
 	fflush(stdout);
 }
 
+/* Take the options before the other arguments; returns how many these were. */
+static int
+read_options(int argc, char **argv, EngineForced *forced)
+{
+	static const char *const ways[] = {"chosen", "scan", "fused", "tiles", "sort"};
+	int			read = 0;
+
+	for (; read + 2 < argc && strncmp(argv[read + 1], "--", 2) == 0; read += 2)
+	{
+		const char *value = argv[read + 2];
+
+		if (strcmp(argv[read + 1], "--way") == 0)
+			for (int i = EXACT_CHOSEN; i <= EXACT_SORT; i++)
+				if (strcmp(value, ways[i]) == 0)
+					forced->exact = (ExactWay) i;
+		if (strcmp(argv[read + 1], "--borders") == 0)
+			(void) sscanf(value, "%u,%u", &forced->tiles_queries, &forced->tiles_rows);
+	}
+	way = ways[forced->exact];
+	return read;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -231,12 +256,16 @@ main(int argc, char **argv)
 	EngineQuery *query;
 	EngineQuery **all;
 
+	int			options = read_options(argc, argv, &config.forced);
+
+	argc -= options;
+	argv += options;
 	if (argc < 4 || (library = dlopen(argv[1], RTLD_NOW)) == NULL ||
 		(entry = (EngineEntry) dlsym(library, ENGINE_ENTRY_SYMBOL)) == NULL)
 	{
 		fprintf(
 			stderr,
-			"usage: exact LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]\n%s\n",
+			"usage: exact [--way WAY] [--borders QUERIES,ROWS] LIBRARY ROWS DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]\n%s\n",
 			argc < 4 ? "" : dlerror());
 		return 1;
 	}
@@ -279,8 +308,7 @@ main(int argc, char **argv)
 		query[i].results = malloc(k * sizeof(SearchResult));
 		all[i] = &query[i];
 	}
-	printf("\n%u x %u, type %d, metric %d, k = %u, %s\n\n", rows, dims, type, metric, k,
-		   getenv("GPUANN_EXACT") != NULL ? getenv("GPUANN_EXACT") : "the engine's own choice");
+	printf("\n%u x %u, type %d, metric %d, k = %u, way: %s\n\n", rows, dims, type, metric, k, way);
 	if (far_bytes > 0)
 		printf("%.0f MB of the vectors are in host memory.\n\n", (double) far_bytes / 1e6);
 	printf(

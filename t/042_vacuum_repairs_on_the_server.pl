@@ -15,11 +15,8 @@ use ServerTest;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-# The engine with a device is the emulated one, or a GPU's.
-$ENV{GPUANN_TEST_ENGINE} = 'emulated' if ($ENV{GPUANN_TEST_ENGINE} || 'cpu') eq 'cpu';
-need_fault_engine();
-# An emulated device repairs slowly: only where it is about that.
-$ENV{GPUANN_LINKER} = 'host' if $ENV{GPUANN_TEST_ENGINE} eq 'emulated';
+# Without a GPU the CPU engine calls itself one with a device: an emulated device links slowly.
+need_device();
 
 my $node = fault_node('main', conf => [ 'log_min_messages = debug1', "gpuann.request_timeout = '120s'", "maintenance_work_mem = '64MB'", 'shared_buffers = 128MB' ]);
 my $vacuum = 'VACUUM (INDEX_CLEANUP on) items';
@@ -208,6 +205,45 @@ foreach my $lie (1 .. 5)
 	followed("lie $lie");
 }
 
+# An engine that refuses to link, after a first piece or at once: rows are linked over pages, VACUUM repairs there, and the mirror stays.
+sub refusals { return log_count($node, qr/rows of gpuann index \d+ are linked over pages/) }
+foreach my $first ('hold_link=1', 'link_memory=1')
+{
+	my $loads = qr/gpuann mirror of index \d+ loaded/;
+	my ($before, $loaded, $answer) = (refusals());
+
+	half_dead();
+	$loaded = log_count($node, $loads);
+	faults($first);
+	fill_rows($node, 20001, 22500, 16);
+	ok(await_held('a piece is held'), 'the worker links') if $first eq 'hold_link=1';
+	faults('link_memory=1');
+	ok(await('a refusal', sub { refusals() > $before }), "$first: the engine refuses to link");
+	ok(await('rows are linked', sub { $node->safe_psql('postgres', "SELECT pending FROM gpuann_stats('items_v')") < 1000 }), "$first: rows are linked");
+	$answer = $session->query($vacuum);
+	is(join("\n", $answer->{error}, grep { $_ =~ /WARNING/ } @{ $answer->{notices} }), '', "$first: VACUUM ends well, without a warning");
+	faults('');
+	right_after($node, "$first: refused");
+	followed("$first: refused");
+	is(log_count($node, $loads), $loaded, "$first: the mirror is not loaded again");
+}
+
+# Of a repair likewise, when no row was to be linked before.
+{
+	my $there = repaired_there();
+	my $answer;
+
+	half_dead();
+	faults('link_memory=1');
+	$answer = $session->query($vacuum);
+	faults('');
+	is($answer->{error}, '', 'a refused repair: VACUUM ends well');
+	is(scalar(grep { $_ =~ $here_in_log } @{ $answer->{notices} }), 1, 'a refused repair: over pages, as a message says');
+	is(repaired_there(), $there, 'a refused repair: not on the server');
+	right_after($node, 'a refused repair');
+	followed('a refused repair');
+}
+
 # A repair that takes longer than the mirror's worker waits for an operation: what the worker sends meanwhile comes after it, and the mirror stays.
 {
 	my $reloads = qr/loading the mirror of gpuann index \d+ again/;
@@ -265,9 +301,8 @@ $node->stop;
 
 # ---- the device itself ----
 
-if ($ENV{GPUANN_TEST_ENGINE} eq 'emulated')
+if (emulate_device())
 {
-	$ENV{GPUANN_LINKER} = 'device';
 	my $device = fault_node('device', conf => [ 'log_min_messages = debug1', "gpuann.request_timeout = '120s'" ]);
 	ok(await_server($device), 'a server that repairs on the device');
 	make_data($device, 700, 16);

@@ -22,7 +22,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = qw(
-  need_fault_engine fault_node faults await_held session other_server set_limit signal_server replaced revive
+  need_fault_engine need_device emulate_device fault_node faults await_held session other_server set_limit signal_server replaced revive
   expect_answers expect_service in_seconds reasons table_answers
 );
 
@@ -50,6 +50,22 @@ sub need_fault_engine
 	plan skip_all => "$wrapper is not built" unless -e $wrapper;
 	plan skip_all => "$library is not there" unless $library eq '' || -e $library;
 	note('engine: ' . ($library || 'cpu'));
+}
+
+# The same for tests about what is done only where the engine has a device.
+sub need_device
+{
+	$ENV{GPUANN_FAULT_NAME} = 'cuda' if engine_library() eq '';
+	need_fault_engine();
+}
+
+# From now on, where there is no GPU, the engine is that of an emulated device; false: it is not built.
+sub emulate_device
+{
+	return 0 if engine_library() ne '' || $ENV{GPUANN_SANITIZED} || !-e "$build/cuda_emulated.so";
+	$ENV{GPUANN_TEST_ENGINE} = 'emulated';
+	delete $ENV{GPUANN_FAULT_NAME};
+	return 1;
 }
 
 # A cluster with the engine in its wrapper, and without faults so far.

@@ -1,8 +1,8 @@
 /*
  * conformance.c
  *		Runs the engine conformance suite: conformance [--engine cpu|FILE]
- *		[--simd LEVEL] [--device N] [--search-by-rows] [--quick | --full]
- *		[--list] [--only NAMES]
+ *		[--simd LEVEL] [--device N] [--search-by-rows] [--cpu-graphs]
+ *		[--quick | --full] [--list] [--only NAMES]
  *
  * NAMES are separated by commas; one that ends in an asterisk stands for all
  * that begin so. One line for each case, "ok NAME", "not ok NAME: why" or "ok
@@ -149,7 +149,7 @@ run_case(const Case *run)
 	volatile Outcome outcome = PASSED;
 	EngineConfig config = {.device = options.device,
 						   .simd = options.simd,
-						   .search_by_rows = options.search_by_rows};
+						   .forced.search_by_rows = options.search_by_rows};
 	int			jumped;
 
 	random_seed(1);
@@ -205,7 +205,7 @@ usage(void)
 {
 	fprintf(
 		stderr,
-		"usage: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--search-by-rows] [--quick | --full] [--list] [--only NAMES]\n");
+		"usage: conformance [--engine cpu|FILE] [--simd LEVEL] [--device N] [--search-by-rows] [--cpu-graphs] [--quick | --full] [--list] [--only NAMES]\n");
 	exit(2);
 }
 
@@ -225,6 +225,8 @@ read_options(int argc, char **argv, bool *list)
 			options.quick = false;
 		else if (strcmp(argv[i], "--search-by-rows") == 0)
 			options.search_by_rows = true;
+		else if (strcmp(argv[i], "--cpu-graphs") == 0)
+			options.cpu_graphs = true;
 		else if (strcmp(argv[i], "--list") == 0)
 			*list = true;
 		else if (value == NULL)

@@ -23,6 +23,8 @@ typedef struct Options
 	const char *simd;			/* level to force, or NULL */
 	bool		quick;
 	bool		search_by_rows; /* graph searches measure no codes */
+	bool		cpu_graphs;		/* the CPU engine links what is the first link of a world: an
+								 * emulated device takes long */
 	int			device;
 } Options;
 
@@ -161,11 +163,8 @@ extern void reference_variations(const World *world, uint32_t rounds);
 
 /* ---- driving the engine ---- */
 
-/*
- * Close the engine and open it again, with a variable of the environment set,
- * or (NULL) without it.
- */
-extern void reopen(const EngineConfig *config, const char *name, const char *value);
+/* Close the engine and open it again. */
+extern void reopen(const EngineConfig *config);
 
 extern Engine *open_engine(const EngineConfig *config, EngineStatus expected);
 /*
@@ -180,7 +179,14 @@ extern EngineStatus end_job(JobId id, JobProgress *progress);
 extern void must(EngineStatus status, const EngineError *error, const char *what);
 
 extern void world_append(World *world, uint32_t count);	/* the next count vectors */
+/*
+ * Link everything pending. What the engine does not link (rows in host memory),
+ * and with options.cpu_graphs a world's first link, the CPU engine links, all
+ * rows anew.
+ */
 extern void world_link(World *world);
+extern void world_link_by_cpu(World *world);
+extern bool links_or_refuses(World *world, EngineJob *job);
 /*
  * Repair rows that name dead slots: those of slots, or (NULL) all; returns how
  * many rows changed.

@@ -64,7 +64,7 @@ opening_says_what_is_missing(void)
 		CHECK(strncmp(error.text, lacks[i].says, strlen(lacks[i].says)) == 0, "without %s: \"%s\"",
 			  lacks[i].lack, error.text);
 	}
-	reopen(&(EngineConfig) {.device = options.device}, "GPUANN_EMULATE_LACK", NULL);
+	reopen(&(EngineConfig) {.device = options.device});
 }
 
 /*

@@ -35,15 +35,11 @@ open_engine(const EngineConfig *config, EngineStatus expected)
 }
 
 void
-reopen(const EngineConfig *config, const char *name, const char *value)
+reopen(const EngineConfig *config)
 {
 	if (engine != NULL)
 		ops->close(engine);
 	engine = NULL;
-	if (value != NULL)
-		setenv(name, value, 1);
-	else
-		unsetenv(name);
 	engine = open_engine(config, ENGINE_OK);
 }
 
@@ -126,6 +122,40 @@ world_append(World *world, uint32_t count)
 	world->rows += count;
 }
 
+/*
+ * Run a job that makes edges, which the engine may refuse: then nothing has
+ * changed. Returns whether it has done it.
+ */
+bool
+links_or_refuses(World *world, EngineJob *job)
+{
+	MirrorInfo	before = world_info(world);
+	MirrorInfo	after;
+	JobProgress progress;
+	LinkResult	result;
+	JobId		id;
+	EngineStatus status;
+
+	job->mirror = world->mirror;
+	id = start_job(job);
+	status = end_job(id, &progress);
+	CHECK(status == ENGINE_OK || status == ENGINE_UNSUPPORTED || status == ENGINE_NO_MEMORY,
+		  "status %d: %s", (int) status, progress.error.text);
+	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result of a link");
+	if (status != ENGINE_OK)
+	{
+		after = world_info(world);
+		CHECK(result.count == 0 && result.nseeds == 0, "a refused link has changed %u rows",
+			  result.count);
+		CHECK(progress.error.text[0] != 0, "a refused link does not say why");
+		CHECK(after.linked == before.linked && after.pending == before.pending &&
+				  after.seeds == before.seeds,
+			  "a refused link has changed the mirror");
+	}
+	ops->job_release(engine, id);
+	return status == ENGINE_OK;
+}
+
 /* Remember the seeds a link or a case chose. */
 static void
 keep_seeds(World *world, const uint32_t *seeds, uint32_t count)
@@ -135,15 +165,84 @@ keep_seeds(World *world, const uint32_t *seeds, uint32_t count)
 	memcpy(world->seeds, seeds, count * sizeof(uint32_t));
 }
 
+/* Run a job of the CPU engine; it is not released. */
+static JobId
+cpu_run(const EngineOps *cpu, Engine *by, const EngineJob *job)
+{
+	JobProgress progress = {0};
+	EngineError error = {0};
+	JobId		id = 0;
+
+	must(cpu->job_submit(by, job, &id, &error), &error, "job_submit of the CPU engine");
+	while (!progress.completed)
+	{
+		CHECK(cpu->job_poll(by, id, &progress) == ENGINE_OK, "the CPU engine lost a job");
+		usleep(200);
+	}
+	must(progress.status, &progress.error, "a job of the CPU engine");
+	return id;
+}
+
+/* Give the mirror the graph that the CPU engine makes of its rows. */
+void
+world_link_by_cpu(World *world)
+{
+	const EngineOps *cpu = cpu_engine_ops();
+	EngineConfig config = {.device = -1};
+	MirrorSpec	spec = {.dims = world->dims,
+						.type = world->type,
+						.metric = world->metric,
+						.method = METHOD_GRAPH,
+						.degree = world->degree,
+						.capacity = world->rows,
+						.residency = RESIDENCY_FULL,
+						.placement = PLACEMENT_SINGLE,
+						.device = -1};
+	uint64_t   *dead = allocate(((size_t) world->rows / 64 + 1) * sizeof(uint64_t));
+	EngineJob append = {.kind = JOB_APPEND, .count = world->rows, .versions = world->versions,
+						.dead = dead, .vectors = world->vectors};
+	EngineJob	link = {.kind = JOB_LINK, .ef_construction = 64};
+	EngineJob	graph = {.kind = JOB_GRAPH, .mirror = world->mirror};
+	EngineJob	seeds = {.kind = JOB_SEEDS, .mirror = world->mirror};
+	LinkResult	result;
+	EngineError error = {0};
+	Engine	   *by;
+
+	for (uint32_t slot = 0; slot < world->rows; slot++)
+		dead[slot / 64] |= (uint64_t) !world->live[slot] << (slot % 64);
+	must(cpu->open(&config, &by, &error), &error, "opening the CPU engine");
+	must(cpu->mirror_create(by, &spec, &append.mirror, &error), &error, "a CPU engine's mirror");
+	link.mirror = append.mirror;
+	(void) cpu_run(cpu, by, &append);
+	CHECK(cpu->job_link_result(by, cpu_run(cpu, by, &link), &result) == ENGINE_OK,
+		  "no result of the CPU engine's link");
+	graph.count = result.count;
+	graph.slots = result.slots;
+	graph.rows = result.rows;
+	must_run(&graph, "graph");
+	seeds.count = result.nseeds;
+	seeds.slots = result.seeds;
+	must_run(&seeds, "seeds");
+	keep_seeds(world, result.seeds, result.nseeds);
+	cpu->close(by);
+}
+
 /* Link everything pending. */
 void
 world_link(World *world)
 {
 	EngineJob	job = {.kind = JOB_LINK, .mirror = world->mirror, .ef_construction = 64};
+	MirrorInfo	info = world_info(world);
 	JobProgress progress;
 	LinkResult	result;
-	JobId		id = start_job(&job);
+	JobId		id;
 
+	if (info.host_bytes > 0 || (options.cpu_graphs && info.linked == 0))
+	{
+		world_link_by_cpu(world);
+		return;
+	}
+	id = start_job(&job);
 	must(end_job(id, &progress), &progress.error, "link");
 	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result of a completed link");
 	keep_seeds(world, result.seeds, result.nseeds);

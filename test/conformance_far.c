@@ -33,12 +33,13 @@ typedef struct FarSpec
 } FarSpec;
 
 static EngineConfig
-far_config(uint64_t memory_limit)
+far_config(uint64_t memory_limit, uint32_t tile)
 {
 	return (EngineConfig){.device = options.device,
 						  .simd = options.simd,
 						  .memory_limit = memory_limit,
-						  .host_rows_limit = HOST_ROWS};
+						  .host_rows_limit = HOST_ROWS,
+						  .forced = {.stream_tile = tile}};
 }
 
 static EngineMemory
@@ -51,8 +52,8 @@ memory_now(void)
 			  memory.context + memory.vectors + memory.graph + memory.norms + memory.state,
 		  "the parts are not the sum");
 	CHECK(memory.used <= memory.limit, "more is used than the limit allows");
-	CHECK(memory.host_used <= memory.host_limit && memory.host_rows <= memory.host_rows_limit,
-		  "more of the host is used than its limits allow");
+	CHECK(memory.host_rows <= memory.host_rows_limit && memory.host_rows <= memory.host_used,
+		  "more of the host is used than its limit allows, or than is said");
 	return memory;
 }
 
@@ -72,18 +73,18 @@ make_far(const FarSpec *spec)
 
 /*
  * Open the engine with a limit under which a part of the rows do not fit, tiles
- * of so many rows (NULL: its own choice), and make the world, empty.
+ * of so many rows (0: its own choice), and make the world, empty.
  */
 static World *
-far_world(const FarSpec *spec, const char *tile)
+far_world(const FarSpec *spec, uint32_t tile)
 {
-	EngineConfig config = far_config(0);
+	EngineConfig config = far_config(0, tile);
 	FarSpec		whole = *spec;
 	uint64_t	used;
 	World	   *world;
 
 	whole.capacity = spec->rows;
-	reopen(&config, "GPUANN_STREAM_TILE", tile);
+	reopen(&config);
 	world = make_far(&whole);
 	if (!has_far_rows())
 		return world;
@@ -91,13 +92,13 @@ far_world(const FarSpec *spec, const char *tile)
 	/*
 	 * once more near the limit to come: buffers are smaller where the limit is
 	 */
-	config = far_config(memory_now().used);
-	reopen(&config, "GPUANN_STREAM_TILE", tile);
+	config = far_config(memory_now().used, tile);
+	reopen(&config);
 	world = make_far(&whole);
 	used = memory_now().used;
-	config =
-		far_config(used - (uint64_t) (spec->share * spec->rows * (double) world->vector_bytes));
-	reopen(&config, "GPUANN_STREAM_TILE", tile);
+	config = far_config(
+		used - (uint64_t) (spec->share * spec->rows * (double) world->vector_bytes), tile);
+	reopen(&config);
 	return make_far(spec);
 }
 
@@ -183,9 +184,9 @@ exact_any_tile(void)
 {
 	static const struct
 	{
-		const char *rows;
+		uint32_t	rows;
 		uint32_t	least_tiles;
-	} tiles[] = {{NULL, 1}, {"1", 50}, {"11", 20}, {"400", 2}};
+	} tiles[] = {{0, 1}, {1, 50}, {11, 20}, {400, 2}};
 
 	for (uint32_t i = 0; i < PAIRS; i++)
 		for (size_t tile = 0; tile < sizeof(tiles) / sizeof(tiles[0]); tile++)
@@ -208,8 +209,8 @@ exact_any_tile(void)
 				continue;
 			if (options.quick && tile != 1 && i % 3 != tile % 3)
 				continue;
-			snprintf(what, sizeof(what), "type %d, metric %d, tiles of %s rows", (int) spec.type,
-					 (int) spec.metric, tiles[tile].rows != NULL ? tiles[tile].rows : "all");
+			snprintf(what, sizeof(what), "type %d, metric %d, tiles of %u rows", (int) spec.type,
+					 (int) spec.metric, tiles[tile].rows);
 			world = far_world(&spec, tiles[tile].rows);
 			fill_far(world);
 			for (uint32_t slot = 0; slot < world->rows; slot += 17)
@@ -222,7 +223,7 @@ exact_any_tile(void)
 static void
 exact_many_results(void)
 {
-	static const char *const tiles[] = {NULL, "1000"};
+	static const uint32_t tiles[] = {0, 1000};
 	FarSpec		spec = {ELEMENT_FLOAT, METRIC_L2, 16, 6000, 0, SHAPE_SMALL, 0.7};
 
 	for (size_t tile = 0; tile < sizeof(tiles) / sizeof(tiles[0]); tile++)
@@ -265,7 +266,7 @@ graph(void)
 {
 	FarSpec spec = {
 		ELEMENT_FLOAT, METRIC_COSINE, 60, options.quick ? 1500 : 4000, 0, SHAPE_CLUSTERED, 0.8};
-	World	   *world = far_world(&spec, NULL);
+	World	   *world = far_world(&spec, 0);
 	EngineQuery queries[QUERIES];
 	double		recall;
 
@@ -307,7 +308,7 @@ static void
 grows_out(void)
 {
 	FarSpec		spec = {ELEMENT_FLOAT, METRIC_L2, 120, 3000, 500, SHAPE_UNIFORM, 0.4};
-	World	   *world = far_world(&spec, "100");
+	World	   *world = far_world(&spec, 100);
 	EngineInfo	info;
 
 	world_append(world, 500);
@@ -325,6 +326,40 @@ grows_out(void)
 	fill_far(world);
 	world_link(world);
 	check_exact("after it has grown", world, 2);
+}
+
+/*
+ * Links and repairs of a mirror with rows in host memory are refused, and
+ * change nothing; a graph that it is told serves as before.
+ */
+static void
+links_are_refused(void)
+{
+	FarSpec		spec = {ELEMENT_FLOAT, METRIC_L2, 60, 1500, 0, SHAPE_CLUSTERED, 0.5};
+	World	   *world = far_world(&spec, 0);
+	EngineJob	link = {.kind = JOB_LINK, .ef_construction = 64};
+	EngineJob	repair = {.kind = JOB_REPAIR, .ef_construction = 64};
+	EngineQuery queries[QUERIES];
+	uint32_t	found = 0;
+
+	while (world->rows < 1400)
+		world_append(world, 100);
+	CHECK(links_or_refuses(world, &link) == !has_far_rows(), "the first link");
+	world_link(world);
+	fill_far(world);
+	CHECK(links_or_refuses(world, &link) == !has_far_rows(), "a link of few rows");
+	for (uint32_t slot = 0; slot < world->rows; slot += 5)
+		world_kill(world, slot);
+	CHECK(links_or_refuses(world, &repair) == !has_far_rows(), "a repair");
+	make_queries(world, METHOD_GRAPH, queries);
+	queries_run(queries, QUERIES);
+	for (uint32_t i = 0; i < QUERIES; i++)
+	{
+		must(queries[i].status, &queries[i].error, "graph query");
+		check_sound(world, &queries[i]);
+		found += queries[i].count > 0;
+	}
+	CHECK(found >= QUERIES - 1, "%u of %u queries have answers", found, QUERIES);
 }
 
 /* Whether an answer is that of the table as it is now. */
@@ -375,7 +410,7 @@ static void
 changes_meanwhile(void)
 {
 	FarSpec		spec = {ELEMENT_HALF, METRIC_L2, 100, 2500, 0, SHAPE_UNIFORM, 0.5};
-	World	   *world = far_world(&spec, "50");
+	World	   *world = far_world(&spec, 50);
 	World	   *before = allocate(sizeof(*before));
 	EngineQuery queries[8];
 	uint32_t	rounds = options.quick ? 3 : 30;
@@ -459,8 +494,8 @@ static void
 refused(void)
 {
 	FarSpec		spec = {ELEMENT_FLOAT, METRIC_L2, 500, 3000, 1000, SHAPE_UNIFORM, 0.9};
-	World	   *world = far_world(&spec, NULL);
-	EngineConfig config = far_config(memory_now().limit);
+	World	   *world = far_world(&spec, 0);
+	EngineConfig config = far_config(memory_now().limit, 500);
 	MirrorSpec large = {.dims = 500,
 						.type = ELEMENT_FLOAT,
 						.metric = METRIC_L2,
@@ -478,7 +513,7 @@ refused(void)
 	if (!has_far_rows())
 		skip("this engine has no memory for rows apart from its own");
 	config.host_rows_limit = 3 << 20;
-	reopen(&config, "GPUANN_STREAM_TILE", "500");
+	reopen(&config);
 	CHECK(ops->mirror_create(engine, &large, &id, &error) == ENGINE_NO_MEMORY,
 		  "rows fit nowhere, and are taken");
 	CHECK(strstr(error.text, "in host memory") != NULL, "no figures: %s", error.text);
@@ -494,11 +529,11 @@ refused(void)
 		  (int) progress.status);
 	check_exact("after a refusal", world, 0);
 	/* nobody gives host memory: then it is a mirror as any */
-	config = far_config(0);
+	config = far_config(0, 0);
 	config.host_rows_limit = 0;
-	reopen(&config, "GPUANN_STREAM_TILE", NULL);
+	reopen(&config);
 	config.memory_limit = memory_now().used + ((uint64_t) 4 << 20);
-	reopen(&config, "GPUANN_STREAM_TILE", NULL);
+	reopen(&config);
 	CHECK(ops->mirror_create(engine, &large, &id, &error) == ENGINE_NO_MEMORY,
 		  "host memory is used that nobody gave");
 }
@@ -511,7 +546,7 @@ static void
 refused_at_each_step(void)
 {
 	FarSpec		spec = {ELEMENT_FLOAT, METRIC_IP, 100, 1000, 200, SHAPE_UNIFORM, 0.9};
-	World	   *world = far_world(&spec, NULL);
+	World	   *world = far_world(&spec, 0);
 	MirrorSpec wanted = {.dims = 100,
 						 .type = ELEMENT_FLOAT,
 						 .metric = METRIC_IP,
@@ -580,9 +615,9 @@ static void
 ended_meanwhile(void)
 {
 	FarSpec		spec = {ELEMENT_FLOAT, METRIC_L2, 100, 2000, 0, SHAPE_UNIFORM, 0.5};
-	World	   *world = far_world(&spec, "40");
+	World	   *world = far_world(&spec, 40);
 	uint64_t	limit = memory_now().limit;
-	EngineConfig config = far_config(has_far_rows() ? limit : 0);
+	EngineConfig config = far_config(has_far_rows() ? limit : 0, 0);
 	EngineQuery queries[QUERIES];
 	EngineQuery *completed[QUERIES];
 	EngineInfo	info;
@@ -615,8 +650,9 @@ ended_meanwhile(void)
 		 * or while they are searched
 		 */
 		snprintf(number, sizeof(number), "%u", work);
-		reopen(&config, "GPUANN_EMULATE_FAILURE",
-			   work >= 40 && strncmp(info.device, "emulated", 8) == 0 ? number : NULL);
+		if (work >= 40 && strncmp(info.device, "emulated", 8) == 0)
+			setenv("GPUANN_EMULATE_FAILURE", number, 1);
+		reopen(&config);
 		unsetenv("GPUANN_EMULATE_FAILURE");
 		world = make_far(&spec);
 		if (work >= 40 && strncmp(info.device, "emulated", 8) == 0)
@@ -662,6 +698,7 @@ const Case far_cases[] = {
 	{"far_exact_many_results", exact_many_results, false},
 	{"far_graph", graph, false},
 	{"far_grows_out", grows_out, false},
+	{"far_links_are_refused", links_are_refused, false},
 	{"far_changes_meanwhile", changes_meanwhile, false},
 	{"far_refused", refused, false},
 	{"far_refused_at_each_step", refused_at_each_step, false},

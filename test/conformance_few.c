@@ -5,15 +5,15 @@
  *
  * A pass that turns away what is behind a bound goes wrong, or slow, where no
  * bound holds: rows that come from far to near, equal distances, more results
- * than a bound is known for. Ways are forced through the environment, which an
- * engine reads when it opens; one that has only one ignores it.
+ * than a bound is known for. Ways are forced when the engine is opened; one
+ * that has only one ignores it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance.h"
 
-static const char *const ways[] = {"flow", "scan", NULL};
+static const ExactWay ways[] = {EXACT_FUSED, EXACT_SCAN, EXACT_CHOSEN};
 
 #define WAYS	3
 
@@ -86,7 +86,8 @@ far_to_near(void)
 
 	for (int way = 0; way < some_ways(); way++)
 	{
-		reopen(&config, "GPUANN_EXACT", ways[way]);
+		config.forced.exact = ways[way];
+		reopen(&config);
 		for (int falling = 1; falling >= 0; falling--)
 		{
 			World *world = world_create(ELEMENT_FLOAT, METRIC_L2, 5, rows, rows, SHAPE_UNIFORM);
@@ -110,7 +111,6 @@ far_to_near(void)
 			world_drop(world);
 		}
 	}
-	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
 /*
@@ -127,7 +127,8 @@ mixed_k(void)
 
 	for (int way = 0; way < some_ways(); way++)
 	{
-		reopen(&config, "GPUANN_EXACT", ways[way]);
+		config.forced.exact = ways[way];
+		reopen(&config);
 		for (int pair = 0; pair < PAIRS; pair++)
 		{
 			uint32_t	dims = 8 + (uint32_t) pair * 37;
@@ -144,7 +145,6 @@ mixed_k(void)
 			world_drop(world);
 		}
 	}
-	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
 /*
@@ -161,7 +161,8 @@ ties(void)
 
 	for (int way = 0; way < some_ways(); way++)
 	{
-		reopen(&config, "GPUANN_EXACT", ways[way]);
+		config.forced.exact = ways[way];
+		reopen(&config);
 		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 			for (int pair = 0; pair < PAIRS; pair += 3)
 			{
@@ -176,7 +177,6 @@ ties(void)
 				world_drop(world);
 			}
 	}
-	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
 /*
@@ -191,7 +191,8 @@ sizes(void)
 	static const uint32_t ks[] = {10, 11, 3, 200};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 
-	reopen(&config, "GPUANN_EXACT", "flow");
+	config.forced.exact = EXACT_FUSED;
+	reopen(&config);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 	{
 		World *world = world_create(ELEMENT_FLOAT, METRIC_L2, 24, rows[i], rows[i], SHAPE_UNIFORM);
@@ -214,7 +215,6 @@ sizes(void)
 			few_of(world, "dimensions, four", ks, 4);
 			world_drop(world);
 		}
-	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
 /*
@@ -232,20 +232,20 @@ said_way(void)
 		EngineQuery query;
 		EngineInfo	info;
 
-		reopen(&config, "GPUANN_EXACT", ways[way]);
+		config.forced.exact = ways[way];
+		reopen(&config);
 		ops->info(engine, &info);
 		world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 500, 500, SHAPE_UNIFORM);
 		world_append(world, 500);
 		query_init(&query, world, METHOD_EXACT, 10, 0, world_vector(world, 3));
 		check_few(world, "a way", &query, 1);
-		if (strcmp(info.name, "cuda") == 0 && ways[way] != NULL)
-			CHECK(query.counters.iterations == (strcmp(ways[way], "flow") == 0),
-				  "GPUANN_EXACT=%s: %u phases", ways[way], query.counters.iterations);
+		if (strcmp(info.name, "cuda") == 0 && ways[way] != EXACT_CHOSEN)
+			CHECK(query.counters.iterations == (ways[way] == EXACT_FUSED), "way %d: %u phases",
+				  (int) ways[way], query.counters.iterations);
 		CHECK(query.counters.distances == 500, "%u distances of 500 rows",
 			  query.counters.distances);
 		world_drop(world);
 	}
-	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
 /*
@@ -260,7 +260,8 @@ small(void)
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 	World	   *world;
 
-	reopen(&config, "GPUANN_EXACT", "flow");
+	config.forced.exact = EXACT_FUSED;
+	reopen(&config);
 	for (int pair = 0; pair < PAIRS; pair++)
 	{
 		world = world_create(pairs[pair].type, pairs[pair].metric, 20, 260, 260, SHAPE_UNIFORM);
@@ -279,7 +280,6 @@ small(void)
 	few_of(world, "a few turns, alone", ks, 1);
 	few_of(world, "a few turns, two", ks, 2);
 	world_drop(world);
-	reopen(&config, "GPUANN_EXACT", NULL);
 }
 
 const Case few_cases[] = {

@@ -277,7 +277,7 @@ no_room(void)
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 
 	config.memory_limit = bytes_used() + other_bytes(world) + copy_bytes(world) / 2;
-	reopen(&config, "GPUANN_NONE", NULL);
+	reopen(&config);
 	world = make_table(METRIC_L2, 1, 0);
 	check_held(link_table(world, 0), false, "no room");
 	check_recall(world, 0.95, "no room");

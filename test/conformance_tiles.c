@@ -45,12 +45,13 @@ static void
 many_results(void)
 {
 	static const Shape shapes[] = {SHAPE_UNIFORM, SHAPE_SMALL, SHAPE_EQUAL};
-	static const char *const tiles[] = {NULL, "4096", "1700"};
+	static const uint32_t tiles[] = {0, 4096, 1700};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 
 	for (size_t tile = 0; tile < sizeof(tiles) / sizeof(tiles[0]); tile++)
 	{
-		reopen(&config, "GPUANN_EXACT_TILE", tiles[tile]);
+		config.forced.exact_tile = tiles[tile];
+		reopen(&config);
 		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
 		{
 			World *world = world_create(ELEMENT_FLOAT, i == 1 ? METRIC_L1 : METRIC_L2, 3, 5000,
@@ -66,7 +67,6 @@ many_results(void)
 			world_drop(world);
 		}
 	}
-	reopen(&config, "GPUANN_EXACT_TILE", NULL);
 }
 
 /*
@@ -78,10 +78,11 @@ borders(void)
 {
 	static const struct
 	{
-		const char *borders;
+		uint32_t	from_queries;
+		uint32_t	from_rows;
 		uint32_t	queries;
 		bool		tiles;
-	}			asked[] = {{"2,4096", 4, true}, {"2,6000", 16, false}, {"17,1", 16, false}};
+	}			asked[] = {{2, 4096, 4, true}, {2, 6000, 16, false}, {17, 1, 16, false}};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
 
 	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++)
@@ -91,7 +92,9 @@ borders(void)
 		EngineInfo	info;
 		World	   *world;
 
-		reopen(&config, "GPUANN_EXACT_BORDERS", asked[i].borders);
+		config.forced.tiles_queries = asked[i].from_queries;
+		config.forced.tiles_rows = asked[i].from_rows;
+		reopen(&config);
 		ops->info(engine, &info);
 		world = world_create(ELEMENT_FLOAT, METRIC_L2, 5, 5000, 5000, SHAPE_UNIFORM);
 		world_append(world, 5000);
@@ -104,17 +107,16 @@ borders(void)
 						model_exact(world, &queries[q], world->rows, expected));
 			if (strcmp(info.name, "cuda") == 0)
 				CHECK((queries[q].counters.iterations > 0) == asked[i].tiles,
-					  "borders %s, %u queries: %u phases", asked[i].borders, asked[i].queries,
-					  queries[q].counters.iterations);
+					  "borders %u, %u, %u queries: %u phases", asked[i].from_queries,
+					  asked[i].from_rows, asked[i].queries, queries[q].counters.iterations);
 		}
 		world_drop(world);
 	}
-	reopen(&config, "GPUANN_EXACT_BORDERS", NULL);
 }
 
 /* A crowd of `count` in a world of its own, compared to the oracle. */
 static void
-check_products(const char *products, ElementType type, Metric metric, uint32_t dims, uint32_t k,
+check_products(uint32_t products, ElementType type, Metric metric, uint32_t dims, uint32_t k,
 			   uint32_t rows, uint32_t count)
 {
 	World	   *world = world_create(type, metric, dims, rows, rows, SHAPE_CLUSTERED);
@@ -123,8 +125,7 @@ check_products(const char *products, ElementType type, Metric metric, uint32_t d
 	SearchResult *expected = allocate((k + 1) * sizeof(SearchResult));
 	char		what[64];
 
-	snprintf(what, sizeof(what), "products: %s, %u dimensions, k = %u",
-			 products != NULL ? products : "the engine's choice", dims, k);
+	snprintf(what, sizeof(what), "products: %u, %u dimensions, k = %u", products, dims, k);
 	world_append(world, rows);
 	for (uint32_t slot = 0; slot < rows; slot += 97)
 		world_kill(world, slot);
@@ -145,32 +146,26 @@ check_products(const char *products, ElementType type, Metric metric, uint32_t d
  * multiply, and whatever the size of their tiles.
  */
 static void
-each_products(void (*check) (const char *products))
+each_products(void (*check) (uint32_t products))
 {
-	static const char *const ways[] = {NULL, "mma", "64", "128", "256"};
+	static const uint32_t ways[] = {0, 1, 64, 128, 256};
 	EngineConfig config = {.device = options.device, .simd = options.simd};
-	char	   *before = getenv("GPUANN_EXACT") != NULL ? strdup(getenv("GPUANN_EXACT")) : NULL;
 	size_t		count = 1;
 	EngineInfo	info;
 
-	setenv("GPUANN_EXACT", "tiles", 1);
+	config.forced.exact = EXACT_TILES;
 	for (size_t i = 0; i < count; i++)
 	{
-		reopen(&config, "GPUANN_EXACT_PRODUCTS", ways[i]);
+		config.forced.tiles_products = ways[i];
+		reopen(&config);
 		ops->info(engine, &info);
 		count = strcmp(info.name, "cuda") == 0 ? sizeof(ways) / sizeof(ways[0]) : 1;
 		check(ways[i]);
 	}
-	if (before != NULL)
-		setenv("GPUANN_EXACT", before, 1);
-	else
-		unsetenv("GPUANN_EXACT");
-	free(before);
-	reopen(&config, "GPUANN_EXACT_PRODUCTS", NULL);
 }
 
 static void
-check_of_any_tile(const char *products)
+check_of_any_tile(uint32_t products)
 {
 	check_products(products, ELEMENT_FLOAT, METRIC_L2, 33, 10, 2100, 260);
 	check_products(products, ELEMENT_HALF, METRIC_COSINE, 300, 100, 600, 66);
@@ -186,7 +181,7 @@ any_products(void)
 }
 
 static void
-check_small(const char *products)
+check_small(uint32_t products)
 {
 	check_products(products, ELEMENT_FLOAT, METRIC_L2, 33, 5, 330, 70);
 	check_products(products, ELEMENT_HALF, METRIC_COSINE, 150, 5, 330, 9);

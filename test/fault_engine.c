@@ -4,6 +4,7 @@
  *		engine, or around another engine's library.
  *
  * GPUANN_FAULT_ENGINE names the library (none: the CPU engine),
+ * GPUANN_FAULT_NAME what the engine calls itself (none: as the real one),
  * GPUANN_FAULT_FILE a file with the faults wanted now: words name=number. The
  * file is looked at with every call and may change (by rename) while the engine
  * runs. Without a fault every call is the real engine's. The first time that a
@@ -15,6 +16,7 @@
  *	append_memory=1	nor can rows be added
  *	append_error=1	jobs that bring rows fail with another error
  *	crash_append=1	a segmentation fault when rows are brought
+ *	link_memory=1	links and repairs are refused for want of memory
  *	lie_link=N		of what a link made, (1) the last row names itself, (2) a
  *					slot that does not exist, or (3) a slot twice, (4) comes for
  *					the slot before it once more, (5) does not come, (6) the
@@ -62,7 +64,8 @@
 
 #define FAULTS(F)                                                                               \
 	F(hold_append)                                                                              \
-	F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append) F(lie_link)  \
+	F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append)              \
+		F(link_memory) F(lie_link)                                                              \
 		F(query_error) F(query_memory) F(busy) F(delay_ms) F(mute) F(fail) F(hang) F(hang_poll) \
 			F(crash) F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many)        \
 				F(reverse) F(position)
@@ -241,7 +244,11 @@ fault_close(Engine *engine)
 static void
 fault_info(Engine *engine, EngineInfo *info)
 {
+	const char *name = getenv("GPUANN_FAULT_NAME");
+
 	engine->ops->info(engine->real, info);
+	if (name != NULL)
+		snprintf(info->name, sizeof(info->name), "%s", name);
 }
 
 static void
@@ -429,6 +436,8 @@ fault_job_submit(Engine *engine, const EngineJob *job, JobId *id, EngineError *e
 		return fault(error, ENGINE_NO_MEMORY, "the test leaves 0 MB for rows");
 	if (brings_rows(job->kind) && faults->append_error)
 		return fault(error, ENGINE_UNSUPPORTED, "the test lets no row in");
+	if (engine_job_links(job->kind) && faults->link_memory)
+		return fault(error, ENGINE_NO_MEMORY, "the test leaves 0 MB for links");
 	status = engine->ops->job_submit(engine->real, job, id, error);
 	if (status == ENGINE_OK)
 	{

@@ -58,7 +58,7 @@ searched_view(const CudaEngine *engine, const CudaMirror *mirror)
 {
 	MirrorView view = mirror_view(mirror);
 
-	if (engine->config.search_by_rows)
+	if (engine->config.forced.search_by_rows)
 		view.codes = NULL;
 	return view;
 }

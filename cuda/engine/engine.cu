@@ -244,7 +244,7 @@ take_device(CudaEngine *engine, int number, EngineError *error)
 	if (result == cudaSuccess)
 		result = walk_prepare(&engine->device);
 	if (result == cudaSuccess)
-		result = exact_prepare(engine->device.sharedMemPerBlockOptin);
+		result = exact_prepare(engine->device.sharedMemPerBlockOptin, &engine->config.forced);
 	if (result == cudaSuccess)
 		result = link_walk_prepare(engine->device.sharedMemPerBlockOptin);
 	if (result == cudaSuccess)
@@ -299,15 +299,6 @@ choose_device(CudaEngine *engine, EngineError *error)
 	return status;
 }
 
-void
-engine_host_refused(EngineError *error)
-{
-	char text[sizeof(error->text)];
-
-	snprintf(text, sizeof(text), "%s", error->text);
-	engine_error(error, ENGINE_NO_MEMORY, "in host memory, where rows are linked: %.200s", text);
-}
-
 /* Bytes of memory that the host has. */
 static uint64_t
 host_bytes(void)
@@ -317,7 +308,7 @@ host_bytes(void)
 
 /*
  * Let mirrors have rows in host memory, as the configuration says, but never
- * more than a quarter of it: the twins have half.
+ * more than a quarter of it: pinned memory is not to be had by anybody else.
  */
 static void
 open_host_rows(CudaEngine *engine)
@@ -326,35 +317,6 @@ open_host_rows(CudaEngine *engine)
 	uint64_t wanted = engine->config.host_rows_limit;
 
 	arena_open_host(&engine->arena, wanted < most ? wanted : most);
-}
-
-/*
- * Open the CPU engine that links. All of this on the host may take half of its
- * memory; a mirror's twin takes most of that.
- */
-static EngineStatus
-open_twin(CudaEngine *engine, EngineError *error)
-{
-	EngineConfig config;
-
-	memset(&config, 0, sizeof(config));
-	config.threads = engine->config.threads;
-	config.device = -1;
-	engine->host_limit = host_bytes() / 2;
-	if (engine->host_limit <= engine->host_pinned)
-	{
-		engine_error(error, ENGINE_NO_MEMORY, "%llu bytes of pinned memory leave none of %llu",
-					 (unsigned long long) engine->host_pinned,
-					 (unsigned long long) engine->host_limit);
-		return ENGINE_NO_MEMORY;
-	}
-	engine->host_twin_limit = (engine->host_limit - engine->host_pinned) / 5 * 4;
-	config.memory_limit = engine->host_twin_limit;
-	config.wake = engine->config.wake;
-	config.wake_arg = engine->config.wake_arg;
-	config.simd = engine->config.simd;
-	engine->twin_ops = cpu_engine_ops();
-	return engine->twin_ops->open(&config, &engine->twin, error);
 }
 
 /* Give jobs their stream and device memory. */
@@ -417,7 +379,7 @@ open_device(CudaEngine *engine, EngineError *error)
 	}
 	engine->has_poller = true;
 	host_pool_open(&engine->pool);
-	return open_twin(engine, error);
+	return ENGINE_OK;
 }
 
 /* Free everything. Nothing is in flight, or the device has failed. */
@@ -442,8 +404,6 @@ free_engine(CudaEngine *engine)
 		engine->mirrors = mirror->next;
 		mirror_free(engine, mirror);
 	}
-	if (engine->twin != NULL)
-		engine->twin_ops->close(engine->twin);
 	host_rows_close(engine);
 	batch_streams_close(engine);
 	tasks_release(engine);
@@ -459,18 +419,6 @@ free_engine(CudaEngine *engine)
 	pthread_mutex_destroy(&engine->poller_lock);
 	pthread_cond_destroy(&engine->poller_changed);
 	free(engine);
-}
-
-/*
- * Where rows are linked: on the device, unless GPUANN_LINKER=host is in the
- * environment.
- */
-static bool
-linker_is_device(void)
-{
-	const char *linker = getenv("GPUANN_LINKER");
-
-	return linker == NULL || strcmp(linker, "host") != 0;
 }
 
 static EngineStatus
@@ -489,7 +437,6 @@ cuda_open(const EngineConfig *config, Engine **result, EngineError *error)
 		return ENGINE_NO_MEMORY;
 	}
 	engine->config = *config;
-	engine->links_on_device = linker_is_device();
 	pthread_mutex_init(&engine->poller_lock, NULL);
 	pthread_cond_init(&engine->poller_changed, NULL);
 	/* code is loaded now, not when the first query comes */
@@ -554,9 +501,7 @@ cuda_memory(Engine *handle, EngineMemory *memory)
 {
 	const CudaEngine *engine = cuda(handle);
 	const Arena *arena = &engine->arena;
-	EngineMemory twin;
 
-	engine->twin_ops->memory(engine->twin, &twin);
 	memset(memory, 0, sizeof(*memory));
 	memory->limit = arena->limit;
 	memory->used = arena_used(arena);
@@ -565,8 +510,7 @@ cuda_memory(Engine *handle, EngineMemory *memory)
 	memory->graph = arena->used[PART_GRAPH];
 	memory->norms = arena->used[PART_NORMS];
 	memory->state = arena->used[PART_STATE];
-	memory->host_limit = engine->host_limit + arena->host_limit;
-	memory->host_used = engine->host_pinned + engine->host_arrays + twin.used + arena->host_used;
+	memory->host_used = engine->host_pinned + engine->host_arrays + arena->host_used;
 	memory->host_rows_limit = arena->host_limit;
 	memory->host_rows = arena->host_used;
 }
@@ -727,8 +671,6 @@ cuda_job_cancel(Engine *handle, JobId id)
 	if (job == NULL)
 		return ENGINE_NOT_FOUND;
 	job->cancelled = true;
-	if (engine_job_links(job->in.kind) && !job->on_device && job->twin != 0)
-		engine->twin_ops->job_cancel(engine->twin, job->twin);
 	return ENGINE_OK;
 }
 

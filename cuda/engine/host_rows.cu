@@ -22,7 +22,6 @@
  * last: overwrites and deaths of that mirror wait meanwhile, as for searches in
  * several passes.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/engine/internal.h"
@@ -38,7 +37,6 @@ EngineStatus
 host_rows_open(CudaEngine *engine, EngineError *error)
 {
 	RowStream *stream = &engine->stream;
-	const char *forced = getenv("GPUANN_STREAM_TILE");
 	size_t bytes = TILE_BYTES;
 	EngineStatus status;
 
@@ -63,7 +61,7 @@ host_rows_open(CudaEngine *engine, EngineError *error)
 			!GPU(&engine->failure,
 				 cudaEventCreateWithFlags(&stream->searched[i], cudaEventDisableTiming)))
 			return gpu_failed(&engine->failure, error);
-	stream->forced = forced != NULL && atol(forced) > 0 ? (uint32_t) atol(forced) : 0;
+	stream->forced = engine->config.forced.stream_tile;
 	stream->tile_bytes = bytes;
 	return ENGINE_OK;
 }

@@ -68,7 +68,6 @@ struct CudaMirror
 	CudaMirror *next;
 	MirrorId id;
 	MirrorSpec spec;
-	MirrorId twin; /* the same mirror in the CPU engine, which links */
 	uint32_t vector_bytes;
 	uint32_t stride;
 	uint32_t most;	   /* slots the reserved addresses hold */
@@ -118,8 +117,6 @@ struct CudaMirror
 	uint32_t judged;	   /* rows that were linked at the last judgement */
 	bool codes_good;	   /* searches walk them */
 	bool codes_clamped;	   /* their scale is that of a sample's bulk; what is beyond is clamped */
-
-	bool twin_behind; /* the device has linked rows since the twin was told of the graph */
 
 	uint32_t queries; /* waiting or in flight */
 	uint32_t passes;  /* of them, those that have begun and take several passes */
@@ -260,7 +257,7 @@ struct RowStream
 	cudaEvent_t searched[2]; /* and may be filled again */
 	Range memory;
 	size_t tile_bytes;	/* of a buffer; 0: not open */
-	uint32_t forced;	/* rows of a tile, as the environment says; 0: as many as a buffer holds */
+	uint32_t forced;	/* rows of a tile; 0: as many as a buffer holds */
 
 	BatchStream *bstream; /* whose batch it is at; NULL: none */
 	ExactLaunch launch;
@@ -273,10 +270,8 @@ struct RowStream
 typedef enum JobStage
 {
 	STAGE_QUEUED,
-	STAGE_TWIN,	   /* the CPU engine does its part */
-	STAGE_LINK,	   /* the device links; or the graph is brought, to be told */
-	STAGE_TELL,	   /* the twin is told of the graph */
 	STAGE_CODES,   /* codes are made */
+	STAGE_LINK,	   /* rows are linked or repaired, and the result brought to the host */
 	STAGE_ROWS,	   /* rows are on their way */
 	STAGE_SEEDS,   /* seeds are */
 	STAGE_PENDING, /* the new list of pending slots is */
@@ -300,11 +295,8 @@ struct CudaJob
 	uint32_t in_flight; /* pieces */
 	uint32_t step;		/* of a stage that has several */
 	Piece *held;		/* a piece whose memory is read when it has been applied */
-	JobId twin;
-	EngineStatus twin_status; /* of a link: how it ended, wherever it ran */
-	LinkResult link;
-	bool on_device;		/* a link that the device does: `link` is the job's own then */
-	bool tells;			/* a link of the twin, which has to be told the graph first */
+	EngineStatus link_status; /* of a link: how it ended */
+	LinkResult link;	/* its arrays are the job's own */
 	LinkWork *work;		/* what it is at (link.cu) */
 	uint32_t *pending; /* the list to be, without what this job links */
 	uint32_t npending;
@@ -363,16 +355,7 @@ struct CudaEngine
 	Failure failure;
 	Arena arena;
 	cudaDeviceProp device;
-	const EngineOps *twin_ops;
-	Engine *twin;
-	bool links_on_device; /* else the twin does */
-
-	/*
-	 * the host's memory: what is pinned, the mirrors' arrays, and the twin,
-	 * which has a limit of its own below this one
-	 */
-	uint64_t host_limit;
-	uint64_t host_twin_limit;
+	/* the host's memory: what is pinned, and the mirrors' arrays */
 	uint64_t host_pinned;
 	uint64_t host_arrays;
 	RowStream stream;
@@ -456,8 +439,6 @@ extern uint64_t clock_us(void);
 extern void engine_wake(CudaEngine *engine);
 extern void engine_set_in_flight(CudaEngine *engine);
 extern CudaMirror *engine_mirror(CudaEngine *engine, MirrorId id);
-/* Say of a refusal by the twin whose memory it is about. */
-extern void engine_host_refused(EngineError *error);
 
 /*
  * context.cu: bytes in use of a device, and of these by this process; what the
@@ -594,8 +575,7 @@ extern void job_free(CudaEngine *engine, CudaJob *job);
 extern bool piece_append(CudaEngine *engine, CudaJob *job);
 extern bool piece_overwrite(CudaEngine *engine, CudaJob *job);
 extern bool piece_dead(CudaEngine *engine, CudaJob *job);
-extern bool piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots,
-						const uint32_t *rows, uint32_t count);
+extern bool piece_graph(CudaEngine *engine, CudaJob *job);
 extern bool piece_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t count,
 						uint32_t *to);
 extern bool piece_gap(CudaEngine *engine, CudaJob *job);

@@ -457,13 +457,12 @@ piece_dead(CudaEngine *engine, CudaJob *job)
  * the first empty place.
  */
 bool
-piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint32_t *rows,
-			uint32_t count)
+piece_graph(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t degree = mirror->spec.degree;
-	const uint32_t *named = slots + job->done;
-	uint32_t n = rows_of_piece((degree + 1) * sizeof(uint32_t), count - job->done);
+	const uint32_t *named = job->in.slots + job->done;
+	uint32_t n = rows_of_piece((degree + 1) * sizeof(uint32_t), job->in.count - job->done);
 	Piece *piece = piece_free(engine);
 	size_t used = 0;
 
@@ -477,7 +476,7 @@ piece_graph(CudaEngine *engine, CudaJob *job, const uint32_t *slots, const uint3
 	memcpy(to.staged, named, n * sizeof(uint32_t));
 	for (uint32_t i = 0; i < n; i++)
 	{
-		const uint32_t *from = rows + (size_t) (job->done + i) * degree;
+		const uint32_t *from = job->in.rows + (size_t) (job->done + i) * degree;
 		uint32_t *row = (uint32_t *) staged.staged + (size_t) i * degree;
 		uint32_t kept = 0;
 

@@ -2,12 +2,8 @@
  * jobs.cu
  *		Jobs: what each kind does in what order, a piece at a time.
  *
- * One job per mirror runs, those after it wait. Every mirror has a twin in a
- * CPU engine, and every change is made in both. JOB_LINK and JOB_REPAIR run on
- * the device (link.cu); or, where its memory does not suffice or the engine is
- * told so, on the twin, whose changed rows are then uploaded like those of
- * JOB_GRAPH. What the device links or repairs the twin is told only when it is
- * to link itself.
+ * One job per mirror runs, those after it wait. JOB_LINK and JOB_REPAIR run on
+ * the device (link.cu), or are refused before anything has changed.
  *
  * Nothing is published before all of a job is there, but for overwritten and
  * dead slots, which change in place, piece by piece; these jobs are checked
@@ -19,33 +15,23 @@
 #include "cuda/engine/internal.h"
 #include "cuda/link/link_job.h"
 
-#define MOST_STAGES 12
+#define MOST_STAGES 10
 
 /* The stages of each kind of job, in order. */
 static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_DONE},
-	/* JOB_APPEND */
-	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_TWIN, STAGE_DONE},
-	/* JOB_OVERWRITE */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE},
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_DEAD */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
-	 STAGE_DRAIN, STAGE_DONE}, /* JOB_GRAPH */
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_APPEND */
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_OVERWRITE */
+	{STAGE_QUEUED, STAGE_ROWS, STAGE_DRAIN, STAGE_DONE}, /* JOB_DEAD */
+	{STAGE_QUEUED, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
+	 STAGE_DONE}, /* JOB_GRAPH */
 	/* JOB_SEEDS */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE,
-	 STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE,
-	 STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE}, /* JOB_REPAIR */
-	{STAGE_QUEUED, STAGE_TWIN, STAGE_DONE},	  /* JOB_DROP */
+	{STAGE_QUEUED, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},
 	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
-	 STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK and JOB_REPAIR on the device */
-	{STAGE_QUEUED, STAGE_LINK, STAGE_TELL, STAGE_TWIN, STAGE_CODES, STAGE_ROWS, STAGE_SEEDS,
-	 STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
-	 STAGE_DONE}}; /* the same on a twin that is behind */
-
-#define LINK_ON_DEVICE (JOB_DROP + 1)
-#define LINK_TELLS (JOB_DROP + 2)
+	 STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK */
+	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
+	 STAGE_DRAIN, STAGE_DONE},	 /* JOB_REPAIR */
+	{STAGE_QUEUED, STAGE_DONE}}; /* JOB_DROP */
 
 CudaJob *
 job_find(CudaEngine *engine, JobId id)
@@ -66,11 +52,8 @@ job_free(CudaEngine *engine, CudaJob *job)
 	while (*place != job)
 		place = &(*place)->next;
 	*place = job->next;
-	if (job->twin != 0)
-		engine->twin_ops->job_release(engine->twin, job->twin);
 	link_end(engine, job);
-	if (job->on_device)
-		link_free_result(job);
+	link_free_result(job);
 	free(job->pending);
 	free(job->seeds);
 	free(job);
@@ -152,7 +135,7 @@ job_fail(CudaJob *job, EngineStatus status)
 }
 
 /*
- * Take the memory that a job's lists will need: once the twin has changed,
+ * Take the memory that a job's lists will need: once something has changed,
  * nothing but the device may fail.
  */
 static bool
@@ -210,29 +193,14 @@ job_begin(CudaEngine *engine, CudaJob *job)
 							 in->slots[i], mirror->rows);
 				return job_fail(job, ENGINE_INVALID);
 			}
-	if (engine_job_links(in->kind) && engine->links_on_device)
+	if (engine_job_links(in->kind))
 	{
-		job->on_device = link_begin(engine, job);
-		job->tells = !job->on_device && mirror->twin_behind;
-		if (job->tells && !link_begin_telling(job))
-			return job_fail(job, ENGINE_NO_MEMORY);
-		if (!job->on_device && !engine->failure.failed)
-			engine_error(&job->error, ENGINE_OK,
-						 "%s on the host: the device has no memory for it, or not for all rows",
-						 in->kind == JOB_LINK ? "linked" : "repaired");
+		EngineStatus status = link_begin(engine, job);
+
+		if (status != ENGINE_OK)
+			return job_fail(job, status);
 	}
 	return take_lists(job);
-}
-
-/* The slots and rows whose graph rows a job brings. */
-static uint32_t
-graph_rows(const CudaJob *job, const uint32_t **slots, const uint32_t **rows)
-{
-	bool link = engine_job_links(job->in.kind);
-
-	*slots = link ? job->link.slots : job->in.slots;
-	*rows = link ? job->link.rows : job->in.rows;
-	return link ? job->link.count : job->in.count;
 }
 
 /* Collect the seeds that a job sets: published ones. */
@@ -264,7 +232,7 @@ mark_linked(CudaMirror *mirror, uint32_t slot)
 
 /*
  * Which slots a job links: all that JOB_GRAPH names; of a link, which may have
- * been cut short, those that the twin says.
+ * been cut short, those that its result says.
  */
 static void
 link_slots(CudaJob *job)
@@ -297,50 +265,6 @@ collect_pending(CudaJob *job)
 	for (uint32_t i = 0; i < mirror->nlisted; i++)
 		if (mirror->states[mirror->listed[i]] & SLOT_PENDING)
 			job->pending[job->npending++] = mirror->listed[i];
-}
-
-/*
- * Let the CPU engine do its part. True when it has; false with status OK: not
- * yet.
- */
-static bool
-run_twin(CudaEngine *engine, CudaJob *job)
-{
-	EngineJob in = job->in;
-	JobProgress progress;
-	EngineStatus status;
-
-	if (job->twin == 0)
-	{
-		in.mirror = job->mirror->twin;
-		status = engine->twin_ops->job_submit(engine->twin, &in, &job->twin, &job->error);
-		if (status != ENGINE_OK)
-			return job_fail(job, status);
-		if (job->cancelled && engine_job_links(in.kind))
-			engine->twin_ops->job_cancel(engine->twin, job->twin);
-	}
-	status = engine->twin_ops->job_poll(engine->twin, job->twin, &progress);
-	if (status != ENGINE_OK)
-	{
-		engine_error(&job->error, status, "the linker lost a job");
-		return job_fail(job, status);
-	}
-	if (engine_job_links(job->in.kind))
-	{
-		job->shown_done = progress.done;
-		job->shown_total = progress.total;
-	}
-	if (!progress.completed)
-		return false;
-	job->twin_status = progress.status;
-	if (progress.status != ENGINE_OK)
-		job->error = progress.error;
-	if (progress.status == ENGINE_NO_MEMORY)
-		engine_host_refused(&job->error);
-	/* a link that was cut short may have linked a part */
-	if (engine_job_links(job->in.kind))
-		return engine->twin_ops->job_link_result(engine->twin, job->twin, &job->link) == ENGINE_OK;
-	return progress.status == ENGINE_OK || job_fail(job, progress.status);
 }
 
 /* Make appended rows visible to batches that start from now on. */
@@ -421,7 +345,7 @@ job_publish(CudaJob *job)
 	}
 	if (job->has_pending)
 		publish_pending(job);
-	job->status = engine_job_links(job->in.kind) ? job->twin_status : ENGINE_OK;
+	job->status = engine_job_links(job->in.kind) ? job->link_status : ENGINE_OK;
 	if (!engine_job_links(job->in.kind))
 		job->shown_done = job->in.count;
 	if (job->in.has_position && job->status == ENGINE_OK)
@@ -445,26 +369,21 @@ send_slots(CudaEngine *engine, CudaJob *job, const uint32_t *slots, uint32_t cou
 static bool
 send_rows(CudaEngine *engine, CudaJob *job)
 {
-	const uint32_t *slots = NULL,
-				   *rows = NULL;
 	uint32_t count = job->in.count;
 	bool sent = true;
 
-	if (job->in.kind == JOB_GRAPH || engine_job_links(job->in.kind))
-		count = graph_rows(job, &slots, &rows);
 	/*
 	 * a search in several passes sees its rows unchanged from the first to the
 	 * last
 	 */
-	else if (job->in.kind != JOB_APPEND && job->mirror->passes > 0)
+	if ((job->in.kind == JOB_OVERWRITE || job->in.kind == JOB_DEAD) && job->mirror->passes > 0)
 		return false;
 	while (sent && job->done < count)
 		sent = job->in.kind == JOB_APPEND	   ? piece_append(engine, job)
 			   : job->in.kind == JOB_OVERWRITE ? piece_overwrite(engine, job)
 			   : job->in.kind == JOB_DEAD	   ? piece_dead(engine, job)
-											   : piece_graph(engine, job, slots, rows, count);
-	if (!engine_job_links(job->in.kind))
-		job->shown_done = job->done;
+											   : piece_graph(engine, job);
+	job->shown_done = job->done;
 	return sent;
 }
 
@@ -483,12 +402,8 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			if (job->in.kind == JOB_DROP && mirror->queries > 0)
 				return false;
 			return job_begin(engine, job);
-		case STAGE_TWIN:
-			return run_twin(engine, job);
 		case STAGE_LINK:
 			return link_stage(engine, job);
-		case STAGE_TELL:
-			return link_tell_stage(engine, job);
 		case STAGE_ROWS:
 			if (job->cancelled && job->in.kind == JOB_APPEND)
 			{
@@ -498,7 +413,7 @@ run_stage(CudaEngine *engine, CudaJob *job)
 			return send_rows(engine, job);
 		case STAGE_SEEDS:
 			/* a link that never began says nothing of seeds */
-			if (engine_job_links(job->in.kind) && job->twin_status != ENGINE_OK &&
+			if (engine_job_links(job->in.kind) && job->link_status != ENGINE_OK &&
 				job->link.nseeds == 0)
 				return true;
 			collect_seeds(job);
@@ -548,9 +463,7 @@ job_advance(CudaEngine *engine, CudaJob *job)
 {
 	while (job->status == ENGINE_OK && run_stage(engine, job))
 	{
-		const JobStage *at = stages[job->on_device ? (int) LINK_ON_DEVICE
-									: job->tells   ? (int) LINK_TELLS
-												   : (int) job->in.kind];
+		const JobStage *at = stages[job->in.kind];
 
 		while (*at != job->stage)
 			at++;

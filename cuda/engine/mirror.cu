@@ -127,25 +127,6 @@ far_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, uin
 	return false;
 }
 
-/*
- * Check that the host has room for so many slots, beside the twin at its
- * largest.
- */
-static bool
-host_fits(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots, EngineError *error)
-{
-	uint64_t more = (uint64_t) (slots - mirror->capacity) * HOST_SLOT_BYTES;
-	uint64_t used = engine->host_pinned + engine->host_arrays + engine->host_twin_limit;
-
-	if (used + more <= engine->host_limit)
-		return true;
-	engine_error(error, ENGINE_NO_MEMORY,
-				 "%llu more bytes of host memory do not fit: %llu of %llu are taken",
-				 (unsigned long long) more, (unsigned long long) used,
-				 (unsigned long long) engine->host_limit);
-	return false;
-}
-
 /* Make the host's arrays large enough. */
 static bool
 grow_host(CudaEngine *engine, CudaMirror *mirror, uint32_t capacity)
@@ -194,8 +175,6 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 					 (unsigned long long) arena->limit);
 		status = ENGINE_NO_MEMORY;
 	}
-	if (status == ENGINE_OK && !host_fits(engine, mirror, slots, error))
-		status = ENGINE_NO_MEMORY;
 	for (int i = 0; i < MIRROR_RANGES && status == ENGINE_OK; i++)
 		status = range_grow(arena, sizes[i].range, sizes[i].bytes, error);
 	if (status == ENGINE_OK && !grow_host(engine, mirror, slots))
@@ -342,7 +321,6 @@ EngineStatus
 mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineError *error)
 {
 	EngineStatus status = check_spec(engine, spec, error);
-	MirrorSpec twin_spec = *spec;
 	CudaMirror *mirror;
 
 	if (status != ENGINE_OK)
@@ -364,14 +342,6 @@ mirror_create(CudaEngine *engine, const MirrorSpec *spec, MirrorId *id, EngineEr
 	if (status == ENGINE_OK &&
 		!GPU(&engine->failure, cudaEventCreateWithFlags(&mirror->changed, cudaEventDisableTiming)))
 		status = gpu_failed(&engine->failure, error);
-	twin_spec.device = -1;
-	twin_spec.residency = RESIDENCY_FULL;
-	if (status == ENGINE_OK)
-	{
-		status = engine->twin_ops->mirror_create(engine->twin, &twin_spec, &mirror->twin, error);
-		if (status == ENGINE_NO_MEMORY)
-			engine_host_refused(error);
-	}
 	if (status != ENGINE_OK)
 	{
 		mirror_free(engine, mirror);

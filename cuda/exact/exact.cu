@@ -34,7 +34,6 @@
  * of rows.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/exact/exact_parts.h"
@@ -174,40 +173,21 @@ typedef void (*KeysKernel)(const MirrorView, const BatchView, const Entries, uin
 
 static const KeysKernel keys_kernels[TYPES_AND_TERMS_COUNT] = TYPES_AND_TERMS(KEYS_KERNEL);
 
-/*
- * Method for searches with a small k: chosen by their properties, or forced by
- * the environment.
- */
-static enum { CHOOSE, ALWAYS_SCAN, FUSED_WHERE_POSSIBLE, TILES_WHERE_POSSIBLE } way;
-/* The same for a large k, and the number of rows in its tiles. */
-static bool always_sort;
+/* How searches go that may go several ways: chosen, or forced. */
+static ExactWay way;
+/* Rows of a tile of searches with a large k. */
 static uint32_t tile_rows = EXACT_TILE;
 
-/* Read the environment's settings for searches with a large k. */
-static void
-read_tiles(const char *wanted)
-{
-	const char *tile = getenv("GPUANN_EXACT_TILE");
-	long rows = tile != NULL ? atol(tile) : 0;
-
-	always_sort = wanted != NULL && strcmp(wanted, "sort") == 0;
-	tile_rows = rows > 0 && rows < (long) EXACT_TILE ? (uint32_t) rows : EXACT_TILE;
-}
-
 cudaError_t
-exact_prepare(size_t shared_room)
+exact_prepare(size_t shared_room, const EngineForced *forced)
 {
 	int bytes = (int) (shared_room - 1024); /* less than 1 KB is declared statically */
-	const char *wanted = getenv("GPUANN_EXACT");
 	cudaError_t error = cudaFuncSetAttribute((const void *) exact_merge_kernel,
 											 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 
-	way = wanted == NULL						 ? CHOOSE
-		  : strcmp(wanted, "scan") == 0	 ? ALWAYS_SCAN
-		  : strcmp(wanted, "flow") == 0	 ? FUSED_WHERE_POSSIBLE
-		  : strcmp(wanted, "tiles") == 0 ? TILES_WHERE_POSSIBLE
-										 : CHOOSE;
-	read_tiles(wanted);
+	way = forced->exact;
+	tile_rows =
+		forced->exact_tile > 0 && forced->exact_tile < EXACT_TILE ? forced->exact_tile : EXACT_TILE;
 	for (int i = 0; i < TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
 		error = cudaFuncSetAttribute((const void *) keys_kernels[i],
 									 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -215,7 +195,7 @@ exact_prepare(size_t shared_room)
 		error = scan_prepare(bytes);
 	if (error == cudaSuccess)
 		error = fused_prepare(shared_room);
-	return error == cudaSuccess ? tiles_prepare(bytes) : error;
+	return error == cudaSuccess ? tiles_prepare(bytes, forced) : error;
 }
 
 uint32_t
@@ -249,10 +229,10 @@ merge_launch(const ExactLaunch *launch, const ExactLists *lists, const MergeTo *
 bool
 exact_at_once(const ExactLaunch *launch)
 {
-	if (way == ALWAYS_SCAN || !fused_can(launch))
+	if (way == EXACT_SCAN || !fused_can(launch))
 		return false;
-	return way == FUSED_WHERE_POSSIBLE ||
-		   (fused_pays(launch) && !tiles_can(launch, way == TILES_WHERE_POSSIBLE));
+	return way == EXACT_FUSED ||
+		   (fused_pays(launch) && !tiles_can(launch, way == EXACT_TILES));
 }
 
 cudaError_t
@@ -264,9 +244,9 @@ exact_search_launch(const ExactLaunch *launch)
 
 	if (launch->max_k > EXACT_SMALL_K)
 		return exact_sort_launch(launch);
-	if ((way == CHOOSE || way == TILES_WHERE_POSSIBLE) && !launch->in_place &&
-		tiles_can(launch, way == TILES_WHERE_POSSIBLE))
-		return tiles_launch(launch, way == TILES_WHERE_POSSIBLE);
+	if (way != EXACT_SCAN && way != EXACT_FUSED && !launch->in_place &&
+		tiles_can(launch, way == EXACT_TILES))
+		return tiles_launch(launch, way == EXACT_TILES);
 	memset(&to, 0, sizeof(to));
 	to.results = true;
 	error = exact_scan_launch(launch, &lists);
@@ -353,7 +333,7 @@ lay_out_sort(const ExactLaunch *launch, const ExactStream *stream, SortState *st
 bool
 sort_selects(uint32_t k, uint32_t rows)
 {
-	return !always_sort && k <= rows / SORTED_SHARE;
+	return way != EXACT_SORT && k <= rows / SORTED_SHARE;
 }
 
 /*

@@ -109,7 +109,7 @@ extern size_t exact_stream_bytes(uint32_t max_k);
 extern cudaError_t exact_sort_bytes(size_t *bytes);
 /* Number of queries with max_k results for which state_bytes suffices. */
 extern uint32_t exact_scan_queries(size_t state_bytes, uint32_t max_k);
-extern cudaError_t exact_prepare(size_t shared_room);
+extern cudaError_t exact_prepare(size_t shared_room, const EngineForced *forced);
 /*
  * exact_wgmma.cu: whether tiles are multiplied by warp groups. Valid after
  * exact_prepare().

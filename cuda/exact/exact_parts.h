@@ -304,6 +304,6 @@ extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lis
 /* exact_tiles.cu: whether it can run a batch, and running it */
 extern bool tiles_can(const ExactLaunch *launch, bool forced);
 extern cudaError_t tiles_launch(const ExactLaunch *launch, bool forced);
-extern cudaError_t tiles_prepare(int bytes);
+extern cudaError_t tiles_prepare(int bytes, const EngineForced *forced);
 
 #endif /* GPUANN_CUDA_EXACT_PARTS_H */

@@ -36,8 +36,6 @@
  * lay_out_tables().
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/exact/exact_tiles.h"
@@ -464,32 +462,21 @@ static const RankKernel rank_kernels[2][2] = {
 
 static size_t shared_room; /* dynamic shared memory of a block */
 
-/* Minimum number of queries and rows for tiles. */
+/*
+ * Minimum number of queries and rows for tiles: measured on an H200
+ * (bench/calibrate), or forced.
+ */
 static uint32_t least_queries,
 	least_rows;
 
-/*
- * Set these: measured on an H200, or given by the environment
- * (bench/calibrate).
- */
-static void
-set_thresholds(const char *wanted)
-{
-	uint32_t from_queries,
-		from_rows;
-	bool given = wanted != NULL && sscanf(wanted, "%u,%u", &from_queries, &from_rows) == 2;
-
-	least_queries = given ? from_queries : MIN_QUERIES;
-	least_rows = given ? from_rows : MIN_ROWS;
-}
-
 cudaError_t
-tiles_prepare(int bytes)
+tiles_prepare(int bytes, const EngineForced *forced)
 {
 	cudaError_t error = cudaSuccess;
 
 	shared_room = (size_t) bytes;
-	set_thresholds(getenv("GPUANN_EXACT_BORDERS"));
+	least_queries = forced->tiles_queries > 0 ? forced->tiles_queries : MIN_QUERIES;
+	least_rows = forced->tiles_queries > 0 ? forced->tiles_rows : MIN_ROWS;
 	for (int i = 0; i < 4 && error == cudaSuccess; i++)
 	{
 		error = cudaFuncSetAttribute((const void *) tiles_kernels[i / 2][i % 2],
@@ -501,7 +488,7 @@ tiles_prepare(int bytes)
 			error = cudaFuncSetAttribute((const void *) begin_kernels[i / 2],
 										 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 	}
-	return error == cudaSuccess ? wgmma_prepare(bytes) : error;
+	return error == cudaSuccess ? wgmma_prepare(bytes, forced->tiles_products) : error;
 }
 
 /*

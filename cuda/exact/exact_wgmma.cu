@@ -27,9 +27,6 @@
  * by exact_tiles.cu on devices that support it.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cuda/exact/exact_tiles.h"
 #include "cuda/exact/wgmma.cuh"
@@ -486,7 +483,7 @@ static const WgmmaKernel wgmma_kernels[2][3][2] = {BY_SIZE(float), BY_SIZE(__hal
 static size_t shared_room;		  /* dynamic shared memory of a block; 0: not supported by the
 								   * device */
 static uint32_t sms;
-static uint32_t products_queries; /* tile size forced by the environment; 0: chosen */
+static uint32_t products_queries; /* tile size, if it is forced; else 0 */
 
 #ifndef EMULATED
 
@@ -571,27 +568,12 @@ find_device()
 
 #endif
 
-/*
- * Whether to use warp groups, and the size of their tiles:
- * GPUANN_EXACT_PRODUCTS=mma, or 64, 128, 256.
- */
-static bool
-read_products(const char *wanted)
-{
-	products_queries = 0;
-	if (wanted == NULL)
-		return true;
-	for (uint32_t queries = 64; queries <= MAX_QUERIES; queries *= 2)
-		if ((uint32_t) atol(wanted) == queries)
-			products_queries = queries;
-	return strcmp(wanted, "mma") != 0;
-}
-
 cudaError_t
-wgmma_prepare(int bytes)
+wgmma_prepare(int bytes, uint32_t products)
 {
 	shared_room = 0;
-	if (!read_products(getenv("GPUANN_EXACT_PRODUCTS")) || !find_device())
+	products_queries = products == 64 || products == 128 || products == 256 ? products : 0;
+	if (products == 1 || !find_device())
 	{
 		(void) cudaGetLastError();
 		return cudaSuccess;
@@ -700,7 +682,7 @@ wgmma_launch(const ExactLaunch *launch, const TileTables &tables, uint32_t step,
 #else /* a compiler that knows no tensor maps */
 
 cudaError_t
-wgmma_prepare(int)
+wgmma_prepare(int, uint32_t)
 {
 	return cudaSuccess;
 }

@@ -15,7 +15,8 @@
  *
  * Batches grow with what is linked. Memory of a link is taken when it begins,
  * of a smaller batch where a large one does not fit, and given back at its end;
- * where even the smallest does not fit the twin links (jobs.cu).
+ * where even the smallest does not fit the link is refused. So it is where rows
+ * are in host memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -230,50 +231,62 @@ collect_slots(const CudaJob *job, LinkWork *work)
 	return true;
 }
 
-bool
+/*
+ * Whether the device can link a mirror as it is; if not, job->error says why.
+ */
+static bool
+link_can(const CudaEngine *engine, CudaJob *job)
+{
+	const CudaMirror *mirror = job->mirror;
+	MirrorView view = mirror_view(mirror);
+	size_t most = engine->device.sharedMemPerBlockOptin;
+
+	/* links measure rows as stored: over the bus a processor is faster */
+	if (mirror->rows > mirror_near_rows(mirror))
+		engine_error(&job->error, ENGINE_UNSUPPORTED,
+					 "rows of this mirror are in host memory: they are not linked on the device");
+	else if (link_walk_bytes(&view, job->in.ef_construction) > most - 1024 ||
+			 (job->in.kind == JOB_REPAIR && link_repair_bytes(mirror->spec.degree) > most))
+		engine_error(&job->error, ENGINE_UNSUPPORTED,
+					 "rows of %u dimensions are not linked on the device with %u candidates",
+					 mirror->spec.dims, job->in.ef_construction);
+	else
+		return true;
+	return false;
+}
+
+EngineStatus
 link_begin(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
-	LinkWork *work = (LinkWork *) calloc(1, sizeof(*work));
-	MirrorView view = mirror_view(mirror);
-	EngineError error;
-	bool begun;
+	LinkWork *work;
+	EngineStatus status;
 
-	memset(&error, 0, sizeof(error));
-	/*
-	 * its distances are those of rows as stored: over the link to host memory
-	 * the twin is faster
-	 */
-	if (mirror->rows > mirror_near_rows(mirror))
-	{
-		free(work);
-		return false;
-	}
-	job->work = work;
+	if (!link_can(engine, job))
+		return ENGINE_UNSUPPORTED;
+	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
+	job->work = work = (LinkWork *) calloc(1, sizeof(*work));
 	if (work == NULL)
-		return false;
+		return ENGINE_NO_MEMORY;
 	work->batch.ef = job->in.ef_construction;
 	work->repairs = work->batch.repairs = job->in.kind == JOB_REPAIR;
 	work->batch.room = work->batch.ef + LINK_PATH + (work->repairs ? mirror->spec.degree : 0);
 	work->batch.max_equal = PRUNE_MAX_EQUAL(mirror->spec.degree);
 	work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
 	work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
-	begun =
-		work->linked_here != NULL && work->bits != NULL &&
-		link_walk_bytes(&view, work->batch.ef) <= engine->device.sharedMemPerBlockOptin - 1024 &&
-		(!work->repairs ||
-		 link_repair_bytes(mirror->spec.degree) <= engine->device.sharedMemPerBlockOptin) &&
-		collect_slots(job, work) && take_memory(engine, mirror, work, &error) == ENGINE_OK;
-	work->left_out = begun ? (uint32_t *) malloc(work->most * sizeof(uint32_t)) : NULL;
+	if (work->linked_here == NULL || work->bits == NULL || !collect_slots(job, work))
+		return ENGINE_NO_MEMORY;
+	status = take_memory(engine, mirror, work, &job->error);
+	if (status != ENGINE_OK)
+		return status;
+	work->left_out = (uint32_t *) malloc(work->most * sizeof(uint32_t));
 	if (work->left_out == NULL)
-	{
-		link_end(engine, job);
-		return false;
-	}
+		return ENGINE_NO_MEMORY;
+	memset(&job->error, 0, sizeof(job->error));
 	work->batch.graph = (uint32_t *) mirror->graph.base;
 	job->shown_total = work->count;
 	work->phase = work->repairs ? LINK_BROKEN : LINK_SLOTS;
-	return true;
+	return ENGINE_OK;
 }
 
 /* --- pieces --------------------------------------------------------------- */

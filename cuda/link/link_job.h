@@ -99,7 +99,6 @@ struct LinkWork
 
 	uint32_t *bits; /* a bitmap of rows, brought from the device or sent there */
 	bool keeps_seeds;
-	bool tells; /* nothing is linked: the graph is brought for the twin */
 	uint32_t *result_slots;
 	uint32_t *result_rows;
 	uint32_t *result_seeds;
@@ -110,22 +109,16 @@ struct LinkWork
 };
 
 /*
- * Take what a link needs; false: it does not fit, or the host has no memory
- * left, and the twin is to link.
+ * Take what a link needs. ENGINE_UNSUPPORTED: the device cannot link this
+ * mirror as it is; ENGINE_NO_MEMORY: not now. job->error says why, and nothing
+ * has changed.
  */
-extern bool link_begin(CudaEngine *engine, CudaJob *job);
+extern EngineStatus link_begin(CudaEngine *engine, CudaJob *job);
 /*
- * Link, and bring what changed to job->link. True when over; job->twin_status
+ * Link, and bring what changed to job->link. True when over; job->link_status
  * says how it ended.
  */
 extern bool link_stage(CudaEngine *engine, CudaJob *job);
-/*
- * Take what bringing the whole graph needs, instead of link_begin; false: no
- * memory, job->error says so. link_stage then brings it.
- */
-extern bool link_begin_telling(CudaJob *job);
-/* Tell the twin what was brought. True when over. */
-extern bool link_tell_stage(CudaEngine *engine, CudaJob *job);
 /* link_result.cu: the end of link_stage, from the last batch on; the same */
 extern bool link_bring_result(CudaEngine *engine, CudaJob *job);
 /*

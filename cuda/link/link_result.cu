@@ -1,12 +1,10 @@
 /*
  * link_result.cu
  *		The end of a link on the device: which rows changed, these rows and the
- *		seeds come to the host. Likewise the whole graph, for the twin.
+ *		seeds come to the host.
  *
  * A bitmap of rows comes first, then the rows that it names, gathered by a
- * kernel, several pieces on their way at a time. Bound: the bus. The twin is
- * told of the graph only when it is to link: while the device does, that would
- * be work for nothing.
+ * kernel, several pieces on their way at a time. Bound: the bus.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -251,23 +249,25 @@ end_link(CudaEngine *engine, CudaJob *job)
 	LinkWork *work = job->work;
 
 	work->phase = LINK_OVER;
-	job->mirror->twin_behind = true;
 	if (work->memory.base != 0)
 		range_release(&engine->arena, &work->memory);
 	if (work->first == work->count && !(work->repairs && job->cancelled))
 		return;
-	job->twin_status = ENGINE_CANCELLED;
+	job->link_status = ENGINE_CANCELLED;
 	engine_error(&job->error, ENGINE_CANCELLED, "%s was cancelled after %u of %u rows",
 				 work->repairs ? "repair" : "linking", work->first, work->count);
 }
 
-/* The link fails: the host has no memory for its result. */
+/*
+ * The link fails: the host has no memory for its result. Rows have changed, so
+ * this is no refusal.
+ */
 static bool
 fail_result(CudaJob *job)
 {
-	engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory for the result of linking %u rows",
+	engine_error(&job->error, ENGINE_CANCELLED, "out of memory for the result of linking %u rows",
 				 job->work->count);
-	job->status = ENGINE_NO_MEMORY;
+	job->status = ENGINE_CANCELLED;
 	return false;
 }
 
@@ -282,7 +282,7 @@ begin_reach(CudaJob *job)
 	const CudaMirror *mirror = job->mirror;
 
 	next_fetch(work, LINK_BITS);
-	if (job->link.nseeds == 0 || work->first < work->count || job->cancelled || work->tells ||
+	if (job->link.nseeds == 0 || work->first < work->count || job->cancelled ||
 		(work->repairs ? job->in.slots != NULL
 					   : work->count == 0 || (uint64_t) work->count * REACH_SHARE <
 												 (uint64_t) mirror->linked + work->count))
@@ -335,8 +335,7 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 		next_fetch(work, LINK_BITS);
 	}
 	if (work->phase == LINK_BITS &&
-		((!work->tells &&
-		  !link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32)) ||
+		(!link_fetch(engine, job, work->batch.changed, work->bits, (view.rows + 31) / 32) ||
 		 !begin_rows(engine, job)))
 		return false;
 	if (work->phase == LINK_ROWS)
@@ -345,88 +344,5 @@ link_bring_result(CudaEngine *engine, CudaJob *job)
 			return false;
 		end_link(engine, job);
 	}
-	return true;
-}
-
-/* --- the twin ------------------------------------------------------------- */
-
-bool
-link_begin_telling(CudaJob *job)
-{
-	const CudaMirror *mirror = job->mirror;
-	LinkWork *work = (LinkWork *) calloc(1, sizeof(*work));
-
-	job->work = work;
-	if (work != NULL)
-	{
-		work->linked_here = (uint8_t *) calloc((size_t) mirror->rows / 8 + 1, 1);
-		work->bits = (uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
-	}
-	if (work == NULL || work->linked_here == NULL || work->bits == NULL)
-	{
-		engine_error(&job->error, ENGINE_NO_MEMORY, "out of memory");
-		return false;
-	}
-	for (uint32_t slot = 0; slot < mirror->rows; slot++)
-		if (mirror->states[slot] & SLOT_LINKED)
-			work->bits[slot / 32] |= 1u << (slot % 32);
-	work->tells = true;
-	work->phase = LINK_DRAIN;
-	return true;
-}
-
-/*
- * Give the twin a job, and see whether it is over. False with status OK: not
- * yet.
- */
-static bool
-run_on_twin(CudaEngine *engine, CudaJob *job, const EngineJob *in)
-{
-	JobProgress progress;
-	EngineStatus status = ENGINE_OK;
-
-	if (job->twin == 0)
-		status = engine->twin_ops->job_submit(engine->twin, in, &job->twin, &job->error);
-	if (status == ENGINE_OK)
-		status = engine->twin_ops->job_poll(engine->twin, job->twin, &progress);
-	if (status == ENGINE_OK && !progress.completed)
-		return false;
-	if (status == ENGINE_OK && progress.status != ENGINE_OK)
-	{
-		status = progress.status;
-		job->error = progress.error;
-	}
-	if (job->twin != 0)
-		engine->twin_ops->job_release(engine->twin, job->twin);
-	job->twin = 0;
-	job->status = status;
-	return status == ENGINE_OK;
-}
-
-bool
-link_tell_stage(CudaEngine *engine, CudaJob *job)
-{
-	EngineJob in;
-
-	memset(&in, 0, sizeof(in));
-	in.mirror = job->mirror->twin;
-	if (job->step == 0)
-	{
-		in.kind = JOB_GRAPH;
-		in.count = job->link.count;
-		in.slots = job->link.slots;
-		in.rows = job->link.rows;
-		if (!run_on_twin(engine, job, &in))
-			return false;
-		job->step = 1;
-	}
-	in.kind = JOB_SEEDS;
-	in.count = job->link.nseeds;
-	in.slots = job->link.seeds;
-	if (!run_on_twin(engine, job, &in))
-		return false;
-	job->mirror->twin_behind = false;
-	link_free_result(job);
-	link_end(engine, job);
 	return true;
 }

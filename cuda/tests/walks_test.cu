@@ -354,8 +354,9 @@ struct Model
 
 /* --- mirrors and queries -------------------------------------------------- */
 
-static void
-run(EngineJob job, const char *what)
+/* Run a job; it is not released. */
+static JobId
+run_kept(EngineJob job, const char *what)
 {
 	JobProgress progress;
 	EngineError error;
@@ -374,7 +375,70 @@ run(EngineJob job, const char *what)
 		printf("Bail out! %s: %s\n", what, progress.error.text);
 		exit(1);
 	}
-	ops->job_release(engine, id);
+	return id;
+}
+
+static void
+run(EngineJob job, const char *what)
+{
+	ops->job_release(engine, run_kept(job, what));
+}
+
+static EngineJob
+job_of(MirrorId mirror, JobKind kind)
+{
+	EngineJob job;
+
+	memset(&job, 0, sizeof(job));
+	job.mirror = mirror;
+	job.kind = kind;
+	job.ef_construction = 64;
+	return job;
+}
+
+/*
+ * Link a mirror's rows, which `append` brought. An emulated device takes long:
+ * there the CPU engine makes the graph.
+ */
+static void
+link_rows(const MirrorSpec &spec, EngineJob append)
+{
+#ifdef EMULATED
+	const EngineOps *device_ops = ops;
+	Engine *device = engine,
+		   *cpu;
+	EngineConfig config;
+	EngineError error;
+	LinkResult result;
+	EngineJob graph = job_of(append.mirror, JOB_GRAPH),
+			  seeds = job_of(append.mirror, JOB_SEEDS);
+
+	memset(&config, 0, sizeof(config));
+	config.device = -1;
+	ops = cpu_engine_ops();
+	if (ops->open(&config, &cpu, &error) != ENGINE_OK ||
+		ops->mirror_create(cpu, &spec, &append.mirror, &error) != ENGINE_OK)
+	{
+		printf("Bail out! the CPU engine: %s\n", error.text);
+		exit(1);
+	}
+	engine = cpu;
+	run(append, "append to the CPU engine");
+	ops->job_link_result(engine, run_kept(job_of(append.mirror, JOB_LINK), "link"), &result);
+	ops = device_ops;
+	engine = device;
+	graph.count = result.count;
+	graph.slots = result.slots;
+	graph.rows = result.rows;
+	run(graph, "graph");
+	seeds.count = result.nseeds;
+	seeds.slots = result.seeds;
+	run(seeds, "seeds");
+	cpu_engine_ops()->close(cpu);
+#else
+	(void) spec;
+	run(job_of(append.mirror, JOB_LINK), "link");
+#endif
 }
 
 /* A vector near one of some centres. */
@@ -454,11 +518,7 @@ make_mirror(Copy *copy, std::vector<float> *centres)
 	job.versions = versions.data();
 	job.vectors = copy->vectors.data();
 	run(job, "append");
-	memset(&job, 0, sizeof(job));
-	job.mirror = id;
-	job.kind = JOB_LINK;
-	job.ef_construction = 64;
-	run(job, "link");
+	link_rows(spec, job);
 	copy->dead.assign(ROWS, false);
 	for (uint32_t slot = 3; slot < ROWS; slot += 20)
 	{
@@ -637,10 +697,6 @@ main()
 	EngineConfig config;
 	EngineError error;
 
-#ifdef EMULATED
-	setenv("GPUANN_LINKER", "host", 1); /* the walks are what is tested, and linking takes long
-										 * here */
-#endif
 	memset(&config, 0, sizeof(config));
 	config.device = -1;
 	ops = gpuann_engine_ops();

@@ -386,13 +386,39 @@ fetch_seeds(BuildServer *build, LinkResult *seeds)
 	return count > 0 || failed_with(build, ENGINE_INVALID, "the server named no seeds");
 }
 
+/*
+ * Have every row linked. Where the device has no memory for that, others make
+ * way, and it is asked again.
+ */
+static bool
+link_rows(BuildServer *build)
+{
+	MirrorSlice *slice = &build->slice;
+
+	for (;;)
+	{
+		ChannelRequest *request = slice_prepare(slice, CHANNEL_LINK);
+		const char *text;
+		EngineStatus status;
+
+		CHECK_FOR_INTERRUPTS();
+		request->ef_construction = slice->format->ef_construction;
+		if (!channel_post(slice->channel))
+			return failed_with(build, ENGINE_FAILED, "no server runs");
+		status = channel_await(slice->channel, monotonic_us() + PATIENCE_US, PATIENCE_US,
+							   build_progress, &text);
+		if (status == ENGINE_OK)
+			return true;
+		if (slice_failed(slice, status, text) != SLICE_REFUSED ||
+			!channel_link_refused(slice->channel, status) || !build_make_room(slice))
+			return build_failed(build);
+	}
+}
+
 bool
 build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds)
 {
 	MirrorSlice *slice = &build->slice;
-	ChannelRequest *request;
-	EngineStatus status;
-	const char *text;
 
 	build->loaded = loaded;
 	while (!mirror_within_quota(slice))
@@ -400,14 +426,8 @@ build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds)
 		if (!build_make_room(slice))
 			return build_failed(build);
 	}
-	request = slice_prepare(slice, CHANNEL_LINK);
-	request->ef_construction = slice->format->ef_construction;
-	if (!channel_post(slice->channel))
-		return failed_with(build, ENGINE_FAILED, "no server runs");
-	status = channel_await(slice->channel, monotonic_us() + PATIENCE_US, PATIENCE_US,
-						   build_progress, &text);
-	if (status != ENGINE_OK)
-		return failed_with(build, status, text);
+	if (!link_rows(build))
+		return false;
 	if (*(volatile uint32_t *) &shared_channel((uint32) slice->channel)->out_count != build->rows)
 		return failed_with(build, ENGINE_INVALID, "the server has not linked every row once");
 	build->slots = palloc(FETCHED_ROWS * sizeof(uint32));

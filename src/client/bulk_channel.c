@@ -215,6 +215,13 @@ channel_fetch_linked(int number, uint32 first, uint32 most, bool seeds, uint32 d
 	return ENGINE_INVALID;
 }
 
+bool
+channel_link_refused(int number, EngineStatus status)
+{
+	return (status == ENGINE_UNSUPPORTED || status == ENGINE_NO_MEMORY) &&
+		   *(const volatile uint32_t *) &shared_channel((uint32) number)->out_count == 0;
+}
+
 void
 shmem_leave_slot(void)
 {

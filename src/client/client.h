@@ -95,10 +95,14 @@ extern uint32 client_batch_room(const ServerQuery *query);
  */
 extern void client_note_change(Relation index);
 
-/*
- * Whether a mirror worker serves this index now (then inserters need not link).
- */
+/* Whether a mirror worker serves this index now. */
 extern bool client_worker_serves(Relation index);
+
+/*
+ * Whether that worker has the engine link this index (then nobody else need
+ * link): not while the engine refuses to.
+ */
+extern bool client_worker_links(Relation index);
 
 /*
  * Ask that worker to link the list up to a position. True: it has taken that

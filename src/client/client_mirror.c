@@ -443,6 +443,15 @@ client_worker_serves(Relation index)
 }
 
 bool
+client_worker_links(Relation index)
+{
+	int			entry = known_entry(index, NULL);
+
+	return client_worker_serves(index) &&
+		   monotonic_ms() >= atomic_load(&mirror_track(entry)->link_again_ms);
+}
+
+bool
 client_ask_to_link(Relation index, uint64 position)
 {
 	uint32		identity;
@@ -452,7 +461,7 @@ client_ask_to_link(Relation index, uint64 position)
 	uint64		before = 0;
 	bool		ours;
 
-	if (!gpuann_server || !client_worker_serves(index))
+	if (!gpuann_server || !client_worker_links(index))
 		return false;
 	wanted = &mirror_track(entry)->link_wanted;
 	/* A position of another index's list might never come. */
@@ -466,7 +475,7 @@ client_ask_to_link(Relation index, uint64 position)
 	client_note_change(index);
 	while (atomic_load(wanted) != 0)
 	{
-		if (monotonic_ms() >= until_ms || !client_worker_serves(index))
+		if (monotonic_ms() >= until_ms || !client_worker_links(index))
 		{
 			atomic_store(wanted, 0);
 			return false;

@@ -247,6 +247,7 @@ mirror_make(const MirrorKey *key, MirrorState state)
 	atomic_store(&track->rows_sent, 0);
 	atomic_store(&track->changes_sent, 0);
 	atomic_store(&track->link_wanted, 0);
+	atomic_store(&track->link_again_ms, 0);
 	memset(&track->progress, 0, sizeof(track->progress));
 	memset(&mirror->counters, 0, sizeof(mirror->counters));
 	atomic_store(&mirror->wanted, 0);
@@ -281,6 +282,7 @@ mirror_invalidate(int entry, MirrorState next)
 	memset(&mirror_track(entry)->progress, 0, sizeof(MirrorProgress));
 	atomic_store(&mirror_track(entry)->changes_sent, 0);
 	atomic_store(&mirror_track(entry)->link_wanted, 0);
+	atomic_store(&mirror_track(entry)->link_again_ms, 0);
 	atomic_fetch_add(&gpuann_control->table_version, 1);
 	return generation;
 }

@@ -102,6 +102,8 @@ typedef struct MirrorTrack
 	_Atomic uint32_t rows_sent; /* or names slots from here on */
 	_Atomic uint64_t link_wanted;	/* somebody waits for the list to be linked up to here; 0:
 									 * nobody, or the linker has taken it on */
+	_Atomic int64_t link_again_ms;	/* the engine has refused to link, and is not asked again
+									 * before; 0: it has not */
 	_Atomic uint64_t changes_sent;	/* nor what changes of pages up to this did away with; 0:
 									 * nothing is known */
 	MirrorProgress progress;	/* as published: its owner has a copy of his own */

@@ -211,6 +211,13 @@ extern EngineStatus channel_fetch_linked(int channel, uint32 first, uint32 most,
 										 uint32 degree, int64 deadline_us, LinkPart *part,
 										 const char **text);
 
+/*
+ * Whether a CHANNEL_LINK or CHANNEL_REPAIR that was answered so was refused:
+ * nothing has changed, and what the link before it changed can still be
+ * fetched.
+ */
+extern bool channel_link_refused(int channel, EngineStatus status);
+
 /* Give back this backend's request slot, in whatever state its request is. */
 extern void shmem_leave_slot(void);
 

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_ABI_VERSION	3
+#define ENGINE_ABI_VERSION	4
 
 #define ENGINE_MAX_SLOTS	0x7FFFFFFFu /* slots are below 2^31 */
 #define NO_SLOT				0xFFFFFFFFu /* an empty place of a graph row */
@@ -144,6 +144,33 @@ engine_before(double distance_a, uint32_t slot_a, double distance_b, uint32_t sl
 	return slot_a < slot_b;
 }
 
+/* Ways of exact search that the CUDA engine chooses from. */
+typedef enum ExactWay
+{
+	EXACT_CHOSEN = 0,
+	EXACT_SCAN,					/* of few results: a scan, then its lists merged, */
+	EXACT_FUSED,				/* both in one launch, */
+	EXACT_TILES,				/* or tiles of queries and rows multiplied, */
+	EXACT_SORT					/* of many results: all rows sorted */
+} ExactWay;
+
+/*
+ * What tests and benchmarks force upon the CUDA engine where it is possible; of
+ * zero it chooses, and the server forces nothing. No answer depends on it.
+ */
+typedef struct EngineForced
+{
+	ExactWay	exact;
+	uint32_t	exact_tile;		/* rows of a tile of searches of many results */
+	uint32_t	tiles_queries;	/* tiles are chosen from so many queries on, */
+	uint32_t	tiles_rows;		/* of so many rows and more; both or none */
+	uint32_t	tiles_products; /* made by warp groups, of so many queries (64, 128, 256); 1: by
+								 * warps */
+	uint32_t	stream_tile;	/* rows of a tile that comes from host memory */
+	bool		search_by_rows; /* graph searches measure stored rows where they could measure
+								 * codes */
+} EngineForced;
+
 typedef struct EngineConfig
 {
 	int			threads;		/* CPU engine: search and link threads; 0: one per core that the
@@ -157,8 +184,7 @@ typedef struct EngineConfig
 	void	   *wake_arg;
 	const char *simd;			/* CPU engine: force "portable", "avx2", "avx512"; NULL: the best
 								 * there is */
-	bool		search_by_rows; /* CUDA engine: graph searches measure stored rows where they could
-								 * measure codes; for tests and benchmarks */
+	EngineForced forced;
 } EngineConfig;
 
 typedef struct EngineInfo
@@ -182,8 +208,7 @@ typedef struct EngineMemory
 	 * a GPU's engine: of the host's memory, apart from all above; the CPU
 	 * engine says 0
 	 */
-	uint64_t	host_limit;
-	uint64_t	host_used;		/* pinned staging, tables, what links on the host, and */
+	uint64_t	host_used;		/* pinned staging, tables, and */
 	uint64_t	host_rows_limit;
 	uint64_t	host_rows;		/* vectors of mirrors */
 } EngineMemory;
@@ -305,7 +330,10 @@ typedef enum JobKind
  * One change of a mirror. The caller keeps what the pointers name until the job
  * has completed. Jobs of one mirror run in the order submitted. A failed job
  * leaves the mirror as it was, but for JOB_LINK and JOB_REPAIR, which may have
- * done a part.
+ * done a part. A link is refused by ENGINE_UNSUPPORTED (a GPU's, of a mirror
+ * with rows in host memory) or ENGINE_NO_MEMORY, with an empty result: then
+ * nothing has changed, the caller links by other means, and tells the graph by
+ * JOB_GRAPH and JOB_SEEDS.
  */
 typedef struct EngineJob
 {

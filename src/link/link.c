@@ -322,7 +322,7 @@ link_if_crowded(Relation index, const IndexFormat *format)
 	PendingBounds	bounds;
 	uint64		waiting;
 
-	if (client_worker_serves(index))
+	if (client_worker_links(index))
 		return;
 	pending_bounds(index, format, &meta, &bounds);
 	waiting = bounds.end - bounds.linked;

@@ -56,9 +56,10 @@ repair_failed(RepairServer *server)
 	if (server->channel >= 0)
 		channel_release(server->channel);
 	server->channel = -1;
-	ereport(WARNING, (errmsg("gpuann index \"%s\" is repaired over pages",
-							 RelationGetRelationName(server->index)),
-					  errdetail("%s", server->reason)));
+	ereport(server->link_refused ? NOTICE : WARNING,
+			(errmsg("gpuann index \"%s\" is repaired over pages",
+					RelationGetRelationName(server->index)),
+			 errdetail("%s", server->reason)));
 	return false;
 }
 
@@ -143,7 +144,7 @@ repair_server_begin(RepairServer *server, Relation index, const IndexFormat *for
 	server->index = index;
 	server->format = format;
 	if (dead < LEAST_DEAD || dead < all / DEAD_SHARE || !gpuann_server ||
-		!client_engine_is_cuda() || !client_worker_serves(index))
+		!client_engine_is_cuda() || !client_worker_links(index))
 		return false;
 	read_meta(index, &meta);
 	server->mirror = client_mirror(index, &meta, &why);
@@ -223,17 +224,25 @@ repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, 
 	uint32	   *slots = end > 0 ? channel_array(server->channel, (end - first) * sizeof(uint32),
 											&request->slots_offset)
 							: NULL;
+	bool		ahead = server->ahead;
 	const char *text;
+	EngineStatus status;
 
 	for (uint32 slot = first; slot < end; slot++)
 		slots[slot - first] = slot;
 	request->count = end - first;
 	request->ef_construction = server->format->ef_construction;
 	server->ahead = true;
-	if (channel_call_patiently(server->channel, monotonic_us() + REPAIR_US, REPAIR_US, &text) !=
-		ENGINE_OK)
-		return repair_refuse(server, text);
-	return take_all(server, take, arg);
+	status =
+		channel_call_patiently(server->channel, monotonic_us() + REPAIR_US, REPAIR_US, &text);
+	if (status == ENGINE_OK)
+		return take_all(server, take, arg);
+	if (channel_link_refused(server->channel, status))
+	{
+		server->link_refused = true;
+		server->ahead = ahead;
+	}
+	return repair_refuse(server, text);
 }
 
 bool

@@ -18,6 +18,7 @@ typedef struct RepairServer
 	MirrorRef	mirror;
 	int			channel;			/* -1: none */
 	bool		ahead;			/* the mirror has rows that the pages have not */
+	bool		link_refused;	/* the engine does not link this mirror, or not now */
 	uint32		refused;		/* rows that came back and are not to be had */
 	uint32	   *slots;			/* what comes back at once */
 	uint32	   *rows;

@@ -617,7 +617,7 @@ link_for_vacuum(Relation index, const IndexFormat *format)
 {
 	MetaPage	meta;
 
-	if (!client_worker_serves(index))
+	if (!client_worker_links(index))
 	{
 		(void) link_pending(index, format);
 		return;
@@ -738,7 +738,7 @@ gpuannvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	if (info->analyze_only)
 		return stats;
 	format = index_format(info->index);
-	if (!client_worker_serves(info->index) && linker_lock(info->index, false, false))
+	if (!client_worker_links(info->index) && linker_lock(info->index, false, false))
 	{
 		(void) link_pending(info->index, format);
 		linker_unlock(info->index, false);

@@ -16,6 +16,10 @@
  * If rows arrive so fast that there will soon be enough to write, a pass starts
  * early and stays open for them, because queries scan rows exactly until the
  * engine has linked them, whether or not the pages have their graph rows.
+ *
+ * An engine may refuse: a GPU links no mirror with rows in host memory, nor
+ * where it lacks memory to. What it has linked of the pass is written, and for
+ * REFUSED_MS rows are linked over pages, from where the mirror takes the graph.
  */
 #include "base/base.h"
 
@@ -53,6 +57,8 @@
 #define MIN_PIECE			32
 #define MAX_PIECE			16384
 #define PIECE_DEADLINE_US	(60 * 1000000)
+#define REFUSED_MS			60000	/* an engine that refused to link is not asked again for so
+									 * long */
 
 /* Place of a slot's row among the collected rows. */
 typedef struct ChangedRow
@@ -68,6 +74,7 @@ typedef struct LinkWork
 	MemoryContext memory;
 	int			channel;
 	bool		in_flight;
+	bool		refused;		/* the engine refused to link more */
 	bool		linked_any;		/* the mirror has linked rows that the pages do not have */
 	int64		opened_ms;
 	uint64		wanted;			/* a session waits until the list is linked up to here, so the pass
@@ -75,6 +82,7 @@ typedef struct LinkWork
 	LinkPass	pass;
 	uint32	   *todo;			/* slots of the pass, in the order of sending */
 	uint32		done;			/* number of slots of todo sent */
+	uint32		sent;			/* number of these in the last piece */
 	uint32		piece;
 	int64		posted_us;
 	uint32		degree;
@@ -173,17 +181,36 @@ will_reach_threshold(const MirrorSlice *slice, uint64 unlinked, int64 ms)
 		   write_threshold(slice);
 }
 
-/* Whether to start a pass now. */
+/* Whether there is enough to write, or it has waited long enough. */
+static bool
+is_enough(const MirrorSlice *slice, const PendingBounds *bounds)
+{
+	uint64		unlinked = bounds->end - bounds->linked;
+
+	return unlinked >= write_threshold(slice) ||
+		   (unlinked >= LINK_LEAST_WAITING &&
+			monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
+}
+
+/* Whether to start a pass of the engine now. */
 static bool
 should_start_pass(const MirrorSlice *slice, const PendingBounds *bounds)
 {
 	uint64		unlinked = bounds->end - bounds->linked;
 
-	return unlinked >= write_threshold(slice) ||
-		   atomic_load(&slice->track->link_wanted) > bounds->linked ||
-		   (unlinked >= EARLY_ENTRIES && will_reach_threshold(slice, unlinked, OPEN_MS)) ||
-		   (unlinked >= LINK_LEAST_WAITING &&
-			monotonic_ms() - slice->progress->grown_ms >= LINK_WAITING_MS);
+	return is_enough(slice, bounds) || atomic_load(&slice->track->link_wanted) > bounds->linked ||
+		   (unlinked >= EARLY_ENTRIES && will_reach_threshold(slice, unlinked, OPEN_MS));
+}
+
+/*
+ * Link over pages for a slice, unless another process links, because the engine
+ * refuses to.
+ */
+static void
+consider_pages(MirrorSlice *slice, const PendingBounds *bounds)
+{
+	if (is_enough(slice, bounds) && link_for(slice->index, slice->format, LINK_SLICE_MS))
+		slice->progress->look_at_ms = 0;
 }
 
 /*
@@ -296,8 +323,14 @@ link_start_if_needed(MirrorSlice *slice, const MetaPage *meta, const PendingBoun
 {
 	MetaPage	now;
 
-	if (work.entry >= 0 || !should_start_pass(slice, bounds) ||
-		!linker_lock(slice->index, false, true))
+	if (work.entry >= 0)
+		return;
+	if (monotonic_ms() < atomic_load(&slice->track->link_again_ms))
+	{
+		consider_pages(slice, bounds);
+		return;
+	}
+	if (!should_start_pass(slice, bounds) || !linker_lock(slice->index, false, true))
 		return;
 	/* from here on link_abandon() releases the lock after an error */
 	work.entry = slice->entry;
@@ -331,6 +364,7 @@ post_piece(MirrorSlice *slice)
 	work.posted_us = monotonic_us();
 	work.in_flight = channel_post(work.channel);
 	work.done += count;
+	work.sent = count;
 	return work.in_flight ? SLICE_IDLE : SLICE_LOST;
 }
 
@@ -408,6 +442,20 @@ next_piece(const MirrorSlice *slice, int64 took_us)
 									   (int64) Min(MAX_PIECE, work.piece * 4)));
 }
 
+/* The engine refused a piece, and is not asked for others for a while. */
+static void
+piece_refused(const MirrorSlice *slice, const char *text)
+{
+	_Atomic int64_t *again_ms = &slice->track->link_again_ms;
+
+	ereport(atomic_load(again_ms) == 0 ? LOG : DEBUG1,
+			(errmsg("rows of gpuann index %u are linked over pages", slice->key.index),
+			 errdetail("%s", text)));
+	atomic_store(again_ms, monotonic_ms() + REFUSED_MS);
+	work.done -= work.sent;
+	work.refused = true;
+}
+
 /*
  * Fetch the rows that a piece changed. Seeds are fetched after the last piece
  * only.
@@ -427,6 +475,11 @@ fetch_piece(MirrorSlice *slice)
 	if (!channel_answered(work.channel, &status, &text))
 		return slice_failed(slice, ENGINE_FAILED, "the server does not answer");
 	work.in_flight = false;
+	if (status != ENGINE_OK && channel_link_refused(work.channel, status))
+	{
+		piece_refused(slice, text);
+		return SLICE_IDLE;
+	}
 	work.linked_any = true;
 	if (status != ENGINE_OK)
 		return slice_failed(slice, status, text);
@@ -618,6 +671,15 @@ link_fetch(MirrorSlice *slice)
 	return ending == SLICE_IDLE && slice_should_yield(slice) ? SLICE_MORE : ending;
 }
 
+/* The pass is over. */
+static void
+end_pass(MirrorSlice *slice)
+{
+	linker_unlock(slice->index, true);
+	discard_pass();
+	slice->progress->look_at_ms = 0;
+}
+
 /*
  * Write until the slice ends. Between slices, a lock on the index by another
  * process ends the pass.
@@ -628,9 +690,7 @@ continue_writing(MirrorSlice *slice)
 	if (!row_writer_go_on(work.writer, slice->index, write_time_is_up, slice))
 		return SLICE_MORE;
 	finish_writing(slice);
-	linker_unlock(slice->index, true);
-	discard_pass();
-	slice->progress->look_at_ms = 0;
+	end_pass(slice);
 	return SLICE_IDLE;
 }
 
@@ -642,15 +702,20 @@ link_continue(MirrorSlice *slice)
 
 	if (work.writer != NULL)
 		return continue_writing(slice);
+	if (work.refused && !work.linked_any)
+	{
+		end_pass(slice);
+		return SLICE_IDLE;
+	}
 	take_wanted_position(slice);
-	if (work.done == work.pass.count && (lacks_wanted_rows() || stays_open(slice)))
+	if (!work.refused && work.done == work.pass.count && (lacks_wanted_rows() || stays_open(slice)))
 	{
 		extend_pass(slice);
 		if (work.done == work.pass.count)
 			return SLICE_IDLE;
 	}
 	whole = work.done == work.pass.count;
-	if (!whole && !memory_used_up() &&
+	if (!whole && !work.refused && !memory_used_up() &&
 		(work.done == 0 || work.wanted > 0 || !linker_lock_wanted(slice->index, true)))
 		return post_piece(slice);
 

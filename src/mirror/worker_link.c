@@ -4,7 +4,7 @@
  *		pending rows over the pages, which inserts then need not do.
  *
  * A slice takes the linker lock for its transaction, if it is free, and links
- * for SLICE_MS, so that processes waiting for the lock or the index wait no
+ * for LINK_SLICE_MS, so that processes waiting for the lock or the index wait no
  * longer than that.
  */
 #include "base/base.h"
@@ -14,7 +14,6 @@
 
 #include "access/xlog.h"
 
-#define SLICE_MS		200
 #define CHECK_MS		1000	/* interval of checks while there is nothing to link */
 
 /* When this worker checked an index, and what it found. */
@@ -96,7 +95,7 @@ pending_link(MirrorSlice *slice)
 	}
 	/* keep checking until there is nothing to link */
 	atomic_store(changed, 1);
-	if (link_for(slice->index, slice->format, SLICE_MS))
+	if (link_for(slice->index, slice->format, LINK_SLICE_MS))
 		return SLICE_MORE;
 	check->next_ms = now + CHECK_MS; /* another process links or vacuums */
 	return SLICE_IDLE;

@@ -10,21 +10,26 @@
 
 #include "server/server.h"
 
-/* Keep the result of the link that a channel has completed. */
+/*
+ * Keep the result of the link that a channel has completed. A refused link
+ * leaves the result of the link before it.
+ */
 void
-channel_link_keep(Server *server, uint32_t number)
+channel_link_keep(Server *server, uint32_t number, EngineStatus status)
 {
 	ChannelWork   *work = &server->channels[number];
 	AreaChannel   *channel = server_channel(server, number);
+	LinkResult	result = {0};
 
-	channel_link_forget(server, work);
-	if (server->ops->job_link_result(server->engine, work->job_id, &work->linked) != ENGINE_OK ||
-		server->mirrors[work->request.mirror].id != work->mirror)
+	if (server->ops->job_link_result(server->engine, work->job_id, &result) != ENGINE_OK ||
+		server->mirrors[work->request.mirror].id != work->mirror ||
+		(status != ENGINE_OK && result.count == 0))
 	{
-		channel->out_count = 0;
 		server->ops->job_release(server->engine, work->job_id);
 		return;
 	}
+	channel_link_forget(server, work);
+	work->linked = result;
 	work->link = work->job_id;
 	work->link_mirror = work->mirror;
 	work->link_owner = work->owner;

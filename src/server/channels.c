@@ -198,6 +198,7 @@ channel_take(Server *server, uint32_t number)
 	work->request = *(const volatile ChannelRequest *) &channel->request;
 	engine_work_begin(server, work->request.mirror);
 	atomic_store(&channel->done, 0);
+	channel->out_count = 0;
 	if (work->link_owner != work->owner)
 		channel_link_forget(server, work);
 
@@ -261,7 +262,7 @@ channel_poll_job(Server *server, uint32_t number)
 	held_publish(server, work->request.mirror, work->mirror);
 	memory_publish(server);
 	if (engine_job_links(work->job.kind))
-		channel_link_keep(server, number);
+		channel_link_keep(server, number, progress.status);
 	else
 		server->ops->job_release(server->engine, work->job_id);
 	channel_finish(server, number, progress.status, progress.error.text);

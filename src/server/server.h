@@ -338,7 +338,7 @@ extern EngineStatus channel_job_make(Server *server, uint32_t number, EngineErro
  */
 extern bool channel_holds(const Server *server, uint64_t offset, uint64_t count, uint64_t bytes);
 
-extern void channel_link_keep(Server *server, uint32_t number);
+extern void channel_link_keep(Server *server, uint32_t number, EngineStatus status);
 extern void channel_link_forget(Server *server, ChannelWork *work);
 extern EngineStatus channel_link_fetch(Server *server, uint32_t number, EngineError *error);
 

@@ -55,7 +55,6 @@ struct ExactStream
 	/* of a sort */
 	uint32_t side;
 	uint32_t kept;
-	bool selects;
 };
 
 /* The best max_k of each of several ranges of rows, max_k <= EXACT_SMALL_K. */

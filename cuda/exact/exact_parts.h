@@ -292,10 +292,6 @@ extern cudaError_t flow_prepare(size_t shared_room);
 extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from,
 							 uint32_t end);
 extern cudaError_t sort_end(const ExactLaunch *launch, ExactStream *stream);
-/*
- * Whether so many results are selected from tiles of so many rows, not sorted.
- */
-extern bool sort_selects(uint32_t k, uint32_t tile_rows);
 extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lists,
 								const MergeTo *to);
 /* exact_tiles.cu: whether it can run a batch, and running it */

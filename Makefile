@@ -25,8 +25,8 @@ ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c))
 SERVER_OBJS = $(patsubst %.c,%.o,$(wildcard src/server/*.c))
 CUDA_OBJS = $(patsubst %.cu,%.o,$(wildcard $(CUDA_ROOMS:%=cuda/%/*.cu)))
 
-# Ways of selection that are measured and tested; the engine has radix only.
-SELECT_WAYS = $(filter-out %_test.cu,$(wildcard bench/kernels/select_*.cu)) cuda/exact/select_radix.cu
+# Ways of selection that are measured and tested.
+SELECT_WAYS = $(filter-out %_test.cu,$(wildcard bench/kernels/select_*.cu))
 
 ifneq ($(EXTENSION_OBJS),)
 MODULE_big = gpuann

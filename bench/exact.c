@@ -3,7 +3,7 @@
  *		How fast an engine's exact search is, host to host: a plain program over
  *		engine.h.
  *
- * exact [--way scan|fused|tiles|sort] [--borders QUERIES,ROWS] LIBRARY ROWS
+ * exact [--way scan|fused|tiles] [--borders QUERIES,ROWS] LIBRARY ROWS
  * DIMS [TYPE [METRIC [K [QUERIES [FROM [DEVICE_MB HOST_MB]]]]]]: makes
  * clustered vectors, appends them, then for each number of queries at once,
  * FROM to QUERIES: 10 warm-ups, at least 10 runs, median and spread from
@@ -219,7 +219,7 @@ measure(EngineQuery **all, uint32_t count)
 static int
 read_options(int argc, char **argv, EngineForced *forced)
 {
-	static const char *const ways[] = {"chosen", "scan", "fused", "tiles", "sort"};
+	static const char *const ways[] = {"chosen", "scan", "fused", "tiles"};
 	int			read = 0;
 
 	for (; read + 2 < argc && strncmp(argv[read + 1], "--", 2) == 0; read += 2)
@@ -227,7 +227,7 @@ read_options(int argc, char **argv, EngineForced *forced)
 		const char *value = argv[read + 2];
 
 		if (strcmp(argv[read + 1], "--way") == 0)
-			for (int i = EXACT_CHOSEN; i <= EXACT_SORT; i++)
+			for (int i = EXACT_CHOSEN; i <= EXACT_TILES; i++)
 				if (strcmp(value, ways[i]) == 0)
 					forced->exact = (ExactWay) i;
 		if (strcmp(argv[read + 1], "--borders") == 0)

@@ -1,7 +1,7 @@
 /*
  * measure_select.cu
  *		How fast k-selection is, by way: a plain program over
- *		cuda/exact/select.h, on numbers that are on the device.
+ *		bench/kernels/select.h, on numbers that are on the device.
  *
  * select [--quick] [--seconds N] [--shapes 1x100000000,...] [--k 10,128,...]
  * [--parts 5,10,...]: for each (rows, n, k) of a grid every way that can do it,
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <vector>
 
-#include "cuda/exact/select.h"
+#include "bench/kernels/select.h"
 #include "device.cuh"
 
 #define WARM_UPS 10

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <vector>
 
-#include "cuda/exact/select.h"
+#include "bench/kernels/select.h"
 #include "song.cuh"
 #include "device.cuh"
 

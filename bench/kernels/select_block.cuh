@@ -13,7 +13,7 @@
 #ifndef GPUANN_SELECT_BLOCKCUH
 #define GPUANN_SELECT_BLOCKCUH
 
-#include "cuda/exact/select.cuh"
+#include "bench/kernels/select.cuh"
 
 /*
  * The stages of threads' distance `from` and above 31, of all rows, through

@@ -28,7 +28,7 @@
  */
 #include <math.h>
 
-#include "cuda/exact/select.cuh"
+#include "bench/kernels/select.cuh"
 
 #define WARPS 4
 #define READS 4 /* loads of a lane in flight */

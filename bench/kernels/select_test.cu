@@ -502,65 +502,6 @@ test_chosen()
 	say(good, what);
 }
 
-/* --- entries -------------------------------------------------------------- */
-
-/* Entries of exact search: keys of few values, and empty ones. */
-static void
-test_wide(uint32_t n, uint32_t k, uint32_t values, uint32_t room)
-{
-	std::vector<Key> keys(n);
-	std::vector<uint32_t> slots(n);
-	std::vector<std::pair<Key, uint32_t>> expected,
-		found;
-	char what[120];
-
-	for (uint32_t i = 0; i < n; i++)
-	{
-		keys[i] = random_below(20) == 0
-					  ? NO_KEY
-					  : key_of(values == 0 ? (double) random_below(1u << 30) / 7 - 1e6
-										   : (double) random_below(values));
-		slots[i] = i * 3 + 1;
-	}
-	for (uint32_t i = n; i > 1; i--)
-		std::swap(slots[i - 1], slots[random_below(i)]);
-	for (uint32_t i = 0; i < n; i++)
-		expected.push_back({keys[i], slots[i]});
-	std::sort(expected.begin(), expected.end());
-	expected.resize(k);
-
-	Buffer<Key> from_keys(keys),
-		out_keys(k),
-		buffer_keys(2 * room);
-	Buffer<uint32_t> from_slots(slots),
-		out_slots(k),
-		buffer_slots(2 * room);
-	Buffer<unsigned char> table(wide_table_bytes());
-	WideSelect launch;
-
-	memset(&launch, 0, sizeof(launch));
-	launch.from = {from_keys.at, from_slots.at};
-	launch.out = {out_keys.at, out_slots.at};
-	launch.buffers = {buffer_keys.at, buffer_slots.at};
-	launch.n = n;
-	launch.k = k;
-	launch.room = room;
-	launch.table = table.at;
-	launch.blocks = 3;
-	launch.stream = stream;
-	must(wide_select_launch(&launch), "wide_select_launch");
-
-	std::vector<Key> some_keys = out_keys.values();
-	std::vector<uint32_t> some_slots = out_slots.values();
-
-	for (uint32_t i = 0; i < k; i++)
-		found.push_back({some_keys[i], some_slots[i]});
-	std::sort(found.begin(), found.end());
-	snprintf(what, sizeof(what), "entries by radix: %u of %u, %u values, buffers of %u", k, n,
-			 values, room);
-	say(found == expected, what);
-}
-
 /* --- how often ------------------------------------------------------------ */
 
 #ifdef GPUANN_COUNTING
@@ -844,12 +785,6 @@ main(int argc, char **argv)
 	for (int shape = 0; shape < SHAPES; shape++)
 		test_sample((Shape) shape);
 	test_chosen();
-	test_wide(5000, 1, 0, 1000);
-	test_wide(5000, 700, 0, 1000);
-	test_wide(5000, 4999, 7, 1000);
-	test_wide(5000, 2000, 1, 5000);
-	test_wide(5000, 5000, 3, 0);
-	test_wide(20000, 300, 2, 64);
 #ifdef GPUANN_COUNTING
 	test_thread_counts();
 	test_block_counts();

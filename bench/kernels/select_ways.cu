@@ -16,7 +16,7 @@
 #include <cub/device/device_radix_sort.cuh>
 #endif
 
-#include "cuda/exact/select.cuh"
+#include "bench/kernels/select.cuh"
 
 #define THREADS 256u
 #define BLOCKS_PER_SM 8u

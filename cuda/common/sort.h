@@ -21,11 +21,11 @@ struct EntrySort
 };
 
 /*
- * Sort the first n entries of the current side, by key or by slot; what is
- * sorted is then the current side. Stable.
+ * Sort the first n entries of the current side by key; what is sorted is then
+ * the current side. Stable.
  */
-extern cudaError_t entry_sort(EntrySort *sort, uint32_t n, bool by_slot, cudaStream_t stream);
+extern cudaError_t entry_sort(EntrySort *sort, uint32_t n, cudaStream_t stream);
 /* Bytes that sorting so many entries wants. */
-extern cudaError_t entry_sort_bytes(uint32_t n, bool by_slot, size_t *bytes);
+extern cudaError_t entry_sort_bytes(uint32_t n, size_t *bytes);
 
 #endif /* GPUANN_CUDA_SORT_H */

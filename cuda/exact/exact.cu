@@ -21,12 +21,10 @@
  *     global  computes the keys of a tile of rows, NO_KEY for rows that are
  *             not results; they follow the best of the previous tiles. Writes
  *             12 bytes per row.
- * radix selection (select_radix.cu) or radix sort (CUB)
- *     If k is at most a third of the tile, the k best are selected after each
- *     tile, and sorted at the end, by slot and then, stably, by key.
- *     Otherwise each tile is sorted with the best so far: a stable sort by key
- *     orders equal keys by slot, because earlier tiles have smaller slots and
- *     come first (about ten passes of 24 bytes).
+ * radix sort (CUB)
+ *     Each tile is sorted with the best so far: a stable sort by key orders
+ *     equal keys by slot, because earlier tiles have smaller slots and come
+ *     first (about ten passes of 24 bytes).
  * exact_emit_kernel
  *     Writes the first k as results.
  *
@@ -37,10 +35,7 @@
 #include <string.h>
 
 #include "cuda/exact/exact_parts.h"
-#include "cuda/exact/select.h"
 #include "cuda/common/sort.h"
-
-#define SORTED_SHARE 3u /* part of a tile; larger k are sorted */
 
 /* Write the best of a query as its results. */
 __device__ static inline void
@@ -253,87 +248,33 @@ exact_search_launch(const ExactLaunch *launch)
 	return error == cudaSuccess ? merge_launch(launch, &lists, &to) : error;
 }
 
-/*
- * State of a search with a large k: two arrays of entries, the table of the
- * selection, temporary memory for sorts.
- */
-struct SortState
-{
-	EntrySort sort;
-	unsigned char *table;
-};
-
-#define SORT_ROOM (EXACT_CHUNK + EXACT_TILE) /* entries per side */
-
-/* Bytes of temporary memory that suffice for both sorts. */
-static cudaError_t
-sort_work_bytes(size_t *bytes)
-{
-	size_t by_slot = 0;
-	cudaError_t error = entry_sort_bytes(SORT_ROOM, false, bytes);
-
-	if (error == cudaSuccess)
-		error = entry_sort_bytes(EXACT_CHUNK, true, &by_slot);
-	*bytes = by_slot > *bytes ? by_slot : *bytes;
-	return error;
-}
+#define SORT_ROOM (EXACT_CHUNK + EXACT_TILE) /* entries of a side */
 
 cudaError_t
 exact_sort_bytes(size_t *bytes)
 {
-	cudaError_t error = sort_work_bytes(bytes);
+	cudaError_t error = entry_sort_bytes(SORT_ROOM, bytes);
 
-	*bytes =
-		round_up(*bytes, 256) + 2 * entries_bytes(SORT_ROOM) + round_up(wide_table_bytes(), 256);
+	*bytes = round_up(*bytes, 256) + 2 * entries_bytes(SORT_ROOM);
 	return error;
 }
 
 /*
- * Select the k best of n entries of the current side, unsorted, into the other
- * side, which becomes the current one.
+ * Lay out the state of a search with a large k: two sides of entries, then the
+ * temporary memory of sorts.
  */
 static cudaError_t
-keep_best(const ExactLaunch *launch, SortState *state, uint32_t n, uint32_t k)
+lay_out_sort(const ExactLaunch *launch, const ExactStream *stream, EntrySort *sort)
 {
-	EntrySort *sort = &state->sort;
-	const Entries &to = sort->side[sort->current ^ 1];
-	WideSelect select;
-
-	memset(&select, 0, sizeof(select));
-	select.from = sort->side[sort->current];
-	select.out = to;
-	select.buffers.key = to.key + k;
-	select.buffers.slot = to.slot + k;
-	select.n = n;
-	select.k = k;
-	select.room = (SORT_ROOM - k) / 2;
-	select.table = state->table;
-	select.blocks = launch->blocks;
-	select.stream = launch->stream;
-	sort->current ^= 1;
-	return wide_select_launch(&select);
-}
-
-/* Lay out the state of a search with a large k. */
-static cudaError_t
-lay_out_sort(const ExactLaunch *launch, const ExactStream *stream, SortState *state)
-{
-	Entries *side = state->sort.side;
+	Entries *side = sort->side;
 
 	side[0].key = (Key *) launch->batch.state;
 	side[1].key = side[0].key + SORT_ROOM;
 	side[0].slot = (uint32_t *) (side[1].key + SORT_ROOM);
 	side[1].slot = side[0].slot + SORT_ROOM;
-	state->table = (unsigned char *) (side[1].slot + SORT_ROOM);
-	state->sort.current = stream->side;
-	state->sort.work = state->table + round_up(wide_table_bytes(), 256);
-	return sort_work_bytes(&state->sort.work_bytes);
-}
-
-bool
-sort_selects(uint32_t k, uint32_t rows)
-{
-	return way != EXACT_SORT && k <= rows / SORTED_SHARE;
+	sort->current = stream->side;
+	sort->work = side[1].slot + SORT_ROOM;
+	return entry_sort_bytes(SORT_ROOM, &sort->work_bytes);
 }
 
 /*
@@ -344,9 +285,9 @@ cudaError_t
 sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_t end)
 {
 	uint32_t rows = end - from;
-	SortState state;
-	cudaError_t error = lay_out_sort(launch, stream, &state);
-	const Entries &now = state.sort.side[stream->side];
+	EntrySort sort;
+	cudaError_t error = lay_out_sort(launch, stream, &sort);
+	const Entries &now = sort.side[stream->side];
 	Entries tile = {now.key + stream->kept, now.slot + stream->kept};
 
 	if (error != cudaSuccess)
@@ -356,11 +297,9 @@ sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_
 		   launch->mirror, launch->batch, tile, from, end);
 	error = cudaGetLastError();
 	if (error == cudaSuccess)
-		error = stream->selects
-					? keep_best(launch, &state, stream->kept + rows, launch->max_k)
-					: entry_sort(&state.sort, stream->kept + rows, false, launch->stream);
+		error = entry_sort(&sort, stream->kept + rows, launch->stream);
 	stream->kept = stream->kept + rows < launch->max_k ? stream->kept + rows : launch->max_k;
-	stream->side = state.sort.current;
+	stream->side = sort.current;
 	return error;
 }
 
@@ -368,17 +307,13 @@ sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from, uint32_
 cudaError_t
 sort_end(const ExactLaunch *launch, ExactStream *stream)
 {
-	SortState state;
-	cudaError_t error = lay_out_sort(launch, stream, &state);
+	EntrySort sort;
+	cudaError_t error = lay_out_sort(launch, stream, &sort);
 
-	if (stream->selects && error == cudaSuccess)
-		error = entry_sort(&state.sort, stream->kept, true, launch->stream);
-	if (stream->selects && error == cudaSuccess)
-		error = entry_sort(&state.sort, stream->kept, false, launch->stream);
 	if (error != cudaSuccess)
 		return error;
 	LAUNCH(exact_emit_kernel, (launch->max_k + THREADS - 1) / THREADS, THREADS, 0, launch->stream,
-		   launch->mirror, launch->batch, state.sort.side[state.sort.current], stream->kept);
+		   launch->mirror, launch->batch, sort.side[sort.current], stream->kept);
 	return cudaGetLastError();
 }
 
@@ -390,7 +325,6 @@ exact_sort_launch(const ExactLaunch *launch)
 	cudaError_t error = cudaSuccess;
 
 	memset(&stream, 0, sizeof(stream));
-	stream.selects = sort_selects(launch->max_k, rows < tile_rows ? rows : tile_rows);
 	for (uint32_t from = 0; from < rows && error == cudaSuccess; from += tile_rows)
 		error = sort_rows(launch, &stream, from, rows - from < tile_rows ? rows : from + tile_rows);
 	return error == cudaSuccess ? sort_end(launch, &stream) : error;

@@ -57,7 +57,6 @@ struct ExactStream
 	/* sort */
 	uint32_t side;
 	uint32_t kept;
-	bool selects;
 };
 
 /*

@@ -294,11 +294,6 @@ extern cudaError_t fused_prepare(size_t shared_room);
 extern cudaError_t sort_rows(const ExactLaunch *launch, ExactStream *stream, uint32_t from,
 							 uint32_t end);
 extern cudaError_t sort_end(const ExactLaunch *launch, ExactStream *stream);
-/*
- * Whether the best k of tiles with this many rows are selected rather than
- * sorted.
- */
-extern bool sort_selects(uint32_t k, uint32_t tile_rows);
 extern cudaError_t merge_launch(const ExactLaunch *launch, const ExactLists *lists,
 								const MergeTo *to);
 /* exact_tiles.cu: whether it can run a batch, and running it */

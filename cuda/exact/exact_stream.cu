@@ -58,10 +58,7 @@ exact_stream_begin(const ExactLaunch *launch, uint32_t first, ExactStream *strea
 	memset(stream, 0, sizeof(*stream));
 	stream->sorts = launch->max_k > EXACT_SMALL_K;
 	if (stream->sorts)
-	{
-		stream->selects = sort_selects(launch->max_k, first);
 		return cudaSuccess;
-	}
 	lay_out_lists(launch, stream);
 	entries = (size_t) launch->queries * stream->lists.lists * launch->max_k;
 	/*

@@ -162,7 +162,7 @@ take_memory(CudaEngine *engine, CudaMirror *mirror, LinkWork *work, EngineError 
 	{
 		size_t bytes;
 
-		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree, false,
+		if (!GPU(&engine->failure, entry_sort_bytes(work->most * mirror->spec.degree,
 													&work->edges.work_bytes)))
 			return gpu_failed(&engine->failure, error);
 		bytes = link_lay_out(mirror, work, (unsigned char *) 256);
@@ -443,7 +443,7 @@ send_write(CudaEngine *engine, CudaJob *job, Piece *piece)
 	uint32_t edges = work->batch.count * job->mirror->spec.degree;
 
 	if (!GPU(&engine->failure, link_write_launch(&view, &work->batch, engine->job_stream)) ||
-		!GPU(&engine->failure, entry_sort(&work->edges, edges, false, engine->job_stream)))
+		!GPU(&engine->failure, entry_sort(&work->edges, edges, engine->job_stream)))
 		return false;
 	show_edges(work);
 	return GPU(&engine->failure, link_group_launch(&work->batch, edges, engine->job_stream)) &&

@@ -127,14 +127,15 @@ check_privileges(Oid index, Oid heap, SqlIndexUse use)
 				aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(heap));
 			if (check_enable_rls(heap, InvalidOid, true) == RLS_ENABLED &&
 				!may_maintain(index, heap))
-				ereport(ERROR,
-						(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						 errmsg("row-level security of table \"%s\" applies to the current user",
-								get_rel_name(heap)),
-						 errdetail("Index \"%s\" would be read past the table's policies.",
-								   get_rel_name(index)),
-						 errhint(
-							 "Call it as the table's owner, or as a role that bypasses row-level security.")));
+				ereport(
+					ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("row-level security of table \"%s\" applies to the current user",
+							get_rel_name(heap)),
+					 errdetail("Index \"%s\" would be read past the table's policies.",
+							   get_rel_name(index)),
+					 errhint(
+						 "Call it as the table's owner, or as a role that bypasses row-level security.")));
 			return;
 		case SQL_INDEX_WATCH:
 			if (has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))

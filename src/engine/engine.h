@@ -150,8 +150,7 @@ typedef enum ExactWay
 	EXACT_CHOSEN = 0,
 	EXACT_SCAN,					/* of few results: a scan, then its lists merged, */
 	EXACT_FUSED,				/* both in one launch, */
-	EXACT_TILES,				/* or tiles of queries and rows multiplied, */
-	EXACT_SORT					/* of many results: all rows sorted */
+	EXACT_TILES					/* or tiles of queries and rows multiplied */
 } ExactWay;
 
 /*

@@ -1,18 +1,17 @@
 /*
  * select_radix.cu
- *		Selection by radix, from the highest bits down, of rows of numbers (any
- *		k up to their length) and of entries of exact search.
+ *		Selection by radix, from the highest bits down, of rows of numbers; any
+ *		k up to their length.
  *
  * A pass counts the next (at most eleven) bits of the items whose higher bits
  * equal the k-th's known so far; its last block finds the value of these bits
  * in the k-th. Passes end when all items with the known bits are among the k,
  * at the latest after the last bit: no two items are equal, because the place
- * or slot is part of them. So ties are broken by slot, there are exactly k
- * results, and no order or equality of the numbers costs more than all passes.
- * When the items with the known bits first fit into a buffer, a pass copies
- * them there, and items before them to the results; later passes read the
- * buffer. At the end a filter writes the remaining results. Results are
- * unordered.
+ * is part of them. So ties are broken by place, there are exactly k results,
+ * and no order or equality of the numbers costs more than all passes. When the
+ * items with the known bits first fit into a buffer, a pass copies them there,
+ * and items before them to the results; later passes read the buffer. At the
+ * end a filter writes the remaining results. Results are unordered.
  *
  * grid    rows x parts, 256 threads
  * shared  2,048 counters
@@ -21,24 +20,17 @@
  *         their highest bits are similar
  * bound   memory, unless few counters get most numbers
  *
- * Launched by select_ways.cu; for entries by exact.cu.
+ * Launched by select_ways.cu.
  */
 #include <math.h>
 
-#include "cuda/exact/select.cuh"
+#include "bench/kernels/select.cuh"
 
 #define THREADS 256u
 #define DIGITS 2048u
 #define READS 4u
 #define BUFFER_SHARE 8u	   /* a buffer has room for n / this */
 #define BUFFER_LEAST 1024u
-
-/* An entry of exact search as a number of 96 bits. */
-struct WideItem
-{
-	Key key;
-	uint32_t slot;
-};
 
 /* --- bits, counted from the highest --------------------------------------- */
 
@@ -52,14 +44,7 @@ bits_after(const Item *, uint32_t passes)
 	return passes < 3 ? 11 * passes : passes == 3 ? 32 : passes < 6 ? 32 + 11 * (passes - 3) : 64;
 }
 
-__host__ __device__ constexpr uint32_t
-bits_after(const WideItem *, uint32_t passes)
-{
-	return passes < 6 ? 11 * passes : passes == 6 ? 64 : passes < 9 ? 64 + 11 * (passes - 6) : 96;
-}
-
 #define NARROW_PASSES 6
-#define WIDE_PASSES 9
 
 __device__ static INLINE Item
 high_bits(Item item, uint32_t bits)
@@ -77,20 +62,6 @@ compare_bits(Item item, Item kth, uint32_t bits)
 	return a < b ? -1 : a > b;
 }
 
-__device__ static INLINE int
-compare_bits(const WideItem &item, const WideItem &kth, uint32_t bits)
-{
-	int keys = compare_bits(item.key, kth.key, bits < 64 ? bits : 64);
-	uint32_t a,
-		b;
-
-	if (keys != 0 || bits <= 64)
-		return keys;
-	a = item.slot >> (96 - bits);
-	b = kth.slot >> (96 - bits);
-	return a < b ? -1 : a > b;
-}
-
 /* Bits [from, to), counted from the highest. */
 __device__ static INLINE uint32_t
 digit_of(Item item, uint32_t from, uint32_t to)
@@ -98,28 +69,11 @@ digit_of(Item item, uint32_t from, uint32_t to)
 	return (uint32_t) (item >> (64 - to)) & ((1u << (to - from)) - 1);
 }
 
-__device__ static INLINE uint32_t
-digit_of(const WideItem &item, uint32_t from, uint32_t to)
-{
-	if (from < 64)
-		return digit_of(item.key, from, to);
-	return (item.slot >> (96 - to)) & ((1u << (to - from)) - 1);
-}
-
 /* Set the bits that end at `to`. */
 __device__ static inline void
 set_digit(Item *item, uint32_t digit, uint32_t to)
 {
 	*item |= (Item) digit << (64 - to);
-}
-
-__device__ static inline void
-set_digit(WideItem *item, uint32_t digit, uint32_t to)
-{
-	if (to <= 64)
-		set_digit(&item->key, digit, to);
-	else
-		item->slot |= digit << (96 - to);
 }
 
 /* --- what is selected from ------------------------------------------------ */
@@ -182,67 +136,6 @@ struct NarrowSource
 
 					act(select_item(four[r].value[j], i), i < n);
 				}
-		}
-	}
-};
-
-/* Entries of exact search: a single row. */
-struct WideSource
-{
-	typedef WideItem Kind;
-	static const uint32_t PASSES = WIDE_PASSES;
-
-	Entries from;
-	Entries out;
-	Entries buffers; /* 2 x room */
-	uint32_t n;
-	uint32_t k;
-	uint32_t room;
-
-	__device__ INLINE WideItem
-	buffered(uint32_t, uint32_t side, uint32_t i) const
-	{
-		WideItem item = {buffers.key[side * room + i], buffers.slot[side * room + i]};
-
-		return item;
-	}
-
-	__device__ INLINE void
-	buffer(uint32_t, uint32_t side, uint32_t i, const WideItem &item) const
-	{
-		buffers.key[side * room + i] = item.key;
-		buffers.slot[side * room + i] = item.slot;
-	}
-
-	__device__ INLINE void
-	give(uint32_t, uint32_t i, const WideItem &item) const
-	{
-		if (i >= k)
-			return;
-		out.key[i] = item.key;
-		out.slot[i] = item.slot;
-	}
-
-	template <class Act>
-	__device__ INLINE void
-	each(uint32_t, uint32_t part, uint32_t parts, const Act &act) const
-	{
-#pragma unroll 1
-		for (uint32_t base = part * THREADS * READS; base < n; base += parts * THREADS * READS)
-		{
-			WideItem item[READS];
-
-#pragma unroll
-			for (uint32_t r = 0; r < READS; r++)
-			{
-				uint32_t i = base + r * THREADS + threadIdx.x;
-
-				item[r].key = i < n ? from.key[i] : NO_KEY;
-				item[r].slot = i < n ? from.slot[i] : NO_SLOT;
-			}
-#pragma unroll
-			for (uint32_t r = 0; r < READS; r++)
-				act(item[r], base + r * THREADS + threadIdx.x < n);
 		}
 	}
 };
@@ -538,29 +431,4 @@ radix_launch(const SelectLaunch *launch, uint32_t parts)
 	plan.parts = parts;
 	plan.events = launch->events;
 	return passes_launch(plan, launch->rows, launch->stream);
-}
-
-size_t
-wide_table_bytes(void)
-{
-	return DIGITS * sizeof(uint32_t) + sizeof(RadixRow<WideItem>);
-}
-
-cudaError_t
-wide_select_launch(const WideSelect *launch)
-{
-	RadixPlan<WideSource> plan;
-	uint32_t tiles = (launch->n + THREADS * READS - 1) / (THREADS * READS);
-
-	plan.source.from = launch->from;
-	plan.source.out = launch->out;
-	plan.source.buffers = launch->buffers;
-	plan.source.n = launch->n;
-	plan.source.k = launch->k;
-	plan.source.room = launch->room;
-	plan.counts = (uint32_t *) launch->table;
-	plan.rows = (RadixRow<WideItem> *) (plan.counts + DIGITS);
-	plan.parts = launch->blocks < tiles ? launch->blocks : tiles;
-	plan.events = launch->events;
-	return passes_launch(plan, 1, launch->stream);
 }

@@ -25,8 +25,8 @@
  *						keeps what is before it, the k least of that
  *						(select_sample.cu)
  */
-#ifndef GPUANN_CUDA_SELECT_H
-#define GPUANN_CUDA_SELECT_H
+#ifndef GPUANN_BENCH_SELECT_H
+#define GPUANN_BENCH_SELECT_H
 
 #include "cuda/common/order.cuh"
 
@@ -140,26 +140,4 @@ extern cudaError_t select_bytes(const SelectLaunch *launch, size_t *bytes);
 extern cudaError_t select_prepare(const cudaDeviceProp *device);
 extern cudaError_t select_launch(const SelectLaunch *launch);
 
-/*
- * Entries of exact search: select the k least of n entries by (key, slot),
- * unordered. No two are equal; k <= n. `from`, `out` and `buffers`, which has 2
- * x room places, must not overlap. `table` has wide_table_bytes().
- */
-struct WideSelect
-{
-	Entries from;
-	Entries out;
-	Entries buffers;
-	uint32_t n;
-	uint32_t k;
-	uint32_t room;
-	unsigned char *table;
-	uint32_t blocks;
-	SelectEvents *events;
-	cudaStream_t stream;
-};
-
-extern size_t wide_table_bytes(void);
-extern cudaError_t wide_select_launch(const WideSelect *launch);
-
-#endif /* GPUANN_CUDA_SELECT_H */
+#endif /* GPUANN_BENCH_SELECT_H */

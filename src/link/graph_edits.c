@@ -2,9 +2,8 @@
  * graph_edits.c
  *		Graph rows under change in memory.
  *
- * A hash of changed rows, the vectors (row_vectors.h), and the reverse edges
- * offered but not yet given. Pages are read one at a time, without keeping any
- * pin.
+ * A hash of changed rows above the pages, which are read one at a time, without
+ * keeping any pin.
  */
 #include "postgres.h"
 
@@ -185,6 +184,46 @@ graph_edits_changed(const GraphEdits *edits, uint32 slot, ChangedRow *row)
 	return true;
 }
 
+/* Read a row from its page into neighbours; returns how many there are. */
+static uint32
+page_row(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
+{
+	const IndexFormat *format = edits->format;
+	NodeCopy   *node = edits->node;
+	uint32		count = 0;
+
+	state->live = false;
+	state->version = 0;
+	if (!read_node(edits->index, format, slot, node))
+		return 0;
+	state->live = NodeState(node) == NODE_LIVE;
+	state->version = node->version;
+	if ((node->flags & NODE_LINKED) == 0)
+		return 0;
+	while (count < format->degree && node->neighbours[count] != NO_SLOT)
+	{
+		if (node->neighbours[count] >= edits->next_fresh)
+			report_corrupt(edits->index, node_block(format, slot),
+						   "a graph row names a slot that does not exist");
+		neighbours[count] = node->neighbours[count];
+		count++;
+	}
+	return count;
+}
+
+uint32
+graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
+{
+	ChangedRow	row;
+
+	if (!graph_edits_changed(edits, slot, &row))
+		return page_row(edits, slot, neighbours, state);
+	state->live = row.live;
+	state->version = 0;
+	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
+	return row.count;
+}
+
 /* Room for one row, from the blocks. */
 static uint32 *
 cut_row(GraphEdits *edits)
@@ -277,93 +316,4 @@ graph_edits_take(GraphEdits *edits, LinkedRows *rows)
 	MemoryContextReset(edits->row_memory);
 	edits->rows = edited_create(edits->row_memory, 1024, NULL);
 	edits->block_left = 0;
-}
-
-/* ---- choosing rows ---- */
-
-/* Offer target an edge to source. */
-static void
-offer_edge(GraphEdits *edits, uint32 target, uint32 source, double distance)
-{
-	if (edits->noffers == edits->offer_room)
-	{
-		Size		room = Max((Size) edits->offer_room * 2, 4096);
-
-		edits->offers = edits->offers ? repalloc_huge(edits->offers, room * sizeof(EdgeOffer))
-			: MemoryContextAllocHuge(edits->memory, room * sizeof(EdgeOffer));
-		edits->offer_room = room;
-	}
-	edits->offers[edits->noffers].target = target;
-	edits->offers[edits->noffers].source = source;
-	edits->offers[edits->noffers].distance = distance;
-	edits->noffers++;
-}
-
-/*
- * Set a row that was chosen, and offer the reverse edges of those it did not
- * have.
- */
-void
-graph_edits_set_chosen(GraphEdits *edits, uint32 slot, const Candidate *chosen, uint32 count)
-{
-	uint32		old[ENGINE_MAX_DEGREE];
-	uint32		row[ENGINE_MAX_DEGREE];
-	float		distances[ENGINE_MAX_DEGREE];
-	SlotState	state;
-	uint32		nold = graph_edits_get(edits, slot, old, &state);
-
-	for (uint32 i = 0; i < count; i++)
-	{
-		row[i] = chosen[i].slot;
-		distances[i] = (float) chosen[i].distance;
-	}
-	graph_edits_set(edits, slot, row, distances, count);
-	for (uint32 i = 0; i < count; i++)
-		if (!slot_is_among(old, nold, row[i]))
-			offer_edge(edits, row[i], slot, chosen[i].distance);
-}
-
-uint32
-graph_edits_offered(const GraphEdits *edits)
-{
-	return edits->noffers;
-}
-
-static int
-compare_offers(const void *left, const void *right)
-{
-	const EdgeOffer *a = left;
-	const EdgeOffer *b = right;
-
-	if (a->target != b->target)
-		return a->target < b->target ? -1 : 1;
-	return a->source < b->source ? -1 : a->source > b->source;
-}
-
-/*
- * Give targets the reverse edges offered. A target's new row is computed from
- * the offers and from rows as they stand, and set before the next one's: no
- * other target's choice depends on it, for a choice reads distances only.
- */
-void
-graph_edits_apply_offers(GraphEdits *edits)
-{
-	uint32		row[ENGINE_MAX_DEGREE];
-	float		distances[ENGINE_MAX_DEGREE];
-	uint32		end;
-
-	qsort(edits->offers, edits->noffers, sizeof(EdgeOffer), compare_offers);
-	for (uint32 start = 0; start < edits->noffers; start = end)
-	{
-		uint32		target = edits->offers[start].target;
-		uint32		count;
-
-		CHECK_FOR_INTERRUPTS();
-		for (end = start; end < edits->noffers && edits->offers[end].target == target; end++)
-			continue;
-		count = graph_edits_accept(edits, edits->offers + start, end - start, row, distances);
-		if (count != NO_CHANGE)
-			graph_edits_set(edits, target, row, distances, count);
-	}
-	edits->noffers = 0;
 }

@@ -1,7 +1,7 @@
 /*
  * graph_edits_private.h
- *		What graph_edits.c, which keeps the changed rows, and graph_read.c,
- *		which reads the graph under them, share.
+ *		What these share: graph_edits.c keeps the changed rows, graph_read.c
+ *		searches the graph with them, graph_offers.c gives reverse edges.
  */
 #ifndef GPUANN_GRAPH_EDITS_PRIVATE_H
 #define GPUANN_GRAPH_EDITS_PRIVATE_H

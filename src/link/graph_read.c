@@ -1,7 +1,7 @@
 /*
  * graph_read.c
- *		Reading the graph that is under change: rows, distances, searches, and
- *		the choice of neighbours.
+ *		Searching the graph that is under change: distances, searches, and the
+ *		choice of neighbours.
  *
  * The linker lock keeps graph rows, states and the vectors of the graph as
  * they are. Distances are single precision: they choose edges, not answers.
@@ -18,47 +18,7 @@
 #define EXPECTED_KEPT	4		/* kept neighbours whose vectors are fetched before a newcomer meets
 								 * the first */
 
-/* ---- rows and vectors ---- */
-
-/* Read a row from its page into neighbours; returns how many there are. */
-static uint32
-page_row(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
-{
-	const IndexFormat *format = edits->format;
-	NodeCopy   *node = edits->node;
-	uint32		count = 0;
-
-	state->live = false;
-	state->version = 0;
-	if (!read_node(edits->index, format, slot, node))
-		return 0;
-	state->live = NodeState(node) == NODE_LIVE;
-	state->version = node->version;
-	if ((node->flags & NODE_LINKED) == 0)
-		return 0;
-	while (count < format->degree && node->neighbours[count] != NO_SLOT)
-	{
-		if (node->neighbours[count] >= edits->next_fresh)
-			report_corrupt(edits->index, node_block(format, slot),
-						   "a graph row names a slot that does not exist");
-		neighbours[count] = node->neighbours[count];
-		count++;
-	}
-	return count;
-}
-
-uint32
-graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours, SlotState *state)
-{
-	ChangedRow	row;
-
-	if (!graph_edits_changed(edits, slot, &row))
-		return page_row(edits, slot, neighbours, state);
-	state->live = row.live;
-	state->version = 0;
-	memcpy(neighbours, row.neighbours, row.count * sizeof(uint32));
-	return row.count;
-}
+/* ---- vectors ---- */
 
 void
 graph_edits_distances(GraphEdits *edits, uint32 from, const uint32 *slots, uint32 count,

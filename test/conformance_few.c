@@ -218,8 +218,8 @@ sizes(void)
 }
 
 /*
- * Which way a search of a few queries went is for the environment to say, and
- * the answer's counters tell it.
+ * Which way a search of a few queries went is forced by EngineConfig, and the
+ * answer's counters tell it.
  */
 static void
 said_way(void)

@@ -2,9 +2,6 @@
  * conformance_link.c
  *		Cases of linking: hard data, what a link reports, that every row can be
  *		reached, that pruning serves.
- *
- * The CUDA engine links in two ways (GPUANN_LINKER in the environment); both
- * must pass.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  *		Many results, and tables that go through the device in tiles: any size
  *		of tile gives the same answer.
  *
- * Sizes of tiles are forced through the environment, which an engine reads when
- * it opens; one that has no tiles ignores it.
+ * Sizes of tiles are forced by EngineConfig; an engine that has no tiles
+ * ignores that.
  */
 #include <stdio.h>
 #include <stdlib.h>

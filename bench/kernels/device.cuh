@@ -3,8 +3,8 @@
  *		What benchmarks of single kernels share: giving up where CUDA does, and
  *		the time of something on the device.
  */
-#ifndef GPUANN_DEVICECUH
-#define GPUANN_DEVICECUH
+#ifndef GPUANN_DEVICE_CUH
+#define GPUANN_DEVICE_CUH
 
 #include <algorithm>
 #include <stdio.h>
@@ -57,4 +57,4 @@ time_of(cudaStream_t stream, int warm_ups, int runs, const What &what)
 	return times[times.size() / 2] * 1000.0;
 }
 
-#endif /* GPUANN_DEVICECUH */
+#endif /* GPUANN_DEVICE_CUH */

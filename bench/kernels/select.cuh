@@ -8,8 +8,8 @@
  * unrolled; lanes exchange items by shuffles. Sizes need not be powers of two:
  * comparators with missing items are left out (faiss.md F3 to F5).
  */
-#ifndef GPUANN_BENCH_SELECTCUH
-#define GPUANN_BENCH_SELECTCUH
+#ifndef GPUANN_BENCH_SELECT_CUH
+#define GPUANN_BENCH_SELECT_CUH
 
 #include "bench/kernels/select.h"
 
@@ -375,4 +375,4 @@ extern cudaError_t sample_launch(const SelectLaunch *launch, uint32_t rescue_par
 extern cudaError_t item_sort(unsigned char *work, size_t *bytes, Item *items, Item *other,
 							 uint32_t n, Item **sorted, cudaStream_t stream);
 
-#endif /* GPUANN_BENCH_SELECTCUH */
+#endif /* GPUANN_BENCH_SELECT_CUH */

@@ -10,8 +10,8 @@
  * every thread) at a time, so 2 x BLOCK items of it whatever ITEMS is. Without
  * conflicts of banks.
  */
-#ifndef GPUANN_SELECT_BLOCKCUH
-#define GPUANN_SELECT_BLOCKCUH
+#ifndef GPUANN_SELECT_BLOCK_CUH
+#define GPUANN_SELECT_BLOCK_CUH
 
 #include "bench/kernels/select.cuh"
 
@@ -303,4 +303,4 @@ block_queue_part(const Rows &rows, const QueuePlan &plan, uint32_t row, Item *ro
 			out[threadIdx.x * ITEMS + i] = best[i];
 }
 
-#endif /* GPUANN_SELECT_BLOCKCUH */
+#endif /* GPUANN_SELECT_BLOCK_CUH */

@@ -18,8 +18,8 @@
  *
  * The order of entries is total, so whatever is exact gives the same answer.
  */
-#ifndef GPUANN_SONGCUH
-#define GPUANN_SONGCUH
+#ifndef GPUANN_SONG_CUH
+#define GPUANN_SONG_CUH
 
 #include <math.h>
 
@@ -415,4 +415,4 @@ song_launch(SongVisited visited, uint32_t queries_of_warp, const SongGraph &grap
 												  nqueries, answers, counters, stream);
 }
 
-#endif /* GPUANN_SONGCUH */
+#endif /* GPUANN_SONG_CUH */

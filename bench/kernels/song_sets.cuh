@@ -6,8 +6,8 @@
  * All of them are in memory that the caller has; a queue is one lane's work, a
  * set that of a whole warp or, where lanes have queries of their own, of one.
  */
-#ifndef GPUANN_SONG_SETSCUH
-#define GPUANN_SONG_SETSCUH
+#ifndef GPUANN_SONG_SETS_CUH
+#define GPUANN_SONG_SETS_CUH
 
 #include "cuda/common/gpu.h"
 
@@ -462,4 +462,4 @@ template <bool TOGETHER> struct SongSet<SONG_CUCKOO, TOGETHER>
 	}
 };
 
-#endif /* GPUANN_SONG_SETSCUH */
+#endif /* GPUANN_SONG_SETS_CUH */

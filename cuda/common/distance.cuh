@@ -20,8 +20,8 @@
  * as bits, and is padded with zeros to a multiple of 8; rows are padded with
  * zeros to 16 bytes. Padding adds +0 to sums, which changes no bit of them.
  */
-#ifndef GPUANN_CUDA_DISTANCECUH
-#define GPUANN_CUDA_DISTANCECUH
+#ifndef GPUANN_CUDA_DISTANCE_CUH
+#define GPUANN_CUDA_DISTANCE_CUH
 
 #include <cuda_fp16.h>
 
@@ -539,4 +539,4 @@ fast_key(float distance)
 	return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-#endif /* GPUANN_CUDA_DISTANCECUH */
+#endif /* GPUANN_CUDA_DISTANCE_CUH */

@@ -13,8 +13,8 @@
  * 2^p entries takes p (p + 1) / 2 rounds, few entries two; merging m sorted
  * entries into n takes two binary searches per entry and one barrier.
  */
-#ifndef GPUANN_CUDA_ORDERCUH
-#define GPUANN_CUDA_ORDERCUH
+#ifndef GPUANN_CUDA_ORDER_CUH
+#define GPUANN_CUDA_ORDER_CUH
 
 #include "cuda/common/gpu.h"
 
@@ -262,4 +262,4 @@ entries_at(unsigned char **at, uint32_t n)
 	return entries;
 }
 
-#endif /* GPUANN_CUDA_ORDERCUH */
+#endif /* GPUANN_CUDA_ORDER_CUH */

@@ -167,7 +167,7 @@ pool_helpers(void)
 				: 0;
 	count = TUNED("HELPERS", count < HELPERS ? count : HELPERS);
 #endif
-	return count < CREW_MOST ? count : CREW_MOST;
+	return count < POOL_MAX ? count : POOL_MAX;
 }
 
 void

@@ -15,13 +15,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CREW_MOST 15u /* helpers */
+#define POOL_MAX 15u /* helpers */
 
 typedef void (*PoolWork)(void *arg, uint32_t chunk);
 
 typedef struct HostPool
 {
-	pthread_t threads[CREW_MOST];
+	pthread_t threads[POOL_MAX];
 	uint32_t nthreads;
 	pthread_mutex_t lock;
 	pthread_cond_t called;

@@ -213,7 +213,7 @@ struct BatchStream
 					  * each */
 
 	/*
-	 * of a direct batch (query_fast.cu), which has no tasks: whose answers
+	 * of a fast batch (query_fast.cu), which has no tasks: whose answers
 	 * these are, and what all of them are told
 	 */
 	EngineQuery *asked[STREAM_QUERIES];
@@ -514,7 +514,7 @@ extern void batches_end(CudaEngine *engine, bool polled);
  */
 extern uint32_t fast_submit(CudaEngine *engine, EngineQuery *const *queries, uint32_t count,
 							  uint64_t now);
-/* A batch stream's direct batch is over. */
+/* A batch stream's fast batch is over. */
 extern void fast_end(CudaEngine *engine, BatchStream *bstream);
 /* Hand back queries of those that are over, at most room. */
 extern uint32_t fast_poll(CudaEngine *engine, EngineQuery **completed, uint32_t room);

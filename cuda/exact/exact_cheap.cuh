@@ -4,8 +4,8 @@
  *		a row passes a query's limit. Filter of exact_scan.cu and
  *		exact_fused.cu.
  */
-#ifndef GPUANN_CUDA_EXACT_CHEAPCUH
-#define GPUANN_CUDA_EXACT_CHEAPCUH
+#ifndef GPUANN_CUDA_EXACT_CHEAP_CUH
+#define GPUANN_CUDA_EXACT_CHEAP_CUH
 
 #include "cuda/exact/exact_parts.h"
 
@@ -127,4 +127,4 @@ scan_team(uint32_t row_bytes)
 	return team;
 }
 
-#endif /* GPUANN_CUDA_EXACT_CHEAPCUH */
+#endif /* GPUANN_CUDA_EXACT_CHEAP_CUH */

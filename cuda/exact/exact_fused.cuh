@@ -3,8 +3,8 @@
  *		Parts of the fused search (exact_fused.cu): plan and tables, state of a
  *		block, candidates and marks.
  */
-#ifndef GPUANN_CUDA_EXACT_FUSEDCUH
-#define GPUANN_CUDA_EXACT_FUSEDCUH
+#ifndef GPUANN_CUDA_EXACT_FUSED_CUH
+#define GPUANN_CUDA_EXACT_FUSED_CUH
 
 #include "cuda/exact/exact_cheap.cuh"
 #include "cuda/exact/ring.cuh"
@@ -350,4 +350,4 @@ fused_append(const FusedPlan &plan, FusedBlock<G> *block, const FusedMemory &mem
 	}
 }
 
-#endif /* GPUANN_CUDA_EXACT_FUSEDCUH */
+#endif /* GPUANN_CUDA_EXACT_FUSED_CUH */

@@ -3,8 +3,8 @@
  *		The end of a fused search (exact_fused.cu): write the candidates of all
  *		blocks, and make the results from them.
  */
-#ifndef GPUANN_CUDA_EXACT_FUSED_ENDCUH
-#define GPUANN_CUDA_EXACT_FUSED_ENDCUH
+#ifndef GPUANN_CUDA_EXACT_FUSED_END_CUH
+#define GPUANN_CUDA_EXACT_FUSED_END_CUH
 
 #include "cuda/exact/exact_fused.cuh"
 
@@ -248,4 +248,4 @@ fused_answer(const MirrorView &mirror, const BatchView &batch, const FusedPlan &
 	clear_table(plan);
 }
 
-#endif /* GPUANN_CUDA_EXACT_FUSED_ENDCUH */
+#endif /* GPUANN_CUDA_EXACT_FUSED_END_CUH */

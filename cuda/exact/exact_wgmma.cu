@@ -34,7 +34,6 @@
 #define GROUPS 2u			/* multiplying groups */
 #define WGMMA_THREADS ((1 + GROUPS) * GROUP)
 #define MAX_STAGES 16u
-#define MAX_QUERIES 256u
 #define PART_BYTES (GROUP_ROWS * TILE_BYTES) /* a group's rows in a stage */
 #define RESIDENT_BYTES 131072u /* a tile of queries up to this size stays in shared memory */
 #define HITS 256u /* per tile of a group; more are appended by the group itself */

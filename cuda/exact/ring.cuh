@@ -10,8 +10,8 @@
  * after a warp barrier that all lanes reach after reading it. In the emulation
  * the first lane copies synchronously.
  */
-#ifndef GPUANN_CUDA_RINGCUH
-#define GPUANN_CUDA_RINGCUH
+#ifndef GPUANN_CUDA_RING_CUH
+#define GPUANN_CUDA_RING_CUH
 
 #include "cuda/exact/tensor.cuh"
 
@@ -118,4 +118,4 @@ ring_wait(uint64_t *, uint32_t)
 
 #endif
 
-#endif /* GPUANN_CUDA_RINGCUH */
+#endif /* GPUANN_CUDA_RING_CUH */

@@ -14,8 +14,8 @@
  * In the emulation the same tiles are multiplied by loops, without rounding
  * elements.
  */
-#ifndef GPUANN_CUDA_TENSORCUH
-#define GPUANN_CUDA_TENSORCUH
+#ifndef GPUANN_CUDA_TENSOR_CUH
+#define GPUANN_CUDA_TENSOR_CUH
 
 #include <cuda_fp16.h>
 
@@ -233,4 +233,4 @@ multiply_tiles(float (*sums)[N][4], const unsigned char *rows, uint32_t first_ro
 
 #endif /* EMULATED */
 
-#endif /* GPUANN_CUDA_TENSORCUH */
+#endif /* GPUANN_CUDA_TENSOR_CUH */

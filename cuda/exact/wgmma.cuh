@@ -27,8 +27,8 @@
  * In the emulation copies are synchronous, and products are loops without
  * rounding.
  */
-#ifndef GPUANN_CUDA_WGMMACUH
-#define GPUANN_CUDA_WGMMACUH
+#ifndef GPUANN_CUDA_WGMMA_CUH
+#define GPUANN_CUDA_WGMMA_CUH
 
 #include "cuda/exact/tensor.cuh"
 
@@ -373,4 +373,4 @@ more_registers()
 
 #endif /* EMULATED */
 
-#endif /* GPUANN_CUDA_WGMMACUH */
+#endif /* GPUANN_CUDA_WGMMA_CUH */

@@ -3,8 +3,8 @@
  *		What a walk found becomes answers: exact ranking of the nearest living
  *		entries, merged with an exact scan of the pending rows.
  */
-#ifndef GPUANN_CUDA_ANSWERSCUH
-#define GPUANN_CUDA_ANSWERSCUH
+#ifndef GPUANN_CUDA_ANSWERS_CUH
+#define GPUANN_CUDA_ANSWERS_CUH
 
 #include "cuda/graph/graph_search_codes.cuh"
 
@@ -295,4 +295,4 @@ write_answers(const MirrorView &mirror, const BatchView &batch, const DeviceQuer
 	}
 }
 
-#endif /* GPUANN_CUDA_ANSWERSCUH */
+#endif /* GPUANN_CUDA_ANSWERS_CUH */

@@ -8,8 +8,8 @@
  * they are merged, because lists are long; answers of a query with a bitmap or
  * a bound are kept apart.
  */
-#ifndef GPUANN_CUDA_GRAPH_SEARCHCUH
-#define GPUANN_CUDA_GRAPH_SEARCHCUH
+#ifndef GPUANN_CUDA_GRAPH_SEARCH_CUH
+#define GPUANN_CUDA_GRAPH_SEARCH_CUH
 
 #include "cuda/graph/answers.cuh"
 
@@ -550,4 +550,4 @@ count_reached(const GraphWalk<E> &graph)
 	return sorted_before(graph.answers, graph.nanswers, graph.walk.list[graph.walk.count - 1]);
 }
 
-#endif /* GPUANN_CUDA_GRAPH_SEARCHCUH */
+#endif /* GPUANN_CUDA_GRAPH_SEARCH_CUH */

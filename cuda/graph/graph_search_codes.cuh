@@ -3,8 +3,8 @@
  *		The walk itself, on the device: from a query's codes to a list without
  *		unexpanded slots. See graph_search_codes.cu for the map.
  */
-#ifndef GPUANN_CUDA_GRAPH_SEARCH_CODESCUH
-#define GPUANN_CUDA_GRAPH_SEARCH_CODESCUH
+#ifndef GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
+#define GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
 
 #include "cuda/graph/quantizer.h"
 #include "cuda/common/distance.cuh"
@@ -663,4 +663,4 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 	__syncthreads();
 }
 
-#endif /* GPUANN_CUDA_GRAPH_SEARCH_CODESCUH */
+#endif /* GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH */

@@ -32,10 +32,7 @@
  * what the query asks, raised to k.
  */
 extern bool walk_takes(const MirrorView *mirror, uint32_t k, uint32_t ef);
-/*
- * Allow the kernels their shared memory; room is what a block may have, shared
- * and processors what the device has.
- */
+/* Allow the kernels their shared memory. */
 extern cudaError_t walk_prepare(const cudaDeviceProp *device);
 /*
  * in_flight: queries on the device, these included; they say how many warps

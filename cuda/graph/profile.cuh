@@ -7,8 +7,8 @@
  * 3 asking for neighbours, 4 waiting for them, 5 which are new, 6 measuring, 7
  * waiting for other warps, 8 merging, 9 waiting, 10 exact ranking, 11 the rest.
  */
-#ifndef GPUANN_CUDA_PROFILECUH
-#define GPUANN_CUDA_PROFILECUH
+#ifndef GPUANN_CUDA_PROFILE_CUH
+#define GPUANN_CUDA_PROFILE_CUH
 
 #if defined(GPUANN_PROFILE) && defined(__CUDA_ARCH__)
 #include <stdio.h>
@@ -70,4 +70,4 @@ nanoseconds()
 #define PROFILE_END(rounds)
 #endif
 
-#endif /* GPUANN_CUDA_PROFILECUH */
+#endif /* GPUANN_CUDA_PROFILE_CUH */

@@ -19,8 +19,8 @@
  * elements, so a lane loads 16 bytes from 16 t on instead, of every 64, and has
  * the operands of two steps. A processor (EMULATED) has loops.
  */
-#ifndef GPUANN_CUDA_LINK_CODESCUH
-#define GPUANN_CUDA_LINK_CODESCUH
+#ifndef GPUANN_CUDA_LINK_CODES_CUH
+#define GPUANN_CUDA_LINK_CODES_CUH
 
 #include "cuda/link/link_measure.cuh"
 #include "cuda/graph/graph_search_codes.cuh"
@@ -209,4 +209,4 @@ row_of_bits(const bool *is, uint32_t row)
 	return bits;
 }
 
-#endif /* GPUANN_CUDA_LINK_CODESCUH */
+#endif /* GPUANN_CUDA_LINK_CODES_CUH */

@@ -6,8 +6,8 @@
  * A team of 8, 16 or 32 threads per pair, 16 bytes of each row per load. Bound:
  * memory and L2; a row that is compared with many stays in L1.
  */
-#ifndef GPUANN_CUDA_LINK_MEASURECUH
-#define GPUANN_CUDA_LINK_MEASURECUH
+#ifndef GPUANN_CUDA_LINK_MEASURE_CUH
+#define GPUANN_CUDA_LINK_MEASURE_CUH
 
 #include "cuda/common/distance.cuh"
 #include "cuda/link/link.h"
@@ -199,4 +199,4 @@ hiding_key(const MirrorView &mirror, uint32_t self, uint32_t neighbour, uint32_t
 					(float) fmax(0.5 * (mirror.norms[neighbour] - mirror.norms[self]), 0.0));
 }
 
-#endif /* GPUANN_CUDA_LINK_MEASURECUH */
+#endif /* GPUANN_CUDA_LINK_MEASURE_CUH */

@@ -239,7 +239,11 @@ keeps_seeds(CudaJob *job)
 		return true;
 	}
 	job->link.nseeds = link_choose_seeds(mirror, work, want, work->result_seeds);
-	return false;
+	if (job->link.nseeds > 0 || mirror->nseeds == 0)
+		return false;
+	/* out of memory: the old ones still lead into the graph */
+	job->link.nseeds = mirror->nseeds;
+	return true;
 }
 
 /* The link has ended: say how. */

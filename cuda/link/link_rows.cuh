@@ -5,8 +5,8 @@
  *		(prune_incremental.c's). link_rows.cu has kernels that measure stored
  *		rows, link_codes.cu those that measure codes.
  */
-#ifndef GPUANN_CUDA_LINK_ROWSCUH
-#define GPUANN_CUDA_LINK_ROWSCUH
+#ifndef GPUANN_CUDA_LINK_ROWS_CUH
+#define GPUANN_CUDA_LINK_ROWS_CUH
 
 #include "cuda/link/link_measure.cuh"
 
@@ -536,4 +536,4 @@ link_close_row(const MirrorView &mirror, const LinkBatch &batch, const OpenedRow
 	__syncwarp();
 }
 
-#endif /* GPUANN_CUDA_LINK_ROWSCUH */
+#endif /* GPUANN_CUDA_LINK_ROWS_CUH */

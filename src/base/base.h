@@ -82,7 +82,7 @@ typedef struct GpuannTypeInfo
 	const void *(*elements) (Pointer value);
 } GpuannTypeInfo;
 
-/* gpuann.iterative_scan (design, I4) */
+/* gpuann.iterative_scan (architecture.md, I4) */
 typedef enum GpuannIterativeScan
 {
 	GPUANN_ITERATIVE_COMPLETE,

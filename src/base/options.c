@@ -90,7 +90,7 @@ define_scan_settings(void)
 		PGC_USERSET, 0, check_not_zero, NULL, NULL);
 	DefineCustomIntVariable("gpuann.pending_limit",
 							"Sets how many rows may wait to be linked before an insert links some.",
-							"It matters where no mirror worker serves the index.",
+							"It matters where no mirror worker links the index's rows.",
 							&gpuann_pending_limit, GPUANN_DEFAULT_PENDING_LIMIT,
 							GPUANN_MIN_PENDING_LIMIT, GPUANN_MAX_PENDING_LIMIT, PGC_USERSET, 0,
 							NULL, NULL, NULL);

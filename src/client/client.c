@@ -5,8 +5,8 @@
  *
  * A request goes through this backend's slot, or through a channel if its
  * answer is large. Everything that the server wrote is copied once and checked
- * in the copy (design, I6). Whatever goes wrong has a FallbackReason, and the
- * caller takes the page path.
+ * in the copy (architecture.md, I6). Whatever goes wrong has a FallbackReason,
+ * and the caller takes the page path.
  */
 #include "base/base.h"
 

@@ -447,7 +447,7 @@ client_worker_links(Relation index)
 {
 	int			entry = known_entry(index, NULL);
 
-	return client_worker_serves(index) &&
+	return entry >= 0 && client_worker_serves(index) &&
 		   monotonic_ms() >= atomic_load(&mirror_track(entry)->link_again_ms);
 }
 

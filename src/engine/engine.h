@@ -82,7 +82,7 @@ typedef enum SearchMethod
 	METHOD_EXACT = 3
 } SearchMethod;
 
-/* Where the parts of a mirror live (design, section 8). */
+/* Where the parts of a mirror live. */
 typedef enum Residency
 {
 	RESIDENCY_FULL = 1,			/* everything in the engine's own memory */
@@ -155,7 +155,8 @@ typedef enum ExactWay
 
 /*
  * What tests and benchmarks force upon the CUDA engine where it is possible; of
- * zero it chooses, and the server forces nothing. No answer depends on it.
+ * zero it chooses, and the server forces nothing. No exact answer depends on
+ * it. One process opens all its engines alike.
  */
 typedef struct EngineForced
 {
@@ -330,9 +331,10 @@ typedef enum JobKind
  * has completed. Jobs of one mirror run in the order submitted. A failed job
  * leaves the mirror as it was, but for JOB_LINK and JOB_REPAIR, which may have
  * done a part. A link is refused by ENGINE_UNSUPPORTED (a GPU's, of a mirror
- * with rows in host memory) or ENGINE_NO_MEMORY, with an empty result: then
- * nothing has changed, the caller links by other means, and tells the graph by
- * JOB_GRAPH and JOB_SEEDS.
+ * with rows in host memory, or whose searches for candidates exceed the shared
+ * memory) or ENGINE_NO_MEMORY, with an empty result: then nothing has changed,
+ * the caller links by other means, and tells the graph by JOB_GRAPH and
+ * JOB_SEEDS.
  */
 typedef struct EngineJob
 {
@@ -365,7 +367,9 @@ typedef struct JobProgress
 
 /*
  * What a JOB_LINK or JOB_REPAIR changed, also one that was cut short. Owned by
- * the engine until job_release. After a repair no seed is dead.
+ * the engine until job_release. After a repair no seed is dead. Of a job that
+ * ended with ENGINE_CANCELLED for lack of memory for its result nothing may be
+ * here: the caller creates the mirror anew.
  */
 typedef struct LinkResult
 {

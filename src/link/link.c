@@ -334,7 +334,7 @@ link_if_crowded(Relation index, const IndexFormat *format)
 }
 
 /*
- * Let the worker link what is listed now, if one serves the index: the server
+ * Let the worker link what is listed now, if one does so by the server, which
  * has the graph in memory already. As often as it takes, for a pass ends when
  * the worker has no more memory for it. Returns how many rows joined the graph
  * meanwhile.

@@ -129,9 +129,9 @@ extern bool link_for(Relation index, const IndexFormat *format, int slice_ms);
 
 /*
  * For inserters: link a slice if the pending list has crossed
- * gpuann.pending_limit, no worker serves the index, and nobody else links; the
- * more rows wait, the longer. Where somebody does and far too many wait, the
- * insert waits a moment.
+ * gpuann.pending_limit, no worker links the index's rows, and nobody else does;
+ * the more rows wait, the longer. Where somebody does and far too many wait,
+ * the insert waits a moment.
  */
 extern void link_if_crowded(Relation index, const IndexFormat *format);
 

@@ -76,7 +76,7 @@ typedef struct MirrorSlice
 #define LINK_ROWS_PER_ENTRY	20
 #define LINK_LEAST_WAITING	100
 #define LINK_WAITING_MS		30000
-#define LINK_SLICE_MS		200		/* over pages: others wait for the lock no longer */
+#define LINK_SLICE_MS		200		/* over pages: no further batch begins after so long */
 
 /*
  * Number of pending list entries at which an index with this many rows is

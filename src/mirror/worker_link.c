@@ -4,8 +4,8 @@
  *		pending rows over the pages, which inserts then need not do.
  *
  * A slice takes the linker lock for its transaction, if it is free, and links
- * for LINK_SLICE_MS, so that processes waiting for the lock or the index wait
- * no longer than that.
+ * for LINK_SLICE_MS. Processes waiting for the lock or the index wait until it
+ * has written what it has linked then.
  */
 #include "base/base.h"
 

@@ -58,10 +58,21 @@ finish_by_generic(AppendWal *log)
 }
 
 #define KEEP_BEFORE(number, page)	memcpy(before[number].data, (page), BLCKSZ)
-#define FAULTY_OFFSET	(faults_row_log == ROW_LOG_BROKEN ? 1 : 0)
+
+/*
+ * A wrong offset is within the page's contents: a header that is overwritten,
+ * or a byte beyond the page, would let recovery crash instead of complaining.
+ */
+static int
+faulty_offset(Size at, Size bytes)
+{
+	return faults_row_log == ROW_LOG_BROKEN && at >= SizeOfPageHeaderData && at + bytes < BLCKSZ;
+}
+
+#define FAULTY_OFFSET(at, bytes)	faulty_offset(at, bytes)
 #else
 #define KEEP_BEFORE(number, page)	((void) 0)
-#define FAULTY_OFFSET	0
+#define FAULTY_OFFSET(at, bytes)	0
 #endif
 
 void
@@ -98,8 +109,8 @@ append_wal_page(AppendWal *log, Buffer buffer, bool image)
 static void
 add_fragment_header(LoggedPage *logged, const void *from, Size bytes)
 {
-	uint16		head[2] = {(uint16) ((const char *) from - logged->page + FAULTY_OFFSET),
-					  (uint16) bytes};
+	Size		at = (const char *) from - logged->page;
+	uint16		head[2] = {(uint16) (at + FAULTY_OFFSET(at, bytes)), (uint16) bytes};
 
 	Assert(logged->tail_bytes == 0 && logged->bytes + sizeof(head) <= ROW_LOG_RUNS);
 	memcpy(logged->runs + logged->bytes, head, sizeof(head));

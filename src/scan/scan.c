@@ -4,7 +4,7 @@
  *
  * Which answers it asks for is in scan_rounds.c. Every answer is only a
  * proposal: a row is emitted after its node record has been read, as of one
- * moment, and found live and of the same version (design, I2).
+ * moment, and found live and of the same version (architecture.md, I2).
  */
 #include "base/handler.h"
 

@@ -53,7 +53,7 @@ scan_graph_is_dearer(uint32 ef, double rows)
 	return (double) ef * GRAPH_ROW_COST > rows;
 }
 
-/* What a scan is doing (design, I4). */
+/* What a scan is doing (architecture.md, I4). */
 typedef enum ScanStage
 {
 	STAGE_GRAPH,				/* answers of the graph, broader from round to round */

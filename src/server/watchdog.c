@@ -64,7 +64,8 @@ watchdog_fail(Server *server, const char *what, uint32_t checks)
 {
 	EngineError error;
 
-	engine_error(&error, ENGINE_FAILED, "the engine has not got on with %s for %u s", what, checks);
+	engine_error(&error, ENGINE_FAILED, "the engine made no progress with %s for %u s", what,
+				 checks);
 	server_fail(server, &error);
 }
 

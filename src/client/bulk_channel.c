@@ -12,8 +12,10 @@
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 
 #define MOST_CHANNELS	256
+#define CLAIM_POLL_MS	10		/* while all channels are in use */
 
 /* Of the channels this process has claimed. */
 static uint32 channel_epoch[MOST_CHANNELS];	/* of the server that the last request was posted to */
@@ -33,6 +35,21 @@ channel_claim(void)
 		return (int) i;
 	}
 	return -1;
+}
+
+int
+channel_claim_until(int64 give_up_ms)
+{
+	int			number;
+
+	while ((number = channel_claim()) < 0 && monotonic_ms() < give_up_ms)
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, CLAIM_POLL_MS,
+						 shmem_wait_event(SHMEM_WAIT_CHANNEL));
+		ResetLatch(MyLatch);
+	}
+	return number;
 }
 
 void

@@ -429,10 +429,10 @@ client_engine_is_cuda(void)
 	return strcmp(name, "cuda") == 0;
 }
 
-bool
-client_worker_serves(Relation index)
+/* Whether a worker serves an entry's mirror; the entry may be -1. */
+static bool
+worker_serves(int entry)
 {
-	int			entry = known_entry(index, NULL);
 	uint32		epoch;
 
 	if (entry < 0 || !shmem_server_ready(&epoch))
@@ -443,11 +443,17 @@ client_worker_serves(Relation index)
 }
 
 bool
+client_worker_serves(Relation index)
+{
+	return worker_serves(known_entry(index, NULL));
+}
+
+bool
 client_worker_links(Relation index)
 {
 	int			entry = known_entry(index, NULL);
 
-	return entry >= 0 && client_worker_serves(index) &&
+	return worker_serves(entry) &&
 		   monotonic_ms() >= atomic_load(&mirror_track(entry)->link_again_ms);
 }
 

@@ -268,10 +268,4 @@ extern void mirrors_forget_database(Oid database);
 extern void mirror_wake(int entry);
 extern void launcher_wake(void);
 
-static inline int64
-monotonic_ms(void)
-{
-	return monotonic_us() / 1000;
-}
-
 #endif							/* GPUANN_MIRROR_TABLE_H */

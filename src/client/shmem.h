@@ -144,6 +144,9 @@ extern void shmem_copy_text(char *to, Size size, const char *from, Size from_siz
  * preparation. Release cancels and abandons what is in flight.
  */
 extern int	channel_claim(void);
+
+/* Claim one, waiting for it until give_up_ms (monotonic_ms) at most; or -1. */
+extern int	channel_claim_until(int64 give_up_ms);
 extern void channel_release(int channel);
 extern ChannelRequest *channel_prepare(int channel, ChannelOp op, uint32 mirror, uint32 generation);
 

@@ -18,4 +18,11 @@ monotonic_us(void)
 	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+/* The same in milliseconds. */
+static inline int64_t
+monotonic_ms(void)
+{
+	return monotonic_us() / 1000;
+}
+
 #endif							/* GPUANN_ENGINE_CLOCK_H */

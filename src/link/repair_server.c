@@ -106,18 +106,8 @@ await_current(RepairServer *server, uint64 change_seq)
 static bool
 await_channel(RepairServer *server)
 {
-	int64		give_up_ms = monotonic_ms() + CURRENT_MS;
-
-	while ((server->channel = channel_claim()) < 0)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (monotonic_ms() >= give_up_ms)
-			return repair_refuse(server, "no bulk channel is free");
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
-						 shmem_wait_event(SHMEM_WAIT_CHANNEL));
-		ResetLatch(MyLatch);
-	}
-	return true;
+	server->channel = channel_claim_until(monotonic_ms() + CURRENT_MS);
+	return server->channel >= 0 || repair_refuse(server, "no bulk channel is free");
 }
 
 RepairServer *

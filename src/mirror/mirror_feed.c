@@ -30,7 +30,6 @@
 
 #define SERVER_WAIT_MS	10000	/* how long to wait for the server, plus the duration of the
 								 * build */
-#define CHANNEL_POLL_MS	10		/* while all channels are in use */
 #define CHANNEL_WAIT_MS		1000	/* how long to wait for a channel, if the build can do
 									 * without */
 
@@ -142,23 +141,6 @@ feed_allowed(Relation index)
 }
 
 /*
- * Claim a channel, waiting for one until give_up_ms. Returns false if none
- * became free.
- */
-static bool
-wait_for_channel(MirrorSlice *slice, int64 give_up_ms)
-{
-	while ((slice->channel = channel_claim()) < 0 && monotonic_ms() < give_up_ms)
-	{
-		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, CHANNEL_POLL_MS,
-						 shmem_wait_event(SHMEM_WAIT_CHANNEL));
-		ResetLatch(MyLatch);
-	}
-	return slice->channel >= 0;
-}
-
-/*
  * Continue a load slice by slice until the mirror is ready, which returns
  * SLICE_IDLE.
  */
@@ -198,7 +180,8 @@ load_by_channel(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 do
 {
 	volatile SliceEnding ending = SLICE_LOST;
 
-	if (!wait_for_channel(slice, give_up_ms))
+	slice->channel = channel_claim_until(give_up_ms);
+	if (slice->channel < 0)
 		return slice_failed(slice, ENGINE_CANCELLED, "no bulk channel is free");
 	PG_TRY();
 	{
@@ -281,7 +264,8 @@ feed_begin(MirrorSlice *slice, uint64 nonce)
 		return false;
 	slice->progress->load_started_ms = monotonic_ms();
 	strlcpy(slice->reason, "no bulk channel is free", sizeof(slice->reason));
-	return wait_for_channel(slice, monotonic_ms() + CHANNEL_WAIT_MS);
+	slice->channel = channel_claim_until(monotonic_ms() + CHANNEL_WAIT_MS);
+	return slice->channel >= 0;
 }
 
 bool

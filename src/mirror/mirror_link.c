@@ -25,6 +25,7 @@
 
 #include "client/shmem.h"
 #include "base/faults.h"
+#include "base/sorts.h"
 #include "link/link_write.h"
 #include "mirror/worker.h"
 
@@ -550,15 +551,6 @@ sort_rows(LinkedRows *linked)
 	linked->seeds = work.seeds;
 }
 
-static int
-compare_slots(const void *a, const void *b)
-{
-	uint32		x = *(const uint32 *) a;
-	uint32		y = *(const uint32 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 /*
  * Find slots of the pass for which the engine returned no row, because its
  * mirror has them as linked or dead.
@@ -576,7 +568,7 @@ find_missing(LinkPass *missing)
 		if (hash_search(work.changed, &work.todo[i], HASH_FIND, NULL) == NULL)
 			missing->slots[missing->count++] = work.todo[i];
 	}
-	qsort(missing->slots, missing->count, sizeof(uint32), compare_slots);
+	sort_slots(missing->slots, missing->count);
 }
 
 /* Start writing the linked rows. */

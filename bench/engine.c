@@ -27,7 +27,7 @@
 #define RUN_SECONDS		0.3		/* of one figure: more runs than LEAST_RUNS as long as they take
 								 * less */
 #define GRAPH_SLICE		65536u	/* rows of a graph file per job */
-#define JOB_POLL_US		1000	/* between looks at a job: whoever asks all the time takes a
+#define JOB_POLL_US		1000	/* between looks at a job: polling all the time takes a
 								 * processor, and the engine's lock */
 
 /* What the command line chose. */
@@ -262,8 +262,8 @@ print_slowest(const Lone *lone, uint32_t n, double total)
 }
 
 /*
- * Lone queries one after the other until a job (0: none) is over, or so many;
- * prints what they took.
+ * Lone queries one after the other until a job (0: none) is over, or a number
+ * of them; prints what they took.
  */
 static void
 lone_queries(const char *vectors, JobId job, const char *what)

@@ -23,7 +23,7 @@
 #define FIXED_PENDING	65536	/* completed queries that poll has not returned */
 #define FIXED_SLOTS		16384	/* slots that answers are taken from, if they are live; their
 								 * vectors are kept */
-#define FIXED_TURNS		1024	/* answers begin at one of so many, whose vectors stay in the
+#define FIXED_TURNS		1024	/* places that answers begin at, whose vectors stay in the
 								 * processor's cache */
 
 typedef struct FixedMirror

@@ -209,7 +209,7 @@ report(const char *what, double seconds)
 }
 
 /*
- * A mirror linked in pieces: the first of so many rows, the others of so many
+ * A mirror linked in pieces: one of `first` rows, the others of `piece` rows
  * each.
  */
 static void

@@ -62,12 +62,12 @@
 #define FAULT_HELD		8192	/* answers kept back at once */
 #define FAULT_JOBS		8192	/* jobs whose kinds are remembered */
 
-#define FAULTS(F)                                                                               \
-	F(hold_append)                                                                              \
-	F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append)              \
-		F(link_memory) F(lie_link)                                                              \
+#define FAULTS(F) \
+	F(hold_append) \
+	F(hold_link) F(create_memory) F(append_memory) F(append_error) F(crash_append) \
+		F(link_memory) F(lie_link) \
 		F(query_error) F(query_memory) F(busy) F(delay_ms) F(mute) F(fail) F(hang) F(hang_poll) \
-			F(crash) F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many)        \
+			F(crash) F(range) F(huge) F(repeat) F(dead) F(older) F(newer) F(nan) F(many) \
 				F(reverse) F(position)
 
 typedef struct Faults

@@ -130,10 +130,10 @@ spoilt_status(World *world, void (*spoil) (RequestPayload *, uint64_t), uint64_t
 	return (EngineStatus) answer.status;
 }
 
-#define SPOILER(name, field)                                          \
+#define SPOILER(name, field) \
 	static void spoil_##name(RequestPayload *payload, uint64_t value) \
-	{                                                                 \
-		payload->field = (uint32_t) value;                            \
+	{ \
+		payload->field = (uint32_t) value; \
 	}
 SPOILER(mirror, mirror)
 SPOILER(mirror_generation, mirror_generation)
@@ -380,7 +380,7 @@ large_answers_go_through_channels(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaChannel   *channel;
+	AreaChannel *channel;
 	Search		search;
 	Answer		answer;
 	uint64_t	random = 11;
@@ -457,7 +457,7 @@ batches_go_through_channels(void)
 	static const uint32_t counts[] = {1, 2, 3, 17, 64, 65, MOST_CHANNEL_SEARCHES};
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaChannel   *channel;
+	AreaChannel *channel;
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
 	{
@@ -502,7 +502,7 @@ batches_can_be_left(void)
 	World	   *world = world_make(4, 2);
 	Search		searches[MOST_CHANNEL_SEARCHES];
 	uint64_t	random = 5;
-	AreaChannel   *channel;
+	AreaChannel *channel;
 	int			number;
 	EngineStatus status;
 
@@ -566,7 +566,7 @@ operations_change_the_mirror(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaChannel   *channel;
+	AreaChannel *channel;
 	uint32_t   *slots;
 	uint32_t   *versions;
 	Client		client;
@@ -635,7 +635,7 @@ static void
 die_with_channel(World *world, int state)
 {
 	int			number = channel_claim(world->area);
-	AreaChannel   *channel = channel_prepare(world->area, number, CHANNEL_LINK, 0);
+	AreaChannel *channel = channel_prepare(world->area, number, CHANNEL_LINK, 0);
 
 	if (state == 1 || state == 2)
 	{
@@ -677,7 +677,7 @@ channels_of_the_dead_come_free(void)
 		}
 		for (uint32_t number = 0; number < 5; number++)
 		{
-			AreaChannel   *channel = area_channel(world->area, number);
+			AreaChannel *channel = area_channel(world->area, number);
 			int64_t		until = now_us() + LONG_MS * 1000;
 
 			while ((atomic_load(&channel->owner) != 0 ||

@@ -274,7 +274,7 @@ channel_release(AreaHeader *area, int number)
 AreaChannel *
 channel_prepare(AreaHeader *area, int number, ChannelOp op, uint32_t entry)
 {
-	AreaChannel   *channel = area_channel(area, (uint32_t) number);
+	AreaChannel *channel = area_channel(area, (uint32_t) number);
 
 	memset((char *) channel + offsetof(AreaChannel, request), 0,
 		   sizeof(AreaChannel) - offsetof(AreaChannel, request));
@@ -307,7 +307,7 @@ channel_post(AreaHeader *area, int number)
 EngineStatus
 channel_wait(AreaHeader *area, int number, int ms)
 {
-	AreaChannel   *channel = area_channel(area, (uint32_t) number);
+	AreaChannel *channel = area_channel(area, (uint32_t) number);
 
 	for (int64_t until = now_us() + (int64_t) ms * 1000; now_us() < until;)
 	{
@@ -342,7 +342,7 @@ channel_call(AreaHeader *area, int number)
 void
 channel_fill_searches(AreaHeader *area, int number, const Search *searches, uint32_t count)
 {
-	AreaChannel   *channel = channel_prepare(area, number, CHANNEL_SEARCH, searches[0].entry);
+	AreaChannel *channel = channel_prepare(area, number, CHANNEL_SEARCH, searches[0].entry);
 	unsigned char *vectors = channel_array(area, number, &channel->request.body_offset, 64,
 										   count * sizeof(searches[0].vector));
 
@@ -367,7 +367,7 @@ channel_read_answer(AreaHeader *area, int number, uint32_t place, Answer *answer
 	const unsigned char *data = area_channel_data(area, (uint32_t) number);
 	uint64_t results =
 		channel->out_offset + (uint64_t) place * channel->request.query.k * sizeof(SearchResult);
-	ChannelFound	found;
+	ChannelFound found;
 
 	memset(answer, 0, sizeof(*answer));
 	if (place >= channel->out_count ||
@@ -402,7 +402,7 @@ entry_claim(AreaHeader *area, uint32_t entry)
 EngineStatus
 entry_create(AreaHeader *area, int number, uint32_t entry)
 {
-	AreaChannel   *channel = channel_prepare(area, number, CHANNEL_CREATE, entry);
+	AreaChannel *channel = channel_prepare(area, number, CHANNEL_CREATE, entry);
 
 	channel->request.spec = (MirrorSpec) {
 		.dims = TEST_DIMS,
@@ -421,7 +421,7 @@ entry_create(AreaHeader *area, int number, uint32_t entry)
 EngineStatus
 entry_append(AreaHeader *area, int number, uint32_t entry, uint32_t first, uint32_t count)
 {
-	AreaChannel   *channel = channel_prepare(area, number, CHANNEL_APPEND, entry);
+	AreaChannel *channel = channel_prepare(area, number, CHANNEL_APPEND, entry);
 	uint32_t *versions =
 		channel_array(area, number, &channel->request.versions_offset, 0, count * sizeof(uint32_t));
 	float *vectors = channel_array(area, number, &channel->request.body_offset,

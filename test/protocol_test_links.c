@@ -13,7 +13,7 @@
 static void
 check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
 {
-	AreaChannel   *channel = area_channel(world->area, (uint32_t) number);
+	AreaChannel *channel = area_channel(world->area, (uint32_t) number);
 	uint32_t	fetched = 0;
 	int64_t		last = -1;
 
@@ -50,7 +50,7 @@ check_link_fetch(World *world, int number, uint32_t total, uint32_t piece)
 static void
 check_seeds_fetch(World *world, int number)
 {
-	AreaChannel   *channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
+	AreaChannel *channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
 
 	channel->request.has_seeds = 1;
 	REQUIRE(channel_call(world->area, number) == ENGINE_OK && channel->out_count > 0,
@@ -62,7 +62,7 @@ links_are_fetched_in_pieces(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaChannel   *channel;
+	AreaChannel *channel;
 
 	if (server_up(world, NULL) && entry_load(world->area, 0, TEST_ROWS))
 	{
@@ -106,7 +106,7 @@ fetched_names(World *world, int number, uint32_t total, uint32_t first, uint32_t
 {
 	for (uint32_t fetched = 0; fetched < total && !case_failed();)
 	{
-		AreaChannel   *channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
+		AreaChannel *channel = channel_prepare(world->area, number, CHANNEL_LINK_FETCH, 0);
 		const uint32_t *rows;
 
 		channel->request.first_slot = fetched;
@@ -128,7 +128,7 @@ repairs_are_fetched_like_links(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaChannel   *channel;
+	AreaChannel *channel;
 	uint32_t   *slots;
 	uint32_t   *versions;
 	uint32_t	total;
@@ -183,7 +183,7 @@ cancel_ends_a_link(void)
 {
 	World	   *world = world_make(4, 2);
 	int			number;
-	AreaChannel   *channel;
+	AreaChannel *channel;
 	int64_t		begun;
 	EngineStatus status;
 

@@ -21,8 +21,8 @@ must(cudaError_t error, const char *what)
 }
 
 /*
- * The median time of something that goes through a stream, in microseconds, of
- * so many runs after as many for nothing as are wanted.
+ * The median time of work that goes through a stream, in microseconds, over a
+ * number of runs, after warm-up runs that do not count.
  */
 template <class What>
 static double

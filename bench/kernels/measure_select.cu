@@ -12,7 +12,7 @@
  * what select_choose takes beside the fastest. Prints markdown, as
  * bench/results/select-h200.md has it. Shapes and k that are named are measured
  * instead of the grid's; with numbers of parts only these, of each shape and k,
- * by sample. Stops after so many seconds (240) with what it has.
+ * by sample. Stops after a number of seconds (240) with what it has.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -686,8 +686,8 @@ places_of(uint32_t n)
 }
 
 /*
- * The least rank that more than so many of k items among those read have a
- * probability of less than TAIL.
+ * The least rank for which the probability that more than that many of the k
+ * nearest items are among those read is less than TAIL.
  */
 static uint32_t
 rank_of(uint32_t n, uint32_t k)
@@ -713,8 +713,9 @@ sample_serves(uint32_t n, uint32_t k)
 }
 
 /*
- * As many blocks as run at once, for what a block costs is paid once; of more
- * rows than these so many that the last ones to end are a small part of all.
+ * As many blocks as run at once, because the fixed cost of a block is then paid
+ * once; for more rows than that, enough blocks that the last ones to end are a
+ * small part of all.
  */
 uint32_t
 sample_parts(uint32_t rows, uint32_t n, uint32_t processors)

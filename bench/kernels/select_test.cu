@@ -331,7 +331,7 @@ make_numbers(Shape shape, uint32_t rows, uint32_t n, size_t padding, size_t skip
 {
 	Numbers numbers = {{}, rows, n, n + padding, skip};
 
-	/* nearer than all: who reads it is wrong */
+	/* padding, nearer than all: a kernel that reads it answers wrongly */
 	numbers.values.assign(skip + rows * numbers.stride, -1e38f);
 	for (uint32_t row = 0; row < rows; row++)
 		for (uint32_t i = 0; i < n; i++)

@@ -70,11 +70,11 @@ struct alignas(16) Bits
  * All pairs of an element type and a term that have kernels: of(T, TERM) for
  * each, to fill a table; type_and_term says which entry is a mirror's.
  */
-#define TYPES_AND_TERMS(of)                                                               \
-	{                                                                                     \
-		of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(float, TERM_ABSOLUTE),        \
+#define TYPES_AND_TERMS(of) \
+	{ \
+		of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(float, TERM_ABSOLUTE), \
 			of(__half, TERM_PRODUCT), of(__half, TERM_SQUARE), of(__half, TERM_ABSOLUTE), \
-			of(Bits, TERM_BITS)                                                           \
+			of(Bits, TERM_BITS) \
 	}
 
 #define TYPES_AND_TERMS_COUNT 7

@@ -16,11 +16,11 @@
 #ifdef GPUANN_TUNING
 #include <stdio.h>
 #include <stdlib.h>
-#define TUNED(name, value)                                                    \
-	(                                                                         \
-		[&]                                                                   \
-		{                                                                     \
-			static const char *text = getenv("GPUANN_" name);                 \
+#define TUNED(name, value) \
+	( \
+		[&] \
+		{ \
+			static const char *text = getenv("GPUANN_" name); \
 			return text != NULL ? (uint32_t) atoi(text) : (uint32_t) (value); \
 		}())
 #else

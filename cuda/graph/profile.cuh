@@ -50,19 +50,19 @@ nanoseconds()
 			profile.first = profile.last = clock64(); \
 		} \
 	} while (0)
-#define PROFILE_END(rounds)                                                                                                                                                                                  \
-	do                                                                                                                                                                                                       \
-	{                                                                                                                                                                                                        \
-		if (threadIdx.x == 0 && blockIdx.x == 0)                                                                                                                                                             \
-		{                                                                                                                                                                                                    \
-			long long all = clock64() - profile.first, ns = nanoseconds() - profile.first_ns;                                                                                                                \
-			printf(                                                                                                                                                                                          \
+#define PROFILE_END(rounds) \
+	do \
+	{ \
+		if (threadIdx.x == 0 && blockIdx.x == 0) \
+		{ \
+			long long all = clock64() - profile.first, ns = nanoseconds() - profile.first_ns; \
+			printf( \
 				"PROFILE blocks %u warps %u rounds %u cycles %lld ns %lld load %lld encode %lld room %lld choose %lld ids %lld see %lld measure %lld wait %lld merge %lld wait2 %lld rank %lld rest %lld\n", \
-				gridDim.x, blockDim.x / 32, rounds, all, ns, profile.spent[0], profile.spent[1],                                                                                                             \
-				profile.spent[2], profile.spent[3], profile.spent[4], profile.spent[5],                                                                                                                      \
-				profile.spent[6], profile.spent[7], profile.spent[8], profile.spent[9],                                                                                                                      \
-				profile.spent[10], profile.spent[11]);                                                                                                                                                       \
-		}                                                                                                                                                                                                    \
+				gridDim.x, blockDim.x / 32, rounds, all, ns, profile.spent[0], profile.spent[1], \
+				profile.spent[2], profile.spent[3], profile.spent[4], profile.spent[5], \
+				profile.spent[6], profile.spent[7], profile.spent[8], profile.spent[9], \
+				profile.spent[10], profile.spent[11]); \
+		} \
 	} while (0)
 #else
 #define STAGE(i)

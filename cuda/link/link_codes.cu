@@ -783,10 +783,10 @@ typedef void (*BackKernel)(const MirrorView, const LinkBatch, uint32_t, uint32_t
 
 /* Pairs of a type and a term that have codes. */
 #define CODED_PAIRS 4
-#define CODED(of)                                                                  \
-	{                                                                              \
+#define CODED(of) \
+	{ \
 		of(float, TERM_PRODUCT), of(float, TERM_SQUARE), of(__half, TERM_PRODUCT), \
-			of(__half, TERM_SQUARE)                                                \
+			of(__half, TERM_SQUARE) \
 	}
 #define CHOOSE_KERNEL(T, TERM) code_choose_kernel<T, TERM>
 #define BACK_KERNEL(T, TERM) code_back_kernel<T, TERM>

@@ -49,14 +49,14 @@ bit_elements(Pointer value)
 }
 
 /* The support function 2 of an operator class: what it indexes. */
-#define TYPE_SUPPORT(name, element_type, metric, max_dims, type)                     \
+#define TYPE_SUPPORT(name, element_type, metric, max_dims, type) \
 	static const GpuannTypeInfo name = {element_type, metric, max_dims, type##_dims, \
-										type##_elements};                            \
-	PG_FUNCTION_INFO_V1(gpuann_##name##_support);                                    \
-	Datum gpuann_##name##_support(PG_FUNCTION_ARGS)                                  \
-	{                                                                                \
-		PG_RETURN_POINTER(&name);                                                    \
-	}                                                                                \
+										type##_elements}; \
+	PG_FUNCTION_INFO_V1(gpuann_##name##_support); \
+	Datum gpuann_##name##_support(PG_FUNCTION_ARGS) \
+	{ \
+		PG_RETURN_POINTER(&name); \
+	} \
 	extern Datum gpuann_##name##_support(PG_FUNCTION_ARGS) /* takes the semicolon */
 
 TYPE_SUPPORT(vector_l2, ELEMENT_FLOAT, METRIC_L2, ENGINE_MAX_DIMS, vector);

@@ -427,7 +427,7 @@ static void
 list_unlinked(const BuildState *build, Page page, uint32 *slot)
 {
 	const IndexFormat *format = &build->format;
-	PendingPage   *list = PendingPageOf(page);
+	PendingPage *list = PendingPageOf(page);
 
 	while (build->unlinked > 0 && list->count < GPUANN_PENDING_CAPACITY &&
 		   slot_superblock(format, *slot) < build->superblocks)
@@ -463,7 +463,7 @@ write_pending_page(Buffer buffer, const BuildState *build, uint32 superblock, ui
 	uint32		newest = newest_pending(build);
 	bool		last = superblock + 1 >= build->superblocks;
 	Page		page = BufferGetPage(buffer);
-	PendingPage   *list = PendingPageOf(page);
+	PendingPage *list = PendingPageOf(page);
 
 	page_init(page, PAGE_PENDING, superblock);
 	if (superblock > newest)

@@ -68,7 +68,7 @@ channel_release(int number)
 ChannelRequest *
 channel_prepare(int number, ChannelOp op, uint32 mirror, uint32 generation)
 {
-	AreaChannel   *channel = shared_channel((uint32) number);
+	AreaChannel *channel = shared_channel((uint32) number);
 
 	Assert(channel_held[number]);
 	Assert(request_state(atomic_load(&channel->state)) == REQUEST_FREE);
@@ -118,7 +118,7 @@ bool
 channel_answered(int number, EngineStatus *status, const char **text)
 {
 	static char error[256];
-	AreaChannel   *channel = shared_channel((uint32) number);
+	AreaChannel *channel = shared_channel((uint32) number);
 	uint32		word = atomic_load(&channel->state);
 	uint32		generation = request_generation(word);
 	uint32		epoch;
@@ -168,7 +168,7 @@ EngineStatus
 channel_await(int number, int64 deadline_us, int64 patience_us, void (*tell)(int64 done),
 			  const char **text)
 {
-	AreaChannel   *channel = shared_channel((uint32) number);
+	AreaChannel *channel = shared_channel((uint32) number);
 	uint32		event = shmem_wait_event(SHMEM_WAIT_CHANNEL);
 	uint32		done = 0;
 	EngineStatus status;

@@ -239,7 +239,7 @@ fill_channel(int number, MirrorRef mirror, const ChannelBatch *batch)
 static FallbackReason
 read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
 {
-	AreaChannel   *channel = shared_channel((uint32) number);
+	AreaChannel *channel = shared_channel((uint32) number);
 	uint32		count = *(volatile uint32_t *) &channel->out_count;
 	uint32		k = batch->query->k;
 	const ChannelFound *found = channel_answer_array(
@@ -464,7 +464,7 @@ client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *ra
 FallbackReason
 client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer)
 {
-	ChannelBatch	batch = {query, query->vector, 1};
+	ChannelBatch batch = {query, query->vector, 1};
 	RawAnswer	raw;
 	FallbackReason why;
 
@@ -478,7 +478,7 @@ FallbackReason
 client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count,
 					ServerAnswer *answers)
 {
-	ChannelBatch	batch = {query, vectors, count};
+	ChannelBatch batch = {query, vectors, count};
 	RawAnswer  *raws = palloc0(mul_size(Max(count, 1), sizeof(RawAnswer)));
 	FallbackReason why = client_ask(mirror, &batch, true, raws);
 

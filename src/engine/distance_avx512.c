@@ -142,7 +142,7 @@ fast_sum(const void *query, ElementType query_type, const void *row, ElementType
 				s3 = s0;
 	uint32_t	i = 0;
 
-#define STEP(sum, at, mask)                                                                      \
+#define STEP(sum, at, mask) \
 	sum = fast_step(sum, load16(query, at, mask, query_type), load16(row, at, mask, type), type, \
 					metric)
 

@@ -230,13 +230,13 @@ bit_finish(BitCounts counts, Metric metric)
 	{ \
 		return bit_finish(count_##level(a, b, dims, METRIC_JACCARD), METRIC_JACCARD); \
 	} \
-	target static float fast_bit_hamming_##level(const float *query, const void *row, uint32_t dims, \
-		float scale) \
+	target static float fast_bit_hamming_##level(const float *query, const void *row, \
+		uint32_t dims, float scale) \
 	{ \
 		return (float) exact_bit_hamming_##level(query, row, dims); \
 	} \
-	target static float fast_bit_jaccard_##level(const float *query, const void *row, uint32_t dims, \
-		float scale) \
+	target static float fast_bit_jaccard_##level(const float *query, const void *row, \
+		uint32_t dims, float scale) \
 	{ \
 		return (float) exact_bit_jaccard_##level(query, row, dims); \
 	} \

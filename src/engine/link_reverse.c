@@ -115,7 +115,7 @@ update_target(Linking *linking, const BackEdge *edges, uint32_t count, Worker *w
 	PruneRule	rule = linking->rule;
 	bool cached =
 		linking->cache.distances != NULL && linking->cache.kept[target] != NOT_CACHED;
-	IncrementalRow		row;
+	IncrementalRow row;
 
 	if (!link_begin_slot(linking, scratch, target, !cached, &rule))
 		return;

@@ -41,7 +41,7 @@ static bool
 fetch_pending(IndexCheck *check, BlockNumber block)
 {
 	const IndexFormat *format = check->format;
-	PendingPage   *list;
+	PendingPage *list;
 
 	if (!is_pending_block(format, block))
 		return violated(check, block, NO_SLOT, "no pending page can be here");
@@ -83,7 +83,7 @@ walk_chain(IndexCheck *check, BlockNumber block, bool first, uint64 expected)
 {
 	for (;; first = false)
 	{
-		PendingPage   *list;
+		PendingPage *list;
 
 		if (!fetch_pending(check, block))
 			return false;
@@ -174,7 +174,7 @@ check_pending_entries(IndexCheck *check)
 {
 	for (uint32 i = 0; i < check->nlists; i++)
 	{
-		PendingPage   *list;
+		PendingPage *list;
 
 		if (!fetch_pending(check, check->lists[i]) || !see_pending_page(check, check->lists[i]))
 			return false;
@@ -358,7 +358,7 @@ check_late_entries(IndexCheck *check)
 	for (uint32 i = 0; i < check->nlists; i++)
 	{
 		BlockNumber block = check->lists[i];
-		PendingPage   *list;
+		PendingPage *list;
 
 		if (!fetch_pending(check, block))
 			return false;

@@ -136,7 +136,7 @@ draw_samples(Recall *recall, Sample *samples, uint32 room)
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	pg_prng_state *random = &pg_global_prng_state;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	uint64		met = 0;
 	uint32		count;
 

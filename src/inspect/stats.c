@@ -29,7 +29,7 @@ typedef struct IndexStats
 	Relation	index;
 	const IndexFormat *format;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	BufferAccessStrategy strategy;
 	char	   *page;			/* a copy of the node page under way */
 	NodeCopy   *node;			/* and of the slot */

@@ -228,7 +228,7 @@ mirror_lag(const MirrorKey *key, uint64 position, uint64 change_seq)
 	Relation	index;
 	MirrorKey	now;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	MirrorLag	lag = {-1, -1};
 
 	if (!ConditionalLockRelationOid(key->index, AccessShareLock))

@@ -14,7 +14,7 @@
 /* What the callbacks need. */
 typedef struct RowReach
 {
-	GraphEdits   *edits;
+	GraphEdits *edits;
 	uint32		ef;
 	Candidate  *candidates;
 	SearchResult *found;

@@ -106,7 +106,7 @@ graph_edits_begin(Relation index, const IndexFormat *format, uint32 next_fresh, 
 	MemoryContext context =
 		AllocSetContextCreate(CurrentMemoryContext, "gpuann row edits", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
-	GraphEdits   *edits = palloc0(sizeof(GraphEdits));
+	GraphEdits *edits = palloc0(sizeof(GraphEdits));
 	ScratchAllocator allocator = scratch_in(context);
 
 	edits->memory = context;

@@ -194,7 +194,7 @@ graph_edits_accept(GraphEdits *edits, const EdgeOffer *offers, uint32 count, uin
 {
 	uint32		target = offers[0].target;
 	PruneRule	rule = prune_rule(edits, target);
-	IncrementalRow		row;
+	IncrementalRow row;
 
 	if (!open_row(edits, target, &row))
 		return NO_CHANGE;

@@ -163,7 +163,7 @@ void
 link_collect(Relation index, const IndexFormat *format, uint32 most, LinkPass *pass)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	pending_bounds(index, format, &meta, &bounds);
 	pass->from = pass->to = bounds.linked;
@@ -182,7 +182,7 @@ void
 link_collect_more(Relation index, const IndexFormat *format, uint64 end, LinkPass *pass)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	pending_bounds(index, format, &meta, &bounds);
 	collect_on(index, format, &meta, &bounds, Min(end, bounds.end), 0, pass);
@@ -217,7 +217,7 @@ run_passes(Relation index, const IndexFormat *format, LinkManner *manner)
 	while (more)
 	{
 		MetaPage	meta;
-		PendingBounds	bounds;
+		PendingBounds bounds;
 		LinkPass	pass;
 		LinkedRows	rows;
 
@@ -319,7 +319,7 @@ void
 link_if_crowded(Relation index, const IndexFormat *format)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	uint64		waiting;
 
 	if (client_worker_links(index))
@@ -343,7 +343,7 @@ static uint32
 let_worker_link(Relation index, const IndexFormat *format)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	uint64		end;
 	uint64		change_seq;
 	uint32		linked_before;

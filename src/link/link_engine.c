@@ -318,7 +318,7 @@ link_in_memory(Relation index, const IndexFormat *format, const LinkPass *pass, 
 					  .ef_construction = format->ef_construction,
 					  .threads = local_engine_threads()};
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	pending_bounds(index, format, &meta, &bounds);
 	if (!link_fits(format, bounds.next_fresh, link_memory()) ||

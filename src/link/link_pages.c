@@ -36,7 +36,7 @@
 /* The rows of one batch, and what each is going to have. */
 typedef struct Batch
 {
-	GraphEdits   *edits;
+	GraphEdits *edits;
 	const IndexFormat *format;
 	const uint32 *slots;
 	uint32		count;
@@ -155,7 +155,7 @@ add_candidate(Candidate *candidates, uint32 *count, uint32 slot, double distance
 static void
 link_row(Batch *batch, uint32 i)
 {
-	GraphEdits   *edits = batch->edits;
+	GraphEdits *edits = batch->edits;
 	uint32		slot = batch->slots[i];
 	uint32		ef = batch->format->ef_construction;
 	Candidate	candidates[MOST_CANDIDATES];
@@ -306,8 +306,8 @@ compute_pass(Relation index, const IndexFormat *format, const LinkPass *pass, bo
 			 const LinkManner *manner, LinkedRows *rows)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
-	GraphEdits   *edits;
+	PendingBounds bounds;
+	GraphEdits *edits;
 	Batch	   *batch;
 	SeedSample	sample;
 	int64		began_ms = monotonic_ms();

@@ -128,7 +128,7 @@ node_change_begin(NodeChange *change, Relation index, const IndexFormat *format,
 	change->list = InvalidBuffer;
 	if (change->stamped_superblock != superblock || change->stamped_seq != change_seq)
 	{
-		PendingPage   *list;
+		PendingPage *list;
 
 		change->list = read_page(index, pending_block(format, superblock), PAGE_PENDING,
 								 BUFFER_LOCK_EXCLUSIVE, false);
@@ -433,7 +433,7 @@ void
 link_write(Relation index, const IndexFormat *format, const LinkPass *pass, const LinkedRows *rows)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	pending_bounds(index, format, &meta, &bounds);
 	FAULT_POINT("link-computed");
@@ -450,7 +450,7 @@ link_write_end(Relation index, const IndexFormat *format, const LinkPass *pass,
 			   const LinkedRows *rows)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	SliceEnd	end;
 
 	pending_bounds(index, format, &meta, &bounds);

@@ -36,7 +36,7 @@ struct RowVectors
 	Relation	index;
 	const IndexFormat *format;
 	const DistanceKernels *kernels;
-	BufferHints	hints;			/* where vectors are found */
+	BufferHints hints;			/* where vectors are found */
 	CachedVector *cache;
 	char	   *cached_elements;
 	uint32		cache_places;
@@ -138,7 +138,7 @@ row_vectors_get(RowVectors *vectors, uint32 slot, float *norm)
 static bool
 peek_from(RowVectors *vectors, uint32 slot)
 {
-	UnpinnedVector	at;
+	UnpinnedVector at;
 
 	unpinned_find(&vectors->hints, vectors->format, &slot, 1, &at);
 	if (!hints_vector_is_whole(vectors->format, &at))
@@ -180,7 +180,7 @@ double
 row_vectors_square(RowVectors *vectors, uint32 slot)
 {
 	uint32		dims = vectors->format->dims;
-	UnpinnedVector	at;
+	UnpinnedVector at;
 	float		norm;
 
 	unpinned_find(&vectors->hints, vectors->format, &slot, 1, &at);
@@ -198,7 +198,7 @@ row_vectors_square(RowVectors *vectors, uint32 slot)
 static void
 distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double *out)
 {
-	UnpinnedVector	places[UNPINNED_MOST];
+	UnpinnedVector places[UNPINNED_MOST];
 
 	unpinned_find(&vectors->hints, vectors->format, slots, count, places);
 	for (uint32 i = 0; i < count; i++)
@@ -221,7 +221,7 @@ distances_of_few(RowVectors *vectors, const uint32 *slots, uint32 count, double 
 void
 row_vectors_expect(RowVectors *vectors, const uint32 *slots, uint32 count)
 {
-	UnpinnedVector	places[UNPINNED_MOST];
+	UnpinnedVector places[UNPINNED_MOST];
 
 	unpinned_find(&vectors->hints, vectors->format, slots, Min(count, UNPINNED_MOST), places);
 }

@@ -42,7 +42,7 @@ typedef struct IndexVacuum
 	void	   *callback_state;
 	Relation	index;
 	const IndexFormat *format;
-	PendingBounds	bounds;			/* renewed once the linker lock is held */
+	PendingBounds bounds;			/* renewed once the linker lock is held */
 	uint32		limit;			/* slots there were at the start: the bitmaps' size */
 	uint64		change_seq;		/* of the slice under way */
 	bool		locked;
@@ -241,7 +241,7 @@ visit_for_marking(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
 typedef struct Repair
 {
 	IndexVacuum *vacuum;
-	GraphEdits   *edits;
+	GraphEdits *edits;
 	RepairScratch scratch;
 	uint32		slot;			/* whose row is under way */
 	NodeCopy   *node;			/* of a row that came from the server */
@@ -566,7 +566,7 @@ static void
 free_detached(IndexVacuum *vacuum)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	uint32	   *listed;
 	uint32		nlisted;
 	uint32	   *slots;
@@ -635,7 +635,7 @@ linked_but_listed(IndexVacuum *vacuum)
 {
 	NodeCopy   *node = palloc(vacuum->format->node_bytes);
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	uint32	   *listed = NULL;
 	uint32		nlisted;
 	uint32		count = 0;

@@ -414,7 +414,7 @@ catchup_step(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	SliceEnding ending = SLICE_IDLE;
 	uint64		replayed = slice->primary ? 0 : GetXLogReplayRecPtr(NULL);
 

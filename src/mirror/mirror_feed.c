@@ -208,7 +208,7 @@ mirror_feed(Relation index, TimestampTz begun, void (*progress) (int64 done))
 	MirrorSlice slice;
 	BuiltFile  *file;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	if (gpuann_area == NULL || RelationUsesLocalBuffers(index))
 		return;
@@ -273,7 +273,7 @@ feed_end(MirrorSlice *slice, int64 lasted_ms, void (*progress) (int64 done))
 {
 	MirrorProgress *to = slice->progress;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	SliceEnding ending;
 
 	/* set the progress to that of a load that has sent all graph rows */

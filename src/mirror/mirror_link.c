@@ -577,7 +577,7 @@ start_writing(MirrorSlice *slice, bool whole)
 {
 	MemoryContext before = MemoryContextSwitchTo(work.memory);
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	sort_rows(&work.linked);

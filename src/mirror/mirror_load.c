@@ -296,7 +296,7 @@ finish_load(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	SliceEnding ending;
 
 	pending_bounds(slice->index, slice->format, &meta, &bounds);
@@ -364,7 +364,7 @@ load_begin(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	if (meta.nonce != slice->key.nonce)

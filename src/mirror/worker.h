@@ -53,7 +53,7 @@ typedef struct MirrorSlice
 	const IndexFormat *format;
 	BlockNumber blocks;			/* length of the file, when the slice began */
 	BufferAccessStrategy strategy;
-	NodeChecksums   *sums;			/* checksums of what the mirror has, or NULL */
+	NodeChecksums *sums;			/* checksums of what the mirror has, or NULL */
 	ReadAhead  *ahead;			/* read-ahead of a load, else NULL */
 	int64		until_us;
 	bool		no_gpu;			/* link only, there are no mirrors */

@@ -73,7 +73,7 @@ pending_link(MirrorSlice *slice)
 	_Atomic uint32_t *changed = &mirror_area(slice->entry)->changed;
 	int64		now = monotonic_ms();
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	/*
 	 * Clear `changed` before reading pages: processes that find it set do not

@@ -491,7 +491,7 @@ read_page_in_bulk(Relation index, BlockNumber block, PageKind kind, int mode, bo
 Buffer
 read_hinted_page(Relation index, BlockNumber block, PageKind kind, bool zero_ok)
 {
-	BufferHints	hints;
+	BufferHints hints;
 	Buffer		buffer;
 
 	hints_begin(&hints, index);

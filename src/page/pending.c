@@ -514,7 +514,7 @@ write_row(Relation index, const IndexFormat *format, Buffer newest, const Append
 	int			nparts = row->nparts <= 2 ? row->nparts : 0;
 	Buffer		node_buffer,
 				buffers[2];
-	AppendWal		log;
+	AppendWal	log;
 
 	node_buffer = lock_for_row(index, block, PAGE_NODE, first);
 	if (!row->fresh)

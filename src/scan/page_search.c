@@ -36,7 +36,7 @@ typedef struct PageGraph
 	float		inverse_norm;	/* cosine: of the query */
 	uint32		next_fresh;		/* slots below it exist; rises while we look */
 	void	   *vector;			/* a copy of one that crosses pages */
-	BufferHints	hints;
+	BufferHints hints;
 } PageGraph;
 
 /*
@@ -47,7 +47,7 @@ static bool
 slot_exists(PageGraph *graph, uint32 slot)
 {
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 
 	if (slot < graph->next_fresh)
 		return true;
@@ -279,7 +279,7 @@ peek_distance(PageGraph *graph, const UnpinnedVector *at, double *distance)
 static void
 walk_few(PageGraph *graph, const uint32 *slots, uint32 count, double *out)
 {
-	UnpinnedVector	places[PINS];
+	UnpinnedVector places[PINS];
 	uint32		unknown[PINS];
 	uint32		where[PINS];
 	double		distances[PINS];

@@ -119,7 +119,7 @@ typedef struct GpuannScan
 	PageQuery	query;
 	MetaPage	meta;
 	bool		meta_read;		/* only who searches pages needs more of it than the nonce */
-	PendingBounds	bounds;			/* without where the list begins until then */
+	PendingBounds bounds;			/* without where the list begins until then */
 	MirrorRef	mirror;
 	bool		ask_server;
 	bool		answered;		/* there was a first answer */
@@ -188,7 +188,8 @@ extern void source_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer
 extern void scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method,
 						   FirstAnswer *first);
 
-/* Take what a scan was given beforehand, if that is what it asks for now. */
+/* Take the answer that was asked for before the scan began, if it is the answer
+ * to what the scan asks for now. */
 extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer,
 						   uint64 *changes);
 

@@ -25,7 +25,7 @@ scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod m
 						 .k = exact ? scan_exact_room(EXACT_FIRST_ROOM) : ef};
 	FallbackReason why = FALLBACK_NONE;
 	MetaPage	meta;
-	PendingBounds	bounds;
+	PendingBounds bounds;
 	ServerAnswer *answers;
 	MirrorRef	mirror;
 	uint64		changes;

@@ -116,7 +116,7 @@ static EngineStatus
 arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const HeldMirror *mirror,
 			EngineError *error)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 	const ChannelRequest *request = &work->request;
 	const unsigned char *data = server_channel_data(server, number);
 	EngineJob  *job = &work->job;
@@ -155,7 +155,7 @@ arrays_copy(Server *server, uint32_t number, const ChannelShape *shape, const He
 EngineStatus
 channel_job_make(Server *server, uint32_t number, EngineError *error)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 	ChannelRequest *request = &work->request;
 	const ChannelShape *shape;
 	HeldMirror *mirror;

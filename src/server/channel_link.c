@@ -17,8 +17,8 @@
 void
 channel_link_keep(Server *server, uint32_t number, EngineStatus status)
 {
-	ChannelWork   *work = &server->channels[number];
-	AreaChannel   *channel = server_channel(server, number);
+	ChannelWork *work = &server->channels[number];
+	AreaChannel *channel = server_channel(server, number);
 	LinkResult	result = {0};
 
 	if (server->ops->job_link_result(server->engine, work->job_id, &result) != ENGINE_OK ||
@@ -66,8 +66,8 @@ fetch_count(uint32_t there, uint32_t first, uint32_t most, uint64_t room)
 EngineStatus
 channel_link_fetch(Server *server, uint32_t number, EngineError *error)
 {
-	ChannelWork   *work = &server->channels[number];
-	AreaChannel   *channel = server_channel(server, number);
+	ChannelWork *work = &server->channels[number];
+	AreaChannel *channel = server_channel(server, number);
 	unsigned char *data = server_channel_data(server, number);
 	const ChannelRequest *request = &work->request;
 	uint32_t	first = request->first_slot;

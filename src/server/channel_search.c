@@ -55,7 +55,7 @@ channel_search_fill(Server *server, const ChannelRequest *request, EngineQuery *
 EngineStatus
 channel_search_begin(Server *server, uint32_t number, EngineError *error)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 	const ChannelRequest *request = &work->request;
 	ChannelSearch *search = &work->search;
 	EngineQuery query;
@@ -89,7 +89,7 @@ channel_search_begin(Server *server, uint32_t number, EngineError *error)
 EngineStatus
 channel_search_submit(Server *server, uint32_t number, EngineError *error)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 	const ChannelRequest *request = &work->request;
 	ChannelSearch *search = &work->search;
 	EngineQuery *queries[CHANNEL_PIECE] = {NULL};
@@ -137,7 +137,7 @@ channel_search_answer(Server *server, uint32_t number)
 {
 	const ChannelRequest *request = &server->channels[number].request;
 	const ChannelSearch *search = &server->channels[number].search;
-	AreaChannel   *channel = server_channel(server, number);
+	AreaChannel *channel = server_channel(server, number);
 	unsigned char *data = server_channel_data(server, number);
 	uint64_t	end = channel_found_bytes(request->count);
 
@@ -158,7 +158,7 @@ channel_search_answer(Server *server, uint32_t number)
 void
 channel_search_done(Server *server, Ticket *ticket)
 {
-	ChannelWork   *work = &server->channels[ticket->number];
+	ChannelWork *work = &server->channels[ticket->number];
 	ChannelSearch *search = &work->search;
 	EngineQuery *query = &ticket->query;
 	ChannelFound *found =

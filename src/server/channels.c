@@ -51,8 +51,8 @@ channel_free(AreaChannel *channel, uint32_t generation, int32_t owner)
 void
 channel_finish(Server *server, uint32_t number, EngineStatus status, const char *text)
 {
-	ChannelWork   *work = &server->channels[number];
-	AreaChannel   *channel = server_channel(server, number);
+	ChannelWork *work = &server->channels[number];
+	AreaChannel *channel = server_channel(server, number);
 
 	work->phase = CHANNEL_IDLE;
 	channel_search_forget(work);
@@ -82,7 +82,7 @@ channel_finish(Server *server, uint32_t number, EngineStatus status, const char 
 static void
 channel_submit(Server *server, uint32_t number)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 	EngineError error = {ENGINE_OK, ""};
 	EngineStatus status;
 	bool		search = work->request.op == CHANNEL_SEARCH;
@@ -111,7 +111,7 @@ channel_submit(Server *server, uint32_t number)
 static bool
 channel_replace(Server *server, uint32_t number)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 	const ChannelRequest *request = &work->request;
 	HeldMirror *mirror = &server->mirrors[request->mirror];
 	EngineError error = {ENGINE_OK, ""};
@@ -148,7 +148,7 @@ channel_replace(Server *server, uint32_t number)
 static void
 replace_begin(Server *server, uint32_t number)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 	const ChannelRequest *request = &work->request;
 	EngineError error = {ENGINE_OK, ""};
 	HeldMirror *mirror = held_find(server, request->mirror, request->mirror_generation, &error);
@@ -178,8 +178,8 @@ replace_begin(Server *server, uint32_t number)
 static bool
 channel_take(Server *server, uint32_t number)
 {
-	ChannelWork   *work = &server->channels[number];
-	AreaChannel   *channel = server_channel(server, number);
+	ChannelWork *work = &server->channels[number];
+	AreaChannel *channel = server_channel(server, number);
 	EngineError error = {ENGINE_OK, ""};
 	EngineStatus status = ENGINE_OK;
 	uint32_t	word = atomic_load_explicit(&channel->state, memory_order_acquire);
@@ -241,8 +241,8 @@ channel_take(Server *server, uint32_t number)
 static bool
 channel_poll_job(Server *server, uint32_t number)
 {
-	ChannelWork   *work = &server->channels[number];
-	AreaChannel   *channel = server_channel(server, number);
+	ChannelWork *work = &server->channels[number];
+	AreaChannel *channel = server_channel(server, number);
 	JobProgress progress;
 	EngineStatus status;
 
@@ -276,7 +276,7 @@ channel_poll_job(Server *server, uint32_t number)
 static bool
 channel_cancel(Server *server, uint32_t number)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 
 	if (work->cancelled ||
 		(channel_is_ours(server, number) &&
@@ -297,7 +297,7 @@ channel_cancel(Server *server, uint32_t number)
 static bool
 channel_step(Server *server, uint32_t number, bool poll_jobs)
 {
-	ChannelWork   *work = &server->channels[number];
+	ChannelWork *work = &server->channels[number];
 
 	if (work->phase == CHANNEL_IDLE)
 		return channel_take(server, number);
@@ -387,8 +387,8 @@ owner_is_dead(int32_t owner)
 static void
 channel_reclaim(Server *server, uint32_t number, int32_t owner)
 {
-	ChannelWork   *work = &server->channels[number];
-	AreaChannel   *channel = server_channel(server, number);
+	ChannelWork *work = &server->channels[number];
+	AreaChannel *channel = server_channel(server, number);
 	uint32_t	word = atomic_load(&channel->state);
 	uint32_t	generation = request_generation(word);
 
@@ -414,8 +414,8 @@ channels_sweep(Server *server, bool starting)
 {
 	for (uint32_t number = 0; number < server->layout.channels; number++)
 	{
-		ChannelWork   *work = &server->channels[number];
-		AreaChannel   *channel = server_channel(server, number);
+		ChannelWork *work = &server->channels[number];
+		AreaChannel *channel = server_channel(server, number);
 		int32_t		owner = atomic_load(&channel->owner);
 		uint32_t	word = atomic_load(&channel->state);
 		uint32_t	generation = request_generation(word);

@@ -115,7 +115,7 @@ typedef struct ChannelSearch
 {
 	Ticket	   *tickets;		/* CHANNEL_PIECE tickets, of the piece in the engine; kept for the
 								 * next search */
-	ChannelFound  *found;			/* malloc'd, one per query */
+	ChannelFound *found;			/* malloc'd, one per query */
 	SearchResult *results;		/* malloc'd, k per query */
 	uint32_t	next;			/* next query to submit */
 	uint32_t	outstanding;	/* unanswered queries of the piece */
@@ -126,7 +126,7 @@ typedef struct ChannelSearch
 /* State of a channel in the server. */
 typedef struct ChannelWork
 {
-	ChannelPhase	phase;
+	ChannelPhase phase;
 	int32_t		owner;			/* when the operation was taken */
 	uint32_t	generation;		/* of the channel's word */
 	ChannelRequest request;		/* copy: the client could change it after the check */
@@ -142,7 +142,7 @@ typedef struct ChannelWork
 	void	   *copies;
 	size_t		copies_room;
 
-	ChannelSearch	search;
+	ChannelSearch search;
 
 	/* result of the last CHANNEL_LINK, kept for fetches */
 	JobId		link;			/* 0: none */
@@ -157,7 +157,7 @@ typedef struct ChannelWork
 	 */
 	uint64_t	bytes;
 	uint32_t	done;			/* rows done, as the engine last reported; or queries answered */
-	ChannelPhase	seen_phase;
+	ChannelPhase seen_phase;
 	uint32_t	seen_generation;
 	uint32_t	seen_done;
 	uint32_t	stalled_checks;
@@ -201,7 +201,7 @@ typedef struct Server
 	uint32_t	next_waker;
 	uint32_t	wakes;			/* clients woken since the last sleep, at most DIRECT_WAKES */
 
-	ChannelWork   *channels;			/* layout.channels */
+	ChannelWork *channels;			/* layout.channels */
 	uint32_t	next_channel;
 	uint32_t	channels_busy;		/* not idle */
 

@@ -139,7 +139,7 @@ check_jobs(Server *server)
 
 	for (uint32_t i = 0; i < server->layout.channels; i++)
 	{
-		ChannelWork   *work = &server->channels[i];
+		ChannelWork *work = &server->channels[i];
 		bool		stalled = channel_stalled(work);
 
 		work->stalled_checks = stalled ? work->stalled_checks + 1 : 0;
@@ -148,7 +148,7 @@ check_jobs(Server *server)
 	}
 	for (uint32_t i = 0; i < server->layout.channels; i++)
 	{
-		ChannelWork   *work = &server->channels[i];
+		ChannelWork *work = &server->channels[i];
 
 		if (any_progress)
 			work->stalled_checks = 0;

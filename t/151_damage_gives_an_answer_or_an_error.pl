@@ -146,7 +146,7 @@ my ($row, $free_row) = map { graph_row_at($_, $degree) } 5, $free;
 
 sweep($small, \@steps, $sound, 'metapage', META - 1, @header, [ HEADER, HEADER + 104 ], @tail);
 sweep($small, \@steps, $sound, 'seed page', $seed_page, @header, [ HEADER, HEADER + 8 ], @tail);
-sweep($small, \@steps, $sound, 'pending page', $list_page, @header, [ HEADER, HEADER + 48 + 16 ], @tail);
+sweep($small, \@steps, $sound, 'pending page', $list_page, @header, [ HEADER, HEADER + 56 + 16 ], @tail);
 sweep($small, \@steps, $sound, 'node page', $node_page, @header, @tail,
 	[ $live, $live + RECORD ], [ $row, $row + 4 * $degree ], [ $free_row, $free_row + 8 ],
 	map { [ HEADER + $_ * RECORD, HEADER + ($_ + 1) * RECORD ] } $free, $pending);
@@ -179,7 +179,7 @@ foreach my $block ((pages_of($lists, LIST))[ 0 .. 2 ])
 {
 	my $state = unpack('V', substr($lists->{bytes}, $block * PAGE + HEADER + 20, 4));
 
-	sweep($lists, \@lists_steps, $lists_sound, "pending page in state $state", $block, [ HEADER + ($long ? 0 : 16), HEADER + 28 + ($long ? 24 : 0) ]);
+	sweep($lists, \@lists_steps, $lists_sound, "pending page in state $state", $block, [ HEADER + ($long ? 0 : 16), HEADER + 28 + ($long ? 32 : 0) ]);
 }
 $node->stop;
 

@@ -8,6 +8,8 @@
 
 #include "postgres.h"
 
+#include <math.h>
+
 #include "utils/rel.h"
 
 #include "engine/engine.h"
@@ -157,5 +159,14 @@ extern void gpuann_check_query_dims(const GpuannTypeInfo *info, uint32 dims, Poi
  * a cosine index.
  */
 extern bool gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements);
+
+/*
+ * Widen a range of Euclidean norms, rounded outward to single precision, to
+ * include that of stored elements. Bits have no norms: their ranges stay empty.
+ */
+#define GPUANN_NO_LEAST_NORM	INFINITY
+#define GPUANN_NO_MOST_NORM		0.0f
+extern void gpuann_widen_norms(ElementType type, uint32 dims, const void *elements,
+							   float *least_norm, float *most_norm);
 
 #endif							/* GPUANN_BASE_H */

@@ -5,6 +5,8 @@
  */
 #include "base/base.h"
 
+#include "engine/distance.h"
+
 #include "catalog/pg_type.h"
 #include "extension/vector/halfvec.h"
 #include "extension/vector/vector.h"
@@ -191,4 +193,26 @@ gpuann_value_elements(const GpuannTypeInfo *info, uint32 dims, Datum value, bool
 
 	/* A zero vector has no direction. */
 	return info->metric != METRIC_COSINE || !gpuann_all_zero(info, dims, *elements);
+}
+
+/*
+ * Widen a range of norms to include a vector's.
+ *
+ * The exact inner product of a vector with itself, in double precision, does
+ * not over- or underflow and has an error far below half a unit in the last
+ * place of single precision. So the neighbours of the norm rounded to single
+ * precision enclose it.
+ */
+void
+gpuann_widen_norms(ElementType type, uint32 dims, const void *elements, float *least_norm,
+				   float *most_norm)
+{
+	float		norm;
+
+	if (type == ELEMENT_BIT)
+		return;
+	norm = (float) sqrt(
+		-distance_kernels(type, METRIC_IP, SIMD_BEST)->exact(elements, elements, dims));
+	*least_norm = Min(*least_norm, nextafterf(norm, 0));
+	*most_norm = Max(*most_norm, nextafterf(norm, INFINITY));
 }

@@ -59,6 +59,9 @@ typedef struct BuildState
 	uint32		free_head;
 	uint32		free_count;
 	uint32		next_fresh;
+
+	float		least_norm;		/* range of the norms of all rows */
+	float		most_norm;
 } BuildState;
 
 /*
@@ -178,6 +181,8 @@ load_rows(BuildState *build, IndexInfo *info)
 		parallel_load_wait(load, take_loaded, build);
 	build->heap_rows += build->shared->heap_rows;
 	build->superblocks = build->shared->superblocks;
+	build->least_norm = build->shared->least_norm;
+	build->most_norm = build->shared->most_norm;
 	info->ii_BrokenHotChain |= build->shared->broken_hot_chain;
 	build->shared = NULL;
 	if (load != NULL)
@@ -484,6 +489,8 @@ write_pending_page(Buffer buffer, const BuildState *build, uint32 superblock, ui
 		list->append.free_head = build->free_head;
 		list->append.free_count = build->free_count;
 		list->append.spare_head = last ? InvalidBlockNumber : pending_block(format, superblock + 1);
+		list->append.least_norm = build->least_norm;
+		list->append.most_norm = build->most_norm;
 	}
 	MarkBufferDirty(buffer);
 }
@@ -636,6 +643,8 @@ init_build(BuildState *build, Relation heap, Relation index, double expected_row
 	build->index = index;
 	build->expected_rows = expected_rows;
 	build->free_head = NO_SLOT;
+	build->least_norm = GPUANN_NO_LEAST_NORM;
+	build->most_norm = GPUANN_NO_MOST_NORM;
 
 	format_compute(&build->format, type, gpuann_column_dims(type, index), m, ef_construction,
 				   expected_rows);

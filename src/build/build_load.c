@@ -102,6 +102,8 @@ build_shared_init(BuildShared *shared)
 	pg_atomic_init_u64(&shared->rows, 0);
 	ConditionVariableInit(&shared->changed);
 	SpinLockInit(&shared->mutex);
+	shared->least_norm = GPUANN_NO_LEAST_NORM;
+	shared->most_norm = GPUANN_NO_MOST_NORM;
 }
 
 /*
@@ -117,6 +119,8 @@ loader_begin(Loader *loader, Relation index, BuildShared *shared)
 	loader->type = gpuann_type_info(index);
 	loader->format = format;
 	loader->shared = shared;
+	loader->least_norm = GPUANN_NO_LEAST_NORM;
+	loader->most_norm = GPUANN_NO_MOST_NORM;
 	loader->row_memory =
 		AllocSetContextCreate(CurrentMemoryContext, "gpuann build row", ALLOCSET_DEFAULT_SIZES);
 	loader->vectors =
@@ -309,6 +313,8 @@ load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool aliv
 	{
 		memcpy(loader->vectors + (Size) loader->count * format->vector_bytes, elements,
 			   format->vector_bytes);
+		gpuann_widen_norms(loader->type->type, format->dims, elements, &loader->least_norm,
+						   &loader->most_norm);
 		loader->tids[loader->count++] = *tid;
 		if (++loader->uncounted == COUNT_ROWS)
 			count_rows(loader);
@@ -318,6 +324,20 @@ load_row(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool aliv
 	MemoryContextReset(loader->row_memory);
 	if (loader->count == format->superblock_slots)
 		write_superblock(loader);
+}
+
+/*
+ * Add the norms of this process's rows to the shared range.
+ */
+static void
+share_norms(const Loader *loader)
+{
+	BuildShared *shared = loader->shared;
+
+	SpinLockAcquire(&shared->mutex);
+	shared->least_norm = Min(shared->least_norm, loader->least_norm);
+	shared->most_norm = Max(shared->most_norm, loader->most_norm);
+	SpinLockRelease(&shared->mutex);
 }
 
 /*
@@ -332,5 +352,6 @@ loader_scan(Loader *loader, Relation heap, IndexInfo *info, bool progress, Table
 
 	count_rows(loader);
 	write_superblock(loader);
+	share_norms(loader);
 	return rows;
 }

@@ -61,6 +61,8 @@ typedef struct BuildShared
 	int			workers_done;
 	double		heap_rows;		/* of the workers that are done */
 	bool		broken_hot_chain;
+	float		least_norm;		/* range of the norms of those who are done */
+	float		most_norm;
 	LoadedSuperblock ring[LOADED_RING];
 } BuildShared;
 
@@ -76,6 +78,8 @@ typedef struct Loader
 	ItemPointer tids;
 	uint32		count;
 	uint32		uncounted;		/* rows not yet in the shared count */
+	float		least_norm;		/* range of the norms of its rows */
+	float		most_norm;
 	void		(*loaded) (void *context);	/* the leader's: takes what the ring has */
 	void	   *context;
 } Loader;

@@ -55,6 +55,8 @@ typedef struct IndexCheck
 	bool	   *list_seen;		/* per superblock: by the list, or spare */
 	uint64	   *superblock_seq;
 	uint8	   *slots;			/* what is known of each */
+	float		least_norm;		/* range of the norms of the live slots met */
+	float		most_norm;
 	uint32		last_used;		/* highest slot beyond append.next_fresh that holds something, or
 								 * 0 */
 	Tuplesortstate *rows;		/* RowKey of each live slot */

@@ -147,6 +147,8 @@ check_append_point(IndexCheck *check)
 		return violated(check, newest, NO_SLOT, "the free list is not consistent");
 	if (check->end - check->meta.trimmed_position > append->next_fresh)
 		return violated(check, newest, NO_SLOT, "the list is longer than there are slots");
+	if (!(append->least_norm >= 0 && append->most_norm >= 0))	/* nor NaN */
+		return violated(check, newest, NO_SLOT, "the range of norms is not consistent");
 	return true;
 }
 
@@ -349,6 +351,12 @@ check_late_entries(IndexCheck *check)
 	/* The list goes on growing, into slots that are fresh now. */
 	next_fresh = PendingPageOf(check->page)->append.next_fresh;
 	end = PendingPageOf(check->page)->first_position + PendingPageOf(check->page)->count;
+	check->least_norm = PendingPageOf(check->page)->append.least_norm;
+	check->most_norm = PendingPageOf(check->page)->append.most_norm;
+	if (!(check->least_norm <= check->append.least_norm &&
+		  check->most_norm >= check->append.most_norm))
+		return violated(check, check->lists[check->nlists - 1], NO_SLOT,
+						"the range of norms has become narrower");
 	if (next_fresh < check->append.next_fresh)
 		return violated(check, check->lists[check->nlists - 1], NO_SLOT,
 						"the next fresh slot has gone back");

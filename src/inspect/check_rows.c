@@ -240,6 +240,18 @@ vector_is_right(const IndexFormat *format, const void *vector)
 	return true;
 }
 
+/* Whether a vector's norm is in the range that the index knows. */
+static bool
+norm_is_known(const IndexCheck *check, const void *vector)
+{
+	float		least = GPUANN_NO_LEAST_NORM;
+	float		most = GPUANN_NO_MOST_NORM;
+
+	gpuann_widen_norms((ElementType) check->format->type, check->format->dims, vector, &least,
+					   &most);
+	return least >= check->least_norm && most <= check->most_norm;
+}
+
 /* Copy the vector bytes of a superblock's slots in use, page by page. */
 static bool
 fetch_vectors(IndexCheck *check, uint32 superblock, Size bytes, char *to)
@@ -288,13 +300,19 @@ check_vectors(IndexCheck *check)
 		for (uint32 i = 0; i < count; i++)
 		{
 			uint8		state = check->slots[first + i] & NODE_STATE_MASK;
+			const char *vector = vectors + (Size) i * format->vector_bytes;
+			BlockNumber block = vector_place(format, first + i).block;
 
-			if ((state == NODE_LIVE || state == NODE_DEAD) &&
-				!vector_is_right(format, vectors + (Size) i * format->vector_bytes))
-				return violated(check, vector_place(format, first + i).block, first + i,
+			if (state != NODE_LIVE && state != NODE_DEAD)
+				continue;
+			if (!vector_is_right(format, vector))
+				return violated(check, block, first + i,
 								format->type == ELEMENT_BIT
 									? "a bit is set beyond the last dimension"
 									: "the vector has an element that is not finite");
+			if (!norm_is_known(check, vector))
+				return violated(check, block, first + i,
+								"the vector's norm is beyond the index's range of norms");
 		}
 	}
 	pfree(vectors);

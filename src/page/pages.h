@@ -23,7 +23,7 @@
 #include "utils/snapshot.h"
 
 #define GPUANN_MAGIC			0x6E6E6167	/* "gann" */
-#define GPUANN_FORMAT_VERSION	3
+#define GPUANN_FORMAT_VERSION	4
 #define GPUANN_PAGE_ID			0xFF9A	/* identifies pages to tools like pg_filedump */
 #define GPUANN_META_BLOCK		0
 #define GPUANN_SUPERBLOCK_PAGES 128 /* maximum pages of a superblock, unless one vector needs
@@ -116,6 +116,9 @@ typedef struct AppendPoint
 								 * graph rows; NO_SLOT: empty */
 	uint32		free_count;
 	BlockNumber spare_head;		/* head of the list of spare pending pages, or InvalidBlockNumber */
+	float		least_norm;		/* range of the Euclidean norms of all vectors since the build;
+								 * +infinity and 0: there were none, or bits */
+	float		most_norm;
 } AppendPoint;
 
 typedef struct PendingPage

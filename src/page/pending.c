@@ -43,6 +43,8 @@ typedef struct AppendedRow
 	uint32		slot;
 	bool		fresh;			/* slot never used before */
 	ItemPointer tid;
+	float		least_norm;		/* range that the vector's norm is in */
+	float		most_norm;
 	VectorPart	parts[MAX_VECTOR_PARTS];
 	int			nparts;
 } AppendedRow;
@@ -91,6 +93,8 @@ newest_page_fault(const IndexFormat *format, const PendingPage *pending, BlockNu
 		return "the free list is not consistent";
 	if (append->spare_head != InvalidBlockNumber && !is_pending_block(format, append->spare_head))
 		return "the spare pending page is where no pending page can be";
+	if (!(append->least_norm >= 0 && append->most_norm >= 0))	/* nor NaN */
+		return "the range of norms is not consistent";
 	if (!file_holds(format, append, blocks))
 		return "the file ends before its last slot";
 	return NULL;
@@ -172,6 +176,8 @@ pending_end(Relation index, const IndexFormat *format, PendingBounds *bounds)
 	bounds->next_fresh = pending->append.next_fresh;
 	bounds->free_count = pending->append.free_count;
 	bounds->superblocks = pending->append.superblocks;
+	bounds->least_norm = pending->append.least_norm;
+	bounds->most_norm = pending->append.most_norm;
 	bounds->newest_count = Min(pending->count, PENDING_NEWEST_SLOTS);
 	memcpy(bounds->newest, pending->slots + pending->count - bounds->newest_count,
 		   bounds->newest_count * sizeof(uint32));
@@ -436,6 +442,20 @@ log_lower(LoggedPage *logged)
 }
 
 /*
+ * Widen the append point's range of norms to include a row's. Most rows are
+ * within it, and log nothing.
+ */
+static void
+change_norms(LoggedPage *logged, AppendPoint *append, const AppendedRow *row)
+{
+	if (row->least_norm >= append->least_norm && row->most_norm <= append->most_norm)
+		return;
+	append->least_norm = Min(append->least_norm, row->least_norm);
+	append->most_norm = Max(append->most_norm, row->most_norm);
+	append_wal_run(logged, &append->least_norm, 2 * sizeof(float));
+}
+
+/*
  * Add a row to the newest pending page, and advance the append point: by a
  * fresh slot, or to the next free slot, which is in the row's graph row.
  */
@@ -462,6 +482,7 @@ change_pending_page(AppendWal *log, const IndexFormat *format, Buffer newest,
 		pending->append.free_count--;
 		append_wal_run(logged, &pending->append.free_head, 2 * sizeof(uint32));
 	}
+	change_norms(logged, &pending->append, row);
 	log_lower(logged);
 }
 
@@ -565,12 +586,16 @@ set_nonce(Relation index)
 void
 append_row(Relation index, const IndexFormat *format, const void *vector, ItemPointer tid)
 {
-	AppendedRow	row = {.tid = tid};
+	AppendedRow	row = {.tid = tid,
+					   .least_norm = GPUANN_NO_LEAST_NORM,
+					   .most_norm = GPUANN_NO_MOST_NORM};
 	Buffer		newest;
 	const AppendPoint *append;
 
 	if (index_cached_nonce(index) == 0)
 		set_nonce(index);
+	gpuann_widen_norms((ElementType) format->type, format->dims, vector, &row.least_norm,
+					   &row.most_norm);
 
 	newest = append_lock(index, format);
 	FAULT_POINT("append-locked");

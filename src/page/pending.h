@@ -23,6 +23,8 @@ typedef struct PendingBounds
 	uint32		next_fresh;		/* slots below it exist */
 	uint32		free_count;
 	uint32		superblocks;	/* number of superblocks whose pending page is initialized */
+	float		least_norm;		/* range of the norms of all vectors listed before end */
+	float		most_norm;
 	BlockNumber oldest_pending;
 	uint32		newest_count;	/* number of entries in newest[], the last ones before end,
 								 * unchecked */

@@ -161,6 +161,14 @@ extern void gpuann_check_query_dims(const GpuannTypeInfo *info, uint32 dims, Poi
 extern bool gpuann_all_zero(const GpuannTypeInfo *info, uint32 dims, const void *elements);
 
 /*
+ * A value of the type from stored elements, as the type's functions take it:
+ * how many bytes it has; and write its header to memory of that many bytes,
+ * maximally aligned, and return where its elements belong.
+ */
+extern Size gpuann_value_bytes(const GpuannTypeInfo *info, uint32 dims);
+extern void *gpuann_value_begin(const GpuannTypeInfo *info, uint32 dims, void *value);
+
+/*
  * Widen a range of Euclidean norms, rounded outward to single precision, to
  * include that of stored elements. Bits have no norms: their ranges stay empty.
  */

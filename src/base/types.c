@@ -216,3 +216,40 @@ gpuann_widen_norms(ElementType type, uint32 dims, const void *elements, float *l
 	*least_norm = Min(*least_norm, nextafterf(norm, 0));
 	*most_norm = Max(*most_norm, nextafterf(norm, INFINITY));
 }
+
+/*
+ * The bytes of a value.
+ */
+Size
+gpuann_value_bytes(const GpuannTypeInfo *info, uint32 dims)
+{
+	switch (info->type)
+	{
+		case ELEMENT_FLOAT:
+			return VECTOR_SIZE(dims);
+		case ELEMENT_HALF:
+			return HALFVEC_SIZE(dims);
+		case ELEMENT_BIT:
+			return VARBITTOTALLEN(dims);
+	}
+	pg_unreachable();
+}
+
+/*
+ * Write a value's header.
+ */
+void *
+gpuann_value_begin(const GpuannTypeInfo *info, uint32 dims, void *value)
+{
+	Size		bytes = gpuann_value_bytes(info, dims);
+
+	memset(value, 0, Min(bytes, sizeof(Vector)));
+	SET_VARSIZE(value, bytes);
+	if (info->type == ELEMENT_FLOAT)
+		((Vector *) value)->dim = dims;
+	else if (info->type == ELEMENT_HALF)
+		((HalfVector *) value)->dim = dims;
+	else
+		VARBITLEN(value) = dims;
+	return unconstify(void *, info->elements(value));
+}

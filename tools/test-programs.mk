@@ -3,8 +3,8 @@
 #
 #   conformance       test/conformance*.c and the engine
 #   conformance-san   the same, with AddressSanitizer and UndefinedBehaviorSanitizer
-#   NAME_test         test/NAME_test*.c, the engine, and the server without its main.c; each also as NAME_test-san and, with
-#                     ThreadSanitizer, NAME_test-tsan
+#   NAME_test         test/NAME_test*.c and the engine, protocol_test also the server without its main.c; each also as NAME_test-san
+#                     and, with ThreadSanitizer, NAME_test-tsan
 #   NAME_engine.so    test/NAME_engine.c: an engine for tests, loaded at run time; fault_engine.so has the CPU engine in it
 #   NAME_preload.so   test/NAME_preload.c: for LD_PRELOAD
 #   sanitized         gpuann-server with AddressSanitizer and UndefinedBehaviorSanitizer, and the fault engine with them
@@ -28,6 +28,8 @@ TEST_ENGINE = $(ENGINE_OBJS)
 # The server as a part of a test program notices the steps of the protocol (src/server/steps.h).
 TEST_SERVER_SOURCES = $(filter-out src/server/main.c,$(wildcard src/server/*.c))
 TEST_SERVER = $(patsubst src/server/%.c,$(TEST_BUILD)/server/%.o,$(TEST_SERVER_SOURCES))
+# $(1): a test program, $(2): what it has if it has the server.
+WITH_SERVER = $(if $(filter protocol_test,$(1)),$(2))
 SAN = $(patsubst %.o,$(TEST_BUILD)/san/%.o,$(1))
 TSAN = $(patsubst %.o,$(TEST_BUILD)/tsan/%.o,$(1))
 TEST_OBJECT = $(patsubst test/%.c,$(TEST_BUILD)/%.o,$(1))
@@ -187,13 +189,13 @@ endif
 
 # $(1): the program's name.
 define test_program
-$(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(wildcard test/$(1)*.c)) $(TEST_SERVER) $(TEST_ENGINE)
+$(TEST_BUILD)/$(1): $(call TEST_OBJECT,$(wildcard test/$(1)*.c)) $(call WITH_SERVER,$(1),$(TEST_SERVER)) $(TEST_ENGINE)
 	$$(CC) $$(PLAIN_CFLAGS) -o $$@ $$^ $$(PLAIN_LIBS)
 
-$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(TEST_SERVER_SOURCES)) $(TEST_ENGINE))
+$(TEST_BUILD)/$(1)-san: $(call SAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
 	$$(CC) $$(PLAIN_CFLAGS) $$(SANITIZE) -o $$@ $$^ $$(PLAIN_LIBS)
 
-$(TEST_BUILD)/$(1)-tsan: $(call TSAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(TEST_SERVER_SOURCES)) $(TEST_ENGINE))
+$(TEST_BUILD)/$(1)-tsan: $(call TSAN,$(patsubst %.c,%.o,$(wildcard test/$(1)*.c) $(call WITH_SERVER,$(1),$(TEST_SERVER_SOURCES))) $(TEST_ENGINE))
 	$$(CC) $$(PLAIN_CFLAGS) -fsanitize=thread -o $$@ $$^ $$(PLAIN_LIBS)
 endef
 $(foreach t,$(TEST_NAMES),$(eval $(call test_program,$(t))))

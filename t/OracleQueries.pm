@@ -4,8 +4,8 @@
 # A query is a hash. sql: over items; over the twin every "items" is replaced. columns: what each one is (i id, d distance, g group, x other),
 # d by itself ascending. bound: what the scan knows of the number of rows wanted; with hard and none as many are promised as exist, with
 # none also the nearest. filter: what all rows pass. same: without ties in between, equal answers, as they are (order) or as sets (rows).
-# repeats: an id may come twice; unordered; distinct: each distance once; always: true whatever the scan promises; no_twin: the
-# twin cannot answer this.
+# repeats: an id may come twice; pair: the same id comes twice; unordered; distinct: each distance once; always: true whatever the scan
+# promises; no_twin: the twin cannot answer this.
 
 package OracleQueries;
 
@@ -49,10 +49,10 @@ sub any_limit { return pick(1, 2, 3, 5, 10, 10, 20, 50, 100, 500); }
 # The distance of a column from the query, one way or the other.
 sub distance
 {
-	my ($c, $query) = @_;
-	my ($operator, $q) = ($c->{set}{operator}, $query // $c->{q});
+	my ($c, $query, $column) = @_;
+	my ($operator, $q, $v) = ($c->{set}{operator}, $query // $c->{q}, $column // 'v');
 
-	return chance(0.15) ? "$q $operator v" : "v $operator $q";
+	return chance(0.15) ? "$q $operator $v" : "$v $operator $q";
 }
 
 # Ids and distances, as a subquery s (id, w, u, d).
@@ -185,10 +185,10 @@ sub group_by
 sub merge_join
 {
 	my ($c) = @_;
-	my $right = "(SELECT id, $c->{d} AS d FROM " . pick('plain', 'items') . " WHERE id % 7 = 0) r";
+	my $right = "(SELECT id, $c->{d} AS d FROM " . pick('plain', 'items') . " WHERE id % 3 = 0 AND id < 900) r";
 	my $kind = pick('JOIN', 'LEFT JOIN', 'FULL JOIN');
-	return { bound => 'none', columns => 'x x', same => 'rows', settings => 'SET enable_hashjoin = off; SET enable_nestloop = off;',
-		sql => "SELECT s.id, r.id FROM " . subquery($c, simple_filter()) . " $kind $right ON s.d = r.d" };
+	return { bound => 'none', columns => 'x x x', same => 'rows', settings => 'SET enable_hashjoin = off; SET enable_nestloop = off;',
+		sql => "SELECT count(*), sum(s.id), sum(r.id) FROM " . subquery($c, simple_filter()) . " $kind $right ON s.d = r.d" };
 }
 
 # With another table by id, in any way; the order goes through the join or is made above.
@@ -206,11 +206,11 @@ sub lateral
 {
 	my ($c) = @_;
 	my $filter = simple_filter();
-	my $d = distance($c, 'q.v');
-	my $how = pick('CROSS JOIN LATERAL', ', LATERAL');
+	my $d = distance($c, 'q.v', 't.v');
+	my $how = pick('CROSS JOIN LATERAL', ', LATERAL', 'LEFT JOIN LATERAL');
 	return { bound => 'hard', columns => 'g i d', filter => $filter,
-		sql => "SELECT q.n, s.id, s.d FROM queries q $how (SELECT id, $d AS d FROM (SELECT id, w, u, v FROM items) t WHERE $filter ORDER BY "
-		  . ($d =~ s/\bv /t.v /r) . ' LIMIT ' . any_limit() . ') s WHERE q.n BETWEEN 2 AND ' . pick(2, 3, 5) =~ s/t\.v/v/gr };
+		sql => "SELECT q.n, s.id, s.d FROM queries q $how (SELECT t.id, $d AS d FROM items t WHERE $filter ORDER BY $d LIMIT " . any_limit()
+		  . ') s' . ($how =~ /LEFT/ ? ' ON true' : '') . ' WHERE s.id IS NOT NULL AND q.n BETWEEN 2 AND ' . pick(2, 3, 5) };
 }
 
 sub correlated
@@ -402,7 +402,7 @@ sub prepared
 	my $other = 1 + int(rand(query_count()));
 	return { bound => 'hard', columns => 'i d', filter => $where,
 		settings => 'SET plan_cache_mode = ' . pick('force_generic_plan', 'force_generic_plan', 'force_custom_plan', 'auto') . '; DEALLOCATE ALL;'
-		  . " PREPARE p($type, bigint, float8) AS $body; DO \$\$ BEGIN NULL; END \$\$;",
+		  . " PREPARE p($type, bigint, float8) AS $body;",
 		sql => "EXECUTE p($literal, $n, $r)", before => "EXECUTE p($c->{set}{queries}[$other], 3, $r);" };
 }
 
@@ -434,19 +434,18 @@ sub changes
 			sql => "BEGIN; CREATE TEMP TABLE copied (id int, d float8); INSERT INTO copied $copied; SELECT * FROM copied; ROLLBACK" });
 }
 
-# The row that the cursor stands on, which the twin can only name under FOR UPDATE.
+# The row that a cursor stands on, whose id comes twice. The twin, which sorts, can only name it under FOR UPDATE.
 sub current_of
 {
 	my ($c) = @_;
-	my $filter = simple_filter();
-	my $steps = pick(1, 3, 20);
-	my $locked = chance(0.5);
-	return { bound => 'none', columns => 'x', same => 'rows', unordered => 1, no_twin => !$locked, equal_columns => 1,
-		sql => "BEGIN; DECLARE c CURSOR FOR SELECT id FROM items WHERE $filter ORDER BY $c->{d}" . ($locked ? ' FOR UPDATE' : '')
-		  . "; MOVE $steps IN c; UPDATE items SET w = w WHERE CURRENT OF c RETURNING 1; ROLLBACK" } if $c->{set}{tables} eq '' && chance(0.5);
-	return { bound => 'none', columns => 'i', filter => $filter, unordered => 1, repeats => 1, counted => 1,
-		sql => "BEGIN; DECLARE c CURSOR FOR SELECT id FROM items WHERE $filter ORDER BY $c->{d} FOR UPDATE;"
-		  . " FETCH 1 FROM c; DELETE FROM items WHERE CURRENT OF c RETURNING id; ROLLBACK" };
+	my $filter = pick('true', 'u = 1', 'passes(w)');
+	my $locked = chance(0.6) ? 'FOR UPDATE' : '';
+	my $change = pick('UPDATE items SET w = w', 'DELETE FROM items');
+
+	return { bound => 'none', columns => 'i', filter => $filter, unordered => 1, repeats => 1, pair => 1, no_twin => !$locked,
+		settings => 'SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off;',
+		sql => "BEGIN; DECLARE c CURSOR FOR SELECT id FROM items WHERE $filter ORDER BY $c->{d} $locked; MOVE " . pick(0, 1, 30)
+		  . " IN c; FETCH 1 FROM c; $change WHERE CURRENT OF c RETURNING id; ROLLBACK" };
 }
 
 # ---- rows that a user may not see ----
@@ -454,10 +453,10 @@ sub current_of
 sub row_security
 {
 	my ($c) = @_;
-	my $filter = pick('true', 'w = 7', 'fussy(u)', '10 / u > 0', "fussy(u) AND " . threshold($c, $c->{d}, radius($c)), threshold($c, $c->{d}, radius($c)));
+	my $filter = pick('true', 'w = 7', 'leaky(u)', '10 / u > 0', "leaky(u) AND " . threshold($c, $c->{d}, radius($c)), threshold($c, $c->{d}, radius($c)));
 	my ($table, $role) = chance(0.6) ? ('items', 'SET ROLE reader; ') : ('seen_items', '');
 	my %limit = chance(0.7) ? (bound => 'hard', limit => ' LIMIT ' . any_limit()) : (bound => 'none', limit => '');
-	return { %limit, columns => 'i d', filter => "u = 1 AND $filter",
+	return { %limit, columns => 'i d', filter => 'u = 1 AND ' . $filter =~ s/leaky\(u\)/true/r,
 		sql => "${role}SELECT id, $c->{d} FROM $table WHERE $filter ORDER BY $c->{d}$limit{limit}; RESET ROLE" };
 }
 

@@ -156,8 +156,10 @@ CREATE POLICY half ON items USING (u = 1);};
 
 	return $for_each . $for_each =~ s/items/plain/gr . qq{
 CREATE FUNCTION passes(w int) RETURNS bool LANGUAGE sql VOLATILE AS 'SELECT w < 50';
-CREATE FUNCTION fussy(u int) RETURNS bool LANGUAGE plpgsql IMMUTABLE COST 0.0001 AS
+CREATE FUNCTION fussy(u int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS
 	\$\$ BEGIN IF u <> 1 THEN RAISE EXCEPTION 'a row that no qual may see'; END IF; RETURN true; END \$\$;
+CREATE FUNCTION leaky(u int) RETURNS bool LANGUAGE sql IMMUTABLE COST 0.0001 RETURN fussy(u);
+ALTER FUNCTION leaky SET work_mem = '1MB';
 CREATE FUNCTION last_of(c refcursor, steps int) RETURNS int LANGUAGE plpgsql AS
 	\$\$ DECLARE r record; BEGIN FOR i IN 1 .. steps LOOP FETCH c INTO r; END LOOP; RETURN r.id; END \$\$;
 GRANT USAGE ON SCHEMA $set->{name} TO reader;
@@ -322,6 +324,7 @@ sub judge
 		$wrong ||= judge_exactness($query, $rows, $others, $truth) if $exact;
 		return "$where$wrong" if $wrong;
 	}
+	return "@$mine are not the same" if $query->{pair} && (@$mine != 2 || $mine->[0] ne $mine->[1]);
 	return '' if !$query->{same} || !$exact;
 	return judge_sameness($query->{same}, $mine, $twin);
 }

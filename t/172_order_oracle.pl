@@ -22,7 +22,7 @@ use Time::HiRes qw(time);
 use Test::More;
 
 my $rounds = $ENV{GPUANN_LONG} ? 40 : 4;	# queries of each kind over each data set
-my $shown = 3;	# failures of a kind that are shown
+my $shown = 1000;	# failures of a kind that are shown
 my ($seed, $only) = split m{/}, $ENV{GPUANN_SEED} || int(rand(2**31));
 my $part = $ENV{GPUANN_PART} // '';
 my $with_index = $part ne 'plain';

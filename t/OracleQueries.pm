@@ -62,6 +62,13 @@ sub subquery
 	return "(SELECT id, w, u, $c->{d} AS d FROM items WHERE $filter) s";
 }
 
+# The same, in order.
+sub ordered_subquery
+{
+	my ($c, $filter) = @_;
+	return "(SELECT id, w, u, $c->{d} AS d FROM items WHERE $filter ORDER BY $c->{d} OFFSET 0) s";
+}
+
 # A distance that none, one, a few, many or all rows have, or one between two. As text; with the rank of its row.
 sub radius
 {
@@ -185,10 +192,14 @@ sub group_by
 sub merge_join
 {
 	my ($c) = @_;
-	my $right = "(SELECT id, $c->{d} AS d FROM " . pick('plain', 'items') . " WHERE id % 3 = 0 AND id < 900) r";
-	my $kind = pick('JOIN', 'LEFT JOIN', 'FULL JOIN');
-	return { bound => 'none', columns => 'x x x', same => 'rows', settings => 'SET enable_hashjoin = off; SET enable_nestloop = off;',
-		sql => "SELECT count(*), sum(s.id), sum(r.id) FROM " . subquery($c, simple_filter()) . " $kind $right ON s.d = r.d" };
+	my $filter = simple_filter();
+	my $right = "(SELECT id, $c->{d} AS d FROM " . pick('plain', 'items') . " WHERE id % 3 = 0 AND id < 90) r";
+	my $settings = 'SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_sort = on;';
+
+	return { bound => 'none', columns => 'd x x', filter => $filter, same => 'rows', settings => $settings,
+		sql => "SELECT s.d, s.id, r.id FROM " . subquery($c, $filter) . " JOIN $right ON s.d = r.d ORDER BY s.d" } if chance(0.5);
+	return { bound => 'none', columns => 'x x x', same => 'rows', settings => $settings,
+		sql => "SELECT count(*), sum(s.id), sum(r.id) FROM " . ordered_subquery($c, $filter) . pick(' JOIN ', ' LEFT JOIN ') . "$right ON s.d = r.d" };
 }
 
 # With another table by id, in any way; the order goes through the join or is made above.
@@ -275,9 +286,13 @@ sub merge_append
 {
 	my ($c) = @_;
 	my %limit = (limit => ' LIMIT ' . any_limit(), bound => 'hard');
+	my ($first, $second) = map { "SELECT id, $c->{d} AS d FROM items WHERE $_ ORDER BY $c->{d} OFFSET 0" } 'u = 1', 'u = 0 AND w = 7';
+
 	%limit = (limit => '', bound => 'none') if chance(0.3);
-	return { %limit, columns => 'i d', filter => "u = 1 OR w = 7",
-		sql => "SELECT * FROM (SELECT id, $c->{d} AS d FROM items WHERE u = 1 UNION ALL SELECT id, $c->{d} FROM items WHERE u = 0 AND w = 7) s ORDER BY d$limit{limit}" };
+	return { %limit, columns => 'i d', filter => 'u = 1 OR w = 7',
+		sql => "SELECT * FROM (($first) UNION ALL ($second)) s ORDER BY d$limit{limit}" } if chance(0.5);
+	return { %limit, columns => 'i d', repeats => 1, filter => 'true',
+		sql => "SELECT * FROM (SELECT id, $c->{d} AS d FROM items UNION ALL SELECT id, $c->{d} FROM items) s ORDER BY d$limit{limit}" };
 }
 
 sub intersect
@@ -322,7 +337,8 @@ sub incremental_sort
 	my $filter = any_filter($c->{set});
 	my %limit = maybe_limit(200);
 	my $more = pick('id', 'w, id', 'id DESC');
-	return { %limit, columns => 'i d', filter => $filter, same => 'order', sql => "SELECT id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d}, $more$limit{limit}" };
+	my $from = chance(0.3) ? subquery($c, $filter) : ordered_subquery($c, $filter);
+	return { %limit, columns => 'i d', filter => $filter, same => 'order', sql => "SELECT id, d FROM $from ORDER BY d, $more$limit{limit}" };
 }
 
 # ---- cursors and procedures ----

@@ -326,9 +326,9 @@ sub with_ties
 {
 	my ($c) = @_;
 	my $filter = any_filter($c->{set});
-	my $n = any_limit();
-	return { bound => 'none', columns => 'i d', filter => $filter, same => 'rows',
-		sql => "SELECT id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d} " . pick('', 'OFFSET 2 ') . "FETCH FIRST $n ROWS WITH TIES" };
+	my ($n, $offset) = (any_limit(), pick('', 'OFFSET 2 '));
+	return { bound => 'none', columns => 'i d', filter => $filter, ($offset eq '' ? (same => 'rows') : ()),
+		sql => "SELECT id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d} ${offset}FETCH FIRST $n ROWS WITH TIES" };
 }
 
 sub incremental_sort

@@ -182,8 +182,8 @@ sub make_data_set
 	$session->rows($index) if $with_index;
 	$session->rows(rows_of($set, $linked + 1, $set->{rows}));
 	$session->rows("DELETE FROM items WHERE id % 13 = 4; UPDATE items SET w = (w + 1) % 100 WHERE id % 17 = 3;
-		CREATE TABLE plain AS SELECT * FROM items;
-		CREATE TABLE marks AS SELECT id FROM generate_series(1, $set->{rows}, 10) id;"
+		CREATE TABLE plain AS SELECT * FROM items ORDER BY hashint4(id);
+		CREATE TABLE marks AS SELECT id FROM generate_series(1, $set->{rows}, 10) id; CREATE UNIQUE INDEX ON marks (id); ANALYZE marks;"
 		  . more_statements($set));
 }
 
@@ -291,7 +291,8 @@ sub judge_exactness
 		return 'row ' . ($at + 1) . ": $found rather than $right" if compare_values($found, $right) != 0;
 		$last = $right;
 	}
-	return '' if $query->{columns} !~ /i/ || $query->{distinct};
+	# Which of equal rows are skipped, nobody promises.
+	return '' if $query->{columns} !~ /i/ || $query->{distinct} || $query->{sql} =~ /OFFSET|MOVE/;
 	$mine{ $_->{i} } = 1 foreach @$mine;
 	foreach my $row (@$twin)
 	{

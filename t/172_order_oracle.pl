@@ -11,6 +11,7 @@
 use strict;
 use warnings;
 
+use Digest::MD5 qw(md5);
 use FindBin;
 use lib $FindBin::RealBin;
 use GpuannTest;
@@ -21,11 +22,14 @@ use ServerTest;
 use Time::HiRes qw(time);
 use Test::More;
 
-my $rounds = $ENV{GPUANN_LONG} ? 40 : 4;	# queries of each kind over each data set
+my $rounds = $ENV{GPUANN_LONG} ? 80 : 8;	# queries of each kind over each data set
 my $shown = 1000;	# failures of a kind that are shown
 my ($seed, $only) = split m{/}, $ENV{GPUANN_SEED} || int(rand(2**31));
 my $part = $ENV{GPUANN_PART} // '';
 my $with_index = $part ne 'plain';
+
+# Kinds that are asked in the other modes of scans too, where fewer rows may come.
+my %other_modes = map { $_ => 1 } qw(limit filter only_ids drained);
 
 my ($node, $session, $has_node);
 my (%asked, %failed, %planned, %short, %refused);
@@ -35,14 +39,23 @@ sub settings_and_promise
 {
 	my ($query, $on_server) = @_;
 	my $exact = chance(0.25);
-	my $by_node = chance(0.8);
+	my $by_node = chance(0.8) || !$has_node;
 	my %settings = ('gpuann.exact' => $exact ? 'on' : 'off', 'gpuann.server' => $on_server ? 'on' : 'off',
 		'gpuann.ef_search' => pick(1, 1, 2, 5, 40), 'work_mem' => pick("'64kB'", "'4MB'", "'4MB'"), 'enable_sort' => pick('on', 'off', 'off'),
 		'enable_hashagg' => pick('on', 'off'), 'enable_material' => pick('on', 'off'), enable_seqscan => chance(0.9) ? 'off' : 'on');
 
 	$settings{'gpuann.plan_node'} = $by_node ? 'on' : 'off' if $has_node;
+	@settings{qw(parallel_setup_cost parallel_tuple_cost min_parallel_table_scan_size min_parallel_index_scan_size)} = (0) x 4 if chance(0.05);
+	if ($other_modes{ $query->{kind} } && chance(0.2))
+	{
+		my $mode = pick('strict_order', 'relaxed_order', 'off');
+
+		@settings{ 'gpuann.exact', 'gpuann.iterative_scan' } = ('off', $mode);
+		$query->{unordered} = 1 if $mode eq 'relaxed_order';
+		($exact, $by_node) = (0, 0);
+	}
 	return (join('', map { "SET $_ = $settings{$_}; " } sort keys %settings) . ($query->{settings} // ''),
-		{ exact => $exact, complete => $by_node || !$has_node });
+		{ exact => $exact, complete => $by_node });
 }
 
 # Ask over items or its twin; returns the answer.
@@ -107,11 +120,10 @@ sub one_query
 	my ($query, $settings, $promise, $wrong);
 
 	return if defined $only && $only != $number;
-	srand(($seed * 31 + $number) % 2**31);
+	srand(unpack('N', md5("$seed/$number")));
 	$query = make_query($session, $set, $kind);
 	($settings, $promise) = settings_and_promise($query, chance(0.5));
-	my $t=time; $wrong = compare($set, $query, $settings, $promise);
-	diag(sprintf "TIME %.2f $set->{name} $kind $query->{sql}", time-$t) if time-$t>0.3;
+	$wrong = compare($set, $query, $settings, $promise);
 	$asked{$kind}++;
 	note("$set->{name}: $settings $query->{sql}") if defined $only;
 	return if $wrong eq '';
@@ -138,7 +150,7 @@ sub ask_about
 	my $number = $first;
 
 	return if defined $only && int($only / 10000) * 10000 != $first || $part ne '' && $part ne 'plain' && $part ne $set->{name};
-	srand(($seed + $first) % 2**31);
+	srand(unpack('N', md5("$seed/$set->{name}")));
 	make_data_set($session, $set, $with_index);
 	ok(await_mirrors($set), "$set->{name}: the mirrors are ready") if $with_index;
 	foreach my $kind (kinds())
@@ -147,6 +159,51 @@ sub ask_about
 	}
 	delete @{$set}{qw(truth allowed centers)};
 }
+
+# ---- beside a writer ----
+
+# FOR UPDATE waits for a writer that moves the nearest rows and changes what the filter asks for, and then returns rows as they are now.
+sub lock_beside_writer
+{
+	my ($writer, $on_server) = @_;
+	my ($set) = grep { $_->{name} eq 'l2' } data_sets();
+	my $q = "(SELECT q.v FROM queries q WHERE q.n = " . (1 + int(rand(query_count()))) . ')';
+	my $exact = chance(0.5) ? 'on' : 'off';
+	my $near = chance(0.5) ? "AND v <-> $q < 12" : '';
+	my $settings = "SET search_path = l2, public; SET enable_seqscan = off; SET gpuann.exact = $exact; SET gpuann.server = " . ($on_server ? 'on' : 'off') . ';';
+	my $change = pick('w = 99 - w', "v = (SELECT v FROM queries WHERE n = 1)", 'w = w', 'v = v, w = w + 25');
+	my $select = "SELECT id, v <-> $q, w FROM items WHERE w < 50 $near ORDER BY v <-> $q LIMIT 20 FOR UPDATE";
+
+	$writer->rows('BEGIN');
+	$writer->rows("UPDATE items SET $change WHERE id IN (SELECT id FROM plain ORDER BY v <-> $q LIMIT 40)");
+	$session->rows("RESET ALL; $settings");
+	$session->send($select);
+	$session->is_done(0.05);
+	$writer->rows(pick('COMMIT', 'COMMIT', 'ROLLBACK'));
+	my $answer = $session->receive;
+	my @ids = map { /^(\d+)/ } @{ $answer->{rows} };
+	my $now = join("\n", sort split /\n/, $writer->rows("SELECT id, v <-> $q, w FROM items WHERE w < 50 $near AND id IN (" . join(',', 0, @ids) . ')'));
+
+	return "$settings $change; $select: $answer->{error}" if $answer->{error} ne '';
+	return "$settings $change; $select: rows are not as they are now" if join("\n", sort @{ $answer->{rows} }) ne $now;
+	return '';
+}
+
+# All over one set, whose twin no longer has the same rows then.
+sub ask_beside_writer
+{
+	my $writer = PgSession->new($node);
+	my @wrong;
+
+	return if defined $only || $part ne '' && $part ne 'l2' && $part ne 'plain';
+	$writer->rows('SET search_path = l2, public');
+	srand(unpack('N', md5("$seed/writer")));
+	@wrong = grep { $_ ne '' } map { lock_beside_writer($writer, $_ % 2) } 1 .. 60;
+	is(scalar(@wrong), 0, "seed $seed: FOR UPDATE beside a writer gives rows as they are") or diag(join("\n", @wrong[ 0 .. ($#wrong < 2 ? $#wrong : 2) ]));
+	$writer->close;
+}
+
+# ---- all of it ----
 
 $node = server_node('oracle', conf => [ 'fsync = off' ]);
 await_server($node);
@@ -164,6 +221,7 @@ foreach my $set (data_sets())
 	note(sprintf('%s: %.1f s', $set->{name}, time - $set_began));
 	$first += 10000;
 }
+ask_beside_writer();
 foreach my $kind (kinds())
 {
 	my ($asked, $failed) = ($asked{$kind} // 0, $failed{$kind} // 0);
@@ -171,6 +229,7 @@ foreach my $kind (kinds())
 	is($failed, 0, "$kind: seed $seed, $asked queries, " . ($planned{$kind} // 0) . ' by the index') if $asked;
 	note("refused without the index, too: $refused{$kind}") if $refused{$kind};
 }
+note(($short{rows} // 0) . " of $short{of} scans without a promise of all rows had fewer than LIMIT") if $short{of};
 note(sprintf('%.1f s', time - $began));
 $session->close;
 $node->stop;

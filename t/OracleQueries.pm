@@ -4,7 +4,7 @@
 # A query is a hash. sql: over items; over the twin every "items" is replaced. columns: what each one is (i id, d distance, g group, x other),
 # d by itself ascending. bound: what the scan knows of the number of rows wanted; with hard and none as many are promised as exist, with
 # none also the nearest. filter: what all rows pass. same: without ties in between, equal answers, as they are (order) or as sets (rows).
-# repeats: an id may come twice; pair: the same id comes twice; unordered; distinct: each distance once; always: true whatever the scan
+# counts: equal also where other rows may be found; more: who misses rows may have more. repeats: an id may come twice; pair: the same id comes twice; unordered; distinct: each distance once; always: true whatever the scan
 # promises; no_twin: the twin cannot answer this.
 
 package OracleQueries;
@@ -230,7 +230,7 @@ sub correlated
 	my $operator = $c->{set}{operator};
 	my $n = any_limit();
 	return pick(
-		{ bound => 'hard', columns => 'x x', always => 1, same => 'rows',
+		{ bound => 'hard', columns => 'x x', counts => 1, same => 'rows',
 			sql => "SELECT q.n, (SELECT count(*) FROM (SELECT i.id FROM items i ORDER BY i.v $operator q.v LIMIT $n) s) FROM queries q WHERE q.n > 0" },
 		{ bound => 'hard', columns => 'g i', filter => 'true',
 			sql => "SELECT q.n, (SELECT i.id FROM items i ORDER BY i.v $operator q.v LIMIT 1) FROM queries q WHERE q.n > 0" },
@@ -302,7 +302,7 @@ sub intersect
 	my $filter = simple_filter();
 	return { bound => 'hard', columns => 'i', filter => $filter, unordered => 1,
 		sql => "SELECT id FROM items INTERSECT (SELECT id FROM items WHERE $filter ORDER BY $c->{d} LIMIT $n)" } if chance(0.5);
-	return { bound => 'none', columns => 'i', unordered => 1, same => 'rows',
+	return { bound => 'none', columns => 'i', unordered => 1, more => 1, same => 'rows',
 		sql => "SELECT id FROM items EXCEPT SELECT id FROM (SELECT id FROM items WHERE $filter ORDER BY $c->{d} OFFSET 0) s" };
 }
 
@@ -327,7 +327,7 @@ sub with_ties
 	my ($c) = @_;
 	my $filter = any_filter($c->{set});
 	my ($n, $offset) = (any_limit(), pick('', 'OFFSET 2 '));
-	return { bound => 'none', columns => 'i d', filter => $filter, ($offset eq '' ? (same => 'rows') : ()),
+	return { bound => 'none', columns => 'i d', filter => $filter, more => 1, ($offset eq '' ? (same => 'rows') : ()),
 		sql => "SELECT id, $c->{d} FROM items WHERE $filter ORDER BY $c->{d} ${offset}FETCH FIRST $n ROWS WITH TIES" };
 }
 
@@ -450,12 +450,12 @@ sub changes
 			sql => "BEGIN; CREATE TEMP TABLE copied (id int, d float8); INSERT INTO copied $copied; SELECT * FROM copied; ROLLBACK" });
 }
 
-# The row that a cursor stands on, whose id comes twice. The twin, which sorts, can only name it under FOR UPDATE.
+# The row that a cursor stands on, whose id comes twice. Above a Sort or MergeAppend PostgreSQL knows it only under FOR UPDATE.
 sub current_of
 {
 	my ($c) = @_;
 	my $filter = pick('true', 'u = 1', 'passes(w)');
-	my $locked = chance(0.6) ? 'FOR UPDATE' : '';
+	my $locked = $c->{set}{tables} ne '' || chance(0.6) ? 'FOR UPDATE' : '';
 	my $change = pick('UPDATE items SET w = w', 'DELETE FROM items');
 
 	return { bound => 'none', columns => 'i', filter => $filter, unordered => 1, repeats => 1, pair => 1, no_twin => !$locked,

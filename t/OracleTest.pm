@@ -73,7 +73,7 @@ sub elements
 
 	return map { 1000 + int(rand(60)) / 16384 + (chance(0.1) ? rand(1) : 0) } 1 .. $dims if $values eq 'close';
 	return map { int(rand(3)) } 1 .. $dims if $values eq 'equal';
-	return map { 1 * sprintf('%.6g', chance(0.1) ? 0 : power(chance(0.3) ? (37, 38.2) : (17, 20))) } 1 .. $dims if $values eq 'huge';
+	return map { 1 * sprintf('%.6g', chance($set->{operator} eq '<=>' ? 0 : 0.1) ? 0 : power(chance(0.3) ? (37, 38.2) : (17, 20))) } 1 .. $dims if $values eq 'huge';
 	return (0) x $dims if $values eq 'tiny' && $set->{operator} ne '<=>' && chance(0.05);
 	return map { 1 * sprintf('%.6g', power(chance(0.3) ? (-37, -30) : (-25, -18))) } 1 .. $dims if $values eq 'tiny';
 	return map { my $bit = $_ > 0 ? 1 : 0; chance(0.06) ? 1 - $bit : $bit } @$center if $values eq 'bits';
@@ -321,12 +321,13 @@ sub judge
 
 		$wrong = judge_ids($query, $rows, $allowed) if $query->{columns} =~ /i/;
 		$wrong ||= judge_order($query, $rows, $truth);
-		$wrong ||= @$rows . ' rows rather than ' . @$others if $complete ? @$rows != @$others : @$rows > @$others;
+		$wrong ||= @$rows . ' rows rather than ' . @$others
+		  if $complete ? @$rows != @$others : @$rows > @$others && !$query->{more};
 		$wrong ||= judge_exactness($query, $rows, $others, $truth) if $exact;
 		return "$where$wrong" if $wrong;
 	}
 	return "@$mine are not the same" if $query->{pair} && (@$mine != 2 || $mine->[0] ne $mine->[1]);
-	return '' if !$query->{same} || !$exact;
+	return '' if !$query->{same} || !($exact || $complete && $query->{counts});
 	return judge_sameness($query->{same}, $mine, $twin);
 }
 

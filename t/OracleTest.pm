@@ -22,7 +22,8 @@ sub pick { return $_[int(rand(@_))]; }
 sub chance { return rand() < $_[0]; }
 sub query_count { return $query_count; }
 
-# name, type, dimensions, operator class, operator, rows, values, and what only some have: tables (how items is partitioned), m.
+# name, type, dimensions, operator class, operator, rows, values, and what only some have: tables (how items is partitioned; or holes: some
+# rows are not indexed).
 #
 # What a set is for: clusters that a sparse graph does not connect, so that searches miss rows; distances closer than single precision;
 # equal vectors; sums that overflow and that vanish; norms of all sizes; partitions.
@@ -55,7 +56,12 @@ sub data_sets
 		[ 'jaccard', 'bit', 64, 'bit_jaccard_ops', '<%>', 3000, 'bits' ],
 		[ 'partitions', 'vector', 6, 'vector_l2_ops', '<->', 3000, 'clusters', 'partitions' ],
 		[ 'children', 'vector', 6, 'vector_cosine_ops', '<=>', 3000, 'clusters', 'children' ],
-		[ 'larger', 'vector', 3, 'vector_l2_ops', '<->', 20000, 'clusters' ]);
+		[ 'larger', 'vector', 3, 'vector_l2_ops', '<->', 20000, 'clusters' ],
+		[ 'not_indexed', 'vector', 4, 'vector_cosine_ops', '<=>', 2000, 'clusters', 'holes' ]);
+
+	# Rows that are not indexed are not in the twin: only kinds that the index always answers.
+	@{ $sets[-1] }{qw(kinds settings)} = ([qw(limit filter only_ids offset lateral)],
+		'SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off;');
 	return @sets;
 }
 
@@ -112,6 +118,7 @@ sub rows_of
 	foreach my $id ($from .. $to)
 	{
 		$value = $id <= 5 ? $set->{queries}[ $id + 3 ] : defined $value && chance(0.1) ? $value : literal($set, elements($set));
+		$value = pick('NULL', "'[0,0,0,0]'") if $set->{tables} eq 'holes' && $id > 5 && chance(0.05);
 		push @rows, "($id, $value, " . int(rand(100)) . ', ' . int(rand(2)) . ')';
 	}
 	return 'INSERT INTO items VALUES ' . join(', ', @rows);
@@ -173,6 +180,7 @@ sub make_data_set
 	my ($session, $set, $with_index) = @_;
 	my ($table, $index) = table_statements($set);
 	my $linked = int(0.85 * $set->{rows});
+	my $indexed = $set->{tables} eq 'holes' ? 'v IS NOT NULL AND vector_norm(v) > 0' : 'true';
 
 	$set->{queries} = [ undef, map { literal($set, query_elements($set, $_)) } 1 .. $query_count ];
 	$session->rows("CREATE SCHEMA $set->{name}; SET search_path = $set->{name}, public");
@@ -182,7 +190,7 @@ sub make_data_set
 	$session->rows($index) if $with_index;
 	$session->rows(rows_of($set, $linked + 1, $set->{rows}));
 	$session->rows("DELETE FROM items WHERE id % 13 = 4; UPDATE items SET w = (w + 1) % 100 WHERE id % 17 = 3;
-		CREATE TABLE plain AS SELECT * FROM items ORDER BY hashint4(id);
+		CREATE TABLE plain AS SELECT * FROM items WHERE $indexed ORDER BY hashint4(id);
 		CREATE TABLE marks AS SELECT id FROM generate_series(1, $set->{rows}, 10) id; CREATE UNIQUE INDEX ON marks (id); ANALYZE marks;"
 		  . more_statements($set));
 }
@@ -215,6 +223,7 @@ sub compare_values
 	my ($left, $right) = @_;
 
 	return 0 if $left eq $right;
+	return 1 if $left eq '' || $right eq '';
 	return $left eq 'NaN' ? 1 : -1 if $left eq 'NaN' || $right eq 'NaN';
 	return $left <=> $right;
 }

@@ -21,6 +21,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
+#include "storage/smgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -167,6 +168,29 @@ pages_needed(const IndexFormat *format, uint32 rows)
 }
 
 /*
+ * Make the file longer by pages that are zero, without buffers: processes wait
+ * for each other here. Each page is written even if it is written again soon,
+ * so that a full disk is an error of the build, not of a checkpoint; one
+ * request to sync per segment is enough.
+ */
+static void
+lengthen_file(Relation index, BlockNumber first, uint32 pages)
+{
+#if PG_VERSION_NUM >= 160000
+	smgrzeroextend(RelationGetSmgr(index), MAIN_FORKNUM, first, (int) pages, false);
+#else
+	static PGAlignedBlock zero_page;
+
+	for (uint32 i = 1; i <= pages; i++)
+	{
+		bool		last = i == pages || (first + i) % RELSEG_SIZE == 0;
+
+		smgrextend(RelationGetSmgr(index), MAIN_FORKNUM, first + i - 1, zero_page.data, !last);
+	}
+#endif
+}
+
+/*
  * Claim the next superblock and make its pages, all zero: those that so many
  * rows need, or with other processes about, who claim the next one meanwhile,
  * all of them.
@@ -185,8 +209,7 @@ build_claim_superblock(BuildShared *shared, Relation index, uint32 rows)
 		LockRelationForExtension(index, ExclusiveLock);
 	superblock = shared->superblocks;
 	check_row_limit(index, format, superblock);
-	for (uint32 i = 0; i < pages; i++)
-		ReleaseBuffer(build_new_block(index, MAIN_FORKNUM, pending_block(format, superblock) + i));
+	lengthen_file(index, pending_block(format, superblock), pages);
 	shared->superblocks++;
 	if (whole)
 		UnlockRelationForExtension(index, ExclusiveLock);
@@ -199,9 +222,9 @@ build_claim_superblock(BuildShared *shared, Relation index, uint32 rows)
 static Buffer
 begin_page(const Loader *loader, BlockNumber block, PageKind kind, uint32 superblock)
 {
-	Buffer		buffer = ReadBuffer(loader->index, block);
+	Buffer		buffer =
+		ReadBufferExtended(loader->index, MAIN_FORKNUM, block, RBM_ZERO_AND_LOCK, NULL);
 
-	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	page_init(BufferGetPage(buffer), kind, superblock);
 	return buffer;
 }

@@ -71,5 +71,11 @@ page_log_flush(PageLog *log)
 	for (int i = 0; i < log->count; i++)
 		UnlockReleaseBuffer(log->buffers[i]);
 	log->count = 0;
+
+	/*
+	 * Have the WAL writer write in large pieces what fills the WAL buffers:
+	 * who finds them full writes a page at a time, and all others wait.
+	 */
+	XLogSetAsyncXactLSN(lsn);
 	CHECK_FOR_INTERRUPTS();
 }

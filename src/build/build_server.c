@@ -40,6 +40,7 @@ struct BuildServer
 	bool		absent;			/* slots without rows */
 
 	/* what comes back */
+	uint64	   *holds;			/* a bit per slot: those that hold rows */
 	uint32		fetched;		/* rows */
 	uint32		next;			/* the slot of the next one, if that holds a row */
 	uint32	   *slots;
@@ -298,41 +299,58 @@ are_next(BuildServer *build, const uint32 *slots, uint32 count)
 	return true;
 }
 
+/*
+ * The set of slots that hold rows.
+ */
+static uint64 *
+slots_with_rows(const BuildServer *build)
+{
+	uint32		per_superblock = build->slice.format->superblock_slots;
+	uint64	   *bits =
+		palloc_extended(bits64_bytes(build->end), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+
+	for (uint32 first = 0; first < build->end; first += per_superblock)
+	{
+		uint32		end = first + build->loaded[first / per_superblock];
+
+		for (uint32 slot = first; slot < end; slot++)
+			bit64_set(bits, slot);
+	}
+	return bits;
+}
+
 static bool
 holds_row(const BuildServer *build, uint32 slot)
 {
-	uint32		per_superblock = build->slice.format->superblock_slots;
+	return slot < build->end && bit64_is_set(build->holds, slot);
+}
 
-	return slot < build->end && slot % per_superblock < build->loaded[slot / per_superblock];
+static void
+flip_slot(BuildServer *build, uint32 slot)
+{
+	build->holds[slot / 64] ^= UINT64CONST(1) << slot % 64;
 }
 
 /*
  * Whether a graph row is one that pages may have: others that hold rows, each
- * once, without gaps.
+ * once, without gaps. The row's own slot, which holds one, and those that it
+ * has named are out of the set meanwhile.
  */
 static bool
-is_graph_row(const BuildServer *build, uint32 slot, const uint32 *row)
+is_graph_row(BuildServer *build, uint32 slot, const uint32 *row)
 {
 	uint32		degree = build->slice.format->degree;
 	uint32		count = 0;
 
-	while (count < degree && row[count] != NO_SLOT)
-	{
-		if (row[count] == slot || !holds_row(build, row[count]))
-			return false;
-		for (uint32 i = 0; i < count; i++)
-		{
-			if (row[i] == row[count])
-				return false;
-		}
+	flip_slot(build, slot);
+	for (; count < degree && holds_row(build, row[count]); count++)
+		flip_slot(build, row[count]);
+	for (uint32 i = 0; i < count; i++)
+		flip_slot(build, row[i]);
+	flip_slot(build, slot);
+	while (count < degree && row[count] == NO_SLOT)
 		count++;
-	}
-	for (uint32 i = count; i < degree; i++)
-	{
-		if (row[i] != NO_SLOT)
-			return false;
-	}
-	return true;
+	return count == degree;
 }
 
 /*
@@ -430,6 +448,7 @@ build_server_link(BuildServer *build, const uint32 *loaded, LinkResult *seeds)
 		return false;
 	if (*(volatile uint32_t *) &shared_channel((uint32) slice->channel)->out_count != build->rows)
 		return failed_with(build, ENGINE_INVALID, "the server has not linked every row once");
+	build->holds = slots_with_rows(build);
 	build->slots = palloc(FETCHED_ROWS * sizeof(uint32));
 	build->graph_rows = palloc(FETCHED_ROWS * slice->format->degree * sizeof(uint32));
 	return fetch_seeds(build, seeds);

@@ -32,6 +32,7 @@ _PG_init(void)
 	if (process_shared_preload_libraries_in_progress)
 		mirror_feed_init();
 	gpuann_explain_init();
+	gpuann_plan_init();
 	index_hook_init();
 	MarkGUCPrefixReserved("gpuann");
 }

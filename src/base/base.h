@@ -107,6 +107,7 @@ extern bool gpuann_exact;
 extern int	gpuann_iterative_scan;
 extern int	gpuann_max_scan_tuples; /* or GPUANN_UNSET */
 extern int	gpuann_pending_limit;
+extern bool gpuann_plan_node;	/* use the plan node */
 extern bool gpuann_server;		/* use the server in this session */
 
 /*

@@ -20,6 +20,7 @@
 extern void gpuann_shmem_init(void);
 extern void mirror_feed_init(void);
 extern void gpuann_explain_init(void);
+extern void gpuann_plan_init(void);
 extern void index_hook_init(void);
 
 /* cost.c */

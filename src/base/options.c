@@ -15,6 +15,7 @@ bool		gpuann_exact = false;
 int			gpuann_iterative_scan = GPUANN_ITERATIVE_COMPLETE;
 int			gpuann_max_scan_tuples = GPUANN_UNSET;
 int			gpuann_pending_limit = GPUANN_DEFAULT_PENDING_LIMIT;
+bool		gpuann_plan_node = true;
 bool		gpuann_server = true;
 bool		gpuann_debug_unpinned_distances = true;
 
@@ -78,8 +79,8 @@ define_scan_settings(void)
 	DefineCustomEnumVariable(
 		"gpuann.iterative_scan",
 		"Sets what a scan does when more rows are wanted than it found at first.",
-		"complete and strict_order go on in order, relaxed_order as rows are found, off stops; complete adds in the end "
-		"what was missed.",
+		"complete gathers as many rows as are wanted before it gives any; strict_order goes on in order and drops what "
+		"was found too late, relaxed_order gives rows as they are found, off stops.",
 		&gpuann_iterative_scan, GPUANN_ITERATIVE_COMPLETE, iterative_scan_options, PGC_USERSET, 0,
 		NULL, NULL, NULL);
 	DefineCustomIntVariable(
@@ -88,6 +89,10 @@ define_scan_settings(void)
 		"The scan then ends, whether it has given every row or not. -1 sets no limit.",
 		&gpuann_max_scan_tuples, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_MAX_SCAN_TUPLES,
 		PGC_USERSET, 0, check_not_zero, NULL, NULL);
+	DefineCustomBoolVariable(
+		"gpuann.plan_node", "Lets queries scan indexes by the custom scan node.",
+		"It knows the query's LIMIT and filters. When off, indexes are scanned by plain index scans.",
+		&gpuann_plan_node, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpuann.pending_limit",
 							"Sets how many rows may wait to be linked before an insert links some.",
 							"It matters where no mirror worker links the index's rows.",

@@ -272,10 +272,6 @@ scan_price(const PricedIndex *index, double wanted)
 		had += rounds * room;
 		room = next;
 	}
-	/* In the end: what the graph has missed. */
-	if (wanted >= index->rows && !gpuann_exact &&
-		gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE)
-		price += exact_price(index, room);
 	/* Each row's record in the index is read before it is given. */
 	return price + wanted * (cpu_index_tuple_cost + CONFIRM_OPERATORS * cpu_operator_cost);
 }

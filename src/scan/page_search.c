@@ -653,26 +653,3 @@ page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint
 	sort_answer(answer->results, answer->count);
 	answer->more = walk->seen_next < walk->seen_count;
 }
-
-/*
- * Give a result once more later. It has come out of the array, so there is a
- * place for it at the beginning.
- */
-void
-page_walk_hold(PageWalk *walk, const SearchResult *result)
-{
-	Assert(walk->held_count < walk->seen_next);
-	walk->seen[walk->held_count++] = *result;
-}
-
-bool
-page_walk_give_held(PageWalk *walk)
-{
-	bool		any = walk->held_count > 0;
-
-	if (any)
-		sort_answer(walk->seen, walk->held_count);
-	walk->seen_count = walk->held_count;
-	walk->seen_next = walk->held_count = 0;
-	return any;
-}

@@ -77,8 +77,7 @@ typedef struct PageWalk
 	SearchResult *seen;			/* what it has visited and is still to give, nearest first by
 								 * walking distance */
 	uint32		seen_count;
-	uint32		seen_next;		/* the next one to be given, */
-	uint32		held_count;		/* and those before it that were given back, as the first ones */
+	uint32		seen_next;		/* the next one to be given */
 } PageWalk;
 
 /* What a round of a walk is to do. */
@@ -122,15 +121,6 @@ extern void page_walk_add(PageWalk *walk, const SearchResult *results, uint32 co
  */
 extern void page_walk_rest(const PageQuery *query, PageWalk *walk, const SlotSet *skip, uint32 room,
 						   PageAnswer *answer);
-
-/*
- * Have a walk give a result of page_walk_rest() once more, after all others,
- * ...
- */
-extern void page_walk_hold(PageWalk *walk, const SearchResult *result);
-
-/* ... from here on. False: there are none. */
-extern bool page_walk_give_held(PageWalk *walk);
 
 /*
  * The nearest live slots of a range, exactly. With a range->skip, slots at or

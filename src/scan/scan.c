@@ -43,6 +43,8 @@ gpuannbeginscan(Relation index, int nkeys, int norderbys)
 	scan->memory =
 		AllocSetContextCreate(CurrentMemoryContext, "gpuann scan", ALLOCSET_DEFAULT_SIZES);
 	desc->opaque = scan;
+	desc->xs_orderbyvals = palloc0(norderbys * sizeof(Datum));
+	desc->xs_orderbynulls = palloc0(norderbys * sizeof(bool));
 	return desc;
 }
 
@@ -112,6 +114,46 @@ query_elements(GpuannScan *scan, const ScanKeyData *key)
 }
 
 /*
+ * What the settings say of a scan whose caller does not gather rows: complete
+ * means the same as strict_order there.
+ */
+static ScanKind
+kind_as_set(void)
+{
+	if (gpuann_exact)
+		return SCAN_EXACT;
+	switch ((GpuannIterativeScan) gpuann_iterative_scan)
+	{
+		case GPUANN_ITERATIVE_RELAXED:
+			return SCAN_AS_FOUND;
+		case GPUANN_ITERATIVE_OFF:
+			return SCAN_FIRST;
+		default:
+			return SCAN_ORDERED;
+	}
+}
+
+/*
+ * The breadth of the first graph round.
+ */
+static uint32
+first_ef(Relation index, const ScanWants *wants)
+{
+	return Max((uint32) gpuann_effective_ef_search(index), wants->ef);
+}
+
+/*
+ * Rows selected by the first exact round.
+ */
+static uint64
+first_room(const GpuannScan *scan)
+{
+	if (scan->wants.rows > 0)
+		return Max(scan->wants.rows, EXACT_FIRST_ROOM);
+	return scan->kind == SCAN_EXACT && !scan->wants.set ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM;
+}
+
+/*
  * Empty the scan's state; its query and the index's bounds are captured, in
  * this order: the snapshot, then the bounds.
  */
@@ -142,14 +184,15 @@ scan_start(IndexScanDesc desc)
 		.format = index_format(index),
 		.type = scan->type,
 		.memory = scan->memory,
-		.iterative = (GpuannIterativeScan) gpuann_iterative_scan,
+		.wants = scan->wants,
+		.kind = scan->wants.set ? scan->wants.kind : kind_as_set(),
 		.snapshot = desc->xs_snapshot,
 		.mirror.entry = -1,
 		.first = scan->first,
-		.first_ef = (uint32) gpuann_effective_ef_search(index),
+		.first_ef = first_ef(index, &scan->wants),
 		.max_visited = gpuann_max_scan_tuples,
 		.heap_blocks = scan->heap_blocks,
-		.stats = {.any = true, .exact = gpuann_exact},
+		.stats = {.any = true},
 	};
 	scan->query = (PageQuery) {
 		.index = index,
@@ -171,11 +214,14 @@ scan_start(IndexScanDesc desc)
 	}
 	else
 	{
-		scan->stage = gpuann_exact ? STAGE_EXACT : STAGE_GRAPH;
-		scan->emitted = gpuann_exact ? NULL : slot_set_create(scan->memory);
+		scan->stage = scan->kind == SCAN_EXACT ? STAGE_EXACT : STAGE_GRAPH;
+		scan->stats.exact = scan->kind == SCAN_EXACT;
+		scan->emitted = scan->kind == SCAN_EXACT ? NULL : slot_set_create(scan->memory);
+		operator_bounds_set(&scan->bounds_of_value, scan->type, scan->format->dims,
+							scan->query.vector, scan->bounds.least_norm, scan->bounds.most_norm);
 		source_begin(scan);
 	}
-	scan->room = scan_exact_room(gpuann_exact ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM);
+	scan->room = scan_exact_room(first_room(scan));
 	scan->started = true;
 	MemoryContextSwitchTo(old);
 }
@@ -208,33 +254,16 @@ comes_in_order(const GpuannScan *scan)
 static bool
 is_wanted(GpuannScan *scan, const SearchResult *result)
 {
-	bool		before;
-
 	if (scan->emitted != NULL && slot_set_has(scan->emitted, result->slot))
 		return false;
-	if (scan->stage == STAGE_MISSED)
-		return !engine_before(scan->last.distance, scan->last.slot, result->distance, result->slot);
-	if (!comes_in_order(scan))
+	if (!comes_in_order(scan) || scan->kind == SCAN_AS_FOUND || scan->kind == SCAN_GATHER)
 		return true;
-
-	before = scan->last.set && result->distance < scan->last.distance;
-	if (!before || scan->iterative == GPUANN_ITERATIVE_RELAXED)
+	if (!scan->last.set || result->distance >= scan->last.distance)
 		return true;
-	/* A range comes after all that was held. */
-	if (scan->stage == STAGE_RANGE && scan->iterative == GPUANN_ITERATIVE_COMPLETE)
-		return true;
-	/*
-	 * Found too late: strict_order drops it (once), complete comes back to it
-	 * in the end.
-	 */
-	if (scan->iterative == GPUANN_ITERATIVE_STRICT)
-	{
-		scan->stats.tally.dropped++;
-		if (scan->stage != STAGE_RANGE)
-			slot_set_add(scan->emitted, result->slot);
-	}
-	else if (scan->stage == STAGE_VISITED)
-		page_walk_hold(&scan->walk, result);
+	/* Found too late: dropped, once. */
+	scan->stats.tally.dropped++;
+	if (scan->stage != STAGE_RANGE)
+		slot_set_add(scan->emitted, result->slot);
 	return false;
 }
 
@@ -360,7 +389,7 @@ check_row_place(Relation index, Relation heap, BlockNumber *heap_blocks, BlockNu
  * names and the table has not. So when it asks for another row, the page of the
  * one before is tested as a sequential scan would have done.
  */
-static void
+void
 check_row_age(IndexScanDesc desc)
 {
 #if PG_VERSION_NUM < 170000
@@ -384,7 +413,7 @@ static void
 note_emitted(GpuannScan *scan, const SearchResult *result)
 {
 	/* Ranges have each slot once. */
-	if (scan->stage == STAGE_GRAPH || scan->stage == STAGE_VISITED || scan->stage == STAGE_HELD)
+	if (scan->stage == STAGE_GRAPH || scan->stage == STAGE_VISITED)
 		slot_set_add(scan->emitted, result->slot);
 	if (comes_in_order(scan) &&
 		(!scan->last.set ||
@@ -396,21 +425,17 @@ note_emitted(GpuannScan *scan, const SearchResult *result)
  * The next row.
  */
 bool
-gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
+scan_next_row(IndexScanDesc desc, ScanRow *row)
 {
 	GpuannScan *scan = desc->opaque;
 
-	Assert(ScanDirectionIsForward(direction));
 	if (!scan->started)
 		scan_start(desc);
-	else
-		check_row_age(desc);
-
 	do
 	{
 		while (scan->next < scan->answer.count)
 		{
-			const SearchResult *result = &scan->answer.results[scan->next];
+			const SearchResult result = scan->answer.results[scan->next];
 
 			/*
 			 * Nothing else may come between many rows that are not wanted, here
@@ -418,18 +443,67 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 			 */
 			CHECK_FOR_INTERRUPTS();
 			scan->next++;
-			if (!is_wanted(scan, result) || !scan_confirm(scan, result, &desc->xs_heaptid))
+			if (!is_wanted(scan, &result) || !scan_confirm(scan, &result, &row->tid))
 				continue;
 			check_row_place(desc->indexRelation, desc->heapRelation, &scan->heap_blocks,
-							node_block(scan->format, result->slot), &desc->xs_heaptid);
-			note_emitted(scan, result);
-			desc->xs_recheck = false;
-			desc->xs_recheckorderby = false;
+							node_block(scan->format, result.slot), &row->tid);
+			note_emitted(scan, &result);
+			row->distance = result.distance;
+			row->slot = result.slot;
 			return true;
 		}
 		CHECK_FOR_INTERRUPTS();
 	} while (next_round(scan));
 	return false;
+}
+
+/*
+ * The distance of the answer's next result.
+ */
+bool
+scan_peek(const GpuannScan *scan, double *distance)
+{
+	if (scan->next == scan->answer.count)
+		return false;
+	*distance = scan->answer.results[scan->next].distance;
+	return true;
+}
+
+/*
+ * Have no more of the graph's answers.
+ */
+void
+scan_end_graph(GpuannScan *scan)
+{
+	scan->next = scan->answer.count;
+	scan->answer.more = scan->answer.more && scan->stage != STAGE_GRAPH;
+}
+
+/*
+ * The next row of a plain index scan.
+ */
+bool
+gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
+{
+	GpuannScan *scan = desc->opaque;
+	ScanRow		row;
+
+	Assert(ScanDirectionIsForward(direction));
+	if (scan->started)
+		check_row_age(desc);
+	if (!scan_next_row(desc, &row))
+		return false;
+	desc->xs_heaptid = row.tid;
+	desc->xs_recheck = false;
+	/*
+	 * The executor puts rows in the order of the operator's values; where rows
+	 * come as they are found there is no order, nor without a distance.
+	 */
+	desc->xs_recheckorderby = scan->stage != STAGE_ANY && scan->kind != SCAN_AS_FOUND;
+	if (desc->xs_recheckorderby)
+		desc->xs_orderbyvals[0] =
+			Float8GetDatum(operator_least(&scan->bounds_of_value, row.distance));
+	return true;
 }
 
 /*

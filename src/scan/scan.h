@@ -8,8 +8,10 @@
 
 #include "client/client.h"
 #include "page/buffer_hints.h"
+#include "scan/operator_value.h"
 #include "scan/page_search.h"
 
+#include "access/genam.h"
 #include "miscadmin.h"
 
 #define EXACT_FIRST_ROOM	1024	/* rows selected by the first exact round of an exact scan
@@ -18,7 +20,7 @@
 									 * as many */
 #define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of
 									 * ef */
-#define VISITED_ROOM		1024	/* rows of a round of STAGE_VISITED and STAGE_HELD */
+#define VISITED_ROOM		1024	/* rows of a round of STAGE_VISITED */
 #define WALK_ROW_BYTES		128		/* memory of a walk over pages, a row visited */
 
 /* Rows of an exact round: what half of work_mem holds, at most. */
@@ -53,17 +55,38 @@ scan_graph_is_dearer(uint32 ef, double rows)
 	return (double) ef * GRAPH_ROW_COST > rows;
 }
 
-/* What a scan is doing (architecture.md, I4). */
+/*
+ * What becomes of rows that the graph finds too late to come in order, and what
+ * follows its rounds (architecture.md, I4).
+ */
+typedef enum ScanKind
+{
+	SCAN_ORDERED,				/* they are dropped and counted; then exactly, beyond the last row */
+	SCAN_AS_FOUND,				/* they come as they are found; then exactly, what has not come */
+	SCAN_GATHER,				/* they come as they are found, because the caller gathers rows and
+								 * sorts them; then exactly, every row from the nearest on */
+	SCAN_FIRST,					/* the first answer, nothing more */
+	SCAN_EXACT					/* exactly from the start */
+} ScanKind;
+
+/* What a caller wants of a scan, instead of what the settings say. */
+typedef struct ScanWants
+{
+	bool		set;
+	ScanKind	kind;
+	uint32		ef;				/* breadth of the first graph round; 0: as set */
+	uint64		rows;			/* rows that are likely to be asked for; 0: unknown */
+} ScanWants;
+
+/* What a scan is doing. */
 typedef enum ScanStage
 {
 	STAGE_GRAPH,				/* answers of the graph, broader from round to round */
 	STAGE_VISITED,				/* gpuann.max_scan_tuples ends them: what they visited and did not
 								 * give */
-	STAGE_HELD,					/* of these, what was found too late */
 	STAGE_RANGE,				/* exactly, as many other rows as may still be visited: a range of
 								 * slots after the other */
-	STAGE_EXACT,				/* exactly, beyond what the graph gave */
-	STAGE_MISSED,				/* exactly, what the graph missed on its way */
+	STAGE_EXACT,				/* exactly: everything, or what is beyond the graph's rows */
 	STAGE_ANY,					/* no order: the query is NULL or has no direction */
 	STAGE_DONE
 } ScanStage;
@@ -92,6 +115,9 @@ typedef struct LastScan
 	uint64		visited;		/* rows; what a further search of the scan visits again does not
 								 * count */
 	uint64		pending;
+	uint32		ef;				/* of the last graph round */
+	uint32		graph_rounds;
+	uint32		exact_passes;
 	ScanTally	tally;
 } LastScan;
 
@@ -112,10 +138,12 @@ typedef struct GpuannScan
 	MemoryContext memory;		/* of the scan from one rescan to the next */
 	bool		started;
 	ScanStage	stage;
-	GpuannIterativeScan iterative;	/* as set when the scan began */
+	ScanWants	wants;			/* set by a caller before the first row */
+	ScanKind	kind;
 
 	/* where answers come from */
 	Snapshot	snapshot;		/* the executor's */
+	OperatorBounds bounds_of_value; /* of the operator's value, for a distance */
 	PageQuery	query;
 	MetaPage	meta;
 	bool		meta_read;		/* only who searches pages needs more of it than the nonce */
@@ -130,6 +158,7 @@ typedef struct GpuannScan
 	uint32		next;			/* in answer.results */
 	uint32		first_ef;		/* of the first graph round */
 	uint32		ef;				/* of the last graph round; 0: there was none */
+	uint32		least_ef;		/* of the next one, as far as a caller foresees */
 	WalkRound	round;			/* this round */
 	PageWalk	walk;			/* the graph rounds over pages */
 	bool		walks;			/* graph rounds are over pages from here on, though a server may be
@@ -138,16 +167,47 @@ typedef struct GpuannScan
 	bool		compared_all;	/* an exact round has compared every row */
 	uint32		range_next;		/* the first slot that no range of STAGE_RANGE has had */
 	SlotSet    *emitted;		/* in STAGE_GRAPH and STAGE_VISITED */
+	SlotSet    *judged;			/* SCAN_GATHER, STAGE_EXACT: what had been emitted before */
 	SearchBound last;			/* the farthest emitted in these */
 	SearchBound cursor;			/* the last answer of an exact stage, or of STAGE_ANY */
 	SearchBound round_cursor;	/* cursor before the exact round under way, */
 	bool		round_first;	/* and whether that is the first of its stage */
 	uint32		room;			/* of an exact round */
-	bool		may_have_missed;
 	BlockNumber heap_blocks;	/* of the table, as last asked */
 
 	LastScan	stats;
 } GpuannScan;
+
+/* A row that a scan proposes and its node record confirms. */
+typedef struct ScanRow
+{
+	double		distance;
+	uint32		slot;
+	ItemPointerData tid;
+} ScanRow;
+
+/*
+ * The next row; begins the scan if it has not begun. False: there are no more.
+ */
+extern bool scan_next_row(IndexScanDesc desc, ScanRow *row);
+
+/*
+ * The least distance that rows after the last one may have, as far as that is
+ * known without a further round. False: the answer has no more results.
+ */
+extern bool scan_peek(const GpuannScan *scan, double *distance);
+
+/*
+ * Have no more of the current answer and no further graph rounds: those behind
+ * are too far.
+ */
+extern void scan_end_graph(GpuannScan *scan);
+
+/*
+ * Error out if the table may have lost the row at desc->xs_heaptid, which an
+ * old snapshot should see.
+ */
+extern void check_row_age(IndexScanDesc desc);
 
 /* Go on to further answers. False: there are no more rows. */
 extern bool scan_next_round(GpuannScan *scan);

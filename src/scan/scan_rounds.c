@@ -120,7 +120,7 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 static uint32
 next_ef(const GpuannScan *scan)
 {
-	uint32		ef = Min(scan->ef * 2, ENGINE_MAX_SLOTS);
+	uint32		ef = Max(Min(scan->ef * 2, ENGINE_MAX_SLOTS), scan->least_ef);
 
 	if (!scan->answer.more)
 		return 0;
@@ -168,10 +168,11 @@ graph_round(GpuannScan *scan)
 	if (ef == 0)
 		return false;
 	if (first)
-		scan->round = (WalkRound) {.ef = ef, .go_on = scan->iterative != GPUANN_ITERATIVE_OFF};
+		scan->round = (WalkRound) {.ef = ef, .go_on = scan->kind != SCAN_FIRST};
 	else
 		prepare_round(scan, ef);
-	scan->ef = ef;
+	scan->ef = scan->stats.ef = ef;
+	scan->stats.graph_rounds++;
 	drop_answer(scan);
 	source_by_graph(scan, &scan->answer);
 	/*
@@ -241,7 +242,7 @@ begin_visited(GpuannScan *scan)
 	scan->stage = STAGE_VISITED;
 	/* What a range may visit is what neither was given nor is going to be. */
 	scan->stats.visited = walk->visited;
-	if (scan->iterative != GPUANN_ITERATIVE_RELAXED && has_range(scan))
+	if (scan->kind == SCAN_ORDERED && has_range(scan))
 	{
 		ScanAnswer	others;
 
@@ -254,43 +255,34 @@ begin_visited(GpuannScan *scan)
 }
 
 /*
- * A round of an exact stage.
+ * A round of STAGE_EXACT.
  *
- * After the graph, complete and strict_order go on beyond the last row emitted;
- * relaxed_order takes whatever is nearest and was not emitted. The first round
- * of all says how many rows the graph has missed, if it read the pages.
+ * After the graph an ordered scan goes on beyond the last row emitted, one that
+ * gives rows as they are found takes whatever is nearest and was not emitted.
+ * The first round of an ordered scan says how many rows the graph has missed,
+ * if it read the pages.
  */
 static void
 exact_round(GpuannScan *scan, bool first)
 {
-	bool		relaxed = scan->iterative == GPUANN_ITERATIVE_RELAXED;
-	ExactRange	range = {.beyond = scan->cursor, .skip = scan->emitted, .room = scan->room};
+	bool		beyond_last = first && scan->kind == SCAN_ORDERED && scan->last.set;
+	ExactRange	range = {.beyond = beyond_last ? scan->last : scan->cursor,
+						 .skip = scan->emitted,
+						 .room = scan->room};
 
 	scan->round_cursor = scan->cursor;
 	scan->round_first = first;
-	if (scan->stage == STAGE_MISSED)
-		range.until = scan->last;
-	else if (first && !relaxed)
-		range.beyond = scan->last;
 	drop_answer(scan);
 	source_exactly(scan, &range, &scan->answer);
 	scan->compared_all = true;
-
-	if (first && scan->stage == STAGE_EXACT && !relaxed && scan->last.set)
-	{
-		scan->may_have_missed = scan->answer.before > 0;
-		if (scan->iterative == GPUANN_ITERATIVE_STRICT && scan->answer.before != PG_UINT32_MAX)
-			scan->stats.tally.dropped += scan->answer.before;
-	}
+	scan->stats.exact_passes++;
+	if (beyond_last && scan->answer.before != PG_UINT32_MAX)
+		scan->stats.tally.dropped += scan->answer.before;
 	if (scan->answer.count > 0)
 	{
 		const SearchResult *end = &scan->answer.results[scan->answer.count - 1];
 
-		scan->cursor = (SearchBound) {true, end->distance, end->slot};
-		/* The server knows nothing of `until`. */
-		if (range.until.set &&
-			!engine_before(end->distance, end->slot, range.until.distance, range.until.slot))
-			scan->answer.more = false;
+		scan->cursor = (SearchBound){true, end->distance, end->slot};
 	}
 	scan->room = scan_exact_room((uint64) scan->room * 8);
 }
@@ -324,11 +316,14 @@ begin_exact(GpuannScan *scan)
 {
 	scan->stage = STAGE_EXACT;
 	page_walk_end(&scan->walk);
-	/*
-	 * Of equally distant rows the graph may have found any: the others come
-	 * now, not as missed ones.
-	 */
-	if (scan->last.set)
+	if (scan->kind == SCAN_GATHER)
+	{
+		/* From the nearest on; the caller knows what it has seen before. */
+		scan->judged = scan->emitted;
+		scan->emitted = NULL;
+	}
+	/* Of equally distant rows the graph may have found any: the others come. */
+	else if (scan->last.set)
 		scan->last = (SearchBound) {true, nextafter(scan->last.distance, -INFINITY), NO_SLOT};
 	exact_round(scan, true);
 }
@@ -342,11 +337,6 @@ next_limited_stage(GpuannScan *scan)
 {
 	if (scan->stage == STAGE_GRAPH && scan->walk.scratch != NULL)
 		begin_visited(scan);
-	else if (scan->stage == STAGE_VISITED && page_walk_give_held(&scan->walk))
-	{
-		scan->stage = STAGE_HELD;
-		visited_round(scan);
-	}
 	else if (has_range(scan))
 	{
 		scan->stage = STAGE_RANGE;
@@ -372,19 +362,8 @@ next_stage(GpuannScan *scan)
 				next_limited_stage(scan);
 			break;
 		case STAGE_VISITED:
-		case STAGE_HELD:
 		case STAGE_RANGE:
 			next_limited_stage(scan);
-			break;
-		case STAGE_EXACT:
-			if (scan->iterative == GPUANN_ITERATIVE_COMPLETE && scan->may_have_missed)
-			{
-				scan->stage = STAGE_MISSED;
-				memset(&scan->cursor, 0, sizeof(scan->cursor));
-				exact_round(scan, true);
-			}
-			else
-				scan->stage = STAGE_DONE;
 			break;
 		default:
 			scan->stage = STAGE_DONE;
@@ -402,20 +381,18 @@ scan_next_round(GpuannScan *scan)
 	switch (scan->stage)
 	{
 		case STAGE_GRAPH:
-			if (!first && scan->iterative == GPUANN_ITERATIVE_OFF)
+			if (!first && scan->kind == SCAN_FIRST)
 				scan->stage = STAGE_DONE;
 			else if (!graph_round(scan))
 				next_stage(scan);
 			break;
 		case STAGE_VISITED:
-		case STAGE_HELD:
 			if (scan->answer.more)
 				visited_round(scan);
 			else
 				next_stage(scan);
 			break;
 		case STAGE_EXACT:
-		case STAGE_MISSED:
 			if (first || scan->answer.more)
 				exact_round(scan, false);
 			else

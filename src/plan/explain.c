@@ -1,0 +1,106 @@
+/*
+ * explain.c
+ *		What EXPLAIN says of the node.
+ */
+#include "plan/plan.h"
+
+#include "commands/explain.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+
+/*
+ * The bound above the node, as a word.
+ */
+static const char *
+bound_name(const GpuannNode *node)
+{
+	return node->bound == BOUND_HARD ? "hard" : node->bound == BOUND_SOFT ? "soft" : "none";
+}
+
+/*
+ * Which index is scanned, and by which distance.
+ */
+static void
+explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
+{
+	List	   *context =
+		set_deparse_context_plan(es->deparse_cxt, node->css.ss.ps.plan, ancestors);
+	bool		prefix = list_length(es->rtable) > 1 || es->verbose;
+
+	ExplainPropertyText("Index", get_rel_name(node->index_oid), es);
+	if (node->ordered)
+		ExplainPropertyText("Order By",
+							deparse_expression((Node *) node->distance, context, prefix, false),
+							es);
+}
+
+/*
+ * How the last scan went, in one line for a person.
+ */
+static void
+explain_text(const GpuannNode *node, const LastScan *stats, ExplainState *es)
+{
+	const ScanTally *tally = &stats->tally;
+
+	appendStringInfoSpaces(es->str, es->indent * 2);
+	appendStringInfo(es->str, "Gpuann: path=%s bound=%s", last_scan_path(stats), bound_name(node));
+	if (node->wanted > 0)
+		appendStringInfo(es->str, " wanted=" UINT64_FORMAT, node->wanted);
+	if (tally->server)
+		appendStringInfo(es->str, " engine=%s batch=%u", stats->engine, stats->batch);
+	appendStringInfo(es->str,
+					 " ef=%u rounds=%u exact=%u visited=" UINT64_FORMAT " judged=" UINT64_FORMAT
+					 " passed=" UINT64_FORMAT " pending=" UINT64_FORMAT " missed=%u",
+					 stats->ef, stats->graph_rounds, stats->exact_passes, stats->visited,
+					 node->judged, node->passed_count, stats->pending, tally->dropped);
+	if (tally->why != FALLBACK_NONE)
+		appendStringInfo(es->str, " fallback=%s", fallback_reason_name(tally->why));
+	appendStringInfoChar(es->str, '\n');
+}
+
+/*
+ * The same for a program.
+ */
+static void
+explain_properties(const GpuannNode *node, const LastScan *stats, ExplainState *es)
+{
+	const ScanTally *tally = &stats->tally;
+
+	ExplainPropertyText("Gpuann Path", last_scan_path(stats), es);
+	ExplainPropertyText("Gpuann Bound", bound_name(node), es);
+	if (node->wanted > 0)
+		ExplainPropertyUInteger("Gpuann Wanted", NULL, node->wanted, es);
+	if (tally->server)
+	{
+		ExplainPropertyText("Gpuann Engine", stats->engine, es);
+		ExplainPropertyUInteger("Gpuann Batch", NULL, stats->batch, es);
+	}
+	ExplainPropertyUInteger("Gpuann Ef", NULL, stats->ef, es);
+	ExplainPropertyUInteger("Gpuann Rounds", NULL, stats->graph_rounds, es);
+	ExplainPropertyUInteger("Gpuann Exact Passes", NULL, stats->exact_passes, es);
+	ExplainPropertyUInteger("Gpuann Visited", NULL, stats->visited, es);
+	ExplainPropertyUInteger("Gpuann Judged", NULL, node->judged, es);
+	ExplainPropertyUInteger("Gpuann Passed", NULL, node->passed_count, es);
+	ExplainPropertyUInteger("Gpuann Pending", NULL, stats->pending, es);
+	ExplainPropertyUInteger("Gpuann Missed", NULL, tally->dropped, es);
+	if (tally->why != FALLBACK_NONE)
+		ExplainPropertyText("Gpuann Fallback", fallback_reason_name(tally->why), es);
+}
+
+void
+gpuann_explain_custom(CustomScanState *css, List *ancestors, ExplainState *es)
+{
+	GpuannNode *node = (GpuannNode *) css;
+
+	explain_plan(node, ancestors, es);
+	if (!es->analyze || node->scan == NULL || !node->scan->stats.any)
+		return;
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+		explain_text(node, &node->scan->stats, es);
+	else
+		explain_properties(node, &node->scan->stats, es);
+}

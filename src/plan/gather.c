@@ -1,0 +1,216 @@
+/*
+ * gather.c
+ *		Rows that pass the filters: gathered for a hard bound, or one after the
+ *		other as the scan gives them.
+ *
+ * A hard bound says how many rows are wanted. Rounds of the graph search give
+ * proposals, from the nearest on; each is judged once, and the rounds end when
+ * one has as many passing rows as are wanted. Only then rows are given, sorted.
+ * Where rounds would go on to compare everything the scan begins anew, exactly
+ * and in order, and rows are given as they come.
+ */
+#include "plan/plan.h"
+
+#include "miscadmin.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+
+/* How many more rows than seem to be needed a round looks for: a third. */
+#define FORESEEN_MARGIN	1.33
+/* How much broader the next round is where no row has passed. */
+#define NONE_PASSED_FACTOR	4
+
+/*
+ * Forget the rows of an array.
+ */
+void
+rows_reset(NodeRows *rows)
+{
+	rows->first = rows->count = 0;
+}
+
+/*
+ * Whether a row comes before another.
+ */
+static bool
+row_before(const NodeRow *a, const NodeRow *b, bool by_value)
+{
+	if (!by_value)
+		return engine_before(a->distance, a->slot, b->distance, b->slot);
+	if (a->null_value || b->null_value)
+		return !a->null_value && b->null_value;
+	if (float8_eq(a->value, b->value))
+		return a->slot < b->slot;
+	return float8_lt(a->value, b->value);
+}
+
+/*
+ * Put a row into its place: mostly the last.
+ */
+void
+rows_insert(NodeRows *rows, MemoryContext memory, const NodeRow *row, bool by_value)
+{
+	uint64		at;
+
+	if (rows->count == rows->allocated)
+	{
+		rows->allocated = Max(rows->allocated * 2, 16);
+		rows->rows = rows->rows == NULL
+						 ? MemoryContextAllocHuge(memory, rows->allocated * sizeof(NodeRow))
+						 : repalloc_huge(rows->rows, rows->allocated * sizeof(NodeRow));
+	}
+	for (at = rows->count++; at > rows->first && row_before(row, &rows->rows[at - 1], by_value);
+		 at--)
+		rows->rows[at] = rows->rows[at - 1];
+	rows->rows[at] = *row;
+}
+
+/*
+ * A row that passed.
+ */
+static NodeRow
+passed_row(const ScanRow *row)
+{
+	return (NodeRow){.distance = row->distance, .slot = row->slot, .tid = row->tid};
+}
+
+/*
+ * Whether as many rows as wanted have passed, and nothing that the current
+ * answer is still to propose can have a smaller value than the last of them.
+ */
+static bool
+round_is_enough(const GpuannNode *node)
+{
+	const OperatorBounds *bounds = &node->scan->bounds_of_value;
+	double		distance;
+
+	if (node->passed.count < node->wanted)
+		return false;
+	if (!scan_peek(node->scan, &distance))
+		return true;
+	return value_not_after(operator_most(bounds, node->passed.rows[node->wanted - 1].distance),
+						   operator_least(bounds, distance));
+}
+
+/*
+ * Before a further round: foresee how broad it has to be, from the share of
+ * rows that passed.
+ */
+static void
+foresee(GpuannNode *node)
+{
+	GpuannScan *scan = node->scan;
+	double		needed;
+
+	if (node->passed.count > 0)
+		needed = FORESEEN_MARGIN * node->wanted * node->judged / node->passed.count;
+	else
+		needed = (double) scan->ef * NONE_PASSED_FACTOR;
+	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
+	scan->room = scan_exact_room(Max((uint64) scan->least_ef, EXACT_NEXT_ROOM));
+}
+
+/*
+ * Gather the wanted rows by rounds of the graph.
+ */
+bool
+gather_rows(GpuannNode *node)
+{
+	GpuannScan *scan = node->scan;
+	ScanRow		row;
+
+	while (!round_is_enough(node))
+	{
+		double		distance;
+		bool		more = scan_peek(scan, &distance);
+
+		if (scan->stage == STAGE_GRAPH && scan->answered &&
+			(!more || distance > node->most_distance))
+		{
+			foresee(node);
+			/* What the graph missed before the threshold, an exact pass finds. */
+			if (more)
+				scan_end_graph(scan);
+		}
+		if (!scan_next_row(node->desc, &row))
+			break;
+		if (scan->stage == STAGE_EXACT || scan->stage == STAGE_ANY)
+		{
+			/* The stream begins with this row. */
+			node->pushed = row;
+			node->pushed_back = true;
+			return false;
+		}
+		if (node_judge(node, &row))
+		{
+			NodeRow		passed = passed_row(&row);
+
+			slot_set_add(node->passed_slots, row.slot);
+			rows_insert(&node->passed, node->memory, &passed, false);
+		}
+	}
+	return true;
+}
+
+/*
+ * Whether a row of the stream passes: as it did when it was gathered, for quals
+ * may be volatile.
+ */
+static bool
+passes(GpuannNode *node, const ScanRow *row)
+{
+	const SlotSet *judged = node->scan->judged;
+
+	if (judged != NULL && slot_set_has(judged, row->slot))
+		return slot_set_has(node->passed_slots, row->slot);
+	return node_judge(node, row);
+}
+
+/*
+ * The next row of the scan that passes.
+ */
+static bool
+next_streamed(GpuannNode *node, NodeRow *row, double *following)
+{
+	ScanRow		proposed;
+
+	for (;;)
+	{
+		if (node->pushed_back)
+			proposed = node->pushed;
+		else if (!scan_next_row(node->desc, &proposed))
+			return false;
+		node->pushed_back = false;
+		if (proposed.distance > node->most_distance)
+		{
+			if (node->scan->kind != SCAN_AS_FOUND || node->scan->stage == STAGE_EXACT)
+				return false;
+			scan_end_graph(node->scan);
+			continue;
+		}
+		if (!passes(node, &proposed))
+			continue;
+		*row = passed_row(&proposed);
+		if (!scan_peek(node->scan, following))
+			*following = proposed.distance;
+		return true;
+	}
+}
+
+/*
+ * The next row that passes.
+ */
+bool
+next_passing(GpuannNode *node, NodeRow *row, double *following)
+{
+	NodeRows   *passed = &node->passed;
+
+	if (!node->gathered)
+		return next_streamed(node, row, following);
+	if (passed->first == passed->count)
+		return false;
+	*row = passed->rows[passed->first++];
+	*following =
+		passed->first < passed->count ? passed->rows[passed->first].distance : get_float8_infinity();
+	return true;
+}

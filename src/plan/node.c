@@ -1,0 +1,383 @@
+/*
+ * node.c
+ *		Execution of the plan node: opening the index, rows, rescans.
+ *
+ * The node fetches rows from the table itself and evaluates the quals, so it
+ * knows which rows count; ExecScan only projects.
+ */
+#include "plan/plan.h"
+
+#include "access/genam.h"
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "pgstat.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+int			gpuann_nodes_without_bound = 0;
+
+/*
+ * Make the state of a node.
+ */
+Node *
+gpuann_create_node(CustomScan *plan)
+{
+	GpuannNode *node = palloc0(sizeof(GpuannNode));
+	List	   *rest = list_copy(plan->custom_exprs);
+
+	NodeSetTag(node, T_CustomScanState);
+	node->css.methods = &gpuann_node_methods;
+	node->index_oid = linitial_oid(plan->custom_private);
+	node->ordered = lsecond_oid(plan->custom_private) != InvalidOid;
+	node->distance = linitial_node(OpExpr, rest);
+	node->limit_exprs = list_delete_first(rest);
+	node->value_slot = node->fetched_slot = NO_SLOT;
+	return (Node *) node;
+}
+
+/*
+ * The scan slot is the table's kind of slot, and expressions are compiled for
+ * it; the quals are the node's to evaluate, not ExecScan's.
+ */
+static void
+compile_for_table(GpuannNode *node, EState *estate)
+{
+	ScanState  *ss = &node->css.ss;
+	CustomScan *plan = castNode(CustomScan, ss->ps.plan);
+
+	ExecInitScanTupleSlot(estate, ss, RelationGetDescr(ss->ss_currentRelation),
+						  table_slot_callbacks(ss->ss_currentRelation));
+	ss->ps.subPlan = NIL;
+	ExecAssignScanProjectionInfoWithVarno(ss, plan->scan.scanrelid);
+	node->filter = ExecInitQual(plan->scan.plan.qual, &ss->ps);
+	ss->ps.qual = NULL;
+}
+
+/*
+ * Begin: all but the scan.
+ */
+static void
+node_begin(CustomScanState *css, EState *estate, int eflags)
+{
+	GpuannNode *node = (GpuannNode *) css;
+	Scan	   *plan = &castNode(CustomScan, css->ss.ps.plan)->scan;
+	LOCKMODE	lock;
+
+	if (estate->es_epq_active == NULL)
+		gpuann_nodes_without_bound++;
+	compile_for_table(node, estate);
+	/* Under EXPLAIN alone the index need not be there any more. */
+	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
+		return;
+	node->query = ExecInitExpr((Expr *) lsecond(node->distance->args), &css->ss.ps);
+	node->limits = ExecInitExprList(node->limit_exprs, &css->ss.ps);
+	fmgr_info(node->distance->opfuncid, &node->operator_call);
+	lock = exec_rt_fetch(plan->scanrelid, estate)->rellockmode;
+	node->index = index_open(node->index_oid, lock);
+	node->runtime = CreateExprContext(estate);
+	node->memory =
+		AllocSetContextCreate(estate->es_query_cxt, "gpuann node", ALLOCSET_SMALL_SIZES);
+}
+
+/*
+ * The query vector: of the parameters as they are now.
+ */
+static void
+evaluate_query(GpuannNode *node)
+{
+	MemoryContext old = MemoryContextSwitchTo(node->memory);
+	Datum		value;
+
+	ResetExprContext(node->runtime);
+	value = ExecEvalExprSwitchContext(node->query, node->runtime, &node->query_is_null);
+	node->query_value =
+		node->query_is_null ? (Datum) 0 : PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * The greatest of the operator's values that the thresholds let pass; -infinity
+ * where nothing passes.
+ */
+static double
+greatest_value(GpuannNode *node)
+{
+	double		most = get_float8_nan();
+	ListCell   *cell;
+
+	foreach(cell, node->limits)
+	{
+		bool		isnull;
+		Datum		limit =
+			ExecEvalExprSwitchContext((ExprState *) lfirst(cell), node->runtime, &isnull);
+
+		if (isnull)
+			return -get_float8_infinity();
+		if (value_not_after(DatumGetFloat8(limit), most))
+			most = DatumGetFloat8(limit);
+	}
+	return most;
+}
+
+/*
+ * How many rows a hard bound wants. 0: it is none.
+ */
+static uint64
+rows_wanted(const GpuannNode *node)
+{
+	const LimitState *limit = node->limit;
+
+	if (node->bound != BOUND_HARD || limit->noCount || limit->count > PG_INT32_MAX ||
+		limit->offset > PG_INT32_MAX)
+		return 0;
+	return (uint64) limit->offset + limit->count;
+}
+
+/*
+ * What the node wants of its scan (README.md, "Modes").
+ */
+static ScanWants
+scan_wants(const GpuannNode *node)
+{
+	bool		limited = gpuann_max_scan_tuples != GPUANN_UNSET;
+	ScanWants	wants = {.set = true, .rows = node->wanted + node->wanted / 8};
+
+	wants.ef = (uint32) Min(node->wanted, ENGINE_MAX_EF);
+	if (gpuann_exact || !node->ordered)
+		wants.kind = SCAN_EXACT;
+	else if (gpuann_iterative_scan == GPUANN_ITERATIVE_OFF)
+		wants.kind = SCAN_FIRST;
+	else if (gpuann_iterative_scan == GPUANN_ITERATIVE_RELAXED)
+		wants.kind = SCAN_AS_FOUND;
+	else if (gpuann_iterative_scan == GPUANN_ITERATIVE_STRICT)
+		wants.kind = SCAN_ORDERED;
+	else if (node->wanted > 0)
+		wants.kind =
+			!limited && scan_graph_is_dearer((uint32) node->wanted, node->index->rd_rel->reltuples)
+				? SCAN_EXACT
+				: SCAN_GATHER;
+	else if (limited || (node->bound == BOUND_SOFT && node->limits == NIL))
+		wants.kind = SCAN_ORDERED;
+	else
+		wants.kind = SCAN_EXACT;
+	/* Who wants fewer rows than the first answer has, as elsewhere. */
+	if (wants.kind != SCAN_GATHER)
+		wants.ef = 0;
+	return wants;
+}
+
+/*
+ * Open the scan, if that was not done.
+ */
+static void
+open_scan(GpuannNode *node)
+{
+	EState	   *estate = node->css.ss.ps.state;
+	MemoryContext old;
+
+	if (node->desc != NULL)
+		return;
+	old = MemoryContextSwitchTo(estate->es_query_cxt);
+#if PG_VERSION_NUM >= 180000
+	node->desc = index_beginscan(node->css.ss.ss_currentRelation, node->index, estate->es_snapshot,
+								 NULL, 0, 1);
+#else
+	node->desc = index_beginscan(node->css.ss.ss_currentRelation, node->index, estate->es_snapshot,
+								 0, 1);
+#endif
+	node->scan = node->desc->opaque;
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * The threshold as a distance.
+ */
+static double
+most_distance(const GpuannNode *node, double value)
+{
+	const IndexFormat *format = index_format(node->index);
+	const GpuannTypeInfo *type = gpuann_type_info(node->index);
+	PendingBounds bounds;
+	OperatorBounds of_value;
+
+	if (isnan(value))
+		return get_float8_infinity();
+	if (node->query_is_null)
+		return value;
+	gpuann_check_query_dims(type, format->dims, DatumGetPointer(node->query_value));
+	pending_end(node->index, format, &bounds);
+	operator_bounds_set(&of_value, type, format->dims,
+						type->elements(DatumGetPointer(node->query_value)), bounds.least_norm,
+						bounds.most_norm);
+	return operator_distance_most(&of_value, value);
+}
+
+/*
+ * Begin a scan: the first row since the node was begun, or began again.
+ */
+static void
+begin_scan(GpuannNode *node)
+{
+	ScanKeyData key;
+
+	open_scan(node);
+	evaluate_query(node);
+	ScanKeyEntryInitialize(&key, SK_ORDER_BY | (node->query_is_null ? SK_ISNULL : 0), 1,
+						   GPUANN_STRATEGY_DISTANCE, InvalidOid, node->distance->inputcollid,
+						   node->distance->opfuncid, node->query_value);
+	index_rescan(node->desc, NULL, 0, &key, 1);
+	node->wanted = rows_wanted(node);
+	node->most_distance = node->limits == NIL
+							  ? get_float8_infinity()
+							  : most_distance(node, greatest_value(node));
+	node->scan->wants = scan_wants(node);
+	node->in_order = node->ordered && node->scan->wants.kind != SCAN_AS_FOUND;
+	node->passed_slots = slot_set_create(node->memory);
+	node->begun = true;
+	node->gathered = node->scan->wants.kind == SCAN_GATHER && gather_rows(node);
+}
+
+bool
+node_fetch(GpuannNode *node, const ItemPointerData *tid, uint32 slot)
+{
+	if (node->fetched_slot == slot)
+		return true;
+	node->desc->xs_heaptid = *tid;
+	node->desc->xs_heap_continue = false;
+	node->fetched_slot = NO_SLOT;
+	if (!index_fetch_heap(node->desc, node->css.ss.ss_ScanTupleSlot))
+	{
+		check_row_age(node->desc);
+		return false;
+	}
+	node->fetched_slot = slot;
+	return true;
+}
+
+/*
+ * Let the expressions of a row find it, and its distance.
+ */
+static void
+show_row(GpuannNode *node, const NodeRow *row)
+{
+	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
+
+	econtext->ecxt_scantuple = node->css.ss.ss_ScanTupleSlot;
+	econtext->caseValue_datum = Float8GetDatum(row->value);
+	econtext->caseValue_isNull = row->null_value;
+}
+
+bool
+node_judge(GpuannNode *node, const ScanRow *row)
+{
+	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
+	NodeRow		shown = {.slot = row->slot};
+
+	pgstat_count_index_tuples(node->index, 1);
+	if (!node_fetch(node, &row->tid, row->slot))
+		return false;
+	node->judged++;
+	if (node->filter != NULL)
+	{
+		ResetExprContext(econtext);
+		if (node->filter_has_value)
+			node_value(node, &shown);
+		show_row(node, &shown);
+		if (!ExecQual(node->filter, econtext))
+		{
+			InstrCountFiltered1(node, 1);
+			return false;
+		}
+	}
+	node->passed_count++;
+	return true;
+}
+
+/*
+ * The next row, in the scan slot.
+ */
+static TupleTableSlot *
+node_next(ScanState *ss)
+{
+	GpuannNode *node = (GpuannNode *) ss;
+	NodeRow		row;
+	double		following;
+
+	if (!node->begun)
+		begin_scan(node);
+	while (node->in_order ? next_in_order(node, &row) : next_passing(node, &row, &following))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!node_fetch(node, &row.tid, row.slot))
+			continue;
+		if (node->output_has_value)
+			node_value(node, &row);
+		show_row(node, &row);
+		return ss->ss_ScanTupleSlot;
+	}
+	return ExecClearTuple(ss->ss_ScanTupleSlot);
+}
+
+/*
+ * Whether a row that EvalPlanQual puts in place of one of ours passes.
+ */
+static bool
+node_recheck(ScanState *ss, TupleTableSlot *slot)
+{
+	GpuannNode *node = (GpuannNode *) ss;
+
+	ResetExprContext(ss->ps.ps_ExprContext);
+	ss->ps.ps_ExprContext->ecxt_scantuple = slot;
+	return ExecQual(node->filter, ss->ps.ps_ExprContext);
+}
+
+static TupleTableSlot *
+node_execute(CustomScanState *css)
+{
+	return ExecScan(&css->ss, node_next, node_recheck);
+}
+
+/*
+ * Begin again.
+ */
+static void
+node_rescan(CustomScanState *css)
+{
+	GpuannNode *node = (GpuannNode *) css;
+
+	ExecScanReScan(&css->ss);
+	node->begun = node->gathered = node->drained = node->pushed_back = false;
+	node->value_slot = node->fetched_slot = NO_SLOT;
+	node->passed = node->held = (NodeRows){0};
+	node->passed_slots = NULL;
+	node->value = node->elements = NULL;
+	if (node->memory != NULL)
+		MemoryContextReset(node->memory);
+}
+
+static void
+node_end(CustomScanState *css)
+{
+	GpuannNode *node = (GpuannNode *) css;
+
+	if (node->desc != NULL)
+		index_endscan(node->desc);
+	if (node->index != NULL)
+		index_close(node->index, NoLock);
+	node->desc = NULL;
+	node->index = NULL;
+}
+
+const CustomExecMethods gpuann_node_methods = {
+	.CustomName = GPUANN_NODE_NAME,
+	.BeginCustomScan = node_begin,
+	.ExecCustomScan = node_execute,
+	.EndCustomScan = node_end,
+	.ReScanCustomScan = node_rescan,
+	.ExplainCustomScan = gpuann_explain_custom,
+};

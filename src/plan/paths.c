@@ -1,0 +1,141 @@
+/*
+ * paths.c
+ *		The planner's side of the node: paths that replace ordered index paths,
+ *		and the plans of those.
+ */
+#include "plan/plan.h"
+
+#include "base/handler.h"
+
+#include "nodes/extensible.h"
+#include "nodes/makefuncs.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/appendinfo.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "optimizer/restrictinfo.h"
+
+static set_rel_pathlist_hook_type prev_set_rel_pathlist = NULL;
+
+/* Members of a path's custom_private. */
+typedef enum PathPrivate
+{
+	PATH_INDEX,					/* oids: the index, its ordering operator */
+	PATH_DISTANCE,				/* OpExpr: indexed expression, operator, query */
+	PATH_LIMITS					/* float8 expressions: the operator's value is at most the least */
+} PathPrivate;
+
+/*
+ * Whether an index is one of ours, and there: hypothetical ones are not.
+ */
+static bool
+is_ours(const IndexOptInfo *index)
+{
+	return index->amcostestimate == gpuanncostestimate && !index->hypothetical;
+}
+
+/*
+ * A path of the node in place of an ordered index path.
+ */
+static Path *
+ordered_path(PlannerInfo *root, const IndexPath *plain)
+{
+	CustomPath *path = makeNode(CustomPath);
+
+	path->path = plain->path;
+	path->path.type = T_CustomPath;
+	path->path.pathtype = T_CustomScan;
+	path->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	path->methods = &gpuann_path_methods;
+	path->custom_private = list_make3(
+		list_make2_oid(plain->indexinfo->indexoid,
+					   linitial_node(OpExpr, plain->indexorderbys)->opno),
+		linitial(plain->indexorderbys), NIL);
+	return &path->path;
+}
+
+/*
+ * Replace the ordered index paths of a relation.
+ */
+static void
+gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+{
+	List	   *ordered = NIL;
+	ListCell   *cell;
+
+	if (prev_set_rel_pathlist)
+		prev_set_rel_pathlist(root, rel, rti, rte);
+	if (!gpuann_plan_node || rte->rtekind != RTE_RELATION)
+		return;
+	foreach(cell, rel->pathlist)
+	{
+		IndexPath  *path = lfirst(cell);
+
+		if (IsA(path, IndexPath) && is_ours(path->indexinfo) && path->indexorderbys != NIL)
+		{
+			ordered = lappend(ordered, path);
+			rel->pathlist = foreach_delete_current(rel->pathlist, cell);
+		}
+	}
+	foreach(cell, ordered)
+		add_path(rel, ordered_path(root, lfirst_node(IndexPath, cell)));
+}
+
+/*
+ * The plan of a path.
+ */
+static Plan *
+plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *targets, List *clauses,
+		  List *custom_plans)
+{
+	CustomScan *plan = makeNode(CustomScan);
+
+	plan->scan.scanrelid = rel->relid;
+	plan->scan.plan.targetlist = targets;
+	plan->scan.plan.qual = extract_actual_clauses(clauses, false);
+	plan->flags = path->flags;
+	plan->custom_private = list_nth(path->custom_private, PATH_INDEX);
+	plan->custom_exprs = lcons(list_nth(path->custom_private, PATH_DISTANCE),
+							   list_copy(list_nth(path->custom_private, PATH_LIMITS)));
+	plan->methods = &gpuann_plan_methods;
+	return &plan->scan.plan;
+}
+
+/*
+ * The expressions of a path, for a partition.
+ */
+static List *
+reparameterize(PlannerInfo *root, List *private, RelOptInfo *child)
+{
+#if PG_VERSION_NUM >= 160000
+	return (List *) adjust_appendrel_attrs_multilevel(root, (Node *) private, child,
+													  child->top_parent);
+#else
+	return (List *) adjust_appendrel_attrs_multilevel(root, (Node *) private, child->relids,
+													  child->top_parent_relids);
+#endif
+}
+
+const CustomPathMethods gpuann_path_methods = {
+	.CustomName = GPUANN_NODE_NAME,
+	.PlanCustomPath = plan_path,
+	.ReparameterizeCustomPathByChild = reparameterize,
+};
+
+const CustomScanMethods gpuann_plan_methods = {
+	.CustomName = GPUANN_NODE_NAME,
+	.CreateCustomScanState = gpuann_create_node,
+};
+
+/*
+ * Called by _PG_init.
+ */
+void
+gpuann_plan_init(void)
+{
+	RegisterCustomScanMethods(&gpuann_plan_methods);
+	prev_set_rel_pathlist = set_rel_pathlist_hook;
+	set_rel_pathlist_hook = gpuann_set_rel_pathlist;
+	plan_bound_init();
+}

@@ -151,7 +151,7 @@ sub more_statements
 CREATE FUNCTION walk_items(q $set->{type}, most int) RETURNS TABLE (id int, d float8) LANGUAGE plpgsql AS \$\$
 	DECLARE r record; n int := 0;
 	BEGIN
-		FOR r IN SELECT t.id AS i, t.v $set->{operator} q AS far FROM items t ORDER BY t.v $set->{operator} q LOOP
+		FOR r IN EXECUTE 'SELECT t.id AS i, t.v $set->{operator} \$1 AS far FROM items t ORDER BY t.v $set->{operator} \$1' USING q LOOP
 			EXIT WHEN n >= most;
 			id := r.i; d := r.far; n := n + 1;
 			RETURN NEXT;

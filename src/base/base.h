@@ -106,6 +106,7 @@ extern int	gpuann_ef_search;	/* or GPUANN_UNSET: gpuann_effective_ef_search() */
 extern bool gpuann_exact;
 extern int	gpuann_iterative_scan;
 extern int	gpuann_max_scan_tuples; /* or GPUANN_UNSET */
+extern int	gpuann_log_min_duration;	/* in milliseconds, or -1 */
 extern int	gpuann_pending_limit;
 extern bool gpuann_plan_node;	/* use the plan node */
 extern bool gpuann_server;		/* use the server in this session */

@@ -14,6 +14,7 @@ int			gpuann_ef_search = GPUANN_UNSET;
 bool		gpuann_exact = false;
 int			gpuann_iterative_scan = GPUANN_ITERATIVE_COMPLETE;
 int			gpuann_max_scan_tuples = GPUANN_UNSET;
+int			gpuann_log_min_duration = -1;
 int			gpuann_pending_limit = GPUANN_DEFAULT_PENDING_LIMIT;
 bool		gpuann_plan_node = true;
 bool		gpuann_server = true;
@@ -89,6 +90,10 @@ define_scan_settings(void)
 		"The scan then ends, whether it has given every row or not. -1 sets no limit.",
 		&gpuann_max_scan_tuples, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_MAX_SCAN_TUPLES,
 		PGC_USERSET, 0, check_not_zero, NULL, NULL);
+	DefineCustomIntVariable("gpuann.log_min_duration",
+							"Sets the time from which on a scan by the plan node is logged.",
+							"0 logs every scan, -1 none.", &gpuann_log_min_duration, -1, -1,
+							INT_MAX, PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable(
 		"gpuann.plan_node", "Lets queries scan indexes by the custom scan node.",
 		"It knows the query's LIMIT and filters. When off, indexes are scanned by plain index scans.",

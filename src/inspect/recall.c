@@ -271,6 +271,7 @@ recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstA
 {
 	GpuannScan *scan = recall->scan->opaque;
 	ScanKeyData key;
+	ScanRow		row;
 	instr_time	start;
 
 	set_exact(recall, exact);
@@ -280,13 +281,11 @@ recall_ask(Recall *recall, Datum query, const Sample *sample, bool exact, FirstA
 	INSTR_TIME_SET_CURRENT(start);
 	index_rescan(recall->scan, NULL, 0, &key, 1);
 	scan->first = first;
-	while (found->count < recall->k &&
-		   index_getnext_slot(recall->scan, ForwardScanDirection, recall->row))
+	while (found->count < recall->k && scan_next_row(recall->scan, &row))
 	{
-		const SearchResult *result = &scan->answer.results[scan->next - 1];
-
-		if (result->slot != sample->slot)
-			found->distances[found->count++] = result->distance;
+		recall->scan->xs_heaptid = row.tid;
+		if (row.slot != sample->slot && index_fetch_heap(recall->scan, recall->row))
+			found->distances[found->count++] = row.distance;
 	}
 	scan->first = NULL;
 	found->ms = ms_since(start);

@@ -21,8 +21,8 @@ typedef struct Above
 	PlanState  *parent;			/* NULL: the top of a plan */
 	BoundKind	bound;
 	LimitState *limit;			/* of the bound */
-	bool		shares_columns; /* from the top of the plan, or of a subquery, down to here nodes have
-								 * one target list, and none of them reads junk columns */
+	bool		shares_columns; /* from the top of the plan, or of a subquery, down to here nodes
+								 * have one target list, and none of them reads junk columns */
 } Above;
 
 static const Above nothing_above = {NULL, BOUND_NONE, NULL, true};

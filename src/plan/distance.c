@@ -116,31 +116,3 @@ node_take_values(GpuannNode *node, bool junk_is_unused)
 			ExecBuildProjectionInfo(targets, ss->ps.ps_ExprContext, ss->ps.ps_ResultTupleSlot,
 									&ss->ps, ss->ss_ScanTupleSlot->tts_tupleDescriptor);
 }
-
-/*
- * Call the operator on the stored elements of a row.
- */
-void
-node_value(GpuannNode *node, NodeRow *row)
-{
-	GpuannScan *scan = node->scan;
-	const IndexFormat *format = scan->format;
-
-	if (row->valued)
-		return;
-	row->valued = true;
-	row->null_value = node->query_is_null;
-	if (row->null_value)
-		return;
-	if (node->value == NULL)
-	{
-		node->value = MemoryContextAllocZero(node->memory,
-											 gpuann_value_bytes(scan->type, format->dims));
-		node->elements = gpuann_value_begin(scan->type, format->dims, node->value);
-	}
-	if (node->value_slot != row->slot)
-		read_vector(node->index, format, row->slot, node->elements);
-	node->value_slot = row->slot;
-	row->value = DatumGetFloat8(FunctionCall2Coll(&node->operator_call, node->distance->inputcollid,
-												  PointerGetDatum(node->value), node->query_value));
-}

@@ -41,25 +41,26 @@ explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
 /*
  * How the last scan went, in one line for a person.
  */
-static void
-explain_text(const GpuannNode *node, const LastScan *stats, ExplainState *es)
+void
+describe_scan(const GpuannNode *node, StringInfo line)
 {
+	const LastScan *stats = &node->scan->stats;
 	const ScanTally *tally = &stats->tally;
 
-	appendStringInfoSpaces(es->str, es->indent * 2);
-	appendStringInfo(es->str, "Gpuann: path=%s bound=%s", last_scan_path(stats), bound_name(node));
+	appendStringInfo(line, "path=%s bound=%s", last_scan_path(stats), bound_name(node));
 	if (node->wanted > 0)
-		appendStringInfo(es->str, " wanted=" UINT64_FORMAT, node->wanted);
+		appendStringInfo(line, " wanted=" UINT64_FORMAT, node->wanted);
 	if (tally->server)
-		appendStringInfo(es->str, " engine=%s batch=%u", stats->engine, stats->batch);
-	appendStringInfo(es->str,
+		appendStringInfo(
+			line, " engine=%s batch=%u queue=" UINT64_FORMAT "us engine_time=" UINT64_FORMAT "us",
+			stats->engine, stats->batch, stats->queue_us, stats->engine_us);
+	appendStringInfo(line,
 					 " ef=%u rounds=%u exact=%u visited=" UINT64_FORMAT " judged=" UINT64_FORMAT
 					 " passed=" UINT64_FORMAT " pending=" UINT64_FORMAT " missed=%u",
 					 stats->ef, stats->graph_rounds, stats->exact_passes, stats->visited,
 					 node->judged, node->passed_count, stats->pending, tally->dropped);
 	if (tally->why != FALLBACK_NONE)
-		appendStringInfo(es->str, " fallback=%s", fallback_reason_name(tally->why));
-	appendStringInfoChar(es->str, '\n');
+		appendStringInfo(line, " fallback=%s", fallback_reason_name(tally->why));
 }
 
 /*
@@ -78,6 +79,8 @@ explain_properties(const GpuannNode *node, const LastScan *stats, ExplainState *
 	{
 		ExplainPropertyText("Gpuann Engine", stats->engine, es);
 		ExplainPropertyUInteger("Gpuann Batch", NULL, stats->batch, es);
+		ExplainPropertyUInteger("Gpuann Queue Time", "us", stats->queue_us, es);
+		ExplainPropertyUInteger("Gpuann Engine Time", "us", stats->engine_us, es);
 	}
 	ExplainPropertyUInteger("Gpuann Ef", NULL, stats->ef, es);
 	ExplainPropertyUInteger("Gpuann Rounds", NULL, stats->graph_rounds, es);
@@ -100,7 +103,12 @@ gpuann_explain_custom(CustomScanState *css, List *ancestors, ExplainState *es)
 	if (!es->analyze || node->scan == NULL || !node->scan->stats.any)
 		return;
 	if (es->format == EXPLAIN_FORMAT_TEXT)
-		explain_text(node, &node->scan->stats, es);
+	{
+		appendStringInfoSpaces(es->str, es->indent * 2);
+		appendStringInfoString(es->str, "Gpuann: ");
+		describe_scan(node, es->str);
+		appendStringInfoChar(es->str, '\n');
+	}
 	else
 		explain_properties(node, &node->scan->stats, es);
 }

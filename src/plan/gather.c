@@ -21,60 +21,6 @@
 #define NONE_PASSED_FACTOR	4
 
 /*
- * Forget the rows of an array.
- */
-void
-rows_reset(NodeRows *rows)
-{
-	rows->first = rows->count = 0;
-}
-
-/*
- * Whether a row comes before another.
- */
-static bool
-row_before(const NodeRow *a, const NodeRow *b, bool by_value)
-{
-	if (!by_value)
-		return engine_before(a->distance, a->slot, b->distance, b->slot);
-	if (a->null_value || b->null_value)
-		return !a->null_value && b->null_value;
-	if (float8_eq(a->value, b->value))
-		return a->slot < b->slot;
-	return float8_lt(a->value, b->value);
-}
-
-/*
- * Put a row into its place: mostly the last.
- */
-void
-rows_insert(NodeRows *rows, MemoryContext memory, const NodeRow *row, bool by_value)
-{
-	uint64		at;
-
-	if (rows->count == rows->allocated)
-	{
-		rows->allocated = Max(rows->allocated * 2, 16);
-		rows->rows = rows->rows == NULL
-						 ? MemoryContextAllocHuge(memory, rows->allocated * sizeof(NodeRow))
-						 : repalloc_huge(rows->rows, rows->allocated * sizeof(NodeRow));
-	}
-	for (at = rows->count++; at > rows->first && row_before(row, &rows->rows[at - 1], by_value);
-		 at--)
-		rows->rows[at] = rows->rows[at - 1];
-	rows->rows[at] = *row;
-}
-
-/*
- * A row that passed.
- */
-static NodeRow
-passed_row(const ScanRow *row)
-{
-	return (NodeRow){.distance = row->distance, .slot = row->slot, .tid = row->tid};
-}
-
-/*
  * Whether as many rows as wanted have passed, and nothing that the current
  * answer is still to propose can have a smaller value than the last of them.
  */
@@ -128,7 +74,7 @@ gather_rows(GpuannNode *node)
 			(!more || distance > node->most_distance))
 		{
 			foresee(node);
-			/* What the graph missed before the threshold, an exact pass finds. */
+			/* An exact pass finds what it missed before the threshold. */
 			if (more)
 				scan_end_graph(scan);
 		}
@@ -143,10 +89,8 @@ gather_rows(GpuannNode *node)
 		}
 		if (node_judge(node, &row))
 		{
-			NodeRow		passed = passed_row(&row);
-
 			slot_set_add(node->passed_slots, row.slot);
-			rows_insert(&node->passed, node->memory, &passed, false);
+			scan_rows_insert(scan, &node->passed, &row, false);
 		}
 	}
 	return true;
@@ -157,7 +101,7 @@ gather_rows(GpuannNode *node)
  * may be volatile.
  */
 static bool
-passes(GpuannNode *node, const ScanRow *row)
+passes(GpuannNode *node, ScanRow *row)
 {
 	const SlotSet *judged = node->scan->judged;
 
@@ -170,29 +114,26 @@ passes(GpuannNode *node, const ScanRow *row)
  * The next row of the scan that passes.
  */
 static bool
-next_streamed(GpuannNode *node, NodeRow *row, double *following)
+next_streamed(GpuannNode *node, ScanRow *row, double *following)
 {
-	ScanRow		proposed;
-
 	for (;;)
 	{
 		if (node->pushed_back)
-			proposed = node->pushed;
-		else if (!scan_next_row(node->desc, &proposed))
+			*row = node->pushed;
+		else if (!scan_next_row(node->desc, row))
 			return false;
 		node->pushed_back = false;
-		if (proposed.distance > node->most_distance)
+		if (row->distance > node->most_distance)
 		{
 			if (node->scan->kind != SCAN_AS_FOUND || node->scan->stage == STAGE_EXACT)
 				return false;
 			scan_end_graph(node->scan);
 			continue;
 		}
-		if (!passes(node, &proposed))
+		if (!passes(node, row))
 			continue;
-		*row = passed_row(&proposed);
 		if (!scan_peek(node->scan, following))
-			*following = proposed.distance;
+			*following = row->distance;
 		return true;
 	}
 }
@@ -201,16 +142,17 @@ next_streamed(GpuannNode *node, NodeRow *row, double *following)
  * The next row that passes.
  */
 bool
-next_passing(GpuannNode *node, NodeRow *row, double *following)
+next_passing(void *source, ScanRow *row, double *following)
 {
-	NodeRows   *passed = &node->passed;
+	GpuannNode *node = source;
+	ScanRows   *passed = &node->passed;
 
 	if (!node->gathered)
 		return next_streamed(node, row, following);
 	if (passed->first == passed->count)
 		return false;
 	*row = passed->rows[passed->first++];
-	*following =
-		passed->first < passed->count ? passed->rows[passed->first].distance : get_float8_infinity();
+	*following = passed->first < passed->count ? passed->rows[passed->first].distance
+											   : get_float8_infinity();
 	return true;
 }

@@ -36,7 +36,7 @@ gpuann_create_node(CustomScan *plan)
 	node->ordered = lsecond_oid(plan->custom_private) != InvalidOid;
 	node->distance = linitial_node(OpExpr, rest);
 	node->limit_exprs = list_delete_first(rest);
-	node->value_slot = node->fetched_slot = NO_SLOT;
+	node->fetched_slot = NO_SLOT;
 	return (Node *) node;
 }
 
@@ -76,7 +76,6 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 		return;
 	node->query = ExecInitExpr((Expr *) lsecond(node->distance->args), &css->ss.ps);
 	node->limits = ExecInitExprList(node->limit_exprs, &css->ss.ps);
-	fmgr_info(node->distance->opfuncid, &node->operator_call);
 	lock = exec_rt_fetch(plan->scanrelid, estate)->rellockmode;
 	node->index = index_open(node->index_oid, lock);
 	node->runtime = CreateExprContext(estate);
@@ -237,6 +236,7 @@ begin_scan(GpuannNode *node)
 							  : most_distance(node, greatest_value(node));
 	node->scan->wants = scan_wants(node);
 	node->in_order = node->ordered && node->scan->wants.kind != SCAN_AS_FOUND;
+	node->order = (RowOrder){.next = next_passing, .source = node};
 	node->passed_slots = slot_set_create(node->memory);
 	node->begun = true;
 	node->gathered = node->scan->wants.kind == SCAN_GATHER && gather_rows(node);
@@ -263,20 +263,19 @@ node_fetch(GpuannNode *node, const ItemPointerData *tid, uint32 slot)
  * Let the expressions of a row find it, and its distance.
  */
 static void
-show_row(GpuannNode *node, const NodeRow *row)
+show_row(GpuannNode *node, const ScanRow *row)
 {
 	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
 
 	econtext->ecxt_scantuple = node->css.ss.ss_ScanTupleSlot;
 	econtext->caseValue_datum = Float8GetDatum(row->value);
-	econtext->caseValue_isNull = row->null_value;
+	econtext->caseValue_isNull = !row->valued;
 }
 
 bool
-node_judge(GpuannNode *node, const ScanRow *row)
+node_judge(GpuannNode *node, ScanRow *row)
 {
 	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
-	NodeRow		shown = {.slot = row->slot};
 
 	pgstat_count_index_tuples(node->index, 1);
 	if (!node_fetch(node, &row->tid, row->slot))
@@ -286,8 +285,8 @@ node_judge(GpuannNode *node, const ScanRow *row)
 	{
 		ResetExprContext(econtext);
 		if (node->filter_has_value)
-			node_value(node, &shown);
-		show_row(node, &shown);
+			scan_row_value(node->desc, row);
+		show_row(node, row);
 		if (!ExecQual(node->filter, econtext))
 		{
 			InstrCountFiltered1(node, 1);
@@ -305,18 +304,19 @@ static TupleTableSlot *
 node_next(ScanState *ss)
 {
 	GpuannNode *node = (GpuannNode *) ss;
-	NodeRow		row;
+	ScanRow		row;
 	double		following;
 
 	if (!node->begun)
 		begin_scan(node);
-	while (node->in_order ? next_in_order(node, &row) : next_passing(node, &row, &following))
+	while (node->in_order ? scan_next_in_order(node->desc, &node->order, &row)
+						  : next_passing(node, &row, &following))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!node_fetch(node, &row.tid, row.slot))
 			continue;
 		if (node->output_has_value)
-			node_value(node, &row);
+			scan_row_value(node->desc, &row);
 		show_row(node, &row);
 		return ss->ss_ScanTupleSlot;
 	}
@@ -336,10 +336,44 @@ node_recheck(ScanState *ss, TupleTableSlot *slot)
 	return ExecQual(node->filter, ss->ps.ps_ExprContext);
 }
 
+/*
+ * The next row, projected.
+ */
 static TupleTableSlot *
 node_execute(CustomScanState *css)
 {
-	return ExecScan(&css->ss, node_next, node_recheck);
+	GpuannNode *node = (GpuannNode *) css;
+	TupleTableSlot *slot;
+	instr_time	start;
+	instr_time	end;
+
+	if (gpuann_log_min_duration < 0)
+		return ExecScan(&css->ss, node_next, node_recheck);
+	INSTR_TIME_SET_CURRENT(start);
+	slot = ExecScan(&css->ss, node_next, node_recheck);
+	INSTR_TIME_SET_CURRENT(end);
+	INSTR_TIME_ACCUM_DIFF(node->spent, end, start);
+	return slot;
+}
+
+/*
+ * A scan is over: log it if it was slow.
+ */
+static void
+log_slow(GpuannNode *node)
+{
+	double		ms = INSTR_TIME_GET_MILLISEC(node->spent);
+	StringInfoData line;
+
+	INSTR_TIME_SET_ZERO(node->spent);
+	if (!node->begun || gpuann_log_min_duration < 0 || ms < gpuann_log_min_duration)
+		return;
+	initStringInfo(&line);
+	describe_scan(node, &line);
+	ereport(LOG, (errmsg("gpuann scan of index \"%s\" took %.3f ms: %s",
+						 RelationGetRelationName(node->index), ms, line.data)));
+
+	pfree(line.data);
 }
 
 /*
@@ -350,12 +384,12 @@ node_rescan(CustomScanState *css)
 {
 	GpuannNode *node = (GpuannNode *) css;
 
+	log_slow(node);
 	ExecScanReScan(&css->ss);
-	node->begun = node->gathered = node->drained = node->pushed_back = false;
-	node->value_slot = node->fetched_slot = NO_SLOT;
-	node->passed = node->held = (NodeRows){0};
+	node->begun = node->gathered = node->pushed_back = false;
+	node->fetched_slot = NO_SLOT;
+	node->passed = (ScanRows){0};
 	node->passed_slots = NULL;
-	node->value = node->elements = NULL;
 	if (node->memory != NULL)
 		MemoryContextReset(node->memory);
 }
@@ -365,6 +399,7 @@ node_end(CustomScanState *css)
 {
 	GpuannNode *node = (GpuannNode *) css;
 
+	log_slow(node);
 	if (node->desc != NULL)
 		index_endscan(node->desc);
 	if (node->index != NULL)

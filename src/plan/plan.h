@@ -1,8 +1,8 @@
 /*
  * plan.h
  *		The plan node: paths and plans (paths.c), execution (node.c), the bound
- *		above it (bound.c), gathering rows (gather.c), their order (order.c),
- *		distances in its expressions (distance.c).
+ *		above it (bound.c), gathering rows (gather.c), distances in its
+ *		expressions (distance.c).
  */
 #ifndef GPUANN_PLAN_H
 #define GPUANN_PLAN_H
@@ -13,6 +13,7 @@
 #include "nodes/execnodes.h"
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
+#include "portability/instr_time.h"
 
 #include "scan/scan.h"
 
@@ -27,26 +28,6 @@ typedef enum BoundKind
 	BOUND_HARD					/* a LIMIT: no more rows are wanted */
 } BoundKind;
 
-/* A row that passed the filters. */
-typedef struct NodeRow
-{
-	double		distance;
-	double		value;			/* the operator's, if valued */
-	bool		valued;
-	bool		null_value;		/* the operator gave NULL */
-	uint32		slot;
-	ItemPointerData tid;
-} NodeRow;
-
-/* Rows in an order, in memory of the scan. */
-typedef struct NodeRows
-{
-	NodeRow    *rows;
-	uint64		first;			/* rows before it have been taken */
-	uint64		count;
-	uint64		allocated;
-} NodeRows;
-
 typedef struct GpuannNode
 {
 	CustomScanState css;
@@ -54,13 +35,12 @@ typedef struct GpuannNode
 	/* the plan: set once */
 	Oid			index_oid;
 	OpExpr	   *distance;		/* indexed expression, operator, query */
-	List	   *limit_exprs;	/* float8 expressions: the operator's value of a row that passes is at
-								 * most the least of them */
+	List	   *limit_exprs;	/* float8 expressions: the operator's value of a row that passes is
+								 * at most the least of them */
 	bool		ordered;		/* rows are wanted in the order of the distance */
 	ExprState  *query;
 	List	   *limits;			/* ExprStates of limit_exprs */
 	ExprState  *filter;			/* the plan's quals */
-	FmgrInfo	operator_call;
 	bool		filter_has_value;	/* the quals, as compiled, take the distance from caseValue */
 	bool		output_has_value;	/* and the target list */
 	bool		output_changed;	/* a column that nothing reads is NULL */
@@ -75,9 +55,6 @@ typedef struct GpuannNode
 	GpuannScan *scan;
 	ExprContext *runtime;		/* for query and limits */
 	MemoryContext memory;		/* of the scan from one rescan to the next */
-	void	   *value;			/* the value that the operator is called on: header and elements */
-	void	   *elements;		/* in it */
-	uint32		value_slot;		/* whose elements these are; NO_SLOT: of none */
 	Datum		query_value;
 	bool		query_is_null;
 
@@ -87,14 +64,14 @@ typedef struct GpuannNode
 	uint64		wanted;			/* rows, of a hard bound; else 0 */
 	double		most_distance;	/* no row beyond it passes */
 	bool		gathered;		/* rows come from passed, not from the scan */
-	NodeRows	passed;			/* in order of distance */
-	NodeRows	held;			/* order.c: until no smaller value can follow; in order of value */
-	double		next_least;		/* order.c: the least value that rows not pulled yet can have */
-	bool		drained;		/* order.c: no more rows are to be pulled */
+	ScanRows	passed;			/* by distance */
+	RowOrder	order;			/* of the rows that passed */
 	bool		pushed_back;	/* stream: this row has been proposed and not judged */
 	ScanRow		pushed;
 	SlotSet    *passed_slots;	/* gather.c: of the rows that were judged, those that passed */
 	uint32		fetched_slot;	/* whose row is in the scan slot; NO_SLOT: of none */
+
+	instr_time	spent;			/* in the node, if gpuann.log_min_duration asks for it */
 
 	/* told by EXPLAIN */
 	uint64		judged;
@@ -126,7 +103,7 @@ is_gpuann_node(const PlanState *state)
 extern bool node_fetch(GpuannNode *node, const ItemPointerData *tid, uint32 slot);
 
 /* Whether a row is there for the snapshot and passes the filters. */
-extern bool node_judge(GpuannNode *node, const ScanRow *row);
+extern bool node_judge(GpuannNode *node, ScanRow *row);
 
 /* How many nodes were begun and not yet told what stands above them. */
 extern int	gpuann_nodes_without_bound;
@@ -138,12 +115,6 @@ extern void plan_bound_init(void);
 
 /* ---- gather.c ---- */
 
-/* Forget the rows of an array, or begin one. */
-extern void rows_reset(NodeRows *rows);
-
-/* Put a row into its place by (distance, slot), or by (value, slot). */
-extern void rows_insert(NodeRows *rows, MemoryContext memory, const NodeRow *row, bool by_value);
-
 /*
  * Gather the wanted rows by rounds of the graph. False: they are better found
  * exactly, by the stream that has begun.
@@ -151,15 +122,10 @@ extern void rows_insert(NodeRows *rows, MemoryContext memory, const NodeRow *row
 extern bool gather_rows(GpuannNode *node);
 
 /*
- * The next row that passes, by distance. *following is a distance that no row
- * after it is nearer than.
+ * The next row that passes, by distance: what the node's RowOrder takes rows
+ * from.
  */
-extern bool next_passing(GpuannNode *node, NodeRow *row, double *following);
-
-/* ---- order.c ---- */
-
-/* The next row in the order of the operator's values. */
-extern bool next_in_order(GpuannNode *node, NodeRow *row);
+extern bool next_passing(void *source, ScanRow *row, double *following);
 
 /* ---- distance.c ---- */
 
@@ -171,10 +137,10 @@ extern bool next_in_order(GpuannNode *node, NodeRow *row);
  */
 extern void node_take_values(GpuannNode *node, bool junk_is_unused);
 
-/* Have the operator's value of a row, computed from the stored elements. */
-extern void node_value(GpuannNode *node, NodeRow *row);
-
 /* ---- explain.c ---- */
+
+/* Append how the scan went, in one line. */
+extern void describe_scan(const GpuannNode *node, StringInfo line);
 
 extern void gpuann_explain_custom(CustomScanState *css, List *ancestors, ExplainState *es);
 

@@ -30,6 +30,8 @@ typedef enum AnswerVerdict
 
 static LastScan last_scan;
 
+static bool next_by_distance(void *source, ScanRow *row, double *following);
+
 /*
  * Begin a scan.
  */
@@ -43,8 +45,6 @@ gpuannbeginscan(Relation index, int nkeys, int norderbys)
 	scan->memory =
 		AllocSetContextCreate(CurrentMemoryContext, "gpuann scan", ALLOCSET_DEFAULT_SIZES);
 	desc->opaque = scan;
-	desc->xs_orderbyvals = palloc0(norderbys * sizeof(Datum));
-	desc->xs_orderbynulls = palloc0(norderbys * sizeof(bool));
 	return desc;
 }
 
@@ -189,6 +189,8 @@ scan_start(IndexScanDesc desc)
 		.snapshot = desc->xs_snapshot,
 		.mirror.entry = -1,
 		.first = scan->first,
+		.order = {.next = next_by_distance, .source = desc},
+		.value_slot = NO_SLOT,
 		.first_ef = first_ef(index, &scan->wants),
 		.max_visited = gpuann_max_scan_tuples,
 		.heap_blocks = scan->heap_blocks,
@@ -450,6 +452,7 @@ scan_next_row(IndexScanDesc desc, ScanRow *row)
 			note_emitted(scan, &result);
 			row->distance = result.distance;
 			row->slot = result.slot;
+			row->valued = false;
 			return true;
 		}
 		CHECK_FOR_INTERRUPTS();
@@ -480,7 +483,26 @@ scan_end_graph(GpuannScan *scan)
 }
 
 /*
+ * The next row by distance.
+ */
+static bool
+next_by_distance(void *source, ScanRow *row, double *following)
+{
+	IndexScanDesc desc = source;
+
+	if (!scan_next_row(desc, row))
+		return false;
+	if (!scan_peek(desc->opaque, following))
+		*following = row->distance;
+	return true;
+}
+
+/*
  * The next row of a plain index scan.
+ *
+ * It is not left to the executor to put rows in the order of the operator's
+ * values (xs_recheckorderby): a row that passes through the executor's queue
+ * loses its TID, so FOR UPDATE and WHERE CURRENT OF would take another one.
  */
 bool
 gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
@@ -489,20 +511,16 @@ gpuanngettuple(IndexScanDesc desc, ScanDirection direction)
 	ScanRow		row;
 
 	Assert(ScanDirectionIsForward(direction));
-	if (scan->started)
+	if (!scan->started)
+		scan_start(desc);
+	else
 		check_row_age(desc);
-	if (!scan_next_row(desc, &row))
+	if (scan->kind == SCAN_AS_FOUND ? !scan_next_row(desc, &row)
+									: !scan_next_in_order(desc, &scan->order, &row))
 		return false;
 	desc->xs_heaptid = row.tid;
 	desc->xs_recheck = false;
-	/*
-	 * The executor puts rows in the order of the operator's values; where rows
-	 * come as they are found there is no order, nor without a distance.
-	 */
-	desc->xs_recheckorderby = scan->stage != STAGE_ANY && scan->kind != SCAN_AS_FOUND;
-	if (desc->xs_recheckorderby)
-		desc->xs_orderbyvals[0] =
-			Float8GetDatum(operator_least(&scan->bounds_of_value, row.distance));
+	desc->xs_recheckorderby = false;
 	return true;
 }
 

@@ -61,7 +61,7 @@ scan_graph_is_dearer(uint32 ef, double rows)
  */
 typedef enum ScanKind
 {
-	SCAN_ORDERED,				/* they are dropped and counted; then exactly, beyond the last row */
+	SCAN_ORDERED,				/* they are dropped and counted; then exactly, beyond the last */
 	SCAN_AS_FOUND,				/* they come as they are found; then exactly, what has not come */
 	SCAN_GATHER,				/* they come as they are found, because the caller gathers rows and
 								 * sorts them; then exactly, every row from the nearest on */
@@ -118,6 +118,8 @@ typedef struct LastScan
 	uint32		ef;				/* of the last graph round */
 	uint32		graph_rounds;
 	uint32		exact_passes;
+	uint64		queue_us;		/* at the server, before its engine began */
+	uint64		engine_us;
 	ScanTally	tally;
 } LastScan;
 
@@ -130,6 +132,42 @@ typedef struct FirstAnswer
 	uint64		changes;		/* client_changes() as it was asked for */
 	ServerAnswer answer;
 } FirstAnswer;
+
+/* A row that a scan proposes and its node record confirms. */
+typedef struct ScanRow
+{
+	double		distance;
+	double		value;			/* the operator's, if valued */
+	bool		valued;
+	uint32		slot;
+	ItemPointerData tid;
+} ScanRow;
+
+/* Rows in an order. */
+typedef struct ScanRows
+{
+	ScanRow    *rows;
+	uint64		first;			/* rows before it have been taken */
+	uint64		count;
+	uint64		allocated;
+} ScanRows;
+
+/*
+ * Rows on their way into the order of the operator's values; all zero but for
+ * its source at first.
+ */
+typedef struct RowOrder
+{
+	/*
+	 * The next row by distance; *following is a distance that no row after it
+	 * is nearer than. False: there are no more.
+	 */
+	bool		(*next) (void *source, ScanRow *row, double *following);
+	void	   *source;
+	ScanRows	held;			/* until no smaller value can follow, by value */
+	double		least;			/* the least value that rows still to come can have */
+	bool		drained;		/* no more rows come */
+} RowOrder;
 
 typedef struct GpuannScan
 {
@@ -173,18 +211,14 @@ typedef struct GpuannScan
 	SearchBound round_cursor;	/* cursor before the exact round under way, */
 	bool		round_first;	/* and whether that is the first of its stage */
 	uint32		room;			/* of an exact round */
+	RowOrder	order;			/* of a plain index scan */
+	void	   *value;			/* what the operator is called on, ... */
+	void	   *elements;		/* ... and where in it the elements of a row belong */
+	uint32		value_slot;		/* whose they are; NO_SLOT: of none */
 	BlockNumber heap_blocks;	/* of the table, as last asked */
 
 	LastScan	stats;
 } GpuannScan;
-
-/* A row that a scan proposes and its node record confirms. */
-typedef struct ScanRow
-{
-	double		distance;
-	uint32		slot;
-	ItemPointerData tid;
-} ScanRow;
 
 /*
  * The next row; begins the scan if it has not begun. False: there are no more.
@@ -196,6 +230,18 @@ extern bool scan_next_row(IndexScanDesc desc, ScanRow *row);
  * known without a further round. False: the answer has no more results.
  */
 extern bool scan_peek(const GpuannScan *scan, double *distance);
+
+/*
+ * Put a row into its place by (distance, slot), or by (value, slot): in memory
+ * of the scan, from one rescan to the next.
+ */
+extern void scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row, bool by_value);
+
+/* The next row in the order of the operator's values. */
+extern bool scan_next_in_order(IndexScanDesc desc, RowOrder *order, ScanRow *row);
+
+/* Have the operator's value of a row, computed from the stored elements. */
+extern void scan_row_value(IndexScanDesc desc, ScanRow *row);
 
 /*
  * Have no more of the current answer and no further graph rounds: those behind

@@ -183,6 +183,8 @@ ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactRange *r
 	answer->of_server = true;
 	answer->changes = changes;
 	answer->position = server.position;
+	scan->stats.queue_us += server.counters.queue_us;
+	scan->stats.engine_us += server.counters.engine_us;
 	note_visited(scan, server.counters.distances + pending.visited);
 	scan->stats.pending += pending.pending + server.counters.pending;
 	scan->stats.tally.pending += pending.pending;

@@ -156,10 +156,7 @@ scan_wants(const GpuannNode *node)
 	else if (gpuann_iterative_scan == GPUANN_ITERATIVE_STRICT)
 		wants.kind = SCAN_ORDERED;
 	else if (node->wanted > 0)
-		wants.kind =
-			!limited && scan_graph_is_dearer((uint32) node->wanted, node->index->rd_rel->reltuples)
-				? SCAN_EXACT
-				: SCAN_GATHER;
+		wants.kind = SCAN_GATHER;
 	else if (limited || (node->bound == BOUND_SOFT && node->limits == NIL))
 		wants.kind = SCAN_ORDERED;
 	else

@@ -165,6 +165,10 @@ graph_round(GpuannScan *scan)
 	bool		first = scan->ef == 0;
 	uint32		ef = first ? scan->first_ef : next_ef(scan);
 
+	/* Who wants many rows is better served exactly at once. */
+	if (first && scan->wants.ef == ef && may_visit_all(scan) &&
+		scan_graph_is_dearer(ef, scan->bounds.next_fresh))
+		ef = 0;
 	if (ef == 0)
 		return false;
 	if (first)

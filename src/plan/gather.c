@@ -89,6 +89,7 @@ gather_rows(GpuannNode *node)
 		}
 		if (node_judge(node, &row))
 		{
+			node_keep(node);
 			slot_set_add(node->passed_slots, row.slot);
 			scan_rows_insert(scan, &node->passed, &row, false);
 		}

@@ -239,10 +239,59 @@ begin_scan(GpuannNode *node)
 	node->gathered = node->scan->wants.kind == SCAN_GATHER && gather_rows(node);
 }
 
+void
+node_keep(GpuannNode *node)
+{
+	ScanState  *ss = &node->css.ss;
+	int			i = node->kept_count;
+
+	if (i == GPUANN_KEPT_TUPLES)
+		return;
+	if (node->kept[i] == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(ss->ps.state->es_query_cxt);
+
+		node->kept[i] = ExecInitExtraTupleSlot(
+			ss->ps.state, ss->ss_ScanTupleSlot->tts_tupleDescriptor, ss->ss_ScanTupleSlot->tts_ops);
+		MemoryContextSwitchTo(old);
+	}
+	ExecCopySlot(node->kept[i], ss->ss_ScanTupleSlot);
+	node->kept_slots[i] = node->fetched_slot;
+	node->kept_count++;
+}
+
+/*
+ * Take a tuple that was kept. Its pin goes over to the scan slot.
+ */
+static bool
+take_kept(GpuannNode *node, uint32 slot)
+{
+	for (int i = 0; i < node->kept_count; i++)
+	{
+		if (node->kept_slots[i] != slot)
+			continue;
+		ExecCopySlot(node->css.ss.ss_ScanTupleSlot, node->kept[i]);
+		ExecClearTuple(node->kept[i]);
+		node->fetched_slot = slot;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Forget the tuples kept.
+ */
+static void
+drop_kept(GpuannNode *node)
+{
+	while (node->kept_count > 0)
+		ExecClearTuple(node->kept[--node->kept_count]);
+}
+
 bool
 node_fetch(GpuannNode *node, const ItemPointerData *tid, uint32 slot)
 {
-	if (node->fetched_slot == slot)
+	if (node->fetched_slot == slot || take_kept(node, slot))
 		return true;
 	node->desc->xs_heaptid = *tid;
 	node->desc->xs_heap_continue = false;
@@ -317,6 +366,7 @@ node_next(ScanState *ss)
 		show_row(node, &row);
 		return ss->ss_ScanTupleSlot;
 	}
+	drop_kept(node);
 	return ExecClearTuple(ss->ss_ScanTupleSlot);
 }
 
@@ -382,6 +432,7 @@ node_rescan(CustomScanState *css)
 	GpuannNode *node = (GpuannNode *) css;
 
 	log_slow(node);
+	drop_kept(node);
 	ExecScanReScan(&css->ss);
 	node->begun = node->gathered = node->pushed_back = false;
 	node->fetched_slot = NO_SLOT;

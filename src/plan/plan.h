@@ -20,6 +20,9 @@
 /* The name of the node in EXPLAIN, and of its methods. */
 #define GPUANN_NODE_NAME	"gpuann"
 
+/* Rows gathered whose tuples are kept, so that they need not be fetched again. */
+#define GPUANN_KEPT_TUPLES	16
+
 /* What stands above a node. */
 typedef enum BoundKind
 {
@@ -70,6 +73,9 @@ typedef struct GpuannNode
 	ScanRow		pushed;
 	SlotSet    *passed_slots;	/* gather.c: of the rows that were judged, those that passed */
 	uint32		fetched_slot;	/* whose row is in the scan slot; NO_SLOT: of none */
+	int			kept_count;
+	uint32		kept_slots[GPUANN_KEPT_TUPLES];
+	TupleTableSlot *kept[GPUANN_KEPT_TUPLES];
 
 	instr_time	spent;			/* in the node, if gpuann.log_min_duration asks for it */
 
@@ -101,6 +107,9 @@ is_gpuann_node(const PlanState *state)
  * see it.
  */
 extern bool node_fetch(GpuannNode *node, const ItemPointerData *tid, uint32 slot);
+
+/* Keep the tuple in the scan slot, if there is room. */
+extern void node_keep(GpuannNode *node);
 
 /* Whether a row is there for the snapshot and passes the filters. */
 extern bool node_judge(GpuannNode *node, ScanRow *row);

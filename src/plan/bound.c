@@ -10,15 +10,17 @@
  */
 #include "plan/plan.h"
 
+#include "access/parallel.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
+#include "utils/fmgroids.h"
 
 static ExecutorStart_hook_type prev_executor_start = NULL;
 
 /* What the walk knows of the nodes above. */
 typedef struct Above
 {
-	PlanState  *parent;			/* NULL: the top of a plan */
+	PlanState  *parent;			/* whose inputs are next; NULL: the top of a plan */
 	BoundKind	bound;
 	LimitState *limit;			/* of the bound */
 	bool		shares_columns; /* from the top of the plan, or of a subquery, down to here nodes
@@ -56,14 +58,46 @@ soften(Above *above)
 }
 
 /*
- * What stands above the inputs of a node.
+ * Whether an input is the outer side of a join, and a row that it misses is
+ * only a row less. On an inner side it would be a match less, and so a false
+ * null-extended row.
+ */
+static bool
+is_outer_side_streamed(PlanState *join, const PlanState *input)
+{
+	JoinType	type = ((JoinState *) join)->jointype;
+
+	return input == outerPlanState(join) && (type == JOIN_INNER || type == JOIN_LEFT ||
+											 type == JOIN_SEMI || type == JOIN_ANTI);
+}
+
+/*
+ * Whether window functions number rows from the first on. Others may need every
+ * row, if only to count them.
+ */
+static bool
+numbers_rows_only(const WindowAggState *window)
+{
+	ListCell   *cell;
+
+	foreach(cell, window->funcs)
+	{
+		Oid			function = ((WindowFuncExprState *) lfirst(cell))->wfunc->winfnoid;
+
+		if (function != F_ROW_NUMBER && function != F_RANK_ && function != F_DENSE_RANK_)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * What stands above an input of a node.
  */
 static Above
-above_inputs(PlanState *state, const Above *above)
+above_input(PlanState *state, const PlanState *input, const Above *above)
 {
 	Above		below = *above;
 
-	below.parent = state;
 	switch (nodeTag(state))
 	{
 		case T_LimitState:
@@ -101,10 +135,22 @@ above_inputs(PlanState *state, const Above *above)
 		case T_NestLoopState:
 		case T_MergeJoinState:
 		case T_HashJoinState:
+			if (is_outer_side_streamed(state, input))
+				soften(&below);
+			else
+				below.bound = BOUND_NONE;
+			below.shares_columns = false;
+			break;
+		case T_WindowAggState:
+			if (numbers_rows_only(castNode(WindowAggState, state)))
+				soften(&below);
+			else
+				below.bound = BOUND_NONE;
+			below.shares_columns = false;
+			break;
 		case T_ProjectSetState:
 		case T_UniqueState:
 		case T_GroupState:
-		case T_WindowAggState:
 		case T_IncrementalSortState:
 			soften(&below);
 			below.shares_columns = false;
@@ -117,32 +163,38 @@ above_inputs(PlanState *state, const Above *above)
 }
 
 /*
- * Walk a plan.
+ * Walk a plan. What stands above a node is found out when the walk comes to it,
+ * because it may differ from input to input.
  */
 static bool
 tell_bound(PlanState *state, void *context)
 {
-	const Above *above = context;
-	Above		below;
+	const Above *parent = context;
+	Above		above = nothing_above;
 
-	if (above->parent != NULL && is_subplan(above->parent, state))
-		above = &nothing_above;
+	if (parent->parent == NULL)
+		/* In a worker the leader's Gather stands above. */
+		above.shares_columns = !IsParallelWorker();
+	else if (!is_subplan(parent->parent, state))
+		above = above_input(parent->parent, state, parent);
 	if (is_gpuann_node(state))
 	{
 		GpuannNode *node = (GpuannNode *) state;
 
-		node->bound = above->bound;
-		node->limit = above->limit;
-		node_take_values(node, above->shares_columns);
+		node->bound = above.bound;
+		node->limit = above.limit;
+		if (!node->takes_values)
+			node_take_values(node, above.shares_columns);
+		node->takes_values = true;
 	}
-	below = above_inputs(state, above);
-	return planstate_tree_walker(state, tell_bound, &below);
+	above.parent = state;
+	return planstate_tree_walker(state, tell_bound, &above);
 }
 
 static void
 gpuann_executor_start(QueryDesc *query, int eflags)
 {
-	int			before = gpuann_nodes_without_bound;
+	uint64		before = gpuann_nodes_without_bound;
 
 	if (prev_executor_start)
 		prev_executor_start(query, eflags);

@@ -49,7 +49,8 @@ foresee(GpuannNode *node)
 	double		needed;
 
 	if (node->passed.count > 0)
-		needed = FORESEEN_MARGIN * node->wanted * node->judged / node->passed.count;
+		needed = FORESEEN_MARGIN * node->wanted * (node->judged - node->judged_before) /
+				 node->passed.count;
 	else
 		needed = (double) scan->ef * NONE_PASSED_FACTOR;
 	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);

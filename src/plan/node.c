@@ -19,7 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-int			gpuann_nodes_without_bound = 0;
+uint64		gpuann_nodes_without_bound = 0;
 
 /*
  * Make the state of a node.
@@ -235,6 +235,7 @@ begin_scan(GpuannNode *node)
 	node->in_order = node->ordered && node->scan->wants.kind != SCAN_AS_FOUND;
 	node->order = (RowOrder){.next = next_passing, .source = node};
 	node->passed_slots = slot_set_create(node->memory);
+	node->judged_before = node->judged;
 	node->begun = true;
 	node->gathered = node->scan->wants.kind == SCAN_GATHER && gather_rows(node);
 }

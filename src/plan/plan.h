@@ -20,7 +20,7 @@
 /* The name of the node in EXPLAIN, and of its methods. */
 #define GPUANN_NODE_NAME	"gpuann"
 
-/* Rows gathered whose tuples are kept, so that they need not be fetched again. */
+/* Rows gathered whose tuples are kept, so that they are not fetched again. */
 #define GPUANN_KEPT_TUPLES	16
 
 /* What stands above a node. */
@@ -47,6 +47,7 @@ typedef struct GpuannNode
 	bool		filter_has_value;	/* the quals, as compiled, take the distance from caseValue */
 	bool		output_has_value;	/* and the target list */
 	bool		output_changed;	/* a column that nothing reads is NULL */
+	bool		takes_values;	/* node_take_values() was called */
 
 	/* the bound, from the plan tree */
 	BoundKind	bound;
@@ -79,7 +80,9 @@ typedef struct GpuannNode
 
 	instr_time	spent;			/* in the node, if gpuann.log_min_duration asks for it */
 
-	/* told by EXPLAIN */
+	uint64		judged_before;	/* when this scan began */
+
+	/* told by EXPLAIN, of all scans */
 	uint64		judged;
 	uint64		passed_count;
 } GpuannNode;
@@ -115,7 +118,7 @@ extern void node_keep(GpuannNode *node);
 extern bool node_judge(GpuannNode *node, ScanRow *row);
 
 /* How many nodes were begun and not yet told what stands above them. */
-extern int	gpuann_nodes_without_bound;
+extern uint64 gpuann_nodes_without_bound;
 
 /* ---- bound.c ---- */
 

@@ -44,6 +44,12 @@ scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row, bool by_v
 						 ? MemoryContextAllocHuge(scan->memory, rows->allocated * sizeof(ScanRow))
 						 : repalloc_huge(rows->rows, rows->allocated * sizeof(ScanRow));
 	}
+	if (rows->first > rows->count / 2)
+	{
+		rows->count -= rows->first;
+		memmove(rows->rows, rows->rows + rows->first, rows->count * sizeof(ScanRow));
+		rows->first = 0;
+	}
 	for (at = rows->count++; at > rows->first && row_before(row, &rows->rows[at - 1], by_value);
 		 at--)
 		rows->rows[at] = rows->rows[at - 1];

@@ -71,6 +71,9 @@ gpuannrescan(IndexScanDesc desc, ScanKey keys, int nkeys, ScanKey orderbys, int 
 
 	scan_finish(scan);
 	MemoryContextReset(scan->memory);
+	memset(&scan->answer, 0, sizeof(scan->answer));
+	scan->next = 0;
+	scan->answered = false;
 	if (keys != NULL && desc->numberOfKeys > 0)
 		memmove(desc->keyData, keys, desc->numberOfKeys * sizeof(ScanKeyData));
 	if (orderbys != NULL && desc->numberOfOrderBys > 0)

@@ -11,6 +11,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/appendinfo.h"
+#include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
@@ -26,13 +27,30 @@ typedef enum PathPrivate
 	PATH_LIMITS					/* float8 expressions: the operator's value is at most the least */
 } PathPrivate;
 
-/*
- * Whether an index is one of ours, and there: hypothetical ones are not.
- */
-static bool
-is_ours(const IndexOptInfo *index)
+bool
+is_our_index(const IndexOptInfo *index)
 {
 	return index->amcostestimate == gpuanncostestimate && !index->hypothetical;
+}
+
+/*
+ * Make a path of the node.
+ */
+Path *
+make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance, List *limits,
+			   bool ordered)
+{
+	CustomPath *path = makeNode(CustomPath);
+
+	path->path = *figures;
+	path->path.type = T_CustomPath;
+	path->path.pathtype = T_CustomScan;
+	path->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	path->methods = &gpuann_path_methods;
+	path->custom_private =
+		list_make3(list_make2_oid(index->indexoid, ordered ? distance->opno : InvalidOid), distance,
+				   limits);
+	return &path->path;
 }
 
 /*
@@ -41,18 +59,26 @@ is_ours(const IndexOptInfo *index)
 static Path *
 ordered_path(PlannerInfo *root, const IndexPath *plain)
 {
-	CustomPath *path = makeNode(CustomPath);
+	IndexOptInfo *index = plain->indexinfo;
+	RelOptInfo *rel = index->rel;
+	OpExpr	   *distance = linitial_node(OpExpr, plain->indexorderbys);
+	List	   *restrictions = list_copy(rel->baserestrictinfo);
+	Path		figures = plain->path;
+	List	   *thresholds;
 
-	path->path = plain->path;
-	path->path.type = T_CustomPath;
-	path->path.pathtype = T_CustomScan;
-	path->flags = CUSTOMPATH_SUPPORT_PROJECTION;
-	path->methods = &gpuann_path_methods;
-	path->custom_private = list_make3(
-		list_make2_oid(plain->indexinfo->indexoid,
-					   linitial_node(OpExpr, plain->indexorderbys)->opno),
-		linitial(plain->indexorderbys), NIL);
-	return &path->path;
+	if (figures.param_info != NULL)
+		restrictions = list_concat(restrictions, figures.param_info->ppi_clauses);
+	thresholds = thresholds_of(root, rel, restrictions, distance);
+	if (thresholds != NIL)
+	{
+		/* Beyond them it does not go. */
+		figures.rows = clamp_row_est(
+			figures.rows * threshold_factor(root, rel, index, distance, thresholds));
+		figures.total_cost =
+			Min(figures.total_cost,
+				figures.startup_cost + range_price(root, index, figures.rows, 1));
+	}
+	return make_node_path(&figures, index, distance, threshold_limits(thresholds), true);
 }
 
 /*
@@ -72,7 +98,7 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 	{
 		IndexPath  *path = lfirst(cell);
 
-		if (IsA(path, IndexPath) && is_ours(path->indexinfo) && path->indexorderbys != NIL)
+		if (IsA(path, IndexPath) && is_our_index(path->indexinfo) && path->indexorderbys != NIL)
 		{
 			ordered = lappend(ordered, path);
 			rel->pathlist = foreach_delete_current(rel->pathlist, cell);
@@ -80,6 +106,8 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 	}
 	foreach(cell, ordered)
 		add_path(rel, ordered_path(root, lfirst_node(IndexPath, cell)));
+	if (!rte->inh && rte->tablesample == NULL && !IS_DUMMY_REL(rel))
+		add_range_paths(root, rel);
 }
 
 /*

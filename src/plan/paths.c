@@ -71,12 +71,15 @@ ordered_path(PlannerInfo *root, const IndexPath *plain)
 	thresholds = thresholds_of(root, rel, restrictions, distance);
 	if (thresholds != NIL)
 	{
-		/* Beyond them it does not go. */
+		/*
+		 * Beyond them it does not go; and a scan without order is never to be
+		 * preferred, for it cannot end earlier.
+		 */
 		figures.rows = clamp_row_est(
 			figures.rows * threshold_factor(root, rel, index, distance, thresholds));
 		figures.total_cost =
-			Min(figures.total_cost,
-				figures.startup_cost + range_price(root, index, figures.rows, 1));
+			Max(Min(figures.total_cost, range_price(root, index, figures.rows, 1)),
+				figures.startup_cost);
 	}
 	return make_node_path(&figures, index, distance, threshold_limits(thresholds), true);
 }
@@ -136,13 +139,16 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *targets, L
 static List *
 reparameterize(PlannerInfo *root, List *private, RelOptInfo *child)
 {
+	List	   *expressions = list_copy_tail(private, PATH_DISTANCE);
+
 #if PG_VERSION_NUM >= 160000
-	return (List *) adjust_appendrel_attrs_multilevel(root, (Node *) private, child,
-													  child->top_parent);
+	expressions = (List *) adjust_appendrel_attrs_multilevel(root, (Node *) expressions, child,
+															 child->top_parent);
 #else
-	return (List *) adjust_appendrel_attrs_multilevel(root, (Node *) private, child->relids,
-													  child->top_parent_relids);
+	expressions = (List *) adjust_appendrel_attrs_multilevel(
+		root, (Node *) expressions, child->relids, child->top_parent_relids);
 #endif
+	return lcons(list_nth(private, PATH_INDEX), expressions);
 }
 
 const CustomPathMethods gpuann_path_methods = {

@@ -45,23 +45,29 @@ typedef struct RangeSearch
 } RangeSearch;
 
 /*
- * The price of a pass over an index. Reading is paid for as that of the table
- * is, where vectors are out of line and nobody is charged for them; in loops,
- * once.
+ * The price of a pass over an index. Reading is paid for once in loops.
+ *
+ * Where vectors are out of line the table looks small, and no other plan is
+ * charged for fetching the vectors of the rows that it compares. So that the
+ * prices can be compared, here no more pages are charged than the table has,
+ * and those of its rows at the price of a sequential scan.
  */
 Cost
 range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double loops)
 {
-	double		pages = Min(index->pages, Max(index->rel->pages, 1));
+	double		table_pages = Max(index->rel->pages, 1);
+	double		pages = Min(index->pages, table_pages);
 	double		fetched = index_pages_fetched(rows * loops, index->rel->pages, index->pages, root);
 	double		random_page;
 	double		sequential_page;
 	Relation	relation = index_open(index->indexoid, NoLock);
 
+	get_tablespace_page_costs(index->reltablespace, &random_page, &sequential_page);
+	if (table_pages * BLCKSZ < index->tuples * index_format(relation)->vector_bytes)
+		random_page = sequential_page;
 	if (client_would_answer(relation))
 		pages = 0;
 	index_close(relation, NoLock);
-	get_tablespace_page_costs(index->reltablespace, &random_page, &sequential_page);
 	return (START_OPERATORS + ROW_OPERATORS * index->tuples) * cpu_operator_cost +
 		   (pages * sequential_page + fetched * random_page) / loops +
 		   rows * (cpu_index_tuple_cost + cpu_tuple_cost);

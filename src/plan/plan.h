@@ -1,8 +1,9 @@
 /*
  * plan.h
- *		The plan node: paths and plans (paths.c), execution (node.c), the bound
- *		above it (bound.c), gathering rows (gather.c), distances in its
- *		expressions (distance.c).
+ *		The plan node: paths and plans (paths.c), thresholds of the distance
+ *		(threshold.c, sample.c, range.c), execution (node.c), the bound above it
+ *		(bound.c), gathering rows (gather.c), distances in its expressions
+ *		(distance.c).
  */
 #ifndef GPUANN_PLAN_H
 #define GPUANN_PLAN_H

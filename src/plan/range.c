@@ -1,6 +1,6 @@
 /*
  * range.c
- *		Paths for thresholds without order: every row within a distance, exactly.
+ *		Paths for thresholds without order: all rows within a distance, exactly.
  *
  * PostgreSQL makes paths of an index without search operators for an ORDER BY
  * only, so these are made here, from the index list; also for join clauses,
@@ -28,10 +28,13 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-#define ROW_OPERATORS	2		/* what other plans pay for a distance and its comparison, however long
-								 * the vectors are */
+/*
+ * What other plans pay for a distance and its comparison, however long the
+ * vectors are.
+ */
+#define ROW_OPERATORS	2
 #define START_OPERATORS	800		/* as cost.c's */
-#define MOST_OUTERS		8		/* sets of outer relations for which there are paths of an index */
+#define MOST_OUTERS		8		/* sets of outer relations that there are paths for */
 
 /* What is looked for among the quals, and the paths made so far. */
 typedef struct RangeSearch

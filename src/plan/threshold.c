@@ -128,8 +128,7 @@ threshold_of(PlannerInfo *root, RelOptInfo *rel, RestrictInfo *restriction,
 		return false;
 	threshold->restriction = restriction;
 	for (int falling = 0; falling <= 1; falling++)
-		if (take_apart(root, rel, clause, falling, threshold) &&
-			matches(threshold, context))
+		if (take_apart(root, rel, clause, falling, threshold) && matches(threshold, context))
 			return true;
 	return false;
 }

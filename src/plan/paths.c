@@ -71,14 +71,15 @@ ordered_path(PlannerInfo *root, const IndexPath *plain)
 	thresholds = thresholds_of(root, rel, restrictions, distance);
 	if (thresholds != NIL)
 	{
+		double		share = threshold_share(root, index, distance, thresholds);
+
 		/*
 		 * Beyond them it does not go; and a scan without order is never to be
 		 * preferred, for it cannot end earlier.
 		 */
-		figures.rows = clamp_row_est(
-			figures.rows * threshold_factor(root, rel, index, distance, thresholds));
+		figures.rows = threshold_rows(root, rel, figures.rows, thresholds, share);
 		figures.total_cost =
-			Max(Min(figures.total_cost, range_price(root, index, figures.rows, 1)),
+			Max(Min(figures.total_cost, range_price(root, index, share * index->tuples, 1)),
 				figures.startup_cost);
 	}
 	return make_node_path(&figures, index, distance, threshold_limits(thresholds), true);

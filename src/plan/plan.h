@@ -134,12 +134,16 @@ extern List *threshold_limits(List *thresholds);
 
 /* ---- sample.c ---- */
 
+/* The share of an index's rows that thresholds of a distance let pass. */
+extern double threshold_share(PlannerInfo *root, const IndexOptInfo *index,
+							  const OpExpr *distance, List *thresholds);
+
 /*
- * How much of the rows that pass the other filters thresholds of a distance let
- * pass, as a factor to the planner's number of rows.
+ * The planner's number of rows, with this share in place of the one that it has
+ * assumed.
  */
-extern double threshold_factor(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index,
-							   const OpExpr *distance, List *thresholds);
+extern double threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double rows,
+							 List *thresholds, double share);
 
 /* ---- range.c ---- */
 
@@ -147,7 +151,7 @@ extern double threshold_factor(PlannerInfo *root, RelOptInfo *rel, const IndexOp
 extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel);
 
 /*
- * The price of comparing all rows of an index and fetching those that pass; so
+ * The price of comparing all rows of an index and fetching so many, each of so
  * many times.
  */
 extern Cost range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double loops);

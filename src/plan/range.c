@@ -157,6 +157,7 @@ add_range_path(RangeSearch *search, Relids outer)
 	List	   *restrictions = list_copy(rel->baserestrictinfo);
 	double		loops = loops_of(search->root, outer);
 	List	   *thresholds;
+	double		share;
 	Path		figures = {.type = T_Path};
 
 	if (param_info != NULL)
@@ -166,10 +167,12 @@ add_range_path(RangeSearch *search, Relids outer)
 	figures.pathtarget = rel->reltarget;
 	figures.param_info = param_info;
 	figures.parallel_safe = rel->consider_parallel;
-	figures.rows = param_info != NULL ? param_info->ppi_rows : rel->rows;
-	figures.rows = clamp_row_est(figures.rows * threshold_factor(search->root, rel, search->index,
-																 search->distance, thresholds));
-	figures.total_cost = range_price(search->root, search->index, figures.rows, loops);
+	share = threshold_share(search->root, search->index, search->distance, thresholds);
+	figures.rows =
+		threshold_rows(search->root, rel, param_info != NULL ? param_info->ppi_rows : rel->rows,
+					   thresholds, share);
+	figures.total_cost =
+		range_price(search->root, search->index, share * search->index->tuples, loops);
 	/* Nothing comes before all rows were compared. */
 	figures.startup_cost = range_price(search->root, search->index, 0, loops);
 	add_path(rel, make_node_path(&figures, search->index, search->distance,

@@ -192,24 +192,36 @@ sampled_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distanc
 }
 
 /*
- * What thresholds let pass, against what the planner has assumed.
+ * The share of an index's rows that thresholds let pass.
  */
 double
-threshold_factor(PlannerInfo *root, RelOptInfo *rel, const IndexOptInfo *index,
-				 const OpExpr *distance, List *thresholds)
+threshold_share(PlannerInfo *root, const IndexOptInfo *index, const OpExpr *distance,
+				List *thresholds)
 {
 	MemoryContext memory =
 		AllocSetContextCreate(CurrentMemoryContext, "gpuann sample", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(memory);
+	double		share = sampled_share(root, index, distance, thresholds);
+
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(memory);
+	return share;
+}
+
+/*
+ * The planner's number of rows, with this share in place of the one that it has
+ * assumed.
+ */
+double
+threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double rows, List *thresholds,
+			   double share)
+{
 	List	   *restrictions = NIL;
 	ListCell   *cell;
-	double		share = sampled_share(root, index, distance, thresholds);
 	double		assumed;
 
 	foreach(cell, thresholds)
 		restrictions = lappend(restrictions, ((Threshold *) lfirst(cell))->restriction);
 	assumed = clauselist_selectivity(root, restrictions, (int) rel->relid, JOIN_INNER, NULL);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(memory);
-	return share / Max(assumed, 1e-9);
+	return clamp_row_est(Min(rows * share / Max(assumed, 1e-9), rel->tuples));
 }

@@ -102,7 +102,7 @@ RESET plan_cache_mode;
 
 -- joins: query, limit, or both are another relation's
 CREATE TABLE asked (n integer, q vector(4), r float8);
-INSERT INTO asked VALUES (1, :query, 0.5), (2, :other, 0.3), (3, NULL, 1), (4, :query, NULL), (5, :other, -1);
+INSERT INTO asked VALUES (1, :query, 0.5), (2, :other, 1), (3, NULL, 1), (4, :query, NULL), (5, :other, -1);
 ANALYZE asked;
 SET enable_material = off;
 SELECT plan('SELECT n, count(*) FROM asked, t WHERE val <-> q < asked.r GROUP BY n ORDER BY n');

@@ -58,6 +58,12 @@ SELECT plan(replace('SELECT id FROM t WHERE val <-> @ < 0.5 ORDER BY val <-> @ L
 SELECT plan(replace('SELECT id FROM t WHERE val <-> @ < 0.5', '@', quote_literal(:query)));
 SELECT plan(replace('SELECT id FROM t WHERE val <-> @ < 0.5 AND kind = 3 ORDER BY id', '@', quote_literal(:query)));
 
+SET enable_indexscan = off;
+SET enable_seqscan = on;
+SELECT plan(replace('SELECT id FROM t WHERE val <-> @ < 0.5', '@', quote_literal(:query)));
+RESET enable_indexscan;
+SET enable_seqscan = off;
+
 -- the forms that are recognised, in order and without
 SELECT condition, within(condition, 'val <-> ' || quote_literal(:query)) AS in_order, within(condition) AS alone
 	FROM (SELECT replace(c, '@', '(val <-> ' || quote_literal(:query) || ')')

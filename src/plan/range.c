@@ -147,6 +147,20 @@ matches_index(Threshold *threshold, void *context)
 }
 
 /*
+ * Have a path only where there is no other, as enable_indexscan = off says.
+ */
+static void
+disable(Path *path)
+{
+#if PG_VERSION_NUM >= 180000
+	path->disabled_nodes++;
+#else
+	path->startup_cost += disable_cost;
+	path->total_cost += disable_cost;
+#endif
+}
+
+/*
  * Add a path for the distance found, which these relations must be known for.
  */
 static void
@@ -175,6 +189,8 @@ add_range_path(RangeSearch *search, Relids outer)
 		range_price(search->root, search->index, share * search->index->tuples, loops);
 	/* Nothing comes before all rows were compared. */
 	figures.startup_cost = range_price(search->root, search->index, 0, loops);
+	if (!enable_indexscan)
+		disable(&figures);
 	add_path(rel, make_node_path(&figures, search->index, search->distance,
 								 threshold_limits(thresholds), false));
 }

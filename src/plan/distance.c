@@ -22,10 +22,7 @@ typedef struct Replacement
 	bool		any;			/* something was */
 } Replacement;
 
-/*
- * Whether an expression is the distance, in either order of its arguments.
- */
-static bool
+bool
 is_distance(Node *node, const OpExpr *distance)
 {
 	OpExpr	   *op = (OpExpr *) node;

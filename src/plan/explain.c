@@ -22,6 +22,20 @@ bound_name(const GpuannNode *node)
 }
 
 /*
+ * Up to which distance.
+ */
+static void
+explain_limits(GpuannNode *node, List *context, bool prefix, ExplainState *es)
+{
+	List	   *limits = NIL;
+	ListCell   *cell;
+
+	foreach(cell, node->limit_exprs)
+		limits = lappend(limits, deparse_expression(lfirst(cell), context, prefix, false));
+	ExplainPropertyList("Within", limits, es);
+}
+
+/*
  * Which index is scanned, and by which distance.
  */
 static void
@@ -36,6 +50,8 @@ explain_plan(GpuannNode *node, List *ancestors, ExplainState *es)
 		ExplainPropertyText("Order By",
 							deparse_expression((Node *) node->distance, context, prefix, false),
 							es);
+	if (node->limit_exprs != NIL)
+		explain_limits(node, context, prefix, es);
 }
 
 /*

@@ -7,6 +7,9 @@
  */
 #include "plan/plan.h"
 
+#include <float.h>
+#include <math.h>
+
 #include "access/genam.h"
 #include "access/relscan.h"
 #include "access/tableam.h"
@@ -18,6 +21,9 @@
 #include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+
+/* How far a limit may be off, absolutely where it is small. */
+#define LIMIT_ROUNDING	(4 * DBL_EPSILON)
 
 uint64		gpuann_nodes_without_bound = 0;
 
@@ -144,9 +150,13 @@ static ScanWants
 scan_wants(const GpuannNode *node)
 {
 	bool		limited = gpuann_max_scan_tuples != GPUANN_UNSET;
-	ScanWants	wants = {.set = true, .rows = node->wanted + node->wanted / 8};
+	ScanWants	wants = {.set = true,
+						 .rows = node->wanted + node->wanted / 8,
+						 .most_distance = node->most_distance};
 
 	wants.ef = (uint32) Min(node->wanted, ENGINE_MAX_EF);
+	if (!node->ordered)
+		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
 	if (gpuann_exact || !node->ordered)
 		wants.kind = SCAN_EXACT;
 	else if (gpuann_iterative_scan == GPUANN_ITERATIVE_OFF)
@@ -205,6 +215,9 @@ most_distance(const GpuannNode *node, double value)
 		return get_float8_infinity();
 	if (node->query_is_null)
 		return value;
+	/* A limit may be the result of a subtraction, the qual that of another. */
+	if (!isinf(value))
+		value += LIMIT_ROUNDING * (1 + fabs(value));
 	gpuann_check_query_dims(type, format->dims, DatumGetPointer(node->query_value));
 	pending_end(node->index, format, &bounds);
 	operator_bounds_set(&of_value, type, format->dims,

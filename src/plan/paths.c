@@ -11,6 +11,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/appendinfo.h"
+#include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
@@ -26,13 +27,30 @@ typedef enum PathPrivate
 	PATH_LIMITS					/* float8 expressions: the operator's value is at most the least */
 } PathPrivate;
 
-/*
- * Whether an index is one of ours, and there: hypothetical ones are not.
- */
-static bool
-is_ours(const IndexOptInfo *index)
+bool
+is_our_index(const IndexOptInfo *index)
 {
 	return index->amcostestimate == gpuanncostestimate && !index->hypothetical;
+}
+
+/*
+ * Make a path of the node.
+ */
+Path *
+make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance, List *limits,
+			   bool ordered)
+{
+	CustomPath *path = makeNode(CustomPath);
+
+	path->path = *figures;
+	path->path.type = T_CustomPath;
+	path->path.pathtype = T_CustomScan;
+	path->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	path->methods = &gpuann_path_methods;
+	path->custom_private =
+		list_make3(list_make2_oid(index->indexoid, ordered ? distance->opno : InvalidOid), distance,
+				   limits);
+	return &path->path;
 }
 
 /*
@@ -41,18 +59,30 @@ is_ours(const IndexOptInfo *index)
 static Path *
 ordered_path(PlannerInfo *root, const IndexPath *plain)
 {
-	CustomPath *path = makeNode(CustomPath);
+	IndexOptInfo *index = plain->indexinfo;
+	RelOptInfo *rel = index->rel;
+	OpExpr	   *distance = linitial_node(OpExpr, plain->indexorderbys);
+	List	   *restrictions = list_copy(rel->baserestrictinfo);
+	Path		figures = plain->path;
+	List	   *thresholds;
 
-	path->path = plain->path;
-	path->path.type = T_CustomPath;
-	path->path.pathtype = T_CustomScan;
-	path->flags = CUSTOMPATH_SUPPORT_PROJECTION;
-	path->methods = &gpuann_path_methods;
-	path->custom_private = list_make3(
-		list_make2_oid(plain->indexinfo->indexoid,
-					   linitial_node(OpExpr, plain->indexorderbys)->opno),
-		linitial(plain->indexorderbys), NIL);
-	return &path->path;
+	if (figures.param_info != NULL)
+		restrictions = list_concat(restrictions, figures.param_info->ppi_clauses);
+	thresholds = thresholds_of(root, rel, restrictions, distance);
+	if (thresholds != NIL)
+	{
+		double		share = threshold_share(root, index, distance, thresholds);
+
+		/*
+		 * Beyond them it does not go; and a scan without order is never to be
+		 * preferred, for it cannot end earlier.
+		 */
+		figures.rows = threshold_rows(root, rel, figures.rows, thresholds, share);
+		figures.total_cost =
+			Max(Min(figures.total_cost, range_price(root, index, share * index->tuples, 1)),
+				figures.startup_cost);
+	}
+	return make_node_path(&figures, index, distance, threshold_limits(thresholds), true);
 }
 
 /*
@@ -72,7 +102,7 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 	{
 		IndexPath  *path = lfirst(cell);
 
-		if (IsA(path, IndexPath) && is_ours(path->indexinfo) && path->indexorderbys != NIL)
+		if (IsA(path, IndexPath) && is_our_index(path->indexinfo) && path->indexorderbys != NIL)
 		{
 			ordered = lappend(ordered, path);
 			rel->pathlist = foreach_delete_current(rel->pathlist, cell);
@@ -80,6 +110,8 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 	}
 	foreach(cell, ordered)
 		add_path(rel, ordered_path(root, lfirst_node(IndexPath, cell)));
+	if (!rte->inh && rte->tablesample == NULL && !IS_DUMMY_REL(rel))
+		add_range_paths(root, rel);
 }
 
 /*
@@ -108,13 +140,16 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *targets, L
 static List *
 reparameterize(PlannerInfo *root, List *private, RelOptInfo *child)
 {
+	List	   *expressions = list_copy_tail(private, PATH_DISTANCE);
+
 #if PG_VERSION_NUM >= 160000
-	return (List *) adjust_appendrel_attrs_multilevel(root, (Node *) private, child,
-													  child->top_parent);
+	expressions = (List *) adjust_appendrel_attrs_multilevel(root, (Node *) expressions, child,
+															 child->top_parent);
 #else
-	return (List *) adjust_appendrel_attrs_multilevel(root, (Node *) private, child->relids,
-													  child->top_parent_relids);
+	expressions = (List *) adjust_appendrel_attrs_multilevel(
+		root, (Node *) expressions, child->relids, child->top_parent_relids);
 #endif
+	return lcons(list_nth(private, PATH_INDEX), expressions);
 }
 
 const CustomPathMethods gpuann_path_methods = {

@@ -1,8 +1,9 @@
 /*
  * plan.h
- *		The plan node: paths and plans (paths.c), execution (node.c), the bound
- *		above it (bound.c), gathering rows (gather.c), distances in its
- *		expressions (distance.c).
+ *		The plan node: paths and plans (paths.c), thresholds of the distance
+ *		(threshold.c, sample.c, range.c), execution (node.c), the bound above it
+ *		(bound.c), gathering rows (gather.c), distances in its expressions
+ *		(distance.c).
  */
 #ifndef GPUANN_PLAN_H
 #define GPUANN_PLAN_H
@@ -12,6 +13,7 @@
 #include "commands/explain.h"
 #include "nodes/execnodes.h"
 #include "nodes/extensible.h"
+#include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
 #include "portability/instr_time.h"
 
@@ -92,6 +94,68 @@ typedef struct GpuannNode
 extern const CustomPathMethods gpuann_path_methods;
 extern const CustomScanMethods gpuann_plan_methods;
 
+/* Whether an index is one of ours, and there: hypothetical ones are not. */
+extern bool is_our_index(const IndexOptInfo *index);
+
+/*
+ * Make a path of the node: of a path's figures, for an index, with a distance
+ * and thresholds, in the order of the distance or in any.
+ */
+extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
+							List *limits, bool ordered);
+
+/* ---- threshold.c ---- */
+
+/* A qual that bounds the distance from above. */
+typedef struct Threshold
+{
+	RestrictInfo *restriction;
+	Node	   *value;			/* in it: is at most ... */
+	Node	   *limit;			/* ... this, of type float8, but for rounding */
+	bool		falling;		/* the qual compares something that falls as the value rises */
+} Threshold;
+
+/* Whether a threshold is one that the caller looks for. */
+typedef bool (*threshold_matches) (Threshold *threshold, void *context);
+
+/*
+ * Whether a qual is a threshold that a caller looks for, may be evaluated out
+ * of its turn, and has a limit that does not depend on rows of the relation.
+ */
+extern bool threshold_of(PlannerInfo *root, RelOptInfo *rel, RestrictInfo *restriction,
+						 threshold_matches matches, void *context, Threshold *threshold);
+
+/* Those quals that are thresholds of a distance. */
+extern List *thresholds_of(PlannerInfo *root, RelOptInfo *rel, List *restrictions,
+						   const OpExpr *distance);
+
+/* Their limits. */
+extern List *threshold_limits(List *thresholds);
+
+/* ---- sample.c ---- */
+
+/* The share of an index's rows that thresholds of a distance let pass. */
+extern double threshold_share(PlannerInfo *root, const IndexOptInfo *index,
+							  const OpExpr *distance, List *thresholds);
+
+/*
+ * The planner's number of rows, with this share in place of the one that it has
+ * assumed.
+ */
+extern double threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double rows,
+							 List *thresholds, double share);
+
+/* ---- range.c ---- */
+
+/* Add paths for thresholds, without order. */
+extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel);
+
+/*
+ * The price of comparing all rows of an index and fetching so many, each of so
+ * many times.
+ */
+extern Cost range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double loops);
+
 /* ---- node.c ---- */
 
 extern Node *gpuann_create_node(CustomScan *plan);
@@ -140,6 +204,9 @@ extern bool gather_rows(GpuannNode *node);
 extern bool next_passing(void *source, ScanRow *row, double *following);
 
 /* ---- distance.c ---- */
+
+/* Whether an expression is the distance, in either order of its arguments. */
+extern bool is_distance(Node *node, const OpExpr *distance);
 
 /*
  * Compile the node's quals and target list anew, with the operator's value

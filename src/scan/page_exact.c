@@ -115,18 +115,27 @@ exact_offer(ExactSearch *search, uint32 slot, uint32 version, double distance)
 
 /*
  * Whether the fast distance of a slot alone shows that it is none of the
- * nearest; it is counted then.
+ * nearest, or after the upper bound; it is counted then. That there are more
+ * may be said of a row that is a little after the bound.
  */
 static inline bool
 turned_away(ExactSearch *search, uint32 slot, const void *vector)
 {
 	const ExactRange *range = search->range;
+	bool		full = search->kept == range->room && range->room > 0;
 	float		fast;
+	double		least;
 
-	if (search->wide == NULL || search->kept < range->room || range->room == 0)
+	if (search->wide == NULL || !(full || range->until.set))
 		return false;
 	fast = search->kernels->fast(search->wide, vector, search->query->format->dims, 0);
-	if (!(fast - (search->relative * fast + search->absolute) > search->heap[0].distance))
+	least = fast - (search->relative * fast + search->absolute);
+	if (range->until.set && least > range->until.distance)
+	{
+		search->answer->visited++;
+		return true;
+	}
+	if (!full || !(least > search->heap[0].distance))
 		return false;
 	search->answer->visited++;
 	if (range->skip == NULL || !slot_set_has(range->skip, slot))
@@ -281,10 +290,7 @@ exact_begin(ExactSearch *search, const PageQuery *query, const ExactRange *range
 	search->versions =
 		MemoryContextAllocHuge(query->memory, sizeof(uint32) * (Size) Max(collect, 1));
 	search->vector = MemoryContextAlloc(query->memory, format->vector_bytes);
-	/*
-	 * With an upper bound, a row turned away may be none that there is more of.
-	 */
-	if ((format->metric == METRIC_L2 || format->metric == METRIC_L1) && !range->until.set)
+	if (format->metric == METRIC_L2 || format->metric == METRIC_L1)
 	{
 		search->wide = MemoryContextAlloc(query->memory, sizeof(float) * format->dims);
 		search->kernels->widen(query->vector, format->dims, search->wide);

@@ -76,6 +76,8 @@ typedef struct ScanWants
 	ScanKind	kind;
 	uint32		ef;				/* breadth of the first graph round; 0: as set */
 	uint64		rows;			/* rows that are likely to be asked for; 0: unknown */
+	double		most_distance;	/* farther rows are not wanted; only exact rounds over pages leave
+								 * them out */
 } ScanWants;
 
 /* What a scan is doing. */

@@ -274,6 +274,8 @@ exact_round(GpuannScan *scan, bool first)
 						 .skip = scan->emitted,
 						 .room = scan->room};
 
+	if (scan->wants.set && !isinf(scan->wants.most_distance))
+		range.until = (SearchBound){true, scan->wants.most_distance, NO_SLOT};
 	scan->round_cursor = scan->cursor;
 	scan->round_first = first;
 	drop_answer(scan);

@@ -129,7 +129,7 @@ search_unseen(GpuannScan *scan, const ServerAnswer *server, bool full, const Exa
 	if (full && server->count > 0)
 		until = (SearchBound){true, server->results[server->count - 1].distance,
 							  server->results[server->count - 1].slot};
-	if (!range->beyond.set && !range->until.set &&
+	if (!range->beyond.set &&
 		scan_unmirrored_search(scan, server->position, &until, pending))
 		return true;
 	scan_read_meta(scan);

@@ -1,0 +1,227 @@
+/*
+ * sample.c
+ *		How many rows a threshold lets pass, from a sample of the index.
+ *
+ * The planner knows nothing of distances. Vectors from all over the index are
+ * compared with the query; where that is not known, some of them with others.
+ * A threshold mostly lets fewer rows pass than a sample can tell. What is
+ * beyond it is inferred from its nearest rows: near a point the rows within a
+ * distance grow as a power of it, whose exponent these tell (Hill's estimator).
+ */
+#include "plan/plan.h"
+
+#include <math.h>
+
+#include "access/genam.h"
+#include "fmgr.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "utils/float.h"
+#include "utils/lsyscache.h"
+
+#define SAMPLES			100
+#define UNKNOWN_QUERIES	5		/* sampled vectors that stand for a query not known */
+#define NEAREST			10		/* distances that tell the power */
+#define ENOUGH			5		/* so many are counted, not inferred */
+#define LEAST_SHARE		0.0001	/* inferred: clusters are denser than what is seen from afar */
+#define UNKNOWN_SHARE	0.005	/* where the limit is not known: PostgreSQL's default for a range */
+
+/* The values of an index that are compared. */
+typedef struct Samples
+{
+	FmgrInfo	operator_call;
+	Oid			collation;
+	Datum		values[SAMPLES];
+	uint32		count;
+} Samples;
+
+/*
+ * Read live vectors from all over an index.
+ */
+static void
+read_samples(Relation index, Samples *samples)
+{
+	const IndexFormat *format = index_format(index);
+	const GpuannTypeInfo *type = gpuann_type_info(index);
+	NodeCopy   *node = palloc(format->node_bytes);
+	PendingBounds bounds;
+	uint32		count;
+
+	pending_end(index, format, &bounds);
+	count = Min(bounds.next_fresh, SAMPLES);
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint32		slot = (uint32) ((i + 0.5) / count * bounds.next_fresh);
+		void	   *value;
+
+		if (!read_node(index, format, slot, node) || NodeState(node) != NODE_LIVE)
+			continue;
+		value = palloc0(gpuann_value_bytes(type, format->dims));
+		read_vector(index, format, slot, gpuann_value_begin(type, format->dims, value));
+		samples->values[samples->count++] = PointerGetDatum(value);
+	}
+	pfree(node);
+}
+
+static int
+compare_values(const void *a, const void *b)
+{
+	return float8_cmp_internal(*(const double *) a, *(const double *) b);
+}
+
+/*
+ * The distances of the samples, ascending, from a query; not that of the sample
+ * which is the query.
+ */
+static uint32
+sample_distances(Samples *samples, Datum query, double *distances)
+{
+	uint32		count = 0;
+
+	for (uint32 i = 0; i < samples->count; i++)
+		if (samples->values[i] != query)
+			distances[count++] = DatumGetFloat8(FunctionCall2Coll(
+				&samples->operator_call, samples->collation, samples->values[i], query));
+	qsort(distances, count, sizeof(double), compare_values);
+	return count;
+}
+
+/*
+ * The share of rows within a limit.
+ */
+static double
+share_within(const double *distances, uint32 count, double limit)
+{
+	uint32		nearest = Min(NEAREST, count);
+	double		farthest;
+	double		logs = 0;
+	uint32		within = 0;
+
+	while (within < count && value_not_after(distances[within], limit))
+		within++;
+	if (within >= ENOUGH || count == 0)
+		return (double) within / Max(count, 1);
+	if (!(distances[0] > 0))	/* no distances of points, or equal ones */
+		return Max(within, 0.5) / count;
+	if (!(limit > 0))
+		return LEAST_SHARE;
+	farthest = distances[nearest - 1];
+	for (uint32 i = 0; i < nearest; i++)
+		logs += log(farthest / distances[i]);
+	/* Where all are equally far, none is nearer. */
+	if (!(logs > 0) || isinf(farthest))
+		return Max((double) within / count, LEAST_SHARE);
+	return Max(nearest * pow(limit / farthest, nearest / logs) / count, LEAST_SHARE);
+}
+
+/*
+ * The least of the limits that are known. False: none is.
+ */
+static bool
+known_limit(PlannerInfo *root, List *thresholds, double *limit)
+{
+	ListCell   *cell;
+	bool		known = false;
+
+	foreach(cell, thresholds)
+	{
+		Threshold  *threshold = lfirst(cell);
+		Const	   *value = (Const *) estimate_expression_value(root, threshold->limit);
+
+		if (!IsA(value, Const))
+			continue;
+		/* NULL: no row passes */
+		if (value->constisnull)
+			*limit = -get_float8_infinity();
+		else if (!known || value_not_after(DatumGetFloat8(value->constvalue), *limit))
+			*limit = DatumGetFloat8(value->constvalue);
+		known = true;
+	}
+	return known;
+}
+
+/*
+ * The query, detoasted, if it is known and of the index's dimensions.
+ */
+static bool
+known_query(PlannerInfo *root, Relation index, const OpExpr *distance, Datum *query)
+{
+	Const *value = (Const *) estimate_expression_value(root, (Node *) lsecond(distance->args));
+	const GpuannTypeInfo *type = gpuann_type_info(index);
+
+	if (!IsA(value, Const) || value->constisnull)
+		return false;
+	*query = PointerGetDatum(PG_DETOAST_DATUM(value->constvalue));
+	return type->dims(DatumGetPointer(*query)) == (int) index_format(index)->dims;
+}
+
+/*
+ * The share of an index's rows that is within the limits.
+ */
+static double
+sampled_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distance,
+			  List *thresholds)
+{
+	Relation	index;
+	Samples		samples = {.collation = distance->inputcollid};
+	double		distances[SAMPLES];
+	double		limit = 0;
+	double		share = 0;
+	Datum		query;
+	uint32		queries = 0;
+
+	if (!known_limit(root, thresholds, &limit))
+		return UNKNOWN_SHARE;
+	index = index_open(info->indexoid, NoLock);
+	fmgr_info(get_opcode(distance->opno), &samples.operator_call);
+	read_samples(index, &samples);
+	if (known_query(root, index, distance, &query))
+		share = share_within(distances, sample_distances(&samples, query, distances), limit);
+	else
+	{
+		for (; queries < Min(samples.count, UNKNOWN_QUERIES); queries++)
+		{
+			uint32		count = sample_distances(
+				&samples, samples.values[samples.count / UNKNOWN_QUERIES * queries], distances);
+
+			share += share_within(distances, count, limit) / UNKNOWN_QUERIES;
+		}
+	}
+	index_close(index, NoLock);
+	return samples.count == 0 ? UNKNOWN_SHARE : share;
+}
+
+/*
+ * The share of an index's rows that thresholds let pass.
+ */
+double
+threshold_share(PlannerInfo *root, const IndexOptInfo *index, const OpExpr *distance,
+				List *thresholds)
+{
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann sample", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(memory);
+	double		share = sampled_share(root, index, distance, thresholds);
+
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(memory);
+	return share;
+}
+
+/*
+ * The planner's number of rows, with this share in place of the one that it has
+ * assumed.
+ */
+double
+threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double rows, List *thresholds,
+			   double share)
+{
+	List	   *restrictions = NIL;
+	ListCell   *cell;
+	double		assumed;
+
+	foreach(cell, thresholds)
+		restrictions = lappend(restrictions, ((Threshold *) lfirst(cell))->restriction);
+	assumed = clauselist_selectivity(root, restrictions, (int) rel->relid, JOIN_INNER, NULL);
+	return clamp_row_est(Min(rows * share / Max(assumed, 1e-9), rel->tuples));
+}

@@ -106,14 +106,15 @@ evaluate_query(GpuannNode *node)
 }
 
 /*
- * The greatest of the operator's values that the thresholds let pass; -infinity
- * where nothing passes.
+ * The greatest of the operator's values that the thresholds let pass. False:
+ * one is NULL, so no row passes.
  */
-static double
-greatest_value(GpuannNode *node)
+static bool
+greatest_value(GpuannNode *node, double *most)
 {
-	double		most = get_float8_nan();
 	ListCell   *cell;
+
+	*most = get_float8_nan();
 
 	foreach(cell, node->limits)
 	{
@@ -122,11 +123,11 @@ greatest_value(GpuannNode *node)
 			ExecEvalExprSwitchContext((ExprState *) lfirst(cell), node->runtime, &isnull);
 
 		if (isnull)
-			return -get_float8_infinity();
-		if (value_not_after(DatumGetFloat8(limit), most))
-			most = DatumGetFloat8(limit);
+			return false;
+		if (value_not_after(DatumGetFloat8(limit), *most))
+			*most = DatumGetFloat8(limit);
 	}
-	return most;
+	return true;
 }
 
 /*
@@ -233,6 +234,7 @@ static void
 begin_scan(GpuannNode *node)
 {
 	ScanKeyData key;
+	double		most_value;
 
 	open_scan(node);
 	evaluate_query(node);
@@ -241,15 +243,20 @@ begin_scan(GpuannNode *node)
 						   node->distance->opfuncid, node->query_value);
 	index_rescan(node->desc, NULL, 0, &key, 1);
 	node->wanted = rows_wanted(node);
-	node->most_distance = node->limits == NIL
-							  ? get_float8_infinity()
-							  : most_distance(node, greatest_value(node));
+	node->begun = true;
+	node->order = (RowOrder){.next = next_passing, .source = node};
+	if (!greatest_value(node, &most_value))
+	{
+		/* As if nothing had passed. */
+		node->gathered = true;
+		return;
+	}
+	node->most_distance =
+		node->limits == NIL ? get_float8_infinity() : most_distance(node, most_value);
 	node->scan->wants = scan_wants(node);
 	node->in_order = node->ordered && node->scan->wants.kind != SCAN_AS_FOUND;
-	node->order = (RowOrder){.next = next_passing, .source = node};
 	node->passed_slots = slot_set_create(node->memory);
 	node->judged_before = node->judged;
-	node->begun = true;
 	node->gathered = node->scan->wants.kind == SCAN_GATHER && gather_rows(node);
 }
 

@@ -1,0 +1,37 @@
+/*
+ * cost.h
+ *		What a scan by the plan node costs (cost.c).
+ */
+#ifndef GPUANN_COST_H
+#define GPUANN_COST_H
+
+#include "postgres.h"
+
+#include "nodes/pathnodes.h"
+
+/* What a query wants of a node, as far as the planner knows. */
+typedef enum DemandKind
+{
+	DEMAND_BOUND,				/* ordered, a known number of rows that pass; no more */
+	DEMAND_STREAM,				/* ordered, as many rows as somebody above wants: few, probably */
+	DEMAND_ALL					/* every row that passes */
+} DemandKind;
+
+typedef struct NodeDemand
+{
+	DemandKind	kind;
+	double		wanted;			/* DEMAND_BOUND: rows */
+	double		within;			/* share of the index's rows that lie within the thresholds; 1: there
+								 * are none */
+	double		passing;		/* share of those that pass all filters */
+} NodeDemand;
+
+/*
+ * Price a scan by the node: what is paid before its first row, and before its
+ * last. Fetching rows from the table and evaluating the relation's filters is
+ * in it, the target list is not.
+ */
+extern void gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *demand,
+						 Cost *startup, Cost *total);
+
+#endif							/* GPUANN_COST_H */

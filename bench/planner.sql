@@ -5,7 +5,7 @@
  * Time is the backend's processor time: other work on the machine does not count, and a plan that waits does not seem cheap. Only the page
  * path is measured, because of a server's time the backend knows nothing.
  */
-CREATE TABLE planned (rows int, wanted int, share float8, chosen text, index_cost float8, index_us float8, other text, other_cost float8, other_us float8);
+CREATE TABLE planned (rows int, wanted int, query text, share float8, chosen text, index_cost float8, index_us float8, other text, other_cost float8, other_us float8);
 
 /* Microseconds of processor time that this backend has had. */
 CREATE FUNCTION spent() RETURNS float8 LANGUAGE sql VOLATILE AS
@@ -38,6 +38,11 @@ BEGIN
 	RETURN greatest((spent() - began) / asked - (SELECT us FROM loop_time), 1);
 END $$;
 
+/* Of each kind a share of the rows passes a filter on another table, too. */
+CREATE TABLE kinds AS SELECT kind, kind * 7919 % 1000 AS part FROM generate_series(0, 999) kind;
+ALTER TABLE kinds ADD PRIMARY KEY (kind);
+VACUUM ANALYZE kinds;
+
 /* What asking itself takes: a query that does nothing. */
 CREATE TABLE loop_time (us float8);
 INSERT INTO loop_time VALUES (0);
@@ -47,17 +52,23 @@ UPDATE loop_time SET us = time_of();
 DEALLOCATE asked;
 RESET plan_cache_mode;
 
+/* The query of a cell. */
+CREATE FUNCTION query_of(rows int, wanted int, share float8, joined bool) RETURNS text LANGUAGE sql AS $$
+	SELECT format('SELECT id FROM items_%s %s WHERE %s ORDER BY v <-> $1 LIMIT %s', rows, CASE WHEN joined THEN 'JOIN kinds USING (kind)' END,
+		CASE WHEN share < 1 THEN format('%s < %s', CASE WHEN joined THEN 'part' ELSE 'kind' END, share * 1000) ELSE 'true' END,
+		coalesce(wanted::text, 'ALL')) $$;
+
 /* One cell: what is chosen, and what either plan takes. The table has so many rows, and a B-tree on the column that is filtered. */
-CREATE FUNCTION compare_plans(rows int, wanted int, share float8) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION compare_plans(rows int, wanted int, share float8, joined bool) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-	query text := format('SELECT id FROM items_%s WHERE %s ORDER BY v <-> $1 LIMIT %s', rows,
-		CASE WHEN share < 1 THEN format('kind < %s', share * 1000) ELSE 'true' END, wanted);
+	query text := query_of(rows, wanted, share, joined);
 	cell planned;
 BEGIN
 	SET LOCAL plan_cache_mode = force_generic_plan;
 	cell.rows := rows;
 	cell.wanted := wanted;
 	cell.share := share;
+	cell.query := CASE WHEN joined THEN 'join' ELSE 'filter' END;
 	EXECUTE 'PREPARE asked(vector) AS ' || query;
 	SELECT kind INTO cell.chosen FROM kind_of_plan('EXECUTE asked(NULL)');
 	DEALLOCATE asked;

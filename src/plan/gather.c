@@ -15,11 +15,6 @@
 #include "utils/float.h"
 #include "utils/memutils.h"
 
-/* How many more rows than seem to be needed a round looks for: a third. */
-#define FORESEEN_MARGIN	1.33
-/* How much broader the next round is where no row has passed. */
-#define NONE_PASSED_FACTOR	4
-
 /*
  * Whether as many rows as wanted have passed, and nothing that the current
  * answer is still to propose can have a smaller value than the last of them.

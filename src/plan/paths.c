@@ -64,6 +64,7 @@ ordered_path(PlannerInfo *root, const IndexPath *plain)
 	OpExpr	   *distance = linitial_node(OpExpr, plain->indexorderbys);
 	List	   *restrictions = list_copy(rel->baserestrictinfo);
 	Path		figures = plain->path;
+	NodeDemand	demand = plan_demand(root, &figures, index);
 	List	   *thresholds;
 
 	if (figures.param_info != NULL)
@@ -73,14 +74,20 @@ ordered_path(PlannerInfo *root, const IndexPath *plain)
 	{
 		double		share = threshold_share(root, index, distance, thresholds);
 
-		/*
-		 * Beyond them it does not go; and a scan without order is never to be
-		 * preferred, for it cannot end earlier.
-		 */
 		figures.rows = threshold_rows(root, rel, figures.rows, thresholds, share);
-		figures.total_cost =
-			Max(Min(figures.total_cost, range_price(root, index, share * index->tuples, 1)),
-				figures.startup_cost);
+		demand.within = Min(share, 1);
+		demand.passing = Min(figures.rows / Max(share * index->tuples, 1), 1);
+	}
+	plan_price(root, &figures, index, &demand);
+	/*
+	 * Beyond a threshold it does not go; and a scan without order is never to
+	 * be preferred, for it cannot end earlier.
+	 */
+	if (thresholds != NIL)
+	{
+		figures.total_cost = Min(figures.total_cost,
+								 range_price(root, index, demand.within * index->tuples, 1));
+		figures.startup_cost = Min(figures.startup_cost, figures.total_cost);
 	}
 	return make_node_path(&figures, index, distance, threshold_limits(thresholds), true);
 }

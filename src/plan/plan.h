@@ -1,9 +1,9 @@
 /*
  * plan.h
- *		The plan node: paths and plans (paths.c), thresholds of the distance
- *		(threshold.c, sample.c, range.c), execution (node.c), the bound above it
- *		(bound.c), gathering rows (gather.c), distances in its expressions
- *		(distance.c).
+ *		The plan node: paths and plans (paths.c), their prices (demand.c),
+ *		thresholds of the distance (threshold.c, sample.c, range.c), execution
+ *		(node.c), the bound above it (bound.c), gathering rows (gather.c),
+ *		distances in its expressions (distance.c).
  */
 #ifndef GPUANN_PLAN_H
 #define GPUANN_PLAN_H
@@ -17,6 +17,7 @@
 #include "nodes/plannodes.h"
 #include "portability/instr_time.h"
 
+#include "scan/cost.h"
 #include "scan/scan.h"
 
 /* The name of the node in EXPLAIN, and of its methods. */
@@ -93,6 +94,18 @@ typedef struct GpuannNode
 
 extern const CustomPathMethods gpuann_path_methods;
 extern const CustomScanMethods gpuann_plan_methods;
+
+/* ---- demand.c ---- */
+
+/*
+ * What is wanted of an ordered path: without thresholds, of which the caller
+ * knows.
+ */
+extern NodeDemand plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index);
+
+/* Price a path of the node. */
+extern void plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index,
+					   const NodeDemand *demand);
 
 /* Whether an index is one of ours, and there: hypothetical ones are not. */
 extern bool is_our_index(const IndexOptInfo *index);

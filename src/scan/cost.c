@@ -1,13 +1,13 @@
 /*
  * cost.c
  *		What the planner is told: the price of the path that a scan would take
- *		now (README.md, "Cost").
+ *		now, by the plan node or as a plain index scan (README.md, "Cost").
  *
- * A scan's price is no line through its rows: a first answer costs a graph
+ * A stream's price is no line through its rows: a first answer costs a graph
  * search, further ones broader searches, and at some point a pass over the
  * whole index begins. Where the planner has said how many rows it wants, the
  * line between the first row and the last is laid so that it meets the true
- * price there. Without an order to follow the index can do nothing.
+ * price there. A node that gathers rows has paid all before its first row.
  */
 #include "base/handler.h"
 
@@ -18,6 +18,7 @@
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
+#include "scan/cost.h"
 #include "scan/scan.h"
 #include "utils/float.h"
 #include "utils/selfuncs.h"
@@ -63,20 +64,18 @@ static const StepPrices cuda_prices = {
 #define DISTANCE_BASE			0.6
 #define DISTANCE_BYTES			512
 
-/*
- * Fetching a vector that the table has out of line, measured at 768 dimensions.
- * Every other plan does it for each row that passes the filters, before it can
- * sort, and no plan is charged for it.
- */
-#define DETOAST_OPERATORS		100
-#define DETOAST_KB_OPERATORS	50
-#define LEAST_SHARE				0.05	/* of our price that is left when it is taken off */
-
 #define START_OPERATORS			800 /* metapage, end of the pending list, seeds */
 #define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
 
 /* The planner's price of an index that cannot be used. */
 #define COST_NEVER	get_float8_infinity()
+
+/*
+ * A path that the node is going to replace must not have displaced any other
+ * path before: so many times dearer it does not, and paths of our indexes still
+ * compare.
+ */
+#define TO_BE_REPLACED	1e6
 
 /* What a price depends on. */
 typedef struct PricedIndex
@@ -230,65 +229,214 @@ exact_price(const PricedIndex *index, double room)
 }
 
 /*
- * The price of so many rows, by the rounds that scan_rounds.c would go through.
+ * The price of so many rows by exact passes, the first of which has so much
+ * room, the next ones more.
  */
 static double
-scan_price(const PricedIndex *index, double wanted)
+exact_passes_price(const PricedIndex *index, double wanted, uint32 room)
 {
-	double		price = START_OPERATORS * cpu_operator_cost;
-	double		read = 0;
-	double		had = 0;
-	uint32		room = scan_exact_room(gpuann_exact ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM);
+	double		price = 0;
 
-	wanted = Min(wanted, index->rows);
-	if (!gpuann_exact)
-	{
-		uint32		ef = (uint32) index->ef;
-
-		had = ef;
-		price += graph_price(index, 0, ef, &read);
-		while (had < wanted && ef < ENGINE_MAX_EF && !scan_graph_is_dearer(ef * 2, index->rows))
-		{
-			uint32		before = ef;
-
-			ef = Min(ef * 2, ENGINE_MAX_EF);
-			had = ef;
-			/*
-			 * Over pages a search goes on, if it has the memory; a server
-			 * begins anew.
-			 */
-			if (index->server || rows_visited(index, ef) > scan_walk_room())
-				before = 0;
-			price += graph_price(index, before, ef, &read);
-		}
-	}
-	while (had < wanted)
+	while (wanted > 0)
 	{
 		uint32		next = scan_exact_room((uint64) room * 8);
 		/* Rooms that do not grow any more are counted at once. */
-		double		rounds = next > room ? 1 : ceil((wanted - had) / room);
+		double		passes = next > room ? 1 : ceil(wanted / room);
 
-		price += rounds * exact_price(index, room);
-		had += rounds * room;
+		price += passes * exact_price(index, room);
+		wanted -= passes * room;
 		room = next;
 	}
-	/* Each row's record in the index is read before it is given. */
-	return price + wanted * (cpu_index_tuple_cost + CONFIRM_OPERATORS * cpu_operator_cost);
+	return price;
 }
 
 /*
- * What is to be taken off a price so that it compares with those of plans that
- * sort: what they are not charged for.
+ * Rows of an exact pass that has room for so many.
+ */
+static uint32
+room_for(double rows)
+{
+	return scan_exact_room((uint64) Min(rows, ENGINE_MAX_SLOTS));
+}
+
+/* The graph rounds of a scan, so far. */
+typedef struct GraphRounds
+{
+	uint32		ef;				/* of the last; 0: there was none */
+	double		read;			/* paid for reading pages */
+	double		price;
+} GraphRounds;
+
+/*
+ * Add a round of breadth ef. Over pages a search goes on, if it has the memory;
+ * a server begins anew.
+ */
+static void
+add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
+{
+	uint32		before = rounds->ef;
+
+	if (index->server || rows_visited(index, ef) > scan_walk_room())
+		before = 0;
+	rounds->price += graph_price(index, before, ef, &rounds->read);
+	rounds->ef = ef;
+}
+
+/*
+ * Whether a scan has no round so broad, but compares all rows.
+ */
+static bool
+is_last_round(const PricedIndex *index, double ef)
+{
+	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows);
+}
+
+/*
+ * The price of so many rows as a stream: graph rounds, each twice as broad as
+ * the one before, then exactly.
  */
 static double
-comparable_price(const PricedIndex *index, const RelOptInfo *rel, double price)
+stream_price(const PricedIndex *index, double wanted, uint32 first_exact_room)
 {
-	double		row =
-		(DETOAST_OPERATORS + DETOAST_KB_OPERATORS * index->vector_bytes / 1024) * cpu_operator_cost;
+	GraphRounds rounds = {.price = START_OPERATORS * cpu_operator_cost};
 
-	if (!index->out_of_line)
-		return price;
-	return Max(price - rel->rows * row, price * LEAST_SHARE);
+	wanted = Min(wanted, index->rows);
+	if (gpuann_exact)
+		return rounds.price + exact_passes_price(index, wanted, first_exact_room);
+	add_graph_round(index, &rounds, index->ef);
+	while (rounds.ef < wanted && !is_last_round(index, (double) rounds.ef * 2))
+		add_graph_round(index, &rounds, rounds.ef * 2);
+	return rounds.price +
+		   exact_passes_price(index, wanted - rounds.ef, scan_exact_room(EXACT_NEXT_ROOM));
+}
+
+/*
+ * The price of gathering rows until so many of them have passed: graph rounds
+ * as broad as the node foresees, or an exact pass (plan/gather.c). *proposals
+ * is how many rows it judges.
+ */
+static double
+gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposals)
+{
+	GraphRounds rounds = {.price = START_OPERATORS * cpu_operator_cost};
+	double		needed = demand->wanted / Max(demand->passing, 1 / index->rows);
+	double		within = demand->within * index->rows;
+	double		ef = Max(index->ef, Min(demand->wanted, ENGINE_MAX_EF));
+	uint32		room = room_for(Max(demand->wanted * 9 / 8, EXACT_FIRST_ROOM));
+
+	*proposals = Min(needed, within);
+	if (is_last_round(index, demand->wanted))
+		return rounds.price + exact_passes_price(index, *proposals, room);
+	add_graph_round(index, &rounds, (uint32) ef);
+	while (rounds.ef < *proposals)
+	{
+		ef = Max((double) rounds.ef * 2, rounds.ef * demand->passing < 1
+											 ? (double) rounds.ef * NONE_PASSED_FACTOR
+											 : needed * FORESEEN_MARGIN);
+		room = room_for(Max(ef, EXACT_NEXT_ROOM));
+		if (is_last_round(index, ef))
+			return rounds.price + exact_passes_price(index, *proposals, room);
+		add_graph_round(index, &rounds, (uint32) ef);
+	}
+	/* What the graph missed before a threshold, an exact pass finds. */
+	if (within < needed)
+		rounds.price += exact_passes_price(index, within, scan_exact_room(EXACT_NEXT_ROOM));
+	return rounds.price;
+}
+
+/*
+ * The price of so many rows after they were found: each one's record in the
+ * index is read before it is given.
+ */
+static double
+confirming_price(double rows)
+{
+	return rows * (cpu_index_tuple_cost + CONFIRM_OPERATORS * cpu_operator_cost);
+}
+
+/*
+ * The price of fetching so many proposed rows from the table, and judging them
+ * by its filters. Of what is in the cache pages cost their share, as those of
+ * the index do.
+ */
+static double
+judging_price(const PricedIndex *index, const RelOptInfo *rel, double rows)
+{
+	double		uncached = 1 - Min((double) effective_cache_size / index->table_pages, 1);
+	double		share = Min(rows / Max(rel->tuples, 1), 1);
+	double		random_page;
+
+	get_tablespace_page_costs(rel->reltablespace, &random_page, NULL);
+	return confirming_price(rows) +
+		   (uncached * rows + share * index->table_pages) * random_page +
+		   rel->baserestrictcost.startup +
+		   rows * (cpu_tuple_cost + rel->baserestrictcost.per_tuple);
+}
+
+/*
+ * The price of the node's stream, up to so many proposed rows.
+ */
+static double
+judged_stream_price(const PricedIndex *index, const RelOptInfo *rel, double rows)
+{
+	return stream_price(index, rows, scan_exact_room(EXACT_NEXT_ROOM)) +
+		   judging_price(index, rel, rows);
+}
+
+/*
+ * The line from the price of the first row through that of a share of all.
+ */
+static Cost
+end_of_line(Cost startup, Cost price, double share)
+{
+	return startup + (price - startup) / share;
+}
+
+/*
+ * Price a scan by the node: as node.c has it run. gpuann.max_scan_tuples does
+ * not make it cheaper: a scan that ends early is no way to read everything.
+ */
+void
+gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *demand, Cost *startup,
+			 Cost *total)
+{
+	const RelOptInfo *rel = info->rel;
+	bool		complete = gpuann_iterative_scan == GPUANN_ITERATIVE_COMPLETE;
+	PricedIndex index;
+	double		within;
+	double		first;
+
+	examine_index(info, &index);
+	within = Min(Max(demand->within * index.rows, 1), index.rows);
+	first = Min(1 / Max(demand->passing, 1 / index.rows), within);
+	if (gpuann_exact || demand->kind == DEMAND_ALL ||
+		(complete && demand->kind == DEMAND_STREAM && demand->within < 1))
+	{
+		double		begin = START_OPERATORS * cpu_operator_cost;
+		uint32		room = scan_exact_room(EXACT_NEXT_ROOM);
+
+		*startup = begin + exact_price(&index, room) + judging_price(&index, rel, first);
+		*total =
+			begin + exact_passes_price(&index, within, room) + judging_price(&index, rel, within);
+	}
+	else if (demand->kind == DEMAND_BOUND && complete)
+	{
+		double		proposals;
+		double		price = gather_price(&index, demand, &proposals);
+
+		*startup = *total = price + judging_price(&index, rel, proposals);
+	}
+	else
+	{
+		*startup = judged_stream_price(&index, rel, first);
+		*total = judged_stream_price(&index, rel, within);
+	}
+	if (demand->kind == DEMAND_BOUND && (gpuann_exact || !complete))
+	{
+		double		needed = Min(demand->wanted * first, within);
+
+		*total = end_of_line(*startup, judged_stream_price(&index, rel, needed), needed / within);
+	}
 }
 
 /*
@@ -313,7 +461,18 @@ wanted_share(PlannerInfo *root, const RelOptInfo *rel)
 }
 
 /*
- * Price a scan.
+ * The price of a plain index scan of so many rows; the planner adds that of
+ * fetching them.
+ */
+static double
+plain_price(const PricedIndex *index, double rows)
+{
+	return stream_price(index, rows, scan_exact_room(EXACT_FIRST_ROOM)) +
+		   confirming_price(Min(rows, index->rows));
+}
+
+/*
+ * Price a plain index scan.
  */
 void
 gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup,
@@ -351,18 +510,17 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	*pages = costs.numIndexPages;
 
 	examine_index(path->indexinfo, &index);
-	*startup = comparable_price(&index, path->indexinfo->rel, scan_price(&index, 1));
-	*total = comparable_price(&index, path->indexinfo->rel, scan_price(&index, index.rows));
+	*startup = plain_price(&index, 1);
+	*total = plain_price(&index, index.rows);
 	share = wanted_share(root, path->indexinfo->rel);
+	/*
+	 * Index rows are wanted in the proportion in which they pass the filters.
+	 */
 	if (share > 0)
+		*total = end_of_line(*startup, plain_price(&index, ceil(share * index.rows)), share);
+	if (gpuann_plan_node && !path->indexinfo->hypothetical)
 	{
-		/*
-		 * Index rows are wanted in the proportion in which they pass the
-		 * filters.
-		 */
-		double		price = comparable_price(&index, path->indexinfo->rel,
-										scan_price(&index, ceil(share * index.rows)));
-
-		*total = *startup + (price - *startup) / share;
+		*startup *= TO_BE_REPLACED;
+		*total *= TO_BE_REPLACED;
 	}
 }

@@ -21,8 +21,8 @@ typedef struct NodeDemand
 {
 	DemandKind	kind;
 	double		wanted;			/* DEMAND_BOUND: rows */
-	double		within;			/* share of the index's rows that lie within the thresholds; 1: there
-								 * are none */
+	double		within;			/* share of the index's rows that lie within the thresholds; 1:
+								 * there are none */
 	double		passing;		/* share of those that pass all filters */
 } NodeDemand;
 

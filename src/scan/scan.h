@@ -20,6 +20,10 @@
 									 * as many */
 #define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of
 									 * ef */
+#define FORESEEN_MARGIN		1.33	/* a caller that gathers rows looks for so many times as many
+									 * proposals as seem to be needed */
+#define NONE_PASSED_FACTOR	4		/* ... or, where no row has passed, for so many times as many as
+									 * before */
 #define VISITED_ROOM		1024	/* rows of a round of STAGE_VISITED */
 #define WALK_ROW_BYTES		128		/* memory of a walk over pages, a row visited */
 

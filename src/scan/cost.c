@@ -86,7 +86,6 @@ typedef struct PricedIndex
 	double		random_page;
 	double		sequential_page;
 	double		vector_bytes;
-	bool		out_of_line;	/* are the table's vectors */
 	int			m;
 	int			ef;				/* of the first search */
 	bool		server;			/* answers now */
@@ -120,7 +119,6 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	if (info->hypothetical)
 	{
 		index->vector_bytes = DISTANCE_BYTES;
-		index->out_of_line = false;
 		index->m = GPUANN_DEFAULT_M;
 		index->ef = gpuann_ef_search != GPUANN_UNSET ? gpuann_ef_search : GPUANN_DEFAULT_EF_SEARCH;
 		index->server = false;
@@ -129,8 +127,6 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 	}
 	relation = index_open(info->indexoid, NoLock);
 	index->vector_bytes = vector_bytes_of(relation);
-	index->out_of_line =
-		(double) info->rel->pages * BLCKSZ < info->rel->tuples * index->vector_bytes;
 	index->m = gpuann_option_m(relation);
 	index->ef = gpuann_effective_ef_search(relation);
 	index->server = client_would_answer(relation);
@@ -213,16 +209,14 @@ graph_price(const PricedIndex *index, double before, double ef, double *read)
 
 /*
  * The price of comparing all rows, to keep as many as there is room for. It
- * reads the whole index, which may be far more than the planner charges for the
- * table.
+ * reads the whole index; for that, too, no more is charged than for the table.
  */
 static double
 exact_price(const PricedIndex *index, double room)
 {
-	double		pages = index->out_of_line ? index->pages : Min(index->pages, index->table_pages);
-	double		reading = index->server ? 0 : pages * index->sequential_page;
+	double		pages = index->server ? 0 : Min(index->pages, index->table_pages);
 
-	return reading +
+	return pages * index->sequential_page +
 		   (index->step->round_trip + Min(room, index->rows) * index->step->result) *
 			   cpu_operator_cost +
 		   distances_price(index, index->rows, index->step->compare);
@@ -308,6 +302,20 @@ stream_price(const PricedIndex *index, double wanted, uint32 first_exact_room)
 		add_graph_round(index, &rounds, rounds.ef * 2);
 	return rounds.price +
 		   exact_passes_price(index, wanted - rounds.ef, scan_exact_room(EXACT_NEXT_ROOM));
+}
+
+/*
+ * The rows of a stream that only its first exact pass finds: as many as a graph
+ * round would have found that is not made.
+ */
+static double
+rows_of_first_pass(const PricedIndex *index)
+{
+	double		ef = index->ef;
+
+	while (!is_last_round(index, ef * 2))
+		ef *= 2;
+	return Min(ef * 2, index->rows);
 }
 
 /*
@@ -409,8 +417,8 @@ gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *dema
 	examine_index(info, &index);
 	within = Min(Max(demand->within * index.rows, 1), index.rows);
 	first = Min(1 / Max(demand->passing, 1 / index.rows), within);
-	if (gpuann_exact || demand->kind == DEMAND_ALL ||
-		(complete && demand->kind == DEMAND_STREAM && demand->within < 1))
+	if (demand->kind == DEMAND_ALL ||
+		(demand->kind == DEMAND_STREAM && (gpuann_exact || (complete && demand->within < 1))))
 	{
 		double		begin = START_OPERATORS * cpu_operator_cost;
 		uint32		room = scan_exact_room(EXACT_NEXT_ROOM);
@@ -419,7 +427,7 @@ gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *dema
 		*total =
 			begin + exact_passes_price(&index, within, room) + judging_price(&index, rel, within);
 	}
-	else if (demand->kind == DEMAND_BOUND && complete)
+	else if (demand->kind == DEMAND_BOUND && complete && !gpuann_exact)
 	{
 		double		proposals;
 		double		price = gather_price(&index, demand, &proposals);
@@ -428,14 +436,13 @@ gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *dema
 	}
 	else
 	{
-		*startup = judged_stream_price(&index, rel, first);
-		*total = judged_stream_price(&index, rel, within);
-	}
-	if (demand->kind == DEMAND_BOUND && (gpuann_exact || !complete))
-	{
-		double		needed = Min(demand->wanted * first, within);
+		/* Few rows are wanted, probably: not many more than the graph finds. */
+		double		wanted = demand->kind == DEMAND_BOUND ? demand->wanted * first
+														   : rows_of_first_pass(&index);
 
-		*total = end_of_line(*startup, judged_stream_price(&index, rel, needed), needed / within);
+		wanted = Min(wanted, within);
+		*startup = judged_stream_price(&index, rel, first);
+		*total = end_of_line(*startup, judged_stream_price(&index, rel, wanted), wanted / within);
 	}
 }
 

@@ -67,6 +67,9 @@ static const StepPrices cuda_prices = {
 #define START_OPERATORS			800 /* metapage, end of the pending list, seeds */
 #define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
 
+/* Rounds that are less likely count as none. */
+#define LEAST_LIKELY	0.01
+
 /* The planner's price of an index that cannot be used. */
 #define COST_NEVER	get_float8_infinity()
 
@@ -134,6 +137,20 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 				  : client_engine_is_cuda() ? &cuda_prices
 											: &cpu_prices;
 	index_close(relation, NoLock);
+}
+
+/*
+ * Charge no more of a vector than the rows of the table hold.
+ *
+ * Where vectors are out of line the planner charges nobody for reading them. If
+ * every other plan has to, for each row that passes the filters, the two
+ * compare that way; a join may leave them fewer rows.
+ */
+static void
+charge_no_more_than_others(PricedIndex *index, const RelOptInfo *rel)
+{
+	index->vector_bytes =
+		Min(index->vector_bytes, index->table_pages * BLCKSZ / Max(rel->tuples, 1));
 }
 
 /*
@@ -319,37 +336,64 @@ rows_of_first_pass(const PricedIndex *index)
 }
 
 /*
- * The price of gathering rows until so many of them have passed: graph rounds
- * as broad as the node foresees, or an exact pass (plan/gather.c). *proposals
- * is how many rows it judges.
+ * How likely it is that of so many rows fewer than wanted pass: by the normal
+ * distribution that is like the binomial one.
+ */
+static double
+chance_of_fewer(double rows, double wanted, double passing)
+{
+	double		deviation = sqrt(rows * passing * (1 - passing));
+	double		missing = wanted - 0.5 - rows * passing;
+
+	if (deviation <= 0)
+		return missing > 0 ? 1 : 0;
+	return 0.5 * erfc(-missing / (deviation * M_SQRT2));
+}
+
+/*
+ * The breadth of the round that follows one that had too few rows.
+ */
+static double
+foreseen_ef(const NodeDemand *demand, double ef)
+{
+	double		foreseen = ef * demand->passing < 1
+							   ? ef * NONE_PASSED_FACTOR
+							   : demand->wanted / demand->passing * FORESEEN_MARGIN;
+
+	return Max(ef * 2, foreseen);
+}
+
+/*
+ * The price of gathering rows until as many have passed as are wanted: graph
+ * rounds as broad as the node foresees, or an exact pass (plan/gather.c); each
+ * by how likely the scan comes to it. *proposals is how many rows are judged.
  */
 static double
 gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposals)
 {
-	GraphRounds rounds = {.price = START_OPERATORS * cpu_operator_cost};
 	double		needed = demand->wanted / Max(demand->passing, 1 / index->rows);
 	double		within = demand->within * index->rows;
 	double		ef = Max(index->ef, Min(demand->wanted, ENGINE_MAX_EF));
 	uint32		room = room_for(Max(demand->wanted * 9 / 8, EXACT_FIRST_ROOM));
+	double		price = START_OPERATORS * cpu_operator_cost;
+	double		likely = 1;
+	GraphRounds rounds = {0};
 
 	*proposals = Min(needed, within);
 	if (is_last_round(index, demand->wanted))
-		return rounds.price + exact_passes_price(index, *proposals, room);
-	add_graph_round(index, &rounds, (uint32) ef);
-	while (rounds.ef < *proposals)
+		return price + exact_passes_price(index, *proposals, room);
+	do
 	{
-		ef = Max((double) rounds.ef * 2, rounds.ef * demand->passing < 1
-											 ? (double) rounds.ef * NONE_PASSED_FACTOR
-											 : needed * FORESEEN_MARGIN);
-		room = room_for(Max(ef, EXACT_NEXT_ROOM));
-		if (is_last_round(index, ef))
-			return rounds.price + exact_passes_price(index, *proposals, room);
+		double		before = rounds.price;
+
 		add_graph_round(index, &rounds, (uint32) ef);
-	}
-	/* What the graph missed before a threshold, an exact pass finds. */
-	if (within < needed)
-		rounds.price += exact_passes_price(index, within, scan_exact_room(EXACT_NEXT_ROOM));
-	return rounds.price;
+		price += likely * (rounds.price - before);
+		/* What the graph missed before a threshold, an exact pass finds. */
+		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
+		ef = foreseen_ef(demand, ef);
+		room = room_for(Max(ef, EXACT_NEXT_ROOM));
+	} while (likely > LEAST_LIKELY && rounds.ef < within && !is_last_round(index, ef));
+	return price + likely * exact_passes_price(index, *proposals, room);
 }
 
 /*
@@ -415,6 +459,8 @@ gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *dema
 	double		first;
 
 	examine_index(info, &index);
+	if (demand->within < 1 || bms_membership(root->all_baserels) == BMS_SINGLETON)
+		charge_no_more_than_others(&index, rel);
 	within = Min(Max(demand->within * index.rows, 1), index.rows);
 	first = Min(1 / Max(demand->passing, 1 / index.rows), within);
 	if (demand->kind == DEMAND_ALL ||
@@ -517,6 +563,8 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 	*pages = costs.numIndexPages;
 
 	examine_index(path->indexinfo, &index);
+	if (bms_membership(root->all_baserels) == BMS_SINGLETON)
+		charge_no_more_than_others(&index, path->indexinfo->rel);
 	*startup = plain_price(&index, 1);
 	*total = plain_price(&index, index.rows);
 	share = wanted_share(root, path->indexinfo->rel);

@@ -12,51 +12,61 @@
 #include "optimizer/paths.h"
 
 /*
- * Whether a LIMIT of known value stands right above an ordered path.
+ * Rows that a LIMIT of unknown value wants: few, probably. The planner takes a
+ * tenth of all, which is many for nearest rows.
  */
-static bool
-is_bound(const PlannerInfo *root, const Path *path)
-{
-	const Query *query = root->parse;
-
-	return root->limit_tuples > 0 && query->limitOption == LIMIT_OPTION_COUNT &&
-		   query->rowMarks == NIL && bms_membership(root->all_baserels) == BMS_SINGLETON &&
-		   pathkeys_contained_in(root->query_pathkeys, path->pathkeys);
-}
+#define WANTED_IF_UNKNOWN	GPUANN_DEFAULT_EF_SEARCH
 
 /*
- * Whether a LIMIT stands anywhere above: in this query, or, where that has
- * none, in the one around it.
+ * Whether a query has a LIMIT that its nearest rows suffice for, or that some
+ * node below it wants more rows for.
  */
 static bool
-is_limited(const PlannerInfo *root)
+has_limit(const Query *query)
 {
-	const Query *query = root->parse;
-
-	if (query->hasAggs || query->groupingSets != NIL)
-		return false;
-	if (query->limitCount == NULL)
-		return root->parent_root != NULL && root->tuple_fraction >= 1;
-	return query->limitOption == LIMIT_OPTION_COUNT &&
+	return query->limitCount != NULL && query->limitOption == LIMIT_OPTION_COUNT &&
 		   !(IsA(query->limitCount, Const) && ((Const *) query->limitCount)->constisnull);
 }
 
 /*
- * What is wanted of an ordered path.
+ * Whether nothing stands between the LIMIT of a query and an ordered path that
+ * wants more rows.
+ */
+static bool
+is_right_below(const PlannerInfo *root, const Path *path)
+{
+	const Query *query = root->parse;
+
+	return query->groupClause == NIL && query->havingQual == NULL && query->distinctClause == NIL &&
+		   !query->hasWindowFuncs && !query->hasTargetSRFs && query->rowMarks == NIL &&
+		   bms_membership(root->all_baserels) == BMS_SINGLETON &&
+		   pathkeys_contained_in(root->query_pathkeys, path->pathkeys);
+}
+
+/*
+ * What is wanted of an ordered path. A subquery may stand below the LIMIT of
+ * the query around it, whose value it is told.
  */
 NodeDemand
 plan_demand(const PlannerInfo *root, const Path *path, const IndexOptInfo *index)
 {
 	NodeDemand	demand = {.kind = DEMAND_ALL, .within = 1};
+	const Query *query = root->parse;
+	bool		known = root->tuple_fraction >= 1;
 
 	demand.passing = Min(path->rows / Max(index->tuples, 1), 1);
-	if (is_bound(root, path))
+	if (query->hasAggs || query->groupingSets != NIL)
+		return demand;
+	if (has_limit(query) && is_right_below(root, path))
 	{
 		demand.kind = DEMAND_BOUND;
-		demand.wanted = root->limit_tuples;
+		demand.wanted = root->limit_tuples > 0 ? root->limit_tuples : WANTED_IF_UNKNOWN;
 	}
-	else if (is_limited(root))
+	else if (has_limit(query) || (query->limitCount == NULL && root->parent_root != NULL && known))
+	{
 		demand.kind = DEMAND_STREAM;
+		demand.wanted = known ? root->tuple_fraction : 0;
+	}
 	return demand;
 }
 

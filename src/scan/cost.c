@@ -47,7 +47,7 @@ typedef struct StepPrices
 								 * checking */
 } StepPrices;
 
-static const StepPrices page_prices = {.expand = 7.5, .visit = 5, .compare = 5};
+static const StepPrices page_prices = {.expand = 6, .visit = 5, .compare = 5};
 static const StepPrices cpu_prices = {
 	.round_trip = 2000, .expand = 4, .visit = 3, .compare = 18, .result = 16};
 /*
@@ -482,9 +482,13 @@ gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *dema
 	}
 	else
 	{
-		/* Few rows are wanted, probably: not many more than the graph finds. */
+		/*
+		 * Beyond the rows wanted the line means nothing. A LIMIT above wants few
+		 * rows, probably: not many more than the graph finds.
+		 */
 		double		wanted = demand->kind == DEMAND_BOUND ? demand->wanted * first
-														   : rows_of_first_pass(&index);
+							 : demand->wanted > 0			 ? rows_of_first_pass(&index)
+															 : within;
 
 		wanted = Min(wanted, within);
 		*startup = judged_stream_price(&index, rel, first);

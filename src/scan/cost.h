@@ -12,7 +12,7 @@
 /* What a query wants of a node, as far as the planner knows. */
 typedef enum DemandKind
 {
-	DEMAND_BOUND,				/* ordered, a known number of rows that pass; no more */
+	DEMAND_BOUND,				/* ordered, so many rows that pass; no more */
 	DEMAND_STREAM,				/* ordered, as many rows as somebody above wants: few, probably */
 	DEMAND_ALL					/* every row that passes */
 } DemandKind;
@@ -20,7 +20,8 @@ typedef enum DemandKind
 typedef struct NodeDemand
 {
 	DemandKind	kind;
-	double		wanted;			/* DEMAND_BOUND: rows */
+	double		wanted;			/* DEMAND_BOUND: rows; DEMAND_STREAM: those that the LIMIT wants,
+								 * 0: unknown */
 	double		within;			/* share of the index's rows that lie within the thresholds; 1:
 								 * there are none */
 	double		passing;		/* share of those that pass all filters */

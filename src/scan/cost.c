@@ -379,7 +379,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 	double		likely = 1;
 	GraphRounds rounds = {0};
 
-	*proposals = Min(needed, within);
+	*proposals = Max(Min(needed, within), 1);
 	if (is_last_round(index, demand->wanted))
 		return price + exact_passes_price(index, *proposals, room);
 	do

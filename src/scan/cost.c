@@ -380,7 +380,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 	GraphRounds rounds = {0};
 
 	*proposals = Max(Min(needed, within), 1);
-	if (is_last_round(index, demand->wanted))
+	if (demand->wanted >= index->ef && is_last_round(index, demand->wanted))
 		return price + exact_passes_price(index, *proposals, room);
 	do
 	{
@@ -483,8 +483,8 @@ gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *dema
 	else
 	{
 		/*
-		 * Beyond the rows wanted the line means nothing. A LIMIT above wants few
-		 * rows, probably: not many more than the graph finds.
+		 * Beyond the rows wanted the line means nothing. A LIMIT above
+		 * wants few rows, probably: not many more than the graph finds.
 		 */
 		double		wanted = demand->kind == DEMAND_BOUND ? demand->wanted * first
 							 : demand->wanted > 0			 ? rows_of_first_pass(&index)

@@ -297,7 +297,7 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
  * Whether a scan has no round so broad, but compares all rows.
  */
 static bool
-is_last_round(const PricedIndex *index, double ef)
+is_too_broad(const PricedIndex *index, double ef)
 {
 	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows);
 }
@@ -315,7 +315,7 @@ stream_price(const PricedIndex *index, double wanted, uint32 first_exact_room)
 	if (gpuann_exact)
 		return rounds.price + exact_passes_price(index, wanted, first_exact_room);
 	add_graph_round(index, &rounds, index->ef);
-	while (rounds.ef < wanted && !is_last_round(index, (double) rounds.ef * 2))
+	while (rounds.ef < wanted && !is_too_broad(index, (double) rounds.ef * 2))
 		add_graph_round(index, &rounds, rounds.ef * 2);
 	return rounds.price +
 		   exact_passes_price(index, wanted - rounds.ef, scan_exact_room(EXACT_NEXT_ROOM));
@@ -330,7 +330,7 @@ rows_of_first_pass(const PricedIndex *index)
 {
 	double		ef = index->ef;
 
-	while (!is_last_round(index, ef * 2))
+	while (!is_too_broad(index, ef * 2))
 		ef *= 2;
 	return Min(ef * 2, index->rows);
 }
@@ -380,7 +380,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 	GraphRounds rounds = {0};
 
 	*proposals = Max(Min(needed, within), 1);
-	if (demand->wanted >= index->ef && is_last_round(index, demand->wanted))
+	if (demand->wanted >= index->ef && is_too_broad(index, demand->wanted))
 		return price + exact_passes_price(index, *proposals, room);
 	do
 	{
@@ -392,7 +392,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
 		ef = foreseen_ef(demand, ef);
 		room = room_for(Max(ef, EXACT_NEXT_ROOM));
-	} while (likely > LEAST_LIKELY && rounds.ef < within && !is_last_round(index, ef));
+	} while (likely > LEAST_LIKELY && rounds.ef < within && !is_too_broad(index, ef));
 	return price + likely * exact_passes_price(index, *proposals, room);
 }
 
@@ -490,7 +490,7 @@ gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *dema
 							 : demand->wanted > 0			 ? rows_of_first_pass(&index)
 															 : within;
 
-		wanted = Min(wanted, within);
+		wanted = Min(Max(wanted, 2 * first), within);
 		*startup = judged_stream_price(&index, rel, first);
 		*total = end_of_line(*startup, judged_stream_price(&index, rel, wanted), wanted / within);
 	}

@@ -83,7 +83,7 @@ ordered_path(PlannerInfo *root, const IndexPath *plain)
 	 * Beyond a threshold it does not go; and a scan without order is never to
 	 * be preferred, for it cannot end earlier.
 	 */
-	if (thresholds != NIL)
+	if (thresholds != NIL && enable_indexscan)
 	{
 		figures.total_cost = Min(figures.total_cost,
 								 range_price(root, index, demand.within * index->tuples, 1));

@@ -95,6 +95,16 @@ typedef struct GpuannNode
 extern const CustomPathMethods gpuann_path_methods;
 extern const CustomScanMethods gpuann_plan_methods;
 
+/* Whether an index is one of ours, and there: hypothetical ones are not. */
+extern bool is_our_index(const IndexOptInfo *index);
+
+/*
+ * Make a path of the node: of a path's figures, for an index, with a distance
+ * and thresholds, in the order of the distance or in any.
+ */
+extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
+							List *limits, bool ordered);
+
 /* ---- demand.c ---- */
 
 /*
@@ -106,16 +116,6 @@ extern NodeDemand plan_demand(const PlannerInfo *root, const Path *path, const I
 /* Price a path of the node. */
 extern void plan_price(PlannerInfo *root, Path *path, const IndexOptInfo *index,
 					   const NodeDemand *demand);
-
-/* Whether an index is one of ours, and there: hypothetical ones are not. */
-extern bool is_our_index(const IndexOptInfo *index);
-
-/*
- * Make a path of the node: of a path's figures, for an index, with a distance
- * and thresholds, in the order of the distance or in any.
- */
-extern Path *make_node_path(const Path *figures, const IndexOptInfo *index, OpExpr *distance,
-							List *limits, bool ordered);
 
 /* ---- threshold.c ---- */
 

@@ -122,6 +122,35 @@ gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblE
 }
 
 /*
+ * The clauses that a scan has to test: those that the index's predicate implies
+ * need no test, but where the row may change under a lock.
+ */
+static List *
+clauses_to_test(const RelOptInfo *rel, Oid index, List *clauses)
+{
+	List	   *tested = NIL;
+	ListCell   *cell;
+	const IndexOptInfo *partial = NULL;
+
+	foreach(cell, rel->indexlist)
+	{
+		const IndexOptInfo *info = lfirst(cell);
+
+		if (info->indexoid == index && info->indpred != NIL)
+			partial = info;
+	}
+	if (partial == NULL)
+		return clauses;
+	foreach(cell, clauses)
+	{
+		if (!list_member_ptr(rel->baserestrictinfo, lfirst(cell)) ||
+			list_member_ptr(partial->indrestrictinfo, lfirst(cell)))
+			tested = lappend(tested, lfirst(cell));
+	}
+	return tested;
+}
+
+/*
  * The plan of a path.
  */
 static Plan *
@@ -132,7 +161,9 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *targets, L
 
 	plan->scan.scanrelid = rel->relid;
 	plan->scan.plan.targetlist = targets;
-	plan->scan.plan.qual = extract_actual_clauses(clauses, false);
+	plan->scan.plan.qual = extract_actual_clauses(
+		clauses_to_test(rel, linitial_oid(list_nth(path->custom_private, PATH_INDEX)), clauses),
+		false);
 	plan->flags = path->flags;
 	plan->custom_private = list_nth(path->custom_private, PATH_INDEX);
 	plan->custom_exprs = lcons(list_nth(path->custom_private, PATH_DISTANCE),

@@ -1,4 +1,4 @@
--- Never fewer rows than exist: filters, large limits, no limit, cursors; each row once, the nearest first.
+-- Never fewer rows than exist, and in order: filters, large limits, no limit, cursors; each row once.
 CREATE TABLE t (id integer PRIMARY KEY, kind integer, val vector(8));
 INSERT INTO t SELECT g, g % 1000, array_agg(sin(g * 12.9898 + d * 78.233) ORDER BY d)::vector(8)
 	FROM generate_series(1, 5000) g, generate_series(1, 8) d GROUP BY g;
@@ -24,7 +24,7 @@ END
 $$;
 
 -- What the index answered, compared with the table: rows, rows twice, share of the nearest, steps back, and
--- whether places are equal, up to what single precision in the operator explains.
+-- whether places are equal, but for rows of equal distance.
 CREATE FUNCTION compare(condition text, wanted integer) RETURNS TABLE(rows bigint, expected bigint, twice bigint, enough_recall boolean, back bigint, same boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -36,28 +36,29 @@ BEGIN
 		(SELECT count(*) - count(DISTINCT id) FROM answers WHERE place > 0),
 		(SELECT count(*) FROM answers a JOIN answers b USING (id) WHERE a.place > 0 AND b.place < 0) >=
 			0.9 * (SELECT count(*) FROM answers WHERE place < 0 AND distance IS NOT NULL),
-		(SELECT count(*) FROM (SELECT distance < lag(distance) OVER (ORDER BY place) - 1e-6 AS back
+		(SELECT count(*) FROM (SELECT distance < lag(distance) OVER (ORDER BY place) AS back
 			FROM answers WHERE place > 0) steps WHERE steps.back),
 		(SELECT count(*) FROM answers a JOIN answers b USING (id) WHERE a.place = -b.place AND a.place > 0) >=
 			0.99 * (SELECT count(*) FROM answers WHERE place > 0);
 END
 $$;
 
--- strict_order drops what it finds too late, so only the first rows are sure to be as many
+-- complete, the default
 SET gpuann.iterative_scan = complete;
 SELECT rows, expected, twice, enough_recall, back FROM compare('true', 10);
 SELECT rows, expected, twice, enough_recall, back FROM compare('true', 500);
-SELECT rows, expected, twice, enough_recall FROM compare('val IS NOT NULL', 100000);
-SELECT rows, expected, twice, enough_recall FROM compare('kind = 7', 10);
-SELECT rows, expected, twice, enough_recall FROM compare('kind = 7', 100000);
-SELECT rows, expected, twice, enough_recall FROM compare('kind < 100', 200);
-SELECT rows, expected, twice, enough_recall FROM compare('id > 5002', 100000);
-SELECT rows, expected, twice, enough_recall FROM compare('false', 10);
+SELECT rows, expected, twice, enough_recall, back FROM compare('val IS NOT NULL', 100000);
+SELECT rows, expected, twice, enough_recall, back FROM compare('kind = 7', 10);
+SELECT rows, expected, twice, enough_recall, back FROM compare('kind = 7', 100000);
+SELECT rows, expected, twice, enough_recall, back FROM compare('kind < 100', 200);
+SELECT rows, expected, twice, enough_recall, back FROM compare('id > 5002', 100000);
+SELECT rows, expected, twice, enough_recall, back FROM compare('false', 10);
 
 SET gpuann.iterative_scan = relaxed_order;
 SELECT rows, expected, twice, enough_recall FROM compare('val IS NOT NULL', 100000);
 SELECT rows, expected, twice, enough_recall FROM compare('kind = 7', 10);
 
+-- what is found too late is dropped, so only the first rows are sure to be as many
 SET gpuann.iterative_scan = strict_order;
 SELECT rows <= expected AND rows > 5000 AS nearly_all, twice, back FROM compare('val IS NOT NULL', 100000);
 SELECT twice, enough_recall, back FROM compare('kind < 100', 200);
@@ -81,7 +82,7 @@ RESET gpuann.exact;
 
 -- little memory: more rounds, the same rows
 SET work_mem = '64kB';
-SELECT rows, expected, twice, enough_recall FROM compare('val IS NOT NULL', 100000);
+SELECT rows, expected, twice, enough_recall, back FROM compare('val IS NOT NULL', 100000);
 SET gpuann.exact = on;
 SELECT * FROM compare('val IS NOT NULL', 100000);
 RESET gpuann.exact;

@@ -1,4 +1,5 @@
--- EXPLAIN (ANALYZE) says how a scan was answered, from PostgreSQL 18 on (explain.out); before, nothing is added (explain_1.out).
+-- EXPLAIN says which index is scanned and, with ANALYZE, how it answered: of our node everywhere, of a plain index scan from
+-- PostgreSQL 18 on (explain.out; before that explain_1.out).
 SET enable_seqscan = off;
 SET gpuann.server = off;
 
@@ -11,8 +12,8 @@ DECLARE
 	line text;
 BEGIN
 	FOR line IN EXECUTE format('EXPLAIN (%s) %s', options, query) LOOP
-		IF line ~ 'Gpuann' THEN
-			RETURN NEXT regexp_replace(trim(line), 'visited=\d+', 'visited=N');
+		IF line ~ '(Gpuann|gpuann|Index Scan|Index:|Order By|Filter)' THEN
+			RETURN NEXT regexp_replace(regexp_replace(trim(line), '(visited|judged)=\d+', '\1=N', 'g'), '\(actual.*', '');
 		END IF;
 	END LOOP;
 END
@@ -25,6 +26,16 @@ SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' 
 COMMIT;
 -- without ANALYZE nothing was done
 SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5', 'COSTS off');
+-- a filter is the node's own, and says what it took away
+SELECT * FROM gpuann_lines('SELECT id FROM explained WHERE id > 100 ORDER BY v <-> ''[1,2,3]'' LIMIT 1');
+-- a LIMIT that is not the node's bound, and none
+SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5 FOR UPDATE');
+SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]''');
+-- in what order rows are wanted
+BEGIN;
+SET LOCAL gpuann.iterative_scan = strict_order;
+SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5');
+COMMIT;
 -- other scans say nothing
 SELECT * FROM gpuann_lines('SELECT id FROM explained WHERE id = 1');
 -- for a program
@@ -33,9 +44,24 @@ DECLARE
 	plan json;
 BEGIN
 	EXECUTE 'EXPLAIN (ANALYZE, FORMAT json) SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5' INTO plan;
+	plan := plan #> '{0,Plan,Plans,0}';
+	RAISE NOTICE '% % % % %', plan ->> 'Custom Plan Provider', plan ->> 'Index', plan ->> 'Gpuann Path', plan ->> 'Gpuann Bound',
+		plan ->> 'Gpuann Wanted';
+END
+$$;
+
+-- a plain index scan
+SET gpuann.plan_node = off;
+SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5');
+DO $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (ANALYZE, FORMAT json) SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5' INTO plan;
 	RAISE NOTICE '%', plan #>> '{0,Plan,Plans,0,Gpuann Path}';
 END
 $$;
+RESET gpuann.plan_node;
 
 DROP FUNCTION gpuann_lines;
 DROP TABLE explained;

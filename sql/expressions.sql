@@ -24,7 +24,7 @@ DROP INDEX items_half;
 CREATE INDEX items_bits ON items USING gpuann ((binary_quantize(embedding)::bit(3072)) bit_hamming_ops);
 INSERT INTO items (embedding) SELECT made(g, 3072) FROM generate_series(131, 140) g;
 SELECT line FROM plan('SELECT id FROM items ORDER BY binary_quantize(embedding)::bit(3072) <~> binary_quantize(made(5, 3072)::vector) LIMIT 3') line
-	WHERE line LIKE '%Index Scan%';
+	WHERE line LIKE '%Custom Scan%';
 SELECT count(*) FROM items q, LATERAL (
 	SELECT id FROM (SELECT id, embedding FROM items ORDER BY binary_quantize(embedding)::bit(3072) <~> binary_quantize(q.embedding) LIMIT 20) near
 	ORDER BY near.embedding <=> q.embedding LIMIT 1) n WHERE n.id = q.id;

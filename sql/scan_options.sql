@@ -7,8 +7,8 @@ ANALYZE t;
 SET enable_seqscan = off;
 SET enable_sort = off;
 
-CREATE FUNCTION rows_found() RETURNS bigint LANGUAGE sql AS
-	$$ SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[0,0.1,0.2,0.3,0,0.1,0.2,0.3]') found $$;
+CREATE FUNCTION rows_found(most integer DEFAULT NULL) RETURNS bigint LANGUAGE sql AS
+	$$ SELECT count(*) FROM (SELECT id FROM t ORDER BY val <-> '[0,0.1,0.2,0.3,0,0.1,0.2,0.3]' LIMIT most) found $$;
 
 -- without continuation a scan gives as many rows as it searches broadly: the default, the index's option, the session's setting
 SET gpuann.iterative_scan = off;
@@ -60,7 +60,7 @@ DECLARE
 	found text;
 BEGIN
 	FOR i IN 1..3600 LOOP
-		PERFORM rows_found();
+		PERFORM rows_found(10);
 		SELECT CASE WHEN fallback_reason IS NULL THEN path ELSE fallback_reason END INTO found FROM gpuann_last_scan();
 		-- with the session's server off there is nothing to wait for
 		EXIT WHEN found = wanted OR current_setting('gpuann.server') = 'off';
@@ -87,6 +87,7 @@ SELECT price(true) < price(false) OR current_setting('gpuann.server') = 'off' AS
 ALTER INDEX t_val SET (mirror = off);
 SELECT price(true) = price(false) AS pages_answer;
 SELECT rows_found();
+SELECT rows_found(10);
 SELECT path, fallback_reason FROM gpuann_last_scan();
 -- the server lets go of it
 DO $$
@@ -104,5 +105,5 @@ SELECT rows_found();
 ALTER INDEX t_val RESET (mirror);
 SELECT mirror_becomes('server');
 
-DROP FUNCTION limited, rows_found, mirror_becomes, price;
+DROP FUNCTION limited, rows_found(integer), mirror_becomes, price;
 DROP TABLE t;

@@ -6,7 +6,7 @@ DECLARE
 	line text;
 BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
-		IF line LIKE '%Index Scan using%gpuann%' THEN
+		IF line ~ 'Index: .*gpuann' THEN
 			RETURN true;
 		END IF;
 	END LOOP;

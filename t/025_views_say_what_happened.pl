@@ -56,9 +56,11 @@ is(figure($node, 'mirror_rows'), 2000, 'and its rows');
 is(figure($node, "relname || ' ' || schemaname || ' ' || (relid = 'items'::regclass) || ' ' || (indexrelid = 'items_v'::regclass)"), 'items public true true',
 	'and the names of table and index');
 
-# A scan that goes on.
+# A scan that goes on. By default one that wants so large a part of the table compares every row at once.
 $node->safe_psql('postgres', "SELECT gpuann_stat_reset('items_v')");
+$session->rows('SET gpuann.iterative_scan = relaxed_order');
 is(ask(1, 150), 'server none', 'a scan of more rows than its first answer has goes on by the server');
+$session->rows('RESET gpuann.iterative_scan');
 my $rounds = $session->rows('SELECT continuations FROM gpuann_last_scan()');
 cmp_ok($rounds, '>', 0, 'by further rounds');
 is_deeply([ columns('continuations', 'scans', 'server_answers') ], [ $rounds, 1, 1 ], 'which are counted, of one scan');
@@ -106,10 +108,11 @@ sub largest
 		$session->rows("SELECT id FROM largest ORDER BY v $operator $query LIMIT 1");
 		return figure($node, "state || ' ' || mirror_lag", 'largest_v') eq 'ready 0' }), "$what: there is a mirror");
 	$before = status($node, 'requests');
-	$found = $session->rows("SET gpuann.fallback = error; $nearest");
+	# strict_order: by default so large a part of the table is compared at once
+	$found = $session->rows("SET gpuann.fallback = error; SET gpuann.iterative_scan = strict_order; $nearest");
 	is($session->rows("SELECT path, proposed, continuations FROM gpuann_last_scan()"), 'server|1024|0', "$what: the server's first answer has 1,024 results");
 	is(status($node, 'requests') - $before, 1, "$what: by one request");
-	is($found, $session->rows("RESET gpuann.fallback; SET enable_indexscan = off; SET enable_seqscan = on; $nearest"), "$what: which are the nearest");
+	is($found, $session->rows("RESET gpuann.fallback; RESET gpuann.iterative_scan; SET enable_indexscan = off; SET enable_seqscan = on; $nearest"), "$what: which are the nearest");
 	$session->rows('RESET enable_indexscan; SET enable_seqscan = off; DROP TABLE largest');
 }
 
@@ -171,9 +174,11 @@ is(figure($node, 'pending_searched'), 10, 'the rows searched for that are counte
 is(figure($node, 'mirror_lag'), 10, 'the view says how many the mirror lacks');
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id BETWEEN 300 AND 340');
 $node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP on) items');
+$session->rows('SET gpuann.iterative_scan = relaxed_order');
 is(ask(301 + 40 * 30, 100), 'server none', 'rows that died since cost the server\'s answer nothing');
 cmp_ok(figure($node, 'dropped'), '>', 0, 'those of them that it proposed are counted as dropped');
 is(figure($node, 'dropped'), $session->rows('SELECT dropped FROM gpuann_last_scan()'), 'as the scan itself says');
+$session->rows('RESET gpuann.iterative_scan');
 cmp_ok(figure($node, 'mirror_change_lag'), '>', 0, 'the view says that the mirror lacks changes');
 
 # The list is trimmed past where the mirror is: only the pages know what came between.

@@ -36,7 +36,7 @@ sub rows
 
 # Settings: each is documented, and as it is. Those of test builds say so.
 my %known = map { my ($name, @rest) = split /;/, $_, -1; $name => \@rest } rows(q{
-	SELECT name || ';' || CASE WHEN unit = 'ms' THEN boot_val::int / 1000 || CASE boot_val WHEN '0' THEN '' ELSE 's' END ELSE coalesce(boot_val, '') END
+	SELECT name || ';' || CASE WHEN unit = 'ms' AND boot_val <> '-1' THEN boot_val::int / 1000 || CASE boot_val WHEN '0' THEN '' ELSE 's' END ELSE coalesce(boot_val, '') END
 		|| ';' || CASE WHEN vartype = 'bool' THEN 'on, off' WHEN vartype = 'enum' THEN array_to_string(enumvals, ', ')
 			WHEN vartype = 'integer' THEN min_val ELSE '' END || ';' || coalesce(max_val, '') || ';' || coalesce(unit, '') || ';' || context
 	FROM pg_settings WHERE name LIKE 'gpuann.%' AND name NOT LIKE 'gpuann.debug%' AND extra_desc IS DISTINCT FROM 'For tests only.'});

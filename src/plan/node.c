@@ -145,12 +145,26 @@ rows_wanted(const GpuannNode *node)
 }
 
 /*
+ * Whether gpuann.max_scan_tuples keeps a scan from every row of the index.
+ */
+static bool
+visits_are_limited(const GpuannNode *node)
+{
+	PendingBounds bounds;
+
+	if (gpuann_max_scan_tuples == GPUANN_UNSET)
+		return false;
+	pending_end(node->index, index_format(node->index), &bounds);
+	return scan_is_limited(&bounds, gpuann_max_scan_tuples);
+}
+
+/*
  * What the node wants of its scan (README.md, "Modes").
  */
 static ScanWants
 scan_wants(const GpuannNode *node)
 {
-	bool		limited = gpuann_max_scan_tuples != GPUANN_UNSET;
+	bool		limited = visits_are_limited(node);
 	ScanWants	wants = {.set = true,
 						 .rows = node->wanted + node->wanted / 8,
 						 .most_distance = node->most_distance};
@@ -168,7 +182,7 @@ scan_wants(const GpuannNode *node)
 		wants.kind = SCAN_ORDERED;
 	else if (node->wanted > 0)
 		wants.kind = SCAN_GATHER;
-	else if (limited || (node->bound == BOUND_SOFT && node->limits == NIL))
+	else if ((node->bound == BOUND_SOFT && node->limits == NIL) || visits_are_limited(node))
 		wants.kind = SCAN_ORDERED;
 	else
 		wants.kind = SCAN_EXACT;

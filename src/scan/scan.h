@@ -60,6 +60,18 @@ scan_graph_is_dearer(uint32 ef, double rows)
 }
 
 /*
+ * Whether a scan that may visit so many rows (gpuann.max_scan_tuples) may not
+ * visit all that an index has. Of its slots some may hold rows that are dead by
+ * now.
+ */
+static inline bool
+scan_is_limited(const PendingBounds *bounds, int max_visited)
+{
+	return max_visited != GPUANN_UNSET &&
+		   bounds->next_fresh - Min(bounds->free_count, bounds->next_fresh) > (uint32) max_visited;
+}
+
+/*
  * What becomes of rows that the graph finds too late to come in order, and what
  * follows its rounds (architecture.md, I4).
  */

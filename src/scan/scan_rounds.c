@@ -57,24 +57,13 @@ visits_left(const GpuannScan *scan)
 }
 
 /*
- * The slots that an index has in use, at most: some may hold rows that are dead
- * by now.
- */
-static uint32
-slots_in_use(const GpuannScan *scan)
-{
-	return scan->bounds.next_fresh - Min(scan->bounds.free_count, scan->bounds.next_fresh);
-}
-
-/*
  * Whether gpuann.max_scan_tuples lets the scan compare every row, or that was
  * done: what was visited does not count again.
  */
 static bool
 may_visit_all(const GpuannScan *scan)
 {
-	return scan->max_visited == GPUANN_UNSET || scan->compared_all ||
-		   slots_in_use(scan) <= (uint32) scan->max_visited;
+	return scan->compared_all || !scan_is_limited(&scan->bounds, scan->max_visited);
 }
 
 /*

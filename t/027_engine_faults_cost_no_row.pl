@@ -105,6 +105,12 @@ foreach my $how ('complete', 'strict_order', 'relaxed_order')
 			"$how, $faults: every row once, or counted as dropped");
 		is($session->rows("SELECT count(*) FROM (SELECT id FROM items WHERE id % 5 = 1 ORDER BY v <-> vec(3, $dims) LIMIT 200) few"), 200,
 			"$how, $faults: as many as are wanted, with a filter");
+		# a few are gathered by the graph
+		is($session->rows("SELECT count(*) FILTER (WHERE distance >= before), count(DISTINCT id) FROM
+			(SELECT id, distance, lag(distance, 1, 0) OVER (ORDER BY place) AS before FROM
+				(SELECT id, distance, row_number() OVER () AS place FROM
+					(SELECT id, v <-> vec(3, $dims) AS distance FROM items WHERE id % 2 = 1 ORDER BY v <-> vec(3, $dims) LIMIT 12) few) numbered) steps"),
+			'12|12', "$how, $faults: few, with a filter, in order") if $how ne 'relaxed_order';
 	}
 	faults('');
 	$session->close;

@@ -48,7 +48,8 @@ sub mixed_load
 		$again->("DELETE FROM items WHERE id = 10000 + (i * 13) % 20000"),
 		$again->("PERFORM gpuann_link('items_v'), pg_sleep(0.03)"));
 	my @sessions = map { my $session = PgSession->new($primary); $session->send($_); $session } @statements;
-	my $reader = PgSession->new($standby, settings => '-cenable_seqscan=off -cenable_sort=off -cgpuann.server=off');
+	# relaxed_order: through the graph, and then exactly
+	my $reader = PgSession->new($standby, settings => '-cenable_seqscan=off -cenable_sort=off -cgpuann.server=off -cgpuann.iterative_scan=relaxed_order');
 	my $wrong = '';
 
 	push @sessions, my $keeper = PgSession->new($primary);

@@ -182,12 +182,15 @@ scan_wants(const GpuannNode *node)
 		wants.kind = SCAN_ORDERED;
 	else if (node->wanted > 0)
 		wants.kind = SCAN_GATHER;
-	else if ((node->bound == BOUND_SOFT && node->limits == NIL) || visits_are_limited(node))
+	else if ((node->bound == BOUND_SOFT && node->limits == NIL) || limited)
 		wants.kind = SCAN_ORDERED;
 	else
 		wants.kind = SCAN_EXACT;
-	/* Who wants fewer rows than the first answer has, as elsewhere. */
-	if (wants.kind != SCAN_GATHER)
+	/*
+	 * Elsewhere the first answer is as broad as is set; so it is where rows
+	 * visited are limited, because the limit does not end a first answer.
+	 */
+	if (wants.kind != SCAN_GATHER || limited)
 		wants.ef = 0;
 	return wants;
 }

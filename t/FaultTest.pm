@@ -243,7 +243,8 @@ sub expect_answers
 sub expect_service
 {
 	my ($what, $node, $dims) = @_;
-	my $session = session($node, settings => '-c gpuann.fallback=error -c gpuann.request_timeout=120s');
+	# relaxed_order: drained, the scan goes through the graph first
+	my $session = session($node, settings => '-c gpuann.fallback=error -c gpuann.request_timeout=120s -c gpuann.iterative_scan=relaxed_order');
 	my ($ready, $answer);
 
 	$ready = await("$what: the mirror is ready", sub {

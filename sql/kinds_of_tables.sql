@@ -61,6 +61,10 @@ CREATE TABLE t (id integer, kind integer, val vector(3));
 INSERT INTO t SELECT g, g % 3, ARRAY[g, g, g] FROM generate_series(1, 100) g;
 CREATE INDEX t_val ON t USING gpuann (val vector_l2_ops) WHERE kind = 1;
 INSERT INTO t VALUES (101, 1, '[50.5,50.5,50.5]'), (102, 2, '[50.5,50.5,50.5]');
+-- what its predicate implies is not checked again, but of rows that are locked
+EXPLAIN (COSTS OFF) SELECT id FROM t WHERE kind = 1 ORDER BY val <-> '[50.2,50.2,50.2]' LIMIT 4;
+EXPLAIN (COSTS OFF) SELECT id FROM t WHERE kind = 1 AND id > 0 ORDER BY val <-> '[50.2,50.2,50.2]' LIMIT 4;
+EXPLAIN (COSTS OFF) SELECT id FROM t WHERE kind = 1 ORDER BY val <-> '[50.2,50.2,50.2]' LIMIT 4 FOR UPDATE;
 SELECT array_agg(id) FROM (SELECT id FROM t WHERE kind = 1 ORDER BY val <-> '[50.2,50.2,50.2]' LIMIT 4) nearest;
 SELECT count(*) FROM (SELECT id FROM t WHERE kind = 1 ORDER BY val <-> '[50.2,50.2,50.2]') every;
 DROP TABLE t;

@@ -13,6 +13,9 @@
 #include "fmgr.h"
 #include "utils/rel.h"
 #include "utils/varbit.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 
 static int
 vector_dims(Pointer value)

@@ -56,7 +56,7 @@ typedef struct GpuannNode
 	/* the bound, from the plan tree */
 	BoundKind	bound;
 	LimitState *limit;
-	MergeAppendState *merge;	/* that takes a first row from this node and its siblings; or NULL */
+	MergeAppendState *merge;	/* takes a first row from this node and its siblings; or NULL */
 
 	/* opened */
 	Relation	index;

@@ -329,10 +329,11 @@ typedef enum ChannelOp
 						 * first_slot on in the order of the result; or, with has_seeds set,
 						 * out_count seeds from first_slot on as slots. At most count, unless 0 */
 	CHANNEL_LINK_FORGET,
-	CHANNEL_SEARCH, /* count queries alike but for their vectors, and with has_mirrors for their
-					 * mirrors: slots are entries, versions generations. A batch, or an answer larger
-					 * than a payload; answer: what each has found, as ChannelFound, and its results,
-					 * the next query's k after them. If one fails, all do */
+	CHANNEL_SEARCH, /* count queries alike but for their vectors, and with
+					 * has_mirrors for their mirrors (slots: entries, versions:
+					 * generations): a batch, or an answer larger than a payload; answer: what each
+					 * has found, as ChannelFound, and its results, the next query's k after them.
+					 * If one fails, all do */
 	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
 									 * its fetches give, as CHANNEL_LINK's */
 } ChannelOp;

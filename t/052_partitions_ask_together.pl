@@ -37,7 +37,7 @@ my $query = 'SELECT id FROM parts ORDER BY v <-> (SELECT v FROM queries WHERE id
 sub nearest
 {
 	my ($one, $sql) = @_;
-	return join(' ', $one->rows($sql));
+	return $one->rows($sql) =~ tr{\n}{ }r;
 }
 
 # Every mirror answers, and has nothing to catch up.
@@ -70,7 +70,9 @@ sub expect_requests
 sub batches
 {
 	my ($sql, $batch) = @_;
-	return scalar grep { /Gpuann: .*path=server .*batch=$batch / } $session->rows("EXPLAIN (ANALYZE, COSTS OFF) $sql");
+	my @lines = split /\n/, $session->rows("EXPLAIN (ANALYZE, COSTS OFF) $sql");
+
+	return scalar grep { /Gpuann: .*path=server .*batch=$batch / } @lines;
 }
 
 ok(await_mirrors(), 'the mirrors are there');

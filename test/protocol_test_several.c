@@ -69,7 +69,7 @@ expect_several(World *world, int number, uint32_t count)
 	}
 }
 
-/* Something about the queries of several mirrors is bad. */
+/* What is bad about the queries of several mirrors. */
 typedef enum Badness
 {
 	BAD_ENTRY,					/* there is none of this number */
@@ -82,6 +82,7 @@ typedef enum Badness
 	BADNESSES
 } Badness;
 
+/* Post eight queries of which something is bad; what becomes of them. */
 static EngineStatus
 several_badly(World *world, int number, Badness badness)
 {
@@ -148,7 +149,37 @@ batches_go_to_several_mirrors(void)
 	world_free(world);
 }
 
+/*
+ * An engine that is busy in the middle of a piece gets the rest afterwards; one
+ * that fails a query fails the batch, and no other.
+ */
+static void
+several_mirrors_meet_faults(void)
+{
+	World	   *world = world_make(4, 2);
+	uint32_t   *entries;
+	uint32_t   *generations;
+	int			number;
+
+	if (server_up(world, "busy_every=3,error_every=151,delay_us=200") &&
+		entry_load(world->area, 0, 40) && entry_load(world->area, 1, 70) &&
+		entry_load(world->area, 2, 100))
+	{
+		number = channel_claim(world->area);
+		expect_several(world, number, 3);
+		expect_several(world, number, 8);
+		expect_several(world, number, 100);
+		(void) fill_several(world, number, 70, &entries, &generations);
+		if (channel_call(world->area, number) != ENGINE_NO_MEMORY)
+			case_fails("a query that failed does not fail its batch");
+		expect_several(world, number, 64);
+		channel_release(world->area, number);
+	}
+	world_free(world);
+}
+
 const TestCase several_cases[] = {
 	{"batches_go_to_several_mirrors", batches_go_to_several_mirrors},
+	{"several_mirrors_meet_faults", several_mirrors_meet_faults},
 	{NULL, NULL}
 };

@@ -15,16 +15,20 @@
 
 /*
  * Number of queries in a piece. For an engine that answers queries one at a
- * time, half of its threads remain free.
+ * time, half of its threads remain free; but queries of several mirrors, which
+ * one statement waits for, are launched as many at once as single requests are,
+ * and rarely in more than one piece.
  */
 static uint32_t
-piece_size(const Server *server)
+piece_size(const Server *server, const ChannelRequest *request)
 {
-	uint32_t	half = server->launch_at_once / 4;
+	uint32_t	size = server->launch_at_once / 4;
 
-	if (server->launch_at_once == 0 || half > CHANNEL_PIECE)
+	if (request->has_mirrors)
+		size = server->launch_at_once > FEW_MIRRORS ? server->launch_at_once : FEW_MIRRORS;
+	if (server->launch_at_once == 0 || size > CHANNEL_PIECE)
 		return CHANNEL_PIECE;
-	return half > 0 ? half : 1;
+	return size > 0 ? size : 1;
 }
 
 /* The mirror table's entry for a query. */
@@ -175,7 +179,7 @@ static EngineStatus
 channel_search_launch(Server *server, ChannelSearch *search, Ticket *tickets, uint32_t count,
 					  EngineError *error)
 {
-	EngineQuery *queries[CHANNEL_PIECE];
+	EngineQuery *queries[CHANNEL_PIECE] = {NULL};
 	EngineStatus status;
 
 	for (uint32_t i = 0; i < count; i++)
@@ -202,9 +206,10 @@ channel_search_launch(Server *server, ChannelSearch *search, Ticket *tickets, ui
 EngineStatus
 channel_search_submit(Server *server, uint32_t number, EngineError *error)
 {
+	const ChannelRequest *request = &server->channels[number].request;
 	ChannelSearch *search = &server->channels[number].search;
-	uint32_t	left = server->channels[number].request.count - search->next;
-	uint32_t	count = piece_size(server);
+	uint32_t	left = request->count - search->next;
+	uint32_t	count = piece_size(server, request);
 	uint32_t	place = search->next;
 	EngineStatus status = ENGINE_OK;
 

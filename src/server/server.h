@@ -19,6 +19,7 @@
 #define NOT_LONE_BATCHES	64	/* after a request had to wait for a lone query, this many batches
 								 * have none */
 #define CHANNEL_PIECE			64	/* queries of a channel that are submitted together */
+#define FEW_MIRRORS				16	/* a query of each is submitted together with any engine */
 #define CHANNEL_SLICE_US		1000	/* channel work between two checks for requests */
 #define NO_ENTRY			0xFFFFFFFFu
 #define HANG_MS				20000	/* a call into the engine that takes this long will not

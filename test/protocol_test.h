@@ -270,6 +270,7 @@ typedef struct TestCase
 extern const TestCase start_cases[];	/* protocol_test_start.c */
 extern const TestCase channel_cases[];	/* protocol_test_channels.c */
 extern const TestCase link_cases[];	/* protocol_test_links.c */
+extern const TestCase several_cases[];	/* protocol_test_several.c */
 extern const TestCase load_cases[];	/* protocol_test_load.c */
 extern const TestCase fault_cases[];	/* protocol_test_faults.c */
 extern const TestCase cycle_cases[];	/* protocol_test_cycles.c */

@@ -201,6 +201,8 @@ search_by_slot(MirrorRef mirror, const ServerQuery *query, uint32 epoch, RawAnsw
 /* Queries of one kind, for a channel: their vectors stand one after another. */
 typedef struct ChannelBatch
 {
+	const MirrorRef *mirrors;	/* one for each, or one for all */
+	bool		several;
 	const ServerQuery *query;	/* but for its vector */
 	const void *vectors;
 	uint32		count;
@@ -211,19 +213,41 @@ client_batch_room(const ServerQuery *query)
 {
 	Size		each = add_size(sizeof(ChannelFound), mul_size(query->k, sizeof(SearchResult)));
 
-	return (uint32) ((CHANNEL_DATA_BYTES - AREA_ALIGN) / Max(each, query->vector_bytes));
+	Size		asked = query->vector_bytes + 2 * sizeof(uint32);	/* with entry and generation */
+
+	return (uint32) ((CHANNEL_DATA_BYTES - 3 * AREA_ALIGN) / Max(each, asked));
+}
+
+/* The mirror of each query, into a channel; false if they do not fit. */
+static bool
+fill_mirrors(int number, ChannelRequest *request, const ChannelBatch *batch)
+{
+	Size		bytes = mul_size(batch->count, sizeof(uint32));
+	uint32	   *entries = channel_array(number, bytes, &request->slots_offset);
+	uint32	   *generations = channel_array(number, bytes, &request->versions_offset);
+
+	if (entries == NULL || generations == NULL)
+		return false;
+	request->has_mirrors = 1;
+	for (uint32 i = 0; i < batch->count; i++)
+	{
+		entries[i] = (uint32) batch->mirrors[i].entry;
+		generations[i] = batch->mirrors[i].generation;
+	}
+	return true;
 }
 
 /* Put queries into a channel; false if vectors or answers do not fit. */
 static bool
-fill_channel(int number, MirrorRef mirror, const ChannelBatch *batch)
+fill_channel(int number, const ChannelBatch *batch)
 {
 	const ServerQuery *query = batch->query;
-	ChannelRequest *request =
-		channel_prepare(number, CHANNEL_SEARCH, (uint32) mirror.entry, mirror.generation);
+	ChannelRequest *request = channel_prepare(
+		number, CHANNEL_SEARCH, (uint32) batch->mirrors->entry, batch->mirrors->generation);
 	void	   *vectors;
 
-	if (batch->count > client_batch_room(query))
+	if (batch->count > client_batch_room(query) ||
+		(batch->several && !fill_mirrors(number, request, batch)))
 		return false;
 	vectors =
 		channel_array(number, mul_size(batch->count, query->vector_bytes), &request->body_offset);
@@ -270,7 +294,7 @@ read_channel(int number, const ChannelBatch *batch, RawAnswer *raws)
  * PAYLOAD_RESULTS. What fails is in raws[0].
  */
 static FallbackReason
-search_by_channel(MirrorRef mirror, const ChannelBatch *batch, uint32 epoch, RawAnswer *raws)
+search_by_channel(const ChannelBatch *batch, uint32 epoch, RawAnswer *raws)
 {
 	volatile FallbackReason why = FALLBACK_TOO_LARGE;
 	int64		patience = (int64) gpuann_request_timeout * 1000;
@@ -281,7 +305,7 @@ search_by_channel(MirrorRef mirror, const ChannelBatch *batch, uint32 epoch, Raw
 		return FALLBACK_SLOT_BUSY;
 	PG_TRY();
 	{
-		if (fill_channel(channel, mirror, batch))
+		if (fill_channel(channel, batch))
 		{
 			int64		deadline = monotonic_us() + patience;
 			const char *text;
@@ -424,17 +448,17 @@ judge_status(const RawAnswer *raw)
  * Ask through this backend's slot, which takes one query, or through a channel.
  */
 static FallbackReason
-client_ask(MirrorRef mirror, const ChannelBatch *batch, bool by_channel, RawAnswer *raws)
+client_ask(const ChannelBatch *batch, bool by_channel, RawAnswer *raws)
 {
 	uint32		epoch;
-	FallbackReason why = may_ask(mirror, batch->query, &epoch);
+	FallbackReason why = may_ask(*batch->mirrors, batch->query, &epoch);
 
 	if (why != FALLBACK_NONE)
 		return why;
 	if (by_channel)
-		why = search_by_channel(mirror, batch, epoch, raws);
+		why = search_by_channel(batch, epoch, raws);
 	else
-		why = search_by_slot(mirror, batch->query, epoch, raws);
+		why = search_by_slot(*batch->mirrors, batch->query, epoch, raws);
 	if (why == FALLBACK_TIMEOUT)
 		note_timeout(epoch);
 	return why == FALLBACK_NONE ? judge_status(raws) : why;
@@ -464,28 +488,46 @@ client_hand_over(MirrorRef mirror, const ServerQuery *query, const RawAnswer *ra
 FallbackReason
 client_search(MirrorRef mirror, const ServerQuery *query, ServerAnswer *answer)
 {
-	ChannelBatch batch = {query, query->vector, 1};
+	ChannelBatch batch = {&mirror, false, query, query->vector, 1};
 	RawAnswer	raw;
 	FallbackReason why;
 
 	memset(&raw, 0, sizeof(raw));
 	memset(answer, 0, sizeof(*answer));
-	why = client_ask(mirror, &batch, query->k > PAYLOAD_RESULTS, &raw);
+	why = client_ask(&batch, query->k > PAYLOAD_RESULTS, &raw);
 	return why == FALLBACK_NONE ? client_hand_over(mirror, query, &raw, answer) : why;
+}
+
+/* Ask a batch, and hand its answers over. */
+static FallbackReason
+client_search_all(const ChannelBatch *batch, ServerAnswer *answers)
+{
+	RawAnswer  *raws = palloc0(mul_size(Max(batch->count, 1), sizeof(RawAnswer)));
+	FallbackReason why = client_ask(batch, true, raws);
+
+	for (uint32 i = 0; i < batch->count && why == FALLBACK_NONE; i++)
+		why = client_hand_over(batch->mirrors[batch->several ? i : 0], batch->query, &raws[i],
+							   &answers[i]);
+	pfree(raws);
+	return why;
 }
 
 FallbackReason
 client_search_batch(MirrorRef mirror, const ServerQuery *query, const void *vectors, uint32 count,
 					ServerAnswer *answers)
 {
-	ChannelBatch batch = {query, vectors, count};
-	RawAnswer  *raws = palloc0(mul_size(Max(count, 1), sizeof(RawAnswer)));
-	FallbackReason why = client_ask(mirror, &batch, true, raws);
+	ChannelBatch batch = {&mirror, false, query, vectors, count};
 
-	for (uint32 i = 0; i < count && why == FALLBACK_NONE; i++)
-		why = client_hand_over(mirror, query, &raws[i], &answers[i]);
-	pfree(raws);
-	return why;
+	return client_search_all(&batch, answers);
+}
+
+FallbackReason
+client_search_several(const MirrorRef *mirrors, const ServerQuery *query, const void *vectors,
+					  uint32 count, ServerAnswer *answers)
+{
+	ChannelBatch batch = {mirrors, true, query, vectors, count};
+
+	return client_search_all(&batch, answers);
 }
 
 void

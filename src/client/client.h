@@ -87,6 +87,10 @@ extern FallbackReason client_search(MirrorRef mirror, const ServerQuery *query,
  */
 extern FallbackReason client_search_batch(MirrorRef mirror, const ServerQuery *query,
 										  const void *vectors, uint32 count, ServerAnswer *answers);
+/* The same, each vector of a mirror of its own. */
+extern FallbackReason client_search_several(const MirrorRef *mirrors, const ServerQuery *query,
+											const void *vectors, uint32 count,
+											ServerAnswer *answers);
 extern uint32 client_batch_room(const ServerQuery *query);
 
 /*

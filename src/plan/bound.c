@@ -23,11 +23,12 @@ typedef struct Above
 	PlanState  *parent;			/* whose inputs are next; NULL: the top of a plan */
 	BoundKind	bound;
 	LimitState *limit;			/* of the bound */
+	MergeAppendState *merge;	/* with nothing between that might not want a first row */
 	bool		shares_columns; /* from the top of the plan, or of a subquery, down to here nodes
 								 * have one target list, and none of them reads junk columns */
 } Above;
 
-static const Above nothing_above = {NULL, BOUND_NONE, NULL, true};
+static const Above nothing_above = {NULL, BOUND_NONE, NULL, NULL, true};
 
 /*
  * Whether a plan is one of the subplans of a node, not an input.
@@ -91,6 +92,17 @@ numbers_rows_only(const WindowAggState *window)
 }
 
 /*
+ * The MergeAppend that wants a first row of an input of a node, or NULL.
+ */
+static MergeAppendState *
+merge_above_input(PlanState *state, const Above *above)
+{
+	if (IsA(state, MergeAppendState))
+		return castNode(MergeAppendState, state);
+	return IsA(state, SubqueryScanState) || IsA(state, ResultState) ? above->merge : NULL;
+}
+
+/*
  * What stands above an input of a node.
  */
 static Above
@@ -98,6 +110,7 @@ above_input(PlanState *state, const PlanState *input, const Above *above)
 {
 	Above		below = *above;
 
+	below.merge = merge_above_input(state, above);
 	switch (nodeTag(state))
 	{
 		case T_LimitState:
@@ -183,6 +196,7 @@ tell_bound(PlanState *state, void *context)
 
 		node->bound = above.bound;
 		node->limit = above.limit;
+		node->merge = above.merge;
 		if (!node->takes_values)
 			node_take_values(node, above.shares_columns);
 		node->takes_values = true;

@@ -244,33 +244,48 @@ most_distance(const GpuannNode *node, double value)
 	return operator_distance_most(&of_value, value);
 }
 
-/*
- * Begin a scan: the first row since the node was begun, or began again.
- */
-static void
-begin_scan(GpuannNode *node)
+void
+node_prepare(GpuannNode *node)
 {
 	ScanKeyData key;
 	double		most_value;
 
+	if (node->prepared)
+		return;
 	open_scan(node);
 	evaluate_query(node);
 	ScanKeyEntryInitialize(&key, SK_ORDER_BY | (node->query_is_null ? SK_ISNULL : 0), 1,
 						   GPUANN_STRATEGY_DISTANCE, InvalidOid, node->distance->inputcollid,
 						   node->distance->opfuncid, node->query_value);
 	index_rescan(node->desc, NULL, 0, &key, 1);
+	node->prepared = true;
 	node->wanted = rows_wanted(node);
-	node->begun = true;
-	node->order = (RowOrder){.next = next_passing, .source = node};
-	if (!greatest_value(node, &most_value))
-	{
-		/* As if nothing had passed. */
-		node->gathered = true;
+	node->nothing_passes = !greatest_value(node, &most_value);
+	if (node->nothing_passes)
 		return;
-	}
 	node->most_distance =
 		node->limits == NIL ? get_float8_infinity() : most_distance(node, most_value);
 	node->scan->wants = scan_wants(node);
+	node->scan->first = &node->first;
+}
+
+/*
+ * Begin a scan: the first row since the node was begun, or began again.
+ */
+static void
+begin_scan(GpuannNode *node)
+{
+	if (!node->prepared)
+		ask_with_siblings(node);
+	node_prepare(node);
+	node->begun = true;
+	node->order = (RowOrder){.next = next_passing, .source = node};
+	if (node->nothing_passes)
+	{
+		/* As if it had been gathered. */
+		node->gathered = true;
+		return;
+	}
 	node->in_order = node->ordered && node->scan->wants.kind != SCAN_AS_FOUND;
 	node->passed_slots = slot_set_create(node->memory);
 	node->judged_before = node->judged;
@@ -472,7 +487,8 @@ node_rescan(CustomScanState *css)
 	log_slow(node);
 	drop_kept(node);
 	ExecScanReScan(&css->ss);
-	node->begun = node->gathered = node->pushed_back = false;
+	node->prepared = node->begun = node->gathered = node->pushed_back = false;
+	node->first.set = false;
 	node->fetched_slot = NO_SLOT;
 	node->passed = (ScanRows){0};
 	node->passed_slots = NULL;

@@ -3,7 +3,8 @@
  *		The plan node: paths and plans (paths.c), their prices (demand.c),
  *		thresholds of the distance (threshold.c, sample.c, range.c), execution
  *		(node.c), the bound above it (bound.c), gathering rows (gather.c),
- *		distances in its expressions (distance.c).
+ *		distances in its expressions (distance.c), nodes that ask the server
+ *		together (siblings.c).
  */
 #ifndef GPUANN_PLAN_H
 #define GPUANN_PLAN_H
@@ -55,6 +56,7 @@ typedef struct GpuannNode
 	/* the bound, from the plan tree */
 	BoundKind	bound;
 	LimitState *limit;
+	MergeAppendState *merge;	/* takes a first row from this node and its siblings; or NULL */
 
 	/* opened */
 	Relation	index;
@@ -66,6 +68,9 @@ typedef struct GpuannNode
 	bool		query_is_null;
 
 	/* the scan under way */
+	bool		prepared;		/* what it asks for is known */
+	bool		nothing_passes; /* by the thresholds */
+	FirstAnswer first;			/* asked for with those of its siblings */
 	bool		begun;
 	bool		in_order;		/* rows go through the operator's order */
 	uint64		wanted;			/* rows, of a hard bound; else 0 */
@@ -194,6 +199,9 @@ extern void node_keep(GpuannNode *node);
 /* Whether a row is there for the snapshot and passes the filters. */
 extern bool node_judge(GpuannNode *node, ScanRow *row);
 
+/* Have the query, and what the scan asks for, if that was not done. */
+extern void node_prepare(GpuannNode *node);
+
 /* How many nodes were begun and not yet told what stands above them. */
 extern uint64 gpuann_nodes_without_bound;
 
@@ -201,6 +209,14 @@ extern uint64 gpuann_nodes_without_bound;
 
 /* Install the hook that tells nodes what stands above them. */
 extern void plan_bound_init(void);
+
+/* ---- siblings.c ---- */
+
+/*
+ * A node begins: ask for the first answers of all whose first rows its
+ * MergeAppend is going to want, in one request.
+ */
+extern void ask_with_siblings(GpuannNode *node);
 
 /* ---- gather.c ---- */
 

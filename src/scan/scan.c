@@ -146,6 +146,28 @@ first_ef(Relation index, const ScanWants *wants)
 }
 
 /*
+ * What the first round of a scan that has not begun asks for, if it is a graph
+ * round.
+ */
+bool
+scan_first_query(IndexScanDesc desc, ServerQuery *query)
+{
+	GpuannScan *scan = desc->opaque;
+	ScanKind	kind = scan->wants.set ? scan->wants.kind : kind_as_set();
+
+	scan->format = index_format(desc->indexRelation);
+	*query = (ServerQuery){.vector = query_elements(scan, &desc->orderByData[0]),
+						   .vector_bytes = scan->format->vector_bytes,
+						   .method = METHOD_GRAPH};
+	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
+	/* As graph_round() does, if with the rows that the catalog knows of. */
+	if (scan->wants.ef == query->ef &&
+		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples))
+		return false;
+	return query->vector != NULL && kind != SCAN_EXACT;
+}
+
+/*
  * Rows selected by the first exact round.
  */
 static uint64

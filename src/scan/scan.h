@@ -312,6 +312,19 @@ extern void source_exactly(GpuannScan *scan, const ExactRange *range, ScanAnswer
 extern void scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method,
 						   FirstAnswer *first);
 
+/*
+ * Have the server give the first answers of scans of several indexes, none of
+ * which has begun, in one batch: of those that begin with a graph round like
+ * the first one's. An answer's results are in memory of its scan.
+ */
+extern void scan_batch_ask_several(IndexScanDesc *scans, uint32 count, FirstAnswer **first);
+
+/*
+ * What the first round of a scan that has not begun asks for, if it is a graph
+ * round. Memory is palloc'd.
+ */
+extern bool scan_first_query(IndexScanDesc desc, ServerQuery *query);
+
 /* Take the answer that was asked for before the scan began, if it is the answer
  * to what the scan asks for now. */
 extern bool scan_batch_has(GpuannScan *scan, const ServerQuery *query, ServerAnswer *answer,

@@ -3,14 +3,36 @@
  *		The first answers of many scans, asked for at once.
  *
  * A scan asks for itself, when the executor wants its first row. Who knows
- * beforehand what many scans of an index are going to ask (gpuann_recall) has
- * the server answer all of them in one batch through a channel, and gives each
- * scan its own answer. Such an answer is no different: it says which list
- * entries it covers, and its rows are confirmed.
+ * beforehand what many scans are going to ask, of one index (gpuann_recall) or
+ * each of its own (the plan node, of partitions), has the server answer all of
+ * them in one batch through a channel, and gives each scan its own answer. Such
+ * an answer is no different: it says which list entries it covers, and its rows
+ * are confirmed.
  */
 #include "postgres.h"
 
 #include "scan/scan.h"
+
+#include "access/relscan.h"
+#include "utils/memutils.h"
+
+/* A scan of several, and where its answer goes. */
+typedef struct Member
+{
+	IndexScanDesc scan;
+	FirstAnswer *first;
+	uint64		changes;
+} Member;
+
+/* The members of a batch: their queries differ in vector and mirror only. */
+typedef struct Members
+{
+	Member	   *members;
+	MirrorRef  *mirrors;
+	char	   *vectors;
+	uint32		count;
+	ServerQuery query;			/* but for its vector */
+} Members;
 
 void
 scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod method,
@@ -48,6 +70,89 @@ scan_batch_ask(Relation index, const void *vectors, uint32 count, SearchMethod m
 			first[i] = (FirstAnswer) {true, mirror, query, changes, answers[i]};
 	}
 	pfree(answers);
+}
+
+/*
+ * The mirror of an index that the server answers for. False: it does not.
+ */
+static bool
+ready_mirror(Relation index, MirrorRef *mirror)
+{
+	FallbackReason why = FALLBACK_NONE;
+	MetaPage	meta = {.nonce = index_cached_nonce(index)};
+	PendingBounds bounds;
+
+	if (meta.nonce == 0)
+		pending_bounds(index, index_format(index), &meta, &bounds);
+	*mirror = client_mirror(index, &meta, &why);
+	return why == FALLBACK_NONE;
+}
+
+/*
+ * Take a scan into the batch, if it is going to ask as the first one does.
+ * Otherwise it asks for itself.
+ */
+static void
+members_add(Members *batch, IndexScanDesc scan, FirstAnswer *first)
+{
+	Size		bytes = batch->query.vector_bytes;
+	ServerQuery query;
+	MirrorRef	mirror;
+
+	if (!scan_first_query(scan, &query) || !ready_mirror(scan->indexRelation, &mirror))
+		return;
+	if (batch->count == 0)
+		batch->query = query;
+	else if (query.vector_bytes != bytes || query.ef != batch->query.ef ||
+			 batch->count == client_batch_room(&query))
+		return;
+	bytes = query.vector_bytes;
+	batch->vectors = repalloc_huge(batch->vectors, bytes * (batch->count + 1));
+	memcpy(batch->vectors + bytes * batch->count, query.vector, bytes);
+	batch->mirrors[batch->count] = mirror;
+	batch->members[batch->count++] = (Member){scan, first, client_changes(mirror)};
+}
+
+/*
+ * Give the members their answers, in memory of their scans.
+ */
+static void
+members_answer(const Members *batch, const ServerAnswer *answers)
+{
+	for (uint32 i = 0; i < batch->count; i++)
+	{
+		const Member *member = &batch->members[i];
+		GpuannScan *scan = member->scan->opaque;
+		Size		bytes = sizeof(SearchResult) * answers[i].count;
+		ServerAnswer answer = answers[i];
+
+		answer.results = MemoryContextAlloc(scan->memory, Max(bytes, 1));
+		memcpy(answer.results, answers[i].results, bytes);
+		*member->first =
+			(FirstAnswer){true, batch->mirrors[i], batch->query, member->changes, answer};
+	}
+}
+
+void
+scan_batch_ask_several(IndexScanDesc *scans, uint32 count, FirstAnswer **first)
+{
+	MemoryContext memory =
+		AllocSetContextCreate(CurrentMemoryContext, "gpuann batch", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(memory);
+	Members		batch = {.members = palloc(sizeof(Member) * count),
+						 .mirrors = palloc(sizeof(MirrorRef) * count),
+						 .vectors = palloc(1)};
+	ServerAnswer *answers = palloc0(sizeof(ServerAnswer) * count);
+
+	for (uint32 i = 0; i < count; i++)
+		members_add(&batch, scans[i], first[i]);
+	/* A scan that is alone asks for itself, through its own slot. */
+	if (batch.count > 1 &&
+		client_search_several(batch.mirrors, &batch.query, batch.vectors, batch.count, answers) ==
+			FALLBACK_NONE)
+		members_answer(&batch, answers);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(memory);
 }
 
 bool

@@ -55,7 +55,7 @@ channel_finish(Server *server, uint32_t number, EngineStatus status, const char 
 	AreaChannel *channel = server_channel(server, number);
 
 	work->phase = CHANNEL_IDLE;
-	channel_search_forget(work);
+	channel_search_forget(server, work);
 	server->channels_busy--;
 	engine_work_end(server, work->request.mirror);
 	if (channel_is_ours(server, number))

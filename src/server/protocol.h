@@ -86,7 +86,7 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	10
+#define PROTOCOL_VERSION	11
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -329,9 +329,11 @@ typedef enum ChannelOp
 						 * first_slot on in the order of the result; or, with has_seeds set,
 						 * out_count seeds from first_slot on as slots. At most count, unless 0 */
 	CHANNEL_LINK_FORGET,
-	CHANNEL_SEARCH, /* count queries alike but for their vectors: a batch, or an answer larger than
-					 * a payload; answer: what each has found, as ChannelFound, and its results, the
-					 * next query's k after them. If one fails, all do */
+	CHANNEL_SEARCH, /* count queries alike but for their vectors, and with
+					 * has_mirrors for their mirrors (slots: entries, versions:
+					 * generations): a batch, or an answer larger than a payload; answer: what each
+					 * has found, as ChannelFound, and its results, the next query's k after them.
+					 * If one fails, all do */
 	CHANNEL_REPAIR	/* as JOB_REPAIR: slots, or all with count 0; answer, and what
 									 * its fetches give, as CHANNEL_LINK's */
 } ChannelOp;
@@ -353,6 +355,7 @@ typedef struct ChannelRequest
 	uint32_t	has_dead;
 	uint32_t	has_seeds;
 	uint32_t	has_position;
+	uint32_t	has_mirrors;	/* CHANNEL_SEARCH: instead of mirror and mirror_generation */
 	uint32_t	ef_construction;
 	uint64_t	position;
 	uint64_t	slots_offset;

@@ -19,6 +19,7 @@
 #define NOT_LONE_BATCHES	64	/* after a request had to wait for a lone query, this many batches
 								 * have none */
 #define CHANNEL_PIECE			64	/* queries of a channel that are submitted together */
+#define FEW_MIRRORS				16	/* a query of each is submitted together with any engine */
 #define CHANNEL_SLICE_US		1000	/* channel work between two checks for requests */
 #define NO_ENTRY			0xFFFFFFFFu
 #define HANG_MS				20000	/* a call into the engine that takes this long will not
@@ -117,6 +118,8 @@ typedef struct ChannelSearch
 								 * next search */
 	ChannelFound *found;			/* malloc'd, one per query */
 	SearchResult *results;		/* malloc'd, k per query */
+	uint32_t   *entries;		/* malloc'd, with has_mirrors: the queries' mirrors; generations
+								 * after the entries */
 	uint32_t	next;			/* next query to submit */
 	uint32_t	outstanding;	/* unanswered queries of the piece */
 	int64_t		posted_us;
@@ -328,7 +331,7 @@ extern void channel_finish(Server *server, uint32_t number, EngineStatus status,
 extern EngineStatus channel_search_begin(Server *server, uint32_t number, EngineError *error);
 extern EngineStatus channel_search_submit(Server *server, uint32_t number, EngineError *error);
 extern void channel_search_done(Server *server, Ticket *ticket);
-extern void channel_search_forget(ChannelWork *work);
+extern void channel_search_forget(Server *server, ChannelWork *work);
 
 /* Check a channel's request and make its job, with copied arrays. */
 extern EngineStatus channel_job_make(Server *server, uint32_t number, EngineError *error);

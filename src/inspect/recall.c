@@ -23,8 +23,6 @@
 #include "access/tableam.h"
 #include "common/pg_prng.h"
 #include "executor/tuptable.h"
-#include "extension/vector/halfvec.h"
-#include "extension/vector/vector.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -33,7 +31,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/varbit.h"
 
 #include "scan/scan.h"
 #include "base/signature.h"
@@ -189,35 +186,12 @@ row_is_visible(Recall *recall, const Sample *sample)
 static Datum
 value_of(const Recall *recall, const char *elements)
 {
-	const IndexFormat *format = recall->format;
+	const GpuannTypeInfo *type = gpuann_type_info(recall->index);
+	void	   *value = palloc0(gpuann_value_bytes(type, recall->format->dims));
 
-	if (format->type == ELEMENT_BIT)
-	{
-		VarBit	   *bits = palloc0(VARBITTOTALLEN(format->dims));
-
-		SET_VARSIZE(bits, VARBITTOTALLEN(format->dims));
-		VARBITLEN(bits) = format->dims;
-		memcpy(VARBITS(bits), elements, format->vector_bytes);
-		return PointerGetDatum(bits);
-	}
-	if (format->type == ELEMENT_HALF)
-	{
-		HalfVector *vector = palloc0(HALFVEC_SIZE(format->dims));
-
-		SET_VARSIZE(vector, HALFVEC_SIZE(format->dims));
-		vector->dim = format->dims;
-		memcpy(vector->x, elements, format->vector_bytes);
-		return PointerGetDatum(vector);
-	}
-	else
-	{
-		Vector	   *vector = palloc0(VECTOR_SIZE(format->dims));
-
-		SET_VARSIZE(vector, VECTOR_SIZE(format->dims));
-		vector->dim = format->dims;
-		memcpy(vector->x, elements, format->vector_bytes);
-		return PointerGetDatum(vector);
-	}
+	memcpy(gpuann_value_begin(type, recall->format->dims, value), elements,
+		   recall->format->vector_bytes);
+	return PointerGetDatum(value);
 }
 
 /* ---- asking ---- */

@@ -26,10 +26,11 @@ sub turn_over
 	$node->safe_psql('postgres', "BEGIN;\nINSERT INTO items SELECT 0, '[1,2,3,4]' FROM generate_series(1, 2100);\nROLLBACK;\nVACUUM (INDEX_CLEANUP on) items");
 }
 
-# A cursor is opened while rows are pending; then these are linked, and their page of the list is trimmed.
+# A cursor that goes by the graph is opened while rows are pending; then these are linked, and their page of the list is trimmed.
 make_data($node, 2000, 4, with => 'WITH (m = 4)');
 fill_rows($node, 2001, 2200, 4);
-$reader->rows($_) foreach 'SET enable_seqscan = off', 'SET enable_sort = off', 'SET gpuann.server = off', 'SET gpuann.ef_search = 1', q{SET work_mem = '64kB'}, 'BEGIN',
+$reader->rows($_) foreach 'SET enable_seqscan = off', 'SET enable_sort = off', 'SET gpuann.server = off', 'SET gpuann.ef_search = 1', q{SET work_mem = '64kB'},
+	'SET gpuann.iterative_scan = relaxed_order', 'BEGIN',
 	'DECLARE near CURSOR FOR SELECT id FROM items ORDER BY v <-> vec(7, 4)';
 my @found = split /\n/, $reader->rows('FETCH 1 FROM near');
 turn_over();

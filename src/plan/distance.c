@@ -28,7 +28,7 @@ is_distance(Node *node, const OpExpr *distance)
 	OpExpr	   *op = (OpExpr *) node;
 
 	if (!IsA(node, OpExpr) || list_length(op->args) != 2 ||
-		op->inputcollid != distance->inputcollid)
+		op->inputcollid != distance->inputcollid || op->opresulttype != distance->opresulttype)
 		return false;
 	if (op->opno == distance->opno && equal(op->args, distance->args))
 		return true;

@@ -9,8 +9,9 @@
  * Unlike a scan in the order of the distance, one without must not depend on
  * there being an index: it gives the rows that a sequential scan gives. Zero
  * vectors are not in an index for cosine. Their distance is NaN, which is
- * greater than all numbers, so they are within no limit; but 1 - NaN is greater
- * than all numbers too. So a falling form makes no range path for cosine.
+ * greater than all numbers, so they are within no limit that is a number; but 1
+ * - NaN is greater than all numbers too. So for cosine a falling form makes no
+ * range path, nor does <= with a limit that may be NaN.
  */
 #include "plan/plan.h"
 
@@ -24,6 +25,7 @@
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
 #include "optimizer/restrictinfo.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -105,6 +107,22 @@ is_for_cosine(const IndexOptInfo *info)
 }
 
 /*
+ * Whether a row passes whose distance is NaN: by a falling form, or because
+ * NaN is no greater than the limit if that is NaN too.
+ */
+static bool
+may_let_nan_pass(const Threshold *threshold)
+{
+	RegProcedure compare = get_opcode(((OpExpr *) threshold->restriction->clause)->opno);
+	Const	   *limit = (Const *) threshold->limit;
+
+	if (threshold->falling)
+		return true;
+	return compare != F_FLOAT8LT && compare != F_FLOAT8GT &&
+		   (!IsA(limit, Const) || limit->constisnull || isnan(DatumGetFloat8(limit->constvalue)));
+}
+
+/*
  * The query of a distance, if one side is what is indexed.
  */
 static Node *
@@ -129,7 +147,7 @@ matches_index(Threshold *threshold, void *context)
 
 	if (!IsA(op, OpExpr) || list_length(op->args) != 2 ||
 		(OidIsValid(index->indexcollations[0]) && index->indexcollations[0] != op->inputcollid) ||
-		(threshold->falling && is_for_cosine(index)))
+		(may_let_nan_pass(threshold) && is_for_cosine(index)))
 		return false;
 	op = copyObject(op);
 	if (query_of(search, linitial(op->args), lsecond(op->args)) == NULL)

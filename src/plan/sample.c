@@ -99,7 +99,7 @@ share_within(const double *distances, uint32 count, double limit)
 
 	while (within < count && value_not_after(distances[within], limit))
 		within++;
-	if (within >= ENOUGH || count == 0)
+	if (within >= ENOUGH || within == count)
 		return (double) within / Max(count, 1);
 	if (!(distances[0] > 0))	/* no distances of points, or equal ones */
 		return Max(within, 0.5) / count;
@@ -111,7 +111,7 @@ share_within(const double *distances, uint32 count, double limit)
 	/* Where all are equally far, none is nearer. */
 	if (!(logs > 0) || isinf(farthest))
 		return Max((double) within / count, LEAST_SHARE);
-	return Max(nearest * pow(limit / farthest, nearest / logs) / count, LEAST_SHARE);
+	return Min(Max(nearest * pow(limit / farthest, nearest / logs) / count, LEAST_SHARE), 1);
 }
 
 /*
@@ -179,12 +179,14 @@ sampled_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distanc
 		share = share_within(distances, sample_distances(&samples, query, distances), limit);
 	else
 	{
-		for (; queries < Min(samples.count, UNKNOWN_QUERIES); queries++)
+		uint32		asked = Min(samples.count, UNKNOWN_QUERIES);
+
+		for (; queries < asked; queries++)
 		{
 			uint32		count = sample_distances(
-				&samples, samples.values[samples.count / UNKNOWN_QUERIES * queries], distances);
+				&samples, samples.values[samples.count / asked * queries], distances);
 
-			share += share_within(distances, count, limit) / UNKNOWN_QUERIES;
+			share += share_within(distances, count, limit) / asked;
 		}
 	}
 	index_close(index, NoLock);

@@ -32,7 +32,7 @@ node_of_input(PlanState *state)
 			return (GpuannNode *) state;
 		if (IsA(state, SubqueryScanState))
 			state = castNode(SubqueryScanState, state)->subplan;
-		else if (IsA(state, ResultState))
+		else if (IsA(state, ResultState) && castNode(ResultState, state)->resconstantqual == NULL)
 			state = outerPlanState(state);
 		else
 			return NULL;

@@ -103,6 +103,21 @@ merge_above_input(PlanState *state, const Above *above)
 }
 
 /*
+ * Whether the input of a node has its target list, up to the top of a plan or
+ * subquery, and nothing there reads junk columns.
+ */
+static bool
+shares_columns_below(const PlanState *state, const Above *above)
+{
+	if (IsA(state, SubqueryScanState))
+		return true;
+	if (IsA(state, LimitState) &&
+		castNode(LimitState, state)->limitOption == LIMIT_OPTION_WITH_TIES)
+		return false;
+	return (IsA(state, LimitState) || IsA(state, LockRowsState)) && above->shares_columns;
+}
+
+/*
  * What stands above an input of a node.
  */
 static Above
@@ -111,39 +126,26 @@ above_input(PlanState *state, const PlanState *input, const Above *above)
 	Above		below = *above;
 
 	below.merge = merge_above_input(state, above);
+	below.shares_columns = shares_columns_below(state, above);
 	switch (nodeTag(state))
 	{
 		case T_LimitState:
-			if (castNode(LimitState, state)->limitOption == LIMIT_OPTION_WITH_TIES)
-			{
-				below.bound = BOUND_NONE;
-				below.shares_columns = false;
-			}
-			else if (castNode(LimitState, state)->limitCount != NULL)
+			below.bound = BOUND_NONE;
+			if (castNode(LimitState, state)->limitOption == LIMIT_OPTION_COUNT &&
+				castNode(LimitState, state)->limitCount != NULL)
 			{
 				below.bound = BOUND_HARD;
 				below.limit = castNode(LimitState, state);
 			}
-			else
-				below.bound = BOUND_NONE;
-			break;
-		case T_LockRowsState:
-			soften(&below);
 			break;
 		case T_SubqueryScanState:
-			if (state->plan->qual != NIL)
-				below.bound = BOUND_NONE;
-			below.shares_columns = true;
-			break;
 		case T_ResultState:
 			if (state->plan->qual != NIL)
 				below.bound = BOUND_NONE;
-			below.shares_columns = false;
 			break;
 		case T_AppendState:
 		case T_MergeAppendState:
 		case T_GatherMergeState:
-			below.shares_columns = false;
 			break;
 		case T_NestLoopState:
 		case T_MergeJoinState:
@@ -152,25 +154,22 @@ above_input(PlanState *state, const PlanState *input, const Above *above)
 				soften(&below);
 			else
 				below.bound = BOUND_NONE;
-			below.shares_columns = false;
 			break;
 		case T_WindowAggState:
 			if (numbers_rows_only(castNode(WindowAggState, state)))
 				soften(&below);
 			else
 				below.bound = BOUND_NONE;
-			below.shares_columns = false;
 			break;
+		case T_LockRowsState:
 		case T_ProjectSetState:
 		case T_UniqueState:
 		case T_GroupState:
 		case T_IncrementalSortState:
 			soften(&below);
-			below.shares_columns = false;
 			break;
 		default:
 			below.bound = BOUND_NONE;
-			below.shares_columns = false;
 	}
 	return below;
 }

@@ -115,7 +115,6 @@ greatest_value(GpuannNode *node, double *most)
 	ListCell   *cell;
 
 	*most = get_float8_nan();
-
 	foreach(cell, node->limits)
 	{
 		bool		isnull;
@@ -472,7 +471,6 @@ log_slow(GpuannNode *node)
 	describe_scan(node, &line);
 	ereport(LOG, (errmsg("gpuann scan of index \"%s\" took %.3f ms: %s",
 						 RelationGetRelationName(node->index), ms, line.data)));
-
 	pfree(line.data);
 }
 

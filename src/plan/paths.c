@@ -62,14 +62,11 @@ ordered_path(PlannerInfo *root, const IndexPath *plain)
 	IndexOptInfo *index = plain->indexinfo;
 	RelOptInfo *rel = index->rel;
 	OpExpr	   *distance = linitial_node(OpExpr, plain->indexorderbys);
-	List	   *restrictions = list_copy(rel->baserestrictinfo);
 	Path		figures = plain->path;
 	NodeDemand	demand = plan_demand(root, &figures, index);
 	List	   *thresholds;
 
-	if (figures.param_info != NULL)
-		restrictions = list_concat(restrictions, figures.param_info->ppi_clauses);
-	thresholds = thresholds_of(root, rel, restrictions, distance);
+	thresholds = thresholds_of(root, rel, figures.param_info, distance);
 	if (thresholds != NIL)
 	{
 		double		share = threshold_share(root, index, distance, thresholds);

@@ -143,8 +143,11 @@ typedef bool (*threshold_matches) (Threshold *threshold, void *context);
 extern bool threshold_of(PlannerInfo *root, RelOptInfo *rel, RestrictInfo *restriction,
 						 threshold_matches matches, void *context, Threshold *threshold);
 
-/* Those quals that are thresholds of a distance. */
-extern List *thresholds_of(PlannerInfo *root, RelOptInfo *rel, List *restrictions,
+/*
+ * Those of a path's quals that are thresholds of a distance: of the relation's
+ * own, and of the join clauses that the path is parameterised by.
+ */
+extern List *thresholds_of(PlannerInfo *root, RelOptInfo *rel, const ParamPathInfo *param_info,
 						   const OpExpr *distance);
 
 /* Their limits. */
@@ -169,8 +172,8 @@ extern double threshold_rows(PlannerInfo *root, const RelOptInfo *rel, double ro
 extern void add_range_paths(PlannerInfo *root, RelOptInfo *rel);
 
 /*
- * The price of comparing all rows of an index and fetching so many, each of so
- * many times.
+ * The price of comparing all rows of an index and fetching `rows` of them, in
+ * each of `loops` scans.
  */
 extern Cost range_price(PlannerInfo *root, const IndexOptInfo *index, double rows, double loops);
 

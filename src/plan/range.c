@@ -35,7 +35,6 @@
  * vectors are.
  */
 #define ROW_OPERATORS	2
-#define START_OPERATORS	800		/* as cost.c's */
 #define MOST_OUTERS		8		/* sets of outer relations that there are paths for */
 
 /* What is looked for among the quals, and the paths made so far. */
@@ -186,15 +185,12 @@ add_range_path(RangeSearch *search, Relids outer)
 {
 	RelOptInfo *rel = search->rel;
 	ParamPathInfo *param_info = get_baserel_parampathinfo(search->root, rel, outer);
-	List	   *restrictions = list_copy(rel->baserestrictinfo);
 	double		loops = loops_of(search->root, outer);
 	List	   *thresholds;
 	double		share;
 	Path		figures = {.type = T_Path};
 
-	if (param_info != NULL)
-		restrictions = list_concat(restrictions, param_info->ppi_clauses);
-	thresholds = thresholds_of(search->root, rel, restrictions, search->distance);
+	thresholds = thresholds_of(search->root, rel, param_info, search->distance);
 	figures.parent = rel;
 	figures.pathtarget = rel->reltarget;
 	figures.param_info = param_info;

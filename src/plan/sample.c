@@ -22,7 +22,7 @@
 #define SAMPLES			100
 #define UNKNOWN_QUERIES	5		/* sampled vectors that stand for a query not known */
 #define NEAREST			10		/* distances that tell the power */
-#define ENOUGH			5		/* so many are counted, not inferred */
+#define ENOUGH			5		/* from this many within the limit on they are counted */
 #define LEAST_SHARE		0.0001	/* inferred: clusters are denser than what is seen from afar */
 #define UNKNOWN_SHARE	0.005	/* where the limit is not known: PostgreSQL's default for a range */
 
@@ -168,7 +168,6 @@ sampled_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distanc
 	double		limit = 0;
 	double		share = 0;
 	Datum		query;
-	uint32		queries = 0;
 
 	if (!known_limit(root, thresholds, &limit))
 		return UNKNOWN_SHARE;
@@ -181,10 +180,10 @@ sampled_share(PlannerInfo *root, const IndexOptInfo *info, const OpExpr *distanc
 	{
 		uint32		asked = Min(samples.count, UNKNOWN_QUERIES);
 
-		for (; queries < asked; queries++)
+		for (uint32 i = 0; i < asked; i++)
 		{
 			uint32		count = sample_distances(
-				&samples, samples.values[samples.count / asked * queries], distances);
+				&samples, samples.values[samples.count / asked * i], distances);
 
 			share += share_within(distances, count, limit) / asked;
 		}

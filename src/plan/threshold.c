@@ -143,11 +143,15 @@ matches_distance(Threshold *threshold, void *distance)
 }
 
 List *
-thresholds_of(PlannerInfo *root, RelOptInfo *rel, List *restrictions, const OpExpr *distance)
+thresholds_of(PlannerInfo *root, RelOptInfo *rel, const ParamPathInfo *param_info,
+			  const OpExpr *distance)
 {
+	List	   *restrictions = list_copy(rel->baserestrictinfo);
 	List	   *thresholds = NIL;
 	ListCell   *cell;
 
+	if (param_info != NULL)
+		restrictions = list_concat(restrictions, param_info->ppi_clauses);
 	foreach(cell, restrictions)
 	{
 		Threshold	threshold;

@@ -64,7 +64,6 @@ static const StepPrices cuda_prices = {
 #define DISTANCE_BASE			0.6
 #define DISTANCE_BYTES			512
 
-#define START_OPERATORS			800 /* metapage, end of the pending list, seeds */
 #define CONFIRM_OPERATORS		8	/* the page of a row that is an answer */
 
 /* Rounds that are less likely count as none. */
@@ -75,8 +74,8 @@ static const StepPrices cuda_prices = {
 
 /*
  * A path that the node is going to replace must not have displaced any other
- * path before: so many times dearer it does not, and paths of our indexes still
- * compare.
+ * path before. Its price is multiplied by this, so that it loses to all others,
+ * and paths of our indexes still compare.
  */
 #define TO_BE_REPLACED	1e6
 
@@ -240,8 +239,8 @@ exact_price(const PricedIndex *index, double room)
 }
 
 /*
- * The price of so many rows by exact passes, the first of which has so much
- * room, the next ones more.
+ * The price of the wanted rows by exact passes: the first has the given room,
+ * each further one more.
  */
 static double
 exact_passes_price(const PricedIndex *index, double wanted, uint32 room)
@@ -262,7 +261,7 @@ exact_passes_price(const PricedIndex *index, double wanted, uint32 room)
 }
 
 /*
- * Rows of an exact pass that has room for so many.
+ * The room of an exact pass that is to keep a number of rows.
  */
 static uint32
 room_for(double rows)
@@ -303,8 +302,8 @@ is_too_broad(const PricedIndex *index, double ef)
 }
 
 /*
- * The price of so many rows as a stream: graph rounds, each twice as broad as
- * the one before, then exactly.
+ * The price of the wanted rows as a stream: graph rounds, each twice as broad
+ * as the one before, then exactly.
  */
 static double
 stream_price(const PricedIndex *index, double wanted, uint32 first_exact_room)
@@ -336,8 +335,8 @@ rows_of_first_pass(const PricedIndex *index)
 }
 
 /*
- * How likely it is that of so many rows fewer than wanted pass: by the normal
- * distribution that is like the binomial one.
+ * The probability that of `rows` rows fewer than wanted pass: the binomial
+ * distribution, approximated by the normal one.
  */
 static double
 chance_of_fewer(double rows, double wanted, double passing)
@@ -397,8 +396,8 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 }
 
 /*
- * The price of so many rows after they were found: each one's record in the
- * index is read before it is given.
+ * The price of confirming rows that were found: the node record of each is read
+ * before the row is given.
  */
 static double
 confirming_price(double rows)
@@ -407,8 +406,8 @@ confirming_price(double rows)
 }
 
 /*
- * The price of fetching so many proposed rows from the table, and judging them
- * by its filters. Of what is in the cache pages cost their share, as those of
+ * The price of fetching proposed rows from the table, and evaluating its
+ * filters on them. Of what is in the cache pages cost their share, as those of
  * the index do.
  */
 static double

@@ -9,6 +9,9 @@
 
 #include "nodes/pathnodes.h"
 
+/* Operators that beginning a scan costs: metapage, end of the list, seeds. */
+#define START_OPERATORS	800
+
 /* What a query wants of a node, as far as the planner knows. */
 typedef enum DemandKind
 {

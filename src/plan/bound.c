@@ -107,7 +107,7 @@ merge_above_input(PlanState *state, const Above *above)
  * subquery, and nothing there reads junk columns.
  */
 static bool
-shares_columns_below(const PlanState *state, const Above *above)
+shares_columns_below(PlanState *state, const Above *above)
 {
 	if (IsA(state, SubqueryScanState))
 		return true;

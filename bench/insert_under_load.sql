@@ -33,6 +33,23 @@ CREATE SEQUENCE next_elsewhere MINVALUE 0;
 -- Processors at work in each measurement, by who they work for.
 CREATE TABLE processors (path text, rate integer, who text, cores float8);
 
+-- What searches say of themselves meanwhile: milliseconds of the node, microseconds of queue and engine.
+CREATE TABLE samples (path text, rate integer, total float8, queue float8, engine float8, batch float8, visited float8, pending float8);
+
+-- Search as those do whose rate is measured, and keep what EXPLAIN says.
+CREATE FUNCTION sample_search(query integer, rate integer) RETURNS void AS $$
+DECLARE
+	explained json;
+BEGIN
+	EXECUTE format('EXPLAIN (ANALYZE, FORMAT JSON)
+		SELECT id FROM items ORDER BY v <-> (SELECT v FROM queries WHERE id = %s) LIMIT 10', query) INTO explained;
+	explained := explained -> 0 -> 'Plan' -> 'Plans' -> 1;
+	INSERT INTO samples VALUES (current_setting('bench.path'), rate, (explained ->> 'Actual Total Time')::float8,
+		(explained ->> 'Gpuann Queue Time')::float8, (explained ->> 'Gpuann Engine Time')::float8,
+		(explained ->> 'Gpuann Batch')::float8, (explained ->> 'Gpuann Visited')::float8, (explained ->> 'Gpuann Pending')::float8);
+END
+$$ LANGUAGE plpgsql;
+
 -- Who a process of this name is.
 CREATE FUNCTION who_is(process integer, name text) RETURNS text AS $$
 	SELECT CASE WHEN name = 'idle' THEN 'idle'
@@ -147,3 +164,9 @@ CREATE VIEW processors_report AS
 	LEFT JOIN (SELECT path, rate, who, percentile_cont(0.5) WITHIN GROUP (ORDER BY cores) AS cores
 		FROM processors GROUP BY path, rate, who) medians USING (path, rate, who)
 	GROUP BY path, rate ORDER BY path, rate;
+
+-- Medians of what searches said of themselves, of each path without and with inserts.
+CREATE VIEW samples_report AS
+	SELECT format('| %s | %s | %s | %s | %s | %s | %s | %s |', path, rate, round((1000 * percentile_cont(0.5) WITHIN GROUP (ORDER BY total))::numeric), round(percentile_cont(0.5) WITHIN GROUP (ORDER BY queue)::numeric),
+		round(percentile_cont(0.5) WITHIN GROUP (ORDER BY engine)::numeric), round(avg(batch)::numeric, 1), round(avg(visited)::numeric), round(avg(pending)::numeric))
+	FROM samples GROUP BY path, rate ORDER BY path, rate;

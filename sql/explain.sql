@@ -36,6 +36,16 @@ BEGIN;
 SET LOCAL gpuann.iterative_scan = strict_order;
 SELECT * FROM gpuann_lines('SELECT id FROM explained ORDER BY v <-> ''[1,2,3]'' LIMIT 5');
 COMMIT;
+-- one round: as broad as the filter's share needs; and the last row of a first answer waits for no second one
+CREATE TABLE halves AS SELECT i AS id, i % 2 AS half, ARRAY[i % 53, i % 59, i % 61]::vector(3) AS v FROM generate_series(1, 3000) i;
+CREATE INDEX halves_v ON halves USING gpuann (v vector_l2_ops);
+ANALYZE halves;
+SELECT substring(line FROM 'ef=\d+ rounds=\d+') FROM gpuann_lines('SELECT id FROM halves WHERE half = 0 ORDER BY v <-> ''[20,20,20]'' LIMIT 20') line WHERE line ~ 'Gpuann';
+BEGIN;
+SET LOCAL gpuann.iterative_scan = strict_order;
+SELECT substring(line FROM 'ef=\d+ rounds=\d+') FROM gpuann_lines('SELECT id FROM halves ORDER BY v <-> ''[20,20,20]'' LIMIT 40') line WHERE line ~ 'Gpuann';
+COMMIT;
+DROP TABLE halves;
 -- other scans say nothing
 SELECT * FROM gpuann_lines('SELECT id FROM explained WHERE id = 1');
 -- for a program

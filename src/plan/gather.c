@@ -41,15 +41,13 @@ static void
 foresee(GpuannNode *node)
 {
 	GpuannScan *scan = node->scan;
-	double		needed;
+	double		share = scan_share_seen((double) node->passed.count,
+										(double) (node->judged - node->judged_before),
+										node->expected);
+	double		needed = scan_rows_needed((double) node->wanted, Min(share, 1));
 
-	if (node->passed.count > 0)
-		needed = FORESEEN_MARGIN * node->wanted * (node->judged - node->judged_before) /
-				 node->passed.count;
-	else
-		needed = (double) scan->ef * NONE_PASSED_FACTOR;
 	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
-	scan->room = scan_exact_room(Max((uint64) scan->least_ef, EXACT_NEXT_ROOM));
+	scan->room = scan_room_for(needed);
 }
 
 /*
@@ -129,8 +127,13 @@ next_streamed(GpuannNode *node, ScanRow *row, double *following)
 		}
 		if (!passes(node, row))
 			continue;
-		if (!scan_peek(node->scan, following))
-			*following = row->distance;
+		node->streamed++;
+		if (scan_peek(node->scan, following))
+			return true;
+		/* A last row need not wait for a further round of the graph. */
+		*following = node->streamed == node->wanted && node->scan->stage == STAGE_GRAPH
+						 ? get_float8_infinity()
+						 : row->distance;
 		return true;
 	}
 }

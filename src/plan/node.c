@@ -158,17 +158,36 @@ visits_are_limited(const GpuannNode *node)
 }
 
 /*
+ * Which share of the rows judged the planner expects to pass. What is beyond
+ * thresholds is not judged, and of the others it is not known here.
+ */
+static double
+share_expected(const GpuannNode *node)
+{
+	double		rows = node->index->rd_rel->reltuples;
+
+	if (node->filter == NULL || node->limits != NIL || rows <= 0)
+		return 1;
+	return Min(Max(node->css.ss.ps.plan->plan_rows, 1) / rows, 1);
+}
+
+/*
  * What the node wants of its scan (README.md, "Modes").
  */
 static ScanWants
 scan_wants(const GpuannNode *node)
 {
 	bool		limited = visits_are_limited(node);
+	double		needed = scan_rows_needed((double) node->wanted, node->expected);
 	ScanWants	wants = {.set = true,
-						 .rows = node->wanted + node->wanted / 8,
+						 .rows = (uint64) Min(needed, ENGINE_MAX_SLOTS),
 						 .most_distance = node->most_distance};
 
-	wants.ef = (uint32) Min(node->wanted, ENGINE_MAX_EF);
+	/* Siblings ask together if they ask for the same. */
+	if (node->merge != NULL)
+		needed = node->wanted;
+	wants.ef = scan_first_ef((double) node->wanted, needed,
+							 gpuann_effective_ef_search(node->index));
 	if (!node->ordered)
 		wants.rows = (uint64) Min(2 * node->css.ss.ps.plan->plan_rows, ENGINE_MAX_SLOTS);
 	if (gpuann_exact || !node->ordered)
@@ -264,6 +283,7 @@ node_prepare(GpuannNode *node)
 		return;
 	node->most_distance =
 		node->limits == NIL ? get_float8_infinity() : most_distance(node, most_value);
+	node->expected = share_expected(node);
 	node->scan->wants = scan_wants(node);
 	node->scan->first = &node->first;
 }
@@ -278,6 +298,7 @@ begin_scan(GpuannNode *node)
 		ask_with_siblings(node);
 	node_prepare(node);
 	node->begun = true;
+	node->streamed = 0;
 	node->order = (RowOrder){.next = next_passing, .source = node};
 	if (node->nothing_passes)
 	{

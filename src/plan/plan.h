@@ -74,10 +74,12 @@ typedef struct GpuannNode
 	bool		begun;
 	bool		in_order;		/* rows go through the operator's order */
 	uint64		wanted;			/* rows, of a hard bound; else 0 */
+	double		expected;		/* share of the rows judged that passes, by the planner */
 	double		most_distance;	/* no row beyond it passes */
 	bool		gathered;		/* rows come from passed, not from the scan */
 	ScanRows	passed;			/* by distance */
 	RowOrder	order;			/* of the rows that passed */
+	uint64		streamed;		/* rows that passed, of a stream */
 	bool		pushed_back;	/* stream: this row has been proposed and not judged */
 	ScanRow		pushed;
 	SlotSet    *passed_slots;	/* gather.c: of the rows that were judged, those that passed */

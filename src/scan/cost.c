@@ -139,17 +139,18 @@ examine_index(const IndexOptInfo *info, PricedIndex *index)
 }
 
 /*
- * Charge no more of a vector than the rows of the table hold.
+ * Charge no more of a vector than the table has for each row that passes the
+ * filters, which is a share of all.
  *
  * Where vectors are out of line the planner charges nobody for reading them. If
  * every other plan has to, for each row that passes the filters, the two
  * compare that way; a join may leave them fewer rows.
  */
 static void
-charge_no_more_than_others(PricedIndex *index, const RelOptInfo *rel)
+charge_no_more_than_others(PricedIndex *index, const RelOptInfo *rel, double passing)
 {
 	index->vector_bytes =
-		Min(index->vector_bytes, index->table_pages * BLCKSZ / Max(rel->tuples, 1));
+		Min(index->vector_bytes, index->table_pages * BLCKSZ / Max(rel->tuples * passing, 1));
 }
 
 /*
@@ -260,15 +261,6 @@ exact_passes_price(const PricedIndex *index, double wanted, uint32 room)
 	return price;
 }
 
-/*
- * The room of an exact pass that is to keep a number of rows.
- */
-static uint32
-room_for(double rows)
-{
-	return scan_exact_room((uint64) Min(rows, ENGINE_MAX_SLOTS));
-}
-
 /* The graph rounds of a scan, so far. */
 typedef struct GraphRounds
 {
@@ -298,7 +290,7 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 static bool
 is_too_broad(const PricedIndex *index, double ef)
 {
-	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows);
+	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows, index->server);
 }
 
 /*
@@ -355,11 +347,10 @@ chance_of_fewer(double rows, double wanted, double passing)
 static double
 foreseen_ef(const NodeDemand *demand, double ef)
 {
-	double		foreseen = ef * demand->passing < 1
-							   ? ef * NONE_PASSED_FACTOR
-							   : demand->wanted / demand->passing * FORESEEN_MARGIN;
+	double		passed = Min(ef * demand->passing, demand->wanted - 1);
+	double		share = scan_share_seen(Max(passed, 0), ef, demand->passing);
 
-	return Max(ef * 2, foreseen);
+	return Max(ef * 2, scan_rows_needed(demand->wanted, Min(share, 1)));
 }
 
 /*
@@ -370,16 +361,17 @@ foreseen_ef(const NodeDemand *demand, double ef)
 static double
 gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposals)
 {
-	double		needed = demand->wanted / Max(demand->passing, 1 / index->rows);
 	double		within = demand->within * index->rows;
-	double		ef = Max(index->ef, Min(demand->wanted, ENGINE_MAX_EF));
-	uint32		room = room_for(Max(demand->wanted * 9 / 8, EXACT_FIRST_ROOM));
+	double		needed = scan_rows_needed(demand->wanted, demand->passing);
+	double		first = scan_first_ef(demand->wanted, needed, index->ef);
+	double		ef = Max(index->ef, first);
+	uint32		room = scan_room_for(needed);
 	double		price = START_OPERATORS * cpu_operator_cost;
 	double		likely = 1;
 	GraphRounds rounds = {0};
 
-	*proposals = Max(Min(needed, within), 1);
-	if (demand->wanted >= index->ef && is_too_broad(index, demand->wanted))
+	*proposals = Max(Min(demand->wanted / demand->passing, within), 1);
+	if (first >= index->ef && is_too_broad(index, first))
 		return price + exact_passes_price(index, *proposals, room);
 	do
 	{
@@ -390,7 +382,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 		/* What the graph missed before a threshold, an exact pass finds. */
 		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
 		ef = foreseen_ef(demand, ef);
-		room = room_for(Max(ef, EXACT_NEXT_ROOM));
+		room = scan_room_for(ef);
 	} while (likely > LEAST_LIKELY && rounds.ef < within && !is_too_broad(index, ef));
 	return price + likely * exact_passes_price(index, *proposals, room);
 }
@@ -459,7 +451,7 @@ gpuann_price(PlannerInfo *root, const IndexOptInfo *info, const NodeDemand *dema
 
 	examine_index(info, &index);
 	if (demand->within < 1 || bms_membership(root->all_baserels) == BMS_SINGLETON)
-		charge_no_more_than_others(&index, rel);
+		charge_no_more_than_others(&index, rel, demand->passing);
 	within = Min(Max(demand->within * index.rows, 1), index.rows);
 	first = Min(1 / Max(demand->passing, 1 / index.rows), within);
 	if (demand->kind == DEMAND_ALL ||
@@ -534,6 +526,7 @@ void
 gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *startup,
 				   Cost *total, Selectivity *selectivity, double *correlation, double *pages)
 {
+	const RelOptInfo *rel = path->indexinfo->rel;
 	GenericCosts costs;
 	PricedIndex index;
 	double		share;
@@ -567,10 +560,10 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 
 	examine_index(path->indexinfo, &index);
 	if (bms_membership(root->all_baserels) == BMS_SINGLETON)
-		charge_no_more_than_others(&index, path->indexinfo->rel);
+		charge_no_more_than_others(&index, rel, rel->rows / Max(rel->tuples, 1));
 	*startup = plain_price(&index, 1);
 	*total = plain_price(&index, index.rows);
-	share = wanted_share(root, path->indexinfo->rel);
+	share = wanted_share(root, rel);
 	/*
 	 * Index rows are wanted in the proportion in which they pass the filters.
 	 */

@@ -162,7 +162,7 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 	query->k = query->ef = first_ef(desc->indexRelation, &scan->wants);
 	/* As graph_round() does, if with the rows that the catalog knows of. */
 	if (scan->wants.ef == query->ef &&
-		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples))
+		scan_graph_is_dearer(query->ef, desc->indexRelation->rd_rel->reltuples, true))
 		return false;
 	return query->vector != NULL && kind != SCAN_EXACT;
 }
@@ -170,12 +170,13 @@ scan_first_query(IndexScanDesc desc, ServerQuery *query)
 /*
  * Rows selected by the first exact round.
  */
-static uint64
+static uint32
 first_room(const GpuannScan *scan)
 {
 	if (scan->wants.rows > 0)
-		return Max(scan->wants.rows, EXACT_FIRST_ROOM);
-	return scan->kind == SCAN_EXACT && !scan->wants.set ? EXACT_FIRST_ROOM : EXACT_NEXT_ROOM;
+		return scan_room_for((double) scan->wants.rows);
+	return scan_exact_room(scan->kind == SCAN_EXACT && !scan->wants.set ? EXACT_FIRST_ROOM
+																		: EXACT_NEXT_ROOM);
 }
 
 /*
@@ -248,7 +249,7 @@ scan_start(IndexScanDesc desc)
 							scan->query.vector, scan->bounds.least_norm, scan->bounds.most_norm);
 		source_begin(scan);
 	}
-	scan->room = scan_exact_room(first_room(scan));
+	scan->room = first_room(scan);
 	scan->started = true;
 	MemoryContextSwitchTo(old);
 }

@@ -6,6 +6,8 @@
 #ifndef GPUANN_SCAN_H
 #define GPUANN_SCAN_H
 
+#include <math.h>
+
 #include "client/client.h"
 #include "page/buffer_hints.h"
 #include "scan/operator_value.h"
@@ -18,12 +20,13 @@
 									 * ... */
 #define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times
 									 * as many */
-#define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one more of
-									 * ef */
-#define FORESEEN_MARGIN		1.33	/* a caller that gathers rows looks for so many times as many
-									 * proposals as seem to be needed */
-#define NONE_PASSED_FACTOR	4		/* ... or, where no row has passed, for so many times as many as
-									 * before */
+#define GRAPH_ROW_COST		60		/* distances of an exact search by the server that cost
+									 * as much as one more of ef, ... */
+#define PAGE_GRAPH_ROW_COST 25		/* ... and over pages, where a walk goes on from round
+									 * to round */
+#define FIRST_EF_FACTOR		4		/* the first round of a caller that gathers rows is at
+									 * most so many times as broad as set: the planner may
+									 * be wrong */
 #define VISITED_ROOM		1024	/* rows of a round of STAGE_VISITED */
 #define WALK_ROW_BYTES		128		/* memory of a walk over pages, a row visited */
 
@@ -34,6 +37,16 @@ scan_exact_room(uint64 wanted)
 	uint64		most = Max((uint64) work_mem * 1024 / 2 / sizeof(SearchResult), EXACT_FIRST_ROOM);
 
 	return (uint32) Min(Min(wanted, most), ENGINE_MAX_SLOTS);
+}
+
+/*
+ * Rows of an exact round for a caller that looks for so many: a few more, for a
+ * further round would compare all rows again.
+ */
+static inline uint32
+scan_room_for(double needed)
+{
+	return scan_exact_room((uint64) Min(Max(needed * 5 / 4, EXACT_FIRST_ROOM), ENGINE_MAX_SLOTS));
 }
 
 /* Rows of a range of STAGE_RANGE: what a quarter of work_mem holds. */
@@ -54,9 +67,40 @@ scan_walk_room(void)
  * Whether searching the graph so broadly costs more than comparing every row.
  */
 static inline bool
-scan_graph_is_dearer(uint32 ef, double rows)
+scan_graph_is_dearer(uint32 ef, double rows, bool server)
 {
-	return (double) ef * GRAPH_ROW_COST > rows;
+	return (double) ef * (server ? GRAPH_ROW_COST : PAGE_GRAPH_ROW_COST) > rows;
+}
+
+/*
+ * How many rows a caller that gathers rows looks for, of which a share passes:
+ * one standard deviation more than it takes on average, so one time in six they
+ * are too few.
+ */
+static inline double
+scan_rows_needed(double wanted, double share)
+{
+	return (wanted + sqrt(wanted * (1 - share))) / share;
+}
+
+/*
+ * The breadth of the first graph round of a caller that gathers rows: it may be
+ * less than is set.
+ */
+static inline uint32
+scan_first_ef(double wanted, double needed, double as_set)
+{
+	return (uint32) Min(Max(wanted, Min(needed, as_set * FIRST_EF_FACTOR)), ENGINE_MAX_EF);
+}
+
+/*
+ * The share that passes, by the rows judged and by what was expected, which
+ * counts as much as the rows that one was expected of: few rows say little.
+ */
+static inline double
+scan_share_seen(double passed, double judged, double expected)
+{
+	return (passed + 1) / (judged + 1 / expected);
 }
 
 /*

@@ -115,7 +115,7 @@ next_ef(const GpuannScan *scan)
 		return 0;
 	if (may_visit_all(scan))
 		return ef > ENGINE_MAX_EF || emitted_is_large(scan) ||
-					   scan_graph_is_dearer(ef, scan->bounds.next_fresh)
+					   scan_graph_is_dearer(ef, scan->bounds.next_fresh, scan->ask_server)
 				   ? 0
 				   : ef;
 	if (scan->walk.scratch != NULL &&
@@ -156,7 +156,7 @@ graph_round(GpuannScan *scan)
 
 	/* Who wants many rows is better served exactly at once. */
 	if (first && scan->wants.ef == ef && may_visit_all(scan) &&
-		scan_graph_is_dearer(ef, scan->bounds.next_fresh))
+		scan_graph_is_dearer(ef, scan->bounds.next_fresh, scan->ask_server))
 		ef = 0;
 	if (ef == 0)
 		return false;

@@ -26,7 +26,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 
-#define READER_BYTES	(64 * 1024 * 1024)	/* of vectors: a reader more for so many */
+#define READER_BYTES	(32 * 1024 * 1024)	/* of vectors: a reader more for so many */
 #define LOCKED_MS		100			/* retry interval while the index is locked by another process */
 
 /* What a reader is started with. */

@@ -314,7 +314,10 @@ load_part(MirrorSlice *slice, uint32 *posted)
 	start_read_ahead(slice, &order);
 	ending = rows ? prepare_rows(slice) : prepare_graph(slice);
 	end_read_ahead(slice);
-	FAULT_POINT("load-part");
+	if (slice->helps)
+		FAULT_POINT("worker-helper-part");
+	else
+		FAULT_POINT("worker-part");
 	if (ending == SLICE_IDLE)
 		ending = await_posted(slice, posted);
 	if (ending == SLICE_IDLE && rows)

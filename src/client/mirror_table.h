@@ -105,7 +105,7 @@ typedef struct LoadShare
 	uint32		next;			/* in this phase, nobody has taken slots from here on */
 	uint32		sent;			/* slots that the mirror has got in this phase */
 	uint32		helped;			/* parts that were read by helpers */
-	int			failure;		/* how a helper's slice ended that failed (SliceEnding); 0: none has */
+	int			failure;		/* SliceEnding of a helper that failed; 0: none has */
 	bool		no_memory;
 	char		reason[160];
 } LoadShare;

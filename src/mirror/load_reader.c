@@ -27,7 +27,7 @@
 #include "utils/memutils.h"
 
 #define READER_BYTES	(32 * 1024 * 1024)	/* of vectors: a reader more for so many */
-#define LOCKED_MS		100			/* retry interval while the index is locked by another process */
+#define LOCKED_MS		100			/* retry interval while another process has the index locked */
 
 /* What a reader is started with. */
 typedef struct ReaderOrder

@@ -486,7 +486,7 @@ load_step(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	SliceEnding ending;
 
-	/* so a build begins whose graph is in the mirror already, and shares none */
+	/* a build whose graph is in the mirror already begins here */
 	if (progress->phase == PHASE_GRAPH && progress->next_slot >= progress->load_slots)
 		return finish_load(slice);
 	ending = load_parts(slice);

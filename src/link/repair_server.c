@@ -7,7 +7,8 @@
  * has told the engine of them, the mirror is as the pages are, and stays so:
  * VACUUM holds the linker lock. Rows are repaired by ranges of slots of about
  * PIECE_MS, between which the worker can tell the mirror of rows that came, and
- * a last job sees that all can be reached. What changed comes back to be
+ * a last job sees that all can be reached. What they all changed comes back
+ * with the last one, each row once (a row takes edges in many times), to be
  * written to the pages by VACUUM, as rows that it repaired itself.
  *
  * The server is not believed: every row is checked by who takes it, and VACUUM
@@ -226,6 +227,7 @@ repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, 
 		slots[slot - first] = slot;
 	request->count = end - first;
 	request->ef_construction = server->format->ef_construction;
+	request->defers = end > 0;
 	server->ahead = true;
 	status =
 		channel_call_patiently(server->channel, begun_us + REPAIR_US, REPAIR_US, &text);
@@ -253,11 +255,6 @@ repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *a
 		if (!repair_piece(server, first, end, take, arg))
 			return repair_failed(server);
 		FAULT_POINT("server-repaired-piece");
-		/*
-		 * Not the time that taking the rows takes: the engine is free then. The
-		 * more pieces there are, the more often rows come back that take edges
-		 * in.
-		 */
 		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / server->took_us,
 											  (int64) Min(MOST_PIECE, (int64) piece * 4)));
 	}

@@ -254,9 +254,9 @@ prepare_rows(MirrorSlice *slice)
 	return SLICE_IDLE;
 }
 
-/* Read the graph rows of a part into the slice's channel. */
+/* Read the graph rows of a part, if it has any, into the slice's channel. */
 static SliceEnding
-prepare_graph(MirrorSlice *slice)
+prepare_graph(MirrorSlice *slice, bool *any)
 {
 	const IndexFormat *format = slice->format;
 	LoadPart	part = slice->progress->part;
@@ -266,7 +266,8 @@ prepare_graph(MirrorSlice *slice)
 	gather_begin(&gathering, format, part.count);
 	for (uint32 slot = part.first; slot < part.first + part.count; slot += format->superblock_slots)
 		gather_superblock(slice, slot_superblock(format, slot), 0, false, &gathering);
-	ending = gather_prepare(slice, &gathering);
+	*any = gathering.ngraph > 0;
+	ending = *any ? gather_prepare(slice, &gathering) : SLICE_IDLE;
 	gather_end(&gathering);
 	return ending;
 }
@@ -308,11 +309,12 @@ load_part(MirrorSlice *slice, uint32 *posted)
 	MirrorProgress *progress = slice->progress;
 	LoadPart	part = progress->part;
 	bool		rows = progress->phase == PHASE_ROWS;
+	bool		any = true;
 	PartOrder	order;
 	SliceEnding ending;
 
 	start_read_ahead(slice, &order);
-	ending = rows ? prepare_rows(slice) : prepare_graph(slice);
+	ending = rows ? prepare_rows(slice) : prepare_graph(slice, &any);
 	end_read_ahead(slice);
 	if (slice->helps)
 		FAULT_POINT("worker-helper-part");
@@ -324,11 +326,13 @@ load_part(MirrorSlice *slice, uint32 *posted)
 		ending = load_share_await_turn(slice);
 	if (ending == SLICE_IDLE && rows && !slice_note_sent(slice, part.first + part.count, 0))
 		ending = SLICE_LOST;
-	if (ending == SLICE_IDLE)
+	if (ending == SLICE_IDLE && any)
 		ending = slice_post(slice);
 	if (ending != SLICE_IDLE)
 		return ending;
 	progress->part.count = 0;
+	if (!any)
+		return load_share_sent(slice, part.count);
 	*posted = part.count;
 	swap_channels(slice);
 	return slice->spare >= 0 ? SLICE_IDLE : await_posted(slice, posted);

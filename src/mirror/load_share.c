@@ -19,7 +19,10 @@
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
-#define GRAPH_PART_BYTES	(1024 * 1024)	/* of a part of graph rows; and one superblock more */
+#define ROWS_PART_BYTES	(2 * 1024 * 1024)	/* of a part of rows, or one row */
+#define GRAPH_PART_BYTES	(1024 * 1024)	/* of a part of graph rows, or one superblock */
+
+StaticAssertDecl(ROWS_PART_BYTES <= CHANNEL_DATA_BYTES - 4 * AREA_ALIGN, "a part fits a channel");
 #define TURN_US		SLICE_US	/* how long a slice is kept for a turn to come */
 #define LOOK_MS		100			/* while nothing can be done: the interval of looks */
 
@@ -30,7 +33,7 @@ part_slots(const IndexFormat *format, const LoadShare *load)
 	uint64		fit;
 
 	if (load->phase == PHASE_ROWS)
-		fit = (CHANNEL_DATA_BYTES - 4 * AREA_ALIGN) / (format->vector_bytes + sizeof(uint32) + 1);
+		fit = Max(ROWS_PART_BYTES / (format->vector_bytes + sizeof(uint32) + 1), 1);
 	else
 		fit = Max(GRAPH_PART_BYTES / graph_row_bytes(format) / format->superblock_slots, 1) *
 			  format->superblock_slots;

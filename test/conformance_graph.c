@@ -386,6 +386,47 @@ filtered(void)
 	CHECK(sum / 60 >= 0.9, "recall %.3f under filters and bounds", sum / 60);
 }
 
+/*
+ * Graph rows that come in parts, as a load sends them: what has none yet is
+ * found exactly, nothing is found twice, and once the seeds are there no more
+ * rows are searched than wait.
+ */
+static void
+graph_in_parts(void)
+{
+	World	   *world = world_create(ELEMENT_FLOAT, METRIC_L2, 16, 3000, 3000, SHAPE_UNIFORM);
+	uint32_t   *rows = allocate((size_t) 3000 * world->degree * sizeof(uint32_t));
+	uint32_t   *slots = allocate(3000 * sizeof(uint32_t));
+	EngineJob	graph = {.kind = JOB_GRAPH, .mirror = world->mirror, .count = 50};
+	EngineJob	seeds = {.kind = JOB_SEEDS, .mirror = world->mirror, .count = 1, .slots = slots};
+	EngineQuery query;
+
+	world_append(world, 3000);
+	for (uint32_t slot = 0; slot < 3000; slot++)
+	{
+		slots[slot] = slot;
+		for (uint32_t i = 0; i < world->degree; i++)
+			rows[slot * world->degree + i] = (slot + 1 + random_below(2999)) % 3000;
+	}
+	for (uint32_t first = 0; first < 2000; first += graph.count)
+	{
+		graph.slots = slots + first;
+		graph.rows = rows + (size_t) first * world->degree;
+		CHECK(run_job(&graph, NULL) == ENGINE_OK, "graph rows are refused");
+		query_init(&query, world, METHOD_GRAPH, 30, 60, world_vector(world, 2999 - first / 3));
+		query_run(&query);
+		check_sound(world, &query);
+		CHECK(query.results[0].distance == 0, "a row without a graph row is missed");
+		CHECK(world_info(world).pending == 2950 - first, "%u rows pending, not %u",
+			  world_info(world).pending, 2950 - first);
+	}
+	CHECK(run_job(&seeds, NULL) == ENGINE_OK, "seeds are refused");
+	query_run(&query);
+	check_sound(world, &query);
+	CHECK(query.counters.pending == 1000, "%u pending rows searched, not 1000",
+		  query.counters.pending);
+}
+
 /* Dead rows route but are no answers; the living are still found. */
 static void
 dead_rows_route(void)
@@ -415,6 +456,7 @@ const Case graph_cases[] = {
 	{"graph_iteration_cap", iteration_cap, false},
 	{"graph_batches", batches, false},
 	{"graph_filtered", filtered, false},
+	{"graph_in_parts", graph_in_parts, false},
 	{"graph_dead_rows_route", dead_rows_route, false},
 	{NULL, NULL, false}
 };

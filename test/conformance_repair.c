@@ -316,6 +316,72 @@ in_pieces(void)
 }
 
 /*
+ * Repairs that defer their results: the first one that does not has the rows
+ * that any of them changed, as they are then. Rows that are appended between
+ * them do no harm.
+ */
+static void
+deferred(void)
+{
+	uint32_t	rows = 700;
+	World *world =
+		world_create(ELEMENT_FLOAT, METRIC_L2, 16, rows + 100, rows + 100, SHAPE_CLUSTERED);
+	uint32_t   *slots = allocate(rows * sizeof(uint32_t));
+	size_t		row_bytes = world->degree * sizeof(uint32_t);
+	uint32_t   *before;
+	uint32_t   *after;
+	uint32_t	at = 0;
+	EngineJob	job = {.kind = JOB_REPAIR, .mirror = world->mirror, .ef_construction = 48};
+	JobProgress progress;
+	LinkResult	result;
+	JobId		id;
+
+	world_append(world, rows);
+	world_link(world);
+	kill_share(world, 40);
+	for (uint32_t slot = 0; slot < rows; slot++)
+		slots[slot] = slot;
+	before = world_graph(world);
+	for (uint32_t first = 0; first < rows; first += 100)
+	{
+		if (first == 300)
+			world_append(world, 100);
+		job.slots = slots + first;
+		job.count = 100;
+		job.defers = true;
+		id = start_job(&job);
+		must(end_job(id, &progress), &progress.error, "repair");
+		CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result");
+		CHECK(result.count == 0, "%u rows in a deferred result", result.count);
+		ops->job_release(engine, id);
+	}
+	job.slots = NULL;
+	job.count = 0;
+	job.defers = false;
+	id = start_job(&job);
+	must(end_job(id, &progress), &progress.error, "repair");
+	CHECK(ops->job_link_result(engine, id, &result) == ENGINE_OK, "no result");
+	after = world_graph(world);
+	check_rows(world, after);
+	for (uint32_t slot = 0; slot < rows; slot++)
+	{
+		const uint32_t *row = after + (size_t) slot * world->degree;
+		bool		listed = at < result.count && result.slots[at] == slot;
+
+		CHECK(memcmp(listed ? result.rows + (size_t) at * world->degree
+							: before + (size_t) slot * world->degree,
+					 row, row_bytes) == 0,
+			  "slot %u is not as the result says", slot);
+		at += listed;
+	}
+	CHECK(at == result.count && at > 0, "the result is not in slot order, or empty");
+	ops->job_release(engine, id);
+	CHECK(world_repair(world, NULL, 0) == 0, "rows come back twice");
+	world_link(world);
+	check_repaired(world);
+}
+
+/*
  * Queries go on beside a repair: each answer is sound, and what they find is
  * near.
  */
@@ -454,6 +520,7 @@ const Case repair_cases[] = {
 	{"repair_equals", equals, false},
 	{"repair_tiny", tiny, false},
 	{"repair_in_pieces", in_pieces, false},
+	{"repair_deferred", deferred, false},
 	{"repair_beside_searches", beside_searches, false},
 	{"repair_cut_short", cut_short, false},
 	{"repair_deterministic", deterministic, false},

@@ -92,6 +92,8 @@ struct CudaMirror
 	uint8_t *states;
 	uint32_t *listed; /* the list of pending slots that searches scan */
 	uint32_t nlisted;
+	uint32_t *deferred; /* bitmap: rows that repairs changed and no result has had; or NULL */
+	uint32_t deferred_rows;
 
 	/* published */
 	uint32_t rows;

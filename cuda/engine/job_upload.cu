@@ -197,6 +197,11 @@ static void
 stage_vectors(const CudaMirror *mirror, unsigned char *to, const unsigned char *vectors,
 			  uint32_t count)
 {
+	if (mirror->stride == mirror->vector_bytes)
+	{
+		memcpy(to, vectors, (size_t) count * mirror->stride);
+		return;
+	}
 	for (uint32_t i = 0; i < count; i++)
 	{
 		memcpy(to, vectors + (size_t) i * mirror->vector_bytes, mirror->vector_bytes);

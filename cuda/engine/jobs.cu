@@ -16,6 +16,12 @@
 #include "cuda/link/link_job.h"
 
 #define MOST_STAGES 10
+/* a list of pending slots that is not longer is always made anew */
+#ifdef EMULATED
+#define SHORT_LIST 256u
+#else
+#define SHORT_LIST 65536u
+#endif
 
 /* The stages of each kind of job, in order. */
 static const JobStage stages[][MOST_STAGES] = {
@@ -26,7 +32,7 @@ static const JobStage stages[][MOST_STAGES] = {
 	{STAGE_QUEUED, STAGE_CODES, STAGE_ROWS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES, STAGE_DRAIN,
 	 STAGE_DONE}, /* JOB_GRAPH */
 	/* JOB_SEEDS */
-	{STAGE_QUEUED, STAGE_SEEDS, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},
+	{STAGE_QUEUED, STAGE_SEEDS, STAGE_PENDING, STAGE_ENTRIES, STAGE_DRAIN, STAGE_DONE},
 	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
 	 STAGE_DRAIN, STAGE_DONE}, /* JOB_LINK */
 	{STAGE_QUEUED, STAGE_CODES, STAGE_LINK, STAGE_SEEDS, STAGE_PENDING, STAGE_JUDGE, STAGE_ENTRIES,
@@ -141,8 +147,8 @@ job_fail(CudaJob *job, EngineStatus status)
 static bool
 take_lists(CudaJob *job)
 {
-	bool pending = job->in.kind == JOB_GRAPH || engine_job_links(job->in.kind);
 	bool seeds = job->in.kind == JOB_SEEDS || engine_job_links(job->in.kind);
+	bool pending = seeds || job->in.kind == JOB_GRAPH;
 
 	if (pending)
 		job->pending = (uint32_t *) malloc((job->mirror->nlisted + 1) * sizeof(uint32_t));
@@ -250,6 +256,26 @@ link_slots(CudaJob *job)
 }
 
 /*
+ * Whether the list of pending slots is to be made anew.
+ *
+ * A load brings the graph rows of millions of slots in jobs of some thousand,
+ * all of which are on the list: made anew by each, it would cost the square of
+ * the rows. So while graph rows come it keeps slots that are linked already,
+ * which searches find twice and give once, up to half of it; the seeds, which
+ * come after the graph rows, end that.
+ */
+static bool
+list_is_due(const CudaJob *job)
+{
+	const CudaMirror *mirror = job->mirror;
+
+	if (job->in.kind == JOB_SEEDS)
+		return mirror->nlisted != mirror->npending;
+	return job->in.kind != JOB_GRAPH || mirror->nlisted <= SHORT_LIST ||
+		   mirror->npending <= mirror->nlisted / 2;
+}
+
+/*
  * Make the list of pending slots without those that are no longer pending. The
  * published one stays until the end.
  */
@@ -260,9 +286,9 @@ collect_pending(CudaJob *job)
 
 	if (job->has_pending)
 		return;
-	job->has_pending = true;
 	link_slots(job);
-	for (uint32_t i = 0; i < mirror->nlisted; i++)
+	job->has_pending = list_is_due(job);
+	for (uint32_t i = 0; job->has_pending && i < mirror->nlisted; i++)
 		if (mirror->states[mirror->listed[i]] & SLOT_PENDING)
 			job->pending[job->npending++] = mirror->listed[i];
 }

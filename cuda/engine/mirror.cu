@@ -314,6 +314,7 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 	engine->host_arrays -= (uint64_t) mirror->capacity * HOST_SLOT_BYTES;
 	free(mirror->states);
 	free(mirror->listed);
+	free(mirror->deferred);
 	free(mirror);
 }
 

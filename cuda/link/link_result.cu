@@ -297,10 +297,54 @@ begin_reach(CudaJob *job)
 	work->phase = LINK_REACH;
 }
 
+/*
+ * Keep what a repair has changed for the result of a later one, or take over
+ * what earlier ones kept. Without memory to keep it, it is in this one's
+ * result.
+ */
+static void
+settle_deferred(CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	uint32_t *bits = job->work->bits;
+	bool defers = job->in.defers;
+
+	if (defers && mirror->deferred_rows < mirror->rows)
+	{
+		uint32_t *more =
+			(uint32_t *) calloc((size_t) mirror->rows / 32 + 1, sizeof(uint32_t));
+
+		if (more == NULL)
+			return;
+		if (mirror->deferred != NULL)
+			memcpy(more, mirror->deferred,
+				   ((size_t) mirror->deferred_rows / 32 + 1) * sizeof(uint32_t));
+		free(mirror->deferred);
+		mirror->deferred = more;
+		mirror->deferred_rows = mirror->rows;
+	}
+	if (mirror->deferred == NULL)
+		return;
+	for (uint32_t i = 0; i <= mirror->deferred_rows / 32; i++)
+	{
+		uint32_t both = mirror->deferred[i] | bits[i];
+
+		mirror->deferred[i] = both;
+		bits[i] = defers ? 0 : both;
+	}
+	if (defers)
+		return;
+	free(mirror->deferred);
+	mirror->deferred = NULL;
+	mirror->deferred_rows = 0;
+}
+
 /* The rows that changed are known: bring them. */
 static bool
 begin_rows(const CudaEngine *engine, CudaJob *job)
 {
+	if (job->work->repairs)
+		settle_deferred(job);
 	if (!begin_result(engine, job))
 		return fail_result(job);
 	next_fetch(job->work, LINK_ROWS);

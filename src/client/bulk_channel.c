@@ -38,6 +38,22 @@ channel_claim(void)
 }
 
 int
+channels_spare(void)
+{
+	int			spare = -AREA_SPARE_CHANNELS;
+
+	for (uint32 i = 0; gpuann_area != NULL && i < gpuann_layout.channels; i++)
+		spare += atomic_load(&shared_channel(i)->owner) == 0;
+	return Max(spare, 0);
+}
+
+int
+channel_claim_spare(void)
+{
+	return channels_spare() > 0 ? channel_claim() : -1;
+}
+
+int
 channel_claim_until(int64 give_up_ms)
 {
 	int			number;

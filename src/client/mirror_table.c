@@ -70,7 +70,10 @@ mirrors_shmem_init(void)
 	{
 		memset(gpuann_control, 0, sizeof(MirrorControl));
 		for (int i = 0; i < AREA_MIRRORS; i++)
+		{
 			gpuann_control->tracks[i].worker = -1;
+			ConditionVariableInit(&gpuann_control->tracks[i].load_moved);
+		}
 	}
 	gpuann_barred = ShmemInitStruct("gpuann barred databases", barred_size(), &found);
 	if (!found)
@@ -280,6 +283,7 @@ mirror_invalidate(int entry, MirrorState next)
 	generation = atomic_fetch_add(&mirror->generation, 1) + 1;
 	clear_figures(mirror);
 	memset(&mirror_track(entry)->progress, 0, sizeof(MirrorProgress));
+	memset(&mirror_track(entry)->load, 0, sizeof(LoadShare));
 	atomic_store(&mirror_track(entry)->changes_sent, 0);
 	atomic_store(&mirror_track(entry)->link_wanted, 0);
 	atomic_store(&mirror_track(entry)->link_again_ms, 0);

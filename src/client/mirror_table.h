@@ -17,6 +17,7 @@
 
 #include "client/shmem.h"
 
+#include "storage/condition_variable.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
@@ -58,11 +59,21 @@ typedef enum LoadPhase
 	PHASE_SERVING
 } LoadPhase;
 
+/*
+ * A run of slots that a load reads and sends at once. count 0: none.
+ */
+typedef struct LoadPart
+{
+	uint32		first;
+	uint32		count;
+} LoadPart;
+
 typedef struct MirrorProgress
 {
 	LoadPhase	phase;
 	uint32		next_slot;		/* loading: the first slot not sent in this phase */
 	uint32		load_slots;		/* loading: slots at the start */
+	LoadPart	part;			/* loading: taken by this process, and not sent yet */
 	uint32		rows;			/* slots that the mirror knows */
 	uint64		position;		/* list entries before this are in the mirror */
 	uint64		ready_at;		/* pending position at which the load is complete */
@@ -82,6 +93,22 @@ typedef struct MirrorProgress
 	int64		look_at_ms;		/* when to look again without being told */
 	uint64		replayed;		/* on a standby: everything replayed up to here is in the mirror */
 } MirrorProgress;
+
+/*
+ * What the readers of a load share: the mirror's owner, and those that help it.
+ * Each takes the next part of the slots.
+ */
+typedef struct LoadShare
+{
+	LoadPhase	phase;			/* PHASE_ROWS or PHASE_GRAPH */
+	uint32		slots;			/* to be read in each phase */
+	uint32		next;			/* in this phase, nobody has taken slots from here on */
+	uint32		sent;			/* slots that the mirror has got in this phase */
+	uint32		helped;			/* parts that were read by helpers */
+	int			failure;		/* SliceEnding of a helper that failed; 0: none has */
+	bool		no_memory;
+	char		reason[160];
+} LoadShare;
 
 typedef struct MirrorTrack
 {
@@ -107,6 +134,8 @@ typedef struct MirrorTrack
 	_Atomic uint64_t changes_sent;	/* nor what changes of pages up to this did away with; 0:
 									 * nothing is known */
 	MirrorProgress progress;	/* as published: its owner has a copy of his own */
+	LoadShare	load;
+	ConditionVariable load_moved;	/* what a reader may wait for in `load` has changed */
 } MirrorTrack;
 
 typedef struct WorkerSlot

@@ -24,8 +24,6 @@
 #include "storage/proc.h"
 #include "utils/wait_event.h"
 
-#define AREA_SPARE_CHANNELS	4	/* for searches, beside two of each mirror worker */
-
 StaticAssertDecl(AREA_WAIT_MS * 2 <= 100, "a cancel must be heeded within 100 ms");
 
 AreaHeader *gpuann_area = NULL;

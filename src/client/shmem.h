@@ -145,6 +145,15 @@ extern void shmem_copy_text(char *to, Size size, const char *from, Size from_siz
  */
 extern int	channel_claim(void);
 
+/*
+ * Channels that are free beyond those which searches are left, and claiming one
+ * of them: for what only goes faster with it.
+ */
+#define AREA_SPARE_CHANNELS	4	/* for searches, beside two of each mirror worker */
+
+extern int	channels_spare(void);
+extern int	channel_claim_spare(void);
+
 /* Claim one, waiting for it until give_up_ms (monotonic_ms) at most; or -1. */
 extern int	channel_claim_until(int64 give_up_ms);
 extern void channel_release(int channel);

@@ -297,6 +297,47 @@ link_release(Linking *linking)
 	free(linking->changed);
 }
 
+/*
+ * Keep what a repair has changed for the result of a later one, or take over
+ * what earlier ones kept. Without memory to keep it, it is in this one's
+ * result.
+ */
+static void
+settle_deferred(Linking *linking)
+{
+	Mirror	   *mirror = linking->mirror;
+	size_t		words = (size_t) linking->rows / 64 + 1;
+	bool		defers = linking->job->in.defers;
+
+	if (defers && mirror->deferred_slots < linking->rows)
+	{
+		uint64_t   *more = calloc(words, sizeof(uint64_t));
+
+		if (more == NULL)
+			return;
+		if (mirror->deferred != NULL)
+			memcpy(more, mirror->deferred,
+				   ((size_t) mirror->deferred_slots / 64 + 1) * sizeof(uint64_t));
+		free(mirror->deferred);
+		mirror->deferred = more;
+		mirror->deferred_slots = linking->rows;
+	}
+	if (mirror->deferred == NULL)
+		return;
+	for (size_t i = 0; i <= mirror->deferred_slots / 64; i++)
+	{
+		uint64_t	both = mirror->deferred[i] | linking->changed[i];
+
+		mirror->deferred[i] = both;
+		linking->changed[i] = defers ? 0 : both;
+	}
+	if (defers)
+		return;
+	free(mirror->deferred);
+	mirror->deferred = NULL;
+	mirror->deferred_slots = 0;
+}
+
 /* Copy the changed rows and the seeds into the job's result. */
 static EngineStatus
 make_result(Linking *linking)
@@ -428,6 +469,8 @@ link_run(CpuJob *job, Worker *worker)
 	if (linking.changed != NULL)
 	{
 		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking, REACH_SHARE, true);
+		if (linking.repairs)
+			settle_deferred(&linking);
 		if (result == ENGINE_OK)
 			result = make_result(&linking);
 		if (status == ENGINE_OK)

@@ -247,6 +247,7 @@ mirror_free(Mirror *mirror)
 	atomic_fetch_sub(&mirror->budget->state, head_bytes());
 	table_free(mirror->chunks, mirror->max_chunks * sizeof(*mirror->chunks));
 	table_free(mirror->seeds, SEEDS_MAX * sizeof(*mirror->seeds));
+	free(mirror->deferred);
 	free(mirror);
 }
 

@@ -87,6 +87,10 @@ typedef struct Mirror
 	_Atomic uint32_t nseeds;
 	_Atomic uint32_t *seeds;	/* SEEDS_MAX; replaced in place, so a reader may see old and new
 								 * seeds mixed */
+
+	uint64_t   *deferred;		/* bit per slot: rows that repairs changed and no result has had; or
+								 * NULL */
+	uint32_t	deferred_slots;
 } Mirror;
 
 static inline MirrorChunk *

@@ -242,6 +242,18 @@ cut_row(GraphEdits *edits)
 	return row;
 }
 
+/* Change a row from its page for the first time. */
+static EditedRow *
+edited_begin(GraphEdits *edits, uint32 slot, bool live)
+{
+	bool		found;
+	EditedRow  *edited = edited_insert(edits->rows, slot, &found);
+
+	edited->live = live;
+	edited->row = cut_row(edits);
+	return edited;
+}
+
 /* Change a row. The first change of a slot takes over whether it is live. */
 void
 graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const float *distances,
@@ -253,18 +265,27 @@ graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours, const 
 	{
 		uint32		old[ENGINE_MAX_DEGREE];
 		SlotState	state;
-		bool		found;
 
 		(void) graph_edits_get(edits, slot, old, &state);
-		edited = edited_insert(edits->rows, slot, &found);
-		edited->live = state.live;
-		edited->row = cut_row(edits);
+		edited = edited_begin(edits, slot, state.live);
 	}
 	edited->row[0] = count;
 	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
 	edited->measured = distances != NULL;
 	if (distances != NULL)
 		memcpy(distances_of(edits, edited), distances, count * sizeof(float));
+}
+
+void
+graph_edits_set_live(GraphEdits *edits, uint32 slot, const uint32 *neighbours, uint32 count)
+{
+	EditedRow  *edited = edited_lookup(edits->rows, slot);
+
+	if (edited == NULL)
+		edited = edited_begin(edits, slot, true);
+	edited->row[0] = count;
+	memcpy(edited->row + 1, neighbours, count * sizeof(uint32));
+	edited->measured = false;
 }
 
 /*

@@ -48,6 +48,10 @@ extern uint32 graph_edits_get(GraphEdits *edits, uint32 slot, uint32 *neighbours
 extern void graph_edits_set(GraphEdits *edits, uint32 slot, const uint32 *neighbours,
 							const float *distances, uint32 count);
 
+/* The same for a slot that is known to be live: its page is not read. */
+extern void graph_edits_set_live(GraphEdits *edits, uint32 slot, const uint32 *neighbours,
+								 uint32 count);
+
 /* Slots from which searches start. The array is the caller's. */
 extern void graph_edits_seeds(GraphEdits *edits, const uint32 *seeds, uint32 count);
 

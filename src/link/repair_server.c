@@ -7,7 +7,8 @@
  * has told the engine of them, the mirror is as the pages are, and stays so:
  * VACUUM holds the linker lock. Rows are repaired by ranges of slots of about
  * PIECE_MS, between which the worker can tell the mirror of rows that came, and
- * a last job sees that all can be reached. What changed comes back to be
+ * a last job sees that all can be reached. What they all changed comes back
+ * with the last one, each row once (a row takes edges in many times), to be
  * written to the pages by VACUUM, as rows that it repaired itself.
  *
  * The server is not believed: every row is checked by who takes it, and VACUUM
@@ -30,8 +31,8 @@
 #define LEAST_DEAD		100		/* fewer, or fewer than one in DEAD_SHARE, are repaired here before
 								 * a worker has told of them */
 #define DEAD_SHARE		128
-#define FETCHED_ROWS	2048	/* graph rows that come at once */
-#define PIECE_MS		100
+#define FETCHED_BYTES	(1024 * 1024)	/* of graph rows that come at once */
+#define PIECE_MS		100		/* of the engine */
 #define FIRST_PIECE		4096	/* slots */
 #define LEAST_PIECE		256
 #define MOST_PIECE		524288	/* that a channel holds */
@@ -140,8 +141,9 @@ repair_server_begin(RepairServer *server, Relation index, const IndexFormat *for
 	server->mirror = client_mirror(index, &meta, &why);
 	if (why != FALLBACK_NONE || server->mirror.entry < 0)
 		return false;
-	server->slots = palloc(FETCHED_ROWS * sizeof(uint32));
-	server->rows = palloc(FETCHED_ROWS * format->degree * sizeof(uint32));
+	server->fetched = FETCHED_BYTES / (format->degree * sizeof(uint32));
+	server->slots = palloc(server->fetched * sizeof(uint32));
+	server->rows = palloc(FETCHED_BYTES);
 	return (await_current(server, change_seq) && await_channel(server)) || repair_failed(server);
 }
 
@@ -165,8 +167,9 @@ take_part(RepairServer *server, uint32 first, TakeRepaired take, void *arg)
 	const char *text;
 
 	(void) repair_prepare(server, CHANNEL_LINK_FETCH);
-	if (channel_fetch_linked(server->channel, first, FETCHED_ROWS, false, server->format->degree,
-							 monotonic_us() + FETCH_US, &part, &text) != ENGINE_OK)
+	if (channel_fetch_linked(server->channel, first, server->fetched, false,
+							 server->format->degree, monotonic_us() + FETCH_US, &part,
+							 &text) != ENGINE_OK)
 	{
 		(void) repair_refuse(server, text);
 		return -1;
@@ -199,6 +202,7 @@ take_all(RepairServer *server, TakeRepaired take, void *arg)
 		if (count == 0)
 			return repair_refuse(server, "the server has fewer rows than it said");
 		taken += (uint32) count;
+		server->came += count;
 	}
 	return true;
 }
@@ -215,6 +219,7 @@ repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, 
 											&request->slots_offset)
 							: NULL;
 	bool		ahead = server->ahead;
+	int64		begun_us = monotonic_us();
 	const char *text;
 	EngineStatus status;
 
@@ -222,9 +227,12 @@ repair_piece(RepairServer *server, uint32 first, uint32 end, TakeRepaired take, 
 		slots[slot - first] = slot;
 	request->count = end - first;
 	request->ef_construction = server->format->ef_construction;
+	request->defers = end > 0;
 	server->ahead = true;
 	status =
-		channel_call_patiently(server->channel, monotonic_us() + REPAIR_US, REPAIR_US, &text);
+		channel_call_patiently(server->channel, begun_us + REPAIR_US, REPAIR_US, &text);
+	server->pieces++;
+	server->took_us = Max(monotonic_us() - begun_us, 1);
 	if (status == ENGINE_OK)
 		return take_all(server, take, arg);
 	if (channel_link_refused(server->channel, status))
@@ -242,16 +250,12 @@ repair_server_run(RepairServer *server, uint32 slots, TakeRepaired take, void *a
 
 	for (uint32 first = 0, end; first < slots; first = end)
 	{
-		int64		begun_us = monotonic_us();
-		int64		took_us;
-
 		CHECK_FOR_INTERRUPTS();
 		end = Min(slots - first, piece) + first;
 		if (!repair_piece(server, first, end, take, arg))
 			return repair_failed(server);
 		FAULT_POINT("server-repaired-piece");
-		took_us = Max(monotonic_us() - begun_us, 1);
-		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / took_us,
+		piece = (uint32) Max(LEAST_PIECE, Min((int64) piece * PIECE_MS * 1000 / server->took_us,
 											  (int64) Min(MOST_PIECE, (int64) piece * 4)));
 	}
 	if (!repair_piece(server, 0, 0, take, arg))
@@ -282,8 +286,10 @@ repair_server_end(RepairServer *server)
 	if (server->ahead && server->reason[0] != '\0')
 		forget_mirror(server);
 	else if (server->ahead)
-		ereport(DEBUG1, (errmsg_internal("gpuann index \"%s\" was repaired on the server",
-										 RelationGetRelationName(server->index))));
+		ereport(DEBUG1, (errmsg_internal("gpuann index \"%s\" was repaired on the server: " INT64_FORMAT
+										 " rows came, in %u pieces",
+										 RelationGetRelationName(server->index), server->came,
+										 server->pieces)));
 	server->ahead = false;
 }
 

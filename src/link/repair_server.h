@@ -20,7 +20,11 @@ typedef struct RepairServer
 	bool		ahead;			/* the mirror has rows that the pages have not */
 	bool		link_refused;	/* the engine does not link this mirror, or not now */
 	uint32		refused;		/* rows that came back and are not to be had */
-	uint32	   *slots;			/* what comes back at once */
+	uint32		pieces;			/* jobs of the engine, and rows that they changed */
+	int64		came;
+	int64		took_us;		/* the engine for the last piece */
+	uint32		fetched;		/* rows that come back at once */
+	uint32	   *slots;
 	uint32	   *rows;
 	char		reason[160];	/* why not */
 } RepairServer;

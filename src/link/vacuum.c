@@ -244,7 +244,7 @@ typedef struct Repair
 	GraphEdits *edits;
 	RepairScratch scratch;
 	uint32		slot;			/* whose row is under way */
-	NodeCopy   *node;			/* of a row that came from the server */
+	unsigned char *in_graph;	/* bit per slot, for rows from the server: live and linked */
 	uint32	   *new_seeds;		/* a sample of live slots to replace dead seeds */
 	uint32		new_seed_room;
 	uint32		new_seed_count;
@@ -346,19 +346,27 @@ repair_over_pages(Repair *repair, uint32 slot)
  * names slots that exist, others than its own, each once. Dead ones may be
  * among them: the row took an edge back, and its turn has not come. What still
  * names them in the end is repaired here.
+ *
+ * Millions of rows come, most of them several times; so those before are
+ * compared only where 256 bits of what they are do not tell already that none
+ * is the same.
  */
 static bool
 is_repaired(const IndexVacuum *vacuum, uint32 slot, const uint32 *row, uint32 *count)
 {
+	uint64		seen[4] = {0};
+
 	for (*count = 0; *count < vacuum->format->degree && row[*count] != NO_SLOT; (*count)++)
 	{
 		uint32		neighbour = row[*count];
+		uint32		hash = neighbour * 0x9E3779B1u >> 24;
+		uint64		bit = UINT64CONST(1) << (hash & 63);
 
 		if (neighbour >= vacuum->bounds.next_fresh || neighbour == slot)
 			return false;
-		for (uint32 i = 0; i < *count; i++)
-			if (row[i] == neighbour)
-				return false;
+		if ((seen[hash >> 6] & bit) != 0 && slot_is_among(row, *count, neighbour))
+			return false;
+		seen[hash >> 6] |= bit;
 	}
 	return true;
 }
@@ -374,15 +382,46 @@ take_repaired(void *arg, uint32 slot, const uint32 *row)
 	IndexVacuum *vacuum = repair->vacuum;
 	uint32		count;
 
-	if (slot >= vacuum->bounds.next_fresh || !is_repaired(vacuum, slot, row, &count) ||
-		!read_node(vacuum->index, vacuum->format, slot, repair->node) ||
-		NodeState(repair->node) != NODE_LIVE || (repair->node->flags & NODE_LINKED) == 0)
+	if (slot >= vacuum->bounds.next_fresh || !bit_is_set(repair->in_graph, slot) ||
+		!is_repaired(vacuum, slot, row, &count))
 		return false;
 	link_pause();
 	if (!graph_edits_have_room(repair->edits, 1))
 		write_repaired(vacuum, repair);
-	graph_edits_set(repair->edits, slot, row, NULL, count);
+	graph_edits_set_live(repair->edits, slot, row, count);
 	return true;
+}
+
+/* Note which rows of one page are in the graph, and live. */
+static void
+visit_for_states(IndexVacuum *vacuum, uint32 first, uint32 last, void *state)
+{
+	Repair	   *repair = state;
+
+	for (uint32 slot = first; slot < last; slot++)
+	{
+		NodeRecord *node = node_record(vacuum->format, (Page) vacuum->page, slot);
+
+		if (NodeState(node) == NODE_LIVE && (node->flags & NODE_LINKED) != 0)
+			bit_set(repair->in_graph, slot);
+	}
+}
+
+/*
+ * Have the server repair, if it can. Which rows are in the graph is read once
+ * before: none comes or goes while we hold the linker lock.
+ */
+static void
+repair_by_server(IndexVacuum *vacuum, Repair *repair, RepairServer *server)
+{
+	if (!repair_server_begin(server, vacuum->index, vacuum->format, vacuum->ndead,
+							 vacuum->ndead + vacuum->live, vacuum->change_seq - 1))
+		return;
+	repair->in_graph = palloc_extended((Size) vacuum->bounds.next_fresh / 8 + 1,
+									   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for_each_node_page(vacuum, visit_for_states, repair);
+	(void) repair_server_run(server, vacuum->bounds.next_fresh, take_repaired, repair);
+	pfree(repair->in_graph);
 }
 
 /*
@@ -490,10 +529,7 @@ repair_graph_with(IndexVacuum *vacuum, RepairServer *server)
 	repair.new_seeds = palloc(sizeof(uint32) * Max(repair.new_seed_room, 1));
 	pg_prng_seed(&repair.random, meta.change_seq);
 
-	repair.node = palloc(format->node_bytes);
-	if (repair_server_begin(server, vacuum->index, format, vacuum->ndead,
-							vacuum->ndead + vacuum->live, vacuum->change_seq - 1))
-		(void) repair_server_run(server, vacuum->bounds.next_fresh, take_repaired, &repair);
+	repair_by_server(vacuum, &repair, server);
 	for_each_node_page(vacuum, visit_for_repair, &repair);
 	nseeds = choose_seeds(vacuum, &repair, seeds, nseeds);
 	graph_edits_seeds(repair.edits, seeds, nseeds);

@@ -325,7 +325,7 @@ scan_changes(MirrorSlice *slice, const MetaPage *meta)
 	SliceEnding ending;
 
 	add_scan_target(slice->progress, meta->change_seq);
-	gather_begin(&gathering, slice->format);
+	gather_begin(&gathering, slice->format, gather_few(slice->format));
 	ending = scan_superblocks(slice, meta, &gathering);
 	gather_end(&gathering);
 	return ending;
@@ -356,10 +356,12 @@ become_ready(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
 	AreaMirror *mirror = mirror_area(slice->entry);
+	uint32		helped = 0;
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	if (mirror_is_generation(slice->entry, slice->generation))
 	{
+		helped = slice->track->load.helped;
 		progress->phase = PHASE_SERVING;
 		slice->track->progress = *progress;
 		slice->track->failures = 0;
@@ -368,9 +370,10 @@ become_ready(MirrorSlice *slice)
 	}
 	LWLockRelease(gpuann_mirror_lock());
 	ereport(DEBUG1,
-			(errmsg_internal("gpuann mirror of index %u loaded: %u slots in " INT64_FORMAT " ms",
+			(errmsg_internal("gpuann mirror of index %u loaded: %u slots in " INT64_FORMAT
+							 " ms, %u parts by helpers",
 							 slice->key.index, progress->rows,
-							 monotonic_ms() - progress->load_started_ms)));
+							 monotonic_ms() - progress->load_started_ms, helped)));
 }
 
 /* Measure the rate at which the pending list grows. */

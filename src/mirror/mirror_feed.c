@@ -183,6 +183,7 @@ load_by_channel(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 do
 	slice->channel = channel_claim_until(give_up_ms);
 	if (slice->channel < 0)
 		return slice_failed(slice, ENGINE_CANCELLED, "no bulk channel is free");
+	slice->spare = channel_claim_spare();
 	PG_TRY();
 	{
 		ending = feed_load(slice, give_up_ms, progress);
@@ -196,6 +197,8 @@ load_by_channel(MirrorSlice *slice, int64 give_up_ms, void (*progress) (int64 do
 	PG_FINALLY();
 	{
 		channel_release(slice->channel);
+		if (slice->spare >= 0)
+			channel_release(slice->spare);
 	}
 	PG_END_TRY();
 	return ending;
@@ -253,7 +256,7 @@ feed_begin(MirrorSlice *slice, uint64 nonce)
 {
 	BuiltFile  *file;
 
-	slice->channel = -1;
+	slice->channel = slice->spare = -1;
 	mirror_key(slice->index, nonce, &slice->key);
 	remove_file_entry(&slice->key);
 	file = record_built_file(&slice->key);

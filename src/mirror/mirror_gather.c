@@ -17,11 +17,16 @@
 
 #define GATHER_BYTES	(256 * 1024)	/* collecting this much takes about as long as sending it */
 
-void
-gather_begin(NodeGathering *gathering, const IndexFormat *format)
+uint32
+gather_few(const IndexFormat *format)
 {
-	Size		enough = Max(GATHER_BYTES / ((format->degree + 1) * sizeof(uint32)), 1);
-	Size		slots = enough + format->superblock_slots;
+	return (uint32) Max(GATHER_BYTES / ((format->degree + 1) * sizeof(uint32)), 1);
+}
+
+void
+gather_begin(NodeGathering *gathering, const IndexFormat *format, uint32 enough)
+{
+	Size		slots = (Size) enough + format->superblock_slots;
 
 	memset(gathering, 0, sizeof(*gathering));
 	gathering->enough = enough;
@@ -148,9 +153,8 @@ gather_checksums(const MirrorSlice *slice, uint32 superblock, uint64 change_seq)
 	}
 }
 
-/* Post the collected graph rows, without waiting for the answer. */
-static SliceEnding
-send_rows(MirrorSlice *slice, const NodeGathering *gathering)
+SliceEnding
+gather_prepare(MirrorSlice *slice, const NodeGathering *gathering)
 {
 	Size		row_bytes = slice->format->degree * sizeof(uint32);
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_GRAPH);
@@ -165,7 +169,7 @@ send_rows(MirrorSlice *slice, const NodeGathering *gathering)
 	memcpy(slots, gathering->graph_slots, gathering->ngraph * sizeof(uint32));
 	memcpy(rows, gathering->graph_rows, gathering->ngraph * row_bytes);
 	request->count = gathering->ngraph;
-	return slice_post(slice);
+	return SLICE_IDLE;
 }
 
 /* Send the collected dead slots. */
@@ -206,7 +210,9 @@ gather_post(MirrorSlice *slice, NodeGathering *gathering)
 		ending = send_dead(slice, gathering);
 	if (ending == SLICE_IDLE && gathering->ngraph > 0)
 	{
-		ending = send_rows(slice, gathering);
+		ending = gather_prepare(slice, gathering);
+		if (ending == SLICE_IDLE)
+			ending = slice_post(slice);
 		gathering->rows_posted = ending == SLICE_IDLE;
 	}
 	gathering->ndead = gathering->ngraph = 0;

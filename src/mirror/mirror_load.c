@@ -3,6 +3,9 @@
  *		Load a mirror: create it empty, then send all rows in slot order, their
  *		graph rows, and the seeds.
  *
+ * Rows and graph rows go in parts, which the mirror's owner and readers that
+ * help it take turns to read (load_share.c, load_reader.c).
+ *
  * The end of the pending list and the change sequence are read first; the
  * loaded mirror is current to these. mirror_catchup.c sends later changes.
  *
@@ -13,6 +16,7 @@
  */
 #include "base/base.h"
 
+#include "base/faults.h"
 #include "mirror/worker.h"
 
 #include "common/hashfn.h"
@@ -97,73 +101,86 @@ row_order_next(RowOrder *order, RowPage *page)
 	return true;
 }
 
-/* State of the read-ahead of a load slice. */
-typedef struct LoadOrder
+/* The pages of a part, in the order in which they are read. */
+typedef struct PartOrder
 {
 	const MirrorSlice *slice;
-	uint32		next_slot;		/* first slot after the current run */
-	RowOrder	run;
-} LoadOrder;
+	uint32		next;			/* first slot after the current run */
+	uint32		end;
+	RowOrder	run;			/* of rows: the current run, in one superblock */
+} PartOrder;
+
+/*
+ * Begin with the next run of a part's rows: its slots of one superblock. False
+ * at the end.
+ */
+static bool
+next_run(const IndexFormat *format, RowOrder *run, uint32 *next, uint32 end)
+{
+	uint32		first = *next;
+	uint32		superblock_end = (slot_superblock(format, first) + 1) * format->superblock_slots;
+
+	if (first >= end)
+		return false;
+	*next = Min(end, superblock_end);
+	row_order_begin(run, format, first, *next - first);
+	return true;
+}
 
 /* NextBlock for versions and vectors. */
 static BlockNumber
 next_row_block(void *state)
 {
-	LoadOrder  *order = state;
-	const MirrorSlice *slice = order->slice;
+	PartOrder  *order = state;
 	RowPage		page;
 
-	for (;;)
+	do
 	{
 		while (row_order_next(&order->run, &page))
 		{
-			if (page.block < slice->blocks)
+			if (page.block < order->slice->blocks)
 				return page.block;
 		}
-		if (order->next_slot >= slice->progress->load_slots)
-			return InvalidBlockNumber;
-		row_order_begin(
-			&order->run, slice->format, order->next_slot,
-			rows_in_channel(slice->format, order->next_slot, slice->progress->load_slots));
-		order->next_slot = order->run.end;
-	}
+	} while (next_run(order->slice->format, &order->run, &order->next, order->end));
+	return InvalidBlockNumber;
 }
 
 /* NextBlock for graph rows. */
 static BlockNumber
 next_graph_block(void *state)
 {
-	LoadOrder  *order = state;
+	PartOrder  *order = state;
 	const IndexFormat *format = order->slice->format;
-	uint32		slot = order->next_slot;
+	uint32		slot = order->next;
 	uint32		superblock_end = (slot_superblock(format, slot) + 1) * format->superblock_slots;
 	BlockNumber block = node_block(format, slot);
 
-	if (slot >= order->slice->progress->load_slots || block >= order->slice->blocks)
+	if (slot >= order->end || block >= order->slice->blocks)
 		return InvalidBlockNumber;
-	order->next_slot = Min(slot + format->nodes_per_page, superblock_end);
+	order->next = Min(slot + format->nodes_per_page, superblock_end);
 	return block;
 }
 
-/* Start read-ahead at the current progress of the load. */
+/* Start read-ahead of the part that this process has taken. */
 static void
-start_read_ahead(MirrorSlice *slice, LoadOrder *order)
+start_read_ahead(MirrorSlice *slice, PartOrder *order)
 {
-	bool		rows = slice->progress->phase == PHASE_ROWS;
+	const MirrorProgress *progress = slice->progress;
 
 	memset(order, 0, sizeof(*order));
 	order->slice = slice;
-	order->next_slot = slice->progress->next_slot;
+	order->next = progress->part.first;
+	order->end = progress->part.first + progress->part.count;
 	order->run.format = slice->format;
-	slice->ahead = read_ahead_begin(slice->index, slice->strategy,
-									rows ? next_row_block : next_graph_block, order);
+	slice->ahead =
+		read_ahead_begin(slice->index, slice->strategy,
+						 progress->phase == PHASE_ROWS ? next_row_block : next_graph_block, order);
 }
 
 static void
 end_read_ahead(MirrorSlice *slice)
 {
-	if (slice->ahead != NULL)
-		read_ahead_end(slice->ahead);
+	read_ahead_end(slice->ahead);
 	slice->ahead = NULL;
 }
 
@@ -184,80 +201,164 @@ copy_versions(const MirrorSlice *slice, const RowPage *at, Buffer buffer, uint32
 	}
 }
 
-/* Read versions, states and vectors of a run of slots. */
+/* Read versions, states and vectors of a part. */
 static void
-read_rows(const MirrorSlice *slice, uint32 first, uint32 count, uint32 *versions, uint64 *dead,
+read_rows(const MirrorSlice *slice, LoadPart part, uint32 *versions, uint64 *dead,
 		  unsigned char *vectors)
 {
-	RowOrder	order;
-	RowPage		page;
+	uint32		next = part.first;
+	RowOrder	run;
 
-	row_order_begin(&order, slice->format, first, count);
-	while (row_order_next(&order, &page))
+	while (next_run(slice->format, &run, &next, part.first + part.count))
 	{
-		Buffer		buffer = slice_read_page(slice, page.block, page.kind);
+		RowPage		page;
 
-		if (page.kind == PAGE_NODE)
-			copy_versions(slice, &page, buffer, versions, dead, first);
-		else if (BufferIsValid(buffer))
-			memcpy(vectors, VectorBytesOf(BufferGetPage(buffer)) + page.offset, page.bytes);
-		else
-			memset(vectors, 0, page.bytes);
-		if (page.kind == PAGE_VECTOR)
-			vectors += page.bytes;
-		if (BufferIsValid(buffer))
-			UnlockReleaseBuffer(buffer);
+		while (row_order_next(&run, &page))
+		{
+			Buffer		buffer = slice_read_page(slice, page.block, page.kind);
+
+			if (page.kind == PAGE_NODE)
+				copy_versions(slice, &page, buffer, versions, dead, part.first);
+			else if (BufferIsValid(buffer))
+				memcpy(vectors, VectorBytesOf(BufferGetPage(buffer)) + page.offset, page.bytes);
+			else
+				memset(vectors, 0, page.bytes);
+			if (page.kind == PAGE_VECTOR)
+				vectors += page.bytes;
+			if (BufferIsValid(buffer))
+				UnlockReleaseBuffer(buffer);
+		}
 	}
 }
 
-/* Send the next run of rows. */
+/* Read the rows of a part into the slice's channel. */
 static SliceEnding
-send_rows(MirrorSlice *slice)
+prepare_rows(MirrorSlice *slice)
 {
-	MirrorProgress *progress = slice->progress;
-	uint32		first = progress->next_slot;
-	uint32		count = rows_in_channel(slice->format, first, progress->load_slots);
-	Size		dead_bytes = bits64_bytes(count);
+	LoadPart	part = slice->progress->part;
+	Size		dead_bytes = bits64_bytes(part.count);
 	ChannelRequest *request = slice_prepare(slice, CHANNEL_APPEND);
 	uint32	   *versions =
-		channel_array(slice->channel, count * sizeof(uint32), &request->versions_offset);
+		channel_array(slice->channel, part.count * sizeof(uint32), &request->versions_offset);
 	uint64	   *dead = channel_array(slice->channel, dead_bytes, &request->dead_offset);
 	unsigned char *vectors = channel_array(
-		slice->channel, (Size) count * slice->format->vector_bytes, &request->body_offset);
-	SliceEnding ending;
+		slice->channel, (Size) part.count * slice->format->vector_bytes, &request->body_offset);
 
 	if (versions == NULL || dead == NULL || vectors == NULL)
 		return slice_failed(slice, ENGINE_UNSUPPORTED, "a row does not fit a bulk channel");
 	memset(dead, 0, dead_bytes);
-	read_rows(slice, first, count, versions, dead, vectors);
-	request->first_slot = first;
-	request->count = count;
+	read_rows(slice, part, versions, dead, vectors);
+	request->first_slot = part.first;
+	request->count = part.count;
 	request->has_dead = 1;
-	if (!slice_note_sent(slice, first + count, 0))
-		return SLICE_LOST;
-
-	ending = slice_call(slice);
-	if (ending == SLICE_IDLE)
-		progress->rows = progress->next_slot = first + count;
-	return ending;
+	return SLICE_IDLE;
 }
 
-/* Send the graph rows of the next superblock. */
+/* Read the graph rows of a part, if it has any, into the slice's channel. */
 static SliceEnding
-send_graph(MirrorSlice *slice)
+prepare_graph(MirrorSlice *slice, bool *any)
 {
-	MirrorProgress *progress = slice->progress;
-	uint32		superblock = slot_superblock(slice->format, progress->next_slot);
+	const IndexFormat *format = slice->format;
+	LoadPart	part = slice->progress->part;
 	NodeGathering gathering;
 	SliceEnding ending;
 
-	gather_begin(&gathering, slice->format);
-	gather_superblock(slice, superblock, 0, false, &gathering);
-	ending = gather_send(slice, &gathering);
+	gather_begin(&gathering, format, part.count);
+	for (uint32 slot = part.first; slot < part.first + part.count; slot += format->superblock_slots)
+		gather_superblock(slice, slot_superblock(format, slot), 0, false, &gathering);
+	*any = gathering.ngraph > 0;
+	ending = *any ? gather_prepare(slice, &gathering) : SLICE_IDLE;
 	gather_end(&gathering);
-	if (ending == SLICE_IDLE)
-		progress->next_slot = (superblock + 1) * slice->format->superblock_slots;
 	return ending;
+}
+
+static void
+swap_channels(MirrorSlice *slice)
+{
+	int			channel = slice->channel;
+
+	if (slice->spare < 0)
+		return;
+	slice->channel = slice->spare;
+	slice->spare = channel;
+}
+
+/* Wait for the answer to the slots that were posted, if any were. */
+static SliceEnding
+await_posted(MirrorSlice *slice, uint32 *posted)
+{
+	uint32		count = *posted;
+	SliceEnding ending;
+
+	if (count == 0)
+		return SLICE_IDLE;
+	*posted = 0;
+	swap_channels(slice);
+	ending = slice_await(slice);
+	swap_channels(slice);
+	return ending == SLICE_IDLE ? load_share_sent(slice, count) : ending;
+}
+
+/*
+ * Read the part that this process has taken, and post it. With a spare channel
+ * the next one can be read while the engine has this one.
+ */
+static SliceEnding
+load_part(MirrorSlice *slice, uint32 *posted)
+{
+	MirrorProgress *progress = slice->progress;
+	LoadPart	part = progress->part;
+	bool		rows = progress->phase == PHASE_ROWS;
+	bool		any = true;
+	PartOrder	order;
+	SliceEnding ending;
+
+	start_read_ahead(slice, &order);
+	ending = rows ? prepare_rows(slice) : prepare_graph(slice, &any);
+	end_read_ahead(slice);
+	if (slice->helps)
+		FAULT_POINT("worker-helper-part");
+	else
+		FAULT_POINT("worker-part");
+	if (ending == SLICE_IDLE)
+		ending = await_posted(slice, posted);
+	if (ending == SLICE_IDLE && rows)
+		ending = load_share_await_turn(slice);
+	if (ending == SLICE_IDLE && rows && !slice_note_sent(slice, part.first + part.count, 0))
+		ending = SLICE_LOST;
+	if (ending == SLICE_IDLE && any)
+		ending = slice_post(slice);
+	if (ending != SLICE_IDLE)
+		return ending;
+	progress->part.count = 0;
+	if (!any)
+		return load_share_sent(slice, part.count);
+	*posted = part.count;
+	swap_channels(slice);
+	return slice->spare >= 0 ? SLICE_IDLE : await_posted(slice, posted);
+}
+
+SliceEnding
+load_parts(MirrorSlice *slice)
+{
+	uint32		posted = 0;		/* slots in flight, in the slice's other channel */
+	SliceEnding ending = SLICE_IDLE;
+	SliceEnding answer;
+
+	while (ending == SLICE_IDLE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (slice_time_is_up(slice))
+			ending = SLICE_MORE;
+		else
+			ending = load_share_take(slice);
+		if (ending == SLICE_IDLE && slice->progress->part.count == 0)
+			break;
+		if (ending == SLICE_IDLE)
+			ending = load_part(slice, &posted);
+	}
+	answer = await_posted(slice, &posted);
+	return answer != SLICE_IDLE && (ending == SLICE_IDLE || ending == SLICE_MORE) ? answer : ending;
 }
 
 SliceEnding
@@ -365,6 +466,7 @@ load_begin(MirrorSlice *slice)
 	MirrorProgress *progress = slice->progress;
 	MetaPage	meta;
 	PendingBounds bounds;
+	SliceEnding ending;
 
 	pending_bounds(slice->index, slice->format, &meta, &bounds);
 	if (meta.nonce != slice->key.nonce)
@@ -376,32 +478,25 @@ load_begin(MirrorSlice *slice)
 	progress->change_seq = meta.change_seq;
 	progress->load_started_ms = monotonic_ms();
 
-	return load_create(slice, progress->load_slots);
+	ending = load_create(slice, progress->load_slots);
+	if (ending == SLICE_IDLE)
+		load_share_begin(slice);
+	return ending;
 }
 
 SliceEnding
 load_step(MirrorSlice *slice)
 {
 	MirrorProgress *progress = slice->progress;
-	SliceEnding ending = SLICE_IDLE;
-	LoadOrder	order;
+	SliceEnding ending;
 
-	while (ending == SLICE_IDLE && !slice_time_is_up(slice))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (progress->next_slot < progress->load_slots)
-		{
-			if (slice->ahead == NULL)
-				start_read_ahead(slice, &order);
-			ending = progress->phase == PHASE_ROWS ? send_rows(slice) : send_graph(slice);
-			continue;
-		}
-		end_read_ahead(slice);
-		if (progress->phase == PHASE_GRAPH)
-			return finish_load(slice);
-		progress->phase = PHASE_GRAPH;
-		progress->next_slot = 0;
-	}
-	end_read_ahead(slice);
+	/* a build whose graph is in the mirror already begins here */
+	if (progress->phase == PHASE_GRAPH && progress->next_slot >= progress->load_slots)
+		return finish_load(slice);
+	ending = load_parts(slice);
+	if (ending == SLICE_IDLE)
+		ending = load_share_await_all(slice);
+	if (ending == SLICE_IDLE && progress->phase == PHASE_ROWS)
+		ending = load_share_begin_graph(slice);
 	return ending == SLICE_IDLE ? SLICE_MORE : ending;
 }

@@ -7,9 +7,84 @@
 
 #include "mirror/worker.h"
 
+#include "access/relation.h"
+#include "postmaster/bgworker.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/guc.h"
+
 #define CHANNEL_CALL_US	(5 * 1000000)	/* then a server is taken for hung: the index must not stay
 										 * locked for it */
 #define CHANNEL_LOOK_US	1000000 /* between looks at what it is waited for */
+
+/*
+ * Connecting locks the database, which ALTER DATABASE may hold until it
+ * commits. A process waits this long for the lock, because other databases may
+ * need it.
+ */
+#define CONNECT_LOCK_MS	"5000"
+
+void
+worker_connect(Oid database)
+{
+	SetConfigOption("lock_timeout", CONNECT_LOCK_MS, PGC_SUSET, PGC_S_OVERRIDE);
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	/*
+	 * settings of the database, possibly by its owner, must not end the worker
+	 */
+	SetConfigOption("exit_on_error", "off", PGC_USERSET, PGC_S_OVERRIDE);
+#if PG_VERSION_NUM >= 170000
+	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+#endif
+	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
+}
+
+SliceEnding
+slice_open(MirrorSlice *slice)
+{
+	MirrorKey	key;
+	Oid			oid = slice->key.index;
+
+	if (!ConditionalLockRelationOid(oid, AccessShareLock))
+		return SLICE_LATER;
+	slice->index = try_relation_open(oid, NoLock);
+	if (slice->index == NULL)
+	{
+		UnlockRelationOid(oid, AccessShareLock);
+		return SLICE_GONE;
+	}
+	mirror_key(slice->index, 0, &key);
+	if (!is_gpuann_index(slice->index) || key.database != slice->key.database)
+	{
+		relation_close(slice->index, AccessShareLock);
+		return SLICE_GONE;
+	}
+	/*
+	 * Same index with another file: the entry of that file inherits the
+	 * counters.
+	 */
+	if (key.tablespace != slice->key.tablespace || key.relfile != slice->key.relfile)
+	{
+		relation_close(slice->index, AccessShareLock);
+		return SLICE_UNWANTED;
+	}
+	slice->format = index_format(slice->index);
+	slice->blocks = RelationGetNumberOfBlocks(slice->index);
+	slice->least_bytes =
+		mirror_least_bytes(slice->format, Max(slice->progress->load_slots, slice->progress->rows));
+	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
+	return SLICE_IDLE;
+}
+
+bool
+slice_was_cancelled(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+		   error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
+		   error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
+}
 
 SliceEnding
 slice_failed(MirrorSlice *slice, EngineStatus status, const char *text)

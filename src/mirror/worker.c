@@ -56,18 +56,12 @@
 #define IDLE_MS			300000
 #define EMPTY_MS		5000	/* if the database has no mirror */
 
-/*
- * Connecting locks the database, which ALTER DATABASE may hold until it
- * commits. A worker waits this long for the lock, because other databases may
- * need its slot.
- */
-#define CONNECT_LOCK_MS	"5000"
-
 typedef struct Worker
 {
 	int			number;			/* index of its WorkerSlot */
 	WorkerSlot *slot;
 	int			channel;			/* -1: none */
+	int			spare;			/* another one while a mirror is loaded; -1: none */
 	uint32		table_version;	/* table_version of entries[] */
 	int			entries[AREA_MIRRORS];
 	int			count;
@@ -81,15 +75,28 @@ typedef struct Worker
 
 static Worker me;
 
-/*
- * Whether our channel has an operation that is no longer waited for. The mirror
- * may then differ from its progress.
- */
+/* Whether a channel has an operation that is no longer waited for. */
+static bool
+in_flight(int channel)
+{
+	return channel >= 0 &&
+		   request_state(atomic_load(&shared_channel((uint32) channel)->state)) != REQUEST_FREE;
+}
+
+/* Whether one of ours has. The mirror may then differ from its progress. */
 static bool
 channel_in_flight(void)
 {
-	return me.channel >= 0 &&
-		   request_state(atomic_load(&shared_channel((uint32) me.channel)->state)) != REQUEST_FREE;
+	return in_flight(me.channel) || in_flight(me.spare);
+}
+
+/* Give a channel back. */
+static void
+give_back(int *channel)
+{
+	if (*channel >= 0)
+		channel_release(*channel);
+	*channel = -1;
 }
 
 /*
@@ -182,47 +189,6 @@ refresh_entries(void)
 }
 
 /*
- * Open a mirror's index, if it is not locked exclusively. Returns SLICE_IDLE if
- * it is open.
- */
-static SliceEnding
-open_index(MirrorSlice *slice)
-{
-	MirrorKey	key;
-	Oid			oid = slice->key.index;
-
-	if (!ConditionalLockRelationOid(oid, AccessShareLock))
-		return SLICE_LATER;
-	slice->index = try_relation_open(oid, NoLock);
-	if (slice->index == NULL)
-	{
-		UnlockRelationOid(oid, AccessShareLock);
-		return SLICE_GONE;
-	}
-	mirror_key(slice->index, 0, &key);
-	if (!is_gpuann_index(slice->index) || key.database != slice->key.database)
-	{
-		relation_close(slice->index, AccessShareLock);
-		return SLICE_GONE;
-	}
-	/*
-	 * Same index with another file: the entry of that file inherits the
-	 * counters.
-	 */
-	if (key.tablespace != slice->key.tablespace || key.relfile != slice->key.relfile)
-	{
-		relation_close(slice->index, AccessShareLock);
-		return SLICE_UNWANTED;
-	}
-	slice->format = index_format(slice->index);
-	slice->blocks = RelationGetNumberOfBlocks(slice->index);
-	slice->least_bytes =
-		mirror_least_bytes(slice->format, Max(slice->progress->load_slots, slice->progress->rows));
-	slice->strategy = GetAccessStrategy(BAS_BULKREAD);
-	return SLICE_IDLE;
-}
-
-/*
  * Whether an index that is not valid may become so: its table is locked as by
  * CREATE INDEX CONCURRENTLY. (The remains of a failed one are useless.) Examine
  * the locks held instead of trying to take one, because even a lock held
@@ -283,10 +249,16 @@ do_next_step(MirrorSlice *slice)
 		if (!load_claim(slice))
 			return SLICE_LOST;
 		ending = load_begin(slice);
+		if (ending == SLICE_IDLE)
+			load_readers_start(slice);
 		return ending == SLICE_IDLE ? SLICE_MORE : ending;
 	}
 	if (slice->progress->phase < PHASE_CATCHUP)
+	{
+		if (me.spare < 0)
+			slice->spare = me.spare = channel_claim_spare();
 		return load_step(slice);
+	}
 	if (!link_active(slice->entry))
 		return catchup_step(slice);
 
@@ -317,7 +289,7 @@ run_slice(MirrorSlice *slice)
 	StartTransactionCommand();
 	MemoryContextSwitchTo(me.memory);
 	slice->until_us = monotonic_us() + SLICE_US;
-	ending = open_index(slice);
+	ending = slice_open(slice);
 	FAULT_POINT("worker-slice");
 	if (ending == SLICE_IDLE)
 	{
@@ -345,9 +317,7 @@ slice_error(MirrorSlice *slice)
 	MemoryContextSwitchTo(TopMemoryContext);
 	HOLD_INTERRUPTS();
 	error = CopyErrorData();
-	cancelled = error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
-				error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED ||
-				error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE;
+	cancelled = slice_was_cancelled(error);
 	shmem_copy_text(slice->reason, sizeof(slice->reason), error->message ? error->message : "",
 					PG_INT32_MAX);
 	FreeErrorData(error);
@@ -357,13 +327,11 @@ slice_error(MirrorSlice *slice)
 	RESUME_INTERRUPTS();
 	MemoryContextReset(me.memory);
 	MemoryContextSwitchTo(TopMemoryContext);
-	if (me.channel >= 0)
-		channel_release(me.channel);
-	me.channel = -1;
+	give_back(&me.channel);
+	give_back(&me.spare);
 	/* a pass of the linker may be in any state */
 	if (link_active(slice->entry))
 		link_abandon();
-	/* recovery conflicts and cancels are not the mirror's fault */
 	return !cancelled ? SLICE_REFUSED : torn ? SLICE_RELOAD : SLICE_LATER;
 }
 
@@ -396,11 +364,10 @@ run_slice_safely(MirrorSlice *slice)
 	PG_END_TRY();
 	me.current = -1;
 	/* after a call that timed out leave the channel to the server */
-	if (channel_in_flight())
-	{
-		channel_release(me.channel);
-		me.channel = -1;
-	}
+	if (in_flight(me.channel))
+		give_back(&me.channel);
+	if (in_flight(me.spare))
+		give_back(&me.spare);
 	return ending;
 }
 
@@ -612,6 +579,7 @@ worker_serve(int entry)
 
 	slice.entry = entry;
 	slice.channel = me.channel;
+	slice.spare = me.spare;
 	slice.primary = slice.may_link = !RecoveryInProgress();
 	if (!progress_begin_slice(&slice, me.number))
 		return LOCKED_MS;		/* the entry was given to another index just now */
@@ -628,6 +596,8 @@ worker_serve(int entry)
 	wait_ms = slice.no_gpu && ending == SLICE_IDLE ? CHECK_MS : next_slice_delay(&slice, ending);
 	(void) progress_publish(entry);
 	handle_slice_ending(&slice, ending);
+	if (ending != SLICE_MORE)
+		give_back(&me.spare);
 	return wait_ms;
 }
 
@@ -685,7 +655,7 @@ worker_start(int number)
 {
 	me.number = number;
 	me.slot = &gpuann_control->workers[number];
-	me.channel = me.current = -1;
+	me.channel = me.spare = me.current = -1;
 	me.table_version = atomic_load(&gpuann_control->table_version) - 1;
 	me.started_ms = me.busy_ms = me.invalidated_ms = monotonic_ms();
 
@@ -697,21 +667,10 @@ worker_start(int number)
 	if (me.slot->leave)
 		proc_exit(0);
 
-	SetConfigOption("lock_timeout", CONNECT_LOCK_MS, PGC_SUSET, PGC_S_OVERRIDE);
-	BackgroundWorkerInitializeConnectionByOid(me.slot->database, InvalidOid, 0);
+	worker_connect(me.slot->database);
 	me.slot->connected = true;
 	me.memory =
 		AllocSetContextCreate(TopMemoryContext, "gpuann mirror slice", ALLOCSET_DEFAULT_SIZES);
-	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	/*
-	 * settings of the database, possibly by its owner, must not end the worker
-	 */
-	SetConfigOption("exit_on_error", "off", PGC_USERSET, PGC_S_OVERRIDE);
-#if PG_VERSION_NUM >= 170000
-	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-#endif
-	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	pgstat_report_appname("gpuann mirror worker");
 }
 

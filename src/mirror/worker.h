@@ -47,6 +47,8 @@ typedef struct MirrorSlice
 	MirrorTrack *track;
 	MirrorProgress *progress;	/* this process's copy */
 	int			channel;
+	int			spare;			/* load: another channel, or -1 */
+	bool		helps;			/* load: this process is not the mirror's owner */
 	int64		call_us;		/* time limit of a channel call; 0: as long as a worker may keep an
 								 * index locked */
 	Relation	index;
@@ -167,6 +169,21 @@ extern PGDLLEXPORT void gpuann_worker_main(Datum arg);
 
 /* slice.c */
 
+/* Connect this background worker to a database. */
+extern void worker_connect(Oid database);
+
+/*
+ * Open the index of slice->key, if it is not locked exclusively. Returns
+ * SLICE_IDLE if it is open.
+ */
+extern SliceEnding slice_open(MirrorSlice *slice);
+
+/*
+ * Whether an ERROR is a cancel or a recovery conflict, which are not the
+ * mirror's fault.
+ */
+extern bool slice_was_cancelled(const ErrorData *error);
+
 /*
  * Translate the failure of a channel operation to the ending of the slice; sets
  * the reason.
@@ -211,6 +228,12 @@ extern SliceEnding load_create(MirrorSlice *slice, uint32 rows);
 extern SliceEnding load_begin(MirrorSlice *slice);
 extern SliceEnding load_step(MirrorSlice *slice);
 
+/*
+ * Read and send parts until none is left to take (SLICE_IDLE), or the slice
+ * ends. A part whose turn has not come stays taken.
+ */
+extern SliceEnding load_parts(MirrorSlice *slice);
+
 /* Send the seeds, unless the mirror has the same. */
 extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
 
@@ -219,6 +242,48 @@ extern SliceEnding load_seeds(MirrorSlice *slice, const MetaPage *meta);
  * superblock and before `end`.
  */
 extern uint32 rows_in_channel(const IndexFormat *format, uint32 first, uint32 end);
+
+/* load_share.c: what the readers of a load share */
+
+/* A load begins with the rows of progress->load_slots. */
+extern void load_share_begin(MirrorSlice *slice);
+
+/*
+ * Take the next part, progress->part, unless this process has one; count 0:
+ * there is none. As all functions of the share, updates phase, next_slot and
+ * rows of the progress, and returns how the slice ends if the load has failed
+ * or the mirror has another generation.
+ */
+extern SliceEnding load_share_take(MirrorSlice *slice);
+
+/*
+ * Wait until the mirror has all slots before the part taken, or all slots of
+ * the phase. SLICE_MORE: not in this slice.
+ */
+extern SliceEnding load_share_await_turn(MirrorSlice *slice);
+extern SliceEnding load_share_await_all(MirrorSlice *slice);
+
+/* The mirror has got so many slots of the phase. */
+extern SliceEnding load_share_sent(MirrorSlice *slice, uint32 count);
+
+/* It has all rows; go on with the graph rows. */
+extern SliceEnding load_share_begin_graph(MirrorSlice *slice);
+
+/* A reader cannot go on: the owner's next slice ends so too. */
+extern void load_share_fail(const MirrorSlice *slice, SliceEnding ending);
+
+/*
+ * Wait, without a transaction, until there is a part to take. Returns false if
+ * there will be none.
+ */
+extern bool load_share_await_work(MirrorSlice *slice);
+
+/* load_reader.c: processes that help to load a large mirror */
+
+/* Start some, as the mirror's owner, whose load has begun. */
+extern void load_readers_start(const MirrorSlice *slice);
+
+extern PGDLLEXPORT void gpuann_reader_main(Datum arg);
 
 /* mirror_feed.c: the mirror of an index being built, filled by its builder */
 
@@ -294,8 +359,11 @@ typedef struct NodeGathering
 	bool		rows_posted;	/* rows posted before are not answered yet */
 } NodeGathering;
 
-/* Initialize. */
-extern void gather_begin(NodeGathering *gathering, const IndexFormat *format);
+/* Rows that cost about as much to send as an operation does by itself. */
+extern uint32 gather_few(const IndexFormat *format);
+
+/* Initialize, for `enough` rows and those of one superblock more. */
+extern void gather_begin(NodeGathering *gathering, const IndexFormat *format, uint32 enough);
 
 /* Whether there is room for another superblock. */
 extern bool gather_has_room(const NodeGathering *gathering);
@@ -313,6 +381,9 @@ extern void gather_superblock(const MirrorSlice *slice, uint32 superblock, uint6
  * since change_seq.
  */
 extern void gather_checksums(const MirrorSlice *slice, uint32 superblock, uint64 change_seq);
+
+/* Put the collected graph rows into the slice's channel. */
+extern SliceEnding gather_prepare(MirrorSlice *slice, const NodeGathering *gathering);
 
 /*
  * Send what was collected, dead slots first, and start again. The graph rows

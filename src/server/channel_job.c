@@ -69,7 +69,7 @@ request_check(const Server *server, const ChannelRequest *request, const Channel
 	if (!inside)
 		engine_error(error, ENGINE_INVALID, "arrays of %u rows do not fit the bulk channel",
 					 request->count);
-	else if (request->has_dead > 1 || request->has_position > 1)
+	else if (request->has_dead > 1 || request->has_position > 1 || request->defers > 1)
 		engine_error(error, ENGINE_INVALID, "the bulk channel's flags are invalid");
 	else if (request->op == CHANNEL_POSITION && !request->has_position)
 		engine_error(error, ENGINE_INVALID, "the channel carries no position");
@@ -185,6 +185,7 @@ channel_job_make(Server *server, uint32_t number, EngineError *error)
 		.has_position = request->has_position == 1,
 		.position = request->position,
 		.ef_construction = request->ef_construction,
+		.defers = request->defers == 1,
 	};
 	work->bytes = watchdog_job_bytes(mirror, &work->job);
 	return request->count == 0 ? ENGINE_OK : arrays_copy(server, number, shape, mirror, error);

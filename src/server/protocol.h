@@ -86,7 +86,7 @@
 #include "server/steps.h"
 
 #define AREA_MAGIC			UINT64_C(0x316165726E617067)	/* "gpanrea1" */
-#define PROTOCOL_VERSION	11
+#define PROTOCOL_VERSION	12
 
 #define PAYLOAD_RESULTS		1024	/* results that fit into a payload */
 #define PAYLOAD_VECTOR		64000	/* bytes: 16,000 floats; 64,000 bits need less */
@@ -355,6 +355,7 @@ typedef struct ChannelRequest
 	uint32_t	has_dead;
 	uint32_t	has_seeds;
 	uint32_t	has_position;
+	uint32_t	defers;			/* CHANNEL_REPAIR */
 	uint32_t	has_mirrors;	/* CHANNEL_SEARCH: instead of mirror and mirror_generation */
 	uint32_t	ef_construction;
 	uint64_t	position;

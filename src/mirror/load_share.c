@@ -1,0 +1,211 @@
+/*
+ * load_share.c
+ *		What the readers of a load share: which parts are taken, whose turn it
+ *		is, and whether one of them has failed.
+ *
+ * A part is as many slots as are sent at once. Readers take parts in slot
+ * order, read them beside each other, and send versions and vectors in slot
+ * order again, because rows are appended to a mirror; graph rows are sent in
+ * any order. A reader that has to wait keeps the part that it has taken; one
+ * that cannot go on fails the load, so no part is left out. All of it counts
+ * for one generation of the mirror, which is checked under the mirror lock:
+ * whoever finds another one is left behind.
+ */
+#include "base/base.h"
+
+#include "mirror/worker.h"
+
+#include "client/database_hook.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+
+#define ROWS_PART_BYTES	(2 * 1024 * 1024)	/* of a part of rows, or one row */
+#define GRAPH_PART_BYTES	(1024 * 1024)	/* of a part of graph rows, or one superblock */
+
+StaticAssertDecl(ROWS_PART_BYTES <= CHANNEL_DATA_BYTES - 4 * AREA_ALIGN, "a part fits a channel");
+#define TURN_US		SLICE_US	/* how long a slice is kept for a turn to come */
+#define LOOK_MS		100			/* while nothing can be done: the interval of looks */
+
+/* Slots of the next part. Graph rows are taken by whole superblocks. */
+static uint32
+part_slots(const IndexFormat *format, const LoadShare *load)
+{
+	uint64		fit;
+
+	if (load->phase == PHASE_ROWS)
+		fit = Max(ROWS_PART_BYTES / (format->vector_bytes + sizeof(uint32) + 1), 1);
+	else
+		fit = Max(GRAPH_PART_BYTES / graph_row_bytes(format) / format->superblock_slots, 1) *
+			  format->superblock_slots;
+	return (uint32) Min(fit, load->slots - load->next);
+}
+
+/*
+ * Look at the share, and take over how far the load has come. Returns how the
+ * slice ends if it cannot go on. The mirror lock is held.
+ */
+static SliceEnding
+share_look(MirrorSlice *slice)
+{
+	const LoadShare *load = &slice->track->load;
+	MirrorProgress *progress = slice->progress;
+
+	if (!mirror_is_generation(slice->entry, slice->generation))
+		return SLICE_LOST;
+	if (load->failure != 0)
+	{
+		strlcpy(slice->reason, load->reason, sizeof(slice->reason));
+		slice->no_memory = load->no_memory;
+		return (SliceEnding) load->failure;
+	}
+	progress->phase = load->phase;
+	progress->next_slot = load->sent;
+	progress->rows = load->phase == PHASE_ROWS ? load->sent : load->slots;
+	return SLICE_IDLE;
+}
+
+void
+load_share_begin(MirrorSlice *slice)
+{
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(slice->entry, slice->generation))
+		slice->track->load = (LoadShare) {.slots = slice->progress->load_slots};
+	LWLockRelease(gpuann_mirror_lock());
+}
+
+SliceEnding
+load_share_take(MirrorSlice *slice)
+{
+	LoadShare  *load = &slice->track->load;
+	LoadPart   *part = &slice->progress->part;
+	SliceEnding ending;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	ending = share_look(slice);
+	if (ending == SLICE_IDLE && part->count == 0 && load->next < load->slots)
+	{
+		part->first = load->next;
+		part->count = part_slots(slice->format, load);
+		load->next += part->count;
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	return ending;
+}
+
+/*
+ * Wait until the mirror has the first `sent` slots of the phase, for a while;
+ * then the slice should end, because somebody who wants the index locked may be
+ * why it does not come to that.
+ */
+static SliceEnding
+await_sent(MirrorSlice *slice, uint32 sent)
+{
+	ConditionVariable *moved = &slice->track->load_moved;
+	int64		until_us = monotonic_us() + TURN_US;
+	SliceEnding ending;
+
+	ConditionVariablePrepareToSleep(moved);
+	for (;;)
+	{
+		LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+		ending = share_look(slice);
+		LWLockRelease(gpuann_mirror_lock());
+		if (ending != SLICE_IDLE || slice->progress->next_slot == sent)
+			break;
+		ending = SLICE_MORE;
+		if (monotonic_us() >= until_us)
+			break;
+		(void) ConditionVariableTimedSleep(moved, Max(TURN_US / 1000, 1),
+										   shmem_wait_event(SHMEM_WAIT_CHANNEL));
+	}
+	ConditionVariableCancelSleep();
+	return ending;
+}
+
+SliceEnding
+load_share_await_turn(MirrorSlice *slice)
+{
+	return await_sent(slice, slice->progress->part.first);
+}
+
+SliceEnding
+load_share_await_all(MirrorSlice *slice)
+{
+	return await_sent(slice, slice->progress->load_slots);
+}
+
+SliceEnding
+load_share_sent(MirrorSlice *slice, uint32 count)
+{
+	LoadShare  *load = &slice->track->load;
+	SliceEnding ending;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(slice->entry, slice->generation))
+	{
+		load->sent += count;
+		load->helped += slice->helps;
+	}
+	ending = share_look(slice);
+	LWLockRelease(gpuann_mirror_lock());
+	ConditionVariableBroadcast(&slice->track->load_moved);
+	return ending;
+}
+
+SliceEnding
+load_share_begin_graph(MirrorSlice *slice)
+{
+	LoadShare  *load = &slice->track->load;
+	SliceEnding ending;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(slice->entry, slice->generation))
+	{
+		load->phase = PHASE_GRAPH;
+		load->next = load->sent = 0;
+	}
+	ending = share_look(slice);
+	LWLockRelease(gpuann_mirror_lock());
+	ConditionVariableBroadcast(&slice->track->load_moved);
+	return ending;
+}
+
+void
+load_share_fail(const MirrorSlice *slice, SliceEnding ending)
+{
+	LoadShare  *load = &slice->track->load;
+
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+	if (mirror_is_generation(slice->entry, slice->generation) && load->failure == 0)
+	{
+		load->failure = ending;
+		load->no_memory = slice->no_memory;
+		strlcpy(load->reason, slice->reason, sizeof(load->reason));
+	}
+	LWLockRelease(gpuann_mirror_lock());
+	ConditionVariableBroadcast(&slice->track->load_moved);
+}
+
+bool
+load_share_await_work(MirrorSlice *slice)
+{
+	const LoadShare *load = &slice->track->load;
+	ConditionVariable *moved = &slice->track->load_moved;
+	bool		goes_on;
+	bool		work;
+
+	ConditionVariablePrepareToSleep(moved);
+	for (;;)
+	{
+		LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+		goes_on = share_look(slice) == SLICE_IDLE && !database_barred(slice->key.database);
+		work = slice->progress->part.count > 0 || load->next < load->slots;
+		goes_on &= work || load->phase == PHASE_ROWS;
+		LWLockRelease(gpuann_mirror_lock());
+		if (!goes_on || work)
+			break;
+		(void) ConditionVariableTimedSleep(moved, LOOK_MS, shmem_wait_event(SHMEM_WAIT_WORKER));
+	}
+	ConditionVariableCancelSleep();
+	return goes_on;
+}

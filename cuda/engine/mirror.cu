@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/graph/quantizer.h"
+#include "cuda/quantizer/quantizer.h"
 #include "cuda/engine/internal.h"
 
 #define FIRST_ROWS 1024u  /* slots that even a small mirror has room for */

@@ -22,7 +22,7 @@
  * The order of entries decides who finds room, and means are of whole numbers:
  * so the lists are the same wherever and however often they are made.
  */
-#include "cuda/graph/quantizer.h"
+#include "cuda/quantizer/quantizer.h"
 #include "cuda/graph/entry_points.h"
 #include "cuda/engine/internal.h"
 #include "cuda/graph/graph_search.cuh"

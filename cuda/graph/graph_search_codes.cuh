@@ -6,7 +6,7 @@
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
 #define GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
 
-#include "cuda/graph/quantizer.h"
+#include "cuda/quantizer/quantizer.h"
 #include "cuda/common/distance.cuh"
 #include "cuda/graph/profile.cuh"
 #include "cuda/graph/graph_search_codes.h"

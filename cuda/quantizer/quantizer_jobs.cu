@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/graph/quantizer.h"
+#include "cuda/quantizer/quantizer.h"
 #include "cuda/engine/internal.h"
 
 #define BAD_MOST 20u	   /* one sampled row in so many may be served badly */

@@ -18,7 +18,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/graph/quantizer.h"
+#include "cuda/quantizer/quantizer.h"
 #include "cuda/common/distance.cuh"
 
 #define THREADS 256u

@@ -62,6 +62,36 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /*
+ * The key of the squared distance of a row of rotated codes and a pivot, in
+ * every lane of a team.
+ */
+__device__ static inline uint32_t
+rotated_pivot_key(const MirrorView &mirror, const EntryPoints &lists, float step,
+				  const uint4 *codes, uint32_t pivot)
+{
+	const uint4 *other = (const uint4 *) (lists.codes + (size_t) pivot * mirror.code_stride);
+	float scale = lists.scales[pivot].x;
+	int product = 0,
+		squares = 0;
+
+	for (uint32_t chunk = threadIdx.x % CODE_LANES; chunk < mirror.code_stride / 16;
+		 chunk += CODE_LANES)
+	{
+		uint4 x = __ldcg(other + chunk);
+
+		product = dot16(x, __ldcg(codes + chunk), product);
+		squares = dot16(x, x, squares);
+	}
+#pragma unroll
+	for (uint32_t distance = CODE_LANES / 2; distance > 0; distance >>= 1)
+	{
+		product += __shfl_xor_sync(FULL_WARP, product, (int) distance);
+		squares += __shfl_xor_sync(FULL_WARP, squares, (int) distance);
+	}
+	return fast_key(scale * (scale * (float) squares - 2 * step * (float) product));
+}
+
+/*
  * The nearest `choices` pivots of an entry, by codes; own: its distances. One
  * warp.
  */
@@ -75,15 +105,14 @@ choose_for(const MirrorView &mirror, const EntryPoints &lists, uint32_t choices,
 	bool active = slot < lists.rows;
 	const uint4 *codes =
 		(const uint4 *) (mirror.codes + (size_t) (active ? slot : 0) * mirror.code_stride);
-	float steps = ROTATED && active ? mirror.code_scales[slot].x : 0;
+	float step = ROTATED && active ? mirror.code_scales[slot].x : 0;
 	Entry last = 0;
 
 	for (uint32_t base = 0; base < lists.npivots; base += WARP / CODE_LANES)
 	{
 		uint32_t p = base + lane / CODE_LANES;
 		bool measures = active && p < lists.npivots;
-		uint32_t key = ROTATED ? rotated_code_key<TERM>(mirror, steps, codes, lists.codes,
-														lists.scales, p, measures)
+		uint32_t key = ROTATED ? rotated_pivot_key(mirror, lists, step, codes, measures ? p : 0)
 							   : code_key<TERM>(mirror, 2, codes, lists.codes, p, measures);
 
 		if (p < lists.npivots && lane % CODE_LANES == 0)
@@ -243,6 +272,19 @@ mean_value(const MirrorView &mirror, const uint32_t *members, uint32_t n, uint32
 	return sum / (float) n;
 }
 
+/* The product of the offsets with codes, in every lane. One warp. */
+__device__ static inline float
+offsets_with_codes(const MirrorView &mirror, const signed char *codes)
+{
+	float sum = 0;
+
+	for (uint32_t i = threadIdx.x; i < mirror.dims; i += WARP)
+		sum += mirror.code_offsets[i] * (float) codes[i];
+	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
+	return sum;
+}
+
 /* The same as mean_kernel, of rotated codes: means are encoded as rows are. */
 __global__ void __launch_bounds__(THREADS)
 	rotated_mean_kernel(const MirrorView mirror, const EntryPoints lists)
@@ -283,11 +325,15 @@ __global__ void __launch_bounds__(THREADS)
 			atomicAdd(&squares, code * code);
 		}
 		__syncthreads();
-		if (threadIdx.x == 0 && count > 0)
+		if (threadIdx.x < WARP && count > 0)
 		{
 			float step = rotated_step(__uint_as_float(most));
+			float term = mirror.metric == METRIC_L2
+							 ? step * step * (float) squares
+							 : -step * offsets_with_codes(mirror, codes);
 
-			lists.scales[pivot] = make_float2(step, step * step * (float) squares);
+			if (threadIdx.x == 0)
+				lists.scales[pivot] = make_float2(step, term);
 		}
 		__syncthreads();
 	}

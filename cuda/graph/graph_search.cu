@@ -152,7 +152,8 @@ __launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirr
 		encode_rotated_query<TERM>(mirror, query.vector.elements,
 								   (float *) (memory + layout.candidates), codes, &graph.walk,
 								   &shared.walk);
-		query.steps = graph.walk.steps;
+		query.step = graph.walk.step;
+		query.factor = graph.walk.factor;
 	}
 	else if constexpr (By::MEASURE == MEASURE_CODES && TERM == TERM_ABSOLUTE)
 		encode_absolute(mirror, query.vector.elements, codes);

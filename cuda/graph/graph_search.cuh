@@ -80,7 +80,8 @@ struct MeasuredQuery
 {
 	QueryVector vector;
 	const uint4 *codes;
-	float steps; /* of rotated codes */
+	float step; /* of rotated codes, as the walk's */
+	float factor;
 };
 
 /*
@@ -248,7 +249,7 @@ code_key(const MirrorView &mirror, int scale, const uint4 *query, const signed c
 /* The same of rotated codes. */
 template <int TERM>
 __device__ static inline uint32_t
-rotated_code_key(const MirrorView &mirror, float steps, const uint4 *query,
+rotated_code_key(const MirrorView &mirror, float step, float factor, const uint4 *query,
 				 const signed char *codes, const float2 *scales, uint32_t slot, bool active)
 {
 	const uint4 *row = (const uint4 *) (codes + (size_t) (active ? slot : 0) * mirror.code_stride);
@@ -263,7 +264,7 @@ rotated_code_key(const MirrorView &mirror, float steps, const uint4 *query,
 #pragma unroll
 	for (uint32_t distance = CODE_LANES / 2; distance > 0; distance >>= 1)
 		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
-	return rotated_key<TERM>(steps, scale, sum);
+	return rotated_key<TERM>(step, factor, scale, sum);
 }
 
 /*
@@ -314,7 +315,7 @@ struct ByRotated
 		bool active)
 	{
 		return rotated_code_key<TERM>(
-			mirror, query.steps, query.codes, pivots ? mirror.pivot_codes : mirror.codes,
+			mirror, query.step, query.factor, query.codes, pivots ? mirror.pivot_codes : mirror.codes,
 			pivots ? mirror.pivot_scales : mirror.code_scales, slot, active);
 	}
 };

@@ -68,7 +68,8 @@ struct WalkOf
 	uint32_t expanded;
 	uint32_t iterations;
 	int scale; /* L2: twice the query's steps in steps of the rows */
-	float steps; /* of rotated codes: the query's step */
+	float step;	  /* of rotated codes: the query's, */
+	float factor; /* and of products the factor of the rows' terms */
 };
 
 typedef WalkOf<Entry> Walk;
@@ -276,7 +277,7 @@ codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &wa
 		int own = sum_of_row<ROWS>(sum, lane % TEAM);
 
 		codes_offer(mirror, walk, shared, has,
-					ROTATED ? rotated_key<TERM>(walk.steps, scale, own)
+					ROTATED ? rotated_key<TERM>(walk.step, walk.factor, scale, own)
 							: (uint32_t) own ^ 0x80000000u,
 					has ? walk.fresh[i] : 0, layout.prefetch);
 	}
@@ -688,9 +689,20 @@ encode_rotated_query(const MirrorView &mirror, const float *elements, float *roo
 	for (uint32_t i = threadIdx.x; i < mirror.dims; i += blockDim.x)
 		values[i] = elements[i];
 	values = rotate<RotatingBlock>(mirror.rotation, mirror.dims, values, room + mirror.dims);
+	walk->factor = 1;
+	if (TERM != TERM_SQUARE)
+	{
+		OffsetProducts products;
+
+		/* every warp comes to the same */
+		__syncthreads();
+		products = offset_products(mirror.code_offsets, values, mirror.dims);
+		walk->factor = products.own > 0 ? products.other / products.own : 0;
+		__syncthreads();
+	}
 	for (uint32_t i = threadIdx.x; i < mirror.dims; i += blockDim.x)
 	{
-		values[i] -= TERM == TERM_SQUARE ? __ldg(mirror.code_offsets + i) : 0;
+		values[i] -= walk->factor * __ldg(mirror.code_offsets + i);
 		most = fmaxf(most, rotated_size(values[i]));
 	}
 	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
@@ -702,7 +714,7 @@ encode_rotated_query(const MirrorView &mirror, const float *elements, float *roo
 	most = __uint_as_float(shared->most);
 	factor = rotated_factor(most);
 	walk->scale = 1;
-	walk->steps = rotated_step(most);
+	walk->step = rotated_step(most);
 	for (uint32_t i = threadIdx.x; i < mirror.code_stride; i += blockDim.x)
 		codes[i] = i < mirror.dims && factor > 0 ? (signed char) code_of(values[i] * factor)
 												 : (signed char) 0;

@@ -154,6 +154,7 @@ write_rotated(const CodedRows &rows, uint32_t slot, const float *values, float m
 	float factor = rotated_factor(most),
 		  step = rotated_step(most);
 	int squares = 0;
+	float term = HUGE_VALF;
 
 	for (uint32_t word = threadIdx.x % WARP; word < rows.code_stride / 4; word += WARP)
 	{
@@ -166,9 +167,12 @@ write_rotated(const CodedRows &rows, uint32_t slot, const float *values, float m
 	}
 	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
 		squares += __shfl_xor_sync(FULL_WARP, squares, (int) distance);
+	if (rows.metric != METRIC_L2)
+		term = most < INT8_FAR ? -offset_products(rows.offsets, values, rows.dims).other : 0;
+	else if (most < INT8_FAR)
+		term = step * step * (float) squares;
 	if (threadIdx.x % WARP == 0)
-		rows.scales[slot] =
-			make_float2(step, most < INT8_FAR ? step * step * (float) squares : HUGE_VALF);
+		rows.scales[slot] = make_float2(step, term);
 }
 
 template <typename T>
@@ -209,20 +213,22 @@ warp_sum(float value)
 	return value;
 }
 
-/*
- * The distance between two rows as the walk's order has it: from the rows, and
- * from their codes.
- */
+/* The distance of two rows: from the rows, and from their codes. */
+struct JudgedDistance
+{
+	float stored;
+	float coded;
+};
+
+/* The distance between two rows as the walk's order has it, by plain codes. */
 template <typename T>
-__device__ static inline void
-row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, float *coded)
+__device__ static inline JudgedDistance
+plain_distance(const CodedRows &rows, uint32_t a, uint32_t b)
 {
 	float factor_a = row_factor(rows, a),
 		  factor_b = row_factor(rows, b);
 	const signed char *codes_a = (const signed char *) rows.codes + (size_t) a * rows.code_stride;
 	const signed char *codes_b = (const signed char *) rows.codes + (size_t) b * rows.code_stride;
-	float step_a = rows.scales != NULL ? rows.scales[a].x : 1,
-		  step_b = rows.scales != NULL ? rows.scales[b].x : 1;
 	float sum = 0,
 		  coded_sum = 0;
 
@@ -230,8 +236,8 @@ row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, fl
 	{
 		float value_a = element_of<T>(rows, a, i, factor_a) * rows.steps;
 		float value_b = element_of<T>(rows, b, i, factor_b) * rows.steps;
-		float code_a = (float) codes_a[i] * step_a;
-		float code_b = (float) codes_b[i] * step_b;
+		float code_a = (float) codes_a[i];
+		float code_b = (float) codes_b[i];
 
 		if (rows.metric == METRIC_L2)
 		{
@@ -245,16 +251,64 @@ row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, fl
 		}
 		else
 		{
-			float query = code_a + rows.offsets[i] * rows.steps;
-
 			/* a stands for the query, which has no offset */
 			sum -= value_a * value_b;
-			coded_sum -= (rows.scales != NULL ? query : rintf(query)) *
+			coded_sum -= (rintf(code_a + rows.offsets[i] * rows.steps)) *
 						 (code_b + rows.offsets[i] * rows.steps);
 		}
 	}
-	*true_one = warp_sum(sum);
-	*coded = warp_sum(coded_sum);
+	return {warp_sum(sum), warp_sum(coded_sum)};
+}
+
+/*
+ * The same of rotated codes, but for what all rows have in common. Of products
+ * row a, offsets and what its codes stand for, is the query: the factor of terms
+ * follows from its own.
+ */
+template <typename T>
+__device__ static inline JudgedDistance
+rotated_distance(const CodedRows &rows, uint32_t a, uint32_t b)
+{
+	float factor_a = row_factor(rows, a),
+		  factor_b = row_factor(rows, b);
+	const signed char *codes_a = (const signed char *) rows.codes + (size_t) a * rows.code_stride;
+	const signed char *codes_b = (const signed char *) rows.codes + (size_t) b * rows.code_stride;
+	float2 scale_a = rows.scales[a],
+		   scale_b = rows.scales[b];
+	float sum = 0,
+		  coded = 0,
+		  offset_sum = 0,
+		  squares = 0,
+		  share;
+
+	for (uint32_t i = threadIdx.x % WARP; i < rows.dims; i += WARP)
+	{
+		float value_a = element_of<T>(rows, a, i, factor_a);
+		float value_b = element_of<T>(rows, b, i, factor_b);
+		float code_a = scale_a.x * (float) codes_a[i];
+		float code_b = scale_b.x * (float) codes_b[i];
+
+		if (rows.metric == METRIC_L2)
+		{
+			sum += (value_a - value_b) * (value_a - value_b);
+			coded += (code_a - code_b) * (code_a - code_b);
+		}
+		else
+		{
+			sum -= value_a * value_b;
+			coded -= code_a * code_b;
+			offset_sum += rows.offsets[i] * code_b;
+			squares += rows.offsets[i] * rows.offsets[i];
+		}
+	}
+	sum = warp_sum(sum);
+	coded = warp_sum(coded);
+	if (rows.metric == METRIC_L2)
+		return {sum, coded};
+	offset_sum = warp_sum(offset_sum);
+	squares = warp_sum(squares);
+	share = squares > 0 ? scale_a.y / squares : 1;
+	return {sum, coded + (1 - share) * scale_b.y - share * offset_sum};
 }
 
 template <typename T>
@@ -276,17 +330,19 @@ __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *sl
 	for (uint32_t j = 0; j < rows.degree && sample < CODE_SAMPLES; j++)
 	{
 		uint32_t neighbour = rows.graph[(size_t) slot * rows.degree + j];
-		float true_one,
-			coded;
+		JudgedDistance distance;
+		double error;
 
 		if (neighbour >= rows.rows)
 			break;
-		row_distances<T>(rows, slot, neighbour, &true_one, &coded);
+		distance = rows.scales != NULL ? rotated_distance<T>(rows, slot, neighbour)
+									   : plain_distance<T>(rows, slot, neighbour);
 		n++;
-		sum += true_one;
-		squares += (double) true_one * true_one;
-		error_sum += coded - true_one;
-		error_squares += (double) (coded - true_one) * (coded - true_one);
+		error = distance.coded - distance.stored;
+		sum += distance.stored;
+		squares += (double) distance.stored * distance.stored;
+		error_sum += error;
+		error_squares += error * error;
 	}
 	if (n < 2 || threadIdx.x % WARP != 0)
 		return;

@@ -153,16 +153,47 @@ rotated_step(float most)
 }
 
 /*
- * The key of an estimate from the product of two rows' codes, the step of the
- * one and the other's scale (int8_estimate()).
+ * The product of the offsets with other values, and with themselves, in every
+ * lane: product_of() of int8.c. One warp.
+ */
+struct OffsetProducts
+{
+	float other;
+	float own;
+};
+
+__device__ static inline OffsetProducts
+offset_products(const float *offsets, const float *values, uint32_t dims)
+{
+	OffsetProducts sums = {0, 0};
+
+#pragma unroll 4
+	for (uint32_t i = threadIdx.x % WARP; i < dims; i += WARP)
+	{
+		float offset = __ldg(offsets + i);
+
+		sums.other += offset * values[i];
+		sums.own += offset * offset;
+	}
+	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+	{
+		sums.other += __shfl_xor_sync(FULL_WARP, sums.other, (int) distance);
+		sums.own += __shfl_xor_sync(FULL_WARP, sums.own, (int) distance);
+	}
+	return sums;
+}
+
+/*
+ * The key of an estimate (int8_estimate()) from the product of a query's codes
+ * and a row's, the query's step and factor and the row's scale.
  */
 template <int TERM>
 __device__ static inline uint32_t
-rotated_key(float steps, const float2 &scale, int product)
+rotated_key(float step, float factor, const float2 &scale, int product)
 {
-	float estimate = steps * scale.x * (float) product;
+	float estimate = step * scale.x * (float) product;
 
-	return fast_key(TERM == TERM_SQUARE ? scale.y - 2 * estimate : -estimate);
+	return fast_key(TERM == TERM_SQUARE ? scale.y - 2 * estimate : factor * scale.y - estimate);
 }
 
 #endif /* GPUANN_CUDA_ROTATED_CUH */

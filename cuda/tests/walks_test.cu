@@ -94,7 +94,7 @@ struct QueryCodes
 	std::vector<signed char> codes;
 	const unsigned char *bits;
 	int scale;
-	float steps; /* of rotated ones */
+	Int8Query rotated; /* of rotated ones */
 };
 
 struct Answer
@@ -165,22 +165,21 @@ code_from(float value)
 static Int8Codebook
 codebook_of(const Copy &copy)
 {
-	return {copy.view.dims, copy.rotation.data(), copy.offsets.data()};
+	return {copy.view.dims, copy.metric == METRIC_L2, copy.rotation.data(), copy.offsets.data()};
 }
 
 /* A query's rotated codes. */
 static QueryCodes
 rotated_codes_of(const Copy &copy, const unsigned char *vector)
 {
-	QueryCodes query = {std::vector<signed char>(copy.view.dims), vector, 1, 0};
+	QueryCodes query = {std::vector<signed char>(copy.view.dims), vector, 1, {}};
 	std::vector<float> values(copy.view.dims),
 		room(copy.view.dims);
 	Int8Codebook codebook = codebook_of(copy);
 
 	for (uint32_t i = 0; i < copy.view.dims; i++)
 		values[i] = element_of(copy, vector, i);
-	query.steps = int8_prepare(&codebook, copy.metric == METRIC_L2, values.data(), room.data(),
-							   query.codes.data());
+	query.rotated = int8_prepare(&codebook, values.data(), room.data(), query.codes.data());
 	return query;
 }
 
@@ -204,7 +203,7 @@ has_rotated_codes(const Copy &copy, uint32_t slot)
 	for (uint32_t i = 0; i < copy.view.dims; i++)
 		values[i] = element_of(copy, vector, i) * factor;
 	scale = int8_encode(&codebook, values.data(), room.data(), expected.data());
-	return scale.steps == copy.scales[slot].x && scale.term == copy.scales[slot].y &&
+	return scale.step == copy.scales[slot].x && scale.term == copy.scales[slot].y &&
 		   std::equal(expected.begin(), expected.end(), codes);
 }
 
@@ -212,8 +211,9 @@ has_rotated_codes(const Copy &copy, uint32_t slot)
 static uint32_t
 rotated_key_of(const Copy &copy, const QueryCodes &query, const unsigned char *row, float2 scale)
 {
-	float estimate = int8_estimate(copy.metric == METRIC_L2, query.codes.data(), query.steps,
-								   (const signed char *) row, {scale.x, scale.y}, copy.view.dims);
+	Int8Codebook codebook = codebook_of(copy);
+	float estimate = int8_estimate(&codebook, query.codes.data(), query.rotated,
+								   (const signed char *) row, {scale.x, scale.y});
 	uint32_t bits;
 
 	estimate = estimate == 0 ? 0.0f : estimate;
@@ -228,7 +228,7 @@ rotated_key_of(const Copy &copy, const QueryCodes &query, const unsigned char *r
 static QueryCodes
 codes_of(const Copy &copy, const unsigned char *vector)
 {
-	QueryCodes query = {{}, vector, 1, 0};
+	QueryCodes query = {{}, vector, 1, {}};
 	bool square = copy.metric == METRIC_L2;
 	bool absolute = copy.metric == METRIC_L1;
 	float factor = square || absolute ? copy.view.code_steps : 1;
@@ -540,7 +540,7 @@ make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *
 		if (copy.rotated && copy.metric != METRIC_COSINE && i % 16 == 5)
 			value *= 50;
 		if (copy.rotated && copy.metric == METRIC_COSINE && i == 5)
-			value *= random_below(50) == 0 ? -200 : 200;
+			value = length * (random_below(50) == 0 ? -20 : 20);
 
 		if (copy.type == ELEMENT_BIT)
 			to[i / 8] |= (unsigned char) ((value > 0.75f) << (7 - i % 8));

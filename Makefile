@@ -18,10 +18,10 @@ PG_CONFIG ?= pg_config
 # Three zones: src/ knows PostgreSQL, src/engine/ and src/server/ are plain C, cuda/ implements src/engine/engine.h.
 # Rooms of src/, each of which may use those before it (tools/check-rooms).
 EXTENSION_ROOMS = base page client link mirror scan build plan inspect launcher
-CUDA_ROOMS = common exact graph link engine
+CUDA_ROOMS = common quantizer exact graph link engine
 
 EXTENSION_OBJS = $(patsubst %.c,%.o,$(wildcard $(EXTENSION_ROOMS:%=src/%/*.c) src/*.c))
-ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c))
+ENGINE_OBJS = $(patsubst %.c,%.o,$(wildcard src/engine/*.c src/engine/quantizer/*.c))
 SERVER_OBJS = $(patsubst %.c,%.o,$(wildcard src/server/*.c))
 CUDA_OBJS = $(patsubst %.cu,%.o,$(wildcard $(CUDA_ROOMS:%=cuda/%/*.cu)))
 
@@ -67,7 +67,7 @@ endif
 endif
 
 EXTRA_CLEAN = build gpuann-server gpuann_cuda.so test/build bench/build results output_iso tmp_check tmp_check_iso log \
-	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/*/*.d cuda/*/*.d)
+	$(SERVER_OBJS) $(CUDA_OBJS) $(wildcard src/*.d src/*/*.d src/*/*/*.d cuda/*/*.d)
 
 include $(PGXS)
 

@@ -1,0 +1,93 @@
+/*
+ * rotation.c
+ *		Random rotations by Walsh-Hadamard transforms in blocks.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "engine/quantizer/rotation.h"
+
+/* The next number of a SplitMix64 sequence. */
+static uint64_t
+next_random(uint64_t *state)
+{
+	uint64_t	z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+	return z ^ (z >> 31);
+}
+
+/* Put the numbers from `from` up to `to` into `places`, in random order. */
+static void
+shuffle(uint64_t *state, uint32_t from, uint32_t to, uint32_t *places)
+{
+	for (uint32_t i = 0; i < to - from; i++)
+	{
+		uint32_t	at = (uint32_t) (next_random(state) % (i + 1));
+
+		places[i] = places[at];
+		places[at] = from + i;
+	}
+}
+
+/*
+ * Of the first round the small blocks come first in the second, and so into its
+ * largest block, as far as that goes: nothing stays in small blocks only.
+ */
+void
+rotation_make(uint64_t seed, uint32_t dims, uint32_t *rotation)
+{
+	uint32_t	first = rotation_block(dims);
+	uint64_t	state = seed;
+
+	shuffle(&state, first, dims, rotation);
+	shuffle(&state, 0, first, rotation + (dims - first));
+	for (uint32_t i = 0; i < dims; i++)
+	{
+		uint64_t	random = next_random(&state);
+
+		rotation[i] |= (random & 1 ? ROTATION_FIRST_SIGN : 0) |
+			(random & 2 ? ROTATION_SECOND_SIGN : 0);
+	}
+}
+
+/*
+ * Transform each block, scaled. Blocks of 2 step elements and more begin at
+ * multiples of that, so a step takes all of them at once; the block of element
+ * i is the highest bit in which i and dims differ.
+ */
+static void
+transform_blocks(uint32_t dims, float *values)
+{
+	for (uint32_t step = 1; step <= dims / 2; step *= 2)
+		for (uint32_t i = 0; i < dims / (2 * step) * step; i++)
+		{
+			float	   *a = values + 2 * i - (i & (step - 1));
+			float		sum = *a + a[step];
+
+			a[step] = *a - a[step];
+			*a = sum;
+		}
+	for (uint32_t i = 0; i < dims; i++)
+		values[i] *= 1.0f / sqrtf((float) rotation_block(dims ^ i));
+}
+
+void
+rotation_apply(const uint32_t *rotation, uint32_t dims, float *values, float *room)
+{
+	for (uint32_t i = 0; i < dims; i++)
+		if (rotation[i] & ROTATION_FIRST_SIGN)
+			values[i] = -values[i];
+	transform_blocks(dims, values);
+	if (rotation_block(dims) == dims)
+		return;
+	memcpy(room, values, dims * sizeof(float));
+	for (uint32_t i = 0; i < dims; i++)
+	{
+		float		value = room[rotation[i] & ROTATION_PLACE];
+
+		values[i] = rotation[i] & ROTATION_SECOND_SIGN ? -value : value;
+	}
+	transform_blocks(dims, values);
+}

@@ -50,6 +50,13 @@ SET gpuann.exact = on;
 SELECT reads('SELECT id FROM t ORDER BY val <-> $1 LIMIT 10');
 RESET gpuann.exact;
 
+-- beside a dearer index of another access method
+CREATE INDEX t_hnsw ON t USING hnsw (val vector_l2_ops);
+SET hnsw.ef_search = 1000;
+SELECT reads('SELECT id FROM t ORDER BY val <-> $1 LIMIT 10');
+RESET hnsw.ef_search;
+DROP INDEX t_hnsw;
+
 -- how many rows are wanted
 SELECT reads('SELECT id FROM t ORDER BY val <-> $1 LIMIT 100');
 SELECT reads('SELECT id FROM t ORDER BY val <-> $1 LIMIT 9000');

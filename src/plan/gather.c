@@ -85,7 +85,7 @@ gather_rows(GpuannNode *node)
 		{
 			node_keep(node);
 			slot_set_add(node->passed_slots, row.slot);
-			scan_rows_insert(scan, &node->passed, &row, false);
+			scan_rows_insert(scan, &node->passed, &row);
 		}
 	}
 	return true;

@@ -278,7 +278,9 @@ node_prepare(GpuannNode *node)
 	index_rescan(node->desc, NULL, 0, &key, 1);
 	node->prepared = true;
 	node->wanted = rows_wanted(node);
-	node->nothing_passes = !greatest_value(node, &most_value);
+	/* The distance from a query that is NULL is NULL. */
+	node->nothing_passes =
+		!greatest_value(node, &most_value) || (node->query_is_null && node->limits != NIL);
 	if (node->nothing_passes)
 		return;
 	node->most_distance =

@@ -6,6 +6,7 @@
 #include "plan/plan.h"
 
 #include "base/handler.h"
+#include "scan/planned_paths.h"
 
 #include "nodes/extensible.h"
 #include "nodes/makefuncs.h"
@@ -95,23 +96,16 @@ ordered_path(PlannerInfo *root, const IndexPath *plain)
 static void
 gpuann_set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 {
-	List	   *ordered = NIL;
+	List	   *ordered;
 	ListCell   *cell;
 
 	if (prev_set_rel_pathlist)
 		prev_set_rel_pathlist(root, rel, rti, rte);
 	if (!gpuann_plan_node || rte->rtekind != RTE_RELATION)
 		return;
-	foreach(cell, rel->pathlist)
-	{
-		IndexPath  *path = lfirst(cell);
-
-		if (IsA(path, IndexPath) && is_our_index(path->indexinfo) && path->indexorderbys != NIL)
-		{
-			ordered = lappend(ordered, path);
-			rel->pathlist = foreach_delete_current(rel->pathlist, cell);
-		}
-	}
+	ordered = planned_paths_take(root, rel);
+	foreach(cell, ordered)
+		rel->pathlist = list_delete_ptr(rel->pathlist, lfirst(cell));
 	foreach(cell, ordered)
 		add_path(rel, ordered_path(root, lfirst_node(IndexPath, cell)));
 	if (!rte->inh && rte->tablesample == NULL && !IS_DUMMY_REL(rel))

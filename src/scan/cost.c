@@ -19,6 +19,7 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "scan/cost.h"
+#include "scan/planned_paths.h"
 #include "scan/scan.h"
 #include "utils/float.h"
 #include "utils/selfuncs.h"
@@ -73,9 +74,9 @@ static const StepPrices cuda_prices = {
 #define COST_NEVER	get_float8_infinity()
 
 /*
- * A path that the node is going to replace must not have displaced any other
- * path before. Its price is multiplied by this, so that it loses to all others,
- * and paths of our indexes still compare.
+ * A path that the node is going to replace (planned_paths.c) must not have
+ * displaced any other path before. Its price is multiplied by this, so that it
+ * loses to all others.
  */
 #define TO_BE_REPLACED	1e6
 
@@ -571,6 +572,7 @@ gpuanncostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *
 		*total = end_of_line(*startup, plain_price(&index, ceil(share * index.rows)), share);
 	if (gpuann_plan_node && !path->indexinfo->hypothetical)
 	{
+		planned_path_add(root, path);
 		*startup *= TO_BE_REPLACED;
 		*total *= TO_BE_REPLACED;
 	}

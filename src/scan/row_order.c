@@ -16,24 +16,18 @@
 #include "utils/float.h"
 #include "utils/memutils.h"
 
-/*
- * Whether a row comes before another.
- */
-static bool
-row_before(const ScanRow *a, const ScanRow *b, bool by_value)
+/* A row that waits, in the order's heap. */
+typedef struct HeldRow
 {
-	if (!by_value)
-		return engine_before(a->distance, a->slot, b->distance, b->slot);
-	if (float8_eq(a->value, b->value))
-		return a->slot < b->slot;
-	return float8_lt(a->value, b->value);
-}
+	pairingheap_node node;
+	ScanRow		row;
+} HeldRow;
 
 /*
  * Put a row into its place: mostly the last.
  */
 void
-scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row, bool by_value)
+scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row)
 {
 	uint64		at;
 
@@ -50,7 +44,9 @@ scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row, bool by_v
 		memmove(rows->rows, rows->rows + rows->first, rows->count * sizeof(ScanRow));
 		rows->first = 0;
 	}
-	for (at = rows->count++; at > rows->first && row_before(row, &rows->rows[at - 1], by_value);
+	for (at = rows->count++;
+		 at > rows->first && engine_before(row->distance, row->slot, rows->rows[at - 1].distance,
+										   rows->rows[at - 1].slot);
 		 at--)
 		rows->rows[at] = rows->rows[at - 1];
 	rows->rows[at] = *row;
@@ -82,6 +78,57 @@ scan_row_value(IndexScanDesc desc, ScanRow *row)
 	row->valued = true;
 }
 
+/* The heap's order: a row of less value, then of a lower slot, comes first. */
+static int
+compare_held(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	const ScanRow *x = &pairingheap_const_container(HeldRow, node, a)->row;
+	const ScanRow *y = &pairingheap_const_container(HeldRow, node, b)->row;
+	int			order = float8_cmp_internal(y->value, x->value);
+
+	return order != 0 ? order : x->slot < y->slot ? 1 : x->slot > y->slot ? -1 : 0;
+}
+
+/* Let a row wait. */
+static void
+hold(GpuannScan *scan, RowOrder *order, const ScanRow *row)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->memory);
+	HeldRow    *held = palloc(sizeof(HeldRow));
+
+	if (order->held == NULL)
+		order->held = pairingheap_allocate(compare_held, NULL);
+	held->row = *row;
+	pairingheap_add(order->held, &held->node);
+	MemoryContextSwitchTo(old);
+}
+
+/* Whether rows wait. */
+static bool
+holds_any(const RowOrder *order)
+{
+	return order->held != NULL && !pairingheap_is_empty(order->held);
+}
+
+/*
+ * Give the first of the rows that wait, if no row after it can have less value.
+ */
+static bool
+release(RowOrder *order, ScanRow *row)
+{
+	HeldRow    *first;
+
+	if (!holds_any(order))
+		return false;
+	first = pairingheap_container(HeldRow, node, pairingheap_first(order->held));
+	if (!order->drained && !value_not_after(first->row.value, order->least))
+		return false;
+	*row = first->row;
+	pairingheap_remove_first(order->held);
+	pfree(first);
+	return true;
+}
+
 /*
  * The next row in the order of the operator's values.
  */
@@ -90,17 +137,12 @@ scan_next_in_order(IndexScanDesc desc, RowOrder *order, ScanRow *row)
 {
 	GpuannScan *scan = desc->opaque;
 	const OperatorBounds *bounds = &scan->bounds_of_value;
-	ScanRows   *held = &order->held;
 	double		following;
 
 	for (;;)
 	{
-		if (held->first < held->count &&
-			(order->drained || value_not_after(held->rows[held->first].value, order->least)))
-		{
-			*row = held->rows[held->first++];
+		if (release(order, row))
 			return true;
-		}
 		if (order->drained)
 			return false;
 		if (!order->next(order->source, row, &following))
@@ -112,13 +154,10 @@ scan_next_in_order(IndexScanDesc desc, RowOrder *order, ScanRow *row)
 		if (scan->query.vector == NULL)
 			return true;
 		order->least = operator_least(bounds, following);
-		if (held->first == held->count)
-		{
-			held->first = held->count = 0;
-			if (value_not_after(operator_most(bounds, row->distance), order->least))
-				return true;
-		}
+		if (!holds_any(order) &&
+			value_not_after(operator_most(bounds, row->distance), order->least))
+			return true;
 		scan_row_value(desc, row);
-		scan_rows_insert(scan, held, row, true);
+		hold(scan, order, row);
 	}
 }

@@ -11,6 +11,8 @@
 #include "client/client.h"
 #include "page/buffer_hints.h"
 #include "scan/operator_value.h"
+
+#include "lib/pairingheap.h"
 #include "scan/page_search.h"
 
 #include "access/genam.h"
@@ -205,7 +207,7 @@ typedef struct ScanRow
 	ItemPointerData tid;
 } ScanRow;
 
-/* Rows in an order. */
+/* Rows by distance. */
 typedef struct ScanRows
 {
 	ScanRow    *rows;
@@ -226,7 +228,8 @@ typedef struct RowOrder
 	 */
 	bool		(*next) (void *source, ScanRow *row, double *following);
 	void	   *source;
-	ScanRows	held;			/* until no smaller value can follow, by value */
+	pairingheap *held;			/* until no smaller value can follow, the least first; NULL: there
+								 * were none */
 	double		least;			/* the least value that rows still to come can have */
 	bool		drained;		/* no more rows come */
 } RowOrder;
@@ -294,10 +297,10 @@ extern bool scan_next_row(IndexScanDesc desc, ScanRow *row);
 extern bool scan_peek(const GpuannScan *scan, double *distance);
 
 /*
- * Put a row into its place by (distance, slot), or by (value, slot): in memory
- * of the scan, from one rescan to the next.
+ * Put a row into its place by (distance, slot): in memory of the scan, from one
+ * rescan to the next.
  */
-extern void scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row, bool by_value);
+extern void scan_rows_insert(GpuannScan *scan, ScanRows *rows, const ScanRow *row);
 
 /* The next row in the order of the operator's values. */
 extern bool scan_next_in_order(IndexScanDesc desc, RowOrder *order, ScanRow *row);

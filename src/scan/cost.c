@@ -299,7 +299,8 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 static bool
 is_too_broad(const PricedIndex *index, double ef)
 {
-	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows, begins_anew(index, ef));
+	return ef > ENGINE_MAX_EF ||
+		   scan_graph_is_dearer((uint32) ef, index->rows, begins_anew(index, ef));
 }
 
 /*

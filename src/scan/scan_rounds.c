@@ -103,8 +103,8 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 }
 
 /*
- * Whether the next graph round, so broad, would begin anew: a server's does, and
- * over pages one that half of work_mem does not suffice for.
+ * Whether the next graph round, so broad, would begin anew: a server's does,
+ * and over pages one that half of work_mem does not suffice for.
  */
 static bool
 begins_anew(const GpuannScan *scan, uint32 ef)

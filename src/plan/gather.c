@@ -47,7 +47,7 @@ foresee(GpuannNode *node)
 	double		needed = scan_rows_needed((double) node->wanted, Min(share, 1));
 
 	scan->least_ef = (uint32) Min(needed, ENGINE_MAX_SLOTS);
-	scan->room = scan_room_for(needed);
+	scan->room = scan_room_for(Max(needed, EXACT_NEXT_ROOM));
 }
 
 /*

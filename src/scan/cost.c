@@ -271,15 +271,24 @@ typedef struct GraphRounds
 } GraphRounds;
 
 /*
- * Add a round of breadth ef. Over pages a search goes on, if it has the memory;
- * a server begins anew.
+ * Whether a round begins anew: over pages a search goes on, if it has the
+ * memory.
+ */
+static bool
+begins_anew(const PricedIndex *index, double ef)
+{
+	return index->server || rows_visited(index, ef) > scan_walk_room();
+}
+
+/*
+ * Add a round of breadth ef.
  */
 static void
 add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 {
 	uint32		before = rounds->ef;
 
-	if (index->server || rows_visited(index, ef) > scan_walk_room())
+	if (begins_anew(index, ef))
 		before = 0;
 	rounds->price += graph_price(index, before, ef, &rounds->read);
 	rounds->ef = ef;
@@ -291,7 +300,8 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 static bool
 is_too_broad(const PricedIndex *index, double ef)
 {
-	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows, index->server);
+	return ef > ENGINE_MAX_EF ||
+		   scan_graph_is_dearer((uint32) ef, index->rows, begins_anew(index, ef));
 }
 
 /*
@@ -383,7 +393,7 @@ gather_price(const PricedIndex *index, const NodeDemand *demand, double *proposa
 		/* What the graph missed before a threshold, an exact pass finds. */
 		likely = chance_of_fewer(Min(ef, within), demand->wanted, demand->passing);
 		ef = foreseen_ef(demand, ef);
-		room = scan_room_for(ef);
+		room = scan_room_for(Max(ef, EXACT_NEXT_ROOM));
 	} while (likely > LEAST_LIKELY && rounds.ef < within && !is_too_broad(index, ef));
 	return price + likely * exact_passes_price(index, *proposals, room);
 }

@@ -22,13 +22,12 @@
 									 * ... */
 #define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times
 									 * as many */
-#define GRAPH_ROW_COST		60		/* distances of an exact search by the server that cost
-									 * as much as one more of ef, ... */
-#define PAGE_GRAPH_ROW_COST 25		/* ... and over pages, where a walk goes on from round
-									 * to round */
+#define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one
+									 * more of ef, where a round begins anew, ... */
+#define WALK_ROW_COST		25		/* ... and where it goes on */
 #define FIRST_EF_FACTOR		4		/* the first round of a caller that gathers rows is at
-									 * most so many times as broad as set: the planner may
-									 * be wrong */
+									 * most so many times as broad as it would be without
+									 * the filter: the planner may be wrong */
 #define VISITED_ROOM		1024	/* rows of a round of STAGE_VISITED */
 #define WALK_ROW_BYTES		128		/* memory of a walk over pages, a row visited */
 
@@ -69,9 +68,9 @@ scan_walk_room(void)
  * Whether searching the graph so broadly costs more than comparing every row.
  */
 static inline bool
-scan_graph_is_dearer(uint32 ef, double rows, bool server)
+scan_graph_is_dearer(uint32 ef, double rows, bool anew)
 {
-	return (double) ef * (server ? GRAPH_ROW_COST : PAGE_GRAPH_ROW_COST) > rows;
+	return (double) ef * (anew ? GRAPH_ROW_COST : WALK_ROW_COST) > rows;
 }
 
 /*
@@ -92,7 +91,9 @@ scan_rows_needed(double wanted, double share)
 static inline uint32
 scan_first_ef(double wanted, double needed, double as_set)
 {
-	return (uint32) Min(Max(wanted, Min(needed, as_set * FIRST_EF_FACTOR)), ENGINE_MAX_EF);
+	double		most = Max(wanted, as_set) * FIRST_EF_FACTOR;
+
+	return (uint32) Min(Max(wanted, Min(needed, most)), ENGINE_MAX_EF);
 }
 
 /*

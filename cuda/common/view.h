@@ -33,9 +33,13 @@ struct MirrorView
 	const float *code_offsets;
 	float code_steps;
 	uint32_t code_stride;
+	const float2 *code_scales; /* of rotated codes: a row's step and term (Int8Scale); NULL: codes
+							    * are not rotated and have one scale */
+	const uint32_t *rotation;  /* src/engine/quantizer/rotation.h */
 	const uint32_t *pivots; /* npivots numbers from 0 on, then a list of `degree` slots for each
 							 * (entry_points.h) */
 	const signed char *pivot_codes; /* of code_stride bytes each */
+	const float2 *pivot_scales;
 	uint32_t npivots;		/* 0: there are none */
 };
 

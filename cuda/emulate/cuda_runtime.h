@@ -143,6 +143,12 @@ __ffs(int bits)
 	return __builtin_ffs(bits);
 }
 
+static inline int
+__clz(int bits)
+{
+	return bits == 0 ? 32 : __builtin_clz((unsigned int) bits);
+}
+
 /* The sum of four products of signed bytes. */
 static inline int
 __dp4a(int a, int b, int sum)

@@ -66,11 +66,12 @@ searched_view(const CudaEngine *engine, const CudaMirror *mirror)
 BatchKind
 graph_kind(CudaEngine *engine, const CudaMirror *mirror, uint32_t k, uint32_t ef, bool apart)
 {
-	KindCache now = {mirror->id, mirror->codes_good, k, ef, apart, BATCH_GRAPH};
+	KindCache now = {
+		mirror->id, mirror->codes_good, mirror->codes_rotated, k, ef, apart, BATCH_GRAPH};
 	KindCache *last = &engine->kinds;
 
-	if (last->mirror != now.mirror || last->codes != now.codes || last->k != now.k ||
-		last->ef != now.ef || last->apart != now.apart)
+	if (last->mirror != now.mirror || last->codes != now.codes || last->rotated != now.rotated ||
+		last->k != now.k || last->ef != now.ef || last->apart != now.apart)
 	{
 		MirrorView view = searched_view(engine, mirror);
 

@@ -84,6 +84,7 @@ struct CudaMirror
 	Range seeds;	  /* two halves, likewise; behind them what codes are made with
 					   * (quantizer_jobs.cu), and entries (entry_points.cu) */
 	Range codes;	  /* may have less room than the others: then the mirror has no codes */
+	Range scales;	  /* of rotated codes, likewise; else there are no addresses either */
 	uint32_t pending_side;
 	uint32_t seeds_side;
 	uint32_t entries_side;
@@ -116,7 +117,7 @@ struct CudaMirror
 	bool ranges_changed;   /* rows were measured since they were looked at */
 	uint32_t judged;	   /* rows that were linked at the last judgement */
 	bool codes_good;	   /* searches walk them */
-	bool codes_clamped;	   /* their scale is that of a sample's bulk; what is beyond is clamped */
+	bool codes_rotated;	   /* they are of rotated rows, with a scale each */
 
 	uint32_t queries; /* waiting or in flight */
 	uint32_t passes;  /* of them, those that have begun and take several passes */
@@ -343,6 +344,7 @@ struct KindCache
 {
 	MirrorId mirror;
 	bool codes;
+	bool rotated;
 	uint32_t k;
 	uint32_t ef;
 	bool apart;
@@ -608,6 +610,8 @@ extern bool quantizer_overwrite(CudaEngine *engine, CudaMirror *mirror, const ui
 extern size_t quantizer_room(const MirrorSpec *spec);
 /* Where the offsets are, on the device. */
 extern const float *quantizer_offsets(const CudaMirror *mirror);
+/* And the rotation, of rotated codes. */
+extern const uint32_t *quantizer_rotation(const CudaMirror *mirror);
 
 /* entry_points.cu: lists of slots to start from. The stage: true when over */
 extern bool entry_points_stage(CudaEngine *engine, CudaJob *job);

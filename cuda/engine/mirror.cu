@@ -91,7 +91,8 @@ near_bytes(const CudaEngine *engine, const CudaMirror *mirror, uint32_t slots,
 {
 	const Arena *arena = &engine->arena;
 	uint64_t wanted = (uint64_t) slots * mirror->stride;
-	uint64_t codes = mirror->has_code_room ? (uint64_t) slots * mirror_code_bytes(mirror) : 0;
+	uint64_t scale = mirror->codes_rotated ? sizeof(float2) : 0;
+	uint64_t codes = mirror->has_code_room ? slots * (mirror_code_bytes(mirror) + scale) : 0;
 	uint64_t spare = (uint64_t) slots * mirror->spec.degree * sizeof(uint32_t) + codes;
 	uint64_t taken = arena_used(arena) + range_grow_cost(arena, &mirror->codes, codes);
 	uint64_t most;
@@ -190,8 +191,11 @@ grow_to(CudaEngine *engine, CudaMirror *mirror, uint32_t slots, EngineError *err
 	 * stored
 	 */
 	if (mirror->has_code_room &&
-		range_grow(arena, &mirror->codes, (uint64_t) slots * mirror_code_bytes(mirror), error) !=
-			ENGINE_OK)
+		(range_grow(arena, &mirror->codes, (uint64_t) slots * mirror_code_bytes(mirror), error) !=
+			 ENGINE_OK ||
+		 (mirror->codes_rotated && range_grow(arena, &mirror->scales,
+											  (uint64_t) slots * sizeof(float2),
+											  error) != ENGINE_OK)))
 		mirror->has_code_room = mirror->codes_good = false;
 	return ENGINE_OK;
 }
@@ -308,6 +312,8 @@ mirror_free(CudaEngine *engine, CudaMirror *mirror)
 			range_release(&engine->arena, sizes[i].range);
 	if (mirror->codes.base != 0)
 		range_release(&engine->arena, &mirror->codes);
+	if (mirror->scales.base != 0)
+		range_release(&engine->arena, &mirror->scales);
 	free(mirror->code_offsets);
 	if (mirror->changed != NULL)
 		GPU(&engine->failure, cudaEventDestroy(mirror->changed));
@@ -378,6 +384,8 @@ mirror_view(const CudaMirror *mirror)
 	view.code_offsets = quantizer_offsets(mirror);
 	view.code_steps = mirror->code_steps;
 	view.code_stride = mirror_code_bytes(mirror);
+	view.code_scales = mirror->codes_rotated ? (const float2 *) mirror->scales.base : NULL;
+	view.rotation = quantizer_rotation(mirror);
 	entry_points_published(mirror, &view);
 	return view;
 }
@@ -414,7 +422,7 @@ mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, ui
 uint64_t
 mirror_bytes(const CudaMirror *mirror)
 {
-	return mirror->vectors.near + mirror->codes.mapped + mirror->graph.mapped +
+	return mirror->vectors.near + mirror->codes.mapped + mirror->scales.mapped + mirror->graph.mapped +
 		   mirror->norms.mapped + mirror->versions.mapped + mirror->dead.mapped;
 }
 

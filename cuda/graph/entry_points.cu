@@ -56,13 +56,46 @@ __global__ void __launch_bounds__(THREADS)
 							  : (signed char) 0;
 	if (threadIdx.x == 0)
 		lists.pivots[blockIdx.x] = blockIdx.x;
+	if (threadIdx.x == 0 && lists.scales != NULL)
+		lists.scales[blockIdx.x] =
+			slot < lists.rows ? mirror.code_scales[slot] : make_float2(0, 0);
+}
+
+/*
+ * The key of the squared distance of a row of rotated codes and a pivot, in
+ * every lane of a team.
+ */
+__device__ static inline uint32_t
+rotated_pivot_key(const MirrorView &mirror, const EntryPoints &lists, float step,
+				  const uint4 *codes, uint32_t pivot)
+{
+	const uint4 *other = (const uint4 *) (lists.codes + (size_t) pivot * mirror.code_stride);
+	float scale = lists.scales[pivot].x;
+	int product = 0,
+		squares = 0;
+
+	for (uint32_t chunk = threadIdx.x % CODE_LANES; chunk < mirror.code_stride / 16;
+		 chunk += CODE_LANES)
+	{
+		uint4 x = __ldcg(other + chunk);
+
+		product = dot16(x, __ldcg(codes + chunk), product);
+		squares = dot16(x, x, squares);
+	}
+#pragma unroll
+	for (uint32_t distance = CODE_LANES / 2; distance > 0; distance >>= 1)
+	{
+		product += __shfl_xor_sync(FULL_WARP, product, (int) distance);
+		squares += __shfl_xor_sync(FULL_WARP, squares, (int) distance);
+	}
+	return fast_key(scale * (scale * (float) squares - 2 * step * (float) product));
 }
 
 /*
  * The nearest `choices` pivots of an entry, by codes; own: its distances. One
  * warp.
  */
-template <int TERM>
+template <int TERM, bool ROTATED>
 __device__ static inline void
 choose_for(const MirrorView &mirror, const EntryPoints &lists, uint32_t choices, uint32_t entry,
 		   uint32_t *own)
@@ -72,13 +105,15 @@ choose_for(const MirrorView &mirror, const EntryPoints &lists, uint32_t choices,
 	bool active = slot < lists.rows;
 	const uint4 *codes =
 		(const uint4 *) (mirror.codes + (size_t) (active ? slot : 0) * mirror.code_stride);
+	float step = ROTATED && active ? mirror.code_scales[slot].x : 0;
 	Entry last = 0;
 
 	for (uint32_t base = 0; base < lists.npivots; base += WARP / CODE_LANES)
 	{
 		uint32_t p = base + lane / CODE_LANES;
-		uint32_t key =
-			code_key<TERM>(mirror, 2, codes, lists.codes, p, active && p < lists.npivots);
+		bool measures = active && p < lists.npivots;
+		uint32_t key = ROTATED ? rotated_pivot_key(mirror, lists, step, codes, measures ? p : 0)
+							   : code_key<TERM>(mirror, 2, codes, lists.codes, p, measures);
 
 		if (p < lists.npivots && lane % CODE_LANES == 0)
 			own[p] = active ? key : NO_SLOT;
@@ -110,7 +145,7 @@ choose_for(const MirrorView &mirror, const EntryPoints &lists, uint32_t choices,
 }
 
 /* The nearest `choices` pivots of entries from `first` up to `end`. */
-template <int TERM>
+template <int TERM, bool ROTATED>
 __global__ void
 __launch_bounds__(THREADS) choose_kernel(const MirrorView mirror, const EntryPoints lists,
 										 uint32_t choices, uint32_t first, uint32_t end)
@@ -120,7 +155,7 @@ __launch_bounds__(THREADS) choose_kernel(const MirrorView mirror, const EntryPoi
 	for (uint32_t entry = first + blockIdx.x * WARPS + threadIdx.x / WARP; entry < end;
 		 entry += gridDim.x * WARPS)
 	{
-		choose_for<TERM>(mirror, lists, choices, entry, keys[threadIdx.x / WARP]);
+		choose_for<TERM, ROTATED>(mirror, lists, choices, entry, keys[threadIdx.x / WARP]);
 		__syncwarp();
 	}
 }
@@ -225,6 +260,85 @@ __global__ void __launch_bounds__(THREADS)
 	}
 }
 
+/* Element `at` of the mean of rows of rotated codes, as their offsets leave it. */
+__device__ static inline float
+mean_value(const MirrorView &mirror, const uint32_t *members, uint32_t n, uint32_t at)
+{
+	float sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		sum += mirror.code_scales[members[i]].x *
+			   (float) mirror.codes[(size_t) members[i] * mirror.code_stride + at];
+	return sum / (float) n;
+}
+
+/* The product of the offsets with codes, in every lane. One warp. */
+__device__ static inline float
+offsets_with_codes(const MirrorView &mirror, const signed char *codes)
+{
+	float sum = 0;
+
+	for (uint32_t i = threadIdx.x; i < mirror.dims; i += WARP)
+		sum += mirror.code_offsets[i] * (float) codes[i];
+	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
+	return sum;
+}
+
+/* The same as mean_kernel, of rotated codes: means are encoded as rows are. */
+__global__ void __launch_bounds__(THREADS)
+	rotated_mean_kernel(const MirrorView mirror, const EntryPoints lists)
+{
+	__shared__ uint32_t members[MEMBERS];
+	__shared__ uint32_t count,
+		most;
+	__shared__ int squares;
+
+	for (uint32_t pivot = blockIdx.x; pivot < lists.npivots; pivot += gridDim.x)
+	{
+		signed char *codes = lists.codes + (size_t) pivot * mirror.code_stride;
+		float factor;
+
+		if (threadIdx.x < WARP)
+		{
+			uint32_t n = list_members(lists, pivot, members);
+
+			if (threadIdx.x == 0)
+			{
+				count = n;
+				most = 0;
+				squares = 0;
+			}
+		}
+		__syncthreads();
+		for (uint32_t at = threadIdx.x; count > 0 && at < mirror.dims; at += THREADS)
+			atomicMax(&most,
+					  __float_as_uint(rotated_size(mean_value(mirror, members, count, at))));
+		__syncthreads();
+		factor = rotated_factor(__uint_as_float(most));
+		for (uint32_t at = threadIdx.x; count > 0 && at < mirror.dims; at += THREADS)
+		{
+			int code =
+				factor > 0 ? code_of(mean_value(mirror, members, count, at) * factor) : 0;
+
+			codes[at] = (signed char) code;
+			atomicAdd(&squares, code * code);
+		}
+		__syncthreads();
+		if (threadIdx.x < WARP && count > 0)
+		{
+			float step = rotated_step(__uint_as_float(most));
+			float term = mirror.metric == METRIC_L2
+							 ? step * step * (float) squares
+							 : -step * offsets_with_codes(mirror, codes);
+
+			if (threadIdx.x == 0)
+				lists.scales[pivot] = make_float2(step, term);
+		}
+		__syncthreads();
+	}
+}
+
 /* Let entries into the lists of their n-th choices, counted from 0. */
 __global__ void __launch_bounds__(THREADS)
 	place_kernel(const MirrorView mirror, const EntryPoints lists, uint32_t choice)
@@ -276,8 +390,11 @@ static ChooseKernel
 choose_kernel_of(const MirrorView *mirror)
 {
 	if (mirror->type == ELEMENT_BIT)
-		return choose_kernel<TERM_BITS>;
-	return mirror->metric == METRIC_L1 ? choose_kernel<TERM_ABSOLUTE> : choose_kernel<TERM_SQUARE>;
+		return choose_kernel<TERM_BITS, false>;
+	if (mirror->code_scales != NULL)
+		return choose_kernel<TERM_SQUARE, true>;
+	return mirror->metric == METRIC_L1 ? choose_kernel<TERM_ABSOLUTE, false>
+									   : choose_kernel<TERM_SQUARE, false>;
 }
 
 /* Blocks of a kernel that has work for so many. */
@@ -323,6 +440,9 @@ entry_points_make(const MirrorView *mirror, const EntryPoints *lists, cudaStream
 		if (mirror->type == ELEMENT_BIT)
 			LAUNCH(mean_kernel<TERM_BITS>, blocks_of(lists, lists->npivots), THREADS, 0, stream,
 				   *mirror, *lists);
+		else if (mirror->code_scales != NULL)
+			LAUNCH(rotated_mean_kernel, blocks_of(lists, lists->npivots), THREADS, 0, stream,
+				   *mirror, *lists);
 		else
 			LAUNCH(mean_kernel<TERM_SQUARE>, blocks_of(lists, lists->npivots), THREADS, 0, stream,
 				   *mirror, *lists);
@@ -343,13 +463,21 @@ row_bytes(const CudaMirror *mirror)
 	return mirror->spec.type == ELEMENT_BIT ? mirror->stride : code_stride(mirror->spec.dims);
 }
 
+/* The same with their scale, which rotated codes have. */
+static size_t
+scaled_bytes(const CudaMirror *mirror)
+{
+	return row_bytes(mirror) + sizeof(float2);
+}
+
 /*
- * Bytes of a side of so many pivots: their codes, their numbers, their lists.
+ * Bytes of a side of so many pivots: their codes, their scales, their numbers,
+ * their lists.
  */
 static size_t
 side_bytes(const CudaMirror *mirror, uint32_t npivots)
 {
-	return npivots * (row_bytes(mirror) + (1 + mirror->spec.degree) * sizeof(uint32_t));
+	return npivots * (scaled_bytes(mirror) + (1 + mirror->spec.degree) * sizeof(uint32_t));
 }
 
 /* Bytes of two sides, and of what making them for so many entries takes. */
@@ -415,7 +543,8 @@ entry_points_published(const CudaMirror *mirror, MirrorView *view)
 	unsigned char *side = side_of(mirror, npivots, mirror->entries_side);
 
 	view->pivot_codes = (const signed char *) side;
-	view->pivots = (const uint32_t *) (side + npivots * row_bytes(mirror));
+	view->pivot_scales = (const float2 *) (side + npivots * row_bytes(mirror));
+	view->pivots = (const uint32_t *) (side + npivots * scaled_bytes(mirror));
 	view->npivots = npivots;
 }
 
@@ -476,7 +605,8 @@ lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, cons
 	lists.nentries = nentries;
 	lists.rows = mirror->spec.type == ELEMENT_BIT ? mirror->rows : mirror->coded;
 	lists.codes = (signed char *) side_of(mirror, npivots, side);
-	lists.pivots = (uint32_t *) (lists.codes + npivots * row_bytes(mirror));
+	lists.scales = mirror->codes_rotated ? (float2 *) (lists.codes + npivots * row_bytes(mirror)) : NULL;
+	lists.pivots = (uint32_t *) (lists.codes + npivots * scaled_bytes(mirror));
 	lists.choices = (uint32_t *) side_of(mirror, npivots, 2);
 	lists.placed = lists.choices + (size_t) ENTRY_CHOICES * nentries;
 	lists.copies = npivots * mirror->spec.degree / nentries;

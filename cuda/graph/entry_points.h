@@ -62,6 +62,7 @@ struct EntryPoints
 	uint32_t copies; /* lists that an entry is in, at most */
 	uint32_t blocks; /* of a launch, at most; 0: as many as there is work for */
 	signed char *codes; /* npivots x code stride */
+	float2 *scales;		/* npivots, where the codes are rotated; else NULL */
 	uint32_t *pivots;	/* their numbers, and behind them the lists */
 	uint32_t *choices;	/* ENTRY_CHOICES x nentries: the nearest pivots, then the second nearest,
 						 * and so on */

@@ -52,11 +52,17 @@
 #define CODES_TILE 512u
 #define ROWS_TILE 128u
 
+__host__ __device__ static inline bool
+is_coded(GraphMeasure measure)
+{
+	return measure == MEASURE_CODES || measure == MEASURE_ROTATED;
+}
+
 /* Entries that are ranked exactly. */
 __host__ __device__ static inline uint32_t
 entries_to_rank(GraphMeasure measure, uint32_t k, uint32_t ef)
 {
-	return measure == MEASURE_CODES ? ranked_entries(k, ef) : ef;
+	return is_coded(measure) ? ranked_entries(k, ef) : ef;
 }
 
 /*
@@ -140,7 +146,16 @@ __launch_bounds__(THREADS, By::BLOCKS) graph_search_kernel(const MirrorView mirr
 	query.codes = (const uint4 *) codes;
 	query.vector =
 		load_query<T>(mirror, batch.vectors + asked.vector, (float *) memory, &shared.walk.norm);
-	if constexpr (By::MEASURE == MEASURE_CODES && TERM == TERM_ABSOLUTE)
+	if constexpr (By::MEASURE == MEASURE_ROTATED)
+	{
+		/* where candidates are to be */
+		encode_rotated_query<TERM>(mirror, query.vector.elements,
+								   (float *) (memory + layout.candidates), codes, &graph.walk,
+								   &shared.walk);
+		query.step = graph.walk.step;
+		query.factor = graph.walk.factor;
+	}
+	else if constexpr (By::MEASURE == MEASURE_CODES && TERM == TERM_ABSOLUTE)
 		encode_absolute(mirror, query.vector.elements, codes);
 	else if constexpr (By::MEASURE == MEASURE_CODES && TERM != TERM_BITS)
 		encode_query<TERM>(mirror, query.vector.elements, codes, &graph.walk, &shared.walk);
@@ -181,9 +196,18 @@ typedef void (*GraphKernel)(const MirrorView, const BatchView, const PendingList
 	graph_search_kernel<T, TERM, \
 						std::conditional_t<TERM == TERM_BITS, ByCodes<T, TERM>, ByRows<T, TERM>>>
 
+/* neither L1 nor bits have rotated codes */
+#define ROTATED_KERNEL(T, TERM) \
+	graph_search_kernel<T, TERM, \
+						std::conditional_t<TERM == TERM_SQUARE || TERM == TERM_PRODUCT, \
+										   ByRotated<T, TERM>, ByCodes<T, TERM>>>
+
+#define MEASURES 4
+
 /* The kernels of each measure. */
-static const GraphKernel graph_kernels[][TYPES_AND_TERMS_COUNT] = {
-	TYPES_AND_TERMS(CODES_KERNEL), TYPES_AND_TERMS(ROWS_KERNEL), TYPES_AND_TERMS(EXACT_KERNEL)};
+static const GraphKernel graph_kernels[MEASURES][TYPES_AND_TERMS_COUNT] = {
+	TYPES_AND_TERMS(CODES_KERNEL), TYPES_AND_TERMS(ROWS_KERNEL), TYPES_AND_TERMS(EXACT_KERNEL),
+	TYPES_AND_TERMS(ROTATED_KERNEL)};
 
 static uint32_t shared_most; /* of a block, as graph_search_prepare was told */
 
@@ -193,6 +217,8 @@ graph_measure(const MirrorView *mirror, bool reference)
 {
 	if (reference)
 		return MEASURE_EXACT;
+	if (mirror->codes != NULL && mirror->code_scales != NULL)
+		return MEASURE_ROTATED;
 	return mirror->codes != NULL || mirror->type == ELEMENT_BIT ? MEASURE_CODES : MEASURE_ROWS;
 }
 
@@ -200,7 +226,7 @@ graph_measure(const MirrorView *mirror, bool reference)
 static uint32_t
 graph_breadth(GraphMeasure measure, uint32_t degree)
 {
-	uint32_t width = (measure == MEASURE_CODES ? CODES_TILE : ROWS_TILE) / degree;
+	uint32_t width = (is_coded(measure) ? CODES_TILE : ROWS_TILE) / degree;
 
 	if (measure == MEASURE_EXACT || width < 1)
 		return 1;
@@ -242,13 +268,15 @@ lay_out_graph(const MirrorView *mirror, GraphMeasure measure, uint32_t max_k, ui
 	layout.half = layout.half < 2 ? 2 : layout.half;
 	/* rows of bits are their own codes, and so is the query */
 	layout.codes = graph_carve(&at, query_bytes(*mirror));
-	if (measure == MEASURE_CODES && mirror->type != ELEMENT_BIT)
+	if (is_coded(measure) && mirror->type != ELEMENT_BIT)
 		layout.codes = graph_carve(&at, mirror->code_stride);
 	layout.candidates = graph_carve(&at, layout.sorted * entry);
 	layout.admitted = graph_carve(&at, layout.sorted * entry);
 	layout.fresh = graph_carve(&at, (layout.tile + WARP) * sizeof(uint32_t));
 	layout.tile_answers =
 		graph_carve(&at, entries_bytes(TILE_EXACT) + TILE_EXACT * sizeof(uint32_t));
+	if (measure == MEASURE_ROTATED && at < layout.candidates + rotating_bytes(mirror))
+		at = (uint32_t) round_up(layout.candidates + rotating_bytes(mirror), 16);
 	layout.shared_bytes = at;
 	at = 0;
 	layout.list_bytes = (uint32_t) round_up(max_ef * entry, 16);
@@ -268,7 +296,7 @@ measured_view(const MirrorView *mirror, GraphMeasure measure)
 {
 	MirrorView view = *mirror;
 
-	if (measure != MEASURE_CODES)
+	if (!is_coded(measure))
 		view.npivots = 0;
 	else if (view.type == ELEMENT_BIT)
 	{
@@ -294,8 +322,8 @@ graph_search_prepare(const cudaDeviceProp *device)
 	cudaError_t error = cudaSuccess;
 
 	shared_most = (uint32_t) device->sharedMemPerBlockOptin - (uint32_t) sizeof(GraphShared) - 64;
-	for (int i = 0; i < 3 * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
-		error = cudaFuncSetAttribute((const void *) graph_kernels[i % 3][i / 3],
+	for (int i = 0; i < MEASURES * TYPES_AND_TERMS_COUNT && error == cudaSuccess; i++)
+		error = cudaFuncSetAttribute((const void *) graph_kernels[i % MEASURES][i / MEASURES],
 									 cudaFuncAttributeMaxDynamicSharedMemorySize,
 									 (int) shared_most);
 	return error;

@@ -25,7 +25,8 @@ enum GraphMeasure
 {
 	MEASURE_CODES = 0,
 	MEASURE_ROWS = 1,
-	MEASURE_EXACT = 2
+	MEASURE_EXACT = 2,
+	MEASURE_ROTATED = 3 /* codes too */
 };
 
 /*
@@ -79,6 +80,8 @@ struct MeasuredQuery
 {
 	QueryVector vector;
 	const uint4 *codes;
+	float step; /* of rotated codes, as the walk's */
+	float factor;
 };
 
 /*
@@ -243,6 +246,27 @@ code_key(const MirrorView &mirror, int scale, const uint4 *query, const signed c
 	return (uint32_t) sum ^ 0x80000000u;
 }
 
+/* The same of rotated codes. */
+template <int TERM>
+__device__ static inline uint32_t
+rotated_code_key(const MirrorView &mirror, float step, float factor, const uint4 *query,
+				 const signed char *codes, const float2 *scales, uint32_t slot, bool active)
+{
+	const uint4 *row = (const uint4 *) (codes + (size_t) (active ? slot : 0) * mirror.code_stride);
+	float2 scale = __ldcg(scales + (active ? slot : 0));
+	int sum = 0;
+
+	if (active)
+#pragma unroll 4
+		for (uint32_t chunk = threadIdx.x % CODE_LANES; chunk < mirror.code_stride / 16;
+			 chunk += CODE_LANES)
+			sum = dot16(__ldcg(row + chunk), query[chunk], sum);
+#pragma unroll
+	for (uint32_t distance = CODE_LANES / 2; distance > 0; distance >>= 1)
+		sum += __shfl_xor_sync(FULL_WARP, sum, (int) distance);
+	return rotated_key<TERM>(step, factor, scale, sum);
+}
+
 /*
  * A measure as a policy: the entries of its lists, which have keys of its
  * width; blocks that an SM is to hold; the lanes that measure a slot; its key,
@@ -269,6 +293,30 @@ struct ByCodes
 	{
 		return code_key<TERM>(mirror, scale, query.codes,
 							  pivots ? mirror.pivot_codes : mirror.codes, slot, active);
+	}
+};
+
+/* By rotated codes. */
+template <typename T, int TERM>
+struct ByRotated
+{
+	typedef Entry Listed;
+	static const GraphMeasure MEASURE = MEASURE_ROTATED;
+	static const int BLOCKS = 2;
+
+	__device__ static inline uint32_t
+	lanes(const MirrorView &)
+	{
+		return CODE_LANES;
+	}
+
+	__device__ static inline uint32_t
+	key(const MirrorView &mirror, const MeasuredQuery &query, int, bool pivots, uint32_t slot,
+		bool active)
+	{
+		return rotated_code_key<TERM>(
+			mirror, query.step, query.factor, query.codes, pivots ? mirror.pivot_codes : mirror.codes,
+			pivots ? mirror.pivot_scales : mirror.code_scales, slot, active);
 	}
 };
 

@@ -68,8 +68,16 @@ codes_lay_out(const WalkLayout &layout, unsigned char *memory, Walk *walk, Answe
 	answers->gathered = (uint32_t *) at;
 }
 
+/* Empty the set of slots seen. All threads; a barrier is to follow. */
+__device__ static inline void
+clear_table(const Walk &walk)
+{
+	for (uint32_t i = threadIdx.x; i < walk.places / 4; i += blockDim.x)
+		((uint4 *) walk.table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
+}
+
 /* A query from pinned memory to answers in pinned memory. */
-template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS>
+template <typename T, int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __global__ void
 __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const BatchView batch,
 											   const PendingLists pending, const WalkLayout layout)
@@ -86,8 +94,8 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 	for (uint32_t i = threadIdx.x; i < sizeof(DeviceQuery) / 16; i += blockDim.x)
 		shared.asked[i] = ((const uint4 *) &batch.queries[blockIdx.x])[i];
 	codes_lay_out(layout, memory, &walk, &answers);
-	for (uint32_t i = threadIdx.x; i < walk.places / 4; i += blockDim.x)
-		((uint4 *) walk.table)[i] = make_uint4(NO_SLOT, NO_SLOT, NO_SLOT, NO_SLOT);
+	if (!ROTATED)
+		clear_table(walk);
 	if (threadIdx.x == 0)
 	{
 		shared.found[0] = shared.found[1] = shared.fresh = shared.most = 0;
@@ -97,10 +105,19 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 						  (float *) memory, &shared.norm);
 	walk.ef = asked.ef;
 	STAGE(0);
-	encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk,
-					   &shared);
+	if constexpr (ROTATED)
+	{
+		/* it is rotated where list and set are to be */
+		encode_rotated_query<TERM>(mirror, query.elements, (float *) (memory + layout.list),
+								   (signed char *) memory + layout.codes, &walk, &shared);
+		clear_table(walk);
+		__syncthreads();
+	}
+	else
+		encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk,
+						   &shared);
 	STAGE(1);
-	walk_all<TERM, TEAM, ROWS>(mirror, layout, asked, (const uint4 *) (memory + layout.codes),
+	walk_all<TERM, TEAM, ROWS, ROTATED>(mirror, layout, asked, (const uint4 *) (memory + layout.codes),
 							   &walk, &shared);
 	rank_exactly<T, TERM, EXACT_LANES>(mirror, asked, query, walk, &answers,
 									   ranked_entries(asked.k, asked.ef), &shared);
@@ -126,26 +143,31 @@ typedef void (*WalkKernel)(const MirrorView, const BatchView, const PendingLists
 
 #define TEAMS 4
 
-/* The kernels for a type and a term, by the lanes that measure a row. */
+/*
+ * The kernels for a type and a term, by the lanes that measure a row, and of
+ * rotated codes.
+ */
 template <typename T, int TERM>
 static WalkKernel
-kernel_of_team(int team)
+kernel_of_team(int team, bool rotated)
 {
-	static const WalkKernel kernels[TEAMS] = {
-		walk_kernel<T, TERM, 4, 4>, walk_kernel<T, TERM, 8, 4>, walk_kernel<T, TERM, 16, 2>,
-		walk_kernel<T, TERM, 32, 2>};
+	static const WalkKernel kernels[2][TEAMS] = {
+		{walk_kernel<T, TERM, 4, 4, false>, walk_kernel<T, TERM, 8, 4, false>,
+		 walk_kernel<T, TERM, 16, 2, false>, walk_kernel<T, TERM, 32, 2, false>},
+		{walk_kernel<T, TERM, 4, 4, true>, walk_kernel<T, TERM, 8, 4, true>,
+		 walk_kernel<T, TERM, 16, 2, true>, walk_kernel<T, TERM, 32, 2, true>}};
 
-	return kernels[team];
+	return kernels[rotated][team];
 }
 
 static WalkKernel
-walk_kernel_of(ElementType type, bool is_square, int team)
+walk_kernel_of(ElementType type, bool is_square, int team, bool rotated)
 {
 	if (type == ELEMENT_HALF)
-		return is_square ? kernel_of_team<__half, TERM_SQUARE>(team)
-						 : kernel_of_team<__half, TERM_PRODUCT>(team);
-	return is_square ? kernel_of_team<float, TERM_SQUARE>(team)
-					 : kernel_of_team<float, TERM_PRODUCT>(team);
+		return is_square ? kernel_of_team<__half, TERM_SQUARE>(team, rotated)
+						 : kernel_of_team<__half, TERM_PRODUCT>(team, rotated);
+	return is_square ? kernel_of_team<float, TERM_SQUARE>(team, rotated)
+					 : kernel_of_team<float, TERM_PRODUCT>(team, rotated);
 }
 
 /* Lanes per row: a lane reads one to six chunks of 16 bytes. */
@@ -184,6 +206,8 @@ lay_out_walk(const MirrorView *mirror, uint32_t max_k, uint32_t max_ef, uint32_t
 						  TILE_EXACT * sizeof(uint32_t));
 	layout.bytes = layout.places * (uint32_t) sizeof(uint32_t);
 	layout.bytes = layout.table + (layout.bytes > answers ? layout.bytes : answers);
+	if (mirror->code_scales != NULL && layout.bytes < layout.list + rotating_bytes(mirror))
+		layout.bytes = layout.list + rotating_bytes(mirror);
 	layout.prefetch = false;
 	return layout;
 }
@@ -205,10 +229,10 @@ walk_prepare(const cudaDeviceProp *device)
 {
 	processors = (uint32_t) device->multiProcessorCount;
 	shared_most = (uint32_t) device->sharedMemPerBlockOptin - sizeof(WalkShared) - 64;
-	for (int i = 0; i < 4 * TEAMS; i++)
+	for (int i = 0; i < 8 * TEAMS; i++)
 	{
 		WalkKernel kernel =
-			walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 4);
+			walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 8, (i & 4) != 0);
 		cudaError_t error =
 			cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
 								 (int) WALK_SHARED_MOST);
@@ -261,7 +285,8 @@ walk_launch(const GraphLaunch *launch, uint32_t in_flight)
 	const MirrorView *mirror = &launch->mirror;
 	WalkLayout layout;
 	WalkKernel kernel =
-		walk_kernel_of(launch->type, mirror->metric == METRIC_L2, team_of(mirror->code_stride));
+		walk_kernel_of(launch->type, mirror->metric == METRIC_L2, team_of(mirror->code_stride),
+					   mirror->code_scales != NULL);
 	uint32_t warps = in_flight <= 2 * processors ? 8 : in_flight <= 4 * processors ? 4 : 2;
 
 	if (in_flight <= processors && mirror->code_stride >= LONG_CODE)

@@ -6,8 +6,7 @@
 #ifndef GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
 #define GPUANN_CUDA_GRAPH_SEARCH_CODES_CUH
 
-#include "cuda/quantizer/quantizer.h"
-#include "cuda/common/distance.cuh"
+#include "cuda/quantizer/rotated.cuh"
 #include "cuda/graph/profile.cuh"
 #include "cuda/graph/graph_search_codes.h"
 
@@ -69,6 +68,8 @@ struct WalkOf
 	uint32_t expanded;
 	uint32_t iterations;
 	int scale; /* L2: twice the query's steps in steps of the rows */
+	float step;	  /* of rotated codes: the query's, */
+	float factor; /* and of products the factor of the rows' terms */
 };
 
 typedef WalkOf<Entry> Walk;
@@ -229,12 +230,13 @@ sum_of_row(const int *sum, uint32_t r)
  * Measure n slots of walk.fresh (of pivots: numbers), whose codes are at
  * `codes`, one warp: TEAM lanes per row, ROWS rows per team at a time. L2 ranks
  * by rr - 2 qr, the others by -qr, in whole numbers; the offset makes them
- * unsigned.
+ * unsigned. ROTATED: codes have scales, and estimates are floats.
  */
-template <int TERM, uint32_t TEAM, uint32_t ROWS>
+template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __device__ static inline void
 codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk,
-			  WalkShared *shared, const uint4 *query, const signed char *codes, uint32_t n)
+			  WalkShared *shared, const uint4 *query, const signed char *codes,
+			  const float2 *scales, uint32_t n)
 {
 	uint32_t lane = threadIdx.x % WARP;
 	uint32_t chunks = mirror.code_stride / 16;
@@ -244,13 +246,20 @@ codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &wa
 		const uint4 *row[ROWS];
 		int sum[ROWS];
 		uint32_t first = base + lane / TEAM;
+		/* lane r of a team speaks for its row r */
+		uint32_t i = first + lane % TEAM * (WARP / TEAM);
+		bool has = lane % TEAM < ROWS && i < n;
+		float2 scale;
 
+		/* on its way with the codes */
+		if (ROTATED)
+			scale = has ? __ldcg(scales + walk.fresh[i]) : make_float2(0, 0);
 #pragma unroll
 		for (uint32_t r = 0; r < ROWS; r++)
 		{
-			uint32_t i = first + r * (WARP / TEAM);
+			uint32_t j = first + r * (WARP / TEAM);
 
-			row[r] = i < n ? (const uint4 *) (codes + (size_t) walk.fresh[i] * mirror.code_stride)
+			row[r] = j < n ? (const uint4 *) (codes + (size_t) walk.fresh[j] * mirror.code_stride)
 						   : NULL;
 		}
 		team_sums<ROWS, TEAM <= 8	 ? 1
@@ -258,18 +267,18 @@ codes_measure(const MirrorView &mirror, const WalkLayout &layout, const Walk &wa
 									 : 2>(row, query, chunks, TEAM, sum,
 										  [&](int before, const uint4 &x, const uint4 &q)
 										  {
-											  return TERM == TERM_SQUARE
+											  return ROTATED ? dot16(x, q, before)
+													 : TERM == TERM_SQUARE
 														 ? before + dot16(x, x, 0) -
 															   walk.scale * dot16(x, q, 0)
 														 : before - dot16(x, q, 0);
 										  });
 
-		/* lane r of a team speaks for its row r */
 		int own = sum_of_row<ROWS>(sum, lane % TEAM);
-		uint32_t i = first + lane % TEAM * (WARP / TEAM);
-		bool has = lane % TEAM < ROWS && i < n;
 
-		codes_offer(mirror, walk, shared, has, (uint32_t) own ^ 0x80000000u,
+		codes_offer(mirror, walk, shared, has,
+					ROTATED ? rotated_key<TERM>(walk.step, walk.factor, scale, own)
+							: (uint32_t) own ^ 0x80000000u,
 					has ? walk.fresh[i] : 0, layout.prefetch);
 	}
 }
@@ -377,7 +386,7 @@ gather_fresh(const MirrorView &mirror, const WalkOf<E> &walk, WalkShared *shared
  * Take `total` neighbours from slot numbers to candidates: every warp an equal
  * share.
  */
-template <int TERM, uint32_t TEAM, uint32_t ROWS>
+template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __device__ static inline void
 look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, WalkShared *shared,
 		const uint4 *query, const Parents &parents, uint32_t total)
@@ -411,8 +420,9 @@ look_at(const MirrorView &mirror, const WalkLayout &layout, const Walk &walk, Wa
 		atomicAdd(&shared->fresh, n);
 	__syncwarp();
 	STAGE(5);
-	codes_measure<TERM, TEAM, ROWS>(mirror, layout, walk, shared, query,
-							  parents.pivots ? mirror.pivot_codes : mirror.codes, n);
+	codes_measure<TERM, TEAM, ROWS, ROTATED>(
+		mirror, layout, walk, shared, query, parents.pivots ? mirror.pivot_codes : mirror.codes,
+		parents.pivots ? mirror.pivot_scales : mirror.code_scales, n);
 	__syncwarp();
 }
 
@@ -580,7 +590,7 @@ next_round(const MirrorView &mirror, const DeviceQuery &asked, const WalkShared 
 }
 
 /* The whole walk, from the seeds to a list without unexpanded slots. */
-template <int TERM, uint32_t TEAM, uint32_t ROWS>
+template <int TERM, uint32_t TEAM, uint32_t ROWS, bool ROTATED>
 __device__ static inline void
 walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &asked,
 		 const uint4 *query, Walk *walk, WalkShared *shared)
@@ -597,7 +607,7 @@ walk_all(const MirrorView &mirror, const WalkLayout &layout, const DeviceQuery &
 			return;
 		list_make_room(walk, total);
 		STAGE(2);
-		look_at<TERM, TEAM, ROWS>(mirror, layout, *walk, shared, query, parents, total);
+		look_at<TERM, TEAM, ROWS, ROTATED>(mirror, layout, *walk, shared, query, parents, total);
 		STAGE(6);
 		__syncthreads();
 		STAGE(7);
@@ -660,6 +670,54 @@ encode_query(const MirrorView &mirror, const float *elements, signed char *codes
 				? (signed char) code_of(
 					  (elements[i] - (TERM == TERM_SQUARE ? mirror.code_offsets[i] : 0)) * factor)
 				: (signed char) 0;
+	__syncthreads();
+}
+
+/*
+ * The same where codes are rotated; room: for two rows of floats. The elements
+ * stay as they are.
+ */
+template <int TERM, class E>
+__device__ static inline void
+encode_rotated_query(const MirrorView &mirror, const float *elements, float *room,
+					 signed char *codes, WalkOf<E> *walk, WalkShared *shared)
+{
+	float *values = room;
+	float most = 0,
+		  factor;
+
+	for (uint32_t i = threadIdx.x; i < mirror.dims; i += blockDim.x)
+		values[i] = elements[i];
+	values = rotate<RotatingBlock>(mirror.rotation, mirror.dims, values, room + mirror.dims);
+	walk->factor = 1;
+	if (TERM != TERM_SQUARE)
+	{
+		OffsetProducts products;
+
+		/* every warp comes to the same */
+		__syncthreads();
+		products = offset_products(mirror.code_offsets, values, mirror.dims);
+		walk->factor = products.own > 0 ? products.other / products.own : 0;
+		__syncthreads();
+	}
+	for (uint32_t i = threadIdx.x; i < mirror.dims; i += blockDim.x)
+	{
+		values[i] -= walk->factor * __ldg(mirror.code_offsets + i);
+		most = fmaxf(most, rotated_size(values[i]));
+	}
+	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, (int) distance));
+	/* floats that are not negative have the order of their bits */
+	if (threadIdx.x % WARP == 0)
+		atomicMax(&shared->most, __float_as_uint(most));
+	__syncthreads();
+	most = __uint_as_float(shared->most);
+	factor = rotated_factor(most);
+	walk->scale = 1;
+	walk->step = rotated_step(most);
+	for (uint32_t i = threadIdx.x; i < mirror.code_stride; i += blockDim.x)
+		codes[i] = i < mirror.dims && factor > 0 ? (signed char) code_of(values[i] * factor)
+												 : (signed char) 0;
 	__syncthreads();
 }
 

@@ -102,7 +102,8 @@ link_carve(unsigned char **at, size_t bytes)
 static bool
 may_use_codes(const CudaMirror *mirror, const LinkWork *work)
 {
-	return !work->repairs && mirror->has_code_room && mirror->spec.metric != METRIC_L1 &&
+	return !work->repairs && mirror->has_code_room && !mirror->codes_rotated &&
+		   mirror->spec.metric != METRIC_L1 &&
 		   (uint64_t) work->count * CODES_SHARE >= mirror->rows;
 }
 

@@ -9,25 +9,24 @@
  *					every row once, two atomics per warp and element
  *		encode		a warp per row, a lane makes four codes: reads every row
  *					once, writes a quarter (half: half) of it
+ *		rotate		the same of rotated codes: a warp rotates its row in 8 x
+ *					dims bytes of shared memory. Bound: shared memory
  *		judge		a warp per sampled row: reads its neighbours once
  * Bound: memory. A launch takes at most LAUNCH_BYTES of rows (some 30 µs), so
  * that searches, whose streams come first, need not wait.
  */
 #include <math.h>
 
-#include <algorithm>
 #include <vector>
 
-#include "cuda/quantizer/quantizer.h"
-#include "cuda/common/distance.cuh"
+#include "cuda/quantizer/rotated.cuh"
 
 #define THREADS 256u
 #define WARPS (THREADS / WARP)
 #define MEASURED_ROWS 256u
 #define LAUNCH_BYTES ((size_t) 64 << 20)
 #define RANGE_SLACK 1.04f	  /* room that a scale leaves beyond the values it is made from */
-#define TRIMMED_SHARE 64u	  /* values to one that is left out at each end, at least one */
-#define TRIMMED_SLACK 1.25f	  /* room beyond the rest of a sample */
+#define ROTATING_BYTES 32768u /* of shared memory, of a block that rotates rows */
 #define BLUR_ALLOWED 0.04f /* variance of codes' errors, of the variance of the distances among a
 						    * row's neighbours */
 
@@ -133,6 +132,78 @@ __global__ void __launch_bounds__(THREADS)
 	}
 }
 
+/*
+ * What a row's elements are multiplied with before they are rotated: as the
+ * host does, where row_factor() is close.
+ */
+__device__ static inline float
+rotated_row_factor(const CodedRows &rows, uint32_t slot)
+{
+	float norm;
+
+	if (rows.metric != METRIC_COSINE)
+		return 1;
+	norm = (float) rows.norms[slot];
+	return norm > 0 ? 1.0f / sqrtf(norm) : 0;
+}
+
+/* Write a row's rotated codes, and its scale. One warp. */
+__device__ static inline void
+write_rotated(const CodedRows &rows, uint32_t slot, const float *values, float most)
+{
+	float factor = rotated_factor(most),
+		  step = rotated_step(most);
+	int squares = 0;
+	float term = HUGE_VALF;
+
+	for (uint32_t word = threadIdx.x % WARP; word < rows.code_stride / 4; word += WARP)
+	{
+		uint32_t packed = 0;
+
+		for (uint32_t i = word * 4; i < word * 4 + 4 && i < rows.dims && factor > 0; i++)
+			packed |= ((uint32_t) code_of(values[i] * factor) & 0xFF) << (8 * (i % 4));
+		((uint32_t *) (rows.codes + (size_t) slot * rows.code_stride))[word] = packed;
+		squares = __dp4a((int) packed, (int) packed, squares);
+	}
+	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		squares += __shfl_xor_sync(FULL_WARP, squares, (int) distance);
+	if (rows.metric != METRIC_L2)
+		term = most < INT8_FAR ? -offset_products(rows.offsets, values, rows.dims).other : 0;
+	else if (most < INT8_FAR)
+		term = step * step * (float) squares;
+	if (threadIdx.x % WARP == 0)
+		rows.scales[slot] = make_float2(step, term);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+	rotate_kernel(const CodedRows rows, const uint32_t *slots, uint32_t first, uint32_t count)
+{
+	DYNAMIC_SHARED(memory);
+	uint32_t row = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+	float *values = (float *) memory + 2 * rows.dims * (threadIdx.x / WARP);
+	uint32_t slot;
+	float factor,
+		most = 0;
+
+	if (row >= count)
+		return;
+	slot = slots != NULL ? slots[row] : first + row;
+	factor = rotated_row_factor(rows, slot);
+	for (uint32_t i = threadIdx.x % WARP; i < rows.dims; i += WARP)
+		values[i] = element_of<T>(rows, slot, i, factor);
+	values = rotate<RotatingWarp>(rows.rotation, rows.dims, values, values + rows.dims);
+	for (uint32_t i = threadIdx.x % WARP; i < rows.dims; i += WARP)
+	{
+		values[i] -= rows.offsets[i];
+		most = fmaxf(most, rotated_size(values[i]));
+	}
+	for (uint32_t distance = WARP / 2; distance > 0; distance >>= 1)
+		most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, (int) distance));
+	__syncwarp();
+	write_rotated(rows, slot, values, most);
+}
+
 /* The sum of a value over a warp, in every lane. */
 __device__ static inline float
 warp_sum(float value)
@@ -142,13 +213,17 @@ warp_sum(float value)
 	return value;
 }
 
-/*
- * The distance between two rows as the walk's order has it: from the rows, and
- * from their codes.
- */
+/* The distance of two rows: from the rows, and from their codes. */
+struct JudgedDistance
+{
+	float stored;
+	float coded;
+};
+
+/* The distance between two rows as the walk's order has it, by plain codes. */
 template <typename T>
-__device__ static inline void
-row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, float *coded)
+__device__ static inline JudgedDistance
+plain_distance(const CodedRows &rows, uint32_t a, uint32_t b)
 {
 	float factor_a = row_factor(rows, a),
 		  factor_b = row_factor(rows, b);
@@ -182,8 +257,58 @@ row_distances(const CodedRows &rows, uint32_t a, uint32_t b, float *true_one, fl
 						 (code_b + rows.offsets[i] * rows.steps);
 		}
 	}
-	*true_one = warp_sum(sum);
-	*coded = warp_sum(coded_sum);
+	return {warp_sum(sum), warp_sum(coded_sum)};
+}
+
+/*
+ * The same of rotated codes, but for what all rows have in common. Of products
+ * row a, offsets and what its codes stand for, is the query: the factor of terms
+ * follows from its own.
+ */
+template <typename T>
+__device__ static inline JudgedDistance
+rotated_distance(const CodedRows &rows, uint32_t a, uint32_t b)
+{
+	float factor_a = row_factor(rows, a),
+		  factor_b = row_factor(rows, b);
+	const signed char *codes_a = (const signed char *) rows.codes + (size_t) a * rows.code_stride;
+	const signed char *codes_b = (const signed char *) rows.codes + (size_t) b * rows.code_stride;
+	float2 scale_a = rows.scales[a],
+		   scale_b = rows.scales[b];
+	float sum = 0,
+		  coded = 0,
+		  offset_sum = 0,
+		  squares = 0,
+		  share;
+
+	for (uint32_t i = threadIdx.x % WARP; i < rows.dims; i += WARP)
+	{
+		float value_a = element_of<T>(rows, a, i, factor_a);
+		float value_b = element_of<T>(rows, b, i, factor_b);
+		float code_a = scale_a.x * (float) codes_a[i];
+		float code_b = scale_b.x * (float) codes_b[i];
+
+		if (rows.metric == METRIC_L2)
+		{
+			sum += (value_a - value_b) * (value_a - value_b);
+			coded += (code_a - code_b) * (code_a - code_b);
+		}
+		else
+		{
+			sum -= value_a * value_b;
+			coded -= code_a * code_b;
+			offset_sum += rows.offsets[i] * code_b;
+			squares += rows.offsets[i] * rows.offsets[i];
+		}
+	}
+	sum = warp_sum(sum);
+	coded = warp_sum(coded);
+	if (rows.metric == METRIC_L2)
+		return {sum, coded};
+	offset_sum = warp_sum(offset_sum);
+	squares = warp_sum(squares);
+	share = squares > 0 ? scale_a.y / squares : 1;
+	return {sum, coded + (1 - share) * scale_b.y - share * offset_sum};
 }
 
 template <typename T>
@@ -205,17 +330,19 @@ __launch_bounds__(THREADS) judge_kernel(const CodedRows rows, const uint32_t *sl
 	for (uint32_t j = 0; j < rows.degree && sample < CODE_SAMPLES; j++)
 	{
 		uint32_t neighbour = rows.graph[(size_t) slot * rows.degree + j];
-		float true_one,
-			coded;
+		JudgedDistance distance;
+		double error;
 
 		if (neighbour >= rows.rows)
 			break;
-		row_distances<T>(rows, slot, neighbour, &true_one, &coded);
+		distance = rows.scales != NULL ? rotated_distance<T>(rows, slot, neighbour)
+									   : plain_distance<T>(rows, slot, neighbour);
 		n++;
-		sum += true_one;
-		squares += (double) true_one * true_one;
-		error_sum += coded - true_one;
-		error_squares += (double) (coded - true_one) * (coded - true_one);
+		error = distance.coded - distance.stored;
+		sum += distance.stored;
+		squares += (double) distance.stored * distance.stored;
+		error_sum += error;
+		error_squares += error * error;
 	}
 	if (n < 2 || threadIdx.x % WARP != 0)
 		return;
@@ -248,16 +375,20 @@ launch_rows(const CodedRows *rows, uint32_t count)
 
 typedef void (*RowsKernel)(const CodedRows, const uint32_t *, uint32_t, uint32_t);
 
-/* Launch a kernel over rows, each block of which takes so many. */
+/*
+ * Launch a kernel over rows, a block of so many threads and bytes of shared
+ * memory for so many rows.
+ */
 static cudaError_t
-over_rows(RowsKernel kernel, uint32_t of_block, const CodedRows *rows, const uint32_t *slots,
-		  uint32_t first, uint32_t count, cudaStream_t stream)
+over_rows(RowsKernel kernel, uint32_t of_block, uint32_t threads, size_t bytes,
+		  const CodedRows *rows, const uint32_t *slots, uint32_t first, uint32_t count,
+		  cudaStream_t stream)
 {
 	for (uint32_t done = 0; done < count;)
 	{
 		uint32_t n = launch_rows(rows, count - done);
 
-		LAUNCH(kernel, (n + of_block - 1) / of_block, THREADS, 0, stream, *rows,
+		LAUNCH(kernel, (n + of_block - 1) / of_block, threads, bytes, stream, *rows,
 			   slots != NULL ? slots + done : NULL, first + done, n);
 		done += n;
 	}
@@ -270,7 +401,7 @@ codes_measure(const CodedRows *rows, const uint32_t *slots, uint32_t first, uint
 {
 	RowsKernel kernel = rows->type == ELEMENT_HALF ? measure_kernel<__half> : measure_kernel<float>;
 
-	return over_rows(kernel, MEASURED_ROWS * WARPS, rows, slots, first, count, stream);
+	return over_rows(kernel, MEASURED_ROWS * WARPS, THREADS, 0, rows, slots, first, count, stream);
 }
 
 cudaError_t
@@ -278,8 +409,14 @@ quantizer_encode(const CodedRows *rows, const uint32_t *slots, uint32_t first, u
 			 cudaStream_t stream)
 {
 	RowsKernel kernel = rows->type == ELEMENT_HALF ? encode_kernel<__half> : encode_kernel<float>;
+	RowsKernel rotate = rows->type == ELEMENT_HALF ? rotate_kernel<__half> : rotate_kernel<float>;
+	uint32_t row_bytes = 2 * rows->dims * (uint32_t) sizeof(float);
+	uint32_t warps = ROTATING_BYTES / row_bytes < WARPS ? ROTATING_BYTES / row_bytes : WARPS;
 
-	return over_rows(kernel, WARPS, rows, slots, first, count, stream);
+	if (rows->scales == NULL)
+		return over_rows(kernel, WARPS, THREADS, 0, rows, slots, first, count, stream);
+	return over_rows(rotate, warps, warps * WARP, warps * row_bytes, rows, slots, first, count,
+					 stream);
 }
 
 cudaError_t
@@ -324,65 +461,40 @@ quantizer_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t d
 	return 127.0f / (most * RANGE_SLACK);
 }
 
-/* Element i of the rows of a sample, as it is encoded. */
+/* A row of a sample as it is rotated. */
 template <typename T>
 static void
-sampled_values(const CodedRows *rows, const unsigned char *sample,
-			   const std::vector<float> &factors, uint32_t i, std::vector<float> *values)
+sampled_row(const CodedRows *rows, const T *elements, float *values)
 {
-	for (size_t row = 0; row < factors.size(); row++)
-		(*values)[row] = (float) ((const T *) (sample + row * rows->stride))[i] * factors[row];
-}
+	double norm = 0;
+	float factor = 1;
 
-/* What the rows of a sample are multiplied with. */
-template <typename T>
-static std::vector<float>
-sampled_factors(const CodedRows *rows, const unsigned char *sample, uint32_t count)
-{
-	std::vector<float> factors(count, 1.0f);
-
-	for (uint32_t row = 0; row < count && rows->metric == METRIC_COSINE; row++)
-	{
-		const T *elements = (const T *) (sample + (size_t) row * rows->stride);
-		double norm = 0;
-
-		for (uint32_t i = 0; i < rows->dims; i++)
-			norm += (double) (float) elements[i] * (double) (float) elements[i];
-		factors[row] = norm > 0 ? (float) (1 / sqrt(norm)) : 0;
-	}
-	return factors;
-}
-
-float
-codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count, float *offsets)
-{
-	bool half = rows->type == ELEMENT_HALF;
-	std::vector<float> factors = half ? sampled_factors<__half>(rows, sample, count)
-									  : sampled_factors<float>(rows, sample, count);
-	std::vector<float> values(count);
-	uint32_t left_out = count / TRIMMED_SHARE > 0 ? count / TRIMMED_SHARE : 1;
-	float most = 0;
-
-	if (count < 4)
-		return 0;
 	for (uint32_t i = 0; i < rows->dims; i++)
-	{
-		float least,
-			greatest;
+		norm += (double) (float) elements[i] * (double) (float) elements[i];
+	if (rows->metric == METRIC_COSINE)
+		factor = norm > 0 ? 1.0f / sqrtf((float) norm) : 0;
+	for (uint32_t i = 0; i < rows->dims; i++)
+		values[i] = (float) elements[i] * factor;
+}
 
-		if (half)
-			sampled_values<__half>(rows, sample, factors, i, &values);
+void
+quantizer_rotated_offsets(const CodedRows *rows, const uint32_t *rotation,
+						  const unsigned char *sample, uint32_t count, float *offsets)
+{
+	std::vector<float> values((size_t) count * rows->dims);
+	std::vector<float> room(rows->dims + INT8_SAMPLE);
+
+	for (uint32_t row = 0; row < count; row++)
+	{
+		const unsigned char *stored = sample + (size_t) row * rows->stride;
+		float *to = values.data() + (size_t) row * rows->dims;
+
+		if (rows->type == ELEMENT_HALF)
+			sampled_row(rows, (const __half *) stored, to);
 		else
-			sampled_values<float>(rows, sample, factors, i, &values);
-		std::sort(values.begin(), values.end());
-		least = values[left_out];
-		greatest = values[count - 1 - left_out];
-		offsets[i] = least / 2 + greatest / 2;
-		most = (greatest - least) / 2 > most ? (greatest - least) / 2 : most;
+			sampled_row(rows, (const float *) stored, to);
 	}
-	if (!(most > 1e-30f) || !(most < 1e30f))
-		return 0;
-	return 127.0f / (most * TRIMMED_SLACK);
+	int8_train(rotation, rows->dims, values.data(), count, offsets, room.data());
 }
 
 bool

@@ -3,26 +3,30 @@
  *		Codes: a byte per element beside the stored rows, for walking a graph
  *		with a quarter (of half: half) of the reads.
  *
- * Code i of a row is (element i - offset i) x steps, rounded to -127 .. 127; of
- * a cosine mirror the element is divided by the row's length first. One scale
- * for all elements, an offset for each: so the L2 order of codes is that of
- * rows, but for rounding. Codes only choose which slots are visited; every
- * answer is ranked by its exact distance (I10).
+ * Plain codes: code i of a row is (element i - offset i) x steps, rounded to
+ * -127 .. 127; of a cosine mirror the element is divided by the row's length
+ * first. One scale for all elements, an offset for each: so the L2 order of
+ * codes is that of rows, but for rounding. Offsets and scale come from the least
+ * and greatest value of each element among the rows. They are made when rows
+ * are linked, and again, with all codes, when the rows' range has outgrown them.
  *
- * Offsets and scale come from the least and greatest value of each element
- * among the rows. They are made when rows are linked, and again, with all
- * codes, when the rows' range has outgrown them. Whether codes are good enough
- * for a mirror is measured on its graph: rows whose neighbours' distances they
- * blur too much speak against them. If these are many, a few values far from
- * the others may have taken the scale: then it is made from the bulk of a
- * sample's values, and what lies beyond is clamped (such rows seem nearer than
- * they are; exact ranking puts them right). If codes are no better then, the
- * mirror is walked in stored rows.
+ * Whether codes are good enough for a mirror is measured on its graph: rows
+ * whose neighbours' distances they blur too much speak against them. If these
+ * are many, a few large elements or a few long rows may have taken the scale:
+ * then codes are made of rotated rows, each with a scale of its own
+ * (src/engine/quantizer/int8.h). If these are no better, the mirror is walked in
+ * stored rows. Codes only choose which slots are visited; every answer is ranked
+ * by its exact distance (I10).
  */
 #ifndef GPUANN_CUDA_QUANTIZER_H
 #define GPUANN_CUDA_QUANTIZER_H
 
 #include "cuda/common/view.h"
+
+extern "C"
+{
+#include "engine/quantizer/int8.h"
+}
 
 /* What encoding needs of a mirror. All pointers are device memory. */
 struct CodedRows
@@ -34,7 +38,9 @@ struct CodedRows
 	uint32_t *least;	/* per element, as ordered keys (see quantizer.cu) */
 	uint32_t *greatest;
 	float *offsets;
-	float steps;
+	float steps; /* 1 of rotated codes */
+	float2 *scales; /* of rotated codes; NULL: plain ones */
+	const uint32_t *rotation;
 	uint32_t stride;
 	uint32_t code_stride;
 	uint32_t dims;
@@ -79,12 +85,20 @@ extern cudaError_t codes_measure(const CodedRows *rows, const uint32_t *slots, u
  */
 extern float quantizer_parameters(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
 							  float *offsets);
+/* Whether rows may have rotated codes. */
+static inline bool
+may_be_rotated(uint32_t dims, Metric metric)
+{
+	return dims <= ROTATION_MOST_DIMS && metric != METRIC_L1;
+}
+
 /*
- * The same from rows (host memory, strides as the mirror's), without the values
- * of each element that are farthest out.
+ * Make the offsets of rotated codes (host memory) from rows (host memory,
+ * strides as the mirror's), at most INT8_SAMPLE of them.
  */
-extern float codes_trimmed(const CodedRows *rows, const unsigned char *sample, uint32_t count,
-						   float *offsets);
+extern void quantizer_rotated_offsets(const CodedRows *rows, const uint32_t *rotation,
+									  const unsigned char *sample, uint32_t count,
+									  float *offsets);
 /* Whether codes of these parameters still hold the ranges. */
 extern bool quantizer_hold(const uint32_t *least, const uint32_t *greatest, uint32_t dims,
 					   const float *offsets, float steps);

@@ -14,15 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <vector>
+
 #include "cuda/quantizer/quantizer.h"
 #include "cuda/engine/internal.h"
 
 #define BAD_MOST 20u	   /* one sampled row in so many may be served badly */
-#define SAMPLED_ROWS 256u /* for a scale of the bulk of the values */
 
 /*
  * What encoding keeps behind a mirror's seeds: least, greatest, offsets,
- * verdict.
+ * rotation, verdict.
  */
 static uint32_t *
 room_of(const CudaMirror *mirror)
@@ -33,13 +34,19 @@ room_of(const CudaMirror *mirror)
 size_t
 quantizer_room(const MirrorSpec *spec)
 {
-	return 3 * (size_t) spec->dims * sizeof(uint32_t) + sizeof(QuantizerVerdict);
+	return 4 * (size_t) spec->dims * sizeof(uint32_t) + sizeof(QuantizerVerdict);
 }
 
 const float *
 quantizer_offsets(const CudaMirror *mirror)
 {
 	return (const float *) (room_of(mirror) + 2 * (size_t) mirror->spec.dims);
+}
+
+const uint32_t *
+quantizer_rotation(const CudaMirror *mirror)
+{
+	return room_of(mirror) + 3 * (size_t) mirror->spec.dims;
 }
 
 static CodedRows
@@ -56,6 +63,8 @@ coded_rows(const CudaMirror *mirror)
 	rows.greatest = rows.least + view.dims;
 	rows.offsets = (float *) (rows.greatest + view.dims);
 	rows.steps = mirror->code_steps;
+	rows.scales = mirror->codes_rotated ? (float2 *) mirror->scales.base : NULL;
+	rows.rotation = quantizer_rotation(mirror);
 	rows.stride = view.stride;
 	rows.code_stride = view.code_stride;
 	rows.dims = view.dims;
@@ -112,13 +121,8 @@ send_codes(CudaEngine *engine, CudaJob *job)
 	CodedRows rows;
 
 	mirror->ranges_changed = false;
-	/*
-	 * what clamped codes do not hold is clamped too; the next judgement sees
-	 * whether that is too much
-	 */
-	if (mirror->code_steps == 0 ||
-		(!mirror->codes_clamped && !quantizer_hold(least, greatest, mirror->spec.dims,
-												   mirror->code_offsets, mirror->code_steps)))
+	if (mirror->code_steps == 0 || !quantizer_hold(least, greatest, mirror->spec.dims,
+												   mirror->code_offsets, mirror->code_steps))
 	{
 		mirror->code_steps =
 			quantizer_parameters(least, greatest, mirror->spec.dims, mirror->code_offsets);
@@ -141,6 +145,23 @@ send_codes(CudaEngine *engine, CudaJob *job)
 		   piece_send(engine, job, piece);
 }
 
+/* Encode the rows that have no codes yet, where the codes are rotated. */
+static bool
+send_rotated(CudaEngine *engine, CudaJob *job)
+{
+	CudaMirror *mirror = job->mirror;
+	CodedRows rows = coded_rows(mirror);
+	Piece *piece = piece_hold(engine, job);
+	uint32_t first = mirror->coded;
+
+	if (piece == NULL)
+		return false;
+	mirror->coded = mirror->rows;
+	return GPU(&engine->failure, quantizer_encode(&rows, NULL, first, mirror->rows - first,
+												  engine->job_stream)) &&
+		   piece_send(engine, job, piece);
+}
+
 bool
 quantizer_stage(CudaEngine *engine, CudaJob *job)
 {
@@ -150,9 +171,9 @@ quantizer_stage(CudaEngine *engine, CudaJob *job)
 	{
 		if (!mirror->has_code_room || (mirror->coded == mirror->rows && !mirror->ranges_changed))
 			return true;
-		if (!send_ranges(engine, job))
+		if (!(mirror->codes_rotated ? send_rotated(engine, job) : send_ranges(engine, job)))
 			return false;
-		job->step = 1;
+		job->step = mirror->codes_rotated ? 2 : 1;
 	}
 	if (job->in_flight > 0)
 		return false;
@@ -173,7 +194,7 @@ quantizer_send_judgement(CudaEngine *engine, CudaJob *job, const uint32_t *slots
 {
 	CudaMirror *mirror = job->mirror;
 	CodedRows rows = coded_rows(mirror);
-	QuantizerVerdict *verdict = (QuantizerVerdict *) (rows.offsets + rows.dims);
+	QuantizerVerdict *verdict = (QuantizerVerdict *) (rows.rotation + rows.dims);
 	Piece *piece = piece_hold(engine, job);
 
 	return piece != NULL &&
@@ -189,7 +210,7 @@ sampled_rows(const CudaMirror *mirror)
 {
 	uint32_t most = (uint32_t) (PIECE_BYTES / mirror->stride);
 
-	most = most < SAMPLED_ROWS ? most : SAMPLED_ROWS;
+	most = most < INT8_SAMPLE ? most : INT8_SAMPLE;
 	return mirror->rows < most ? mirror->rows : most;
 }
 
@@ -212,28 +233,46 @@ send_sample(CudaEngine *engine, CudaJob *job)
 	return piece != NULL && piece_send(engine, job, piece);
 }
 
+/* Have memory for the scales of all slots. */
+static bool
+grow_scales(CudaEngine *engine, CudaMirror *mirror)
+{
+	EngineError ignored;
+
+	return (mirror->scales.base != 0 ||
+			range_reserve(&engine->arena, &mirror->scales, PART_VECTORS,
+						  (uint64_t) mirror->most * sizeof(float2), &ignored) == ENGINE_OK) &&
+		   range_grow(&engine->arena, &mirror->scales, (uint64_t) mirror->capacity * sizeof(float2),
+					  &ignored) == ENGINE_OK;
+}
+
 /*
- * Encode all rows on a scale of the bulk of the sample that was brought.
- * Returns false if there is none such.
+ * Make rotated codes of all rows, with offsets from the sample that was
+ * brought.
  */
 static bool
-send_clamped(CudaEngine *engine, CudaJob *job)
+send_rotation(CudaEngine *engine, CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	Piece *piece = job->held;
+	uint32_t dims = mirror->spec.dims;
 	CodedRows rows = coded_rows(mirror);
-	float steps = codes_trimmed(&rows, piece->staged, sampled_rows(mirror), mirror->code_offsets);
+	std::vector<uint32_t> rotation(dims);
 
-	if (steps == 0)
-		return false;
-	rows.steps = mirror->code_steps = steps;
-	mirror->codes_clamped = true;
-	mirror->nentries = 0;
-	memcpy(piece->staged, mirror->code_offsets, mirror->spec.dims * sizeof(float));
+	rotation_make(ROTATION_SEED, dims, rotation.data());
+	quantizer_rotated_offsets(&rows, rotation.data(), piece->staged, sampled_rows(mirror),
+							  mirror->code_offsets);
+	mirror->codes_rotated = true;
+	mirror->code_steps = 1;
+	mirror->nentries = 0; /* their pivots are of other codes */
+	rows = coded_rows(mirror);
+	/* as they lie on the device */
+	memcpy(piece->staged, mirror->code_offsets, dims * sizeof(float));
+	memcpy(piece->staged + dims * sizeof(float), rotation.data(), dims * sizeof(uint32_t));
 	return batch_streams_wait(engine, mirror) &&
-		   GPU(&engine->failure,
-			   cudaMemcpyAsync((void *) rows.offsets, piece->staged, rows.dims * sizeof(float),
-							   cudaMemcpyHostToDevice, engine->job_stream)) &&
+		   GPU(&engine->failure, cudaMemcpyAsync(rows.offsets, piece->staged,
+												 dims * (sizeof(float) + sizeof(uint32_t)),
+												 cudaMemcpyHostToDevice, engine->job_stream)) &&
 		   GPU(&engine->failure,
 			   quantizer_encode(&rows, NULL, 0, mirror->rows, engine->job_stream)) &&
 		   piece_send(engine, job, piece);
@@ -250,8 +289,8 @@ quantizer_verdict(CudaJob *job)
 }
 
 /*
- * Judge codes; if they are bad, take a sample (steps 2 and 3), make codes on
- * its scale (3, 5) and judge these (5, 4).
+ * Judge codes; if they are bad, take a sample (steps 2 and 3), make rotated ones
+ * (3, 5) and judge these (5, 4).
  */
 bool
 quantizer_judge_stage(CudaEngine *engine, CudaJob *job)
@@ -273,7 +312,8 @@ quantizer_judge_stage(CudaEngine *engine, CudaJob *job)
 	{
 		mirror->codes_good = quantizer_verdict(job);
 		mirror->judged = mirror->linked;
-		if (mirror->codes_good || job->step == 4)
+		if (mirror->codes_good || job->step == 4 ||
+			!may_be_rotated(mirror->spec.dims, mirror->spec.metric) || !grow_scales(engine, mirror))
 			return true;
 		job->step = 2;
 	}
@@ -286,11 +326,8 @@ quantizer_judge_stage(CudaEngine *engine, CudaJob *job)
 	}
 	if (job->step == 3)
 	{
-		if (!send_clamped(engine, job))
-		{
-			piece_release(job);
-			return !engine->failure.failed;
-		}
+		if (!send_rotation(engine, job))
+			return false;
 		job->step = 5;
 		return false;
 	}
@@ -310,7 +347,8 @@ quantizer_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slot
 	if (!mirror->has_code_room || mirror->code_steps == 0)
 		return true;
 	rows = coded_rows(mirror);
-	mirror->ranges_changed = true;
-	return GPU(&engine->failure, codes_measure(&rows, slots, 0, count, engine->job_stream)) &&
+	mirror->ranges_changed = !mirror->codes_rotated;
+	return (mirror->codes_rotated ||
+			GPU(&engine->failure, codes_measure(&rows, slots, 0, count, engine->job_stream))) &&
 		   GPU(&engine->failure, quantizer_encode(&rows, slots, 0, count, engine->job_stream));
 }

@@ -16,6 +16,9 @@
  * those that have left the list, and may measure them again, which changes
  * nothing else.
  *
+ * Mirrors whose vectors have large elements and many lengths have rotated codes.
+ * These are compared with the ones that src/engine/quantizer makes.
+ *
  * Linked with the engine's objects. For a device: make test/build/walks_device.
  */
 #include <algorithm>
@@ -26,6 +29,7 @@
 #include "cuda/tests/testing.cuh"
 #include "cuda/engine/internal.h"
 #include "cuda/graph/graph_search_codes.h"
+#include "cuda/quantizer/quantizer.h"
 
 extern "C"
 {
@@ -64,7 +68,11 @@ struct Copy
 	std::vector<uint32_t> seeds;
 	std::vector<uint32_t> lists;
 	std::vector<float> offsets;
+	std::vector<float2> scales; /* of rotated codes */
+	std::vector<float2> pivot_scales;
+	std::vector<uint32_t> rotation;
 	std::vector<bool> dead;
+	bool rotated; /* as vectors are made to be */
 };
 
 /* An entry of a list: as the kernels', without the flag. */
@@ -86,6 +94,7 @@ struct QueryCodes
 	std::vector<signed char> codes;
 	const unsigned char *bits;
 	int scale;
+	Int8Query rotated; /* of rotated ones */
 };
 
 struct Answer
@@ -152,6 +161,66 @@ code_from(float value)
 	return (signed char) (value > 127 ? 127 : value < -127 ? -127 : value);
 }
 
+/* What rotated codes are made by. */
+static Int8Codebook
+codebook_of(const Copy &copy)
+{
+	return {copy.view.dims, copy.metric == METRIC_L2, copy.rotation.data(), copy.offsets.data()};
+}
+
+/* A query's rotated codes. */
+static QueryCodes
+rotated_codes_of(const Copy &copy, const unsigned char *vector)
+{
+	QueryCodes query = {std::vector<signed char>(copy.view.dims), vector, 1, {}};
+	std::vector<float> values(copy.view.dims),
+		room(copy.view.dims);
+	Int8Codebook codebook = codebook_of(copy);
+
+	for (uint32_t i = 0; i < copy.view.dims; i++)
+		values[i] = element_of(copy, vector, i);
+	query.rotated = int8_prepare(&codebook, values.data(), room.data(), query.codes.data());
+	return query;
+}
+
+/* Whether a slot has the codes and the scale that the reference makes. */
+static bool
+has_rotated_codes(const Copy &copy, uint32_t slot)
+{
+	const unsigned char *vector = &copy.vectors[slot * copy.vector_bytes];
+	const signed char *codes =
+		(const signed char *) &copy.codes[(size_t) slot * copy.view.code_stride];
+	std::vector<float> values(copy.view.dims),
+		room(copy.view.dims);
+	std::vector<signed char> expected(copy.view.dims);
+	Int8Codebook codebook = codebook_of(copy);
+	float factor = 1;
+	Int8Scale scale;
+
+	if (copy.metric == METRIC_COSINE)
+		factor = 1.0f / sqrtf((float) -distance_kernels(copy.type, METRIC_IP, SIMD_PORTABLE)
+										   ->exact(vector, vector, copy.view.dims));
+	for (uint32_t i = 0; i < copy.view.dims; i++)
+		values[i] = element_of(copy, vector, i) * factor;
+	scale = int8_encode(&codebook, values.data(), room.data(), expected.data());
+	return scale.step == copy.scales[slot].x && scale.term == copy.scales[slot].y &&
+		   std::equal(expected.begin(), expected.end(), codes);
+}
+
+/* The key of a row of rotated codes. */
+static uint32_t
+rotated_key_of(const Copy &copy, const QueryCodes &query, const unsigned char *row, float2 scale)
+{
+	Int8Codebook codebook = codebook_of(copy);
+	float estimate = int8_estimate(&codebook, query.codes.data(), query.rotated,
+								   (const signed char *) row, {scale.x, scale.y});
+	uint32_t bits;
+
+	estimate = estimate == 0 ? 0.0f : estimate;
+	memcpy(&bits, &estimate, sizeof(bits));
+	return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
 /*
  * A query's codes: of products on a scale of its own; of L2 on the rows' times
  * a power of two; of L1 on the rows'.
@@ -159,7 +228,7 @@ code_from(float value)
 static QueryCodes
 codes_of(const Copy &copy, const unsigned char *vector)
 {
-	QueryCodes query = {{}, vector, 1};
+	QueryCodes query = {{}, vector, 1, {}};
 	bool square = copy.metric == METRIC_L2;
 	bool absolute = copy.metric == METRIC_L1;
 	float factor = square || absolute ? copy.view.code_steps : 1;
@@ -167,6 +236,8 @@ codes_of(const Copy &copy, const unsigned char *vector)
 
 	if (copy.type == ELEMENT_BIT)
 		return query;
+	if (copy.rotated)
+		return rotated_codes_of(copy, vector);
 	for (uint32_t i = 0; i < copy.view.dims; i++)
 		most = std::max(
 			most, fabsf((element_of(copy, vector, i) - (square ? copy.offsets[i] : 0)) * factor));
@@ -260,7 +331,9 @@ struct Model
 		for (uint32_t slot : slots)
 			if (slot < copy.view.rows && !seen[slot])
 			{
-				Met met = {key_of(copy, query, &copy.codes[(size_t) slot * copy.view.code_stride]),
+				const unsigned char *row = &copy.codes[(size_t) slot * copy.view.code_stride];
+				Met met = {copy.rotated ? rotated_key_of(copy, query, row, copy.scales[slot])
+										: key_of(copy, query, row),
 						   slot, false};
 
 				seen[slot] = true;
@@ -294,9 +367,13 @@ struct Model
 			return;
 		}
 		for (uint32_t i = 0; i < copy.view.npivots; i++)
-			pivots.push_back(
-				{key_of(copy, query, &copy.pivot_codes[(size_t) i * copy.view.code_stride]), i,
-				 false});
+		{
+			const unsigned char *row = &copy.pivot_codes[(size_t) i * copy.view.code_stride];
+
+			pivots.push_back({copy.rotated ? rotated_key_of(copy, query, row, copy.pivot_scales[i])
+										   : key_of(copy, query, row),
+							  i, false});
+		}
 		walked.measured += copy.view.npivots;
 		std::sort(pivots.begin(), pivots.end());
 		for (uint32_t i = 0; i < WALK_WIDTH && i < pivots.size() && i < ef; i++)
@@ -441,7 +518,10 @@ link_rows(const MirrorSpec &spec, EngineJob append)
 #endif
 }
 
-/* A vector near one of some centres. */
+/*
+ * A vector near one of some centres; where codes are to be rotated with a few
+ * large elements, and of one of many lengths.
+ */
 static void
 make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *to)
 {
@@ -449,10 +529,18 @@ make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *
 	const float *centre =
 		&centres[random_below((uint32_t) (centres.size() / dims)) * (size_t) dims];
 
+	float length = copy.rotated ? (float) (1u << random_below(7)) / 16 : 1;
+
 	memset(to, 0, copy.vector_bytes);
 	for (uint32_t i = 0; i < dims; i++)
 	{
-		float value = centre[i] + (float) random_below(1000) / 2000;
+		float value = (centre[i] + (float) random_below(1000) / 2000) * length;
+
+		/* by cosine a few would be all that counts */
+		if (copy.rotated && copy.metric != METRIC_COSINE && i % 16 == 5)
+			value *= 50;
+		if (copy.rotated && copy.metric == METRIC_COSINE && i == 5)
+			value = length * (random_below(50) == 0 ? -20 : 20);
 
 		if (copy.type == ELEMENT_BIT)
 			to[i / 8] |= (unsigned char) ((value > 0.75f) << (7 - i % 8));
@@ -548,6 +636,12 @@ make_mirror(Copy *copy, std::vector<float> *centres)
 	copy->codes = bring<unsigned char>(copy->view.codes, (size_t) ROWS * copy->view.code_stride);
 	copy->graph = bring<uint32_t>(copy->view.graph, (size_t) ROWS * DEGREE);
 	copy->seeds = bring<uint32_t>(copy->view.seeds, copy->view.nseeds);
+	if (copy->view.code_scales != NULL)
+	{
+		copy->scales = bring<float2>(copy->view.code_scales, ROWS);
+		copy->rotation = bring<uint32_t>(copy->view.rotation, copy->view.dims);
+		copy->pivot_scales = bring<float2>(copy->view.pivot_scales, copy->view.npivots);
+	}
 	if (copy->type != ELEMENT_BIT)
 		copy->offsets = bring<float>(copy->view.code_offsets, copy->view.dims);
 	if (copy->view.npivots > 0)
@@ -643,18 +737,18 @@ compare(const Copy &copy, MirrorId id, const std::vector<float> &centres, const 
 	run_queries(&queries);
 	for (const EngineQuery &query : queries)
 		equal += is_equal(copy, query, why, sizeof(why));
-	snprintf(text, sizeof(text), "%s of %s, %s: %u of %u walks are the model's%s%s",
+	snprintf(text, sizeof(text), "%s of %s%s, %s: %u of %u walks are the model's%s%s",
 			 metrics[copy.metric],
 			 copy.type == ELEMENT_BIT	 ? "bits"
 			 : copy.type == ELEMENT_HALF ? "halves"
 										 : "floats",
-			 what, equal, QUERIES, why[0] != 0 ? ": " : "", why);
+			 copy.rotated ? ", rotated" : "", what, equal, QUERIES, why[0] != 0 ? ": " : "", why);
 	say(equal == QUERIES, text);
 }
 
 /* Every kind of query on a mirror of one type and metric. */
 static void
-compare_all(ElementType type, Metric metric)
+compare_all(ElementType type, Metric metric, bool rotated)
 {
 	Copy copy = {};
 	std::vector<float> centres;
@@ -664,11 +758,21 @@ compare_all(ElementType type, Metric metric)
 
 	copy.type = type;
 	copy.metric = metric;
+	copy.rotated = rotated;
 	id = make_mirror(&copy, &centres);
 	for (uint32_t slot = 0; slot < ROWS; slot++)
 		filter[slot / 64] |= (uint64_t) (slot % 4 != 1) << (slot % 64);
-	say(copy.view.codes != NULL, "there are codes to walk");
-	if (copy.view.codes != NULL)
+	say(copy.view.codes != NULL && (copy.view.code_scales != NULL) == rotated,
+		rotated ? "there are rotated codes to walk" : "there are codes to walk");
+	if (copy.view.codes != NULL && rotated)
+	{
+		uint32_t equal = 0;
+
+		for (uint32_t slot = 0; slot < ROWS && copy.view.code_scales != NULL; slot++)
+			equal += has_rotated_codes(copy, slot);
+		say(equal == ROWS, "they are those of the reference");
+	}
+	if (copy.view.codes != NULL && (copy.view.code_scales != NULL) == rotated)
 	{
 		compare(copy, id, centres, "to the end", 10, 40, false, NULL);
 		compare(copy, id, centres, "the whole list", 64, 64, false, NULL);
@@ -706,7 +810,11 @@ main()
 		return 0;
 	}
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
-		compare_all(pairs[i].type, pairs[i].metric);
+	{
+		compare_all(pairs[i].type, pairs[i].metric, false);
+		if (pairs[i].type != ELEMENT_BIT && pairs[i].metric != METRIC_L1)
+			compare_all(pairs[i].type, pairs[i].metric, true);
+	}
 	ops->close(engine);
 	printf("1..%u\n", tests);
 	return failures > 0;

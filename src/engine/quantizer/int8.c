@@ -64,41 +64,67 @@ dot(const signed char *a, const signed char *b, uint32_t dims)
 	return sum;
 }
 
+/*
+ * The product of two vectors, in 32 sums that are then added in pairs: as the
+ * lanes of a warp do it.
+ */
+static float
+product_of(const float *a, const float *b, uint32_t dims)
+{
+	float		sums[32] = {0};
+
+	for (uint32_t i = 0; i < dims; i++)
+		sums[i % 32] += a[i] * b[i];
+	for (int apart = 16; apart > 0; apart /= 2)
+		for (int i = 0; i < apart; i++)
+			sums[i] += sums[i + apart];
+	return sums[0];
+}
+
 Int8Scale
 int8_encode(const Int8Codebook *codebook, float *elements, float *room, signed char *codes)
 {
+	uint32_t	dims = codebook->dims;
 	Int8Scale	scale;
 
-	rotation_apply(codebook->rotation, codebook->dims, elements, room);
-	for (uint32_t i = 0; i < codebook->dims; i++)
+	rotation_apply(codebook->rotation, dims, elements, room);
+	for (uint32_t i = 0; i < dims; i++)
 		elements[i] -= codebook->offsets[i];
-	scale.steps = encode_values(codebook->dims, elements, codes);
-	scale.term = HUGE_VALF;
-	if (scale.steps < HUGE_VALF)
-		scale.term = scale.steps * scale.steps * (float) dot(codes, codes, codebook->dims);
-	else
-		scale.steps = 0;
+	scale.step = encode_values(dims, elements, codes);
+	if (scale.step == HUGE_VALF)
+		return (Int8Scale) {0, codebook->square ? HUGE_VALF : 0};
+	scale.term = codebook->square ? scale.step * scale.step * (float) dot(codes, codes, dims)
+		: -product_of(codebook->offsets, elements, dims);
 	return scale;
 }
 
-float
-int8_prepare(const Int8Codebook *codebook, bool square, float *elements, float *room,
-			 signed char *codes)
+Int8Query
+int8_prepare(const Int8Codebook *codebook, float *elements, float *room, signed char *codes)
 {
-	float		steps;
+	const float *offsets = codebook->offsets;
+	uint32_t	dims = codebook->dims;
+	Int8Query	query = {0, 1};
 
-	rotation_apply(codebook->rotation, codebook->dims, elements, room);
-	for (uint32_t i = 0; square && i < codebook->dims; i++)
-		elements[i] -= codebook->offsets[i];
-	steps = encode_values(codebook->dims, elements, codes);
-	return steps < HUGE_VALF ? steps : 0;
+	rotation_apply(codebook->rotation, dims, elements, room);
+	if (!codebook->square)
+	{
+		float		length = product_of(offsets, offsets, dims);
+
+		query.factor = length > 0 ? product_of(offsets, elements, dims) / length : 0;
+	}
+	for (uint32_t i = 0; i < dims; i++)
+		elements[i] -= query.factor * offsets[i];
+	query.step = encode_values(dims, elements, codes);
+	if (query.step == HUGE_VALF)
+		query.step = 0;
+	return query;
 }
 
 float
-int8_estimate(bool square, const signed char *query, float query_steps, const signed char *codes,
-			  Int8Scale scale, uint32_t dims)
+int8_estimate(const Int8Codebook *codebook, const signed char *query_codes, Int8Query query,
+			  const signed char *codes, Int8Scale scale)
 {
-	float		product = query_steps * scale.steps * (float) dot(query, codes, dims);
+	float		product = query.step * scale.step * (float) dot(query_codes, codes, codebook->dims);
 
-	return square ? scale.term - 2 * product : -product;
+	return codebook->square ? scale.term - 2 * product : query.factor * scale.term - product;
 }

@@ -64,6 +64,7 @@ extern const Case batch_cases[];
 extern const Case halves_cases[];
 extern const Case equal_cases[];
 extern const Case length_cases[];
+extern const Case outlier_cases[];
 
 /* End the case: it failed, or cannot be run here. */
 extern void fail(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));

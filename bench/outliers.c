@@ -63,7 +63,9 @@ typedef struct Figures
 	double		recall_twice;	/* at twice that */
 } Figures;
 
-static Settings set = {NULL, NULL, NULL, METRIC_L2, 200000, 128, 32, {2, 4, 8}, 3, {20, 60, 200}, 3, 100, 90};
+static Settings set = {
+	NULL, NULL, NULL, METRIC_L2, 200000, 128, 32, {2, 4, 8}, 3, {20, 60, 200}, 3, 100, 90
+};
 static const EngineOps *ops;
 static float *base;				/* as they were read */
 static float *rows;				/* as the kind has them */

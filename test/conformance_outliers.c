@@ -197,7 +197,7 @@ outliers_lengths(void)
 	}
 }
 
-/* Rows without large elements come first, then rows with them, piece by piece. */
+/* Rows without large elements come first, then pieces of rows with them. */
 static void
 outliers_appear(void)
 {

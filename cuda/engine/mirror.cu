@@ -422,8 +422,9 @@ mirror_copy_rows(CudaEngine *engine, const CudaMirror *mirror, uint32_t slot, ui
 uint64_t
 mirror_bytes(const CudaMirror *mirror)
 {
-	return mirror->vectors.near + mirror->codes.mapped + mirror->scales.mapped + mirror->graph.mapped +
-		   mirror->norms.mapped + mirror->versions.mapped + mirror->dead.mapped;
+	return mirror->vectors.near + mirror->codes.mapped + mirror->scales.mapped +
+		   mirror->graph.mapped + mirror->norms.mapped + mirror->versions.mapped +
+		   mirror->dead.mapped;
 }
 
 /*

@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(THREADS)
 	}
 }
 
-/* Element `at` of the mean of rows of rotated codes, as their offsets leave it. */
+/* Element `at` of the mean of rows of rotated codes, without the offsets. */
 __device__ static inline float
 mean_value(const MirrorView &mirror, const uint32_t *members, uint32_t n, uint32_t at)
 {
@@ -605,7 +605,8 @@ lists_of(const CudaEngine *engine, const CudaMirror *mirror, uint32_t side, cons
 	lists.nentries = nentries;
 	lists.rows = mirror->spec.type == ELEMENT_BIT ? mirror->rows : mirror->coded;
 	lists.codes = (signed char *) side_of(mirror, npivots, side);
-	lists.scales = mirror->codes_rotated ? (float2 *) (lists.codes + npivots * row_bytes(mirror)) : NULL;
+	lists.scales =
+		mirror->codes_rotated ? (float2 *) (lists.codes + npivots * row_bytes(mirror)) : NULL;
 	lists.pivots = (uint32_t *) (lists.codes + npivots * scaled_bytes(mirror));
 	lists.choices = (uint32_t *) side_of(mirror, npivots, 2);
 	lists.placed = lists.choices + (size_t) ENTRY_CHOICES * nentries;

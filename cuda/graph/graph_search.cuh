@@ -314,9 +314,10 @@ struct ByRotated
 	key(const MirrorView &mirror, const MeasuredQuery &query, int, bool pivots, uint32_t slot,
 		bool active)
 	{
-		return rotated_code_key<TERM>(
-			mirror, query.step, query.factor, query.codes, pivots ? mirror.pivot_codes : mirror.codes,
-			pivots ? mirror.pivot_scales : mirror.code_scales, slot, active);
+		return rotated_code_key<TERM>(mirror, query.step, query.factor, query.codes,
+									  pivots ? mirror.pivot_codes : mirror.codes,
+									  pivots ? mirror.pivot_scales : mirror.code_scales, slot,
+									  active);
 	}
 };
 

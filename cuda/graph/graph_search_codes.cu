@@ -117,8 +117,8 @@ __launch_bounds__(MOST_THREADS, 1) walk_kernel(const MirrorView mirror, const Ba
 		encode_query<TERM>(mirror, query.elements, (signed char *) memory + layout.codes, &walk,
 						   &shared);
 	STAGE(1);
-	walk_all<TERM, TEAM, ROWS, ROTATED>(mirror, layout, asked, (const uint4 *) (memory + layout.codes),
-							   &walk, &shared);
+	walk_all<TERM, TEAM, ROWS, ROTATED>(
+		mirror, layout, asked, (const uint4 *) (memory + layout.codes), &walk, &shared);
 	rank_exactly<T, TERM, EXACT_LANES>(mirror, asked, query, walk, &answers,
 									   ranked_entries(asked.k, asked.ef), &shared);
 	STAGE(10);
@@ -232,7 +232,7 @@ walk_prepare(const cudaDeviceProp *device)
 	for (int i = 0; i < 8 * TEAMS; i++)
 	{
 		WalkKernel kernel =
-			walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 8, (i & 4) != 0);
+			walk_kernel_of((i & 1) ? ELEMENT_HALF : ELEMENT_FLOAT, (i & 2) != 0, i / 8, (i & 4));
 		cudaError_t error =
 			cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
 								 (int) WALK_SHARED_MOST);

@@ -852,8 +852,8 @@ link_codes_serve(const MirrorView *mirror, const float *offsets)
 {
 	double sum = 0;
 
-	if (mirror->code_stride == 0 || mirror->code_scales != NULL || mirror->metric == METRIC_L1 || mirror->type == ELEMENT_BIT ||
-		!(mirror->code_steps > 0))
+	if (mirror->code_stride == 0 || mirror->code_scales != NULL || mirror->metric == METRIC_L1 ||
+		mirror->type == ELEMENT_BIT || !(mirror->code_steps > 0))
 		return false;
 	for (uint32_t i = 0; i < mirror->dims && mirror->metric != METRIC_L2; i++)
 		sum += fabs((double) offsets[i] * mirror->code_steps) * 127;

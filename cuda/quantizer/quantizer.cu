@@ -262,8 +262,8 @@ plain_distance(const CodedRows &rows, uint32_t a, uint32_t b)
 
 /*
  * The same of rotated codes, but for what all rows have in common. Of products
- * row a, offsets and what its codes stand for, is the query: the factor of terms
- * follows from its own.
+ * row a is the query, as offsets and codes have it: the factor of terms follows
+ * from its own term.
  */
 template <typename T>
 __device__ static inline JudgedDistance

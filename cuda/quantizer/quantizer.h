@@ -6,17 +6,18 @@
  * Plain codes: code i of a row is (element i - offset i) x steps, rounded to
  * -127 .. 127; of a cosine mirror the element is divided by the row's length
  * first. One scale for all elements, an offset for each: so the L2 order of
- * codes is that of rows, but for rounding. Offsets and scale come from the least
- * and greatest value of each element among the rows. They are made when rows
- * are linked, and again, with all codes, when the rows' range has outgrown them.
+ * codes is that of rows, but for rounding. Offsets and scale come from the
+ * least and greatest value of each element among the rows. They are made when
+ * rows are linked, and again, with all codes, when the rows' range has outgrown
+ * them.
  *
  * Whether codes are good enough for a mirror is measured on its graph: rows
  * whose neighbours' distances they blur too much speak against them. If these
  * are many, a few large elements or a few long rows may have taken the scale:
  * then codes are made of rotated rows, each with a scale of its own
- * (src/engine/quantizer/int8.h). If these are no better, the mirror is walked in
- * stored rows. Codes only choose which slots are visited; every answer is ranked
- * by its exact distance (I10).
+ * (src/engine/quantizer/int8.h). If these are no better, the mirror is walked
+ * in stored rows. Codes only choose which slots are visited; every answer is
+ * ranked by its exact distance (I10).
  */
 #ifndef GPUANN_CUDA_QUANTIZER_H
 #define GPUANN_CUDA_QUANTIZER_H

@@ -289,8 +289,8 @@ quantizer_verdict(CudaJob *job)
 }
 
 /*
- * Judge codes; if they are bad, take a sample (steps 2 and 3), make rotated ones
- * (3, 5) and judge these (5, 4).
+ * Judge codes; if they are bad, take a sample (steps 2 and 3), make rotated
+ * ones (3, 5) and judge these (5, 4).
  */
 bool
 quantizer_judge_stage(CudaEngine *engine, CudaJob *job)

@@ -16,8 +16,8 @@
  * those that have left the list, and may measure them again, which changes
  * nothing else.
  *
- * Mirrors whose vectors have large elements and many lengths have rotated codes.
- * These are compared with the ones that src/engine/quantizer makes.
+ * Mirrors whose vectors have large elements and many lengths have rotated
+ * codes. These are compared with the ones that src/engine/quantizer makes.
  *
  * Linked with the engine's objects. For a device: make test/build/walks_device.
  */

@@ -41,6 +41,7 @@ extern "C" const EngineOps *gpuann_engine_ops(void);
 #define DEGREE 32u /* graph_search.cu reads WALK_WIDTH rows of these in a round, as
 				    * graph_search_codes.cu does */
 #define DIMS 40u
+#define ONE_BLOCK 64u
 #define BIT_DIMS 192u
 #ifdef EMULATED
 #define ROWS 1200u
@@ -570,7 +571,9 @@ bring(const void *from, size_t count)
 static MirrorId
 make_mirror(Copy *copy, std::vector<float> *centres)
 {
-	MirrorSpec spec = {copy->type == ELEMENT_BIT ? BIT_DIMS : DIMS,
+	/* rotations of two rounds, and of one */
+	bool one_round = copy->rotated && copy->type == ELEMENT_HALF;
+	MirrorSpec spec = {copy->type == ELEMENT_BIT ? BIT_DIMS : one_round ? ONE_BLOCK : DIMS,
 					   copy->type,
 					   copy->metric,
 					   METHOD_GRAPH,

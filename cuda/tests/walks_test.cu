@@ -20,6 +20,8 @@
  * codes. These are compared with the ones that src/engine/quantizer makes.
  *
  * Linked with the engine's objects. For a device: make test/build/walks_device.
+ * "walks_test plain 100", or rotated, has mirrors of such codes only, and 100
+ * queries of each kind.
  */
 #include <algorithm>
 #include <cmath>
@@ -52,6 +54,7 @@ extern "C" const EngineOps *gpuann_engine_ops(void);
 #endif
 #define RANKED_LEAST 32u
 
+static uint32_t nqueries = QUERIES; /* of each kind */
 static const EngineOps *ops;
 static Engine *engine;
 
@@ -714,14 +717,14 @@ compare(const Copy &copy, MirrorId id, const std::vector<float> &centres, const 
 		uint32_t k, uint32_t ef, bool limited, const uint64_t *filter)
 {
 	static const char *const metrics[] = {"", "l2", "ip", "cosine", "l1", "hamming", "jaccard"};
-	std::vector<EngineQuery> queries(QUERIES);
-	std::vector<unsigned char> vectors(QUERIES * copy.vector_bytes);
-	std::vector<SearchResult> results((size_t) QUERIES * k);
+	std::vector<EngineQuery> queries(nqueries);
+	std::vector<unsigned char> vectors(nqueries * copy.vector_bytes);
+	std::vector<SearchResult> results((size_t) nqueries * k);
 	char why[256] = "",
 		 text[512];
 	uint32_t equal = 0;
 
-	for (uint32_t i = 0; i < QUERIES; i++)
+	for (uint32_t i = 0; i < nqueries; i++)
 	{
 		EngineQuery *query = &queries[i];
 
@@ -745,8 +748,8 @@ compare(const Copy &copy, MirrorId id, const std::vector<float> &centres, const 
 			 copy.type == ELEMENT_BIT	 ? "bits"
 			 : copy.type == ELEMENT_HALF ? "halves"
 										 : "floats",
-			 copy.rotated ? ", rotated" : "", what, equal, QUERIES, why[0] != 0 ? ": " : "", why);
-	say(equal == QUERIES, text);
+			 copy.rotated ? ", rotated" : "", what, equal, nqueries, why[0] != 0 ? ": " : "", why);
+	say(equal == nqueries, text);
 }
 
 /* Every kind of query on a mirror of one type and metric. */
@@ -790,8 +793,10 @@ compare_all(ElementType type, Metric metric, bool rotated)
 }
 
 int
-main()
+main(int argc, char **argv)
 {
+	bool plain = argc < 2 || strcmp(argv[1], "plain") == 0;
+	bool rotated = argc < 2 || strcmp(argv[1], "rotated") == 0;
 	static const struct
 	{
 		ElementType type;
@@ -804,6 +809,8 @@ main()
 	EngineConfig config;
 	EngineError error;
 
+	if (argc > 2)
+		nqueries = (uint32_t) atoi(argv[2]);
 	memset(&config, 0, sizeof(config));
 	config.device = -1;
 	ops = gpuann_engine_ops();
@@ -814,8 +821,9 @@ main()
 	}
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
 	{
-		compare_all(pairs[i].type, pairs[i].metric, false);
-		if (pairs[i].type != ELEMENT_BIT && pairs[i].metric != METRIC_L1)
+		if (plain)
+			compare_all(pairs[i].type, pairs[i].metric, false);
+		if (rotated && pairs[i].type != ELEMENT_BIT && pairs[i].metric != METRIC_L1)
 			compare_all(pairs[i].type, pairs[i].metric, true);
 	}
 	ops->close(engine);

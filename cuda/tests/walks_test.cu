@@ -533,7 +533,10 @@ make_vector(const Copy &copy, const std::vector<float> &centres, unsigned char *
 	const float *centre =
 		&centres[random_below((uint32_t) (centres.size() / dims)) * (size_t) dims];
 
-	float length = copy.rotated ? (float) (1u << random_below(7)) / 16 : 1;
+	/* from 10^-3 to 10^3, as far as halves go */
+	float power = copy.type == ELEMENT_HALF ? (float) random_below(3000) / 1000 - 2
+											: (float) random_below(6000) / 1000 - 3;
+	float length = copy.rotated ? powf(10, power) : 1;
 
 	memset(to, 0, copy.vector_bytes);
 	for (uint32_t i = 0; i < dims; i++)

@@ -26,6 +26,7 @@
 #include "engine/quantizer/rotation.h"
 
 #define INT8_SAMPLE		256u	/* rows that offsets are made of, at most */
+#define INT8_FAR_SHARE	20u		/* of these, one in so many may be much shorter than the offsets */
 #define INT8_FAR		1e15f	/* a row with an element this far from its offset has no code, and is
 								 * far from all */
 #define INT8_NEAR		1e-15f	/* one with none this far lies on the offsets */
@@ -57,7 +58,8 @@ typedef struct Int8Query
 /*
  * Make offsets: the median of each rotated element over a sample of count rows
  * of dims elements, which are overwritten. A mean would be drawn along by a few
- * long rows. room: for dims and for count floats.
+ * long rows. Where many rows are much shorter than the medians, and would be
+ * lost beside them, offsets are 0. room: for dims and for count floats.
  */
 extern void int8_train(const uint32_t *rotation, uint32_t dims, float *sample, uint32_t count,
 					   float *offsets, float *room);

@@ -40,6 +40,8 @@ typedef struct Kmeans
 	uint32_t   *first;			/* lists + 1: where the members of each begin */
 	uint32_t	sampled;
 	uint32_t	seeds;			/* chosen */
+	double		inertia;		/* of the last round */
+	bool		settled;		/* it is that of the round before: nothing moves any more */
 	_Atomic bool interrupted;
 } Kmeans;
 
@@ -317,21 +319,20 @@ seed_lists(Kmeans *kmeans, bool last)
 			seed_list(kmeans, list, weight);
 }
 
-/* Assign and move once; false: interrupted. */
+/* Assign rows, move centroids and seed lists anew; false: interrupted. */
 static bool
 run_round(Kmeans *kmeans, uint32_t round)
 {
 	const KmeansTask *task = kmeans->task;
+	double		before = kmeans->inertia;
 
 	centroids_init(&kmeans->set, kmeans->centroids, task->lists, task->dims, kmeans->tiles);
 	if (!spread(kmeans, assign_rows, task->count, ROWS_OF_ITEM))
 		return false;
-	if (task->inertia != NULL)
-	{
-		task->inertia[round] = 0;
-		for (uint32_t row = 0; row < task->count; row++)
-			task->inertia[round] += kmeans->distance[row];
-	}
+	kmeans->inertia = 0;
+	for (uint32_t row = 0; row < task->count; row++)
+		kmeans->inertia += kmeans->distance[row];
+	kmeans->settled = round > 0 && kmeans->inertia == before;
 	sort_members(kmeans);
 	if (!spread(kmeans, move_centroids, task->lists, LISTS_OF_ITEM))
 		return false;
@@ -392,7 +393,12 @@ kmeans_run(const KmeansTask *task, float *centroids)
 	kmeans.first = (uint32_t *) (void *) ((char *) kmeans.distance + memory.distances);
 	going = choose_seeds(&kmeans);
 	for (uint32_t round = 0; round < task->rounds && going; round++)
-		going = run_round(&kmeans, round);
+	{
+		if (!kmeans.settled)
+			going = run_round(&kmeans, round);
+		if (task->inertia != NULL)
+			task->inertia[round] = kmeans.inertia;
+	}
 	free(kmeans.tiles);
 	return going ? ENGINE_OK : ENGINE_CANCELLED;
 }

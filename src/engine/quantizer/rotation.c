@@ -52,16 +52,17 @@ rotation_make(uint64_t seed, uint32_t dims, uint32_t *rotation)
 	}
 }
 
-/*
- * Transform each block, scaled. Blocks of 2 step elements and more begin at
- * multiples of that, so a step takes all of them at once; the block of element
- * i is the highest bit in which i and dims differ.
- */
+/* Four values in a register; they may lie anywhere. */
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* Transform a block of a power of two, scaled. */
 static void
-transform_blocks(uint32_t dims, float *values)
+transform_block(uint32_t block, float *values)
 {
-	for (uint32_t step = 1; step <= dims / 2; step *= 2)
-		for (uint32_t i = 0; i < dims / (2 * step) * step; i++)
+	float		factor = 1.0f / sqrtf((float) block);
+
+	for (uint32_t step = 1; step < 4 && step < block; step *= 2)
+		for (uint32_t i = 0; i < block / 2; i++)
 		{
 			float	   *a = values + 2 * i - (i & (step - 1));
 			float		sum = *a + a[step];
@@ -69,8 +70,33 @@ transform_blocks(uint32_t dims, float *values)
 			a[step] = *a - a[step];
 			*a = sum;
 		}
-	for (uint32_t i = 0; i < dims; i++)
-		values[i] *= 1.0f / sqrtf((float) rotation_block(dims ^ i));
+	for (uint32_t step = 4; step < block; step *= 2)
+		for (uint32_t at = 0; at < block; at += 2 * step)
+			for (uint32_t i = at; i < at + step; i += 4)
+			{
+				Four	   *a = (Four *) (values + i);
+				Four	   *b = (Four *) (values + i + step);
+				Four		sum = *a + *b;
+
+				*b = *a - *b;
+				*a = sum;
+			}
+	for (uint32_t i = 0; i < block; i++)
+		values[i] *= factor;
+}
+
+/* Transform all blocks, the largest first. */
+static void
+transform_blocks(uint32_t dims, float *values)
+{
+	while (dims > 0)
+	{
+		uint32_t	block = rotation_block(dims);
+
+		transform_block(block, values);
+		values += block;
+		dims -= block;
+	}
 }
 
 void

@@ -979,7 +979,7 @@ make_recall(void)
 	free(memory);
 }
 
-/* The share of the ten nearest rows that is among the ten nearest by estimate. */
+/* The share of the ten nearest rows among the ten nearest by estimate. */
 static double
 recall_of(QuantizerShape shape)
 {
@@ -1109,7 +1109,7 @@ test_pq_golden(void)
 	quantizer_decode(quantizer, code, decoded);
 	CHECK(decoded[0] == 3 && decoded[1] == 4 && decoded[2] == -5);
 
-	/* |d|^2 = 50, 2<c,d> = 2 (30 + 80 - 150) = -80; |x - c - d|^2 = .01 + .04 */
+	/* |d|^2 = 50, 2<c,d> = 60 + 160 - 300; |x - c - d|^2 = .01 + .04 */
 	memcpy(numbers, code + 4, sizeof(numbers));
 	CHECK(numbers[0] == -30);
 	CHECK(numbers[1] >= sqrt(0.05) * 0.99999 && numbers[1] < sqrt(0.05) * 1.0001);

@@ -142,21 +142,27 @@ lanes_decide(const Centroids *set, const LaneBest *best, double norm, uint32_t *
 {
 	double		error = fast_error_relative(set->dims) * set->longest * (norm + set->longest) +
 		fast_error_absolute(set->dims);
-	float		least = best->least[0];
+	float		least[4];		/* so that four chains of minima run at once */
 	float		limit;
 	int			within = 0;
 	int			lane = 0;
 
-	for (int i = 1; i < NEAREST_TILE; i++)
-		least = best->least[i] < least ? best->least[i] : least;
-	limit = nextafterf((float) (least + 2 * error), INFINITY);
+	memcpy(least, best->least, sizeof(least));
+	for (int i = 4; i < NEAREST_TILE; i += 4)
+		for (int j = 0; j < 4; j++)
+			least[j] = best->least[i + j] < least[j] ? best->least[i + j] : least[j];
+	for (int j = 1; j < 4; j++)
+		least[0] = least[j] < least[0] ? least[j] : least[0];
+	/* a little more than twice, for the roundings here */
+	limit = (float) (least[0] + 2.5 * error);
 	for (int i = 0; i < NEAREST_TILE; i++)
 	{
-		within += (best->least[i] <= limit) + (best->second[i] <= limit);
-		lane = best->least[i] == least ? i : lane;
+		within += best->least[i] <= limit;
+		lane = best->least[i] == least[0] ? i : lane;
 	}
 	*nearest = (uint32_t) (best->at[lane] + lane);
-	return within == 1 && isfinite(limit) && norm + set->longest < NEAREST_FAR;
+	return within == 1 && best->second[lane] > limit && isfinite(limit) &&
+		norm + set->longest < NEAREST_FAR;
 }
 
 /* Up to NEAREST_ROWS rows. */

@@ -168,6 +168,13 @@ rotate_back(const Quantizer *quantizer, float *values)
 	}
 }
 
+/* The nearest whole number, the even one of two, of a small number. */
+static inline float
+whole(float x)
+{
+	return x + 0x1.8p23f - 0x1.8p23f;
+}
+
 /* The largest element's size. */
 static float
 largest_size(const float *values, uint32_t dims)
@@ -201,7 +208,7 @@ int8_numbers(const Quantizer *quantizer, ScalarRow *row, unsigned char *code)
 
 	for (uint32_t i = 0; i < dims; i++)
 	{
-		float		number = rintf(row->residual[i] * factor);
+		float		number = whole(row->residual[i] * factor);
 
 		number = number > INT8_MOST ? INT8_MOST : number < -INT8_MOST ? -INT8_MOST : number;
 		row->numbers[i] = number;
@@ -210,12 +217,42 @@ int8_numbers(const Quantizer *quantizer, ScalarRow *row, unsigned char *code)
 	return factor > 0 ? most / INT8_MOST : 0;
 }
 
+/*
+ * Set word w of all planes from the numbers of its dimensions, as far as there
+ * are some.
+ *
+ * Eight numbers at a time lie in the bytes of a word of 64 bits; the factor
+ * moves bit 8 k to bit 56 + k.
+ */
+static void
+set_planes(const QuantizerShape *shape, const unsigned char *numbers, uint32_t w,
+		   unsigned char *code)
+{
+	uint64_t	eight[SUMS_LANES / 8] = {0};
+
+	for (uint32_t i = 0; i < SUMS_LANES; i++)
+		eight[i / 8] |= (uint64_t) numbers[i] << i % 8 * 8;
+	for (uint32_t plane = 0; plane < shape->bits; plane++)
+	{
+		uint32_t	word = 0;
+
+		for (uint32_t i = 0; i < SUMS_LANES / 8; i++)
+		{
+			uint64_t	bits = eight[i] >> (shape->bits - 1 - plane) &
+				UINT64_C(0x0101010101010101);
+
+			word |= (uint32_t) ((bits * UINT64_C(0x0102040810204080)) >> 56) << i * 8;
+		}
+		memcpy(code + ((size_t) plane * plane_words(shape) + w) * sizeof(word), &word,
+			   sizeof(word));
+	}
+}
+
 /* Set the whole numbers of a row's rabitq code; returns the scale. */
 static float
 rabitq_numbers(const Quantizer *quantizer, ScalarRow *row, unsigned char *code)
 {
 	const QuantizerShape *shape = &quantizer->shape;
-	uint32_t	words = plane_words(shape);
 	float		middle = (float) (1 << (shape->bits - 1));
 	float		last = (float) most_number(shape);
 	float		most = largest_size(row->residual, shape->dims);
@@ -230,21 +267,19 @@ rabitq_numbers(const Quantizer *quantizer, ScalarRow *row, unsigned char *code)
 	factor = (float) (sqrt(shape->dims / row->square) / normal_steps[shape->bits]);
 	if (factor < middle / most)
 		factor = middle / most;	/* smaller steps reach the largest element too */
-	for (uint32_t i = 0; i < shape->dims; i++)
+	for (uint32_t w = 0; w < plane_words(shape); w++)
 	{
-		float		number = floorf(row->residual[i] * factor) + middle;
-		uint32_t	bits;
+		unsigned char bits[SUMS_LANES] = {0};
 
-		number = number < 0 ? 0 : number > last ? last : number;
-		bits = (uint32_t) number;
-		row->numbers[i] = 2 * number - last;
-		for (uint32_t plane = 0; plane < shape->bits; plane++)
+		for (uint32_t i = w * SUMS_LANES; i < shape->dims && i < (w + 1) * SUMS_LANES; i++)
 		{
-			size_t		at = ((size_t) plane * words + i / SUMS_LANES) * sizeof(uint32_t) +
-				i % SUMS_LANES / 8;
+			float		number = row->residual[i] * factor + middle;
 
-			code[at] |= (unsigned char) ((bits >> (shape->bits - 1 - plane) & 1) << i % 8);
+			number = number < 0 ? 0 : number > last ? last : number;
+			bits[i % SUMS_LANES] = (unsigned char) number;
+			row->numbers[i] = (float) (2 * bits[i % SUMS_LANES]) - last;
 		}
+		set_planes(shape, bits, w, code);
 	}
 	product = exact_product(quantizer, row->residual, row->numbers);
 	return product > 0 ? (float) (row->square / product) : 0;
@@ -327,13 +362,18 @@ scalar_encode(const Quantizer *quantizer, const float *centroid, const float *ro
 static int
 get_number(const QuantizerShape *shape, const unsigned char *code, uint32_t i)
 {
-	size_t		plane_bytes = plane_words(shape) * sizeof(uint32_t);
 	int			bits = 0;
 
 	if (shape->kind == QUANTIZER_INT8)
 		return (int8_t) code[i];
 	for (uint32_t plane = 0; plane < shape->bits; plane++)
-		bits = 2 * bits + (code[plane * plane_bytes + i / 8] >> i % 8 & 1);
+	{
+		uint32_t	word;
+
+		memcpy(&word, code + ((size_t) plane * plane_words(shape) + i / SUMS_LANES) *
+			   sizeof(word), sizeof(word));
+		bits = 2 * bits + (int) (word >> i % SUMS_LANES & 1);
+	}
 	return 2 * bits - (int) most_number(shape);
 }
 
@@ -367,7 +407,7 @@ set_integers(const QuantizerShape *shape, const float *query, ScalarTables *tabl
 	step = most < TINY ? 0 : most / (float) steps;
 	for (uint32_t i = 0; i < shape->dims; i++)
 	{
-		float		integer = rintf(query[i] * factor);
+		float		integer = whole(query[i] * factor);
 		double		left;
 
 		integer = integer > (float) steps ? (float) steps

@@ -257,21 +257,65 @@ pq_table_bytes(const QuantizerShape *shape)
 		(size_t) shape->parts * words_of(shape) * (shape->bits == 8 ? sizeof(uint16_t) : 1);
 }
 
-/* Products of a query's piece with the codewords of its sub-space, times factor. */
-static void
-word_products(const Centroids *words, const float *piece, double factor, double *products)
+typedef float FloatLanes __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double DoubleLanes __attribute__((vector_size(64)));
+
+#define LANES		8
+#define REGISTERS	(NEAREST_TILE / LANES)
+
+/*
+ * Products of a query's piece with the codewords of its sub-space, times
+ * factor. Registers are those of the level that it is compiled for; products
+ * and sums round one by one.
+ */
+static inline __attribute__((always_inline)) void
+make_products(const Centroids *words, const float *piece, double factor, double *products)
 {
 	for (uint32_t word = 0; word < words->count; word += NEAREST_TILE)
 	{
 		const float *tile = words->tiles + (size_t) word * words->dims;
-		double		sum[NEAREST_TILE] = {0};
+		DoubleLanes sum[REGISTERS] = {{0}};
 
-		for (uint32_t i = 0; i < words->dims; i++)
-			for (uint32_t lane = 0; lane < NEAREST_TILE; lane++)
-				sum[lane] += (double) piece[i] * tile[i * NEAREST_TILE + lane];
-		for (uint32_t lane = 0; lane < NEAREST_TILE && word + lane < words->count; lane++)
-			products[word + lane] = factor * sum[lane];
+		for (uint32_t i = 0; i < words->dims; i++, tile += NEAREST_TILE)
+			for (int r = 0; r < REGISTERS; r++)
+				sum[r] += (double) piece[i] *
+					__builtin_convertvector(*(const FloatLanes *) (tile + r * LANES), DoubleLanes);
+		for (uint32_t at = 0; at < NEAREST_TILE && word + at < words->count; at++)
+			products[word + at] = factor * sum[at / LANES][at % LANES];
 	}
+}
+
+static void
+products_portable(const Centroids *words, const float *piece, double factor, double *products)
+{
+	make_products(words, piece, factor, products);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void
+products_avx2(const Centroids *words, const float *piece, double factor, double *products)
+{
+	make_products(words, piece, factor, products);
+}
+
+__attribute__((target("avx512f"))) static void
+products_avx512(const Centroids *words, const float *piece, double factor, double *products)
+{
+	make_products(words, piece, factor, products);
+}
+#endif
+
+static void
+word_products(const Centroids *words, const float *piece, double factor, double *products)
+{
+#if defined(__x86_64__)
+	if (words->level == SIMD_AVX512)
+		products_avx512(words, piece, factor, products);
+	else if (words->level == SIMD_AVX2)
+		products_avx2(words, piece, factor, products);
+	else
+#endif
+		products_portable(words, piece, factor, products);
 }
 
 static void
@@ -292,6 +336,7 @@ set_integers(const QuantizerShape *shape, PqTables *tables, uint32_t part, const
 	uint32_t	words = words_of(shape);
 	double		limit = shape->bits == 8 ? UINT16_MAX : UINT8_MAX;
 	double		scale = tables->scale;
+	double		factor = scale > 0 ? 1 / scale : 0;
 	double		error = 0;
 	double		least,
 				most;
@@ -299,16 +344,16 @@ set_integers(const QuantizerShape *shape, PqTables *tables, uint32_t part, const
 	find_range(products, words, &least, &most);
 	for (uint32_t word = 0; word < words; word++)
 	{
-		double		steps = scale > 0 ? floor((products[word] - least) / scale + 0.5) : 0;
-		double		left;
+		double		above = products[word] - least;
+		double		steps = above * factor + 0.5;
+		uint16_t	integer = (uint16_t) (steps < limit ? steps : limit);
+		double		left = fabs(above - integer * scale);
 
-		steps = steps < limit ? steps : limit;
-		left = fabs(products[word] - least - steps * scale);
 		error = left > error ? left : error;
 		if (shape->bits == 8)
-			((uint16_t *) (tables + 1))[(size_t) part * words + word] = (uint16_t) steps;
+			((uint16_t *) (tables + 1))[(size_t) part * words + word] = integer;
 		else
-			((uint8_t *) (tables + 1))[(size_t) part * words + word] = (uint8_t) steps;
+			((uint8_t *) (tables + 1))[(size_t) part * words + word] = (uint8_t) integer;
 	}
 	return error;
 }

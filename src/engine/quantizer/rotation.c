@@ -99,21 +99,29 @@ transform_blocks(uint32_t dims, float *values)
 	}
 }
 
+/* A value whose sign changes if the highest bit of a word is set. */
+static inline float
+change_sign(float value, uint32_t word)
+{
+	uint32_t	bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	bits ^= word & ROTATION_FIRST_SIGN;
+	memcpy(&value, &bits, sizeof(bits));
+	return value;
+}
+
 void
 rotation_apply(const uint32_t *rotation, uint32_t dims, float *values, float *room)
 {
 	for (uint32_t i = 0; i < dims; i++)
-		if (rotation[i] & ROTATION_FIRST_SIGN)
-			values[i] = -values[i];
+		values[i] = change_sign(values[i], rotation[i]);
 	transform_blocks(dims, values);
 	if (rotation_block(dims) == dims)
 		return;
 	memcpy(room, values, dims * sizeof(float));
 	for (uint32_t i = 0; i < dims; i++)
-	{
-		float		value = room[rotation[i] & ROTATION_PLACE];
-
-		values[i] = rotation[i] & ROTATION_SECOND_SIGN ? -value : value;
-	}
+		values[i] = change_sign(room[rotation[i] & ROTATION_PLACE],
+								rotation[i] * (ROTATION_FIRST_SIGN / ROTATION_SECOND_SIGN));
 	transform_blocks(dims, values);
 }

@@ -48,6 +48,16 @@ static uint32_t *first;			/* of each list, and behind the last */
 static Near *truth;				/* queries x NEAREST */
 static double *exact;			/* queries x rows */
 
+/* Of this thread on a processor: the machine may do other work too. */
+static double
+seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+}
+
 static float *
 read_vectors(const char *path, uint32_t count)
 {
@@ -105,24 +115,24 @@ make_lists(void)
 	centroids = need(malloc((size_t) lists * dims * sizeof(float)));
 	first = need(calloc(lists + 1, sizeof(uint32_t)));
 	task.rounds = 0;
-	start = now();
+	start = seconds();
 	if (kmeans_run(&task, centroids) != ENGINE_OK)
 		exit(1);
-	printf("seeds: %.2f s\n", now() - start);
+	printf("seeds: %.2f s\n", seconds() - start);
 	task.rounds = rounds;
-	start = now();
+	start = seconds();
 	if (kmeans_run(&task, centroids) != ENGINE_OK)
 		exit(1);
-	start = now() - start;
+	start = seconds() - start;
 	printf("k-means: %u of %u rows, %u dimensions, %u lists, %u rounds: %.2f s, %.1f GFlop/s, "
 		   "%.0f MB; inertia a row %.4f, then %.4f\n", sample, rows, dims, lists, rounds, start,
 		   2e-9 * sample * lists * dims * rounds / start, kmeans_bytes(&task) / 1e6,
 		   inertia[0] / sample, inertia[rounds - 1] / sample);
 	centroids_init(&set, centroids, lists, dims,
 				   need(aligned_alloc(64, (centroids_bytes(lists, dims) + 63) / 64 * 64)));
-	start = now();
+	start = seconds();
 	undecided = centroids_nearest(&set, base, dims, rows, list, NULL);
-	start = now() - start;
+	start = seconds() - start;
 	printf("assignment: %.0f thousand rows/s, %.1f GFlop/s; exact distances decided for %.5f\n",
 		   rows / start / 1e3, 2e-9 * rows * lists * dims / start, (double) undecided / rows);
 	for (uint32_t l = 0; l < lists; l++)
@@ -216,13 +226,13 @@ ask(const Quantizer *quantizer, const QuantizerShape *shape, const unsigned char
 		double		start;
 
 		quantizer_prepare(quantizer, vector, tables);
-		start = now();
+		start = seconds();
 		for (uint32_t l = 0; l < lists; l++)
 			quantizer_estimate(quantizer, tables,
 							   (float) kernels->exact(vector, centroids + (size_t) l * dims, dims),
 							   codes + first[l] * quantizer_code_bytes(shape),
 							   first[l + 1] - first[l], estimates + first[l], lower + first[l]);
-		found.seconds += now() - start;
+		found.seconds += seconds() - start;
 		count_query(q, estimates, lower, &found);
 	}
 	free(estimates);
@@ -259,7 +269,7 @@ measure(QuantizerShape shape)
 	float	   *residuals = make_residuals(count);
 	void	   *codebook = need(malloc(quantizer_codebook_bytes(&shape) + 1));
 	unsigned char *codes = need(malloc(rows * quantizer_code_bytes(&shape)));
-	double		training = now();
+	double		training = seconds();
 	double		encoding;
 	double		asked = (double) queries * rows;
 	Quantizer  *quantizer;
@@ -267,13 +277,13 @@ measure(QuantizerShape shape)
 
 	if (quantizer_train(&shape, residuals, count, NULL, codebook) != ENGINE_OK)
 		exit(1);
-	training = now() - training;
+	training = seconds() - training;
 	quantizer = need(quantizer_open(&shape, codebook));
-	encoding = now();
+	encoding = seconds();
 	for (uint32_t l = 0; l < lists; l++)
 		quantizer_encode(quantizer, centroids + (size_t) l * dims, base + (size_t) first[l] * dims,
 						 first[l + 1] - first[l], codes + first[l] * quantizer_code_bytes(&shape));
-	encoding = now() - encoding;
+	encoding = seconds() - encoding;
 	found = ask(quantizer, &shape, codes);
 	printf("%-6s %4u %5u %6zu %9.2f %9.0f %9.1f %8.3f %8.3f %9.5f %9.5f %9.5f\n",
 		   names[shape.kind], shape.bits, shape.parts, quantizer_code_bytes(&shape), training,

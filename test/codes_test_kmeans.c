@@ -261,6 +261,21 @@ count_down(void *context)
 	return --*(int *) context < 0;
 }
 
+/* pq's training too. */
+static void
+test_train_interrupt(const TrainControl *control)
+{
+	static float codebook[16 * KMEANS_DIMS];
+	QuantizerShape shape = {QUANTIZER_PQ, METRIC_L2, KMEANS_DIMS, 4, 4, 1};
+
+	CHECK(quantizer_codebook_bytes(&shape) == sizeof(codebook));
+	*(int *) control->context = 200;
+	CHECK(quantizer_train(&shape, kmeans_rows, KMEANS_ROWS, control, codebook) ==
+		  ENGINE_CANCELLED);
+	*(int *) control->context = 1000000;
+	CHECK(quantizer_train(&shape, kmeans_rows, KMEANS_ROWS, control, codebook) == ENGINE_OK);
+}
+
 static void
 test_kmeans_interrupt(void)
 {
@@ -278,7 +293,8 @@ test_kmeans_interrupt(void)
 	left = 1000000;
 	CHECK(kmeans_run(&task, kmeans_found[0]) == ENGINE_OK);
 	CHECK(kmeans_bytes(&task) >= (size_t) KMEANS_ROWS * 16);
-	report("k-means ends at once when it is interrupted");
+	test_train_interrupt(&control);
+	report("training ends at once when it is interrupted");
 }
 
 /* Four points, two lists, by hand. */

@@ -318,15 +318,23 @@ word_products(const Centroids *words, const float *piece, double factor, double 
 		products_portable(words, piece, factor, products);
 }
 
+/* The least and the greatest of count numbers, a multiple of 4. */
 static void
 find_range(const double *products, uint32_t count, double *least, double *most)
 {
-	*least = *most = products[0];
-	for (uint32_t i = 1; i < count; i++)
-	{
-		*least = products[i] < *least ? products[i] : *least;
-		*most = products[i] > *most ? products[i] : *most;
-	}
+	double		low[4];			/* so that four chains of minima run at once */
+	double		high[4];
+
+	memcpy(low, products, sizeof(low));
+	memcpy(high, products, sizeof(high));
+	for (uint32_t i = 4; i < count; i += 4)
+		for (int j = 0; j < 4; j++)
+		{
+			low[j] = products[i + j] < low[j] ? products[i + j] : low[j];
+			high[j] = products[i + j] > high[j] ? products[i + j] : high[j];
+		}
+	*least = fmin(fmin(low[0], low[1]), fmin(low[2], low[3]));
+	*most = fmax(fmax(high[0], high[1]), fmax(high[2], high[3]));
 }
 
 /* Set the integers of a sub-space; returns the most that one of them leaves over. */

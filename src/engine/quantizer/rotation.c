@@ -52,16 +52,17 @@ rotation_make(uint64_t seed, uint32_t dims, uint32_t *rotation)
 	}
 }
 
-/*
- * Transform each block, scaled. Blocks of 2 step elements and more begin at
- * multiples of that, so a step takes all of them at once; the block of element
- * i is the highest bit in which i and dims differ.
- */
+/* Four values in a register; they may lie anywhere. */
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* Transform a block of a power of two, scaled. */
 static void
-transform_blocks(uint32_t dims, float *values)
+transform_block(uint32_t block, float *values)
 {
-	for (uint32_t step = 1; step <= dims / 2; step *= 2)
-		for (uint32_t i = 0; i < dims / (2 * step) * step; i++)
+	float		factor = 1.0f / sqrtf((float) block);
+
+	for (uint32_t step = 1; step < 4 && step < block; step *= 2)
+		for (uint32_t i = 0; i < block / 2; i++)
 		{
 			float	   *a = values + 2 * i - (i & (step - 1));
 			float		sum = *a + a[step];
@@ -69,25 +70,58 @@ transform_blocks(uint32_t dims, float *values)
 			a[step] = *a - a[step];
 			*a = sum;
 		}
-	for (uint32_t i = 0; i < dims; i++)
-		values[i] *= 1.0f / sqrtf((float) rotation_block(dims ^ i));
+	for (uint32_t step = 4; step < block; step *= 2)
+		for (uint32_t at = 0; at < block; at += 2 * step)
+			for (uint32_t i = at; i < at + step; i += 4)
+			{
+				Four	   *a = (Four *) (values + i);
+				Four	   *b = (Four *) (values + i + step);
+				Four		sum = *a + *b;
+
+				*b = *a - *b;
+				*a = sum;
+			}
+	for (uint32_t i = 0; i < block; i++)
+		values[i] *= factor;
+}
+
+/* Transform all blocks, the largest first. */
+static void
+transform_blocks(uint32_t dims, float *values)
+{
+	while (dims > 0)
+	{
+		uint32_t	block = rotation_block(dims);
+
+		transform_block(block, values);
+		values += block;
+		dims -= block;
+	}
+}
+
+/* A value whose sign changes if the highest bit of a word is set. */
+static inline float
+change_sign(float value, uint32_t word)
+{
+	uint32_t	bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	bits ^= word & ROTATION_FIRST_SIGN;
+	memcpy(&value, &bits, sizeof(bits));
+	return value;
 }
 
 void
 rotation_apply(const uint32_t *rotation, uint32_t dims, float *values, float *room)
 {
 	for (uint32_t i = 0; i < dims; i++)
-		if (rotation[i] & ROTATION_FIRST_SIGN)
-			values[i] = -values[i];
+		values[i] = change_sign(values[i], rotation[i]);
 	transform_blocks(dims, values);
 	if (rotation_block(dims) == dims)
 		return;
 	memcpy(room, values, dims * sizeof(float));
 	for (uint32_t i = 0; i < dims; i++)
-	{
-		float		value = room[rotation[i] & ROTATION_PLACE];
-
-		values[i] = rotation[i] & ROTATION_SECOND_SIGN ? -value : value;
-	}
+		values[i] = change_sign(room[rotation[i] & ROTATION_PLACE],
+								rotation[i] * (ROTATION_FIRST_SIGN / ROTATION_SECOND_SIGN));
 	transform_blocks(dims, values);
 }

@@ -82,6 +82,8 @@ ok(serve('db4'), 'a worker is there');
 $node->safe_psql('postgres', 'CREATE DATABASE db5 TEMPLATE db4');
 pass('a database can be copied');
 ok(mirror_in('db5'), 'the copy gets a mirror of its own');
+# Its worker may have been ended in the middle of an operation.
+ok(mirror_in('db4'), 'the original has its own again');
 my ($before, $after);
 $before = status($node, 'mirrors_ready');
 ok(serve('db4'), 'a worker is there');

@@ -271,24 +271,15 @@ typedef struct GraphRounds
 } GraphRounds;
 
 /*
- * Whether a round begins anew: over pages a search goes on, if it has the
- * memory.
- */
-static bool
-begins_anew(const PricedIndex *index, double ef)
-{
-	return index->server || rows_visited(index, ef) > scan_walk_room();
-}
-
-/*
- * Add a round of breadth ef.
+ * Add a round of breadth ef. Over pages a search goes on, if it has the memory;
+ * a server begins anew.
  */
 static void
 add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 {
 	uint32		before = rounds->ef;
 
-	if (begins_anew(index, ef))
+	if (index->server || rows_visited(index, ef) > scan_walk_room())
 		before = 0;
 	rounds->price += graph_price(index, before, ef, &rounds->read);
 	rounds->ef = ef;
@@ -300,8 +291,7 @@ add_graph_round(const PricedIndex *index, GraphRounds *rounds, uint32 ef)
 static bool
 is_too_broad(const PricedIndex *index, double ef)
 {
-	return ef > ENGINE_MAX_EF ||
-		   scan_graph_is_dearer((uint32) ef, index->rows, begins_anew(index, ef));
+	return ef > ENGINE_MAX_EF || scan_graph_is_dearer((uint32) ef, index->rows, index->server);
 }
 
 /*

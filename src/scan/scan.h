@@ -22,9 +22,11 @@
 									 * ... */
 #define EXACT_NEXT_ROOM		16384	/* ... and after the graph; each further round takes eight times
 									 * as many */
-#define GRAPH_ROW_COST		60		/* distances of an exact search that cost as much as one
-									 * more of ef, where a round begins anew, ... */
-#define WALK_ROW_COST		25		/* ... and where it goes on */
+#define GRAPH_ROW_COST		60		/* distances of an exact search by the server that cost
+									 * as much as one more of ef, ... */
+#define PAGE_GRAPH_ROW_COST 25		/* ... and over pages */
+#define EXPECTED_WEIGHT		4		/* the share that the planner expects to pass counts as
+									 * if so many rows had passed */
 #define FIRST_EF_FACTOR		4		/* the first round of a caller that gathers rows is at
 									 * most so many times as broad as it would be without
 									 * the filter: the planner may be wrong */
@@ -68,9 +70,9 @@ scan_walk_room(void)
  * Whether searching the graph so broadly costs more than comparing every row.
  */
 static inline bool
-scan_graph_is_dearer(uint32 ef, double rows, bool anew)
+scan_graph_is_dearer(uint32 ef, double rows, bool server)
 {
-	return (double) ef * (anew ? GRAPH_ROW_COST : WALK_ROW_COST) > rows;
+	return (double) ef * (server ? GRAPH_ROW_COST : PAGE_GRAPH_ROW_COST) > rows;
 }
 
 /*
@@ -97,13 +99,13 @@ scan_first_ef(double wanted, double needed, double as_set)
 }
 
 /*
- * The share that passes, by the rows judged and by what was expected, which
- * counts as much as the rows that one was expected of: few rows say little.
+ * The share that passes, by the rows judged and by what was expected: few rows
+ * say little.
  */
 static inline double
 scan_share_seen(double passed, double judged, double expected)
 {
-	return (passed + 1) / (judged + 1 / expected);
+	return (passed + EXPECTED_WEIGHT) / (judged + EXPECTED_WEIGHT / expected);
 }
 
 /*

@@ -103,16 +103,6 @@ is_time_to_walk(const GpuannScan *scan, uint32 ef)
 }
 
 /*
- * Whether the next graph round, so broad, would begin anew: a server's does,
- * and over pages one that half of work_mem does not suffice for.
- */
-static bool
-begins_anew(const GpuannScan *scan, uint32 ef)
-{
-	return scan->ask_server || visits_of(scan, ef) > scan_walk_room();
-}
-
-/*
  * The breadth of the next graph round: twice the last's. 0: another round is
  * not worth it, or cannot be.
  */
@@ -125,7 +115,7 @@ next_ef(const GpuannScan *scan)
 		return 0;
 	if (may_visit_all(scan))
 		return ef > ENGINE_MAX_EF || emitted_is_large(scan) ||
-					   scan_graph_is_dearer(ef, scan->bounds.next_fresh, begins_anew(scan, ef))
+					   scan_graph_is_dearer(ef, scan->bounds.next_fresh, scan->ask_server)
 				   ? 0
 				   : ef;
 	if (scan->walk.scratch != NULL &&

@@ -148,6 +148,19 @@ SKIP:
 	set('gpuann.fault' => '');
 	sql("SELECT gpuann_prewarm('items_v')");
 	whole('a reader that failed');
+
+	# Who owns a database may not send others away, and must not need to: readers leave of themselves.
+	undef $asked;
+	sql('CREATE ROLE owner LOGIN');
+	$node->safe_psql('template1', 'CREATE DATABASE victim OWNER owner TEMPLATE postgres');
+	set('gpuann.fault' => 'worker-part delay 1000');
+	my $victim = PgSession->new($node, dbname => 'victim');
+	$victim->send("SELECT gpuann_prewarm('items_v')");
+	ok(await('readers in a database', sub { sql("SELECT count(*) $readers AND datname = 'victim'") > 0 }), 'a load in a database that is to go');
+	sql("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = 'victim' AND backend_type = 'client backend'");
+	my ($rc, $out, $error) = $node->psql('postgres', 'DROP DATABASE victim WITH (FORCE)', extra_params => [ '-U', 'owner' ]);
+	is($rc, 0, 'its owner drops it while readers load a mirror') or diag $error;
+	set('gpuann.fault' => '');
 }
 
 $node->stop;

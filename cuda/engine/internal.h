@@ -118,6 +118,7 @@ struct CudaMirror
 	bool has_ranges;	   /* the ranges of values were begun */
 	bool ranges_changed;   /* rows were measured since they were looked at */
 	uint32_t judged;	   /* rows that were linked at the last judgement */
+	uint32_t overwritten;  /* rows since then */
 	bool codes_good;	   /* searches walk them */
 	bool codes_rotated;	   /* they are of rotated rows, with a scale each */
 

@@ -299,14 +299,15 @@ begin_reach(CudaJob *job)
 
 /*
  * Keep what a repair has changed for the result of a later one, or take over
- * what earlier ones kept. Without memory to keep it, it is in this one's
- * result.
+ * what earlier ones kept. Without memory to keep it, or if it is much, it is in
+ * this one's result.
  */
 static void
 settle_deferred(CudaJob *job)
 {
 	CudaMirror *mirror = job->mirror;
 	uint32_t *bits = job->work->bits;
+	uint32_t count = 0;
 	bool defers = job->in.defers;
 
 	if (defers && mirror->deferred_rows < mirror->rows)
@@ -327,13 +328,17 @@ settle_deferred(CudaJob *job)
 		return;
 	for (uint32_t i = 0; i <= mirror->deferred_rows / 32; i++)
 	{
-		uint32_t both = mirror->deferred[i] | bits[i];
-
-		mirror->deferred[i] = both;
-		bits[i] = defers ? 0 : both;
+		bits[i] |= mirror->deferred[i];
+		count += (uint32_t) __builtin_popcount(bits[i]);
 	}
-	if (defers)
+	if (defers && count <= ENGINE_DEFERRED_MOST)
+	{
+		size_t bytes = ((size_t) mirror->deferred_rows / 32 + 1) * sizeof(uint32_t);
+
+		memcpy(mirror->deferred, bits, bytes);
+		memset(bits, 0, bytes);
 		return;
+	}
 	free(mirror->deferred);
 	mirror->deferred = NULL;
 	mirror->deferred_rows = 0;

@@ -20,6 +20,7 @@
 #include "cuda/engine/internal.h"
 
 #define BAD_MOST 20u	   /* one sampled row in so many may be served badly */
+#define ROTATED_FROM 64u   /* linked rows before codes are rotated */
 
 /*
  * What encoding keeps behind a mirror's seeds: least, greatest, offsets,
@@ -289,6 +290,17 @@ quantizer_verdict(CudaJob *job)
 }
 
 /*
+ * Whether codes may be made anew, rotated, for good: the verdict against them
+ * must be one of many rows. Of a mirror that is being loaded few are linked.
+ */
+static bool
+may_rotate_now(const CudaMirror *mirror)
+{
+	return may_be_rotated(mirror->spec.dims, mirror->spec.metric) &&
+		   mirror->linked >= ROTATED_FROM && mirror->linked >= mirror->rows / 2;
+}
+
+/*
  * Judge codes; if they are bad, take a sample (steps 2 and 3), make rotated
  * ones (3, 5) and judge these (5, 4).
  */
@@ -312,8 +324,9 @@ quantizer_judge_stage(CudaEngine *engine, CudaJob *job)
 	{
 		mirror->codes_good = quantizer_verdict(job);
 		mirror->judged = mirror->linked;
+		mirror->overwritten = 0;
 		if (mirror->codes_good || job->step == 4 ||
-			!may_be_rotated(mirror->spec.dims, mirror->spec.metric) || !grow_scales(engine, mirror))
+			!may_rotate_now(mirror) || !grow_scales(engine, mirror))
 			return true;
 		job->step = 2;
 	}
@@ -348,6 +361,10 @@ quantizer_overwrite(CudaEngine *engine, CudaMirror *mirror, const uint32_t *slot
 		return true;
 	rows = coded_rows(mirror);
 	mirror->ranges_changed = !mirror->codes_rotated;
+	/* where offsets are to be is not known of rotated codes: they are judged */
+	mirror->overwritten += count;
+	if (mirror->codes_rotated && mirror->overwritten > mirror->judged / 4)
+		mirror->judged = 0;
 	return (mirror->codes_rotated ||
 			GPU(&engine->failure, codes_measure(&rows, slots, 0, count, engine->job_stream))) &&
 		   GPU(&engine->failure, quantizer_encode(&rows, slots, 0, count, engine->job_stream));

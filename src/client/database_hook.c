@@ -332,6 +332,14 @@ ask_to_leave(Oid database)
 			SetLatch(slot->latch);
 		slot->leave = true;
 	}
+	/* They see that the database is barred. */
+	for (int i = 0; i < GPUANN_MAX_READERS; i++)
+	{
+		if (gpuann_control->readers[i].database != database)
+			continue;
+		any = true;
+		SetLatch(gpuann_control->readers[i].latch);
+	}
 	LWLockRelease(gpuann_mirror_lock());
 	return any;
 }

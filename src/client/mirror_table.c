@@ -284,6 +284,7 @@ mirror_invalidate(int entry, MirrorState next)
 	clear_figures(mirror);
 	memset(&mirror_track(entry)->progress, 0, sizeof(MirrorProgress));
 	memset(&mirror_track(entry)->load, 0, sizeof(LoadShare));
+	ConditionVariableBroadcast(&mirror_track(entry)->load_moved);
 	atomic_store(&mirror_track(entry)->changes_sent, 0);
 	atomic_store(&mirror_track(entry)->link_wanted, 0);
 	atomic_store(&mirror_track(entry)->link_again_ms, 0);

@@ -149,6 +149,15 @@ typedef struct WorkerSlot
 	int64		started_ms;
 } WorkerSlot;
 
+/* A process that helps to load a mirror. database: InvalidOid: none. */
+typedef struct ReaderSlot
+{
+	Oid			database;
+	Latch	   *latch;
+} ReaderSlot;
+
+#define GPUANN_MAX_READERS 64
+
 /* A database that is being dropped, moved, renamed or copied. */
 typedef struct BarredDatabase
 {
@@ -173,6 +182,7 @@ typedef struct MirrorControl
 	Latch	   *_Atomic launcher_latch;
 	FallbackLog fallbacks[FALLBACK_REASONS];
 	WorkerSlot	workers[GPUANN_MAX_WORKERS];
+	ReaderSlot	readers[GPUANN_MAX_READERS];
 	MirrorTrack tracks[AREA_MIRRORS];
 } MirrorControl;
 

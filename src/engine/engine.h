@@ -354,10 +354,13 @@ typedef struct EngineJob
 	uint64_t	position;
 	uint32_t	ef_construction;	/* LINK, REPAIR: breadth of the candidate search, 4 .. 1000 */
 	int			threads;		/* LINK, REPAIR: threads to use, 0: the engine's */
-	bool		defers;			/* REPAIR: the result has no rows, unless memory is short; those
-								 * that changed are in that of the mirror's next one that does not
+	bool		defers;			/* REPAIR: the result has no rows, unless memory is short or
+								 * there would be more than ENGINE_DEFERRED_MOST; those that
+								 * changed are in that of the mirror's next one that does not
 								 * defer, as they are then */
 } EngineJob;
+
+#define ENGINE_DEFERRED_MOST (1u << 20)
 
 typedef struct JobProgress
 {

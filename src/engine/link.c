@@ -299,15 +299,15 @@ link_release(Linking *linking)
 
 /*
  * Keep what a repair has changed for the result of a later one, or take over
- * what earlier ones kept. Without memory to keep it, it is in this one's
- * result.
+ * what earlier ones kept. Without memory to keep it, or if it is much, it is in
+ * this one's result.
  */
 static void
-settle_deferred(Linking *linking)
+settle_deferred(Linking *linking, bool defers)
 {
 	Mirror	   *mirror = linking->mirror;
 	size_t		words = (size_t) linking->rows / 64 + 1;
-	bool		defers = linking->job->in.defers;
+	uint32_t	count = 0;
 
 	if (defers && mirror->deferred_slots < linking->rows)
 	{
@@ -326,13 +326,16 @@ settle_deferred(Linking *linking)
 		return;
 	for (size_t i = 0; i <= mirror->deferred_slots / 64; i++)
 	{
-		uint64_t	both = mirror->deferred[i] | linking->changed[i];
-
-		mirror->deferred[i] = both;
-		linking->changed[i] = defers ? 0 : both;
+		linking->changed[i] |= mirror->deferred[i];
+		count += (uint32_t) __builtin_popcountll(linking->changed[i]);
 	}
-	if (defers)
+	if (defers && count <= ENGINE_DEFERRED_MOST)
+	{
+		memcpy(mirror->deferred, linking->changed,
+			   ((size_t) mirror->deferred_slots / 64 + 1) * sizeof(uint64_t));
+		memset(linking->changed, 0, ((size_t) mirror->deferred_slots / 64 + 1) * sizeof(uint64_t));
 		return;
+	}
 	free(mirror->deferred);
 	mirror->deferred = NULL;
 	mirror->deferred_slots = 0;
@@ -470,7 +473,7 @@ link_run(CpuJob *job, Worker *worker)
 	{
 		result = linking.repairs ? ENGINE_OK : link_renew_seeds(&linking, REACH_SHARE, true);
 		if (linking.repairs)
-			settle_deferred(&linking);
+			settle_deferred(&linking, job->in.defers && status == ENGINE_OK);
 		if (result == ENGINE_OK)
 			result = make_result(&linking);
 		if (status == ENGINE_OK)

@@ -43,6 +43,7 @@ StaticAssertDecl(sizeof(ReaderOrder) <= BGW_EXTRALEN, "a reader's order fits");
 static MirrorSlice reader = {.channel = -1, .spare = -1, .helps = true};
 static MirrorProgress reader_progress;
 static bool reader_works = false;	/* parts may be in hand */
+static ReaderSlot *reader_slot = NULL;
 
 void
 load_readers_start(const MirrorSlice *slice)
@@ -77,12 +78,33 @@ reader_exit(int code, Datum arg)
 {
 	LWLockReleaseAll();
 	shmem_leave();
+	if (reader_slot != NULL)
+	{
+		LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
+		reader_slot->database = InvalidOid;
+		LWLockRelease(gpuann_mirror_lock());
+	}
 	if (!reader_works && reader_progress.part.count == 0)
 		return;
 	if (reader.reason[0] == '\0')
 		strlcpy(reader.reason, "a process that helped to read it has ended",
 				sizeof(reader.reason));
 	load_share_fail(&reader, SLICE_RELOAD);
+}
+
+/*
+ * Take a slot, so that who wants the database to himself knows of this process.
+ * The mirror lock is held. False: there is none.
+ */
+static bool
+take_slot(Oid database)
+{
+	for (int i = 0; i < GPUANN_MAX_READERS && reader_slot == NULL; i++)
+		if (gpuann_control->readers[i].database == InvalidOid)
+			reader_slot = &gpuann_control->readers[i];
+	if (reader_slot != NULL)
+		*reader_slot = (ReaderSlot) {database, MyLatch};
+	return reader_slot != NULL;
 }
 
 /*
@@ -98,9 +120,9 @@ reader_begin(const ReaderOrder *order)
 	reader.generation = order->generation;
 	reader.track = mirror_track(order->entry);
 	reader.progress = &reader_progress;
-	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
+	LWLockAcquire(gpuann_mirror_lock(), LW_EXCLUSIVE);
 	wanted = mirror_is_generation(order->entry, order->generation) &&
-			 !database_barred(order->database);
+			 !database_barred(order->database) && take_slot(order->database);
 	reader.key = reader.track->key;
 	reader_progress.load_slots = reader.track->load.slots;
 	LWLockRelease(gpuann_mirror_lock());

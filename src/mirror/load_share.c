@@ -25,6 +25,7 @@
 StaticAssertDecl(ROWS_PART_BYTES <= CHANNEL_DATA_BYTES - 4 * AREA_ALIGN, "a part fits a channel");
 #define TURN_US		SLICE_US	/* how long a slice is kept for a turn to come */
 #define LOOK_MS		100			/* while nothing can be done: the interval of looks */
+#define OWNER_GONE_MS	10000	/* a load that nobody owns for so long has no helpers */
 
 /* Slots of the next part. Graph rows are taken by whole superblocks. */
 static uint32
@@ -190,7 +191,9 @@ bool
 load_share_await_work(MirrorSlice *slice)
 {
 	const LoadShare *load = &slice->track->load;
+	const LoadPart *part = &slice->progress->part;
 	ConditionVariable *moved = &slice->track->load_moved;
+	int64		owned_ms = monotonic_ms();
 	bool		goes_on;
 	bool		work;
 
@@ -199,8 +202,15 @@ load_share_await_work(MirrorSlice *slice)
 	{
 		LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 		goes_on = share_look(slice) == SLICE_IDLE && !database_barred(slice->key.database);
-		work = slice->progress->part.count > 0 || load->next < load->slots;
+		/* Rows that have missed their turn are not read before it comes. */
+		if (part->count > 0)
+			work = load->phase == PHASE_GRAPH || load->sent == part->first;
+		else
+			work = load->next < load->slots;
 		goes_on &= work || load->phase == PHASE_ROWS;
+		if (slice->track->worker >= 0)
+			owned_ms = monotonic_ms();
+		goes_on &= monotonic_ms() - owned_ms < OWNER_GONE_MS;
 		LWLockRelease(gpuann_mirror_lock());
 		if (!goes_on || work)
 			break;

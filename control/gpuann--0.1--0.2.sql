@@ -2,8 +2,8 @@
 -- complain if script is sourced in psql, rather than via ALTER EXTENSION
 \echo Use "ALTER EXTENSION gpuann UPDATE TO '0.2'" to load this file. \quit
 
--- pg_stat_gpuann counts scans that pages answer because gpuann.engine = auto finds no GPU. The view keeps its columns in their places, with what
--- depends on them: it is given the new function before the old one goes.
+-- pg_stat_gpuann counts scans that pages answer because gpuann.engine = auto finds no GPU, and rows of each index, those that are not linked apart.
+-- The view keeps its columns in their places, with what depends on them: it is given the new function before the old one goes.
 
 ALTER FUNCTION gpuann_stat_indexes() RENAME TO gpuann_stat_indexes_0_1;
 
@@ -18,7 +18,8 @@ CREATE FUNCTION gpuann_stat_indexes(
 	OUT batches bigint, OUT batched_queries bigint, OUT queue_time float8, OUT engine_time float8,
 	OUT evictions bigint, OUT stats_reset timestamptz,
 	OUT mirror_rows bigint, OUT mirror_bytes bigint, OUT mirror_host_bytes bigint, OUT mirror_position bigint, OUT mirror_lag bigint,
-	OUT mirror_changes bigint, OUT mirror_change_lag bigint, OUT worker_pid integer)
+	OUT mirror_changes bigint, OUT mirror_change_lag bigint, OUT worker_pid integer,
+	OUT index_rows bigint, OUT pending_rows bigint)
 	RETURNS SETOF record
 	AS 'MODULE_PATHNAME', 'gpuann_stat_indexes_0_2' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
@@ -34,7 +35,7 @@ CREATE OR REPLACE VIEW pg_stat_gpuann AS
 		s.batches, s.batched_queries, s.batched_queries::float8 / nullif(s.batches, 0) AS mean_batch,
 		s.queue_time, s.engine_time,
 		s.mirror_rows, s.mirror_bytes, s.mirror_host_bytes, s.mirror_position, s.mirror_lag, s.mirror_changes, s.mirror_change_lag, s.worker_pid, s.evictions, s.stats_reset,
-		s.fallback_no_gpu
+		s.fallback_no_gpu, s.index_rows, s.pending_rows
 	FROM gpuann_stat_indexes() s
 		JOIN pg_class c ON c.oid = s.indexrelid AND pg_relation_filenode(c.oid) = s.relfilenode
 		JOIN pg_index i ON i.indexrelid = c.oid
@@ -42,3 +43,22 @@ CREATE OR REPLACE VIEW pg_stat_gpuann AS
 		JOIN pg_namespace n ON n.oid = t.relnamespace;
 
 DROP FUNCTION gpuann_stat_indexes_0_1();
+
+-- gpuann_stats counts rows where it counted slots with a row.
+
+DROP FUNCTION gpuann_stats(regclass);
+
+CREATE FUNCTION gpuann_stats(index regclass,
+	OUT live_rows bigint, OUT dead_rows bigint, OUT detached_slots bigint, OUT free_slots bigint, OUT absent_slots bigint,
+	OUT linked bigint, OUT pending bigint,
+	OUT trimmed_position bigint, OUT linked_position bigint, OUT end_position bigint,
+	OUT min_degree integer, OUT avg_degree float8, OUT max_degree integer, OUT degrees integer[],
+	OUT reachable float8, OUT seeds bigint,
+	OUT meta_bytes bigint, OUT seed_bytes bigint, OUT list_bytes bigint, OUT node_bytes bigint, OUT vector_bytes bigint,
+	OUT unused_bytes bigint,
+	OUT format_version integer, OUT m integer, OUT ef_construction integer, OUT dimensions integer,
+	OUT type text, OUT metric text, OUT nonce text, OUT changes bigint)
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_stats(regclass) IS
+	'what a gpuann index holds: rows by state, pending list, graph, bytes by part, format';

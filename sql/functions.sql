@@ -8,7 +8,7 @@ INSERT INTO things SELECT i, i % 3, ARRAY(SELECT random() FROM generate_series(1
 INSERT INTO things VALUES (0, 0, NULL);
 
 -- slots, list and format; in every figure something adds up
-SELECT live_slots, dead_slots, detached_slots, free_slots, linked + pending AS in_graph_or_list,
+SELECT live_rows, dead_rows, detached_slots, free_slots, linked + pending AS in_graph_or_list,
 	pending = end_position - linked_position AS listed, max_degree <= 16 AND min_degree >= 1 AND avg_degree BETWEEN min_degree AND max_degree AS degrees_agree,
 	array_length(degrees, 1) AS degree_counts, (SELECT sum(d) FROM unnest(degrees) d) = linked AS rows_counted, reachable,
 	format_version > 0 AS versioned, m, ef_construction, dimensions, type, metric, nonce <> '0' AS has_nonce
@@ -22,10 +22,10 @@ VACUUM things;
 VACUUM things;
 VACUUM things;
 SELECT gpuann_link('things_v') >= 0 AS linked;
-SELECT live_slots, dead_slots, detached_slots + free_slots AS gone, pending, reachable FROM gpuann_stats('things_v');
+SELECT live_rows, dead_rows, detached_slots + free_slots AS gone, pending, reachable FROM gpuann_stats('things_v');
 CREATE TABLE none (v halfvec(3));
 CREATE INDEX none_v ON none USING gpuann (v halfvec_cosine_ops);
-SELECT live_slots, linked, min_degree, avg_degree, reachable, type, metric FROM gpuann_stats('none_v');
+SELECT live_rows, linked, min_degree, avg_degree, reachable, type, metric FROM gpuann_stats('none_v');
 SELECT * FROM gpuann_recall('none_v');
 
 -- the check, with the table: partial and expression indexes, rows updated in place and moved
@@ -91,7 +91,7 @@ SELECT gpuann_link('things_v');
 SELECT gpuann_recall('things_v');
 SET ROLE regress_monitor;
 SELECT gpuann_check('things_v', true);
-SELECT live_slots FROM gpuann_stats('things_v');
+SELECT live_rows FROM gpuann_stats('things_v');
 SELECT gpuann_link('things_v');
 SELECT gpuann_recall('things_v');
 SET ROLE regress_reader;
@@ -169,7 +169,7 @@ END $$;
 RESET ROLE;
 DELETE FROM trap WHERE v <> '[1,1,1]';
 SELECT gpuann_check('trap_v', true);
-SELECT gpuann_link('trap_v'), (SELECT samples_asked FROM gpuann_recall('trap_v', 2, 2)), (SELECT live_slots FROM gpuann_stats('trap_v'));
+SELECT gpuann_link('trap_v'), (SELECT samples_asked FROM gpuann_recall('trap_v', 2, 2)), (SELECT live_rows FROM gpuann_stats('trap_v'));
 SELECT count(*) FROM secret;
 SELECT current_user = session_user AS myself;
 

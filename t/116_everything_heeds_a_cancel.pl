@@ -51,7 +51,7 @@ heeds('drain', "SELECT count(*) FROM ($nearest) s", "SET work_mem = '64MB';");
 heeds('exact', "SELECT count(*) FROM ($nearest) s", "SET work_mem = '64MB'; SET gpuann.exact = on;");
 heeds('rows in any order', 'SELECT count(*) FROM (SELECT id FROM items ORDER BY v <-> (SELECT NULL::vector)) s');
 heeds('check', "SELECT gpuann_check('items_v', true)");
-heeds('stats', "SELECT live_slots FROM gpuann_stats('items_v')");
+heeds('stats', "SELECT live_rows FROM gpuann_stats('items_v')");
 heeds('recall', "SELECT samples_asked FROM gpuann_recall('items_v', 20)");
 heeds('insert', "INSERT INTO items SELECT id + 100000, v FROM items WHERE id <= 6000");
 heeds('pending rows', "$nearest LIMIT 10");

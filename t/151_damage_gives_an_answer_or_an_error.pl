@@ -40,7 +40,7 @@ my @steps = (
 	[ 'graph', "SELECT count(*) > 0 FROM (SELECT id FROM items $ask LIMIT 5) s;" ],
 	[ 'drain', "SELECT count(DISTINCT id), count(*) FROM (SELECT id FROM items $ask) s;" ],
 	[ 'exact', "SET gpuann.exact = on; SELECT array_agg(id) FROM (SELECT id FROM items $ask LIMIT 50) s; RESET gpuann.exact;" ],
-	[ 'stats', "SELECT live_slots FROM gpuann_stats('items_v');" ],
+	[ 'stats', "SELECT live_rows FROM gpuann_stats('items_v');" ],
 	[ 'recall', "SELECT samples_asked > 0 FROM gpuann_recall('items_v', 3, 3);" ],
 	[ 'insert', 'INSERT INTO items SELECT id + 10000, v FROM items WHERE id < 8;' ],
 	[ 'delete', 'DELETE FROM items WHERE id BETWEEN 3 AND 30; UPDATE items SET id = -id, v = v + v WHERE id BETWEEN 40 AND 42;' ],

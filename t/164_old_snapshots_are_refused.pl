@@ -32,7 +32,7 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 sub live
 {
-	return sql("SELECT live_slots FROM gpuann_stats('$_[0]_v')");
+	return sql("SELECT live_rows FROM gpuann_stats('$_[0]_v')");
 }
 
 # Tables of 1,000 rows that snapshots see: in the graph, on the pending list; and one that nothing happens to.

@@ -15,17 +15,22 @@
 #include "base/signature.h"
 
 #include "access/relation.h"
+#include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #define STATUS_COLUMNS	18
-#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_COUNTED - 1) + 4 + 4 + 2 + 8)
+#define INDEX_COLUMNS	(4 + 2 + 1 + (FALLBACK_COUNTED - 1) + 4 + 4 + 2 + 8 + 2)
 
 PG_FUNCTION_INFO_V1(gpuann_server_status);
 PG_FUNCTION_INFO_V1(gpuann_stat_indexes);
@@ -214,85 +219,159 @@ gpuann_server_status(PG_FUNCTION_ARGS)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(description), row.values, row.nulls));
 }
 
-/* How far a mirror is behind its index. */
-typedef struct MirrorLag
+/* What an index's pages say of its rows, and how far its mirror is behind. */
+typedef struct IndexRows
 {
-	int64		entries;		/* of the pending list; -1: the index is locked, or has another
-								 * file */
-	int64		changes;		/* change sequences of linker and VACUUM */
-} MirrorLag;
+	bool		known;			/* false: the index is locked, has another file, or cannot be
+								 * read */
+	int64		rows;			/* slots that are not free */
+	int64		pending;		/* of them, not linked */
+	int64		lag;			/* entries of the pending list that the mirror has not seen */
+	int64		change_lag;		/* and change sequences of linker and VACUUM */
+} IndexRows;
 
-static MirrorLag
-mirror_lag(const MirrorKey *key, uint64 position, uint64 change_seq)
+/*
+ * Read the bounds of an index's pending list; false if the pages are damaged or
+ * of another format version. One such index must not hide all others from the
+ * view, so the error ends here, and what was pinned and locked is released. A
+ * subtransaction would do the same, but parallel queries allow none.
+ */
+static bool
+try_pending_bounds(Relation index, MetaPage *meta, PendingBounds *bounds)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ResourceOwner reading = ResourceOwnerCreate(owner, "gpuann statistics");
+	volatile bool sound = true;
+
+	CurrentResourceOwner = reading;
+	PG_TRY();
+	{
+		pending_bounds(index, index_format(index), meta, bounds);
+	}
+	PG_CATCH();
+	{
+		int			code = geterrcode();
+
+		CurrentResourceOwner = owner;
+		if (code != ERRCODE_INDEX_CORRUPTED && code != ERRCODE_DATA_CORRUPTED &&
+			code != ERRCODE_FEATURE_NOT_SUPPORTED)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		LWLockReleaseAll();
+#if PG_VERSION_NUM < 160000
+		/* later versions have the resource owner end a read that failed */
+		AbortBufferIO();
+#endif
+		sound = false;
+	}
+	PG_END_TRY();
+	CurrentResourceOwner = owner;
+	ResourceOwnerRelease(reading, RESOURCE_RELEASE_BEFORE_LOCKS, false, false);
+	ResourceOwnerRelease(reading, RESOURCE_RELEASE_LOCKS, false, false);
+	ResourceOwnerRelease(reading, RESOURCE_RELEASE_AFTER_LOCKS, false, false);
+	ResourceOwnerDelete(reading);
+	return sound;
+}
+
+/* Whether this process may read the index of an entry, and it is still that. */
+static bool
+can_be_read(Relation index, const MirrorKey *key)
+{
+	MirrorKey	now;
+
+	mirror_key(index, 0, &now);
+	return is_gpuann_index(index) && now.relfile == key->relfile &&
+		now.tablespace == key->tablespace && !RELATION_IS_OTHER_TEMP(index) &&
+		!(RecoveryInProgress() && index->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED);
+}
+
+/* Read what an index's pages say, without waiting for a lock. */
+static IndexRows
+index_rows(const MirrorKey *key, uint64 position, uint64 change_seq)
 {
 	Relation	index;
-	MirrorKey	now;
 	MetaPage	meta;
 	PendingBounds bounds;
-	MirrorLag	lag = {-1, -1};
+	IndexRows	found = {false};
 
 	if (!ConditionalLockRelationOid(key->index, AccessShareLock))
-		return lag;
+		return found;
 	index = try_relation_open(key->index, NoLock);
 	if (index == NULL)
 	{
 		UnlockRelationOid(key->index, AccessShareLock);
-		return lag;
+		return found;
 	}
-	mirror_key(index, 0, &now);
-	if (is_gpuann_index(index) && now.relfile == key->relfile &&
-		now.tablespace == key->tablespace)
+	if (can_be_read(index, key) && try_pending_bounds(index, &meta, &bounds))
 	{
-		pending_bounds(index, index_format(index), &meta, &bounds);
-		lag.entries = bounds.end > position ? (int64) (bounds.end - position) : 0;
-		lag.changes = meta.change_seq > change_seq ? (int64) (meta.change_seq - change_seq) : 0;
+		found.known = true;
+		found.rows = (int64) bounds.next_fresh - bounds.free_count;
+		found.pending = (int64) (bounds.end - bounds.linked);
+		found.lag = bounds.end > position ? (int64) (bounds.end - position) : 0;
+		found.change_lag =
+			meta.change_seq > change_seq ? (int64) (meta.change_seq - change_seq) : 0;
 	}
 	relation_close(index, AccessShareLock);
-	return lag;
+	return found;
 }
 
-static void
-put_lag(Row *row, int64 lag)
+/*
+ * Rows that a mirror holds. The server counts slots: free ones among them are
+ * no rows, and it has all others but those that it is behind.
+ */
+static int64
+mirror_rows(const IndexRows *found, int64 slots, bool ready)
 {
-	if (lag >= 0)
-		status_put(row, Int64GetDatum(lag));
+	if (!found->known)
+		return slots;
+	return ready ? Max(found->rows - found->lag, 0) : Min(slots, found->rows);
+}
+
+/* Add a number of rows or changes, or NULL if it is not known. */
+static void
+put_known(Row *row, int64 number, bool known)
+{
+	if (known)
+		status_put(row, Int64GetDatum(number));
 	else
 		put_null(row);
 }
 
 /* Add the data of an index's mirror. */
 static void
-put_mirror(Row *row, int entry, const MirrorKey *key)
+put_mirror(Row *row, int entry, const MirrorKey *key, IndexRows *found)
 {
 	AreaMirror *mirror = mirror_area(entry);
 	uint64		position = atomic_load(&mirror->position);
 	bool		ready;
 	uint64		changes;
-	MirrorLag	lag = {-1, -1};
 
 	LWLockAcquire(gpuann_mirror_lock(), LW_SHARED);
 	ready = atomic_load(&mirror->state) == MIRROR_READY;
 	changes = mirror_track(entry)->progress.change_seq;
 	LWLockRelease(gpuann_mirror_lock());
-	if (ready)
-		lag = mirror_lag(key, position, changes);
-	put_counter(row, &mirror->rows);
+	*found = index_rows(key, position, changes);
+	status_put(row, Int64GetDatum(mirror_rows(found, (int64) atomic_load(&mirror->rows), ready)));
 	put_counter(row, &mirror->bytes);
 	put_counter(row, &mirror->host_bytes);
 	put_counter(row, &mirror->position);
-	put_lag(row, lag.entries);
+	put_known(row, found->lag, ready && found->known);
 	status_put(row, Int64GetDatum((int64) changes));
-	put_lag(row, lag.changes);
+	put_known(row, found->change_lag, ready && found->known);
 	if (atomic_load(&mirror->worker) != 0)
 		status_put(row, Int32GetDatum(atomic_load(&mirror->worker)));
 	else
 		put_null(row);
 }
 
-/* Add the columns of one index. */
+/* Add the columns of one index, in version 0.1 of the extension or later. */
 static void
-put_index(Row *row, int entry, const MirrorKey *key, FallbackReason reasons)
+put_index(Row *row, int entry, const MirrorKey *key, bool first_version)
 {
+	FallbackReason reasons = first_version ? FALLBACK_NO_GPU : FALLBACK_COUNTED;
+	IndexRows	found;
 	AreaMirror *mirror = mirror_area(entry);
 	MirrorCounters *counters = &mirror->counters;
 	uint32		state = atomic_load(&mirror->state);
@@ -320,16 +399,19 @@ put_index(Row *row, int entry, const MirrorKey *key, FallbackReason reasons)
 	put_ms(row, &counters->engine_us);
 	put_counter(row, &counters->evictions);
 	put_time(row, &counters->reset_at);
-	put_mirror(row, entry, key);
-	Assert(row->count == INDEX_COLUMNS - (int) (FALLBACK_COUNTED - reasons));
+	put_mirror(row, entry, key, &found);
+	if (!first_version)
+	{
+		put_known(row, found.rows, found.known);
+		put_known(row, found.pending, found.known);
+	}
+	Assert(row->count == INDEX_COLUMNS -
+		   (first_version ? (int) (FALLBACK_COUNTED - FALLBACK_NO_GPU) + 2 : 0));
 }
 
-/*
- * One row for each index of this database in the mirror table. Fallback reasons
- * from `reasons` on have no column in the installed version of the extension.
- */
+/* One row for each index of this database in the mirror table. */
 static Datum
-stat_indexes(FunctionCallInfo fcinfo, FallbackReason reasons)
+stat_indexes(FunctionCallInfo fcinfo, bool first_version)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 
@@ -346,7 +428,7 @@ stat_indexes(FunctionCallInfo fcinfo, FallbackReason reasons)
 		LWLockRelease(gpuann_mirror_lock());
 		if (!ours)
 			continue;
-		put_index(&row, (int) i, &key, reasons);
+		put_index(&row, (int) i, &key, first_version);
 		tuplestore_putvalues(result->setResult, result->setDesc, row.values, row.nulls);
 	}
 	return (Datum) 0;
@@ -360,18 +442,18 @@ gpuann_stat_indexes(PG_FUNCTION_ARGS)
 		fcinfo, "",
 		"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
 		"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
-	return stat_indexes(fcinfo, FALLBACK_NO_GPU);
+	return stat_indexes(fcinfo, true);
 }
 
-/* With fallback_no_gpu. */
+/* With fallback_no_gpu, index_rows and pending_rows. */
 Datum
 gpuann_stat_indexes_0_2(PG_FUNCTION_ARGS)
 {
 	signature_check(
 		fcinfo, "",
 		"oid,oid,text,text,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,int8,"
-		"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4");
-	return stat_indexes(fcinfo, FALLBACK_COUNTED);
+		"int8,int8,int8,float8,float8,int8,timestamptz,int8,int8,int8,int8,int8,int8,int8,int4,int8,int8");
+	return stat_indexes(fcinfo, false);
 }
 
 /* Reset the counters of one index of this database, or (InvalidOid) of all. */

@@ -1,11 +1,9 @@
 # README.md and docs/reference.md tell the truth: their tables of settings, options, operator classes, functions, views and
-# columns are complete and name the defaults, ranges and types that PostgreSQL knows, their SQL runs as it stands there, and
-# links between documents lead to files.
+# columns are complete and name the defaults, ranges and types that PostgreSQL knows.
 
 use strict;
 use warnings FATAL => 'all';
 
-use File::Basename;
 use FindBin;
 use lib $FindBin::RealBin;
 use GpuannTest;
@@ -161,51 +159,6 @@ is(join(' ', sort map { $_->[0] } table_after('## Reasons for a fallback')),
 	join(' ', sort 'not_preloaded', map { /^fallback_(\w+) / ? $1 : () } @{ $columns{pg_stat_gpuann} }),
 	'every reason for a fallback is in the table');
 
-# Links from one document to another, and to headings in it.
-sub is_heading
-{
-	my ($file, $anchor) = @_;
-	my @headings = PostgreSQL::Test::Utils::slurp_file($file) =~ /^#+ +(.*)$/mg;
-
-	return grep { (lc($_) =~ s/[^\w\- ]//gr) =~ s/ /-/gr eq $anchor } @headings;
-}
-foreach my $file ("$top/README.md", "$top/CONTRIBUTING.md", glob("$top/docs/*.md"))
-{
-	my @links = grep { !/^https?:/ } PostgreSQL::Test::Utils::slurp_file($file) =~ /\]\(([^)\s]+)\)/g;
-	my @broken;
-
-	foreach my $link (@links)
-	{
-		my ($path, $anchor) = split /#/, $link;
-		my $target = $path eq '' ? $file : dirname($file) . "/$path";
-
-		push @broken, $link if !-e $target || (defined $anchor && !is_heading($target, $anchor));
-	}
-	is(join(' ', @broken), '', basename($file) . ': its links lead somewhere');
-}
-
-# The SQL, each piece on a table of its own.
-my $pieces = 0;
-foreach my $sql ($readme =~ /```sql\n(.*?)```/gs)
-{
-	my $dims = $sql =~ /\((\d{3,})\)/ ? $1 : 3;
-	my $type = $sql =~ /\(embedding halfvec/ ? 'halfvec' : 'vector';
-	my ($rc, $out, $err);
-
-	if ($sql =~ /CREATE EXTENSION/)
-	{
-		$node->safe_psql('postgres', 'CREATE DATABASE fresh');
-		is($node->psql('fresh', $sql, stderr => \$err), 0, 'README: CREATE EXTENSION') or diag($err);
-		next;
-	}
-	$sql =~ s/\$1/(SELECT embedding FROM items LIMIT 1)/g;
-	($rc, $out, $err) = $node->psql('postgres', "DROP TABLE IF EXISTS items; CREATE TABLE items (id int, category int, embedding $type($dims));
-		INSERT INTO items SELECT i, i % 10, ARRAY(SELECT sin(i * j) FROM generate_series(1, $dims) j)::vector FROM generate_series(1, 50) i;\n"
-		  . "\\set ON_ERROR_STOP on\n$sql");
-	is($rc, 0, 'README: ' . ($sql =~ /^(.*)/)[0]) or diag($err);
-	$pieces++;
-}
-cmp_ok($pieces, '>=', 4, 'the README has its SQL');
 $node->stop;
 
 done_testing();

@@ -4,7 +4,7 @@
 # GNUmakefile, in front of this file, adds make check, make demo and make gpu-bundle.
 #
 #   make gpuann-server     the server program         make test-programs   test/*.c, see tools/README.md
-#   make gpuann_cuda.so    the CUDA engine; left out where no nvcc is found (NVCC=... names one)
+#   make CUDA=1            with the CUDA engine, gpuann_cuda.so, as make does by itself where there is a GPU (NVCC=... names an nvcc)
 #   make bench-programs    bench/*.c, with nvcc those of bench/kernels, into bench/build
 #   make CUDA_ARCHS=90     for one GPU generation only: quicker to compile
 #   make NVCCFLAGS="-O3 -lineinfo"  for a profiler
@@ -58,9 +58,14 @@ ifneq ($(SERVER_OBJS),)
 INSTALLED_PROGRAMS += gpuann-server
 endif
 
+# CUDA=1: with the CUDA engine, or not at all; auto: with it where nvcc is; 0: without.
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
+CUDA ?= $(if $(wildcard /dev/nvidiactl),auto,0)
 ifneq ($(CUDA_OBJS),)
-ifneq ($(NVCC),)
+ifeq ($(CUDA)$(NVCC),1)
+$(error CUDA=1, and there is no nvcc: put it on the path, or name it by NVCC=)
+endif
+ifneq ($(if $(filter 0,$(CUDA)),,$(NVCC)),)
 INSTALLED_LIBRARIES += gpuann_cuda.so
 else
 CUDA_LEFT_OUT = cuda-left-out
@@ -76,7 +81,7 @@ all: $(INSTALLED_PROGRAMS) $(INSTALLED_LIBRARIES) $(CUDA_LEFT_OUT)
 
 .PHONY: cuda-left-out
 cuda-left-out:
-	@echo 'no nvcc (or none wanted): the CUDA engine, gpuann_cuda.so, is left out'
+	@echo 'without the CUDA engine; make CUDA=1 builds it, CUDA_ARCHS=90 for one GPU generation only and sooner'
 
 # --- src/: with PostgreSQL's flags and include paths -----------------------------------------------------------------
 

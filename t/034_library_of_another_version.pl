@@ -47,6 +47,7 @@ DROP FUNCTION gpuann_server_status();
 DROP FUNCTION gpuann_last_scan();
 DROP FUNCTION gpuann_check(regclass, boolean);
 DROP FUNCTION gpuann_stats(regclass);
+DROP FUNCTION gpuann_migrate();
 DROP FUNCTION gpuann_estimate(bigint, integer, regtype, text[], text);
 CREATE FUNCTION gpuann_stat_indexes(OUT indexrelid oid, OUT relfilenode oid, OUT state text) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE;

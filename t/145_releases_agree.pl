@@ -85,6 +85,7 @@ foreach my $place ([ 'README.md', qr/^Version (\d+(?:\.\d+)+)\./m ], [ 'docs/ref
 	my ($file, $pattern) = @$place;
 	is((slurp_file("$top/$file") =~ $pattern)[0], $control, "$file names it too");
 }
+is((slurp_file("$top/debian/changelog") =~ /^gpuann \((\S+)\)/)[0], $meta->{version}, "so does the Debian package's change log");
 my @scripts = map { basename($_) } glob("$top/control/gpuann--*.sql");
 cmp_ok(scalar(grep { /--\Q$control\E\.sql$/ } @scripts), '>=', 1, 'a script installs that version, or updates to it');
 my @changes = slurp_file("$top/CHANGELOG.md") =~ /^## (\S+ \(.*\))$/mg;

@@ -1,0 +1,66 @@
+# tools/gpuann_migrate replaces pgvector's indexes, and can be stopped and run again: no index goes before its successor is there.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use GpuannTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_node('migrate');
+my $tool = "$FindBin::RealBin/../tools/gpuann_migrate";
+my @database = (-h => $node->host, -p => $node->port, -d => 'postgres');
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+sub indexes
+{
+	return sql(q{SELECT string_agg(c.relname || ' ' || am.amname, ', ' ORDER BY c.relname COLLATE "C") FROM pg_class c JOIN pg_am am ON am.oid = c.relam
+		WHERE am.amname IN ('gpuann', 'hnsw')});
+}
+
+# Run the tool; its exit status and all that it says.
+sub migrate
+{
+	my ($out, $error);
+	my $done = IPC::Run::run([ $tool, @_ ], '>', \$out, '2>', \$error);
+
+	return ($done ? 0 : $? >> 8, $out . $error);
+}
+
+sql(q{CREATE TABLE items (id int, v vector(2), w vector(2));
+INSERT INTO items SELECT i, ARRAY[i, 0]::vector, ARRAY[i, 1]::vector FROM generate_series(1, 200) i;
+CREATE INDEX items_v ON items USING hnsw (v vector_l2_ops);
+CREATE INDEX items_w ON items USING hnsw (w vector_l2_ops);
+CREATE TABLE parts (id int, v vector(2)) PARTITION BY RANGE (id);
+CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (10);
+CREATE INDEX parts_v ON parts USING hnsw (v vector_l2_ops);
+ANALYZE});
+
+my ($status, $said) = migrate(@database);
+is($status, 0, 'it shows what there is to do');
+like($said, qr/CREATE INDEX CONCURRENTLY items_v_gpuann ON items/, 'with the statements');
+is(indexes(), 'items_v hnsw, items_w hnsw, low_v_idx hnsw, parts_v hnsw', 'and does nothing');
+
+# One of the new names is taken: what was done stays, and nothing is dropped.
+sql('CREATE TABLE items_w_gpuann (i int)');
+($status, $said) = migrate('--replace', @database);
+isnt($status, 0, 'an error ends it');
+like($said, qr/relation "items_w_gpuann" already exists/, 'and is said');
+is(indexes(), 'items_v hnsw, items_v_gpuann gpuann, items_w hnsw, low_v_idx hnsw, parts_v hnsw', 'no old index has gone');
+sql('DROP TABLE items_w_gpuann');
+
+($status, $said) = migrate('--create', @database);
+is($status, 0, '--create') or diag $said;
+is(indexes(), 'items_v hnsw, items_v_gpuann gpuann, items_w hnsw, items_w_gpuann gpuann, low_v_idx hnsw, low_v_idx_gpuann gpuann, parts_v hnsw, parts_v_gpuann gpuann',
+	'builds the new ones beside the old ones, partitions too');
+($status, $said) = migrate('--replace', @database);
+is($status, 0, '--replace') or diag $said;
+is(indexes(), 'items_v gpuann, items_w gpuann, low_v_idx_gpuann gpuann, parts_v gpuann', 'leaves the new ones, under the old names');
+is(sql('SELECT count(*) FROM gpuann_migrate()'), 0, 'nothing is left to do');
+is(sql("SET enable_seqscan = off; SELECT string_agg(id::text, ',') FROM (SELECT id FROM items ORDER BY v <-> '[17.2,0]' LIMIT 3) n"), '17,18,16', 'they answer');
+
+$node->stop;
+done_testing();

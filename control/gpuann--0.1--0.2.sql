@@ -42,3 +42,17 @@ CREATE OR REPLACE VIEW pg_stat_gpuann AS
 		JOIN pg_namespace n ON n.oid = t.relnamespace;
 
 DROP FUNCTION gpuann_stat_indexes_0_1();
+
+-- Indexes with lists (method = ivfpq).
+
+CREATE FUNCTION gpuann_lists(index regclass,
+	OUT lists integer, OUT rows bigint, OUT empty_lists integer,
+	OUT least_rows bigint, OUT mean_rows float8, OUT most_rows bigint,
+	OUT quantizer text, OUT code_bits integer, OUT code_bytes integer,
+	OUT posting_bytes bigint, OUT centroid_bytes bigint,
+	OUT added bigint, OUT built_distance float8, OUT added_distance float8, OUT drift float8)
+	RETURNS record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpuann_lists(regclass) IS
+	'how the rows of an index with lists are spread over them, and how far rows added since its build are from their centroids';

@@ -243,7 +243,9 @@ source_ask_server(GpuannScan *scan, SearchMethod method, uint32 ef, const ExactR
 	if (!is_for_server(scan, method, range) || !ask_server(scan, method, ef, &asked, answer))
 	{
 		scan_read_meta(scan);
-		if (method == METHOD_GRAPH)
+		if (method == METHOD_GRAPH && format_has_lists(scan->format))
+			page_lists_round(&scan->query, &scan->round, &pages);
+		else if (method == METHOD_GRAPH)
 			page_walk_round(&scan->query, &scan->walk, &scan->round, &pages);
 		else
 			page_exact_search(&scan->query, range, &pages);

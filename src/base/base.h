@@ -33,6 +33,7 @@
  */
 #define GPUANN_UNSET				(-1)
 #define GPUANN_DEFAULT_EF_SEARCH	40
+#define GPUANN_DEFAULT_LISTS_EF		16	/* of an index with lists: more finds no nearer rows */
 #define GPUANN_MIN_EF_SEARCH		1
 #define GPUANN_MAX_EF_SEARCH		ENGINE_MAX_EF
 
@@ -172,8 +173,11 @@ extern bool gpuann_option_mirror(Relation index);
 extern int	gpuann_effective_ef_search(Relation index);
 extern const GpuannTypeInfo *gpuann_type_info(Relation index);
 
-/* How many of so many lists a scan probes first. */
-extern uint32 gpuann_effective_probes(Relation index, uint32 lists);
+/*
+ * How many of so many lists a scan probes that searches for ef rows: as many as
+ * are set for GPUANN_DEFAULT_EF_SEARCH rows or fewer, more for more.
+ */
+extern uint32 gpuann_effective_probes(Relation index, uint32 lists, double ef);
 
 /*
  * types.c: The dimensions of the column to be indexed. Errors out on a column

@@ -349,16 +349,18 @@ gpuann_effective_ef_search(Relation index)
 
 	if (gpuann_ef_search != GPUANN_UNSET)
 		return gpuann_ef_search;
-	return options && options->ef_search != GPUANN_UNSET ? options->ef_search
-														 : GPUANN_DEFAULT_EF_SEARCH;
+	if (options && options->ef_search != GPUANN_UNSET)
+		return options->ef_search;
+	return gpuann_option_method(index) == GPUANN_METHOD_IVFPQ ? GPUANN_DEFAULT_LISTS_EF
+															  : GPUANN_DEFAULT_EF_SEARCH;
 }
 
 /*
- * How many of an index's lists a scan probes first. By itself three times the
+ * How many of an index's lists a scan probes. By itself three times the
  * square root: reading codes is cheap (bench/results/lists-2-cores.md).
  */
 uint32
-gpuann_effective_probes(Relation index, uint32 lists)
+gpuann_effective_probes(Relation index, uint32 lists, double ef)
 {
 	const GpuannOptions *options = (const GpuannOptions *) index->rd_options;
 	double		probes = ceil(3 * sqrt(lists));
@@ -367,7 +369,8 @@ gpuann_effective_probes(Relation index, uint32 lists)
 		probes = gpuann_probes;
 	else if (options && options->probes != GPUANN_UNSET)
 		probes = options->probes;
-	return (uint32) Min(probes, (double) lists);
+	probes *= Max(ef / Max(gpuann_effective_ef_search(index), GPUANN_DEFAULT_EF_SEARCH), 1);
+	return (uint32) Min(ceil(probes), (double) lists);
 }
 
 /*

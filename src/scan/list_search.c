@@ -58,22 +58,6 @@ typedef struct ListSearch
 /* ---- which lists ---- */
 
 /*
- * How many lists a round probes: as many as are set, and more where it is to
- * find more rows.
- */
-static uint32
-round_probes(const ListSearch *search)
-{
-	Relation	index = search->query->index;
-	double		probes = gpuann_effective_probes(index, search->lists.lists);
-	double		as_set = gpuann_effective_ef_search(index);
-
-	if (search->round->ef > as_set)
-		probes = ceil(probes * search->round->ef / as_set);
-	return (uint32) Min(probes, (double) search->lists.lists);
-}
-
-/*
  * The lists nearest to the query, in order. By inner product these are those
  * of the largest products; else those of the nearest centroids, as rows were
  * assigned.
@@ -313,7 +297,8 @@ search_lists(ListSearch *search)
 {
 	const PageQuery *query = search->query;
 	ListVisitor visitor = {take_entries, entries_taken, search};
-	uint32		probes = round_probes(search);
+	uint32		probes = gpuann_effective_probes(query->index, search->lists.lists,
+												 search->round->ef);
 	CentroidReader reader;
 	SearchResult *lists;
 

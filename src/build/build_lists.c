@@ -88,15 +88,21 @@ sample_size(const ListsBuild *build, const QuantizerShape *shape)
 	uint32		dims = build->format->dims;
 	double		wanted = Max((double) build->lists->lists * SAMPLE_OF_LIST, LEAST_SAMPLE);
 	KmeansTask	task = {.count = 1, .dims = dims, .lists = build->lists->lists};
+	Size		row_bytes = dims * sizeof(float) * (shape->kind == QUANTIZER_PQ ? 2 : 1) + 32;
 	double		memory = (double) build_bytes() - kmeans_bytes(&task) -
 		(double) task.lists * dims * sizeof(float);
 
+	if (memory < (double) task.lists * row_bytes)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%u lists do not fit into maintenance_work_mem", task.lists),
+				 errhint("Increase maintenance_work_mem, or create the index with fewer lists.")));
 	if (shape->kind == QUANTIZER_PQ)
 	{
 		wanted = Max(wanted, (double) SAMPLE_OF_CODEWORD * (1 << shape->bits));
 		memory -= quantizer_train_bytes(shape, 1);
 	}
-	wanted = Min(wanted, memory / (dims * sizeof(float) * 2 + 32));
+	wanted = Min(wanted, memory / row_bytes);
 	return (uint32) Min(Max(wanted, build->lists->lists), build->rows);
 }
 

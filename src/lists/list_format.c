@@ -12,6 +12,8 @@
 #include "page/buffer_hints.h"
 
 #define CENTROID_SHARE	16		/* of the vectors' bytes centroids take at most one in so many */
+#define POSTING_RESERVE	1.5		/* more posting pages than the rows expected need: there may be
+								 * fewer rows, and so fewer superblocks */
 #define PQ_PART_DIMS	8		/* dimensions of a sub-space, unless pq_m is given */
 
 QuantizerShape
@@ -114,7 +116,7 @@ plan_postings(const GpuannTypeInfo *info, uint32 dims, double rows, IndexFormat 
 		if (!format_compute_lists(format, info, dims, postings, head))
 			break;
 		needed = (double) format->superblock_slots / lists->page_entries +
-			lists->lists * Min(format->superblock_slots / Max(rows, 1), 1);
+			lists->lists * Min(POSTING_RESERVE * format->superblock_slots / Max(rows, 1), 1);
 		if (needed <= postings)
 			return;
 	}

@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 
 #define RANKED_AT_ONCE	16
+#define FIRST_ROOM		1024	/* rows that memory is allocated for at first */
 #define PAGE_ENTRIES	(GPUANN_PAYLOAD / sizeof(PostingEntry))
 #define COSINE_SLACK	1e-6	/* of lengths that were made one in single precision */
 
@@ -51,6 +52,7 @@ typedef struct ListSearch
 
 	SearchResult *nearest;		/* round->ef of them at most, the farthest first */
 	uint32		kept;
+	uint32		kept_room;
 	SlotSet    *ranked;
 	uint64		visited;		/* rows compared exactly */
 } ListSearch;
@@ -194,6 +196,19 @@ next_few(ListSearch *search, uint32 left, ListCandidate *few)
 	return count;
 }
 
+/* Offer a row that was compared. */
+static void
+offer(ListSearch *search, SearchResult row)
+{
+	if (search->kept == search->kept_room && search->kept_room < search->round->ef)
+	{
+		search->kept_room = Min(search->kept_room * 2, search->round->ef);
+		search->nearest =
+			repalloc_huge(search->nearest, sizeof(SearchResult) * (Size) search->kept_room);
+	}
+	(void) farthest_offer(search->nearest, &search->kept, search->round->ef, row);
+}
+
 /* Compare candidates exactly, and drop the others. */
 static void
 rank_candidates(ListSearch *search)
@@ -213,11 +228,7 @@ rank_candidates(ListSearch *search)
 			slots[i] = few[i].slot;
 		page_rank(search->ranker, slots, count, distances);
 		for (uint32 i = 0; i < count; i++)
-		{
-			SearchResult entry = {distances[i], slots[i], few[i].version};
-
-			(void) farthest_offer(search->nearest, &search->kept, search->round->ef, entry);
-		}
+			offer(search, (SearchResult) {distances[i], slots[i], few[i].version});
 		search->visited += count;
 		left -= count;
 	}
@@ -258,8 +269,7 @@ take_pending(ListSearch *search, PageAnswer *answer)
 	for (uint32 i = 0; i < pending.count; i++)
 	{
 		slot_set_add(search->ranked, pending.results[i].slot);
-		(void) farthest_offer(search->nearest, &search->kept, search->round->ef,
-							  pending.results[i]);
+		offer(search, pending.results[i]);
 	}
 }
 
@@ -287,7 +297,8 @@ search_begin(ListSearch *search, const PageQuery *query, const WalkRound *round)
 	search->room = (uint32) Max((Size) work_mem * 1024 / 8 / sizeof(ListCandidate), 1024);
 	search->allocated = PAGE_ENTRIES;
 	search->candidates = palloc(sizeof(ListCandidate) * search->allocated);
-	search->nearest = palloc_extended(sizeof(SearchResult) * (Size) round->ef, MCXT_ALLOC_HUGE);
+	search->kept_room = Min(round->ef, FIRST_ROOM);
+	search->nearest = palloc(sizeof(SearchResult) * search->kept_room);
 	search->ranked = slot_set_create(CurrentMemoryContext);
 }
 

@@ -99,7 +99,7 @@ fill_row(const IndexFormat *format, const ListFormat *lists, const ListsSummary 
 
 PG_FUNCTION_INFO_V1(gpuann_lists);
 
-/* gpuann_lists(index): one row about its lists; none if it is a graph. */
+/* gpuann_lists(index): one row about its lists; nulls if it is a graph. */
 Datum
 gpuann_lists(PG_FUNCTION_ARGS)
 {
@@ -109,7 +109,7 @@ gpuann_lists(PG_FUNCTION_ARGS)
 	ListsSummary summary;
 	TupleDesc	desc;
 	Datum		values[LISTS_COLUMNS];
-	bool		nulls[LISTS_COLUMNS] = {false};
+	bool		nulls[LISTS_COLUMNS];
 
 	signature_check(fcinfo, "regclass",
 					"int4,int8,int4,int8,float8,int8,text,int4,int4,int8,int8,int8,float8,float8,"
@@ -118,13 +118,14 @@ gpuann_lists(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	sql_index_open(PG_GETARG_OID(0), AccessShareLock, SQL_INDEX_WATCH, &opened);
 	format = index_format(opened.index);
-	if (!format_has_lists(format))
-		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
-						errmsg("index \"%s\" has no lists", RelationGetRelationName(opened.index)),
-						errhint("It is a graph; gpuann_stats tells of it.")));
-	list_format_read(opened.index, format, &lists);
-	summarize(opened.index, &lists, &summary);
-	fill_row(format, &lists, &summary, values, nulls);
+	memset(values, 0, sizeof(values));
+	memset(nulls, !format_has_lists(format), sizeof(nulls));
+	if (format_has_lists(format))
+	{
+		list_format_read(opened.index, format, &lists);
+		summarize(opened.index, &lists, &summary);
+		fill_row(format, &lists, &summary, values, nulls);
+	}
 	sql_index_close(&opened);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

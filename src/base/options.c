@@ -85,7 +85,7 @@ define_lists_settings(void)
 	DefineCustomIntVariable(
 		"gpuann.rerank",
 		"Sets how many rows are compared exactly for each row wanted of an index with method ivfpq.",
-		"-1 compares those of which the codes leave open whether they are among the nearest.",
+		"-1 compares those of which the codes leave open whether they are among the nearest; of pq 20.",
 		&gpuann_rerank, GPUANN_UNSET, GPUANN_UNSET, GPUANN_MAX_RERANK, PGC_USERSET, 0,
 		check_not_zero, NULL, NULL);
 }

@@ -20,6 +20,8 @@
 #include "utils/memutils.h"
 
 #define RANKED_AT_ONCE	16
+#define PQ_RERANK		20		/* rows compared for each wanted, by estimates: bounds of pq exclude
+								 * few (bench/results/lists-2-cores.md) */
 #define FIRST_ROOM		1024	/* rows that memory is allocated for at first */
 #define PAGE_ENTRIES	(GPUANN_PAYLOAD / sizeof(PostingEntry))
 #define COSINE_SLACK	1e-6	/* of lengths that were made one in single precision */
@@ -273,6 +275,18 @@ take_pending(ListSearch *search, PageAnswer *answer)
 	}
 }
 
+/*
+ * How many rows are compared for each row wanted. 0: as many as the bounds of
+ * their codes leave open.
+ */
+static uint32
+rerank_factor(const ListFormat *lists)
+{
+	if (gpuann_rerank != GPUANN_UNSET)
+		return (uint32) gpuann_rerank;
+	return lists->quantizer == QUANTIZER_PQ ? PQ_RERANK : 0;
+}
+
 static void
 search_begin(ListSearch *search, const PageQuery *query, const WalkRound *round)
 {
@@ -291,9 +305,8 @@ search_begin(ListSearch *search, const PageQuery *query, const WalkRound *round)
 	search->quantizer = list_quantizer(query->index, format, &search->lists);
 	quantizer_prepare(search->quantizer, search->wide, search->tables);
 	search->ranker = page_ranker_begin(query);
-	if (gpuann_rerank != GPUANN_UNSET)
-		search->most_ranked =
-			(uint32) Min((uint64) gpuann_rerank * round->ef, ENGINE_MAX_SLOTS);
+	search->most_ranked = (uint32) Min((uint64) rerank_factor(&search->lists) * round->ef,
+									   ENGINE_MAX_SLOTS);
 	search->room = (uint32) Max((Size) work_mem * 1024 / 8 / sizeof(ListCandidate), 1024);
 	search->allocated = PAGE_ENTRIES;
 	search->candidates = palloc(sizeof(ListCandidate) * search->allocated);
